@@ -1,0 +1,85 @@
+package fencing
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Guard is storage of records that refuses stale tokens. Every method is one
+// transaction: the check of the token and what follows happen together or not
+// at all, and are durable when the method returns.
+//
+// Errors: *StaleTokenError (changed nothing but the history; never retry with
+// the same token), ErrNotFound, ErrGuardUnavailable (the storage could not be
+// reached or did not answer; a Write may have taken effect and is safe to
+// repeat with the same token as long as the lease is held), or ctx.Err().
+type Guard interface {
+	// Claim raises the mark of resource to token, before the holder's first
+	// read, and returns the record as it stands; a resource never written has
+	// Version 0 and a nil Value.
+	Claim(ctx context.Context, resource string, token Token) (Record, error)
+	// Write raises the mark to token and replaces the value.
+	Write(ctx context.Context, resource string, token Token, value json.RawMessage) (Record, error)
+	// Read returns the record and raises nothing. ErrNotFound if the resource
+	// was neither written nor claimed.
+	Read(ctx context.Context, resource string) (Record, error)
+	// History returns the newest attempts first, at most limit of them; the
+	// number kept for a resource is bounded. ErrNotFound as for Read.
+	History(ctx context.Context, resource string, limit int) ([]Attempt, error)
+	// HighestMark returns the largest mark over all resources, 0 if there is none.
+	HighestMark(ctx context.Context) (Token, error)
+}
+
+// Record is the guarded state of one resource.
+type Record struct {
+	Resource string
+	Mark     Token           // the highest token seen; the next write needs at least this
+	Value    json.RawMessage // nil until the first write
+	Version  int64           // the number of accepted writes
+}
+
+// Attempt is one line of a resource's history: a write or a claim, accepted or refused.
+type Attempt struct {
+	Token    Token
+	Highest  Token // the mark that the token was compared with
+	Kind     AttemptKind
+	Accepted bool
+	Version  int64 // the version after an accepted attempt, else the one it left alone
+	At       time.Time
+}
+
+// AttemptKind tells a write from a claim.
+type AttemptKind string
+
+// The kinds of attempt.
+const (
+	KindWrite AttemptKind = "write"
+	KindClaim AttemptKind = "claim"
+)
+
+var (
+	// ErrNotFound says that a guard knows nothing of the resource.
+	ErrNotFound = errors.New("resource not found in the guard")
+	// ErrGuardUnavailable says that the guard's storage could not be reached.
+	ErrGuardUnavailable = errors.New("guard storage unavailable")
+	// ErrStaleToken is what every *StaleTokenError matches with errors.Is.
+	ErrStaleToken = errors.New("stale fencing token")
+)
+
+// StaleTokenError refuses a token below the highest one seen: somebody else
+// holds, or has held, the resource since. The holder must stop and acquire anew.
+type StaleTokenError struct {
+	Resource  string
+	Presented Token
+	Highest   Token
+}
+
+func (e *StaleTokenError) Error() string {
+	return fmt.Sprintf("stale fencing token for %q: presented %d, highest seen %d; acquire the lock again", e.Resource, e.Presented, e.Highest)
+}
+
+// Is makes errors.Is(err, ErrStaleToken) true.
+func (e *StaleTokenError) Is(target error) bool { return target == ErrStaleToken }

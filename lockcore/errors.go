@@ -1,0 +1,85 @@
+package lockcore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+var (
+	// ErrHeld: another lease holds the resource. See HeldError.
+	ErrHeld = errors.New("resource is held")
+	// ErrNoQuorum: fewer than a quorum of nodes answered in time. The call may
+	// have taken effect on some nodes; it is cleaned up in the background.
+	// Safe to retry. See QuorumError.
+	ErrNoQuorum = errors.New("no quorum of nodes")
+	// ErrNotHeld: the lease has ended, or never was. Not worth a retry.
+	ErrNotHeld = errors.New("lease not held")
+	// ErrMaxHold: the lease has been extended for as long as one may be.
+	ErrMaxHold = errors.New("lease has reached its maximum hold time")
+	// ErrMalformedLeaseID: the text is not a lease id that this service made.
+	ErrMalformedLeaseID = errors.New("malformed lease id")
+	// ErrIdempotencyMismatch: the idempotency key holds a lease of another resource.
+	ErrIdempotencyMismatch = errors.New("idempotency key was used for another resource")
+	// ErrTokensExhausted: the resource's counter has reached fencing.MaxToken.
+	ErrTokensExhausted = errors.New("fencing tokens exhausted")
+)
+
+// FieldError refuses a request whose field breaks its documented bounds.
+type FieldError struct {
+	Field  string // the JSON name: "resource", "ttl_ms", …
+	Reason string // what is allowed, as half a sentence
+}
+
+func (e *FieldError) Error() string { return e.Field + " " + e.Reason }
+
+// HeldError is ErrHeld with what may be told about the lease in the way.
+// None of it is secret, all of it may be outdated when it is read.
+type HeldError struct {
+	Resource  string
+	Holder    string        // the label the holder gave itself; may be empty
+	Token     fencing.Token // 0 when no quorum agreed on a holder (a split vote)
+	Remaining time.Duration // when the lease in the way ends unless extended
+	Waiters   int
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("%q is held by %q (token %d) for another %s", e.Resource, e.Holder, e.Token, e.Remaining)
+}
+
+// Is makes errors.Is(err, ErrHeld) true.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// QuorumError is ErrNoQuorum with every node's part in it.
+type QuorumError struct {
+	Resource   string // empty for a call that concerns no single resource
+	Quorum     int
+	Answered   int // nodes that answered at all, whatever they said
+	Granted    int // nodes that agreed
+	Nodes      []NodeOutcome
+	RetryAfter time.Duration // when it may be worth trying again, at the earliest
+	Cause      error         // a context's error, when the caller gave up; may be nil
+}
+
+// NodeOutcome is one node's part in a failed round.
+type NodeOutcome struct {
+	Node   string
+	Reason string // "granted", "held", "timeout", "not admitted: …"
+}
+
+func (e *QuorumError) Error() string {
+	parts := make([]string, len(e.Nodes))
+	for i, n := range e.Nodes {
+		parts[i] = n.Node + ": " + n.Reason
+	}
+	return fmt.Sprintf("no quorum: %d of %d nodes agreed, %d needed (%s)", e.Granted, len(e.Nodes), e.Quorum, strings.Join(parts, "; "))
+}
+
+// Is makes errors.Is(err, ErrNoQuorum) true.
+func (e *QuorumError) Is(target error) bool { return target == ErrNoQuorum }
+
+// Unwrap gives the context's error when the caller gave up.
+func (e *QuorumError) Unwrap() error { return e.Cause }

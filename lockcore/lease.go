@@ -1,0 +1,91 @@
+package lockcore
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// AcquireRequest asks for a lease.
+type AcquireRequest struct {
+	Resource string          // 1 to 256 bytes of UTF-8 without control characters
+	TTL      time.Duration   // MinTTL to Config.MaxTTL; 0 asks for Config.DefaultTTL
+	Wait     time.Duration   // 0 tries once; at most MaxWait
+	Holder   string          // a label, at most 256 bytes; public
+	Metadata json.RawMessage // any JSON value, at most 4096 bytes; public
+	// IdempotencyKey makes a retried request find its own live lease. It
+	// already contains who calls, so that two callers' keys never meet.
+	IdempotencyKey string
+}
+
+// Lease is one time-bounded grant of a resource.
+type Lease struct {
+	Resource string
+	ID       string        // the capability; secret
+	Token    fencing.Token // the same for the whole life of the lease
+	TTL      time.Duration // as asked for
+	// Validity is how long the lease is sure to hold, counted from the moment
+	// the service answered: TTL less the time spent and the drift allowance.
+	Validity time.Duration
+	// MaxHoldRemaining is how long extensions may go on; negative if unbounded.
+	MaxHoldRemaining time.Duration
+	Holder           string
+	Metadata         json.RawMessage
+	// Existing: an idempotency key found its own live lease; nothing was granted anew.
+	Existing bool
+}
+
+// LockState is what anyone may know of a resource.
+type LockState struct {
+	Resource  string
+	Held      bool
+	Holder    string
+	Token     fencing.Token
+	Remaining time.Duration
+	HeldFor   time.Duration
+	Metadata  json.RawMessage
+	Waiters   []Waiter // in the order of the queue
+}
+
+// Waiter is a place in a resource's queue.
+type Waiter struct {
+	Holder     string
+	WaitingFor time.Duration
+}
+
+// LockPage is one page of a listing. The order is the nodes' own, not sorted.
+type LockPage struct {
+	Locks      []LockState
+	NextCursor string // "" after the last page
+}
+
+// NodeState is where a node stands with this server.
+type NodeState string
+
+// The states of a node.
+const (
+	NodeVoting      NodeState = "voting"      // admitted: its votes count
+	NodeQuarantined NodeState = "quarantined" // lost its admission; silent until its wait is over (rules 7, 12 and 13)
+	NodeUnreachable NodeState = "unreachable" // does not answer
+	NodeRefused     NodeState = "refused"     // answers, but is unfit to vote; Reason says what to change
+)
+
+// NodeStatus is one node's line in ClusterStatus.
+type NodeStatus struct {
+	Name   string
+	State  NodeState
+	Reason string        // why, and what to do; empty while voting
+	Since  time.Duration // for how long it has been in this state
+	Wait   time.Duration // quarantined: what is left of the wait, 0 when it only waits for others
+	View   View          // of its admission record, 0 without one
+}
+
+// ClusterStatus is the state of the node set as this server sees it.
+type ClusterStatus struct {
+	Ready  bool   // a quorum may vote
+	Reason string // when not ready: why nothing is granted, and until when
+	Quorum int
+	Voting int
+	Nodes  []NodeStatus
+}

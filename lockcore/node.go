@@ -1,0 +1,216 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// Node is one independent vote: a Redis master, the embedded file, a model in
+// a test. Its operations are atomic on the node and pass the gate there (rule
+// 6): they count only while the node is admitted under the caller's view.
+//
+// storage/redisnode and storage/boltnode are Nodes; lockcore/nodetest is the
+// conformance suite that every one of them passes.
+type Node interface {
+	Voter
+	Reader
+	Admittee
+}
+
+// Voter takes part in rounds.
+type Voter interface {
+	// Name tells the node to people and must be the same on every server:
+	// host:port/db. It holds no secret.
+	Name() string
+	// Submit queues op and returns at once. Exactly one reply is delivered to
+	// sink, under the given index, at any time after the call began and from
+	// any goroutine. A node that cannot take the op now (queue full, known to
+	// be down) delivers a failure. The op must not be changed any more.
+	Submit(op *Op, index int, sink Sink)
+}
+
+// Sink takes the replies of a round. Deliver must not block.
+type Sink interface {
+	Deliver(index int, reply Reply)
+}
+
+// View numbers the cluster's configurations of admitted nodes. Every rejoin
+// and every founding makes a larger one (rule 9). Below 2^53.
+type View int64
+
+// OpKind says what an Op does.
+type OpKind uint8
+
+// The operations. What each does on its node is in docs/PROTOCOL.md.
+const (
+	OpAcquire OpKind = iota + 1
+	OpConfirm
+	OpExtend
+	OpRelease
+	OpRead
+)
+
+// Op is one operation on one resource, the same for every node of a round.
+type Op struct {
+	Kind     OpKind
+	View     View          // acquire, confirm, extend: refused unless it is the node's own
+	Resource string        // all
+	Lease    string        // all but read: the ownership value, LeaseValueLen bytes of text
+	Token    fencing.Token // confirm, extend
+	TTL      time.Duration // acquire, extend; whole milliseconds
+	Meta     string        // acquire: public metadata, kept with the lock, opaque to the node
+	// Indexed makes the node remember which resource the lease value was used
+	// for, so that an idempotency key cannot hold two (acquire only).
+	Indexed bool
+	// Deadline is when the round gives up: a node does not send the op later.
+	Deadline time.Time
+}
+
+// Outcome is what a node said to an Op.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Failed: no usable answer; Err says why, and Sent whether the operation
+	// may have taken effect or may yet.
+	Failed Outcome = iota
+	// Granted: acquire and extend: the lock is this lease's; confirm: the
+	// counter holds at least the token; release: the lock was this lease's and
+	// is gone; read: the resource is locked.
+	Granted
+	// Held: acquire: another lease has the lock.
+	Held
+	// NotHeld: confirm, extend, release: the lock is not this lease's; read: there is no lock.
+	NotHeld
+	// OtherResource: acquire with Indexed: the lease value holds another resource.
+	OtherResource
+	// StaleView: the node is in a larger view, given in Reply.View.
+	StaleView
+	// NotAdmitted: the gate is shut: the node may not vote (rule 6), or its own
+	// view is behind the caller's.
+	NotAdmitted
+	// Exhausted: acquire: the counter has reached fencing.MaxToken.
+	Exhausted
+)
+
+// Reply is a node's answer to an Op.
+type Reply struct {
+	Outcome   Outcome
+	Grant     fencing.Token // Granted: this lease's grant; Held and read: the grant of the lease in the way
+	Remaining time.Duration // what the node's clock leaves of the lock
+	Existing  bool          // acquire: this lease had the lock already
+	Recreated bool          // extend: the lock had gone and was made again (rule 5)
+	Lease     string        // Held, read: the lease in the way; secret
+	Meta      string        // Held, read, existing, extend: the lock's metadata
+	View      View          // StaleView, NotAdmitted: the node's own view, 0 without one
+	Err       error         // Failed
+	Sent      bool          // Failed: the operation may have taken effect
+}
+
+// Reader reads an admitted node, for a rejoin (rules 7, 8 and 21) and for listings.
+type Reader interface {
+	// Fence installs view on an admitted node whose own view is smaller, and
+	// returns its marks. From then on votes under an older view are refused
+	// there. ErrStaleView if the node's view is not smaller, ErrNotAdmitted.
+	Fence(ctx context.Context, view View) (Marks, error)
+	// Survey lists the locks of an admitted node in exactly this view, a page
+	// at a time: "" starts, an empty next ends. A lock that stands during the
+	// whole survey is seen at least once. ErrStaleView, ErrNotAdmitted.
+	Survey(ctx context.Context, view View, cursor string) (locks []CarriedLock, next string, err error)
+	// Counters reads the effective counter of each resource (a missing one
+	// reads as high, rule 4) in exactly this view. ErrStaleView, ErrNotAdmitted.
+	Counters(ctx context.Context, view View, resources []string) ([]fencing.Token, error)
+	// Scan lists resources that are locked and begin with prefix, about limit
+	// of them (it may give none and yet not be at its end). ErrNotAdmitted.
+	Scan(ctx context.Context, prefix, cursor string, limit int) (resources []string, next string, err error)
+}
+
+// Admittee is a node seen by who may admit it.
+type Admittee interface {
+	// Observe looks at the node without changing it.
+	Observe(ctx context.Context) (Observation, error)
+	// Stage begins an admission: it purges every lock and counter (rule 11)
+	// and keeps high = max(own, floor). ErrRaced, ErrForeign.
+	Stage(ctx context.Context, a Admission) error
+	// Load writes counters, and reserves locks, on a node that a holds staged. ErrRaced.
+	Load(ctx context.Context, a Admission, locks []CarriedLock) error
+	// Admit ends the admission: the node votes from now on. ErrRaced.
+	Admit(ctx context.Context, a Admission) error
+	// RaiseMaxTTL makes the admission record's longest TTL at least ttl, which
+	// a server does before it grants that long. ErrNotAdmitted.
+	RaiseMaxTTL(ctx context.Context, ttl time.Duration) error
+}
+
+// Marks are what a fenced read returns.
+type Marks struct {
+	High   fencing.Token // the largest counter or token the node ever saw
+	MaxTTL time.Duration // the longest TTL in use, from its admission record
+}
+
+// CarriedLock is a resource's state on its way from admitted nodes to one that rejoins.
+type CarriedLock struct {
+	Resource string
+	Counter  fencing.Token // the effective counter to install, or as it was read
+	Lease    string        // "" reserves no lock
+	Grant    fencing.Token
+	TTL      time.Duration
+	Meta     string
+}
+
+// Cluster names a node set: servers that are configured with other nodes are refused (rule 14).
+type Cluster struct {
+	Nodes int
+	Hash  string // over the sorted node names
+}
+
+// Observation is a node's state at one moment.
+type Observation struct {
+	// Incarnation changes whenever the node may have lost state: at every
+	// restart, promotion and fail-back. Redis calls it the replication id.
+	Incarnation string
+	// Admitted: its record exists and names this very incarnation.
+	Admitted bool
+	Cluster  Cluster // from its record; zero without one
+	View     View    // from its record, admitted or not
+	Marks    Marks   // what survives of them
+	Empty    bool    // holds nothing at all
+	// Unfit says why it must not vote until somebody changes something, and
+	// what to change: a replica, evicting, shared, too old. Empty if fit.
+	Unfit string
+}
+
+// Admission is one attempt to admit a node.
+type Admission struct {
+	Incarnation string // pinned before the reads; anything else is ErrRaced (rule 10)
+	View        View
+	Cluster     Cluster
+	Floor       fencing.Token
+	MaxTTL      time.Duration
+	OnlyIfEmpty bool // the operator said that the cluster is new: ErrRaced if it holds anything
+}
+
+var (
+	// ErrNotAdmitted: the node's gate is shut.
+	ErrNotAdmitted = errors.New("node is not admitted")
+	// ErrStaleView: the node has gone on to another view. See StaleViewError.
+	ErrStaleView = errors.New("node is in another view")
+	// ErrRaced: somebody else admitted the node, or it restarted meanwhile.
+	ErrRaced = errors.New("node changed during its admission")
+	// ErrForeign: the node holds data that is not this cluster's; nothing was touched.
+	ErrForeign = errors.New("node holds data of something else")
+	// ErrQueueFull: more operations wait for the node than its bound allows.
+	ErrQueueFull = errors.New("node queue is full")
+	// ErrNodeDown: the node did not answer lately; operations fail at once until it does.
+	ErrNodeDown = errors.New("node is down")
+)
+
+// StaleViewError is ErrStaleView with the node's view.
+type StaleViewError struct{ View View }
+
+func (e *StaleViewError) Error() string { return ErrStaleView.Error() }
+
+// Is makes errors.Is(err, ErrStaleView) true.
+func (e *StaleViewError) Is(target error) bool { return target == ErrStaleView }
