@@ -1,0 +1,172 @@
+// Package wire holds the JSON bodies of the HTTP API, for the server and for
+// clients. openapi.yaml describes the same bodies field by field.
+//
+// Durations are whole milliseconds (…_ms). The server rounds what a caller
+// still has (validity) down, and what a caller has to wait for (remaining) up.
+package wire
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Header names that are not Go's own.
+const (
+	HeaderFencingToken      = "Fencing-Token"
+	HeaderIdempotencyKey    = "Idempotency-Key"
+	HeaderPrefer            = "Prefer"
+	HeaderPreferenceApplied = "Preference-Applied"
+	HeaderRequestID         = "X-Request-Id"
+)
+
+// Media types.
+const (
+	TypeJSON    = "application/json"
+	TypeProblem = "application/problem+json"
+)
+
+// AcquireRequest is the body of POST /locks.
+type AcquireRequest struct {
+	Resource string          `json:"resource"`
+	TTLMS    *int64          `json:"ttl_ms,omitempty"`   // nil asks for the server's default
+	WaitMS   *int64          `json:"wait_ms,omitempty"`  // nil tries once, as 0 does
+	Holder   string          `json:"holder,omitempty"`   // a public label
+	Metadata json.RawMessage `json:"metadata,omitempty"` // any JSON value, public
+}
+
+// ExtendRequest is the body of POST /leases/{lease_id}/extend.
+type ExtendRequest struct {
+	TTLMS *int64 `json:"ttl_ms,omitempty"` // nil asks for the server's default
+}
+
+// Lease is a grant as its holder sees it.
+type Lease struct {
+	Resource           string          `json:"resource"`
+	LeaseID            string          `json:"lease_id"` // secret
+	FencingToken       int64           `json:"fencing_token"`
+	TTLMS              int64           `json:"ttl_ms"`
+	ValidityMS         int64           `json:"validity_ms"`
+	MaxHoldRemainingMS *int64          `json:"max_hold_remaining_ms"` // null if unbounded
+	Holder             string          `json:"holder"`
+	Metadata           json.RawMessage `json:"metadata"` // null if none was given
+}
+
+// Lock is what anyone may see of a resource. A free one has Resource, Held and
+// the queue only.
+type Lock struct {
+	Resource     string          `json:"resource"`
+	Held         bool            `json:"held"`
+	Holder       *string         `json:"holder,omitempty"`
+	FencingToken int64           `json:"fencing_token,omitempty"`
+	RemainingMS  *int64          `json:"remaining_ms,omitempty"`
+	HeldMS       *int64          `json:"held_ms,omitempty"`
+	Metadata     json.RawMessage `json:"metadata,omitempty"`
+	Waiters      int             `json:"waiters"` // the length of Queue
+	Queue        []Waiter        `json:"queue"`   // first in line first
+}
+
+// Waiter is a place in the queue.
+type Waiter struct {
+	Holder    string `json:"holder"`
+	WaitingMS int64  `json:"waiting_ms"`
+}
+
+// LockPage is the answer to GET /locks.
+type LockPage struct {
+	Locks      []Lock `json:"locks"`
+	NextCursor string `json:"next_cursor,omitempty"` // absent after the last page
+}
+
+// Record is a guarded record.
+type Record struct {
+	Resource     string          `json:"resource"`
+	FencingToken int64           `json:"fencing_token"` // the highest seen
+	Value        json.RawMessage `json:"value"`         // null before the first write
+	Version      int64           `json:"version"`       // the number of accepted writes
+}
+
+// History is the answer to GET /guarded/{resource}/history, newest first.
+type History struct {
+	Resource string    `json:"resource"`
+	Attempts []Attempt `json:"attempts"`
+}
+
+// Attempt is a write or a claim, accepted or refused.
+type Attempt struct {
+	FencingToken int64     `json:"fencing_token"`
+	Highest      int64     `json:"highest"` // what the token was compared with
+	Kind         string    `json:"kind"`    // write, claim
+	Accepted     bool      `json:"accepted"`
+	Version      int64     `json:"version"`
+	At           time.Time `json:"at"`
+}
+
+// Health is the answer to GET /healthz.
+type Health struct {
+	Status string `json:"status"` // ok
+}
+
+// Ready is the answer to GET /readyz, with 200 as with 503.
+type Ready struct {
+	Ready  bool   `json:"ready"`
+	Reason string `json:"reason"` // empty while ready
+	Quorum int    `json:"quorum"`
+	Voting int    `json:"voting"`
+	Nodes  []Node `json:"nodes"`
+}
+
+// Node is one node as this server sees it.
+type Node struct {
+	Name    string `json:"name"`
+	State   string `json:"state"`    // voting, quarantined, unreachable, refused
+	Reason  string `json:"reason"`   // why, and what to do; empty while voting
+	SinceMS int64  `json:"since_ms"` // for how long it has been so
+	WaitMS  int64  `json:"wait_ms"`  // quarantined: what is left of the wait
+	View    int64  `json:"view"`     // of its admission record, 0 without one
+}
+
+// ProblemPrefix is what a problem's type begins with; its page is served there.
+const ProblemPrefix = "/problems/"
+
+// Problem is every refusal (RFC 9457). The embedded details are there for the
+// problem types that have them.
+type Problem struct {
+	Type     string `json:"type"`
+	Title    string `json:"title"`
+	Status   int    `json:"status"`
+	Detail   string `json:"detail,omitempty"`
+	Field    string `json:"field,omitempty"`    // invalid-request: the JSON field, header, or parameter
+	Resource string `json:"resource,omitempty"` // what it is about, where that is one resource
+	*HeldDetails
+	*QuorumDetails
+	*StaleDetails
+}
+
+// HeldDetails tell who is in the way: lock-held.
+type HeldDetails struct {
+	Holder       string `json:"holder"`
+	FencingToken int64  `json:"fencing_token,omitempty"` // absent if no quorum agreed on a holder
+	RemainingMS  int64  `json:"remaining_ms"`
+	Waiters      int    `json:"waiters"`
+}
+
+// QuorumDetails tell why there was no quorum: no-quorum.
+type QuorumDetails struct {
+	Asked    int           `json:"asked"`
+	Answered int           `json:"answered"`
+	Granted  int           `json:"granted"`
+	Quorum   int           `json:"quorum"`
+	Nodes    []NodeOutcome `json:"nodes"`
+}
+
+// NodeOutcome is one node's part in a failed round.
+type NodeOutcome struct {
+	Node   string `json:"node"`
+	Reason string `json:"reason"`
+}
+
+// StaleDetails tell how far behind a token is: stale-token.
+type StaleDetails struct {
+	Presented int64 `json:"presented"`
+	Highest   int64 `json:"highest"`
+}
