@@ -1,0 +1,49 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// errByHand says what a human can do where testenv can do nothing.
+var errByHand = errors.New("install redis-server and postgresql, or start Docker, or name running servers in " +
+	EnvRedisAddrs + " and " + EnvDatabaseURL)
+
+// aptInstall installs a Debian package unless it is there by now. Test
+// packages run in parallel processes, so one of them installs and the others
+// wait for it. Debian starts a server of its own with it, which nobody here uses.
+func aptInstall(pkg string, installed func() bool) error {
+	apt, err := exec.LookPath("apt-get")
+	if err != nil || os.Getuid() != 0 {
+		return errByHand
+	}
+	unlock, err := waitLock(filepath.Join(os.TempDir(), "fencelock-testenv-apt"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if installed() {
+		return nil
+	}
+	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", pkg}} {
+		if err := runApt(apt, args); err != nil {
+			return errors.Join(err, errByHand)
+		}
+	}
+	if !installed() {
+		return fmt.Errorf("apt-get installed %s and the server is not to be found: %w", pkg, errByHand)
+	}
+	return nil
+}
+
+func runApt(apt string, args []string) error {
+	cmd := exec.Command(apt, args...)
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("apt-get %v: %w\n%s", args, err, tail(string(out), 10))
+	}
+	return nil
+}

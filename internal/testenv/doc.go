@@ -1,0 +1,25 @@
+// Package testenv gives tests real servers: Redis nodes that can be killed,
+// frozen, wiped and brought back on the same address, and PostgreSQL databases
+// that nobody else uses.
+//
+// A test that asks for a server gets one or fails. It is never skipped: a test
+// that did not run proves nothing and looks like one that passed. A server is
+// looked for in this order:
+//
+//  1. The environment. [EnvRedisAddrs] lists Redis servers (host:port, comma
+//     between them) and [EnvDatabaseURL] names a PostgreSQL server. Their data
+//     is destroyed. Nothing here can kill or freeze them, so a test that calls
+//     a control method such as [Redis.Kill] fails and says so.
+//  2. The programs redis-server (or valkey-server) and postgres on this
+//     machine, in PATH or where Debian and Homebrew put them.
+//  3. Docker, with the images [RedisImage] and [PostgresImage].
+//  4. On Debian and its relatives, as root: apt-get install, once a machine.
+//
+// Each server has a private data folder and is ended when its test ends, even
+// if it is frozen then. It also ends when the test process dies without cleaning
+// up (a panic, a time limit, kill -9); a small shell process sees to that and
+// removes the data.
+//
+// Methods that control a server fail the test on error and, as [testing.TB]
+// asks, are to be called from the test's own goroutine.
+package testenv

@@ -1,0 +1,96 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+)
+
+// Ports are taken from below the range that systems hand out by themselves
+// (32768 and up on Linux, 49152 and up elsewhere). A port got by listening on
+// :0 would be in that range, and while a killed server is away any outgoing
+// connection of any process could take it; then the server could not come back
+// on the same address.
+const (
+	firstPort = 15000
+	lastPort  = 31999
+)
+
+// reservePort picks a port of 127.0.0.1 on which nobody listens and that no
+// other test process has reserved. The reservation is a lock on a file, so it
+// ends with the process at the latest.
+func reservePort() (port int, release func(), err error) {
+	dir := filepath.Join(os.TempDir(), "fencelock-testenv-ports-"+strconv.Itoa(os.Getuid()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return 0, nil, err
+	}
+	for range 500 {
+		port := firstPort + rand.IntN(lastPort-firstPort+1) //nolint:gosec // a port is no secret
+		release, err := tryLock(filepath.Join(dir, strconv.Itoa(port)))
+		if errors.Is(err, errLocked) {
+			continue
+		}
+		if err != nil {
+			return 0, nil, err
+		}
+		if listenable(port) {
+			return port, release, nil
+		}
+		release()
+	}
+	return 0, nil, fmt.Errorf("no free port between %d and %d", firstPort, lastPort)
+}
+
+// listenable says whether a server could listen on the port now.
+func listenable(port int) bool {
+	l, err := net.Listen("tcp", localAddr(port))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
+}
+
+// localAddr is the port's address on this machine.
+func localAddr(port int) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+}
+
+// errLocked is tryLock's answer when somebody else has the lock.
+var errLocked = errors.New("locked by somebody else")
+
+// tryLock locks a file between processes and between callers in one process,
+// or returns errLocked at once.
+func tryLock(path string) (unlock func(), err error) {
+	return flock(path, syscall.LOCK_EX|syscall.LOCK_NB)
+}
+
+// waitLock is tryLock, but waits.
+func waitLock(path string) (unlock func(), err error) {
+	return flock(path, syscall.LOCK_EX)
+}
+
+func flock(path string, how int) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), how) //nolint:gosec // descriptors are small
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err == nil {
+		return func() { _ = f.Close() }, nil
+	}
+	_ = f.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, errLocked
+	}
+	return nil, fmt.Errorf("lock %s: %w", path, err)
+}

@@ -1,0 +1,193 @@
+package testenv
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// EnvDatabaseURL names the environment variable with the URL of a PostgreSQL
+// server on which tests may make databases and roles: a superuser's.
+const EnvDatabaseURL = "FENCELOCK_TEST_DATABASE_URL"
+
+// PG is a PostgreSQL database of a test's own.
+type PG struct {
+	t     testing.TB
+	name  string
+	admin string // the server's superuser, in database postgres
+	owner *url.Userinfo
+	srv   *pgServer // nil unless the server is the test's own too
+}
+
+// sharedServer is this process's server for databases of single tests. It
+// ends with the process.
+var sharedServer = sync.OnceValues(func() (*pgServer, error) { return launchPostgres(fastAndLoose()) })
+
+// Postgres makes a fresh database on a server that this process's tests share.
+// The server does not sync to disk; for tests that kill it, see [StartPostgres].
+func Postgres(t testing.TB) *PG {
+	t.Helper()
+	admin := os.Getenv(EnvDatabaseURL)
+	if admin == "" {
+		srv, err := sharedServer()
+		if err != nil {
+			t.Fatalf("testenv: start PostgreSQL: %v", err)
+		}
+		admin = srv.adminURL()
+	}
+	return newDatabase(t, admin, nil)
+}
+
+// StartPostgres starts a server for this test alone, with a fresh database. It
+// syncs to disk, and can be killed, restarted and frozen.
+func StartPostgres(t testing.TB) *PG {
+	t.Helper()
+	if os.Getenv(EnvDatabaseURL) != "" {
+		t.Fatalf("testenv: this test kills its PostgreSQL; unset %s", EnvDatabaseURL)
+	}
+	srv, err := launchPostgres(nil)
+	if err != nil {
+		t.Fatalf("testenv: start PostgreSQL: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("testenv: last words of PostgreSQL:\n%s", tail(srv.logs(), 10))
+		}
+		if err := srv.remove(); err != nil {
+			t.Errorf("testenv: clean up PostgreSQL: %v", err)
+		}
+	})
+	return newDatabase(t, srv.adminURL(), srv)
+}
+
+// newDatabase makes a database and a role that owns it.
+func newDatabase(t testing.TB, admin string, srv *pgServer) *PG {
+	t.Helper()
+	id := strings.ToLower(rand.Text()[:10])
+	pg := &PG{t: t, name: "test_" + id, admin: admin, srv: srv, owner: url.UserPassword("owner_"+id, id)}
+	err := pg.adminExec(
+		fmt.Sprintf("CREATE ROLE owner_%s LOGIN NOSUPERUSER PASSWORD '%s'", id, id),
+		fmt.Sprintf("CREATE DATABASE %s OWNER owner_%s", pg.name, id))
+	if err != nil {
+		t.Fatalf("testenv: make a database: %v", err)
+	}
+	if srv == nil {
+		t.Cleanup(pg.drop)
+	}
+	return pg
+}
+
+// drop removes the database and its owner from a server that lives on.
+func (pg *PG) drop() {
+	err := pg.adminExec(
+		fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", pg.name),
+		"DROP ROLE IF EXISTS "+pg.owner.Username())
+	if err != nil {
+		pg.t.Errorf("testenv: drop database %s: %v", pg.name, err)
+	}
+}
+
+// adminExec runs statements one by one as the superuser.
+func (pg *PG) adminExec(statements ...string) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), readyWithin)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, pg.admin)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	for _, s := range statements {
+		if _, err := conn.Exec(ctx, s); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+	}
+	return nil
+}
+
+// URL is the database's URL for a superuser.
+func (pg *PG) URL() string { return pg.url(nil) }
+
+// OwnerURL is the database's URL for the role that owns it and has no other
+// right, as a service in production would have.
+func (pg *PG) OwnerURL() string { return pg.url(pg.owner) }
+
+func (pg *PG) url(user *url.Userinfo) string {
+	u, err := url.Parse(pg.admin)
+	if err != nil {
+		pg.t.Fatalf("testenv: %s: %v", EnvDatabaseURL, err)
+	}
+	u.Path = "/" + pg.name
+	if user != nil {
+		u.User = user
+	}
+	return u.String()
+}
+
+// Kill ends the server as a crash does: SIGKILL, nothing is written any more.
+func (pg *PG) Kill() {
+	pg.t.Helper()
+	pg.control("Kill", (*pgServer).kill)
+}
+
+// Shutdown ends the server in order; open connections are cut.
+func (pg *PG) Shutdown() {
+	pg.t.Helper()
+	pg.control("Shutdown", (*pgServer).stop)
+}
+
+// Freeze stops the execution of the server and of all its workers.
+func (pg *PG) Freeze() {
+	pg.t.Helper()
+	pg.control("Freeze", (*pgServer).freeze)
+}
+
+// Thaw continues a frozen server.
+func (pg *PG) Thaw() {
+	pg.t.Helper()
+	pg.control("Thaw", (*pgServer).thaw)
+}
+
+// Restart starts the server again on the same port and data, and returns once
+// it answers. One that still runs is shut down in order first.
+func (pg *PG) Restart() {
+	pg.t.Helper()
+	pg.control("Restart", (*pgServer).restart)
+}
+
+// Logs returns what the server of this test printed.
+func (pg *PG) Logs() string {
+	if pg.srv == nil {
+		return ""
+	}
+	return pg.srv.logs()
+}
+
+func (pg *PG) control(what string, do func(*pgServer) error) {
+	pg.t.Helper()
+	if pg.srv == nil {
+		pg.t.Fatalf("testenv: %s: other tests use this PostgreSQL too; use StartPostgres", what)
+	}
+	if err := do(pg.srv); err != nil {
+		pg.t.Fatalf("testenv: %s PostgreSQL: %v", what, err)
+	}
+}
+
+// answers returns nil once the server takes connections.
+func answers(adminURL string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, adminURL)
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}

@@ -1,0 +1,179 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// pgServer is one PostgreSQL server that this process started.
+type pgServer struct {
+	server
+	dir     string
+	port    int
+	release func()
+}
+
+// fastAndLoose are the settings of a server whose data need not survive it.
+func fastAndLoose() []string {
+	return []string{"fsync=off", "synchronous_commit=off", "full_page_writes=off"}
+}
+
+// launchPostgres starts a server, on another port if its port was taken meanwhile.
+func launchPostgres(settings []string) (*pgServer, error) {
+	var err error
+	for range startTries {
+		var s *pgServer
+		if s, err = tryPostgres(settings); err == nil || !errors.Is(err, errPortTaken) {
+			return s, err
+		}
+	}
+	return nil, err
+}
+
+func tryPostgres(settings []string) (*pgServer, error) {
+	port, release, err := reservePort()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := newServerDir("postgres")
+	if err != nil {
+		release()
+		return nil, err
+	}
+	s := &pgServer{dir: dir, port: port, release: release}
+	if s.server, err = newPostgresServer(dir, s.arguments(settings)); err == nil {
+		err = s.startAndWait()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.remove())
+	}
+	return s, nil
+}
+
+// arguments are the command line of postgres.
+func (s *pgServer) arguments(settings []string) []string {
+	args := []string{"-D", filepath.Join(s.dir, "data"), "-p", strconv.Itoa(s.port)}
+	settings = append([]string{
+		"listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=200", "shared_buffers=32MB",
+	}, settings...)
+	for _, setting := range settings {
+		args = append(args, "-c", setting)
+	}
+	return args
+}
+
+// adminURL is the superuser's.
+func (s *pgServer) adminURL() string {
+	return fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", localAddr(s.port))
+}
+
+func (s *pgServer) restart() error {
+	if s.running() {
+		if err := s.stop(); err != nil {
+			return err
+		}
+	}
+	return s.startAndWait()
+}
+
+func (s *pgServer) running() bool {
+	select {
+	case <-s.exited():
+		return false
+	default:
+		return true
+	}
+}
+
+// startAndWait starts the server and waits until it answers. After a kill its
+// old workers may need a moment to see that they are orphans; the new server
+// refuses to start next to them, so it is started again.
+func (s *pgServer) startAndWait() error {
+	if err := s.start(); err != nil {
+		return err
+	}
+	var final error
+	err := poll(readyWithin, func() error {
+		if s.running() {
+			return answers(s.adminURL())
+		}
+		if strings.Contains(s.lastWords(), "Address already in use") {
+			final = errors.Join(errPortTaken, errors.New(s.lastWords()))
+			return nil
+		}
+		if err := s.start(); err != nil {
+			return err
+		}
+		return errors.New("PostgreSQL ended at once; it printed:\n" + s.lastWords())
+	})
+	return errors.Join(final, err)
+}
+
+func (s *pgServer) lastWords() string { return tail(s.logs(), 10) }
+
+// remove ends the server and removes all its traces.
+func (s *pgServer) remove() error {
+	defer s.release()
+	var err error
+	if s.server != nil {
+		err = errors.Join(s.kill(), s.close())
+	}
+	// Orphaned workers may still write while they end.
+	return errors.Join(err, poll(exitWithin, func() error { return os.RemoveAll(s.dir) }))
+}
+
+// newPostgresServer makes the data folder for a local PostgreSQL.
+func newPostgresServer(dir string, args []string) (server, error) {
+	bin, err := findPostgres()
+	if err != nil {
+		return nil, err
+	}
+	cred, err := postgresUser()
+	if err != nil {
+		return nil, err
+	}
+	if cred != nil {
+		if err := os.Chown(dir, int(cred.Uid), int(cred.Gid)); err != nil {
+			return nil, err
+		}
+	}
+	p := &process{
+		path: filepath.Join(bin, "postgres"), args: args, dir: dir, cred: cred, withWorkers: true,
+		stopSignal: syscall.SIGINT, reapSignal: syscall.SIGQUIT,
+	}
+	initdb := p.command(filepath.Join(bin, "initdb"), "-D", filepath.Join(dir, "data"),
+		"-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initdb: %w\n%s", err, tail(string(out), 10))
+	}
+	return p, nil
+}
+
+// postgresUser is the user to run as: nil for one's own, and somebody without
+// rights for root, as whom PostgreSQL refuses to run.
+func postgresUser() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		if u, err = user.Lookup("nobody"); err != nil {
+			return nil, err
+		}
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
+}

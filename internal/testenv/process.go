@@ -1,0 +1,183 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// exitWithin bounds how long a server may take to end after it was told to.
+const exitWithin = 20 * time.Second
+
+// signalEvery is how often a server is told to end again: Redis refuses while it
+// writes the first append-only file of a new replica.
+const signalEvery = 250 * time.Millisecond
+
+// server is one server program that can be started again and again on the
+// same data: a local process or a container.
+type server interface {
+	// start begins a new incarnation; it need not answer yet.
+	start() error
+	// exited is closed when the incarnation started last has ended.
+	exited() <-chan struct{}
+	// kill ends it at once (SIGKILL), frozen or not, and waits.
+	kill() error
+	// stop ends it in order and waits.
+	stop() error
+	// freeze stops its execution; sockets stay open and silent.
+	freeze() error
+	// thaw continues it.
+	thaw() error
+	// logs returns what all its incarnations printed.
+	logs() string
+	// close releases what outlives an ended incarnation.
+	close() error
+}
+
+// process is a server that runs as a child of the test process.
+type process struct {
+	path string   // the program
+	args []string // without the program's name
+	env  []string // added to the test's own environment
+	dir  string   // its folder: log and reap script
+	cred *syscall.Credential
+
+	stopSignal  syscall.Signal // an orderly end
+	reapSignal  syscall.Signal // the end when the test process is gone
+	withWorkers bool           // freeze its child processes too
+
+	cmd  *exec.Cmd
+	done chan struct{}
+}
+
+func (p *process) start() error {
+	log, err := os.OpenFile(p.logPath(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	cmd := p.command(p.path, p.args...)
+	// A file, not a pipe: with a pipe, Wait would also wait for grandchildren.
+	cmd.Stdout, cmd.Stderr = log, log
+	dieWithParent(cmd.SysProcAttr, p.reapSignal)
+
+	started, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		// The kernel's parent-death signal goes off when the *thread* that forked
+		// ends, so that thread is kept until the child has ended.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer func() { _ = log.Close() }()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+			removeReap(p.dir)
+		}
+		close(done)
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("start %s: %w", p.path, err)
+	}
+	p.cmd, p.done = cmd, done
+	return writeReap(p.dir, fmt.Sprintf("kill -%d %d; kill -CONT %d", p.reapSignal, cmd.Process.Pid, cmd.Process.Pid))
+}
+
+// command prepares a program that runs with this server's user and environment.
+func (p *process) command(path string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, args...)
+	cmd.Dir = p.dir
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: p.cred}
+	return cmd
+}
+
+func (p *process) exited() <-chan struct{} { return p.done }
+
+func (p *process) kill() error { return p.end(syscall.SIGKILL) }
+
+func (p *process) stop() error { return p.end(p.stopSignal) }
+
+// end sends the signal and waits for the end; a server that is down already is
+// no error.
+func (p *process) end(sig syscall.Signal) error {
+	if p.cmd == nil {
+		return nil
+	}
+	pid := p.cmd.Process.Pid
+	workers := p.workers(pid)
+	var sent time.Time
+	return poll(exitWithin, func() error {
+		select {
+		case <-p.done:
+			return nil
+		default:
+		}
+		if time.Since(sent) > signalEvery {
+			sent = time.Now()
+			if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+				return err
+			}
+		}
+		// A stopped process acts on SIGKILL only, and the stopped workers of a
+		// killed one would stay forever.
+		for _, w := range append(workers, pid) {
+			_ = syscall.Kill(w, syscall.SIGCONT)
+		}
+		return fmt.Errorf("%s (pid %d) still runs after signal %v", p.path, pid, sig)
+	})
+}
+
+func (p *process) freeze() error {
+	pid := p.cmd.Process.Pid
+	if err := stopProcess(pid); err != nil {
+		return err
+	}
+	// The parent first: once it is stopped it starts no more workers.
+	for _, w := range p.workers(pid) {
+		if err := stopProcess(w); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// stopProcess stops a process and waits until it really is stopped.
+func stopProcess(pid int) error {
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return poll(exitWithin, func() error { return stopped(pid) })
+}
+
+func (p *process) thaw() error {
+	pid := p.cmd.Process.Pid
+	for _, w := range p.workers(pid) {
+		_ = syscall.Kill(w, syscall.SIGCONT) // one that has ended needs no thawing
+	}
+	return syscall.Kill(pid, syscall.SIGCONT)
+}
+
+// workers lists the child processes that share the server's fate.
+func (p *process) workers(pid int) []int {
+	if !p.withWorkers {
+		return nil
+	}
+	return childrenOf(pid)
+}
+
+func (p *process) logPath() string { return filepath.Join(p.dir, "server.log") }
+
+func (p *process) logs() string {
+	b, err := os.ReadFile(p.logPath())
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func (*process) close() error { return nil }

@@ -1,0 +1,230 @@
+package testenv
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+const (
+	// readyWithin bounds how long a server may take until it answers.
+	readyWithin = 30 * time.Second
+	// startTries is how often a first start is tried on another port when
+	// somebody took the port in between.
+	startTries = 5
+	// commandWithin bounds one of testenv's own commands to a server.
+	commandWithin = 10 * time.Second
+)
+
+// Redis is one Redis server of a test's own.
+type Redis struct {
+	t      testing.TB
+	config redisConfig
+	addr   string
+	dir    string // "" for a server from the environment
+	tls    *tls.Config
+	srv    server // nil for a server from the environment
+	admin  *redis.Client
+}
+
+// StartRedis starts a Redis node and returns once it answers.
+func StartRedis(t testing.TB, opts ...RedisOption) *Redis {
+	t.Helper()
+	return StartRedisN(t, 1, opts...)[0]
+}
+
+// StartRedisN starts n independent Redis nodes, all with the same options, and
+// returns once all answer.
+func StartRedisN(t testing.TB, n int, opts ...RedisOption) []*Redis {
+	t.Helper()
+	config := newRedisConfig(opts)
+	if addrs := os.Getenv(EnvRedisAddrs); addrs != "" {
+		return externalRedis(t, n, config, strings.Split(addrs, ","))
+	}
+	nodes := make([]*Redis, 0, n)
+	for range n {
+		nodes = append(nodes, launchRedis(t, config))
+	}
+	return nodes
+}
+
+// launchRedis starts one node, on another port if its port was taken meanwhile.
+func launchRedis(t testing.TB, config redisConfig) *Redis {
+	t.Helper()
+	var err error
+	for range startTries {
+		var r *Redis
+		if r, err = tryRedis(t, config); err == nil {
+			return r
+		}
+		if !errors.Is(err, errPortTaken) {
+			break
+		}
+	}
+	t.Fatalf("testenv: start Redis: %v", err)
+	return nil
+}
+
+// errPortTaken marks a start that failed because of its port.
+var errPortTaken = errors.New("port taken")
+
+func tryRedis(t testing.TB, config redisConfig) (*Redis, error) {
+	port, release, err := reservePort()
+	if err != nil {
+		return nil, err
+	}
+	t.Cleanup(release)
+	dir, err := newServerDir("redis")
+	if err != nil {
+		return nil, err
+	}
+	r := &Redis{t: t, config: config, addr: localAddr(port), dir: dir}
+	if err := r.writeFiles(port); err != nil {
+		return nil, err
+	}
+	if r.srv, err = newRedisServer(dir, port, config.env); err != nil {
+		return nil, err
+	}
+	r.admin = r.newClient(adminUser, adminUser)
+	t.Cleanup(r.close)
+	if err := r.srv.start(); err != nil {
+		return nil, err
+	}
+	return r, r.awaitReady()
+}
+
+// writeFiles writes redis.conf and, for TLS, the certificates.
+func (r *Redis) writeFiles(port int) error {
+	if r.config.tls {
+		config, err := writeCertificates(r.dir)
+		if err != nil {
+			return err
+		}
+		r.tls = config
+	}
+	text := r.config.file(r.dir, redisBind(), port)
+	return os.WriteFile(filepath.Join(r.dir, "redis.conf"), []byte(text), 0o600)
+}
+
+// awaitReady waits until the node has loaded its data and answers.
+func (r *Redis) awaitReady() error {
+	var early error
+	err := poll(readyWithin, func() error {
+		select {
+		case <-r.srv.exited():
+			early = r.earlyExit()
+			return nil
+		default:
+			return r.ready()
+		}
+	})
+	return errors.Join(early, err)
+}
+
+// ready returns nil once the node answers and, if it was started as a replica,
+// is in step with its master.
+func (r *Redis) ready() error {
+	if err := r.do("ping").Err(); err != nil {
+		return err
+	}
+	if r.config.replicaOf != nil {
+		return r.inStep()
+	}
+	return nil
+}
+
+// earlyExit explains a server that ended instead of answering.
+func (r *Redis) earlyExit() error {
+	logs := r.srv.logs()
+	err := fmt.Errorf("redis-server ended at once; it printed:\n%s", tail(logs, 15))
+	if strings.Contains(logs, "Address already in use") {
+		return errors.Join(errPortTaken, err)
+	}
+	return err
+}
+
+// do gives one command as testenv's own user.
+func (r *Redis) do(args ...any) *redis.Cmd {
+	ctx, cancel := context.WithTimeout(context.Background(), commandWithin)
+	defer cancel()
+	return r.admin.Do(ctx, args...)
+}
+
+// newClient makes a client that reports the truth: no retries, no commands of
+// its own, and a caller's deadline is kept.
+func (r *Redis) newClient(user, password string) *redis.Client {
+	if user == "default" && password == "" {
+		user = ""
+	}
+	return redis.NewClient(&redis.Options{
+		Addr: r.addr, Username: user, Password: password, TLSConfig: r.tls,
+		MaxRetries: -1, ContextTimeoutEnabled: true, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+// close ends the node when its test is over.
+func (r *Redis) close() {
+	if r.t.Failed() {
+		r.t.Logf("testenv: last words of Redis %s:\n%s", r.addr, tail(r.srv.logs(), 10))
+	}
+	_ = r.admin.Close()
+	if err := errors.Join(r.srv.kill(), r.srv.close(), os.RemoveAll(r.dir)); err != nil {
+		r.t.Errorf("testenv: clean up Redis %s: %v", r.addr, err)
+	}
+}
+
+// tail returns the text's last n lines.
+func tail(text string, n int) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// Addr is the node's address as host:port. It stays the same over restarts.
+func (r *Redis) Addr() string { return r.addr }
+
+// hostPort is the address as Redis configuration and commands want it.
+func (r *Redis) hostPort() string { return strings.Replace(r.addr, ":", " ", 1) }
+
+// URL is the node's address with its credentials: a redis:// or rediss:// URL
+// of database 0.
+func (r *Redis) URL() string {
+	u := url.URL{Scheme: "redis", Host: r.addr, Path: "/0"}
+	if r.tls != nil {
+		u.Scheme = "rediss"
+	}
+	if r.config.password != "" {
+		u.User = url.UserPassword(r.config.user, r.config.password)
+	}
+	return u.String()
+}
+
+// Client makes a client of the test's own user, closed when the test ends. It
+// never retries and keeps the deadlines of the contexts given to it.
+func (r *Redis) Client() *redis.Client {
+	c := r.newClient(r.config.user, r.config.password)
+	r.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TLSConfig trusts the node's certificate; nil for a node without TLS.
+func (r *Redis) TLSConfig() *tls.Config { return r.tls.Clone() }
+
+// CAFile is the path of the authority's certificate in PEM, for programs that
+// want a file; "" for a node without TLS.
+func (r *Redis) CAFile() string {
+	if r.tls == nil {
+		return ""
+	}
+	return filepath.Join(r.dir, caFile)
+}

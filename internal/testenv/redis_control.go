@@ -1,0 +1,195 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Kill ends the node as kill -9 does. What it had written to its log stays.
+func (r *Redis) Kill() {
+	r.t.Helper()
+	r.control("Kill", server.kill)
+}
+
+// Shutdown ends the node in order; with [PersistRDB] it writes a snapshot.
+func (r *Redis) Shutdown() {
+	r.t.Helper()
+	r.control("Shutdown", server.stop)
+}
+
+// Freeze stops the node's execution. Its port accepts connections that
+// nobody answers. Nothing happens in it, but time passes.
+func (r *Redis) Freeze() {
+	r.t.Helper()
+	r.control("Freeze", server.freeze)
+}
+
+// Thaw continues a frozen node.
+func (r *Redis) Thaw() {
+	r.t.Helper()
+	r.control("Thaw", server.thaw)
+}
+
+// Restart starts the node again on the same address and data, and returns once
+// it answers. A node that still runs is shut down in order first.
+func (r *Redis) Restart() {
+	r.t.Helper()
+	if r.running() {
+		r.Shutdown()
+	}
+	r.control("Restart", func(s server) error {
+		if err := s.start(); err != nil {
+			return err
+		}
+		return r.awaitReady()
+	})
+}
+
+// Logs returns what the node printed over all its incarnations.
+func (r *Redis) Logs() string {
+	if r.srv == nil {
+		return ""
+	}
+	return r.srv.logs()
+}
+
+// Wipe deletes the data files of a node that is down.
+func (r *Redis) Wipe() {
+	r.t.Helper()
+	r.mustBeDown("Wipe")
+	for _, name := range []string{"appendonlydir", "dump.rdb"} {
+		if err := os.RemoveAll(filepath.Join(r.dir, name)); err != nil {
+			r.t.Fatalf("testenv: Wipe %s: %v", r.addr, err)
+		}
+	}
+}
+
+// TruncateAOF cuts the last n bytes off the append-only file of a node
+// that is down, as a power failure does to writes that were not synced.
+// More bytes than there are empty the file.
+func (r *Redis) TruncateAOF(n int64) {
+	r.t.Helper()
+	r.mustBeDown("TruncateAOF")
+	if err := truncateAOF(filepath.Join(r.dir, "appendonlydir"), n); err != nil {
+		r.t.Fatalf("testenv: TruncateAOF %s: %v", r.addr, err)
+	}
+}
+
+// truncateAOF finds the file to which Redis appended last.
+func truncateAOF(dir string, n int64) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.incr.aof"))
+	if err != nil {
+		return err
+	}
+	var last os.FileInfo
+	for _, f := range files {
+		info, err := os.Stat(f)
+		if err != nil {
+			return err
+		}
+		if last == nil || info.ModTime().After(last.ModTime()) {
+			last = info
+		}
+	}
+	if last == nil {
+		return errors.New("the node has no append-only file; start it with a persistence that writes one")
+	}
+	return os.Truncate(filepath.Join(dir, last.Name()), max(0, last.Size()-n))
+}
+
+// FlushAll deletes all data of all databases through a FLUSHALL command.
+func (r *Redis) FlushAll() {
+	r.t.Helper()
+	r.command("flushall")
+}
+
+// ReplicaOf makes the node a replica of another, also over restarts, and
+// returns once it has that node's data.
+func (r *Redis) ReplicaOf(master *Redis) {
+	r.t.Helper()
+	host, port, _ := strings.Cut(master.addr, ":")
+	r.role(host, port)
+	Eventually(r.t, readyWithin, r.inStep)
+}
+
+// Promote makes a replica a master, also over restarts.
+func (r *Redis) Promote() {
+	r.t.Helper()
+	r.role("no", "one")
+}
+
+// role changes the role and writes it to redis.conf.
+func (r *Redis) role(host, port string) {
+	r.t.Helper()
+	if r.srv == nil {
+		r.notOurs("a change of role")
+	}
+	r.config.replicaOf = nil
+	r.command("replicaof", host, port)
+	r.command("config", "rewrite")
+}
+
+// inStep returns nil once a replica has its master's data.
+func (r *Redis) inStep() error {
+	info, err := r.do("info", "replication").Text()
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(info, "master_link_status:up") {
+		return fmt.Errorf("replica %s is not in step with its master", r.addr)
+	}
+	return nil
+}
+
+// command gives a command that has to succeed.
+func (r *Redis) command(args ...any) {
+	r.t.Helper()
+	if err := r.do(args...).Err(); err != nil {
+		r.t.Fatalf("testenv: %v at Redis %s: %v", args, r.addr, err)
+	}
+}
+
+// control does one thing to the server.
+func (r *Redis) control(what string, do func(server) error) {
+	r.t.Helper()
+	if r.srv == nil {
+		r.notOurs(what)
+	}
+	if err := do(r.srv); err != nil {
+		r.t.Fatalf("testenv: %s Redis %s: %v", what, r.addr, err)
+	}
+}
+
+// notOurs fails the test of somebody who wants to control a foreign server.
+func (r *Redis) notOurs(what string) {
+	r.t.Helper()
+	r.t.Fatalf("testenv: %s: Redis %s comes from %s and cannot be controlled; "+
+		"unset the variable, so that this test starts servers of its own", what, r.addr, EnvRedisAddrs)
+}
+
+// running says whether the node's current incarnation lives.
+func (r *Redis) running() bool {
+	if r.srv == nil {
+		return true
+	}
+	select {
+	case <-r.srv.exited():
+		return false
+	default:
+		return true
+	}
+}
+
+// mustBeDown fails the test of somebody who would change files under a running server.
+func (r *Redis) mustBeDown(what string) {
+	r.t.Helper()
+	if r.srv == nil {
+		r.notOurs(what)
+	}
+	if r.running() {
+		r.t.Fatalf("testenv: %s: Redis %s is running; Kill it first", what, r.addr)
+	}
+}

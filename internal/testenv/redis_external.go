@@ -1,0 +1,70 @@
+package testenv
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// EnvRedisAddrs names the environment variable with the Redis servers that
+// tests may use and empty: host:port, with a comma between them.
+const EnvRedisAddrs = "FENCELOCK_TEST_REDIS_ADDRS"
+
+// externalWithin bounds the wait for other tests to give such servers back.
+const externalWithin = 5 * time.Minute
+
+// externalRedis takes n of the servers for this test alone and empties them.
+func externalRedis(t testing.TB, n int, config redisConfig, addrs []string) []*Redis {
+	t.Helper()
+	if config.custom {
+		t.Fatalf("testenv: this test starts Redis with options of its own; unset %s", EnvRedisAddrs)
+	}
+	if n > len(addrs) {
+		t.Fatalf("testenv: this test needs %d Redis servers and %s has %d", n, EnvRedisAddrs, len(addrs))
+	}
+	var free []string
+	Eventually(t, externalWithin, func() (err error) {
+		free, err = lockAddrs(t, n, addrs)
+		return err
+	})
+	nodes := make([]*Redis, n)
+	for i, addr := range free {
+		nodes[i] = &Redis{t: t, config: config, addr: strings.TrimSpace(addr)}
+		nodes[i].admin = nodes[i].Client()
+		nodes[i].FlushAll()
+	}
+	return nodes
+}
+
+// lockAddrs takes n addresses that no other test uses, or none: a test that
+// kept some while it waits for more could wait forever for another such test.
+func lockAddrs(t testing.TB, n int, addrs []string) ([]string, error) {
+	var taken []string
+	var unlocks []func()
+	unlockAll := func() {
+		for _, unlock := range unlocks {
+			unlock()
+		}
+	}
+	for _, addr := range addrs {
+		if unlock, err := tryLock(addrLock(addr)); err == nil {
+			taken, unlocks = append(taken, addr), append(unlocks, unlock)
+		}
+		if len(taken) == n {
+			t.Cleanup(unlockAll)
+			return taken, nil
+		}
+	}
+	unlockAll()
+	return nil, fmt.Errorf("other tests use the servers in %s", EnvRedisAddrs)
+}
+
+// addrLock is the path of the lock that stands for an address.
+func addrLock(addr string) string {
+	sum := sha256.Sum256([]byte(strings.TrimSpace(addr)))
+	return filepath.Join(os.TempDir(), fmt.Sprintf("fencelock-testenv-addr-%d-%x", os.Getuid(), sum[:8]))
+}

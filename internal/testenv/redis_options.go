@@ -1,0 +1,154 @@
+package testenv
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Persistence is what a Redis node writes to disk.
+type Persistence int
+
+// The persistence modes.
+const (
+	// PersistNone keeps everything in memory; a restart comes back empty.
+	PersistNone Persistence = iota
+	// PersistRDB writes snapshots, at the latest at an orderly end.
+	PersistRDB
+	// PersistAOFEverysec logs every write and syncs once a second.
+	PersistAOFEverysec
+	// PersistAOFAlways logs every write and syncs before it answers.
+	PersistAOFAlways
+)
+
+// config is the mode in redis.conf's words.
+func (p Persistence) config() []string {
+	switch p {
+	case PersistRDB:
+		return []string{"save 3600 1 300 100 60 10000", "appendonly no"}
+	case PersistAOFEverysec:
+		return []string{`save ""`, "appendonly yes", "appendfsync everysec"}
+	case PersistAOFAlways:
+		return []string{`save ""`, "appendonly yes", "appendfsync always"}
+	default:
+		return []string{`save ""`, "appendonly no"}
+	}
+}
+
+// RedisOption changes how a Redis node is started.
+type RedisOption func(*redisConfig)
+
+type redisConfig struct {
+	persistence Persistence
+	policy      string
+	databases   int
+	user        string // "default" unless WithUser
+	password    string
+	acl         []string // the named user's rules
+	tls         bool
+	replicaOf   *Redis
+	extra       []string
+	env         []string
+	custom      bool // differs from what a server from the environment can be taken for
+}
+
+func newRedisConfig(opts []RedisOption) redisConfig {
+	c := redisConfig{policy: "noeviction", databases: 16, user: "default", custom: len(opts) > 0}
+	for _, opt := range opts {
+		opt(&c)
+	}
+	return c
+}
+
+// WithPersistence sets what the node writes to disk; the default is [PersistNone].
+func WithPersistence(p Persistence) RedisOption {
+	return func(c *redisConfig) { c.persistence = p }
+}
+
+// WithConfig adds lines to the end of redis.conf, where they win.
+func WithConfig(lines ...string) RedisOption {
+	return func(c *redisConfig) { c.extra = append(c.extra, lines...) }
+}
+
+// WithEnv adds NAME=value pairs to the server's environment.
+func WithEnv(pairs ...string) RedisOption {
+	return func(c *redisConfig) { c.env = append(c.env, pairs...) }
+}
+
+// WithPassword asks the default user for a password.
+func WithPassword(password string) RedisOption {
+	return func(c *redisConfig) { c.password = password }
+}
+
+// WithUser switches the default user off and makes a user with the given ACL
+// rules; without rules it may do everything.
+func WithUser(name, password string, rules ...string) RedisOption {
+	if len(rules) == 0 {
+		rules = []string{"~*", "&*", "+@all"}
+	}
+	return func(c *redisConfig) { c.user, c.password, c.acl = name, password, rules }
+}
+
+// WithTLS makes the node speak TLS only, with a certificate for 127.0.0.1 from an
+// authority made for this node; see [Redis.TLSConfig] and [Redis.CAFile].
+func WithTLS() RedisOption { return func(c *redisConfig) { c.tls = true } }
+
+// WithMaxmemoryPolicy sets the eviction policy; the default is noeviction.
+func WithMaxmemoryPolicy(policy string) RedisOption {
+	return func(c *redisConfig) { c.policy = policy }
+}
+
+// WithDatabases sets the number of databases; the default is 16.
+func WithDatabases(n int) RedisOption { return func(c *redisConfig) { c.databases = n } }
+
+// WithReplicaOf starts the node as a replica of another.
+func WithReplicaOf(master *Redis) RedisOption {
+	return func(c *redisConfig) { c.replicaOf = master }
+}
+
+// adminUser is the user by whom testenv itself gives commands where the
+// test's own user may lack the right.
+const adminUser = "testenv"
+
+// file is the text of redis.conf.
+func (c redisConfig) file(dir, bind string, port int) string {
+	lines := []string{
+		"bind " + bind, "protected-mode no", "daemonize no", "dir " + dir,
+		"repl-diskless-sync-delay 0", // a replica's first copy would wait five seconds for a second replica
+		"maxmemory-policy " + c.policy, fmt.Sprintf("databases %d", c.databases),
+	}
+	lines = append(lines, c.persistence.config()...)
+	lines = append(lines, c.portLines(dir, port)...)
+	lines = append(lines, c.authLines()...)
+	if c.replicaOf != nil {
+		lines = append(lines, "replicaof "+c.replicaOf.hostPort())
+	}
+	return strings.Join(append(lines, c.extra...), "\n") + "\n"
+}
+
+func (c redisConfig) portLines(dir string, port int) []string {
+	if !c.tls {
+		return []string{fmt.Sprintf("port %d", port)}
+	}
+	return []string{
+		"port 0", fmt.Sprintf("tls-port %d", port), "tls-auth-clients no", "tls-replication yes",
+		"tls-cert-file " + dir + "/" + certFile, "tls-key-file " + dir + "/" + keyFile,
+		"tls-ca-cert-file " + dir + "/" + caFile,
+	}
+}
+
+// authLines sets the test's user and the admin. A replica presents the
+// credentials of its master's admin.
+func (c redisConfig) authLines() []string {
+	lines := []string{
+		fmt.Sprintf("user %s on >%s ~* &* +@all", adminUser, adminUser),
+		"masteruser " + adminUser, "masterauth " + adminUser,
+	}
+	switch {
+	case c.user != "default":
+		lines = append(lines, "user default off",
+			fmt.Sprintf("user %s on >%s %s", c.user, c.password, strings.Join(c.acl, " ")))
+	case c.password != "":
+		lines = append(lines, "requirepass "+c.password)
+	}
+	return lines
+}
