@@ -62,9 +62,14 @@ type Op struct {
 	Token    fencing.Token // confirm, extend
 	TTL      time.Duration // acquire, extend; whole milliseconds
 	Meta     string        // acquire: public metadata, kept with the lock, opaque to the node
-	// Indexed makes the node remember which resource the lease value was used
-	// for, so that an idempotency key cannot hold two (acquire only).
-	Indexed bool
+	// Attempt is set where several acquisitions may share a lease value (an
+	// idempotency key), and names one of them. An acquire notes it with the
+	// lock that it makes, and remembers which resource the lease value is used
+	// for, so that it cannot hold two; an acquire that finds the lock its own
+	// already strikes the note out. A release with an Attempt deletes only a
+	// lock that still bears it, so that a failed attempt never takes away a
+	// vote that another one may have counted. Release without: any.
+	Attempt string
 	// Deadline is when the round gives up: a node does not send the op later.
 	Deadline time.Time
 }
@@ -85,7 +90,7 @@ const (
 	Held
 	// NotHeld: confirm, extend, release: the lock is not this lease's; read: there is no lock.
 	NotHeld
-	// OtherResource: acquire with Indexed: the lease value holds another resource.
+	// OtherResource: acquire with Attempt: the lease value holds another resource.
 	OtherResource
 	// StaleView: the node is in a larger view, given in Reply.View.
 	StaleView
@@ -101,6 +106,7 @@ type Reply struct {
 	Outcome   Outcome
 	Grant     fencing.Token // Granted: this lease's grant; Held and read: the grant of the lease in the way
 	Remaining time.Duration // what the node's clock leaves of the lock
+	TTL       time.Duration // read: what the lock was last given
 	Existing  bool          // acquire: this lease had the lock already
 	Recreated bool          // extend: the lock had gone and was made again (rule 5)
 	Lease     string        // Held, read: the lease in the way; secret
@@ -146,18 +152,20 @@ type Admittee interface {
 
 // Marks are what a fenced read returns.
 type Marks struct {
-	High   fencing.Token // the largest counter or token the node ever saw
-	MaxTTL time.Duration // the longest TTL in use, from its admission record
+	High    fencing.Token // the largest counter or token the node ever saw
+	MaxTTL  time.Duration // the longest TTL in use, from its admission record
+	Founded View          // the view of the last founding that the node took part in, or read of
 }
 
 // CarriedLock is a resource's state on its way from admitted nodes to one that rejoins.
 type CarriedLock struct {
-	Resource string
-	Counter  fencing.Token // the effective counter to install, or as it was read
-	Lease    string        // "" reserves no lock
-	Grant    fencing.Token
-	TTL      time.Duration
-	Meta     string
+	Resource  string
+	Counter   fencing.Token // the effective counter to install, or as it was read
+	Lease     string        // "" reserves no lock
+	Grant     fencing.Token
+	Remaining time.Duration
+	TTL       time.Duration
+	Meta      string
 }
 
 // Cluster names a node set: servers that are configured with other nodes are refused (rule 14).
@@ -186,6 +194,10 @@ type Observation struct {
 type Admission struct {
 	Incarnation string // pinned before the reads; anything else is ErrRaced (rule 10)
 	View        View
+	// Founded is the view of the founding that View descends from. A node that
+	// is admitted under a smaller view was away during it: it may be staged as
+	// if it were not admitted (rule 12).
+	Founded     View
 	Cluster     Cluster
 	Floor       fencing.Token
 	MaxTTL      time.Duration

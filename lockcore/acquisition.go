@@ -1,0 +1,263 @@
+package lockcore
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// acquisition is one attempt at a lease: the whole of Redlock with tokens.
+//
+//	ask every node for its vote
+//	a quorum granted:          token = largest of its grants (rule 1)
+//	some granted less:         they confirm the token, while owned (rules 2, 3)
+//	a quorum holds >= token:   won, the answer goes out (rule 18)
+//	a quorum is impossible,
+//	or the caller went away:   every vote goes back (rule 16)
+//
+// Replies drive it. Those that come after the answer still do their part:
+// a late grant of a lost attempt is released, a late grant below the token is
+// confirmed, so that the counters meet again before the next lease.
+type acquisition struct {
+	nodes   []Node
+	clean   *cleaner
+	acquire Op
+	began   time.Time
+	limit   time.Duration
+	done    chan struct{} // closed once decided
+
+	mu       sync.Mutex
+	tally    Tally
+	replies  [MaxNodes]Reply
+	answered [MaxNodes]bool
+	confirm  *Op            // set once, with the token
+	asked    [MaxNodes]bool // to confirm
+	decided  bool
+	over     bool // lost or abandoned: every vote goes back
+}
+
+// confirmations is an acquisition in its other role: the sink of its confirms.
+type confirmations acquisition
+
+func startAcquisition(nodes []Node, clean *cleaner, op Op, limit time.Duration) *acquisition {
+	a := &acquisition{
+		nodes: nodes, clean: clean, acquire: op, limit: limit,
+		began: time.Now(), // before the first request (rule 17)
+		done:  make(chan struct{}),
+		tally: NewTally(len(nodes)),
+	}
+	a.acquire.Deadline = a.began.Add(limit)
+	for i, n := range nodes {
+		n.Submit(&a.acquire, i, a)
+	}
+	return a
+}
+
+// wait returns when the acquisition is decided, which it is at the latest
+// after two limits: one for the votes and one for the confirmations.
+func (a *acquisition) wait(ctx context.Context) {
+	timer := time.NewTimer(a.limit)
+	defer timer.Stop()
+	select {
+	case <-a.done:
+		return
+	case <-ctx.Done():
+		a.abandon()
+		return
+	case <-timer.C:
+		a.expire(a.strikeSilent)
+	}
+	timer.Reset(a.limit)
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+		a.abandon()
+	case <-timer.C:
+		a.expire(a.strikeUnconfirmed)
+	}
+}
+
+// Deliver takes node i's answer to the acquire.
+func (a *acquisition) Deliver(i int, reply Reply) {
+	a.step(i, func() {
+		if reply.Outcome == Granted && !plausible(reply.Grant, time.Now()) {
+			reply = Reply{Outcome: Failed, Err: errImplausible, Sent: true}
+		}
+		a.replies[i], a.answered[i] = reply, true
+		if reply.Outcome == Granted {
+			a.tally.Granted(i, reply.Grant, reply.Existing)
+		} else {
+			a.tally.Refused(i)
+		}
+	})
+}
+
+// Deliver takes node i's answer to the confirm.
+func (c *confirmations) Deliver(i int, reply Reply) {
+	a := (*acquisition)(c)
+	a.step(nobody, func() {
+		if reply.Outcome == Granted {
+			a.tally.Confirmed(i)
+		} else {
+			a.tally.Refused(i)
+		}
+	})
+}
+
+// nobody stands for a step in which no node answered the acquire.
+const nobody = -1
+
+// step changes the tally under the lock and then does what follows from it
+// outside, since a node may deliver from within Submit.
+func (a *acquisition) step(i int, change func()) {
+	a.mu.Lock()
+	wasOver := a.over
+	change()
+	a.decide()
+	confirm := a.unasked()
+	confirmOp := a.confirm
+	release := a.votes(wasOver, i)
+	a.mu.Unlock()
+	for _, n := range confirm {
+		a.nodes[n].Submit(confirmOp, n, (*confirmations)(a))
+	}
+	a.release(release)
+}
+
+// decide ends the attempt if the tally does.
+func (a *acquisition) decide() {
+	if a.decided {
+		return
+	}
+	switch a.tally.Verdict() {
+	case Won:
+		a.decided = true
+	case Lost:
+		a.decided, a.over = true, true
+	case Pending:
+		return
+	}
+	close(a.done)
+}
+
+// unasked lists the nodes that must confirm and were not asked yet.
+func (a *acquisition) unasked() (nodes []int) {
+	if a.over || a.tally.Token() == 0 {
+		return nil
+	}
+	for i := range a.nodes {
+		if a.asked[i] || !a.tally.MustConfirm(i) {
+			continue
+		}
+		if a.confirm == nil {
+			a.confirm = &Op{
+				Kind: OpConfirm, View: a.acquire.View, Resource: a.acquire.Resource,
+				Lease: a.acquire.Lease, Token: a.tally.Token(), Deadline: time.Now().Add(a.limit),
+			}
+		}
+		a.asked[i] = true
+		nodes = append(nodes, i)
+	}
+	return nodes
+}
+
+// votes lists the nodes that may hold a vote of an attempt that is over: all
+// that answered so far when it has just ended, afterwards each as it answers.
+func (a *acquisition) votes(wasOver bool, just int) (nodes []int) {
+	if !a.over {
+		return nil
+	}
+	for i := range a.nodes {
+		if a.answered[i] && (!wasOver || i == just) && a.replies[i].mayHold() {
+			nodes = append(nodes, i)
+		}
+	}
+	return nodes
+}
+
+func (r Reply) mayHold() bool {
+	return r.Outcome == Granted || r.Outcome == Failed && r.Sent
+}
+
+func (a *acquisition) release(nodes []int) {
+	for _, i := range nodes {
+		a.clean.release(i, Op{
+			Kind: OpRelease, Resource: a.acquire.Resource, Lease: a.acquire.Lease, Attempt: a.acquire.Attempt,
+		}, a.began.Add(a.acquire.TTL), a.replies[i].Outcome != Granted)
+	}
+}
+
+// abandon ends the attempt for a caller that went away.
+func (a *acquisition) abandon() {
+	a.expire(func() {
+		for i := range a.nodes {
+			a.tally.Refused(i)
+		}
+	})
+}
+
+// expire strikes nodes out and ends the attempt if that decides it.
+func (a *acquisition) expire(strike func()) {
+	a.step(nobody, func() {
+		if !a.decided {
+			strike()
+		}
+	})
+}
+
+func (a *acquisition) strikeSilent() {
+	for i := range a.nodes {
+		if !a.answered[i] {
+			a.tally.Refused(i)
+		}
+	}
+}
+
+func (a *acquisition) strikeUnconfirmed() {
+	for i := range a.nodes {
+		if !a.tally.Counts(i) {
+			a.tally.Refused(i)
+		}
+	}
+}
+
+// result is what a decided acquisition came to.
+type acquired struct {
+	verdict  Verdict
+	token    fencing.Token
+	validity time.Duration
+	existing bool
+	ttl      time.Duration
+	meta     string // of the lease that an idempotency key found
+	replies  [MaxNodes]Reply
+	answered [MaxNodes]bool
+}
+
+func (a *acquisition) result() acquired {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	res := acquired{
+		verdict: Lost, token: a.tally.Token(), ttl: a.acquire.TTL,
+		replies: a.replies, answered: a.answered,
+	}
+	if a.over || a.tally.Verdict() != Won {
+		return res
+	}
+	res.verdict = Won
+	remaining := make([]time.Duration, 0, MaxNodes)
+	for i := range a.nodes {
+		if !a.tally.Counts(i) {
+			continue
+		}
+		reply := &a.replies[i]
+		remaining = append(remaining, reply.Remaining)
+		if reply.Existing {
+			res.existing, res.ttl, res.meta = true, reply.TTL, reply.Meta
+		}
+	}
+	left := quorumth(remaining, a.tally.quorum)
+	res.validity = validity(left, res.ttl, time.Since(a.began))
+	return res
+}

@@ -1,0 +1,336 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// carryPage is how many resources one call of a rejoin reads or writes.
+const carryPage = 500
+
+// found founds the cluster anew on the planned nodes (rule 12).
+func (m *membership) found(ctx context.Context, p plan) error {
+	log := m.cfg.Logger
+	log.Warn("founding the cluster", "nodes", len(p.found), "new", p.fresh)
+	view := m.foundingView(p.largest)
+	a := Admission{
+		View: view, Founded: view, Cluster: m.cluster, Floor: m.foundingFloor(ctx),
+		MaxTTL: m.cfg.MaxTTL, OnlyIfEmpty: p.fresh,
+	}
+	admitted := 0
+	var failed error
+	for _, i := range p.found {
+		one := a
+		one.Incarnation = m.incarnation(i)
+		if err := m.admit(ctx, i, one, nil); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("node %s: %w", m.nodes[i].Name(), err))
+			continue
+		}
+		admitted++
+	}
+	if admitted == 0 {
+		return failed
+	}
+	m.learn(a.View)
+	log.Info("the cluster is founded", "nodes", admitted, "view", int64(a.View), "floor", int64(a.Floor))
+	return nil
+}
+
+// foundingFloor is above every token that came at fewer than a thousand
+// leases of a resource a second: the Unix time in milliseconds, and every mark
+// that survived anywhere.
+func (m *membership) foundingFloor(ctx context.Context) fencing.Token {
+	now := time.Now()
+	floor := fencing.Token(now.UnixMilli())
+	m.mu.Lock()
+	for i := range m.sights {
+		if high := m.sights[i].seen.Marks.High; m.sights[i].fit() && plausible(high, now) {
+			floor = max(floor, high)
+		}
+	}
+	m.mu.Unlock()
+	if m.cfg.Floor == nil {
+		return floor
+	}
+	reading, cancel := context.WithTimeout(ctx, max(2*time.Second, m.cfg.observeTimeout()))
+	defer cancel()
+	mark, err := m.cfg.Floor(reading)
+	if err != nil {
+		m.cfg.Logger.Warn("the guard's highest mark cannot be read: the cluster is founded on the clock alone", "error", err)
+		return floor
+	}
+	if plausible(mark, now) {
+		floor = max(floor, mark)
+	}
+	return floor
+}
+
+// incarnation is the one that served its wait: anything else is ErrRaced.
+func (m *membership) incarnation(i int) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s := &m.sights[i]; s.admitted() { // a forced founding takes these as well
+		return s.seen.Incarnation
+	}
+	return m.sights[i].outIncarnation
+}
+
+// admit purges, loads and opens node i. What it holds staged is worthless to
+// anybody else, so a failure needs no undoing.
+func (m *membership) admit(ctx context.Context, i int, a Admission, locks []CarriedLock) error {
+	n := m.nodes[i]
+	if err := m.call(ctx, func(ctx context.Context) error { return n.Stage(ctx, a) }); err != nil {
+		return fmt.Errorf("staging: %w", err)
+	}
+	for page := range slices.Chunk(locks, carryPage) {
+		if err := m.call(ctx, func(ctx context.Context) error { return n.Load(ctx, a, page) }); err != nil {
+			return fmt.Errorf("loading: %w", err)
+		}
+	}
+	if err := m.call(ctx, func(ctx context.Context) error { return n.Admit(ctx, a) }); err != nil {
+		return fmt.Errorf("admitting: %w", err)
+	}
+	return nil
+}
+
+func (m *membership) call(ctx context.Context, f func(context.Context) error) error {
+	calling, cancel := context.WithTimeout(ctx, max(time.Second, m.cfg.observeTimeout()))
+	defer cancel()
+	return f(calling)
+}
+
+// rejoin admits the planned nodes again, each by reads of its own.
+func (m *membership) rejoin(ctx context.Context, p plan) error {
+	var failed error
+	for _, i := range p.rejoin {
+		if err := m.rejoinOne(ctx, i); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("node %s: %w", m.nodes[i].Name(), err))
+		}
+	}
+	return failed
+}
+
+// rejoinOne is rules 7 to 11, 13 and 21 for one node.
+func (m *membership) rejoinOne(ctx context.Context, i int) error {
+	incarnation := m.incarnation(i) // pinned before the reads (rule 10)
+	m.mu.Lock()
+	p := m.plan(time.Now())
+	m.mu.Unlock()
+	view := m.rejoinView(p.largest)
+	readers, marks := m.fence(ctx, p.admitted, view)
+	if err := m.enough(readers, "answered the fenced read"); err != nil {
+		return err
+	}
+	if err := m.waited(i, incarnation, marks.MaxTTL); err != nil {
+		return err
+	}
+	m.learn(view)
+	locks, err := m.carry(ctx, readers, view)
+	if err != nil {
+		return err
+	}
+	err = m.admit(ctx, i, Admission{
+		Incarnation: incarnation, View: view, Founded: marks.Founded, Cluster: m.cluster, Floor: marks.High,
+		MaxTTL: max(m.cfg.MaxTTL, marks.MaxTTL),
+	}, locks)
+	if err == nil {
+		m.cfg.Logger.Info("node rejoined", "node", m.nodes[i].Name(), "view", int64(view), "floor", int64(marks.High), "locks", len(locks))
+	}
+	return err
+}
+
+func (m *membership) enough(readers []int, did string) error {
+	if r := ReadersOf(len(m.nodes)); len(readers) < r {
+		return fmt.Errorf("only %d nodes %s, %d needed", len(readers), did, r)
+	}
+	return nil
+}
+
+// waited checks rule 13 once more, against the records that were read.
+func (m *membership) waited(i int, incarnation string, longest time.Duration) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &m.sights[i]
+	if longest = max(longest, m.cfg.MaxTTL); s.outIncarnation != incarnation || s.waitLeft(longest+drift(longest), time.Now()) > 0 {
+		return ErrRaced
+	}
+	return nil
+}
+
+// fence reads the marks of the nodes under a new view (rules 7 and 8).
+func (m *membership) fence(ctx context.Context, nodes []int, view View) (readers []int, marks Marks) {
+	read := make([]*Marks, len(m.nodes))
+	m.sideBySide(ctx, nodes, func(ctx context.Context, i int) {
+		switch got, err := m.nodes[i].Fence(ctx, view); {
+		case err == nil:
+			read[i] = &got
+		case errors.Is(err, ErrStaleView):
+			m.learnStale(err)
+		}
+	})
+	for i, r := range read {
+		if r != nil && (r.High == 0 || plausible(r.High, time.Now())) {
+			readers = append(readers, i)
+			marks.High = max(marks.High, r.High)
+			marks.Founded = max(marks.Founded, r.Founded)
+			marks.MaxTTL = max(marks.MaxTTL, min(r.MaxTTL, mostRecordedTTL))
+		}
+	}
+	return readers, marks
+}
+
+func (m *membership) learnStale(err error) {
+	var stale *StaleViewError
+	if errors.As(err, &stale) {
+		m.learn(stale.View)
+	}
+}
+
+// sideBySide runs f for each node, each within a time limit, and waits for all.
+func (m *membership) sideBySide(ctx context.Context, nodes []int, f func(context.Context, int)) {
+	var wg sync.WaitGroup
+	for _, i := range nodes {
+		wg.Go(func() {
+			calling, cancel := context.WithTimeout(ctx, m.cfg.observeTimeout())
+			defer cancel()
+			f(calling, i)
+		})
+	}
+	wg.Wait()
+}
+
+// carry reads what a rejoining node must know of live leases, so that they
+// survive a rolling restart (rule 21): the effective counter of every resource
+// that is locked on a reader, from at least R of them.
+func (m *membership) carry(ctx context.Context, readers []int, view View) ([]CarriedLock, error) {
+	began := time.Now()
+	surveys := make([]map[string]CarriedLock, len(m.nodes))
+	m.eachReader(ctx, readers, func(ctx context.Context, i int) error {
+		locks, err := survey(ctx, m.nodes[i], view, m.cfg.observeTimeout())
+		surveys[i] = locks
+		return err
+	})
+	readers = slices.DeleteFunc(slices.Clone(readers), func(i int) bool { return surveys[i] == nil })
+	if err := m.enough(readers, "listed their locks"); err != nil {
+		return nil, err
+	}
+	resources := lockedOn(surveys)
+	counters, err := m.readCounters(ctx, readers, view, resources)
+	if err != nil {
+		return nil, err
+	}
+	quorumReads := ReadersOf(len(m.nodes))
+	carried := make([]CarriedLock, len(resources))
+	for k, resource := range resources {
+		carried[k] = reserve(resource, surveys, quorumReads, time.Since(began))
+		carried[k].Counter = counters[k]
+	}
+	return carried, nil
+}
+
+// eachReader runs f side by side without a common time limit.
+func (m *membership) eachReader(ctx context.Context, readers []int, f func(context.Context, int) error) {
+	var wg sync.WaitGroup
+	for _, i := range readers {
+		wg.Go(func() {
+			if err := f(ctx, i); err != nil && ctx.Err() == nil {
+				m.cfg.Logger.Info("a node could not be read for a rejoin", "node", m.nodes[i].Name(), "error", err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// survey lists every lock of one node; nil with an error.
+func survey(ctx context.Context, n Node, view View, limit time.Duration) (map[string]CarriedLock, error) {
+	locks := make(map[string]CarriedLock)
+	for cursor := ""; ; {
+		calling, cancel := context.WithTimeout(ctx, limit)
+		page, next, err := n.Survey(calling, view, cursor)
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		for _, lock := range page {
+			locks[lock.Resource] = lock
+		}
+		if cursor = next; cursor == "" {
+			return locks, nil
+		}
+	}
+}
+
+// lockedOn is every resource that any survey shows, sorted.
+func lockedOn(surveys []map[string]CarriedLock) []string {
+	all := make(map[string]bool)
+	for _, survey := range surveys {
+		for resource := range survey {
+			all[resource] = true
+		}
+	}
+	resources := make([]string, 0, len(all))
+	for resource := range all {
+		resources = append(resources, resource)
+	}
+	slices.Sort(resources)
+	return resources
+}
+
+// readCounters gives for each resource the R-th smallest effective counter of
+// the readers: some completed quorum's node is among any R, and the largest of
+// the best R reads is the smallest number that is sure to be high enough.
+func (m *membership) readCounters(ctx context.Context, readers []int, view View, resources []string) ([]fencing.Token, error) {
+	chosen := make([]fencing.Token, 0, len(resources))
+	for page := range slices.Chunk(resources, carryPage) {
+		read := make([][]fencing.Token, len(m.nodes))
+		m.sideBySide(ctx, readers, func(ctx context.Context, i int) {
+			if counters, err := m.nodes[i].Counters(ctx, view, page); err == nil && len(counters) == len(page) {
+				read[i] = counters
+			}
+		})
+		for k := range page {
+			values := make([]fencing.Token, 0, MaxNodes)
+			for _, counters := range read {
+				if counters != nil {
+					values = append(values, counters[k])
+				}
+			}
+			if len(values) < ReadersOf(len(m.nodes)) {
+				return nil, fmt.Errorf("only %d nodes read their counters, %d needed", len(values), ReadersOf(len(m.nodes)))
+			}
+			slices.Sort(values)
+			chosen = append(chosen, values[ReadersOf(len(m.nodes))-1])
+		}
+	}
+	return chosen, nil
+}
+
+// reserve keeps the lock for a lease that is seen on at least R readers, with
+// the smallest grant seen, which is not above the lease's token.
+func reserve(resource string, surveys []map[string]CarriedLock, quorumReads int, age time.Duration) CarriedLock {
+	for _, survey := range surveys {
+		lease := survey[resource].Lease
+		kept, seen := CarriedLock{Resource: resource}, 0
+		for _, other := range surveys {
+			lock, ok := other[resource]
+			if !ok || lock.Lease != lease || lease == "" {
+				continue
+			}
+			if seen++; seen == 1 || lock.Grant < kept.Grant {
+				kept.Grant = lock.Grant
+			}
+			kept.Lease, kept.Meta, kept.TTL = lock.Lease, lock.Meta, lock.TTL
+			kept.Remaining = max(kept.Remaining, lock.Remaining)
+		}
+		if kept.Remaining -= age; seen >= quorumReads && kept.Remaining > 0 {
+			return kept
+		}
+	}
+	return CarriedLock{Resource: resource}
+}

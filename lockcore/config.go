@@ -1,0 +1,167 @@
+package lockcore
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// Bounds of requests.
+const (
+	MinTTL            = 100 * time.Millisecond
+	MaxWait           = 10 * time.Minute
+	MaxResourceBytes  = 256
+	MaxHolderBytes    = 256
+	MaxMetadataBytes  = 4096
+	MaxIdempotencyKey = 1024 // bytes, the caller's identity included
+)
+
+// Recovery says who re-founds a cluster that lost its majority (rule 12).
+type Recovery string
+
+// The ways of recovery.
+const (
+	RecoveryAuto   Recovery = "auto"   // by itself, after the wait
+	RecoveryManual Recovery = "manual" // only when Refound is called
+)
+
+// Config tunes a Locker. The zero value of a field takes its default.
+type Config struct {
+	DefaultTTL time.Duration // of a request that names none; default 30s
+	MaxTTL     time.Duration // the longest a request may ask for; default 60s
+	// MaxHold bounds how long extensions may keep one lease (rule 19); default
+	// 1h, negative for unbounded. At least MaxTTL.
+	MaxHold time.Duration
+	// NodeTimeout is how long a round waits for a node, never more than a
+	// tenth of the TTL (rule 18); default 50ms.
+	NodeTimeout time.Duration
+	// WatchInterval is how often each node is looked at; default 250ms.
+	WatchInterval time.Duration
+	Recovery      Recovery // default RecoveryAuto
+	// New: the operator says that the cluster is new, so the first founding
+	// need not wait. It acts only while every node is reachable and empty.
+	New bool
+	// Force: the operator says that the nodes that do not answer will never
+	// come back, so that a founding need not wait for them (rule 12). If one
+	// does come back, it may repeat tokens.
+	Force bool
+	// Floor, if not nil, gives the guard's highest mark, so that a re-founded
+	// cluster starts above it. An error only means that it cannot be read now.
+	Floor  func(context.Context) (fencing.Token, error)
+	Logger *slog.Logger // default discards
+	// Entropy is where lease ids, views and jitter come from; default
+	// crypto/rand. A simulation that replays needs one that repeats.
+	Entropy io.Reader
+}
+
+func (c Config) withDefaults() Config {
+	defaultTo(&c.MaxTTL, 60*time.Second)
+	defaultTo(&c.DefaultTTL, min(30*time.Second, c.MaxTTL))
+	defaultTo(&c.MaxHold, max(time.Hour, c.MaxTTL))
+	defaultTo(&c.NodeTimeout, 50*time.Millisecond)
+	defaultTo(&c.WatchInterval, 250*time.Millisecond)
+	defaultTo(&c.Recovery, RecoveryAuto)
+	if c.Entropy == nil {
+		c.Entropy = rand.Reader
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func defaultTo[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.MaxTTL < MinTTL:
+		return fmt.Errorf("MaxTTL is %s: at least %s", c.MaxTTL, MinTTL)
+	case c.DefaultTTL < MinTTL || c.DefaultTTL > c.MaxTTL:
+		return fmt.Errorf("DefaultTTL is %s: %s to MaxTTL (%s)", c.DefaultTTL, MinTTL, c.MaxTTL)
+	case c.MaxHold > 0 && c.MaxHold < c.MaxTTL:
+		return fmt.Errorf("MaxHold is %s: at least MaxTTL (%s)", c.MaxHold, c.MaxTTL)
+	case c.NodeTimeout < time.Millisecond || c.NodeTimeout > c.MaxTTL/10:
+		return fmt.Errorf("NodeTimeout is %s: 1ms to a tenth of MaxTTL (%s)", c.NodeTimeout, c.MaxTTL/10)
+	case c.WatchInterval < time.Millisecond:
+		return fmt.Errorf("WatchInterval is %s: at least 1ms", c.WatchInterval)
+	case c.Recovery != RecoveryAuto && c.Recovery != RecoveryManual:
+		return fmt.Errorf("Recovery is %q: %q or %q", c.Recovery, RecoveryAuto, RecoveryManual)
+	}
+	return nil
+}
+
+func validateNodes(nodes []Node) error {
+	switch len(nodes) {
+	case 1, 3, 5, 7:
+	default:
+		return fmt.Errorf("%d nodes: 1, 3, 5 or 7 are supported", len(nodes))
+	}
+	seen := make(map[string]bool, len(nodes))
+	for _, n := range nodes {
+		if seen[n.Name()] {
+			return fmt.Errorf("node %s is listed twice: each node must be a server of its own", n.Name())
+		}
+		seen[n.Name()] = true
+	}
+	return nil
+}
+
+// ValidateResource checks a resource's name. The error is a *FieldError.
+func ValidateResource(resource string) error {
+	return validateText("resource", resource, 1, MaxResourceBytes)
+}
+
+func validateText(field, text string, least, most int) error {
+	switch {
+	case len(text) < least || len(text) > most:
+		return &FieldError{Field: field, Reason: fmt.Sprintf("must be %d to %d bytes long", least, most)}
+	case !utf8.ValidString(text):
+		return &FieldError{Field: field, Reason: "must be valid UTF-8"}
+	}
+	for _, r := range text {
+		if unicode.IsControl(r) {
+			return &FieldError{Field: field, Reason: "must not contain control characters"}
+		}
+	}
+	return nil
+}
+
+// checkTTL replaces 0 by the default and refuses what is out of bounds.
+func (c Config) checkTTL(ttl time.Duration) (time.Duration, error) {
+	if ttl == 0 {
+		return c.DefaultTTL, nil
+	}
+	if ttl < MinTTL || ttl > c.MaxTTL {
+		return 0, &FieldError{Field: "ttl_ms", Reason: fmt.Sprintf("must be %d to %d", MinTTL.Milliseconds(), c.MaxTTL.Milliseconds())}
+	}
+	return ttl.Truncate(time.Millisecond), nil
+}
+
+func (c Config) checkAcquire(req *AcquireRequest) (err error) {
+	if req.TTL, err = c.checkTTL(req.TTL); err != nil {
+		return err
+	}
+	if req.Wait < 0 || req.Wait > MaxWait {
+		err = &FieldError{Field: "wait_ms", Reason: fmt.Sprintf("must be 0 to %d", MaxWait.Milliseconds())}
+	}
+	if len(req.Metadata) > MaxMetadataBytes {
+		err = &FieldError{Field: "metadata", Reason: fmt.Sprintf("must be at most %d bytes long", MaxMetadataBytes)}
+	}
+	if len(req.IdempotencyKey) > MaxIdempotencyKey {
+		err = &FieldError{Field: "Idempotency-Key", Reason: "is too long"}
+	}
+	return errors.Join(ValidateResource(req.Resource), validateText("holder", req.Holder, 0, MaxHolderBytes), err)
+}

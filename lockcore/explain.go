@@ -1,0 +1,182 @@
+package lockcore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// explainLoss says why an acquisition failed. A *retryError around the answer
+// means that trying again at once may well succeed.
+func (l *Locker) explainLoss(ctx context.Context, req AcquireRequest, res *acquired) error {
+	b := ballot{n: len(l.nodes), quorum: l.quorum, replies: res.replies, answered: res.answered, cause: ctx.Err()}
+	stale := l.learnFrom(b.replies[:b.n])
+	answered := b.count(Granted) + b.count(Held)
+	switch {
+	case b.cause != nil:
+		return l.quorumError(req.Resource, &b, Granted)
+	case b.count(OtherResource) > 0:
+		return ErrIdempotencyMismatch
+	case b.count(Exhausted) > 0:
+		return ErrTokensExhausted
+	case stale:
+		return &retryError{give: l.quorumError(req.Resource, &b, Granted)}
+	case answered < l.quorum:
+		return l.quorumError(req.Resource, &b, Granted)
+	}
+	lease, votes := b.leader()
+	unknown := b.n - answered
+	if votes+unknown < l.quorum {
+		return &retryError{give: &HeldError{Resource: req.Resource, Remaining: splitMostPause}}
+	}
+	return b.heldBy(req.Resource, lease)
+}
+
+// tooLate explains a lease that was won and cannot be handed out.
+func (l *Locker) tooLate(ctx context.Context, resource string, res *acquired) error {
+	b := ballot{n: len(l.nodes), quorum: l.quorum, replies: res.replies, answered: res.answered, cause: ctx.Err()}
+	e := l.quorumError(resource, &b, Granted)
+	if b.cause == nil {
+		e.Nodes = append(e.Nodes, NodeOutcome{Node: "this server", Reason: "nothing of the TTL was left once the quorum had agreed: ask for a longer ttl_ms"})
+	}
+	return e
+}
+
+// leader returns the lease that stands in the way on most nodes.
+func (b *ballot) leader() (lease string, votes int) {
+	for i := range b.replies[:b.n] {
+		if n := b.votesFor(b.replies[i].Lease); b.replies[i].Lease != "" && n > votes {
+			lease, votes = b.replies[i].Lease, n
+		}
+	}
+	return lease, votes
+}
+
+func (b *ballot) votesFor(lease string) (n int) {
+	for i := range b.replies[:b.n] {
+		if b.answered[i] && b.replies[i].Lease == lease {
+			n++
+		}
+	}
+	return n
+}
+
+// heldBy describes the lease as the replies show it.
+func (b *ballot) heldBy(resource, lease string) *HeldError {
+	state := b.stateOf(lease)
+	return &HeldError{Resource: resource, Holder: state.holder, Token: state.token, Remaining: state.remaining}
+}
+
+// standing is what the replies of one round show of a lease.
+type standing struct {
+	votes     int
+	token     fencing.Token
+	remaining time.Duration // the quorum's; of what was heard when that is less
+	ttl       time.Duration
+	meta
+}
+
+// stateOf sums up a lease. Its token is the grant that a quorum shares, else
+// the largest (which its holder has confirmed, or is about to).
+func (b *ballot) stateOf(lease string) (s standing) {
+	remaining := make([]time.Duration, 0, MaxNodes)
+	shared := 0
+	for i := range b.replies[:b.n] {
+		r := &b.replies[i]
+		if !b.answered[i] || r.Lease != lease {
+			continue
+		}
+		s.votes++
+		remaining = append(remaining, r.Remaining)
+		s.ttl = max(s.ttl, r.TTL)
+		if n := b.sharing(lease, r.Grant); n >= b.quorum && n > shared || shared < b.quorum && r.Grant > s.token {
+			s.token, shared = r.Grant, n
+		}
+		if m := parseMeta(r.Meta); !m.acquired.IsZero() {
+			s.meta = m
+		}
+	}
+	s.remaining = max(0, quorumth(remaining, min(b.quorum, len(remaining))))
+	return s
+}
+
+func (b *ballot) sharing(lease string, grant fencing.Token) (n int) {
+	for i := range b.replies[:b.n] {
+		if b.answered[i] && b.replies[i].Lease == lease && b.replies[i].Grant == grant {
+			n++
+		}
+	}
+	return n
+}
+
+// meta is the first description that a node returned.
+func (b *ballot) meta() meta {
+	for i := range b.replies[:b.n] {
+		if m := parseMeta(b.replies[i].Meta); b.answered[i] && !m.acquired.IsZero() {
+			return m
+		}
+	}
+	return meta{}
+}
+
+// quorumError names every node's part in a round that came to nothing; agreed
+// is the outcome that would have counted.
+func (l *Locker) quorumError(resource string, b *ballot, agreed Outcome) *QuorumError {
+	e := &QuorumError{Resource: resource, Quorum: b.quorum, Cause: b.cause, Nodes: make([]NodeOutcome, b.n)}
+	status := l.members.status()
+	for i := range b.replies[:b.n] {
+		r := &b.replies[i]
+		if b.answered[i] && r.Outcome != Failed {
+			e.Answered++
+		}
+		if b.answered[i] && r.Outcome == agreed {
+			e.Granted++
+		}
+		e.Nodes[i] = NodeOutcome{Node: l.nodes[i].Name(), Reason: r.reason(b.answered[i], status.Nodes[i])}
+	}
+	e.RetryAfter = status.retryAfter()
+	return e
+}
+
+func (r *Reply) reason(answered bool, status NodeStatus) string {
+	if !answered {
+		return errNoAnswer.Error()
+	}
+	switch r.Outcome {
+	case Granted:
+		return "granted"
+	case Held:
+		return "held by another lease"
+	case NotHeld:
+		return "not held"
+	case StaleView:
+		return "the cluster's view was changing"
+	case NotAdmitted:
+		if status.State == NodeVoting || status.Reason == "" {
+			return "not admitted"
+		}
+		return fmt.Sprintf("not admitted: %s", status.Reason)
+	case Exhausted:
+		return "its counter has reached the largest token"
+	case OtherResource:
+		return "the idempotency key holds another resource"
+	}
+	return r.Err.Error()
+}
+
+// retryAfter is when a quorum may vote again at the earliest: at once, unless
+// too many nodes are known to be waiting.
+func (s ClusterStatus) retryAfter() time.Duration {
+	if s.Ready {
+		return time.Second
+	}
+	waits := make([]time.Duration, 0, len(s.Nodes))
+	for _, n := range s.Nodes {
+		if n.State == NodeVoting || n.State == NodeQuarantined {
+			waits = append(waits, -n.Wait)
+		}
+	}
+	return max(time.Second, -quorumth(waits, s.Quorum))
+}

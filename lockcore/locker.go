@@ -1,0 +1,292 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+var (
+	errNoAnswer    = errors.New("no answer in time")
+	errImplausible = errors.New("named a token that no cluster can have reached")
+)
+
+// Locker takes leases over a quorum of nodes. It is safe for concurrent use,
+// and any number of Lockers may serve the same nodes: they share nothing else.
+type Locker struct {
+	cfg     Config
+	nodes   []Node
+	quorum  int
+	view    atomic.Int64
+	clean   *cleaner
+	members *membership
+}
+
+// New makes a Locker over 1, 3, 5 or 7 nodes. It grants nothing before Run has
+// found a quorum of them admitted.
+func New(nodes []Node, cfg Config) (*Locker, error) {
+	cfg = cfg.withDefaults()
+	if err := errors.Join(cfg.validate(), validateNodes(nodes)); err != nil {
+		return nil, fmt.Errorf("lockcore: %w", err)
+	}
+	l := &Locker{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes)}
+	l.members = newMembership(cfg, nodes, l.learn)
+	return l, nil
+}
+
+// Run watches the nodes, quarantines what restarted and admits it again, until
+// ctx ends. It then waits, within a bound, for the releases under way.
+func (l *Locker) Run(ctx context.Context) error {
+	l.members.run(ctx)
+	const tidy = 2 * time.Second
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidy)
+	defer cancel()
+	l.clean.close(closing)
+	return ctx.Err()
+}
+
+// Status is the state of the nodes as Run last saw it.
+func (l *Locker) Status() ClusterStatus { return l.members.status() }
+
+// Acquire takes a lease, or says why not: *HeldError, *QuorumError, a
+// *FieldError for each field out of bounds, ErrIdempotencyMismatch,
+// ErrTokensExhausted, or an error that wraps ctx.Err(). After any error no
+// vote stays behind: what was granted is taken back in the background.
+//
+// Votes split between callers that came at the same time, and votes that met a
+// change of view, are asked for again a few times before it gives up.
+func (l *Locker) Acquire(ctx context.Context, req AcquireRequest) (Lease, error) {
+	if err := l.cfg.checkAcquire(&req); err != nil {
+		return Lease{}, err
+	}
+	pause := splitFirstPause
+	for try := 1; ; try++ {
+		lease, err := l.tryAcquire(ctx, req)
+		var again *retryError
+		if !errors.As(err, &again) {
+			return lease, err
+		}
+		if try == mostTries {
+			return Lease{}, again.give
+		}
+		if err := sleep(ctx, l.cfg.jitter(pause)); err != nil {
+			return Lease{}, again.give
+		}
+		pause = min(2*pause, splitMostPause)
+	}
+}
+
+// The tries of one Acquire. The pauses, jittered, are a few round trips long:
+// two callers that split the votes do not meet again.
+const (
+	mostTries       = 8
+	splitFirstPause = time.Millisecond
+	splitMostPause  = 32 * time.Millisecond
+)
+
+// retryError asks Acquire to try once more, and what to say when it will not.
+type retryError struct{ give error }
+
+func (e *retryError) Error() string { return e.give.Error() }
+
+func (l *Locker) tryAcquire(ctx context.Context, req AcquireRequest) (Lease, error) {
+	id := leaseID{resource: req.Resource, acquired: time.Now()}
+	attempt := ""
+	if req.IdempotencyKey == "" {
+		id.value = l.cfg.newLeaseValue()
+	} else {
+		id.value = derivedLeaseValue(req.IdempotencyKey)
+		attempt = l.cfg.newLeaseValue()[:8]
+	}
+	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
+	a := startAcquisition(l.nodes, l.clean, Op{
+		Kind: OpAcquire, View: View(l.view.Load()), Resource: req.Resource, Lease: id.value,
+		TTL: req.TTL, Meta: described.String(), Attempt: attempt,
+	}, l.cfg.roundLimit(req.TTL))
+	a.wait(ctx)
+	res := a.result()
+	if res.verdict != Won {
+		return Lease{}, l.explainLoss(ctx, req, &res)
+	}
+	id.token = res.token
+	if res.existing {
+		described = describeExisting(res.meta, described)
+		id.acquired = described.acquired
+	}
+	lease := l.leaseOf(id, described, res.ttl, res.validity)
+	lease.Existing = res.existing
+	if lease.Validity <= 0 || ctx.Err() != nil {
+		l.takeBack(id, attempt, res.ttl)
+		return Lease{}, l.tooLate(ctx, req.Resource, &res)
+	}
+	return lease, nil
+}
+
+// describeExisting prefers what the nodes kept over what the retry says.
+func describeExisting(text string, retry meta) meta {
+	if kept := parseMeta(text); !kept.acquired.IsZero() {
+		return kept
+	}
+	return retry
+}
+
+func (l *Locker) leaseOf(id leaseID, m meta, ttl, validity time.Duration) Lease {
+	return Lease{
+		Resource: id.resource, ID: id.String(), Token: id.token, TTL: ttl, Validity: validity,
+		MaxHoldRemaining: l.maxHoldRemaining(id), Holder: m.holder, Metadata: m.metadata,
+	}
+}
+
+func (l *Locker) maxHoldRemaining(id leaseID) time.Duration {
+	if l.cfg.MaxHold < 0 {
+		return -1
+	}
+	return max(0, l.cfg.MaxHold-time.Since(id.acquired))
+}
+
+// takeBack releases a lease that was won and cannot be used. Under an
+// idempotency key only this attempt's own votes go: another attempt may have
+// answered with the same lease.
+func (l *Locker) takeBack(id leaseID, attempt string, ttl time.Duration) {
+	op := Op{Kind: OpRelease, Resource: id.resource, Lease: id.value, Attempt: attempt}
+	for i := range l.nodes {
+		l.clean.release(i, op, time.Now().Add(ttl), true)
+	}
+}
+
+// Extend gives the lease a new TTL, counted from now; 0 asks for the default.
+// The token stays. Errors: ErrMalformedLeaseID, *FieldError, ErrNotHeld (final:
+// stop working), ErrMaxHold (the lease ends with its present TTL), *QuorumError
+// (the lease goes on for what was left of it; safe to repeat).
+//
+// A successful extend means that no acquisition with a larger token had
+// completed when it was sent.
+func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (Lease, error) {
+	ttl, err := l.cfg.checkTTL(ttl)
+	if err != nil {
+		return Lease{}, err
+	}
+	id, err := parseLeaseID(lease)
+	if err != nil {
+		return Lease{}, err
+	}
+	if left := l.maxHoldRemaining(id); left >= 0 {
+		ttl = min(ttl, left.Truncate(time.Millisecond))
+	}
+	if ttl < MinTTL {
+		return Lease{}, ErrMaxHold
+	}
+	op := Op{Kind: OpExtend, Resource: id.resource, Lease: id.value, Token: id.token, TTL: ttl}
+	b := l.pollInView(ctx, op, l.cfg.roundLimit(ttl), (*ballot).decided)
+	if granted := b.count(Granted); granted < l.quorum {
+		return Lease{}, l.explainUnextended(id, &b)
+	}
+	left := validity(ttl, ttl, b.elapsed)
+	if left <= 0 {
+		return Lease{}, l.quorumError(id.resource, &b, Granted)
+	}
+	return l.leaseOf(id, b.meta(), ttl, left), nil
+}
+
+// explainUnextended tells a lost lease from a lost quorum. A lease is lost
+// once so many nodes refused it that the others are no quorum: each has given
+// the lock, or a larger counter, to somebody else, and will never give it back.
+func (l *Locker) explainUnextended(id leaseID, b *ballot) error {
+	if b.count(NotHeld) < ReadersOf(len(l.nodes)) {
+		return l.quorumError(id.resource, b, Granted)
+	}
+	for i := range l.nodes {
+		if b.replies[i].mayHold() {
+			l.clean.release(i, Op{Kind: OpRelease, Resource: id.resource, Lease: id.value}, time.Now().Add(l.cfg.MaxTTL), !b.answered[i])
+		}
+	}
+	return ErrNotHeld
+}
+
+// pollInView runs a poll that carries the view, and once more under each newer
+// view that it meets (rule 8).
+func (l *Locker) pollInView(ctx context.Context, op Op, limit time.Duration, enough func(*ballot) bool) ballot {
+	for try := 1; ; try++ {
+		op.View = View(l.view.Load())
+		b := runPoll(ctx, l.nodes, op, limit, enough)
+		stale := l.learnFrom(b.replies[:b.n])
+		if !stale || b.count(Granted) >= b.quorum || try == mostTries || ctx.Err() != nil {
+			return b
+		}
+	}
+}
+
+// Release ends a lease. Errors: ErrMalformedLeaseID, ErrNotHeld (it had ended
+// before), *QuorumError (too few nodes answered to know; the release goes on
+// in the background, and the lease ends with its TTL at the latest).
+func (l *Locker) Release(ctx context.Context, lease string) error {
+	id, err := parseLeaseID(lease)
+	if err != nil {
+		return err
+	}
+	return l.release(ctx, id.resource, id.value)
+}
+
+func (l *Locker) release(ctx context.Context, resource, value string) error {
+	op := Op{Kind: OpRelease, Resource: resource, Lease: value}
+	b := runPoll(ctx, l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided)
+	for i := range l.nodes {
+		if b.replies[i].mayHold() && b.replies[i].Outcome == Failed {
+			l.clean.release(i, op, time.Now().Add(l.cfg.MaxTTL), false)
+		}
+	}
+	gone, never := b.count(Granted), b.count(NotHeld)
+	switch {
+	case gone >= b.quorum:
+		return nil
+	case len(l.nodes)-never < b.quorum:
+		return ErrNotHeld // so few nodes can have held it that it was no lease
+	case gone+never < b.quorum || gone == 0:
+		return l.quorumError(resource, &b, Granted)
+	}
+	return nil
+}
+
+// releaseDecided: a quorum gave it up, or too few can ever have held it.
+func (b *ballot) releaseDecided() bool {
+	return b.count(Granted) >= b.quorum || b.n-b.count(NotHeld) < b.quorum
+}
+
+// learn adopts a larger view than the one known.
+func (l *Locker) learn(v View) {
+	for {
+		known := l.view.Load()
+		if int64(v) <= known || v > mostView || l.view.CompareAndSwap(known, int64(v)) {
+			return
+		}
+	}
+}
+
+// learnFrom adopts views that nodes named, wakes the watch when a node's gate
+// was shut, and reports whether a vote was refused as outdated.
+func (l *Locker) learnFrom(replies []Reply) (stale bool) {
+	for i := range replies {
+		switch replies[i].Outcome {
+		case StaleView:
+			l.learn(replies[i].View)
+			stale = true
+		case NotAdmitted:
+			l.members.nudge(i)
+		}
+	}
+	return stale
+}
+
+// sleep waits, or returns early with the context's error.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

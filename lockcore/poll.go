@@ -1,0 +1,96 @@
+package lockcore
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// poll is a round that only asks: extend, release, read. It counts nothing but
+// the replies to its own question (rule 5), and ends as soon as enough says
+// that no further reply can matter, at its limit, or when the caller goes away.
+type poll struct {
+	n      int
+	enough func(*ballot) bool
+	began  time.Time
+	op     Op
+	done   chan struct{}
+
+	mu     sync.Mutex
+	ballot ballot
+	ended  bool
+}
+
+// ballot is the replies of a poll. A node that has not answered is Failed with
+// errNoAnswer.
+type ballot struct {
+	n, quorum int
+	replies   [MaxNodes]Reply
+	answered  [MaxNodes]bool
+	silent    int // nodes that have not answered yet
+	elapsed   time.Duration
+	cause     error // the context's, when the caller went away
+}
+
+func runPoll(ctx context.Context, nodes []Node, op Op, limit time.Duration, enough func(*ballot) bool) ballot {
+	p := &poll{
+		n: len(nodes), enough: enough, op: op,
+		began:  time.Now(),
+		done:   make(chan struct{}),
+		ballot: ballot{n: len(nodes), quorum: QuorumOf(len(nodes)), silent: len(nodes)},
+	}
+	for i := range nodes {
+		p.ballot.replies[i] = Reply{Outcome: Failed, Err: errNoAnswer, Sent: true}
+	}
+	p.op.Deadline = p.began.Add(limit)
+	for i, n := range nodes {
+		n.Submit(&p.op, i, p)
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	p.ballot.elapsed = time.Since(p.began)
+	p.ballot.cause = ctx.Err()
+	return p.ballot
+}
+
+// Deliver takes node i's answer.
+func (p *poll) Deliver(i int, reply Reply) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return
+	}
+	p.ballot.replies[i], p.ballot.answered[i] = reply, true
+	p.ballot.silent--
+	if p.ballot.silent == 0 || p.enough(&p.ballot) {
+		p.ended = true
+		close(p.done)
+	}
+}
+
+// count counts the nodes that answered with the outcome.
+func (b *ballot) count(outcome Outcome) (n int) {
+	for i := range b.replies[:b.n] {
+		if b.answered[i] && b.replies[i].Outcome == outcome {
+			n++
+		}
+	}
+	return n
+}
+
+// heard counts the nodes that answered usably: admitted, and not failed.
+func (b *ballot) heard() int { return b.count(Granted) + b.count(NotHeld) }
+
+// decided is enough for calls that need a quorum of Granted.
+func (b *ballot) decided() bool {
+	granted := b.count(Granted)
+	return granted >= b.quorum || granted+b.silent < b.quorum
+}

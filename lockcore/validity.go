@@ -1,0 +1,42 @@
+package lockcore
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// drift is the allowance for clocks that do not run at quite the same rate:
+// 1 % of the TTL and 2 ms for the nodes' expiry precision (rule 17; the
+// Redlock text, "Safety arguments").
+func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+
+// validity is what is left of a lease whose quorum of locks last for another
+// remaining, elapsed after the first request was sent.
+func validity(remaining, ttl, elapsed time.Duration) time.Duration {
+	return remaining - elapsed - drift(ttl)
+}
+
+// quorumth returns how long at least quorum of the durations last: the
+// quorum-th largest. 0 when there are fewer. It reorders its argument.
+func quorumth(remaining []time.Duration, quorum int) time.Duration {
+	if len(remaining) < quorum {
+		return 0
+	}
+	slices.Sort(remaining)
+	return remaining[len(remaining)-quorum]
+}
+
+// roundLimit is how long one round waits for its nodes (rule 18).
+func (c Config) roundLimit(ttl time.Duration) time.Duration {
+	return min(c.NodeTimeout, ttl/10)
+}
+
+// plausible refuses a number that no cluster of ours can have reached: tokens
+// start at the Unix time in milliseconds and grow by one a lease, so that
+// 2^42 above it is 140 years of a thousand leases a second. A broken node
+// that names a larger one must not drag every counter to the end of its range.
+func plausible(token fencing.Token, now time.Time) bool {
+	return token.Valid() && token <= fencing.Token(now.UnixMilli())+1<<42
+}
