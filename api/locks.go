@@ -1,0 +1,236 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// acquire is POST /locks.
+func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
+	req, err := s.acquireRequest(w, r)
+	if err != nil {
+		return err
+	}
+	lease, err := s.Leases.Acquire(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	if r.Context().Err() != nil {
+		s.giveBack(r, req, lease)
+		return r.Context().Err()
+	}
+	if err := s.deliver(w, lease); err != nil {
+		s.giveBack(r, req, lease)
+		return err
+	}
+	return nil
+}
+
+func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (lockcore.AcquireRequest, error) {
+	none := lockcore.AcquireRequest{}
+	buf := s.buffer()
+	defer s.recycle(buf)
+	if err := readBody(w, r, buf, false); err != nil {
+		return none, err
+	}
+	req, err := decodeAcquire(buf.Bytes(), s.limits())
+	if err != nil {
+		return none, err
+	}
+	if req.IdempotencyKey, err = idempotencyKey(r); err != nil {
+		return none, err
+	}
+	wait, preferred, err := s.limits().preferredWait(r)
+	if err != nil {
+		return none, err
+	}
+	if preferred && !req.namesWait {
+		req.Wait = wait
+		w.Header().Set(wire.HeaderPreferenceApplied, "wait="+strconv.FormatInt(int64(wait/time.Second), 10))
+	}
+	return req.AcquireRequest, nil
+}
+
+// deliver writes a grant all the way to the connection, so that a failure is
+// seen here, while the lease can still be given back.
+func (s *Server) deliver(w http.ResponseWriter, lease lockcore.Lease) error {
+	status := http.StatusCreated
+	if lease.Existing {
+		status = http.StatusOK
+	}
+	h := w.Header()
+	h.Set("Location", "/leases/"+lease.ID)
+	h.Set(wire.HeaderFencingToken, lease.Token.String())
+	if err := s.write(w, status, wire.TypeJSON, leaseBody(lease)); err != nil {
+		return err
+	}
+	return http.NewResponseController(w).Flush()
+}
+
+// giveBack releases a grant that its caller cannot read any more. One under an
+// idempotency key is left alone: a retry may have been given the same lease.
+func (s *Server) giveBack(r *http.Request, req lockcore.AcquireRequest, lease lockcore.Lease) {
+	if req.IdempotencyKey != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseTimeout)
+	defer cancel()
+	if err := s.Leases.Release(ctx, lease.ID); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant whose caller has gone could not be given back and ends with its TTL",
+			slog.String("resource", lease.Resource), slog.Any("error", err))
+	}
+}
+
+// lease is GET /leases/{lease_id}.
+func (s *Server) lease(w http.ResponseWriter, r *http.Request) error {
+	lease, err := s.Leases.Lease(r.Context(), chi.URLParam(r, "lease_id"))
+	if err != nil {
+		return err
+	}
+	return s.writeLease(w, lease)
+}
+
+// extend is POST /leases/{lease_id}/extend.
+func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
+	buf := s.buffer()
+	defer s.recycle(buf)
+	if err := readBody(w, r, buf, true); err != nil {
+		return err
+	}
+	ttl, err := decodeExtend(buf.Bytes(), s.limits())
+	if err != nil {
+		return err
+	}
+	lease, err := s.Leases.Extend(r.Context(), chi.URLParam(r, "lease_id"), ttl)
+	if err != nil {
+		return err
+	}
+	return s.writeLease(w, lease)
+}
+
+// release is DELETE /leases/{lease_id}.
+func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
+	if err := s.Leases.Release(r.Context(), chi.URLParam(r, "lease_id")); err != nil {
+		return err
+	}
+	return noContent(w)
+}
+
+// inspect is GET /locks/{resource}.
+func (s *Server) inspect(w http.ResponseWriter, r *http.Request) error {
+	resource, err := pathResource(r, "/locks/")
+	if err != nil {
+		return err
+	}
+	state, err := s.Locks.Inspect(r.Context(), resource)
+	if err != nil {
+		return err
+	}
+	return s.write(w, http.StatusOK, wire.TypeJSON, lockBody(state))
+}
+
+// list is GET /locks.
+func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
+	params, err := query(r, "prefix", "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	limit, err := pageLimit(params)
+	if err != nil {
+		return err
+	}
+	prefix, cursor := params["prefix"], params["cursor"]
+	if err := errors.Join(
+		checkText("prefix", prefix, 0, lockcore.MaxResourceBytes),
+		checkText("cursor", cursor, 0, MaxCursorBytes),
+	); err != nil {
+		return err
+	}
+	page, err := s.Locks.List(r.Context(), prefix, limit, cursor)
+	if err != nil {
+		return err
+	}
+	body := wire.LockPage{Locks: make([]wire.Lock, len(page.Locks)), NextCursor: page.NextCursor}
+	for i, state := range page.Locks {
+		body.Locks[i] = lockBody(state)
+	}
+	return s.write(w, http.StatusOK, wire.TypeJSON, body)
+}
+
+// breakLock is DELETE /locks/{resource}.
+func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
+	resource, err := pathResource(r, "/locks/")
+	if err != nil {
+		return err
+	}
+	err = s.Locks.Break(r.Context(), resource)
+	if errors.Is(err, lockcore.ErrNotHeld) {
+		return errLockNotHeld
+	}
+	if err != nil {
+		return err
+	}
+	s.Logger.LogAttrs(r.Context(), slog.LevelInfo, "lock broken by an administrator",
+		slog.String("resource", resource), slog.String("request_id", w.Header().Get(wire.HeaderRequestID)))
+	return noContent(w)
+}
+
+func (s *Server) writeLease(w http.ResponseWriter, lease lockcore.Lease) error {
+	w.Header().Set(wire.HeaderFencingToken, lease.Token.String())
+	return s.write(w, http.StatusOK, wire.TypeJSON, leaseBody(lease))
+}
+
+func leaseBody(l lockcore.Lease) *wire.Lease {
+	body := &wire.Lease{
+		Resource:     l.Resource,
+		LeaseID:      l.ID,
+		FencingToken: int64(l.Token),
+		TTLMS:        millisDown(l.TTL),
+		ValidityMS:   millisDown(l.Validity),
+		Holder:       l.Holder,
+		Metadata:     orNull(l.Metadata),
+	}
+	if l.MaxHoldRemaining >= 0 {
+		left := millisDown(l.MaxHoldRemaining)
+		body.MaxHoldRemainingMS = &left
+	}
+	return body
+}
+
+func lockBody(l lockcore.LockState) wire.Lock {
+	body := wire.Lock{
+		Resource: l.Resource,
+		Held:     l.Held,
+		Waiters:  len(l.Waiters),
+		Queue:    make([]wire.Waiter, len(l.Waiters)),
+	}
+	for i, waiter := range l.Waiters {
+		body.Queue[i] = wire.Waiter{Holder: waiter.Holder, WaitingMS: millisDown(waiter.WaitingFor)}
+	}
+	if l.Held {
+		remaining, held := millisUp(l.Remaining), millisDown(l.HeldFor)
+		body.Holder = &l.Holder
+		body.FencingToken = int64(l.Token)
+		body.RemainingMS = &remaining
+		body.HeldMS = &held
+		body.Metadata = orNull(l.Metadata)
+	}
+	return body
+}
+
+func orNull(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("null")
+	}
+	return raw
+}

@@ -1,0 +1,353 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/fencelock/fencelock/api/internal/strictjson"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// fieldBody names the body as a whole in an invalid-request problem.
+const fieldBody = "body"
+
+// limits bound what a request may ask for.
+type limits struct {
+	maxTTL  time.Duration
+	maxWait time.Duration // 0: waiting is not offered
+}
+
+func (s *Server) limits() limits { return limits{maxTTL: s.MaxTTL, maxWait: s.MaxWait} }
+
+// readBody reads the whole JSON body into buf. An empty one is refused unless
+// optional. Errors: errMediaType, errBodyTooLarge, errBodyTimeout, *lockcore.FieldError.
+func readBody(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer, optional bool) error {
+	if r.ContentLength > MaxBodyBytes {
+		return errBodyTooLarge
+	}
+	if optional && r.ContentLength == 0 {
+		return nil
+	}
+	if !isJSON(r.Header.Get("Content-Type")) {
+		return errMediaType
+	}
+	if err := readLimited(w, r, buf); err != nil {
+		return err
+	}
+	if buf.Len() == 0 && !optional {
+		return badField(fieldBody, "is empty: JSON is expected")
+	}
+	return nil
+}
+
+// readLimited gives the body bodyTimeout to arrive. The deadline is taken back
+// afterwards, since net/http goes on reading to notice a caller that goes away.
+// A response writer without deadlines (in a test) has none to take back.
+func readLimited(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer) error {
+	conn := http.NewResponseController(w)
+	limited := conn.SetReadDeadline(time.Now().Add(bodyTimeout)) == nil
+	body := io.LimitedReader{R: r.Body, N: MaxBodyBytes + 1}
+	_, err := buf.ReadFrom(&body)
+	if limited {
+		_ = conn.SetReadDeadline(time.Time{})
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		w.Header().Set("Connection", "close")
+		return errBodyTimeout
+	case err != nil:
+		return badField(fieldBody, "could not be read: it ended early or is badly encoded")
+	case buf.Len() > MaxBodyBytes:
+		return errBodyTooLarge
+	}
+	return nil
+}
+
+func isJSON(contentType string) bool {
+	if contentType == wire.TypeJSON { // nearly always
+		return true
+	}
+	mediaType, params, err := mime.ParseMediaType(contentType)
+	if err != nil || mediaType != wire.TypeJSON {
+		return false
+	}
+	charset, ok := params["charset"]
+	return !ok || strings.EqualFold(charset, "utf-8")
+}
+
+// asked is what an acquire request's body says.
+type asked struct {
+	lockcore.AcquireRequest
+	namesWait bool // wait_ms was there, which goes before Prefer
+}
+
+// decodeAcquire reads and checks the body of POST /locks. The error is a *lockcore.FieldError.
+func decodeAcquire(body []byte, l limits) (asked, error) {
+	var req asked
+	named := false
+	err := decodeObject(body, func(p *strictjson.Parser, key []byte) (err error) {
+		switch string(key) {
+		case "resource":
+			named = true
+			req.Resource, err = stringField(p, "resource", 1, lockcore.MaxResourceBytes)
+		case "ttl_ms":
+			req.TTL, err = l.ttlField(p)
+		case "wait_ms":
+			req.namesWait = true
+			req.Wait, err = l.waitField(p)
+		case "holder":
+			req.Holder, err = stringField(p, "holder", 0, lockcore.MaxHolderBytes)
+		case "metadata":
+			req.Metadata, err = metadataField(p)
+		default:
+			err = unknownField(key)
+		}
+		return err
+	})
+	if err == nil && !named {
+		err = badField("resource", "is required")
+	}
+	return req, err
+}
+
+// decodeExtend reads and checks the body of an extend; an empty one asks for
+// the default (0). The error is a *lockcore.FieldError.
+func decodeExtend(body []byte, l limits) (ttl time.Duration, err error) {
+	if len(body) == 0 {
+		return 0, nil
+	}
+	err = decodeObject(body, func(p *strictjson.Parser, key []byte) (err error) {
+		if string(key) != "ttl_ms" {
+			return unknownField(key)
+		}
+		ttl, err = l.ttlField(p)
+		return err
+	})
+	return ttl, err
+}
+
+// decodeValue checks a body that may be any JSON value, and copies it.
+func decodeValue(body []byte) ([]byte, error) {
+	p := strictjson.New(body)
+	raw, err := p.Raw()
+	if err == nil {
+		err = p.End()
+	}
+	return bytes.Clone(raw), inField(fieldBody, err)
+}
+
+func decodeObject(body []byte, member func(p *strictjson.Parser, key []byte) error) error {
+	p := strictjson.New(body)
+	err := p.Object(func(key []byte) error { return member(p, key) })
+	if err == nil {
+		err = p.End()
+	}
+	return inField(fieldBody, err)
+}
+
+// inField says which field a reading error is about, unless that is known already.
+func inField(field string, err error) error {
+	var known *lockcore.FieldError
+	var syntax *strictjson.SyntaxError
+	switch {
+	case err == nil, errors.As(err, &known):
+		return err
+	case errors.As(err, &syntax):
+		return badField(fieldBody, "is not valid JSON: "+err.Error())
+	default:
+		return badField(field, err.Error())
+	}
+}
+
+func unknownField(key []byte) error {
+	const shown = 64
+	return badField(strings.ToValidUTF8(string(key[:min(len(key), shown)]), "…"), "is not a field of this request")
+}
+
+func stringField(p *strictjson.Parser, field string, least, most int) (string, error) {
+	text, err := p.String()
+	if err != nil {
+		return "", inField(field, err)
+	}
+	return text, checkText(field, text, least, most)
+}
+
+// intField reads a whole number from least to most, written without fraction or exponent.
+func intField(p *strictjson.Parser, field string, least, most int64) (int64, error) {
+	n, err := p.Int()
+	if typeErr := (*strictjson.TypeError)(nil); errors.As(err, &typeErr) || err == nil && (n < least || n > most) {
+		return 0, badField(field, fmt.Sprintf("must be a whole number from %d to %d", least, most))
+	}
+	return n, inField(field, err)
+}
+
+func (l limits) ttlField(p *strictjson.Parser) (time.Duration, error) {
+	ms, err := intField(p, "ttl_ms", lockcore.MinTTL.Milliseconds(), l.maxTTL.Milliseconds())
+	return time.Duration(ms) * time.Millisecond, err
+}
+
+func (l limits) waitField(p *strictjson.Parser) (time.Duration, error) {
+	ms, err := intField(p, "wait_ms", 0, lockcore.MaxWait.Milliseconds())
+	if err != nil {
+		return 0, err
+	}
+	return l.wait("wait_ms", time.Duration(ms)*time.Millisecond)
+}
+
+// wait bounds how long a request asks to wait, wherever it says so.
+func (l limits) wait(field string, d time.Duration) (time.Duration, error) {
+	switch {
+	case d <= l.maxWait:
+		return d, nil
+	case l.maxWait == 0:
+		return 0, badField(field, "must be 0: this server does not offer waiting in line")
+	default:
+		return 0, badField(field, fmt.Sprintf("must ask for at most %s", l.maxWait))
+	}
+}
+
+func metadataField(p *strictjson.Parser) ([]byte, error) {
+	raw, err := p.Raw()
+	switch {
+	case err != nil:
+		return nil, inField("metadata", err)
+	case len(raw) > lockcore.MaxMetadataBytes:
+		return nil, badField("metadata", fmt.Sprintf("must be at most %d bytes long", lockcore.MaxMetadataBytes))
+	case string(raw) == "null":
+		return nil, nil
+	}
+	return bytes.Clone(raw), nil
+}
+
+// checkText refuses a text of a wrong length, of invalid UTF-8, or with control characters.
+func checkText(field, text string, least, most int) error {
+	switch {
+	case len(text) < least || len(text) > most:
+		return badField(field, fmt.Sprintf("must be %d to %d bytes long", least, most))
+	case !utf8.ValidString(text):
+		return badField(field, "must be valid UTF-8")
+	case strings.IndexFunc(text, unicode.IsControl) >= 0:
+		return badField(field, "must not contain control characters")
+	}
+	return nil
+}
+
+// pathResource is the resource that the path names after prefix.
+func pathResource(r *http.Request, prefix string) (string, error) {
+	return parseResource(strings.TrimPrefix(r.URL.EscapedPath(), prefix))
+}
+
+// parseResource reads a resource from a path: percent-decoded once, slashes as
+// they stand or encoded. The error is a *lockcore.FieldError.
+func parseResource(escaped string) (string, error) {
+	resource, err := url.PathUnescape(escaped)
+	if err != nil {
+		return "", badField("resource", "is not correctly percent-encoded")
+	}
+	return resource, checkText("resource", resource, 1, lockcore.MaxResourceBytes)
+}
+
+// header gives the only value of a header, "" if it is not there.
+func header(r *http.Request, name string) (string, error) {
+	switch values := r.Header[name]; len(values) {
+	case 0:
+		return "", nil
+	case 1:
+		return values[0], nil
+	default:
+		return "", badField(name, "must be sent once")
+	}
+}
+
+// fencingToken reads the Fencing-Token header; 0 if it is not there.
+func fencingToken(r *http.Request) (fencing.Token, error) {
+	text, err := header(r, wire.HeaderFencingToken)
+	if err != nil || len(r.Header[wire.HeaderFencingToken]) == 0 {
+		return 0, err
+	}
+	return fencing.ParseToken(text)
+}
+
+// idempotencyKey reads the Idempotency-Key header; "" if it is not there.
+func idempotencyKey(r *http.Request) (string, error) {
+	key, err := header(r, wire.HeaderIdempotencyKey)
+	if err != nil || len(r.Header[wire.HeaderIdempotencyKey]) == 0 {
+		return "", err
+	}
+	invisible := func(c rune) bool { return c < '!' || c > '~' }
+	if len(key) == 0 || len(key) > MaxIdempotencyKey || strings.IndexFunc(key, invisible) >= 0 {
+		return "", badField(wire.HeaderIdempotencyKey, fmt.Sprintf("must be 1 to %d visible ASCII characters", MaxIdempotencyKey))
+	}
+	return key, nil
+}
+
+// preferredWait reads wait=N from Prefer (RFC 7240), in seconds; other
+// preferences are not ours and are passed over, and the first wait counts.
+func (l limits) preferredWait(r *http.Request) (wait time.Duration, found bool, err error) {
+	for _, line := range r.Header[wire.HeaderPrefer] {
+		for preference := range strings.SplitSeq(line, ",") {
+			preference, _, _ = strings.Cut(preference, ";")
+			name, value, _ := strings.Cut(preference, "=")
+			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
+				continue
+			}
+			seconds, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 32)
+			if most := lockcore.MaxWait; err != nil || seconds > uint64(most/time.Second) {
+				return 0, false, badField(wire.HeaderPrefer, fmt.Sprintf("must ask to wait 0 to %d seconds", most/time.Second))
+			}
+			wait, err = l.wait(wire.HeaderPrefer, time.Duration(seconds)*time.Second)
+			return wait, err == nil, err
+		}
+	}
+	return 0, false, nil
+}
+
+// query reads the query's parameters, each at most once and none but those
+// named: a listing whose misspelt prefix is passed over lists everything.
+func query(r *http.Request, names ...string) (map[string]string, error) {
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, badField("query", "is not correctly encoded")
+	}
+	params := make(map[string]string, len(names))
+	for _, name := range names {
+		switch given := values[name]; len(given) {
+		case 0:
+		case 1:
+			params[name] = given[0]
+		default:
+			return nil, badField(name, "must be given once")
+		}
+		delete(values, name)
+	}
+	for name := range values {
+		return nil, unknownField([]byte(name))
+	}
+	return params, nil
+}
+
+// pageLimit reads the limit parameter.
+func pageLimit(params map[string]string) (int, error) {
+	text, ok := params["limit"]
+	if !ok {
+		return DefaultPage, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil || n < 1 || n > MaxPage {
+		return 0, badField("limit", fmt.Sprintf("must be a whole number from 1 to %d", MaxPage))
+	}
+	return int(n), nil
+}

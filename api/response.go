@@ -1,0 +1,48 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strconv"
+)
+
+// buffer takes a buffer from the pool; recycle brings it back.
+func (s *Server) buffer() *bytes.Buffer { return s.bodies.Get().(*bytes.Buffer) }
+
+func (s *Server) recycle(buf *bytes.Buffer) {
+	if buf.Cap() <= maxPooledBodyBytes { // a rare giant is left to the collector
+		buf.Reset()
+		s.bodies.Put(buf)
+	}
+}
+
+// write answers with body as JSON. Nothing that this API says is worth keeping
+// in a cache: it is outdated as soon as it is read, and some of it is secret.
+func (s *Server) write(w http.ResponseWriter, status int, contentType string, body any) error {
+	buf := s.buffer()
+	defer s.recycle(buf)
+	enc := json.NewEncoder(buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(body); err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return writeBytes(w, status, contentType, buf.Bytes())
+}
+
+func writeBytes(w http.ResponseWriter, status int, contentType string, body []byte) error {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, err := w.Write(body)
+	return err
+}
+
+func noContent(w http.ResponseWriter) error {
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,160 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Limits of requests that are the API's own; the others are lockcore's.
+const (
+	MaxBodyBytes       = 64 << 10
+	MaxIdempotencyKey  = 255 // characters of the header
+	MaxCursorBytes     = 1024
+	MaxPage            = 1000 // locks in a listing, attempts in a history
+	DefaultPage        = 100
+	bodyTimeout        = 10 * time.Second // for a request body to arrive
+	releaseTimeout     = 5 * time.Second  // for a grant to be given back
+	guardTimeout       = 5 * time.Second  // for the guard's storage to answer
+	guardRetryAfter    = time.Second
+	maxPooledBodyBytes = 2 * MaxBodyBytes
+)
+
+// Leases grants and ends leases.
+type Leases interface {
+	// Acquire grants a lease, or tells whose it is. Errors: *lockcore.FieldError,
+	// *lockcore.HeldError, *lockcore.QuorumError, lockcore.ErrIdempotencyMismatch,
+	// lockcore.ErrTokensExhausted, ctx.Err().
+	Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error)
+	// Extend gives a lease a fresh TTL; 0 asks for the default. Errors:
+	// *lockcore.FieldError, lockcore.ErrMalformedLeaseID, lockcore.ErrNotHeld,
+	// lockcore.ErrMaxHold, *lockcore.QuorumError, ctx.Err().
+	Extend(ctx context.Context, leaseID string, ttl time.Duration) (lockcore.Lease, error)
+	// Release ends a lease. Errors: lockcore.ErrMalformedLeaseID,
+	// lockcore.ErrNotHeld, *lockcore.QuorumError, ctx.Err().
+	Release(ctx context.Context, leaseID string) error
+	// Lease looks at a lease. Errors as for Release.
+	Lease(ctx context.Context, leaseID string) (lockcore.Lease, error)
+}
+
+// Locks is the public state of resources.
+type Locks interface {
+	// Inspect looks at one resource. Errors: *lockcore.FieldError, *lockcore.QuorumError, ctx.Err().
+	Inspect(ctx context.Context, resource string) (lockcore.LockState, error)
+	// List gives a page of the held resources that begin with prefix. Errors as for Inspect.
+	List(ctx context.Context, prefix string, limit int, cursor string) (lockcore.LockPage, error)
+	// Break ends whatever lease holds resource. Errors: lockcore.ErrNotHeld and as for Inspect.
+	Break(ctx context.Context, resource string) error
+}
+
+// Cluster tells whether this server may grant anything, and why not.
+type Cluster interface {
+	Status() lockcore.ClusterStatus
+}
+
+// Options are what a Server serves. All are required unless said otherwise.
+type Options struct {
+	Leases  Leases
+	Locks   Locks
+	Cluster Cluster
+	// Guard keeps the guarded records; nil if there is none, which the callers
+	// of /guarded are told.
+	Guard fencing.Guard
+	// MaxTTL is the longest lease that may be asked for.
+	MaxTTL time.Duration
+	// MaxWait is the longest that a request may wait in line; 0 if waiting is
+	// not offered, and then no request may ask for it.
+	MaxWait time.Duration
+	OpenAPI []byte // what /openapi.yaml serves
+	Logger  *slog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Server is the HTTP API. It is an http.Handler and safe for concurrent use.
+type Server struct {
+	Options
+	router  *chi.Mux
+	kinds   []problem
+	pages   map[string][]byte // the problems' pages by slug
+	metrics metrics
+	bodies  sync.Pool // of *bytes.Buffer: requests in, responses out
+}
+
+// New makes the handler of the public listener.
+func New(opts Options) *Server {
+	s := &Server{
+		Options: opts,
+		router:  chi.NewRouter(),
+		kinds:   problems(),
+		pages:   renderPages(problems()),
+		metrics: newMetrics(opts.Metrics),
+		bodies:  sync.Pool{New: func() any { return new(bytes.Buffer) }},
+	}
+	s.routes()
+	return s
+}
+
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.router.ServeHTTP(w, r) }
+
+func (s *Server) routes() {
+	s.router.Use(s.instrument)
+	s.router.NotFound(s.answer(func(http.ResponseWriter, *http.Request) error { return errUnknownPath }))
+	s.router.MethodNotAllowed(s.answer(s.methodNotAllowed))
+
+	s.router.Post("/locks", s.answer(s.acquire))
+	s.get("/locks", s.list)
+	s.get("/locks/*", s.inspect)
+	s.router.Delete("/locks/*", s.answer(s.breakLock))
+
+	s.get("/leases/{lease_id}", s.lease)
+	s.router.Post("/leases/{lease_id}/extend", s.answer(s.extend))
+	s.router.Delete("/leases/{lease_id}", s.answer(s.release))
+
+	s.get("/guarded/*", s.readRecord)
+	s.router.Put("/guarded/*", s.answer(s.writeRecord))
+
+	s.get("/healthz", s.healthz)
+	s.get("/readyz", s.readyz)
+	s.get("/openapi.yaml", s.openapi)
+	s.get("/problems/{type}", s.problemPage)
+}
+
+// get serves HEAD wherever it serves GET; net/http leaves the body out.
+func (s *Server) get(pattern string, h handler) {
+	s.router.Get(pattern, s.answer(h))
+	s.router.Head(pattern, s.answer(h))
+}
+
+// methodNotAllowed names the methods that the path knows. A method that the
+// router has never heard of comes here for every path.
+func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
+	path := r.URL.RawPath
+	if path == "" {
+		path = r.URL.Path
+	}
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		if s.router.Match(chi.NewRouteContext(), method, path) {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) == 0 {
+		return errUnknownPath
+	}
+	return refuseMethod(w, allowed...)
+}
+
+func refuseMethod(w http.ResponseWriter, allowed ...string) error {
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	return errMethodNotAllowed
+}

@@ -1,0 +1,61 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// healthz is GET /healthz: the process lives and answers.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
+	return s.write(w, http.StatusOK, wire.TypeJSON, wire.Health{Status: "ok"})
+}
+
+// readyz is GET /readyz: 200 only while a quorum may vote.
+func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
+	cluster := s.Cluster.Status()
+	status := http.StatusOK
+	if !cluster.Ready {
+		status = http.StatusServiceUnavailable
+	}
+	return s.write(w, status, wire.TypeJSON, readyBody(cluster))
+}
+
+func readyBody(c lockcore.ClusterStatus) wire.Ready {
+	body := wire.Ready{
+		Ready:  c.Ready,
+		Reason: c.Reason,
+		Quorum: c.Quorum,
+		Voting: c.Voting,
+		Nodes:  make([]wire.Node, len(c.Nodes)),
+	}
+	for i, n := range c.Nodes {
+		body.Nodes[i] = wire.Node{
+			Name:    n.Name,
+			State:   string(n.State),
+			Reason:  n.Reason,
+			SinceMS: millisDown(n.Since),
+			WaitMS:  millisUp(n.Wait),
+			View:    int64(n.View),
+		}
+	}
+	return body
+}
+
+// openapi is GET /openapi.yaml.
+func (s *Server) openapi(w http.ResponseWriter, _ *http.Request) error {
+	return writeBytes(w, http.StatusOK, "application/yaml; charset=utf-8", s.OpenAPI)
+}
+
+// problemPage is GET /problems/{type}: what a problem's type points to.
+func (s *Server) problemPage(w http.ResponseWriter, r *http.Request) error {
+	page, ok := s.pages[chi.URLParam(r, "type")]
+	if !ok {
+		return errUnknownPath
+	}
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	return writeBytes(w, http.StatusOK, "text/html; charset=utf-8", page)
+}
