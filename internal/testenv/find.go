@@ -1,37 +1,57 @@
 package testenv
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
+
+	"github.com/ory/dockertest/v3"
 )
 
-// redisBind is the address on which a Redis node listens.
-func redisBind() string { return "127.0.0.1" }
-
-// newRedisServer finds a way to run Redis on this machine.
-func newRedisServer(dir string, _ int, env []string) (server, error) {
-	path, err := findRedis()
-	if err != nil {
-		return nil, err
-	}
-	return &process{
-		path: path, args: []string{filepath.Join(dir, "redis.conf")}, env: env, dir: dir,
-		stopSignal: syscall.SIGTERM, reapSignal: syscall.SIGKILL,
-	}, nil
+// program is a way to run a server on this machine: what was found installed,
+// or Docker.
+type program struct {
+	path string // the Redis server, or the folder of PostgreSQL's programs
+	pool *dockertest.Pool
 }
 
-// findRedis finds the program, and installs it where that is possible.
-func findRedis() (string, error) {
-	if path := localRedis(); path != "" {
-		return path, nil
+// bind is the address on which the server has to listen.
+func (p program) bind() string {
+	if p.pool != nil && !sharesNetwork() {
+		return "0.0.0.0" // inside the container; outside, Docker publishes it on 127.0.0.1 only
 	}
-	if err := aptInstall("redis-server", func() bool { return localRedis() != "" }); err != nil {
-		return "", fmt.Errorf("no Redis: %w", err)
+	return "127.0.0.1"
+}
+
+// peerHost is the name by which one server reaches another.
+func (p program) peerHost() string {
+	if p.pool != nil && !sharesNetwork() {
+		return "host.docker.internal"
 	}
-	return localRedis(), nil
+	return "127.0.0.1"
+}
+
+// findRedis finds a way to run Redis.
+func findRedis() (program, error) { return find(localRedis, RedisImage, "redis-server") }
+
+// findPostgres finds a way to run PostgreSQL.
+func findPostgres() (program, error) { return find(localPostgres, PostgresImage, "postgresql") }
+
+// find tries what is installed, then Docker, then to install it.
+func find(local func() string, image, pkg string) (program, error) {
+	if path := local(); path != "" {
+		return program{path: path}, nil
+	}
+	pool, dockerErr := dockerPool(image)
+	if dockerErr == nil {
+		return program{pool: pool}, nil
+	}
+	if err := aptInstall(pkg, func() bool { return local() != "" }); err != nil {
+		return program{}, fmt.Errorf("no %s on this machine: %w", pkg, errors.Join(dockerErr, err))
+	}
+	return program{path: local()}, nil
 }
 
 // localRedis is the path of a Redis server program, or "".
@@ -42,18 +62,6 @@ func localRedis() string {
 		}
 	}
 	return ""
-}
-
-// findPostgres finds the folder of PostgreSQL's programs, and installs them
-// where that is possible.
-func findPostgres() (string, error) {
-	if bin := localPostgres(); bin != "" {
-		return bin, nil
-	}
-	if err := aptInstall("postgresql", func() bool { return localPostgres() != "" }); err != nil {
-		return "", fmt.Errorf("no PostgreSQL: %w", err)
-	}
-	return localPostgres(), nil
 }
 
 // localPostgres is the folder with initdb and postgres, or "". Debian keeps

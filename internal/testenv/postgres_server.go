@@ -47,25 +47,13 @@ func tryPostgres(settings []string) (*pgServer, error) {
 		return nil, err
 	}
 	s := &pgServer{dir: dir, port: port, release: release}
-	if s.server, err = newPostgresServer(dir, s.arguments(settings)); err == nil {
+	if s.server, err = newPostgresServer(dir, port, settings); err == nil {
 		err = s.startAndWait()
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.remove())
 	}
 	return s, nil
-}
-
-// arguments are the command line of postgres.
-func (s *pgServer) arguments(settings []string) []string {
-	args := []string{"-D", filepath.Join(s.dir, "data"), "-p", strconv.Itoa(s.port)}
-	settings = append([]string{
-		"listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=200", "shared_buffers=32MB",
-	}, settings...)
-	for _, setting := range settings {
-		args = append(args, "-c", setting)
-	}
-	return args
 }
 
 // adminURL is the superuser's.
@@ -128,12 +116,27 @@ func (s *pgServer) remove() error {
 	return errors.Join(err, poll(exitWithin, func() error { return os.RemoveAll(s.dir) }))
 }
 
-// newPostgresServer makes the data folder for a local PostgreSQL.
-func newPostgresServer(dir string, args []string) (server, error) {
-	bin, err := findPostgres()
+// newPostgresServer prepares a server, which does not run yet.
+func newPostgresServer(dir string, port int, settings []string) (server, error) {
+	prog, err := findPostgres()
 	if err != nil {
 		return nil, err
 	}
+	args := []string{
+		"-p", strconv.Itoa(port), "-c", "listen_addresses=" + prog.bind(),
+		"-c", "max_connections=200", "-c", "shared_buffers=32MB",
+	}
+	for _, s := range settings {
+		args = append(args, "-c", s)
+	}
+	if prog.pool != nil {
+		return postgresContainer(prog.pool, dir, port, args)
+	}
+	return localPostgresServer(prog.path, dir, args)
+}
+
+// localPostgresServer makes the data folder for the program in bin.
+func localPostgresServer(bin, dir string, args []string) (server, error) {
 	cred, err := postgresUser()
 	if err != nil {
 		return nil, err
@@ -143,11 +146,13 @@ func newPostgresServer(dir string, args []string) (server, error) {
 			return nil, err
 		}
 	}
+	data := filepath.Join(dir, "data")
 	p := &process{
-		path: filepath.Join(bin, "postgres"), args: args, dir: dir, cred: cred, withWorkers: true,
+		path: filepath.Join(bin, "postgres"), dir: dir, cred: cred, withWorkers: true,
+		args:       append([]string{"-D", data, "-c", "unix_socket_directories="}, args...),
 		stopSignal: syscall.SIGINT, reapSignal: syscall.SIGQUIT,
 	}
-	initdb := p.command(filepath.Join(bin, "initdb"), "-D", filepath.Join(dir, "data"),
+	initdb := p.command(filepath.Join(bin, "initdb"), "-D", data,
 		"-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w\n%s", err, tail(string(out), 10))

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type Redis struct {
 	t      testing.TB
 	config redisConfig
 	addr   string
+	prog   program
 	dir    string // "" for a server from the environment
 	tls    *tls.Config
 	srv    server // nil for a server from the environment
@@ -88,11 +90,15 @@ func tryRedis(t testing.TB, config redisConfig) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Redis{t: t, config: config, addr: localAddr(port), dir: dir}
+	prog, err := findRedis()
+	if err != nil {
+		return nil, err
+	}
+	r := &Redis{t: t, config: config, addr: localAddr(port), dir: dir, prog: prog}
 	if err := r.writeFiles(port); err != nil {
 		return nil, err
 	}
-	if r.srv, err = newRedisServer(dir, port, config.env); err != nil {
+	if r.srv, err = newRedisServer(prog, dir, port, config.env); err != nil {
 		return nil, err
 	}
 	r.admin = r.newClient(adminUser, adminUser)
@@ -101,6 +107,17 @@ func tryRedis(t testing.TB, config redisConfig) (*Redis, error) {
 		return nil, err
 	}
 	return r, r.awaitReady()
+}
+
+// newRedisServer prepares the server for a folder that holds redis.conf.
+func newRedisServer(prog program, dir string, port int, env []string) (server, error) {
+	if prog.pool != nil {
+		return redisContainer(prog.pool, dir, port, env)
+	}
+	return &process{
+		path: prog.path, args: []string{filepath.Join(dir, "redis.conf")}, env: env, dir: dir,
+		stopSignal: syscall.SIGTERM, reapSignal: syscall.SIGKILL,
+	}, nil
 }
 
 // writeFiles writes redis.conf and, for TLS, the certificates.
@@ -112,7 +129,7 @@ func (r *Redis) writeFiles(port int) error {
 		}
 		r.tls = config
 	}
-	text := r.config.file(r.dir, redisBind(), port)
+	text := r.config.file(r.dir, r.prog, port)
 	return os.WriteFile(filepath.Join(r.dir, "redis.conf"), []byte(text), 0o600)
 }
 
@@ -193,8 +210,11 @@ func tail(text string, n int) string {
 // Addr is the node's address as host:port. It stays the same over restarts.
 func (r *Redis) Addr() string { return r.addr }
 
-// hostPort is the address as Redis configuration and commands want it.
-func (r *Redis) hostPort() string { return strings.Replace(r.addr, ":", " ", 1) }
+// port is the port without the host.
+func (r *Redis) port() string {
+	_, port, _ := strings.Cut(r.addr, ":")
+	return port
+}
 
 // URL is the node's address with its credentials: a redis:// or rediss:// URL
 // of database 0.

@@ -110,8 +110,7 @@ func (r *Redis) FlushAll() {
 // returns once it has that node's data.
 func (r *Redis) ReplicaOf(master *Redis) {
 	r.t.Helper()
-	host, port, _ := strings.Cut(master.addr, ":")
-	r.role(host, port)
+	r.role(r.prog.peerHost(), master.port())
 	Eventually(r.t, readyWithin, r.inStep)
 }
 

@@ -110,9 +110,9 @@ func WithReplicaOf(master *Redis) RedisOption {
 const adminUser = "testenv"
 
 // file is the text of redis.conf.
-func (c redisConfig) file(dir, bind string, port int) string {
+func (c redisConfig) file(dir string, prog program, port int) string {
 	lines := []string{
-		"bind " + bind, "protected-mode no", "daemonize no", "dir " + dir,
+		"bind " + prog.bind(), "protected-mode no", "daemonize no", "dir " + dir,
 		"repl-diskless-sync-delay 0", // a replica's first copy would wait five seconds for a second replica
 		"maxmemory-policy " + c.policy, fmt.Sprintf("databases %d", c.databases),
 	}
@@ -120,7 +120,7 @@ func (c redisConfig) file(dir, bind string, port int) string {
 	lines = append(lines, c.portLines(dir, port)...)
 	lines = append(lines, c.authLines()...)
 	if c.replicaOf != nil {
-		lines = append(lines, "replicaof "+c.replicaOf.hostPort())
+		lines = append(lines, fmt.Sprintf("replicaof %s %s", prog.peerHost(), c.replicaOf.port()))
 	}
 	return strings.Join(append(lines, c.extra...), "\n") + "\n"
 }

@@ -1,0 +1,196 @@
+package testenv
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Cut is how a [Proxy] treats connections.
+type Cut int
+
+// The ways to be cut off.
+const (
+	// CutNone lets everything through.
+	CutNone Cut = iota
+	// CutRefuse closes connections as soon as they are made, as a host whose
+	// service is down does.
+	CutRefuse
+	// CutBlackhole takes connections and bytes and delivers nothing, as a
+	// network that loses packets does. What was sent stays lost.
+	CutBlackhole
+)
+
+// Proxy stands between a client and a server and spoils their conversation as
+// told. All methods may be called from any goroutine.
+type Proxy struct {
+	target   string
+	listener net.Listener
+	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	cut     Cut
+	mute    bool // replies are lost
+	delay   time.Duration
+	pairs   map[*pair]struct{}
+	healing chan struct{} // closed when a cut or a delay is changed
+}
+
+// pair is one client's connection and its connection to the server.
+type pair struct{ client, server net.Conn }
+
+func (p *pair) close() {
+	_ = p.client.Close()
+	_ = p.server.Close()
+}
+
+// StartProxy starts a proxy to the target, a host:port. It ends with the test.
+func StartProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("testenv: start a proxy: %v", err)
+	}
+	p := &Proxy{target: target, listener: l, pairs: map[*pair]struct{}{}, healing: make(chan struct{})}
+	p.running.Go(p.serve)
+	t.Cleanup(p.close)
+	return p
+}
+
+// Addr is the address that clients use instead of the server's.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Delay holds every piece of data back for d, in each direction, from now on;
+// zero ends that.
+func (p *Proxy) Delay(d time.Duration) { p.change(func() { p.delay = d }) }
+
+// Cut cuts the server off, or lets it back on with [CutNone].
+func (p *Proxy) Cut(how Cut) {
+	p.change(func() { p.cut = how })
+	if how == CutRefuse {
+		p.Reset()
+	}
+}
+
+// DropReplies lets requests reach the server and loses what it answers, while
+// on is true.
+func (p *Proxy) DropReplies(on bool) { p.change(func() { p.mute = on }) }
+
+// Reset breaks all connections that are open now, with a TCP reset towards the client.
+func (p *Proxy) Reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for pr := range p.pairs {
+		if tcp, ok := pr.client.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0) // what makes closing a reset
+		}
+		pr.close()
+	}
+}
+
+// change changes the settings and wakes whoever waits under the old ones.
+func (p *Proxy) change(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+	close(p.healing)
+	p.healing = make(chan struct{})
+}
+
+func (p *Proxy) serve() {
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.running.Go(func() { p.connect(conn) })
+	}
+}
+
+// connect joins a client to the server and copies until one of them is gone.
+func (p *Proxy) connect(client net.Conn) {
+	defer func() { _ = client.Close() }()
+	if p.refuses() {
+		return
+	}
+	server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+	if err != nil {
+		return
+	}
+	pr := &pair{client: client, server: server}
+	defer pr.close()
+	if !p.add(pr) {
+		return
+	}
+	defer p.remove(pr)
+	var copying sync.WaitGroup
+	copying.Go(func() { p.copy(pr, server, client, false) })
+	copying.Go(func() { p.copy(pr, client, server, true) })
+	copying.Wait()
+}
+
+func (p *Proxy) refuses() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cut == CutRefuse
+}
+
+// add registers a pair, unless it came too late.
+func (p *Proxy) add(pr *pair) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.cut == CutRefuse {
+		return false
+	}
+	p.pairs[pr] = struct{}{}
+	return true
+}
+
+func (p *Proxy) remove(pr *pair) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.pairs, pr)
+}
+
+// copy carries data one way until either side ends, and then ends both.
+func (p *Proxy) copy(pr *pair, to io.Writer, from io.Reader, reply bool) {
+	defer pr.close()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 && p.passes(reply) {
+			_, werr := to.Write(buf[:n])
+			err = errors.Join(err, werr)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// passes holds one piece of data back for the delay and says whether it is delivered.
+func (p *Proxy) passes(reply bool) bool {
+	p.mu.Lock()
+	delay, healing := p.delay, p.healing
+	p.mu.Unlock()
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-healing:
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cut == CutNone && (!reply || !p.mute)
+}
+
+func (p *Proxy) close() {
+	_ = p.listener.Close()
+	p.change(func() { p.closed = true })
+	p.Reset()
+	p.running.Wait()
+}
