@@ -33,6 +33,9 @@ func New(nodes []Node, cfg Config) (*Locker, error) {
 	}
 	l := &Locker{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes)}
 	l.members = newMembership(cfg, nodes, l.learn)
+	for _, n := range nodes {
+		n.Join(l.members.cluster)
+	}
 	return l, nil
 }
 

@@ -136,6 +136,9 @@ type Reader interface {
 
 // Admittee is a node seen by who may admit it.
 type Admittee interface {
+	// Join names the cluster that asks, once, before any other call. The node
+	// compares it with its admission record at every vote (rule 14).
+	Join(c Cluster)
 	// Observe looks at the node without changing it.
 	Observe(ctx context.Context) (Observation, error)
 	// Stage begins an admission: it purges every lock and counter (rule 11)

@@ -1,0 +1,264 @@
+package redisnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Observe looks at the node.
+func (n *Node) Observe(ctx context.Context) (lockcore.Observation, error) {
+	reply, err := n.scripts.observe.call(ctx, n.client)
+	if err != nil {
+		return lockcore.Observation{}, explain(err)
+	}
+	const parts = 9
+	if len(reply) != parts {
+		return lockcore.Observation{}, errUnreadable
+	}
+	info := parseInfo(str(reply[0]))
+	size, _ := reply[1].(int64)
+	open, _ := reply[8].(int64)
+	seen := lockcore.Observation{
+		Incarnation: info["master_replid"],
+		Admitted:    open == 1,
+		Cluster:     parseMark(str(reply[2])),
+		View:        lockcore.View(number(reply[4])),
+		Marks:       marks(reply[7], reply[6], reply[5]),
+		Empty:       size == 0,
+		Unfit:       unfit(info),
+	}
+	if seen.Unfit == "" && size > 0 && reply[2] == nil {
+		seen.Unfit = fmt.Sprintf("its database holds %d keys and no mark of this service: give it a database of its own (an empty one, or another number in the address), since admission would delete them", size)
+	}
+	return seen, nil
+}
+
+var errUnreadable = errors.New("unreadable reply")
+
+func marks(high, maxTTL, founded any) lockcore.Marks {
+	return lockcore.Marks{
+		High:    fencing.Token(number(high)),
+		MaxTTL:  time.Duration(min(number(maxTTL), int64(365*24*time.Hour/time.Millisecond))) * time.Millisecond,
+		Founded: lockcore.View(number(founded)),
+	}
+}
+
+func str(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+// number reads a stored number; what is missing or broken reads as 0.
+func number(v any) int64 {
+	n, err := strconv.ParseInt(str(v), 10, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+func parseMark(text string) lockcore.Cluster {
+	nodes, hash, _ := strings.Cut(text, ":")
+	n, _ := strconv.Atoi(nodes)
+	return lockcore.Cluster{Nodes: n, Hash: hash}
+}
+
+func parseInfo(text string) map[string]string {
+	info := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			info[key] = value
+		}
+	}
+	return info
+}
+
+// unfit says what must be changed before the node may vote.
+func unfit(info map[string]string) string {
+	major, _, _ := strings.Cut(info["redis_version"], ".")
+	version, _ := strconv.Atoi(major)
+	switch {
+	case info["role"] != "master":
+		return "it is a replica of " + info["master_host"] + ":" + info["master_port"] + ": every node must be an independent master (REPLICAOF NO ONE, or list another server)"
+	case info["cluster_enabled"] == "1":
+		return "it runs in cluster mode: set cluster-enabled no, nodes must be independent"
+	case info["maxmemory_policy"] != "noeviction":
+		return "its maxmemory-policy is " + info["maxmemory_policy"] + ": set noeviction, an evicted counter or lock is a lost one"
+	case version < 7:
+		return "it is version " + info["redis_version"] + ": Redis 7 or Valkey 7.2 at least"
+	}
+	return ""
+}
+
+// reading turns the first element of a reader's reply into an error.
+func reading(reply []any, err error, want string) error {
+	if err != nil {
+		return explain(err)
+	}
+	if len(reply) == 0 {
+		return errUnreadable
+	}
+	switch head := str(reply[0]); {
+	case head == want:
+		return nil
+	case head == "X":
+		return lockcore.ErrNotAdmitted
+	case head == "S" && len(reply) == 2:
+		return &lockcore.StaleViewError{View: lockcore.View(number(reply[1]))}
+	}
+	return errUnreadable
+}
+
+// Fence installs a view and returns the marks.
+func (n *Node) Fence(ctx context.Context, view lockcore.View) (lockcore.Marks, error) {
+	reply, err := n.scripts.fence.call(ctx, n.client, n.mark(), int64(view))
+	if err := reading(reply, err, "M"); err != nil {
+		return lockcore.Marks{}, err
+	}
+	if len(reply) != 4 {
+		return lockcore.Marks{}, errUnreadable
+	}
+	return marks(reply[1], reply[2], reply[3]), nil
+}
+
+// surveyCount is how many keys one page of a survey looks at.
+const surveyCount = 500
+
+// Survey lists a page of locks.
+func (n *Node) Survey(ctx context.Context, view lockcore.View, cursor string) ([]lockcore.CarriedLock, string, error) {
+	return n.page(ctx, strconv.FormatInt(int64(view), 10), cursor, "l:*")
+}
+
+func (n *Node) page(ctx context.Context, view, cursor, pattern string) (locks []lockcore.CarriedLock, next string, err error) {
+	if cursor == "" {
+		cursor = "0"
+	}
+	if _, err := strconv.ParseUint(cursor, 10, 64); err != nil {
+		return nil, "", &lockcore.FieldError{Field: "cursor", Reason: "must be the next_cursor of an earlier page"}
+	}
+	reply, err := n.scripts.survey.call(ctx, n.client, n.mark(), view, cursor, pattern, surveyCount)
+	if err := reading(reply, err, "L"); err != nil {
+		return nil, "", err
+	}
+	if len(reply) < 2 {
+		return nil, "", errUnreadable
+	}
+	for _, entry := range reply[2:] {
+		if lock, ok := parseLock(entry); ok {
+			locks = append(locks, lock)
+		}
+	}
+	if next = str(reply[1]); next == "0" {
+		next = ""
+	}
+	return locks, next, nil
+}
+
+// parseLock reads {resource, "grant ttl lease note meta", left}.
+func parseLock(entry any) (lock lockcore.CarriedLock, ok bool) {
+	parts, _ := entry.([]any)
+	if len(parts) != 3 {
+		return lock, false
+	}
+	left, _ := parts[2].(int64)
+	f := fields{rest: str(parts[1])}
+	lock = lockcore.CarriedLock{Resource: str(parts[0]), Grant: f.token(), TTL: f.millis(), Lease: f.word()}
+	f.word()
+	lock.Meta = f.tail()
+	lock.Remaining = time.Duration(left) * time.Millisecond
+	return lock, !f.bad
+}
+
+// scanCalls bounds how often one Scan asks a node that holds few locks among
+// many counters.
+const scanCalls = 16
+
+// Scan lists a page of locked resources.
+func (n *Node) Scan(ctx context.Context, prefix, cursor string, limit int) (resources []string, next string, err error) {
+	next = cursor
+	for range scanCalls {
+		locks, after, err := n.page(ctx, "", next, "l:"+escapeGlob(prefix)+"*")
+		if err != nil {
+			return nil, "", err
+		}
+		for _, lock := range locks {
+			resources = append(resources, lock.Resource)
+		}
+		if next = after; next == "" || len(resources) >= limit {
+			break
+		}
+	}
+	return resources, next, nil
+}
+
+// escapeGlob makes MATCH take the text literally.
+func escapeGlob(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(text)
+}
+
+// Counters reads effective counters.
+func (n *Node) Counters(ctx context.Context, view lockcore.View, resources []string) ([]fencing.Token, error) {
+	args := make([]any, 0, len(resources)+2)
+	args = append(args, n.mark(), int64(view))
+	for _, r := range resources {
+		args = append(args, r)
+	}
+	reply, err := n.scripts.counters.call(ctx, n.client, args...)
+	if err := reading(reply, err, "V"); err != nil {
+		return nil, err
+	}
+	counters := make([]fencing.Token, len(reply)-1)
+	for i, v := range reply[1:] {
+		counters[i] = fencing.Token(number(v))
+	}
+	return counters, nil
+}
+
+// Stage purges the node for an admission.
+func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
+	empty := "0"
+	if a.OnlyIfEmpty {
+		empty = "1"
+	}
+	return n.admission(ctx, n.scripts.stage, markOf(a.Cluster), a.Incarnation, int64(a.View), int64(a.Founded), a.Floor.String(), empty)
+}
+
+// Load writes carried counters and locks.
+func (n *Node) Load(ctx context.Context, a lockcore.Admission, locks []lockcore.CarriedLock) error {
+	args := []any{a.Incarnation, int64(a.View), n.keep()}
+	for _, l := range locks {
+		args = append(args, l.Resource, l.Counter.String(), l.Lease, l.Grant.String(), millis(max(l.Remaining, time.Millisecond)), millis(l.TTL), l.Meta)
+	}
+	return n.admission(ctx, n.scripts.load, args...)
+}
+
+// Admit opens the gate.
+func (n *Node) Admit(ctx context.Context, a lockcore.Admission) error {
+	return n.admission(ctx, n.scripts.admit, a.Incarnation, int64(a.View), int64(a.Founded), millis(a.MaxTTL))
+}
+
+func (n *Node) admission(ctx context.Context, s script, args ...any) error {
+	reply, err := s.run(ctx, n.client, append(s.args[:len(s.args):len(s.args)], args...)).Text()
+	switch {
+	case err != nil:
+		return explain(err)
+	case reply == "OK":
+		return nil
+	case reply == "FOREIGN":
+		return lockcore.ErrForeign
+	}
+	return lockcore.ErrRaced
+}
+
+// RaiseMaxTTL records a longer TTL.
+func (n *Node) RaiseMaxTTL(ctx context.Context, ttl time.Duration) error {
+	reply, err := n.scripts.maxTTL.call(ctx, n.client, n.mark(), ttl.Milliseconds())
+	return reading(reply, err, "OK")
+}

@@ -1,0 +1,113 @@
+package redisnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Node is one Redis master. Close it when done.
+type Node struct {
+	name    string
+	client  *redis.Client
+	opts    Options
+	scripts scripts
+	cluster lockcore.Cluster
+
+	queue  chan job
+	down   atomic.Pointer[error] // why the node is not asked now; nil while it answers
+	closed chan struct{}
+	once   sync.Once
+	done   sync.WaitGroup
+}
+
+// job is an operation with where its reply goes.
+type job struct {
+	op    *lockcore.Op
+	index int
+	sink  lockcore.Sink
+}
+
+// Open makes a Node for an address as ParseAddr reads it, and starts its
+// sender. It does not wait for the server, which may come and go.
+func Open(addr string, opts Options) (*Node, error) {
+	parsed, err := ParseAddr(addr)
+	if err != nil {
+		return nil, err
+	}
+	opts = opts.withDefaults()
+	n := &Node{
+		name:    parsed.Addr + "/" + strconv.Itoa(parsed.DB),
+		client:  redis.NewClient(clientOptions(parsed, opts)),
+		opts:    opts,
+		scripts: newScripts(),
+		queue:   make(chan job, opts.Queue),
+		closed:  make(chan struct{}),
+	}
+	n.done.Go(n.send)
+	return n, nil
+}
+
+// Name is host:port/database, without user or password.
+func (n *Node) Name() string { return n.name }
+
+// Join tells the node which cluster it votes in, before its first use.
+func (n *Node) Join(c lockcore.Cluster) { n.cluster = c }
+
+// Close stops the sender and the connections. What waits fails.
+func (n *Node) Close() error {
+	n.once.Do(func() { close(n.closed) })
+	n.done.Wait()
+	return n.client.Close()
+}
+
+// Submit queues op for the next batch.
+func (n *Node) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
+	if why := n.down.Load(); why != nil {
+		sink.Deliver(index, lockcore.Reply{Err: *why})
+		return
+	}
+	select {
+	case n.queue <- job{op: op, index: index, sink: sink}:
+	default:
+		sink.Deliver(index, lockcore.Reply{Err: lockcore.ErrQueueFull})
+	}
+}
+
+// mark is the cluster's mark as the scripts compare it.
+func (n *Node) mark() string { return markOf(n.cluster) }
+
+func markOf(c lockcore.Cluster) string { return strconv.Itoa(c.Nodes) + ":" + c.Hash }
+
+// reached reports whether the command may have reached the server.
+func reached(err error) bool {
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op) && op.Op == "dial", errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrClosed):
+		return false
+	}
+	return true
+}
+
+// explain makes a short reason of a command's error.
+func explain(err error) error {
+	var op *net.OpError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &op) && op.Op == "dial" && !op.Timeout():
+		return fmt.Errorf("cannot connect: %w", op.Err)
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return errTimeout
+	}
+	return err
+}
+
+var errTimeout = errors.New("no answer within the node's time limit")

@@ -1,0 +1,114 @@
+package redisnode
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Options tune a Node. The zero value of a field takes its default.
+type Options struct {
+	// Timeout bounds a batch: connecting, sending and the reply. Default 50ms.
+	Timeout time.Duration
+	// CounterTTL is how long a counter stays after its last use; default 24h.
+	// Longer than any TTL, since a counter never goes before its lock.
+	CounterTTL time.Duration
+	// Queue bounds the operations that wait for the node; default 8192. More
+	// fail at once with lockcore.ErrQueueFull.
+	Queue int
+	// Batch bounds the operations of one script call; default 256.
+	Batch  int
+	Logger *slog.Logger // default discards
+}
+
+func (o Options) withDefaults() Options {
+	if o.Timeout == 0 {
+		o.Timeout = 50 * time.Millisecond
+	}
+	if o.CounterTTL == 0 {
+		o.CounterTTL = 24 * time.Hour
+	}
+	if o.Queue == 0 {
+		o.Queue = 8192
+	}
+	if o.Batch == 0 {
+		o.Batch = 256
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// ParseAddr reads a node's address: host:port, or a redis:// or rediss:// URL
+// with user, password and database number. Errors never repeat a password.
+func ParseAddr(addr string) (*redis.Options, error) {
+	if strings.Contains(addr, "://") {
+		opts, err := redis.ParseURL(addr)
+		if err != nil {
+			return nil, fmt.Errorf("node address %s: %w", Redact(addr), withoutURL(err))
+		}
+		return opts, nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("node address %q: want host:port, or a redis:// or rediss:// URL", Redact(addr))
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || host == "" {
+		return nil, fmt.Errorf("node address %q: want a host and a port from 1 to 65535", addr)
+	}
+	return &redis.Options{Addr: addr}, nil
+}
+
+// Redact takes user and password out of an address.
+func Redact(addr string) string {
+	scheme, rest, isURL := strings.Cut(addr, "://")
+	if !isURL {
+		scheme, rest = "", addr
+	}
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		rest = "***@" + rest[at+1:]
+	}
+	if isURL {
+		return scheme + "://" + rest
+	}
+	return rest
+}
+
+// withoutURL drops the URL that url.Parse repeats in its errors.
+func withoutURL(err error) error {
+	if inner := errors.Unwrap(err); inner != nil {
+		return inner
+	}
+	return err
+}
+
+// clientOptions turns off whatever could repeat a script, outlast its time
+// limit or add commands of its own.
+func clientOptions(r *redis.Options, o Options) *redis.Options {
+	r.MaxRetries = -1 // rule 3: a script is never sent twice
+	r.ContextTimeoutEnabled = true
+	r.Protocol = 2
+	r.DialTimeout = max(o.Timeout, time.Second) // the batch's own limit is in its context
+	r.DialerRetries = 1
+	r.ReadTimeout = max(o.Timeout, 5*time.Second)
+	r.WriteTimeout = r.ReadTimeout
+	r.PoolTimeout = o.Timeout
+	r.PoolSize = 4
+	r.MinIdleConns = 1
+	r.ConnMaxIdleTime = -1
+	r.DisableIdentity = true
+	r.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return r
+}
+
+var _ lockcore.Node = (*Node)(nil)

@@ -1,0 +1,258 @@
+package redisnode
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// probePause is how long a node that failed is left alone between looks.
+const probePause = 20 * time.Millisecond
+
+// send is the node's one sender: it takes what is queued and sends it as one
+// script call, until the node is closed.
+func (n *Node) send() {
+	b := &batch{node: n, jobs: make([]job, 0, n.opts.Batch)}
+	for {
+		select {
+		case <-n.closed:
+			n.drain(lockcore.ErrNodeDown)
+			return
+		case first := <-n.queue:
+			b.collect(first)
+		}
+		if err := b.run(); err != nil {
+			n.rest(err)
+		}
+	}
+}
+
+// rest lets a node that failed alone: what is queued, and what comes until it
+// answers a ping, fails at once instead of waiting for the time limit, one
+// batch after another. Nothing of it was sent, so nothing needs cleaning up.
+func (n *Node) rest(cause error) {
+	why := fmt.Errorf("%w: %w", lockcore.ErrNodeDown, explain(cause))
+	n.down.Store(&why)
+	defer n.down.Store(nil)
+	for {
+		n.drain(why)
+		ctx, cancel := context.WithTimeout(context.Background(), max(n.opts.Timeout, time.Second/4))
+		err := n.client.Ping(ctx).Err()
+		cancel()
+		if err == nil {
+			return
+		}
+		select {
+		case <-n.closed:
+			return
+		case <-time.After(probePause):
+		}
+	}
+}
+
+// drain fails what is queued.
+func (n *Node) drain(why error) {
+	for {
+		select {
+		case j := <-n.queue:
+			j.sink.Deliver(j.index, lockcore.Reply{Err: why})
+		default:
+			return
+		}
+	}
+}
+
+// batch is one script call in the making. Its memory is used again and again.
+type batch struct {
+	node *Node
+	jobs []job
+	args []any
+	view lockcore.View
+	held *job // an operation in another view: it opens the next batch
+}
+
+// collect gathers the first job and what is queued behind it. It gives way once
+// before it drains: callers that are about to submit get into this batch.
+func (b *batch) collect(first job) {
+	b.jobs = append(b.jobs[:0], first)
+	runtime.Gosched()
+	for len(b.jobs) < b.node.opts.Batch {
+		select {
+		case j := <-b.node.queue:
+			b.jobs = append(b.jobs, j)
+		default:
+			return
+		}
+	}
+}
+
+// run sends the batch, in as many calls as it has views (one, but around a
+// change), and delivers every reply. An error means that the node failed.
+func (b *batch) run() error {
+	rest := b.jobs
+	for len(rest) > 0 {
+		var now []job
+		now, rest = b.cut(rest)
+		if len(now) == 0 {
+			continue
+		}
+		if err := b.call(now); err != nil {
+			fail(rest, lockcore.Reply{Err: explain(err)})
+			return err
+		}
+	}
+	return nil
+}
+
+// cut takes the jobs from the front that go in one call: same view, and not
+// too late. Those that are too late are answered here.
+func (b *batch) cut(jobs []job) (now, rest []job) {
+	n := b.node
+	head := n.scripts.vote.args
+	b.view = 0
+	kept := jobs[:0:len(jobs)]
+	b.args = append(append(b.args[:0], head...), n.mark(), "", n.keep())
+	at := time.Now()
+	for i, j := range jobs {
+		if !j.op.Deadline.IsZero() && at.After(j.op.Deadline) {
+			j.sink.Deliver(j.index, lockcore.Reply{Err: errTimeout})
+			continue
+		}
+		if v := j.op.View; v != 0 && b.view != 0 && v != b.view {
+			return b.sealed(kept), jobs[i:]
+		} else if v != 0 {
+			b.view = v
+		}
+		kept = append(kept, j)
+		b.args = appendOp(b.args, j.op)
+	}
+	return b.sealed(kept), nil
+}
+
+// sealed writes the batch's view into its place.
+func (b *batch) sealed(jobs []job) []job {
+	b.args[len(b.node.scripts.vote.args)+1] = strconv.FormatInt(int64(b.view), 10)
+	return jobs
+}
+
+func (n *Node) keep() string { return millis(n.opts.CounterTTL) }
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// appendOp writes an operation as vote.lua reads it.
+func appendOp(args []any, op *lockcore.Op) []any {
+	switch op.Kind {
+	case lockcore.OpAcquire:
+		attempt := op.Attempt
+		if attempt == "" {
+			attempt = "-"
+		}
+		return append(args, "a", op.Resource, op.Lease, millis(op.TTL), attempt, op.Meta)
+	case lockcore.OpConfirm:
+		return append(args, "c", op.Resource, op.Lease, op.Token.String())
+	case lockcore.OpExtend:
+		return append(args, "e", op.Resource, op.Lease, op.Token.String(), millis(op.TTL))
+	case lockcore.OpRelease:
+		return append(args, "r", op.Resource, op.Lease, op.Attempt)
+	case lockcore.OpRead:
+		return append(args, "g", op.Resource)
+	}
+	panic(fmt.Sprintf("redisnode: operation of unknown kind %d", op.Kind))
+}
+
+// call sends one script call and delivers its replies.
+func (b *batch) call(jobs []job) error {
+	n := b.node
+	ctx, cancel := context.WithTimeout(context.Background(), n.opts.Timeout)
+	defer cancel()
+	replies, err := n.scripts.vote.run(ctx, n.client, b.args).Slice()
+	if err == nil && len(replies) != len(jobs) {
+		err = fmt.Errorf("%d replies to %d operations", len(replies), len(jobs))
+	}
+	if err != nil {
+		fail(jobs, lockcore.Reply{Err: explain(err), Sent: reached(err)})
+		return err
+	}
+	for i, j := range jobs {
+		text, _ := replies[i].(string)
+		j.sink.Deliver(j.index, parseReply(text))
+	}
+	return nil
+}
+
+func fail(jobs []job, reply lockcore.Reply) {
+	for _, j := range jobs {
+		j.sink.Deliver(j.index, reply)
+	}
+}
+
+// parseReply reads one line of vote.lua's answer.
+func parseReply(text string) lockcore.Reply {
+	if len(text) == 0 {
+		return unreadable(text)
+	}
+	f := fields{rest: strings.TrimPrefix(text[1:], " ")}
+	var r lockcore.Reply
+	switch text[0] {
+	case 'G':
+		r = lockcore.Reply{Outcome: lockcore.Granted, Grant: f.token(), Remaining: f.millis(), Meta: f.tail()}
+	case 'E':
+		r = lockcore.Reply{Outcome: lockcore.Granted, Existing: true, Grant: f.token(), Remaining: f.millis(), TTL: f.millis(), Meta: f.tail()}
+	case 'C':
+		r = lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: f.token(), Remaining: f.millis()}
+	case 'H':
+		r = lockcore.Reply{Outcome: lockcore.Held, Grant: f.token(), Remaining: f.millis(), TTL: f.millis(), Lease: f.word(), Meta: f.tail()}
+	case 'N':
+		r = lockcore.Reply{Outcome: lockcore.NotHeld}
+	case 'O':
+		r = lockcore.Reply{Outcome: lockcore.OtherResource}
+	case 'Q':
+		r = lockcore.Reply{Outcome: lockcore.Exhausted}
+	case 'S':
+		r = lockcore.Reply{Outcome: lockcore.StaleView, View: lockcore.View(f.number())}
+	case 'X':
+		r = lockcore.Reply{Outcome: lockcore.NotAdmitted, View: lockcore.View(f.number())}
+	case '!':
+		return lockcore.Reply{Err: fmt.Errorf("the node refused the operation: %s", f.rest), Sent: true}
+	default:
+		return unreadable(text)
+	}
+	if f.bad {
+		return unreadable(text)
+	}
+	return r
+}
+
+func unreadable(text string) lockcore.Reply {
+	const shown = 1 // never more: a line may hold a lease
+	return lockcore.Reply{Err: fmt.Errorf("unreadable reply %.*q…", shown, text), Sent: true}
+}
+
+// fields reads blank-separated fields from the front of a line.
+type fields struct {
+	rest string
+	bad  bool
+}
+
+func (f *fields) word() string {
+	word, rest, _ := strings.Cut(f.rest, " ")
+	f.rest = rest
+	f.bad = f.bad || word == ""
+	return word
+}
+
+func (f *fields) number() int64 {
+	n, err := strconv.ParseInt(f.word(), 10, 64)
+	f.bad = f.bad || err != nil || n < 0
+	return n
+}
+
+func (f *fields) token() fencing.Token  { return fencing.Token(f.number()) }
+func (f *fields) millis() time.Duration { return time.Duration(f.number()) * time.Millisecond }
+func (f *fields) tail() string          { return f.rest }

@@ -1,0 +1,17 @@
+-- One page of the locks of an admitted node (rule 21), or of a listing.
+--
+-- KEYS  none
+-- ARGV  cluster, view ("" for a listing: any), SCAN cursor, MATCH pattern, COUNT
+-- Reply {"L", next cursor, {resource, value, left}, …}; {"S", view}; {"X"}
+local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'view')
+if state[1] ~= ARGV[1] or not admitted(state[2]) then return { 'X' } end
+if ARGV[2] ~= '' and state[3] ~= ARGV[2] then return { 'S', state[3] } end
+local page = redis.call('SCAN', ARGV[3], 'MATCH', ARGV[4], 'COUNT', ARGV[5])
+local reply = { 'L', page[1] }
+for _, lock in ipairs(page[2]) do
+  local value = redis.call('GET', lock)
+  if value then
+    reply[#reply + 1] = { string.sub(lock, 3), value, math.max(redis.call('PTTL', lock), 0) }
+  end
+end
+return reply
