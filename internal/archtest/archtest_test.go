@@ -1,0 +1,159 @@
+package archtest
+
+import (
+	"errors"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestImportsKeepTheRules(t *testing.T) {
+	edges, err := imports(moduleRoot(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(edges) < 50 {
+		t.Fatalf("only %d imports found: the search is broken", len(edges))
+	}
+	for _, e := range edges {
+		if err := check(e); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A rule that nothing can break keeps nothing.
+func TestRulesForbid(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		want     string // part of the complaint
+	}{
+		{"fencing", "github.com/jackc/pgx/v5", "only the standard library"},
+		{"fencing", module + "/lockcore", "may import only []"},
+		{"api/wire", module + "/fencing", "may import only []"},
+		{"migrations", "github.com/pressly/goose/v3", "only the standard library"},
+		{"lockcore", "github.com/redis/go-redis/v9", "only the standard library"},
+		{"lockcore", "net/http", "no HTTP"},
+		{"lockcore", module + "/storage/redisnode", "may import only [fencing]"},
+		{"lockcore", module + "/lockcore/nodetest", "test kits"},
+		{"storage/redisnode", module + "/api/wire", "may import only"},
+		{"storage/redisnode", module + "/storage/boltnode", "may import only"},
+		{"storage/boltnode", module + "/fencing/guardtest", "test kits"},
+		{"api", module + "/storage/pgguard", "may import only"},
+		{"api", module + "/client", "may import only"},
+		{"client", module + "/lockcore", "may import only"},
+		{"client", module + "/api", "may import only"},
+		{"cmd/fencelock", module + "/internal/testenv", "test kits"},
+		{"cmd/fencelock", "testing", "wires"},
+		{"cmd/other", module + "/cmd/fencelock", "nobody imports cmd"},
+		{"internal/testenv", module + "/lockcore", "may import only []"},
+		{"utils", "fmt", "no import rule"},
+	} {
+		err := check(edge{from: c.from, to: c.to})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s -> %s: %v, want a complaint with %q", c.from, c.to, err, c.want)
+		}
+	}
+}
+
+func TestRulesAllow(t *testing.T) {
+	for _, e := range []edge{
+		{from: "fencing", to: "context"},
+		{from: "lockcore", to: module + "/fencing"},
+		{from: "storage/redisnode", to: "github.com/redis/go-redis/v9"},
+		{from: "storage/pgguard", to: module + "/migrations"},
+		{from: "storage/pgguard", to: module + "/storage/pgguard/internal/sql"},
+		{from: "api", to: module + "/api/wire"},
+		{from: "api", to: module + "/api/internal/strictjson"},
+		{from: "client", to: module + "/api/wire"},
+		{from: "cmd/fencelock", to: module + "/storage/boltnode"},
+		{from: "cmd/fencelock", to: module + "/cmd/fencelock/internal/demo"},
+		{from: "lockcore/nodetest", to: "testing"},
+		{from: "storage/redisnode", to: module + "/internal/testenv", test: true},
+		{from: "fencing", to: "github.com/jackc/pgx/v5", test: true},
+	} {
+		if err := check(e); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// moduleRoot is the nearest folder upwards that has a go.mod.
+func moduleRoot(t *testing.T) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for !isModule(dir) {
+		up := filepath.Dir(dir)
+		if up == dir {
+			t.Fatal("no go.mod above this test")
+		}
+		dir = up
+	}
+	return dir
+}
+
+func isModule(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "go.mod"))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// imports lists the imports of all Go files of the module at root, whatever
+// their build tags.
+func imports(root string) ([]edge, error) {
+	var edges []edge
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return skip(root, path, d.Name())
+		}
+		if filepath.Ext(path) != ".go" {
+			return nil
+		}
+		found, err := fileImports(root, path)
+		edges = append(edges, found...)
+		return err
+	})
+	return edges, err
+}
+
+// skip leaves out what the go command leaves out: other modules, test data
+// and folders whose name says so.
+func skip(root, path, name string) error {
+	if path == root {
+		return nil
+	}
+	if name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || isModule(path) {
+		return filepath.SkipDir
+	}
+	return nil
+}
+
+func fileImports(root, path string) ([]edge, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Rel(root, filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	edges := make([]edge, 0, len(file.Imports))
+	for _, spec := range file.Imports {
+		to, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return nil, err
+		}
+		edges = append(edges, edge{from: filepath.ToSlash(dir), to: to, test: strings.HasSuffix(path, "_test.go")})
+	}
+	return edges, nil
+}

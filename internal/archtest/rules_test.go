@@ -1,0 +1,159 @@
+package archtest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// module is the path before every package of ours.
+const module = "github.com/fencelock/fencelock"
+
+// rule says what the production code of a package, and of the packages below
+// it that have no rule of their own, may import. Paths are relative to the module.
+type rule struct {
+	pkg string
+	// ours are the packages of this module that it may import, each with all
+	// below it that is not a test kit. A package always may import below itself.
+	ours []string
+	// apart says that the packages below it may not import each other.
+	apart bool
+	// others says whether it may import other modules.
+	others bool
+	// never are packages of the standard library that would be a mistake here.
+	never []string
+	// kit marks a package made for tests: only tests and kits may import it.
+	kit bool
+	why string
+}
+
+// everything stands for all packages but cmd.
+const everything = "*"
+
+var rules = []rule{
+	{
+		pkg: ".",
+		why: "the module's root holds openapi.yaml and nothing else",
+	},
+	{
+		pkg: "fencing",
+		why: "applications import it next to their storage, so it brings nothing with it",
+	},
+	{
+		pkg: "api/wire",
+		why: "server and client share these structs; a leaf cannot make them share more",
+	},
+	{
+		pkg: "migrations",
+		why: "SQL files, embedded",
+	},
+	{
+		pkg: "lockcore", ours: []string{"fencing"}, never: []string{"net", "net/http", "database/sql"},
+		why: "the algorithm: no Redis, no HTTP, so that a simulation can run it as it is",
+	},
+	{
+		pkg: "storage", ours: []string{"lockcore", "fencing", "migrations"}, apart: true, others: true,
+		why: "adapters; they know what they implement and not who uses them",
+	},
+	{
+		pkg: "api", ours: []string{"lockcore", "fencing", "api/wire"}, others: true,
+		why: "HTTP over interfaces; it works the same over every storage",
+	},
+	{
+		pkg: "client", ours: []string{"api/wire", "fencing"}, others: true,
+		why: "it speaks HTTP; a client that knew lockcore could vote",
+	},
+	{
+		pkg: "cmd", ours: []string{everything}, others: true, never: []string{"testing"},
+		why: "main wires everything together",
+	},
+	{
+		pkg: "lockcore/nodetest", ours: []string{"lockcore", "fencing"}, others: true, kit: true,
+		why: "the suite that every Node passes",
+	},
+	{
+		pkg: "fencing/guardtest", ours: []string{"fencing"}, others: true, kit: true,
+		why: "the suite that every Guard passes",
+	},
+	{
+		pkg: "internal/testenv", others: true, kit: true,
+		why: "real servers for tests; it knows nothing of the product",
+	},
+	{
+		pkg: "internal/archtest",
+		why: "this package",
+	},
+}
+
+// edge is one import.
+type edge struct {
+	from string // the importing package, relative to the module
+	to   string // the import path as written
+	test bool   // in a _test.go file
+}
+
+// check returns what is wrong with an import, or nil.
+func check(e edge) error {
+	to, ours := inModule(e.to)
+	from, covered := ruleFor(e.from)
+	switch {
+	case !covered:
+		return fmt.Errorf("package %s has no import rule; add one to internal/archtest/rules_test.go", e.from)
+	case ours && within(to, "cmd") && !within(to, e.from):
+		return fmt.Errorf("%s imports %s: nobody imports cmd", e.from, to)
+	case e.test:
+		return nil
+	case ours && isKit(to) && !from.kit:
+		return fmt.Errorf("%s imports %s: test kits are imported by tests alone", e.from, to)
+	case ours && !within(to, e.from) && !allows(from, to):
+		return fmt.Errorf("%s imports %s: it may import only %v of this module (%s)", e.from, to, from.ours, from.why)
+	case !ours && isStandard(e.to) && slices.Contains(from.never, e.to):
+		return fmt.Errorf("%s imports %s (%s)", e.from, e.to, from.why)
+	case !ours && !isStandard(e.to) && !from.others:
+		return fmt.Errorf("%s imports %s: besides this module it may import only the standard library (%s)",
+			e.from, e.to, from.why)
+	}
+	return nil
+}
+
+// ruleFor is the rule of the package or of the nearest one above it.
+func ruleFor(pkg string) (best rule, found bool) {
+	for _, r := range rules {
+		if within(pkg, r.pkg) && len(r.pkg) >= len(best.pkg) {
+			best, found = r, true
+		}
+	}
+	return best, found
+}
+
+// allows says whether the rule lists the package or one above it, or whether
+// both lie in one tree whose packages may know each other.
+func allows(r rule, to string) bool {
+	if of, covered := ruleFor(to); covered && of.pkg == r.pkg && !r.apart {
+		return true
+	}
+	return slices.ContainsFunc(r.ours, func(a string) bool { return a == everything || within(to, a) })
+}
+
+func isKit(pkg string) bool {
+	r, found := ruleFor(pkg)
+	return found && r.kit
+}
+
+// inModule turns an import path into one relative to the module.
+func inModule(path string) (rel string, ours bool) {
+	if path == module {
+		return ".", true
+	}
+	return strings.CutPrefix(path, module+"/")
+}
+
+// within says whether the package is root or below it.
+func within(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
+
+// isStandard says whether an import path is of the standard library, whose
+// first element alone has no dot.
+func isStandard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
