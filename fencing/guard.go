@@ -15,7 +15,9 @@ import (
 // Errors: *StaleTokenError (changed nothing but the history; never retry with
 // the same token), ErrNotFound, ErrGuardUnavailable (the storage could not be
 // reached or did not answer; a Write may have taken effect and is safe to
-// repeat with the same token as long as the lease is held), or ctx.Err().
+// repeat with the same token as long as the lease is held), ctx.Err(), or
+// ErrMalformedResource, ErrMalformedToken and ErrMalformedValue, which changed
+// nothing at all.
 type Guard interface {
 	// Claim raises the mark of resource to token, before the holder's first
 	// read, and returns the record as it stands; a resource never written has
@@ -65,6 +67,8 @@ var (
 	ErrNotFound = errors.New("resource not found in the guard")
 	// ErrGuardUnavailable says that the guard's storage could not be reached.
 	ErrGuardUnavailable = errors.New("guard storage unavailable")
+	// ErrMalformedValue says that a value is not JSON.
+	ErrMalformedValue = errors.New("malformed value: not JSON")
 	// ErrStaleToken is what every *StaleTokenError matches with errors.Is.
 	ErrStaleToken = errors.New("stale fencing token")
 )

@@ -1,0 +1,197 @@
+package guardtest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+const (
+	holders  = 16
+	attempts = 40 // of each holder
+)
+
+// outcomes gathers what many holders saw.
+type outcomes struct {
+	mu       sync.Mutex
+	versions map[int64]fencing.Token // of accepted writes
+	problems []string
+
+	next  atomic.Int64 // the last token given out
+	floor atomic.Int64 // the largest token whose acceptance has been answered
+}
+
+func (o *outcomes) problem(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.problems = append(o.problems, fmt.Sprintf(format, args...))
+}
+
+func (o *outcomes) report(t *testing.T) {
+	t.Helper()
+	for _, p := range o.problems {
+		t.Error(p)
+	}
+}
+
+// accepted holds the guarantee against one accepted attempt: floor was read
+// before the attempt began.
+func (o *outcomes) accepted(token, floor fencing.Token) {
+	if token < floor {
+		o.problem("token %d was accepted after %d had been", token, floor)
+	}
+	for {
+		now := o.floor.Load()
+		if now >= int64(token) || o.floor.CompareAndSwap(now, int64(token)) {
+			return
+		}
+	}
+}
+
+func (o *outcomes) refused(err error, token fencing.Token) {
+	var stale *fencing.StaleTokenError
+	switch {
+	case !errors.As(err, &stale):
+		o.problem("token %d: %v", token, err)
+	case stale.Presented != token || stale.Highest <= token || int64(stale.Highest) > o.next.Load():
+		o.problem("token %d: the refusal says %+v", token, *stale)
+	}
+}
+
+func (o *outcomes) wrote(token fencing.Token, version int64) {
+	o.mu.Lock()
+	other, taken := o.versions[version]
+	o.versions[version] = token
+	o.mu.Unlock()
+	if taken {
+		o.problem("tokens %d and %d both wrote version %d", other, token, version)
+	}
+}
+
+func inParallel(n int, work func(worker int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { work(i) })
+	}
+	wg.Wait()
+}
+
+// manyHolders checks that the mark behaves as one number that only rises: an
+// attempt that begins after a larger token was accepted is refused.
+func manyHolders(t *testing.T, g fencing.Guard) {
+	o := &outcomes{versions: map[int64]fencing.Token{}}
+	ctx := limited(t)
+	inParallel(holders, func(int) {
+		for range attempts {
+			token := fencing.Token(o.next.Add(1))
+			if rand.IntN(3) == 0 {
+				token = max(1, token-fencing.Token(rand.IntN(holders)))
+			}
+			floor := fencing.Token(o.floor.Load())
+			var record fencing.Record
+			var err error
+			writes := rand.IntN(2) == 0
+			if writes {
+				record, err = g.Write(ctx, "r", token, json.RawMessage(`1`))
+			} else {
+				record, err = g.Claim(ctx, "r", token)
+			}
+			if err != nil {
+				o.refused(err, token)
+				continue
+			}
+			o.accepted(token, floor)
+			if record.Mark != token {
+				o.problem("token %d was accepted, and the mark is %d", token, record.Mark)
+			}
+			if writes {
+				o.wrote(token, record.Version)
+			}
+		}
+	})
+	o.report(t)
+	final, err := g.Read(ctx, "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if int64(final.Mark) != o.floor.Load() {
+		t.Errorf("the mark is %d, the largest accepted token %d", final.Mark, o.floor.Load())
+	}
+	if final.Version != int64(len(o.versions)) {
+		t.Errorf("version is %d after %d accepted writes", final.Version, len(o.versions))
+	}
+	for version := range final.Version {
+		if _, ok := o.versions[version+1]; !ok {
+			t.Errorf("nobody wrote version %d of %d", version+1, final.Version)
+		}
+	}
+}
+
+// manyIncrements has holders that take each other's place in the middle of
+// read-modify-write: an increment that was answered is never lost.
+func manyIncrements(t *testing.T, g fencing.Guard) {
+	var next, done atomic.Int64
+	o := &outcomes{versions: map[int64]fencing.Token{}}
+	ctx := limited(t)
+	mustWrite(t, g, "r", fencing.Token(next.Add(1)), `0`)
+	inParallel(holders, func(int) {
+		for range attempts {
+			token := fencing.Token(next.Add(1))
+			o.next.Store(next.Load())
+			record, err := g.Claim(ctx, "r", token)
+			if err == nil {
+				var n int64
+				if err := json.Unmarshal(record.Value, &n); err != nil {
+					o.problem("value %s: %v", record.Value, err)
+					return
+				}
+				_, err = g.Write(ctx, "r", token, fmt.Appendf(nil, "%d", n+1))
+			}
+			if err != nil {
+				if !errors.Is(err, fencing.ErrStaleToken) {
+					o.problem("token %d: %v", token, err)
+				}
+				continue
+			}
+			done.Add(1)
+		}
+	})
+	o.report(t)
+	final, err := g.Read(ctx, "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprint(done.Load()); string(final.Value) != want {
+		t.Errorf("%s increments were answered, and the value is %s", want, final.Value)
+	}
+	t.Logf("%d of %d increments went through, none was lost", done.Load(), holders*attempts)
+}
+
+// firstClaimsRace has every holder make the first claim of a resource.
+func firstClaimsRace(t *testing.T, g fencing.Guard) {
+	ctx := limited(t)
+	for round := range 20 {
+		resource := fmt.Sprintf("first/%d", round)
+		o := &outcomes{versions: map[int64]fencing.Token{}}
+		o.next.Store(holders)
+		inParallel(holders, func(worker int) {
+			token := fencing.Token(worker + 1)
+			floor := fencing.Token(o.floor.Load())
+			if _, err := g.Claim(ctx, resource, token); err != nil {
+				o.refused(err, token)
+				return
+			}
+			o.accepted(token, floor)
+		})
+		o.report(t)
+		if record, err := g.Read(ctx, resource); err != nil || record.Mark != holders {
+			t.Fatalf("after first claims with tokens 1 to %d the record is %s (%v)", holders, show(record), err)
+		}
+	}
+}

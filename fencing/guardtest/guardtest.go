@@ -1,0 +1,184 @@
+// Package guardtest is the conformance suite that every fencing.Guard passes.
+package guardtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// patience bounds every single call: a guard that hangs fails.
+const patience = 30 * time.Second
+
+// Run runs the suite. Each call of open gives a guard that knows nothing yet
+// and is closed by the test's own clean-up.
+func Run(t *testing.T, open func(t *testing.T) fencing.Guard) {
+	scenarios := []struct {
+		name string
+		run  func(t *testing.T, g fencing.Guard)
+	}{
+		{"a resource never seen is not found", neverSeen},
+		{"a claim makes an empty record", claimMakesEmptyRecord},
+		{"a write replaces the value", writeReplaces},
+		{"an equal token is accepted", equalAccepted},
+		{"a stale write is refused and changes nothing", staleWriteRefused},
+		{"a stale claim is refused and changes nothing", staleClaimRefused},
+		{"a claim raises the mark against writes", claimRaises},
+		{"a read raises nothing", readRaisesNothing},
+		{"write alone loses an update", writeAloneLoses},
+		{"claim then write loses none", claimThenWrite},
+		{"history tells every attempt, newest first", historyTells},
+		{"history is bounded and keeps the newest", historyBounded},
+		{"history honours its limit", historyLimit},
+		{"resources do not touch each other", resourcesApart},
+		{"odd resources", oddResources},
+		{"malformed input changes nothing", malformedInput},
+		{"values come back as they were", values},
+		{"highest mark over all resources", highestMark},
+		{"a cancelled context", cancelledContext},
+		{"many holders, one mark", manyHolders},
+		{"many holders, no lost update", manyIncrements},
+		{"many first claims of one resource", firstClaimsRace},
+	}
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) { s.run(t, open(t)) })
+	}
+}
+
+// RunDurable runs the suite, and then what needs a guard to be opened again.
+// reopen closes the storage of a guard that open gave, and opens it once more.
+func RunDurable(t *testing.T, open func(t *testing.T) fencing.Guard, reopen func(t *testing.T, g fencing.Guard) fencing.Guard) {
+	Run(t, open)
+	t.Run("opened again, it knows everything", func(t *testing.T) {
+		g := open(t)
+		mustWrite(t, g, "kept", 7, `{"n":1}`)
+		mustBeStale(t, write(t, g, "kept", 6, `0`), "kept", 6, 7)
+		mustClaim(t, g, "claimed", 9)
+		before := mustHistory(t, g, "kept", 10)
+
+		g = reopen(t, g)
+		mustRead(t, g, fencing.Record{Resource: "kept", Mark: 7, Value: json.RawMessage(`{"n":1}`), Version: 1})
+		mustRead(t, g, fencing.Record{Resource: "claimed", Mark: 9})
+		mustBeStale(t, claim(t, g, "claimed", 8), "claimed", 8, 9)
+		if after := mustHistory(t, g, "kept", 10); !sameAttempts(before, after) {
+			t.Errorf("history was %v, after opening again it is %v", before, after)
+		}
+		if mark := mustHighest(t, g); mark != 9 {
+			t.Errorf("highest mark is %d after opening again, want 9", mark)
+		}
+	})
+}
+
+func limited(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func write(t *testing.T, g fencing.Guard, resource string, token fencing.Token, value string) error {
+	t.Helper()
+	_, err := g.Write(limited(t), resource, token, json.RawMessage(value))
+	return err
+}
+
+func claim(t *testing.T, g fencing.Guard, resource string, token fencing.Token) error {
+	t.Helper()
+	_, err := g.Claim(limited(t), resource, token)
+	return err
+}
+
+func mustWrite(t *testing.T, g fencing.Guard, resource string, token fencing.Token, value string) fencing.Record {
+	t.Helper()
+	record, err := g.Write(limited(t), resource, token, json.RawMessage(value))
+	if err != nil {
+		t.Fatalf("write %s with token %d: %v", resource, token, err)
+	}
+	return record
+}
+
+func mustClaim(t *testing.T, g fencing.Guard, resource string, token fencing.Token) fencing.Record {
+	t.Helper()
+	record, err := g.Claim(limited(t), resource, token)
+	if err != nil {
+		t.Fatalf("claim %s with token %d: %v", resource, token, err)
+	}
+	return record
+}
+
+func mustRead(t *testing.T, g fencing.Guard, want fencing.Record) {
+	t.Helper()
+	got, err := g.Read(limited(t), want.Resource)
+	if err != nil {
+		t.Fatalf("read %s: %v", want.Resource, err)
+	}
+	sameRecord(t, got, want)
+}
+
+func mustHistory(t *testing.T, g fencing.Guard, resource string, limit int) []fencing.Attempt {
+	t.Helper()
+	attempts, err := g.History(limited(t), resource, limit)
+	if err != nil {
+		t.Fatalf("history of %s: %v", resource, err)
+	}
+	return attempts
+}
+
+func mustHighest(t *testing.T, g fencing.Guard) fencing.Token {
+	t.Helper()
+	mark, err := g.HighestMark(limited(t))
+	if err != nil {
+		t.Fatalf("highest mark: %v", err)
+	}
+	return mark
+}
+
+func mustBeStale(t *testing.T, err error, resource string, presented, highest fencing.Token) {
+	t.Helper()
+	var stale *fencing.StaleTokenError
+	if !errors.As(err, &stale) {
+		t.Fatalf("token %d on %s at mark %d: got %v, want a *StaleTokenError", presented, resource, highest, err)
+	}
+	if want := (fencing.StaleTokenError{Resource: resource, Presented: presented, Highest: highest}); *stale != want {
+		t.Errorf("refusal says %+v, want %+v", *stale, want)
+	}
+}
+
+func sameRecord(t *testing.T, got, want fencing.Record) {
+	t.Helper()
+	if got.Resource != want.Resource || got.Mark != want.Mark || got.Version != want.Version || string(got.Value) != string(want.Value) {
+		t.Errorf("record is %s, want %s", show(got), show(want))
+	}
+	if (got.Value == nil) != (want.Value == nil) {
+		t.Errorf("value is nil: %t, want %t", got.Value == nil, want.Value == nil)
+	}
+}
+
+func show(r fencing.Record) string {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return err.Error()
+	}
+	const most = 300
+	return string(raw[:min(len(raw), most)])
+}
+
+func sameAttempts(a, b []fencing.Attempt) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		x, y := a[i], b[i]
+		if !x.At.Equal(y.At) {
+			return false
+		}
+		x.At, y.At = time.Time{}, time.Time{}
+		if x != y {
+			return false
+		}
+	}
+	return true
+}

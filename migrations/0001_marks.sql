@@ -1,0 +1,188 @@
+-- +goose Up
+-- The marks: for each resource the largest fencing token seen.
+-- Every statement here can be run again: `fencelock guard sql` prints the same
+-- files for people who run their own migrations.
+
+CREATE SCHEMA IF NOT EXISTS fencing;
+COMMENT ON SCHEMA fencing IS
+    'Fencing tokens: refuses writes by holders of a lock that somebody else has taken over since. Made by fencelock.';
+
+-- +goose StatementBegin
+DO $$
+BEGIN
+    IF current_setting('server_version_num')::int < 130000 THEN
+        RAISE EXCEPTION 'the guard needs PostgreSQL 13 or newer, this is %', current_setting('server_version')
+            USING ERRCODE = 'feature_not_supported';
+    END IF;
+    IF current_setting('server_encoding') <> 'UTF8' THEN
+        RAISE EXCEPTION 'the guard needs a database in UTF8, this one is in %', current_setting('server_encoding')
+            USING ERRCODE = 'feature_not_supported';
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+
+-- A transaction that claims a mark rewrites its row, even when the mark stays
+-- as high as it was. Three things follow. The row lock lasts until the
+-- transaction ends, so a larger token waits for it. A REPEATABLE READ or
+-- SERIALIZABLE claim whose snapshot is older than the last guarded commit fails
+-- instead of reading the past. And xid names the transaction that may write,
+-- which no setting left over on a connection can forge, and which a rollback
+-- to a savepoint takes back.
+CREATE TABLE IF NOT EXISTS fencing.marks (
+    resource   text COLLATE "C" PRIMARY KEY,
+    mark       bigint NOT NULL CHECK (mark BETWEEN 1 AND 9007199254740991),
+    previous   bigint NOT NULL,
+    xid        xid8 NOT NULL,
+    claimed_at timestamptz NOT NULL,
+    refused    bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+COMMENT ON TABLE fencing.marks IS
+    'One row for each resource ever claimed. Never delete a row while a holder of an older token may live.';
+COMMENT ON COLUMN fencing.marks.mark IS 'the largest token seen; a smaller one is refused';
+COMMENT ON COLUMN fencing.marks.previous IS 'the mark before the last claim; equal to mark when it raised nothing; 0 before the first';
+COMMENT ON COLUMN fencing.marks.xid IS
+    'the transaction that claimed last; together with claimed_at it names one transaction even in a restored copy';
+COMMENT ON COLUMN fencing.marks.claimed_at IS 'when that transaction began';
+COMMENT ON COLUMN fencing.marks.refused IS
+    'refusals that were recorded: by try_claim and by the guarded records; one raised as an error is rolled back with its transaction';
+
+-- Counts refusals that end in an error: a sequence keeps its step when the
+-- transaction is rolled back, and needs no lock.
+CREATE SEQUENCE IF NOT EXISTS fencing.refusals MINVALUE 0 START 0;
+COMMENT ON SEQUENCE fencing.refusals IS 'claims and guarded writes refused as stale by an error (LK001), over all resources';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing.valid_resource(resource text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT resource IS NOT NULL
+       AND octet_length(resource) BETWEEN 1 AND 256
+       AND resource COLLATE "C" !~ '[\u0001-\u001f\u007f-\u009f]'
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.valid_resource(text) IS 'true for 1 to 256 bytes of UTF-8 without control characters';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._malformed(resource text, token bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF token IS NULL OR token NOT BETWEEN 1 AND 9007199254740991 THEN
+        RAISE EXCEPTION 'malformed fencing token %: a token is a number from 1 to 9007199254740991', coalesce(token::text, 'NULL')
+            USING ERRCODE = 'LK003',
+                  DETAIL = json_build_object('resource', resource, 'presented', token, 'highest', NULL);
+    END IF;
+    IF NOT fencing.valid_resource(resource) THEN
+        RAISE EXCEPTION 'malformed resource %: a resource is 1 to 256 bytes without control characters', coalesce(quote_literal(left(resource, 256)), 'NULL')
+            USING ERRCODE = 'LK003',
+                  DETAIL = json_build_object('resource', left(resource, 256), 'presented', token, 'highest', NULL);
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._malformed(text, bigint) IS 'raises LK003 unless both are well formed';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._stale(resource text, presented bigint, highest bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM nextval('fencing.refusals');
+    RAISE EXCEPTION 'stale fencing token for %: presented %, highest seen %', quote_literal(resource), presented, highest
+        USING ERRCODE = 'LK001',
+              DETAIL = json_build_object('resource', resource, 'presented', presented, 'highest', highest),
+              HINT = 'Somebody else holds, or has held, the resource since. Stop, and acquire the lock again.';
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._stale(text, bigint, bigint) IS 'counts a refusal and raises it as LK001';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._raise(p_resource text, p_token bigint) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    compared bigint;
+BEGIN
+    IF p_token IS NULL OR p_token NOT BETWEEN 1 AND 9007199254740991 THEN
+        PERFORM fencing._malformed(p_resource, p_token);
+    END IF;
+    UPDATE fencing.marks
+       SET previous = mark, mark = p_token, xid = pg_current_xact_id(), claimed_at = now()
+     WHERE resource = p_resource AND mark <= p_token
+    RETURNING previous INTO compared;
+    IF compared = p_token THEN
+        RETURN compared;
+    END IF;
+    IF compared IS NULL THEN
+        PERFORM fencing._malformed(p_resource, p_token);
+        -- The first claim of the resource, a race between first claims, or a
+        -- stale token. An update that finds nothing proves none of them: under
+        -- REPEATABLE READ the row may be newer than the snapshot. The insert
+        -- finds it, and then fails as the serialization error that it is.
+        INSERT INTO fencing.marks AS m (resource, mark, previous, xid, claimed_at)
+        VALUES (p_resource, p_token, 0, pg_current_xact_id(), now())
+        ON CONFLICT (resource) DO UPDATE
+           SET previous = m.mark, mark = excluded.mark, xid = excluded.xid, claimed_at = excluded.claimed_at
+         WHERE m.mark <= excluded.mark
+        RETURNING previous INTO compared;
+        IF compared IS NULL THEN
+            SELECT m.mark INTO STRICT compared FROM fencing.marks AS m WHERE m.resource = p_resource;
+            RETURN compared;
+        END IF;
+    END IF;
+    -- A raised mark is a promise to the claimant. It must outlive a crash even
+    -- where synchronous_commit is off.
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    RETURN compared;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._raise(text, bigint) IS
+    'locks the mark for the transaction and raises it to the token; returns the mark it was compared with: if that is larger than the token, the token is stale and nothing was raised';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing.claim(resource text, token bigint) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    compared bigint := fencing._raise(resource, token);
+BEGIN
+    IF compared > token THEN
+        PERFORM fencing._stale(resource, token, compared);
+    END IF;
+    RETURN compared;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.claim(text, bigint) IS
+    'Call it before the first read. Takes the resource''s mark for the transaction (a row lock), raises it to the token, and lets this transaction write the rows of the resource. Returns the previous mark, 0 before the first. LK001: the token is stale. LK003: token or resource is malformed.';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing.try_claim(resource text, token bigint, OUT accepted boolean, OUT highest bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    compared bigint := fencing._raise(resource, token);
+BEGIN
+    accepted := compared <= token;
+    highest := greatest(compared, token);
+    IF NOT accepted THEN
+        UPDATE fencing.marks AS m SET refused = m.refused + 1 WHERE m.resource = try_claim.resource;
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.try_claim(text, bigint) IS
+    'fencing.claim that answers instead of raising LK001, so that the transaction can go on and the refusal is recorded with the resource';
+
+REVOKE ALL ON FUNCTION fencing._raise(text, bigint), fencing._stale(text, bigint, bigint), fencing._malformed(text, bigint) FROM PUBLIC;

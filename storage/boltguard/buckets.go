@@ -1,0 +1,183 @@
+package boltguard
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// The buckets, and their keys and values. Numbers are big-endian, 8 bytes.
+//
+//	guard_states   resource               mark, version, attempts ever made
+//	guard_values   resource               the JSON value
+//	guard_history  resource, 0, number    kind, token, compared, version, Unix nanoseconds
+//	guard_meta     "highest"              the largest mark of all
+//
+// No resource contains a zero byte, so "resource, 0" is a prefix of the keys of
+// that resource alone.
+const (
+	statesBucket  = "guard_states"
+	valuesBucket  = "guard_values"
+	historyBucket = "guard_history"
+	metaBucket    = "guard_meta"
+	highestKey    = "highest"
+
+	stateLen   = 3 * 8
+	attemptLen = 1 + 4*8
+)
+
+var errCorrupt = errors.New("guard bucket holds an entry of the wrong length")
+
+func createBuckets(tx *bbolt.Tx) error {
+	for _, name := range []string{statesBucket, valuesBucket, historyBucket, metaBucket} {
+		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+			return fmt.Errorf("bucket %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// state is the small part of a record: a claim rewrites it without the value.
+type state struct {
+	mark     fencing.Token
+	version  int64
+	attempts uint64
+}
+
+func (s state) record(resource string, value json.RawMessage) fencing.Record {
+	return fencing.Record{Resource: resource, Mark: s.mark, Value: value, Version: s.version}
+}
+
+// apply is the guard's rule: compare, then raise the mark and write, or leave
+// both alone; and note the attempt either way.
+func apply(tx *bbolt.Tx, op *operation) (compared fencing.Token, record fencing.Record, err error) {
+	s, _, err := readState(tx, op.resource)
+	if err != nil {
+		return 0, record, err
+	}
+	compared = s.mark
+	s.attempts++
+	value := op.value
+	if op.token >= compared {
+		s.mark = op.token
+		if op.kind == fencing.KindWrite {
+			s.version++
+			err = tx.Bucket([]byte(valuesBucket)).Put([]byte(op.resource), op.value)
+		} else {
+			value = readValue(tx, op.resource)
+		}
+	}
+	err = errors.Join(err, writeState(tx, op.resource, s), noteAttempt(tx, op, compared, s), raiseHighest(tx, s.mark))
+	return compared, s.record(op.resource, value), err
+}
+
+func readState(tx *bbolt.Tx, resource string) (s state, found bool, err error) {
+	raw := tx.Bucket([]byte(statesBucket)).Get([]byte(resource))
+	switch {
+	case raw == nil:
+		return s, false, nil
+	case len(raw) != stateLen:
+		return s, false, errCorrupt
+	}
+	s.mark = fencing.Token(binary.BigEndian.Uint64(raw))
+	s.version = int64(binary.BigEndian.Uint64(raw[8:]))
+	s.attempts = binary.BigEndian.Uint64(raw[16:])
+	return s, true, nil
+}
+
+func writeState(tx *bbolt.Tx, resource string, s state) error {
+	raw := make([]byte, 0, stateLen)
+	raw = binary.BigEndian.AppendUint64(raw, uint64(s.mark))
+	raw = binary.BigEndian.AppendUint64(raw, uint64(s.version))
+	raw = binary.BigEndian.AppendUint64(raw, s.attempts)
+	return tx.Bucket([]byte(statesBucket)).Put([]byte(resource), raw)
+}
+
+// readValue copies: what bbolt returns is gone with the transaction.
+func readValue(tx *bbolt.Tx, resource string) json.RawMessage {
+	return bytes.Clone(tx.Bucket([]byte(valuesBucket)).Get([]byte(resource)))
+}
+
+func historyKey(resource string, number uint64) []byte {
+	key := make([]byte, 0, len(resource)+1+8)
+	key = append(key, resource...)
+	key = append(key, 0)
+	return binary.BigEndian.AppendUint64(key, number)
+}
+
+// noteAttempt adds a line to the history and drops the one it pushes out.
+func noteAttempt(tx *bbolt.Tx, op *operation, compared fencing.Token, s state) error {
+	raw := make([]byte, 0, attemptLen)
+	raw = append(raw, op.kind[0])
+	raw = binary.BigEndian.AppendUint64(raw, uint64(op.token))
+	raw = binary.BigEndian.AppendUint64(raw, uint64(compared))
+	raw = binary.BigEndian.AppendUint64(raw, uint64(s.version))
+	raw = binary.BigEndian.AppendUint64(raw, uint64(op.at.UnixNano()))
+	history := tx.Bucket([]byte(historyBucket))
+	err := history.Put(historyKey(op.resource, s.attempts), raw)
+	if s.attempts > HistoryKept {
+		err = errors.Join(err, history.Delete(historyKey(op.resource, s.attempts-HistoryKept)))
+	}
+	return err
+}
+
+func readHistory(tx *bbolt.Tx, resource string, newest uint64, limit int) ([]fencing.Attempt, error) {
+	var attempts []fencing.Attempt
+	history := tx.Bucket([]byte(historyBucket))
+	for number := newest; number > 0 && len(attempts) < limit; number-- {
+		raw := history.Get(historyKey(resource, number))
+		if raw == nil {
+			break // trimmed from here on
+		}
+		attempt, err := decodeAttempt(raw)
+		if err != nil {
+			return nil, err
+		}
+		attempts = append(attempts, attempt)
+	}
+	return attempts, nil
+}
+
+func decodeAttempt(raw []byte) (fencing.Attempt, error) {
+	if len(raw) != attemptLen {
+		return fencing.Attempt{}, errCorrupt
+	}
+	a := fencing.Attempt{
+		Kind:    fencing.KindClaim,
+		Token:   fencing.Token(binary.BigEndian.Uint64(raw[1:])),
+		Highest: fencing.Token(binary.BigEndian.Uint64(raw[9:])),
+		Version: int64(binary.BigEndian.Uint64(raw[17:])),
+		At:      time.Unix(0, int64(binary.BigEndian.Uint64(raw[25:]))).UTC(),
+	}
+	if raw[0] == fencing.KindWrite[0] {
+		a.Kind = fencing.KindWrite
+	}
+	a.Accepted = a.Token >= a.Highest
+	return a, nil
+}
+
+func readHighest(tx *bbolt.Tx) (fencing.Token, error) {
+	raw := tx.Bucket([]byte(metaBucket)).Get([]byte(highestKey))
+	switch {
+	case raw == nil:
+		return 0, nil
+	case len(raw) != 8:
+		return 0, errCorrupt
+	}
+	return fencing.Token(binary.BigEndian.Uint64(raw)), nil
+}
+
+func raiseHighest(tx *bbolt.Tx, mark fencing.Token) error {
+	highest, err := readHighest(tx)
+	if err != nil || mark <= highest {
+		return err
+	}
+	return tx.Bucket([]byte(metaBucket)).Put([]byte(highestKey), binary.BigEndian.AppendUint64(nil, uint64(mark)))
+}

@@ -1,0 +1,133 @@
+package boltguard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// HistoryKept is how many attempts are kept for each resource.
+const HistoryKept = 100
+
+// Guard is a fencing.Guard in a bbolt file.
+type Guard struct {
+	db      *bbolt.DB
+	commits *committer
+}
+
+var _ fencing.Guard = (*Guard)(nil)
+
+// New makes the guard's buckets in an open file. It fails if the file cannot
+// be written.
+func New(db *bbolt.DB) (*Guard, error) {
+	if err := db.Update(createBuckets); err != nil {
+		return nil, fmt.Errorf("prepare the guard's buckets: %w", err)
+	}
+	return &Guard{db: db, commits: newCommitter(db)}, nil
+}
+
+// Close refuses further changes and returns once those under way are in the
+// file, which stays open.
+func (g *Guard) Close() error {
+	g.commits.close()
+	return nil
+}
+
+// Claim raises the mark; see fencing.Guard.
+func (g *Guard) Claim(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+	return g.attempt(ctx, fencing.KindClaim, resource, token, nil)
+}
+
+// Write raises the mark and replaces the value; see fencing.Guard.
+func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+	if !json.Valid(value) {
+		return fencing.Record{}, fencing.ErrMalformedValue
+	}
+	return g.attempt(ctx, fencing.KindWrite, resource, token, value)
+}
+
+func (g *Guard) attempt(ctx context.Context, kind fencing.AttemptKind, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+	if err := fencing.CheckClaim(resource, token); err != nil {
+		return fencing.Record{}, err
+	}
+	// The value outlives this call when the caller gives up while the commit
+	// is under way, so it must not be the caller's to change.
+	op := &operation{ctx: ctx, kind: kind, resource: resource, token: token, value: slices.Clone(value), at: time.Now()}
+	if err := g.commits.do(op); err != nil {
+		return fencing.Record{}, unavailable(ctx, err)
+	}
+	if op.compared > token {
+		return fencing.Record{}, &fencing.StaleTokenError{Resource: resource, Presented: token, Highest: op.compared}
+	}
+	return op.record, nil
+}
+
+// Read returns the record as it stands; see fencing.Guard.
+func (g *Guard) Read(ctx context.Context, resource string) (fencing.Record, error) {
+	var record fencing.Record
+	err := g.view(ctx, func(tx *bbolt.Tx) error {
+		s, found, err := readState(tx, resource)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return fencing.ErrNotFound
+		}
+		record = s.record(resource, readValue(tx, resource))
+		return nil
+	})
+	return record, err
+}
+
+// History returns the newest attempts first; see fencing.Guard.
+func (g *Guard) History(ctx context.Context, resource string, limit int) ([]fencing.Attempt, error) {
+	var attempts []fencing.Attempt
+	err := g.view(ctx, func(tx *bbolt.Tx) error {
+		s, found, err := readState(tx, resource)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return fencing.ErrNotFound
+		}
+		attempts, err = readHistory(tx, resource, s.attempts, limit)
+		return err
+	})
+	return attempts, err
+}
+
+// HighestMark returns the largest mark of all; see fencing.Guard.
+func (g *Guard) HighestMark(ctx context.Context) (fencing.Token, error) {
+	var highest fencing.Token
+	err := g.view(ctx, func(tx *bbolt.Tx) (err error) {
+		highest, err = readHighest(tx)
+		return err
+	})
+	return highest, err
+}
+
+func (g *Guard) view(ctx context.Context, read func(*bbolt.Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := g.db.View(read)
+	if err == nil || errors.Is(err, fencing.ErrNotFound) {
+		return err
+	}
+	return unavailable(ctx, err)
+}
+
+// unavailable names the file as the cause, unless the caller gave up.
+func unavailable(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", fencing.ErrGuardUnavailable, err)
+}
