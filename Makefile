@@ -1,0 +1,78 @@
+# `make` alone lists the targets. Nothing needs to be installed first but Go (and
+# gcc for -race): tests bring their own servers, see internal/testenv.
+
+GO       ?= go
+PKG      ?= ./...
+COUNT    ?= 5
+FUZZTIME ?= 30s
+
+# Packages whose tests run at the same time. Each may have half a dozen real
+# servers up, so a machine with many cores is not asked for one package a core.
+CORES    := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+PARALLEL ?= $(shell if [ $(CORES) -lt 4 ]; then echo $(CORES); else echo 4; fi)
+
+# Results are not taken from the cache: Go does not see when a server changes.
+TEST     := $(GO) test -race -count=1 -p $(PARALLEL) -timeout 12m
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/fencelock
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/fencelock ./cmd/fencelock
+
+.PHONY: run
+run: ## run the service on its embedded default, http://127.0.0.1:8080
+	$(GO) run ./cmd/fencelock serve
+
+.PHONY: test
+test: ## all tests with -race, on real Redis and Postgres that start by themselves
+	$(TEST) $(PKG)
+
+.PHONY: race
+race: ## all tests COUNT times (5) in changing order, to find what fails only sometimes
+	$(GO) test -race -count=$(COUNT) -shuffle=on -p $(PARALLEL) -timeout 60m $(PKG)
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (30s)
+	@grep -rlE --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
+		sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$$file" | while read -r target; do \
+			echo "== $$target in $$(dirname "$$file") for $(FUZZTIME)"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$(dirname "$$file")" </dev/null || exit 1; \
+		done || exit 1; \
+	done
+
+.PHONY: fmt
+fmt: ## format the code
+	gofmt -w $(GOFILES)
+
+GOFILES = $(shell find . -name '*.go' -not -path './.git/*')
+
+.PHONY: fmt-check
+fmt-check: ## fail if a file is not formatted
+	@unformatted="$$(gofmt -l $(GOFILES))"; \
+	if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
+
+.PHONY: vet
+vet: ## go vet
+	$(GO) vet $(PKG)
+
+.PHONY: lint
+lint: ## golangci-lint if it is installed, else gofmt and go vet
+	@if command -v golangci-lint >/dev/null; then \
+		echo "lint: $$(golangci-lint version --short 2>/dev/null | sed 's/^/golangci-lint /')"; golangci-lint run $(PKG); \
+	else \
+		echo "lint: golangci-lint is not installed (https://golangci-lint.run); gofmt and go vet instead"; \
+		$(MAKE) --no-print-directory fmt-check vet; \
+	fi
+
+.PHONY: mod-check
+mod-check: ## fail if go.mod or go.sum are not what the code needs, or a module was changed
+	$(GO) mod verify
+	$(GO) mod tidy -diff
+
+.PHONY: verify
+verify: fmt-check vet lint mod-check test ## everything that must hold before a change is merged
