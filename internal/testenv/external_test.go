@@ -118,7 +118,7 @@ func TestReservedPortsDiffer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer release()
+		t.Cleanup(release)
 		if seen[port] {
 			t.Fatalf("port %d twice", port)
 		}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/ory/dockertest/v3"
 )
@@ -71,13 +72,13 @@ func localPostgres() string {
 	brew, _ := filepath.Glob("/opt/homebrew/opt/postgresql@*/bin")
 	dirs = append(dirs, brew...)
 	if path, err := exec.LookPath("postgres"); err == nil {
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			dirs = append(dirs, filepath.Dir(real))
+		if target, err := filepath.EvalSymlinks(path); err == nil {
+			dirs = append(dirs, filepath.Dir(target))
 		}
 	}
-	for i := len(dirs) - 1; i >= 0; i-- {
-		if isFile(filepath.Join(dirs[i], "initdb")) && isFile(filepath.Join(dirs[i], "postgres")) {
-			return dirs[i]
+	for _, dir := range slices.Backward(dirs) { // the newest version
+		if isFile(filepath.Join(dir, "initdb")) && isFile(filepath.Join(dir, "postgres")) {
+			return dir
 		}
 	}
 	return ""

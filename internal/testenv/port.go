@@ -30,7 +30,7 @@ func reservePort() (port int, release func(), err error) {
 		return 0, nil, err
 	}
 	for range 500 {
-		port := firstPort + rand.IntN(lastPort-firstPort+1) //nolint:gosec // a port is no secret
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
 		release, err := tryLock(filepath.Join(dir, strconv.Itoa(port)))
 		if errors.Is(err, errLocked) {
 			continue
@@ -80,7 +80,7 @@ func flock(path string, how int) (unlock func(), err error) {
 		return nil, err
 	}
 	for {
-		err = syscall.Flock(int(f.Fd()), how) //nolint:gosec // descriptors are small
+		err = syscall.Flock(int(f.Fd()), how)
 		if !errors.Is(err, syscall.EINTR) {
 			break
 		}

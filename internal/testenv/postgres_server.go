@@ -164,7 +164,7 @@ func localPostgresServer(bin, dir string, args []string) (server, error) {
 // rights for root, as whom PostgreSQL refuses to run.
 func postgresUser() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
-		return nil, nil
+		return nil, nil //nolint:nilnil // no credential is what exec takes for "as I am"
 	}
 	u, err := user.Lookup("postgres")
 	if err != nil {

@@ -106,7 +106,10 @@ func tryRedis(t testing.TB, config redisConfig) (*Redis, error) {
 	if err := r.srv.start(); err != nil {
 		return nil, err
 	}
-	return r, r.awaitReady()
+	if err := r.awaitReady(); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // newRedisServer prepares the server for a folder that holds redis.conf.
