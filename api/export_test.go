@@ -1,0 +1,55 @@
+package api
+
+import (
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// What the tests in package api_test see of the inside.
+
+// Kind is a line of the problem table.
+type Kind struct {
+	Slug   string
+	Status int
+}
+
+// Kinds lists the problem table.
+func Kinds() (kinds []Kind) {
+	for _, k := range problems() {
+		kinds = append(kinds, Kind{Slug: k.slug, Status: k.status})
+	}
+	return kinds
+}
+
+// ProblemTexts lists the files that explain the problems.
+func ProblemTexts() ([]string, error) {
+	entries, err := problemTexts.ReadDir("problems")
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// DecodeAcquire is the decoder of POST /locks.
+func DecodeAcquire(body []byte, maxTTL, maxWait time.Duration) (lockcore.AcquireRequest, error) {
+	req, err := decodeAcquire(body, limits{maxTTL: maxTTL, maxWait: maxWait})
+	return req.AcquireRequest, err
+}
+
+// ParseResource reads a resource from a path.
+func ParseResource(escaped string) (string, error) { return parseResource(escaped) }
+
+// Patterns lists the router's routes as "METHOD /pattern".
+func (s *Server) Patterns() (patterns []string) {
+	for _, route := range s.router.Routes() {
+		for method := range route.Handlers {
+			patterns = append(patterns, method+" "+route.Pattern)
+		}
+	}
+	return patterns
+}
+
+// BodyTimeout is how long a body may take to arrive.
+const BodyTimeout = bodyTimeout

@@ -1,0 +1,291 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+const (
+	maxTTL  = 60 * time.Second
+	leaseID = "AYFqX3kfbB0sZ8Jp2i5cVxw0m9QeIoDw3gZvcmRlcnMvNDI"
+)
+
+// fake stands for the Locker and the Guard. A call that a test does not expect
+// fails it, so a test that sets nothing proves that nothing is called.
+type fake struct {
+	t       *testing.T
+	acquire func(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error)
+	extend  func(id string, ttl time.Duration) (lockcore.Lease, error)
+	release func(ctx context.Context, id string) error
+	lease   func(id string) (lockcore.Lease, error)
+	inspect func(resource string) (lockcore.LockState, error)
+	list    func(prefix string, limit int, cursor string) (lockcore.LockPage, error)
+	brk     func(resource string) error
+	status  func() lockcore.ClusterStatus
+	claim   func(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error)
+	write   func(ctx context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error)
+	read    func(resource string) (fencing.Record, error)
+	history func(resource string, limit int) ([]fencing.Attempt, error)
+}
+
+func (f *fake) unexpected(call string) { f.t.Errorf("unexpected call: %s", call) }
+
+func (f *fake) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	if f.acquire == nil {
+		f.unexpected("Acquire")
+		return lockcore.Lease{}, nil
+	}
+	return f.acquire(ctx, req)
+}
+
+func (f *fake) Extend(_ context.Context, id string, ttl time.Duration) (lockcore.Lease, error) {
+	if f.extend == nil {
+		f.unexpected("Extend")
+		return lockcore.Lease{}, nil
+	}
+	return f.extend(id, ttl)
+}
+
+func (f *fake) Release(ctx context.Context, id string) error {
+	if f.release == nil {
+		f.unexpected("Release")
+		return nil
+	}
+	return f.release(ctx, id)
+}
+
+func (f *fake) Lease(_ context.Context, id string) (lockcore.Lease, error) {
+	if f.lease == nil {
+		f.unexpected("Lease")
+		return lockcore.Lease{}, nil
+	}
+	return f.lease(id)
+}
+
+func (f *fake) Inspect(_ context.Context, resource string) (lockcore.LockState, error) {
+	if f.inspect == nil {
+		f.unexpected("Inspect")
+		return lockcore.LockState{}, nil
+	}
+	return f.inspect(resource)
+}
+
+func (f *fake) List(_ context.Context, prefix string, limit int, cursor string) (lockcore.LockPage, error) {
+	if f.list == nil {
+		f.unexpected("List")
+		return lockcore.LockPage{}, nil
+	}
+	return f.list(prefix, limit, cursor)
+}
+
+func (f *fake) Break(_ context.Context, resource string) error {
+	if f.brk == nil {
+		f.unexpected("Break")
+		return nil
+	}
+	return f.brk(resource)
+}
+
+func (f *fake) Status() lockcore.ClusterStatus {
+	if f.status == nil {
+		f.unexpected("Status")
+		return lockcore.ClusterStatus{}
+	}
+	return f.status()
+}
+
+func (f *fake) Claim(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+	if f.claim == nil {
+		f.unexpected("Claim")
+		return fencing.Record{}, nil
+	}
+	return f.claim(ctx, resource, token)
+}
+
+func (f *fake) Write(ctx context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+	if f.write == nil {
+		f.unexpected("Write")
+		return fencing.Record{}, nil
+	}
+	return f.write(ctx, resource, token, value)
+}
+
+func (f *fake) Read(_ context.Context, resource string) (fencing.Record, error) {
+	if f.read == nil {
+		f.unexpected("Read")
+		return fencing.Record{}, nil
+	}
+	return f.read(resource)
+}
+
+func (f *fake) History(_ context.Context, resource string, limit int) ([]fencing.Attempt, error) {
+	if f.history == nil {
+		f.unexpected("History")
+		return nil, nil
+	}
+	return f.history(resource, limit)
+}
+
+func (f *fake) HighestMark(context.Context) (fencing.Token, error) {
+	f.unexpected("HighestMark")
+	return 0, nil
+}
+
+// logBuffer collects a log that several goroutines write.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// service is an API under test, on a real socket, and its client: everything
+// that goes through call is held against openapi.yaml.
+type service struct {
+	t        *testing.T
+	handler  *api.Server
+	url      string
+	client   *http.Client
+	log      *logBuffer
+	registry *prometheus.Registry
+}
+
+func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
+	t.Helper()
+	s := &service{t: t, log: &logBuffer{}, registry: prometheus.NewRegistry()}
+	text, err := os.ReadFile("../openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := api.Options{
+		MaxTTL:  maxTTL,
+		OpenAPI: text,
+		Logger:  slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Metrics: s.registry,
+	}
+	if f != nil {
+		f.t = t
+		opts.Leases, opts.Locks, opts.Cluster, opts.Guard = f, f, f, f
+	}
+	for _, c := range change {
+		c(&opts)
+	}
+	s.handler = api.New(opts)
+	server := httptest.NewServer(s.handler)
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	s.client = &http.Client{Transport: &contractTransport{t: t, contract: loadContract(t), next: server.Client().Transport}}
+	return s
+}
+
+// answered is a response, read.
+type answered struct {
+	t      *testing.T
+	status int
+	header http.Header
+	body   string
+}
+
+// call sends a request; header lines are "Name: value".
+func (s *service) call(method, path, body string, header ...string) answered {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		if name == "Content-Type" {
+			req.Header.Del(name)
+		}
+		req.Header.Add(name, value)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return answered{t: s.t, status: resp.StatusCode, header: resp.Header, body: string(text)}
+}
+
+func (a answered) wants(status int) answered {
+	a.t.Helper()
+	if a.status != status {
+		a.t.Fatalf("status %d, want %d: %s", a.status, status, a.body)
+	}
+	return a
+}
+
+// problem wants a problem of this type and returns it.
+func (a answered) problem(slug string) wire.Problem {
+	a.t.Helper()
+	var p wire.Problem
+	if err := json.Unmarshal([]byte(a.body), &p); err != nil {
+		a.t.Fatalf("%d %q is no problem: %v", a.status, a.body, err)
+	}
+	if p.Type != wire.ProblemPrefix+slug || p.Status != a.status || a.header.Get("Content-Type") != wire.TypeProblem {
+		a.t.Fatalf("%d %s, want the problem %s: %s", a.status, a.header.Get("Content-Type"), slug, a.body)
+	}
+	return p
+}
+
+// refusedField wants an invalid-request problem about the field.
+func (a answered) refusedField(field string) {
+	a.t.Helper()
+	if p := a.wants(http.StatusBadRequest).problem("invalid-request"); p.Field != field || p.Detail == "" {
+		a.t.Fatalf("field %q, want %q: %s", p.Field, field, a.body)
+	}
+}
+
+// decode reads a body.
+func decode[T any](a answered) (v T) {
+	a.t.Helper()
+	dec := json.NewDecoder(strings.NewReader(a.body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&v); err != nil {
+		a.t.Fatalf("%s: %v", a.body, err)
+	}
+	return v
+}
+
+// want fails unless the two are equal.
+func want[T comparable](t *testing.T, what string, got, wanted T) {
+	t.Helper()
+	if got != wanted {
+		t.Errorf("%s is %v, want %v", what, got, wanted)
+	}
+}
