@@ -34,6 +34,7 @@ type acquisition struct {
 	answered [MaxNodes]bool
 	confirm  *Op            // set once, with the token
 	asked    [MaxNodes]bool // to confirm
+	left     [MaxNodes]bool // the line, after a win
 	decided  bool
 	over     bool // lost or abandoned: every vote goes back
 }
@@ -119,11 +120,30 @@ func (a *acquisition) step(i int, change func()) {
 	confirm := a.unasked()
 	confirmOp := a.confirm
 	release := a.votes(wasOver, i)
+	strays := a.strays()
 	a.mu.Unlock()
 	for _, n := range confirm {
 		a.nodes[n].Submit(confirmOp, n, (*confirmations)(a))
 	}
 	a.release(release)
+	for _, n := range strays {
+		a.clean.release(n, Op{Kind: OpLeave, Resource: a.acquire.Resource, Ticket: a.acquire.Ticket}, a.began.Add(MaxWait), false)
+	}
+}
+
+// strays lists, once each, the nodes where the ticket of a won lease still
+// stands in line: a node that grants takes it off by itself.
+func (a *acquisition) strays() (nodes []int) {
+	if a.acquire.Ticket.ID == "" || !a.decided || a.over {
+		return nil
+	}
+	for i := range a.nodes {
+		if a.answered[i] && !a.left[i] && a.replies[i].Outcome != Granted {
+			a.left[i] = true
+			nodes = append(nodes, i)
+		}
+	}
+	return nodes
 }
 
 // decide ends the attempt if the tally does.

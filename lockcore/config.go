@@ -45,7 +45,9 @@ type Config struct {
 	NodeTimeout time.Duration
 	// WatchInterval is how often each node is looked at; default 250ms.
 	WatchInterval time.Duration
-	Recovery      Recovery // default RecoveryAuto
+	// MaxWaiters bounds the requests that wait in line on this server; default 10000.
+	MaxWaiters int
+	Recovery   Recovery // default RecoveryAuto
 	// New: the operator says that the cluster is new, so the first founding
 	// need not wait. It acts only while every node is reachable and empty.
 	New bool
@@ -68,6 +70,7 @@ func (c Config) withDefaults() Config {
 	defaultTo(&c.MaxHold, max(time.Hour, c.MaxTTL))
 	defaultTo(&c.NodeTimeout, 50*time.Millisecond)
 	defaultTo(&c.WatchInterval, 250*time.Millisecond)
+	defaultTo(&c.MaxWaiters, 10_000)
 	defaultTo(&c.Recovery, RecoveryAuto)
 	if c.Entropy == nil {
 		c.Entropy = rand.Reader
@@ -95,6 +98,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("MaxHold is %s: at least MaxTTL (%s)", c.MaxHold, c.MaxTTL)
 	case c.NodeTimeout < time.Millisecond || c.NodeTimeout > c.MaxTTL/10:
 		return fmt.Errorf("NodeTimeout is %s: 1ms to a tenth of MaxTTL (%s)", c.NodeTimeout, c.MaxTTL/10)
+	case c.MaxWaiters < 0:
+		return fmt.Errorf("MaxWaiters is %d: at least 1", c.MaxWaiters)
 	case c.WatchInterval < time.Millisecond:
 		return fmt.Errorf("WatchInterval is %s: at least 1ms", c.WatchInterval)
 	case c.Recovery != RecoveryAuto && c.Recovery != RecoveryManual:

@@ -24,6 +24,12 @@ var (
 	ErrMalformedLeaseID = errors.New("malformed lease id")
 	// ErrIdempotencyMismatch: the idempotency key holds a lease of another resource.
 	ErrIdempotencyMismatch = errors.New("idempotency key was used for another resource")
+	// ErrWaitTimeout: the wait ended before the turn came. See WaitTimeoutError.
+	ErrWaitTimeout = errors.New("waited in vain")
+	// ErrTooManyWaiters: this server keeps no more requests waiting (Config.MaxWaiters).
+	ErrTooManyWaiters = errors.New("too many requests wait on this server")
+	// ErrStopping: this server stops and keeps nobody waiting. Try another one.
+	ErrStopping = errors.New("server is stopping")
 	// ErrTokensExhausted: the resource's counter has reached fencing.MaxToken.
 	ErrTokensExhausted = errors.New("fencing tokens exhausted")
 )
@@ -44,6 +50,7 @@ type HeldError struct {
 	Token     fencing.Token // 0 when no quorum agreed on a holder (a split vote)
 	Remaining time.Duration // when the lease in the way ends unless extended
 	Waiters   int
+	queued    bool // nobody holds it, but others are first in line
 }
 
 func (e *HeldError) Error() string {
@@ -52,6 +59,21 @@ func (e *HeldError) Error() string {
 
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// WaitTimeoutError is ErrWaitTimeout with who is in the way. The HeldError has
+// no Token when the resource was free just then, with others first in line.
+type WaitTimeoutError struct {
+	HeldError
+	Position int // place in the line when it ended; 1 is the first
+	Waited   time.Duration
+}
+
+func (e *WaitTimeoutError) Error() string {
+	return fmt.Sprintf("waited %s in vain, at place %d of the line: %s", e.Waited, e.Position, e.HeldError.Error())
+}
+
+// Is makes errors.Is(err, ErrWaitTimeout) true.
+func (e *WaitTimeoutError) Is(target error) bool { return target == ErrWaitTimeout }
 
 // QuorumError is ErrNoQuorum with every node's part in it.
 type QuorumError struct {

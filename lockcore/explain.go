@@ -1,8 +1,10 @@
 package lockcore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -13,7 +15,7 @@ import (
 func (l *Locker) explainLoss(ctx context.Context, req AcquireRequest, res *acquired) error {
 	b := ballot{n: len(l.nodes), quorum: l.quorum, replies: res.replies, answered: res.answered, cause: ctx.Err()}
 	stale := l.learnFrom(b.replies[:b.n])
-	answered := b.count(Granted) + b.count(Held)
+	answered := b.count(Granted) + b.count(Held) + b.count(Queued)
 	switch {
 	case b.cause != nil:
 		return l.quorumError(req.Resource, &b, Granted)
@@ -28,10 +30,13 @@ func (l *Locker) explainLoss(ctx context.Context, req AcquireRequest, res *acqui
 	}
 	lease, votes := b.leader()
 	unknown := b.n - answered
-	if votes+unknown < l.quorum {
-		return &retryError{give: &HeldError{Resource: req.Resource, Remaining: splitMostPause}}
+	switch {
+	case votes+unknown >= l.quorum && votes > 0:
+		return b.heldBy(req.Resource, lease)
+	case b.count(Granted) == 0 && b.count(Queued) > 0:
+		return &HeldError{Resource: req.Resource, Waiters: b.waiting(), queued: true}
 	}
-	return b.heldBy(req.Resource, lease)
+	return &retryError{give: &HeldError{Resource: req.Resource, Remaining: splitMostPause}}
 }
 
 // tooLate explains a lease that was won and cannot be handed out.
@@ -66,7 +71,39 @@ func (b *ballot) votesFor(lease string) (n int) {
 // heldBy describes the lease as the replies show it.
 func (b *ballot) heldBy(resource, lease string) *HeldError {
 	state := b.stateOf(lease)
-	return &HeldError{Resource: resource, Holder: state.holder, Token: state.token, Remaining: state.remaining}
+	return &HeldError{
+		Resource: resource, Holder: state.holder, Token: state.token,
+		Remaining: state.remaining, Waiters: b.waiting(),
+	}
+}
+
+// waiting is how many stand in line, as far as the nodes show.
+func (b *ballot) waiting() (n int) {
+	for i := range b.replies[:b.n] {
+		n = max(n, b.replies[i].Waiting)
+	}
+	return n
+}
+
+// line merges the nodes' lines: a node may have missed a ticket.
+func (b *ballot) line() (line []Ticket) {
+	seen := make(map[string]bool)
+	for i := range b.replies[:b.n] {
+		for _, t := range b.replies[i].Line {
+			if !seen[t.ID] {
+				seen[t.ID] = true
+				line = append(line, t)
+			}
+		}
+	}
+	slices.SortFunc(line, func(a, b Ticket) int {
+		return cmp.Or(cmp.Compare(a.Arrival, b.Arrival), cmp.Compare(a.ID, b.ID))
+	})
+	return line
+}
+
+func (t Ticket) before(other Ticket) bool {
+	return t.Arrival < other.Arrival || t.Arrival == other.Arrival && t.ID < other.ID
 }
 
 // standing is what the replies of one round show of a lease.
@@ -149,6 +186,8 @@ func (r *Reply) reason(answered bool, status NodeStatus) string {
 		return "granted"
 	case Held:
 		return "held by another lease"
+	case Queued:
+		return "others are first in line"
 	case NotHeld:
 		return "not held"
 	case StaleView:

@@ -63,19 +63,27 @@ func (l *Locker) Inspect(ctx context.Context, resource string) (LockState, error
 // lockState describes the resource's holder, if there is or may be one, and
 // names its lease.
 func (b *ballot) lockState(resource string) (LockState, string) {
+	state := LockState{Resource: resource, Waiting: b.waiting(), Waiters: b.waiters()}
 	lease, votes := b.leader()
 	if votes == 0 || votes+b.n-b.heard() < b.quorum {
-		return LockState{Resource: resource}, ""
+		return state, ""
 	}
 	s := b.stateOf(lease)
-	state := LockState{
-		Resource: resource, Held: true, Holder: s.holder, Token: s.token,
-		Remaining: s.remaining, Metadata: s.metadata,
-	}
+	state.Held, state.Holder, state.Token = true, s.holder, s.token
+	state.Remaining, state.Metadata = s.remaining, s.metadata
 	if !s.acquired.IsZero() {
 		state.HeldFor = max(0, time.Since(s.acquired))
 	}
 	return state, lease
+}
+
+func (b *ballot) waiters() []Waiter {
+	line := b.line()
+	waiters := make([]Waiter, min(len(line), MostShown))
+	for i := range waiters {
+		waiters[i] = Waiter{Holder: line[i].Holder, WaitingFor: max(0, time.Since(time.UnixMicro(line[i].Arrival)))}
+	}
+	return waiters
 }
 
 // holderDecided: a quorum holds one lease, or no lease can have one any more.

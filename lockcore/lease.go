@@ -45,7 +45,8 @@ type LockState struct {
 	Remaining time.Duration
 	HeldFor   time.Duration
 	Metadata  json.RawMessage
-	Waiters   []Waiter // in the order of the queue
+	Waiting   int      // how many stand in line
+	Waiters   []Waiter // the first of them, in their order; MostShown at most
 }
 
 // Waiter is a place in a resource's queue.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -21,6 +22,7 @@ type Locker struct {
 	quorum  int
 	view    atomic.Int64
 	clean   *cleaner
+	line    *line
 	members *membership
 }
 
@@ -32,6 +34,7 @@ func New(nodes []Node, cfg Config) (*Locker, error) {
 		return nil, fmt.Errorf("lockcore: %w", err)
 	}
 	l := &Locker{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes)}
+	l.line = newLine(cfg, nodes, l.clean, func() View { return View(l.view.Load()) })
 	l.members = newMembership(cfg, nodes, l.learn)
 	for _, n := range nodes {
 		n.Join(l.members.cluster)
@@ -39,16 +42,25 @@ func New(nodes []Node, cfg Config) (*Locker, error) {
 	return l, nil
 }
 
-// Run watches the nodes, quarantines what restarted and admits it again, until
-// ctx ends. It then waits, within a bound, for the releases under way.
+// Run watches the nodes, quarantines what restarted and admits it again, and
+// keeps the line moving, until ctx ends. It then answers who still waits, and
+// waits itself, within a bound, for the releases under way.
 func (l *Locker) Run(ctx context.Context) error {
-	l.members.run(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { l.members.run(ctx) })
+	wg.Go(func() { l.line.run(ctx) })
+	wg.Wait()
+	l.StopWaiting()
 	const tidy = 2 * time.Second
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidy)
 	defer cancel()
 	l.clean.close(closing)
 	return ctx.Err()
 }
+
+// StopWaiting answers every waiting Acquire with ErrStopping, and every later
+// one that would wait. Call it before a server stops.
+func (l *Locker) StopWaiting() { l.line.stop() }
 
 // Status is the state of the nodes as Run last saw it.
 func (l *Locker) Status() ClusterStatus { return l.members.status() }
@@ -58,15 +70,22 @@ func (l *Locker) Status() ClusterStatus { return l.members.status() }
 // ErrTokensExhausted, or an error that wraps ctx.Err(). After any error no
 // vote stays behind: what was granted is taken back in the background.
 //
+// With req.Wait it stands in line for that long: first come, first served
+// over all servers; then also *WaitTimeoutError, ErrTooManyWaiters and
+// ErrStopping. Without, it never overtakes the line.
+//
 // Votes split between callers that came at the same time, and votes that met a
 // change of view, are asked for again a few times before it gives up.
 func (l *Locker) Acquire(ctx context.Context, req AcquireRequest) (Lease, error) {
 	if err := l.cfg.checkAcquire(&req); err != nil {
 		return Lease{}, err
 	}
+	if req.Wait > 0 {
+		return l.acquireInTurn(ctx, req)
+	}
 	pause := splitFirstPause
 	for try := 1; ; try++ {
-		lease, err := l.tryAcquire(ctx, req)
+		lease, err := l.tryAcquire(ctx, req, Ticket{})
 		var again *retryError
 		if !errors.As(err, &again) {
 			return lease, err
@@ -94,7 +113,7 @@ type retryError struct{ give error }
 
 func (e *retryError) Error() string { return e.give.Error() }
 
-func (l *Locker) tryAcquire(ctx context.Context, req AcquireRequest) (Lease, error) {
+func (l *Locker) tryAcquire(ctx context.Context, req AcquireRequest, ticket Ticket) (Lease, error) {
 	id := leaseID{resource: req.Resource, acquired: time.Now()}
 	attempt := ""
 	if req.IdempotencyKey == "" {
@@ -106,7 +125,7 @@ func (l *Locker) tryAcquire(ctx context.Context, req AcquireRequest) (Lease, err
 	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
 	a := startAcquisition(l.nodes, l.clean, Op{
 		Kind: OpAcquire, View: View(l.view.Load()), Resource: req.Resource, Lease: id.value,
-		TTL: req.TTL, Meta: described.String(), Attempt: attempt,
+		TTL: req.TTL, Meta: described.String(), Attempt: attempt, Scope: req.Resource, Ticket: ticket,
 	}, l.cfg.roundLimit(req.TTL))
 	a.wait(ctx)
 	res := a.result()

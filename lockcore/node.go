@@ -18,6 +18,7 @@ type Node interface {
 	Voter
 	Reader
 	Admittee
+	Waker
 }
 
 // Voter takes part in rounds.
@@ -51,7 +52,26 @@ const (
 	OpExtend
 	OpRelease
 	OpRead
+	OpHold  // adds Op.Hold to the lease's holds
+	OpStand // puts a ticket in line without asking for the lock
+	OpLeave // takes a ticket off the line
+	OpKeep  // keeps the tickets of Ticket.Server alive for another TTL
 )
+
+// OwnHold is the hold that a lease begins with: its acquirer's own.
+const OwnHold = "."
+
+// MostHolds bounds the holds of a lease.
+const MostHolds = 64
+
+// Ticket is a place in the line for a resource. Tickets are served in the order
+// of Arrival, then ID. A ticket lives as long as its server keeps it alive.
+type Ticket struct {
+	ID      string // random, no blanks; "" is no ticket
+	Server  string // who is told when its turn comes, no blanks
+	Arrival int64  // microseconds, the server's wall clock
+	Holder  string // the label of who waits; public
+}
 
 // Op is one operation on one resource, the same for every node of a round.
 type Op struct {
@@ -64,12 +84,21 @@ type Op struct {
 	Meta     string        // acquire: public metadata, kept with the lock, opaque to the node
 	// Attempt is set where several acquisitions may share a lease value (an
 	// idempotency key), and names one of them. An acquire notes it with the
-	// lock that it makes, and remembers which resource the lease value is used
-	// for, so that it cannot hold two; an acquire that finds the lock its own
+	// lock that it makes, and the Scope with the lease value, so that the value
+	// cannot be used for two; an acquire that finds the lock its own
 	// already strikes the note out. A release with an Attempt deletes only a
 	// lock that still bears it, so that a failed attempt never takes away a
 	// vote that another one may have counted. Release without: any.
 	Attempt string
+	Scope   string // acquire with Attempt: what the idempotency key is used for
+	// Ticket makes an acquire wait its turn: it stands in line where it is not
+	// granted, and leaves the line where it is. An acquire without one never
+	// overtakes the line (acquire, stand, leave; keep: only the Server).
+	Ticket Ticket
+	// Hold is what OpHold adds (Lease and Token as in an extend). A release with
+	// a Hold takes only that one off, and ends the lease with the last;
+	// a release without ends it whatever the holds.
+	Hold string
 	// Deadline is when the round gives up: a node does not send the op later.
 	Deadline time.Time
 }
@@ -90,7 +119,10 @@ const (
 	Held
 	// NotHeld: confirm, extend, release: the lock is not this lease's; read: there is no lock.
 	NotHeld
-	// OtherResource: acquire with Attempt: the lease value holds another resource.
+	// Queued: acquire: the lock is free, but others are first in line; the
+	// first of them has been told once more.
+	Queued
+	// OtherResource: acquire with Attempt: the lease value is used in another Scope.
 	OtherResource
 	// StaleView: the node is in a larger view, given in Reply.View.
 	StaleView
@@ -107,13 +139,34 @@ type Reply struct {
 	Grant     fencing.Token // Granted: this lease's grant; Held and read: the grant of the lease in the way
 	Remaining time.Duration // what the node's clock leaves of the lock
 	TTL       time.Duration // read: what the lock was last given
-	Existing  bool          // acquire: this lease had the lock already
+	Existing  bool          // acquire: this lease had the lock already; keep: the server's tickets were alive
 	Recreated bool          // extend: the lock had gone and was made again (rule 5)
 	Lease     string        // Held, read: the lease in the way; secret
 	Meta      string        // Held, read, existing, extend: the lock's metadata
+	Holds     int           // release with a Hold, hold: how many holds the lease has now
+	Waiting   int           // Held, read: how many stand in line
+	Line      []Ticket      // read: the first of them, MostShown at most
 	View      View          // StaleView, NotAdmitted: the node's own view, 0 without one
 	Err       error         // Failed
 	Sent      bool          // Failed: the operation may have taken effect
+}
+
+// MostShown bounds the waiters that a read lists.
+const MostShown = 100
+
+// Waker tells a server when its tickets' turn comes. A release of a lock that
+// somebody waits for tells the first living ticket's server, and nobody else;
+// what is told may get lost.
+type Waker interface {
+	// Wakes subscribes and calls w until ctx ends, reconnecting by itself. A
+	// Locker subscribes once a node.
+	Wakes(ctx context.Context, server string, w Wakes)
+}
+
+// Wakes is what a Waker calls. Neither method may block.
+type Wakes interface {
+	Turn(resource string, t Ticket) // it is this ticket's turn on the node; its arrival is not told
+	Subscribed()                    // from now on; what was told before may be lost
 }
 
 // Reader reads an admitted node, for a rejoin (rules 7, 8 and 21) and for listings.

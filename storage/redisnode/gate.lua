@@ -8,11 +8,14 @@
 --                            max_ttl  the longest TTL in use, milliseconds
 --                            high     the largest counter or token ever seen here
 --                            staged   the view of an admission under way
---   l:<resource>       string "grant ttl lease note meta", PX what is left:
---                      the lock. note is "-" for a lease of its own, else the
---                      attempt of an idempotency key, "=" once shared.
+--   l:<resource>       string "grant ttl lease note holds meta", PX what is
+--                      left: the lock. note is "-" for a lease of its own, else
+--                      the attempt of an idempotency key, "=" once shared.
+--                      holds is a list of hold ids, "." being the acquirer's.
 --   c:<resource>       string: the last grant. A missing one reads as high.
---   i:<lease>          string: the resource an idempotency key is used for.
+--   i:<lease>          string: the scope an idempotency key is used for.
+--   q:<resource>       sorted set: the line, "id server holder" by arrival.
+--   s:<server>         string: this server's tickets are alive.
 --
 -- Every number goes through text(): Lua's own conversion keeps 14 digits only.
 local STATE = 'fencelock'

@@ -14,7 +14,7 @@ for at = 4, #ARGV, 7 do
   redis.call('SET', 'c:' .. resource, counter, 'PX', ARGV[3])
   high = math.max(high, tonumber(counter))
   if lease ~= '' then
-    redis.call('SET', 'l:' .. resource, grant .. ' ' .. ttl .. ' ' .. lease .. ' - ' .. meta, 'PX', left)
+    redis.call('SET', 'l:' .. resource, grant .. ' ' .. ttl .. ' ' .. lease .. ' - . ' .. meta, 'PX', left)
   end
 end
 redis.call('HSET', STATE, 'high', text(high))

@@ -161,7 +161,7 @@ func (n *Node) page(ctx context.Context, view, cursor, pattern string) (locks []
 	return locks, next, nil
 }
 
-// parseLock reads {resource, "grant ttl lease note meta", left}.
+// parseLock reads {resource, "grant ttl lease note holds meta", left}.
 func parseLock(entry any) (lock lockcore.CarriedLock, ok bool) {
 	parts, _ := entry.([]any)
 	if len(parts) != 3 {
@@ -170,7 +170,8 @@ func parseLock(entry any) (lock lockcore.CarriedLock, ok bool) {
 	left, _ := parts[2].(int64)
 	f := fields{rest: str(parts[1])}
 	lock = lockcore.CarriedLock{Resource: str(parts[0]), Grant: f.token(), TTL: f.millis(), Lease: f.word()}
-	f.word()
+	f.word() // note
+	f.word() // holds
 	lock.Meta = f.tail()
 	lock.Remaining = time.Duration(left) * time.Millisecond
 	return lock, !f.bad

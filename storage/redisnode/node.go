@@ -100,14 +100,18 @@ func reached(err error) bool {
 // explain makes a short reason of a command's error.
 func explain(err error) error {
 	var op *net.OpError
-	var timeout net.Error
 	switch {
 	case errors.As(err, &op) && op.Op == "dial" && !op.Timeout():
 		return fmt.Errorf("cannot connect: %w", op.Err)
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+	case isTimeout(err):
 		return errTimeout
 	}
 	return err
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout()
 }
 
 var errTimeout = errors.New("no answer within the node's time limit")

@@ -149,21 +149,40 @@ func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(),
 func appendOp(args []any, op *lockcore.Op) []any {
 	switch op.Kind {
 	case lockcore.OpAcquire:
-		attempt := op.Attempt
-		if attempt == "" {
-			attempt = "-"
-		}
-		return append(args, "a", op.Resource, op.Lease, millis(op.TTL), attempt, op.Meta)
+		return appendAcquire(args, op)
 	case lockcore.OpConfirm:
 		return append(args, "c", op.Resource, op.Lease, op.Token.String())
 	case lockcore.OpExtend:
 		return append(args, "e", op.Resource, op.Lease, op.Token.String(), millis(op.TTL))
 	case lockcore.OpRelease:
-		return append(args, "r", op.Resource, op.Lease, op.Attempt)
+		return append(args, "r", op.Resource, op.Lease, op.Attempt, op.Hold)
+	case lockcore.OpHold:
+		return append(args, "h", op.Resource, op.Lease, op.Token.String(), op.Hold)
+	case lockcore.OpStand:
+		return append(args, "n", op.Resource, op.Ticket.ID, op.Ticket.Server, strconv.FormatInt(op.Ticket.Arrival, 10), op.Ticket.Holder)
+	case lockcore.OpLeave:
+		return append(args, "l", op.Resource, op.Ticket.ID, op.Ticket.Server, op.Ticket.Holder)
+	case lockcore.OpKeep:
+		return append(args, "k", op.Ticket.Server, millis(op.TTL))
 	case lockcore.OpRead:
 		return append(args, "g", op.Resource)
 	}
 	panic(fmt.Sprintf("redisnode: operation of unknown kind %d", op.Kind))
+}
+
+func appendAcquire(args []any, op *lockcore.Op) []any {
+	kind, attempt := "a", op.Attempt
+	if attempt == "" {
+		attempt = "-"
+	}
+	if op.Ticket.ID != "" {
+		kind = "w"
+	}
+	args = append(args, kind, op.Resource, op.Lease, millis(op.TTL), attempt, op.Scope, op.Meta)
+	if op.Ticket.ID == "" {
+		return args
+	}
+	return append(args, op.Ticket.ID, op.Ticket.Server, strconv.FormatInt(op.Ticket.Arrival, 10), op.Ticket.Holder)
 }
 
 // call sends one script call and delivers its replies.
@@ -180,8 +199,7 @@ func (b *batch) call(jobs []job) error {
 		return err
 	}
 	for i, j := range jobs {
-		text, _ := replies[i].(string)
-		j.sink.Deliver(j.index, parseReply(text))
+		j.sink.Deliver(j.index, parseAnswer(replies[i]))
 	}
 	return nil
 }
@@ -190,6 +208,40 @@ func fail(jobs []job, reply lockcore.Reply) {
 	for _, j := range jobs {
 		j.sink.Deliver(j.index, reply)
 	}
+}
+
+// parseAnswer reads the answer to one operation: a line, or for a read a line
+// and the waiters.
+func parseAnswer(answer any) lockcore.Reply {
+	parts, isList := answer.([]any)
+	if !isList {
+		return parseReply(str(answer))
+	}
+	if len(parts) < 2 {
+		return unreadable("")
+	}
+	reply := parseReply(str(parts[0]))
+	if reply.Outcome == lockcore.Held { // in an answer to a read, that is what was asked
+		reply.Outcome = lockcore.Granted
+	}
+	waiting, _ := parts[1].(int64)
+	reply.Waiting = int(max(0, waiting))
+	for at := 2; at+1 < len(parts); at += 2 {
+		ticket := parseTicket(str(parts[at]))
+		if arrival, err := strconv.ParseFloat(str(parts[at+1]), 64); err == nil {
+			ticket.Arrival = int64(arrival)
+			reply.Line = append(reply.Line, ticket)
+		}
+	}
+	return reply
+}
+
+// parseTicket reads a member of a line: "id server holder".
+func parseTicket(member string) (t lockcore.Ticket) {
+	id, rest, _ := strings.Cut(member, " ")
+	t.ID = id
+	t.Server, t.Holder, _ = strings.Cut(rest, " ")
+	return t
 }
 
 // parseReply reads one line of vote.lua's answer.
@@ -201,13 +253,15 @@ func parseReply(text string) lockcore.Reply {
 	var r lockcore.Reply
 	switch text[0] {
 	case 'G':
-		r = lockcore.Reply{Outcome: lockcore.Granted, Grant: f.token(), Remaining: f.millis(), Meta: f.tail()}
+		r = lockcore.Reply{Outcome: lockcore.Granted, Grant: f.token(), Remaining: f.millis(), Holds: int(f.number()), Meta: f.tail()}
 	case 'E':
 		r = lockcore.Reply{Outcome: lockcore.Granted, Existing: true, Grant: f.token(), Remaining: f.millis(), TTL: f.millis(), Meta: f.tail()}
 	case 'C':
 		r = lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: f.token(), Remaining: f.millis()}
 	case 'H':
-		r = lockcore.Reply{Outcome: lockcore.Held, Grant: f.token(), Remaining: f.millis(), TTL: f.millis(), Lease: f.word(), Meta: f.tail()}
+		r = lockcore.Reply{Outcome: lockcore.Held, Grant: f.token(), Remaining: f.millis(), TTL: f.millis(), Waiting: int(f.number()), Lease: f.word(), Meta: f.tail()}
+	case 'W':
+		r = lockcore.Reply{Outcome: lockcore.Queued}
 	case 'N':
 		r = lockcore.Reply{Outcome: lockcore.NotHeld}
 	case 'O':

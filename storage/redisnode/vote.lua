@@ -3,22 +3,33 @@
 --
 -- KEYS  none: the database is dedicated, and what is touched follows from ARGV.
 -- ARGV  cluster, view, counter time to live (ms), then for each operation:
---       a resource lease ttl attempt meta   acquire; attempt "-" without an idempotency key
---       c resource lease token              confirm
---       e resource lease token ttl          extend
---       r resource lease attempt            release; attempt "" deletes whatever the note says
---       g resource                          read
--- Reply an array, a string an operation:
---       G grant left meta                   granted, extended, confirmed, released
---       E grant left ttl meta               acquire: this lease had it already
---       C grant left                        extend: made again
---       H grant left ttl lease meta         held (acquire), locked (read)
---       N                                   not this lease's, or no lock
---       O                                   the idempotency key holds another resource
---       Q                                   the counter is used up
---       S view                              the node is in a larger view
---       X view                              not admitted, or in a smaller view
---       ! message                           the operation failed
+--       a resource lease ttl attempt scope meta   acquire at once; attempt "-" without an idempotency key
+--       w resource lease ttl attempt scope meta id server arrival holder   acquire in turn
+--       c resource lease token                    confirm
+--       e resource lease token ttl                extend
+--       h resource lease token hold               add a hold
+--       r resource lease attempt hold             release; attempt "" deletes whatever the note says,
+--                                                 hold "" whatever the holds
+--       n resource id server arrival holder       stand in line, without asking for the lock
+--       l resource id server holder               leave the line
+--       k server ttl                              keep the server's tickets alive
+--       g resource                                read
+-- Reply an array, a string an operation (for g an array, the string first):
+--       G grant left holds meta                   granted, extended, confirmed, held, released
+--       E grant left ttl meta                     acquire: this lease had it already; keep: "E 0 0 0 "
+--       C grant left                              extend: made again
+--       H grant left ttl waiting lease meta       held (acquire), locked (read)
+--       W                                         free, but others are first in line
+--       N                                         not this lease's, or no lock
+--       O                                         the idempotency key is used for something else
+--       Q                                         the counter is used up
+--       S view                                    the node is in a larger view
+--       X view                                    not admitted, or in a smaller view
+--       ! message                                 the operation failed
+--       For g the string is followed by how many wait, then member and arrival
+--       of the first hundred.
+-- Sends "fencelock:wake:<server>": the resource and the member whose turn it
+--       is, with a line feed between.
 local cluster, view, keep = ARGV[1], ARGV[2], ARGV[3]
 local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'view', 'max_ttl', 'high')
 local own = state[3] or '0'
@@ -33,13 +44,15 @@ if not open then
 elseif own ~= view then
   shut = tonumber(own) > tonumber(view) and 'S ' .. own or behind
 end
+local QUEUE_TTL = 660000 -- longer than anybody may wait
+local MOST_HOLDS = 64
 
 local function split(value)
-  return string.match(value, '^(%d+) (%d+) (%S+) (%S+) (.*)$')
+  return string.match(value, '^(%d+) (%d+) (%S+) (%S+) (%S+) (.*)$')
 end
 
-local function join(grant, ttl, lease, note, meta)
-  return grant .. ' ' .. ttl .. ' ' .. lease .. ' ' .. note .. ' ' .. meta
+local function join(grant, ttl, lease, note, holds, meta)
+  return grant .. ' ' .. ttl .. ' ' .. lease .. ' ' .. note .. ' ' .. holds .. ' ' .. meta
 end
 
 local function left(lock)
@@ -58,36 +71,87 @@ local function count(counter, value)
   if value > high then high = value end
 end
 
-local function taken(lock, value, lease)
-  local grant, ttl, holder, note, meta = split(value)
-  if holder ~= lease then
-    return 'H ' .. grant .. ' ' .. left(lock) .. ' ' .. ttl .. ' ' .. holder .. ' ' .. meta
+-- The first in line whose server lives; the dead before it leave.
+local function head(queue)
+  while true do
+    local first = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not first then return nil end
+    if redis.call('EXISTS', 's:' .. string.match(first, '^%S+ (%S+) ')) == 1 then return first end
+    redis.call('ZREM', queue, first)
   end
+end
+
+local function wake(queue, member)
+  local server = string.match(member, '^%S+ (%S+) ')
+  redis.call('PUBLISH', 'fencelock:wake:' .. server, string.sub(queue, 3) .. '\n' .. member)
+end
+
+local function stand(queue, ticket, arrival)
+  redis.call('ZADD', queue, 'NX', arrival, ticket)
+  redis.call('PEXPIRE', queue, QUEUE_TTL)
+end
+
+local function locked(value, lock, queue)
+  local grant, ttl, holder, _, _, meta = split(value)
+  return 'H ' .. grant .. ' ' .. left(lock) .. ' ' .. ttl .. ' ' .. redis.call('ZCARD', queue) .. ' ' .. holder .. ' ' .. meta
+end
+
+local function again(value, lock)
+  local grant, ttl, holder, note, holds, meta = split(value)
   if note ~= '-' and note ~= '=' then
-    redis.call('SET', lock, join(grant, ttl, holder, '=', meta), 'KEEPTTL')
+    redis.call('SET', lock, join(grant, ttl, holder, '=', holds, meta), 'KEEPTTL')
   end
   return 'E ' .. grant .. ' ' .. left(lock) .. ' ' .. ttl .. ' ' .. meta
 end
 
-local run = {}
+-- Whether somebody living stands in line before the ticket (false: anybody).
+-- The first is told, since the lock is free.
+local function overtakes(queue, ticket, arrival)
+  local first = head(queue)
+  if not first or first == ticket then return false end
+  if ticket then
+    local score = tonumber(redis.call('ZSCORE', queue, first))
+    if arrival < score or (arrival == score and ticket < first) then return false end
+  end
+  wake(queue, first)
+  return true
+end
 
-function run.a(at)
-  local resource, lease, ttl, attempt, meta = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+local function acquire(at, ticket, arrival)
+  local resource, lease, ttl, attempt, scope, meta = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
   if shut then return shut end
   if tonumber(ttl) > longest then return behind end
-  local lock, counter = 'l:' .. resource, 'c:' .. resource
+  local lock, counter, queue = 'l:' .. resource, 'c:' .. resource, 'q:' .. resource
   local value = redis.call('GET', lock)
-  if value then return taken(lock, value, lease) end
+  if value then
+    if select(3, split(value)) == lease then return again(value, lock) end
+    if ticket then stand(queue, ticket, arrival) end
+    return locked(value, lock, queue)
+  end
   if attempt ~= '-' then
     local other = redis.call('GET', 'i:' .. lease)
-    if other and other ~= resource then return 'O' end
+    if other and other ~= scope then return 'O' end
+  end
+  if overtakes(queue, ticket, tonumber(arrival)) then
+    if ticket then stand(queue, ticket, arrival) end
+    return 'W'
   end
   local grant = effective(counter) + 1
   if grant > MOST then return 'Q' end
   count(counter, grant)
-  redis.call('SET', lock, join(text(grant), ttl, lease, attempt, meta), 'PX', ttl)
-  if attempt ~= '-' then redis.call('SET', 'i:' .. lease, resource, 'PX', ttl) end
-  return 'G ' .. text(grant) .. ' ' .. ttl .. ' '
+  redis.call('SET', lock, join(text(grant), ttl, lease, attempt, '.', meta), 'PX', ttl)
+  if attempt ~= '-' then redis.call('SET', 'i:' .. lease, scope, 'PX', ttl) end
+  if ticket then redis.call('ZREM', queue, ticket) end
+  return 'G ' .. text(grant) .. ' ' .. ttl .. ' 1 '
+end
+
+local run = {}
+
+function run.a(at) return acquire(at, false) end
+
+function run.w(at)
+  local id, server, arrival, holder = ARGV[at + 6], ARGV[at + 7], ARGV[at + 8], ARGV[at + 9]
+  return acquire(at, id .. ' ' .. server .. ' ' .. holder, arrival)
 end
 
 function run.c(at)
@@ -96,14 +160,13 @@ function run.c(at)
   local lock, counter = 'l:' .. resource, 'c:' .. resource
   local value = redis.call('GET', lock)
   if not value then return 'N' end
-  local grant, ttl, holder, note, meta = split(value)
+  local grant, ttl, holder, note, holds, meta = split(value)
   if holder ~= lease or tonumber(grant) > token then return 'N' end -- rules 2 and 3
-  local own_count = effective(counter)
-  if own_count < token then count(counter, token) end
+  if effective(counter) < token then count(counter, token) end
   if tonumber(grant) < token then -- so that a retry and a reader see the token
-    redis.call('SET', lock, join(text(token), ttl, holder, note, meta), 'KEEPTTL')
+    redis.call('SET', lock, join(text(token), ttl, holder, note, holds, meta), 'KEEPTTL')
   end
-  return 'G ' .. text(token) .. ' ' .. left(lock) .. ' '
+  return 'G ' .. text(token) .. ' ' .. left(lock) .. ' 1 '
 end
 
 function run.e(at)
@@ -113,47 +176,116 @@ function run.e(at)
   local lock, counter = 'l:' .. resource, 'c:' .. resource
   local value = redis.call('GET', lock)
   if value then
-    local grant, _, holder, note, meta = split(value)
+    local grant, _, holder, note, holds, meta = split(value)
     if holder ~= lease or tonumber(grant) > token then return 'N' end -- rule 3
-    redis.call('SET', lock, join(grant, ttl, holder, note, meta), 'PX', ttl)
-    if note ~= '-' then redis.call('SET', 'i:' .. lease, resource, 'PX', ttl) end
+    redis.call('SET', lock, join(grant, ttl, holder, note, holds, meta), 'PX', ttl)
+    if note ~= '-' then redis.call('PEXPIRE', 'i:' .. lease, ttl) end
     redis.call('PEXPIRE', counter, keep)
-    return 'G ' .. grant .. ' ' .. ttl .. ' ' .. meta
+    return 'G ' .. grant .. ' ' .. ttl .. ' 1 ' .. meta
   end
   local own_count, present = effective(counter)
   if own_count > token then return 'N' end -- rule 5
-  redis.call('SET', lock, join(text(token), ttl, lease, '-', ''), 'PX', ttl)
+  redis.call('SET', lock, join(text(token), ttl, lease, '-', '.', ''), 'PX', ttl)
   if present then redis.call('PEXPIRE', counter, keep) end
   return 'C ' .. text(token) .. ' ' .. ttl
+end
+
+-- Holds are a list of ids with commas around it while it is worked on.
+local function has(holds, hold) return string.find(',' .. holds .. ',', ',' .. hold .. ',', 1, true) end
+
+local function number_of(holds)
+  local _, commas = string.gsub(holds, ',', '')
+  return holds == '' and 0 or commas + 1
+end
+
+local function without(holds, hold)
+  local from, to = has(holds, hold)
+  local rest = ',' .. holds .. ','
+  rest = string.sub(rest, 1, from) .. string.sub(rest, to + 1)
+  return string.sub(rest, 2, -2)
+end
+
+function run.h(at)
+  local lock, lease, token, hold = 'l:' .. ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
+  if shut then return shut end
+  local value = redis.call('GET', lock)
+  if not value then return 'N' end
+  local grant, ttl, holder, note, holds, meta = split(value)
+  if holder ~= lease or tonumber(grant) > token then return 'N' end
+  if not has(holds, hold) then
+    if number_of(holds) >= MOST_HOLDS then return '! the lease has its most holds' end
+    holds = holds .. ',' .. hold
+    redis.call('SET', lock, join(grant, ttl, holder, note, holds, meta), 'KEEPTTL')
+  end
+  return 'G ' .. grant .. ' ' .. left(lock) .. ' ' .. number_of(holds) .. ' ' .. meta
+end
+
+local function release(resource, lease, attempt, hold)
+  local lock, queue = 'l:' .. resource, 'q:' .. resource
+  local value = redis.call('GET', lock)
+  if not value then return 'N' end
+  local grant, ttl, holder, note, holds, meta = split(value)
+  if holder ~= lease or (attempt ~= '' and attempt ~= note) then return 'N' end
+  if hold ~= '' then
+    if not has(holds, hold) then return 'N' end
+    local rest = without(holds, hold)
+    if rest ~= '' then
+      redis.call('SET', lock, join(grant, ttl, holder, note, rest, meta), 'KEEPTTL')
+      return 'G ' .. grant .. ' ' .. left(lock) .. ' ' .. number_of(rest) .. ' '
+    end
+  end
+  redis.call('DEL', lock)
+  if note ~= '-' then redis.call('DEL', 'i:' .. lease) end
+  local first = head(queue)
+  if first then wake(queue, first) end
+  return 'G ' .. grant .. ' 0 0 '
 end
 
 -- Taking a vote back is sound on any node and in any view, so it is done even
 -- where the gate is shut; but then it does not count as an answer.
 function run.r(at)
-  local lock, lease, attempt = 'l:' .. ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local reply = 'N'
-  local value = redis.call('GET', lock)
-  if value then
-    local grant, _, holder, note = split(value)
-    if holder == lease and (attempt == '' or attempt == note) then
-      redis.call('DEL', lock)
-      if note ~= '-' then redis.call('DEL', 'i:' .. lease) end
-      reply = 'G ' .. grant .. ' 0 '
-    end
-  end
+  local reply = release(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
   return open and reply or behind
 end
 
-function run.g(at)
-  if not open then return behind end
-  local lock = 'l:' .. ARGV[at]
-  local value = redis.call('GET', lock)
-  if not value then return 'N' end
-  local grant, ttl, holder, _, meta = split(value)
-  return 'H ' .. grant .. ' ' .. left(lock) .. ' ' .. ttl .. ' ' .. holder .. ' ' .. meta
+function run.n(at)
+  if shut then return shut end
+  stand('q:' .. ARGV[at], ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 4], ARGV[at + 3])
+  return 'G 0 0 0 '
 end
 
-local width = { a = 5, c = 3, e = 4, r = 3, g = 1 }
+function run.l(at)
+  local queue = 'q:' .. ARGV[at]
+  local first = redis.call('ZRANGE', queue, 0, 0)[1]
+  local ticket = ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 3]
+  redis.call('ZREM', queue, ticket)
+  if first == ticket and redis.call('EXISTS', 'l:' .. ARGV[at]) == 0 then
+    local next = head(queue)
+    if next then wake(queue, next) end
+  end
+  return 'G 0 0 0 '
+end
+
+function run.k(at)
+  local session = 's:' .. ARGV[at]
+  local alive = redis.call('EXISTS', session)
+  redis.call('SET', session, '', 'PX', ARGV[at + 1])
+  if not open then return behind end
+  return alive == 1 and 'E 0 0 0 ' or 'G 0 0 0 '
+end
+
+function run.g(at)
+  if not open then return { behind, 0 } end
+  local lock, queue = 'l:' .. ARGV[at], 'q:' .. ARGV[at]
+  local value = redis.call('GET', lock)
+  local reply = { value and locked(value, lock, queue) or 'N', redis.call('ZCARD', queue) }
+  for _, part in ipairs(redis.call('ZRANGE', queue, 0, 99, 'WITHSCORES')) do
+    reply[#reply + 1] = part
+  end
+  return reply
+end
+
+local width = { a = 6, w = 10, c = 3, e = 4, h = 4, r = 4, n = 5, l = 4, k = 2, g = 1 }
 local replies, at = {}, 4
 while at <= #ARGV do
   local kind = ARGV[at]

@@ -1,0 +1,54 @@
+package redisnode
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// resubscribePause is how long a lost subscription waits before the next try.
+const resubscribePause = 250 * time.Millisecond
+
+// Wakes listens for the turns of the server's tickets, on one connection.
+func (n *Node) Wakes(ctx context.Context, server string, w lockcore.Wakes) {
+	for ctx.Err() == nil {
+		n.listen(ctx, "fencelock:wake:"+server, w)
+		select {
+		case <-ctx.Done():
+		case <-time.After(resubscribePause):
+		}
+	}
+}
+
+// listen returns when the subscription breaks. It pings a silent connection, so
+// that one that is cut off without a word is noticed.
+func (n *Node) listen(ctx context.Context, channel string, w lockcore.Wakes) {
+	sub := n.client.Subscribe(ctx, channel)
+	defer func() { _ = sub.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // ends a blocking read
+	defer stop()
+	const silent = 5 * time.Second
+	pinged := false
+	for {
+		message, err := sub.ReceiveTimeout(ctx, silent)
+		switch message := message.(type) {
+		case *redis.Subscription:
+			w.Subscribed()
+		case *redis.Message:
+			resource, member, _ := strings.Cut(message.Payload, "\n")
+			w.Turn(resource, parseTicket(member))
+		}
+		switch {
+		case err == nil:
+			pinged = false
+		case ctx.Err() != nil || pinged || !isTimeout(err) || sub.Ping(ctx) != nil:
+			return
+		default:
+			pinged = true
+		}
+	}
+}
