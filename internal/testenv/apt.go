@@ -20,7 +20,7 @@ func aptInstall(pkg string, installed func() bool) error {
 	if err != nil || os.Getuid() != 0 {
 		return errByHand
 	}
-	unlock, err := waitLock(filepath.Join(os.TempDir(), "fencelock-testenv-apt"))
+	unlock, err := waitLock(aptLock())
 	if err != nil {
 		return err
 	}
@@ -36,6 +36,22 @@ func aptInstall(pkg string, installed func() bool) error {
 	if !installed() {
 		return fmt.Errorf("apt-get installed %s and the server is not to be found: %w", pkg, errByHand)
 	}
+	return nil
+}
+
+// aptLock is the path of the lock under which packages are installed.
+func aptLock() string {
+	return filepath.Join(os.TempDir(), fmt.Sprintf("fencelock-testenv-apt-%d", os.Getuid()))
+}
+
+// awaitInstall waits while another process of this user installs a package, whose
+// files are there before they work.
+func awaitInstall() error {
+	unlock, err := waitLock(aptLock())
+	if err != nil {
+		return err
+	}
+	unlock()
 	return nil
 }
 

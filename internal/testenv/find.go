@@ -42,6 +42,9 @@ func findPostgres() (program, error) { return find(localPostgres, PostgresImage,
 
 // find tries what is installed, then Docker, then to install it.
 func find(local func() string, image, pkg string) (program, error) {
+	if err := awaitInstall(); err != nil {
+		return program{}, err
+	}
 	if path := local(); path != "" {
 		return program{path: path}, nil
 	}
