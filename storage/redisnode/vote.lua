@@ -45,6 +45,7 @@ elseif own ~= view then
   shut = tonumber(own) > tonumber(view) and 'S ' .. own or behind
 end
 local QUEUE_TTL = 660000 -- longer than anybody may wait
+local TICKET_TTL = 3000
 local MOST_HOLDS = 64
 
 local function split(value)
@@ -86,7 +87,9 @@ local function wake(queue, member)
   redis.call('PUBLISH', 'fencelock:wake:' .. server, string.sub(queue, 3) .. '\n' .. member)
 end
 
+-- A server that stands in line is alive, whenever it last said so.
 local function stand(queue, ticket, arrival)
+  redis.call('SET', 's:' .. string.match(ticket, '^%S+ (%S+) '), '', 'PX', TICKET_TTL, 'NX')
   redis.call('ZADD', queue, 'NX', arrival, ticket)
   redis.call('PEXPIRE', queue, QUEUE_TTL)
 end
@@ -267,10 +270,10 @@ function run.l(at)
 end
 
 function run.k(at)
+  if not open then return behind end
   local session = 's:' .. ARGV[at]
   local alive = redis.call('EXISTS', session)
   redis.call('SET', session, '', 'PX', ARGV[at + 1])
-  if not open then return behind end
   return alive == 1 and 'E 0 0 0 ' or 'G 0 0 0 '
 end
 

@@ -1,0 +1,149 @@
+package redisnode_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// waitFor stands in line for the resource in the background.
+func (q *quorum) waitFor(ctx context.Context, resource, holder string, wait time.Duration) chan result {
+	out := make(chan result, 1)
+	go func() {
+		lease, err := q.Acquire(ctx, lockcore.AcquireRequest{Resource: resource, Holder: holder, Wait: wait})
+		out <- result{lease: lease, err: err, at: time.Now()}
+	}()
+	return out
+}
+
+type result struct {
+	lease lockcore.Lease
+	err   error
+	at    time.Time
+}
+
+func (q *quorum) awaitWaiting(t *testing.T, resource string, n int) {
+	t.Helper()
+	testenv.Eventually(t, 5*time.Second, func() error {
+		s, err := q.Inspect(t.Context(), resource)
+		if err != nil || s.Waiting != n || len(s.Waiters) != n {
+			return fmt.Errorf("%d wait: %+v, %w", n, s, err)
+		}
+		return nil
+	})
+}
+
+func longTTL(c *lockcore.Config) { c.MaxTTL = 30 * time.Second }
+
+func TestWaitersAreServedInOrder(t *testing.T) {
+	q := startQuorum(t, 5, longTTL)
+	q.awaitVoting(t, 5)
+	lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 8
+	waiters := make([]chan result, n)
+	for i := range waiters {
+		waiters[i] = q.waitFor(t.Context(), "r", fmt.Sprint("w", i), 20*time.Second)
+		q.awaitWaiting(t, "r", i+1)
+	}
+	if _, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); !errors.Is(err, lockcore.ErrHeld) {
+		t.Fatal(err)
+	}
+	last := lease
+	for i := range waiters {
+		released := time.Now()
+		if err := q.Release(t.Context(), last.ID); err != nil {
+			t.Fatal(err)
+		}
+		got := <-waiters[i]
+		if got.err != nil || got.lease.Token <= last.Token {
+			t.Fatalf("waiter %d: %+v after token %d", i, got, last.Token)
+		}
+		t.Logf("hand-off %d took %s", i, got.at.Sub(released))
+		last = got.lease
+	}
+	q.awaitWaiting(t, "r", 0)
+}
+
+func TestWaitTimesOutAndLeaves(t *testing.T) {
+	q := startQuorum(t, 3, longTTL)
+	q.awaitVoting(t, 3)
+	lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", Holder: "first"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := <-q.waitFor(t.Context(), "r", "late", 100*time.Millisecond)
+	var timeout *lockcore.WaitTimeoutError
+	if !errors.As(got.err, &timeout) || timeout.Position != 1 || timeout.Holder != "first" || timeout.Token != lease.Token {
+		t.Fatalf("%+v", got.err)
+	}
+	q.awaitWaiting(t, "r", 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := q.waitFor(ctx, "r", "hangs up", 10*time.Second)
+	q.awaitWaiting(t, "r", 1)
+	cancel()
+	if got := <-gone; !errors.Is(got.err, context.Canceled) {
+		t.Fatal(got.err)
+	}
+	q.awaitWaiting(t, "r", 0)
+}
+
+func TestExpiryAndOtherServersHandOff(t *testing.T) {
+	a := startQuorum(t, 5, nil)
+	a.awaitVoting(t, 5)
+	b := joinQuorum(t, a.servers, nil)
+	b.awaitVoting(t, 5)
+	a.take(t, "r") // never released
+	first := b.waitFor(t.Context(), "r", "b", 10*time.Second)
+	b.awaitWaiting(t, "r", 1)
+	second := a.waitFor(t.Context(), "r", "a", 10*time.Second)
+	a.awaitWaiting(t, "r", 2)
+	got := <-first
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	if err := a.Release(t.Context(), got.lease.ID); err != nil { // any server can
+		t.Fatal(err)
+	}
+	if next := <-second; next.err != nil || next.lease.Token <= got.lease.Token {
+		t.Fatalf("%+v", next)
+	}
+}
+
+func TestHotResource(t *testing.T) {
+	servers := testenv.StartRedisN(t, 5)
+	var qs []*quorum
+	for range 3 {
+		q := joinQuorum(t, servers, longTTL)
+		q.awaitVoting(t, 5)
+		qs = append(qs, q)
+	}
+	const callers, each = 48, 10
+	var wg sync.WaitGroup
+	began := time.Now()
+	for i := range callers {
+		q := qs[i%len(qs)]
+		wg.Go(func() {
+			for range each {
+				lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "hot", Wait: time.Minute})
+				if err == nil {
+					err = q.Release(t.Context(), lease.ID)
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%.0f hand-offs/s", callers*each/time.Since(began).Seconds())
+}
