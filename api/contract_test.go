@@ -79,7 +79,9 @@ func (c *contractTransport) RoundTrip(req *http.Request) (*http.Response, error)
 	if err != nil {
 		return nil, err
 	}
-	req.Body = io.NopCloser(bytes.NewReader(sent))
+	if len(sent) > 0 {
+		req.Body = io.NopCloser(bytes.NewReader(sent))
+	}
 	resp, err := c.next.RoundTrip(req)
 	if err != nil {
 		return nil, err
@@ -136,7 +138,11 @@ func (c *contract) check(req *http.Request, sent []byte, resp *http.Response, go
 
 // checkUnrouted allows what the file's description says of other paths and methods.
 func (c *contract) checkUnrouted(resp *http.Response, got []byte) error {
-	name := map[int]string{http.StatusNotFound: "NotFound", http.StatusMethodNotAllowed: "MethodNotAllowed"}[resp.StatusCode]
+	name := map[int]string{
+		http.StatusBadRequest:       "InvalidRequest", // a path that ends where the resource should begin
+		http.StatusNotFound:         "NotFound",
+		http.StatusMethodNotAllowed: "MethodNotAllowed",
+	}[resp.StatusCode]
 	if name == "" {
 		return errors.New("no operation of the file has this path and method")
 	}

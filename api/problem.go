@@ -110,6 +110,10 @@ func asField(err error) *lockcore.FieldError {
 		return badField("lease_id", "is not a lease id of this service")
 	case errors.Is(err, fencing.ErrMalformedToken):
 		return badField(wire.HeaderFencingToken, fmt.Sprintf("must be a whole number from 1 to %d, in digits alone", fencing.MaxToken))
+	case errors.Is(err, fencing.ErrMalformedResource):
+		return badField("resource", "is not one that the guard's storage takes")
+	case errors.Is(err, fencing.ErrMalformedValue):
+		return badField(fieldBody, "is not a JSON value that the guard's storage takes")
 	default:
 		return nil
 	}

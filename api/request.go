@@ -38,17 +38,18 @@ func readBody(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer, optiona
 	if r.ContentLength > MaxBodyBytes {
 		return errBodyTooLarge
 	}
-	if optional && r.ContentLength == 0 {
+	if r.ContentLength != 0 {
+		if err := readLimited(w, r, buf); err != nil {
+			return err
+		}
+	}
+	switch {
+	case buf.Len() == 0 && optional:
 		return nil
-	}
-	if !isJSON(r.Header.Get("Content-Type")) {
-		return errMediaType
-	}
-	if err := readLimited(w, r, buf); err != nil {
-		return err
-	}
-	if buf.Len() == 0 && !optional {
+	case buf.Len() == 0:
 		return badField(fieldBody, "is empty: JSON is expected")
+	case !isJSON(r.Header.Get("Content-Type")):
+		return errMediaType
 	}
 	return nil
 }
@@ -174,6 +175,9 @@ func inField(field string, err error) error {
 
 func unknownField(key []byte) error {
 	const shown = 64
+	if len(key) == 0 {
+		return badField(fieldBody, "holds a member without a name")
+	}
 	return badField(strings.ToValidUTF8(string(key[:min(len(key), shown)]), "…"), "is not a field of this request")
 }
 

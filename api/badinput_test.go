@@ -1,0 +1,140 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+func withWaiting(o *api.Options) { o.MaxWait = lockcore.MaxWait }
+
+// TestBadInput sends every abuse to a service whose fake fails the test when
+// anything is called: each must be refused, name its field, and change nothing.
+func TestBadInput(t *testing.T) {
+	s := newService(t, &fake{})
+	long := strings.Repeat("x", 257)
+	deep := strings.Repeat("[", 100) + strings.Repeat("]", 100)
+
+	acquire := map[string][]string{ // by field, bodies
+		"body": {
+			``, ` `, `[]`, `"a"`, `1`, `null`, `{`, `{"resource":"a"}x`, `{"resource":"a"}{}`, `{"resource":"a",}`, `{resource:"a"}`,
+			`{"resource":"a","resource":"b"}`, `{"resource":"a","\u0072esource":"b"}`, `{"resource":"a","ttl_ms":1000,"ttl_ms":2000}`,
+			"{\"resource\":\"\xff\"}", `{"resource":"\ud800"}`, "{\"resource\":\"a\nb\"}", `{"resource":"a","metadata":` + deep + `}`,
+			`{"resource":"a","metadata":{"a":1,"a":2}}`, "\ufeff{\"resource\":\"a\"}", `{"resource":"a","metadata":}`, `{"resource":"a","":1}`,
+		},
+		"resource": {
+			`{}`, `{"resource":""}`, `{"resource":1}`, `{"resource":null}`, `{"resource":["a"]}`, `{"resource":{}}`, `{"resource":true}`,
+			`{"resource":"` + long + `"}`, `{"resource":"` + strings.Repeat("é", 129) + `"}`, `{"resource":"a\u0000"}`, `{"resource":"a\nb"}`, `{"resource":"\u007f"}`, `{"resource":"\u0085"}`,
+		},
+		"ttl_ms": {
+			`{"resource":"a","ttl_ms":99}`, `{"resource":"a","ttl_ms":0}`, `{"resource":"a","ttl_ms":-1}`, `{"resource":"a","ttl_ms":60001}`,
+			`{"resource":"a","ttl_ms":01000}`, `{"resource":"a","ttl_ms":1000.5}`, `{"resource":"a","ttl_ms":1e3}`, `{"resource":"a","ttl_ms":1000.0}`, `{"resource":"a","ttl_ms":"1000"}`, `{"resource":"a","ttl_ms":null}`,
+			`{"resource":"a","ttl_ms":9223372036854775808}`, `{"resource":"a","ttl_ms":-9223372036854775809}`, `{"resource":"a","ttl_ms":1e999}`, `{"resource":"a","ttl_ms":9223372036854775807}`,
+			`{"resource":"a","ttl_ms":18446744073709552616}`, `{"resource":"a","ttl_ms":true}`, `{"resource":"a","ttl_ms":[1000]}`,
+		},
+		"wait_ms": {
+			`{"resource":"a","wait_ms":1}`, `{"resource":"a","wait_ms":-1}`, `{"resource":"a","wait_ms":600001}`, `{"resource":"a","wait_ms":0.5}`,
+			`{"resource":"a","wait_ms":"0"}`, `{"resource":"a","wait_ms":null}`, `{"resource":"a","wait_ms":99999999999999999999}`,
+		},
+		"holder": {
+			`{"resource":"a","holder":1}`, `{"resource":"a","holder":null}`, `{"resource":"a","holder":"` + long + `"}`, `{"resource":"a","holder":"\u001b[31m"}`, `{"resource":"a","holder":["b"]}`,
+		},
+		"metadata":                          {`{"resource":"a","metadata":"` + strings.Repeat("x", 4095) + `"}`},
+		"Resource":                          {`{"Resource":"a"}`, `{"resource":"a","Resource":"b"}`},
+		"ttl":                               {`{"resource":"a","ttl":5}`},
+		"resources":                         {`{"resources":["a"]}`},
+		strings.Repeat("n", 64):             {`{"` + strings.Repeat("n", 5000) + `":1}`},
+		strings.Repeat("é", 31) + "x" + "…": {`{"` + strings.Repeat("é", 31) + "x" + strings.Repeat("é", 900) + `":1}`},
+	}
+	for field, bodies := range acquire {
+		for _, body := range bodies {
+			t.Run("acquire/"+shorten(field+" "+body), func(t *testing.T) {
+				s.t = t
+				s.call("POST", "/locks", body, "Content-Type: application/json").refusedField(field)
+			})
+		}
+	}
+	s.t = t
+
+	for field, bodies := range map[string][]string{
+		"body":     {`[]`, `{`, `{}{}`, `{"ttl_ms":1000,"ttl_ms":1000}`, ` `},
+		"ttl_ms":   {`{"ttl_ms":99}`, `{"ttl_ms":60001}`, `{"ttl_ms":"1000"}`, `{"ttl_ms":null}`, `{"ttl_ms":1.5}`},
+		"resource": {`{"resource":"a"}`},
+	} {
+		for _, body := range bodies {
+			s.call("POST", "/leases/"+leaseID+"/extend", body).refusedField(field)
+		}
+	}
+
+	for _, body := range []string{``, ` `, `{`, `1 2`, `{"a":1,"a":2}`, "\"\xff\"", `"\udead"`, deep, `NaN`, `{"a":{"b":1,"b":2}}`} {
+		s.call("PUT", "/guarded/a", body, "Content-Type: application/json", "Fencing-Token: 1").refusedField("body")
+	}
+
+	for _, token := range []string{"", "0", "-1", "+1", "1.0", "1e3", "abc", "01", "0x1", "9007199254740992", "18446744073709551617", strings.Repeat("9", 300), "1, 2", "١"} {
+		s.call("PUT", "/guarded/a", "1", "Fencing-Token: "+token).refusedField("Fencing-Token")
+		s.call("GET", "/guarded/a", "", "Fencing-Token: "+token).refusedField("Fencing-Token")
+	}
+	s.call("PUT", "/guarded/a", "1", "Fencing-Token: 1", "Fencing-Token: 2").refusedField("Fencing-Token")
+
+	for _, key := range []string{"", "a b", "é", "a\tb", strings.Repeat("k", 256)} {
+		s.call("POST", "/locks", `{"resource":"a"}`, "Idempotency-Key: "+key).refusedField("Idempotency-Key")
+	}
+	s.call("POST", "/locks", `{"resource":"a"}`, "Idempotency-Key: a", "Idempotency-Key: b").refusedField("Idempotency-Key")
+
+	for _, path := range []string{"", "%00", "a%0Ab", "%FF", "a%80", "%C2%85", "%7F", "%ED%A0%80", long, strings.Repeat("%C3%A9", 129)} {
+		s.call("GET", "/locks/"+path, "").refusedField("resource")
+		s.call("DELETE", "/locks/"+path, "").refusedField("resource")
+		s.call("GET", "/guarded/"+path, "").refusedField("resource")
+		s.call("GET", "/guarded/"+path+"/history", "").refusedField("resource")
+		s.call("PUT", "/guarded/"+path, "1", "Fencing-Token: 1").refusedField("resource")
+	}
+
+	for query, field := range map[string]string{
+		"limit=0": "limit", "limit=1001": "limit", "limit=-1": "limit", "limit=x": "limit", "limit=1.5": "limit", "limit=": "limit", "limit=99999999999999999999": "limit",
+		"limit=1&limit=2": "limit", "prefix=" + long: "prefix", "prefix=%FF": "prefix", "prefix=%00": "prefix",
+		"cursor=%0A": "cursor", "cursor=" + strings.Repeat("c", 1025): "cursor", "prefx=a": "prefx", "a;b": "query", "%zz": "query",
+	} {
+		s.call("GET", "/locks?"+query, "").refusedField(field)
+	}
+	s.call("GET", "/guarded/a/history?limit=0", "").refusedField("limit")
+	s.call("GET", "/guarded/a/history?limits=1", "").refusedField("limits")
+}
+
+func shorten(name string) string { return fmt.Sprintf("%.40q", name) }
+
+func TestBodiesThatAreNotTaken(t *testing.T) {
+	s := newService(t, &fake{})
+	calls := []func(body string, header ...string) answered{
+		func(body string, header ...string) answered { return s.call("POST", "/locks", body, header...) },
+		func(body string, header ...string) answered {
+			return s.call("POST", "/leases/"+leaseID+"/extend", body, header...)
+		},
+		func(body string, header ...string) answered {
+			return s.call("PUT", "/guarded/a", body, append(header, "Fencing-Token: 1")...)
+		},
+	}
+	for _, call := range calls {
+		for _, contentType := range []string{"text/plain", "application/x-www-form-urlencoded", "application/jsonp", "application/json; charset=latin1", "application/merge-patch+json", "/", ""} {
+			call(`{"resource":"a"}`, "Content-Type: "+contentType).wants(http.StatusUnsupportedMediaType).problem("unsupported-media-type")
+		}
+		huge := `"` + strings.Repeat("x", api.MaxBodyBytes-1) + `"`
+		call(huge).wants(http.StatusRequestEntityTooLarge).problem("body-too-large")
+		call(huge + strings.Repeat(" ", 10<<20)).wants(http.StatusRequestEntityTooLarge).problem("body-too-large")
+	}
+}
+
+func TestLargestBodyIsTaken(t *testing.T) {
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+		want(t, "metadata", len(req.Metadata), 4096)
+		return grant(req.Resource), nil
+	}})
+	body := `{"resource":"a","metadata":"` + strings.Repeat("x", 4094) + `"}`
+	body += strings.Repeat(" ", api.MaxBodyBytes-len(body))
+	s.call("POST", "/locks", body).wants(http.StatusCreated)
+	s.call("POST", "/locks", body+" ").wants(http.StatusRequestEntityTooLarge)
+}

@@ -1,0 +1,151 @@
+package api_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/internal/strictjson/naive"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// FuzzAcquireRequest holds the one-pass decoder against a decoder that is as
+// plain as can be: encoding/json into a map, and the rules of the contract one
+// after the other. Both must accept the same bodies and read the same from them.
+func FuzzAcquireRequest(f *testing.F) {
+	for _, seed := range []string{
+		`{"resource":"orders/42","ttl_ms":30000,"wait_ms":0,"holder":"worker-7","metadata":{"job":[1,2.5e3,null,true]}}`,
+		`{"resource":"\u0061\ud83d\ude00","metadata":null}`, `{"resource":"a","ttl_ms":100.0}`, `{"resource":"a","Resource":"b"}`,
+		`{"resource":"a","resource":"a"}`, `{"resource":"a","wait_ms":-0}`, `{}`, `[]`, `{"resource":"a"} {}`, `{"resource":"\u0000"}`,
+		`{"metadata":"x","resource":"b","holder":"\u009f"}`, `{"resource":"a","ttl_ms":60000}`, `{"resource":"a","ttl_ms":60001}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got, err := api.DecodeAcquire(body, maxTTL, lockcore.MaxWait)
+		wanted, wantErr := naiveAcquire(body)
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("%q: the decoder says %v, the naive one %v", body, err, wantErr)
+		}
+		var field *lockcore.FieldError
+		if err != nil && (!errors.As(err, &field) || field.Field == "" || !utf8.ValidString(field.Field)) {
+			t.Fatalf("%q: %v names no field", body, err)
+		}
+		if err == nil && (got.Resource != wanted.Resource || got.TTL != wanted.TTL || got.Wait != wanted.Wait || got.Holder != wanted.Holder || !bytes.Equal(got.Metadata, wanted.Metadata)) {
+			t.Fatalf("%q reads as %+v, want %+v", body, got, wanted)
+		}
+	})
+}
+
+func naiveAcquire(body []byte) (req lockcore.AcquireRequest, err error) {
+	if err := naive.Check(body); err != nil {
+		return req, err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(body, &members); err != nil {
+		return req, err
+	}
+	if members == nil {
+		return req, errors.New("null")
+	}
+	known := []string{"resource", "ttl_ms", "wait_ms", "holder", "metadata"}
+	for name := range maps.Keys(members) {
+		if !slices.Contains(known, name) {
+			return req, errors.New("unknown field")
+		}
+	}
+	req.Resource, err = naiveText(members["resource"], 1)
+	if err != nil {
+		return req, err
+	}
+	if raw, ok := members["holder"]; ok {
+		if req.Holder, err = naiveText(raw, 0); err != nil {
+			return req, err
+		}
+	}
+	if raw, ok := members["ttl_ms"]; ok {
+		if req.TTL, err = naiveMillis(raw, 100, 60_000); err != nil {
+			return req, err
+		}
+	}
+	if raw, ok := members["wait_ms"]; ok {
+		if req.Wait, err = naiveMillis(raw, 0, 600_000); err != nil {
+			return req, err
+		}
+	}
+	if raw, ok := members["metadata"]; ok && string(raw) != "null" {
+		if len(raw) > 4096 {
+			return req, errors.New("metadata")
+		}
+		req.Metadata = raw
+	}
+	return req, nil
+}
+
+func naiveText(raw json.RawMessage, least int) (text string, err error) {
+	if len(raw) == 0 || raw[0] != '"' {
+		return "", errors.New("no string")
+	}
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return "", err
+	}
+	if len(text) < least || len(text) > 256 {
+		return "", errors.New("length")
+	}
+	for _, r := range text {
+		if unicode.Is(unicode.Cc, r) {
+			return "", errors.New("control character")
+		}
+	}
+	return text, nil
+}
+
+var wholeNumber = regexp.MustCompile(`^-?[0-9]+$`)
+
+func naiveMillis(raw json.RawMessage, least, most int64) (time.Duration, error) {
+	if !wholeNumber.Match(raw) {
+		return 0, errors.New("no whole number")
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	if err != nil || n < least || n > most {
+		return 0, errors.New("range")
+	}
+	return time.Duration(n) * time.Millisecond, nil
+}
+
+// FuzzPathResource: whatever is accepted keeps the rules of a resource, and
+// every resource that keeps them is found by its escaped name, with its slashes
+// encoded or as they stand.
+func FuzzPathResource(f *testing.F) {
+	for _, seed := range []string{"orders/42", "orders%2F42", "a%252Fb", "%", "%zz", "%00", "%FF", "é", "", "a%20b", "..", "%C2%85"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		resource, err := api.ParseResource(text)
+		if err == nil && lockcore.ValidateResource(resource) != nil {
+			t.Fatalf("%q was read as %q, which is no resource", text, resource)
+		}
+		var field *lockcore.FieldError
+		if err != nil && (!errors.As(err, &field) || field.Field != "resource") {
+			t.Fatalf("%q: %v does not name the resource", text, err)
+		}
+		if lockcore.ValidateResource(text) != nil {
+			return
+		}
+		for _, escaped := range []string{url.PathEscape(text), (&url.URL{Path: text}).EscapedPath()} {
+			if back, err := api.ParseResource(escaped); err != nil || back != text {
+				t.Fatalf("%q escaped as %q was read as %q, %v", text, escaped, back, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
+)
+
+func TestGuardedWrite(t *testing.T) {
+	s := newService(t, &fake{write: func(ctx context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+		if _, limited := ctx.Deadline(); !limited {
+			t.Error("the guard is asked without a time limit")
+		}
+		return fencing.Record{Resource: resource, Mark: token, Value: value, Version: 3}, nil
+	}})
+	for _, value := range []string{`{"paid": true}`, `7`, `"x"`, `null`, `[1,{"a":[]}]`} {
+		a := s.call("PUT", "/guarded/orders/42", "  "+value+"\n", "Fencing-Token: 34").wants(http.StatusOK)
+		want(t, "Fencing-Token", a.header.Get("Fencing-Token"), "34")
+		want(t, "Cache-Control", a.header.Get("Cache-Control"), "no-store")
+		record := decode[wire.Record](a)
+		if record.Resource != "orders/42" || record.FencingToken != 34 || record.Version != 3 || string(record.Value) != strings.ReplaceAll(value, ": ", ":") {
+			t.Errorf("record %+v", record)
+		}
+	}
+}
+
+func TestGuardedRead(t *testing.T) {
+	s := newService(t, &fake{
+		read: func(resource string) (fencing.Record, error) {
+			return fencing.Record{Resource: resource, Mark: 34, Value: json.RawMessage(`{"paid":true}`), Version: 1}, nil
+		},
+		claim: func(_ context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+			return fencing.Record{Resource: resource, Mark: token}, nil
+		},
+	})
+	a := s.call("GET", "/guarded/orders%2F42", "").wants(http.StatusOK)
+	want(t, "read", strings.TrimSpace(a.body), `{"resource":"orders/42","fencing_token":34,"value":{"paid":true},"version":1}`)
+	want(t, "Fencing-Token", a.header.Get("Fencing-Token"), "34")
+	a = s.call("GET", "/guarded/orders/42", "", "Fencing-Token: 9007199254740991").wants(http.StatusOK)
+	want(t, "claim", strings.TrimSpace(a.body), `{"resource":"orders/42","fencing_token":9007199254740991,"value":null,"version":0}`)
+	want(t, "Fencing-Token", a.header.Get("Fencing-Token"), "9007199254740991")
+}
+
+func TestGuardedHistory(t *testing.T) {
+	var asked string
+	var limit int
+	s := newService(t, &fake{
+		history: func(resource string, n int) ([]fencing.Attempt, error) {
+			asked, limit = resource, n
+			return []fencing.Attempt{
+				{Token: 1, Highest: 2, Kind: fencing.KindWrite, Version: 5, At: time.Date(2026, 3, 1, 14, 0, 0, 5e8, time.FixedZone("", 7200))},
+				{Token: 2, Kind: fencing.KindClaim, Accepted: true, At: time.Unix(0, 0)},
+			}, nil
+		},
+		read: func(resource string) (fencing.Record, error) {
+			return fencing.Record{Resource: resource, Mark: 1}, nil
+		},
+	})
+	a := s.call("GET", "/guarded/orders/42/history?limit=5", "").wants(http.StatusOK)
+	want(t, "resource", asked, "orders/42")
+	want(t, "limit", limit, 5)
+	want(t, "body", strings.TrimSpace(a.body), `{"resource":"orders/42","attempts":[`+
+		`{"fencing_token":1,"highest":2,"kind":"write","accepted":false,"version":5,"at":"2026-03-01T12:00:00.5Z"},`+
+		`{"fencing_token":2,"highest":0,"kind":"claim","accepted":true,"version":0,"at":"1970-01-01T00:00:00Z"}]}`)
+	s.call("GET", "/guarded/history/history", "").wants(http.StatusOK)
+	want(t, "the history of a record called history", asked, "history")
+	want(t, "default limit", limit, api.DefaultPage)
+
+	// A record whose name ends so is reached by an encoded slash.
+	record := decode[wire.Record](s.call("GET", "/guarded/orders%2Fhistory", "").wants(http.StatusOK))
+	want(t, "resource", record.Resource, "orders/history")
+	record = decode[wire.Record](s.call("GET", "/guarded/history", "").wants(http.StatusOK))
+	want(t, "resource", record.Resource, "history")
+
+	a = s.call("PUT", "/guarded/orders/42/history", "1", "Fencing-Token: 1").wants(http.StatusMethodNotAllowed)
+	a.problem("method-not-allowed")
+	want(t, "Allow", a.header.Get("Allow"), "GET, HEAD")
+}
+
+func TestRefusalsOfGuarded(t *testing.T) {
+	var err error
+	s := newService(t, &fake{
+		read:    func(string) (fencing.Record, error) { return fencing.Record{}, err },
+		history: func(string, int) ([]fencing.Attempt, error) { return nil, err },
+		claim: func(context.Context, string, fencing.Token) (fencing.Record, error) {
+			return fencing.Record{}, err
+		},
+		write: func(context.Context, string, fencing.Token, json.RawMessage) (fencing.Record, error) {
+			return fencing.Record{}, err
+		},
+	})
+	err = &fencing.StaleTokenError{Resource: "a", Presented: 33, Highest: 34}
+	for _, a := range []answered{
+		s.call("PUT", "/guarded/a", "1", "Fencing-Token: 33"),
+		s.call("GET", "/guarded/a", "", "Fencing-Token: 33"),
+	} {
+		p := a.wants(http.StatusPreconditionFailed).problem("stale-token")
+		if p.Resource != "a" || p.StaleDetails == nil || p.Presented != 33 || p.Highest != 34 {
+			t.Errorf("%s", a.body)
+		}
+	}
+
+	err = fencing.ErrNotFound
+	s.call("GET", "/guarded/a", "").wants(http.StatusNotFound).problem("record-not-found")
+	s.call("GET", "/guarded/a/history", "").wants(http.StatusNotFound).problem("record-not-found")
+
+	for _, away := range []error{
+		errors.Join(fencing.ErrGuardUnavailable, errors.New("dial db.internal: refused")),
+		context.DeadlineExceeded,
+	} {
+		err = away
+		for _, a := range []answered{
+			s.call("GET", "/guarded/a", ""),
+			s.call("GET", "/guarded/a/history", ""),
+			s.call("GET", "/guarded/a", "", "Fencing-Token: 1"),
+			s.call("PUT", "/guarded/a", "1", "Fencing-Token: 1"),
+		} {
+			a.wants(http.StatusServiceUnavailable).problem("guard-unavailable")
+			want(t, "Retry-After", a.header.Get("Retry-After"), "1")
+			if strings.Contains(a.body, "db.internal") {
+				t.Errorf("the answer tells where the storage is: %s", a.body)
+			}
+		}
+	}
+	if !strings.Contains(s.log.String(), "db.internal") {
+		t.Error("the log does not say why the guard is unavailable")
+	}
+
+	s.call("PUT", "/guarded/a", "1").wants(http.StatusPreconditionRequired).problem("token-required")
+}
+
+func TestNoGuard(t *testing.T) {
+	s := newService(t, nil)
+	s.call("GET", "/guarded/a", "").wants(http.StatusNotImplemented).problem("guard-not-configured")
+	s.call("GET", "/guarded/a/history", "").wants(http.StatusNotImplemented).problem("guard-not-configured")
+	s.call("PUT", "/guarded/a", "1", "Fencing-Token: 1").wants(http.StatusNotImplemented).problem("guard-not-configured")
+}
