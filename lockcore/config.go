@@ -168,5 +168,9 @@ func (c Config) checkAcquire(req *AcquireRequest) (err error) {
 	if len(req.IdempotencyKey) > MaxIdempotencyKey {
 		err = &FieldError{Field: "Idempotency-Key", Reason: "is too long"}
 	}
-	return errors.Join(ValidateResource(req.Resource), validateText("holder", req.Holder, 0, MaxHolderBytes), err)
+	what := ValidateResource(req.Resource)
+	if req.Resources != nil {
+		what = req.checkBundle()
+	}
+	return errors.Join(what, validateText("holder", req.Holder, 0, MaxHolderBytes), err)
 }

@@ -13,10 +13,18 @@ import (
 // Lease returns a lease as it stands, its validity counted from now. Errors:
 // ErrMalformedLeaseID, ErrNotHeld, *QuorumError.
 func (l *Locker) Lease(ctx context.Context, lease string) (Lease, error) {
-	id, err := parseLeaseID(lease)
+	parts, err := parseLease(lease)
 	if err != nil {
 		return Lease{}, err
 	}
+	leases, err := l.eachPart(parts, func(id leaseID) (Lease, error) { return l.leaseNow(ctx, id) })
+	if err != nil {
+		return Lease{}, err
+	}
+	return together(parts, leases), nil
+}
+
+func (l *Locker) leaseNow(ctx context.Context, id leaseID) (Lease, error) {
 	// A lock of this lease with a grant above the token is not this grant of
 	// it (rule 3): it does not count, here as in an extend.
 	owned := func(b *ballot) (n int) {
@@ -120,7 +128,7 @@ func (l *Locker) Break(ctx context.Context, resource string) error {
 			continue
 		}
 		done[lease] = true
-		if err := l.release(ctx, resource, lease); result != nil && err != ErrNotHeld {
+		if err := l.release(ctx, Op{Resource: resource, Lease: lease}); result != nil && err != ErrNotHeld {
 			result = err
 		}
 	}

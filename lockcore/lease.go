@@ -17,6 +17,11 @@ type AcquireRequest struct {
 	// IdempotencyKey makes a retried request find its own live lease. It
 	// already contains who calls, so that two callers' keys never meet.
 	IdempotencyKey string
+	// Resources asks for several at once instead of Resource: all or none,
+	// LeastBundle to MostBundle of them, in any order.
+	Resources []string
+
+	scope string // what the idempotency key is used for, if not Resource alone
 }
 
 // Lease is one time-bounded grant of a resource.
@@ -34,6 +39,15 @@ type Lease struct {
 	Metadata         json.RawMessage
 	// Existing: an idempotency key found its own live lease; nothing was granted anew.
 	Existing bool
+	// Parts are the resources of a lease of several, in the order of their
+	// names; then Resource and Token are empty.
+	Parts []LeasePart
+}
+
+// LeasePart is one resource of a lease of several.
+type LeasePart struct {
+	Resource string
+	Token    fencing.Token
 }
 
 // LockState is what anyone may know of a resource.

@@ -6,7 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"fmt"
+	"errors"
 	"io"
 	"time"
 
@@ -33,7 +33,9 @@ type leaseID struct {
 
 // String seals the lease id: version, secret, token, time and resource in
 // unpadded URL-safe base64.
-func (id leaseID) String() string {
+func (id leaseID) String() string { return base64.RawURLEncoding.EncodeToString(id.raw()) }
+
+func (id leaseID) raw() []byte {
 	raw := make([]byte, 0, 1+leaseSecretBytes+2*binary.MaxVarintLen64+len(id.resource))
 	raw = append(raw, leaseIDVersion)
 	raw, err := base64.RawURLEncoding.AppendDecode(raw, []byte(id.value))
@@ -42,19 +44,21 @@ func (id leaseID) String() string {
 	}
 	raw = binary.AppendUvarint(raw, uint64(id.token))
 	raw = binary.AppendUvarint(raw, uint64(id.acquired.UnixMilli()))
-	raw = append(raw, id.resource...)
-	return base64.RawURLEncoding.EncodeToString(raw)
+	return append(raw, id.resource...)
 }
 
-// parseLeaseID opens a lease id. It accepts exactly what String makes; any
-// other text is ErrMalformedLeaseID.
+// parseLeaseID opens the lease id of one resource. It accepts exactly what
+// String makes; any other text is ErrMalformedLeaseID.
 func parseLeaseID(text string) (leaseID, error) {
-	const most = 2 * (MaxResourceBytes + leaseSecretBytes + 2*binary.MaxVarintLen64)
-	if len(text) > most {
-		return leaseID{}, fmt.Errorf("%w: too long", ErrMalformedLeaseID)
+	parts, err := parseLease(text)
+	if err != nil || len(parts) != 1 {
+		return leaseID{}, errors.Join(ErrMalformedLeaseID, err)
 	}
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(raw) < 1+leaseSecretBytes || raw[0] != leaseIDVersion {
+	return parts[0], nil
+}
+
+func openLeaseID(raw []byte) (leaseID, error) {
+	if len(raw) < 1+leaseSecretBytes || raw[0] != leaseIDVersion {
 		return leaseID{}, ErrMalformedLeaseID
 	}
 	id := leaseID{value: base64.RawURLEncoding.EncodeToString(raw[1 : 1+leaseSecretBytes])}
@@ -67,7 +71,7 @@ func parseLeaseID(text string) (leaseID, error) {
 	id.token = fencing.Token(token)
 	id.acquired = time.UnixMilli(int64(acquired))
 	id.resource = string(raw[len(raw)-rest.Len():])
-	if !id.token.Valid() || ValidateResource(id.resource) != nil || id.String() != text {
+	if !id.token.Valid() || ValidateResource(id.resource) != nil || !bytes.Equal(id.raw(), raw) {
 		return leaseID{}, ErrMalformedLeaseID
 	}
 	return id, nil

@@ -1,6 +1,7 @@
 package lockcore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,8 @@ func (l *Locker) Status() ClusterStatus { return l.members.status() }
 //
 // With req.Wait it stands in line for that long: first come, first served
 // over all servers; then also *WaitTimeoutError, ErrTooManyWaiters and
-// ErrStopping. Without, it never overtakes the line.
+// ErrStopping. Without, it never overtakes the line. With req.Resources it
+// takes all of them or none.
 //
 // Votes split between callers that came at the same time, and votes that met a
 // change of view, are asked for again a few times before it gives up.
@@ -80,6 +82,13 @@ func (l *Locker) Acquire(ctx context.Context, req AcquireRequest) (Lease, error)
 	if err := l.cfg.checkAcquire(&req); err != nil {
 		return Lease{}, err
 	}
+	if req.Resources != nil {
+		return l.acquireBundle(ctx, req)
+	}
+	return l.acquireOne(ctx, req)
+}
+
+func (l *Locker) acquireOne(ctx context.Context, req AcquireRequest) (Lease, error) {
 	if req.Wait > 0 {
 		return l.acquireInTurn(ctx, req)
 	}
@@ -125,7 +134,7 @@ func (l *Locker) tryAcquire(ctx context.Context, req AcquireRequest, ticket Tick
 	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
 	a := startAcquisition(l.nodes, l.clean, Op{
 		Kind: OpAcquire, View: View(l.view.Load()), Resource: req.Resource, Lease: id.value,
-		TTL: req.TTL, Meta: described.String(), Attempt: attempt, Scope: req.Resource, Ticket: ticket,
+		TTL: req.TTL, Meta: described.String(), Attempt: attempt, Scope: cmp.Or(req.scope, req.Resource), Ticket: ticket,
 	}, l.cfg.roundLimit(req.TTL))
 	a.wait(ctx)
 	res := a.result()
@@ -190,10 +199,18 @@ func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (L
 	if err != nil {
 		return Lease{}, err
 	}
-	id, err := parseLeaseID(lease)
+	parts, err := parseLease(lease)
 	if err != nil {
 		return Lease{}, err
 	}
+	leases, err := l.eachPart(parts, func(id leaseID) (Lease, error) { return l.extendOne(ctx, id, ttl) })
+	if err != nil {
+		return Lease{}, err
+	}
+	return together(parts, leases), nil
+}
+
+func (l *Locker) extendOne(ctx context.Context, id leaseID, ttl time.Duration) (Lease, error) {
 	if left := l.maxHoldRemaining(id); left >= 0 {
 		ttl = min(ttl, left.Truncate(time.Millisecond))
 	}
@@ -240,19 +257,17 @@ func (l *Locker) pollInView(ctx context.Context, op Op, limit time.Duration, eno
 	}
 }
 
-// Release ends a lease. Errors: ErrMalformedLeaseID, ErrNotHeld (it had ended
-// before), *QuorumError (too few nodes answered to know; the release goes on
-// in the background, and the lease ends with its TTL at the latest).
+// Release takes off the hold that the acquirer has: the lease ends, unless
+// others hold it too (Hold). Errors: ErrMalformedLeaseID, ErrNotHeld (it had
+// ended before), *QuorumError (too few nodes answered to know; the release goes
+// on in the background, and the lease ends with its TTL at the latest).
 func (l *Locker) Release(ctx context.Context, lease string) error {
-	id, err := parseLeaseID(lease)
-	if err != nil {
-		return err
-	}
-	return l.release(ctx, id.resource, id.value)
+	return l.releaseParts(ctx, lease, OwnHold)
 }
 
-func (l *Locker) release(ctx context.Context, resource, value string) error {
-	op := Op{Kind: OpRelease, Resource: resource, Lease: value}
+// release does what op, a release, says on every node.
+func (l *Locker) release(ctx context.Context, op Op) error {
+	op.Kind = OpRelease
 	b := runPoll(ctx, l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided)
 	for i := range l.nodes {
 		if b.replies[i].mayHold() && b.replies[i].Outcome == Failed {
@@ -266,7 +281,7 @@ func (l *Locker) release(ctx context.Context, resource, value string) error {
 	case len(l.nodes)-never < b.quorum:
 		return ErrNotHeld // so few nodes can have held it that it was no lease
 	case gone+never < b.quorum || gone == 0:
-		return l.quorumError(resource, &b, Granted)
+		return l.quorumError(op.Resource, &b, Granted)
 	}
 	return nil
 }

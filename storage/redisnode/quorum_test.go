@@ -67,7 +67,7 @@ func (q *quorum) awaitVoting(t *testing.T, n int) {
 
 func (q *quorum) take(t *testing.T, resource string) lockcore.Lease {
 	t.Helper()
-	lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource, TTL: testMaxTTL, Holder: "test"})
+	lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource, Holder: "test"})
 	if err != nil {
 		t.Fatalf("acquire %s: %v", resource, err)
 	}

@@ -1,0 +1,263 @@
+package lockcore
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A bundle is one lease of several resources: all or none. They are taken one
+// after the other in the order of their names, whatever the order in which a
+// caller gives them, so that two callers never wait for each other in a ring.
+// Every resource has a token of its own.
+
+// Bounds of a bundle.
+const (
+	LeastBundle = 2
+	MostBundle  = 16
+)
+
+// bundleVersion marks the lease id of a bundle: the ids of its parts, each
+// after its length.
+const bundleVersion = 2
+
+func sealBundle(parts []leaseID) string {
+	raw := []byte{bundleVersion}
+	for _, id := range parts {
+		part := id.raw()
+		raw = binary.AppendUvarint(raw, uint64(len(part)))
+		raw = append(raw, part...)
+	}
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+// parseLease opens the lease id of one resource or of a bundle.
+func parseLease(text string) ([]leaseID, error) {
+	const most = 2 * MostBundle * (MaxResourceBytes + 64)
+	if len(text) > most {
+		return nil, fmt.Errorf("%w: too long", ErrMalformedLeaseID)
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(raw) == 0 {
+		return nil, ErrMalformedLeaseID
+	}
+	if raw[0] != bundleVersion {
+		id, err := openLeaseID(raw)
+		return []leaseID{id}, err
+	}
+	return openBundle(raw[1:])
+}
+
+func openBundle(raw []byte) (parts []leaseID, err error) {
+	for len(raw) > 0 && len(parts) < MostBundle {
+		size, n := binary.Uvarint(raw)
+		if n != 1 && n != 2 || size > uint64(len(raw)-n) || n == 2 && size < 0x80 {
+			return nil, ErrMalformedLeaseID
+		}
+		id, err := openLeaseID(raw[n : n+int(size)])
+		if err != nil || len(parts) > 0 && parts[len(parts)-1].resource >= id.resource {
+			return nil, ErrMalformedLeaseID
+		}
+		parts, raw = append(parts, id), raw[n+int(size):]
+	}
+	if len(raw) > 0 || len(parts) < LeastBundle {
+		return nil, ErrMalformedLeaseID
+	}
+	return parts, nil
+}
+
+// checkBundle sorts the resources and refuses what a bundle cannot be.
+func (req *AcquireRequest) checkBundle() error {
+	if req.Resource != "" {
+		return &FieldError{Field: "resources", Reason: "must not be given together with resource"}
+	}
+	if n := len(req.Resources); n < LeastBundle || n > MostBundle {
+		return &FieldError{Field: "resources", Reason: fmt.Sprintf("must name %d to %d resources", LeastBundle, MostBundle)}
+	}
+	req.Resources = slices.Clone(req.Resources)
+	slices.Sort(req.Resources)
+	for i, resource := range req.Resources {
+		if err := validateText("resources", resource, 1, MaxResourceBytes); err != nil {
+			return err
+		}
+		if i > 0 && resource == req.Resources[i-1] {
+			return &FieldError{Field: "resources", Reason: "must not name a resource twice"}
+		}
+	}
+	return nil
+}
+
+// acquireBundle takes all or none. What is taken is kept alive while it waits
+// for the rest.
+func (l *Locker) acquireBundle(ctx context.Context, req AcquireRequest) (Lease, error) {
+	until := time.Now().Add(req.Wait)
+	scope := strings.Join(req.Resources, "\n")
+	var taken []held
+	for i, resource := range req.Resources {
+		one := req
+		one.Resources, one.Resource, one.scope = nil, resource, scope
+		if i > 0 && req.IdempotencyKey != "" {
+			one.IdempotencyKey += "\n" + resource
+		}
+		if req.Wait > 0 {
+			one.Wait = max(time.Millisecond, time.Until(until))
+		}
+		lease, err := l.acquireKeeping(ctx, one, taken)
+		if err != nil {
+			l.dropAll(ctx, taken)
+			return Lease{}, err
+		}
+		id, err := parseLeaseID(lease.ID)
+		if err != nil {
+			return Lease{}, err // cannot be: the id was made a moment ago
+		}
+		taken = append(taken, held{id: id, lease: lease, at: time.Now()})
+	}
+	lease, err := l.completeBundle(ctx, taken, req.TTL)
+	if err != nil {
+		l.dropAll(ctx, taken)
+	}
+	return lease, err
+}
+
+// held is a part of a bundle that has been taken.
+type held struct {
+	id    leaseID
+	lease Lease
+	at    time.Time
+}
+
+// acquireKeeping acquires one more part while it extends those that are taken.
+// Losing one of them ends the wait.
+func (l *Locker) acquireKeeping(ctx context.Context, req AcquireRequest, taken []held) (Lease, error) {
+	if req.Wait == 0 || len(taken) == 0 {
+		return l.acquireOne(ctx, req)
+	}
+	waiting, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	var keeper sync.WaitGroup
+	keeper.Go(func() {
+		const often = 3
+		for sleep(waiting, req.TTL/often) == nil {
+			if _, err := l.extendAll(waiting, taken, req.TTL); errors.Is(err, ErrNotHeld) || errors.Is(err, ErrMaxHold) {
+				lose(err)
+			}
+		}
+	})
+	lease, err := l.acquireOne(waiting, req)
+	lose(nil)
+	keeper.Wait()
+	if lost := context.Cause(waiting); err != nil && ctx.Err() == nil && !errors.Is(lost, context.Canceled) {
+		err = fmt.Errorf("a part of the bundle was lost while waiting for %q: %w", req.Resource, lost)
+	}
+	return lease, err
+}
+
+// completeBundle makes one lease of the parts. Unless all were taken in a
+// moment, the earlier ones get their full TTL again.
+func (l *Locker) completeBundle(ctx context.Context, taken []held, ttl time.Duration) (Lease, error) {
+	const moment = 20
+	validity := taken[len(taken)-1].lease.Validity
+	if time.Since(taken[0].at) > ttl/moment {
+		extended, err := l.extendAll(ctx, taken, ttl)
+		if err != nil {
+			return Lease{}, err
+		}
+		validity = extended
+	}
+	for _, part := range taken {
+		if time.Since(taken[0].at) <= ttl/moment {
+			validity = min(validity, part.lease.Validity-time.Since(part.at))
+		}
+	}
+	return bundleOf(taken, validity), nil
+}
+
+func bundleOf(taken []held, validity time.Duration) Lease {
+	lease := taken[0].lease
+	lease.Resource, lease.Token, lease.Validity = "", 0, validity
+	parts := make([]leaseID, len(taken))
+	for i, part := range taken {
+		parts[i] = part.id
+		lease.Parts = append(lease.Parts, LeasePart{Resource: part.id.resource, Token: part.id.token})
+		lease.Existing = lease.Existing && part.lease.Existing
+		lease.MaxHoldRemaining = min(lease.MaxHoldRemaining, part.lease.MaxHoldRemaining)
+	}
+	lease.ID = sealBundle(parts)
+	return lease
+}
+
+// extendAll extends every part side by side and returns the least validity.
+func (l *Locker) extendAll(ctx context.Context, taken []held, ttl time.Duration) (time.Duration, error) {
+	parts := make([]leaseID, len(taken))
+	for i := range taken {
+		parts[i] = taken[i].id
+	}
+	leases, err := l.eachPart(parts, func(id leaseID) (Lease, error) { return l.extendOne(ctx, id, ttl) })
+	if err != nil {
+		return 0, err
+	}
+	least := leases[0].Validity
+	for _, lease := range leases {
+		least = min(least, lease.Validity)
+	}
+	return least, nil
+}
+
+// dropAll gives back, in the background of a caller that may be gone, what was taken.
+func (l *Locker) dropAll(ctx context.Context, taken []held) {
+	dropping, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.NodeTimeout)
+	defer cancel()
+	parts := make([]leaseID, 0, len(taken))
+	for _, part := range taken {
+		if !part.lease.Existing { // another attempt under the same idempotency key may hold it
+			parts = append(parts, part.id)
+		}
+	}
+	_, _ = l.eachPart(parts, func(id leaseID) (Lease, error) {
+		return Lease{}, l.release(dropping, Op{Resource: id.resource, Lease: id.value})
+	})
+}
+
+// eachPart calls f for every part side by side. Of several errors the gravest
+// is returned: a lost part over a part that nobody can tell about.
+func (l *Locker) eachPart(parts []leaseID, f func(leaseID) (Lease, error)) ([]Lease, error) {
+	leases, errs := make([]Lease, len(parts)), make([]error, len(parts))
+	if len(parts) == 1 {
+		leases[0], errs[0] = f(parts[0])
+		return leases, errs[0]
+	}
+	var wg sync.WaitGroup
+	for i, id := range parts {
+		wg.Go(func() { leases[i], errs[i] = f(id) })
+	}
+	wg.Wait()
+	for _, grave := range []error{ErrNotHeld, ErrMaxHold, ErrNoQuorum} {
+		for _, err := range errs {
+			if errors.Is(err, grave) {
+				return leases, err
+			}
+		}
+	}
+	return leases, errors.Join(errs...)
+}
+
+// together makes one answer of the parts' answers.
+func together(parts []leaseID, leases []Lease) Lease {
+	if len(parts) == 1 {
+		return leases[0]
+	}
+	taken := make([]held, len(parts))
+	validity := leases[0].Validity
+	for i := range parts {
+		taken[i] = held{id: parts[i], lease: leases[i]}
+		validity = min(validity, leases[i].Validity)
+	}
+	return bundleOf(taken, validity)
+}

@@ -1,0 +1,86 @@
+package lockcore
+
+import (
+	"context"
+	"time"
+)
+
+// MaxHoldIDBytes bounds a hold id.
+const MaxHoldIDBytes = 64
+
+// ValidateHold checks a hold id: 1 to 64 letters, digits, '-', '_', '.' or
+// '~', and not the single dot that is the acquirer's own. The error is a *FieldError.
+func ValidateHold(hold string) error {
+	bad := &FieldError{Field: "hold", Reason: "must be 1 to 64 letters, digits, '-', '_', '.' or '~', and not a single '.'"}
+	if len(hold) < 1 || len(hold) > MaxHoldIDBytes || hold == OwnHold {
+		return bad
+	}
+	for _, c := range []byte(hold) {
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letter && c != '-' && c != '_' && c != '.' && c != '~' {
+			return bad
+		}
+	}
+	return nil
+}
+
+// Hold adds a hold to a live lease, so that it ends with the last of its holds
+// (re-entry, by capability): the token stays the same. Adding the same hold
+// twice changes nothing. Errors: ErrMalformedLeaseID, *FieldError, ErrNotHeld,
+// *QuorumError (it may have been added; safe to repeat).
+//
+// A node that lost the lock and got it back by an extend knows the acquirer's
+// own hold only.
+func (l *Locker) Hold(ctx context.Context, lease, hold string) (Lease, error) {
+	if err := ValidateHold(hold); err != nil {
+		return Lease{}, err
+	}
+	parts, err := parseLease(lease)
+	if err != nil {
+		return Lease{}, err
+	}
+	if _, err := l.eachPart(parts, func(id leaseID) (Lease, error) { return Lease{}, l.holdOne(ctx, id, hold) }); err != nil {
+		return Lease{}, err
+	}
+	return l.Lease(ctx, lease)
+}
+
+func (l *Locker) holdOne(ctx context.Context, id leaseID, hold string) error {
+	op := Op{Kind: OpHold, Resource: id.resource, Lease: id.value, Token: id.token, Hold: hold}
+	b := l.pollInView(ctx, op, l.cfg.NodeTimeout, (*ballot).decided)
+	for i := range l.nodes {
+		if r := &b.replies[i]; r.Outcome == Failed && r.Sent {
+			const repeat = 5 * time.Second
+			op.View = View(l.view.Load())
+			l.clean.release(i, op, time.Now().Add(repeat), false)
+		}
+	}
+	switch {
+	case b.count(Granted) >= l.quorum:
+		return nil
+	case b.count(NotHeld) >= ReadersOf(len(l.nodes)):
+		return ErrNotHeld
+	}
+	return l.quorumError(id.resource, &b, Granted)
+}
+
+// Unhold takes a hold off; with the last one the lease ends. Errors:
+// ErrMalformedLeaseID, *FieldError, ErrNotHeld (the lease has ended, or has no
+// such hold any more), *QuorumError (safe to repeat).
+func (l *Locker) Unhold(ctx context.Context, lease, hold string) error {
+	if err := ValidateHold(hold); err != nil {
+		return err
+	}
+	return l.releaseParts(ctx, lease, hold)
+}
+
+func (l *Locker) releaseParts(ctx context.Context, lease, hold string) error {
+	parts, err := parseLease(lease)
+	if err != nil {
+		return err
+	}
+	_, err = l.eachPart(parts, func(id leaseID) (Lease, error) {
+		return Lease{}, l.release(ctx, Op{Resource: id.resource, Lease: id.value, Hold: hold})
+	})
+	return err
+}
