@@ -11,8 +11,6 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-func withWaiting(o *api.Options) { o.MaxWait = lockcore.MaxWait }
-
 // TestBadInput sends every abuse to a service whose fake fails the test when
 // anything is called: each must be refused, name its field, and change nothing.
 func TestBadInput(t *testing.T) {
@@ -38,7 +36,7 @@ func TestBadInput(t *testing.T) {
 			`{"resource":"a","ttl_ms":18446744073709552616}`, `{"resource":"a","ttl_ms":true}`, `{"resource":"a","ttl_ms":[1000]}`,
 		},
 		"wait_ms": {
-			`{"resource":"a","wait_ms":1}`, `{"resource":"a","wait_ms":-1}`, `{"resource":"a","wait_ms":600001}`, `{"resource":"a","wait_ms":0.5}`,
+			`{"resource":"a","wait_ms":-1}`, `{"resource":"a","wait_ms":600001}`, `{"resource":"a","wait_ms":0.5}`,
 			`{"resource":"a","wait_ms":"0"}`, `{"resource":"a","wait_ms":null}`, `{"resource":"a","wait_ms":99999999999999999999}`,
 		},
 		"holder": {

@@ -33,8 +33,8 @@ func ProblemTexts() ([]string, error) {
 }
 
 // DecodeAcquire is the decoder of POST /locks.
-func DecodeAcquire(body []byte, maxTTL, maxWait time.Duration) (lockcore.AcquireRequest, error) {
-	req, err := decodeAcquire(body, limits{maxTTL: maxTTL, maxWait: maxWait})
+func DecodeAcquire(body []byte, maxTTL time.Duration) (lockcore.AcquireRequest, error) {
+	req, err := decodeAcquire(body, maxTTL)
 	return req.AcquireRequest, err
 }
 

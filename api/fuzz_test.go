@@ -32,7 +32,7 @@ func FuzzAcquireRequest(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		got, err := api.DecodeAcquire(body, maxTTL, lockcore.MaxWait)
+		got, err := api.DecodeAcquire(body, maxTTL)
 		wanted, wantErr := naiveAcquire(body)
 		if (err == nil) != (wantErr == nil) {
 			t.Fatalf("%q: the decoder says %v, the naive one %v", body, err, wantErr)

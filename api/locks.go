@@ -43,14 +43,14 @@ func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (lockcor
 	if err := readBody(w, r, buf, false); err != nil {
 		return none, err
 	}
-	req, err := decodeAcquire(buf.Bytes(), s.limits())
+	req, err := decodeAcquire(buf.Bytes(), s.MaxTTL)
 	if err != nil {
 		return none, err
 	}
 	if req.IdempotencyKey, err = idempotencyKey(r); err != nil {
 		return none, err
 	}
-	wait, preferred, err := s.limits().preferredWait(r)
+	wait, preferred, err := preferredWait(r)
 	if err != nil {
 		return none, err
 	}
@@ -107,7 +107,7 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 	if err := readBody(w, r, buf, true); err != nil {
 		return err
 	}
-	ttl, err := decodeExtend(buf.Bytes(), s.limits())
+	ttl, err := decodeExtend(buf.Bytes(), s.MaxTTL)
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func lockBody(l lockcore.LockState) wire.Lock {
 	body := wire.Lock{
 		Resource: l.Resource,
 		Held:     l.Held,
-		Waiters:  len(l.Waiters),
+		Waiters:  l.Waiting,
 		Queue:    make([]wire.Waiter, len(l.Waiters)),
 	}
 	for i, waiter := range l.Waiters {

@@ -83,25 +83,24 @@ func TestPrefer(t *testing.T) {
 	}
 	a := acquire(`{"resource":"a","wait_ms":0}`, "wait=0").wants(http.StatusCreated)
 	want(t, "wait_ms goes before Prefer", a.header.Get("Preference-Applied"), "")
-	for _, prefer := range []string{"wait=1", "wait=601", "wait=-1", "wait=x", "wait", "wait=1.5"} {
+	for _, prefer := range []string{"wait=601", "wait=-1", "wait=x", "wait", "wait=1.5"} {
 		acquire(`{"resource":"a"}`, prefer).refusedField("Prefer")
 	}
 }
 
-// TestWaitingIsOneOption shows that nothing but Options.MaxWait stands between
-// a request and the queue.
-func TestWaitingIsOneOption(t *testing.T) {
+func TestWait(t *testing.T) {
 	var asked time.Duration
-	f := &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
 		asked = req.Wait
 		return grant(req.Resource), nil
-	}}
-	s := newService(t, f, withWaiting)
+	}})
 	s.call("POST", "/locks", `{"resource":"a","wait_ms":1500}`).wants(http.StatusCreated)
 	want(t, "wait", asked, 1500*time.Millisecond)
-	s.call("POST", "/locks", `{"resource":"a"}`, "Prefer: wait=600").wants(http.StatusCreated)
+	a := s.call("POST", "/locks", `{"resource":"a"}`, "Prefer: wait=600").wants(http.StatusCreated)
 	want(t, "wait", asked, 600*time.Second)
-	s.call("POST", "/locks", `{"resource":"a","wait_ms":600001}`).refusedField("wait_ms")
+	want(t, "Preference-Applied", a.header.Get("Preference-Applied"), "wait=600")
+	s.call("POST", "/locks", `{"resource":"a","wait_ms":0}`, "Prefer: wait=600").wants(http.StatusCreated)
+	want(t, "wait", asked, 0)
 }
 
 func TestRefusalsOfLocks(t *testing.T) {
@@ -118,6 +117,10 @@ func TestRefusalsOfLocks(t *testing.T) {
 		{held, 409, "lock-held", "2", `"resource":"a","holder":"b","fencing_token":7,"remaining_ms":1201,"waiters":3`},
 		{&lockcore.HeldError{Resource: "a"}, 409, "lock-held", "1", `"resource":"a","holder":"","remaining_ms":0,"waiters":0`},
 		{quorum, 503, "no-quorum", "2", `"resource":"a","asked":3,"answered":2,"granted":1,"quorum":2,"nodes":[{"node":"n1","reason":"granted"},{"node":"n2","reason":"not admitted: restarted"},{"node":"n3","reason":"timeout"}]`},
+		{&lockcore.WaitTimeoutError{HeldError: *held, Position: 2, Waited: 5 * time.Second}, 409, "wait-timeout", "2",
+			`"resource":"a","holder":"b","fencing_token":7,"remaining_ms":1201,"waiters":3,"position":2,"waited_ms":5000`},
+		{lockcore.ErrTooManyWaiters, 503, "too-many-waiters", "1", ""},
+		{lockcore.ErrStopping, 503, "server-stopping", "1", ""},
 		{lockcore.ErrIdempotencyMismatch, 422, "idempotency-mismatch", "", ""},
 		{lockcore.ErrTokensExhausted, 409, "tokens-exhausted", "", ""},
 		{errors.Join(&lockcore.FieldError{Field: "holder", Reason: "is odd"}), 400, "invalid-request", "", `"detail":"holder is odd","field":"holder"`},
@@ -199,14 +202,14 @@ func TestInspect(t *testing.T) {
 		}
 		return lockcore.LockState{
 			Resource: resource, Held: true, Token: 9, Remaining: time.Millisecond + 1, HeldFor: time.Second,
-			Waiters: []lockcore.Waiter{{Holder: "first", WaitingFor: time.Second}, {Holder: "second"}},
+			Waiting: 5, Waiters: []lockcore.Waiter{{Holder: "first", WaitingFor: time.Second}, {Holder: "second"}},
 		}, nil
 	}})
 	a := s.call("GET", "/locks/free", "").wants(http.StatusOK)
 	want(t, "free", strings.TrimSpace(a.body), `{"resource":"free","held":false,"waiters":0,"queue":[]}`)
 	a = s.call("GET", "/locks/a", "").wants(http.StatusOK)
 	want(t, "held", strings.TrimSpace(a.body), `{"resource":"a","held":true,"holder":"","fencing_token":9,"remaining_ms":2,"held_ms":1000,"metadata":null,`+
-		`"waiters":2,"queue":[{"holder":"first","waiting_ms":1000},{"holder":"second","waiting_ms":0}]}`)
+		`"waiters":5,"queue":[{"holder":"first","waiting_ms":1000},{"holder":"second","waiting_ms":0}]}`)
 }
 
 func TestResourcesInPaths(t *testing.T) {

@@ -55,6 +55,9 @@ func problems() []problem {
 		{"not-found", http.StatusNotFound, "There is nothing at this path", errUnknownPath, nil},
 		{"method-not-allowed", http.StatusMethodNotAllowed, "The path does not know this method", errMethodNotAllowed, nil},
 		{"lock-held", http.StatusConflict, "The resource is locked", lockcore.ErrHeld, fillHeld},
+		{"wait-timeout", http.StatusConflict, "The wait ended before the turn came", lockcore.ErrWaitTimeout, fillWait},
+		{"too-many-waiters", http.StatusServiceUnavailable, "Too many requests wait in line at this server", lockcore.ErrTooManyWaiters, fillRetry},
+		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, fillRetry},
 		{"lock-not-held", http.StatusNotFound, "The resource is not locked", errLockNotHeld, nil},
 		{"lease-not-held", http.StatusNotFound, "The lease has ended", lockcore.ErrNotHeld, fillDetail("the lease has ended, or never was: whoever used it must stop and acquire anew")},
 		{"max-hold-reached", http.StatusConflict, "The lease was extended for as long as one may be", lockcore.ErrMaxHold, fillDetail("release the lease, or let it end, and acquire anew")},
@@ -138,7 +141,22 @@ func fillHeld(a *refusal, err error) {
 	if !errors.As(err, &held) {
 		held = &lockcore.HeldError{}
 	}
-	a.Detail = "another lease holds the resource"
+	a.Detail = "another lease holds the resource, or others are before you in line"
+	a.holds(held)
+}
+
+func fillWait(a *refusal, err error) {
+	var timeout *lockcore.WaitTimeoutError
+	if !errors.As(err, &timeout) {
+		timeout = &lockcore.WaitTimeoutError{}
+	}
+	a.Detail = "the time to wait was up before it was this request's turn; it is not in line any more"
+	a.holds(&timeout.HeldError)
+	a.WaitDetails = &wire.WaitDetails{Position: timeout.Position, WaitedMS: millisDown(timeout.Waited)}
+}
+
+// holds tells who is in the way.
+func (a *refusal) holds(held *lockcore.HeldError) {
 	a.Resource = held.Resource
 	a.HeldDetails = &wire.HeldDetails{
 		Holder:       held.Holder,
@@ -147,6 +165,12 @@ func fillHeld(a *refusal, err error) {
 		Waiters:      held.Waiters,
 	}
 	a.retryAfter = max(held.Remaining, time.Millisecond)
+}
+
+// fillRetry leaves it at the error's text, and asks to come back soon.
+func fillRetry(a *refusal, err error) {
+	a.Detail = err.Error()
+	a.retryAfter = soon
 }
 
 func fillQuorum(a *refusal, err error) {
@@ -183,7 +207,7 @@ func fillStale(a *refusal, err error) {
 func fillGuardUnavailable(a *refusal, _ error) {
 	a.Detail = "the storage of guarded records does not answer; locks go on working. " +
 		"A write may have taken effect, and may be repeated with the same token while its lease is held"
-	a.retryAfter = guardRetryAfter
+	a.retryAfter = soon
 }
 
 // handler answers a request, or says why not.
@@ -213,10 +237,11 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	s.write(w, a.Status, wire.TypeProblem, a.Problem)
 }
 
-// logRefusal keeps what the caller is not told. A lost quorum is the Locker's
-// to log, once and not per request.
+// logRefusal keeps what the caller is not told. The other refusals tell the
+// caller everything, and a lost quorum is the Locker's to log, once and not
+// per request.
 func (s *Server) logRefusal(w http.ResponseWriter, r *http.Request, a refusal, err error) {
-	if a.Status < http.StatusInternalServerError || errors.Is(err, lockcore.ErrNoQuorum) {
+	if a.Status != http.StatusInternalServerError && !errors.Is(err, fencing.ErrGuardUnavailable) {
 		return
 	}
 	level := slog.LevelWarn

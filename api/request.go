@@ -24,14 +24,6 @@ import (
 // fieldBody names the body as a whole in an invalid-request problem.
 const fieldBody = "body"
 
-// limits bound what a request may ask for.
-type limits struct {
-	maxTTL  time.Duration
-	maxWait time.Duration // 0: waiting is not offered
-}
-
-func (s *Server) limits() limits { return limits{maxTTL: s.MaxTTL, maxWait: s.MaxWait} }
-
 // readBody reads the whole JSON body into buf. An empty one is refused unless
 // optional. Errors: errMediaType, errBodyTooLarge, errBodyTimeout, *lockcore.FieldError.
 func readBody(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer, optional bool) error {
@@ -96,7 +88,7 @@ type asked struct {
 }
 
 // decodeAcquire reads and checks the body of POST /locks. The error is a *lockcore.FieldError.
-func decodeAcquire(body []byte, l limits) (asked, error) {
+func decodeAcquire(body []byte, maxTTL time.Duration) (asked, error) {
 	var req asked
 	named := false
 	err := decodeObject(body, func(p *strictjson.Parser, key []byte) (err error) {
@@ -105,10 +97,10 @@ func decodeAcquire(body []byte, l limits) (asked, error) {
 			named = true
 			req.Resource, err = stringField(p, "resource", 1, lockcore.MaxResourceBytes)
 		case "ttl_ms":
-			req.TTL, err = l.ttlField(p)
+			req.TTL, err = ttlField(p, maxTTL)
 		case "wait_ms":
 			req.namesWait = true
-			req.Wait, err = l.waitField(p)
+			req.Wait, err = waitField(p)
 		case "holder":
 			req.Holder, err = stringField(p, "holder", 0, lockcore.MaxHolderBytes)
 		case "metadata":
@@ -126,7 +118,7 @@ func decodeAcquire(body []byte, l limits) (asked, error) {
 
 // decodeExtend reads and checks the body of an extend; an empty one asks for
 // the default (0). The error is a *lockcore.FieldError.
-func decodeExtend(body []byte, l limits) (ttl time.Duration, err error) {
+func decodeExtend(body []byte, maxTTL time.Duration) (ttl time.Duration, err error) {
 	if len(body) == 0 {
 		return 0, nil
 	}
@@ -134,7 +126,7 @@ func decodeExtend(body []byte, l limits) (ttl time.Duration, err error) {
 		if string(key) != "ttl_ms" {
 			return unknownField(key)
 		}
-		ttl, err = l.ttlField(p)
+		ttl, err = ttlField(p, maxTTL)
 		return err
 	})
 	return ttl, err
@@ -198,29 +190,14 @@ func intField(p *strictjson.Parser, field string, least, most int64) (int64, err
 	return n, inField(field, err)
 }
 
-func (l limits) ttlField(p *strictjson.Parser) (time.Duration, error) {
-	ms, err := intField(p, "ttl_ms", lockcore.MinTTL.Milliseconds(), l.maxTTL.Milliseconds())
+func ttlField(p *strictjson.Parser, maxTTL time.Duration) (time.Duration, error) {
+	ms, err := intField(p, "ttl_ms", lockcore.MinTTL.Milliseconds(), maxTTL.Milliseconds())
 	return time.Duration(ms) * time.Millisecond, err
 }
 
-func (l limits) waitField(p *strictjson.Parser) (time.Duration, error) {
+func waitField(p *strictjson.Parser) (time.Duration, error) {
 	ms, err := intField(p, "wait_ms", 0, lockcore.MaxWait.Milliseconds())
-	if err != nil {
-		return 0, err
-	}
-	return l.wait("wait_ms", time.Duration(ms)*time.Millisecond)
-}
-
-// wait bounds how long a request asks to wait, wherever it says so.
-func (l limits) wait(field string, d time.Duration) (time.Duration, error) {
-	switch {
-	case d <= l.maxWait:
-		return d, nil
-	case l.maxWait == 0:
-		return 0, badField(field, "must be 0: this server does not offer waiting in line")
-	default:
-		return 0, badField(field, fmt.Sprintf("must ask for at most %s", l.maxWait))
-	}
+	return time.Duration(ms) * time.Millisecond, err
 }
 
 func metadataField(p *strictjson.Parser) ([]byte, error) {
@@ -300,7 +277,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 
 // preferredWait reads wait=N from Prefer (RFC 7240), in seconds; other
 // preferences are not ours and are passed over, and the first wait counts.
-func (l limits) preferredWait(r *http.Request) (wait time.Duration, found bool, err error) {
+func preferredWait(r *http.Request) (wait time.Duration, found bool, err error) {
 	for _, line := range r.Header[wire.HeaderPrefer] {
 		for preference := range strings.SplitSeq(line, ",") {
 			preference, _, _ = strings.Cut(preference, ";")
@@ -312,8 +289,7 @@ func (l limits) preferredWait(r *http.Request) (wait time.Duration, found bool, 
 			if most := lockcore.MaxWait; err != nil || seconds > uint64(most/time.Second) {
 				return 0, false, badField(wire.HeaderPrefer, fmt.Sprintf("must ask to wait 0 to %d seconds", most/time.Second))
 			}
-			wait, err = l.wait(wire.HeaderPrefer, time.Duration(seconds)*time.Second)
-			return wait, err == nil, err
+			return time.Duration(seconds) * time.Second, true, nil
 		}
 	}
 	return 0, false, nil

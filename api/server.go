@@ -26,15 +26,17 @@ const (
 	bodyTimeout        = 10 * time.Second // for a request body to arrive
 	releaseTimeout     = 5 * time.Second  // for a grant to be given back
 	guardTimeout       = 5 * time.Second  // for the guard's storage to answer
-	guardRetryAfter    = time.Second
+	soon               = time.Second      // when to try again where nothing better is known
 	maxPooledBodyBytes = 2 * MaxBodyBytes
 )
 
 // Leases grants and ends leases.
 type Leases interface {
-	// Acquire grants a lease, or tells whose it is. Errors: *lockcore.FieldError,
-	// *lockcore.HeldError, *lockcore.QuorumError, lockcore.ErrIdempotencyMismatch,
-	// lockcore.ErrTokensExhausted, ctx.Err().
+	// Acquire grants a lease, perhaps after a wait in line, or tells whose it
+	// is. Errors: *lockcore.FieldError, *lockcore.HeldError,
+	// *lockcore.WaitTimeoutError, lockcore.ErrTooManyWaiters,
+	// lockcore.ErrStopping, *lockcore.QuorumError,
+	// lockcore.ErrIdempotencyMismatch, lockcore.ErrTokensExhausted, ctx.Err().
 	Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error)
 	// Extend gives a lease a fresh TTL; 0 asks for the default. Errors:
 	// *lockcore.FieldError, lockcore.ErrMalformedLeaseID, lockcore.ErrNotHeld,
@@ -71,10 +73,7 @@ type Options struct {
 	// of /guarded are told.
 	Guard fencing.Guard
 	// MaxTTL is the longest lease that may be asked for.
-	MaxTTL time.Duration
-	// MaxWait is the longest that a request may wait in line; 0 if waiting is
-	// not offered, and then no request may ask for it.
-	MaxWait time.Duration
+	MaxTTL  time.Duration
 	OpenAPI []byte // what /openapi.yaml serves
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer

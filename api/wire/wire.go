@@ -61,8 +61,8 @@ type Lock struct {
 	RemainingMS  *int64          `json:"remaining_ms,omitempty"`
 	HeldMS       *int64          `json:"held_ms,omitempty"`
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
-	Waiters      int             `json:"waiters"` // the length of Queue
-	Queue        []Waiter        `json:"queue"`   // first in line first
+	Waiters      int             `json:"waiters"` // how many stand in line
+	Queue        []Waiter        `json:"queue"`   // the first of them, first in line first
 }
 
 // Waiter is a place in the queue.
@@ -138,16 +138,23 @@ type Problem struct {
 	Field    string `json:"field,omitempty"`    // invalid-request: the JSON field, header, or parameter
 	Resource string `json:"resource,omitempty"` // what it is about, where that is one resource
 	*HeldDetails
+	*WaitDetails
 	*QuorumDetails
 	*StaleDetails
 }
 
-// HeldDetails tell who is in the way: lock-held.
+// HeldDetails tell who is in the way: lock-held, wait-timeout.
 type HeldDetails struct {
 	Holder       string `json:"holder"`
 	FencingToken int64  `json:"fencing_token,omitempty"` // absent if no quorum agreed on a holder
 	RemainingMS  int64  `json:"remaining_ms"`
 	Waiters      int    `json:"waiters"`
+}
+
+// WaitDetails tell how far a wait came: wait-timeout.
+type WaitDetails struct {
+	Position int   `json:"position"` // place in the line when the wait ended; 1 is the first
+	WaitedMS int64 `json:"waited_ms"`
 }
 
 // QuorumDetails tell why there was no quorum: no-quorum.
