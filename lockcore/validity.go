@@ -19,9 +19,10 @@ func validity(remaining, ttl, elapsed time.Duration) time.Duration {
 }
 
 // quorumth returns how long at least quorum of the durations last: the
-// quorum-th largest. 0 when there are fewer. It reorders its argument.
+// quorum-th largest. 0 when there are fewer, or none was asked for. It reorders
+// its argument.
 func quorumth(remaining []time.Duration, quorum int) time.Duration {
-	if len(remaining) < quorum {
+	if quorum < 1 || len(remaining) < quorum {
 		return 0
 	}
 	slices.Sort(remaining)
