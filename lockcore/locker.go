@@ -237,7 +237,7 @@ func (l *Locker) explainUnextended(id leaseID, b *ballot) error {
 		return l.quorumError(id.resource, b, Granted)
 	}
 	for i := range l.nodes {
-		if b.replies[i].mayHold() {
+		if o := b.replies[i].Outcome; o == Granted || o == Failed {
 			l.clean.release(i, Op{Kind: OpRelease, Resource: id.resource, Lease: id.value}, time.Now().Add(l.cfg.MaxTTL), !b.answered[i])
 		}
 	}
@@ -270,7 +270,7 @@ func (l *Locker) release(ctx context.Context, op Op) error {
 	op.Kind = OpRelease
 	b := runPoll(ctx, l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided)
 	for i := range l.nodes {
-		if b.replies[i].mayHold() && b.replies[i].Outcome == Failed {
+		if b.replies[i].Outcome == Failed { // never sent, too: the lock is older than the call
 			l.clean.release(i, op, time.Now().Add(l.cfg.MaxTTL), false)
 		}
 	}
