@@ -44,7 +44,8 @@ func parseLease(text string) ([]leaseID, error) {
 		return nil, fmt.Errorf("%w: too long", ErrMalformedLeaseID)
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(raw) == 0 {
+	// The decoder skips line breaks, so a text with some would be a second form.
+	if err != nil || len(raw) == 0 || base64.RawURLEncoding.EncodedLen(len(raw)) != len(text) {
 		return nil, ErrMalformedLeaseID
 	}
 	if raw[0] != bundleVersion {
