@@ -106,6 +106,7 @@ func (d *disposal) Deliver(i int, reply Reply) {
 		d.cleaner.finished()
 		return
 	}
-	time.AfterFunc(d.pause, func() { d.submit(i) })
-	d.pause = min(2*d.pause, cleanMostPause)
+	pause := d.pause
+	d.pause = min(2*d.pause, cleanMostPause) // before the next answer can come
+	time.AfterFunc(pause, func() { d.submit(i) })
 }

@@ -30,6 +30,8 @@ type membership struct {
 	failures int
 }
 
+const notSeenYet = "not seen yet"
+
 func newMembership(cfg Config, nodes []Node, learn func(View)) *membership {
 	m := &membership{
 		cfg: cfg, nodes: nodes, cluster: clusterOf(nodes), learn: learn,
@@ -39,7 +41,7 @@ func newMembership(cfg Config, nodes []Node, learn func(View)) *membership {
 	now := time.Now()
 	for i := range nodes {
 		m.nudges = append(m.nudges, make(chan struct{}, 1))
-		m.sights[i] = sight{state: NodeUnreachable, reason: "not seen yet", since: now}
+		m.sights[i] = sight{state: NodeUnreachable, reason: notSeenYet, since: now}
 	}
 	return m
 }
@@ -225,6 +227,8 @@ func (s *sight) judge(outReason string) (NodeState, string) {
 	switch {
 	case s.err != nil:
 		return NodeUnreachable, s.err.Error()
+	case !s.looked:
+		return NodeUnreachable, notSeenYet
 	case s.seen.Unfit != "":
 		return NodeRefused, s.seen.Unfit
 	case !s.cluster:
