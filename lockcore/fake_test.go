@@ -1,0 +1,209 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// fakeNode answers as a test says. Without a script it is silent.
+type fakeNode struct {
+	name string
+
+	mu     sync.Mutex
+	script func(op Op) (after time.Duration, reply Reply) // after < 0: no answer
+	asked  []Op
+}
+
+func fakes(n int) []Node {
+	nodes := make([]Node, n)
+	for i := range nodes {
+		nodes[i] = &fakeNode{name: fmt.Sprintf("node%d", i+1)}
+	}
+	return nodes
+}
+
+func (f *fakeNode) Name() string { return f.name }
+
+// Submit notes the op and answers by the script, from another goroutine.
+func (f *fakeNode) Submit(op *Op, index int, sink Sink) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, *op)
+	if f.script == nil {
+		return
+	}
+	after, reply := f.script(*op)
+	if after < 0 {
+		return
+	}
+	time.AfterFunc(after, func() { sink.Deliver(index, reply) })
+}
+
+// ops returns what the node was asked, of one kind.
+func (f *fakeNode) ops(kind OpKind) (ops []Op) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, op := range f.asked {
+		if op.Kind == kind {
+			ops = append(ops, op)
+		}
+	}
+	return ops
+}
+
+func (f *fakeNode) answer(script func(op Op) (time.Duration, Reply)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.script = script
+}
+
+var errFake = errors.New("fake nodes are not members")
+
+func (f *fakeNode) Join(Cluster) {}
+
+func (f *fakeNode) Wakes(ctx context.Context, _ string, _ Wakes) { <-ctx.Done() }
+
+func (f *fakeNode) Observe(ctx context.Context) (Observation, error) {
+	<-ctx.Done()
+	return Observation{}, ctx.Err()
+}
+
+func (f *fakeNode) Fence(context.Context, View) (Marks, error) { return Marks{}, errFake }
+
+func (f *fakeNode) Survey(context.Context, View, string) ([]CarriedLock, string, error) {
+	return nil, "", errFake
+}
+
+func (f *fakeNode) Counters(context.Context, View, []string) ([]fencing.Token, error) {
+	return nil, errFake
+}
+
+func (f *fakeNode) Scan(context.Context, string, string, int) ([]string, string, error) {
+	return nil, "", errFake
+}
+func (f *fakeNode) Stage(context.Context, Admission) error               { return errFake }
+func (f *fakeNode) Load(context.Context, Admission, []CarriedLock) error { return errFake }
+func (f *fakeNode) Admit(context.Context, Admission) error               { return errFake }
+func (f *fakeNode) RaiseMaxTTL(context.Context, time.Duration) error     { return errFake }
+
+// vote is a small node: one lock and one counter a resource, in view 1, which
+// answers at once. It is what the scripts of most tests build upon.
+type vote1 struct {
+	counter fencing.Token
+	lease   string
+	grant   fencing.Token
+	attempt string
+	until   time.Time
+	ttl     time.Duration
+	meta    string
+	view    View
+}
+
+func (v *vote1) do(op Op) Reply {
+	held := v.lease != "" && time.Now().Before(v.until)
+	own := held && v.lease == op.Lease
+	left := time.Until(v.until)
+	if op.View < v.view && (op.Kind == OpAcquire || op.Kind == OpConfirm || op.Kind == OpExtend) {
+		return Reply{Outcome: StaleView, View: v.view}
+	}
+	switch {
+	case op.Kind == OpAcquire && own:
+		v.attempt = "="
+		return Reply{Outcome: Granted, Existing: true, Grant: v.grant, Remaining: left, TTL: v.ttl, Meta: v.meta}
+	case op.Kind == OpAcquire && held:
+		return Reply{Outcome: Held, Grant: v.grant, Remaining: left, TTL: v.ttl, Meta: v.meta, Lease: v.lease}
+	case op.Kind == OpAcquire:
+		v.counter++
+		v.lease, v.grant, v.attempt, v.meta = op.Lease, v.counter, op.Attempt, op.Meta
+		v.until, v.ttl = time.Now().Add(op.TTL), op.TTL
+		return Reply{Outcome: Granted, Grant: v.grant, Remaining: op.TTL, TTL: op.TTL}
+	case op.Kind == OpConfirm && own && v.grant <= op.Token:
+		v.counter, v.grant = max(v.counter, op.Token), op.Token
+		return Reply{Outcome: Granted, Grant: op.Token, Remaining: left}
+	case op.Kind == OpExtend && own && v.grant <= op.Token:
+		v.until, v.ttl = time.Now().Add(op.TTL), op.TTL
+		return Reply{Outcome: Granted, Grant: v.grant, Remaining: op.TTL, Meta: v.meta}
+	case op.Kind == OpExtend && !held && v.counter <= op.Token:
+		v.lease, v.grant, v.attempt, v.meta = op.Lease, op.Token, "", ""
+		v.until, v.ttl = time.Now().Add(op.TTL), op.TTL
+		return Reply{Outcome: Granted, Grant: op.Token, Remaining: op.TTL, Recreated: true}
+	case op.Kind == OpRelease && own && (op.Attempt == "" || op.Attempt == v.attempt):
+		v.lease = ""
+		return Reply{Outcome: Granted, Grant: v.grant}
+	case op.Kind == OpRead && held:
+		return Reply{Outcome: Granted, Grant: v.grant, Remaining: left, TTL: v.ttl, Meta: v.meta, Lease: v.lease}
+	}
+	return Reply{Outcome: NotHeld}
+}
+
+// cluster is a Locker over fake nodes that vote, without membership: it starts
+// in view 1. A test spoils single nodes through answer.
+type cluster struct {
+	*Locker
+	fakes []*fakeNode
+	votes []*vote1
+}
+
+// roundTrip is how long a vote of a sound fake node takes.
+const roundTrip = time.Millisecond
+
+func newCluster(t *testing.T, n int, cfg Config) *cluster {
+	t.Helper()
+	nodes := fakes(n)
+	l, err := New(nodes, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.learn(1)
+	c := &cluster{Locker: l}
+	for _, node := range nodes {
+		f, v := node.(*fakeNode), &vote1{view: 1}
+		c.fakes, c.votes = append(c.fakes, f), append(c.votes, v)
+		f.answer(func(op Op) (time.Duration, Reply) { return roundTrip, v.do(op) })
+	}
+	return c
+}
+
+// spoil lets a test change or swallow what a voting node answers: the op takes
+// effect first.
+func (c *cluster) spoil(i int, change func(op Op, reply Reply) (time.Duration, Reply)) {
+	v := c.votes[i]
+	c.fakes[i].answer(func(op Op) (time.Duration, Reply) { return change(op, v.do(op)) })
+}
+
+// heal makes a node answer as it should again.
+func (c *cluster) heal(i int) {
+	c.spoil(i, func(_ Op, r Reply) (time.Duration, Reply) { return roundTrip, r })
+}
+
+// cut makes a node silent: nothing reaches it.
+func (c *cluster) cut(nodes ...int) {
+	for _, i := range nodes {
+		c.fakes[i].answer(func(Op) (time.Duration, Reply) { return -1, Reply{} })
+	}
+}
+
+// locked counts the nodes on which a lock stands.
+func (c *cluster) locked() (n int) {
+	for i := range c.votes {
+		c.fakes[i].mu.Lock()
+		if v := c.votes[i]; v.lease != "" && time.Now().Before(v.until) {
+			n++
+		}
+		c.fakes[i].mu.Unlock()
+	}
+	return n
+}
+
+// settle lets time pass and everything that follows from it happen.
+func settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}

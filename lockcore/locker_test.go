@@ -1,0 +1,323 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestExtend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		settle(5 * time.Second)
+		longer, err := c.Extend(t.Context(), lease.ID, 20*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if longer.ID != lease.ID || longer.Token != lease.Token || longer.TTL != 20*time.Second || longer.Holder != "h" {
+			t.Errorf("%+v", longer)
+		}
+		if want := 20*time.Second - roundTrip - drift(20*time.Second); longer.Validity != want {
+			t.Errorf("validity %s, want %s", longer.Validity, want)
+		}
+	})
+}
+
+// Rule 5: a lease whose locks have gone is made again while nobody else has
+// had the lock, and not afterwards.
+func TestExtendOfAnExpiredLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		settle(time.Minute)
+		if _, err := c.Extend(t.Context(), lease.ID, 0); err != nil {
+			t.Errorf("nobody else had it: %v", err)
+		}
+		settle(time.Minute)
+		next := mustAcquire(t, c, req)
+		if err := c.Release(t.Context(), next.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Extend(t.Context(), lease.ID, 0); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("a successor had it: %v", err)
+		}
+		if n := c.locked(); n != 0 {
+			t.Errorf("the refused extend left %d locks", n)
+		}
+	})
+}
+
+// An extend that a majority refused leaves nothing on the minority that took it.
+func TestLostExtendIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		settle(time.Second)
+		for i := range 2 {
+			c.votes[i].lease, c.votes[i].counter = "", 9
+		}
+		if _, err := c.Extend(t.Context(), lease.ID, 0); !errors.Is(err, ErrNotHeld) {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed behind", n)
+		}
+	})
+}
+
+// Without a quorum the lease is neither lost nor extended, and stays where it is.
+func TestExtendWithoutQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		synctest.Wait()
+		c.cut(0, 1)
+		began := time.Now()
+		if _, err := c.Extend(t.Context(), lease.ID, 0); !errors.Is(err, ErrNoQuorum) || errors.Is(err, ErrNotHeld) {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != c.cfg.NodeTimeout {
+			t.Errorf("took %s", took)
+		}
+		settle(time.Second)
+		if n := c.locked(); n != 3 {
+			t.Errorf("%d locks are left", n)
+		}
+	})
+}
+
+// Rule 19.
+func TestMaxHoldEndsExtensions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{MaxTTL: 10 * time.Second, MaxHold: 25 * time.Second})
+		lease := mustAcquire(t, c, req)
+		for range 2 {
+			settle(9 * time.Second)
+			if _, err := c.Extend(t.Context(), lease.ID, 10*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last, err := c.Extend(t.Context(), lease.ID, 10*time.Second)
+		if err != nil || last.TTL > 7*time.Second || last.MaxHoldRemaining > 7*time.Second {
+			t.Errorf("the last part of the hold: %+v, %v", last, err)
+		}
+		settle(7 * time.Second)
+		if _, err := c.Extend(t.Context(), lease.ID, 10*time.Second); !errors.Is(err, ErrMaxHold) {
+			t.Errorf("after the hold: %v", err)
+		}
+		unbounded := newCluster(t, 3, Config{MaxHold: -1})
+		lease = mustAcquire(t, unbounded, req)
+		if lease.MaxHoldRemaining >= 0 {
+			t.Errorf("an unbounded hold ends in %s", lease.MaxHoldRemaining)
+		}
+	})
+}
+
+func TestRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed", n)
+		}
+		if err := c.Release(t.Context(), lease.ID); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("a second release: %v", err)
+		}
+		if next := mustAcquire(t, c, req); next.Token != lease.Token+1 {
+			t.Errorf("the next token is %d after %d", next.Token, lease.Token)
+		}
+	})
+}
+
+// A release that a minority missed is a release, and goes on there.
+func TestReleaseGoesOnInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		synctest.Wait()
+		tries := 0
+		c.fakes[2].answer(func(op Op) (time.Duration, Reply) {
+			if tries++; tries < 4 {
+				return roundTrip / 2, Reply{Outcome: Failed, Err: ErrNodeDown}
+			}
+			return roundTrip, c.votes[2].do(op)
+		})
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed", n)
+		}
+	})
+}
+
+func TestReleaseWithoutQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		synctest.Wait()
+		for _, i := range []int{0, 1} {
+			c.fakes[i].answer(always(Reply{Outcome: Failed, Err: ErrNodeDown}))
+		}
+		if err := c.Release(t.Context(), lease.ID); !errors.Is(err, ErrNoQuorum) {
+			t.Fatal(err)
+		}
+		for _, i := range []int{0, 1} {
+			c.heal(i)
+		}
+		settle(3 * time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed after the nodes were back", n)
+		}
+	})
+}
+
+// One node that had lost the lock does not make the release of the others a failure.
+func TestReleaseOfAPartlyLostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		synctest.Wait()
+		c.votes[1].lease = ""
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestMalformedLeaseIDs(t *testing.T) {
+	c := newCluster(t, 3, Config{})
+	ctx := t.Context()
+	_, extend := c.Extend(ctx, "?", 0)
+	_, look := c.Lease(ctx, "?")
+	for _, err := range []error{c.Release(ctx, "?"), extend, look} {
+		if !errors.Is(err, ErrMalformedLeaseID) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestLeaseAsItStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		settle(4 * time.Second)
+		now, err := c.Lease(t.Context(), lease.ID)
+		if err != nil || now.Token != lease.Token || now.Holder != "h" || now.Validity >= lease.Validity-4*time.Second+2*roundTrip {
+			t.Errorf("%+v, %v", now, err)
+		}
+		settle(6 * time.Second)
+		if _, err := c.Lease(t.Context(), lease.ID); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("after its end: %v", err)
+		}
+	})
+}
+
+func TestInspectAndBreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		if s, err := c.Inspect(t.Context(), "r"); err != nil || s.Held {
+			t.Errorf("free: %+v, %v", s, err)
+		}
+		if err := c.Break(t.Context(), "r"); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("breaking what is free: %v", err)
+		}
+		lease := mustAcquire(t, c, req)
+		settle(time.Second)
+		s, err := c.Inspect(t.Context(), "r")
+		if err != nil || !s.Held || s.Token != lease.Token || s.Holder != "h" || s.HeldFor < time.Second {
+			t.Errorf("held: %+v, %v", s, err)
+		}
+		if err := c.Break(t.Context(), "r"); err != nil {
+			t.Error(err)
+		}
+		settle(time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed", n)
+		}
+	})
+}
+
+// A vote that has no quorum and cannot get one is not shown as a holder.
+func TestInspectOfAStrayVote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		c.votes[0].lease, c.votes[0].until = "stray", time.Now().Add(time.Minute)
+		if s, err := c.Inspect(t.Context(), "r"); err != nil || s.Held {
+			t.Errorf("%+v, %v", s, err)
+		}
+		c.cut(1)
+		if s, err := c.Inspect(t.Context(), "r"); err != nil || !s.Held {
+			t.Errorf("with a silent node it may be a quorum: %+v, %v", s, err)
+		}
+	})
+}
+
+// Every call ends within its bounds over nodes that never answer.
+func TestCallsEndOverSilentNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		c.cut(0, 1, 2)
+		ctx := t.Context()
+		calls := map[string]func() error{
+			"acquire": func() error { _, err := c.Acquire(ctx, req); return err },
+			"extend":  func() error { _, err := c.Extend(ctx, lease.ID, 0); return err },
+			"release": func() error { return c.Release(ctx, lease.ID) },
+			"lease":   func() error { _, err := c.Lease(ctx, lease.ID); return err },
+			"inspect": func() error { _, err := c.Inspect(ctx, "r"); return err },
+			"break":   func() error { return c.Break(ctx, "r") },
+			"list":    func() error { _, err := c.List(ctx, "", 10, ""); return err },
+		}
+		for name, call := range calls {
+			began := time.Now()
+			if err := call(); !errors.Is(err, ErrNoQuorum) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if took := time.Since(began); took > 2*c.cfg.NodeTimeout {
+				t.Errorf("%s took %s", name, took)
+			}
+		}
+	})
+}
+
+// A context's error is never swallowed.
+func TestCancelledCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		c.cut(0, 1, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, acquire := c.Acquire(ctx, AcquireRequest{Resource: "other"})
+		_, extend := c.Extend(ctx, lease.ID, 0)
+		_, inspect := c.Inspect(ctx, "r")
+		for _, err := range []error{acquire, extend, inspect, c.Release(ctx, lease.ID)} {
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%v does not wrap the context's error", err)
+			}
+		}
+	})
+}
+
+func TestListCursor(t *testing.T) {
+	for _, c := range []listCursor{{}, {reader: 1}, {reader: 2, node: "17 x"}} {
+		if got, err := parseListCursor(c.String(), 3); err != nil || got != c {
+			t.Errorf("%+v came back as %+v, %v", c, got, err)
+		}
+	}
+	for _, text := range []string{"?", "AAAA", listCursor{reader: 3}.String(), listCursor{reader: -1}.String()} {
+		if _, err := parseListCursor(text, 3); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}

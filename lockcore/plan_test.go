@@ -1,0 +1,208 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// planScenarios lets text say what a server sees of its nodes, and prints what
+// it plans. Time is the bubble's, nodes are counted from 1.
+type planScenarios struct {
+	t       *testing.T
+	m       *membership
+	started time.Time
+}
+
+func TestPlanScenarios(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &planScenarios{t: t}
+		for _, file := range []string{"testdata/plan_rejoin.txt", "testdata/plan_founding.txt"} {
+			runScenarioFile(t, file, p)
+		}
+	})
+}
+
+func (s *planScenarios) do(cmd command) (string, error) {
+	switch cmd.verb {
+	case "cluster":
+		return "", s.cluster(cmd)
+	case "at":
+		at, err := time.ParseDuration(cmd.words[0])
+		time.Sleep(at - time.Since(s.started))
+		return "", err
+	case "see":
+		return "", s.see(cmd)
+	case "refound": // fencelock bootstrap
+		s.m.refound = true
+		return "", nil
+	case "plan": // printed after the commands before it
+		return s.show(), nil
+	}
+	return "", errors.New("no such command")
+}
+
+func (s *planScenarios) cluster(cmd command) error {
+	cfg := Config{
+		MaxTTL: 10 * time.Second, Entropy: zeroes{},
+		New: cmd.has("new"), Force: cmd.has("force"), Recovery: Recovery(cmd.pairs["recovery"]),
+	}
+	cfg = cfg.withDefaults()
+	nodes := make([]Node, cmd.pair("n"))
+	for i := range nodes {
+		nodes[i] = &fakeNode{name: fmt.Sprintf("node%d", i+1)}
+	}
+	s.started = time.Now()
+	s.m = newMembership(cfg, nodes, func(View) {})
+	return errors.Join(cfg.validate(), validateNodes(nodes))
+}
+
+// see reads what a look at a node shows:
+//
+//	see 1 admitted view=5 founded=2 high=9 max-ttl=20s
+//	see 2 out [empty] [view=5]       not admitted
+//	see 3 silent                     no answer
+//	see 4 unfit | foreign | twin=1   must not vote
+//
+// inc names its incarnation where it is not the first.
+func (s *planScenarios) see(cmd command) error {
+	i := int(cmd.number(0)) - 1
+	maxTTL, _ := time.ParseDuration(cmd.pairs["max-ttl"])
+	seen := Observation{
+		Incarnation: fmt.Sprintf("%d%s", i+1, cmd.pairs["inc"]), View: View(cmd.pair("view")),
+		Admitted: cmd.has("admitted"), Empty: cmd.has("empty"),
+		Marks: Marks{High: fencing.Token(cmd.pair("high")), Founded: View(cmd.pair("founded")), MaxTTL: max(maxTTL, s.m.cfg.MaxTTL)},
+	}
+	if !seen.Empty {
+		seen.Cluster = s.m.cluster
+	}
+	if twin := cmd.pairs["twin"]; twin != "" {
+		seen.Incarnation = twin
+	}
+	var err error
+	switch {
+	case cmd.has("silent"):
+		err = errNoAnswer
+	case cmd.has("unfit"):
+		seen.Unfit = "it is a replica"
+	case cmd.has("foreign"):
+		seen.Cluster = Cluster{Nodes: 5, Hash: "elsewhere"}
+	}
+	s.m.sights[i].update(seen, err, s.m.cluster)
+	s.m.markOut(time.Now())
+	s.m.judge()
+	return nil
+}
+
+func (s *planScenarios) show() string {
+	s.m.judge()
+	p, status := s.m.plan(time.Now()), s.m.status()
+	var out strings.Builder
+	for _, part := range []struct {
+		name  string
+		nodes []int
+	}{{"raise", p.raise}, {"raise-ttl", p.raiseTTL}, {"rejoin", p.rejoin}, {"found", p.found}} {
+		if len(part.nodes) > 0 {
+			slices.Sort(part.nodes)
+			fmt.Fprintf(&out, "%s %s\n", part.name, ordinals(part.nodes))
+		}
+	}
+	if p.fresh {
+		out.WriteString("fresh\n")
+	}
+	fmt.Fprintf(&out, "ready=%v", status.Ready)
+	if !status.Ready {
+		fmt.Fprintf(&out, ": %s", status.Reason)
+	}
+	out.WriteByte('\n')
+	for i, n := range status.Nodes {
+		fmt.Fprintf(&out, "%d %s", i+1, n.State)
+		if n.Wait > 0 {
+			fmt.Fprintf(&out, " wait=%s", n.Wait)
+		}
+		if n.Reason != "" && n.Reason != status.Reason {
+			fmt.Fprintf(&out, ": %s", n.Reason)
+		}
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
+
+// zeroes is the entropy of tests that want none.
+type zeroes struct{}
+
+func (zeroes) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+// Views come from entropy and from what was seen, never from a constant.
+func TestViewsGrow(t *testing.T) {
+	m := newMembership(Config{}.withDefaults(), fakes(3), func(View) {})
+	for largest := range View(100) {
+		if v := m.rejoinView(largest); v <= largest || v > largest+16 {
+			t.Fatalf("a rejoin above view %d took %d", largest, v)
+		}
+	}
+	clock := View(time.Now().UnixMilli()) << viewBits
+	if v := m.foundingView(3); v < clock {
+		t.Errorf("the founding's view %d does not follow the clock (%d)", v, clock)
+	}
+	if v := m.foundingView(2 * clock); v <= 2*clock {
+		t.Errorf("the founding's view %d is not above the largest seen (%d)", v, 2*clock)
+	}
+}
+
+// The cluster's name does not depend on the order in which a server lists its
+// nodes, and does depend on each of them (rule 14).
+func TestClusterOfNodes(t *testing.T) {
+	nodes := fakes(3)
+	turned := []Node{nodes[2], nodes[0], nodes[1]}
+	if clusterOf(nodes) != clusterOf(turned) {
+		t.Error("the order of the list changes the cluster")
+	}
+	if clusterOf(nodes) == clusterOf(fakes(5)) {
+		t.Error("three nodes and five are one cluster")
+	}
+	other := []Node{nodes[0], nodes[1], &fakeNode{name: "elsewhere"}}
+	if clusterOf(nodes) == clusterOf(other) {
+		t.Error("another node is the same cluster")
+	}
+}
+
+func TestFoundingFloor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := fencing.Token(time.Now().UnixMilli())
+		cases := []struct {
+			name  string
+			high  fencing.Token
+			guard func(context.Context) (fencing.Token, error)
+			want  fencing.Token
+		}{
+			{"the clock", 0, nil, now},
+			{"a mark that survived", now + 5, nil, now + 5},
+			{"a broken mark", fencing.MaxToken, nil, now},
+			{"the guard's mark", now + 5, guardSays(now+9, nil), now + 9},
+			{"a broken guard's", now + 5, guardSays(fencing.MaxToken, nil), now + 5},
+			{"a guard that is away", now + 5, guardSays(now+9, errors.New("away")), now + 5},
+		}
+		for _, c := range cases {
+			m := newMembership(Config{Floor: c.guard}.withDefaults(), fakes(3), func(View) {})
+			m.sights[1].update(Observation{Incarnation: "1", Marks: Marks{High: c.high}}, nil, m.cluster)
+			if got := m.foundingFloor(t.Context()); got != c.want {
+				t.Errorf("%s: floor %d, want %d", c.name, got, c.want)
+			}
+		}
+	})
+}
+
+func guardSays(mark fencing.Token, err error) func(context.Context) (fencing.Token, error) {
+	return func(context.Context) (fencing.Token, error) { return mark, err }
+}
