@@ -2,7 +2,9 @@ package redisnode_test
 
 import (
 	"fmt"
+	"strconv"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"context"
@@ -43,6 +45,7 @@ func BenchmarkPair(b *testing.B) {
 			b.ReportAllocs()
 			b.SetParallelism(callers / 2)
 			var worker, failed atomic.Int64
+			own, theirs := ownCPU(b), serversCPU(b, servers)
 			b.RunParallel(func(pb *testing.PB) {
 				resource := fmt.Sprintf("bench/%d", worker.Add(1))
 				for pb.Next() {
@@ -58,6 +61,35 @@ func BenchmarkPair(b *testing.B) {
 			})
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
 			b.ReportMetric(float64(failed.Load()), "failed")
+			b.ReportMetric(float64((ownCPU(b)-own).Microseconds())/float64(b.N), "client-µs/pair")
+			b.ReportMetric(float64((serversCPU(b, servers)-theirs).Microseconds())/float64(b.N), "redis-µs/pair")
 		})
 	}
+}
+
+// ownCPU is the processor time that this process has used.
+func ownCPU(b *testing.B) time.Duration {
+	var use syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
+}
+
+// serversCPU is the processor time that the servers have used together.
+func serversCPU(b *testing.B, servers []*testenv.Redis) (total time.Duration) {
+	for _, s := range servers {
+		info, err := s.Client().InfoMap(context.Background(), "cpu").Result()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, key := range []string{"used_cpu_user", "used_cpu_sys"} {
+			seconds, err := strconv.ParseFloat(info["CPU"][key], 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			total += time.Duration(seconds * float64(time.Second))
+		}
+	}
+	return total
 }

@@ -19,6 +19,7 @@ const probePause = 20 * time.Millisecond
 // script call, until the node is closed.
 func (n *Node) send() {
 	b := &batch{node: n, jobs: make([]job, 0, n.opts.Batch)}
+	slow := false // the last batch took too long: once may be a hiccup
 	for {
 		select {
 		case <-n.closed:
@@ -27,7 +28,8 @@ func (n *Node) send() {
 		case first := <-n.queue:
 			b.collect(first)
 		}
-		if err := b.run(); err != nil {
+		err := b.run()
+		if slow = isTimeout(err) && !slow; err != nil && !slow {
 			n.rest(err)
 		}
 	}
@@ -73,8 +75,8 @@ type batch struct {
 	node *Node
 	jobs []job
 	args []any
+	ops  packer
 	view lockcore.View
-	held *job // an operation in another view: it opens the next batch
 }
 
 // collect gathers the first job and what is queued behind it. It gives way once
@@ -113,11 +115,9 @@ func (b *batch) run() error {
 // cut takes the jobs from the front that go in one call: same view, and not
 // too late. Those that are too late are answered here.
 func (b *batch) cut(jobs []job) (now, rest []job) {
-	n := b.node
-	head := n.scripts.vote.args
 	b.view = 0
+	b.ops.reset()
 	kept := jobs[:0:len(jobs)]
-	b.args = append(append(b.args[:0], head...), n.mark(), "", n.keep())
 	at := time.Now()
 	for i, j := range jobs {
 		if !j.op.Deadline.IsZero() && at.After(j.op.Deadline) {
@@ -125,52 +125,64 @@ func (b *batch) cut(jobs []job) (now, rest []job) {
 			continue
 		}
 		if v := j.op.View; v != 0 && b.view != 0 && v != b.view {
-			return b.sealed(kept), jobs[i:]
+			return kept, jobs[i:]
 		} else if v != 0 {
 			b.view = v
 		}
 		kept = append(kept, j)
-		b.args = appendOp(b.args, j.op)
+		b.ops.op(j.op)
 	}
-	return b.sealed(kept), nil
-}
-
-// sealed writes the batch's view into its place.
-func (b *batch) sealed(jobs []job) []job {
-	b.args[len(b.node.scripts.vote.args)+1] = strconv.FormatInt(int64(b.view), 10)
-	return jobs
+	return kept, nil
 }
 
 func (n *Node) keep() string { return millis(n.opts.CounterTTL) }
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// appendOp writes an operation as vote.lua reads it.
-func appendOp(args []any, op *lockcore.Op) []any {
+// op writes an operation as vote.lua reads it.
+func (p *packer) op(op *lockcore.Op) {
 	switch op.Kind {
 	case lockcore.OpAcquire:
-		return appendAcquire(args, op)
+		p.acquire(op)
 	case lockcore.OpConfirm:
-		return append(args, "c", op.Resource, op.Lease, op.Token.String())
+		p.owned("c", op)
 	case lockcore.OpExtend:
-		return append(args, "e", op.Resource, op.Lease, op.Token.String(), millis(op.TTL))
-	case lockcore.OpRelease:
-		return append(args, "r", op.Resource, op.Lease, op.Attempt, op.Hold)
+		p.owned("e", op)
+		p.int(op.TTL.Milliseconds())
 	case lockcore.OpHold:
-		return append(args, "h", op.Resource, op.Lease, op.Token.String(), op.Hold)
+		p.owned("h", op)
+		p.str(op.Hold)
+	case lockcore.OpRelease:
+		p.strs("r", op.Resource, op.Lease, op.Attempt, op.Hold)
 	case lockcore.OpStand:
-		return append(args, "n", op.Resource, op.Ticket.ID, op.Ticket.Server, strconv.FormatInt(op.Ticket.Arrival, 10), op.Ticket.Holder)
+		p.strs("n", op.Resource, op.Ticket.ID, op.Ticket.Server)
+		p.int(op.Ticket.Arrival)
+		p.str(op.Ticket.Holder)
 	case lockcore.OpLeave:
-		return append(args, "l", op.Resource, op.Ticket.ID, op.Ticket.Server, op.Ticket.Holder)
+		p.strs("l", op.Resource, op.Ticket.ID, op.Ticket.Server, op.Ticket.Holder)
 	case lockcore.OpKeep:
-		return append(args, "k", op.Ticket.Server, millis(op.TTL))
+		p.strs("k", op.Ticket.Server)
+		p.int(op.TTL.Milliseconds())
 	case lockcore.OpRead:
-		return append(args, "g", op.Resource)
+		p.strs("g", op.Resource)
+	default:
+		panic(fmt.Sprintf("redisnode: operation of unknown kind %d", op.Kind))
 	}
-	panic(fmt.Sprintf("redisnode: operation of unknown kind %d", op.Kind))
 }
 
-func appendAcquire(args []any, op *lockcore.Op) []any {
+func (p *packer) strs(texts ...string) {
+	for _, text := range texts {
+		p.str(text)
+	}
+}
+
+// owned writes an operation that names a lease and its token.
+func (p *packer) owned(kind string, op *lockcore.Op) {
+	p.strs(kind, op.Resource, op.Lease)
+	p.int(int64(op.Token))
+}
+
+func (p *packer) acquire(op *lockcore.Op) {
 	kind, attempt := "a", op.Attempt
 	if attempt == "" {
 		attempt = "-"
@@ -178,11 +190,14 @@ func appendAcquire(args []any, op *lockcore.Op) []any {
 	if op.Ticket.ID != "" {
 		kind = "w"
 	}
-	args = append(args, kind, op.Resource, op.Lease, millis(op.TTL), attempt, op.Scope, op.Meta)
-	if op.Ticket.ID == "" {
-		return args
+	p.strs(kind, op.Resource, op.Lease)
+	p.int(op.TTL.Milliseconds())
+	p.strs(attempt, op.Scope, op.Meta)
+	if op.Ticket.ID != "" {
+		p.strs(op.Ticket.ID, op.Ticket.Server)
+		p.int(op.Ticket.Arrival)
+		p.str(op.Ticket.Holder)
 	}
-	return append(args, op.Ticket.ID, op.Ticket.Server, strconv.FormatInt(op.Ticket.Arrival, 10), op.Ticket.Holder)
 }
 
 // call sends one script call and delivers its replies.
@@ -190,16 +205,20 @@ func (b *batch) call(jobs []job) error {
 	n := b.node
 	ctx, cancel := context.WithTimeout(context.Background(), n.opts.Timeout)
 	defer cancel()
-	replies, err := n.scripts.vote.run(ctx, n.client, b.args).Slice()
-	if err == nil && len(replies) != len(jobs) {
-		err = fmt.Errorf("%d replies to %d operations", len(replies), len(jobs))
+	b.args = append(append(b.args[:0], n.scripts.vote.args...), n.mark(), int64(b.view), n.keep(), b.ops.bytes())
+	text, err := n.scripts.vote.run(ctx, n.client, b.args).Text()
+	replies := unpacker{rest: text}
+	if err == nil {
+		if got := replies.array(); got != len(jobs) {
+			err = fmt.Errorf("%d replies to %d operations", got, len(jobs))
+		}
 	}
 	if err != nil {
 		fail(jobs, lockcore.Reply{Err: explain(err), Sent: reached(err)})
 		return err
 	}
-	for i, j := range jobs {
-		j.sink.Deliver(j.index, parseAnswer(replies[i]))
+	for _, j := range jobs {
+		j.sink.Deliver(j.index, parseAnswer(&replies))
 	}
 	return nil
 }
@@ -212,26 +231,25 @@ func fail(jobs []job, reply lockcore.Reply) {
 
 // parseAnswer reads the answer to one operation: a line, or for a read a line
 // and the waiters.
-func parseAnswer(answer any) lockcore.Reply {
-	parts, isList := answer.([]any)
-	if !isList {
-		return parseReply(str(answer))
+func parseAnswer(u *unpacker) lockcore.Reply {
+	if !u.isArray() {
+		return parseReply(u.str())
 	}
-	if len(parts) < 2 {
-		return unreadable("")
-	}
-	reply := parseReply(str(parts[0]))
+	parts := u.array()
+	reply := parseReply(u.str())
 	if reply.Outcome == lockcore.Held { // in an answer to a read, that is what was asked
 		reply.Outcome = lockcore.Granted
 	}
-	waiting, _ := parts[1].(int64)
-	reply.Waiting = int(max(0, waiting))
-	for at := 2; at+1 < len(parts); at += 2 {
-		ticket := parseTicket(str(parts[at]))
-		if arrival, err := strconv.ParseFloat(str(parts[at+1]), 64); err == nil {
+	reply.Waiting = u.count()
+	for at := 2; at+1 < parts && !u.bad; at += 2 {
+		ticket := parseTicket(u.str())
+		if arrival, err := strconv.ParseFloat(u.str(), 64); err == nil {
 			ticket.Arrival = int64(arrival)
 			reply.Line = append(reply.Line, ticket)
 		}
+	}
+	if u.bad {
+		return unreadable("")
 	}
 	return reply
 }

@@ -1,0 +1,145 @@
+package redisnode
+
+import (
+	"encoding/binary"
+	"strconv"
+)
+
+// The few forms of MessagePack that vote.lua and this package exchange:
+// arrays, strings, and small integers in replies.
+
+const (
+	packArray32 = 0xdd
+	packStr8    = 0xd9
+	packStr16   = 0xda
+	packStr32   = 0xdb
+)
+
+// packer writes one array of strings. Its memory is used again and again.
+type packer struct {
+	buf []byte
+	n   uint32
+}
+
+// packerHead is the room for the array's length, which is known last.
+const packerHead = 5
+
+func (p *packer) reset() {
+	p.buf = append(p.buf[:0], packArray32, 0, 0, 0, 0)
+	p.n = 0
+}
+
+func (p *packer) str(s string) {
+	p.head(len(s))
+	p.buf = append(p.buf, s...)
+}
+
+func (p *packer) int(v int64) {
+	var digits [20]byte
+	text := strconv.AppendInt(digits[:0], v, 10)
+	p.head(len(text))
+	p.buf = append(p.buf, text...)
+}
+
+func (p *packer) head(size int) {
+	const fix, mostFix, most8, most16 = 0xa0, 31, 0xff, 0xffff
+	p.n++
+	switch {
+	case size <= mostFix:
+		p.buf = append(p.buf, fix|byte(size))
+	case size <= most8:
+		p.buf = append(p.buf, packStr8, byte(size))
+	case size <= most16:
+		p.buf = binary.BigEndian.AppendUint16(append(p.buf, packStr16), uint16(size))
+	default:
+		p.buf = binary.BigEndian.AppendUint32(append(p.buf, packStr32), uint32(size))
+	}
+}
+
+// bytes is the array, valid until reset.
+func (p *packer) bytes() []byte {
+	binary.BigEndian.PutUint32(p.buf[1:packerHead], p.n)
+	return p.buf
+}
+
+// unpacker reads from the front of a text. After an error bad is set and every
+// further read gives nothing.
+type unpacker struct {
+	rest string
+	bad  bool
+}
+
+// take cuts n bytes off the front.
+func (u *unpacker) take(n int) string {
+	if u.bad || n < 0 || n > len(u.rest) {
+		u.bad = true
+		return ""
+	}
+	head := u.rest[:n]
+	u.rest = u.rest[n:]
+	return head
+}
+
+// uint reads a big-endian number of n bytes.
+func (u *unpacker) uint(n int) (v int) {
+	for _, b := range []byte(u.take(n)) {
+		v = v<<8 | int(b)
+	}
+	return v
+}
+
+func (u *unpacker) kind() byte {
+	if head := u.take(1); head != "" {
+		return head[0]
+	}
+	return 0xc1 // never used: no reader takes it
+}
+
+// isArray reports whether an array follows.
+func (u *unpacker) isArray() bool {
+	return !u.bad && len(u.rest) > 0 && (u.rest[0]&0xf0 == 0x90 || u.rest[0] == 0xdc || u.rest[0] == packArray32)
+}
+
+func (u *unpacker) array() int {
+	switch k := u.kind(); {
+	case k&0xf0 == 0x90:
+		return int(k & 0x0f)
+	case k == 0xdc:
+		return u.uint(2)
+	case k == packArray32:
+		return u.uint(4)
+	}
+	u.bad = true
+	return 0
+}
+
+func (u *unpacker) str() string {
+	switch k := u.kind(); {
+	case k&0xe0 == 0xa0:
+		return u.take(int(k & 0x1f))
+	case k == packStr8:
+		return u.take(u.uint(1))
+	case k == packStr16:
+		return u.take(u.uint(2))
+	case k == packStr32:
+		return u.take(u.uint(4))
+	}
+	u.bad = true
+	return ""
+}
+
+// count reads an integer from 0 up.
+func (u *unpacker) count() int {
+	switch k := u.kind(); {
+	case k < 0x80:
+		return int(k)
+	case k == 0xcc:
+		return u.uint(1)
+	case k == 0xcd:
+		return u.uint(2)
+	case k == 0xce:
+		return u.uint(4)
+	}
+	u.bad = true
+	return 0
+}
