@@ -30,7 +30,7 @@ type Recovery string
 // The ways of recovery.
 const (
 	RecoveryAuto   Recovery = "auto"   // by itself, after the wait
-	RecoveryManual Recovery = "manual" // only when Refound is called
+	RecoveryManual Recovery = "manual" // by an operator, who runs a Locker with RecoveryAuto for it ('fencelock bootstrap')
 )
 
 // Config tunes a Locker. The zero value of a field takes its default.

@@ -25,7 +25,6 @@ type membership struct {
 
 	mu       sync.Mutex
 	sights   []sight
-	refound  bool      // an operator asked for a founding (manual recovery)
 	backoff  time.Time // no admission before this
 	failures int
 }
@@ -306,7 +305,7 @@ func (m *membership) step(ctx context.Context) {
 func (m *membership) finish(ctx context.Context, what string, err error) {
 	m.mu.Lock()
 	if err == nil {
-		m.failures, m.refound = 0, false
+		m.failures = 0
 	} else {
 		m.failures = min(m.failures+1, 5)
 		m.backoff = time.Now().Add(m.cfg.jitter(m.cfg.WatchInterval << m.failures / 4))

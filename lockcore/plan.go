@@ -94,7 +94,7 @@ func (m *membership) planFounding(p *plan, out, waited []int, forsaken int, now 
 		p.why = "the new cluster is being founded"
 	case len(out) == 0 || len(out)+forsaken < quorum:
 		p.why = fmt.Sprintf("%d of %d nodes are admitted and %d have lost their admission: waiting for the nodes that are unreachable or refused, which may still know the last tokens", len(p.admitted), n, len(out))
-	case m.cfg.Recovery == RecoveryManual && !m.refound:
+	case m.cfg.Recovery == RecoveryManual:
 		p.why = fmt.Sprintf("%d of %d nodes have lost their admission and recovery is manual: run 'fencelock bootstrap'", len(out), n)
 	case len(waited)+forsaken < quorum || forsaken > 0 && len(waited) < len(out):
 		p.why = fmt.Sprintf("%d of %d nodes have lost their admission: the cluster is founded anew once the longest TTL (%s) has passed", len(out), n, p.wait.Round(time.Millisecond))
