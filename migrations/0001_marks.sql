@@ -3,7 +3,16 @@
 -- Every statement here can be run again: `fencelock guard sql` prints the same
 -- files for people who run their own migrations.
 
-CREATE SCHEMA IF NOT EXISTS fencing;
+-- +goose StatementBegin
+DO $$
+BEGIN
+    -- IF NOT EXISTS would ask for CREATE on the database even where it exists.
+    IF to_regnamespace('fencing') IS NULL THEN
+        CREATE SCHEMA fencing;
+    END IF;
+END
+$$;
+-- +goose StatementEnd
 COMMENT ON SCHEMA fencing IS
     'Fencing tokens: refuses writes by holders of a lock that somebody else has taken over since. Made by fencelock.';
 

@@ -1,0 +1,89 @@
+package pgguard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// The SQLSTATEs of the guard's own errors. Each has a DETAIL that is a JSON
+// object with the keys resource, presented and highest.
+const (
+	SQLStateStale     = "LK001" // the token is below the mark; never retry with it
+	SQLStateMissing   = "LK002" // a protected row was changed without a token for its resource
+	SQLStateMalformed = "LK003" // a token or resource out of bounds
+)
+
+// SQLSTATEs of Postgres that decide something here.
+const (
+	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
+	undefinedTable       = "42P01"
+	undefinedFunction    = "42883"
+	invalidSchemaName    = "3F000"
+
+	classDataException = "22"
+)
+
+func sqlState(err error) string {
+	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// hadNoEffect tells failures after which the same statement may be run again.
+func hadNoEffect(err error) bool {
+	switch sqlState(err) {
+	case serializationFailure, deadlockDetected:
+		return true
+	}
+	return err != nil && pgconn.SafeToRetry(err)
+}
+
+// schemaGone says that somebody dropped the schema, or brought back a database
+// without it.
+func schemaGone(err error) bool {
+	switch sqlState(err) {
+	case undefinedTable, undefinedFunction, invalidSchemaName:
+		return true
+	}
+	return false
+}
+
+// explain turns an error of Postgres into one that fencing.Guard lists.
+func explain(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case strings.HasPrefix(sqlState(err), classDataException):
+		return fmt.Errorf("%w: %w", fencing.ErrMalformedValue, err)
+	}
+	return fmt.Errorf("%w: %w", fencing.ErrGuardUnavailable, err)
+}
+
+// staleToken reads a refusal (LK001) out of an error. ok is false for any
+// other error.
+func staleToken(err error) (stale *fencing.StaleTokenError, ok bool) {
+	pg := (*pgconn.PgError)(nil)
+	if !errors.As(err, &pg) || pg.Code != SQLStateStale {
+		return nil, false
+	}
+	var detail struct {
+		Resource  string        `json:"resource"`
+		Presented fencing.Token `json:"presented"`
+		Highest   fencing.Token `json:"highest"`
+	}
+	if json.Unmarshal([]byte(pg.Detail), &detail) != nil {
+		return nil, false
+	}
+	return &fencing.StaleTokenError{Resource: detail.Resource, Presented: detail.Presented, Highest: detail.Highest}, true
+}

@@ -1,0 +1,186 @@
+package pgguard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// Guard is a fencing.Guard in Postgres. Every method is one statement, and so
+// one round trip. It makes its schema by itself when it first reaches the
+// server, and again if the schema has gone.
+type Guard struct {
+	pool   *pgxpool.Pool
+	opts   Options
+	schema *readiness
+}
+
+var _ fencing.Guard = (*Guard)(nil)
+
+// Open returns a Guard at once, whether Postgres answers or not: while it does
+// not, the methods return fencing.ErrGuardUnavailable, and each call tries anew.
+// The error, for a malformed URL or bad options, never contains the URL. ctx
+// bounds Open itself, not the life of the Guard.
+func Open(ctx context.Context, url string, opts Options) (*Guard, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	config, err := poolConfig(url, opts)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	g := &Guard{pool: pool, opts: opts}
+	g.schema = newReadiness(func(ctx context.Context) error { return install(ctx, pool) })
+	g.schema.start()
+	return g, nil
+}
+
+// Close ends the connections, waiting for calls that run.
+func (g *Guard) Close() error {
+	g.schema.close()
+	g.pool.Close()
+	return nil
+}
+
+const attemptSQL = `SELECT compared, version, value FROM fencing._attempt($1, $2, $3, $4, $5)`
+
+// Claim raises the mark; see fencing.Guard.
+func (g *Guard) Claim(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+	return g.attempt(ctx, fencing.KindClaim, resource, token, nil)
+}
+
+// Write raises the mark and replaces the value; see fencing.Guard.
+func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+	if !json.Valid(value) {
+		return fencing.Record{}, fencing.ErrMalformedValue
+	}
+	return g.attempt(ctx, fencing.KindWrite, resource, token, value)
+}
+
+func (g *Guard) attempt(ctx context.Context, kind fencing.AttemptKind, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+	if err := fencing.CheckClaim(resource, token); err != nil {
+		return fencing.Record{}, err
+	}
+	var compared fencing.Token
+	record := fencing.Record{Resource: resource, Mark: token, Value: value}
+	err := g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
+		var read []byte
+		row := g.pool.QueryRow(ctx, attemptSQL, resource, int64(token), string(kind), value, g.opts.HistoryKept)
+		if err := row.Scan(&compared, &record.Version, &read); err != nil {
+			return err
+		}
+		if kind == fencing.KindClaim {
+			record.Value = read
+		}
+		return nil
+	})
+	if err != nil {
+		return fencing.Record{}, err
+	}
+	if compared > token {
+		return fencing.Record{}, &fencing.StaleTokenError{Resource: resource, Presented: token, Highest: compared}
+	}
+	return record, nil
+}
+
+const readSQL = `
+SELECT m.mark, coalesce(r.version, 0), r.value
+  FROM fencing.marks m LEFT JOIN fencing.records r USING (resource)
+ WHERE m.resource = $1`
+
+// Read returns the record as it stands; see fencing.Guard. A resource that was
+// claimed in SQL alone has a mark and no value.
+func (g *Guard) Read(ctx context.Context, resource string) (fencing.Record, error) {
+	record := fencing.Record{Resource: resource}
+	if fencing.CheckResource(resource) != nil {
+		return record, fencing.ErrNotFound // such a name cannot have been claimed, and may not even be text to Postgres
+	}
+	err := g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
+		var value []byte
+		err := g.pool.QueryRow(ctx, readSQL, resource).Scan(&record.Mark, &record.Version, &value)
+		record.Value = value
+		return err
+	})
+	if err != nil {
+		return fencing.Record{}, err
+	}
+	return record, nil
+}
+
+const historySQL = `
+SELECT token, compared, kind, compared <= token, version, at
+  FROM fencing.attempts WHERE resource = $1 ORDER BY seq DESC LIMIT $2`
+
+// History returns the newest attempts first; see fencing.Guard.
+func (g *Guard) History(ctx context.Context, resource string, limit int) ([]fencing.Attempt, error) {
+	// The record is asked for too: a resource without attempts may be known,
+	// from claims in SQL, and then its history is empty.
+	if _, err := g.Read(ctx, resource); err != nil {
+		return nil, err
+	}
+	var attempts []fencing.Attempt
+	err := g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
+		rows, err := g.pool.Query(ctx, historySQL, resource, max(0, limit))
+		if err != nil {
+			return err
+		}
+		attempts, err = pgx.CollectRows(rows, scanAttempt)
+		return err
+	})
+	return attempts, err
+}
+
+func scanAttempt(row pgx.CollectableRow) (a fencing.Attempt, err error) {
+	err = row.Scan(&a.Token, &a.Highest, &a.Kind, &a.Accepted, &a.Version, &a.At)
+	a.At = a.At.UTC()
+	return a, err
+}
+
+// HighestMark returns the largest mark of all, those of protected tables
+// included; see fencing.Guard. It reads every mark, and may take up to 30 s.
+func (g *Guard) HighestMark(ctx context.Context) (fencing.Token, error) {
+	var highest fencing.Token
+	err := g.call(ctx, highestTimeout, func(ctx context.Context) error {
+		return g.pool.QueryRow(ctx, `SELECT coalesce(max(mark), 0) FROM fencing.marks`).Scan(&highest)
+	})
+	return highest, err
+}
+
+// tries is how often a statement is run that failed without any effect.
+const tries = 4
+
+// call runs one statement under a time limit, when the schema is there. What
+// failed without effect is tried again; every error that is returned is one
+// that fencing.Guard lists.
+func (g *Guard) call(ctx context.Context, limit time.Duration, run func(context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := g.schema.wait(limited, g.opts.CallTimeout); err != nil {
+		return explain(ctx, err)
+	}
+	err := run(limited)
+	for try := 1; try < tries && hadNoEffect(err) && limited.Err() == nil; try++ {
+		err = run(limited)
+	}
+	if schemaGone(err) {
+		g.schema.lost()
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fencing.ErrNotFound
+	}
+	return explain(ctx, err)
+}
