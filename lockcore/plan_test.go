@@ -40,8 +40,8 @@ func (s *planScenarios) do(cmd command) (string, error) {
 		return "", err
 	case "see":
 		return "", s.see(cmd)
-	case "refound": // fencelock bootstrap
-		s.m.refound = true
+	case "refound": // fencelock bootstrap: a Locker of its own that recovers by itself
+		s.m.cfg.Recovery = RecoveryAuto
 		return "", nil
 	case "plan": // printed after the commands before it
 		return s.show(), nil
