@@ -92,11 +92,11 @@ func TestOpenAPIIsServed(t *testing.T) {
 func TestRequestIDs(t *testing.T) {
 	s := newService(t, nil)
 	for _, id := range []string{"a", "A.b_c-9", strings.Repeat("x", 64)} {
-		want(t, "kept", s.call("GET", "/healthz", "", "X-Request-Id: "+id).header.Get("X-Request-Id"), id)
+		want(t, "kept", s.call("GET", "/healthz", "", "X-Request-Id: "+id).header.Get(wire.HeaderRequestID), id)
 	}
 	seen := map[string]bool{}
 	for _, id := range []string{"", "a b", "é", `"}`, strings.Repeat("x", 65), "a,b"} {
-		got := s.call("GET", "/healthz", "", "X-Request-Id: "+id).header.Get("X-Request-Id")
+		got := s.call("GET", "/healthz", "", "X-Request-Id: "+id).header.Get(wire.HeaderRequestID)
 		if got == id || len(got) != 16 || seen[got] {
 			t.Errorf("%q became %q", id, got)
 		}
@@ -194,12 +194,16 @@ fencelock_http_requests_total{code="405",method="other",route="unmatched"} 1
 // hangUp sends a request by hand and closes the connection when told.
 func hangUp(t *testing.T, s *service, header string, when <-chan struct{}) {
 	t.Helper()
+	rawRequest(t, s, `{"resource":"a"}`, when, header)
+}
+
+func rawRequest(t *testing.T, s *service, body string, when <-chan struct{}, header ...string) {
+	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := `{"resource":"a"}`
-	_, err = fmt.Fprintf(conn, "POST /locks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s", header, len(body), body)
+	_, err = fmt.Fprintf(conn, "POST /locks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n%s", strings.Join(header, ""), len(body), body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,12 +254,12 @@ func TestGrantUnderAnIdempotencyKeyIsLeftToTheRetry(t *testing.T) {
 	})
 }
 
-func eventually(t *testing.T, what string, true func() bool) {
+func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(10 * time.Second)
-	for !true() {
+	for !done() {
 		select {
 		case <-tick.C:
 		case <-deadline:
@@ -306,11 +310,11 @@ func TestGrantThatCannotBeWrittenIsGivenBack(t *testing.T) {
 				return nil
 			},
 		})
-		req := httptest.NewRequest("POST", "/locks", strings.NewReader(`{"resource":"a"}`))
+		req := httptest.NewRequest(http.MethodPost, "/locks", strings.NewReader(`{"resource":"a"}`))
 		req.Header.Set("Content-Type", "application/json")
 		func() {
 			defer func() {
-				if cause := recover(); cause != http.ErrAbortHandler {
+				if cause, ok := recover().(error); !ok || !errors.Is(cause, http.ErrAbortHandler) {
 					t.Errorf("the connection was not cut: %v", cause)
 				}
 			}()
@@ -336,7 +340,7 @@ func (w *slowWriter) SetReadDeadline(t time.Time) error {
 func TestBodyThatDoesNotArrive(t *testing.T) {
 	s := newService(t, &fake{})
 	body := io.MultiReader(strings.NewReader(`{"resource"`), errReader{os.ErrDeadlineExceeded})
-	req := httptest.NewRequest("POST", "/locks", body)
+	req := httptest.NewRequest(http.MethodPost, "/locks", body)
 	req.Header.Set("Content-Type", "application/json")
 	w := &slowWriter{ResponseRecorder: httptest.NewRecorder()}
 	begun := time.Now()

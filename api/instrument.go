@@ -70,10 +70,13 @@ func (w *responder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // instrument is the one middleware: request id, panics, metrics, access log.
 func (s *Server) instrument(next http.Handler) http.Handler {
-	pool := sync.Pool{New: func() any { return new(responder) }}
+	var pool sync.Pool
 	return http.HandlerFunc(func(inner http.ResponseWriter, r *http.Request) {
-		w := pool.Get().(*responder)
-		*w = responder{ResponseWriter: inner}
+		w, ok := pool.Get().(*responder)
+		if !ok {
+			w = new(responder)
+		}
+		w.ResponseWriter = inner
 		begun := time.Now()
 		w.Header()[wire.HeaderRequestID] = []string{requestID(r)}
 		defer func() {
@@ -162,7 +165,7 @@ func requestID(r *http.Request) string {
 	}
 	const digits = "0123456789abcdef"
 	var id [16]byte
-	for i, bits := 0, rand.Uint64(); i < len(id); i, bits = i+1, bits>>4 {
+	for i, bits := 0, rand.Uint64(); i < len(id); i, bits = i+1, bits>>4 { //nolint:gosec // a name, not a secret
 		id[i] = digits[bits&15]
 	}
 	return string(id[:])

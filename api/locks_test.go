@@ -43,7 +43,7 @@ func TestAcquire(t *testing.T) {
 	want(t, "Location", a.header.Get("Location"), "/leases/"+leaseID)
 	want(t, "Fencing-Token", a.header.Get("Fencing-Token"), "34")
 	want(t, "Cache-Control", a.header.Get("Cache-Control"), "no-store")
-	want(t, "X-Request-Id", a.header.Get("X-Request-Id"), "checkout-7")
+	want(t, "X-Request-Id", a.header.Get(wire.HeaderRequestID), "checkout-7")
 	want(t, "body", strings.TrimSpace(a.body), `{"resource":"orders/42","lease_id":"`+leaseID+`","fencing_token":34,"ttl_ms":10000,"validity_ms":9897,"max_hold_remaining_ms":3599999,"holder":"worker-7","metadata":{"job":1234}}`)
 }
 

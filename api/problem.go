@@ -234,7 +234,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if a.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(secondsUp(a.retryAfter), 10))
 	}
-	s.write(w, a.Status, wire.TypeProblem, a.Problem)
+	_ = s.write(w, a.Status, wire.TypeProblem, a.Problem) // who cannot read a refusal loses nothing
 }
 
 // logRefusal keeps what the caller is not told. The other refusals tell the

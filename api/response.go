@@ -8,7 +8,12 @@ import (
 )
 
 // buffer takes a buffer from the pool; recycle brings it back.
-func (s *Server) buffer() *bytes.Buffer { return s.bodies.Get().(*bytes.Buffer) }
+func (s *Server) buffer() *bytes.Buffer {
+	if buf, ok := s.bodies.Get().(*bytes.Buffer); ok {
+		return buf
+	}
+	return new(bytes.Buffer)
+}
 
 func (s *Server) recycle(buf *bytes.Buffer) {
 	if buf.Cap() <= maxPooledBodyBytes { // a rare giant is left to the collector

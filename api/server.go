@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net/http"
@@ -97,7 +96,6 @@ func New(opts Options) *Server {
 		kinds:   problems(),
 		pages:   renderPages(problems()),
 		metrics: newMetrics(opts.Metrics),
-		bodies:  sync.Pool{New: func() any { return new(bytes.Buffer) }},
 	}
 	s.routes()
 	return s

@@ -9,6 +9,7 @@
 package strictjson
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"unicode/utf16"
@@ -135,19 +136,19 @@ func (p *Parser) space() {
 
 func (p *Parser) value() error {
 	p.space()
-	switch c := p.peek(); {
-	case c == '{':
+	switch p.peek() {
+	case '{':
 		return p.object(func([]byte) error { return p.value() })
-	case c == '[':
+	case '[':
 		return p.array()
-	case c == '"':
+	case '"':
 		_, err := p.text()
 		return err
-	case c == 't':
+	case 't':
 		return p.literal("true")
-	case c == 'f':
+	case 'f':
 		return p.literal("false")
-	case c == 'n':
+	case 'n':
 		return p.literal("null")
 	default:
 		return p.number()
@@ -439,7 +440,7 @@ type keys struct {
 // add reports whether key is new.
 func (k *keys) add(key []byte) bool {
 	for _, other := range k.few[:k.n] {
-		if string(other) == string(key) {
+		if bytes.Equal(other, key) {
 			return false
 		}
 	}

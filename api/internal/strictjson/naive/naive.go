@@ -49,14 +49,15 @@ func walk(dec *json.Decoder, depth int) error {
 	seen := map[string]bool{}
 	for dec.More() {
 		if open == '{' {
-			key, err := dec.Token()
+			token, err := dec.Token()
 			if err != nil {
 				return err
 			}
-			if seen[key.(string)] {
+			key, ok := token.(string)
+			if !ok || seen[key] {
 				return errors.New("duplicate")
 			}
-			seen[key.(string)] = true
+			seen[key] = true
 		}
 		if err := walk(dec, depth); err != nil {
 			return err

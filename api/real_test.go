@@ -1,0 +1,219 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/storage/boltguard"
+	"github.com/fencelock/fencelock/storage/boltnode"
+)
+
+// newRealService serves a Locker over the embedded node, and its guard.
+func newRealService(t *testing.T) *service {
+	t.Helper()
+	db, err := bbolt.Open(filepath.Join(t.TempDir(), "test.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	guard, err := boltguard.New(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = guard.Close() })
+	node, err := boltnode.New(db, boltnode.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Close() })
+	locker, err := lockcore.New([]lockcore.Node{node}, lockcore.Config{MaxTTL: maxTTL, NodeTimeout: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = locker.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	eventually(t, "the node votes", func() bool { return locker.Status().Ready })
+	return newService(t, nil, func(o *api.Options) {
+		o.Leases, o.Locks, o.Cluster, o.Guard = locker, locker, locker, guard
+	})
+}
+
+func tokenHeader(l wire.Lease) string {
+	return "Fencing-Token: " + strconv.FormatInt(l.FencingToken, 10)
+}
+
+func TestRealLife(t *testing.T) {
+	s := newRealService(t)
+	s.call("GET", "/readyz", "").wants(http.StatusOK)
+	first := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"orders/42","holder":"w1","ttl_ms":20000,"metadata":[1]}`).wants(http.StatusCreated))
+	if first.TTLMS != 20000 || first.ValidityMS <= 0 || first.ValidityMS >= 20000 || first.Holder != "w1" || string(first.Metadata) != "[1]" || first.MaxHoldRemainingMS == nil {
+		t.Errorf("lease %+v", first)
+	}
+	held := s.call("POST", "/locks", `{"resource":"orders/42"}`).wants(http.StatusConflict).problem("lock-held")
+	want(t, "holder", held.Holder, "w1")
+	want(t, "token", held.FencingToken, first.FencingToken)
+
+	lock := decode[wire.Lock](s.call("GET", "/locks/orders%2F42", "").wants(http.StatusOK))
+	if !lock.Held || lock.FencingToken != first.FencingToken || *lock.RemainingMS <= 0 || string(lock.Metadata) != "[1]" {
+		t.Errorf("lock %+v", lock)
+	}
+	lease := decode[wire.Lease](s.call("GET", "/leases/"+first.LeaseID, "").wants(http.StatusOK))
+	want(t, "token", lease.FencingToken, first.FencingToken)
+	lease = decode[wire.Lease](s.call("POST", "/leases/"+first.LeaseID+"/extend", `{"ttl_ms":40000}`).wants(http.StatusOK))
+	if lease.TTLMS != 40000 || lease.ValidityMS <= 20000 || lease.FencingToken != first.FencingToken {
+		t.Errorf("extended lease %+v", lease)
+	}
+
+	s.call("DELETE", "/leases/"+first.LeaseID, "").wants(http.StatusNoContent)
+	s.call("DELETE", "/leases/"+first.LeaseID, "").wants(http.StatusNotFound).problem("lease-not-held")
+	s.call("GET", "/leases/"+first.LeaseID, "").wants(http.StatusNotFound).problem("lease-not-held")
+	if decode[wire.Lock](s.call("GET", "/locks/orders/42", "").wants(http.StatusOK)).Held {
+		t.Error("the lock is held after its release")
+	}
+	second := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"orders/42"}`).wants(http.StatusCreated))
+	if second.FencingToken <= first.FencingToken {
+		t.Errorf("token %d after %d", second.FencingToken, first.FencingToken)
+	}
+	s.call("POST", "/leases/"+first.LeaseID+"/extend", "").wants(http.StatusNotFound).problem("lease-not-held")
+	s.call("DELETE", "/locks/orders/42", "").wants(http.StatusNoContent)
+	s.call("DELETE", "/locks/orders/42", "").wants(http.StatusNotFound).problem("lock-not-held")
+	s.call("GET", "/leases/"+second.LeaseID, "").wants(http.StatusNotFound)
+}
+
+func TestRealIdempotencyKey(t *testing.T) {
+	s := newRealService(t)
+	first := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a"}`, "Idempotency-Key: k1").wants(http.StatusCreated))
+	again := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a"}`, "Idempotency-Key: k1").wants(http.StatusOK))
+	if again.LeaseID != first.LeaseID || again.FencingToken != first.FencingToken {
+		t.Errorf("the retry got %+v, the first try %+v", again, first)
+	}
+	s.call("POST", "/locks", `{"resource":"a"}`, "Idempotency-Key: k2").wants(http.StatusConflict).problem("lock-held")
+	s.call("POST", "/locks", `{"resource":"b"}`, "Idempotency-Key: k1").wants(http.StatusUnprocessableEntity).problem("idempotency-mismatch")
+}
+
+func TestRealWait(t *testing.T) {
+	s := newRealService(t)
+	holder := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a","holder":"w1"}`).wants(http.StatusCreated))
+	timeout := s.call("POST", "/locks", `{"resource":"a","wait_ms":20}`).wants(http.StatusConflict).problem("wait-timeout")
+	if timeout.WaitDetails == nil || timeout.Position != 1 || timeout.Holder != "w1" {
+		t.Errorf("refusal %+v", timeout)
+	}
+	var next answered
+	var waiting sync.WaitGroup
+	waiting.Go(func() { next = s.call("POST", "/locks", `{"resource":"a","holder":"w2","wait_ms":60000}`) })
+	eventually(t, "the second waits in line", func() bool {
+		lock := decode[wire.Lock](s.call("GET", "/locks/a", ""))
+		return lock.Waiters == 1 && len(lock.Queue) == 1 && lock.Queue[0].Holder == "w2"
+	})
+	s.call("DELETE", "/leases/"+holder.LeaseID, "").wants(http.StatusNoContent)
+	waiting.Wait()
+	if lease := decode[wire.Lease](next.wants(http.StatusCreated)); lease.FencingToken <= holder.FencingToken {
+		t.Errorf("token %d after %d", lease.FencingToken, holder.FencingToken)
+	}
+}
+
+// TestRealHangUpLeavesNothing cancels requests at every stage and wants the
+// resource to become free, and the line empty, well before any TTL.
+func TestRealHangUpLeavesNothing(t *testing.T) {
+	s := newRealService(t)
+	for i := range 50 {
+		resource := fmt.Sprintf("r%d", i%5)
+		sent := make(chan struct{})
+		close(sent)
+		body := `{"resource":"` + resource + `","ttl_ms":60000,"wait_ms":60000}`
+		rawRequest(t, s, body, sent)
+	}
+	for i := range 5 {
+		eventually(t, "nothing is left behind", func() bool {
+			lock := decode[wire.Lock](s.call("GET", fmt.Sprintf("/locks/r%d", i), ""))
+			return !lock.Held && lock.Waiters == 0
+		})
+	}
+}
+
+func TestRealGuard(t *testing.T) {
+	s := newRealService(t)
+	s.call("GET", "/guarded/a/b", "").wants(http.StatusNotFound).problem("record-not-found")
+	old := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a/b"}`).wants(http.StatusCreated))
+	s.call("DELETE", "/locks/a/b", "").wants(http.StatusNoContent)
+	young := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a/b"}`).wants(http.StatusCreated))
+
+	claimed := decode[wire.Record](s.call("GET", "/guarded/a/b", "", tokenHeader(young)).wants(http.StatusOK))
+	if claimed.Version != 0 || string(claimed.Value) != "null" || claimed.FencingToken != young.FencingToken {
+		t.Errorf("claimed record %+v", claimed)
+	}
+	// The claim alone refuses the older holder's write: rule 15.
+	stale := s.call("PUT", "/guarded/a/b", `{"by":"old"}`, tokenHeader(old)).wants(http.StatusPreconditionFailed).problem("stale-token")
+	if stale.Presented != old.FencingToken || stale.Highest != young.FencingToken {
+		t.Errorf("refusal %+v", stale)
+	}
+	for version := range 3 {
+		record := decode[wire.Record](s.call("PUT", "/guarded/a%2Fb", fmt.Sprintf(`{"n":%d}`, version), tokenHeader(young)).wants(http.StatusOK))
+		want(t, "version", record.Version, int64(version+1))
+	}
+	read := decode[wire.Record](s.call("GET", "/guarded/a/b", "").wants(http.StatusOK))
+	want(t, "value", string(read.Value), `{"n":2}`)
+	history := decode[wire.History](s.call("GET", "/guarded/a/b/history?limit=5", "").wants(http.StatusOK))
+	if len(history.Attempts) != 5 || history.Attempts[3].Accepted || history.Attempts[3].Highest != young.FencingToken || history.Attempts[4].Kind != "claim" {
+		t.Errorf("history %+v", history)
+	}
+}
+
+// Values that JSON allows and some storages do not like must not be a 500.
+func TestRealGuardTakesAnyJSON(t *testing.T) {
+	s := newRealService(t)
+	for _, value := range []string{`"\u0000"`, `1e999999`, `-0`, `{"":{"":[]}}`, `"` + strings.Repeat("é", 30000) + `"`, `0.1e-400`} {
+		s.call("PUT", "/guarded/a", value, "Fencing-Token: 1").wants(http.StatusOK)
+	}
+}
+
+func TestRealList(t *testing.T) {
+	s := newRealService(t)
+	for i := range 25 {
+		s.call("POST", "/locks", fmt.Sprintf(`{"resource":"p/%d"}`, i)).wants(http.StatusCreated)
+		s.call("POST", "/locks", fmt.Sprintf(`{"resource":"q/%d"}`, i)).wants(http.StatusCreated)
+	}
+	seen := map[string]bool{}
+	for cursor, pages := "", 0; ; pages++ {
+		page := decode[wire.LockPage](s.call("GET", "/locks?prefix=p/&limit=10&cursor="+cursor, "").wants(http.StatusOK))
+		for _, lock := range page.Locks {
+			seen[lock.Resource] = true
+			if !lock.Held || !strings.HasPrefix(lock.Resource, "p/") {
+				t.Errorf("lock %+v", lock)
+			}
+		}
+		if cursor = page.NextCursor; cursor == "" || pages > 100 {
+			break
+		}
+	}
+	want(t, "locks listed", len(seen), 25)
+	s.call("GET", "/locks?cursor=nonsense", "").refusedField("cursor")
+}
+
+func TestRealLeaseIDs(t *testing.T) {
+	s := newRealService(t)
+	lease := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a"}`).wants(http.StatusCreated))
+	for _, id := range []string{"x", lease.LeaseID + "A", lease.LeaseID[:len(lease.LeaseID)-2], "A" + lease.LeaseID, "%00", "%FF", lease.LeaseID + "%0A", lease.LeaseID + "=", strings.Repeat("A", 5000), "%2F", "a%2Fb"} {
+		s.call("GET", "/leases/"+id, "").refusedField("lease_id")
+		s.call("DELETE", "/leases/"+id, "").refusedField("lease_id")
+		s.call("POST", "/leases/"+id+"/extend", "").refusedField("lease_id")
+	}
+	s.call("GET", "/leases/"+lease.LeaseID, "").wants(http.StatusOK)
+}

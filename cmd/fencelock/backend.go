@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/storage/boltguard"
+	"github.com/fencelock/fencelock/storage/boltnode"
+	"github.com/fencelock/fencelock/storage/pgguard"
+	"github.com/fencelock/fencelock/storage/redisnode"
+)
+
+// fileLockTimeout is how long another server may keep the embedded file, so
+// that a restart does not fail for coming a moment too soon.
+const fileLockTimeout = time.Second
+
+// markTimeout bounds reading the guard's highest mark at the start.
+const markTimeout = 2 * time.Second
+
+// backend is what the service stands on.
+type backend struct {
+	locker  *lockcore.Locker
+	guard   fencing.Guard // nil for none
+	mode    string        // in a few words, for people
+	notes   []string      // what the operator should know
+	closers []func() error
+}
+
+// openBackend opens what the configuration names. After an error nothing stays open.
+func openBackend(ctx context.Context, cfg config, logger *slog.Logger) (*backend, error) {
+	b := &backend{}
+	if err := b.open(ctx, cfg, logger); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+func (b *backend) open(ctx context.Context, cfg config, logger *slog.Logger) error {
+	file, err := b.openFile(cfg)
+	if err != nil {
+		return err
+	}
+	if err := b.openGuard(ctx, cfg, file); err != nil {
+		return err
+	}
+	nodes, err := b.openNodes(ctx, cfg, file, logger)
+	if err != nil {
+		return err
+	}
+	b.locker, err = lockcore.New(nodes, b.lockerConfig(cfg, logger))
+	return err
+}
+
+// close closes in the reverse order of opening.
+func (b *backend) close() error {
+	var errs []error
+	for len(b.closers) > 0 {
+		last := len(b.closers) - 1
+		errs = append(errs, b.closers[last]())
+		b.closers = b.closers[:last]
+	}
+	return errors.Join(errs...)
+}
+
+func (b *backend) note(text string) { b.notes = append(b.notes, text) }
+
+func (b *backend) lockerConfig(cfg config, logger *slog.Logger) lockcore.Config {
+	c := lockcore.Config{
+		DefaultTTL:  cfg.defaultTTL,
+		MaxTTL:      cfg.maxTTL,
+		MaxHold:     cfg.maxHold,
+		NodeTimeout: cfg.nodeTimeout,
+		MaxWaiters:  cfg.maxWaiters,
+		Recovery:    cfg.recovery,
+		New:         cfg.bootstrap,
+		Logger:      logger,
+	}
+	if b.guard != nil {
+		c.Floor = b.guard.HighestMark
+	}
+	return c
+}
+
+// openFile opens the embedded file if anything is to be kept in it.
+func (b *backend) openFile(cfg config) (*bbolt.DB, error) {
+	if cfg.data == "" || len(cfg.redisURLs) > 0 && cfg.databaseURL != "" {
+		return nil, nil //nolint:nilnil // no file is a configuration, not a failure
+	}
+	path, err := filepath.Abs(cfg.data)
+	if err != nil {
+		path = cfg.data
+	}
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: fileLockTimeout, FreelistType: bbolt.FreelistMapType})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, fmt.Errorf("%s is in use by another process: one server at a time may have it. Stop the other one, or give this one a file of its own with FENCELOCK_DATA", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the embedded file %s (FENCELOCK_DATA): %w", path, err)
+	}
+	b.closers = append(b.closers, db.Close)
+	return db, nil
+}
+
+func (b *backend) openGuard(ctx context.Context, cfg config, file *bbolt.DB) error {
+	switch {
+	case cfg.databaseURL != "":
+		guard, err := pgguard.Open(ctx, cfg.databaseURL, pgguard.Options{})
+		if err != nil {
+			return fmt.Errorf("FENCELOCK_DATABASE_URL: %w", err)
+		}
+		b.guard = guard
+		b.closers = append(b.closers, guard.Close)
+	case file != nil:
+		guard, err := boltguard.New(file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file.Path(), err)
+		}
+		b.guard = guard
+		b.closers = append(b.closers, guard.Close)
+		if len(cfg.redisURLs) > 0 {
+			b.note("guarded records are kept in " + file.Path() + ", which guards the writes through this server only; set FENCELOCK_DATABASE_URL to share them")
+		}
+	}
+	return nil
+}
+
+func (b *backend) openNodes(ctx context.Context, cfg config, file *bbolt.DB, logger *slog.Logger) ([]lockcore.Node, error) {
+	if len(cfg.redisURLs) == 0 {
+		b.mode = "single node, durable, no high availability: the locks are in " + file.Path()
+		node, err := boltnode.New(file, boltnode.Options{CounterTTL: cfg.counterTTL, Floor: b.highestMark(ctx), Logger: logger})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file.Path(), err)
+		}
+		b.closers = append(b.closers, node.Close)
+		return []lockcore.Node{node}, nil
+	}
+	b.mode = fmt.Sprintf("quorum of %d of %d Redis nodes", lockcore.QuorumOf(len(cfg.redisURLs)), len(cfg.redisURLs))
+	var nodes []lockcore.Node
+	for i, url := range cfg.redisURLs {
+		node, err := redisnode.Open(url, redisnode.Options{Timeout: cfg.nodeTimeout, CounterTTL: cfg.counterTTL, Logger: logger})
+		if err != nil {
+			return nil, fmt.Errorf("FENCELOCK_REDIS_ADDRS, address %d: %w", i+1, err)
+		}
+		b.closers = append(b.closers, node.Close)
+		nodes = append(nodes, node)
+	}
+	return nodes, nil
+}
+
+// highestMark is what the embedded node's tokens must start above: the guard
+// may have seen those of a file that is gone. 0 if it cannot be read now; the
+// node then starts above Unix time, which is as good unless a clock was set back.
+func (b *backend) highestMark(ctx context.Context) fencing.Token {
+	if b.guard == nil {
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, markTimeout)
+	defer cancel()
+	mark, err := b.guard.HighestMark(ctx)
+	if err != nil {
+		b.note("the guard's highest mark cannot be read: " + err.Error())
+		return 0
+	}
+	return mark
+}

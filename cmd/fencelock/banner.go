@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"strings"
+)
+
+// banner says what runs, and gives lines that can be pasted into a shell: two
+// workers, of which the first is paused until its lease has ended, and whose
+// write is then refused.
+func banner(public, admin net.Addr, mode string) string {
+	const text = `fencelock VERSION: MODE
+API http://PUBLIC  ·  metrics http://ADMIN/metrics  ·  contract http://PUBLIC/openapi.yaml
+
+Try it in another terminal:
+
+  api=http://PUBLIC; json='Content-Type: application/json'
+  token() { sed -n 's/^Fencing-Token: \([0-9]*\).*/\1/p'; }
+  # worker 1 takes the lock for a second, and is paused for longer than that
+  old=$(curl -si $api/locks -H "$json" -d '{"resource":"orders/42","holder":"worker-1","ttl_ms":1000}' | token); sleep 1.5
+  # worker 2 takes it over, with a larger token, and writes: 200
+  new=$(curl -si $api/locks -H "$json" -d '{"resource":"orders/42","holder":"worker-2","ttl_ms":1000}' | token)
+  curl -si -X PUT $api/guarded/orders/42 -H "Fencing-Token: $new" -H "$json" -d '{"by":"worker-2"}'
+  # worker 1 wakes up and writes with its old token: 412, and nothing is lost
+  curl -si -X PUT $api/guarded/orders/42 -H "Fencing-Token: $old" -H "$json" -d '{"by":"worker-1"}'
+
+`
+	return strings.NewReplacer(
+		"PUBLIC", reachable(public),
+		"ADMIN", reachable(admin),
+		"VERSION", version(),
+		"MODE", mode,
+	).Replace(text)
+}
+
+// reachable is an address that a client on this machine can use.
+func reachable(a net.Addr) string {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok || !tcp.IP.IsUnspecified() {
+		return a.String()
+	}
+	return fmt.Sprintf("localhost:%d", tcp.Port)
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// clearEnvironment takes what the test's own environment may hold of ours.
+func clearEnvironment(t *testing.T) {
+	t.Helper()
+	for _, v := range variables() {
+		t.Setenv(v.name, "")
+	}
+}
+
+func TestConfigDefaults(t *testing.T) {
+	clearEnvironment(t)
+	// Somebody else's variables, which must not be taken for ours.
+	t.Setenv("DATABASE_URL", "postgres://somebody.else/db")
+	t.Setenv("LISTEN", "0.0.0.0:1")
+	t.Setenv("DATA", "/somewhere/else")
+	got, err := loadConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config{
+		listen: "127.0.0.1:8080", adminListen: "127.0.0.1:8081", data: "fencelock.db", recovery: lockcore.RecoveryAuto,
+		maxTTL: time.Minute, defaultTTL: 30 * time.Second, maxHold: time.Hour, nodeTimeout: 2 * time.Second,
+		maxWaiters: 10000, counterTTL: 24 * time.Hour, logLevel: slog.LevelInfo,
+	}
+	if !equalConfig(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func equalConfig(a, b config) bool {
+	redis := slices.Equal(a.redisURLs, b.redisURLs)
+	a.redisURLs, b.redisURLs = nil, nil
+	return redis && a.listen == b.listen && a.adminListen == b.adminListen && a.data == b.data && a.databaseURL == b.databaseURL &&
+		a.bootstrap == b.bootstrap && a.recovery == b.recovery && a.maxTTL == b.maxTTL && a.defaultTTL == b.defaultTTL &&
+		a.maxHold == b.maxHold && a.nodeTimeout == b.nodeTimeout && a.maxWaiters == b.maxWaiters && a.counterTTL == b.counterTTL &&
+		a.logFormat == b.logFormat && a.logLevel == b.logLevel
+}
+
+func TestConfigOfEverything(t *testing.T) {
+	clearEnvironment(t)
+	for name, value := range map[string]string{
+		"LISTEN": "0.0.0.0:0", "ADMIN_LISTEN": "[::]:9", "REDIS_ADDRS": " a:1, rediss://u:p%2C@b:2/3 ,[::1]:6379", "DATABASE_URL": "postgres://u:p@h/d",
+		"BOOTSTRAP": "new", "RECOVERY": "manual", "MAX_TTL": "2s", "MAX_HOLD": "0", "NODE_TIMEOUT": "200ms", "MAX_WAITERS": "1",
+		"COUNTER_TTL": "2s", "INSECURE": "true", "LOG_FORMAT": "json", "LOG_LEVEL": "Debug",
+	} {
+		t.Setenv("FENCELOCK_"+name, value)
+	}
+	got, err := loadConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config{
+		listen: "0.0.0.0:0", adminListen: "[::]:9", redisURLs: []string{"redis://a:1", "rediss://u:p%2C@b:2/3", "redis://[::1]:6379"},
+		databaseURL: "postgres://u:p@h/d", bootstrap: true, recovery: lockcore.RecoveryManual, maxTTL: 2 * time.Second,
+		defaultTTL: 2 * time.Second, // not above the maximum, although nobody said so
+		maxHold:    -1, nodeTimeout: 200 * time.Millisecond, maxWaiters: 1, counterTTL: 2 * time.Second, logFormat: "json", logLevel: slog.LevelDebug,
+	}
+	if !equalConfig(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	t.Setenv("FENCELOCK_NODE_TIMEOUT", "")
+	if got, err = loadConfig(); err != nil || got.nodeTimeout != 50*time.Millisecond {
+		t.Errorf("the node timeout is %s (%v): with Redis it is short", got.nodeTimeout, err)
+	}
+	t.Setenv("FENCELOCK_DATA", "own.db")
+	if got, err = loadConfig(); err != nil || got.data != "own.db" {
+		t.Errorf("data is %q (%v): with Redis it is used when it is set", got.data, err)
+	}
+}
+
+func TestAllBadValuesAreNamedAtOnce(t *testing.T) {
+	clearEnvironment(t)
+	bad := map[string]string{
+		"LISTEN": "8080", "ADMIN_LISTEN": "127.0.0.1:70000", "BOOTSTRAP": "old", "RECOVERY": "maybe", "MAX_TTL": "50ms",
+		"DEFAULT_TTL": "1000h", "MAX_HOLD": "-1s", "NODE_TIMEOUT": "5", "MAX_WAITERS": "0", "COUNTER_TTL": "soon", "INSECURE": "yes",
+		"LOG_FORMAT": "xml", "LOG_LEVEL": "loud",
+	}
+	for name, value := range bad {
+		t.Setenv("FENCELOCK_"+name, value)
+	}
+	t.Setenv("FENCELOCK_REDIS_ADDRS", "redis://:hunter2@a:1,b:2")
+	t.Setenv("FENCELOCK_DATABASE_URL", "mysql://u:hunter2@h/d")
+	_, err := loadConfig()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for name, value := range bad {
+		if part := "FENCELOCK_" + name + "=\"" + value + "\": "; !strings.Contains(err.Error(), part) {
+			t.Errorf("%s is not named:\n%v", part, err)
+		}
+	}
+	for _, name := range []string{"REDIS_ADDRS", "DATABASE_URL"} {
+		if part := "FENCELOCK_" + name + " (value not shown): "; !strings.Contains(err.Error(), part) {
+			t.Errorf("%s is not named:\n%v", part, err)
+		}
+	}
+	if strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("a password is shown:\n%v", err)
+	}
+	if lines := strings.Count(err.Error(), "\n"); lines != len(bad)+2 {
+		t.Errorf("%d lines for %d bad values:\n%v", lines, len(bad)+2, err)
+	}
+}
+
+func TestAddressesThatNeedInsecure(t *testing.T) {
+	for address, loopback := range map[string]bool{
+		"127.0.0.1:1": true, "127.9.9.9:1": true, "[::1]:1": true, "localhost:1": true,
+		"0.0.0.0:1": false, ":1": false, "[::]:1": false, "10.0.0.1:1": false, "example.org:1": false,
+	} {
+		for _, name := range []string{"FENCELOCK_LISTEN", "FENCELOCK_ADMIN_LISTEN"} {
+			clearEnvironment(t)
+			t.Setenv(name, address)
+			if _, err := loadConfig(); (err == nil) != loopback || err != nil && !strings.Contains(err.Error(), "FENCELOCK_INSECURE=true") {
+				t.Errorf("%s=%s: %v", name, address, err)
+			}
+			t.Setenv("FENCELOCK_INSECURE", "true")
+			if _, err := loadConfig(); err != nil {
+				t.Errorf("%s=%s, insecure: %v", name, address, err)
+			}
+		}
+	}
+}
+
+func TestRedisAddrs(t *testing.T) {
+	for value, good := range map[string]bool{
+		"a:1": true, "a:1,b:1,c:1": true, "redis://a": true, "redis://u:p@a:1/2": true, "a:1,b:1,c:1,d:1,e:1": true,
+		"a:1,b:1": false, "a": false, ":1": false, "a:x": false, "a:70000": false, "http://a:1": false, "redis://": false, "a:1,": false,
+		"a:1;b:1;c:1": false, "u:p@a:1": false, "redis://:p/w@a:1": false,
+	} {
+		clearEnvironment(t)
+		t.Setenv("FENCELOCK_REDIS_ADDRS", value)
+		if _, err := loadConfig(); (err == nil) != good {
+			t.Errorf("%q: %v", value, err)
+		}
+	}
+}
+
+func TestSecretsFromFiles(t *testing.T) {
+	clearEnvironment(t)
+	path := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(path, []byte("postgres://u:p@h/d\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FENCELOCK_DATABASE_URL_FILE", path)
+	cfg, err := loadConfig()
+	if err != nil || cfg.databaseURL != "postgres://u:p@h/d" {
+		t.Errorf("%q, %v", cfg.databaseURL, err)
+	}
+	t.Setenv("FENCELOCK_DATABASE_URL", "postgres://x/y")
+	if _, err := loadConfig(); err == nil || !strings.Contains(err.Error(), "not both") {
+		t.Errorf("both were accepted: %v", err)
+	}
+	clearEnvironment(t)
+	t.Setenv("FENCELOCK_REDIS_ADDRS_FILE", path+".missing")
+	if _, err := loadConfig(); err == nil || !strings.Contains(err.Error(), "FENCELOCK_REDIS_ADDRS_FILE") {
+		t.Errorf("a missing file was accepted: %v", err)
+	}
+}
+
+func TestMisspeltVariables(t *testing.T) {
+	clearEnvironment(t)
+	t.Setenv("FENCELOCK_LITSEN", "x")
+	t.Setenv("FENCELOCK_MAXTTL", "x")
+	t.Setenv("FENCELOCK_SERVICE_HOST", "10.0.0.1") // Kubernetes sets these two
+	t.Setenv("FENCELOCK_PORT_8080_TCP", "tcp://10.0.0.1:8080")
+	found := misspeltVariables()
+	slices.SortFunc(found, func(a, b misspelt) int { return strings.Compare(a.name, b.name) })
+	want := []misspelt{{"FENCELOCK_LITSEN", "FENCELOCK_LISTEN"}, {"FENCELOCK_MAXTTL", "FENCELOCK_MAX_TTL"}}
+	if !slices.Equal(found, want) {
+		t.Errorf("found %v, want %v", found, want)
+	}
+}
+
+func TestHelpListsEveryVariable(t *testing.T) {
+	names := []string{
+		"LISTEN", "ADMIN_LISTEN", "DATA", "REDIS_ADDRS", "REDIS_ADDRS_FILE", "DATABASE_URL", "DATABASE_URL_FILE", "BOOTSTRAP", "RECOVERY", "MAX_TTL",
+		"DEFAULT_TTL", "MAX_HOLD", "NODE_TIMEOUT", "MAX_WAITERS", "COUNTER_TTL", "INSECURE", "LOG_FORMAT", "LOG_LEVEL",
+	}
+	var listed []string
+	for _, v := range variables() {
+		listed = append(listed, strings.TrimPrefix(v.name, "FENCELOCK_"))
+		if v.meaning == "" {
+			t.Errorf("%s has no meaning", v.name)
+		}
+	}
+	if !slices.Equal(listed, names) {
+		t.Errorf("variables %v\nwant %v", listed, names)
+	}
+	var out bytes.Buffer
+	root := rootCommand()
+	root.SetArgs([]string{"serve", "--help"})
+	root.SetOut(&out)
+	if code := run(t.Context(), root); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	for _, name := range names {
+		if !strings.Contains(out.String(), "\n  FENCELOCK_"+name) {
+			t.Errorf("serve --help does not list %s", name)
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"kitten", "sitting", 3}, {"LISTEN", "LITSEN", 2}, {"same", "same", 0}} {
+		if got := distance(c.a, c.b); got != c.want {
+			t.Errorf("distance of %q and %q is %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/fencelock/fencelock/api/wire"
+)
+
+func TestOwnServer(t *testing.T) {
+	for listen, want := range map[string]string{
+		"": "http://127.0.0.1:8080", ":90": "http://127.0.0.1:90", "0.0.0.0:90": "http://127.0.0.1:90", "[::]:90": "http://[::1]:90",
+		"10.1.2.3:90": "http://10.1.2.3:90", "localhost:90": "http://localhost:90", "127.0.0.1:0": "", "nonsense": "",
+	} {
+		t.Setenv("FENCELOCK_LISTEN", listen)
+		if got, err := ownServer(); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %q, %v; want %q", listen, got, err, want)
+		}
+	}
+}
+
+func TestCommandsOnAServerThatIsNotReady(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/readyz" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = w.Write([]byte(`{"ready":false,"reason":"waiting","quorum":1,"voting":0,"nodes":[{"name":"n1","state":"quarantined","reason":"restarted","since_ms":1500,"wait_ms":2500}]}`))
+	}))
+	defer server.Close()
+	for args, says := range map[string]string{
+		"nodes":              "n1    quarantined  1s   2s    restarted",
+		"nodes -o json":      `"wait_ms": 2500`,
+		"healthcheck":        "not ready: waiting",
+		"healthcheck --live": "",
+	} {
+		var out bytes.Buffer
+		root := rootCommand()
+		root.SetArgs(append(strings.Fields(args), "--server", server.URL))
+		root.SetOut(&out)
+		root.SetErr(&out)
+		code := run(t.Context(), root)
+		if wanted := map[bool]int{true: 0, false: exitFailed}[strings.HasSuffix(args, "--live")]; code != wanted || !strings.Contains(out.String(), says) {
+			t.Errorf("%s: code %d, want %d and %q: %s", args, code, wanted, says, out.String())
+		}
+	}
+}
+
+func TestInWords(t *testing.T) {
+	for ms, want := range map[int64]string{0: "0s", 1: "1ms", 999: "999ms", 1500: "1s", 61_000: "1m1s"} {
+		if got := inWords(ms); got != want {
+			t.Errorf("%d is %q, want %q", ms, got, want)
+		}
+	}
+	var out bytes.Buffer
+	if err := printNodes(&out, wire.Ready{}, "table"); err != nil || !strings.Contains(out.String(), "0 of 0 vote") {
+		t.Errorf("%v %s", err, out.String())
+	}
+}

@@ -1,0 +1,576 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+)
+
+// program builds the program once for all tests of this package.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "fencelock")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "fencelock")
+	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := program(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// command prepares a run of the program with nothing but these variables set.
+func command(t *testing.T, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = env
+	return cmd
+}
+
+// process is a running server.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	url    string // of the API
+	admin  string // host:port
+	stdout lockedBuffer
+	ended  chan error
+	mu     sync.Mutex
+	log    []string
+}
+
+// lockedBuffer is read while it is written.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// start runs a server and reads from the log's first line where it listens.
+func start(t *testing.T, env ...string) *process {
+	t.Helper()
+	p := &process{t: t, ended: make(chan error, 1)}
+	p.cmd = command(t, append([]string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0"}, env...), "serve")
+	p.cmd.Stdout = &p.stdout
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.kill)
+	lines := bufio.NewScanner(stderr)
+	if !lines.Scan() {
+		t.Fatalf("the server ended at once: %v", p.cmd.Wait())
+	}
+	var first struct {
+		Msg       string `json:"msg"`
+		Addr      string `json:"addr"`
+		AdminAddr string `json:"admin_addr"`
+	}
+	if err := json.Unmarshal(lines.Bytes(), &first); err != nil || first.Msg != "listening" || first.Addr == "" {
+		t.Fatalf("the first line does not say where it listens: %s", lines.Text())
+	}
+	p.url, p.admin = "http://"+first.Addr, first.AdminAddr
+	go func() {
+		for lines.Scan() {
+			p.mu.Lock()
+			p.log = append(p.log, lines.Text())
+			p.mu.Unlock()
+		}
+		p.ended <- p.cmd.Wait()
+	}()
+	p.untilReady()
+	return p
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	select {
+	case err := <-p.ended:
+		p.ended <- err
+	case <-time.After(10 * time.Second):
+		p.t.Error("the killed server does not end")
+	}
+}
+
+// exit waits for the end of the process and returns its code.
+func (p *process) exit() int {
+	p.t.Helper()
+	select {
+	case err := <-p.ended:
+		p.ended <- err
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			return exit.ExitCode()
+		}
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return 0
+	case <-time.After(30 * time.Second):
+		p.t.Fatal("the server does not end")
+		return -1
+	}
+}
+
+func (p *process) untilReady() {
+	p.t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if r, err := http.Get(p.url + "/readyz"); err == nil {
+			_ = r.Body.Close()
+			if r.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			p.t.Fatal("the server does not become ready")
+		}
+	}
+}
+
+// ask sends a request and reads the answer into v, if v is not nil.
+func (p *process) ask(v any, method, path, body string, header ...string) *http.Response {
+	p.t.Helper()
+	resp, err := p.try(p.t.Context(), v, method, path, body, header...)
+	if err != nil {
+		p.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return resp
+}
+
+func (p *process) try(ctx context.Context, v any, method, path, body string, header ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, p.url+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && v != nil {
+		err = json.Unmarshal(text, v)
+	}
+	return resp, err
+}
+
+func (p *process) wants(resp *http.Response, status int) {
+	p.t.Helper()
+	if resp.StatusCode != status {
+		p.t.Fatalf("%s %s answered %d, want %d", resp.Request.Method, resp.Request.URL.Path, resp.StatusCode, status)
+	}
+}
+
+func (p *process) acquire(body string) (lease wire.Lease) {
+	p.t.Helper()
+	p.wants(p.ask(&lease, "POST", "/locks", body), http.StatusCreated)
+	return lease
+}
+
+func TestStory(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "locks.db")
+	p := start(t, "FENCELOCK_DATA="+data)
+
+	first := p.acquire(`{"resource":"orders/42","holder":"worker-1","ttl_ms":60000,"metadata":{"n":1}}`)
+	var held wire.Problem
+	resp := p.ask(&held, "POST", "/locks", `{"resource":"orders/42","holder":"worker-2"}`)
+	p.wants(resp, http.StatusConflict)
+	if held.HeldDetails == nil || held.Holder != "worker-1" || held.FencingToken != first.FencingToken || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("refusal %+v", held)
+	}
+	var seen wire.Lock
+	p.wants(p.ask(&seen, "GET", "/locks/orders/42", ""), http.StatusOK)
+	if !seen.Held || *seen.Holder != "worker-1" || string(seen.Metadata) != `{"n":1}` {
+		t.Errorf("lock %+v", seen)
+	}
+	var page wire.LockPage
+	p.wants(p.ask(&page, "GET", "/locks?prefix=orders/", ""), http.StatusOK)
+	if len(page.Locks) != 1 || page.Locks[0].Resource != "orders/42" {
+		t.Errorf("page %+v", page)
+	}
+	var extended wire.Lease
+	p.wants(p.ask(&extended, "POST", "/leases/"+first.LeaseID+"/extend", `{"ttl_ms":30000}`), http.StatusOK)
+	if extended.FencingToken != first.FencingToken {
+		t.Errorf("extended under token %d, want %d", extended.FencingToken, first.FencingToken)
+	}
+
+	// The administrator breaks the lock, the next holder writes, and the first
+	// one, which knows nothing of it, is refused.
+	p.wants(p.ask(nil, "DELETE", "/locks/orders/42", ""), http.StatusNoContent)
+	second := p.acquire(`{"resource":"orders/42","holder":"worker-2"}`)
+	if second.FencingToken <= first.FencingToken {
+		t.Fatalf("token %d after %d", second.FencingToken, first.FencingToken)
+	}
+	token := func(l wire.Lease) string { return "Fencing-Token: " + strconv.FormatInt(l.FencingToken, 10) }
+	p.wants(p.ask(nil, "GET", "/guarded/orders/42", "", token(second)), http.StatusOK)
+	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{"by":1}`, token(first)), http.StatusPreconditionFailed)
+	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{"by":2}`, token(second)), http.StatusOK)
+	var stale wire.Problem
+	p.wants(p.ask(&stale, "GET", "/guarded/orders/42", "", token(first)), http.StatusPreconditionFailed)
+	if stale.StaleDetails == nil || stale.Presented != first.FencingToken || stale.Highest != second.FencingToken {
+		t.Errorf("refusal %+v", stale)
+	}
+	p.wants(p.ask(nil, "POST", "/leases/"+first.LeaseID+"/extend", ""), http.StatusNotFound)
+	p.wants(p.ask(nil, "DELETE", "/leases/"+first.LeaseID, ""), http.StatusNotFound)
+	p.wants(p.ask(nil, "DELETE", "/leases/"+second.LeaseID, ""), http.StatusNoContent)
+
+	// A restart keeps the record, its history, and the order of the tokens.
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.exit(); code != 0 {
+		t.Fatalf("exit code %d after SIGTERM", code)
+	}
+	p = start(t, "FENCELOCK_DATA="+data)
+	var record wire.Record
+	p.wants(p.ask(&record, "GET", "/guarded/orders/42", ""), http.StatusOK)
+	if string(record.Value) != `{"by":2}` || record.Version != 1 || record.FencingToken != second.FencingToken {
+		t.Errorf("record after the restart: %+v", record)
+	}
+	var history wire.History
+	p.wants(p.ask(&history, "GET", "/guarded/orders/42/history", ""), http.StatusOK)
+	if len(history.Attempts) != 4 || history.Attempts[0].Accepted || !history.Attempts[1].Accepted {
+		t.Errorf("history after the restart: %+v", history)
+	}
+	if third := p.acquire(`{"resource":"orders/42"}`); third.FencingToken <= second.FencingToken {
+		t.Errorf("token %d after %d", third.FencingToken, second.FencingToken)
+	}
+
+	resp, err := http.Get("http://" + p.admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	metrics, _ := io.ReadAll(resp.Body)
+	for _, name := range []string{`fencelock_http_requests_total{code="201",method="POST",route="/locks"} 1`, "go_goroutines", "process_open_fds"} {
+		if !strings.Contains(string(metrics), name) {
+			t.Errorf("/metrics lacks %s", name)
+		}
+	}
+}
+
+// TestBannerLinesWork pastes what the server prints into a shell.
+func TestBannerLinesWork(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("the lines use curl, which this machine has not got")
+	}
+	p := start(t)
+	p.until("the banner is complete", func() bool {
+		return strings.HasSuffix(p.stdout.String(), "\n\n") && strings.Contains(p.stdout.String(), "412")
+	})
+	text := p.stdout.String()
+	if !strings.Contains(text, "single node, durable, no high availability") {
+		t.Errorf("the banner does not say what it is: %s", text)
+	}
+	var script strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "  ") {
+			script.WriteString(line)
+		}
+	}
+	out, err := exec.Command("sh", "-c", script.String()).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if ok, stale := bytes.Index(out, []byte("HTTP/1.1 200 OK")), bytes.Index(out, []byte("HTTP/1.1 412 Precondition Failed")); ok < 0 || stale < ok {
+		t.Errorf("the lines do not end in a 412:\n%s\n%s", script.String(), out)
+	}
+}
+
+func TestSecondServerOnTheSameFileIsRefused(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "locks.db")
+	start(t, "FENCELOCK_DATA="+data)
+	out, err := command(t, []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=" + data}, "serve").CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != exitFailed || !strings.Contains(string(out), data+" is in use by another process") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestStartsThatFail(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = busy.Close() }()
+	text := filepath.Join(t.TempDir(), "no.db")
+	if err := os.WriteFile(text, bytes.Repeat([]byte("this is no database. "), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		env  []string
+		args []string
+		code int
+		says string
+	}{
+		{"bad value", []string{"FENCELOCK_MAX_TTL=never"}, []string{"serve"}, exitUsage, `FENCELOCK_MAX_TTL="never"`},
+		{"public address", []string{"FENCELOCK_LISTEN=0.0.0.0:0"}, []string{"serve"}, exitUsage, "FENCELOCK_INSECURE=true"},
+		{"unknown flag", nil, []string{"serve", "--port=1"}, exitUsage, "unknown flag"},
+		{"unknown argument", nil, []string{"serve", "now"}, exitUsage, "unknown command"},
+		{"unknown command", nil, []string{"dance"}, exitUsage, "unknown command"},
+		{"busy address", []string{"FENCELOCK_LISTEN=" + busy.Addr().String()}, []string{"serve"}, exitFailed, "FENCELOCK_LISTEN=" + busy.Addr().String()},
+		{"not our file", []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=" + text}, []string{"serve"}, exitFailed, text},
+		{"no such folder", []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=" + text + "/x/y"}, []string{"serve"}, exitFailed, "FENCELOCK_DATA"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			out, err := command(t, c.env, c.args...).CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != c.code || !strings.Contains(string(out), c.says) {
+				t.Errorf("%v, want code %d and %q: %s", err, c.code, c.says, out)
+			}
+		})
+	}
+}
+
+// TestDrain stops a server while one request waits in line and another is
+// under way: the first is told to go elsewhere, the second gets its answer.
+func TestDrain(t *testing.T) {
+	p := start(t)
+	p.acquire(`{"resource":"a"}`)
+	type outcome struct {
+		status int
+		body   wire.Problem
+		err    error
+	}
+	waiting := make(chan outcome, 1)
+	go func() {
+		var o outcome
+		resp, err := p.try(t.Context(), &o.body, "POST", "/locks", `{"resource":"a","wait_ms":600000}`)
+		if o.err = err; err == nil {
+			o.status = resp.StatusCode
+		}
+		waiting <- o
+	}()
+	p.until("the request waits in line", func() bool {
+		var lock wire.Lock
+		p.ask(&lock, "GET", "/locks/a", "")
+		return lock.Waiters == 1
+	})
+	// A request whose body is not there yet is under way.
+	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	body := `{"resource":"b"}`
+	if _, err := fmt.Fprintf(conn, "POST /locks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body)); err != nil {
+		t.Fatal(err)
+	}
+	answer := bufio.NewReader(conn)
+	if line, err := answer.ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	_, _ = answer.ReadString('\n')
+
+	begun := time.Now()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	o := <-waiting
+	if o.err != nil || o.status != http.StatusServiceUnavailable || o.body.Type != "/problems/server-stopping" {
+		t.Errorf("the waiting request got %+v", o)
+	}
+	p.until("no new connection is taken", func() bool {
+		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		if err == nil {
+			_ = c.Close()
+		}
+		return err != nil
+	})
+	if _, err := io.WriteString(conn, body); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(answer, nil)
+	if err != nil || resp.StatusCode != http.StatusCreated {
+		t.Errorf("the request under way got %v, %v", resp, err)
+	}
+	if code := p.exit(); code != 0 || time.Since(begun) > 15*time.Second {
+		t.Errorf("exit code %d after %s", code, time.Since(begun))
+	}
+}
+
+// TestSecondSignalEndsAtOnce: the drain waits for a body that never comes.
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	p := start(t)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := io.WriteString(conn, "POST /locks HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.until("the server drains", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return strings.Contains(strings.Join(p.log, "\n"), "stopping")
+	})
+	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.exit(); code == 0 || time.Since(begun) > 5*time.Second {
+		t.Errorf("exit code %d after %s, want a killed process at once", code, time.Since(begun))
+	}
+}
+
+func (p *process) until(what string, done func() bool) {
+	p.t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			p.t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
+// TestKilledServerLosesNoAnsweredWrite kills the server again and again in the
+// middle of guarded writes. What was answered must be there afterwards, the
+// file must open, and the tokens must go on rising.
+func TestKilledServerLosesNoAnsweredWrite(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "locks.db")
+	var lastToken int64
+	for round := range 6 {
+		p := start(t, "FENCELOCK_DATA="+data)
+		resource := fmt.Sprintf("round/%d", round)
+		var previous wire.Lock
+		p.wants(p.ask(&previous, "GET", "/locks/shared", ""), http.StatusOK)
+		if round > 0 && (!previous.Held || previous.FencingToken != lastToken) {
+			t.Fatalf("round %d: the lock that was granted before the kill is %+v", round, previous)
+		}
+		p.ask(nil, "DELETE", "/locks/shared", "")
+		shared := p.acquire(`{"resource":"shared","ttl_ms":60000}`)
+		if shared.FencingToken <= lastToken {
+			t.Fatalf("round %d: token %d after %d", round, shared.FencingToken, lastToken)
+		}
+		lastToken = shared.FencingToken
+
+		lease := p.acquire(`{"resource":"` + resource + `","ttl_ms":60000}`)
+		token := "Fencing-Token: " + strconv.FormatInt(lease.FencingToken, 10)
+		answered := make(chan int)
+		go func() { // writes 1, 2, 3 … until the server is gone
+			defer close(answered)
+			for n := 1; ; n++ {
+				resp, err := p.try(t.Context(), nil, "PUT", "/guarded/"+resource, strconv.Itoa(n), token)
+				if err != nil || resp.StatusCode != http.StatusOK {
+					return
+				}
+				answered <- n
+			}
+		}()
+		last := 0
+		for n := range answered {
+			if last = n; n == 20+37*round {
+				go p.kill()
+			}
+		}
+		p.exit()
+
+		p = start(t, "FENCELOCK_DATA="+data)
+		var record wire.Record
+		p.wants(p.ask(&record, "GET", "/guarded/"+resource, ""), http.StatusOK)
+		value, err := strconv.Atoi(string(record.Value))
+		if err != nil || value < last || value > last+1 || record.Version != int64(value) {
+			t.Fatalf("round %d: %d writes were answered, the record says %+v", round, last, record)
+		}
+		p.kill()
+	}
+}
+
+func TestCommandsOnARunningServer(t *testing.T) {
+	p := start(t)
+	listen := "FENCELOCK_LISTEN=" + strings.TrimPrefix(p.url, "http://")
+	run := func(code int, says string, env string, args ...string) {
+		t.Helper()
+		out, err := command(t, []string{env}, args...).CombinedOutput()
+		got := 0
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			got = exit.ExitCode()
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if got != code || !strings.Contains(string(out), says) {
+			t.Errorf("%v: code %d, want %d and %q: %s", args, got, code, says, out)
+		}
+	}
+	run(0, "", listen, "healthcheck")
+	run(0, "", listen, "healthcheck", "--live")
+	run(0, "", "A=b", "healthcheck", "--server", p.url+"/")
+	run(0, "embedded", listen, "nodes")
+	run(0, "1 of 1 vote, 1 are a quorum", listen, "nodes")
+	run(0, `"state": "voting"`, listen, "nodes", "-o", "json")
+	run(exitUsage, "must be table or json", listen, "nodes", "-o", "yaml")
+	run(exitUsage, "names no port", "FENCELOCK_LISTEN=127.0.0.1:0", "healthcheck")
+	run(exitFailed, "404", "A=b", "nodes", "--server", "http://"+p.admin)
+	run(0, "fencelock ", "A=b", "version")
+	run(0, "Available Commands", "A=b")
+	p.kill()
+	run(exitFailed, "refused", listen, "healthcheck")
+}
