@@ -1,0 +1,329 @@
+package nodetest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
+	return []test{
+		{"an empty node holds nothing and votes nothing", func(s *suite) {
+			seen := s.observe()
+			if !seen.Empty {
+				return // it founded itself
+			}
+			if (seen != lockcore.Observation{Incarnation: seen.Incarnation, Empty: true}) || seen.Incarnation == "" {
+				s.Errorf("%+v", seen)
+			}
+			s.wantShut()
+			if again := s.observe(); again != seen {
+				s.Errorf("being asked changed it: %+v", again)
+			}
+		}},
+		{"an admission is seen", func(s *suite) {
+			a := s.founding(1234)
+			a.Founded = a.View - 1
+			s.must(s.Node.Stage(s.Context(), a))
+			s.must(s.Node.Admit(s.Context(), a))
+			want := lockcore.Observation{
+				Incarnation: a.Incarnation, Admitted: true, Cluster: s.cluster, View: a.View,
+				Marks: lockcore.Marks{High: s.observe().Marks.High, MaxTTL: maxTTL, Founded: a.Founded},
+			}
+			if seen := s.observe(); seen != want || seen.Marks.High < 1234 {
+				s.Errorf("%+v, want %+v", seen, want)
+			}
+		}},
+		{"staging purges, and keeps what must be kept", staging},
+		{"a staged node votes nothing", func(s *suite) {
+			s.admit(100)
+			a := s.founding(0)
+			s.must(s.Node.Stage(s.Context(), a))
+			seen := s.observe()
+			if seen.Admitted || seen.Empty || seen.Cluster != s.cluster || seen.View != 0 || seen.Marks.High != s.high || seen.Marks.MaxTTL != maxTTL {
+				s.Errorf("%+v", seen)
+			}
+			s.wantShut()
+			s.must(s.Node.Admit(s.Context(), a))
+			s.view = a.View
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+		}},
+		{"an admitted node is not admitted twice", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			a := s.founding(100)
+			for _, founded := range []lockcore.View{0, s.view - 1, s.view} {
+				a.Founded = founded
+				s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
+			}
+			s.want(read("a"), locked(s.high+1, "L1", longTTL))
+		}},
+		{"a node that was away during a founding is staged though admitted", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			a := s.founding(100)
+			a.Founded = s.view + 1
+			s.must(s.Node.Stage(s.Context(), a))
+			s.must(s.Node.Admit(s.Context(), a))
+			s.view = a.View
+			s.want(acquire("a", "L2"), granted(s.high+2, longTTL)) // high outlived the purge
+		}},
+		{"of two admitters the one that staged last goes on", func(s *suite) {
+			first, second := s.founding(100), s.founding(100)
+			second.View++
+			s.must(s.Node.Stage(s.Context(), first))
+			s.must(s.Node.Stage(s.Context(), second))
+			s.wantErr(lockcore.ErrRaced, s.Node.Load(s.Context(), first, nil))
+			s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), first))
+			s.must(s.Node.Load(s.Context(), second, nil))
+			s.must(s.Node.Admit(s.Context(), second))
+			s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), first))
+			s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), second)) // is through
+			s.wantErr(lockcore.ErrRaced, s.Node.Load(s.Context(), second, nil))
+			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), first))
+			if seen := s.observe(); !seen.Admitted || seen.View != second.View {
+				s.Errorf("%+v", seen)
+			}
+		}},
+		{"another incarnation is not admitted", func(s *suite) {
+			a := s.founding(100)
+			other := a
+			other.Incarnation = "0123456789abcdef0123456789abcdef01234567"
+			before := s.observe()
+			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), other))
+			if seen := s.observe(); seen != before {
+				s.Errorf("%+v, was %+v", seen, before)
+			}
+			s.must(s.Node.Stage(s.Context(), a))
+			s.wantErr(lockcore.ErrRaced, s.Node.Load(s.Context(), other, nil))
+			s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), other))
+			s.must(s.Node.Admit(s.Context(), a))
+		}},
+		{"nothing is loaded or admitted that was not staged", func(s *suite) {
+			a := s.founding(100)
+			s.wantErr(lockcore.ErrRaced, s.Node.Load(s.Context(), a, nil))
+			s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), a))
+		}},
+		{"a restart takes the admission away", restart},
+		{"an admission from before a restart comes too late", lateInstall},
+		{"a wipe takes the admission away", wipe},
+		{"only an empty node, if so asked", func(s *suite) {
+			a := s.founding(100)
+			a.OnlyIfEmpty = true
+			if s.observe().Empty {
+				s.must(s.Node.Stage(s.Context(), a))
+			}
+			before := s.observe()
+			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
+			a.Cluster.Hash = "other"
+			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
+			if seen := s.observe(); seen != before {
+				s.Errorf("%+v, was %+v", seen, before)
+			}
+		}},
+		{"another cluster's node is left alone", foreign},
+		{"a node belongs to one cluster", otherCluster},
+		{"a release takes back even where it does not count", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.Node.Join(lockcore.Cluster{Nodes: 3, Hash: "beef"})
+			s.want(release("a", "L1"), lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.view})
+			s.Node.Join(s.cluster)
+			s.want(read("a"), outcome(lockcore.NotHeld))
+		}},
+		{"counters and locks are carried", carry},
+		{"a carried lock ends", func(s *suite) {
+			a := s.founding(100)
+			s.must(s.Node.Stage(s.Context(), a))
+			s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{
+				{Resource: "a", Counter: 105, Lease: "L1", Grant: 103, Remaining: shortTTL, TTL: longTTL},
+				{Resource: "b", Counter: 105, Lease: "L1", Grant: 103, Remaining: 0, TTL: longTTL},
+			}))
+			s.must(s.Node.Admit(s.Context(), a))
+			s.view = a.View
+			s.expires("a", shortTTL)
+			s.expires("b", time.Millisecond)
+		}},
+		{"the recorded longest TTL only grows", func(s *suite) {
+			s.admit(100)
+			a := s.founding(100)
+			a.MaxTTL = time.Second
+			s.must(s.Node.Stage(s.Context(), a))
+			s.must(s.Node.Admit(s.Context(), a))
+			if got := s.observe().Marks.MaxTTL; got != maxTTL {
+				s.Errorf("%s, want %s", got, maxTTL)
+			}
+			a = s.founding(100)
+			a.MaxTTL = maxTTL + time.Second
+			s.must(s.Node.Stage(s.Context(), a))
+			s.must(s.Node.Admit(s.Context(), a))
+			if got := s.observe().Marks.MaxTTL; got != maxTTL+time.Second {
+				s.Errorf("%s, want %s", got, maxTTL+time.Second)
+			}
+		}},
+	}
+}
+
+func (s *suite) wantErr(want, got error) {
+	s.Helper()
+	if !errors.Is(got, want) {
+		s.Errorf("error %v, want %v", got, want)
+	}
+}
+
+func staging(s *suite) {
+	s.admit(100)
+	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+	s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
+	high := s.high + 2
+	s.admit(5)
+	if s.high != high {
+		s.Fatalf("high is %d, want its own, %d", s.high, high)
+	}
+	s.want(read("a"), outcome(lockcore.NotHeld))
+	if got := s.counter("a"); got != high {
+		s.Errorf("the counter is %d: it outlived the purge", got)
+	}
+	if got := s.surveyed(); len(got) != 0 {
+		s.Errorf("locked: %q", got)
+	}
+	s.admit(high + 1000)
+	if s.high != high+1000 {
+		s.Fatalf("high is %d, want the floor, %d", s.high, high+1000)
+	}
+	s.want(acquire("a", "L1"), granted(high+1001, longTTL))
+}
+
+func restart(s *suite) {
+	if s.Restart == nil {
+		return
+	}
+	s.admit(100)
+	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+	before := s.observe()
+	s.Restart()
+	seen := s.observe()
+	if seen.Incarnation == before.Incarnation || seen.Admitted {
+		s.Fatalf("%+v, was %+v", seen, before)
+	}
+	s.wantShut()
+	s.admit(s.high + 50)
+	s.want(read("a"), outcome(lockcore.NotHeld))
+	s.want(acquire("a", "L2"), granted(s.high+1, longTTL))
+}
+
+func lateInstall(s *suite) {
+	if s.Restart == nil {
+		return
+	}
+	staged, notYet := s.founding(100), s.founding(100)
+	s.must(s.Node.Stage(s.Context(), staged))
+	s.Restart()
+	s.wantErr(lockcore.ErrRaced, s.Node.Load(s.Context(), staged, []lockcore.CarriedLock{{Resource: "a", Counter: 5}}))
+	s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), staged))
+	s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), notYet))
+	if seen := s.observe(); seen.Admitted {
+		s.Errorf("%+v", seen)
+	}
+	s.admit(100)
+	s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), staged))
+}
+
+func wipe(s *suite) {
+	if s.Wipe == nil {
+		return
+	}
+	s.admit(100)
+	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+	before := s.observe()
+	s.Wipe()
+	if seen := s.observe(); seen.Admitted || !seen.Empty || seen.View != 0 || seen.Incarnation != before.Incarnation {
+		s.Errorf("%+v, was %+v", seen, before)
+	}
+	s.wantShut()
+	if seen := s.observe(); !seen.Empty {
+		s.Errorf("an empty node that was asked is empty no longer: %+v", seen)
+	}
+	s.admit(s.high + 50)
+	s.want(acquire("a", "L2"), granted(s.high+1, longTTL))
+}
+
+func foreign(s *suite) {
+	s.admit(100)
+	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+	for _, other := range []lockcore.Cluster{
+		{Nodes: s.cluster.Nodes, Hash: "beef"}, {Nodes: s.cluster.Nodes + 2, Hash: s.cluster.Hash},
+	} {
+		a := s.founding(100)
+		a.Cluster = other
+		s.wantErr(lockcore.ErrForeign, s.Node.Stage(s.Context(), a))
+		s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), a))
+	}
+	s.want(read("a"), locked(s.high+1, "L1", longTTL))
+	// Also while an admission is under way.
+	a := s.founding(100)
+	s.must(s.Node.Stage(s.Context(), a))
+	theirs := a
+	theirs.Cluster.Hash = "beef"
+	theirs.View++
+	s.wantErr(lockcore.ErrForeign, s.Node.Stage(s.Context(), theirs))
+	s.must(s.Node.Admit(s.Context(), a))
+}
+
+func otherCluster(s *suite) {
+	s.admit(100)
+	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+	for _, other := range []lockcore.Cluster{
+		{Nodes: s.cluster.Nodes, Hash: "beef"}, {Nodes: s.cluster.Nodes + 2, Hash: s.cluster.Hash}, {},
+	} {
+		s.Node.Join(other)
+		s.wantShut()
+		if seen := s.observe(); seen.Cluster != s.cluster {
+			s.Errorf("observed %+v", seen)
+		}
+	}
+	s.Node.Join(s.cluster)
+	s.want(acquire("b", "L1"), granted(s.high+2, longTTL))
+}
+
+func carry(s *suite) {
+	s.admit(100)
+	floor := s.high
+	a := s.founding(floor)
+	s.must(s.Node.Stage(s.Context(), a))
+	s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{
+		{Resource: "a b", Counter: floor - 40, Lease: "L1", Grant: floor - 45, Remaining: longTTL / 2, TTL: longTTL, Meta: "meta of L1"},
+		{Resource: "c", Counter: floor - 30},
+	}))
+	s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{{Resource: "d*", Counter: floor + 7, Lease: "L2", Grant: floor + 7, Remaining: longTTL, TTL: longTTL}}))
+	s.must(s.Node.Load(s.Context(), a, nil))
+	s.must(s.Node.Admit(s.Context(), a))
+	s.view = a.View
+	for resource, want := range map[string]fencing.Token{"a b": floor - 40, "c": floor - 30, "d*": floor + 7, "e": floor + 7} {
+		if got := s.counter(resource); got != want {
+			s.Errorf("counter of %q is %d, want %d", resource, got, want)
+		}
+	}
+	if high := s.observe().Marks.High; high != floor+7 {
+		s.Errorf("high is %d, want %d", high, floor+7)
+	}
+	s.want(acquire("a b", "L9"), lockcore.Reply{
+		Outcome: lockcore.Held, Grant: floor - 45, Remaining: longTTL / 2, TTL: longTTL, Lease: "L1", Meta: "meta of L1",
+	})
+	s.want(confirm("a b", "L1", floor-44), granted(floor-44, longTTL/2))
+	if got := s.counter("a b"); got != floor-40 {
+		s.Errorf("a confirm below the counter moved it to %d", got)
+	}
+	s.want(extend("a b", "L1", floor-41, longTTL), withMeta(granted(floor-44, longTTL), "meta of L1"))
+	s.want(release("a b", "L1"), granted(floor-44, 0))
+	s.want(extend("a b", "L1", floor-41, longTTL), outcome(lockcore.NotHeld))
+	s.want(extend("c", "L3", floor-30, longTTL), lockcore.Reply{
+		Outcome: lockcore.Granted, Recreated: true, Grant: floor - 30, Remaining: longTTL,
+	})
+	s.want(acquire("a b", "L9"), granted(floor-39, longTTL))
+	s.want(acquire("d*", "L2"), lockcore.Reply{
+		Outcome: lockcore.Granted, Existing: true, Grant: floor + 7, Remaining: longTTL, TTL: longTTL,
+	})
+}

@@ -1,0 +1,304 @@
+package nodetest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+func ticket(id, server string, arrival int64) lockcore.Ticket {
+	return lockcore.Ticket{ID: id, Server: server, Arrival: arrival, Holder: "who waits as " + id}
+}
+
+func inTurn(resource, lease string, t lockcore.Ticket) lockcore.Op {
+	op := acquire(resource, lease)
+	op.Ticket = t
+	return op
+}
+
+func stand(resource string, t lockcore.Ticket) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpStand, Resource: resource, Ticket: t}
+}
+
+func leave(resource string, t lockcore.Ticket) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpLeave, Resource: resource, Ticket: t}
+}
+
+func keep(server string, ttl time.Duration) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpKeep, Ticket: lockcore.Ticket{Server: server}, TTL: ttl}
+}
+
+func waiting(r lockcore.Reply, n int) lockcore.Reply {
+	r.Waiting = n
+	return r
+}
+
+func inLine(r lockcore.Reply, tickets ...lockcore.Ticket) lockcore.Reply {
+	r.Waiting, r.Line = len(tickets), tickets
+	return r
+}
+
+// recorder is a server that is told of turns.
+type recorder struct {
+	subscribed chan struct{}
+	turns      chan string
+}
+
+// Subscribed is called once a subscription stands.
+func (r *recorder) Subscribed() {
+	select {
+	case r.subscribed <- struct{}{}:
+	default:
+	}
+}
+
+// Turn takes a turn; it has room for all of a test.
+func (r *recorder) Turn(resource string, t lockcore.Ticket) {
+	select {
+	case r.turns <- fmt.Sprintf("%q %+v", resource, t):
+	default:
+	}
+}
+
+// listen subscribes for a server until the test ends.
+func listen(t interface {
+	Context() context.Context
+	Cleanup(f func())
+}, n lockcore.Waker, server string) *recorder {
+	r := &recorder{subscribed: make(chan struct{}, 1), turns: make(chan string, 10_000)}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var done sync.WaitGroup
+	done.Go(func() { n.Wakes(ctx, server, r) })
+	t.Cleanup(func() { cancel(); done.Wait() })
+	<-r.subscribed
+	return r
+}
+
+// wantTurn waits for the next turn that the server is told of.
+func (s *suite) wantTurn(r *recorder, resource string, t lockcore.Ticket) {
+	s.Helper()
+	t.Arrival = 0 // is not told
+	want := fmt.Sprintf("%q %+v", resource, t)
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case got := <-r.turns:
+		if got != want {
+			s.Fatalf("told %s, want %s", got, want)
+		}
+	case <-timeout.C:
+		s.Fatalf("not told %s", want)
+	}
+}
+
+// wantNoTurn: turns are told in order, so one that is made for the purpose
+// would come after any other.
+func (s *suite) wantNoTurn(r *recorder, server string) {
+	s.Helper()
+	mark := ticket("mark", server, 1)
+	const resource = "only for wantNoTurn"
+	s.want(keep(server, longTTL), lockcore.Reply{Outcome: lockcore.Granted, Existing: true})
+	s.want(stand(resource, mark), outcome(lockcore.Granted))
+	s.want(acquire(resource, "M"), outcome(lockcore.Queued))
+	s.wantTurn(r, resource, mark)
+	s.want(leave(resource, mark), outcome(lockcore.Granted))
+}
+
+func lineTests() []test { //nolint:funlen // a table of scenarios
+	t1, t2, t3 := ticket("t1", "s1", 10), ticket("t2", "s2", 20), ticket("t3", "s1", 30)
+	queued := outcome(lockcore.Queued)
+	kept := func(s *suite) {
+		s.admit(100)
+		s.want(keep("s1", longTTL), outcome(lockcore.Granted))
+		s.want(keep("s2", longTTL), outcome(lockcore.Granted))
+	}
+	return []test{
+		{"waiters are served in order", func(s *suite) {
+			kept(s)
+			s.want(acquire("a", "L0"), granted(s.high+1, longTTL))
+			s.want(inTurn("a", "L2", t2), waiting(held(s.high+1, "L0", longTTL), 1))
+			s.want(inTurn("a", "L1", t1), waiting(held(s.high+1, "L0", longTTL), 2)) // arrived earlier
+			s.want(inTurn("a", "L1", t1), waiting(held(s.high+1, "L0", longTTL), 2)) // asks again
+			s.want(read("a"), inLine(locked(s.high+1, "L0", longTTL), t1, t2))
+			s.want(release("a", "L0"), granted(s.high+1, 0))
+			s.want(inTurn("a", "L2", t2), queued)
+			s.want(inTurn("a", "L1", t1), granted(s.high+2, longTTL))
+			s.want(read("a"), inLine(locked(s.high+2, "L1", longTTL), t2))
+			s.want(release("a", "L1"), granted(s.high+2, 0))
+			s.want(inTurn("a", "L2", t2), granted(s.high+3, longTTL))
+			s.want(read("a"), inLine(locked(s.high+3, "L2", longTTL)))
+		}},
+		{"an acquire without a ticket does not overtake the line", func(s *suite) {
+			kept(s)
+			s.want(stand("a", t1), outcome(lockcore.Granted))
+			s.want(acquire("a", "L0"), queued)
+			s.want(read("a"), inLine(outcome(lockcore.NotHeld), t1))
+			s.want(acquire("b", "L0"), granted(s.high+1, longTTL))
+			s.want(leave("a", t1), outcome(lockcore.Granted))
+			s.want(acquire("a", "L0"), granted(s.high+2, longTTL))
+		}},
+		{"an earlier arrival goes first even if it did not stand", func(s *suite) {
+			kept(s)
+			s.want(stand("a", t2), outcome(lockcore.Granted))
+			s.want(inTurn("a", "L3", t3), queued)
+			s.want(inTurn("a", "L1", t1), granted(s.high+1, longTTL))
+			s.want(read("a"), inLine(locked(s.high+1, "L1", longTTL), t2, t3))
+		}},
+		{"who arrived at the same time is ordered by id", func(s *suite) {
+			kept(s)
+			x, y := ticket("x", "s1", 10), ticket("y", "s1", 10)
+			s.want(stand("a", y), outcome(lockcore.Granted))
+			s.want(stand("a", x), outcome(lockcore.Granted))
+			s.want(read("a"), inLine(outcome(lockcore.NotHeld), x, y))
+			s.want(inTurn("a", "LY", y), queued)
+			s.want(inTurn("a", "LX", x), granted(s.high+1, longTTL))
+		}},
+		{"standing again keeps the place", func(s *suite) {
+			kept(s)
+			late := t1
+			late.Arrival = 99
+			s.want(stand("a", t1), outcome(lockcore.Granted))
+			s.want(stand("a", t2), outcome(lockcore.Granted))
+			s.want(stand("a", late), outcome(lockcore.Granted))
+			s.want(read("a"), inLine(outcome(lockcore.NotHeld), t1, t2))
+		}},
+		{"arrivals of today are exact", func(s *suite) {
+			kept(s)
+			x, y := ticket("x", "s1", 1_800_000_000_000_001), ticket("y", "s1", 1_800_000_000_000_000)
+			s.want(stand("a", x), outcome(lockcore.Granted))
+			s.want(stand("a", y), outcome(lockcore.Granted))
+			s.want(read("a"), inLine(outcome(lockcore.NotHeld), y, x))
+		}},
+		{"the tickets of a dead server do not block the line", func(s *suite) {
+			s.admit(100)
+			s.want(keep("s2", longTTL), outcome(lockcore.Granted))
+			s.want(acquire("a", "L0"), granted(s.high+1, longTTL))
+			s.want(inTurn("a", "L1", t1), waiting(held(s.high+1, "L0", longTTL), 1)) // s1 was never kept alive
+			s.want(inTurn("a", "L2", t2), waiting(held(s.high+1, "L0", longTTL), 2))
+			s2 := listen(s, s.Node, "s2")
+			s.want(release("a", "L0"), granted(s.high+1, 0))
+			s.wantTurn(s2, "a", t2)
+			s.want(inTurn("a", "L2", t2), granted(s.high+2, longTTL))
+			s.want(read("a"), inLine(locked(s.high+2, "L2", longTTL)))
+		}},
+		{"a server lives as long as it is kept", func(s *suite) {
+			s.admit(100)
+			s.want(keep("s1", shortTTL), outcome(lockcore.Granted))
+			s.want(stand("a", t1), outcome(lockcore.Granted))
+			s.passes(shortTTL, func() error {
+				if r := s.do(acquire("a", "L0")); r.Outcome != lockcore.Granted {
+					return fmt.Errorf("%+v: the dead are first in line", r)
+				}
+				return nil
+			})
+			s.want(keep("s1", longTTL), outcome(lockcore.Granted))
+			s.want(keep("s1", longTTL), lockcore.Reply{Outcome: lockcore.Granted, Existing: true})
+		}},
+		{"a release tells the first in line, and nobody else", func(s *suite) {
+			kept(s)
+			s1, s2 := listen(s, s.Node, "s1"), listen(s, s.Node, "s2")
+			s.want(acquire("a", "L0"), granted(s.high+1, longTTL))
+			s.want(inTurn("a", "L1", t1), waiting(held(s.high+1, "L0", longTTL), 1))
+			s.want(inTurn("a", "L2", t2), waiting(held(s.high+1, "L0", longTTL), 2))
+			s.wantNoTurn(s1, "s1")
+			s.want(release("a", "L0"), granted(s.high+1, 0))
+			s.wantTurn(s1, "a", t1)
+			s.wantNoTurn(s2, "s2")
+			s.want(inTurn("a", "L2", t2), queued)
+			s.wantTurn(s1, "a", t1) // once more, in case it was lost
+			s.wantNoTurn(s2, "s2")
+		}},
+		{"who is first and leaves hands its turn on", func(s *suite) {
+			kept(s)
+			s1, s2 := listen(s, s.Node, "s1"), listen(s, s.Node, "s2")
+			for _, t := range []lockcore.Ticket{t1, t2, t3} {
+				s.want(stand("a", t), outcome(lockcore.Granted))
+			}
+			s.want(leave("a", t1), outcome(lockcore.Granted))
+			s.wantTurn(s2, "a", t2)
+			s.want(leave("a", t3), outcome(lockcore.Granted)) // was not first
+			s.want(leave("a", t3), outcome(lockcore.Granted)) // is not there
+			s.want(leave("a", t2), outcome(lockcore.Granted)) // leaves nobody
+			s.wantNoTurn(s1, "s1")
+			s.wantNoTurn(s2, "s2")
+			s.want(acquire("a", "L0"), granted(s.high+1, longTTL))
+		}},
+		{"who leaves while the lock is held hands nothing on", func(s *suite) {
+			kept(s)
+			s2 := listen(s, s.Node, "s2")
+			s.want(acquire("a", "L0"), granted(s.high+1, longTTL))
+			s.want(stand("a", t1), outcome(lockcore.Granted))
+			s.want(stand("a", t2), outcome(lockcore.Granted))
+			s.want(leave("a", t1), outcome(lockcore.Granted))
+			s.wantNoTurn(s2, "s2")
+		}},
+		{"a hold that goes tells nobody while others stay", func(s *suite) {
+			kept(s)
+			s1 := listen(s, s.Node, "s1")
+			s.want(acquire("a", "L0"), granted(s.high+1, longTTL))
+			hold := lockcore.Op{Kind: lockcore.OpHold, Resource: "a", Lease: "L0", Token: s.high + 1, Hold: "h2"}
+			s.do(hold)
+			s.want(stand("a", t1), outcome(lockcore.Granted))
+			off := release("a", "L0")
+			off.Hold = "h2"
+			s.do(off)
+			s.wantNoTurn(s1, "s1")
+			off.Hold = lockcore.OwnHold
+			s.do(off)
+			s.wantTurn(s1, "a", t1)
+		}},
+		{"odd names in line", func(s *suite) {
+			kept(s)
+			s1 := listen(s, s.Node, "s1")
+			odd := lockcore.Ticket{ID: "t*[", Server: "s1", Arrival: 5, Holder: "  a holder, with \"blanks\"  ü "}
+			bare := lockcore.Ticket{ID: "t0", Server: "s1", Arrival: 6}
+			const resource = "*[a] ü  #"
+			s.want(acquire(resource, "L0"), granted(s.high+1, longTTL))
+			s.want(inTurn(resource, "L1", odd), waiting(held(s.high+1, "L0", longTTL), 1))
+			s.want(inTurn(resource, "L2", bare), waiting(held(s.high+1, "L0", longTTL), 2))
+			s.want(read(resource), inLine(locked(s.high+1, "L0", longTTL), odd, bare))
+			s.want(release(resource, "L0"), granted(s.high+1, 0))
+			s.wantTurn(s1, resource, odd)
+			s.want(leave(resource, odd), outcome(lockcore.Granted))
+			s.wantTurn(s1, resource, bare)
+		}},
+		{"a read lists the first of a long line", func(s *suite) {
+			kept(s)
+			const all = lockcore.MostShown + 20
+			for i := range int64(all) {
+				s.want(stand("a", ticket(fmt.Sprintf("t%d", i), "s1", all-i)), outcome(lockcore.Granted))
+			}
+			r := s.do(read("a"))
+			if r.Waiting != all || len(r.Line) != lockcore.MostShown {
+				s.Fatalf("%d wait and %d are listed", r.Waiting, len(r.Line))
+			}
+			for i, t := range r.Line {
+				if t.Arrival != int64(i+1) {
+					s.Fatalf("listed at %d: %+v", i, t)
+				}
+			}
+		}},
+		{"a purge empties the lines", func(s *suite) {
+			kept(s)
+			s.want(stand("a", t1), outcome(lockcore.Granted))
+			s.admit(100)
+			s.want(acquire("a", "L0"), granted(s.high+1, longTTL))
+			s.want(keep("s1", longTTL), outcome(lockcore.Granted)) // nobody lives
+		}},
+		{"an empty node keeps nobody in line", func(s *suite) {
+			if !s.observe().Empty {
+				return // it founded itself
+			}
+			s.want(keep("s1", longTTL), lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.observe().View})
+			seen := s.observe()
+			s.want(leave("a", t1), outcome(lockcore.Granted))
+			if s.observe() != seen {
+				s.Errorf("%+v, was %+v", s.observe(), seen)
+			}
+			kept(s)
+		}},
+	}
+}

@@ -1,0 +1,364 @@
+package nodetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Submit does the operation at once.
+func (m *Model) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
+	sink.Deliver(index, m.Apply(*op))
+}
+
+// Apply does one operation. Its Deadline is the transport's affair.
+func (m *Model) Apply(op lockcore.Op) lockcore.Reply {
+	m.mu.Lock()
+	var turns []modelTurn
+	reply := m.apply(op, &turns)
+	told := m.listeners(turns)
+	m.mu.Unlock()
+	for _, tell := range told {
+		tell()
+	}
+	return reply
+}
+
+func (m *Model) apply(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
+	switch op.Kind {
+	case lockcore.OpRelease:
+		reply := m.release(op, turns)
+		if !m.open() && reply.Outcome != lockcore.Failed {
+			return m.behind()
+		}
+		return reply
+	case lockcore.OpLeave:
+		return m.leave(op, turns)
+	}
+	if !m.open() {
+		return m.behind()
+	}
+	switch op.Kind {
+	case lockcore.OpRead:
+		return m.read(op)
+	case lockcore.OpKeep:
+		return m.keep(op)
+	}
+	if own := m.view(); own > op.View {
+		return lockcore.Reply{Outcome: lockcore.StaleView, View: own}
+	} else if own < op.View {
+		return m.behind()
+	}
+	switch op.Kind {
+	case lockcore.OpAcquire:
+		return m.acquire(op, turns)
+	case lockcore.OpConfirm:
+		return m.confirm(op)
+	case lockcore.OpExtend:
+		return m.extend(op)
+	case lockcore.OpHold:
+		return m.hold(op)
+	case lockcore.OpStand:
+		m.stand(op)
+		return lockcore.Reply{Outcome: lockcore.Granted}
+	}
+	return lockcore.Reply{Err: fmt.Errorf("operation of unknown kind %d", op.Kind)}
+}
+
+func (m *Model) behind() lockcore.Reply {
+	return lockcore.Reply{Outcome: lockcore.NotAdmitted, View: m.view()}
+}
+
+func (m *Model) acquire(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
+	if op.TTL > m.data.record.maxTTL {
+		return m.behind()
+	}
+	if l, held := m.lock(op.Resource); held {
+		return m.taken(op, l)
+	}
+	if s, ok := m.data.scopes[op.Lease]; ok && op.Attempt != "" && m.left(s.until) > 0 && s.scope != op.Scope {
+		return lockcore.Reply{Outcome: lockcore.OtherResource}
+	}
+	if m.overtakes(op, turns) {
+		m.stand(op)
+		return lockcore.Reply{Outcome: lockcore.Queued}
+	}
+	grant := m.effective(op.Resource) + 1
+	if grant > fencing.MaxToken {
+		return lockcore.Reply{Outcome: lockcore.Exhausted}
+	}
+	m.count(op.Resource, grant)
+	until := m.now().Add(op.TTL)
+	m.data.locks[op.Resource] = modelLock{
+		grant: grant, ttl: op.TTL, until: until, lease: op.Lease,
+		attempt: op.Attempt, keyed: op.Attempt != "", holds: []string{lockcore.OwnHold}, meta: op.Meta,
+	}
+	if op.Attempt != "" {
+		m.data.scopes[op.Lease] = modelScope{scope: op.Scope, until: until}
+	}
+	m.dropTicket(op.Resource, op.Ticket)
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: grant, Remaining: op.TTL}
+}
+
+func (m *Model) taken(op lockcore.Op, l modelLock) lockcore.Reply {
+	if l.lease != op.Lease {
+		m.stand(op)
+		return m.held(op.Resource, l)
+	}
+	l.attempt = "" // two attempts know of it now: neither may take it back
+	m.data.locks[op.Resource] = l
+	return lockcore.Reply{
+		Outcome: lockcore.Granted, Existing: true, Grant: l.grant, Remaining: m.left(l.until), TTL: l.ttl, Meta: l.meta,
+	}
+}
+
+func (m *Model) held(resource string, l modelLock) lockcore.Reply {
+	return lockcore.Reply{
+		Outcome: lockcore.Held, Grant: l.grant, Remaining: m.left(l.until), TTL: l.ttl,
+		Waiting: len(m.data.lines[resource]), Lease: l.lease, Meta: l.meta,
+	}
+}
+
+// owned gives the lock if it is the operation's own (rules 2 and 3).
+func (m *Model) owned(op lockcore.Op) (l modelLock, owned bool) {
+	l, held := m.lock(op.Resource)
+	return l, held && l.lease == op.Lease && l.grant <= op.Token
+}
+
+func (m *Model) confirm(op lockcore.Op) lockcore.Reply {
+	l, owned := m.owned(op)
+	if !owned {
+		return lockcore.Reply{Outcome: lockcore.NotHeld}
+	}
+	if m.effective(op.Resource) < op.Token {
+		m.count(op.Resource, op.Token)
+	}
+	l.grant = op.Token
+	m.data.locks[op.Resource] = l
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: op.Token, Remaining: m.left(l.until)}
+}
+
+func (m *Model) extend(op lockcore.Op) lockcore.Reply {
+	if op.TTL > m.data.record.maxTTL {
+		return m.behind()
+	}
+	l, owned := m.owned(op)
+	if !owned {
+		return m.recreate(op)
+	}
+	l.ttl, l.until = op.TTL, m.now().Add(op.TTL)
+	m.data.locks[op.Resource] = l
+	if s, ok := m.data.scopes[op.Lease]; ok && l.keyed {
+		s.until = l.until
+		m.data.scopes[op.Lease] = s
+	}
+	m.touch(op.Resource)
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: op.TTL, Meta: l.meta}
+}
+
+// recreate is rule 5.
+func (m *Model) recreate(op lockcore.Op) lockcore.Reply {
+	if _, held := m.lock(op.Resource); held || m.effective(op.Resource) > op.Token {
+		return lockcore.Reply{Outcome: lockcore.NotHeld}
+	}
+	m.touch(op.Resource)
+	m.data.locks[op.Resource] = modelLock{
+		grant: op.Token, ttl: op.TTL, until: m.now().Add(op.TTL), lease: op.Lease, holds: []string{lockcore.OwnHold},
+	}
+	return lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: op.Token, Remaining: op.TTL}
+}
+
+// touch starts a counter's time to live anew.
+func (m *Model) touch(resource string) {
+	if c, ok := m.data.counters[resource]; ok && m.left(c.until) > 0 {
+		c.until = m.now().Add(m.opts.CounterTTL)
+		m.data.counters[resource] = c
+	}
+}
+
+var errMostHolds = errors.New("the lease has its most holds")
+
+func (m *Model) hold(op lockcore.Op) lockcore.Reply {
+	l, owned := m.owned(op)
+	if !owned {
+		return lockcore.Reply{Outcome: lockcore.NotHeld}
+	}
+	if !slices.Contains(l.holds, op.Hold) {
+		if len(l.holds) == lockcore.MostHolds {
+			return lockcore.Reply{Err: errMostHolds, Sent: true}
+		}
+		l.holds = append(slices.Clone(l.holds), op.Hold)
+		m.data.locks[op.Resource] = l
+	}
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: m.left(l.until), Holds: len(l.holds), Meta: l.meta}
+}
+
+// release takes a vote back, on any node and in any view.
+func (m *Model) release(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
+	l, held := m.lock(op.Resource)
+	if !held || l.lease != op.Lease || op.Attempt != "" && op.Attempt != l.attempt {
+		return lockcore.Reply{Outcome: lockcore.NotHeld}
+	}
+	if op.Hold != "" && !slices.Contains(l.holds, op.Hold) {
+		return lockcore.Reply{Outcome: lockcore.NotHeld}
+	}
+	if m.replica {
+		return lockcore.Reply{Err: errReplica, Sent: true}
+	}
+	if op.Hold != "" && len(l.holds) > 1 {
+		l.holds = slices.DeleteFunc(slices.Clone(l.holds), func(hold string) bool { return hold == op.Hold })
+		m.data.locks[op.Resource] = l
+		return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: m.left(l.until), Holds: len(l.holds)}
+	}
+	delete(m.data.locks, op.Resource)
+	if l.keyed {
+		delete(m.data.scopes, l.lease)
+	}
+	m.tellFirst(op.Resource, turns)
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant}
+}
+
+func (m *Model) read(op lockcore.Op) lockcore.Reply {
+	reply := lockcore.Reply{Outcome: lockcore.NotHeld}
+	if l, held := m.lock(op.Resource); held {
+		reply = m.held(op.Resource, l)
+		reply.Outcome = lockcore.Granted
+	}
+	line := m.data.lines[op.Resource]
+	reply.Waiting = len(line)
+	reply.Line = slices.Clone(line[:min(len(line), lockcore.MostShown)])
+	return reply
+}
+
+// The line.
+
+func ticketName(t lockcore.Ticket) string { return t.ID + " " + t.Server + " " + t.Holder }
+
+func (m *Model) stand(op lockcore.Op) {
+	t := op.Ticket
+	line := m.data.lines[op.Resource]
+	if t.ID == "" || slices.ContainsFunc(line, func(o lockcore.Ticket) bool { return ticketName(o) == ticketName(t) }) {
+		return
+	}
+	line = append(slices.Clone(line), t)
+	slices.SortFunc(line, compareTickets)
+	m.data.lines[op.Resource] = line
+}
+
+func compareTickets(a, b lockcore.Ticket) int {
+	if a.Arrival != b.Arrival {
+		return int(a.Arrival - b.Arrival)
+	}
+	return strings.Compare(ticketName(a), ticketName(b))
+}
+
+func (m *Model) dropTicket(resource string, t lockcore.Ticket) {
+	line := slices.DeleteFunc(slices.Clone(m.data.lines[resource]), func(o lockcore.Ticket) bool {
+		return ticketName(o) == ticketName(t)
+	})
+	if m.data.lines[resource] = line; len(line) == 0 {
+		delete(m.data.lines, resource)
+	}
+}
+
+// first is the first in line that lives; the dead before it leave.
+func (m *Model) first(resource string) (first lockcore.Ticket, found bool) {
+	for len(m.data.lines[resource]) > 0 {
+		first = m.data.lines[resource][0]
+		if m.left(m.data.sessions[first.Server]) > 0 {
+			return first, true
+		}
+		m.dropTicket(resource, first)
+	}
+	return lockcore.Ticket{}, false
+}
+
+// overtakes reports whether somebody living stands in line before this
+// acquire. The first is told, since the lock is free.
+func (m *Model) overtakes(op lockcore.Op, turns *[]modelTurn) bool {
+	first, found := m.first(op.Resource)
+	if !found || op.Ticket.ID != "" && (ticketName(first) == ticketName(op.Ticket) || compareTickets(op.Ticket, first) < 0) {
+		return false
+	}
+	*turns = append(*turns, modelTurn{op.Resource, first})
+	return true
+}
+
+func (m *Model) leave(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
+	if m.replica {
+		return lockcore.Reply{Err: errReplica, Sent: true}
+	}
+	line := m.data.lines[op.Resource]
+	wasFirst := len(line) > 0 && ticketName(line[0]) == ticketName(op.Ticket)
+	m.dropTicket(op.Resource, op.Ticket)
+	if _, held := m.lock(op.Resource); wasFirst && !held {
+		m.tellFirst(op.Resource, turns)
+	}
+	return lockcore.Reply{Outcome: lockcore.Granted}
+}
+
+func (m *Model) keep(op lockcore.Op) lockcore.Reply {
+	alive := m.left(m.data.sessions[op.Ticket.Server]) > 0
+	m.data.sessions[op.Ticket.Server] = m.now().Add(op.TTL)
+	return lockcore.Reply{Outcome: lockcore.Granted, Existing: alive}
+}
+
+// Whose turn it is.
+
+type subscriber struct {
+	server string
+	wakes  lockcore.Wakes
+}
+
+type modelTurn struct {
+	resource string
+	ticket   lockcore.Ticket
+}
+
+func (m *Model) tellFirst(resource string, turns *[]modelTurn) {
+	if first, found := m.first(resource); found {
+		*turns = append(*turns, modelTurn{resource, first})
+	}
+}
+
+// listeners gives the calls to make once the mutex is free.
+func (m *Model) listeners(turns []modelTurn) (told []func()) {
+	for _, turn := range turns {
+		for _, s := range m.subscribers {
+			if s.server == turn.ticket.Server {
+				ticket := turn.ticket
+				ticket.Arrival = 0
+				told = append(told, func() { s.wakes.Turn(turn.resource, ticket) })
+			}
+		}
+	}
+	return told
+}
+
+// Wakes subscribes until ctx ends.
+func (m *Model) Wakes(ctx context.Context, server string, w lockcore.Wakes) {
+	s := &subscriber{server: server, wakes: w}
+	m.mu.Lock()
+	m.subscribers = append(m.subscribers, s)
+	m.mu.Unlock()
+	w.Subscribed()
+	<-ctx.Done()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.subscribers = slices.DeleteFunc(m.subscribers, func(o *subscriber) bool { return o == s })
+}
+
+// resubscribe is what follows a restart.
+func (m *Model) resubscribe() {
+	m.mu.Lock()
+	all := slices.Clone(m.subscribers)
+	m.mu.Unlock()
+	for _, s := range all {
+		s.wakes.Subscribed()
+	}
+}

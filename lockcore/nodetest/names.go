@@ -1,0 +1,116 @@
+package nodetest
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// oddNames are resources that a careless encoding confuses with each other,
+// with its own keys or with a pattern.
+func oddNames() []string {
+	return []string{
+		"a", " ", "  ", "a b", " a", "a ", "A", "l:a", "c:a", "i:a", "q:a", "s:a", "fencelock", "node_locks", "#", "n", "0",
+		"*", "a*", "**", "?", "a?", "[a]", "[^a]", "[a-z]", "[", "]", `\`, `\*`, `a\`, `\\`, "{a}", "a{b}c",
+		"a/b", "a//b", "/a", "a|b", "a,b", "a;b", "a:b", "a=b", "-", "=", ".", ",", "%", "%s", "%00", `"`, `'`, "$1",
+		"\u00fc", "u\u0308", "日本語", "🔒", "\u202e", "nil", "false", "-1",
+		"a\x00", "a\x00b", "\x00", "a\x1fb", "a\nb", "a\r\nb", "\xff", "\xff\xff",
+		strings.Repeat("x", lockcore.MaxResourceBytes), strings.Repeat("x", lockcore.MaxResourceBytes-1),
+		strings.Repeat("🔒", lockcore.MaxResourceBytes/4),
+	}
+}
+
+func nameTests() []test { //nolint:gocognit // a table of scenarios
+	return []test{
+		{"odd names are told apart", func(s *suite) {
+			s.admit(100)
+			for i, resource := range oddNames() {
+				op := acquire(resource, "L1")
+				if r := s.do(op); r.Outcome != lockcore.Granted || r.Existing {
+					s.Fatalf("%q (%d): %+v", resource, i, r)
+				}
+			}
+			for i, resource := range oddNames() {
+				if r := s.do(read(resource)); r.Outcome != lockcore.Granted || r.Lease != "L1" {
+					s.Fatalf("%q (%d): %+v", resource, i, r)
+				}
+			}
+			counters, err := s.Node.Counters(s.Context(), s.view, oddNames())
+			s.must(err)
+			for i, resource := range oddNames() {
+				if r := s.do(release(resource, "L1")); r.Outcome != lockcore.Granted || r.Grant != counters[i] {
+					s.Fatalf("%q (%d): %+v, counter %d", resource, i, r, counters[i])
+				}
+			}
+		}},
+		{"odd names are listed", func(s *suite) {
+			s.admit(100)
+			for _, resource := range oddNames() {
+				s.do(acquire(resource, "L1"))
+			}
+			want := slices.Sorted(slices.Values(oddNames()))
+			if got := s.surveyed(); !slices.Equal(got, want) {
+				s.Errorf("surveyed %q, want %q", got, want)
+			}
+			if got := s.scanned("", 3); !slices.Equal(got, want) {
+				s.Errorf("scanned %q, want %q", got, want)
+			}
+		}},
+		{"a prefix is taken literally", func(s *suite) {
+			s.admit(100)
+			for _, resource := range oddNames() {
+				s.do(acquire(resource, "L1"))
+			}
+			for _, prefix := range append(oddNames(), "x", "xx", "l:", "no such") {
+				var want []string
+				for _, resource := range oddNames() {
+					if strings.HasPrefix(resource, prefix) {
+						want = append(want, resource)
+					}
+				}
+				slices.Sort(want)
+				if got := s.scanned(prefix, 1000); !slices.Equal(got, want) {
+					s.Errorf("prefix %q: %q, want %q", prefix, got, want)
+				}
+			}
+		}},
+	}
+}
+
+// surveyed pages through all locks and gives their resources, sorted.
+func (s *suite) surveyed() []string {
+	s.Helper()
+	var resources []string
+	for _, lock := range s.survey() {
+		resources = append(resources, lock.Resource)
+	}
+	slices.Sort(resources)
+	return slices.Compact(resources)
+}
+
+func (s *suite) survey() (all []lockcore.CarriedLock) {
+	s.Helper()
+	for cursor := ""; ; {
+		locks, next, err := s.Node.Survey(s.Context(), s.view, cursor)
+		s.must(err)
+		all = append(all, locks...)
+		if cursor = next; cursor == "" {
+			return all
+		}
+	}
+}
+
+// scanned pages through a listing and gives it sorted.
+func (s *suite) scanned(prefix string, limit int) (all []string) {
+	s.Helper()
+	for cursor := ""; ; {
+		resources, next, err := s.Node.Scan(s.Context(), prefix, cursor, limit)
+		s.must(err)
+		all = append(all, resources...)
+		if cursor = next; cursor == "" {
+			slices.Sort(all)
+			return slices.Compact(all)
+		}
+	}
+}

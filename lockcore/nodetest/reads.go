@@ -1,0 +1,190 @@
+package nodetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+func readTests() []test { //nolint:gocognit,funlen // a table of scenarios
+	return []test{
+		{"a fenced read installs a view that is strictly larger", fence},
+		{"a survey pages through all locks", survey},
+		{"a survey and counters are of exactly one view", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			for _, view := range []lockcore.View{s.view - 1, s.view + 1} {
+				_, _, err := s.Node.Survey(s.Context(), view, "")
+				s.wantStale(err)
+				_, err = s.Node.Counters(s.Context(), view, []string{"a"})
+				s.wantStale(err)
+			}
+			if got := s.scanned("", 10); !slices.Equal(got, []string{"a"}) {
+				s.Errorf("a listing, in any view: %q", got)
+			}
+		}},
+		{"a survey leaves out what has ended", func(s *suite) {
+			s.admit(100)
+			op := acquire("a", "L1")
+			op.TTL = shortTTL
+			s.want(op, granted(s.high+1, shortTTL))
+			s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
+			s.want(acquire("c", "L3"), granted(s.high+3, longTTL))
+			s.want(release("c", "L3"), granted(s.high+3, 0))
+			s.expires("a", shortTTL)
+			if got := s.surveyed(); !slices.Equal(got, []string{"b"}) {
+				s.Errorf("surveyed %q", got)
+			}
+			if got := s.scanned("", 10); !slices.Equal(got, []string{"b"}) {
+				s.Errorf("scanned %q", got)
+			}
+		}},
+		{"counters come in the order they were asked for", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
+			s.want(acquire("c", "L3"), granted(s.high+3, longTTL))
+			got, err := s.Node.Counters(s.Context(), s.view, []string{"b", "none", "a", "c", "a"})
+			s.must(err)
+			if want := []fencing.Token{s.high + 2, s.high + 3, s.high + 1, s.high + 3, s.high + 1}; !slices.Equal(got, want) {
+				s.Errorf("%v, want %v", got, want)
+			}
+			none, err := s.Node.Counters(s.Context(), s.view, nil)
+			if err != nil || len(none) != 0 {
+				s.Errorf("no counters: %v, %v", none, err)
+			}
+		}},
+		{"a listing comes in pages", func(s *suite) {
+			s.admit(100)
+			var want []string
+			for i := range 60 {
+				resource := fmt.Sprintf("p/%02d", i)
+				want = append(want, resource)
+				s.do(acquire(resource, "L1"))
+				s.do(acquire(fmt.Sprintf("q/%02d", i), "L1"))
+			}
+			for _, limit := range []int{1, 7, 1000} {
+				if got := s.scanned("p/", limit); !slices.Equal(got, want) {
+					s.Errorf("pages of %d: %q", limit, got)
+				}
+			}
+		}},
+		{"a cursor that nobody gave out is refused", func(s *suite) {
+			s.admit(100)
+			var field *lockcore.FieldError
+			if _, _, err := s.Node.Scan(s.Context(), "", "!no cursor!", 10); !errors.As(err, &field) || field.Field != "cursor" {
+				s.Errorf("%v, want a FieldError of the cursor", err)
+			}
+		}},
+		{"nothing is read where the gate is shut", func(s *suite) {
+			a := s.founding(100)
+			s.must(s.Node.Stage(s.Context(), a))
+			s.wantShut()
+		}},
+	}
+}
+
+func (s *suite) wantStale(err error) {
+	s.Helper()
+	var stale *lockcore.StaleViewError
+	if !errors.As(err, &stale) || stale.View != s.view || !errors.Is(err, lockcore.ErrStaleView) {
+		s.Errorf("%v, want ErrStaleView with view %d", err, s.view)
+	}
+}
+
+// wantShut: whatever goes through the gate says that it is shut.
+func (s *suite) wantShut() {
+	s.Helper()
+	ctx, view := s.Context(), s.observe().View
+	_, fenced := s.Node.Fence(ctx, view+5)
+	_, _, surveyed := s.Node.Survey(ctx, view, "")
+	_, counted := s.Node.Counters(ctx, view, []string{"a"})
+	_, _, scanned := s.Node.Scan(ctx, "", "", 10)
+	raised := s.Node.RaiseMaxTTL(ctx, longTTL)
+	for what, err := range map[string]error{
+		"fence": fenced, "survey": surveyed, "counters": counted, "scan": scanned, "raise": raised,
+	} {
+		if !errors.Is(err, lockcore.ErrNotAdmitted) {
+			s.Errorf("%s: %v, want ErrNotAdmitted", what, err)
+		}
+	}
+	refused := lockcore.Reply{Outcome: lockcore.NotAdmitted, View: view}
+	for _, op := range []lockcore.Op{
+		acquire("a", "L1"), confirm("a", "L1", 5), extend("a", "L1", fencing.MaxToken, longTTL), release("a", "L1"), read("a"),
+		{Kind: lockcore.OpHold, Resource: "a", Lease: "L1", Token: 5, Hold: "h"},
+		stand("a", ticket("t1", "s1", 1)), keep("s1", longTTL),
+	} {
+		for _, asked := range []lockcore.View{max(view, 1), view + 1} {
+			op.View = asked
+			if diff := Diff(op.Kind, s.do(op), refused); diff != "" {
+				s.Errorf("operation %d: %s", op.Kind, diff)
+			}
+		}
+	}
+}
+
+func fence(s *suite) {
+	s.admit(100)
+	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+	for _, view := range []lockcore.View{s.view, s.view - 1} {
+		_, err := s.Node.Fence(s.Context(), view)
+		s.wantStale(err)
+	}
+	old := s.view
+	marks, err := s.Node.Fence(s.Context(), old+1)
+	s.must(err)
+	if want := (lockcore.Marks{High: s.high + 1, MaxTTL: maxTTL, Founded: old}); marks != want {
+		s.Errorf("marks %+v, want %+v", marks, want)
+	}
+	if seen := s.observe(); !seen.Admitted || seen.View != old+1 || seen.Marks != marks {
+		s.Errorf("%+v", seen)
+	}
+	s.view = old + 1
+	stale := confirm("a", "L1", s.high+5)
+	stale.View = old
+	s.want(stale, lockcore.Reply{Outcome: lockcore.StaleView, View: old + 1})
+	s.want(confirm("a", "L1", s.high+5), granted(s.high+5, longTTL))
+	_, err = s.Node.Fence(s.Context(), old+1)
+	s.wantStale(err)
+}
+
+func survey(s *suite) {
+	s.admit(100)
+	const locks = 1300
+	want := make(map[string]lockcore.CarriedLock, locks)
+	replies := make(sink, locks)
+	for i := range locks {
+		resource := fmt.Sprintf("r%d", i)
+		op := acquire(resource, "L"+resource)
+		op.View = s.view
+		s.Node.Submit(&op, i, replies)
+		want[resource] = lockcore.CarriedLock{
+			Resource: resource, Lease: op.Lease, Grant: s.high + 1 + fencing.Token(i), TTL: longTTL, Meta: op.Meta,
+		}
+	}
+	for range locks {
+		if d := <-replies; d.reply.Outcome != lockcore.Granted {
+			s.Fatalf("%+v", d.reply)
+		}
+	}
+	seen := 0
+	for _, lock := range s.survey() {
+		if lock.Remaining > longTTL || lock.Remaining < longTTL-slack {
+			s.Errorf("%+v", lock)
+		}
+		lock.Remaining, lock.Counter = 0, 0
+		if w, ok := want[lock.Resource]; ok { // a page may show again what an earlier one did
+			seen++
+			if lock != w {
+				s.Errorf("%+v, want %+v", lock, w)
+			}
+			delete(want, lock.Resource)
+		}
+	}
+	if seen != locks {
+		s.Errorf("%d locks, want %d", seen, locks)
+	}
+}

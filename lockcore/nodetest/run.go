@@ -1,0 +1,302 @@
+package nodetest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Harness is a node under test with what the suite may do to it.
+type Harness struct {
+	// Node has not been used, and holds nothing unless it founded itself.
+	Node lockcore.Node
+	// Advance lets the node's clock go on by d. nil: the suite waits for a real
+	// clock, and asks for short times only.
+	Advance func(d time.Duration)
+	// Restart gives the node another incarnation, with the data it had; nil if
+	// its incarnation never changes.
+	Restart func()
+	// Wipe takes the node's data away and leaves its incarnation; nil if
+	// nothing but its owner can do that.
+	Wipe func()
+	// CounterTTL is how long the node keeps a counter. Tests that wait for its
+	// end need less than a second, or Advance.
+	CounterTTL time.Duration
+}
+
+// suite is one test's node, admitted unless the test does that itself.
+type suite struct {
+	*testing.T
+	Harness
+	view    lockcore.View
+	high    fencing.Token // at the time of its admission
+	cluster lockcore.Cluster
+	server  string
+}
+
+const (
+	// longTTL is one that does not end during a test; maxTTL the longest allowed.
+	longTTL = time.Minute
+	maxTTL  = 2 * time.Minute
+	// shortTTL is one that a test waits for.
+	shortTTL = 80 * time.Millisecond
+	// patience is how long a real node may take for anything.
+	patience = 10 * time.Second
+	// slack is how much later than expected a real clock may be read.
+	slack = 20 * time.Second
+)
+
+// Run tests a node through its interface alone. open is called once for every
+// test and cleans up behind itself with t.Cleanup.
+func Run(t *testing.T, open func(t *testing.T) Harness) {
+	t.Helper()
+	for _, group := range []struct {
+		name  string
+		tests []test
+	}{
+		{"vote", voteTests()},
+		{"key", keyTests()},
+		{"hold", holdTests()},
+		{"line", lineTests()},
+		{"name", nameTests()},
+		{"read", readTests()},
+		{"admission", admissionTests()},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, test := range group.tests {
+				t.Run(test.name, func(t *testing.T) { test.run(newSuite(t, open(t))) })
+			}
+		})
+	}
+}
+
+type test struct {
+	name string
+	run  func(*suite)
+}
+
+func newSuite(t *testing.T, h Harness) *suite {
+	s := &suite{T: t, Harness: h, cluster: lockcore.Cluster{Nodes: 1, Hash: "c0ffee"}, server: "server-1"}
+	s.Node.Join(s.cluster)
+	return s
+}
+
+// admit founds a cluster on the node, with tokens above floor.
+func (s *suite) admit(floor fencing.Token) {
+	s.Helper()
+	a := s.founding(floor)
+	s.must(s.Node.Stage(s.Context(), a))
+	s.must(s.Node.Admit(s.Context(), a))
+	s.view = a.View
+	s.high = s.observe().Marks.High
+}
+
+// founding is an admission that any node takes: it has either none, or was
+// away during this one.
+func (s *suite) founding(floor fencing.Token) lockcore.Admission {
+	s.Helper()
+	seen := s.observe()
+	view := seen.View + 10
+	return lockcore.Admission{
+		Incarnation: seen.Incarnation, View: view, Founded: view, Cluster: s.cluster, Floor: floor, MaxTTL: maxTTL,
+	}
+}
+
+func (s *suite) observe() lockcore.Observation {
+	s.Helper()
+	seen, err := s.Node.Observe(s.Context())
+	s.must(err)
+	return seen
+}
+
+func (s *suite) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// do submits an operation and waits for its reply. An operation without a view
+// is given the node's own.
+func (s *suite) do(op lockcore.Op) lockcore.Reply {
+	s.Helper()
+	if op.View == 0 {
+		op.View = s.view
+	}
+	reply, err := Submit(s.Node, op)
+	s.must(err)
+	return reply
+}
+
+// Submit submits an operation and waits for its reply, within a bound.
+func Submit(n lockcore.Voter, op lockcore.Op) (lockcore.Reply, error) {
+	const index = 7
+	replies := make(sink, 2)
+	n.Submit(&op, index, replies)
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case d := <-replies:
+		if d.index != index {
+			return d.reply, fmt.Errorf("reply under index %d, want %d", d.index, index)
+		}
+		return d.reply, nil
+	case <-timeout.C:
+		return lockcore.Reply{}, fmt.Errorf("no reply to operation %d within %s", op.Kind, patience)
+	}
+}
+
+type delivery struct {
+	index int
+	reply lockcore.Reply
+}
+
+// sink has room for a second reply, so that one would be seen and not block.
+type sink chan delivery
+
+// Deliver takes a reply.
+func (s sink) Deliver(index int, reply lockcore.Reply) { s <- delivery{index, reply} }
+
+// want does an operation and compares the reply.
+func (s *suite) want(op lockcore.Op, want lockcore.Reply) {
+	s.Helper()
+	got := s.do(op)
+	if diff := Diff(op.Kind, got, want); diff != "" {
+		s.Fatalf("%+v:\n got %+v\nwant %+v\n%s", op, got, want, diff)
+	}
+}
+
+// Diff tells how two replies to one kind of operation differ, "" if they do
+// not. Fields that mean nothing in such a reply are not compared, the text of
+// errors is not, and what is left of a lock may be less than wanted, since time
+// goes on.
+func Diff(kind lockcore.OpKind, got, want lockcore.Reply) string {
+	got, want = meaningful(kind, got), meaningful(kind, want)
+	left := got.Remaining
+	if left > want.Remaining || left < want.Remaining-slack {
+		return fmt.Sprintf("Remaining is %s, want %s", left, want.Remaining)
+	}
+	got.Remaining, want.Remaining = 0, 0
+	g, w := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", want)
+	if g != w {
+		return fmt.Sprintf(" got %s\nwant %s", g, w)
+	}
+	return ""
+}
+
+// meaningful keeps what lockcore.Reply documents for the outcome.
+func meaningful(kind lockcore.OpKind, r lockcore.Reply) lockcore.Reply {
+	m := lockcore.Reply{Outcome: r.Outcome}
+	reading := kind == lockcore.OpRead
+	switch r.Outcome {
+	case lockcore.Failed:
+		m.Sent = r.Sent
+	case lockcore.StaleView, lockcore.NotAdmitted:
+		m.View = r.View
+	case lockcore.Granted:
+		m = r
+		if kind != lockcore.OpHold && (kind != lockcore.OpRelease || r.Remaining == 0) {
+			m.Holds = 0
+		}
+		if kind == lockcore.OpConfirm || kind == lockcore.OpRelease {
+			m.Meta = ""
+		}
+	case lockcore.Held:
+		m = r
+	}
+	if reading {
+		m.Waiting, m.Line = r.Waiting, r.Line
+	}
+	if len(m.Line) == 0 {
+		m.Line = nil
+	}
+	m.Err = nil
+	return m
+}
+
+// passes lets d pass and then waits until done. It is given d's end by the
+// test, so a real clock is only waited for.
+func (s *suite) passes(d time.Duration, done func() error) {
+	s.Helper()
+	if s.Advance != nil {
+		s.Advance(d)
+	}
+	deadline := time.Now().Add(patience)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := done()
+		if err == nil {
+			return
+		}
+		if s.Advance != nil || time.Now().After(deadline) {
+			s.Fatalf("%s later: %v", d, err)
+		}
+		<-tick.C
+	}
+}
+
+// expires waits for the end of a lock that was given ttl.
+func (s *suite) expires(resource string, ttl time.Duration) {
+	s.Helper()
+	s.passes(ttl, func() error {
+		if r := s.do(read(resource)); r.Outcome != lockcore.NotHeld {
+			return fmt.Errorf("%q is locked still: %+v", resource, r)
+		}
+		return nil
+	})
+}
+
+// counter reads one effective counter.
+func (s *suite) counter(resource string) fencing.Token {
+	s.Helper()
+	counters, err := s.Node.Counters(s.Context(), s.view, []string{resource})
+	s.must(err)
+	if len(counters) != 1 {
+		s.Fatalf("%d counters, want 1", len(counters))
+	}
+	return counters[0]
+}
+
+// Operations.
+
+func acquire(resource, lease string) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpAcquire, Resource: resource, Lease: lease, TTL: longTTL, Meta: "meta of " + lease}
+}
+
+func confirm(resource, lease string, token fencing.Token) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpConfirm, Resource: resource, Lease: lease, Token: token}
+}
+
+func extend(resource, lease string, token fencing.Token, ttl time.Duration) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpExtend, Resource: resource, Lease: lease, Token: token, TTL: ttl}
+}
+
+func release(resource, lease string) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpRelease, Resource: resource, Lease: lease}
+}
+
+func read(resource string) lockcore.Op { return lockcore.Op{Kind: lockcore.OpRead, Resource: resource} }
+
+// Replies.
+
+func granted(grant fencing.Token, left time.Duration) lockcore.Reply {
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: grant, Remaining: left}
+}
+
+func held(grant fencing.Token, lease string, ttl time.Duration) lockcore.Reply {
+	return lockcore.Reply{
+		Outcome: lockcore.Held, Grant: grant, Remaining: ttl, TTL: ttl, Lease: lease, Meta: "meta of " + lease,
+	}
+}
+
+func locked(grant fencing.Token, lease string, ttl time.Duration) lockcore.Reply {
+	r := held(grant, lease, ttl)
+	r.Outcome = lockcore.Granted
+	return r
+}
+
+func outcome(o lockcore.Outcome) lockcore.Reply { return lockcore.Reply{Outcome: o} }

@@ -1,0 +1,393 @@
+package nodetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
+	return []test{
+		{"a free lock is granted once, then held", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(acquire("a", "L2"), held(s.high+1, "L1", longTTL))
+			s.want(read("a"), locked(s.high+1, "L1", longTTL))
+			s.want(read("b"), outcome(lockcore.NotHeld))
+		}},
+		{"a duplicated acquire finds its own lock", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			again := acquire("a", "L1")
+			again.Meta, again.TTL = "what a retry says does not count", maxTTL
+			want := locked(s.high+1, "L1", longTTL)
+			want.Existing, want.Lease = true, ""
+			s.want(again, want)
+			if got := s.counter("a"); got != s.high+1 {
+				s.Errorf("the counter is %d: a retry counted", got)
+			}
+		}},
+		{"grants count up over releases", func(s *suite) {
+			s.admit(100)
+			for i := range fencing.Token(5) {
+				s.want(acquire("a", "L1"), granted(s.high+1+i, longTTL))
+				s.want(release("a", "L1"), granted(s.high+1+i, 0))
+			}
+		}},
+		{"a missing counter reads as high, which is of the whole node", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
+			s.want(release("a", "L1"), granted(s.high+1, 0))
+			s.want(acquire("a", "L3"), granted(s.high+2, longTTL)) // its own counter, not high
+			s.want(acquire("c", "L4"), granted(s.high+3, longTTL))
+			if high := s.observe().Marks.High; high != s.high+3 {
+				s.Errorf("high is %d, want %d", high, s.high+3)
+			}
+		}},
+		{"a counter that has gone reads as high", counterGoes},
+		{"a counter stays as long as it is used", counterStays},
+		{"only the owner releases", func(s *suite) {
+			s.admit(100)
+			s.want(release("a", "L1"), outcome(lockcore.NotHeld))
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(release("a", "L2"), outcome(lockcore.NotHeld))
+			s.want(read("a"), locked(s.high+1, "L1", longTTL))
+			s.want(release("a", "L1"), granted(s.high+1, 0))
+			s.want(release("a", "L1"), outcome(lockcore.NotHeld))
+			s.want(read("a"), outcome(lockcore.NotHeld))
+		}},
+		{"a lock ends by itself", func(s *suite) {
+			s.admit(100)
+			op := acquire("a", "L1")
+			op.TTL = shortTTL
+			s.want(op, granted(s.high+1, shortTTL))
+			s.expires("a", shortTTL)
+			s.want(release("a", "L1"), outcome(lockcore.NotHeld))
+			s.want(confirm("a", "L1", s.high+1), outcome(lockcore.NotHeld))
+			s.want(acquire("a", "L2"), granted(s.high+2, longTTL))
+		}},
+		{"a lock does not end early", func(s *suite) {
+			s.admit(100)
+			if s.Advance == nil {
+				return // a real clock cannot be stopped just before
+			}
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.Advance(longTTL - time.Millisecond)
+			s.want(acquire("a", "L2"), lockcore.Reply{
+				Outcome: lockcore.Held, Grant: s.high + 1, Remaining: time.Millisecond, TTL: longTTL, Lease: "L1", Meta: "meta of L1",
+			})
+			s.Advance(time.Millisecond)
+			s.want(acquire("a", "L2"), granted(s.high+2, longTTL))
+		}},
+		{"confirm raises counter, high and the lock's grant", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(confirm("a", "L1", s.high+5), granted(s.high+5, longTTL))
+			s.want(read("a"), locked(s.high+5, "L1", longTTL))
+			if counter, high := s.counter("a"), s.observe().Marks.High; counter != s.high+5 || high != s.high+5 {
+				s.Errorf("counter %d, high %d, want %d", counter, high, s.high+5)
+			}
+			s.want(release("a", "L1"), granted(s.high+5, 0))
+			s.want(acquire("a", "L2"), granted(s.high+6, longTTL))
+			s.want(acquire("b", "L3"), granted(s.high+7, longTTL))
+		}},
+		{"confirm lowers nothing", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("b", "L0"), granted(s.high+1, longTTL))
+			s.want(confirm("b", "L0", s.high+9), granted(s.high+9, longTTL))
+			s.want(acquire("a", "L1"), granted(s.high+10, longTTL))
+			s.want(confirm("a", "L1", s.high+10), granted(s.high+10, longTTL))
+			if high := s.observe().Marks.High; high != s.high+10 {
+				s.Errorf("high is %d, want %d", high, s.high+10)
+			}
+		}},
+		{"confirm only while owned, and with a grant that is not above the token", func(s *suite) {
+			s.admit(100)
+			s.want(confirm("a", "L1", s.high+5), outcome(lockcore.NotHeld))
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(confirm("a", "L2", s.high+5), outcome(lockcore.NotHeld))
+			s.want(confirm("a", "L1", s.high), outcome(lockcore.NotHeld))
+			s.want(confirm("a", "L1", s.high+1), granted(s.high+1, longTTL))
+			if counter := s.counter("a"); counter != s.high+1 {
+				s.Errorf("a refused confirm left counter %d, want %d", counter, s.high+1)
+			}
+		}},
+		{"extend sets a new end and keeps the rest", func(s *suite) {
+			s.admit(100)
+			op := acquire("a", "L1")
+			op.TTL = 30 * time.Second
+			s.want(op, granted(s.high+1, op.TTL))
+			s.want(extend("a", "L1", s.high+1, maxTTL), withMeta(granted(s.high+1, maxTTL), "meta of L1"))
+			s.want(read("a"), locked(s.high+1, "L1", maxTTL))
+			s.want(extend("a", "L1", s.high+7, longTTL), withMeta(granted(s.high+1, longTTL), "meta of L1"))
+			s.want(read("a"), locked(s.high+1, "L1", longTTL)) // shorter is a new end as well
+			if counter := s.counter("a"); counter != s.high+1 {
+				s.Errorf("extend moved the counter to %d", counter)
+			}
+		}},
+		{"extend needs ownership and a grant that is not above the token", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(extend("a", "L2", s.high+9, longTTL), outcome(lockcore.NotHeld))
+			s.want(extend("a", "L1", s.high, longTTL), outcome(lockcore.NotHeld))
+			s.want(read("a"), locked(s.high+1, "L1", longTTL))
+		}},
+		{"extend makes an absent lock again while nobody came in between", recreate},
+		{"extend revives nothing over a successor", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(release("a", "L1"), granted(s.high+1, 0))
+			s.want(acquire("a", "L2"), granted(s.high+2, longTTL))
+			s.want(extend("a", "L1", s.high+1, longTTL), outcome(lockcore.NotHeld))
+			s.want(release("a", "L2"), granted(s.high+2, 0))
+			s.want(extend("a", "L1", s.high+1, longTTL), outcome(lockcore.NotHeld))
+			s.want(read("a"), outcome(lockcore.NotHeld))
+		}},
+		{"extend without a counter is measured against high", func(s *suite) {
+			s.admit(100)
+			s.want(extend("a", "L1", s.high-1, longTTL), outcome(lockcore.NotHeld))
+			want := granted(s.high, longTTL)
+			want.Recreated = true
+			s.want(extend("a", "L1", s.high, longTTL), want)
+			s.want(acquire("a", "L2"), lockcore.Reply{
+				Outcome: lockcore.Held, Grant: s.high, Remaining: longTTL, TTL: longTTL, Lease: "L1",
+			})
+			s.want(release("a", "L1"), granted(s.high, 0))
+			s.want(acquire("a", "L2"), granted(s.high+1, longTTL))
+		}},
+		{"a TTL above the recorded longest is refused", tooLong},
+		{"a smaller view is stale, a larger one is ahead", views},
+		{"a release counts in any view", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			op := release("a", "L1")
+			op.View = s.view + 3
+			s.want(op, granted(s.high+1, 0))
+		}},
+		{"the last token is used, and then no more", exhaustion},
+		{"large numbers are exact", largeNumbers},
+		{"metadata comes back as it was", metadata},
+		{"a round that has ended is not joined", func(s *suite) {
+			s.admit(100)
+			op := acquire("a", "L1")
+			op.Deadline = time.Now().Add(-time.Second)
+			if r := s.do(op); r.Outcome != lockcore.Granted && (r.Outcome != lockcore.Failed || r.Sent || r.Err == nil) {
+				s.Errorf("%+v, want a failure that was not sent", r)
+			}
+		}},
+		{"operations at the same time each get their own reply", sideBySide},
+	}
+}
+
+func withMeta(r lockcore.Reply, meta string) lockcore.Reply {
+	r.Meta = meta
+	return r
+}
+
+func counterGoes(s *suite) {
+	s.admit(100)
+	if s.CounterTTL > time.Second && s.Advance == nil {
+		s.Fatal("the harness keeps counters for longer than anybody waits")
+	}
+	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+	s.want(release("a", "L1"), granted(s.high+1, 0))
+	s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
+	s.want(release("b", "L2"), granted(s.high+2, 0))
+	s.passes(s.CounterTTL, func() error {
+		if got := s.counter("a"); got != s.high+2 {
+			return fmt.Errorf("the counter reads %d, want high, %d", got, s.high+2)
+		}
+		return nil
+	})
+	s.want(extend("a", "L1", s.high+1, longTTL), outcome(lockcore.NotHeld))
+	s.want(acquire("a", "L3"), granted(s.high+3, longTTL))
+}
+
+func counterStays(s *suite) {
+	s.admit(100)
+	if s.Advance == nil {
+		return // a real clock cannot be kept from going on
+	}
+	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+	s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
+	s.Advance(s.CounterTTL * 2 / 3)
+	s.want(extend("a", "L1", s.high+1, longTTL), lockcore.Reply{
+		Outcome: lockcore.Granted, Grant: s.high + 1, Remaining: longTTL, Recreated: true,
+	})
+	s.Advance(s.CounterTTL * 2 / 3)
+	if got := s.counter("a"); got != s.high+1 {
+		s.Errorf("a counter in use reads %d, want %d", got, s.high+1)
+	}
+}
+
+func recreate(s *suite) {
+	s.admit(100)
+	op := acquire("a", "L1")
+	op.TTL = shortTTL
+	s.want(op, granted(s.high+1, shortTTL))
+	s.want(acquire("b", "L9"), granted(s.high+2, longTTL)) // high moves on, the counter of a does not
+	s.expires("a", shortTTL)
+	again := granted(s.high+1, longTTL)
+	again.Recreated = true
+	s.want(extend("a", "L1", s.high+1, longTTL), again)
+	s.want(read("a"), lockcore.Reply{
+		Outcome: lockcore.Granted, Grant: s.high + 1, Remaining: longTTL, TTL: longTTL, Lease: "L1",
+	})
+	s.want(acquire("a", "L2"), lockcore.Reply{
+		Outcome: lockcore.Held, Grant: s.high + 1, Remaining: longTTL, TTL: longTTL, Lease: "L1",
+	})
+	s.want(release("a", "L1"), granted(s.high+1, 0))
+	// A node that was behind takes the token that a quorum named.
+	again.Grant = s.high + 8
+	s.want(extend("a", "L1", s.high+8, longTTL), again)
+	s.want(confirm("a", "L1", s.high+8), granted(s.high+8, longTTL))
+	s.want(release("a", "L1"), granted(s.high+8, 0))
+	s.want(acquire("a", "L2"), granted(s.high+9, longTTL))
+}
+
+func tooLong(s *suite) {
+	s.admit(100)
+	op := acquire("a", "L1")
+	op.TTL = maxTTL + time.Millisecond
+	refused := lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.view}
+	s.want(op, refused)
+	s.want(read("a"), outcome(lockcore.NotHeld))
+	op.TTL = maxTTL
+	s.want(op, granted(s.high+1, maxTTL))
+	s.want(extend("a", "L1", s.high+1, maxTTL+time.Millisecond), refused)
+	s.must(s.Node.RaiseMaxTTL(s.Context(), maxTTL+time.Second))
+	s.want(extend("a", "L1", s.high+1, maxTTL+time.Second), withMeta(granted(s.high+1, maxTTL+time.Second), "meta of L1"))
+	s.must(s.Node.RaiseMaxTTL(s.Context(), time.Second)) // lowers nothing
+	if got := s.observe().Marks.MaxTTL; got != maxTTL+time.Second {
+		s.Errorf("the recorded longest TTL is %s, want %s", got, maxTTL+time.Second)
+	}
+}
+
+func views(s *suite) {
+	s.admit(100)
+	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+	ops := map[string]lockcore.Op{
+		"acquire":        acquire("a", "L1"),
+		"another's":      acquire("a", "L2"),
+		"acquire free":   acquire("b", "L2"),
+		"confirm":        confirm("a", "L1", s.high+5),
+		"extend":         extend("a", "L1", s.high+1, longTTL),
+		"extend too far": extend("a", "L1", s.high+1, 10*maxTTL),
+		"extend absent":  extend("c", "L1", fencing.MaxToken, longTTL),
+		"hold":           {Kind: lockcore.OpHold, Resource: "a", Lease: "L1", Token: s.high + 1, Hold: "h2"},
+		"stand":          {Kind: lockcore.OpStand, Resource: "a", Ticket: lockcore.Ticket{ID: "t1", Server: "s1", Arrival: 1}},
+	}
+	for name, op := range ops {
+		op.View = s.view - 1
+		if diff := Diff(op.Kind, s.do(op), lockcore.Reply{Outcome: lockcore.StaleView, View: s.view}); diff != "" {
+			s.Errorf("%s in a smaller view: %s", name, diff)
+		}
+		op.View = s.view + 1
+		if diff := Diff(op.Kind, s.do(op), lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.view}); diff != "" {
+			s.Errorf("%s in a larger view: %s", name, diff)
+		}
+	}
+	s.want(read("a"), locked(s.high+1, "L1", longTTL)) // none of them did anything
+	s.want(read("b"), outcome(lockcore.NotHeld))
+	s.want(read("c"), outcome(lockcore.NotHeld))
+	if counter := s.counter("a"); counter != s.high+1 {
+		s.Errorf("the counter is %d, want %d", counter, s.high+1)
+	}
+}
+
+func exhaustion(s *suite) {
+	s.admit(fencing.MaxToken - 2)
+	s.want(acquire("a", "L1"), granted(fencing.MaxToken-1, longTTL))
+	s.want(acquire("b", "L2"), granted(fencing.MaxToken, longTTL))
+	s.want(acquire("c", "L3"), outcome(lockcore.Exhausted))
+	s.want(read("c"), outcome(lockcore.NotHeld))
+	s.want(acquire("b", "L2"), lockcore.Reply{
+		Outcome: lockcore.Granted, Existing: true, Grant: fencing.MaxToken, Remaining: longTTL, TTL: longTTL, Meta: "meta of L2",
+	})
+	s.want(extend("b", "L2", fencing.MaxToken, longTTL), withMeta(granted(fencing.MaxToken, longTTL), "meta of L2"))
+	s.want(release("b", "L2"), granted(fencing.MaxToken, 0))
+	s.want(acquire("b", "L3"), outcome(lockcore.Exhausted))
+	if high := s.observe().Marks.High; high != fencing.MaxToken {
+		s.Errorf("high is %d, want %d", high, fencing.MaxToken)
+	}
+}
+
+// largeNumbers: what passes through an IEEE 754 double, or through a short
+// decimal text, comes back changed.
+func largeNumbers(s *suite) {
+	const large = 1<<53 - 10_001
+	s.admit(large)
+	if s.high != large {
+		s.Fatalf("high is %d, want %d", s.high, fencing.Token(large))
+	}
+	s.want(acquire("a", "L1"), granted(large+1, longTTL))
+	s.want(confirm("a", "L1", large+778), granted(large+778, longTTL))
+	s.want(read("a"), locked(large+778, "L1", longTTL))
+	s.want(extend("a", "L1", large+777, longTTL), outcome(lockcore.NotHeld))
+	s.want(extend("a", "L1", large+778, longTTL), withMeta(granted(large+778, longTTL), "meta of L1"))
+	if counter := s.counter("a"); counter != large+778 {
+		s.Errorf("the counter is %d, want %d", counter, fencing.Token(large+778))
+	}
+	view := lockcore.View(1<<53 - 1)
+	marks, err := s.Node.Fence(s.Context(), view)
+	s.must(err)
+	if marks.High != large+778 || s.observe().View != view {
+		s.Errorf("marks %+v, view %d", marks, s.observe().View)
+	}
+	op := acquire("b", "L2")
+	op.View = view - 1
+	s.want(op, lockcore.Reply{Outcome: lockcore.StaleView, View: view})
+	op.View = view
+	s.want(op, granted(large+779, longTTL))
+}
+
+func metadata(s *suite) {
+	s.admit(100)
+	for i, meta := range []string{
+		"", " ", "  two blanks  ", "a\nb\r\n", "\x1f1\x1fholder\x1f{\"a\": 1}", "- = . ,", "zero \x00 byte", "\xff\xfe no UTF-8",
+		`{"text":"ümläut 🔒","n":9007199254740991}`, string(make([]byte, 9000)),
+	} {
+		resource := fmt.Sprintf("r%d", i)
+		op := acquire(resource, "L1")
+		op.Meta = meta
+		first := s.do(op)
+		for what, reply := range map[string]lockcore.Reply{
+			"again":  s.do(op),
+			"other":  s.do(acquire(resource, "L2")),
+			"read":   s.do(read(resource)),
+			"extend": s.do(extend(resource, "L1", first.Grant, longTTL)),
+		} {
+			if reply.Meta != meta {
+				s.Errorf("%s: metadata %.40q came back as %.40q", what, meta, reply.Meta)
+			}
+		}
+	}
+}
+
+func sideBySide(s *suite) {
+	s.admit(100)
+	const callers = 64
+	replies := make(sink, 2*callers)
+	for i := range callers {
+		op := acquire(fmt.Sprintf("r%d", i), "L1")
+		op.View = s.view
+		s.Node.Submit(&op, i, replies)
+	}
+	seen, grants := make(map[int]bool), make(map[fencing.Token]bool)
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for len(seen) < callers {
+		select {
+		case d := <-replies:
+			if seen[d.index] || grants[d.reply.Grant] || d.reply.Outcome != lockcore.Granted {
+				s.Fatalf("index %d: %+v; index seen %v, grant seen %v", d.index, d.reply, seen[d.index], grants[d.reply.Grant])
+			}
+			seen[d.index], grants[d.reply.Grant] = true, true
+		case <-timeout.C:
+			s.Fatalf("%d of %d replies", len(seen), callers)
+		}
+	}
+}
