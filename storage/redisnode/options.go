@@ -1,6 +1,7 @@
 package redisnode
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -112,3 +113,14 @@ func clientOptions(r *redis.Options, o Options) *redis.Options {
 }
 
 var _ lockcore.Node = (*Node)(nil)
+
+// LogLibrary makes the Redis library log to logger, at the debug level: what it
+// has to say about connections, the nodes' states tell better. The library has
+// one logger for the whole process, so this is for a program's start.
+func LogLibrary(logger *slog.Logger) { redis.SetLogger(libraryLog{logger}) }
+
+type libraryLog struct{ *slog.Logger }
+
+func (l libraryLog) Printf(ctx context.Context, format string, v ...any) {
+	l.DebugContext(ctx, fmt.Sprintf(format, v...))
+}

@@ -1,0 +1,43 @@
+package redisnode_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/storage/redisnode"
+)
+
+// patient gives a busy machine time: these tests are not about time limits.
+const patient = 5 * time.Second
+
+func openNode(t testing.TB, addr string, opts redisnode.Options) *redisnode.Node {
+	t.Helper()
+	if opts.Timeout == 0 {
+		opts.Timeout = patient
+	}
+	node, err := redisnode.Open(addr, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Close() })
+	return node
+}
+
+func TestConformance(t *testing.T) {
+	for name, persistence := range map[string]testenv.Persistence{
+		"no persistence": testenv.PersistNone, "AOF": testenv.PersistAOFAlways,
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := testenv.StartRedis(t, testenv.WithPersistence(persistence))
+			nodetest.Run(t, func(t *testing.T) nodetest.Harness {
+				server.FlushAll()
+				// Longer than what a test needs until it looks, short enough to wait for.
+				const counterTTL = 900 * time.Millisecond
+				node := openNode(t, server.Addr(), redisnode.Options{CounterTTL: counterTTL})
+				return nodetest.Harness{Node: node, Restart: server.Restart, Wipe: server.FlushAll, CounterTTL: counterTTL}
+			})
+		})
+	}
+}

@@ -1,0 +1,277 @@
+package redisnode_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// awaitState waits until node i is in the state.
+func (q *quorum) awaitState(t *testing.T, i int, state lockcore.NodeState) lockcore.NodeStatus {
+	t.Helper()
+	var now lockcore.NodeStatus
+	testenv.Eventually(t, 10*time.Second, func() error {
+		if now = q.Status().Nodes[i]; now.State != state {
+			return fmt.Errorf("node %d is %s (%s), not %s", i, now.State, now.Reason, state)
+		}
+		return nil
+	})
+	return now
+}
+
+// cycle takes and releases a resource, and returns its token, above last.
+func (q *quorum) cycle(t *testing.T, resource string, last fencing.Token) fencing.Token {
+	t.Helper()
+	lease := q.takeNext(t, resource, last)
+	q.give(t, lease)
+	return lease.Token
+}
+
+// A node that may have lost its state is silent for the longest TTL, says so,
+// and votes again by itself; tokens rise throughout.
+func TestNodeIsQuarantinedAndReadmitted(t *testing.T) {
+	faults := map[string]func(*testenv.Redis){
+		"restart":  func(s *testenv.Redis) { s.Kill(); s.Restart() },
+		"wipe":     func(s *testenv.Redis) { s.Kill(); s.Wipe(); s.Restart() },
+		"flushall": func(s *testenv.Redis) { s.FlushAll() },
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			q := startQuorum(t, 3, nil, testenv.WithPersistence(testenv.PersistAOFAlways))
+			q.awaitVoting(t, 3)
+			token := q.cycle(t, "r", 0)
+			fault(q.servers[0])
+			status := q.awaitState(t, 0, lockcore.NodeQuarantined)
+			if status.Wait <= 0 || status.Wait > 2*testMaxTTL || status.Reason == "" {
+				t.Fatalf("%+v", status)
+			}
+			token = q.cycle(t, "r", token)
+			q.awaitVoting(t, 3)
+			// The readmitted node counts: with another one gone, it is needed.
+			q.servers[1].Kill()
+			q.awaitState(t, 1, lockcore.NodeUnreachable)
+			token = q.cycle(t, "r", token)
+			q.cycle(t, "never seen before", 0)
+			q.cycle(t, "r", token)
+		})
+	}
+}
+
+func TestPromotedReplicaIsNotTrusted(t *testing.T) {
+	q := startQuorum(t, 3, nil)
+	q.awaitVoting(t, 3)
+	token := q.cycle(t, "r", 0)
+	other := testenv.StartRedis(t)
+	q.servers[0].ReplicaOf(other) // takes its data over: ours is gone
+	if s := q.awaitState(t, 0, lockcore.NodeRefused); !strings.Contains(s.Reason, "replica") {
+		t.Fatalf("%+v", s)
+	}
+	token = q.cycle(t, "r", token)
+	q.servers[0].Promote()
+	q.awaitState(t, 0, lockcore.NodeQuarantined)
+	q.awaitVoting(t, 3)
+	q.cycle(t, "r", token)
+}
+
+// With a majority's state lost nothing is granted until the longest TTL has
+// passed; then the cluster is founded anew, above every earlier token.
+func TestMajorityLostIsFoundedAnew(t *testing.T) {
+	q := startQuorum(t, 5, nil)
+	q.awaitVoting(t, 5)
+	token := q.cycle(t, "r", 0)
+	for _, s := range q.servers[:3] {
+		s.Kill()
+		s.Restart()
+	}
+	lost := time.Now()
+	for i := range 3 {
+		q.awaitState(t, i, lockcore.NodeQuarantined)
+	}
+	_, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+	var none *lockcore.QuorumError
+	if !errors.As(err, &none) || none.Quorum != 3 || len(none.Nodes) != 5 {
+		t.Fatalf("granted without a majority, or unexplained: %v", err)
+	}
+	if s := q.Status(); s.Ready || s.Reason == "" {
+		t.Fatalf("%+v", s)
+	}
+	q.awaitVoting(t, 5)
+	if waited := time.Since(lost); waited < testMaxTTL {
+		t.Fatalf("founded after %s, before the longest TTL", waited)
+	}
+	q.cycle(t, "r", token)
+}
+
+func TestAllNodesLostIsFoundedAnew(t *testing.T) {
+	q := startQuorum(t, 3, func(c *lockcore.Config) { c.New = false })
+	q.awaitVoting(t, 3)
+	token := q.cycle(t, "r", 0)
+	for range 2 {
+		for _, s := range q.servers {
+			s.Kill()
+			s.Restart()
+		}
+		testenv.Eventually(t, 5*time.Second, func() error {
+			if s := q.Status(); s.Voting > 0 {
+				return fmt.Errorf("%d vote", s.Voting)
+			}
+			return nil
+		})
+		q.awaitVoting(t, 3)
+		token = q.cycle(t, "r", token)
+	}
+}
+
+// Unreachable nodes may still know the last tokens: no founding without them.
+func TestMajorityAwayIsWaitedFor(t *testing.T) {
+	q := startQuorum(t, 3, nil, testenv.WithPersistence(testenv.PersistAOFAlways))
+	q.awaitVoting(t, 3)
+	token := q.cycle(t, "r", 0)
+	for _, s := range q.servers[:2] {
+		s.Freeze()
+	}
+	q.awaitState(t, 0, lockcore.NodeUnreachable)
+	q.awaitState(t, 1, lockcore.NodeUnreachable)
+	began := time.Now()
+	_, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+	if took := time.Since(began); !errors.Is(err, lockcore.ErrNoQuorum) || took > time.Second {
+		t.Fatalf("%v after %s", err, took)
+	}
+	for time.Since(began) < 3*testMaxTTL {
+		if s := q.Status(); s.Ready || s.Nodes[2].State != lockcore.NodeVoting {
+			t.Fatalf("%+v", s)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+	for _, s := range q.servers[:2] {
+		s.Thaw()
+	}
+	q.awaitVoting(t, 3)
+	q.cycle(t, "r", token)
+}
+
+// Two servers admit the same nodes at the same time.
+func TestTwoServersAdmitTogether(t *testing.T) {
+	q := startQuorum(t, 5, nil)
+	other := joinQuorum(t, q.servers, nil)
+	q.awaitVoting(t, 5)
+	other.awaitVoting(t, 5)
+	token := q.cycle(t, "r", 0)
+	for i := range 3 {
+		q.servers[i].Kill()
+		q.servers[i].Restart()
+		q.awaitState(t, i, lockcore.NodeQuarantined)
+		q.awaitVoting(t, 5)
+		other.awaitVoting(t, 5)
+		token = q.cycle(t, "r", token)
+		token = other.cycle(t, "r", token)
+	}
+}
+
+// A long lease outlives the restart of every node, one after the other (rule 21).
+func TestLiveLeaseSurvivesRollingRestart(t *testing.T) {
+	q := startQuorum(t, 3, func(c *lockcore.Config) { c.MaxTTL = 2 * time.Second })
+	q.awaitVoting(t, 3)
+	lease := q.take(t, "long")
+	for round := range 3 {
+		for i := range 20 { // pushes every node's high far above the lease's token
+			q.cycle(t, fmt.Sprint("other/", round, i), 0)
+		}
+		q.servers[round].Kill()
+		q.servers[round].Restart()
+		q.awaitState(t, round, lockcore.NodeQuarantined)
+		testenv.Eventually(t, 20*time.Second, func() error {
+			if _, err := q.Extend(t.Context(), lease.ID, 0); err != nil && !errors.Is(err, lockcore.ErrNoQuorum) {
+				t.Fatalf("the lease was lost: %v", err)
+			}
+			if s := q.Status(); s.Voting < 3 {
+				return fmt.Errorf("%d vote", s.Voting)
+			}
+			return nil
+		})
+	}
+	if _, err := q.Lease(t.Context(), lease.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "long"}); !errors.Is(err, lockcore.ErrHeld) {
+		t.Fatal(err)
+	}
+}
+
+// A frozen minority costs nothing once its first time limit is over.
+func TestFrozenMinorityCostsNothing(t *testing.T) {
+	q := startQuorum(t, 5, func(c *lockcore.Config) { c.MaxTTL = 10 * time.Second })
+	q.awaitVoting(t, 5)
+	median := func() time.Duration {
+		took := make([]time.Duration, 60)
+		for i := range took {
+			began := time.Now()
+			q.cycle(t, fmt.Sprint("r", i), 0)
+			took[i] = time.Since(began)
+		}
+		slices.Sort(took)
+		return took[len(took)/2]
+	}
+	healthy := median()
+	q.servers[0].Freeze()
+	q.servers[1].Freeze()
+	q.awaitState(t, 0, lockcore.NodeUnreachable)
+	q.awaitState(t, 1, lockcore.NodeUnreachable)
+	if frozen := median(); frozen > 3*healthy+2*time.Millisecond {
+		t.Fatalf("a cycle takes %s with two nodes frozen, %s without", frozen, healthy)
+	}
+}
+
+// A request that is cancelled at any moment leaves no lock behind.
+func TestCancelledRequestLeavesNothing(t *testing.T) {
+	q := startQuorum(t, 3, func(c *lockcore.Config) { c.MaxTTL = time.Minute })
+	q.awaitVoting(t, 3)
+	for i := range 100 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*10)*time.Microsecond)
+		lease, err := q.Acquire(ctx, lockcore.AcquireRequest{Resource: fmt.Sprint("r", i)})
+		cancel()
+		if err == nil {
+			err = q.Release(t.Context(), lease.ID)
+		}
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range q.servers {
+		testenv.Eventually(t, 5*time.Second, func() error {
+			locks, err := s.Client().Keys(t.Context(), "l:*").Result()
+			if err != nil || len(locks) > 0 {
+				return fmt.Errorf("%d locks left: %v, %w", len(locks), locks, err)
+			}
+			return nil
+		})
+	}
+}
+
+// Resources that are no longer used leave nothing once their counters' time to
+// live is over.
+func TestMemoryFollowsResourcesInUse(t *testing.T) {
+	servers := testenv.StartRedisN(t, 1)
+	q := joinQuorumWith(t, servers, redisnodeOptions(500*time.Millisecond), nil)
+	q.awaitVoting(t, 1)
+	var last fencing.Token
+	for i := range 2000 {
+		last = q.cycle(t, fmt.Sprint("once/", i), last) // high is node-wide: rises over resources too
+	}
+	testenv.Eventually(t, 10*time.Second, func() error {
+		size, err := servers[0].Client().DBSize(t.Context()).Result()
+		if err != nil || size > 2 { // the state, and this server's session
+			return fmt.Errorf("%d keys left: %w", size, err)
+		}
+		return nil
+	})
+	q.cycle(t, "once/0", last)
+}
