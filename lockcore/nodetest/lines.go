@@ -107,6 +107,20 @@ func (s *suite) wantNoTurn(r *recorder, server string) {
 	s.want(leave(resource, mark), outcome(lockcore.Granted))
 }
 
+// dies waits until a server that was kept alive for ttl is so no longer: it
+// blocks a line until then. It takes a lock.
+func (s *suite) dies(server string, ttl time.Duration) {
+	s.Helper()
+	const resource = "only for dies"
+	s.want(stand(resource, ticket("last", server, 1)), outcome(lockcore.Granted))
+	s.passes(ttl, func() error {
+		if r := s.do(acquire(resource, "D")); r.Outcome != lockcore.Granted {
+			return fmt.Errorf("%+v: %s still blocks a line", r, server)
+		}
+		return nil
+	})
+}
+
 func lineTests() []test { //nolint:funlen // a table of scenarios
 	t1, t2, t3 := ticket("t1", "s1", 10), ticket("t2", "s2", 20), ticket("t3", "s1", 30)
 	queued := outcome(lockcore.Queued)
@@ -174,26 +188,32 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 		}},
 		{"the tickets of a dead server do not block the line", func(s *suite) {
 			s.admit(100)
+			s.want(keep("s1", shortTTL), outcome(lockcore.Granted))
 			s.want(keep("s2", longTTL), outcome(lockcore.Granted))
 			s.want(acquire("a", "L0"), granted(s.high+1, longTTL))
-			s.want(inTurn("a", "L1", t1), waiting(held(s.high+1, "L0", longTTL), 1)) // s1 was never kept alive
+			s.want(inTurn("a", "L1", t1), waiting(held(s.high+1, "L0", longTTL), 1))
 			s.want(inTurn("a", "L2", t2), waiting(held(s.high+1, "L0", longTTL), 2))
+			s.dies("s1", shortTTL)
 			s2 := listen(s, s.Node, "s2")
 			s.want(release("a", "L0"), granted(s.high+1, 0))
 			s.wantTurn(s2, "a", t2)
 			s.want(inTurn("a", "L2", t2), granted(s.high+2, longTTL))
 			s.want(read("a"), inLine(locked(s.high+2, "L2", longTTL)))
 		}},
+		{"who stands in line is alive for a while", func(s *suite) {
+			s.admit(100)
+			s.want(stand("a", t1), outcome(lockcore.Granted))
+			s.want(acquire("a", "L0"), queued)
+			s.want(keep("s1", longTTL), lockcore.Reply{Outcome: lockcore.Granted, Existing: true})
+			s.want(stand("a", t2), outcome(lockcore.Granted))
+			s.want(leave("a", t1), outcome(lockcore.Granted))
+			s.dies("s2", 3*time.Second)
+			s.want(acquire("a", "L0"), granted(s.high+2, longTTL))
+		}},
 		{"a server lives as long as it is kept", func(s *suite) {
 			s.admit(100)
 			s.want(keep("s1", shortTTL), outcome(lockcore.Granted))
-			s.want(stand("a", t1), outcome(lockcore.Granted))
-			s.passes(shortTTL, func() error {
-				if r := s.do(acquire("a", "L0")); r.Outcome != lockcore.Granted {
-					return fmt.Errorf("%+v: the dead are first in line", r)
-				}
-				return nil
-			})
+			s.dies("s1", shortTTL)
 			s.want(keep("s1", longTTL), outcome(lockcore.Granted))
 			s.want(keep("s1", longTTL), lockcore.Reply{Outcome: lockcore.Granted, Existing: true})
 		}},

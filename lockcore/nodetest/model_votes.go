@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
@@ -239,10 +240,20 @@ func (m *Model) read(op lockcore.Op) lockcore.Reply {
 
 func ticketName(t lockcore.Ticket) string { return t.ID + " " + t.Server + " " + t.Holder }
 
+// standTTL is for how long a server lives that stands in line without having
+// been kept alive.
+const standTTL = 3 * time.Second
+
 func (m *Model) stand(op lockcore.Op) {
 	t := op.Ticket
+	if t.ID == "" {
+		return
+	}
+	if m.left(m.data.sessions[t.Server]) == 0 {
+		m.data.sessions[t.Server] = m.now().Add(standTTL)
+	}
 	line := m.data.lines[op.Resource]
-	if t.ID == "" || slices.ContainsFunc(line, func(o lockcore.Ticket) bool { return ticketName(o) == ticketName(t) }) {
+	if slices.ContainsFunc(line, func(o lockcore.Ticket) bool { return ticketName(o) == ticketName(t) }) {
 		return
 	}
 	line = append(slices.Clone(line), t)

@@ -301,10 +301,10 @@ func views(s *suite) {
 func exhaustion(s *suite) {
 	s.admit(fencing.MaxToken - 2)
 	s.want(acquire("a", "L1"), granted(fencing.MaxToken-1, longTTL))
-	s.want(acquire("b", "L2"), granted(fencing.MaxToken, longTTL))
+	s.want(attempt("b", "L2", "attempt1"), granted(fencing.MaxToken, longTTL))
 	s.want(acquire("c", "L3"), outcome(lockcore.Exhausted))
 	s.want(read("c"), outcome(lockcore.NotHeld))
-	s.want(acquire("b", "L2"), lockcore.Reply{
+	s.want(attempt("b", "L2", "attempt2"), lockcore.Reply{
 		Outcome: lockcore.Granted, Existing: true, Grant: fencing.MaxToken, Remaining: longTTL, TTL: longTTL, Meta: "meta of L2",
 	})
 	s.want(extend("b", "L2", fencing.MaxToken, longTTL), withMeta(granted(fencing.MaxToken, longTTL), "meta of L2"))

@@ -28,6 +28,10 @@ type line struct {
 	bucket   *bbolt.Bucket
 }
 
+// standTTL is for how long a server lives that stands in line without having
+// been kept alive.
+const standTTL = 3 * time.Second
+
 const (
 	countKey  = "#"
 	orderKeys = "a"
@@ -121,6 +125,9 @@ func (l *line) arrival(ticket lockcore.Ticket) (arrival int64, standing bool) {
 
 // stand puts a ticket into the line. One that stands there keeps its place.
 func (l *line) stand(ticket lockcore.Ticket) {
+	if !l.t.alive(ticket.Server) {
+		l.t.keepAlive(ticket.Server, standTTL)
+	}
 	arrival, standing := l.arrival(ticket)
 	if !standing {
 		arrival = ticket.Arrival

@@ -127,6 +127,10 @@ func (t *txn) alive(server string) bool {
 	return ok && t.left(e) > 0
 }
 
+func (t *txn) keepAlive(server string, ttl time.Duration) {
+	t.put(t.sessions, server, t.after(ttl, ttl).append(nil))
+}
+
 // counter is the effective counter (a missing one reads as high, rule 4), and
 // whether there is one of its own. A counter never goes before its lock.
 func (t *txn) counter(resource string) (value fencing.Token, present bool) {

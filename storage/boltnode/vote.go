@@ -53,7 +53,7 @@ func storable(op *lockcore.Op) error {
 			return errUnstorable
 		}
 	}
-	if len(nameOf(op.Ticket)) > room {
+	if len(nameOf(op.Ticket)) > room || op.Ticket.ID != "" && op.Ticket.Server == "" {
 		return errUnstorable
 	}
 	return nil
@@ -312,7 +312,7 @@ func (t *txn) keep(op *lockcore.Op) lockcore.Reply {
 		return t.behind()
 	}
 	alive := t.alive(op.Ticket.Server)
-	t.put(t.sessions, op.Ticket.Server, t.after(op.TTL, op.TTL).append(nil))
+	t.keepAlive(op.Ticket.Server, op.TTL)
 	return lockcore.Reply{Outcome: lockcore.Granted, Existing: alive}
 }
 
