@@ -68,6 +68,10 @@ var rules = []rule{
 		why: "main wires everything together",
 	},
 	{
+		pkg: "internal/demo", ours: []string{"client", "api/wire", "fencing"}, others: true,
+		why: "it shows what a user sees: the service over HTTP, with nothing from inside",
+	},
+	{
 		pkg: "lockcore/nodetest", ours: []string{"lockcore", "fencing"}, others: true, kit: true,
 		why: "the suite that every Node passes",
 	},
