@@ -18,10 +18,11 @@
 --   s:<server>         string: this server's tickets are alive.
 --
 -- Every number goes through text(): Lua's own conversion keeps 14 digits only.
+-- (%d is exact up to MOST, and several times faster than %.0f.)
 local STATE = 'fencelock'
 local MOST = 9007199254740991
 
-local function text(number) return string.format('%.0f', number) end
+local function text(number) return string.format('%d', number) end
 
 local function replication()
   local info = redis.call('INFO', 'replication')

@@ -33,6 +33,7 @@
 -- Sends "fencelock:wake:<server>": the resource and the member whose turn it
 --       is, with a line feed between.
 local cluster, view, keep = ARGV[1], ARGV[2], ARGV[3]
+local keep_ms = tonumber(keep)
 local ARGV = cmsgpack.unpack(ARGV[4])
 local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'view', 'max_ttl', 'high', 'lines')
 local own = state[3] or '0'
@@ -78,6 +79,25 @@ end
 local function count(counter, value)
   redis.call('SET', counter, text(value), 'PX', keep)
   if value > high then high = value end
+end
+
+-- Counts up and returns the grant as text, nil when the counter is used up. A
+-- new time to live costs four times as much as the counting, so it is given
+-- when half of the old one has passed.
+local function up(counter)
+  local grant = redis.call('INCR', counter)
+  if grant == 1 then -- it was missing
+    grant = high + 1
+    if grant <= MOST then count(counter, grant) end
+  elseif redis.call('PTTL', counter) * 2 < keep_ms then
+    redis.call('PEXPIRE', counter, keep)
+  end
+  if grant > MOST then
+    redis.call('DECR', counter)
+    return nil
+  end
+  if grant > high then high = grant end
+  return text(grant)
 end
 
 -- The first in line whose server lives; the dead before it leave.
@@ -142,28 +162,22 @@ local function acquire(at, ticket, arrival)
   if shut then return shut end
   if tonumber(ttl) > longest then return behind end
   local lock, counter, queue = 'l:' .. resource, 'c:' .. resource, 'q:' .. resource
-  local line = ticket or lines >= clock
-  if line or attempt ~= '-' then
-    local value = redis.call('GET', lock)
-    if value then return taken(value, lock, queue, lease, ticket, arrival) end
-    if attempt ~= '-' then
-      local other = redis.call('GET', 'i:' .. lease)
-      if other and other ~= scope then return 'O' end
-    end
-    if line and overtakes(queue, ticket, tonumber(arrival)) then
-      if ticket then stand(queue, ticket, arrival) end
-      return 'W'
-    end
+  local value = redis.call('GET', lock)
+  if value then return taken(value, lock, queue, lease, ticket, arrival) end
+  if attempt ~= '-' then
+    local other = redis.call('GET', 'i:' .. lease)
+    if other and other ~= scope then return 'O' end
   end
-  local grant = effective(counter) + 1
-  if grant > MOST then return 'Q' end
-  if not redis.call('SET', lock, join(text(grant), ttl, lease, attempt, '.', meta), 'NX', 'PX', ttl) then
-    return taken(redis.call('GET', lock), lock, queue, lease, ticket, arrival)
+  if (ticket or lines >= clock) and overtakes(queue, ticket, tonumber(arrival)) then
+    if ticket then stand(queue, ticket, arrival) end
+    return 'W'
   end
-  count(counter, grant)
+  local grant = up(counter)
+  if not grant then return 'Q' end
+  redis.call('SET', lock, join(grant, ttl, lease, attempt, '.', meta), 'PX', ttl)
   if attempt ~= '-' then redis.call('SET', 'i:' .. lease, scope, 'PX', ttl) end
   if ticket then redis.call('ZREM', queue, ticket) end
-  return 'G ' .. text(grant) .. ' ' .. ttl .. ' 1 '
+  return 'G ' .. grant .. ' ' .. ttl .. ' 1 '
 end
 
 local run = {}
@@ -241,10 +255,21 @@ function run.h(at)
   return 'G ' .. grant .. ' ' .. left(lock) .. ' ' .. number_of(holds) .. ' ' .. meta
 end
 
+local function ended(lock, queue, grant)
+  redis.call('DEL', lock)
+  local first = head(queue)
+  if first then wake(queue, first) end
+  return 'G ' .. grant .. ' 0 0 '
+end
+
 local function release(resource, lease, attempt, hold)
   local lock, queue = 'l:' .. resource, 'q:' .. resource
   local value = redis.call('GET', lock)
   if not value then return 'N' end
+  -- Most locks bear no note and no hold but the acquirer's: no need to take
+  -- them apart. A lease value occurs nowhere but in its place.
+  local plain = attempt == '' and string.find(value, ' ' .. lease .. ' - . ', 1, true)
+  if plain and (hold == '' or hold == '.') then return ended(lock, queue, string.match(value, '^%d+')) end
   local grant, ttl, holder, note, holds, meta = split(value)
   if holder ~= lease or (attempt ~= '' and attempt ~= note) then return 'N' end
   if hold ~= '' then
@@ -255,11 +280,8 @@ local function release(resource, lease, attempt, hold)
       return 'G ' .. grant .. ' ' .. left(lock) .. ' ' .. number_of(rest) .. ' '
     end
   end
-  redis.call('DEL', lock)
   if note ~= '-' then redis.call('DEL', 'i:' .. lease) end
-  local first = head(queue)
-  if first then wake(queue, first) end
-  return 'G ' .. grant .. ' 0 0 '
+  return ended(lock, queue, grant)
 end
 
 -- Taking a vote back is sound on any node and in any view, so it is done even
