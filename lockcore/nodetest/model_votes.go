@@ -154,7 +154,7 @@ func (m *Model) extend(op lockcore.Op) lockcore.Reply {
 	}
 	l.ttl, l.until = op.TTL, m.now().Add(op.TTL)
 	m.data.locks[op.Resource] = l
-	if s, ok := m.data.scopes[op.Lease]; ok && l.keyed {
+	if s, ok := m.data.scopes[op.Lease]; ok && l.keyed && m.left(s.until) > 0 {
 		s.until = l.until
 		m.data.scopes[op.Lease] = s
 	}

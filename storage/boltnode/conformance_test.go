@@ -15,7 +15,10 @@ import (
 func TestConformance(t *testing.T) {
 	for name, blank := range map[string]bool{"blank": true, "founded": false} {
 		t.Run(name, func(t *testing.T) {
-			nodetest.Run(t, func(t *testing.T) nodetest.Harness { return harness(t, blank) })
+			nodetest.Run(t, func(t *testing.T) nodetest.Harness {
+				t.Helper()
+				return harness(t, blank)
+			})
 		})
 	}
 }
@@ -23,6 +26,7 @@ func TestConformance(t *testing.T) {
 const testCounterTTL = time.Hour
 
 func harness(t *testing.T, blank bool) nodetest.Harness {
+	t.Helper()
 	clock := &testClock{wall: time.UnixMilli(1_800_000_000_000)}
 	n := open(t, filepath.Join(t.TempDir(), "node.db"), Options{
 		CounterTTL: testCounterTTL, clock: clock.clock(), blank: blank,
@@ -30,52 +34,70 @@ func harness(t *testing.T, blank bool) nodetest.Harness {
 	})
 	h := nodetest.Harness{
 		Node: n, Advance: clock.advance, CounterTTL: testCounterTTL,
-		Restart: func() { n.set(t, func(st *state) { st.Incarnation += "'" }) },
+		Restart: n.reincarnate(t),
 	}
 	if blank {
-		h.Wipe = func() {
-			n.set(t, func(st *state) { *st = state{Format: format, Epoch: st.Epoch, Incarnation: st.Incarnation} })
-		}
+		h.Wipe = n.wipe(t)
 	}
 	return h
 }
 
 // open makes a node in a file of its own. Without a sync, since these tests do
 // not pull the plug.
-func open(t testing.TB, path string, opts Options) *Node {
-	t.Helper()
+func open(tb testing.TB, path string, opts Options) *Node {
+	tb.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, NoSync: true})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	n, err := New(db, opts)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { n.shut(t) })
+	tb.Cleanup(func() { n.shut(tb) })
 	return n
 }
 
 // shut closes node and file; twice does no harm.
-func (n *Node) shut(t testing.TB) {
-	t.Helper()
+func (n *Node) shut(tb testing.TB) {
+	tb.Helper()
 	if err := n.Close(); err != nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 	if err := n.db.Close(); err != nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 }
 
-// set changes the node's record of itself.
-func (n *Node) set(t testing.TB, change func(*state)) {
-	t.Helper()
-	err := n.change(context.Background(), func(tx *txn) error {
-		change(&tx.st)
-		return nil
+// reincarnate makes the file another one, which a restart does not.
+func (n *Node) reincarnate(tb testing.TB) func() {
+	tb.Helper()
+	return n.doing(tb, func(tx *txn) { tx.st.Incarnation += "'" })
+}
+
+// wipe makes the file an empty one, with its incarnation.
+func (n *Node) wipe(tb testing.TB) func() {
+	tb.Helper()
+	return n.doing(tb, func(tx *txn) {
+		for _, bucket := range []string{locksBucket, countersBucket, keysBucket, linesBucket, sessionsBucket} {
+			tx.failed(purge(tx.tx, bucket))
+		}
+		tx.openBuckets()
+		tx.st = state{Format: format, Epoch: tx.st.Epoch, Incarnation: tx.st.Incarnation}
 	})
-	if err != nil {
-		t.Fatal(err)
+}
+
+func (n *Node) doing(tb testing.TB, f func(*txn)) func() {
+	tb.Helper()
+	return func() {
+		tb.Helper()
+		err := n.change(context.Background(), func(tx *txn) error {
+			f(tx)
+			return nil
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
 	}
 }
 

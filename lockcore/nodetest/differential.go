@@ -1,0 +1,523 @@
+package nodetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Differential gives a node and a Model the same random commands, admissions
+// included, and wants the same replies. open makes a node that holds nothing,
+// for one sequence of commands, and tells how to end it. A sequence that fails
+// is made as short as it gets and printed with its seed.
+func Differential(t *testing.T, open func() (h Harness, done func())) {
+	t.Helper()
+	rapid.Check(t, func(rt *rapid.T) {
+		h, done := open()
+		defer done()
+		p := newPair(rt, h)
+		defer p.stop()
+		commands := rapid.SliceOfN(rapid.Custom(drawCommand), 20, 120).Draw(rt, "commands")
+		for _, c := range commands {
+			p.run(c)
+		}
+		p.compareTurns()
+		p.run(command{Kind: "read all"})
+	})
+}
+
+// command is one step. Its numbers are choices among few: what they mean
+// follows from the model's state when it is run.
+type command struct {
+	Kind     string
+	Resource int
+	Lease    int
+	Ticket   int
+	Attempt  int
+	TTL      int
+	Token    int // added to the lock's grant, or the counter
+	View     int // added to the node's view
+	Other    int
+}
+
+// commandKinds has each as often as it is to be drawn.
+func commandKinds() []string {
+	//nolint:dupword // on purpose
+	return strings.Fields(`
+		acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire
+		confirm confirm confirm confirm confirm extend extend extend extend extend extend extend
+		release release release release release release release release read read hold hold hold hold
+		turn turn turn turn turn turn turn turn stand stand stand leave leave leave keep keep
+		expire expire expire expire fence raise survey counters scan observe
+		found stage load admit staged staged join restart wipe`)
+}
+
+// GoString is how a sequence that failed is printed.
+func (c command) GoString() string { return brief(c) }
+
+func drawCommand(t *rapid.T) command {
+	pick := func(name string, of ...int) int { return rapid.SampledFrom(of).Draw(t, name) }
+	return command{
+		Kind:     rapid.SampledFrom(commandKinds()).Draw(t, "kind"),
+		Resource: pick("resource", 0, 0, 0, 1, 2),
+		Lease:    pick("lease", 0, 0, 1, 2),
+		Ticket:   pick("ticket", 0, 1, 2, 3, 4),
+		Attempt:  pick("attempt", 0, 0, 1, 2),
+		TTL:      pick("ttl", 0, 0, 0, 0, 1, 2),
+		Token:    pick("token", 0, 0, 0, -1, 1, 7),
+		View:     pick("view", 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 1, 2),
+		Other:    pick("other", 0, 0, 0, 0, 1, 2),
+	}
+}
+
+// pair is a node and the model that it is held against.
+type pair struct {
+	*rapid.T
+	ctx     context.Context
+	cancel  context.CancelFunc
+	cleanup []func()
+	began   time.Time
+
+	model   *Model
+	node    lockcore.Node
+	restart func()
+	wipe    func()
+
+	staged            [2]lockcore.Admission // the last one that was tried, for the model and for the node
+	modelTurns, turns map[string]*recorder
+	deaf              bool // a restart broke the subscriptions
+}
+
+func newPair(t *rapid.T, h Harness) *pair {
+	p := &pair{
+		T: t, began: time.Now(), model: NewModel(ModelOptions{}), node: h.Node, restart: h.Restart, wipe: h.Wipe,
+		modelTurns: make(map[string]*recorder), turns: make(map[string]*recorder),
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.join(0)
+	for _, server := range []string{"s0", "s1"} {
+		p.modelTurns[server] = listen(p, p.model, server)
+		p.turns[server] = listen(p, p.node, server)
+	}
+	return p
+}
+
+// Context and Cleanup are for listen: rapid's own end with the whole check.
+func (p *pair) Context() context.Context { return p.ctx }
+
+// Cleanup is called in stop.
+func (p *pair) Cleanup(f func()) { p.cleanup = append(p.cleanup, f) }
+
+func (p *pair) stop() {
+	p.cancel()
+	for _, f := range p.cleanup {
+		f()
+	}
+}
+
+// differf fails, unless so much time has passed that something may have ended
+// on one of the two only: a server in line, which lives for standTTL.
+func (p *pair) differf(format string, args ...any) {
+	p.Helper()
+	if time.Since(p.began) > standTTL/2 {
+		p.Skip("too slow a machine: what ends by itself may have ended")
+	}
+	p.Fatalf(format+"\nmodel: %s", append(args, p.model)...)
+}
+
+func (p *pair) same(what string, node, model any) {
+	p.Helper()
+	n, m := fmt.Sprintf("%+v", node), fmt.Sprintf("%+v", model)
+	p.Logf("%s: %s", what, m)
+	if n != m {
+		p.differf("%s:\n node %s\nmodel %s", what, n, m)
+	}
+}
+
+func (p *pair) cluster(other int) lockcore.Cluster {
+	return lockcore.Cluster{Nodes: 3, Hash: []string{"c0ffee", "beef", "beef"}[other]}
+}
+
+func (p *pair) join(other int) {
+	p.model.Join(p.cluster(other))
+	p.node.Join(p.cluster(other))
+}
+
+// vote gives both the same operation.
+func (p *pair) vote(op lockcore.Op) (reply lockcore.Reply) {
+	p.Helper()
+	want := p.model.Apply(op)
+	got, err := Submit(p.node, op)
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Logf("%s: %s", brief(op), brief(want))
+	near := got
+	if off := got.Remaining - want.Remaining; off.Abs() < slack && (got.Remaining == 0) == (want.Remaining == 0) {
+		near.Remaining = want.Remaining // their clocks were not asked at the same time
+	}
+	if diff := Diff(op.Kind, near, want); diff != "" {
+		p.differf("%s:\n node %s\nmodel %s\n%s", brief(op), brief(got), brief(want), diff)
+	}
+	return want
+}
+
+// brief prints the fields of a structure that say something.
+func brief(of any) string {
+	v := reflect.ValueOf(of)
+	if v.Kind() != reflect.Struct {
+		return fmt.Sprintf("%+v", of)
+	}
+	var fields []string
+	for i := range v.NumField() {
+		if !v.Field(i).IsZero() {
+			fields = append(fields, fmt.Sprintf("%s:%s", v.Type().Field(i).Name, brief(v.Field(i).Interface())))
+		}
+	}
+	return "{" + strings.Join(fields, " ") + "}"
+}
+
+func (c command) resource() string { return []string{"a", "b *", "ü"}[c.Resource] }
+func (c command) lease() string    { return []string{"L0", "L1", "L2"}[c.Lease] }
+
+func (c command) ttl() time.Duration {
+	return []time.Duration{longTTL, maxTTL, maxTTL + time.Second}[c.TTL]
+}
+
+// ticket gives two that arrived at the same time, one that arrives again later,
+// and one of a server that nobody listens for.
+func (c command) ticket() lockcore.Ticket {
+	return []lockcore.Ticket{
+		{ID: "t0", Server: "s0", Arrival: 50, Holder: "a holder"}, {ID: "t1", Server: "s1", Arrival: 50},
+		{ID: "t2", Server: "s0", Arrival: 40}, {ID: "t2", Server: "s0", Arrival: 90}, {ID: "t3", Server: "s2", Arrival: 45},
+	}[c.Ticket]
+}
+
+// op builds an operation around the model's state.
+func (p *pair) op(kind lockcore.OpKind, c command) lockcore.Op {
+	op := lockcore.Op{
+		Kind: kind, View: p.model.observed().View + lockcore.View(c.View), Resource: c.resource(), Lease: c.lease(), TTL: c.ttl(),
+		Token: max(1, p.model.lastGrant(c.resource())+fencing.Token(c.Token)), Meta: fmt.Sprintf("meta %d", c.Other),
+	}
+	if c.Attempt > 0 {
+		op.Attempt, op.Scope = fmt.Sprintf("attempt%d", c.Attempt), fmt.Sprintf("scope %d", c.Other)
+	}
+	return op
+}
+
+func (m *Model) observed() lockcore.Observation {
+	seen, _ := m.Observe(context.Background())
+	return seen
+}
+
+// lastGrant is of the lock if there is one, else what the counter says.
+func (m *Model) lastGrant(resource string) fencing.Token {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l, held := m.lock(resource); held {
+		return l.grant
+	}
+	if m.data.record == nil {
+		return 1
+	}
+	return m.effective(resource)
+}
+
+// run runs one command on both.
+func (p *pair) run(c command) {
+	p.Helper()
+	kinds := map[string]lockcore.OpKind{
+		"acquire": lockcore.OpAcquire, "turn": lockcore.OpAcquire, "confirm": lockcore.OpConfirm, "extend": lockcore.OpExtend,
+		"release": lockcore.OpRelease, "read": lockcore.OpRead, "hold": lockcore.OpHold,
+		"stand": lockcore.OpStand, "leave": lockcore.OpLeave, "keep": lockcore.OpKeep,
+	}
+	if kind, isVote := kinds[c.Kind]; isVote {
+		if c.Other == 0 && !p.model.votes() {
+			p.heal()
+		}
+		p.runVote(p.op(kind, c), c)
+		return
+	}
+	switch c.Kind {
+	case "expire":
+		p.expire(c)
+	case "join":
+		p.join(c.Other)
+	case "restart":
+		p.runRestart()
+	case "wipe":
+		if p.wipe != nil {
+			p.model.Wipe()
+			p.wipe()
+		}
+	default:
+		p.runMember(c)
+	}
+}
+
+func (p *pair) runVote(op lockcore.Op, c command) {
+	switch {
+	case c.Kind == "turn", c.Kind == "stand", c.Kind == "leave", c.Kind == "keep":
+		op.Ticket = c.ticket()
+	case c.Kind == "hold":
+		op.Hold = fmt.Sprintf("h%d", c.Other)
+	case c.Kind == "release" && c.Other > 0:
+		op.Hold = []string{lockcore.OwnHold, "h1"}[c.Other-1]
+	}
+	p.vote(op)
+}
+
+func (m *Model) votes() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.open()
+}
+
+// heal admits the nodes to the cluster that they belong to.
+func (p *pair) heal() {
+	p.join(0)
+	if seen := p.model.observed(); seen.Cluster == p.cluster(1) {
+		p.join(1)
+	}
+	p.run(command{Kind: "found"})
+}
+
+// expire ends a lock on both by extending it to almost nothing.
+func (p *pair) expire(c command) {
+	now := p.vote(lockcore.Op{Kind: lockcore.OpRead, Resource: c.resource()})
+	if now.Outcome != lockcore.Granted {
+		return
+	}
+	view := p.model.observed().View
+	p.vote(lockcore.Op{
+		Kind: lockcore.OpExtend, View: view, Resource: c.resource(), Lease: now.Lease, Token: now.Grant, TTL: time.Millisecond,
+	})
+	for _, node := range []lockcore.Node{p.model, p.node} {
+		deadline := time.Now().Add(patience)
+		for {
+			r, err := Submit(node, lockcore.Op{Kind: lockcore.OpRead, Resource: c.resource()})
+			if err != nil || time.Now().After(deadline) {
+				p.Fatalf("%s: %+v, %v", node.Name(), r, err)
+			}
+			if r.Outcome == lockcore.NotHeld {
+				break
+			}
+		}
+	}
+}
+
+func (p *pair) runRestart() {
+	if p.restart != nil {
+		p.deaf = true
+		p.model.Restart(true)
+		p.restart()
+	}
+}
+
+// runMember runs a command of Reader or Admittee on both.
+func (p *pair) runMember(c command) {
+	p.Helper()
+	seen := p.model.observed()
+	view := seen.View + lockcore.View(c.View)
+	switch c.Kind {
+	case "found":
+		a := p.admission(c)
+		for i := range a {
+			a[i].Founded, a[i].Cluster, a[i].OnlyIfEmpty = a[i].View, p.model.joined(), false
+		}
+		p.staged = a
+		p.admit("stage", lockcore.Node.Stage)
+		p.admit("admit", lockcore.Node.Admit)
+	case "stage":
+		p.staged = p.admission(c)
+		p.admit("stage", lockcore.Node.Stage)
+	case "load":
+		p.load(c)
+	case "staged": // to its end
+		p.staged = p.admission(command{Kind: c.Kind, Token: c.Token, View: 1})
+		p.admit("stage", lockcore.Node.Stage)
+		p.load(c)
+		p.admit("admit", lockcore.Node.Admit)
+	case "admit":
+		p.admit("admit", lockcore.Node.Admit)
+	case "raise":
+		p.same("raise", fault(p.node.RaiseMaxTTL(p.ctx, c.ttl())), fault(p.model.RaiseMaxTTL(p.ctx, c.ttl())))
+	case "fence":
+		got, err := p.node.Fence(p.ctx, view)
+		want, wantErr := p.model.Fence(p.ctx, view)
+		p.same("fence", []any{got, fault(err)}, []any{want, fault(wantErr)})
+	default:
+		p.runRead(c, view)
+	}
+}
+
+func (p *pair) runRead(c command, view lockcore.View) {
+	p.Helper()
+	resources := []string{"a", "b *", "ü", "never used"}
+	if all := c.Kind == "read all"; all || c.Kind == "observe" {
+		p.same("observe", p.observe(p.node), p.observe(p.model))
+	}
+	if all := c.Kind == "read all"; all || c.Kind == "survey" {
+		p.same("survey", p.survey(p.node, view), p.survey(p.model, view))
+	}
+	if all := c.Kind == "read all"; all || c.Kind == "counters" {
+		got, err := p.node.Counters(p.ctx, view, resources)
+		want, wantErr := p.model.Counters(p.ctx, view, resources)
+		p.same("counters", []any{got, fault(err)}, []any{want, fault(wantErr)})
+	}
+	if all := c.Kind == "read all"; all || c.Kind == "scan" {
+		prefix := []string{"", "b *", "*"}[c.Other]
+		p.same("scan", p.scan(p.node, prefix), p.scan(p.model, prefix))
+	}
+	if c.Kind == "read all" {
+		for _, resource := range resources {
+			p.vote(lockcore.Op{Kind: lockcore.OpRead, Resource: resource})
+		}
+	}
+}
+
+func (m *Model) joined() lockcore.Cluster {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cluster
+}
+
+// admission makes one for the model and one for the node: they differ in the
+// incarnation that they name.
+func (p *pair) admission(c command) [2]lockcore.Admission {
+	seen := p.model.observed()
+	a := lockcore.Admission{
+		View: seen.View + 1 + lockcore.View(c.Lease), Founded: seen.View + lockcore.View(c.View), Cluster: p.cluster(c.Other),
+		Floor: max(0, seen.Marks.High+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2,
+	}
+	theirs, err := p.node.Observe(p.ctx)
+	if err != nil {
+		p.Fatal(err)
+	}
+	both := [2]lockcore.Admission{a, a}
+	both[0].Incarnation, both[1].Incarnation = seen.Incarnation, theirs.Incarnation
+	if c.TTL == 2 {
+		both[0].Incarnation, both[1].Incarnation = "0123", "0123"
+	}
+	return both
+}
+
+func (p *pair) admit(what string, step func(lockcore.Node, context.Context, lockcore.Admission) error) {
+	p.Helper()
+	p.Logf("%s %+v", what, p.staged[0])
+	p.same(what, fault(step(p.node, p.ctx, p.staged[1])), fault(step(p.model, p.ctx, p.staged[0])))
+}
+
+func (p *pair) load(c command) {
+	p.Helper()
+	lock := lockcore.CarriedLock{Resource: c.resource(), Counter: max(0, p.model.observed().Marks.High+fencing.Token(c.Token))}
+	if c.Attempt > 0 {
+		lock.Lease, lock.Grant, lock.Remaining, lock.TTL, lock.Meta = c.lease(), max(1, lock.Counter), longTTL, longTTL, "carried"
+	}
+	locks := []lockcore.CarriedLock{lock}
+	p.Logf("load %+v", lock)
+	p.same("load", fault(p.node.Load(p.ctx, p.staged[1], locks)), fault(p.model.Load(p.ctx, p.staged[0], locks)))
+}
+
+// fault is an error as its class: its text is each node's own.
+func fault(err error) string {
+	var stale *lockcore.StaleViewError
+	switch {
+	case err == nil:
+		return "no error"
+	case errors.As(err, &stale):
+		return fmt.Sprintf("stale view, own %d", stale.View)
+	}
+	for _, class := range []error{lockcore.ErrNotAdmitted, lockcore.ErrRaced, lockcore.ErrForeign} {
+		if errors.Is(err, class) {
+			return class.Error()
+		}
+	}
+	return err.Error()
+}
+
+func (p *pair) observe(n lockcore.Node) lockcore.Observation {
+	seen, err := n.Observe(p.ctx)
+	if err != nil {
+		p.Fatal(err)
+	}
+	seen.Incarnation = ""
+	return seen
+}
+
+// survey gives all locks in order, without what time does to them.
+func (p *pair) survey(n lockcore.Node, view lockcore.View) any {
+	all := make(map[string]lockcore.CarriedLock)
+	for cursor := ""; ; {
+		locks, next, err := n.Survey(p.ctx, view, cursor)
+		if err != nil {
+			return fault(err)
+		}
+		for _, lock := range locks {
+			lock.Remaining = 0
+			all[lock.Resource] = lock
+		}
+		if cursor = next; cursor == "" {
+			return all // printed in the order of its keys
+		}
+	}
+}
+
+func (p *pair) scan(n lockcore.Node, prefix string) any {
+	var all []string
+	for cursor := ""; ; {
+		resources, next, err := n.Scan(p.ctx, prefix, cursor, 2)
+		if err != nil {
+			return fault(err)
+		}
+		all = append(all, resources...)
+		if cursor = next; cursor == "" {
+			slices.Sort(all)
+			return slices.Compact(all)
+		}
+	}
+}
+
+// compareTurns compares what the servers were told, up to a mark.
+func (p *pair) compareTurns() {
+	p.Helper()
+	if p.deaf {
+		return
+	}
+	p.heal()
+	for server, r := range p.turns {
+		op := lockcore.Op{View: p.model.observed().View, Resource: "mark " + server, Lease: "M", TTL: longTTL}
+		op.Ticket = lockcore.Ticket{ID: "mark", Server: server, Arrival: 1}
+		for _, op.Kind = range []lockcore.OpKind{lockcore.OpKeep, lockcore.OpStand} {
+			p.vote(op)
+		}
+		op.Kind, op.Ticket = lockcore.OpAcquire, lockcore.Ticket{}
+		p.vote(op)
+		p.same("turns told to "+server, p.told(r), p.told(p.modelTurns[server]))
+	}
+}
+
+func (p *pair) told(r *recorder) (turns []string) {
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for {
+		select {
+		case turn := <-r.turns:
+			if turns = append(turns, turn); strings.HasPrefix(turn, `"mark `) {
+				return turns
+			}
+		case <-timeout.C:
+			return append(turns, "no mark")
+		}
+	}
+}
