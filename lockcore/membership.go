@@ -124,12 +124,15 @@ func (m *membership) learnOf(seen Observation) {
 	}
 }
 
-// report logs a change of a node's state.
+// report logs a change of a node's state; of its reason alone only now and
+// then, since a node that is away fails in many words.
 func (m *membership) report(i int, before sight) {
-	after := m.sights[i]
-	if after.state == before.state && after.reason == before.reason {
+	const often = time.Minute
+	after := &m.sights[i]
+	if after.state == before.state && (after.reason == before.reason || time.Since(after.reported) < often) {
 		return
 	}
+	after.reported = time.Now()
 	level := slog.LevelInfo
 	if after.state != NodeVoting {
 		level = slog.LevelWarn
@@ -166,9 +169,10 @@ type sight struct {
 	outSince       time.Time
 	outIncarnation string
 
-	state  NodeState
-	reason string
-	since  time.Time
+	state    NodeState
+	reason   string
+	since    time.Time
+	reported time.Time // when the state or the reason was last logged
 }
 
 func (s *sight) update(seen Observation, err error, cluster Cluster) {
