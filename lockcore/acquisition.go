@@ -197,7 +197,7 @@ func (a *acquisition) votes(wasOver bool, just int) (nodes []int) {
 	return nodes
 }
 
-func (r Reply) mayHold() bool {
+func (r *Reply) mayHold() bool {
 	return r.Outcome == Granted || r.Outcome == Failed && r.Sent
 }
 

@@ -186,8 +186,7 @@ func (m *membership) fence(ctx context.Context, nodes []int, view View) (readers
 }
 
 func (m *membership) learnStale(err error) {
-	var stale *StaleViewError
-	if errors.As(err, &stale) {
+	if stale, ok := errors.AsType[*StaleViewError](err); ok {
 		m.learn(stale.View)
 	}
 }

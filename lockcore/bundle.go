@@ -84,7 +84,7 @@ func (req *AcquireRequest) checkBundle() error {
 	req.Resources = slices.Clone(req.Resources)
 	slices.Sort(req.Resources)
 	for i, resource := range req.Resources {
-		if err := validateText("resources", resource, 1, MaxResourceBytes); err != nil {
+		if err := validateText("resources", resource, 1); err != nil {
 			return err
 		}
 		if i > 0 && resource == req.Resources[i-1] {

@@ -19,7 +19,7 @@ const (
 	MinTTL            = 100 * time.Millisecond
 	MaxWait           = 10 * time.Minute
 	MaxResourceBytes  = 256
-	MaxHolderBytes    = 256
+	MaxHolderBytes    = MaxResourceBytes
 	MaxMetadataBytes  = 4096
 	MaxIdempotencyKey = 1024 // bytes, the caller's identity included
 )
@@ -126,13 +126,13 @@ func validateNodes(nodes []Node) error {
 
 // ValidateResource checks a resource's name. The error is a *FieldError.
 func ValidateResource(resource string) error {
-	return validateText("resource", resource, 1, MaxResourceBytes)
+	return validateText("resource", resource, 1)
 }
 
-func validateText(field, text string, least, most int) error {
+func validateText(field, text string, least int) error {
 	switch {
-	case len(text) < least || len(text) > most:
-		return &FieldError{Field: field, Reason: fmt.Sprintf("must be %d to %d bytes long", least, most)}
+	case len(text) < least || len(text) > MaxResourceBytes:
+		return &FieldError{Field: field, Reason: fmt.Sprintf("must be %d to %d bytes long", least, MaxResourceBytes)}
 	case !utf8.ValidString(text):
 		return &FieldError{Field: field, Reason: "must be valid UTF-8"}
 	}
@@ -172,5 +172,5 @@ func (c Config) checkAcquire(req *AcquireRequest) (err error) {
 	if req.Resources != nil {
 		what = req.checkBundle()
 	}
-	return errors.Join(what, validateText("holder", req.Holder, 0, MaxHolderBytes), err)
+	return errors.Join(what, validateText("holder", req.Holder, 0), err)
 }

@@ -18,15 +18,15 @@ func (l *Locker) explainLoss(ctx context.Context, req AcquireRequest, res *acqui
 	answered := b.count(Granted) + b.count(Held) + b.count(Queued)
 	switch {
 	case b.cause != nil:
-		return l.quorumError(req.Resource, &b, Granted)
+		return l.quorumError(req.Resource, &b)
 	case b.count(OtherResource) > 0:
 		return ErrIdempotencyMismatch
 	case b.count(Exhausted) > 0:
 		return ErrTokensExhausted
 	case stale:
-		return &retryError{give: l.quorumError(req.Resource, &b, Granted)}
+		return &retryError{give: l.quorumError(req.Resource, &b)}
 	case answered < l.quorum:
-		return l.quorumError(req.Resource, &b, Granted)
+		return l.quorumError(req.Resource, &b)
 	}
 	lease, votes := b.leader()
 	unknown := b.n - answered
@@ -42,7 +42,7 @@ func (l *Locker) explainLoss(ctx context.Context, req AcquireRequest, res *acqui
 // tooLate explains a lease that was won and cannot be handed out.
 func (l *Locker) tooLate(ctx context.Context, resource string, res *acquired) error {
 	b := ballot{n: len(l.nodes), quorum: l.quorum, replies: res.replies, answered: res.answered, cause: ctx.Err()}
-	e := l.quorumError(resource, &b, Granted)
+	e := l.quorumError(resource, &b)
 	if b.cause == nil {
 		e.Nodes = append(e.Nodes, NodeOutcome{Node: "this server", Reason: "nothing of the TTL was left once the quorum had agreed: ask for a longer ttl_ms"})
 	}
@@ -158,9 +158,8 @@ func (b *ballot) meta() meta {
 	return meta{}
 }
 
-// quorumError names every node's part in a round that came to nothing; agreed
-// is the outcome that would have counted.
-func (l *Locker) quorumError(resource string, b *ballot, agreed Outcome) *QuorumError {
+// quorumError names every node's part in a round that came to nothing.
+func (l *Locker) quorumError(resource string, b *ballot) *QuorumError {
 	e := &QuorumError{Resource: resource, Quorum: b.quorum, Cause: b.cause, Nodes: make([]NodeOutcome, b.n)}
 	status := l.members.status()
 	for i := range b.replies[:b.n] {
@@ -168,7 +167,7 @@ func (l *Locker) quorumError(resource string, b *ballot, agreed Outcome) *Quorum
 		if b.answered[i] && r.Outcome != Failed {
 			e.Answered++
 		}
-		if b.answered[i] && r.Outcome == agreed {
+		if b.answered[i] && r.Outcome == Granted {
 			e.Granted++
 		}
 		e.Nodes[i] = NodeOutcome{Node: l.nodes[i].Name(), Reason: r.reason(b.answered[i], status.Nodes[i])}

@@ -61,7 +61,7 @@ func (l *Locker) holdOne(ctx context.Context, id leaseID, hold string) error {
 	case b.count(NotHeld) >= ReadersOf(len(l.nodes)):
 		return ErrNotHeld
 	}
-	return l.quorumError(id.resource, &b, Granted)
+	return l.quorumError(id.resource, &b)
 }
 
 // Unhold takes a hold off; with the last one the lease ends. Errors:

@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -49,7 +50,7 @@ func (l *Locker) leaseNow(ctx context.Context, id leaseID) (Lease, error) {
 	left := validity(state.remaining, state.ttl, b.elapsed)
 	switch {
 	case held < b.quorum:
-		return Lease{}, l.quorumError(id.resource, &b, Granted)
+		return Lease{}, l.quorumError(id.resource, &b)
 	case left <= 0:
 		return Lease{}, ErrNotHeld
 	}
@@ -107,7 +108,8 @@ func (l *Locker) look(ctx context.Context, resource string, enough func(*ballot)
 	b := runPoll(ctx, l.nodes, Op{Kind: OpRead, Resource: resource}, l.cfg.NodeTimeout, enough)
 	l.learnFrom(b.replies[:b.n])
 	if b.heard() < b.quorum {
-		return b, l.quorumError(resource, &b, Granted)
+		err := l.quorumError(resource, &b)
+		return b, err
 	}
 	return b, nil
 }
@@ -128,7 +130,7 @@ func (l *Locker) Break(ctx context.Context, resource string) error {
 			continue
 		}
 		done[lease] = true
-		if err := l.release(ctx, Op{Resource: resource, Lease: lease}); result != nil && err != ErrNotHeld {
+		if err := l.release(ctx, Op{Resource: resource, Lease: lease}); result != nil && !errors.Is(err, ErrNotHeld) {
 			result = err
 		}
 	}
@@ -151,7 +153,7 @@ func (l *Locker) List(ctx context.Context, prefix string, limit int, cursor stri
 	if err != nil {
 		return LockPage{}, err
 	}
-	if err := validateText("prefix", prefix, 0, MaxResourceBytes); err != nil {
+	if err := validateText("prefix", prefix, 0); err != nil {
 		return LockPage{}, err
 	}
 	if limit < 1 || limit > MaxPage {
@@ -190,7 +192,7 @@ func (l *Locker) readers() (readers []Node, err error) {
 			b.answered[i] = true
 			b.replies[i] = Reply{Outcome: Failed, Err: fmt.Errorf("%s %s", status.Nodes[i].State, status.Nodes[i].Reason)}
 		}
-		return nil, l.quorumError("", &b, Granted)
+		return nil, l.quorumError("", &b)
 	}
 	return readers, nil
 }

@@ -93,6 +93,14 @@ func (q *line) join(resource, holder string) (*waiter, error) {
 	return w, nil
 }
 
+func waiterAt(e *list.Element) *waiter {
+	w, _ := e.Value.(*waiter) // nothing else is put in
+	return w
+}
+
+// firstOf is the first in line; a queue that is kept is never empty.
+func firstOf(queue *list.List) *waiter { return waiterAt(queue.Front()) }
+
 // leave takes a request out, and gives the next one the first place: it looks
 // again when the lease that was just granted, if one was, ends.
 func (q *line) leave(w *waiter, freeAt time.Time) {
@@ -106,7 +114,7 @@ func (q *line) leave(w *waiter, freeAt time.Time) {
 		delete(q.queues, w.resource)
 		return
 	}
-	if next := queue.Front().Value.(*waiter); wasFirst {
+	if next := firstOf(queue); wasFirst {
 		next.askAt = freeAt
 		next.signal()
 	}
@@ -172,23 +180,31 @@ func (q *line) await(ctx context.Context, w *waiter, deadline <-chan time.Time) 
 		if pause == 0 {
 			return nil
 		}
-		var due <-chan time.Time
-		if pause > 0 {
-			timer := time.NewTimer(pause)
-			defer timer.Stop()
-			due = timer.C
-		}
-		select {
-		case <-w.turn:
-		case <-due:
-		case <-deadline:
-			return errTimedOut
-		case <-q.closed:
-			return ErrStopping
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := q.rest(ctx, w, pause, deadline); err != nil {
+			return err
 		}
 	}
+}
+
+// rest waits for the pause (without an end if it is negative) or a signal.
+func (q *line) rest(ctx context.Context, w *waiter, pause time.Duration, deadline <-chan time.Time) error {
+	var due <-chan time.Time
+	if pause > 0 {
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		due = timer.C
+	}
+	select {
+	case <-w.turn:
+	case <-due:
+	case <-deadline:
+		return errTimedOut
+	case <-q.closed:
+		return ErrStopping
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }
 
 // stand puts the waiter's ticket on every node, behind those of this server
@@ -231,7 +247,7 @@ func (q nodeLine) passWord(resource string, t Ticket) bool {
 	if queue == nil {
 		return false
 	}
-	first := queue.Front().Value.(*waiter)
+	first := firstOf(queue)
 	before := first.told
 	first.told |= 1 << q.node
 	switch {
@@ -259,7 +275,7 @@ func (w *waiter) ask() {
 
 func has(queue *list.List, ticket string) bool {
 	for e := queue.Front(); e != nil; e = e.Next() {
-		if e.Value.(*waiter).ticket.ID == ticket {
+		if waiterAt(e).ticket.ID == ticket {
 			return true
 		}
 	}
@@ -271,7 +287,7 @@ func (q nodeLine) Subscribed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, queue := range q.queues {
-		queue.Front().Value.(*waiter).ask()
+		firstOf(queue).ask()
 	}
 }
 
@@ -325,7 +341,7 @@ func (q *line) standing() (ops []Op) {
 	defer q.mu.Unlock()
 	for _, queue := range q.queues {
 		for e := queue.Front(); e != nil; e = e.Next() {
-			w := e.Value.(*waiter)
+			w := waiterAt(e)
 			ops = append(ops, Op{Kind: OpStand, Resource: w.resource, Ticket: w.ticket})
 		}
 	}

@@ -224,7 +224,7 @@ func (l *Locker) extendOne(ctx context.Context, id leaseID, ttl time.Duration) (
 	}
 	left := validity(ttl, ttl, b.elapsed)
 	if left <= 0 {
-		return Lease{}, l.quorumError(id.resource, &b, Granted)
+		return Lease{}, l.quorumError(id.resource, &b)
 	}
 	return l.leaseOf(id, b.meta(), ttl, left), nil
 }
@@ -234,7 +234,7 @@ func (l *Locker) extendOne(ctx context.Context, id leaseID, ttl time.Duration) (
 // the lock, or a larger counter, to somebody else, and will never give it back.
 func (l *Locker) explainUnextended(id leaseID, b *ballot) error {
 	if b.count(NotHeld) < ReadersOf(len(l.nodes)) {
-		return l.quorumError(id.resource, b, Granted)
+		return l.quorumError(id.resource, b)
 	}
 	for i := range l.nodes {
 		if o := b.replies[i].Outcome; o == Granted || o == Failed {
@@ -281,7 +281,7 @@ func (l *Locker) release(ctx context.Context, op Op) error {
 	case len(l.nodes)-never < b.quorum:
 		return ErrNotHeld // so few nodes can have held it that it was no lease
 	case gone+never < b.quorum || gone == 0:
-		return l.quorumError(op.Resource, &b, Granted)
+		return l.quorumError(op.Resource, &b)
 	}
 	return nil
 }

@@ -115,7 +115,7 @@ func (m *membership) look(ctx context.Context, i int) {
 	m.sights[i].update(seen, err, m.cluster)
 	m.markOut(time.Now())
 	m.judge()
-	m.report(i, before)
+	m.report(ctx, i, before)
 }
 
 func (m *membership) learnOf(seen Observation) {
@@ -126,7 +126,7 @@ func (m *membership) learnOf(seen Observation) {
 
 // report logs a change of a node's state; of its reason alone only now and
 // then, since a node that is away fails in many words.
-func (m *membership) report(i int, before sight) {
+func (m *membership) report(ctx context.Context, i int, before sight) {
 	const often = time.Minute
 	after := &m.sights[i]
 	if after.state == before.state && (after.reason == before.reason || time.Since(after.reported) < often) {
@@ -137,8 +137,8 @@ func (m *membership) report(i int, before sight) {
 	if after.state != NodeVoting {
 		level = slog.LevelWarn
 	}
-	m.cfg.Logger.Log(context.Background(), level, "node "+string(after.state),
-		"node", m.nodes[i].Name(), "was", string(before.state), "reason", after.reason)
+	m.cfg.Logger.Log(ctx, level, "node state",
+		"node", m.nodes[i].Name(), "state", string(after.state), "was", string(before.state), "reason", after.reason)
 }
 
 // judge gives every node its state, from all the sights together.
@@ -316,7 +316,7 @@ func (m *membership) finish(ctx context.Context, what string, err error) {
 	}
 	m.mu.Unlock()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, ErrRaced) {
-		m.cfg.Logger.Warn(what+" did not succeed, will be tried again", "error", err)
+		m.cfg.Logger.Warn("nodes were not admitted, will be tried again", "by", what, "error", err)
 	}
 	for i := range m.nodes {
 		m.look(ctx, i)

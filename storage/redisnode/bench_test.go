@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"context"
+	"time"
+
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/storage/redisnode"
-	"time"
 )
 
 // BenchmarkPair measures acquire and release, in process, over five Redis.
@@ -69,6 +70,7 @@ func BenchmarkPair(b *testing.B) {
 
 // ownCPU is the processor time that this process has used.
 func ownCPU(b *testing.B) time.Duration {
+	b.Helper()
 	var use syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
 		b.Fatal(err)
@@ -78,6 +80,7 @@ func ownCPU(b *testing.B) time.Duration {
 
 // serversCPU is the processor time that the servers have used together.
 func serversCPU(b *testing.B, servers []*testenv.Redis) (total time.Duration) {
+	b.Helper()
 	for _, s := range servers {
 		info, err := s.Client().InfoMap(context.Background(), "cpu").Result()
 		if err != nil {

@@ -12,16 +12,16 @@ import (
 // patient gives a busy machine time: these tests are not about time limits.
 const patient = 5 * time.Second
 
-func openNode(t testing.TB, addr string, opts redisnode.Options) *redisnode.Node {
-	t.Helper()
+func openNode(tb testing.TB, addr string, opts redisnode.Options) *redisnode.Node {
+	tb.Helper()
 	if opts.Timeout == 0 {
 		opts.Timeout = patient
 	}
 	node, err := redisnode.Open(addr, opts)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = node.Close() })
+	tb.Cleanup(func() { _ = node.Close() })
 	return node
 }
 
@@ -32,6 +32,7 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := testenv.StartRedis(t, testenv.WithPersistence(persistence))
 			nodetest.Run(t, func(t *testing.T) nodetest.Harness {
+				t.Helper()
 				server.FlushAll()
 				// Longer than what a test needs until it looks, short enough to wait for.
 				const counterTTL = 900 * time.Millisecond

@@ -64,6 +64,7 @@ type discard struct{}
 func (discard) Deliver(int, lockcore.Reply) {}
 
 func cpu(b *testing.B, s *testenv.Redis) (total time.Duration) {
+	b.Helper()
 	info, err := s.Client().InfoMap(context.Background(), "cpu").Result()
 	if err != nil {
 		b.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -246,7 +247,7 @@ func (n *Node) Admit(ctx context.Context, a lockcore.Admission) error {
 }
 
 func (n *Node) admission(ctx context.Context, s script, args ...any) error {
-	reply, err := s.run(ctx, n.client, append(s.args[:len(s.args):len(s.args)], args...)).Text()
+	reply, err := s.run(ctx, n.client, append(slices.Clip(s.args), args...)).Text()
 	switch {
 	case err != nil:
 		return explain(err)

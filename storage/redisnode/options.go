@@ -122,5 +122,5 @@ func LogLibrary(logger *slog.Logger) { redis.SetLogger(libraryLog{logger}) }
 type libraryLog struct{ *slog.Logger }
 
 func (l libraryLog) Printf(ctx context.Context, format string, v ...any) {
-	l.DebugContext(ctx, fmt.Sprintf(format, v...))
+	l.DebugContext(ctx, "redis library", "says", fmt.Sprintf(format, v...))
 }

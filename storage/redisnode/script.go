@@ -5,6 +5,7 @@ import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1; nothing is secured by it
 	_ "embed"
 	"encoding/hex"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -69,7 +70,7 @@ func (s script) run(ctx context.Context, client *redis.Client, args []any) *redi
 
 // call runs the script with these arguments.
 func (s script) call(ctx context.Context, client *redis.Client, args ...any) ([]any, error) {
-	return s.run(ctx, client, append(s.args[:len(s.args):len(s.args)], args...)).Slice()
+	return s.run(ctx, client, append(slices.Clip(s.args), args...)).Slice()
 }
 
 // scripts are the files, ready to call.
