@@ -398,7 +398,7 @@ func (p *pair) admission(c command) [2]lockcore.Admission {
 	seen := p.model.observed()
 	a := lockcore.Admission{
 		View: seen.View + 1 + lockcore.View(c.Lease), Founded: seen.View + lockcore.View(c.View), Cluster: p.cluster(c.Other),
-		Floor: max(0, seen.Marks.High+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2,
+		Floor: max(100, seen.Marks.High+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2,
 	}
 	theirs, err := p.node.Observe(p.ctx)
 	if err != nil {
@@ -420,9 +420,9 @@ func (p *pair) admit(what string, step func(lockcore.Node, context.Context, lock
 
 func (p *pair) load(c command) {
 	p.Helper()
-	lock := lockcore.CarriedLock{Resource: c.resource(), Counter: max(0, p.model.observed().Marks.High+fencing.Token(c.Token))}
+	lock := lockcore.CarriedLock{Resource: c.resource(), Counter: max(1, p.model.observed().Marks.High+fencing.Token(c.Token))}
 	if c.Attempt > 0 {
-		lock.Lease, lock.Grant, lock.Remaining, lock.TTL, lock.Meta = c.lease(), max(1, lock.Counter), longTTL, longTTL, "carried"
+		lock.Lease, lock.Grant, lock.Remaining, lock.TTL, lock.Meta = c.lease(), lock.Counter, longTTL, longTTL, "carried"
 	}
 	locks := []lockcore.CarriedLock{lock}
 	p.Logf("load %+v", lock)

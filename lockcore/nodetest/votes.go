@@ -304,12 +304,19 @@ func exhaustion(s *suite) {
 	s.want(attempt("b", "L2", "attempt1"), granted(fencing.MaxToken, longTTL))
 	s.want(acquire("c", "L3"), outcome(lockcore.Exhausted))
 	s.want(read("c"), outcome(lockcore.NotHeld))
+	s.want(extend("c", "L3", fencing.MaxToken-1, longTTL), outcome(lockcore.NotHeld)) // the counter is still missing
+	if counter := s.counter("c"); counter != fencing.MaxToken {
+		s.Errorf("a refused acquire left the counter at %d", counter)
+	}
 	s.want(attempt("b", "L2", "attempt2"), lockcore.Reply{
 		Outcome: lockcore.Granted, Existing: true, Grant: fencing.MaxToken, Remaining: longTTL, TTL: longTTL, Meta: "meta of L2",
 	})
 	s.want(extend("b", "L2", fencing.MaxToken, longTTL), withMeta(granted(fencing.MaxToken, longTTL), "meta of L2"))
 	s.want(release("b", "L2"), granted(fencing.MaxToken, 0))
 	s.want(acquire("b", "L3"), outcome(lockcore.Exhausted))
+	if counter := s.counter("b"); counter != fencing.MaxToken {
+		s.Errorf("a refused acquire left the counter at %d", counter)
+	}
 	if high := s.observe().Marks.High; high != fencing.MaxToken {
 		s.Errorf("high is %d, want %d", high, fencing.MaxToken)
 	}

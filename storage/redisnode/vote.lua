@@ -88,13 +88,16 @@ local function up(counter)
   local grant = redis.call('INCR', counter)
   if grant == 1 then -- it was missing
     grant = high + 1
-    if grant <= MOST then count(counter, grant) end
-  elseif redis.call('PTTL', counter) * 2 < keep_ms then
-    redis.call('PEXPIRE', counter, keep)
-  end
-  if grant > MOST then
+    if grant > MOST then
+      redis.call('DEL', counter) -- and must be still: it would read as 0
+      return nil
+    end
+    count(counter, grant)
+  elseif grant > MOST then
     redis.call('DECR', counter)
     return nil
+  elseif redis.call('PTTL', counter) * 2 < keep_ms then
+    redis.call('PEXPIRE', counter, keep)
   end
   if grant > high then high = grant end
   return text(grant)
