@@ -24,6 +24,8 @@ type line struct {
 
 	mu      sync.Mutex
 	queues  map[string]*list.List // of *waiter, by arrival
+	tickets map[string]*waiter    // by ticket id
+	gone    recent                // tickets that left lately
 	waiting int
 	arrival int64         // the last one given
 	closed  chan struct{} // no more waiting: the server stops
@@ -58,7 +60,7 @@ func newLine(cfg Config, nodes []Node, clean *cleaner, view func() View) *line {
 	return &line{
 		cfg: cfg, nodes: nodes, clean: clean, view: view, quorum: QuorumOf(len(nodes)),
 		server: base64.RawURLEncoding.EncodeToString(id[:]),
-		queues: make(map[string]*list.List),
+		queues: make(map[string]*list.List), tickets: make(map[string]*waiter),
 		closed: make(chan struct{}),
 	}
 }
@@ -89,6 +91,7 @@ func (q *line) join(resource, holder string) (*waiter, error) {
 		q.queues[resource] = queue
 	}
 	w.at = queue.PushBack(w)
+	q.tickets[w.ticket.ID] = w
 	q.waiting++
 	return w, nil
 }
@@ -109,6 +112,8 @@ func (q *line) leave(w *waiter, freeAt time.Time) {
 	queue := q.queues[w.resource]
 	wasFirst := queue.Front() == w.at
 	queue.Remove(w.at)
+	delete(q.tickets, w.ticket.ID)
+	q.gone.add(w.ticket.ID)
 	q.waiting--
 	if queue.Len() == 0 {
 		delete(q.queues, w.resource)
@@ -228,6 +233,18 @@ type nodeLine struct {
 	node int
 }
 
+// freed lets the first of this server's line ask, right behind a release that
+// this server has sent: each node takes the two in that order, so that the
+// lease changes hands in one round trip. If another server's ticket is first,
+// the nodes say so.
+func (q *line) freed(resource string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if queue := q.queues[resource]; queue != nil {
+		firstOf(queue).ask()
+	}
+}
+
 // Turn passes the word to the first of this server's line, whoever of it the
 // node named: the node may not know the ones before. The word of a quorum
 // makes it ask; a smaller number does after a moment. A ticket that nobody
@@ -243,11 +260,11 @@ func (q nodeLine) Turn(resource string, t Ticket) {
 func (q nodeLine) passWord(resource string, t Ticket) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue := q.queues[resource]
-	if queue == nil {
-		return false
+	w := q.tickets[t.ID]
+	if w == nil || w.resource != resource {
+		return q.gone.has(t.ID) // granted a moment ago: off the node already
 	}
-	first := firstOf(queue)
+	first := firstOf(q.queues[resource])
 	before := first.told
 	first.told |= 1 << q.node
 	switch {
@@ -256,7 +273,7 @@ func (q nodeLine) passWord(resource string, t Ticket) bool {
 	case before == 0:
 		time.AfterFunc(turnGrace, func() { q.lateTurn(first) })
 	}
-	return has(queue, t.ID)
+	return true
 }
 
 func (q *line) lateTurn(w *waiter) {
@@ -273,14 +290,24 @@ func (w *waiter) ask() {
 	w.signal()
 }
 
-func has(queue *list.List, ticket string) bool {
-	for e := queue.Front(); e != nil; e = e.Next() {
-		if waiterAt(e).ticket.ID == ticket {
-			return true
-		}
-	}
-	return false
+// recent remembers the last few hundred tickets that left.
+type recent struct {
+	ids  map[string]bool
+	ring [512]string
+	next int
 }
+
+func (r *recent) add(id string) {
+	if r.ids == nil {
+		r.ids = make(map[string]bool, len(r.ring))
+	}
+	delete(r.ids, r.ring[r.next])
+	r.ring[r.next] = id
+	r.ids[id] = true
+	r.next = (r.next + 1) % len(r.ring)
+}
+
+func (r *recent) has(id string) bool { return r.ids[id] }
 
 // Subscribed lets every first waiter look: the word may have been lost.
 func (q nodeLine) Subscribed() {

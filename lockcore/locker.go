@@ -268,7 +268,9 @@ func (l *Locker) Release(ctx context.Context, lease string) error {
 // release does what op, a release, says on every node.
 func (l *Locker) release(ctx context.Context, op Op) error {
 	op.Kind = OpRelease
-	b := runPoll(ctx, l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided)
+	p := startPoll(l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided)
+	l.line.freed(op.Resource)
+	b := p.wait(ctx)
 	for i := range l.nodes {
 		if b.replies[i].Outcome == Failed { // never sent, too: the lock is older than the call
 			l.clean.release(i, op, time.Now().Add(l.cfg.MaxTTL), false)

@@ -33,6 +33,11 @@ type ballot struct {
 }
 
 func runPoll(ctx context.Context, nodes []Node, op Op, limit time.Duration, enough func(*ballot) bool) ballot {
+	return startPoll(nodes, op, limit, enough).wait(ctx)
+}
+
+// startPoll asks the nodes; wait for the answers must follow.
+func startPoll(nodes []Node, op Op, limit time.Duration, enough func(*ballot) bool) *poll {
 	p := &poll{
 		n: len(nodes), enough: enough, op: op,
 		began:  time.Now(),
@@ -46,7 +51,12 @@ func runPoll(ctx context.Context, nodes []Node, op Op, limit time.Duration, enou
 	for i, n := range nodes {
 		n.Submit(&p.op, i, p)
 	}
-	timer := time.NewTimer(limit)
+	return p
+}
+
+// wait returns the replies once they are enough, at the limit, or when ctx ends.
+func (p *poll) wait(ctx context.Context) ballot {
+	timer := time.NewTimer(time.Until(p.op.Deadline))
 	defer timer.Stop()
 	select {
 	case <-p.done:
