@@ -14,7 +14,10 @@ import (
 // carryPage is how many resources one call of a rejoin reads or writes.
 const carryPage = 500
 
-// found founds the cluster anew on the planned nodes (rule 12).
+// found founds the cluster anew on the planned nodes (rule 12). It purges and
+// closes a quorum of them before it opens any: from then on no other founding
+// and no late rejoin can make a quorum, so that of servers which found at the
+// same time one alone succeeds, and none purges what another has opened.
 func (m *membership) found(ctx context.Context, p plan) error {
 	log := m.cfg.Logger
 	log.Warn("founding the cluster", "nodes", len(p.found), "new", p.fresh)
@@ -23,22 +26,20 @@ func (m *membership) found(ctx context.Context, p plan) error {
 		View: view, Founded: view, Cluster: m.cluster, Floor: m.foundingFloor(ctx),
 		MaxTTL: m.cfg.MaxTTL, OnlyIfEmpty: p.fresh,
 	}
-	admitted := 0
-	var failed error
-	for _, i := range p.found {
-		one := a
-		one.Incarnation = m.incarnation(i)
-		if err := m.admit(ctx, i, one, nil); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("node %s: %w", m.nodes[i].Name(), err))
-			continue
-		}
-		admitted++
+	admissions := make(map[int]Admission, len(p.found))
+	staged, failed := m.each(p.found, func(i int) error {
+		admissions[i] = m.pinned(i, a)
+		return m.stage(ctx, i, admissions[i])
+	})
+	if len(staged) < min(QuorumOf(len(m.nodes)), len(p.found)) {
+		return failed
 	}
-	if admitted == 0 {
+	admitted, failed := m.each(staged, func(i int) error { return m.open(ctx, i, admissions[i]) })
+	if len(admitted) == 0 {
 		return failed
 	}
 	m.learn(a.View)
-	log.Info("the cluster is founded", "nodes", admitted, "view", int64(a.View), "floor", int64(a.Floor))
+	log.Info("the cluster is founded", "nodes", len(admitted), "view", int64(a.View), "floor", int64(a.Floor))
 	return nil
 }
 
@@ -71,29 +72,56 @@ func (m *membership) foundingFloor(ctx context.Context) fencing.Token {
 	return floor
 }
 
-// incarnation is the one that served its wait: anything else is ErrRaced.
-func (m *membership) incarnation(i int) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if s := &m.sights[i]; s.admitted() { // a forced founding takes these as well
-		return s.seen.Incarnation
+// each does f for one node after the other, and says for which it succeeded.
+func (m *membership) each(nodes []int, f func(int) error) (done []int, failed error) {
+	for _, i := range nodes {
+		if err := f(i); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("node %s: %w", m.nodes[i].Name(), err))
+			continue
+		}
+		done = append(done, i)
 	}
-	return m.sights[i].outIncarnation
+	return done, failed
 }
 
-// admit purges, loads and opens node i. What it holds staged is worthless to
-// anybody else, so a failure needs no undoing.
-func (m *membership) admit(ctx context.Context, i int, a Admission, locks []CarriedLock) error {
-	n := m.nodes[i]
-	if err := m.call(ctx, func(ctx context.Context) error { return n.Stage(ctx, a) }); err != nil {
+// pinned completes an admission with the state that served its wait: in any
+// other the node must not be touched (rule 10).
+func (m *membership) pinned(i int, a Admission) Admission {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := &m.sights[i]
+	a.Incarnation = s.outIncarnation
+	if s.admitted() { // a forced founding takes these as well
+		a.Incarnation = s.seen.Incarnation
+	}
+	if s.seen.Admitted {
+		a.Away = s.seen.View
+	}
+	return a
+}
+
+// stage purges and closes node i. What it holds staged is worthless to anybody
+// else, so a failure later on needs no undoing.
+func (m *membership) stage(ctx context.Context, i int, a Admission) error {
+	if err := m.call(ctx, func(ctx context.Context) error { return m.nodes[i].Stage(ctx, a) }); err != nil {
 		return fmt.Errorf("staging: %w", err)
 	}
+	return nil
+}
+
+// load writes what a rejoining node must know.
+func (m *membership) load(ctx context.Context, i int, a Admission, locks []CarriedLock) error {
 	for page := range slices.Chunk(locks, carryPage) {
-		if err := m.call(ctx, func(ctx context.Context) error { return n.Load(ctx, a, page) }); err != nil {
+		if err := m.call(ctx, func(ctx context.Context) error { return m.nodes[i].Load(ctx, a, page) }); err != nil {
 			return fmt.Errorf("loading: %w", err)
 		}
 	}
-	if err := m.call(ctx, func(ctx context.Context) error { return n.Admit(ctx, a) }); err != nil {
+	return nil
+}
+
+// open ends the admission of node i.
+func (m *membership) open(ctx context.Context, i int, a Admission) error {
+	if err := m.call(ctx, func(ctx context.Context) error { return m.nodes[i].Admit(ctx, a) }); err != nil {
 		return fmt.Errorf("admitting: %w", err)
 	}
 	return nil
@@ -107,42 +135,46 @@ func (m *membership) call(ctx context.Context, f func(context.Context) error) er
 
 // rejoin admits the planned nodes again, each by reads of its own.
 func (m *membership) rejoin(ctx context.Context, p plan) error {
-	var failed error
-	for _, i := range p.rejoin {
-		if err := m.rejoinOne(ctx, i); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("node %s: %w", m.nodes[i].Name(), err))
-		}
-	}
+	_, failed := m.each(p.rejoin, func(i int) error { return m.rejoinOne(ctx, i) })
 	return failed
 }
 
 // rejoinOne is rules 7 to 11, 13 and 21 for one node.
 func (m *membership) rejoinOne(ctx context.Context, i int) error {
-	incarnation := m.incarnation(i) // pinned before the reads (rule 10)
+	a := m.pinned(i, Admission{Cluster: m.cluster}) // before the reads (rule 10)
 	m.mu.Lock()
 	p := m.plan(time.Now())
 	m.mu.Unlock()
-	view := m.rejoinView(p.largest)
-	readers, marks := m.fence(ctx, p.admitted, view)
+	a.View = m.rejoinView(p.largest)
+	readers, marks := m.fence(ctx, p.admitted, a.View)
 	if err := m.enough(readers, "answered the fenced read"); err != nil {
 		return err
 	}
-	if err := m.waited(i, incarnation, marks.MaxTTL); err != nil {
+	if err := m.waited(i, a.Incarnation, marks.MaxTTL); err != nil {
 		return err
 	}
-	m.learn(view)
-	locks, err := m.carry(ctx, readers, view)
+	m.learn(a.View)
+	locks, err := m.carry(ctx, readers, a.View)
 	if err != nil {
 		return err
 	}
-	err = m.admit(ctx, i, Admission{
-		Incarnation: incarnation, View: view, Founded: marks.Founded, Cluster: m.cluster, Floor: marks.High,
-		MaxTTL: max(m.cfg.MaxTTL, marks.MaxTTL),
-	}, locks)
-	if err == nil {
-		m.cfg.Logger.Info("node rejoined", "node", m.nodes[i].Name(), "view", int64(view), "floor", int64(marks.High), "locks", len(locks))
+	a.Founded, a.Floor, a.MaxTTL = marks.Founded, marks.High, max(m.cfg.MaxTTL, marks.MaxTTL)
+	if err := m.admit(ctx, i, a, locks); err != nil {
+		return err
 	}
-	return err
+	m.cfg.Logger.Info("node rejoined", "node", m.nodes[i].Name(), "view", int64(a.View), "floor", int64(a.Floor), "locks", len(locks))
+	return nil
+}
+
+// admit purges, loads and opens node i.
+func (m *membership) admit(ctx context.Context, i int, a Admission, locks []CarriedLock) error {
+	if err := m.stage(ctx, i, a); err != nil {
+		return err
+	}
+	if err := m.load(ctx, i, a, locks); err != nil {
+		return err
+	}
+	return m.open(ctx, i, a)
 }
 
 func (m *membership) enough(readers []int, did string) error {

@@ -195,7 +195,8 @@ type Admittee interface {
 	// Observe looks at the node without changing it.
 	Observe(ctx context.Context) (Observation, error)
 	// Stage begins an admission: it purges every lock and counter (rule 11)
-	// and keeps high = max(own, floor). ErrRaced, ErrForeign.
+	// and keeps high = max(own, floor). ErrRaced when the node is admitted
+	// (but see Admission.Away) or staged under a larger view, and ErrForeign.
 	Stage(ctx context.Context, a Admission) error
 	// Load writes counters, and reserves locks, on a node that a holds staged. ErrRaced.
 	Load(ctx context.Context, a Admission, locks []CarriedLock) error
@@ -239,6 +240,7 @@ type Observation struct {
 	Admitted bool
 	Cluster  Cluster // from its record; zero without one
 	View     View    // from its record, admitted or not
+	Staged   View    // of an admission that was begun and not ended
 	Marks    Marks   // what survives of them
 	Empty    bool    // holds nothing at all
 	// Unfit says why it must not vote until somebody changes something, and
@@ -250,10 +252,12 @@ type Observation struct {
 type Admission struct {
 	Incarnation string // pinned before the reads; anything else is ErrRaced (rule 10)
 	View        View
-	// Founded is the view of the founding that View descends from. A node that
-	// is admitted under a smaller view was away during it: it may be staged as
-	// if it were not admitted (rule 12).
-	Founded     View
+	// Founded is the view of the founding that View descends from.
+	Founded View
+	// Away is the view in which the node was seen admitted, though it is from
+	// before Founded: the node was away during the founding and may be staged
+	// while it is still in that very view (rule 12). 0: only while not admitted.
+	Away        View
 	Cluster     Cluster
 	Floor       fencing.Token
 	MaxTTL      time.Duration

@@ -34,7 +34,7 @@ func (m *membership) plan(now time.Time) plan {
 	for i := range m.sights {
 		s := &m.sights[i]
 		if s.fit() {
-			p.largest = max(p.largest, s.seen.View)
+			p.largest = max(p.largest, s.seen.View, s.seen.Staged)
 		}
 		switch {
 		case same[i] != "":

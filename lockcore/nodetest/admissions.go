@@ -42,7 +42,7 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			a := s.founding(0)
 			s.must(s.Node.Stage(s.Context(), a))
 			seen := s.observe()
-			if seen.Admitted || seen.Empty || seen.Cluster != s.cluster || seen.View != 0 || seen.Marks.High != s.high || seen.Marks.MaxTTL != maxTTL {
+			if seen.Admitted || seen.Empty || seen.Cluster != s.cluster || seen.View != 0 || seen.Staged != a.View || seen.Marks.High != s.high || seen.Marks.MaxTTL != maxTTL {
 				s.Errorf("%+v", seen)
 			}
 			s.wantShut()
@@ -58,6 +58,11 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 				a.Founded = founded
 				s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
 			}
+			a.Founded = a.View
+			for _, away := range []lockcore.View{0, s.view - 1, s.view + 1} { // seen out, or in another view
+				a.Away = away
+				s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
+			}
 			s.want(read("a"), locked(s.high+1, "L1", longTTL))
 		}},
 		{"a node that was away during a founding is staged though admitted", func(s *suite) {
@@ -70,10 +75,13 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.view = a.View
 			s.want(acquire("a", "L2"), granted(s.high+2, longTTL)) // high outlived the purge
 		}},
-		{"of two admitters the one that staged last goes on", func(s *suite) {
+		{"of two admitters the one with the larger view goes on", func(s *suite) {
 			first, second := s.founding(100), s.founding(100)
 			second.View++
 			s.must(s.Node.Stage(s.Context(), first))
+			second.Away = 0 // it is not admitted any more
+			s.must(s.Node.Stage(s.Context(), second))
+			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), first))
 			s.must(s.Node.Stage(s.Context(), second))
 			s.wantErr(lockcore.ErrRaced, s.Node.Load(s.Context(), first, nil))
 			s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), first))

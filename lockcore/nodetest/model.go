@@ -256,7 +256,7 @@ func (m *Model) Observe(context.Context) (lockcore.Observation, error) {
 		return seen, nil
 	}
 	seen.Admitted = !m.replica && r.admitted == m.incarnation()
-	seen.Cluster, seen.View, seen.Marks = r.cluster, r.view, r.marks()
+	seen.Cluster, seen.View, seen.Staged, seen.Marks = r.cluster, r.view, r.staged, r.marks()
 	return seen, nil
 }
 
@@ -369,7 +369,9 @@ func (m *Model) Stage(_ context.Context, a lockcore.Admission) error {
 		return lockcore.ErrRaced
 	case old.cluster != a.Cluster:
 		return lockcore.ErrForeign
-	case old.admitted == m.incarnation() && old.view >= a.Founded:
+	case old.admitted == m.incarnation() && (old.view != a.Away || old.view >= a.Founded):
+		return lockcore.ErrRaced
+	case old.staged > a.View:
 		return lockcore.ErrRaced
 	}
 	m.data = newData()

@@ -99,10 +99,14 @@ func (s *suite) admit(floor fencing.Token) {
 func (s *suite) founding(floor fencing.Token) lockcore.Admission {
 	s.Helper()
 	seen := s.observe()
-	view := seen.View + 10
-	return lockcore.Admission{
+	view := max(seen.View, seen.Staged) + 10
+	a := lockcore.Admission{
 		Incarnation: seen.Incarnation, View: view, Founded: view, Cluster: s.cluster, Floor: floor, MaxTTL: maxTTL,
 	}
+	if seen.Admitted {
+		a.Away = seen.View
+	}
+	return a
 }
 
 func (s *suite) observe() lockcore.Observation {

@@ -15,7 +15,7 @@ func (n *Node) Observe(ctx context.Context) (lockcore.Observation, error) {
 	return ask(ctx, n, func(t *txn) (lockcore.Observation, error) {
 		return lockcore.Observation{
 			Incarnation: t.st.Incarnation, Admitted: t.st.admitted(), Cluster: t.st.cluster(),
-			View: t.st.View, Marks: t.marks(), Empty: t.st.empty(),
+			View: t.st.View, Staged: t.st.Staged, Marks: t.marks(), Empty: t.st.empty(),
 		}, nil
 	})
 }
@@ -188,7 +188,9 @@ func (t *txn) stageable(a lockcore.Admission) error {
 		return lockcore.ErrRaced
 	case !empty && t.st.cluster() != a.Cluster:
 		return lockcore.ErrForeign
-	case t.st.admitted() && t.st.View >= a.Founded: // and was not away during a founding
+	case t.st.admitted() && (t.st.View != a.Away || t.st.View >= a.Founded): // and was not away during a founding
+		return lockcore.ErrRaced
+	case t.st.Staged > a.View:
 		return lockcore.ErrRaced
 	}
 	return nil

@@ -19,18 +19,19 @@ func (n *Node) Observe(ctx context.Context) (lockcore.Observation, error) {
 	if err != nil {
 		return lockcore.Observation{}, explain(err)
 	}
-	const parts = 9
+	const parts = 10
 	if len(reply) != parts {
 		return lockcore.Observation{}, errUnreadable
 	}
 	info := parseInfo(str(reply[0]))
 	size, _ := reply[1].(int64)
-	open, _ := reply[8].(int64)
+	open, _ := reply[9].(int64)
 	seen := lockcore.Observation{
 		Incarnation: info["master_replid"],
 		Admitted:    open == 1,
 		Cluster:     parseMark(str(reply[2])),
 		View:        lockcore.View(number(reply[4])),
+		Staged:      lockcore.View(number(reply[8])),
 		Marks:       marks(reply[7], reply[6], reply[5]),
 		Empty:       size == 0,
 		Unfit:       unfit(info),
@@ -229,7 +230,7 @@ func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
 	if a.OnlyIfEmpty {
 		empty = "1"
 	}
-	return n.admission(ctx, n.scripts.stage, markOf(a.Cluster), a.Incarnation, int64(a.View), int64(a.Founded), a.Floor.String(), empty)
+	return n.admission(ctx, n.scripts.stage, markOf(a.Cluster), a.Incarnation, int64(a.View), int64(a.Founded), a.Floor.String(), empty, int64(a.Away))
 }
 
 // Load writes carried counters and locks.

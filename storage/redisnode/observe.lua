@@ -4,18 +4,19 @@
 -- ARGV  none
 -- Reply INFO of the sections server, memory, cluster and replication as one
 --       text; the number of keys; then cluster, replid, view, founded,
---       max_ttl and high, each false when missing; and whether the gate is open.
+--       max_ttl, high and staged, each false when missing; and whether the
+--       gate is open.
 local info = {}
 for _, section in ipairs({ 'server', 'memory', 'cluster', 'replication' }) do
   info[#info + 1] = redis.call('INFO', section)
 end
 local kind = redis.call('TYPE', STATE)['ok']
-local state = { false, false, false, false, false, false }
+local state = { false, false, false, false, false, false, false }
 if kind == 'hash' then
-  state = redis.call('HMGET', STATE, 'cluster', 'replid', 'view', 'founded', 'max_ttl', 'high')
+  state = redis.call('HMGET', STATE, 'cluster', 'replid', 'view', 'founded', 'max_ttl', 'high', 'staged')
 end
 return {
   table.concat(info, '\r\n'), redis.call('DBSIZE'),
-  state[1], state[2], state[3], state[4], state[5], state[6],
+  state[1], state[2], state[3], state[4], state[5], state[6], state[7],
   admitted(state[2]) and 1 or 0,
 }
