@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -146,4 +147,57 @@ func TestHotResource(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%.0f hand-offs/s", callers*each/time.Since(began).Seconds())
+}
+
+// Over three servers no waiter is overtaken by one that arrived more than
+// 50 ms later, and tokens rise in the order of the grants.
+func TestOrderOverServers(t *testing.T) {
+	servers := testenv.StartRedisN(t, 5)
+	var qs []*quorum
+	for range 3 {
+		q := joinQuorum(t, servers, longTTL)
+		q.awaitVoting(t, 5)
+		qs = append(qs, q)
+	}
+	const callers, each = 30, 30
+	grants := make(chan grant, callers*each)
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			for range each {
+				arrived := time.Now()
+				lease, err := qs[i%len(qs)].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "hot", Wait: time.Minute})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				grants <- grant{arrived: arrived, token: lease.Token} // still held: in the order of the grants
+				qs[(i+1)%len(qs)].give(t, lease)
+			}
+		})
+	}
+	wg.Wait()
+	close(grants)
+	var latest time.Time
+	var last fencing.Token
+	worst := time.Duration(0)
+	for g := range grants {
+		if g.token <= last {
+			t.Errorf("token %d after %d", g.token, last)
+		}
+		last = g.token
+		worst = max(worst, latest.Sub(g.arrived))
+		if g.arrived.After(latest) {
+			latest = g.arrived
+		}
+	}
+	t.Logf("%d hand-offs; the worst overtaking is by %s", callers*each, worst)
+	if worst > 50*time.Millisecond {
+		t.Errorf("a waiter was overtaken by one that arrived %s later", worst)
+	}
+}
+
+type grant struct {
+	arrived time.Time
+	token   fencing.Token
 }
