@@ -125,10 +125,12 @@ func (t *txn) sweepLine(resource string) {
 	}
 }
 
-// dead gives the dead among the first in line.
+// dead gives the dead among the first in line. Those behind come to the front
+// in time.
 func (t *txn) dead(resource string) (tickets []lockcore.Ticket) {
+	const most = 16 // of one line: one look at many lines must stay short
 	l := t.line(resource)
-	for _, ticket := range l.list(t.node.opts.sweep.page) {
+	for _, ticket := range l.list(most) {
 		if !l.lives(ticket) {
 			tickets = append(tickets, ticket)
 		}
