@@ -397,8 +397,11 @@ func (m *Model) joined() lockcore.Cluster {
 func (p *pair) admission(c command) [2]lockcore.Admission {
 	seen := p.model.observed()
 	a := lockcore.Admission{
-		View: seen.View + 1 + lockcore.View(c.Lease), Founded: seen.View + lockcore.View(c.View), Cluster: p.cluster(c.Other),
+		View: max(seen.View, seen.Staged) + 1 + lockcore.View(c.Lease) - lockcore.View(c.Ticket/4), Founded: seen.View + lockcore.View(c.View), Cluster: p.cluster(c.Other),
 		Floor: max(100, seen.Marks.High+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2,
+	}
+	if seen.Admitted && c.Attempt != 1 {
+		a.Away = seen.View
 	}
 	theirs, err := p.node.Observe(p.ctx)
 	if err != nil {
