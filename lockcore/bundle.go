@@ -138,7 +138,7 @@ type held struct {
 // Losing one of them ends the wait.
 func (l *Locker) acquireKeeping(ctx context.Context, req AcquireRequest, taken []held) (Lease, error) {
 	if req.Wait == 0 || len(taken) == 0 {
-		return l.acquireOne(ctx, req)
+		return l.route(req.Resource).acquireOne(ctx, req)
 	}
 	waiting, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -151,7 +151,7 @@ func (l *Locker) acquireKeeping(ctx context.Context, req AcquireRequest, taken [
 			}
 		}
 	})
-	lease, err := l.acquireOne(waiting, req)
+	lease, err := l.route(req.Resource).acquireOne(waiting, req)
 	lose(nil)
 	keeper.Wait()
 	if lost := context.Cause(waiting); err != nil && ctx.Err() == nil && !errors.Is(lost, context.Canceled) {
@@ -200,7 +200,7 @@ func (l *Locker) extendAll(ctx context.Context, taken []held, ttl time.Duration)
 	for i := range taken {
 		parts[i] = taken[i].id
 	}
-	leases, err := l.eachPart(parts, func(id leaseID) (Lease, error) { return l.extendOne(ctx, id, ttl) })
+	leases, err := l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) { return l.extendOne(ctx, id, ttl) })
 	if err != nil {
 		return 0, err
 	}
@@ -221,22 +221,22 @@ func (l *Locker) dropAll(ctx context.Context, taken []held) {
 			parts = append(parts, part.id)
 		}
 	}
-	_, _ = l.eachPart(parts, func(id leaseID) (Lease, error) {
+	_, _ = l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) {
 		return Lease{}, l.release(dropping, Op{Resource: id.resource, Lease: id.value})
 	})
 }
 
-// eachPart calls f for every part side by side. Of several errors the gravest
+// eachPart calls f for every part side by side, with the Locker of its node set. Of several errors the gravest
 // is returned: a lost part over a part that nobody can tell about.
-func (l *Locker) eachPart(parts []leaseID, f func(leaseID) (Lease, error)) ([]Lease, error) {
+func (l *Locker) eachPart(parts []leaseID, f func(*Locker, leaseID) (Lease, error)) ([]Lease, error) {
 	leases, errs := make([]Lease, len(parts)), make([]error, len(parts))
 	if len(parts) == 1 {
-		leases[0], errs[0] = f(parts[0])
+		leases[0], errs[0] = f(l.route(parts[0].resource), parts[0])
 		return leases, errs[0]
 	}
 	var wg sync.WaitGroup
 	for i, id := range parts {
-		wg.Go(func() { leases[i], errs[i] = f(id) })
+		wg.Go(func() { leases[i], errs[i] = f(l.route(id.resource), id) })
 	}
 	wg.Wait()
 	for _, grave := range []error{ErrNotHeld, ErrMaxHold, ErrNoQuorum} {

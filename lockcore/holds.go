@@ -39,7 +39,7 @@ func (l *Locker) Hold(ctx context.Context, lease, hold string) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
-	if _, err := l.eachPart(parts, func(id leaseID) (Lease, error) { return Lease{}, l.holdOne(ctx, id, hold) }); err != nil {
+	if _, err := l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) { return Lease{}, l.holdOne(ctx, id, hold) }); err != nil {
 		return Lease{}, err
 	}
 	return l.Lease(ctx, lease)
@@ -79,7 +79,7 @@ func (l *Locker) releaseParts(ctx context.Context, lease, hold string) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.eachPart(parts, func(id leaseID) (Lease, error) {
+	_, err = l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) {
 		return Lease{}, l.release(ctx, Op{Resource: id.resource, Lease: id.value, Hold: hold})
 	})
 	return err

@@ -18,7 +18,7 @@ func (l *Locker) Lease(ctx context.Context, lease string) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
-	leases, err := l.eachPart(parts, func(id leaseID) (Lease, error) { return l.leaseNow(ctx, id) })
+	leases, err := l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) { return l.leaseNow(ctx, id) })
 	if err != nil {
 		return Lease{}, err
 	}

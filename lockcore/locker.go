@@ -25,6 +25,9 @@ type Locker struct {
 	clean   *cleaner
 	line    *line
 	members *membership
+	// route finds the Locker of a resource's node set; this one, if it is the
+	// only one.
+	route func(resource string) *Locker
 }
 
 // New makes a Locker over 1, 3, 5 or 7 nodes. It grants nothing before Run has
@@ -36,6 +39,7 @@ func New(nodes []Node, cfg Config) (*Locker, error) {
 	}
 	l := &Locker{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes)}
 	l.line = newLine(cfg, nodes, l.clean, func() View { return View(l.view.Load()) })
+	l.route = func(string) *Locker { return l }
 	l.members = newMembership(cfg, nodes, l.learn)
 	for _, n := range nodes {
 		n.Join(l.members.cluster)
@@ -203,7 +207,7 @@ func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (L
 	if err != nil {
 		return Lease{}, err
 	}
-	leases, err := l.eachPart(parts, func(id leaseID) (Lease, error) { return l.extendOne(ctx, id, ttl) })
+	leases, err := l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) { return l.extendOne(ctx, id, ttl) })
 	if err != nil {
 		return Lease{}, err
 	}

@@ -1,0 +1,87 @@
+package redisnode_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Two independent sets of one node each: resources spread over them, bundles
+// reach over both, and a set that is down stops only its share.
+func TestSetsShareTheResources(t *testing.T) {
+	servers := testenv.StartRedisN(t, 2)
+	var sets [][]lockcore.Node
+	for _, s := range servers {
+		sets = append(sets, []lockcore.Node{openNode(t, s.Addr(), redisnodeOptions(time.Hour))})
+	}
+	all, err := lockcore.NewSets(sets, lockcore.Config{MaxTTL: 10 * time.Second, NodeTimeout: time.Second, WatchInterval: 20 * time.Millisecond, New: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan struct{})
+	go func() { defer close(stopped); _ = all.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-stopped })
+	testenv.Eventually(t, 10*time.Second, func() error {
+		if s := all.Status(); !s.Ready || len(s.Nodes) != 2 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	const n = 60
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprint("r", i))
+		if _, err := all.Acquire(t.Context(), lockcore.AcquireRequest{Resource: names[i]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range servers {
+		locks, err := s.Client().Keys(t.Context(), "l:*").Result()
+		if err != nil || len(locks) < n/4 {
+			t.Fatalf("%d of %d locks on one of two sets: %v", len(locks), n, err)
+		}
+	}
+	seen := make(map[string]bool)
+	for cursor := ""; ; {
+		page, err := all.List(t.Context(), "r", 7, cursor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, lock := range page.Locks {
+			seen[lock.Resource] = true
+		}
+		if cursor = page.NextCursor; cursor == "" {
+			break
+		}
+	}
+	if len(seen) != n {
+		t.Fatalf("%d of %d locks listed", len(seen), n)
+	}
+	bundle, err := all.Acquire(t.Context(), lockcore.AcquireRequest{Resources: []string{"a", "b", "c", "d", "e", "f"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := all.Release(t.Context(), bundle.ID); err != nil {
+		t.Fatal(err)
+	}
+	servers[0].Kill()
+	served := 0
+	for i := range n {
+		_, err := all.Acquire(t.Context(), lockcore.AcquireRequest{Resource: fmt.Sprint("new", i)})
+		switch {
+		case err == nil:
+			served++
+		case !errors.Is(err, lockcore.ErrNoQuorum):
+			t.Fatal(err)
+		}
+	}
+	if served == 0 || served == n {
+		t.Fatalf("%d of %d resources served by one of two sets", served, n)
+	}
+}
