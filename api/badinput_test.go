@@ -2,12 +2,15 @@ package api_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -123,6 +126,52 @@ func TestBodiesThatAreNotTaken(t *testing.T) {
 		huge := `"` + strings.Repeat("x", api.MaxBodyBytes-1) + `"`
 		call(huge).wants(http.StatusRequestEntityTooLarge).problem("body-too-large")
 		call(huge + strings.Repeat(" ", 10<<20)).wants(http.StatusRequestEntityTooLarge).problem("body-too-large")
+	}
+}
+
+// A body whose length is not announced is measured while it is read.
+func TestChunkedBodyIsMeasured(t *testing.T) {
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+		return grant(req.Resource), nil
+	}})
+	chunked := func(size int) int {
+		body := `{"resource":"a"}`
+		body += strings.Repeat(" ", size-len(body))
+		resp, err := http.Post(s.url+"/locks", "application/json", struct{ io.Reader }{strings.NewReader(body)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	want(t, "status of the largest", chunked(api.MaxBodyBytes), http.StatusCreated)
+	want(t, "status of one byte more", chunked(api.MaxBodyBytes+1), http.StatusRequestEntityTooLarge)
+	want(t, "status of far more", chunked(20*api.MaxBodyBytes), http.StatusRequestEntityTooLarge)
+}
+
+// What is handed on must not change when the buffer serves the next request.
+func TestWhatIsHandedOnIsNotTheBuffer(t *testing.T) {
+	var value, metadata json.RawMessage
+	s := newService(t, &fake{
+		acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+			metadata = req.Metadata
+			return grant(req.Resource), nil
+		},
+		write: func(_ context.Context, resource string, token fencing.Token, v json.RawMessage) (fencing.Record, error) {
+			value = v
+			return fencing.Record{Resource: resource, Mark: token, Value: v, Version: 1}, nil
+		},
+	})
+	for range 20 { // the pool forgets now and then
+		s.call("PUT", "/guarded/a", `"first value, long enough"`, "Fencing-Token: 1").wants(http.StatusOK)
+		s.call("POST", "/locks", `{"resource":"a","metadata":"first metadata"}`).wants(http.StatusCreated)
+		kept, keptMeta := value, metadata
+		for range 4 {
+			s.call("PUT", "/guarded/a", strings.Repeat("7", 100), "Fencing-Token: 1").wants(http.StatusOK)
+		}
+		if string(kept) != `"first value, long enough"` || string(keptMeta) != `"first metadata"` {
+			t.Fatalf("changed afterwards: %s, %s", kept, keptMeta)
+		}
 	}
 }
 

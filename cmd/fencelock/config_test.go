@@ -17,7 +17,10 @@ import (
 func clearEnvironment(t *testing.T) {
 	t.Helper()
 	for _, v := range variables() {
-		t.Setenv(v.name, "")
+		t.Setenv(v.name, "") // for the sake of putting it back
+		if err := os.Unsetenv(v.name); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

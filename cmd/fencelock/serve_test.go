@@ -292,16 +292,16 @@ func TestStory(t *testing.T) {
 		t.Errorf("token %d after %d", third.FencingToken, second.FencingToken)
 	}
 
-	resp, err := http.Get("http://" + p.admin + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	metrics, _ := io.ReadAll(resp.Body)
 	for _, name := range []string{`fencelock_http_requests_total{code="201",method="POST",route="/locks"} 1`, "go_goroutines", "process_open_fds"} {
-		if !strings.Contains(string(metrics), name) {
-			t.Errorf("/metrics lacks %s", name)
-		}
+		p.until("/metrics has "+name, func() bool { // a request is counted just after its answer
+			resp, err := http.Get("http://" + p.admin + "/metrics")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			metrics, _ := io.ReadAll(resp.Body)
+			return strings.Contains(string(metrics), name)
+		})
 	}
 }
 

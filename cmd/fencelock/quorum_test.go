@@ -1,0 +1,114 @@
+package main
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// redisAddrs makes the variable's value of some Redis nodes.
+func redisAddrs(nodes []*testenv.Redis) string {
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.URL())
+	}
+	return "FENCELOCK_REDIS_ADDRS=" + strings.Join(addrs, ",")
+}
+
+// TestQuorumAndPostgres boots the program on what it is for: a quorum of
+// Redis, and the guarded records in Postgres.
+func TestQuorumAndPostgres(t *testing.T) {
+	nodes := testenv.StartRedisN(t, 3)
+	pg := testenv.StartPostgres(t)
+	p := start(t, redisAddrs(nodes), "FENCELOCK_DATABASE_URL="+pg.URL(), "FENCELOCK_BOOTSTRAP=new")
+	if text := p.stdout.String(); text != "" {
+		t.Errorf("stdout is for who tries it out: %s", text)
+	}
+	token := func(l wire.Lease) string { return "Fencing-Token: " + strconv.FormatInt(l.FencingToken, 10) }
+
+	first := p.acquire(`{"resource":"orders/42"}`)
+	p.wants(p.ask(nil, "DELETE", "/leases/"+first.LeaseID, ""), http.StatusNoContent)
+	second := p.acquire(`{"resource":"orders/42","ttl_ms":60000}`)
+	p.untilAnswer(http.StatusOK, "GET", "/guarded/orders/42", "", token(second)) // the schema may be on its way
+	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{"by":1}`, token(first)), http.StatusPreconditionFailed)
+	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{"by":2}`, token(second)), http.StatusOK)
+	// What JSON allows and some column types do not must not be a 500.
+	for _, value := range []string{`"\u0000"`, `1e999999`, `-0`, `{"a":{"":null}}`} {
+		resp := p.ask(nil, "PUT", "/guarded/odd", value, "Fencing-Token: 1")
+		if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s answered %d", value, resp.StatusCode)
+		}
+	}
+
+	// Without Postgres locks go on, the guard says so, and comes back by itself.
+	pg.Kill()
+	var away wire.Problem
+	resp := p.ask(&away, "GET", "/guarded/orders/42", "")
+	p.wants(resp, http.StatusServiceUnavailable)
+	if away.Type != "/problems/guard-unavailable" || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("refusal %+v, Retry-After %q", away, resp.Header.Get("Retry-After"))
+	}
+	p.acquire(`{"resource":"meanwhile"}`)
+	pg.Restart()
+	p.untilAnswer(http.StatusOK, "GET", "/guarded/orders/42", "")
+
+	// A minority may go; without a majority nothing is granted, at once.
+	nodes[0].Kill()
+	p.acquire(`{"resource":"minority"}`)
+	nodes[1].Kill()
+	p.untilAnswer(http.StatusServiceUnavailable, "GET", "/readyz", "")
+	var lost wire.Problem
+	begun := time.Now()
+	p.wants(p.ask(&lost, "POST", "/locks", `{"resource":"majority"}`), http.StatusServiceUnavailable)
+	if lost.Type != "/problems/no-quorum" || lost.QuorumDetails == nil || lost.Asked != 3 || lost.Quorum != 2 || len(lost.Nodes) != 3 {
+		t.Errorf("refusal %+v", lost)
+	}
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("the refusal took %s", took)
+	}
+	var ready wire.Ready
+	p.ask(&ready, "GET", "/readyz", "")
+	if ready.Ready || ready.Reason == "" || ready.Voting != 1 || ready.Quorum != 2 {
+		t.Errorf("readyz %+v", ready)
+	}
+	for _, n := range ready.Nodes {
+		if (n.State == "voting") != (n.Reason == "") {
+			t.Errorf("node %+v", n)
+		}
+	}
+}
+
+// untilAnswer asks until the status is as wanted.
+func (p *process) untilAnswer(status int, method, path, body string, header ...string) {
+	p.t.Helper()
+	p.until(method+" "+path+" answers "+strconv.Itoa(status), func() bool {
+		return p.ask(nil, method, path, body, header...).StatusCode == status
+	})
+}
+
+// TestRedisWithoutPostgres: guarded records are refused rather than kept where
+// another server does not see them, unless the operator asks for a file.
+func TestRedisWithoutPostgres(t *testing.T) {
+	nodes := testenv.StartRedisN(t, 1)
+	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new")
+	var none wire.Problem
+	p.wants(p.ask(&none, "GET", "/guarded/a", ""), http.StatusNotImplemented)
+	if none.Type != "/problems/guard-not-configured" {
+		t.Errorf("refusal %+v", none)
+	}
+	p.acquire(`{"resource":"a"}`)
+	p.kill()
+
+	p = start(t, redisAddrs(nodes), "FENCELOCK_DATA="+t.TempDir()+"/own.db")
+	p.wants(p.ask(nil, "PUT", "/guarded/a", "1", "Fencing-Token: 1"), http.StatusOK)
+	p.until("the operator is warned", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return strings.Contains(strings.Join(p.log, "\n"), "guards the writes through this server only")
+	})
+}
