@@ -27,11 +27,11 @@ const (
 // Proxy stands between a client and a server and spoils their conversation as
 // told. All methods may be called from any goroutine.
 type Proxy struct {
-	target   string
 	listener net.Listener
 	running  sync.WaitGroup
 
 	mu      sync.Mutex
+	target  string
 	closed  bool
 	cut     Cut
 	mute    bool // replies are lost
@@ -92,6 +92,13 @@ func (p *Proxy) Reset() {
 	}
 }
 
+// Retarget sends new connections to another target and resets those that are
+// open, as a virtual address does that moves to another host.
+func (p *Proxy) Retarget(target string) {
+	p.change(func() { p.target = target })
+	p.Reset()
+}
+
 // change changes the settings and wakes whoever waits under the old ones.
 func (p *Proxy) change(f func()) {
 	p.mu.Lock()
@@ -114,16 +121,17 @@ func (p *Proxy) serve() {
 // connect joins a client to the server and copies until one of them is gone.
 func (p *Proxy) connect(client net.Conn) {
 	defer func() { _ = client.Close() }()
-	if p.refuses() {
+	target, refuses := p.where()
+	if refuses {
 		return
 	}
-	server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+	server, err := net.DialTimeout("tcp", target, 5*time.Second)
 	if err != nil {
 		return
 	}
 	pr := &pair{client: client, server: server}
 	defer pr.close()
-	if !p.add(pr) {
+	if !p.add(pr, target) {
 		return
 	}
 	defer p.remove(pr)
@@ -133,17 +141,18 @@ func (p *Proxy) connect(client net.Conn) {
 	copying.Wait()
 }
 
-func (p *Proxy) refuses() bool {
+// where says whereto a new connection goes, and whether it is refused.
+func (p *Proxy) where() (target string, refuses bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.cut == CutRefuse
+	return p.target, p.cut == CutRefuse
 }
 
 // add registers a pair, unless it came too late.
-func (p *Proxy) add(pr *pair) bool {
+func (p *Proxy) add(pr *pair, target string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.cut == CutRefuse {
+	if p.closed || p.cut == CutRefuse || p.target != target {
 		return false
 	}
 	p.pairs[pr] = struct{}{}

@@ -147,3 +147,22 @@ func TestProxyToADeadServer(t *testing.T) {
 		t.Error("afterwards:", err)
 	}
 }
+
+func TestProxyRetargets(t *testing.T) {
+	a, b := StartRedis(t), StartRedis(t)
+	p := StartProxy(t, a.Addr())
+	c := through(t, p)
+	if err := incr(t, c, later); err != nil {
+		t.Fatal(err)
+	}
+	p.Retarget(b.Addr())
+	for range 3 { // the first may meet its connection reset
+		_ = incr(t, c, later)
+	}
+	if got := get(t, a, "n"); got != "1" {
+		t.Errorf("the old target has n = %q: it was to be asked no more", got)
+	}
+	if got := get(t, b, "n"); got != "2" && got != "3" {
+		t.Errorf("the new target has n = %q", got)
+	}
+}
