@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -28,7 +29,7 @@ const markTimeout = 2 * time.Second
 
 // backend is what the service stands on.
 type backend struct {
-	locker  *lockcore.Locker
+	locker  *lockcore.Sets
 	guard   fencing.Guard // nil for none
 	mode    string        // in a few words, for people
 	notes   []string      // what the operator should know
@@ -52,11 +53,11 @@ func (b *backend) open(ctx context.Context, cfg config, logger *slog.Logger) err
 	if err := b.openGuard(ctx, cfg, file); err != nil {
 		return err
 	}
-	nodes, err := b.openNodes(ctx, cfg, file, logger)
+	sets, err := b.openNodes(ctx, cfg, file, logger)
 	if err != nil {
 		return err
 	}
-	b.locker, err = lockcore.New(nodes, b.lockerConfig(cfg, logger))
+	b.locker, err = lockcore.NewSets(sets, b.lockerConfig(cfg, logger))
 	return err
 }
 
@@ -92,7 +93,7 @@ func (b *backend) lockerConfig(cfg config, logger *slog.Logger) lockcore.Config 
 
 // openFile opens the embedded file if anything is to be kept in it.
 func (b *backend) openFile(cfg config) (*bbolt.DB, error) {
-	if cfg.data == "" || len(cfg.redisURLs) > 0 && cfg.databaseURL != "" {
+	if cfg.data == "" || len(cfg.redisSets) > 0 && cfg.databaseURL != "" {
 		return nil, nil //nolint:nilnil // no file is a configuration, not a failure
 	}
 	path, err := filepath.Abs(cfg.data)
@@ -126,29 +127,48 @@ func (b *backend) openGuard(ctx context.Context, cfg config, file *bbolt.DB) err
 		}
 		b.guard = guard
 		b.closers = append(b.closers, guard.Close)
-		if len(cfg.redisURLs) > 0 {
+		if len(cfg.redisSets) > 0 {
 			b.note("guarded records are kept in " + file.Path() + ", which guards the writes through this server only; set FENCELOCK_DATABASE_URL to share them")
 		}
 	}
 	return nil
 }
 
-func (b *backend) openNodes(ctx context.Context, cfg config, file *bbolt.DB, logger *slog.Logger) ([]lockcore.Node, error) {
-	if len(cfg.redisURLs) == 0 {
+func (b *backend) openNodes(ctx context.Context, cfg config, file *bbolt.DB, logger *slog.Logger) ([][]lockcore.Node, error) {
+	if len(cfg.redisSets) == 0 {
 		b.mode = "single node, durable, no high availability: the locks are in " + file.Path()
 		node, err := boltnode.New(file, boltnode.Options{CounterTTL: cfg.counterTTL, Floor: b.highestMark(ctx), Logger: logger})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file.Path(), err)
 		}
 		b.closers = append(b.closers, node.Close)
-		return []lockcore.Node{node}, nil
+		return [][]lockcore.Node{{node}}, nil
 	}
-	b.mode = fmt.Sprintf("quorum of %d of %d Redis nodes", lockcore.QuorumOf(len(cfg.redisURLs)), len(cfg.redisURLs))
-	var nodes []lockcore.Node
-	for i, url := range cfg.redisURLs {
-		node, err := redisnode.Open(url, redisnode.Options{Timeout: cfg.nodeTimeout, CounterTTL: cfg.counterTTL, Logger: logger})
+	b.mode = redisMode(cfg.redisSets)
+	var sets [][]lockcore.Node
+	for i, urls := range cfg.redisSets {
+		nodes, err := b.openRedis(urls, redisnode.Options{Timeout: cfg.nodeTimeout, CounterTTL: cfg.counterTTL, Logger: logger})
 		if err != nil {
-			return nil, fmt.Errorf("FENCELOCK_REDIS_ADDRS, address %d: %w", i+1, err)
+			return nil, fmt.Errorf("FENCELOCK_REDIS_ADDRS, set %d: %w", i+1, err)
+		}
+		sets = append(sets, nodes)
+	}
+	return sets, nil
+}
+
+func redisMode(sets [][]string) string {
+	var quorums []string
+	for _, urls := range sets {
+		quorums = append(quorums, fmt.Sprintf("quorum of %d of %d Redis nodes", lockcore.QuorumOf(len(urls)), len(urls)))
+	}
+	return strings.Join(quorums, ", ")
+}
+
+func (b *backend) openRedis(urls []string, opts redisnode.Options) (nodes []lockcore.Node, err error) {
+	for i, url := range urls {
+		node, err := redisnode.Open(url, opts)
+		if err != nil {
+			return nil, fmt.Errorf("address %d: %w", i+1, err)
 		}
 		b.closers = append(b.closers, node.Close)
 		nodes = append(nodes, node)

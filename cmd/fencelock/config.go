@@ -30,7 +30,7 @@ type environment struct {
 	Listen          string `split_words:"true" default:"127.0.0.1:8080" desc:"Address of the HTTP API, host:port; port 0 picks a free one, which the first line of the log names. An address that is not loopback needs FENCELOCK_INSECURE=true."`
 	AdminListen     string `split_words:"true" default:"127.0.0.1:8081" desc:"Address of /metrics and /debug/pprof, as above."`
 	Data            string `split_words:"true" default:"fencelock.db" desc:"The embedded file: the lock node if there is no FENCELOCK_REDIS_ADDRS, and the guarded records if there is no FENCELOCK_DATABASE_URL. Together with FENCELOCK_REDIS_ADDRS it is used only when it is set."`
-	RedisAddrs      string `split_words:"true" desc:"The Redis nodes: 1, 3, 5 or 7 of host:port, redis:// or rediss:// URLs, separated by commas. Secret (URLs hold passwords)."`
+	RedisAddrs      string `split_words:"true" desc:"The Redis nodes: 1, 3, 5 or 7 of host:port, redis:// or rediss:// URLs, separated by commas; several independent sets of them, over which the resources are spread, are separated by semicolons. Secret (URLs hold passwords)."`
 	RedisAddrsFile  string `split_words:"true" desc:"A file that holds the value of FENCELOCK_REDIS_ADDRS."`
 	DatabaseURL     string `split_words:"true" desc:"Postgres for the guarded records, a postgres:// URL. Secret."`
 	DatabaseURLFile string `split_words:"true" desc:"A file that holds the value of FENCELOCK_DATABASE_URL."`
@@ -51,10 +51,10 @@ type environment struct {
 type config struct {
 	listen      string // host:port
 	adminListen string
-	data        string // path of the embedded file; "" if none is used
-	redisURLs   []string
-	databaseURL string // "" for none
-	bootstrap   bool   // the cluster is new
+	data        string     // path of the embedded file; "" if none is used
+	redisSets   [][]string // URLs, set by set
+	databaseURL string     // "" for none
+	bootstrap   bool       // the cluster is new
 	recovery    lockcore.Recovery
 	maxTTL      time.Duration
 	defaultTTL  time.Duration
@@ -78,7 +78,7 @@ func loadConfig() (config, error) {
 	dataGiven := os.Getenv("FENCELOCK_DATA") != ""
 	fillDefaults(&env)
 	cfg := c.check(env)
-	if len(cfg.redisURLs) > 0 && !dataGiven {
+	if len(cfg.redisSets) > 0 && !dataGiven {
 		cfg.data = ""
 	}
 	return cfg, c.err()
@@ -100,7 +100,7 @@ func (c *checker) check(env environment) config {
 		listen:      c.address("FENCELOCK_LISTEN", env.Listen, insecure),
 		adminListen: c.address("FENCELOCK_ADMIN_LISTEN", env.AdminListen, insecure),
 		data:        env.Data,
-		redisURLs:   c.redisURLs("FENCELOCK_REDIS_ADDRS", env.RedisAddrs),
+		redisSets:   c.redisSets("FENCELOCK_REDIS_ADDRS", env.RedisAddrs),
 		databaseURL: c.postgresURL("FENCELOCK_DATABASE_URL", env.DatabaseURL),
 		bootstrap:   c.oneOf("FENCELOCK_BOOTSTRAP", env.Bootstrap, "new", "") == "new",
 		recovery:    lockcore.Recovery(c.oneOf("FENCELOCK_RECOVERY", env.Recovery, string(lockcore.RecoveryAuto), string(lockcore.RecoveryManual))),
@@ -138,7 +138,7 @@ func (c *checker) durations(env environment, cfg *config) {
 // defaultNodeTimeout is short for Redis, where the other nodes decide without
 // the one that is late, and long for the embedded file, which has no others.
 func defaultNodeTimeout(cfg config) time.Duration {
-	if len(cfg.redisURLs) > 0 {
+	if len(cfg.redisSets) > 0 {
 		return min(50*time.Millisecond, cfg.maxTTL/10)
 	}
 	return min(2*time.Second, cfg.maxTTL/10)
@@ -264,27 +264,30 @@ func (c *checker) postgresURL(name, value string) string {
 	return value
 }
 
-// redisURLs makes a URL of each address.
-func (c *checker) redisURLs(name, value string) []string {
+// redisSets makes a URL of each address.
+func (c *checker) redisSets(name, value string) (sets [][]string) {
 	if value == "" {
 		return nil
 	}
-	if strings.Contains(value, ";") {
-		c.refuseSecret(name, "must be one set of nodes: this version does not spread resources over several (;)")
-		return nil
+	for set := range strings.SplitSeq(value, ";") {
+		sets = append(sets, c.redisSet(name, len(sets)+1, set))
 	}
+	return sets
+}
+
+func (c *checker) redisSet(name string, number int, value string) []string {
 	var urls []string
 	for i, address := range strings.Split(value, ",") {
 		u, ok := redisURL(strings.TrimSpace(address))
 		if !ok {
-			c.refuseSecret(name, fmt.Sprintf("address %d must be host:port, or a URL such as redis://user:password@host:6379/0 or rediss://… (a comma in a password is written %%2C)", i+1))
+			c.refuseSecret(name, fmt.Sprintf("address %d of set %d must be host:port, or a URL such as redis://user:password@host:6379/0 or rediss://… (a comma in a password is written %%2C, a semicolon %%3B)", i+1, number))
 		}
 		urls = append(urls, u)
 	}
 	switch len(urls) {
 	case 1, 3, 5, 7:
 	default:
-		c.refuseSecret(name, fmt.Sprintf("names %d nodes: must be 1, 3, 5 or 7", len(urls)))
+		c.refuseSecret(name, fmt.Sprintf("set %d names %d nodes: must be 1, 3, 5 or 7", number, len(urls)))
 	}
 	return urls
 }

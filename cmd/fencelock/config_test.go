@@ -45,8 +45,8 @@ func TestConfigDefaults(t *testing.T) {
 }
 
 func equalConfig(a, b config) bool {
-	redis := slices.Equal(a.redisURLs, b.redisURLs)
-	a.redisURLs, b.redisURLs = nil, nil
+	redis := slices.EqualFunc(a.redisSets, b.redisSets, slices.Equal)
+	a.redisSets, b.redisSets = nil, nil
 	return redis && a.listen == b.listen && a.adminListen == b.adminListen && a.data == b.data && a.databaseURL == b.databaseURL &&
 		a.bootstrap == b.bootstrap && a.recovery == b.recovery && a.maxTTL == b.maxTTL && a.defaultTTL == b.defaultTTL &&
 		a.maxHold == b.maxHold && a.nodeTimeout == b.nodeTimeout && a.maxWaiters == b.maxWaiters && a.counterTTL == b.counterTTL &&
@@ -56,7 +56,7 @@ func equalConfig(a, b config) bool {
 func TestConfigOfEverything(t *testing.T) {
 	clearEnvironment(t)
 	for name, value := range map[string]string{
-		"LISTEN": "0.0.0.0:0", "ADMIN_LISTEN": "[::]:9", "REDIS_ADDRS": " a:1, rediss://u:p%2C@b:2/3 ,[::1]:6379", "DATABASE_URL": "postgres://u:p@h/d",
+		"LISTEN": "0.0.0.0:0", "ADMIN_LISTEN": "[::]:9", "REDIS_ADDRS": " a:1, rediss://u:p%2C@b:2/3 ,[::1]:6379; c:1", "DATABASE_URL": "postgres://u:p@h/d",
 		"BOOTSTRAP": "new", "RECOVERY": "manual", "MAX_TTL": "2s", "MAX_HOLD": "0", "NODE_TIMEOUT": "200ms", "MAX_WAITERS": "1",
 		"COUNTER_TTL": "2s", "INSECURE": "true", "LOG_FORMAT": "json", "LOG_LEVEL": "Debug",
 	} {
@@ -67,7 +67,7 @@ func TestConfigOfEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := config{
-		listen: "0.0.0.0:0", adminListen: "[::]:9", redisURLs: []string{"redis://a:1", "rediss://u:p%2C@b:2/3", "redis://[::1]:6379"},
+		listen: "0.0.0.0:0", adminListen: "[::]:9", redisSets: [][]string{{"redis://a:1", "rediss://u:p%2C@b:2/3", "redis://[::1]:6379"}, {"redis://c:1"}},
 		databaseURL: "postgres://u:p@h/d", bootstrap: true, recovery: lockcore.RecoveryManual, maxTTL: 2 * time.Second,
 		defaultTTL: 2 * time.Second, // not above the maximum, although nobody said so
 		maxHold:    -1, nodeTimeout: 200 * time.Millisecond, maxWaiters: 1, counterTTL: 2 * time.Second, logFormat: "json", logLevel: slog.LevelDebug,
@@ -142,7 +142,7 @@ func TestRedisAddrs(t *testing.T) {
 	for value, good := range map[string]bool{
 		"a:1": true, "a:1,b:1,c:1": true, "redis://a": true, "redis://u:p@a:1/2": true, "a:1,b:1,c:1,d:1,e:1": true,
 		"a:1,b:1": false, "a": false, ":1": false, "a:x": false, "a:70000": false, "http://a:1": false, "redis://": false, "a:1,": false,
-		"a:1;b:1;c:1": false, "u:p@a:1": false, "redis://:p/w@a:1": false,
+		"a:1;b:1,c:1,d:1": true, "a:1;": false, "a:1;b:1,c:1": false, "u:p@a:1": false, "redis://:p/w@a:1": false,
 	} {
 		clearEnvironment(t)
 		t.Setenv("FENCELOCK_REDIS_ADDRS", value)

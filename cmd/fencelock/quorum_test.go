@@ -112,3 +112,28 @@ func TestRedisWithoutPostgres(t *testing.T) {
 		return strings.Contains(strings.Join(p.log, "\n"), "guards the writes through this server only")
 	})
 }
+
+// TestSeveralSets: resources are spread over two quorums, and the loss of one
+// stops its share alone.
+func TestSeveralSets(t *testing.T) {
+	nodes := testenv.StartRedisN(t, 2)
+	p := start(t, redisAddrs(nodes[:1])+";"+nodes[1].URL(), "FENCELOCK_BOOTSTRAP=new")
+	for i := range 20 {
+		p.acquire(`{"resource":"r` + strconv.Itoa(i) + `"}`)
+	}
+	nodes[0].Kill()
+	held, lost := 0, 0
+	for i := range 20 {
+		switch status := p.ask(nil, "GET", "/locks/r"+strconv.Itoa(i), "").StatusCode; status {
+		case http.StatusOK:
+			held++
+		case http.StatusServiceUnavailable:
+			lost++
+		default:
+			t.Errorf("status %d", status)
+		}
+	}
+	if held == 0 || lost == 0 {
+		t.Errorf("%d resources are on the living set, %d on the dead one", held, lost)
+	}
+}

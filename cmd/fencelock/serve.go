@@ -148,7 +148,7 @@ func (s *service) announce(cfg config, stdout io.Writer) {
 	for _, note := range s.backend.notes {
 		s.logger.Warn("note", slog.String("note", note))
 	}
-	if len(cfg.redisURLs) == 0 {
+	if len(cfg.redisSets) == 0 {
 		// Whoever reads the log must not miss it because this is lost.
 		_, _ = io.WriteString(stdout, banner(s.publicSocket.Addr(), s.adminSocket.Addr(), s.backend.mode))
 	}
