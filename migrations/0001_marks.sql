@@ -58,7 +58,7 @@ COMMENT ON COLUMN fencing.marks.refused IS
 
 -- Counts refusals that end in an error: a sequence keeps its step when the
 -- transaction is rolled back, and needs no lock.
-CREATE SEQUENCE IF NOT EXISTS fencing.refusals MINVALUE 0 START 0;
+CREATE SEQUENCE IF NOT EXISTS fencing.refusals;
 COMMENT ON SEQUENCE fencing.refusals IS 'claims and guarded writes refused as stale by an error (LK001), over all resources';
 
 -- +goose StatementBegin

@@ -20,6 +20,10 @@ const (
 	SQLStateMalformed = "LK003" // a token or resource out of bounds
 )
 
+// ErrTokenMissing says that a protected row was changed by a transaction that
+// neither claimed the row's resource nor presented a token for it.
+var ErrTokenMissing = errors.New("no fencing token for a protected row")
+
 // SQLSTATEs of Postgres that decide something here.
 const (
 	serializationFailure = "40001"
@@ -31,9 +35,12 @@ const (
 	classDataException = "22"
 )
 
+// sqlState reads the SQLSTATE of an error of pgx, lib/pq or any other driver
+// that has it.
 func sqlState(err error) string {
-	if pg := (*pgconn.PgError)(nil); errors.As(err, &pg) {
-		return pg.Code
+	var coded interface{ SQLState() string }
+	if errors.As(err, &coded) {
+		return coded.SQLState()
 	}
 	return ""
 }
@@ -70,20 +77,29 @@ func explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", fencing.ErrGuardUnavailable, err)
 }
 
-// staleToken reads a refusal (LK001) out of an error. ok is false for any
-// other error.
+// staleToken reads a refusal (LK001) out of its DETAIL. ok is false for any
+// other error, or one that carries no such detail.
 func staleToken(err error) (stale *fencing.StaleTokenError, ok bool) {
-	pg := (*pgconn.PgError)(nil)
-	if !errors.As(err, &pg) || pg.Code != SQLStateStale {
-		return nil, false
-	}
 	var detail struct {
 		Resource  string        `json:"resource"`
 		Presented fencing.Token `json:"presented"`
 		Highest   fencing.Token `json:"highest"`
 	}
-	if json.Unmarshal([]byte(pg.Detail), &detail) != nil {
+	if sqlState(err) != SQLStateStale || json.Unmarshal([]byte(detailOf(err)), &detail) != nil {
 		return nil, false
 	}
 	return &fencing.StaleTokenError{Resource: detail.Resource, Presented: detail.Presented, Highest: detail.Highest}, true
+}
+
+// detailOf is the DETAIL of an error of pgx or, through its Get, of lib/pq.
+func detailOf(err error) string {
+	var pgxError *pgconn.PgError
+	if errors.As(err, &pgxError) {
+		return pgxError.Detail
+	}
+	var pqError interface{ Get(field byte) string }
+	if errors.As(err, &pqError) {
+		return pqError.Get('D')
+	}
+	return ""
 }

@@ -1,0 +1,96 @@
+// Package fencinghttp takes fencing tokens off HTTP requests, for services
+// that own the storage which tokens protect. It imports the standard library
+// only, like package fencing.
+//
+//	mux.Handle("PUT /accounts/{id}", fencinghttp.Require(putAccount))
+//
+// Inside, fencing.FromContext gives the token, and WriteStale answers a
+// *fencing.StaleTokenError.
+package fencinghttp
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// Header is the request header that carries a token, and the response header
+// that tells the highest one seen.
+const Header = "Fencing-Token"
+
+// Require puts the token of each request into its context. A request without
+// one is answered 428, and a malformed or repeated one 400, as problem details
+// (RFC 9457); neither reaches next.
+func Require(next http.Handler) http.Handler { return middleware{next: next, required: true} }
+
+// Accept is Require that lets requests without a token through, without a
+// token in their context.
+func Accept(next http.Handler) http.Handler { return middleware{next: next} }
+
+type middleware struct {
+	next     http.Handler
+	required bool
+}
+
+func (m middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	values := r.Header.Values(Header)
+	switch {
+	case len(values) == 0 && m.required:
+		write(w, problem{
+			Type: "/problems/token-required", Title: "Fencing token required", Status: http.StatusPreconditionRequired,
+			Detail: "send the fencing token of your lease in the header " + Header,
+		})
+		return
+	case len(values) == 0:
+		m.next.ServeHTTP(w, r)
+		return
+	case len(values) > 1:
+		write(w, malformed("the header "+Header+" is there more than once"))
+		return
+	}
+	token, err := fencing.ParseToken(values[0])
+	if err != nil {
+		write(w, malformed("header "+Header+": "+err.Error()))
+		return
+	}
+	m.next.ServeHTTP(w, r.WithContext(fencing.NewContext(r.Context(), token)))
+}
+
+// WriteStale answers 412 with the highest token seen if err is, or wraps, a
+// *fencing.StaleTokenError. Otherwise it writes nothing and returns false.
+func WriteStale(w http.ResponseWriter, err error) bool {
+	var stale *fencing.StaleTokenError
+	if !errors.As(err, &stale) {
+		return false
+	}
+	w.Header().Set(Header, stale.Highest.String())
+	write(w, problem{
+		Type: "/problems/stale-token", Title: "Stale fencing token", Status: http.StatusPreconditionFailed,
+		Detail: stale.Error(), Resource: stale.Resource, Presented: stale.Presented, Highest: stale.Highest,
+	})
+	return true
+}
+
+// problem is the body of a refusal, RFC 9457.
+type problem struct {
+	Type      string        `json:"type"`
+	Title     string        `json:"title"`
+	Status    int           `json:"status"`
+	Detail    string        `json:"detail"`
+	Resource  string        `json:"resource,omitempty"`
+	Presented fencing.Token `json:"presented,omitempty"`
+	Highest   fencing.Token `json:"highest,omitempty"`
+}
+
+func malformed(detail string) problem {
+	return problem{Type: "/problems/invalid-request", Title: "Invalid request", Status: http.StatusBadRequest, Detail: detail}
+}
+
+func write(w http.ResponseWriter, p problem) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the client is gone: nobody is left to tell
+}

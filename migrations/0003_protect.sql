@@ -1,0 +1,451 @@
+-- +goose Up
+-- Protected tables: triggers that let a row of a resource change only in a
+-- transaction that has presented a live token for it.
+
+CREATE TABLE IF NOT EXISTS fencing.protected (
+    id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    relation     regclass NOT NULL UNIQUE,
+    resource_sql text NOT NULL,
+    mode         text NOT NULL CHECK (mode IN ('strict', 'migrating')),
+    since        timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE fencing.protected IS
+    'The protected tables. Use fencing.protect and fencing.unprotect; a row alone protects nothing. The id is in the names of the table''s functions and counters: guard_<id>, truncate_<id>, refused_<id>, unfenced_<id>.';
+COMMENT ON COLUMN fencing.protected.resource_sql IS 'the expression over a row that names its resource, as PostgreSQL printed it back';
+COMMENT ON COLUMN fencing.protected.mode IS 'strict: no token, no write; migrating: writes without a token are let through and counted';
+
+-- A transaction may present a token in the setting fencing.token instead of
+-- calling fencing.claim. The setting begins with the transaction's own number,
+-- so what an earlier transaction left on the connection never counts, whether
+-- it was set for the session or reads as '' after a SET LOCAL.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing.present(resource text, token bigint) RETURNS text
+    LANGUAGE sql VOLATILE
+AS $$
+    SELECT pg_catalog.set_config('fencing.token',
+        pg_catalog.concat_ws(' ', pg_catalog.pg_current_xact_id(), token, resource), true)
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.present(text, bigint) IS
+    'States a token for the writes of this transaction, inside the statement that writes: UPDATE … WHERE … AND fencing.present(''accounts/1'', 34) <> ''''. It is shorthand for set_config(''fencing.token'', pg_current_xact_id() || '' 34 accounts/1'', true). The write itself raises the mark and is refused if the token is stale. It does not claim: claim before the first read.';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._presented(p_resource text) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    line text;
+    xid text := pg_current_xact_id()::text || ' ';
+    word text;
+BEGIN
+    FOREACH line IN ARRAY coalesce(string_to_array(current_setting('fencing.token', true), E'\n'), '{}') LOOP
+        CONTINUE WHEN NOT starts_with(line, xid);
+        word := split_part(line, ' ', 2);
+        CONTINUE WHEN substr(line, length(xid) + length(word) + 2) IS DISTINCT FROM p_resource;
+        IF word !~ '^[1-9][0-9]{0,15}$' THEN
+            RAISE EXCEPTION 'malformed fencing token %: a token is a number from 1 to 9007199254740991', quote_literal(left(word, 32))
+                USING ERRCODE = 'LK003',
+                      DETAIL = json_build_object('resource', p_resource, 'presented', left(word, 32), 'highest', NULL);
+        END IF;
+        RETURN word::bigint;
+    END LOOP;
+    RETURN NULL;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._presented(text) IS
+    'the token that this transaction presents for the resource in the setting fencing.token, NULL if none: lines of "transaction token resource"';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._admit(p_resource text, p_protected bigint, p_strict boolean) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    presented bigint := fencing._presented(p_resource);
+    current_mark bigint;
+    own boolean;
+BEGIN
+    SELECT mark, xid = pg_current_xact_id() AND claimed_at = now()
+      INTO current_mark, own
+      FROM fencing.marks WHERE resource = p_resource;
+    IF presented IS NULL THEN
+        IF own THEN
+            RETURN;
+        END IF;
+        IF NOT p_strict THEN
+            PERFORM nextval(format('fencing.unfenced_%s', p_protected));
+            RETURN;
+        END IF;
+        IF p_resource IS NULL THEN
+            RAISE EXCEPTION 'a row of % has no resource: the expression gave NULL', (SELECT relation FROM fencing.protected WHERE id = p_protected)
+                USING ERRCODE = 'LK003',
+                      DETAIL = json_build_object('resource', NULL, 'presented', NULL, 'highest', NULL);
+        END IF;
+        RAISE EXCEPTION 'no fencing token for %', quote_literal(p_resource)
+            USING ERRCODE = 'LK002',
+                  DETAIL = json_build_object('resource', p_resource, 'presented', NULL, 'highest', current_mark),
+                  HINT = 'Call fencing.claim(resource, token) first in this transaction.';
+    END IF;
+    IF own AND current_mark = presented THEN
+        RETURN;
+    END IF;
+    current_mark := fencing._raise(p_resource, presented);
+    IF current_mark > presented THEN
+        PERFORM nextval(format('fencing.refused_%s', p_protected));
+        PERFORM fencing._stale(p_resource, presented, current_mark);
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._admit(text, bigint, boolean) IS
+    'lets a change of a protected row pass, or raises LK001, LK002 or LK003: what the table''s own trigger function falls back to when its short path does not decide';
+
+-- The expression is the table owner's, and becomes part of a function. It is
+-- read twice, between brackets of different kinds: text that could end one
+-- kind and go on as SQL of its own is a syntax error in the other. A cursor
+-- takes one statement only, and runs none of it. What is kept is not the text
+-- but what PostgreSQL understood, printed back with every name resolved.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._compile(
+    p_relation regclass, p_resource_sql text, p_path text,
+    OUT bare text, OUT of_new text, OUT of_old text)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    probe text := format('_probe_%s', pg_current_xact_id());
+    probing refcursor;
+BEGIN
+    EXECUTE format('CREATE TABLE fencing.%I (LIKE %s)', probe, p_relation);
+    BEGIN
+        PERFORM set_config('search_path', p_path, true);
+        OPEN probing FOR EXECUTE pg_catalog.format(E'SELECT ARRAY[\n%s\n] FROM fencing.%I', p_resource_sql, probe);
+        CLOSE probing;
+        EXECUTE pg_catalog.format(E'ALTER TABLE fencing.%I ADD CONSTRAINT resource CHECK (fencing.valid_resource(\n%s\n))', probe, p_resource_sql);
+    EXCEPTION WHEN OTHERS THEN
+        RAISE EXCEPTION 'the resource expression of % cannot be used: %', p_relation, SQLERRM
+            USING ERRCODE = SQLSTATE,
+                  DETAIL = pg_catalog.format('expression: %s', p_resource_sql),
+                  HINT = 'It must be an expression of type text over the columns of one row, like ''accounts/'' || id, without subqueries, aggregates or parameters.';
+    END;
+    PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
+    SELECT substr(def, length('fencing.valid_resource(') + 1, length(def) - length('fencing.valid_resource()'))
+      INTO STRICT bare
+      FROM (SELECT pg_get_expr(conbin, conrelid) AS def
+              FROM pg_constraint WHERE conrelid = format('fencing.%I', probe)::regclass AND conname = 'resource') AS c;
+    of_new := fencing._qualify(probe, bare, 'row_now');
+    of_old := fencing._qualify(probe, bare, 'row_was');
+    EXECUTE format('DROP TABLE fencing.%I CASCADE', probe);
+    IF of_new ~ '\mrow_now\.\*' THEN
+        RAISE EXCEPTION 'the resource expression of % uses the whole row: name its columns', p_relation
+            USING ERRCODE = 'feature_not_supported', DETAIL = format('expression: %s', p_resource_sql);
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._compile(regclass, text, text) IS
+    'checks a resource expression and gives it with plain columns, and with those of row_now and row_was';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._qualify(p_probe text, p_bare text, p_row text) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    viewed text[];
+    expression text;
+    head text := ' SELECT NULL::text AS r';
+    printed text;
+BEGIN
+    -- Beside a second relation, PostgreSQL prints a column with its table's
+    -- alias. A view of nothing shows how much of the text is not the expression.
+    FOREACH expression IN ARRAY ARRAY['NULL::text', p_bare] LOOP
+        EXECUTE format('CREATE VIEW fencing.%I AS SELECT %s AS r FROM fencing.%I AS %I, (SELECT) AS beside',
+            p_probe || '_' || p_row, expression, p_probe, p_row);
+        printed := rtrim(pg_get_viewdef(format('fencing.%I', p_probe || '_' || p_row)::regclass), E'; \n');
+        viewed := viewed || printed;
+        EXECUTE format('DROP VIEW fencing.%I', p_probe || '_' || p_row);
+    END LOOP;
+    IF NOT starts_with(viewed[1], head)
+       OR right(viewed[2], length(viewed[1]) - length(head)) <> substr(viewed[1], length(head) + 1) THEN
+        RAISE EXCEPTION 'cannot read back the resource expression: %', viewed[2];
+    END IF;
+    RETURN substr(viewed[2], length(' SELECT ') + 1,
+        length(viewed[2]) - length(' SELECT ') - length(' AS r') - (length(viewed[1]) - length(head)));
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._qualify(text, text, text) IS 'an expression over the probe table, with every column written as row.column';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._guard_body(p_id bigint, p_strict boolean, p_new text, p_old text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT format($body$
+DECLARE
+    row_now ALIAS FOR new;
+    row_was ALIAS FOR old;
+    resource_now text;
+    resource_was text;
+BEGIN
+    -- Runs after the row has changed, and so after every other trigger that
+    -- could have changed it, and after every wait for another transaction.
+    IF TG_OP <> 'DELETE' THEN
+        resource_now := %1$s;
+        -- The short paths: a presented token that is the mark, taken for this
+        -- transaction; and a mark that this transaction has claimed.
+        IF current_setting('fencing.token', true) <> '' THEN
+            UPDATE fencing.marks SET xid = pg_current_xact_id(), claimed_at = now()
+             WHERE resource = resource_now
+               AND current_setting('fencing.token', true) = concat(pg_current_xact_id(), ' ', mark, ' ', resource)
+               AND (xid <> pg_current_xact_id() OR claimed_at <> now());
+        ELSE
+            PERFORM FROM fencing.marks
+             WHERE resource = resource_now AND xid = pg_current_xact_id() AND claimed_at = now();
+        END IF;
+        IF NOT FOUND THEN
+            PERFORM fencing._admit(resource_now, %3$s, %4$L);
+        END IF;
+    END IF;
+    IF TG_OP <> 'INSERT' THEN
+        resource_was := %2$s;
+        IF TG_OP = 'DELETE' OR resource_was IS DISTINCT FROM resource_now THEN
+            PERFORM fencing._admit(resource_was, %3$s, %4$L);
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$body$, p_new, p_old, p_id, p_strict)
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._guard_body(bigint, boolean, text, text) IS 'the text of a protected table''s row trigger function';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._truncate_body(p_id bigint, p_strict boolean, p_bare text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT format($body$
+DECLARE
+    emptied text;
+BEGIN
+    -- The table is locked by now. A snapshot taken before that would not show
+    -- all the rows that are about to go.
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION 'a protected table cannot be truncated at isolation level %%', current_setting('transaction_isolation')
+            USING ERRCODE = 'feature_not_supported', HINT = 'Use READ COMMITTED, or DELETE.';
+    END IF;
+    FOR emptied IN EXECUTE format('SELECT DISTINCT %%s FROM %%s', %1$L, TG_RELID::regclass) LOOP
+        PERFORM fencing._admit(emptied, %2$s, %3$L);
+    END LOOP;
+    RETURN NULL;
+END
+$body$, p_bare, p_id, p_strict)
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._truncate_body(bigint, boolean, text) IS
+    'the text of a protected table''s truncate trigger function: a token is needed for every resource that has a row';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._refuse_relation(p_relation regclass) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    rel pg_class;
+BEGIN
+    SELECT * INTO STRICT rel FROM pg_class WHERE oid = p_relation;
+    IF rel.relkind NOT IN ('r', 'p') OR rel.relpersistence = 't' THEN
+        RAISE EXCEPTION '% cannot be protected: only tables that are not temporary can', p_relation
+            USING ERRCODE = 'wrong_object_type';
+    END IF;
+    IF rel.relnamespace IN ('fencing'::regnamespace, 'pg_catalog'::regnamespace, 'information_schema'::regnamespace) THEN
+        RAISE EXCEPTION '% cannot be protected: it is not an application''s table', p_relation
+            USING ERRCODE = 'wrong_object_type';
+    END IF;
+    IF rel.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = p_relation) THEN
+        RAISE EXCEPTION '% cannot be protected: tables inherit from it, and triggers are not inherited', p_relation
+            USING ERRCODE = 'wrong_object_type', HINT = 'Protect tables without children, or use partitions.';
+    END IF;
+    IF EXISTS (SELECT FROM pg_trigger WHERE tgrelid = p_relation AND tgname = '0_fencing_guard' AND tgparentid <> 0) THEN
+        RAISE EXCEPTION '% cannot be protected by itself: it is a partition of a protected table', p_relation
+            USING ERRCODE = 'wrong_object_type';
+    END IF;
+    IF NOT pg_has_role((SELECT nspowner FROM pg_namespace WHERE nspname = 'fencing'), 'USAGE') THEN
+        RAISE EXCEPTION 'only the owner of the schema fencing can protect tables' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._refuse_relation(regclass) IS 'raises an error for what cannot be protected';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._drop_triggers(p_relation regclass) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    found_trigger record;
+BEGIN
+    FOR found_trigger IN
+        SELECT tgrelid::regclass AS relation, tgname FROM pg_trigger
+         WHERE tgrelid IN (SELECT p_relation UNION SELECT relid FROM pg_partition_tree(p_relation))
+           AND tgname IN ('0_fencing_guard', '0_fencing_truncate') AND tgparentid = 0
+    LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', found_trigger.tgname, found_trigger.relation);
+    END LOOP;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._drop_triggers(regclass) IS 'takes the guard''s triggers off a table and its partitions';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._forget(p_id bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    EXECUTE format('DROP FUNCTION IF EXISTS fencing.guard_%1$s(), fencing.truncate_%1$s()', p_id);
+    EXECUTE format('DROP SEQUENCE IF EXISTS fencing.refused_%1$s, fencing.unfenced_%1$s', p_id);
+    DELETE FROM fencing.protected WHERE id = p_id;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._forget(bigint) IS 'drops what belongs to a protected table in the schema fencing';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._protect(p_relation regclass, p_resource_sql text, p_mode text, p_path text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    compiled record;
+    is_strict boolean := p_mode = 'strict';
+    number bigint;
+    made text;
+    part regclass;
+BEGIN
+    PERFORM fencing._refuse_relation(p_relation);
+    -- From here on nobody writes until this transaction ends, and a second
+    -- call for the same table waits its turn.
+    EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', p_relation);
+    compiled := fencing._compile(p_relation, p_resource_sql, p_path);
+    PERFORM fencing._forget(id) FROM fencing.protected WHERE NOT EXISTS (SELECT FROM pg_class WHERE oid = relation);
+
+    INSERT INTO fencing.protected AS p (relation, resource_sql, mode) VALUES (p_relation, compiled.bare, p_mode)
+    ON CONFLICT (relation) DO UPDATE SET resource_sql = excluded.resource_sql, mode = excluded.mode
+    RETURNING id INTO number;
+    EXECUTE format('CREATE SEQUENCE IF NOT EXISTS fencing.refused_%s', number);
+    EXECUTE format('CREATE SEQUENCE IF NOT EXISTS fencing.unfenced_%s', number);
+    EXECUTE format('CREATE OR REPLACE FUNCTION fencing.guard_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
+        number, fencing._guard_body(number, is_strict, compiled.of_new, compiled.of_old));
+    EXECUTE format('CREATE OR REPLACE FUNCTION fencing.truncate_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off AS %L',
+        number, fencing._truncate_body(number, is_strict, compiled.bare));
+    -- The trigger functions run as the schema's owner, whoever called protect.
+    FOREACH made IN ARRAY ARRAY[format('FUNCTION fencing.guard_%s()', number), format('FUNCTION fencing.truncate_%s()', number),
+                                format('SEQUENCE fencing.refused_%s', number), format('SEQUENCE fencing.unfenced_%s', number)] LOOP
+        EXECUTE format('ALTER %s OWNER TO %s', made, (SELECT nspowner::regrole FROM pg_namespace WHERE nspname = 'fencing'));
+        EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', made);
+        EXECUTE format('COMMENT ON %s IS %L', made, format('belongs to the protection of %s', p_relation));
+    END LOOP;
+
+    PERFORM fencing._drop_triggers(p_relation);
+    EXECUTE format('CREATE TRIGGER "0_fencing_guard" AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION fencing.guard_%s()',
+        p_relation, number);
+    -- A truncate trigger is not inherited by partitions.
+    FOR part IN SELECT p_relation UNION SELECT relid FROM pg_partition_tree(p_relation) LOOP
+        EXECUTE format('CREATE TRIGGER "0_fencing_truncate" BEFORE TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION fencing.truncate_%s()',
+            part, number);
+    END LOOP;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._protect(regclass, text, text, text) IS 'fencing.protect, with the search_path of its caller';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing.protect(relation regclass, resource_sql text, mode text DEFAULT 'strict') RETURNS void
+    LANGUAGE plpgsql
+AS $$
+BEGIN
+    IF relation IS NULL OR resource_sql IS NULL OR (mode OPERATOR(pg_catalog.=) ANY (ARRAY['strict'::pg_catalog.text, 'migrating'::pg_catalog.text])) IS NOT TRUE THEN
+        RAISE EXCEPTION 'fencing.protect needs a table, an expression, and the mode strict or migrating'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM fencing._protect(relation, resource_sql, mode, pg_catalog.current_setting('search_path'));
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.protect(regclass, text, text) IS
+    'Makes a table refuse changes of rows whose resource the transaction has no live token for. resource_sql is an expression of type text over a row, like ''accounts/'' || id. strict: no token, no write. migrating: writes without a token are let through and counted, stale ones refused. Call it again to change expression or mode, or to include partitions made since.';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing.unprotect(relation regclass) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    number bigint;
+BEGIN
+    SELECT p.id INTO number FROM fencing.protected AS p WHERE p.relation = unprotect.relation;
+    PERFORM fencing._drop_triggers(relation);
+    IF number IS NULL THEN
+        RETURN false;
+    END IF;
+    PERFORM fencing._forget(number);
+    RETURN true;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.unprotect(regclass) IS
+    'Takes the protection off a table; true if there was any. Marks stay: a table that is protected again still refuses what was stale.';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._counted(p_name text) RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    counter regclass := to_regclass('fencing.' || quote_ident(p_name));
+BEGIN
+    RETURN CASE WHEN counter IS NULL THEN 0 ELSE coalesce(pg_sequence_last_value(counter), 0) END;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._counted(text) IS 'how often a counter has been stepped';
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._problem(p_relation regclass) RETURNS text
+    LANGUAGE sql STABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT string_agg(problem, '; ') FROM (
+        SELECT format('%s has no working trigger %s', t.relid::regclass, w.name) AS problem
+          FROM (SELECT p_relation::oid AS relid UNION SELECT relid FROM pg_partition_tree(p_relation)) AS t
+         CROSS JOIN (VALUES ('0_fencing_guard'), ('0_fencing_truncate')) AS w (name)
+         WHERE EXISTS (SELECT FROM pg_class c WHERE c.oid = t.relid)
+           AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = t.relid AND g.tgname = w.name AND g.tgenabled IN ('O', 'A'))
+         ORDER BY 1
+    ) AS p
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._problem(regclass) IS 'what is missing from a table''s protection, NULL if nothing is';
+
+CREATE OR REPLACE VIEW fencing.status AS
+SELECT 'table' AS kind,
+       p.relation::text AS name,
+       p.mode,
+       p.resource_sql,
+       NULL::bigint AS mark,
+       p.since,
+       fencing._counted('refused_' || p.id) AS refused,
+       fencing._counted('unfenced_' || p.id) AS unfenced,
+       CASE WHEN c.oid IS NULL THEN 'the table has been dropped' ELSE fencing._problem(p.relation) END AS problem
+  FROM fencing.protected AS p LEFT JOIN pg_catalog.pg_class AS c ON c.oid = p.relation
+UNION ALL
+SELECT 'resource', m.resource, NULL, NULL, m.mark, m.claimed_at, m.refused, NULL, NULL
+  FROM fencing.marks AS m;
+COMMENT ON VIEW fencing.status IS
+    'Every protected table and every resource. since: protected since, or claimed last. refused: stale writes of a table; refusals of a resource that were recorded (see fencing.marks). unfenced: writes let through without a token in mode migrating. problem: what is missing from the protection, such as a partition made since. Counts of tables may run ahead by up to 32 after a crash.';

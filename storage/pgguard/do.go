@@ -1,0 +1,122 @@
+package pgguard
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// noteTimeout bounds recording a refusal, which happens after the caller's
+// transaction has ended.
+const noteTimeout = 2 * time.Second
+
+const (
+	claimSQL = `SELECT fencing.claim($1, $2)`
+	noteSQL  = `SELECT accepted FROM fencing.try_claim($1, $2)`
+)
+
+// Beginner starts transactions: a *pgxpool.Pool or a *pgx.Conn.
+type Beginner interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// Do runs fn in a transaction that has claimed resource with token, and
+// commits it if fn returns nil. Everything that fn reads is at least as new as
+// the last write of any earlier holder; everything it writes to protected
+// tables is undone if the token is stale by then.
+//
+// Errors: *fencing.StaleTokenError when the token is stale, from the claim or
+// from a statement of fn (never retry; acquire the lock again);
+// fencing.ErrMalformedResource and fencing.ErrMalformedToken; ErrTokenMissing
+// when fn changed a protected row of a resource that it has no token for; any
+// other error as Postgres, the connection or fn gave it. SQLSTATE 40001 and
+// 40P01 are safe to retry while the lease is held. After an error of the
+// commit itself the transaction may have taken effect.
+func Do(ctx context.Context, db Beginner, resource string, token fencing.Token, fn func(tx pgx.Tx) error) error {
+	if err := fencing.CheckClaim(resource, token); err != nil {
+		return err
+	}
+	err := refusal(pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, claimSQL, resource, int64(token)); err != nil {
+			return err
+		}
+		return fn(tx)
+	}))
+	noteRefusal(ctx, err, func(ctx context.Context, s *fencing.StaleTokenError) error {
+		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, noteSQL, s.Resource, int64(s.Presented))
+			return err
+		})
+	})
+	return err
+}
+
+// DoSQL is Do for database/sql, with any driver whose errors tell the SQLSTATE.
+func DoSQL(ctx context.Context, db *sql.DB, resource string, token fencing.Token, fn func(tx *sql.Tx) error) error {
+	if err := fencing.CheckClaim(resource, token); err != nil {
+		return err
+	}
+	err := refusal(inSQLTx(ctx, db, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, claimSQL, resource, int64(token)); err != nil {
+			return err
+		}
+		return fn(tx)
+	}))
+	noteRefusal(ctx, err, func(ctx context.Context, s *fencing.StaleTokenError) error {
+		_, err := db.ExecContext(ctx, noteSQL, s.Resource, int64(s.Presented))
+		return err
+	})
+	return err
+}
+
+func inSQLTx(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) (err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// After a commit this changes nothing; after an error or a panic of fn
+		// the transaction is undone.
+		if undo := tx.Rollback(); err != nil && undo != nil && !errors.Is(undo, sql.ErrTxDone) {
+			err = errors.Join(err, undo)
+		}
+	}()
+	if err := fn(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// noteRefusal counts a refusal with its resource, for fencing.status: the
+// transaction that was refused took its own count with it. It is done as well
+// as it can be, and without the caller's deadline.
+func noteRefusal(ctx context.Context, err error, note func(context.Context, *fencing.StaleTokenError) error) {
+	var stale *fencing.StaleTokenError
+	if !errors.As(err, &stale) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
+	defer cancel()
+	_ = note(ctx, stale) // the caller has the refusal; a lost count is no second error
+}
+
+// refusal gives the guard's own SQLSTATEs their Go errors.
+func refusal(err error) error {
+	switch sqlState(err) {
+	case SQLStateStale:
+		if stale, ok := staleToken(err); ok {
+			return stale
+		}
+	case SQLStateMissing:
+		return fmt.Errorf("%w: %w", ErrTokenMissing, err)
+	case SQLStateMalformed:
+		return fmt.Errorf("%w: %w", fencing.ErrMalformedToken, err)
+	}
+	return err
+}
