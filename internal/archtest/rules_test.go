@@ -80,6 +80,10 @@ var rules = []rule{
 		why: "the suite that every Guard passes",
 	},
 	{
+		pkg: "internal/demo", ours: []string{"api/wire"}, others: true,
+		why: "it speaks HTTP like any client; a demonstration that knew lockcore would prove less",
+	},
+	{
 		pkg: "internal/testenv", others: true, kit: true,
 		why: "real servers for tests; it knows nothing of the product",
 	},

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock/internal/demo"
+)
+
+// The bounds of --ttl. Below, a busy machine could not stop a worker in time.
+const (
+	demoTTLLeast = 500 * time.Millisecond
+	demoTTLMost  = time.Minute
+	demoTTLQuick = 800 * time.Millisecond
+)
+
+// demoFlags are what the command is told.
+type demoFlags struct {
+	html, redis, databaseURL string
+	ttl                      time.Duration
+	quick                    bool
+}
+
+func demoCommand() *cobra.Command {
+	var flags demoFlags
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show with real processes what a lock alone cannot prevent, and what the token does about it",
+		Long: `Show with real processes what a lock alone cannot prevent, and what the fencing
+token does about it.
+
+Two workers deposit into the same account under the same lock. The first one is
+stopped (SIGSTOP) between the check of its lease and its write, until its lease
+has ended; the second one takes over and deposits; the first one goes on. Round
+one keeps the account in storage that takes every write: a deposit is lost. Round
+two keeps it in a guarded record: the late write is refused (412), and nothing is.
+
+The server is started for the demonstration, on a free port, with its data in a
+temporary directory. With --redis and --database-url it stands on those instead:
+then the resource is fencelock-demo/…/accounts/alice, and one guarded record of
+that name stays in the database. FENCELOCK_… variables are not looked at. Redis
+nodes that were used before may first have to wait until old leases have ended.
+
+Exits with 0 only if round one lost an update and round two prevented it.`,
+		Example: "  fencelock demo\n  fencelock demo --html demo.html\n" +
+			"  fencelock demo --redis r1:6379,r2:6379,r3:6379 --database-url postgres://user@host/database",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if flags.quick && !cmd.Flags().Changed("ttl") {
+				flags.ttl = demoTTLQuick
+			}
+			return runDemo(cmd.Context(), flags, cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().StringVar(&flags.html, "html", "", "also write what happened to this file, as a page")
+	cmd.Flags().StringVar(&flags.redis, "redis", "", "Redis nodes, as in FENCELOCK_REDIS_ADDRS (default: one embedded node)")
+	cmd.Flags().StringVar(&flags.databaseURL, "database-url", "", "Postgres for both accounts, as in FENCELOCK_DATABASE_URL (default: files)")
+	cmd.Flags().DurationVar(&flags.ttl, "ttl", 2*time.Second, "the workers' leases, from 500ms to 1m")
+	cmd.Flags().BoolVar(&flags.quick, "quick", false, "with leases of 800ms")
+	return cmd
+}
+
+// demoWorkerCommand is what the demonstration's workers run.
+func demoWorkerCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "demo-worker",
+		Short:  "Be a worker of the demonstration",
+		Hidden: true,
+		Args:   noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return demo.RunWorker(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+		},
+	}
+}
+
+func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
+	if err := flags.check(); err != nil {
+		return usageError{err}
+	}
+	page, err := openPage(flags.html)
+	if err != nil {
+		return usageError{err}
+	}
+	defer page.discard()
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	// Also whoever closes the terminal, or the pipe, wants no process left.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGPIPE)
+	defer stop()
+	report, err := demo.Run(ctx, demo.Options{
+		Program:     program,
+		Version:     version(),
+		Redis:       flags.redis,
+		DatabaseURL: flags.databaseURL,
+		TTL:         flags.ttl,
+		Out:         stdout,
+		Color:       wantsColor(stdout),
+		Live:        isTerminal(stdout) && os.Getenv("TERM") != "dumb",
+	})
+	if err != nil && ctx.Err() != nil {
+		return errors.New("the demonstration was interrupted; its processes have been ended")
+	}
+	if err != nil {
+		return err
+	}
+	if err := page.write(report); err != nil {
+		return err
+	}
+	if flags.html != "" {
+		if _, err := fmt.Fprintf(stdout, "\nThe page is in %s.\n", flags.html); err != nil {
+			return err
+		}
+	}
+	if !report.OK() {
+		return errors.New("the demonstration did not show what it is for")
+	}
+	return nil
+}
+
+// check looks at what the flags say; the addresses are for the server to check.
+func (f demoFlags) check() error {
+	if f.ttl < demoTTLLeast || f.ttl > demoTTLMost || f.ttl%time.Millisecond != 0 {
+		return fmt.Errorf("--ttl %s: must be from %s to %s, in whole milliseconds", f.ttl, demoTTLLeast, demoTTLMost)
+	}
+	return nil
+}
+
+// wantsColor follows https://no-color.org.
+func wantsColor(stdout io.Writer) bool {
+	return isTerminal(stdout) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// demoPage is the file of --html. It is opened before the run, so that a wrong
+// name does not cost the run.
+type demoPage struct {
+	file    *os.File // nil without --html
+	created bool     // by us, and empty yet
+}
+
+func openPage(path string) (*demoPage, error) {
+	if path == "" {
+		return &demoPage{}, nil
+	}
+	_, err := os.Stat(path)
+	file, errOpen := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // a page is there to be looked at
+	if errOpen != nil {
+		return nil, fmt.Errorf("--html: %w", errOpen)
+	}
+	return &demoPage{file: file, created: errors.Is(err, os.ErrNotExist)}, nil
+}
+
+// write replaces what is in the file.
+func (p *demoPage) write(report demo.Report) error {
+	if p.file == nil {
+		return nil
+	}
+	// A device or a pipe cannot be truncated, and need not be.
+	if info, err := p.file.Stat(); err == nil && info.Mode().IsRegular() {
+		if err := p.file.Truncate(0); err != nil {
+			return err
+		}
+	}
+	p.created = false
+	return errors.Join(demo.WriteHTML(p.file, report), p.file.Close())
+}
+
+// discard removes the file if nothing was written to it.
+func (p *demoPage) discard() {
+	if p.file == nil {
+		return
+	}
+	_ = p.file.Close()
+	if p.created {
+		_ = os.Remove(p.file.Name())
+	}
+}

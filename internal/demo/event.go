@@ -1,0 +1,129 @@
+package demo
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Actor is one of the two workers.
+type Actor string
+
+// The workers.
+const (
+	WorkerA Actor = "A"
+	WorkerB Actor = "B"
+)
+
+// other is the worker in the way of this one.
+func (a Actor) other() Actor {
+	if a == WorkerA {
+		return WorkerB
+	}
+	return WorkerA
+}
+
+// Kind is what happened.
+type Kind string
+
+// The kinds of events, with the fields of Event that they use.
+const (
+	Started   Kind = "started"   // PID
+	Held      Kind = "held"      // Left: the lock is somebody else's for so long yet
+	Acquired  Kind = "acquired"  // Token, Left
+	Read      Kind = "read"      // Balance, and Token if the read was a claim
+	Checked   Kind = "checked"   // Left
+	Stopped   Kind = "stopped"   //
+	Ended     Kind = "ended"     // the lease of Who
+	Continued Kind = "continued" //
+	Wrote     Kind = "wrote"     // Balance, and Token if the storage asked for it
+	Refused   Kind = "refused"   // Token, Highest
+	Released  Kind = "released"  //
+	Lost      Kind = "lost"      // the release found no lease
+)
+
+// Event is one thing that a worker did or that was done to it.
+type Event struct {
+	Who     Actor         `json:"who"`
+	Kind    Kind          `json:"kind"`
+	Time    time.Time     `json:"time"` // by the clock that all processes of a machine share
+	At      time.Duration `json:"-"`    // since the round began
+	PID     int           `json:"pid,omitempty"`
+	Token   int64         `json:"token,omitempty"`
+	Highest int64         `json:"highest,omitempty"` // the token that the guard had seen
+	Balance int64         `json:"balance,omitempty"`
+	Left    time.Duration `json:"left,omitempty"` // of the lease
+}
+
+// sentence tells the event; tokens writes a token.
+func (e Event) sentence(tokens tokenStyle) string {
+	switch e.Kind {
+	case Started:
+		return fmt.Sprintf("starts as process %d", e.PID)
+	case Held:
+		return fmt.Sprintf("finds the lock held by %s for another %s, waits in line", e.Who.other(), seconds(e.Left))
+	case Acquired:
+		return fmt.Sprintf("has the lock: token %s, good for %s", tokens.full(e.Token), seconds(e.Left))
+	case Read:
+		if e.Token != 0 {
+			return fmt.Sprintf("claims the record with token %s and reads: %d", tokens.short(e.Token), e.Balance)
+		}
+		return fmt.Sprintf("reads the balance: %d", e.Balance)
+	case Checked:
+		return fmt.Sprintf("checks its lease before it writes: good for %s", seconds(e.Left))
+	case Stopped:
+		return "is stopped (SIGSTOP), as by a long garbage collection"
+	case Ended:
+		return "its lease ends, and it cannot know"
+	case Continued:
+		return "goes on (SIGCONT), and knows of nothing"
+	case Wrote:
+		if e.Token != 0 {
+			return fmt.Sprintf("writes the balance with token %s: %d", tokens.short(e.Token), e.Balance)
+		}
+		return fmt.Sprintf("writes the balance: %d", e.Balance)
+	case Refused:
+		return fmt.Sprintf("writes with token %s: 412 stale-token, %s has been seen",
+			tokens.short(e.Token), tokens.short(e.Highest))
+	case Released:
+		return "gives the lock back"
+	case Lost:
+		return "wants to give the lock back: 404, it was its lock no more"
+	default:
+		return string(e.Kind)
+	}
+}
+
+// seconds writes a duration the way people say it.
+func seconds(d time.Duration) string {
+	return strconv.FormatFloat(d.Seconds(), 'f', 2, 64) + " s"
+}
+
+// tokenStyle writes tokens. Those of a new cluster begin above the time in
+// milliseconds, so a run's tokens differ only in their last few digits: the
+// style is how many of them tell the tokens apart, or 0 for all.
+type tokenStyle int
+
+// styleFor chooses a style that suits the first token and those soon after it.
+func styleFor(first int64) tokenStyle {
+	const readable, soon = 100_000, 50
+	if first < readable {
+		return 0
+	}
+	digits, power := tokenStyle(3), int64(1000)
+	for first/power != (first+soon)/power {
+		digits++
+		power *= 10
+	}
+	return digits
+}
+
+func (s tokenStyle) full(token int64) string { return strconv.FormatInt(token, 10) }
+
+func (s tokenStyle) short(token int64) string {
+	text := s.full(token)
+	if s == 0 || len(text) <= int(s) {
+		return text
+	}
+	return "…" + text[len(text)-int(s):]
+}

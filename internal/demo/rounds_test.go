@@ -1,0 +1,83 @@
+package demo
+
+import "time"
+
+// at makes an event.
+func at(ms int, who Actor, kind Kind, change ...func(*Event)) Event {
+	e := Event{Who: who, Kind: kind, At: time.Duration(ms) * time.Millisecond}
+	for _, c := range change {
+		c(&e)
+	}
+	return e
+}
+
+func amount(n int64) func(*Event)  { return func(e *Event) { e.Balance = n } }
+func token(n int64) func(*Event)   { return func(e *Event) { e.Token = n } }
+func highest(n int64) func(*Event) { return func(e *Event) { e.Highest = n } }
+func left(ms int) func(*Event) {
+	return func(e *Event) { e.Left = time.Duration(ms) * time.Millisecond }
+}
+
+func process(n int) func(*Event) { return func(e *Event) { e.PID = n } }
+
+// lost is a round as it goes without a guard.
+func lost() Round {
+	return Round{Storage: "a plain JSON file", Final: 130, Events: []Event{
+		at(0, WorkerA, Started, process(4711)),
+		at(10, WorkerA, Acquired, token(34), left(1980)),
+		at(11, WorkerA, Read, amount(100)),
+		at(12, WorkerA, Checked, left(1978)),
+		at(210, WorkerA, Stopped),
+		at(310, WorkerB, Started, process(4712)),
+		at(320, WorkerB, Held, left(1690)),
+		at(1990, WorkerA, Ended),
+		at(2010, WorkerB, Acquired, token(35), left(1970)),
+		at(2011, WorkerB, Read, amount(100)),
+		at(2012, WorkerB, Checked, left(1968)),
+		at(2412, WorkerB, Wrote, amount(120)),
+		at(2413, WorkerB, Released),
+		at(2820, WorkerA, Continued),
+		at(2821, WorkerA, Wrote, amount(130)),
+		at(2822, WorkerA, Lost),
+	}}
+}
+
+// kept is a round as it goes with the guard, and with the long tokens of a
+// real cluster.
+func kept() Round {
+	const t = 1795168220055
+	return Round{Guarded: true, Storage: "a guarded record in the embedded file", Final: 150, Tokens: styleFor(t), Events: []Event{
+		at(0, WorkerA, Started, process(4713)),
+		at(10, WorkerA, Acquired, token(t), left(1980)),
+		at(11, WorkerA, Read, amount(100), token(t)),
+		at(12, WorkerA, Checked, left(1978)),
+		at(210, WorkerA, Stopped),
+		at(310, WorkerB, Started, process(4714)),
+		at(320, WorkerB, Held, left(1690)),
+		at(1990, WorkerA, Ended),
+		at(2010, WorkerB, Acquired, token(t+1), left(1970)),
+		at(2011, WorkerB, Read, amount(100), token(t+1)),
+		at(2012, WorkerB, Checked, left(1968)),
+		at(2412, WorkerB, Wrote, amount(120), token(t+1)),
+		at(2413, WorkerB, Released),
+		at(2820, WorkerA, Continued),
+		at(2821, WorkerA, Refused, token(t), highest(t+1)),
+		at(2825, WorkerA, Acquired, token(t+2), left(1980)),
+		at(2826, WorkerA, Read, amount(120), token(t+2)),
+		at(2827, WorkerA, Checked, left(1978)),
+		at(3227, WorkerA, Wrote, amount(150), token(t+2)),
+		at(3228, WorkerA, Released),
+	}}
+}
+
+func report(rounds ...Round) Report {
+	return Report{
+		Backend: "one embedded node, guarded records in the embedded file",
+		Account: "accounts/alice",
+		TTL:     2 * time.Second,
+		Begun:   time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		Took:    6400 * time.Millisecond,
+		Version: "v1.2.3",
+		Rounds:  rounds,
+	}
+}

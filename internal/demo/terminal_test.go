@@ -1,0 +1,158 @@
+package demo
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares a text with a file.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s is out of date (go test -update, and look at the difference); now it is\n%s", path, got)
+	}
+}
+
+// transcript shows a report as a run does.
+func transcript(p *printer, r Report) {
+	p.opening(r)
+	for _, round := range r.Rounds {
+		p.heading(round)
+		for _, e := range round.Events {
+			if e.Kind == Ended {
+				p.progress("waiting for A's lease to end", 1290*time.Millisecond)
+			}
+			p.event(round, e)
+		}
+		p.chart(round)
+	}
+	p.verdicts(r)
+}
+
+func TestTranscript(t *testing.T) {
+	failed := kept()
+	failed.Final = 130
+	for name, r := range map[string]Report{
+		"run.golden":    report(lost(), kept()),
+		"failed.golden": report(lost(), failed),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			transcript(&printer{w: &out}, r)
+			golden(t, name, out.String())
+			for line := range strings.Lines(out.String()) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
+					t.Errorf("%d columns: %s", n, line)
+				}
+				if strings.ContainsRune(line, '\x1b') {
+					t.Errorf("control sequence without a terminal: %q", line)
+				}
+			}
+		})
+	}
+}
+
+// TestColorsChangeNoText takes the colours out again.
+func TestColorsChangeNoText(t *testing.T) {
+	var colored, bare bytes.Buffer
+	transcript(&printer{w: &colored, color: true}, report(lost(), kept()))
+	transcript(&printer{w: &bare}, report(lost(), kept()))
+	stripped := regexp.MustCompile(`\x1b\[[0-9;]*m`).ReplaceAllString(colored.String(), "")
+	if colored.Len() == bare.Len() || stripped != bare.String() {
+		t.Errorf("without its colours it is\n%s", stripped)
+	}
+}
+
+func TestProgressOnATerminalStaysOnItsLine(t *testing.T) {
+	var out bytes.Buffer
+	p := &printer{w: &out, live: true}
+	p.progress("waiting", 1290*time.Millisecond)
+	p.progress("waiting", 1190*time.Millisecond)
+	p.print("done\n")
+	const want = "             waiting: 1.3 s\r\x1b[K             waiting: 1.2 s\r\x1b[Kdone\n"
+	if out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}
+
+func TestProgressElsewhereIsALineASecond(t *testing.T) {
+	var out bytes.Buffer
+	p := &printer{w: &out}
+	for _, ms := range []int64{1290, 1190, 1010, 990, 10} {
+		p.progress("waiting", milliseconds(ms))
+	}
+	if n := strings.Count(out.String(), "\n"); n != 2 || strings.Contains(out.String(), "\r") {
+		t.Errorf("%q", out.String())
+	}
+}
+
+type brokenPipe struct{}
+
+func (brokenPipe) Write([]byte) (int, error) { return 0, os.ErrClosed }
+
+func TestAFailureToWriteIsKept(t *testing.T) {
+	p := &printer{w: brokenPipe{}}
+	p.print("a")
+	if !errors.Is(p.err, os.ErrClosed) {
+		t.Errorf("%v", p.err)
+	}
+}
+
+// TestTimelinesOfAnyLength draws rounds that are much longer or shorter, and
+// one that broke off after each event.
+func TestTimelinesOfAnyLength(t *testing.T) {
+	p := &printer{}
+	for _, factor := range []float64{.01, .1, 1, 30} {
+		r := kept()
+		for i := range r.Events {
+			r.Events[i].At = time.Duration(float64(r.Events[i].At) * factor)
+			r.Events[i].Left = time.Duration(float64(r.Events[i].Left) * factor)
+		}
+		checkDrawings(t, p, r)
+	}
+	for n := range kept().Events {
+		r := kept()
+		r.Events = r.Events[:n]
+		checkDrawings(t, p, r)
+	}
+}
+
+func checkDrawings(t *testing.T, p *printer, r Round) {
+	t.Helper()
+	for line := range strings.Lines(p.timeline(r)) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	for _, l := range draw(r, 1).Labels {
+		if l.X < 0 || l.X > drawWidth || l.Y < 0 || l.Y > drawHeight {
+			t.Errorf("label outside: %+v", l)
+		}
+	}
+}
+
+func TestWrapped(t *testing.T) {
+	if got, want := wrapped("aa bb cc ddddddddd e", "  ", 8), "  aa bb\n  cc\n  ddddddddd\n  e\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
