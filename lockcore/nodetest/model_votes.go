@@ -202,7 +202,11 @@ func (m *Model) hold(op lockcore.Op) lockcore.Reply {
 // release takes a vote back, on any node and in any view.
 func (m *Model) release(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 	l, held := m.lock(op.Resource)
-	if !held || l.lease != op.Lease || op.Attempt != "" && op.Attempt != l.attempt {
+	if !held {
+		m.pass(op)
+		return lockcore.Reply{Outcome: lockcore.NotHeld}
+	}
+	if l.lease != op.Lease || op.Attempt != "" && op.Attempt != l.attempt {
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
 	}
 	if op.Hold != "" && !slices.Contains(l.holds, op.Hold) {
@@ -217,11 +221,19 @@ func (m *Model) release(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 		return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: m.left(l.until), Holds: len(l.holds)}
 	}
 	delete(m.data.locks, op.Resource)
+	m.pass(op)
 	if l.keyed {
 		delete(m.data.scopes, l.lease)
 	}
 	m.tellFirst(op.Resource, turns)
 	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant}
+}
+
+// pass takes the counter past the token of a lease that was given back.
+func (m *Model) pass(op lockcore.Op) {
+	if op.Token > 0 && m.open() && m.effective(op.Resource) <= op.Token {
+		m.count(op.Resource, op.Token+1)
+	}
 }
 
 func (m *Model) read(op lockcore.Op) lockcore.Reply {

@@ -283,6 +283,11 @@ func release(resource, lease string) lockcore.Op {
 	return lockcore.Op{Kind: lockcore.OpRelease, Resource: resource, Lease: lease}
 }
 
+// final gives a lease back for good.
+func final(resource, lease string, token fencing.Token) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpRelease, Resource: resource, Lease: lease, Token: token}
+}
+
 func read(resource string) lockcore.Op { return lockcore.Op{Kind: lockcore.OpRead, Resource: resource} }
 
 // Replies.

@@ -59,6 +59,26 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(release("a", "L1"), outcome(lockcore.NotHeld))
 			s.want(read("a"), outcome(lockcore.NotHeld))
 		}},
+		{"a lease given back with its token stays gone", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(final("a", "L1", s.high+1), granted(s.high+1, 0))
+			s.want(extend("a", "L1", s.high+1, longTTL), outcome(lockcore.NotHeld))
+			s.want(final("a", "L1", s.high+1), outcome(lockcore.NotHeld)) // again changes nothing
+			s.want(acquire("a", "L2"), granted(s.high+3, longTTL))
+			s.want(final("a", "L1", s.high+8), outcome(lockcore.NotHeld)) // another's lock stands
+			s.want(acquire("b", "L3"), granted(s.high+4, longTTL))
+			s.want(final("b", "L3", s.high+9), granted(s.high+4, 0)) // the token may be above the grant
+			s.want(acquire("b", "L4"), granted(s.high+11, longTTL))
+		}},
+		{"a final release of a lease whose lock had ended keeps it so", func(s *suite) {
+			s.admit(100)
+			s.want(final("a", "L1", s.high+5), outcome(lockcore.NotHeld))
+			s.want(extend("a", "L1", s.high+5, longTTL), outcome(lockcore.NotHeld))
+			if high := s.observe().Marks.High; high != s.high+6 {
+				s.Errorf("high is %d, want %d", high, s.high+6)
+			}
+		}},
 		{"a lock ends by itself", func(s *suite) {
 			s.admit(100)
 			op := acquire("a", "L1")
@@ -220,6 +240,17 @@ func counterStays(s *suite) {
 	s.Advance(s.CounterTTL * 2 / 3)
 	if got := s.counter("a"); got != s.high+1 {
 		s.Errorf("a counter in use reads %d, want %d", got, s.high+1)
+	}
+	// A long lease: the counter's time begins with its last extension.
+	s.want(acquire("a", "L3"), granted(s.high+2, longTTL))
+	for passed := time.Duration(0); passed < 2*s.CounterTTL; passed += longTTL / 2 {
+		s.want(extend("a", "L3", s.high+2, longTTL), withMeta(granted(s.high+2, longTTL), "meta of L3"))
+		s.Advance(longTTL / 2)
+	}
+	s.want(release("a", "L3"), granted(s.high+2, 0))
+	s.want(acquire("c", "L4"), granted(s.high+3, longTTL))
+	if got := s.counter("a"); got != s.high+2 {
+		s.Errorf("the counter of a lease that ended just now reads %d, want %d", got, s.high+2)
 	}
 }
 

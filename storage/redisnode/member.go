@@ -47,7 +47,7 @@ var errUnreadable = errors.New("unreadable reply")
 func marks(high, maxTTL, founded any) lockcore.Marks {
 	return lockcore.Marks{
 		High:    fencing.Token(number(high)),
-		MaxTTL:  time.Duration(min(number(maxTTL), int64(365*24*time.Hour/time.Millisecond))) * time.Millisecond,
+		MaxTTL:  inMillis(number(maxTTL)),
 		Founded: lockcore.View(number(founded)),
 	}
 }
@@ -59,11 +59,17 @@ func str(v any) string {
 
 // number reads a stored number; what is missing or broken reads as 0.
 func number(v any) int64 {
-	n, err := strconv.ParseInt(str(v), 10, 64)
-	if err != nil || n < 0 {
-		return 0
-	}
+	n, _ := exact(v)
 	return n
+}
+
+// exact reads a stored number where a broken one must not pass for a small one.
+func exact(v any) (int64, bool) {
+	n, err := strconv.ParseInt(str(v), 10, 64)
+	if err != nil || n < 0 || n > int64(fencing.MaxToken) {
+		return 0, false
+	}
+	return n, true
 }
 
 func parseMark(text string) lockcore.Cluster {
@@ -127,6 +133,11 @@ func (n *Node) Fence(ctx context.Context, view lockcore.View) (lockcore.Marks, e
 	if len(reply) != 4 {
 		return lockcore.Marks{}, errUnreadable
 	}
+	for _, mark := range reply[1:] { // a floor that is too low would repeat tokens
+		if _, ok := exact(mark); !ok {
+			return lockcore.Marks{}, errUnreadable
+		}
+	}
 	return marks(reply[1], reply[2], reply[3]), nil
 }
 
@@ -175,7 +186,7 @@ func parseLock(entry any) (lock lockcore.CarriedLock, ok bool) {
 	f.word() // note
 	f.word() // holds
 	lock.Meta = f.tail()
-	lock.Remaining = time.Duration(left) * time.Millisecond
+	lock.Remaining = inMillis(left)
 	return lock, !f.bad
 }
 
@@ -219,7 +230,11 @@ func (n *Node) Counters(ctx context.Context, view lockcore.View, resources []str
 	}
 	counters := make([]fencing.Token, len(reply)-1)
 	for i, v := range reply[1:] {
-		counters[i] = fencing.Token(number(v))
+		n, ok := exact(v)
+		if !ok {
+			return nil, errUnreadable
+		}
+		counters[i] = fencing.Token(n)
 	}
 	return counters, nil
 }

@@ -77,8 +77,18 @@ func (n *Node) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
 	}
 	select {
 	case n.queue <- job{op: op, index: index, sink: sink}:
+		n.drainIfClosed()
 	default:
 		sink.Deliver(index, lockcore.Reply{Err: lockcore.ErrQueueFull})
+	}
+}
+
+// drainIfClosed answers what came into the queue after the sender had left.
+func (n *Node) drainIfClosed() {
+	select {
+	case <-n.closed:
+		n.drain(lockcore.ErrNodeDown)
+	default:
 	}
 }
 

@@ -54,18 +54,14 @@ func (o Options) withDefaults() Options {
 // with user, password and database number. Errors never repeat a password.
 func ParseAddr(addr string) (*redis.Options, error) {
 	if strings.Contains(addr, "://") {
-		opts, err := redis.ParseURL(addr)
-		if err != nil {
-			return nil, fmt.Errorf("node address %s: %w", Redact(addr), withoutURL(err))
-		}
-		return opts, nil
+		return parseURL(addr)
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, fmt.Errorf("node address %q: want host:port, or a redis:// or rediss:// URL", Redact(addr))
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || host == "" {
-		return nil, fmt.Errorf("node address %q: want a host and a port from 1 to 65535", addr)
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || host == "" || strings.Contains(host, "@") {
+		return nil, fmt.Errorf("node address %q: want a host and a port from 1 to 65535, or a URL where there is a password", Redact(addr))
 	}
 	return &redis.Options{Addr: addr}, nil
 }
@@ -85,12 +81,20 @@ func Redact(addr string) string {
 	return rest
 }
 
-// withoutURL drops the URL that url.Parse repeats in its errors.
-func withoutURL(err error) error {
-	if inner := errors.Unwrap(err); inner != nil {
-		return inner
+// parseURL reads a URL. What the library says about one that it cannot read may
+// repeat a part of the password, so it is told only where there is none.
+func parseURL(addr string) (*redis.Options, error) {
+	opts, err := redis.ParseURL(addr)
+	switch {
+	case err == nil:
+		return opts, nil
+	case strings.Contains(addr, "@"):
+		return nil, fmt.Errorf("node address %s: want redis:// or rediss://user:password@host:port/database, with %%XX for special characters in the password", Redact(addr))
 	}
-	return err
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner // without the address, which is there already
+	}
+	return nil, fmt.Errorf("node address %s: %w", addr, err)
 }
 
 // clientOptions turns off whatever could repeat a script, outlast its time
@@ -109,6 +113,7 @@ func clientOptions(r *redis.Options, o Options) *redis.Options {
 	r.ConnMaxIdleTime = -1
 	r.DisableIdentity = true
 	r.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	r.Dialer = limitedDialer(r)
 	return r
 }
 

@@ -154,6 +154,7 @@ func (p *packer) op(op *lockcore.Op) {
 		p.str(op.Hold)
 	case lockcore.OpRelease:
 		p.strs("r", op.Resource, op.Lease, op.Attempt, op.Hold)
+		p.int(int64(op.Token))
 	case lockcore.OpStand:
 		p.strs("n", op.Resource, op.Ticket.ID, op.Ticket.Server)
 		p.int(op.Ticket.Arrival)
@@ -319,12 +320,23 @@ func (f *fields) word() string {
 	return word
 }
 
+// number reads a number that the node can hold exactly.
 func (f *fields) number() int64 {
 	n, err := strconv.ParseInt(f.word(), 10, 64)
-	f.bad = f.bad || err != nil || n < 0
+	if err != nil || n < 0 || n > int64(fencing.MaxToken) {
+		f.bad = true
+		return 0
+	}
 	return n
 }
 
 func (f *fields) token() fencing.Token  { return fencing.Token(f.number()) }
-func (f *fields) millis() time.Duration { return time.Duration(f.number()) * time.Millisecond }
 func (f *fields) tail() string          { return f.rest }
+func (f *fields) millis() time.Duration { return inMillis(f.number()) }
+
+// inMillis makes a duration of milliseconds. No broken node gets one above a
+// year out of it, or one below zero.
+func inMillis(n int64) time.Duration {
+	const year = 365 * 24 * time.Hour
+	return time.Duration(min(max(n, 0), year.Milliseconds())) * time.Millisecond
+}
