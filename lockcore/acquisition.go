@@ -132,13 +132,14 @@ func (a *acquisition) step(i int, change func()) {
 }
 
 // strays lists, once each, the nodes where the ticket of a won lease still
-// stands in line: a node that grants takes it off by itself.
+// stands in line: a node that grants takes it off by itself, one that finds an
+// idempotency key's own lock does not.
 func (a *acquisition) strays() (nodes []int) {
 	if a.acquire.Ticket.ID == "" || !a.decided || a.over {
 		return nil
 	}
 	for i := range a.nodes {
-		if a.answered[i] && !a.left[i] && a.replies[i].Outcome != Granted {
+		if a.answered[i] && !a.left[i] && (a.replies[i].Outcome != Granted || a.replies[i].Existing) {
 			a.left[i] = true
 			nodes = append(nodes, i)
 		}

@@ -43,12 +43,11 @@ func (m *membership) found(ctx context.Context, p plan) error {
 	return nil
 }
 
-// foundingFloor is above every token that came at fewer than a thousand
-// leases of a resource a second: the Unix time in milliseconds, and every mark
+// foundingFloor is above every earlier token: the clock's floor, and every mark
 // that survived anywhere.
 func (m *membership) foundingFloor(ctx context.Context) fencing.Token {
 	now := time.Now()
-	floor := fencing.Token(now.UnixMilli())
+	floor := FloorAt(now)
 	m.mu.Lock()
 	for i := range m.sights {
 		if high := m.sights[i].seen.Marks.High; m.sights[i].fit() && plausible(high, now) {

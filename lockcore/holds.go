@@ -80,7 +80,7 @@ func (l *Locker) releaseParts(ctx context.Context, lease, hold string) error {
 		return err
 	}
 	_, err = l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) {
-		return Lease{}, l.release(ctx, Op{Resource: id.resource, Lease: id.value, Hold: hold})
+		return Lease{}, l.release(ctx, Op{Resource: id.resource, Lease: id.value, Token: id.token, Hold: hold})
 	})
 	return err
 }

@@ -130,7 +130,7 @@ func (l *Locker) Break(ctx context.Context, resource string) error {
 			continue
 		}
 		done[lease] = true
-		if err := l.release(ctx, Op{Resource: resource, Lease: lease}); result != nil && !errors.Is(err, ErrNotHeld) {
+		if err := l.release(ctx, Op{Resource: resource, Lease: lease, Token: b.stateOf(lease).token}); result != nil && !errors.Is(err, ErrNotHeld) {
 			result = err
 		}
 	}

@@ -262,7 +262,7 @@ func (q nodeLine) passWord(resource string, t Ticket) bool {
 	defer q.mu.Unlock()
 	w := q.tickets[t.ID]
 	if w == nil || w.resource != resource {
-		return q.gone.has(t.ID) // granted a moment ago: off the node already
+		return q.gone.lately(t.ID) // granted a moment ago: off the node already
 	}
 	first := firstOf(q.queues[resource])
 	before := first.told
@@ -290,24 +290,33 @@ func (w *waiter) ask() {
 	w.signal()
 }
 
-// recent remembers the last few hundred tickets that left.
+// recent remembers when the last few hundred tickets left.
 type recent struct {
-	ids  map[string]bool
+	left map[string]time.Time
 	ring [512]string
 	next int
 }
 
+// wordDelay is how long a node's word for a ticket that left may be on its way.
+// Later the ticket must be on the node again, put there by a message that was
+// delayed and overtaken by the one that took it off.
+const wordDelay = 100 * time.Millisecond
+
 func (r *recent) add(id string) {
-	if r.ids == nil {
-		r.ids = make(map[string]bool, len(r.ring))
+	if r.left == nil {
+		r.left = make(map[string]time.Time, len(r.ring))
 	}
-	delete(r.ids, r.ring[r.next])
+	delete(r.left, r.ring[r.next])
 	r.ring[r.next] = id
-	r.ids[id] = true
+	r.left[id] = time.Now()
 	r.next = (r.next + 1) % len(r.ring)
 }
 
-func (r *recent) has(id string) bool { return r.ids[id] }
+// lately reports whether the ticket left a moment ago.
+func (r *recent) lately(id string) bool {
+	at, known := r.left[id]
+	return known && time.Since(at) < wordDelay
+}
 
 // Subscribed lets every first waiter look: the word may have been lost.
 func (q nodeLine) Subscribed() {

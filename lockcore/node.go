@@ -76,12 +76,15 @@ type Ticket struct {
 // Op is one operation on one resource, the same for every node of a round.
 type Op struct {
 	Kind     OpKind
-	View     View          // acquire, confirm, extend: refused unless it is the node's own
-	Resource string        // all
-	Lease    string        // all but read: the ownership value, LeaseValueLen bytes of text
-	Token    fencing.Token // confirm, extend
-	TTL      time.Duration // acquire, extend; whole milliseconds
-	Meta     string        // acquire: public metadata, kept with the lock, opaque to the node
+	View     View   // acquire, confirm, extend: refused unless it is the node's own
+	Resource string // all
+	Lease    string // all but read: the ownership value, LeaseValueLen bytes of text
+	// Token is the lease's (confirm, extend, hold). A release with one is final:
+	// wherever the lock is this lease's or gone, the effective counter is above
+	// the token afterwards, so that no late extend makes the lock again.
+	Token fencing.Token
+	TTL   time.Duration // acquire, extend; whole milliseconds
+	Meta  string        // acquire: public metadata, kept with the lock, opaque to the node
 	// Attempt is set where several acquisitions may share a lease value (an
 	// idempotency key), and names one of them. An acquire notes it with the
 	// lock that it makes, and the Scope with the lease value, so that the value

@@ -179,7 +179,7 @@ func TestClusterOfNodes(t *testing.T) {
 
 func TestFoundingFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		now := fencing.Token(time.Now().UnixMilli())
+		now := FloorAt(time.Now())
 		cases := []struct {
 			name  string
 			high  fencing.Token

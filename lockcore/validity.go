@@ -34,10 +34,17 @@ func (c Config) roundLimit(ttl time.Duration) time.Duration {
 	return min(c.NodeTimeout, ttl/10)
 }
 
-// plausible refuses a number that no cluster of ours can have reached: tokens
-// start at the Unix time in milliseconds and grow by one a lease, so that
-// 2^42 above it is 140 years of a thousand leases a second. A broken node
-// that names a larger one must not drag every counter to the end of its range.
+// FloorAt is where the tokens of a cluster that is founded now begin at least
+// (rule 12): the Unix time in microseconds. A lease uses up two numbers (its
+// grant, and one more when it is given back), so the clock stays ahead of any
+// resource that is taken fewer than half a million times a second. Below 2^53
+// until the year 2255.
+func FloorAt(now time.Time) fencing.Token { return fencing.Token(now.UnixMicro()) }
+
+// plausible refuses a number that no cluster of ours can have reached: far
+// above where one founded now would begin. A broken node that names a larger
+// one must not drag every counter to the end of its range.
 func plausible(token fencing.Token, now time.Time) bool {
-	return token.Valid() && token <= fencing.Token(now.UnixMilli())+1<<42
+	const far = 1 << 51
+	return token.Valid() && token <= FloorAt(now)+far
 }

@@ -72,10 +72,10 @@ func TestRoundLimit(t *testing.T) {
 
 func TestPlausible(t *testing.T) {
 	now := time.Now()
-	clock := fencing.Token(now.UnixMilli())
+	clock := FloorAt(now)
 	for token, want := range map[fencing.Token]bool{
 		0: false, 1: true, clock: true, clock + 1_000_000_000: true,
-		clock + 1<<42: true, clock + 1<<42 + 1: false, fencing.MaxToken: false, -1: false,
+		clock + 1<<51: true, clock + 1<<51 + 1: false, fencing.MaxToken: false, -1: false,
 	} {
 		if plausible(token, now) != want {
 			t.Errorf("plausible(%d) is %v", token, !want)

@@ -85,7 +85,7 @@ func TestFoundsItself(t *testing.T) {
 	const now = 1_800_000_000_000
 	want := lockcore.Observation{
 		Incarnation: n.seen(t).Incarnation, Admitted: true, View: now << 10,
-		Marks: lockcore.Marks{High: now, Founded: now << 10},
+		Marks: lockcore.Marks{High: now * 1000, Founded: now << 10},
 	}
 	if seen := n.seen(t); seen != want || seen.Incarnation == "" {
 		t.Fatalf("%+v, want %+v", seen, want)
@@ -98,7 +98,7 @@ func TestFoundsItself(t *testing.T) {
 	if err := n.RaiseMaxTTL(t.Context(), testTTL); err != nil {
 		t.Fatal(err)
 	}
-	if grant := n.acquired(t, "a", "L1"); grant != now+1 {
+	if grant := n.acquired(t, "a", "L1"); grant != now*1000+1 {
 		t.Errorf("grant %d", grant)
 	}
 	n.shut(t)
@@ -120,7 +120,7 @@ func TestFoundsItself(t *testing.T) {
 	}
 	clock.advance(time.Second)
 	n = joined(t, path, Options{clock: clock.clock()})
-	if grant := n.acquired(t, "a", "L1"); grant != now+1001 {
+	if grant := n.acquired(t, "a", "L1"); grant != (now+1000)*1000+1 {
 		t.Errorf("grant %d of a new file", grant)
 	}
 }

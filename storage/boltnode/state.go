@@ -42,7 +42,7 @@ func (st *state) found(now time.Time) {
 	st.Admitted = st.Incarnation
 	st.View = lockcore.View(now.UnixMilli()) << viewBits
 	st.Founded = st.View
-	st.High = fencing.Token(now.UnixMilli())
+	st.High = lockcore.FloorAt(now)
 }
 
 func (st *state) admitted() bool { return st.Admitted != "" && st.Admitted == st.Incarnation }

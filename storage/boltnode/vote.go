@@ -267,7 +267,11 @@ func (t *txn) takeBack(op *lockcore.Op) lockcore.Reply {
 
 func (t *txn) release(op *lockcore.Op) lockcore.Reply {
 	l, left := t.lock(op.Resource)
-	if left == 0 || l.lease != op.Lease || op.Attempt != "" && op.Attempt != l.note {
+	if left == 0 {
+		t.pass(op)
+		return notHeld()
+	}
+	if l.lease != op.Lease || op.Attempt != "" && op.Attempt != l.note {
 		return notHeld()
 	}
 	if op.Hold != "" {
@@ -280,11 +284,23 @@ func (t *txn) release(op *lockcore.Op) lockcore.Reply {
 		}
 	}
 	t.remove(t.locks, op.Resource)
+	t.pass(op)
 	if l.note != "" {
 		t.remove(t.keys, l.lease)
 	}
 	t.line(op.Resource).tellFirst()
 	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant}
+}
+
+// pass takes the counter past the token of a lease that was given back, so that
+// no late extend brings it to life again (rule 5).
+func (t *txn) pass(op *lockcore.Op) {
+	if op.Token == 0 || !t.open() {
+		return
+	}
+	if last, _ := t.counter(op.Resource); last <= op.Token {
+		t.count(op.Resource, op.Token+1)
+	}
 }
 
 func (t *txn) dropHold(op *lockcore.Op, l lock, left time.Duration, holds []string) lockcore.Reply {

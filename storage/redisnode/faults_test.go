@@ -275,3 +275,27 @@ func TestMemoryFollowsResourcesInUse(t *testing.T) {
 	})
 	q.cycle(t, "once/0", last)
 }
+
+// A keep-alive that comes after a release or a break finds its lease lost, and
+// does not bring it back to life.
+func TestEndedLeaseStaysEnded(t *testing.T) {
+	q := startQuorum(t, 3, longTTL)
+	q.awaitVoting(t, 3)
+	ends := map[string]func(lockcore.Lease) error{
+		"release": func(l lockcore.Lease) error { return q.Release(t.Context(), l.ID) },
+		"break":   func(l lockcore.Lease) error { return q.Break(t.Context(), l.Resource) },
+	}
+	for name, end := range ends {
+		lease := q.take(t, name)
+		if err := end(lease); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := q.Extend(t.Context(), lease.ID, 0); !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Fatalf("extend after %s: %v", name, err)
+		}
+		if s, err := q.Inspect(t.Context(), name); err != nil || s.Held {
+			t.Fatalf("%+v, %v", s, err)
+		}
+		q.takeNext(t, name, lease.Token)
+	}
+}

@@ -10,8 +10,9 @@
 --       c resource lease token                    confirm
 --       e resource lease token ttl                extend
 --       h resource lease token hold               add a hold
---       r resource lease attempt hold             release; attempt "" deletes whatever the note says,
---                                                 hold "" whatever the holds
+--       r resource lease attempt hold token       release; attempt "" deletes whatever the note says,
+--                                                 hold "" whatever the holds; the counter
+--                                                 passes the token, 0 for none
 --       n resource id server arrival holder       stand in line, without asking for the lock
 --       l resource id server holder               leave the line
 --       k server ttl                              keep the server's tickets alive
@@ -265,14 +266,34 @@ local function ended(lock, queue, grant)
   return 'G ' .. grant .. ' 0 0 '
 end
 
-local function release(resource, lease, attempt, hold)
-  local lock, queue = 'l:' .. resource, 'q:' .. resource
+-- Takes the counter past the token of a lease that has been given back, so that
+-- no late extend brings it to life again (rule 5).
+local function pass(counter, token)
+  if token == 0 or not open then return end
+  local value, present = effective(counter)
+  if value > token then return end
+  if present and value == token then
+    redis.call('INCR', counter)
+    if token + 1 > high then high = token + 1 end
+  else
+    count(counter, token + 1)
+  end
+end
+
+local function release(resource, lease, attempt, hold, token)
+  local lock, queue, counter = 'l:' .. resource, 'q:' .. resource, 'c:' .. resource
   local value = redis.call('GET', lock)
-  if not value then return 'N' end
+  if not value then
+    pass(counter, token)
+    return 'N'
+  end
   -- Most locks bear no note and no hold but the acquirer's: no need to take
   -- them apart. A lease value occurs nowhere but in its place.
   local plain = attempt == '' and string.find(value, ' ' .. lease .. ' - . ', 1, true)
-  if plain and (hold == '' or hold == '.') then return ended(lock, queue, string.match(value, '^%d+')) end
+  if plain and (hold == '' or hold == '.') then
+    pass(counter, token)
+    return ended(lock, queue, string.match(value, '^%d+'))
+  end
   local grant, ttl, holder, note, holds, meta = split(value)
   if holder ~= lease or (attempt ~= '' and attempt ~= note) then return 'N' end
   if hold ~= '' then
@@ -284,13 +305,14 @@ local function release(resource, lease, attempt, hold)
     end
   end
   if note ~= '-' then redis.call('DEL', 'i:' .. lease) end
+  pass(counter, token)
   return ended(lock, queue, grant)
 end
 
 -- Taking a vote back is sound on any node and in any view, so it is done even
 -- where the gate is shut; but then it does not count as an answer.
 function run.r(at)
-  local reply = release(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3])
+  local reply = release(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]))
   return open and reply or behind
 end
 
@@ -331,7 +353,7 @@ function run.g(at)
   return reply
 end
 
-local width = { a = 6, w = 10, c = 3, e = 4, h = 4, r = 4, n = 5, l = 4, k = 2, g = 1 }
+local width = { a = 6, w = 10, c = 3, e = 4, h = 4, r = 5, n = 5, l = 4, k = 2, g = 1 }
 local replies, at = {}, 1
 while at <= #ARGV do
   local kind = ARGV[at]
