@@ -1,0 +1,57 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+)
+
+var (
+	// ErrHeld: another lease holds the resource, or the wait for it ended.
+	ErrHeld = errors.New("resource is held")
+	// ErrLeaseLost: the lease has ended, or can no longer be kept alive. It is
+	// the cause of the context that Do cancels. Stop working; what was written
+	// with the token is safe, what comes may be refused.
+	ErrLeaseLost = errors.New("lease lost")
+	// ErrUnavailable: no server answered, or none had a quorum. Safe to retry.
+	ErrUnavailable = errors.New("lock service unavailable")
+)
+
+// ProblemError is a refusal by the service. It matches ErrHeld, ErrLeaseLost or
+// ErrUnavailable with errors.Is where it means that.
+type ProblemError struct {
+	wire.Problem
+	RetryAfter time.Duration // 0 if the service did not say
+}
+
+func (e *ProblemError) Error() string {
+	text := fmt.Sprintf("%s (%d)", e.Title, e.Status)
+	if e.Detail != "" {
+		text += ": " + e.Detail
+	}
+	return text
+}
+
+// Kind is the problem's type without the path: "lock-held", "no-quorum", ….
+func (e *ProblemError) Kind() string { return strings.TrimPrefix(e.Type, wire.ProblemPrefix) }
+
+// Is tells the kinds of problem apart.
+func (e *ProblemError) Is(target error) bool {
+	switch e.Kind() {
+	case "lock-held", "wait-timeout":
+		return target == ErrHeld
+	case "lease-not-held", "max-hold-reached":
+		return target == ErrLeaseLost
+	}
+	return target == ErrUnavailable && e.transient()
+}
+
+// transient: another server, or the same one later, may well say yes.
+func (e *ProblemError) transient() bool {
+	return e.Status == http.StatusServiceUnavailable || e.Status == http.StatusBadGateway ||
+		e.Status == http.StatusGatewayTimeout || e.Status == http.StatusTooManyRequests
+}
