@@ -112,7 +112,7 @@ func TestClaimWaitsForTheWriter(t *testing.T) {
 	for _, iso := range isolations {
 		for _, form := range []string{"claimed", "presented"} {
 			t.Run(string(iso)+"/"+form, func(t *testing.T) {
-					s := th.newStage(t, true, iso)
+				s := th.newStage(t, true, iso)
 				s.exec(`SELECT fencing.claim('accounts/1', 33)`)
 				older := s.beginReadCommitted()
 				if form == "claimed" {

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock/storage/pgguard"
+)
+
+// guardTimeout bounds the tools that change a database, waiting for others included.
+const guardTimeout = time.Minute
+
+// newGuardCommand has the tools for the guard in an application's own Postgres.
+func newGuardCommand() *cobra.Command {
+	guard := &cobra.Command{
+		Use:   "guard",
+		Short: "Put the guard into your own Postgres: tables that refuse stale writers",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	guard.AddCommand(guardInstallCommand(), guardSQLCommand(), guardUninstallCommand())
+	return guard
+}
+
+func guardInstallCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Make the schema fencing, or bring it up to this version",
+		Long: `Make the schema fencing, or bring it up to this version. Nothing outside it is touched.
+The role needs CREATE on the database. Connect directly, or through a pooler in session mode.
+Then, in SQL:
+
+  SELECT fencing.protect('accounts', $$'accounts/' || id$$);`,
+		Example: "  fencelock guard install --database-url postgres://owner@localhost/shop",
+		Args:    noArgs,
+	}
+	url := guardURLFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := onGuardDatabase(cmd.Context(), *url, pgguard.Install); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), "The guard is installed. Protect a table with: SELECT fencing.protect('accounts', $$'accounts/' || id$$);")
+		return err
+	}
+	return cmd
+}
+
+func guardSQLCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "sql",
+		Short:   "Print what install does as plain SQL, for people who run their own migrations",
+		Example: "  fencelock guard sql | psql -v ON_ERROR_STOP=1 shop",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			script, err := pgguard.SQL()
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), script)
+			return err
+		},
+	}
+}
+
+func guardUninstallCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove the schema fencing: all protection, all marks, and the guarded records",
+		Long: `Remove the schema fencing with everything in it: the protection of every table, all marks, and
+the service's guarded records if they are in this database. Tables stay as they are.
+A holder of an old token can write again afterwards.`,
+		Args: noArgs,
+	}
+	url := guardURLFlag(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "really do it")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !yes {
+			return usageError{errors.New("this removes all marks and guarded records; say --yes to do it")}
+		}
+		return onGuardDatabase(cmd.Context(), *url, pgguard.Uninstall)
+	}
+	return cmd
+}
+
+func guardURLFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().String("database-url", "",
+		"Postgres URL; a URL on the command line shows in the list of processes, so prefer FENCELOCK_DATABASE_URL or FENCELOCK_DATABASE_URL_FILE for one with a password")
+}
+
+func onGuardDatabase(ctx context.Context, url string, do func(context.Context, string) error) error {
+	url, err := guardURL(url)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
+	defer cancel()
+	return do(ctx, url)
+}
+
+// guardURL is the flag's URL, or the one that the service would use.
+func guardURL(flag string) (string, error) {
+	if flag != "" {
+		return flag, nil
+	}
+	if url := os.Getenv("FENCELOCK_DATABASE_URL"); url != "" {
+		return url, nil
+	}
+	if path := os.Getenv("FENCELOCK_DATABASE_URL_FILE"); path != "" {
+		content, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+		if err != nil {
+			return "", fmt.Errorf("FENCELOCK_DATABASE_URL_FILE: %w", err)
+		}
+		return strings.TrimSpace(string(content)), nil
+	}
+	return "", usageError{errors.New("which database? Set --database-url, FENCELOCK_DATABASE_URL or FENCELOCK_DATABASE_URL_FILE")}
+}

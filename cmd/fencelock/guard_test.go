@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+func runGuard(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	root := rootCommand()
+	root.SetArgs(append([]string{"guard"}, args...))
+	root.SetOut(&out)
+	root.SetErr(&out)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestGuardCommand(t *testing.T) {
+	pg := testenv.Postgres(t)
+	path := filepath.Join(t.TempDir(), "url")
+	if err := os.WriteFile(path, []byte(pg.OwnerURL()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), pg.OwnerURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	installed := func(want bool) {
+		t.Helper()
+		var got bool
+		if err := conn.QueryRow(t.Context(), `SELECT to_regproc('fencing.claim') IS NOT NULL`).Scan(&got); err != nil || got != want {
+			t.Errorf("installed: %t, %v; want %t", got, err, want)
+		}
+	}
+	for range 2 {
+		if out, err := runGuard(t, "install", "--database-url", pg.OwnerURL()); err != nil {
+			t.Fatal(out, err)
+		}
+		installed(true)
+	}
+	if _, err := runGuard(t, "uninstall", "--database-url", pg.OwnerURL()); !isUsage(err) {
+		t.Errorf("uninstall without --yes gives %v", err)
+	}
+	installed(true)
+	t.Setenv("FENCELOCK_DATABASE_URL_FILE", path)
+	for range 2 {
+		if out, err := runGuard(t, "uninstall", "--yes"); err != nil {
+			t.Fatal(out, err)
+		}
+		installed(false)
+	}
+	script, err := runGuard(t, "sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), script); err != nil {
+		t.Errorf("the printed SQL does not run: %v", err)
+	}
+	installed(true)
+}
+
+func isUsage(err error) bool {
+	var usage usageError
+	return errors.As(err, &usage)
+}
+
+func TestGuardCommandWantsADatabase(t *testing.T) {
+	t.Setenv("FENCELOCK_DATABASE_URL", "")
+	t.Setenv("FENCELOCK_DATABASE_URL_FILE", "")
+	if _, err := runGuard(t, "install"); !isUsage(err) || !strings.Contains(err.Error(), "FENCELOCK_DATABASE_URL") {
+		t.Errorf("install without a database gives %v", err)
+	}
+	const secret = "hunter2hunter2"
+	if _, err := runGuard(t, "install", "--database-url", "postgres://u:"+secret+"@h:port/d"); err == nil || strings.Contains(err.Error(), secret) {
+		t.Errorf("install with a malformed URL gives %v", err)
+	}
+}
