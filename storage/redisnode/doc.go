@@ -13,8 +13,9 @@
 // written by hand into a database that already carries this service's mark, and
 // a restored memory snapshot of a whole virtual machine.
 //
-// What its user may do, as an ACL rule:
+// What its user must be allowed to do, as ACL rules:
 //
-//	+evalsha +script|load +info +dbsize +type +hmget +hset +hdel +get +set
-//	+del +pttl +pexpire +scan +flushdb +ping ~* (with resetchannels)
+//	+evalsha +script|load +info +dbsize +type +time +ping +select +scan +flushdb
+//	+hmget +hset +hdel +get +set +del +exists +incr +decr +pttl +pexpire
+//	+zadd +zrem +zrange +zscore +zcard +publish +subscribe ~* &fencelock:wake:*
 package redisnode

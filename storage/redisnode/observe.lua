@@ -10,13 +10,18 @@ local info = {}
 for _, section in ipairs({ 'server', 'memory', 'cluster', 'replication' }) do
   info[#info + 1] = redis.call('INFO', section)
 end
+info = table.concat(info, '\r\n')
+-- In cluster mode a script must not touch what it did not declare.
+if string.find(info, 'cluster_enabled:1', 1, true) then
+  return { info, 0, false, false, false, false, false, false, false, 0 }
+end
 local kind = redis.call('TYPE', STATE)['ok']
 local state = { false, false, false, false, false, false, false }
 if kind == 'hash' then
   state = redis.call('HMGET', STATE, 'cluster', 'replid', 'view', 'founded', 'max_ttl', 'high', 'staged')
 end
 return {
-  table.concat(info, '\r\n'), redis.call('DBSIZE'),
+  info, redis.call('DBSIZE'),
   state[1], state[2], state[3], state[4], state[5], state[6], state[7],
   admitted(state[2]) and 1 or 0,
 }

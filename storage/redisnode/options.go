@@ -2,7 +2,6 @@ package redisnode
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -60,7 +59,7 @@ func ParseAddr(addr string) (*redis.Options, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node address %q: want host:port, or a redis:// or rediss:// URL", Redact(addr))
 	}
-	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || host == "" || strings.Contains(host, "@") {
+	if !isPort(port) || host == "" || strings.Contains(host, "@") {
 		return nil, fmt.Errorf("node address %q: want a host and a port from 1 to 65535, or a URL where there is a password", Redact(addr))
 	}
 	return &redis.Options{Addr: addr}, nil
@@ -81,20 +80,21 @@ func Redact(addr string) string {
 	return rest
 }
 
+func isPort(text string) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n >= 1 && n <= 65535
+}
+
 // parseURL reads a URL. What the library says about one that it cannot read may
-// repeat a part of the password, so it is told only where there is none.
+// repeat a part of the password, so it is not told.
 func parseURL(addr string) (*redis.Options, error) {
 	opts, err := redis.ParseURL(addr)
-	switch {
-	case err == nil:
-		return opts, nil
-	case strings.Contains(addr, "@"):
-		return nil, fmt.Errorf("node address %s: want redis:// or rediss://user:password@host:port/database, with %%XX for special characters in the password", Redact(addr))
+	if err == nil && opts.Network == "tcp" && opts.DB >= 0 {
+		if _, port, err := net.SplitHostPort(opts.Addr); err == nil && isPort(port) {
+			return opts, nil
+		}
 	}
-	if inner := errors.Unwrap(err); inner != nil {
-		err = inner // without the address, which is there already
-	}
-	return nil, fmt.Errorf("node address %s: %w", addr, err)
+	return nil, fmt.Errorf("node address %s: want redis:// or rediss://user:password@host:port/database, with %%XX for special characters in the password", Redact(addr))
 }
 
 // clientOptions turns off whatever could repeat a script, outlast its time

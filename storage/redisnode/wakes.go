@@ -34,7 +34,7 @@ func (n *Node) listen(ctx context.Context, channel string, w lockcore.Wakes) {
 	const silent = 5 * time.Second
 	pinged := false
 	for {
-		message, err := sub.ReceiveTimeout(ctx, silent)
+		message, err := receive(ctx, sub, silent)
 		switch message := message.(type) {
 		case *redis.Subscription:
 			w.Subscribed()
@@ -51,4 +51,15 @@ func (n *Node) listen(ctx context.Context, channel string, w lockcore.Wakes) {
 			pinged = true
 		}
 	}
+}
+
+// receive waits for a message. The library panics over one that it does not
+// expect, which a broken node may send.
+func receive(ctx context.Context, sub *redis.PubSub, timeout time.Duration) (message any, err error) {
+	defer func() {
+		if recover() != nil {
+			message, err = nil, errUnreadable
+		}
+	}()
+	return sub.ReceiveTimeout(ctx, timeout)
 }

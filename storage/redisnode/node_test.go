@@ -1,0 +1,528 @@
+package redisnode_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/storage/redisnode"
+)
+
+// The library has a logger of its own, and tells of every connection that fails.
+func TestMain(m *testing.M) {
+	redisnode.LogLibrary(slog.New(slog.DiscardHandler))
+	os.Exit(m.Run())
+}
+
+func contextFor(t *testing.T, d time.Duration) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithTimeout(t.Context(), d)
+}
+
+var cluster = lockcore.Cluster{Nodes: 3, Hash: "c0ffee"} //nolint:gochecknoglobals // a constant in all but name
+
+func observe(t *testing.T, node *redisnode.Node) lockcore.Observation {
+	t.Helper()
+	seen, err := node.Observe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seen
+}
+
+// admitted makes the node a voting one.
+func admitted(t *testing.T, node *redisnode.Node) lockcore.View {
+	t.Helper()
+	node.Join(cluster)
+	seen := observe(t, node)
+	view := max(seen.View, seen.Staged) + 10
+	a := lockcore.Admission{
+		Incarnation: seen.Incarnation, View: view, Founded: view, Cluster: cluster, Floor: 1000, MaxTTL: time.Minute,
+	}
+	if err := errors.Join(node.Stage(t.Context(), a), node.Admit(t.Context(), a)); err != nil {
+		t.Fatal(err)
+	}
+	return view
+}
+
+func acquire(view lockcore.View, resource string) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpAcquire, View: view, Resource: resource, Lease: "L1", TTL: time.Minute}
+}
+
+func ask(t *testing.T, node *redisnode.Node, op lockcore.Op) lockcore.Reply {
+	t.Helper()
+	r, err := nodetest.Submit(node, op)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func wantOutcome(t *testing.T, r lockcore.Reply, want lockcore.Outcome) {
+	t.Helper()
+	if r.Outcome != want {
+		t.Errorf("%+v, want outcome %d", r, want)
+	}
+}
+
+// The gate stays shut over demotion and promotion, though the process, its
+// scripts, its connections and the replicated record are all there.
+func TestPromotionAndDemotionShutTheGate(t *testing.T) {
+	master := testenv.StartRedis(t)
+	node := openNode(t, master.Addr(), redisnode.Options{})
+	view := admitted(t, node)
+	wantOutcome(t, ask(t, node, acquire(view, "a")), lockcore.Granted)
+
+	replica := testenv.StartRedis(t, testenv.WithReplicaOf(master))
+	twin := openNode(t, replica.Addr(), redisnode.Options{})
+	twin.Join(cluster)
+	if seen := observe(t, twin); seen.Admitted || !strings.Contains(seen.Unfit, "replica of") || !strings.Contains(seen.Unfit, "REPLICAOF NO ONE") {
+		t.Errorf("a replica: %+v", seen)
+	}
+	wantOutcome(t, ask(t, twin, acquire(view, "b")), lockcore.NotAdmitted)
+	a := lockcore.Admission{Incarnation: observe(t, twin).Incarnation, View: view + 10, Founded: view + 10, Cluster: cluster}
+	if err := twin.Stage(t.Context(), a); !errors.Is(err, lockcore.ErrRaced) {
+		t.Errorf("a replica was staged: %v", err)
+	}
+
+	replica.Promote()
+	if seen := observe(t, twin); seen.Admitted || seen.Unfit != "" || seen.View != view {
+		t.Errorf("a promoted replica: %+v", seen)
+	}
+	wantOutcome(t, ask(t, twin, acquire(view, "b")), lockcore.NotAdmitted)
+
+	view = admitted(t, node) // attaching a replica changed its replication id
+	before := observe(t, node)
+	master.ReplicaOf(replica)
+	wantOutcome(t, ask(t, node, acquire(view, "c")), lockcore.NotAdmitted)
+	master.Promote()
+	if seen := observe(t, node); seen.Admitted || seen.Incarnation == before.Incarnation {
+		t.Errorf("demoted and promoted: %+v, was %+v", seen, before)
+	}
+	wantOutcome(t, ask(t, node, acquire(view, "c")), lockcore.NotAdmitted)
+}
+
+func TestUnfitNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		opts  []testenv.RedisOption
+		wants []string
+	}{
+		"cluster mode": {[]testenv.RedisOption{testenv.WithConfig("cluster-enabled yes")}, []string{"cluster mode", "cluster-enabled no"}},
+		"evicting":     {[]testenv.RedisOption{testenv.WithMaxmemoryPolicy("allkeys-lru")}, []string{"allkeys-lru", "noeviction"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := testenv.StartRedis(t, c.opts...)
+			seen := observe(t, openNode(t, server.Addr(), redisnode.Options{}))
+			for _, want := range c.wants {
+				if !strings.Contains(seen.Unfit, want) {
+					t.Errorf("%q does not say %q", seen.Unfit, want)
+				}
+			}
+		})
+	}
+}
+
+// A database that is not ours is refused, and nothing in it is touched.
+func TestForeignDatabase(t *testing.T) {
+	server := testenv.StartRedis(t)
+	client := server.Client()
+	for name, key := range map[string]string{"a key": "their key", "a key of our name": "fencelock", "a key like ours": "l:a"} {
+		t.Run(name, func(t *testing.T) {
+			server.FlushAll()
+			if err := client.Set(t.Context(), key, "theirs", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			node := openNode(t, server.Addr(), redisnode.Options{})
+			node.Join(cluster)
+			seen := observe(t, node)
+			if seen.Empty || seen.Admitted || !strings.Contains(seen.Unfit, "database of its own") {
+				t.Errorf("%+v", seen)
+			}
+			a := lockcore.Admission{Incarnation: seen.Incarnation, View: 5, Founded: 5, Cluster: cluster, Floor: 1000}
+			if err := node.Stage(t.Context(), a); !errors.Is(err, lockcore.ErrForeign) {
+				t.Errorf("staged: %v", err)
+			}
+			a.OnlyIfEmpty = true
+			if err := node.Stage(t.Context(), a); !errors.Is(err, lockcore.ErrRaced) {
+				t.Errorf("staged: %v", err)
+			}
+			for _, op := range []lockcore.Op{
+				acquire(5, "a"), {Kind: lockcore.OpKeep, Ticket: lockcore.Ticket{Server: "s1"}, TTL: time.Minute},
+				{Kind: lockcore.OpStand, View: 5, Resource: "a", Ticket: lockcore.Ticket{ID: "t", Server: "s1", Arrival: 1}},
+				{Kind: lockcore.OpRead, Resource: "a"},
+			} {
+				if r := ask(t, node, op); r.Outcome != lockcore.NotAdmitted && r.Outcome != lockcore.Failed {
+					t.Errorf("operation %d: %+v", op.Kind, r)
+				}
+			}
+			if got, err := client.Get(t.Context(), key).Result(); err != nil || got != "theirs" {
+				t.Errorf("their key is %q, %v", got, err)
+			}
+			if n := client.DBSize(t.Context()).Val(); n != 1 {
+				t.Errorf("%d keys", n)
+			}
+		})
+	}
+}
+
+func TestDatabaseNumberIsKept(t *testing.T) {
+	server := testenv.StartRedis(t)
+	client := server.Client()
+	if err := client.Set(t.Context(), "their key", "theirs", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	node := openNode(t, "redis://"+server.Addr()+"/3", redisnode.Options{})
+	if want := server.Addr() + "/3"; node.Name() != want {
+		t.Errorf("name %q, want %q", node.Name(), want)
+	}
+	wantOutcome(t, ask(t, node, acquire(admitted(t, node), "a")), lockcore.Granted)
+	if n := client.DBSize(t.Context()).Val(); n != 1 {
+		t.Errorf("%d keys in database 0", n)
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	const password = "s3cret/with:odd@signs%"
+	for name, opts := range map[string][]testenv.RedisOption{
+		"password": {testenv.WithPassword(password)},
+		"user":     {testenv.WithUser("locks", password)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := testenv.StartRedis(t, opts...)
+			node := openNode(t, server.URL(), redisnode.Options{})
+			if want := server.Addr() + "/0"; node.Name() != want {
+				t.Errorf("name %q, want %q", node.Name(), want)
+			}
+			wantOutcome(t, ask(t, node, acquire(admitted(t, node), "a")), lockcore.Granted)
+
+			wrong := openNode(t, strings.Replace(server.URL(), "s3cret", "wrong", 1), redisnode.Options{})
+			_, err := wrong.Observe(t.Context())
+			if err == nil || strings.Contains(err.Error(), "odd") {
+				t.Errorf("with a wrong password: %v", err)
+			}
+			if r := ask(t, wrong, acquire(1, "a")); r.Outcome != lockcore.Failed || strings.Contains(r.Err.Error(), "odd") {
+				t.Errorf("with a wrong password: %+v", r)
+			}
+			bare := openNode(t, server.Addr(), redisnode.Options{})
+			if _, err := bare.Observe(t.Context()); err == nil {
+				t.Error("without a password")
+			}
+		})
+	}
+}
+
+// The rules that the package's comment documents are enough for everything.
+func TestDocumentedACL(t *testing.T) {
+	server := testenv.StartRedis(t, testenv.WithUser("locks", "s3cret", documentedACL(t)...))
+	nodetest.Run(t, func(t *testing.T) nodetest.Harness {
+		t.Helper()
+		server.FlushAll()
+		node := openNode(t, server.URL(), redisnode.Options{CounterTTL: 900 * time.Millisecond})
+		return nodetest.Harness{Node: node, Wipe: server.FlushAll, CounterTTL: 900 * time.Millisecond}
+	})
+}
+
+// documentedACL reads the rules from the package's comment.
+func documentedACL(t *testing.T) (rules []string) {
+	t.Helper()
+	source, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(source)) {
+		if rest, ok := strings.CutPrefix(line, "//\t"); ok {
+			rules = append(rules, strings.Fields(rest)...)
+		}
+	}
+	if len(rules) < 10 {
+		t.Fatalf("rules %q", rules)
+	}
+	return rules
+}
+
+const tlsURL = "FENCELOCK_TEST_TLS_NODE"
+
+// The authority of a private certificate is given to a Go program by
+// SSL_CERT_FILE, which is read once: hence another process.
+func TestTLS(t *testing.T) {
+	if url := os.Getenv(tlsURL); url != "" {
+		node := openNode(t, url, redisnode.Options{})
+		wantOutcome(t, ask(t, node, acquire(admitted(t, node), "a")), lockcore.Granted)
+		return
+	}
+	server := testenv.StartRedis(t, testenv.WithTLS(), testenv.WithPassword("s3cret"))
+	untrusting := openNode(t, server.URL(), redisnode.Options{})
+	if _, err := untrusting.Observe(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("a certificate that nobody vouches for: %v", err)
+	}
+	plain := openNode(t, strings.Replace(server.URL(), "rediss://", "redis://", 1), redisnode.Options{})
+	if _, err := plain.Observe(t.Context()); err == nil {
+		t.Error("a TLS node was talked to in clear text")
+	}
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTLS$", "-test.count=1")
+	child.Env = append(os.Environ(), tlsURL+"="+server.URL(), "SSL_CERT_FILE="+server.CAFile())
+	if out, err := child.CombinedOutput(); err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	for addr, name := range map[string]string{
+		"127.0.0.1:7000":                                "127.0.0.1:7000/0",
+		"[::1]:6379":                                    "[::1]:6379/0",
+		"redis://127.0.0.1:7000":                        "127.0.0.1:7000/0",
+		"redis://127.0.0.1":                             "127.0.0.1:6379/0",
+		"redis://:pw@127.0.0.1:7000/2":                  "127.0.0.1:7000/2",
+		"rediss://user:pw@127.0.0.1:7000/15":            "127.0.0.1:7000/15",
+		"redis://user:p%2Fw%40@127.0.0.1:7000/1":        "127.0.0.1:7000/1",
+		"redis://127.0.0.1:7000/1?max_retries=5":        "127.0.0.1:7000/1",
+		"redis://127.0.0.1:7000?db=4&read_timeout=100s": "127.0.0.1:7000/4",
+	} {
+		node, err := redisnode.Open(addr, redisnode.Options{})
+		if err != nil {
+			t.Errorf("%s: %v", addr, err)
+			continue
+		}
+		if node.Name() != name {
+			t.Errorf("%s: name %q, want %q", addr, node.Name(), name)
+		}
+		_ = node.Close()
+	}
+}
+
+func TestAddressesThatAreRefused(t *testing.T) {
+	for _, addr := range []string{
+		"", "h", ":6379", "h:", "h:0", "h:65536", "h:x", "h:-1", "h:6379/2", "http://127.0.0.1:6379", "redis://127.0.0.1:6379/x", "redis://127.0.0.1:6379/-1",
+		"redis://127.0.0.1:6379/1/2", "redis://127.0.0.1:99999", "user:s3cret@127.0.0.1:6379", "s3cret@127.0.0.1:6379", "s3cret@127.0.0.1:99999", "h s3cret@127.0.0.1:1",
+		"redis://user:s3cret/more@127.0.0.1:6379", "redis://user:s3cret%zz@127.0.0.1:6379", "redis://user:s3cret@127.0.0.1:port", "redis://user:s3cret@127.0.0.1:6379/x",
+		"redis://user:s3cret?more@127.0.0.1:6379/0", "redis://user:s3cret#more@127.0.0.1:6379", "https://user:s3cret@127.0.0.1:6379", "redis://:s3cret@more@127.0.0.1:6379/x", "unix:///tmp/redis.sock",
+	} {
+		opts, err := redisnode.ParseAddr(addr)
+		if err == nil {
+			t.Errorf("%q was taken, as %s", addr, opts.Addr)
+			continue
+		}
+		if text := err.Error(); strings.Contains(text, "s3cr") || strings.Contains(text, "%zz") || strings.Contains(text, "more") {
+			t.Errorf("%q: the error repeats the password: %v", addr, err)
+		}
+	}
+}
+
+// A frozen node costs its time limit twice and then nothing: what is asked
+// fails at once and unsent, until it answers again.
+func TestFrozenNodeFailsFast(t *testing.T) {
+	server := testenv.StartRedis(t)
+	const limit = 100 * time.Millisecond
+	node := openNode(t, server.Addr(), redisnode.Options{Timeout: limit})
+	view := admitted(t, node)
+	wantOutcome(t, ask(t, node, acquire(view, "a")), lockcore.Granted)
+	server.Freeze()
+	sent := 0
+	testenv.Eventually(t, 10*time.Second, func() error {
+		began := time.Now()
+		r := ask(t, node, acquire(view, "b"))
+		if r.Outcome != lockcore.Failed {
+			t.Fatalf("%+v", r)
+		}
+		if r.Sent {
+			sent++
+		}
+		if took := time.Since(began); took > limit/4 || !errors.Is(r.Err, lockcore.ErrNodeDown) {
+			return fmt.Errorf("failed after %s: %w", took, r.Err)
+		}
+		return nil
+	})
+	if sent > 3 {
+		t.Errorf("%d operations were sent to a frozen node", sent)
+	}
+	for range 100 {
+		began := time.Now()
+		if r := ask(t, node, acquire(view, "c")); r.Sent || !errors.Is(r.Err, lockcore.ErrNodeDown) {
+			t.Fatalf("%+v", r)
+		}
+		if took := time.Since(began); took > limit {
+			t.Errorf("failed after %s", took)
+		}
+	}
+	server.Thaw()
+	testenv.Eventually(t, 10*time.Second, func() error {
+		if r := ask(t, node, acquire(view, "d")); r.Outcome != lockcore.Granted {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+}
+
+func TestNodeThatIsNotThere(t *testing.T) {
+	server := testenv.StartRedis(t)
+	node := openNode(t, server.Addr(), redisnode.Options{})
+	view := admitted(t, node)
+	server.Kill()
+	testenv.Eventually(t, 10*time.Second, func() error {
+		r := ask(t, node, acquire(view, "a"))
+		if r.Outcome != lockcore.Failed {
+			t.Fatalf("%+v", r)
+		}
+		if r.Sent {
+			return fmt.Errorf("may have been sent: %w", r.Err)
+		}
+		return nil
+	})
+	if _, err := node.Observe(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot connect") {
+		t.Errorf("%v", err)
+	}
+	server.Restart()
+	testenv.Eventually(t, 10*time.Second, func() error {
+		if r := ask(t, node, acquire(view, "a")); r.Outcome != lockcore.NotAdmitted {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+}
+
+// Replies that get lost: the operation may have taken effect, and says so.
+func TestLostReply(t *testing.T) {
+	server := testenv.StartRedis(t)
+	proxy := testenv.StartProxy(t, server.Addr())
+	node := openNode(t, proxy.Addr(), redisnode.Options{Timeout: 200 * time.Millisecond})
+	view := admitted(t, node)
+	wantOutcome(t, ask(t, node, acquire(view, "a")), lockcore.Granted)
+	proxy.DropReplies(true)
+	if r := ask(t, node, acquire(view, "b")); r.Outcome != lockcore.Failed || !r.Sent {
+		t.Errorf("%+v", r)
+	}
+	proxy.DropReplies(false)
+	proxy.Reset()
+	testenv.Eventually(t, 10*time.Second, func() error {
+		if r := ask(t, node, acquire(view, "b")); r.Outcome != lockcore.Granted || !r.Existing {
+			return fmt.Errorf("%+v", r) // it had taken effect, once
+		}
+		return nil
+	})
+}
+
+type replyChan chan lockcore.Reply
+
+func (c replyChan) Deliver(_ int, r lockcore.Reply) { c <- r }
+
+func (c replyChan) next(t *testing.T) lockcore.Reply {
+	t.Helper()
+	select {
+	case r := <-c:
+		return r
+	case <-time.After(10 * time.Second):
+		t.Fatal("an operation without a reply")
+		return lockcore.Reply{}
+	}
+}
+
+// stuck makes a node whose sender is busy: its server is frozen.
+func stuck(t *testing.T, opts redisnode.Options) (*redisnode.Node, replyChan) {
+	t.Helper()
+	server := testenv.StartRedis(t)
+	opts.Timeout = time.Second / 2
+	node := openNode(t, server.Addr(), opts)
+	view := admitted(t, node)
+	server.Freeze()
+	replies := make(replyChan, 100_000)
+	op := acquire(view, "first")
+	node.Submit(&op, 0, replies)
+	return node, replies
+}
+
+func TestFullQueueFailsAtOnce(t *testing.T) {
+	const queue, more = 10, 50
+	node, replies := stuck(t, redisnode.Options{Queue: queue, Batch: 1})
+	began := time.Now()
+	op := acquire(1, "a")
+	for range queue + more {
+		node.Submit(&op, 0, replies)
+	}
+	for range more - 1 { // the sender may have taken one more
+		if r := replies.next(t); !errors.Is(r.Err, lockcore.ErrQueueFull) || r.Sent {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if took := time.Since(began); took > time.Second/4 {
+		t.Errorf("a full queue took %s to say so", took)
+	}
+}
+
+func TestCloseAnswersWhatWaits(t *testing.T) {
+	node, replies := stuck(t, redisnode.Options{})
+	const waiting = 20
+	op := acquire(1, "a")
+	for range waiting {
+		node.Submit(&op, 0, replies)
+	}
+	if err := node.Close(); err != nil {
+		t.Error(err)
+	}
+	for range waiting + 1 {
+		wantOutcome(t, replies.next(t), lockcore.Failed)
+	}
+	node.Submit(&op, 0, replies)
+	if r := replies.next(t); !errors.Is(r.Err, lockcore.ErrNodeDown) || r.Sent {
+		t.Errorf("after Close: %+v", r)
+	}
+	if len(replies) > 0 {
+		t.Errorf("%d replies too many", len(replies))
+	}
+	if _, err := node.Observe(t.Context()); err == nil {
+		t.Error("a closed node answers")
+	}
+}
+
+// Every operation gets exactly one reply, whenever the node is closed.
+func TestCloseWhileSubmitting(t *testing.T) {
+	server := testenv.StartRedis(t)
+	for range 10 {
+		node := openNode(t, server.Addr(), redisnode.Options{Queue: 16})
+		node.Join(cluster)
+		replies := make(replyChan, 100_000)
+		var sent atomic.Int64
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 500 {
+					op := acquire(1, "a")
+					node.Submit(&op, 0, replies)
+					sent.Add(1)
+				}
+			})
+		}
+		wg.Go(func() { _ = node.Close() })
+		wg.Wait()
+		for range sent.Load() {
+			replies.next(t)
+		}
+		if len(replies) > 0 {
+			t.Fatalf("%d replies too many", len(replies))
+		}
+	}
+}
+
+// FLUSHALL takes the record; SCRIPT FLUSH takes nothing that matters.
+func TestScriptFlushChangesNothing(t *testing.T) {
+	server := testenv.StartRedis(t)
+	node := openNode(t, server.Addr(), redisnode.Options{})
+	view := admitted(t, node)
+	wantOutcome(t, ask(t, node, acquire(view, "a")), lockcore.Granted)
+	if err := server.Client().ScriptFlush(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if r := ask(t, node, acquire(view, "a")); r.Outcome != lockcore.Granted || !r.Existing {
+		t.Errorf("%+v", r)
+	}
+}
