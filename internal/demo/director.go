@@ -228,10 +228,9 @@ func (d *director) takeOver(ctx context.Context, r *recorder, a *cast, guarded b
 	}
 	defer b.end()
 	// On a very busy machine A's lease may be over before B asks.
-	watch := d.watchLease(a)
-	met, err := b.until(ctx, watch, Held, Acquired)
+	met, err := b.until(ctx, nil, Held, Acquired)
 	if err == nil && met == Held {
-		_, err = b.until(ctx, watch, Acquired)
+		_, err = b.until(ctx, d.watchLease(a), Acquired)
 	}
 	if err != nil {
 		return err

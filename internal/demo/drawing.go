@@ -175,14 +175,15 @@ func (d *drawing) meetings(sc scene) {
 			top = laneB + leaseDown + leaseHigh
 		}
 		class, content := m.look()
-		end := float64(track)
+		end, aside := float64(track), 6.0
 		if m.refused {
 			end -= 9
+			aside += 6 // what A does next comes right after
 			d.Lines = append(d.Lines, line{x - 5, end - 5, x + 5, end + 5, "cross"}, line{x - 5, end + 5, x + 5, end - 5, "cross"})
 		}
 		d.Lines = append(d.Lines, line{x, top, x, end, class})
 		d.head(x, top, m, class)
-		d.stack(x+6, top+17, class, content)
+		d.stack(x+aside, top+17, class, content)
 	}
 }
 

@@ -57,8 +57,8 @@ func (p *printer) write(text string) {
 func (p *printer) clear() {
 	if p.live && p.shown != "" {
 		p.write("\r\x1b[K")
+		p.shown = ""
 	}
-	p.shown = ""
 }
 
 // paint shows the text in a style, if there are styles.
@@ -93,6 +93,8 @@ func (p *printer) opening(r Report) {
 }
 
 func (p *printer) heading(r Round) {
+	p.clear()
+	p.shown = ""
 	p.print("\n" + p.paint(bold, r.Title()) + p.paint(dim, " ("+r.Storage+")") + "\n\n")
 }
 
