@@ -201,3 +201,71 @@ type grant struct {
 	arrived time.Time
 	token   fencing.Token
 }
+
+// Two requests under one idempotency key wait in line at two servers. One gets
+// the lease, the other finds it; then neither may be left in the line, where
+// nobody would ever pass it.
+func TestFindingOnesOwnLeaseLeavesTheLine(t *testing.T) {
+	q := startQuorum(t, 3, longTTL)
+	q.awaitVoting(t, 3)
+	other := joinQuorum(t, q.servers, longTTL)
+	other.awaitVoting(t, 3)
+	first, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	twins := make(chan result, 2)
+	for i, at := range []*quorum{q, other} {
+		go func() {
+			lease, err := at.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", Wait: 20 * time.Second, IdempotencyKey: "key"})
+			twins <- result{lease: lease, err: err}
+		}()
+		q.awaitWaiting(t, "r", i+1)
+	}
+	if err := q.Release(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	a, b := <-twins, <-twins
+	if a.err != nil || b.err != nil || a.lease.Token != b.lease.Token {
+		t.Fatalf("%+v and %+v under one key", a, b)
+	}
+	q.awaitWaiting(t, "r", 0)
+	if err := q.Release(t.Context(), a.lease.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); err != nil {
+		t.Fatal("a free resource that nobody waits for:", err)
+	}
+}
+
+// A node takes a ticket up again after its waiter left: the message that put it
+// there was overtaken. It does not stand in the way for long.
+func TestTicketThatCameTooLateIsTakenOff(t *testing.T) {
+	q := startQuorum(t, 3, longTTL)
+	q.awaitVoting(t, 3)
+	first, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	got := q.waitFor(ctx, "r", "gone", 20*time.Second)
+	q.awaitWaiting(t, "r", 1)
+	line := q.servers[0].Client().ZRangeWithScores(t.Context(), "q:r", 0, -1).Val()
+	cancel()
+	if r := <-got; !errors.Is(r.err, context.Canceled) {
+		t.Fatal(r.err)
+	}
+	q.awaitWaiting(t, "r", 0)
+	for _, s := range q.servers {
+		if err := s.Client().ZAdd(t.Context(), "q:r", line...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.Release(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 5*time.Second, func() error {
+		_, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+		return err
+	})
+}
