@@ -27,6 +27,7 @@ type Client struct {
 	token   string
 	holder  string
 	timeout time.Duration
+	rounds  int
 }
 
 // Option tunes a Client.
@@ -46,12 +47,16 @@ func WithHolder(label string) Option { return func(c *Client) { c.holder = label
 // line; default 5s.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
+// WithRounds sets how often all servers are asked before ErrUnavailable is
+// returned, with pauses of 100ms, 200ms, … between; default 3.
+func WithRounds(n int) Option { return func(c *Client) { c.rounds = max(1, n) } }
+
 // New makes a Client for one or more servers of the same service, separated by
 // commas: when one does not answer, the next is asked.
 func New(servers string, opts ...Option) (*Client, error) {
 	const idle = 64
 	transport := &http.Transport{MaxIdleConnsPerHost: idle, Proxy: http.ProxyFromEnvironment}
-	c := &Client{http: &http.Client{Transport: transport}, timeout: 5 * time.Second}
+	c := &Client{http: &http.Client{Transport: transport}, timeout: 5 * time.Second, rounds: 3}
 	for server := range strings.SplitSeq(servers, ",") {
 		u, err := url.Parse(strings.TrimSpace(server))
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -74,17 +79,31 @@ type call struct {
 	into         any           // decoded from a success; nil for none
 }
 
-// do sends the call until a server answers it for good, each server once. It
-// returns when the answered request was sent. A server that says no quorum, or
-// that stops, has carried out nothing that another one may not do again.
+// do sends the call until a server answers it for good: each server once, and
+// all of them again after a pause, as often as the client is told to. Every
+// call may be sent twice: an acquire carries a key, the others change nothing
+// twice. It returns when the answered request was sent.
 func (c *Client) do(ctx context.Context, call call) (sent time.Time, err error) {
+	const first = 50 * time.Millisecond
+	for round := range c.rounds {
+		if round > 0 && sleep(ctx, first<<round) != nil {
+			break
+		}
+		if sent, err = c.askAll(ctx, call); !errors.Is(err, ErrUnavailable) {
+			break
+		}
+	}
+	return sent, err
+}
+
+func (c *Client) askAll(ctx context.Context, call call) (sent time.Time, err error) {
 	first := c.at.Load()
 	for i := range c.servers {
 		n := (int(first) + i) % len(c.servers)
 		sent = time.Now()
 		err = c.ask(ctx, c.servers[n], call)
-		if err == nil || !errors.Is(err, ErrUnavailable) {
-			c.at.Store(uint32(n)) //nolint:gosec // an index
+		if !errors.Is(err, ErrUnavailable) {
+			c.at.Store(uint32(n))
 			return sent, err
 		}
 		if ctx.Err() != nil {
@@ -132,8 +151,7 @@ func (c *Client) head(req *http.Request, call call) {
 
 // withoutURL drops the URL from the error: a lease id is part of it.
 func withoutURL(err error) error {
-	var failed *url.Error
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return failed.Err
 	}
 	return err

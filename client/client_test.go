@@ -1,0 +1,282 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/bbolt"
+
+	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/storage/boltnode"
+)
+
+const maxTTL = 10 * time.Second
+
+// service is the real API over the embedded node, behind a switch that a test
+// can flip.
+type service struct {
+	*httptest.Server
+	locker *lockcore.Locker
+	fault  atomic.Pointer[fault]
+}
+
+// fault stands in for the handler; it may call it.
+type fault func(w http.ResponseWriter, r *http.Request, next http.Handler)
+
+func newLocker(t *testing.T) *lockcore.Locker {
+	t.Helper()
+	db, err := bbolt.Open(filepath.Join(t.TempDir(), "test.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	node, err := boltnode.New(db, boltnode.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Close() })
+	locker, err := lockcore.New([]lockcore.Node{node}, lockcore.Config{MaxTTL: maxTTL, NodeTimeout: maxTTL / 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = locker.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	testenv.Eventually(t, 10*time.Second, func() error {
+		if s := locker.Status(); !s.Ready {
+			return errors.New(s.Reason)
+		}
+		return nil
+	})
+	return locker
+}
+
+func serve(t *testing.T, locker *lockcore.Locker) *service {
+	t.Helper()
+	s := &service{locker: locker}
+	handler := api.New(api.Options{
+		Leases: locker, Locks: locker, Cluster: locker, MaxTTL: maxTTL, Metrics: prometheus.NewRegistry(),
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f := s.fault.Load(); f != nil {
+			(*f)(w, r, handler)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *service) breaks(f fault) { s.fault.Store(&f) }
+
+func connect(t *testing.T, services ...*service) *client.Client {
+	t.Helper()
+	urls := make([]string, len(services))
+	for i, s := range services {
+		urls[i] = s.URL
+	}
+	c, err := client.New(strings.Join(urls, ","), client.WithHolder("tester"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func held(t *testing.T, l *lockcore.Locker, resource string) bool {
+	t.Helper()
+	s, err := l.Inspect(context.WithoutCancel(t.Context()), resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Held
+}
+
+func TestLeaseLife(t *testing.T) {
+	s := serve(t, newLocker(t))
+	c := connect(t, s)
+	lease, err := c.Acquire(t.Context(), "r", client.Request{TTL: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := lease.Validity(); !lease.Token().Valid() || v <= 0 || v >= 5*time.Second {
+		t.Fatalf("token %d, validity %s", lease.Token(), v)
+	}
+	_, err = c.Acquire(t.Context(), "r", client.Request{})
+	problem, ok := errors.AsType[*client.ProblemError](err)
+	if !ok || !errors.Is(err, client.ErrHeld) || problem.HeldDetails == nil || problem.Holder != "tester" {
+		t.Fatalf("%v", err)
+	}
+	if err := lease.Extend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); !errors.Is(err, client.ErrLeaseLost) {
+		t.Fatal(err)
+	}
+	if err := lease.Extend(t.Context()); !errors.Is(err, client.ErrLeaseLost) {
+		t.Fatal(err)
+	}
+}
+
+// Do outlives the TTL by extending, and releases at the end.
+func TestDoKeepsTheLeaseAlive(t *testing.T) {
+	s := serve(t, newLocker(t))
+	const ttl = 300 * time.Millisecond
+	err := connect(t, s).Do(t.Context(), "r", client.DoOptions{Request: client.Request{TTL: ttl}}, func(ctx context.Context, l *client.Lease) error {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(4 * ttl):
+		}
+		if l.Validity() <= 0 {
+			return errors.New("not valid")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held(t, s.locker, "r") {
+		t.Error("still held after Do")
+	}
+}
+
+// When the service goes away, the work is told before the lease ends.
+func TestDoTellsOfTheLoss(t *testing.T) {
+	s := serve(t, newLocker(t))
+	var left time.Duration
+	err := connect(t, s).Do(t.Context(), "r", client.DoOptions{Request: client.Request{TTL: time.Second}}, func(ctx context.Context, l *client.Lease) error {
+		s.breaks(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { w.WriteHeader(http.StatusBadGateway) })
+		<-ctx.Done()
+		left = l.Validity()
+		return context.Cause(ctx)
+	})
+	if !errors.Is(err, client.ErrLeaseLost) || left <= 0 {
+		t.Fatalf("%v with %s left", err, left)
+	}
+}
+
+// A lease that somebody broke is known to be lost at the next extend.
+func TestDoLearnsThatItsLeaseWasBroken(t *testing.T) {
+	s := serve(t, newLocker(t))
+	err := connect(t, s).Do(t.Context(), "r", client.DoOptions{Request: client.Request{TTL: time.Second}}, func(ctx context.Context, _ *client.Lease) error {
+		if err := s.locker.Break(ctx, "r"); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	})
+	if !errors.Is(err, client.ErrLeaseLost) {
+		t.Fatal(err)
+	}
+}
+
+// An answer that is lost is not a lease that is lost: another server, or the
+// same one, finds it again.
+func TestLostAnswerIsFoundAgain(t *testing.T) {
+	locker := newLocker(t)
+	first, second := serve(t, locker), serve(t, locker)
+	first.breaks(func(_ http.ResponseWriter, r *http.Request, next http.Handler) {
+		next.ServeHTTP(httptest.NewRecorder(), r) // carried out, and never answered
+		panic(http.ErrAbortHandler)
+	})
+	c := connect(t, first, second)
+	lease, err := c.Acquire(t.Context(), "r", client.Request{TTL: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := locker.Inspect(t.Context(), "r")
+	if err != nil || state.Token != lease.Token() {
+		t.Fatalf("%+v, token %d, %v", state, lease.Token(), err)
+	}
+	if err := lease.Extend(t.Context()); err != nil { // goes to the server that answers
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	s := serve(t, newLocker(t))
+	c := connect(t, s)
+	s.Close()
+	if _, err := c.Acquire(t.Context(), "r", client.Request{}); !errors.Is(err, client.ErrUnavailable) || strings.Contains(err.Error(), "/leases/") {
+		t.Fatal(err)
+	}
+}
+
+func TestNestedDoJoins(t *testing.T) {
+	s := serve(t, newLocker(t))
+	c := connect(t, s)
+	err := c.Do(t.Context(), "r", client.DoOptions{}, func(ctx context.Context, outer *client.Lease) error {
+		return c.Do(ctx, "r", client.DoOptions{}, func(_ context.Context, inner *client.Lease) error {
+			if inner.Token() != outer.Token() {
+				return errors.New("another lease")
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A caller that gives up still gives the lease back.
+func TestCancelledDoReleases(t *testing.T) {
+	s := serve(t, newLocker(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	err := connect(t, s).Do(ctx, "r", client.DoOptions{}, func(ctx context.Context, _ *client.Lease) error {
+		cancel()
+		return ctx.Err()
+	})
+	if !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrLeaseLost) {
+		t.Fatal(err)
+	}
+	if held(t, s.locker, "r") {
+		t.Error("still held")
+	}
+}
+
+// After a wait in line validity counts from a question asked after it.
+func TestValidityAfterAWait(t *testing.T) {
+	s := serve(t, newLocker(t))
+	c := connect(t, s)
+	first, err := c.Acquire(t.Context(), "r", client.Request{TTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := c.Acquire(t.Context(), "r", client.Request{TTL: time.Second, Wait: 10 * time.Second}) // the first one's TTL ends
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := second.Validity(); second.Token() <= first.Token() || v <= 0 {
+		t.Fatalf("token %d after %d, validity %s", second.Token(), first.Token(), v)
+	}
+}
+
+func TestServersMustBeURLs(t *testing.T) {
+	for _, bad := range []string{"", "localhost:8080", "ftp://x", "http://", "http://a,b"} {
+		if _, err := client.New(bad); err == nil {
+			t.Errorf("%q was taken", bad)
+		}
+	}
+}
