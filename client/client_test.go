@@ -139,12 +139,12 @@ func TestLeaseLife(t *testing.T) {
 // Do outlives the TTL by extending, and releases at the end.
 func TestDoKeepsTheLeaseAlive(t *testing.T) {
 	s := serve(t, newLocker(t))
-	const ttl = 300 * time.Millisecond
+	const ttl = 1500 * time.Millisecond
 	err := connect(t, s).Do(t.Context(), "r", client.DoOptions{Request: client.Request{TTL: ttl}}, func(ctx context.Context, l *client.Lease) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(4 * ttl):
+		case <-time.After(2 * ttl):
 		}
 		if l.Validity() <= 0 {
 			return errors.New("not valid")
