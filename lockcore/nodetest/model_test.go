@@ -1,10 +1,13 @@
 package nodetest_test
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 )
 
@@ -24,4 +27,94 @@ func TestModel(t *testing.T) {
 			CounterTTL: counterTTL,
 		}
 	})
+}
+
+func TestModelInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := nodetest.NewModel(nodetest.ModelOptions{})
+		view := admitted(t, m)
+		wantOutcome(t, m, acquire(view, "a", "L1"), lockcore.Granted)
+		time.Sleep(time.Minute - time.Nanosecond)
+		wantOutcome(t, m, acquire(view, "a", "L2"), lockcore.Held)
+		time.Sleep(time.Nanosecond)
+		wantOutcome(t, m, acquire(view, "a", "L2"), lockcore.Granted)
+	})
+}
+
+func TestModelFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		fault func(*nodetest.Model)
+		want  lockcore.Outcome // of another's acquire then
+	}{
+		"none":                 {func(*nodetest.Model) {}, lockcore.Held},
+		"restart":              {func(m *nodetest.Model) { m.Restart(true) }, lockcore.NotAdmitted},
+		"restart without data": {func(m *nodetest.Model) { m.Restart(false) }, lockcore.NotAdmitted},
+		"wipe":                 {(*nodetest.Model).Wipe, lockcore.NotAdmitted},
+		"demoted":              {func(m *nodetest.Model) { m.SetReplica(true) }, lockcore.NotAdmitted},
+		"promoted again":       {func(m *nodetest.Model) { m.SetReplica(true); m.SetReplica(false) }, lockcore.NotAdmitted},
+		"clock forward":        {func(m *nodetest.Model) { m.JumpClock(time.Minute) }, lockcore.Granted},
+		"clock back":           {func(m *nodetest.Model) { m.JumpClock(-time.Minute) }, lockcore.Held},
+		"expired early":        {func(m *nodetest.Model) { m.ExpireNow("a") }, lockcore.Granted},
+		"another expired":      {func(m *nodetest.Model) { m.ExpireNow("b") }, lockcore.Held},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := nodetest.NewModel(nodetest.ModelOptions{})
+			view := admitted(t, m)
+			wantOutcome(t, m, acquire(view, "a", "L1"), lockcore.Granted)
+			c.fault(m)
+			wantOutcome(t, m, acquire(view, "a", "L2"), c.want)
+		})
+	}
+}
+
+func TestModelRollsBack(t *testing.T) {
+	m := nodetest.NewModel(nodetest.ModelOptions{})
+	view := admitted(t, m)
+	before := m.Snapshot()
+	wantOutcome(t, m, acquire(view, "a", "L1"), lockcore.Granted)
+	m.Restore(before) // nobody can tell
+	wantOutcome(t, m, acquire(view, "a", "L2"), lockcore.Granted)
+	m.Restore(before) // a snapshot is not used up
+	wantOutcome(t, m, acquire(view, "a", "L3"), lockcore.Granted)
+	m.Restart(true)
+	m.Restore(before)
+	wantOutcome(t, m, acquire(view, "a", "L4"), lockcore.NotAdmitted)
+}
+
+func TestModelDropsCounters(t *testing.T) {
+	m := nodetest.NewModel(nodetest.ModelOptions{})
+	view := admitted(t, m)
+	wantOutcome(t, m, acquire(view, "a", "L1"), lockcore.Granted)
+	wantOutcome(t, m, acquire(view, "b", "L1"), lockcore.Granted)
+	m.DropCounter("a")
+	counters, err := m.Counters(t.Context(), view, []string{"a", "b"})
+	if err != nil || counters[0] != counters[1] {
+		t.Errorf("%v, %v", counters, err)
+	}
+}
+
+func admitted(t *testing.T, m *nodetest.Model) lockcore.View {
+	t.Helper()
+	cluster := lockcore.Cluster{Nodes: 3, Hash: "c0ffee"}
+	m.Join(cluster)
+	seen, err := m.Observe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := lockcore.Admission{Incarnation: seen.Incarnation, View: 5, Founded: 5, Cluster: cluster, Floor: 1000, MaxTTL: time.Minute}
+	if err := errors.Join(m.Stage(t.Context(), a), m.Admit(t.Context(), a)); err != nil {
+		t.Fatal(err)
+	}
+	return a.View
+}
+
+func acquire(view lockcore.View, resource, lease string) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpAcquire, View: view, Resource: resource, Lease: lease, TTL: time.Minute}
+}
+
+func wantOutcome(t *testing.T, m *nodetest.Model, op lockcore.Op, want lockcore.Outcome) {
+	t.Helper()
+	if r := m.Apply(op); r.Outcome != want {
+		t.Errorf("%+v, want outcome %d", r, want)
+	}
 }
