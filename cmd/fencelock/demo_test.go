@@ -216,6 +216,24 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 }
 
+// TestDemoThatGoesWrong kills the stopped worker: no story, no 0.
+func TestDemoThatGoesWrong(t *testing.T) {
+	d := startDemo(t, "--quick")
+	d.until("A  is stopped")
+	_, id, _ := strings.Cut(d.output.String(), "A  starts as process ")
+	id, _, _ = strings.Cut(id, "\n")
+	pid, err := strconv.Atoi(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if code := d.exit(); code != exitFailed || !strings.Contains(d.output.String(), "worker A was killed") {
+		t.Errorf("exit code %d:\n%s", code, d.output.String())
+	}
+}
+
 // TestDemoWhoseReaderIsGone is what `fencelock demo | head` does.
 func TestDemoWhoseReaderIsGone(t *testing.T) {
 	d := &demoRun{t: t, tmp: t.TempDir()}

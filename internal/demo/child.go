@@ -85,8 +85,11 @@ func (c *child) resume(ctx context.Context) error {
 }
 
 func (c *child) change(ctx context.Context, signal syscall.Signal, done func(syscall.WaitStatus) bool) error {
-	if err := c.signal(signal); err != nil {
-		return fmt.Errorf("%s to %s: %w", signal, c.name, err)
+	if err := c.signal(signal); errors.Is(err, syscall.ESRCH) {
+		<-c.gone // its end may be seen a moment later
+		return c.failure()
+	} else if err != nil {
+		return fmt.Errorf("signal %q to %s: %w", signal, c.name, err)
 	}
 	late := time.NewTimer(obeyWithin)
 	defer late.Stop()
@@ -99,7 +102,7 @@ func (c *child) change(ctx context.Context, signal syscall.Signal, done func(sys
 		case <-c.gone:
 			return c.failure()
 		case <-late.C:
-			return fmt.Errorf("%s to %s did nothing for %s", signal, c.name, obeyWithin)
+			return fmt.Errorf("signal %q to %s did nothing for %s", signal, c.name, obeyWithin)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
