@@ -292,16 +292,17 @@ func (p *pair) heal() {
 	p.run(command{Kind: "found"})
 }
 
-// expire ends a lock on both by extending it to almost nothing.
+// expire lets a lock end by itself on both: what is locked is given back, and
+// taken again for almost no time. (An extend cannot do it: it never shortens.)
 func (p *pair) expire(c command) {
-	now := p.vote(lockcore.Op{Kind: lockcore.OpRead, Resource: c.resource()})
-	if now.Outcome != lockcore.Granted {
+	if now := p.vote(lockcore.Op{Kind: lockcore.OpRead, Resource: c.resource()}); now.Outcome == lockcore.Granted {
+		p.vote(lockcore.Op{Kind: lockcore.OpRelease, Resource: c.resource(), Lease: now.Lease})
+	}
+	op := p.op(lockcore.OpAcquire, c)
+	op.TTL = time.Millisecond
+	if p.vote(op).Outcome != lockcore.Granted {
 		return
 	}
-	view := p.model.observed().View
-	p.vote(lockcore.Op{
-		Kind: lockcore.OpExtend, View: view, Resource: c.resource(), Lease: now.Lease, Token: now.Grant, TTL: time.Millisecond,
-	})
 	for _, node := range []lockcore.Node{p.model, p.node} {
 		deadline := time.Now().Add(patience)
 		for {

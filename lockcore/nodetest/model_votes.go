@@ -152,14 +152,16 @@ func (m *Model) extend(op lockcore.Op) lockcore.Reply {
 	if !owned {
 		return m.recreate(op)
 	}
-	l.ttl, l.until = op.TTL, m.now().Add(op.TTL)
-	m.data.locks[op.Resource] = l
-	if s, ok := m.data.scopes[op.Lease]; ok && l.keyed && m.left(s.until) > 0 {
-		s.until = l.until
-		m.data.scopes[op.Lease] = s
-	}
 	m.touch(op.Resource)
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: op.TTL, Meta: l.meta}
+	if m.left(l.until) < op.TTL { // an extend never shortens: it may be an old one, late
+		l.ttl, l.until = op.TTL, m.now().Add(op.TTL)
+		m.data.locks[op.Resource] = l
+		if s, ok := m.data.scopes[op.Lease]; ok && l.keyed && m.left(s.until) > 0 {
+			s.until = l.until
+			m.data.scopes[op.Lease] = s
+		}
+	}
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: m.left(l.until), Meta: l.meta}
 }
 
 // recreate is rule 5.

@@ -135,15 +135,15 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 				s.Errorf("a refused confirm left counter %d, want %d", counter, s.high+1)
 			}
 		}},
-		{"extend sets a new end and keeps the rest", func(s *suite) {
+		{"extend sets a later end and keeps the rest", func(s *suite) {
 			s.admit(100)
 			op := acquire("a", "L1")
 			op.TTL = 30 * time.Second
 			s.want(op, granted(s.high+1, op.TTL))
 			s.want(extend("a", "L1", s.high+1, maxTTL), withMeta(granted(s.high+1, maxTTL), "meta of L1"))
 			s.want(read("a"), locked(s.high+1, "L1", maxTTL))
-			s.want(extend("a", "L1", s.high+7, longTTL), withMeta(granted(s.high+1, longTTL), "meta of L1"))
-			s.want(read("a"), locked(s.high+1, "L1", longTTL)) // shorter is a new end as well
+			s.want(extend("a", "L1", s.high+7, longTTL), withMeta(granted(s.high+1, maxTTL), "meta of L1"))
+			s.want(read("a"), locked(s.high+1, "L1", maxTTL)) // never an earlier one
 			if counter := s.counter("a"); counter != s.high+1 {
 				s.Errorf("extend moved the counter to %d", counter)
 			}

@@ -205,13 +205,15 @@ func (t *txn) extend(op *lockcore.Op) lockcore.Reply {
 	if left == 0 {
 		return t.recreate(op)
 	}
-	l.end = t.after(op.TTL, op.TTL)
-	t.setLock(op.Resource, l)
-	if scope, used := t.scope(op.Lease); used && l.note != "" {
-		t.setScope(op.Lease, scope, op.TTL)
-	}
 	t.touchCounter(op.Resource)
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: op.TTL, Holds: 1, Meta: l.meta}
+	if left < op.TTL { // an extend never shortens: it may be an old one, late
+		left, l.end = op.TTL, t.after(op.TTL, op.TTL)
+		t.setLock(op.Resource, l)
+		if scope, used := t.scope(op.Lease); used && l.note != "" {
+			t.setScope(op.Lease, scope, op.TTL)
+		}
+	}
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: whole(left), Holds: 1, Meta: l.meta}
 }
 
 // recreate is rule 5: only while nobody can have come in between.

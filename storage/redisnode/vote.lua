@@ -217,9 +217,13 @@ function run.e(at)
   if value then
     local grant, _, holder, note, holds, meta = split(value)
     if holder ~= lease or tonumber(grant) > token then return 'N' end -- rule 3
+    redis.call('PEXPIRE', counter, keep)
+    local remaining = redis.call('PTTL', lock)
+    if remaining >= tonumber(ttl) then -- an extend never shortens: it may be an old one, late
+      return 'G ' .. grant .. ' ' .. text(remaining) .. ' 1 ' .. meta
+    end
     redis.call('SET', lock, join(grant, ttl, holder, note, holds, meta), 'PX', ttl)
     if note ~= '-' then redis.call('PEXPIRE', 'i:' .. lease, ttl) end
-    redis.call('PEXPIRE', counter, keep)
     return 'G ' .. grant .. ' ' .. ttl .. ' 1 ' .. meta
   end
   local own_count, present = effective(counter)
