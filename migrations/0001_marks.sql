@@ -36,7 +36,7 @@ $$;
 -- transaction ends, so a larger token waits for it. A REPEATABLE READ or
 -- SERIALIZABLE claim whose snapshot is older than the last guarded commit fails
 -- instead of reading the past. And xid names the transaction that may write,
--- which no setting left over on a connection can forge, and which a rollback
+-- which nothing left over on a connection can look like, and which a rollback
 -- to a savepoint takes back.
 CREATE TABLE IF NOT EXISTS fencing.marks (
     resource   text COLLATE "C" PRIMARY KEY,
@@ -157,17 +157,28 @@ $$;
 COMMENT ON FUNCTION fencing._raise(text, bigint) IS
     'locks the mark for the transaction and raises it to the token; returns the mark it was compared with: if that is larger than the token, the token is stale and nothing was raised';
 
+-- The setting fencing.claimed says what this transaction claimed last. It
+-- spares the triggers of protected tables a look at the mark. It begins with
+-- the transaction's own number, so what an earlier transaction left behind
+-- never counts, and a rollback to a savepoint takes it back with the claim.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing.claim(resource text, token bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    compared bigint := fencing._raise(resource, token);
+    compared bigint := token;
 BEGIN
-    IF compared > token THEN
-        PERFORM fencing._stale(resource, token, compared);
+    UPDATE fencing.marks AS m
+       SET previous = m.mark, xid = pg_current_xact_id(), claimed_at = now()
+     WHERE m.resource = claim.resource AND m.mark = token;
+    IF NOT FOUND THEN
+        compared := fencing._raise(resource, token);
+        IF compared > token THEN
+            PERFORM fencing._stale(resource, token, compared);
+        END IF;
     END IF;
+    PERFORM set_config('fencing.claimed', pg_current_xact_id() || ' ' || resource, true);
     RETURN compared;
 END
 $$;

@@ -27,7 +27,7 @@ AS $$
 $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.present(text, bigint) IS
-    'States a token for the writes of this transaction, inside the statement that writes: UPDATE … WHERE … AND fencing.present(''accounts/1'', 34) <> ''''. It is shorthand for set_config(''fencing.token'', pg_current_xact_id() || '' 34 accounts/1'', true). The write itself raises the mark and is refused if the token is stale. It does not claim: claim before the first read.';
+    'States a token for the writes of this transaction, inside the statement that writes: UPDATE … WHERE … AND fencing.present(''accounts/1'', 34) <> ''''. It is shorthand for set_config(''fencing.token'', pg_current_xact_id() || '' 34 accounts/1'', true). The write itself raises the mark and is refused if the token is stale. It does not claim: claim before the first read. It locks the row before the mark, where a transaction that claims locks the mark first: the two can deadlock, and one of them is then told 40P01. UPDATE … WHERE … AND (SELECT fencing.claim(''accounts/1'', 34)) IS NOT NULL cannot.';
 
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._presented(p_resource text) RETURNS bigint
@@ -179,6 +179,35 @@ $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing._qualify(text, text, text) IS 'an expression over the probe table, with every column written as row.column';
 
+-- What a trigger does with the resource of a row, as text: a call would cost
+-- more than what it does. First come the short paths: a resource that this
+-- transaction claimed last, one that it claimed before, and a presented token
+-- that is the mark, which is taken for this transaction as a claim does.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._admission(p_variable text, p_id bigint, p_strict boolean) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT format($body$
+        IF (current_setting('fencing.claimed', true) = concat(pg_current_xact_id(), ' ', %1$s)) IS NOT TRUE THEN
+            IF current_setting('fencing.token', true) <> '' THEN
+                UPDATE fencing.marks SET xid = pg_current_xact_id(), claimed_at = now()
+                 WHERE resource = %1$s
+                   AND current_setting('fencing.token', true) = concat(pg_current_xact_id(), ' ', mark, ' ', resource);
+            ELSE
+                PERFORM FROM fencing.marks
+                 WHERE resource = %1$s AND xid = pg_current_xact_id() AND claimed_at = now();
+            END IF;
+            IF FOUND THEN
+                PERFORM set_config('fencing.claimed', pg_current_xact_id() || ' ' || %1$s, true);
+            ELSE
+                PERFORM fencing._admit(%1$s, %2$s, %3$L);
+            END IF;
+        END IF;$body$, p_variable, p_id, p_strict)
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._admission(text, bigint, boolean) IS 'the part of a trigger function that lets a row of one resource pass or not';
+
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._guard_body(p_id bigint, p_strict boolean, p_new text, p_old text) RETURNS text
     LANGUAGE sql IMMUTABLE
@@ -194,31 +223,17 @@ BEGIN
     -- Runs after the row has changed, and so after every other trigger that
     -- could have changed it, and after every wait for another transaction.
     IF TG_OP <> 'DELETE' THEN
-        resource_now := %1$s;
-        -- The short paths: a presented token that is the mark, taken for this
-        -- transaction; and a mark that this transaction has claimed.
-        IF current_setting('fencing.token', true) <> '' THEN
-            UPDATE fencing.marks SET xid = pg_current_xact_id(), claimed_at = now()
-             WHERE resource = resource_now
-               AND current_setting('fencing.token', true) = concat(pg_current_xact_id(), ' ', mark, ' ', resource)
-               AND (xid <> pg_current_xact_id() OR claimed_at <> now());
-        ELSE
-            PERFORM FROM fencing.marks
-             WHERE resource = resource_now AND xid = pg_current_xact_id() AND claimed_at = now();
-        END IF;
-        IF NOT FOUND THEN
-            PERFORM fencing._admit(resource_now, %3$s, %4$L);
-        END IF;
+        resource_now := %1$s;%3$s
     END IF;
     IF TG_OP <> 'INSERT' THEN
         resource_was := %2$s;
-        IF TG_OP = 'DELETE' OR resource_was IS DISTINCT FROM resource_now THEN
-            PERFORM fencing._admit(resource_was, %3$s, %4$L);
-        END IF;
+        IF TG_OP <> 'DELETE' AND resource_was = resource_now THEN
+            RETURN NULL;
+        END IF;%4$s
     END IF;
     RETURN NULL;
 END
-$body$, p_new, p_old, p_id, p_strict)
+$body$, p_new, p_old, fencing._admission('resource_now', p_id, p_strict), fencing._admission('resource_was', p_id, p_strict))
 $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing._guard_body(bigint, boolean, text, text) IS 'the text of a protected table''s row trigger function';

@@ -20,12 +20,15 @@ import (
 type theatre struct {
 	t   *testing.T
 	url string // of the owner of everything, who is no superuser
+
+	superURL string
 }
 
 func newTheatre(t *testing.T) *theatre {
 	t.Helper()
 	t.Parallel()
-	th := &theatre{t: t, url: testenv.Postgres(t).OwnerURL()}
+	pg := testenv.Postgres(t)
+	th := &theatre{t: t, url: pg.OwnerURL(), superURL: pg.URL()}
 	if err := pgguard.Install(t.Context(), th.url); err != nil {
 		t.Fatal(err)
 	}
