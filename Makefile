@@ -45,6 +45,11 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 		done || exit 1; \
 	done
 
+.PHONY: chaos
+chaos: ## real processes under real faults for CHAOS_FOR (10m); CHAOS_SEED, CHAOS_CLIENTS (100), CHAOS_ONLY, CHAOS_OUT
+	$(GO) test ./chaos -count=1 -run '^TestChaos$$' -v -timeout 0 -args -for $(or $(CHAOS_FOR),10m) -seed $(or $(CHAOS_SEED),0) \
+		-clients $(or $(CHAOS_CLIENTS),100) -only '$(CHAOS_ONLY)' $(if $(CHAOS_OUT),-out $(abspath $(CHAOS_OUT)))
+
 .PHONY: fmt
 fmt: ## format the code
 	gofmt -w $(GOFILES)

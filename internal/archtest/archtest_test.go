@@ -52,6 +52,8 @@ func TestRulesForbid(t *testing.T) {
 		{"cmd/fencelock", "testing", "wires"},
 		{"cmd/other", module + "/cmd/fencelock", "nobody imports cmd"},
 		{"internal/testenv", module + "/lockcore", "may import only []"},
+		{"chaos", module + "/lockcore", "may import only [internal/testenv api/wire]"},
+		{"cmd/fencelock", module + "/chaos", "test kits"},
 		{"utils", "fmt", "no import rule"},
 	} {
 		err := check(edge{from: c.from, to: c.to})

@@ -1,0 +1,114 @@
+package chaos
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	runFor    = flag.Duration("for", 0, "TestChaos: how long to run, 0 not at all")
+	seed      = flag.Uint64("seed", 0, "TestChaos: of the schedule; 0 draws one")
+	clients   = flag.Int("clients", 100, "TestChaos: goroutines")
+	resources = flag.Int("resources", 12, "TestChaos: that they compete for")
+	maxTTL    = flag.Duration("max-ttl", 3*time.Second, "TestChaos: the longest lease")
+	hold      = flag.Duration("hold", 4*time.Second, "TestChaos: how long a fault lasts")
+	only      = flag.String("only", "", "TestChaos: only faults whose name contains this")
+	out       = flag.String("out", os.TempDir(), "TestChaos: the folder for the report and the histories of failed rounds")
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	removeProgram()
+	os.Exit(code)
+}
+
+// short is a stand for a test of a minute or so: a lost node is silent for a
+// second only, and a machine that is busy with other tests is forgiven much.
+func short(t *testing.T) Config {
+	t.Helper()
+	return Config{
+		Clients: 24, Resources: 6, MaxTTL: time.Second, NodeTimeout: 100 * time.Millisecond,
+		Think: 150 * time.Millisecond, Hold: 600 * time.Millisecond, AtOnce: 8 * time.Second, Seed: 1, Dir: os.TempDir(),
+	}
+}
+
+// Every fault for a short while: nothing that is promised breaks.
+func TestEveryFault(t *testing.T) {
+	s := Start(t, short(t))
+	for _, f := range Faults() {
+		t.Run(f.Name, func(t *testing.T) {
+			if f.Jumps && s.NoClocks != nil {
+				t.Skipf("CLOCKS CANNOT BE SHIFTED HERE, so this fault was not tried: %v", s.NoClocks)
+			}
+			result := s.Run(f)
+			for _, v := range result.Violations {
+				t.Error(v)
+			}
+			t.Logf("%+v", result)
+		})
+	}
+}
+
+// TestChaos is `make chaos`: faults drawn from a seed, one or two at a time, for
+// as long as asked.
+func TestChaos(t *testing.T) {
+	if *runFor == 0 {
+		t.Skip("runs with -for only: make chaos")
+	}
+	if *seed == 0 {
+		*seed = rand.Uint64() >> 32 //nolint:gosec // a number to be typed again
+	}
+	s := Start(t, Config{
+		Clients: *clients, Resources: *resources, MaxTTL: *maxTTL, NodeTimeout: *maxTTL / 20,
+		Think: 300 * time.Millisecond, Hold: *hold, AtOnce: 3 * time.Second, Seed: *seed, Dir: *out,
+	})
+	fmt.Printf("chaos: seed %d, %s, %d clients, %d resources, longest TTL %s\n", *seed, *runFor, *clients, *resources, *maxTTL)
+	if s.NoClocks != nil {
+		fmt.Printf("chaos: NO CLOCK WILL BE SHIFTED: %v\n", s.NoClocks)
+	}
+	report := runChaos(t, s)
+	path := filepath.Join(*out, fmt.Sprintf("chaos-%d.md", *seed))
+	if err := os.WriteFile(path, []byte(report.Markdown()+"\n"), 0o600); err != nil {
+		t.Error(err)
+	}
+	fmt.Printf("\n%s\n\nchaos: report in %s\n", report.Markdown(), path)
+}
+
+// runChaos runs rounds until the time is over.
+func runChaos(t *testing.T, s *Stand) *Report {
+	t.Helper()
+	report := &Report{Seed: s.config.Seed, Began: time.Now(), NoClocks: s.NoClocks}
+	schedule := newSchedule(s.config.Seed, chosen(t, s))
+	for round := 1; time.Since(report.Began) < *runFor; round++ {
+		result := s.Run(schedule.next()...)
+		report.Add(result)
+		fmt.Printf("%6s round %d: %s: %d leases, %d writes, %d stale refused, %s without service\n",
+			time.Since(report.Began).Round(time.Second), round, strings.Join(result.Faults, " + "),
+			result.Acquisitions, result.Writes, result.Stale, tenths(result.Away))
+		for _, v := range result.Violations {
+			t.Errorf("seed %d, round %d (%s): %s", *seed, round, strings.Join(result.Faults, " + "), v)
+			fmt.Println("VIOLATION:", v)
+		}
+	}
+	return report
+}
+
+// chosen are the faults that can be had here and were asked for.
+func chosen(t *testing.T, s *Stand) (faults []Fault) {
+	t.Helper()
+	for _, f := range Faults() {
+		if strings.Contains(f.Name, *only) && (!f.Jumps || s.NoClocks == nil) {
+			faults = append(faults, f)
+		}
+	}
+	if len(faults) == 0 {
+		t.Fatalf("no fault's name contains %q", *only)
+	}
+	return faults
+}

@@ -1,0 +1,165 @@
+package chaos
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// Violation is a promise that was not kept.
+type Violation struct {
+	Kind     string // tokens, exclusion, order, writes, stuck, leaked, service
+	Resource string
+	What     string
+}
+
+func (v Violation) String() string { return v.Kind + ": " + v.Resource + ": " + v.What }
+
+// checker looks at the history of one resource.
+type checker struct {
+	resource string
+	ops      []*op
+	found    []Violation
+}
+
+func (c *checker) violation(kind, format string, args ...any) {
+	c.found = append(c.found, Violation{Kind: kind, Resource: c.resource, What: fmt.Sprintf(format, args...)})
+}
+
+// of returns the operations of some kinds that satisfy keep.
+func (c *checker) of(keep func(*op) bool, kinds ...string) []*op {
+	return slices.DeleteFunc(slices.Clone(c.ops), func(o *op) bool { return !slices.Contains(kinds, o.Kind) || !keep(o) })
+}
+
+// tokens checks that tokens are unique, and follow the order of the
+// acquisitions: what was sent after a token was answered gets a larger one. An
+// idempotency key gets its own token again, and an extension keeps its own.
+func (c *checker) tokens(before int64) {
+	granted := c.of((*op).ok, opAcquire, opExtend)
+	c.unique(granted)
+	bySent := slices.SortedFunc(slices.Values(granted), func(a, b *op) int { return cmp.Compare(a.Sent, b.Sent) })
+	byDone := slices.SortedFunc(slices.Values(granted), func(a, b *op) int { return cmp.Compare(a.Done, b.Done) })
+	largest := &op{Token: before}
+	next := 0
+	for _, o := range bySent {
+		for ; byDone[next].Done < o.Sent; next++ {
+			if byDone[next].Token > largest.Token {
+				largest = byDone[next]
+			}
+		}
+		again := o.Kind == opExtend || o.Key != "" && o.Key == largest.Key
+		if o.Token < largest.Token || o.Token == largest.Token && !again {
+			c.violation("tokens", "%s sent at %s got token %d, but token %d was answered at %s",
+				o.Kind, o.Sent, o.Token, largest.Token, largest.Done)
+		}
+	}
+}
+
+// unique checks that two acquisitions never share a token.
+func (c *checker) unique(granted []*op) {
+	owner := map[int64]*op{}
+	for _, o := range granted {
+		if o.Kind != opAcquire {
+			continue
+		}
+		first := owner[o.Token]
+		if first != nil && (o.Key == "" || o.Key != first.Key) {
+			c.violation("tokens", "token %d was granted twice, at %s and at %s", o.Token, first.Done, o.Done)
+		}
+		owner[o.Token] = o
+	}
+}
+
+// span is a time in which a client was sure to hold the lease.
+type span struct {
+	from, to time.Duration
+	token    int64
+	key      string
+}
+
+// exclusion checks that at no time two leases were valid. Two answers to one
+// idempotency key are one holder's, even if their tokens differ: that happens
+// when both were under way at once and the nodes had counted differently far.
+func (c *checker) exclusion() {
+	spans := c.spans()
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	var last span
+	for _, s := range spans {
+		another := s.token != last.token && (s.key == "" || s.key != last.key)
+		if another && s.from < last.to {
+			c.violation("exclusion", "tokens %d and %d were both valid from %s to %s", last.token, s.token, s.from, min(s.to, last.to))
+		}
+		if s.to > last.to {
+			last = s
+		}
+	}
+}
+
+// spans are the times of validity: from each answer for as long as it
+// granted, or until the holder began to change that: by giving the lease up, or
+// by an extension, which may shorten it. Leases under one idempotency key are
+// given up together.
+func (c *checker) spans() []span {
+	var spans []span
+	changes := c.of(func(*op) bool { return true }, opRelease, opExtend)
+	for _, o := range c.of((*op).ok, opAcquire, opExtend) {
+		s := span{from: o.Done, to: o.Sent + o.Validity, token: o.Token, key: o.Key}
+		for _, r := range changes {
+			if r.Sent > o.Sent && (r.Token == o.Token || r.Key != "" && r.Key == o.Key) {
+				s.to = min(s.to, r.Sent)
+			}
+		}
+		if s.from < s.to {
+			spans = append(spans, s)
+		}
+	}
+	return spans
+}
+
+// writes recounts a record: every acknowledged write is there exactly once,
+// every other one at most once, and none that was refused for good.
+func (c *checker) writes(final string) {
+	there := map[string]int{}
+	for id := range strings.FieldsSeq(final) {
+		there[id]++
+	}
+	acknowledged, open := map[string]bool{}, map[string]bool{}
+	for _, o := range c.ops {
+		if o.Kind == opPut && o.ID != "" {
+			acknowledged[o.ID] = acknowledged[o.ID] || o.ok()
+			open[o.ID] = open[o.ID] || o.open()
+		}
+	}
+	for id, n := range there {
+		if n > 1 {
+			c.violation("writes", "write %s is there %d times", id, n)
+		}
+		if !acknowledged[id] && !open[id] {
+			c.violation("writes", "write %s is there, and was refused or never sent", id)
+		}
+	}
+	for id, ok := range acknowledged {
+		if ok && there[id] == 0 {
+			c.violation("writes", "write %s was acknowledged and is lost", id)
+		}
+	}
+}
+
+// order checks that the guard's answers have an order in which all are right.
+func (c *checker) order(start mark, final string) {
+	seen := map[string]bool{}
+	for id := range strings.FieldsSeq(final) {
+		seen[id] = true
+	}
+	guarded := c.of(func(*op) bool { return true }, opClaim, opPut)
+	switch linearizable(start, guarded, func(id string) bool { return seen[id] }) {
+	case porcupine.Illegal:
+		c.violation("order", "%d answers of the guard have no order in which all are right", len(guarded))
+	case porcupine.Unknown:
+		c.violation("order", "no order of %d answers of the guard was found within %s: undecided", len(guarded), searchWithin)
+	}
+}

@@ -1,0 +1,254 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+)
+
+// mostWrites bounds a record, whose body may have 64 KiB.
+const mostWrites = 3000
+
+// client does guarded read-modify-writes until its round ends: each appends an
+// id of its own to the record of a resource, under a lease and its token.
+type client struct {
+	stand   *Stand
+	history *history
+	gate    *gate
+	id      int
+	random  *rand.Rand
+	writes  int
+}
+
+// chance is true with the probability given in percent.
+func (c *client) chance(percent int) bool { return c.random.IntN(100) < percent }
+
+// between draws a duration.
+func (c *client) between(low, high time.Duration) time.Duration {
+	return low + time.Duration(c.random.Int64N(int64(high-low)+1))
+}
+
+// run works until ctx ends.
+func (c *client) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		c.cycle(ctx)
+		c.pause(ctx, c.between(c.stand.config.Think/2, c.stand.config.Think*3/2))
+	}
+}
+
+// pause waits, and then as long as the clients are frozen.
+func (c *client) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	c.gate.pass(ctx)
+}
+
+// cycle takes a lease, writes under it, and gives it back.
+func (c *client) cycle(ctx context.Context) {
+	lease := c.acquire(ctx)
+	if lease == nil {
+		return
+	}
+	c.gate.pass(ctx)
+	c.work(ctx, lease)
+	c.gate.pass(ctx)
+	if c.chance(96) { // else it crashed, and its lease ends by itself
+		c.stand.release(c.leaving(ctx), c.history, c.about(lease))
+	}
+}
+
+// leaving is a context for what a client still does when its round ends.
+func (c *client) leaving(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
+
+// about is an operation on a lease that the client has.
+func (c *client) about(lease *op) *op {
+	return &op{
+		Client: c.id, Server: c.server(), Resource: lease.Resource,
+		Lease: lease.Lease, Token: lease.Token, Key: lease.Key,
+	}
+}
+
+func (c *client) server() int { return c.random.IntN(servers) }
+
+// acquire asks for a lease: at once or in line, with or without a key, now and
+// then twice at once or with a caller that hangs up. With a key, a question whose
+// answer was lost is asked again, of any server.
+func (c *client) acquire(ctx context.Context) *op {
+	resource := c.stand.resource(c.random.IntN(c.stand.config.Resources))
+	ttl, wait, key := c.between(200*time.Millisecond, c.stand.config.MaxTTL), time.Duration(0), ""
+	if c.chance(40) {
+		wait = c.between(50*time.Millisecond, 2*time.Second)
+	}
+	if c.chance(35) {
+		key = fmt.Sprintf("key-%d-%d-%x", c.stand.config.Seed, c.id, c.random.Uint64())
+	}
+	for range 3 {
+		o := &op{Client: c.id, Server: c.server(), Resource: resource, Key: key}
+		c.ask(ctx, o, ttl, wait)
+		switch {
+		case o.ok():
+			return o
+		case !o.open() || key == "" || ctx.Err() != nil:
+			return nil
+		}
+		c.gate.pass(ctx)
+	}
+	return nil
+}
+
+// ask sends one question, with what may go wrong on a client's side.
+func (c *client) ask(ctx context.Context, o *op, ttl, wait time.Duration) {
+	switch {
+	case o.Key != "" && c.chance(15): // delivered twice
+		twin := *o
+		twin.Server = c.server()
+		var both sync.WaitGroup
+		both.Go(func() { c.stand.acquire(ctx, c.history, &twin, ttl, wait) })
+		c.stand.acquire(ctx, c.history, o, ttl, wait)
+		both.Wait()
+	case c.chance(3): // hangs up
+		short, cancel := context.WithTimeout(ctx, c.between(0, 30*time.Millisecond))
+		defer cancel()
+		c.stand.acquire(short, c.history, o, ttl, wait)
+	default:
+		c.stand.acquire(ctx, c.history, o, ttl, wait)
+	}
+}
+
+// work is the critical section: one read-modify-write or two. A client that does
+// not know what became of a write does not start another under the same token,
+// which could overtake the first.
+func (c *client) work(ctx context.Context, lease *op) {
+	rounds := 1
+	if c.chance(20) {
+		rounds = 2
+	}
+	for range rounds {
+		if c.chance(1) {
+			c.oversleep(ctx, lease)
+		}
+		value, ok := c.read(ctx, lease)
+		if !ok || strings.Count(value, " ") > mostWrites {
+			return
+		}
+		c.linger(ctx, lease)
+		if !c.write(ctx, lease, value) || ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// linger is what happens between reading and writing: mostly nothing, sometimes
+// an extension, sometimes a pause that outlives the lease.
+func (c *client) linger(ctx context.Context, lease *op) {
+	switch {
+	case c.chance(3):
+		c.oversleep(ctx, lease)
+	case c.chance(12):
+		o := c.about(lease)
+		c.stand.extend(ctx, c.history, o, c.between(200*time.Millisecond, c.stand.config.MaxTTL))
+	}
+	c.gate.pass(ctx)
+}
+
+// oversleep pauses past the lease's end, as a stopped process does.
+func (c *client) oversleep(ctx context.Context, lease *op) {
+	left := lease.Sent + lease.Validity - c.stand.now()
+	c.pause(ctx, max(left, 0)+c.between(0, 300*time.Millisecond))
+}
+
+// read claims and reads, and asks again if the answer was lost.
+func (c *client) read(ctx context.Context, lease *op) (value string, ok bool) {
+	for range 3 {
+		o := c.about(lease)
+		if c.stand.config.sabotage.skipClaim {
+			value = c.stand.peek(ctx, o)
+		} else {
+			value = c.stand.claim(ctx, c.history, o)
+		}
+		if o.ok() || !o.open() || ctx.Err() != nil {
+			return value, o.ok()
+		}
+	}
+	return "", false
+}
+
+// write appends an id and says whether all that was sent for it was answered.
+func (c *client) write(ctx context.Context, lease *op, value string) (settled bool) {
+	c.writes++
+	id := fmt.Sprintf("%x.%x", c.id, c.writes)
+	appended := strings.TrimSpace(value + " " + id)
+	settled = true
+	for range 3 {
+		open, ok := c.putOnce(ctx, lease, id, appended)
+		settled = settled && !open
+		if ok || !open || ctx.Err() != nil {
+			return settled && ok
+		}
+		c.gate.pass(ctx)
+	}
+	return false
+}
+
+// putOnce sends one write, sometimes twice at once.
+func (c *client) putOnce(ctx context.Context, lease *op, id, value string) (open, ok bool) {
+	o := c.about(lease)
+	o.ID = id
+	twice := c.chance(10)
+	twin := *o
+	twin.Server = c.server()
+	var both sync.WaitGroup
+	if twice {
+		both.Go(func() { c.stand.put(ctx, c.history, &twin, value) })
+	}
+	c.stand.put(ctx, c.history, o, value)
+	both.Wait()
+	if c.stand.config.sabotage.ignoreStale && o.stale() {
+		o.Status = 200
+	}
+	return o.open() || twice && twin.open(), o.ok() || twice && twin.ok()
+}
+
+// gate holds clients up while they are frozen.
+type gate struct {
+	mu   sync.Mutex
+	open chan struct{} // nil while it is open
+}
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open == nil {
+		g.open = make(chan struct{})
+	}
+}
+
+func (g *gate) lift() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open != nil {
+		close(g.open)
+		g.open = nil
+	}
+}
+
+// pass waits while the gate is shut.
+func (g *gate) pass(ctx context.Context) {
+	g.mu.Lock()
+	open := g.open
+	g.mu.Unlock()
+	if open == nil {
+		return
+	}
+	select {
+	case <-open:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,79 @@
+package chaos
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+//go:embed shim/clock.c
+var clockSource []byte
+
+// buildShim compiles the library that shifts a node's clock. Go's own C files
+// would need cgo; a folder of its own hides this one from the go command.
+func buildShim(dir string) (string, error) {
+	if runtime.GOOS != "linux" {
+		return "", errors.New("clocks can be shifted on Linux only")
+	}
+	source, library := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so")
+	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
+		return "", err
+	}
+	out, err := exec.Command("cc", "-O2", "-Wall", "-shared", "-fPIC", "-o", library, source).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("cc: %w %s", err, out)
+	}
+	return library, nil
+}
+
+// clock shifts one node's wall clock.
+type clock struct {
+	path string
+	by   time.Duration
+}
+
+// newClock makes a clock that is right, and the options by which a node obeys it.
+func newClock(t testing.TB, dir, library string, node int) (*clock, testenv.RedisOption) {
+	t.Helper()
+	c := &clock{path: filepath.Join(dir, fmt.Sprintf("clock-%d", node))}
+	if err := c.jump(0); err != nil {
+		t.Fatal(err)
+	}
+	return c, testenv.WithEnv("LD_PRELOAD="+library, "CHAOS_CLOCK="+c.path)
+}
+
+// jump moves the clock by d. The file is written in place, since it is mapped.
+func (c *clock) jump(d time.Duration) error {
+	c.by += d
+	var ns [8]byte
+	binary.NativeEndian.PutUint64(ns[:], uint64(c.by.Nanoseconds()))
+	f, err := os.OpenFile(c.path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(ns[:], 0)
+	return errors.Join(err, f.Close())
+}
+
+// obeyed returns nil if the node's clock follows this one.
+func (c *clock) obeyed(t testing.TB, client *redis.Client) error {
+	before := c.by
+	err := c.jump(time.Hour)
+	now, errTime := client.Time(t.Context()).Result()
+	err = errors.Join(err, errTime, c.jump(-time.Hour))
+	if ahead := time.Until(now) - before; err == nil && (ahead < 50*time.Minute || ahead > 70*time.Minute) {
+		err = fmt.Errorf("the node's clock is off by %s after a jump of an hour", ahead)
+	}
+	return err
+}

@@ -1,0 +1,39 @@
+package chaos
+
+import "time"
+
+// nodes and servers are the size of a stand.
+const (
+	nodes   = 5
+	servers = 3
+)
+
+// Config is how a stand is built and how hard its clients work. All fields
+// are needed unless they say otherwise.
+type Config struct {
+	Clients     int           // goroutines, each a client of its own
+	Resources   int           // that the clients compete for
+	MaxTTL      time.Duration // FENCELOCK_MAX_TTL; a lost node is silent for this long
+	NodeTimeout time.Duration // FENCELOCK_NODE_TIMEOUT
+	Think       time.Duration // a client's pause between two leases, on average
+	Hold        time.Duration // how long a fault lasts
+	// AtOnce is how long the service may be away while a quorum of nodes is
+	// there: time for a machine that is busy with everything on this stand.
+	AtOnce time.Duration
+	Seed   uint64
+	Dir    string // where histories of failed rounds go
+
+	// sabotage breaks something on purpose, to see that the checks find it.
+	sabotage sabotage
+}
+
+// sabotage is what a test breaks so that a check has something to find.
+type sabotage struct {
+	ignoreStale  bool // clients take a 412 for a success
+	skipClaim    bool // clients read without a token first
+	forgetCounts bool // a majority forgets its counters and marks, and stays admitted
+	leaveLock    bool // a lock without an end is left on a node
+}
+
+// recoverWithin is what is promised after a fault that took the quorum away.
+func (c Config) recoverWithin() time.Duration { return c.MaxTTL + 5*time.Second }

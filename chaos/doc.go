@@ -1,0 +1,22 @@
+// Package chaos runs the whole service (real Redis nodes, Postgres and built
+// fencelock servers) under faults, lets clients do guarded read-modify-writes
+// through its HTTP API, and checks what they saw against what is promised in
+// docs/GUARANTEES.md:
+//
+//   - Tokens: of two acquisitions of a resource, one answered before the other
+//     was sent has the smaller token; no two share one; no extension succeeds
+//     after a larger token was answered.
+//   - The guarded records are linearizable (porcupine), refuse exactly the
+//     stale tokens, and hold every acknowledged write once and every other one
+//     at most once.
+//   - At most one lease of a resource is valid at a time, unless a clock jumped.
+//   - After the faults every resource can be locked in time, and no lock is
+//     left on a node.
+//
+// One [Stand] serves many rounds. A round ([Stand.Run]) has one fault or several,
+// begun and ended by the test's own goroutine while the clients work. The faults
+// and the clients follow a seed; how the machine schedules them does not.
+//
+// This is test code that lies in ordinary files, since the tests of several
+// kinds share it; production code must not import it (internal/archtest).
+package chaos

@@ -1,0 +1,70 @@
+package chaos
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report sums up many rounds, fault by fault.
+type Report struct {
+	Seed     uint64
+	Began    time.Time
+	NoClocks error
+	lines    []*reportLine
+}
+
+type reportLine struct {
+	fault     string
+	rounds    int
+	sum       Result
+	recovered time.Duration // the longest
+}
+
+// Add counts a round. One with several faults counts for each of them.
+func (r *Report) Add(result Result) {
+	for _, fault := range result.Faults {
+		line := r.line(fault)
+		line.rounds++
+		line.sum.Acquisitions += result.Acquisitions
+		line.sum.Writes += result.Writes
+		line.sum.Stale += result.Stale
+		line.sum.Unanswered += result.Unanswered
+		line.sum.Away += result.Away
+		line.sum.Violations = append(line.sum.Violations, result.Violations...)
+		line.recovered = max(line.recovered, result.Recovered)
+	}
+}
+
+func (r *Report) line(fault string) *reportLine {
+	i := slices.IndexFunc(r.lines, func(l *reportLine) bool { return l.fault == fault })
+	if i < 0 {
+		r.lines = append(r.lines, &reportLine{fault: fault})
+		i = len(r.lines) - 1
+	}
+	return r.lines[i]
+}
+
+// Markdown is the report as a table.
+func (r *Report) Markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Seed %d, %s. A round with several faults counts for each of them.\n\n", r.Seed, time.Since(r.Began).Round(time.Second))
+	if r.NoClocks != nil {
+		fmt.Fprintf(&b, "**NO CLOCK WAS SHIFTED: %v**\n\n", r.NoClocks)
+	}
+	b.WriteString("| fault | rounds | leases | writes acknowledged | stale refused | unanswered | without service, a round | service back after, at most | violations |\n")
+	b.WriteString("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	for _, l := range r.lines {
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %s | %s | %d |\n", l.fault, l.rounds, l.sum.Acquisitions, l.sum.Writes,
+			l.sum.Stale, l.sum.Unanswered, tenths(l.sum.Away/time.Duration(l.rounds)), tenths(l.recovered), len(l.sum.Violations))
+	}
+	for _, l := range r.lines {
+		for _, v := range l.sum.Violations {
+			fmt.Fprintf(&b, "\n- %s: %s", l.fault, v)
+		}
+	}
+	return b.String()
+}
+
+func tenths(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

@@ -1,0 +1,381 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// warmUp is how long clients work before and after the faults.
+const warmUp = 300 * time.Millisecond
+
+// tickEvery is how often a fault that changes changes.
+const tickEvery = 150 * time.Millisecond
+
+// Result is what a round saw.
+type Result struct {
+	Faults       []string
+	Took         time.Duration
+	Acquisitions int // answered with a lease
+	Writes       int // acknowledged
+	Stale        int // claims and writes refused as stale
+	Unanswered   int // requests that may have taken effect
+	Away         time.Duration
+	Recovered    time.Duration // from the faults' end to the first lease
+	Violations   []Violation
+}
+
+// round is one run under way.
+type round struct {
+	stand   *Stand
+	number  int
+	faults  []Fault
+	taken   [][]*node
+	random  *rand.Rand
+	history *history
+	probe   *probe
+	result  Result
+	ended   time.Duration // when the faults were over
+}
+
+// Run does one round with some faults. It fails the test only where the stand
+// itself breaks; broken promises are in the result.
+func (s *Stand) Run(faults ...Fault) Result {
+	s.t.Helper()
+	s.rounds++
+	r := &round{
+		stand: s, number: s.rounds, faults: faults, history: &history{},
+		random: rand.New(rand.NewPCG(s.config.Seed, uint64(s.rounds))), //nolint:gosec // a schedule that repeats is the point
+	}
+	r.take()
+	began := s.now()
+	r.prepare()
+	r.open()
+	r.work()
+	final := r.recover()
+	r.judge(final)
+	r.result.Took = s.now() - began
+	if len(r.result.Violations) > 0 {
+		r.save()
+	}
+	return r.result
+}
+
+// take deals the nodes out among the faults.
+func (r *round) take() {
+	free := r.random.Perm(nodes)
+	for _, f := range r.faults {
+		r.result.Faults = append(r.result.Faults, f.Name)
+		var taken []*node
+		for _, i := range slices.Clone(free) {
+			if len(taken) < f.Nodes && (f.On == nil || slices.Contains(f.On, i)) {
+				taken = append(taken, r.stand.nodes[i])
+				free = slices.DeleteFunc(free, func(n int) bool { return n == i })
+			}
+		}
+		if len(taken) < f.Nodes {
+			r.stand.t.Fatalf("chaos: not enough nodes for %q beside the others of %v", f.Name, r.result.Faults)
+		}
+		r.taken = append(r.taken, taken)
+	}
+}
+
+func (r *round) prepare() {
+	for i, f := range r.faults {
+		if f.prepare != nil {
+			f.prepare(r.stand, r.taken[i])
+		}
+	}
+	testenv.Eventually(r.stand.t, time.Minute, r.stand.settled)
+}
+
+// open empties every record under a token of its own, where the round begins.
+func (r *round) open() {
+	for i := range r.stand.config.Resources {
+		resource := r.stand.resource(i)
+		testenv.Eventually(r.stand.t, 30*time.Second, func() error {
+			start, err := r.reset(resource)
+			if err == nil {
+				r.stand.marks[resource] = start
+			}
+			return err
+		})
+	}
+	r.history = &history{}
+}
+
+// reset writes an empty record, and checks that its token is a larger one.
+func (r *round) reset(resource string) (mark, error) {
+	s, ctx := r.stand, r.stand.t.Context()
+	o := &op{Client: -1, Resource: resource, Server: r.random.IntN(servers)}
+	s.acquire(ctx, r.history, o, s.config.MaxTTL, s.config.MaxTTL)
+	if !o.ok() {
+		return mark{}, fmt.Errorf("lock %s: status %d", resource, o.Status)
+	}
+	if last := s.marks[resource].Token; o.Token <= last {
+		r.violation("tokens", resource, "token %d in a new round, after %d in an earlier one", o.Token, last)
+	}
+	written := o.again()
+	s.put(ctx, r.history, written, "")
+	s.release(ctx, r.history, o.again())
+	if !written.ok() {
+		return mark{}, fmt.Errorf("empty the record of %s: status %d", resource, written.Status)
+	}
+	return mark{Token: o.Token}, nil
+}
+
+// again is a further operation under the same lease.
+func (o *op) again() *op {
+	return &op{Client: o.Client, Server: o.Server, Resource: o.Resource, Lease: o.Lease, Token: o.Token}
+}
+
+func (r *round) violation(kind, resource, format string, args ...any) {
+	r.result.Violations = append(r.result.Violations, Violation{Kind: kind, Resource: resource, What: fmt.Sprintf(format, args...)})
+}
+
+// work lets the clients work while the faults begin, last and end.
+func (r *round) work() {
+	s := r.stand
+	ctx, stop := context.WithCancel(s.t.Context())
+	defer stop()
+	r.probe = s.startProbe(ctx)
+	began := s.now()
+	clients := r.startClients(ctx)
+	wait(warmUp)
+	r.breakThings()
+	r.ended = s.now()
+	r.awaitService()
+	testenv.Eventually(s.t, 2*time.Minute, s.settled)
+	wait(warmUp)
+	stop()
+	clients.Wait()
+	r.probe.running.Wait()
+	r.serviceTimes(began)
+}
+
+func (r *round) startClients(ctx context.Context) *sync.WaitGroup {
+	var running sync.WaitGroup
+	for id := range r.stand.config.Clients {
+		c := &client{
+			stand: r.stand, history: r.history, gate: &r.stand.gate, id: id,
+			random: rand.New(rand.NewPCG(r.stand.config.Seed, uint64(r.number)<<20|uint64(id))), //nolint:gosec // repeats on purpose
+		}
+		running.Go(func() { c.run(ctx) })
+	}
+	return &running
+}
+
+// breakThings begins the faults one after the other, lets them last, and ends
+// them in another order.
+func (r *round) breakThings() {
+	courses := make([]course, 0, len(r.faults))
+	for i, f := range r.faults {
+		courses = append(courses, f.begin(r.stand, r.random, r.taken[i]))
+	}
+	r.sabotage()
+	for end := time.Now().Add(r.stand.config.Hold); time.Now().Before(end); wait(tickEvery) {
+		for _, c := range courses {
+			if c.tick != nil {
+				c.tick()
+			}
+		}
+	}
+	for _, i := range r.random.Perm(len(courses)) {
+		courses[i].end()
+	}
+}
+
+// awaitService waits for the first lease after the faults, as long as promised.
+func (r *round) awaitService() {
+	limit := r.stand.config.recoverWithin()
+	err := eventually(limit, func() error {
+		if _, found := r.probe.since(r.ended); !found {
+			return errors.New("nobody was served")
+		}
+		return nil
+	})
+	if err != nil {
+		r.violation("service", "all", "no lease within %s after the faults ended", limit)
+	}
+}
+
+func (r *round) serviceTimes(began time.Duration) {
+	s := r.stand
+	away, longest := r.probe.gaps(s.now())
+	r.result.Away = away
+	r.result.Recovered, _ = r.probe.since(r.ended)
+	major := slices.ContainsFunc(r.faults, func(f Fault) bool { return f.Major })
+	if !major && longest > s.config.AtOnce {
+		r.violation("service", "all", "%s without a lease, although a quorum was there throughout (round began at %s)", longest, began)
+	}
+}
+
+// recover locks every resource, which shows that none is stuck and ends
+// whatever an earlier token may still write, and reads what is there.
+func (r *round) recover() (final map[string]string) {
+	s := r.stand
+	final = map[string]string{}
+	for i := range s.config.Resources {
+		resource := s.resource(i)
+		limit := max(s.config.recoverWithin()-(s.now()-r.ended), s.config.MaxTTL+time.Second)
+		err := eventually(limit, func() error {
+			value, err := r.last(resource)
+			if err == nil {
+				final[resource] = value
+			}
+			return err
+		})
+		if err != nil {
+			r.violation("stuck", resource, "%v%s", err, s.explain(resource))
+		}
+	}
+	r.leaks()
+	return final
+}
+
+// explain says what the nodes have of a resource, for who looks for the cause.
+func (s *Stand) explain(resource string) string {
+	var b strings.Builder
+	for i, n := range s.nodes {
+		ctx := s.t.Context()
+		lock, left := n.admin.Get(ctx, "l:"+resource).Val(), n.admin.PTTL(ctx, "l:"+resource).Val()
+		line := n.admin.ZRange(ctx, "q:"+resource, 0, -1).Val()
+		alive := n.admin.Keys(ctx, "s:*").Val()
+		fmt.Fprintf(&b, "\nnode %d: lock %q for %s, line %q, servers alive %q", i, lock, left, line, alive)
+	}
+	return b.String()
+}
+
+// last locks, claims, reads and releases.
+func (r *round) last(resource string) (value string, err error) {
+	s, ctx := r.stand, r.stand.t.Context()
+	o := &op{Client: -1, Resource: resource, Server: r.random.IntN(servers)}
+	s.acquire(ctx, r.history, o, s.config.MaxTTL, 0)
+	if !o.ok() {
+		return "", fmt.Errorf("lock: status %d", o.Status)
+	}
+	read := o.again()
+	value = s.claim(ctx, r.history, read)
+	s.release(ctx, r.history, o.again())
+	if !read.ok() {
+		return "", fmt.Errorf("claim: status %d", read.Status)
+	}
+	return value, nil
+}
+
+// leaks waits until no node has a lock any more.
+func (r *round) leaks() {
+	s := r.stand
+	err := eventually(s.config.MaxTTL+2*time.Second, func() error {
+		left, err := s.locks()
+		if err == nil && len(left) > 0 {
+			err = errors.New(strings.Join(left, ", "))
+		}
+		return err
+	})
+	if err != nil {
+		r.violation("leaked", "all", "%v", err)
+	}
+}
+
+// judge checks the history.
+func (r *round) judge(final map[string]string) {
+	jumps := slices.ContainsFunc(r.faults, func(f Fault) bool { return f.Jumps })
+	for resource, ops := range r.history.byResource() {
+		r.tally(ops)
+		c := &checker{resource: resource, ops: ops}
+		start := r.stand.marks[resource]
+		c.tokens(start.Token)
+		if !jumps {
+			c.exclusion()
+		}
+		if value, known := final[resource]; known {
+			c.writes(value)
+			c.order(start, value)
+		}
+		r.result.Violations = append(r.result.Violations, c.found...)
+		r.stand.marks[resource] = mark{Token: largestToken(ops, start.Token)}
+	}
+}
+
+func largestToken(ops []*op, largest int64) int64 {
+	for _, o := range ops {
+		if o.ok() {
+			largest = max(largest, o.Token)
+		}
+	}
+	return largest
+}
+
+func (r *round) tally(ops []*op) {
+	for _, o := range ops {
+		switch {
+		case o.Kind == opAcquire && o.ok():
+			r.result.Acquisitions++
+		case o.Kind == opPut && o.ok():
+			r.result.Writes++
+		case o.stale():
+			r.result.Stale++
+		case o.open():
+			r.result.Unanswered++
+		}
+	}
+}
+
+// save keeps the history of a round that broke a promise.
+func (r *round) save() {
+	name := fmt.Sprintf("chaos-seed-%d-round-%d.jsonl", r.stand.config.Seed, r.number)
+	path, err := r.history.save(r.stand.config.Dir, name)
+	r.stand.t.Logf("chaos: history of round %d (%v), seed %d: %s %v", r.number, r.result.Faults, r.stand.config.Seed, path, err)
+}
+
+// sabotage breaks what a test wants broken.
+func (r *round) sabotage() {
+	s := r.stand
+	if s.config.sabotage.forgetCounts {
+		for _, n := range s.nodes[:3] {
+			s.command(n, "eval", forget, "0")
+		}
+	}
+	if s.config.sabotage.leaveLock {
+		s.command(s.nodes[0], "set", "l:chaos/left", "1")
+	}
+}
+
+// forget makes a node forget its locks, its counters, and how far it had counted.
+const forget = `
+for _, key in ipairs(redis.call('KEYS', '[lc]:*')) do redis.call('DEL', key) end
+redis.call('HSET', 'fencelock', 'high', '0')
+return 1`
+
+func (s *Stand) command(n *node, args ...any) {
+	s.t.Helper()
+	if err := n.admin.Do(s.t.Context(), args...).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// wait lets time pass; the schedule is made of it.
+func wait(d time.Duration) {
+	<-time.After(d)
+}
+
+// eventually is testenv.Eventually for promises whose breach is a finding and
+// not the end of the test.
+func eventually(within time.Duration, check func() error) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(within); ; <-tick.C {
+		err := check()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}

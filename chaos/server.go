@@ -1,0 +1,209 @@
+package chaos
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// exitWithin bounds how long a server may take to end or to say where it listens.
+const exitWithin = 40 * time.Second
+
+// builtProgram is the fencelock program, built once for all tests of a process.
+var builtProgram = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "fencelock-chaos-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "fencelock")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/fencelock/fencelock/cmd/fencelock").CombinedOutput()
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("go build: %w: %s", err, out), os.RemoveAll(dir))
+	}
+	return path, nil
+})
+
+// removeProgram removes what builtProgram built.
+func removeProgram() {
+	if path, err := builtProgram(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+}
+
+// server is one fencelock process, which can be killed and started again. It
+// gets another port each time; clients ask for its address at each connection.
+type server struct {
+	t    testing.TB
+	name string
+	env  []string
+	log  *os.File
+
+	address, admin atomic.Pointer[string]
+	cmd            *exec.Cmd
+	exited         chan struct{}
+	frozen         bool
+}
+
+// newServer prepares a server with nothing but these variables set. It ends
+// with the test.
+func newServer(t testing.TB, name string, env ...string) *server {
+	t.Helper()
+	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t: t, name: name, log: log}
+	s.env = append([]string{
+		"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_LOG_FORMAT=json",
+	}, env...)
+	t.Cleanup(func() {
+		s.kill()
+		if t.Failed() {
+			t.Logf("last words of %s:\n%s", name, s.lastWords())
+		}
+		_ = log.Close()
+	})
+	return s
+}
+
+// lastWords is the end of the server's log.
+func (s *server) lastWords() string {
+	const most = 4 << 10
+	info, err := s.log.Stat()
+	if err != nil {
+		return err.Error()
+	}
+	text := make([]byte, min(info.Size(), most))
+	n, _ := s.log.ReadAt(text, info.Size()-int64(len(text)))
+	return string(text[:n])
+}
+
+// start starts the process and returns once it has said where it listens.
+func (s *server) start(extra ...string) {
+	s.t.Helper()
+	path, err := builtProgram()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	cmd := exec.Command(path, "serve")
+	cmd.Env = append(append([]string{}, s.env...), extra...)
+	cmd.Dir = s.t.TempDir()
+	first := &firstLine{rest: s.log, line: make(chan []byte, 1)}
+	cmd.Stderr = first
+	dieWithParent(cmd)
+	started, exited := make(chan error, 1), make(chan struct{})
+	go func() {
+		// The signal that ends an orphan comes when the thread that forked ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+		close(exited)
+	}()
+	if err := <-started; err != nil {
+		s.t.Fatal(err)
+	}
+	s.cmd, s.exited, s.frozen = cmd, exited, false
+	s.listening(first.line)
+}
+
+// listening reads where the server listens from its log's first line.
+func (s *server) listening(line <-chan []byte) {
+	s.t.Helper()
+	select {
+	case text := <-line:
+		var first struct {
+			Addr      string `json:"addr"`
+			AdminAddr string `json:"admin_addr"`
+		}
+		if err := json.Unmarshal(text, &first); err != nil || first.Addr == "" {
+			s.t.Fatalf("the first line of %s does not say where it listens: %s", s.name, text)
+		}
+		s.address.Store(&first.Addr)
+		s.admin.Store(&first.AdminAddr)
+	case <-s.exited:
+		s.t.Fatalf("%s ended at once:\n%s", s.name, s.lastWords())
+	case <-time.After(exitWithin):
+		s.t.Fatalf("%s does not say where it listens:\n%s", s.name, s.lastWords())
+	}
+}
+
+// firstLine passes a log on and hands out its first line.
+type firstLine struct {
+	rest io.Writer
+	seen []byte
+	line chan []byte
+	done bool
+}
+
+func (f *firstLine) Write(p []byte) (int, error) {
+	if !f.done {
+		f.seen = append(f.seen, p...)
+		if line, _, found := bytes.Cut(f.seen, []byte("\n")); found {
+			f.line <- line
+			f.done, f.seen = true, nil
+		}
+	}
+	return f.rest.Write(p)
+}
+
+// running says whether the process lives, frozen or not.
+func (s *server) running() bool {
+	if s.cmd == nil {
+		return false
+	}
+	select {
+	case <-s.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// kill ends the process as kill -9 does.
+func (s *server) kill() {
+	s.end(syscall.SIGKILL)
+	s.frozen = false
+}
+
+// stop ends the process in order.
+func (s *server) stop() { s.end(syscall.SIGTERM) }
+
+func (s *server) end(sig syscall.Signal) {
+	if !s.running() {
+		return
+	}
+	_ = s.cmd.Process.Signal(sig)
+	select {
+	case <-s.exited:
+	case <-time.After(exitWithin):
+		s.t.Errorf("%s does not end on %s", s.name, sig)
+		_ = s.cmd.Process.Kill()
+	}
+}
+
+// freeze stops the process's execution.
+func (s *server) freeze() {
+	_ = s.cmd.Process.Signal(syscall.SIGSTOP)
+	s.frozen = true
+}
+
+// thaw continues it.
+func (s *server) thaw() {
+	_ = s.cmd.Process.Signal(syscall.SIGCONT)
+	s.frozen = false
+}

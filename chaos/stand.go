@@ -1,0 +1,204 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// node is one Redis node with all that can be done to it.
+type node struct {
+	redis  *testenv.Redis
+	spare  *testenv.Redis // where it fails over to
+	admin  *redis.Client  // goes there directly, past every fault
+	clock  *clock         // nil where clocks cannot be shifted
+	router *router
+	lines  []*testenv.Proxy // one a server
+	moved  bool             // its address leads to the spare
+	aof    bool             // it writes an append-only file
+}
+
+// persistences are what the nodes write to disk, node by node.
+var persistences = [nodes]testenv.Persistence{
+	testenv.PersistNone, testenv.PersistRDB, testenv.PersistAOFEverysec, testenv.PersistAOFAlways, testenv.PersistAOFAlways,
+}
+
+// firstAOF is the first node that writes an append-only file.
+const firstAOF = 2
+
+// Stand is a whole service: five Redis nodes, Postgres and three servers.
+type Stand struct {
+	t       testing.TB
+	config  Config
+	nodes   []*node
+	pg      *testenv.PG
+	pgLine  *testenv.Proxy
+	servers []*server
+	http    *http.Client
+	began   time.Time
+	gate    gate
+	marks   map[string]mark // by resource, at the end of the round before
+	rounds  int
+	// NoClocks says why clocks cannot be shifted here; nil if they can.
+	NoClocks error
+}
+
+// Start builds a stand, which ends with the test.
+func Start(t testing.TB, config Config) *Stand {
+	t.Helper()
+	s := &Stand{t: t, config: config, began: time.Now(), marks: map[string]mark{}}
+	s.startNodes()
+	s.pg = testenv.StartPostgres(t)
+	s.startServers()
+	return s
+}
+
+// now is the time since the stand's start, on the monotonic clock.
+func (s *Stand) now() time.Duration { return time.Since(s.began) }
+
+func (s *Stand) resource(i int) string { return fmt.Sprint("chaos/r", i) }
+
+func (s *Stand) startNodes() {
+	dir := s.t.TempDir()
+	library, err := buildShim(dir)
+	s.NoClocks = err
+	for i := range nodes {
+		s.nodes = append(s.nodes, s.startNode(dir, library, i))
+	}
+	if s.NoClocks == nil {
+		s.NoClocks = s.nodes[0].clock.obeyed(s.t, s.nodes[0].admin)
+	}
+}
+
+func (s *Stand) startNode(dir, library string, i int) *node {
+	n := &node{aof: i >= firstAOF}
+	opts := []testenv.RedisOption{testenv.WithPersistence(persistences[i])}
+	for server := range servers {
+		user, password := userOf(server)
+		opts = append(opts, testenv.WithConfig(fmt.Sprintf("user %s on >%s ~* &* +@all", user, password)))
+	}
+	if library != "" {
+		var option testenv.RedisOption
+		n.clock, option = newClock(s.t, dir, library, i)
+		opts = append(opts, option)
+	}
+	n.redis, n.spare = testenv.StartRedis(s.t, opts...), testenv.StartRedis(s.t, opts...)
+	n.admin = n.redis.Client()
+	for range servers {
+		n.lines = append(n.lines, testenv.StartProxy(s.t, n.redis.Addr()))
+	}
+	n.router = startRouter(s.t, n.lines)
+	return n
+}
+
+// userOf is how a server's connections are known to a router.
+func userOf(server int) (user, password string) {
+	return fmt.Sprint("s", server), userMark + strconv.Itoa(server)
+}
+
+// startServers founds the cluster by one server that may skip the first wait,
+// and then starts all without that leave, as operators should.
+func (s *Stand) startServers() {
+	s.pgLine = testenv.StartProxy(s.t, hostOf(s.t, s.pg.OwnerURL()))
+	for i := range servers {
+		s.servers = append(s.servers, newServer(s.t, fmt.Sprint("server-", i), s.environment(i)...))
+	}
+	s.http = &http.Client{Transport: newTransport(s.servers)}
+	s.t.Cleanup(s.http.CloseIdleConnections)
+	s.servers[0].start("FENCELOCK_BOOTSTRAP=new")
+	testenv.Eventually(s.t, time.Minute, func() error { return s.allVoting(0) })
+	s.servers[0].stop()
+	for _, server := range s.servers {
+		server.start()
+	}
+	testenv.Eventually(s.t, time.Minute, s.settled)
+}
+
+func (s *Stand) environment(i int) []string {
+	user, password := userOf(i)
+	addrs := make([]string, 0, nodes)
+	for _, n := range s.nodes {
+		addrs = append(addrs, fmt.Sprintf("redis://%s:%s@%s/0", user, password, n.router.addr()))
+	}
+	return []string{
+		"FENCELOCK_REDIS_ADDRS=" + strings.Join(addrs, ","),
+		"FENCELOCK_DATABASE_URL=" + withHost(s.t, s.pg.OwnerURL(), s.pgLine.Addr()),
+		"FENCELOCK_MAX_TTL=" + s.config.MaxTTL.String(),
+		"FENCELOCK_NODE_TIMEOUT=" + s.config.NodeTimeout.String(),
+	}
+}
+
+func hostOf(t testing.TB, text string) string {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Host
+}
+
+func withHost(t testing.TB, text, host string) string {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = host
+	return u.String()
+}
+
+// settled returns nil once every server sees every node vote.
+func (s *Stand) settled() error {
+	var errs []error
+	for i := range s.servers {
+		errs = append(errs, s.allVoting(i))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Stand) allVoting(server int) error {
+	a := s.send(s.t.Context(), server, request{method: http.MethodGet, path: "/readyz"})
+	var ready wire.Ready
+	if a.status == 0 || json.Unmarshal(a.body, &ready) != nil {
+		return fmt.Errorf("server %d does not say whether it is ready", server)
+	}
+	if ready.Voting < nodes {
+		return fmt.Errorf("server %d: %s", server, a.body)
+	}
+	return nil
+}
+
+// peek reads a record without a token; it sets the operation's status only.
+func (s *Stand) peek(ctx context.Context, o *op) (value string) {
+	a := s.send(ctx, o.Server, request{method: http.MethodGet, path: guardedPath(o.Resource)})
+	value = o.readRecord(&a)
+	o.Status = a.status
+	return value
+}
+
+// locks lists the locks that are on any node, each with its node.
+func (s *Stand) locks() ([]string, error) {
+	var all []string
+	for i, n := range s.nodes {
+		keys := n.admin.Scan(s.t.Context(), 0, "l:*", 1000).Iterator()
+		for keys.Next(s.t.Context()) {
+			all = append(all, fmt.Sprintf("node %d: %s", i, keys.Val()))
+		}
+		if err := keys.Err(); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
