@@ -89,8 +89,13 @@ func malformed(detail string) problem {
 }
 
 func write(w http.ResponseWriter, p problem) {
+	body, err := json.Marshal(p)
+	if err != nil { // a struct of strings and numbers has no way to fail
+		http.Error(w, p.Detail, p.Status)
+		return
+	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the client is gone: nobody is left to tell
+	_, _ = w.Write(body) // the client is gone: nobody is left to tell
 }

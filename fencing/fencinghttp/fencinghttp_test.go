@@ -62,9 +62,9 @@ func TestMiddleware(t *testing.T) {
 func checkProblem(t *testing.T, w *httptest.ResponseRecorder, typ string) {
 	t.Helper()
 	var body struct {
-		Type   string
-		Status int
-		Detail string
+		Type   string `json:"type"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
 	}
 	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package guardtest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ type outcomes struct {
 	floor atomic.Int64 // the largest token whose acceptance has been answered
 }
 
-func (o *outcomes) problem(format string, args ...any) {
+func (o *outcomes) problemf(format string, args ...any) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.problems = append(o.problems, fmt.Sprintf(format, args...))
@@ -44,7 +45,7 @@ func (o *outcomes) report(t *testing.T) {
 // before the attempt began.
 func (o *outcomes) accepted(token, floor fencing.Token) {
 	if token < floor {
-		o.problem("token %d was accepted after %d had been", token, floor)
+		o.problemf("token %d was accepted after %d had been", token, floor)
 	}
 	for {
 		now := o.floor.Load()
@@ -58,9 +59,9 @@ func (o *outcomes) refused(err error, token fencing.Token) {
 	var stale *fencing.StaleTokenError
 	switch {
 	case !errors.As(err, &stale):
-		o.problem("token %d: %v", token, err)
+		o.problemf("token %d: %v", token, err)
 	case stale.Presented != token || stale.Highest <= token || int64(stale.Highest) > o.next.Load():
-		o.problem("token %d: the refusal says %+v", token, *stale)
+		o.problemf("token %d: the refusal says %+v", token, *stale)
 	}
 }
 
@@ -70,7 +71,36 @@ func (o *outcomes) wrote(token fencing.Token, version int64) {
 	o.versions[version] = token
 	o.mu.Unlock()
 	if taken {
-		o.problem("tokens %d and %d both wrote version %d", other, token, version)
+		o.problemf("tokens %d and %d both wrote version %d", other, token, version)
+	}
+}
+
+// attempt makes one claim or write on resource r, with a token that is new, or
+// older by some.
+func (o *outcomes) attempt(ctx context.Context, g fencing.Guard) {
+	token := fencing.Token(o.next.Add(1))
+	if rand.IntN(3) == 0 {
+		token = max(1, token-fencing.Token(rand.IntN(holders)))
+	}
+	floor := fencing.Token(o.floor.Load())
+	writes := rand.IntN(2) == 0
+	var record fencing.Record
+	var err error
+	if writes {
+		record, err = g.Write(ctx, "r", token, json.RawMessage(`1`))
+	} else {
+		record, err = g.Claim(ctx, "r", token)
+	}
+	if err != nil {
+		o.refused(err, token)
+		return
+	}
+	o.accepted(token, floor)
+	if record.Mark != token {
+		o.problemf("token %d was accepted, and the mark is %d", token, record.Mark)
+	}
+	if writes {
+		o.wrote(token, record.Version)
 	}
 }
 
@@ -89,30 +119,7 @@ func manyHolders(t *testing.T, g fencing.Guard) {
 	ctx := limited(t)
 	inParallel(holders, func(int) {
 		for range attempts {
-			token := fencing.Token(o.next.Add(1))
-			if rand.IntN(3) == 0 {
-				token = max(1, token-fencing.Token(rand.IntN(holders)))
-			}
-			floor := fencing.Token(o.floor.Load())
-			var record fencing.Record
-			var err error
-			writes := rand.IntN(2) == 0
-			if writes {
-				record, err = g.Write(ctx, "r", token, json.RawMessage(`1`))
-			} else {
-				record, err = g.Claim(ctx, "r", token)
-			}
-			if err != nil {
-				o.refused(err, token)
-				continue
-			}
-			o.accepted(token, floor)
-			if record.Mark != token {
-				o.problem("token %d was accepted, and the mark is %d", token, record.Mark)
-			}
-			if writes {
-				o.wrote(token, record.Version)
-			}
+			o.attempt(ctx, g)
 		}
 	})
 	o.report(t)
@@ -148,14 +155,14 @@ func manyIncrements(t *testing.T, g fencing.Guard) {
 			if err == nil {
 				var n int64
 				if err := json.Unmarshal(record.Value, &n); err != nil {
-					o.problem("value %s: %v", record.Value, err)
+					o.problemf("value %s: %v", record.Value, err)
 					return
 				}
 				_, err = g.Write(ctx, "r", token, fmt.Appendf(nil, "%d", n+1))
 			}
 			if err != nil {
 				if !errors.Is(err, fencing.ErrStaleToken) {
-					o.problem("token %d: %v", token, err)
+					o.problemf("token %d: %v", token, err)
 				}
 				continue
 			}

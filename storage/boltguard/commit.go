@@ -124,12 +124,13 @@ func (c *committer) commit(batch []*operation) {
 
 // run applies one operation. An operation whose caller has gone does nothing.
 func (op *operation) run(tx *bbolt.Tx) error {
-	if op.err = op.ctx.Err(); op.err != nil {
-		return nil
+	op.err = op.ctx.Err()
+	if op.err == nil {
+		var err error
+		op.compared, op.record, err = apply(tx, op)
+		return err
 	}
-	var err error
-	op.compared, op.record, err = apply(tx, op)
-	return err
+	return nil
 }
 
 func (c *committer) close() {

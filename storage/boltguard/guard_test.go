@@ -46,12 +46,14 @@ func TestConformance(t *testing.T) {
 	files := map[fencing.Guard]*bbolt.DB{}
 	guardtest.RunDurable(t,
 		func(t *testing.T) fencing.Guard {
+			t.Helper()
 			db := openFile(t, filepath.Join(t.TempDir(), "test.db"))
 			g := openGuard(t, db)
 			files[g] = db
 			return g
 		},
 		func(t *testing.T, g fencing.Guard) fencing.Guard {
+			t.Helper()
 			path := files[g].Path()
 			if err := files[g].Close(); err != nil {
 				t.Fatal(err)

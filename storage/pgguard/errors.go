@@ -78,23 +78,20 @@ func explain(ctx context.Context, err error) error {
 }
 
 // staleToken reads a refusal (LK001) out of its DETAIL. ok is false for any
-// other error, or one that carries no such detail.
+// other error, or one that carries no such detail; then the result means nothing.
 func staleToken(err error) (stale *fencing.StaleTokenError, ok bool) {
 	var detail struct {
 		Resource  string        `json:"resource"`
 		Presented fencing.Token `json:"presented"`
 		Highest   fencing.Token `json:"highest"`
 	}
-	if sqlState(err) != SQLStateStale || json.Unmarshal([]byte(detailOf(err)), &detail) != nil {
-		return nil, false
-	}
-	return &fencing.StaleTokenError{Resource: detail.Resource, Presented: detail.Presented, Highest: detail.Highest}, true
+	ok = sqlState(err) == SQLStateStale && json.Unmarshal([]byte(detailOf(err)), &detail) == nil
+	return &fencing.StaleTokenError{Resource: detail.Resource, Presented: detail.Presented, Highest: detail.Highest}, ok
 }
 
 // detailOf is the DETAIL of an error of pgx or, through its Get, of lib/pq.
 func detailOf(err error) string {
-	var pgxError *pgconn.PgError
-	if errors.As(err, &pgxError) {
+	if pgxError, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pgxError.Detail
 	}
 	var pqError interface{ Get(field byte) string }

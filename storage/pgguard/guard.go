@@ -42,7 +42,7 @@ func Open(ctx context.Context, url string, opts Options) (*Guard, error) {
 	}
 	g := &Guard{pool: pool, opts: opts}
 	g.schema = newReadiness(func(ctx context.Context) error { return install(ctx, pool) })
-	g.schema.start()
+	g.schema.start() //nolint:contextcheck // the installation outlives Open: it ends with Close
 	return g, nil
 }
 

@@ -47,12 +47,14 @@ func TestConformance(t *testing.T) {
 	urls := map[fencing.Guard]string{}
 	guardtest.RunDurable(t,
 		func(t *testing.T) fencing.Guard {
+			t.Helper()
 			url := testenv.Postgres(t).OwnerURL()
 			g := openGuard(t, url, pgguard.Options{CallTimeout: 20 * time.Second})
 			urls[g] = url
 			return g
 		},
 		func(t *testing.T, g fencing.Guard) fencing.Guard {
+			t.Helper()
 			if err := g.(*pgguard.Guard).Close(); err != nil {
 				t.Fatal(err)
 			}

@@ -26,7 +26,7 @@ func TestStaleWriterWaits(t *testing.T) {
 		mustExec(s.t, holder, `UPDATE accounts SET balance = 100 WHERE id = 1 AND fencing.present('accounts/1', 34) <> ''`)
 		writer := s.begin()
 		done := async(s.t, writer, staleUpdate)
-		if err, waited := s.waits(done); !waited {
+		if waited, err := s.waits(done); !waited {
 			s.t.Fatalf("the writer did not wait for the row: %v", err)
 		}
 		mustCommit(s.t, holder)
@@ -53,7 +53,7 @@ func TestStaleWriterWaits(t *testing.T) {
 // finishWaiting commits the holder once the writer waits, and then the writer.
 func (s *stage) finishWaiting(holder, writer pgx.Tx, done <-chan error) error {
 	s.t.Helper()
-	err, waited := s.waits(done)
+	waited, err := s.waits(done)
 	if waited == !s.protected {
 		s.t.Errorf("the stale writer waited: %t, protected: %t", waited, s.protected)
 	}
@@ -123,7 +123,7 @@ func TestClaimWaitsForTheWriter(t *testing.T) {
 				}
 				holder := s.begin()
 				done := async(t, holder, `SELECT fencing.claim('accounts/1', 34)`)
-				if err, waited := s.waits(done); !waited {
+				if waited, err := s.waits(done); !waited {
 					t.Fatalf("the claim did not wait for a write in flight: %v", err)
 				}
 				mustCommit(t, older)
@@ -180,7 +180,7 @@ func TestFirstClaimsRace(t *testing.T) {
 			older, holder := s.begin(), s.begin()
 			mustExec(t, older, `SELECT fencing.claim('accounts/1', 33)`)
 			done := async(t, holder, `SELECT fencing.claim('accounts/1', 34)`)
-			if err, waited := s.waits(done); !waited {
+			if waited, err := s.waits(done); !waited {
 				t.Fatalf("the second first claim did not wait: %v", err)
 			}
 			mustExec(t, older, `UPDATE accounts SET balance = 100 WHERE id = 1`)
@@ -194,7 +194,7 @@ func TestFirstClaimsRace(t *testing.T) {
 			older, holder := s.begin(), s.begin()
 			mustExec(t, holder, `SELECT fencing.claim('accounts/1', 34)`)
 			done := async(t, older, `SELECT fencing.claim('accounts/1', 33)`)
-			if err, waited := s.waits(done); !waited {
+			if waited, err := s.waits(done); !waited {
 				t.Fatalf("the second first claim did not wait: %v", err)
 			}
 			mustCommit(t, holder)

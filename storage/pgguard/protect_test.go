@@ -128,8 +128,7 @@ func mustExec(t *testing.T, db execer, sql string, args ...any) {
 }
 
 func sqlState(err error) string {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
 	}
 	return ""
@@ -137,6 +136,7 @@ func sqlState(err error) string {
 
 // async runs a statement that may have to wait for another transaction.
 func async(t *testing.T, db execer, sql string, args ...any) <-chan error {
+	t.Helper()
 	done := make(chan error, 1)
 	go func() {
 		_, err := db.Exec(t.Context(), sql, args...)
@@ -147,7 +147,7 @@ func async(t *testing.T, db execer, sql string, args ...any) <-chan error {
 
 // waits returns once some statement waits for a lock, or once it is done,
 // which is what happens without a guard.
-func (s *stage) waits(done <-chan error) (err error, waited bool) {
+func (s *stage) waits(done <-chan error) (waited bool, err error) {
 	s.t.Helper()
 	deadline := time.After(10 * time.Second)
 	for {
@@ -156,11 +156,11 @@ func (s *stage) waits(done <-chan error) (err error, waited bool) {
 			s.t.Fatal(err)
 		}
 		if n > 0 {
-			return nil, true
+			return true, nil
 		}
 		select {
 		case err := <-done:
-			return err, false
+			return false, err
 		case <-deadline:
 			s.t.Fatal("the statement neither waits nor ends")
 		default:

@@ -63,7 +63,7 @@ func (r *readiness) run(try *installation) {
 // wait returns nil once the installation has succeeded, or why it has not
 // within the limit.
 func (r *readiness) wait(ctx context.Context, limit time.Duration) error {
-	try := r.start()
+	try := r.start() //nolint:contextcheck // it serves every caller, and outlives this one
 	if try == nil {
 		return nil
 	}

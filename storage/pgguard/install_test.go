@@ -1,0 +1,216 @@
+package pgguard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/storage/pgguard"
+)
+
+func detail(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Detail
+	}
+	return ""
+}
+
+// objects describes everything in the schema fencing, to the letter.
+func objects(t *testing.T, conn *pgx.Conn) string {
+	t.Helper()
+	var all string
+	err := conn.QueryRow(t.Context(), `
+		SELECT string_agg(what, E'\n' ORDER BY what) FROM (
+			SELECT pg_get_functiondef(oid) || coalesce(proacl::text, '') || obj_description(oid) AS what FROM pg_proc WHERE pronamespace = 'fencing'::regnamespace
+			UNION ALL SELECT relname || ' ' || relkind::text || coalesce(obj_description(oid), '') FROM pg_class WHERE relnamespace = 'fencing'::regnamespace
+			UNION ALL SELECT attrelid::regclass || '.' || attname || ' ' || format_type(atttypid, atttypmod) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE c.relnamespace = 'fencing'::regnamespace AND attnum > 0
+			UNION ALL SELECT 'version ' || string_agg(version_id::text, ',' ORDER BY version_id) FROM fencing.goose_db_version WHERE is_applied
+		) AS o`).Scan(&all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(all, conn.Config().User, "the owner")
+}
+
+// differs shows where two descriptions part, "" if they do not.
+func differs(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range min(len(g), len(w)) {
+		if g[i] != w[i] {
+			return fmt.Sprintf("line %d is %q, want %q", i+1, g[i], w[i])
+		}
+	}
+	if len(g) != len(w) {
+		return fmt.Sprintf("%d lines, want %d", len(g), len(w))
+	}
+	return ""
+}
+
+// TestPlainSQLIsTheSame: the printed script makes what Install makes, can be
+// run again over either, and Install finds nothing to do after it.
+func TestPlainSQLIsTheSame(t *testing.T) {
+	t.Parallel()
+	script, err := pgguard.SQL()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(script, "+goose") {
+		t.Error("the script has annotations in it")
+	}
+	installed, scripted := testenv.Postgres(t), testenv.Postgres(t)
+	if err := pgguard.Install(t.Context(), installed.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
+	a, b := connectTo(t, installed.OwnerURL()), connectTo(t, scripted.OwnerURL())
+	want := objects(t, a)
+	for range 2 {
+		mustExec(t, b, script)
+		mustExec(t, a, script)
+		if err := pgguard.Install(t.Context(), scripted.OwnerURL()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := differs(objects(t, b), want); diff != "" {
+			t.Fatalf("the script makes something else than Install: %s", diff)
+		}
+		if diff := differs(objects(t, a), want); diff != "" {
+			t.Fatalf("the script changes what Install made: %s", diff)
+		}
+	}
+}
+
+func connectTo(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// TestUpgrade brings a schema of each earlier version up to this one, with
+// its marks in it.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	pg := testenv.Postgres(t)
+	if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
+	conn := connectTo(t, pg.OwnerURL())
+	want := objects(t, conn)
+	mustExec(t, conn, `SELECT fencing.claim('r', 7)`)
+	for _, undo := range []string{
+		`DELETE FROM fencing.goose_db_version WHERE version_id = 3; DROP FUNCTION fencing.protect; DROP TABLE fencing.protected CASCADE`,
+		`DELETE FROM fencing.goose_db_version WHERE version_id >= 2; DROP TABLE fencing.records, fencing.attempts`,
+	} {
+		mustExec(t, conn, undo)
+		if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := differs(objects(t, conn), want); diff != "" {
+			t.Errorf("upgraded, the schema is another: %s", diff)
+		}
+		if _, err := conn.Exec(t.Context(), `SELECT fencing.claim('r', 6)`); sqlState(err) != pgguard.SQLStateStale {
+			t.Errorf("a mark was lost by an upgrade: %v", err)
+		}
+	}
+}
+
+// TestUninstall leaves the tables, without their protection.
+func TestUninstall(t *testing.T) {
+	t.Parallel()
+	pg := testenv.Postgres(t)
+	pool := openPool(t, pg.URL())
+	conn := connectTo(t, pg.OwnerURL())
+	mustExec(t, conn, `CREATE SCHEMA app`)
+	mustExec(t, conn, `CREATE TABLE app.accounts (id text)`)
+	before := objectsOutside(t, pool)
+	if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, conn, `SELECT fencing.protect('app.accounts', 'id')`)
+	if _, err := conn.Exec(t.Context(), `INSERT INTO app.accounts VALUES ('x')`); sqlState(err) != pgguard.SQLStateMissing {
+		t.Errorf("a protected table takes a row: %v", err)
+	}
+	for range 2 {
+		if err := pgguard.Uninstall(t.Context(), pg.OwnerURL()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustExec(t, conn, `INSERT INTO app.accounts VALUES ('x')`)
+	if after := objectsOutside(t, pool); after != before {
+		t.Errorf("objects outside the schema fencing were\n%s\nand are\n%s", before, after)
+	}
+	var left int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_namespace WHERE nspname = 'fencing'`).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d schemas fencing are left, %v", left, err)
+	}
+}
+
+// TestEverythingIsCommented holds every function, table and view to a comment.
+func TestEverythingIsCommented(t *testing.T) {
+	t.Parallel()
+	pg := testenv.Postgres(t)
+	if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
+	var silent string
+	err := connectTo(t, pg.OwnerURL()).QueryRow(t.Context(), `
+		SELECT coalesce(string_agg(name, ' '), '') FROM (
+			SELECT oid::regprocedure::text AS name FROM pg_proc WHERE pronamespace = 'fencing'::regnamespace AND obj_description(oid) IS NULL
+			UNION ALL SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'fencing'::regnamespace AND relkind IN ('r', 'v')
+			      AND obj_description(oid) IS NULL AND relname <> 'goose_db_version'
+		) AS o`).Scan(&silent)
+	if err != nil || silent != "" {
+		t.Errorf("without a comment: %s (%v)", silent, err)
+	}
+}
+
+// TestServesUnderARoleThatOwnsNothing: the schema was installed by an owner,
+// the service runs under a role with the rights that docs/guard.md lists.
+func TestServesUnderARoleThatOwnsNothing(t *testing.T) {
+	t.Parallel()
+	pg := testenv.Postgres(t)
+	if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
+	super := connectTo(t, pg.URL())
+	name := "service_" + strings.TrimPrefix(super.Config().Database, "test_")
+	mustExec(t, super, `CREATE ROLE `+name+` LOGIN PASSWORD 'pw'`)
+	t.Cleanup(func() {
+		if conn, err := pgx.Connect(context.Background(), pg.URL()); err == nil {
+			_, _ = conn.Exec(context.Background(), `DROP OWNED BY `+name+`; DROP ROLE `+name)
+			_ = conn.Close(context.Background())
+		}
+	})
+	mustExec(t, super, `GRANT USAGE ON SCHEMA fencing TO `+name)
+	mustExec(t, super, `GRANT SELECT ON ALL TABLES IN SCHEMA fencing TO `+name)
+	mustExec(t, super, `GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fencing TO `+name)
+	g := openGuard(t, withUser(t, pg.URL(), name, "pw"), pgguard.Options{})
+	if _, err := g.Write(t.Context(), "r", 1, []byte(`1`)); err != nil {
+		t.Error(err)
+	}
+	if record, err := g.Read(t.Context(), "r"); err != nil || record.Version != 1 {
+		t.Errorf("read gives %+v, %v", record, err)
+	}
+	if _, err := g.History(t.Context(), "r", 1); err != nil {
+		t.Error(err)
+	}
+}
+
+func withUser(t *testing.T, raw, name, password string) string {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(name, password)
+	return u.String()
+}

@@ -1,0 +1,318 @@
+package pgguard_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencelock/fencelock/storage/pgguard"
+)
+
+type status struct {
+	Mode, Problem           string
+	Mark, Refused, Unfenced int64
+	Resource                string
+}
+
+func (s *stage) status(kind, name string) status {
+	s.t.Helper()
+	var st status
+	err := s.admn.QueryRow(s.t.Context(), `
+		SELECT coalesce(mode, ''), coalesce(problem, ''), coalesce(mark, 0), refused, coalesce(unfenced, 0), coalesce(resource_sql, '')
+		  FROM fencing.status WHERE kind = $1 AND name = $2`, kind, name).
+		Scan(&st.Mode, &st.Problem, &st.Mark, &st.Refused, &st.Unfenced, &st.Resource)
+	if err != nil {
+		s.t.Fatalf("status of %s %s: %v", kind, name, err)
+	}
+	return st
+}
+
+// fails runs a statement and returns the SQLSTATE of its failure.
+func (s *stage) fails(db execer, sql string, args ...any) string {
+	s.t.Helper()
+	_, err := db.Exec(s.t.Context(), sql, args...)
+	if err == nil {
+		s.t.Errorf("%s: went through", sql)
+	}
+	return sqlState(err)
+}
+
+func TestMigratingMode(t *testing.T) {
+	s := newTheatre(t).newStage(t, false, pgx.ReadCommitted)
+	s.exec(`SELECT fencing.protect('accounts', $$'accounts/' || id$$, 'migrating')`)
+	s.claim34()
+	s.exec(`UPDATE accounts SET balance = 1`)          // 3 rows without a token
+	s.exec(`UPDATE accounts SET id = 10 WHERE id = 1`) // 2 resources
+	s.exec(`UPDATE accounts SET balance = 2 WHERE id = 2 AND fencing.present('accounts/2', 34) <> ''`)
+	if got := s.fails(s.admn, `UPDATE accounts SET balance = -1 WHERE id = 2 AND fencing.present('accounts/2', 33) <> ''`); got != pgguard.SQLStateStale {
+		t.Errorf("a stale write in mode migrating gives %s", got)
+	}
+	if got := s.status("table", "accounts"); got.Mode != "migrating" || got.Unfenced != 5 || got.Refused != 1 || got.Problem != "" {
+		t.Errorf("status is %+v, want 5 unfenced and 1 refused", got)
+	}
+	s.exec(`SELECT fencing.protect('accounts', $$'accounts/' || id$$, 'strict')`)
+	if got := s.fails(s.admn, `UPDATE accounts SET balance = 3`); got != pgguard.SQLStateMissing {
+		t.Errorf("without a token, mode strict gives %s", got)
+	}
+	if got := s.status("table", "accounts"); got.Mode != "strict" || got.Unfenced != 5 {
+		t.Errorf("status is %+v after the change of mode, want the counts kept", got)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	s := newTheatre(t).newStage(t, true, pgx.ReadCommitted)
+	s.claim34()
+	s.exec(`SELECT fencing.try_claim('accounts/1', 33)`)
+	s.exec(`SELECT fencing.try_claim('accounts/1', 35)`)
+	if got := s.status("resource", "accounts/1"); got.Mark != 35 || got.Refused != 1 {
+		t.Errorf("status of the resource is %+v", got)
+	}
+	if got := s.status("table", "accounts"); got.Problem != "" || got.Resource != `('accounts/'::text || id)` {
+		t.Errorf("status of the table is %+v", got)
+	}
+	s.exec(`ALTER TABLE accounts DISABLE TRIGGER "0_fencing_guard"`)
+	if got := s.status("table", "accounts"); !strings.Contains(got.Problem, "0_fencing_guard") {
+		t.Errorf("a disabled trigger is not reported: %+v", got)
+	}
+	s.exec(`ALTER TABLE accounts ENABLE ALWAYS TRIGGER "0_fencing_guard"`)
+	if got := s.status("table", "accounts"); got.Problem != "" {
+		t.Errorf("an always enabled trigger is reported: %+v", got)
+	}
+
+	s.partition()
+	if got := s.status("table", "accounts"); !strings.Contains(got.Problem, "accounts_asia has no working trigger 0_fencing_truncate") {
+		t.Errorf("a partition made later is not reported: %+v", got)
+	}
+	s.protect("accounts", `'accounts/' || id`)
+	if got := s.status("table", "accounts"); got.Problem != "" {
+		t.Errorf("after protecting again: %+v", got)
+	}
+	if got := s.fails(s.admn, `SELECT fencing.protect('accounts_eu', 'region')`); got != "42809" {
+		t.Errorf("protecting a partition of a protected table gives %s", got)
+	}
+	s.exec(`SELECT fencing.unprotect('accounts')`)
+	s.exec(`TRUNCATE accounts_eu, accounts_asia`)
+}
+
+// TestNothingIsLeftOfADroppedTable: its functions and counters go when the
+// next table is protected, its row of the status is honest until then.
+func TestNothingIsLeftOfADroppedTable(t *testing.T) {
+	s := newTheatre(t).newStage(t, true, pgx.ReadCommitted)
+	s.exec(`CREATE TABLE other (id text)`)
+	s.exec(`DROP TABLE accounts`)
+	var problem string
+	if err := s.admn.QueryRow(t.Context(), `SELECT problem FROM fencing.status WHERE kind = 'table'`).Scan(&problem); err != nil || !strings.Contains(problem, "dropped") {
+		t.Errorf("status says %q, %v", problem, err)
+	}
+	s.protect("other", "id")
+	var left int
+	err := s.admn.QueryRow(t.Context(), `SELECT count(*) FROM pg_proc WHERE pronamespace = 'fencing'::regnamespace AND proname LIKE 'guard\_%'`).Scan(&left)
+	if err != nil || left != 1 {
+		t.Errorf("%d guard functions for one table, %v", left, err)
+	}
+}
+
+func TestUnprotect(t *testing.T) {
+	s := newTheatre(t).newStage(t, true, pgx.ReadCommitted)
+	s.claim34()
+	for _, want := range []bool{true, false} {
+		var had bool
+		if err := s.admn.QueryRow(t.Context(), `SELECT fencing.unprotect('accounts')`).Scan(&had); err != nil || had != want {
+			t.Errorf("unprotect gives %t, %v; want %t", had, err, want)
+		}
+	}
+	s.exec(`UPDATE accounts SET balance = 1`)
+	s.protect("accounts", `'accounts/' || id`)
+	if got := s.fails(s.admn, `SELECT fencing.claim('accounts/1', 33)`); got != pgguard.SQLStateStale {
+		t.Errorf("the mark was lost with the protection: %s", got)
+	}
+}
+
+// TestBadExpressions: refused when protecting, with nothing left behind.
+func TestBadExpressions(t *testing.T) {
+	th := newTheatre(t)
+	s := th.newStage(t, false, pgx.ReadCommitted)
+	s.exec(`CREATE FUNCTION canary() RETURNS text LANGUAGE plpgsql AS $$ BEGIN DELETE FROM accounts; RETURN 'x'; END $$`)
+	for _, expression := range []string{
+		``, ` `, `id`, `id, id`, `nope`, `'a' ||`, `(SELECT 'a')`, `max(note)`, `row_number() OVER ()`, `unnest(ARRAY['a'])`, `$1`, `*`, `accounts.*`,
+		`DISTINCT note`, `note ORDER BY note`, `note FROM accounts`, `VARIADIC ARRAY[note]`, `note::int`, `now()`,
+		`'a') OR fencing.valid_resource('b'`, `'a'], ARRAY['b'`, `'a']; DELETE FROM accounts; SELECT ARRAY['b'`, `'a')); DELETE FROM accounts; --`,
+		`'a' /*`, `'a`, `"note`, `$x$ a`, `new.note`, `row_now.note`, `other.note`, `accounts`,
+	} {
+		if got := s.fails(s.admn, `SELECT fencing.protect('accounts', $1)`, expression); got == "" {
+			t.Errorf("expression %q: no SQLSTATE", expression)
+		}
+	}
+	for _, args := range []string{`NULL, 'note'`, `'accounts', NULL`, `'accounts', 'note', 'lax'`, `'accounts', 'note', NULL`, `'no_such_table', 'note'`, `'fencing.marks', 'resource'`, `'pg_class', 'relname'`, `'accounts_pkey', 'id'`} {
+		s.fails(s.admn, `SELECT fencing.protect(`+args+`)`)
+	}
+	s.exec(`CREATE TABLE child () INHERITS (accounts)`)
+	s.fails(s.admn, `SELECT fencing.protect('accounts', 'note')`)
+	s.exec(`CREATE TEMP TABLE passing (note text)`)
+	s.fails(s.admn, `SELECT fencing.protect('passing', 'note')`)
+
+	var left string
+	err := s.admn.QueryRow(t.Context(), `SELECT coalesce(string_agg(relname, ' '), '') FROM pg_class WHERE relnamespace = 'fencing'::regnamespace AND relname LIKE '\_probe%'`).Scan(&left)
+	if err != nil || left != "" {
+		t.Errorf("left behind: %s, %v", left, err)
+	}
+	s.exec(`UPDATE accounts SET balance = 1`) // nothing is protected
+	if s.damaged() {
+		t.Error("an expression was run as a statement")
+	}
+}
+
+// TestGoodExpressions: odd names and odd expressions that must work.
+func TestGoodExpressions(t *testing.T) {
+	s := newTheatre(t).newStage(t, false, pgx.ReadCommitted)
+	s.exec(`CREATE SCHEMA "odd "" schema"`)
+	t.Cleanup(func() { _, _ = s.admn.Exec(context.Background(), `DROP SCHEMA "odd "" schema" CASCADE`) })
+	s.exec(`CREATE TABLE "odd "" schema"."T'a$$b;--" (id int PRIMARY KEY, "Odd ""col' %s \" text, row_now text, mark int, resource text, at timestamptz DEFAULT '2026-01-01',
+		g text GENERATED ALWAYS AS (id::text || '!') STORED)`)
+	s.exec(`CREATE FUNCTION label(int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'no. ' || $1 $$`)
+	for expression, resource := range map[string]string{
+		`'a/' || id`:                      "a/1",
+		`"Odd ""col' %s \"`:               "v'\"\\",
+		`$x$it's $$ %s \$x$ || '/' || id`: `it's $$ %s \/1`,
+		`E'tab\\' || id`:                  `tab\1`,
+		`'a' -- a comment`:                "a",
+		`'a' /* ) */ || id`:               "a1",
+		`g`:                               "1!",
+		`label(id)`:                       "no. 1",
+		`app.label(id)`:                   "no. 1",
+		`row_now || mark || resource`:     "r2s",
+		`CASE WHEN id > 0 THEN 'plus' ELSE 'x' END`: "plus",
+		`format('%s/%s', id, mark)`:                 "1/2",
+		`'constant'`:                                "constant",
+		`id::varchar(5)`:                            "1",
+		`to_char(at, 'YYYY')`:                       "2026",
+		`'日本/' || id`:                               "日本/1",
+	} {
+		t.Run(expression, func(t *testing.T) {
+			const table = `"odd "" schema"."T'a$$b;--"`
+			mustExec(t, s.admn, `SELECT fencing.protect($1::text::regclass, $2)`, table, expression)
+			insert := `INSERT INTO ` + table + ` (id, "Odd ""col' %s \", row_now, mark, resource) VALUES (1, 'v''"\', 'r', 2, 's')`
+			if got := s.fails(s.admn, insert); got != pgguard.SQLStateMissing {
+				t.Errorf("without a token: %s", got)
+			}
+			tx, err := s.admn.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustExec(t, tx, `SELECT fencing.claim($1, 1)`, resource)
+			mustExec(t, tx, insert)
+			mustExec(t, tx, `UPDATE `+table+` SET at = now() WHERE false`)
+			mustExec(t, tx, `DELETE FROM `+table)
+			mustCommit(t, tx)
+		})
+	}
+}
+
+// TestExpressionMeansWhatItMeant: a writer with names of its own in front of
+// its search_path changes neither what the expression means nor the check.
+func TestExpressionMeansWhatItMeant(t *testing.T) {
+	th := newTheatre(t)
+	s := th.newStage(t, true, pgx.ReadCommitted)
+	s.exec(`SELECT fencing.claim('accounts/1', 34), fencing.claim('accounts/66', 1)`)
+	s.exec(`DROP SCHEMA IF EXISTS evil CASCADE`)
+	s.exec(`CREATE SCHEMA evil`)
+	for _, sql := range []string{
+		`CREATE FUNCTION evil.glue(text, int) RETURNS text LANGUAGE sql AS $$ SELECT 'accounts/66'::text $$`,
+		`CREATE OPERATOR evil.|| (LEFTARG = text, RIGHTARG = int, FUNCTION = evil.glue)`,
+		`CREATE FUNCTION evil.same(text, text) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$`,
+		`CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.same)`,
+		`CREATE FUNCTION evil.less(bigint, bigint) RETURNS boolean LANGUAGE sql AS $$ SELECT true $$`,
+		`CREATE OPERATOR evil.<= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = evil.less)`,
+		`CREATE FUNCTION evil.current_setting(text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT 'x'::text $$`,
+		`CREATE FUNCTION evil.pg_current_xact_id() RETURNS xid8 LANGUAGE sql AS $$ SELECT '1'::xid8 $$`,
+		`CREATE TEMP TABLE marks (resource text, mark bigint)`,
+	} {
+		s.exec(sql)
+	}
+	s.exec(`SET search_path = evil, pg_catalog, app, pg_temp`)
+	if got := s.fails(s.admn, `UPDATE accounts SET balance = -1 WHERE id OPERATOR(pg_catalog.=) 1 AND fencing.present('accounts/1', 33) OPERATOR(pg_catalog.<>) ''`); got != pgguard.SQLStateStale {
+		t.Errorf("a stale write gives %s", got)
+	}
+	if got := s.fails(s.admn, `UPDATE accounts SET balance = -1 WHERE id OPERATOR(pg_catalog.=) 1 AND fencing.present('accounts/66', 1) OPERATOR(pg_catalog.<>) ''`); got != pgguard.SQLStateMissing {
+		t.Errorf("a token for the resource that the writer's operator names gives %s", got)
+	}
+	s.exec(`SET search_path = app`)
+	s.exec(`DROP SCHEMA evil CASCADE`)
+}
+
+// TestWriterWithoutRights: a role that may write the table, and has no right
+// at all in the schema fencing, is guarded, and can state its token.
+func TestWriterWithoutRights(t *testing.T) {
+	th := newTheatre(t)
+	s := th.newStage(t, true, pgx.ReadCommitted)
+	s.claim34()
+	super := connectTo(t, th.superURL)
+	role := "writer_" + strings.TrimPrefix(super.Config().Database, "test_")
+	mustExec(t, super, fmt.Sprintf(`CREATE ROLE %s LOGIN PASSWORD 'pw'`, role))
+	t.Cleanup(func() {
+		if conn, err := pgx.Connect(context.Background(), th.superURL); err == nil {
+			_, _ = conn.Exec(context.Background(), fmt.Sprintf(`DROP OWNED BY %[1]s; DROP ROLE %[1]s`, role))
+			_ = conn.Close(context.Background())
+		}
+	})
+	mustExec(t, super, fmt.Sprintf(`GRANT USAGE ON SCHEMA app TO %[1]s; GRANT SELECT, INSERT, UPDATE, DELETE ON app.accounts TO %[1]s`, role))
+	writer := connectTo(t, withUser(t, th.superURL, role, "pw"))
+
+	const stating = ` AND set_config('fencing.token', pg_current_xact_id() || ' %d accounts/1', true) <> ''`
+	update := `UPDATE app.accounts SET balance = 1 WHERE id = 1`
+	mustExec(t, writer, update+fmt.Sprintf(stating, 34))
+	if got := s.fails(writer, update+fmt.Sprintf(stating, 33)); got != pgguard.SQLStateStale {
+		t.Errorf("a stale write gives %s", got)
+	}
+	if got := s.fails(writer, update); got != pgguard.SQLStateMissing {
+		t.Errorf("a write without a token gives %s", got)
+	}
+	for _, sql := range []string{
+		`UPDATE fencing.marks SET mark = 1`, `SELECT * FROM fencing.marks`, `SELECT fencing.claim('accounts/1', 99)`,
+		`SELECT fencing.unprotect('app.accounts')`, `ALTER TABLE app.accounts DISABLE TRIGGER ALL`,
+	} {
+		if got := s.fails(writer, sql); got != "42501" {
+			t.Errorf("%s: %s, want a lack of rights", sql, got)
+		}
+	}
+	mustExec(t, super, fmt.Sprintf(`GRANT USAGE ON SCHEMA fencing TO %s`, role))
+	mustExec(t, writer, `SELECT fencing.claim('accounts/1', 35)`)
+	for _, sql := range []string{
+		`UPDATE fencing.marks SET mark = 1`, `SELECT fencing.protect('app.accounts', 'note')`, `SELECT fencing._raise('x', 1)`,
+		`SELECT fencing._attempt('x', 1, 'write', '1', 1)`, `SELECT nextval('fencing.refusals')`,
+	} {
+		if got := s.fails(writer, sql); got != "42501" {
+			t.Errorf("with USAGE on the schema, %s: %s, want a lack of rights", sql, got)
+		}
+	}
+}
+
+// TestErrorDetails: what a program in any language can read off an error.
+func TestErrorDetails(t *testing.T) {
+	s := newTheatre(t).newStage(t, true, pgx.ReadCommitted)
+	s.claim34()
+	for sql, want := range map[string]string{
+		`SELECT fencing.claim('accounts/1', 33)`:                                        `LK001 {"resource" : "accounts/1", "presented" : 33, "highest" : 34}`,
+		`DELETE FROM accounts WHERE id = 1 AND fencing.present('accounts/1', 33) <> ''`: `LK001 {"resource" : "accounts/1", "presented" : 33, "highest" : 34}`,
+		`DELETE FROM accounts WHERE id = 1`:                                             `LK002 {"resource" : "accounts/1", "presented" : null, "highest" : 34}`,
+		`SELECT fencing.claim('accounts/1', 0)`:                                         `LK003 {"resource" : "accounts/1", "presented" : 0, "highest" : null}`,
+		`SELECT fencing.claim('accounts/1', NULL)`:                                      `LK003 {"resource" : "accounts/1", "presented" : null, "highest" : null}`,
+		`SELECT fencing.claim('accounts/1', 9007199254740992)`:                          `LK003 {"resource" : "accounts/1", "presented" : 9007199254740992, "highest" : null}`,
+		`SELECT fencing.claim(E'a\nb', 1)`:                                              `LK003 {"resource" : "a\nb", "presented" : 1, "highest" : null}`,
+		`SELECT fencing.claim(NULL, 1)`:                                                 `LK003 {"resource" : null, "presented" : 1, "highest" : null}`,
+		`DELETE FROM accounts WHERE id = 1 AND set_config('fencing.token', pg_current_xact_id() || ' 034 accounts/1', true) <> ''`: `LK003 {"resource" : "accounts/1", "presented" : "034", "highest" : null}`,
+	} {
+		_, err := s.admn.Exec(t.Context(), sql)
+		if got := sqlState(err) + " " + detail(err); got != want {
+			t.Errorf("%s\n gives %s\n want  %s", sql, got, want)
+		}
+	}
+	var previous [3]int64
+	err := s.admn.QueryRow(t.Context(), `SELECT fencing.claim('new', 5), fencing.claim('new', 5), fencing.claim('new', 9)`).Scan(&previous[0], &previous[1], &previous[2])
+	if err != nil || previous != [3]int64{0, 5, 5} {
+		t.Errorf("claims return %v, %v; want the previous marks 0, 5, 5", previous, err)
+	}
+}
