@@ -50,6 +50,9 @@ func admitted(t *testing.T, node *redisnode.Node) lockcore.View {
 	a := lockcore.Admission{
 		Incarnation: seen.Incarnation, View: view, Founded: view, Cluster: cluster, Floor: 1000, MaxTTL: time.Minute,
 	}
+	if seen.Admitted {
+		a.Away = seen.View
+	}
 	if err := errors.Join(node.Stage(t.Context(), a), node.Admit(t.Context(), a)); err != nil {
 		t.Fatal(err)
 	}
@@ -94,6 +97,24 @@ func TestPromotionAndDemotionShutTheGate(t *testing.T) {
 	a := lockcore.Admission{Incarnation: observe(t, twin).Incarnation, View: view + 10, Founded: view + 10, Cluster: cluster}
 	if err := twin.Stage(t.Context(), a); !errors.Is(err, lockcore.ErrRaced) {
 		t.Errorf("a replica was staged: %v", err)
+	}
+
+	// The master is admitted with its replica attached: the record and the
+	// replication id are the same on both, and only the role tells them apart.
+	view = admitted(t, node)
+	testenv.Eventually(t, 10*time.Second, func() error {
+		if seen := observe(t, twin); seen.View != view || seen.Incarnation != observe(t, node).Incarnation {
+			return fmt.Errorf("the replica is not in step: %+v", seen)
+		}
+		return nil
+	})
+	if seen := observe(t, twin); seen.Admitted {
+		t.Errorf("a replica: %+v", seen)
+	}
+	wantOutcome(t, ask(t, twin, acquire(view, "b")), lockcore.NotAdmitted)
+	wantOutcome(t, ask(t, twin, lockcore.Op{Kind: lockcore.OpRead, Resource: "b"}), lockcore.NotAdmitted)
+	if _, err := twin.Counters(t.Context(), view, []string{"b"}); !errors.Is(err, lockcore.ErrNotAdmitted) {
+		t.Errorf("a replica was read for a rejoin: %v", err)
 	}
 
 	replica.Promote()
