@@ -37,6 +37,8 @@ type acquisition struct {
 	left     [MaxNodes]bool // the line, after a win
 	decided  bool
 	over     bool // lost or abandoned: every vote goes back
+	late     bool // the answer waits for nobody any more
+	closed   bool // done is
 }
 
 // confirmations is an acquisition in its other role: the sink of its confirms.
@@ -149,18 +151,33 @@ func (a *acquisition) strays() (nodes []int) {
 
 // decide ends the attempt if the tally does.
 func (a *acquisition) decide() {
-	if a.decided {
-		return
+	if !a.decided {
+		verdict := a.tally.Verdict()
+		a.decided, a.over = verdict != Pending, verdict == Lost
 	}
-	switch a.tally.Verdict() {
-	case Won:
-		a.decided = true
-	case Lost:
-		a.decided, a.over = true, true
-	case Pending:
-		return
+	if a.decided && !a.closed && (!a.over || a.late || a.told()) {
+		a.closed = true
+		close(a.done)
 	}
-	close(a.done)
+}
+
+// told reports whether it is known why the attempt is lost. With a node down, two
+// of five that are held make a quorum impossible, and yet do not tell whether
+// the resource is held or the nodes are away: that takes a quorum of votes, or
+// as many as can still come.
+func (a *acquisition) told() bool {
+	telling, open := 0, 0
+	for i := range a.nodes {
+		switch a.replies[i].Outcome {
+		case Granted, Held, Queued:
+			telling++
+		default:
+			if !a.answered[i] {
+				open++
+			}
+		}
+	}
+	return telling >= a.tally.quorum || telling+open < a.tally.quorum
 }
 
 // unasked lists the nodes that must confirm and were not asked yet.
@@ -222,6 +239,7 @@ func (a *acquisition) abandon() {
 // expire strikes nodes out and ends the attempt if that decides it.
 func (a *acquisition) expire(strike func()) {
 	a.step(nobody, func() {
+		a.late = true
 		if !a.decided {
 			strike()
 		}

@@ -401,3 +401,35 @@ func TestFailedIdempotentRetryKeepsTheLease(t *testing.T) {
 		}
 	})
 }
+
+// A node is down and two say that the resource is held: no quorum can grant any
+// more, but whether the resource is held or the nodes are away, the two that are
+// still to answer tell.
+func TestHeldWithANodeDownIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 5, Config{})
+		first := mustAcquire(t, c, req)
+		settle(time.Second)
+		c.fakes[0].answer(func(Op) (time.Duration, Reply) { return 0, Reply{Err: errFake} })
+		for _, slow := range []int{3, 4} {
+			c.spoil(slow, func(_ Op, r Reply) (time.Duration, Reply) { return 10 * roundTrip, r })
+		}
+		began := time.Now()
+		_, err := c.Acquire(t.Context(), req)
+		var held *HeldError
+		if !errors.As(err, &held) || held.Token != first.Token {
+			t.Errorf("%v, want held with token %d", err, first.Token)
+		}
+		if took := time.Since(began); took != 10*roundTrip {
+			t.Errorf("took %s, want until a quorum had told", took)
+		}
+		c.cut(3, 4)
+		began = time.Now()
+		if _, err = c.Acquire(t.Context(), req); !errors.Is(err, ErrNoQuorum) {
+			t.Errorf("with two more silent: %v", err)
+		}
+		if took := time.Since(began); took > c.cfg.NodeTimeout {
+			t.Errorf("took %s, longer than a node's time limit", took)
+		}
+	})
+}
