@@ -97,7 +97,8 @@ func (req *AcquireRequest) checkBundle() error {
 // acquireBundle takes all or none. What is taken is kept alive while it waits
 // for the rest.
 func (l *Locker) acquireBundle(ctx context.Context, req AcquireRequest) (Lease, error) {
-	until := time.Now().Add(req.Wait)
+	began := time.Now()
+	until := began.Add(req.Wait)
 	scope := strings.Join(req.Resources, "\n")
 	var taken []held
 	for i, resource := range req.Resources {
@@ -112,6 +113,9 @@ func (l *Locker) acquireBundle(ctx context.Context, req AcquireRequest) (Lease, 
 		lease, err := l.acquireKeeping(ctx, one, taken)
 		if err != nil {
 			l.dropAll(ctx, taken)
+			if timeout := (*WaitTimeoutError)(nil); errors.As(err, &timeout) {
+				timeout.Waited = time.Since(began) // for all of them
+			}
 			return Lease{}, err
 		}
 		id, err := parseLeaseID(lease.ID)

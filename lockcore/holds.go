@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -27,7 +28,7 @@ func ValidateHold(hold string) error {
 // Hold adds a hold to a live lease, so that it ends with the last of its holds
 // (re-entry, by capability): the token stays the same. Adding the same hold
 // twice changes nothing. Errors: ErrMalformedLeaseID, *FieldError, ErrNotHeld,
-// *QuorumError (it may have been added; safe to repeat).
+// ErrMostHolds, *QuorumError (it may have been added; safe to repeat).
 //
 // A node that lost the lock and got it back by an extend knows the acquirer's
 // own hold only.
@@ -49,7 +50,7 @@ func (l *Locker) holdOne(ctx context.Context, id leaseID, hold string) error {
 	op := Op{Kind: OpHold, Resource: id.resource, Lease: id.value, Token: id.token, Hold: hold}
 	b := l.pollInView(ctx, op, l.cfg.NodeTimeout, (*ballot).decided)
 	for i := range l.nodes {
-		if r := &b.replies[i]; r.Outcome == Failed && r.Sent {
+		if r := &b.replies[i]; r.Outcome == Failed && r.Sent && !errors.Is(r.Err, ErrMostHolds) {
 			const repeat = 5 * time.Second
 			op.View = View(l.view.Load())
 			l.clean.release(i, op, time.Now().Add(repeat), false)
@@ -60,8 +61,20 @@ func (l *Locker) holdOne(ctx context.Context, id leaseID, hold string) error {
 		return nil
 	case b.count(NotHeld) >= ReadersOf(len(l.nodes)):
 		return ErrNotHeld
+	case b.refused(ErrMostHolds) >= ReadersOf(len(l.nodes)):
+		return ErrMostHolds
 	}
 	return l.quorumError(id.resource, &b)
+}
+
+// refused counts the nodes that failed with the error.
+func (b *ballot) refused(with error) (n int) {
+	for i := range b.replies[:b.n] {
+		if b.answered[i] && errors.Is(b.replies[i].Err, with) {
+			n++
+		}
+	}
+	return n
 }
 
 // Unhold takes a hold off; with the last one the lease ends. Errors:

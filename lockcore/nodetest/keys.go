@@ -68,6 +68,14 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 			s.want(releaseAttempt("a", "K1", "attempt1"), outcome(lockcore.NotHeld))
 			s.want(release("a", "K1"), granted(s.high+1, 0))
 		}},
+		{"a key finds no lock that it made for something else", func(s *suite) {
+			s.admit(100)
+			other := attempt("a", "K1", "attempt2")
+			other.Scope = "scope of a and b"
+			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
+			s.want(other, outcome(lockcore.OtherResource))
+			s.want(releaseAttempt("a", "K1", "attempt1"), granted(s.high+1, 0)) // its note stands
+		}},
 		{"a key cannot be used for something else while it is in use", func(s *suite) {
 			s.admit(100)
 			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))

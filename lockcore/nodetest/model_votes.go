@@ -79,11 +79,16 @@ func (m *Model) acquire(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 	if op.TTL > m.data.record.maxTTL {
 		return m.behind()
 	}
-	if l, held := m.lock(op.Resource); held {
-		return m.taken(op, l)
+	l, held := m.lock(op.Resource)
+	if held && l.lease != op.Lease {
+		m.stand(op)
+		return m.held(op.Resource, l)
 	}
 	if s, ok := m.data.scopes[op.Lease]; ok && op.Attempt != "" && m.left(s.until) > 0 && s.scope != op.Scope {
 		return lockcore.Reply{Outcome: lockcore.OtherResource}
+	}
+	if held {
+		return m.again(op, l)
 	}
 	if m.overtakes(op, turns) {
 		m.stand(op)
@@ -106,11 +111,7 @@ func (m *Model) acquire(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 	return lockcore.Reply{Outcome: lockcore.Granted, Grant: grant, Remaining: op.TTL}
 }
 
-func (m *Model) taken(op lockcore.Op, l modelLock) lockcore.Reply {
-	if l.lease != op.Lease {
-		m.stand(op)
-		return m.held(op.Resource, l)
-	}
+func (m *Model) again(op lockcore.Op, l modelLock) lockcore.Reply {
 	l.attempt = "" // two attempts know of it now: neither may take it back
 	m.data.locks[op.Resource] = l
 	return lockcore.Reply{

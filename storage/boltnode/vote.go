@@ -102,11 +102,15 @@ func (t *txn) acquire(op *lockcore.Op) lockcore.Reply {
 		return t.behind()
 	}
 	l, left := t.lock(op.Resource)
-	if left > 0 {
-		return t.taken(op, l, left)
+	if left > 0 && l.lease != op.Lease {
+		t.stand(op)
+		return t.held(op.Resource, l, left)
 	}
 	if scope, used := t.scope(op.Lease); op.Attempt != "" && used && scope != op.Scope {
 		return lockcore.Reply{Outcome: lockcore.OtherResource}
+	}
+	if left > 0 {
+		return t.again(op, l, left)
 	}
 	if t.overtakes(op) {
 		t.stand(op)
@@ -133,12 +137,8 @@ func (t *txn) grant(op *lockcore.Op, grant fencing.Token) {
 	}
 }
 
-// taken is an acquire that finds a lock: its own, or another's.
-func (t *txn) taken(op *lockcore.Op, l lock, left time.Duration) lockcore.Reply {
-	if l.lease != op.Lease {
-		t.stand(op)
-		return t.held(op.Resource, l, left)
-	}
+// again is an acquire that finds its own lock.
+func (t *txn) again(op *lockcore.Op, l lock, left time.Duration) lockcore.Reply {
 	if l.note != "" && l.note != shared {
 		l.note = shared
 		t.setLock(op.Resource, l)
@@ -238,8 +238,6 @@ func (t *txn) touchCounter(resource string) {
 	}
 }
 
-var errMostHolds = errors.New("the lease has its most holds")
-
 func (t *txn) hold(op *lockcore.Op) lockcore.Reply {
 	l, left := t.owned(op)
 	if left == 0 {
@@ -248,7 +246,7 @@ func (t *txn) hold(op *lockcore.Op) lockcore.Reply {
 	holds := strings.Split(l.holds, ",")
 	if !slices.Contains(holds, op.Hold) {
 		if len(holds) >= lockcore.MostHolds {
-			return lockcore.Reply{Err: errMostHolds, Sent: true}
+			return lockcore.Reply{Err: lockcore.ErrMostHolds, Sent: true}
 		}
 		holds = append(holds, op.Hold)
 		l.holds = strings.Join(holds, ",")

@@ -292,7 +292,7 @@ func parseReply(text string) lockcore.Reply {
 	case 'X':
 		r = lockcore.Reply{Outcome: lockcore.NotAdmitted, View: lockcore.View(f.number())}
 	case '!':
-		return lockcore.Reply{Err: fmt.Errorf("the node refused the operation: %s", f.rest), Sent: true}
+		return lockcore.Reply{Err: refused(f.rest), Sent: true}
 	default:
 		return unreadable(text)
 	}
@@ -300,6 +300,14 @@ func parseReply(text string) lockcore.Reply {
 		return unreadable(text)
 	}
 	return r
+}
+
+// refused is what an operation failed with.
+func refused(reason string) error {
+	if reason == lockcore.ErrMostHolds.Error() {
+		return lockcore.ErrMostHolds
+	}
+	return fmt.Errorf("the node refused the operation: %s", reason)
 }
 
 func unreadable(text string) lockcore.Reply {

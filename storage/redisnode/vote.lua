@@ -154,11 +154,11 @@ local function overtakes(queue, ticket, arrival)
   return true
 end
 
--- The lock is there already: this lease's own, or another's.
-local function taken(value, lock, queue, lease, ticket, arrival)
-  if select(3, split(value)) == lease then return again(value, lock) end
-  if ticket then stand(queue, ticket, arrival) end
-  return locked(value, lock, queue)
+-- Whether the lease value is that of an idempotency key in use for something else.
+local function misused(lease, attempt, scope)
+  if attempt == '-' then return false end
+  local other = redis.call('GET', 'i:' .. lease)
+  return other and other ~= scope
 end
 
 local function acquire(at, ticket, arrival)
@@ -167,11 +167,12 @@ local function acquire(at, ticket, arrival)
   if tonumber(ttl) > longest then return behind end
   local lock, counter, queue = 'l:' .. resource, 'c:' .. resource, 'q:' .. resource
   local value = redis.call('GET', lock)
-  if value then return taken(value, lock, queue, lease, ticket, arrival) end
-  if attempt ~= '-' then
-    local other = redis.call('GET', 'i:' .. lease)
-    if other and other ~= scope then return 'O' end
+  if value and select(3, split(value)) ~= lease then
+    if ticket then stand(queue, ticket, arrival) end
+    return locked(value, lock, queue)
   end
+  if misused(lease, attempt, scope) then return 'O' end
+  if value then return again(value, lock) end
   if (ticket or lines >= clock) and overtakes(queue, ticket, tonumber(arrival)) then
     if ticket then stand(queue, ticket, arrival) end
     return 'W'
