@@ -26,7 +26,7 @@ func TestBadInput(t *testing.T) {
 			``, ` `, `[]`, `"a"`, `1`, `null`, `{`, `{"resource":"a"}x`, `{"resource":"a"}{}`, `{"resource":"a",}`, `{resource:"a"}`,
 			`{"resource":"a","resource":"b"}`, `{"resource":"a","\u0072esource":"b"}`, `{"resource":"a","ttl_ms":1000,"ttl_ms":2000}`,
 			"{\"resource\":\"\xff\"}", `{"resource":"\ud800"}`, "{\"resource\":\"a\nb\"}", `{"resource":"a","metadata":` + deep + `}`,
-			`{"resource":"a","metadata":{"a":1,"a":2}}`, "\ufeff{\"resource\":\"a\"}", `{"resource":"a","metadata":}`, `{"resource":"a","":1}`,
+			`{"resource":"a","metadata":{"a":1,"a":2}}`, "\ufeff{\"resource\":\"a\"}", `{"resource":"a","metadata":}`, `{"resource":"a","":1}`, `{"resources":["a","b"`, `{"resources":["a",]}`,
 		},
 		"resource": {
 			`{}`, `{"resource":""}`, `{"resource":1}`, `{"resource":null}`, `{"resource":["a"]}`, `{"resource":{}}`, `{"resource":true}`,
@@ -45,10 +45,15 @@ func TestBadInput(t *testing.T) {
 		"holder": {
 			`{"resource":"a","holder":1}`, `{"resource":"a","holder":null}`, `{"resource":"a","holder":"` + long + `"}`, `{"resource":"a","holder":"\u001b[31m"}`, `{"resource":"a","holder":["b"]}`,
 		},
-		"metadata":                          {`{"resource":"a","metadata":"` + strings.Repeat("x", 4095) + `"}`},
-		"Resource":                          {`{"Resource":"a"}`, `{"resource":"a","Resource":"b"}`},
-		"ttl":                               {`{"resource":"a","ttl":5}`},
-		"resources":                         {`{"resources":["a"]}`},
+		"metadata": {`{"resource":"a","metadata":"` + strings.Repeat("x", 4095) + `"}`},
+		"Resource": {`{"Resource":"a"}`, `{"resource":"a","Resource":"b"}`},
+		"ttl":      {`{"resource":"a","ttl":5}`},
+		"resources": {
+			`{"resources":["a"]}`, `{"resources":[]}`, `{"resources":null}`, `{"resources":"a"}`, `{"resources":{}}`, `{"resources":["a","b"],"resource":"c"}`,
+			`{"resource":"c","resources":["a","b"]}`, `{"resources":["a","a"]}`, `{"resources":["a","\u0061"]}`, `{"resources":["a",1]}`, `{"resources":["a",null]}`,
+			`{"resources":["a",""]}`, `{"resources":["a","b\n"]}`, `{"resources":["a","` + long + `"]}`, `{"resources":["a",["b"]]}`,
+			`{"resources":["` + strings.Join(strings.Split("abcdefghijklmnopq", ""), `","`) + `"]}`,
+		},
 		strings.Repeat("n", 64):             {`{"` + strings.Repeat("n", 5000) + `":1}`},
 		strings.Repeat("é", 31) + "x" + "…": {`{"` + strings.Repeat("é", 31) + "x" + strings.Repeat("é", 900) + `":1}`},
 	}
@@ -69,6 +74,16 @@ func TestBadInput(t *testing.T) {
 	} {
 		for _, body := range bodies {
 			s.call("POST", "/leases/"+leaseID+"/extend", body).refusedField(field)
+		}
+	}
+
+	for field, bodies := range map[string][]string{
+		"body": {``, `[]`, `{`, `{}{}`, `{"hold":"a","hold":"a"}`, ` `, `null`},
+		"hold": {`{}`, `{"hold":""}`, `{"hold":1}`, `{"hold":null}`, `{"hold":"` + strings.Repeat("h", 65) + `"}`, `{"hold":"a\u0000"}`},
+		"held": {`{"held":"a"}`, `{"hold":"a","held":"a"}`},
+	} {
+		for _, body := range bodies {
+			s.call("POST", "/leases/"+leaseID+"/holds", body, "Content-Type: application/json").refusedField(field)
 		}
 	}
 
@@ -114,6 +129,9 @@ func TestBodiesThatAreNotTaken(t *testing.T) {
 		func(body string, header ...string) answered { return s.call("POST", "/locks", body, header...) },
 		func(body string, header ...string) answered {
 			return s.call("POST", "/leases/"+leaseID+"/extend", body, header...)
+		},
+		func(body string, header ...string) answered {
+			return s.call("POST", "/leases/"+leaseID+"/holds", body, header...)
 		},
 		func(body string, header ...string) answered {
 			return s.call("PUT", "/guarded/a", body, append(header, "Fencing-Token: 1")...)

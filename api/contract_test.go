@@ -242,7 +242,7 @@ func TestEveryProblemHasItsPageItsLineAndItsExample(t *testing.T) {
 	slices.Sort(enum)
 	var examples []string
 	for name := range doc.Components.Examples {
-		if name != "Lease" {
+		if !strings.HasPrefix(name, "Lease") {
 			examples = append(examples, name)
 		}
 	}

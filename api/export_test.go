@@ -1,6 +1,7 @@
 package api
 
 import (
+	"syscall"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
@@ -53,3 +54,9 @@ func (s *Server) Patterns() (patterns []string) {
 
 // BodyTimeout is how long a body may take to arrive.
 const BodyTimeout = bodyTimeout
+
+// HungUp reports whether the connection's peer has closed it.
+func HungUp(c syscall.Conn) bool {
+	raw, err := c.SyscallConn()
+	return err != nil || hungUp(raw)
+}

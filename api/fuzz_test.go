@@ -27,6 +27,7 @@ func FuzzAcquireRequest(f *testing.F) {
 		`{"resource":"orders/42","ttl_ms":30000,"wait_ms":0,"holder":"worker-7","metadata":{"job":[1,2.5e3,null,true]}}`,
 		`{"resource":"\u0061\ud83d\ude00","metadata":null}`, `{"resource":"a","ttl_ms":100.0}`, `{"resource":"a","Resource":"b"}`,
 		`{"resource":"a","resource":"a"}`, `{"resource":"a","wait_ms":-0}`, `{}`, `[]`, `{"resource":"a"} {}`, `{"resource":"\u0000"}`,
+		`{"resources":["a","b"]}`, `{"resources":["a","\u0061"]}`, `{"resources":["a"]}`, `{"resources":[]}`, `{"resources":["a","b"],"resource":"c"}`, `{"resources":["a",1]}`,
 		`{"metadata":"x","resource":"b","holder":"\u009f"}`, `{"resource":"a","ttl_ms":60000}`, `{"resource":"a","ttl_ms":60001}`,
 	} {
 		f.Add([]byte(seed))
@@ -41,7 +42,7 @@ func FuzzAcquireRequest(f *testing.F) {
 		if err != nil && (!errors.As(err, &field) || field.Field == "" || !utf8.ValidString(field.Field)) {
 			t.Fatalf("%q: %v names no field", body, err)
 		}
-		if err == nil && (got.Resource != wanted.Resource || got.TTL != wanted.TTL || got.Wait != wanted.Wait || got.Holder != wanted.Holder || !bytes.Equal(got.Metadata, wanted.Metadata)) {
+		if err == nil && (got.Resource != wanted.Resource || got.TTL != wanted.TTL || got.Wait != wanted.Wait || got.Holder != wanted.Holder || !slices.Equal(got.Resources, wanted.Resources) || !bytes.Equal(got.Metadata, wanted.Metadata)) {
 			t.Fatalf("%q reads as %+v, want %+v", body, got, wanted)
 		}
 	})
@@ -58,15 +59,23 @@ func naiveAcquire(body []byte) (req lockcore.AcquireRequest, err error) {
 	if members == nil {
 		return req, errors.New("null")
 	}
-	known := []string{"resource", "ttl_ms", "wait_ms", "holder", "metadata"}
+	known := []string{"resource", "resources", "ttl_ms", "wait_ms", "holder", "metadata"}
 	for name := range maps.Keys(members) {
 		if !slices.Contains(known, name) {
 			return req, errors.New("unknown field")
 		}
 	}
-	req.Resource, err = naiveText(members["resource"], 1)
+	if raw, ok := members["resources"]; ok {
+		req.Resources, err = naiveList(raw)
+	}
+	if raw, ok := members["resource"]; ok && err == nil {
+		req.Resource, err = naiveText(raw, 1)
+	}
 	if err != nil {
 		return req, err
+	}
+	if (req.Resource == "") == (req.Resources == nil) {
+		return req, errors.New("neither or both")
 	}
 	if raw, ok := members["holder"]; ok {
 		if req.Holder, err = naiveText(raw, 0); err != nil {
@@ -90,6 +99,26 @@ func naiveAcquire(body []byte) (req lockcore.AcquireRequest, err error) {
 		req.Metadata = raw
 	}
 	return req, nil
+}
+
+func naiveList(raw json.RawMessage) (list []string, err error) {
+	var items []json.RawMessage
+	if err := json.Unmarshal(raw, &items); err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, item := range items {
+		text, err := naiveText(item, 1)
+		if err != nil || seen[text] {
+			return nil, errors.New("text, or twice")
+		}
+		seen[text] = true
+		list = append(list, text)
+	}
+	if len(list) < 2 || len(list) > 16 {
+		return nil, errors.New("number")
+	}
+	return list, nil
 }
 
 func naiveText(raw json.RawMessage, least int) (text string, err error) {

@@ -35,6 +35,8 @@ type fake struct {
 	extend  func(id string, ttl time.Duration) (lockcore.Lease, error)
 	release func(ctx context.Context, id string) error
 	lease   func(id string) (lockcore.Lease, error)
+	hold    func(id, hold string) (lockcore.Lease, error)
+	unhold  func(id, hold string) error
 	inspect func(resource string) (lockcore.LockState, error)
 	list    func(prefix string, limit int, cursor string) (lockcore.LockPage, error)
 	brk     func(resource string) error
@@ -77,6 +79,22 @@ func (f *fake) Lease(_ context.Context, id string) (lockcore.Lease, error) {
 		return lockcore.Lease{}, nil
 	}
 	return f.lease(id)
+}
+
+func (f *fake) Hold(_ context.Context, id, hold string) (lockcore.Lease, error) {
+	if f.hold == nil {
+		f.unexpected("Hold")
+		return lockcore.Lease{}, nil
+	}
+	return f.hold(id, hold)
+}
+
+func (f *fake) Unhold(_ context.Context, id, hold string) error {
+	if f.unhold == nil {
+		f.unexpected("Unhold")
+		return nil
+	}
+	return f.unhold(id, hold)
 }
 
 func (f *fake) Inspect(_ context.Context, resource string) (lockcore.LockState, error) {
@@ -198,7 +216,9 @@ func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
 		c(&opts)
 	}
 	s.handler = api.New(opts)
-	server := httptest.NewServer(s.handler)
+	server := httptest.NewUnstartedServer(s.handler)
+	server.Config.ConnContext = api.ConnContext
+	server.Start()
 	t.Cleanup(server.Close)
 	s.url = server.URL
 	s.client = &http.Client{Transport: &contractTransport{t: t, contract: loadContract(t), next: server.Client().Transport}}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -25,9 +27,9 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if r.Context().Err() != nil {
+	if err := gone(r); err != nil {
 		s.giveBack(r, req, lease)
-		return r.Context().Err()
+		return err
 	}
 	if err := s.deliver(w, lease); err != nil {
 		s.giveBack(r, req, lease)
@@ -70,11 +72,19 @@ func (s *Server) deliver(w http.ResponseWriter, lease lockcore.Lease) error {
 	}
 	h := w.Header()
 	h.Set("Location", "/leases/"+lease.ID)
-	h.Set(wire.HeaderFencingToken, lease.Token.String())
+	setToken(h, lease)
 	if err := s.write(w, status, wire.TypeJSON, leaseBody(lease)); err != nil {
 		return err
 	}
 	return http.NewResponseController(w).Flush()
+}
+
+// setToken names the token, if there is one: a lease of several resources has
+// several, which are in its body.
+func setToken(h http.Header, lease lockcore.Lease) {
+	if lease.Token.Valid() {
+		h.Set(wire.HeaderFencingToken, lease.Token.String())
+	}
 }
 
 // giveBack releases a grant that its caller cannot read any more. One under an
@@ -87,8 +97,20 @@ func (s *Server) giveBack(r *http.Request, req lockcore.AcquireRequest, lease lo
 	defer cancel()
 	if err := s.Leases.Release(ctx, lease.ID); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant whose caller has gone could not be given back and ends with its TTL",
-			slog.String("resource", lease.Resource), slog.Any("error", err))
+			slog.String("resource", resourcesOf(lease)), slog.Any("error", err))
 	}
+}
+
+// resourcesOf names what a lease is of, for the log.
+func resourcesOf(lease lockcore.Lease) string {
+	if len(lease.Parts) == 0 {
+		return lease.Resource
+	}
+	names := make([]string, len(lease.Parts))
+	for i, part := range lease.Parts {
+		names[i] = part.Resource
+	}
+	return strings.Join(names, ", ")
 }
 
 // lease is GET /leases/{lease_id}.
@@ -121,6 +143,41 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 // release is DELETE /leases/{lease_id}.
 func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 	if err := s.Leases.Release(r.Context(), chi.URLParam(r, "lease_id")); err != nil {
+		return err
+	}
+	return noContent(w)
+}
+
+// hold is POST /leases/{lease_id}/holds.
+func (s *Server) hold(w http.ResponseWriter, r *http.Request) error {
+	buf := s.buffer()
+	defer s.recycle(buf)
+	if err := readBody(w, r, buf, false); err != nil {
+		return err
+	}
+	hold, err := decodeHold(buf.Bytes())
+	if err != nil {
+		return err
+	}
+	lease, err := s.Leases.Hold(r.Context(), chi.URLParam(r, "lease_id"), hold)
+	if err != nil {
+		return err
+	}
+	return s.writeLease(w, lease)
+}
+
+// unhold is DELETE /leases/{lease_id}/holds/{hold}.
+func (s *Server) unhold(w http.ResponseWriter, r *http.Request) error {
+	path := r.URL.EscapedPath()
+	hold, err := url.PathUnescape(path[strings.LastIndexByte(path, '/')+1:])
+	if err != nil {
+		return badField("hold", "is not correctly percent-encoded")
+	}
+	err = s.Leases.Unhold(r.Context(), chi.URLParam(r, "lease_id"), hold)
+	switch {
+	case errors.Is(err, lockcore.ErrNotHeld):
+		return errHoldNotThere
+	case err != nil:
 		return err
 	}
 	return noContent(w)
@@ -186,7 +243,7 @@ func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Server) writeLease(w http.ResponseWriter, lease lockcore.Lease) error {
-	w.Header().Set(wire.HeaderFencingToken, lease.Token.String())
+	setToken(w.Header(), lease)
 	return s.write(w, http.StatusOK, wire.TypeJSON, leaseBody(lease))
 }
 
@@ -199,6 +256,9 @@ func leaseBody(l lockcore.Lease) *wire.Lease {
 		ValidityMS:   millisDown(l.Validity),
 		Holder:       l.Holder,
 		Metadata:     orNull(l.Metadata),
+	}
+	for _, part := range l.Parts {
+		body.Resources = append(body.Resources, wire.LeasePart{Resource: part.Resource, FencingToken: int64(part.Token)})
 	}
 	if l.MaxHoldRemaining >= 0 {
 		left := millisDown(l.MaxHoldRemaining)

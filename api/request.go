@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,12 +91,12 @@ type asked struct {
 // decodeAcquire reads and checks the body of POST /locks. The error is a *lockcore.FieldError.
 func decodeAcquire(body []byte, maxTTL time.Duration) (asked, error) {
 	var req asked
-	named := false
 	err := decodeObject(body, func(p *strictjson.Parser, key []byte) (err error) {
 		switch string(key) {
 		case "resource":
-			named = true
 			req.Resource, err = stringField(p, "resource", 1, lockcore.MaxResourceBytes)
+		case "resources":
+			req.Resources, err = resourcesField(p)
 		case "ttl_ms":
 			req.TTL, err = ttlField(p, maxTTL)
 		case "wait_ms":
@@ -110,10 +111,32 @@ func decodeAcquire(body []byte, maxTTL time.Duration) (asked, error) {
 		}
 		return err
 	})
-	if err == nil && !named {
-		err = badField("resource", "is required")
+	switch {
+	case err != nil:
+	case req.Resource == "" && req.Resources == nil:
+		err = badField("resource", "is required, or resources")
+	case req.Resource != "" && req.Resources != nil:
+		err = badField("resources", "must not be given together with resource")
 	}
 	return req, err
+}
+
+// decodeHold reads the body of POST /leases/{lease_id}/holds; what a hold may
+// be called is for lockcore to say. The error is a *lockcore.FieldError.
+func decodeHold(body []byte) (hold string, err error) {
+	named := false
+	err = decodeObject(body, func(p *strictjson.Parser, key []byte) (err error) {
+		if string(key) != "hold" {
+			return unknownField(key)
+		}
+		named = true
+		hold, err = stringField(p, "hold", 1, lockcore.MaxHoldIDBytes)
+		return err
+	})
+	if err == nil && !named {
+		err = badField("hold", "is required")
+	}
+	return hold, err
 }
 
 // decodeExtend reads and checks the body of an extend; an empty one asks for
@@ -179,6 +202,33 @@ func stringField(p *strictjson.Parser, field string, least, most int) (string, e
 		return "", inField(field, err)
 	}
 	return text, checkText(field, text, least, most)
+}
+
+// resourcesField reads the names of several resources, each of them once.
+func resourcesField(p *strictjson.Parser) ([]string, error) {
+	const field = "resources"
+	list := make([]string, 0, lockcore.MostBundle)
+	err := p.Array(func() error {
+		resource, err := stringField(p, field, 1, lockcore.MaxResourceBytes)
+		switch {
+		case err != nil:
+			return err
+		case len(list) == lockcore.MostBundle:
+			return errNumberOfResources()
+		case slices.Contains(list, resource):
+			return badField(field, "must not name a resource twice")
+		}
+		list = append(list, resource)
+		return nil
+	})
+	if err == nil && len(list) < lockcore.LeastBundle {
+		err = errNumberOfResources()
+	}
+	return list, inField(field, err)
+}
+
+func errNumberOfResources() error {
+	return badField("resources", fmt.Sprintf("must name %d to %d resources", lockcore.LeastBundle, lockcore.MostBundle))
 }
 
 // intField reads a whole number from least to most, written without fraction or exponent.

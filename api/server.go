@@ -41,9 +41,16 @@ type Leases interface {
 	// *lockcore.FieldError, lockcore.ErrMalformedLeaseID, lockcore.ErrNotHeld,
 	// lockcore.ErrMaxHold, *lockcore.QuorumError, ctx.Err().
 	Extend(ctx context.Context, leaseID string, ttl time.Duration) (lockcore.Lease, error)
-	// Release ends a lease. Errors: lockcore.ErrMalformedLeaseID,
+	// Release takes off the hold of who acquired the lease, which ends it
+	// unless there are others. Errors: lockcore.ErrMalformedLeaseID,
 	// lockcore.ErrNotHeld, *lockcore.QuorumError, ctx.Err().
 	Release(ctx context.Context, leaseID string) error
+	// Hold adds a hold, or finds it there. Errors: as for Release,
+	// *lockcore.FieldError, lockcore.ErrMostHolds.
+	Hold(ctx context.Context, leaseID, hold string) (lockcore.Lease, error)
+	// Unhold takes a hold off, and ends the lease with the last. Errors: as for
+	// Release (ErrNotHeld: the hold is not there, or the lease), *lockcore.FieldError.
+	Unhold(ctx context.Context, leaseID, hold string) error
 	// Lease looks at a lease. Errors as for Release.
 	Lease(ctx context.Context, leaseID string) (lockcore.Lease, error)
 }
@@ -116,6 +123,8 @@ func (s *Server) routes() {
 	s.get("/leases/{lease_id}", s.lease)
 	s.router.Post("/leases/{lease_id}/extend", s.answer(s.extend))
 	s.router.Delete("/leases/{lease_id}", s.answer(s.release))
+	s.router.Post("/leases/{lease_id}/holds", s.answer(s.hold))
+	s.router.Delete("/leases/{lease_id}/holds/{hold}", s.answer(s.unhold))
 
 	s.get("/guarded/*", s.readRecord)
 	s.router.Put("/guarded/*", s.answer(s.writeRecord))

@@ -25,13 +25,15 @@ const (
 	TypeProblem = "application/problem+json"
 )
 
-// AcquireRequest is the body of POST /locks.
+// AcquireRequest is the body of POST /locks: for one resource, or for several
+// at once.
 type AcquireRequest struct {
-	Resource string          `json:"resource"`
-	TTLMS    *int64          `json:"ttl_ms,omitempty"`   // nil asks for the server's default
-	WaitMS   *int64          `json:"wait_ms,omitempty"`  // nil tries once, as 0 does
-	Holder   string          `json:"holder,omitempty"`   // a public label
-	Metadata json.RawMessage `json:"metadata,omitempty"` // any JSON value, public
+	Resource  string          `json:"resource,omitempty"`
+	Resources []string        `json:"resources,omitempty"` // instead of Resource
+	TTLMS     *int64          `json:"ttl_ms,omitempty"`    // nil asks for the server's default
+	WaitMS    *int64          `json:"wait_ms,omitempty"`   // nil tries once, as 0 does
+	Holder    string          `json:"holder,omitempty"`    // a public label
+	Metadata  json.RawMessage `json:"metadata,omitempty"`  // any JSON value, public
 }
 
 // ExtendRequest is the body of POST /leases/{lease_id}/extend.
@@ -39,16 +41,29 @@ type ExtendRequest struct {
 	TTLMS *int64 `json:"ttl_ms,omitempty"` // nil asks for the server's default
 }
 
-// Lease is a grant as its holder sees it.
+// HoldRequest is the body of POST /leases/{lease_id}/holds.
+type HoldRequest struct {
+	Hold string `json:"hold"` // chosen by the caller
+}
+
+// Lease is a grant as its holder sees it. A lease of several resources has
+// Resources in place of Resource and FencingToken.
 type Lease struct {
-	Resource           string          `json:"resource"`
+	Resource           string          `json:"resource,omitempty"`
 	LeaseID            string          `json:"lease_id"` // secret
-	FencingToken       int64           `json:"fencing_token"`
+	FencingToken       int64           `json:"fencing_token,omitempty"`
+	Resources          []LeasePart     `json:"resources,omitempty"` // in the order of their names
 	TTLMS              int64           `json:"ttl_ms"`
 	ValidityMS         int64           `json:"validity_ms"`
 	MaxHoldRemainingMS *int64          `json:"max_hold_remaining_ms"` // null if unbounded
 	Holder             string          `json:"holder"`
 	Metadata           json.RawMessage `json:"metadata"` // null if none was given
+}
+
+// LeasePart is one resource of a lease of several, with the token that is its own.
+type LeasePart struct {
+	Resource     string `json:"resource"`
+	FencingToken int64  `json:"fencing_token"`
 }
 
 // Lock is what anyone may see of a resource. A free one has Resource, Held and

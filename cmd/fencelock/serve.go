@@ -126,6 +126,7 @@ func (s *service) httpServer(h http.Handler) *http.Server {
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler:           h,
+		ConnContext:       api.ConnContext,
 		Protocols:         protocols,
 		ReadHeaderTimeout: 10 * time.Second,
 		WriteTimeout:      lockcore.MaxWait + time.Minute,

@@ -57,6 +57,17 @@ func (p *Parser) Object(member func(key []byte) error) error {
 	return p.object(member)
 }
 
+// Array reads an array and calls element for each of its values, in order.
+// element must read exactly one value, and its error ends the reading. A value
+// of another type is a *TypeError.
+func (p *Parser) Array(element func() error) error {
+	p.space()
+	if p.peek() != '[' {
+		return p.wrongType("an array")
+	}
+	return p.array(element)
+}
+
 // String reads a string.
 func (p *Parser) String() (string, error) {
 	p.space()
@@ -140,7 +151,7 @@ func (p *Parser) value() error {
 	case '{':
 		return p.object(func([]byte) error { return p.value() })
 	case '[':
-		return p.array()
+		return p.array(p.value)
 	case '"':
 		_, err := p.text()
 		return err
@@ -168,7 +179,7 @@ func (p *Parser) leave() {
 	p.depth--
 }
 
-func (p *Parser) array() error {
+func (p *Parser) array(element func() error) error {
 	if err := p.enter(); err != nil {
 		return err
 	}
@@ -177,7 +188,7 @@ func (p *Parser) array() error {
 		return nil
 	}
 	for {
-		if err := p.value(); err != nil {
+		if err := element(); err != nil {
 			return err
 		}
 		if more, err := p.more(']'); !more {

@@ -1,0 +1,126 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+func TestAcquireSeveral(t *testing.T) {
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+		if req.Resource != "" || !slices.Equal(req.Resources, []string{"b", "a"}) || req.Wait != time.Second {
+			t.Errorf("asked for %+v", req)
+		}
+		return lockcore.Lease{ID: leaseID, TTL: time.Second, Validity: time.Second, MaxHoldRemaining: -1, Parts: []lockcore.LeasePart{{Resource: "a", Token: 34}, {Resource: "b", Token: 7}}}, nil
+	}})
+	a := s.call("POST", "/locks", `{"resources":["b","a"],"wait_ms":1000}`).wants(http.StatusCreated)
+	want(t, "Location", a.header.Get("Location"), "/leases/"+leaseID)
+	want(t, "tokens in the header", len(a.header.Values("Fencing-Token")), 0)
+	want(t, "body", strings.TrimSpace(a.body), `{"lease_id":"`+leaseID+`","resources":[{"resource":"a","fencing_token":34},{"resource":"b","fencing_token":7}],"ttl_ms":1000,"validity_ms":1000,"max_hold_remaining_ms":null,"holder":"","metadata":null}`)
+}
+
+// TestRealSeveral: all or none, and one lease id for all of it.
+func TestRealSeveral(t *testing.T) {
+	s := newRealService(t)
+	one := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"b","holder":"w1"}`).wants(http.StatusCreated))
+	held := s.call("POST", "/locks", `{"resources":["c","b","a"]}`).wants(http.StatusConflict).problem("lock-held")
+	if held.Resource != "b" || held.HeldDetails == nil || held.Holder != "w1" || held.FencingToken != one.FencingToken {
+		t.Errorf("refusal %+v does not tell that b is in the way", held)
+	}
+	for _, resource := range []string{"a", "c"} {
+		if decode[wire.Lock](s.call("GET", "/locks/"+resource, "").wants(http.StatusOK)).Held {
+			t.Errorf("%s stayed behind", resource)
+		}
+	}
+	timeout := s.call("POST", "/locks", `{"resources":["c","b","a"],"wait_ms":50}`).wants(http.StatusConflict).problem("wait-timeout")
+	if timeout.Resource != "b" || timeout.WaitDetails == nil || timeout.WaitedMS < 50 {
+		t.Errorf("refusal %+v %+v", timeout, timeout.WaitDetails)
+	}
+	s.call("DELETE", "/leases/"+one.LeaseID, "").wants(http.StatusNoContent)
+
+	all := decode[wire.Lease](s.call("POST", "/locks", `{"resources":["c","b","a"],"holder":"w2","metadata":7}`, "Idempotency-Key: k").wants(http.StatusCreated))
+	if len(all.Resources) != 3 || all.Resources[0].Resource != "a" || all.Resources[1].FencingToken <= one.FencingToken || all.Holder != "w2" || string(all.Metadata) != "7" {
+		t.Errorf("lease %+v", all)
+	}
+	again := decode[wire.Lease](s.call("POST", "/locks", `{"resources":["a","b","c"],"holder":"w2"}`, "Idempotency-Key: k").wants(http.StatusOK))
+	if again.LeaseID != all.LeaseID || !slices.Equal(again.Resources, all.Resources) {
+		t.Errorf("the retry got %+v, the first try %+v", again, all)
+	}
+	s.call("POST", "/locks", `{"resources":["a","b"]}`, "Idempotency-Key: k").wants(http.StatusUnprocessableEntity).problem("idempotency-mismatch")
+
+	path := "/leases/" + all.LeaseID
+	now := decode[wire.Lease](s.call("GET", path, "").wants(http.StatusOK))
+	extended := decode[wire.Lease](s.call("POST", path+"/extend", `{"ttl_ms":50000}`).wants(http.StatusOK))
+	if now.LeaseID != all.LeaseID || extended.LeaseID != all.LeaseID || extended.ValidityMS <= 40000 || !slices.Equal(extended.Resources, all.Resources) {
+		t.Errorf("now %+v, extended %+v", now, extended)
+	}
+	// To lose one of them is to lose the lease.
+	s.call("DELETE", "/locks/b", "").wants(http.StatusNoContent)
+	s.call("POST", path+"/extend", "").wants(http.StatusNotFound).problem("lease-not-held")
+	s.call("GET", path, "").wants(http.StatusNotFound).problem("lease-not-held")
+	s.call("DELETE", path, "").wants(http.StatusNotFound).problem("lease-not-held") // which releases the others
+	for _, resource := range []string{"a", "b", "c"} {
+		if decode[wire.Lock](s.call("GET", "/locks/"+resource, "").wants(http.StatusOK)).Held {
+			t.Errorf("%s stayed behind", resource)
+		}
+	}
+}
+
+// TestRealLargestLeaseID sends the longest lease id there is through the limits
+// of headers and paths.
+func TestRealLargestLeaseID(t *testing.T) {
+	s := newRealService(t)
+	names := make([]string, lockcore.MostBundle)
+	for i := range names {
+		names[i] = fmt.Sprintf("%02d", i) + strings.Repeat("x", lockcore.MaxResourceBytes-2)
+	}
+	body, err := json.Marshal(map[string]any{"resources": names, "holder": strings.Repeat("h", 256)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease := decode[wire.Lease](s.call("POST", "/locks", string(body)).wants(http.StatusCreated))
+	t.Logf("the lease id of %d resources of %d bytes has %d characters", len(names), len(names[0]), len(lease.LeaseID))
+	path := "/leases/" + lease.LeaseID
+	hold := strings.Repeat("h", lockcore.MaxHoldIDBytes)
+	s.call("GET", path, "").wants(http.StatusOK)
+	s.call("POST", path+"/extend", "").wants(http.StatusOK)
+	s.call("POST", path+"/holds", `{"hold":"`+hold+`"}`).wants(http.StatusOK)
+	s.call("DELETE", path+"/holds/"+hold, "").wants(http.StatusNoContent)
+	s.call("DELETE", path, "").wants(http.StatusNoContent)
+}
+
+// TestRealSeveralInAnyOrder: callers that name the same resources in different
+// orders all get their turn.
+func TestRealSeveralInAnyOrder(t *testing.T) {
+	s := newRealService(t)
+	var callers sync.WaitGroup
+	for i := range 6 {
+		names := []string{"x", "y", "z"}
+		for range i % 3 {
+			names = append(names[1:], names[0])
+		}
+		body := `{"resources":["` + strings.Join(names, `","`) + `"],"wait_ms":60000}`
+		callers.Go(func() {
+			for range 3 {
+				a := s.call("POST", "/locks", body)
+				if a.status != http.StatusCreated {
+					t.Errorf("%d %s", a.status, a.body)
+					return
+				}
+				if a := s.call("DELETE", a.header.Get("Location"), ""); a.status != http.StatusNoContent {
+					t.Errorf("%d %s", a.status, a.body)
+				}
+			}
+		})
+	}
+	callers.Wait()
+}
