@@ -19,6 +19,7 @@ var (
 	maxTTL    = flag.Duration("max-ttl", 3*time.Second, "TestChaos: the longest lease")
 	hold      = flag.Duration("hold", 4*time.Second, "TestChaos: how long a fault lasts")
 	only      = flag.String("only", "", "TestChaos: only faults whose name contains this")
+	keep      = flag.Bool("keep", false, "TestChaos: save the histories of all rounds, not of failed ones only")
 	out       = flag.String("out", os.TempDir(), "TestChaos: the folder for the report and the histories of failed rounds")
 )
 
@@ -66,7 +67,7 @@ func TestChaos(t *testing.T) {
 	}
 	s := Start(t, Config{
 		Clients: *clients, Resources: *resources, MaxTTL: *maxTTL, NodeTimeout: *maxTTL / 20,
-		Think: 300 * time.Millisecond, Hold: *hold, AtOnce: 3 * time.Second, Seed: *seed, Dir: *out,
+		Think: 300 * time.Millisecond, Hold: *hold, AtOnce: 3 * time.Second, Seed: *seed, Dir: *out, Keep: *keep,
 	})
 	fmt.Printf("chaos: seed %d, %s, %d clients, %d resources, longest TTL %s\n", *seed, *runFor, *clients, *resources, *maxTTL)
 	if s.NoClocks != nil {

@@ -148,8 +148,12 @@ func (c *client) work(ctx context.Context, lease *op) {
 // linger is what happens between reading and writing: mostly nothing, sometimes
 // an extension, sometimes a pause that outlives the lease.
 func (c *client) linger(ctx context.Context, lease *op) {
+	pauses := 3
+	if c.stand.config.sabotage.skipClaim {
+		pauses = 50 // what goes wrong then needs two of them in a row
+	}
 	switch {
-	case c.chance(3):
+	case c.chance(pauses):
 		c.oversleep(ctx, lease)
 	case c.chance(12):
 		o := c.about(lease)

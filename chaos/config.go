@@ -22,6 +22,7 @@ type Config struct {
 	AtOnce time.Duration
 	Seed   uint64
 	Dir    string // where histories of failed rounds go
+	Keep   bool   // those of all rounds
 
 	// sabotage breaks something on purpose, to see that the checks find it.
 	sabotage sabotage

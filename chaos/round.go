@@ -62,7 +62,7 @@ func (s *Stand) Run(faults ...Fault) Result {
 	final := r.recover()
 	r.judge(final)
 	r.result.Took = s.now() - began
-	if len(r.result.Violations) > 0 {
+	if len(r.result.Violations) > 0 || s.config.Keep {
 		r.save()
 	}
 	return r.result
@@ -329,7 +329,7 @@ func (r *round) tally(ops []*op) {
 	}
 }
 
-// save keeps the history of a round that broke a promise.
+// save keeps the history of the round.
 func (r *round) save() {
 	name := fmt.Sprintf("chaos-seed-%d-round-%d.jsonl", r.stand.config.Seed, r.number)
 	path, err := r.history.save(r.stand.config.Dir, name)
