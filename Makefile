@@ -18,7 +18,7 @@ TEST     := $(GO) test -race -count=1 -p $(PARALLEL) -timeout 12m
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/fencelock
@@ -49,6 +49,16 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 chaos: ## real processes under real faults for CHAOS_FOR (10m); CHAOS_SEED, CHAOS_CLIENTS (100), CHAOS_ONLY, CHAOS_OUT
 	$(GO) test ./chaos -count=1 -run '^TestChaos$$' -v -timeout 0 -args -for $(or $(CHAOS_FOR),10m) -seed $(or $(CHAOS_SEED),0) \
 		-clients $(or $(CHAOS_CLIENTS),100) -only '$(CHAOS_ONLY)' $(if $(CHAOS_OUT),-out $(abspath $(CHAOS_OUT)))
+
+# A module of its own, so that what is compared with is no dependency of the
+# product. -mod=mod: the product's own requirements may have moved on since.
+.PHONY: bench
+bench: ## compare with other locks, 15 minutes; BENCH=-quick for under two, BENCH=-h for more
+	cd bench && $(GO) run -mod=mod . $(BENCH)
+
+.PHONY: bench-compare
+bench-compare: ## Go benchmarks against the merge base, by ratio; BENCH=-h for options
+	cd bench && $(GO) run -mod=mod ./compare $(BENCH)
 
 .PHONY: fmt
 fmt: ## format the code

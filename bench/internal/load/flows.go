@@ -1,0 +1,136 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fencelock/fencelock/bench/internal/peer"
+	"github.com/fencelock/fencelock/bench/internal/rawhttp"
+)
+
+// flows is a crew of HTTP clients that one thread drives.
+type flows struct {
+	addr  string
+	flows []rawhttp.Flow
+	crew  []*flow
+}
+
+func newFlows(ctx context.Context, p peer.Remote, job Job, records []*record) (*flows, error) {
+	f := &flows{addr: p.Addr()}
+	for i, r := range records {
+		one := &flow{dialect: p.Dialect(), job: job, worker: i, record: r}
+		f.crew = append(f.crew, one)
+		f.flows = append(f.flows, one)
+	}
+	return f, f.withConns(ctx, peer.Dialect.Setup)
+}
+
+// withConns does something for every dialect, on a connection beside its own.
+func (f *flows) withConns(ctx context.Context, do func(peer.Dialect, context.Context, *rawhttp.Conn) error) error {
+	return each(ctx, len(f.crew), func(ctx context.Context, i int) error {
+		conn, err := rawhttp.Dial(ctx, f.addr)
+		if err != nil {
+			return err
+		}
+		return errors.Join(do(f.crew[i].dialect, ctx, conn), conn.Close())
+	})
+}
+
+func (f *flows) work(ctx context.Context) error { return rawhttp.Drive(ctx, f.addr, f.flows) }
+
+func (f *flows) dismiss(ctx context.Context) error { return f.withConns(ctx, peer.Dialect.Teardown) }
+
+// flow is one client's life.
+type flow struct {
+	dialect peer.Dialect
+	job     Job
+	worker  int
+	record  *record
+
+	state state
+	turns int
+	uses  int // still to do
+	turn  turn
+	use   time.Time
+}
+
+type state int
+
+const (
+	idle state = iota
+	acquiring
+	using
+	releasing
+)
+
+// Next takes an answer and goes on.
+func (f *flow) Next(resp *rawhttp.Response, now time.Time, buf []byte) ([]byte, error) {
+	switch f.state {
+	case acquiring:
+		return f.acquired(resp, now, buf), nil
+	case using:
+		return f.used(resp, now, buf), nil
+	case releasing:
+		return f.released(resp, now, buf), nil
+	default:
+		return f.begin(now, buf), nil
+	}
+}
+
+func (f *flow) begin(now time.Time, buf []byte) []byte {
+	if f.record.w.stopped() {
+		return buf
+	}
+	claim := f.job.Claim(f.worker, f.turns)
+	f.turns++
+	f.state, f.turn = acquiring, turn{begin: now}
+	return f.dialect.Acquire(buf, claim)
+}
+
+func (f *flow) acquired(resp *rawhttp.Response, now time.Time, buf []byte) []byte {
+	if err := f.dialect.Acquired(resp); err != nil {
+		f.lost(err)
+		return f.begin(now, buf)
+	}
+	f.turn.acquired, f.uses = now, f.job.Uses
+	return f.proceed(now, buf)
+}
+
+func (f *flow) lost(err error) {
+	if errors.Is(err, peer.ErrBusy) {
+		f.record.refused()
+		return
+	}
+	f.record.failure(err)
+}
+
+// proceed uses what is held once more, or gives it back.
+func (f *flow) proceed(now time.Time, buf []byte) []byte {
+	if f.uses > 0 && !f.record.w.stopped() {
+		f.uses--
+		f.state, f.use = using, now
+		return f.dialect.Use(buf)
+	}
+	f.state, f.turn.releasing = releasing, now
+	return f.dialect.Release(buf)
+}
+
+func (f *flow) used(resp *rawhttp.Response, now time.Time, buf []byte) []byte {
+	if err := f.dialect.Used(resp); err != nil {
+		f.record.failure(err)
+	} else {
+		f.record.used(now.Sub(f.use))
+	}
+	return f.proceed(now, buf)
+}
+
+func (f *flow) released(resp *rawhttp.Response, now time.Time, buf []byte) []byte {
+	if err := f.dialect.Released(resp); err != nil {
+		f.record.failure(err)
+		return f.begin(now, buf)
+	}
+	f.turn.released = now
+	f.record.turned(f.turn)
+	return f.begin(now, buf)
+}

@@ -1,0 +1,175 @@
+// Package load drives a contender: closed loops of acquire and release by any
+// number of workers, and what one round of that says.
+package load
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/bench/internal/peer"
+	"github.com/fencelock/fencelock/bench/internal/stats"
+)
+
+// Job is one round's work.
+type Job struct {
+	Workers       int // of a hot resource: how many stand in line beside the holder
+	Warm, Measure time.Duration
+	// Claim names what a worker takes in its n-th turn.
+	Claim func(worker, n int) peer.Claim
+	Uses  int // how often Session.Use is called between acquire and release
+	// Hot says that all want the same resource and wait for it: hand-offs are
+	// timed, and who waits when time is up is sent away.
+	Hot  bool
+	Hold time.Duration // how long a hot resource is held
+	// Blocking gives each worker a goroutine although one thread could drive them all.
+	Blocking bool
+}
+
+// Usage is processor time.
+type Usage struct {
+	Load    time.Duration // this process: the load, and libraries in it
+	Service time.Duration // the lock service, if it is a process of its own
+	Store   time.Duration // Redis, Postgres
+	Foreign time.Duration // everything else on the machine
+}
+
+// Sub is what was used since before.
+func (u Usage) Sub(before Usage) Usage {
+	return Usage{u.Load - before.Load, u.Service - before.Service, u.Store - before.Store, u.Foreign - before.Foreign}
+}
+
+// Outcome is what one round measured.
+type Outcome struct {
+	Seconds float64
+	Pairs   int // completed acquire and release
+	Uses    int
+	Busy    int // refused since somebody else held it
+	Failed  int
+	Err     string        // the first failure
+	Acquire stats.Latency // of granted acquires
+	Pair    stats.Latency // acquire and release together, without what is between
+	Use     stats.Latency
+	Handoff stats.Latency // hot: from a release's answer to the next grant's
+	// Turnover: hot: from the sending of a release to the next grant's answer.
+	Turnover stats.Latency
+	Held     stats.Latency // hot: how long the holders really held
+	CPU      Usage
+}
+
+// Rate is pairs a second.
+func (o Outcome) Rate() float64 { return float64(o.Pairs) / o.Seconds }
+
+// PerPair is processor time divided by pairs, in microseconds.
+func (o Outcome) PerPair(d time.Duration) float64 {
+	return float64(d.Nanoseconds()) / 1000 / float64(max(o.Pairs, 1))
+}
+
+const (
+	warming int32 = iota
+	measuring
+	stopped
+)
+
+// window tells the workers what counts.
+type window struct{ phase atomic.Int32 }
+
+func (w *window) measuring() bool { return w.phase.Load() == measuring }
+func (w *window) stopped() bool   { return w.phase.Load() == stopped }
+
+// run lets time pass, and returns for how long was measured and what it used.
+func (w *window) run(ctx context.Context, job Job, meter func() Usage) (seconds float64, used Usage, err error) {
+	defer w.phase.Store(stopped)
+	if err := sleep(ctx, job.Warm); err != nil {
+		return 0, Usage{}, err
+	}
+	before := meter()
+	begin := time.Now()
+	w.phase.Store(measuring)
+	err = sleep(ctx, job.Measure)
+	w.phase.Store(stopped)
+	seconds = time.Since(begin).Seconds()
+	return seconds, meter().Sub(before), err
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// record is what one worker saw while it counted. Only the worker touches it
+// until the run is over.
+type record struct {
+	w                   *window
+	acquires, pairs     []time.Duration
+	use, handoffs, held []time.Duration
+	turnovers           []time.Duration
+	busy, failed        int
+	err                 error
+}
+
+// turn is one acquire and release.
+type turn struct {
+	begin, acquired, releasing, released time.Time
+}
+
+func (r *record) turned(t turn) {
+	if !r.w.measuring() {
+		return
+	}
+	acquire := t.acquired.Sub(t.begin)
+	r.acquires = append(r.acquires, acquire)
+	r.pairs = append(r.pairs, acquire+t.released.Sub(t.releasing))
+}
+
+func (r *record) used(d time.Duration) {
+	if r.w.measuring() {
+		r.use = append(r.use, d)
+	}
+}
+
+func (r *record) refused() {
+	if r.w.measuring() {
+		r.busy++
+	}
+}
+
+// failure counts what went wrong, and keeps the first also while nothing
+// counts: it explains a run without results.
+func (r *record) failure(err error) {
+	if r.w.measuring() {
+		r.failed++
+	}
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// sum adds the workers' records up.
+func sum(records []*record) Outcome {
+	var o Outcome
+	var all record
+	for _, r := range records {
+		all.acquires = append(all.acquires, r.acquires...)
+		all.pairs = append(all.pairs, r.pairs...)
+		all.use = append(all.use, r.use...)
+		all.handoffs = append(all.handoffs, r.handoffs...)
+		all.turnovers = append(all.turnovers, r.turnovers...)
+		all.held = append(all.held, r.held...)
+		o.Busy += r.busy
+		o.Failed += r.failed
+		if o.Err == "" && r.err != nil {
+			o.Err = r.err.Error()
+		}
+	}
+	o.Pairs, o.Uses = len(all.pairs), len(all.use)
+	o.Acquire, o.Pair = stats.NewLatency(all.acquires), stats.NewLatency(all.pairs)
+	o.Use = stats.NewLatency(all.use)
+	o.Handoff, o.Held = stats.NewLatency(all.handoffs), stats.NewLatency(all.held)
+	o.Turnover = stats.NewLatency(all.turnovers)
+	return o
+}

@@ -1,0 +1,257 @@
+package peer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fencelock/fencelock/bench/internal/rawhttp"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/storage/redisnode"
+)
+
+// HTTP is a running fencelock server.
+type HTTP struct {
+	addr    string
+	guarded bool
+}
+
+// NewHTTP is the server at addr; Use extends the lease.
+func NewHTTP(addr string) *HTTP { return &HTTP{addr: addr} }
+
+// NewGuardedHTTP is the server at addr; Use claims a guarded record and writes it.
+func NewGuardedHTTP(addr string) *HTTP { return &HTTP{addr: addr, guarded: true} }
+
+// Name is how tables call it.
+func (h *HTTP) Name() string {
+	if h.guarded {
+		return "fencelock-http-guarded"
+	}
+	return "fencelock-http"
+}
+
+// Addr is host:port.
+func (h *HTTP) Addr() string { return h.addr }
+
+// Dialect is for one client.
+func (h *HTTP) Dialect() Dialect { return &fencelock{} }
+
+// Open connects.
+func (h *HTTP) Open(ctx context.Context) (Session, error) {
+	if !h.guarded {
+		return speak(ctx, h.addr, h.Dialect())
+	}
+	d := &fencelock{}
+	s, err := speak(ctx, h.addr, d)
+	if err != nil {
+		return nil, err
+	}
+	conn := s.(*spoken) //nolint:forcetypeassert // speak returns nothing else
+	return &guardedSession{spoken: conn, lock: d}, nil
+}
+
+// Close has nothing to do: the program belongs to who started it.
+func (*HTTP) Close() error { return nil }
+
+// fencelock is the dialect.
+type fencelock struct {
+	resource string
+	lease    []byte // the path /leases/{lease_id}
+	token    []byte
+	body     []byte
+}
+
+func (*fencelock) Setup(context.Context, *rawhttp.Conn) error    { return nil }
+func (*fencelock) Teardown(context.Context, *rawhttp.Conn) error { return nil }
+
+func (f *fencelock) Acquire(buf []byte, c Claim) []byte {
+	b := append(f.body[:0], `{"resource":"`...)
+	b = append(b, c.Resource...)
+	b = append(b, `","ttl_ms":`...)
+	b = strconv.AppendInt(b, c.TTL.Milliseconds(), 10)
+	if c.Wait > 0 {
+		b = append(b, `,"wait_ms":`...)
+		b = strconv.AppendInt(b, c.Wait.Milliseconds(), 10)
+	}
+	f.body, f.resource = append(b, '}'), c.Resource
+	return rawhttp.AppendJSON(buf, http.MethodPost, "/locks", "", f.body)
+}
+
+func (f *fencelock) Acquired(resp *rawhttp.Response) error {
+	switch resp.Status {
+	case http.StatusCreated, http.StatusOK:
+		f.lease = append(f.lease[:0], resp.Header("Location")...)
+		f.token = append(f.token[:0], resp.Header("Fencing-Token")...)
+		return nil
+	case http.StatusConflict:
+		return ErrBusy
+	}
+	return refused(resp)
+}
+
+func (f *fencelock) Use(buf []byte) []byte {
+	buf = append(buf, "POST "...)
+	buf = append(buf, f.lease...)
+	return append(buf, "/extend HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n\r\n"...)
+}
+
+func (*fencelock) Used(resp *rawhttp.Response) error { return expect(resp, http.StatusOK) }
+
+func (f *fencelock) Release(buf []byte) []byte {
+	buf = append(buf, "DELETE "...)
+	buf = append(buf, f.lease...)
+	return append(buf, " HTTP/1.1\r\nHost: bench\r\n\r\n"...)
+}
+
+func (*fencelock) Released(resp *rawhttp.Response) error { return expect(resp, http.StatusNoContent) }
+
+func expect(resp *rawhttp.Response, status int) error {
+	if resp.Status != status {
+		return refused(resp)
+	}
+	return nil
+}
+
+// refused tells what an answer says that nobody wants.
+func refused(resp *rawhttp.Response) error {
+	return fmt.Errorf("answered %d: %.300s", resp.Status, resp.Body)
+}
+
+// guardedSession claims and writes a record while it holds the lock.
+type guardedSession struct {
+	*spoken
+	lock *fencelock
+}
+
+// Use claims before it reads, and then writes: what a worker does who computes
+// the new value from the old one.
+func (g *guardedSession) Use(ctx context.Context) error {
+	path, header := "/guarded/"+g.lock.resource, "Fencing-Token: "+string(g.lock.token)+"\r\n"
+	read := rawhttp.AppendRequest(g.conn.Buffer(), http.MethodGet, path, header)
+	ok := func(resp *rawhttp.Response) error { return expect(resp, http.StatusOK) }
+	if err := g.exchange(ctx, read, ok); err != nil {
+		return fmt.Errorf("claim: %w", err)
+	}
+	write := rawhttp.AppendJSON(g.conn.Buffer(), http.MethodPut, path, header, []byte(`{"balance":1}`))
+	if err := g.exchange(ctx, write, ok); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+// Ready asks a fencelock server how many of its nodes vote.
+func Ready(ctx context.Context, addr string) (voting int, err error) {
+	var ready struct{ Voting int }
+	err = get(ctx, addr, "/readyz", &ready)
+	return ready.Voting, err
+}
+
+// Waiting asks a fencelock server how many wait for a resource.
+func Waiting(ctx context.Context, addr, resource string) (waiters int, err error) {
+	var lock struct{ Waiters int }
+	err = get(ctx, addr, "/locks/"+resource, &lock)
+	return lock.Waiters, err
+}
+
+// get reads a JSON body, whatever the status.
+func get(ctx context.Context, addr, path string, into any) (err error) {
+	conn, err := rawhttp.Dial(ctx, addr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	resp, err := conn.Do(ctx, rawhttp.AppendRequest(nil, http.MethodGet, path, ""))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(resp.Body, into)
+}
+
+// InProcess is fencelock without its server: the Locker as a library.
+type InProcess struct {
+	locker *lockcore.Locker
+	stop   context.CancelFunc
+	done   chan error
+	nodes  []*redisnode.Node
+}
+
+// NewInProcess opens the nodes, whose databases have to be empty.
+func NewInProcess(urls []string) (*InProcess, error) {
+	p := &InProcess{done: make(chan error, 1)}
+	nodes := make([]lockcore.Node, 0, len(urls))
+	for _, url := range urls {
+		node, err := redisnode.Open(url, redisnode.Options{})
+		if err != nil {
+			return nil, errors.Join(err, p.closeNodes())
+		}
+		p.nodes, nodes = append(p.nodes, node), append(nodes, node)
+	}
+	locker, err := lockcore.New(nodes, lockcore.Config{New: true, MaxTTL: 10 * time.Minute})
+	if err != nil {
+		return nil, errors.Join(err, p.closeNodes())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.locker, p.stop = locker, cancel
+	go func() { p.done <- locker.Run(ctx) }()
+	return p, nil
+}
+
+// Name is how tables call it.
+func (*InProcess) Name() string { return "fencelock-inprocess" }
+
+// Voting is the number of nodes that vote.
+func (p *InProcess) Voting() int { return p.locker.Status().Voting }
+
+// Open makes a session, which is next to nothing.
+func (p *InProcess) Open(context.Context) (Session, error) {
+	return &inProcess{locker: p.locker}, nil
+}
+
+// Close stops the Locker and its nodes.
+func (p *InProcess) Close() error {
+	p.stop()
+	err := <-p.done
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return errors.Join(err, p.closeNodes())
+}
+
+func (p *InProcess) closeNodes() error {
+	errs := make([]error, 0, len(p.nodes))
+	for _, n := range p.nodes {
+		errs = append(errs, n.Close())
+	}
+	return errors.Join(errs...)
+}
+
+type inProcess struct {
+	locker *lockcore.Locker
+	lease  string
+	ttl    time.Duration
+}
+
+func (s *inProcess) Acquire(ctx context.Context, c Claim) error {
+	lease, err := s.locker.Acquire(ctx, lockcore.AcquireRequest{Resource: c.Resource, TTL: c.TTL, Wait: c.Wait})
+	if err != nil {
+		if errors.Is(err, lockcore.ErrHeld) {
+			return ErrBusy
+		}
+		return err
+	}
+	s.lease, s.ttl = lease.ID, c.TTL
+	return nil
+}
+
+func (s *inProcess) Use(ctx context.Context) error {
+	_, err := s.locker.Extend(ctx, s.lease, s.ttl)
+	return err
+}
+
+func (s *inProcess) Release(ctx context.Context) error { return s.locker.Release(ctx, s.lease) }
+
+func (*inProcess) Close() error { return nil }

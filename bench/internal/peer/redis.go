@@ -1,0 +1,209 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	syncredis "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+)
+
+// poolSize is how many connections the libraries may have to a node. Their
+// default of ten a processor is less than what they can use.
+const poolSize = 64
+
+func client(url string) (*redis.Client, error) {
+	options, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	options.PoolSize = poolSize
+	return redis.NewClient(options), nil
+}
+
+// Redsync is redsync v4 over go-redis, in this process.
+type Redsync struct {
+	sync    *redsync.Redsync
+	clients []*redis.Client
+}
+
+// NewRedsync makes one over the nodes.
+func NewRedsync(urls []string) (*Redsync, error) {
+	r := &Redsync{}
+	pools := make([]syncredis.Pool, 0, len(urls))
+	for _, url := range urls {
+		c, err := client(url)
+		if err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		r.clients, pools = append(r.clients, c), append(pools, goredis.NewPool(c))
+	}
+	r.sync = redsync.New(pools...)
+	return r, nil
+}
+
+// Name is how tables call it.
+func (*Redsync) Name() string { return "redsync" }
+
+// Open makes a session.
+func (r *Redsync) Open(context.Context) (Session, error) { return &redsyncSession{sync: r.sync}, nil }
+
+// Close closes the connections.
+func (r *Redsync) Close() error { return closeAll(r.clients) }
+
+func closeAll(clients []*redis.Client) error {
+	errs := make([]error, 0, len(clients))
+	for _, c := range clients {
+		errs = append(errs, c.Close())
+	}
+	return errors.Join(errs...)
+}
+
+type redsyncSession struct {
+	sync  *redsync.Redsync
+	mutex *redsync.Mutex
+	ttl   time.Duration
+}
+
+func (s *redsyncSession) Acquire(ctx context.Context, c Claim) error {
+	if s.mutex == nil || s.mutex.Name() != c.Resource || s.ttl != c.TTL {
+		// More tries than the default 32, so that a wait ends when we say so.
+		s.mutex = s.sync.NewMutex(c.Resource, redsync.WithExpiry(c.TTL), redsync.WithTries(1<<20))
+		s.ttl = c.TTL
+	}
+	if c.Wait > 0 {
+		return s.mutex.LockContext(ctx)
+	}
+	err := s.mutex.TryLockContext(ctx)
+	if taken := new(redsync.ErrTaken); errors.As(err, &taken) {
+		return ErrBusy
+	}
+	return err
+}
+
+func (s *redsyncSession) Use(ctx context.Context) error {
+	ok, err := s.mutex.ExtendContext(ctx)
+	return done(ok, err)
+}
+
+func (s *redsyncSession) Release(ctx context.Context) error {
+	ok, err := s.mutex.UnlockContext(ctx)
+	return done(ok, err)
+}
+
+func (*redsyncSession) Close() error { return nil }
+
+// done makes an error of an answer that is no without one. One node of five
+// that fails is an error beside a yes, and none of ours.
+func done(ok bool, err error) error {
+	if ok {
+		return nil
+	}
+	return errors.Join(errors.New("lock is gone"), err)
+}
+
+// Redislock is bsm/redislock on one node.
+type Redislock struct {
+	client *redis.Client
+	locks  *redislock.Client
+}
+
+// NewRedislock makes one.
+func NewRedislock(url string) (*Redislock, error) {
+	c, err := client(url)
+	if err != nil {
+		return nil, err
+	}
+	return &Redislock{client: c, locks: redislock.New(c)}, nil
+}
+
+// Name is how tables call it.
+func (*Redislock) Name() string { return "redislock" }
+
+// Open makes a session.
+func (r *Redislock) Open(context.Context) (Session, error) {
+	return &redislockSession{locks: r.locks}, nil
+}
+
+// Close closes the connections.
+func (r *Redislock) Close() error { return r.client.Close() }
+
+type redislockSession struct {
+	locks *redislock.Client
+	lock  *redislock.Lock
+	ttl   time.Duration
+}
+
+func (s *redislockSession) Acquire(ctx context.Context, c Claim) error {
+	lock, err := s.locks.Obtain(ctx, c.Resource, c.TTL, nil)
+	if errors.Is(err, redislock.ErrNotObtained) {
+		return ErrBusy
+	}
+	s.lock, s.ttl = lock, c.TTL
+	return err
+}
+
+func (s *redislockSession) Use(ctx context.Context) error { return s.lock.Refresh(ctx, s.ttl, nil) }
+
+func (s *redislockSession) Release(ctx context.Context) error { return s.lock.Release(ctx) }
+
+func (*redislockSession) Close() error { return nil }
+
+// Rueidislock is rueidislock on one node.
+type Rueidislock struct{ locker rueidislock.Locker }
+
+// NewRueidislock makes one.
+func NewRueidislock(url string) (*Rueidislock, error) {
+	options, err := rueidis.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: options, KeyMajority: 1, NoLoopTracking: true})
+	if err != nil {
+		return nil, fmt.Errorf("rueidislock: %w", err)
+	}
+	return &Rueidislock{locker: locker}, nil
+}
+
+// Name is how tables call it.
+func (*Rueidislock) Name() string { return "rueidislock" }
+
+// Open makes a session.
+func (r *Rueidislock) Open(context.Context) (Session, error) {
+	return &rueidisSession{locker: r.locker}, nil
+}
+
+// Close closes the connections.
+func (r *Rueidislock) Close() error {
+	r.locker.Close()
+	return nil
+}
+
+type rueidisSession struct {
+	locker rueidislock.Locker
+	cancel context.CancelFunc
+}
+
+// Acquire always waits: the library gives a lock back in the background, and
+// trying at once again would meet one's own release.
+func (s *rueidisSession) Acquire(ctx context.Context, c Claim) error {
+	_, cancel, err := s.locker.WithContext(ctx, c.Resource)
+	s.cancel = cancel
+	return err
+}
+
+func (*rueidisSession) Use(context.Context) error { return errNoUse }
+
+func (s *rueidisSession) Release(context.Context) error {
+	s.cancel()
+	return nil
+}
+
+func (*rueidisSession) Close() error { return nil }

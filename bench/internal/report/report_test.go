@@ -1,0 +1,88 @@
+package report
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/bench/internal/load"
+	"github.com/fencelock/fencelock/bench/internal/result"
+	"github.com/fencelock/fencelock/bench/internal/stats"
+)
+
+func sample() *result.Set {
+	s := &result.Set{Quick: true, Notes: []string{"etcd is\nnot there"}}
+	s.Machine.Foreign, s.Machine.Load = 0.3, "1 2 3 4/5 6"
+	for round := range 3 {
+		for i, peer := range []string{result.HTTP, result.Baseline} {
+			for _, v := range []string{"16", "256"} {
+				o := load.Outcome{Seconds: 1, Pairs: 1000 * (2 - i), CPU: load.Usage{Load: time.Second, Store: time.Second}}
+				o.Pair = stats.Latency{Count: 1, P50: time.Millisecond, P99: time.Second}
+				if i == 1 && round == 1 {
+					o.Failed, o.Err = 3, "no\nluck"
+				}
+				s.Add(result.Key{Scenario: result.Uncontended, Variant: v, Peer: peer}, round, o)
+			}
+		}
+	}
+	s.Add(result.Key{Scenario: result.Hot, Variant: result.HotVariant(16, "1 ms"), Peer: result.HTTP}, 0, load.Outcome{Seconds: 1, Pairs: 9})
+	s.Set("parked server MB", 12)
+	return s
+}
+
+func TestMarkdown(t *testing.T) {
+	page := Markdown(sample(), plots(sample()))
+	for _, want := range []string{
+		"**Noisy run.**", "**Quick run**", "30.0 %", "etcd is not there",
+		"| 256 | fencelock-http | 2,000 ±0 % | 2.00 |", "first with: `no luck`",
+		"![pairs a second over the number of workers](uncontended.svg)", "handoffs.svg",
+		"| parked server MB | 12.0 |", "**MISS**",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in\n%s", want, page)
+		}
+	}
+	columns := 0
+	for line := range strings.Lines(page) {
+		if !strings.HasPrefix(line, "|") {
+			columns = 0
+			continue
+		}
+		if n := strings.Count(line, "|"); columns != 0 && n != columns {
+			t.Errorf("%d columns instead of %d: %s", n, columns, line)
+		}
+		columns = strings.Count(line, "|")
+	}
+}
+
+func TestWrite(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	if err := Write(dir, sample()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{Page, "uncontended.svg", "processors.svg", "handoffs.svg"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestEmptyRun(t *testing.T) {
+	if err := Write(t.TempDir(), &result.Set{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFigure(t *testing.T) {
+	for v, want := range map[float64]string{0.4242: "0.42", 12.34: "12.3", 123.4: "123", 1234.5: "1,235", 1_234_567: "1,234,567"} {
+		if got := figure(v); got != want {
+			t.Errorf("figure(%v) = %q, want %q", v, got, want)
+		}
+	}
+	if figure(math.NaN()) != "–" {
+		t.Error("not a number")
+	}
+}

@@ -1,0 +1,196 @@
+// Package result keeps what the rounds measured and answers what the tables,
+// plots and checks ask of it.
+package result
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/bench/internal/load"
+	"github.com/fencelock/fencelock/bench/internal/stats"
+)
+
+// Baseline is the peer that the others are compared with.
+const Baseline = "redsync"
+
+// Key names what was measured: "uncontended", "64", "redsync".
+type Key struct{ Scenario, Variant, Peer string }
+
+// Measurement is one round.
+type Measurement struct {
+	Key
+	Round   int
+	Outcome load.Outcome
+}
+
+// Machine is where and when it was measured.
+type Machine struct {
+	CPU, Kernel, Memory string
+	Processors          int
+	Go                  string
+	Commit              string
+	Versions            []Version
+	Begun               time.Time
+	Took                time.Duration
+	Load                string // the load average before the first round
+	// Foreign is the share of the processors that other programs took while
+	// rounds were measured.
+	Foreign float64
+}
+
+// Version is a program's or a library's.
+type Version struct{ Name, Version string }
+
+// Noisy is the foreign share above which nothing should be concluded.
+const Noisy = 0.05
+
+// Set is a whole run.
+type Set struct {
+	Quick        bool
+	Machine      Machine
+	Measurements []Measurement
+	Values       map[string]float64 // what is no round: memory, …
+	Notes        []string
+}
+
+// Add appends a round.
+func (s *Set) Add(k Key, round int, o load.Outcome) {
+	s.Measurements = append(s.Measurements, Measurement{Key: k, Round: round, Outcome: o})
+}
+
+// Set records a single value.
+func (s *Set) Set(name string, v float64) {
+	if s.Values == nil {
+		s.Values = map[string]float64{}
+	}
+	s.Values[name] = v
+}
+
+// Value is a single value, or NaN.
+func (s *Set) Value(name string) float64 {
+	v, ok := s.Values[name]
+	if !ok {
+		return math.NaN()
+	}
+	return v
+}
+
+// Rounds are the rounds of a key, by number.
+func (s *Set) Rounds(k Key) map[int]load.Outcome {
+	rounds := map[int]load.Outcome{}
+	for _, m := range s.Measurements {
+		if m.Key == k {
+			rounds[m.Round] = m.Outcome
+		}
+	}
+	return rounds
+}
+
+// Variants lists a scenario's variants in the order in which they came.
+func (s *Set) Variants(scenario string) []string {
+	return s.distinct(scenario, func(m Measurement) (string, bool) { return m.Variant, true })
+}
+
+// Peers lists the peers of a variant in the order in which they came.
+func (s *Set) Peers(scenario, variant string) []string {
+	return s.distinct(scenario, func(m Measurement) (string, bool) { return m.Peer, m.Variant == variant })
+}
+
+func (s *Set) distinct(scenario string, of func(Measurement) (string, bool)) []string {
+	var names []string
+	for _, m := range s.Measurements {
+		if m.Scenario != scenario {
+			continue
+		}
+		if name, ok := of(m); ok && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Metric reads one number off a round.
+type Metric func(load.Outcome) float64
+
+// Rate is pairs a second. This and the metrics below are what tables and checks
+// ask for; durations are in microseconds.
+func Rate(o load.Outcome) float64 { return o.Rate() }
+
+// UseRate is calls of Use a second.
+func UseRate(o load.Outcome) float64 { return float64(o.Uses) / o.Seconds }
+
+// AcquireP50 is the median acquire.
+func AcquireP50(o load.Outcome) float64 { return micros(o.Acquire.P50, o.Acquire.Count) }
+
+// PairP50 is the median of acquire and release together.
+func PairP50(o load.Outcome) float64 { return micros(o.Pair.P50, o.Pair.Count) }
+
+// PairP99 is their 99th percentile.
+func PairP99(o load.Outcome) float64 { return micros(o.Pair.P99, o.Pair.Count) }
+
+// HandoffP50 is the median hand-off.
+func HandoffP50(o load.Outcome) float64 { return micros(o.Handoff.P50, o.Handoff.Count) }
+
+// HandoffP99 is the 99th percentile.
+func HandoffP99(o load.Outcome) float64 { return micros(o.Handoff.P99, o.Handoff.Count) }
+
+// TurnoverP50 is the median time from the sending of a release to the next grant.
+func TurnoverP50(o load.Outcome) float64 { return micros(o.Turnover.P50, o.Turnover.Count) }
+
+// HeldP50 is how long a holder really held.
+func HeldP50(o load.Outcome) float64 { return micros(o.Held.P50, o.Held.Count) }
+
+// LoadCPU is the load generator's time a pair.
+func LoadCPU(o load.Outcome) float64 { return o.PerPair(o.CPU.Load) }
+
+// ServiceCPU is the lock service's time a pair.
+func ServiceCPU(o load.Outcome) float64 { return o.PerPair(o.CPU.Service) }
+
+// StoreCPU is Redis's or Postgres's time a pair.
+func StoreCPU(o load.Outcome) float64 { return o.PerPair(o.CPU.Store) }
+
+// LoadShare is the load generator's share of the time that the contender used.
+func LoadShare(o load.Outcome) float64 {
+	return float64(o.CPU.Load) / float64(o.CPU.Load+o.CPU.Service+o.CPU.Store)
+}
+
+// micros makes NaN of what was never measured.
+func micros(d time.Duration, count int) float64 {
+	if count == 0 {
+		return math.NaN()
+	}
+	return float64(d.Nanoseconds()) / 1000
+}
+
+// Of sums a metric up over the rounds of a key.
+func (s *Set) Of(k Key, m Metric) stats.Summary {
+	var values []float64
+	for _, o := range s.Rounds(k) {
+		values = append(values, m(o))
+	}
+	return stats.Summarize(values)
+}
+
+// Ratio sums up a's metric divided by b's of the same round.
+func (s *Set) Ratio(a, b Key, m Metric) stats.Summary {
+	rounds, base := s.Rounds(a), s.Rounds(b)
+	var over, under []float64
+	for n, o := range rounds {
+		if other, ok := base[n]; ok {
+			over, under = append(over, m(o)), append(under, m(other))
+		}
+	}
+	return stats.Summarize(stats.Ratios(over, under))
+}
+
+// Failures counts what failed in a key's rounds, with the first reason.
+func (s *Set) Failures(k Key) (failed int, reason string) {
+	for _, o := range s.Rounds(k) {
+		failed += o.Failed
+		if reason == "" {
+			reason = o.Err
+		}
+	}
+	return failed, reason
+}

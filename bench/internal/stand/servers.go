@@ -1,0 +1,138 @@
+package stand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencelock/fencelock/bench/internal/cpu"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// Redis is a set of independent nodes.
+type Redis struct {
+	Nodes   []*testenv.Redis
+	PIDs    []int
+	Version string
+}
+
+// StartRedis starts n nodes.
+func StartRedis(ctx context.Context, s *Scope, n int, mode testenv.Persistence) (*Redis, error) {
+	r := &Redis{}
+	err := Guard(func() error {
+		r.Nodes = testenv.StartRedisN(s, n, testenv.WithPersistence(mode))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, node := range r.Nodes {
+		info, err := node.Client().InfoMap(ctx, "server").Result()
+		if err != nil {
+			return nil, err
+		}
+		pid, err := strconv.Atoi(info["Server"]["process_id"])
+		if err != nil {
+			return nil, fmt.Errorf("process of Redis %s: %w", node.Addr(), err)
+		}
+		r.PIDs, r.Version = append(r.PIDs, pid), info["Server"]["redis_version"]
+	}
+	return r, nil
+}
+
+// URLs are the nodes' addresses with a database's number, so that contenders
+// share the servers and not the keys.
+func (r *Redis) URLs(database int) []string {
+	urls := make([]string, len(r.Nodes))
+	for i, n := range r.Nodes {
+		urls[i] = fmt.Sprintf("redis://%s/%d", n.Addr(), database)
+	}
+	return urls
+}
+
+// CPU is the processor time of all nodes.
+func (r *Redis) CPU() (total time.Duration) {
+	for _, pid := range r.PIDs {
+		total += cpu.Process(pid)
+	}
+	return total
+}
+
+// Memory is what each node uses, in bytes.
+func (r *Redis) Memory(ctx context.Context) ([]int64, error) {
+	used := make([]int64, len(r.Nodes))
+	for i, n := range r.Nodes {
+		info, err := n.Client().InfoMap(ctx, "memory").Result()
+		if err != nil {
+			return nil, err
+		}
+		if used[i], err = strconv.ParseInt(info["Memory"]["used_memory"], 10, 64); err != nil {
+			return nil, err
+		}
+	}
+	return used, nil
+}
+
+// Postgres is a server that syncs to disk.
+type Postgres struct {
+	URL     string
+	Version string
+	pid     int
+}
+
+// StartPostgres starts one.
+func StartPostgres(ctx context.Context, s *Scope) (*Postgres, error) {
+	p := &Postgres{}
+	err := Guard(func() error {
+		p.URL = testenv.StartPostgres(s).OwnerURL()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, p.ask(ctx)
+}
+
+// ask finds the server's version and process: the parent of the one that answers.
+func (p *Postgres) ask(ctx context.Context) (err error) {
+	conn, err := pgx.Connect(ctx, p.URL)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	var worker int
+	row := conn.QueryRow(ctx, "SELECT pg_backend_pid(), current_setting('server_version')")
+	if err := row.Scan(&worker, &p.Version); err != nil {
+		return err
+	}
+	p.pid, err = cpu.Parent(worker)
+	return err
+}
+
+// CPU is the processor time of the server's living processes.
+func (p *Postgres) CPU() (total time.Duration) {
+	for _, pid := range cpu.Family(p.pid) {
+		total += cpu.Process(pid)
+	}
+	return total
+}
+
+// version asks a program for its version and keeps the line's last word.
+func version(ctx context.Context, path string, args ...string) string {
+	out, err := exec.CommandContext(ctx, path, args...).Output()
+	line, _, _ := strings.Cut(string(out), "\n")
+	words := strings.Fields(line)
+	if err != nil || len(words) == 0 {
+		return "unknown"
+	}
+	return words[len(words)-1]
+}
+
+// Version is etcd's own.
+func (e *Etcd) Version(ctx context.Context) string { return version(ctx, e.Path, "--version") }

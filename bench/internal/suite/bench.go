@@ -1,0 +1,224 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/fencelock/fencelock/bench/internal/cpu"
+	"github.com/fencelock/fencelock/bench/internal/peer"
+	"github.com/fencelock/fencelock/bench/internal/result"
+	"github.com/fencelock/fencelock/bench/internal/stand"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// nodes is how many Redis there are.
+const nodes = 5
+
+// Each contender has a database of its own on the same Redis servers.
+const (
+	dbServer = iota
+	dbInProcess
+	dbRedsync
+	dbRedislock
+	dbRueidislock
+)
+
+// bench is a set of servers and the contenders that run on it.
+type bench struct {
+	scope      *stand.Scope
+	redis      *stand.Redis
+	server     *stand.Fencelock
+	inProcess  *peer.InProcess
+	etcd       *stand.Etcd
+	postgres   *stand.Postgres
+	contenders map[string]contender
+}
+
+func (b *bench) close() { b.scope.Close() }
+
+// add enters a contender, to be closed with the bench.
+func (b *bench) add(p peer.Peer, service, store func() time.Duration) {
+	b.contenders[p.Name()] = contender{peer: p, service: service, store: store}
+	b.scope.Cleanup(func() { _ = p.Close() })
+}
+
+// cpu is the time of all its servers.
+func (b *bench) cpu() (total time.Duration) {
+	if b.redis != nil {
+		total += b.redis.CPU()
+	}
+	if b.server != nil {
+		total += cpu.Process(b.server.PID())
+	}
+	if b.etcd != nil {
+		total += cpu.Process(b.etcd.PID())
+	}
+	if b.postgres != nil {
+		total += b.postgres.CPU()
+	}
+	return total
+}
+
+const (
+	settleStep   = 50 * time.Millisecond
+	settleAtMost = 3 * time.Second
+	settleShare  = 0.08 // of one processor
+)
+
+// settle waits until the servers are done with what the last round left.
+func (b *bench) settle(ctx context.Context) {
+	for begun := time.Now(); time.Since(begun) < settleAtMost && ctx.Err() == nil; {
+		before := b.cpu()
+		time.Sleep(settleStep)
+		if float64(b.cpu()-before) < settleShare*float64(settleStep) {
+			return
+		}
+	}
+}
+
+// start builds the server, and starts the servers that do not sync Redis.
+func (s *Suite) start(ctx context.Context) error {
+	s.main = &bench{scope: stand.NewScope("servers", s.opts.Log), contenders: map[string]contender{}}
+	dir, err := os.MkdirTemp("", "fencelock-bench-")
+	if err != nil {
+		return err
+	}
+	s.main.scope.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if s.program, err = stand.Build(ctx, s.opts.Root, dir); err != nil {
+		return err
+	}
+	if err := s.startOthers(ctx, s.main); err != nil {
+		return err
+	}
+	if err := s.startRedis(ctx, s.main, testenv.PersistNone, s.main.postgres.URL); err != nil {
+		return err
+	}
+	return s.addGuarded(ctx, s.main)
+}
+
+// startRedis starts nodes and everything that runs on them.
+func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persistence, database string) (err error) {
+	if b.redis, err = stand.StartRedis(ctx, b.scope, nodes, mode); err != nil {
+		return err
+	}
+	s.version("Redis", b.redis.Version)
+	b.server, err = stand.StartFencelock(ctx, b.scope, s.program, b.redis.URLs(dbServer), "FENCELOCK_DATABASE_URL="+database)
+	if err != nil {
+		return err
+	}
+	service := func() time.Duration { return cpu.Process(b.server.PID()) }
+	b.add(peer.NewHTTP(b.server.Addr), service, b.redis.CPU)
+	if b.inProcess, err = peer.NewInProcess(b.redis.URLs(dbInProcess)); err != nil {
+		return err
+	}
+	b.add(b.inProcess, nil, b.redis.CPU)
+	if err := b.addLibraries(); err != nil {
+		return err
+	}
+	return b.awaitVoting(ctx, nodes)
+}
+
+func (b *bench) addLibraries() error {
+	redsync, err1 := peer.NewRedsync(b.redis.URLs(dbRedsync))
+	redislock, err2 := peer.NewRedislock(b.redis.URLs(dbRedislock)[0])
+	rueidislock, err3 := peer.NewRueidislock(b.redis.URLs(dbRueidislock)[0])
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	b.add(redsync, nil, b.redis.CPU)
+	b.add(redislock, nil, b.redis.CPU)
+	b.add(rueidislock, nil, b.redis.CPU)
+	return nil
+}
+
+// awaitVoting waits until both fencelocks have that many nodes voting.
+func (b *bench) awaitVoting(ctx context.Context, want int) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for {
+		err := b.server.Voting(ctx, want)
+		if n := b.inProcess.Voting(); err == nil && n != want {
+			err = fmt.Errorf("in-process: %d of %d nodes vote", n, want)
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		case <-time.After(settleStep):
+		}
+	}
+}
+
+// startOthers starts what does not run on Redis.
+func (s *Suite) startOthers(ctx context.Context, b *bench) (err error) {
+	if err := s.startEtcd(ctx, b); err != nil {
+		return err
+	}
+	if b.postgres, err = stand.StartPostgres(ctx, b.scope); err != nil {
+		return err
+	}
+	s.version("Postgres", b.postgres.Version)
+	advisory, err1 := peer.NewAdvisory(ctx, b.postgres.URL)
+	rows, err2 := peer.NewRows(ctx, b.postgres.URL)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	b.add(advisory, nil, b.postgres.CPU)
+	b.add(rows, nil, b.postgres.CPU)
+	return nil
+}
+
+// startEtcd starts etcd if there is one on this machine.
+func (s *Suite) startEtcd(ctx context.Context, b *bench) error {
+	etcd, err := stand.StartEtcd(ctx, b.scope)
+	if errors.Is(err, stand.ErrNoEtcd) {
+		s.note(err.Error())
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	b.etcd = etcd
+	s.version("etcd", etcd.Version(ctx))
+	grpc, err := peer.NewEtcd(etcd.Addr)
+	if err != nil {
+		return err
+	}
+	service := func() time.Duration { return cpu.Process(etcd.PID()) }
+	b.add(grpc, service, nil)
+	b.add(peer.NewEtcdJSON(etcd.Addr), service, nil)
+	return nil
+}
+
+// addGuarded enters what writes guarded and unguarded records to Postgres.
+func (s *Suite) addGuarded(ctx context.Context, b *bench) error {
+	store := func() time.Duration { return b.redis.CPU() + b.postgres.CPU() }
+	service := func() time.Duration { return cpu.Process(b.server.PID()) }
+	b.add(peer.NewGuardedHTTP(b.server.Addr), service, store)
+	unguarded, err := peer.NewUnguarded(ctx, b.contenders[result.Baseline].peer, b.postgres.URL)
+	if err != nil {
+		return err
+	}
+	b.add(unguarded, nil, store)
+	return nil
+}
+
+// startFsync starts a second set of Redis, which syncs every write to disk.
+func (s *Suite) startFsync(ctx context.Context) error {
+	s.fsync = &bench{scope: stand.NewScope("synced servers", s.opts.Log), contenders: map[string]contender{}}
+	return s.startRedis(ctx, s.fsync, testenv.PersistAOFAlways, "")
+}
+
+func (s *Suite) version(name, version string) {
+	for _, v := range s.set.Machine.Versions {
+		if v.Name == name {
+			return
+		}
+	}
+	s.set.Machine.Versions = append(s.set.Machine.Versions, result.Version{Name: name, Version: version})
+}

@@ -1,0 +1,285 @@
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/fencelock/fencelock/bench/internal/cpu"
+	"github.com/fencelock/fencelock/bench/internal/peer"
+	"github.com/fencelock/fencelock/bench/internal/rawhttp"
+	"github.com/fencelock/fencelock/bench/internal/result"
+)
+
+const (
+	// heldTTL outlives the scenario.
+	heldTTL = 5 * time.Minute
+	// heldWorkers take and give the leases that are held.
+	heldWorkers = 64
+	mega        = 1 << 20
+)
+
+// held: what many leases cost while nothing happens to them.
+func (s *Suite) held() []step {
+	store := &leases{want: s.size.held}
+	var steps []step
+	measure := func(variant string, rounds []int) {
+		for _, round := range rounds {
+			k := result.Key{Scenario: result.Held, Variant: variant, Peer: result.HTTP}
+			steps = append(steps, s.measure(s.onMain, k, round, s.job(result.Held, usual, round)))
+		}
+	}
+	perLease := 120 * time.Microsecond
+	measure("none held", []int{0, 1})
+	steps = append(steps, step{label: fmt.Sprintf("take %d leases", s.size.held), cost: time.Duration(s.size.held) * perLease,
+		do: func(ctx context.Context) error { return s.take(ctx, store) }})
+	measure("held", []int{0, 1, 2, 3})
+	steps = append(steps, step{label: "give them back", cost: time.Duration(s.size.held) * perLease,
+		do: func(ctx context.Context) error { return store.release(ctx, s.main.server.Addr) }})
+	measure("none held", []int{2, 3})
+	return steps
+}
+
+// take takes the leases and says what they cost.
+func (s *Suite) take(ctx context.Context, store *leases) error {
+	before, err := s.memory(ctx)
+	if err != nil {
+		return err
+	}
+	if err := store.acquire(ctx, s.main.server.Addr); err != nil {
+		return err
+	}
+	after, err := s.memory(ctx)
+	if err != nil {
+		return err
+	}
+	n := float64(len(store.paths))
+	s.set.Set("held leases", n)
+	s.set.Set("held redis bytes", (after.redis-before.redis)/n)
+	s.set.Set("held server bytes", max(0, after.server-before.server)/n)
+	return nil
+}
+
+// footprint is memory in bytes: of one Redis node (the mean), and of the server.
+type footprint struct{ redis, server float64 }
+
+func (s *Suite) memory(ctx context.Context) (footprint, error) {
+	used, err := s.main.redis.Memory(ctx)
+	if err != nil {
+		return footprint{}, err
+	}
+	rss, err := cpu.RSS(s.main.server.PID())
+	if err != nil {
+		return footprint{}, err
+	}
+	f := footprint{server: float64(rss)}
+	for _, bytes := range used {
+		f.redis += float64(bytes) / float64(len(used))
+	}
+	return f, nil
+}
+
+// leases takes many leases, keeps them, and gives them back. One thread drives
+// all of it, so nothing needs a lock.
+type leases struct {
+	want   int
+	next   int
+	failed int
+	paths  []string
+}
+
+func (l *leases) acquire(ctx context.Context, addr string) error {
+	return rawhttp.Drive(ctx, addr, l.flows(func(resp *rawhttp.Response, buf []byte) ([]byte, error) {
+		if err := l.note(resp); err != nil {
+			return nil, err
+		}
+		if l.next == l.want {
+			return buf, nil
+		}
+		l.next++
+		body := fmt.Appendf(nil, `{"resource":"held/%d","ttl_ms":%d}`, l.next, heldTTL.Milliseconds())
+		return rawhttp.AppendJSON(buf, http.MethodPost, "/locks", "", body), nil
+	}))
+}
+
+// note keeps a grant. A few refusals are nothing on a busy machine.
+func (l *leases) note(resp *rawhttp.Response) error {
+	switch {
+	case resp == nil:
+	case resp.Status == http.StatusCreated:
+		l.paths = append(l.paths, string(resp.Header("Location")))
+	default:
+		l.failed++
+		if l.failed > l.want/10 {
+			return fmt.Errorf("acquire, %d times: %d %.200s", l.failed, resp.Status, resp.Body)
+		}
+	}
+	return nil
+}
+
+func (l *leases) release(ctx context.Context, addr string) error {
+	if len(l.paths) == 0 {
+		return errNoRound
+	}
+	return rawhttp.Drive(ctx, addr, l.flows(func(_ *rawhttp.Response, buf []byte) ([]byte, error) {
+		if len(l.paths) == 0 {
+			return buf, nil
+		}
+		path := l.paths[len(l.paths)-1]
+		l.paths = l.paths[:len(l.paths)-1]
+		return rawhttp.AppendRequest(buf, http.MethodDelete, path, ""), nil
+	}))
+}
+
+func (*leases) flows(next flowFunc) []rawhttp.Flow {
+	flows := make([]rawhttp.Flow, heldWorkers)
+	for i := range flows {
+		flows[i] = next
+	}
+	return flows
+}
+
+// flowFunc is a flow without a memory of its own.
+type flowFunc func(resp *rawhttp.Response, buf []byte) ([]byte, error)
+
+// Next calls it.
+func (f flowFunc) Next(resp *rawhttp.Response, _ time.Time, buf []byte) ([]byte, error) {
+	return f(resp, buf)
+}
+
+// parked: many wait in line while nothing happens.
+func (s *Suite) parked() []step {
+	return []step{{
+		label: fmt.Sprintf("%d parked waiters", s.size.parked),
+		cost:  s.size.parkedIdle + time.Duration(s.size.parked)*time.Millisecond,
+		do:    s.park,
+	}}
+}
+
+// parkedLines is over how many resources the waiters spread.
+const parkedLines = 100
+
+func (s *Suite) park(ctx context.Context) (err error) {
+	before, err := s.memory(ctx)
+	if err != nil {
+		return err
+	}
+	var conns []*rawhttp.Conn
+	defer func() {
+		for _, c := range conns {
+			err = errors.Join(err, c.Close())
+		}
+		s.main.settle(ctx)
+	}()
+	for i := range parkedLines + s.size.parked {
+		c, err := s.line(ctx, i)
+		if err != nil {
+			return err
+		}
+		conns = append(conns, c)
+	}
+	return s.watchParked(ctx, before)
+}
+
+// line takes one of the resources, or stands in line for one.
+func (s *Suite) line(ctx context.Context, i int) (*rawhttp.Conn, error) {
+	c, err := rawhttp.Dial(ctx, s.main.server.Addr)
+	if err != nil {
+		return nil, err
+	}
+	wait := ""
+	if i >= parkedLines {
+		wait = `,"wait_ms":300000`
+	}
+	body := fmt.Appendf(nil, `{"resource":"parked/%d","ttl_ms":%d%s}`, i%parkedLines, heldTTL.Milliseconds(), wait)
+	request := rawhttp.AppendJSON(nil, http.MethodPost, "/locks", "", body)
+	if i >= parkedLines {
+		return c, c.Send(request)
+	}
+	resp, err := c.Do(ctx, request)
+	if err == nil && resp.Status != http.StatusCreated {
+		err = fmt.Errorf("acquire: %d %.200s", resp.Status, resp.Body)
+	}
+	return c, err
+}
+
+// watchParked waits until all stand in line, and then for a while, to see what
+// that costs.
+func (s *Suite) watchParked(ctx context.Context, before footprint) error {
+	if err := s.awaitParked(ctx); err != nil {
+		return err
+	}
+	s.main.settle(ctx)
+	pid, begun := s.main.server.PID(), time.Now()
+	used := cpu.Process(pid)
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(s.size.parkedIdle):
+	}
+	used = cpu.Process(pid) - used
+	after, err := s.memory(ctx)
+	if err != nil {
+		return err
+	}
+	s.set.Set("parked waiters", float64(s.size.parked))
+	s.set.Set("parked server MB", after.server/mega)
+	s.set.Set("parked bytes each", max(0, after.server-before.server)/float64(s.size.parked))
+	s.set.Set("parked server core", used.Seconds()/time.Since(begun).Seconds())
+	return nil
+}
+
+// awaitParked asks each line whether all its waiters are there.
+func (s *Suite) awaitParked(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for i := range parkedLines {
+		want := s.size.parked / parkedLines
+		for {
+			waiting, err := peer.Waiting(ctx, s.main.server.Addr, "parked/"+strconv.Itoa(i))
+			if err != nil {
+				return fmt.Errorf("%d of %d in line: %w", waiting, want, err)
+			}
+			if waiting >= want {
+				break
+			}
+			time.Sleep(settleStep)
+		}
+	}
+	return nil
+}
+
+// soakParts is how often a soak looks at memory.
+const soakParts = 10
+
+// soak: load for a long time, to see that memory stays where it is.
+func (s *Suite) soak() []step {
+	if s.opts.Soak <= 0 {
+		return nil
+	}
+	var seen []footprint
+	var steps []step
+	for part := range soakParts {
+		job := s.job("soak", usual, part)
+		job.Measure = s.opts.Soak / soakParts
+		st := s.measure(s.onMain, result.Key{Scenario: "soak", Variant: strconv.Itoa(usual), Peer: result.HTTP}, part, job)
+		do := st.do
+		st.do = func(ctx context.Context) error {
+			if err := do(ctx); err != nil {
+				return err
+			}
+			f, err := s.memory(ctx)
+			seen = append(seen, f)
+			if len(seen) > 1 {
+				s.set.Set("soak server growth", f.server/seen[0].server)
+				s.set.Set("soak redis growth", f.redis/seen[0].redis)
+			}
+			return err
+		}
+		steps = append(steps, st)
+	}
+	return steps
+}

@@ -1,0 +1,229 @@
+// Package suite is the benchmark itself: which contenders run which scenarios, in
+// which order, on which servers.
+package suite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/bench/internal/cpu"
+	"github.com/fencelock/fencelock/bench/internal/load"
+	"github.com/fencelock/fencelock/bench/internal/peer"
+	"github.com/fencelock/fencelock/bench/internal/result"
+	"github.com/fencelock/fencelock/bench/internal/stand"
+	"github.com/fencelock/fencelock/storage/redisnode"
+)
+
+// Options say what to run.
+type Options struct {
+	Root   string        // of the fencelock module
+	Quick  bool          // fewer of everything, under two minutes
+	Rounds int           // of every measurement; 0 for what fits
+	Only   []string      // names of sections; empty for all
+	Budget time.Duration // after which no further step is begun; 0 for none
+	Soak   time.Duration // how long to watch memory under load; 0 for not at all
+	Log    io.Writer     // progress
+}
+
+// Suite runs a benchmark.
+type Suite struct {
+	opts Options
+	size size
+	set  *result.Set
+
+	program string // the built server
+	main    *bench
+	fsync   *bench
+	foreign foreignShare
+}
+
+// New prepares a run.
+func New(opts Options) *Suite {
+	s := &Suite{opts: opts, size: fullSize(), set: &result.Set{Quick: opts.Quick}}
+	if opts.Quick {
+		s.size = quickSize()
+	}
+	if opts.Rounds > 0 {
+		s.size.rounds, s.size.hotRounds, s.size.faultRounds, s.size.minorRounds = opts.Rounds, opts.Rounds, opts.Rounds, opts.Rounds
+	}
+	return s
+}
+
+// step is one thing to do, and how long it should take.
+type step struct {
+	label string
+	cost  time.Duration
+	do    func(ctx context.Context) error
+	vital bool // nothing can go on without it
+}
+
+// Run does everything. What has been measured is returned also after an error.
+func (s *Suite) Run(ctx context.Context) (*result.Set, error) {
+	begun := time.Now()
+	redisnode.LogLibrary(slog.New(slog.DiscardHandler)) // also what it says of other clients
+	s.set.Machine = describe(ctx, s.opts.Root)
+	defer s.close()
+	err := s.perform(ctx, s.plan())
+	s.set.Machine.Took = time.Since(begun).Round(time.Second)
+	s.set.Machine.Foreign = s.foreign.share()
+	return s.set, err
+}
+
+func (s *Suite) close() {
+	for _, b := range []*bench{s.main, s.fsync} {
+		if b != nil {
+			b.close()
+		}
+	}
+}
+
+// perform does the steps one after the other. A step that fails is noted, and
+// the others go on.
+func (s *Suite) perform(ctx context.Context, steps []step) error {
+	p := newProgress(s.opts.Log, steps)
+	for _, st := range steps {
+		if s.opts.Budget > 0 && p.elapsed() > s.opts.Budget && !st.vital {
+			p.skip(st)
+			s.note("out of time: left out " + st.label)
+			continue
+		}
+		p.begin(st)
+		err := stand.Guard(func() error { return st.do(ctx) })
+		p.end(st)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil && st.vital {
+			return fmt.Errorf("%s: %w", st.label, err)
+		}
+		if err != nil {
+			s.note(fmt.Sprintf("%s failed: %v", st.label, err))
+		}
+	}
+	return nil
+}
+
+// note tells the reader something, once.
+func (s *Suite) note(text string) {
+	if !slices.Contains(s.set.Notes, text) {
+		s.set.Notes = append(s.set.Notes, text)
+		_, _ = fmt.Fprintln(s.opts.Log, "note:", text)
+	}
+}
+
+// section is a group of steps that can be asked for.
+type section struct {
+	name  string
+	steps func() []step
+}
+
+func (s *Suite) sections() []section {
+	return []section{
+		{"uncontended", s.uncontended},
+		{"extend", s.extend},
+		{"contention", s.contention},
+		{"hot", s.hot},
+		{"guarded", s.guarded},
+		{"held", s.held},
+		{"parked", s.parked},
+		{"soak", s.soak},
+		{"faults", s.faults}, // the last on these servers: it kills one
+		{"fsync", s.fsynced},
+	}
+}
+
+// Sections are the names that Options.Only takes.
+func Sections() []string {
+	var names []string
+	for _, sec := range new(Suite).sections() {
+		names = append(names, sec.name)
+	}
+	return names
+}
+
+func (s *Suite) plan() []step {
+	steps := []step{{label: "build fencelock, start servers", cost: 12 * time.Second, do: s.start, vital: true}}
+	for _, sec := range s.sections() {
+		if len(s.opts.Only) == 0 || slices.Contains(s.opts.Only, sec.name) {
+			steps = append(steps, sec.steps()...)
+		}
+	}
+	return steps
+}
+
+// measure is the step of one round of one peer.
+func (s *Suite) measure(on func() *bench, k result.Key, round int, job load.Job) step {
+	return step{
+		label: strings.Join([]string{k.Scenario, k.Variant, k.Peer, fmt.Sprintf("round %d", round+1)}, " · "),
+		cost:  job.Warm + job.Measure + overhead(job),
+		do:    func(ctx context.Context) error { return s.round(ctx, on(), k, round, job) },
+	}
+}
+
+// overhead is a guess at what opening and ending takes.
+func overhead(job load.Job) time.Duration {
+	cost := 40*time.Millisecond + time.Duration(job.Workers)*200*time.Microsecond
+	if job.Hot {
+		cost += 300 * time.Millisecond
+	}
+	return cost
+}
+
+func (s *Suite) round(ctx context.Context, b *bench, k result.Key, round int, job load.Job) error {
+	c, ok := b.contenders[k.Peer]
+	if !ok {
+		return nil // said already why it is not there
+	}
+	before, begun := s.usage(c), time.Now()
+	o, err := load.Run(ctx, c.peer, job, func() load.Usage { return s.usage(c) })
+	if err != nil {
+		return err
+	}
+	s.foreign.add(s.usage(c).Sub(before).Foreign, time.Since(begun))
+	s.set.Add(k, round, o)
+	if job.Hot {
+		b.settle(ctx)
+	}
+	return nil
+}
+
+// usage reads what has been used so far.
+func (s *Suite) usage(c contender) load.Usage {
+	u := load.Usage{Load: cpu.Self()}
+	if c.service != nil {
+		u.Service = c.service()
+	}
+	if c.store != nil {
+		u.Store = c.store()
+	}
+	if machine, err := cpu.Machine(); err == nil {
+		u.Foreign = machine - u.Load - s.ours()
+	}
+	return u
+}
+
+// ours is the time of all servers that were started here, also of those that
+// the present contender does not use.
+func (s *Suite) ours() (total time.Duration) {
+	for _, b := range []*bench{s.main, s.fsync} {
+		if b != nil {
+			total += b.cpu()
+		}
+	}
+	return total
+}
+
+// errNoRound says that something was to be compared that is not there.
+var errNoRound = errors.New("nothing to compare with")
+
+// contender is a peer and how to read the processor time of its servers.
+type contender struct {
+	peer           peer.Peer
+	service, store func() time.Duration
+}

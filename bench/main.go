@@ -1,0 +1,155 @@
+// Command bench compares fencelock with what else there is for locking, on this
+// machine: it starts all servers, measures in interleaved rounds, and writes a
+// page with tables and plots. See docs/benchmarks.md. Linux only.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fencelock/fencelock/bench/internal/report"
+	"github.com/fencelock/fencelock/bench/internal/result"
+	"github.com/fencelock/fencelock/bench/internal/suite"
+)
+
+func main() {
+	// The first signal ends the run in order, a second one at once.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the command line's.
+type options struct {
+	suite.Options
+	out, json string
+	strict    bool
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.BoolVar(&o.Quick, "quick", false, "fewer and shorter rounds: under two minutes")
+	flags.IntVar(&o.Rounds, "rounds", 0, "rounds of each measurement (5; 2 with -quick)")
+	only := flags.String("only", "", "sections to run, separated by commas: "+strings.Join(suite.Sections(), ","))
+	flags.DurationVar(&o.Budget, "budget", 0, "after this, what is not begun is left out (18m; 110s with -quick)")
+	flags.DurationVar(&o.Soak, "soak", 0, "also run load for this long and watch memory")
+	flags.StringVar(&o.out, "out", "", "folder of the page and its plots (docs/benchmarks)")
+	flags.StringVar(&o.json, "json", "", "file for every round's raw figures")
+	flags.BoolVar(&o.strict, "strict", false, "fail if a figure that must hold does not")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("what is %q?", flags.Arg(0))
+	}
+	if o.Budget == 0 {
+		o.Budget = defaultBudget(o.Options)
+	}
+	if *only != "" {
+		o.Only = strings.Split(*only, ",")
+	}
+	return o, checkSections(o.Only)
+}
+
+// defaultBudget bounds a run, on a slow machine too.
+func defaultBudget(o suite.Options) time.Duration {
+	if o.Quick {
+		return 110*time.Second + o.Soak
+	}
+	return 18*time.Minute + o.Soak
+}
+
+func checkSections(names []string) error {
+	known := strings.Join(suite.Sections(), ",")
+	for _, n := range names {
+		if !strings.Contains(","+known+",", ","+n+",") {
+			return fmt.Errorf("there is no section %q; there are %s", n, known)
+		}
+	}
+	return nil
+}
+
+func run(ctx context.Context, args []string) error {
+	o, err := parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if o.Root, err = moduleRoot(ctx); err != nil {
+		return err
+	}
+	if o.out == "" {
+		o.out = filepath.Join(o.Root, "docs", "benchmarks")
+	}
+	o.Log = os.Stderr
+	set, err := suite.New(o.Options).Run(ctx)
+	if err != nil {
+		return err
+	}
+	if err := o.write(set); err != nil {
+		return err
+	}
+	return o.judge(set)
+}
+
+// moduleRoot is the folder of the product that is measured.
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/fencelock/fencelock").Output()
+	if err != nil {
+		return "", fmt.Errorf("run this in the bench folder (or by make bench): %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func (o options) write(set *result.Set) error {
+	if err := report.Write(o.out, set); err != nil {
+		return err
+	}
+	fmt.Println("written to", filepath.Join(o.out, report.Page))
+	if o.json == "" {
+		return nil
+	}
+	raw, err := json.MarshalIndent(set, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(o.json, raw, 0o600)
+}
+
+// judge prints what must hold.
+func (o options) judge(set *result.Set) error {
+	missed := 0
+	for _, c := range set.Checks() {
+		if c.Verdict == result.Unknown {
+			continue
+		}
+		fmt.Printf("%-5s %-74s %8.2f  (%s) %s\n", c.Verdict, c.Text, c.Got, c.Want, c.Remark)
+		if c.Verdict == result.Miss {
+			missed++
+		}
+	}
+	if share := set.Machine.Foreign; share > result.Noisy {
+		fmt.Printf("noisy: other programs took %.0f %% of the processors\n", 100*share)
+	}
+	if o.strict && missed > 0 {
+		return fmt.Errorf("%d figures that must hold do not", missed)
+	}
+	return nil
+}
