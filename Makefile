@@ -5,6 +5,7 @@ GO       ?= go
 PKG      ?= ./...
 COUNT    ?= 5
 FUZZTIME ?= 30s
+SIMTIME  ?= 0
 
 # Packages whose tests run at the same time. Each may have half a dozen real
 # servers up, so a machine with many cores is not asked for one package a core.
@@ -59,6 +60,10 @@ bench: ## compare with other locks, 15 minutes; BENCH=-quick for under two, BENC
 .PHONY: bench-compare
 bench-compare: ## Go benchmarks against the merge base, by ratio; BENCH=-h for options
 	cd bench && $(GO) run -mod=mod ./compare $(BENCH)
+
+.PHONY: sim
+sim: ## simulate the protocol until told to stop, or SIMTIME=10m; prints the seed of what fails, made small
+	$(GO) test ./internal/sim -run TestSimulation -v -count=1 -timeout 0 -sim.start=0 -sim.workers=$(CORES) -sim.budget=$(SIMTIME)
 
 .PHONY: fmt
 fmt: ## format the code

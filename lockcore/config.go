@@ -60,7 +60,8 @@ type Config struct {
 	Floor  func(context.Context) (fencing.Token, error)
 	Logger *slog.Logger // default discards
 	// Entropy is where lease ids, views and jitter come from; default
-	// crypto/rand. A simulation that replays needs one that repeats.
+	// crypto/rand. A simulation that replays needs one that repeats. It is read
+	// by many goroutines at once.
 	Entropy io.Reader
 }
 

@@ -92,6 +92,10 @@ var rules = []rule{
 		why: "it breaks the built program from outside and judges it by its HTTP API; what knew the inside would believe it",
 	},
 	{
+		pkg: "internal/sim", ours: []string{"lockcore", "lockcore/nodetest", "fencing"}, kit: true,
+		why: "it owns the clock and every message, and runs lockcore as it is",
+	},
+	{
 		pkg: "internal/archtest",
 		why: "this package",
 	},

@@ -1,0 +1,275 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// client takes leases, uses, extends, forgets and gives them back, one call at
+// a time, at any server.
+type client struct {
+	w     *world
+	id    int
+	rng   *rand.Rand
+	ops   int
+	done  bool    // its last call has returned
+	held  []*grip // what it believes to hold, or once held
+	key   int     // of its next idempotency key
+	retry string  // an idempotency key whose answer it lost
+	what  string  // and the resource
+	quiet bool    // makes no more calls
+}
+
+// grip is a lease that a client knows.
+type grip struct {
+	resource string
+	id       string
+	token    int64
+	over     bool // released, or known to be lost
+}
+
+// action is one call of a client.
+type action struct {
+	client   *client
+	server   *server
+	epoch    int
+	verb     string
+	resource string
+	grip     *grip
+	ttl      time.Duration // asked for, by an extend
+	call     func(context.Context, *lockcore.Locker) (lockcore.Lease, error)
+	bound    time.Duration // it must have ended by then
+	patience time.Duration // the client goes away after it; 0: never
+	began    time.Duration
+	floor    floor // what had been completed when it began
+}
+
+// think schedules the client's next action.
+func (c *client) think() {
+	most := 5 * time.Millisecond
+	switch c.rng.IntN(20) {
+	case 0:
+		most = c.w.plan.MaxTTL
+	case 1, 2, 3:
+		most = 50 * time.Millisecond
+	}
+	c.w.after(between(c.rng, 0, most), c.act)
+}
+
+// act begins a call, unless the client has done enough.
+func (c *client) act() {
+	s := c.w.servers[c.rng.IntN(len(c.w.servers))]
+	switch {
+	case c.quiet:
+		return
+	case !s.alive():
+		c.think()
+		return
+	case c.w.calm || c.ops >= c.w.plan.MaxOps:
+		c.finish(s)
+		return
+	}
+	c.ops++
+	a := c.choose(s)
+	c.begin(a)
+}
+
+// finish gives everything back, and then makes no more calls.
+func (c *client) finish(s *server) {
+	for _, g := range c.held {
+		if !g.over {
+			g.over = true
+			c.begin(c.release(s, g))
+			return
+		}
+	}
+	c.quiet = true
+}
+
+// choose draws what to do.
+func (c *client) choose(s *server) *action {
+	g := c.current()
+	dice := c.rng.IntN(100)
+	switch {
+	case c.retry != "" && dice < 70:
+		return c.acquire(s, c.what, c.retry)
+	case len(c.held) > 0 && dice < 8:
+		return c.old(s)
+	case g == nil || dice < 14:
+		return c.acquire(s, c.anyResource(), c.maybeKey())
+	case dice < 45:
+		return c.extend(s, g)
+	case dice < 52:
+		return c.look(s, g)
+	case dice < 54 && !c.w.plan.Tidy:
+		g.over = true // forgotten: it ends by itself
+		return c.acquire(s, c.anyResource(), c.maybeKey())
+	}
+	return c.release(s, g)
+}
+
+// current is the lease that the client works with.
+func (c *client) current() *grip {
+	for i := len(c.held) - 1; i >= 0 && i >= len(c.held)-3; i-- {
+		if !c.held[i].over {
+			return c.held[i]
+		}
+	}
+	return nil
+}
+
+func (c *client) anyResource() string {
+	return c.w.resources()[c.rng.IntN(c.w.plan.Resources)]
+}
+
+func (c *client) maybeKey() string {
+	if c.rng.IntN(6) > 0 {
+		return ""
+	}
+	c.key++
+	return fmt.Sprintf("client%d key%d", c.id, c.key)
+}
+
+// old does something with a lease of long ago, as a stale client does.
+func (c *client) old(s *server) *action {
+	g := c.held[c.rng.IntN(len(c.held))]
+	switch c.rng.IntN(3) {
+	case 0:
+		return c.look(s, g)
+	case 1:
+		return c.release(s, g)
+	}
+	return c.extend(s, g)
+}
+
+func (c *client) ttl() time.Duration {
+	most := c.w.plan.MaxTTL
+	if c.rng.IntN(2) == 0 {
+		most /= 4
+	}
+	return max(lockcore.MinTTL, time.Duration(c.rng.Int64N(int64(most)))).Truncate(time.Millisecond)
+}
+
+func (c *client) acquire(s *server, resource, key string) *action {
+	return c.acquireFor(s, resource, key, c.ttl())
+}
+
+func (c *client) acquireFor(s *server, resource, key string, ttl time.Duration) *action {
+	req := lockcore.AcquireRequest{Resource: resource, TTL: ttl, Holder: fmt.Sprintf("c%d", c.id), IdempotencyKey: key}
+	// Only one resource of a server is waited for: when a subscription begins
+	// anew, every first waiter asks at once, and would draw from one source of
+	// chance in no order.
+	if c.w.plan.Turns && resource == c.w.resources()[s.id%c.w.plan.Resources] && c.rng.IntN(2) == 0 {
+		req.Wait = between(c.rng, time.Millisecond, 2*c.w.plan.MaxTTL)
+	}
+	a := &action{
+		verb: "acquire", resource: resource, server: s,
+		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Acquire(ctx, req) },
+	}
+	const tries = 8
+	round := 2 * c.w.plan.NodeTimeout
+	a.bound = tries*(round+50*time.Millisecond) + req.Wait
+	if c.rng.IntN(10) == 0 {
+		a.patience = between(c.rng, 0, 4*c.w.plan.Delay+req.Wait/2)
+	}
+	c.retry, c.what = key, resource
+	return a
+}
+
+func (c *client) extend(s *server, g *grip) *action {
+	ttl := c.ttl()
+	const tries = 8
+	return &action{
+		verb: "extend", resource: g.resource, grip: g, server: s, ttl: ttl, bound: tries * c.w.plan.NodeTimeout,
+		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Extend(ctx, g.id, ttl) },
+	}
+}
+
+func (c *client) look(s *server, g *grip) *action {
+	return &action{
+		verb: "look", resource: g.resource, grip: g, server: s, bound: c.w.plan.NodeTimeout,
+		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Lease(ctx, g.id) },
+	}
+}
+
+func (c *client) release(s *server, g *grip) *action {
+	return &action{
+		verb: "release", resource: g.resource, grip: g, server: s, bound: c.w.plan.NodeTimeout,
+		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) {
+			return lockcore.Lease{}, l.Release(ctx, g.id)
+		},
+	}
+}
+
+// begin makes the call, in a goroutine of its own as every server does.
+func (c *client) begin(a *action) {
+	w := c.w
+	a.client, a.epoch, a.began = c, a.server.epoch, w.now()
+	a.floor = w.check.begins(a)
+	w.trace.text(a.verb)
+	w.logf("client %d begins %s %s at server %d", c.id, a.verb, a.resource, a.server.id+1)
+	ctx, cancel := context.WithCancel(a.server.ctx)
+	if a.patience > 0 {
+		w.after(a.patience, cancel)
+	}
+	locker := a.server.locker
+	go func() {
+		defer cancel()
+		lease, err := a.call(ctx, locker)
+		w.post(&completion{action: a, lease: lease, err: err, at: w.now()})
+	}()
+}
+
+// completion is a call that has returned on its server.
+type completion struct {
+	*action
+	lease lockcore.Lease
+	err   error
+	at    time.Duration
+}
+
+func (d *completion) rank() rank {
+	return rank{server: d.server.id, kind: msgDone, n: int64(d.client.id)}
+}
+
+// accept hands the answer to the client, if its server lives to send it.
+func (d *completion) accept(w *world) {
+	if d.epoch != d.server.epoch {
+		d.client.think() // no answer: it took effect or it did not
+		return
+	}
+	if held := d.server.pausedUntil - w.now(); held > 0 {
+		w.after(held, func() { d.accept(w) })
+		return
+	}
+	w.check.ends(d)
+	w.trace.text(d.verb)
+	w.trace.number(int64(d.lease.Token))
+	w.logf("client %d ends %s %s: token %d validity %s %v", d.client.id, d.verb, d.resource, d.lease.Token, d.lease.Validity, d.err)
+	d.client.done = true
+	d.client.learn(d)
+	d.client.think()
+}
+
+// learn is what the client makes of the answer.
+func (c *client) learn(d *completion) {
+	switch {
+	case d.verb == "acquire" && d.err == nil:
+		c.held = append(c.held, &grip{resource: d.resource, id: d.lease.ID, token: int64(d.lease.Token)})
+		if c.rng.IntN(4) > 0 { // else its answer got lost on the way, and it asks again
+			c.retry = ""
+		}
+	case d.verb == "acquire" && c.rng.IntN(2) == 0:
+		c.retry = ""
+	case d.verb == "release", errors.Is(d.err, lockcore.ErrNotHeld):
+		if d.err == nil || errors.Is(d.err, lockcore.ErrNotHeld) {
+			d.grip.over = true
+		}
+		c.retry = "" // a key is for one lease: not used again once that was given back
+	}
+}

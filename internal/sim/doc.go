@@ -1,0 +1,18 @@
+// Package sim runs the production lockcore over simulated nodes, on a network
+// and a clock that it owns, and checks what the lock service promises.
+//
+// A run is made of a Plan, and a Plan of a seed: how many nodes, servers and
+// clients there are, what the network does, and a list of faults. Every call
+// of a server on a node is a request and a reply that may be delayed, lost,
+// doubled and overtaken; nodes lose their state, restart, roll back, stop and
+// come back as empty replicas; servers stop, pause and crash; clients forget
+// their leases and use old ones. Nothing happens but by the plan: everything
+// runs inside testing/synctest, one message is delivered at a time, and
+// everybody comes to rest before the next. So one seed is one run, exactly;
+// every run carries a hash of its trace to prove it.
+//
+// What is checked is in check.go. Mutants (mutants.go) switch the protocol's
+// rules off one by one, to show that the checks would notice.
+//
+// It is imported by tests only.
+package sim

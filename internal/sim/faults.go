@@ -1,0 +1,178 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// strike makes a fault happen, if it may now.
+func (w *world) strike(f Fault) {
+	n, s := w.nodes[f.Node], w.servers[f.Server]
+	if f.Kind <= Stop && !w.mayLose(n) {
+		return
+	}
+	w.logf("fault %s", f)
+	w.trace.number(int64(f.Kind))
+	switch f.Kind {
+	case Cut, CutTo, CutFrom:
+		w.cutLink(n, s, f)
+	case Isolate:
+		for _, server := range w.servers {
+			w.cutLink(n, server, f)
+		}
+	case Crash:
+		s.crash()
+		w.after(f.For, func() { w.revive(s) })
+	case Pause:
+		s.pause(f.For)
+	case Disaster:
+		w.disaster(f)
+	case Freeze:
+		n.frozenUntil = max(n.frozenUntil, w.now()+f.For)
+	default:
+		n.strike(f)
+	}
+}
+
+func (w *world) revive(s *server) {
+	if !s.alive() {
+		s.start()
+	}
+}
+
+func (w *world) cutLink(n *node, s *server, f Fault) {
+	l, until := &n.links[s.id], w.now()+f.For
+	if f.Kind != CutFrom {
+		l.cutTo = max(l.cutTo, until)
+	}
+	if f.Kind != CutTo {
+		l.cutFrom = max(l.cutFrom, until)
+	}
+	w.at(until+time.Millisecond, func() { n.reconnect(s) })
+}
+
+// reconnect is what follows a broken connection: the subscription begins anew.
+func (n *node) reconnect(s *server) {
+	n.w.mu.Lock()
+	r := relay{}
+	if s.alive() {
+		r = s.relays[n.id]
+	}
+	n.w.mu.Unlock()
+	if r.port != nil {
+		r.Subscribed()
+	}
+}
+
+// mayLose keeps the assumption: unless the plan has disasters, at most m-1
+// nodes at once have lost their state and are not admitted again.
+func (w *world) mayLose(n *node) bool {
+	if w.plan.Disasters {
+		return true
+	}
+	lost := 0
+	for _, other := range w.nodes {
+		if other != n && !other.votes() {
+			lost++
+		}
+	}
+	return lost+1 < len(w.nodes)/2+1
+}
+
+// strike is a fault of a single node.
+func (n *node) strike(f Fault) {
+	w := n.w
+	switch f.Kind {
+	case Restart:
+		n.model.Restart(true)
+	case Lose:
+		n.model.Restart(false)
+	case Flush:
+		n.model.Wipe()
+	case Save:
+		n.saved, n.hasSaved = n.model.Snapshot(), true
+	case Rollback:
+		n.rollback()
+		n.model.Restart(true)
+	case Promote:
+		before := n.model.Snapshot()
+		n.rollback()
+		n.model.Restart(n.hasSaved)
+		w.after(f.For, func() {
+			if !w.calm && w.mayLose(n) {
+				n.model.Restore(before)
+				n.model.Restart(true)
+			}
+		})
+	case Demote:
+		n.model.SetReplica(true)
+		w.after(f.For, func() { n.model.SetReplica(false) })
+	case Stop:
+		n.down = true
+		w.after(f.For, func() { n.up() })
+	case Drop:
+		for _, resource := range w.resources() {
+			n.model.DropCounter(resource)
+		}
+	case Expire:
+		for _, resource := range w.resources() {
+			n.model.ExpireNow(resource)
+		}
+	case Jump:
+		n.model.JumpClock(f.For - w.plan.MaxTTL)
+	}
+}
+
+func (n *node) rollback() {
+	if n.hasSaved {
+		n.model.Restore(n.saved)
+	}
+}
+
+// up ends a stop.
+func (n *node) up() {
+	if n.down {
+		n.down = false
+		n.model.Restart(true)
+	}
+}
+
+// disaster takes a majority, or all, down at once.
+func (w *world) disaster(f Fault) {
+	rng := rand.New(rand.NewPCG(w.plan.Seed, uint64(f.At)))
+	for _, i := range rng.Perm(len(w.nodes))[:len(w.nodes)/2+1+rng.IntN(len(w.nodes)/2+1)] {
+		n := w.nodes[i]
+		w.logf("disaster at %s", n.name)
+		switch rng.IntN(4) {
+		case 0:
+			n.model.Restart(false)
+		case 1:
+			n.rollback()
+			n.model.Restart(true)
+		default:
+			n.model.Restart(true)
+		}
+	}
+}
+
+// heal ends every fault.
+func (w *world) heal() {
+	w.calm, w.calmAt = true, w.now()
+	w.plan.Loss, w.plan.Double, w.plan.Late = 0, 0, 0
+	w.logf("calm")
+	for _, n := range w.nodes {
+		n.up()
+		n.model.SetReplica(false)
+		n.frozenUntil = 0
+		for i := range n.links {
+			n.links[i] = link{}
+		}
+	}
+	for _, s := range w.servers {
+		s.pausedUntil = 0
+		w.revive(s)
+		for _, n := range w.nodes {
+			n.reconnect(s)
+		}
+	}
+}

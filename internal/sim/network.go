@@ -1,0 +1,392 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// port is a node as one life of one server sees it: a lockcore.Node whose
+// every call is a message.
+type port struct {
+	w      *world
+	server *server
+	epoch  int
+	node   *node
+	relays []relay       // of this life, by node
+	last   time.Duration // when the last request arrives, where they keep their order
+}
+
+var _ lockcore.Node = (*port)(nil)
+
+// The kinds of messages that are not votes; those have their OpKind.
+const (
+	msgObserve = 100 + iota
+	msgFence
+	msgSurvey
+	msgCounters
+	msgScan
+	msgStage
+	msgLoad
+	msgAdmit
+	msgRaise
+	msgTurn
+	msgSubscribed
+	msgDone
+)
+
+// message is one request with the way back of its reply.
+type message struct {
+	*port
+	kind    int
+	op      *lockcore.Op
+	sort    rank
+	run     func(*node) any // on the node, at its arrival
+	answer  func(any)       // at the server, at the reply's
+	giveUp  time.Duration   // when the port answers by itself; 0: the caller has a limit of its own
+	sent    time.Duration
+	settled bool // answered, or given up
+	leaving bool // the giving up is scheduled
+}
+
+func (m *message) rank() rank { return m.sort }
+
+var (
+	errLost = errors.New("no answer within the node's time limit")
+	errDown = errors.New("the node is known to be down")
+)
+
+// accept sends the request on its way.
+func (m *message) accept(w *world) {
+	if m.epoch != m.server.epoch {
+		return // its server is dead
+	}
+	if held := m.server.pausedUntil - w.now(); held > 0 {
+		w.after(held+between(w.fates.draw(m.server.id, m.epoch, m.node.id), 0, time.Millisecond), func() { m.send() })
+		return
+	}
+	m.send()
+}
+
+func (m *message) send() {
+	w := m.w
+	m.sent = w.now()
+	rng := w.fates.draw(m.server.id, m.epoch, m.node.id)
+	if m.op != nil && m.failsAtOnce(rng) {
+		return
+	}
+	if m.cutTo() || chance(rng, w.plan.Loss) {
+		m.abandon(rng)
+	} else {
+		w.at(m.inOrder(w.now()+w.plan.delay(rng)), m.arrive)
+	}
+	if chance(rng, w.plan.Double) && !m.cutTo() {
+		w.after(w.plan.lateness(rng), m.arrive)
+	}
+}
+
+// inOrder lets a request arrive after those that were sent before it, in a
+// tidy plan. In the others a later connection may overtake an earlier one.
+func (m *message) inOrder(when time.Duration) time.Duration {
+	if m.w.plan.Tidy {
+		when = max(when, m.last+1)
+		m.last = when
+	}
+	return when
+}
+
+// failsAtOnce is what a sender does that knows its node to be down, or has too
+// much to send: the operation fails, unsent.
+func (m *message) failsAtOnce(rng *rand.Rand) bool {
+	p := m.w.plan.Loss / 20
+	if m.cutTo() {
+		p = 0.5
+	}
+	if !chance(rng, p) {
+		return false
+	}
+	m.w.after(between(rng, 0, 100*time.Microsecond), func() { m.reply(lockcore.Reply{Err: errDown}) })
+	return true
+}
+
+// abandon lets the port answer for a request or a reply that is lost.
+func (m *message) abandon(rng *rand.Rand) {
+	if m.giveUp == 0 || m.leaving {
+		return
+	}
+	m.leaving = true
+	late := between(rng, 0, 20*time.Millisecond)
+	if chance(rng, 0.1) {
+		late = between(rng, 0, 2*time.Second)
+	}
+	m.w.at(m.giveUp+late, func() { m.reply(lockcore.Reply{Err: errLost, Sent: true}) })
+}
+
+// arrive runs the request on its node, unless that is frozen or down, and
+// sends the reply back.
+func (m *message) arrive() {
+	w := m.w
+	rng := w.fates.draw(m.server.id, m.epoch, m.node.id)
+	switch n := m.node; {
+	case n.down, w.calm && m.sent < w.calmAt: // a calm network has forgotten what it kept
+		m.abandon(rng)
+		return
+	case n.frozenUntil > w.now():
+		w.at(n.frozenUntil+between(rng, 0, time.Millisecond), m.arrive)
+		m.impatient(rng, n.frozenUntil)
+		return
+	}
+	reply := m.run(m.node)
+	w.note(m, reply)
+	if m.cutFrom() || chance(rng, w.plan.Loss) {
+		m.abandon(rng)
+		return
+	}
+	delay := w.plan.delay(rng)
+	m.impatient(rng, w.now()+delay)
+	w.after(delay, func() { m.reply(reply) })
+}
+
+// impatient lets the port give up on a reply that comes too late, sometimes:
+// a late reply may be delivered as well.
+func (m *message) impatient(rng *rand.Rand, arrival time.Duration) {
+	if m.giveUp != 0 && arrival > m.giveUp && chance(rng, 0.5) {
+		m.abandon(rng)
+	}
+}
+
+// reply delivers the answer to the server, once, if it still lives.
+func (m *message) reply(reply any) {
+	if held := m.server.pausedUntil - m.w.now(); held > 0 && m.epoch == m.server.epoch {
+		m.w.after(held+between(m.w.fates.draw(m.server.id, m.epoch, m.node.id), 0, time.Millisecond), func() { m.reply(reply) })
+		return
+	}
+	if m.settled || m.epoch != m.server.epoch {
+		return
+	}
+	m.settled = true
+	m.answer(reply)
+}
+
+func (m *message) cutTo() bool   { return m.w.cut(m.server.id, m.node.id, false) }
+func (m *message) cutFrom() bool { return m.w.cut(m.server.id, m.node.id, true) }
+
+// cut reports whether the link is cut in that direction.
+func (w *world) cut(server, node int, back bool) bool {
+	l := &w.nodes[node].links[server]
+	if back {
+		return l.cutFrom > w.now()
+	}
+	return l.cutTo > w.now()
+}
+
+// delay is a message's usual time on its way.
+func (p *Plan) delay(rng *rand.Rand) time.Duration {
+	if chance(rng, p.Late) {
+		return p.lateness(rng)
+	}
+	return between(rng, p.Delay/4, p.Delay*7/4)
+}
+
+// lateness is the time on its way of a message that the network kept.
+func (p *Plan) lateness(rng *rand.Rand) time.Duration {
+	most := []time.Duration{2 * p.NodeTimeout, 10 * p.NodeTimeout, 2 * p.MaxTTL, 4 * p.MaxTTL}
+	return between(rng, 0, most[rng.IntN(len(most))])
+}
+
+// Name is the node's.
+func (p *port) Name() string { return p.node.name }
+
+// Submit sends a vote.
+func (p *port) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
+	limit := time.Second
+	if !op.Deadline.IsZero() {
+		limit = time.Until(op.Deadline)
+	}
+	p.w.post(&message{
+		port: p, kind: int(op.Kind), op: op, giveUp: p.w.now() + max(limit, 0),
+		sort: rank{
+			server: p.server.id, kind: int(op.Kind), node: p.node.id, a: op.Resource,
+			b: op.Lease + op.Ticket.ID, c: op.Attempt + op.Hold, n: int64(op.Token)<<8 ^ int64(op.View),
+		},
+		run: func(n *node) any { return n.submit(*op) },
+		answer: func(reply any) {
+			r, _ := reply.(lockcore.Reply)
+			sink.Deliver(index, r)
+		},
+	})
+}
+
+// outcome is the reply to a call that is not a vote.
+type outcome[T any] struct {
+	value T
+	err   error
+}
+
+// call sends a request and waits for its reply, or for ctx.
+func call[T any](ctx context.Context, p *port, kind int, detail string, n int64, f func(*node) (T, error)) (T, error) {
+	back := make(chan outcome[T], 1)
+	p.w.post(&message{
+		port: p, kind: kind,
+		sort: rank{server: p.server.id, kind: kind, node: p.node.id, a: detail, n: n},
+		run: func(n *node) any {
+			value, err := f(n)
+			return outcome[T]{value, err}
+		},
+		answer: func(reply any) {
+			o, _ := reply.(outcome[T])
+			back <- o
+		},
+	})
+	select {
+	case o := <-back:
+		return o.value, o.err
+	case <-ctx.Done():
+		var zero T
+		return zero, ctx.Err()
+	}
+}
+
+// Join needs no message: it is configuration.
+func (p *port) Join(c lockcore.Cluster) { p.node.model.Join(c) }
+
+// Observe looks at the node.
+func (p *port) Observe(ctx context.Context) (lockcore.Observation, error) {
+	return call(ctx, p, msgObserve, "", 0, func(n *node) (lockcore.Observation, error) { return n.rules.observe(ctx, n) })
+}
+
+// Fence is a fenced read.
+func (p *port) Fence(ctx context.Context, view lockcore.View) (lockcore.Marks, error) {
+	return call(ctx, p, msgFence, "", int64(view), func(n *node) (lockcore.Marks, error) { return n.rules.fence(ctx, n, view) })
+}
+
+// survey is a page of locks.
+type survey struct {
+	locks []lockcore.CarriedLock
+	next  string
+}
+
+// Survey lists locks.
+func (p *port) Survey(ctx context.Context, view lockcore.View, cursor string) ([]lockcore.CarriedLock, string, error) {
+	page, err := call(ctx, p, msgSurvey, cursor, int64(view), func(n *node) (s survey, err error) {
+		s.locks, s.next, err = n.rules.survey(ctx, n, view, cursor)
+		return s, err
+	})
+	return page.locks, page.next, err
+}
+
+// Counters reads counters.
+func (p *port) Counters(ctx context.Context, view lockcore.View, resources []string) ([]fencing.Token, error) {
+	return call(ctx, p, msgCounters, first(resources), int64(view), func(n *node) ([]fencing.Token, error) {
+		return n.rules.counters(ctx, n, view, resources)
+	})
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
+
+// scanned is a page of resources.
+type scanned struct {
+	resources []string
+	next      string
+}
+
+// Scan lists resources.
+func (p *port) Scan(ctx context.Context, prefix, cursor string, limit int) ([]string, string, error) {
+	page, err := call(ctx, p, msgScan, prefix+"\n"+cursor, int64(limit), func(n *node) (s scanned, err error) {
+		s.resources, s.next, err = n.model.Scan(ctx, prefix, cursor, limit)
+		return s, err
+	})
+	return page.resources, page.next, err
+}
+
+// Stage begins an admission.
+func (p *port) Stage(ctx context.Context, a lockcore.Admission) error {
+	_, err := call(ctx, p, msgStage, a.Incarnation, int64(a.View), func(n *node) (struct{}, error) {
+		return struct{}{}, n.rules.stage(ctx, n, a)
+	})
+	return err
+}
+
+// Load writes carried state.
+func (p *port) Load(ctx context.Context, a lockcore.Admission, locks []lockcore.CarriedLock) error {
+	_, err := call(ctx, p, msgLoad, a.Incarnation, int64(a.View), func(n *node) (struct{}, error) {
+		return struct{}{}, n.rules.load(ctx, n, a, locks)
+	})
+	return err
+}
+
+// Admit ends an admission.
+func (p *port) Admit(ctx context.Context, a lockcore.Admission) error {
+	_, err := call(ctx, p, msgAdmit, a.Incarnation, int64(a.View), func(n *node) (struct{}, error) {
+		return struct{}{}, n.rules.admit(ctx, n, a)
+	})
+	return err
+}
+
+// RaiseMaxTTL records a longer TTL.
+func (p *port) RaiseMaxTTL(ctx context.Context, ttl time.Duration) error {
+	_, err := call(ctx, p, msgRaise, "", int64(ttl), func(n *node) (struct{}, error) {
+		return struct{}{}, n.model.RaiseMaxTTL(ctx, ttl)
+	})
+	return err
+}
+
+// Wakes subscribes; what is told travels as messages do.
+func (p *port) Wakes(ctx context.Context, server string, w lockcore.Wakes) {
+	r := relay{p, w}
+	p.w.mu.Lock()
+	p.relays[p.node.id] = r
+	p.w.mu.Unlock()
+	p.node.model.Wakes(ctx, server, r)
+}
+
+// relay carries what a node tells to a server.
+type relay struct {
+	*port
+	to lockcore.Wakes
+}
+
+// Turn is told once, or lost.
+func (r relay) Turn(resource string, t lockcore.Ticket) {
+	r.w.post(&told{relay: r, kind: msgTurn, resource: resource, ticket: t, tell: func() { r.to.Turn(resource, t) }})
+}
+
+// Subscribed is told after a restart.
+func (r relay) Subscribed() {
+	r.w.post(&told{relay: r, kind: msgSubscribed, tell: r.to.Subscribed})
+}
+
+// told is a message from a node that nobody asked for.
+type told struct {
+	relay
+	kind     int
+	resource string
+	ticket   lockcore.Ticket
+	tell     func()
+}
+
+func (t *told) rank() rank {
+	return rank{server: t.server.id, kind: t.kind, node: t.node.id, a: t.resource, b: t.ticket.ID}
+}
+
+func (t *told) accept(w *world) {
+	rng := w.fates.draw(t.server.id, t.epoch, t.node.id)
+	if w.cut(t.server.id, t.node.id, true) || chance(rng, w.plan.Loss) {
+		return
+	}
+	delay := max(w.plan.delay(rng), t.server.pausedUntil-w.now())
+	w.after(delay, func() {
+		if t.epoch == t.server.epoch {
+			t.tell()
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
+)
+
+// node is one simulated node: the model, a clock that runs at its own rate,
+// and its links to the servers.
+type node struct {
+	w           *world
+	id          int
+	name        string
+	model       *nodetest.Model
+	rules       rules
+	links       []link            // by server
+	down        bool              // requests that arrive are lost
+	frozenUntil time.Duration     // requests that arrive wait
+	saved       nodetest.Snapshot // what a rollback brings back
+	hasSaved    bool
+}
+
+// link is the way between a server and a node.
+type link struct{ cutTo, cutFrom time.Duration } // cut until
+
+func newNode(w *world, id int) *node {
+	n := &node{w: w, id: id, name: fmt.Sprintf("node%d", id+1), links: make([]link, w.plan.Servers)}
+	rate := w.plan.Rates[id]
+	n.rules = w.plan.Mutant.rules(honest{})
+	n.model = nodetest.NewModel(nodetest.ModelOptions{
+		Name: n.name, CounterTTL: w.plan.CounterTTL, Page: 3,
+		Now: func() time.Time {
+			passed := time.Since(w.began)
+			return w.began.Add(passed + time.Duration(float64(passed)*rate))
+		},
+	})
+	return n
+}
+
+// submit votes.
+func (n *node) submit(op lockcore.Op) lockcore.Reply { return n.rules.vote(n, op) }
+
+// rules is what a node does with a message. The honest one asks the model;
+// mutants wrap it.
+type rules interface {
+	vote(n *node, op lockcore.Op) lockcore.Reply
+	observe(ctx context.Context, n *node) (lockcore.Observation, error)
+	fence(ctx context.Context, n *node, view lockcore.View) (lockcore.Marks, error)
+	survey(ctx context.Context, n *node, view lockcore.View, cursor string) ([]lockcore.CarriedLock, string, error)
+	counters(ctx context.Context, n *node, view lockcore.View, resources []string) ([]fencing.Token, error)
+	stage(ctx context.Context, n *node, a lockcore.Admission) error
+	load(ctx context.Context, n *node, a lockcore.Admission, locks []lockcore.CarriedLock) error
+	admit(ctx context.Context, n *node, a lockcore.Admission) error
+}
+
+type honest struct{}
+
+func (honest) vote(n *node, op lockcore.Op) lockcore.Reply { return n.model.Apply(op) }
+
+func (honest) observe(ctx context.Context, n *node) (lockcore.Observation, error) {
+	return n.model.Observe(ctx)
+}
+
+func (honest) fence(ctx context.Context, n *node, view lockcore.View) (lockcore.Marks, error) {
+	return n.model.Fence(ctx, view)
+}
+
+func (honest) survey(ctx context.Context, n *node, view lockcore.View, cursor string) ([]lockcore.CarriedLock, string, error) {
+	return n.model.Survey(ctx, view, cursor)
+}
+
+func (honest) counters(ctx context.Context, n *node, view lockcore.View, resources []string) ([]fencing.Token, error) {
+	return n.model.Counters(ctx, view, resources)
+}
+
+func (honest) stage(ctx context.Context, n *node, a lockcore.Admission) error {
+	return n.model.Stage(ctx, a)
+}
+
+func (honest) load(ctx context.Context, n *node, a lockcore.Admission, locks []lockcore.CarriedLock) error {
+	return n.model.Load(ctx, a, locks)
+}
+
+func (honest) admit(ctx context.Context, n *node, a lockcore.Admission) error {
+	return n.model.Admit(ctx, a)
+}
+
+// votes reports whether the node may vote now, whatever a mutant makes it say.
+func (n *node) votes() bool {
+	seen, err := n.model.Observe(context.Background())
+	return err == nil && !n.down && seen.Admitted && seen.Unfit == ""
+}
+
+// locked lists what is locked on the node, in an admitted one.
+func (n *node) locked() []string {
+	resources, _, err := n.model.Scan(context.Background(), "", "", 1000)
+	if err != nil {
+		return []string{"(" + err.Error() + ")"}
+	}
+	return resources
+}
+
+// waiting is how many tickets stand in line for the resource.
+func (n *node) waiting(resource string) int {
+	return n.model.Apply(lockcore.Op{Kind: lockcore.OpRead, Resource: resource}).Waiting
+}

@@ -1,0 +1,175 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Plan is everything about a run that a seed decides, so that it can be made
+// smaller by hand or by Shrink and still be run again.
+type Plan struct {
+	Seed       uint64
+	Nodes      int
+	Servers    int
+	Clients    int
+	Resources  int
+	MaxOps     int // of each client
+	Length     time.Duration
+	MaxTTL     time.Duration
+	CounterTTL time.Duration
+	Watch      time.Duration
+	Delay      time.Duration // of a message, on average
+	Loss       float64       // of messages
+	Double     float64       // of requests
+	Late       float64       // of messages that are kept for long
+	New        bool          // the operator says that the cluster is new
+
+	NodeTimeout time.Duration
+
+	// Wild: clocks jump and locks end early. Then exclusion is not promised.
+	Wild bool
+	// Disasters: more than a minority may lose its state at once.
+	Disasters bool
+	// Tidy: one server, which lives, and requests that keep their order and are
+	// not doubled: then nothing may be left behind for as long as its TTL.
+	Tidy bool
+	// Turns: clients wait in line.
+	Turns bool
+
+	Rates  []float64 // by node: how much faster its clock runs
+	Faults []Fault
+	Mutant Mutant
+}
+
+// Fault is something that happens to a node, a server or a link.
+type Fault struct {
+	At     time.Duration
+	Kind   FaultKind
+	Node   int
+	Server int
+	For    time.Duration
+}
+
+// FaultKind says what.
+type FaultKind int
+
+// The faults. Those up to Demote take a node's admission away.
+const (
+	Restart  FaultKind = iota // with what it kept
+	Lose                      // restart with nothing
+	Flush                     // everything goes, without a restart
+	Rollback                  // restart with an older state
+	Promote                   // an empty or older replica takes over, and it fails back later
+	Demote                    // it is a replica for a while
+	Stop                      // it is down for a while, and then restarts with what it kept
+	Save                      // remembers a state for a rollback
+	Freeze                    // requests wait
+	Drop                      // its counters end
+	Cut                       // a link, both ways
+	CutTo                     // requests are lost
+	CutFrom                   // replies are lost
+	Isolate                   // a node, from all servers
+	Crash                     // a server; it starts again after a while
+	Pause                     // a server
+	Expire                    // wild: its locks end early
+	Jump                      // wild: its clock jumps
+	Disaster                  // several nodes restart or lose everything at once
+	faultKinds
+)
+
+var faultNames = [...]string{
+	"restart", "lose", "flush", "rollback", "promote", "demote", "stop", "save", "freeze", "drop", "cut",
+	"cut-to", "cut-from", "isolate", "crash", "pause", "expire", "jump", "disaster",
+}
+
+func (k FaultKind) String() string { return faultNames[k] }
+
+func (f Fault) String() string {
+	return fmt.Sprintf("%s %s node%d server%d for %s", f.At, f.Kind, f.Node+1, f.Server+1, f.For)
+}
+
+// NewPlan draws a plan. Every kind of fault is left out of about half of the
+// plans, so that some meet each other undisturbed.
+func NewPlan(seed uint64, nodes int) Plan {
+	rng := rand.New(rand.NewPCG(seed, uint64(nodes)))
+	p := Plan{
+		Seed: seed, Nodes: nodes,
+		Servers: 1 + rng.IntN(3), Clients: 2 + rng.IntN(5), Resources: 1 + rng.IntN(3), MaxOps: 4000,
+		Length: 20 * time.Second, CounterTTL: time.Hour,
+		MaxTTL: pick(rng, 500*time.Millisecond, time.Second, 2*time.Second),
+		Watch:  pick(rng, 20*time.Millisecond, 100*time.Millisecond, 250*time.Millisecond),
+		Delay:  pick(rng, 200*time.Microsecond, time.Millisecond, 5*time.Millisecond),
+		Loss:   pick(rng, 0, 0.001, 0.02, 0.1), Double: pick(rng, 0, 0.01, 0.1), Late: pick(rng, 0, 0.001, 0.02),
+		Wild: rng.IntN(4) == 0, Disasters: rng.IntN(3) == 0, Turns: rng.IntN(3) == 0,
+	}
+	p.NodeTimeout = min(pick(rng, 20*time.Millisecond, 50*time.Millisecond), p.MaxTTL/10)
+	if !p.Disasters {
+		p.New = rng.IntN(2) == 0
+	}
+	if !p.Wild && rng.IntN(4) == 0 {
+		p.Tidy, p.Servers, p.Double, p.Late, p.MaxTTL = true, 1, 0, 0, 15*time.Second
+		p.Length = 40 * time.Second
+	}
+	for range nodes {
+		p.Rates = append(p.Rates, (rng.Float64()-0.5)*0.008)
+	}
+	p.drawFaults(rng)
+	return p
+}
+
+func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
+
+func (p *Plan) drawFaults(rng *rand.Rand) {
+	var kinds []FaultKind
+	for kind := range faultKinds {
+		if p.allows(kind) && rng.IntN(2) == 0 {
+			kinds = append(kinds, kind)
+		}
+	}
+	if len(kinds) == 0 {
+		return
+	}
+	start := p.MaxTTL // let it begin in peace
+	for range 1 + rng.IntN(pick(rng, 3, 10, 30, 60)) {
+		p.Faults = append(p.Faults, Fault{
+			At: between(rng, start, p.Length), Kind: kinds[rng.IntN(len(kinds))],
+			Node: rng.IntN(p.Nodes), Server: rng.IntN(p.Servers),
+			For: between(rng, time.Millisecond, pick(rng, 50*time.Millisecond, p.MaxTTL, 3*p.MaxTTL)),
+		})
+	}
+	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+func (p *Plan) allows(kind FaultKind) bool {
+	switch kind {
+	case Expire, Jump:
+		return p.Wild
+	case Disaster:
+		return p.Disasters
+	case Crash, Pause, Freeze:
+		return !p.Tidy
+	}
+	return true
+}
+
+// Describe tells the plan in words.
+func (p *Plan) Describe() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "seed=%d nodes=%d servers=%d clients=%d resources=%d ops=%d length=%s max-ttl=%s node-timeout=%s watch=%s delay=%s loss=%g double=%g late=%g",
+		p.Seed, p.Nodes, p.Servers, p.Clients, p.Resources, p.MaxOps, p.Length, p.MaxTTL, p.NodeTimeout, p.Watch, p.Delay, p.Loss, p.Double, p.Late)
+	for _, word := range []struct {
+		on   bool
+		name string
+	}{{p.New, "new"}, {p.Wild, "wild"}, {p.Disasters, "disasters"}, {p.Tidy, "tidy"}, {p.Turns, "turns"}, {p.Mutant != "", "mutant=" + string(p.Mutant)}} {
+		if word.on {
+			text.WriteString(" " + word.name)
+		}
+	}
+	for _, f := range p.Faults {
+		text.WriteString("\n  " + f.String())
+	}
+	return text.String()
+}

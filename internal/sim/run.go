@@ -1,0 +1,285 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Result is what a run came to.
+type Result struct {
+	Violation    *Violation // nil: every promise was kept
+	Acquisitions int
+	Extensions   int
+	Calls        int
+	Hash         uint64 // of the trace
+	Trace        []string
+}
+
+// Run executes a plan.
+func Run(t *testing.T, plan Plan) (result Result) {
+	t.Helper()
+	return run(t, plan, false)
+}
+
+// Trace executes a plan and tells what happened.
+func Trace(t *testing.T, plan Plan) Result {
+	t.Helper()
+	return run(t, plan, true)
+}
+
+func run(t *testing.T, plan Plan, keep bool) (result Result) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) {
+		w := newWorld(plan, keep)
+		w.live()
+		result = Result{
+			Violation: w.check.violation, Acquisitions: w.check.acquisitions, Extensions: w.check.extensions,
+			Calls: w.check.calls, Hash: w.trace.hash, Trace: w.trace.lines,
+		}
+	})
+	return result
+}
+
+func newWorld(plan Plan, keep bool) *world {
+	w := &world{plan: plan, began: time.Now(), fates: newFates(plan.Seed), stir: make(chan struct{}, 1)}
+	w.trace = trace{hash: fnvOffset, keep: keep}
+	w.alarm = time.NewTimer(time.Hour)
+	w.check = newChecker(w)
+	for i := range plan.Nodes {
+		w.nodes = append(w.nodes, newNode(w, i))
+	}
+	for i := range plan.Servers {
+		w.servers = append(w.servers, &server{w: w, id: i})
+	}
+	for i := range plan.Clients {
+		w.clients = append(w.clients, &client{w: w, id: i + 1, rng: rand.New(rand.NewPCG(plan.Seed, uint64(i)<<32|1))})
+	}
+	return w
+}
+
+// live runs the plan from the first start to the last check.
+func (w *world) live() {
+	defer w.end()
+	for _, s := range w.servers {
+		w.after(between(w.fates.draw(s.id, 0, 0), 0, 100*time.Millisecond), s.start)
+	}
+	for _, c := range w.clients {
+		w.after(w.plan.MaxTTL/8, c.think)
+	}
+	for _, f := range w.plan.Faults {
+		w.at(f.At, func() { w.strike(f) })
+	}
+	w.runUntil(w.plan.Length)
+	w.heal()
+	w.checkService()
+	w.drainLines()
+	w.runUntil(w.now() + w.tidyTime())
+	w.checkClean()
+}
+
+// end stops everybody.
+func (w *world) end() {
+	for _, s := range w.servers {
+		ended := s.ended
+		s.crash()
+		if ended != nil {
+			<-ended
+		}
+	}
+}
+
+// resources are the names of the plan's resources.
+func (w *world) resources() []string {
+	all := make([]string, w.plan.Resources)
+	for i := range all {
+		all[i] = "r" + strconv.Itoa(i+1)
+	}
+	return all
+}
+
+// recovery is how long after the last fault the service may take to be whole
+// again: a node that has just restarted waits for the longest TTL.
+func (w *world) recovery() time.Duration { return w.plan.MaxTTL + 5*time.Second }
+
+// checkService waits until all nodes vote, and asks every server for every
+// resource: each must be granted.
+func (w *world) checkService() {
+	deadline := w.now() + w.recovery()
+	w.runWhile(func() bool { return w.now() < deadline && !w.whole() })
+	for _, n := range w.nodes {
+		if !n.votes() {
+			w.check.violatef("recovery", "%s does not vote %s after the last fault: %s", n.name, w.recovery(), w.nodeStory(n))
+		}
+	}
+	for _, s := range w.servers {
+		for _, resource := range w.resources() {
+			w.checkGrant(s, resource, deadline)
+		}
+	}
+}
+
+// whole reports whether every node votes, every server knows it, and every
+// client has given everything back.
+func (w *world) whole() bool {
+	for _, n := range w.nodes {
+		if !n.votes() {
+			return false
+		}
+	}
+	for _, s := range w.servers {
+		if s.locker.Status().Voting < len(w.nodes) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(w.clients, func(c *client) bool { return !c.quiet })
+}
+
+// checkGrant takes and gives back one lease. Until the deadline it may be in
+// the hands of a client that went away.
+func (w *world) checkGrant(s *server, resource string, deadline time.Duration) {
+	c := &client{w: w, id: 99, rng: rand.New(rand.NewPCG(w.plan.Seed, 99)), quiet: true}
+	for try := 1; c.current() == nil; try++ {
+		if w.check.failed() {
+			return
+		}
+		const tries = 3
+		if try > tries && w.now() > deadline {
+			w.check.violatef("recovery", "server %d gets no lease of %s %s after the last fault", s.id+1, resource, w.recovery())
+			return
+		}
+		a := c.acquireFor(s, resource, "", w.plan.MaxTTL)
+		a.patience = 0
+		w.await(c, a)
+	}
+	w.await(c, c.release(s, c.current()))
+}
+
+// drainLines asks for resources in whose line somebody stands, though nobody
+// waits: a request that came behind its waiter's leave put a ticket back. Each
+// question shows one of them to its server, which takes it off.
+func (w *world) drainLines() {
+	const most = 30
+	for range most {
+		for _, resource := range w.resources() {
+			if slices.ContainsFunc(w.nodes, func(n *node) bool { return n.waiting(resource) > 0 }) {
+				w.checkGrant(w.servers[0], resource, w.now()+w.recovery())
+				w.runUntil(w.now() + time.Second)
+			}
+		}
+	}
+}
+
+// await runs one call to its end.
+func (w *world) await(c *client, a *action) {
+	c.done = false
+	c.begin(a)
+	w.runWhile(func() bool { return !c.done })
+}
+
+// tidyTime is how long a vote that nobody counts may stand once all is calm:
+// for ever shorter than its TTL where nothing died.
+func (w *world) tidyTime() time.Duration {
+	if w.plan.Tidy {
+		return 3 * time.Second
+	}
+	return w.plan.MaxTTL + 3*time.Second
+}
+
+// checkClean finds what was left behind.
+func (w *world) checkClean() {
+	for _, n := range w.nodes {
+		if locked := n.locked(); len(locked) > 0 {
+			w.check.violatef("left behind", "%s holds locks of %v, and nobody does: %s", n.name, locked, w.nodeStory(n))
+		}
+		for _, resource := range w.resources() {
+			if waiting := n.waiting(resource); waiting > 0 {
+				w.check.violatef("left behind", "%s has %d in line for %s, and nobody waits", n.name, waiting, resource)
+			}
+		}
+	}
+}
+
+func (w *world) nodeStory(n *node) string {
+	var story strings.Builder
+	story.WriteString(n.model.String())
+	for _, s := range w.servers {
+		if s.alive() {
+			st := s.locker.Status().Nodes[n.id]
+			fmt.Fprintf(&story, "; server %d: %s %s", s.id+1, st.State, st.Reason)
+		}
+	}
+	return story.String()
+}
+
+// logf keeps a line of the trace, if somebody wants to read it.
+func (w *world) logf(format string, args ...any) {
+	if w.trace.keep {
+		w.trace.lines = append(w.trace.lines, fmt.Sprintf("%12.6f ", w.now().Seconds())+fmt.Sprintf(format, args...))
+	}
+}
+
+// note puts what a node did into the trace.
+func (w *world) note(m *message, reply any) {
+	t := &w.trace
+	t.number(int64(w.now()))
+	t.number(int64(m.kind)<<16 | int64(m.server.id)<<8 | int64(m.node.id))
+	if r, ok := reply.(lockcore.Reply); ok {
+		t.text(m.op.Lease)
+		t.number(int64(r.Outcome)<<56 | int64(r.Grant))
+	}
+	if t.keep {
+		w.logMessage(m, reply)
+	}
+}
+
+var kindNames = map[int]string{
+	int(lockcore.OpAcquire): "acquire", int(lockcore.OpConfirm): "confirm", int(lockcore.OpExtend): "extend",
+	int(lockcore.OpRelease): "release", int(lockcore.OpRead): "read", int(lockcore.OpHold): "hold",
+	int(lockcore.OpStand): "stand", int(lockcore.OpLeave): "leave", int(lockcore.OpKeep): "keep",
+	msgObserve: "observe", msgFence: "fence", msgSurvey: "survey", msgCounters: "counters", msgScan: "scan",
+	msgStage: "stage", msgLoad: "load", msgAdmit: "admit", msgRaise: "raise",
+}
+
+func (w *world) logMessage(m *message, reply any) {
+	what := kindNames[m.kind]
+	if m.op != nil {
+		what += fmt.Sprintf(" %s %.6s", m.op.Resource, m.op.Lease)
+		if m.op.Token > 0 {
+			what += fmt.Sprintf(" token %d", m.op.Token)
+		}
+		if m.op.View > 0 {
+			what += fmt.Sprintf(" view %d", m.op.View)
+		}
+	} else {
+		what += fmt.Sprintf(" %s %d", m.sort.a, m.sort.n)
+	}
+	if m.kind == msgObserve || m.kind == int(lockcore.OpKeep) {
+		return
+	}
+	w.logf("server %d (life %d) -> %s: %s: %s", m.server.id+1, m.epoch, m.node.name, what, replyText(reply))
+}
+
+var outcomeNames = [...]string{"failed", "granted", "held", "not held", "queued", "other resource", "stale view", "not admitted", "exhausted"}
+
+func replyText(reply any) string {
+	r, ok := reply.(lockcore.Reply)
+	if !ok {
+		return fmt.Sprintf("%+v", reply)
+	}
+	text := outcomeNames[r.Outcome]
+	if r.Grant > 0 {
+		text += fmt.Sprintf(" %d", r.Grant)
+	}
+	if r.View > 0 {
+		text += fmt.Sprintf(" view %d", r.View)
+	}
+	return text
+}

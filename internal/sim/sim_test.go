@@ -1,0 +1,170 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var (
+	budget  = flag.Duration("sim.budget", 8*time.Second, "how long to simulate; 0: until told to stop")
+	start   = flag.Uint64("sim.start", 1, "the first seed; 0: one that follows the clock")
+	workers = flag.Int("sim.workers", 2, "how many simulations at once")
+	seed    = flag.Uint64("sim.seed", 0, "run this seed alone, with -sim.nodes, and print its trace")
+	nodes   = flag.Int("sim.nodes", 3, "of the seed")
+	lines   = flag.Int("sim.lines", 200, "how many lines of a trace to print, the last ones")
+)
+
+// TestSimulation runs seed after seed, at three nodes and at five, and finds
+// nothing wrong.
+func TestSimulation(t *testing.T) {
+	if *seed != 0 {
+		t.Skip("TestSeed runs one seed")
+	}
+	c := &campaign{next: *start, began: time.Now()}
+	if c.next == 0 {
+		c.next = uint64(time.Now().Unix()) << 20
+	}
+	c.next--
+	stop := make(chan struct{})
+	if *budget > 0 {
+		time.AfterFunc(*budget, func() { close(stop) })
+	}
+	var progress sync.WaitGroup
+	progress.Go(func() { c.report(stop) })
+	t.Run("seeds", func(t *testing.T) {
+		for range *workers {
+			t.Run("worker", func(t *testing.T) {
+				t.Parallel()
+				c.work(t, stop)
+			})
+		}
+	})
+	if *budget > 0 {
+		progress.Wait()
+	}
+	t.Log(c)
+}
+
+// campaign is a run over many seeds.
+type campaign struct {
+	began        time.Time
+	mu           sync.Mutex
+	next         uint64
+	runs         atomic.Int64
+	acquisitions atomic.Int64
+	extensions   atomic.Int64
+	calls        atomic.Int64
+	violations   atomic.Int64
+}
+
+func (c *campaign) String() string {
+	took := time.Since(c.began)
+	return fmt.Sprintf("%d acquisitions, %d extensions, %d calls in %d runs over %s (%.0f acquisitions a second): %d violations",
+		c.acquisitions.Load(), c.extensions.Load(), c.calls.Load(), c.runs.Load(), took.Round(time.Second),
+		float64(c.acquisitions.Load())/took.Seconds(), c.violations.Load())
+}
+
+// report prints progress, where somebody watches.
+func (c *campaign) report(stop <-chan struct{}) {
+	ticker := time.NewTicker(10 * time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-ticker.C:
+			if testing.Verbose() {
+				fmt.Fprintln(os.Stderr, c)
+			}
+		}
+	}
+}
+
+func (c *campaign) work(t *testing.T, stop <-chan struct{}) {
+	t.Helper()
+	for {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		c.mu.Lock()
+		c.next++
+		one := c.next
+		c.mu.Unlock()
+		for _, n := range []int{3, 5} {
+			c.one(t, one, n)
+		}
+	}
+}
+
+func (c *campaign) one(t *testing.T, seed uint64, nodes int) {
+	t.Helper()
+	plan := NewPlan(seed, nodes)
+	r := Run(t, plan)
+	c.runs.Add(1)
+	c.acquisitions.Add(int64(r.Acquisitions))
+	c.extensions.Add(int64(r.Extensions))
+	c.calls.Add(int64(r.Calls))
+	if r.Violation != nil {
+		c.violations.Add(1)
+		tell(t, plan, r.Violation)
+	}
+}
+
+// tell shrinks what failed and prints what is left of it.
+func tell(t *testing.T, plan Plan, v *Violation) {
+	t.Helper()
+	small := Shrink(t, plan, v.Rule, time.Now().Add(30*time.Second))
+	r := Trace(t, small)
+	t.Errorf("%s\nRun it again: go test ./internal/sim -run TestSeed -v -sim.seed=%d -sim.nodes=%d\nThe smallest plan that fails alike: %s\n%s\n%s",
+		v, plan.Seed, plan.Nodes, small.Describe(), r.Violation, tail(r.Trace))
+}
+
+func tail(trace []string) string { return strings.Join(trace[max(0, len(trace)-*lines):], "\n") }
+
+// TestSeed runs one seed and prints its trace.
+func TestSeed(t *testing.T) {
+	if *seed == 0 {
+		t.Skip("no -sim.seed")
+	}
+	plan := NewPlan(*seed, *nodes)
+	r := Trace(t, plan)
+	t.Logf("%s\n%s", plan.Describe(), tail(r.Trace))
+	if r.Violation != nil {
+		tell(t, plan, r.Violation)
+	}
+}
+
+// One seed is one run, exactly.
+func TestRunsRepeat(t *testing.T) {
+	for one := range uint64(4) {
+		for _, n := range []int{3, 5} {
+			plan := NewPlan(one+1000, n)
+			plan.Length /= 4
+			a, b := Run(t, plan), Run(t, plan)
+			if a.Hash != b.Hash || a.Calls != b.Calls {
+				t.Errorf("seed %d, %d nodes: two runs differ: %d calls, hash %x; %d calls, hash %x",
+					plan.Seed, n, a.Calls, a.Hash, b.Calls, b.Hash)
+				firstDifference(t, plan)
+			}
+		}
+	}
+}
+
+func firstDifference(t *testing.T, plan Plan) {
+	t.Helper()
+	a, b := Trace(t, plan).Trace, Trace(t, plan).Trace
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			t.Logf("the first difference, in line %d:\n%s\n%s\nafter\n%s", i, a[i], b[i], strings.Join(a[max(0, i-5):i], "\n"))
+			return
+		}
+	}
+}
