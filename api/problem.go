@@ -57,7 +57,7 @@ func problems() []problem {
 		{"method-not-allowed", http.StatusMethodNotAllowed, "The path does not know this method", errMethodNotAllowed, nil},
 		{"lock-held", http.StatusConflict, "The resource is locked", lockcore.ErrHeld, fillHeld},
 		{"wait-timeout", http.StatusConflict, "The wait ended before the turn came", lockcore.ErrWaitTimeout, fillWait},
-		{"too-many-waiters", http.StatusServiceUnavailable, "Too many requests wait in line at this server", lockcore.ErrTooManyWaiters, fillRetry},
+		{"too-many-waiters", http.StatusTooManyRequests, "Too many requests wait in line at this server", lockcore.ErrTooManyWaiters, fillRetry},
 		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, fillRetry},
 		{"lock-not-held", http.StatusNotFound, "The resource is not locked", errLockNotHeld, nil},
 		{"hold-not-there", http.StatusNotFound, "The hold is not there", errHoldNotThere, fillDetail("the lease has no such hold, or has ended: GET the lease to tell which")},
