@@ -16,7 +16,9 @@ func newLogger(cfg config, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, opts))
 }
 
-func isTerminal(w io.Writer) bool {
+// isTerminal reports whether a person sees what is written to w, or types what
+// is read from it.
+func isTerminal(w any) bool {
 	file, ok := w.(*os.File)
 	if !ok {
 		return false

@@ -18,6 +18,7 @@ import (
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
 // drainTimeout bounds how long a stopping server lets requests finish. What
@@ -42,7 +43,9 @@ exits with 0. A second signal ends it at once.
 			if err != nil {
 				return usageError{err}
 			}
-			return serve(cmd.Context(), cfg, cmd.OutOrStdout(), newLogger(cfg, cmd.ErrOrStderr()))
+			logger := newLogger(cfg, cmd.ErrOrStderr())
+			redisnode.LogLibrary(logger)
+			return serve(cmd.Context(), cfg, cmd.OutOrStdout(), logger)
 		},
 	}
 }
