@@ -28,7 +28,7 @@ func (m *membership) found(ctx context.Context, p plan) error {
 	}
 	admissions := make(map[int]Admission, len(p.found))
 	staged, failed := m.each(p.found, func(i int) error {
-		admissions[i] = m.pinned(i, a)
+		admissions[i] = a.pinned(p.pins[i])
 		return m.stage(ctx, i, admissions[i])
 	})
 	if len(staged) < min(QuorumOf(len(m.nodes)), len(p.found)) {
@@ -85,17 +85,8 @@ func (m *membership) each(nodes []int, f func(int) error) (done []int, failed er
 
 // pinned completes an admission with the state that served its wait: in any
 // other the node must not be touched (rule 10).
-func (m *membership) pinned(i int, a Admission) Admission {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := &m.sights[i]
-	a.Incarnation = s.outIncarnation
-	if s.admitted() { // a forced founding takes these as well
-		a.Incarnation = s.seen.Incarnation
-	}
-	if s.seen.Admitted {
-		a.Away = s.seen.View
-	}
+func (a Admission) pinned(to pin) Admission {
+	a.Incarnation, a.Away = to.incarnation, to.away
 	return a
 }
 
@@ -134,13 +125,13 @@ func (m *membership) call(ctx context.Context, f func(context.Context) error) er
 
 // rejoin admits the planned nodes again, each by reads of its own.
 func (m *membership) rejoin(ctx context.Context, p plan) error {
-	_, failed := m.each(p.rejoin, func(i int) error { return m.rejoinOne(ctx, i) })
+	_, failed := m.each(p.rejoin, func(i int) error { return m.rejoinOne(ctx, i, p.pins[i]) })
 	return failed
 }
 
 // rejoinOne is rules 7 to 11, 13 and 21 for one node.
-func (m *membership) rejoinOne(ctx context.Context, i int) error {
-	a := m.pinned(i, Admission{Cluster: m.cluster}) // before the reads (rule 10)
+func (m *membership) rejoinOne(ctx context.Context, i int, pinned pin) error {
+	a := Admission{Cluster: m.cluster}.pinned(pinned) // before the reads (rule 10)
 	m.mu.Lock()
 	p := m.plan(time.Now())
 	m.mu.Unlock()

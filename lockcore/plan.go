@@ -21,9 +21,25 @@ type plan struct {
 	rejoin   []int // have waited, and enough nodes are there to read from (rule 7)
 	found    []int // a majority lost its state: found anew on these (rule 12)
 	fresh    bool  // found: the operator said that the cluster is new
+	pins     []pin // by node: what was seen, and must still be so when it is touched
 	reasons  []string
 	founded  View   // the last founding's
 	why      string // why no quorum may vote
+}
+
+// pin is the state of a node that a plan is about. Whoever carries the plan out
+// must not look again instead: what has come since did not serve the wait.
+type pin struct {
+	incarnation string
+	away        View // admitted in this view; 0: not admitted
+}
+
+func (s *sight) pin() (p pin) {
+	p.incarnation = s.seen.Incarnation
+	if s.seen.Admitted {
+		p.away = s.seen.View
+	}
+	return p
 }
 
 func (m *membership) plan(now time.Time) plan {
@@ -33,6 +49,7 @@ func (m *membership) plan(now time.Time) plan {
 	silent := 0
 	for i := range m.sights {
 		s := &m.sights[i]
+		p.pins = append(p.pins, s.pin())
 		if s.fit() {
 			p.largest = max(p.largest, s.seen.View, s.seen.Staged)
 		}
