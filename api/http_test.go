@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -349,8 +350,23 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 	s.handler.ServeHTTP(w, req)
 	answered{t: t, status: w.Code, header: w.Header(), body: w.Body.String()}.wants(http.StatusRequestTimeout).problem("request-timeout")
 	want(t, "Connection", w.Header().Get("Connection"), "close")
-	if len(w.deadlines) != 2 || w.deadlines[0].Before(begun.Add(api.BodyTimeout)) || !w.deadlines[1].IsZero() {
-		t.Errorf("deadlines %v, want one %s ahead, then none", w.deadlines, api.BodyTimeout)
+	if len(w.deadlines) != 1 || w.deadlines[0].Before(begun.Add(api.BodyTimeout)) {
+		t.Errorf("deadlines %v, want one %s ahead that stays", w.deadlines, api.BodyTimeout)
+	}
+}
+
+// The deadline ends with the body: a request that waits in line may take longer.
+func TestDeadlineEndsWithTheBody(t *testing.T) {
+	s := newService(t, &fake{write: func(context.Context, string, fencing.Token, json.RawMessage) (fencing.Record, error) {
+		return fencing.Record{Resource: "r", Mark: 1, Value: json.RawMessage("1"), Version: 1}, nil
+	}})
+	req := httptest.NewRequest(http.MethodPut, "/guarded/r", strings.NewReader("1"))
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Fencing-Token", "1")
+	w := &slowWriter{ResponseRecorder: httptest.NewRecorder()}
+	s.handler.ServeHTTP(w, req)
+	if len(w.deadlines) != 2 || w.deadlines[0].IsZero() || !w.deadlines[1].IsZero() {
+		t.Errorf("deadlines %v, want one, then none", w.deadlines)
 	}
 }
 

@@ -47,16 +47,13 @@ func readBody(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer, optiona
 	return nil
 }
 
-// readLimited gives the body bodyTimeout to arrive. The deadline is taken back
-// afterwards, since net/http goes on reading to notice a caller that goes away.
-// A response writer without deadlines (in a test) has none to take back.
+// readLimited reads a body to its end. Then it takes the deadline back that
+// ServeHTTP set, since net/http goes on reading to notice a caller that goes away.
 func readLimited(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer) error {
-	conn := http.NewResponseController(w)
-	limited := conn.SetReadDeadline(time.Now().Add(bodyTimeout)) == nil
 	body := io.LimitedReader{R: r.Body, N: MaxBodyBytes + 1}
 	_, err := buf.ReadFrom(&body)
-	if limited {
-		_ = conn.SetReadDeadline(time.Time{})
+	if err == nil && body.N > 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):

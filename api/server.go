@@ -108,7 +108,15 @@ func New(opts Options) *Server {
 	return s
 }
 
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.router.ServeHTTP(w, r) }
+// ServeHTTP gives the request's body bodyTimeout to arrive, whoever reads it: of
+// a body that nobody wants, or not to its end, net/http itself reads what is left,
+// and without a deadline for as long as the client cares to send.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's writer has none
+	}
+	s.router.ServeHTTP(w, r)
+}
 
 func (s *Server) routes() {
 	s.router.Use(s.instrument)
