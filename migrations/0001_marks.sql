@@ -38,9 +38,11 @@ $$;
 -- instead of reading the past. And xid names the transaction that may write,
 -- which nothing left over on a connection can look like, and which a rollback
 -- to a savepoint takes back.
+-- The functions check what goes in: a CHECK is read anew by every statement, and
+-- was measured to double the cost of a claim.
 CREATE TABLE IF NOT EXISTS fencing.marks (
     resource   text COLLATE "C" PRIMARY KEY,
-    mark       bigint NOT NULL CHECK (mark BETWEEN 1 AND 9007199254740991),
+    mark       bigint NOT NULL,
     previous   bigint NOT NULL,
     xid        xid8 NOT NULL,
     claimed_at timestamptz NOT NULL,
