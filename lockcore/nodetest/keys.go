@@ -1,6 +1,7 @@
 package nodetest
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/fencelock/fencelock/lockcore"
@@ -208,7 +209,9 @@ func holdTests() []test { //nolint:funlen // a table of scenarios
 			for i := 2; i <= lockcore.MostHolds; i++ {
 				s.want(hold("L1", fmt.Sprintf("h%d", i), s), holds(s, i))
 			}
-			s.want(hold("L1", "more", s), lockcore.Reply{Outcome: lockcore.Failed, Sent: true})
+			if r := s.do(hold("L1", "more", s)); r.Outcome != lockcore.Failed || !errors.Is(r.Err, lockcore.ErrMostHolds) {
+				s.Errorf("%+v", r)
+			}
 			s.want(hold("L1", "h2", s), holds(s, lockcore.MostHolds))
 			s.want(unhold("L1", "h2"), less(s, lockcore.MostHolds-1))
 			s.want(hold("L1", "more", s), holds(s, lockcore.MostHolds))

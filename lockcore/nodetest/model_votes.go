@@ -2,7 +2,6 @@ package nodetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -185,8 +184,6 @@ func (m *Model) touch(resource string) {
 	}
 }
 
-var errMostHolds = errors.New("the lease has its most holds")
-
 func (m *Model) hold(op lockcore.Op) lockcore.Reply {
 	l, owned := m.owned(op)
 	if !owned {
@@ -194,7 +191,7 @@ func (m *Model) hold(op lockcore.Op) lockcore.Reply {
 	}
 	if !slices.Contains(l.holds, op.Hold) {
 		if len(l.holds) == lockcore.MostHolds {
-			return lockcore.Reply{Err: errMostHolds, Sent: true}
+			return lockcore.Reply{Err: lockcore.ErrMostHolds, Sent: true}
 		}
 		l.holds = append(slices.Clone(l.holds), op.Hold)
 		m.data.locks[op.Resource] = l
