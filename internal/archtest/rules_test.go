@@ -96,6 +96,10 @@ var rules = []rule{
 		why: "it owns the clock and every message, and runs lockcore as it is",
 	},
 	{
+		pkg: "examples", ours: []string{"storage/pgguard", "fencing", "client"}, others: true,
+		why: "what an application would write, with what an application would import",
+	},
+	{
 		pkg: "internal/archtest",
 		why: "this package",
 	},

@@ -1,0 +1,194 @@
+package examples_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/storage/pgguard"
+)
+
+// program runs one example: its command line up to TOKEN and AMOUNT, which
+// args appends, and what its environment needs besides DATABASE_URL.
+type program struct {
+	command []string
+	args    func(url, token, amount string) []string
+	env     []string
+}
+
+func plainArgs(_, token, amount string) []string { return []string{token, amount} }
+
+func TestGuardExamples(t *testing.T) {
+	for name, find := range map[string]func(*testing.T) program{
+		"psql": func(t *testing.T) program {
+			t.Helper()
+			return program{command: []string{findPsql(t)}, args: func(url, token, amount string) []string {
+				return []string{url, "-X", "-v", "token=" + token, "-v", "amount=" + amount, "-f", "guard-psql/deposit.sql"}
+			}}
+		},
+		"go": func(t *testing.T) program {
+			t.Helper()
+			bin := filepath.Join(t.TempDir(), "guard-go")
+			if out, err := exec.Command("go", "build", "-o", bin, "./guard-go").CombinedOutput(); err != nil {
+				t.Fatalf("build: %v\n%s", err, out)
+			}
+			return program{command: []string{bin}, args: plainArgs}
+		},
+		"python": func(t *testing.T) program {
+			t.Helper()
+			return program{command: []string{findPython(t), "guard-python/deposit.py"}, args: plainArgs}
+		},
+		"node": func(t *testing.T) program {
+			t.Helper()
+			return program{command: []string{"node", "guard-node/deposit.js"}, args: plainArgs, env: []string{"NODE_PATH=" + findNodePg(t)}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { deposits(t, find(t)) })
+	}
+}
+
+func deposits(t *testing.T, p program) {
+	t.Helper()
+	url := prepare(t)
+	for _, step := range []struct {
+		token string
+		code  int
+		says  string
+	}{
+		{"34", 0, "balance is 10"},
+		{"34", 0, "balance is 20"},
+		{"33", 3, "34"}, // stale; the message names the highest token
+		{"35", 0, "balance is 30"},
+		{"34", 3, "35"},
+	} {
+		code, said := p.run(t, url, step.token, "10")
+		if code != step.code || !strings.Contains(said, step.says) {
+			t.Errorf("token %s: exit code %d, want %d and %q in:\n%s", step.token, code, step.code, step.says, said)
+		}
+	}
+}
+
+func prepare(t *testing.T) string {
+	t.Helper()
+	url := testenv.Postgres(t).OwnerURL()
+	if err := pgguard.Install(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	setup, err := os.ReadFile("setup.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	// A database's owner may not write to its schema public before PostgreSQL 15.
+	if _, err := conn.Exec(t.Context(), "CREATE SCHEMA shop; SET search_path = shop; "+string(setup)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Exec(t.Context(), fmt.Sprintf("ALTER DATABASE %s SET search_path = shop", conn.Config().Database)); err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+func (p program) run(t *testing.T, url, token, amount string) (code int, said string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), p.command[0], append(p.command[1:len(p.command):len(p.command)], p.args(url, token, amount)...)...)
+	cmd.Env = append(append(os.Environ(), "DATABASE_URL="+url), p.env...)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("%s: %v", p.command[0], err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+func findPsql(t *testing.T) string {
+	t.Helper()
+	if path, err := exec.LookPath("psql"); err == nil {
+		return path
+	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/psql")
+	if len(found) == 0 {
+		t.Skip("NOT RUN: psql is not on this machine (Debian: apt-get install postgresql-client)")
+	}
+	return found[len(found)-1]
+}
+
+// findPython finds a Python with psycopg 3, and installs Debian's if it may.
+func findPython(t *testing.T) string {
+	t.Helper()
+	works := func() string {
+		for _, python := range []string{"python3", "/usr/bin/python3"} {
+			if exec.Command(python, "-c", "import psycopg").Run() == nil {
+				return python
+			}
+		}
+		return ""
+	}
+	if works() == "" {
+		_ = apt("install", "-y", "--no-install-recommends", "python3-psycopg")
+	}
+	python := works()
+	if python == "" {
+		t.Skip("NOT RUN: no python3 here can import psycopg, and apt-get could not install it (elsewhere: pip install 'psycopg[binary]')")
+	}
+	return python
+}
+
+// nodePgPackages hold pg and what it needs, without Debian's own node.
+var nodePgPackages = []string{
+	"node-pg", "node-split2", "node-readable-stream", "node-inherits", "node-string-decoder", "node-util-deprecate", "node-safe-buffer", "node-xtend",
+}
+
+// findNodePg finds a folder in which node finds pg, and unpacks Debian's
+// packages into one of the test's own if it may.
+func findNodePg(t *testing.T) string {
+	t.Helper()
+	if _, err := exec.LookPath("node"); err != nil {
+		t.Skip("NOT RUN: node is not on this machine")
+	}
+	works := func(folder string) bool {
+		cmd := exec.Command("node", "-e", "require('pg')")
+		cmd.Env = append(os.Environ(), "NODE_PATH="+folder)
+		return cmd.Run() == nil
+	}
+	for _, folder := range []string{os.Getenv("NODE_PATH"), "/usr/share/nodejs"} {
+		if works(folder) {
+			return folder
+		}
+	}
+	dir := t.TempDir()
+	get := exec.Command("apt-get", append([]string{"download"}, nodePgPackages...)...)
+	get.Dir = dir
+	if err := get.Run(); err != nil {
+		_ = apt("update")
+		get = exec.Command("apt-get", append([]string{"download"}, nodePgPackages...)...)
+		get.Dir = dir
+		_ = get.Run()
+	}
+	packages, _ := filepath.Glob(filepath.Join(dir, "*.deb"))
+	for _, pkg := range packages {
+		_ = exec.Command("dpkg", "-x", pkg, filepath.Join(dir, "root")).Run()
+	}
+	folder := filepath.Join(dir, "root", "usr", "share", "nodejs")
+	if !works(folder) {
+		t.Skip("NOT RUN: node cannot load pg here, and Debian's packages of it could not be unpacked (elsewhere: npm install pg)")
+	}
+	return folder
+}
+
+func apt(args ...string) error {
+	cmd := exec.Command("apt-get", args...)
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	return cmd.Run()
+}

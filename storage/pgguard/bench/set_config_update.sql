@@ -1,0 +1,2 @@
+\set id random(1, 10000)
+UPDATE guarded SET balance = balance + 1 WHERE id = :id AND set_config('fencing.token', pg_current_xact_id() || ' 34 accounts/' || :id, true) <> '';
