@@ -22,22 +22,25 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/suite"
 )
 
-func main() {
+func main() { os.Exit(status(os.Args[1:])) }
+
+func status(args []string) int {
 	// The first signal ends the run in order, a second one at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	if err := run(ctx, os.Args[1:]); err != nil {
+	if err := run(ctx, args); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 // options are the command line's.
 type options struct {
 	suite.Options
-	out, json string
-	strict    bool
+	out, json, from string
+	strict          bool
 }
 
 func parse(args []string) (options, error) {
@@ -50,6 +53,7 @@ func parse(args []string) (options, error) {
 	flags.DurationVar(&o.Soak, "soak", 0, "also run load for this long and watch memory")
 	flags.StringVar(&o.out, "out", "", "folder of the page and its plots (docs/benchmarks)")
 	flags.StringVar(&o.json, "json", "", "file for every round's raw figures")
+	flags.StringVar(&o.from, "from", "", "measure nothing, write the page of such a file")
 	flags.BoolVar(&o.strict, "strict", false, "fail if a figure that must hold does not")
 	if err := flags.Parse(args); err != nil {
 		return o, err
@@ -99,7 +103,7 @@ func run(ctx context.Context, args []string) error {
 		o.out = filepath.Join(o.Root, "docs", "benchmarks")
 	}
 	o.Log = os.Stderr
-	set, err := suite.New(o.Options).Run(ctx)
+	set, err := o.measure(ctx)
 	if err != nil {
 		return err
 	}
@@ -107,6 +111,19 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	return o.judge(set)
+}
+
+// measure runs the benchmark, or reads one that has been run.
+func (o options) measure(ctx context.Context) (*result.Set, error) {
+	if o.from == "" {
+		return suite.New(o.Options).Run(ctx)
+	}
+	raw, err := os.ReadFile(o.from)
+	if err != nil {
+		return nil, err
+	}
+	set := &result.Set{}
+	return set, json.Unmarshal(raw, set) //nolint:musttag // what write has written
 }
 
 // moduleRoot is the folder of the product that is measured.
@@ -126,11 +143,11 @@ func (o options) write(set *result.Set) error {
 	if o.json == "" {
 		return nil
 	}
-	raw, err := json.MarshalIndent(set, "", " ")
+	raw, err := json.MarshalIndent(set, "", " ") //nolint:musttag // for the reader of this run, no format to keep
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(o.json, raw, 0o600)
+	return os.WriteFile(o.json, raw, 0o600) //nolint:gosec // a file that the caller names
 }
 
 // judge prints what must hold.

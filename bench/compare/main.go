@@ -19,13 +19,16 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/gobench"
 )
 
-func main() {
+func main() { os.Exit(status(os.Args[1:])) }
+
+func status(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	if err := run(ctx, args); err != nil {
 		fmt.Fprintln(os.Stderr, "bench-compare:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 type options struct {
@@ -37,6 +40,8 @@ type options struct {
 	strict      bool
 }
 
+const leastRounds = 5
+
 func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
 	flags.StringVar(&o.base, "base", "", "commit to compare with (the merge base with -onto, or HEAD~1 if that is HEAD)")
@@ -47,7 +52,13 @@ func parse(args []string) (o options, err error) {
 	flags.DurationVar(&o.benchtime, "benchtime", 200*time.Millisecond, "time of one benchmark in one round")
 	flags.Float64Var(&o.threshold, "threshold", 1.10, "ratio of medians from which on it counts")
 	flags.BoolVar(&o.strict, "strict", false, "fail if anything became worse")
-	return o, flags.Parse(args)
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if o.rounds < leastRounds {
+		return o, fmt.Errorf("-rounds %d: with fewer than %d of them chance looks like a change", o.rounds, leastRounds)
+	}
+	return o, nil
 }
 
 func run(ctx context.Context, args []string) (err error) {

@@ -135,14 +135,14 @@ func (c *comparison) once(ctx context.Context, p pair, s side) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	_, err = io.WriteString(file, out)
+	_, err = file.WriteString(out)
 	return err
 }
 
 // benchstat prints the well-known table.
 func (c *comparison) benchstat(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", "tool", "benchstat",
-		filepath.Join(c.dir, "base.txt"), filepath.Join(c.dir, "head.txt"))
+		"base="+filepath.Join(c.dir, "base.txt"), "head="+filepath.Join(c.dir, "head.txt"))
 	cmd.Dir = filepath.Join(c.root, "bench")
 	cmd.Stdout, cmd.Stderr = os.Stdout, c.log
 	return cmd.Run()

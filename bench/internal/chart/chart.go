@@ -87,9 +87,9 @@ func (l Lines) ticksX() []float64 {
 }
 
 // ranges fits both axes around the values.
-func (l Lines) ranges() (xs, ys scale) {
-	xs = scale{low: math.Inf(1), high: math.Inf(-1), from: left, to: left + plotWidth}
-	ys = scale{low: math.Inf(1), high: math.Inf(-1), from: top + plotHeight, to: top}
+func (l Lines) ranges() (xs, ys *scale) {
+	xs = &scale{low: math.Inf(1), high: math.Inf(-1), from: left, to: left + plotWidth}
+	ys = &scale{low: math.Inf(1), high: math.Inf(-1), from: top + plotHeight, to: top}
 	for _, s := range l.Series {
 		for _, p := range s.Points {
 			xs.include(p.X)
@@ -117,7 +117,7 @@ func (s *scale) widen() {
 	s.low, s.high = roundBelow(s.low), roundAbove(s.high)
 }
 
-func (s scale) at(v float64) float64 {
+func (s *scale) at(v float64) float64 {
 	if s.high <= s.low || v <= 0 {
 		return s.from
 	}
@@ -150,7 +150,7 @@ func roundAbove(v float64) float64 {
 }
 
 // decades are the round values within a scale.
-func decades(s scale) []float64 {
+func decades(s *scale) []float64 {
 	var ticks []float64
 	if s.low > s.high {
 		return nil
@@ -183,7 +183,7 @@ type Bars struct {
 const (
 	barHeight, barGap = 20, 10
 	barLeft           = 170
-	barWidth          = width - barLeft - 110
+	barWidth          = width - barLeft - 150
 	barTop            = 76
 )
 
@@ -284,7 +284,7 @@ func (c *canvas) bar(color int, x, y, w, h float64) {
 	c.printf(`<rect style="fill:var(--c%d)" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`+"\n", color%colors, x, y, w, h)
 }
 
-func (c *canvas) curve(i int, s Series, xs, ys scale) {
+func (c *canvas) curve(i int, s Series, xs, ys *scale) {
 	c.printf(`<polyline class="%s" style="stroke:var(--c%d)" points="`, class("line", s.Bold), i%colors)
 	for _, p := range s.Points {
 		c.printf("%.1f,%.1f ", xs.at(p.X), ys.at(p.Y))
@@ -296,7 +296,7 @@ func (c *canvas) curve(i int, s Series, xs, ys scale) {
 }
 
 // labels names the series where they end, moved apart where they meet.
-func (c *canvas) labels(series []Series, ys scale) {
+func (c *canvas) labels(series []Series, ys *scale) {
 	type label struct {
 		series int
 		y      float64

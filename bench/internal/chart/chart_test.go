@@ -104,7 +104,7 @@ func TestScale(t *testing.T) {
 	if s.low != 20 || s.high != 50000 {
 		t.Errorf("got %+v", s)
 	}
-	if got, want := decades(scale{low: 20, high: 1000}), []float64{20, 50, 100, 200, 500, 1000}; !slices.Equal(got, want) {
+	if got, want := decades(&scale{low: 20, high: 1000}), []float64{20, 50, 100, 200, 500, 1000}; !slices.Equal(got, want) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -56,7 +56,7 @@ func TestOnlyWhatBothHave(t *testing.T) {
 
 func TestAddSkipsOtherLines(t *testing.T) {
 	s := Samples{}
-	s.Add("p", "Benchmark\nBenchmarkX\nBenchmarkX 1\nBenchmarkX-2 1 broken ns/op\nok p 1s\n--- BENCH: BenchmarkX-2\n")
+	s.Add("p", "Benchmark\nBenchmarkX\nBenchmarkY 1\nBenchmarkX-2 1 broken ns/op\nok p 1s\n--- BENCH: BenchmarkX-2\n")
 	if len(s) != 0 {
 		t.Errorf("got %v", s)
 	}

@@ -23,7 +23,10 @@ func newFlows(ctx context.Context, p peer.Remote, job Job, records []*record) (*
 		f.crew = append(f.crew, one)
 		f.flows = append(f.flows, one)
 	}
-	return f, f.withConns(ctx, peer.Dialect.Setup)
+	if err := f.withConns(ctx, peer.Dialect.Setup); err != nil {
+		return nil, err
+	}
+	return f, nil
 }
 
 // withConns does something for every dialect, on a connection beside its own.

@@ -92,7 +92,7 @@ func (*EtcdJSON) Dialect() Dialect { return &gateway{} }
 
 // Open connects, with an etcd lease for the worker.
 func (e *EtcdJSON) Open(ctx context.Context) (Session, error) {
-	return speak(ctx, e.addr, e.Dialect())
+	return session(speak(ctx, e.addr, e.Dialect()))
 }
 
 // Close has nothing to do.
@@ -114,7 +114,9 @@ func (g *gateway) Setup(ctx context.Context, c *rawhttp.Conn) error {
 	if err := expect(resp, http.StatusOK); err != nil {
 		return err
 	}
-	var granted struct{ ID string }
+	var granted struct {
+		ID string `json:"ID"`
+	}
 	if err := json.Unmarshal(resp.Body, &granted); err != nil {
 		return err
 	}
@@ -129,11 +131,11 @@ func (g *gateway) Teardown(ctx context.Context, c *rawhttp.Conn) error {
 }
 
 func (g *gateway) Acquire(buf []byte, c Claim) []byte {
-	b := append(g.body[:0], `{"name":"`...)
-	b = base64.StdEncoding.AppendEncode(b, []byte(c.Resource))
-	b = append(b, `","lease":"`...)
-	b = append(b, g.lease...)
-	g.body = append(b, `"}`...)
+	g.body = append(g.body[:0], `{"name":"`...)
+	g.body = base64.StdEncoding.AppendEncode(g.body, []byte(c.Resource))
+	g.body = append(g.body, `","lease":"`...)
+	g.body = append(g.body, g.lease...)
+	g.body = append(g.body, `"}`...)
 	return rawhttp.AppendJSON(buf, http.MethodPost, "/v3/lock/lock", "", g.body)
 }
 
@@ -141,7 +143,9 @@ func (g *gateway) Acquired(resp *rawhttp.Response) error {
 	if err := expect(resp, http.StatusOK); err != nil {
 		return err
 	}
-	var locked struct{ Key string }
+	var locked struct {
+		Key string `json:"key"`
+	}
 	if err := json.Unmarshal(resp.Body, &locked); err != nil {
 		return err
 	}
@@ -154,9 +158,9 @@ func (*gateway) Use(buf []byte) []byte { return buf }
 func (*gateway) Used(*rawhttp.Response) error { return errNoUse }
 
 func (g *gateway) Release(buf []byte) []byte {
-	b := append(g.body[:0], `{"key":"`...)
-	b = append(b, g.key...)
-	g.body = append(b, `"}`...)
+	g.body = append(g.body[:0], `{"key":"`...)
+	g.body = append(g.body, g.key...)
+	g.body = append(g.body, `"}`...)
 	return rawhttp.AppendJSON(buf, http.MethodPost, "/v3/lock/unlock", "", g.body)
 }
 

@@ -43,15 +43,14 @@ func (h *HTTP) Dialect() Dialect { return &fencelock{} }
 // Open connects.
 func (h *HTTP) Open(ctx context.Context) (Session, error) {
 	if !h.guarded {
-		return speak(ctx, h.addr, h.Dialect())
+		return session(speak(ctx, h.addr, h.Dialect()))
 	}
 	d := &fencelock{}
 	s, err := speak(ctx, h.addr, d)
 	if err != nil {
 		return nil, err
 	}
-	conn := s.(*spoken) //nolint:forcetypeassert // speak returns nothing else
-	return &guardedSession{spoken: conn, lock: d}, nil
+	return &guardedSession{spoken: s, lock: d}, nil
 }
 
 // Close has nothing to do: the program belongs to who started it.
@@ -69,15 +68,16 @@ func (*fencelock) Setup(context.Context, *rawhttp.Conn) error    { return nil }
 func (*fencelock) Teardown(context.Context, *rawhttp.Conn) error { return nil }
 
 func (f *fencelock) Acquire(buf []byte, c Claim) []byte {
-	b := append(f.body[:0], `{"resource":"`...)
-	b = append(b, c.Resource...)
-	b = append(b, `","ttl_ms":`...)
-	b = strconv.AppendInt(b, c.TTL.Milliseconds(), 10)
+	f.resource = c.Resource
+	f.body = append(f.body[:0], `{"resource":"`...)
+	f.body = append(f.body, c.Resource...)
+	f.body = append(f.body, `","ttl_ms":`...)
+	f.body = strconv.AppendInt(f.body, c.TTL.Milliseconds(), 10)
 	if c.Wait > 0 {
-		b = append(b, `,"wait_ms":`...)
-		b = strconv.AppendInt(b, c.Wait.Milliseconds(), 10)
+		f.body = append(f.body, `,"wait_ms":`...)
+		f.body = strconv.AppendInt(f.body, c.Wait.Milliseconds(), 10)
 	}
-	f.body, f.resource = append(b, '}'), c.Resource
+	f.body = append(f.body, '}')
 	return rawhttp.AppendJSON(buf, http.MethodPost, "/locks", "", f.body)
 }
 
@@ -145,14 +145,18 @@ func (g *guardedSession) Use(ctx context.Context) error {
 
 // Ready asks a fencelock server how many of its nodes vote.
 func Ready(ctx context.Context, addr string) (voting int, err error) {
-	var ready struct{ Voting int }
+	var ready struct {
+		Voting int `json:"voting"`
+	}
 	err = get(ctx, addr, "/readyz", &ready)
 	return ready.Voting, err
 }
 
 // Waiting asks a fencelock server how many wait for a resource.
 func Waiting(ctx context.Context, addr, resource string) (waiters int, err error) {
-	var lock struct{ Waiters int }
+	var lock struct {
+		Waiters int `json:"waiters"`
+	}
 	err = get(ctx, addr, "/locks/"+resource, &lock)
 	return lock.Waiters, err
 }

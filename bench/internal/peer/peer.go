@@ -74,7 +74,7 @@ type spoken struct {
 }
 
 // speak opens a Session for a dialect.
-func speak(ctx context.Context, addr string, d Dialect) (Session, error) {
+func speak(ctx context.Context, addr string, d Dialect) (*spoken, error) {
 	conn, err := rawhttp.Dial(ctx, addr)
 	if err != nil {
 		return nil, err
@@ -83,6 +83,14 @@ func speak(ctx context.Context, addr string, d Dialect) (Session, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return &spoken{dialect: d, conn: conn}, nil
+}
+
+// session is an interface without a value after an error.
+func session(s *spoken, err error) (Session, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 func (s *spoken) Acquire(ctx context.Context, c Claim) error {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 )
 
@@ -141,7 +142,7 @@ func (r *Response) readChunks(buf []byte) (int, error) {
 // joined is the second part alone while there is no first.
 func joined(first, second []byte) []byte {
 	if first == nil {
-		return second[:len(second):len(second)]
+		return slices.Clip(second)
 	}
 	return append(first, second...)
 }

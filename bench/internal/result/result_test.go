@@ -79,6 +79,7 @@ func TestChecks(t *testing.T) {
 	rounds(s, Uncontended, "256", InProcess, 69, 69, 69)
 	rounds(s, Uncontended, "256", Baseline, 10, 10, 10)
 	s.Set("parked server MB", 199)
+	s.Set("parked waiters", 10_000)
 	checks := s.Checks()
 	for text, want := range map[string]Verdict{
 		"fencelock-http ÷ redsync, pairs/s at 256":       Pass,

@@ -71,7 +71,9 @@ func listenAddr(log string) (string, error) {
 	if !ok {
 		return "", errors.New("the server has not said yet where it listens")
 	}
-	var first struct{ Addr string }
+	var first struct {
+		Addr string `json:"addr"`
+	}
 	if err := json.Unmarshal([]byte(line), &first); err != nil {
 		return "", fmt.Errorf("the log's first line: %w", err)
 	}

@@ -25,7 +25,7 @@ type Redis struct {
 // StartRedis starts n nodes.
 func StartRedis(ctx context.Context, s *Scope, n int, mode testenv.Persistence) (*Redis, error) {
 	r := &Redis{}
-	err := Guard(func() error {
+	err := Guard(func() error { //nolint:contextcheck // testenv makes contexts of its own
 		r.Nodes = testenv.StartRedisN(s, n, testenv.WithPersistence(mode))
 		return nil
 	})
@@ -89,14 +89,17 @@ type Postgres struct {
 // StartPostgres starts one.
 func StartPostgres(ctx context.Context, s *Scope) (*Postgres, error) {
 	p := &Postgres{}
-	err := Guard(func() error {
+	err := Guard(func() error { //nolint:contextcheck // testenv makes contexts of its own
 		p.URL = testenv.StartPostgres(s).OwnerURL()
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return p, p.ask(ctx)
+	if err := p.ask(ctx); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // ask finds the server's version and process: the parent of the one that answers.

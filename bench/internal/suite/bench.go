@@ -111,7 +111,7 @@ func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persisten
 	}
 	service := func() time.Duration { return cpu.Process(b.server.PID()) }
 	b.add(peer.NewHTTP(b.server.Addr), service, b.redis.CPU)
-	if b.inProcess, err = peer.NewInProcess(b.redis.URLs(dbInProcess)); err != nil {
+	if b.inProcess, err = peer.NewInProcess(b.redis.URLs(dbInProcess)); err != nil { //nolint:contextcheck // it ends with Close
 		return err
 	}
 	b.add(b.inProcess, nil, b.redis.CPU)

@@ -197,7 +197,8 @@ func (s *Suite) line(ctx context.Context, i int) (*rawhttp.Conn, error) {
 	body := fmt.Appendf(nil, `{"resource":"parked/%d","ttl_ms":%d%s}`, i%parkedLines, heldTTL.Milliseconds(), wait)
 	request := rawhttp.AppendJSON(nil, http.MethodPost, "/locks", "", body)
 	if i >= parkedLines {
-		return c, c.Send(request)
+		err = c.Send(request)
+		return c, err
 	}
 	resp, err := c.Do(ctx, request)
 	if err == nil && resp.Status != http.StatusCreated {
