@@ -18,6 +18,7 @@ var (
 	resources = flag.Int("resources", 12, "TestChaos: that they compete for")
 	maxTTL    = flag.Duration("max-ttl", 3*time.Second, "TestChaos: the longest lease")
 	hold      = flag.Duration("hold", 4*time.Second, "TestChaos: how long a fault lasts")
+	within    = flag.Duration("at-once", 3*time.Second, "TestChaos: how long a busy machine may keep the service away while a quorum is there")
 	only      = flag.String("only", "", "TestChaos: only faults whose name contains this")
 	keep      = flag.Bool("keep", false, "TestChaos: save the histories of all rounds, not of failed ones only")
 	out       = flag.String("out", os.TempDir(), "TestChaos: the folder for the report and the histories of failed rounds")
@@ -63,11 +64,11 @@ func TestChaos(t *testing.T) {
 		t.Skip("runs with -for only: make chaos")
 	}
 	if *seed == 0 {
-		*seed = rand.Uint64() >> 32 //nolint:gosec // a number to be typed again
+		*seed = rand.Uint64() >> 32
 	}
 	s := Start(t, Config{
 		Clients: *clients, Resources: *resources, MaxTTL: *maxTTL, NodeTimeout: *maxTTL / 20,
-		Think: 300 * time.Millisecond, Hold: *hold, AtOnce: 3 * time.Second, Seed: *seed, Dir: *out, Keep: *keep,
+		Think: 300 * time.Millisecond, Hold: *hold, AtOnce: *within, Seed: *seed, Dir: *out, Keep: *keep,
 	})
 	fmt.Printf("chaos: seed %d, %s, %d clients, %d resources, longest TTL %s\n", *seed, *runFor, *clients, *resources, *maxTTL)
 	if s.NoClocks != nil {
@@ -89,9 +90,9 @@ func runChaos(t *testing.T, s *Stand) *Report {
 	for round := 1; time.Since(report.Began) < *runFor; round++ {
 		result := s.Run(schedule.next()...)
 		report.Add(result)
-		fmt.Printf("%6s round %d: %s: %d leases, %d writes, %d stale refused, %s without service\n",
+		fmt.Printf("%6s round %d: %s: %d leases, %d writes, %d stale refused, %s without service (%s)\n",
 			time.Since(report.Began).Round(time.Second), round, strings.Join(result.Faults, " + "),
-			result.Acquisitions, result.Writes, result.Stale, tenths(result.Away))
+			result.Acquisitions, result.Writes, result.Stale, tenths(result.Away), result.Gap)
 		for _, v := range result.Violations {
 			t.Errorf("seed %d, round %d (%s): %s", *seed, round, strings.Join(result.Faults, " + "), v)
 			fmt.Println("VIOLATION:", v)

@@ -26,7 +26,7 @@ type checker struct {
 	found    []Violation
 }
 
-func (c *checker) violation(kind, format string, args ...any) {
+func (c *checker) violationf(kind, format string, args ...any) {
 	c.found = append(c.found, Violation{Kind: kind, Resource: c.resource, What: fmt.Sprintf(format, args...)})
 }
 
@@ -53,7 +53,7 @@ func (c *checker) tokens(before int64) {
 		}
 		again := o.Kind == opExtend || o.Key != "" && o.Key == largest.Key
 		if o.Token < largest.Token || o.Token == largest.Token && !again {
-			c.violation("tokens", "%s sent at %s got token %d, but token %d was answered at %s",
+			c.violationf("tokens", "%s sent at %s got token %d, but token %d was answered at %s",
 				o.Kind, o.Sent, o.Token, largest.Token, largest.Done)
 		}
 	}
@@ -68,7 +68,7 @@ func (c *checker) unique(granted []*op) {
 		}
 		first := owner[o.Token]
 		if first != nil && (o.Key == "" || o.Key != first.Key) {
-			c.violation("tokens", "token %d was granted twice, at %s and at %s", o.Token, first.Done, o.Done)
+			c.violationf("tokens", "token %d was granted twice, at %s and at %s", o.Token, first.Done, o.Done)
 		}
 		owner[o.Token] = o
 	}
@@ -91,7 +91,7 @@ func (c *checker) exclusion() {
 	for _, s := range spans {
 		another := s.token != last.token && (s.key == "" || s.key != last.key)
 		if another && s.from < last.to {
-			c.violation("exclusion", "tokens %d and %d were both valid from %s to %s", last.token, s.token, s.from, min(s.to, last.to))
+			c.violationf("exclusion", "tokens %d and %d were both valid from %s to %s", last.token, s.token, s.from, min(s.to, last.to))
 		}
 		if s.to > last.to {
 			last = s
@@ -136,15 +136,15 @@ func (c *checker) writes(final string) {
 	}
 	for id, n := range there {
 		if n > 1 {
-			c.violation("writes", "write %s is there %d times", id, n)
+			c.violationf("writes", "write %s is there %d times", id, n)
 		}
 		if !acknowledged[id] && !open[id] {
-			c.violation("writes", "write %s is there, and was refused or never sent", id)
+			c.violationf("writes", "write %s is there, and was refused or never sent", id)
 		}
 	}
 	for id, ok := range acknowledged {
 		if ok && there[id] == 0 {
-			c.violation("writes", "write %s was acknowledged and is lost", id)
+			c.violationf("writes", "write %s was acknowledged and is lost", id)
 		}
 	}
 }
@@ -158,8 +158,8 @@ func (c *checker) order(start mark, final string) {
 	guarded := c.of(func(*op) bool { return true }, opClaim, opPut)
 	switch linearizable(start, guarded, func(id string) bool { return seen[id] }) {
 	case porcupine.Illegal:
-		c.violation("order", "%d answers of the guard have no order in which all are right", len(guarded))
+		c.violationf("order", "%d answers of the guard have no order in which all are right", len(guarded))
 	case porcupine.Unknown:
-		c.violation("order", "no order of %d answers of the guard was found within %s: undecided", len(guarded), searchWithin)
+		c.violationf("order", "no order of %d answers of the guard was found within %s: undecided", len(guarded), searchWithin)
 	}
 }

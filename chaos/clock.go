@@ -44,11 +44,11 @@ type clock struct {
 }
 
 // newClock makes a clock that is right, and the options by which a node obeys it.
-func newClock(t testing.TB, dir, library string, node int) (*clock, testenv.RedisOption) {
-	t.Helper()
+func newClock(tb testing.TB, dir, library string, node int) (*clock, testenv.RedisOption) {
+	tb.Helper()
 	c := &clock{path: filepath.Join(dir, fmt.Sprintf("clock-%d", node))}
 	if err := c.jump(0); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return c, testenv.WithEnv("LD_PRELOAD="+library, "CHAOS_CLOCK="+c.path)
 }
@@ -67,10 +67,11 @@ func (c *clock) jump(d time.Duration) error {
 }
 
 // obeyed returns nil if the node's clock follows this one.
-func (c *clock) obeyed(t testing.TB, client *redis.Client) error {
+func (c *clock) obeyed(tb testing.TB, client *redis.Client) error {
+	tb.Helper()
 	before := c.by
 	err := c.jump(time.Hour)
-	now, errTime := client.Time(t.Context()).Result()
+	now, errTime := client.Time(tb.Context()).Result()
 	err = errors.Join(err, errTime, c.jump(-time.Hour))
 	if ahead := time.Until(now) - before; err == nil && (ahead < 50*time.Minute || ahead > 70*time.Minute) {
 		err = fmt.Errorf("the node's clock is off by %s after a jump of an hour", ahead)

@@ -89,7 +89,7 @@ func (h *history) byResource() map[string][]*op {
 
 // save writes the history to a file, a JSON object a line.
 func (h *history) save(dir, name string) (path string, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
 	}
 	path = filepath.Join(dir, name)

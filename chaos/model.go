@@ -25,9 +25,9 @@ const searchWithin = 30 * time.Second
 func guardModel(start mark) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return start },
-		Step: func(state, input, _ any) (bool, any) { return step(state.(mark), input.(*op)) }, //nolint:forcetypeassert,errcheck,revive // as this model itself makes them
+		Step: func(state, input, _ any) (bool, any) { return step(state.(mark), input.(*op)) }, //nolint:forcetypeassert,errcheck // as this model itself makes them
 		DescribeOperation: func(input, _ any) string {
-			o := input.(*op) //nolint:forcetypeassert,errcheck,revive // as this model itself makes them
+			o := input.(*op) //nolint:forcetypeassert,errcheck // as this model itself makes them
 			return fmt.Sprintf("%s %d %s: %d", o.Kind, o.Token, o.ID, o.Status)
 		},
 	}

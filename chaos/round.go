@@ -28,6 +28,7 @@ type Result struct {
 	Stale        int // claims and writes refused as stale
 	Unanswered   int // requests that may have taken effect
 	Away         time.Duration
+	Gap          string        // the longest time without service, counted from when the faults began
 	Recovered    time.Duration // from the faults' end to the first lease
 	Violations   []Violation
 }
@@ -42,7 +43,8 @@ type round struct {
 	history *history
 	probe   *probe
 	result  Result
-	ended   time.Duration // when the faults were over
+	began   time.Duration // when the faults began
+	ended   time.Duration // when they were over
 }
 
 // Run does one round with some faults. It fails the test only where the stand
@@ -114,13 +116,13 @@ func (r *round) open() {
 // reset writes an empty record, and checks that its token is a larger one.
 func (r *round) reset(resource string) (mark, error) {
 	s, ctx := r.stand, r.stand.t.Context()
-	o := &op{Client: -1, Resource: resource, Server: r.random.IntN(servers)}
+	o := &op{Client: -1, Resource: resource, Server: r.random.IntN(len(r.stand.servers))}
 	s.acquire(ctx, r.history, o, s.config.MaxTTL, s.config.MaxTTL)
 	if !o.ok() {
 		return mark{}, fmt.Errorf("lock %s: status %d", resource, o.Status)
 	}
 	if last := s.marks[resource].Token; o.Token <= last {
-		r.violation("tokens", resource, "token %d in a new round, after %d in an earlier one", o.Token, last)
+		r.violationf("tokens", resource, "token %d in a new round, after %d in an earlier one", o.Token, last)
 	}
 	written := o.again()
 	s.put(ctx, r.history, written, "")
@@ -136,7 +138,7 @@ func (o *op) again() *op {
 	return &op{Client: o.Client, Server: o.Server, Resource: o.Resource, Lease: o.Lease, Token: o.Token}
 }
 
-func (r *round) violation(kind, resource, format string, args ...any) {
+func (r *round) violationf(kind, resource, format string, args ...any) {
 	r.result.Violations = append(r.result.Violations, Violation{Kind: kind, Resource: resource, What: fmt.Sprintf(format, args...)})
 }
 
@@ -146,9 +148,9 @@ func (r *round) work() {
 	ctx, stop := context.WithCancel(s.t.Context())
 	defer stop()
 	r.probe = s.startProbe(ctx)
-	began := s.now()
 	clients := r.startClients(ctx)
 	wait(warmUp)
+	r.began = s.now()
 	r.breakThings()
 	r.ended = s.now()
 	r.awaitService()
@@ -157,7 +159,7 @@ func (r *round) work() {
 	stop()
 	clients.Wait()
 	r.probe.running.Wait()
-	r.serviceTimes(began)
+	r.serviceTimes()
 }
 
 func (r *round) startClients(ctx context.Context) *sync.WaitGroup {
@@ -202,18 +204,19 @@ func (r *round) awaitService() {
 		return nil
 	})
 	if err != nil {
-		r.violation("service", "all", "no lease within %s after the faults ended", limit)
+		r.violationf("service", "all", "no lease within %s after the faults ended", limit)
 	}
 }
 
-func (r *round) serviceTimes(began time.Duration) {
+func (r *round) serviceTimes() {
 	s := r.stand
 	away, longest := r.probe.gaps(s.now())
 	r.result.Away = away
+	r.result.Gap = fmt.Sprintf("%s to %s of %s", tenths(longest.from-r.began), tenths(longest.to-r.began), tenths(r.ended-r.began))
 	r.result.Recovered, _ = r.probe.since(r.ended)
 	major := slices.ContainsFunc(r.faults, func(f Fault) bool { return f.Major })
-	if !major && longest > s.config.AtOnce {
-		r.violation("service", "all", "%s without a lease, although a quorum was there throughout (round began at %s)", longest, began)
+	if !major && longest.length() > s.config.AtOnce {
+		r.violationf("service", "all", "no lease from %s, although a quorum was there throughout", r.result.Gap)
 	}
 }
 
@@ -233,7 +236,7 @@ func (r *round) recover() (final map[string]string) {
 			return err
 		})
 		if err != nil {
-			r.violation("stuck", resource, "%v%s", err, s.explain(resource))
+			r.violationf("stuck", resource, "%v%s", err, s.explain(resource))
 		}
 	}
 	r.leaks()
@@ -256,7 +259,7 @@ func (s *Stand) explain(resource string) string {
 // last locks, claims, reads and releases.
 func (r *round) last(resource string) (value string, err error) {
 	s, ctx := r.stand, r.stand.t.Context()
-	o := &op{Client: -1, Resource: resource, Server: r.random.IntN(servers)}
+	o := &op{Client: -1, Resource: resource, Server: r.random.IntN(len(r.stand.servers))}
 	s.acquire(ctx, r.history, o, s.config.MaxTTL, 0)
 	if !o.ok() {
 		return "", fmt.Errorf("lock: status %d", o.Status)
@@ -281,7 +284,7 @@ func (r *round) leaks() {
 		return err
 	})
 	if err != nil {
-		r.violation("leaked", "all", "%v", err)
+		r.violationf("leaked", "all", "%v", err)
 	}
 }
 

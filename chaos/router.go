@@ -28,15 +28,15 @@ type router struct {
 	open     map[net.Conn]struct{} // nil once it is closed
 }
 
-func startRouter(t testing.TB, lines []*testenv.Proxy) *router {
-	t.Helper()
+func startRouter(tb testing.TB, lines []*testenv.Proxy) *router {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	r := &router{listener: l, lines: lines, open: map[net.Conn]struct{}{}}
 	r.running.Go(r.serve)
-	t.Cleanup(r.close)
+	tb.Cleanup(r.close)
 	return r
 }
 

@@ -39,7 +39,7 @@ func (s *schedule) next() []Fault {
 func together(a, b Fault) bool {
 	minority := nodes - (nodes/2 + 1)
 	return a.Name != b.Name && !a.alone() && !b.alone() && a.part != b.part &&
-		a.Nodes+b.Nodes <= minority && !(a.On != nil && b.On != nil)
+		a.Nodes+b.Nodes <= minority && (a.On == nil || b.On == nil)
 }
 
 // alone: it needs a majority of nodes, or all lines.

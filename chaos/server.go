@@ -57,20 +57,20 @@ type server struct {
 
 // newServer prepares a server with nothing but these variables set. It ends
 // with the test.
-func newServer(t testing.TB, name string, env ...string) *server {
-	t.Helper()
-	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
+func newServer(tb testing.TB, name string, env ...string) *server {
+	tb.Helper()
+	log, err := os.Create(filepath.Join(tb.TempDir(), name+".log"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	s := &server{t: t, name: name, log: log}
+	s := &server{t: tb, name: name, log: log}
 	s.env = append([]string{
 		"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_LOG_FORMAT=json",
 	}, env...)
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		s.kill()
-		if t.Failed() {
-			t.Logf("last words of %s:\n%s", name, s.lastWords())
+		if tb.Failed() {
+			tb.Logf("last words of %s:\n%s", name, s.lastWords())
 		}
 		_ = log.Close()
 	})
@@ -79,7 +79,7 @@ func newServer(t testing.TB, name string, env ...string) *server {
 
 // lastWords is the end of the server's log.
 func (s *server) lastWords() string {
-	const most = 4 << 10
+	const most = 16 << 10
 	info, err := s.log.Stat()
 	if err != nil {
 		return err.Error()

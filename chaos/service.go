@@ -61,17 +61,24 @@ func (p *probe) try(ctx context.Context, server int, resource string) {
 	p.stand.send(context.WithoutCancel(ctx), server, request{method: http.MethodDelete, path: "/leases/" + o.Lease})
 }
 
+// gap is a time without service.
+type gap struct{ from, to time.Duration }
+
+func (g gap) length() time.Duration { return g.to - g.from }
+
 // gaps sums the times without service up to the end, and returns the longest.
-func (p *probe) gaps(end time.Duration) (sum, longest time.Duration) {
+func (p *probe) gaps(end time.Duration) (sum time.Duration, longest gap) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	times := append(slices.Sorted(slices.Values(p.served)), end)
 	for i, t := range times[1:] {
-		gap := t - times[i]
-		if gap > noService {
-			sum += gap
+		g := gap{from: times[i], to: t}
+		if g.length() > noService {
+			sum += g.length()
 		}
-		longest = max(longest, gap)
+		if g.length() > longest.length() {
+			longest = g
+		}
 	}
 	return sum, longest
 }

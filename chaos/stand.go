@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -56,12 +57,27 @@ type Stand struct {
 }
 
 // Start builds a stand, which ends with the test.
-func Start(t testing.TB, config Config) *Stand {
-	t.Helper()
-	s := &Stand{t: t, config: config, began: time.Now(), marks: map[string]mark{}}
+func Start(tb testing.TB, config Config) *Stand {
+	tb.Helper()
+	s := &Stand{t: tb, config: config, began: time.Now(), marks: map[string]mark{}}
 	s.startNodes()
-	s.pg = testenv.StartPostgres(t)
+	s.pg = testenv.StartPostgres(tb)
 	s.startServers()
+	return s
+}
+
+// StartSingle builds a stand of one server on the embedded file in dir, without
+// Redis and Postgres.
+func StartSingle(tb testing.TB, config Config, dir string) *Stand {
+	tb.Helper()
+	s := &Stand{t: tb, config: config, began: time.Now(), marks: map[string]mark{}}
+	single := newServer(tb, "server-0", "FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db"),
+		"FENCELOCK_MAX_TTL="+config.MaxTTL.String(), "FENCELOCK_NODE_TIMEOUT="+config.NodeTimeout.String())
+	s.servers = []*server{single}
+	s.http = &http.Client{Transport: newTransport(s.servers)}
+	tb.Cleanup(s.http.CloseIdleConnections)
+	single.start()
+	testenv.Eventually(tb, time.Minute, s.settled)
 	return s
 }
 
@@ -140,20 +156,20 @@ func (s *Stand) environment(i int) []string {
 	}
 }
 
-func hostOf(t testing.TB, text string) string {
-	t.Helper()
+func hostOf(tb testing.TB, text string) string {
+	tb.Helper()
 	u, err := url.Parse(text)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return u.Host
 }
 
-func withHost(t testing.TB, text, host string) string {
-	t.Helper()
+func withHost(tb testing.TB, text, host string) string {
+	tb.Helper()
 	u, err := url.Parse(text)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	u.Host = host
 	return u.String()
@@ -174,7 +190,7 @@ func (s *Stand) allVoting(server int) error {
 	if a.status == 0 || json.Unmarshal(a.body, &ready) != nil {
 		return fmt.Errorf("server %d does not say whether it is ready", server)
 	}
-	if ready.Voting < nodes {
+	if ready.Voting < max(1, len(s.nodes)) {
 		return fmt.Errorf("server %d: %s", server, a.body)
 	}
 	return nil
