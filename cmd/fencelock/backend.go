@@ -27,6 +27,10 @@ const fileLockTimeout = time.Second
 // markTimeout bounds reading the guard's highest mark at the start.
 const markTimeout = 2 * time.Second
 
+// batchTimeouts is how many times as long as a request a batch of requests
+// waits for a node (redisnode.Options.Timeout says why).
+const batchTimeouts = 4
+
 // backend is what the service stands on.
 type backend struct {
 	locker  *lockcore.Sets
@@ -147,7 +151,7 @@ func (b *backend) openNodes(ctx context.Context, cfg config, file *bbolt.DB, log
 	b.mode = redisMode(cfg.redisSets)
 	var sets [][]lockcore.Node
 	for i, urls := range cfg.redisSets {
-		nodes, err := b.openRedis(urls, redisnode.Options{Timeout: cfg.nodeTimeout, CounterTTL: cfg.counterTTL, Logger: logger})
+		nodes, err := b.openRedis(urls, redisnode.Options{Timeout: batchTimeouts * cfg.nodeTimeout, CounterTTL: cfg.counterTTL, Logger: logger})
 		if err != nil {
 			return nil, fmt.Errorf("FENCELOCK_REDIS_ADDRS, set %d: %w", i+1, err)
 		}

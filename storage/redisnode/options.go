@@ -17,7 +17,11 @@ import (
 
 // Options tune a Node. The zero value of a field takes its default.
 type Options struct {
-	// Timeout bounds a batch: connecting, sending and the reply. Default 50ms.
+	// Timeout bounds a batch: connecting, sending and the reply. Default 200ms.
+	// It should be several times as long as a request waits for the node
+	// (lockcore.Config.NodeTimeout): a node that is late for a request is not a
+	// node that is down, and breaking its connection would lose the answers and
+	// make it later yet. Nobody waits for it longer than the request does.
 	Timeout time.Duration
 	// CounterTTL is how long a counter stays after its last use; default 24h.
 	// Longer than any TTL, since a counter never goes before its lock.
@@ -32,7 +36,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	if o.Timeout == 0 {
-		o.Timeout = 50 * time.Millisecond
+		o.Timeout = 200 * time.Millisecond
 	}
 	if o.CounterTTL == 0 {
 		o.CounterTTL = 24 * time.Hour

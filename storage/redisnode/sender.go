@@ -19,7 +19,6 @@ const probePause = 20 * time.Millisecond
 // script call, until the node is closed.
 func (n *Node) send() {
 	b := &batch{node: n, jobs: make([]job, 0, n.opts.Batch)}
-	slow := false // the last batch took too long: once may be a hiccup
 	for {
 		select {
 		case <-n.closed:
@@ -28,8 +27,7 @@ func (n *Node) send() {
 		case first := <-n.queue:
 			b.collect(first)
 		}
-		err := b.run()
-		if slow = isTimeout(err) && !slow; err != nil && !slow {
+		if err := b.run(); err != nil {
 			n.rest(err)
 		}
 	}
