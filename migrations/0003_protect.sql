@@ -180,27 +180,28 @@ $$;
 COMMENT ON FUNCTION fencing._qualify(text, text, text) IS 'an expression over the probe table, with every column written as row.column';
 
 -- What a trigger does with the resource of a row, as text: a call would cost
--- more than what it does. First come the short paths: a resource that this
--- transaction claimed last, one that it claimed before, and a presented token
--- that is the mark, which is taken for this transaction as a claim does.
+-- more than what it does. First come the short paths: a presented token that
+-- is the mark, which is taken for this transaction as a claim does; what this
+-- transaction claimed last; and what it has taken before.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._admission(p_variable text, p_id bigint, p_strict boolean) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT format($body$
-        IF (current_setting('fencing.claimed', true) = concat(pg_current_xact_id(), ' ', %1$s)) IS NOT TRUE THEN
-            IF current_setting('fencing.token', true) <> '' THEN
-                UPDATE fencing.marks SET xid = pg_current_xact_id(), claimed_at = now()
-                 WHERE resource = %1$s
-                   AND current_setting('fencing.token', true) = concat(pg_current_xact_id(), ' ', mark, ' ', resource);
-            ELSE
-                PERFORM FROM fencing.marks
-                 WHERE resource = %1$s AND xid = pg_current_xact_id() AND claimed_at = now();
-            END IF;
-            IF FOUND THEN
-                PERFORM set_config('fencing.claimed', pg_current_xact_id() || ' ' || %1$s, true);
-            ELSE
+        IF current_setting('fencing.token', true) <> '' THEN
+            UPDATE fencing.marks SET xid = pg_current_xact_id(), claimed_at = now()
+             WHERE resource = %1$s
+               AND current_setting('fencing.token', true) = concat(pg_current_xact_id(), ' ', mark, ' ', resource)
+               AND xid <> pg_current_xact_id();
+            admitted := FOUND;
+        ELSE
+            admitted := current_setting('fencing.claimed', true) = concat(pg_current_xact_id(), ' ', %1$s);
+        END IF;
+        IF admitted IS NOT TRUE THEN
+            PERFORM FROM fencing.marks
+             WHERE resource = %1$s AND xid = pg_current_xact_id() AND claimed_at = now();
+            IF NOT FOUND THEN
                 PERFORM fencing._admit(%1$s, %2$s, %3$L);
             END IF;
         END IF;$body$, p_variable, p_id, p_strict)
@@ -219,6 +220,7 @@ DECLARE
     row_was ALIAS FOR old;
     resource_now text;
     resource_was text;
+    admitted boolean;
 BEGIN
     -- Runs after the row has changed, and so after every other trigger that
     -- could have changed it, and after every wait for another transaction.
