@@ -86,7 +86,7 @@ func (m *membership) each(nodes []int, f func(int) error) (done []int, failed er
 // pinned completes an admission with the state that served its wait: in any
 // other the node must not be touched (rule 10).
 func (a Admission) pinned(to pin) Admission {
-	a.Incarnation, a.Away = to.incarnation, to.away
+	a.Incarnation, a.Note, a.Away = to.incarnation, to.note, to.away
 	return a
 }
 
@@ -140,7 +140,7 @@ func (m *membership) rejoinOne(ctx context.Context, i int, pinned pin) error {
 	if err := m.enough(readers, "answered the fenced read"); err != nil {
 		return err
 	}
-	if err := m.waited(i, a.Incarnation, marks.MaxTTL); err != nil {
+	if err := m.waited(i, pinned, marks.MaxTTL); err != nil {
 		return err
 	}
 	m.learn(a.View)
@@ -175,11 +175,11 @@ func (m *membership) enough(readers []int, did string) error {
 }
 
 // waited checks rule 13 once more, against the records that were read.
-func (m *membership) waited(i int, incarnation string, longest time.Duration) error {
+func (m *membership) waited(i int, pinned pin, longest time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &m.sights[i]
-	if longest = max(longest, m.cfg.MaxTTL); s.outIncarnation != incarnation || s.waitLeft(longest+drift(longest), time.Now()) > 0 {
+	if longest = max(longest, m.cfg.MaxTTL); s.outPin != pinned || s.waitLeft(longest+drift(longest), time.Now()) > 0 {
 		return ErrRaced
 	}
 	return nil

@@ -88,6 +88,7 @@ func (f *fakeNode) Counters(context.Context, View, []string) ([]fencing.Token, e
 func (f *fakeNode) Scan(context.Context, string, string, int) ([]string, string, error) {
 	return nil, "", errFake
 }
+func (f *fakeNode) Quarantine(context.Context, string) error             { return errFake }
 func (f *fakeNode) Stage(context.Context, Admission) error               { return errFake }
 func (f *fakeNode) Load(context.Context, Admission, []CarriedLock) error { return errFake }
 func (f *fakeNode) Admit(context.Context, Admission) error               { return errFake }

@@ -102,7 +102,7 @@ func (c Config) observeTimeout() time.Duration { return max(4*c.NodeTimeout, c.W
 func (m *membership) look(ctx context.Context, i int) {
 	looking, cancel := context.WithTimeout(ctx, m.cfg.observeTimeout())
 	defer cancel()
-	seen, err := m.nodes[i].Observe(looking)
+	seen, err := m.observe(looking, i)
 	if ctx.Err() != nil {
 		return
 	}
@@ -112,10 +112,28 @@ func (m *membership) look(ctx context.Context, i int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	before := m.sights[i]
-	m.sights[i].update(seen, err, m.cluster)
+	m.sights[i].update(seen, err, m.ours(seen))
 	m.markOut(time.Now())
 	m.judge()
 	m.report(ctx, i, before)
+}
+
+// observe looks at node i, and notes on one that is not admitted that its
+// silence begins.
+func (m *membership) observe(ctx context.Context, i int) (Observation, error) {
+	seen, err := m.nodes[i].Observe(ctx)
+	if err != nil || seen.Admitted || seen.Note != "" || seen.Unfit != "" || !m.ours(seen) {
+		return seen, err
+	}
+	if err := m.nodes[i].Quarantine(ctx, m.cfg.newLeaseValue()); err != nil {
+		return seen, nil //nolint:nilerr // it was seen; its wait begins with the note
+	}
+	return m.nodes[i].Observe(ctx)
+}
+
+// ours: the node bears this cluster's mark, or none.
+func (m *membership) ours(seen Observation) bool {
+	return seen.Cluster == Cluster{} || seen.Cluster == m.cluster
 }
 
 func (m *membership) learnOf(seen Observation) {
@@ -164,10 +182,10 @@ type sight struct {
 
 	away bool // admitted, but in a view from before the last founding
 
-	// outSince is when this incarnation was first seen without admission, on
-	// this server's monotonic clock (rule 13); zero while it is admitted.
-	outSince       time.Time
-	outIncarnation string
+	// outSince is when the node was first seen in this state without admission,
+	// on this server's monotonic clock (rule 13); zero while it is admitted.
+	outSince time.Time
+	outPin   pin
 
 	state    NodeState
 	reason   string
@@ -175,13 +193,12 @@ type sight struct {
 	reported time.Time // when the state or the reason was last logged
 }
 
-func (s *sight) update(seen Observation, err error, cluster Cluster) {
+func (s *sight) update(seen Observation, err error, ours bool) {
 	s.err = err
 	if err != nil {
 		return
 	}
-	s.seen, s.looked = seen, true
-	s.cluster = seen.Cluster == Cluster{} || seen.Cluster == cluster
+	s.seen, s.looked, s.cluster = seen, true, ours
 }
 
 // markOut notes since when each node is without a valid admission. A node
@@ -197,9 +214,9 @@ func (m *membership) markOut(now time.Time) {
 		s.away = s.seen.Admitted && s.seen.View < founded
 		switch {
 		case s.seen.Admitted && !s.away:
-			s.outSince, s.outIncarnation = time.Time{}, ""
-		case s.seen.Incarnation != s.outIncarnation:
-			s.outSince, s.outIncarnation = now, s.seen.Incarnation
+			s.outSince, s.outPin = time.Time{}, pin{}
+		case s.outPin != s.seen.pin(), !s.away && s.seen.Note == "": // without the note no wait begins
+			s.outSince, s.outPin = now, s.seen.pin()
 		}
 	}
 }

@@ -197,9 +197,16 @@ type Admittee interface {
 	Join(c Cluster)
 	// Observe looks at the node without changing it.
 	Observe(ctx context.Context) (Observation, error)
+	// Quarantine notes on a node that is not admitted, and bears no such note,
+	// that its silence has begun (rule 13). The note goes with the data and with
+	// an admission, so that a node which was admitted in the meantime and lost
+	// its data again is told from one that stayed as it was. ErrRaced when it
+	// is admitted, and ErrForeign.
+	Quarantine(ctx context.Context, note string) error
 	// Stage begins an admission: it purges every lock and counter (rule 11)
 	// and keeps high = max(own, floor). ErrRaced when the node is admitted
-	// (but see Admission.Away) or staged under a larger view, and ErrForeign.
+	// (but see Admission.Away), bears another note or is staged under a larger
+	// view, and ErrForeign.
 	Stage(ctx context.Context, a Admission) error
 	// Load writes counters, and reserves locks, on a node that a holds staged. ErrRaced.
 	Load(ctx context.Context, a Admission, locks []CarriedLock) error
@@ -245,7 +252,8 @@ type Observation struct {
 	View     View    // from its record, admitted or not
 	Staged   View    // of an admission that was begun and not ended
 	Marks    Marks   // what survives of them
-	Empty    bool    // holds nothing at all
+	Empty    bool    // holds nothing at all, or only the note
+	Note     string  // of its quarantine, "" without one or while admitted
 	// Unfit says why it must not vote until somebody changes something, and
 	// what to change: a replica, evicting, shared, too old. Empty if fit.
 	Unfit string
@@ -254,6 +262,7 @@ type Observation struct {
 // Admission is one attempt to admit a node.
 type Admission struct {
 	Incarnation string // pinned before the reads; anything else is ErrRaced (rule 10)
+	Note        string // pinned like it
 	View        View
 	// Founded is the view of the founding that View descends from.
 	Founded View

@@ -27,17 +27,19 @@ type plan struct {
 	why      string // why no quorum may vote
 }
 
-// pin is the state of a node that a plan is about. Whoever carries the plan out
-// must not look again instead: what has come since did not serve the wait.
+// pin is the state in which a node serves its wait, and which a plan is about.
+// Whoever carries the plan out must not look again instead: what has come
+// since did not serve the wait.
 type pin struct {
 	incarnation string
+	note        string
 	away        View // admitted in this view; 0: not admitted
 }
 
-func (s *sight) pin() (p pin) {
-	p.incarnation = s.seen.Incarnation
-	if s.seen.Admitted {
-		p.away = s.seen.View
+func (o Observation) pin() pin {
+	p := pin{incarnation: o.Incarnation, note: o.Note}
+	if o.Admitted {
+		p.away = o.View
 	}
 	return p
 }
@@ -49,7 +51,7 @@ func (m *membership) plan(now time.Time) plan {
 	silent := 0
 	for i := range m.sights {
 		s := &m.sights[i]
-		p.pins = append(p.pins, s.pin())
+		p.pins = append(p.pins, s.seen.pin())
 		if s.fit() {
 			p.largest = max(p.largest, s.seen.View, s.seen.Staged)
 		}

@@ -67,7 +67,7 @@ func (s *planScenarios) cluster(cmd command) error {
 // see reads what a look at a node shows:
 //
 //	see 1 admitted view=5 founded=2 high=9 max-ttl=20s
-//	see 2 out [empty] [view=5]       not admitted
+//	see 2 out [empty] [view=5]       not admitted; note=x or unnoted: of its quarantine
 //	see 3 silent                     no answer
 //	see 4 unfit | foreign | twin=1   must not vote
 //
@@ -83,6 +83,9 @@ func (s *planScenarios) see(cmd command) error {
 	if !seen.Empty {
 		seen.Cluster = s.m.cluster
 	}
+	if !seen.Admitted && !cmd.has("unnoted") {
+		seen.Note = "note" + cmd.pairs["note"]
+	}
 	if twin := cmd.pairs["twin"]; twin != "" {
 		seen.Incarnation = twin
 	}
@@ -95,7 +98,7 @@ func (s *planScenarios) see(cmd command) error {
 	case cmd.has("foreign"):
 		seen.Cluster = Cluster{Nodes: 5, Hash: "elsewhere"}
 	}
-	s.m.sights[i].update(seen, err, s.m.cluster)
+	s.m.sights[i].update(seen, err, s.m.ours(seen))
 	s.m.markOut(time.Now())
 	s.m.judge()
 	return nil
@@ -195,7 +198,7 @@ func TestFoundingFloor(t *testing.T) {
 		}
 		for _, c := range cases {
 			m := newMembership(Config{Floor: c.guard}.withDefaults(), fakes(3), func(View) {})
-			m.sights[1].update(Observation{Incarnation: "1", Marks: Marks{High: c.high}}, nil, m.cluster)
+			m.sights[1].update(Observation{Incarnation: "1", Marks: Marks{High: c.high}}, nil, true)
 			if got := m.foundingFloor(t.Context()); got != c.want {
 				t.Errorf("%s: floor %d, want %d", c.name, got, c.want)
 			}

@@ -188,6 +188,15 @@ func (c *checker) believe(d *completion, l *ledger) {
 	l.spans = append(l.spans[max(0, len(l.spans)-kept):], s)
 }
 
+// secretOf is the ownership value as ownerOf gives it, of its text on the nodes.
+func secretOf(lease string) string {
+	raw, err := base64.RawURLEncoding.DecodeString(lease)
+	if err != nil {
+		return lease
+	}
+	return string(raw)
+}
+
 // ownerOf is the ownership value inside a lease id: all attempts of one
 // idempotency key share it.
 func ownerOf(id string) string {

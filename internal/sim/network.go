@@ -30,6 +30,7 @@ const (
 	msgSurvey
 	msgCounters
 	msgScan
+	msgQuarantine
 	msgStage
 	msgLoad
 	msgAdmit
@@ -76,6 +77,10 @@ func (m *message) send() {
 	w := m.w
 	m.sent = w.now()
 	rng := w.fates.draw(m.server.id, m.epoch, m.node.id)
+	if w.plan.Mutant.change(m) {
+		w.after(w.plan.delay(rng), func() { m.reply(lockcore.Reply{Outcome: lockcore.Granted}) })
+		return
+	}
 	if m.op != nil && m.failsAtOnce(rng) {
 		return
 	}
@@ -207,18 +212,19 @@ func (p *port) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
 	if !op.Deadline.IsZero() {
 		limit = time.Until(op.Deadline)
 	}
-	p.w.post(&message{
+	m := &message{
 		port: p, kind: int(op.Kind), op: op, giveUp: p.w.now() + max(limit, 0),
 		sort: rank{
 			server: p.server.id, kind: int(op.Kind), node: p.node.id, a: op.Resource,
 			b: op.Lease + op.Ticket.ID, c: op.Attempt + op.Hold, n: int64(op.Token)<<8 ^ int64(op.View),
 		},
-		run: func(n *node) any { return n.submit(*op) },
 		answer: func(reply any) {
 			r, _ := reply.(lockcore.Reply)
 			sink.Deliver(index, r)
 		},
-	})
+	}
+	m.run = func(n *node) any { return n.submit(*m.op) }
+	p.w.post(m)
 }
 
 // outcome is the reply to a call that is not a vote.
@@ -306,6 +312,14 @@ func (p *port) Scan(ctx context.Context, prefix, cursor string, limit int) ([]st
 		return s, err
 	})
 	return page.resources, page.next, err
+}
+
+// Quarantine notes that a silence has begun.
+func (p *port) Quarantine(ctx context.Context, note string) error {
+	_, err := call(ctx, p, msgQuarantine, note, 0, func(n *node) (struct{}, error) {
+		return struct{}{}, n.model.Quarantine(ctx, note)
+	})
+	return err
 }
 
 // Stage begins an admission.

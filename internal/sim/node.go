@@ -23,6 +23,9 @@ type node struct {
 	frozenUntil time.Duration     // requests that arrive wait
 	saved       nodetest.Snapshot // what a rollback brings back
 	hasSaved    bool
+	clock       func() time.Time
+	shadow      *nodetest.Model // of a mutant that answers with what was
+	shadowAt    time.Duration
 }
 
 // link is the way between a server and a node.
@@ -31,13 +34,13 @@ type link struct{ cutTo, cutFrom time.Duration } // cut until
 func newNode(w *world, id int) *node {
 	n := &node{w: w, id: id, name: fmt.Sprintf("node%d", id+1), links: make([]link, w.plan.Servers)}
 	rate := w.plan.Rates[id]
-	n.rules = w.plan.Mutant.rules(honest{})
+	n.rules = w.plan.Mutant.mutate(honest{})
+	n.clock = func() time.Time {
+		passed := time.Since(w.began)
+		return w.began.Add(passed + time.Duration(float64(passed)*rate))
+	}
 	n.model = nodetest.NewModel(nodetest.ModelOptions{
-		Name: n.name, CounterTTL: w.plan.CounterTTL, Page: 3,
-		Now: func() time.Time {
-			passed := time.Since(w.began)
-			return w.began.Add(passed + time.Duration(float64(passed)*rate))
-		},
+		Name: n.name, CounterTTL: w.plan.CounterTTL, Page: 3, Weak: w.plan.Mutant.weak, Now: n.clock,
 	})
 	return n
 }

@@ -163,7 +163,7 @@ func (p *Plan) Describe() string {
 	for _, word := range []struct {
 		on   bool
 		name string
-	}{{p.New, "new"}, {p.Wild, "wild"}, {p.Disasters, "disasters"}, {p.Tidy, "tidy"}, {p.Turns, "turns"}, {p.Mutant != "", "mutant=" + string(p.Mutant)}} {
+	}{{p.New, "new"}, {p.Wild, "wild"}, {p.Disasters, "disasters"}, {p.Tidy, "tidy"}, {p.Turns, "turns"}, {p.Mutant.Name != "", "mutant: " + p.Mutant.Name}} {
 		if word.on {
 			text.WriteString(" " + word.name)
 		}

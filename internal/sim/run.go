@@ -75,7 +75,9 @@ func (w *world) live() {
 		w.after(w.plan.MaxTTL/8, c.think)
 	}
 	for _, f := range w.plan.Faults {
-		w.at(f.At, func() { w.strike(f) })
+		if f.At < w.plan.Length {
+			w.at(f.At, func() { w.strike(f) })
+		}
 	}
 	w.runUntil(w.plan.Length)
 	w.heal()
@@ -245,7 +247,7 @@ var kindNames = map[int]string{
 	int(lockcore.OpRelease): "release", int(lockcore.OpRead): "read", int(lockcore.OpHold): "hold",
 	int(lockcore.OpStand): "stand", int(lockcore.OpLeave): "leave", int(lockcore.OpKeep): "keep",
 	msgObserve: "observe", msgFence: "fence", msgSurvey: "survey", msgCounters: "counters", msgScan: "scan",
-	msgStage: "stage", msgLoad: "load", msgAdmit: "admit", msgRaise: "raise",
+	msgQuarantine: "quarantine", msgStage: "stage", msgLoad: "load", msgAdmit: "admit", msgRaise: "raise",
 }
 
 func (w *world) logMessage(m *message, reply any) {

@@ -50,7 +50,7 @@ func (s *server) config() lockcore.Config {
 	p := &s.w.plan
 	return lockcore.Config{
 		MaxTTL: p.MaxTTL, NodeTimeout: p.NodeTimeout, WatchInterval: p.Watch, MaxHold: -1,
-		New: p.New, Force: p.Mutant.force(),
+		New: p.New, Force: p.Mutant.force,
 		Entropy: &entropy{from: rand.NewChaCha8(seedOf(p.Seed, uint64(s.id), uint64(s.epoch)))},
 	}
 }

@@ -168,3 +168,26 @@ func firstDifference(t *testing.T, plan Plan) {
 		}
 	}
 }
+
+var mutantLimit = flag.Int("sim.limit", 3000, "acquisitions")
+
+func TestMutantsTry(t *testing.T) {
+	for _, m := range Mutants {
+		for _, n := range []int{3, 5} {
+			t.Run(fmt.Sprintf("%s %s/%d", m.Rule, m.Name, n), func(t *testing.T) {
+				t.Parallel()
+				acq, runs := 0, 0
+				for seed := uint64(1); acq < *mutantLimit; seed++ {
+					r := Run(t, NewPlan(seed, n).With(m))
+					acq += r.Acquisitions
+					runs++
+					if r.Violation != nil {
+						fmt.Printf("%-4s %-45s N=%d caught after %6d acquisitions, %4d runs: %s\n", m.Rule, m.Name, n, acq, runs, r.Violation.Rule)
+						return
+					}
+				}
+				fmt.Printf("%-4s %-45s N=%d NOT caught after %6d acquisitions, %4d runs\n", m.Rule, m.Name, n, acq, runs)
+			})
+		}
+	}
+}

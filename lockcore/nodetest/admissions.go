@@ -114,6 +114,24 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.wantErr(lockcore.ErrRaced, s.Node.Load(s.Context(), a, nil))
 			s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), a))
 		}},
+		{"a quarantine is noted once, and ends with the admission", quarantine},
+		{"a wipe takes the note of a quarantine away", func(s *suite) {
+			if s.Wipe == nil {
+				return
+			}
+			s.admit(100)
+			s.Wipe()
+			s.must(s.Node.Quarantine(s.Context(), "first"))
+			before := s.founding(100)
+			s.Wipe()
+			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), before))
+			s.must(s.Node.Quarantine(s.Context(), "second"))
+			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), before))
+			if seen := s.observe(); seen.Note != "second" || !seen.Empty {
+				s.Errorf("%+v", seen)
+			}
+			s.admit(100)
+		}},
 		{"a restart takes the admission away", restart},
 		{"an admission from before a restart comes too late", lateInstall},
 		{"a wipe takes the admission away", wipe},
@@ -179,6 +197,36 @@ func (s *suite) wantErr(want, got error) {
 	if !errors.Is(got, want) {
 		s.Errorf("error %v, want %v", got, want)
 	}
+}
+
+func quarantine(s *suite) {
+	s.admit(100)
+	s.wantErr(lockcore.ErrRaced, s.Node.Quarantine(s.Context(), "early"))
+	a := s.founding(100)
+	s.must(s.Node.Stage(s.Context(), a))
+	s.must(s.Node.Quarantine(s.Context(), "first"))
+	s.must(s.Node.Quarantine(s.Context(), "second"))
+	if seen := s.observe(); seen.Note != "first" {
+		s.Errorf("noted %q", seen.Note)
+	}
+	a = s.founding(100)
+	for _, other := range []string{"", "second"} {
+		a.Note = other
+		s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
+	}
+	a.Note = "first"
+	s.must(s.Node.Stage(s.Context(), a))
+	if seen := s.observe(); seen.Note != "first" {
+		s.Errorf("staging made the note %q", seen.Note)
+	}
+	s.must(s.Node.Admit(s.Context(), a))
+	if seen := s.observe(); seen.Note != "" {
+		s.Errorf("admitted with the note %q", seen.Note)
+	}
+	s.wantErr(lockcore.ErrRaced, s.Node.Quarantine(s.Context(), "late"))
+	s.Node.Join(lockcore.Cluster{Nodes: 3, Hash: "beef"})
+	s.wantErr(lockcore.ErrForeign, s.Node.Quarantine(s.Context(), "foreign"))
+	s.Node.Join(s.cluster)
 }
 
 func staging(s *suite) {

@@ -20,6 +20,7 @@ type ModelOptions struct {
 	Now        func() time.Time // default time.Now, so that it works in testing/synctest
 	CounterTTL time.Duration    // default 24h
 	Page       int              // locks of a page of Survey and Scan; default 100
+	Weak       Weakness         // rules that it does not keep; default none
 }
 
 // Model is a node as a state machine in memory, deliberately simple: maps, one
@@ -60,6 +61,7 @@ func NewModel(opts ModelOptions) *Model {
 // data is what a node keeps.
 type data struct {
 	record   *record // nil on an empty node
+	note     string  // of its quarantine
 	locks    map[string]modelLock
 	counters map[string]modelCounter
 	scopes   map[string]modelScope // by lease: idempotency keys in use
@@ -206,6 +208,9 @@ func (m *Model) effective(resource string) fencing.Token {
 	if c, ok := m.data.counters[resource]; ok && m.left(c.until) > 0 {
 		return c.value
 	}
+	if m.weak(ForgetsHigh) {
+		return 0
+	}
 	return m.data.record.high
 }
 
@@ -220,7 +225,11 @@ func (m *Model) incarnation() string { return m.opts.Name + "#" + strconv.Itoa(m
 // open is the gate (rule 6), but for the caller's view.
 func (m *Model) open() bool {
 	r := m.data.record
-	return r != nil && !m.replica && r.admitted == m.incarnation() && r.cluster == m.cluster
+	return r != nil && !m.replica && m.admits(r) && r.cluster == m.cluster
+}
+
+func (m *Model) admits(r *record) bool {
+	return r.admitted == m.incarnation() || m.weak(OpensForAnyLife) && r.admitted != ""
 }
 
 func (m *Model) view() lockcore.View {
@@ -246,7 +255,7 @@ func (m *Model) Join(c lockcore.Cluster) {
 func (m *Model) Observe(context.Context) (lockcore.Observation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	seen := lockcore.Observation{Incarnation: m.incarnation()}
+	seen := lockcore.Observation{Incarnation: m.incarnation(), Note: m.data.note}
 	if m.replica {
 		seen.Unfit = "it is a replica"
 	}
@@ -255,7 +264,7 @@ func (m *Model) Observe(context.Context) (lockcore.Observation, error) {
 		seen.Empty = true
 		return seen, nil
 	}
-	seen.Admitted = !m.replica && r.admitted == m.incarnation()
+	seen.Admitted = !m.replica && m.admits(r)
 	seen.Cluster, seen.View, seen.Staged, seen.Marks = r.cluster, r.view, r.staged, r.marks()
 	return seen, nil
 }
@@ -271,10 +280,12 @@ func (m *Model) Fence(_ context.Context, view lockcore.View) (lockcore.Marks, er
 	if !m.open() {
 		return lockcore.Marks{}, lockcore.ErrNotAdmitted
 	}
-	if m.view() >= view {
+	if m.view() > view || m.view() == view && !m.weak(SharesViews) {
 		return lockcore.Marks{}, &lockcore.StaleViewError{View: m.view()}
 	}
-	m.data.record.view = view
+	if !m.weak(FencesWithoutView) {
+		m.data.record.view = view
+	}
 	return m.data.record.marks(), nil
 }
 
@@ -283,7 +294,7 @@ func (m *Model) reading(view lockcore.View) error {
 	if !m.open() {
 		return lockcore.ErrNotAdmitted
 	}
-	if m.view() != view {
+	if m.view() != view && !m.weak(ReadsInAnyView|FencesWithoutView) {
 		return &lockcore.StaleViewError{View: m.view()}
 	}
 	return nil
@@ -350,9 +361,27 @@ func (m *Model) Counters(_ context.Context, view lockcore.View, resources []stri
 	}
 	counters := make([]fencing.Token, len(resources))
 	for i, resource := range resources {
-		counters[i] = m.effective(resource)
+		if _, present := m.data.counters[resource]; present || !m.weak(SkipsMissing) {
+			counters[i] = m.effective(resource)
+		}
 	}
 	return counters, nil
+}
+
+// Quarantine notes that the node's silence has begun.
+func (m *Model) Quarantine(_ context.Context, note string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch r := m.data.record; {
+	case r != nil && r.cluster != m.cluster:
+		return lockcore.ErrForeign
+	case m.replica, r != nil && m.admits(r):
+		return lockcore.ErrRaced
+	}
+	if m.data.note == "" {
+		m.data.note = note
+	}
+	return nil
 }
 
 // Stage purges the node for an admission.
@@ -361,7 +390,7 @@ func (m *Model) Stage(_ context.Context, a lockcore.Admission) error {
 	defer m.mu.Unlock()
 	old := m.data.record
 	switch {
-	case m.replica || a.Incarnation != m.incarnation():
+	case m.replica || !m.pinned(a) || m.data.note != a.Note:
 		return lockcore.ErrRaced
 	case old == nil:
 		old = &record{cluster: a.Cluster}
@@ -369,12 +398,19 @@ func (m *Model) Stage(_ context.Context, a lockcore.Admission) error {
 		return lockcore.ErrRaced
 	case old.cluster != a.Cluster:
 		return lockcore.ErrForeign
-	case old.admitted == m.incarnation() && (old.view != a.Away || old.view >= a.Founded):
+	case m.admits(old) && (old.view != a.Away && !m.weak(StagesAdmitted) || old.view >= a.Founded):
 		return lockcore.ErrRaced
-	case old.staged > a.View:
+	case old.staged > a.View && !m.weak(ForgetsStaging):
 		return lockcore.ErrRaced
 	}
-	m.data = newData()
+	if a.View == a.Founded && m.weak(ForgetsFloor) {
+		a.Floor = 0
+	}
+	note := m.data.note
+	if !m.weak(KeepsOnStaging) {
+		m.data = newData()
+	}
+	m.data.note = note
 	m.data.record = &record{
 		cluster: a.Cluster, staged: a.View, high: max(old.high, a.Floor), maxTTL: old.maxTTL,
 	}
@@ -384,14 +420,19 @@ func (m *Model) Stage(_ context.Context, a lockcore.Admission) error {
 // staged: this very incarnation was staged for this admission (rule 10).
 func (m *Model) staged(a lockcore.Admission) bool {
 	r := m.data.record
-	return r != nil && !m.replica && a.Incarnation == m.incarnation() && r.staged == a.View
+	return r != nil && !m.replica && m.pinned(a) && r.staged == a.View
+}
+
+// pinned: this is the incarnation that the admission is about (rule 10).
+func (m *Model) pinned(a lockcore.Admission) bool {
+	return a.Incarnation == m.incarnation() || m.weak(AdmitsAnyLife)
 }
 
 // Load writes carried counters and locks.
 func (m *Model) Load(_ context.Context, a lockcore.Admission, locks []lockcore.CarriedLock) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.staged(a) {
+	if late := m.weak(LoadsAdmitted) && m.open(); !m.staged(a) && !late {
 		return lockcore.ErrRaced
 	}
 	for _, l := range locks {
@@ -416,6 +457,7 @@ func (m *Model) Admit(_ context.Context, a lockcore.Admission) error {
 	r := m.data.record
 	r.admitted, r.view, r.founded, r.staged = m.incarnation(), a.View, a.Founded, 0
 	r.maxTTL = max(r.maxTTL, a.MaxTTL)
+	m.data.note = ""
 	return nil
 }
 

@@ -49,7 +49,9 @@ func (m *Model) apply(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 	case lockcore.OpKeep:
 		return m.keep(op)
 	}
-	if own := m.view(); own > op.View {
+	if own := m.view(); m.weak(VotesInAnyView) {
+		op.View = own
+	} else if own > op.View {
 		return lockcore.Reply{Outcome: lockcore.StaleView, View: own}
 	} else if own < op.View {
 		return m.behind()
@@ -75,7 +77,7 @@ func (m *Model) behind() lockcore.Reply {
 }
 
 func (m *Model) acquire(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
-	if op.TTL > m.data.record.maxTTL {
+	if op.TTL > m.data.record.maxTTL && !m.weak(GrantsTooLong) {
 		return m.behind()
 	}
 	l, held := m.lock(op.Resource)
@@ -133,27 +135,38 @@ func (m *Model) owned(op lockcore.Op) (l modelLock, owned bool) {
 
 func (m *Model) confirm(op lockcore.Op) lockcore.Reply {
 	l, owned := m.owned(op)
-	if !owned {
+	switch {
+	case owned:
+	case m.weak(ConfirmsForAnybody):
+		m.raise(op)
+		return lockcore.Reply{Outcome: lockcore.Granted, Grant: op.Token, Remaining: m.left(l.until)}
+	case m.weak(ConfirmsAnyGrant) && l.lease == op.Lease && m.left(l.until) > 0:
+	default:
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
 	}
-	if m.effective(op.Resource) < op.Token {
-		m.count(op.Resource, op.Token)
-	}
+	m.raise(op)
 	l.grant = op.Token
 	m.data.locks[op.Resource] = l
 	return lockcore.Reply{Outcome: lockcore.Granted, Grant: op.Token, Remaining: m.left(l.until)}
 }
 
+// raise takes the counter to the token.
+func (m *Model) raise(op lockcore.Op) {
+	if m.effective(op.Resource) < op.Token {
+		m.count(op.Resource, op.Token)
+	}
+}
+
 func (m *Model) extend(op lockcore.Op) lockcore.Reply {
-	if op.TTL > m.data.record.maxTTL {
+	if op.TTL > m.data.record.maxTTL && !m.weak(GrantsTooLong) {
 		return m.behind()
 	}
 	l, owned := m.owned(op)
-	if !owned {
+	if careless := m.weak(ExtendsAnyGrant) && l.lease == op.Lease && m.left(l.until) > 0; !owned && !careless {
 		return m.recreate(op)
 	}
 	m.touch(op.Resource)
-	if m.left(l.until) < op.TTL { // an extend never shortens: it may be an old one, late
+	if m.left(l.until) < op.TTL || m.weak(ShortensLocks) { // an extend never shortens: it may be an old one, late
 		l.ttl, l.until = op.TTL, m.now().Add(op.TTL)
 		m.data.locks[op.Resource] = l
 		if s, ok := m.data.scopes[op.Lease]; ok && l.keyed && m.left(s.until) > 0 {
@@ -166,7 +179,7 @@ func (m *Model) extend(op lockcore.Op) lockcore.Reply {
 
 // recreate is rule 5.
 func (m *Model) recreate(op lockcore.Op) lockcore.Reply {
-	if _, held := m.lock(op.Resource); held || m.effective(op.Resource) > op.Token {
+	if _, held := m.lock(op.Resource); held || m.effective(op.Resource) > op.Token && !m.weak(RevivesAnybody) {
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
 	}
 	m.touch(op.Resource)

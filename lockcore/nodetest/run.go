@@ -101,7 +101,7 @@ func (s *suite) founding(floor fencing.Token) lockcore.Admission {
 	seen := s.observe()
 	view := max(seen.View, seen.Staged) + 10
 	a := lockcore.Admission{
-		Incarnation: seen.Incarnation, View: view, Founded: view, Cluster: s.cluster, Floor: floor, MaxTTL: maxTTL,
+		Incarnation: seen.Incarnation, Note: seen.Note, View: view, Founded: view, Cluster: s.cluster, Floor: floor, MaxTTL: maxTTL,
 	}
 	if seen.Admitted {
 		a.Away = seen.View

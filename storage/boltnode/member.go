@@ -15,7 +15,7 @@ func (n *Node) Observe(ctx context.Context) (lockcore.Observation, error) {
 	return ask(ctx, n, func(t *txn) (lockcore.Observation, error) {
 		return lockcore.Observation{
 			Incarnation: t.st.Incarnation, Admitted: t.st.admitted(), Cluster: t.st.cluster(),
-			View: t.st.View, Staged: t.st.Staged, Marks: t.marks(), Empty: t.st.empty(),
+			View: t.st.View, Staged: t.st.Staged, Marks: t.marks(), Empty: t.st.empty(), Note: t.st.Note,
 		}, nil
 	})
 }
@@ -162,6 +162,21 @@ func (n *Node) Counters(ctx context.Context, view lockcore.View, resources []str
 	})
 }
 
+// Quarantine notes that the node's silence has begun.
+func (n *Node) Quarantine(ctx context.Context, note string) error {
+	return n.change(ctx, func(t *txn) error {
+		switch {
+		case !t.st.empty() && t.st.cluster() != *t.node.cluster.Load():
+			return lockcore.ErrForeign
+		case t.st.admitted():
+			return lockcore.ErrRaced
+		case t.st.Note == "":
+			t.st.Note = note
+		}
+		return nil
+	})
+}
+
 // Stage purges the node for an admission.
 func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
 	return n.change(ctx, func(t *txn) error {
@@ -174,7 +189,7 @@ func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
 		t.openBuckets()
 		t.st = state{
 			Format: t.st.Format, Epoch: t.st.Epoch, Incarnation: t.st.Incarnation,
-			Nodes: a.Cluster.Nodes, Hash: a.Cluster.Hash, Staged: a.View,
+			Nodes: a.Cluster.Nodes, Hash: a.Cluster.Hash, Staged: a.View, Note: t.st.Note,
 			MaxTTL: t.st.MaxTTL, High: max(t.st.High, a.Floor),
 		}
 		return nil
@@ -184,7 +199,7 @@ func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
 func (t *txn) stageable(a lockcore.Admission) error {
 	empty := t.st.empty()
 	switch {
-	case t.st.Incarnation != a.Incarnation, a.OnlyIfEmpty && !empty:
+	case t.st.Incarnation != a.Incarnation, t.st.Note != a.Note, a.OnlyIfEmpty && !empty:
 		return lockcore.ErrRaced
 	case !empty && t.st.cluster() != a.Cluster:
 		return lockcore.ErrForeign
@@ -230,7 +245,7 @@ func (n *Node) Admit(ctx context.Context, a lockcore.Admission) error {
 		if !t.staged(a) {
 			return lockcore.ErrRaced
 		}
-		t.st.Admitted, t.st.Staged = t.st.Incarnation, 0
+		t.st.Admitted, t.st.Staged, t.st.Note = t.st.Incarnation, 0, ""
 		t.st.View, t.st.Founded = a.View, a.Founded
 		t.st.MaxTTL = max(t.st.MaxTTL, a.MaxTTL.Milliseconds())
 		return nil

@@ -26,6 +26,7 @@ type state struct {
 	View        lockcore.View `json:"view,omitempty"`
 	Founded     lockcore.View `json:"founded,omitempty"`
 	Staged      lockcore.View `json:"staged,omitempty"` // the view of an admission under way
+	Note        string        `json:"note,omitempty"`   // of its quarantine, until it is admitted
 	MaxTTL      int64         `json:"max_ttl_ms,omitempty"`
 	High        fencing.Token `json:"high,omitempty"`
 }
@@ -51,9 +52,9 @@ func (st *state) cluster() lockcore.Cluster { return lockcore.Cluster{Nodes: st.
 
 func (st *state) setCluster(c lockcore.Cluster) { st.Nodes, st.Hash = c.Nodes, c.Hash }
 
-// empty: nothing was ever kept here.
+// empty: nothing was ever kept here but perhaps the note.
 func (st *state) empty() bool {
-	return *st == state{Format: st.Format, Epoch: st.Epoch, Incarnation: st.Incarnation}
+	return *st == state{Format: st.Format, Epoch: st.Epoch, Incarnation: st.Incarnation, Note: st.Note}
 }
 
 // readState gives the zero state if there is none.

@@ -9,5 +9,5 @@ local state = redis.call('HMGET', STATE, 'staged', 'max_ttl')
 if role ~= 'master' or replid ~= ARGV[1] or state[1] ~= ARGV[2] then return 'RACED' end
 redis.call('HSET', STATE, 'replid', replid, 'view', ARGV[2], 'founded', ARGV[3],
   'max_ttl', text(math.max(tonumber(state[2]), tonumber(ARGV[4]))))
-redis.call('HDEL', STATE, 'staged')
+redis.call('HDEL', STATE, 'staged', 'note')
 return 'OK'

@@ -8,6 +8,7 @@
 --                            max_ttl  the longest TTL in use, milliseconds
 --                            high     the largest counter or token ever seen here
 --                            staged   the view of an admission under way
+--                            note     of its quarantine, until it is admitted
 --   l:<resource>       string "grant ttl lease note holds meta", PX what is
 --                      left: the lock. note is "-" for a lease of its own, else
 --                      the attempt of an idempotency key, "=" once shared.
@@ -27,6 +28,15 @@ local function text(number) return string.format('%d', number) end
 local function replication()
   local info = redis.call('INFO', 'replication')
   return string.match(info, 'role:(%a+)'), string.match(info, 'master_replid:(%x+)')
+end
+
+-- Whether the database, of that many keys, holds nothing but perhaps the note of
+-- a quarantine: then it is nobody's yet.
+local function blank(size)
+  if size == 0 then return true end
+  if size > 1 or redis.call('TYPE', STATE)['ok'] ~= 'hash' then return false end
+  local state = redis.call('HMGET', STATE, 'cluster', 'note')
+  return state[2] and not state[1]
 end
 
 -- The gate (rule 6): admitted in this very incarnation, and a master.

@@ -19,13 +19,13 @@ func (n *Node) Observe(ctx context.Context) (lockcore.Observation, error) {
 	if err != nil {
 		return lockcore.Observation{}, explain(err)
 	}
-	const parts = 10
+	const parts = 11
 	if len(reply) != parts {
 		return lockcore.Observation{}, errUnreadable
 	}
 	info := parseInfo(str(reply[0]))
 	size, _ := reply[1].(int64)
-	open, _ := reply[9].(int64)
+	open, _ := reply[10].(int64)
 	seen := lockcore.Observation{
 		Incarnation: info["master_replid"],
 		Admitted:    open == 1,
@@ -34,6 +34,7 @@ func (n *Node) Observe(ctx context.Context) (lockcore.Observation, error) {
 		Staged:      lockcore.View(number(reply[8])),
 		Marks:       marks(reply[7], reply[6], reply[5]),
 		Empty:       size == 0,
+		Note:        str(reply[9]),
 		Unfit:       unfit(info),
 	}
 	if seen.Unfit == "" && size > 0 && reply[2] == nil {
@@ -239,13 +240,18 @@ func (n *Node) Counters(ctx context.Context, view lockcore.View, resources []str
 	return counters, nil
 }
 
+// Quarantine notes that the node's silence has begun.
+func (n *Node) Quarantine(ctx context.Context, note string) error {
+	return n.admission(ctx, n.scripts.quarantine, n.mark(), note)
+}
+
 // Stage purges the node for an admission.
 func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
 	empty := "0"
 	if a.OnlyIfEmpty {
 		empty = "1"
 	}
-	return n.admission(ctx, n.scripts.stage, markOf(a.Cluster), a.Incarnation, int64(a.View), int64(a.Founded), a.Floor.String(), empty, int64(a.Away))
+	return n.admission(ctx, n.scripts.stage, markOf(a.Cluster), a.Incarnation, int64(a.View), int64(a.Founded), a.Floor.String(), empty, int64(a.Away), a.Note)
 }
 
 // Load writes carried counters and locks.

@@ -28,6 +28,9 @@ var surveySource string
 //go:embed counters.lua
 var countersSource string
 
+//go:embed quarantine.lua
+var quarantineSource string
+
 //go:embed stage.lua
 var stageSource string
 
@@ -75,13 +78,13 @@ func (s script) call(ctx context.Context, client *redis.Client, args ...any) ([]
 
 // scripts are the files, ready to call.
 type scripts struct {
-	vote, observe, fence, survey, counters, stage, load, admit, maxTTL script
+	vote, observe, fence, survey, counters, quarantine, stage, load, admit, maxTTL script
 }
 
 func newScripts() scripts {
 	return scripts{
 		vote: newScript(voteSource), observe: newScript(observeSource), fence: newScript(fenceSource),
-		survey: newScript(surveySource), counters: newScript(countersSource), stage: newScript(stageSource),
+		survey: newScript(surveySource), counters: newScript(countersSource), quarantine: newScript(quarantineSource), stage: newScript(stageSource),
 		load: newScript(loadSource), admit: newScript(admitSource), maxTTL: newScript(maxTTLSource),
 	}
 }
