@@ -98,14 +98,14 @@ func NewPlan(seed uint64, nodes int) Plan {
 	p := Plan{
 		Seed: seed, Nodes: nodes,
 		Servers: 1 + rng.IntN(3), Clients: 2 + rng.IntN(5), Resources: 1 + rng.IntN(3), MaxOps: 4000,
-		Length: 20 * time.Second, CounterTTL: time.Hour,
-		MaxTTL: pick(rng, 500*time.Millisecond, time.Second, 2*time.Second),
+		Length: pick(rng, 5*time.Second, 10*time.Second, 20*time.Second), CounterTTL: time.Hour,
+		MaxTTL: pick(rng, 200*time.Millisecond, 500*time.Millisecond, time.Second, 2*time.Second),
 		Watch:  pick(rng, 20*time.Millisecond, 100*time.Millisecond, 250*time.Millisecond),
 		Delay:  pick(rng, 200*time.Microsecond, time.Millisecond, 5*time.Millisecond),
 		Loss:   pick(rng, 0, 0.001, 0.02, 0.1), Double: pick(rng, 0, 0.01, 0.1), Late: pick(rng, 0, 0.001, 0.02),
 		Wild: rng.IntN(4) == 0, Disasters: rng.IntN(3) == 0, Turns: rng.IntN(3) == 0,
 	}
-	p.NodeTimeout = min(pick(rng, 20*time.Millisecond, 50*time.Millisecond), p.MaxTTL/10)
+	p.NodeTimeout = min(pick(rng, 10*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond), p.MaxTTL/10)
 	if !p.Disasters {
 		p.New = rng.IntN(2) == 0
 	}
