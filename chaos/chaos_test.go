@@ -26,7 +26,7 @@ var (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	removeProgram()
+	RemoveProgram()
 	os.Exit(code)
 }
 

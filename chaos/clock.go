@@ -20,9 +20,9 @@ import (
 //go:embed shim/clock.c
 var clockSource []byte
 
-// buildShim compiles the library that shifts a node's clock. Go's own C files
+// BuildShim compiles the library that shifts a node's clock. Go's own C files
 // would need cgo; a folder of its own hides this one from the go command.
-func buildShim(dir string) (string, error) {
+func BuildShim(dir string) (string, error) {
 	if runtime.GOOS != "linux" {
 		return "", errors.New("clocks can be shifted on Linux only")
 	}
@@ -37,24 +37,24 @@ func buildShim(dir string) (string, error) {
 	return library, nil
 }
 
-// clock shifts one node's wall clock.
-type clock struct {
+// Clock shifts one node's wall clock.
+type Clock struct {
 	path string
 	by   time.Duration
 }
 
-// newClock makes a clock that is right, and the options by which a node obeys it.
-func newClock(tb testing.TB, dir, library string, node int) (*clock, testenv.RedisOption) {
+// NewClock makes a clock that is right, and the options by which a node obeys it.
+func NewClock(tb testing.TB, dir, library string, node int) (*Clock, testenv.RedisOption) {
 	tb.Helper()
-	c := &clock{path: filepath.Join(dir, fmt.Sprintf("clock-%d", node))}
-	if err := c.jump(0); err != nil {
+	c := &Clock{path: filepath.Join(dir, fmt.Sprintf("clock-%d", node))}
+	if err := c.Jump(0); err != nil {
 		tb.Fatal(err)
 	}
 	return c, testenv.WithEnv("LD_PRELOAD="+library, "CHAOS_CLOCK="+c.path)
 }
 
-// jump moves the clock by d. The file is written in place, since it is mapped.
-func (c *clock) jump(d time.Duration) error {
+// Jump moves the clock by d. The file is written in place, since it is mapped.
+func (c *Clock) Jump(d time.Duration) error {
 	c.by += d
 	var ns [8]byte
 	binary.NativeEndian.PutUint64(ns[:], uint64(c.by.Nanoseconds()))
@@ -67,12 +67,12 @@ func (c *clock) jump(d time.Duration) error {
 }
 
 // obeyed returns nil if the node's clock follows this one.
-func (c *clock) obeyed(tb testing.TB, client *redis.Client) error {
+func (c *Clock) obeyed(tb testing.TB, client *redis.Client) error {
 	tb.Helper()
 	before := c.by
-	err := c.jump(time.Hour)
+	err := c.Jump(time.Hour)
 	now, errTime := client.Time(tb.Context()).Result()
-	err = errors.Join(err, errTime, c.jump(-time.Hour))
+	err = errors.Join(err, errTime, c.Jump(-time.Hour))
 	if ahead := time.Until(now) - before; err == nil && (ahead < 50*time.Minute || ahead > 70*time.Minute) {
 		err = fmt.Errorf("the node's clock is off by %s after a jump of an hour", ahead)
 	}

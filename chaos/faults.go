@@ -276,7 +276,7 @@ func clockFaults() []Fault {
 		return func(s *Stand, _ *rand.Rand, nodes []*node) course {
 			move := func(d time.Duration) {
 				for _, n := range nodes {
-					if err := n.clock.jump(d); err != nil {
+					if err := n.clock.Jump(d); err != nil {
 						s.t.Fatal(err)
 					}
 				}

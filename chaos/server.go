@@ -27,15 +27,18 @@ var builtProgram = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "fencelock")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/fencelock/fencelock/cmd/fencelock").CombinedOutput()
+	build := exec.Command("go", "build", "-o", path, "github.com/fencelock/fencelock/cmd/fencelock")
+	_, here, _, _ := runtime.Caller(0)
+	build.Dir = filepath.Dir(here) // in the product's own module, whoever's test this is
+	out, err := build.CombinedOutput()
 	if err != nil {
 		return "", errors.Join(fmt.Errorf("go build: %w: %s", err, out), os.RemoveAll(dir))
 	}
 	return path, nil
 })
 
-// removeProgram removes what builtProgram built.
-func removeProgram() {
+// RemoveProgram removes what builtProgram built.
+func RemoveProgram() {
 	if path, err := builtProgram(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(path))
 	}
@@ -75,6 +78,15 @@ func newServer(tb testing.TB, name string, env ...string) *server {
 		_ = log.Close()
 	})
 	return s
+}
+
+// StartServer starts a server with nothing but these variables set, for runs
+// that need no stand, and returns the URL of its API. It ends with the test.
+func StartServer(tb testing.TB, env ...string) (url string) {
+	tb.Helper()
+	s := newServer(tb, "server", env...)
+	s.start()
+	return "http://" + *s.address.Load()
 }
 
 // lastWords is the end of the server's log.

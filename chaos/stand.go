@@ -24,7 +24,7 @@ type node struct {
 	redis  *testenv.Redis
 	spare  *testenv.Redis // where it fails over to
 	admin  *redis.Client  // goes there directly, past every fault
-	clock  *clock         // nil where clocks cannot be shifted
+	clock  *Clock         // nil where clocks cannot be shifted
 	router *router
 	lines  []*testenv.Proxy // one a server
 	moved  bool             // its address leads to the spare
@@ -88,7 +88,7 @@ func (s *Stand) resource(i int) string { return fmt.Sprint("chaos/r", i) }
 
 func (s *Stand) startNodes() {
 	dir := s.t.TempDir()
-	library, err := buildShim(dir)
+	library, err := BuildShim(dir)
 	s.NoClocks = err
 	for i := range nodes {
 		s.nodes = append(s.nodes, s.startNode(dir, library, i))
@@ -107,7 +107,7 @@ func (s *Stand) startNode(dir, library string, i int) *node {
 	}
 	if library != "" {
 		var option testenv.RedisOption
-		n.clock, option = newClock(s.t, dir, library, i)
+		n.clock, option = NewClock(s.t, dir, library, i)
 		opts = append(opts, option)
 	}
 	n.redis, n.spare = testenv.StartRedis(s.t, opts...), testenv.StartRedis(s.t, opts...)

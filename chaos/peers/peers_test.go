@@ -1,0 +1,379 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+	"github.com/redis/go-redis/v9"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/fencelock/fencelock/chaos"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+var rounds = flag.Int("rounds", 1, "rounds of each fault for each lock")
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	chaos.RemoveProgram()
+	os.Exit(code)
+}
+
+// contender is a lock with the servers that it stands on.
+type contender struct {
+	name   string
+	lock   lock
+	redis  []*testenv.Redis // its own; nil for etcd
+	clocks []*chaos.Clock   // of these nodes, as far as clocks can be shifted
+	etcd   *etcdServer      // nil for the others
+	ready  func() error     // all is well again
+}
+
+// score is a line of the table.
+type score struct {
+	rounds, double, tokens, lost, stale int
+	away                                time.Duration
+	tokenless                           bool
+	note                                string
+}
+
+// fault is what happens to a contender in each round.
+type fault struct {
+	name string
+	run  func(t *testing.T, c *contender, round int, s *score)
+}
+
+func faults() []fault {
+	return []fault{
+		{"restart of every node, no persistence", whileHeld(restartAll)},
+		{"a majority of the nodes wiped", whileHeld(wipeMajority)},
+		{"clocks of a majority +20 s", whileHeld(jumpMajority)},
+		{"holder paused past its lease, then writes", pausedWriter},
+		{"extension after somebody else's lease", lateExtension},
+	}
+}
+
+func TestPeers(t *testing.T) {
+	var table strings.Builder
+	table.WriteString("| fault | lock | rounds | double leases | tokens repeated or out of order | lost updates | stale extensions | without service, a round |\n")
+	table.WriteString("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	all := contenders(t)
+	for _, f := range faults() {
+		for _, c := range all {
+			s := &score{}
+			for round := range *rounds {
+				f.run(t, c, round, s)
+				testenv.Eventually(t, time.Minute, c.ready)
+			}
+			table.WriteString(s.line(f.name, c.name))
+			t.Logf("%s", s.line(f.name, c.name))
+			if c.name == "fencelock" && s.tokens+s.lost+s.stale > 0 {
+				t.Errorf("fencelock: %+v", *s)
+			}
+		}
+	}
+	fmt.Printf("\n%s\n", table.String())
+}
+
+func (s *score) line(fault, lock string) string {
+	if s.note != "" {
+		return fmt.Sprintf("| %s | %s | %s | | | | | |\n", fault, lock, s.note)
+	}
+	tokens := strconv.Itoa(s.tokens)
+	if s.tokenless {
+		tokens = "no tokens"
+	}
+	return fmt.Sprintf("| %s | %s | %d | %d | %s | %d | %d | %.1f s |\n", fault, lock,
+		s.rounds, s.double, tokens, s.lost, s.stale, s.away.Seconds()/float64(s.rounds))
+}
+
+// contenders starts every lock on servers of its own, all of one kind.
+func contenders(t *testing.T) []*contender {
+	t.Helper()
+	fence := onRedis(t, "fencelock", 5)
+	fence.lock = &fencelock{url: startFencelock(t, fence.redis)}
+	fence.ready = func() error { return ready(t.Context(), fence.lock) }
+	sync := onRedis(t, "redsync v4", 5)
+	sync.lock = newRedsync(clientsOf(sync.redis))
+	revive := onRedis(t, "redsync v4, SetNXOnExtend", 5)
+	revive.lock = newRedsync(clientsOf(revive.redis), redsync.WithSetNXOnExtend())
+	single := onRedis(t, "SET NX PX on one Redis", 1)
+	single.lock = &setnx{client: single.redis[0].Client(), stored: records{}}
+	all := []*contender{fence, sync, revive, single}
+	if etcd := startEtcd(t); etcd != nil {
+		client, err := clientv3.New(clientv3.Config{Endpoints: []string{etcd.addr}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		all = append(all, &contender{name: "etcd, one member", lock: &etcdLock{client: client, stored: records{}}, etcd: etcd, ready: func() error { return nil }})
+	}
+	for _, c := range all {
+		testenv.Eventually(t, time.Minute, func() error { return ready(t.Context(), c.lock) })
+	}
+	return all
+}
+
+// onRedis starts nodes whose clocks can be shifted, if that is possible here.
+func onRedis(t *testing.T, name string, n int) *contender {
+	t.Helper()
+	c := &contender{name: name, ready: func() error { return nil }}
+	dir := t.TempDir()
+	library, err := chaos.BuildShim(dir)
+	for i := range n {
+		var opts []testenv.RedisOption
+		if err == nil {
+			clock, opt := chaos.NewClock(t, dir, library, i)
+			c.clocks, opts = append(c.clocks, clock), append(opts, opt)
+		}
+		c.redis = append(c.redis, testenv.StartRedis(t, opts...))
+	}
+	return c
+}
+
+func clientsOf(nodes []*testenv.Redis) (clients []*redis.Client) {
+	for _, n := range nodes {
+		clients = append(clients, n.Client())
+	}
+	return clients
+}
+
+func startFencelock(t *testing.T, nodes []*testenv.Redis) (url string) {
+	t.Helper()
+	addrs := make([]string, 0, len(nodes))
+	for _, n := range nodes {
+		addrs = append(addrs, n.Addr())
+	}
+	return chaos.StartServer(t, "FENCELOCK_REDIS_ADDRS="+strings.Join(addrs, ","), "FENCELOCK_DATA="+t.TempDir()+"/guard.db",
+		"FENCELOCK_MAX_TTL="+ttl.String(), "FENCELOCK_NODE_TIMEOUT=200ms")
+}
+
+// ready locks a fresh resource.
+func ready(ctx context.Context, l lock) error {
+	got, err := l.acquire(ctx, fmt.Sprint("ready/", time.Now().UnixNano()))
+	if err != nil {
+		return err
+	}
+	return got.release(ctx)
+}
+
+// whileHeld lets a fault happen while A holds the lock; B tries until A's lease
+// is over by A's own count.
+func whileHeld(happen func(t *testing.T, c *contender) (note string)) func(*testing.T, *contender, int, *score) {
+	return func(t *testing.T, c *contender, round int, s *score) {
+		t.Helper()
+		ctx, resource := t.Context(), fmt.Sprint("held/", round, "/", time.Now().UnixNano())
+		a := mustAcquire(t, c, resource)
+		if s.note = happen(t, c); s.note != "" {
+			return
+		}
+		s.rounds++
+		served := whenServed(ctx, c.lock)
+		b := tryUntil(ctx, c.lock, resource, a.until())
+		if b != nil && time.Now().Before(a.until()) {
+			s.double++
+		}
+		s.away += <-served
+		if b == nil {
+			b = tryUntil(ctx, c.lock, resource, time.Now().Add(2*ttl))
+		}
+		s.compare(a, b)
+	}
+}
+
+// whenServed says how long it took until a fresh resource could be locked.
+func whenServed(ctx context.Context, l lock) <-chan time.Duration {
+	took, began := make(chan time.Duration, 1), time.Now()
+	go func() {
+		for ready(ctx, l) != nil && ctx.Err() == nil {
+			<-time.After(20 * time.Millisecond)
+		}
+		took <- time.Since(began)
+	}()
+	return took
+}
+
+// compare counts B's token unless it is larger than A's.
+func (s *score) compare(a, b lease) {
+	s.tokenless = a.token() == 0
+	if b != nil && !s.tokenless && b.token() <= a.token() {
+		s.tokens++
+	}
+}
+
+func mustAcquire(t *testing.T, c *contender, resource string) (l lease) {
+	t.Helper()
+	testenv.Eventually(t, 20*time.Second, func() (err error) {
+		l, err = c.lock.acquire(t.Context(), resource)
+		return err
+	})
+	return l
+}
+
+// tryUntil tries until it gets the lock or the time has come.
+func tryUntil(ctx context.Context, l lock, resource string, end time.Time) lease {
+	for time.Now().Before(end) {
+		if got, err := l.acquire(ctx, resource); err == nil {
+			return got
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+	return nil
+}
+
+func restartAll(_ *testing.T, c *contender) string {
+	if c.etcd != nil {
+		c.etcd.restart()
+	}
+	for _, n := range c.redis {
+		n.Kill()
+		n.Restart()
+	}
+	return ""
+}
+
+func wipeMajority(_ *testing.T, c *contender) string {
+	if c.etcd != nil {
+		return "not tried: etcd gives its only member up"
+	}
+	for _, n := range c.redis[:len(c.redis)/2+1] {
+		n.Kill()
+		n.Wipe()
+		n.Restart()
+	}
+	return ""
+}
+
+func jumpMajority(t *testing.T, c *contender) string {
+	t.Helper()
+	if len(c.clocks) == 0 {
+		return "CLOCK NOT SHIFTED"
+	}
+	for _, clock := range c.clocks[:len(c.clocks)/2+1] {
+		if err := clock.Jump(20 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ""
+}
+
+// pausedWriter: A holds, reads, and is stopped; B takes over, writes, and is
+// told that it is written; A goes on and writes what it made of what it read.
+func pausedWriter(t *testing.T, c *contender, round int, s *score) {
+	t.Helper()
+	ctx, resource := t.Context(), fmt.Sprint("paused/", round, "/", time.Now().UnixNano())
+	a := mustAcquire(t, c, resource)
+	s.rounds++
+	b := tryUntil(ctx, c.lock, resource, time.Now().Add(4*ttl))
+	if b == nil {
+		t.Fatalf("%s: the lock of a stopped holder never ends", c.name)
+	}
+	if time.Now().Before(a.until()) {
+		s.double++
+	}
+	s.compare(a, b)
+	if err := b.write(ctx, "b's"); err != nil {
+		t.Fatal(err)
+	}
+	if a.write(ctx, "a's") == nil {
+		s.lost++
+	}
+	_ = b.release(ctx)
+}
+
+// lateExtension: A's lease ends, B takes and gives back the lock, A extends.
+func lateExtension(t *testing.T, c *contender, round int, s *score) {
+	t.Helper()
+	ctx, resource := t.Context(), fmt.Sprint("late/", round, "/", time.Now().UnixNano())
+	a := mustAcquire(t, c, resource)
+	s.rounds++
+	b := tryUntil(ctx, c.lock, resource, time.Now().Add(4*ttl))
+	if b == nil {
+		t.Fatalf("%s: the lock of a stopped holder never ends", c.name)
+	}
+	s.compare(a, b)
+	if err := b.release(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if a.extend(ctx) == nil {
+		s.stale++
+		_ = a.release(ctx)
+	}
+}
+
+// etcdServer is one etcd process, durable as it comes.
+type etcdServer struct {
+	t    *testing.T
+	path string
+	args []string
+	addr string
+	cmd  *exec.Cmd
+}
+
+// startEtcd returns nil, and says so, where there is no etcd.
+func startEtcd(t *testing.T) *etcdServer {
+	t.Helper()
+	path, err := exec.LookPath("etcd")
+	if err != nil {
+		t.Logf("NO etcd IN PATH: its rows are left out")
+		return nil
+	}
+	e := &etcdServer{t: t, path: path, addr: freeAddr(t)}
+	client, peer := "http://"+e.addr, "http://"+freeAddr(t)
+	e.args = []string{
+		"--data-dir", t.TempDir(), "--log-level", "error", "--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default=" + peer,
+	}
+	e.start()
+	t.Cleanup(e.kill)
+	return e
+}
+
+func (e *etcdServer) start() {
+	e.cmd = exec.Command(e.path, e.args...)
+	if err := e.cmd.Start(); err != nil {
+		e.t.Fatal(err)
+	}
+	testenv.Eventually(e.t, 30*time.Second, func() error {
+		conn, err := net.Dial("tcp", e.addr)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
+func (e *etcdServer) kill() {
+	_ = e.cmd.Process.Kill()
+	if err := e.cmd.Wait(); err != nil {
+		if _, killed := errors.AsType[*exec.ExitError](err); !killed {
+			e.t.Error(err)
+		}
+	}
+}
+
+func (e *etcdServer) restart() {
+	e.kill()
+	e.start()
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
