@@ -316,3 +316,33 @@ func TestErrorDetails(t *testing.T) {
 		t.Errorf("claims return %v, %v; want the previous marks 0, 5, 5", previous, err)
 	}
 }
+
+// TestRaisedMarksAreSynced: a claimant relies on the mark that it raised, so
+// the commit is synced even where commits are not; one that raised nothing
+// leaves the setting alone.
+func TestRaisedMarksAreSynced(t *testing.T) {
+	s := newTheatre(t).newStage(t, true, pgx.ReadCommitted)
+	s.exec(`SET synchronous_commit = off`)
+	setting := func(tx pgx.Tx, want string) {
+		t.Helper()
+		var got string
+		if err := tx.QueryRow(t.Context(), `SHOW synchronous_commit`).Scan(&got); err != nil || got != want {
+			t.Errorf("synchronous_commit is %s, %v; want %s", got, err, want)
+		}
+	}
+	for _, step := range []struct{ claim, want string }{
+		{`SELECT fencing.claim('accounts/1', 34)`, "on"}, // the first claim
+		{`SELECT fencing.claim('accounts/1', 34)`, "off"},
+		{`SELECT fencing.claim('accounts/1', 35)`, "on"},
+		{`SELECT fencing.try_claim('accounts/1', 36)`, "on"},
+		{`SELECT 1`, "off"},
+	} {
+		tx, err := s.admn.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustExec(t, tx, step.claim)
+		setting(tx, step.want)
+		mustCommit(t, tx)
+	}
+}

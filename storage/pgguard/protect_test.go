@@ -438,6 +438,16 @@ func TestNoTokenNoWrite(t *testing.T) {
 			return write(s, tx)
 		})
 	}
+	th.play("a claim's note left over for the session", missing, func(s *stage) error {
+		conn := s.connect()
+		mustExec(s.t, conn, `SELECT fencing.claim('accounts/1', 34), set_config('fencing.claimed', pg_current_xact_id() || ' accounts/1', false)`)
+		tx, err := conn.BeginTx(s.t.Context(), pgx.TxOptions{IsoLevel: s.iso})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		return write(s, tx)
+	})
 	th.play("a bare number as the session's setting", missing, func(s *stage) error {
 		tx := s.begin()
 		mustExec(s.t, tx, `SET fencing.token = '34 accounts/1'`)
