@@ -94,15 +94,36 @@ func (req *AcquireRequest) checkBundle() error {
 	return nil
 }
 
-// acquireBundle takes all or none. What is taken is kept alive while it waits
-// for the rest.
-func (l *Locker) acquireBundle(ctx context.Context, req AcquireRequest) (Lease, error) {
+// errPartLost: somebody broke a lease that was taken already, or it was held
+// for as long as one may be.
+var errPartLost = errors.New("a part of the bundle was lost")
+
+// acquireBundle takes all or none, and begins anew when a part was lost
+// meanwhile and there is time left.
+func (l *Locker) acquireBundle(ctx context.Context, req *AcquireRequest) (*Lease, error) {
 	began := time.Now()
 	until := began.Add(req.Wait)
+	for {
+		lease, err := l.takeAll(ctx, req, until)
+		if timeout := (*WaitTimeoutError)(nil); errors.As(err, &timeout) {
+			timeout.Waited = time.Since(began) // for all of them
+		}
+		switch {
+		case !errors.Is(err, errPartLost) || ctx.Err() != nil:
+			return lease, err
+		case !time.Now().Before(until):
+			return nil, &HeldError{Resource: req.Resources[0]}
+		}
+	}
+}
+
+// takeAll takes one after the other. What is taken is kept alive while it waits
+// for the rest.
+func (l *Locker) takeAll(ctx context.Context, req *AcquireRequest, until time.Time) (*Lease, error) {
 	scope := strings.Join(req.Resources, "\n")
 	var taken []held
 	for i, resource := range req.Resources {
-		one := req
+		one := *req
 		one.Resources, one.Resource, one.scope = nil, resource, scope
 		if i > 0 && req.IdempotencyKey != "" {
 			one.IdempotencyKey += "\n" + resource
@@ -110,25 +131,23 @@ func (l *Locker) acquireBundle(ctx context.Context, req AcquireRequest) (Lease, 
 		if req.Wait > 0 {
 			one.Wait = max(time.Millisecond, time.Until(until))
 		}
-		lease, err := l.acquireKeeping(ctx, one, taken)
+		lease, err := l.acquireKeeping(ctx, &one, taken)
 		if err != nil {
 			l.dropAll(ctx, taken)
-			if timeout := (*WaitTimeoutError)(nil); errors.As(err, &timeout) {
-				timeout.Waited = time.Since(began) // for all of them
-			}
-			return Lease{}, err
+			return nil, err
 		}
 		id, err := parseLeaseID(lease.ID)
 		if err != nil {
-			return Lease{}, err // cannot be: the id was made a moment ago
+			return nil, err // cannot be: the id was made a moment ago
 		}
-		taken = append(taken, held{id: id, lease: lease, at: time.Now()})
+		taken = append(taken, held{id: id, lease: *lease, at: time.Now()})
 	}
 	lease, err := l.completeBundle(ctx, taken, req.TTL)
 	if err != nil {
 		l.dropAll(ctx, taken)
+		return nil, err
 	}
-	return lease, err
+	return &lease, nil
 }
 
 // held is a part of a bundle that has been taken.
@@ -140,7 +159,7 @@ type held struct {
 
 // acquireKeeping acquires one more part while it extends those that are taken.
 // Losing one of them ends the wait.
-func (l *Locker) acquireKeeping(ctx context.Context, req AcquireRequest, taken []held) (Lease, error) {
+func (l *Locker) acquireKeeping(ctx context.Context, req *AcquireRequest, taken []held) (*Lease, error) {
 	if req.Wait == 0 || len(taken) == 0 {
 		return l.route(req.Resource).acquireOne(ctx, req)
 	}
@@ -159,7 +178,7 @@ func (l *Locker) acquireKeeping(ctx context.Context, req AcquireRequest, taken [
 	lose(nil)
 	keeper.Wait()
 	if lost := context.Cause(waiting); err != nil && ctx.Err() == nil && !errors.Is(lost, context.Canceled) {
-		err = fmt.Errorf("a part of the bundle was lost while waiting for %q: %w", req.Resource, lost)
+		err = fmt.Errorf("%w while waiting for %q: %w", errPartLost, req.Resource, lost)
 	}
 	return lease, err
 }
@@ -171,7 +190,10 @@ func (l *Locker) completeBundle(ctx context.Context, taken []held, ttl time.Dura
 	validity := taken[len(taken)-1].lease.Validity
 	if time.Since(taken[0].at) > ttl/moment {
 		extended, err := l.extendAll(ctx, taken, ttl)
-		if err != nil {
+		switch {
+		case errors.Is(err, ErrNotHeld) || errors.Is(err, ErrMaxHold):
+			return Lease{}, fmt.Errorf("%w: %w", errPartLost, err)
+		case err != nil:
 			return Lease{}, err
 		}
 		validity = extended

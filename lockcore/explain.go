@@ -12,7 +12,7 @@ import (
 
 // explainLoss says why an acquisition failed. A *retryError around the answer
 // means that trying again at once may well succeed.
-func (l *Locker) explainLoss(ctx context.Context, req AcquireRequest, res *acquired) error {
+func (l *Locker) explainLoss(ctx context.Context, req *AcquireRequest, res *acquired) error {
 	b := ballot{n: len(l.nodes), quorum: l.quorum, replies: res.replies, answered: res.answered, cause: ctx.Err()}
 	stale := l.learnFrom(b.replies[:b.n])
 	answered := b.count(Granted) + b.count(Held) + b.count(Queued)

@@ -83,8 +83,19 @@ func (l *Locker) Status() ClusterStatus { return l.members.status() }
 // Votes split between callers that came at the same time, and votes that met a
 // change of view, are asked for again a few times before it gives up.
 func (l *Locker) Acquire(ctx context.Context, req AcquireRequest) (Lease, error) {
-	if err := l.cfg.checkAcquire(&req); err != nil {
+	lease, err := l.acquire(ctx, &req)
+	if err != nil {
 		return Lease{}, err
+	}
+	return *lease, nil
+}
+
+// acquire and what it calls take and return pointers: requests and leases are
+// large, and whoever waits in line has them on its stack at every level. Ten
+// thousand may wait, and with small frames 4 KB are enough for each.
+func (l *Locker) acquire(ctx context.Context, req *AcquireRequest) (*Lease, error) {
+	if err := l.cfg.checkAcquire(req); err != nil {
+		return nil, err
 	}
 	if req.Resources != nil {
 		return l.acquireBundle(ctx, req)
@@ -92,7 +103,7 @@ func (l *Locker) Acquire(ctx context.Context, req AcquireRequest) (Lease, error)
 	return l.acquireOne(ctx, req)
 }
 
-func (l *Locker) acquireOne(ctx context.Context, req AcquireRequest) (Lease, error) {
+func (l *Locker) acquireOne(ctx context.Context, req *AcquireRequest) (*Lease, error) {
 	if req.Wait > 0 {
 		return l.acquireInTurn(ctx, req)
 	}
@@ -104,10 +115,10 @@ func (l *Locker) acquireOne(ctx context.Context, req AcquireRequest) (Lease, err
 			return lease, err
 		}
 		if try == mostTries {
-			return Lease{}, again.give
+			return nil, again.give
 		}
 		if err := sleep(ctx, l.cfg.jitter(pause)); err != nil {
-			return Lease{}, again.give
+			return nil, again.give
 		}
 		pause = min(2*pause, splitMostPause)
 	}
@@ -126,7 +137,7 @@ type retryError struct{ give error }
 
 func (e *retryError) Error() string { return e.give.Error() }
 
-func (l *Locker) tryAcquire(ctx context.Context, req AcquireRequest, ticket Ticket) (Lease, error) {
+func (l *Locker) tryAcquire(ctx context.Context, req *AcquireRequest, ticket Ticket) (*Lease, error) {
 	id := leaseID{resource: req.Resource, acquired: time.Now()}
 	attempt := ""
 	if req.IdempotencyKey == "" {
@@ -143,7 +154,7 @@ func (l *Locker) tryAcquire(ctx context.Context, req AcquireRequest, ticket Tick
 	a.wait(ctx)
 	res := a.result()
 	if res.verdict != Won {
-		return Lease{}, l.explainLoss(ctx, req, &res)
+		return nil, l.explainLoss(ctx, req, &res)
 	}
 	id.token = res.token
 	if res.existing {
@@ -154,9 +165,9 @@ func (l *Locker) tryAcquire(ctx context.Context, req AcquireRequest, ticket Tick
 	lease.Existing = res.existing
 	if lease.Validity <= 0 || ctx.Err() != nil {
 		l.takeBack(id, attempt, res.ttl)
-		return Lease{}, l.tooLate(ctx, req.Resource, &res)
+		return nil, l.tooLate(ctx, req.Resource, &res)
 	}
-	return lease, nil
+	return &lease, nil
 }
 
 // describeExisting prefers what the nodes kept over what the retry says.

@@ -86,7 +86,11 @@ func (s *Sets) ofLease(lease string) *Locker {
 
 // Acquire is Locker.Acquire.
 func (s *Sets) Acquire(ctx context.Context, req AcquireRequest) (Lease, error) {
-	return s.of(req.Resource).Acquire(ctx, req)
+	lease, err := s.of(req.Resource).acquire(ctx, &req)
+	if err != nil {
+		return Lease{}, err
+	}
+	return *lease, nil
 }
 
 // Extend is Locker.Extend.

@@ -8,10 +8,10 @@ import (
 
 // acquireInTurn waits in line for the lease: first come, first served, over
 // all servers of the cluster. It returns what Acquire documents.
-func (l *Locker) acquireInTurn(ctx context.Context, req AcquireRequest) (Lease, error) {
+func (l *Locker) acquireInTurn(ctx context.Context, req *AcquireRequest) (*Lease, error) {
 	w, err := l.line.join(req.Resource, req.Holder)
 	if err != nil {
-		return Lease{}, err
+		return nil, err
 	}
 	deadline := time.NewTimer(req.Wait)
 	defer deadline.Stop()
@@ -28,18 +28,18 @@ func (l *Locker) acquireInTurn(ctx context.Context, req AcquireRequest) (Lease, 
 	if errors.Is(err, errTimedOut) {
 		err = l.timedOut(ctx, req, w)
 	}
-	return Lease{}, err
+	return nil, err
 }
 
 // errTimedOut ends a wait; the caller is told more (WaitTimeoutError).
 var errTimedOut = errors.New("waited long enough")
 
 // takeTurn asks whenever it is time to, until there is a lease or a reason to stop.
-func (l *Locker) takeTurn(ctx context.Context, req AcquireRequest, w *waiter, deadline <-chan time.Time) (Lease, error) {
+func (l *Locker) takeTurn(ctx context.Context, req *AcquireRequest, w *waiter, deadline <-chan time.Time) (*Lease, error) {
 	var pace pace
 	for {
 		if err := l.line.await(ctx, w, deadline); err != nil {
-			return Lease{}, err
+			return nil, err
 		}
 		l.line.asks(w)
 		lease, err := l.tryAcquire(ctx, req, w.ticket)
@@ -80,7 +80,7 @@ func grow(pause *time.Duration, first, most time.Duration) time.Duration {
 }
 
 // timedOut describes a wait that came to nothing.
-func (l *Locker) timedOut(ctx context.Context, req AcquireRequest, w *waiter) error {
+func (l *Locker) timedOut(ctx context.Context, req *AcquireRequest, w *waiter) error {
 	b, err := l.look(ctx, req.Resource, (*ballot).holderDecided)
 	if err != nil {
 		return err
