@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -193,11 +194,12 @@ type service struct {
 	client   *http.Client
 	log      *logBuffer
 	registry *prometheus.Registry
+	hijacked chan struct{} // a request was parked
 }
 
 func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
 	t.Helper()
-	s := &service{t: t, log: &logBuffer{}, registry: prometheus.NewRegistry()}
+	s := &service{t: t, log: &logBuffer{}, registry: prometheus.NewRegistry(), hijacked: make(chan struct{}, 1000)}
 	text, err := os.ReadFile("../openapi.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -215,9 +217,22 @@ func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
 	for _, c := range change {
 		c(&opts)
 	}
+	server := httptest.NewUnstartedServer(nil)
+	listener := api.NewListener(server.Listener)
+	server.Listener = listener
+	opts.Back, opts.IdleTimeout = listener.Give, time.Minute
 	s.handler = api.New(opts)
-	server := httptest.NewUnstartedServer(s.handler)
+	server.Config.Handler = s.handler
 	server.Config.ConnContext = api.ConnContext
+	server.Config.ReadHeaderTimeout = 10 * time.Second
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateHijacked {
+			s.hijacked <- struct{}{}
+		}
+	}
 	server.Start()
 	t.Cleanup(server.Close)
 	s.url = server.URL

@@ -48,7 +48,9 @@ func newMetrics(registry prometheus.Registerer) metrics {
 // responder remembers the status of a response.
 type responder struct {
 	http.ResponseWriter
-	status int // 0 until the header was written
+	begun  time.Time
+	status int  // 0 until the header was written
+	taken  bool // the connection left net/http; whoever has it records the request
 }
 
 func (w *responder) WriteHeader(status int) {
@@ -76,12 +78,13 @@ func (s *Server) instrument(next http.Handler) http.Handler {
 		if !ok {
 			w = new(responder)
 		}
-		w.ResponseWriter = inner
-		begun := time.Now()
+		w.ResponseWriter, w.begun = inner, time.Now()
 		w.Header()[wire.HeaderRequestID] = []string{requestID(r)}
-		defer func() {
+		defer func() { //nolint:contextcheck // the request's may have ended, and is taken all the same
 			aborted := s.recovered(w, r, recover())
-			s.record(w, r, time.Since(begun))
+			if !w.taken {
+				s.record(context.WithoutCancel(r.Context()), exchangeOf(w, r))
+			}
 			*w = responder{}
 			pool.Put(w)
 			if aborted {
@@ -116,27 +119,41 @@ func (s *Server) recovered(w *responder, r *http.Request, cause any) (abort bool
 	return false
 }
 
-// record counts and logs a request. The path is never logged, only its
-// pattern: a path may hold a lease id, which is a secret.
-func (s *Server) record(w *responder, r *http.Request, took time.Duration) {
-	status := w.status
-	if status == 0 {
-		status = http.StatusOK // what net/http sends for a handler that says nothing
+// exchange is what is logged and counted of a request and its answer. The path
+// is never logged, only its pattern: a path may hold a lease id, which is a secret.
+type exchange struct {
+	id, method, route string
+	status            int
+	took              time.Duration
+	remote            string
+}
+
+func exchangeOf(w *responder, r *http.Request) exchange {
+	e := exchange{
+		id: w.Header().Get(wire.HeaderRequestID), method: r.Method, route: routePattern(r),
+		status: w.status, took: time.Since(w.begun), remote: r.RemoteAddr,
 	}
-	route, method := routePattern(r), knownMethod(r.Method)
-	s.metrics.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
-	s.metrics.seconds.WithLabelValues(route, method).Observe(took.Seconds())
-	ctx := context.WithoutCancel(r.Context())
+	if e.status == 0 {
+		e.status = http.StatusOK // what net/http sends for a handler that says nothing
+	}
+	return e
+}
+
+// record counts and logs a request.
+func (s *Server) record(ctx context.Context, e exchange) {
+	method := knownMethod(e.method)
+	s.metrics.requests.WithLabelValues(e.route, method, strconv.Itoa(e.status)).Inc()
+	s.metrics.seconds.WithLabelValues(e.route, method).Observe(e.took.Seconds())
 	if !s.Logger.Enabled(ctx, slog.LevelDebug) {
 		return
 	}
 	s.Logger.LogAttrs(ctx, slog.LevelDebug, "request",
-		slog.String("request_id", w.Header().Get(wire.HeaderRequestID)),
-		slog.String("method", r.Method),
-		slog.String("route", route),
-		slog.Int("status", status),
-		slog.Float64("ms", float64(took.Microseconds())/1000),
-		slog.String("remote", r.RemoteAddr))
+		slog.String("request_id", e.id),
+		slog.String("method", e.method),
+		slog.String("route", e.route),
+		slog.Int("status", e.status),
+		slog.Float64("ms", float64(e.took.Microseconds())/1000),
+		slog.String("remote", e.remote))
 }
 
 // routePattern is the route that the request took, "unmatched" if none.

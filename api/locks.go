@@ -23,19 +23,15 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	lease, err := s.Leases.Acquire(r.Context(), req)
-	if err != nil {
-		return err
+	if req.Wait <= s.ParkAfter {
+		lease, err := s.Leases.Acquire(r.Context(), req)
+		return s.deliver(w, r, req, lease, err)
 	}
-	if err := gone(r); err != nil {
-		s.giveBack(r, req, lease)
-		return err
+	lease, parked, err := s.acquireInLine(w, r, req)
+	if parked {
+		return nil
 	}
-	if err := s.deliver(w, lease); err != nil {
-		s.giveBack(r, req, lease)
-		return err
-	}
-	return nil
+	return s.deliver(w, r, req, lease, err)
 }
 
 func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (lockcore.AcquireRequest, error) {
@@ -65,7 +61,22 @@ func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (lockcor
 
 // deliver writes a grant all the way to the connection, so that a failure is
 // seen here, while the lease can still be given back.
-func (s *Server) deliver(w http.ResponseWriter, lease lockcore.Lease) error {
+func (s *Server) deliver(w http.ResponseWriter, r *http.Request, req lockcore.AcquireRequest, lease lockcore.Lease, err error) error {
+	if err != nil {
+		return err
+	}
+	if err = gone(r); err == nil {
+		if err = s.writeGrant(w, lease); err == nil {
+			err = http.NewResponseController(w).Flush()
+		}
+	}
+	if err != nil {
+		s.giveBack(r.Context(), req, lease)
+	}
+	return err
+}
+
+func (s *Server) writeGrant(w http.ResponseWriter, lease lockcore.Lease) error {
 	status := http.StatusCreated
 	if lease.Existing {
 		status = http.StatusOK
@@ -73,10 +84,7 @@ func (s *Server) deliver(w http.ResponseWriter, lease lockcore.Lease) error {
 	h := w.Header()
 	h.Set("Location", "/leases/"+lease.ID)
 	setToken(h, lease)
-	if err := s.write(w, status, wire.TypeJSON, leaseBody(lease)); err != nil {
-		return err
-	}
-	return http.NewResponseController(w).Flush()
+	return s.write(w, status, wire.TypeJSON, leaseBody(lease))
 }
 
 // setToken names the token, if there is one: a lease of several resources has
@@ -89,11 +97,11 @@ func setToken(h http.Header, lease lockcore.Lease) {
 
 // giveBack releases a grant that its caller cannot read any more. One under an
 // idempotency key is left alone: a retry may have been given the same lease.
-func (s *Server) giveBack(r *http.Request, req lockcore.AcquireRequest, lease lockcore.Lease) {
+func (s *Server) giveBack(ctx context.Context, req lockcore.AcquireRequest, lease lockcore.Lease) {
 	if req.IdempotencyKey != "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	if err := s.Leases.Release(ctx, lease.ID); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant whose caller has gone could not be given back and ends with its TTL",

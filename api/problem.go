@@ -233,29 +233,33 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	a := s.classify(err)
-	s.logRefusal(w, r, a, err)
+	s.logRefusal(r.Context(), exchange{id: w.Header().Get(wire.HeaderRequestID), method: r.Method, route: routePattern(r), status: a.Status}, err)
+	_ = s.writeRefusal(w, a) // who cannot read a refusal loses nothing
+}
+
+func (s *Server) writeRefusal(w http.ResponseWriter, a refusal) error {
 	if a.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(secondsUp(a.retryAfter), 10))
 	}
-	_ = s.write(w, a.Status, wire.TypeProblem, a.Problem) // who cannot read a refusal loses nothing
+	return s.write(w, a.Status, wire.TypeProblem, a.Problem)
 }
 
 // logRefusal keeps what the caller is not told. The other refusals tell the
 // caller everything, and a lost quorum is the Locker's to log, once and not
 // per request.
-func (s *Server) logRefusal(w http.ResponseWriter, r *http.Request, a refusal, err error) {
-	if a.Status != http.StatusInternalServerError && !errors.Is(err, fencing.ErrGuardUnavailable) {
+func (s *Server) logRefusal(ctx context.Context, e exchange, err error) {
+	if e.status != http.StatusInternalServerError && !errors.Is(err, fencing.ErrGuardUnavailable) {
 		return
 	}
 	level := slog.LevelWarn
-	if a.Status == http.StatusInternalServerError {
+	if e.status == http.StatusInternalServerError {
 		level = slog.LevelError
 	}
-	s.Logger.LogAttrs(context.WithoutCancel(r.Context()), level, "request failed",
-		slog.String("request_id", w.Header().Get(wire.HeaderRequestID)),
-		slog.String("method", r.Method),
-		slog.String("route", routePattern(r)),
-		slog.Int("status", a.Status),
+	s.Logger.LogAttrs(context.WithoutCancel(ctx), level, "request failed",
+		slog.String("request_id", e.id),
+		slog.String("method", e.method),
+		slog.String("route", e.route),
+		slog.Int("status", e.status),
 		slog.Any("error", err))
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 // newRealService serves a Locker over the embedded node, and its guard.
-func newRealService(t *testing.T) *service {
+func newRealService(t *testing.T, change ...func(*api.Options)) *service {
 	t.Helper()
 	db, err := bbolt.Open(filepath.Join(t.TempDir(), "test.db"), 0o600, nil)
 	if err != nil {
@@ -50,9 +50,9 @@ func newRealService(t *testing.T) *service {
 		running.Wait()
 	})
 	eventually(t, "the node votes", func() bool { return locker.Status().Ready })
-	return newService(t, nil, func(o *api.Options) {
+	return newService(t, nil, append(change, func(o *api.Options) {
 		o.Leases, o.Locks, o.Cluster, o.Guard = locker, locker, locker, guard
-	})
+	})...)
 }
 
 func tokenHeader(l wire.Lease) string {

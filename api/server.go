@@ -3,9 +3,11 @@ package api
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -25,7 +27,8 @@ const (
 	bodyTimeout        = 10 * time.Second // for a request body to arrive
 	releaseTimeout     = 5 * time.Second  // for a grant to be given back
 	guardTimeout       = 5 * time.Second  // for the guard's storage to answer
-	soon               = time.Second      // when to try again where nothing better is known
+	defaultParkAfter   = time.Second
+	soon               = time.Second // when to try again where nothing better is known
 	maxPooledBodyBytes = 2 * MaxBodyBytes
 )
 
@@ -79,10 +82,17 @@ type Options struct {
 	// of /guarded are told.
 	Guard fencing.Guard
 	// MaxTTL is the longest lease that may be asked for.
-	MaxTTL  time.Duration
-	OpenAPI []byte // what /openapi.yaml serves
-	Logger  *slog.Logger
-	Metrics prometheus.Registerer
+	MaxTTL time.Duration
+	// ParkAfter is how long a request may wait in line before its connection
+	// leaves net/http, to cost less; 0 for a second.
+	ParkAfter time.Duration
+	// Back takes a connection back after a parked request's answer, see
+	// Listener.Give; nil closes it. IdleTimeout is how long it may then be idle.
+	Back        func(net.Conn)
+	IdleTimeout time.Duration
+	OpenAPI     []byte // what /openapi.yaml serves
+	Logger      *slog.Logger
+	Metrics     prometheus.Registerer
 }
 
 // Server is the HTTP API. It is an http.Handler and safe for concurrent use.
@@ -93,6 +103,9 @@ type Server struct {
 	pages   map[string][]byte // the problems' pages by slug
 	metrics metrics
 	bodies  sync.Pool // of *bytes.Buffer: requests in, responses out
+	parked  sync.WaitGroup
+	litter  atomic.Int32 // requests parked since the last tidying
+	tidying atomic.Bool
 }
 
 // New makes the handler of the public listener.
@@ -103,6 +116,9 @@ func New(opts Options) *Server {
 		kinds:   problems(),
 		pages:   renderPages(problems()),
 		metrics: newMetrics(opts.Metrics),
+	}
+	if s.ParkAfter == 0 {
+		s.ParkAfter = defaultParkAfter
 	}
 	s.routes()
 	return s

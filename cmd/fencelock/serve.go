@@ -25,6 +25,9 @@ import (
 // the Locker and the storages need afterwards has to fit into 30 s with it.
 const drainTimeout = 20 * time.Second
 
+// idleTimeout is how long a connection may be kept between two requests.
+const idleTimeout = 2 * time.Minute
+
 func serveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "serve",
@@ -72,15 +75,18 @@ func serve(ctx context.Context, cfg config, stdout io.Writer, logger *slog.Logge
 type service struct {
 	logger        *slog.Logger
 	backend       *backend
-	publicSocket  net.Listener
+	publicSocket  *api.Listener
 	adminSocket   net.Listener
+	handler       *api.Server
 	public, admin *http.Server
 }
 
 func (s *service) listen(ctx context.Context, cfg config) (err error) {
-	if s.publicSocket, err = listen(ctx, "FENCELOCK_LISTEN", cfg.listen); err != nil {
+	socket, err := listen(ctx, "FENCELOCK_LISTEN", cfg.listen)
+	if err != nil {
 		return err
 	}
+	s.publicSocket = api.NewListener(socket)
 	s.adminSocket, err = listen(ctx, "FENCELOCK_ADMIN_LISTEN", cfg.adminListen)
 	return err
 }
@@ -96,10 +102,14 @@ func listen(ctx context.Context, variable, address string) (net.Listener, error)
 // close frees what run did not get to serve.
 func (s *service) close() error {
 	var errs []error
-	for _, l := range []net.Listener{s.publicSocket, s.adminSocket} {
-		if l == nil {
-			continue
-		}
+	var open []net.Listener
+	if s.publicSocket != nil {
+		open = append(open, s.publicSocket)
+	}
+	if s.adminSocket != nil {
+		open = append(open, s.adminSocket)
+	}
+	for _, l := range open {
 		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
@@ -108,16 +118,19 @@ func (s *service) close() error {
 }
 
 func (s *service) handlers(cfg config, registry *prometheus.Registry) {
-	s.public = s.httpServer(api.New(api.Options{
-		Leases:  s.backend.locker,
-		Locks:   s.backend.locker,
-		Cluster: s.backend.locker,
-		Guard:   s.backend.guard,
-		MaxTTL:  cfg.maxTTL,
-		OpenAPI: []byte(fencelock.OpenAPI),
-		Logger:  s.logger,
-		Metrics: registry,
-	}))
+	s.handler = api.New(api.Options{
+		Leases:      s.backend.locker,
+		Locks:       s.backend.locker,
+		Cluster:     s.backend.locker,
+		Guard:       s.backend.guard,
+		MaxTTL:      cfg.maxTTL,
+		Back:        s.publicSocket.Give,
+		IdleTimeout: idleTimeout,
+		OpenAPI:     []byte(fencelock.OpenAPI),
+		Logger:      s.logger,
+		Metrics:     registry,
+	})
+	s.public = s.httpServer(s.handler)
 	s.admin = s.httpServer(api.NewAdmin(registry))
 }
 
@@ -133,7 +146,7 @@ func (s *service) httpServer(h http.Handler) *http.Server {
 		Protocols:         protocols,
 		ReadHeaderTimeout: 10 * time.Second,
 		WriteTimeout:      lockcore.MaxWait + time.Minute,
-		IdleTimeout:       2 * time.Minute,
+		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    32 << 10,
 		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
@@ -184,7 +197,7 @@ func (s *service) drain(ctx context.Context) error {
 	s.backend.locker.StopWaiting() // they might wait for minutes
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
-	err := s.public.Shutdown(ctx)
+	err := errors.Join(s.public.Shutdown(ctx), s.handler.Drain(ctx))
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.logger.Warn("requests did not finish in time and are cut off", slog.Duration("limit", drainTimeout))
 		err = s.public.Close()

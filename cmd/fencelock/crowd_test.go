@@ -1,0 +1,193 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// What a server may cost while its waiters only wait.
+const (
+	crowdMostBytes = 200 << 20
+	crowdMostCPU   = 0.05 // of one core
+)
+
+// TestCrowd parks ten thousand requests in line at one server, over five real
+// Redis, and measures what it costs to have them there.
+func TestCrowd(t *testing.T) {
+	crowd := crowdSize(t)
+	nodes := testenv.StartRedisN(t, 5)
+	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=5s")
+	empty := p.resident()
+	holder := p.acquire(`{"resource":"hot","ttl_ms":60000}`)
+
+	begun := time.Now()
+	conns := make([]net.Conn, crowd)
+	for i := range conns {
+		conns[i] = p.park("hot", fmt.Sprint("waiter-", i))
+		if i == 0 {
+			p.awaitWaiting("hot", 1, 10*time.Second) // who comes later is behind it
+		}
+	}
+	p.awaitWaiting("hot", crowd, time.Minute)
+	t.Logf("%d requests stood in line after %s", crowd, time.Since(begun).Round(time.Millisecond))
+
+	p.costs(t, crowd, empty)
+	p.wants(p.ask(nil, "DELETE", "/leases/"+holder.LeaseID, ""), http.StatusNoContent)
+	first := readGrant(t, conns[0])
+	if first.FencingToken <= holder.FencingToken {
+		t.Errorf("token %d after %d", first.FencingToken, holder.FencingToken)
+	}
+	begun = time.Now()
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	p.awaitWaiting("hot", 0, time.Minute)
+	t.Logf("all of them had left the line after %s", time.Since(begun).Round(time.Millisecond))
+}
+
+// crowdSize is ten thousand, or what this machine lets a process open.
+func crowdSize(t *testing.T) int {
+	t.Helper()
+	const crowd, spare = 10_000, 200
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	limit.Cur = limit.Max // Go does it by itself, here and in the server
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Max < crowd+spare {
+		t.Logf("this machine lets a process open %d files: fewer requests are parked", limit.Max)
+		return int(limit.Max) - spare
+	}
+	return crowd
+}
+
+// costs measures the server while nothing happens. Other work on the machine
+// costs it nothing, but what it still has to do for those who came may take a
+// moment, so the least of a few looks counts.
+func (p *process) costs(t *testing.T, crowd int, empty int64) {
+	t.Helper()
+	const looks, window = 4, 3 * time.Second
+	for look := 1; ; look++ {
+		spent, begun := p.cpu(), time.Now()
+		<-time.After(window) // what is measured is that nothing happens
+		share := (p.cpu() - spent).Seconds() / time.Since(begun).Seconds()
+		bytes := p.resident()
+		t.Logf("%d waiters cost %d MB (%d MB without them) and %.1f %% of one core", crowd, bytes>>20, empty>>20, 100*share)
+		switch {
+		case bytes < crowdMostBytes && share < crowdMostCPU:
+			return
+		case look == looks:
+			t.Errorf("more than %d MB or %.0f %%", int64(crowdMostBytes)>>20, 100*crowdMostCPU)
+			return
+		}
+	}
+}
+
+// resident is the memory that the server has, in bytes.
+func (p *process) resident() int64 {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	kilobytes, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return kilobytes << 10
+}
+
+// cpu is the time that the server has used.
+func (p *process) cpu() time.Duration {
+	p.t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	const user, system, hertz = 11, 12, 100 // fields after the name; USER_HZ
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	ticks := 0
+	for _, field := range fields[user : system+1] {
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * (time.Second / hertz)
+}
+
+// park sends a request that waits, and does not wait for the answer.
+func (p *process) park(resource, holder string) net.Conn {
+	p.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = conn.Close() })
+	body := `{"resource":"` + resource + `","holder":"` + holder + `","wait_ms":600000}`
+	_, err = fmt.Fprintf(conn, "POST /locks HTTP/1.1\r\nHost: fencelock\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return conn
+}
+
+func readGrant(t *testing.T, conn net.Conn) (lease wire.Lease) {
+	t.Helper()
+	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	readBody(t, resp, &lease)
+	if resp.StatusCode != http.StatusCreated {
+		t.Fatalf("status %d", resp.StatusCode)
+	}
+	return lease
+}
+
+// awaitWaiting waits until so many stand in line.
+func (p *process) awaitWaiting(resource string, n int, within time.Duration) {
+	p.t.Helper()
+	testenv.Eventually(p.t, within, func() error {
+		var lock wire.Lock
+		resp, err := p.try(p.t.Context(), &lock, "GET", "/locks/"+resource, "")
+		switch {
+		case err != nil:
+			return err
+		case resp.StatusCode != http.StatusOK || lock.Waiters != n:
+			return fmt.Errorf("status %d, %d wait, want %d", resp.StatusCode, lock.Waiters, n)
+		}
+		return nil
+	})
+}
+
+func readBody(t *testing.T, resp *http.Response, into any) {
+	t.Helper()
+	defer func() { _ = resp.Body.Close() }()
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		t.Fatal(err)
+	}
+}
