@@ -416,6 +416,14 @@ func TestNoTokenNoWrite(t *testing.T) {
 		mustExec(s.t, tx, `SELECT fencing.claim('accounts/2', 99), fencing.present('accounts/11', 99)`)
 		return write(s, tx)
 	})
+	th.play("a token for where the row goes, not for where it was", missing, func(s *stage) error {
+		tx := s.begin()
+		mustExec(s.t, tx, `SELECT fencing.claim('accounts/9', 34)`)
+		if _, err := tx.Exec(s.t.Context(), `UPDATE accounts SET id = 9, balance = -1 WHERE id = 1`); err != nil {
+			return err
+		}
+		return tx.Commit(s.t.Context())
+	})
 	th.play("claimed by this connection's last transaction", missing, func(s *stage) error {
 		conn := s.connect()
 		mustExec(s.t, conn, `SELECT fencing.claim('accounts/1', 34)`)
