@@ -47,7 +47,7 @@ CREATE TABLE IF NOT EXISTS fencing.marks (
     xid        xid8 NOT NULL,
     claimed_at timestamptz NOT NULL,
     refused    bigint NOT NULL DEFAULT 0
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 70);
 COMMENT ON TABLE fencing.marks IS
     'One row for each resource ever claimed. Never delete a row while a holder of an older token may live.';
 COMMENT ON COLUMN fencing.marks.mark IS 'the largest token seen; a smaller one is refused';

@@ -224,6 +224,21 @@ DECLARE
 BEGIN
     -- Runs after the row has changed, and so after every other trigger that
     -- could have changed it, and after every wait for another transaction.
+    -- What is most common comes first, in as few steps as can be: an update
+    -- of a row that stays with its resource.
+    IF TG_OP = 'UPDATE' THEN
+        IF current_setting('fencing.token', true) <> '' THEN
+            UPDATE fencing.marks SET xid = pg_current_xact_id(), claimed_at = now()
+             WHERE resource = %1$s AND resource = %2$s
+               AND current_setting('fencing.token', true) = concat(pg_current_xact_id(), ' ', mark, ' ', resource)
+               AND xid <> pg_current_xact_id();
+            IF FOUND THEN
+                RETURN NULL;
+            END IF;
+        ELSIF current_setting('fencing.claimed', true) = concat(pg_current_xact_id(), ' ', %1$s) AND %1$s = %2$s THEN
+            RETURN NULL;
+        END IF;
+    END IF;
     IF TG_OP <> 'DELETE' THEN
         resource_now := %1$s;%3$s
     END IF;
@@ -235,7 +250,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END
-$body$, p_new, p_old, fencing._admission('resource_now', p_id, p_strict), fencing._admission('resource_was', p_id, p_strict))
+$body$, '(' || p_new || ')', '(' || p_old || ')', fencing._admission('resource_now', p_id, p_strict), fencing._admission('resource_was', p_id, p_strict))
 $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing._guard_body(bigint, boolean, text, text) IS 'the text of a protected table''s row trigger function';
@@ -337,6 +352,7 @@ COMMENT ON FUNCTION fencing._forget(bigint) IS 'drops what belongs to a protecte
 CREATE OR REPLACE FUNCTION fencing._protect(p_relation regclass, p_resource_sql text, p_mode text, p_path text) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET client_min_messages = warning
 AS $$
 DECLARE
     compiled record;
