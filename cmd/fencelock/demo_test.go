@@ -107,7 +107,7 @@ func (d *demoRun) checkStory() {
 	for _, turn := range []string{
 		"Round one", "A  has the lock", "is stopped (SIGSTOP)", "B  finds the lock held by A", "waiting for A's lease to end",
 		"B  has the lock", "B  writes the balance: 120", "A  goes on (SIGCONT)", "A  writes the balance: 130", "404",
-		"token ", "waits in line", "B's deposit is overwritten",
+		"token ", "B's deposit is overwritten", // the chart: how much of a label fits in depends on the times
 		"Round two", "A  claims the record", "is stopped (SIGSTOP)", "B  claims the record", "A  goes on (SIGCONT)",
 		"412 stale-token", "A  has the lock", "reads: 120", "A  writes the balance with token", ": 150",
 		"refused: 412 stale-token",
