@@ -124,3 +124,23 @@ func TestRealSeveralInAnyOrder(t *testing.T) {
 	}
 	callers.Wait()
 }
+
+// TestRealSeveralLosesAPart: a part that is broken while the caller waits for
+// the rest is taken anew.
+func TestRealSeveralLosesAPart(t *testing.T) {
+	s := newRealService(t)
+	b := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"b"}`).wants(http.StatusCreated))
+	var both answered
+	var waiting sync.WaitGroup
+	waiting.Go(func() { both = s.call("POST", "/locks", `{"resources":["a","b"],"ttl_ms":3000,"wait_ms":60000}`) })
+	eventually(t, "the caller has a and waits for b", func() bool { return s.inspect("b").Waiters == 1 })
+	taken := s.inspect("a").FencingToken
+	s.call("DELETE", "/locks/a", "").wants(http.StatusNoContent)
+	eventually(t, "a is taken anew", func() bool { return s.inspect("a").FencingToken > taken })
+	s.call("DELETE", "/leases/"+b.LeaseID, "").wants(http.StatusNoContent)
+	waiting.Wait()
+	lease := decode[wire.Lease](both.wants(http.StatusCreated))
+	if len(lease.Resources) != 2 || lease.Resources[0].FencingToken <= taken || lease.Resources[1].FencingToken <= b.FencingToken {
+		t.Errorf("lease %+v", lease)
+	}
+}

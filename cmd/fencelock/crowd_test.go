@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
@@ -136,22 +135,6 @@ func (p *process) cpu() time.Duration {
 	return time.Duration(ticks) * (time.Second / hertz)
 }
 
-// park sends a request that waits, and does not wait for the answer.
-func (p *process) park(resource, holder string) net.Conn {
-	p.t.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(func() { _ = conn.Close() })
-	body := `{"resource":"` + resource + `","holder":"` + holder + `","wait_ms":600000}`
-	_, err = fmt.Fprintf(conn, "POST /locks HTTP/1.1\r\nHost: fencelock\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return conn
-}
-
 func readGrant(t *testing.T, conn net.Conn) (lease wire.Lease) {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
@@ -161,33 +144,11 @@ func readGrant(t *testing.T, conn net.Conn) (lease wire.Lease) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	readBody(t, resp, &lease)
+	if err := readJSON(resp, &lease); err != nil {
+		t.Fatal(err)
+	}
 	if resp.StatusCode != http.StatusCreated {
 		t.Fatalf("status %d", resp.StatusCode)
 	}
 	return lease
-}
-
-// awaitWaiting waits until so many stand in line.
-func (p *process) awaitWaiting(resource string, n int, within time.Duration) {
-	p.t.Helper()
-	testenv.Eventually(p.t, within, func() error {
-		var lock wire.Lock
-		resp, err := p.try(p.t.Context(), &lock, "GET", "/locks/"+resource, "")
-		switch {
-		case err != nil:
-			return err
-		case resp.StatusCode != http.StatusOK || lock.Waiters != n:
-			return fmt.Errorf("status %d, %d wait, want %d", resp.StatusCode, lock.Waiters, n)
-		}
-		return nil
-	})
-}
-
-func readBody(t *testing.T, resp *http.Response, into any) {
-	t.Helper()
-	defer func() { _ = resp.Body.Close() }()
-	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -101,7 +101,10 @@ func start(t *testing.T, env ...string) *process {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.kill)
+	t.Cleanup(func() {
+		p.kill()
+		p.lastWords()
+	})
 	lines := bufio.NewScanner(stderr)
 	if !lines.Scan() {
 		t.Fatalf("the server ended at once: %v", p.cmd.Wait())
@@ -125,6 +128,17 @@ func start(t *testing.T, env ...string) *process {
 	}()
 	p.untilReady()
 	return p
+}
+
+// lastWords shows the end of the log of a test that failed.
+func (p *process) lastWords() {
+	const most = 30
+	if !p.t.Failed() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.t.Logf("last words of the server at %s:\n%s", p.url, strings.Join(p.log[max(0, len(p.log)-most):], "\n"))
 }
 
 func (p *process) kill() {

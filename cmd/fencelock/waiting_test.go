@@ -1,0 +1,562 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// startServers runs servers of the program over the same nodes. Their patience
+// with a node is that of a busy machine.
+func startServers(t *testing.T, n int, nodes []*testenv.Redis) (servers []*process) {
+	t.Helper()
+	for i := range n {
+		env := []string{redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=3s"}
+		if i == 0 {
+			env = append(env, "FENCELOCK_BOOTSTRAP=new")
+		}
+		servers = append(servers, start(t, env...))
+	}
+	return servers
+}
+
+// turn is how a wait in line ended.
+type turn struct {
+	lease      wire.Lease
+	refusal    wire.Problem
+	status     int
+	retryAfter string
+	err        error
+	sent, at   time.Time
+}
+
+// waits stands in line in the background, for a lease of the usual time.
+func (p *process) waits(ctx context.Context, resource, holder string, wait time.Duration) <-chan turn {
+	return p.waitsFor(ctx, resource, holder, wait, 30*time.Second)
+}
+
+func (p *process) waitsFor(ctx context.Context, resource, holder string, wait, ttl time.Duration) <-chan turn {
+	ended := make(chan turn, 1)
+	body := fmt.Sprintf(`{"resource":%q,"holder":%q,"wait_ms":%d,"ttl_ms":%d}`, resource, holder, wait.Milliseconds(), ttl.Milliseconds())
+	go func() {
+		o := turn{sent: time.Now()}
+		var text struct {
+			wire.Lease
+			Type     string `json:"type"`
+			Position int    `json:"position"`
+		}
+		resp, err := p.try(ctx, &text, "POST", "/locks", body)
+		o.at, o.err, o.lease = time.Now(), err, text.Lease
+		if err == nil {
+			o.status, o.retryAfter = resp.StatusCode, resp.Header.Get("Retry-After")
+			o.refusal.Type = text.Type
+		}
+		ended <- o
+	}()
+	return ended
+}
+
+// lineUp lets callers come one by one: each stands in line before the next one comes.
+func lineUp(t *testing.T, servers []*process, resource string, n int) (turns []<-chan turn) {
+	t.Helper()
+	for i := range n {
+		turns = append(turns, servers[i%len(servers)].waits(t.Context(), resource, fmt.Sprint("w", i), time.Minute))
+		servers[0].awaitWaiting(resource, i+1, 10*time.Second)
+	}
+	return turns
+}
+
+// granted waits for a turn and wants a lease with a token above the last.
+func granted(t *testing.T, turns <-chan turn, last wire.Lease, within time.Duration) wire.Lease {
+	t.Helper()
+	select {
+	case o := <-turns:
+		if o.err != nil || o.status != http.StatusCreated {
+			t.Fatalf("status %d %s, %v", o.status, o.refusal.Type, o.err)
+		}
+		if o.lease.FencingToken <= last.FencingToken {
+			t.Fatalf("token %d after %d", o.lease.FencingToken, last.FencingToken)
+		}
+		return o.lease
+	case <-time.After(within):
+		t.Fatalf("no turn within %s", within)
+		return wire.Lease{}
+	}
+}
+
+func (p *process) release(lease wire.Lease) {
+	p.t.Helper()
+	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
+}
+
+func (p *process) queue(resource string) (holders []string) {
+	p.t.Helper()
+	var lock wire.Lock
+	p.wants(p.ask(&lock, "GET", "/locks/"+resource, ""), http.StatusOK)
+	for _, w := range lock.Queue {
+		holders = append(holders, w.Holder)
+	}
+	return holders
+}
+
+// TestWaiting is the line as callers see it, on three servers and five Redis.
+// Towards the end it loses nodes and servers.
+func TestWaiting(t *testing.T) {
+	nodes := testenv.StartRedisN(t, 5)
+	servers := startServers(t, 3, nodes)
+	run := func(name string, test func(*testing.T)) {
+		t.Run(name, func(part *testing.T) {
+			for _, p := range servers {
+				p.t = part
+				defer func() { p.t = t }()
+			}
+			test(part)
+		})
+	}
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, []*process)
+	}{
+		{"order of arrival through one server", orderOfArrival},
+		{"who does not wait never overtakes", nobodyOvertakes},
+		{"hang-ups leave the line", hangUps},
+		{"a grant that meets a closed connection goes to the next", grantToNobody},
+		{"a break wakes the next", breakWakes},
+		{"nobody hangs longer than asked", waitsEnd},
+	} {
+		run(c.name, func(t *testing.T) { c.test(t, servers) })
+	}
+	run("a minority of nodes is frozen and killed", func(t *testing.T) {
+		nodes[0].Freeze()
+		defer nodes[0].Thaw()
+		handOffs(t, servers, "one is frozen")
+		nodes[1].Kill()
+		handOffs(t, servers, "one is frozen, one dead")
+		waitsEnd(t, servers)
+	})
+	run("a server is stopped", func(t *testing.T) { stopped(t, servers[:2], servers[2]) })
+	run("a server is killed", func(t *testing.T) { killed(t, servers[0], servers[1]) })
+}
+
+func orderOfArrival(t *testing.T, servers []*process) {
+	t.Helper()
+	p := servers[0]
+	last := p.acquire(`{"resource":"order"}`)
+	turns := lineUp(t, servers[:1], "order", 25)
+	for i, next := range turns {
+		holders := p.queue("order")
+		if len(holders) != len(turns)-i || holders[0] != fmt.Sprint("w", i) {
+			t.Fatalf("the line before turn %d is %v", i, holders)
+		}
+		p.release(last)
+		last = granted(t, next, last, 10*time.Second)
+	}
+	p.release(last)
+}
+
+// nobodyOvertakes tries without waiting all the time while a line is served.
+// Leases end in turn by a release, which the next one in line is told of, and
+// by their time, when the lock is free until somebody notices.
+func nobodyOvertakes(t *testing.T, servers []*process) {
+	t.Helper()
+	last := servers[0].acquire(`{"resource":"hot"}`)
+	const ttl = 200 * time.Millisecond
+	var turns []<-chan turn
+	for i := range 12 {
+		turns = append(turns, servers[i%len(servers)].waitsFor(t.Context(), "hot", fmt.Sprint("w", i), time.Minute, ttl))
+		servers[0].awaitWaiting("hot", i+1, 10*time.Second)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var pushers sync.WaitGroup
+	var tries atomic.Int32
+	for _, p := range servers {
+		pushers.Go(func() {
+			for ctx.Err() == nil {
+				resp, err := p.try(ctx, nil, "POST", "/locks", `{"resource":"hot","holder":"pusher","ttl_ms":2000}`)
+				if err == nil && resp.StatusCode != http.StatusConflict {
+					t.Errorf("a caller that does not wait got %d before who waits", resp.StatusCode)
+				}
+				tries.Add(1)
+			}
+		})
+	}
+	for i, next := range turns {
+		if i%2 == 0 { // the first is not given back by its time: it has the usual one
+			servers[i%len(servers)].ask(nil, "DELETE", "/leases/"+last.LeaseID, "") // 404 if it took longer than its time
+		}
+		last = granted(t, next, last, 10*time.Second)
+	}
+	stop()
+	pushers.Wait()
+	servers[0].ask(nil, "DELETE", "/leases/"+last.LeaseID, "")
+	servers[0].release(servers[1].acquire(`{"resource":"hot"}`)) // now it may
+	t.Logf("%d tries in vain", tries.Load())
+}
+
+func hangUps(t *testing.T, servers []*process) {
+	t.Helper()
+	last := servers[0].acquire(`{"resource":"gone"}`)
+	for _, parked := range []bool{false, true} {
+		ctx, hangUp := context.WithCancel(t.Context())
+		leaver := servers[1].waits(ctx, "gone", "leaver", time.Minute)
+		servers[0].awaitWaiting("gone", 1, 10*time.Second)
+		stayer := servers[2].waits(t.Context(), "gone", "stayer", time.Minute)
+		servers[0].awaitWaiting("gone", 2, 10*time.Second)
+		if parked {
+			servers[0].untilWaited("gone", 1500*time.Millisecond)
+		}
+		begun := time.Now()
+		hangUp()
+		servers[0].awaitWaiting("gone", 1, 5*time.Second)
+		t.Logf("the line is shorter %s after the hang-up (waited for long: %t)", time.Since(begun).Round(time.Millisecond), parked)
+		if o := <-leaver; !errors.Is(o.err, context.Canceled) {
+			t.Errorf("who hung up got %+v", o)
+		}
+		if holders := servers[0].queue("gone"); !slices.Equal(holders, []string{"stayer"}) {
+			t.Errorf("the line is %v", holders)
+		}
+		servers[0].release(last)
+		last = granted(t, stayer, last, 10*time.Second)
+	}
+	servers[0].release(last)
+}
+
+// untilWaited waits until the first in line has waited for so long.
+func (p *process) untilWaited(resource string, d time.Duration) {
+	p.t.Helper()
+	p.until("the first has waited for "+d.String(), func() bool {
+		var lock wire.Lock
+		p.ask(&lock, "GET", "/locks/"+resource, "")
+		return len(lock.Queue) > 0 && lock.Queue[0].WaitingMS > d.Milliseconds()
+	})
+}
+
+// grantToNobody hangs up right before the lock is released. Whether the waiter
+// leaves the line first or is granted first, the next one gets the lease at once.
+func grantToNobody(t *testing.T, servers []*process) {
+	t.Helper()
+	last := servers[0].acquire(`{"resource":"race"}`)
+	var slowest time.Duration
+	for round := range 20 {
+		conn := servers[round%2].park("race", "leaver")
+		servers[0].awaitWaiting("race", 1, 10*time.Second)
+		next := servers[2].waits(t.Context(), "race", "next", time.Minute)
+		servers[0].awaitWaiting("race", 2, 10*time.Second)
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now()
+		servers[round%2].release(last)
+		last = granted(t, next, last, 10*time.Second) // its TTL is 30 s
+		slowest = max(slowest, time.Since(begun))
+	}
+	servers[0].release(last)
+	t.Logf("the slowest of them took %s", slowest.Round(time.Millisecond))
+}
+
+func breakWakes(t *testing.T, servers []*process) {
+	t.Helper()
+	last := servers[0].acquire(`{"resource":"stuck","ttl_ms":60000}`)
+	next := lineUp(t, servers[1:2], "stuck", 1)[0]
+	begun := time.Now()
+	servers[2].wants(servers[2].ask(nil, "DELETE", "/locks/stuck", ""), http.StatusNoContent)
+	lease := granted(t, next, last, 10*time.Second)
+	t.Logf("the next one had the lease %s after the break", time.Since(begun).Round(time.Millisecond))
+	servers[0].release(lease)
+}
+
+// waitsEnd lets many wait in vain. A machine that is busy with other things may
+// be late once, but not every time.
+func waitsEnd(t *testing.T, servers []*process) {
+	t.Helper()
+	holder := servers[0].acquire(`{"resource":"taken","ttl_ms":60000}`)
+	defer servers[0].release(holder)
+	const tries, waiters, slack = 3, 40, time.Second
+	for try := 1; ; try++ {
+		var late time.Duration
+		var turns []<-chan turn
+		wait := func(i int) time.Duration { return time.Duration(20+30*i) * time.Millisecond }
+		for i := range waiters {
+			turns = append(turns, servers[i%len(servers)].waits(t.Context(), "taken", "w", wait(i)))
+		}
+		for i, c := range turns {
+			o := <-c
+			if o.err != nil || o.status != http.StatusConflict || o.refusal.Type != "/problems/wait-timeout" || o.retryAfter == "" {
+				t.Fatalf("status %d %s, %v", o.status, o.refusal.Type, o.err)
+			}
+			took := o.at.Sub(o.sent)
+			if took < wait(i) {
+				t.Errorf("answered after %s, asked to wait for %s", took, wait(i))
+			}
+			late = max(late, took-wait(i))
+		}
+		t.Logf("the latest answer came %s after the wait was over", late.Round(time.Millisecond))
+		switch {
+		case late <= slack:
+			servers[0].awaitWaiting("taken", 0, 10*time.Second)
+			return
+		case try == tries:
+			t.Fatalf("more than %s late, %d times", slack, tries)
+		}
+	}
+}
+
+// handOffs passes a lease down a line over all servers.
+func handOffs(t *testing.T, servers []*process, when string) {
+	t.Helper()
+	last := servers[0].acquire(`{"resource":"passed/on"}`)
+	turns := lineUp(t, servers, "passed/on", 9)
+	var slowest time.Duration
+	for i, next := range turns {
+		begun := time.Now()
+		servers[(i+1)%len(servers)].release(last)
+		last = granted(t, next, last, 5*time.Second)
+		slowest = max(slowest, time.Since(begun))
+	}
+	servers[0].release(last)
+	t.Logf("%s: the slowest of %d hand-offs took %s, the release included", when, len(turns), slowest.Round(time.Millisecond))
+}
+
+// stopped: a server that stops answers who waits there, and takes them out of
+// the line that the others see.
+func stopped(t *testing.T, servers []*process, leaving *process) {
+	t.Helper()
+	last := servers[0].acquire(`{"resource":"stop"}`)
+	turns := lineUp(t, []*process{servers[0], leaving, servers[1], leaving}, "stop", 8)
+	leaving.untilWaited("stop", 1500*time.Millisecond) // so some are parked
+	fresh := leaving.waits(t.Context(), "stop", "fresh", time.Minute)
+	servers[0].awaitWaiting("stop", 9, 10*time.Second)
+	begun := time.Now()
+	if err := leaving.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []<-chan turn{turns[1], turns[3], turns[5], turns[7], fresh} {
+		o := <-c
+		if o.err != nil || o.status != http.StatusServiceUnavailable || o.refusal.Type != "/problems/server-stopping" || o.retryAfter == "" {
+			t.Errorf("status %d %s, Retry-After %q, %v", o.status, o.refusal.Type, o.retryAfter, o.err)
+		}
+	}
+	answered := time.Since(begun)
+	servers[0].awaitWaiting("stop", 4, 2*time.Second) // a dead server's would stay for three
+	t.Logf("all were answered after %s, and out of the line after %s", answered.Round(time.Millisecond), time.Since(begun).Round(time.Millisecond))
+	if code := leaving.exit(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	for i := 0; i < len(turns); i += 2 {
+		servers[0].release(last)
+		last = granted(t, turns[i], last, 5*time.Second)
+	}
+	servers[0].release(last)
+}
+
+// killed: half of the waiters, the first among them, are at a server that dies.
+func killed(t *testing.T, alive, dying *process) {
+	t.Helper()
+	last := alive.acquire(`{"resource":"kill"}`)
+	turns := lineUp(t, []*process{dying, alive}, "kill", 12)
+	alone := alive.acquire(`{"resource":"lone"}`)
+	dying.waits(t.Context(), "lone", "w", time.Minute) // a line that only the dead wait in
+	alive.awaitWaiting("lone", 1, 10*time.Second)
+	dying.kill()
+	begun := time.Now()
+	alive.release(last)
+	alive.release(alone)
+	for i := 1; i < len(turns); i += 2 {
+		last = granted(t, turns[i], last, 5*time.Second)
+		if i == 1 {
+			t.Logf("the first of the living had the lease %s after the server died", time.Since(begun).Round(time.Millisecond))
+		}
+		alive.release(last)
+	}
+	testenv.Eventually(t, 5*time.Second, func() error { // neither resource is stuck
+		for _, resource := range []string{"kill", "lone"} {
+			resp, err := alive.try(t.Context(), nil, "POST", "/locks", `{"resource":"`+resource+`","ttl_ms":100}`)
+			if err != nil || resp.StatusCode != http.StatusCreated {
+				return fmt.Errorf("%s: %v, %w", resource, resp, err)
+			}
+		}
+		return nil
+	})
+	if took := time.Since(begun); took > 8*time.Second {
+		t.Errorf("it took %s until all went on", took)
+	}
+}
+
+// TestHandOff measures how long it takes from the answer to a release to the
+// answer to the next waiter, against an acquire that nobody contends with, in
+// the same run. The other work on the machine slows both.
+func TestHandOff(t *testing.T) {
+	nodes := testenv.StartRedisN(t, 5)
+	p := startServers(t, 1, nodes)[0]
+	const tries, most = 4, 3.0
+	for _, waiters := range []int{16, 64} {
+		for try := 1; ; try++ {
+			alone := uncontended(t, p, 150)
+			handOff := contended(t, p, waiters, 300)
+			ratio := float64(handOff) / float64(alone)
+			t.Logf("%d waiters: median hand-off %s, uncontended acquire %s, ratio %.2f", waiters, handOff.Round(time.Microsecond), alone.Round(time.Microsecond), ratio)
+			if ratio < most {
+				break
+			}
+			if try == tries {
+				t.Errorf("%d waiters: a hand-off takes %.1f times as long as an acquire", waiters, ratio)
+				break
+			}
+		}
+	}
+}
+
+func uncontended(t *testing.T, p *process, n int) time.Duration {
+	t.Helper()
+	var took []time.Duration
+	for i := range n {
+		begun := time.Now()
+		lease := p.acquire(fmt.Sprintf(`{"resource":"alone/%d"}`, i%10))
+		took = append(took, time.Since(begun))
+		p.release(lease)
+	}
+	return median(took)
+}
+
+// contended keeps so many in line, who pass the lease around.
+func contended(t *testing.T, p *process, waiters, handOffs int) time.Duration {
+	t.Helper()
+	type event struct {
+		token             int64
+		granted, released time.Time
+	}
+	var mu sync.Mutex
+	var events []event
+	left := handOffs
+	var callers sync.WaitGroup
+	for range waiters {
+		client := &http.Client{Transport: &http.Transport{}}
+		t.Cleanup(client.CloseIdleConnections)
+		callers.Go(func() {
+			for {
+				mu.Lock()
+				left--
+				enough := left < 0
+				mu.Unlock()
+				if enough {
+					return
+				}
+				o := acquireWith(t.Context(), client, p.url)
+				if o.err != nil || o.status != http.StatusCreated {
+					t.Errorf("status %d, %v", o.status, o.err)
+					return
+				}
+				released, err := releaseWith(t.Context(), client, p.url, o.lease)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				events = append(events, event{token: o.lease.FencingToken, granted: o.at, released: released})
+				mu.Unlock()
+			}
+		})
+	}
+	callers.Wait()
+	slices.SortFunc(events, func(a, b event) int { return int(a.token - b.token) })
+	var took []time.Duration
+	for i := 1; i+waiters < len(events); i++ { // while the line is long
+		took = append(took, max(0, events[i].granted.Sub(events[i-1].released)))
+	}
+	if len(took) == 0 {
+		t.Fatal("nothing was measured")
+	}
+	return median(took)
+}
+
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+func acquireWith(ctx context.Context, client *http.Client, url string) (o turn) {
+	o.sent = time.Now()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/locks", strings.NewReader(`{"resource":"hot","wait_ms":60000}`))
+	if err != nil {
+		o.err = err
+		return o
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	o.at = time.Now()
+	if err != nil {
+		o.err = err
+		return o
+	}
+	o.status = resp.StatusCode
+	o.err = readJSON(resp, &o.lease)
+	return o
+}
+
+// releaseWith returns when it was answered.
+func releaseWith(ctx context.Context, client *http.Client, url string, lease wire.Lease) (time.Time, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, url+"/leases/"+lease.LeaseID, http.NoBody)
+	if err != nil {
+		return time.Time{}, err
+	}
+	resp, err := client.Do(req)
+	at := time.Now()
+	if err != nil {
+		return at, err
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusNoContent {
+		return at, fmt.Errorf("the release answered %d", resp.StatusCode)
+	}
+	return at, nil
+}
+
+// park sends a request that waits, and does not wait for the answer.
+func (p *process) park(resource, holder string) net.Conn {
+	p.t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = conn.Close() })
+	body := `{"resource":"` + resource + `","holder":"` + holder + `","wait_ms":600000}`
+	_, err = fmt.Fprintf(conn, "POST /locks HTTP/1.1\r\nHost: fencelock\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return conn
+}
+
+// awaitWaiting waits until so many stand in line.
+func (p *process) awaitWaiting(resource string, n int, within time.Duration) {
+	p.t.Helper()
+	testenv.Eventually(p.t, within, func() error {
+		var lock wire.Lock
+		resp, err := p.try(p.t.Context(), &lock, "GET", "/locks/"+resource, "")
+		switch {
+		case err != nil:
+			return err
+		case resp.StatusCode != http.StatusOK || lock.Waiters != n:
+			return fmt.Errorf("status %d, %d wait, want %d", resp.StatusCode, lock.Waiters, n)
+		}
+		return nil
+	})
+}
+
+func readJSON(resp *http.Response, into any) error {
+	defer func() { _ = resp.Body.Close() }()
+	return json.NewDecoder(resp.Body).Decode(into)
+}
