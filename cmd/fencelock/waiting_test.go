@@ -112,6 +112,20 @@ func (p *process) queue(resource string) (holders []string) {
 	return holders
 }
 
+// speakTo makes the servers report to one test, and returns what makes them
+// report to another.
+func speakTo(t, later *testing.T, servers []*process) func() {
+	t.Helper()
+	tell := func(t *testing.T) {
+		t.Helper()
+		for _, p := range servers {
+			p.t = t
+		}
+	}
+	tell(t)
+	return func() { tell(later) }
+}
+
 // TestWaiting is the line as callers see it, on three servers and five Redis.
 // Towards the end it loses nodes and servers.
 func TestWaiting(t *testing.T) {
@@ -119,10 +133,7 @@ func TestWaiting(t *testing.T) {
 	servers := startServers(t, 3, nodes)
 	run := func(name string, test func(*testing.T)) {
 		t.Run(name, func(part *testing.T) {
-			for _, p := range servers {
-				p.t = part
-				defer func() { p.t = t }()
-			}
+			defer speakTo(part, t, servers)()
 			test(part)
 		})
 	}
@@ -137,9 +148,13 @@ func TestWaiting(t *testing.T) {
 		{"a break wakes the next", breakWakes},
 		{"nobody hangs longer than asked", waitsEnd},
 	} {
-		run(c.name, func(t *testing.T) { c.test(t, servers) })
+		run(c.name, func(t *testing.T) {
+			t.Helper()
+			c.test(t, servers)
+		})
 	}
 	run("a minority of nodes is frozen and killed", func(t *testing.T) {
+		t.Helper()
 		nodes[0].Freeze()
 		defer nodes[0].Thaw()
 		handOffs(t, servers, "one is frozen")
@@ -147,8 +162,14 @@ func TestWaiting(t *testing.T) {
 		handOffs(t, servers, "one is frozen, one dead")
 		waitsEnd(t, servers)
 	})
-	run("a server is stopped", func(t *testing.T) { stopped(t, servers[:2], servers[2]) })
-	run("a server is killed", func(t *testing.T) { killed(t, servers[0], servers[1]) })
+	run("a server is stopped", func(t *testing.T) {
+		t.Helper()
+		stopped(t, servers[:2], servers[2])
+	})
+	run("a server is killed", func(t *testing.T) {
+		t.Helper()
+		killed(t, servers[0], servers[1])
+	})
 }
 
 func orderOfArrival(t *testing.T, servers []*process) {
