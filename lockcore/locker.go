@@ -283,12 +283,17 @@ func (l *Locker) Release(ctx context.Context, lease string) error {
 // release does what op, a release, says on every node.
 func (l *Locker) release(ctx context.Context, op Op) error {
 	op.Kind = OpRelease
-	p := startPoll(l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided)
+	goOn := func(i int, reply Reply) {
+		if reply.Outcome == Failed { // never sent, too: the lock is older than the call
+			l.clean.release(i, op, time.Now().Add(l.cfg.MaxTTL), false)
+		}
+	}
+	p := startPoll(l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided, goOn)
 	l.line.freed(op.Resource)
 	b := p.wait(ctx)
 	for i := range l.nodes {
-		if b.replies[i].Outcome == Failed { // never sent, too: the lock is older than the call
-			l.clean.release(i, op, time.Now().Add(l.cfg.MaxTTL), false)
+		if b.answered[i] { // the others' answers are still to come
+			goOn(i, b.replies[i])
 		}
 	}
 	gone, never := b.count(Granted), b.count(NotHeld)

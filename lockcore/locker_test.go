@@ -160,6 +160,48 @@ func TestReleaseGoesOnInTheBackground(t *testing.T) {
 	})
 }
 
+// A release that a quorum has answered asks nobody twice.
+func TestReleaseAsksOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		c.spoil(2, func(_ Op, r Reply) (time.Duration, Reply) { return 5 * roundTrip, r })
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		for i, f := range c.fakes {
+			if n := len(f.ops(OpRelease)); n != 1 {
+				t.Errorf("node %d was asked %d times", i+1, n)
+			}
+		}
+	})
+}
+
+// A node that never answers a release is asked again once it has failed.
+func TestReleaseGoesOnAfterALateFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		synctest.Wait()
+		first := true
+		c.fakes[2].answer(func(op Op) (time.Duration, Reply) {
+			if first {
+				first = false
+				return time.Second, Reply{Outcome: Failed, Err: errNoAnswer, Sent: true}
+			}
+			return roundTrip, c.votes[2].do(op)
+		})
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		settle(2 * time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed", n)
+		}
+	})
+}
+
 func TestReleaseWithoutQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})

@@ -12,6 +12,7 @@ import (
 type poll struct {
 	n      int
 	enough func(*ballot) bool
+	late   func(i int, reply Reply) // takes what is answered after the end; may be nil
 	began  time.Time
 	op     Op
 	done   chan struct{}
@@ -33,13 +34,13 @@ type ballot struct {
 }
 
 func runPoll(ctx context.Context, nodes []Node, op Op, limit time.Duration, enough func(*ballot) bool) ballot {
-	return startPoll(nodes, op, limit, enough).wait(ctx)
+	return startPoll(nodes, op, limit, enough, nil).wait(ctx)
 }
 
 // startPoll asks the nodes; wait for the answers must follow.
-func startPoll(nodes []Node, op Op, limit time.Duration, enough func(*ballot) bool) *poll {
+func startPoll(nodes []Node, op Op, limit time.Duration, enough func(*ballot) bool, late func(int, Reply)) *poll {
 	p := &poll{
-		n: len(nodes), enough: enough, op: op,
+		n: len(nodes), enough: enough, late: late, op: op,
 		began:  time.Now(),
 		done:   make(chan struct{}),
 		ballot: ballot{n: len(nodes), quorum: QuorumOf(len(nodes)), silent: len(nodes)},
@@ -73,10 +74,17 @@ func (p *poll) wait(ctx context.Context) ballot {
 
 // Deliver takes node i's answer.
 func (p *poll) Deliver(i int, reply Reply) {
+	if !p.take(i, reply) && p.late != nil {
+		p.late(i, reply)
+	}
+}
+
+// take reports whether the answer came before the end.
+func (p *poll) take(i int, reply Reply) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
-		return
+		return false
 	}
 	p.ballot.replies[i], p.ballot.answered[i] = reply, true
 	p.ballot.silent--
@@ -84,6 +92,7 @@ func (p *poll) Deliver(i int, reply Reply) {
 		p.ended = true
 		close(p.done)
 	}
+	return true
 }
 
 // count counts the nodes that answered with the outcome.
