@@ -30,6 +30,15 @@ type Violation struct {
 
 func (v *Violation) String() string { return fmt.Sprintf("at %s: %s: %s", v.At, v.Rule, v.Story) }
 
+// Safety reports whether the promise is one about safety, not about time.
+func (v *Violation) Safety() bool {
+	switch v.Rule {
+	case "unique tokens", "ordered tokens", "superseded lease", "token of a lease", "exclusion":
+		return true
+	}
+	return false
+}
+
 // ledger is what was completed on one resource.
 type ledger struct {
 	largest fencing.Token            // of the completed acquisitions
@@ -172,7 +181,7 @@ func (c *checker) believe(d *completion, l *ledger) {
 	if d.lease.Validity <= 0 {
 		c.violatef("validity", "%s gave a validity of %s", d.verb, d.lease.Validity)
 	}
-	if c.w.plan.Wild {
+	if !c.w.plan.timed() {
 		return
 	}
 	if l.released[s.owner] {

@@ -13,16 +13,20 @@ import (
 // client takes leases, uses, extends, forgets and gives them back, one call at
 // a time, at any server.
 type client struct {
-	w     *world
-	id    int
-	rng   *rand.Rand
-	ops   int
-	done  bool    // its last call has returned
-	held  []*grip // what it believes to hold, or once held
-	key   int     // of its next idempotency key
-	retry string  // an idempotency key whose answer it lost
-	what  string  // and the resource
-	quiet bool    // makes no more calls
+	w    *world
+	id   int
+	rng  *rand.Rand
+	ops  int
+	done bool // its last call has returned
+	// keeping: until when it holds on to its lease, and only extends it.
+	keeping time.Duration
+	// refused: the last call found no quorum, or the resource held.
+	refused bool
+	held    []*grip // what it believes to hold, or once held
+	key     int     // of its next idempotency key
+	retry   string  // an idempotency key whose answer it lost
+	what    string  // and the resource
+	quiet   bool    // makes no more calls
 }
 
 // grip is a lease that a client knows.
@@ -51,12 +55,16 @@ type action struct {
 
 // think schedules the client's next action.
 func (c *client) think() {
+	if c.keeping > c.w.now() {
+		c.w.after(between(c.rng, c.w.plan.MaxTTL/8, c.w.plan.MaxTTL/3), c.act)
+		return
+	}
 	most := 5 * time.Millisecond
-	switch c.rng.IntN(20) {
-	case 0:
+	switch dice := c.rng.IntN(20); {
+	case dice == 0:
 		most = c.w.plan.MaxTTL
-	case 1, 2, 3:
-		most = 50 * time.Millisecond
+	case dice < 4, c.refused && dice < 14: // nothing is to be had in a hurry
+		most = 60 * time.Millisecond
 	}
 	c.w.after(between(c.rng, 0, most), c.act)
 }
@@ -64,6 +72,9 @@ func (c *client) think() {
 // act begins a call, unless the client has done enough.
 func (c *client) act() {
 	s := c.w.servers[c.rng.IntN(len(c.w.servers))]
+	if c.w.plan.Slow && c.rng.IntN(2) == 0 {
+		s = c.w.servers[0]
+	}
 	switch {
 	case c.quiet:
 		return
@@ -96,6 +107,8 @@ func (c *client) choose(s *server) *action {
 	g := c.current()
 	dice := c.rng.IntN(100)
 	switch {
+	case g != nil && c.keeping > c.w.now():
+		return c.extendFor(s, g, c.w.plan.MaxTTL*c.w.plan.slower(s.id))
 	case c.retry != "" && dice < 70:
 		return c.acquire(s, c.what, c.retry)
 	case len(c.held) > 0 && dice < 8:
@@ -147,16 +160,16 @@ func (c *client) old(s *server) *action {
 	return c.extend(s, g)
 }
 
-func (c *client) ttl() time.Duration {
+func (c *client) ttl(s *server) time.Duration {
 	most := c.w.plan.MaxTTL
 	if c.rng.IntN(2) == 0 {
 		most /= 4
 	}
-	return max(lockcore.MinTTL, time.Duration(c.rng.Int64N(int64(most)))).Truncate(time.Millisecond)
+	return max(lockcore.MinTTL, time.Duration(c.rng.Int64N(int64(most)))).Truncate(time.Millisecond) * c.w.plan.slower(s.id)
 }
 
 func (c *client) acquire(s *server, resource, key string) *action {
-	return c.acquireFor(s, resource, key, c.ttl())
+	return c.acquireFor(s, resource, key, c.ttl(s))
 }
 
 func (c *client) acquireFor(s *server, resource, key string, ttl time.Duration) *action {
@@ -172,7 +185,7 @@ func (c *client) acquireFor(s *server, resource, key string, ttl time.Duration) 
 		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Acquire(ctx, req) },
 	}
 	const tries = 8
-	round := 2 * c.w.plan.NodeTimeout
+	round := 2 * c.w.plan.NodeTimeout * c.w.plan.slower(s.id)
 	a.bound = tries*(round+50*time.Millisecond) + req.Wait
 	if c.rng.IntN(10) == 0 {
 		a.patience = between(c.rng, 0, 4*c.w.plan.Delay+req.Wait/2)
@@ -182,24 +195,27 @@ func (c *client) acquireFor(s *server, resource, key string, ttl time.Duration) 
 }
 
 func (c *client) extend(s *server, g *grip) *action {
-	ttl := c.ttl()
+	return c.extendFor(s, g, c.ttl(s))
+}
+
+func (c *client) extendFor(s *server, g *grip, ttl time.Duration) *action {
 	const tries = 8
 	return &action{
-		verb: "extend", resource: g.resource, grip: g, server: s, ttl: ttl, bound: tries * c.w.plan.NodeTimeout,
+		verb: "extend", resource: g.resource, grip: g, server: s, ttl: ttl, bound: tries * c.w.plan.NodeTimeout * c.w.plan.slower(s.id),
 		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Extend(ctx, g.id, ttl) },
 	}
 }
 
 func (c *client) look(s *server, g *grip) *action {
 	return &action{
-		verb: "look", resource: g.resource, grip: g, server: s, bound: c.w.plan.NodeTimeout,
+		verb: "look", resource: g.resource, grip: g, server: s, bound: c.w.plan.NodeTimeout * c.w.plan.slower(s.id),
 		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Lease(ctx, g.id) },
 	}
 }
 
 func (c *client) release(s *server, g *grip) *action {
 	return &action{
-		verb: "release", resource: g.resource, grip: g, server: s, bound: c.w.plan.NodeTimeout,
+		verb: "release", resource: g.resource, grip: g, server: s, bound: c.w.plan.NodeTimeout * c.w.plan.slower(s.id),
 		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) {
 			return lockcore.Lease{}, l.Release(ctx, g.id)
 		},
@@ -258,9 +274,13 @@ func (d *completion) accept(w *world) {
 
 // learn is what the client makes of the answer.
 func (c *client) learn(d *completion) {
+	c.refused = errors.Is(d.err, lockcore.ErrNoQuorum) || errors.Is(d.err, lockcore.ErrHeld)
 	switch {
 	case d.verb == "acquire" && d.err == nil:
 		c.held = append(c.held, &grip{resource: d.resource, id: d.lease.ID, token: int64(d.lease.Token)})
+		if c.rng.IntN(10) == 0 {
+			c.keeping = c.w.now() + between(c.rng, c.w.plan.MaxTTL, 8*c.w.plan.MaxTTL)
+		}
 		if c.rng.IntN(4) > 0 { // else its answer got lost on the way, and it asks again
 			c.retry = ""
 		}

@@ -2,7 +2,7 @@ package sim
 
 import (
 	"context"
-	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -23,34 +23,46 @@ type Mutant struct {
 	force    bool // silent nodes count as lost
 	longer   bool // leases are longer than anybody waits
 	careless bool // nothing is taken back but by clients
+	quick    bool // is caught within a few hundred acquisitions
 }
 
-// Mutants are the rules, switched off one by one.
+// Mutants are the rules, switched off one by one. Each runs in plans that
+// bring in often what the rule is there for.
 var Mutants = []Mutant{
-	{Rule: "1", Name: "unequal grants are not confirmed", wrap: func(r rules) rules { return unconfirmed{r} }},
-	{Rule: "2", Name: "confirm does not ask who owns the lock", weak: nodetest.ConfirmsForAnybody},
-	{Rule: "3", Name: "confirm takes any grant of the lease", weak: nodetest.ConfirmsAnyGrant, plan: doubling},
-	{Rule: "3", Name: "extend takes any grant of the lease", weak: nodetest.ExtendsAnyGrant, plan: doubling},
-	{Rule: "4", Name: "a missing counter reads as 0", weak: nodetest.ForgetsHigh},
-	{Rule: "5", Name: "extend makes any absent lock again", weak: nodetest.RevivesAnybody},
-	{Rule: "5", Name: "extend may shorten", weak: nodetest.ShortensLocks, plan: doubling},
-	{Rule: "6", Name: "the gate takes any incarnation", weak: nodetest.OpensForAnyLife},
-	{Rule: "7", Name: "R-1 nodes are read", wrap: func(r rules) rules { return doubled{r} }},
-	{Rule: "8", Name: "votes carry no view", weak: nodetest.VotesInAnyView},
-	{Rule: "8", Name: "fenced reads install no view", weak: nodetest.FencesWithoutView},
-	{Rule: "9", Name: "two rejoins may share a view", weak: nodetest.SharesViews, plan: manyServers},
-	{Rule: "10", Name: "an admission outlives a restart", weak: nodetest.AdmitsAnyLife},
-	{Rule: "11", Name: "staging purges nothing", weak: nodetest.KeepsOnStaging},
-	{Rule: "12", Name: "silent nodes count as lost", force: true},
-	{Rule: "12", Name: "a founding has no floor", weak: nodetest.ForgetsFloor, plan: disasters},
-	{Rule: "12", Name: "a founding purges what another opened", weak: nodetest.StagesAdmitted, plan: manyServers},
-	{Rule: "12", Name: "a smaller view is staged over a larger", weak: nodetest.ForgetsStaging, plan: manyServers},
-	{Rule: "13", Name: "leases outlive the wait", longer: true, weak: nodetest.GrantsTooLong},
-	{Rule: "16", Name: "lost votes are not taken back", careless: true},
-	{Rule: "21", Name: "counters are read before the fence", wrap: func(r rules) rules { return hasty{r} }},
-	{Rule: "21", Name: "missing counters are skipped", weak: nodetest.SkipsMissing},
-	{Rule: "21", Name: "the smallest counter is carried", wrap: func(r rules) rules { return modest{r} }},
-	{Rule: "21", Name: "an admitted node is written on", weak: nodetest.LoadsAdmitted, plan: doubling},
+	{Rule: "1", Name: "unequal grants are not confirmed", wrap: func(r rules) rules { return unconfirmed{r} }, quick: true},
+	{Rule: "2", Name: "confirm does not ask who owns the lock", weak: nodetest.ConfirmsForAnybody, plan: messy},
+	{Rule: "3", Name: "confirm takes any grant of the lease", weak: nodetest.ConfirmsAnyGrant, plan: messy},
+	{Rule: "3", Name: "extend takes any grant of the lease", weak: nodetest.ExtendsAnyGrant, plan: messy},
+	{Rule: "4", Name: "a missing counter reads as 0", weak: nodetest.ForgetsHigh, quick: true},
+	{Rule: "5", Name: "extend makes any absent lock again", weak: nodetest.RevivesAnybody, quick: true},
+	{Rule: "5", Name: "extend may shorten", weak: nodetest.ShortensLocks, plan: late},
+	{Rule: "6", Name: "the gate takes any incarnation", weak: nodetest.OpensForAnyLife, plan: rolling(Rollback), quick: true},
+	{Rule: "7", Name: "R-1 nodes are read", wrap: func(r rules) rules { return doubled{r} }, plan: rolling(Lose)},
+	{Rule: "8", Name: "votes carry no view", weak: nodetest.VotesInAnyView, plan: slowAnd(rolling(Lose))},
+	{Rule: "8", Name: "there are no views", weak: nodetest.VotesInAnyView | nodetest.FencesWithoutView, plan: slowAnd(rolling(Lose))},
+	{Rule: "9", Name: "two rejoins may share a view", weak: nodetest.SharesViews, plan: slowAnd(rolling(Lose))},
+	{Rule: "10", Name: "an admission outlives a restart", weak: nodetest.AdmitsAnyLife, plan: slowAnd(rolling(Lose))},
+	{Rule: "11", Name: "staging purges nothing", weak: nodetest.KeepsOnStaging, plan: rolling(Rollback)},
+	{Rule: "12", Name: "silent nodes count as lost", force: true, plan: cutting, quick: true},
+	{Rule: "12", Name: "a founding has no floor", weak: nodetest.ForgetsFloor, plan: disasters, quick: true},
+	{Rule: "12", Name: "a founding purges what another opened", weak: nodetest.StagesAdmitted, plan: foundings},
+	{Rule: "12", Name: "a smaller view is staged over a larger", weak: nodetest.ForgetsStaging, plan: foundings},
+	{Rule: "13", Name: "leases outlive the wait", longer: true, weak: nodetest.GrantsTooLong, plan: rolling(Lose)},
+	{Rule: "13", Name: "the silence is not noted", weak: nodetest.NotesNothing, plan: flushing},
+	{Rule: "16", Name: "lost votes are not taken back", careless: true, plan: tidy, quick: true},
+	{Rule: "21", Name: "counters are read before the fence", wrap: func(r rules) rules { return hasty{r} }, plan: rolling(Restart)},
+	{Rule: "21", Name: "missing counters are skipped", weak: nodetest.SkipsMissing, plan: dropping},
+	{Rule: "21", Name: "the smallest counter is carried", wrap: func(r rules) rules { return modest{r} }, plan: rolling(Restart)},
+	{Rule: "21", Name: "an admitted node is written on", weak: nodetest.LoadsAdmitted, plan: late},
+}
+
+// Catches reports whether the violation is one that the mutant is about: the
+// service that stays away, or a lock that stays, is so for one of them only.
+func (m Mutant) Catches(v *Violation) bool {
+	if v == nil {
+		return false
+	}
+	return v.Safety() || m.careless
 }
 
 // With returns the plan with the rule switched off.
@@ -62,11 +74,94 @@ func (p Plan) With(m Mutant) Plan {
 	return p
 }
 
-func doubling(p *Plan) { p.Double, p.Tidy = 0.1, false }
+// late is a network that keeps and doubles many messages, with sound clocks.
+func late(p *Plan) {
+	p.Double, p.Late = 0.3, 0.1
+	p.Tidy, p.Wild, p.Slow = false, false, false
+	p.MaxTTL = min(p.MaxTTL, 500*time.Millisecond)
+	p.NodeTimeout = min(p.NodeTimeout, p.MaxTTL/10)
+}
 
-func manyServers(p *Plan) { p.Servers, p.Tidy = 3, false }
+// messy is one where locks end early as well, and a server is slow.
+func messy(p *Plan) {
+	late(p)
+	p.Wild, p.Slow, p.Servers, p.Resources, p.Loss = true, true, 2, 1, 0.02
+	p.scatter(40, Expire, CutTo, CutFrom)
+}
 
-func disasters(p *Plan) { p.Disasters, p.New = true, false }
+// foundings are frequent, by many servers at once.
+func foundings(p *Plan) {
+	late(p)
+	p.Servers, p.Double, p.Disasters, p.New = 3, 0, true, false
+	p.Watch = 20 * time.Millisecond
+	p.scatter(10, Disaster)
+}
+
+func disasters(p *Plan) {
+	p.Disasters, p.New, p.Tidy = true, false, false
+	p.scatter(6, Disaster)
+}
+
+// cutting lets nodes be cut off while others have lost their state.
+func cutting(p *Plan) {
+	late(p)
+	p.Disasters, p.New = true, false
+	p.scatter(30, Isolate, Restart, Lose)
+}
+
+// flushing empties nodes while servers are cut off from them.
+func flushing(p *Plan) {
+	late(p)
+	p.Servers, p.New, p.Double, p.Late = 3, false, 0, 0
+	p.scatter(40, Flush, Cut, Cut)
+}
+
+// tidy is one server and a network that loses messages.
+func tidy(p *Plan) {
+	p.Tidy, p.Wild, p.Slow, p.Servers, p.Double, p.Late, p.Loss = true, false, false, 1, 0, 0, 0.1
+	p.MaxTTL, p.Length = 15*time.Second, 40*time.Second
+	p.scatter(20, CutTo, CutFrom, Cut)
+}
+
+// dropping takes counters away between the restarts.
+func dropping(p *Plan) {
+	rolling(Restart)(p)
+	more := *p
+	more.scatter(60, Drop)
+	p.Faults = append(p.Faults, more.Faults...)
+}
+
+// rolling lets one node after the other fail in the same way.
+func rolling(kind FaultKind) func(*Plan) {
+	return func(p *Plan) {
+		p.Tidy, p.Disasters, p.Slow, p.Wild = false, false, false, false
+		p.MaxTTL = min(p.MaxTTL, 500*time.Millisecond)
+		p.NodeTimeout, p.Watch = min(p.NodeTimeout, p.MaxTTL/10), 20*time.Millisecond
+		p.Loss, p.Late = min(p.Loss, 0.02), min(p.Late, 0.02)
+		p.scatter(10, Save, CutTo, CutFrom, Drop)
+		p.roll(kind)
+	}
+}
+
+// slowAnd adds a server with a slow clock.
+func slowAnd(plan func(*Plan)) func(*Plan) {
+	return func(p *Plan) {
+		plan(p)
+		p.Slow, p.Servers, p.Late = true, 3, 0.1
+	}
+}
+
+// scatter makes the plan's faults anew.
+func (p *Plan) scatter(n int, kinds ...FaultKind) {
+	rng := rand.New(rand.NewPCG(p.Seed, uint64(n)))
+	p.Faults = nil
+	for range n {
+		p.Faults = append(p.Faults, Fault{
+			At: between(rng, p.MaxTTL, p.Length), Kind: pick(rng, kinds...),
+			Node: rng.IntN(p.Nodes), Server: rng.IntN(p.Servers), For: between(rng, time.Millisecond, 3*p.MaxTTL),
+		})
+	}
+}
 
 // mutate wraps a node's rules.
 func (m Mutant) mutate(r rules) rules {
@@ -106,21 +201,19 @@ func (u unconfirmed) vote(n *node, op lockcore.Op) lockcore.Reply {
 type doubled struct{ rules }
 
 func (doubled) source(n *node) *node {
-	if n.id == 0 {
-		return n.w.nodes[1]
+	if other := n.w.nodes[1]; n.id == 0 && other.votes() {
+		return other
 	}
 	return n
 }
 
 func (d doubled) fence(ctx context.Context, n *node, view lockcore.View) (lockcore.Marks, error) {
-	n = d.source(n)
 	marks, err := d.rules.fence(ctx, n, view)
-	var stale *lockcore.StaleViewError
-	if errors.As(err, &stale) && stale.View == view {
-		seen, err := n.model.Observe(ctx)
-		return seen.Marks, err
+	if err != nil {
+		return marks, err
 	}
-	return marks, err
+	seen, err := d.source(n).model.Observe(ctx)
+	return seen.Marks, err
 }
 
 func (d doubled) survey(ctx context.Context, n *node, view lockcore.View, cursor string) ([]lockcore.CarriedLock, string, error) {

@@ -19,6 +19,9 @@ type port struct {
 	node   *node
 	relays []relay       // of this life, by node
 	last   time.Duration // when the last request arrives, where they keep their order
+	// slower is how long a second on the server's clock takes: what it calls a
+	// minute is a minute on its own clock.
+	slower time.Duration
 }
 
 var _ lockcore.Node = (*port)(nil)
@@ -199,7 +202,7 @@ func (p *Plan) delay(rng *rand.Rand) time.Duration {
 
 // lateness is the time on its way of a message that the network kept.
 func (p *Plan) lateness(rng *rand.Rand) time.Duration {
-	most := []time.Duration{2 * p.NodeTimeout, 10 * p.NodeTimeout, 2 * p.MaxTTL, 4 * p.MaxTTL}
+	most := []time.Duration{p.NodeTimeout, 2 * p.NodeTimeout, 10 * p.NodeTimeout, p.MaxTTL, 4 * p.MaxTTL}
 	return between(rng, 0, most[rng.IntN(len(most))])
 }
 
@@ -223,7 +226,14 @@ func (p *port) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
 			sink.Deliver(index, r)
 		},
 	}
-	m.run = func(n *node) any { return n.submit(*m.op) }
+	m.run = func(n *node) any {
+		op := *m.op
+		op.TTL /= p.slower
+		reply := n.submit(op)
+		reply.Remaining *= p.slower
+		reply.TTL *= p.slower
+		return reply
+	}
 	p.w.post(m)
 }
 
@@ -262,12 +272,20 @@ func (p *port) Join(c lockcore.Cluster) { p.node.model.Join(c) }
 
 // Observe looks at the node.
 func (p *port) Observe(ctx context.Context) (lockcore.Observation, error) {
-	return call(ctx, p, msgObserve, "", 0, func(n *node) (lockcore.Observation, error) { return n.rules.observe(ctx, n) })
+	return call(ctx, p, msgObserve, "", 0, func(n *node) (lockcore.Observation, error) {
+		seen, err := n.rules.observe(ctx, n)
+		seen.Marks.MaxTTL *= p.slower
+		return seen, err
+	})
 }
 
 // Fence is a fenced read.
 func (p *port) Fence(ctx context.Context, view lockcore.View) (lockcore.Marks, error) {
-	return call(ctx, p, msgFence, "", int64(view), func(n *node) (lockcore.Marks, error) { return n.rules.fence(ctx, n, view) })
+	return call(ctx, p, msgFence, "", int64(view), func(n *node) (lockcore.Marks, error) {
+		marks, err := n.rules.fence(ctx, n, view)
+		marks.MaxTTL *= p.slower
+		return marks, err
+	})
 }
 
 // survey is a page of locks.
@@ -340,6 +358,7 @@ func (p *port) Load(ctx context.Context, a lockcore.Admission, locks []lockcore.
 
 // Admit ends an admission.
 func (p *port) Admit(ctx context.Context, a lockcore.Admission) error {
+	a.MaxTTL /= p.slower
 	_, err := call(ctx, p, msgAdmit, a.Incarnation, int64(a.View), func(n *node) (struct{}, error) {
 		return struct{}{}, n.rules.admit(ctx, n, a)
 	})
@@ -349,7 +368,7 @@ func (p *port) Admit(ctx context.Context, a lockcore.Admission) error {
 // RaiseMaxTTL records a longer TTL.
 func (p *port) RaiseMaxTTL(ctx context.Context, ttl time.Duration) error {
 	_, err := call(ctx, p, msgRaise, "", int64(ttl), func(n *node) (struct{}, error) {
-		return struct{}{}, n.model.RaiseMaxTTL(ctx, ttl)
+		return struct{}{}, n.model.RaiseMaxTTL(ctx, ttl/p.slower)
 	})
 	return err
 }

@@ -38,6 +38,10 @@ type Plan struct {
 	Tidy bool
 	// Turns: clients wait in line.
 	Turns bool
+	// Slow: the first server's clock runs slowTimes slower than the others', so
+	// that its acquisitions outlast the wait of a node that restarted. Then
+	// exclusion is not promised either.
+	Slow bool
 
 	Rates  []float64 // by node: how much faster its clock runs
 	Faults []Fault
@@ -102,7 +106,7 @@ func NewPlan(seed uint64, nodes int) Plan {
 		MaxTTL: pick(rng, 200*time.Millisecond, 500*time.Millisecond, time.Second, 2*time.Second),
 		Watch:  pick(rng, 20*time.Millisecond, 100*time.Millisecond, 250*time.Millisecond),
 		Delay:  pick(rng, 200*time.Microsecond, time.Millisecond, 5*time.Millisecond),
-		Loss:   pick(rng, 0, 0.001, 0.02, 0.1), Double: pick(rng, 0, 0.01, 0.1), Late: pick(rng, 0, 0.001, 0.02),
+		Loss:   pick(rng, 0, 0.001, 0.02, 0.1), Double: pick(rng, 0, 0.01, 0.1, 0.3), Late: pick(rng, 0, 0.001, 0.02, 0.1),
 		Wild: rng.IntN(4) == 0, Disasters: rng.IntN(3) == 0, Turns: rng.IntN(3) == 0,
 	}
 	p.NodeTimeout = min(pick(rng, 10*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond), p.MaxTTL/10)
@@ -116,9 +120,15 @@ func NewPlan(seed uint64, nodes int) Plan {
 	for range nodes {
 		p.Rates = append(p.Rates, (rng.Float64()-0.5)*0.008)
 	}
+	if !p.Tidy && rng.IntN(5) == 0 {
+		p.Slow, p.Servers, p.MaxTTL = true, max(p.Servers, 2), min(p.MaxTTL, 500*time.Millisecond)
+	}
 	p.drawFaults(rng)
 	return p
 }
+
+// timed: the clocks are good enough for exclusion.
+func (p *Plan) timed() bool { return !p.Wild && !p.Slow }
 
 func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
 
@@ -128,6 +138,9 @@ func (p *Plan) drawFaults(rng *rand.Rand) {
 		if p.allows(kind) && rng.IntN(2) == 0 {
 			kinds = append(kinds, kind)
 		}
+	}
+	if rng.IntN(3) == 0 {
+		p.roll(pick(rng, Restart, Lose, Flush, Rollback, Promote, Stop))
 	}
 	if len(kinds) == 0 {
 		return
@@ -141,6 +154,19 @@ func (p *Plan) drawFaults(rng *rand.Rand) {
 		})
 	}
 	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+// roll lets one node after the other fail in the same way, each as soon as the
+// one before it votes again: a rolling restart, or a rolling loss.
+func (p *Plan) roll(kind FaultKind) {
+	const slack = 100 * time.Millisecond
+	step := p.MaxTTL*5/4 + 2*p.Watch + slack
+	for k, at := 0, 2*p.MaxTTL+slack; at < p.Length; k, at = k+1, at+step {
+		node := k % p.Nodes
+		p.Faults = append(p.Faults,
+			Fault{At: at - step/2, Kind: Save, Node: (node + 1) % p.Nodes},
+			Fault{At: at, Kind: kind, Node: node, For: slack})
+	}
 }
 
 func (p *Plan) allows(kind FaultKind) bool {
@@ -163,7 +189,7 @@ func (p *Plan) Describe() string {
 	for _, word := range []struct {
 		on   bool
 		name string
-	}{{p.New, "new"}, {p.Wild, "wild"}, {p.Disasters, "disasters"}, {p.Tidy, "tidy"}, {p.Turns, "turns"}, {p.Mutant.Name != "", "mutant: " + p.Mutant.Name}} {
+	}{{p.New, "new"}, {p.Wild, "wild"}, {p.Disasters, "disasters"}, {p.Tidy, "tidy"}, {p.Slow, "slow"}, {p.Turns, "turns"}, {p.Mutant.Name != "", "mutant: " + p.Mutant.Name}} {
 		if word.on {
 			text.WriteString(" " + word.name)
 		}

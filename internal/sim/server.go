@@ -30,7 +30,7 @@ func (s *server) start() {
 	s.relays = make([]relay, len(w.nodes))
 	nodes := make([]lockcore.Node, len(w.nodes))
 	for i, n := range w.nodes {
-		nodes[i] = &port{w: w, server: s, epoch: s.epoch, node: n, relays: s.relays}
+		nodes[i] = &port{w: w, server: s, epoch: s.epoch, node: n, relays: s.relays, slower: w.plan.slower(s.id)}
 	}
 	locker, err := lockcore.New(nodes, s.config())
 	if err != nil {
@@ -48,11 +48,23 @@ func (s *server) start() {
 
 func (s *server) config() lockcore.Config {
 	p := &s.w.plan
+	slower := p.slower(s.id)
 	return lockcore.Config{
-		MaxTTL: p.MaxTTL, NodeTimeout: p.NodeTimeout, WatchInterval: p.Watch, MaxHold: -1,
+		MaxTTL: p.MaxTTL * slower, NodeTimeout: p.NodeTimeout * slower, WatchInterval: p.Watch, MaxHold: -1,
 		New: p.New, Force: p.Mutant.force,
 		Entropy: &entropy{from: rand.NewChaCha8(seedOf(p.Seed, uint64(s.id), uint64(s.epoch)))},
 	}
+}
+
+// slowTimes is how much slower a slow clock runs.
+const slowTimes = 40
+
+// slower is how long a second on the server's clock takes.
+func (p *Plan) slower(server int) time.Duration {
+	if p.Slow && server == 0 {
+		return slowTimes
+	}
+	return 1
 }
 
 // entropy is chance that repeats, for a Locker's many goroutines.

@@ -168,38 +168,3 @@ func firstDifference(t *testing.T, plan Plan) {
 		}
 	}
 }
-
-var mutantLimit = flag.Int("sim.limit", 3000, "acquisitions")
-var mutantOnly = flag.String("sim.only", "", "")
-
-func TestMutantsTry(t *testing.T) {
-	if *mutantOnly == "" {
-		t.Skip()
-	}
-	for _, m := range Mutants {
-		if !strings.Contains(m.Rule+" "+m.Name, *mutantOnly) {
-			continue
-		}
-		for _, n := range []int{3, 5} {
-			t.Run(fmt.Sprintf("%s %s/%d", m.Rule, m.Name, n), func(t *testing.T) {
-				t.Parallel()
-				acq, runs := 0, 0
-				other := map[string]int{}
-				for seed := uint64(1); acq < *mutantLimit; seed++ {
-					r := Run(t, NewPlan(seed, n).With(m))
-					acq += r.Acquisitions
-					runs++
-					if r.Violation != nil && (r.Violation.Rule == "recovery" || r.Violation.Rule == "left behind") && !m.careless {
-						other[r.Violation.Rule]++
-						continue
-					}
-					if r.Violation != nil {
-						fmt.Printf("%-4s %-45s N=%d caught after %6d acquisitions, %4d runs (seed %d): %s %v\n", m.Rule, m.Name, n, acq, runs, seed, r.Violation.Rule, other)
-						return
-					}
-				}
-				fmt.Printf("%-4s %-45s N=%d NOT caught after %6d acquisitions, %4d runs %v\n", m.Rule, m.Name, n, acq, runs, other)
-			})
-		}
-	}
-}

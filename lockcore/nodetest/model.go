@@ -256,6 +256,9 @@ func (m *Model) Observe(context.Context) (lockcore.Observation, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	seen := lockcore.Observation{Incarnation: m.incarnation(), Note: m.data.note}
+	if m.weak(NotesNothing) {
+		seen.Note = "one and the same"
+	}
 	if m.replica {
 		seen.Unfit = "it is a replica"
 	}
@@ -390,7 +393,7 @@ func (m *Model) Stage(_ context.Context, a lockcore.Admission) error {
 	defer m.mu.Unlock()
 	old := m.data.record
 	switch {
-	case m.replica || !m.pinned(a) || m.data.note != a.Note:
+	case m.replica || !m.pinned(a) || !m.noted(a):
 		return lockcore.ErrRaced
 	case old == nil:
 		old = &record{cluster: a.Cluster}
@@ -426,6 +429,11 @@ func (m *Model) staged(a lockcore.Admission) bool {
 // pinned: this is the incarnation that the admission is about (rule 10).
 func (m *Model) pinned(a lockcore.Admission) bool {
 	return a.Incarnation == m.incarnation() || m.weak(AdmitsAnyLife)
+}
+
+// noted: the silence is the one that the admission waited for (rule 13).
+func (m *Model) noted(a lockcore.Admission) bool {
+	return a.Note == m.data.note || m.weak(NotesNothing|AdmitsAnyLife)
 }
 
 // Load writes carried counters and locks.

@@ -22,6 +22,7 @@ const (
 	StagesAdmitted                          // 12: a founding may take any node in an older view
 	ForgetsStaging                          // 12: a smaller view may be staged over a larger one
 	GrantsTooLong                           // 13: a TTL longer than the recorded one is granted
+	NotesNothing                            // 13: a quarantine is the same after a flush
 	ReadsInAnyView                          // 21: counters and locks are read in any view
 	SkipsMissing                            // 21: a missing counter is carried as 0
 	LoadsAdmitted                           // 21: carried state is written on an admitted node

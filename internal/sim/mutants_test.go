@@ -1,0 +1,131 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	mutantTable = flag.String("sim.mutants", "", "write the table of mutants into this file, between its marks")
+	mutantLimit = flag.Int("sim.limit", 100_000, "acquisitions after which a mutant of the table counts as not caught")
+	mutantOnly  = flag.String("sim.only", "", "only mutants that match")
+)
+
+// TestMutants switches off rules that the simulation misses at once. The
+// others, which take longer to be caught, are in the table.
+func TestMutants(t *testing.T) {
+	if *mutantTable != "" || *mutantOnly != "" {
+		t.Skip("TestMutantTable runs them all")
+	}
+	const limit = 3000
+	for _, m := range Mutants {
+		if m.quick {
+			t.Run(m.Name, func(t *testing.T) {
+				t.Parallel()
+				if c := hunt(t, m, 3, limit); c.by == nil {
+					t.Errorf("not caught in %d acquisitions", c.acquisitions)
+				}
+			})
+		}
+	}
+}
+
+// catch is how a mutant fared.
+type catch struct {
+	mutant       Mutant
+	nodes        int
+	acquisitions int
+	runs         int
+	seed         uint64
+	by           *Violation // nil: not caught
+}
+
+func (c catch) String() string {
+	text := fmt.Sprintf("rule %s, N=%d: %s: ", c.mutant.Rule, c.nodes, c.mutant.Name)
+	if c.by == nil {
+		return text + fmt.Sprintf("not caught in %d acquisitions, %d runs", c.acquisitions, c.runs)
+	}
+	return text + fmt.Sprintf("%d acquisitions, %d runs: %s (seed %d)", c.acquisitions, c.runs, c.by.Rule, c.seed)
+}
+
+// hunt runs seed after seed until the mutant is caught.
+func hunt(t *testing.T, m Mutant, nodes, limit int) catch {
+	t.Helper()
+	c := catch{mutant: m, nodes: nodes}
+	for c.seed = 1; c.acquisitions < limit; c.seed++ {
+		r := Run(t, NewPlan(c.seed, nodes).With(m))
+		c.acquisitions += r.Acquisitions
+		c.runs++
+		if m.Catches(r.Violation) {
+			c.by = r.Violation
+			break
+		}
+	}
+	return c
+}
+
+// TestMutantTable hunts every mutant, at three nodes and at five, and writes
+// down how long each went unnoticed.
+func TestMutantTable(t *testing.T) {
+	if *mutantTable == "" && *mutantOnly == "" {
+		t.Skip("no -sim.mutants")
+	}
+	began, only := time.Now(), regexp.MustCompile(*mutantOnly)
+	rows := make([][2]catch, len(Mutants))
+	t.Run("hunt", func(t *testing.T) {
+		for i, m := range Mutants {
+			for k, nodes := range []int{3, 5} {
+				if !only.MatchString(fmt.Sprintf("%s %s N=%d", m.Rule, m.Name, nodes)) {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s N=%d", m.Name, nodes), func(t *testing.T) {
+					t.Parallel()
+					rows[i][k] = hunt(t, m, nodes, *mutantLimit)
+					fmt.Fprintln(os.Stderr, rows[i][k])
+				})
+			}
+		}
+	})
+	if *mutantTable != "" {
+		writeTable(t, rows, time.Since(began))
+	}
+}
+
+const (
+	tableMark    = "<!-- mutants: written by make mutants -->\n"
+	tableEndMark = "<!-- end of mutants -->\n"
+)
+
+func writeTable(t *testing.T, rows [][2]catch, took time.Duration) {
+	t.Helper()
+	old, err := os.ReadFile(*mutantTable)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(old), tableMark)
+	_, foot, ended := strings.Cut(rest, tableEndMark)
+	if !ok || !ended {
+		t.Fatalf("%s has no place for the table", *mutantTable)
+	}
+	var table strings.Builder
+	table.WriteString("| rule | switched off | N=3: acquisitions | by | N=5: acquisitions | by |\n| --- | --- | ---: | --- | ---: | --- |\n")
+	for _, row := range rows {
+		fmt.Fprintf(&table, "| %s | %s |%s|%s|\n", row[0].mutant.Rule, row[0].mutant.Name, row[0].cells(), row[1].cells())
+	}
+	fmt.Fprintf(&table, "\nHunted for %s, up to %d acquisitions each.\n", took.Round(time.Minute), *mutantLimit)
+	if err := os.WriteFile(*mutantTable, []byte(head+tableMark+table.String()+tableEndMark+foot), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c catch) cells() string {
+	if c.by == nil {
+		return fmt.Sprintf(" > %d | **not caught** ", c.acquisitions)
+	}
+	return fmt.Sprintf(" %d | %s ", c.acquisitions, c.by.Rule)
+}
