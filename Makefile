@@ -69,6 +69,10 @@ sim: ## simulate the protocol until told to stop, or SIMTIME=10m; prints the see
 bench-guard: ## what the guard costs in Postgres, side by side with pgbench (RUNS=5, SECONDS_EACH=3)
 	storage/pgguard/bench/run.sh
 
+.PHONY: mutants
+mutants: ## switch off every rule of the protocol in turn, and write docs/simulation.md; takes hours
+	$(GO) test ./internal/sim -run TestMutantTable -v -count=1 -timeout 0 -sim.mutants=$(CURDIR)/docs/simulation.md
+
 .PHONY: fmt
 fmt: ## format the code
 	gofmt -w $(GOFILES)

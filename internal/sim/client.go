@@ -108,7 +108,7 @@ func (c *client) choose(s *server) *action {
 	dice := c.rng.IntN(100)
 	switch {
 	case g != nil && c.keeping > c.w.now():
-		return c.extendFor(s, g, c.w.plan.MaxTTL*c.w.plan.slower(s.id))
+		return c.extendFor(s, g, c.w.plan.slower(s.id).own(c.w.plan.MaxTTL))
 	case c.retry != "" && dice < 70:
 		return c.acquire(s, c.what, c.retry)
 	case len(c.held) > 0 && dice < 8:
@@ -165,7 +165,13 @@ func (c *client) ttl(s *server) time.Duration {
 	if c.rng.IntN(2) == 0 {
 		most /= 4
 	}
-	return max(lockcore.MinTTL, time.Duration(c.rng.Int64N(int64(most)))).Truncate(time.Millisecond) * c.w.plan.slower(s.id)
+	ttl := max(lockcore.MinTTL, time.Duration(c.rng.Int64N(int64(most)))).Truncate(time.Millisecond)
+	return c.w.plan.slower(s.id).own(ttl)
+}
+
+// limit is how long the server waits for a round.
+func (c *client) limit(s *server) time.Duration {
+	return c.w.plan.slower(s.id).own(c.w.plan.NodeTimeout)
 }
 
 func (c *client) acquire(s *server, resource, key string) *action {
@@ -185,7 +191,7 @@ func (c *client) acquireFor(s *server, resource, key string, ttl time.Duration) 
 		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Acquire(ctx, req) },
 	}
 	const tries = 8
-	round := 2 * c.w.plan.NodeTimeout * c.w.plan.slower(s.id)
+	round := 2 * c.limit(s)
 	a.bound = tries*(round+50*time.Millisecond) + req.Wait
 	if c.rng.IntN(10) == 0 {
 		a.patience = between(c.rng, 0, 4*c.w.plan.Delay+req.Wait/2)
@@ -201,21 +207,21 @@ func (c *client) extend(s *server, g *grip) *action {
 func (c *client) extendFor(s *server, g *grip, ttl time.Duration) *action {
 	const tries = 8
 	return &action{
-		verb: "extend", resource: g.resource, grip: g, server: s, ttl: ttl, bound: tries * c.w.plan.NodeTimeout * c.w.plan.slower(s.id),
+		verb: "extend", resource: g.resource, grip: g, server: s, ttl: ttl, bound: tries * c.limit(s),
 		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Extend(ctx, g.id, ttl) },
 	}
 }
 
 func (c *client) look(s *server, g *grip) *action {
 	return &action{
-		verb: "look", resource: g.resource, grip: g, server: s, bound: c.w.plan.NodeTimeout * c.w.plan.slower(s.id),
+		verb: "look", resource: g.resource, grip: g, server: s, bound: c.limit(s),
 		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Lease(ctx, g.id) },
 	}
 }
 
 func (c *client) release(s *server, g *grip) *action {
 	return &action{
-		verb: "release", resource: g.resource, grip: g, server: s, bound: c.w.plan.NodeTimeout * c.w.plan.slower(s.id),
+		verb: "release", resource: g.resource, grip: g, server: s, bound: c.limit(s),
 		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) {
 			return lockcore.Lease{}, l.Release(ctx, g.id)
 		},

@@ -65,8 +65,8 @@ func (m Mutant) Catches(v *Violation) bool {
 	return v.Safety() || m.careless
 }
 
-// With returns the plan with the rule switched off.
-func (p Plan) With(m Mutant) Plan {
+// In returns the plan with the rule switched off.
+func (m Mutant) In(p Plan) Plan {
 	p.Mutant = m
 	if m.plan != nil {
 		m.plan(&p)

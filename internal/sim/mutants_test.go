@@ -58,7 +58,7 @@ func hunt(t *testing.T, m Mutant, nodes, limit int) catch {
 	t.Helper()
 	c := catch{mutant: m, nodes: nodes}
 	for c.seed = 1; c.acquisitions < limit; c.seed++ {
-		r := Run(t, NewPlan(c.seed, nodes).With(m))
+		r := Run(t, m.In(NewPlan(c.seed, nodes)))
 		c.acquisitions += r.Acquisitions
 		c.runs++
 		if m.Catches(r.Violation) {

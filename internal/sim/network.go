@@ -19,9 +19,7 @@ type port struct {
 	node   *node
 	relays []relay       // of this life, by node
 	last   time.Duration // when the last request arrives, where they keep their order
-	// slower is how long a second on the server's clock takes: what it calls a
-	// minute is a minute on its own clock.
-	slower time.Duration
+	slower pace          // of the server's clock: what it calls a minute is one there
 }
 
 var _ lockcore.Node = (*port)(nil)
@@ -228,10 +226,10 @@ func (p *port) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
 	}
 	m.run = func(n *node) any {
 		op := *m.op
-		op.TTL /= p.slower
+		op.TTL = p.slower.real(op.TTL)
 		reply := n.submit(op)
-		reply.Remaining *= p.slower
-		reply.TTL *= p.slower
+		reply.Remaining = p.slower.own(reply.Remaining)
+		reply.TTL = p.slower.own(reply.TTL)
 		return reply
 	}
 	p.w.post(m)
@@ -274,7 +272,7 @@ func (p *port) Join(c lockcore.Cluster) { p.node.model.Join(c) }
 func (p *port) Observe(ctx context.Context) (lockcore.Observation, error) {
 	return call(ctx, p, msgObserve, "", 0, func(n *node) (lockcore.Observation, error) {
 		seen, err := n.rules.observe(ctx, n)
-		seen.Marks.MaxTTL *= p.slower
+		seen.Marks.MaxTTL = p.slower.own(seen.Marks.MaxTTL)
 		return seen, err
 	})
 }
@@ -283,7 +281,7 @@ func (p *port) Observe(ctx context.Context) (lockcore.Observation, error) {
 func (p *port) Fence(ctx context.Context, view lockcore.View) (lockcore.Marks, error) {
 	return call(ctx, p, msgFence, "", int64(view), func(n *node) (lockcore.Marks, error) {
 		marks, err := n.rules.fence(ctx, n, view)
-		marks.MaxTTL *= p.slower
+		marks.MaxTTL = p.slower.own(marks.MaxTTL)
 		return marks, err
 	})
 }
@@ -358,7 +356,7 @@ func (p *port) Load(ctx context.Context, a lockcore.Admission, locks []lockcore.
 
 // Admit ends an admission.
 func (p *port) Admit(ctx context.Context, a lockcore.Admission) error {
-	a.MaxTTL /= p.slower
+	a.MaxTTL = p.slower.real(a.MaxTTL)
 	_, err := call(ctx, p, msgAdmit, a.Incarnation, int64(a.View), func(n *node) (struct{}, error) {
 		return struct{}{}, n.rules.admit(ctx, n, a)
 	})
@@ -368,7 +366,7 @@ func (p *port) Admit(ctx context.Context, a lockcore.Admission) error {
 // RaiseMaxTTL records a longer TTL.
 func (p *port) RaiseMaxTTL(ctx context.Context, ttl time.Duration) error {
 	_, err := call(ctx, p, msgRaise, "", int64(ttl), func(n *node) (struct{}, error) {
-		return struct{}{}, n.model.RaiseMaxTTL(ctx, ttl/p.slower)
+		return struct{}{}, n.model.RaiseMaxTTL(ctx, p.slower.real(ttl))
 	})
 	return err
 }

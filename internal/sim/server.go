@@ -50,17 +50,25 @@ func (s *server) config() lockcore.Config {
 	p := &s.w.plan
 	slower := p.slower(s.id)
 	return lockcore.Config{
-		MaxTTL: p.MaxTTL * slower, NodeTimeout: p.NodeTimeout * slower, WatchInterval: p.Watch, MaxHold: -1,
+		MaxTTL: slower.own(p.MaxTTL), NodeTimeout: slower.own(p.NodeTimeout), WatchInterval: p.Watch, MaxHold: -1,
 		New: p.New, Force: p.Mutant.force,
 		Entropy: &entropy{from: rand.NewChaCha8(seedOf(p.Seed, uint64(s.id), uint64(s.epoch)))},
 	}
 }
 
-// slowTimes is how much slower a slow clock runs.
-const slowTimes = 40
+// pace is how many times slower a server's clock runs than the others'.
+type pace int
 
-// slower is how long a second on the server's clock takes.
-func (p *Plan) slower(server int) time.Duration {
+// slowTimes is the pace of a slow clock.
+const slowTimes pace = 40
+
+// own is what the server must call a time so that it takes as long as d.
+func (s pace) own(d time.Duration) time.Duration { return d * time.Duration(s) }
+
+// real is how long what the server calls d takes.
+func (s pace) real(d time.Duration) time.Duration { return d / time.Duration(s) }
+
+func (p *Plan) slower(server int) pace {
 	if p.Slow && server == 0 {
 		return slowTimes
 	}
