@@ -24,7 +24,9 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if req.Wait <= s.ParkAfter {
+		began := time.Now()
 		lease, err := s.Leases.Acquire(r.Context(), req)
+		s.measured.acquired(&req, &lease, err, began)
 		return s.deliver(w, r, req, lease, err)
 	}
 	lease, parked, err := s.acquireInLine(w, r, req)
@@ -103,7 +105,7 @@ func (s *Server) giveBack(ctx context.Context, req lockcore.AcquireRequest, leas
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	if err := s.Leases.Release(ctx, lease.ID); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+	if err := s.measured.Release(ctx, lease.ID); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant whose caller has gone could not be given back and ends with its TTL",
 			slog.String("resource", resourcesOf(lease)), slog.Any("error", err))
 	}
@@ -141,7 +143,7 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	lease, err := s.Leases.Extend(r.Context(), chi.URLParam(r, "lease_id"), ttl)
+	lease, err := s.measured.Extend(r.Context(), chi.URLParam(r, "lease_id"), ttl)
 	if err != nil {
 		return err
 	}
@@ -150,7 +152,7 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 
 // release is DELETE /leases/{lease_id}.
 func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
-	if err := s.Leases.Release(r.Context(), chi.URLParam(r, "lease_id")); err != nil {
+	if err := s.measured.Release(r.Context(), chi.URLParam(r, "lease_id")); err != nil {
 		return err
 	}
 	return noContent(w)

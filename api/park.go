@@ -88,7 +88,9 @@ func (v *wait) acquire(ctx context.Context) {
 			v.err = errInternal
 		}
 	}()
+	began := time.Now()
 	v.lease, v.err = v.server.Leases.Acquire(ctx, v.req)
+	v.server.measured.acquired(&v.req, &v.lease, v.err, began)
 }
 
 // park takes the connection away from net/http. It reports false where that

@@ -93,6 +93,11 @@ type Options struct {
 	OpenAPI     []byte // what /openapi.yaml serves
 	Logger      *slog.Logger
 	Metrics     prometheus.Registerer
+	// MetricsPrefixes give the metrics of locks a label, the longest prefix that
+	// a resource begins with. Few: each is a family of series of its own.
+	MetricsPrefixes []string
+	// Ends, if not nil, is asked about leases that ended unseen (metrics).
+	Ends Ends
 }
 
 // Server is the HTTP API. It is an http.Handler and safe for concurrent use.
@@ -102,10 +107,12 @@ type Server struct {
 	kinds   []problem
 	pages   map[string][]byte // the problems' pages by slug
 	metrics metrics
-	bodies  sync.Pool // of *bytes.Buffer: requests in, responses out
-	parked  sync.WaitGroup
-	litter  atomic.Int32 // requests parked since the last tidying
-	tidying atomic.Bool
+	// measured stands before Leases where calls are counted.
+	measured *measuredLeases
+	bodies   sync.Pool // of *bytes.Buffer: requests in, responses out
+	parked   sync.WaitGroup
+	litter   atomic.Int32 // requests parked since the last tidying
+	tidying  atomic.Bool
 }
 
 // New makes the handler of the public listener.
@@ -120,6 +127,7 @@ func New(opts Options) *Server {
 	if s.ParkAfter == 0 {
 		s.ParkAfter = defaultParkAfter
 	}
+	s.measure()
 	s.routes()
 	return s
 }

@@ -22,6 +22,7 @@ import (
 // confirmed, so that the counters meet again before the next lease.
 type acquisition struct {
 	nodes   []Node
+	meters  []Meter
 	clean   *cleaner
 	acquire Op
 	began   time.Time
@@ -32,9 +33,10 @@ type acquisition struct {
 	tally    Tally
 	replies  [MaxNodes]Reply
 	answered [MaxNodes]bool
-	confirm  *Op            // set once, with the token
-	asked    [MaxNodes]bool // to confirm
-	left     [MaxNodes]bool // the line, after a win
+	at       *[MaxNodes]time.Time // of the answers; nil unless traced
+	confirm  *Op                  // set once, with the token
+	asked    [MaxNodes]bool       // to confirm
+	left     [MaxNodes]bool       // the line, after a win
 	decided  bool
 	over     bool // lost or abandoned: every vote goes back
 	late     bool // the answer waits for nobody any more
@@ -44,18 +46,25 @@ type acquisition struct {
 // confirmations is an acquisition in its other role: the sink of its confirms.
 type confirmations acquisition
 
-func startAcquisition(nodes []Node, clean *cleaner, op Op, limit time.Duration) *acquisition {
+func (l *Locker) newAcquisition(ctx context.Context, op Op, limit time.Duration) *acquisition {
 	a := &acquisition{
-		nodes: nodes, clean: clean, acquire: op, limit: limit,
+		nodes: l.nodes, meters: l.meters, clean: l.clean, acquire: op, limit: limit,
 		began: time.Now(), // before the first request (rule 17)
 		done:  make(chan struct{}),
-		tally: NewTally(len(nodes)),
+		tally: NewTally(len(l.nodes)),
 	}
-	a.acquire.Deadline = a.began.Add(limit)
-	for i, n := range nodes {
-		n.Submit(&a.acquire, i, a)
+	if l.cfg.Traced != nil && l.cfg.Traced(ctx) {
+		a.at = new([MaxNodes]time.Time)
 	}
 	return a
+}
+
+// start asks the nodes; wait must follow.
+func (a *acquisition) start() {
+	a.acquire.Deadline = a.began.Add(a.limit)
+	for i, n := range a.nodes {
+		n.Submit(&a.acquire, i, a)
+	}
 }
 
 // wait returns when the acquisition is decided, which it is at the latest
@@ -84,11 +93,15 @@ func (a *acquisition) wait(ctx context.Context) {
 
 // Deliver takes node i's answer to the acquire.
 func (a *acquisition) Deliver(i int, reply Reply) {
+	a.meters[i].Vote(reply.Outcome)
 	a.step(i, func() {
 		if reply.Outcome == Granted && !plausible(reply.Grant, time.Now()) {
 			reply = Reply{Outcome: Failed, Err: errImplausible, Sent: true}
 		}
 		a.replies[i], a.answered[i] = reply, true
+		if a.at != nil {
+			a.at[i] = time.Now()
+		}
 		if reply.Outcome == Granted {
 			a.tally.Granted(i, reply.Grant, reply.Existing)
 		} else {
@@ -100,6 +113,7 @@ func (a *acquisition) Deliver(i int, reply Reply) {
 // Deliver takes node i's answer to the confirm.
 func (c *confirmations) Deliver(i int, reply Reply) {
 	a := (*acquisition)(c)
+	a.meters[i].Confirm(reply.Outcome)
 	a.step(nobody, func() {
 		if reply.Outcome == Granted {
 			a.tally.Confirmed(i)
@@ -250,6 +264,7 @@ func (a *acquisition) strikeSilent() {
 	for i := range a.nodes {
 		if !a.answered[i] {
 			a.tally.Refused(i)
+			a.meters[i].Silent()
 		}
 	}
 }
@@ -272,6 +287,7 @@ type acquired struct {
 	meta     string // of the lease that an idempotency key found
 	replies  [MaxNodes]Reply
 	answered [MaxNodes]bool
+	at       *[MaxNodes]time.Time
 }
 
 func (a *acquisition) result() acquired {
@@ -280,6 +296,10 @@ func (a *acquisition) result() acquired {
 	res := acquired{
 		verdict: Lost, token: a.tally.Token(), ttl: a.acquire.TTL,
 		replies: a.replies, answered: a.answered,
+	}
+	if a.at != nil {
+		at := *a.at // late answers are still written
+		res.at = &at
 	}
 	if a.over || a.tally.Verdict() != Won {
 		return res

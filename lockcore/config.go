@@ -59,6 +59,11 @@ type Config struct {
 	// cluster starts above it. An error only means that it cannot be read now.
 	Floor  func(context.Context) (fencing.Token, error)
 	Logger *slog.Logger // default discards
+	// Meters, if not nil, gives the Meter of the node of that name.
+	Meters func(node string) Meter
+	// Trace, if not nil, is told of the attempts of contexts that Traced wants.
+	Trace  func(context.Context, Attempt)
+	Traced func(context.Context) bool
 	// Entropy is where lease ids, views and jitter come from; default
 	// crypto/rand. A simulation that replays needs one that repeats. It is read
 	// by many goroutines at once.

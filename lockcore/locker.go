@@ -20,6 +20,7 @@ var (
 type Locker struct {
 	cfg     Config
 	nodes   []Node
+	meters  []Meter
 	quorum  int
 	view    atomic.Int64
 	clean   *cleaner
@@ -37,7 +38,7 @@ func New(nodes []Node, cfg Config) (*Locker, error) {
 	if err := errors.Join(cfg.validate(), validateNodes(nodes)); err != nil {
 		return nil, fmt.Errorf("lockcore: %w", err)
 	}
-	l := &Locker{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes)}
+	l := &Locker{cfg: cfg, nodes: nodes, meters: cfg.metersOf(nodes), quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes)}
 	l.line = newLine(cfg, nodes, l.clean, func() View { return View(l.view.Load()) })
 	l.route = func(string) *Locker { return l }
 	l.members = newMembership(cfg, nodes, l.learn)
@@ -66,6 +67,13 @@ func (l *Locker) Run(ctx context.Context) error {
 // StopWaiting answers every waiting Acquire with ErrStopping, and every later
 // one that would wait. Call it before a server stops.
 func (l *Locker) StopWaiting() { l.line.stop() }
+
+// Waiting is how many requests stand in line at this server.
+func (l *Locker) Waiting() int {
+	l.line.mu.Lock()
+	defer l.line.mu.Unlock()
+	return l.line.waiting
+}
 
 // Status is the state of the nodes as Run last saw it.
 func (l *Locker) Status() ClusterStatus { return l.members.status() }
@@ -147,12 +155,14 @@ func (l *Locker) tryAcquire(ctx context.Context, req *AcquireRequest, ticket Tic
 		attempt = l.cfg.newLeaseValue()[:8]
 	}
 	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
-	a := startAcquisition(l.nodes, l.clean, Op{
+	a := l.newAcquisition(ctx, Op{
 		Kind: OpAcquire, View: View(l.view.Load()), Resource: req.Resource, Lease: id.value,
 		TTL: req.TTL, Meta: described.String(), Attempt: attempt, Scope: cmp.Or(req.scope, req.Resource), Ticket: ticket,
 	}, l.cfg.roundLimit(req.TTL))
+	a.start()
 	a.wait(ctx)
 	res := a.result()
+	l.tell(ctx, &res)
 	if res.verdict != Won {
 		return nil, l.explainLoss(ctx, req, &res)
 	}

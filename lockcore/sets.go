@@ -177,6 +177,24 @@ func (s *Sets) Status() ClusterStatus {
 	return joined
 }
 
+// Statuses are the sets' states, one by one.
+func (s *Sets) Statuses() []ClusterStatus {
+	statuses := make([]ClusterStatus, len(s.lockers))
+	for i, l := range s.lockers {
+		statuses[i] = l.Status()
+	}
+	return statuses
+}
+
+// Waiting is how many requests stand in line at this server, set by set.
+func (s *Sets) Waiting() []int {
+	waiting := make([]int, len(s.lockers))
+	for i, l := range s.lockers {
+		waiting[i] = l.Waiting()
+	}
+	return waiting
+}
+
 // StopWaiting is Locker.StopWaiting.
 func (s *Sets) StopWaiting() {
 	for _, l := range s.lockers {

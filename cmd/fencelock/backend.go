@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
@@ -38,11 +40,15 @@ type backend struct {
 	mode    string        // in a few words, for people
 	notes   []string      // what the operator should know
 	closers []func() error
+
+	metrics *nodeMetrics
+	redis   []*redisnode.Node
+	queues  []queued
 }
 
 // openBackend opens what the configuration names. After an error nothing stays open.
-func openBackend(ctx context.Context, cfg config, logger *slog.Logger) (*backend, error) {
-	b := &backend{}
+func openBackend(ctx context.Context, cfg config, logger *slog.Logger, registry prometheus.Registerer) (*backend, error) {
+	b := &backend{metrics: newNodeMetrics(registry)}
 	if err := b.open(ctx, cfg, logger); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -63,6 +69,15 @@ func (b *backend) open(ctx context.Context, cfg config, logger *slog.Logger) err
 	}
 	b.locker, err = lockcore.NewSets(sets, b.lockerConfig(cfg, logger))
 	return err
+}
+
+// watchLeaks searches the Redis nodes for locks without an expiry, until ctx ends.
+func (b *backend) watchLeaks(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, node := range b.redis {
+		wg.Go(func() { node.WatchLeaks(ctx, redisnode.Leaks{}) })
+	}
+	wg.Wait()
 }
 
 // close closes in the reverse order of opening.
@@ -88,6 +103,7 @@ func (b *backend) lockerConfig(cfg config, logger *slog.Logger) lockcore.Config 
 		Recovery:    cfg.recovery,
 		New:         cfg.bootstrap,
 		Logger:      logger,
+		Meters:      b.metrics.ofVotes,
 	}
 	if b.guard != nil {
 		c.Floor = b.guard.HighestMark
@@ -141,11 +157,12 @@ func (b *backend) openGuard(ctx context.Context, cfg config, file *bbolt.DB) err
 func (b *backend) openNodes(ctx context.Context, cfg config, file *bbolt.DB, logger *slog.Logger) ([][]lockcore.Node, error) {
 	if len(cfg.redisSets) == 0 {
 		b.mode = "single node, durable, no high availability: the locks are in " + file.Path()
-		node, err := boltnode.New(file, boltnode.Options{CounterTTL: cfg.counterTTL, Floor: b.highestMark(ctx), Logger: logger})
+		node, err := boltnode.New(file, boltnode.Options{CounterTTL: cfg.counterTTL, Floor: b.highestMark(ctx), Logger: logger, Meter: b.metrics.ofBatches(boltnode.Name)})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file.Path(), err)
 		}
 		b.closers = append(b.closers, node.Close)
+		b.queues = append(b.queues, node)
 		return [][]lockcore.Node{{node}}, nil
 	}
 	b.mode = redisMode(cfg.redisSets)
@@ -170,11 +187,13 @@ func redisMode(sets [][]string) string {
 
 func (b *backend) openRedis(urls []string, opts redisnode.Options) (nodes []lockcore.Node, err error) {
 	for i, url := range urls {
+		opts.Meters = func(node string) redisnode.Meter { return b.metrics.ofBatches(node) }
 		node, err := redisnode.Open(url, opts)
 		if err != nil {
 			return nil, fmt.Errorf("address %d: %w", i+1, err)
 		}
 		b.closers = append(b.closers, node.Close)
+		b.redis, b.queues = append(b.redis, node), append(b.queues, node)
 		nodes = append(nodes, node)
 	}
 	return nodes, nil

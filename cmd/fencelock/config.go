@@ -43,27 +43,29 @@ type environment struct {
 	MaxWaiters      string `split_words:"true" default:"10000" desc:"How many requests may wait in line at this server, 1 to 1000000."`
 	CounterTTL      string `split_words:"true" default:"24h" desc:"How long a Redis node keeps a resource's counter after its last use, a duration from FENCELOCK_MAX_TTL on."`
 	Insecure        string `split_words:"true" default:"false" desc:"true allows addresses that are not loopback although anybody who reaches them may lock, break and write."`
+	MetricsPrefixes string `split_words:"true" desc:"Prefixes of resources, separated by commas, at most 20 of them: the metrics of locks then tell the resources under each apart. By default they tell none."`
 	LogFormat       string `split_words:"true" desc:"text or json. By default text on a terminal, else json."`
 	LogLevel        string `split_words:"true" default:"info" desc:"debug (every request is logged), info, warn or error."`
 }
 
 // config is the configuration, checked.
 type config struct {
-	listen      string // host:port
-	adminListen string
-	data        string     // path of the embedded file; "" if none is used
-	redisSets   [][]string // URLs, set by set
-	databaseURL string     // "" for none
-	bootstrap   bool       // the cluster is new
-	recovery    lockcore.Recovery
-	maxTTL      time.Duration
-	defaultTTL  time.Duration
-	maxHold     time.Duration // negative for unbounded
-	nodeTimeout time.Duration
-	maxWaiters  int
-	counterTTL  time.Duration
-	logFormat   string // text, json, or "" for what fits
-	logLevel    slog.Level
+	listen          string // host:port
+	adminListen     string
+	data            string     // path of the embedded file; "" if none is used
+	redisSets       [][]string // URLs, set by set
+	databaseURL     string     // "" for none
+	bootstrap       bool       // the cluster is new
+	recovery        lockcore.Recovery
+	maxTTL          time.Duration
+	defaultTTL      time.Duration
+	maxHold         time.Duration // negative for unbounded
+	nodeTimeout     time.Duration
+	maxWaiters      int
+	counterTTL      time.Duration
+	metricsPrefixes []string // of resources
+	logFormat       string   // text, json, or "" for what fits
+	logLevel        slog.Level
 }
 
 // loadConfig reads the environment. The error names every bad value at once.
@@ -97,16 +99,17 @@ func fillDefaults(env *environment) {
 func (c *checker) check(env environment) config {
 	insecure := c.oneOf("FENCELOCK_INSECURE", env.Insecure, "true", "false") == "true"
 	cfg := config{
-		listen:      c.address("FENCELOCK_LISTEN", env.Listen, insecure),
-		adminListen: c.address("FENCELOCK_ADMIN_LISTEN", env.AdminListen, insecure),
-		data:        env.Data,
-		redisSets:   c.redisSets("FENCELOCK_REDIS_ADDRS", env.RedisAddrs),
-		databaseURL: c.postgresURL("FENCELOCK_DATABASE_URL", env.DatabaseURL),
-		bootstrap:   c.oneOf("FENCELOCK_BOOTSTRAP", env.Bootstrap, "new", "") == "new",
-		recovery:    lockcore.Recovery(c.oneOf("FENCELOCK_RECOVERY", env.Recovery, string(lockcore.RecoveryAuto), string(lockcore.RecoveryManual))),
-		maxWaiters:  c.number("FENCELOCK_MAX_WAITERS", env.MaxWaiters, 1, 1_000_000),
-		logFormat:   c.oneOf("FENCELOCK_LOG_FORMAT", env.LogFormat, "text", "json", ""),
-		logLevel:    c.level("FENCELOCK_LOG_LEVEL", env.LogLevel),
+		listen:          c.address("FENCELOCK_LISTEN", env.Listen, insecure),
+		adminListen:     c.address("FENCELOCK_ADMIN_LISTEN", env.AdminListen, insecure),
+		data:            env.Data,
+		redisSets:       c.redisSets("FENCELOCK_REDIS_ADDRS", env.RedisAddrs),
+		databaseURL:     c.postgresURL("FENCELOCK_DATABASE_URL", env.DatabaseURL),
+		bootstrap:       c.oneOf("FENCELOCK_BOOTSTRAP", env.Bootstrap, "new", "") == "new",
+		recovery:        lockcore.Recovery(c.oneOf("FENCELOCK_RECOVERY", env.Recovery, string(lockcore.RecoveryAuto), string(lockcore.RecoveryManual))),
+		maxWaiters:      c.number("FENCELOCK_MAX_WAITERS", env.MaxWaiters, 1, 1_000_000),
+		metricsPrefixes: c.prefixes("FENCELOCK_METRICS_PREFIXES", env.MetricsPrefixes),
+		logFormat:       c.oneOf("FENCELOCK_LOG_FORMAT", env.LogFormat, "text", "json", ""),
+		logLevel:        c.level("FENCELOCK_LOG_LEVEL", env.LogLevel),
 	}
 	c.durations(env, &cfg)
 	return cfg
@@ -203,6 +206,24 @@ func nonEmpty(texts []string) (kept []string) {
 		}
 	}
 	return kept
+}
+
+// mostPrefixes bounds the series that the prefixes make.
+const mostPrefixes = 20
+
+func (c *checker) prefixes(name, value string) []string {
+	if value == "" {
+		return nil
+	}
+	prefixes := strings.Split(value, ",")
+	bad := len(prefixes) > mostPrefixes
+	for i, p := range prefixes {
+		bad = bad || lockcore.ValidateResource(p) != nil || slices.Contains(prefixes[:i], p)
+	}
+	if bad {
+		c.refuse(name, value, fmt.Sprintf("must be at most %d different prefixes such as orders/,invoices/, none of them empty", mostPrefixes))
+	}
+	return prefixes
 }
 
 func (c *checker) level(name, value string) slog.Level {

@@ -191,7 +191,7 @@ func TestMisspeltVariables(t *testing.T) {
 func TestHelpListsEveryVariable(t *testing.T) {
 	names := []string{
 		"LISTEN", "ADMIN_LISTEN", "DATA", "REDIS_ADDRS", "REDIS_ADDRS_FILE", "DATABASE_URL", "DATABASE_URL_FILE", "BOOTSTRAP", "RECOVERY", "MAX_TTL",
-		"DEFAULT_TTL", "MAX_HOLD", "NODE_TIMEOUT", "MAX_WAITERS", "COUNTER_TTL", "INSECURE", "LOG_FORMAT", "LOG_LEVEL",
+		"DEFAULT_TTL", "MAX_HOLD", "NODE_TIMEOUT", "MAX_WAITERS", "COUNTER_TTL", "INSECURE", "METRICS_PREFIXES", "LOG_FORMAT", "LOG_LEVEL",
 	}
 	var listed []string
 	for _, v := range variables() {

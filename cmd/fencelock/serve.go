@@ -57,10 +57,11 @@ exits with 0. A second signal ends it at once.
 func serve(ctx context.Context, cfg config, stdout io.Writer, logger *slog.Logger) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	b, err := openBackend(ctx, cfg, logger)
+	b, err := openBackend(ctx, cfg, logger, registry)
 	if err != nil {
 		return err
 	}
+	registry.MustRegister(newClusterCollector(b.locker, b.queues, cfg.maxWaiters), buildInfo())
 	s := &service{logger: logger, backend: b}
 	err = s.listen(ctx, cfg)
 	if err == nil {
@@ -129,6 +130,9 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 		OpenAPI:     []byte(fencelock.OpenAPI),
 		Logger:      s.logger,
 		Metrics:     registry,
+		Ends:        s.backend.locker,
+
+		MetricsPrefixes: cfg.metricsPrefixes,
 	})
 	s.public = s.httpServer(s.handler)
 	s.admin = s.httpServer(api.NewAdmin(registry))
@@ -180,6 +184,8 @@ func (s *service) run(ctx context.Context) error {
 	parts.Go(func() error { return unlessClosed(s.public.Serve(s.publicSocket)) })
 	parts.Go(func() error { return unlessClosed(s.admin.Serve(s.adminSocket)) })
 	parts.Go(func() error { return unlessStopped(lockerCtx, s.backend.locker.Run(lockerCtx)) })
+	parts.Go(func() error { s.handler.RunMetrics(lockerCtx); return nil })
+	parts.Go(func() error { s.backend.watchLeaks(lockerCtx); return nil })
 	parts.Go(func() error {
 		<-ctx.Done()
 		defer stopLocker()

@@ -123,11 +123,13 @@ func (n *Node) commit(jobs []job) error {
 	for i := range jobs {
 		writes = writes || jobs[i].writes()
 	}
+	began := time.Now()
 	err := n.transact(writes, func(t *txn) {
 		for i := range jobs {
 			jobs[i].run(t)
 		}
 	})
+	n.opts.Meter.Batch(len(jobs), time.Since(began), err != nil)
 	for i := range jobs {
 		jobs[i].finish(err, true)
 	}

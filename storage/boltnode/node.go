@@ -153,3 +153,6 @@ func (n *Node) Close() error {
 	n.done.Wait()
 	return nil
 }
+
+// Queue is how many operations wait for the committer, and how many may.
+func (n *Node) Queue() (length, bound int) { return len(n.queue), cap(n.queue) }

@@ -21,6 +21,7 @@ type Options struct {
 	// Batch bounds the operations of one transaction; default 512.
 	Batch  int
 	Logger *slog.Logger // default discards
+	Meter  Meter        // default discards
 
 	clock clock
 	sweep sweeping
@@ -37,11 +38,25 @@ func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Meter == nil {
+		o.Meter = unmetered{}
+	}
 	if o.clock.wall == nil {
 		o.clock = systemClock()
 	}
 	return o
 }
+
+// Meter is told what the node's committer does, for statistics. It must not block.
+type Meter interface {
+	// Batch tells of a transaction with so many operations, and how long it
+	// took; of one that failed, too.
+	Batch(operations int, took time.Duration, failed bool)
+}
+
+type unmetered struct{}
+
+func (unmetered) Batch(int, time.Duration, bool) {}
 
 func defaultTo[T comparable](field *T, value T) {
 	var zero T

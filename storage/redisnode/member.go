@@ -24,6 +24,7 @@ func (n *Node) Observe(ctx context.Context) (lockcore.Observation, error) {
 		return lockcore.Observation{}, errUnreadable
 	}
 	info := parseInfo(str(reply[0]))
+	n.meter.Memory(number(info["used_memory"]), number(info["maxmemory"]))
 	size, _ := reply[1].(int64)
 	open, _ := reply[10].(int64)
 	seen := lockcore.Observation{

@@ -19,6 +19,7 @@ type Node struct {
 	name    string
 	client  *redis.Client
 	opts    Options
+	meter   Meter
 	scripts scripts
 	cluster lockcore.Cluster
 
@@ -52,6 +53,7 @@ func Open(addr string, opts Options) (*Node, error) {
 		queue:   make(chan job, opts.Queue),
 		closed:  make(chan struct{}),
 	}
+	n.meter = opts.Meters(n.name)
 	n.done.Go(n.send)
 	return n, nil
 }
@@ -61,6 +63,9 @@ func (n *Node) Name() string { return n.name }
 
 // Join tells the node which cluster it votes in, before its first use.
 func (n *Node) Join(c lockcore.Cluster) { n.cluster = c }
+
+// Queue is how many operations wait to be sent, and how many may.
+func (n *Node) Queue() (length, bound int) { return len(n.queue), cap(n.queue) }
 
 // Close stops the sender and the connections. What waits fails.
 func (n *Node) Close() error {

@@ -32,7 +32,28 @@ type Options struct {
 	// Batch bounds the operations of one script call; default 256.
 	Batch  int
 	Logger *slog.Logger // default discards
+	// Meters, if not nil, gives the Meter of the node of that name.
+	Meters func(node string) Meter
 }
+
+// Meter is told what the node's one sender does, for statistics. Its methods
+// are called by several goroutines and must not block.
+type Meter interface {
+	// Batch tells of a script call with so many operations, and how long its
+	// answer took; of one that failed, too.
+	Batch(operations int, took time.Duration, failed bool)
+	// Memory tells what the server uses and may use, in bytes; most is 0 where
+	// nothing limits it.
+	Memory(used, most int64)
+	// Leaked tells how many locks without an expiry the last look at all keys found.
+	Leaked(locks int)
+}
+
+type unmetered struct{}
+
+func (unmetered) Batch(int, time.Duration, bool) {}
+func (unmetered) Memory(int64, int64)            {}
+func (unmetered) Leaked(int)                     {}
 
 func (o Options) withDefaults() Options {
 	if o.Timeout == 0 {
@@ -49,6 +70,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Meters == nil {
+		o.Meters = func(string) Meter { return unmetered{} }
 	}
 	return o
 }

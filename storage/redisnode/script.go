@@ -43,6 +43,9 @@ var admitSource string
 //go:embed maxttl.lua
 var maxTTLSource string
 
+//go:embed leaks.lua
+var leaksSource string
+
 // script is one Lua file behind the gate's prelude.
 type script struct {
 	body string
@@ -78,7 +81,7 @@ func (s script) call(ctx context.Context, client *redis.Client, args ...any) ([]
 
 // scripts are the files, ready to call.
 type scripts struct {
-	vote, observe, fence, survey, counters, quarantine, stage, load, admit, maxTTL script
+	vote, observe, fence, survey, counters, quarantine, stage, load, admit, maxTTL, leaks script
 }
 
 func newScripts() scripts {
@@ -86,5 +89,6 @@ func newScripts() scripts {
 		vote: newScript(voteSource), observe: newScript(observeSource), fence: newScript(fenceSource),
 		survey: newScript(surveySource), counters: newScript(countersSource), quarantine: newScript(quarantineSource), stage: newScript(stageSource),
 		load: newScript(loadSource), admit: newScript(admitSource), maxTTL: newScript(maxTTLSource),
+		leaks: newScript(leaksSource),
 	}
 }

@@ -205,7 +205,9 @@ func (b *batch) call(jobs []job) error {
 	ctx, cancel := context.WithTimeout(context.Background(), n.opts.Timeout)
 	defer cancel()
 	b.args = append(append(b.args[:0], n.scripts.vote.args...), n.mark(), int64(b.view), n.keep(), b.ops.bytes())
+	began := time.Now()
 	text, err := n.scripts.vote.run(ctx, n.client, b.args).Text()
+	n.meter.Batch(len(jobs), time.Since(began), err != nil)
 	replies := unpacker{rest: text}
 	if err == nil {
 		if got := replies.array(); got != len(jobs) {

@@ -1,0 +1,329 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// otherPrefix labels the resources that begin with none of Options.MetricsPrefixes.
+const otherPrefix = "other"
+
+// What became of a call, as a label. Every value exists from the start, so that
+// a rate over it has a beginning.
+const (
+	outcomeGranted    = "granted"
+	outcomeExisting   = "existing"
+	outcomeReleased   = "released"
+	outcomeHeld       = "held"
+	outcomeTimeout    = "wait_timeout"
+	outcomeNotHeld    = "not_held"
+	outcomeMaxHold    = "max_hold"
+	outcomeNoQuorum   = "no_quorum"
+	outcomeManyWait   = "too_many_waiters"
+	outcomeStopping   = "stopping"
+	outcomeGone       = "gone"
+	outcomeMismatch   = "idempotency_mismatch"
+	outcomeExhausted  = "tokens_exhausted"
+	outcomeInvalid    = "invalid"
+	outcomeUnexpected = "error"
+)
+
+var (
+	acquireOutcomes = []string{
+		outcomeGranted, outcomeExisting, outcomeHeld, outcomeTimeout, outcomeNoQuorum, outcomeManyWait, outcomeStopping,
+		outcomeGone, outcomeMismatch, outcomeExhausted, outcomeInvalid, outcomeUnexpected,
+	}
+	extendOutcomes  = []string{outcomeGranted, outcomeNotHeld, outcomeMaxHold, outcomeNoQuorum, outcomeGone, outcomeInvalid, outcomeUnexpected}
+	releaseOutcomes = []string{outcomeReleased, outcomeNotHeld, outcomeNoQuorum, outcomeGone, outcomeInvalid, outcomeUnexpected}
+)
+
+// outcomeOf names an error. The order matters: a quorum that was not waited
+// for because the caller left is the caller's affair.
+func outcomeOf(err error) string {
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return outcomeGone
+	case errors.Is(err, lockcore.ErrWaitTimeout):
+		return outcomeTimeout
+	case errors.Is(err, lockcore.ErrHeld):
+		return outcomeHeld
+	case errors.Is(err, lockcore.ErrNotHeld):
+		return outcomeNotHeld
+	case errors.Is(err, lockcore.ErrMaxHold):
+		return outcomeMaxHold
+	case errors.Is(err, lockcore.ErrNoQuorum):
+		return outcomeNoQuorum
+	case errors.Is(err, lockcore.ErrTooManyWaiters):
+		return outcomeManyWait
+	case errors.Is(err, lockcore.ErrStopping):
+		return outcomeStopping
+	case errors.Is(err, lockcore.ErrIdempotencyMismatch):
+		return outcomeMismatch
+	case errors.Is(err, lockcore.ErrTokensExhausted):
+		return outcomeExhausted
+	case asField(err) != nil:
+		return outcomeInvalid
+	}
+	return outcomeUnexpected
+}
+
+// lockMetrics are what the lock service itself is judged by. Everything that a
+// request touches is looked up once, at the start.
+type lockMetrics struct {
+	prefixes   []string // longest first; the last group is for all others
+	groups     []groupMetrics
+	extensions outcomes
+	releases   outcomes
+	breaks     prometheus.Counter
+	lost       map[lostBy]prometheus.Counter
+	unseen     prometheus.Counter
+	stale      map[fencing.AttemptKind]prometheus.Counter
+}
+
+// groupMetrics are those of the resources under one prefix.
+type groupMetrics struct {
+	wait, hold prometheus.Observer
+	acquired   outcomes
+}
+
+// outcomes are the counters of a call.
+type outcomes map[string]prometheus.Counter
+
+func (o outcomes) count(outcome string) {
+	counter, known := o[outcome]
+	if !known {
+		counter = o[outcomeUnexpected]
+	}
+	counter.Inc()
+}
+
+// lostBy says how it was found out that a lease had ended under its holder.
+type lostBy string
+
+const (
+	lostByExpiry  lostBy = "expiry"  // its TTL was over, and nobody had given it back
+	lostByExtend  lostBy = "extend"  // its holder asked for more time, too late
+	lostByRelease lostBy = "release" // its holder gave it back, too late
+)
+
+// longTimes are buckets for what may take a millisecond or ten minutes.
+func longTimes() []float64 {
+	return []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
+}
+
+func newLockMetrics(registry prometheus.Registerer, prefixes []string) *lockMetrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		registry.MustRegister(v)
+		return v
+	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: longTimes()}, []string{"prefix"})
+		registry.MustRegister(v)
+		return v
+	}
+	wait := histogram("fencelock_wait_seconds", "Time from an acquire to its grant, or to the end of a wait in vain.")
+	hold := histogram("fencelock_hold_seconds", "Time from a lease's grant to its release through this server.")
+	acquisitions := counter("fencelock_acquisitions_total", "Acquires answered, by what came of them.", "outcome", "prefix")
+	extensions := counter("fencelock_extensions_total", "Extends answered, by what came of them.", "outcome")
+	releases := counter("fencelock_releases_total", "Releases answered, by what came of them.", "outcome")
+	lost := counter("fencelock_leases_lost_total", "Leases that ended without having been given back, by how that was found out.", "found")
+	stale := counter("fencelock_stale_writes_refused_total", "Guarded writes and claims that were refused because a larger token had been seen.", "operation")
+	m := &lockMetrics{
+		prefixes:   slices.Clone(prefixes),
+		extensions: resolved(extensions, extendOutcomes),
+		releases:   resolved(releases, releaseOutcomes),
+		breaks:     counter("fencelock_breaks_total", "Locks broken by an administrator.").WithLabelValues(),
+		unseen:     counter("fencelock_leases_unseen_total", "Leases granted or extended here whose end this server did not see: released through another server, broken, or lost.").WithLabelValues(),
+		lost:       resolved(lost, []lostBy{lostByExpiry, lostByExtend, lostByRelease}),
+		stale:      resolved(stale, []fencing.AttemptKind{fencing.KindWrite, fencing.KindClaim}),
+	}
+	slices.SortFunc(m.prefixes, func(a, b string) int { return len(b) - len(a) })
+	for _, label := range append(slices.Clone(m.prefixes), restLabel(prefixes)) {
+		m.groups = append(m.groups, groupMetrics{
+			wait: wait.WithLabelValues(label), hold: hold.WithLabelValues(label),
+			acquired: resolved(acquisitions.MustCurryWith(prometheus.Labels{"prefix": label}), acquireOutcomes),
+		})
+	}
+	return m
+}
+
+// restLabel is the prefix label of what has no prefix: none at all where no
+// prefixes are asked for.
+func restLabel(prefixes []string) string {
+	if len(prefixes) == 0 {
+		return ""
+	}
+	return otherPrefix
+}
+
+func resolved[K ~string](v *prometheus.CounterVec, values []K) map[K]prometheus.Counter {
+	found := make(map[K]prometheus.Counter, len(values))
+	for _, value := range values {
+		found[value] = v.WithLabelValues(string(value))
+	}
+	return found
+}
+
+// group is the index of the resource's group.
+func (m *lockMetrics) group(resource string) int {
+	for i, prefix := range m.prefixes {
+		if strings.HasPrefix(resource, prefix) {
+			return i
+		}
+	}
+	return len(m.prefixes)
+}
+
+// groupOf is that of a request: of the first resource, if there are several.
+func (m *lockMetrics) groupOf(req *lockcore.AcquireRequest) int {
+	if req.Resource == "" && len(req.Resources) > 0 {
+		return m.group(req.Resources[0])
+	}
+	return m.group(req.Resource)
+}
+
+// countLost counts a lease that its holder lost.
+func (m *lockMetrics) countLost(how lostBy) { m.lost[how].Inc() }
+
+// measuredLeases counts and times what goes through a Leases. Whether a lease
+// ends with one of its holds is not told, so a lease of which only holds are
+// left counts as released.
+type measuredLeases struct {
+	Leases
+	m    *lockMetrics
+	held *ledger
+}
+
+// acquired counts an Acquire that began then. It is no method around Acquire as
+// the others are: whoever waits in line would have its frame on the stack, and
+// ten thousand may wait.
+func (l *measuredLeases) acquired(req *lockcore.AcquireRequest, lease *lockcore.Lease, err error, began time.Time) {
+	group := l.m.groupOf(req)
+	g := &l.m.groups[group]
+	outcome := outcomeGranted
+	switch {
+	case err != nil:
+		outcome = outcomeOf(err)
+	case lease.Existing:
+		outcome = outcomeExisting
+	}
+	g.acquired.count(outcome)
+	if err == nil || req.Wait > 0 && waited(outcome) {
+		g.wait.Observe(time.Since(began).Seconds())
+	}
+	if err == nil {
+		l.held.granted(lease, group)
+	}
+}
+
+// waited tells the ends of a wait from refusals that nobody waited for.
+func waited(outcome string) bool {
+	return outcome == outcomeTimeout || outcome == outcomeGone || outcome == outcomeNoQuorum || outcome == outcomeStopping
+}
+
+// Extend is Leases.Extend.
+func (l *measuredLeases) Extend(ctx context.Context, leaseID string, ttl time.Duration) (lockcore.Lease, error) {
+	lease, err := l.Leases.Extend(ctx, leaseID, ttl)
+	if err == nil {
+		l.m.extensions.count(outcomeGranted)
+		l.held.extended(&lease)
+		return lease, nil
+	}
+	outcome := outcomeOf(err)
+	l.m.extensions.count(outcome)
+	if outcome == outcomeNotHeld {
+		l.held.forget(leaseID)
+		l.m.countLost(lostByExtend)
+	}
+	return lease, err
+}
+
+// Release is Leases.Release.
+func (l *measuredLeases) Release(ctx context.Context, leaseID string) error {
+	err := l.Leases.Release(ctx, leaseID)
+	l.released(leaseID, err)
+	return err
+}
+
+func (l *measuredLeases) released(leaseID string, err error) {
+	if err == nil {
+		l.m.releases.count(outcomeReleased)
+		if group, since, ok := l.held.forget(leaseID); ok {
+			l.m.groups[group].hold.Observe(since.Seconds())
+		} else if resource, granted, ok := lockcore.LeaseOrigin(leaseID); ok { // by another server, or in an earlier life
+			l.m.groups[l.m.group(resource)].hold.Observe(max(0, time.Since(granted)).Seconds())
+		}
+		return
+	}
+	outcome := outcomeOf(err)
+	l.m.releases.count(outcome)
+	if outcome != outcomeNotHeld {
+		return
+	}
+	// A release that is repeated finds nothing, too: only of a lease that is
+	// held as far as this server knows, it is a loss.
+	if _, _, ok := l.held.forget(leaseID); ok {
+		l.m.countLost(lostByRelease)
+	}
+}
+
+// measuredLocks counts breaks.
+type measuredLocks struct {
+	Locks
+	m *lockMetrics
+}
+
+// Break is Locks.Break.
+func (l measuredLocks) Break(ctx context.Context, resource string) error {
+	err := l.Locks.Break(ctx, resource)
+	if err == nil {
+		l.m.breaks.Inc()
+	}
+	return err
+}
+
+// measuredGuard counts what a guard refuses.
+type measuredGuard struct {
+	fencing.Guard
+	m *lockMetrics
+}
+
+// Write is fencing.Guard.Write.
+func (g measuredGuard) Write(ctx context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+	record, err := g.Guard.Write(ctx, resource, token, value)
+	g.count(fencing.KindWrite, err)
+	return record, err
+}
+
+// Claim is fencing.Guard.Claim.
+func (g measuredGuard) Claim(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+	record, err := g.Guard.Claim(ctx, resource, token)
+	g.count(fencing.KindClaim, err)
+	return record, err
+}
+
+func (g measuredGuard) count(kind fencing.AttemptKind, err error) {
+	if errors.Is(err, fencing.ErrStaleToken) {
+		g.m.stale[kind].Inc()
+	}
+}
+
+// measure puts the counting between the handlers and what they call.
+func (s *Server) measure() {
+	m := newLockMetrics(s.Metrics, s.MetricsPrefixes)
+	s.measured = &measuredLeases{Leases: s.Leases, m: m, held: newLedger(m, s.Ends, s.Metrics)}
+	s.Locks = measuredLocks{Locks: s.Locks, m: m}
+	if s.Guard != nil {
+		s.Guard = measuredGuard{Guard: s.Guard, m: m}
+	}
+}

@@ -1,0 +1,87 @@
+package lockcore
+
+import (
+	"context"
+	"time"
+)
+
+// LeaseOrigin tells which resource a lease is of (the first, if it is of
+// several) and when it was granted, on the granting server's wall clock; false
+// for a text that is no lease id.
+func LeaseOrigin(lease string) (resource string, granted time.Time, ok bool) {
+	parts, err := parseLease(lease)
+	if err != nil {
+		return "", time.Time{}, false
+	}
+	return parts[0].resource, parts[0].acquired, true
+}
+
+// End says how a lease ended.
+type End uint8
+
+// The ends. They are for statistics: what is not certain is EndUnknown.
+const (
+	EndUnknown End = iota // released, broken or lost, and the resource was used since
+	EndNone               // it is held
+	EndExpired            // its TTL passed, and nobody had given it back
+)
+
+// EndOf tells how a lease ended that nobody was seen to release. A release
+// takes the counter past the token; a lock that only expires leaves it there,
+// and the next grant is the token's successor. Of a lease of several resources
+// the first is looked at. Errors: ErrMalformedLeaseID, *QuorumError, ctx.Err().
+func (l *Locker) EndOf(ctx context.Context, lease string) (End, error) {
+	parts, err := parseLease(lease)
+	if err != nil {
+		return EndUnknown, err
+	}
+	return l.route(parts[0].resource).endOf(ctx, parts[0])
+}
+
+// EndOf is Locker.EndOf.
+func (s *Sets) EndOf(ctx context.Context, lease string) (End, error) {
+	return s.ofLease(lease).EndOf(ctx, lease)
+}
+
+func (l *Locker) endOf(ctx context.Context, id leaseID) (End, error) {
+	b, err := l.look(ctx, id.resource, (*ballot).holderDecided)
+	if err != nil {
+		return EndUnknown, err
+	}
+	leader, votes := b.leader()
+	switch {
+	case votes > 0 && leader == id.value:
+		return EndNone, nil
+	case votes >= l.quorum && b.stateOf(leader).token == id.token+1:
+		return EndExpired, nil // taken over at once
+	case votes > 0:
+		return EndUnknown, nil
+	}
+	return l.endByCounters(ctx, id), nil
+}
+
+// endByCounters looks at a resource that is free. A release has reached a
+// quorum, so of a lease that was given back fewer than a quorum of counters
+// stand at its token or below.
+func (l *Locker) endByCounters(ctx context.Context, id leaseID) End {
+	view := View(l.view.Load())
+	everybody := make([]int, len(l.nodes))
+	for i := range everybody {
+		everybody[i] = i
+	}
+	at := make([]bool, len(l.nodes))
+	l.members.sideBySide(ctx, everybody, func(ctx context.Context, i int) {
+		counters, err := l.nodes[i].Counters(ctx, view, []string{id.resource})
+		at[i] = err == nil && len(counters) == 1 && counters[0] <= id.token
+	})
+	left := 0
+	for _, yes := range at {
+		if yes {
+			left++
+		}
+	}
+	if left >= l.quorum {
+		return EndExpired
+	}
+	return EndUnknown
+}

@@ -1,0 +1,72 @@
+package lockcore
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// Meter is told what one node does, for statistics. Its methods are called by
+// many goroutines, some of them with locks held, so they must be quick and must
+// not call back.
+type Meter interface {
+	Vote(o Outcome)    // an answer to an acquire, late ones included
+	Silent()           // an acquire's time was up without an answer
+	Confirm(o Outcome) // an answer to a confirm
+}
+
+// Attempt is one attempt at a lease as a Tracer is told of it. None of it is secret.
+type Attempt struct {
+	Verdict Verdict       // Lost also when the caller went away
+	Token   fencing.Token // 0 unless won
+	Votes   []VoteTaken   // in the order of the nodes
+}
+
+// VoteTaken is what one node said, as far as the attempt waited for it.
+type VoteTaken struct {
+	Node   string
+	Reason string // "granted", "held by another lease", "no answer in time", …
+	At     time.Time
+	Grant  fencing.Token // of a granted vote
+}
+
+// unmetered is the Meter of a Config without one.
+type unmetered struct{}
+
+func (unmetered) Vote(Outcome)    {}
+func (unmetered) Silent()         {}
+func (unmetered) Confirm(Outcome) {}
+
+// metersOf asks for every node's Meter, once.
+func (c Config) metersOf(nodes []Node) []Meter {
+	meters := make([]Meter, len(nodes))
+	for i, n := range nodes {
+		meters[i] = unmetered{}
+		if c.Meters != nil {
+			meters[i] = c.Meters(n.Name())
+		}
+	}
+	return meters
+}
+
+// tell describes a finished attempt to the Tracer.
+func (l *Locker) tell(ctx context.Context, res *acquired) {
+	if res.at == nil {
+		return
+	}
+	told := Attempt{Verdict: res.verdict, Votes: make([]VoteTaken, len(l.nodes))}
+	if res.verdict == Won {
+		told.Token = res.token
+	}
+	status := l.members.status()
+	for i, n := range l.nodes {
+		reply := &res.replies[i]
+		vote := VoteTaken{Node: n.Name(), Reason: reply.reason(res.answered[i], status.Nodes[i]), At: res.at[i]}
+		if res.answered[i] && reply.Outcome == Granted {
+			vote.Grant = reply.Grant
+		}
+		told.Votes[i] = vote
+	}
+	l.cfg.Trace(ctx, told)
+}

@@ -1,0 +1,75 @@
+package redisnode_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+func TestEndOfTellsAnExpiryFromARelease(t *testing.T) {
+	q := startQuorum(t, 3, nil)
+	q.awaitVoting(t, 3)
+	end := func(lease lockcore.Lease, want lockcore.End) {
+		t.Helper()
+		if got, err := q.EndOf(t.Context(), lease.ID); err != nil || got != want {
+			t.Errorf("%s: end %d (%v), want %d", lease.Resource, got, err, want)
+		}
+	}
+	brief := func(resource string) lockcore.Lease {
+		t.Helper()
+		lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource, TTL: 100 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease
+	}
+	over := func(resource string) {
+		t.Helper()
+		testenv.Eventually(t, 10*time.Second, func() error {
+			state, err := q.Inspect(t.Context(), resource)
+			if err == nil && state.Held {
+				err = errors.New("still held")
+			}
+			return err
+		})
+	}
+	held := q.take(t, "held")
+	end(held, lockcore.EndNone)
+	q.give(t, held)
+	end(held, lockcore.EndUnknown)
+
+	expired := brief("expired")
+	over("expired")
+	end(expired, lockcore.EndExpired)
+
+	taken := brief("taken")
+	over("taken")
+	next := q.take(t, "taken")
+	end(taken, lockcore.EndExpired)
+	q.give(t, next)
+	end(taken, lockcore.EndUnknown) // nobody can tell any more
+
+	given := q.take(t, "given")
+	q.give(t, given)
+	q.take(t, "given")
+	end(given, lockcore.EndUnknown)
+
+	broken := q.take(t, "broken")
+	if err := q.Break(t.Context(), "broken"); err != nil {
+		t.Fatal(err)
+	}
+	end(broken, lockcore.EndUnknown)
+	if _, err := q.EndOf(t.Context(), "nonsense"); !errors.Is(err, lockcore.ErrMalformedLeaseID) {
+		t.Errorf("nonsense: %v", err)
+	}
+	resource, granted, ok := lockcore.LeaseOrigin(broken.ID)
+	if resource != "broken" || time.Since(granted) > time.Minute || !ok {
+		t.Errorf("origin %q %s %t", resource, granted, ok)
+	}
+	if _, _, ok := lockcore.LeaseOrigin("nonsense"); ok {
+		t.Error("nonsense has an origin")
+	}
+}

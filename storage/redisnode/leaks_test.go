@@ -1,0 +1,111 @@
+package redisnode_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/storage/redisnode"
+)
+
+// gauges is a Meter that remembers.
+type gauges struct {
+	batches, operations, failed atomic.Int64
+	used                        atomic.Int64
+	leaked                      atomic.Int64 // -1 until told
+}
+
+func (g *gauges) Batch(operations int, took time.Duration, failed bool) {
+	if took > 0 {
+		g.batches.Add(1)
+	}
+	g.operations.Add(int64(operations))
+	if failed {
+		g.failed.Add(1)
+	}
+}
+func (g *gauges) Memory(used, _ int64) { g.used.Store(used) }
+func (g *gauges) Leaked(locks int)     { g.leaked.Store(int64(locks)) }
+
+func (g *gauges) of(string) redisnode.Meter { return g }
+
+// safeBuffer is read while it is written.
+type safeBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
+	server := testenv.StartRedis(t)
+	g, log := &gauges{}, &safeBuffer{}
+	g.leaked.Store(-1)
+	node := openNode(t, server.Addr(), redisnode.Options{Meters: g.of, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	view := admitted(t, node)
+	for i := range 300 {
+		wantOutcome(t, ask(t, node, acquire(view, fmt.Sprintf("r/%d", i))), lockcore.Granted)
+	}
+	client := server.Client()
+	for _, key := range []string{"l:r/7", "l:r/123", "c:r/9"} { // a counter is no lock
+		if changed, err := client.Persist(t.Context(), key).Result(); err != nil || !changed {
+			t.Fatalf("PERSIST %s: %t, %v", key, changed, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		node.WatchLeaks(ctx, redisnode.Leaks{Page: 10, Pause: time.Millisecond, Rest: 10 * time.Millisecond})
+	})
+	defer watching.Wait()
+	defer cancel()
+	awaitLeaks := func(want int64) {
+		t.Helper()
+		testenv.Eventually(t, 20*time.Second, func() error {
+			if got := g.leaked.Load(); got != want {
+				return fmt.Errorf("%d leaked locks, want %d", got, want)
+			}
+			return nil
+		})
+	}
+	awaitLeaks(2)
+	testenv.Eventually(t, 10*time.Second, func() error {
+		if text := log.String(); !strings.Contains(text, "locks=2") || !strings.Contains(text, "r/123") || !strings.Contains(text, "DELETE /locks/") {
+			return fmt.Errorf("the log says: %s", text)
+		}
+		return nil
+	})
+	for _, resource := range []string{"r/7", "r/123"} {
+		wantOutcome(t, ask(t, node, lockcore.Op{Kind: lockcore.OpRelease, Resource: resource, Lease: "L1"}), lockcore.Granted)
+	}
+	awaitLeaks(0)
+	if g.batches.Load() == 0 || g.operations.Load() < 302 || g.used.Load() == 0 {
+		t.Errorf("%d batches, %d operations, %d bytes", g.batches.Load(), g.operations.Load(), g.used.Load())
+	}
+	server.Kill()
+	testenv.Eventually(t, 10*time.Second, func() error {
+		ask(t, node, lockcore.Op{Kind: lockcore.OpRead, Resource: "r"})
+		if g.failed.Load() == 0 {
+			return fmt.Errorf("no failed batch")
+		}
+		return nil
+	})
+}
