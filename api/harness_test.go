@@ -240,6 +240,16 @@ func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
 	return s
 }
 
+// wrapped serves what wraps the service's handler, to the same client.
+func wrapped(t *testing.T, s *service, h http.Handler) *service {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	w := *s
+	w.url = server.URL
+	return &w
+}
+
 // answered is a response, read.
 type answered struct {
 	t      *testing.T

@@ -24,9 +24,10 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if req.Wait <= s.ParkAfter {
-		began := time.Now()
+		began, queue := time.Now(), s.begins(&req)
 		lease, err := s.Leases.Acquire(r.Context(), req)
 		s.measured.acquired(&req, &lease, err, began)
+		s.acquired(queue, &lease, err)
 		return s.deliver(w, r, req, lease, err)
 	}
 	lease, parked, err := s.acquireInLine(w, r, req)
@@ -288,10 +289,11 @@ func lockBody(l lockcore.LockState) wire.Lock {
 		body.Queue[i] = wire.Waiter{Holder: waiter.Holder, WaitingMS: millisDown(waiter.WaitingFor)}
 	}
 	if l.Held {
-		remaining, held := millisUp(l.Remaining), millisDown(l.HeldFor)
+		remaining, ttl, held := millisUp(l.Remaining), millisDown(l.TTL), millisDown(l.HeldFor)
 		body.Holder = &l.Holder
 		body.FencingToken = int64(l.Token)
 		body.RemainingMS = &remaining
+		body.TTLMS = &ttl
 		body.HeldMS = &held
 		body.Metadata = orNull(l.Metadata)
 	}

@@ -201,14 +201,14 @@ func TestInspect(t *testing.T) {
 			return lockcore.LockState{Resource: resource}, nil
 		}
 		return lockcore.LockState{
-			Resource: resource, Held: true, Token: 9, Remaining: time.Millisecond + 1, HeldFor: time.Second,
+			Resource: resource, Held: true, Token: 9, Remaining: time.Millisecond + 1, TTL: time.Minute, HeldFor: time.Second,
 			Waiting: 5, Waiters: []lockcore.Waiter{{Holder: "first", WaitingFor: time.Second}, {Holder: "second"}},
 		}, nil
 	}})
 	a := s.call("GET", "/locks/free", "").wants(http.StatusOK)
 	want(t, "free", strings.TrimSpace(a.body), `{"resource":"free","held":false,"waiters":0,"queue":[]}`)
 	a = s.call("GET", "/locks/a", "").wants(http.StatusOK)
-	want(t, "held", strings.TrimSpace(a.body), `{"resource":"a","held":true,"holder":"","fencing_token":9,"remaining_ms":2,"held_ms":1000,"metadata":null,`+
+	want(t, "held", strings.TrimSpace(a.body), `{"resource":"a","held":true,"holder":"","fencing_token":9,"remaining_ms":2,"ttl_ms":60000,"held_ms":1000,"metadata":null,`+
 		`"waiters":5,"queue":[{"holder":"first","waiting_ms":1000},{"holder":"second","waiting_ms":0}]}`)
 }
 

@@ -34,6 +34,7 @@ type wait struct {
 	server *Server
 	req    lockcore.AcquireRequest
 	leave  context.CancelFunc
+	queue  *waiting      // what is told of it; nil if nothing is
 	done   chan struct{} // closed when the result is there
 
 	mu     sync.Mutex
@@ -89,8 +90,10 @@ func (v *wait) acquire(ctx context.Context) {
 		}
 	}()
 	began := time.Now()
+	v.queue = v.server.begins(&v.req)
 	v.lease, v.err = v.server.Leases.Acquire(ctx, v.req)
 	v.server.measured.acquired(&v.req, &v.lease, v.err, began)
+	v.server.acquired(v.queue, &v.lease, v.err)
 }
 
 // park takes the connection away from net/http. It reports false where that

@@ -25,6 +25,7 @@ var (
 	errLockNotHeld      = errors.New("nobody holds the resource")
 	errHoldNotThere     = errors.New("the lease has no such hold")
 	errNoGuard          = errors.New("this server keeps no guarded records: FENCELOCK_DATABASE_URL is not set")
+	errTooManyListeners = errors.New("this server streams events to as many readers as it may")
 	errInternal         = errors.New("internal error")
 )
 
@@ -58,6 +59,7 @@ func problems() []problem {
 		{"lock-held", http.StatusConflict, "The resource is locked", lockcore.ErrHeld, fillHeld},
 		{"wait-timeout", http.StatusConflict, "The wait ended before the turn came", lockcore.ErrWaitTimeout, fillWait},
 		{"too-many-waiters", http.StatusTooManyRequests, "Too many requests wait in line at this server", lockcore.ErrTooManyWaiters, fillRetry},
+		{"too-many-listeners", http.StatusTooManyRequests, "Too many readers listen to this server's events", errTooManyListeners, fillRetry},
 		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, fillRetry},
 		{"lock-not-held", http.StatusNotFound, "The resource is not locked", errLockNotHeld, nil},
 		{"hold-not-there", http.StatusNotFound, "The hold is not there", errHoldNotThere, fillDetail("the lease has no such hold, or has ended: GET the lease to tell which")},

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/storage/boltguard"
@@ -22,6 +23,12 @@ import (
 
 // newRealService serves a Locker over the embedded node, and its guard.
 func newRealService(t *testing.T, change ...func(*api.Options)) *service {
+	t.Helper()
+	return newRealServiceTelling(t, nil, change...)
+}
+
+// newRealServiceTelling has the Locker tell a hub what it released.
+func newRealServiceTelling(t *testing.T, hub *events.Hub, change ...func(*api.Options)) *service {
 	t.Helper()
 	db, err := bbolt.Open(filepath.Join(t.TempDir(), "test.db"), 0o600, nil)
 	if err != nil {
@@ -38,7 +45,11 @@ func newRealService(t *testing.T, change ...func(*api.Options)) *service {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = node.Close() })
-	locker, err := lockcore.New([]lockcore.Node{node}, lockcore.Config{MaxTTL: maxTTL, NodeTimeout: 5 * time.Second})
+	cfg := lockcore.Config{MaxTTL: maxTTL, NodeTimeout: 5 * time.Second}
+	if hub != nil {
+		cfg.Released = hub.Released
+	}
+	locker, err := lockcore.New([]lockcore.Node{node}, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -90,9 +91,12 @@ type Options struct {
 	// Listener.Give; nil closes it. IdleTimeout is how long it may then be idle.
 	Back        func(net.Conn)
 	IdleTimeout time.Duration
-	OpenAPI     []byte // what /openapi.yaml serves
-	Logger      *slog.Logger
-	Metrics     prometheus.Registerer
+	// Events is told what happens, and streamed by GET /events; nil if nobody
+	// may listen.
+	Events  *events.Hub
+	OpenAPI []byte // what /openapi.yaml serves
+	Logger  *slog.Logger
+	Metrics prometheus.Registerer
 	// MetricsPrefixes give the metrics of locks a label, the longest prefix that
 	// a resource begins with. Few: each is a family of series of its own.
 	MetricsPrefixes []string
@@ -124,6 +128,7 @@ func New(opts Options) *Server {
 		pages:   renderPages(problems()),
 		metrics: newMetrics(opts.Metrics),
 	}
+	s.tellEvents()
 	if s.ParkAfter == 0 {
 		s.ParkAfter = defaultParkAfter
 	}
@@ -160,6 +165,8 @@ func (s *Server) routes() {
 
 	s.get("/guarded/*", s.readRecord)
 	s.router.Put("/guarded/*", s.answer(s.writeRecord))
+
+	s.get("/events", s.events)
 
 	s.get("/healthz", s.healthz)
 	s.get("/readyz", s.readyz)

@@ -57,8 +57,11 @@ type Config struct {
 	Force bool
 	// Floor, if not nil, gives the guard's highest mark, so that a re-founded
 	// cluster starts above it. An error only means that it cannot be read now.
-	Floor  func(context.Context) (fencing.Token, error)
-	Logger *slog.Logger // default discards
+	Floor func(context.Context) (fencing.Token, error)
+	// Released, if not nil, is told of every lease that a Release or an Unhold
+	// of this Locker has ended, resource by resource. It must not block.
+	Released func(resource string, token fencing.Token)
+	Logger   *slog.Logger // default discards
 	// Meters, if not nil, gives the Meter of the node of that name.
 	Meters func(node string) Meter
 	// Trace, if not nil, is told of the attempts of contexts that Traced wants.

@@ -79,7 +79,7 @@ func (b *ballot) lockState(resource string) (LockState, string) {
 	}
 	s := b.stateOf(lease)
 	state.Held, state.Holder, state.Token = true, s.holder, s.token
-	state.Remaining, state.Metadata = s.remaining, s.metadata
+	state.Remaining, state.TTL, state.Metadata = s.remaining, s.ttl, s.metadata
 	if !s.acquired.IsZero() {
 		state.HeldFor = max(0, time.Since(s.acquired))
 	}

@@ -57,6 +57,7 @@ type LockState struct {
 	Holder    string
 	Token     fencing.Token
 	Remaining time.Duration
+	TTL       time.Duration // what the lease was last given
 	HeldFor   time.Duration
 	Metadata  json.RawMessage
 	Waiting   int      // how many stand in line

@@ -309,13 +309,25 @@ func (l *Locker) release(ctx context.Context, op Op) error {
 	gone, never := b.count(Granted), b.count(NotHeld)
 	switch {
 	case gone >= b.quorum:
-		return nil
 	case len(l.nodes)-never < b.quorum:
 		return ErrNotHeld // so few nodes can have held it that it was no lease
 	case gone+never < b.quorum || gone == 0:
 		return l.quorumError(op.Resource, &b)
 	}
+	if l.cfg.Released != nil && op.Hold != "" && b.holds() == 0 {
+		l.cfg.Released(op.Resource, op.Token)
+	}
 	return nil
+}
+
+// holds is how many holds the lease still has, as far as the nodes show.
+func (b *ballot) holds() (n int) {
+	for i := range b.replies[:b.n] {
+		if b.answered[i] && b.replies[i].Outcome == Granted {
+			n = max(n, b.replies[i].Holds)
+		}
+	}
+	return n
 }
 
 // releaseDecided: a quorum gave it up, or too few can ever have held it.

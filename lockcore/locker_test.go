@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fencelock/fencelock/fencing"
 )
 
 func TestExtend(t *testing.T) {
@@ -362,4 +364,37 @@ func TestListCursor(t *testing.T) {
 			t.Errorf("%q is taken", text)
 		}
 	}
+}
+
+// The end of a lease is told once, by the release that takes its last hold.
+func TestReleasedIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []fencing.Token
+		c := newCluster(t, 3, Config{Released: func(_ string, token fencing.Token) { told = append(told, token) }})
+		lease := mustAcquire(t, c, req)
+		for i := range c.fakes { // another hold is left
+			c.fakes[i].answer(func(Op) (time.Duration, Reply) {
+				return roundTrip, Reply{Outcome: Granted, Grant: lease.Token, Holds: 1}
+			})
+		}
+		if err := c.Release(t.Context(), lease.ID); err != nil || len(told) > 0 {
+			t.Errorf("told %v although a hold is left, %v", told, err)
+		}
+		for i := range c.fakes {
+			c.heal(i)
+		}
+		if err := c.Unhold(t.Context(), lease.ID, "h"); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Release(t.Context(), lease.ID); !errors.Is(err, ErrNotHeld) {
+			t.Error(err)
+		}
+		broken := mustAcquire(t, c, req)
+		if err := c.Break(t.Context(), broken.Resource); err != nil {
+			t.Fatal(err)
+		}
+		if len(told) != 1 || told[0] != lease.Token {
+			t.Errorf("told %v, want %d alone", told, lease.Token)
+		}
+	})
 }

@@ -74,6 +74,7 @@ type Lock struct {
 	Holder       *string         `json:"holder,omitempty"`
 	FencingToken int64           `json:"fencing_token,omitempty"`
 	RemainingMS  *int64          `json:"remaining_ms,omitempty"`
+	TTLMS        *int64          `json:"ttl_ms,omitempty"` // what the lease was last given
 	HeldMS       *int64          `json:"held_ms,omitempty"`
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
 	Waiters      int             `json:"waiters"` // how many stand in line

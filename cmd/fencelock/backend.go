@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/storage/boltguard"
@@ -35,11 +36,14 @@ const batchTimeouts = 4
 
 // backend is what the service stands on.
 type backend struct {
-	locker  *lockcore.Sets
-	guard   fencing.Guard // nil for none
-	mode    string        // in a few words, for people
-	notes   []string      // what the operator should know
-	closers []func() error
+	locker *lockcore.Sets
+	guard  fencing.Guard // nil for none
+	events *events.Hub
+	// channels are where the servers of the cluster tell each other what happens.
+	channels []events.Channel
+	mode     string   // in a few words, for people
+	notes    []string // what the operator should know
+	closers  []func() error
 
 	metrics *nodeMetrics
 	redis   []*redisnode.Node
@@ -48,7 +52,7 @@ type backend struct {
 
 // openBackend opens what the configuration names. After an error nothing stays open.
 func openBackend(ctx context.Context, cfg config, logger *slog.Logger, registry prometheus.Registerer) (*backend, error) {
-	b := &backend{metrics: newNodeMetrics(registry)}
+	b := &backend{events: events.NewHub(), metrics: newNodeMetrics(registry)}
 	if err := b.open(ctx, cfg, logger); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -67,6 +71,7 @@ func (b *backend) open(ctx context.Context, cfg config, logger *slog.Logger) err
 	if err != nil {
 		return err
 	}
+	b.channels = channelsOf(sets)
 	b.locker, err = lockcore.NewSets(sets, b.lockerConfig(cfg, logger))
 	return err
 }
@@ -102,6 +107,7 @@ func (b *backend) lockerConfig(cfg config, logger *slog.Logger) lockcore.Config 
 		MaxWaiters:  cfg.maxWaiters,
 		Recovery:    cfg.recovery,
 		New:         cfg.bootstrap,
+		Released:    b.events.Released,
 		Logger:      logger,
 		Meters:      b.metrics.ofVotes,
 	}

@@ -124,6 +124,7 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 		Locks:       s.backend.locker,
 		Cluster:     s.backend.locker,
 		Guard:       s.backend.guard,
+		Events:      s.backend.events,
 		MaxTTL:      cfg.maxTTL,
 		Back:        s.publicSocket.Give,
 		IdleTimeout: idleTimeout,
@@ -186,6 +187,7 @@ func (s *service) run(ctx context.Context) error {
 	parts.Go(func() error { return unlessStopped(lockerCtx, s.backend.locker.Run(lockerCtx)) })
 	parts.Go(func() error { s.handler.RunMetrics(lockerCtx); return nil })
 	parts.Go(func() error { s.backend.watchLeaks(lockerCtx); return nil })
+	s.backend.runEvents(lockerCtx, parts)
 	parts.Go(func() error {
 		<-ctx.Done()
 		defer stopLocker()
@@ -201,6 +203,7 @@ func (s *service) run(ctx context.Context) error {
 func (s *service) drain(ctx context.Context) error {
 	s.logger.Info("stopping: no new requests, those under way may finish")
 	s.backend.locker.StopWaiting() // they might wait for minutes
+	s.backend.events.Stop()        // and these for ever
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	err := errors.Join(s.public.Shutdown(ctx), s.handler.Drain(ctx))

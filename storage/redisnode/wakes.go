@@ -15,18 +15,20 @@ const resubscribePause = 250 * time.Millisecond
 
 // Wakes listens for the turns of the server's tickets, on one connection.
 func (n *Node) Wakes(ctx context.Context, server string, w lockcore.Wakes) {
-	for ctx.Err() == nil {
-		n.listen(ctx, "fencelock:wake:"+server, w)
-		select {
-		case <-ctx.Done():
-		case <-time.After(resubscribePause):
+	n.subscribe(ctx, "fencelock:wake:"+server, func(message any) {
+		switch message := message.(type) {
+		case *redis.Subscription:
+			w.Subscribed()
+		case *redis.Message:
+			resource, member, _ := strings.Cut(message.Payload, "\n")
+			w.Turn(resource, parseTicket(member))
 		}
-	}
+	})
 }
 
 // listen returns when the subscription breaks. It pings a silent connection, so
 // that one that is cut off without a word is noticed.
-func (n *Node) listen(ctx context.Context, channel string, w lockcore.Wakes) {
+func (n *Node) listen(ctx context.Context, channel string, take func(message any)) {
 	sub := n.client.Subscribe(ctx, channel)
 	defer func() { _ = sub.Close() }()
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // ends a blocking read
@@ -35,16 +37,10 @@ func (n *Node) listen(ctx context.Context, channel string, w lockcore.Wakes) {
 	pinged := false
 	for {
 		message, err := receive(ctx, sub, silent)
-		switch message := message.(type) {
-		case *redis.Subscription:
-			w.Subscribed()
-		case *redis.Message:
-			resource, member, _ := strings.Cut(message.Payload, "\n")
-			w.Turn(resource, parseTicket(member))
-		}
 		switch {
 		case err == nil:
 			pinged = false
+			take(message)
 		case ctx.Err() != nil || pinged || !isTimeout(err) || sub.Ping(ctx) != nil:
 			return
 		default:

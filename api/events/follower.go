@@ -1,0 +1,241 @@
+package events
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Locks is what a Follower looks at: api.Locks without Break.
+type Locks interface {
+	// Inspect looks at one resource.
+	Inspect(ctx context.Context, resource string) (lockcore.LockState, error)
+	// List gives a page of the held resources that begin with prefix.
+	List(ctx context.Context, prefix string, limit int, cursor string) (lockcore.LockPage, error)
+}
+
+// Cluster tells the states of the nodes.
+type Cluster interface {
+	Status() lockcore.ClusterStatus
+}
+
+// The pace of a Follower.
+const (
+	tickPause    = 100 * time.Millisecond
+	surveyPause  = 30 * time.Second // between two listings of all locks
+	surveyPage   = 200
+	surveyFails  = 5 * time.Second
+	firstPortion = 20  // the first listing works a twentieth of the time,
+	portion      = 100 // the others a hundredth
+	mostLooks    = 64  // at the same time
+	mostHeard    = 2048
+)
+
+// Follower tells what no server is asked for: that a lease has expired, that a
+// node changed its state, and what went unsaid between the servers. It works
+// only while somebody listens to this server.
+type Follower struct {
+	hub     *Hub
+	locks   Locks
+	cluster Cluster
+}
+
+// NewFollower makes a Follower that publishes to hub.
+func NewFollower(hub *Hub, locks Locks, cluster Cluster) *Follower {
+	return &Follower{hub: hub, locks: locks, cluster: cluster}
+}
+
+// Run follows whenever somebody listens, until ctx ends.
+func (f *Follower) Run(ctx context.Context) error {
+	begun := f.hub.listening()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-begun:
+			f.follow(ctx)
+		}
+	}
+}
+
+// following is a Follower at work. All but the fields' channels belongs to one goroutine.
+type following struct {
+	*Follower
+	ctx     context.Context //nolint:containedctx // of the work, which ends with it
+	reader  *Reader
+	book    *book
+	nodes   map[string]lockcore.NodeState
+	sweeps  chan sweep
+	again   chan struct{} // a listing is wanted now
+	looks   chan look
+	looking int
+	workers sync.WaitGroup
+	heard   []Numbered
+}
+
+// sweep is a part of a listing.
+type sweep struct {
+	locks []lockcore.LockState
+	began time.Time // of the listing
+	first bool
+	last  bool // nothing follows
+}
+
+type look struct {
+	entry *entry
+	state lockcore.LockState
+	err   error
+}
+
+// follow returns when nobody has listened for a while, or with ctx.
+func (f *Follower) follow(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &following{
+		Follower: f, ctx: ctx, reader: f.hub.tap(), book: newBook(),
+		sweeps: make(chan sweep), again: make(chan struct{}, 1), looks: make(chan look, mostLooks),
+	}
+	defer w.workers.Wait()
+	defer cancel()
+	defer w.reader.Close()
+	w.watchNodes()
+	w.workers.Go(w.survey)
+	tick := time.NewTicker(tickPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.reader.Wake():
+			w.hear()
+		case s := <-w.sweeps:
+			w.take(s)
+		case l := <-w.looks:
+			w.looking--
+			w.book.looked(l.entry, l.state, l.err, time.Now())
+			w.look()
+		case <-tick.C:
+			if !f.hub.local() {
+				return
+			}
+			w.look()
+			w.watchNodes()
+			for _, e := range w.book.tick(time.Now()) {
+				f.hub.Publish(e)
+			}
+		}
+	}
+}
+
+func all(*Event) bool { return true }
+
+// hear reads what was published. After a gap only the nodes know how things stand.
+func (w *following) hear() {
+	for more := true; more; {
+		var missed uint64
+		w.heard, missed, more = w.reader.Next(w.heard[:0], mostHeard, all)
+		now := time.Now()
+		for i := range w.heard {
+			e := &w.heard[i].Event
+			w.book.hear(e, now)
+			if e.Kind == wire.EventGap {
+				missed++
+			}
+		}
+		if missed > 0 {
+			signal(w.again)
+		}
+	}
+}
+
+func (w *following) take(s sweep) {
+	now := time.Now()
+	for _, lock := range s.locks {
+		w.book.see(lock, s.first, now)
+	}
+	if s.last {
+		w.book.swept(s.began, now)
+	}
+}
+
+// look looks at the locks whose time has come.
+func (w *following) look() {
+	for w.looking < mostLooks {
+		e := w.book.next(time.Now())
+		if e == nil {
+			return
+		}
+		w.looking++
+		resource := e.resource
+		w.workers.Go(func() {
+			state, err := w.locks.Inspect(w.ctx, resource)
+			w.looks <- look{entry: e, state: state, err: err} // there is room for all
+		})
+	}
+}
+
+// watchNodes tells which nodes have changed their state.
+func (w *following) watchNodes() {
+	states := make(map[string]lockcore.NodeState)
+	for _, n := range w.cluster.Status().Nodes {
+		states[n.Name] = n.State
+		if was, known := w.nodes[n.Name]; known && was != n.State {
+			w.hub.Publish(Event{Kind: wire.EventNode, Event: wire.Event{
+				Node: n.Name, State: string(n.State), Was: string(was), Reason: n.Reason,
+			}})
+		}
+	}
+	w.nodes = states
+}
+
+// survey goes through all locks again and again, at a pace that costs little
+// however many there are.
+func (w *following) survey() {
+	for first := true; w.ctx.Err() == nil; {
+		rest := surveyPause
+		if w.sweepAll(first) {
+			first = false
+		} else {
+			rest = surveyFails
+		}
+		timer := time.NewTimer(rest)
+		select {
+		case <-w.ctx.Done():
+		case <-timer.C:
+		case <-w.again:
+			pause(w.ctx, grace) // what comes next may be behind, too
+		}
+		timer.Stop()
+	}
+}
+
+func times(n int, d time.Duration) time.Duration { return time.Duration(int64(n) * int64(d)) }
+
+// sweepAll reports whether it came to the end.
+func (w *following) sweepAll(first bool) bool {
+	share := portion
+	if first {
+		share = firstPortion
+	}
+	began := time.Now()
+	for cursor := ""; ; {
+		at := time.Now()
+		page, err := w.locks.List(w.ctx, "", surveyPage, cursor)
+		if err != nil {
+			return false
+		}
+		took := time.Since(at)
+		cursor = page.NextCursor
+		select {
+		case w.sweeps <- sweep{locks: page.Locks, began: began, first: first, last: cursor == ""}:
+		case <-w.ctx.Done():
+			return false
+		}
+		if cursor == "" {
+			return true
+		}
+		pause(w.ctx, times(share, took))
+	}
+}

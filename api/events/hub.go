@@ -1,0 +1,387 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// Bounds of a Hub.
+const (
+	ringSize    = 4096 // events that are kept for who comes back
+	idleBudget  = 200  // events a second that are kept while nobody listens
+	mostReaders = 256  // streams at the same time
+	// gather is how long events are gathered before the readers are woken, so
+	// that many events cost a reader few awakenings.
+	gather = 25 * time.Millisecond
+	// linger is how long a Hub goes on as if it were read after the last reader
+	// went away: most come back.
+	linger = 15 * time.Second
+)
+
+// Event is an event with its name.
+type Event struct {
+	Kind wire.EventKind
+	wire.Event
+}
+
+// Hub keeps the last events and wakes who reads them. It is safe for concurrent use.
+type Hub struct {
+	server  string
+	epoch   string
+	on      atomic.Bool  // somebody listens, here or at another server
+	budget  atomic.Int64 // events that are still kept this second while nobody does
+	skipped atomic.Bool  // some were not
+	nudged  chan struct{}
+	begun   []chan struct{} // each is signalled when somebody begins to listen here
+	stopped chan struct{}
+	stop    sync.Once
+
+	mu      sync.Mutex
+	ring    []Event
+	next    uint64 // the number of the next event; the first is 1
+	readers map[*Reader]struct{}
+	streams int
+	lastOne time.Time // when the last reader left
+	remote  time.Time // when another server last asked for events
+	holders map[string]holding
+}
+
+// holding is whose the last two leases of a resource are: who releases one is
+// known by its id alone, and the word of the next may come first.
+type holding struct{ last, before grant }
+
+type grant struct {
+	token  int64
+	holder string
+}
+
+const mostHolders = 20_000
+
+// NewHub makes a Hub. Run must run for its readers to be woken.
+func NewHub() *Hub {
+	name := strconv.FormatUint(rand.Uint64()>>24, 36) //nolint:gosec // a name, not a secret
+	h := &Hub{
+		server: name, epoch: name, next: 1,
+		nudged: make(chan struct{}, 1), stopped: make(chan struct{}),
+		readers: make(map[*Reader]struct{}), holders: make(map[string]holding),
+	}
+	h.budget.Store(idleBudget)
+	return h
+}
+
+// Run wakes readers until ctx ends.
+func (h *Hub) Run(ctx context.Context) error {
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-second.C:
+			h.budget.Store(idleBudget)
+			h.settle()
+		case <-h.nudged:
+			pause(ctx, gather)
+			h.wake()
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// Stop ends every stream, and lets no new one begin: the server stops.
+func (h *Hub) Stop() { h.stop.Do(func() { close(h.stopped) }) }
+
+// Listened reports whether somebody listens, here or at another server.
+func (h *Hub) Listened() bool { return h.on.Load() }
+
+// Released is for lockcore.Config: a lease was given back.
+func (h *Hub) Released(resource string, token fencing.Token) {
+	if h.Recording() {
+		h.Publish(Event{Kind: wire.EventReleased, Event: wire.Event{Resource: resource, FencingToken: int64(token)}})
+	}
+}
+
+// Recording reports whether an event would be kept. It is what a hot path asks
+// before it makes one.
+func (h *Hub) Recording() bool {
+	if h.on.Load() {
+		return true
+	}
+	if h.budget.Load() > 0 {
+		return true
+	}
+	if !h.skipped.Load() {
+		h.skipped.Store(true)
+	}
+	return false
+}
+
+// Publish keeps an event and has the readers woken. It never waits for one.
+// The event bears this server's name and the present time, unless it has others.
+func (h *Hub) Publish(e Event) {
+	if !h.on.Load() && h.budget.Add(-1) < 0 {
+		h.skipped.Store(true)
+		return
+	}
+	if e.At.IsZero() {
+		e.At = time.Now()
+	}
+	if e.Server == "" {
+		e.Server = h.server
+	}
+	h.mu.Lock()
+	if h.skipped.Load() {
+		h.skipped.Store(false)
+		h.keep(Event{Kind: wire.EventGap, Event: wire.Event{At: e.At, Server: h.server, Reason: "more happened than is kept while nobody listens"}})
+	}
+	h.nameHolder(&e)
+	h.keep(e)
+	read := len(h.readers) > 0
+	h.mu.Unlock()
+	if read {
+		signal(h.nudged)
+	}
+}
+
+// nameHolder remembers the holder of what is granted, and names it when that ends.
+func (h *Hub) nameHolder(e *Event) {
+	known := h.holders[e.Resource]
+	switch e.Kind {
+	case wire.EventGranted:
+		if len(h.holders) >= mostHolders {
+			clear(h.holders)
+		}
+		h.holders[e.Resource] = holding{last: grant{token: e.FencingToken, holder: e.Holder}, before: known.last}
+	case wire.EventReleased, wire.EventBroken, wire.EventExpired, wire.EventEnded:
+		switch {
+		case e.Holder != "" || e.FencingToken == 0:
+		case e.FencingToken == known.last.token:
+			e.Holder = known.last.holder
+		case e.FencingToken == known.before.token:
+			e.Holder = known.before.holder
+		}
+		if e.FencingToken >= known.last.token {
+			delete(h.holders, e.Resource)
+		}
+	}
+}
+
+func (h *Hub) keep(e Event) {
+	if len(h.ring) < ringSize {
+		h.ring = append(h.ring, e)
+	} else {
+		h.ring[(h.next-1)%ringSize] = e
+	}
+	h.next++
+}
+
+func (h *Hub) wake() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r := range h.readers {
+		signal(r.wake)
+	}
+}
+
+// settle decides whether anybody listens.
+func (h *Hub) settle() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.on.Store(h.streams > 0 || time.Since(h.lastOne) < linger || time.Since(h.remote) < listenedFor)
+}
+
+// local reports whether this server has somebody who listens, or had a moment ago.
+func (h *Hub) local() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.streams > 0 || time.Since(h.lastOne) < linger
+}
+
+// listenedFor is how long another server's word that somebody listens there counts.
+const listenedFor = 4 * time.Second
+
+// wanted notes that somebody listens at another server. It reports whether that is new.
+func (h *Hub) wanted() (begins bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	begins = time.Since(h.remote) >= listenedFor
+	h.remote = time.Now()
+	h.on.Store(true)
+	return begins
+}
+
+// wantedNow reports whether somebody listens at another server.
+func (h *Hub) wantedNow() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Since(h.remote) < listenedFor
+}
+
+// Reader reads events in their order. It is for one goroutine.
+type Reader struct {
+	hub    *Hub
+	wake   chan struct{}
+	at     uint64 // the next event to read
+	stream bool
+}
+
+// TooManyError refuses one more stream.
+type TooManyError struct{ Most int }
+
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("this server already streams events to %d readers", e.Most)
+}
+
+// Listen begins a stream, with what comes from now on; Close must follow.
+// Errors: *TooManyError.
+func (h *Hub) Listen() (*Reader, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.streams >= mostReaders {
+		return nil, &TooManyError{Most: mostReaders}
+	}
+	h.streams++
+	h.on.Store(true)
+	r := h.reader()
+	r.stream = true
+	for _, begun := range h.begun {
+		signal(begun)
+	}
+	return r, nil
+}
+
+// tap reads along without counting as somebody who listens.
+func (h *Hub) tap() *Reader {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.reader()
+}
+
+func (h *Hub) reader() *Reader {
+	r := &Reader{hub: h, wake: make(chan struct{}, 1), at: h.next}
+	h.readers[r] = struct{}{}
+	return r
+}
+
+// listening gives a channel that is signalled when somebody begins to listen here.
+func (h *Hub) listening() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	begun := make(chan struct{}, 1)
+	h.begun = append(h.begun, begun)
+	if h.streams > 0 {
+		signal(begun)
+	}
+	return begun
+}
+
+// signal leaves a word for who comes to look, unless there is one already.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Close ends the reading.
+func (r *Reader) Close() {
+	h := r.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.readers, r)
+	if r.stream {
+		r.stream = false
+		h.streams--
+		h.lastOne = time.Now()
+	}
+}
+
+// Wake is signalled when there may be something to read.
+func (r *Reader) Wake() <-chan struct{} { return r.wake }
+
+// Stopped is closed when the server stops.
+func (r *Reader) Stopped() <-chan struct{} { return r.hub.stopped }
+
+// Resume goes back to just behind the event of this id. If that is not to be
+// had any more, it goes back as far as there is anything; the gap is told by
+// Next, or here by false where even its size is unknown: the id is another server's, or
+// from before a restart.
+func (r *Reader) Resume(id string) bool {
+	epoch, number, _ := strings.Cut(id, "-")
+	n, err := strconv.ParseUint(number, 10, 64)
+	r.hub.mu.Lock()
+	defer r.hub.mu.Unlock()
+	if err != nil || epoch != r.hub.epoch || n >= r.hub.next {
+		r.at = r.hub.oldest()
+		return false
+	}
+	r.at = n + 1
+	return true
+}
+
+// Rewind goes back by as many as n events that want accepts, as far as they are kept.
+func (r *Reader) Rewind(n int, want func(*Event) bool) {
+	h := r.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for at := h.next; n > 0 && at > h.oldest(); {
+		at--
+		if want(&h.ring[(at-1)%ringSize]) {
+			n--
+			r.at = at
+		}
+	}
+}
+
+func (h *Hub) oldest() uint64 { return h.next - uint64(len(h.ring)) }
+
+// Numbered is an event with the id that a reader resumes by.
+type Numbered struct {
+	ID string
+	Event
+}
+
+// Next appends to list the events that want accepts, most of them at most, and
+// reports how many were lost before them because the reader was too slow.
+// more: there is more to read at once.
+func (r *Reader) Next(list []Numbered, most int, want func(*Event) bool) (_ []Numbered, missed uint64, more bool) {
+	h := r.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if oldest := h.oldest(); r.at < oldest {
+		missed = oldest - r.at
+		r.at = oldest
+	}
+	const look = 1024 // at once, so that nobody is kept from publishing for long
+	for looked := 0; r.at < h.next && looked < look && len(list) < most; looked++ {
+		e := &h.ring[(r.at-1)%ringSize]
+		if want(e) {
+			list = append(list, Numbered{ID: h.epoch + "-" + strconv.FormatUint(r.at, 10), Event: *e})
+		}
+		r.at++
+	}
+	return list, missed, r.at < h.next
+}
+
+// Server is the name of the server whose events are read.
+func (r *Reader) Server() string { return r.hub.server }
+
+// LastID is the id of the last event that was read or passed over.
+func (r *Reader) LastID() string { return r.hub.epoch + "-" + strconv.FormatUint(r.at-1, 10) }

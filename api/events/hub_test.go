@@ -1,0 +1,340 @@
+package events
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+func granted(resource string, token int64) Event {
+	return Event{Kind: wire.EventGranted, Event: wire.Event{Resource: resource, FencingToken: token, TTLMS: 30_000}}
+}
+
+// running runs f until the test's bubble is to end.
+func running(t *testing.T, fs ...func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for _, f := range fs {
+		wg.Go(func() { _ = f(ctx) })
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// While nobody listens, a few events a second are kept, and a gap for the others.
+func TestIdleHubKeepsFew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHub()
+		stop := running(t, h.Run)
+		defer stop()
+		kept := 0
+		for i := range int64(2000) {
+			if h.Recording() {
+				h.Publish(granted("a", i))
+				kept++
+			}
+		}
+		if kept != idleBudget {
+			t.Errorf("%d events were kept, want %d", kept, idleBudget)
+		}
+		time.Sleep(1100 * time.Millisecond)
+		h.Publish(granted("b", 1))
+		r, err := h.Listen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		r.Rewind(2, all)
+		list, missed, _ := r.Next(nil, 10, all)
+		if len(list) != 2 || missed != 0 || list[0].Kind != wire.EventGap || list[1].Resource != "b" {
+			t.Errorf("missed %d, %+v", missed, list)
+		}
+		for i := range int64(2000) { // now everything is
+			h.Publish(granted("c", i))
+		}
+		if list, _, _ = r.Next(nil, 1000, all); len(list) != 1000 || list[999].FencingToken != 999 {
+			t.Errorf("%d events", len(list))
+		}
+		r.Close()
+		time.Sleep(2 * linger)
+		if h.Listened() {
+			t.Error("it goes on although nobody listens")
+		}
+	})
+}
+
+// network is the channels' node.
+type network struct {
+	mu    sync.Mutex
+	heard map[string][]func(string)
+	words map[string]int
+	down  bool
+}
+
+func (n *network) Tell(_ context.Context, topic, word string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.words[topic]++
+	if !n.down {
+		for _, heard := range n.heard[topic] {
+			heard(word)
+		}
+	}
+	return nil
+}
+
+func (n *network) Hear(ctx context.Context, topic string, heard func(string)) {
+	n.mu.Lock()
+	n.heard[topic] = append(n.heard[topic], heard)
+	n.mu.Unlock()
+	<-ctx.Done()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.heard[topic] = nil // one server at a time listens in these tests
+}
+
+func (n *network) said(topic string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.words[topic]
+}
+
+func newNetwork() *network {
+	return &network{heard: make(map[string][]func(string)), words: make(map[string]int)}
+}
+
+func TestRelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := NewHub(), NewHub()
+		nets := []*network{newNetwork(), newNetwork(), newNetwork()}
+		nets[1].down = true
+		channels := []Channel{nets[0], nets[1], nets[2]}
+		stop := running(t, one.Run, two.Run, NewRelay(one, channels).Run, NewRelay(two, channels).Run)
+		defer stop()
+		for i := range int64(50) {
+			two.Publish(granted("before", i))
+		}
+		time.Sleep(10 * time.Second)
+		if n := nets[0].said(topicEvents) + nets[0].said(topicListen); n != 0 {
+			t.Errorf("%d words although nobody listens", n)
+		}
+
+		r, err := one.Listen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		two.Publish(granted("a", 1))
+		two.Publish(Event{Kind: wire.EventExpired, Event: wire.Event{Resource: "a", FencingToken: 1}}) // one finds out by itself
+		two.Publish(Event{Kind: wire.EventNode, Event: wire.Event{Node: "n"}})
+		time.Sleep(time.Second / 2)
+		one.Publish(granted("own", 1))
+		two.Publish(granted("a", 2))
+		time.Sleep(time.Second / 2)
+		list, _, _ := r.Next(nil, 100, all)
+		if len(list) != 3 || list[0].Resource != "a" || list[0].Server != two.server || list[1].Resource != "own" || list[2].FencingToken != 2 {
+			t.Errorf("heard %+v", list)
+		}
+
+		for i := range int64(mostBatch + 100) { // more than is passed on at once
+			two.Publish(granted("many", i))
+		}
+		time.Sleep(time.Second / 2)
+		list, _, _ = r.Next(nil, 1000, all)
+		missed := int64(0) // the batches may begin in the middle of it
+		for _, e := range list {
+			missed += e.Missed
+		}
+		if missed == 0 || missed+int64(len(list)) < mostBatch+100 {
+			t.Errorf("%d events, and %d missed", len(list), missed)
+		}
+
+		r.Close()
+		time.Sleep(linger + 2*listenedFor)
+		before := nets[0].said(topicEvents)
+		two.Publish(granted("after", 1))
+		time.Sleep(time.Second)
+		if nets[0].said(topicEvents) != before || two.Listened() {
+			t.Error("it goes on although nobody listens")
+		}
+	})
+}
+
+// What comes over a channel is not believed to be well-formed.
+func TestRelayOfNonsense(t *testing.T) {
+	h := NewHub()
+	relay := NewRelay(h, nil)
+	r, err := h.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, word := range []string{
+		"", "{", "[]", `{"server":"` + h.server + `","number":1,"events":[{"kind":"granted","resource":"a"}]}`,
+		`{"server":"x","number":NUMBER,"events":[{"kind":"node","node":"n"}]}`,
+		`{"server":"x","number":NUMBER,"events":[{"kind":"expired","resource":"a","fencing_token":1}]}`,
+		`{"server":"x","number":NUMBER,"events":[{"kind":"granted","resource":""}]}`,
+		`{"server":"x","number":NUMBER,"events":[{"kind":"granted","resource":"a\u0000"}]}`,
+		`{"server":"0123456789012345678901234567890123456789","number":1,"events":[{"kind":"granted","resource":"a"}]}`,
+	} {
+		relay.hear(strings.ReplaceAll(word, "NUMBER", strconv.Itoa(i)))
+		if list, _, _ := r.Next(nil, 10, all); len(list) > 0 {
+			t.Errorf("word %d became %+v", i, list)
+		}
+	}
+	for _, number := range []uint64{5, 5, 3, 3, 100, 99, 99, 36, 5, 1 << 60} {
+		relay.hear(`{"server":"y","number":` + strconv.FormatUint(number, 10) + `,"events":[{"kind":"granted","resource":"a","reason":"r","fencing_token":` + strconv.FormatUint(number, 10) + `}]}`)
+	}
+	list, _, _ := r.Next(nil, 20, all)
+	var tokens []int64
+	for _, e := range list {
+		tokens = append(tokens, e.FencingToken)
+		if e.Reason != "" {
+			t.Errorf("%+v", e)
+		}
+	}
+	if want := []int64{5, 3, 100, 99, 1 << 60}; !slices.Equal(tokens, want) {
+		t.Errorf("tokens %v, want %v", tokens, want)
+	}
+}
+
+// fakeNodes is what a Follower looks at.
+type fakeNodes struct {
+	mu    sync.Mutex
+	locks map[string]lockcore.LockState
+	until map[string]time.Time
+	nodes []lockcore.NodeStatus
+	lists int
+}
+
+func (f *fakeNodes) Inspect(_ context.Context, resource string) (lockcore.LockState, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state(resource), nil
+}
+
+func (f *fakeNodes) state(resource string) lockcore.LockState {
+	s, ok := f.locks[resource]
+	if s.Remaining = time.Until(f.until[resource]); !ok || s.Remaining <= 0 {
+		return lockcore.LockState{Resource: resource}
+	}
+	return s
+}
+
+func (f *fakeNodes) List(context.Context, string, int, string) (page lockcore.LockPage, _ error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lists++
+	for resource := range f.locks {
+		if s := f.state(resource); s.Held {
+			page.Locks = append(page.Locks, s)
+		}
+	}
+	return page, nil
+}
+
+func (f *fakeNodes) listed() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lists
+}
+
+func (f *fakeNodes) Status() lockcore.ClusterStatus {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return lockcore.ClusterStatus{Nodes: append([]lockcore.NodeStatus(nil), f.nodes...)}
+}
+
+func (f *fakeNodes) lock(resource string, token int64, d time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.locks[resource] = held(resource, token, 0)
+	f.until[resource] = time.Now().Add(d)
+}
+
+func TestFollower(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := &fakeNodes{locks: make(map[string]lockcore.LockState), until: make(map[string]time.Time), nodes: []lockcore.NodeStatus{{Name: "n1", State: lockcore.NodeVoting}}}
+		h := NewHub()
+		stop := running(t, h.Run, NewFollower(h, nodes, nodes).Run)
+		defer stop()
+		nodes.lock("before", 1, 10*time.Second) // from before anybody listened
+		time.Sleep(5 * time.Second)
+		if nodes.listed() != 0 {
+			t.Error("it lists although nobody listens")
+		}
+		r, err := h.Listen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := func(d time.Duration, want ...wire.EventKind) {
+			t.Helper()
+			time.Sleep(d)
+			list, _, _ := r.Next(nil, 100, all)
+			var kinds []wire.EventKind
+			for _, e := range list {
+				kinds = append(kinds, e.Kind)
+			}
+			if !slices.Equal(kinds, want) {
+				t.Fatalf("told %v, want %v", kinds, want)
+			}
+		}
+		told(time.Second)
+		told(5*time.Second, wire.EventExpired)
+
+		nodes.mu.Lock()
+		nodes.nodes[0].State = lockcore.NodeUnreachable
+		nodes.mu.Unlock()
+		told(time.Second, wire.EventNode)
+
+		nodes.lock("a", 2, 2*time.Second)
+		h.Publish(Event{Kind: wire.EventGranted, Event: wire.Event{Resource: "a", FencingToken: 2, TTLMS: 2000}})
+		told(1800*time.Millisecond, wire.EventGranted)
+		told(700*time.Millisecond, wire.EventExpired)
+
+		nodes.lock("unheard of", 3, time.Hour) // its server's word was lost
+		told(surveyPause+2*time.Second, wire.EventGranted)
+		r.Close()
+		time.Sleep(2 * linger)
+		lists := nodes.listed()
+		time.Sleep(3 * surveyPause)
+		if nodes.listed() != lists {
+			t.Error("it goes on although nobody listens")
+		}
+	})
+}
+
+// BenchmarkPublish is what an acquire pays: nothing to speak of while nobody listens.
+func BenchmarkPublish(b *testing.B) {
+	b.Run("idle", func(b *testing.B) {
+		h := NewHub()
+		for b.Loop() {
+			if h.Recording() {
+				h.Publish(granted("orders/42", 1))
+			}
+		}
+	})
+	b.Run("listened", func(b *testing.B) {
+		h := NewHub()
+		r, err := h.Listen()
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer r.Close()
+		for b.Loop() {
+			if h.Recording() {
+				h.Publish(granted("orders/42", 1))
+			}
+		}
+	})
+}

@@ -1,0 +1,273 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Channel carries words between the servers of a cluster, over a node that they
+// share. What is said may get lost, and may come from anybody who can write to
+// the node.
+type Channel interface {
+	// Tell sends a word to whoever hears the topic now.
+	Tell(ctx context.Context, topic, word string) error
+	// Hear calls heard for every word until ctx ends, reconnecting by itself.
+	Hear(ctx context.Context, topic string, heard func(word string))
+}
+
+// The topics and the pace of a Relay.
+const (
+	topicListen = "listen" // "somebody listens at this server": its name
+	topicEvents = "events" // a batch
+	batchPause  = 100 * time.Millisecond
+	mostBatch   = 512
+	tellTimeout = 300 * time.Millisecond
+	beaconPause = time.Second
+	mostWord    = 1 << 20 // bytes
+)
+
+// Relay passes events on between the servers of a cluster, while somebody
+// listens to one of them. Otherwise it is silent.
+type Relay struct {
+	hub      *Hub
+	channels []Channel
+
+	mu   sync.Mutex
+	from map[string]*window // by server
+}
+
+// NewRelay makes a Relay over the channels, which should be so many that one
+// of them works whenever there is a quorum.
+func NewRelay(hub *Hub, channels []Channel) *Relay {
+	return &Relay{hub: hub, channels: channels, from: make(map[string]*window)}
+}
+
+// batch is what one server tells the others.
+type batch struct {
+	Server string  `json:"server"`
+	Number uint64  `json:"number"` // counts this server's batches
+	Missed uint64  `json:"missed,omitempty"`
+	Events []relay `json:"events"`
+}
+
+type relay struct {
+	Kind wire.EventKind `json:"kind"`
+	wire.Event
+}
+
+// Run relays until ctx ends.
+func (r *Relay) Run(ctx context.Context) error {
+	if len(r.channels) == 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	wanted := make(chan struct{}, 1)
+	var wg sync.WaitGroup
+	for _, c := range r.channels {
+		wg.Go(func() {
+			c.Hear(ctx, topicListen, func(server string) {
+				if server != r.hub.server && r.hub.wanted() {
+					signal(wanted)
+				}
+			})
+		})
+	}
+	wg.Go(func() { r.listen(ctx) })
+	wg.Go(func() { r.send(ctx, wanted) })
+	wg.Wait()
+	return ctx.Err()
+}
+
+// listen asks the other servers for their events while somebody listens here.
+func (r *Relay) listen(ctx context.Context) {
+	begun := r.hub.listening()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-begun:
+		}
+		r.listenNow(ctx)
+	}
+}
+
+func (r *Relay) listenNow(ctx context.Context) {
+	hearing, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for _, c := range r.channels {
+		wg.Go(func() { c.Hear(hearing, topicEvents, r.hear) })
+	}
+	for ctx.Err() == nil && r.hub.local() {
+		r.tell(ctx, topicListen, r.hub.server)
+		pause(ctx, beaconPause)
+	}
+}
+
+// tell says a word on every channel.
+func (r *Relay) tell(ctx context.Context, topic, word string) {
+	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, c := range r.channels {
+		wg.Go(func() { _ = c.Tell(ctx, topic, word) }) // a word may get lost
+	}
+	wg.Wait()
+}
+
+// send tells this server's own events while another server asks for them.
+func (r *Relay) send(ctx context.Context, wanted <-chan struct{}) {
+	number := uint64(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wanted:
+		}
+		number = r.sendNow(ctx, number)
+	}
+}
+
+func (r *Relay) sendNow(ctx context.Context, number uint64) uint64 {
+	reader := r.hub.tap()
+	defer reader.Close()
+	var list []Numbered
+	for ctx.Err() == nil && r.hub.wantedNow() {
+		pause(ctx, batchPause)
+		var missed uint64
+		list, missed = reader.own(list[:0])
+		if len(list) == 0 && missed == 0 {
+			continue
+		}
+		number++
+		word, err := json.Marshal(batch{Server: r.hub.server, Number: number, Missed: missed, Events: relayed(list)})
+		if err == nil {
+			r.tell(ctx, topicEvents, string(word))
+		}
+	}
+	return number
+}
+
+// own reads what this server's clients did, mostBatch at most; the rest is missed.
+func (r *Reader) own(list []Numbered) (_ []Numbered, missed uint64) {
+	own := func(e *Event) bool { return e.Server == r.hub.server && passedOn(e) }
+	for more := true; more; {
+		var lost uint64
+		list, lost, more = r.Next(list, mostBatch, own)
+		missed += lost
+		if len(list) == mostBatch && more {
+			return list, missed + r.skip()
+		}
+	}
+	return list, missed
+}
+
+// skip passes over what there is, and reports how much it was.
+func (r *Reader) skip() uint64 {
+	r.hub.mu.Lock()
+	defer r.hub.mu.Unlock()
+	n := r.hub.next - r.at
+	r.at = r.hub.next
+	return n
+}
+
+// passedOn: every server finds out by itself what was only found out.
+func passedOn(e *Event) bool {
+	switch e.Kind {
+	case wire.EventGranted, wire.EventExtended, wire.EventReleased, wire.EventBroken,
+		wire.EventWaiting, wire.EventLeft, wire.EventStaleToken:
+		return !e.Inferred
+	default:
+		return false
+	}
+}
+
+func relayed(list []Numbered) []relay {
+	out := make([]relay, len(list))
+	for i := range list {
+		out[i] = relay{Kind: list[i].Kind, Event: list[i].Event.Event}
+	}
+	return out
+}
+
+// hear takes a batch, which comes on several channels.
+func (r *Relay) hear(word string) {
+	var b batch
+	if len(word) > mostWord || json.Unmarshal([]byte(word), &b) != nil {
+		return
+	}
+	if b.Server == r.hub.server || !fits(b.Server) || len(b.Events) > mostBatch || !r.isNew(b.Server, b.Number) {
+		return
+	}
+	if b.Missed > 0 {
+		r.hub.Publish(Event{Kind: wire.EventGap, Event: wire.Event{
+			Server: b.Server, Missed: int64(min(b.Missed, 1<<52)), Reason: "more happened at another server than is passed on",
+		}})
+	}
+	for i := range b.Events {
+		e := Event{Kind: b.Events[i].Kind, Event: b.Events[i].Event}
+		e.Server = b.Server
+		if passedOn(&e) && lockcore.ValidateResource(e.Resource) == nil && len(e.Holder) <= lockcore.MaxHolderBytes && fits(e.Attempt) && e.FencingToken >= 0 {
+			e.Reason, e.Node, e.State, e.Was = "", "", "", ""
+			r.hub.Publish(e)
+		}
+	}
+}
+
+// fits bounds the names that another server may give.
+func fits(name string) bool { return len(name) <= 32 }
+
+// window tells which of a server's last batches have come.
+type window struct {
+	last uint64
+	seen uint64 // a bit for each of the 64 up to the last
+	at   time.Time
+}
+
+const mostServers = 1000
+
+// isNew reports whether the batch has not come before. One that is far behind
+// the last counts as one that has.
+func (r *Relay) isNew(server string, number uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.from[server]
+	if w == nil {
+		r.forget()
+		w = &window{}
+		r.from[server] = w
+	}
+	w.at = time.Now()
+	switch {
+	case number > w.last:
+		if shift := number - w.last; shift < 64 {
+			w.seen = w.seen<<shift | 1
+		} else {
+			w.seen = 1
+		}
+		w.last = number
+		return true
+	case w.last-number >= 64:
+		return false
+	}
+	bit := uint64(1) << (w.last - number)
+	isNew := w.seen&bit == 0
+	w.seen |= bit
+	return isNew
+}
+
+// forget makes room: servers come and go.
+func (r *Relay) forget() {
+	const long = time.Hour
+	for server, w := range r.from {
+		if time.Since(w.at) > long || len(r.from) >= mostServers {
+			delete(r.from, server)
+		}
+	}
+}

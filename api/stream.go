@@ -1,0 +1,207 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/api/events"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// The pace of a stream.
+const (
+	heartbeat    = 10 * time.Second // a comment, so that a dead connection is noticed by either side
+	streamWrite  = 10 * time.Second // for a reader to take what it is sent
+	streamRetry  = time.Second      // after which a reader comes back
+	streamBatch  = 256
+	mostRecent   = 1000
+	maxLastEvent = 64 // bytes of the header
+)
+
+// mayReadKey is the context's key of a func(resource string) bool.
+type mayReadKey struct{}
+
+// WithMayRead restricts what the request of this context is shown of events to
+// the resources for which mayRead says so. It is asked for every event, so that
+// rights that are taken away count at once, and must be safe for concurrent use.
+func WithMayRead(ctx context.Context, mayRead func(resource string) bool) context.Context {
+	return context.WithValue(ctx, mayReadKey{}, mayRead)
+}
+
+// mayRead is what WithMayRead was told; everything, without.
+func mayRead(ctx context.Context) func(resource string) bool {
+	if f, ok := ctx.Value(mayReadKey{}).(func(string) bool); ok {
+		return f
+	}
+	return func(string) bool { return true }
+}
+
+// listening is what a reader of GET /events asked for.
+type listening struct {
+	prefix, resource string
+	recent           int
+	lastID           string
+	mayRead          func(resource string) bool
+}
+
+func listeningRequest(r *http.Request) (listening, error) {
+	params, err := query(r, "prefix", "resource", "recent")
+	if err != nil {
+		return listening{}, err
+	}
+	l := listening{prefix: params["prefix"], resource: params["resource"], mayRead: mayRead(r.Context())}
+	if text, ok := params["recent"]; ok {
+		n, err := strconv.ParseUint(text, 10, 31)
+		if err != nil || n > mostRecent {
+			return l, badField("recent", fmt.Sprintf("must be a whole number from 0 to %d", mostRecent))
+		}
+		l.recent = int(n)
+	}
+	if l.lastID, err = header(r, http.CanonicalHeaderKey(wire.HeaderLastEventID)); err == nil && len(l.lastID) > maxLastEvent {
+		err = badField(wire.HeaderLastEventID, "must be the id of an event of this service")
+	}
+	return l, errors.Join(err,
+		checkText("prefix", l.prefix, 0, lockcore.MaxResourceBytes),
+		checkText("resource", l.resource, 0, lockcore.MaxResourceBytes))
+}
+
+// wants: events of the service itself are for everybody.
+func (l *listening) wants(e *events.Event) bool {
+	if e.Resource == "" {
+		return true
+	}
+	return strings.HasPrefix(e.Resource, l.prefix) && (l.resource == "" || e.Resource == l.resource) && l.mayRead(e.Resource)
+}
+
+// events is GET /events.
+func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
+	if s.Events == nil {
+		return errUnknownPath
+	}
+	asked, err := listeningRequest(r)
+	if err != nil {
+		return err
+	}
+	if r.Method == http.MethodHead {
+		streamHeader(w)
+		return nil
+	}
+	reader, err := s.Events.Listen()
+	if tooMany := (*events.TooManyError)(nil); errors.As(err, &tooMany) {
+		return errTooManyListeners
+	}
+	defer reader.Close()
+	st := &stream{w: w, control: http.NewResponseController(w), reader: reader, asked: asked}
+	streamHeader(w)
+	st.begin()
+	st.run(r.Context())
+	return nil
+}
+
+func streamHeader(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", wire.TypeEvents)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Accel-Buffering", "no") // nginx would keep events back
+	w.WriteHeader(http.StatusOK)
+}
+
+// stream is a reader of GET /events.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	reader  *events.Reader
+	asked   listening
+	text    bytes.Buffer
+	list    []events.Numbered
+}
+
+// begin goes back to where the reader was, or as far as it asked.
+func (st *stream) begin() {
+	fmt.Fprintf(&st.text, "retry: %d\n: events of fencelock\n\n", streamRetry.Milliseconds())
+	switch {
+	case st.asked.lastID == "":
+		st.reader.Rewind(st.asked.recent, st.asked.wants)
+	case !st.reader.Resume(st.asked.lastID):
+		st.gap(0, "the last event is one of another server, or from before a restart; what is still known follows")
+	}
+}
+
+// run sends until the reader goes away, is too slow, or the server stops.
+func (st *stream) run(ctx context.Context) {
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		for more := true; more; {
+			var slow bool
+			if slow, more = st.fill(); !st.send() || slow {
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-st.reader.Stopped():
+			return
+		case <-st.reader.Wake():
+		case <-beat.C:
+			fmt.Fprintf(&st.text, "id: %s\n: still here\n\n", st.reader.LastID())
+		}
+	}
+}
+
+// fill writes down what there is. A reader that fell behind so far that events
+// were lost before it took them is told how many, and dropped: it may come back.
+func (st *stream) fill() (slow, more bool) {
+	var missed uint64
+	st.list, missed, more = st.reader.Next(st.list[:0], streamBatch, st.asked.wants)
+	if missed > 0 {
+		slow = st.asked.lastID == ""
+		st.gap(int64(min(missed, 1<<52)), "the reader was too slow, or away for too long")
+	}
+	st.asked.lastID = "" // only the first gap is one of a reader that was away
+	if slow {
+		return true, false
+	}
+	for i := range st.list {
+		st.event(st.list[i].ID, &st.list[i].Event)
+	}
+	return false, more
+}
+
+func (st *stream) gap(missed int64, reason string) {
+	st.event("", &events.Event{Kind: wire.EventGap, Event: wire.Event{At: time.Now(), Server: st.reader.Server(), Missed: missed, Reason: reason}})
+}
+
+// event writes one event down. JSON has no line breaks, and so no end of an event.
+func (st *stream) event(id string, e *events.Event) {
+	e.At = e.At.UTC().Truncate(time.Millisecond)
+	data, err := json.Marshal(e.Event)
+	if err != nil {
+		return // cannot be: it is made of texts and numbers
+	}
+	if id != "" {
+		fmt.Fprintf(&st.text, "id: %s\n", id)
+	}
+	fmt.Fprintf(&st.text, "event: %s\ndata: %s\n\n", e.Kind, data)
+}
+
+// send sends what was written down, and reports whether the reader is still there.
+func (st *stream) send() bool {
+	if st.text.Len() == 0 {
+		return true
+	}
+	_ = st.control.SetWriteDeadline(time.Now().Add(streamWrite)) // in place of the server's, which a stream outlives
+	_, err := st.w.Write(st.text.Bytes())
+	st.text.Reset()
+	return err == nil && st.control.Flush() == nil
+}

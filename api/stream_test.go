@@ -1,0 +1,376 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/events"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// withEvents gives a service a hub that runs.
+func withEvents(t *testing.T) (*events.Hub, func(*api.Options)) {
+	t.Helper()
+	hub := events.NewHub()
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = hub.Run(ctx) })
+	t.Cleanup(func() {
+		hub.Stop()
+		cancel()
+		running.Wait()
+	})
+	return hub, func(o *api.Options) { o.Events = hub }
+}
+
+// told is a server-sent event.
+type told struct {
+	id, kind string
+	wire.Event
+}
+
+// listener reads GET /events. Everything it reads is held against openapi.yaml.
+type listener struct {
+	t    *testing.T
+	resp *http.Response
+	all  chan told
+	text strings.Builder
+	stop context.CancelFunc
+}
+
+func listen(t *testing.T, s *service, path string, header ...string) *listener {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("GET %s answered %d %s", path, resp.StatusCode, resp.Header.Get("Content-Type"))
+	}
+	l := &listener{t: t, resp: resp, all: make(chan told, 10000), stop: cancel}
+	go l.read(loadContract(t).doc.Components.Schemas["Event"].Value)
+	return l
+}
+
+func (l *listener) read(schema *openapi3.Schema) {
+	defer close(l.all)
+	defer func() { _ = l.resp.Body.Close() }()
+	lines := bufio.NewScanner(l.resp.Body)
+	var e told
+	for lines.Scan() {
+		l.text.WriteString(lines.Text() + "\n")
+		name, value, _ := strings.Cut(lines.Text(), ": ")
+		switch name {
+		case "id":
+			e.id = value
+		case "event":
+			e.kind = value
+		case "data":
+			var body any
+			if err := json.Unmarshal([]byte(value), &body); err != nil {
+				l.t.Errorf("data %s: %v", value, err)
+			}
+			if err := schema.VisitJSON(body, openapi3.EnableJSONSchema2020()); err != nil {
+				l.t.Errorf("data %s breaks openapi.yaml: %v", value, err)
+			}
+			_ = json.Unmarshal([]byte(value), &e.Event)
+		case "":
+			if e.kind != "" {
+				l.all <- e
+			}
+			e = told{}
+		}
+	}
+}
+
+// next waits for an event and wants it to be of this kind.
+func (l *listener) next(kind wire.EventKind) told {
+	l.t.Helper()
+	select {
+	case e, ok := <-l.all:
+		if !ok {
+			l.t.Fatalf("the stream ended, want %s", kind)
+		}
+		if e.kind != string(kind) {
+			l.t.Fatalf("%s %+v, want %s", e.kind, e.Event, kind)
+		}
+		return e
+	case <-time.After(20 * time.Second):
+		l.t.Fatalf("no event, want %s", kind)
+		return told{}
+	}
+}
+
+func (l *listener) ends() {
+	l.t.Helper()
+	select {
+	case e, ok := <-l.all:
+		if ok {
+			l.t.Fatalf("%s %+v, want the end", e.kind, e.Event)
+		}
+	case <-time.After(20 * time.Second):
+		l.t.Fatal("the stream does not end")
+	}
+}
+
+// TestRealEvents runs what clients do over the real Locker, and wants every
+// event of it, with nothing secret.
+func TestRealEvents(t *testing.T) {
+	hub, option := withEvents(t)
+	s := newRealServiceTelling(t, hub, option)
+	l := listen(t, s, "/events")
+	first := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"orders/1","holder":"w1","ttl_ms":20000,"metadata":{"m":1}}`, "Idempotency-Key: k").wants(201))
+	s.call("POST", "/locks", `{"resource":"orders/1","holder":"w1","ttl_ms":20000}`, "Idempotency-Key: k").wants(200) // tells nothing
+	e := l.next(wire.EventGranted)
+	if e.Resource != "orders/1" || e.FencingToken != first.FencingToken || e.Holder != "w1" || e.TTLMS != 20000 || e.id == "" || e.At.IsZero() {
+		t.Errorf("%+v", e)
+	}
+	s.call("POST", "/leases/"+first.LeaseID+"/extend", `{"ttl_ms":30000}`).wants(200)
+	if e = l.next(wire.EventExtended); e.TTLMS != 30000 || e.FencingToken != first.FencingToken || e.Holder != "w1" {
+		t.Errorf("%+v", e)
+	}
+
+	var waiting sync.WaitGroup
+	var second wire.Lease
+	waiting.Go(func() {
+		second = decode[wire.Lease](s.call("POST", "/locks", `{"resource":"orders/1","holder":"w2","wait_ms":60000}`).wants(201))
+	})
+	if e = l.next(wire.EventWaiting); e.Holder != "w2" || e.Resource != "orders/1" {
+		t.Errorf("%+v", e)
+	}
+	s.call("POST", "/locks", `{"resource":"orders/1","holder":"w3","wait_ms":200}`).wants(409)
+	if e = l.next(wire.EventWaiting); e.Holder != "w3" {
+		t.Errorf("%+v", e)
+	}
+	if e = l.next(wire.EventLeft); e.Holder != "w3" {
+		t.Errorf("%+v", e)
+	}
+
+	// A hold more: the release is not the end.
+	s.call("POST", "/leases/"+first.LeaseID+"/holds", `{"hold":"h"}`).wants(200)
+	s.call("DELETE", "/leases/"+first.LeaseID, "").wants(204)
+	s.call("DELETE", "/leases/"+first.LeaseID+"/holds/h", "").wants(204)
+	waiting.Wait()
+	kinds := map[string]told{}
+	for range 2 { // which is told first is chance
+		e := <-l.all
+		kinds[e.kind] = e
+	}
+	if r, g := kinds["released"], kinds["granted"]; r.FencingToken != first.FencingToken || r.Holder != "w1" || g.FencingToken != second.FencingToken || g.Holder != "w2" {
+		t.Errorf("%+v", kinds)
+	}
+
+	s.call("PUT", "/guarded/orders/1", `1`, tokenHeader(second)).wants(200)
+	s.call("PUT", "/guarded/orders/1", `2`, tokenHeader(first)).wants(412)
+	if e = l.next(wire.EventStaleToken); e.FencingToken != first.FencingToken || e.Highest != second.FencingToken || e.Attempt != "write" {
+		t.Errorf("%+v", e)
+	}
+	s.call("GET", "/guarded/orders/1", "", tokenHeader(first)).wants(412)
+	if e = l.next(wire.EventStaleToken); e.Attempt != "claim" {
+		t.Errorf("%+v", e)
+	}
+	s.call("DELETE", "/locks/orders/1", "").wants(204)
+	if e = l.next(wire.EventBroken); e.FencingToken != second.FencingToken || e.Holder != "w2" {
+		t.Errorf("%+v", e)
+	}
+	several := decode[wire.Lease](s.call("POST", "/locks", `{"resources":["b","a"],"holder":"w4"}`).wants(201))
+	for i, resource := range []string{"a", "b"} {
+		if e = l.next(wire.EventGranted); e.Resource != resource || e.FencingToken != several.Resources[i].FencingToken {
+			t.Errorf("%+v", e)
+		}
+	}
+	s.call("DELETE", "/leases/"+several.LeaseID, "").wants(204)
+	l.next(wire.EventReleased)
+	l.next(wire.EventReleased)
+	l.stop()
+	for range l.all {
+	}
+	for _, secret := range []string{first.LeaseID, second.LeaseID, several.LeaseID, first.LeaseID[2:29], `"m":1`} {
+		if strings.Contains(l.text.String(), secret) {
+			t.Errorf("the stream tells %s:\n%s", secret, l.text.String())
+		}
+	}
+}
+
+func publish(hub *events.Hub, resource string, token int64) {
+	hub.Publish(events.Event{Kind: wire.EventGranted, Event: wire.Event{Resource: resource, FencingToken: token}})
+}
+
+func TestEventsAreFiltered(t *testing.T) {
+	hub, option := withEvents(t)
+	rights := sync.Map{}
+	rights.Store("a/secret", true)
+	s := newService(t, &fake{}, option)
+	handler := s.handler
+	s = wrapped(t, s, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mayRead := func(resource string) bool { _, no := rights.Load(resource); return !no }
+		handler.ServeHTTP(w, r.WithContext(api.WithMayRead(r.Context(), mayRead)))
+	}))
+	byPrefix := listen(t, s, "/events?prefix=a/")
+	byName := listen(t, s, "/events?resource=b")
+	for i, resource := range []string{"a/secret", "b", "a/1", "a", "c"} {
+		publish(hub, resource, int64(i+1))
+	}
+	want(t, "by prefix", byPrefix.next(wire.EventGranted).Resource, "a/1")
+	want(t, "by name", byName.next(wire.EventGranted).Resource, "b")
+	rights.Store("a/1", true) // taken away while it listens
+	publish(hub, "a/1", 10)
+	publish(hub, "a/2", 11)
+	hub.Publish(events.Event{Kind: wire.EventNode, Event: wire.Event{Node: "n", State: "voting", Was: "refused"}})
+	want(t, "by prefix", byPrefix.next(wire.EventGranted).Resource, "a/2")
+	want(t, "node", byPrefix.next(wire.EventNode).Node, "n")
+	want(t, "node", byName.next(wire.EventNode).Node, "n")
+}
+
+func TestEventsResume(t *testing.T) {
+	hub, option := withEvents(t)
+	s := newService(t, &fake{}, option)
+	l := listen(t, s, "/events")
+	for token := int64(1); token <= 3; token++ {
+		publish(hub, "a", token)
+	}
+	second := told{}
+	for token := int64(1); token <= 3; token++ {
+		if e := l.next(wire.EventGranted); e.FencingToken != token {
+			t.Fatalf("%+v, want token %d", e, token)
+		} else if token == 2 {
+			second = e
+		}
+	}
+	l.stop()
+	publish(hub, "a", 4) // nobody listens, and it is kept all the same
+	l = listen(t, s, "/events", "Last-Event-ID: "+second.id)
+	for token := int64(3); token <= 4; token++ {
+		want(t, "token", l.next(wire.EventGranted).FencingToken, token)
+	}
+	l = listen(t, s, "/events?recent=2")
+	want(t, "token", l.next(wire.EventGranted).FencingToken, 3)
+	want(t, "token", l.next(wire.EventGranted).FencingToken, 4)
+
+	l = listen(t, s, "/events?resource=a", "Last-Event-ID: another-2")
+	want(t, "missed", l.next(wire.EventGap).Missed, 0)
+	want(t, "token", l.next(wire.EventGranted).FencingToken, 1)
+
+	for token := int64(5); token <= 6000; token++ {
+		publish(hub, "b", token)
+	}
+	l = listen(t, s, "/events", "Last-Event-ID: "+second.id)
+	gap := l.next(wire.EventGap)
+	e := l.next(wire.EventGranted)
+	if gap.Missed == 0 || gap.Missed != e.FencingToken-3 {
+		t.Errorf("gap %+v, then token %d", gap.Event, e.FencingToken)
+	}
+	for token := e.FencingToken + 1; token <= 6000; token++ {
+		want(t, "token", l.next(wire.EventGranted).FencingToken, token)
+	}
+}
+
+// A reader that does not read is cut off, and holds nobody up.
+func TestSlowReaderIsDropped(t *testing.T) {
+	hub, option := withEvents(t)
+	s := newService(t, &fake{}, option)
+	resp, err := http.Get(s.url + "/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	began, published := time.Now(), 0
+	for ; time.Since(began) < 500*time.Millisecond; published++ {
+		publish(hub, strings.Repeat("x", 256), 1)
+	}
+	if published < 5000 {
+		t.Errorf("only %d events in %s", published, time.Since(began))
+	}
+	// What had been sent is read now, and then the word, and the end.
+	last := ""
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if kind, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+			last = kind
+		}
+	}
+	want(t, "last event", last, string(wire.EventGap))
+}
+
+func TestStoppingServerEndsStreams(t *testing.T) {
+	hub, option := withEvents(t)
+	s := newService(t, &fake{}, option)
+	l := listen(t, s, "/events")
+	hub.Stop()
+	l.ends()
+}
+
+func TestTooManyListeners(t *testing.T) {
+	hub, option := withEvents(t)
+	s := newService(t, &fake{}, option)
+	var readers []*events.Reader
+	for range 256 {
+		r, err := hub.Listen()
+		if err != nil {
+			t.Fatal(err)
+		}
+		readers = append(readers, r)
+	}
+	s.call("GET", "/events", "").wants(http.StatusTooManyRequests).problem("too-many-listeners")
+	readers[0].Close()
+	listen(t, s, "/events")
+}
+
+func TestEventsRefusals(t *testing.T) {
+	_, option := withEvents(t)
+	s := newService(t, &fake{}, option)
+	s.call("GET", "/events?prefx=a", "").refusedField("prefx")
+	s.call("GET", "/events?recent=1001", "").refusedField("recent")
+	s.call("GET", "/events?recent=x", "").refusedField("recent")
+	s.call("GET", "/events?prefix=%00", "").refusedField("prefix")
+	s.call("GET", "/events", "", "Last-Event-ID: "+strings.Repeat("x", 65)).refusedField("Last-Event-ID")
+	s.call("HEAD", "/events", "").wants(http.StatusOK)
+	newService(t, &fake{}).call("GET", "/events", "").wants(http.StatusNotFound).problem("not-found")
+}
+
+// What a failed call leaves untold.
+func TestFailuresTellNothing(t *testing.T) {
+	hub, option := withEvents(t)
+	s := newService(t, &fake{
+		acquire: func(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {
+			return lockcore.Lease{}, &lockcore.HeldError{Resource: "a", Token: 1}
+		},
+		extend:  func(string, time.Duration) (lockcore.Lease, error) { return lockcore.Lease{}, lockcore.ErrNotHeld },
+		release: func(context.Context, string) error { return lockcore.ErrNotHeld },
+		inspect: func(r string) (lockcore.LockState, error) { return lockcore.LockState{Resource: r}, nil },
+		brk:     func(string) error { return lockcore.ErrNotHeld },
+		write: func(context.Context, string, fencing.Token, json.RawMessage) (fencing.Record, error) {
+			return fencing.Record{}, fmt.Errorf("%w", fencing.ErrGuardUnavailable)
+		},
+	}, option)
+	l := listen(t, s, "/events")
+	s.call("POST", "/locks", `{"resource":"a"}`).wants(409)
+	s.call("POST", "/leases/"+leaseID+"/extend", "").wants(404)
+	s.call("DELETE", "/leases/"+leaseID, "").wants(404)
+	s.call("DELETE", "/locks/a", "").wants(404)
+	s.call("PUT", "/guarded/a", "1", "Fencing-Token: 1").wants(503)
+	publish(hub, "the end", 1)
+	want(t, "first event", l.next(wire.EventGranted).Resource, "the end")
+}

@@ -1,0 +1,160 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/api/events"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// tellEvents has everything that the handlers do told to the events' hub. What
+// was given back is told by lockcore (Config.Released), which alone knows
+// whether a lease has other holds.
+func (s *Server) tellEvents() {
+	if s.Events == nil {
+		return
+	}
+	s.Leases = toldLeases{Leases: s.Leases, hub: s.Events}
+	s.Locks = toldLocks{Locks: s.Locks, hub: s.Events}
+	if s.Guard != nil {
+		s.Guard = toldGuard{Guard: s.Guard, hub: s.Events}
+	}
+}
+
+type toldLeases struct {
+	Leases
+	hub *events.Hub
+}
+
+// Extend tells of the extension.
+func (t toldLeases) Extend(ctx context.Context, leaseID string, ttl time.Duration) (lockcore.Lease, error) {
+	lease, err := t.Leases.Extend(ctx, leaseID, ttl)
+	if err == nil && t.hub.Recording() {
+		tellLease(t.hub, wire.EventExtended, &lease)
+	}
+	return lease, err
+}
+
+// begins and acquired stand around every Leases.Acquire, and not in toldLeases:
+// ten thousand goroutines may wait in there, and one more frame with a request
+// in it would double their stacks.
+
+// begins tells of a request that stands in line, if it does for long; nil if
+// nobody listens.
+func (s *Server) begins(req *lockcore.AcquireRequest) *waiting {
+	if s.Events == nil || req.Wait == 0 || req.Resource == "" || !s.Events.Listened() {
+		return nil // of several resources it waits for one after the other
+	}
+	return beginWaiting(s.Events, req.Resource, req.Holder)
+}
+
+// acquired tells of a grant, or that the wait came to nothing.
+func (s *Server) acquired(w *waiting, lease *lockcore.Lease, err error) {
+	if w != nil {
+		w.end(err == nil)
+	}
+	if s.Events != nil && err == nil && !lease.Existing && s.Events.Recording() {
+		tellLease(s.Events, wire.EventGranted, lease)
+	}
+}
+
+func tellLease(hub *events.Hub, kind wire.EventKind, lease *lockcore.Lease) {
+	e := events.Event{Kind: kind, Event: wire.Event{
+		Resource: lease.Resource, FencingToken: int64(lease.Token), Holder: lease.Holder, TTLMS: lease.TTL.Milliseconds(),
+	}}
+	if len(lease.Parts) == 0 {
+		hub.Publish(e)
+	}
+	for _, part := range lease.Parts {
+		e.Resource, e.FencingToken = part.Resource, int64(part.Token)
+		hub.Publish(e)
+	}
+}
+
+// worthTelling is how long a request stands in line before that is told: most
+// are granted at once.
+const worthTelling = 50 * time.Millisecond
+
+// waiting is a request in line.
+type waiting struct {
+	hub   *events.Hub
+	told  atomic.Bool
+	ended atomic.Bool
+	timer *time.Timer
+	event wire.Event
+}
+
+func beginWaiting(hub *events.Hub, resource, holder string) *waiting {
+	w := &waiting{hub: hub, event: wire.Event{Resource: resource, Holder: holder}}
+	w.timer = time.AfterFunc(worthTelling, w.tell)
+	return w
+}
+
+func (w *waiting) tell() {
+	if w.told.CompareAndSwap(false, true) && !w.ended.Load() {
+		w.hub.Publish(events.Event{Kind: wire.EventWaiting, Event: w.event})
+	}
+}
+
+// end tells of a wait that came to nothing; a grant is told by itself.
+func (w *waiting) end(granted bool) {
+	w.ended.Store(true)
+	w.timer.Stop()
+	if !granted && w.told.Load() {
+		w.hub.Publish(events.Event{Kind: wire.EventLeft, Event: w.event})
+	}
+}
+
+type toldLocks struct {
+	Locks
+	hub *events.Hub
+}
+
+// Break tells whose lease it ended.
+func (t toldLocks) Break(ctx context.Context, resource string) error {
+	broken, unknown := t.Inspect(ctx, resource)
+	err := t.Locks.Break(ctx, resource)
+	if err == nil {
+		e := events.Event{Kind: wire.EventBroken, Event: wire.Event{Resource: resource}}
+		if unknown == nil && broken.Held {
+			e.FencingToken, e.Holder = int64(broken.Token), broken.Holder
+		}
+		t.hub.Publish(e)
+	}
+	return err
+}
+
+type toldGuard struct {
+	fencing.Guard
+	hub *events.Hub
+}
+
+// Write tells of a write that was refused.
+func (t toldGuard) Write(ctx context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+	record, err := t.Guard.Write(ctx, resource, token, value)
+	t.tell(resource, string(fencing.KindWrite), err)
+	return record, err
+}
+
+// Claim tells of a claim that was refused.
+func (t toldGuard) Claim(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+	record, err := t.Guard.Claim(ctx, resource, token)
+	t.tell(resource, string(fencing.KindClaim), err)
+	return record, err
+}
+
+func (t toldGuard) tell(resource, attempt string, err error) {
+	var stale *fencing.StaleTokenError
+	if !errors.As(err, &stale) || !t.hub.Recording() {
+		return
+	}
+	t.hub.Publish(events.Event{Kind: wire.EventStaleToken, Event: wire.Event{
+		Resource: resource, FencingToken: int64(stale.Presented), Highest: int64(stale.Highest), Attempt: attempt,
+	}})
+}

@@ -1,0 +1,46 @@
+package wire
+
+import "time"
+
+// TypeEvents is the media type of GET /events.
+const TypeEvents = "text/event-stream"
+
+// HeaderLastEventID is sent by a reader that goes on where it was.
+const HeaderLastEventID = "Last-Event-ID"
+
+// EventKind is the name of a server-sent event (its "event:" line).
+type EventKind string
+
+// The kinds of events.
+const (
+	EventGranted    EventKind = "granted"
+	EventExtended   EventKind = "extended"
+	EventReleased   EventKind = "released"
+	EventBroken     EventKind = "broken"
+	EventExpired    EventKind = "expired"
+	EventEnded      EventKind = "ended" // and nobody told how
+	EventWaiting    EventKind = "waiting"
+	EventLeft       EventKind = "left"
+	EventStaleToken EventKind = "stale-token-refused" //nolint:gosec // a fencing token, no credential
+	EventNode       EventKind = "node"
+	EventGap        EventKind = "gap" // some events are missing here
+)
+
+// Event is the data of a server-sent event. It holds no secret: no lease id
+// and no metadata. Which fields there are depends on the kind.
+type Event struct {
+	At           time.Time `json:"at"`     // the wall clock of the server that tells it
+	Server       string    `json:"server"` // which server that is; a new name at each start
+	Resource     string    `json:"resource,omitempty"`
+	FencingToken int64     `json:"fencing_token,omitempty"` // 0 where it is not known
+	Holder       string    `json:"holder,omitempty"`
+	TTLMS        int64     `json:"ttl_ms,omitempty"`  // granted, extended
+	Attempt      string    `json:"attempt,omitempty"` // stale-token-refused: write, claim
+	Highest      int64     `json:"highest,omitempty"` // stale-token-refused: the guard's mark
+	Inferred     bool      `json:"inferred,omitempty"`
+	Node         string    `json:"node,omitempty"`  // node
+	State        string    `json:"state,omitempty"` // node: as in Ready
+	Was          string    `json:"was,omitempty"`   // node: the state before
+	Reason       string    `json:"reason,omitempty"`
+	Missed       int64     `json:"missed,omitempty"` // gap: how many, where that is known
+}
