@@ -1,7 +1,8 @@
 // Package client is the Go client of fencelock: it takes leases over HTTP,
 // keeps them alive, and tells the work that it runs when a lease is lost.
 //
-//	locks, err := client.New("http://127.0.0.1:8080")
+//	locks, err := client.New("https://locks-1:8080,https://locks-2:8080",
+//		client.WithBearerTokenFile("/run/secrets/fencelock"))
 //	…
 //	err = locks.Do(ctx, "orders/42", func(ctx context.Context, l *client.Lease) error {
 //		return pgguard.Do(ctx, pool, l.Resource(), l.Token(), func(tx pgx.Tx) error { … })
@@ -12,7 +13,13 @@
 // clock from before the request was sent, and the context is cancelled, with
 // the cause ErrLeaseLost, a margin before it ends.
 //
+// It outlives restarts and failures of servers: a call goes to the next server
+// when one does not answer, and is repeated with the same idempotency key, so
+// that a lost answer is not a lost lease. A live lease is kept for as long as any
+// server answers before its margin begins.
+//
 // Not promised: that the work stops in time. A process that is paused learns of
 // the loss when it runs again, and code that does not look at its context never
-// does. Pass the Token to storage that checks it.
+// does. The monotonic clock of most systems stands still while a whole machine is
+// suspended. Pass the Token to storage that checks it.
 package client

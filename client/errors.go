@@ -17,14 +17,19 @@ var (
 	// the cause of the context that Do cancels. Stop working; what was written
 	// with the token is safe, what comes may be refused.
 	ErrLeaseLost = errors.New("lease lost")
-	// ErrUnavailable: no server answered, or none had a quorum. Safe to retry.
+	// ErrUnavailable: no server answered, or none had a quorum, or this caller
+	// asks more often than it may. Safe to retry.
 	ErrUnavailable = errors.New("lock service unavailable")
+	// ErrDenied: the service wants a credential, knows it not, or allows it
+	// something else only. Another try will not help.
+	ErrDenied = errors.New("access denied")
 )
 
-// ProblemError is a refusal by the service. It matches ErrHeld, ErrLeaseLost or
-// ErrUnavailable with errors.Is where it means that.
+// ProblemError is a refusal by the service. It matches ErrHeld, ErrLeaseLost,
+// ErrDenied or ErrUnavailable with errors.Is where it means that.
 type ProblemError struct {
 	wire.Problem
+
 	RetryAfter time.Duration // 0 if the service did not say
 }
 
@@ -44,14 +49,15 @@ func (e *ProblemError) Is(target error) bool {
 	switch e.Kind() {
 	case "lock-held", "wait-timeout":
 		return target == ErrHeld
-	case "lease-not-held", "max-hold-reached":
+	case "lease-not-held", "hold-not-there", "max-hold-reached":
 		return target == ErrLeaseLost
 	}
-	return target == ErrUnavailable && e.transient()
-}
-
-// transient: another server, or the same one later, may well say yes.
-func (e *ProblemError) transient() bool {
-	return e.Status == http.StatusServiceUnavailable || e.Status == http.StatusBadGateway ||
-		e.Status == http.StatusGatewayTimeout || e.Status == http.StatusTooManyRequests
+	switch e.Status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return target == ErrDenied
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return target == ErrUnavailable // another server, or the same one later, may well say yes
+	}
+	return false
 }

@@ -2,7 +2,11 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"sync"
@@ -12,68 +16,146 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
+// Forever is a Wait without an end.
+const Forever time.Duration = math.MaxInt64
+
 // Request describes what to acquire. The zero value of a field leaves it to
 // the service.
 type Request struct {
-	TTL      time.Duration // whole milliseconds
-	Wait     time.Duration // how long to stand in line; 0 tries once
-	Holder   string        // public label; default the client's
+	TTL time.Duration // whole milliseconds
+	// Wait is how long to stand in line; 0 tries once, Forever does not give up.
+	// The place in line is kept for ten minutes, which is as long as the service
+	// lets a request wait, and then taken anew.
+	Wait     time.Duration
+	Holder   string // public label; default the client's
 	Metadata json.RawMessage
 }
 
 // Lease is a lease that this process holds. It is safe for concurrent use.
 type Lease struct {
-	client   *Client
-	resource string
-	id       string
-	token    fencing.Token
-	ttl      time.Duration
+	client *Client
+	id     string
+	hold   string // "" for the acquirer's own
+	ttl    time.Duration
 
 	mu    sync.Mutex
-	until time.Time // the end of validity, on the monotonic clock
+	last  wire.Lease // the service's last answer
+	until time.Time  // the end of validity, on the monotonic clock
 }
 
 // Acquire takes a lease. Errors: ErrHeld (a *ProblemError that tells who has
-// it), ErrUnavailable, a *ProblemError for anything else, or ctx's. It may be
-// repeated: what a lost answer granted is found again, or ends with its TTL.
+// it), ErrUnavailable, ErrDenied, a *ProblemError for anything else, or ctx's. It
+// may be repeated: a request whose answer was lost is sent again with the same
+// idempotency key and finds its own lease, and what a cancelled one was granted
+// is given back.
 //
-// The caller keeps the lease alive (Extend) and releases it; Do does both.
+// The caller keeps the lease alive (KeepAlive, or Extend) and releases it; Do
+// does both.
 func (c *Client) Acquire(ctx context.Context, resource string, r Request) (*Lease, error) {
-	body := wire.AcquireRequest{Resource: resource, Holder: r.Holder, Metadata: r.Metadata}
-	if body.Holder == "" {
-		body.Holder = c.holder
-	}
-	body.TTLMS, body.WaitMS = millis(r.TTL), millis(r.Wait)
+	key := rand.Text()
+	acquire := c.acquireCall(resource, r, key)
 	var granted wire.Lease
-	// The key makes it safe to ask another server although the first one may
-	// have granted: it finds the same lease.
+	acquire.into = &granted
+	for {
+		sent, err := c.do(ctx, acquire)
+		switch {
+		case err == nil:
+			return c.delivered(ctx, granted, sent)
+		case ctx.Err() != nil:
+			c.abandon(ctx, resource, key)
+			return nil, err
+		case !errors.Is(err, ErrHeld) || time.Until(acquire.waitUntil) <= 0 || sleep(ctx, firstPause) != nil:
+			return nil, err
+		}
+		// The service lets nobody wait for longer at a time.
+	}
+}
+
+func (c *Client) acquireCall(resource string, r Request, key string) call {
+	if r.Holder == "" {
+		r.Holder = c.holder
+	}
+	acquire := call{method: http.MethodPost, path: "/locks", key: key, body: func(wait time.Duration) any {
+		return wire.AcquireRequest{
+			Resource: resource, Holder: r.Holder, Metadata: r.Metadata, TTLMS: millis(r.TTL), WaitMS: millis(wait),
+		}
+	}}
+	if r.Wait > 0 {
+		const century = 100 * 365 * 24 * time.Hour // later than that, time.Time would overflow
+		acquire.waitUntil = time.Now().Add(min(r.Wait, century))
+	}
+	return acquire
+}
+
+// delivered makes a Lease of a grant. After a wait in line the time of the
+// request is far too early to count from, and the time of the answer would be
+// unsafe: this process may have been paused before it read it. So it asks what is
+// left; if nobody answers, the early count stays.
+func (c *Client) delivered(ctx context.Context, granted wire.Lease, sent time.Time) (*Lease, error) {
+	const much = 20 // a twentieth of the TTL is worth a question
+	l := c.lease(granted, sent, "")
+	if time.Since(sent) > l.ttl/much {
+		_ = l.refresh(ctx)
+	}
+	if l.Validity() > 0 {
+		return l, nil
+	}
+	_ = l.releaseAfter(ctx)
+	return nil, fmt.Errorf("%w: the grant arrived when it was over; a longer TTL may help", ErrUnavailable)
+}
+
+// abandon gives back what a cancelled request may have been granted: it is found
+// under the key, and would otherwise stand until its TTL ends.
+func (c *Client) abandon(ctx context.Context, resource, key string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
+	defer cancel()
+	found := c.acquireCall(resource, Request{}, key)
+	var granted wire.Lease
+	found.into = &granted
+	if sent, err := c.do(ctx, found); err == nil {
+		_ = c.lease(granted, sent, "").Release(ctx) // else its TTL ends it
+	}
+}
+
+func (c *Client) lease(granted wire.Lease, sent time.Time, hold string) *Lease {
+	l := &Lease{client: c, id: granted.LeaseID, hold: hold, ttl: time.Duration(granted.TTLMS) * time.Millisecond}
+	l.renewed(sent, granted)
+	return l
+}
+
+// Extend gives a lease its TTL anew by its lease id, for leases that another
+// process acquired. A ttl of 0 leaves it to the service. Errors as for Lease.Extend.
+// An extend never shortens a lease.
+func (c *Client) Extend(ctx context.Context, leaseID string, ttl time.Duration) (*Lease, error) {
+	l := &Lease{client: c, id: leaseID, ttl: ttl}
+	if err := l.Extend(ctx); err != nil {
+		return nil, err
+	}
+	l.ttl = time.Duration(l.last.TTLMS) * time.Millisecond
+	return l, nil
+}
+
+// Release gives a lease back by its lease id. Errors as for Lease.Release.
+func (c *Client) Release(ctx context.Context, leaseID string) error {
+	return (&Lease{client: c, id: leaseID}).Release(ctx)
+}
+
+// Join adds a hold to a live lease, by its lease id: it then ends with the last
+// of its holds, or its TTL. The token is the same. Release takes the hold off.
+// Errors: ErrLeaseLost (it had ended), ErrUnavailable, or a *ProblemError; a
+// lease has 64 holds at most.
+func (c *Client) Join(ctx context.Context, leaseID string) (*Lease, error) {
+	hold := rand.Text()
+	path := "/leases/" + url.PathEscape(leaseID) + "/holds"
+	var joined wire.Lease
 	sent, err := c.do(ctx, call{
-		method: http.MethodPost, path: "/locks", body: body, key: newKey(), wait: r.Wait, into: &granted,
+		method: http.MethodPost, path: path, into: &joined,
+		body: func(time.Duration) any { return wire.HoldRequest{Hold: hold} },
 	})
 	if err != nil {
 		return nil, err
 	}
-	l := &Lease{
-		client: c, resource: granted.Resource, id: granted.LeaseID,
-		token: fencing.Token(granted.FencingToken), ttl: time.Duration(granted.TTLMS) * time.Millisecond,
-	}
-	l.renewed(sent, granted)
-	if waited := time.Since(sent); waited > l.ttl/20 {
-		l.recount(ctx)
-	}
-	return l, nil
-}
-
-// recount asks how long the lease is valid still. After a wait in line the
-// time of the request is far too early to count from, and the time of the
-// answer would be unsafe: this process may have been paused before it read it.
-// If nobody answers, the early count stays.
-func (l *Lease) recount(ctx context.Context) {
-	var now wire.Lease
-	sent, err := l.client.do(ctx, call{method: http.MethodGet, path: l.path(""), into: &now})
-	if err == nil {
-		l.renewed(sent, now)
-	}
+	return c.lease(joined, sent, hold), nil
 }
 
 func millis(d time.Duration) *int64 {
@@ -89,31 +171,64 @@ func millis(d time.Duration) *int64 {
 func (l *Lease) renewed(sent time.Time, granted wire.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.last = granted
 	l.until = sent.Add(time.Duration(granted.ValidityMS) * time.Millisecond)
 }
 
-// Resource is what the lease is of.
-func (l *Lease) Resource() string { return l.resource }
+// refresh asks how long the lease is valid still.
+func (l *Lease) refresh(ctx context.Context) error {
+	var now wire.Lease
+	sent, err := l.client.do(ctx, call{method: http.MethodGet, path: l.path(""), into: &now})
+	if err == nil {
+		l.renewed(sent, now)
+	}
+	return err
+}
 
-// ID is the capability of the lease. It is a secret.
+// Resource is what the lease is of; "" for a lease of several resources, see Wire.
+func (l *Lease) Resource() string { return l.Wire().Resource }
+
+// ID is the lease id, the capability of the lease. It is a secret.
 func (l *Lease) ID() string { return l.id }
 
-// Token is the fencing token, the same for the whole life of the lease.
-func (l *Lease) Token() fencing.Token { return l.token }
+// Token is the fencing token, the same for the whole life of the lease; 0 for a
+// lease of several resources, see Wire.
+func (l *Lease) Token() fencing.Token { return fencing.Token(l.Wire().FencingToken) }
 
-// Validity is how long the lease is still sure to hold; 0 when it may be over.
-func (l *Lease) Validity() time.Duration {
+// TTL is the lease's time to live, which every Extend gives it anew.
+func (l *Lease) TTL() time.Duration { return l.ttl }
+
+// Until is the end of the lease's validity, on this process's monotonic clock: counted
+// from before the last request that succeeded. From then on somebody else may hold
+// the resource.
+func (l *Lease) Until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(0, time.Until(l.until))
+	return l.until
+}
+
+// Validity is how long the lease is still sure to hold; 0 when it may be over.
+func (l *Lease) Validity() time.Duration { return max(0, time.Until(l.Until())) }
+
+// Wire is the lease as the service shows it to its holder, with the validity as
+// of now. The lease id in it is a secret.
+func (l *Lease) Wire() wire.Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.last
+	now.ValidityMS = max(0, time.Until(l.until).Milliseconds())
+	return now
 }
 
 // Extend gives the lease its TTL anew. Errors: ErrLeaseLost (final),
 // ErrUnavailable (the lease goes on for what is left of it; safe to repeat).
-func (l *Lease) Extend(ctx context.Context) error {
+func (l *Lease) Extend(ctx context.Context) error { return l.extend(ctx, 0) }
+
+func (l *Lease) extend(ctx context.Context, attempt time.Duration) error {
 	var granted wire.Lease
 	sent, err := l.client.do(ctx, call{
-		method: http.MethodPost, path: l.path("/extend"), body: wire.ExtendRequest{TTLMS: millis(l.ttl)}, into: &granted,
+		method: http.MethodPost, path: l.path("/extend"), into: &granted, attempt: attempt,
+		body: func(time.Duration) any { return wire.ExtendRequest{TTLMS: millis(l.ttl)} },
 	})
 	if err == nil {
 		l.renewed(sent, granted)
@@ -121,10 +236,24 @@ func (l *Lease) Extend(ctx context.Context) error {
 	return err
 }
 
-// Release gives the lease back. ErrLeaseLost: it had ended before.
+// Release gives the lease back, or takes off the hold of a Lease that Join made.
+// ErrLeaseLost: it had ended before. ErrUnavailable: it may not have been
+// released; safe to repeat, and it ends with its TTL in any case.
 func (l *Lease) Release(ctx context.Context) error {
-	_, err := l.client.do(ctx, call{method: http.MethodDelete, path: l.path("")})
+	suffix := ""
+	if l.hold != "" {
+		suffix = "/holds/" + url.PathEscape(l.hold)
+	}
+	_, err := l.client.do(ctx, call{method: http.MethodDelete, path: l.path(suffix)})
 	return err
+}
+
+// releaseAfter releases with a deadline of its own: the caller's context may
+// have ended, and nobody should wait for the TTL because of that.
+func (l *Lease) releaseAfter(ctx context.Context) error {
+	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.client.timeout)
+	defer cancel()
+	return l.Release(releasing)
 }
 
 func (l *Lease) path(suffix string) string { return "/leases/" + url.PathEscape(l.id) + suffix }

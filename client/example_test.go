@@ -1,0 +1,137 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/storage/pgguard"
+)
+
+// exampleService runs the real service on its embedded default.
+func exampleService() (url string, stop func()) {
+	dir, err := os.MkdirTemp("", "fencelock-example")
+	if err != nil {
+		panic(err)
+	}
+	locker, stopLocker, err := openLocker(dir)
+	if err != nil {
+		panic(err)
+	}
+	server := httptest.NewServer(handlerOf(locker))
+	return server.URL, func() {
+		server.Close()
+		stopLocker()
+		_ = os.RemoveAll(dir)
+	}
+}
+
+func ExampleClient_Do() {
+	url, stop := exampleService()
+	defer stop()
+
+	locks, err := client.New(url, client.WithHolder("billing-7"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = locks.Do(context.Background(), "orders/42", func(ctx context.Context, l *client.Lease) error {
+		// Pass ctx on: it is cancelled with client.ErrLeaseLost in time. Pass
+		// l.Token() to the storage: it refuses the write if ctx came too late.
+		fmt.Println("working on", l.Resource(), "with a token:", l.Token().Valid())
+		return ctx.Err()
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// working on orders/42 with a token: true
+	// error: <nil>
+}
+
+func ExampleClient_Do_nested() {
+	url, stop := exampleService()
+	defer stop()
+	locks, err := client.New(url)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	err = locks.Do(ctx, "orders/42", func(ctx context.Context, outer *client.Lease) error {
+		return locks.Do(ctx, "orders/42", func(_ context.Context, inner *client.Lease) error {
+			fmt.Println("the same lease:", inner.Token() == outer.Token())
+			return nil
+		})
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// the same lease: true
+	// error: <nil>
+}
+
+func ExampleClient_DoWith() {
+	url, stop := exampleService()
+	defer stop()
+	locks, err := client.New(url, client.WithHolder("worker-1"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	if _, err := locks.Acquire(ctx, "reports/daily", client.Request{}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	opts := client.DoOptions{Request: client.Request{TTL: 5 * time.Second, Wait: 100 * time.Millisecond}}
+	err = locks.DoWith(ctx, "reports/daily", opts, func(context.Context, *client.Lease) error { return nil })
+	if problem := (*client.ProblemError)(nil); errors.Is(err, client.ErrHeld) && errors.As(err, &problem) {
+		fmt.Println("held by", problem.Holder)
+	}
+	// Output: held by worker-1
+}
+
+func ExampleLease_KeepAlive() {
+	url, stop := exampleService()
+	defer stop()
+	locks, err := client.New(url)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	lease, err := locks.Acquire(ctx, "leader", client.Request{TTL: 5 * time.Second, Wait: client.Forever})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	leading, end := lease.KeepAlive(ctx, client.KeepOptions{Margin: time.Second})
+	fmt.Println("leading:", leading.Err() == nil)
+	end()
+	fmt.Println("released:", lease.Release(ctx))
+	// Output:
+	// leading: true
+	// released: <nil>
+}
+
+// The token of a lease is what pgguard.Do takes: whatever the pause between the
+// lock and the write, a stale write is refused.
+func ExampleLease_Token() {
+	transfer := func(ctx context.Context, locks *client.Client, pool *pgxpool.Pool) error {
+		return locks.Do(ctx, "accounts/1", func(ctx context.Context, l *client.Lease) error {
+			return pgguard.Do(ctx, pool, l.Resource(), l.Token(), func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `UPDATE accounts SET balance = balance - 10 WHERE id = 1`)
+				return err
+			})
+		})
+	}
+	stale := &fencing.StaleTokenError{Resource: "accounts/1", Presented: 33, Highest: 34}
+	fmt.Println(transfer != nil, errors.Is(stale, fencing.ErrStaleToken)) // another has the account since: stop
+	// Output: true true
+}

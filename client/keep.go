@@ -1,0 +1,110 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// KeepOptions tune KeepAlive and Do.
+type KeepOptions struct {
+	// Margin is how long before the end of validity the work is told to stop;
+	// default a tenth of the TTL, most two thirds of it.
+	Margin time.Duration
+	// Extended is called after each extension, by the goroutine that keeps the
+	// lease alive: it must not block.
+	Extended func(*Lease)
+}
+
+// KeepAlive extends the lease at a third of its TTL until stop is called. The
+// context that it gives is cancelled with the cause ErrLeaseLost when the lease
+// is lost, or a margin before its validity ends.
+//
+// The end of ctx cancels the context, too, but the lease is kept alive until
+// stop, so that nobody else gets the resource while the work comes to its end.
+// stop waits for what is under way, and does not release the lease.
+func (l *Lease) KeepAlive(ctx context.Context, opts KeepOptions) (working context.Context, stop func()) {
+	working, cancel := context.WithCancelCause(ctx)
+	keeping, end := context.WithCancel(context.WithoutCancel(ctx))
+	k := keeper{lease: l, margin: opts.margin(l.ttl), extended: opts.Extended}
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := k.run(keeping); err != nil {
+			cancel(err)
+		}
+	})
+	return working, func() {
+		end()
+		running.Wait()
+		cancel(nil)
+	}
+}
+
+func (o KeepOptions) margin(ttl time.Duration) time.Duration {
+	const tenth = 10
+	if o.Margin <= 0 {
+		return ttl / tenth
+	}
+	return min(o.Margin, ttl*2/3) //nolint:mnd // before that, the first extension is due
+}
+
+// keeper extends a lease until it is told to stop, or has lost it.
+type keeper struct {
+	lease    *Lease
+	margin   time.Duration
+	extended func(*Lease)
+}
+
+// run returns nil when ctx ends, and else why the lease is lost.
+func (k keeper) run(ctx context.Context) error {
+	const third = 3
+	const soon = 20 // a short outage is to be outlived
+	next := k.due(third)
+	for {
+		left := k.left()
+		if left <= 0 {
+			return fmt.Errorf("%w: it could not be extended in time", ErrLeaseLost)
+		}
+		if sleep(ctx, min(next, left)) != nil {
+			return nil //nolint:nilerr // told to stop
+		}
+		err := k.extend(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // told to stop
+		case errors.Is(err, ErrLeaseLost):
+			return err
+		case err != nil:
+			next = k.lease.ttl / soon
+		default:
+			next = k.due(third)
+		}
+	}
+}
+
+// left is the time until the work has to be told.
+func (k keeper) left() time.Duration { return k.lease.Validity() - k.margin }
+
+// due is the time until a fraction of the TTL has passed since the lease's
+// validity began, which may be some time ago.
+func (k keeper) due(fraction time.Duration) time.Duration {
+	return max(0, k.lease.Validity()-k.lease.ttl+k.lease.ttl/fraction)
+}
+
+// extend bounds each try so that every server can be asked twice before the
+// work has to be told.
+func (k keeper) extend(ctx context.Context) error {
+	left := k.left()
+	if left <= 0 {
+		return nil // run tells
+	}
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	err := k.lease.extend(ctx, left/time.Duration(2*len(k.lease.client.servers))) //nolint:mnd // twice
+	if err == nil && k.extended != nil {
+		k.extended(k.lease)
+	}
+	return err
+}

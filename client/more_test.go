@@ -1,0 +1,451 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/storage/pgguard"
+)
+
+// An inner Do that is still at work when the outer one returns keeps the lease,
+// alive and beyond its TTL, by its own hold.
+func TestInnerDoOutlivesTheOuter(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newLocker(t))
+	c := connect(t, s)
+	const ttl = short
+	var inner sync.WaitGroup
+	joined, finish := make(chan error, 1), make(chan struct{})
+	var innerErr error
+	err := c.DoWith(t.Context(), "r", ttlOf(ttl), func(ctx context.Context, outer *client.Lease) error {
+		inner.Go(func() {
+			innerErr = c.Do(context.WithoutCancel(ctx), "r", func(ctx context.Context, l *client.Lease) error {
+				if l.Token() != outer.Token() {
+					joined <- errors.New("another lease")
+				}
+				joined <- nil
+				<-finish
+				return context.Cause(ctx)
+			})
+		})
+		return <-joined
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outlive := time.NewTimer(3 * ttl / 2)
+	for done := false; !done; {
+		select {
+		case <-outlive.C:
+			done = true
+		default:
+			if !held(t, s.locker, "r") {
+				t.Fatal("the lease ended before the inner Do")
+			}
+		}
+	}
+	close(finish)
+	inner.Wait()
+	if innerErr != nil || held(t, s.locker, "r") {
+		t.Errorf("inner: %v; held: %v", innerErr, held(t, s.locker, "r"))
+	}
+}
+
+// A Do under a context whose outer Do is over takes a lease of its own.
+func TestDoAfterItsOuter(t *testing.T) {
+	c := connect(t, serve(t, newLocker(t)))
+	var stale context.Context
+	var first fencing.Token
+	work := func(ctx context.Context, l *client.Lease) error {
+		stale, first = context.WithoutCancel(ctx), l.Token() //nolint:fatcontext // it is the point
+		return nil
+	}
+	if err := c.Do(t.Context(), "r", work); err != nil {
+		t.Fatal(err)
+	}
+	err := c.Do(stale, "r", func(_ context.Context, l *client.Lease) error {
+		if l.Token() <= first {
+			return fmt.Errorf("token %d after %d", l.Token(), first)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLossReachesInnerDo(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newLocker(t))
+	c := connect(t, s)
+	err := c.DoWith(t.Context(), "r", ttlOf(short), func(ctx context.Context, _ *client.Lease) error {
+		return c.Do(context.WithoutCancel(ctx), "r", func(ctx context.Context, _ *client.Lease) error {
+			if err := s.locker.Break(t.Context(), "r"); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+	})
+	if !errors.Is(err, client.ErrLeaseLost) {
+		t.Fatal(err)
+	}
+}
+
+func TestDoReleasesWhenWorkPanics(t *testing.T) {
+	s := serve(t, newLocker(t))
+	c := connect(t, s)
+	func() {
+		defer func() { _ = recover() }()
+		_ = c.Do(t.Context(), "r", func(context.Context, *client.Lease) error { panic("work") })
+	}()
+	if held(t, s.locker, "r") {
+		t.Error("still held")
+	}
+}
+
+// The end of the caller's context stops the work, and not the keeping: nobody
+// else gets the resource while the work comes to its end.
+func TestLeaseIsKeptWhileCancelledWorkEnds(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newLocker(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	err := connect(t, s).DoWith(ctx, "r", ttlOf(short), func(ctx context.Context, l *client.Lease) error {
+		cancel()
+		<-ctx.Done()
+		first := l.Until()
+		testenv.Eventually(t, 10*time.Second, func() error {
+			if !l.Until().After(first.Add(500 * time.Millisecond)) {
+				return errors.New("not extended")
+			}
+			return nil
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A release whose answer was lost is no lost lease.
+func TestLostAnswerOfARelease(t *testing.T) {
+	s := serve(t, newLocker(t))
+	lease, err := connect(t, s).Acquire(t.Context(), "r", client.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tried atomic.Bool
+	s.breaks(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if tried.CompareAndSwap(false, true) {
+			next.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		next.ServeHTTP(w, r)
+	})
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if held(t, s.locker, "r") {
+		t.Error("still held")
+	}
+}
+
+// A caller that gives up in line, at the very moment of its grant, leaves nothing.
+func TestCancelledAcquireIsGivenBack(t *testing.T) {
+	s := serve(t, newLocker(t))
+	ctx, cancel := context.WithCancel(t.Context())
+	var tried atomic.Bool
+	s.breaks(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if tried.CompareAndSwap(false, true) {
+			next.ServeHTTP(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))
+			cancel()
+			<-r.Context().Done()
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+	if _, err := connect(t, s).Acquire(ctx, "r", client.Request{}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if held(t, s.locker, "r") {
+		t.Error("still held")
+	}
+}
+
+// The service lets nobody wait for longer than ten minutes; the client does.
+func TestWaitGoesOn(t *testing.T) {
+	s := serve(t, newLocker(t))
+	var waits, keys []any
+	s.breaks(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		var body wire.AcquireRequest
+		if r.Method != http.MethodPost || json.NewDecoder(r.Body).Decode(&body) != nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		waits, keys = append(waits, *body.WaitMS), append(keys, r.Header.Get(wire.HeaderIdempotencyKey))
+		w.WriteHeader(http.StatusConflict)
+		if len(waits) < 3 {
+			_, _ = w.Write([]byte(`{"type":"/problems/wait-timeout"}`))
+		}
+	})
+	_, err := connect(t, s).Acquire(t.Context(), "r", client.Request{Wait: client.Forever})
+	if errors.Is(err, client.ErrHeld) || len(waits) != 3 || waits[0] != int64(600_000) || keys[0] != keys[2] {
+		t.Errorf("%v; waits %v, keys %v", err, waits, keys)
+	}
+}
+
+// swallow takes a request and never answers, as a frozen server does.
+func swallow(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
+	_, _ = io.Copy(io.Discard, r.Body) // only then does net/http see that the caller has gone
+	<-r.Context().Done()
+}
+
+// A server that was frozen while a caller stood in line there is found out.
+func TestWaitLeavesAFrozenServer(t *testing.T) {
+	t.Parallel()
+	locker := newLocker(t)
+	frozen, well := serve(t, locker), serve(t, locker)
+	frozen.breaks(swallow)
+	c := connectWith(t, []*service{frozen, well}, client.WithTimeout(time.Second))
+	begun := time.Now()
+	lease, err := c.Acquire(t.Context(), "r", client.Request{Wait: time.Minute})
+	if err != nil || time.Since(begun) > 30*time.Second {
+		t.Fatalf("%v after %s", err, time.Since(begun))
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A lease is not lost although every other request is swallowed by its server.
+func TestFailoverIsQuickerThanTheLease(t *testing.T) {
+	t.Parallel()
+	const ttl = short
+	locker := newLocker(t)
+	first, second := serve(t, locker), serve(t, locker)
+	var extensions atomic.Int32
+	every := fault(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if extensions.Add(1)%2 == 1 {
+			swallow(w, r, next)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+	err := connect(t, first, second).DoWith(t.Context(), "r", ttlOf(ttl), func(ctx context.Context, _ *client.Lease) error {
+		first.breaks(every)
+		second.breaks(every)
+		select {
+		case <-ctx.Done():
+		case <-time.After(2 * ttl):
+		}
+		return context.Cause(ctx)
+	})
+	if err != nil || extensions.Load() < 6 {
+		t.Fatalf("%v after %d requests", err, extensions.Load())
+	}
+}
+
+func TestJoinByLeaseID(t *testing.T) {
+	s := serve(t, newLocker(t))
+	c := connect(t, s)
+	lease, err := c.Acquire(t.Context(), "r", client.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	joined, err := connect(t, s).Join(t.Context(), lease.ID())
+	if err != nil || joined.Token() != lease.Token() || joined.Validity() <= 0 {
+		t.Fatalf("%v, %v", joined, err)
+	}
+	if err := c.Release(t.Context(), lease.ID()); err != nil || !held(t, s.locker, "r") {
+		t.Fatalf("after the acquirer's release: %v, held %v", err, held(t, s.locker, "r"))
+	}
+	if l, err := c.Extend(t.Context(), lease.ID(), 2*time.Second); err != nil || l.Token() != lease.Token() || l.TTL() != 2*time.Second {
+		t.Fatalf("%v, %v", l, err)
+	}
+	if err := joined.Release(t.Context()); err != nil || held(t, s.locker, "r") {
+		t.Fatalf("after the last release: %v, held %v", err, held(t, s.locker, "r"))
+	}
+	if _, err := c.Join(t.Context(), lease.ID()); !errors.Is(err, client.ErrLeaseLost) {
+		t.Error(err)
+	}
+	if err := joined.Release(t.Context()); !errors.Is(err, client.ErrLeaseLost) {
+		t.Error(err)
+	}
+}
+
+func TestLocksInspectBreak(t *testing.T) {
+	c := connect(t, serve(t, newLocker(t)))
+	for _, r := range []string{"a/1", "a/2 ü?#%", "b"} {
+		if _, err := c.Acquire(t.Context(), r, client.Request{Metadata: json.RawMessage(`{"n":1}`)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[string]bool{}
+	for lock, err := range c.Locks(t.Context(), "a/") {
+		if err != nil || !lock.Held {
+			t.Fatalf("%+v, %v", lock, err)
+		}
+		seen[lock.Resource] = true
+	}
+	if len(seen) != 2 || !seen["a/2 ü?#%"] {
+		t.Errorf("%v", seen)
+	}
+	lock, err := c.Inspect(t.Context(), "a/2 ü?#%")
+	if err != nil || !lock.Held || *lock.Holder != "tester" || string(lock.Metadata) != `{"n":1}` {
+		t.Errorf("%+v, %v", lock, err)
+	}
+	if err := c.Break(t.Context(), "a/2 ü?#%"); err != nil {
+		t.Error(err)
+	}
+	problem, ok := errors.AsType[*client.ProblemError](c.Break(t.Context(), "a/2 ü?#%"))
+	if !ok || problem.Kind() != "lock-not-held" {
+		t.Errorf("%v", problem)
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	s := serve(t, newLocker(t))
+	var sent atomic.Value
+	s.breaks(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		sent.Store(r.Header.Get("Authorization"))
+		next.ServeHTTP(w, r)
+	})
+	ask := func(opt client.Option) (string, error) {
+		sent.Store("")
+		_, err := connectWith(t, []*service{s}, opt).Inspect(t.Context(), "r")
+		return sent.Load().(string), err
+	}
+	file := filepath.Join(t.TempDir(), "credential")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := ask(client.WithBearerToken("one")); got != "Bearer one" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	c := connectWith(t, []*service{s}, client.WithBearerTokenFile(file))
+	for _, want := range []string{"two", "three"} { // the same client sees the file change
+		write(want + "\n")
+		if _, err := c.Inspect(t.Context(), "r"); err != nil || sent.Load() != "Bearer "+want {
+			t.Errorf("%q, %v", sent.Load(), err)
+		}
+	}
+	write(" \n")
+	if got, err := ask(client.WithBearerTokenFile(file)); got != "" || err == nil {
+		t.Errorf("an empty file: %q, %v", got, err)
+	}
+	boom := errors.New("no credential")
+	if got, err := ask(client.WithBearerTokenFunc(func(context.Context) (string, error) { return "", boom })); got != "" || !errors.Is(err, boom) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestDenied(t *testing.T) {
+	s := serve(t, newLocker(t))
+	for status, denied := range map[int]bool{401: true, 403: true, 404: false} {
+		s.breaks(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { w.WriteHeader(status) })
+		_, err := connect(t, s).Acquire(t.Context(), "r", client.Request{})
+		if errors.Is(err, client.ErrDenied) != denied || errors.Is(err, client.ErrUnavailable) {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+}
+
+// A limit is obeyed: the next try comes after Retry-After.
+func TestRetryAfterIsObeyed(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newLocker(t))
+	var tries atomic.Int32
+	s.breaks(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if tries.Add(1) == 1 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+	begun := time.Now()
+	_, err := connectWith(t, []*service{s}, client.WithPatience(10*time.Second)).Inspect(t.Context(), "r")
+	if err != nil || time.Since(begun) < time.Second {
+		t.Errorf("%v after %s", err, time.Since(begun))
+	}
+}
+
+func TestOptionsThatDoNotFit(t *testing.T) {
+	tlsConfig, err := client.TLSFiles("", "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, opts := range map[string][]client.Option{
+		"two transports": {client.WithHTTPClient(&http.Client{}), client.WithTLSConfig(tlsConfig)},
+		"a time limit":   {client.WithHTTPClient(&http.Client{Timeout: time.Second})},
+	} {
+		if _, err := client.New("http://127.0.0.1:1", opts...); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+	for _, files := range [][3]string{{"", "cert", ""}, {"", "", "key"}, {"/nowhere", "", ""}, {"", "/nowhere", "/nowhere"}} {
+		if _, err := client.TLSFiles(files[0], files[1], files[2]); err == nil {
+			t.Errorf("%v: taken", files)
+		}
+	}
+}
+
+// The token of a lease guards rows: the holder whose lease was broken is refused.
+func TestTokenFitsPgguard(t *testing.T) {
+	url := testenv.Postgres(t).OwnerURL()
+	if err := pgguard.Install(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	db, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := db.Exec(t.Context(), `CREATE TABLE accounts (id int PRIMARY KEY, balance int);
+		INSERT INTO accounts VALUES (1, 100); SELECT fencing.protect('accounts', $$'accounts/' || id$$)`); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, serve(t, newLocker(t)))
+	withdraw := func(ctx context.Context, l *client.Lease) error {
+		return pgguard.Do(ctx, db, l.Resource(), l.Token(), func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, `UPDATE accounts SET balance = balance - 10 WHERE id = 1`)
+			return err
+		})
+	}
+	err = c.Do(t.Context(), "accounts/1", func(ctx context.Context, first *client.Lease) error {
+		if err := c.Break(ctx, "accounts/1"); err != nil {
+			return err
+		}
+		second, err := c.Acquire(ctx, "accounts/1", client.Request{})
+		if err != nil {
+			return err
+		}
+		return errors.Join(withdraw(ctx, second), second.Release(ctx), withdraw(context.WithoutCancel(ctx), first))
+	})
+	if !errors.Is(err, fencing.ErrStaleToken) || !errors.Is(err, client.ErrLeaseLost) {
+		t.Fatal(err)
+	}
+	var balance int
+	if err := db.QueryRow(t.Context(), `SELECT balance FROM accounts`).Scan(&balance); err != nil || balance != 90 {
+		t.Errorf("balance %d, %v", balance, err)
+	}
+}
