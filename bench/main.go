@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -43,12 +44,13 @@ type options struct {
 	strict          bool
 }
 
-func parse(args []string) (options, error) {
-	var o options
+func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.BoolVar(&o.Quick, "quick", false, "fewer and shorter rounds: under two minutes")
 	flags.IntVar(&o.Rounds, "rounds", 0, "rounds of each measurement (5; 2 with -quick)")
 	only := flags.String("only", "", "sections to run, separated by commas: "+strings.Join(suite.Sections(), ","))
+	with := flags.String("with", "", "contenders to measure, separated by commas, as the page names them; all if empty")
+	levels := flags.String("workers", "", "numbers of workers, separated by commas, instead of 1,16,64,256,1024")
 	flags.DurationVar(&o.Budget, "budget", 0, "after this, what is not begun is left out (18m; 110s with -quick)")
 	flags.DurationVar(&o.Soak, "soak", 0, "also run load for this long and watch memory")
 	flags.StringVar(&o.out, "out", "", "folder of the page and its plots (docs/benchmarks)")
@@ -67,7 +69,25 @@ func parse(args []string) (options, error) {
 	if *only != "" {
 		o.Only = strings.Split(*only, ",")
 	}
+	if *with != "" {
+		o.With = strings.Split(*with, ",")
+	}
+	if o.Levels, err = numbers(*levels); err != nil {
+		return o, err
+	}
 	return o, checkSections(o.Only)
+}
+
+// numbers reads a list of numbers of workers.
+func numbers(list string) (levels []int, err error) {
+	for _, word := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' }) {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 1 || n > 10_000 {
+			return nil, fmt.Errorf("-workers takes numbers from 1 to 10000 with commas between, not %q", word)
+		}
+		levels = append(levels, n)
+	}
+	return levels, nil
 }
 
 // defaultBudget bounds a run, on a slow machine too.

@@ -3,6 +3,7 @@ package redisnode_test
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -46,7 +47,7 @@ func BenchmarkPair(b *testing.B) {
 			b.ReportAllocs()
 			b.SetParallelism(callers / 2)
 			var worker, failed atomic.Int64
-			own, theirs := ownCPU(b), serversCPU(b, servers)
+			own, theirs, calls := ownCPU(b), serversCPU(b, servers), serversCalls(b, servers)
 			b.RunParallel(func(pb *testing.PB) {
 				resource := fmt.Sprintf("bench/%d", worker.Add(1))
 				for pb.Next() {
@@ -64,6 +65,7 @@ func BenchmarkPair(b *testing.B) {
 			b.ReportMetric(float64(failed.Load()), "failed")
 			b.ReportMetric(float64((ownCPU(b)-own).Microseconds())/float64(b.N), "client-µs/pair")
 			b.ReportMetric(float64((serversCPU(b, servers)-theirs).Microseconds())/float64(b.N), "redis-µs/pair")
+			b.ReportMetric(float64(2*len(servers)*b.N)/float64(serversCalls(b, servers)-calls), "ops/batch")
 		})
 	}
 }
@@ -93,6 +95,25 @@ func serversCPU(b *testing.B, servers []*testenv.Redis) (total time.Duration) {
 			}
 			total += time.Duration(seconds * float64(time.Second))
 		}
+	}
+	return total
+}
+
+// serversCalls is how many scripts the servers have run together.
+func serversCalls(b *testing.B, servers []*testenv.Redis) (total int64) {
+	b.Helper()
+	for _, s := range servers {
+		info, err := s.Client().Info(context.Background(), "commandstats").Result()
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(info, "cmdstat_evalsha:calls=")
+		digits, _, _ := strings.Cut(rest, ",")
+		calls, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil {
+			b.Fatalf("no calls of scripts in %q", info)
+		}
+		total += calls
 	}
 	return total
 }

@@ -81,7 +81,15 @@ type batch struct {
 // before it drains: callers that are about to submit get into this batch.
 func (b *batch) collect(first job) {
 	b.jobs = append(b.jobs[:0], first)
-	runtime.Gosched()
+	for grown := 0; grown < len(b.jobs) && len(b.jobs) < b.node.opts.Batch; {
+		grown = len(b.jobs)
+		runtime.Gosched()
+		b.drain()
+	}
+}
+
+// drain takes what is queued, up to a full batch.
+func (b *batch) drain() {
 	for len(b.jobs) < b.node.opts.Batch {
 		select {
 		case j := <-b.node.queue:

@@ -33,10 +33,16 @@
 --       of the first hundred.
 -- Sends "fencelock:wake:<server>": the resource and the member whose turn it
 --       is, with a line feed between.
+--
+-- An acquire of a free lock, an extend and a release, which most batches consist
+-- of, stand first. The rest is made by others(), once a batch and only where
+-- something of it is wanted: to make forty functions costs as much as to run two
+-- operations.
+local call = redis.call
 local cluster, view, keep = ARGV[1], ARGV[2], ARGV[3]
 local keep_ms = tonumber(keep)
 local ARGV = cmsgpack.unpack(ARGV[4])
-local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'view', 'max_ttl', 'high', 'lines')
+local state = call('HMGET', STATE, 'cluster', 'replid', 'view', 'max_ttl', 'high', 'lines')
 local own = state[3] or '0'
 local longest = tonumber(state[4] or 0)
 local high = tonumber(state[5] or 0)
@@ -51,12 +57,10 @@ elseif own ~= view then
 end
 -- Until when there may be lines at all (seconds on this node's clock): where
 -- nobody waits, no operation looks for one.
-local clock = tonumber(redis.call('TIME')[1])
 local lines = tonumber(state[6] or 0)
 local lined = lines
-local QUEUE_TTL = 660000 -- longer than anybody may wait
-local TICKET_TTL = 3000
-local MOST_HOLDS = 64
+local clock = lines > 0 and tonumber(call('TIME')[1]) or 1
+local rest -- what others() has made
 
 local function split(value)
   return string.match(value, '^(%d+) (%d+) (%S+) (%S+) (%S+) (.*)$')
@@ -66,19 +70,15 @@ local function join(grant, ttl, lease, note, holds, meta)
   return grant .. ' ' .. ttl .. ' ' .. lease .. ' ' .. note .. ' ' .. holds .. ' ' .. meta
 end
 
-local function left(lock)
-  return text(math.max(redis.call('PTTL', lock), 0))
-end
-
 -- The effective counter (rule 4), and whether there is one of its own.
 local function effective(counter)
-  local value = redis.call('GET', counter)
+  local value = call('GET', counter)
   if value then return tonumber(value), true end
   return high, false
 end
 
 local function count(counter, value)
-  redis.call('SET', counter, text(value), 'PX', keep)
+  call('SET', counter, text(value), 'PX', keep)
   if value > high then high = value end
 end
 
@@ -86,289 +86,339 @@ end
 -- new time to live costs four times as much as the counting, so it is given
 -- when half of the old one has passed.
 local function up(counter)
-  local grant = redis.call('INCR', counter)
+  local grant = call('INCR', counter)
   if grant == 1 then -- it was missing
     grant = high + 1
     if grant > MOST then
-      redis.call('DEL', counter) -- and must be still: it would read as 0
+      call('DEL', counter) -- and must be still: it would read as 0
       return nil
     end
     count(counter, grant)
   elseif grant > MOST then
-    redis.call('DECR', counter)
+    call('DECR', counter)
     return nil
-  elseif redis.call('PTTL', counter) * 2 < keep_ms then
-    redis.call('PEXPIRE', counter, keep)
+  elseif call('PTTL', counter) * 2 < keep_ms then
+    call('PEXPIRE', counter, keep)
   end
   if grant > high then high = grant end
   return text(grant)
 end
 
--- The first in line whose server lives; the dead before it leave.
-local function head(queue)
-  if lines < clock then return nil end
-  while true do
-    local first = redis.call('ZRANGE', queue, 0, 0)[1]
-    if not first then return nil end
-    if redis.call('EXISTS', 's:' .. string.match(first, '^%S+ (%S+) ')) == 1 then return first end
-    redis.call('ZREM', queue, first)
-  end
-end
-
-local function wake(queue, member)
-  local server = string.match(member, '^%S+ (%S+) ')
-  redis.call('PUBLISH', 'fencelock:wake:' .. server, string.sub(queue, 3) .. '\n' .. member)
-end
-
--- A server that stands in line is alive, whenever it last said so.
-local function stand(queue, ticket, arrival)
-  redis.call('SET', 's:' .. string.match(ticket, '^%S+ (%S+) '), '', 'PX', TICKET_TTL, 'NX')
-  redis.call('ZADD', queue, 'NX', arrival, ticket)
-  redis.call('PEXPIRE', queue, QUEUE_TTL)
-  lines = clock + QUEUE_TTL / 1000 + 20 -- more than what is left unwritten below
-end
-
-local function locked(value, lock, queue)
-  local grant, ttl, holder, _, _, meta = split(value)
-  return 'H ' .. grant .. ' ' .. left(lock) .. ' ' .. ttl .. ' ' .. redis.call('ZCARD', queue) .. ' ' .. holder .. ' ' .. meta
-end
-
-local function again(value, lock)
-  local grant, ttl, holder, note, holds, meta = split(value)
-  if note ~= '-' and note ~= '=' then
-    redis.call('SET', lock, join(grant, ttl, holder, '=', holds, meta), 'KEEPTTL')
-  end
-  return 'E ' .. grant .. ' ' .. left(lock) .. ' ' .. ttl .. ' ' .. meta
-end
-
--- Whether somebody living stands in line before the ticket (false: anybody).
--- The first is told, since the lock is free.
-local function overtakes(queue, ticket, arrival)
-  local first = head(queue)
-  if not first or first == ticket then return false end
-  if ticket then
-    local score = tonumber(redis.call('ZSCORE', queue, first))
-    if arrival < score or (arrival == score and ticket < first) then return false end
-  end
-  wake(queue, first)
-  return true
-end
-
--- Whether the lease value is that of an idempotency key in use for something else.
-local function misused(lease, attempt, scope)
-  if attempt == '-' then return false end
-  local other = redis.call('GET', 'i:' .. lease)
-  return other and other ~= scope
-end
-
-local function acquire(at, ticket, arrival)
-  local resource, lease, ttl, attempt, scope, meta = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
-  if shut then return shut end
-  if tonumber(ttl) > longest then return behind end
-  local lock, counter, queue = 'l:' .. resource, 'c:' .. resource, 'q:' .. resource
-  local value = redis.call('GET', lock)
-  if value and select(3, split(value)) ~= lease then
-    if ticket then stand(queue, ticket, arrival) end
-    return locked(value, lock, queue)
-  end
-  if misused(lease, attempt, scope) then return 'O' end
-  if value then return again(value, lock) end
-  if (ticket or lines >= clock) and overtakes(queue, ticket, tonumber(arrival)) then
-    if ticket then stand(queue, ticket, arrival) end
-    return 'W'
-  end
-  local grant = up(counter)
-  if not grant then return 'Q' end
-  redis.call('SET', lock, join(grant, ttl, lease, attempt, '.', meta), 'PX', ttl)
-  if attempt ~= '-' then redis.call('SET', 'i:' .. lease, scope, 'PX', ttl) end
-  if ticket then redis.call('ZREM', queue, ticket) end
-  return 'G ' .. grant .. ' ' .. ttl .. ' 1 '
-end
-
-local run = {}
-
-function run.a(at) return acquire(at, false) end
-
-function run.w(at)
-  local id, server, arrival, holder = ARGV[at + 6], ARGV[at + 7], ARGV[at + 8], ARGV[at + 9]
-  return acquire(at, id .. ' ' .. server .. ' ' .. holder, arrival)
-end
-
-function run.c(at)
-  local resource, lease, token = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  if shut then return shut end
-  local lock, counter = 'l:' .. resource, 'c:' .. resource
-  local value = redis.call('GET', lock)
-  if not value then return 'N' end
-  local grant, ttl, holder, note, holds, meta = split(value)
-  if holder ~= lease or tonumber(grant) > token then return 'N' end -- rules 2 and 3
-  if effective(counter) < token then count(counter, token) end
-  if tonumber(grant) < token then -- so that a retry and a reader see the token
-    redis.call('SET', lock, join(text(token), ttl, holder, note, holds, meta), 'KEEPTTL')
-  end
-  return 'G ' .. text(token) .. ' ' .. left(lock) .. ' 1 '
-end
-
-function run.e(at)
-  local resource, lease, token, ttl = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
-  if shut then return shut end
-  if tonumber(ttl) > longest then return behind end
-  local lock, counter = 'l:' .. resource, 'c:' .. resource
-  local value = redis.call('GET', lock)
-  if value then
-    local grant, _, holder, note, holds, meta = split(value)
-    if holder ~= lease or tonumber(grant) > token then return 'N' end -- rule 3
-    redis.call('PEXPIRE', counter, keep)
-    local remaining = redis.call('PTTL', lock)
-    if remaining >= tonumber(ttl) then -- an extend never shortens: it may be an old one, late
-      return 'G ' .. grant .. ' ' .. text(remaining) .. ' 1 ' .. meta
-    end
-    redis.call('SET', lock, join(grant, ttl, holder, note, holds, meta), 'PX', ttl)
-    if note ~= '-' then redis.call('PEXPIRE', 'i:' .. lease, ttl) end
-    return 'G ' .. grant .. ' ' .. ttl .. ' 1 ' .. meta
-  end
-  local own_count, present = effective(counter)
-  if own_count > token then return 'N' end -- rule 5
-  redis.call('SET', lock, join(text(token), ttl, lease, '-', '.', ''), 'PX', ttl)
-  if present then redis.call('PEXPIRE', counter, keep) end
-  return 'C ' .. text(token) .. ' ' .. ttl
-end
-
--- Holds are a list of ids with commas around it while it is worked on.
-local function has(holds, hold) return string.find(',' .. holds .. ',', ',' .. hold .. ',', 1, true) end
-
-local function number_of(holds)
-  local _, commas = string.gsub(holds, ',', '')
-  return holds == '' and 0 or commas + 1
-end
-
-local function without(holds, hold)
-  local from, to = has(holds, hold)
-  local rest = ',' .. holds .. ','
-  rest = string.sub(rest, 1, from) .. string.sub(rest, to + 1)
-  return string.sub(rest, 2, -2)
-end
-
-function run.h(at)
-  local lock, lease, token, hold = 'l:' .. ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
-  if shut then return shut end
-  local value = redis.call('GET', lock)
-  if not value then return 'N' end
-  local grant, ttl, holder, note, holds, meta = split(value)
-  if holder ~= lease or tonumber(grant) > token then return 'N' end
-  if not has(holds, hold) then
-    if number_of(holds) >= MOST_HOLDS then return '! the lease has its most holds' end
-    holds = holds .. ',' .. hold
-    redis.call('SET', lock, join(grant, ttl, holder, note, holds, meta), 'KEEPTTL')
-  end
-  return 'G ' .. grant .. ' ' .. left(lock) .. ' ' .. number_of(holds) .. ' ' .. meta
-end
-
-local function ended(lock, queue, grant)
-  redis.call('DEL', lock)
-  local first = head(queue)
-  if first then wake(queue, first) end
-  return 'G ' .. grant .. ' 0 0 '
-end
-
 -- Takes the counter past the token of a lease that has been given back, so that
--- no late extend brings it to life again (rule 5).
+-- no late extend brings it to life again (rule 5). Nearly always the counter is
+-- the token, so it is counted up first and looked at then.
 local function pass(counter, token)
   if token == 0 or not open then return end
-  local value, present = effective(counter)
-  if value > token then return end
-  if present and value == token then
-    redis.call('INCR', counter)
-    if token + 1 > high then high = token + 1 end
+  local value = call('INCR', counter)
+  if value == token + 1 then
+    if value > high then high = value end
+  elseif value == 1 then -- it was missing, and reads as high
+    call('DEL', counter)
+    if high <= token then count(counter, token + 1) end
+  elseif value > token then -- it was past the token already
+    call('DECR', counter)
   else
     count(counter, token + 1)
   end
 end
 
-local function release(resource, lease, attempt, hold, token)
-  local lock, queue, counter = 'l:' .. resource, 'q:' .. resource, 'c:' .. resource
-  local value = redis.call('GET', lock)
-  if not value then
-    pass(counter, token)
-    return 'N'
+local others
+
+-- The common case: a free lock, no idempotency key, and no lines on this node.
+local function acquire(at)
+  local resource, lease, ttl, attempt = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  if shut then return shut end
+  if tonumber(ttl) > longest then return behind end
+  local lock = 'l:' .. resource
+  local value = call('GET', lock)
+  if value or attempt ~= '-' or lines >= clock then
+    rest = rest or others()
+    return rest.acquire(at, value, false)
   end
-  -- Most locks bear no note and no hold but the acquirer's: no need to take
-  -- them apart. A lease value occurs nowhere but in its place.
-  local plain = attempt == '' and string.find(value, ' ' .. lease .. ' - . ', 1, true)
-  if plain and (hold == '' or hold == '.') then
-    pass(counter, token)
-    return ended(lock, queue, string.match(value, '^%d+'))
-  end
-  local grant, ttl, holder, note, holds, meta = split(value)
-  if holder ~= lease or (attempt ~= '' and attempt ~= note) then return 'N' end
-  if hold ~= '' then
-    if not has(holds, hold) then return 'N' end
-    local rest = without(holds, hold)
-    if rest ~= '' then
-      redis.call('SET', lock, join(grant, ttl, holder, note, rest, meta), 'KEEPTTL')
-      return 'G ' .. grant .. ' ' .. left(lock) .. ' ' .. number_of(rest) .. ' '
+  local grant = up('c:' .. resource)
+  if not grant then return 'Q' end
+  call('SET', lock, grant .. ' ' .. ttl .. ' ' .. lease .. ' - . ' .. ARGV[at + 5], 'PX', ttl)
+  return 'G ' .. grant .. ' ' .. ttl .. ' 1 '
+end
+
+local function extend(at)
+  local resource, lease, token, ttl = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
+  if shut then return shut end
+  if tonumber(ttl) > longest then return behind end
+  local lock, counter = 'l:' .. resource, 'c:' .. resource
+  local value = call('GET', lock)
+  if value then
+    local grant, _, holder, note, holds, meta = split(value)
+    if holder ~= lease or tonumber(grant) > token then return 'N' end -- rule 3
+    call('PEXPIRE', counter, keep)
+    local remaining = call('PTTL', lock)
+    if remaining >= tonumber(ttl) then -- an extend never shortens: it may be an old one, late
+      return 'G ' .. grant .. ' ' .. text(remaining) .. ' 1 ' .. meta
     end
+    call('SET', lock, join(grant, ttl, holder, note, holds, meta), 'PX', ttl)
+    if note ~= '-' then call('PEXPIRE', 'i:' .. lease, ttl) end
+    return 'G ' .. grant .. ' ' .. ttl .. ' 1 ' .. meta
   end
-  if note ~= '-' then redis.call('DEL', 'i:' .. lease) end
-  pass(counter, token)
-  return ended(lock, queue, grant)
+  local own_count, present = effective(counter)
+  if own_count > token then return 'N' end -- rule 5
+  call('SET', lock, join(text(token), ttl, lease, '-', '.', ''), 'PX', ttl)
+  if present then call('PEXPIRE', counter, keep) end
+  return 'C ' .. text(token) .. ' ' .. ttl
 end
 
 -- Taking a vote back is sound on any node and in any view, so it is done even
 -- where the gate is shut; but then it does not count as an answer.
-function run.r(at)
-  local reply = release(ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]))
+-- Most locks bear no note and no hold but the acquirer's: no need to take them
+-- apart. A lease value occurs nowhere but in its place.
+local function release(at)
+  local resource, lease, attempt, hold, token = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
+  local lock = 'l:' .. resource
+  local value = call('GET', lock)
+  local reply = 'N'
+  if not value then
+    pass('c:' .. resource, token)
+  elseif attempt == '' and (hold == '.' or hold == '') and lines < clock and
+    string.find(value, ' ' .. lease .. ' - . ', 1, true) then
+    pass('c:' .. resource, token)
+    call('DEL', lock)
+    reply = 'G ' .. string.match(value, '^%d+') .. ' 0 0 '
+  else
+    rest = rest or others()
+    reply = rest.release(resource, value, lease, attempt, hold, token)
+  end
   return open and reply or behind
 end
 
-function run.n(at)
-  if shut then return shut end
-  stand('q:' .. ARGV[at], ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 4], ARGV[at + 3])
-  return 'G 0 0 0 '
-end
+function others()
+  local QUEUE_TTL = 660000 -- longer than anybody may wait
+  local TICKET_TTL = 3000
+  local MOST_HOLDS = 64
+  clock = tonumber(call('TIME')[1])
 
-function run.l(at)
-  local queue = 'q:' .. ARGV[at]
-  local first = redis.call('ZRANGE', queue, 0, 0)[1]
-  local ticket = ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 3]
-  redis.call('ZREM', queue, ticket)
-  if first == ticket and redis.call('EXISTS', 'l:' .. ARGV[at]) == 0 then
-    local next = head(queue)
-    if next then wake(queue, next) end
+  local function left(lock)
+    return text(math.max(call('PTTL', lock), 0))
   end
-  return 'G 0 0 0 '
-end
 
-function run.k(at)
-  if not open then return behind end
-  local session = 's:' .. ARGV[at]
-  local alive = redis.call('EXISTS', session)
-  redis.call('SET', session, '', 'PX', ARGV[at + 1])
-  return alive == 1 and 'E 0 0 0 ' or 'G 0 0 0 '
-end
-
-function run.g(at)
-  if not open then return { behind, 0 } end
-  local lock, queue = 'l:' .. ARGV[at], 'q:' .. ARGV[at]
-  local value = redis.call('GET', lock)
-  local reply = { value and locked(value, lock, queue) or 'N', redis.call('ZCARD', queue) }
-  for _, part in ipairs(redis.call('ZRANGE', queue, 0, 99, 'WITHSCORES')) do
-    reply[#reply + 1] = part
+  -- The first in line whose server lives; the dead before it leave.
+  local function head(queue)
+    if lines < clock then return nil end
+    while true do
+      local first = call('ZRANGE', queue, 0, 0)[1]
+      if not first then return nil end
+      if call('EXISTS', 's:' .. string.match(first, '^%S+ (%S+) ')) == 1 then return first end
+      call('ZREM', queue, first)
+    end
   end
-  return reply
+
+  local function wake(queue, member)
+    local server = string.match(member, '^%S+ (%S+) ')
+    call('PUBLISH', 'fencelock:wake:' .. server, string.sub(queue, 3) .. '\n' .. member)
+  end
+
+  -- A server that stands in line is alive, whenever it last said so.
+  local function stand(queue, ticket, arrival)
+    call('SET', 's:' .. string.match(ticket, '^%S+ (%S+) '), '', 'PX', TICKET_TTL, 'NX')
+    call('ZADD', queue, 'NX', arrival, ticket)
+    call('PEXPIRE', queue, QUEUE_TTL)
+    lines = clock + QUEUE_TTL / 1000 + 20 -- more than what is left unwritten below
+  end
+
+  local function locked(value, lock, queue)
+    local grant, ttl, holder, _, _, meta = split(value)
+    return 'H ' .. grant .. ' ' .. left(lock) .. ' ' .. ttl .. ' ' .. call('ZCARD', queue) .. ' ' .. holder .. ' ' .. meta
+  end
+
+  local function again(value, lock)
+    local grant, ttl, holder, note, holds, meta = split(value)
+    if note ~= '-' and note ~= '=' then
+      call('SET', lock, join(grant, ttl, holder, '=', holds, meta), 'KEEPTTL')
+    end
+    return 'E ' .. grant .. ' ' .. left(lock) .. ' ' .. ttl .. ' ' .. meta
+  end
+
+  -- Whether somebody living stands in line before the ticket (false: anybody).
+  -- The first is told, since the lock is free.
+  local function overtakes(queue, ticket, arrival)
+    local first = head(queue)
+    if not first or first == ticket then return false end
+    if ticket then
+      local score = tonumber(call('ZSCORE', queue, first))
+      if arrival < score or (arrival == score and ticket < first) then return false end
+    end
+    wake(queue, first)
+    return true
+  end
+
+  -- Whether the lease value is that of an idempotency key in use for something else.
+  local function misused(lease, attempt, scope)
+    if attempt == '-' then return false end
+    local other = call('GET', 'i:' .. lease)
+    return other and other ~= scope
+  end
+
+  -- Acquires where the lock has this value, false if it is free.
+  local function turn(at, value, ticket, arrival)
+    local resource, lease, ttl, attempt, scope, meta = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
+    local lock, queue = 'l:' .. resource, 'q:' .. resource
+    if value and select(3, split(value)) ~= lease then
+      if ticket then stand(queue, ticket, arrival) end
+      return locked(value, lock, queue)
+    end
+    if misused(lease, attempt, scope) then return 'O' end
+    if value then return again(value, lock) end
+    if (ticket or lines >= clock) and overtakes(queue, ticket, tonumber(arrival)) then
+      if ticket then stand(queue, ticket, arrival) end
+      return 'W'
+    end
+    local grant = up('c:' .. resource)
+    if not grant then return 'Q' end
+    call('SET', lock, join(grant, ttl, lease, attempt, '.', meta), 'PX', ttl)
+    if attempt ~= '-' then call('SET', 'i:' .. lease, scope, 'PX', ttl) end
+    if ticket then call('ZREM', queue, ticket) end
+    return 'G ' .. grant .. ' ' .. ttl .. ' 1 '
+  end
+
+  -- Holds are a list of ids with commas around it while it is worked on.
+  local function has(holds, hold) return string.find(',' .. holds .. ',', ',' .. hold .. ',', 1, true) end
+
+  local function number_of(holds)
+    local _, commas = string.gsub(holds, ',', '')
+    return holds == '' and 0 or commas + 1
+  end
+
+  local function without(holds, hold)
+    local from, to = has(holds, hold)
+    local list = ',' .. holds .. ','
+    list = string.sub(list, 1, from) .. string.sub(list, to + 1)
+    return string.sub(list, 2, -2)
+  end
+
+  -- Releases where the lock has this value.
+  local function give_back(resource, value, lease, attempt, hold, token)
+    local lock, queue = 'l:' .. resource, 'q:' .. resource
+    local grant, ttl, holder, note, holds, meta = split(value)
+    if holder ~= lease or (attempt ~= '' and attempt ~= note) then return 'N' end
+    if hold ~= '' then
+      if not has(holds, hold) then return 'N' end
+      local kept = without(holds, hold)
+      if kept ~= '' then
+        call('SET', lock, join(grant, ttl, holder, note, kept, meta), 'KEEPTTL')
+        return 'G ' .. grant .. ' ' .. left(lock) .. ' ' .. number_of(kept) .. ' '
+      end
+    end
+    if note ~= '-' then call('DEL', 'i:' .. lease) end
+    pass('c:' .. resource, token)
+    call('DEL', lock)
+    local first = head(queue)
+    if first then wake(queue, first) end
+    return 'G ' .. grant .. ' 0 0 '
+  end
+
+  local run = {}
+
+  function run.w(at)
+    local id, server, arrival, holder = ARGV[at + 6], ARGV[at + 7], ARGV[at + 8], ARGV[at + 9]
+    if shut then return shut end
+    if tonumber(ARGV[at + 2]) > longest then return behind end
+    return turn(at, call('GET', 'l:' .. ARGV[at]), id .. ' ' .. server .. ' ' .. holder, arrival)
+  end
+
+  function run.c(at)
+    local resource, lease, token = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+    if shut then return shut end
+    local lock, counter = 'l:' .. resource, 'c:' .. resource
+    local value = call('GET', lock)
+    if not value then return 'N' end
+    local grant, ttl, holder, note, holds, meta = split(value)
+    if holder ~= lease or tonumber(grant) > token then return 'N' end -- rules 2 and 3
+    if effective(counter) < token then count(counter, token) end
+    if tonumber(grant) < token then -- so that a retry and a reader see the token
+      call('SET', lock, join(text(token), ttl, holder, note, holds, meta), 'KEEPTTL')
+    end
+    return 'G ' .. text(token) .. ' ' .. left(lock) .. ' 1 '
+  end
+
+  function run.h(at)
+    local lock, lease, token, hold = 'l:' .. ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
+    if shut then return shut end
+    local value = call('GET', lock)
+    if not value then return 'N' end
+    local grant, ttl, holder, note, holds, meta = split(value)
+    if holder ~= lease or tonumber(grant) > token then return 'N' end
+    if not has(holds, hold) then
+      if number_of(holds) >= MOST_HOLDS then return '! the lease has its most holds' end
+      holds = holds .. ',' .. hold
+      call('SET', lock, join(grant, ttl, holder, note, holds, meta), 'KEEPTTL')
+    end
+    return 'G ' .. grant .. ' ' .. left(lock) .. ' ' .. number_of(holds) .. ' ' .. meta
+  end
+
+  function run.n(at)
+    if shut then return shut end
+    stand('q:' .. ARGV[at], ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 4], ARGV[at + 3])
+    return 'G 0 0 0 '
+  end
+
+  function run.l(at)
+    local queue = 'q:' .. ARGV[at]
+    local first = call('ZRANGE', queue, 0, 0)[1]
+    local ticket = ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 3]
+    call('ZREM', queue, ticket)
+    if first == ticket and call('EXISTS', 'l:' .. ARGV[at]) == 0 then
+      local next = head(queue)
+      if next then wake(queue, next) end
+    end
+    return 'G 0 0 0 '
+  end
+
+  function run.k(at)
+    if not open then return behind end
+    local session = 's:' .. ARGV[at]
+    local alive = call('EXISTS', session)
+    call('SET', session, '', 'PX', ARGV[at + 1])
+    return alive == 1 and 'E 0 0 0 ' or 'G 0 0 0 '
+  end
+
+  function run.g(at)
+    if not open then return { behind, 0 } end
+    local lock, queue = 'l:' .. ARGV[at], 'q:' .. ARGV[at]
+    local value = call('GET', lock)
+    local reply = { value and locked(value, lock, queue) or 'N', call('ZCARD', queue) }
+    for _, part in ipairs(call('ZRANGE', queue, 0, 99, 'WITHSCORES')) do
+      reply[#reply + 1] = part
+    end
+    return reply
+  end
+
+  return {
+    run = run, acquire = turn, release = give_back,
+    width = { w = 10, c = 3, h = 4, n = 5, l = 4, k = 2, g = 1 },
+  }
 end
 
-local width = { a = 6, w = 10, c = 3, e = 4, h = 4, r = 5, n = 5, l = 4, k = 2, g = 1 }
-local replies, at = {}, 1
-while at <= #ARGV do
+local replies, at, last = {}, 1, #ARGV
+while at <= last do
   local kind = ARGV[at]
-  local ok, reply = pcall(run[kind], at + 1)
+  local ok, reply
+  if kind == 'a' then
+    ok, reply = pcall(acquire, at + 1)
+    at = at + 7
+  elseif kind == 'r' then
+    ok, reply = pcall(release, at + 1)
+    at = at + 6
+  elseif kind == 'e' then
+    ok, reply = pcall(extend, at + 1)
+    at = at + 5
+  else
+    rest = rest or others()
+    ok, reply = pcall(rest.run[kind], at + 1)
+    at = at + 1 + rest.width[kind]
+  end
   if not ok then
     reply = '! ' .. tostring(type(reply) == 'table' and reply.err or reply)
   end
   replies[#replies + 1] = reply
-  at = at + 1 + width[kind]
 end
-if high > before then redis.call('HSET', STATE, 'high', text(high)) end
-if lines - lined > 10 then redis.call('HSET', STATE, 'lines', text(lines)) end
+if high > before then call('HSET', STATE, 'high', text(high)) end
+if lines - lined > 10 then call('HSET', STATE, 'lines', text(lines)) end
 return cmsgpack.pack(replies)

@@ -26,6 +26,8 @@ type Options struct {
 	Quick  bool          // fewer of everything, under two minutes
 	Rounds int           // of every measurement; 0 for what fits
 	Only   []string      // names of sections; empty for all
+	With   []string      // names of contenders; empty for all
+	Levels []int         // numbers of workers; empty for the usual
 	Budget time.Duration // after which no further step is begun; 0 for none
 	Soak   time.Duration // how long to watch memory under load; 0 for not at all
 	Log    io.Writer     // progress
@@ -52,6 +54,9 @@ func New(opts Options) *Suite {
 	if opts.Rounds > 0 {
 		s.size.rounds, s.size.hotRounds, s.size.faultRounds, s.size.minorRounds = opts.Rounds, opts.Rounds, opts.Rounds, opts.Rounds
 	}
+	if len(opts.Levels) > 0 {
+		s.size.levels, s.size.fsyncLevels = opts.Levels, opts.Levels
+	}
 	return s
 }
 
@@ -60,7 +65,8 @@ type step struct {
 	label string
 	cost  time.Duration
 	do    func(ctx context.Context) error
-	vital bool // nothing can go on without it
+	vital bool   // nothing can go on without it
+	peer  string // whom it measures, "" if not one
 }
 
 // Run does everything. What has been measured is returned also after an error.
@@ -154,13 +160,16 @@ func (s *Suite) plan() []step {
 			steps = append(steps, sec.steps()...)
 		}
 	}
-	return steps
+	return slices.DeleteFunc(steps, func(st step) bool {
+		return st.peer != "" && len(s.opts.With) > 0 && !slices.Contains(s.opts.With, st.peer)
+	})
 }
 
 // measure is the step of one round of one peer.
 func (s *Suite) measure(on func() *bench, k result.Key, round int, job load.Job) step {
 	return step{
 		label: strings.Join([]string{k.Scenario, k.Variant, k.Peer, fmt.Sprintf("round %d", round+1)}, " · "),
+		peer:  k.Peer,
 		cost:  job.Warm + job.Measure + overhead(job),
 		do:    func(ctx context.Context) error { return s.round(ctx, on(), k, round, job) },
 	}
