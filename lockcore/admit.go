@@ -250,9 +250,19 @@ func (m *membership) carry(ctx context.Context, readers []int, view View) ([]Car
 	carried := make([]CarriedLock, len(resources))
 	for k, resource := range resources {
 		carried[k] = reserve(resource, surveys, quorumReads, time.Since(began))
-		carried[k].Counter = counters[k]
+		carried[k].setCounter(counters[k])
 	}
 	return carried, nil
+}
+
+// setCounter sets the counter, which no lock may be granted below: whoever
+// confirms or extends a lease with a token below the counter would be let pass
+// by such a lock, though a larger token may have been given meanwhile.
+func (c *CarriedLock) setCounter(counter fencing.Token) {
+	c.Counter = counter
+	if c.Lease != "" {
+		c.Grant = max(c.Grant, counter)
+	}
 }
 
 // eachReader runs f side by side without a common time limit.
@@ -333,7 +343,7 @@ func (m *membership) readCounters(ctx context.Context, readers []int, view View,
 }
 
 // reserve keeps the lock for a lease that is seen on at least R readers, with
-// the smallest grant seen, which is not above the lease's token.
+// the smallest grant seen, which is not above the lease's token (but see setCounter).
 func reserve(resource string, surveys []map[string]CarriedLock, quorumReads int, age time.Duration) CarriedLock {
 	for _, survey := range surveys {
 		lease := survey[resource].Lease

@@ -31,6 +31,14 @@ const (
 	cleanBound      = 100_000
 )
 
+// rejoinTime is how long a node may take from what a rejoin reads for it to its
+// first vote, and rejoinPause how soon it is looked whether it votes: seldom,
+// since a node is silent for far longer than its rejoin takes.
+const (
+	rejoinTime  = 4 * time.Second
+	rejoinPause = 200 * time.Millisecond
+)
+
 func newCleaner(nodes []Node) *cleaner {
 	return &cleaner{nodes: nodes, bound: cleanBound, idle: make(chan struct{})}
 }
@@ -38,16 +46,30 @@ func newCleaner(nodes []Node) *cleaner {
 // release takes back the vote that op names on node i. It gives up at the
 // instant until; uncertain says that the vote may be given later yet.
 func (c *cleaner) release(i int, op Op, until time.Time, uncertain bool) {
+	if c.begin() {
+		d := &disposal{cleaner: c, op: op, until: until, uncertain: uncertain, pause: cleanFirstPause}
+		d.submit(i)
+	}
+}
+
+// releaseLater takes back what node i may come to hold when it is admitted.
+func (c *cleaner) releaseLater(i int, op Op, until time.Time) {
+	if c.begin() {
+		d := &disposal{cleaner: c, op: op, until: until, pause: rejoinPause}
+		d.Deliver(i, Reply{Outcome: NotAdmitted})
+	}
+}
+
+// begin counts one more that is pending, unless there are too many.
+func (c *cleaner) begin() bool {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.closed || c.pending >= c.bound {
 		c.dropped++
-		c.mu.Unlock()
-		return
+		return false
 	}
 	c.pending++
-	c.mu.Unlock()
-	d := &disposal{cleaner: c, op: op, until: until, uncertain: uncertain, pause: cleanFirstPause}
-	d.submit(i)
+	return true
 }
 
 func (c *cleaner) finished() {

@@ -363,25 +363,38 @@ func (q *line) keep(ctx context.Context, i int) {
 }
 
 func (q *line) restore(ctx context.Context, i int) {
-	for _, op := range q.standing() {
-		op.View = q.view()
-		if reply := q.ask(ctx, i, op); reply.Outcome != Granted {
+	for _, w := range q.standing() {
+		a, waits := q.standAgain(i, w)
+		if waits && a.wait(ctx).Outcome != Granted {
 			return // the next keep finds it, or the waiter's own next question
 		}
 	}
 }
 
-// standing lists what it takes to put everybody back in line.
-func (q *line) standing() (ops []Op) {
+// standAgain puts the waiter back in line on node i, unless it has left since it
+// was listed. It is sent under the lock, so that what takes the ticket off comes
+// behind it.
+func (q *line) standAgain(i int, w *waiter) (a answer, waits bool) {
+	a = make(answer, 1)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.tickets[w.ticket.ID] != w {
+		return nil, false
+	}
+	q.nodes[i].Submit(&Op{Kind: OpStand, View: q.view(), Resource: w.resource, Ticket: w.ticket}, i, a)
+	return a, true
+}
+
+// standing lists everybody in line.
+func (q *line) standing() (all []*waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, queue := range q.queues {
 		for e := queue.Front(); e != nil; e = e.Next() {
-			w := waiterAt(e)
-			ops = append(ops, Op{Kind: OpStand, Resource: w.resource, Ticket: w.ticket})
+			all = append(all, waiterAt(e))
 		}
 	}
-	return ops
+	return all
 }
 
 // answer is a sink for one reply.
@@ -389,14 +402,18 @@ type answer chan Reply
 
 func (a answer) Deliver(_ int, reply Reply) { a <- reply }
 
-// ask sends one operation to one node and waits for its answer.
-func (q *line) ask(ctx context.Context, i int, op Op) Reply {
-	a := make(answer, 1)
-	q.nodes[i].Submit(&op, i, a)
+func (a answer) wait(ctx context.Context) Reply {
 	select {
 	case reply := <-a:
 		return reply
 	case <-ctx.Done():
 		return Reply{Err: ctx.Err()}
 	}
+}
+
+// ask sends one operation to one node and waits for its answer.
+func (q *line) ask(ctx context.Context, i int, op Op) Reply {
+	a := make(answer, 1)
+	q.nodes[i].Submit(&op, i, a)
+	return a.wait(ctx)
 }

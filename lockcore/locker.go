@@ -294,8 +294,11 @@ func (l *Locker) Release(ctx context.Context, lease string) error {
 func (l *Locker) release(ctx context.Context, op Op) error {
 	op.Kind = OpRelease
 	goOn := func(i int, reply Reply) {
-		if reply.Outcome == Failed { // never sent, too: the lock is older than the call
+		switch reply.Outcome {
+		case Failed: // never sent, too: the lock is older than the call
 			l.clean.release(i, op, time.Now().Add(l.cfg.MaxTTL), false)
+		case NotAdmitted: // it may be about to be given the lock, as others had it a moment ago (rule 21)
+			l.clean.releaseLater(i, op, time.Now().Add(rejoinTime))
 		}
 	}
 	p := startPoll(l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided, goOn)
@@ -354,7 +357,7 @@ func (l *Locker) learnFrom(replies []Reply) (stale bool) {
 			l.learn(replies[i].View)
 			stale = true
 		case NotAdmitted:
-			l.members.nudge(i)
+			l.members.refused(i)
 		}
 	}
 	return stale

@@ -204,6 +204,37 @@ func TestReleaseGoesOnAfterALateFailure(t *testing.T) {
 	})
 }
 
+// A node that is being admitted is given the locks that the others had a moment
+// ago: one that was given back meanwhile must go there too.
+func TestReleaseDuringARejoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		synctest.Wait()
+		c.fakes[2].answer(always(Reply{Outcome: NotAdmitted}))
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		settle(50 * time.Millisecond)
+		c.heal(2) // and it has the lock
+		settle(2 * time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed", n)
+		}
+		// A node that stays silent is not asked for long.
+		asked := len(c.fakes[2].ops(OpRelease))
+		c.fakes[2].answer(always(Reply{Outcome: NotAdmitted}))
+		lease = mustAcquire(t, c, req)
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		if n := len(c.fakes[2].ops(OpRelease)) - asked; n > 6 {
+			t.Errorf("a silent node was asked %d times", n)
+		}
+	})
+}
+
 func TestReleaseWithoutQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})

@@ -55,6 +55,17 @@ func (m *membership) run(ctx context.Context) {
 	wg.Wait()
 }
 
+// refused asks for a look at node i, whose gate was shut, unless that is no news:
+// then requests would make it be looked at ten times as often for nothing.
+func (m *membership) refused(i int) {
+	m.mu.Lock()
+	news := m.sights[i].state == NodeVoting
+	m.mu.Unlock()
+	if news {
+		m.nudge(i)
+	}
+}
+
 // nudge asks for a look at node i now.
 func (m *membership) nudge(i int) {
 	select {

@@ -64,6 +64,9 @@ const OwnHold = "."
 // MostHolds bounds the holds of a lease.
 const MostHolds = 64
 
+// MostAttempts bounds the attempts that are noted with a lock.
+const MostAttempts = 8
+
 // Ticket is a place in the line for a resource. Tickets are served in the order
 // of Arrival, then ID. A ticket lives as long as its server keeps it alive.
 type Ticket struct {
@@ -87,11 +90,11 @@ type Op struct {
 	Meta  string        // acquire: public metadata, kept with the lock, opaque to the node
 	// Attempt is set where several acquisitions may share a lease value (an
 	// idempotency key), and names one of them. An acquire notes it with the
-	// lock that it makes, and the Scope with the lease value, so that the value
-	// cannot be used for two; an acquire that finds the lock its own
-	// already strikes the note out. A release with an Attempt deletes only a
-	// lock that still bears it, so that a failed attempt never takes away a
-	// vote that another one may have counted. Release without: any.
+	// lock that it makes or finds, and the Scope with the lease value, so that the
+	// value cannot be used for two. A release with an Attempt strikes it out, and
+	// deletes the lock with the last: a failed attempt never takes away a vote
+	// that another one may have counted. Of more than MostAttempts none takes it
+	// away. Release without: any.
 	Attempt string
 	Scope   string // acquire with Attempt: what the idempotency key is used for
 	// Ticket makes an acquire wait its turn: it stands in line where it is not

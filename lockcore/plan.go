@@ -45,8 +45,8 @@ func (o Observation) pin() pin {
 }
 
 func (m *membership) plan(now time.Time) plan {
-	p := plan{wait: m.restartWait(), founded: m.founded(), reasons: make([]string, len(m.nodes))}
-	same := m.sameServer()
+	p := plan{wait: m.restartWait(), founded: m.founded(), reasons: make([]string, len(m.nodes)), pins: make([]pin, 0, len(m.nodes))}
+	m.sameServer(p.reasons)
 	var out, waited []int
 	silent := 0
 	for i := range m.sights {
@@ -56,8 +56,7 @@ func (m *membership) plan(now time.Time) plan {
 			p.largest = max(p.largest, s.seen.View, s.seen.Staged)
 		}
 		switch {
-		case same[i] != "":
-			p.reasons[i] = same[i]
+		case p.reasons[i] != "":
 		case s.admitted():
 			p.admitted = append(p.admitted, i)
 			p.view = max(p.view, s.seen.View)
@@ -97,7 +96,9 @@ func (m *membership) planOut(p *plan, out, waited []int, forsaken int, now time.
 	if len(p.admitted) >= ReadersOf(n) {
 		p.rejoin = waited
 		m.explainOut(p, out, now, "it restarted, lost its data or was away during a founding; it votes again once the longest TTL has passed")
-		p.why = fmt.Sprintf("only %d of %d nodes may vote, %d needed", len(p.admitted)-len(p.raise), n, QuorumOf(n))
+		if voting := len(p.admitted) - len(p.raise); voting < QuorumOf(n) {
+			p.why = fmt.Sprintf("only %d of %d nodes may vote, %d needed", voting, n, QuorumOf(n))
+		}
 		return
 	}
 	m.planFounding(p, out, waited, forsaken, now)
@@ -163,19 +164,19 @@ func (m *membership) restartWait() time.Duration {
 // mostRecordedTTL bounds what a broken record may ask for.
 const mostRecordedTTL = 24 * time.Hour
 
-// sameServer names the nodes that turn out to be one server under two
-// addresses: two masters never share an incarnation.
-func (m *membership) sameServer() []string {
-	reasons := make([]string, len(m.nodes))
+// sameServer gives its reason to every node that turns out to be one server
+// under two addresses: two masters never share an incarnation.
+func (m *membership) sameServer(reasons []string) {
 	for i := range m.sights {
-		for j := range m.sights {
+		for j := range i {
 			a, b := &m.sights[i], &m.sights[j]
-			if i != j && a.fit() && b.fit() && a.seen.Incarnation == b.seen.Incarnation {
-				reasons[i] = fmt.Sprintf("it is the same server as %s: every node must be one of its own", m.nodes[j].Name())
+			if a.seen.Incarnation == b.seen.Incarnation && a.fit() && b.fit() {
+				const why = "it is the same server as %s: every node must be one of its own"
+				reasons[i] = fmt.Sprintf(why, m.nodes[j].Name())
+				reasons[j] = fmt.Sprintf(why, m.nodes[i].Name())
 			}
 		}
 	}
-	return reasons
 }
 
 // clusterOf names a node set, whatever the order it is listed in.

@@ -20,8 +20,7 @@ type client struct {
 	done bool // its last call has returned
 	// keeping: until when it holds on to its lease, and only extends it.
 	keeping time.Duration
-	// refused: the last call found no quorum, or the resource held.
-	refused bool
+	refused int     // how often in a row it found no quorum, or the resource held
 	held    []*grip // what it believes to hold, or once held
 	key     int     // of its next idempotency key
 	retry   string  // an idempotency key whose answer it lost
@@ -53,20 +52,34 @@ type action struct {
 	floor    floor // what had been completed when it began
 }
 
+// Two clients are slower than the others: one that may keep its lease for long,
+// and one that may pause for as long as a lease lasts.
+const (
+	keeper  = 1
+	dreamer = 2
+)
+
 // think schedules the client's next action.
 func (c *client) think() {
 	if c.keeping > c.w.now() {
 		c.w.after(between(c.rng, c.w.plan.MaxTTL/8, c.w.plan.MaxTTL/3), c.act)
 		return
 	}
-	most := 5 * time.Millisecond
+	c.w.after(between(c.rng, 0, c.pause()), c.act)
+}
+
+// pause is how long the client waits at most between two calls.
+func (c *client) pause() time.Duration {
+	p := &c.w.plan
 	switch dice := c.rng.IntN(20); {
+	case c.id == dreamer && chance(c.rng, p.Dream):
+		return p.MaxTTL
+	case c.refused > 0 && dice < 17: // nothing is to be had in a hurry
+		return min(20*time.Millisecond<<min(c.refused, 10), max(60*time.Millisecond, p.MaxTTL/2))
 	case dice == 0:
-		most = c.w.plan.MaxTTL
-	case dice < 4, c.refused && dice < 14: // nothing is to be had in a hurry
-		most = 60 * time.Millisecond
+		return 60 * time.Millisecond
 	}
-	c.w.after(between(c.rng, 0, most), c.act)
+	return min(4*p.Delay, 5*time.Millisecond)
 }
 
 // act begins a call, unless the client has done enough.
@@ -119,7 +132,7 @@ func (c *client) choose(s *server) *action {
 		return c.extend(s, g)
 	case dice < 52:
 		return c.look(s, g)
-	case dice < 54 && !c.w.plan.Tidy:
+	case !c.w.plan.Tidy && chance(c.rng, c.w.plan.Forget):
 		g.over = true // forgotten: it ends by itself
 		return c.acquire(s, c.anyResource(), c.maybeKey())
 	}
@@ -151,10 +164,10 @@ func (c *client) maybeKey() string {
 // old does something with a lease of long ago, as a stale client does.
 func (c *client) old(s *server) *action {
 	g := c.held[c.rng.IntN(len(c.held))]
-	switch c.rng.IntN(3) {
-	case 0:
+	switch dice := c.rng.IntN(3); {
+	case dice == 0:
 		return c.look(s, g)
-	case 1:
+	case dice == 1, c.w.plan.Tidy && g.over: // an extend may leave a vote to its TTL, which nobody gives back then
 		return c.release(s, g)
 	}
 	return c.extend(s, g)
@@ -234,25 +247,45 @@ func (c *client) begin(a *action) {
 	a.client, a.epoch, a.began = c, a.server.epoch, w.now()
 	a.floor = w.check.begins(a)
 	w.trace.text(a.verb)
-	w.logf("client %d begins %s %s at server %d", c.id, a.verb, a.resource, a.server.id+1)
+	if w.trace.keep {
+		w.logf("client %d begins %s %s at server %d", c.id, a.verb, a.resource, a.server.id+1)
+	}
 	ctx, cancel := context.WithCancel(a.server.ctx)
 	if a.patience > 0 {
 		w.after(a.patience, cancel)
 	}
-	locker := a.server.locker
-	go func() {
+	locker, caller := a.server.locker, w.caller()
+	caller <- func() {
 		defer cancel()
 		lease, err := a.call(ctx, locker)
-		w.post(&completion{action: a, lease: lease, err: err, at: w.now()})
-	}()
+		w.post(&completion{action: a, caller: caller, lease: lease, err: err, at: w.clock()})
+	}
+}
+
+// caller returns a goroutine that makes no call at the moment: one that was
+// used before has a stack that need not grow.
+func (w *world) caller() chan<- func() {
+	if last := len(w.callers) - 1; last >= 0 {
+		caller := w.callers[last]
+		w.callers = w.callers[:last]
+		return caller
+	}
+	calls := make(chan func(), 1)
+	w.calling.Go(func() {
+		for call := range calls {
+			call()
+		}
+	})
+	return calls
 }
 
 // completion is a call that has returned on its server.
 type completion struct {
 	*action
-	lease lockcore.Lease
-	err   error
-	at    time.Duration
+	caller chan<- func()
+	lease  lockcore.Lease
+	err    error
+	at     time.Duration
 }
 
 func (d *completion) rank() rank {
@@ -261,18 +294,25 @@ func (d *completion) rank() rank {
 
 // accept hands the answer to the client, if its server lives to send it.
 func (d *completion) accept(w *world) {
+	w.callers = append(w.callers, d.caller)
+	d.deliver(w)
+}
+
+func (d *completion) deliver(w *world) {
 	if d.epoch != d.server.epoch {
 		d.client.think() // no answer: it took effect or it did not
 		return
 	}
 	if held := d.server.pausedUntil - w.now(); held > 0 {
-		w.after(held, func() { d.accept(w) })
+		w.after(held, func() { d.deliver(w) })
 		return
 	}
 	w.check.ends(d)
 	w.trace.text(d.verb)
 	w.trace.number(int64(d.lease.Token))
-	w.logf("client %d ends %s %s: token %d validity %s %v", d.client.id, d.verb, d.resource, d.lease.Token, d.lease.Validity, d.err)
+	if w.trace.keep {
+		w.logf("client %d ends %s %s: token %d validity %s %v", d.client.id, d.verb, d.resource, d.lease.Token, d.lease.Validity, d.err)
+	}
 	d.client.done = true
 	d.client.learn(d)
 	d.client.think()
@@ -280,11 +320,15 @@ func (d *completion) accept(w *world) {
 
 // learn is what the client makes of the answer.
 func (c *client) learn(d *completion) {
-	c.refused = errors.Is(d.err, lockcore.ErrNoQuorum) || errors.Is(d.err, lockcore.ErrHeld)
+	if errors.Is(d.err, lockcore.ErrNoQuorum) || errors.Is(d.err, lockcore.ErrHeld) {
+		c.refused++
+	} else {
+		c.refused = 0
+	}
 	switch {
 	case d.verb == "acquire" && d.err == nil:
 		c.held = append(c.held, &grip{resource: d.resource, id: d.lease.ID, token: int64(d.lease.Token)})
-		if c.rng.IntN(10) == 0 {
+		if c.id == keeper && chance(c.rng, c.w.plan.Keep) {
 			c.keeping = c.w.now() + between(c.rng, c.w.plan.MaxTTL, 8*c.w.plan.MaxTTL)
 		}
 		if c.rng.IntN(4) > 0 { // else its answer got lost on the way, and it asks again

@@ -155,10 +155,12 @@ func (w *world) disaster(f Fault) {
 	}
 }
 
-// heal ends every fault.
+// heal ends every fault. A network that takes longer for a round trip than a
+// request waits for a node is one of them: over it, few requests succeed.
 func (w *world) heal() {
 	w.calm, w.calmAt = true, w.now()
 	w.plan.Loss, w.plan.Double, w.plan.Late = 0, 0, 0
+	w.plan.Delay = min(w.plan.Delay, w.plan.NodeTimeout/4)
 	w.logf("calm")
 	for _, n := range w.nodes {
 		n.up()

@@ -22,7 +22,7 @@ func TestMutants(t *testing.T) {
 	if *mutantTable != "" || *mutantOnly != "" {
 		t.Skip("TestMutantTable runs them all")
 	}
-	const limit = 3000
+	const limit = 12_000
 	for _, m := range Mutants {
 		if m.quick {
 			t.Run(m.Name, func(t *testing.T) {

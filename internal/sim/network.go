@@ -51,11 +51,17 @@ type message struct {
 	answer  func(any)       // at the server, at the reply's
 	giveUp  time.Duration   // when the port answers by itself; 0: the caller has a limit of its own
 	sent    time.Duration
-	settled bool // answered, or given up
-	leaving bool // the giving up is scheduled
+	due     time.Duration // when its reply is delivered
+	back    any           // that reply, on its way
+	settled bool          // answered, or given up
+	leaving bool          // the giving up is scheduled
 }
 
 func (m *message) rank() rank { return m.sort }
+
+// portTimeout is how long a port waits for an answer at most, however long the
+// operation may wait: as storage/redisnode does.
+const portTimeout = 200 * time.Millisecond
 
 var (
 	errLost = errors.New("no answer within the node's time limit")
@@ -88,10 +94,13 @@ func (m *message) send() {
 	if m.cutTo() || chance(rng, w.plan.Loss) {
 		m.abandon(rng)
 	} else {
-		w.at(m.inOrder(w.now()+w.plan.delay(rng)), m.arrive)
+		arrival := m.inOrder(w.onBeat(w.now() + w.plan.delay(rng)))
+		m.due = w.onBeat(arrival + w.plan.delay(rng))
+		w.arrive(arrival, m.arrive)
+		w.at(m.due, m.deliver)
 	}
 	if chance(rng, w.plan.Double) && !m.cutTo() {
-		w.after(w.plan.lateness(rng), m.arrive)
+		w.arrive(w.now()+w.plan.lateness(rng), m.arrive)
 	}
 }
 
@@ -142,7 +151,7 @@ func (m *message) arrive() {
 		m.abandon(rng)
 		return
 	case n.frozenUntil > w.now():
-		w.at(n.frozenUntil+between(rng, 0, time.Millisecond), m.arrive)
+		w.arrive(n.frozenUntil+between(rng, 0, time.Millisecond), m.arrive)
 		m.impatient(rng, n.frozenUntil)
 		return
 	}
@@ -152,9 +161,20 @@ func (m *message) arrive() {
 		m.abandon(rng)
 		return
 	}
-	delay := w.plan.delay(rng)
-	m.impatient(rng, w.now()+delay)
-	w.after(delay, func() { m.reply(reply) })
+	m.impatient(rng, m.due)
+	if m.due > w.now() {
+		m.back = reply
+	} else { // a doubled request, or one that had to wait
+		w.after(w.plan.delay(rng), func() { m.reply(reply) })
+	}
+}
+
+// deliver brings the reply, if there is one, at the time that was drawn for it
+// when the request was sent: what happens on the node itself moves no time.
+func (m *message) deliver() {
+	if m.back != nil {
+		m.reply(m.back)
+	}
 }
 
 // impatient lets the port give up on a reply that comes too late, sometimes:
@@ -198,10 +218,19 @@ func (p *Plan) delay(rng *rand.Rand) time.Duration {
 	return between(rng, p.Delay/4, p.Delay*7/4)
 }
 
+// onBeat moves a message's arrival to the next beat, eight of which are an
+// average delay: messages then arrive in groups, in the order in which they
+// were sent, and simulated time need not be moved for every single one.
+func (w *world) onBeat(when time.Duration) time.Duration {
+	const odd = 137 // nothing falls on the same instant as a timer
+	beat := max(w.plan.Delay/8, time.Microsecond)
+	return when - when%beat + beat + odd
+}
+
 // lateness is the time on its way of a message that the network kept.
 func (p *Plan) lateness(rng *rand.Rand) time.Duration {
 	most := []time.Duration{p.NodeTimeout, 2 * p.NodeTimeout, 10 * p.NodeTimeout, p.MaxTTL, 4 * p.MaxTTL}
-	return between(rng, 0, most[rng.IntN(len(most))])
+	return between(rng, p.Delay/4, most[rng.IntN(len(most))])
 }
 
 // Name is the node's.
@@ -209,12 +238,12 @@ func (p *port) Name() string { return p.node.name }
 
 // Submit sends a vote.
 func (p *port) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
-	limit := time.Second
+	limit := p.slower.own(portTimeout)
 	if !op.Deadline.IsZero() {
-		limit = time.Until(op.Deadline)
+		limit = min(limit, time.Until(op.Deadline))
 	}
 	m := &message{
-		port: p, kind: int(op.Kind), op: op, giveUp: p.w.now() + max(limit, 0),
+		port: p, kind: int(op.Kind), op: op, giveUp: p.w.clock() + max(limit, 0),
 		sort: rank{
 			server: p.server.id, kind: int(op.Kind), node: p.node.id, a: op.Resource,
 			b: op.Lease + op.Ticket.ID, c: op.Attempt + op.Hold, n: int64(op.Token)<<8 ^ int64(op.View),

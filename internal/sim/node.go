@@ -36,7 +36,7 @@ func newNode(w *world, id int) *node {
 	rate := w.plan.Rates[id]
 	n.rules = w.plan.Mutant.mutate(honest{})
 	n.clock = func() time.Time {
-		passed := time.Since(w.began)
+		passed := w.now()
 		return w.began.Add(passed + time.Duration(float64(passed)*rate))
 	}
 	n.model = nodetest.NewModel(nodetest.ModelOptions{

@@ -25,6 +25,9 @@ type Plan struct {
 	Loss       float64       // of messages
 	Double     float64       // of requests
 	Late       float64       // of messages that are kept for long
+	Keep       float64       // of the first client's leases, that it keeps for several TTLs
+	Dream      float64       // of the second client's pauses, for as long as a lease
+	Forget     float64       // of what clients do with a lease: nothing any more
 	New        bool          // the operator says that the cluster is new
 
 	NodeTimeout time.Duration
@@ -101,11 +104,13 @@ func NewPlan(seed uint64, nodes int) Plan {
 	rng := rand.New(rand.NewPCG(seed, uint64(nodes)))
 	p := Plan{
 		Seed: seed, Nodes: nodes,
-		Servers: 1 + rng.IntN(3), Clients: 2 + rng.IntN(5), Resources: 1 + rng.IntN(3), MaxOps: 4000,
+		Servers: 1 + rng.IntN(3), Clients: 2 + rng.IntN(7), Resources: pick(rng, 1, 2, 3, 6), MaxOps: 8000,
 		Length: pick(rng, 5*time.Second, 10*time.Second, 20*time.Second), CounterTTL: time.Hour,
 		MaxTTL: pick(rng, 200*time.Millisecond, 500*time.Millisecond, time.Second, 2*time.Second),
-		Watch:  pick(rng, 20*time.Millisecond, 100*time.Millisecond, 250*time.Millisecond),
-		Delay:  pick(rng, 200*time.Microsecond, time.Millisecond, 5*time.Millisecond),
+		Watch:  pick(rng, 20*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond, 250*time.Millisecond, 250*time.Millisecond),
+		Delay:  pick(rng, 200*time.Microsecond, 200*time.Microsecond, time.Millisecond, time.Millisecond, 4*time.Millisecond),
+		Keep:   pick(rng, 0, 0.002, 0.02, 0.1), Dream: pick(rng, 0.001, 0.005, 0.05),
+		Forget: pick(rng, 0, 0.002, 0.02),
 		Loss:   pick(rng, 0, 0.001, 0.02, 0.1), Double: pick(rng, 0, 0.01, 0.1, 0.3), Late: pick(rng, 0, 0.001, 0.02, 0.1),
 		Wild: rng.IntN(4) == 0, Disasters: rng.IntN(3) == 0, Turns: rng.IntN(3) == 0,
 	}
@@ -113,7 +118,7 @@ func NewPlan(seed uint64, nodes int) Plan {
 	if !p.Disasters {
 		p.New = rng.IntN(2) == 0
 	}
-	if !p.Wild && rng.IntN(4) == 0 {
+	if !p.Wild && rng.IntN(6) == 0 {
 		p.Tidy, p.Servers, p.Double, p.Late, p.MaxTTL = true, 1, 0, 0, 15*time.Second
 		p.Length = 40 * time.Second
 	}
@@ -184,8 +189,8 @@ func (p *Plan) allows(kind FaultKind) bool {
 // Describe tells the plan in words.
 func (p *Plan) Describe() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "seed=%d nodes=%d servers=%d clients=%d resources=%d ops=%d length=%s max-ttl=%s node-timeout=%s watch=%s delay=%s loss=%g double=%g late=%g",
-		p.Seed, p.Nodes, p.Servers, p.Clients, p.Resources, p.MaxOps, p.Length, p.MaxTTL, p.NodeTimeout, p.Watch, p.Delay, p.Loss, p.Double, p.Late)
+	fmt.Fprintf(&text, "seed=%d nodes=%d servers=%d clients=%d resources=%d ops=%d length=%s max-ttl=%s node-timeout=%s watch=%s delay=%s loss=%g double=%g late=%g keep=%g dream=%g forget=%g",
+		p.Seed, p.Nodes, p.Servers, p.Clients, p.Resources, p.MaxOps, p.Length, p.MaxTTL, p.NodeTimeout, p.Watch, p.Delay, p.Loss, p.Double, p.Late, p.Keep, p.Dream, p.Forget)
 	for _, word := range []struct {
 		on   bool
 		name string

@@ -49,9 +49,10 @@ func run(t *testing.T, plan Plan, keep bool) (result Result) {
 }
 
 func newWorld(plan Plan, keep bool) *world {
-	w := &world{plan: plan, began: time.Now(), fates: newFates(plan.Seed), stir: make(chan struct{}, 1)}
+	w := &world{plan: plan, began: time.Now(), instant: -1, fates: newFates(plan.Seed), stir: make(chan struct{}, 1)}
 	w.trace = trace{hash: fnvOffset, keep: keep}
 	w.alarm = time.NewTimer(time.Hour)
+	w.names = resourceNames(plan.Resources)
 	w.check = newChecker(w)
 	for i := range plan.Nodes {
 		w.nodes = append(w.nodes, newNode(w, i))
@@ -96,11 +97,19 @@ func (w *world) end() {
 			<-ended
 		}
 	}
+	synctest.Wait() // every call has returned
+	w.acceptAll()
+	for _, caller := range w.callers {
+		close(caller)
+	}
+	w.calling.Wait()
 }
 
 // resources are the names of the plan's resources.
-func (w *world) resources() []string {
-	all := make([]string, w.plan.Resources)
+func (w *world) resources() []string { return w.names }
+
+func resourceNames(n int) []string {
+	all := make([]string, n)
 	for i := range all {
 		all[i] = "r" + strconv.Itoa(i+1)
 	}
@@ -115,7 +124,9 @@ func (w *world) recovery() time.Duration { return w.plan.MaxTTL + 5*time.Second 
 // resource: each must be granted.
 func (w *world) checkService() {
 	deadline := w.now() + w.recovery()
-	w.runWhile(func() bool { return w.now() < deadline && !w.whole() })
+	for w.now() < deadline && !w.check.failed() && !w.whole() {
+		w.runUntil(w.now() + w.plan.Watch/2)
+	}
 	for _, n := range w.nodes {
 		if !n.votes() {
 			w.check.violatef("recovery", "%s does not vote %s after the last fault: %s", n.name, w.recovery(), w.nodeStory(n))
@@ -187,10 +198,12 @@ func (w *world) await(c *client, a *action) {
 }
 
 // tidyTime is how long a vote that nobody counts may stand once all is calm:
-// for ever shorter than its TTL where nothing died.
+// for ever shorter than its TTL where nothing died. A request that was lost at
+// the end is given up within 2.3 s, and its release repeated after 2 s more.
 func (w *world) tidyTime() time.Duration {
 	if w.plan.Tidy {
-		return 3 * time.Second
+		const givenUp = 5 * time.Second
+		return max(time.Second, w.calmAt+givenUp-w.now())
 	}
 	return w.plan.MaxTTL + 3*time.Second
 }

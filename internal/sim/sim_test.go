@@ -30,6 +30,7 @@ func TestSimulation(t *testing.T) {
 	if c.next == 0 {
 		c.next = uint64(time.Now().Unix()) << 20
 	}
+	c.first = c.next
 	c.next--
 	stop := make(chan struct{})
 	if *budget > 0 {
@@ -55,9 +56,10 @@ func TestSimulation(t *testing.T) {
 type campaign struct {
 	began        time.Time
 	mu           sync.Mutex
-	next         uint64
+	first, next  uint64
 	runs         atomic.Int64
 	acquisitions atomic.Int64
+	atFive       atomic.Int64 // of the acquisitions, those over five nodes
 	extensions   atomic.Int64
 	calls        atomic.Int64
 	violations   atomic.Int64
@@ -65,9 +67,13 @@ type campaign struct {
 
 func (c *campaign) String() string {
 	took := time.Since(c.began)
-	return fmt.Sprintf("%d acquisitions, %d extensions, %d calls in %d runs over %s (%.0f acquisitions a second): %d violations",
-		c.acquisitions.Load(), c.extensions.Load(), c.calls.Load(), c.runs.Load(), took.Round(time.Second),
-		float64(c.acquisitions.Load())/took.Seconds(), c.violations.Load())
+	c.mu.Lock()
+	last := c.next
+	c.mu.Unlock()
+	all := c.acquisitions.Load()
+	return fmt.Sprintf("seeds %d to %d: %d acquisitions (N=3: %d, N=5: %d), %d extensions, %d calls in %d runs over %s (%.0f acquisitions a second): %d violations",
+		c.first, last, all, all-c.atFive.Load(), c.atFive.Load(), c.extensions.Load(), c.calls.Load(), c.runs.Load(),
+		took.Round(time.Second), float64(all)/took.Seconds(), c.violations.Load())
 }
 
 // report prints progress, where somebody watches.
@@ -110,6 +116,9 @@ func (c *campaign) one(t *testing.T, seed uint64, nodes int) {
 	r := Run(t, plan)
 	c.runs.Add(1)
 	c.acquisitions.Add(int64(r.Acquisitions))
+	if nodes == 5 {
+		c.atFive.Add(int64(r.Acquisitions))
+	}
 	c.extensions.Add(int64(r.Extensions))
 	c.calls.Add(int64(r.Calls))
 	if r.Violation != nil {

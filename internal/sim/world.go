@@ -14,6 +14,7 @@ type world struct {
 	plan    Plan
 	began   time.Time
 	fates   fates
+	names   []string // of the resources
 	nodes   []*node
 	servers []*server
 	clients []*client
@@ -22,12 +23,19 @@ type world struct {
 	calm    bool          // the faults are over
 	calmAt  time.Duration // since when
 
-	events events
-	seq    uint64
-	alarm  *time.Timer
+	callers []chan<- func() // that wait for a call to make
+	calling sync.WaitGroup
+
+	events   events
+	arrivals events // of requests at nodes
+	seq      uint64
+	alarm    *time.Timer
+	quiet    bool          // what happened last can have moved nobody but a node
+	instant  time.Duration // of what happens at the moment; negative while nothing does
 
 	mu    sync.Mutex
 	inbox []posted      // what the servers and the callers did since everybody was last at rest
+	spare []posted      // the memory of the batch before it
 	stir  chan struct{} // holds a signal while the inbox is not empty
 }
 
@@ -55,8 +63,8 @@ func (r rank) compare(o rank) int {
 // post takes something in, from any goroutine.
 func (w *world) post(p posted) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.inbox = append(w.inbox, p)
-	w.mu.Unlock()
 	select {
 	case w.stir <- struct{}{}:
 	default:
@@ -64,13 +72,33 @@ func (w *world) post(p posted) {
 }
 
 // now is the time since the run began.
-func (w *world) now() time.Duration { return time.Since(w.began) }
+func (w *world) now() time.Duration {
+	if w.instant >= 0 {
+		return w.instant
+	}
+	return w.clock()
+}
+
+// clock is the time as everybody else has it. Only the world may ask for now.
+func (w *world) clock() time.Duration { return time.Since(w.began) }
 
 // at schedules f. Events of one instant happen in the order of their scheduling.
 func (w *world) at(when time.Duration, f func()) {
 	w.seq++
 	w.events.push(event{when: max(when, w.now()), seq: w.seq, run: f})
 }
+
+// arrive schedules what happens on a node alone. Nobody hears of it at once, so
+// that time need not be moved for it: it is made to happen, in order and as if
+// it were then, when time has moved for something else.
+func (w *world) arrive(when time.Duration, f func()) {
+	w.seq++
+	w.arrivals.push(event{when: max(when, w.now()), seq: w.seq, run: f})
+}
+
+// lookahead is how long time may go on before what happened on a node is looked
+// at: a round trip, since its reply comes by then.
+func (w *world) lookahead() time.Duration { return 2 * w.plan.Delay }
 
 func (w *world) after(d time.Duration, f func()) { w.at(w.now()+d, f) }
 
@@ -84,27 +112,55 @@ func (w *world) runUntil(end time.Duration) {
 // runWhile lets things happen while the condition holds and no promise is broken.
 func (w *world) runWhile(condition func() bool) {
 	for condition() && !w.check.failed() {
-		synctest.Wait()
-		w.acceptAll()
-		switch wait := w.untilNext(); {
-		case wait > 0:
-			w.rest(wait)
-		default:
-			w.events.pop().run()
+		w.settle()
+		if !w.happen(w.now()) {
+			w.rest(w.untilNext())
 		}
 	}
 }
 
-// untilNext is how long nothing is due.
-func (w *world) untilNext() time.Duration {
-	if len(w.events) == 0 {
-		return time.Millisecond
+// happen lets the first thing happen that is due.
+func (w *world) happen(now time.Duration) bool {
+	from := &w.events
+	if len(*from) == 0 || len(w.arrivals) > 0 && w.arrivals[0].before((*from)[0]) {
+		from = &w.arrivals
 	}
-	return w.events[0].when - w.now()
+	if len(*from) == 0 || (*from)[0].when > now {
+		return false
+	}
+	next := from.pop()
+	w.quiet = from == &w.arrivals
+	w.instant = next.when
+	next.run()
+	w.instant = -1
+	return true
+}
+
+// settle lets everybody come to rest, and takes in what they did. Nobody was
+// moved by what happens on a node alone, unless the node told somebody.
+func (w *world) settle() {
+	if w.quiet && len(w.stir) == 0 {
+		return
+	}
+	synctest.Wait()
+	w.acceptAll()
+}
+
+// untilNext is how long time may go on.
+func (w *world) untilNext() time.Duration {
+	wait := time.Hour
+	if len(w.events) > 0 {
+		wait = w.events[0].when - w.now()
+	}
+	if len(w.arrivals) > 0 {
+		wait = min(wait, w.arrivals[0].when+w.lookahead()-w.now())
+	}
+	return wait
 }
 
 // rest waits for the next event, or until somebody posts something.
 func (w *world) rest(wait time.Duration) {
+	w.quiet = false
 	w.alarm.Reset(wait)
 	select {
 	case <-w.alarm.C:
@@ -117,12 +173,20 @@ func (w *world) rest(wait time.Duration) {
 func (w *world) acceptAll() {
 	w.mu.Lock()
 	batch := w.inbox
-	w.inbox = nil
+	w.inbox = w.spare[:0]
+	select { // nobody need be woken for these any more
+	case <-w.stir:
+	default:
+	}
 	w.mu.Unlock()
-	slices.SortStableFunc(batch, func(a, b posted) int { return a.rank().compare(b.rank()) })
+	if len(batch) > 1 {
+		slices.SortStableFunc(batch, func(a, b posted) int { return a.rank().compare(b.rank()) })
+	}
 	for _, p := range batch {
 		p.accept(w)
 	}
+	clear(batch)
+	w.spare = batch
 }
 
 // event is something that is due.

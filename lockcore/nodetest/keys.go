@@ -36,17 +36,41 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 			existing.Existing, existing.Lease = true, ""
 			s.want(attempt("a", "K1", "attempt2"), existing)
 			s.want(releaseAttempt("a", "K1", "attempt1"), outcome(lockcore.NotHeld))
-			s.want(releaseAttempt("a", "K1", "attempt2"), outcome(lockcore.NotHeld))
+			s.want(releaseAttempt("a", "K1", "attempt1"), outcome(lockcore.NotHeld)) // twice is once
 			s.want(read("a"), locked(s.high+1, "K1", longTTL))
 			s.want(release("a", "K1"), granted(s.high+1, 0)) // its holder may
 		}},
-		{"even the same attempt strikes the note out", func(s *suite) {
+		{"the last attempt takes back what all were told of", func(s *suite) {
+			s.admit(100)
+			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
+			for _, name := range []string{"attempt2", "attempt3", "attempt2"} {
+				if r := s.do(attempt("a", "K1", name)); !r.Existing {
+					s.Errorf("%+v, want an existing lock", r)
+				}
+			}
+			s.want(releaseAttempt("a", "K1", "attempt2"), outcome(lockcore.NotHeld))
+			s.want(releaseAttempt("a", "K1", "attempt1"), outcome(lockcore.NotHeld))
+			s.want(releaseAttempt("a", "K1", "attempt3"), granted(s.high+1, 0))
+			s.want(read("a"), outcome(lockcore.NotHeld))
+		}},
+		{"of too many attempts none takes the lock back", func(s *suite) {
+			s.admit(100)
+			s.want(attempt("a", "K1", "attempt0"), granted(s.high+1, longTTL))
+			for i := range lockcore.MostAttempts {
+				s.do(attempt("a", "K1", fmt.Sprintf("attempt%d", i+1)))
+			}
+			for i := range lockcore.MostAttempts + 1 {
+				s.want(releaseAttempt("a", "K1", fmt.Sprintf("attempt%d", i)), outcome(lockcore.NotHeld))
+			}
+			s.want(release("a", "K1"), granted(s.high+1, 0))
+		}},
+		{"the same attempt may come twice", func(s *suite) {
 			s.admit(100)
 			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
 			if r := s.do(attempt("a", "K1", "attempt1")); !r.Existing {
 				s.Errorf("%+v, want an existing lock", r)
 			}
-			s.want(releaseAttempt("a", "K1", "attempt1"), outcome(lockcore.NotHeld))
+			s.want(releaseAttempt("a", "K1", "attempt1"), granted(s.high+1, 0))
 		}},
 		{"a reunion changes nothing else", func(s *suite) {
 			s.admit(100)

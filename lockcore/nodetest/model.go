@@ -88,14 +88,16 @@ type record struct {
 }
 
 type modelLock struct {
-	grant   fencing.Token
-	ttl     time.Duration
-	until   time.Time
-	lease   string
-	attempt string // who made it under an idempotency key, until another attempt was told of it
-	keyed   bool   // made under an idempotency key
-	holds   []string
-	meta    string
+	grant fencing.Token
+	ttl   time.Duration
+	until time.Time
+	lease string
+	// attempts were told of it under an idempotency key; nil where there is
+	// none, or were too many: then no attempt takes it back.
+	attempts []string
+	keyed    bool // made under an idempotency key
+	holds    []string
+	meta     string
 }
 
 type modelCounter struct {

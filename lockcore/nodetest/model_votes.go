@@ -103,9 +103,10 @@ func (m *Model) acquire(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 	until := m.now().Add(op.TTL)
 	m.data.locks[op.Resource] = modelLock{
 		grant: grant, ttl: op.TTL, until: until, lease: op.Lease,
-		attempt: op.Attempt, keyed: op.Attempt != "", holds: []string{lockcore.OwnHold}, meta: op.Meta,
+		keyed: op.Attempt != "", holds: []string{lockcore.OwnHold}, meta: op.Meta,
 	}
 	if op.Attempt != "" {
+		m.noteAttempts(op.Resource, []string{op.Attempt})
 		m.data.scopes[op.Lease] = modelScope{scope: op.Scope, until: until}
 	}
 	m.dropTicket(op.Resource, op.Ticket)
@@ -113,11 +114,22 @@ func (m *Model) acquire(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 }
 
 func (m *Model) again(op lockcore.Op, l modelLock) lockcore.Reply {
-	l.attempt = "" // two attempts know of it now: neither may take it back
-	m.data.locks[op.Resource] = l
+	if l.attempts != nil && !slices.Contains(l.attempts, op.Attempt) {
+		all := append(slices.Clone(l.attempts), op.Attempt)
+		if op.Attempt == "" || len(all) > lockcore.MostAttempts {
+			all = nil
+		}
+		m.noteAttempts(op.Resource, all)
+	}
 	return lockcore.Reply{
 		Outcome: lockcore.Granted, Existing: true, Grant: l.grant, Remaining: m.left(l.until), TTL: l.ttl, Meta: l.meta,
 	}
+}
+
+func (m *Model) noteAttempts(resource string, attempts []string) {
+	l := m.data.locks[resource]
+	l.attempts = attempts
+	m.data.locks[resource] = l
 }
 
 func (m *Model) held(resource string, l modelLock) lockcore.Reply {
@@ -219,7 +231,7 @@ func (m *Model) release(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 		m.pass(op)
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
 	}
-	if l.lease != op.Lease || op.Attempt != "" && op.Attempt != l.attempt {
+	if l.lease != op.Lease || op.Attempt != "" && !slices.Contains(l.attempts, op.Attempt) {
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
 	}
 	if op.Hold != "" && !slices.Contains(l.holds, op.Hold) {
@@ -227,6 +239,10 @@ func (m *Model) release(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 	}
 	if m.replica {
 		return lockcore.Reply{Err: errReplica, Sent: true}
+	}
+	if op.Attempt != "" && len(l.attempts) > 1 { // the others may count on it
+		m.noteAttempts(op.Resource, slices.DeleteFunc(slices.Clone(l.attempts), func(a string) bool { return a == op.Attempt }))
+		return lockcore.Reply{Outcome: lockcore.NotHeld}
 	}
 	if op.Hold != "" && len(l.holds) > 1 {
 		l.holds = slices.DeleteFunc(slices.Clone(l.holds), func(hold string) bool { return hold == op.Hold })

@@ -71,12 +71,12 @@ type lock struct {
 	end
 	grant fencing.Token
 	lease string
-	note  string // "" for a lease of its own, else the attempt of an idempotency key, shared once shared
+	note  string // "" for a lease of its own, else the attempts of an idempotency key with commas between them, or shared
 	holds string // hold ids with commas between them
 	meta  string
 }
 
-// shared is the note of a lock that several attempts may have been told of.
+// shared is the note of a lock that more attempts were told of than are noted.
 const shared = "="
 
 func (l lock) encode() []byte {

@@ -139,13 +139,25 @@ func (t *txn) grant(op *lockcore.Op, grant fencing.Token) {
 
 // again is an acquire that finds its own lock.
 func (t *txn) again(op *lockcore.Op, l lock, left time.Duration) lockcore.Reply {
-	if l.note != "" && l.note != shared {
-		l.note = shared
+	if all := noted(l.note, op.Attempt); all != l.note {
+		l.note = all
 		t.setLock(op.Resource, l)
 	}
 	return lockcore.Reply{
 		Outcome: lockcore.Granted, Existing: true, Grant: l.grant, Remaining: whole(left), TTL: l.ttl, Meta: l.meta,
 	}
+}
+
+// noted is the note of a lock that this attempt was told of, too.
+func noted(note, attempt string) string {
+	attempts := strings.Split(note, ",")
+	switch {
+	case note == "" || note == shared || slices.Contains(attempts, attempt):
+		return note
+	case attempt == "" || len(attempts) >= lockcore.MostAttempts:
+		return shared
+	}
+	return note + "," + attempt
 }
 
 func (t *txn) held(resource string, l lock, left time.Duration) lockcore.Reply {
@@ -271,17 +283,18 @@ func (t *txn) release(op *lockcore.Op) lockcore.Reply {
 		t.pass(op)
 		return notHeld()
 	}
-	if l.lease != op.Lease || op.Attempt != "" && op.Attempt != l.note {
+	if l.lease != op.Lease {
 		return notHeld()
 	}
-	if op.Hold != "" {
-		holds := strings.Split(l.holds, ",")
-		if !slices.Contains(holds, op.Hold) {
-			return notHeld()
-		}
-		if len(holds) > 1 {
-			return t.dropHold(op, l, left, holds)
-		}
+	holds := strings.Split(l.holds, ",")
+	if op.Hold != "" && !slices.Contains(holds, op.Hold) {
+		return notHeld()
+	}
+	if op.Attempt != "" && !t.strikeOut(op, l) {
+		return notHeld()
+	}
+	if op.Hold != "" && len(holds) > 1 {
+		return t.dropHold(op, l, left, holds)
 	}
 	t.remove(t.locks, op.Resource)
 	t.pass(op)
@@ -290,6 +303,18 @@ func (t *txn) release(op *lockcore.Op) lockcore.Reply {
 	}
 	t.line(op.Resource).tellFirst()
 	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant}
+}
+
+// strikeOut takes the operation's attempt off the lock's note, and reports
+// whether it was the last: no other can count on the lock.
+func (t *txn) strikeOut(op *lockcore.Op, l lock) bool {
+	attempts := strings.Split(l.note, ",")
+	rest := slices.DeleteFunc(attempts, func(a string) bool { return a == op.Attempt })
+	if note := strings.Join(rest, ","); note != l.note && note != "" {
+		l.note = note
+		t.setLock(op.Resource, l)
+	}
+	return len(rest) == 0
 }
 
 // pass takes the counter past the token of a lease that was given back, so that

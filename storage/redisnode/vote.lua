@@ -193,6 +193,7 @@ function others()
   local QUEUE_TTL = 660000 -- longer than anybody may wait
   local TICKET_TTL = 3000
   local MOST_HOLDS = 64
+  local MOST_ATTEMPTS = 8
   clock = tonumber(call('TIME')[1])
 
   local function left(lock)
@@ -228,10 +229,34 @@ function others()
     return 'H ' .. grant .. ' ' .. left(lock) .. ' ' .. ttl .. ' ' .. call('ZCARD', queue) .. ' ' .. holder .. ' ' .. meta
   end
 
-  local function again(value, lock)
+  -- Holds, and the attempts of a note, are a list of ids with commas around it
+  -- while it is worked on.
+  local function has(list, id) return string.find(',' .. list .. ',', ',' .. id .. ',', 1, true) end
+
+  local function number_of(list)
+    local _, commas = string.gsub(list, ',', '')
+    return list == '' and 0 or commas + 1
+  end
+
+  local function without(list, id)
+    local from, to = has(list, id)
+    local framed = ',' .. list .. ','
+    framed = string.sub(framed, 1, from) .. string.sub(framed, to + 1)
+    return string.sub(framed, 2, -2)
+  end
+
+  -- The note of a lock that this attempt was told of, too.
+  local function noted(note, attempt)
+    if note == '-' or note == '=' or has(note, attempt) then return note end
+    if attempt == '-' or number_of(note) >= MOST_ATTEMPTS then return '=' end
+    return note .. ',' .. attempt
+  end
+
+  local function again(value, lock, attempt)
     local grant, ttl, holder, note, holds, meta = split(value)
-    if note ~= '-' and note ~= '=' then
-      call('SET', lock, join(grant, ttl, holder, '=', holds, meta), 'KEEPTTL')
+    local all = noted(note, attempt)
+    if all ~= note then
+      call('SET', lock, join(grant, ttl, holder, all, holds, meta), 'KEEPTTL')
     end
     return 'E ' .. grant .. ' ' .. left(lock) .. ' ' .. ttl .. ' ' .. meta
   end
@@ -265,7 +290,7 @@ function others()
       return locked(value, lock, queue)
     end
     if misused(lease, attempt, scope) then return 'O' end
-    if value then return again(value, lock) end
+    if value then return again(value, lock, attempt) end
     if (ticket or lines >= clock) and overtakes(queue, ticket, tonumber(arrival)) then
       if ticket then stand(queue, ticket, arrival) end
       return 'W'
@@ -278,28 +303,20 @@ function others()
     return 'G ' .. grant .. ' ' .. ttl .. ' 1 '
   end
 
-  -- Holds are a list of ids with commas around it while it is worked on.
-  local function has(holds, hold) return string.find(',' .. holds .. ',', ',' .. hold .. ',', 1, true) end
-
-  local function number_of(holds)
-    local _, commas = string.gsub(holds, ',', '')
-    return holds == '' and 0 or commas + 1
-  end
-
-  local function without(holds, hold)
-    local from, to = has(holds, hold)
-    local list = ',' .. holds .. ','
-    list = string.sub(list, 1, from) .. string.sub(list, to + 1)
-    return string.sub(list, 2, -2)
-  end
-
   -- Releases where the lock has this value.
   local function give_back(resource, value, lease, attempt, hold, token)
     local lock, queue = 'l:' .. resource, 'q:' .. resource
     local grant, ttl, holder, note, holds, meta = split(value)
-    if holder ~= lease or (attempt ~= '' and attempt ~= note) then return 'N' end
+    if holder ~= lease or (hold ~= '' and not has(holds, hold)) then return 'N' end
+    if attempt ~= '' then
+      if not has(note, attempt) then return 'N' end
+      local remain = without(note, attempt)
+      if remain ~= '' then -- other attempts may count on it
+        call('SET', lock, join(grant, ttl, holder, remain, holds, meta), 'KEEPTTL')
+        return 'N'
+      end
+    end
     if hold ~= '' then
-      if not has(holds, hold) then return 'N' end
       local kept = without(holds, hold)
       if kept ~= '' then
         call('SET', lock, join(grant, ttl, holder, note, kept, meta), 'KEEPTTL')

@@ -1,0 +1,49 @@
+package lockcore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// reader is a node that a rejoin reads.
+type reader struct {
+	*fakeNode
+	lock    CarriedLock
+	counter fencing.Token
+}
+
+func (r *reader) Survey(context.Context, View, string) ([]CarriedLock, string, error) {
+	return []CarriedLock{r.lock}, "", nil
+}
+
+func (r *reader) Counters(context.Context, View, []string) ([]fencing.Token, error) {
+	return []fencing.Token{r.counter}, nil
+}
+
+// A lock is not carried to a node with a grant below the counter: a retry under
+// its idempotency key would find it, get a token between the two elsewhere, and
+// the node would confirm that token, although larger ones have been given.
+func TestCarriedLockIsNotBelowItsCounter(t *testing.T) {
+	nodes := fakes(3)
+	for i, grant := range []fencing.Token{0, 29, 79} {
+		f, _ := nodes[i].(*fakeNode)
+		nodes[i] = &reader{
+			fakeNode: f, counter: grant,
+			lock: CarriedLock{Resource: "r", Lease: "keyed", Grant: grant, Remaining: time.Minute, TTL: time.Minute},
+		}
+	}
+	l, err := New(nodes, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	carried, err := l.members.carry(t.Context(), []int{1, 2}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(carried) != 1 || carried[0].Lease != "keyed" || carried[0].Counter != 79 || carried[0].Grant != 79 {
+		t.Errorf("carried %+v, want the lock with counter and grant 79", carried)
+	}
+}

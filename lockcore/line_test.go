@@ -1,0 +1,41 @@
+package lockcore
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A node that lost its part of the line is given it back by a list that may be
+// old by the time it is sent: who has left since is not put back.
+func TestRestoredLineHasNobodyWhoLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := &fakeNode{name: "node"}
+		node.answer(func(Op) (time.Duration, Reply) { return time.Second, Reply{Outcome: Granted} })
+		nodes := []Node{node}
+		q := newLine(Config{}.withDefaults(), nodes, newCleaner(nodes), func() View { return 1 })
+		var waiters []*waiter
+		for _, resource := range []string{"a", "a", "b"} {
+			w, err := q.join(resource, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			waiters = append(waiters, w)
+		}
+		go q.restore(t.Context(), 0)
+		synctest.Wait() // the first answer is on its way
+		first := node.ops(OpStand)
+		if len(first) != 1 {
+			t.Fatalf("%d tickets at once", len(first))
+		}
+		for _, w := range waiters {
+			if w.ticket.ID != first[0].Ticket.ID {
+				q.leave(w, time.Now())
+			}
+		}
+		settle(5 * time.Second)
+		if n := len(node.ops(OpStand)); n != 1 {
+			t.Errorf("%d tickets were put back, 1 still waited", n)
+		}
+	})
+}
