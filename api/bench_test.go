@@ -42,13 +42,21 @@ func (d discard) FlushError() error           { return nil }
 // BenchmarkAcquireHandler is the way of a request through router, middleware,
 // checks and encoding, without the network and without a Locker.
 func BenchmarkAcquireHandler(b *testing.B) {
-	f := &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	benchmarkAcquire(b, api.Options{MaxTTL: maxTTL, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()}, "")
+}
+
+func benchmarkAcquire(b *testing.B, opts api.Options, authorization string) {
+	b.Helper()
+	opts.Leases = &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
 		return grant(req.Resource), nil
 	}}
-	handler := api.New(api.Options{Leases: f, MaxTTL: maxTTL, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	handler := api.New(opts)
 	body := strings.NewReader(`{"resource":"orders/42","ttl_ms":10000}`)
 	req := httptest.NewRequest(http.MethodPost, "/locks", nil)
 	req.Header.Set("Content-Type", "application/json")
+	if authorization != "" {
+		req.Header.Set("Authorization", authorization)
+	}
 	req.ContentLength = body.Size()
 	b.ReportAllocs()
 	for b.Loop() {

@@ -52,6 +52,15 @@ func (s *Server) Patterns() (patterns []string) {
 	return patterns
 }
 
+// Decisions lists who may call what, in words, by "METHOD /pattern".
+func Decisions() map[string]string {
+	list := make(map[string]string)
+	for route, d := range decisions() {
+		list[route] = d.needs
+	}
+	return list
+}
+
 // BodyTimeout is how long a body may take to arrive.
 const BodyTimeout = bodyTimeout
 

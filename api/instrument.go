@@ -14,6 +14,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/wire"
 )
 
@@ -49,8 +50,9 @@ func newMetrics(registry prometheus.Registerer) metrics {
 type responder struct {
 	http.ResponseWriter
 	begun  time.Time
-	status int  // 0 until the header was written
-	taken  bool // the connection left net/http; whoever has it records the request
+	who    *access.Identity // who calls, nil without access control
+	status int              // 0 until the header was written
+	taken  bool             // the connection left net/http; whoever has it records the request
 }
 
 func (w *responder) WriteHeader(status int) {

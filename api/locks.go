@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -23,48 +21,66 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if req.Wait <= s.ParkAfter {
-		began, queue := time.Now(), s.begins(&req)
-		lease, err := s.Leases.Acquire(r.Context(), req)
-		s.measured.acquired(&req, &lease, err, began)
-		s.acquired(queue, &lease, err)
-		return s.deliver(w, r, req, lease, err)
+	if err := req.begin(); err != nil {
+		return err
 	}
-	lease, parked, err := s.acquireInLine(w, r, req)
+	if req.Wait <= s.ParkAfter {
+		lease, err := s.take(r.Context(), &req)
+		return s.deliver(w, r, &req, lease, err)
+	}
+	inLine := req // which is kept, and so on the heap: req is not
+	lease, parked, err := s.acquireInLine(w, r, &inLine)
 	if parked {
 		return nil
 	}
-	return s.deliver(w, r, req, lease, err)
+	return s.deliver(w, r, &req, lease, err)
 }
 
-func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (lockcore.AcquireRequest, error) {
-	none := lockcore.AcquireRequest{}
+// take acquires, and counts it for who asks.
+func (s *Server) take(ctx context.Context, req *asked) (lease lockcore.Lease, err error) {
+	if req.who != nil {
+		ctx = req.owned(ctx)
+		defer func() { req.end(&lease, err) }()
+	}
+	began, queue := time.Now(), s.begins(&req.AcquireRequest)
+	lease, err = s.Leases.Acquire(ctx, req.AcquireRequest)
+	s.measured.acquired(req, &lease, err, began)
+	s.acquired(queue, &lease, err)
+	return lease, err
+}
+
+func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (asked, error) {
 	buf := s.buffer()
 	defer s.recycle(buf)
 	if err := readBody(w, r, buf, false); err != nil {
-		return none, err
+		return asked{}, err
 	}
 	req, err := decodeAcquire(buf.Bytes(), s.MaxTTL)
 	if err != nil {
-		return none, err
+		return asked{}, err
+	}
+	if req.who = callerOf(w); s.Access != nil {
+		if err := req.allowed(); err != nil {
+			return asked{}, err
+		}
 	}
 	if req.IdempotencyKey, err = idempotencyKey(r); err != nil {
-		return none, err
+		return asked{}, err
 	}
 	wait, preferred, err := preferredWait(r)
 	if err != nil {
-		return none, err
+		return asked{}, err
 	}
 	if preferred && !req.namesWait {
 		req.Wait = wait
 		w.Header().Set(wire.HeaderPreferenceApplied, "wait="+strconv.FormatInt(int64(wait/time.Second), 10))
 	}
-	return req.AcquireRequest, nil
+	return req, nil
 }
 
 // deliver writes a grant all the way to the connection, so that a failure is
 // seen here, while the lease can still be given back.
-func (s *Server) deliver(w http.ResponseWriter, r *http.Request, req lockcore.AcquireRequest, lease lockcore.Lease, err error) error {
+func (s *Server) deliver(w http.ResponseWriter, r *http.Request, req *asked, lease lockcore.Lease, err error) error {
 	if err != nil {
 		return err
 	}
@@ -100,13 +116,17 @@ func setToken(h http.Header, lease lockcore.Lease) {
 
 // giveBack releases a grant that its caller cannot read any more. One under an
 // idempotency key is left alone: a retry may have been given the same lease.
-func (s *Server) giveBack(ctx context.Context, req lockcore.AcquireRequest, lease lockcore.Lease) {
+func (s *Server) giveBack(ctx context.Context, req *asked, lease lockcore.Lease) {
 	if req.IdempotencyKey != "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	ctx, cancel := context.WithTimeout(req.owned(context.WithoutCancel(ctx)), releaseTimeout)
 	defer cancel()
-	if err := s.measured.Release(ctx, lease.ID); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+	err := s.measured.Release(ctx, lease.ID)
+	if err == nil {
+		req.who.Released(lease.ID)
+	}
+	if err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant whose caller has gone could not be given back and ends with its TTL",
 			slog.String("resource", resourcesOf(lease)), slog.Any("error", err))
 	}
@@ -126,7 +146,7 @@ func resourcesOf(lease lockcore.Lease) string {
 
 // lease is GET /leases/{lease_id}.
 func (s *Server) lease(w http.ResponseWriter, r *http.Request) error {
-	lease, err := s.Leases.Lease(r.Context(), chi.URLParam(r, "lease_id"))
+	lease, err := s.Leases.Lease(asCaller(w, r), leaseID(r))
 	if err != nil {
 		return err
 	}
@@ -144,16 +164,22 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	lease, err := s.measured.Extend(r.Context(), chi.URLParam(r, "lease_id"), ttl)
+	lease, err := s.measured.Extend(asCaller(w, r), leaseID(r), ttl)
 	if err != nil {
 		return err
 	}
+	callerOf(w).Extended(lease.ID, lease.Validity)
 	return s.writeLease(w, lease)
 }
 
 // release is DELETE /leases/{lease_id}.
 func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
-	if err := s.measured.Release(r.Context(), chi.URLParam(r, "lease_id")); err != nil {
+	id := leaseID(r)
+	err := s.measured.Release(asCaller(w, r), id)
+	if err == nil || errors.Is(err, lockcore.ErrNotHeld) {
+		callerOf(w).Released(id)
+	}
+	if err != nil {
 		return err
 	}
 	return noContent(w)
@@ -170,10 +196,11 @@ func (s *Server) hold(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	lease, err := s.Leases.Hold(r.Context(), chi.URLParam(r, "lease_id"), hold)
+	lease, err := s.Leases.Hold(asCaller(w, r), leaseID(r), hold)
 	if err != nil {
 		return err
 	}
+	callerOf(w).Held(lease.ID, lease.Validity)
 	return s.writeLease(w, lease)
 }
 
@@ -184,7 +211,7 @@ func (s *Server) unhold(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return badField("hold", "is not correctly percent-encoded")
 	}
-	err = s.Leases.Unhold(r.Context(), chi.URLParam(r, "lease_id"), hold)
+	err = s.Leases.Unhold(asCaller(w, r), leaseID(r), hold)
 	switch {
 	case errors.Is(err, lockcore.ErrNotHeld):
 		return errHoldNotThere
@@ -228,9 +255,11 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body := wire.LockPage{Locks: make([]wire.Lock, len(page.Locks)), NextCursor: page.NextCursor}
-	for i, state := range page.Locks {
-		body.Locks[i] = lockBody(state)
+	body := wire.LockPage{Locks: make([]wire.Lock, 0, len(page.Locks)), NextCursor: page.NextCursor}
+	for _, state := range page.Locks {
+		if s.mayRead(w, state.Resource) {
+			body.Locks = append(body.Locks, lockBody(state))
+		}
 	}
 	return s.write(w, http.StatusOK, wire.TypeJSON, body)
 }
@@ -248,8 +277,6 @@ func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.Logger.LogAttrs(r.Context(), slog.LevelInfo, "lock broken by an administrator",
-		slog.String("resource", resource), slog.String("request_id", w.Header().Get(wire.HeaderRequestID)))
 	return noContent(w)
 }
 

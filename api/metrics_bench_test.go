@@ -26,8 +26,8 @@ func BenchmarkMeasuring(b *testing.B) {
 	leases := &measuredLeases{Leases: noLeases{}, m: m, held: newLedger(m, nil, registry)}
 	b.ReportAllocs()
 	for b.Loop() {
-		began, req := time.Now(), lockcore.AcquireRequest{Resource: "x"}
-		lease, err := leases.Acquire(b.Context(), req)
+		began, req := time.Now(), asked{AcquireRequest: lockcore.AcquireRequest{Resource: "x"}}
+		lease, err := leases.Acquire(b.Context(), req.AcquireRequest)
 		leases.acquired(&req, &lease, err, began)
 		_ = leases.Release(b.Context(), lease.ID)
 	}

@@ -33,6 +33,7 @@ type entry struct {
 	granted time.Time // or first seen
 	over    time.Time // when its TTL has passed, unless it is extended
 	group   int       // of lockMetrics.groups
+	owner   string    // "" without access control
 }
 
 func newLedger(m *lockMetrics, ends Ends, registry prometheus.Registerer) *ledger {
@@ -51,26 +52,26 @@ func (l *ledger) size() int {
 }
 
 // granted notes a grant. One that an idempotency key found is as old as it was.
-func (l *ledger) granted(lease *lockcore.Lease, group int) {
+func (l *ledger) granted(lease *lockcore.Lease, group int, owner string) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e, known := l.leases[lease.ID]
 	if !known {
-		e = entry{granted: now, group: group}
+		e = entry{granted: now, group: group, owner: owner}
 	}
 	l.note(lease, e, now)
 }
 
 // extended notes an extension, perhaps of a lease that another server granted.
-func (l *ledger) extended(lease *lockcore.Lease) {
+func (l *ledger) extended(lease *lockcore.Lease, owner string) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e, known := l.leases[lease.ID]
 	if !known {
 		resource, granted, _ := lockcore.LeaseOrigin(lease.ID)
-		e = entry{granted: granted, group: l.m.group(resource)}
+		e = entry{granted: granted, group: l.m.group(resource), owner: owner}
 	}
 	l.note(lease, e, now)
 }
@@ -116,8 +117,11 @@ func (l *ledger) run(ctx context.Context) {
 	}
 }
 
+// overLease is a lease that is over.
+type overLease struct{ id, owner string }
+
 // takeOver takes out the leases that were over before the instant.
-func (l *ledger) takeOver(before time.Time) (over []string) {
+func (l *ledger) takeOver(before time.Time) (over []overLease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.first.IsZero() || !l.first.Before(before) {
@@ -127,7 +131,7 @@ func (l *ledger) takeOver(before time.Time) (over []string) {
 	for id, e := range l.leases {
 		switch {
 		case e.over.Before(before):
-			over = append(over, id)
+			over = append(over, overLease{id: id, owner: e.owner})
 			delete(l.leases, id)
 		case l.first.IsZero() || e.over.Before(l.first):
 			l.first = e.over
@@ -137,13 +141,13 @@ func (l *ledger) takeOver(before time.Time) (over []string) {
 }
 
 // settle finds out what became of leases that are over.
-func (l *ledger) settle(ctx context.Context, over []string) {
-	for i, id := range over {
+func (l *ledger) settle(ctx context.Context, over []overLease) {
+	for i, lease := range over {
 		if i >= ledgerAsks || l.ends == nil || ctx.Err() != nil {
 			l.m.unseen.Add(float64(len(over) - i))
 			return
 		}
-		switch end, err := l.ends.EndOf(ctx, id); {
+		switch end, err := l.ends.EndOf(lockcore.WithOwner(ctx, lease.owner), lease.id); {
 		case err != nil || end == lockcore.EndUnknown:
 			l.m.unseen.Inc()
 		case end == lockcore.EndExpired:

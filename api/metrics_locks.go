@@ -207,8 +207,8 @@ type measuredLeases struct {
 // acquired counts an Acquire that began then. It is no method around Acquire as
 // the others are: whoever waits in line would have its frame on the stack, and
 // ten thousand may wait.
-func (l *measuredLeases) acquired(req *lockcore.AcquireRequest, lease *lockcore.Lease, err error, began time.Time) {
-	group := l.m.groupOf(req)
+func (l *measuredLeases) acquired(req *asked, lease *lockcore.Lease, err error, began time.Time) {
+	group := l.m.groupOf(&req.AcquireRequest)
 	g := &l.m.groups[group]
 	outcome := outcomeGranted
 	switch {
@@ -222,7 +222,7 @@ func (l *measuredLeases) acquired(req *lockcore.AcquireRequest, lease *lockcore.
 		g.wait.Observe(time.Since(began).Seconds())
 	}
 	if err == nil {
-		l.held.granted(lease, group)
+		l.held.granted(lease, group, req.owner())
 	}
 }
 
@@ -236,7 +236,7 @@ func (l *measuredLeases) Extend(ctx context.Context, leaseID string, ttl time.Du
 	lease, err := l.Leases.Extend(ctx, leaseID, ttl)
 	if err == nil {
 		l.m.extensions.count(outcomeGranted)
-		l.held.extended(&lease)
+		l.held.extended(&lease, lockcore.OwnerOf(ctx))
 		return lease, nil
 	}
 	outcome := outcomeOf(err)

@@ -32,7 +32,7 @@ const parkAnswerTimeout = 10 * time.Second
 // the handler can leave it alone.
 type wait struct {
 	server *Server
-	req    lockcore.AcquireRequest
+	req    *asked
 	leave  context.CancelFunc
 	queue  *waiting      // what is told of it; nil if nothing is
 	done   chan struct{} // closed when the result is there
@@ -46,8 +46,8 @@ type wait struct {
 
 // acquireInLine acquires, and tells whether the request was parked meanwhile:
 // then it is answered already, or will be.
-func (s *Server) acquireInLine(w http.ResponseWriter, r *http.Request, req lockcore.AcquireRequest) (lease lockcore.Lease, away bool, err error) {
-	ctx, leave := context.WithCancel(context.Background()) // nothing of the request's, which would be kept with it
+func (s *Server) acquireInLine(w http.ResponseWriter, r *http.Request, req *asked) (lease lockcore.Lease, away bool, err error) {
+	ctx, leave := context.WithCancel(req.owned(context.Background())) // nothing of the request's, which would be kept with it
 	v := &wait{server: s, req: req, leave: leave, done: make(chan struct{})}
 	go v.run(ctx) //nolint:contextcheck // see above; leave does what the request's end would
 	timer := time.NewTimer(s.ParkAfter)
@@ -88,11 +88,12 @@ func (v *wait) acquire(ctx context.Context) {
 			v.server.Logger.LogAttrs(ctx, slog.LevelError, "panic", slog.Any("panic", cause), slog.String("stack", string(debug.Stack())))
 			v.err = errInternal
 		}
+		v.req.end(&v.lease, v.err)
 	}()
 	began := time.Now()
-	v.queue = v.server.begins(&v.req)
-	v.lease, v.err = v.server.Leases.Acquire(ctx, v.req)
-	v.server.measured.acquired(&v.req, &v.lease, v.err, began)
+	v.queue = v.server.begins(&v.req.AcquireRequest)
+	v.lease, v.err = v.server.Leases.Acquire(ctx, v.req.AcquireRequest)
+	v.server.measured.acquired(v.req, &v.lease, v.err, began)
 	v.server.acquired(v.queue, &v.lease, v.err)
 }
 
@@ -224,7 +225,16 @@ func (p *parked) send(resp *reply, fill func() error) {
 		return
 	}
 	_ = p.conn.SetWriteDeadline(time.Time{})
-	p.server.Back(&returned{Conn: p.conn, next: p.next, idle: p.server.IdleTimeout})
+	p.server.Back(&returned{Conn: unwrapped(p.conn), next: p.next, idle: p.server.IdleTimeout})
+}
+
+// unwrapped is the connection itself where it came back once before: else each
+// long wait on it would put one wrapping around the last.
+func unwrapped(c net.Conn) net.Conn {
+	if back, ok := c.(*returned); ok && len(back.next) == 0 {
+		return back.Conn
+	}
+	return c
 }
 
 // socketClosed is hungUp for a connection outside of net/http.
@@ -234,7 +244,7 @@ func socketClosed(c net.Conn) bool {
 		return false
 	}
 	raw, err := s.SyscallConn()
-	return err != nil || hungUp(raw)
+	return err == nil && hungUp(raw) // over TLS there is none: reading tells
 }
 
 // reply is an answer that net/http does not write.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
@@ -26,6 +27,8 @@ var (
 	errHoldNotThere     = errors.New("the lease has no such hold")
 	errNoGuard          = errors.New("this server keeps no guarded records: FENCELOCK_DATABASE_URL is not set")
 	errTooManyListeners = errors.New("this server streams events to as many readers as it may")
+	errUnauthorized     = errors.New("the caller is not known")
+	errForbidden        = errors.New("the caller's rules do not allow this")
 	errInternal         = errors.New("internal error")
 )
 
@@ -74,6 +77,12 @@ func problems() []problem {
 		{"record-not-found", http.StatusNotFound, "There is no such record", fencing.ErrNotFound, fillDetail("the resource was neither written nor claimed")},
 		{"guard-unavailable", http.StatusServiceUnavailable, "The guarded storage does not answer", fencing.ErrGuardUnavailable, fillGuardUnavailable},
 		{"guard-not-configured", http.StatusNotImplemented, "This server keeps no guarded records", errNoGuard, nil},
+		{"unauthorized", http.StatusUnauthorized, "The caller is not known", errUnauthorized, fillUnauthorized},
+		{"forbidden", http.StatusForbidden, "The caller may not do this", errForbidden, fillForbidden},
+		{"identity-unavailable", http.StatusServiceUnavailable, "The caller's identity cannot be checked now", access.ErrUnavailable, fillIdentityUnavailable},
+		{"too-many-requests", http.StatusTooManyRequests, "The caller sends more requests than it may", access.ErrRequestLimit, fillLimit},
+		{"waiter-limit", http.StatusTooManyRequests, "The caller has as many requests in line as it may", access.ErrWaiterLimit, fillLimit},
+		{"lease-limit", http.StatusTooManyRequests, "The caller holds as many leases as it may", access.ErrLeaseLimit, fillLimit},
 		{"internal-error", http.StatusInternalServerError, "Internal error", errInternal, fillDetail("the server's log says more, under this response's X-Request-Id")},
 	}
 }
@@ -215,6 +224,35 @@ func fillGuardUnavailable(a *refusal, _ error) {
 	a.retryAfter = soon
 }
 
+// fillUnauthorized says the same for every reason: what was nearly right is
+// nobody's business.
+func fillUnauthorized(a *refusal, _ error) {
+	a.Detail = "send Authorization: Bearer with a token that this service knows, or a client certificate; see docs/access.md"
+}
+
+func fillForbidden(a *refusal, err error) {
+	a.Detail = "the caller's rules do not give the right that this needs"
+	if forbidden, ok := errors.AsType[*forbiddenError](err); ok {
+		a.Detail = fmt.Sprintf("this needs the right %s, which %s has not got here; whoever keeps the service's access file can give it", forbidden.right, forbidden.who)
+		a.Resource = forbidden.resource
+	}
+}
+
+// fillIdentityUnavailable leaves the cause to the log.
+func fillIdentityUnavailable(a *refusal, _ error) {
+	a.Detail = access.ErrUnavailable.Error() + "; other credentials go on working"
+	a.retryAfter = soon
+}
+
+func fillLimit(a *refusal, err error) {
+	var limit *access.LimitError
+	if !errors.As(err, &limit) {
+		limit = &access.LimitError{Limit: errInternal, Retry: soon}
+	}
+	a.Detail = fmt.Sprintf("%s: %s at this server", limit.Error(), strconv.FormatFloat(limit.Most, 'f', -1, 64))
+	a.retryAfter = limit.Retry
+}
+
 // handler answers a request, or says why not.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
@@ -250,7 +288,7 @@ func (s *Server) writeRefusal(w http.ResponseWriter, a refusal) error {
 // caller everything, and a lost quorum is the Locker's to log, once and not
 // per request.
 func (s *Server) logRefusal(ctx context.Context, e exchange, err error) {
-	if e.status != http.StatusInternalServerError && !errors.Is(err, fencing.ErrGuardUnavailable) {
+	if e.status != http.StatusInternalServerError && !errors.Is(err, fencing.ErrGuardUnavailable) && !errors.Is(err, access.ErrUnavailable) {
 		return
 	}
 	level := slog.LevelWarn

@@ -16,6 +16,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/internal/strictjson"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
@@ -79,10 +80,11 @@ func isJSON(contentType string) bool {
 	return !ok || strings.EqualFold(charset, "utf-8")
 }
 
-// asked is what an acquire request's body says.
+// asked is what an acquire request's body says, and who says it.
 type asked struct {
 	lockcore.AcquireRequest
-	namesWait bool // wait_ms was there, which goes before Prefer
+	namesWait bool             // wait_ms was there, which goes before Prefer
+	who       *access.Identity // nil without access control
 }
 
 // decodeAcquire reads and checks the body of POST /locks. The error is a *lockcore.FieldError.

@@ -13,6 +13,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
@@ -74,6 +75,13 @@ type Cluster interface {
 	Status() lockcore.ClusterStatus
 }
 
+// Access knows the callers.
+type Access interface {
+	// Identify tells who sent the request. Errors: access.ErrNoCredentials,
+	// access.ErrBadCredentials, access.ErrUnavailable, ctx.Err().
+	Identify(r *http.Request) (*access.Identity, error)
+}
+
 // Options are what a Server serves. All are required unless said otherwise.
 type Options struct {
 	Leases  Leases
@@ -82,6 +90,10 @@ type Options struct {
 	// Guard keeps the guarded records; nil if there is none, which the callers
 	// of /guarded are told.
 	Guard fencing.Guard
+	// Access says who may do what (decisions); nil if anybody may do everything.
+	Access Access
+	// Audit gets a line for each administrative act, refused ones too; nil for Logger.
+	Audit *slog.Logger
 	// MaxTTL is the longest lease that may be asked for.
 	MaxTTL time.Duration
 	// ParkAfter is how long a request may wait in line before its connection
@@ -132,6 +144,9 @@ func New(opts Options) *Server {
 	if s.ParkAfter == 0 {
 		s.ParkAfter = defaultParkAfter
 	}
+	if s.Audit == nil {
+		s.Audit = s.Logger
+	}
 	s.measure()
 	s.routes()
 	return s
@@ -152,19 +167,19 @@ func (s *Server) routes() {
 	s.router.NotFound(s.answer(func(http.ResponseWriter, *http.Request) error { return errUnknownPath }))
 	s.router.MethodNotAllowed(s.answer(s.methodNotAllowed))
 
-	s.router.Post("/locks", s.answer(s.acquire))
+	s.route(http.MethodPost, "/locks", s.acquire)
 	s.get("/locks", s.list)
 	s.get("/locks/*", s.inspect)
-	s.router.Delete("/locks/*", s.answer(s.breakLock))
+	s.route(http.MethodDelete, "/locks/*", s.breakLock)
 
 	s.get("/leases/{lease_id}", s.lease)
-	s.router.Post("/leases/{lease_id}/extend", s.answer(s.extend))
-	s.router.Delete("/leases/{lease_id}", s.answer(s.release))
-	s.router.Post("/leases/{lease_id}/holds", s.answer(s.hold))
-	s.router.Delete("/leases/{lease_id}/holds/{hold}", s.answer(s.unhold))
+	s.route(http.MethodPost, "/leases/{lease_id}/extend", s.extend)
+	s.route(http.MethodDelete, "/leases/{lease_id}", s.release)
+	s.route(http.MethodPost, "/leases/{lease_id}/holds", s.hold)
+	s.route(http.MethodDelete, "/leases/{lease_id}/holds/{hold}", s.unhold)
 
 	s.get("/guarded/*", s.readRecord)
-	s.router.Put("/guarded/*", s.answer(s.writeRecord))
+	s.route(http.MethodPut, "/guarded/*", s.writeRecord)
 
 	s.get("/events", s.events)
 
@@ -174,10 +189,15 @@ func (s *Server) routes() {
 	s.get("/problems/{type}", s.problemPage)
 }
 
+// route serves a method of a path to those whom decisions lets in.
+func (s *Server) route(method, pattern string, h handler) {
+	s.router.Method(method, pattern, s.answer(s.guard(method, pattern, h)))
+}
+
 // get serves HEAD wherever it serves GET; net/http leaves the body out.
 func (s *Server) get(pattern string, h handler) {
-	s.router.Get(pattern, s.answer(h))
-	s.router.Head(pattern, s.answer(h))
+	s.route(http.MethodGet, pattern, h)
+	s.router.Head(pattern, s.answer(s.guard(http.MethodGet, pattern, h)))
 }
 
 // methodNotAllowed names the methods that the path knows. A method that the

@@ -14,12 +14,19 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 	return s.write(w, http.StatusOK, wire.TypeJSON, wire.Health{Status: "ok"})
 }
 
-// readyz is GET /readyz: 200 only while a quorum may vote.
+// readyz is GET /readyz: 200 only while a quorum may vote. With access control,
+// only who is known is told the nodes, which are names of machines.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
 	cluster := s.Cluster.Status()
 	status := http.StatusOK
 	if !cluster.Ready {
 		status = http.StatusServiceUnavailable
+	}
+	if s.Access != nil && callerOf(w) == nil {
+		cluster.Nodes, cluster.Reason = nil, ""
+		if !cluster.Ready {
+			cluster.Reason = "too few nodes may vote; who is known here is told more"
+		}
 	}
 	return s.write(w, status, wire.TypeJSON, readyBody(cluster))
 }

@@ -140,6 +140,7 @@ func (l *Locker) takeAll(ctx context.Context, req *AcquireRequest, until time.Ti
 		if err != nil {
 			return nil, err // cannot be: the id was made a moment ago
 		}
+		id, _ = id.ownedBy(req.owner) // was given to the owner a moment ago
 		taken = append(taken, held{id: id, lease: *lease, at: time.Now()})
 	}
 	lease, err := l.completeBundle(ctx, taken, req.TTL)

@@ -29,9 +29,10 @@ const (
 // EndOf tells how a lease ended that nobody was seen to release. A release
 // takes the counter past the token; a lock that only expires leaves it there,
 // and the next grant is the token's successor. Of a lease of several resources
-// the first is looked at. Errors: ErrMalformedLeaseID, *QuorumError, ctx.Err().
+// the first is looked at. Errors: ErrMalformedLeaseID, ErrNotHeld (it is not the
+// owner's of ctx), *QuorumError, ctx.Err().
 func (l *Locker) EndOf(ctx context.Context, lease string) (End, error) {
-	parts, err := parseLease(lease)
+	parts, err := openLease(ctx, lease)
 	if err != nil {
 		return EndUnknown, err
 	}

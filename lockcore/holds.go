@@ -36,7 +36,7 @@ func (l *Locker) Hold(ctx context.Context, lease, hold string) (Lease, error) {
 	if err := ValidateHold(hold); err != nil {
 		return Lease{}, err
 	}
-	parts, err := parseLease(lease)
+	parts, err := openLease(ctx, lease)
 	if err != nil {
 		return Lease{}, err
 	}
@@ -88,7 +88,7 @@ func (l *Locker) Unhold(ctx context.Context, lease, hold string) error {
 }
 
 func (l *Locker) releaseParts(ctx context.Context, lease, hold string) error {
-	parts, err := parseLease(lease)
+	parts, err := openLease(ctx, lease)
 	if err != nil {
 		return err
 	}

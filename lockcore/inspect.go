@@ -14,7 +14,7 @@ import (
 // Lease returns a lease as it stands, its validity counted from now. Errors:
 // ErrMalformedLeaseID, ErrNotHeld, *QuorumError.
 func (l *Locker) Lease(ctx context.Context, lease string) (Lease, error) {
-	parts, err := parseLease(lease)
+	parts, err := openLease(ctx, lease)
 	if err != nil {
 		return Lease{}, err
 	}

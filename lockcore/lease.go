@@ -14,13 +14,14 @@ type AcquireRequest struct {
 	Wait     time.Duration   // 0 tries once; at most MaxWait
 	Holder   string          // a label, at most 256 bytes; public
 	Metadata json.RawMessage // any JSON value, at most 4096 bytes; public
-	// IdempotencyKey makes a retried request find its own live lease. It
-	// already contains who calls, so that two callers' keys never meet.
+	// IdempotencyKey makes a retried request find its own live lease. The same
+	// key of two owners (WithOwner) means two leases.
 	IdempotencyKey string
 	// Resources asks for several at once instead of Resource: all or none,
 	// LeastBundle to MostBundle of them, in any order.
 	Resources []string
 
+	owner string // see WithOwner
 	scope string // what the idempotency key is used for, if not Resource alone
 }
 

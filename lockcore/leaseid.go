@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -26,6 +27,7 @@ const (
 // extend or release it, and none keeps a table of leases.
 type leaseID struct {
 	value    string // the ownership value on the nodes
+	secret   string // what the text holds in its place; "" where they are the same (see WithOwner)
 	token    fencing.Token
 	acquired time.Time // the granting server's wall clock, whole milliseconds
 	resource string
@@ -38,7 +40,7 @@ func (id leaseID) String() string { return base64.RawURLEncoding.EncodeToString(
 func (id leaseID) raw() []byte {
 	raw := make([]byte, 0, 1+leaseSecretBytes+2*binary.MaxVarintLen64+len(id.resource))
 	raw = append(raw, leaseIDVersion)
-	raw, err := base64.RawURLEncoding.AppendDecode(raw, []byte(id.value))
+	raw, err := base64.RawURLEncoding.AppendDecode(raw, []byte(cmp.Or(id.secret, id.value)))
 	if err != nil || len(raw) != 1+leaseSecretBytes {
 		panic("lockcore: ownership value is not one that newLeaseValue or derivedLeaseValue made")
 	}

@@ -105,6 +105,7 @@ func (l *Locker) acquire(ctx context.Context, req *AcquireRequest) (*Lease, erro
 	if err := l.cfg.checkAcquire(req); err != nil {
 		return nil, err
 	}
+	req.owner = OwnerOf(ctx)
 	if req.Resources != nil {
 		return l.acquireBundle(ctx, req)
 	}
@@ -154,6 +155,7 @@ func (l *Locker) tryAcquire(ctx context.Context, req *AcquireRequest, ticket Tic
 		id.value = derivedLeaseValue(req.IdempotencyKey)
 		attempt = l.cfg.newLeaseValue()[:8]
 	}
+	id = id.givenTo(req.owner)
 	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
 	a := l.newAcquisition(ctx, Op{
 		Kind: OpAcquire, View: View(l.view.Load()), Resource: req.Resource, Lease: id.value,
@@ -224,7 +226,7 @@ func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (L
 	if err != nil {
 		return Lease{}, err
 	}
-	parts, err := parseLease(lease)
+	parts, err := openLease(ctx, lease)
 	if err != nil {
 		return Lease{}, err
 	}

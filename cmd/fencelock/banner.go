@@ -9,10 +9,11 @@ import (
 // banner says what runs, and gives lines that can be pasted into a shell: two
 // workers, of which the first is paused until its lease has ended, and whose
 // write is then refused.
-func banner(public, admin net.Addr, mode string) string {
-	const text = `fencelock VERSION: MODE
-API http://PUBLIC  ·  metrics http://ADMIN/metrics  ·  contract http://PUBLIC/openapi.yaml
-
+func banner(public, admin net.Addr, mode string, security *security) string {
+	text := `fencelock VERSION: MODE
+API SCHEME://PUBLIC  ·  metrics http://ADMIN/metrics  ·  contract SCHEME://PUBLIC/openapi.yaml
+`
+	const try = `
 Try it in another terminal:
 
   api=http://PUBLIC; json='Content-Type: application/json'
@@ -26,7 +27,11 @@ Try it in another terminal:
   curl -si -X PUT $api/guarded/orders/42 -H "Fencing-Token: $old" -H "$json" -d '{"by":"worker-1"}'
 
 `
+	if !security.asksCallers() && security.scheme() == "http" { // else who tries it knows what to add
+		text += try
+	}
 	return strings.NewReplacer(
+		"SCHEME", security.scheme(),
 		"PUBLIC", reachable(public),
 		"ADMIN", reachable(admin),
 		"VERSION", version(),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kelseyhightower/envconfig"
 
+	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -27,8 +28,8 @@ const envPrefix = "FENCELOCK"
 //
 // An empty variable counts as one that is not set.
 type environment struct {
-	Listen          string `split_words:"true" default:"127.0.0.1:8080" desc:"Address of the HTTP API, host:port; port 0 picks a free one, which the first line of the log names. An address that is not loopback needs FENCELOCK_INSECURE=true."`
-	AdminListen     string `split_words:"true" default:"127.0.0.1:8081" desc:"Address of /metrics and /debug/pprof, as above."`
+	Listen          string `split_words:"true" default:"127.0.0.1:8080" desc:"Address of the HTTP API, host:port; port 0 picks a free one, which the first line of the log names. An address that is not loopback needs FENCELOCK_ACCESS_FILE, or FENCELOCK_INSECURE=true."`
+	AdminListen     string `split_words:"true" default:"127.0.0.1:8081" desc:"Address of /metrics and /debug/pprof, as above. Where it is not loopback, FENCELOCK_ACCESS_FILE (read=* for the metrics, admin=* for profiles) and the TLS files are in force here, too, unless FENCELOCK_INSECURE=true."`
 	Data            string `split_words:"true" default:"fencelock.db" desc:"The embedded file: the lock node if there is no FENCELOCK_REDIS_ADDRS, and the guarded records if there is no FENCELOCK_DATABASE_URL. Together with FENCELOCK_REDIS_ADDRS it is used only when it is set."`
 	RedisAddrs      string `split_words:"true" desc:"The Redis nodes: 1, 3, 5 or 7 of host:port, redis:// or rediss:// URLs, separated by commas; several independent sets of them, over which the resources are spread, are separated by semicolons. Secret (URLs hold passwords)."`
 	RedisAddrsFile  string `split_words:"true" desc:"A file that holds the value of FENCELOCK_REDIS_ADDRS."`
@@ -42,7 +43,14 @@ type environment struct {
 	NodeTimeout     string `split_words:"true" desc:"How long a request waits for a node, a duration from 1ms to a tenth of FENCELOCK_MAX_TTL (and never more than a tenth of the request's TTL). By default 50ms; 2s with the embedded file, since a slow disk is no reason to give up the only node."`
 	MaxWaiters      string `split_words:"true" default:"10000" desc:"How many requests may wait in line at this server, 1 to 1000000."`
 	CounterTTL      string `split_words:"true" default:"24h" desc:"How long a Redis node keeps a resource's counter after its last use, a duration from FENCELOCK_MAX_TTL on."`
-	Insecure        string `split_words:"true" default:"false" desc:"true allows addresses that are not loopback although anybody who reaches them may lock, break and write."`
+	AccessFile      string `split_words:"true" desc:"A file that says who may do what: names with their bearer tokens (fencelock token new), certificates, rules and limits. Read again when it changes. Without it nobody is asked."`
+	TLSCertFile     string `split_words:"true" desc:"The server's certificate and its intermediates, PEM: the API is served over TLS. Read again when it changes."`
+	TLSKeyFile      string `split_words:"true" desc:"The key of FENCELOCK_TLS_CERT_FILE, PEM."`
+	TLSClientCAFile string `split_words:"true" desc:"The authorities of client certificates, PEM: callers may show one, and its name (cert= in FENCELOCK_ACCESS_FILE) is who they are."`
+	OIDCIssuer      string `split_words:"true" desc:"An OpenID Connect issuer, an https:// URL: its JWTs are taken for bearer tokens, and a claim (jwt= in FENCELOCK_ACCESS_FILE) is who sends them."`
+	OIDCAudience    string `split_words:"true" desc:"What the aud of a JWT must contain."`
+	OIDCClaim       string `split_words:"true" default:"sub" desc:"The claim of a JWT that is the identity, a text."`
+	Insecure        string `split_words:"true" default:"false" desc:"true allows addresses that are not loopback without access control, although anybody who reaches them may lock, break and write. It does not switch FENCELOCK_ACCESS_FILE off."`
 	MetricsPrefixes string `split_words:"true" desc:"Prefixes of resources, separated by commas, at most 20 of them: the metrics of locks then tell the resources under each apart. By default they tell none."`
 	LogFormat       string `split_words:"true" desc:"text or json. By default text on a terminal, else json."`
 	LogLevel        string `split_words:"true" default:"info" desc:"debug (every request is logged), info, warn or error."`
@@ -63,10 +71,22 @@ type config struct {
 	nodeTimeout     time.Duration
 	maxWaiters      int
 	counterTTL      time.Duration
+	access          accessFiles
+	tls             tlsFiles
+	openAdmin       bool     // the admin listener asks nobody, since it is on loopback or may be insecure
 	metricsPrefixes []string // of resources
 	logFormat       string   // text, json, or "" for what fits
 	logLevel        slog.Level
 }
+
+// accessFiles say who may do what; file is "" if nobody is asked.
+type accessFiles struct {
+	file string
+	oidc access.OIDC // without an issuer, JWTs are not known
+}
+
+// tlsFiles are the server's certificate, "" for none, and who signs its clients'.
+type tlsFiles struct{ cert, key, clientCA string }
 
 // loadConfig reads the environment. The error names every bad value at once.
 func loadConfig() (config, error) {
@@ -98,9 +118,13 @@ func fillDefaults(env *environment) {
 
 func (c *checker) check(env environment) config {
 	insecure := c.oneOf("FENCELOCK_INSECURE", env.Insecure, "true", "false") == "true"
+	exposed := insecure || env.AccessFile != ""
 	cfg := config{
-		listen:          c.address("FENCELOCK_LISTEN", env.Listen, insecure),
-		adminListen:     c.address("FENCELOCK_ADMIN_LISTEN", env.AdminListen, insecure),
+		listen:          c.address("FENCELOCK_LISTEN", env.Listen, exposed),
+		adminListen:     c.address("FENCELOCK_ADMIN_LISTEN", env.AdminListen, exposed),
+		openAdmin:       insecure || onLoopback(env.AdminListen),
+		access:          c.access(env),
+		tls:             c.tls(env),
 		data:            env.Data,
 		redisSets:       c.redisSets("FENCELOCK_REDIS_ADDRS", env.RedisAddrs),
 		databaseURL:     c.postgresURL("FENCELOCK_DATABASE_URL", env.DatabaseURL),
@@ -256,17 +280,57 @@ func (c *checker) duration(name, value string, least, most time.Duration) time.D
 	return d
 }
 
-func (c *checker) address(name, value string, insecure bool) string {
+// access checks what is said of JWTs; the file is read when the service starts.
+func (c *checker) access(env environment) accessFiles {
+	a := accessFiles{file: env.AccessFile}
+	if env.OIDCIssuer == "" {
+		if env.OIDCAudience != "" {
+			c.refuse("FENCELOCK_OIDC_AUDIENCE", env.OIDCAudience, "is of use only with FENCELOCK_OIDC_ISSUER: set that, too, or take this away")
+		}
+		return a
+	}
+	if u, err := url.Parse(env.OIDCIssuer); err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || !loopback(u.Hostname())) {
+		c.refuse("FENCELOCK_OIDC_ISSUER", env.OIDCIssuer, "must be a URL such as https://issuer.example.com, just as it is in the tokens")
+	}
+	if env.OIDCAudience == "" {
+		c.refuse("FENCELOCK_OIDC_AUDIENCE", "", "must be set with FENCELOCK_OIDC_ISSUER: without it, tokens that were issued for other services would be taken")
+	}
+	if a.file == "" {
+		c.refuse("FENCELOCK_OIDC_ISSUER", env.OIDCIssuer, "needs FENCELOCK_ACCESS_FILE, which says what each identity may do")
+	}
+	a.oidc = access.OIDC{Issuer: env.OIDCIssuer, Audience: env.OIDCAudience, Claim: env.OIDCClaim}
+	return a
+}
+
+func (c *checker) tls(env environment) tlsFiles {
+	if (env.TLSCertFile == "") != (env.TLSKeyFile == "") {
+		c.refuse("FENCELOCK_TLS_CERT_FILE", env.TLSCertFile, "and FENCELOCK_TLS_KEY_FILE go together: set both, or neither")
+	}
+	if env.TLSClientCAFile != "" && env.TLSCertFile == "" {
+		c.refuse("FENCELOCK_TLS_CLIENT_CA_FILE", env.TLSClientCAFile, "needs FENCELOCK_TLS_CERT_FILE and FENCELOCK_TLS_KEY_FILE: certificates are shown over TLS only")
+	}
+	if env.TLSClientCAFile != "" && env.AccessFile == "" {
+		c.refuse("FENCELOCK_TLS_CLIENT_CA_FILE", env.TLSClientCAFile, "needs FENCELOCK_ACCESS_FILE, which says what each certificate's name may do")
+	}
+	return tlsFiles{cert: env.TLSCertFile, key: env.TLSKeyFile, clientCA: env.TLSClientCAFile}
+}
+
+func (c *checker) address(name, value string, exposed bool) string {
 	host, port, err := net.SplitHostPort(value)
 	if n, errPort := strconv.ParseUint(port, 10, 16); err != nil || errPort != nil || strconv.FormatUint(n, 10) != port {
 		c.refuse(name, value, "must be host:port with a port from 0 to 65535, such as 127.0.0.1:8080")
 		return value
 	}
-	if !insecure && !loopback(host) {
+	if !exposed && !loopback(host) {
 		c.refuse(name, value, "is not a loopback address, and there is no access control: anybody who reaches it may take, break and write everything. "+
-			"Listen on 127.0.0.1 behind something that controls access, or set FENCELOCK_INSECURE=true")
+			"Name who may in FENCELOCK_ACCESS_FILE (make a line with: fencelock token new), or set FENCELOCK_INSECURE=true if something else controls access")
 	}
 	return value
+}
+
+func onLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && loopback(host)
 }
 
 func loopback(host string) bool {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -37,7 +38,7 @@ func TestConfigDefaults(t *testing.T) {
 	want := config{
 		listen: "127.0.0.1:8080", adminListen: "127.0.0.1:8081", data: "fencelock.db", recovery: lockcore.RecoveryAuto,
 		maxTTL: time.Minute, defaultTTL: 30 * time.Second, maxHold: time.Hour, nodeTimeout: 2 * time.Second,
-		maxWaiters: 10000, counterTTL: 24 * time.Hour, logLevel: slog.LevelInfo,
+		maxWaiters: 10000, counterTTL: 24 * time.Hour, logLevel: slog.LevelInfo, openAdmin: true,
 	}
 	if !equalConfig(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -50,7 +51,7 @@ func equalConfig(a, b config) bool {
 	return redis && a.listen == b.listen && a.adminListen == b.adminListen && a.data == b.data && a.databaseURL == b.databaseURL &&
 		a.bootstrap == b.bootstrap && a.recovery == b.recovery && a.maxTTL == b.maxTTL && a.defaultTTL == b.defaultTTL &&
 		a.maxHold == b.maxHold && a.nodeTimeout == b.nodeTimeout && a.maxWaiters == b.maxWaiters && a.counterTTL == b.counterTTL &&
-		a.logFormat == b.logFormat && a.logLevel == b.logLevel
+		a.logFormat == b.logFormat && a.logLevel == b.logLevel && a.access == b.access && a.tls == b.tls && a.openAdmin == b.openAdmin
 }
 
 func TestConfigOfEverything(t *testing.T) {
@@ -58,6 +59,8 @@ func TestConfigOfEverything(t *testing.T) {
 	for name, value := range map[string]string{
 		"LISTEN": "0.0.0.0:0", "ADMIN_LISTEN": "[::]:9", "REDIS_ADDRS": " a:1, rediss://u:p%2C@b:2/3 ,[::1]:6379; c:1", "DATABASE_URL": "postgres://u:p@h/d",
 		"BOOTSTRAP": "new", "RECOVERY": "manual", "MAX_TTL": "2s", "MAX_HOLD": "0", "NODE_TIMEOUT": "200ms", "MAX_WAITERS": "1",
+		"ACCESS_FILE": "a", "TLS_CERT_FILE": "b", "TLS_KEY_FILE": "c", "TLS_CLIENT_CA_FILE": "d",
+		"OIDC_ISSUER": "https://issuer", "OIDC_AUDIENCE": "e", "OIDC_CLAIM": "email",
 		"COUNTER_TTL": "2s", "INSECURE": "true", "LOG_FORMAT": "json", "LOG_LEVEL": "Debug",
 	} {
 		t.Setenv("FENCELOCK_"+name, value)
@@ -70,7 +73,9 @@ func TestConfigOfEverything(t *testing.T) {
 		listen: "0.0.0.0:0", adminListen: "[::]:9", redisSets: [][]string{{"redis://a:1", "rediss://u:p%2C@b:2/3", "redis://[::1]:6379"}, {"redis://c:1"}},
 		databaseURL: "postgres://u:p@h/d", bootstrap: true, recovery: lockcore.RecoveryManual, maxTTL: 2 * time.Second,
 		defaultTTL: 2 * time.Second, // not above the maximum, although nobody said so
-		maxHold:    -1, nodeTimeout: 200 * time.Millisecond, maxWaiters: 1, counterTTL: 2 * time.Second, logFormat: "json", logLevel: slog.LevelDebug,
+		access:     accessFiles{file: "a", oidc: access.OIDC{Issuer: "https://issuer", Audience: "e", Claim: "email"}},
+		tls:        tlsFiles{cert: "b", key: "c", clientCA: "d"}, openAdmin: true,
+		maxHold: -1, nodeTimeout: 200 * time.Millisecond, maxWaiters: 1, counterTTL: 2 * time.Second, logFormat: "json", logLevel: slog.LevelDebug,
 	}
 	if !equalConfig(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -127,13 +132,44 @@ func TestAddressesThatNeedInsecure(t *testing.T) {
 		for _, name := range []string{"FENCELOCK_LISTEN", "FENCELOCK_ADMIN_LISTEN"} {
 			clearEnvironment(t)
 			t.Setenv(name, address)
-			if _, err := loadConfig(); (err == nil) != loopback || err != nil && !strings.Contains(err.Error(), "FENCELOCK_INSECURE=true") {
+			_, err := loadConfig()
+			if (err == nil) != loopback || err != nil && (!strings.Contains(err.Error(), "FENCELOCK_INSECURE=true") || !strings.Contains(err.Error(), "FENCELOCK_ACCESS_FILE")) {
 				t.Errorf("%s=%s: %v", name, address, err)
 			}
+			t.Setenv("FENCELOCK_ACCESS_FILE", "access")
+			cfg, err := loadConfig()
+			if err != nil || cfg.openAdmin != (name == "FENCELOCK_LISTEN" || loopback) {
+				t.Errorf("%s=%s with access control: the admin listener is open: %t, %v", name, address, cfg.openAdmin, err)
+			}
+			t.Setenv("FENCELOCK_ACCESS_FILE", "")
 			t.Setenv("FENCELOCK_INSECURE", "true")
 			if _, err := loadConfig(); err != nil {
 				t.Errorf("%s=%s, insecure: %v", name, address, err)
 			}
+		}
+	}
+}
+
+// TestHalfOfASecurity: settings that would do nothing, or something else than
+// was meant, are refused.
+func TestHalfOfASecurity(t *testing.T) {
+	for setting, part := range map[string]string{
+		"TLS_CERT_FILE=c":                     "go together",
+		"TLS_KEY_FILE=k":                      "go together",
+		"TLS_CLIENT_CA_FILE=ca ACCESS_FILE=a": "certificates are shown over TLS only",
+		"TLS_CLIENT_CA_FILE=ca TLS_CERT_FILE=c TLS_KEY_FILE=k": "needs FENCELOCK_ACCESS_FILE",
+		"OIDC_ISSUER=https://i ACCESS_FILE=a":                  "FENCELOCK_OIDC_AUDIENCE",
+		"OIDC_ISSUER=https://i OIDC_AUDIENCE=x":                "needs FENCELOCK_ACCESS_FILE",
+		"OIDC_ISSUER=http://i OIDC_AUDIENCE=x ACCESS_FILE=a":   "must be a URL such as https://",
+		"OIDC_AUDIENCE=x ACCESS_FILE=a":                        "only with FENCELOCK_OIDC_ISSUER",
+	} {
+		clearEnvironment(t)
+		for assignment := range strings.FieldsSeq(setting) {
+			name, value, _ := strings.Cut(assignment, "=")
+			t.Setenv("FENCELOCK_"+name, value)
+		}
+		if _, err := loadConfig(); err == nil || !strings.Contains(err.Error(), part) || strings.Count(err.Error(), "\n") != 1 {
+			t.Errorf("%s: %v", setting, err)
 		}
 	}
 }
@@ -191,7 +227,8 @@ func TestMisspeltVariables(t *testing.T) {
 func TestHelpListsEveryVariable(t *testing.T) {
 	names := []string{
 		"LISTEN", "ADMIN_LISTEN", "DATA", "REDIS_ADDRS", "REDIS_ADDRS_FILE", "DATABASE_URL", "DATABASE_URL_FILE", "BOOTSTRAP", "RECOVERY", "MAX_TTL",
-		"DEFAULT_TTL", "MAX_HOLD", "NODE_TIMEOUT", "MAX_WAITERS", "COUNTER_TTL", "INSECURE", "METRICS_PREFIXES", "LOG_FORMAT", "LOG_LEVEL",
+		"DEFAULT_TTL", "MAX_HOLD", "NODE_TIMEOUT", "MAX_WAITERS", "COUNTER_TTL", "ACCESS_FILE", "TLS_CERT_FILE", "TLS_KEY_FILE", "TLS_CLIENT_CA_FILE",
+		"OIDC_ISSUER", "OIDC_AUDIENCE", "OIDC_CLAIM", "INSECURE", "METRICS_PREFIXES", "LOG_FORMAT", "LOG_LEVEL",
 	}
 	var listed []string
 	for _, v := range variables() {

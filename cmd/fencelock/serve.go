@@ -48,13 +48,17 @@ exits with 0. A second signal ends it at once.
 			}
 			logger := newLogger(cfg, cmd.ErrOrStderr())
 			redisnode.LogLibrary(logger)
-			return serve(cmd.Context(), cfg, cmd.OutOrStdout(), logger)
+			return serve(cmd.Context(), cfg, cmd.OutOrStdout(), logger, newAudit(cfg, cmd.ErrOrStderr()))
 		},
 	}
 }
 
 // serve runs the service until ctx ends, and then drains it.
-func serve(ctx context.Context, cfg config, stdout io.Writer, logger *slog.Logger) error {
+func serve(ctx context.Context, cfg config, stdout io.Writer, logger, audit *slog.Logger) error {
+	security, err := openSecurity(cfg)
+	if err != nil {
+		return usageError{err}
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	b, err := openBackend(ctx, cfg, logger, registry)
@@ -62,7 +66,7 @@ func serve(ctx context.Context, cfg config, stdout io.Writer, logger *slog.Logge
 		return err
 	}
 	registry.MustRegister(newClusterCollector(b.locker, b.queues, cfg.maxWaiters), buildInfo())
-	s := &service{logger: logger, backend: b}
+	s := &service{logger: logger, audit: audit, backend: b, security: security}
 	err = s.listen(ctx, cfg)
 	if err == nil {
 		s.handlers(cfg, registry)
@@ -74,8 +78,9 @@ func serve(ctx context.Context, cfg config, stdout io.Writer, logger *slog.Logge
 
 // service is a running server.
 type service struct {
-	logger        *slog.Logger
+	logger, audit *slog.Logger
 	backend       *backend
+	security      *security
 	publicSocket  *api.Listener
 	adminSocket   net.Listener
 	handler       *api.Server
@@ -87,8 +92,11 @@ func (s *service) listen(ctx context.Context, cfg config) (err error) {
 	if err != nil {
 		return err
 	}
-	s.publicSocket = api.NewListener(socket)
+	s.publicSocket = api.NewListener(s.security.overTLS(socket))
 	s.adminSocket, err = listen(ctx, "FENCELOCK_ADMIN_LISTEN", cfg.adminListen)
+	if err == nil && !cfg.openAdmin {
+		s.adminSocket = s.security.overTLS(s.adminSocket)
+	}
 	return err
 }
 
@@ -125,6 +133,8 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 		Cluster:     s.backend.locker,
 		Guard:       s.backend.guard,
 		Events:      s.backend.events,
+		Access:      s.security.access(),
+		Audit:       s.audit,
 		MaxTTL:      cfg.maxTTL,
 		Back:        s.publicSocket.Give,
 		IdleTimeout: idleTimeout,
@@ -136,7 +146,11 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 		MetricsPrefixes: cfg.metricsPrefixes,
 	})
 	s.public = s.httpServer(s.handler)
-	s.admin = s.httpServer(api.NewAdmin(registry))
+	admin := api.NewAdmin(registry)
+	if !cfg.openAdmin {
+		admin = s.handler.GuardAdmin(admin)
+	}
+	s.admin = s.httpServer(admin)
 }
 
 // httpServer bounds what a connection may cost. There is no ReadTimeout: it
@@ -144,6 +158,7 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 func (s *service) httpServer(h http.Handler) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler:           h,
@@ -163,16 +178,17 @@ func (s *service) announce(cfg config, stdout io.Writer) {
 		slog.String("addr", s.publicSocket.Addr().String()),
 		slog.String("admin_addr", s.adminSocket.Addr().String()),
 		slog.String("mode", s.backend.mode),
+		slog.String("access", s.security.describe()),
 		slog.String("version", version()))
 	for _, v := range misspeltVariables() {
 		s.logger.Warn("unknown variable, ignored", slog.String("variable", v.name), slog.String("closest", v.closest))
 	}
-	for _, note := range s.backend.notes {
+	for _, note := range append(s.backend.notes, s.security.notes(cfg)...) {
 		s.logger.Warn("note", slog.String("note", note))
 	}
 	if len(cfg.redisSets) == 0 {
 		// Whoever reads the log must not miss it because this is lost.
-		_, _ = io.WriteString(stdout, banner(s.publicSocket.Addr(), s.adminSocket.Addr(), s.backend.mode))
+		_, _ = io.WriteString(stdout, banner(s.publicSocket.Addr(), s.adminSocket.Addr(), s.backend.mode, s.security))
 	}
 }
 
@@ -184,6 +200,7 @@ func (s *service) run(ctx context.Context) error {
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return unlessClosed(s.public.Serve(s.publicSocket)) })
 	parts.Go(func() error { return unlessClosed(s.admin.Serve(s.adminSocket)) })
+	parts.Go(func() error { s.security.watch(ctx, s.logger); return nil })
 	parts.Go(func() error { return unlessStopped(lockerCtx, s.backend.locker.Run(lockerCtx)) })
 	parts.Go(func() error { s.handler.RunMetrics(lockerCtx); return nil })
 	parts.Go(func() error { s.backend.watchLeaks(lockerCtx); return nil })

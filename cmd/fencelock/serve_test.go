@@ -63,6 +63,7 @@ type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	url    string // of the API
+	client *http.Client
 	admin  string // host:port
 	stdout lockedBuffer
 	ended  chan error
@@ -91,7 +92,12 @@ func (b *lockedBuffer) String() string {
 // start runs a server and reads from the log's first line where it listens.
 func start(t *testing.T, env ...string) *process {
 	t.Helper()
-	p := &process{t: t, ended: make(chan error, 1)}
+	return startOver(t, "http", http.DefaultClient, env...)
+}
+
+func startOver(t *testing.T, scheme string, client *http.Client, env ...string) *process {
+	t.Helper()
+	p := &process{t: t, client: client, ended: make(chan error, 1)}
 	p.cmd = command(t, append([]string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0"}, env...), "serve")
 	p.cmd.Stdout = &p.stdout
 	stderr, err := p.cmd.StderrPipe()
@@ -117,7 +123,7 @@ func start(t *testing.T, env ...string) *process {
 	if err := json.Unmarshal(lines.Bytes(), &first); err != nil || first.Msg != "listening" || first.Addr == "" {
 		t.Fatalf("the first line does not say where it listens: %s", lines.Text())
 	}
-	p.url, p.admin = "http://"+first.Addr, first.AdminAddr
+	p.url, p.admin = scheme+"://"+first.Addr, first.AdminAddr
 	go func() {
 		for lines.Scan() {
 			p.mu.Lock()
@@ -176,7 +182,7 @@ func (p *process) untilReady() {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if r, err := http.Get(p.url + "/readyz"); err == nil {
+		if r, err := p.client.Get(p.url + "/readyz"); err == nil {
 			_ = r.Body.Close()
 			if r.StatusCode == http.StatusOK {
 				return
@@ -212,7 +218,7 @@ func (p *process) try(ctx context.Context, v any, method, path, body string, hea
 		name, value, _ := strings.Cut(line, ": ")
 		req.Header.Set(name, value)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := p.client.Do(req)
 	if err != nil {
 		return nil, err
 	}

@@ -84,6 +84,14 @@ var rules = []rule{
 		why: "it speaks HTTP like any client; a demonstration that knew lockcore would prove less",
 	},
 	{
+		pkg: "api/access", others: true,
+		why: "who calls and what they may do, whatever it is that they call",
+	},
+	{
+		pkg: "internal/reload",
+		why: "files that change; it does not know what is in them",
+	},
+	{
 		pkg: "internal/testenv", others: true, kit: true,
 		why: "real servers for tests; it knows nothing of the product",
 	},

@@ -1,0 +1,226 @@
+package access
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bounds of the file.
+const (
+	maxNameBytes  = 64
+	maxPrefix     = 256
+	everything    = "*" // as a prefix
+	tokenPrefix   = "sha256:"
+	maxRequests   = 1e6
+	maxCount      = 1_000_000
+	maxClaimBytes = 1024
+)
+
+// Policy is a file, read. It is never changed.
+type Policy struct {
+	tokens map[uint64]credential // by the first bytes of their SHA-256
+	certs  map[string]*Identity
+	claims map[string]*Identity // of JWTs
+	names  map[string]*Identity
+}
+
+type credential struct {
+	hash [sha256.Size]byte
+	who  *Identity
+}
+
+// Identities is how many names the file has.
+func (p *Policy) Identities() int { return len(p.names) }
+
+// byToken finds whose bearer token this is, nil if nobody's.
+//
+// The time it takes tells nothing of use. What is looked up is not the token
+// but its hash, of which a caller cannot choose a single bit without trying as
+// many tokens; the whole hash is then compared in constant time.
+func (p *Policy) byToken(token string) *Identity {
+	var room [128]byte // longer tokens cost an allocation
+	hash := sha256.Sum256(append(room[:0], token...))
+	found, ok := p.tokens[binary.BigEndian.Uint64(hash[:])]
+	if !ok || subtle.ConstantTimeCompare(found.hash[:], hash[:]) != 1 {
+		return nil
+	}
+	return found.who
+}
+
+// Parse reads a file. The error names every bad line, by its number and never
+// by what it holds: somebody may have put a secret there.
+func Parse(text string) (*Policy, error) {
+	p := &Policy{
+		tokens: make(map[uint64]credential), certs: make(map[string]*Identity),
+		claims: make(map[string]*Identity), names: make(map[string]*Identity),
+	}
+	var bad []error
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		fields := strings.Fields(line)
+		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		if err := p.add(fields[0], fields[1:]); err != nil {
+			bad = append(bad, fmt.Errorf("line %d: %w", number, err))
+		}
+	}
+	return p, errors.Join(bad...)
+}
+
+func (p *Policy) add(name string, fields []string) error {
+	if !validName(name) {
+		return fmt.Errorf("the name must be 1 to %d letters, digits, '.', '_', '-', '@', '/' or ':'", maxNameBytes)
+	}
+	if p.names[name] != nil {
+		return fmt.Errorf("the name %s is there twice; several tokens, certificates and rules of a name go on one line", name)
+	}
+	who := &Identity{name: name, usage: newUsage()}
+	p.names[name] = who
+	credentials := 0
+	for _, field := range fields {
+		key, value, found := strings.Cut(field, "=")
+		if !found {
+			return errUnknownField
+		}
+		known, err := p.credential(who, key, value)
+		if err == nil && !known {
+			err = who.setting(key, value)
+		}
+		if err != nil {
+			return err
+		}
+		if known {
+			credentials++
+		}
+	}
+	if credentials == 0 {
+		return fmt.Errorf("%s has no token=, cert= or jwt=, so nobody can be it", name)
+	}
+	slices.SortFunc(who.rules, func(a, b rule) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
+	return nil
+}
+
+var errUnknownField = errors.New("a field is none of token=, cert=, jwt=, none=, read=, acquire=, admin=, requests=, waiters=, held=; a space in a value is written %20")
+
+func validName(name string) bool {
+	if len(name) > maxNameBytes {
+		return false
+	}
+	for _, c := range []byte(name) {
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if !letter && !strings.ContainsRune("._-@/:", rune(c)) {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// credential reads a field that tells how somebody is known.
+func (p *Policy) credential(who *Identity, key, value string) (known bool, err error) {
+	switch key {
+	case "token":
+		return true, p.addToken(who, value)
+	case "cert":
+		return true, addName(p.certs, who, key, value)
+	case "jwt":
+		return true, addName(p.claims, who, key, value)
+	default:
+		return false, nil
+	}
+}
+
+func (p *Policy) addToken(who *Identity, value string) error {
+	text, found := strings.CutPrefix(value, tokenPrefix)
+	hash, err := hex.DecodeString(text)
+	if !found || err != nil || len(hash) != sha256.Size {
+		return errors.New("token= must be sha256: and the 64 hexadecimal digits of the token's SHA-256, as fencelock token new prints it; a token itself does not belong into the file")
+	}
+	at := binary.BigEndian.Uint64(hash)
+	if _, taken := p.tokens[at]; taken {
+		return errors.New("the token is there twice")
+	}
+	p.tokens[at] = credential{hash: [sha256.Size]byte(hash), who: who}
+	return nil
+}
+
+func addName(names map[string]*Identity, who *Identity, key, value string) error {
+	name, err := url.PathUnescape(value)
+	switch {
+	case err != nil || name == "" || len(name) > maxClaimBytes:
+		return fmt.Errorf("%s= must name something, percent-encoded where it holds a space or a %%", key)
+	case names[name] != nil:
+		return fmt.Errorf("a %s= is there twice", key)
+	}
+	names[name] = who
+	return nil
+}
+
+// setting reads a field that is a rule or a limit.
+func (i *Identity) setting(key, value string) error {
+	if right := slices.Index(rightNames[:], key); right >= 0 {
+		return i.addRule(Right(right), value)
+	}
+	switch key {
+	case "requests":
+		n, err := strconv.ParseFloat(strings.TrimSuffix(value, "/s"), 64)
+		if err != nil || !(n >= 0.001 && n <= maxRequests) {
+			return fmt.Errorf("requests= must be a number a second from 0.001 to %.0f", float64(maxRequests))
+		}
+		i.limits.requests = n
+		return nil
+	case "waiters":
+		return count(key, value, &i.limits.waiters)
+	case "held":
+		return count(key, value, &i.limits.held)
+	}
+	return errUnknownField
+}
+
+func count(key, value string, into *int) error {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 || n > maxCount {
+		return fmt.Errorf("%s= must be a whole number from 1 to %d", key, maxCount)
+	}
+	*into = n
+	return nil
+}
+
+func (i *Identity) addRule(right Right, value string) error {
+	prefix, err := url.PathUnescape(value)
+	if err != nil || value == "" || len(prefix) > maxPrefix {
+		return fmt.Errorf("%s= must be the beginning of resources' names, at most %d bytes, or * for all; a space is written %%20, a leading star %%2A", right, maxPrefix)
+	}
+	if value == everything {
+		prefix = ""
+	}
+	for _, r := range i.rules {
+		if r.prefix == prefix {
+			return errors.New("two rules are for the same prefix: each right contains the ones before it (read, acquire, admin), so one is enough")
+		}
+	}
+	i.rules = append(i.rules, rule{prefix: prefix, right: right})
+	return nil
+}
+
+// inherit goes on counting where the keeper's policy before has counted.
+func (p *Policy) inherit(k *Keeper) {
+	before := k.policy.Load()
+	for name, who := range p.names {
+		who.keeper = k
+		if before != nil && before.names[name] != nil {
+			who.usage = before.names[name].usage
+		}
+		who.usage.adopt(who.limits)
+	}
+}

@@ -1,0 +1,252 @@
+package access
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func hashOf(secret string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(secret))) }
+
+func mustParse(t *testing.T, text string) *Policy {
+	t.Helper()
+	p, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.inherit(&Keeper{})
+	return p
+}
+
+func TestTheLongestPrefixWins(t *testing.T) {
+	p := mustParse(t, "# people\n\n  w token="+hashOf("s")+" read=* acquire=orders/ none=orders/secret/ admin=orders/secret/mine acquire=a%20b/ read=%2A\r\n")
+	who := p.byToken("s")
+	if who == nil || who.Name() != "w" {
+		t.Fatalf("found %+v", who)
+	}
+	for resource, right := range map[string]Right{
+		"x": Read, "orders": Read, "orders/": Acquire, "orders/1": Acquire, "orders/secret/": None, "orders/secret/1": None,
+		"orders/secret/mine": Admin, "orders/secret/mine/1": Admin, "a b/1": Acquire, "a b": Read, "*": Read, "Orders/1": Read,
+	} {
+		for asked := Read; asked <= Admin; asked++ {
+			if got := who.May(asked, resource); got != (asked <= right) {
+				t.Errorf("may %s %q: %t, with %s", asked, resource, got, right)
+			}
+		}
+	}
+	if p.byToken("S") != nil || p.byToken("") != nil || p.byToken(strings.Repeat("s", 300)) != nil {
+		t.Error("a wrong token is somebody's")
+	}
+}
+
+func TestDeniedByDefault(t *testing.T) {
+	p := mustParse(t, "w token="+hashOf("s")+" acquire=orders/\nidle cert=c")
+	var nobody *Identity
+	if p.byToken("s").May(Read, "x") || p.certs["c"].May(Read, "x") || nobody.May(None, "x") || nobody.MayAll(None) {
+		t.Error("allowed without a rule")
+	}
+}
+
+func TestMayAll(t *testing.T) {
+	for rules, want := range map[string]bool{
+		"read=*": true, "admin=*": true, "read=* acquire=a": true, "read=* none=a": false, "read=a": false, "none=*": false, "": false,
+	} {
+		if got := mustParse(t, "w cert=c "+rules).certs["c"].MayAll(Read); got != want {
+			t.Errorf("%q: %t", rules, got)
+		}
+	}
+}
+
+func TestBadLinesAreNamedWithoutWhatTheyHold(t *testing.T) {
+	good := hashOf("s")
+	for line, part := range map[string]string{
+		"w":                                 "has no token=",
+		"w read=*":                          "has no token=",
+		"w token=hunter2":                   "does not belong into the file",
+		"w token=sha256:hunter2":            "does not belong into the file",
+		"w token=sha256:abcd":               "64 hexadecimal digits",
+		"w hunter2":                         "a field is none of",
+		"w hunter2=1":                       "a field is none of",
+		"w cert=c write=hunter2":            "a field is none of",
+		"w cert=":                           "cert= must name",
+		"w jwt=%zz":                         "jwt= must name",
+		"w cert=d cert=d":                   "there twice",
+		"w cert=c read=":                    "read= must be the beginning",
+		"w cert=c read=%zz":                 "read= must be the beginning",
+		"w cert=c read=a acquire=a":         "same prefix",
+		"w cert=c requests=0":               "requests= must be",
+		"w cert=c requests=NaN":             "requests= must be",
+		"w cert=c requests=-1":              "requests= must be",
+		"w cert=c waiters=0":                "waiters= must be",
+		"w cert=c held=1.5":                 "held= must be",
+		"näme cert=c":                       "the name must be",
+		strings.Repeat("n", 65) + " cert=c": "the name must be",
+		"w cert=c read=" + strings.Repeat("x", 257): "at most 256 bytes",
+	} {
+		_, err := Parse("ok token=" + good + "\n\n" + line + "\nalso-ok cert=other")
+		switch {
+		case err == nil:
+			t.Errorf("%q is accepted", line)
+		case !strings.HasPrefix(err.Error(), "line 3: ") || !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), "\n"):
+			t.Errorf("%q: %v", line, err)
+		case strings.Contains(err.Error(), "hunter2"):
+			t.Errorf("%q: the error shows what the line holds: %v", line, err)
+		}
+	}
+	for text, part := range map[string]string{
+		"a token=" + good + "\nb token=" + good: "line 2: the token is there twice",
+		"a cert=c\nb cert=c":                    "line 2: a cert= is there twice",
+		"a cert=c\na cert=d":                    "line 2: the name a is there twice",
+	} {
+		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("w token=" + hashOf("s") + " read=* acquire=a%20b requests=1 waiters=2 held=3")
+	f.Add("a cert=c\n# x\nb jwt=d none=*")
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := Parse(text)
+		if err == nil && len(p.tokens)+len(p.certs)+len(p.claims) < len(p.names) {
+			t.Errorf("%q: a name that nobody can be", text)
+		}
+	})
+}
+
+func TestABrokenFileKeepsTheOneBefore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "access")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Open(path, nil); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	write("w token=" + hashOf("s") + " read=* requests=0.001 held=1")
+	k, err := Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	identify := func(secret string) (*Identity, error) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", "Bearer "+secret)
+		return k.Identify(r)
+	}
+	who, err := identify("s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(who.Request(), who.Begin(false)); err != nil {
+		t.Fatal(err)
+	}
+	who.End(false, "lease", time.Minute)
+
+	write("w token=nonsense")
+	if err := k.Load(); err == nil {
+		t.Error("a broken file is accepted")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Load(); err == nil {
+		t.Error("a missing file is accepted")
+	}
+	if again, err := identify("s"); err != nil || again != who {
+		t.Errorf("after broken files: %v, %v", again, err)
+	}
+
+	// Another token and other rules; what was used goes on being counted.
+	write("w token=" + hashOf("t") + " acquire=* requests=0.001 held=1")
+	if err := k.Load(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := identify("s"); !errors.Is(err, ErrBadCredentials) {
+		t.Errorf("the old token after the change: %v", err)
+	}
+	next, err := identify("t")
+	if err != nil || !next.May(Acquire, "x") {
+		t.Fatalf("the new token: %v, %v", next, err)
+	}
+	if err := next.Request(); !errors.Is(err, ErrRequestLimit) {
+		t.Errorf("reading the file again gives another request: %v", err)
+	}
+	if err := next.Begin(false); !errors.Is(err, ErrLeaseLimit) {
+		t.Errorf("reading the file again forgets leases: %v", err)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	w := mustParse(t, "w cert=c waiters=1 held=2").certs["c"]
+	if err := w.Begin(true); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Begin(true); !errors.Is(err, ErrWaiterLimit) {
+		t.Errorf("a second in line: %v", err)
+	}
+	if err := w.Begin(false); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Begin(false); !errors.Is(err, ErrLeaseLimit) {
+		t.Errorf("two that are under way leave no room for a third: %v", err)
+	}
+	w.End(true, "a", time.Hour)
+	w.End(false, "", 0)
+	if err := w.Begin(false); err != nil {
+		t.Errorf("room for one more: %v", err)
+	}
+	w.End(false, "b", time.Millisecond)
+	var limit *LimitError
+	if err := w.Begin(false); errors.As(err, &limit) && (limit.Most != 2 || limit.Retry <= 0 || limit.Retry > time.Second) {
+		t.Errorf("limit %+v", limit)
+	}
+	w.Released("a")
+	w.Extended("c", time.Hour)
+	w.Held("c", time.Hour)
+	w.Released("c") // its holds may live
+	if _, counted := w.usage.held["c"]; !counted {
+		t.Error("a lease with holds is forgotten at its release")
+	}
+	free := mustParse(t, "w cert=c").certs["c"]
+	for range 1000 {
+		if err := errors.Join(free.Request(), free.Begin(true)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(free.usage.held) > 0 {
+		t.Error("leases are kept of who has no limit")
+	}
+}
+
+func BenchmarkIdentify(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "access")
+	var text strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "w%d token=%s read=*\n", i, hashOf(fmt.Sprintf("secret-%d", i)))
+	}
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	k, err := Open(path, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("Authorization", "Bearer secret-5000")
+	b.ReportAllocs()
+	for b.Loop() {
+		if who, err := k.Identify(r); err != nil || !who.May(Read, "orders/42") {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,396 @@
+package api_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// bearer is the secret of a name in these tests, as a header line.
+func bearer(name string) string { return "Authorization: Bearer secret-of-" + name }
+
+// line is a line of the access file for name, known by its bearer token.
+func line(name, rest string) string {
+	return fmt.Sprintf("%s token=sha256:%x %s\n", name, sha256.Sum256([]byte("secret-of-"+name)), rest)
+}
+
+// withAccess is access control by these lines.
+func withAccess(tb testing.TB, lines ...string) func(*api.Options) {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "access")
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	keeper, err := access.Open(path, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return func(o *api.Options) { o.Access = keeper }
+}
+
+// requests is a request to every operation of the contract, about a resource.
+func requests(resource, lease string) map[string][]string {
+	return map[string][]string{
+		"POST /locks":                            {"POST", "/locks", `{"resource":"` + resource + `"}`},
+		"GET /locks":                             {"GET", "/locks", ""},
+		"GET /locks/*":                           {"GET", "/locks/" + resource, ""},
+		"DELETE /locks/*":                        {"DELETE", "/locks/" + resource, ""},
+		"GET /leases/{lease_id}":                 {"GET", "/leases/" + lease, ""},
+		"POST /leases/{lease_id}/extend":         {"POST", "/leases/" + lease + "/extend", ""},
+		"DELETE /leases/{lease_id}":              {"DELETE", "/leases/" + lease, ""},
+		"POST /leases/{lease_id}/holds":          {"POST", "/leases/" + lease + "/holds", `{"hold":"h"}`},
+		"DELETE /leases/{lease_id}/holds/{hold}": {"DELETE", "/leases/" + lease + "/holds/h", ""},
+		"GET /guarded/*":                         {"GET", "/guarded/" + resource, ""},
+		"PUT /guarded/*":                         {"PUT", "/guarded/" + resource, "1", "Fencing-Token: 1"},
+		"GET /events":                            {"GET", "/events", ""},
+		"GET /healthz":                           {"GET", "/healthz", ""},
+		"GET /readyz":                            {"GET", "/readyz", ""},
+		"GET /openapi.yaml":                      {"GET", "/openapi.yaml", ""},
+		"GET /problems/{type}":                   {"GET", "/problems/forbidden", ""},
+	}
+}
+
+func (s *service) send(r []string, header ...string) answered {
+	s.t.Helper()
+	return s.call(r[0], r[1], r[2], append(slices.Clone(r[3:]), header...)...)
+}
+
+// TestEveryRouteIsDecided fails for a route that nobody has thought about.
+func TestEveryRouteIsDecided(t *testing.T) {
+	decided := api.Decisions()
+	text, err := os.ReadFile("../docs/access.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := requests("a", leaseID)
+	for _, pattern := range newService(t, nil).handler.Patterns() {
+		pattern = strings.Replace(pattern, "HEAD ", "GET ", 1)
+		needs, ok := decided[pattern]
+		if !ok {
+			t.Errorf("%s has no line in decisions (authorize.go): whoever calls it is refused", pattern)
+			continue
+		}
+		if row := "| `" + pattern + "` | " + needs + " |"; !strings.Contains(string(text), row) {
+			t.Errorf("docs/access.md lacks the line\n%s", row)
+		}
+		if tried[pattern] == nil {
+			t.Errorf("%s is not among the requests of this test", pattern)
+		}
+	}
+	for pattern := range decided {
+		if !slices.Contains(newService(t, nil).handler.Patterns(), pattern) {
+			t.Errorf("%s is decided and not routed", pattern)
+		}
+	}
+}
+
+// TestStrangersAreRefused calls everything without credentials, and with wrong
+// ones: the fake fails the test if anything behind is called.
+func TestStrangersAreRefused(t *testing.T) {
+	open := []string{"GET /healthz", "GET /openapi.yaml", "GET /problems/{type}"}
+	s := newService(t, &fake{status: func() lockcore.ClusterStatus {
+		return lockcore.ClusterStatus{Ready: true, Quorum: 1, Voting: 1, Reason: "why", Nodes: []lockcore.NodeStatus{{Name: "inner-host:6379", State: lockcore.NodeVoting}}}
+	}}, withAccess(t, line("worker", "admin=*")))
+	bad := map[string][]string{
+		"none":         nil,
+		"unknown":      {"Authorization: Bearer secret-of-somebody"},
+		"a hash":       {fmt.Sprintf("Authorization: Bearer %x", sha256.Sum256([]byte("secret-of-worker")))},
+		"empty":        {"Authorization: Bearer "},
+		"other scheme": {"Authorization: Basic c2VjcmV0LW9mLXdvcmtlcjo="},
+		"two":          {bearer("worker"), bearer("worker")},
+		"like a JWT":   {"Authorization: Bearer a.b.c"},
+		"long":         {"Authorization: Bearer " + strings.Repeat("x", 4000)},
+	}
+	for pattern, r := range requests("a", leaseID) {
+		for how, header := range bad {
+			a := s.send(r, header...)
+			switch {
+			case slices.Contains(open, pattern):
+				a.wants(http.StatusOK)
+			case pattern == "GET /readyz" && how == "none":
+				if body := a.wants(http.StatusOK).body; strings.Contains(body, "inner-host") || strings.Contains(body, "why") {
+					t.Errorf("a stranger is told the nodes: %s", body)
+				}
+			default:
+				a.wants(http.StatusUnauthorized).problem("unauthorized")
+				want(t, "challenge to "+how, strings.Contains(a.header.Get("WWW-Authenticate"), "invalid_token"), how != "none")
+			}
+		}
+	}
+	s.call("GET", "/locks/a", "", "authorization: bearer  secret-of-somebody").wants(http.StatusUnauthorized)
+	if body := s.call("GET", "/readyz", "", bearer("worker")).wants(http.StatusOK).body; !strings.Contains(body, "inner-host") {
+		t.Errorf("who is known is not told the nodes: %s", body)
+	}
+}
+
+// TestRights holds every right against every route, inside and outside of its prefix.
+func TestRights(t *testing.T) {
+	s := newRealService(t, withAccess(t, line("boss", "admin=*"),
+		line("none", "none=in/"), line("read", "read=in/"), line("acquire", "acquire=in/"), line("admin", "admin=in/")))
+	lease := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"in/x"}`, bearer("boss")).wants(http.StatusCreated))
+	outside := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"out/x"}`, bearer("boss")).wants(http.StatusCreated))
+	least := map[string]string{ // the least right that does not get 403
+		"POST /locks": "acquire", "GET /locks/*": "read", "DELETE /locks/*": "admin", "GET /guarded/*": "read", "PUT /guarded/*": "acquire",
+	}
+	order := []string{"none", "read", "acquire", "admin"}
+	for pattern, right := range least {
+		for have, name := range order {
+			allowed := have >= slices.Index(order, right)
+			inside := s.send(requests("in/x", lease.LeaseID)[pattern], bearer(name))
+			if (inside.status != http.StatusForbidden) != allowed {
+				t.Errorf("%s with %s inside the prefix: %d, want allowed %t", pattern, name, inside.status, allowed)
+			}
+			if !allowed {
+				inside.problem("forbidden")
+			}
+			s.send(requests("out/x", outside.LeaseID)[pattern], bearer(name)).wants(http.StatusForbidden).problem("forbidden")
+		}
+	}
+	s.call("GET", "/guarded/in/x", "", bearer("read"), "Fencing-Token: 1").wants(http.StatusForbidden).problem("forbidden")
+	s.call("GET", "/guarded/in/x/history", "", bearer("read")).wants(http.StatusOK)
+	s.call("GET", "/guarded/out/x/history", "", bearer("read")).wants(http.StatusForbidden)
+	s.call("HEAD", "/locks/out/x", "", bearer("read")).wants(http.StatusForbidden)
+
+	// A free resource is refused in the same words as a held one.
+	held, free := s.call("GET", "/locks/out/x", "", bearer("admin")).body, s.call("GET", "/locks/out/y", "", bearer("admin")).body
+	want(t, "refusals", strings.ReplaceAll(held, "out/x", "out/y"), free)
+}
+
+func TestSeveralResourcesNeedARightEach(t *testing.T) {
+	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+		return lockcore.Lease{ID: leaseID, Parts: []lockcore.LeasePart{{Resource: req.Resources[0], Token: 1}, {Resource: req.Resources[1], Token: 1}}}, nil
+	}}, withAccess(t, line("w", "acquire=in/ read=*")))
+	s.call("POST", "/locks", `{"resources":["in/a","in/b"]}`, bearer("w")).wants(http.StatusCreated)
+	p := s.call("POST", "/locks", `{"resources":["in/a","out/b"]}`, bearer("w")).wants(http.StatusForbidden).problem("forbidden")
+	want(t, "resource", p.Resource, "out/b")
+}
+
+func TestListsShowWhatMayBeRead(t *testing.T) {
+	s := newRealService(t, withAccess(t, line("boss", "acquire=*"), line("w", "read=in/ none=in/secret/")))
+	for _, resource := range []string{"in/a", "in/secret/b", "out/c"} {
+		s.call("POST", "/locks", `{"resource":"`+resource+`"}`, bearer("boss")).wants(http.StatusCreated)
+	}
+	for name, wanted := range map[string]string{"boss": "in/a in/secret/b out/c", "w": "in/a"} {
+		var seen []string
+		for _, lock := range decode[wire.LockPage](s.call("GET", "/locks", "", bearer(name)).wants(http.StatusOK)).Locks {
+			seen = append(seen, lock.Resource)
+		}
+		slices.Sort(seen)
+		want(t, "seen by "+name, strings.Join(seen, " "), wanted)
+	}
+}
+
+// TestEventsTellWhatMayBeRead: by the rules as they are when something happens,
+// not as they were when the stream began.
+func TestEventsTellWhatMayBeRead(t *testing.T) {
+	hub, option := withEvents(t)
+	path := filepath.Join(t.TempDir(), "access")
+	write := func(rules string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(line("w", rules)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("read=in/ none=in/secret/")
+	keeper, err := access.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newService(t, &fake{}, option, func(o *api.Options) { o.Access = keeper })
+	l := listen(t, s, "/events", bearer("w"))
+	for i, resource := range []string{"out/a", "in/secret/b", "in/c"} {
+		publish(hub, resource, int64(i+1))
+	}
+	want(t, "told", l.next(wire.EventGranted).Resource, "in/c")
+	write("read=out/")
+	if err := keeper.Load(); err != nil {
+		t.Fatal(err)
+	}
+	publish(hub, "in/d", 10)
+	publish(hub, "out/e", 11)
+	want(t, "told", l.next(wire.EventGranted).Resource, "out/e")
+}
+
+// TestALeaseIsItsOwners: to anybody else its id is, word for word, one of a
+// lease that has ended.
+func TestALeaseIsItsOwners(t *testing.T) {
+	s := newRealService(t, withAccess(t, line("a", "acquire=*"), line("b", "admin=*"), line("c", "acquire=other/")))
+	for _, body := range []string{`{"resource":"r","ttl_ms":60000}`, `{"resources":["x","y"],"ttl_ms":60000}`} {
+		ended := decode[wire.Lease](s.call("POST", "/locks", body, bearer("a")).wants(http.StatusCreated))
+		s.call("DELETE", "/leases/"+ended.LeaseID, "", bearer("a")).wants(http.StatusNoContent)
+		lease := decode[wire.Lease](s.call("POST", "/locks", body, bearer("a")).wants(http.StatusCreated))
+		for pattern := range requests("r", "") {
+			if !strings.Contains(pattern, "/leases/") {
+				continue
+			}
+			was := s.send(requests("r", ended.LeaseID)[pattern], bearer("a")).wants(http.StatusNotFound)
+			for _, other := range []string{"b", "c"} {
+				got := s.send(requests("r", lease.LeaseID)[pattern], bearer(other)).wants(http.StatusNotFound)
+				want(t, pattern+" by "+other, got.body, was.body)
+			}
+		}
+		s.call("GET", "/leases/"+lease.LeaseID, "", bearer("a")).wants(http.StatusOK)
+		extended := decode[wire.Lease](s.call("POST", "/leases/"+lease.LeaseID+"/extend", "", bearer("a")).wants(http.StatusOK))
+		want(t, "lease id", extended.LeaseID, lease.LeaseID)
+		held := decode[wire.Lease](s.call("POST", "/leases/"+lease.LeaseID+"/holds", `{"hold":"h"}`, bearer("a")).wants(http.StatusOK))
+		want(t, "lease id", held.LeaseID, lease.LeaseID)
+		s.call("DELETE", "/leases/"+lease.LeaseID+"/holds/h", "", bearer("a")).wants(http.StatusNoContent)
+		s.call("DELETE", "/leases/"+lease.LeaseID, "", bearer("a")).wants(http.StatusNoContent)
+	}
+	s.call("GET", "/leases/nonsense", "", bearer("a")).refusedField("lease_id")
+}
+
+func TestAKeyIsItsCallers(t *testing.T) {
+	s := newRealService(t, withAccess(t, line("a", "acquire=*"), line("b", "acquire=*")))
+	const key = "Idempotency-Key: the-same"
+	first := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"r"}`, key, bearer("a")).wants(http.StatusCreated))
+	again := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"r"}`, key, bearer("a")).wants(http.StatusOK))
+	want(t, "lease", again.LeaseID, first.LeaseID)
+	s.call("POST", "/locks", `{"resource":"r"}`, key, bearer("b")).wants(http.StatusConflict).problem("lock-held")
+}
+
+func TestRequestsASecond(t *testing.T) {
+	s := newService(t, &fake{inspect: func(resource string) (lockcore.LockState, error) {
+		return lockcore.LockState{Resource: resource}, nil
+	}}, withAccess(t, line("slow", "read=* requests=0.01"), line("other", "read=* requests=1000")))
+	s.call("GET", "/locks/a", "", bearer("slow")).wants(http.StatusOK)
+	a := s.call("GET", "/locks/a", "", bearer("slow")).wants(http.StatusTooManyRequests)
+	a.problem("too-many-requests")
+	if wait := a.header.Get("Retry-After"); wait != "100" && wait != "99" {
+		t.Errorf("Retry-After is %s, want 100 seconds at a hundredth of a request a second", wait)
+	}
+	s.call("GET", "/locks/a", "", bearer("other")).wants(http.StatusOK)
+	s.call("GET", "/healthz", "").wants(http.StatusOK)
+}
+
+func TestWaitersOfOneCaller(t *testing.T) {
+	waiting := newInLine()
+	s := newService(t, &fake{acquire: waiting.acquire}, parkAtOnce, withAccess(t, line("w", "acquire=* waiters=1"), line("other", "acquire=*")))
+	first := make(chan int, 1)
+	go func() { first <- s.call("POST", "/locks", patient, bearer("w")).status }()
+	await(t, "the first is parked", s.hijacked)
+	s.call("POST", "/locks", patient, bearer("w")).wants(http.StatusTooManyRequests).problem("waiter-limit")
+	second := make(chan int, 1)
+	go func() { second <- s.call("POST", "/locks", patient, bearer("other")).status }()
+	await(t, "somebody else's is parked", s.hijacked)
+	waiting.results <- nil
+	waiting.results <- nil
+	want(t, "status", <-first, http.StatusCreated)
+	want(t, "status", <-second, http.StatusCreated)
+	third := make(chan int, 1) // its place is free again
+	go func() { third <- s.call("POST", "/locks", patient, bearer("w")).status }()
+	await(t, "the third is parked", s.hijacked)
+	waiting.results <- nil
+	want(t, "status", <-third, http.StatusCreated)
+}
+
+func TestLeasesOfOneCaller(t *testing.T) {
+	s := newRealService(t, withAccess(t, line("w", "acquire=* held=2")))
+	take := func(resource string, ttl int) answered {
+		return s.call("POST", "/locks", fmt.Sprintf(`{"resource":%q,"ttl_ms":%d}`, resource, ttl), bearer("w"))
+	}
+	a := decode[wire.Lease](take("a", 60000).wants(http.StatusCreated))
+	b := decode[wire.Lease](take("b", 60000).wants(http.StatusCreated))
+	refused := take("c", 60000).wants(http.StatusTooManyRequests)
+	refused.problem("lease-limit")
+	if refused.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	s.call("DELETE", "/leases/"+a.LeaseID, "", bearer("w")).wants(http.StatusNoContent)
+	take("b", 60000).wants(http.StatusConflict) // which gives its place back
+	take("c", 3000).wants(http.StatusCreated)   // ends by itself
+	eventually(t, "the lease's end makes room", func() bool { return take("d", 60000).status == http.StatusCreated })
+
+	// A lease with holds outlives its release, and counts until its time is up.
+	s.call("POST", "/leases/"+b.LeaseID+"/holds", `{"hold":"h"}`, bearer("w")).wants(http.StatusOK)
+	s.call("DELETE", "/leases/"+b.LeaseID, "", bearer("w")).wants(http.StatusNoContent)
+	take("e", 60000).wants(http.StatusTooManyRequests).problem("lease-limit")
+}
+
+// TestAdministrativeActsAreAudited: done or refused, each leaves one line, with
+// who tried it and without secrets.
+func TestAdministrativeActsAreAudited(t *testing.T) {
+	var audit logBuffer
+	s := newRealService(t, withAccess(t, line("boss", "admin=*"), line("w", "acquire=*")), func(o *api.Options) {
+		o.Audit = slog.New(slog.NewJSONHandler(&audit, nil))
+	})
+	s.call("POST", "/locks", `{"resource":"r"}`, bearer("w")).wants(http.StatusCreated)
+	for _, header := range [][]string{nil, {"Authorization: Bearer secret-of-nobody"}, {bearer("w")}, {bearer("boss")}, {bearer("boss")}} {
+		s.call("DELETE", "/locks/r", "", append(header, "X-Request-Id: q")...)
+	}
+	var got []string
+	for entry := range strings.Lines(audit.String()) {
+		var line map[string]string
+		if err := json.Unmarshal([]byte(entry), &line); err != nil {
+			t.Fatal(err)
+		}
+		if line["msg"] != "audit" || line["remote"] == "" || !strings.Contains(entry, `"request_id":"q"`) {
+			t.Errorf("line %s", entry)
+		}
+		got = append(got, line["identity"]+" "+line["act"]+" "+line["resource"]+" "+line["result"])
+	}
+	want(t, "audit log", strings.Join(got, "\n"), strings.Join([]string{
+		"- break r unauthorized", "- break r unauthorized", "w break r forbidden", "boss break r done", "boss break r lock-not-held",
+	}, "\n"))
+	if strings.Contains(audit.String(), "secret-of") {
+		t.Error("a secret is in the audit log")
+	}
+}
+
+func TestBreaksAreAuditedWithoutAccessControl(t *testing.T) {
+	s := newService(t, &fake{brk: func(string) error { return nil }})
+	s.call("DELETE", "/locks/r", "").wants(http.StatusNoContent)
+	if !regexp.MustCompile(`"msg":"audit","identity":"-","act":"break","resource":"r","result":"done"`).MatchString(s.log.String()) {
+		t.Errorf("no line: %s", s.log.String())
+	}
+}
+
+// issuerAway is a Verifier whose issuer does not answer.
+type issuerAway struct{}
+
+func (issuerAway) Verify(context.Context, string) (string, error) { return "", access.ErrUnavailable }
+
+func TestAnIssuerThatIsAway(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "access")
+	if err := os.WriteFile(path, []byte(line("w", "read=*")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	keeper, err := access.Open(path, issuerAway{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newService(t, &fake{inspect: func(string) (lockcore.LockState, error) { return lockcore.LockState{Resource: "r"}, nil }}, func(o *api.Options) { o.Access = keeper })
+	a := s.call("GET", "/locks/r", "", "Authorization: Bearer a.b.c").wants(http.StatusServiceUnavailable)
+	a.problem("identity-unavailable")
+	want(t, "Retry-After", a.header.Get("Retry-After"), "1")
+	s.call("GET", "/readyz", "", "Authorization: Bearer a.b.c").wants(http.StatusServiceUnavailable).problem("identity-unavailable")
+	s.call("GET", "/locks/r", "", bearer("w")).wants(http.StatusOK)
+}
+
+// BenchmarkAcquireHandlerWithAccess is BenchmarkAcquireHandler with a bearer
+// token to be looked up and a rule to be found.
+func BenchmarkAcquireHandlerWithAccess(b *testing.B) {
+	lines := make([]string, 1000)
+	for i := range lines {
+		lines[i] = line(fmt.Sprintf("worker-%d", i), "acquire=orders/ read=*")
+	}
+	opts := api.Options{MaxTTL: maxTTL, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()}
+	withAccess(b, lines...)(&opts)
+	benchmarkAcquire(b, opts, "Bearer secret-of-worker-500")
+}

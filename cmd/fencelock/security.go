@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/internal/reload"
+)
+
+// security is who may call and over what; without files, anybody over anything.
+type security struct {
+	keeper *access.Keeper // nil: nobody is asked
+	file   string
+	certs  *certificates // nil: no TLS
+}
+
+// openSecurity reads the files. The error names the variable.
+func openSecurity(cfg config) (*security, error) {
+	s := &security{file: cfg.access.file}
+	if s.file != "" {
+		var verifier access.Verifier
+		if cfg.access.oidc.Issuer != "" {
+			verifier = access.NewIssuer(cfg.access.oidc)
+		}
+		keeper, err := access.Open(s.file, verifier)
+		if err != nil {
+			return nil, fmt.Errorf("FENCELOCK_ACCESS_FILE cannot be used; docs/access.md says what it holds:\n%w", err)
+		}
+		s.keeper = keeper
+	}
+	if cfg.tls.cert != "" {
+		s.certs = &certificates{files: cfg.tls}
+		if err := s.certs.load(); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// access is what the API asks; nil if nobody is to be asked.
+func (s *security) access() api.Access {
+	if s.keeper == nil {
+		return nil
+	}
+	return s.keeper
+}
+
+func (s *security) asksCallers() bool { return s.keeper != nil }
+
+func (s *security) scheme() string {
+	if s.certs != nil {
+		return "https"
+	}
+	return "http"
+}
+
+// overTLS wraps a listener if there is a certificate.
+func (s *security) overTLS(l net.Listener) net.Listener {
+	if s.certs == nil {
+		return l
+	}
+	return tls.NewListener(l, s.certs.config())
+}
+
+// describe is for the log's first line.
+func (s *security) describe() string {
+	if s.keeper == nil {
+		return "anybody, " + s.scheme()
+	}
+	return fmt.Sprintf("%d names, %s", s.keeper.Identities(), s.scheme())
+}
+
+// notes are what the operator should know.
+func (s *security) notes(cfg config) (notes []string) {
+	if s.keeper != nil && s.certs == nil && !onLoopback(cfg.listen) {
+		notes = append(notes, "bearer tokens travel unencrypted: set FENCELOCK_TLS_CERT_FILE and FENCELOCK_TLS_KEY_FILE, unless something in front of this server ends TLS")
+	}
+	return notes
+}
+
+// watch reads the files again when they change, until ctx ends.
+func (s *security) watch(ctx context.Context, logger *slog.Logger) {
+	var watches sync.WaitGroup
+	if s.keeper != nil {
+		watches.Go(func() { reload.Watch(ctx, logger, "FENCELOCK_ACCESS_FILE", []string{s.file}, s.keeper.Load) })
+	}
+	if s.certs != nil {
+		watches.Go(func() { reload.Watch(ctx, logger, "FENCELOCK_TLS_CERT_FILE", s.certs.paths(), s.certs.load) })
+	}
+	watches.Wait()
+}
+
+// certificates are the TLS files as they last were good.
+type certificates struct {
+	files   tlsFiles
+	current atomic.Pointer[tls.Config]
+}
+
+func (c *certificates) paths() []string {
+	return slices.DeleteFunc([]string{c.files.cert, c.files.key, c.files.clientCA}, func(path string) bool { return path == "" })
+}
+
+// load reads the files. After an error those from before stay in use.
+func (c *certificates) load() error {
+	cert, err := tls.LoadX509KeyPair(c.files.cert, c.files.key)
+	if err != nil {
+		return fmt.Errorf("FENCELOCK_TLS_CERT_FILE and FENCELOCK_TLS_KEY_FILE must be a certificate and its key, in PEM: %w", err)
+	}
+	config := &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"},
+	}
+	if c.files.clientCA != "" {
+		if config.ClientCAs, err = readAuthorities(c.files.clientCA); err != nil {
+			return fmt.Errorf("FENCELOCK_TLS_CLIENT_CA_FILE: %w", err)
+		}
+		// Who shows none may still have a bearer token.
+		config.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	c.current.Store(config)
+	return nil
+}
+
+func readAuthorities(path string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, errors.New(path + " holds no certificate in PEM")
+	}
+	return pool, nil
+}
+
+// config takes the files' latest version for each connection.
+func (c *certificates) config() *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.current.Load(), nil },
+	}
+}

@@ -1,0 +1,416 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+)
+
+// authority signs certificates.
+type authority struct {
+	t    *testing.T
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	next int64
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{t: t, next: 1}
+	cert := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	_, a.key = a.sign(cert)
+	return a
+}
+
+// sign makes a certificate, good for an hour unless it says something else, and its key.
+func (a *authority) sign(cert *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cert.SerialNumber = big.NewInt(a.next)
+	a.next++
+	cert.NotBefore = time.Now().Add(-2 * time.Hour)
+	if cert.NotAfter.IsZero() {
+		cert.NotAfter = time.Now().Add(time.Hour)
+	}
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = cert, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, parent, &key.PublicKey, signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	signed, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	if a.cert == nil {
+		a.cert = signed
+	}
+	return signed, key
+}
+
+// client makes a client that trusts the authority and shows cert, if there is one.
+func (a *authority) client(cert *x509.Certificate) *http.Client {
+	a.t.Helper()
+	config := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
+	config.RootCAs.AddCert(a.cert)
+	if cert != nil {
+		cert.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+		signed, key := a.sign(cert)
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // whoever asks
+			return &tls.Certificate{Certificate: [][]byte{signed.Raw}, PrivateKey: key}, nil
+		}
+	}
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	a.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// server writes a server's certificate and key.
+func (a *authority) server(certFile, keyFile string) *x509.Certificate {
+	a.t.Helper()
+	cert, key := a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "server"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	writeFile(a.t, keyFile, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})))
+	writeFile(a.t, certFile, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})))
+	return cert
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tokenFor makes a bearer token with fencelock token new, and its line in the file.
+func tokenFor(t *testing.T, file, name string, rules ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := command(t, nil, append([]string{"token", "new", "--name", name, "--append", file}, rules...)...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("token new: %v: %s", err, out.String())
+	}
+	return strings.TrimSpace(out.String())
+}
+
+func bearer(secret string) string { return "Authorization: Bearer " + secret }
+
+func TestTokenNew(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.txt")
+	worker := tokenFor(t, file, "worker", "--acquire", "orders/", "--acquire", "a b/", "--read", "*", "--none", "orders/secret/", "--requests", "1000", "--waiters", "5", "--held", "7")
+	boss := tokenFor(t, file, "boss", "--admin", "*")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), worker) || strings.Contains(string(text), boss) || !strings.HasPrefix(worker, "flk_") || len(worker) != 47 {
+		t.Errorf("secret %q, file %s", worker, text)
+	}
+	if !strings.Contains(string(text), " none=orders/secret/ read=* acquire=orders/ acquire=a%20b/ requests=1000 waiters=5 held=7\n") {
+		t.Errorf("file %s", text)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	for _, args := range [][]string{
+		{}, {"--name", "a b"}, {"--name", "x", "--read", ""}, {"--name", "x", "--held", "0"}, {"--name", "x", "--held", "1 admin=*"},
+		{"--name", "x", "--read", "a", "--admin", "a"},
+	} {
+		cmd := command(t, nil, append([]string{"token", "new"}, args...)...)
+		out, err := cmd.CombinedOutput()
+		if err == nil || strings.Contains(string(out), "flk_") {
+			t.Errorf("%v: %v: %s", args, err, out)
+		}
+	}
+	if out, err := command(t, nil, "token", "new", "--name", "boss", "--append", file).CombinedOutput(); err == nil || !strings.Contains(string(out), "left as it is") {
+		t.Errorf("a name twice: %v: %s", err, out)
+	}
+	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(after, text) {
+		t.Errorf("the file was changed: %v", err)
+	}
+	out, err := command(t, nil, "token", "new", "--name", "x", "--read", "*").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "\n  flk_") || !strings.Contains(string(out), "\n  x token=sha256:") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestAccessFileIsReadAgain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.txt")
+	worker := tokenFor(t, file, "worker", "--acquire", "orders/")
+	p := start(t, "FENCELOCK_ACCESS_FILE="+file)
+	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"orders/1"}`), http.StatusUnauthorized)
+	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"orders/1"}`, bearer(worker)), http.StatusCreated)
+	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"jobs/1"}`, bearer(worker)), http.StatusForbidden)
+
+	boss := tokenFor(t, file, "boss", "--admin", "*")
+	p.until("the new name is known", func() bool {
+		return p.ask(nil, "GET", "/locks/orders/1", "", bearer(boss)).StatusCode == http.StatusOK
+	})
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, file, "worker token=hunter2\n")
+	p.until("the broken file is told", func() bool { return strings.Contains(p.logged(), "a changed file cannot be used") })
+	p.wants(p.ask(nil, "GET", "/locks/orders/1", "", bearer(boss)), http.StatusOK)
+	if strings.Contains(p.logged(), "hunter2") {
+		t.Error("the log shows what the broken file holds")
+	}
+	writeFile(t, file, strings.ReplaceAll(string(good), "acquire=orders/", "acquire=jobs/"))
+	p.until("the mended file is in force", func() bool {
+		return p.ask(nil, "POST", "/locks", `{"resource":"jobs/1"}`, bearer(worker)).StatusCode == http.StatusCreated
+	})
+	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"orders/2"}`, bearer(worker)), http.StatusForbidden)
+}
+
+// as is the same server, called by another client.
+func (p *process) as(client *http.Client) *process {
+	return &process{t: p.t, url: p.url, admin: p.admin, client: client}
+}
+
+func TestBadSecurityStopsTheStart(t *testing.T) {
+	dir := t.TempDir()
+	broken, good := filepath.Join(dir, "broken"), filepath.Join(dir, "good")
+	writeFile(t, broken, "# a comment\nworker token=hunter2\n")
+	writeFile(t, good, "")
+	for part, env := range map[string][]string{
+		"line 2: token= must be sha256:":    {"FENCELOCK_ACCESS_FILE=" + broken},
+		"FENCELOCK_ACCESS_FILE":             {"FENCELOCK_ACCESS_FILE=" + broken + ".missing"},
+		"must be a certificate and its key": {"FENCELOCK_TLS_CERT_FILE=" + broken, "FENCELOCK_TLS_KEY_FILE=" + broken},
+	} {
+		cmd := command(t, append(env, "FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0"), "serve")
+		out, err := cmd.CombinedOutput()
+		if err == nil || cmd.ProcessState.ExitCode() != exitUsage || !strings.Contains(string(out), part) || strings.Contains(string(out), "hunter2") {
+			t.Errorf("%v: %v: %s", env, err, out)
+		}
+	}
+}
+
+func TestTLSAndCertificates(t *testing.T) {
+	dir := t.TempDir()
+	certFile, keyFile, caFile, file := filepath.Join(dir, "cert"), filepath.Join(dir, "key"), filepath.Join(dir, "ca"), filepath.Join(dir, "access")
+	own, foreign := newAuthority(t), newAuthority(t)
+	own.server(certFile, keyFile)
+	writeFile(t, caFile, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.cert.Raw})))
+	worker := tokenFor(t, file, "worker", "--acquire", "orders/")
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, file, string(before)+"dns cert=worker.example.com acquire=dns/\nspiffe cert=spiffe://example.com/worker acquire=spiffe/\nplain cert=only%20a%20name acquire=plain/\n")
+	spiffe, err := url.Parse("spiffe://example.com/worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients := map[string]*http.Client{
+		"dns":    own.client(&x509.Certificate{DNSNames: []string{"other.example.com", "worker.example.com"}}),
+		"spiffe": own.client(&x509.Certificate{URIs: []*url.URL{spiffe}, DNSNames: []string{"worker.example.com"}}),
+		"plain":  own.client(&x509.Certificate{Subject: pkix.Name{CommonName: "only a name"}}),
+	}
+	nobody := own.client(nil)
+	p := startOver(t, "https", nobody, "FENCELOCK_TLS_CERT_FILE="+certFile, "FENCELOCK_TLS_KEY_FILE="+keyFile,
+		"FENCELOCK_TLS_CLIENT_CA_FILE="+caFile, "FENCELOCK_ACCESS_FILE="+file)
+	for name, client := range clients {
+		q := p.as(client)
+		var lease wire.Lease
+		resp := q.ask(&lease, "POST", "/locks", `{"resource":"`+name+`/1"}`)
+		q.wants(resp, http.StatusCreated)
+		if resp.ProtoMajor != 2 {
+			t.Errorf("HTTP/%d over TLS, want 2", resp.ProtoMajor)
+		}
+		q.wants(q.ask(nil, "POST", "/locks", `{"resource":"orders/1"}`), http.StatusForbidden)
+		// A bearer token goes before the certificate, for better or worse.
+		q.wants(q.ask(nil, "POST", "/locks", `{"resource":"orders/`+name+`"}`, bearer(worker)), http.StatusCreated)
+		q.wants(q.ask(nil, "GET", "/leases/"+lease.LeaseID, "", bearer(worker)), http.StatusNotFound)
+		q.wants(q.ask(nil, "GET", "/leases/"+lease.LeaseID, "", bearer("wrong")), http.StatusUnauthorized)
+	}
+	p.wants(p.ask(nil, "GET", "/locks", ""), http.StatusUnauthorized)
+	unnamed := p.as(own.client(&x509.Certificate{Subject: pkix.Name{CommonName: "only a name"}, DNSNames: []string{"not.in.the.file"}}))
+	unnamed.wants(unnamed.ask(nil, "GET", "/locks", ""), http.StatusUnauthorized)
+	foreigner := foreign.client(&x509.Certificate{DNSNames: []string{"worker.example.com"}})
+	foreigner.Transport.(*http.Transport).TLSClientConfig.RootCAs.AddCert(own.cert)
+	for what, client := range map[string]*http.Client{
+		"expired":            own.client(&x509.Certificate{DNSNames: []string{"worker.example.com"}, NotAfter: time.Now().Add(-time.Hour)}),
+		"of somebody else's": foreigner,
+	} {
+		if resp, err := p.as(client).try(t.Context(), nil, "GET", "/healthz", ""); err == nil {
+			t.Errorf("a certificate that is %s is answered %d", what, resp.StatusCode)
+		}
+	}
+	if resp, err := http.Get("http://" + strings.TrimPrefix(p.url, "https://") + "/locks"); err == nil && resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("without TLS: %d", resp.StatusCode)
+	}
+	checkHealthOverTLS(t, p, certFile, keyFile)
+
+	// A certificate that was renewed is served without a restart.
+	renewed := own.server(certFile, keyFile)
+	p.until("the new certificate is served", func() bool {
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(p.url, "https://"), nobody.Transport.(*http.Transport).TLSClientConfig)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Cmp(renewed.SerialNumber) == 0
+	})
+}
+
+// checkHealthOverTLS: the health check knows its own server by its certificate,
+// whatever name that is for.
+func checkHealthOverTLS(t *testing.T, p *process, certFile, keyFile string) {
+	t.Helper()
+	env := []string{"FENCELOCK_LISTEN=" + strings.TrimPrefix(p.url, "https://"), "FENCELOCK_TLS_CERT_FILE=" + certFile, "FENCELOCK_TLS_KEY_FILE=" + keyFile}
+	if out, err := command(t, env, "healthcheck").CombinedOutput(); err != nil {
+		t.Errorf("healthcheck over TLS: %v: %s", err, out)
+	}
+	other := filepath.Join(t.TempDir(), "other")
+	newAuthority(t).server(other, other+".key")
+	env[1] = "FENCELOCK_TLS_CERT_FILE=" + other
+	if out, err := command(t, env, "healthcheck").CombinedOutput(); err == nil {
+		t.Errorf("healthcheck takes another server's certificate: %s", out)
+	}
+}
+
+// TestACertificateEndsDuringAConnection: the handshake was good, and a request
+// that comes after the certificate's end is refused all the same.
+func TestACertificateEndsDuringAConnection(t *testing.T) {
+	p, own, _ := startWithCertificates(t)
+	client := own.client(&x509.Certificate{DNSNames: []string{"worker.example.com"}, NotAfter: time.Now().Add(4 * time.Second)})
+	q := p.as(client)
+	q.wants(q.ask(nil, "GET", "/locks/r", ""), http.StatusOK)
+	p.until("the certificate's end is seen", func() bool {
+		resp, err := q.try(t.Context(), nil, "GET", "/locks/r", "")
+		return err == nil && resp.StatusCode == http.StatusUnauthorized
+	})
+}
+
+// TestLongWaitsOverTLS: a connection that leaves net/http for a long wait comes
+// back with its certificate, however often.
+func TestLongWaitsOverTLS(t *testing.T) {
+	p, own, _ := startWithCertificates(t)
+	client := own.client(&x509.Certificate{DNSNames: []string{"worker.example.com"}})
+	config := client.Transport.(*http.Transport).TLSClientConfig.Clone()
+	config.NextProtos = []string{"http/1.1"}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	conn, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", strings.TrimPrefix(p.url, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	answers := bufio.NewReader(conn)
+	for range 3 {
+		held := p.as(client).acquire(`{"resource":"r","ttl_ms":1500}`)
+		const body = `{"resource":"r","wait_ms":60000}`
+		if _, err := fmt.Fprintf(conn, "POST /locks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(answers, &http.Request{Method: http.MethodPost, URL: &url.URL{Path: "/locks"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lease wire.Lease
+		p.wants(resp, http.StatusCreated)
+		if err := json.NewDecoder(resp.Body).Decode(&lease); err != nil {
+			t.Fatal(err)
+		}
+		if lease.FencingToken <= held.FencingToken {
+			t.Errorf("token %d after %d", lease.FencingToken, held.FencingToken)
+		}
+		if _, err := fmt.Fprintf(conn, "DELETE /leases/%s HTTP/1.1\r\nHost: x\r\n\r\n", lease.LeaseID); err != nil {
+			t.Fatal(err)
+		}
+		if resp, err = http.ReadResponse(answers, nil); err != nil || resp.StatusCode != http.StatusNoContent {
+			t.Fatalf("the release on the connection that came back: %+v, %v", resp, err)
+		}
+	}
+}
+
+// startWithCertificates runs a server at which worker.example.com may do everything.
+func startWithCertificates(t *testing.T) (*process, *authority, string) {
+	t.Helper()
+	dir := t.TempDir()
+	certFile, keyFile, caFile, file := filepath.Join(dir, "cert"), filepath.Join(dir, "key"), filepath.Join(dir, "ca"), filepath.Join(dir, "access")
+	own := newAuthority(t)
+	own.server(certFile, keyFile)
+	writeFile(t, caFile, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.cert.Raw})))
+	writeFile(t, file, "worker cert=worker.example.com admin=*\n")
+	p := startOver(t, "https", own.client(nil), "FENCELOCK_TLS_CERT_FILE="+certFile, "FENCELOCK_TLS_KEY_FILE="+keyFile,
+		"FENCELOCK_TLS_CLIENT_CA_FILE="+caFile, "FENCELOCK_ACCESS_FILE="+file)
+	return p, own, file
+}
+
+// TestAdminListenerThatIsExposed: off loopback it asks who calls, as the API does.
+func TestAdminListenerThatIsExposed(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.txt")
+	scraper := tokenFor(t, file, "scraper", "--read", "*")
+	partial := tokenFor(t, file, "partial", "--read", "*", "--none", "secret/")
+	boss := tokenFor(t, file, "boss", "--admin", "*")
+	p := start(t, "FENCELOCK_ACCESS_FILE="+file, "FENCELOCK_ADMIN_LISTEN=0.0.0.0:0")
+	_, port, err := net.SplitHostPort(p.admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := p.as(http.DefaultClient)
+	admin.url = "http://127.0.0.1:" + port
+	for secret, wanted := range map[string][2]int{"": {401, 401}, "wrong": {401, 401}, scraper: {200, 403}, partial: {403, 403}, boss: {200, 200}} {
+		var header []string
+		if secret != "" {
+			header = []string{bearer(secret)}
+		}
+		admin.wants(admin.ask(nil, "GET", "/metrics", "", header...), wanted[0])
+		admin.wants(admin.ask(nil, "GET", "/debug/pprof/cmdline", "", header...), wanted[1])
+	}
+	p.until("looks at profiles are audited", func() bool {
+		return strings.Contains(p.logged(), `"msg":"audit","identity":"boss","act":"profile","resource":"/debug/pprof/cmdline","result":"done"`) &&
+			strings.Contains(p.logged(), `"identity":"scraper","act":"profile","resource":"/debug/pprof/cmdline","result":"forbidden"`)
+	})
+	p = start(t, "FENCELOCK_ACCESS_FILE="+file) // on loopback it is as it was
+	resp, err := http.Get("http://" + p.admin + "/metrics")
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("metrics on loopback: %+v, %v", resp, err)
+	}
+}
+
+// TestAuditIsLoggedAtEveryLevel: an operator who wants errors only wants these, too.
+func TestAuditIsLoggedAtEveryLevel(t *testing.T) {
+	cfg := config{logFormat: "json", logLevel: 8}
+	var out bytes.Buffer
+	newAudit(cfg, &out).Info("audit")
+	if !strings.Contains(out.String(), "audit") {
+		t.Error("the audit log is silent")
+	}
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock/api/access"
+)
+
+// secretBytes is the size of a bearer token's random part; secretPrefix makes
+// tokens easy to find where they should not be.
+const (
+	secretBytes  = 32
+	secretPrefix = "flk_"
+)
+
+func tokenCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Make bearer tokens, by which callers are known (they are no fencing tokens)",
+		Args:  noArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(tokenNewCommand())
+	return cmd
+}
+
+// grant is what a new name gets.
+type grant struct {
+	name                         string
+	none, read, acquire, admin   []string
+	requests, waiters, held, add string
+}
+
+func tokenNewCommand() *cobra.Command {
+	var g grant
+	cmd := &cobra.Command{
+		Use:   "new",
+		Short: "Make a bearer token, and its line for FENCELOCK_ACCESS_FILE",
+		Long: `Make a bearer token: the secret by which a caller is known to the service. It is not a fencing
+token; those are made by the service, with each lease.
+
+The secret is shown this once. The line for FENCELOCK_ACCESS_FILE holds its SHA-256 only, the name,
+and what the name may do: prefixes of resources, * for all. Each right contains the ones before it:
+read (see locks), acquire (take and extend leases, write guarded records), admin (break locks).
+The longest prefix counts, and what no rule allows is denied.
+
+With --append the line is added to the file, which servers then read by themselves, and the secret
+alone is printed.`,
+		Example: `  fencelock token new --name worker --acquire orders/ --read '*'
+  fencelock token new --name ops --admin '*' --append access.txt > ops.token`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return g.print(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&g.name, "name", "", "who the caller is, for rules and the log (required)")
+	f.StringArrayVar(&g.read, "read", nil, "prefix of resources that it may see; may be repeated")
+	f.StringArrayVar(&g.acquire, "acquire", nil, "prefix of resources that it may lock and write; may be repeated")
+	f.StringArrayVar(&g.admin, "admin", nil, "prefix of resources whose locks it may break; may be repeated")
+	f.StringArrayVar(&g.none, "none", nil, "prefix that is taken out of a shorter one; may be repeated")
+	f.StringVar(&g.requests, "requests", "", "at most so many requests a second at each server")
+	f.StringVar(&g.waiters, "waiters", "", "at most so many requests in line at each server")
+	f.StringVar(&g.held, "held", "", "at most so many leases at each server")
+	f.StringVar(&g.add, "append", "", "add the line to this file, and print the secret alone")
+	return cmd
+}
+
+func (g *grant) print(cmd *cobra.Command) error {
+	if g.name == "" {
+		return usageError{errors.New("say --name: who the caller is")}
+	}
+	if strings.ContainsAny(g.name+g.requests+g.waiters+g.held, " \t\r\n") {
+		return usageError{errors.New("a name and a limit hold no space")}
+	}
+	var random [secretBytes]byte
+	_, _ = rand.Read(random[:]) // never fails
+	secret := secretPrefix + base64.RawURLEncoding.EncodeToString(random[:])
+	line := g.line(secret)
+	if _, err := access.Parse(line); err != nil {
+		_, text, _ := strings.Cut(err.Error(), ": ") // "line 1: " says nothing here
+		return usageError{errors.New(text)}
+	}
+	if g.add != "" {
+		if err := addLine(g.add, g.name, line); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), secret)
+		return err
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "The bearer token of %s, shown this once:\n\n  %s\n\nIts line for FENCELOCK_ACCESS_FILE:\n\n  %s\n\nCallers send it as Authorization: Bearer flk_…\n", g.name, secret, line)
+	return err
+}
+
+// line is the line of the file. What it says is checked by who reads it.
+func (g *grant) line(secret string) string {
+	parts := []string{g.name, fmt.Sprintf("token=sha256:%x", sha256.Sum256([]byte(secret)))}
+	for _, rules := range []struct {
+		right    string
+		prefixes []string
+	}{{"none", g.none}, {"read", g.read}, {"acquire", g.acquire}, {"admin", g.admin}} {
+		for _, prefix := range rules.prefixes {
+			parts = append(parts, rules.right+"="+encodePrefix(prefix))
+		}
+	}
+	for _, limit := range [][2]string{{"requests", g.requests}, {"waiters", g.waiters}, {"held", g.held}} {
+		if limit[1] != "" {
+			parts = append(parts, limit[0]+"="+limit[1])
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// encodePrefix writes a prefix without spaces; * stays itself.
+func encodePrefix(prefix string) string {
+	if prefix == "*" {
+		return prefix
+	}
+	return strings.ReplaceAll(url.PathEscape(prefix), "%2F", "/")
+}
+
+// addLine adds a line to a file that stays good by it, or that it makes.
+func addLine(path, name, line string) error {
+	before, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	text := string(before)
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	text += line + "\n"
+	if _, err := access.Parse(text); err != nil {
+		return fmt.Errorf("%s is left as it is: with the new line of %s it would not be a good access file (a name has one line; add token= to it by hand): %w", path, name, err)
+	}
+	mode := os.FileMode(0o600)
+	if info, err := os.Stat(path); err == nil {
+		mode = info.Mode().Perm()
+	}
+	// Another file in its place: who reads it meanwhile sees one or the other.
+	temporary := path + ".new"
+	if err := os.WriteFile(temporary, []byte(text), mode); err != nil { //nolint:gosec // the operator names the file
+		return err
+	}
+	return os.Rename(temporary, path)
+}

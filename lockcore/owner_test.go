@@ -1,0 +1,104 @@
+package lockcore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// asOwner gives every call that takes a lease id, with the lease ids' error.
+func asOwner(c *cluster, ctx context.Context, id string) map[string]error { //nolint:revive // reads better so
+	_, look := c.Lease(ctx, id)
+	_, extend := c.Extend(ctx, id, 0)
+	_, hold := c.Hold(ctx, id, "h")
+	return map[string]error{
+		"lease": look, "extend": extend, "hold": hold, "unhold": c.Unhold(ctx, id, "h"), "release": c.Release(ctx, id),
+	}
+}
+
+func TestALeaseAnswersToItsOwnerAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		alice, bob := WithOwner(t.Context(), "alice"), WithOwner(t.Context(), "bob")
+		lease, err := c.Acquire(alice, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, err := range asOwner(c, bob, lease.ID) {
+			if !errors.Is(err, ErrNotHeld) {
+				t.Errorf("%s by somebody else gives %v", name, err)
+			}
+		}
+		again, err := c.Extend(alice, lease.ID, 20*time.Second)
+		if err != nil || again.ID != lease.ID || again.Token != lease.Token {
+			t.Fatalf("extended by its owner: %+v, %v", again, err)
+		}
+		if now, err := c.Lease(alice, lease.ID); err != nil || now.ID != lease.ID {
+			t.Errorf("seen by its owner: %+v, %v", now, err)
+		}
+		if resources, err := LeaseResources(alice, lease.ID); err != nil || !slices.Equal(resources, []string{req.Resource}) {
+			t.Errorf("resources %v, %v", resources, err)
+		}
+		// Nor can it be brought back under another name once it has ended.
+		settle(time.Minute)
+		if _, err := c.Extend(bob, lease.ID, 0); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("an expired lease extended by somebody else: %v", err)
+		}
+		if n := c.locked(); n != 0 {
+			t.Errorf("that left %d locks", n)
+		}
+		if _, err := c.Extend(alice, lease.ID, 0); err != nil {
+			t.Errorf("extended by its owner after it expired: %v", err)
+		}
+		if err := c.Release(alice, lease.ID); err != nil {
+			t.Errorf("released by its owner: %v", err)
+		}
+	})
+}
+
+// Somebody who knows the id, the owner's name and how checks are made still
+// does not know what the nodes hold.
+func TestALeaseIDWithAnotherCheckIsOfNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease, err := c.Acquire(WithOwner(t.Context(), "alice"), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := parseLeaseID(lease.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		forged := id.givenTo("bob").String()
+		for name, err := range asOwner(c, WithOwner(t.Context(), "bob"), forged) {
+			if !errors.Is(err, ErrNotHeld) {
+				t.Errorf("%s under a forged check gives %v", name, err)
+			}
+		}
+		if n := c.locked(); n != 3 {
+			t.Errorf("the lease is on %d nodes, want 3", n)
+		}
+	})
+}
+
+func TestAnIdempotencyKeyIsItsOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		alice, bob := WithOwner(t.Context(), "alice"), WithOwner(t.Context(), "bob")
+		keyed := req
+		keyed.IdempotencyKey = "k"
+		lease, err := c.Acquire(alice, keyed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := c.Acquire(alice, keyed); err != nil || !again.Existing || again.Token != lease.Token {
+			t.Errorf("the same owner's retry: %+v, %v", again, err)
+		}
+		if _, err := c.Acquire(bob, keyed); !errors.Is(err, ErrHeld) {
+			t.Errorf("somebody else's request with the same key: %v", err)
+		}
+	})
+}
