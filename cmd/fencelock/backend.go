@@ -52,11 +52,15 @@ type backend struct {
 
 // openBackend opens what the configuration names. After an error nothing stays open.
 func openBackend(ctx context.Context, cfg config, logger *slog.Logger, registry prometheus.Registerer) (*backend, error) {
-	b := &backend{events: events.NewHub(), metrics: newNodeMetrics(registry)}
+	b := newBackend(registry)
 	if err := b.open(ctx, cfg, logger); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
 	return b, nil
+}
+
+func newBackend(registry prometheus.Registerer) *backend {
+	return &backend{events: events.NewHub(), metrics: newNodeMetrics(registry)}
 }
 
 func (b *backend) open(ctx context.Context, cfg config, logger *slog.Logger) error {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"go.etcd.io/bbolt"
 
@@ -151,7 +152,7 @@ func unreachable(s lockcore.ClusterStatus) (nodes []string) {
 
 // withCluster runs a Locker over the nodes for as long as watch takes.
 func withCluster(ctx context.Context, cfg config, logger *slog.Logger, change func(*lockcore.Config), watch func(status func() lockcore.ClusterStatus) error) (err error) {
-	b := &backend{}
+	b := newBackend(prometheus.NewRegistry()) // whose metrics nobody reads
 	defer func() { err = errors.Join(err, b.close()) }()
 	if err := b.openGuard(ctx, cfg, b.openFileIfFree(&cfg)); err != nil {
 		return err
