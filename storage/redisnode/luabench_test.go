@@ -78,3 +78,45 @@ func cpu(b *testing.B, s *testenv.Redis) (total time.Duration) {
 	}
 	return total
 }
+
+// BenchmarkMarshal writes a batch of acquires and releases as vote.lua reads it.
+func BenchmarkMarshal(b *testing.B) {
+	const size = 64
+	batch := &batch{node: &Node{}}
+	jobs := make([]job, size)
+	for i := range jobs {
+		op := &lockcore.Op{Kind: lockcore.OpAcquire, View: 1, Resource: fmt.Sprint("bench/", i), Lease: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
+		if i%2 == 1 {
+			op.Kind, op.Hold, op.Token = lockcore.OpRelease, ".", 1_790_000_000_000_000
+		}
+		jobs[i] = job{op: op, sink: discard{}}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if now, rest := batch.cut(jobs); len(now) != size || len(rest) != 0 {
+			b.Fatal(len(now), len(rest))
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/op-in-batch")
+}
+
+// BenchmarkParse reads the answer to such a batch.
+func BenchmarkParse(b *testing.B) {
+	const size = 64
+	var p packer
+	p.reset()
+	for range size {
+		p.str("G 1790000000000000 30000 1 ")
+	}
+	answer := string(p.bytes())
+	b.ReportAllocs()
+	for b.Loop() {
+		replies := unpacker{rest: answer}
+		for range replies.array() {
+			if r := parseAnswer(&replies); r.Err != nil || r.Grant != 1_790_000_000_000_000 {
+				b.Fatal(r)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/op-in-batch")
+}

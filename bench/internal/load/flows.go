@@ -11,13 +11,13 @@ import (
 
 // flows is a crew of HTTP clients that one thread drives.
 type flows struct {
-	addr  string
+	addrs []string
 	flows []rawhttp.Flow
 	crew  []*flow
 }
 
 func newFlows(ctx context.Context, p peer.Remote, job Job, records []*record) (*flows, error) {
-	f := &flows{addr: p.Addr()}
+	f := &flows{addrs: p.Addrs()}
 	for i, r := range records {
 		one := &flow{dialect: p.Dialect(), job: job, worker: i, record: r}
 		f.crew = append(f.crew, one)
@@ -32,7 +32,7 @@ func newFlows(ctx context.Context, p peer.Remote, job Job, records []*record) (*
 // withConns does something for every dialect, on a connection beside its own.
 func (f *flows) withConns(ctx context.Context, do func(peer.Dialect, context.Context, *rawhttp.Conn) error) error {
 	return each(ctx, len(f.crew), func(ctx context.Context, i int) error {
-		conn, err := rawhttp.Dial(ctx, f.addr)
+		conn, err := rawhttp.Dial(ctx, f.addrs[i%len(f.addrs)])
 		if err != nil {
 			return err
 		}
@@ -40,7 +40,7 @@ func (f *flows) withConns(ctx context.Context, do func(peer.Dialect, context.Con
 	})
 }
 
-func (f *flows) work(ctx context.Context) error { return rawhttp.Drive(ctx, f.addr, f.flows) }
+func (f *flows) work(ctx context.Context) error { return rawhttp.Drive(ctx, f.addrs, f.flows) }
 
 func (f *flows) dismiss(ctx context.Context) error { return f.withConns(ctx, peer.Dialect.Teardown) }
 

@@ -84,8 +84,8 @@ func NewEtcdJSON(addr string) *EtcdJSON { return &EtcdJSON{addr: addr} }
 // Name is how tables call it.
 func (*EtcdJSON) Name() string { return "etcd-json" }
 
-// Addr is host:port.
-func (e *EtcdJSON) Addr() string { return e.addr }
+// Addrs are host:port.
+func (e *EtcdJSON) Addrs() []string { return []string{e.addr} }
 
 // Dialect is for one client.
 func (*EtcdJSON) Dialect() Dialect { return &gateway{} }

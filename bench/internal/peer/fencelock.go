@@ -14,28 +14,29 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// HTTP is a running fencelock server.
+// HTTP is a running fencelock server, or several over the same nodes.
 type HTTP struct {
-	addr    string
+	name    string
+	addrs   []string
 	guarded bool
 }
 
 // NewHTTP is the server at addr; Use extends the lease.
-func NewHTTP(addr string) *HTTP { return &HTTP{addr: addr} }
+func NewHTTP(addr string) *HTTP { return &HTTP{name: "fencelock-http", addrs: []string{addr}} }
+
+// NewServers is several servers under a name of their own; clients are spread over them.
+func NewServers(name string, addrs []string) *HTTP { return &HTTP{name: name, addrs: addrs} }
 
 // NewGuardedHTTP is the server at addr; Use claims a guarded record and writes it.
-func NewGuardedHTTP(addr string) *HTTP { return &HTTP{addr: addr, guarded: true} }
-
-// Name is how tables call it.
-func (h *HTTP) Name() string {
-	if h.guarded {
-		return "fencelock-http-guarded"
-	}
-	return "fencelock-http"
+func NewGuardedHTTP(addr string) *HTTP {
+	return &HTTP{name: "fencelock-http-guarded", addrs: []string{addr}, guarded: true}
 }
 
-// Addr is host:port.
-func (h *HTTP) Addr() string { return h.addr }
+// Name is how tables call it.
+func (h *HTTP) Name() string { return h.name }
+
+// Addrs are host:port.
+func (h *HTTP) Addrs() []string { return h.addrs }
 
 // Dialect is for one client.
 func (h *HTTP) Dialect() Dialect { return &fencelock{} }
@@ -43,10 +44,10 @@ func (h *HTTP) Dialect() Dialect { return &fencelock{} }
 // Open connects.
 func (h *HTTP) Open(ctx context.Context) (Session, error) {
 	if !h.guarded {
-		return session(speak(ctx, h.addr, h.Dialect()))
+		return session(speak(ctx, h.addrs[0], h.Dialect()))
 	}
 	d := &fencelock{}
-	s, err := speak(ctx, h.addr, d)
+	s, err := speak(ctx, h.addrs[0], d)
 	if err != nil {
 		return nil, err
 	}

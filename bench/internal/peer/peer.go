@@ -45,7 +45,7 @@ type Session interface {
 // any number of its clients.
 type Remote interface {
 	Peer
-	Addr() string
+	Addrs() []string // host:port; clients are spread over them
 	Dialect() Dialect
 }
 

@@ -24,14 +24,15 @@ type Flow interface {
 const pollEvery = 100 * time.Millisecond
 
 // Drive runs every flow on a connection of its own, all on one thread, until
-// all have ended, one fails, or ctx ends. Answers cost a read and a write each,
-// and all that came at the same time share one epoll_wait.
-func Drive(ctx context.Context, addr string, flows []Flow) (err error) {
+// all have ended, one fails, or ctx ends. Connections go to the addresses in
+// turn. Answers cost a read and a write each, and all that came at the same time
+// share one epoll_wait.
+func Drive(ctx context.Context, addrs []string, flows []Flow) (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	d := &driver{}
 	defer func() { err = errors.Join(err, d.close()) }()
-	if err := d.open(addr, flows); err != nil {
+	if err := d.open(addrs, flows); err != nil {
 		return err
 	}
 	if err := d.begin(); err != nil {
@@ -56,18 +57,20 @@ type line struct {
 	out  []byte
 }
 
-func (d *driver) open(addr string, flows []Flow) error {
-	to, err := sockaddr(addr)
-	if err != nil {
-		return err
+func (d *driver) open(addrs []string, flows []Flow) (err error) {
+	to := make([]unix.Sockaddr, len(addrs))
+	for i, addr := range addrs {
+		if to[i], err = sockaddr(addr); err != nil {
+			return err
+		}
 	}
 	if d.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
 	d.opened, d.lines = true, make(map[int32]*line, len(flows))
-	for _, flow := range flows {
-		if err := d.connect(to, flow); err != nil {
-			return fmt.Errorf("connect to %s: %w", addr, err)
+	for i, flow := range flows {
+		if err := d.connect(to[i%len(to)], flow); err != nil {
+			return fmt.Errorf("connect to %s: %w", addrs[i%len(to)], err)
 		}
 	}
 	return nil

@@ -189,7 +189,7 @@ func TestDriveRunsAllFlows(t *testing.T) {
 	for i := range flows {
 		flows[i] = &counted{number: i, rounds: 20}
 	}
-	if err := Drive(t.Context(), echo(t), flows); err != nil {
+	if err := Drive(t.Context(), []string{echo(t)}, flows); err != nil {
 		t.Fatal(err)
 	}
 	for i, f := range flows {
@@ -201,10 +201,10 @@ func TestDriveRunsAllFlows(t *testing.T) {
 
 func TestDriveReportsErrors(t *testing.T) {
 	broken := errors.New("broken")
-	if err := Drive(t.Context(), echo(t), []Flow{&counted{rounds: 3, err: broken}}); !errors.Is(err, broken) {
+	if err := Drive(t.Context(), []string{echo(t)}, []Flow{&counted{rounds: 3, err: broken}}); !errors.Is(err, broken) {
 		t.Errorf("a failing flow: %v", err)
 	}
-	if err := Drive(t.Context(), "127.0.0.1:1", []Flow{&counted{rounds: 1}}); err == nil {
+	if err := Drive(t.Context(), []string{"127.0.0.1:1"}, []Flow{&counted{rounds: 1}}); err == nil {
 		t.Error("nobody there, and no error")
 	}
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -214,7 +214,7 @@ func TestDriveReportsErrors(t *testing.T) {
 	defer silent.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := Drive(ctx, silent.Addr().String(), []Flow{&counted{rounds: 1}}); !errors.Is(err, context.DeadlineExceeded) {
+	if err := Drive(ctx, []string{silent.Addr().String()}, []Flow{&counted{rounds: 1}}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a silent server: %v", err)
 	}
 }

@@ -188,6 +188,7 @@ func scenarios() []scenario {
 		{result.Guarded, "Guarded write", "Lock, claim and read the record, write it, unlock. Beside it redsync with a plain read and write in the same Postgres, which nothing protects. The latencies are those of acquire and release alone.", alonePairColumns()},
 		{result.Faults, "Faults", "64 workers; one of five nodes frozen (SIGSTOP) or dead, after the first second of that.", pairColumns()},
 		{result.Held, "Many leases held", "64 workers beside the held leases.", append([]column{of("acquire p50 µs", result.AcquireP50)}, alonePairColumns()...)},
+		{result.Scale, "Scaling out", "256 workers on so many servers × so many independent node sets of five, all on this one machine: read what a pair costs, not how many there are.", alonePairColumns()},
 		{"soak", "Soak", "", alonePairColumns()},
 	}
 }
@@ -250,8 +251,11 @@ func (p *page) values() {
 		"held leases", "held redis bytes", "held server bytes",
 		"parked waiters", "parked server MB", "parked bytes each", "parked server core",
 		"soak server growth", "soak redis growth",
+		"idle servers core, 1 × 1", "idle nodes core, 1 × 1", "idle servers core, 2 × 1", "idle nodes core, 2 × 1",
+		"idle servers core, 3 × 1", "idle nodes core, 3 × 1", "idle servers core, 1 × 2", "idle nodes core, 1 × 2",
+		"idle servers core, 2 × 2", "idle nodes core, 2 × 2",
 	}
-	p.printf("## Memory\n\n| | |\n|---|---:|\n")
+	p.printf("## Memory, and what costs while nothing happens\n\n| | |\n|---|---:|\n")
 	for _, n := range names {
 		if v := p.set.Value(n); !math.IsNaN(v) {
 			p.printf("| %s | %s |\n", n, figure(v))

@@ -59,6 +59,7 @@ const (
 	Guarded     = "guarded"
 	Faults      = "faults"
 	Held        = "held"
+	Scale       = "scale"
 )
 
 // HotVariant names a hot scenario: "64 waiters, 1 ms".

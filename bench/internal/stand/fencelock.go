@@ -33,9 +33,20 @@ func Build(ctx context.Context, root, dir string) (string, error) {
 // StartFencelock starts the server over empty Redis nodes and waits until all
 // of them vote.
 func StartFencelock(ctx context.Context, s *Scope, path string, redis []string, env ...string) (*Fencelock, error) {
+	return StartFencelockSets(ctx, s, path, [][]string{redis}, env...)
+}
+
+// StartFencelockSets starts the server over several independent node sets.
+func StartFencelockSets(ctx context.Context, s *Scope, path string, sets [][]string, env ...string) (*Fencelock, error) {
+	var groups []string
+	nodes := 0
+	for _, set := range sets {
+		groups = append(groups, strings.Join(set, ","))
+		nodes += len(set)
+	}
 	env = append([]string{
 		"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0",
-		"FENCELOCK_REDIS_ADDRS=" + strings.Join(redis, ","), "FENCELOCK_BOOTSTRAP=new",
+		"FENCELOCK_REDIS_ADDRS=" + strings.Join(groups, ";"), "FENCELOCK_BOOTSTRAP=new",
 		"FENCELOCK_LOG_FORMAT=json", "FENCELOCK_MAX_TTL=10m",
 	}, env...)
 	p, err := startProgram(s, path, env, "serve")
@@ -43,7 +54,7 @@ func StartFencelock(ctx context.Context, s *Scope, path string, redis []string, 
 		return nil, err
 	}
 	f := &Fencelock{Program: p}
-	return f, p.await(ctx, func(ctx context.Context) error { return f.ready(ctx, len(redis)) })
+	return f, p.await(ctx, func(ctx context.Context) error { return f.ready(ctx, nodes) })
 }
 
 // ready finds the address in the log's first line, and asks there.

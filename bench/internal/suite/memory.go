@@ -92,7 +92,7 @@ type leases struct {
 }
 
 func (l *leases) acquire(ctx context.Context, addr string) error {
-	return rawhttp.Drive(ctx, addr, l.flows(func(resp *rawhttp.Response, buf []byte) ([]byte, error) {
+	return rawhttp.Drive(ctx, []string{addr}, l.flows(func(resp *rawhttp.Response, buf []byte) ([]byte, error) {
 		if err := l.note(resp); err != nil {
 			return nil, err
 		}
@@ -124,7 +124,7 @@ func (l *leases) release(ctx context.Context, addr string) error {
 	if len(l.paths) == 0 {
 		return errNoRound
 	}
-	return rawhttp.Drive(ctx, addr, l.flows(func(_ *rawhttp.Response, buf []byte) ([]byte, error) {
+	return rawhttp.Drive(ctx, []string{addr}, l.flows(func(_ *rawhttp.Response, buf []byte) ([]byte, error) {
 		if len(l.paths) == 0 {
 			return buf, nil
 		}

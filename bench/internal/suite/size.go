@@ -16,6 +16,7 @@ type size struct {
 	held                           int
 	parked                         int
 	parkedIdle                     time.Duration
+	topologies                     []topology
 }
 
 // fullSize takes about a quarter of an hour.
@@ -28,6 +29,7 @@ func fullSize() size {
 		levels: []int{1, 16, 64, 256, 1024}, fsyncLevels: []int{64, 256},
 		waiters: []int{16, 64}, crowd: []int{1024},
 		held: 100_000, parked: 10_000, parkedIdle: 5 * time.Second,
+		topologies: []topology{{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}},
 	}
 }
 

@@ -42,6 +42,7 @@ type Suite struct {
 	program string // the built server
 	main    *bench
 	fsync   *bench
+	grid    *grid
 	foreign foreignShare
 }
 
@@ -82,6 +83,9 @@ func (s *Suite) Run(ctx context.Context) (*result.Set, error) {
 }
 
 func (s *Suite) close() {
+	if s.grid != nil {
+		s.grid.scope.Close()
+	}
 	for _, b := range []*bench{s.main, s.fsync} {
 		if b != nil {
 			b.close()
@@ -139,6 +143,7 @@ func (s *Suite) sections() []section {
 		{"held", s.held},
 		{"parked", s.parked},
 		{"soak", s.soak},
+		{"scale", s.scale},
 		{"faults", s.faults}, // the last on these servers: it kills one
 		{"fsync", s.fsynced},
 	}
@@ -189,6 +194,14 @@ func (s *Suite) round(ctx context.Context, b *bench, k result.Key, round int, jo
 	if !ok {
 		return nil // said already why it is not there
 	}
+	err := s.roundOf(ctx, c, k, round, job)
+	if err == nil && job.Hot {
+		b.settle(ctx)
+	}
+	return err
+}
+
+func (s *Suite) roundOf(ctx context.Context, c contender, k result.Key, round int, job load.Job) error {
 	before, begun := s.usage(c), time.Now()
 	o, err := load.Run(ctx, c.peer, job, func() load.Usage { return s.usage(c) })
 	if err != nil {
@@ -196,9 +209,6 @@ func (s *Suite) round(ctx context.Context, b *bench, k result.Key, round int, jo
 	}
 	s.foreign.add(s.usage(c).Sub(before).Foreign, time.Since(begun))
 	s.set.Add(k, round, o)
-	if job.Hot {
-		b.settle(ctx)
-	}
 	return nil
 }
 
@@ -224,6 +234,9 @@ func (s *Suite) ours() (total time.Duration) {
 		if b != nil {
 			total += b.cpu()
 		}
+	}
+	if s.grid != nil {
+		total += s.grid.cpu()
 	}
 	return total
 }

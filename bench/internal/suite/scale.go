@@ -1,0 +1,158 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fencelock/fencelock/bench/internal/cpu"
+	"github.com/fencelock/fencelock/bench/internal/peer"
+	"github.com/fencelock/fencelock/bench/internal/result"
+	"github.com/fencelock/fencelock/bench/internal/stand"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// topology is so many servers over so many independent node sets. On one machine
+// they share its processors, so what shows is what a pair costs with more of them.
+type topology struct{ servers, sets int }
+
+func (t topology) String() string { return fmt.Sprintf("%d × %d", t.servers, t.sets) }
+
+// scaleIdle is how long servers without work are watched.
+const scaleIdle = 5 * time.Second
+
+// grid are the servers of this section.
+type grid struct {
+	scope *stand.Scope
+	redis []*stand.Redis
+	fleet *fleet // now
+}
+
+// cpu is the time of all its servers that live now.
+func (g *grid) cpu() (total time.Duration) {
+	for _, redis := range g.redis {
+		total += redis.CPU()
+	}
+	if g.fleet != nil {
+		total += g.fleet.service()
+	}
+	return total
+}
+
+// end stops the servers of the present topology.
+func (g *grid) end() {
+	g.fleet.scope.Close()
+	g.fleet = nil
+}
+
+// scale: more servers on one node set, and more node sets.
+func (s *Suite) scale() []step {
+	if len(s.size.topologies) == 0 {
+		return nil
+	}
+	steps := []step{{label: "start two node sets and their servers", cost: 15 * time.Second, do: s.startScale}}
+	for _, t := range s.size.topologies {
+		steps = append(steps, step{label: "idle, " + t.String(), cost: scaleIdle, do: func(ctx context.Context) error { return s.scaleIdle(ctx, t) }})
+	}
+	for round := range s.size.minorRounds {
+		for _, t := range s.size.topologies {
+			k := result.Key{Scenario: result.Scale, Variant: t.String(), Peer: result.HTTP}
+			st := s.measure(s.onMain, k, round, s.job(result.Scale, scaleWorkers, round))
+			st.do = func(ctx context.Context) error { return s.scaleRound(ctx, t, k, round) }
+			steps = append(steps, st)
+		}
+	}
+	return append(steps, step{label: "stop them", do: func(context.Context) error { s.grid.scope.Close(); return nil }})
+}
+
+// scaleWorkers keep several servers busy.
+const scaleWorkers = 256
+
+func (s *Suite) startScale(ctx context.Context) error {
+	s.grid = &grid{scope: stand.NewScope("node sets", s.opts.Log)}
+	for range 2 {
+		redis, err := stand.StartRedis(ctx, s.grid.scope, nodes, testenv.PersistNone)
+		if err != nil {
+			return err
+		}
+		s.grid.redis = append(s.grid.redis, redis)
+	}
+	return nil
+}
+
+// fleet is the servers of one topology, while it is measured.
+type fleet struct {
+	scope   *stand.Scope
+	servers []*stand.Fencelock
+	redis   []*stand.Redis
+}
+
+// fleet starts the servers of a topology, in databases of their own.
+func (s *Suite) fleet(ctx context.Context, t topology) (*fleet, error) {
+	f := &fleet{scope: stand.NewScope("servers "+t.String(), s.opts.Log), redis: s.grid.redis[:t.sets]}
+	database := 2*t.servers + t.sets // another for each topology
+	sets := make([][]string, t.sets)
+	for i, redis := range f.redis {
+		sets[i] = redis.URLs(database)
+	}
+	for range t.servers {
+		server, err := stand.StartFencelockSets(ctx, f.scope, s.program, sets)
+		if err != nil {
+			f.scope.Close()
+			return nil, err
+		}
+		f.servers = append(f.servers, server)
+	}
+	s.grid.fleet = f
+	return f, nil
+}
+
+func (f *fleet) service() (total time.Duration) {
+	for _, server := range f.servers {
+		total += cpu.Process(server.PID())
+	}
+	return total
+}
+
+func (f *fleet) store() (total time.Duration) {
+	for _, redis := range f.redis {
+		total += redis.CPU()
+	}
+	return total
+}
+
+func (f *fleet) contender() contender {
+	addrs := make([]string, len(f.servers))
+	for i, server := range f.servers {
+		addrs[i] = server.Addr
+	}
+	return contender{peer: peer.NewServers(result.HTTP, addrs), service: f.service, store: f.store}
+}
+
+// scaleRound measures one round, with servers that live as long as it does.
+func (s *Suite) scaleRound(ctx context.Context, t topology, k result.Key, round int) error {
+	f, err := s.fleet(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer s.grid.end()
+	return s.roundOf(ctx, f.contender(), k, round, s.job(result.Scale, scaleWorkers, round))
+}
+
+// scaleIdle is what a topology costs that nobody uses, in shares of a core.
+func (s *Suite) scaleIdle(ctx context.Context, t topology) error {
+	f, err := s.fleet(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer s.grid.end()
+	service, store := f.service(), f.store()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(scaleIdle):
+	}
+	s.set.Set("idle servers core, "+t.String(), float64(f.service()-service)/float64(scaleIdle))
+	s.set.Set("idle nodes core, "+t.String(), float64(f.store()-store)/float64(scaleIdle))
+	return nil
+}
