@@ -56,7 +56,7 @@ func TestGuardExamples(t *testing.T) {
 
 func deposits(t *testing.T, p program) {
 	t.Helper()
-	url := prepare(t)
+	url := prepare(t, "setup.sql")
 	for _, step := range []struct {
 		token string
 		code  int
@@ -75,13 +75,13 @@ func deposits(t *testing.T, p program) {
 	}
 }
 
-func prepare(t *testing.T) string {
+func prepare(t *testing.T, file string) string {
 	t.Helper()
 	url := testenv.Postgres(t).OwnerURL()
 	if err := pgguard.Install(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	setup, err := os.ReadFile("setup.sql")
+	setup, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}

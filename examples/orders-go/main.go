@@ -1,0 +1,95 @@
+// Command orders-go is a small web backend: POST /orders/{id}/charge takes the
+// order's lock, reads the order, and writes it guarded.
+//
+//	DATABASE_URL=postgres://… FENCELOCK_URL=http://127.0.0.1:8080 PORT=3000 go run ./examples/orders-go
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/storage/pgguard"
+)
+
+// turn is how long a request stands in line for its order.
+const turn = 10 * time.Second
+
+type backend struct {
+	locks *client.Client
+	pool  *pgxpool.Pool
+}
+
+func main() {
+	if err := run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	locks, err := client.New(os.Getenv("FENCELOCK_URL"))
+	if err != nil {
+		return err
+	}
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:"+os.Getenv("PORT"))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("listening on http://%s\n", listener.Addr())
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /orders/{id}/charge", (&backend{locks: locks, pool: pool}).charge)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: turn}
+	return server.Serve(listener)
+}
+
+func (b *backend) charge(w http.ResponseWriter, r *http.Request) {
+	id, err := strconv.Atoi(r.PathValue("id"))
+	if err != nil {
+		http.Error(w, "an order is a number", http.StatusBadRequest)
+		return
+	}
+	resource, charges := fmt.Sprintf("orders/%d", id), 0
+	opts := client.DoOptions{Request: client.Request{Wait: turn}}
+	err = b.locks.DoWith(r.Context(), resource, opts, func(ctx context.Context, l *client.Lease) error {
+		charges, err = b.charged(ctx, resource, l.Token(), id)
+		return err
+	})
+	switch {
+	case err == nil:
+		_, _ = fmt.Fprintf(w, "{\"charges\":%d}\n", charges)
+	case errors.Is(err, fencing.ErrStaleToken): // somebody else had the order since: nothing was written
+		http.Error(w, "the order changed hands, try again", http.StatusConflict)
+	default:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+}
+
+// charged reads the order and writes it back. The token makes PostgreSQL refuse
+// that once somebody else has had the lock, however late this process is.
+func (b *backend) charged(ctx context.Context, resource string, token fencing.Token, id int) (charges int, err error) {
+	err = pgguard.Do(ctx, b.pool, resource, token, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, `SELECT charges FROM orders WHERE id = $1`, id).Scan(&charges); err != nil {
+			return err
+		}
+		charges++ // here is where a payment would be made
+		_, err := tx.Exec(ctx, `UPDATE orders SET charges = $1 WHERE id = $2`, charges, id)
+		return err
+	})
+	return charges, err
+}
