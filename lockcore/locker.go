@@ -38,10 +38,11 @@ func New(nodes []Node, cfg Config) (*Locker, error) {
 	if err := errors.Join(cfg.validate(), validateNodes(nodes)); err != nil {
 		return nil, fmt.Errorf("lockcore: %w", err)
 	}
-	l := &Locker{cfg: cfg, nodes: nodes, meters: cfg.metersOf(nodes), quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes)}
+	l := &Locker{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes)}
 	l.line = newLine(cfg, nodes, l.clean, func() View { return View(l.view.Load()) })
-	l.route = func(string) *Locker { return l }
 	l.members = newMembership(cfg, nodes, l.learn)
+	l.meters = l.members.meters
+	l.route = func(string) *Locker { return l }
 	for _, n := range nodes {
 		n.Join(l.members.cluster)
 	}

@@ -19,12 +19,16 @@ type membership struct {
 	cfg     Config
 	nodes   []Node
 	cluster Cluster
+	meters  []Meter
+	base    time.Time // steady time counts from here, see readClock
 	learn   func(View)
 	nudges  []chan struct{} // per node: look now
 	acts    chan struct{}   // something was seen
 
 	mu       sync.Mutex
 	sights   []sight
+	clocks   []clockWatch
+	own      ownJump
 	backoff  time.Time // no admission before this
 	failures int
 }
@@ -34,7 +38,9 @@ const notSeenYet = "not seen yet"
 func newMembership(cfg Config, nodes []Node, learn func(View)) *membership {
 	m := &membership{
 		cfg: cfg, nodes: nodes, cluster: clusterOf(nodes), learn: learn,
+		meters: cfg.metersOf(nodes), base: time.Now(),
 		acts:   make(chan struct{}, 1),
+		clocks: make([]clockWatch, len(nodes)),
 		sights: make([]sight, len(nodes)),
 	}
 	now := time.Now()
@@ -119,6 +125,9 @@ func (m *membership) look(ctx context.Context, i int) {
 	}
 	if err == nil && seen.Admitted {
 		m.learnOf(seen)
+	}
+	if err == nil {
+		m.readClock(looking, i)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -317,6 +326,9 @@ func (m *membership) step(ctx context.Context) {
 	p := m.plan(now)
 	wait := now.Before(m.backoff)
 	m.mu.Unlock()
+	for _, i := range m.minded() {
+		m.expel(ctx, i)
+	}
 	for _, i := range p.raise {
 		m.raise(ctx, i, p.view)
 	}

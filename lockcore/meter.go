@@ -14,6 +14,11 @@ type Meter interface {
 	Vote(o Outcome)    // an answer to an acquire, late ones included
 	Silent()           // an acquire's time was up without an answer
 	Confirm(o Outcome) // an answer to a confirm
+	// Clock tells by how much the node's clock is ahead of this server's, the
+	// median of the last readings. Only nodes that are Clocked.
+	Clock(ahead time.Duration)
+	// Jump tells that the node's clock jumped against this server's.
+	Jump(by time.Duration)
 }
 
 // Attempt is one attempt at a lease as a Tracer is told of it. None of it is secret.
@@ -34,9 +39,11 @@ type VoteTaken struct {
 // unmetered is the Meter of a Config without one.
 type unmetered struct{}
 
-func (unmetered) Vote(Outcome)    {}
-func (unmetered) Silent()         {}
-func (unmetered) Confirm(Outcome) {}
+func (unmetered) Vote(Outcome)        {}
+func (unmetered) Silent()             {}
+func (unmetered) Confirm(Outcome)     {}
+func (unmetered) Clock(time.Duration) {}
+func (unmetered) Jump(time.Duration)  {}
 
 // metersOf asks for every node's Meter, once.
 func (c Config) metersOf(nodes []Node) []Meter {

@@ -95,7 +95,7 @@ func (m *membership) planOut(p *plan, out, waited []int, forsaken int, now time.
 	n := len(m.nodes)
 	if len(p.admitted) >= ReadersOf(n) {
 		p.rejoin = waited
-		m.explainOut(p, out, now, "it restarted, lost its data or was away during a founding; it votes again once the longest TTL has passed")
+		m.explainOut(p, out, now, "it restarted, lost its data, was away during a founding or its clock jumped; it votes again once the longest TTL has passed")
 		if voting := len(p.admitted) - len(p.raise); voting < QuorumOf(n) {
 			p.why = fmt.Sprintf("only %d of %d nodes may vote, %d needed", voting, n, QuorumOf(n))
 		}

@@ -18,6 +18,8 @@ type nodeMetrics struct {
 	failures        *prometheus.CounterVec
 	memory, most    *prometheus.GaugeVec
 	leaked          *prometheus.GaugeVec
+	ahead           *prometheus.GaugeVec
+	jumps           *prometheus.CounterVec
 }
 
 func newNodeMetrics(registry prometheus.Registerer) *nodeMetrics {
@@ -56,8 +58,16 @@ func newNodeMetrics(registry prometheus.Registerer) *nodeMetrics {
 			Name: "fencelock_node_leaked_locks",
 			Help: "Locks without an expiry that the last whole look at a Redis node's keys found.",
 		}, []string{"node"}),
+		ahead: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fencelock_node_clock_ahead_seconds",
+			Help: "By how much a node's clock is ahead of this server's: the median of the last round trips.",
+		}, []string{"node"}),
+		jumps: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fencelock_node_clock_jumps_total",
+			Help: "Jumps of a node's clock against this server's.",
+		}, []string{"node"}),
 	}
-	registry.MustRegister(m.votes, m.confirms, m.seconds, m.operations, m.failures, m.memory, m.most, m.leaked)
+	registry.MustRegister(m.votes, m.confirms, m.seconds, m.operations, m.failures, m.memory, m.most, m.leaked, m.ahead, m.jumps)
 	return m
 }
 
@@ -78,12 +88,17 @@ const silent = "silent"
 type voteMeter struct {
 	votes, confirms [lockcore.Exhausted + 1]prometheus.Counter // by outcome
 	silent          prometheus.Counter
+	ahead           func(float64)
+	jumps           prometheus.Counter
 }
 
-// ofVotes is the Meter of the node of that name.
+// ofVotes is the Meter of the node of that name. The gauge of its clock appears
+// with its first word: the embedded node has no clock of its own.
 func (m *nodeMetrics) ofVotes(node string) lockcore.Meter {
 	v := &voteMeter{
 		silent: m.votes.WithLabelValues(node, silent),
+		jumps:  m.jumps.WithLabelValues(node),
+		ahead:  func(seconds float64) { m.ahead.WithLabelValues(node).Set(seconds) },
 	}
 	for outcome, answer := range answers() {
 		v.votes[outcome] = m.votes.WithLabelValues(node, answer)
@@ -104,6 +119,9 @@ func (v *voteMeter) Confirm(o lockcore.Outcome) {
 	}
 	counter.Inc()
 }
+
+func (v *voteMeter) Clock(ahead time.Duration) { v.ahead(ahead.Seconds()) }
+func (v *voteMeter) Jump(time.Duration)        { v.jumps.Inc() }
 
 // batchMeter is a redisnode.Meter and a boltnode.Meter.
 type batchMeter struct {

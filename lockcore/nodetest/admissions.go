@@ -1,6 +1,7 @@
 package nodetest
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -115,6 +116,7 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), a))
 		}},
 		{"a quarantine is noted once, and ends with the admission", quarantine},
+		{"an admission is taken back from the node as it was seen", expulsion},
 		{"a wipe takes the note of a quarantine away", func(s *suite) {
 			if s.Wipe == nil {
 				return
@@ -227,6 +229,48 @@ func quarantine(s *suite) {
 	s.Node.Join(lockcore.Cluster{Nodes: 3, Hash: "beef"})
 	s.wantErr(lockcore.ErrForeign, s.Node.Quarantine(s.Context(), "foreign"))
 	s.Node.Join(s.cluster)
+}
+
+// expeller is the part of lockcore.Clocked that changes the node.
+type expeller interface {
+	Expel(ctx context.Context, incarnation string, view lockcore.View, note string) error
+}
+
+func expulsion(s *suite) {
+	node, ok := s.Node.(expeller)
+	if !ok {
+		return // it has no clock of its own
+	}
+	s.admit(100)
+	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+	high, before := s.high+1, s.observe()
+	s.wantErr(lockcore.ErrRaced, node.Expel(s.Context(), before.Incarnation, before.View-1, "x"))
+	s.wantErr(lockcore.ErrRaced, node.Expel(s.Context(), before.Incarnation, before.View+1, "x"))
+	s.wantErr(lockcore.ErrRaced, node.Expel(s.Context(), "another life", before.View, "x"))
+	s.Node.Join(lockcore.Cluster{Nodes: 3, Hash: "beef"})
+	s.wantErr(lockcore.ErrRaced, node.Expel(s.Context(), before.Incarnation, before.View, "x"))
+	s.Node.Join(s.cluster)
+	if seen := s.observe(); seen != before {
+		s.Errorf("%+v, was %+v", seen, before)
+	}
+	s.must(node.Expel(s.Context(), before.Incarnation, before.View, "first"))
+	seen := s.observe()
+	if seen.Admitted || seen.Note != "first" || seen.View != before.View || seen.Marks != before.Marks || seen.Empty {
+		s.Errorf("%+v, was %+v", seen, before)
+	}
+	s.want(acquire("b", "L2"), lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.view})
+	s.want(read("a"), lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.view})
+	s.wantErr(lockcore.ErrRaced, node.Expel(s.Context(), before.Incarnation, before.View, "second")) // once
+	s.must(s.Node.Quarantine(s.Context(), "second"))
+	if seen := s.observe(); seen.Note != "first" {
+		s.Errorf("noted %q", seen.Note)
+	}
+	s.admit(5) // as after a restart: purged, and high is kept
+	if s.high != high {
+		s.Errorf("high is %d, want its own, %d", s.high, high)
+	}
+	s.want(read("a"), outcome(lockcore.NotHeld))
+	s.wantErr(lockcore.ErrRaced, node.Expel(s.Context(), before.Incarnation, before.View, "late")) // another view
 }
 
 func staging(s *suite) {

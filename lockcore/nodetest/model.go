@@ -196,6 +196,14 @@ func (m *Model) DropCounter(resource string) {
 
 // What is there now.
 
+// Clock is what its clock shows. A Model is no lockcore.Clocked by itself, so
+// that a simulation need not hear of it.
+func (m *Model) Clock() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now()
+}
+
 func (m *Model) now() time.Time { return m.opts.Now().Add(m.offset) }
 
 func (m *Model) left(until time.Time) time.Duration { return max(0, until.Sub(m.now())) }
@@ -386,6 +394,18 @@ func (m *Model) Quarantine(_ context.Context, note string) error {
 	if m.data.note == "" {
 		m.data.note = note
 	}
+	return nil
+}
+
+// Expel takes the admission back.
+func (m *Model) Expel(_ context.Context, incarnation string, view lockcore.View, note string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.data.record
+	if m.replica || r == nil || r.cluster != m.cluster || !m.admits(r) || r.view != view || incarnation != m.incarnation() {
+		return lockcore.ErrRaced
+	}
+	r.admitted, m.data.note = "", note
 	return nil
 }
 

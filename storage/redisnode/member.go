@@ -246,6 +246,14 @@ func (n *Node) Quarantine(ctx context.Context, note string) error {
 	return n.admission(ctx, n.scripts.quarantine, n.mark(), note)
 }
 
+// Time reads the server's clock.
+func (n *Node) Time(ctx context.Context) (time.Time, error) { return n.client.Time(ctx).Result() }
+
+// Expel takes the admission back.
+func (n *Node) Expel(ctx context.Context, incarnation string, view lockcore.View, note string) error {
+	return n.admission(ctx, n.scripts.expel, n.mark(), incarnation, int64(view), note)
+}
+
 // Stage purges the node for an admission.
 func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
 	empty := "0"

@@ -145,7 +145,10 @@ func clientOptions(r *redis.Options, o Options) *redis.Options {
 	return r
 }
 
-var _ lockcore.Node = (*Node)(nil)
+var (
+	_ lockcore.Node    = (*Node)(nil)
+	_ lockcore.Clocked = (*Node)(nil)
+)
 
 // LogLibrary makes the Redis library log to logger, at the debug level: what it
 // has to say about connections, the nodes' states tell better. The library has

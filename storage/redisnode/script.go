@@ -46,6 +46,9 @@ var maxTTLSource string
 //go:embed leaks.lua
 var leaksSource string
 
+//go:embed expel.lua
+var expelSource string
+
 // script is one Lua file behind the gate's prelude.
 type script struct {
 	body string
@@ -81,7 +84,7 @@ func (s script) call(ctx context.Context, client *redis.Client, args ...any) ([]
 
 // scripts are the files, ready to call.
 type scripts struct {
-	vote, observe, fence, survey, counters, quarantine, stage, load, admit, maxTTL, leaks script
+	vote, observe, fence, survey, counters, quarantine, stage, load, admit, maxTTL, leaks, expel script
 }
 
 func newScripts() scripts {
@@ -89,6 +92,6 @@ func newScripts() scripts {
 		vote: newScript(voteSource), observe: newScript(observeSource), fence: newScript(fenceSource),
 		survey: newScript(surveySource), counters: newScript(countersSource), quarantine: newScript(quarantineSource), stage: newScript(stageSource),
 		load: newScript(loadSource), admit: newScript(admitSource), maxTTL: newScript(maxTTLSource),
-		leaks: newScript(leaksSource),
+		leaks: newScript(leaksSource), expel: newScript(expelSource),
 	}
 }

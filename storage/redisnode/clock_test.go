@@ -1,0 +1,117 @@
+package redisnode_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/chaos"
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// clockMeter remembers what it is told of one node's clock.
+type clockMeter struct {
+	mu    sync.Mutex
+	ahead time.Duration
+	jumps int
+}
+
+func (c *clockMeter) Vote(lockcore.Outcome)    {}
+func (c *clockMeter) Silent()                  {}
+func (c *clockMeter) Confirm(lockcore.Outcome) {}
+func (c *clockMeter) Clock(ahead time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead = ahead
+}
+
+func (c *clockMeter) Jump(time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.jumps++
+}
+
+func (c *clockMeter) told() (time.Duration, int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ahead, c.jumps
+}
+
+// Real servers, one of whose clocks is set: the lock ends there at once, and
+// yet nobody else gets the resource, since the node is silent before it votes
+// for a second time. It comes back with the lease on it.
+func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
+	dir := t.TempDir()
+	library, err := chaos.BuildShim(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var servers []*testenv.Redis
+	var clocks []*chaos.Clock
+	for i := range 3 {
+		clock, option := chaos.NewClock(t, dir, library, i)
+		clocks = append(clocks, clock)
+		servers = append(servers, testenv.StartRedis(t, option))
+	}
+	meters := map[string]*clockMeter{}
+	q := joinQuorum(t, servers, func(c *lockcore.Config) {
+		c.MaxTTL = 3 * time.Second
+		c.Meters = func(node string) lockcore.Meter {
+			meters[node] = &clockMeter{}
+			return meters[node]
+		}
+	})
+	q.awaitVoting(t, 3)
+	first := meters[q.nodes[0].Name()]
+	testenv.Eventually(t, 20*time.Second, func() error {
+		if ahead, _ := first.told(); ahead == 0 {
+			return errors.New("no reading")
+		}
+		return nil
+	})
+	lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 3 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := clocks[0].Jump(time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	state := q.awaitState(t, 0, lockcore.NodeQuarantined)
+	if !strings.Contains(state.Reason, "clock") {
+		t.Errorf("the reason is %q", state.Reason)
+	}
+	extended := func() {
+		t.Helper()
+		testenv.Eventually(t, 2*time.Second, func() error {
+			_, err := q.Extend(t.Context(), lease.ID, 3*time.Second)
+			if errors.Is(err, lockcore.ErrNotHeld) {
+				t.Fatal("the lease was lost")
+			}
+			return err
+		})
+	}
+	testenv.Eventually(t, 20*time.Second, func() error {
+		extended()
+		if s := q.Status(); s.Voting < 3 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	})
+	// The other two are gone, one after the other: the lease stands on the first.
+	servers[1].Kill()
+	q.awaitState(t, 1, lockcore.NodeUnreachable)
+	extended()
+	if _, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); !errors.Is(err, lockcore.ErrHeld) {
+		t.Errorf("a second holder, or none: %v", err)
+	}
+	testenv.Eventually(t, 20*time.Second, func() error {
+		if ahead, jumps := first.told(); jumps != 1 || ahead < time.Hour-time.Minute {
+			return fmt.Errorf("%d jumps, ahead by %s", jumps, ahead)
+		}
+		return nil
+	})
+}
