@@ -47,7 +47,7 @@ type wait struct {
 // acquireInLine acquires, and tells whether the request was parked meanwhile:
 // then it is answered already, or will be.
 func (s *Server) acquireInLine(w http.ResponseWriter, r *http.Request, req *asked) (lease lockcore.Lease, away bool, err error) {
-	ctx, leave := context.WithCancel(req.owned(context.Background())) // nothing of the request's, which would be kept with it
+	ctx, leave := context.WithCancel(req.owned(s.aside(r))) // nothing of the request's, which would be kept with it
 	v := &wait{server: s, req: req, leave: leave, done: make(chan struct{})}
 	go v.run(ctx) //nolint:contextcheck // see above; leave does what the request's end would
 	timer := time.NewTimer(s.ParkAfter)
@@ -90,11 +90,13 @@ func (v *wait) acquire(ctx context.Context) {
 		}
 		v.req.end(&v.lease, v.err)
 	}()
+	ctx, finish := v.server.traceAcquire(ctx, &v.req.AcquireRequest)
 	began := time.Now()
 	v.queue = v.server.begins(&v.req.AcquireRequest)
 	v.lease, v.err = v.server.Leases.Acquire(ctx, v.req.AcquireRequest)
 	v.server.measured.acquired(v.req, &v.lease, v.err, began)
 	v.server.acquired(v.queue, &v.lease, v.err)
+	finish(&v.lease, v.err)
 }
 
 // park takes the connection away from net/http. It reports false where that

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/events"
@@ -112,6 +113,8 @@ type Options struct {
 	// MetricsPrefixes give the metrics of locks a label, the longest prefix that
 	// a resource begins with. Few: each is a family of series of its own.
 	MetricsPrefixes []string
+	// Tracer, if not nil, makes spans of requests.
+	Tracer trace.Tracer
 	// Ends, if not nil, is asked about leases that ended unseen (metrics).
 	Ends Ends
 }
@@ -163,7 +166,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) routes() {
-	s.router.Use(s.instrument)
+	s.router.Use(s.instrument, s.trace)
 	s.router.NotFound(s.answer(func(http.ResponseWriter, *http.Request) error { return errUnknownPath }))
 	s.router.MethodNotAllowed(s.answer(s.methodNotAllowed))
 

@@ -46,13 +46,15 @@ type backend struct {
 	closers  []func() error
 
 	metrics *nodeMetrics
+	traces  *tracing
 	redis   []*redisnode.Node
 	queues  []queued
 }
 
 // openBackend opens what the configuration names. After an error nothing stays open.
-func openBackend(ctx context.Context, cfg config, logger *slog.Logger, registry prometheus.Registerer) (*backend, error) {
+func openBackend(ctx context.Context, cfg config, logger *slog.Logger, registry prometheus.Registerer, traces *tracing) (*backend, error) {
 	b := newBackend(registry)
+	b.traces = traces
 	if err := b.open(ctx, cfg, logger); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -115,6 +117,7 @@ func (b *backend) lockerConfig(cfg config, logger *slog.Logger) lockcore.Config 
 		Logger:      logger,
 		Meters:      b.metrics.ofVotes,
 	}
+	b.traces.traceVotes(&c)
 	if b.guard != nil {
 		c.Floor = b.guard.HighestMark
 	}

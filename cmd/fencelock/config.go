@@ -52,6 +52,7 @@ type environment struct {
 	OIDCClaim       string `split_words:"true" default:"sub" desc:"The claim of a JWT that is the identity, a text."`
 	Insecure        string `split_words:"true" default:"false" desc:"true allows addresses that are not loopback without access control, although anybody who reaches them may lock, break and write. It does not switch FENCELOCK_ACCESS_FILE off."`
 	MetricsPrefixes string `split_words:"true" desc:"Prefixes of resources, separated by commas, at most 20 of them: the metrics of locks then tell the resources under each apart. By default they tell none."`
+	Tracing         string `split_words:"true" default:"off" desc:"otlp sends OpenTelemetry traces over HTTP; where to is said by OTEL_EXPORTER_OTLP_ENDPOINT and the other OTEL_… variables. off sends none."`
 	LogFormat       string `split_words:"true" desc:"text or json. By default text on a terminal, else json."`
 	LogLevel        string `split_words:"true" default:"info" desc:"debug (every request is logged), info, warn or error."`
 }
@@ -75,7 +76,8 @@ type config struct {
 	tls             tlsFiles
 	openAdmin       bool     // the admin listener asks nobody, since it is on loopback or may be insecure
 	metricsPrefixes []string // of resources
-	logFormat       string   // text, json, or "" for what fits
+	tracing         bool
+	logFormat       string // text, json, or "" for what fits
 	logLevel        slog.Level
 }
 
@@ -132,6 +134,7 @@ func (c *checker) check(env environment) config {
 		recovery:        lockcore.Recovery(c.oneOf("FENCELOCK_RECOVERY", env.Recovery, string(lockcore.RecoveryAuto), string(lockcore.RecoveryManual))),
 		maxWaiters:      c.number("FENCELOCK_MAX_WAITERS", env.MaxWaiters, 1, 1_000_000),
 		metricsPrefixes: c.prefixes("FENCELOCK_METRICS_PREFIXES", env.MetricsPrefixes),
+		tracing:         c.oneOf("FENCELOCK_TRACING", env.Tracing, "off", "otlp") == "otlp",
 		logFormat:       c.oneOf("FENCELOCK_LOG_FORMAT", env.LogFormat, "text", "json", ""),
 		logLevel:        c.level("FENCELOCK_LOG_LEVEL", env.LogLevel),
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fencelock/fencelock"
@@ -54,19 +55,24 @@ exits with 0. A second signal ends it at once.
 }
 
 // serve runs the service until ctx ends, and then drains it.
-func serve(ctx context.Context, cfg config, stdout io.Writer, logger, audit *slog.Logger) error {
+func serve(ctx context.Context, cfg config, stdout io.Writer, logger, audit *slog.Logger) (err error) {
 	security, err := openSecurity(cfg)
 	if err != nil {
 		return usageError{err}
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	b, err := openBackend(ctx, cfg, logger, registry)
+	traces, err := openTracing(ctx, cfg, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, traces.close(ctx)) }()
+	b, err := openBackend(ctx, cfg, logger, registry, traces)
 	if err != nil {
 		return err
 	}
 	registry.MustRegister(newClusterCollector(b.locker, b.queues, cfg.maxWaiters), buildInfo())
-	s := &service{logger: logger, audit: audit, backend: b, security: security}
+	s := &service{logger: logger, audit: audit, backend: b, security: security, tracer: traces.tracer()}
 	err = s.listen(ctx, cfg)
 	if err == nil {
 		s.handlers(cfg, registry)
@@ -81,6 +87,7 @@ type service struct {
 	logger, audit *slog.Logger
 	backend       *backend
 	security      *security
+	tracer        trace.Tracer // nil for none
 	publicSocket  *api.Listener
 	adminSocket   net.Listener
 	handler       *api.Server
@@ -142,6 +149,7 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 		Logger:      s.logger,
 		Metrics:     registry,
 		Ends:        s.backend.locker,
+		Tracer:      s.tracer,
 
 		MetricsPrefixes: cfg.metricsPrefixes,
 	})
