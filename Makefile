@@ -65,6 +65,10 @@ bench-compare: ## Go benchmarks against the merge base, by ratio; BENCH=-h for o
 sim: ## simulate the protocol until told to stop, or SIMTIME=10m; prints the seed of what fails, made small
 	$(GO) test ./internal/sim -run TestSimulation -v -count=1 -timeout 0 -sim.start=0 -sim.workers=$(CORES) -sim.budget=$(SIMTIME)
 
+.PHONY: docs-check
+docs-check: ## run the commands of README.md and docs/, and say which are not run and why
+	$(GO) test ./internal/docscheck -run TestDocs -v -count=1
+
 .PHONY: bench-guard
 bench-guard: ## what the guard costs in Postgres, side by side with pgbench (RUNS=5, SECONDS_EACH=3)
 	storage/pgguard/bench/run.sh

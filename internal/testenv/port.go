@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"testing"
 )
 
 // Ports are taken from below the range that systems hand out by themselves
@@ -93,4 +94,15 @@ func flock(path string, how int) (unlock func(), err error) {
 		return nil, errLocked
 	}
 	return nil, fmt.Errorf("lock %s: %w", path, err)
+}
+
+// FreePort is a port of 127.0.0.1 that no other test gets while this one runs.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	port, release, err := reservePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
+	return port
 }

@@ -1,0 +1,274 @@
+package docscheck
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// blockLimit bounds a block; the first one may have to compile the program.
+const blockLimit = 3 * time.Minute
+
+// Every page's commands do what the page says.
+func TestDocs(t *testing.T) {
+	root := moduleRoot(t)
+	bin := build(t, root)
+	var pages []string
+	for _, pattern := range []string{"README.md", "docs/*.md", "examples/README.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no page like %s: %v", pattern, err)
+		}
+		pages = append(pages, found...)
+	}
+	for _, path := range pages {
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := read(t, path)
+		if len(blocks) > 0 {
+			t.Run(name, func(t *testing.T) {
+				r := newReader(t, root, bin)
+				r.provide(t, blocks)
+				r.follow(t, blocks)
+			})
+		}
+	}
+}
+
+func moduleRoot(t *testing.T) string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func build(t *testing.T, root string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./cmd/fencelock")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return dir
+}
+
+func read(t *testing.T, path string) []Block {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks, err := Blocks(string(text))
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return blocks
+}
+
+// reader follows one page: in one shell, so that what a block sets is there in
+// the next one.
+type reader struct {
+	root, dir string
+	env       []string
+	state     string // a file with the shell's variables and functions
+	service   string // its URL
+	stop      func() // ends the service that runs
+	replace   *strings.Replacer
+}
+
+// What pages write, and what is there when they are followed.
+func newReader(t *testing.T, root, bin string) *reader {
+	t.Helper()
+	dir := t.TempDir()
+	public, admin := fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t)), fmt.Sprintf("127.0.0.1:%d", testenv.FreePort(t))
+	r := &reader{root: root, dir: dir, stop: func() {}, state: filepath.Join(dir, "state.sh"), service: "http://" + public}
+	r.replace = strings.NewReplacer("http://127.0.0.1:8080", r.service, "http://localhost:8080", r.service, "http://127.0.0.1:8081", "http://"+admin)
+	r.env = append(os.Environ(),
+		"PATH="+bin+":"+os.Getenv("PATH"), "FENCELOCK_LISTEN="+public, "FENCELOCK_ADMIN_LISTEN="+admin,
+		"FENCELOCK_URL="+r.service, "FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db"), "WORK="+dir, "HOME="+home(t),
+	)
+	return r
+}
+
+// shop is the database of all pages.
+const shop = "postgres://owner@localhost/shop"
+
+// provide starts what the blocks speak of.
+func (r *reader) provide(t *testing.T, blocks []Block) {
+	t.Helper()
+	for i, b := range blocks {
+		if b.Skipped == "" && strings.Contains(b.Text, shop) {
+			url := testenv.Postgres(t).OwnerURL()
+			for j := i; j < len(blocks); j++ {
+				blocks[j].Text = strings.ReplaceAll(blocks[j].Text, shop, "'"+url+"'")
+			}
+			return
+		}
+	}
+}
+
+// home stays what it is: Go's caches are there.
+func home(t *testing.T) string {
+	t.Helper()
+	dir, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func (r *reader) follow(t *testing.T, blocks []Block) {
+	t.Helper()
+	for _, b := range blocks {
+		switch {
+		case b.Skipped != "":
+			t.Logf("line %d: not run: %s", b.Line, b.Skipped)
+		case b.Serve:
+			r.serve(t, b)
+		default:
+			r.run(t, b)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// run runs a block to its end.
+func (r *reader) run(t *testing.T, b Block) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), blockLimit)
+	defer cancel()
+	cmd := r.shell(ctx, b)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("line %d: %v\n%s\n%s", b.Line, err, b.Text, out)
+		return
+	}
+	for _, want := range b.Prints {
+		if !bytes.Contains(out, []byte(want)) {
+			t.Errorf("line %d: prints no %q, but\n%s", b.Line, want, out)
+		}
+	}
+	t.Logf("line %d: run", b.Line)
+}
+
+// shell is a shell in a process group of its own, in the state in which the
+// block before left it.
+func (r *reader) shell(ctx context.Context, b Block) *exec.Cmd {
+	script := fmt.Sprintf("set -eo pipefail\n[ ! -e %[1]s ] || . %[1]s >/dev/null 2>&1\n%[2]s\n{ declare -p | grep -v '^declare -[a-zA-Z]*r'; declare -f; } >%[1]s\n", r.state, r.replace.Replace(b.Text))
+	cmd := exec.CommandContext(ctx, "bash", "-c", script)
+	cmd.Dir, cmd.Env = r.dir, r.env
+	if b.Root {
+		cmd.Dir = r.root
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	return cmd
+}
+
+// serve runs a block until the page has been followed, or the next one serves.
+func (r *reader) serve(t *testing.T, b Block) {
+	t.Helper()
+	r.stop()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	var out safeBuffer
+	cmd := r.shell(ctx, b)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		stop()
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = cmd.Wait() }()
+	r.stop = func() { stop(); <-ended }
+	t.Cleanup(r.stop)
+	testenv.Eventually(t, blockLimit, func() error {
+		select {
+		case <-ended:
+			t.Fatalf("line %d: the service ended:\n%s\n%s", b.Line, b.Text, out.String())
+		default:
+		}
+		resp, err := http.Get(r.service + "/readyz")
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	})
+	t.Logf("line %d: serves", b.Line)
+}
+
+// safeBuffer is written by one goroutine and read by another.
+type safeBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// What the pages may say to this package.
+func TestBlocks(t *testing.T) {
+	page := strings.Join([]string{
+		"text", "```sh", "true", "```", "```sql", "SELECT 1;", "```",
+		"<!-- docs-check: prints a and b; lines 2 -->", "```sh", "false", "echo a b", "```",
+		"<!-- docs-check: not run: no such thing here -->", "```sh", "false", "```",
+		"<!-- docs-check: serve -->", "```sh", "fencelock serve", "```",
+	}, "\n")
+	got, err := Blocks(page)
+	if err != nil || len(got) != 4 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if got[0].Text != "true\n" || got[1].Text != "echo a b\n" || len(got[1].Prints) != 2 || got[2].Skipped != "no such thing here" || !got[3].Serve {
+		t.Errorf("%+v", got)
+	}
+	for _, bad := range []string{"```sh\ntrue", "<!-- docs-check: perhaps -->\n```sh\ntrue\n```", "<!-- docs-check: lines 2 -->\n```sh\ntrue\n```"} {
+		if got, err := Blocks(bad); err == nil {
+			t.Errorf("%q is %+v", bad, got)
+		}
+	}
+}
+
+// A page that is wrong is found out.
+func TestWrongPages(t *testing.T) {
+	root := moduleRoot(t)
+	for name, b := range map[string]Block{
+		"fails":           {Text: "false\n"},
+		"fails at first":  {Text: "false\ntrue\n"},
+		"prints else":     {Text: "echo 200\n", Prints: []string{"412"}},
+		"fails in a pipe": {Text: "false | cat\n"},
+	} {
+		r := newReader(t, root, t.TempDir())
+		cmd := r.shell(t.Context(), b)
+		out, err := cmd.CombinedOutput()
+		if err == nil && (len(b.Prints) == 0 || bytes.Contains(out, []byte(b.Prints[0]))) {
+			t.Errorf("a block that %s is not found out", name)
+		}
+	}
+}
