@@ -68,6 +68,10 @@ var rules = []rule{
 		why: "main wires everything together",
 	},
 	{
+		pkg: "internal/docscheck",
+		why: "it reads Markdown; what it runs are programs",
+	},
+	{
 		pkg: "internal/demo", ours: []string{"client", "api/wire", "fencing"}, others: true,
 		why: "it shows what a user sees: the service over HTTP, with nothing from inside",
 	},
