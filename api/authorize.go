@@ -44,6 +44,8 @@ func decisions() map[string]decision {
 		"GET /guarded/*":                         {needs: "read; with a token, which claims, acquire", check: ofRecord},
 		"PUT /guarded/*":                         {needs: "acquire", check: ofRecord},
 		"GET /events":                            {needs: "any name; it tells of what the caller may read", shows: true},
+		"GET /console":                           {needs: "nothing: the page holds no data", open: true},
+		"GET /console/{file}":                    {needs: "nothing", open: true},
 		"GET /healthz":                           {needs: "nothing", open: true},
 		"GET /readyz":                            {needs: "nothing; the nodes are shown to any name", optional: true},
 		"GET /openapi.yaml":                      {needs: "nothing", open: true},

@@ -105,8 +105,9 @@ type Options struct {
 	Back        func(net.Conn)
 	IdleTimeout time.Duration
 	// Events is told what happens, and streamed by GET /events; nil if nobody
-	// may listen.
+	// may listen. Console serves the page that shows it.
 	Events  *events.Hub
+	Console bool
 	OpenAPI []byte // what /openapi.yaml serves
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer
@@ -185,6 +186,7 @@ func (s *Server) routes() {
 	s.route(http.MethodPut, "/guarded/*", s.writeRecord)
 
 	s.get("/events", s.events)
+	s.consoleRoutes()
 
 	s.get("/healthz", s.healthz)
 	s.get("/readyz", s.readyz)

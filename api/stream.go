@@ -140,10 +140,13 @@ func (st *stream) begin() {
 func (st *stream) run(ctx context.Context) {
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
-	for {
+	for live := false; ; live = true {
 		for more := true; more; {
 			var slow bool
-			if slow, more = st.fill(); !st.send() || slow {
+			if slow, more = st.fill(); !live && !more && !slow {
+				st.text.WriteString(": live\n\n") // what comes from here on happens now
+			}
+			if !st.send() || slow {
 				return
 			}
 		}

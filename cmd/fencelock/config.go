@@ -50,6 +50,7 @@ type environment struct {
 	OIDCIssuer      string `split_words:"true" desc:"An OpenID Connect issuer, an https:// URL: its JWTs are taken for bearer tokens, and a claim (jwt= in FENCELOCK_ACCESS_FILE) is who sends them."`
 	OIDCAudience    string `split_words:"true" desc:"What the aud of a JWT must contain."`
 	OIDCClaim       string `split_words:"true" default:"sub" desc:"The claim of a JWT that is the identity, a text."`
+	Console         string `split_words:"true" default:"true" desc:"false serves no console at /console. What it shows stays reachable by the API."`
 	Insecure        string `split_words:"true" default:"false" desc:"true allows addresses that are not loopback without access control, although anybody who reaches them may lock, break and write. It does not switch FENCELOCK_ACCESS_FILE off."`
 	MetricsPrefixes string `split_words:"true" desc:"Prefixes of resources, separated by commas, at most 20 of them: the metrics of locks then tell the resources under each apart. By default they tell none."`
 	Tracing         string `split_words:"true" default:"off" desc:"otlp sends OpenTelemetry traces over HTTP; where to is said by OTEL_EXPORTER_OTLP_ENDPOINT and the other OTEL_… variables. off sends none."`
@@ -71,6 +72,7 @@ type config struct {
 	maxHold         time.Duration // negative for unbounded
 	nodeTimeout     time.Duration
 	maxWaiters      int
+	console         bool
 	counterTTL      time.Duration
 	access          accessFiles
 	tls             tlsFiles
@@ -135,6 +137,7 @@ func (c *checker) check(env environment) config {
 		maxWaiters:      c.number("FENCELOCK_MAX_WAITERS", env.MaxWaiters, 1, 1_000_000),
 		metricsPrefixes: c.prefixes("FENCELOCK_METRICS_PREFIXES", env.MetricsPrefixes),
 		tracing:         c.oneOf("FENCELOCK_TRACING", env.Tracing, "off", "otlp") == "otlp",
+		console:         c.oneOf("FENCELOCK_CONSOLE", env.Console, "true", "false") == "true",
 		logFormat:       c.oneOf("FENCELOCK_LOG_FORMAT", env.LogFormat, "text", "json", ""),
 		logLevel:        c.level("FENCELOCK_LOG_LEVEL", env.LogLevel),
 	}

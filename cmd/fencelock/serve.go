@@ -142,6 +142,7 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 		Events:      s.backend.events,
 		Access:      s.security.access(),
 		Audit:       s.audit,
+		Console:     cfg.console,
 		MaxTTL:      cfg.maxTTL,
 		Back:        s.publicSocket.Give,
 		IdleTimeout: idleTimeout,

@@ -1,0 +1,78 @@
+// Calls of the API, with the bearer token that was typed in, if one was. The
+// page is at …/console, so the API's paths are relative to it.
+
+const KEY = 'fencelock-bearer';
+
+export const bearer = {
+  get: () => sessionStorage.getItem(KEY) ?? '',
+  set: (token) => (token ? sessionStorage.setItem(KEY, token) : sessionStorage.removeItem(KEY)),
+};
+
+export function headers(extra = {}) {
+  const token = bearer.get();
+  return token ? { ...extra, Authorization: `Bearer ${token}` } : extra;
+}
+
+// Refusal is an answer that is none: a problem, or no answer at all (status 0).
+export class Refusal extends Error {
+  constructor(status, problem) {
+    super(problem.detail || problem.title || `HTTP ${status}`);
+    this.status = status;
+    this.problem = problem;
+  }
+}
+
+export async function refusalOf(response) {
+  let problem = {};
+  try {
+    problem = await response.json();
+  } catch { /* a proxy's page: the status says enough */ }
+  return new Refusal(response.status, problem);
+}
+
+// call sends a request and returns the response's JSON, null without any.
+export async function call(method, path, options = {}) {
+  let response;
+  try {
+    response = await fetch(path, { cache: 'no-store', ...options, method, headers: headers(options.headers) });
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new Refusal(0, { detail: 'The server does not answer.' });
+  }
+  if (!response.ok && !(options.accept ?? []).includes(response.status)) throw await refusalOf(response);
+  return response.status === 204 ? null : response.json();
+}
+
+export const lockPath = (resource) => `locks/${encodeURIComponent(resource)}`;
+
+// stream reads GET /events and calls on.event for each, on.live when the past
+// has been told, until the stream ends. It throws a Refusal, or the reading's error.
+export async function stream(query, lastID, on, signal) {
+  const response = await fetch(`events${query}`, {
+    cache: 'no-store', signal, headers: headers(lastID ? { 'Last-Event-ID': lastID } : {}),
+  });
+  if (!response.ok) throw await refusalOf(response);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = '';
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    text += value;
+    for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
+      take(text.slice(0, end), on);
+      text = text.slice(end + 2);
+    }
+  }
+}
+
+function take(block, on) {
+  const event = { kind: '', id: '', data: '' };
+  for (const line of block.split('\n')) {
+    if (line === ': live') on.live?.();
+    else if (line.startsWith('id: ')) event.id = line.slice(4);
+    else if (line.startsWith('event: ')) event.kind = line.slice(7);
+    else if (line.startsWith('data: ')) event.data = line.slice(6);
+  }
+  if (event.id) on.id?.(event.id);
+  if (event.kind) on.event({ ...JSON.parse(event.data), kind: event.kind });
+}

@@ -1,0 +1,45 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/fencelock/fencelock/api/console"
+)
+
+// consoleRoutes serve the console's files, which hold no data: what the page
+// shows it asks the API for, with the rights of who looks at it.
+func (s *Server) consoleRoutes() {
+	files := map[string]console.File{}
+	if s.Console {
+		files = console.Files()
+	}
+	serve := func(name string, w http.ResponseWriter, r *http.Request) error {
+		file, ok := files[name]
+		if !ok {
+			return errUnknownPath
+		}
+		return writeFile(w, r, file)
+	}
+	s.get("/console", func(w http.ResponseWriter, r *http.Request) error { return serve(console.Page, w, r) })
+	s.get("/console/{file}", func(w http.ResponseWriter, r *http.Request) error { return serve(chi.URLParam(r, "file"), w, r) })
+}
+
+// writeFile lets a browser keep the file, and ask whether it is still the same.
+func writeFile(w http.ResponseWriter, r *http.Request, file console.File) error {
+	h := w.Header()
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", file.ETag)
+	h.Set("Content-Security-Policy", console.Policy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Embedder-Policy", "require-corp")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=()")
+	if r.Header.Get("If-None-Match") == file.ETag {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return writeBytes(w, http.StatusOK, file.Type, file.Body)
+}

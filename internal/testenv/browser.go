@@ -1,0 +1,55 @@
+package testenv
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// EnvBrowser names the program of a Chromium that tests are to use.
+const EnvBrowser = "FENCELOCK_TEST_BROWSER"
+
+// browserPackage is Debian's Chromium without a window, which is all that tests need.
+const browserPackage = "chromium-headless-shell"
+
+// Browser is the path of a Chromium: the one that EnvBrowser names, one that is
+// installed, or, on Debian as root, one that it installs. Without, the test
+// fails and says what to do; it is never skipped.
+func Browser(t testing.TB) string {
+	t.Helper()
+	path, err := findBrowser()
+	if err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	return path
+}
+
+func findBrowser() (string, error) {
+	if path := os.Getenv(EnvBrowser); path != "" {
+		return exec.LookPath(path)
+	}
+	if err := awaitInstall(); err != nil {
+		return "", err
+	}
+	if path := localBrowser(); path != "" {
+		return path, nil
+	}
+	if err := aptInstall(browserPackage, func() bool { return localBrowser() != "" }); err != nil {
+		return "", fmt.Errorf("no Chromium on this machine: install one, or name it in %s: %w", EnvBrowser, err)
+	}
+	return localBrowser(), nil
+}
+
+// localBrowser is an installed Chromium, or "".
+func localBrowser() string {
+	for _, name := range []string{
+		"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell",
+		"/Applications/Google Chrome.app/Contents/MacOS/Google Chrome", "/Applications/Chromium.app/Contents/MacOS/Chromium",
+	} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}
