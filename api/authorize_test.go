@@ -59,6 +59,8 @@ func requests(resource, lease string) map[string][]string {
 		"GET /guarded/*":                         {"GET", "/guarded/" + resource, ""},
 		"PUT /guarded/*":                         {"PUT", "/guarded/" + resource, "1", "Fencing-Token: 1"},
 		"GET /events":                            {"GET", "/events", ""},
+		"GET /console":                           {"GET", "/console", ""},
+		"GET /console/{file}":                    {"GET", "/console/app.js", ""},
 		"GET /healthz":                           {"GET", "/healthz", ""},
 		"GET /readyz":                            {"GET", "/readyz", ""},
 		"GET /openapi.yaml":                      {"GET", "/openapi.yaml", ""},
@@ -103,10 +105,10 @@ func TestEveryRouteIsDecided(t *testing.T) {
 // TestStrangersAreRefused calls everything without credentials, and with wrong
 // ones: the fake fails the test if anything behind is called.
 func TestStrangersAreRefused(t *testing.T) {
-	open := []string{"GET /healthz", "GET /openapi.yaml", "GET /problems/{type}"}
+	open := []string{"GET /console", "GET /console/{file}", "GET /healthz", "GET /openapi.yaml", "GET /problems/{type}"}
 	s := newService(t, &fake{status: func() lockcore.ClusterStatus {
 		return lockcore.ClusterStatus{Ready: true, Quorum: 1, Voting: 1, Reason: "why", Nodes: []lockcore.NodeStatus{{Name: "inner-host:6379", State: lockcore.NodeVoting}}}
-	}}, withAccess(t, line("worker", "admin=*")))
+	}}, withConsole, withAccess(t, line("worker", "admin=*")))
 	bad := map[string][]string{
 		"none":         nil,
 		"unknown":      {"Authorization: Bearer secret-of-somebody"},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"os"
@@ -38,7 +39,15 @@ type page struct {
 	expected []string // parts of complaints that the test provokes
 }
 
-func openConsole(t *testing.T, p *process, size ...int64) *page {
+func openConsole(t *testing.T, p *process) *page {
+	t.Helper()
+	c := newPage(t, p)
+	c.run("open the console", chromedp.Navigate(p.url+"/console"))
+	c.wait("the page follows", `document.querySelector('#link').textContent.includes('live')`)
+	return c
+}
+
+func newPage(t *testing.T, p *process) *page {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(testenv.Browser(t)), chromedp.NoSandbox, chromedp.DisableGPU,
@@ -51,12 +60,7 @@ func openConsole(t *testing.T, p *process, size ...int64) *page {
 	t.Cleanup(cancel)
 	c := &page{t: t, p: p, ctx: ctx}
 	chromedp.ListenTarget(ctx, c.listen)
-	if len(size) == 0 {
-		size = []int64{1360, 800}
-	}
-	c.run("open the console", network.Enable(), log.Enable(), runtime.Enable(),
-		chromedp.EmulateViewport(size[0], size[1]), chromedp.Navigate(p.url+"/console"))
-	c.wait("the page follows", `document.querySelector('#link').textContent.includes('live')`)
+	c.run("start the browser", network.Enable(), log.Enable(), runtime.Enable(), chromedp.EmulateViewport(1360, 800))
 	t.Cleanup(c.complaints)
 	return c
 }
@@ -136,7 +140,7 @@ func (c *page) eval(expression string, result any) {
 func (c *page) keys(what string, keys ...string) {
 	c.t.Helper()
 	for _, key := range keys {
-		c.run(what, chromedp.KeyEvent(key))
+		c.run(what, chromedp.KeyEvent(key)) // a text is typed, key by key
 	}
 }
 
@@ -283,4 +287,51 @@ func TestConsoleRace(t *testing.T) {
 	c.shots("race")
 	c.run("the steps", chromedp.ScrollIntoView("#steps", chromedp.ByQuery))
 	c.shot("race-steps")
+}
+
+// TestConsoleAsksWhoYouAre shows the console where there is access control: to
+// nobody, to who may read a part, and breaking to administrators alone.
+func TestConsoleAsksWhoYouAre(t *testing.T) {
+	hash := func(secret string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(secret))) }
+	file := filepath.Join(t.TempDir(), "access")
+	rules := "reader token=sha256:" + hash("of-the-reader") + " read=orders/\nroot token=sha256:" + hash("of-the-root") + " admin=*\n"
+	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, "FENCELOCK_ACCESS_FILE="+file)
+	root := "Authorization: Bearer of-the-root"
+	for _, resource := range []string{"orders/1", "salaries/1"} {
+		p.wants(p.ask(nil, "POST", "/locks", fmt.Sprintf(`{"resource":%q,"holder":"w","ttl_ms":60000}`, resource), root), http.StatusCreated)
+	}
+	c := newPage(t, p)
+	c.expect("401")
+	c.expect("403")
+	c.run("open the console", chromedp.Navigate(p.url+"/console"))
+	c.wait("it asks who looks", `document.querySelector('#access-dialog').open && document.activeElement.id == 'bearer'`)
+	c.keys("type the token", "of-the-reader", kb.Enter)
+	c.wait("the reader's part is shown", `document.querySelector('#rows').innerText.includes('orders/1')`)
+	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"salaries/2","holder":"w"}`, root), http.StatusCreated)
+	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"orders/2","holder":"w"}`, root), http.StatusCreated)
+	c.wait("what it may read comes", `document.querySelector('#rows').innerText.includes('orders/2')`)
+	if all := c.text("body"); strings.Contains(all, "salaries") {
+		t.Errorf("it shows what the reader may not read:\n%s", all)
+	}
+	tryToBreak := func() {
+		c.eval(`location.hash = '#/locks/orders%2F1'; 0`, nil)
+		c.wait("the lock is shown", `document.querySelector('#detail-title').innerText == 'orders/1' && !document.querySelector('#break').hidden`)
+		c.run("break", chromedp.Click("#break", chromedp.ByQuery), chromedp.Click("#break-confirm", chromedp.ByQuery))
+	}
+	tryToBreak()
+	c.wait("it may not", `document.querySelector('#break-problem').innerText.includes('administrator')`)
+	c.keys("away", kb.Escape)
+
+	c.run("be the administrator", chromedp.Click("#access", chromedp.ByQuery))
+	c.keys("type the token", "of-the-root", kb.Enter)
+	c.eval(`location.hash = '#/locks'; 0`, nil)
+	c.wait("all is shown", `document.querySelector('#rows').innerText.includes('salaries/2')`)
+	tryToBreak()
+	c.wait("it is broken", `document.querySelector('#history').innerText.includes('broken')`)
+
+	c.run("forget it", chromedp.Click("#access", chromedp.ByQuery), chromedp.Click("#access-forget", chromedp.ByQuery))
+	c.wait("nothing is shown any more", `document.querySelector('#access-dialog').open && !document.body.innerText.includes('salaries')`)
 }

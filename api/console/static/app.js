@@ -56,8 +56,9 @@ function showLink() {
 }
 
 function showNodes() {
-  const { ready, reason, voting, quorum, nodes } = live.ready;
-  $('quorum').textContent = ready ? `${voting} of ${nodes.length} vote` : `Nothing is granted: ${reason}`;
+  const { ready, reason, voting, quorum } = live.ready;
+  const nodes = live.ready.nodes ?? []; // which are for callers with a name
+  $('quorum').textContent = ready ? (nodes.length ? `${voting} of ${nodes.length} vote` : 'Ready') : `Nothing is granted${reason ? `: ${reason}` : ''}`;
   $('quorum').classList.toggle('bad', !ready);
   $('quorum').title = `${quorum} are needed`;
   $('nodes').replaceChildren(...nodes.map((n) => {
