@@ -47,7 +47,10 @@ type Config struct {
 	WatchInterval time.Duration
 	// MaxWaiters bounds the requests that wait in line on this server; default 10000.
 	MaxWaiters int
-	Recovery   Recovery // default RecoveryAuto
+	// MaxRounds bounds the acquires that ask the nodes at the same time; more
+	// wait for their turn before they ask. Default 128.
+	MaxRounds int
+	Recovery  Recovery // default RecoveryAuto
 	// New: the operator says that the cluster is new, so the first founding
 	// need not wait. It acts only while every node is reachable and empty.
 	New bool
@@ -80,6 +83,7 @@ func (c Config) withDefaults() Config {
 	defaultTo(&c.NodeTimeout, 50*time.Millisecond)
 	defaultTo(&c.WatchInterval, 250*time.Millisecond)
 	defaultTo(&c.MaxWaiters, 10_000)
+	defaultTo(&c.MaxRounds, 128)
 	defaultTo(&c.Recovery, RecoveryAuto)
 	if c.Entropy == nil {
 		c.Entropy = rand.Reader
@@ -109,6 +113,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("NodeTimeout is %s: 1ms to a tenth of MaxTTL (%s)", c.NodeTimeout, c.MaxTTL/10)
 	case c.MaxWaiters < 0:
 		return fmt.Errorf("MaxWaiters is %d: at least 1", c.MaxWaiters)
+	case c.MaxRounds < 0:
+		return fmt.Errorf("MaxRounds is %d: at least 1", c.MaxRounds)
 	case c.WatchInterval < time.Millisecond:
 		return fmt.Errorf("WatchInterval is %s: at least 1ms", c.WatchInterval)
 	case c.Recovery != RecoveryAuto && c.Recovery != RecoveryManual:

@@ -25,6 +25,7 @@ type Locker struct {
 	view    atomic.Int64
 	clean   *cleaner
 	line    *line
+	rounds  rounds
 	members *membership
 	// route finds the Locker of a resource's node set; this one, if it is the
 	// only one.
@@ -38,7 +39,7 @@ func New(nodes []Node, cfg Config) (*Locker, error) {
 	if err := errors.Join(cfg.validate(), validateNodes(nodes)); err != nil {
 		return nil, fmt.Errorf("lockcore: %w", err)
 	}
-	l := &Locker{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes)}
+	l := &Locker{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes), rounds: make(rounds, cfg.MaxRounds)}
 	l.line = newLine(cfg, nodes, l.clean, func() View { return View(l.view.Load()) })
 	l.members = newMembership(cfg, nodes, l.learn)
 	l.meters = l.members.meters
@@ -148,6 +149,10 @@ type retryError struct{ give error }
 func (e *retryError) Error() string { return e.give.Error() }
 
 func (l *Locker) tryAcquire(ctx context.Context, req *AcquireRequest, ticket Ticket) (*Lease, error) {
+	if err := l.rounds.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.rounds.leave()
 	id := leaseID{resource: req.Resource, acquired: time.Now()}
 	attempt := ""
 	if req.IdempotencyKey == "" {
