@@ -125,7 +125,11 @@ func ofHold(who *access.Identity, r *http.Request) error {
 	return err
 }
 
-func leaseID(r *http.Request) string { return chi.URLParam(r, "lease_id") }
+// leaseID is the lease id that the path names, without its stamp.
+func leaseID(r *http.Request) string {
+	id, _, _ := strings.Cut(chi.URLParam(r, "lease_id"), stampMark)
+	return id
+}
 
 // guard lets a handler be reached by those whom the table lets in.
 func (s *Server) guard(method, pattern string, h handler) handler {

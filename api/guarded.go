@@ -32,6 +32,9 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request) error {
 	if token == 0 {
 		return errTokenRequired
 	}
+	if err := s.checkProof(r, resource, token); err != nil {
+		return err
+	}
 	buf := s.buffer()
 	defer s.recycle(buf)
 	if err := readBody(w, r, buf, false); err != nil {
@@ -60,6 +63,11 @@ func (s *Server) readRecord(w http.ResponseWriter, r *http.Request) error {
 	token, err := fencingToken(r)
 	if err != nil {
 		return err
+	}
+	if token != 0 {
+		if err := s.checkProof(r, resource, token); err != nil {
+			return err
+		}
 	}
 	return s.withRecord(w, r, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
 		if token == 0 {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -102,10 +104,13 @@ func (s *Server) writeGrant(w http.ResponseWriter, lease lockcore.Lease) error {
 	if lease.Existing {
 		status = http.StatusOK
 	}
+	body := leaseBody(lease)
+	s.prove(body)
+	s.stamp(body)
 	h := w.Header()
-	h.Set("Location", "/leases/"+lease.ID)
+	h.Set("Location", "/leases/"+body.LeaseID)
 	setToken(h, lease)
-	return s.write(w, status, wire.TypeJSON, leaseBody(lease))
+	return s.write(w, status, wire.TypeJSON, body)
 }
 
 // setToken names the token, if there is one: a lease of several resources has
@@ -152,7 +157,7 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.writeLease(w, lease)
+	return s.writeLease(w, r, lease)
 }
 
 // extend is POST /leases/{lease_id}/extend.
@@ -171,7 +176,7 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	callerOf(w).Extended(lease.ID, lease.Validity)
-	return s.writeLease(w, lease)
+	return s.writeLease(w, r, lease)
 }
 
 // release is DELETE /leases/{lease_id}.
@@ -203,7 +208,7 @@ func (s *Server) hold(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	callerOf(w).Held(lease.ID, lease.Validity)
-	return s.writeLease(w, lease)
+	return s.writeLease(w, r, lease)
 }
 
 // unhold is DELETE /leases/{lease_id}/holds/{hold}.
@@ -282,9 +287,14 @@ func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
 	return noContent(w)
 }
 
-func (s *Server) writeLease(w http.ResponseWriter, lease lockcore.Lease) error {
+func (s *Server) writeLease(w http.ResponseWriter, r *http.Request, lease lockcore.Lease) error {
+	body := leaseBody(lease)
+	body.LeaseID = chi.URLParam(r, "lease_id") // with its stamp, if it has one
+	if s.stamped(r) {
+		s.prove(body)
+	}
 	setToken(w.Header(), lease)
-	return s.write(w, http.StatusOK, wire.TypeJSON, leaseBody(lease))
+	return s.write(w, http.StatusOK, wire.TypeJSON, body)
 }
 
 func leaseBody(l lockcore.Lease) *wire.Lease {

@@ -73,6 +73,8 @@ func problems() []problem {
 		{"tokens-exhausted", http.StatusConflict, "The resource has used up its fencing tokens", lockcore.ErrTokensExhausted, nil},
 		{"no-quorum", http.StatusServiceUnavailable, "No quorum of nodes", lockcore.ErrNoQuorum, fillQuorum},
 		{"token-required", http.StatusPreconditionRequired, "A fencing token is required", errTokenRequired, nil},
+		{"proof-required", http.StatusPreconditionRequired, "A fencing proof is required", fencing.ErrNoProof, fillDetail("send the fence_proof of your lease in the header Fencing-Proof, beside its token")},
+		{"proof-refused", http.StatusForbidden, "The fencing proof is refused", fencing.ErrProof, fillProof},
 		{"stale-token", http.StatusPreconditionFailed, "The fencing token is stale", fencing.ErrStaleToken, fillStale},
 		{"record-not-found", http.StatusNotFound, "There is no such record", fencing.ErrNotFound, fillDetail("the resource was neither written nor claimed")},
 		{"guard-unavailable", http.StatusServiceUnavailable, "The guarded storage does not answer", fencing.ErrGuardUnavailable, fillGuardUnavailable},
@@ -215,6 +217,13 @@ func fillStale(a *refusal, err error) {
 	a.Detail = "a larger token was seen: somebody else has held the resource since; stop, and acquire anew"
 	a.Resource = stale.Resource
 	a.StaleDetails = &wire.StaleDetails{Presented: int64(stale.Presented), Highest: int64(stale.Highest)}
+}
+
+func fillProof(a *refusal, err error) {
+	a.Detail = "the proof does not show that the token was minted for the resource: send both as they stand in the lease"
+	if refused, ok := errors.AsType[*fencing.ProofError](err); ok {
+		a.Resource = refused.Resource
+	}
 }
 
 // fillGuardUnavailable leaves the cause to the log: it names hosts and users.

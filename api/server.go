@@ -95,6 +95,11 @@ type Options struct {
 	Access Access
 	// Audit gets a line for each administrative act, refused ones too; nil for Logger.
 	Audit *slog.Logger
+	// Proofs gives the keys that leases' fence_proof is made with, their latest
+	// version; nil for no proofs.
+	Proofs func() *fencing.ProofKeys
+	// ProofRequired makes the guarded records demand a proof.
+	ProofRequired bool
 	// MaxTTL is the longest lease that may be asked for.
 	MaxTTL time.Duration
 	// ParkAfter is how long a request may wait in line before its connection

@@ -12,6 +12,6 @@
 // write raised the mark, B overwrites from what it read).
 //
 // Not promised: that a token was minted by a lock service (a client that makes
-// numbers up can lock others out), nor that a write whose answer was lost did
+// numbers up can lock others out, unless proofs are demanded: ProofKeys), nor that a write whose answer was lost did
 // not happen.
 package fencing

@@ -13,6 +13,7 @@ import (
 // Header names that are not Go's own.
 const (
 	HeaderFencingToken      = "Fencing-Token"
+	HeaderFencingProof      = "Fencing-Proof"
 	HeaderIdempotencyKey    = "Idempotency-Key"
 	HeaderPrefer            = "Prefer"
 	HeaderPreferenceApplied = "Preference-Applied"
@@ -52,7 +53,8 @@ type Lease struct {
 	Resource           string          `json:"resource,omitempty"`
 	LeaseID            string          `json:"lease_id"` // secret
 	FencingToken       int64           `json:"fencing_token,omitempty"`
-	Resources          []LeasePart     `json:"resources,omitempty"` // in the order of their names
+	FenceProof         string          `json:"fence_proof,omitempty"` // where the server has a key for it
+	Resources          []LeasePart     `json:"resources,omitempty"`   // in the order of their names
 	TTLMS              int64           `json:"ttl_ms"`
 	ValidityMS         int64           `json:"validity_ms"`
 	MaxHoldRemainingMS *int64          `json:"max_hold_remaining_ms"` // null if unbounded
@@ -64,6 +66,7 @@ type Lease struct {
 type LeasePart struct {
 	Resource     string `json:"resource"`
 	FencingToken int64  `json:"fencing_token"`
+	FenceProof   string `json:"fence_proof,omitempty"`
 }
 
 // Lock is what anyone may see of a resource. A free one has Resource, Held and

@@ -51,6 +51,8 @@ type environment struct {
 	OIDCAudience    string `split_words:"true" desc:"What the aud of a JWT must contain."`
 	OIDCClaim       string `split_words:"true" default:"sub" desc:"The claim of a JWT that is the identity, a text."`
 	Console         string `split_words:"true" default:"true" desc:"false serves no console at /console. What it shows stays reachable by the API."`
+	ProofKeyFile    string `split_words:"true" desc:"A file of keys, a line for each: its id, a space, 32 to 64 bytes in hexadecimal digits. Leases then carry a fence_proof of their token, made with the first key; all verify. Every server needs the same. Read again when it changes."`
+	ProofRequired   string `split_words:"true" default:"false" desc:"true makes the guarded records refuse tokens without their fence_proof (header Fencing-Proof)."`
 	Insecure        string `split_words:"true" default:"false" desc:"true allows addresses that are not loopback without access control, although anybody who reaches them may lock, break and write. It does not switch FENCELOCK_ACCESS_FILE off."`
 	MetricsPrefixes string `split_words:"true" desc:"Prefixes of resources, separated by commas, at most 20 of them: the metrics of locks then tell the resources under each apart. By default they tell none."`
 	Tracing         string `split_words:"true" default:"off" desc:"otlp sends OpenTelemetry traces over HTTP; where to is said by OTEL_EXPORTER_OTLP_ENDPOINT and the other OTEL_… variables. off sends none."`
@@ -76,6 +78,8 @@ type config struct {
 	counterTTL      time.Duration
 	access          accessFiles
 	tls             tlsFiles
+	proofKeys       string // path of the file, "" for no proofs
+	proofRequired   bool
 	openAdmin       bool     // the admin listener asks nobody, since it is on loopback or may be insecure
 	metricsPrefixes []string // of resources
 	tracing         bool
@@ -140,6 +144,11 @@ func (c *checker) check(env environment) config {
 		console:         c.oneOf("FENCELOCK_CONSOLE", env.Console, "true", "false") == "true",
 		logFormat:       c.oneOf("FENCELOCK_LOG_FORMAT", env.LogFormat, "text", "json", ""),
 		logLevel:        c.level("FENCELOCK_LOG_LEVEL", env.LogLevel),
+	}
+	cfg.proofKeys = env.ProofKeyFile
+	cfg.proofRequired = c.oneOf("FENCELOCK_PROOF_REQUIRED", env.ProofRequired, "true", "false") == "true"
+	if cfg.proofRequired && cfg.proofKeys == "" {
+		c.refuse("FENCELOCK_PROOF_REQUIRED", env.ProofRequired, "needs FENCELOCK_PROOF_KEY_FILE, with the keys that proofs are verified with")
 	}
 	c.durations(env, &cfg)
 	return cfg

@@ -51,7 +51,8 @@ func equalConfig(a, b config) bool {
 	return redis && a.listen == b.listen && a.adminListen == b.adminListen && a.data == b.data && a.databaseURL == b.databaseURL &&
 		a.bootstrap == b.bootstrap && a.recovery == b.recovery && a.maxTTL == b.maxTTL && a.defaultTTL == b.defaultTTL &&
 		a.maxHold == b.maxHold && a.nodeTimeout == b.nodeTimeout && a.maxWaiters == b.maxWaiters && a.counterTTL == b.counterTTL &&
-		a.logFormat == b.logFormat && a.logLevel == b.logLevel && a.access == b.access && a.tls == b.tls && a.openAdmin == b.openAdmin
+		a.logFormat == b.logFormat && a.logLevel == b.logLevel && a.access == b.access && a.tls == b.tls && a.openAdmin == b.openAdmin &&
+		a.proofKeys == b.proofKeys && a.proofRequired == b.proofRequired
 }
 
 func TestConfigOfEverything(t *testing.T) {
@@ -60,7 +61,7 @@ func TestConfigOfEverything(t *testing.T) {
 		"LISTEN": "0.0.0.0:0", "ADMIN_LISTEN": "[::]:9", "REDIS_ADDRS": " a:1, rediss://u:p%2C@b:2/3 ,[::1]:6379; c:1", "DATABASE_URL": "postgres://u:p@h/d",
 		"BOOTSTRAP": "new", "RECOVERY": "manual", "MAX_TTL": "2s", "MAX_HOLD": "0", "NODE_TIMEOUT": "200ms", "MAX_WAITERS": "1",
 		"ACCESS_FILE": "a", "TLS_CERT_FILE": "b", "TLS_KEY_FILE": "c", "TLS_CLIENT_CA_FILE": "d",
-		"OIDC_ISSUER": "https://issuer", "OIDC_AUDIENCE": "e", "OIDC_CLAIM": "email",
+		"OIDC_ISSUER": "https://issuer", "OIDC_AUDIENCE": "e", "OIDC_CLAIM": "email", "PROOF_KEY_FILE": "f", "PROOF_REQUIRED": "true",
 		"COUNTER_TTL": "2s", "INSECURE": "true", "LOG_FORMAT": "json", "LOG_LEVEL": "Debug",
 	} {
 		t.Setenv("FENCELOCK_"+name, value)
@@ -74,7 +75,7 @@ func TestConfigOfEverything(t *testing.T) {
 		databaseURL: "postgres://u:p@h/d", bootstrap: true, recovery: lockcore.RecoveryManual, maxTTL: 2 * time.Second,
 		defaultTTL: 2 * time.Second, // not above the maximum, although nobody said so
 		access:     accessFiles{file: "a", oidc: access.OIDC{Issuer: "https://issuer", Audience: "e", Claim: "email"}},
-		tls:        tlsFiles{cert: "b", key: "c", clientCA: "d"}, openAdmin: true,
+		tls:        tlsFiles{cert: "b", key: "c", clientCA: "d"}, openAdmin: true, proofKeys: "f", proofRequired: true,
 		maxHold: -1, nodeTimeout: 200 * time.Millisecond, maxWaiters: 1, counterTTL: 2 * time.Second, logFormat: "json", logLevel: slog.LevelDebug,
 	}
 	if !equalConfig(got, want) {
@@ -161,6 +162,7 @@ func TestHalfOfASecurity(t *testing.T) {
 		"OIDC_ISSUER=https://i ACCESS_FILE=a":                  "FENCELOCK_OIDC_AUDIENCE",
 		"OIDC_ISSUER=https://i OIDC_AUDIENCE=x":                "needs FENCELOCK_ACCESS_FILE",
 		"OIDC_ISSUER=http://i OIDC_AUDIENCE=x ACCESS_FILE=a":   "must be a URL such as https://",
+		"PROOF_REQUIRED=true":                                  "needs FENCELOCK_PROOF_KEY_FILE",
 		"OIDC_AUDIENCE=x ACCESS_FILE=a":                        "only with FENCELOCK_OIDC_ISSUER",
 	} {
 		clearEnvironment(t)
@@ -228,7 +230,7 @@ func TestHelpListsEveryVariable(t *testing.T) {
 	names := []string{
 		"LISTEN", "ADMIN_LISTEN", "DATA", "REDIS_ADDRS", "REDIS_ADDRS_FILE", "DATABASE_URL", "DATABASE_URL_FILE", "BOOTSTRAP", "RECOVERY", "MAX_TTL",
 		"DEFAULT_TTL", "MAX_HOLD", "NODE_TIMEOUT", "MAX_WAITERS", "COUNTER_TTL", "ACCESS_FILE", "TLS_CERT_FILE", "TLS_KEY_FILE", "TLS_CLIENT_CA_FILE",
-		"OIDC_ISSUER", "OIDC_AUDIENCE", "OIDC_CLAIM", "INSECURE", "METRICS_PREFIXES", "TRACING", "LOG_FORMAT", "LOG_LEVEL",
+		"OIDC_ISSUER", "OIDC_AUDIENCE", "OIDC_CLAIM", "PROOF_KEY_FILE", "PROOF_REQUIRED", "INSECURE", "METRICS_PREFIXES", "TRACING", "LOG_FORMAT", "LOG_LEVEL",
 	}
 	var listed []string
 	for _, v := range variables() {

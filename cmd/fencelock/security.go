@@ -15,6 +15,7 @@ import (
 
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/reload"
 )
 
@@ -23,6 +24,34 @@ type security struct {
 	keeper *access.Keeper // nil: nobody is asked
 	file   string
 	certs  *certificates // nil: no TLS
+	proofs *proofKeys    // nil: no proofs
+}
+
+// proofKeys are the keys of a file as they last were good.
+type proofKeys struct {
+	file    string
+	current atomic.Pointer[fencing.ProofKeys]
+}
+
+func (p *proofKeys) load() error {
+	text, err := os.ReadFile(p.file)
+	if err != nil {
+		return fmt.Errorf("FENCELOCK_PROOF_KEY_FILE: %w", err)
+	}
+	keys, err := fencing.ParseProofKeys(string(text))
+	if err != nil {
+		return fmt.Errorf("FENCELOCK_PROOF_KEY_FILE: %s: %w", p.file, err)
+	}
+	p.current.Store(keys)
+	return nil
+}
+
+// proofKeys gives the API the keys; nil if there are none.
+func (s *security) proofKeys() func() *fencing.ProofKeys {
+	if s.proofs == nil {
+		return nil
+	}
+	return s.proofs.current.Load
 }
 
 // openSecurity reads the files. The error names the variable.
@@ -38,6 +67,12 @@ func openSecurity(cfg config) (*security, error) {
 			return nil, fmt.Errorf("FENCELOCK_ACCESS_FILE cannot be used; docs/access.md says what it holds:\n%w", err)
 		}
 		s.keeper = keeper
+	}
+	if cfg.proofKeys != "" {
+		s.proofs = &proofKeys{file: cfg.proofKeys}
+		if err := s.proofs.load(); err != nil {
+			return nil, err
+		}
 	}
 	if cfg.tls.cert != "" {
 		s.certs = &certificates{files: cfg.tls}
@@ -97,6 +132,9 @@ func (s *security) watch(ctx context.Context, logger *slog.Logger) {
 	}
 	if s.certs != nil {
 		watches.Go(func() { reload.Watch(ctx, logger, "FENCELOCK_TLS_CERT_FILE", s.certs.paths(), s.certs.load) })
+	}
+	if s.proofs != nil {
+		watches.Go(func() { reload.Watch(ctx, logger, "FENCELOCK_PROOF_KEY_FILE", []string{s.proofs.file}, s.proofs.load) })
 	}
 	watches.Wait()
 }

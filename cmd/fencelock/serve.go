@@ -143,6 +143,7 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 		Access:      s.security.access(),
 		Audit:       s.audit,
 		Console:     cfg.console,
+		Proofs:      s.security.proofKeys(),
 		MaxTTL:      cfg.maxTTL,
 		Back:        s.publicSocket.Give,
 		IdleTimeout: idleTimeout,
@@ -153,6 +154,7 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 		Tracer:      s.tracer,
 
 		MetricsPrefixes: cfg.metricsPrefixes,
+		ProofRequired:   cfg.proofRequired,
 	})
 	s.public = s.httpServer(s.handler)
 	admin := api.NewAdmin(registry)

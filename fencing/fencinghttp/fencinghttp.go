@@ -16,6 +16,9 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
+// ProofHeader is the request header that carries the fence_proof of a lease.
+const ProofHeader = "Fencing-Proof"
+
 // Header is the request header that carries a token, and the response header
 // that tells the highest one seen.
 const Header = "Fencing-Token"
@@ -28,6 +31,53 @@ func Require(next http.Handler) http.Handler { return middleware{next: next, req
 // Accept is Require that lets requests without a token through, without a
 // token in their context.
 func Accept(next http.Handler) http.Handler { return middleware{next: next} }
+
+// Verifier verifies proofs: *fencing.ProofKeys, or what holds their latest version.
+type Verifier interface {
+	// Verify returns a *fencing.ProofError for a proof of another resource or
+	// token, by an unknown key, or none.
+	Verify(resource string, token fencing.Token, proof string) error
+}
+
+// RequireProof is Require that also demands the proof that the token was minted
+// for the resource, which resource reads off the request: 428 without a proof,
+// 403 with a wrong one. Inside, fencing.ProofFromContext gives the proof, for
+// storage that demands it, too.
+func RequireProof(keys Verifier, resource func(*http.Request) string, next http.Handler) http.Handler {
+	return Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		values := r.Header.Values(ProofHeader)
+		if len(values) > 1 {
+			write(w, malformed("the header "+ProofHeader+" is there more than once"))
+			return
+		}
+		proof := r.Header.Get(ProofHeader)
+		token, _ := fencing.FromContext(r.Context())
+		if err := keys.Verify(resource(r), token, proof); err != nil {
+			WriteProof(w, err)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(fencing.NewProofContext(r.Context(), proof)))
+	}))
+}
+
+// WriteProof answers 428 or 403 if err is, or wraps, a *fencing.ProofError.
+// Otherwise it writes nothing and returns false.
+func WriteProof(w http.ResponseWriter, err error) bool {
+	var refused *fencing.ProofError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	p := problem{
+		Type: "/problems/proof-refused", Title: "Fencing proof refused", Status: http.StatusForbidden,
+		Detail: refused.Error(), Resource: refused.Resource, Presented: refused.Presented,
+	}
+	if refused.Missing {
+		p.Type, p.Title, p.Status = "/problems/proof-required", "Fencing proof required", http.StatusPreconditionRequired
+		p.Detail = "send the fence_proof of your lease in the header " + ProofHeader
+	}
+	write(w, p)
+	return true
+}
 
 type middleware struct {
 	next     http.Handler

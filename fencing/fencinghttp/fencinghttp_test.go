@@ -93,3 +93,51 @@ func TestWriteStale(t *testing.T) {
 		t.Error("another error was answered")
 	}
 }
+
+func TestRequireProof(t *testing.T) {
+	keys, err := fencing.ParseProofKeys("k1 0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reached, proof := false, keys.Prove("accounts/1", 34)
+	mux := http.NewServeMux()
+	mux.Handle("PUT /accounts/{id}", fencinghttp.RequireProof(keys, func(r *http.Request) string { return "accounts/" + r.PathValue("id") },
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			token, _ := fencing.FromContext(r.Context())
+			reached = token == 34 && fencing.ProofFromContext(r.Context()) == proof
+		})))
+	for name, tt := range map[string]struct {
+		path, token string
+		proofs      []string
+		status      int
+		typ         string
+	}{
+		"proven":           {"/accounts/1", "34", []string{proof}, 200, ""},
+		"none":             {"/accounts/1", "34", nil, 428, "/problems/proof-required"},
+		"no token":         {"/accounts/1", "", []string{proof}, 428, "/problems/token-required"},
+		"a big number":     {"/accounts/1", "9007199254740991", []string{proof}, 403, "/problems/proof-refused"},
+		"another resource": {"/accounts/2", "34", []string{proof}, 403, "/problems/proof-refused"},
+		"nonsense":         {"/accounts/1", "34", []string{"k1.x"}, 403, "/problems/proof-refused"},
+		"two":              {"/accounts/1", "34", []string{proof, proof}, 400, "/problems/invalid-request"},
+	} {
+		reached = false
+		r := httptest.NewRequest(http.MethodPut, tt.path, nil)
+		if tt.token != "" {
+			r.Header.Set("Fencing-Token", tt.token)
+		}
+		for _, p := range tt.proofs {
+			r.Header.Add("Fencing-Proof", p)
+		}
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		if w.Code != tt.status || reached != (tt.status == http.StatusOK) {
+			t.Errorf("%s: status %d, reached %t; want %d", name, w.Code, reached, tt.status)
+		}
+		if tt.typ != "" {
+			checkProblem(t, w, tt.typ)
+		}
+	}
+	if fencinghttp.WriteProof(httptest.NewRecorder(), errors.New("another error")) {
+		t.Error("another error was answered")
+	}
+}

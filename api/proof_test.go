@@ -1,0 +1,158 @@
+package api_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+func proofKeys(t *testing.T, ids ...string) *fencing.ProofKeys {
+	t.Helper()
+	var text strings.Builder
+	for _, id := range ids {
+		fmt.Fprintf(&text, "%s %064x\n", id, id)
+	}
+	keys, err := fencing.ParseProofKeys(text.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+func proofHeader(proof string) string { return "Fencing-Proof: " + proof }
+
+func TestLeasesCarryProofs(t *testing.T) {
+	keys := proofKeys(t, "k1")
+	s := newRealService(t, func(o *api.Options) { o.Proofs = func() *fencing.ProofKeys { return keys } })
+	created := s.call("POST", "/locks", `{"resource":"r"}`).wants(http.StatusCreated)
+	lease := decode[wire.Lease](created)
+	want(t, "location", created.header.Get("Location"), "/leases/"+lease.LeaseID)
+	for what, call := range map[string][]string{
+		"lease": {"GET", "/leases/" + lease.LeaseID, ""}, "extend": {"POST", "/leases/" + lease.LeaseID + "/extend", ""},
+		"hold": {"POST", "/leases/" + lease.LeaseID + "/holds", `{"hold":"h"}`},
+	} {
+		got := decode[wire.Lease](s.send(call).wants(http.StatusOK))
+		want(t, what+": lease id", got.LeaseID, lease.LeaseID)
+		want(t, what+": proof", got.FenceProof, lease.FenceProof)
+	}
+	if err := keys.Verify("r", fencing.Token(lease.FencingToken), lease.FenceProof); err != nil {
+		t.Error(err)
+	}
+	s.call("DELETE", "/leases/"+lease.LeaseID+"/holds/h", "").wants(http.StatusNoContent)
+	s.call("DELETE", "/leases/"+lease.LeaseID, "").wants(http.StatusNoContent)
+
+	several := decode[wire.Lease](s.call("POST", "/locks", `{"resources":["a","b"]}`).wants(http.StatusCreated))
+	extended := decode[wire.Lease](s.call("POST", "/leases/"+several.LeaseID+"/extend", "").wants(http.StatusOK))
+	want(t, "proof of several", several.FenceProof, "")
+	for _, lease := range []wire.Lease{several, extended} {
+		for _, part := range lease.Resources {
+			if err := keys.Verify(part.Resource, fencing.Token(part.FencingToken), part.FenceProof); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if public := s.call("GET", "/locks/a", "").body; strings.Contains(public, "k1.") {
+		t.Errorf("a proof is shown to everybody: %s", public)
+	}
+}
+
+func TestNoKeyNoProof(t *testing.T) {
+	s := newRealService(t)
+	if body := s.call("POST", "/locks", `{"resource":"r"}`).wants(http.StatusCreated).body; strings.Contains(body, "proof") || strings.Contains(decode[wire.Lease](answered{t: t, body: body}).LeaseID, ".") {
+		t.Errorf("lease %s", body)
+	}
+}
+
+// TestAnEditedLeaseIDGetsNoProof: a lease id says which token it is of, and
+// nodes that have no lock believe it (an extend brings a lost lease back). So
+// who edits it, or takes the stamp off, is proven nothing.
+func TestAnEditedLeaseIDGetsNoProof(t *testing.T) {
+	keys := proofKeys(t, "k1")
+	s := newRealService(t, func(o *api.Options) { o.Proofs = func() *fencing.ProofKeys { return keys } })
+	lease := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"r"}`).wants(http.StatusCreated))
+	id, stamp, _ := strings.Cut(lease.LeaseID, ".")
+	raw, err := base64.RawURLEncoding.DecodeString(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// version, 20 bytes of secret, the token as a varint, the rest
+	for n := range raw[21:] {
+		if raw[21+n] < 0x80 {
+			rest := append([]byte(nil), raw[21+n+1:]...)
+			raw = append(append(raw[:21], 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f), rest...)
+			break
+		}
+	}
+	forged := base64.RawURLEncoding.EncodeToString(raw)
+	if resources, err := lockcore.LeaseResources(context.Background(), forged); err != nil || resources[0] != "r" {
+		t.Fatalf("the forged id is no lease id: %v", err)
+	}
+	s.call("DELETE", "/leases/"+lease.LeaseID, "").wants(http.StatusNoContent)
+	for _, presented := range []string{forged, forged + ".", forged + "." + stamp, id, forged + "." + keys.Prove("r", fencing.MaxToken)} {
+		for _, call := range [][]string{{"POST", "/leases/" + presented + "/extend", ""}, {"GET", "/leases/" + presented, ""}} {
+			got := s.send(call)
+			if got.status == http.StatusOK && decode[wire.Lease](got).FenceProof != "" {
+				t.Errorf("%s is proven: %s", presented, got.body)
+			}
+		}
+	}
+	got := decode[wire.Lease](s.call("POST", "/leases/"+forged+"/extend", "").wants(http.StatusOK))
+	want(t, "the forged token", got.FencingToken, int64(1<<53-1)) // known, see docs/GUARANTEES.md; and why a proof matters
+}
+
+func TestGuardedRecordsDemandProofs(t *testing.T) {
+	keys := proofKeys(t, "k1")
+	s := newRealService(t, func(o *api.Options) {
+		o.Proofs, o.ProofRequired = func() *fencing.ProofKeys { return keys }, true
+	})
+	lease := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"r"}`).wants(http.StatusCreated))
+	other := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"r2"}`).wants(http.StatusCreated))
+	big := fmt.Sprintf("Fencing-Token: %d", fencing.MaxToken)
+	for _, method := range []string{"PUT", "GET"} {
+		body := map[string]string{"PUT": "1", "GET": ""}[method]
+		s.call(method, "/guarded/r", body, tokenHeader(lease)).wants(http.StatusPreconditionRequired).problem("proof-required")
+		s.call(method, "/guarded/r", body, big).wants(http.StatusPreconditionRequired).problem("proof-required")
+		s.call(method, "/guarded/r", body, big, proofHeader(lease.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r", body, tokenHeader(lease), proofHeader(other.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r2", body, tokenHeader(lease), proofHeader(lease.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r", body, tokenHeader(lease), proofHeader("k1.nonsense")).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r", body, tokenHeader(lease), proofHeader(proofKeys(t, "k2").Prove("r", fencing.Token(lease.FencingToken)))).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r", body, tokenHeader(lease), proofHeader(lease.FenceProof), proofHeader(lease.FenceProof)).refusedField("Fencing-Proof")
+	}
+	// None of it has left a mark.
+	s.call("GET", "/guarded/r", "").wants(http.StatusNotFound)
+	s.call("GET", "/guarded/r2", "").wants(http.StatusNotFound)
+	s.call("GET", "/guarded/r", "", tokenHeader(lease), proofHeader(lease.FenceProof)).wants(http.StatusOK)
+	record := decode[wire.Record](s.call("PUT", "/guarded/r", "1", tokenHeader(lease), proofHeader(lease.FenceProof)).wants(http.StatusOK))
+	want(t, "mark", record.FencingToken, lease.FencingToken)
+
+	// The key is changed: the old one verifies as long as it is kept.
+	keys = proofKeys(t, "k2", "k1")
+	extended := decode[wire.Lease](s.call("POST", "/leases/"+lease.LeaseID+"/extend", "").wants(http.StatusOK))
+	if !strings.HasPrefix(extended.FenceProof, "k2.") {
+		t.Errorf("proof %s, want one by the first key", extended.FenceProof)
+	}
+	for _, proof := range []string{lease.FenceProof, extended.FenceProof} {
+		s.call("PUT", "/guarded/r", "1", tokenHeader(lease), proofHeader(proof)).wants(http.StatusOK)
+	}
+	keys = proofKeys(t, "k2")
+	s.call("PUT", "/guarded/r", "1", tokenHeader(lease), proofHeader(lease.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
+	s.call("PUT", "/guarded/r", "1", tokenHeader(lease), proofHeader(extended.FenceProof)).wants(http.StatusOK)
+}
+
+// Where none is demanded, a proof is nobody's business.
+func TestProofsThatNobodyDemands(t *testing.T) {
+	s := newService(t, &fake{write: func(_ context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+		return fencing.Record{Resource: resource, Mark: token, Value: value, Version: 1}, nil
+	}})
+	s.call("PUT", "/guarded/r", "1", "Fencing-Token: 34", proofHeader("k1.nonsense")).wants(http.StatusOK)
+}
