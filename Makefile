@@ -69,6 +69,10 @@ sim: ## simulate the protocol until told to stop, or SIMTIME=10m; prints the see
 docs-check: ## run the commands of README.md and docs/, and say which are not run and why
 	$(GO) test ./internal/docscheck -run TestDocs -v -count=1
 
+.PHONY: console-cost
+console-cost: ## what an open console costs a server with a thousand locks, measured for three minutes
+	FENCELOCK_TEST_COST_WINDOW=1m $(GO) test ./cmd/fencelock -run '^TestConsoleCost$$' -v -count=1 -timeout 30m
+
 .PHONY: bench-guard
 bench-guard: ## what the guard costs in Postgres, side by side with pgbench (RUNS=5, SECONDS_EACH=3)
 	storage/pgguard/bench/run.sh

@@ -76,7 +76,7 @@ func (c *page) listen(event any) {
 			c.note(fmt.Sprintf("console.%s: %+v", e.Type, e.Args))
 		}
 	case *network.EventRequestWillBeSent:
-		if !strings.HasPrefix(e.Request.URL, c.p.url+"/") {
+		if !strings.HasPrefix(e.Request.URL, c.p.url+"/") && e.Request.URL != "about:blank" {
 			c.note("request to " + e.Request.URL)
 		}
 	}

@@ -65,7 +65,7 @@ function showNodes() {
     const dot = make('i', 'dot');
     dot.setAttribute('aria-hidden', 'true');
     const wait = n.wait_ms > 0 ? `, ${duration(n.wait_ms)} to go` : '';
-    return make('li', n.state, dot, make('span', 'name', n.name), make('span', 'why', n.state + wait + (n.reason ? `: ${n.reason}` : '')));
+    return make('li', n.state, dot, make('span', 'name', n.name), make('span', n.state === 'voting' ? 'unseen' : 'why', n.state + wait + (n.reason ? `: ${n.reason}` : '')));
   }));
 }
 

@@ -56,7 +56,7 @@ async function run() {
       : `writes to the guarded storage: 412 Precondition Failed. ${written.answer.title}: presented ${written.answer.presented}, highest ${written.answer.highest}`,
   });
   await call('DELETE', `leases/${id}`); // 404 tells A that its lease has ended; it is not asked here
-  tell('done');
+  tell('done', me.freeze ? {} : { text: 'gives the lock back' });
 }
 
 function refusal(what, { status, answer }) {

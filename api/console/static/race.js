@@ -50,6 +50,7 @@ class Run {
   #track;
   #resource = `console/race/${crypto.getRandomValues(new Uint32Array(1))[0].toString(36)}`;
   #pieces = {}; // that still grow, by name
+  #leases = {};
   #plain = null; // the storage that checks nothing: who wrote last
   #answers = {}; // the guard's, by client
   #timer;
@@ -109,7 +110,7 @@ class Run {
         break;
       case 'holds':
         this.#finish('wait', when);
-        track.lease(name, when, Math.min(ends - this.#began, SPAN), token);
+        this.#leases[name] = track.lease(name, when, Math.min(ends - this.#began, SPAN), token);
         if (name === 'a') track.ends(ends - this.#began);
         this.#pieces[name] = track.piece(name, 'works', when);
         break;
@@ -129,6 +130,7 @@ class Run {
         break;
       case 'done':
         this.#finish(name, when);
+        if (name === 'b') track.until(this.#leases.b, when); // it gave it back
         break;
     }
   }
@@ -212,6 +214,7 @@ class Track {
     const lease = this.piece(name, 'lease', from);
     lease.title = `lease with token ${token}`;
     this.until(lease, to);
+    return lease;
   }
 
   ends(when) {

@@ -1,0 +1,77 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// consoleMostCPU is what an open console may cost the server, in parts of one
+// core, with a thousand locks.
+const consoleMostCPU = 0.02
+
+// TestConsoleCost measures the server with a thousand locks over five real
+// Redis and a little going on, without a console and with one, and compares.
+// What the opening costs (a listing by the page, and one by the server) counts
+// too. FENCELOCK_TEST_COST_WINDOW=1m measures for longer.
+func TestConsoleCost(t *testing.T) {
+	window := 5 * time.Second
+	if text := os.Getenv("FENCELOCK_TEST_COST_WINDOW"); text != "" {
+		var err error
+		if window, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes := testenv.StartRedisN(t, 5)
+	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=3s", "FENCELOCK_MAX_TTL=1h")
+	var filling sync.WaitGroup
+	for worker := range 8 {
+		filling.Go(func() {
+			for i := range 125 {
+				p.acquire(fmt.Sprintf(`{"resource":"orders/%d","holder":"worker-%d","ttl_ms":3600000,"metadata":{"job":%d}}`, 1000*worker+i, worker, i))
+			}
+		})
+	}
+	filling.Wait()
+	c := newPage(t, p)
+
+	const looks = 4
+	for look := 1; ; look++ {
+		c.run("leave the console", chromedp.Navigate("about:blank"))
+		without := p.spends(t, window)
+		c.run("open the console", chromedp.Navigate(p.url+"/console"))
+		with := p.spends(t, 2*window)
+		c.wait("the locks are shown", `document.querySelector('#counts').innerText.includes('1000 held')`)
+		t.Logf("a thousand locks: %.2f %% of a core without a console, %.2f %% with one: it costs %.2f %%", 100*without, 100*with, 100*(with-without))
+		if with-without < consoleMostCPU {
+			return
+		}
+		if look == looks {
+			t.Fatalf("an open console costs more than %.0f %% of a core", 100*consoleMostCPU)
+		}
+	}
+}
+
+// spends is the part of a core that the server uses while a client takes a lock and
+// gives it back, ten times a second.
+func (p *process) spends(t *testing.T, window time.Duration) float64 {
+	t.Helper()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	spent, begun := p.cpu(), time.Now()
+	for time.Since(begun) < window {
+		<-tick.C
+		lease := p.acquire(`{"resource":"jobs/nightly","holder":"scheduler"}`)
+		p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
+	}
+	return (p.cpu() - spent).Seconds() / time.Since(begun).Seconds()
+}
