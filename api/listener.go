@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -80,24 +81,27 @@ type returned struct {
 	net.Conn
 	next []byte        // was read already
 	idle time.Duration // for the next request to begin
-	used bool
+	used atomic.Bool   // it has begun
 }
 
 func (c *returned) Read(p []byte) (int, error) {
 	if len(c.next) > 0 {
 		n := copy(p, c.next)
-		c.next, c.used = c.next[n:], true
+		c.next = c.next[n:]
+		c.used.Store(true)
 		return n, nil
 	}
 	n, err := c.Conn.Read(p)
-	c.used = c.used || n > 0
+	if n > 0 {
+		c.used.Store(true)
+	}
 	return n, err
 }
 
 // SetReadDeadline gives the caller the time of an idle connection until its next
 // request begins: to net/http it is a new one, which has to send at once.
 func (c *returned) SetReadDeadline(t time.Time) error {
-	if !c.used && c.idle > 0 && time.Until(t) > 0 {
+	if !c.used.Load() && c.idle > 0 && time.Until(t) > 0 {
 		t = time.Now().Add(c.idle)
 	}
 	return c.Conn.SetReadDeadline(t)

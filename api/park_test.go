@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -321,4 +322,64 @@ func statusOf(t *testing.T, r *bufio.Reader) int {
 	}
 	_ = resp.Body.Close()
 	return resp.StatusCode
+}
+
+// TestConnectionsSurviveParking: whether a request is parked is decided in the
+// moment in which its result comes; the caller's next request, on the same
+// connection, is answered either way.
+func TestConnectionsSurviveParking(t *testing.T) {
+	s := newService(t, &fake{
+		acquire: func(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+			around := time.NewTimer(time.Duration(rand.Int64N(int64(2 * time.Millisecond))))
+			defer around.Stop()
+			select {
+			case <-around.C:
+				return grant(req.Resource), nil
+			case <-ctx.Done():
+				return lockcore.Lease{}, ctx.Err()
+			}
+		},
+		release: func(context.Context, string) error { return nil },
+	}, parkAtOnce, func(o *api.Options) { o.IdleTimeout = time.Minute })
+	var callers sync.WaitGroup
+	for range 16 {
+		client := &http.Client{Transport: &http.Transport{}}
+		t.Cleanup(client.CloseIdleConnections)
+		callers.Go(func() {
+			for range 60 { // fewer hijacks in all than the service notes
+				if err := takeAndGive(t.Context(), client, s.url); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+}
+
+func takeAndGive(ctx context.Context, client *http.Client, url string) error {
+	for _, c := range []struct {
+		method, path string
+		body         io.Reader
+		status       int
+	}{
+		{http.MethodPost, "/locks", strings.NewReader(patient), http.StatusCreated},
+		{http.MethodDelete, "/leases/" + leaseID, http.NoBody, http.StatusNoContent},
+	} {
+		req, err := http.NewRequestWithContext(ctx, c.method, url+c.path, c.body)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != c.status {
+			return fmt.Errorf("%s %s: %s", c.method, c.path, resp.Status)
+		}
+	}
+	return nil
 }

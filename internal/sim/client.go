@@ -124,13 +124,13 @@ func (c *client) choose(s *server) *action {
 		return c.extendFor(s, g, c.w.plan.slower(s.id).own(c.w.plan.MaxTTL))
 	case c.retry != "" && dice < 70:
 		return c.acquire(s, c.what, c.retry)
-	case len(c.held) > 0 && dice < 8:
+	case len(c.held) > 0 && dice < 5:
 		return c.old(s)
-	case g == nil || dice < 14:
+	case g == nil || dice < 12:
 		return c.acquire(s, c.anyResource(), c.maybeKey())
-	case dice < 45:
+	case dice < 28:
 		return c.extend(s, g)
-	case dice < 52:
+	case dice < 32:
 		return c.look(s, g)
 	case !c.w.plan.Tidy && chance(c.rng, c.w.plan.Forget):
 		g.over = true // forgotten: it ends by itself
@@ -154,7 +154,7 @@ func (c *client) anyResource() string {
 }
 
 func (c *client) maybeKey() string {
-	if c.rng.IntN(6) > 0 {
+	if !c.w.plan.Stubborn && c.rng.IntN(6) > 0 {
 		return ""
 	}
 	c.key++
@@ -334,7 +334,7 @@ func (c *client) learn(d *completion) {
 		if c.rng.IntN(4) > 0 { // else its answer got lost on the way, and it asks again
 			c.retry = ""
 		}
-	case d.verb == "acquire" && c.rng.IntN(2) == 0:
+	case d.verb == "acquire" && !c.w.plan.Stubborn && c.rng.IntN(2) == 0:
 		c.retry = ""
 	case d.verb == "release", errors.Is(d.err, lockcore.ErrNotHeld):
 		if d.err == nil || errors.Is(d.err, lockcore.ErrNotHeld) {

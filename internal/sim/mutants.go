@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -50,10 +51,11 @@ var Mutants = []Mutant{
 	{Rule: "13", Name: "leases outlive the wait", longer: true, weak: nodetest.GrantsTooLong, plan: rolling(Lose)},
 	{Rule: "13", Name: "the silence is not noted", weak: nodetest.NotesNothing, plan: flushing},
 	{Rule: "16", Name: "lost votes are not taken back", careless: true, plan: tidy, quick: true},
-	{Rule: "21", Name: "counters are read before the fence", wrap: func(r rules) rules { return hasty{r} }, plan: rolling(Restart)},
+	{Rule: "21", Name: "counters are read before the fence", wrap: func(r rules) rules { return hasty{r} }, plan: lagging},
 	{Rule: "21", Name: "missing counters are skipped", weak: nodetest.SkipsMissing, plan: dropping},
-	{Rule: "21", Name: "the smallest counter is carried", wrap: func(r rules) rules { return modest{r} }, plan: rolling(Restart)},
-	{Rule: "21", Name: "an admitted node is written on", weak: nodetest.LoadsAdmitted, plan: late},
+	{Rule: "21", Name: "the smallest counter is carried", wrap: func(r rules) rules { return modest{r} }, plan: lagging},
+	{Rule: "21", Name: "a lock is carried with the smallest grant", wrap: func(r rules) rules { return low{r} }, plan: laggingKeys},
+	{Rule: "21", Name: "an admitted node is written on", weak: nodetest.LoadsAdmitted, plan: lateLoads},
 }
 
 // Catches reports whether the violation is one that the mutant is about: the
@@ -121,6 +123,31 @@ func tidy(p *Plan) {
 	p.Tidy, p.Wild, p.Slow, p.Servers, p.Double, p.Late, p.Loss = true, false, false, 1, 0, 0, 0.1
 	p.MaxTTL, p.Length = 15*time.Second, 40*time.Second
 	p.scatter(20, CutTo, CutFrom, Cut)
+}
+
+// lagging restarts one node after the other, while many of the others know
+// less than was given: requests to them get lost, and leases are held for long.
+func lagging(p *Plan) {
+	rolling(Restart)(p)
+	p.Keep, p.Forget, p.Loss, p.Resources = 0.1, 0.05, 0.05, max(p.Resources, 3)
+	more := *p
+	more.scatter(40, CutTo, Isolate)
+	for i := range more.Faults {
+		more.Faults[i].For /= 6
+	}
+	p.Faults = append(p.Faults, more.Faults...)
+}
+
+// laggingKeys does the same to clients that always ask again under one key.
+func laggingKeys(p *Plan) {
+	lagging(p)
+	p.Stubborn = true
+}
+
+// lateLoads does the same over a network that doubles and keeps messages.
+func lateLoads(p *Plan) {
+	lagging(p)
+	p.Double, p.Late = 0.5, 0.1
 }
 
 // dropping takes counters away between the restarts.
@@ -252,6 +279,22 @@ func (h hasty) counters(ctx context.Context, n *node, view lockcore.View, resour
 		return old, nil
 	}
 	return counters, nil
+}
+
+// low installs locks with the smallest grant that their lease has anywhere.
+type low struct{ rules }
+
+func (l low) load(ctx context.Context, n *node, a lockcore.Admission, locks []lockcore.CarriedLock) error {
+	locks = slices.Clone(locks)
+	for i := range locks {
+		for _, other := range n.w.nodes {
+			r := other.model.Apply(lockcore.Op{Kind: lockcore.OpRead, Resource: locks[i].Resource})
+			if r.Outcome == lockcore.Granted && r.Lease == locks[i].Lease {
+				locks[i].Grant = min(locks[i].Grant, r.Grant)
+			}
+		}
+	}
+	return l.rules.load(ctx, n, a, locks)
 }
 
 // modest answers with the smallest counter that any node has.

@@ -94,8 +94,8 @@ func (m *message) send() {
 	if m.cutTo() || chance(rng, w.plan.Loss) {
 		m.abandon(rng)
 	} else {
-		arrival := m.inOrder(w.onBeat(w.now() + w.plan.delay(rng)))
-		m.due = w.onBeat(arrival + w.plan.delay(rng))
+		arrival := m.inOrder(w.now() + w.plan.delay(rng))
+		m.due = arrival + w.plan.delay(rng)
 		w.arrive(arrival, m.arrive)
 		w.at(m.due, m.deliver)
 	}
@@ -216,15 +216,6 @@ func (p *Plan) delay(rng *rand.Rand) time.Duration {
 		return p.lateness(rng)
 	}
 	return between(rng, p.Delay/4, p.Delay*7/4)
-}
-
-// onBeat moves a message's arrival to the next beat, eight of which are an
-// average delay: messages then arrive in groups, in the order in which they
-// were sent, and simulated time need not be moved for every single one.
-func (w *world) onBeat(when time.Duration) time.Duration {
-	const odd = 137 // nothing falls on the same instant as a timer
-	beat := max(w.plan.Delay/8, time.Microsecond)
-	return when - when%beat + beat + odd
 }
 
 // lateness is the time on its way of a message that the network kept.

@@ -39,6 +39,9 @@ type Plan struct {
 	// Tidy: one server, which lives, and requests that keep their order and are
 	// not doubled: then nothing may be left behind for as long as its TTL.
 	Tidy bool
+	// Stubborn: clients take every lease under an idempotency key, and ask for it
+	// again and again.
+	Stubborn bool
 	// Turns: clients wait in line.
 	Turns bool
 	// Slow: the first server's clock runs slowTimes slower than the others', so
@@ -104,14 +107,14 @@ func NewPlan(seed uint64, nodes int) Plan {
 	rng := rand.New(rand.NewPCG(seed, uint64(nodes)))
 	p := Plan{
 		Seed: seed, Nodes: nodes,
-		Servers: 1 + rng.IntN(3), Clients: 2 + rng.IntN(7), Resources: pick(rng, 1, 2, 3, 6), MaxOps: 8000,
+		Servers: 1 + rng.IntN(3), Clients: 2 + rng.IntN(7), Resources: pick(rng, 1, 3, 6, 10), MaxOps: 8000,
 		Length: pick(rng, 5*time.Second, 10*time.Second, 20*time.Second), CounterTTL: time.Hour,
 		MaxTTL: pick(rng, 200*time.Millisecond, 500*time.Millisecond, time.Second, 2*time.Second),
 		Watch:  pick(rng, 20*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond, 250*time.Millisecond, 250*time.Millisecond),
 		Delay:  pick(rng, 200*time.Microsecond, 200*time.Microsecond, time.Millisecond, time.Millisecond, 4*time.Millisecond),
 		Keep:   pick(rng, 0, 0.002, 0.02, 0.1), Dream: pick(rng, 0.001, 0.005, 0.05),
 		Forget: pick(rng, 0, 0.002, 0.02),
-		Loss:   pick(rng, 0, 0.001, 0.02, 0.1), Double: pick(rng, 0, 0.01, 0.1, 0.3), Late: pick(rng, 0, 0.001, 0.02, 0.1),
+		Loss:   pick(rng, 0, 0.001, 0.001, 0.01, 0.1), Double: pick(rng, 0, 0.01, 0.1, 0.3), Late: pick(rng, 0, 0.001, 0.001, 0.01, 0.1),
 		Wild: rng.IntN(4) == 0, Disasters: rng.IntN(3) == 0, Turns: rng.IntN(3) == 0,
 	}
 	p.NodeTimeout = min(pick(rng, 10*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond), p.MaxTTL/10)
@@ -194,7 +197,7 @@ func (p *Plan) Describe() string {
 	for _, word := range []struct {
 		on   bool
 		name string
-	}{{p.New, "new"}, {p.Wild, "wild"}, {p.Disasters, "disasters"}, {p.Tidy, "tidy"}, {p.Slow, "slow"}, {p.Turns, "turns"}, {p.Mutant.Name != "", "mutant: " + p.Mutant.Name}} {
+	}{{p.New, "new"}, {p.Wild, "wild"}, {p.Disasters, "disasters"}, {p.Tidy, "tidy"}, {p.Slow, "slow"}, {p.Stubborn, "stubborn"}, {p.Turns, "turns"}, {p.Mutant.Name != "", "mutant: " + p.Mutant.Name}} {
 		if word.on {
 			text.WriteString(" " + word.name)
 		}

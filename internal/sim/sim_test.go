@@ -17,6 +17,7 @@ var (
 	workers = flag.Int("sim.workers", 2, "how many simulations at once")
 	seed    = flag.Uint64("sim.seed", 0, "run this seed alone, with -sim.nodes, and print its trace")
 	nodes   = flag.Int("sim.nodes", 3, "of the seed")
+	repeats = flag.Uint64("sim.repeats", 4, "how many seeds to run twice, to compare")
 	lines   = flag.Int("sim.lines", 200, "how many lines of a trace to print, the last ones")
 )
 
@@ -153,7 +154,7 @@ func TestSeed(t *testing.T) {
 
 // One seed is one run, exactly.
 func TestRunsRepeat(t *testing.T) {
-	for one := range uint64(4) {
+	for one := range *repeats {
 		for _, n := range []int{3, 5} {
 			plan := NewPlan(one+1000, n)
 			plan.Length /= 4
