@@ -73,6 +73,10 @@ docs-check: ## run the commands of README.md and docs/, and say which are not ru
 console-cost: ## what an open console costs a server with a thousand locks, measured for three minutes
 	FENCELOCK_TEST_COST_WINDOW=1m $(GO) test ./cmd/fencelock -run '^TestConsoleCost$$' -v -count=1 -timeout 30m
 
+.PHONY: kill-rounds
+kill-rounds: ## is a command dead before the next grant? ROUNDS (100) with the service frozen, and with the network cut
+	$(GO) test ./cmd/fencelock -count=1 -run '^TestCommandIsDeadBeforeTheNextGrant$$' -v -timeout 0 -args -rounds $(or $(ROUNDS),100)
+
 .PHONY: bench-guard
 bench-guard: ## what the guard costs in Postgres, side by side with pgbench (RUNS=5, SECONDS_EACH=3)
 	storage/pgguard/bench/run.sh

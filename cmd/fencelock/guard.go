@@ -77,7 +77,8 @@ func guardUninstallCommand() *cobra.Command {
 		Long: `Remove the schema fencing with everything in it: the protection of every table, all marks, and
 the service's guarded records if they are in this database. Tables stay as they are.
 A holder of an old token can write again afterwards.`,
-		Args: noArgs,
+		Example: "  fencelock guard uninstall --yes --database-url postgres://owner@localhost/shop",
+		Args:    noArgs,
 	}
 	url := guardURLFlag(cmd)
 	cmd.Flags().BoolVar(&yes, "yes", false, "really do it")

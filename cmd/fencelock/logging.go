@@ -4,6 +4,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+
+	"github.com/fencelock/fencelock/internal/supervise"
 )
 
 // newLogger writes text to a terminal and JSON to anything else, unless the
@@ -27,9 +29,5 @@ func loggerFrom(cfg config, level slog.Level, w io.Writer) *slog.Logger {
 // is read from it.
 func isTerminal(w any) bool {
 	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return ok && supervise.IsTerminal(file)
 }

@@ -12,17 +12,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes.
-const (
-	exitFailed = 1
-	exitUsage  = 2 // wrong flags or a wrong configuration
-)
-
-// usageError is a mistake of whoever called the program.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	// The first signal asks for an orderly end; from then on the default is
@@ -36,11 +25,10 @@ func run(ctx context.Context, root *cobra.Command) int {
 	if err == nil {
 		return 0
 	}
-	_, _ = fmt.Fprintln(root.ErrOrStderr(), "fencelock:", err)
-	if usage := (usageError{}); errors.As(err, &usage) {
-		return exitUsage
+	if coded, ok := errors.AsType[codeError](err); !ok || coded.error != nil {
+		_, _ = fmt.Fprintln(root.ErrOrStderr(), "fencelock:", err)
 	}
-	return exitFailed
+	return exitCode(err)
 }
 
 func rootCommand() *cobra.Command {
@@ -53,6 +41,7 @@ func rootCommand() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(runCommand(), watchdogCommand(), acquireCommand(), extendCommand(), releaseCommand(), listCommand(), getCommand(), breakCommand())
 	root.AddCommand(newGuardCommand(), serveCommand(), bootstrapCommand(), healthcheckCommand(), nodesCommand(), versionCommand(), demoCommand(), demoWorkerCommand(), tokenCommand())
 	return root
 }

@@ -14,7 +14,8 @@ import (
 )
 
 func nodesCommand() *cobra.Command {
-	var server, output string
+	var output string
+	var server *connection
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "Show the nodes of a running server: which may vote, which not, why, and for how long yet",
@@ -23,10 +24,10 @@ why, and for how long yet. Exits with 1 while the server cannot grant locks.`,
 		Example: "  fencelock nodes\n  fencelock nodes --server http://10.0.0.7:8080 -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "table" && output != "json" {
-				return usageError{fmt.Errorf("-o %s: must be table or json", output)}
+			if err := checkOutput(output); err != nil {
+				return err
 			}
-			r, err := ready(cmd.Context(), server)
+			r, err := server.ready(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -39,8 +40,8 @@ why, and for how long yet. Exits with 1 while the server cannot grant locks.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&server, "server", "", "URL of the server (default: the one on FENCELOCK_LISTEN)")
-	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	server = connect(cmd)
+	outputFlag(cmd, &output)
 	return cmd
 }
 

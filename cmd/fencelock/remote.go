@@ -48,12 +48,12 @@ func ownServer() (string, error) {
 	return scheme + "://" + net.JoinHostPort(host, port), nil
 }
 
-// ownClient speaks to the server that the environment configures. Over TLS it
-// knows it by its certificate, whatever name that is for.
-func ownClient() (*http.Client, error) {
+// trustOwn is for the server that the environment configures. Over TLS it is
+// known by its certificate, whatever name that is for.
+func trustOwn(config *tls.Config) (*tls.Config, error) {
 	path := os.Getenv("FENCELOCK_TLS_CERT_FILE")
 	if path == "" {
-		return http.DefaultClient, nil
+		return config, nil
 	}
 	text, err := os.ReadFile(path) //nolint:gosec // the operator names the file
 	if err != nil {
@@ -63,38 +63,37 @@ func ownClient() (*http.Client, error) {
 	if block == nil {
 		return nil, errors.New("FENCELOCK_TLS_CERT_FILE holds no certificate in PEM")
 	}
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		InsecureSkipVerify: true, //nolint:gosec // the certificate itself is compared
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
-				return errors.New("the server shows another certificate than the one in FENCELOCK_TLS_CERT_FILE: say --server")
-			}
-			return nil
-		},
-	}}}, nil
+	config.InsecureSkipVerify = true //nolint:gosec // the certificate itself is compared
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
+			return errors.New("the server shows another certificate than the one in FENCELOCK_TLS_CERT_FILE: say --server")
+		}
+		return nil
+	}
+	return config, nil
 }
 
-// get asks a server and returns the status and the body.
-func get(ctx context.Context, server, path string) (int, []byte, error) {
-	client := http.DefaultClient
-	if server == "" {
-		own, err := ownServer()
-		if err != nil {
-			return 0, nil, err
-		}
-		server = own
-		if client, err = ownClient(); err != nil {
-			return 0, nil, err
-		}
+// get asks the server, the first of several, and returns the status and the body.
+func (c *connection) get(ctx context.Context, path string) (int, []byte, error) {
+	servers, err := c.servers()
+	if err != nil {
+		return 0, nil, err
 	}
+	server, _, _ := strings.Cut(servers, ",")
 	ctx, cancel := context.WithTimeout(ctx, remoteTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(server, "/")+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(strings.TrimSpace(server), "/")+path, nil)
 	if err != nil {
 		return 0, nil, usageError{err}
 	}
-	resp, err := client.Do(req)
+	asker, err := c.httpClient()
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := c.authorize(req); err != nil {
+		return 0, nil, err
+	}
+	resp, err := asker.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -104,8 +103,8 @@ func get(ctx context.Context, server, path string) (int, []byte, error) {
 }
 
 // ready asks a server for its nodes.
-func ready(ctx context.Context, server string) (wire.Ready, error) {
-	status, body, err := get(ctx, server, "/readyz")
+func (c *connection) ready(ctx context.Context) (wire.Ready, error) {
+	status, body, err := c.get(ctx, "/readyz")
 	if err != nil {
 		return wire.Ready{}, err
 	}

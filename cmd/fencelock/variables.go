@@ -67,7 +67,7 @@ type misspelt struct{ name, closest string }
 // misspeltVariables looks for variables that are probably typing mistakes. The
 // names that Kubernetes sets for a service called fencelock are none.
 func misspeltVariables() []misspelt {
-	var known []string
+	known := clientVariables()
 	for _, v := range variables() {
 		known = append(known, v.name)
 	}

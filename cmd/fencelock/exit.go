@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/fencelock/fencelock/client"
+)
+
+// Exit codes. Those from 64 on are sysexits.h's.
+const (
+	exitFailed      = 1  // also: the lock was not acquired
+	exitUsage       = 2  // wrong flags or a wrong configuration
+	exitUnavailable = 69 // no server answered, or none had a quorum
+	exitLost        = 75 // the lease was lost
+	exitDenied      = 77 // the service wants a credential, or allows it something else only
+	exitNotRunnable = 126
+	exitNotFound    = 127
+	exitSignalled   = 128 // and the signal's number
+)
+
+// usageError is a mistake of whoever called the program.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// codeError ends the program with a code of its own. Without an error nothing
+// more is said.
+type codeError struct {
+	error
+
+	code int
+}
+
+func (e codeError) Unwrap() error { return e.error }
+
+// exitCode is what the program ends with after an error.
+func exitCode(err error) int {
+	coded, hasCode := errors.AsType[codeError](err)
+	_, isUsage := errors.AsType[usageError](err)
+	switch {
+	case err == nil:
+		return 0
+	case hasCode:
+		return coded.code
+	case isUsage, refusedAs(err, "invalid-request"):
+		return exitUsage
+	case errors.Is(err, client.ErrLeaseLost):
+		return exitLost
+	case errors.Is(err, client.ErrDenied):
+		return exitDenied
+	case errors.Is(err, client.ErrUnavailable):
+		return exitUnavailable
+	}
+	return exitFailed
+}
+
+// refusedAs says whether the service refused with this kind of problem.
+func refusedAs(err error, kind string) bool {
+	problem, ok := errors.AsType[*client.ProblemError](err)
+	return ok && problem.Kind() == kind
+}
+
+// advise adds to an error what to do about it.
+func advise(err error) error {
+	switch {
+	case errors.Is(err, client.ErrDenied):
+		return fmt.Errorf("%w (show a credential that may do this: --credential-file, %s, or a client certificate)", err, varBearerToken)
+	case errors.Is(err, client.ErrUnavailable):
+		return fmt.Errorf("%w (does it run, and is its address right? --server, %s)", err, varURL)
+	}
+	return err
+}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// said is how a run of the program ended.
+type said struct {
+	code        int
+	out, errOut string
+}
+
+// tool runs the program against a server, with a PATH and nothing else.
+func (p *process) tool(stdin string, env []string, args ...string) said {
+	p.t.Helper()
+	cmd := command(p.t, append([]string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + p.url}, env...), args...)
+	return finish(p.t, cmd, stdin)
+}
+
+func finish(t *testing.T, cmd *exec.Cmd, stdin string) said {
+	t.Helper()
+	var out, errOut lockedBuffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errOut
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return said{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
+}
+
+func (s said) wants(t *testing.T, what string, code int, out, errOut string) {
+	t.Helper()
+	if s.code != code || !strings.Contains(s.out, out) || !strings.Contains(s.errOut, errOut) {
+		t.Errorf("%s: code %d, want %d; said %q, want %q; complained %q, want %q", what, s.code, code, s.out, out, s.errOut, errOut)
+	}
+}
+
+func TestRunExitCodes(t *testing.T) {
+	p := start(t)
+	taken := p.acquire(`{"resource":"taken","holder":"somebody","ttl_ms":60000}`)
+	notExecutable := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(notExecutable, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args        string
+		code        int
+		out, errOut string
+	}{
+		{"run r -- true", 0, "", ""},
+		{"run r -- sh -c exit␣7", 7, "", ""},
+		{"run r -- sh -c kill␣-KILL␣$$", 137, "", ""},
+		{"run r -- sh -c kill␣-TERM␣$$", 143, "", ""},
+		{"run r -- echo -n x --ttl", 0, "x --ttl", ""}, // what follows -- is the command's
+		{"run r -- no-such-program", 127, "", "no-such-program is not there"},
+		{"run r -- " + notExecutable, 126, "", "cannot be run"},
+		{"run -n taken -- true", 1, "", "somebody has taken"},
+		{"run --wait 10ms taken -- true", 1, "", "somebody has taken"},
+		{"run -n -E 0 taken -- false", 0, "", "somebody has taken"},
+		{"run --no-wait --conflict-exit-code 99 taken -- true", 99, "", ""},
+		{"run --server http://127.0.0.1:1 --patience 0 r -- true", 69, "", "does it run"},
+		{"run r true", 2, "", "with -- before the command"},
+		{"run -- true", 2, "", "with -- before the command"},
+		{"run r --", 2, "", "with -- before the command"},
+		{"run -n --wait 1s r -- true", 2, "", "either --no-wait or --wait"},
+		{"run --grace 20s --ttl 30s r -- true", 2, "", "at most 12s"},
+		{"run --grace 20s r -- true", 2, "", "at most 12s"}, // known only from the server
+		{"run --ttl 2h r -- true", 2, "", "ttl_ms"},
+		{"run --metadata {x r -- true", 2, "", "--metadata"},
+		{"run -E 256 r -- true", 2, "", "-E 256"},
+	} {
+		args := strings.Fields(c.args)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "␣", " ")
+		}
+		p.tool("", nil, args...).wants(t, c.args, c.code, c.out, c.errOut)
+	}
+	p.release(taken)
+	for _, r := range []string{"r", "taken"} {
+		var lock wire.Lock
+		if p.ask(&lock, "GET", "/locks/"+r, ""); lock.Held {
+			t.Errorf("%s is still held", r)
+		}
+	}
+}
+
+// The command gets the token, the lease, and its standard input.
+func TestRunPassesOn(t *testing.T) {
+	p := start(t)
+	const script = `echo "token $FENCING_TOKEN of $FENCELOCK_RESOURCE"; test -n "$FENCELOCK_LEASE_ID" && echo lease; cat; echo oops >&2`
+	got := p.tool("standard input", []string{"FENCING_TOKEN=1"}, "run", "a b/it's", "--", "sh", "-c", script)
+	got.wants(t, "run", 0, "of a b/it's\nlease\nstandard input", "oops")
+	if strings.Contains(got.out, "token 1 ") {
+		t.Error("the token is the one from outside:", got.out)
+	}
+}
+
+// A run inside a run of the same resource joins its lease.
+func TestRunInsideRun(t *testing.T) {
+	p := start(t)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := p.tool("", []string{"PROGRAM=" + path}, "run", "r", "--", "sh", "-c",
+		`"$PROGRAM" run -n r -- sh -c 'echo inner $FENCING_TOKEN'; "$PROGRAM" get r | grep -q holder && echo outer $FENCING_TOKEN`)
+	got.wants(t, "run in run", 0, "inner ", "")
+	tokens := strings.Fields(got.out)
+	if len(tokens) != 4 || tokens[1] != tokens[3] {
+		t.Errorf("%q, %q", got.out, got.errOut)
+	}
+}
+
+// background runs the program and waits until the command under the lock says "here".
+func (p *process) background(env []string, args ...string) (*exec.Cmd, *lockedBuffer) {
+	p.t.Helper()
+	cmd := command(p.t, append([]string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + p.url}, env...), args...)
+	out := &lockedBuffer{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = cmd.Process.Kill() })
+	p.until("the command runs", func() bool { return strings.Contains(out.String(), "here") })
+	return cmd, out
+}
+
+// exits waits for the end of a command.
+func exits(t *testing.T, cmd *exec.Cmd, code int, out *lockedBuffer, says string) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("it does not end: %s", out)
+	}
+	if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(out.String(), says) {
+		t.Errorf("exit code %d, want %d; said %q, want %q", got, code, out, says)
+	}
+}
+
+func TestRunPassesSignals(t *testing.T) {
+	p := start(t)
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
+		script := fmt.Sprintf(`trap 'echo got; exit 42' %d; echo here; while :; do sleep 0.02; done`, int(s))
+		cmd, out := p.background(nil, "run", "r", "--", "sh", "-c", script)
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		exits(t, cmd, 42, out, "got")
+	}
+}
+
+// Ctrl-C in line ends the wait, and leaves nothing in it.
+func TestRunInterruptedInLine(t *testing.T) {
+	p := start(t)
+	lease := p.acquire(`{"resource":"r","ttl_ms":60000}`)
+	for s, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		cmd := command(t, []string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + p.url}, "run", "r", "--", "true")
+		out := &lockedBuffer{}
+		cmd.Stderr = out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitWaiting("r", 1, 30*time.Second)
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+		exits(t, cmd, code, out, "")
+		p.awaitWaiting("r", 0, 10*time.Second)
+	}
+	p.release(lease)
+}
+
+// What the command left in its group is ended before the lock is free.
+func TestRunEndsWhatIsLeft(t *testing.T) {
+	p := start(t)
+	mark := filepath.Join(t.TempDir(), "mark")
+	begun := time.Now()
+	got := p.tool("", []string{"MARK=" + mark}, "run", "--ttl", "3s", "r", "--", "sh", "-c",
+		`(trap 'echo told >"$MARK"; exit' TERM; while :; do sleep 0.02; done) & sh -c 'trap "" TERM; sleep 300' & exit 3`)
+	got.wants(t, "run", 3, "", "what it left running is ended")
+	if text, err := os.ReadFile(mark); err != nil || string(text) != "told\n" || time.Since(begun) > time.Minute {
+		t.Errorf("%q, %v after %s", text, err, time.Since(begun))
+	}
+}
+
+// A lock that an administrator breaks is lost: SIGTERM first, and code 75 whatever
+// the command makes of it.
+func TestRunAfterABreak(t *testing.T) {
+	p := start(t)
+	cmd, out := p.background(nil, "run", "--ttl", "3s", "r", "--", "sh", "-c", `trap 'echo told; exit 0' TERM; echo here; while :; do sleep 0.02; done`)
+	p.wants(p.ask(nil, "DELETE", "/locks/r", ""), 204)
+	exits(t, cmd, exitLost, out, "told")
+	if !strings.Contains(out.String(), "lost the lease of r") {
+		t.Errorf("it does not say why: %s", out)
+	}
+	// The command ended before anybody noticed.
+	cmd, out = p.background(nil, "run", "r", "--", "sh", "-c", `echo here; read line`)
+	_ = cmd
+	p.wants(p.ask(nil, "DELETE", "/locks/r", ""), 204)
+	exits(t, cmd, exitLost, out, "broken")
+}
+
+// A lease lives through a restart of the only server, and through the death of the
+// one of two that it was taken from.
+func TestRunOutlivesServers(t *testing.T) {
+	nodes := testenv.StartRedisN(t, 3)
+	servers := startServers(t, 2, nodes)
+	proxy := testenv.StartProxy(t, strings.TrimPrefix(servers[0].url, "http://"))
+	alone := "http://" + proxy.Addr()
+	both := servers[0].url + "," + servers[1].url
+	const script = `echo here; read line; echo "done $FENCING_TOKEN"`
+	type job struct {
+		cmd *exec.Cmd
+		out *lockedBuffer
+		in  *os.File
+	}
+	var jobs []job
+	for resource, url := range map[string]string{"restart": alone, "failover": both} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = w.Close() })
+		cmd := command(t, []string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + url}, "run", "--ttl", "15s", resource, "--", "sh", "-c", script)
+		j := job{cmd, &lockedBuffer{}, w}
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = r, j.out, j.out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Close()
+		jobs = append(jobs, j)
+		servers[1].until("the command runs", func() bool { return strings.Contains(j.out.String(), "here") })
+	}
+	before := map[string]wire.Lock{}
+	see := func(resource string) (lock wire.Lock) {
+		servers[1].wants(servers[1].ask(&lock, "GET", "/locks/"+resource, ""), 200)
+		return lock
+	}
+	for _, r := range []string{"restart", "failover"} {
+		before[r] = see(r)
+	}
+	servers[0].kill()
+	again := start(t, redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=3s")
+	proxy.Retarget(strings.TrimPrefix(again.url, "http://"))
+	for _, r := range []string{"restart", "failover"} {
+		testenv.Eventually(t, 40*time.Second, func() error { // longer than the TTL: it was extended since
+			if now := see(r); !now.Held || now.FencingToken != before[r].FencingToken || *now.HeldMS < 16_000 {
+				return fmt.Errorf("%+v", now)
+			}
+			return nil
+		})
+	}
+	for _, j := range jobs {
+		_, _ = j.in.WriteString("go on\n")
+		exits(t, j.cmd, 0, j.out, "done")
+	}
+}
+
+// Both that hold the deadline are killed at once: on Linux the command dies with them.
+func TestRunAndItsWatchdogKilled(t *testing.T) {
+	p := start(t)
+	cmd, out := p.background(nil, "run", "r", "--", "sh", "-c", `echo "here $$ $PPID"; exec sleep 600`)
+	var child, parent int
+	if _, err := fmt.Sscanf(out.String(), "here %d %d", &child, &parent); err != nil || parent != cmd.Process.Pid {
+		t.Fatalf("%q, %v", out, err)
+	}
+	pids, err := exec.Command("pgrep", "-P", fmt.Sprint(parent), "-f", watchdogName).Output()
+	if err != nil {
+		t.Skipf("pgrep: %v", err)
+	}
+	var watchdog int
+	if _, err := fmt.Sscan(string(pids), &watchdog); err != nil {
+		t.Fatal(err)
+	}
+	_ = syscall.Kill(parent, syscall.SIGSTOP) // so that it cannot notice
+	_ = syscall.Kill(watchdog, syscall.SIGKILL)
+	_ = syscall.Kill(parent, syscall.SIGKILL)
+	_ = cmd.Wait()
+	testenv.Eventually(t, 10*time.Second, func() error {
+		if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child)); err == nil && !strings.Contains(string(text), ") Z") {
+			return errors.New("the command is alive")
+		}
+		return nil
+	})
+}

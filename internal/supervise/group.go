@@ -1,0 +1,256 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
+package supervise
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Group is a command that runs, and all processes of its group.
+type Group struct {
+	opts     Options
+	pgid     int
+	leader   *leader
+	watchdog *watchdogPipe
+	tty      *terminal
+	signals  chan os.Signal
+
+	mu       sync.Mutex
+	deadline time.Time
+
+	moved  chan struct{} // the deadline was moved
+	ended  bool          // the group was made to end
+	killAt time.Time     // when it is killed, if it was made to end
+}
+
+// Start starts the watchdog and then the command. Signals that are passed on are
+// caught from now on. The caller calls Run, in any case.
+func Start(opts Options) (*Group, error) {
+	g := &Group{opts: opts, deadline: opts.Deadline, moved: make(chan struct{}, 1), signals: make(chan os.Signal, 64)}
+	signal.Notify(g.signals, passedOn()...)
+	var err error
+	if g.watchdog, err = startWatchdog(opts); err != nil {
+		signal.Stop(g.signals)
+		return nil, err
+	}
+	g.tty = openTerminal()
+	if err := g.start(); err != nil {
+		g.close()
+		return nil, err
+	}
+	g.watchdog.watch(g.pgid, opts.Grace, opts.Deadline)
+	return g, nil
+}
+
+func passedOn() []os.Signal {
+	return []os.Signal{
+		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGWINCH, syscall.SIGCONT, syscall.SIGTSTP,
+	}
+}
+
+func (g *Group) start() error {
+	o := g.opts
+	cmd := &exec.Cmd{Path: o.Path, Args: o.Args, Env: o.Env, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	dieWithParent(cmd.SysProcAttr)
+	if g.tty.ours() && IsTerminal(o.Stdin) && IsTerminal(o.Stdout) {
+		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, g.tty.fd()
+	}
+	if err := cmd.Start(); err != nil {
+		if cmd.SysProcAttr.Foreground {
+			g.tty.give(syscall.Getpgrp()) // what failed may have had it
+		}
+		return err
+	}
+	g.pgid = cmd.Process.Pid
+	// Stops are seen by wait4 only, and the group's number is free for others as
+	// soon as its first process is reaped: os/exec must not wait for it.
+	_ = cmd.Process.Release()
+	g.leader = follow(g.pgid)
+	return nil
+}
+
+// Extend moves the deadline.
+func (g *Group) Extend(deadline time.Time) {
+	g.mu.Lock()
+	g.deadline = deadline
+	g.mu.Unlock()
+	g.watchdog.extend(deadline)
+	select {
+	case g.moved <- struct{}{}:
+	default:
+	}
+}
+
+func (g *Group) until() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Until(g.deadline)
+}
+
+// Run passes signals on until the group has ended. When lost is closed it ends
+// the group: SIGTERM, and SIGKILL after the grace, or at the deadline.
+func (g *Group) Run(lost <-chan struct{}) Result {
+	kill := time.NewTimer(g.until())
+	defer kill.Stop()
+	for {
+		select {
+		case <-g.leader.gone:
+			return g.result()
+		case stop := <-g.leader.stops:
+			g.stopped(stop)
+		case s := <-g.signals:
+			g.pass(s)
+		case <-lost:
+			lost = nil
+			left := min(g.opts.Grace, g.until())
+			g.ended, g.killAt = true, time.Now().Add(left)
+			g.signal(syscall.SIGTERM)
+			kill.Reset(left)
+		case <-g.moved:
+			if !g.ended {
+				kill.Reset(g.until())
+			}
+		case <-kill.C:
+			if left := g.until(); !g.ended && left > 0 {
+				kill.Reset(left) // it was moved at the last moment
+				continue
+			}
+			g.ended, g.killAt = true, time.Now()
+			g.signal(syscall.SIGKILL)
+		}
+	}
+}
+
+// pass gives the group a signal that was sent to this process.
+func (g *Group) pass(s os.Signal) {
+	sig, ok := s.(syscall.Signal)
+	if ok { // after a SIGTSTP the group's stop is noticed, and this process follows it
+		g.signal(sig)
+	}
+}
+
+// signal reaches the whole group, and processes that are stopped, too.
+func (g *Group) signal(sig syscall.Signal) {
+	_ = syscall.Kill(-g.pgid, sig)
+	if sig == syscall.SIGTERM || sig == syscall.SIGHUP {
+		_ = syscall.Kill(-g.pgid, syscall.SIGCONT)
+	}
+}
+
+// result ends the rest of the group. The first process is reaped last: until then
+// its group's number is not given to anybody else.
+func (g *Group) result() Result {
+	if g.ended {
+		g.restDies(g.killAt)
+	} else {
+		g.endRest()
+	}
+	g.kill()
+	status := g.leader.reap()
+	killed := g.close()
+	if status.Signaled() {
+		return Result{Code: 128 + int(status.Signal()), Ended: g.ended || killed}
+	}
+	return Result{Code: status.ExitStatus(), Ended: g.ended || killed}
+}
+
+// endRest sees to it that nothing of the group outlives the lock: what is left
+// may end by itself, and is then told to.
+func (g *Group) endRest() {
+	if g.restDies(time.Now().Add(straggle)) {
+		return
+	}
+	g.opts.Say("the command has ended, and what it left running is ended, too")
+	g.signal(syscall.SIGTERM)
+	g.restDies(time.Now().Add(g.opts.Grace))
+}
+
+// kill waits until nothing of the group is alive.
+func (g *Group) kill() {
+	for pause, killed := look, time.Now(); g.leader.othersAlive(); pause = min(2*pause, lookMost) {
+		g.signal(syscall.SIGKILL)
+		time.Sleep(pause)
+		if time.Since(killed) > stubborn {
+			g.opts.Say(fmt.Sprintf("processes of group %d do not die although they were killed", g.pgid))
+			return
+		}
+	}
+}
+
+// restDies waits until end, and not beyond the deadline.
+func (g *Group) restDies(end time.Time) bool {
+	for pause := look; g.leader.othersAlive(); pause = min(2*pause, lookMost) {
+		left := min(time.Until(end), g.until())
+		if left <= 0 {
+			return false
+		}
+		time.Sleep(min(pause, left))
+	}
+	return true
+}
+
+// close returns whether the watchdog killed the group.
+func (g *Group) close() (killed bool) {
+	killed = g.watchdog.dismiss()
+	g.tty.close(g.pgid)
+	signal.Stop(g.signals)
+	return killed
+}
+
+// stopped follows the command into a stop, as a shell's job does, so that the
+// shell gets its terminal back.
+func (g *Group) stopped(by syscall.Signal) {
+	if g.tty == nil || by == syscall.SIGSTOP {
+		return // somebody's kill -STOP: the command is theirs to continue, and its lease is kept
+	}
+	if (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && g.tty.ours() {
+		g.tty.give(g.pgid) // it wants the terminal, and may have it
+	} else {
+		g.suspend()
+	}
+	_ = syscall.Kill(-g.pgid, syscall.SIGCONT)
+}
+
+// suspend stops this process, with the others of its job, until it is continued.
+// Meanwhile nobody keeps the lease alive, and the watchdog stands by.
+func (g *Group) suspend() {
+	if orphaned() {
+		return // nobody would continue it
+	}
+	hadTerminal := g.tty.takeBack(g.pgid)
+	g.opts.Say(fmt.Sprintf("suspended: nobody keeps the lease alive, and the command is killed in %s unless it goes on before",
+		max(0, g.until()).Round(time.Second)))
+	// Not SIGTSTP: once caught, Go does not give that one its default back.
+	_ = syscall.Kill(0, syscall.SIGSTOP)
+	g.awaitContinue()
+	if hadTerminal && g.tty.ours() {
+		g.tty.give(g.pgid)
+	}
+	_ = syscall.Kill(-g.pgid, syscall.SIGCONT)
+}
+
+// awaitContinue returns after this process was continued, or was not stopped at all.
+func (g *Group) awaitContinue() {
+	const soon = time.Second // to be stopped in; the clock runs on meanwhile
+	notStopped := time.NewTimer(soon)
+	defer notStopped.Stop()
+	for {
+		select {
+		case s := <-g.signals:
+			if s == syscall.SIGCONT {
+				return
+			}
+			g.pass(s)
+		case <-notStopped.C:
+			return
+		}
+	}
+}

@@ -1,0 +1,30 @@
+//go:build !linux && !darwin && !freebsd && !netbsd && !openbsd && !dragonfly
+
+package supervise
+
+import (
+	"io"
+	"os"
+	"time"
+)
+
+// IsTerminal says whether a file may be a terminal.
+func IsTerminal(file *os.File) bool {
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// Group is a command that cannot be had here.
+type Group struct{}
+
+// Start always fails here.
+func Start(Options) (*Group, error) { return nil, ErrUnsupported }
+
+// Extend does nothing here.
+func (*Group) Extend(time.Time) {}
+
+// Run does nothing here.
+func (*Group) Run(<-chan struct{}) Result { return Result{} }
+
+// Watch does nothing here.
+func Watch(io.Reader) (code int) { return 1 }
