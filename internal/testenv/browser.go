@@ -44,6 +44,9 @@ func findBrowser() (string, error) {
 // localBrowser is an installed Chromium, or "".
 func localBrowser() string {
 	for _, name := range []string{
+		// Debian's own script does not replace itself with the browser: who kills
+		// what it started kills the script, and the browser lives on.
+		"/usr/lib/chromium/chromium-headless-shell",
 		"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell",
 		"/Applications/Google Chrome.app/Contents/MacOS/Google Chrome", "/Applications/Chromium.app/Contents/MacOS/Chromium",
 	} {
