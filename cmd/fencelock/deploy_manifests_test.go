@@ -1,0 +1,334 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// manifest is a YAML document, looked at by paths such as "spec.template.spec.containers.0".
+type manifest map[string]any
+
+func (m manifest) at(path string) any {
+	var now any = map[string]any(m)
+	for step := range strings.SplitSeq(path, ".") {
+		switch here := now.(type) {
+		case map[string]any:
+			now = here[step]
+		case []any:
+			if step != "0" || len(here) == 0 {
+				return nil
+			}
+			now = here[0]
+		default:
+			return nil
+		}
+	}
+	return now
+}
+
+func (m manifest) text(path string) string { s, _ := m.at(path).(string); return s }
+func (m manifest) number(path string) int  { n, _ := m.at(path).(int); return n }
+
+// manifestsIn reads every document of the YAML files below a folder of deploy/kubernetes.
+func manifestsIn(t *testing.T, folder string) (found []manifest) {
+	t.Helper()
+	root := filepath.Join("..", "..", "deploy", "kubernetes", folder)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		found = append(found, documents(t, path, text)...)
+		return nil
+	})
+	if err != nil || len(found) == 0 {
+		t.Fatalf("%s: %d documents, %v", folder, len(found), err)
+	}
+	return found
+}
+
+func documents(t *testing.T, name string, text []byte) (found []manifest) {
+	t.Helper()
+	for decoder := yaml.NewDecoder(bytes.NewReader(text)); ; {
+		var raw map[string]any // a map of another type would make all those within of that type
+		err := decoder.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		m := manifest(raw)
+		if err != nil || m.text("kind") == "" || m.text("apiVersion") == "" {
+			t.Fatalf("%s: no manifest: %v %v", name, m, err)
+		}
+		found = append(found, m)
+	}
+}
+
+func ofKind(t *testing.T, all []manifest, kind string) (found []manifest) {
+	t.Helper()
+	for _, m := range all {
+		if m.text("kind") == kind {
+			found = append(found, m)
+		}
+	}
+	if len(found) == 0 {
+		t.Fatalf("no %s", kind)
+	}
+	return found
+}
+
+// knownVariable fails for a variable that the service does not read.
+func knownVariable(t *testing.T, where, name string) {
+	t.Helper()
+	if !slices.ContainsFunc(variables(), func(v variable) bool { return v.name == name }) {
+		t.Errorf("%s: there is no variable %s", where, name)
+	}
+}
+
+func TestDeploymentFitsTheService(t *testing.T) {
+	base := manifestsIn(t, "base")
+	d := ofKind(t, base, "Deployment")[0]
+	const pod, container = "spec.template.spec", "spec.template.spec.containers.0"
+	if grace := time.Duration(d.number(pod+".terminationGracePeriodSeconds")) * time.Second; grace <= lockcore.MaxWait || grace <= drainTimeout {
+		t.Errorf("the grace period, %s, is not above the longest wait, %s", grace, lockcore.MaxWait)
+	}
+	if least, replicas := ofKind(t, base, "PodDisruptionBudget")[0].number("spec.minAvailable"), d.number("spec.replicas"); least < 1 || least >= replicas {
+		t.Errorf("a budget of %d of %d replicas", least, replicas)
+	}
+	for path, want := range map[string]any{
+		pod + ".securityContext.runAsNonRoot": true, pod + ".automountServiceAccountToken": false, pod + ".enableServiceLinks": false,
+		container + ".securityContext.readOnlyRootFilesystem": true, container + ".securityContext.allowPrivilegeEscalation": false,
+		container + ".securityContext.capabilities.drop.0": "ALL", pod + ".securityContext.seccompProfile.type": "RuntimeDefault",
+		container + ".args.0": "serve",
+	} {
+		if got := d.at(path); got != want {
+			t.Errorf("%s is %v, want %v", path, got, want)
+		}
+	}
+	if d.at(pod+".affinity.podAntiAffinity") == nil {
+		t.Error("no anti-affinity")
+	}
+	p := start(t)
+	for probe, want := range map[string]string{"livenessProbe": "/healthz", "readinessProbe": "/readyz", "startupProbe": "/healthz"} {
+		path := d.text(container + "." + probe + ".httpGet.path")
+		if path != want || d.text(container+"."+probe+".httpGet.port") != "http" {
+			t.Errorf("%s asks for %q", probe, path)
+		}
+		p.wants(p.ask(nil, "GET", path, ""), http.StatusOK)
+	}
+}
+
+// settingsOf are the literals of a folder's ConfigMap.
+func settingsOf(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	settings := map[string]string{}
+	for _, k := range ofKind(t, manifestsIn(t, folder), "Kustomization") {
+		generators, _ := k["configMapGenerator"].([]any)
+		for _, generator := range generators {
+			literals, _ := generator.(map[string]any)["literals"].([]any)
+			for _, literal := range literals {
+				name, value, _ := strings.Cut(literal.(string), "=")
+				knownVariable(t, folder, name)
+				settings[name] = value
+			}
+		}
+	}
+	return settings
+}
+
+// What the manifests set is a configuration that the service takes, with the
+// ports that they name.
+func TestManifestsAreAConfiguration(t *testing.T) {
+	for _, overlay := range []string{"example", "managed-redis"} {
+		settings := settingsOf(t, "base")
+		maps.Copy(settings, settingsOf(t, "overlays/"+overlay))
+		folder, err := filepath.Abs(filepath.Join("..", "..", "deploy", "kubernetes", "overlays", overlay))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(overlay, func(t *testing.T) {
+			for name, value := range settings {
+				t.Setenv(name, strings.Replace(value, "/etc/fencelock", folder, 1))
+			}
+			cfg, err := loadConfig()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := openSecurity(cfg); err != nil {
+				t.Error(err)
+			}
+			if !strings.HasSuffix(cfg.listen, ":8080") || !strings.HasSuffix(cfg.adminListen, ":8081") {
+				t.Errorf("listens on %s and %s, which are not the Deployment's ports", cfg.listen, cfg.adminListen)
+			}
+		})
+	}
+}
+
+func TestRedisManifestsAreFitNodes(t *testing.T) {
+	node := ofKind(t, manifestsIn(t, "redis/node"), "StatefulSet")[0]
+	const container = "spec.template.spec.containers.0"
+	args, _ := node.at(container + ".args").([]any)
+	var line []string
+	for _, arg := range args {
+		line = append(line, arg.(string))
+	}
+	if text := strings.Join(line, " "); !strings.Contains(text, "--maxmemory-policy noeviction") || !strings.Contains(text, "--maxmemory 400mb") || strings.Contains(text, "replicaof") {
+		t.Errorf("arguments %s", text)
+	}
+	if node.number("spec.replicas") != 1 || node.at("spec.template.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution") == nil {
+		t.Error("not one replica, or not apart from the others")
+	}
+	settings := settingsOf(t, "base")
+	silence, err := time.ParseDuration(settings["FENCELOCK_MAX_TTL"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	silence += silence/100 + 2*time.Millisecond
+	if delay := time.Duration(node.number(container+".readinessProbe.initialDelaySeconds")) * time.Second; delay < silence+10*time.Second {
+		t.Errorf("ready after %s, but silent for %s after a restart", delay, silence)
+	}
+	folders, _ := filepath.Glob("../../deploy/kubernetes/redis/node-*")
+	var names []string
+	for _, folder := range folders {
+		k := ofKind(t, manifestsIn(t, "redis/"+filepath.Base(folder)), "Kustomization")[0]
+		names = append(names, node.text("metadata.name")+k.text("nameSuffix")+":6379")
+	}
+	addresses := strings.Split(strings.TrimSpace(string(deployFile(t, "kubernetes/overlays/example/redis-addrs"))), ",")
+	if !slices.Equal(names, addresses) || len(names) != 5 {
+		t.Errorf("nodes %v, addresses %v", names, addresses)
+	}
+}
+
+// kubectl puts the overlays together. Without it, their parts are tested above.
+func TestOverlaysBuild(t *testing.T) {
+	kubectl, err := exec.LookPath("kubectl")
+	if err != nil {
+		t.Skip("KUBECTL IS NOT INSTALLED, so the overlays were not put together; their parts were tested")
+	}
+	for overlay, sets := range map[string]int{"example": 5, "managed-redis": 0} {
+		out, err := exec.Command(kubectl, "kustomize", "../../deploy/kubernetes/overlays/"+overlay).Output()
+		if err != nil {
+			t.Errorf("%s: %v", overlay, err)
+			continue
+		}
+		all := documents(t, overlay, out)
+		ofKind(t, all, "Deployment")
+		count := 0
+		for _, m := range all {
+			if m.text("kind") != "StatefulSet" {
+				continue
+			}
+			count++
+			// The anti-affinity is towards all nodes; the selector is the node's own.
+			terms, _ := m.at("spec.template.spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution.0.labelSelector.matchLabels").(map[string]any)
+			own, _ := m.at("spec.selector.matchLabels").(map[string]any)
+			if len(terms) != 1 || own["fencelock/node"] == nil || m.text("spec.serviceName") != m.text("metadata.name") {
+				t.Errorf("%s: apart from %v, selects %v", m.text("metadata.name"), terms, own)
+			}
+		}
+		if count != sets {
+			t.Errorf("%s: %d StatefulSets, want %d", overlay, count, sets)
+		}
+	}
+}
+
+func TestSystemdUnit(t *testing.T) {
+	unit := string(deployFile(t, "systemd/fencelock.service"))
+	section, settings := "", map[string]string{}
+	for line := range strings.Lines(unit) {
+		line = strings.TrimSpace(line)
+		name, value, ok := strings.Cut(line, "=")
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, "["):
+			section = line
+		case !ok || section == "":
+			t.Errorf("no setting: %q", line)
+		default:
+			settings[section+name] = value
+		}
+	}
+	stop, err := time.ParseDuration(settings["[Service]TimeoutStopSec"])
+	if err != nil || stop <= 30*time.Second {
+		t.Errorf("is killed after %s, and may take 30 s to end", stop)
+	}
+	for name, want := range map[string]string{
+		"ExecStart": "/usr/local/bin/fencelock serve", "EnvironmentFile": "/etc/fencelock/fencelock.env", "RestartPreventExitStatus": "2",
+		"DynamicUser": "yes", "NoNewPrivileges": "yes", "ProtectSystem": "strict", "CapabilityBoundingSet": "", "StateDirectory": "fencelock",
+	} {
+		if got, there := settings["[Service]"+name]; got != want || !there {
+			t.Errorf("%s=%s, want %s", name, got, want)
+		}
+	}
+	for _, name := range regexp.MustCompile(`FENCELOCK_[A-Z_]+`).FindAllString(unit+string(deployFile(t, "systemd/fencelock.env")), -1) {
+		knownVariable(t, "systemd", name)
+	}
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Log("systemd-analyze is not installed: the unit was read by this test alone")
+		return
+	}
+	program, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(t.TempDir(), "fencelock.service")
+	if err := os.WriteFile(copied, []byte(strings.ReplaceAll(unit, "/usr/local/bin/fencelock", program)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(analyze, "verify", copied).CombinedOutput(); err != nil || strings.Contains(string(out), "Unknown") {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+}
+
+// The Redis user of deploy/redis may do all that the service needs, and no more.
+func TestRedisUserMayDoWhatTheServiceNeeds(t *testing.T) {
+	var rules []string
+	for line := range strings.Lines(string(deployFile(t, "redis/users.acl"))) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "user fencelock on #PASSWORD-SHA256 "); ok {
+			rules = strings.Fields(rest)
+		}
+	}
+	if len(rules) == 0 {
+		t.Fatal("no rules in users.acl")
+	}
+	var urls []string
+	for range 3 {
+		urls = append(urls, testenv.StartRedis(t, testenv.WithUser("fencelock", "a-password", rules...)).URL())
+	}
+	p := start(t, "FENCELOCK_REDIS_ADDRS="+strings.Join(urls, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=1s", "FENCELOCK_MAX_TTL=10s")
+	lease := p.acquire(`{"resource":"orders/42","ttl_ms":1500}`)
+	p.wants(p.ask(nil, "POST", "/leases/"+lease.LeaseID+"/holds", `{"hold":"h"}`), http.StatusOK)
+	p.wants(p.ask(nil, "POST", "/leases/"+lease.LeaseID+"/extend", `{"ttl_ms":2000}`), http.StatusOK)
+	waited := p.acquire(`{"resource":"orders/42","wait_ms":20000}`)
+	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"orders/42","wait_ms":50}`), http.StatusConflict)
+	p.wants(p.ask(nil, "GET", "/locks?prefix=orders/", ""), http.StatusOK)
+	p.wants(p.ask(nil, "GET", "/leases/"+waited.LeaseID, ""), http.StatusOK)
+	p.wants(p.ask(nil, "DELETE", "/leases/"+waited.LeaseID, ""), http.StatusNoContent)
+	p.acquire(`{"resource":"keyed"}`)
+	p.wants(p.ask(nil, "DELETE", "/locks/keyed", ""), http.StatusNoContent)
+	for line := range strings.Lines(p.logged()) {
+		if strings.Contains(line, "NOPERM") {
+			t.Error(line)
+		}
+	}
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// deployFile reads a file of the deploy folder.
+func deployFile(t *testing.T, name string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// decodeYAML reads one document, and refuses what it does not know.
+func decodeYAML(t *testing.T, name string, text []byte, into any) {
+	t.Helper()
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(into); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
+
+// alertRules is a file of Prometheus rules.
+type alertRules struct {
+	Groups []struct {
+		Name  string `yaml:"name"`
+		Rules []struct {
+			Alert       string            `yaml:"alert"`
+			Expr        string            `yaml:"expr"`
+			For         string            `yaml:"for"`
+			Labels      map[string]string `yaml:"labels"`
+			Annotations map[string]string `yaml:"annotations"`
+		} `yaml:"rules"`
+	} `yaml:"groups"`
+}
+
+// metricNames finds the metrics of an expression. Histograms are asked for by
+// their parts.
+func metricNames(expression string) []string {
+	return regexp.MustCompile(`\b(fencelock|process|go)_[a-z_]+\b`).FindAllString(expression, -1)
+}
+
+// wantMetrics fails for every metric that the service does not have.
+func wantMetrics(t *testing.T, where, expression string, documented map[string]string) {
+	t.Helper()
+	names := metricNames(expression)
+	if len(names) == 0 && !strings.HasPrefix(expression, "up{") {
+		t.Errorf("%s: no metric of the service in %s", where, expression)
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "process_") || strings.HasPrefix(name, "go_") {
+			continue // of the client library
+		}
+		whole := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
+		if documented[name] == "histogram" || documented[name] == "" && documented[whole] != "histogram" {
+			t.Errorf("%s: there is no metric %s: %s", where, name, expression)
+		}
+	}
+}
+
+// headings are the anchors of a page.
+func headings(t *testing.T, page string) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	anchors := make(map[string]bool)
+	for line := range strings.Lines(string(text)) {
+		title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " ")
+		if !ok || !strings.HasPrefix(line, "#") {
+			continue
+		}
+		title = strings.ReplaceAll(strings.ToLower(strings.TrimSpace(title)), " ", "-")
+		anchors[regexp.MustCompile(`[^a-z0-9_-]`).ReplaceAllString(title, "")] = true
+	}
+	return anchors
+}
+
+func TestAlertsUseMetricsThatExist(t *testing.T) {
+	var rules alertRules
+	text := deployFile(t, "prometheus/fencelock.rules.yaml")
+	decodeYAML(t, "rules", text, &rules)
+	documented := documentedMetrics(t)
+	anchors := headings(t, "docs/operations.md")
+	tested := string(deployFile(t, "prometheus/fencelock.rules.test.yaml"))
+	seen := map[string]bool{}
+	for _, group := range rules.Groups {
+		for _, rule := range group.Rules {
+			wantMetrics(t, rule.Alert, rule.Expr, documented)
+			page, anchor, _ := strings.Cut(rule.Annotations["runbook_url"], "#")
+			if page != "docs/operations.md" || !anchors[anchor] {
+				t.Errorf("%s: the runbook has no entry %q", rule.Alert, rule.Annotations["runbook_url"])
+			}
+			if rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" || rule.Labels["severity"] == "" || seen[rule.Alert] {
+				t.Errorf("%s is told twice, or lacks summary, description or severity", rule.Alert)
+			}
+			if strings.Count(tested, "alertname: "+rule.Alert+"\n") == 0 {
+				t.Errorf("%s is in no rule test that has it fire", rule.Alert)
+			}
+			seen[rule.Alert] = true
+		}
+	}
+	for anchor := range anchors {
+		if name := strings.TrimPrefix(anchor, "fencelock"); name != anchor && !slices.ContainsFunc(slices.Collect(maps.Keys(seen)), func(alert string) bool { return strings.EqualFold(alert, anchor) }) {
+			t.Errorf("the runbook has %q, which is no alert", anchor)
+		}
+	}
+	if len(seen) < 10 || !seen["FencelockWaitP99"] {
+		t.Errorf("alerts %v", seen)
+	}
+}
+
+// The rules' own tests want Prometheus's tool; what does not want it is tested above.
+func TestAlertsFireWhenTheyShould(t *testing.T) {
+	promtool, err := exec.LookPath("promtool")
+	if err != nil {
+		t.Skip("PROMTOOL IS NOT INSTALLED (Debian: apt-get install prometheus), so whether the alerts fire was not tried; what they ask for was")
+	}
+	for _, args := range [][]string{{"check", "rules", "fencelock.rules.yaml"}, {"test", "rules", "fencelock.rules.test.yaml"}} {
+		cmd := exec.Command(promtool, args...)
+		cmd.Dir = "../../deploy/prometheus"
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+func TestDashboardUsesMetricsThatExist(t *testing.T) {
+	var dashboard struct {
+		Panels []struct {
+			Title   string `json:"title"`
+			Type    string `json:"type"`
+			GridPos struct {
+				X int `json:"x"`
+				W int `json:"w"`
+			} `json:"gridPos"`
+			Targets []struct {
+				Expr string `json:"expr"`
+			} `json:"targets"`
+		} `json:"panels"`
+		Templating struct {
+			List []struct {
+				Name       string `json:"name"`
+				Definition string `json:"definition"`
+			} `json:"list"`
+		} `json:"templating"`
+	}
+	if err := json.Unmarshal(deployFile(t, "grafana/fencelock.json"), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	documented := documentedMetrics(t)
+	shown := map[string]bool{}
+	for _, panel := range dashboard.Panels {
+		if panel.Type != "row" && len(panel.Targets) == 0 || panel.GridPos.X+panel.GridPos.W > 24 {
+			t.Errorf("%s shows nothing, or stands out", panel.Title)
+		}
+		for _, target := range panel.Targets {
+			wantMetrics(t, panel.Title, target.Expr, documented)
+			for _, name := range metricNames(target.Expr) {
+				shown[regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")] = true
+			}
+		}
+	}
+	for _, variable := range dashboard.Templating.List {
+		if variable.Definition != "" {
+			wantMetrics(t, "$"+variable.Name, variable.Definition, documented)
+		}
+	}
+	for _, name := range []string{"fencelock_wait_seconds", "fencelock_node_state", "fencelock_leases_lost_total", "fencelock_stale_writes_refused_total"} {
+		if !shown[name] {
+			t.Errorf("%s is shown nowhere", name)
+		}
+	}
+}
+
+// Everything in the folder that is YAML can be read, to its last document.
+func TestDeployFilesAreReadable(t *testing.T) {
+	count := 0
+	err := filepath.WalkDir("../../deploy", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		count++
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for decoder := yaml.NewDecoder(bytes.NewReader(text)); ; {
+			var document any
+			if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				t.Errorf("%s: %v", path, err)
+				return nil
+			}
+		}
+	})
+	if err != nil || count < 2 {
+		t.Errorf("%d files, %v", count, err)
+	}
+}
