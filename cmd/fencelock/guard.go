@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ func newGuardCommand() *cobra.Command {
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	guard.AddCommand(guardInstallCommand(), guardSQLCommand(), guardUninstallCommand())
+	guard.AddCommand(guardInstallCommand(), guardSQLCommand(), guardUninstallCommand(), guardProofKeysCommand())
 	return guard
 }
 
@@ -87,6 +88,36 @@ A holder of an old token can write again afterwards.`,
 			return usageError{errors.New("this removes all marks and guarded records; say --yes to do it")}
 		}
 		return onGuardDatabase(cmd.Context(), *url, pgguard.Uninstall)
+	}
+	return cmd
+}
+
+func guardProofKeysCommand() *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "proof-keys",
+		Short: "Give the guard the keys that it verifies proofs with",
+		Long: `Give the guard in Postgres the keys of FENCELOCK_PROOF_KEY_FILE, and no others, to verify
+the fence_proof of leases with. Run it again when the file has changed. Then, in SQL:
+
+  SELECT fencing.protect('accounts', $$'accounts/' || id$$, proof => true);`,
+		Example: "  fencelock guard proof-keys --file proof.keys --database-url postgres://owner@localhost/shop",
+		Args:    noArgs,
+	}
+	url := guardURLFlag(cmd)
+	cmd.Flags().StringVar(&file, "file", "", "the file of keys (default FENCELOCK_PROOF_KEY_FILE)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		p := proofKeys{file: cmp.Or(file, os.Getenv("FENCELOCK_PROOF_KEY_FILE"))}
+		if p.file == "" {
+			return usageError{errors.New("which keys? Set --file or FENCELOCK_PROOF_KEY_FILE")}
+		}
+		if err := p.load(); err != nil {
+			return usageError{err}
+		}
+		keys := p.current.Load()
+		return onGuardDatabase(cmd.Context(), *url, func(ctx context.Context, url string) error {
+			return pgguard.SetProofKeys(ctx, url, keys)
+		})
 	}
 	return cmd
 }

@@ -38,7 +38,7 @@ func TestGuardCommand(t *testing.T) {
 	installed := func(want bool) {
 		t.Helper()
 		var got bool
-		if err := conn.QueryRow(t.Context(), `SELECT to_regproc('fencing.claim') IS NOT NULL`).Scan(&got); err != nil || got != want {
+		if err := conn.QueryRow(t.Context(), `SELECT to_regprocedure('fencing.claim(text, bigint)') IS NOT NULL`).Scan(&got); err != nil || got != want {
 			t.Errorf("installed: %t, %v; want %t", got, err, want)
 		}
 	}
@@ -83,5 +83,34 @@ func TestGuardCommandWantsADatabase(t *testing.T) {
 	const secret = "hunter2hunter2"
 	if _, err := runGuard(t, "install", "--database-url", "postgres://u:"+secret+"@h:port/d"); err == nil || strings.Contains(err.Error(), secret) {
 		t.Errorf("install with a malformed URL gives %v", err)
+	}
+}
+
+func TestGuardProofKeysCommand(t *testing.T) {
+	pg := testenv.Postgres(t)
+	path := filepath.Join(t.TempDir(), "keys")
+	writeFile(t, path, "k1 "+strings.Repeat("ab", 32)+"\nk2 "+strings.Repeat("cd", 64)+"\n")
+	if _, err := runGuard(t, "install", "--database-url", pg.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FENCELOCK_PROOF_KEY_FILE", "")
+	if _, err := runGuard(t, "proof-keys", "--database-url", pg.OwnerURL()); !isUsage(err) || !strings.Contains(err.Error(), "FENCELOCK_PROOF_KEY_FILE") {
+		t.Errorf("without a file: %v", err)
+	}
+	if out, err := runGuard(t, "proof-keys", "--database-url", pg.OwnerURL(), "--file", path); err != nil {
+		t.Fatal(out, err)
+	}
+	conn, err := pgx.Connect(t.Context(), pg.OwnerURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	var ids string
+	if err := conn.QueryRow(t.Context(), `SELECT string_agg(id, ' ' ORDER BY id) FROM fencing.proof_keys`).Scan(&ids); err != nil || ids != "k1 k2" {
+		t.Errorf("keys %q, %v", ids, err)
+	}
+	writeFile(t, path, "k1 hunter2")
+	if out, err := runGuard(t, "proof-keys", "--database-url", pg.OwnerURL(), "--file", path); !isUsage(err) || strings.Contains(out+err.Error(), "hunter2") {
+		t.Errorf("a bad file: %v", err)
 	}
 }

@@ -17,9 +17,51 @@ import (
 const noteTimeout = 2 * time.Second
 
 const (
-	claimSQL = `SELECT fencing.claim($1, $2)`
-	noteSQL  = `SELECT accepted FROM fencing.try_claim($1, $2)`
+	claimSQL       = `SELECT fencing.claim($1, $2)`
+	claimProvenSQL = `SELECT fencing.claim($1, $2, $3)`
+	noteSQL        = `SELECT accepted FROM fencing.try_claim($1, $2)`
+	noteProvenSQL  = `SELECT accepted FROM fencing.try_claim($1, $2, $3)`
 )
+
+// Option tunes Do and DoSQL.
+type Option func(*claim)
+
+// WithProof claims with the fence_proof of the lease, which tables that were
+// protected with proof => true demand. It works for all tables.
+func WithProof(proof string) Option { return func(c *claim) { c.proof, c.proven = proof, true } }
+
+// claim is what Do claims with.
+type claim struct {
+	resource string
+	token    fencing.Token
+	proof    string
+	proven   bool
+}
+
+func newClaim(resource string, token fencing.Token, opts []Option) (claim, error) {
+	c := claim{resource: resource, token: token}
+	for _, opt := range opts {
+		opt(&c)
+	}
+	return c, fencing.CheckClaim(resource, token)
+}
+
+// sql is the statement that claims, with its arguments.
+func (c claim) sql() (string, []any) {
+	if c.proven {
+		return claimProvenSQL, []any{c.resource, int64(c.token), c.proof}
+	}
+	return claimSQL, []any{c.resource, int64(c.token)}
+}
+
+// note is the statement that records a refusal, perhaps of a resource that fn
+// claimed by itself.
+func (c claim) note(s *fencing.StaleTokenError) (string, []any) {
+	if c.proven && s.Resource == c.resource && s.Presented == c.token {
+		return noteProvenSQL, []any{c.resource, int64(c.token), c.proof}
+	}
+	return noteSQL, []any{s.Resource, int64(s.Presented)}
+}
 
 // Beginner starts transactions: a *pgxpool.Pool or a *pgx.Conn.
 type Beginner interface {
@@ -33,24 +75,28 @@ type Beginner interface {
 //
 // Errors: *fencing.StaleTokenError when the token is stale, from the claim or
 // from a statement of fn (never retry; acquire the lock again);
+// *fencing.ProofError when a proof is missing or wrong (see WithProof);
 // fencing.ErrMalformedResource and fencing.ErrMalformedToken; ErrTokenMissing
 // when fn changed a protected row of a resource that it has no token for; any
 // other error as Postgres, the connection or fn gave it. SQLSTATE 40001 and
 // 40P01 are safe to retry while the lease is held. After an error of the
 // commit itself the transaction may have taken effect.
-func Do(ctx context.Context, db Beginner, resource string, token fencing.Token, fn func(tx pgx.Tx) error) error {
-	if err := fencing.CheckClaim(resource, token); err != nil {
+func Do(ctx context.Context, db Beginner, resource string, token fencing.Token, fn func(tx pgx.Tx) error, opts ...Option) error {
+	c, err := newClaim(resource, token, opts)
+	if err != nil {
 		return err
 	}
-	err := refusal(pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, claimSQL, resource, int64(token)); err != nil {
+	err = refusal(pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		sql, args := c.sql()
+		if _, err := tx.Exec(ctx, sql, args...); err != nil {
 			return err
 		}
 		return fn(tx)
 	}))
 	noteRefusal(ctx, err, func(ctx context.Context, s *fencing.StaleTokenError) error {
 		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, noteSQL, s.Resource, int64(s.Presented))
+			sql, args := c.note(s)
+			_, err := tx.Exec(ctx, sql, args...)
 			return err
 		})
 	})
@@ -58,18 +104,21 @@ func Do(ctx context.Context, db Beginner, resource string, token fencing.Token, 
 }
 
 // DoSQL is Do for database/sql, with any driver whose errors tell the SQLSTATE.
-func DoSQL(ctx context.Context, db *sql.DB, resource string, token fencing.Token, fn func(tx *sql.Tx) error) error {
-	if err := fencing.CheckClaim(resource, token); err != nil {
+func DoSQL(ctx context.Context, db *sql.DB, resource string, token fencing.Token, fn func(tx *sql.Tx) error, opts ...Option) error {
+	c, err := newClaim(resource, token, opts)
+	if err != nil {
 		return err
 	}
-	err := refusal(inSQLTx(ctx, db, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, claimSQL, resource, int64(token)); err != nil {
+	err = refusal(inSQLTx(ctx, db, func(tx *sql.Tx) error {
+		text, args := c.sql()
+		if _, err := tx.ExecContext(ctx, text, args...); err != nil {
 			return err
 		}
 		return fn(tx)
 	}))
 	noteRefusal(ctx, err, func(ctx context.Context, s *fencing.StaleTokenError) error {
-		_, err := db.ExecContext(ctx, noteSQL, s.Resource, int64(s.Presented))
+		text, args := c.note(s)
+		_, err := db.ExecContext(ctx, text, args...)
 		return err
 	})
 	return err
@@ -115,6 +164,8 @@ func refusal(err error) error {
 		}
 	case SQLStateMissing:
 		return fmt.Errorf("%w: %w", ErrTokenMissing, err)
+	case SQLStateUnproven:
+		return unproven(err)
 	case SQLStateMalformed:
 		return fmt.Errorf("%w: %w", fencing.ErrMalformedToken, err)
 	}

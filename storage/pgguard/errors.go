@@ -18,6 +18,7 @@ const (
 	SQLStateStale     = "LK001" // the token is below the mark; never retry with it
 	SQLStateMissing   = "LK002" // a protected row was changed without a token for its resource
 	SQLStateMalformed = "LK003" // a token or resource out of bounds
+	SQLStateUnproven  = "LK004" // the proof of a token is missing or wrong; has the key missing as well
 )
 
 // ErrTokenMissing says that a protected row was changed by a transaction that
@@ -87,6 +88,17 @@ func staleToken(err error) (stale *fencing.StaleTokenError, ok bool) {
 	}
 	ok = sqlState(err) == SQLStateStale && json.Unmarshal([]byte(detailOf(err)), &detail) == nil
 	return &fencing.StaleTokenError{Resource: detail.Resource, Presented: detail.Presented, Highest: detail.Highest}, ok
+}
+
+// unproven reads a refusal (LK004) out of its DETAIL.
+func unproven(err error) *fencing.ProofError {
+	var detail struct {
+		Resource  string        `json:"resource"`
+		Presented fencing.Token `json:"presented"`
+		Missing   bool          `json:"missing"`
+	}
+	_ = json.Unmarshal([]byte(detailOf(err)), &detail) // a driver may not give it
+	return &fencing.ProofError{Resource: detail.Resource, Presented: detail.Presented, Missing: detail.Missing}
 }
 
 // detailOf is the DETAIL of an error of pgx or, through its Get, of lib/pq.

@@ -30,7 +30,7 @@ func objects(t *testing.T, conn *pgx.Conn) string {
 		SELECT string_agg(what, E'\n' ORDER BY what) FROM (
 			SELECT pg_get_functiondef(oid) || coalesce(proacl::text, '') || obj_description(oid) AS what FROM pg_proc WHERE pronamespace = 'fencing'::regnamespace
 			UNION ALL SELECT relname || ' ' || relkind::text || coalesce(obj_description(oid), '') FROM pg_class WHERE relnamespace = 'fencing'::regnamespace
-			UNION ALL SELECT attrelid::regclass || '.' || attname || ' ' || format_type(atttypid, atttypmod) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE c.relnamespace = 'fencing'::regnamespace AND attnum > 0
+			UNION ALL SELECT attrelid::regclass || '.' || attname || ' ' || format_type(atttypid, atttypmod) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE c.relnamespace = 'fencing'::regnamespace AND attnum > 0 AND NOT attisdropped
 			UNION ALL SELECT 'version ' || string_agg(version_id::text, ',' ORDER BY version_id) FROM fencing.goose_db_version WHERE is_applied
 		) AS o`).Scan(&all)
 	if err != nil {
@@ -107,7 +107,9 @@ func TestUpgrade(t *testing.T) {
 	want := objects(t, conn)
 	mustExec(t, conn, `SELECT fencing.claim('r', 7)`)
 	for _, undo := range []string{
-		`DELETE FROM fencing.goose_db_version WHERE version_id = 3; DROP FUNCTION fencing.protect; DROP TABLE fencing.protected CASCADE`,
+		`DELETE FROM fencing.goose_db_version WHERE version_id >= 4; DROP TABLE fencing.proof_keys, fencing.proven; ALTER TABLE fencing.protected DROP COLUMN proof;
+		 DROP FUNCTION fencing.claim(text, bigint, text), fencing.try_claim(text, bigint, text), fencing.protect(regclass, text, boolean, text)`,
+		`DELETE FROM fencing.goose_db_version WHERE version_id >= 3; DROP FUNCTION fencing.protect(regclass, text, text); DROP TABLE fencing.protected CASCADE`,
 		`DELETE FROM fencing.goose_db_version WHERE version_id >= 2; DROP TABLE fencing.records, fencing.attempts`,
 	} {
 		mustExec(t, conn, undo)
