@@ -135,3 +135,29 @@ func ExampleLease_Token() {
 	fmt.Println(transfer != nil, errors.Is(stale, fencing.ErrStaleToken)) // another has the account since: stop
 	// Output: true true
 }
+
+// What docs/migrating.md shows: a mutex that is locked, extended and unlocked
+// by hand becomes a call.
+func ExampleClient_DoWith_migrating() {
+	url, stop := exampleService()
+	defer stop()
+	locks, err := client.New(url)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	ship := func(ctx context.Context, order int, token fencing.Token) error {
+		fmt.Println("shipping order", order, "with a token:", token.Valid())
+		return ctx.Err()
+	}
+	err = locks.DoWith(ctx, "orders/42", client.DoOptions{
+		Request: client.Request{TTL: 10 * time.Second, Wait: 5 * time.Second},
+	}, func(ctx context.Context, lease *client.Lease) error {
+		return ship(ctx, 42, lease.Token()) // ctx ends before the lease does
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// shipping order 42 with a token: true
+	// error: <nil>
+}
