@@ -165,8 +165,8 @@ func (b *book) orphan(e *entry, gone, tellAt time.Time) {
 // new to this book without being new.
 func (b *book) see(s lockcore.LockState, known bool, now time.Time) {
 	token := int64(s.Token)
-	if token == 0 || token <= b.ended[s.Resource] {
-		return
+	if token == 0 {
+		return // no quorum agrees on one
 	}
 	cur := b.held[s.Resource]
 	switch {

@@ -138,6 +138,16 @@ func TestReleaseThatIsToldLate(t *testing.T) {
 	s.tells()
 }
 
+// The words of a lease come from two servers, and the last one first.
+func TestGrantThatIsToldAfterItsEnd(t *testing.T) {
+	s := newStory(t)
+	s.hear(wire.EventReleased, "a", 1, 0)
+	s.hear(wire.EventGranted, "a", 1, time.Second)
+	s.book.see(held("a", 1, time.Second), true, s.now) // and a first listing was behind
+	s.pass(10*time.Second, free)
+	s.tells()
+}
+
 func TestLeaseThatEndedAndNobodyTold(t *testing.T) {
 	s := newStory(t)
 	s.hear(wire.EventGranted, "a", 1, time.Minute)

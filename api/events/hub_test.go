@@ -137,6 +137,7 @@ func TestRelay(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		two.Publish(granted("a", 1))
 		two.Publish(Event{Kind: wire.EventExpired, Event: wire.Event{Resource: "a", FencingToken: 1}}) // one finds out by itself
+		two.Publish(Event{Kind: wire.EventGranted, Event: wire.Event{Resource: "found", FencingToken: 1, Inferred: true}})
 		two.Publish(Event{Kind: wire.EventNode, Event: wire.Event{Node: "n"}})
 		time.Sleep(time.Second / 2)
 		one.Publish(granted("own", 1))

@@ -174,9 +174,9 @@ func (c *page) shots(name string) {
 // TestConsole goes through what the page shows and does, with the mouse and by
 // keyboard, against the real service.
 func TestConsole(t *testing.T) {
-	p := start(t)
+	p := start(t, "FENCELOCK_MAX_TTL=1h") // the locks outlast a slow test
 	for i := range 14 {
-		p.acquire(fmt.Sprintf(`{"resource":"orders/%d","holder":"worker-%d","ttl_ms":%d}`, 1000+37*i, i%5, 20_000+2000*i))
+		p.acquire(fmt.Sprintf(`{"resource":"orders/%d","holder":"worker-%d","ttl_ms":%d}`, 1000+37*i, i%5, 600_000+20_000*i))
 	}
 	c := openConsole(t, p)
 	c.wait("all locks are there", `document.querySelectorAll('#rows tr').length == 14`)
@@ -266,8 +266,8 @@ func TestConsole(t *testing.T) {
 func TestConsoleRace(t *testing.T) {
 	p := start(t)
 	c := openConsole(t, p)
-	c.expect("412") // the browser notes every refusal of the network
-	c.expect("404") // A gives its lease back, which has ended
+	c.expect("status of 412") // the browser notes every refusal of the network
+	c.expect("status of 404") // A gives its lease back, which has ended
 	c.run("the race", chromedp.Click(`nav a[data-view="race"]`, chromedp.ByQuery))
 	c.wait("its view", `!document.querySelector('#view-race').hidden`)
 	c.eval(`document.querySelector('#run').focus(); 0`, nil)
@@ -304,8 +304,8 @@ func TestConsoleAsksWhoYouAre(t *testing.T) {
 		p.wants(p.ask(nil, "POST", "/locks", fmt.Sprintf(`{"resource":%q,"holder":"w","ttl_ms":60000}`, resource), root), http.StatusCreated)
 	}
 	c := newPage(t, p)
-	c.expect("401")
-	c.expect("403")
+	c.expect("status of 401")
+	c.expect("status of 403")
 	c.run("open the console", chromedp.Navigate(p.url+"/console"))
 	c.wait("it asks who looks", `document.querySelector('#access-dialog').open && document.activeElement.id == 'bearer'`)
 	c.keys("type the token", "of-the-reader", kb.Enter)
