@@ -264,7 +264,12 @@ func TestConsole(t *testing.T) {
 
 // TestConsoleRace lets two clients of the page race, one of them frozen past its lease.
 func TestConsoleRace(t *testing.T) {
-	p := start(t)
+	keys := filepath.Join(t.TempDir(), "proof.keys")
+	if err := os.WriteFile(keys, []byte("k1 "+strings.Repeat("5a", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The strictest service: a token needs its proof, too.
+	p := start(t, "FENCELOCK_PROOF_KEY_FILE="+keys, "FENCELOCK_PROOF_REQUIRED=true")
 	c := openConsole(t, p)
 	c.expect("status of 412") // the browser notes every refusal of the network
 	c.expect("status of 404") // A gives its lease back, which has ended

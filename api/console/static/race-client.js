@@ -28,13 +28,13 @@ async function run() {
   const sent = clock();
   const lease = await call('POST', 'locks', { body: JSON.stringify({ resource: me.resource, holder, ttl_ms: me.ttl, wait_ms: me.wait }) });
   if (lease.status !== 201) throw refusal('take the lock', lease);
-  const { fencing_token: token, lease_id: id, validity_ms: validity } = lease.answer;
+  const { fencing_token: token, fence_proof: minted, lease_id: id, validity_ms: validity } = lease.answer;
   const ends = sent + me.ttl;
   tell('holds', { token, ends: me.wait ? clock() + me.ttl : ends, text: `holds the lock for ${me.ttl / 1000} s, with fencing token ${token}` });
 
   const guarded = `guarded/${encodeURIComponent(me.resource)}`;
-  const proof = { 'Fencing-Token': String(token) };
-  const claim = await call('GET', guarded, { headers: proof });
+  const fenced = { 'Fencing-Token': String(token), ...(minted ? { 'Fencing-Proof': minted } : {}) };
+  const claim = await call('GET', guarded, { headers: fenced });
   if (claim.status === 501) throw new Error('This server keeps no guarded records (FENCELOCK_DATABASE_URL or FENCELOCK_DATA), so there is no guard to race against.');
   if (claim.status !== 200) throw refusal('claim the record', claim);
   tell('claimed', { text: 'claims the record and reads it: GET /guarded with its token, 200' });
@@ -47,7 +47,7 @@ async function run() {
     tell('wakes', { text: `wakes up after ${me.freeze / 1000} s. It has checked its lease already, so it writes` });
   }
   tell('writes-plain', { token, text: 'writes to the storage that trusts the lock: taken' });
-  const written = await call('PUT', guarded, { headers: proof, body: JSON.stringify({ by: holder }) });
+  const written = await call('PUT', guarded, { headers: fenced, body: JSON.stringify({ by: holder }) });
   if (written.status !== 200 && written.status !== 412) throw refusal('write', written);
   tell('wrote', {
     token, status: written.status, highest: written.answer.highest,
