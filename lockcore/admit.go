@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -34,7 +35,13 @@ func (m *membership) found(ctx context.Context, p plan) error {
 	if len(staged) < min(QuorumOf(len(m.nodes)), len(p.found)) {
 		return failed
 	}
-	admitted, failed := m.each(staged, func(i int) error { return m.open(ctx, i, admissions[i]) })
+	admitted, failed := m.each(staged, func(i int) error {
+		err := m.open(ctx, i, admissions[i])
+		if err == nil {
+			m.audit(ctx, actFound, i, slog.Bool("new", p.fresh), slog.Bool("force", m.cfg.Force), slog.Int64("view", int64(a.View)))
+		}
+		return err
+	})
 	if len(admitted) == 0 {
 		return failed
 	}
@@ -125,7 +132,13 @@ func (m *membership) call(ctx context.Context, f func(context.Context) error) er
 
 // rejoin admits the planned nodes again, each by reads of its own.
 func (m *membership) rejoin(ctx context.Context, p plan) error {
-	_, failed := m.each(p.rejoin, func(i int) error { return m.rejoinOne(ctx, i, p.pins[i]) })
+	_, failed := m.each(p.rejoin, func(i int) error {
+		err := m.rejoinOne(ctx, i, p.pins[i])
+		if err == nil {
+			m.audit(ctx, actAdmit, i)
+		}
+		return err
+	})
 	return failed
 }
 

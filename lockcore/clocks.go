@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 )
@@ -255,6 +256,7 @@ func (m *membership) expel(ctx context.Context, i int) {
 		m.mu.Lock()
 		m.clocks[i].settle()
 		m.mu.Unlock()
+		m.audit(ctx, actQuarantine, i, slog.String("why", "its clock jumped"), slog.Duration("by", by))
 		m.cfg.Logger.Warn("a node is quarantined because its clock jumped: its locks may have ended early; see that its time is only ever slewed (chrony without makestep, ntpd -x)",
 			"node", m.nodes[i].Name(), "by", by)
 	}

@@ -65,6 +65,9 @@ type Config struct {
 	// of this Locker has ended, resource by resource. It must not block.
 	Released func(resource string, token fencing.Token)
 	Logger   *slog.Logger // default discards
+	// Audit gets a line for everything that is done to nodes: that one is
+	// quarantined, admitted, or part of a founding. Default Logger.
+	Audit *slog.Logger
 	// Meters, if not nil, gives the Meter of the node of that name.
 	Meters func(node string) Meter
 	// Trace, if not nil, is told of the attempts of contexts that Traced wants.
@@ -90,6 +93,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Audit == nil {
+		c.Audit = c.Logger
 	}
 	return c
 }

@@ -148,6 +148,7 @@ func (m *membership) observe(ctx context.Context, i int) (Observation, error) {
 	if err := m.nodes[i].Quarantine(ctx, m.cfg.newLeaseValue()); err != nil {
 		return seen, nil //nolint:nilerr // it was seen; its wait begins with the note
 	}
+	m.audit(ctx, actQuarantine, i, slog.String("why", "it is not admitted: it restarted, or is new"))
 	return m.nodes[i].Observe(ctx)
 }
 

@@ -45,6 +45,7 @@ type backend struct {
 	notes    []string // what the operator should know
 	closers  []func() error
 
+	audit   *slog.Logger // of what is done to nodes
 	metrics *nodeMetrics
 	traces  *tracing
 	redis   []*redisnode.Node
@@ -52,8 +53,9 @@ type backend struct {
 }
 
 // openBackend opens what the configuration names. After an error nothing stays open.
-func openBackend(ctx context.Context, cfg config, logger *slog.Logger, registry prometheus.Registerer, traces *tracing) (*backend, error) {
+func openBackend(ctx context.Context, cfg config, logger, audit *slog.Logger, registry prometheus.Registerer, traces *tracing) (*backend, error) {
 	b := newBackend(registry)
+	b.audit = audit.With(slog.String("identity", "server"))
 	b.traces = traces
 	if err := b.open(ctx, cfg, logger); err != nil {
 		return nil, errors.Join(err, b.close())
@@ -115,6 +117,7 @@ func (b *backend) lockerConfig(cfg config, logger *slog.Logger) lockcore.Config 
 		New:         cfg.bootstrap,
 		Released:    b.events.Released,
 		Logger:      logger,
+		Audit:       b.audit,
 		Meters:      b.metrics.ofVotes,
 	}
 	b.traces.traceVotes(&c)

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"os/user"
+	"strconv"
 	"strings"
 	"time"
 
@@ -72,18 +75,39 @@ a node that does come back may repeat tokens.`,
 func (f founding) run(cmd *cobra.Command, cfg config) error {
 	logger := slog.New(trouble{slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})})
 	redisnode.LogLibrary(logger)
+	audit := newAudit(cfg, cmd.ErrOrStderr()).With(slog.String("identity", operator()))
+	err := f.found(cmd, cfg, logger, audit)
+	result := "done"
+	if err != nil {
+		result = "failed"
+	}
+	audit.Info("audit", slog.String("act", "bootstrap"), slog.String("result", result), slog.Bool("new", f.isNew), slog.Bool("force", f.force))
+	return err
+}
+
+// operator is who runs the program, by the name that the system has for him.
+func operator() string {
+	if who, err := user.Current(); err == nil {
+		return who.Username
+	}
+	return strconv.Itoa(os.Getuid())
+}
+
+func (f founding) found(cmd *cobra.Command, cfg config, logger, audit *slog.Logger) error {
 	timeout := f.timeout
 	if timeout <= 0 {
 		timeout = 2*cfg.maxTTL + time.Minute
 	}
 	if f.force {
-		if err := f.confirm(cmd, cfg, logger); err != nil {
+		if err := f.confirm(cmd, cfg, logger, audit); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
-	found := func(c *lockcore.Config) { c.Recovery, c.New, c.Force = lockcore.RecoveryAuto, f.isNew, f.force }
+	found := func(c *lockcore.Config) {
+		c.Recovery, c.New, c.Force, c.Audit = lockcore.RecoveryAuto, f.isNew, f.force, audit
+	}
 	err := withCluster(ctx, cfg, logger, found, func(status func() lockcore.ClusterStatus) error {
 		return awaitCluster(ctx, cmd.ErrOrStderr(), status)
 	})
@@ -105,11 +129,11 @@ func (h trouble) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // confirm says what --force does to this cluster, and asks.
-func (f founding) confirm(cmd *cobra.Command, cfg config, logger *slog.Logger) error {
+func (f founding) confirm(cmd *cobra.Command, cfg config, logger, audit *slog.Logger) error {
 	var seen lockcore.ClusterStatus
 	ctx, cancel := context.WithTimeout(cmd.Context(), bootstrapLook)
 	defer cancel()
-	look := func(c *lockcore.Config) { c.Recovery, c.New = lockcore.RecoveryManual, false }
+	look := func(c *lockcore.Config) { c.Recovery, c.New, c.Audit = lockcore.RecoveryManual, false, audit }
 	err := withCluster(ctx, cfg, logger, look, func(status func() lockcore.ClusterStatus) error {
 		<-ctx.Done()
 		seen = status()

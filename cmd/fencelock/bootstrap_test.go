@@ -67,6 +67,14 @@ func TestBootstrap(t *testing.T) {
 	if !strings.Contains(out, "ready: 3 of 3 nodes vote, 2 are a quorum") {
 		t.Errorf("bootstrap says:\n%s", out)
 	}
+	for _, n := range nodes {
+		if line := `"msg":"audit","identity":"` + operator() + `","act":"found-cluster","node":"` + n.Addr(); !strings.Contains(out, line) {
+			t.Errorf("the audit log has no %s:\n%s", line, out)
+		}
+	}
+	if !strings.Contains(out, `"act":"bootstrap","result":"done","new":true,"force":false`) {
+		t.Errorf("the audit log has no bootstrap:\n%s", out)
+	}
 	p := start(t, env...)
 	before := p.acquire(`{"resource":"a","ttl_ms":1000}`)
 

@@ -67,7 +67,7 @@ func serve(ctx context.Context, cfg config, stdout io.Writer, logger, audit *slo
 		return err
 	}
 	defer func() { err = errors.Join(err, traces.close(ctx)) }()
-	b, err := openBackend(ctx, cfg, logger, registry, traces)
+	b, err := openBackend(ctx, cfg, logger, audit, registry, traces)
 	if err != nil {
 		return err
 	}
