@@ -144,6 +144,34 @@ func TestLeaseIsKeptWhileCancelledWorkEnds(t *testing.T) {
 	}
 }
 
+// The same, for a lease that was acquired by hand; and stop ends it.
+func TestKeepAliveGoesOnUntilStop(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newLocker(t))
+	lease, err := connect(t, s).Acquire(t.Context(), "r", client.Request{TTL: short})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var extended atomic.Int32
+	working, stop := lease.KeepAlive(ctx, client.KeepOptions{Extended: func(*client.Lease) { extended.Add(1) }})
+	cancel()
+	<-working.Done()
+	testenv.Eventually(t, 10*time.Second, func() error {
+		if extended.Load() == 0 {
+			return errors.New("not extended")
+		}
+		return nil
+	})
+	stop()
+	if err := context.Cause(working); !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrLeaseLost) {
+		t.Error(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A release whose answer was lost is no lost lease.
 func TestLostAnswerOfARelease(t *testing.T) {
 	s := serve(t, newLocker(t))
