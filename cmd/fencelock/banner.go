@@ -27,7 +27,7 @@ Try it in another terminal:
   curl -si -X PUT $api/guarded/orders/42 -H "Fencing-Token: $old" -H "$json" -d '{"by":"worker-1"}'
 
 `
-	if !security.asksCallers() && security.scheme() == "http" { // else who tries it knows what to add
+	if !security.asksCallers() && security.proofs == nil && security.scheme() == "http" { // else who tries it knows what to add
 		text += try
 	}
 	return strings.NewReplacer(

@@ -51,6 +51,10 @@ func printNodes(w io.Writer, r wire.Ready, output string) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(r)
 	}
+	if len(r.Nodes) == 0 {
+		_, err := fmt.Fprintf(w, "%d vote, %d are a quorum; the nodes are shown to callers that the server knows: set FENCELOCK_BEARER_TOKEN_FILE\n", r.Voting, r.Quorum)
+		return err
+	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "NODE\tSTATE\tFOR\tWAIT\tREASON") // tabwriter keeps the error for Flush
 	for _, n := range r.Nodes {

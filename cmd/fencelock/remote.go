@@ -108,6 +108,9 @@ func (c *connection) ready(ctx context.Context) (wire.Ready, error) {
 	if err != nil {
 		return wire.Ready{}, err
 	}
+	if status == http.StatusUnauthorized {
+		return wire.Ready{}, errors.New("the server does not know these credentials: see FENCELOCK_BEARER_TOKEN_FILE, or ask without any")
+	}
 	var r wire.Ready
 	if err := json.Unmarshal(body, &r); err != nil || status != http.StatusOK && status != http.StatusServiceUnavailable {
 		return wire.Ready{}, fmt.Errorf("the server answered %d to /readyz: is it a fencelock?", status)

@@ -405,6 +405,31 @@ func TestAdminListenerThatIsExposed(t *testing.T) {
 	}
 }
 
+// TestNodesOfAServerThatAsks: the command says what it needs to show more.
+func TestNodesOfAServerThatAsks(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.txt")
+	secret := tokenFor(t, file, "worker", "--read", "orders/")
+	p := start(t, "FENCELOCK_ACCESS_FILE="+file)
+	for _, c := range []struct {
+		env  []string
+		code int
+		says string
+	}{
+		{[]string{"A=b"}, 0, "1 vote, 1 are a quorum; the nodes are shown to callers that the server knows"},
+		{[]string{"FENCELOCK_BEARER_TOKEN=" + secret}, 0, "embedded  voting"},
+		{[]string{"FENCELOCK_BEARER_TOKEN=wrong"}, exitFailed, "the server does not know these credentials"},
+	} {
+		cmd := command(t, c.env, "nodes", "--server", p.url)
+		out, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(string(out), c.says) {
+			t.Errorf("%v: exit code %d, want %d and %q:\n%s", c.env, code, c.code, c.says, out)
+		}
+	}
+	if out, err := command(t, nil, "healthcheck", "--server", p.url).CombinedOutput(); err != nil {
+		t.Errorf("the health check needs no credentials: %v: %s", err, out)
+	}
+}
+
 // TestAuditIsLoggedAtEveryLevel: an operator who wants errors only wants these, too.
 func TestAuditIsLoggedAtEveryLevel(t *testing.T) {
 	cfg := config{logFormat: "json", logLevel: 8}
