@@ -114,3 +114,19 @@ func chosen(t *testing.T, s *Stand) (faults []Fault) {
 	}
 	return faults
 }
+
+// TestGapsOfABusyMachine: only that time counts against the service in which the
+// machine had time for it.
+func TestGapsOfABusyMachine(t *testing.T) {
+	at := func(seconds ...int) (times []time.Duration) {
+		for _, s := range seconds {
+			times = append(times, time.Duration(s)*time.Second)
+		}
+		return times
+	}
+	p := &probe{served: at(10, 11, 19, 20)}
+	away, longest, counts := p.gaps(21*time.Second, at(1, 5, 12, 14, 16))
+	if away != 11*time.Second || longest != (gap{from: 11 * time.Second, to: 19 * time.Second}) || counts != (gap{from: 16 * time.Second, to: 19 * time.Second}) {
+		t.Errorf("away for %s, longest %v, of which count %v", away, longest, counts)
+	}
+}

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -8,7 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 const (
@@ -61,26 +65,94 @@ func (p *probe) try(ctx context.Context, server int, resource string) {
 	p.stand.send(context.WithoutCancel(ctx), server, request{method: http.MethodDelete, path: "/leases/" + o.Lease})
 }
 
+// ruler measures the machine beside the service: a Redis that no fault is about,
+// behind a proxy as the nodes are, is asked as often as the servers. Where it is
+// late for half of the time that a server gives a node, nobody can tell what the
+// service would have done on a machine that had time for it.
+type ruler struct {
+	stand  *Stand
+	client *redis.Client
+	mu     sync.Mutex
+	late   []time.Duration
+}
+
+func startRuler(s *Stand) *ruler {
+	line := testenv.StartProxy(s.t, testenv.StartRedis(s.t).Addr())
+	r := &ruler{stand: s, client: redis.NewClient(&redis.Options{Addr: line.Addr(), MaxRetries: -1})}
+	s.t.Cleanup(func() { _ = r.client.Close() })
+	return r
+}
+
+// run measures until ctx ends.
+func (r *ruler) run(ctx context.Context) {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for last := r.stand.now(); ctx.Err() == nil; {
+		asked := r.stand.now()
+		err := r.client.Ping(context.WithoutCancel(ctx)).Err()
+		now, limit := r.stand.now(), r.stand.config.NodeTimeout/2
+		if err != nil || now-asked > limit || asked-last > probeEvery+limit {
+			r.mu.Lock()
+			r.late = append(r.late, last, now)
+			r.mu.Unlock()
+		}
+		last = now
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// lates are the moments at which the machine had no time.
+func (r *ruler) lates() []time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.late)
+}
+
+// lastLate is when the machine last had no time.
+func (r *ruler) lastLate() (last time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.late) > 0 {
+		last = r.late[len(r.late)-1]
+	}
+	return last
+}
+
 // gap is a time without service.
 type gap struct{ from, to time.Duration }
 
 func (g gap) length() time.Duration { return g.to - g.from }
 
-// gaps sums the times without service up to the end, and returns the longest.
-func (p *probe) gaps(end time.Duration) (sum time.Duration, longest gap) {
+// gaps sums the times without service up to the end, and returns the longest,
+// and the longest in which the machine had time.
+func (p *probe) gaps(end time.Duration, late []time.Duration) (sum time.Duration, longest, counts gap) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	times := append(slices.Sorted(slices.Values(p.served)), end)
-	for i, t := range times[1:] {
-		g := gap{from: times[i], to: t}
+	served := slices.Clone(p.served)
+	p.mu.Unlock()
+	all := gapsBetween(append(served, end))
+	for _, g := range all {
 		if g.length() > noService {
 			sum += g.length()
 		}
-		if g.length() > longest.length() {
-			longest = g
-		}
 	}
-	return sum, longest
+	earlier := func(t time.Duration) bool { return t < all[0].from } // of rounds before this one
+	late = slices.DeleteFunc(slices.Clone(late), earlier)
+	return sum, longestOf(all), longestOf(gapsBetween(slices.Concat(served, late, []time.Duration{end})))
+}
+
+func gapsBetween(times []time.Duration) (gaps []gap) {
+	times = slices.Sorted(slices.Values(times))
+	for i, t := range times[1:] {
+		gaps = append(gaps, gap{from: times[i], to: t})
+	}
+	return gaps
+}
+
+func longestOf(gaps []gap) gap {
+	return slices.MaxFunc(gaps, func(a, b gap) int { return cmp.Compare(a.length(), b.length()) })
 }
 
 // since is how long after a moment service was there, false if it never was.

@@ -50,6 +50,7 @@ type Stand struct {
 	http    *http.Client
 	began   time.Time
 	gate    gate
+	ruler   *ruler
 	marks   map[string]mark // by resource, at the end of the round before
 	rounds  int
 	// NoClocks says why clocks cannot be shifted here; nil if they can.
@@ -63,11 +64,12 @@ func Start(tb testing.TB, config Config) *Stand {
 	s.startNodes()
 	s.pg = testenv.StartPostgres(tb)
 	s.startServers()
+	s.ruler = startRuler(s)
 	return s
 }
 
 // StartSingle builds a stand of one server on the embedded file in dir, without
-// Redis and Postgres.
+// Redis nodes and Postgres.
 func StartSingle(tb testing.TB, config Config, dir string) *Stand {
 	tb.Helper()
 	s := &Stand{t: tb, config: config, began: time.Now(), marks: map[string]mark{}}
@@ -78,6 +80,7 @@ func StartSingle(tb testing.TB, config Config, dir string) *Stand {
 	tb.Cleanup(s.http.CloseIdleConnections)
 	single.start()
 	testenv.Eventually(tb, time.Minute, s.settled)
+	s.ruler = startRuler(s)
 	return s
 }
 

@@ -209,6 +209,7 @@ func (m *membership) fence(ctx context.Context, nodes []int, view View) (readers
 			m.learnStale(err)
 		}
 	})
+	m.fenced(read, view)
 	for i, r := range read {
 		if r != nil && (r.High == 0 || plausible(r.High, time.Now())) {
 			readers = append(readers, i)
@@ -218,6 +219,18 @@ func (m *membership) fence(ctx context.Context, nodes []int, view View) (readers
 		}
 	}
 	return readers, marks
+}
+
+// fenced notes the view that the nodes which were read are in now: the next
+// rejoin, which may begin before they are looked at again, must exceed it.
+func (m *membership) fenced(read []*Marks, view View) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, r := range read {
+		if r != nil {
+			m.sights[i].seen.View = max(m.sights[i].seen.View, view)
+		}
+	}
 }
 
 func (m *membership) learnStale(err error) {

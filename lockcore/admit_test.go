@@ -23,6 +23,8 @@ func (r *reader) Counters(context.Context, View, []string) ([]fencing.Token, err
 	return []fencing.Token{r.counter}, nil
 }
 
+func (r *reader) Fence(context.Context, View) (Marks, error) { return Marks{}, nil }
+
 // A lock is not carried to a node with a grant below the counter: a retry under
 // its idempotency key would find it, get a token between the two elsewhere, and
 // the node would confirm that token, although larger ones have been given.
@@ -45,5 +47,30 @@ func TestCarriedLockIsNotBelowItsCounter(t *testing.T) {
 	}
 	if len(carried) != 1 || carried[0].Lease != "keyed" || carried[0].Counter != 79 || carried[0].Grant != 79 {
 		t.Errorf("carried %+v, want the lock with counter and grant 79", carried)
+	}
+}
+
+// Several nodes rejoin one after the other, each in a view above the last one's,
+// though nobody has looked at a node in between.
+func TestFencedNodesAreInTheView(t *testing.T) {
+	nodes := fakes(3)
+	for i := range nodes {
+		f, _ := nodes[i].(*fakeNode)
+		nodes[i] = &reader{fakeNode: f}
+	}
+	l, err := New(nodes, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := l.members
+	now := time.Now()
+	for i := range m.sights {
+		m.sights[i].update(Observation{Incarnation: nodes[i].Name(), Admitted: i > 0, View: 10, Cluster: m.cluster}, nil, true)
+	}
+	if readers, _ := m.fence(t.Context(), []int{1, 2}, 25); len(readers) != 2 {
+		t.Fatalf("%d nodes were read", len(readers))
+	}
+	if p := m.plan(now); p.largest != 25 || p.view != 25 {
+		t.Errorf("after a fence in view 25 the plan knows of view %d, and votes in %d", p.largest, p.view)
 	}
 }

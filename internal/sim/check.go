@@ -131,6 +131,9 @@ func (d *completion) grace() time.Duration { return 5 * time.Millisecond }
 
 // checkError refuses errors that no call may give.
 func (c *checker) checkError(d *completion) {
+	if errors.Is(d.err, lockcore.ErrNotHeld) && d.grip != nil { // from here on its client knows
+		c.ledger(d.resource).shorten(ownerOf(d.grip.id), d.at)
+	}
 	for _, known := range []error{
 		lockcore.ErrHeld, lockcore.ErrNoQuorum, lockcore.ErrNotHeld, lockcore.ErrWaitTimeout, lockcore.ErrStopping,
 		context.Canceled,

@@ -79,7 +79,7 @@ func (c *client) pause() time.Duration {
 	case dice == 0:
 		return 60 * time.Millisecond
 	}
-	return min(4*p.Delay, 5*time.Millisecond)
+	return max(p.Pause, min(4*p.Delay, 5*time.Millisecond))
 }
 
 // act begins a call, unless the client has done enough.

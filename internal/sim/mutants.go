@@ -67,9 +67,11 @@ func (m Mutant) Catches(v *Violation) bool {
 	return v.Safety() || m.careless
 }
 
-// In returns the plan with the rule switched off.
+// In returns the plan with the rule switched off. In some its clients are slower,
+// so that more goes wrong between two acquisitions.
 func (m Mutant) In(p Plan) Plan {
-	p.Mutant = m
+	paces := [...]time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond}
+	p.Mutant, p.Pause = m, paces[p.Seed%uint64(len(paces))]
 	if m.plan != nil {
 		m.plan(&p)
 	}
@@ -144,17 +146,19 @@ func laggingKeys(p *Plan) {
 	p.Stubborn = true
 }
 
-// lateLoads does the same over a network that doubles and keeps messages.
+// lateLoads restarts one node after the other over a network that doubles nearly
+// every message, while leases are kept: what comes again is of an earlier lease.
 func lateLoads(p *Plan) {
-	lagging(p)
-	p.Double, p.Late = 0.5, 0.1
+	rolling(Restart)(p)
+	p.Double, p.Keep, p.Resources = 0.9, 0.3, min(p.Resources, 2)
 }
 
 // dropping takes counters away between the restarts.
 func dropping(p *Plan) {
 	rolling(Restart)(p)
+	p.Keep, p.Forget = 0.3, 0.05
 	more := *p
-	more.scatter(60, Drop)
+	more.scatter(400, Drop)
 	p.Faults = append(p.Faults, more.Faults...)
 }
 

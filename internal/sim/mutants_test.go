@@ -12,7 +12,7 @@ import (
 
 var (
 	mutantTable = flag.String("sim.mutants", "", "write the table of mutants into this file, between its marks")
-	mutantLimit = flag.Int("sim.limit", 100_000, "acquisitions after which a mutant of the table counts as not caught")
+	mutantLimit = flag.Duration("sim.limit", 2*time.Minute, "after which a mutant of the table counts as not caught")
 	mutantOnly  = flag.String("sim.only", "", "only mutants that match")
 )
 
@@ -27,7 +27,7 @@ func TestMutants(t *testing.T) {
 		if m.quick {
 			t.Run(m.Name, func(t *testing.T) {
 				t.Parallel()
-				if c := hunt(t, m, 3, limit); c.by == nil {
+				if c := hunt(t, m, 3, func(c *catch) bool { return c.acquisitions < limit }); c.by == nil {
 					t.Errorf("not caught in %d acquisitions", c.acquisitions)
 				}
 			})
@@ -53,11 +53,11 @@ func (c catch) String() string {
 	return text + fmt.Sprintf("%d acquisitions, %d runs: %s (seed %d)", c.acquisitions, c.runs, c.by.Rule, c.seed)
 }
 
-// hunt runs seed after seed until the mutant is caught.
-func hunt(t *testing.T, m Mutant, nodes, limit int) catch {
+// hunt runs seed after seed until the mutant is caught, while it may go on.
+func hunt(t *testing.T, m Mutant, nodes int, goOn func(*catch) bool) catch {
 	t.Helper()
 	c := catch{mutant: m, nodes: nodes}
-	for c.seed = 1; c.acquisitions < limit; c.seed++ {
+	for c.seed = 1; goOn(&c); c.seed++ {
 		r := Run(t, m.In(NewPlan(c.seed, nodes)))
 		c.acquisitions += r.Acquisitions
 		c.runs++
@@ -85,7 +85,8 @@ func TestMutantTable(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s N=%d", m.Name, nodes), func(t *testing.T) {
 					t.Parallel()
-					rows[i][k] = hunt(t, m, nodes, *mutantLimit)
+					end := time.Now().Add(*mutantLimit)
+					rows[i][k] = hunt(t, m, nodes, func(*catch) bool { return time.Now().Before(end) })
 					fmt.Fprintln(os.Stderr, rows[i][k])
 				})
 			}
@@ -117,7 +118,7 @@ func writeTable(t *testing.T, rows [][2]catch, took time.Duration) {
 	for _, row := range rows {
 		fmt.Fprintf(&table, "| %s | %s |%s|%s|\n", row[0].mutant.Rule, row[0].mutant.Name, row[0].cells(), row[1].cells())
 	}
-	fmt.Fprintf(&table, "\nHunted for %s, up to %d acquisitions each.\n", took.Round(time.Minute), *mutantLimit)
+	fmt.Fprintf(&table, "\nHunted for %s in all, and up to %s each.\n", took.Round(time.Minute), *mutantLimit)
 	if err := os.WriteFile(*mutantTable, []byte(head+tableMark+table.String()+tableEndMark+foot), 0o644); err != nil {
 		t.Fatal(err)
 	}

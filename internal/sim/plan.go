@@ -28,6 +28,7 @@ type Plan struct {
 	Keep       float64       // of the first client's leases, that it keeps for several TTLs
 	Dream      float64       // of the second client's pauses, for as long as a lease
 	Forget     float64       // of what clients do with a lease: nothing any more
+	Pause      time.Duration // between a client's calls, at most, where that is longer than usual
 	New        bool          // the operator says that the cluster is new
 
 	NodeTimeout time.Duration
