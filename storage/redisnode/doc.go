@@ -17,5 +17,5 @@
 //
 //	+evalsha +script|load +info +dbsize +type +time +ping +select +scan +flushdb
 //	+hmget +hset +hdel +get +set +del +exists +incr +decr +pttl +pexpire
-//	+zadd +zrem +zrange +zscore +zcard +publish +subscribe ~* &fencelock:wake:*
+//	+zadd +zrem +zrange +zscore +zcard +publish +subscribe ~* &fencelock:*
 package redisnode

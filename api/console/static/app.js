@@ -2,7 +2,7 @@ import { bearer, call, lockPath, Refusal } from './api.js';
 import { historyOf, Live } from './live.js';
 import { Race } from './race.js';
 import { Table } from './table.js';
-import { duration, eventLine, make, token } from './words.js';
+import { duration, eventLine, make, named, token } from './words.js';
 
 const $ = (id) => document.getElementById(id);
 const say = (text) => { $('say').textContent = text; };
@@ -114,7 +114,7 @@ function showFacts(lock) {
 
 function showQueue(lock) {
   const now = performance.now();
-  const list = (lock?.queue ?? []).map((w) => make('li', '', w.holder || make('span', 'none', 'no name'), make('span', '', duration(now - w.since))));
+  const list = (lock?.queue ?? []).map((w) => make('li', '', w.holder ? named(w.holder) : make('i', 'none', 'no name'), make('span', '', duration(now - w.since))));
   const hidden = (lock?.waiters ?? 0) - list.length;
   if (hidden > 0) list.push(make('li', 'none', `and ${hidden} more`));
   $('queue').replaceChildren(...(list.length ? list : [make('li', 'none', 'Nobody waits.')]));
@@ -162,10 +162,14 @@ function askToBreak() {
   doomed = live.locks.get(chosen);
   if (!doomed) return;
   $('break-resource').textContent = doomed.resource;
-  $('break-holder').textContent = `Held by ${doomed.holder || 'somebody without a name'} under token ${doomed.token}.`;
+  sayHolder(doomed.holder, doomed.token);
   $('break-problem').hidden = true;
   $('break-dialog').showModal();
   $('break-cancel').focus();
+}
+
+function sayHolder(holder, number) {
+  $('break-holder').replaceChildren('Held by ', named(holder), ` under token ${number}.`);
 }
 
 async function breakIt() {
@@ -175,7 +179,7 @@ async function breakIt() {
     if (!now) throw new Refusal(404, { detail: 'Nobody holds it any more: there is nothing to break.' });
     if (now.fencing_token !== doomed.token) {
       doomed = live.locks.get(doomed.resource) ?? doomed;
-      $('break-holder').textContent = `Held by ${now.holder || 'somebody without a name'} under token ${now.fencing_token}.`;
+      sayHolder(now.holder, now.fencing_token);
       throw new Refusal(409, { detail: 'Somebody else holds it by now. Look again before you break that lease.' });
     }
     await call('DELETE', lockPath(doomed.resource));

@@ -38,28 +38,37 @@ function tokenEnd(number) {
   return span;
 }
 
+// named keeps to itself what somebody called itself: a name may hold characters
+// that turn the direction of the text around it.
+export function named(holder) {
+  return make('bdi', '', holder || 'somebody');
+}
+
+const was = (e) => (e.holder ? ['was held by ', named(e.holder)] : []);
+
+// What is said of each kind, as parts of a line.
 const KINDS = {
-  granted: ['granted', (e) => (e.holder ? `to ${e.holder}` : '')],
-  extended: ['extended', (e) => `${e.holder ? `by ${e.holder} ` : ''}for ${duration(e.ttl_ms)}`],
-  released: ['released', (e) => (e.holder ? `by ${e.holder}` : '')],
-  broken: ['broken', (e) => (e.holder ? `was held by ${e.holder}` : '')],
-  expired: ['expired', (e) => (e.holder ? `was held by ${e.holder}` : '')],
-  ended: ['ended', (e) => `${e.holder ? `was held by ${e.holder}; ` : ''}nobody told how`],
-  waiting: ['waits', (e) => e.holder || 'somebody'],
-  left: ['left the line', (e) => e.holder || 'somebody'],
-  'stale-token-refused': [(e) => `stale ${e.attempt} refused`, (e) => `the guard has seen …${String(e.highest).slice(-6)}; presented`],
-  node: [(e) => `node ${e.state}`, (e) => [`was ${e.was}`, e.reason].filter(Boolean).join('; ')],
-  gap: [(e) => (e.missed ? `${e.missed} events are missing` : 'events are missing'), (e) => e.reason || ''],
+  granted: ['granted', (e) => (e.holder ? ['to ', named(e.holder)] : [])],
+  extended: ['extended', (e) => [...(e.holder ? ['by ', named(e.holder), ' '] : []), `for ${duration(e.ttl_ms)}`]],
+  released: ['released', (e) => (e.holder ? ['by ', named(e.holder)] : [])],
+  broken: ['broken', was],
+  expired: ['expired', was],
+  ended: ['ended', (e) => [...was(e), e.holder ? '; nobody told how' : 'nobody told how']],
+  waiting: ['waits', (e) => [named(e.holder)]],
+  left: ['left the line', (e) => [named(e.holder)]],
+  'stale-token-refused': [(e) => `stale ${e.attempt} refused`, (e) => [`the guard has seen …${String(e.highest).slice(-6)}; presented`]],
+  node: [(e) => `node ${e.state}`, (e) => [[`was ${e.was}`, e.reason].filter(Boolean).join('; ')]],
+  gap: [(e) => (e.missed ? `${e.missed} events are missing` : 'events are missing'), (e) => [e.reason || '']],
 };
 
 // eventLine shows an event; without its resource where that is plain.
 export function eventLine(e, { resource = true } = {}) {
-  const [kind, about] = KINDS[e.kind] ?? [e.kind, () => ''];
+  const [kind, about] = KINDS[e.kind] ?? [e.kind, () => []];
   const name = typeof kind === 'function' ? kind(e) : kind;
   const bad = e.kind === 'node' && e.state !== 'voting';
   const line = make('span', 'line', make('span', `kind ${bad ? 'away' : e.kind}`, name), ' ');
   if (resource && (e.resource || e.node)) line.append(make('span', 'where', e.resource || e.node), ' ');
-  line.append(make('span', 'about', about(e)));
+  line.append(make('span', 'about', ...about(e)));
   if (e.fencing_token) line.append(' ', tokenEnd(e.fencing_token));
   const at = make('time', '', clock(e.at));
   at.dateTime = e.at;
