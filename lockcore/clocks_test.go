@@ -123,3 +123,17 @@ func TestWhoseClockJumped(t *testing.T) {
 		}
 	}
 }
+
+// Between two readings that are far apart, ordinary clocks stray further.
+func TestRareReadingsAllowForSkew(t *testing.T) {
+	var c clockWatch
+	for i := range 1000 {
+		at := time.Duration(i) * (clockGap - 5*time.Second)
+		if c.take(clockAt(at, at/700, time.Millisecond, 0.5)) {
+			t.Fatalf("a jump by %s after %s", c.jump, at)
+		}
+		if len(c.strays) > 0 { // as good as a jump once there are three
+			t.Fatalf("suspected after %s", at)
+		}
+	}
+}

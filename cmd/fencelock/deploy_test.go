@@ -135,7 +135,7 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 	if err != nil {
 		t.Skip("PROMTOOL IS NOT INSTALLED (Debian: apt-get install prometheus), so whether the alerts fire was not tried; what they ask for was")
 	}
-	for _, args := range [][]string{{"check", "rules", "fencelock.rules.yaml"}, {"test", "rules", "fencelock.rules.test.yaml"}} {
+	for _, args := range [][]string{{"check", "config", "--syntax-only", "prometheus.yaml"}, {"check", "rules", "fencelock.rules.yaml"}, {"test", "rules", "fencelock.rules.test.yaml"}} {
 		cmd := exec.Command(promtool, args...)
 		cmd.Dir = "../../deploy/prometheus"
 		if out, err := cmd.CombinedOutput(); err != nil {
