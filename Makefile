@@ -75,7 +75,7 @@ console-cost: ## what an open console costs a server with a thousand locks, meas
 
 .PHONY: kill-rounds
 kill-rounds: ## is a command dead before the next grant? ROUNDS (100) with the service frozen, and with the network cut
-	$(GO) test ./cmd/fencelock -count=1 -run '^TestCommandIsDeadBeforeTheNextGrant$$' -v -timeout 0 -args -rounds $(or $(ROUNDS),100)
+	$(GO) test ./cmd/fencelock -count=1 -run '^TestCommandIsDeadBeforeTheNextGrant$$' -v -timeout 0 -args -rounds $(or $(ROUNDS),100) -round-ttl 1500ms
 
 .PHONY: bench-guard
 bench-guard: ## what the guard costs in Postgres, side by side with pgbench (RUNS=5, SECONDS_EACH=3)

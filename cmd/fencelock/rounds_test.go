@@ -18,10 +18,11 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-var roundsFlag = flag.Int("rounds", 5, "how often a command's lease is lost in each way, to see that it dies in time")
-
-// roundTTL leaves a busy machine a tenth of it to kill in.
-const roundTTL = 1500 * time.Millisecond
+var (
+	roundsFlag = flag.Int("rounds", 5, "how often a command's lease is lost in each way, to see that it dies in time")
+	// A tenth of it is the time that a busy machine has to kill in.
+	roundTTL = flag.Duration("round-ttl", 3*time.Second, "the leases of these rounds")
+)
 
 // stubbornScript leaves two processes in the group, and all of it ignores SIGTERM.
 // Who of them is alive has the FIFO open.
@@ -86,7 +87,7 @@ func (r rounds) run(n int) {
 		least, sum = min(least, margin), sum+margin
 	}
 	r.t.Logf("%d rounds with a TTL of %s: the group was dead at least %s before the next grant, %s on average",
-		n, roundTTL, least.Round(time.Millisecond), (sum / time.Duration(n)).Round(time.Millisecond))
+		n, *roundTTL, least.Round(time.Millisecond), (sum / time.Duration(n)).Round(time.Millisecond))
 }
 
 // round returns how long before the next grant the group was dead.
@@ -107,7 +108,7 @@ func (r rounds) round(i int) time.Duration {
 	dead := r.alive(fifo, cmd)
 	next := r.other.waitsFor(r.t.Context(), resource, "second", time.Minute, 10*time.Second)
 	r.other.awaitWaiting(resource, 1, 30*time.Second)
-	<-time.After(rand.N(roundTTL / 3)) // anywhere between two extensions
+	<-time.After(rand.N(*roundTTL / 3)) // anywhere between two extensions
 	r.fault(cmd)
 
 	got, ends := r.await(resource, next)
