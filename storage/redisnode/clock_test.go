@@ -59,7 +59,7 @@ func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
 	}
 	meters := map[string]*clockMeter{}
 	q := joinQuorum(t, servers, func(c *lockcore.Config) {
-		c.MaxTTL = 3 * time.Second
+		c.MaxTTL, c.NodeTimeout = 10*time.Second, time.Second // a busy machine may take its time
 		c.Meters = func(node string) lockcore.Meter {
 			meters[node] = &clockMeter{}
 			return meters[node]
@@ -73,10 +73,7 @@ func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
 		}
 		return nil
 	})
-	lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 3 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := q.take(t, "r")
 	if err := clocks[0].Jump(time.Hour); err != nil {
 		t.Fatal(err)
 	}
@@ -86,15 +83,15 @@ func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
 	}
 	extended := func() {
 		t.Helper()
-		testenv.Eventually(t, 2*time.Second, func() error {
-			_, err := q.Extend(t.Context(), lease.ID, 3*time.Second)
+		testenv.Eventually(t, 9*time.Second, func() error {
+			_, err := q.Extend(t.Context(), lease.ID, 10*time.Second)
 			if errors.Is(err, lockcore.ErrNotHeld) {
 				t.Fatal("the lease was lost")
 			}
 			return err
 		})
 	}
-	testenv.Eventually(t, 20*time.Second, func() error {
+	testenv.Eventually(t, 40*time.Second, func() error {
 		extended()
 		if s := q.Status(); s.Voting < 3 {
 			return fmt.Errorf("%+v", s)
