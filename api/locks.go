@@ -46,7 +46,7 @@ func (s *Server) take(ctx context.Context, req *asked) (lease lockcore.Lease, er
 	}
 	ctx, finish := s.traceAcquire(ctx, &req.AcquireRequest)
 	began, queue := time.Now(), s.begins(&req.AcquireRequest)
-	lease, err = s.Leases.Acquire(ctx, req.AcquireRequest)
+	lease, err = s.acquirer.Acquire(ctx, req.AcquireRequest)
 	s.measured.acquired(req, &lease, err, began)
 	s.acquired(queue, &lease, err)
 	finish(&lease, err)

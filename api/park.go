@@ -93,7 +93,7 @@ func (v *wait) acquire(ctx context.Context) {
 	ctx, finish := v.server.traceAcquire(ctx, &v.req.AcquireRequest)
 	began := time.Now()
 	v.queue = v.server.begins(&v.req.AcquireRequest)
-	v.lease, v.err = v.server.Leases.Acquire(ctx, v.req.AcquireRequest)
+	v.lease, v.err = v.server.acquirer.Acquire(ctx, v.req.AcquireRequest)
 	v.server.measured.acquired(v.req, &v.lease, v.err, began)
 	v.server.acquired(v.queue, &v.lease, v.err)
 	finish(&v.lease, v.err)
@@ -118,14 +118,14 @@ func (v *wait) park(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	rw.taken = true
-	p := &parked{wait: v, conn: conn, begun: rw.begun, last: r.Close, watched: make(chan struct{})}
+	p := &parked{wait: v, conn: conn, begun: rw.begun, last: r.Close}
 	p.id, p.preference = w.Header().Get(wire.HeaderRequestID), w.Header().Get(wire.HeaderPreferenceApplied)
 	if n := buffered.Reader.Buffered(); n > 0 { // the next request came early
 		p.next = make([]byte, n)
 		_, _ = io.ReadFull(buffered, p.next) // is in memory
 	}
 	v.parked = p
-	go p.watch()
+	p.watchCaller()
 	v.server.tidy()
 	return true
 }
@@ -157,12 +157,37 @@ type parked struct {
 	preference string // Preference-Applied
 	begun      time.Time
 	last       bool          // the caller wants the connection closed after the answer
-	watched    chan struct{} // closed when watch has ended
+	stop       func()        // ends watching, nil where watch does it
+	watched    chan struct{} // closed when watch has ended, nil where there is none
 	next       []byte        // what was read of the caller's next request
-	hungUp     bool          // valid after watched
+	hungUp     bool          // valid after stop and watched
 }
 
-// watch takes the request out of the line when its caller hangs up.
+// watchCaller takes the request out of the line when its caller hangs up.
+func (p *parked) watchCaller() {
+	gone := func() {
+		p.hungUp = true
+		p.leave()
+	}
+	var ok bool
+	if p.stop, ok = p.server.hangups.watch(p.conn, gone); !ok {
+		p.watched = make(chan struct{})
+		go p.watch()
+	}
+}
+
+// unwatch leaves the connection to the caller alone.
+func (p *parked) unwatch() {
+	if p.stop != nil {
+		p.stop()
+		return
+	}
+	_ = p.conn.SetReadDeadline(time.Unix(1, 0)) // a broken connection fails below, too
+	<-p.watched
+	_ = p.conn.SetDeadline(time.Time{})
+}
+
+// watch is watchCaller for connections that only tell when they are read.
 func (p *parked) watch() {
 	defer close(p.watched)
 	var next [1]byte
@@ -176,12 +201,10 @@ func (p *parked) watch() {
 	}
 }
 
-// finish answers. It has the connection for itself once watch has ended.
+// finish answers. It has the connection for itself once nobody watches it.
 func (p *parked) finish(ctx context.Context) {
 	defer p.server.parked.Done()
-	_ = p.conn.SetReadDeadline(time.Unix(1, 0)) // a broken connection fails below, too
-	<-p.watched
-	_ = p.conn.SetDeadline(time.Time{})
+	p.unwatch()
 	status := p.answer(ctx)
 	p.server.record(ctx, exchange{
 		id: p.id, method: http.MethodPost, route: "/locks", status: status, took: time.Since(p.begun), remote: p.conn.RemoteAddr().String(),

@@ -132,12 +132,15 @@ type Server struct {
 	kinds   []problem
 	pages   map[string][]byte // the problems' pages by slug
 	metrics metrics
+	// acquirer is Leases with nothing before it (see toldLeases).
+	acquirer Leases
 	// measured stands before Leases where calls are counted.
 	measured *measuredLeases
 	bodies   sync.Pool // of *bytes.Buffer: requests in, responses out
 	parked   sync.WaitGroup
 	litter   atomic.Int32 // requests parked since the last tidying
 	tidying  atomic.Bool
+	hangups  hangups
 }
 
 // New makes the handler of the public listener.
@@ -149,6 +152,7 @@ func New(opts Options) *Server {
 		pages:   renderPages(problems()),
 		metrics: newMetrics(opts.Metrics),
 	}
+	s.acquirer = s.Leases
 	s.tellEvents()
 	if s.ParkAfter == 0 {
 		s.ParkAfter = defaultParkAfter

@@ -41,9 +41,9 @@ func (t toldLeases) Extend(ctx context.Context, leaseID string, ttl time.Duratio
 	return lease, err
 }
 
-// begins and acquired stand around every Leases.Acquire, and not in toldLeases:
-// ten thousand goroutines may wait in there, and one more frame with a request
-// in it would double their stacks.
+// begins and acquired stand around every Acquire, and not in toldLeases: ten
+// thousand goroutines may wait in there, and one more frame with a request in it
+// doubles their stacks, also that of a method which is only passed on.
 
 // begins tells of a request that stands in line, if it does for long; nil if
 // nobody listens.

@@ -125,6 +125,7 @@ func TestTraces(t *testing.T) {
 // A collector that is away must not disturb the service, nor its end.
 func TestTracingWithoutACollector(t *testing.T) {
 	p := start(t, "FENCELOCK_TRACING=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY=20")
+	p.untilReady()
 	lease := p.acquire(`{"resource":"a"}`)
 	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
 	p.until("the log says so", func() bool { return strings.Contains(p.logged(), `"msg":"tracing"`) })
