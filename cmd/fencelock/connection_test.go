@@ -140,8 +140,8 @@ func TestWhereTheConnectionComesFrom(t *testing.T) {
 	t.Setenv("FENCELOCK_BEARER_TOKEN", "from-variable")
 	checks("a variable goes before the file", "Bearer from-variable")
 	t.Setenv("FENCELOCK_BEARER_TOKEN", "wrong")
-	do(t, "ls").wants(t, "a wrong credential", exitDenied, "", "show a credential")
-	do(t, "run", "r", "--", "true").wants(t, "a wrong credential", exitDenied, "", "show a credential")
+	do(t, "ls").wants(t, "a wrong credential", exitDenied, "", "say who you are")
+	do(t, "run", "r", "--", "true").wants(t, "a wrong credential", exitDenied, "", "say who you are")
 	t.Setenv("FENCELOCK_BEARER_TOKEN", "")
 
 	elsewhere := filepath.Join(t.TempDir(), "config")
@@ -167,4 +167,27 @@ func TestWhereTheConnectionComesFrom(t *testing.T) {
 	do(t, "ls", "--server", s.URL, "--cert-file", s.cert).wants(t, "a certificate without its key", 2, "", "needs both")
 	do(t, "ls", "--server", s.URL).wants(t, "an authority that nobody trusts", exitUnavailable, "", "certificate")
 	do(t, "ls", "--server", "ftp://x").wants(t, "no URL", 2, "", "must be a URL")
+}
+
+// The tools show their credential, and what they are not allowed they are told.
+func TestToolsUnderAccessControl(t *testing.T) {
+	dir := t.TempDir()
+	access, credential := filepath.Join(dir, "access.txt"), filepath.Join(dir, "worker.token")
+	made := finish(t, command(t, nil, "token", "new", "--name", "worker", "--acquire", "orders/", "--append", access), "")
+	if err := os.WriteFile(credential, []byte(made.out), 0o600); err != nil || made.code != 0 {
+		t.Fatal(err, made)
+	}
+	p := start(t, "FENCELOCK_ACCESS_FILE="+access)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := []string{"FENCELOCK_BEARER_TOKEN_FILE=" + credential, "PROGRAM=" + path}
+	inner := `"$PROGRAM" run orders/1 -- true && "$PROGRAM" extend >/dev/null && "$PROGRAM" ls`
+	p.tool("", known, "run", "orders/1", "--", "sh", "-c", inner).wants(t, "run", 0, "orders/1", "")
+	p.tool("", nil, "run", "--credential-file", credential, "orders/1", "--", "true").wants(t, "run", 0, "", "")
+	p.tool("", nil, "run", "orders/1", "--", "true").wants(t, "nobody's run", exitDenied, "", "say who you are")
+	p.tool("", []string{"FENCELOCK_BEARER_TOKEN=wrong"}, "ls").wants(t, "a stranger's ls", exitDenied, "", "say who you are")
+	p.tool("", known, "run", "-E", "0", "other", "--", "true").wants(t, "run elsewhere", exitDenied, "", "acquire")
+	p.tool("", known, "break", "--yes", "orders/1").wants(t, "break", exitDenied, "", "admin")
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/fencelock/fencelock/client"
 )
@@ -63,9 +64,11 @@ func refusedAs(err error, kind string) bool {
 
 // advise adds to an error what to do about it.
 func advise(err error) error {
+	problem, _ := errors.AsType[*client.ProblemError](err)
 	switch {
+	case problem != nil && problem.Status == http.StatusForbidden: // the service says who can mend it
 	case errors.Is(err, client.ErrDenied):
-		return fmt.Errorf("%w (show a credential that may do this: --credential-file, %s, or a client certificate)", err, varBearerToken)
+		return fmt.Errorf("%w (say who you are: --credential-file, %s, or a client certificate)", err, varBearerToken)
 	case errors.Is(err, client.ErrUnavailable):
 		return fmt.Errorf("%w (does it run, and is its address right? --server, %s)", err, varURL)
 	}
