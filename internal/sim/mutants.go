@@ -67,11 +67,10 @@ func (m Mutant) Catches(v *Violation) bool {
 	return v.Safety() || m.careless
 }
 
-// In returns the plan with the rule switched off. In some its clients are slower,
-// so that more goes wrong between two acquisitions.
+// In returns the plan with the rule switched off. Its clients are slower, so that
+// more goes wrong between two acquisitions.
 func (m Mutant) In(p Plan) Plan {
-	paces := [...]time.Duration{0, 10 * time.Millisecond, 100 * time.Millisecond}
-	p.Mutant, p.Pause = m, paces[p.Seed%uint64(len(paces))]
+	p.Mutant, p.Pause = m, 30*time.Millisecond
 	if m.plan != nil {
 		m.plan(&p)
 	}
@@ -97,8 +96,8 @@ func messy(p *Plan) {
 func foundings(p *Plan) {
 	late(p)
 	p.Servers, p.Double, p.Disasters, p.New = 3, 0, true, false
-	p.Watch = 20 * time.Millisecond
-	p.scatter(10, Disaster)
+	p.Watch, p.MaxTTL, p.NodeTimeout = 20*time.Millisecond, 200*time.Millisecond, 20*time.Millisecond
+	p.scatter(40, Disaster)
 }
 
 func disasters(p *Plan) {
@@ -117,7 +116,8 @@ func cutting(p *Plan) {
 func flushing(p *Plan) {
 	late(p)
 	p.Servers, p.New, p.Double, p.Late = 3, false, 0, 0
-	p.scatter(40, Flush, Cut, Cut)
+	p.MaxTTL, p.NodeTimeout = 200*time.Millisecond, 20*time.Millisecond
+	p.scatter(120, Flush, Cut, Cut)
 }
 
 // tidy is one server and a network that loses messages.
