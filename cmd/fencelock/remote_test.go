@@ -54,8 +54,13 @@ func TestInWords(t *testing.T) {
 			t.Errorf("%d is %q, want %q", ms, got, want)
 		}
 	}
-	var out bytes.Buffer
-	if err := printNodes(&out, wire.Ready{}, "table"); err != nil || !strings.Contains(out.String(), "0 of 0 vote") {
-		t.Errorf("%v %s", err, out.String())
+	for want, ready := range map[string]wire.Ready{
+		"0 of 1 vote":                 {Nodes: []wire.Node{{Name: "n1", State: "unreachable"}}},
+		"FENCELOCK_BEARER_TOKEN_FILE": {}, // who is not known is shown no nodes
+	} {
+		var out bytes.Buffer
+		if err := printNodes(&out, ready, "table"); err != nil || !strings.Contains(out.String(), want) {
+			t.Errorf("no %q: %v %s", want, err, out.String())
+		}
 	}
 }
