@@ -120,6 +120,9 @@ func TestRunAsAJob(t *testing.T) {
 	// In the background it stops when it wants to read, and gets the terminal with fg.
 	_, _ = keys.WriteString(`"$PROGRAM" run r -- sh -c 'echo wai""ting; read line; echo "typed <$line>"' &` + "\n")
 	p.shows(screen, "waiting")
+	// An fg that comes while it is about to stop makes the shell see it stop again.
+	_, _ = keys.WriteString(`until jobs -s | grep -q .; do sleep 0.05; done; echo has sto""pped` + "\n")
+	p.shows(screen, "has stopped")
 	_, _ = keys.WriteString("fg\n")
 	_, _ = keys.WriteString("three\n")
 	p.shows(screen, "typed <three>")
