@@ -23,7 +23,7 @@ type demoRun struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	tmp    string
-	output lockedBuffer
+	output testenv.Buffer
 }
 
 func startDemo(t *testing.T, args ...string) *demoRun {

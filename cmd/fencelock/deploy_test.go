@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fencelock/fencelock/internal/testenv"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -131,10 +132,7 @@ func TestAlertsUseMetricsThatExist(t *testing.T) {
 
 // The rules' own tests want Prometheus's tool; what does not want it is tested above.
 func TestAlertsFireWhenTheyShould(t *testing.T) {
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Skip("PROMTOOL IS NOT INSTALLED (Debian: apt-get install prometheus), so whether the alerts fire was not tried; what they ask for was")
-	}
+	promtool := testenv.Unpacked(t, "promtool", "prometheus")
 	for _, args := range [][]string{{"check", "config", "--syntax-only", "prometheus.yaml"}, {"check", "rules", "fencelock.rules.yaml"}, {"test", "rules", "fencelock.rules.test.yaml"}} {
 		cmd := exec.Command(promtool, args...)
 		cmd.Dir = "../../deploy/prometheus"

@@ -100,7 +100,7 @@ func (r rounds) round(i int) time.Duration {
 	}
 	cmd := command(r.t, append(os.Environ(), "FIFO="+fifo), "run", "--server", r.server, "--ttl", roundTTL.String(), "--holder", "first",
 		resource, "--", "sh", "-c", stubbornScript)
-	cmd.Stderr = &lockedBuffer{}
+	cmd.Stderr = &testenv.Buffer{}
 	if err := cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,7 +32,7 @@ func (p *process) tool(stdin string, env []string, args ...string) said {
 
 func finish(t *testing.T, cmd *exec.Cmd, stdin string) said {
 	t.Helper()
-	var out, errOut lockedBuffer
+	var out, errOut testenv.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errOut
 	var exit *exec.ExitError
 	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
@@ -123,10 +125,10 @@ func TestRunInsideRun(t *testing.T) {
 }
 
 // background runs the program and waits until the command under the lock says "here".
-func (p *process) background(env []string, args ...string) (*exec.Cmd, *lockedBuffer) {
+func (p *process) background(env []string, args ...string) (*exec.Cmd, *testenv.Buffer) {
 	p.t.Helper()
 	cmd := command(p.t, append([]string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + p.url}, env...), args...)
-	out := &lockedBuffer{}
+	out := &testenv.Buffer{}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
@@ -137,7 +139,7 @@ func (p *process) background(env []string, args ...string) (*exec.Cmd, *lockedBu
 }
 
 // exits waits for the end of a command.
-func exits(t *testing.T, cmd *exec.Cmd, code int, out *lockedBuffer, says string) {
+func exits(t *testing.T, cmd *exec.Cmd, code int, out *testenv.Buffer, says string) {
 	t.Helper()
 	ended := make(chan struct{})
 	go func() {
@@ -172,7 +174,7 @@ func TestRunInterruptedInLine(t *testing.T) {
 	lease := p.acquire(`{"resource":"r","ttl_ms":60000}`)
 	for s, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		cmd := command(t, []string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + p.url}, "run", "r", "--", "true")
-		out := &lockedBuffer{}
+		out := &testenv.Buffer{}
 		cmd.Stderr = out
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -228,7 +230,7 @@ func TestRunOutlivesServers(t *testing.T) {
 	const script = `echo here; read line; echo "done $FENCING_TOKEN"`
 	type job struct {
 		cmd *exec.Cmd
-		out *lockedBuffer
+		out *testenv.Buffer
 		in  *os.File
 	}
 	var jobs []job
@@ -239,7 +241,7 @@ func TestRunOutlivesServers(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = w.Close() })
 		cmd := command(t, []string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + url}, "run", "--ttl", "15s", resource, "--", "sh", "-c", script)
-		j := job{cmd, &lockedBuffer{}, w}
+		j := job{cmd, &testenv.Buffer{}, w}
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = r, j.out, j.out
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -275,20 +277,16 @@ func TestRunOutlivesServers(t *testing.T) {
 
 // Both that hold the deadline are killed at once: on Linux the command dies with them.
 func TestRunAndItsWatchdogKilled(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ends a process with its parent")
+	}
 	p := start(t)
 	cmd, out := p.background(nil, "run", "r", "--", "sh", "-c", `echo "here $$ $PPID"; exec sleep 600`)
 	var child, parent int
 	if _, err := fmt.Sscanf(out.String(), "here %d %d", &child, &parent); err != nil || parent != cmd.Process.Pid {
 		t.Fatalf("%q, %v", out, err)
 	}
-	pids, err := exec.Command("pgrep", "-P", fmt.Sprint(parent), "-f", watchdogName).Output()
-	if err != nil {
-		t.Skipf("pgrep: %v", err)
-	}
-	var watchdog int
-	if _, err := fmt.Sscan(string(pids), &watchdog); err != nil {
-		t.Fatal(err)
-	}
+	watchdog := childNamed(t, parent, watchdogName)
 	_ = syscall.Kill(parent, syscall.SIGSTOP) // so that it cannot notice
 	_ = syscall.Kill(watchdog, syscall.SIGKILL)
 	_ = syscall.Kill(parent, syscall.SIGKILL)
@@ -299,4 +297,28 @@ func TestRunAndItsWatchdogKilled(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// childNamed is the child of a process whose command line has this word.
+func childNamed(t *testing.T, parent int, word string) int {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range all {
+		words, _ := os.ReadFile(dir + "/cmdline") // one that has ended meanwhile is not it
+		stat, _ := os.ReadFile(dir + "/stat")
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		var state string
+		var of, pid int
+		if _, err := fmt.Sscan(rest, &state, &of); err != nil || of != parent || !slices.Contains(strings.Split(string(words), "\x00"), word) {
+			continue
+		}
+		if _, err := fmt.Sscanf(filepath.Base(dir), "%d", &pid); err == nil {
+			return pid
+		}
+	}
+	t.Fatalf("process %d has no child %q", parent, word)
+	return 0
 }

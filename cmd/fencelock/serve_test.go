@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // program builds the program once for all tests of this package.
@@ -65,28 +66,10 @@ type process struct {
 	url    string // of the API
 	client *http.Client
 	admin  string // host:port
-	stdout lockedBuffer
+	stdout testenv.Buffer
 	ended  chan error
 	mu     sync.Mutex
 	log    []string
-}
-
-// lockedBuffer is read while it is written.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // start runs a server and reads from the log's first line where it listens.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 func TestAcquireExtendRelease(t *testing.T) {
@@ -111,7 +112,7 @@ func TestListGetBreak(t *testing.T) {
 func TestListWatch(t *testing.T) {
 	p := start(t)
 	cmd := command(t, []string{"FENCELOCK_URL=" + p.url}, "ls", "--watch", "--interval", "100ms")
-	out := &lockedBuffer{}
+	out := &testenv.Buffer{}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

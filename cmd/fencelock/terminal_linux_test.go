@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/fencelock/fencelock/internal/testenv"
 	"golang.org/x/sys/unix"
 )
 
@@ -35,7 +36,7 @@ func openPTY(t *testing.T) (outer, inner *os.File) {
 }
 
 // onTerminal runs a program as the leader of a session that the terminal controls.
-func (p *process) onTerminal(name string, args ...string) (cmd *exec.Cmd, outer *os.File, screen *lockedBuffer) {
+func (p *process) onTerminal(name string, args ...string) (cmd *exec.Cmd, outer *os.File, screen *testenv.Buffer) {
 	p.t.Helper()
 	path, err := program()
 	if err != nil {
@@ -51,7 +52,7 @@ func (p *process) onTerminal(name string, args ...string) (cmd *exec.Cmd, outer 
 	}
 	_ = inner.Close()
 	p.t.Cleanup(func() { _ = cmd.Process.Kill() })
-	screen = &lockedBuffer{}
+	screen = &testenv.Buffer{}
 	go func() {
 		buf := make([]byte, 4096)
 		for {
@@ -65,7 +66,7 @@ func (p *process) onTerminal(name string, args ...string) (cmd *exec.Cmd, outer 
 	return cmd, outer, screen
 }
 
-func (p *process) shows(screen *lockedBuffer, text string) {
+func (p *process) shows(screen *testenv.Buffer, text string) {
 	p.t.Helper()
 	defer func() {
 		if p.t.Failed() {

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -189,7 +188,7 @@ func (r *reader) serve(t *testing.T, b Block) {
 	t.Helper()
 	r.stop()
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	var out safeBuffer
+	var out testenv.Buffer
 	cmd := r.shell(ctx, b)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -213,24 +212,6 @@ func (r *reader) serve(t *testing.T, b Block) {
 		return resp.Body.Close()
 	})
 	t.Logf("line %d: serves", b.Line)
-}
-
-// safeBuffer is written by one goroutine and read by another.
-type safeBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // What the pages may say to this package.

@@ -1,7 +1,6 @@
 package redisnode_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -37,27 +36,9 @@ func (g *gauges) Leaked(locks int)     { g.leaked.Store(int64(locks)) }
 
 func (g *gauges) of(string) redisnode.Meter { return g }
 
-// safeBuffer is read while it is written.
-type safeBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
 	server := testenv.StartRedis(t)
-	g, log := &gauges{}, &safeBuffer{}
+	g, log := &gauges{}, &testenv.Buffer{}
 	g.leaked.Store(-1)
 	node := openNode(t, server.Addr(), redisnode.Options{Meters: g.of, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	view := admitted(t, node)

@@ -1,0 +1,56 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Unpacked is a program that tests use and no user needs: the one in PATH, or
+// the file of that name in a Debian package's usr/bin, which is downloaded and
+// unpacked into a folder of the test's own, not installed. Where it cannot be
+// had, the test is skipped with a word, and fails with CI set.
+func Unpacked(t testing.TB, name, pkg string) string {
+	t.Helper()
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "root", "usr", "bin", name)
+	if err := unpack(dir, pkg, path); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("testenv: %s: %v", name, err)
+		}
+		t.Skipf("NOT RUN: %s is not on this machine (Debian: apt-get install %s): %v", name, pkg, err)
+	}
+	return path
+}
+
+func unpack(dir, pkg, path string) error {
+	if err := download(dir, pkg); err != nil {
+		if err := errors.Join(runApt("apt-get", []string{"update"}), download(dir, pkg)); err != nil {
+			return err
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	if err != nil || len(files) != 1 {
+		return fmt.Errorf("apt-get downloaded %d files of %s: %w", len(files), pkg, err)
+	}
+	if out, err := exec.Command("dpkg", "-x", files[0], filepath.Join(dir, "root")).CombinedOutput(); err != nil {
+		return fmt.Errorf("dpkg: %w\n%s", err, out)
+	}
+	_, err = os.Stat(path)
+	return err
+}
+
+func download(dir, pkg string) error {
+	cmd := exec.Command("apt-get", "download", pkg)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("apt-get download %s: %w\n%s", pkg, err, out)
+	}
+	return nil
+}
