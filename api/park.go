@@ -21,9 +21,10 @@ import (
 // Parking. net/http keeps more than 20 KB for a request under way: buffers for
 // the next request and for an answer that is not there yet, and the stack of a
 // handler. A request that waits in line for long gives all that back: its
-// connection is taken away from net/http (hijacked), two small goroutines stay,
-// one in line and one that notices when the caller hangs up, and after the
-// answer the connection goes back to net/http for its next request.
+// connection is taken away from net/http (hijacked), a small goroutine stays in
+// line, one epoll for all notices when a caller hangs up (over TLS, and where there
+// is none, another small goroutine), and after the answer the connection goes back
+// to net/http for its next request.
 
 // parkAnswerTimeout is for the answer to be written.
 const parkAnswerTimeout = 10 * time.Second

@@ -25,6 +25,8 @@ func TestConfigValidationNamesTheField(t *testing.T) {
 		"DefaultTTL":    {DefaultTTL: time.Hour},
 		"MaxHold":       {MaxHold: time.Second},
 		"NodeTimeout":   {MaxTTL: time.Second, NodeTimeout: 101 * time.Millisecond},
+		"MaxRounds":     {MaxRounds: -1},
+		"MaxWaiters":    {MaxWaiters: -1},
 		"WatchInterval": {WatchInterval: time.Microsecond},
 		"Recovery":      {Recovery: "perhaps"},
 	} {

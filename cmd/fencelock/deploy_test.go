@@ -15,8 +15,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fencelock/fencelock/internal/testenv"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // deployFile reads a file of the deploy folder.

@@ -8,8 +8,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fencelock/fencelock/internal/testenv"
 	"golang.org/x/sys/unix"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // openPTY gives a terminal: what is typed into and shown by the first is what the

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package api
+
+func (*hangups) idle() error { return nil }
