@@ -132,7 +132,7 @@ func (a *acquisition) step(i int, change func()) {
 	a.mu.Lock()
 	wasOver := a.over
 	change()
-	a.decide()
+	closing := a.decide()
 	confirm := a.unasked()
 	confirmOp := a.confirm
 	release := a.votes(wasOver, i)
@@ -142,6 +142,9 @@ func (a *acquisition) step(i int, change func()) {
 		a.nodes[n].Submit(confirmOp, n, (*confirmations)(a))
 	}
 	a.release(release)
+	if closing { // behind the releases: an attempt that follows must not find this one's votes
+		close(a.done)
+	}
 	for _, n := range strays {
 		a.clean.release(n, Op{Kind: OpLeave, Resource: a.acquire.Resource, Ticket: a.acquire.Ticket}, a.began.Add(MaxWait), false)
 	}
@@ -163,16 +166,16 @@ func (a *acquisition) strays() (nodes []int) {
 	return nodes
 }
 
-// decide ends the attempt if the tally does.
-func (a *acquisition) decide() {
+// decide ends the attempt if the tally does, and reports whether that is to be
+// told now.
+func (a *acquisition) decide() (closing bool) {
 	if !a.decided {
 		verdict := a.tally.Verdict()
 		a.decided, a.over = verdict != Pending, verdict == Lost
 	}
-	if a.decided && !a.closed && (!a.over || a.late || a.told()) {
-		a.closed = true
-		close(a.done)
-	}
+	closing = a.decided && !a.closed && (!a.over || a.late || a.told())
+	a.closed = a.closed || closing
+	return closing
 }
 
 // told reports whether it is known why the attempt is lost. With a node down, two
@@ -288,6 +291,7 @@ type acquired struct {
 	replies  [MaxNodes]Reply
 	answered [MaxNodes]bool
 	at       *[MaxNodes]time.Time
+	early    bool // it was decided before its limit
 }
 
 func (a *acquisition) result() acquired {
@@ -295,7 +299,7 @@ func (a *acquisition) result() acquired {
 	defer a.mu.Unlock()
 	res := acquired{
 		verdict: Lost, token: a.tally.Token(), ttl: a.acquire.TTL,
-		replies: a.replies, answered: a.answered,
+		replies: a.replies, answered: a.answered, early: !a.late,
 	}
 	if a.at != nil {
 		at := *a.at // late answers are still written

@@ -79,6 +79,35 @@ func TestLateGrantsAreConfirmed(t *testing.T) {
 	})
 }
 
+// The votes of a lost attempt are on their way back before its caller hears of
+// it: else the next attempt finds them, and one waiter is in its own way for ever.
+func TestVotesGoBackBeforeTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		c.spoil(0, func(Op, Reply) (time.Duration, Reply) { return roundTrip, Reply{Outcome: NotAdmitted} })
+		c.spoil(1, func(Op, Reply) (time.Duration, Reply) { return roundTrip, Reply{Outcome: Held, Lease: "another"} })
+		op := Op{Kind: OpAcquire, View: 1, Resource: "r", Lease: "mine", TTL: req.TTL}
+		a := c.newAcquisition(t.Context(), op, time.Second)
+		var released, told bool
+		c.spoil(2, func(op Op, r Reply) (time.Duration, Reply) {
+			if op.Kind == OpRelease {
+				released = true
+				select {
+				case <-a.done:
+					told = true
+				default:
+				}
+			}
+			return roundTrip, r
+		})
+		a.start()
+		a.wait(t.Context())
+		if res := a.result(); res.verdict != Lost || !released || told {
+			t.Errorf("%s, the vote given back: %v, after its caller was told: %v", res.verdict, released, told)
+		}
+	})
+}
+
 // Rule 1: unequal grants are confirmed before the answer.
 func TestUnequalGrantsAreConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -147,17 +176,29 @@ func TestNodeTimeoutBoundsAnAcquire(t *testing.T) {
 	})
 }
 
-// Lost as soon as a quorum is impossible, not at the time limit.
+// Lost as soon as a quorum is impossible, not at the time limit, and a node that
+// nobody waited for is not blamed.
 func TestLostQuorumIsToldAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
 		for _, i := range []int{0, 1} {
 			c.fakes[i].answer(always(Reply{Outcome: Failed, Err: ErrNodeDown}))
 		}
-		began := time.Now()
-		_, err := c.Acquire(t.Context(), req)
-		if !errors.Is(err, ErrNoQuorum) || time.Since(began) != roundTrip {
-			t.Errorf("%v after %s", err, time.Since(began))
+		c.spoil(2, func(_ Op, r Reply) (time.Duration, Reply) { return 2 * roundTrip, r })
+		calls := map[string]func() error{
+			"acquire": func() error { _, err := c.Acquire(t.Context(), req); return err },
+			"extend":  func() error { _, err := c.Extend(t.Context(), lease.ID, 0); return err },
+		}
+		for name, call := range calls {
+			began := time.Now()
+			var e *QuorumError
+			if err := call(); !errors.As(err, &e) || time.Since(began) != roundTrip {
+				t.Fatalf("%s: %v after %s", name, err, time.Since(began))
+			}
+			if e.Nodes[0].Reason != ErrNodeDown.Error() || e.Nodes[2].Reason != notAwaited {
+				t.Errorf("%s: %+v", name, e.Nodes)
+			}
 		}
 	})
 }

@@ -19,6 +19,10 @@ const carryPage = 500
 // closes a quorum of them before it opens any: from then on no other founding
 // and no late rejoin can make a quorum, so that of servers which found at the
 // same time one alone succeeds, and none purges what another has opened.
+//
+// All begin with the same node, if they can, so that it decides between them:
+// who meets another there stops, and leaves the nodes to the larger view. Going
+// on would open a few nodes only, and make the others be away and wait anew.
 func (m *membership) found(ctx context.Context, p plan) error {
 	log := m.cfg.Logger
 	log.Warn("founding the cluster", "nodes", len(p.found), "new", p.fresh)
@@ -31,8 +35,8 @@ func (m *membership) found(ctx context.Context, p plan) error {
 	staged, failed := m.each(p.found, func(i int) error {
 		admissions[i] = a.pinned(p.pins[i])
 		return m.stage(ctx, i, admissions[i])
-	})
-	if len(staged) < min(QuorumOf(len(m.nodes)), len(p.found)) {
+	}, func([]int) bool { return true })
+	if len(staged) < min(QuorumOf(len(m.nodes)), len(p.found)) || errors.Is(failed, ErrRaced) {
 		return failed
 	}
 	admitted, failed := m.each(staged, func(i int) error {
@@ -41,7 +45,7 @@ func (m *membership) found(ctx context.Context, p plan) error {
 			m.audit(ctx, actFound, i, slog.Bool("new", p.fresh), slog.Bool("force", m.cfg.Force), slog.Int64("view", int64(a.View)))
 		}
 		return err
-	})
+	}, func(opened []int) bool { return len(opened) == 0 })
 	if len(admitted) == 0 {
 		return failed
 	}
@@ -78,14 +82,19 @@ func (m *membership) foundingFloor(ctx context.Context) fencing.Token {
 	return floor
 }
 
-// each does f for one node after the other, and says for which it succeeded.
-func (m *membership) each(nodes []int, f func(int) error) (done []int, failed error) {
+// each does f for one node after the other, and says for which it succeeded. Where
+// somebody else was faster, it stops if yield says so of what is done.
+func (m *membership) each(nodes []int, f func(int) error, yield func(done []int) bool) (done []int, failed error) {
 	for _, i := range nodes {
-		if err := f(i); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("node %s: %w", m.nodes[i].Name(), err))
+		err := f(i)
+		if err == nil {
+			done = append(done, i)
 			continue
 		}
-		done = append(done, i)
+		failed = errors.Join(failed, fmt.Errorf("node %s: %w", m.nodes[i].Name(), err))
+		if errors.Is(err, ErrRaced) && yield(done) {
+			break
+		}
 	}
 	return done, failed
 }
@@ -93,7 +102,7 @@ func (m *membership) each(nodes []int, f func(int) error) (done []int, failed er
 // pinned completes an admission with the state that served its wait: in any
 // other the node must not be touched (rule 10).
 func (a Admission) pinned(to pin) Admission {
-	a.Incarnation, a.Note, a.Away = to.incarnation, to.note, to.away
+	a.Incarnation, a.Note = to.incarnation, to.note
 	return a
 }
 
@@ -138,7 +147,7 @@ func (m *membership) rejoin(ctx context.Context, p plan) error {
 			m.audit(ctx, actAdmit, i)
 		}
 		return err
-	})
+	}, func([]int) bool { return false })
 	return failed
 }
 

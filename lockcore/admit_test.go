@@ -2,6 +2,8 @@ package lockcore
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,5 +74,57 @@ func TestFencedNodesAreInTheView(t *testing.T) {
 	}
 	if p := m.plan(now); p.largest != 25 || p.view != 25 {
 		t.Errorf("after a fence in view 25 the plan knows of view %d, and votes in %d", p.largest, p.view)
+	}
+}
+
+// staging is a node that one founding meets: it takes what it is asked for, or
+// answers that somebody else was faster.
+type staging struct {
+	*fakeNode
+	did           *[]string // of all nodes, in order
+	staged, opens error
+}
+
+func (s *staging) Stage(context.Context, Admission) error {
+	*s.did = append(*s.did, "stage "+s.name)
+	return s.staged
+}
+
+func (s *staging) Admit(context.Context, Admission) error {
+	*s.did = append(*s.did, "open "+s.name)
+	return s.opens
+}
+
+// Who meets another founder stops while it has opened nothing, and opens what it
+// can afterwards. A node that does not answer stops nobody.
+func TestFounderYields(t *testing.T) {
+	const all = "stage node1, stage node2, stage node3, stage node4, "
+	raced, gone := fmt.Errorf("staging: %w", ErrRaced), errNoAnswer
+	cases := []struct {
+		name          string
+		staged, opens [5]error
+		did           string
+		founded       bool
+	}{
+		{"alone", [5]error{}, [5]error{}, all + "open node1, open node2, open node3, open node4", true},
+		{"met at the first", [5]error{raced}, [5]error{}, "stage node1", false},
+		{"met when a quorum is closed", [5]error{3: raced}, [5]error{}, all[:len(all)-2], false},
+		{"a silent node", [5]error{gone}, [5]error{gone}, all + "open node2, open node3, open node4", true},
+		{"two silent nodes", [5]error{gone, gone}, [5]error{}, all[:len(all)-2], false},
+		{"overtaken before it opens", [5]error{}, [5]error{raced}, all + "open node1", false},
+		{"overtaken behind a silent node", [5]error{}, [5]error{gone, raced}, all + "open node1, open node2", false},
+		{"overtaken later", [5]error{}, [5]error{1: raced}, all + "open node1, open node2, open node3, open node4", true},
+	}
+	for _, c := range cases {
+		nodes, did := fakes(5), []string{}
+		for i := range nodes {
+			f, _ := nodes[i].(*fakeNode)
+			nodes[i] = &staging{fakeNode: f, did: &did, staged: c.staged[i], opens: c.opens[i]}
+		}
+		m := newMembership(Config{}.withDefaults(), nodes, func(View) {})
+		err := m.found(t.Context(), plan{found: []int{0, 1, 2, 3}, pins: make([]pin, len(nodes))})
+		if got := strings.Join(did, ", "); got != c.did || (err == nil) != c.founded {
+			t.Errorf("%s: %s, %v; want %s", c.name, got, err, c.did)
+		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // explainLoss says why an acquisition failed. A *retryError around the answer
 // means that trying again at once may well succeed.
 func (l *Locker) explainLoss(ctx context.Context, req *AcquireRequest, res *acquired) error {
-	b := ballot{n: len(l.nodes), quorum: l.quorum, replies: res.replies, answered: res.answered, cause: ctx.Err()}
+	b := ballot{n: len(l.nodes), quorum: l.quorum, replies: res.replies, answered: res.answered, early: res.early, cause: ctx.Err()}
 	stale := l.learnFrom(b.replies[:b.n])
 	answered := b.count(Granted) + b.count(Held) + b.count(Queued)
 	switch {
@@ -170,11 +170,18 @@ func (l *Locker) quorumError(resource string, b *ballot) *QuorumError {
 		if b.answered[i] && r.Outcome == Granted {
 			e.Granted++
 		}
-		e.Nodes[i] = NodeOutcome{Node: l.nodes[i].Name(), Reason: r.reason(b.answered[i], status.Nodes[i])}
+		reason := r.reason(b.answered[i], status.Nodes[i])
+		if !b.answered[i] && b.early {
+			reason = notAwaited
+		}
+		e.Nodes[i] = NodeOutcome{Node: l.nodes[i].Name(), Reason: reason}
 	}
 	e.RetryAfter = status.retryAfter()
 	return e
 }
+
+// notAwaited is said of nodes that may be sound: the answer did not hang on them.
+const notAwaited = "not waited for: the other nodes had ruled a quorum out"
 
 func (r *Reply) reason(answered bool, status NodeStatus) string {
 	if !answered {

@@ -183,11 +183,24 @@ func (q *line) await(ctx context.Context, w *waiter, deadline <-chan time.Time) 
 	for {
 		pause := q.wait(w)
 		if pause == 0 {
-			return nil
+			return q.enough(ctx, deadline)
 		}
 		if err := q.rest(ctx, w, pause, deadline); err != nil {
 			return err
 		}
+	}
+}
+
+// enough reports, as await does, that the waiter must not ask once more, though
+// its turn may be told again and again.
+func (q *line) enough(ctx context.Context, deadline <-chan time.Time) error {
+	select {
+	case <-deadline:
+		return errTimedOut
+	case <-q.closed:
+		return ErrStopping
+	default:
+		return ctx.Err()
 	}
 }
 

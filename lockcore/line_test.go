@@ -1,6 +1,8 @@
 package lockcore
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +38,35 @@ func TestRestoredLineHasNobodyWhoLeft(t *testing.T) {
 		settle(5 * time.Second)
 		if n := len(node.ops(OpStand)); n != 1 {
 			t.Errorf("%d tickets were put back, 1 still waited", n)
+		}
+	})
+}
+
+// A waiter whose turn is told again and again, and who gets nothing, goes when
+// its time is over.
+func TestWaitEndsThoughTurnsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newLine(Config{}.withDefaults(), nil, newCleaner(nil), func() View { return 1 })
+		w, err := q.join("r", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		deadline := time.NewTimer(time.Second)
+		for _, end := range []struct {
+			by   func()
+			want error
+		}{
+			{func() {}, nil},
+			{func() { settle(time.Second) }, errTimedOut},
+			{cancel, context.Canceled},
+			{q.stop, ErrStopping},
+		} {
+			end.by()
+			q.freed("r")
+			if err := q.await(ctx, w, deadline.C); !errors.Is(err, end.want) {
+				t.Errorf("%v, want %v", err, end.want)
+			}
 		}
 	})
 }

@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -207,9 +208,9 @@ type Admittee interface {
 	// is admitted, and ErrForeign.
 	Quarantine(ctx context.Context, note string) error
 	// Stage begins an admission: it purges every lock and counter (rule 11)
-	// and keeps high = max(own, floor). ErrRaced when the node is admitted
-	// (but see Admission.Away), bears another note or is staged under a larger
-	// view, and ErrForeign.
+	// and keeps high = max(own, floor). ErrRaced when the node bears another
+	// note, is admitted (but see AwayNote) or is staged under a larger view, and
+	// ErrForeign.
 	Stage(ctx context.Context, a Admission) error
 	// Load writes counters, and reserves locks, on a node that a holds staged. ErrRaced.
 	Load(ctx context.Context, a Admission, locks []CarriedLock) error
@@ -265,19 +266,27 @@ type Observation struct {
 // Admission is one attempt to admit a node.
 type Admission struct {
 	Incarnation string // pinned before the reads; anything else is ErrRaced (rule 10)
-	Note        string // pinned like it
+	Note        string // pinned like it; of a node that was away, its AwayNote
 	View        View
-	// Founded is the view of the founding that View descends from.
-	Founded View
-	// Away is the view in which the node was seen admitted, though it is from
-	// before Founded: the node was away during the founding and may be staged
-	// while it is still in that very view (rule 12). 0: only while not admitted.
-	Away        View
+	// Founded is the view of the founding that View descends from; never above View.
+	Founded     View
 	Cluster     Cluster
 	Floor       fencing.Token
 	MaxTTL      time.Duration
 	OnlyIfEmpty bool // the operator said that the cluster is new: ErrRaced if it holds anything
 }
+
+// AwayNote stands for the note of a node that was away during a founding: it is
+// admitted in view, which is from before Admission.Founded, and may be staged while
+// it is still in that very view (rule 12). Stage writes it into the node's data,
+// so that the silence which others wait for is the same before and after.
+//
+// It names one silence though nothing in it is random, since an incarnation is never
+// admitted in a view again (rule 9): who stages a node that was away does it under
+// a larger view, no smaller one is staged over that, and Admit, which takes the
+// note away, installs it. So a Stage that comes late or twice finds this very
+// silence, or is refused. FLUSHALL forgets the view, and the note with it.
+func AwayNote(view View) string { return "away " + strconv.FormatInt(int64(view), 10) }
 
 var (
 	// ErrNotAdmitted: the node's gate is shut.

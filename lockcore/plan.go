@@ -32,16 +32,14 @@ type plan struct {
 // since did not serve the wait.
 type pin struct {
 	incarnation string
-	note        string
-	away        View // admitted in this view; 0: not admitted
+	note        string // of its quarantine, or that it is away
 }
 
 func (o Observation) pin() pin {
-	p := pin{incarnation: o.Incarnation, note: o.Note}
 	if o.Admitted {
-		p.away = o.View
+		return pin{o.Incarnation, AwayNote(o.View)}
 	}
-	return p
+	return pin{o.Incarnation, o.Note}
 }
 
 func (m *membership) plan(now time.Time) plan {
@@ -116,16 +114,28 @@ func (m *membership) planFounding(p *plan, out, waited []int, forsaken int, now 
 		p.why = fmt.Sprintf("%d of %d nodes are admitted and %d have lost their admission: waiting for the nodes that are unreachable or refused, which may still know the last tokens", len(p.admitted), n, len(out))
 	case m.cfg.Recovery == RecoveryManual:
 		p.why = fmt.Sprintf("%d of %d nodes have lost their admission and recovery is manual: run 'fencelock bootstrap'", len(out), n)
-	case len(waited)+forsaken < quorum || forsaken > 0 && len(waited) < len(out):
+	case len(waited)+forsaken < quorum || forsaken > 0 && len(waited) < len(out) || m.almostWaited(out, p.wait, now):
 		p.why = fmt.Sprintf("%d of %d nodes have lost their admission: the cluster is founded anew once the longest TTL (%s) has passed", len(out), n, p.wait.Round(time.Millisecond))
 	default:
 		p.found = waited
 		if forsaken > 0 {
 			p.found = append(p.found, p.admitted...) // too few to be read from
+			slices.Sort(p.found)                     // all founders begin with the same node
 		}
 		p.why = "the cluster is being founded anew"
 	}
 	m.explainOut(p, out, now, p.why)
+}
+
+// almostWaited: a node's wait ends in a moment. Nodes that fell together are seen
+// one look after the other, by every server in another order. Founded together
+// they are the same nodes for all servers, which then begin with the same one.
+func (m *membership) almostWaited(out []int, wait time.Duration, now time.Time) bool {
+	moment := min(m.cfg.WatchInterval+m.cfg.observeTimeout(), wait/4)
+	return slices.ContainsFunc(out, func(i int) bool {
+		left := m.sights[i].waitLeft(wait, now)
+		return left > 0 && left <= moment
+	})
 }
 
 func (m *membership) explainOut(p *plan, out []int, now time.Time, why string) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -67,7 +66,7 @@ func (s *planScenarios) cluster(cmd command) error {
 // see reads what a look at a node shows:
 //
 //	see 1 admitted view=5 founded=2 high=9 max-ttl=20s
-//	see 2 out [empty] [view=5]       not admitted; note=x or unnoted: of its quarantine
+//	see 2 out [empty] [view=5]       not admitted; note=x, away=5 or unnoted: of its quarantine
 //	see 3 silent                     no answer
 //	see 4 unfit | foreign | twin=1   must not vote
 //
@@ -85,6 +84,9 @@ func (s *planScenarios) see(cmd command) error {
 	}
 	if !seen.Admitted && !cmd.has("unnoted") {
 		seen.Note = "note" + cmd.pairs["note"]
+	}
+	if away := cmd.pair("away"); away != 0 {
+		seen.Note = AwayNote(View(away))
 	}
 	if twin := cmd.pairs["twin"]; twin != "" {
 		seen.Incarnation = twin
@@ -113,7 +115,6 @@ func (s *planScenarios) show() string {
 		nodes []int
 	}{{"raise", p.raise}, {"raise-ttl", p.raiseTTL}, {"rejoin", p.rejoin}, {"found", p.found}} {
 		if len(part.nodes) > 0 {
-			slices.Sort(part.nodes)
 			fmt.Fprintf(&out, "%s %s\n", part.name, ordinals(part.nodes))
 		}
 	}

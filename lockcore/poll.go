@@ -28,7 +28,8 @@ type ballot struct {
 	n, quorum int
 	replies   [MaxNodes]Reply
 	answered  [MaxNodes]bool
-	silent    int // nodes that have not answered yet
+	silent    int  // nodes that have not answered yet
+	early     bool // it ended before its limit: the silent were not waited for
 	elapsed   time.Duration
 	cause     error // the context's, when the caller went away
 }
@@ -69,6 +70,7 @@ func (p *poll) wait(ctx context.Context) ballot {
 	p.ended = true
 	p.ballot.elapsed = time.Since(p.began)
 	p.ballot.cause = ctx.Err()
+	p.ballot.early = ctx.Err() == nil && time.Now().Before(p.op.Deadline)
 	return p.ballot
 }
 

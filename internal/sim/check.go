@@ -180,7 +180,11 @@ func (c *checker) kept(d *completion) {
 // believe notes the time for which the client was told that it holds the
 // lease, and checks that nobody else was told so.
 func (c *checker) believe(d *completion, l *ledger) {
-	s := span{owner: ownerOf(d.lease.ID), token: d.lease.Token, from: d.at, until: d.at + d.lease.Validity}
+	valid := d.lease.Validity
+	if c.w.plan.Mutant.trusting {
+		valid = d.lease.TTL
+	}
+	s := span{owner: ownerOf(d.lease.ID), token: d.lease.Token, from: d.at, until: d.at + valid}
 	if d.lease.Validity <= 0 {
 		c.violatef("validity", "%s gave a validity of %s", d.verb, d.lease.Validity)
 	}

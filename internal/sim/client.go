@@ -52,12 +52,9 @@ type action struct {
 	floor    floor // what had been completed when it began
 }
 
-// Two clients are slower than the others: one that may keep its lease for long,
-// and one that may pause for as long as a lease lasts.
-const (
-	keeper  = 1
-	dreamer = 2
-)
+// dreamer is the client that may pause for as long as a lease lasts. The first
+// ones, as many as the plan says, may keep their leases for long.
+const dreamer = 2
 
 // think schedules the client's next action.
 func (c *client) think() {
@@ -117,6 +114,7 @@ func (c *client) finish(s *server) {
 
 // choose draws what to do.
 func (c *client) choose(s *server) *action {
+	const more, looks = 7, 4 // of a hundred: another acquire though it has a lease; a look
 	g := c.current()
 	dice := c.rng.IntN(100)
 	switch {
@@ -124,13 +122,13 @@ func (c *client) choose(s *server) *action {
 		return c.extendFor(s, g, c.w.plan.slower(s.id).own(c.w.plan.MaxTTL))
 	case c.retry != "" && dice < 70:
 		return c.acquire(s, c.what, c.retry)
-	case len(c.held) > 0 && dice < 5:
+	case len(c.held) > 0 && dice < c.w.plan.Old:
 		return c.old(s)
-	case g == nil || dice < 12:
+	case g == nil || dice < c.w.plan.Old+more:
 		return c.acquire(s, c.anyResource(), c.maybeKey())
-	case dice < 28:
+	case dice < c.w.plan.Old+more+c.w.plan.Extend:
 		return c.extend(s, g)
-	case dice < 32:
+	case dice < c.w.plan.Old+more+c.w.plan.Extend+looks:
 		return c.look(s, g)
 	case !c.w.plan.Tidy && chance(c.rng, c.w.plan.Forget):
 		g.over = true // forgotten: it ends by itself
@@ -328,7 +326,7 @@ func (c *client) learn(d *completion) {
 	switch {
 	case d.verb == "acquire" && d.err == nil:
 		c.held = append(c.held, &grip{resource: d.resource, id: d.lease.ID, token: int64(d.lease.Token)})
-		if c.id == keeper && chance(c.rng, c.w.plan.Keep) {
+		if c.id <= c.w.plan.Keepers && chance(c.rng, c.w.plan.Keep) {
 			c.keeping = c.w.now() + between(c.rng, c.w.plan.MaxTTL, 8*c.w.plan.MaxTTL)
 		}
 		if c.rng.IntN(4) > 0 { // else its answer got lost on the way, and it asks again

@@ -8,7 +8,8 @@ import (
 // strike makes a fault happen, if it may now.
 func (w *world) strike(f Fault) {
 	n, s := w.nodes[f.Node], w.servers[f.Server]
-	if f.Kind <= Stop && !w.mayLose(n) {
+	losing := f.Kind <= Stop || f.Kind == Jump && w.plan.Clocks // it is noticed, and costs the admission
+	if losing && !w.mayLose(n) {
 		return
 	}
 	w.logf("fault %s", f)

@@ -30,6 +30,7 @@ func TestMutants(t *testing.T) {
 				if c := hunt(t, m, 3, func(c *catch) bool { return c.acquisitions < limit }); c.by == nil {
 					t.Errorf("not caught in %d acquisitions", c.acquisitions)
 				}
+				control(t, m, 3, 1)
 			})
 		}
 	}
@@ -43,6 +44,8 @@ type catch struct {
 	runs         int
 	seed         uint64
 	by           *Violation // nil: not caught
+	took         time.Duration
+	control      int // acquisitions of the same plans with the rule in place
 }
 
 func (c catch) String() string {
@@ -50,13 +53,16 @@ func (c catch) String() string {
 	if c.by == nil {
 		return text + fmt.Sprintf("not caught in %d acquisitions, %d runs", c.acquisitions, c.runs)
 	}
-	return text + fmt.Sprintf("%d acquisitions, %d runs: %s (seed %d)", c.acquisitions, c.runs, c.by.Rule, c.seed)
+	return text + fmt.Sprintf("%d acquisitions, %d runs, %s: %s (seed %d); %d acquisitions with the rule",
+		c.acquisitions, c.runs, c.took.Round(time.Millisecond), c.by.Rule, c.seed, c.control)
 }
 
 // hunt runs seed after seed until the mutant is caught, while it may go on.
-func hunt(t *testing.T, m Mutant, nodes int, goOn func(*catch) bool) catch {
+func hunt(t *testing.T, m Mutant, nodes int, goOn func(*catch) bool) (c catch) {
 	t.Helper()
-	c := catch{mutant: m, nodes: nodes}
+	c = catch{mutant: m, nodes: nodes}
+	began := time.Now()
+	defer func() { c.took = time.Since(began) }()
 	for c.seed = 1; goOn(&c); c.seed++ {
 		r := Run(t, m.In(NewPlan(c.seed, nodes)))
 		c.acquisitions += r.Acquisitions
@@ -67,6 +73,21 @@ func hunt(t *testing.T, m Mutant, nodes int, goOn func(*catch) bool) catch {
 		}
 	}
 	return c
+}
+
+// control runs the plans of a mutant with every rule in place, and counts what
+// was acquired: what catches the mutant must be no fault of its plans.
+func control(t *testing.T, m Mutant, nodes, runs int) (acquisitions int) {
+	t.Helper()
+	for one := range uint64(runs) {
+		plan := m.control(NewPlan(one+1, nodes))
+		r := Run(t, plan)
+		if m.Catches(r.Violation) {
+			tell(t, plan, r.Violation)
+		}
+		acquisitions += r.Acquisitions
+	}
+	return acquisitions
 }
 
 // TestMutantTable hunts every mutant, at three nodes and at five, and writes
@@ -87,6 +108,7 @@ func TestMutantTable(t *testing.T) {
 					t.Parallel()
 					end := time.Now().Add(*mutantLimit)
 					rows[i][k] = hunt(t, m, nodes, func(*catch) bool { return time.Now().Before(end) })
+					rows[i][k].control = control(t, m, nodes, max(rows[i][k].runs, 20))
 					fmt.Fprintln(os.Stderr, rows[i][k])
 				})
 			}
@@ -115,13 +137,24 @@ func writeTable(t *testing.T, rows [][2]catch, took time.Duration) {
 	}
 	var table strings.Builder
 	table.WriteString("| rule | switched off | N=3: acquisitions | by | N=5: acquisitions | by |\n| --- | --- | ---: | --- | ---: | --- |\n")
+	controls := 0
 	for _, row := range rows {
+		controls += row[0].control + row[1].control
 		fmt.Fprintf(&table, "| %s | %s |%s|%s|\n", row[0].mutant.Rule, row[0].mutant.Name, row[0].cells(), row[1].cells())
 	}
-	fmt.Fprintf(&table, "\nHunted for %s in all, and up to %s each.\n", took.Round(time.Minute), *mutantLimit)
+	fmt.Fprintf(&table, "\nHunted for %s in all, and up to %s each. The same plans with every rule in place: %d acquisitions, %s.\n",
+		took.Round(time.Minute), *mutantLimit, controls, verdict(t))
 	if err := os.WriteFile(*mutantTable, []byte(head+tableMark+table.String()+tableEndMark+foot), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// verdict is what the controls came to.
+func verdict(t *testing.T) string {
+	if t.Failed() {
+		return "**and a violation**"
+	}
+	return "no violation"
 }
 
 func (c catch) cells() string {

@@ -36,6 +36,8 @@ const (
 	msgLoad
 	msgAdmit
 	msgRaise
+	msgTime
+	msgExpel
 	msgTurn
 	msgSubscribed
 	msgDone
@@ -94,7 +96,7 @@ func (m *message) send() {
 	if m.cutTo() || chance(rng, w.plan.Loss) {
 		m.abandon(rng)
 	} else {
-		arrival := m.inOrder(w.now() + w.plan.delay(rng))
+		arrival := m.inOrder(w.now() + m.delay(rng))
 		m.due = arrival + w.plan.delay(rng)
 		w.arrive(arrival, m.arrive)
 		w.at(m.due, m.deliver)
@@ -102,6 +104,28 @@ func (m *message) send() {
 	if chance(rng, w.plan.Double) && !m.cutTo() {
 		w.arrive(w.now()+w.plan.lateness(rng), m.arrive)
 	}
+	if late := m.kept(rng, true); late > 0 && !m.cutTo() {
+		w.arrive(w.now()+late, m.arrive)
+	}
+}
+
+// delay is the request's time on its way.
+func (m *message) delay(rng *rand.Rand) time.Duration {
+	if late := m.kept(rng, false); late > 0 {
+		return late
+	}
+	return m.w.plan.delay(rng)
+}
+
+// kept is for how long the network keeps the request, or brings it again after;
+// 0: it does not.
+func (m *message) kept(rng *rand.Rand, again bool) time.Duration {
+	for _, t := range m.w.plan.Tardy {
+		if t.Kind == m.kind && t.Again == again && (t.Server == 0 || t.Server == m.server.id+1) && !m.w.calm && chance(rng, t.Chance) {
+			return between(rng, t.Least, t.Most)
+		}
+	}
+	return 0
 }
 
 // inOrder lets a request arrive after those that were sent before it, in a
@@ -236,7 +260,7 @@ func (p *port) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
 	m := &message{
 		port: p, kind: int(op.Kind), op: op, giveUp: p.w.clock() + max(limit, 0),
 		sort: rank{
-			server: p.server.id, kind: int(op.Kind), node: p.node.id, a: op.Resource,
+			server: p.server.id, kind: inOrder(op.Kind), node: p.node.id, a: op.Resource,
 			b: op.Lease + op.Ticket.ID, c: op.Attempt + op.Hold, n: int64(op.Token)<<8 ^ int64(op.View),
 		},
 		answer: func(reply any) {
@@ -253,6 +277,15 @@ func (p *port) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
 		return reply
 	}
 	p.w.post(m)
+}
+
+// inOrder puts what gives back before what asks: that is how a server sends the
+// two when the one makes room for the other.
+func inOrder(kind lockcore.OpKind) int {
+	if kind == lockcore.OpRelease {
+		return -1
+	}
+	return int(kind)
 }
 
 // outcome is the reply to a call that is not a vote.
@@ -387,6 +420,24 @@ func (p *port) Admit(ctx context.Context, a lockcore.Admission) error {
 func (p *port) RaiseMaxTTL(ctx context.Context, ttl time.Duration) error {
 	_, err := call(ctx, p, msgRaise, "", int64(ttl), func(n *node) (struct{}, error) {
 		return struct{}{}, n.model.RaiseMaxTTL(ctx, p.slower.real(ttl))
+	})
+	return err
+}
+
+// clocked is a port to a node whose clock is read.
+type clocked struct{ *port }
+
+var _ lockcore.Clocked = clocked{}
+
+// Time reads the node's clock.
+func (c clocked) Time(ctx context.Context) (time.Time, error) {
+	return call(ctx, c.port, msgTime, "", 0, func(n *node) (time.Time, error) { return n.model.Clock(), nil })
+}
+
+// Expel takes the admission back.
+func (c clocked) Expel(ctx context.Context, incarnation string, view lockcore.View, note string) error {
+	_, err := call(ctx, c.port, msgExpel, note, int64(view), func(n *node) (struct{}, error) {
+		return struct{}{}, n.model.Expel(ctx, incarnation, view, note)
 	})
 	return err
 }

@@ -24,8 +24,9 @@ type node struct {
 	saved       nodetest.Snapshot // what a rollback brings back
 	hasSaved    bool
 	clock       func() time.Time
-	shadow      *nodetest.Model // of a mutant that answers with what was
-	shadowAt    time.Duration
+	shadow      *nodetest.Model   // of a mutant that answers with what was
+	seen        nodetest.Snapshot // will be the shadow
+	seenAt      time.Duration
 }
 
 // link is the way between a server and a node.

@@ -28,6 +28,10 @@ type Plan struct {
 	Keep       float64       // of the first client's leases, that it keeps for several TTLs
 	Dream      float64       // of the second client's pauses, for as long as a lease
 	Forget     float64       // of what clients do with a lease: nothing any more
+	Old        int           // of a hundred calls, those about a lease of long ago
+	Extend     int           // of a hundred calls, those that extend
+	Keepers    int           // how many clients may keep their leases
+	Tardy      []Tardy       // kinds of messages that the network keeps
 	Pause      time.Duration // between a client's calls, at most, where that is longer than usual
 	New        bool          // the operator says that the cluster is new
 
@@ -43,6 +47,8 @@ type Plan struct {
 	// Stubborn: clients take every lease under an idempotency key, and ask for it
 	// again and again.
 	Stubborn bool
+	// Clocks: servers read the nodes' clocks, and mind those that jump (rule 22).
+	Clocks bool
 	// Turns: clients wait in line.
 	Turns bool
 	// Slow: the first server's clock runs slowTimes slower than the others', so
@@ -50,9 +56,20 @@ type Plan struct {
 	// exclusion is not promised either.
 	Slow bool
 
+	Scene  string    // that it plays, if it does
 	Rates  []float64 // by node: how much faster its clock runs
 	Faults []Fault
 	Mutant Mutant
+}
+
+// Tardy is a kind of request that the network keeps: each, with the chance, is
+// so long on its way, or (Again) arrives once more after that time.
+type Tardy struct {
+	Kind        int // as in messages
+	Chance      float64
+	Again       bool
+	Server      int // only of the server of that number, from 1; 0: of all
+	Least, Most time.Duration
 }
 
 // Fault is something that happens to a node, a server or a link.
@@ -108,6 +125,7 @@ func NewPlan(seed uint64, nodes int) Plan {
 	rng := rand.New(rand.NewPCG(seed, uint64(nodes)))
 	p := Plan{
 		Seed: seed, Nodes: nodes,
+		Old: 5, Extend: 16, Keepers: 1,
 		Servers: 1 + rng.IntN(3), Clients: 2 + rng.IntN(7), Resources: pick(rng, 1, 3, 6, 10), MaxOps: 8000,
 		Length: pick(rng, 5*time.Second, 10*time.Second, 20*time.Second), CounterTTL: time.Hour,
 		MaxTTL: pick(rng, 200*time.Millisecond, 500*time.Millisecond, time.Second, 2*time.Second),
@@ -133,6 +151,7 @@ func NewPlan(seed uint64, nodes int) Plan {
 		p.Slow, p.Servers, p.MaxTTL = true, max(p.Servers, 2), min(p.MaxTTL, 500*time.Millisecond)
 	}
 	p.drawFaults(rng)
+	p.Clocks = rng.IntN(3) == 0 || p.Wild && rng.IntN(2) == 0
 	return p
 }
 
@@ -198,7 +217,7 @@ func (p *Plan) Describe() string {
 	for _, word := range []struct {
 		on   bool
 		name string
-	}{{p.New, "new"}, {p.Wild, "wild"}, {p.Disasters, "disasters"}, {p.Tidy, "tidy"}, {p.Slow, "slow"}, {p.Stubborn, "stubborn"}, {p.Turns, "turns"}, {p.Mutant.Name != "", "mutant: " + p.Mutant.Name}} {
+	}{{p.New, "new"}, {p.Wild, "wild"}, {p.Disasters, "disasters"}, {p.Tidy, "tidy"}, {p.Slow, "slow"}, {p.Stubborn, "stubborn"}, {p.Clocks, "clocks"}, {p.Turns, "turns"}, {p.Mutant.Name != "", "mutant: " + p.Mutant.Name}} {
 		if word.on {
 			text.WriteString(" " + word.name)
 		}

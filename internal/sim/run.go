@@ -261,6 +261,7 @@ var kindNames = map[int]string{
 	int(lockcore.OpStand): "stand", int(lockcore.OpLeave): "leave", int(lockcore.OpKeep): "keep",
 	msgObserve: "observe", msgFence: "fence", msgSurvey: "survey", msgCounters: "counters", msgScan: "scan",
 	msgQuarantine: "quarantine", msgStage: "stage", msgLoad: "load", msgAdmit: "admit", msgRaise: "raise",
+	msgExpel: "expel",
 }
 
 func (w *world) logMessage(m *message, reply any) {
@@ -276,7 +277,7 @@ func (w *world) logMessage(m *message, reply any) {
 	} else {
 		what += fmt.Sprintf(" %s %d", m.sort.a, m.sort.n)
 	}
-	if m.kind == msgObserve || m.kind == int(lockcore.OpKeep) {
+	if m.kind == msgObserve || m.kind == msgTime || m.kind == int(lockcore.OpKeep) {
 		return
 	}
 	w.logf("server %d (life %d) -> %s: %s: %s", m.server.id+1, m.epoch, m.node.name, what, replyText(reply))

@@ -30,7 +30,10 @@ func (s *server) start() {
 	s.relays = make([]relay, len(w.nodes))
 	nodes := make([]lockcore.Node, len(w.nodes))
 	for i, n := range w.nodes {
-		nodes[i] = &port{w: w, server: s, epoch: s.epoch, node: n, relays: s.relays, slower: w.plan.slower(s.id)}
+		to := &port{w: w, server: s, epoch: s.epoch, node: n, relays: s.relays, slower: w.plan.slower(s.id)}
+		if nodes[i] = to; w.plan.Clocks {
+			nodes[i] = clocked{to}
+		}
 	}
 	locker, err := lockcore.New(nodes, s.config())
 	if err != nil {
@@ -62,6 +65,9 @@ type pace int
 // slowTimes is the pace of a slow clock.
 const slowTimes pace = 40
 
+// slowServer is the number of the server that has one.
+const slowServer = 1
+
 // own is what the server must call a time so that it takes as long as d.
 func (s pace) own(d time.Duration) time.Duration { return d * time.Duration(s) }
 
@@ -69,7 +75,7 @@ func (s pace) own(d time.Duration) time.Duration { return d * time.Duration(s) }
 func (s pace) real(d time.Duration) time.Duration { return d / time.Duration(s) }
 
 func (p *Plan) slower(server int) pace {
-	if p.Slow && server == 0 {
+	if p.Slow && server == slowServer-1 {
 		return slowTimes
 	}
 	return 1

@@ -113,7 +113,7 @@ func (c *campaign) work(t *testing.T, stop <-chan struct{}) {
 
 func (c *campaign) one(t *testing.T, seed uint64, nodes int) {
 	t.Helper()
-	plan := NewPlan(seed, nodes)
+	plan := DrawPlan(seed, nodes)
 	r := Run(t, plan)
 	c.runs.Add(1)
 	c.acquisitions.Add(int64(r.Acquisitions))
@@ -144,7 +144,7 @@ func TestSeed(t *testing.T) {
 	if *seed == 0 {
 		t.Skip("no -sim.seed")
 	}
-	plan := NewPlan(*seed, *nodes)
+	plan := DrawPlan(*seed, *nodes)
 	r := Trace(t, plan)
 	t.Logf("%s\n%s", plan.Describe(), tail(r.Trace))
 	if r.Violation != nil {
@@ -152,11 +152,35 @@ func TestSeed(t *testing.T) {
 	}
 }
 
+// A node whose clock jumps loses its admission and comes back (rule 22), while
+// the leases of the others go on.
+func TestJumpsAreMinded(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		plan := NewPlan(1, n)
+		plan.quiet()
+		plan.Wild, plan.Clocks, plan.Resources = true, true, 3
+		plan.Faults = nil
+		for k := range 4 {
+			plan.fault(time.Duration(2*k+1)*time.Second, Jump, 3*plan.MaxTTL, k%n)
+		}
+		r := Trace(t, plan)
+		expelled := 0
+		for _, line := range r.Trace {
+			if strings.Contains(line, ": expel ") && strings.HasSuffix(line, "err:<nil>}") {
+				expelled++
+			}
+		}
+		if expelled != 4 || r.Violation != nil || r.Acquisitions < 100 {
+			t.Errorf("N=%d: %d of 4 jumps cost an admission, %d acquisitions, violation %v", n, expelled, r.Acquisitions, r.Violation)
+		}
+	}
+}
+
 // One seed is one run, exactly.
 func TestRunsRepeat(t *testing.T) {
 	for one := range *repeats {
 		for _, n := range []int{3, 5} {
-			plan := NewPlan(one+1000, n)
+			plan := DrawPlan(one+1000, n)
 			plan.Length /= 4
 			a, b := Run(t, plan), Run(t, plan)
 			if a.Hash != b.Hash || a.Calls != b.Calls {

@@ -60,8 +60,8 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 				s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
 			}
 			a.Founded = a.View
-			for _, away := range []lockcore.View{0, s.view - 1, s.view + 1} { // seen out, or in another view
-				a.Away = away
+			for _, note := range []string{"", "a note", lockcore.AwayNote(s.view - 1), lockcore.AwayNote(s.view + 1)} { // seen out, or in another view
+				a.Note = note
 				s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
 			}
 			s.want(read("a"), locked(s.high+1, "L1", longTTL))
@@ -76,11 +76,11 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.view = a.View
 			s.want(acquire("a", "L2"), granted(s.high+2, longTTL)) // high outlived the purge
 		}},
+		{"a node that was away serves one silence, staged or not", awayStaged},
 		{"of two admitters the one with the larger view goes on", func(s *suite) {
 			first, second := s.founding(100), s.founding(100)
 			second.View++
 			s.must(s.Node.Stage(s.Context(), first))
-			second.Away = 0 // it is not admitted any more
 			s.must(s.Node.Stage(s.Context(), second))
 			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), first))
 			s.must(s.Node.Stage(s.Context(), second))
@@ -202,13 +202,15 @@ func (s *suite) wantErr(want, got error) {
 }
 
 func quarantine(s *suite) {
-	s.admit(100)
-	s.wantErr(lockcore.ErrRaced, s.Node.Quarantine(s.Context(), "early"))
 	a := s.founding(100)
+	first := a.Note // of a node that founded itself: that it was away
+	if first == "" {
+		first = "first"
+	}
 	s.must(s.Node.Stage(s.Context(), a))
-	s.must(s.Node.Quarantine(s.Context(), "first"))
+	s.must(s.Node.Quarantine(s.Context(), first))
 	s.must(s.Node.Quarantine(s.Context(), "second"))
-	if seen := s.observe(); seen.Note != "first" {
+	if seen := s.observe(); seen.Note != first {
 		s.Errorf("noted %q", seen.Note)
 	}
 	a = s.founding(100)
@@ -216,9 +218,9 @@ func quarantine(s *suite) {
 		a.Note = other
 		s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
 	}
-	a.Note = "first"
+	a.Note = first
 	s.must(s.Node.Stage(s.Context(), a))
-	if seen := s.observe(); seen.Note != "first" {
+	if seen := s.observe(); seen.Note != first {
 		s.Errorf("staging made the note %q", seen.Note)
 	}
 	s.must(s.Node.Admit(s.Context(), a))
@@ -229,6 +231,43 @@ func quarantine(s *suite) {
 	s.Node.Join(lockcore.Cluster{Nodes: 3, Hash: "beef"})
 	s.wantErr(lockcore.ErrForeign, s.Node.Quarantine(s.Context(), "foreign"))
 	s.Node.Join(s.cluster)
+}
+
+// awayStaged: several servers wait for the same silence of a node that was away,
+// and one of them stages it.
+func awayStaged(s *suite) {
+	s.admit(100)
+	away := lockcore.AwayNote(s.view)
+	first, second := s.founding(100), s.founding(100)
+	second.View++
+	s.must(s.Node.Stage(s.Context(), first))
+	if seen := s.observe(); seen.Admitted || seen.Note != away {
+		s.Errorf("staged: %+v, want the note %q", seen, away)
+	}
+	s.must(s.Node.Quarantine(s.Context(), "fresh"))
+	s.must(s.Node.Stage(s.Context(), second))
+	if seen := s.observe(); seen.Note != away || seen.Staged != second.View {
+		s.Errorf("staged twice: %+v, want the note %q", seen, away)
+	}
+	s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), first))
+	s.must(s.Node.Admit(s.Context(), second))
+	if seen := s.observe(); seen.Note != "" {
+		s.Errorf("admitted with the note %q", seen.Note)
+	}
+	third := second // comes late: that silence is over
+	third.View += 10
+	third.Founded = third.View
+	s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), third))
+	if s.Wipe != nil {
+		s.Wipe()
+		s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), third))
+	}
+	if s.Restart != nil {
+		s.admit(100)
+		s.Restart()
+		third.Incarnation = s.observe().Incarnation
+		s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), third))
+	}
 }
 
 // expeller is the part of lockcore.Clocked that changes the node.

@@ -59,7 +59,7 @@ func commandKinds() []string {
 		release release release release release release release release read read hold hold hold hold
 		turn turn turn turn turn turn turn turn stand stand stand leave leave leave keep keep
 		expire expire expire expire fence raise survey counters scan observe
-		found stage load admit staged staged join restart wipe`)
+		found stage load admit staged staged quarantine join restart wipe`)
 }
 
 // GoString is how a sequence that failed is printed.
@@ -347,10 +347,14 @@ func (p *pair) runMember(c command) {
 	case "staged": // to its end
 		p.staged = p.admission(command{Kind: c.Kind, Token: c.Token, View: 1})
 		p.admit("stage", lockcore.Node.Stage)
+		p.runRead(command{Kind: "observe"}, view)
 		p.load(c)
 		p.admit("admit", lockcore.Node.Admit)
 	case "admit":
 		p.admit("admit", lockcore.Node.Admit)
+	case "quarantine":
+		note := fmt.Sprintf("note %d", c.Lease)
+		p.same("quarantine", fault(p.node.Quarantine(p.ctx, note)), fault(p.model.Quarantine(p.ctx, note)))
 	case "raise":
 		p.same("raise", fault(p.node.RaiseMaxTTL(p.ctx, c.ttl())), fault(p.model.RaiseMaxTTL(p.ctx, c.ttl())))
 	case "fence":
@@ -398,11 +402,14 @@ func (m *Model) joined() lockcore.Cluster {
 func (p *pair) admission(c command) [2]lockcore.Admission {
 	seen := p.model.observed()
 	a := lockcore.Admission{
-		View: max(seen.View, seen.Staged) + 1 + lockcore.View(c.Lease) - lockcore.View(c.Ticket/4), Founded: seen.View + lockcore.View(c.View), Cluster: p.cluster(c.Other),
-		Floor: max(100, seen.Marks.High+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2,
+		View: max(1, max(seen.View, seen.Staged)+1+lockcore.View(c.Lease)-lockcore.View(c.Ticket/4)), Founded: seen.View + lockcore.View(c.View), Cluster: p.cluster(c.Other),
+		Floor: max(100, seen.Marks.High+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2, Note: seen.Note,
 	}
-	if seen.Admitted && c.Attempt != 1 {
-		a.Away = seen.View
+	switch {
+	case c.Attempt == 1: // as if it were in no quarantine yet
+		a.Note = ""
+	case seen.Admitted:
+		a.Note = lockcore.AwayNote(seen.View - lockcore.View(c.Lease/2))
 	}
 	theirs, err := p.node.Observe(p.ctx)
 	if err != nil {

@@ -415,7 +415,7 @@ func (m *Model) Stage(_ context.Context, a lockcore.Admission) error {
 	defer m.mu.Unlock()
 	old := m.data.record
 	switch {
-	case m.replica || !m.pinned(a) || !m.noted(a):
+	case m.replica || !m.pinned(a):
 		return lockcore.ErrRaced
 	case old == nil:
 		old = &record{cluster: a.Cluster}
@@ -423,15 +423,18 @@ func (m *Model) Stage(_ context.Context, a lockcore.Admission) error {
 		return lockcore.ErrRaced
 	case old.cluster != a.Cluster:
 		return lockcore.ErrForeign
-	case m.admits(old) && (old.view != a.Away && !m.weak(StagesAdmitted) || old.view >= a.Founded):
+	case m.admits(old) && old.view >= a.Founded:
 		return lockcore.ErrRaced
 	case old.staged > a.View && !m.weak(ForgetsStaging):
+		return lockcore.ErrRaced
+	}
+	if !m.noted(a) {
 		return lockcore.ErrRaced
 	}
 	if a.View == a.Founded && m.weak(ForgetsFloor) {
 		a.Floor = 0
 	}
-	note := m.data.note
+	note := m.note()
 	if !m.weak(KeepsOnStaging) {
 		m.data = newData()
 	}
@@ -455,8 +458,22 @@ func (m *Model) pinned(a lockcore.Admission) bool {
 
 // noted: the silence is the one that the admission waited for (rule 13).
 func (m *Model) noted(a lockcore.Admission) bool {
-	return a.Note == m.data.note || m.weak(NotesNothing|AdmitsAnyLife)
+	weak := NotesNothing | AdmitsAnyLife
+	if m.admitted() {
+		weak = StagesAdmitted
+	}
+	return a.Note == m.note() || m.weak(weak)
 }
+
+// note is what an admission must name: of the quarantine, or that it is away.
+func (m *Model) note() string {
+	if m.admitted() {
+		return lockcore.AwayNote(m.data.record.view)
+	}
+	return m.data.note
+}
+
+func (m *Model) admitted() bool { return m.data.record != nil && m.admits(m.data.record) }
 
 // Load writes carried counters and locks.
 func (m *Model) Load(_ context.Context, a lockcore.Admission, locks []lockcore.CarriedLock) error {

@@ -104,7 +104,7 @@ func (s *suite) founding(floor fencing.Token) lockcore.Admission {
 		Incarnation: seen.Incarnation, Note: seen.Note, View: view, Founded: view, Cluster: s.cluster, Floor: floor, MaxTTL: maxTTL,
 	}
 	if seen.Admitted {
-		a.Away = seen.View
+		a.Note = lockcore.AwayNote(seen.View)
 	}
 	return a
 }

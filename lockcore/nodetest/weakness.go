@@ -20,7 +20,7 @@ const (
 	KeepsOnStaging                          // 11: staging purges nothing
 	ForgetsFloor                            // 12: a founding keeps only the node's own marks
 	StagesAdmitted                          // 12: a founding may take any node in an older view
-	ForgetsStaging                          // 12: a smaller view may be staged over a larger one
+	ForgetsStaging                          // 12: what a founding has closed, a rejoin of before opens in the old view
 	GrantsTooLong                           // 13: a TTL longer than the recorded one is granted
 	NotesNothing                            // 13: a quarantine is the same after a flush
 	ReadsInAnyView                          // 21: counters and locks are read in any view

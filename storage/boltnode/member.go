@@ -189,7 +189,7 @@ func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
 		t.openBuckets()
 		t.st = state{
 			Format: t.st.Format, Epoch: t.st.Epoch, Incarnation: t.st.Incarnation,
-			Nodes: a.Cluster.Nodes, Hash: a.Cluster.Hash, Staged: a.View, Note: t.st.Note,
+			Nodes: a.Cluster.Nodes, Hash: a.Cluster.Hash, Staged: a.View, Note: a.Note,
 			MaxTTL: t.st.MaxTTL, High: max(t.st.High, a.Floor),
 		}
 		return nil
@@ -199,13 +199,11 @@ func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
 func (t *txn) stageable(a lockcore.Admission) error {
 	empty := t.st.empty()
 	switch {
-	case t.st.Incarnation != a.Incarnation, t.st.Note != a.Note, a.OnlyIfEmpty && !empty:
+	case t.st.Incarnation != a.Incarnation, a.OnlyIfEmpty && !empty:
 		return lockcore.ErrRaced
 	case !empty && t.st.cluster() != a.Cluster:
 		return lockcore.ErrForeign
-	case t.st.admitted() && (t.st.View != a.Away || t.st.View >= a.Founded): // and was not away during a founding
-		return lockcore.ErrRaced
-	case t.st.Staged > a.View:
+	case t.st.note() != a.Note, t.st.admitted() && t.st.View >= a.Founded, t.st.Staged > a.View:
 		return lockcore.ErrRaced
 	}
 	return nil

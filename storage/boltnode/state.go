@@ -48,6 +48,14 @@ func (st *state) found(now time.Time) {
 
 func (st *state) admitted() bool { return st.Admitted != "" && st.Admitted == st.Incarnation }
 
+// note is what an admission must name: of the quarantine, or that it is away.
+func (st *state) note() string {
+	if st.admitted() {
+		return lockcore.AwayNote(st.View)
+	}
+	return st.Note
+}
+
 func (st *state) cluster() lockcore.Cluster { return lockcore.Cluster{Nodes: st.Nodes, Hash: st.Hash} }
 
 func (st *state) setCluster(c lockcore.Cluster) { st.Nodes, st.Hash = c.Nodes, c.Hash }

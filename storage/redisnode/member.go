@@ -260,7 +260,7 @@ func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
 	if a.OnlyIfEmpty {
 		empty = "1"
 	}
-	return n.admission(ctx, n.scripts.stage, markOf(a.Cluster), a.Incarnation, int64(a.View), int64(a.Founded), a.Floor.String(), empty, int64(a.Away), a.Note)
+	return n.admission(ctx, n.scripts.stage, markOf(a.Cluster), a.Incarnation, int64(a.View), int64(a.Founded), a.Floor.String(), empty, a.Note)
 }
 
 // Load writes carried counters and locks.

@@ -51,7 +51,7 @@ func admitted(t *testing.T, node *redisnode.Node) lockcore.View {
 		Incarnation: seen.Incarnation, View: view, Founded: view, Cluster: cluster, Floor: 1000, MaxTTL: time.Minute,
 	}
 	if seen.Admitted {
-		a.Away = seen.View
+		a.Note = lockcore.AwayNote(seen.View)
 	}
 	if err := errors.Join(node.Stage(t.Context(), a), node.Admit(t.Context(), a)); err != nil {
 		t.Fatal(err)

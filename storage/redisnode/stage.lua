@@ -2,11 +2,12 @@
 --
 -- KEYS  none
 -- ARGV  cluster, incarnation, view, founded, floor, "1" if only an empty database
---       will do, the view in which it was away during the founding or 0, and
---       the note of its quarantine or ""
--- Reply "OK"; "RACED" when this is another incarnation, no master, admitted
---       already, under another note, or staged under a larger view; "FOREIGN"
---       when the database holds what is not this cluster's
+--       will do, and the note of its quarantine, "" without one; of a node that
+--       is admitted in a view from before founded, "away" and that view
+-- Reply "OK", and the note is in its data; "RACED" when this is another
+--       incarnation, no master, admitted already, under another note, or staged
+--       under a larger view; "FOREIGN" when the database holds what is not this
+--       cluster's
 local role, replid = replication()
 if role ~= 'master' or replid ~= ARGV[2] then return 'RACED' end
 local free = blank(redis.call('DBSIZE'))
@@ -15,9 +16,10 @@ if not free and redis.call('TYPE', STATE)['ok'] ~= 'hash' then return 'FOREIGN' 
 local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'view', 'high', 'max_ttl', 'staged', 'note')
 if not free and state[1] ~= ARGV[1] then return 'FOREIGN' end
 local note = state[7] or ''
-if note ~= ARGV[8] then return 'RACED' end
-local away = state[3] == ARGV[7] and tonumber(state[3]) < tonumber(ARGV[4])
-if state[2] == replid and not away then return 'RACED' end
+local open = state[2] == replid
+if open then note = 'away ' .. (state[3] or '') end
+if note ~= ARGV[7] then return 'RACED' end
+if open and tonumber(state[3]) >= tonumber(ARGV[4]) then return 'RACED' end
 if tonumber(state[6] or 0) > tonumber(ARGV[3]) then return 'RACED' end
 redis.call('FLUSHDB', 'ASYNC')
 redis.call('HSET', STATE, 'cluster', ARGV[1], 'staged', ARGV[3],

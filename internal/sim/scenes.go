@@ -1,0 +1,359 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// The scenes are plans that bring about, again and again, what one rule is there
+// for. In most the last node loses what it knew, some nodes know less than was
+// given (the laggards), and the others know it (the knowers). Either are one node
+// short of a quorum, which the last one makes.
+
+var scenes = []struct {
+	name string
+	play func(*Plan)
+}{
+	{"forgetful", forgetful(Lose, nil)}, {"dropped", forgetful(Lose, dropped)}, {"older", forgetful(Rollback, nil)},
+	{"revived", revived}, {"crossing", crossing}, {"again", again}, {"reloading", reloading}, {"flushed", flushed},
+	{"duels", duels}, {"forsaken", forsaken}, {"relapse", relapse}, {"shortening", shortening},
+	{"revenants", revenants}, {"crossed", crossed}, {"low carried", lowCarried},
+}
+
+// DrawPlan is what a seed stands for: one of NewPlan's, or, of every fourth, a
+// scene, in half of these over the network of the plan.
+func DrawPlan(seed uint64, nodes int) Plan {
+	p := NewPlan(seed, nodes)
+	rng := rand.New(rand.NewPCG(seed, ^uint64(nodes)))
+	if rng.IntN(4) > 0 {
+		return p
+	}
+	loss, late, double := p.Loss, p.Late, p.Double
+	scene := pick(rng, scenes...)
+	scene.play(&p)
+	if p.Scene = scene.name; rng.IntN(2) == 0 {
+		p.Loss, p.Late, p.Double = loss, late, double
+	}
+	return p
+}
+
+// cast is who plays what.
+type cast struct {
+	knowers  []int // m-1 of them
+	laggards []int // m-1
+	last     int
+}
+
+func castOf(nodes int) cast {
+	few := nodes / 2
+	c := cast{knowers: []int{0}, last: nodes - 1}
+	for i := 1; i < nodes-1; i++ {
+		if i <= few {
+			c.laggards = append(c.laggards, i)
+		} else {
+			c.knowers = append(c.knowers, i)
+		}
+	}
+	return c
+}
+
+// scene repeats what happens, each time somewhat otherwise: at draws a moment
+// soon after the one that it is given.
+func (p *Plan) scene(step time.Duration, happen func(at func(time.Duration) time.Duration, c cast)) {
+	rng := rand.New(rand.NewPCG(p.Seed, uint64(step)))
+	p.Faults = nil
+	for start := 2*p.MaxTTL + 100*time.Millisecond; start < p.Length; start += step {
+		happen(func(after time.Duration) time.Duration {
+			return start + after + between(rng, 0, p.MaxTTL/20)
+		}, castOf(p.Nodes))
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+func (p *Plan) fault(at time.Duration, kind FaultKind, d time.Duration, nodes ...int) {
+	for _, n := range nodes {
+		p.Faults = append(p.Faults, Fault{At: at, Kind: kind, Node: n, For: d})
+	}
+}
+
+// quiet is a network that does nothing but what the scene asks for.
+func (p *Plan) quiet() {
+	p.Tidy, p.Disasters, p.Slow, p.Wild, p.Stubborn, p.Turns, p.Clocks = false, false, false, false, false, false, false
+	p.Loss, p.Late, p.Double = 0.001, 0.001, 0
+	p.MaxTTL, p.NodeTimeout, p.Watch, p.Delay = 300*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, 500*time.Microsecond
+	p.Length, p.Dream, p.Forget = 10*time.Second, 0, 0.02
+	p.Pause = 5 * time.Millisecond
+}
+
+// rejoined is how long after its loss the last node votes again, about.
+func (p *Plan) rejoined() time.Duration { return p.MaxTTL*11/10 + 2*p.Watch }
+
+// forgetful: the last node forgets what it knew, all or the latest, while the
+// laggards know less than was given. Leases are kept meanwhile, so that their
+// counters are carried to it; then the knowers are away, and it decides with the
+// laggards.
+func forgetful(kind FaultKind, more func(p *Plan, at func(time.Duration) time.Duration, c cast)) func(*Plan) {
+	return func(p *Plan) {
+		p.quiet()
+		p.Clients, p.Keepers, p.Resources, p.Keep, p.Forget = 6, 3, 4, 0.1, 0.5
+		ttl := p.MaxTTL
+		p.scene(5*ttl, func(at func(time.Duration) time.Duration, c cast) {
+			p.fault(at(0), Save, 0, c.last)
+			p.fault(at(0), Isolate, ttl, c.laggards...)
+			p.fault(at(ttl*11/10), kind, 0, c.last)
+			back := ttl*11/10 + p.rejoined()
+			p.fault(at(ttl*11/10), Isolate, p.rejoined(), c.knowers[1:]...)
+			p.fault(at(back), Isolate, ttl, c.knowers...)
+			if more != nil {
+				more(p, at, c)
+			}
+		})
+	}
+}
+
+// revived: what the last node comes back with is older than what it knew. The
+// laggards, who come back just in time for it to be admitted, know no more.
+func revived(p *Plan) {
+	p.quiet()
+	p.Clients, p.Resources = 6, 10
+	ttl := p.MaxTTL
+	p.scene(5*ttl, func(at func(time.Duration) time.Duration, c cast) {
+		back := ttl + p.rejoined()
+		p.fault(at(0), Save, 0, c.last)
+		p.fault(at(0), Isolate, back-ttl/10, c.laggards...)
+		p.fault(at(ttl), Rollback, 0, c.last)
+		p.fault(at(back), Isolate, ttl, c.knowers...)
+	})
+}
+
+// crossing: messages of an attempt of the slow server are on their way while the
+// last node, whose vote counts in it, loses what it knew and comes back. That
+// node leads: its counters are dropped, so that it grants what is above all.
+// The knowers' clocks are slow, so that the attempt's locks are there still.
+func crossing(p *Plan) {
+	p.quiet()
+	p.Slow, p.Wild, p.Servers, p.Clients, p.Resources = true, true, 3, 8, 4
+	p.MaxTTL = 200 * time.Millisecond
+	for _, i := range castOf(p.Nodes).knowers {
+		p.Rates[i] = -0.9
+	}
+	ttl := p.MaxTTL
+	p.Tardy = []Tardy{{Kind: int(lockcore.OpConfirm), Chance: 0.8, Server: slowServer, Least: ttl, Most: 3 * ttl}}
+	p.scene(5*ttl/2, func(at func(time.Duration) time.Duration, c cast) {
+		p.fault(at(0), Lose, 0, c.last)
+		p.fault(at(p.rejoined()+ttl/3), Drop, 0, c.last)
+	})
+}
+
+// again: what admitted the last node comes once more, after it was lost again.
+func again(p *Plan) {
+	p.quiet()
+	ttl := p.MaxTTL
+	step := p.rejoined() + ttl/2
+	p.Tardy = []Tardy{
+		{Kind: msgStage, Chance: 0.9, Again: true, Least: ttl / 2, Most: ttl * 6 / 10},
+		{Kind: msgAdmit, Chance: 0.9, Again: true, Least: ttl * 6 / 10, Most: ttl * 8 / 10},
+	}
+	p.scene(step, func(at func(time.Duration) time.Duration, c cast) {
+		p.fault(at(0), Lose, 0, c.last)
+		p.fault(at(0), Isolate, ttl/2, c.knowers...)
+		p.fault(at(p.rejoined()), Isolate, ttl/2, c.laggards...)
+	})
+}
+
+// reloading: what was carried to the last node comes once more, when leases
+// have been given since.
+func reloading(p *Plan) {
+	p.quiet()
+	p.Resources, p.Keep, p.Keepers = 3, 0.3, 2
+	ttl := p.MaxTTL
+	p.Tardy = []Tardy{{Kind: msgLoad, Chance: 0.9, Again: true, Least: ttl / 2, Most: ttl}}
+	p.scene(p.rejoined()+3*ttl, func(at func(time.Duration) time.Duration, c cast) {
+		p.fault(at(0), Lose, 0, c.last)
+		p.fault(at(p.rejoined()), Isolate, ttl, c.laggards...)
+		p.fault(at(p.rejoined()+ttl), Isolate, ttl, c.knowers...)
+	})
+}
+
+// flushed: the last node is emptied twice, and one server was cut off from it
+// while it voted in between.
+func flushed(p *Plan) {
+	p.quiet()
+	p.Servers, p.New, p.MaxTTL, p.Forget = 3, false, 500*time.Millisecond, 0.3
+	ttl := p.MaxTTL
+	p.scene(4*ttl, func(at func(time.Duration) time.Duration, c cast) {
+		p.fault(at(0), Flush, 0, c.last)
+		second := p.rejoined() + ttl/2
+		cut := at(5 * p.Watch)
+		then := at(second)
+		p.Faults = append(p.Faults, Fault{At: cut, Kind: Cut, Node: c.last, Server: 2, For: then - cut})
+		p.fault(at(second-ttl*4/10), Isolate, ttl*4/10, c.laggards...)
+		p.fault(then, Flush, 0, c.last)
+	})
+}
+
+// duels: several servers found the cluster at once, and one of them is slow at it.
+func duels(p *Plan) {
+	p.quiet()
+	p.Servers, p.Disasters, p.New, p.MaxTTL = 3, true, false, 500*time.Millisecond
+	p.Tardy = []Tardy{{Kind: msgStage, Chance: 0.4, Least: 10 * time.Millisecond, Most: 400 * time.Millisecond}}
+	p.scene(3*p.MaxTTL, func(at func(time.Duration) time.Duration, c cast) {
+		p.fault(at(0), Disaster, 0, c.last)
+	})
+}
+
+// shortening: extends come once more, after others that ask for longer.
+func shortening(p *Plan) {
+	p.quiet()
+	p.Resources, p.Extend, p.Old = 2, 80, 0
+	p.Pause = 40 * time.Millisecond
+	p.Tardy = []Tardy{{Kind: int(lockcore.OpExtend), Chance: 0.7, Again: true, Least: 5 * time.Millisecond, Most: p.MaxTTL / 2}}
+	p.Faults = nil
+}
+
+// revenants: acquires come once more, when their lease has ended and others were
+// given, and its client extends it all the same.
+func revenants(p *Plan) {
+	p.quiet()
+	p.Resources, p.Old, p.Extend = 2, 40, 10
+	p.Tardy = []Tardy{{Kind: int(lockcore.OpAcquire), Chance: 0.5, Again: true, Least: 5 * time.Millisecond, Most: p.MaxTTL / 2}}
+	p.Faults = nil
+}
+
+// forsaken: the last node is lost, and one server cannot see the knowers, which
+// vote for the others all the while.
+func forsaken(p *Plan) {
+	p.quiet()
+	p.Servers, p.New, p.Keep = 2, false, 0.1
+	ttl := p.MaxTTL
+	p.scene(5*ttl, func(at func(time.Duration) time.Duration, c cast) {
+		p.fault(at(0), Lose, 0, c.last)
+		for _, k := range c.knowers {
+			p.Faults = append(p.Faults, Fault{At: at(ttl / 3), Kind: Cut, Node: k, Server: 1, For: 5 * ttl / 2})
+		}
+	})
+}
+
+// relapse: a founding has closed the last node, and opened others, when a rejoin
+// that began before would open it in the old view. With the laggards it is a
+// quorum there, for a server that cannot see the others.
+func relapse(p *Plan) {
+	p.quiet()
+	p.Servers, p.Disasters, p.New, p.Resources, p.Forget = 3, true, false, 2, 0.3
+	const founder, blind, late = 1, 2, 3
+	ttl := p.MaxTTL
+	p.Tardy = []Tardy{
+		{Kind: msgStage, Chance: 0.9, Server: late, Least: ttl * 12 / 10, Most: ttl * 15 / 10},
+		{Kind: msgAdmit, Chance: 0.7, Server: founder, Least: 10 * time.Millisecond, Most: 100 * time.Millisecond},
+	}
+	p.scene(7*ttl, func(at func(time.Duration) time.Duration, c cast) {
+		p.fault(at(0), Lose, 0, c.last)
+		for _, server := range []int{founder, blind} {
+			p.Faults = append(p.Faults, Fault{At: at(ttl * 6 / 10), Kind: Cut, Node: c.last, Server: server - 1, For: ttl * 6 / 10})
+		}
+		p.fault(at(ttl*12/10), Lose, 0, c.knowers...)
+		for _, k := range c.knowers {
+			p.Faults = append(p.Faults, Fault{At: at(ttl * 12 / 10), Kind: Cut, Node: k, Server: blind - 1, For: ttl * 35 / 10})
+		}
+	})
+}
+
+// crossed: an attempt of the slow server is confirmed late, when its acquire has
+// come once more. Locks end early all the time.
+func crossed(p *Plan) {
+	p.quiet()
+	p.Slow, p.Wild, p.Servers, p.Clients, p.Resources = true, true, 3, 8, 2
+	p.MaxTTL = 200 * time.Millisecond
+	ttl := p.MaxTTL
+	p.Tardy = []Tardy{
+		{Kind: int(lockcore.OpConfirm), Chance: 0.8, Server: slowServer, Least: ttl / 4, Most: ttl},
+		{Kind: int(lockcore.OpAcquire), Chance: 0.6, Again: true, Server: slowServer, Least: ttl / 8, Most: ttl},
+	}
+	p.scatter(600, Expire)
+}
+
+// lowCarried: a lease that has a smaller grant on the laggards, where it was not
+// confirmed, is carried to the last node and then asked for again under its key.
+func lowCarried(p *Plan) {
+	p.quiet()
+	p.Wild, p.Stubborn = true, true
+	p.Clients, p.Keepers, p.Resources, p.Keep, p.Forget = 6, 6, 4, 0.2, 0.3
+	ttl := p.MaxTTL
+	p.Tardy = []Tardy{{Kind: int(lockcore.OpConfirm), Chance: 0.95, Least: 4 * ttl, Most: 8 * ttl}}
+	p.scene(5*ttl, func(at func(time.Duration) time.Duration, c cast) {
+		p.fault(at(0), Isolate, ttl/2, c.laggards...)
+		p.fault(at(ttl), Lose, 0, c.last)
+		back := ttl + p.rejoined()
+		p.fault(at(back), Expire, 0, c.laggards[0])
+		p.fault(at(back), Isolate, ttl, c.knowers...)
+	})
+}
+
+// expiring: leases are short, on a network that takes its time, and end by
+// themselves while others wait for them.
+func expiring(p *Plan) {
+	p.quiet()
+	p.Delay, p.Forget, p.Turns, p.Extend = 4*time.Millisecond, 0.9, true, 5
+	p.Faults = nil
+}
+
+// The plans that follow leave to chance what happens.
+
+// late is a network that keeps and doubles many messages, with sound clocks.
+func late(p *Plan) {
+	p.Double, p.Late = 0.3, 0.1
+	p.Tidy, p.Wild, p.Slow = false, false, false
+	p.MaxTTL = min(p.MaxTTL, 500*time.Millisecond)
+	p.NodeTimeout = min(p.NodeTimeout, p.MaxTTL/10)
+}
+
+// messy is one where locks end early as well, and a server is slow.
+func messy(p *Plan) {
+	late(p)
+	p.Wild, p.Slow, p.Servers, p.Resources, p.Loss = true, true, 2, 1, 0.02
+	p.scatter(40, Expire, CutTo, CutFrom)
+}
+
+func disasters(p *Plan) {
+	p.Disasters, p.New, p.Tidy = true, false, false
+	p.scatter(6, Disaster)
+}
+
+// tidy is one server and a network that loses messages.
+func tidy(p *Plan) {
+	p.Tidy, p.Wild, p.Slow, p.Servers, p.Double, p.Late, p.Loss = true, false, false, 1, 0, 0, 0.1
+	p.MaxTTL, p.Length = 15*time.Second, 40*time.Second
+	p.scatter(20, CutTo, CutFrom, Cut)
+}
+
+// dropped takes the knowers' counters away while the last node waits.
+func dropped(p *Plan, at func(time.Duration) time.Duration, c cast) {
+	p.fault(at(p.MaxTTL*13/10), Drop, 0, c.knowers...)
+}
+
+// rolling lets one node after the other fail in the same way.
+func rolling(kind FaultKind) func(*Plan) {
+	return func(p *Plan) {
+		p.Tidy, p.Disasters, p.Slow, p.Wild = false, false, false, false
+		p.MaxTTL = min(p.MaxTTL, 500*time.Millisecond)
+		p.NodeTimeout, p.Watch = min(p.NodeTimeout, p.MaxTTL/10), 20*time.Millisecond
+		p.Loss, p.Late = min(p.Loss, 0.02), min(p.Late, 0.02)
+		p.scatter(10, Save, CutTo, CutFrom, Drop)
+		p.roll(kind)
+	}
+}
+
+// scatter makes the plan's faults anew.
+func (p *Plan) scatter(n int, kinds ...FaultKind) {
+	rng := rand.New(rand.NewPCG(p.Seed, uint64(n)))
+	p.Faults = nil
+	for range n {
+		p.Faults = append(p.Faults, Fault{
+			At: between(rng, p.MaxTTL, p.Length), Kind: pick(rng, kinds...),
+			Node: rng.IntN(p.Nodes), Server: rng.IntN(p.Servers), For: between(rng, time.Millisecond, 3*p.MaxTTL),
+		})
+	}
+}
