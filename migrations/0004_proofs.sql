@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS fencing.proven (
     previous   bigint NOT NULL,
     xid        xid8 NOT NULL,
     claimed_at timestamptz NOT NULL
-) WITH (fillfactor = 70);
+) WITH (fillfactor = 20);
 COMMENT ON TABLE fencing.proven IS
     'One row for each resource claimed with a proof: its mark among proven tokens. The columns are as in fencing.marks.';
 
