@@ -66,6 +66,9 @@ func TestChaos(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64() >> 32
 	}
+	if err := os.MkdirAll(*out, 0o750); err != nil { // now, not when the hour is over
+		t.Fatal(err)
+	}
 	s := Start(t, Config{
 		Clients: *clients, Resources: *resources, MaxTTL: *maxTTL, NodeTimeout: *maxTTL / 20,
 		Think: 300 * time.Millisecond, Hold: *hold, AtOnce: *within, Seed: *seed, Dir: *out, Keep: *keep,

@@ -9,10 +9,13 @@ import (
 // banner says what runs, and gives lines that can be pasted into a shell: two
 // workers, of which the first is paused until its lease has ended, and whose
 // write is then refused.
-func banner(public, admin net.Addr, mode string, security *security) string {
+func banner(public, admin net.Addr, mode string, cfg config, security *security) string {
 	text := `fencelock VERSION: MODE
-API SCHEME://PUBLIC  ·  metrics http://ADMIN/metrics  ·  contract SCHEME://PUBLIC/openapi.yaml
+API SCHEME://PUBLIC  ·  metrics ADMINSCHEME://ADMIN/metrics  ·  contract SCHEME://PUBLIC/openapi.yaml
 `
+	if cfg.console {
+		text += "In a browser: SCHEME://PUBLIC/console\n"
+	}
 	const try = `
 Try it in another terminal:
 
@@ -30,7 +33,12 @@ Try it in another terminal:
 	if !security.asksCallers() && security.proofs == nil && security.scheme() == "http" { // else who tries it knows what to add
 		text += try
 	}
+	adminScheme := "http"
+	if !cfg.openAdmin {
+		adminScheme = security.scheme()
+	}
 	return strings.NewReplacer(
+		"ADMINSCHEME", adminScheme,
 		"SCHEME", security.scheme(),
 		"PUBLIC", reachable(public),
 		"ADMIN", reachable(admin),

@@ -39,7 +39,7 @@ type environment struct {
 	Recovery        string `split_words:"true" default:"auto" desc:"After the loss of a majority: auto founds the cluster anew by itself after the wait, manual leaves it to the operator."`
 	MaxTTL          string `split_words:"true" default:"60s" desc:"The longest lease that may be asked for, a duration from 100ms to 24h."`
 	DefaultTTL      string `split_words:"true" default:"30s" desc:"The lease of a request that names none, a duration from 100ms to FENCELOCK_MAX_TTL."`
-	MaxHold         string `split_words:"true" default:"1h" desc:"How long extensions may keep one lease, a duration from FENCELOCK_MAX_TTL on; 0 for ever."`
+	MaxHold         string `split_words:"true" default:"1h" desc:"How long extensions may keep one lease, a duration from FENCELOCK_MAX_TTL on, which the default follows; 0 for ever."`
 	NodeTimeout     string `split_words:"true" desc:"How long a request waits for a node, a duration from 1ms to a tenth of FENCELOCK_MAX_TTL (and never more than a tenth of the request's TTL). By default 50ms; 2s with the embedded file, since a slow disk is no reason to give up the only node."`
 	MaxWaiters      string `split_words:"true" default:"10000" desc:"How many requests may wait in line at this server, 1 to 1000000."`
 	CounterTTL      string `split_words:"true" default:"24h" desc:"How long a Redis node keeps a resource's counter after its last use, a duration from FENCELOCK_MAX_TTL on."`
@@ -161,7 +161,7 @@ func (c *checker) durations(env environment, cfg *config) {
 		cfg.maxTTL = 24 * time.Hour // so that one mistake is not told four times
 	}
 	// A maximum below the default of the default lowers that, too.
-	if env.DefaultTTL == defaultOf("DefaultTTL") && cfg.maxTTL < 30*time.Second {
+	if !given("FENCELOCK_DEFAULT_TTL") && cfg.maxTTL < 30*time.Second {
 		env.DefaultTTL = cfg.maxTTL.String()
 	}
 	cfg.defaultTTL = c.duration("FENCELOCK_DEFAULT_TTL", env.DefaultTTL, lockcore.MinTTL, cfg.maxTTL)
@@ -170,6 +170,10 @@ func (c *checker) durations(env environment, cfg *config) {
 	}
 	cfg.nodeTimeout = c.duration("FENCELOCK_NODE_TIMEOUT", env.NodeTimeout, time.Millisecond, cfg.maxTTL/10)
 	cfg.counterTTL = c.duration("FENCELOCK_COUNTER_TTL", env.CounterTTL, cfg.maxTTL, long)
+	// A maximum above the default of the longest hold raises that.
+	if !given("FENCELOCK_MAX_HOLD") && cfg.maxTTL > time.Hour {
+		env.MaxHold = cfg.maxTTL.String()
+	}
 	if env.MaxHold == "0" || env.MaxHold == "0s" {
 		cfg.maxHold = -1
 		return
@@ -184,6 +188,12 @@ func defaultNodeTimeout(cfg config) time.Duration {
 		return min(50*time.Millisecond, cfg.maxTTL/10)
 	}
 	return min(2*time.Second, cfg.maxTTL/10)
+}
+
+// given tells a value that somebody set from the default, were they the same.
+func given(variable string) bool {
+	_, ok := os.LookupEnv(variable)
+	return ok
 }
 
 func defaultOf(field string) string {

@@ -125,6 +125,32 @@ func TestAllBadValuesAreNamedAtOnce(t *testing.T) {
 	}
 }
 
+// What nobody set is not complained about: it follows the longest lease.
+func TestDefaultsFollowTheLongestLease(t *testing.T) {
+	clearEnvironment(t)
+	t.Setenv("FENCELOCK_MAX_TTL", "24h")
+	if got, err := loadConfig(); err != nil || got.maxHold != 24*time.Hour {
+		t.Errorf("held for at most %s: %v", got.maxHold, err)
+	}
+	for _, said := range []string{"2h", "1h"} { // the one is the default's own value
+		t.Setenv("FENCELOCK_MAX_HOLD", said)
+		if _, err := loadConfig(); err == nil {
+			t.Errorf("a longest hold of %s, below the longest lease, was taken, although somebody said it", said)
+		}
+	}
+	clearEnvironment(t)
+	t.Setenv("FENCELOCK_MAX_TTL", "10s")
+	t.Setenv("FENCELOCK_DEFAULT_TTL", "30s")
+	if _, err := loadConfig(); err == nil {
+		t.Error("a default TTL above the longest was taken, although somebody said it")
+	}
+	clearEnvironment(t)
+	t.Setenv("FENCELOCK_MAX_TTL", "x")
+	if _, err := loadConfig(); err == nil || strings.Count(err.Error(), "FENCELOCK_") != 1 {
+		t.Errorf("one mistake is told as: %v", err)
+	}
+}
+
 func TestAddressesThatNeedInsecure(t *testing.T) {
 	for address, loopback := range map[string]bool{
 		"127.0.0.1:1": true, "127.9.9.9:1": true, "[::1]:1": true, "localhost:1": true,

@@ -277,6 +277,9 @@ func TestConsoleRace(t *testing.T) {
 	c.expect("status of 404") // A gives its lease back, which has ended
 	c.run("the race", chromedp.Click(`nav a[data-view="race"]`, chromedp.ByQuery))
 	c.wait("its view", `!document.querySelector('#view-race').hidden`)
+	if text := c.text("#view-race"); !strings.Contains(text, "Guarded") || strings.Contains(text, "Step by step") {
+		t.Errorf("before the race: who runs is not shown, or steps are: %q", text)
+	}
 	c.eval(`document.querySelector('#run').focus(); 0`, nil)
 	c.keys("run", kb.Enter)
 	c.wait("it ends in a 412", `document.querySelector('#race-status').innerText.includes('412')`)

@@ -253,6 +253,23 @@ func TestOverlaysBuild(t *testing.T) {
 	}
 }
 
+// An image is built from the tree as git knows it: were a file of it left out, git
+// would miss it there, and the image's version would say +dirty.
+func TestImageIsBuiltFromTheWholeTree(t *testing.T) {
+	if _, err := os.Stat("../../.git"); err != nil {
+		t.Skip("not in a git repository, which knows the files")
+	}
+	git := exec.Command("git", "ls-files", "--cached", "--ignored", "--exclude-from=.dockerignore")
+	git.Dir = "../.."
+	out, err := git.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out) > 0 {
+		t.Errorf(".dockerignore leaves out files that git knows:\n%s", out)
+	}
+}
+
 func TestSystemdUnit(t *testing.T) {
 	unit := string(deployFile(t, "systemd/fencelock.service"))
 	section, settings := "", map[string]string{}

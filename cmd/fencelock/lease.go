@@ -43,7 +43,7 @@ is unavailable, 77 if access is denied, 2 for wrong usage.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := f.check(cmd)
 		if err == nil {
-			err = f.acquire(cmd.Context(), cmd.OutOrStdout(), args[0], export)
+			err = f.acquire(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], export)
 		}
 		if err != nil && export {
 			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "(exit %d)\n", exitCode(err)) // eval's own status
@@ -53,7 +53,7 @@ is unavailable, 77 if access is denied, 2 for wrong usage.`,
 	return cmd
 }
 
-func (f *lockFlags) acquire(ctx context.Context, out io.Writer, resource string, export bool) error {
+func (f *lockFlags) acquire(ctx context.Context, out, stderr io.Writer, resource string, export bool) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
@@ -61,7 +61,9 @@ func (f *lockFlags) acquire(ctx context.Context, out io.Writer, resource string,
 	if err != nil {
 		return err
 	}
+	begun := sayWaiting(stderr, resource)
 	lease, err := locks.Acquire(ctx, resource, f.request())
+	begun()
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return interrupted(signals)

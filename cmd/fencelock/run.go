@@ -85,18 +85,32 @@ func (f *lockFlags) request() client.Request {
 	return r
 }
 
+// patienceOfPeople is how long nobody wonders why nothing happens.
+const patienceOfPeople = time.Second
+
+// sayWaiting tells a person at a terminal what is waited for, once that takes time,
+// and until stop is called.
+func sayWaiting(stderr io.Writer, resource string) (stop func() bool) {
+	if !isTerminal(stderr) {
+		return func() bool { return false }
+	}
+	return time.AfterFunc(patienceOfPeople, func() {
+		_, _ = fmt.Fprintf(stderr, "fencelock: waiting for %s; fencelock get says who holds it\n", resource)
+	}).Stop
+}
+
 // notAcquired is the end of a command that did not get its lock.
 func (f *lockFlags) notAcquired(resource string, err error) error {
 	problem, _ := errors.AsType[*client.ProblemError](err)
 	if !errors.Is(err, client.ErrHeld) || problem == nil {
 		return advise(err)
 	}
-	text := "somebody else has " + resource
+	text := resource + " is held by somebody else"
 	if d := problem.HeldDetails; d != nil && d.Holder != "" {
-		text = d.Holder + " has " + resource
+		text = resource + " is held by " + d.Holder
 	}
 	if d := problem.HeldDetails; d != nil && d.Waiters > 0 {
-		text += fmt.Sprintf(", and %d more wait for it", d.Waiters)
+		text += fmt.Sprintf("; in line for it: %d", d.Waiters)
 	}
 	return codeError{error: errors.New(text), code: f.conflict}
 }
@@ -193,7 +207,9 @@ func (f *runFlags) run(ctx context.Context, stderr io.Writer, resource string, a
 	if err != nil {
 		return err
 	}
+	begun := sayWaiting(stderr, resource)
 	lease, err := f.take(ctx, locks, resource)
+	begun()
 	if err == nil && ctx.Err() != nil {
 		_ = release(ctx, lease) // the TTL ends it otherwise
 		err = ctx.Err()

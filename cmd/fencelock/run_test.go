@@ -67,9 +67,9 @@ func TestRunExitCodes(t *testing.T) {
 		{"run r -- echo -n x --ttl", 0, "x --ttl", ""}, // what follows -- is the command's
 		{"run r -- no-such-program", 127, "", "no-such-program is not there"},
 		{"run r -- " + notExecutable, 126, "", "cannot be run"},
-		{"run -n taken -- true", 1, "", "somebody has taken"},
-		{"run --wait 10ms taken -- true", 1, "", "somebody has taken"},
-		{"run -n -E 0 taken -- false", 0, "", "somebody has taken"},
+		{"run -n taken -- true", 1, "", "taken is held by somebody"},
+		{"run --wait 10ms taken -- true", 1, "", "taken is held by somebody"},
+		{"run -n -E 0 taken -- false", 0, "", "taken is held by somebody"},
 		{"run --no-wait --conflict-exit-code 99 taken -- true", 99, "", ""},
 		{"run --server http://127.0.0.1:1 --patience 0 r -- true", 69, "", "does it run"},
 		{"run r true", 2, "", "with -- before the command"},

@@ -199,7 +199,7 @@ func (s *service) announce(cfg config, stdout io.Writer) {
 	}
 	if len(cfg.redisSets) == 0 {
 		// Whoever reads the log must not miss it because this is lost.
-		_, _ = io.WriteString(stdout, banner(s.publicSocket.Addr(), s.adminSocket.Addr(), s.backend.mode, s.security))
+		_, _ = io.WriteString(stdout, banner(s.publicSocket.Addr(), s.adminSocket.Addr(), s.backend.mode, cfg, s.security))
 	}
 }
 

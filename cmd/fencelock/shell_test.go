@@ -25,7 +25,7 @@ func TestAcquireExtendRelease(t *testing.T) {
 	if lease.Resource != "orders/42" || lease.TTLMS != 20_000 || lease.Holder != "me" || lease.ValidityMS <= 0 || !strings.Contains(got.out, `"a": 7`) {
 		t.Errorf("%s", got.out)
 	}
-	p.tool("", nil, "acquire", "-n", "-E", "9", "orders/42").wants(t, "a second one", 9, "", "me has orders/42")
+	p.tool("", nil, "acquire", "-n", "-E", "9", "orders/42").wants(t, "a second one", 9, "", "orders/42 is held by me")
 	got = p.tool("", []string{"FENCELOCK_LEASE_ID=" + lease.LeaseID}, "extend", "--ttl", "40s")
 	if err := json.Unmarshal([]byte(got.out), &extended); err != nil || extended.TTLMS != 40_000 || extended.FencingToken != lease.FencingToken {
 		t.Errorf("%+v, %v", got, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -92,6 +94,33 @@ func TestRunOnATerminal(t *testing.T) {
 	_, _ = keys.WriteString("\x03")
 	p.shows(screen, "interrupted")
 	exits(t, cmd, 5, screen, "")
+}
+
+// Who waits at a terminal is told for what; a script is not.
+func TestWaitingIsSaidOnATerminal(t *testing.T) {
+	p := start(t)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range [][]string{{"run", "r", "--", "echo", "got it"}, {"acquire", "--export", "r"}} {
+		var held wire.Lease
+		got := p.tool("", nil, "acquire", "r")
+		if err := json.Unmarshal([]byte(got.out), &held); err != nil {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		_, _, screen := p.onTerminal(path, words...)
+		p.shows(screen, "waiting for r; fencelock get says who holds it")
+		if quiet := p.tool("", nil, "acquire", "--wait", "1500ms", "r"); strings.Contains(quiet.errOut, "waiting") {
+			t.Errorf("a script is told: %s", quiet.errOut)
+		}
+		p.tool("", nil, "release", held.LeaseID).wants(t, "release", 0, "", "")
+		if words[0] == "run" {
+			p.shows(screen, "got it")
+		} else {
+			p.shows(screen, "FENCELOCK_LEASE_ID")
+		}
+	}
 }
 
 // In a shell with job control Ctrl-Z stops the command and gives the prompt back,

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,15 +24,7 @@ const blockLimit = 3 * time.Minute
 func TestDocs(t *testing.T) {
 	root := moduleRoot(t)
 	bin := build(t, root)
-	var pages []string
-	for _, pattern := range []string{"README.md", "docs/*.md", "examples/README.md"} {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil || len(found) == 0 {
-			t.Fatalf("no page like %s: %v", pattern, err)
-		}
-		pages = append(pages, found...)
-	}
-	for _, path := range pages {
+	for _, path := range pages(t, root) {
 		name, err := filepath.Rel(root, path)
 		if err != nil {
 			t.Fatal(err)
@@ -45,6 +38,19 @@ func TestDocs(t *testing.T) {
 			})
 		}
 	}
+}
+
+// pages are the paths of what is followed.
+func pages(t *testing.T, root string) (paths []string) {
+	t.Helper()
+	for _, pattern := range []string{"README.md", "docs/*.md", "examples/README.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no page like %s: %v", pattern, err)
+		}
+		paths = append(paths, found...)
+	}
+	return paths
 }
 
 func moduleRoot(t *testing.T) string {
@@ -212,6 +218,42 @@ func (r *reader) serve(t *testing.T, b Block) {
 		return resp.Body.Close()
 	})
 	t.Logf("line %d: serves", b.Line)
+}
+
+// Blocks are pasted, also into zsh, which knows no comments when it is interactive:
+// a comment behind a command becomes its arguments, and one with a quote or an
+// operator becomes more than a complaint.
+func TestBlocksCanBePasted(t *testing.T) {
+	for text, bad := range map[string]bool{
+		"make test": false, "make test # all": true, "curl $api/#x": false, "sed 's/#/x/'": false,
+		"# one second, and more": false, "# it's 1": true, "# a; b": true, "echo a\n  # (b)": true,
+	} {
+		if got := unpastable(text) != ""; got != bad {
+			t.Errorf("%q is found bad: %t", text, got)
+		}
+	}
+	for _, path := range pages(t, moduleRoot(t)) {
+		for _, b := range read(t, path) {
+			if line := unpastable(b.Text); line != "" {
+				t.Errorf("%s, block at line %d: the comment does not survive zsh: %s", path, b.Line, line)
+			}
+		}
+	}
+}
+
+var (
+	behind   = regexp.MustCompile(`\S\s+#(\s|$)`)
+	operator = regexp.MustCompile("^\\s*#.*['\"`;&|<>()*?\\[]")
+)
+
+// unpastable is the first line with a comment that zsh would trip over.
+func unpastable(text string) string {
+	for line := range strings.Lines(text) {
+		if behind.MatchString(line) || operator.MatchString(line) {
+			return line
+		}
+	}
+	return ""
 }
 
 // What the pages may say to this package.

@@ -13,6 +13,7 @@ export class Race {
 
   constructor($) {
     this.#$ = $;
+    new Track($('track')); // who will run, before anybody does
   }
 
   async run() {

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"net"
+	"strings"
+	"testing"
+)
+
+// What is announced is there: the console unless it is switched off, and the
+// metrics by the scheme that their listener speaks.
+func TestBannerAddresses(t *testing.T) {
+	public, admin := &net.TCPAddr{IP: net.IPv4zero, Port: 1}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 2}
+	for name, c := range map[string]struct {
+		cfg      config
+		security security
+		says     []string
+		not      string
+	}{
+		"plain":              {config{console: true, openAdmin: true}, security{}, []string{"http://localhost:1/console", "http://10.0.0.1:2/metrics", "curl"}, "https"},
+		"no console":         {config{openAdmin: true}, security{}, []string{"API http://localhost:1 "}, "/console"},
+		"TLS":                {config{console: true}, security{certs: &certificates{}}, []string{"https://localhost:1/console", "https://10.0.0.1:2/metrics"}, "http://"},
+		"TLS, admin without": {config{openAdmin: true}, security{certs: &certificates{}}, []string{"API https://localhost:1 ", "http://10.0.0.1:2/metrics"}, "curl"},
+	} {
+		text := banner(public, admin, "mode", c.cfg, &c.security)
+		for _, part := range c.says {
+			if !strings.Contains(text, part) {
+				t.Errorf("%s: no %q in %s", name, part, text)
+			}
+		}
+		if strings.Contains(text, c.not) {
+			t.Errorf("%s: %q in %s", name, c.not, text)
+		}
+	}
+}
