@@ -17,6 +17,7 @@ import (
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -53,7 +54,6 @@ type listener struct {
 func listen(t *testing.T, s *service, path string, header ...string) *listener {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -70,14 +70,19 @@ func listen(t *testing.T, s *service, path string, header ...string) *listener {
 		t.Fatalf("GET %s answered %d %s", path, resp.StatusCode, resp.Header.Get("Content-Type"))
 	}
 	l := &listener{t: t, resp: resp, all: make(chan told, 10000), stop: cancel}
-	go l.read(loadContract(t).doc.Components.Schemas["Event"].Value)
+	var reading sync.WaitGroup
+	reading.Go(func() { l.read(loadContract(t).doc.Components.Schemas["Event"].Value) })
+	t.Cleanup(func() {
+		cancel()
+		reading.Wait()
+	})
 	return l
 }
 
 func (l *listener) read(schema *openapi3.Schema) {
 	defer close(l.all)
 	defer func() { _ = l.resp.Body.Close() }()
-	lines := bufio.NewScanner(l.resp.Body)
+	lines := testenv.Lines(l.resp.Body)
 	var e told
 	for lines.Scan() {
 		l.text.WriteString(lines.Text() + "\n")

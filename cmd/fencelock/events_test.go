@@ -1,11 +1,10 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,9 +21,9 @@ type heard struct {
 }
 
 // listen reads a server's events in the background; the channel ends with the stream.
-func (p *process) listen(ctx context.Context, path string) <-chan heard {
+func (p *process) listen(path string) <-chan heard {
 	p.t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path, nil)
+	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.url+path, nil)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -34,11 +33,13 @@ func (p *process) listen(ctx context.Context, path string) <-chan heard {
 	}
 	p.wants(resp, http.StatusOK)
 	all := make(chan heard, 10_000)
-	go func() {
+	var reading sync.WaitGroup
+	p.t.Cleanup(reading.Wait) // the test's context has ended by then
+	reading.Go(func() {
 		defer close(all)
 		defer func() { _ = resp.Body.Close() }()
 		var e heard
-		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		for lines := testenv.Lines(resp.Body); lines.Scan(); {
 			name, value, _ := strings.Cut(lines.Text(), ": ")
 			switch name {
 			case "event":
@@ -52,7 +53,7 @@ func (p *process) listen(ctx context.Context, path string) <-chan heard {
 				e = heard{}
 			}
 		}
-	}()
+	})
 	return all
 }
 
@@ -81,7 +82,7 @@ func TestEventsOfSeveralServers(t *testing.T) {
 	nodes := testenv.StartRedisN(t, 3)
 	servers := startServers(t, 2, nodes)
 	before := servers[1].acquire(`{"resource":"before","ttl_ms":2000}`)
-	all := servers[0].listen(t.Context(), "/events")
+	all := servers[0].listen("/events")
 	servers[1].until("its events are passed on", func() bool {
 		var lease wire.Lease
 		servers[1].ask(&lease, "POST", "/locks", `{"resource":"first","ttl_ms":100}`)

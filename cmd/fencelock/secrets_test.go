@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -70,9 +69,7 @@ func (w *watched) all() string {
 // follow reads GET /events until the test ends.
 func (w *watched) follow() {
 	w.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	w.t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+"/events?recent=1000", nil)
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.url+"/events?recent=1000", nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -81,12 +78,14 @@ func (w *watched) follow() {
 	if err != nil || resp.StatusCode != http.StatusOK {
 		w.t.Fatalf("events: %+v, %v", resp, err)
 	}
-	go func() {
+	var reading sync.WaitGroup
+	w.t.Cleanup(reading.Wait)
+	reading.Go(func() {
 		defer func() { _ = resp.Body.Close() }()
 		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 			w.keep(lines.Text() + "\n")
 		}
-	}()
+	})
 }
 
 // TestNothingSecretIsTold does everything that a service can do, with secrets
