@@ -146,7 +146,7 @@ func (a *acquisition) step(i int, change func()) {
 		close(a.done)
 	}
 	for _, n := range strays {
-		a.clean.release(n, Op{Kind: OpLeave, Resource: a.acquire.Resource, Ticket: a.acquire.Ticket}, a.began.Add(MaxWait), false)
+		a.clean.release(n, Op{Kind: OpLeave, Resource: a.acquire.Resource, Ticket: a.acquire.Ticket}, a.began.Add(MaxWait), 0)
 	}
 }
 
@@ -238,9 +238,13 @@ func (r *Reply) mayHold() bool {
 
 func (a *acquisition) release(nodes []int) {
 	for _, i := range nodes {
+		doubts := 0
+		if a.replies[i].Outcome != Granted {
+			doubts = forever
+		}
 		a.clean.release(i, Op{
 			Kind: OpRelease, Resource: a.acquire.Resource, Lease: a.acquire.Lease, Attempt: a.acquire.Attempt,
-		}, a.began.Add(a.acquire.TTL), a.replies[i].Outcome != Granted)
+		}, a.began.Add(a.acquire.TTL), doubts)
 	}
 }
 

@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 )
@@ -9,9 +10,10 @@ import (
 // cleaner takes back votes in the background (rule 16): each release is
 // repeated until its node has answered, or the vote has ended by itself.
 //
-// A release that found nothing, after an acquire that was never answered, is
-// repeated as well: the acquire may still lie in the frozen node's socket and
-// be read after a release that came by a newer connection.
+// A release that found nothing is repeated as well where the acquire may still
+// lie in the node's socket, to be read after a release that came by another
+// connection: always after an acquire that was never answered, and once where
+// the rest of a quorum gave the lease up.
 type cleaner struct {
 	nodes []Node
 	bound int
@@ -29,14 +31,16 @@ const (
 	cleanFirstPause = 20 * time.Millisecond
 	cleanMostPause  = 2 * time.Second
 	cleanBound      = 100_000
+	forever         = math.MaxInt // doubts that do not end
 )
 
 // rejoinTime is how long a node may take from what a rejoin reads for it to its
-// first vote, and rejoinPause how soon it is looked whether it votes: seldom,
-// since a node is silent for far longer than its rejoin takes.
+// first vote, and latePause how soon it is looked what a node came to hold: seldom,
+// since a node is silent for far longer than its rejoin takes, and later than the
+// node reads what other connections had brought before.
 const (
-	rejoinTime  = 4 * time.Second
-	rejoinPause = 200 * time.Millisecond
+	rejoinTime = 4 * time.Second
+	latePause  = 200 * time.Millisecond
 )
 
 func newCleaner(nodes []Node) *cleaner {
@@ -44,18 +48,19 @@ func newCleaner(nodes []Node) *cleaner {
 }
 
 // release takes back the vote that op names on node i. It gives up at the
-// instant until; uncertain says that the vote may be given later yet.
-func (c *cleaner) release(i int, op Op, until time.Time, uncertain bool) {
+// instant until. doubts is how often an answer that there is no such vote is not
+// believed, since it may be given later yet.
+func (c *cleaner) release(i int, op Op, until time.Time, doubts int) {
 	if c.begin() {
-		d := &disposal{cleaner: c, op: op, until: until, uncertain: uncertain, pause: cleanFirstPause}
+		d := &disposal{cleaner: c, op: op, until: until, doubts: doubts, pause: cleanFirstPause}
 		d.submit(i)
 	}
 }
 
-// releaseLater takes back what node i may come to hold when it is admitted.
+// releaseLater takes back what node i may come to hold soon.
 func (c *cleaner) releaseLater(i int, op Op, until time.Time) {
 	if c.begin() {
-		d := &disposal{cleaner: c, op: op, until: until, pause: rejoinPause}
+		d := &disposal{cleaner: c, op: op, until: until, pause: latePause}
 		d.Deliver(i, Reply{Outcome: NotAdmitted})
 	}
 }
@@ -107,11 +112,11 @@ func (c *cleaner) close(ctx context.Context) {
 
 // disposal is one vote on its way back.
 type disposal struct {
-	cleaner   *cleaner
-	op        Op
-	until     time.Time
-	uncertain bool
-	pause     time.Duration
+	cleaner *cleaner
+	op      Op
+	until   time.Time
+	doubts  int
+	pause   time.Duration
 }
 
 // submit sends the release. The op is copied: the last try's may still be in use.
@@ -123,12 +128,22 @@ func (d *disposal) submit(i int) {
 
 // Deliver takes the node's answer.
 func (d *disposal) Deliver(i int, reply Reply) {
-	gone := reply.Outcome == Granted || reply.Outcome == NotHeld && !d.uncertain
-	if gone || !time.Now().Add(d.pause).Before(d.until) || d.cleaner.isClosed() {
+	if d.gone(reply.Outcome) || !time.Now().Add(d.pause).Before(d.until) || d.cleaner.isClosed() {
 		d.cleaner.finished()
 		return
 	}
 	pause := d.pause
 	d.pause = min(2*d.pause, cleanMostPause) // before the next answer can come
 	time.AfterFunc(pause, func() { d.submit(i) })
+}
+
+func (d *disposal) gone(o Outcome) bool {
+	switch {
+	case o != NotHeld || d.doubts == 0:
+		return o == Granted || o == NotHeld
+	case d.doubts != forever:
+		d.doubts--
+		d.pause = max(d.pause, latePause)
+	}
+	return false
 }

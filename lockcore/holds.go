@@ -53,7 +53,7 @@ func (l *Locker) holdOne(ctx context.Context, id leaseID, hold string) error {
 		if r := &b.replies[i]; r.Outcome == Failed && r.Sent && !errors.Is(r.Err, ErrMostHolds) {
 			const repeat = 5 * time.Second
 			op.View = View(l.view.Load())
-			l.clean.release(i, op, time.Now().Add(repeat), false)
+			l.clean.release(i, op, time.Now().Add(repeat), 0)
 		}
 	}
 	switch {

@@ -128,7 +128,7 @@ func (q *line) leave(w *waiter, freeAt time.Time) {
 // takeOff takes the ticket off the nodes.
 func (q *line) takeOff(w *waiter) {
 	for i := range q.nodes {
-		q.clean.release(i, w.leaving(), time.Now().Add(MaxWait), false)
+		q.clean.release(i, w.leaving(), time.Now().Add(MaxWait), 0)
 	}
 }
 
@@ -265,7 +265,7 @@ func (q *line) freed(resource string) {
 func (q nodeLine) Turn(resource string, t Ticket) {
 	if !q.passWord(resource, t) {
 		op := Op{Kind: OpLeave, Resource: resource, Ticket: t}
-		q.clean.release(q.node, op, time.Now().Add(time.Minute), false)
+		q.clean.release(q.node, op, time.Now().Add(time.Minute), 0)
 	}
 }
 

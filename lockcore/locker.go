@@ -216,7 +216,7 @@ func (l *Locker) maxHoldRemaining(id leaseID) time.Duration {
 func (l *Locker) takeBack(id leaseID, attempt string, ttl time.Duration) {
 	op := Op{Kind: OpRelease, Resource: id.resource, Lease: id.value, Attempt: attempt}
 	for i := range l.nodes {
-		l.clean.release(i, op, time.Now().Add(ttl), true)
+		l.clean.release(i, op, time.Now().Add(ttl), forever)
 	}
 }
 
@@ -270,8 +270,12 @@ func (l *Locker) explainUnextended(id leaseID, b *ballot) error {
 		return l.quorumError(id.resource, b)
 	}
 	for i := range l.nodes {
+		doubts := 0
+		if !b.answered[i] {
+			doubts = forever
+		}
 		if o := b.replies[i].Outcome; o == Granted || o == Failed {
-			l.clean.release(i, Op{Kind: OpRelease, Resource: id.resource, Lease: id.value}, time.Now().Add(l.cfg.MaxTTL), !b.answered[i])
+			l.clean.release(i, Op{Kind: OpRelease, Resource: id.resource, Lease: id.value}, time.Now().Add(l.cfg.MaxTTL), doubts)
 		}
 	}
 	return ErrNotHeld
@@ -301,12 +305,16 @@ func (l *Locker) Release(ctx context.Context, lease string) error {
 // release does what op, a release, says on every node.
 func (l *Locker) release(ctx context.Context, op Op) error {
 	op.Kind = OpRelease
-	goOn := func(i int, reply Reply) {
+	goOn := func(b *ballot, i int, reply Reply) {
 		switch reply.Outcome {
 		case Failed: // never sent, too: the lock is older than the call
-			l.clean.release(i, op, time.Now().Add(l.cfg.MaxTTL), false)
+			l.clean.release(i, op, time.Now().Add(l.cfg.MaxTTL), b.lateVotes())
 		case NotAdmitted: // it may be about to be given the lock, as others had it a moment ago (rule 21)
 			l.clean.releaseLater(i, op, time.Now().Add(rejoinTime))
+		case NotHeld:
+			if b.lateVotes() > 0 {
+				l.clean.releaseLater(i, op, time.Now().Add(rejoinTime))
+			}
 		}
 	}
 	p := startPoll(l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided, goOn)
@@ -314,7 +322,7 @@ func (l *Locker) release(ctx context.Context, op Op) error {
 	b := p.wait(ctx)
 	for i := range l.nodes {
 		if b.answered[i] { // the others' answers are still to come
-			goOn(i, b.replies[i])
+			goOn(&b, i, b.replies[i])
 		}
 	}
 	gone, never := b.count(Granted), b.count(NotHeld)
@@ -329,6 +337,17 @@ func (l *Locker) release(ctx context.Context, op Op) error {
 		l.cfg.Released(op.Resource, op.Token)
 	}
 	return nil
+}
+
+// lateVotes is how often a node is asked again that does not know of a lease which
+// a quorum has given up: once, for an acquire that another server sent may be on
+// its way to that node yet. Not while the lease goes on by other holds, since
+// then a hold may be added again under the same name.
+func (b *ballot) lateVotes() int {
+	if b.count(Granted) >= b.quorum && b.holds() == 0 {
+		return 1
+	}
+	return 0
 }
 
 // holds is how many holds the lease still has, as far as the nodes show.

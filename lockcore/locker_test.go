@@ -235,6 +235,69 @@ func TestReleaseDuringARejoin(t *testing.T) {
 	})
 }
 
+// A vote may come to a node behind the release of its own lease, which another
+// server has sent.
+func TestReleaseTakesBackALateVote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, answers := range []time.Duration{roundTrip / 2, 5 * roundTrip} { // before the release is answered, and after
+			c := newCluster(t, 3, Config{})
+			c.fakes[2].answer(func(op Op) (time.Duration, Reply) {
+				if op.Kind == OpAcquire {
+					time.AfterFunc(100*time.Millisecond, func() {
+						c.fakes[2].mu.Lock()
+						defer c.fakes[2].mu.Unlock()
+						c.votes[2].do(op)
+					})
+					return -1, Reply{}
+				}
+				return answers, c.votes[2].do(op)
+			})
+			lease := mustAcquire(t, c, req)
+			if err := c.Release(t.Context(), lease.ID); err != nil {
+				t.Fatal(err)
+			}
+			settle(150 * time.Millisecond)
+			if n := c.locked(); n != 1 {
+				t.Fatalf("%d locks, want the late vote", n)
+			}
+			settle(time.Second)
+			if n := c.locked(); n != 0 {
+				t.Errorf("the late vote stayed")
+			}
+			if n := len(c.fakes[2].ops(OpRelease)); n != 2 {
+				t.Errorf("the node was asked %d times", n)
+			}
+		}
+	})
+}
+
+// Where the lease goes on by other holds, a hold that was taken off may be added
+// again, and nothing takes that off.
+func TestReleaseOfOneHoldAsksOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		for i := range c.fakes {
+			c.spoil(i, func(op Op, r Reply) (time.Duration, Reply) {
+				switch {
+				case op.Kind == OpRelease && i == 2:
+					r = Reply{Outcome: NotHeld}
+				case op.Kind == OpRelease:
+					r = Reply{Outcome: Granted, Grant: 1, Holds: 1}
+				}
+				return roundTrip, r
+			})
+		}
+		if err := c.Unhold(t.Context(), lease.ID, "h"); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		if n := len(c.fakes[2].ops(OpRelease)); n != 1 {
+			t.Errorf("the node was asked %d times", n)
+		}
+	})
+}
+
 func TestReleaseWithoutQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})

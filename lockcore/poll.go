@@ -12,7 +12,7 @@ import (
 type poll struct {
 	n      int
 	enough func(*ballot) bool
-	late   func(i int, reply Reply) // takes what is answered after the end; may be nil
+	late   func(b *ballot, i int, reply Reply) // takes what is answered after the end, and how that was; may be nil
 	began  time.Time
 	op     Op
 	done   chan struct{}
@@ -39,7 +39,7 @@ func runPoll(ctx context.Context, nodes []Node, op Op, limit time.Duration, enou
 }
 
 // startPoll asks the nodes; wait for the answers must follow.
-func startPoll(nodes []Node, op Op, limit time.Duration, enough func(*ballot) bool, late func(int, Reply)) *poll {
+func startPoll(nodes []Node, op Op, limit time.Duration, enough func(*ballot) bool, late func(*ballot, int, Reply)) *poll {
 	p := &poll{
 		n: len(nodes), enough: enough, late: late, op: op,
 		began:  time.Now(),
@@ -77,7 +77,7 @@ func (p *poll) wait(ctx context.Context) ballot {
 // Deliver takes node i's answer.
 func (p *poll) Deliver(i int, reply Reply) {
 	if !p.take(i, reply) && p.late != nil {
-		p.late(i, reply)
+		p.late(&p.ballot, i, reply) // the replies in it do not change any more
 	}
 }
 

@@ -230,6 +230,33 @@ func TestFrozenMinorityCostsNothing(t *testing.T) {
 	}
 }
 
+// An acquire that one server sent may come to a node behind the release of its
+// lease, which another server sent.
+func TestLateVoteIsTakenBack(t *testing.T) {
+	q := startQuorum(t, 3, longTTL)
+	other := joinQuorum(t, q.servers, longTTL)
+	q.awaitVoting(t, 3)
+	other.awaitVoting(t, 3)
+	last := q.servers[2].Client()
+	for i := range 10 { // on a busy machine it may come later than it is looked for
+		resource := fmt.Sprint("r", i)
+		lease := q.take(t, resource)
+		var vote string
+		testenv.Eventually(t, 5*time.Second, func() (err error) {
+			vote, err = last.GetDel(t.Context(), "l:"+resource).Result()
+			return err
+		})
+		other.give(t, lease)
+		last.Set(t.Context(), "l:"+resource, vote, 30*time.Second)
+		for began := time.Now(); time.Since(began) < 2*time.Second; {
+			if last.Exists(t.Context(), "l:"+resource).Val() == 0 {
+				return
+			}
+		}
+	}
+	t.Fatal("late votes stay")
+}
+
 // A request that is cancelled at any moment leaves no lock behind.
 func TestCancelledRequestLeavesNothing(t *testing.T) {
 	q := startQuorum(t, 3, func(c *lockcore.Config) { c.MaxTTL = time.Minute })
