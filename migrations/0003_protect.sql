@@ -131,14 +131,9 @@ BEGIN
                   HINT = 'It must be an expression of type text over the columns of one row, like ''accounts/'' || id, without subqueries, aggregates or parameters.';
     END;
     PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
-    SELECT substr(def, length('fencing.valid_resource(') + 1, length(def) - length('fencing.valid_resource()'))
-      INTO STRICT bare
-      FROM (SELECT pg_get_expr(conbin, conrelid) AS def
-              FROM pg_constraint WHERE conrelid = format('fencing.%I', probe)::regclass AND conname = 'resource') AS c;
-    of_new := fencing._qualify(probe, bare, 'row_now');
-    of_old := fencing._qualify(probe, bare, 'row_was');
+    SELECT p.bare, p.of_new, p.of_old INTO STRICT bare, of_new, of_old FROM fencing._print(probe) AS p;
     EXECUTE format('DROP TABLE fencing.%I CASCADE', probe);
-    IF of_new ~ '\mrow_now\.\*' THEN
+    IF of_new ~ $re$\mrow_now\.\*$re$ THEN
         RAISE EXCEPTION 'the resource expression of % uses the whole row: name its columns', p_relation
             USING ERRCODE = 'feature_not_supported', DETAIL = format('expression: %s', p_resource_sql);
     END IF;
@@ -147,6 +142,35 @@ $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing._compile(regclass, text, text) IS
     'checks a resource expression and gives it with plain columns, and with those of row_now and row_was';
+
+-- The expression was read under the settings of whoever protects, so that its
+-- literals mean what they mean there. They are printed as the trigger functions
+-- will read them, who run under fencing._settings(): these are the same settings.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._print(p_probe text, OUT bare text, OUT of_new text, OUT of_old text)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET datestyle = 'ISO, MDY'
+    SET timezone = 'UTC'
+    SET intervalstyle = 'postgres'
+    SET extra_float_digits = 1
+    SET bytea_output = 'hex'
+    SET lc_monetary = 'C'
+    SET quote_all_identifiers = off
+    SET standard_conforming_strings = on
+AS $$
+BEGIN
+    SELECT substr(def, length('fencing.valid_resource(') + 1, length(def) - length('fencing.valid_resource()'))
+      INTO STRICT bare
+      FROM (SELECT pg_get_expr(conbin, conrelid) AS def
+              FROM pg_constraint WHERE conrelid = format('fencing.%I', p_probe)::regclass AND conname = 'resource') AS c;
+    of_new := fencing._qualify(p_probe, bare, 'row_now');
+    of_old := fencing._qualify(p_probe, bare, 'row_was');
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._print(text) IS
+    'a checked resource expression as PostgreSQL prints it, with plain columns, and with those of row_now and row_was';
 
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._qualify(p_probe text, p_bare text, p_row text) RETURNS text
@@ -179,18 +203,39 @@ $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing._qualify(text, text, text) IS 'an expression over the probe table, with every column written as row.column';
 
--- Most expressions are columns and literals joined with ||. They can be written
--- so that no search_path has a say in them, and then the trigger function does
--- without SET search_path, which costs a tenth of a guarded update. In every
--- other expression names were resolved by PostgreSQL under the path that the
--- function then sets.
+-- A resource is one text, whoever writes. But the text of a date, a float or an
+-- interval is another under another setting, that of a regclass under another
+-- search_path, and a stale token for the other text would pass. So whatever forms
+-- a resource's text does it under these settings: all that the text of a built-in
+-- type depends on, and how literals are read.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._settings() RETURNS text
+    LANGUAGE sql IMMUTABLE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT $set$SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET timezone = 'UTC' SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' SET lc_monetary = 'C' SET quote_all_identifiers = off SET standard_conforming_strings = on$set$
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._settings() IS 'the settings under which the text of a resource is formed: ISO, UTC, and no search_path of the writer''s';
+
+-- Most expressions are columns and literals joined with ||. Where no setting and
+-- no search_path has a say in the columns' texts (see fencing._stays), they are
+-- written so that none has one in the rest, and then the trigger function does
+-- without SET, which costs a tenth of a guarded update for search_path alone.
+-- In every other expression names were resolved by PostgreSQL under the path that
+-- the function then sets.
+-- A column becomes text before it is joined: || with another type is a function
+-- in SQL that would look up the rest under the writer's search_path.
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._in_full(p_expression text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT CASE WHEN string_agg(token, '' ORDER BY place) = p_expression THEN
-               string_agg(CASE token WHEN '||' THEN 'OPERATOR(pg_catalog.||)' WHEN '::text' THEN '::pg_catalog.text' ELSE token END, '' ORDER BY place)
+               string_agg(CASE WHEN token = '||' THEN 'OPERATOR(pg_catalog.||)'
+                               WHEN token = '::text' THEN '::pg_catalog.text'
+                               WHEN token ~ '^row_' THEN '(' || token || ')::pg_catalog.text'
+                               ELSE token END, '' ORDER BY place)
            END
       FROM regexp_matches(p_expression,
                $re$(\|\||::text\M|'(?:[^'\\]|'')*'|row_(?:now|was)\.(?:[a-z_][a-z0-9_]*|"(?:[^"]|"")*")|[\s()]+)$re$, 'g')
@@ -202,26 +247,30 @@ COMMENT ON FUNCTION fencing._in_full(text) IS
 
 -- Whether a row stays with its resource is seen in its columns, which costs half
 -- of what two texts cost. The functions compare to the bit, and do not exist for
--- types that a column might be changed to and that they do not fit.
+-- types that a column might be changed to and that they do not fit: so they also
+-- keep columns out whose text depends on settings, then and later. A domain is
+-- none of these types, and a cast to text that somebody has made keeps its type out.
 -- +goose StatementBegin
-CREATE OR REPLACE FUNCTION fencing._stays(p_relation regclass, p_new text, p_old text) RETURNS text
+CREATE OR REPLACE FUNCTION fencing._stays(p_relation regclass, p_new text) RETURNS text
     LANGUAGE sql STABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT coalesce(
-        (SELECT CASE WHEN count(*) = count(equal) THEN string_agg(format(equal, attname), ' AND ') END
-           FROM (SELECT DISTINCT named[1] AS name
-                   FROM regexp_matches(p_new, $re$'(?:[^']|'')*'|row_now\.([a-z_][a-z0-9_]*|"(?:[^"]|"")*")$re$, 'g') AS found (named)
-                  WHERE named[1] IS NOT NULL) AS columns
-           LEFT JOIN pg_attribute ON attrelid = p_relation AND attnum > 0 AND quote_ident(attname) = name
-           LEFT JOIN (VALUES ('{int2,int4,int8}'::regtype[], 'pg_catalog.int8eq(row_now.%1$I, row_was.%1$I)'),
-                             ('{uuid}', 'pg_catalog.uuid_eq(row_now.%1$I, row_was.%1$I)'),
-                             ('{text,varchar}', 'pg_catalog.texteq(row_now.%1$I COLLATE pg_catalog."C", row_was.%1$I)'))
-                  AS known (types, equal) ON atttypid = ANY (types)),
-        format('%s OPERATOR(pg_catalog.=) %s', p_new, p_old))
+    SELECT CASE WHEN count(*) = 0 THEN 'true'
+                WHEN count(*) = count(equal) THEN string_agg(format(equal, attname), ' AND ' ORDER BY attname COLLATE "C") END
+      FROM (SELECT DISTINCT named[1] AS name
+              FROM regexp_matches(p_new, $re$'(?:[^']|'')*'|row_now\.([a-z_][a-z0-9_]*|"(?:[^"]|"")*")$re$, 'g') AS found (named)
+             WHERE named[1] IS NOT NULL) AS columns
+      LEFT JOIN pg_attribute ON attrelid = p_relation AND attnum > 0 AND quote_ident(attname) = name
+      LEFT JOIN (VALUES ('{int2,int4,int8}'::regtype[], 'pg_catalog.int8eq(row_now.%1$I, row_was.%1$I)'),
+                        ('{bool}', 'pg_catalog.booleq(row_now.%1$I, row_was.%1$I)'),
+                        ('{uuid}', 'pg_catalog.uuid_eq(row_now.%1$I, row_was.%1$I)'),
+                        ('{text,varchar}', 'pg_catalog.texteq(row_now.%1$I COLLATE pg_catalog."C", row_was.%1$I)'))
+             AS known (types, equal) ON atttypid = ANY (types)
+                AND NOT EXISTS (SELECT FROM pg_cast AS c WHERE castsource = atttypid AND casttarget = 'text'::regtype AND c.oid >= 16384)
 $$;
 -- +goose StatementEnd
-COMMENT ON FUNCTION fencing._stays(regclass, text, text) IS 'the test whether old and new row have one resource, of an expression that _in_full takes; not true for an insert or a delete, unless all rows have one resource';
+COMMENT ON FUNCTION fencing._stays(regclass, text) IS
+    'the test whether old and new row have one resource, of an expression that _in_full takes; NULL if a column''s text could depend on a setting. Not true for an insert or a delete, unless all rows have one resource';
 
 -- What a trigger does with the resource of a row, as text: a call would cost
 -- more than what it does. First come the short paths: a presented token that
@@ -309,19 +358,24 @@ CREATE OR REPLACE FUNCTION fencing._guard(p_relation regclass, p_id bigint, p_st
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    in_full boolean := fencing._in_full(p_new) IS NOT NULL AND fencing._in_full(p_old) IS NOT NULL;
+    stays text;
+    settings text := '';
     -- A column's own collation may hold texts to be equal that are not.
-    of_new text := format('((%s) COLLATE pg_catalog."C")', coalesce(fencing._in_full(p_new), p_new));
-    of_old text := format('((%s) COLLATE pg_catalog."C")', coalesce(fencing._in_full(p_old), p_old));
-    stays text := format($stays$TG_OP = 'UPDATE' AND %s = %s$stays$, of_new, of_old);
-    path text := 'SET search_path = pg_catalog, pg_temp';
+    collated text := '((%s) COLLATE pg_catalog."C")';
+    of_new text := format(collated, fencing._in_full(p_new));
+    of_old text := format(collated, fencing._in_full(p_old));
 BEGIN
-    IF in_full THEN
-        stays := fencing._stays(p_relation, of_new, of_old);
-        path := '';
+    IF fencing._in_full(p_new) IS NOT NULL AND fencing._in_full(p_old) IS NOT NULL THEN
+        stays := fencing._stays(p_relation, of_new);
+    END IF;
+    IF stays IS NULL THEN
+        settings := fencing._settings();
+        of_new := format(collated, p_new);
+        of_old := format(collated, p_old);
+        stays := format($stays$TG_OP = 'UPDATE' AND %s = %s$stays$, of_new, of_old);
     END IF;
     RETURN format('CREATE OR REPLACE FUNCTION fencing.guard_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER %s AS %L',
-        p_id, path, fencing._guard_body(p_id, p_strict, of_new, of_old, stays));
+        p_id, settings, fencing._guard_body(p_id, p_strict, of_new, of_old, stays));
 END
 $$;
 -- +goose StatementEnd
@@ -446,8 +500,8 @@ BEGIN
     EXECUTE format('CREATE SEQUENCE IF NOT EXISTS fencing.refused_%s', number);
     EXECUTE format('CREATE SEQUENCE IF NOT EXISTS fencing.unfenced_%s', number);
     EXECUTE fencing._guard(p_relation, number, is_strict, compiled.of_new, compiled.of_old);
-    EXECUTE format('CREATE OR REPLACE FUNCTION fencing.truncate_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off AS %L',
-        number, fencing._truncate_body(number, is_strict, compiled.bare));
+    EXECUTE format('CREATE OR REPLACE FUNCTION fencing.truncate_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER %s SET row_security = off AS %L',
+        number, fencing._settings(), fencing._truncate_body(number, is_strict, compiled.bare));
     -- The trigger functions run as the schema's owner, whoever called protect.
     FOREACH made IN ARRAY ARRAY[format('FUNCTION fencing.guard_%s()', number), format('FUNCTION fencing.truncate_%s()', number),
                                 format('SEQUENCE fencing.refused_%s', number), format('SEQUENCE fencing.unfenced_%s', number)] LOOP

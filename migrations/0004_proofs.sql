@@ -245,6 +245,14 @@ COMMENT ON FUNCTION fencing._proof_body(bigint, boolean, text, text) IS 'the tex
 CREATE OR REPLACE FUNCTION fencing._demand(p_relation regclass) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
+    SET datestyle = 'ISO, MDY'
+    SET timezone = 'UTC'
+    SET intervalstyle = 'postgres'
+    SET extra_float_digits = 1
+    SET bytea_output = 'hex'
+    SET lc_monetary = 'C'
+    SET quote_all_identifiers = off
+    SET standard_conforming_strings = on
     SET client_min_messages = warning
 AS $$
 DECLARE
@@ -252,12 +260,13 @@ DECLARE
     compiled record;
 BEGIN
     SELECT * INTO STRICT table_of FROM fencing.protected WHERE relation = p_relation;
-    -- What is kept names everything in full, so the path does not matter.
+    -- What is kept names everything in full, so the path does not matter, and was
+    -- printed under the settings that are set here too.
     compiled := fencing._compile(p_relation, table_of.resource_sql, 'pg_catalog, pg_temp');
-    EXECUTE format('CREATE OR REPLACE FUNCTION fencing.guard_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
-        table_of.id, fencing._proof_body(table_of.id, table_of.mode = 'strict', compiled.of_new, compiled.of_old));
-    EXECUTE format('CREATE OR REPLACE FUNCTION fencing.truncate_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off AS %L',
-        table_of.id, replace(fencing._truncate_body(table_of.id, table_of.mode = 'strict', compiled.bare), 'fencing._admit(', 'fencing._admit_proven('));
+    EXECUTE format('CREATE OR REPLACE FUNCTION fencing.guard_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER %s AS %L',
+        table_of.id, fencing._settings(), fencing._proof_body(table_of.id, table_of.mode = 'strict', compiled.of_new, compiled.of_old));
+    EXECUTE format('CREATE OR REPLACE FUNCTION fencing.truncate_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER %s SET row_security = off AS %L',
+        table_of.id, fencing._settings(), replace(fencing._truncate_body(table_of.id, table_of.mode = 'strict', compiled.bare), 'fencing._admit(', 'fencing._admit_proven('));
 END
 $$;
 -- +goose StatementEnd
