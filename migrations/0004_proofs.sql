@@ -286,6 +286,11 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF demands AND NOT demanded THEN
+        -- An older snapshot might not show all the marks that count below.
+        IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+            RAISE EXCEPTION 'proofs cannot be switched on at isolation level %', current_setting('transaction_isolation')
+                USING ERRCODE = 'feature_not_supported', HINT = 'Use READ COMMITTED.';
+        END IF;
         -- Who is claiming without a proof just now is waited for: its mark counts below.
         LOCK TABLE fencing.marks IN SHARE ROW EXCLUSIVE MODE;
         IF NOT EXISTS (SELECT FROM fencing.proof_keys) THEN
@@ -299,9 +304,13 @@ BEGIN
         PERFORM fencing._demand(p_relation);
     END IF;
     IF demands AND NOT demanded THEN
-        INSERT INTO fencing.proven (resource, mark, previous, xid, claimed_at)
+        -- There may be a smaller proven mark, from claims with a proof that nobody
+        -- demanded, or from before the demand was taken back.
+        INSERT INTO fencing.proven AS p (resource, mark, previous, xid, claimed_at)
         SELECT resource, mark, previous, '0', claimed_at FROM fencing.marks
-        ON CONFLICT DO NOTHING;
+        ON CONFLICT (resource) DO UPDATE
+           SET previous = p.mark, mark = excluded.mark, xid = excluded.xid, claimed_at = excluded.claimed_at
+         WHERE p.mark < excluded.mark;
     END IF;
 END
 $$;

@@ -363,3 +363,43 @@ func TestStaleProofsUnderConcurrency(t *testing.T) {
 		_ = stale.Rollback(t.Context())
 	}
 }
+
+// TestSwitchingProofsOn: every mark of that moment counts as proven, also where
+// there is a smaller one that was proven before.
+func TestSwitchingProofsOn(t *testing.T) {
+	_, conn, keys := newProofs(t)
+	old := claimWith("accounts/1", 34, keys.Prove("accounts/1", 34))
+	mustExec(t, conn, old)
+	mustExec(t, conn, `SELECT fencing.protect('accounts', $$'accounts/' || id$$, proof => false)`)
+	mustExec(t, conn, `SELECT fencing.claim('accounts/1', 35)`)
+	mustExec(t, conn, `SELECT fencing.protect('accounts', $$'accounts/' || id$$, proof => true)`)
+	if err := tried(t, conn, old, write); sqlState(err) != pgguard.SQLStateStale {
+		t.Errorf("a token that is older than the mark: %v", err)
+	}
+	if err := tried(t, conn, claimWith("accounts/1", 35, keys.Prove("accounts/1", 35)), write); err != nil {
+		t.Errorf("the holder: %v", err)
+	}
+}
+
+// TestProofsAreSwitchedOnAtReadCommitted: a snapshot from before might lack a mark.
+func TestProofsAreSwitchedOnAtReadCommitted(t *testing.T) {
+	url, conn, keys := newProofs(t)
+	other := connectTo(t, url)
+	for _, iso := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		mustExec(t, conn, `SELECT fencing.protect('accounts', $$'accounts/' || id$$, proof => false)`)
+		tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: iso})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustExec(t, tx, `SELECT * FROM fencing.marks`) // its snapshot
+		mustExec(t, other, `SELECT fencing.claim('accounts/7', 35)`)
+		if _, err := tx.Exec(t.Context(), `SELECT fencing.protect('accounts', $$'accounts/' || id$$, proof => true)`); sqlState(err) != "0A000" {
+			t.Errorf("%s: %v", iso, err)
+		}
+		_ = tx.Rollback(t.Context())
+		mustExec(t, conn, `SELECT fencing.protect('accounts', $$'accounts/' || id$$, proof => true)`)
+		if err := tried(t, conn, claimWith("accounts/7", 34, keys.Prove("accounts/7", 34))); sqlState(err) != pgguard.SQLStateStale {
+			t.Errorf("%s: a token from before: %v", iso, err)
+		}
+	}
+}
