@@ -511,9 +511,10 @@ BEGIN
     END LOOP;
 
     PERFORM fencing._drop_triggers(p_relation);
-    EXECUTE format('CREATE TRIGGER "0_fencing_guard" AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW EXECUTE FUNCTION fencing.guard_%s()',
+    -- A constraint trigger cannot be replaced, which the right TRIGGER would allow.
+    EXECUTE format('CREATE CONSTRAINT TRIGGER "0_fencing_guard" AFTER INSERT OR UPDATE OR DELETE ON %s NOT DEFERRABLE FOR EACH ROW EXECUTE FUNCTION fencing.guard_%s()',
         p_relation, number);
-    -- A truncate trigger is not inherited by partitions.
+    -- A truncate trigger is not inherited by partitions, and cannot be a constraint's.
     FOR part IN SELECT p_relation UNION SELECT relid FROM pg_partition_tree(p_relation) LOOP
         EXECUTE format('CREATE TRIGGER "0_fencing_truncate" BEFORE TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION fencing.truncate_%s()',
             part, number);
@@ -575,21 +576,26 @@ $$;
 COMMENT ON FUNCTION fencing._counted(text) IS 'how often a counter has been stepped';
 
 -- +goose StatementBegin
-CREATE OR REPLACE FUNCTION fencing._problem(p_relation regclass) RETURNS text
+CREATE OR REPLACE FUNCTION fencing._problem(p_relation regclass, p_id bigint) RETURNS text
     LANGUAGE sql STABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT string_agg(problem, '; ') FROM (
         SELECT format('%s has no working trigger %s', t.relid::regclass, w.name) AS problem
           FROM (SELECT p_relation::oid AS relid UNION SELECT relid FROM pg_partition_tree(p_relation)) AS t
-         CROSS JOIN (VALUES ('0_fencing_guard'), ('0_fencing_truncate')) AS w (name)
+         -- events: the bits of AFTER INSERT OR UPDATE OR DELETE FOR EACH ROW, and of BEFORE TRUNCATE.
+         CROSS JOIN (VALUES ('0_fencing_guard', 'guard', 29), ('0_fencing_truncate', 'truncate', 34)) AS w (name, runs, events)
          WHERE EXISTS (SELECT FROM pg_class c WHERE c.oid = t.relid)
-           AND NOT EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = t.relid AND g.tgname = w.name AND g.tgenabled IN ('O', 'A'))
+           AND NOT EXISTS (
+               SELECT FROM pg_trigger g JOIN pg_proc f ON f.oid = g.tgfoid
+                WHERE g.tgrelid = t.relid AND g.tgname = w.name AND g.tgenabled IN ('O', 'A')
+                  AND g.tgtype = w.events AND g.tgqual IS NULL AND NOT g.tgdeferrable
+                  AND f.pronamespace = 'fencing'::regnamespace AND f.proname = format('%s_%s', w.runs, p_id))
          ORDER BY 1
     ) AS p
 $$;
 -- +goose StatementEnd
-COMMENT ON FUNCTION fencing._problem(regclass) IS 'what is missing from a table''s protection, NULL if nothing is';
+COMMENT ON FUNCTION fencing._problem(regclass, bigint) IS 'what is missing from a table''s protection, NULL if nothing is';
 
 CREATE OR REPLACE VIEW fencing.status AS
 SELECT 'table' AS kind,
@@ -600,7 +606,7 @@ SELECT 'table' AS kind,
        p.since,
        fencing._counted('refused_' || p.id) AS refused,
        fencing._counted('unfenced_' || p.id) AS unfenced,
-       CASE WHEN c.oid IS NULL THEN 'the table has been dropped' ELSE fencing._problem(p.relation) END AS problem
+       CASE WHEN c.oid IS NULL THEN 'the table has been dropped' ELSE fencing._problem(p.relation, p.id) END AS problem
   FROM fencing.protected AS p LEFT JOIN pg_catalog.pg_class AS c ON c.oid = p.relation
 UNION ALL
 SELECT 'resource', m.resource, NULL, NULL, m.mark, m.claimed_at, m.refused, NULL, NULL

@@ -555,3 +555,76 @@ func TestRaisedMarksAreSynced(t *testing.T) {
 		mustCommit(t, tx)
 	}
 }
+
+// TestTriggersCannotBeReplaced by a role that has every right on the table, but
+// does not own it; where PostgreSQL allows it, the status tells.
+func TestTriggersCannotBeReplaced(t *testing.T) {
+	th := newTheatre(t)
+	s := th.newStage(t, true, pgx.ReadCommitted)
+	super := connectTo(t, th.superURL)
+	role := "trigger_" + strings.TrimPrefix(super.Config().Database, "test_")
+	mustExec(t, super, fmt.Sprintf(`CREATE ROLE %s LOGIN PASSWORD 'pw'`, role))
+	t.Cleanup(func() {
+		if conn, err := pgx.Connect(context.Background(), th.superURL); err == nil {
+			_, _ = conn.Exec(context.Background(), fmt.Sprintf(`DROP OWNED BY %[1]s CASCADE; DROP ROLE %[1]s`, role))
+			_ = conn.Close(context.Background())
+		}
+	})
+	s.partition()
+	s.exec(`CREATE TABLE attached (id int, region text, balance bigint NOT NULL DEFAULT 0)`)
+	s.exec(`ALTER TABLE accounts ATTACH PARTITION attached FOR VALUES IN ('africa')`)
+	s.protect("accounts", `'accounts/' || id`)
+	s.exec(`CREATE TABLE plain (id int)`)
+	s.protect("plain", `'plain/' || id`)
+	mustExec(t, super, fmt.Sprintf(`GRANT ALL ON SCHEMA app TO %[1]s; GRANT ALL ON ALL TABLES IN SCHEMA app TO %[1]s`, role))
+	writer := connectTo(t, withUser(t, th.superURL, role, "pw"))
+	mustExec(t, writer, `CREATE FUNCTION app.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
+
+	tables := []string{"accounts", "accounts_eu", "accounts_asia", "attached", "plain"}
+	if s.version() >= 140000 { // which has OR REPLACE
+		for _, table := range tables {
+			for _, kind := range []string{`OR REPLACE`, `OR REPLACE CONSTRAINT`} {
+				s.fails(writer, fmt.Sprintf(`CREATE %s TRIGGER "0_fencing_guard" AFTER INSERT OR UPDATE OR DELETE ON app.%s FOR EACH ROW EXECUTE FUNCTION app.nothing()`, kind, table))
+			}
+		}
+	}
+	const insert = `INSERT INTO app.%s (id%s) VALUES (1%s)`
+	for _, c := range []struct{ table, column, value string }{
+		{"accounts", ", region", ", 'eu'"}, {"accounts_eu", ", region", ", 'eu'"}, {"accounts_asia", ", region", ", 'asia'"}, {"attached", ", region", ", 'africa'"}, {"plain", "", ""},
+	} {
+		tx, err := writer.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustExec(t, tx, `SET CONSTRAINTS ALL DEFERRED`)
+		if got := s.fails(tx, fmt.Sprintf(insert, c.table, c.column, c.value)); got != pgguard.SQLStateMissing {
+			t.Errorf("an insert into %s without a token gives %s", c.table, got)
+		}
+		_ = tx.Rollback(t.Context())
+	}
+	for _, table := range []string{"accounts", "plain"} {
+		if got := s.status("table", table); got.Problem != "" {
+			t.Errorf("%s: %s", table, got.Problem)
+		}
+	}
+
+	// The owner can do as it likes, and that is seen.
+	for _, c := range []struct{ undo, sql, name string }{
+		{`DROP TRIGGER "0_fencing_guard" ON plain`, `CREATE TRIGGER "0_fencing_guard" AFTER INSERT OR UPDATE OR DELETE ON plain FOR EACH ROW EXECUTE FUNCTION nothing()`, "0_fencing_guard"},
+		{`DROP TRIGGER "0_fencing_guard" ON plain`, `CREATE TRIGGER "0_fencing_guard" AFTER INSERT ON plain FOR EACH ROW EXECUTE FUNCTION fencing.guard_%d()`, "0_fencing_guard"},
+		{`DROP TRIGGER "0_fencing_guard" ON plain`, `CREATE TRIGGER "0_fencing_guard" AFTER INSERT OR UPDATE OR DELETE ON plain FOR EACH ROW WHEN (false) EXECUTE FUNCTION fencing.guard_%d()`, "0_fencing_guard"},
+		{`DROP TRIGGER "0_fencing_truncate" ON plain`, `CREATE TRIGGER "0_fencing_truncate" BEFORE TRUNCATE ON plain FOR EACH STATEMENT EXECUTE FUNCTION nothing()`, "0_fencing_truncate"},
+		{`DROP TRIGGER "0_fencing_truncate" ON plain`, `CREATE TRIGGER "0_fencing_truncate" AFTER TRUNCATE ON plain FOR EACH STATEMENT EXECUTE FUNCTION fencing.truncate_%d()`, "0_fencing_truncate"},
+	} {
+		var id int64
+		if err := s.admn.QueryRow(t.Context(), `SELECT id FROM fencing.protected WHERE relation = 'plain'::regclass`).Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		s.exec(c.undo)
+		s.exec(strings.ReplaceAll(c.sql, "%d", fmt.Sprint(id)))
+		if got := s.status("table", "plain"); got.Problem != "app.plain has no working trigger "+c.name {
+			t.Errorf("%s: the status says %q", c.sql, got.Problem)
+		}
+		s.protect("plain", `'plain/' || id`)
+	}
+}
