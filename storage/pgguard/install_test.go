@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 
@@ -192,9 +193,9 @@ func TestServesUnderARoleThatOwnsNothing(t *testing.T) {
 			_ = conn.Close(context.Background())
 		}
 	})
-	mustExec(t, super, `GRANT USAGE ON SCHEMA fencing TO `+name)
-	mustExec(t, super, `GRANT SELECT ON ALL TABLES IN SCHEMA fencing TO `+name)
-	mustExec(t, super, `GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fencing TO `+name)
+	for _, grant := range serviceGrants(t) {
+		mustExec(t, super, strings.ReplaceAll(grant, " TO service", " TO "+name))
+	}
 	g := openGuard(t, withUser(t, pg.URL(), name, "pw"), pgguard.Options{})
 	if _, err := g.Write(t.Context(), "r", 1, []byte(`1`)); err != nil {
 		t.Error(err)
@@ -204,6 +205,72 @@ func TestServesUnderARoleThatOwnsNothing(t *testing.T) {
 	}
 	if _, err := g.History(t.Context(), "r", 1); err != nil {
 		t.Error(err)
+	}
+}
+
+// serviceGrants are the statements that docs/guard.md lists for the service.
+func serviceGrants(t *testing.T) (grants []string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/guard.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(page)) {
+		if grant, _, found := strings.Cut(line, " TO service;"); found {
+			grants = append(grants, grant+" TO service")
+		}
+	}
+	if len(grants) != 3 {
+		t.Fatalf("docs/guard.md has %d grants for the service, want 3: %q", len(grants), grants)
+	}
+	return grants
+}
+
+// TestTriggerFunctionsAreForNobody: with the rights of a service nobody can hang
+// a trigger function, which runs as the schema's owner, on a table of its own.
+func TestTriggerFunctionsAreForNobody(t *testing.T) {
+	t.Parallel()
+	pg := testenv.Postgres(t)
+	if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
+	owner, super := connectTo(t, pg.OwnerURL()), connectTo(t, pg.URL())
+	mustExec(t, owner, `CREATE SCHEMA app`)
+	mustExec(t, owner, `CREATE TABLE app.accounts (id int)`)
+	mustExec(t, owner, `SELECT fencing.protect('app.accounts', $$'accounts/' || id$$)`)
+	mustExec(t, owner, `CREATE TABLE public.secret AS SELECT 'the owner''s alone' AS word`)
+	name := "hanger_" + strings.TrimPrefix(super.Config().Database, "test_")
+	mustExec(t, super, `CREATE ROLE `+name+` LOGIN PASSWORD 'pw'`)
+	t.Cleanup(func() {
+		if conn, err := pgx.Connect(context.Background(), pg.URL()); err == nil {
+			_, _ = conn.Exec(context.Background(), `DROP OWNED BY `+name+` CASCADE; DROP ROLE `+name)
+			_ = conn.Close(context.Background())
+		}
+	})
+	for _, grant := range serviceGrants(t) {
+		mustExec(t, super, strings.ReplaceAll(grant, " TO service", " TO "+name))
+	}
+	mustExec(t, super, `CREATE SCHEMA mal AUTHORIZATION `+name)
+	conn := connectTo(t, withUser(t, pg.URL(), name, "pw"))
+	mustExec(t, conn, `CREATE TYPE mal.e AS ENUM ('x')`)
+	mustExec(t, conn, `CREATE FUNCTION mal.read(mal.e) RETURNS text LANGUAGE sql AS 'SELECT word FROM public.secret'`)
+	mustExec(t, conn, `CREATE FUNCTION mal.one(mal.e) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'`)
+	mustExec(t, conn, `CREATE CAST (mal.e AS text) WITH FUNCTION mal.read(mal.e)`)
+	mustExec(t, conn, `CREATE CAST (mal.e AS bigint) WITH FUNCTION mal.one(mal.e) AS IMPLICIT`)
+	mustExec(t, conn, `CREATE TABLE mal.t (id mal.e)`)
+	rows, err := conn.Query(t.Context(), `SELECT proname FROM pg_proc WHERE pronamespace = 'fencing'::regnamespace AND prorettype = 'trigger'::regtype`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(functions) != 2 {
+		t.Fatalf("trigger functions %v, %v", functions, err)
+	}
+	for _, function := range functions {
+		if _, err := conn.Exec(t.Context(), `CREATE TRIGGER t AFTER INSERT ON mal.t FOR EACH ROW EXECUTE FUNCTION fencing.`+function+`()`); sqlState(err) != "42501" {
+			_, err = conn.Exec(t.Context(), `INSERT INTO mal.t VALUES ('x')`)
+			t.Errorf("%s is on a table of somebody else's: %v", function, err)
+		}
 	}
 }
 

@@ -262,8 +262,11 @@ func TestProofKeysAreTheOwners(t *testing.T) {
 			_ = conn.Close(context.Background())
 		}
 	})
-	mustExec(t, super, `GRANT USAGE ON SCHEMA fencing TO `+name)
-	mustExec(t, super, `GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fencing TO `+name)
+	for _, grant := range serviceGrants(t) {
+		if !strings.Contains(grant, "ALL TABLES") {
+			mustExec(t, super, strings.ReplaceAll(grant, " TO service", " TO "+name))
+		}
+	}
 	conn := connectTo(t, withUser(t, pg.URL(), name, "pw"))
 	if _, err := conn.Exec(t.Context(), `SELECT * FROM fencing.proof_keys`); sqlState(err) != "42501" {
 		t.Errorf("the keys: %v", err)
