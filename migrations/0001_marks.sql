@@ -3,6 +3,10 @@
 -- Every statement here can be run again: `fencelock guard sql` prints the same
 -- files for people who run their own migrations.
 
+-- Names mean what is in pg_catalog, whoever may make operators in a schema that
+-- is in the path of who installs.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- +goose StatementBegin
 DO $$
 BEGIN

@@ -2,6 +2,10 @@
 -- The guarded records of the service: values that are read and written under
 -- a mark, with a bounded history of every attempt.
 
+-- Names mean what is in pg_catalog, whoever may make operators in a schema that
+-- is in the path of who installs.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 CREATE TABLE IF NOT EXISTS fencing.records (
     resource text COLLATE "C" PRIMARY KEY,
     value    json,

@@ -2,6 +2,10 @@
 -- Protected tables: triggers that let a row of a resource change only in a
 -- transaction that has presented a live token for it.
 
+-- Names mean what is in pg_catalog, whoever may make operators in a schema that
+-- is in the path of who installs.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 CREATE TABLE IF NOT EXISTS fencing.protected (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     relation     regclass NOT NULL UNIQUE,
@@ -131,6 +135,7 @@ BEGIN
                   HINT = 'It must be an expression of type text over the columns of one row, like ''accounts/'' || id, without subqueries, aggregates or parameters.';
     END;
     PERFORM set_config('search_path', 'pg_catalog, pg_temp', true);
+    PERFORM fencing._refuse_foreign(p_relation, probe);
     SELECT p.bare, p.of_new, p.of_old INTO STRICT bare, of_new, of_old FROM fencing._print(probe) AS p;
     EXECUTE format('DROP TABLE fencing.%I CASCADE', probe);
     IF of_new ~ $re$\mrow_now\.\*$re$ THEN
@@ -142,6 +147,47 @@ $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing._compile(regclass, text, text) IS
     'checks a resource expression and gives it with plain columns, and with those of row_now and row_was';
+
+-- What the expression uses runs with the rights of the schema's owner, and its own
+-- owner can change it later. It may have come into the expression unseen, like an
+-- operator || that fits better than PostgreSQL's.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._refuse_foreign(p_relation regclass, p_probe text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    schema_owner oid := (SELECT nspowner FROM pg_namespace WHERE nspname = 'fencing');
+    table_owner oid := (SELECT relowner FROM pg_class WHERE oid = p_relation);
+    used record;
+BEGIN
+    FOR used IN
+        SELECT pg_describe_object(d.refclassid, d.refobjid, 0) AS name, owned.owner
+          FROM pg_constraint AS c
+          JOIN pg_depend AS d ON d.classid = 'pg_constraint'::regclass AND d.objid = c.oid
+         CROSS JOIN LATERAL (
+               SELECT proowner FROM pg_proc WHERE d.refclassid = 'pg_proc'::regclass AND oid = d.refobjid AND pronamespace <> 'fencing'::regnamespace
+               UNION ALL SELECT oprowner FROM pg_operator WHERE d.refclassid = 'pg_operator'::regclass AND oid = d.refobjid
+               UNION ALL SELECT proowner FROM pg_operator AS o JOIN pg_proc AS p ON p.oid = o.oprcode WHERE d.refclassid = 'pg_operator'::regclass AND o.oid = d.refobjid
+               UNION ALL SELECT typowner FROM pg_type WHERE d.refclassid = 'pg_type'::regclass AND oid = d.refobjid
+               UNION ALL SELECT typowner FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
+                          WHERE d.refclassid = 'pg_class'::regclass AND attrelid = d.refobjid AND attnum = d.refobjsubid
+               ) AS owned (owner)
+         WHERE c.conrelid = format('fencing.%I', p_probe)::regclass AND c.conname = 'resource'
+    LOOP
+        -- Who is a member of one of the two may be it, and a superuser is a member of all.
+        IF NOT pg_has_role(used.owner, schema_owner, 'MEMBER') AND NOT pg_has_role(used.owner, table_owner, 'MEMBER') THEN
+            RAISE EXCEPTION 'the resource expression of % uses what belongs to %: %', p_relation, used.owner::regrole, replace(used.name, p_probe, p_relation::text)
+                USING ERRCODE = 'insufficient_privilege',
+                      DETAIL = 'It would run with the rights of the owner of the schema fencing.',
+                      HINT = 'Write OPERATOR(pg_catalog.||) if PostgreSQL''s own is meant. Else use what a superuser owns, or the owner of the table or of the schema fencing.';
+        END IF;
+    END LOOP;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._refuse_foreign(regclass, text) IS
+    'raises an error for a resource expression with functions, operators or types of anybody but superusers and the owners of the table and of the schema';
 
 -- The expression was read under the settings of whoever protects, so that its
 -- literals mean what they mean there. They are printed as the trigger functions

@@ -4,6 +4,10 @@
 -- be protected so that nothing else counts for them. Where none is, nothing here
 -- is ever called.
 
+-- Names mean what is in pg_catalog, whoever may make operators in a schema that
+-- is in the path of who installs.
+SET LOCAL search_path = pg_catalog, pg_temp;
+
 -- HMAC(key, m) = sha256(outer_pad || sha256(inner_pad || m)). The pads are kept
 -- and not the key: then a proof costs two calls of a built-in function, and needs
 -- no extension.

@@ -283,3 +283,100 @@ func withUser(t *testing.T, raw, name, password string) string {
 	u.User = url.UserPassword(name, password)
 	return u.String()
 }
+
+// newcomer is a role of the test's own, with every right in the schema public.
+func newcomer(t *testing.T, pg *testenv.PG) (name string, conn *pgx.Conn) {
+	t.Helper()
+	super := connectTo(t, pg.URL())
+	name = "newcomer_" + strings.TrimPrefix(super.Config().Database, "test_")
+	mustExec(t, super, `CREATE ROLE `+name+` LOGIN PASSWORD 'pw'`)
+	t.Cleanup(func() {
+		if conn, err := pgx.Connect(context.Background(), pg.URL()); err == nil {
+			_, _ = conn.Exec(context.Background(), `DROP OWNED BY `+name+` CASCADE; DROP ROLE `+name)
+			_ = conn.Close(context.Background())
+		}
+	})
+	mustExec(t, super, `GRANT ALL ON SCHEMA public TO `+name)
+	return name, connectTo(t, withUser(t, pg.URL(), name, "pw"))
+}
+
+// TestOperatorsOfOthers: somebody has made operators that fit better than
+// PostgreSQL's, in a schema that is in everybody's search_path.
+func TestOperatorsOfOthers(t *testing.T) {
+	t.Parallel()
+	script, err := pgguard.SQL()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, install := range map[string]func(*testing.T, *testenv.PG) error{
+		"install": func(t *testing.T, pg *testenv.PG) error { return pgguard.Install(t.Context(), pg.OwnerURL()) },
+		"script": func(t *testing.T, pg *testenv.PG) error {
+			_, err := connectTo(t, pg.OwnerURL()).Exec(t.Context(), script)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pg := testenv.Postgres(t)
+			_, mallory := newcomer(t, pg)
+			for _, types := range [][2]string{{"text", "bigint"}, {"text", "int"}, {"oid", "regclass"}} {
+				mustExec(t, mallory, fmt.Sprintf(`CREATE FUNCTION public.joins(%s, %s) RETURNS text LANGUAGE sql AS $$ SELECT 'hijacked'::text $$`, types[0], types[1]))
+				mustExec(t, mallory, fmt.Sprintf(`CREATE OPERATOR public.|| (LEFTARG = %s, RIGHTARG = %s, FUNCTION = public.joins)`, types[0], types[1]))
+			}
+			mustExec(t, mallory, `CREATE FUNCTION public.same(oid, regclass) RETURNS boolean LANGUAGE sql AS 'SELECT false'`)
+			mustExec(t, mallory, `CREATE OPERATOR public.= (LEFTARG = oid, RIGHTARG = regclass, FUNCTION = public.same)`)
+			if err := install(t, pg); err != nil {
+				t.Fatal(err)
+			}
+			owner := connectTo(t, pg.OwnerURL())
+			var foreign string
+			err := owner.QueryRow(t.Context(), `SELECT coalesce(string_agg(pg_get_viewdef(oid), ' '), '') FROM pg_class
+				WHERE relnamespace = 'fencing'::regnamespace AND relkind = 'v' AND pg_get_viewdef(oid) LIKE '%public.%'`).Scan(&foreign)
+			if err != nil || foreign != "" {
+				t.Errorf("a view uses an operator of somebody's: %s, %v", foreign, err)
+			}
+			mustExec(t, owner, `CREATE SCHEMA app`)
+			mustExec(t, owner, `CREATE TABLE app.accounts (id int)`)
+			if _, err := owner.Exec(t.Context(), `SELECT fencing.protect('app.accounts', $$'accounts/' || id$$)`); sqlState(err) != "42501" {
+				t.Errorf("protecting with somebody else's operator: %v", err)
+			}
+			mustExec(t, owner, `SELECT fencing.protect('app.accounts', $$'accounts/' OPERATOR(pg_catalog.||) id$$)`)
+			var problem *string
+			if err := owner.QueryRow(t.Context(), `SELECT problem FROM fencing.status WHERE kind = 'table'`).Scan(&problem); err != nil || problem != nil {
+				t.Errorf("the status says %v, %v", problem, err)
+			}
+		})
+	}
+}
+
+// TestForeignPartsOfExpressions: what others own is refused, what is the owners' is not.
+func TestForeignPartsOfExpressions(t *testing.T) {
+	t.Parallel()
+	pg := testenv.Postgres(t)
+	if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
+	name, mallory := newcomer(t, pg)
+	owner, super := connectTo(t, pg.OwnerURL()), connectTo(t, pg.URL())
+	for prefix, conn := range map[string]*pgx.Conn{"theirs": mallory, "ours": owner, "super": super} {
+		if conn == owner {
+			mustExec(t, super, `GRANT ALL ON SCHEMA public TO `+owner.Config().User)
+		}
+		for _, sql := range []string{
+			`CREATE FUNCTION public.%s_label(int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'no. ' || $1 $$`,
+			`CREATE DOMAIN public.%s_text AS text`,
+			`CREATE TYPE public.%s_kind AS ENUM ('a')`,
+		} {
+			mustExec(t, conn, fmt.Sprintf(sql, prefix))
+		}
+		mustExec(t, super, fmt.Sprintf(`GRANT USAGE ON TYPE public.%[1]s_kind, public.%[1]s_text TO PUBLIC`, prefix))
+	}
+	mustExec(t, owner, `CREATE TABLE public.things (id int, ours ours_kind, theirs theirs_kind, super super_kind)`)
+	for _, expression := range []string{`%s_label(id)`, `'x'::text::%s_text::text`, `'x/' || %s`} {
+		for prefix, want := range map[string]string{"theirs": "42501", "ours": "", "super": ""} {
+			_, err := owner.Exec(t.Context(), `SELECT fencing.protect('public.things', $1)`, fmt.Sprintf(expression, prefix))
+			if sqlState(err) != want || err != nil && (want == "" || !strings.Contains(err.Error(), name)) {
+				t.Errorf(expression+": %v, want %q", prefix, err, want)
+			}
+		}
+	}
+}

@@ -13,6 +13,7 @@ const sqlHeader = `-- The guard of fencelock, for people who run their own migra
 -- Run it with psql -v ON_ERROR_STOP=1, or as one migration without a
 -- transaction of its own. It can be run again, also over an older version.
 BEGIN;
+SET LOCAL search_path = pg_catalog, pg_temp;
 SELECT pg_advisory_xact_lock(%d);
 
 `
