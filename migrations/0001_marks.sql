@@ -9,10 +9,25 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- +goose StatementBegin
 DO $$
+DECLARE
+    owner oid := (SELECT nspowner FROM pg_namespace WHERE nspname = 'fencing');
 BEGIN
     -- IF NOT EXISTS would ask for CREATE on the database even where it exists.
-    IF to_regnamespace('fencing') IS NULL THEN
+    IF owner IS NULL THEN
         CREATE SCHEMA fencing;
+        RETURN;
+    END IF;
+    -- Whoever owns the schema owns the guard, and may have put tables and triggers
+    -- of its own there. Memberships are read, since a superuser has those of all.
+    IF owner NOT IN (
+        WITH RECURSIVE mine (role) AS (
+            SELECT oid FROM pg_roles WHERE rolname = current_user
+            UNION SELECT roleid FROM pg_auth_members JOIN mine ON member = role)
+        SELECT role FROM mine)
+    THEN
+        RAISE EXCEPTION 'the schema fencing belongs to %, not to %', owner::regrole, current_user
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = 'Install as its owner if you trust that role with the guard. Else rename or drop the schema first.';
     END IF;
 END
 $$;

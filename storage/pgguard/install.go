@@ -31,8 +31,15 @@ const (
 // idempotent, and safe to run from many places at once. The role needs CREATE
 // on the database the first time, and to own the schema later. It must reach
 // Postgres directly, or through a pooler in session mode.
+// A schema "fencing" that belongs to a role which the caller's is not, and is no
+// member of, is refused: whoever owns it owns the guard.
 func Install(ctx context.Context, url string) error {
-	return withPool(ctx, url, install)
+	return withPool(ctx, url, func(ctx context.Context, pool *pgxpool.Pool) error {
+		if _, err := findSchema(ctx, pool); err != nil {
+			return err
+		}
+		return install(ctx, pool)
+	})
 }
 
 // Uninstall removes the schema "fencing" with everything in it: the marks, the
@@ -111,12 +118,40 @@ func unlock(ctx context.Context, conn *pgxpool.Conn) error {
 // createSchema asks first: IF NOT EXISTS wants CREATE on the database even
 // where the schema exists.
 func createSchema(ctx context.Context, conn *pgxpool.Conn) error {
-	var missing bool
-	if err := conn.QueryRow(ctx, `SELECT to_regnamespace('fencing') IS NULL`).Scan(&missing); err != nil || !missing {
+	exists, err := findSchema(ctx, conn)
+	if err != nil || exists {
 		return err
 	}
-	_, err := conn.Exec(ctx, `CREATE SCHEMA fencing`)
+	_, err = conn.Exec(ctx, `CREATE SCHEMA fencing`)
 	return err
+}
+
+// ownerSQL reads memberships, because a superuser counts as a member of all roles.
+const ownerSQL = `
+WITH RECURSIVE mine (role) AS (
+    SELECT oid FROM pg_catalog.pg_roles WHERE rolname = current_user
+    UNION SELECT roleid FROM pg_catalog.pg_auth_members JOIN mine ON member = role)
+SELECT pg_catalog.pg_get_userbyid(nspowner), nspowner IN (SELECT role FROM mine), current_user
+  FROM pg_catalog.pg_namespace WHERE nspname = 'fencing'`
+
+// findSchema says whether there is a schema, and fails if it is somebody else's:
+// what is in it would run with the rights of whoever uses it.
+func findSchema(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+},
+) (exists bool, err error) {
+	var owner, role string
+	var own bool
+	err = db.QueryRow(ctx, ownerSQL).Scan(&owner, &own, &role)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, nil
+	case err != nil:
+		return false, err
+	case !own:
+		return true, fmt.Errorf("the schema fencing belongs to %s, not to %s: install as its owner if you trust that role with the guard; else rename or drop the schema first", owner, role)
+	}
+	return true, nil
 }
 
 func runGoose(ctx context.Context, pool *pgxpool.Pool) (err error) {

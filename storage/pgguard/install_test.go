@@ -380,3 +380,45 @@ func TestForeignPartsOfExpressions(t *testing.T) {
 		}
 	}
 }
+
+// TestASchemaOfSomebodyElse is not installed in, whatever it has in it.
+func TestASchemaOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	script, err := pgguard.SQL()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pg := testenv.Postgres(t)
+	super := connectTo(t, pg.URL())
+	name, mallory := newcomer(t, pg)
+	mustExec(t, super, fmt.Sprintf(`GRANT CREATE ON DATABASE %s TO %s`, super.Config().Database, name))
+	install := map[string]func(url string) error{
+		"install": func(url string) error { return pgguard.Install(t.Context(), url) },
+		"script": func(url string) error {
+			_, err := connectTo(t, url).Exec(t.Context(), script)
+			return err
+		},
+	}
+	refused := func(what string) {
+		t.Helper()
+		for how, install := range install {
+			for _, url := range []string{pg.URL(), pg.OwnerURL()} {
+				if err := install(url); err == nil || !strings.Contains(err.Error(), "belongs to "+name) {
+					t.Errorf("%s, %s: %v", what, how, err)
+				}
+			}
+		}
+	}
+	mustExec(t, mallory, `CREATE SCHEMA fencing; GRANT ALL ON SCHEMA fencing TO PUBLIC`)
+	refused("an empty schema")
+	if err := pgguard.Install(t.Context(), withUser(t, pg.URL(), name, "pw")); err != nil {
+		t.Errorf("the schema's owner: %v", err)
+	}
+	refused("one with the guard in it")
+	mustExec(t, super, `GRANT `+name+` TO `+connectTo(t, pg.OwnerURL()).Config().User)
+	for how, install := range install {
+		if err := install(pg.OwnerURL()); how == "install" && err != nil || err != nil && strings.Contains(err.Error(), "belongs to") {
+			t.Errorf("a member of the owner's role, %s: %v", how, err)
+		}
+	}
+}
