@@ -57,6 +57,8 @@ $$;
 -- instead of reading the past. And xid names the transaction that may write,
 -- which nothing left over on a connection can look like, and which a rollback
 -- to a savepoint takes back.
+-- An argument may come from a column with a collation of its own, or with two that
+-- conflict, so each comparison says which is meant.
 -- The functions check what goes in: a CHECK is read anew by every statement, and
 -- was measured to double the cost of a claim.
 -- Few rows share a page, since each look at one clears its page of the row's last
@@ -146,7 +148,7 @@ BEGIN
     END IF;
     UPDATE fencing.marks
        SET previous = mark, mark = p_token, xid = pg_current_xact_id(), claimed_at = now()
-     WHERE resource = p_resource AND mark <= p_token
+     WHERE resource = p_resource COLLATE "C" AND mark <= p_token
     RETURNING previous INTO compared;
     IF compared = p_token THEN
         RETURN compared;
@@ -164,7 +166,7 @@ BEGIN
          WHERE m.mark <= excluded.mark
         RETURNING previous INTO compared;
         IF compared IS NULL THEN
-            SELECT m.mark INTO STRICT compared FROM fencing.marks AS m WHERE m.resource = p_resource;
+            SELECT m.mark INTO STRICT compared FROM fencing.marks AS m WHERE m.resource = p_resource COLLATE "C";
             RETURN compared;
         END IF;
     END IF;
@@ -197,7 +199,7 @@ DECLARE
 BEGIN
     UPDATE fencing.marks AS m
        SET previous = m.mark, xid = pg_catalog.pg_current_xact_id(), claimed_at = pg_catalog.now()
-     WHERE m.resource OPERATOR(pg_catalog.=) claim.resource AND m.mark OPERATOR(pg_catalog.=) token;
+     WHERE m.resource OPERATOR(pg_catalog.=) claim.resource COLLATE pg_catalog."C" AND m.mark OPERATOR(pg_catalog.=) token;
     IF NOT FOUND THEN
         compared := fencing._raise(resource, token);
         IF compared OPERATOR(pg_catalog.>) token THEN
@@ -223,7 +225,7 @@ BEGIN
     accepted := compared <= token;
     highest := greatest(compared, token);
     IF NOT accepted THEN
-        UPDATE fencing.marks AS m SET refused = m.refused + 1 WHERE m.resource = try_claim.resource;
+        UPDATE fencing.marks AS m SET refused = m.refused + 1 WHERE m.resource = try_claim.resource COLLATE "C";
     END IF;
 END
 $$;
@@ -231,4 +233,4 @@ $$;
 COMMENT ON FUNCTION fencing.try_claim(text, bigint) IS
     'fencing.claim that answers instead of raising LK001, so that the transaction can go on and the refusal is recorded with the resource';
 
-REVOKE ALL ON FUNCTION fencing._raise(text, bigint), fencing._stale(text, bigint, bigint), fencing._malformed(text, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencing._raise(text, bigint), fencing._stale(text, bigint, bigint) FROM PUBLIC;

@@ -54,9 +54,9 @@ BEGIN
     RETURNING r.version, r.attempts, CASE WHEN p_kind = 'claim' THEN r.value END
          INTO version, number, value;
     INSERT INTO fencing.attempts VALUES (p_resource, number, p_token, compared, p_kind, version, clock_timestamp());
-    DELETE FROM fencing.attempts AS a WHERE a.resource = p_resource AND a.seq <= number - p_keep;
+    DELETE FROM fencing.attempts AS a WHERE a.resource = p_resource COLLATE "C" AND a.seq <= number - p_keep;
     IF compared > p_token THEN
-        UPDATE fencing.marks AS m SET refused = m.refused + 1 WHERE m.resource = p_resource;
+        UPDATE fencing.marks AS m SET refused = m.refused + 1 WHERE m.resource = p_resource COLLATE "C";
     END IF;
 END
 $$;

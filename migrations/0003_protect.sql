@@ -26,8 +26,10 @@ COMMENT ON COLUMN fencing.protected.mode IS 'strict: no token, no write; migrati
 CREATE OR REPLACE FUNCTION fencing.present(resource text, token bigint) RETURNS text
     LANGUAGE sql VOLATILE
 AS $$
-    SELECT pg_catalog.set_config('fencing.token',
-        pg_catalog.concat_ws(' ', pg_catalog.pg_current_xact_id(), token, resource), true)
+    -- After a newline the setting would state another token for another resource.
+    SELECT CASE WHEN pg_catalog.strpos(resource COLLATE pg_catalog."C", E'\n') OPERATOR(pg_catalog.>) 0
+        THEN fencing._malformed(resource, token)::pg_catalog.text
+        ELSE pg_catalog.set_config('fencing.token', pg_catalog.concat_ws(' ', pg_catalog.pg_current_xact_id(), token, resource), true) END
 $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.present(text, bigint) IS

@@ -72,7 +72,7 @@ AS $$
     -- Hashes are compared, so that the time it takes says nothing of the proof.
     SELECT EXISTS (
         SELECT FROM fencing.proof_keys AS k
-         WHERE k.id = split_part(p_proof, '.', 1)
+         WHERE k.id = split_part(p_proof COLLATE "C", '.', 1)
            AND sha256(convert_to(substr(p_proof, length(k.id) + 2), 'UTF8')) = sha256(convert_to(rtrim(translate(encode(
                    sha256(k.outer_pad || sha256(k.inner_pad || convert_to(concat('fencelock proof v1', chr(10), p_token, chr(10), p_resource), 'UTF8'))),
                'base64'), '+/', '-_'), '='), 'UTF8')))
@@ -86,10 +86,10 @@ CREATE OR REPLACE FUNCTION fencing._unproven(p_resource text, p_token bigint, p_
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RAISE EXCEPTION '% proof of fencing token % for %', CASE WHEN coalesce(p_proof, '') = '' THEN 'no' ELSE 'wrong' END, p_token, quote_literal(p_resource)
+    RAISE EXCEPTION '% proof of fencing token % for %', CASE WHEN coalesce(p_proof, '') COLLATE "C" = '' THEN 'no' ELSE 'wrong' END, p_token, quote_literal(p_resource)
         USING ERRCODE = 'LK004',
               DETAIL = json_build_object('resource', p_resource, 'presented', p_token,
-                  'highest', (SELECT mark FROM fencing.proven WHERE resource = p_resource), 'missing', coalesce(p_proof, '') = ''),
+                  'highest', (SELECT mark FROM fencing.proven WHERE resource = p_resource COLLATE "C"), 'missing', coalesce(p_proof, '') COLLATE "C" = ''),
               HINT = 'Call fencing.claim(resource, token, proof) with the fence_proof of the lease.';
 END
 $$;
@@ -116,7 +116,7 @@ BEGIN
     END IF;
     UPDATE fencing.proven
        SET previous = mark, mark = p_token, xid = pg_current_xact_id(), claimed_at = now()
-     WHERE resource = p_resource AND mark <= p_token
+     WHERE resource = p_resource COLLATE "C" AND mark <= p_token
     RETURNING previous INTO compared;
     IF compared IS NULL THEN -- see fencing._raise
         INSERT INTO fencing.proven AS m (resource, mark, previous, xid, claimed_at)
@@ -126,7 +126,7 @@ BEGIN
          WHERE m.mark <= excluded.mark
         RETURNING previous INTO compared;
         IF compared IS NULL THEN
-            SELECT m.mark INTO STRICT compared FROM fencing.proven AS m WHERE m.resource = p_resource;
+            SELECT m.mark INTO STRICT compared FROM fencing.proven AS m WHERE m.resource = p_resource COLLATE "C";
             RETURN compared;
         END IF;
     END IF;
@@ -169,7 +169,7 @@ BEGIN
     accepted := compared <= token;
     highest := greatest(compared, token);
     IF NOT accepted THEN
-        UPDATE fencing.marks AS m SET refused = m.refused + 1 WHERE m.resource = try_claim.resource;
+        UPDATE fencing.marks AS m SET refused = m.refused + 1 WHERE m.resource = try_claim.resource COLLATE "C";
     END IF;
 END
 $$;
@@ -185,7 +185,7 @@ AS $$
 DECLARE
     presented bigint;
 BEGIN
-    IF EXISTS (SELECT FROM fencing.proven WHERE resource = p_resource AND xid = pg_current_xact_id() AND claimed_at = now()) THEN
+    IF EXISTS (SELECT FROM fencing.proven WHERE resource = p_resource COLLATE "C" AND xid = pg_current_xact_id() AND claimed_at = now()) THEN
         RETURN;
     END IF;
     IF NOT p_strict THEN
@@ -197,7 +197,7 @@ BEGIN
             USING ERRCODE = 'LK003',
                   DETAIL = json_build_object('resource', NULL, 'presented', NULL, 'highest', NULL);
     END IF;
-    SELECT coalesce(fencing._presented(p_resource), (SELECT mark FROM fencing.marks WHERE resource = p_resource AND xid = pg_current_xact_id() AND claimed_at = now()))
+    SELECT coalesce(fencing._presented(p_resource), (SELECT mark FROM fencing.marks WHERE resource = p_resource COLLATE "C" AND xid = pg_current_xact_id() AND claimed_at = now()))
       INTO presented;
     IF presented IS NOT NULL THEN
         PERFORM fencing._unproven(p_resource, presented, NULL);
@@ -205,7 +205,7 @@ BEGIN
     RAISE EXCEPTION 'no fencing token for %', quote_literal(p_resource)
         USING ERRCODE = 'LK002',
               DETAIL = json_build_object('resource', p_resource, 'presented', NULL,
-                  'highest', (SELECT mark FROM fencing.proven WHERE resource = p_resource)),
+                  'highest', (SELECT mark FROM fencing.proven WHERE resource = p_resource COLLATE "C")),
               HINT = 'Call fencing.claim(resource, token, proof) first in this transaction.';
 END
 $$;

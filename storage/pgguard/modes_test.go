@@ -628,3 +628,60 @@ func TestTriggersCannotBeReplaced(t *testing.T) {
 		s.protect("plain", `'plain/' || id`)
 	}
 }
+
+// TestArgumentsOfAnyCollation: a resource that comes out of a column, or of two
+// whose collations conflict, is compared to the letter all the same.
+func TestArgumentsOfAnyCollation(t *testing.T) {
+	th := newTheatre(t)
+	keys := proofKeys(t, keyOne)
+	if err := pgguard.SetProofKeys(t.Context(), th.url, keys); err != nil {
+		t.Fatal(err)
+	}
+	s := th.newStage(t, false, pgx.ReadCommitted)
+	s.exec(`CREATE COLLATION careless (provider = icu, locale = 'und-u-ks-level2', deterministic = false)`)
+	s.exec(`CREATE TABLE names (a text COLLATE careless, b text COLLATE "POSIX", proof text COLLATE careless)`)
+	s.exec(`INSERT INTO names VALUES ('n', 'x', $1)`, keys.Prove("nx", 36))
+	for _, claim := range []struct{ sql, want string }{
+		{`fencing.claim(a, 34)`, ""}, {`fencing.claim(a || b, 34)`, ""}, {`fencing.claim(upper(a), 1)`, ""},
+		{`fencing.claim(a, 33)`, pgguard.SQLStateStale}, {`fencing.claim(a || b, 33)`, pgguard.SQLStateStale},
+		{`fencing.try_claim(a, 33)`, ""}, {`fencing.try_claim(a || b, 35)`, ""}, {`fencing.try_claim(a || b, 33)`, ""},
+		{`fencing.present(a || b, 35)`, ""},
+		{`fencing.claim(a || b, 36, proof)`, ""}, {`fencing.claim('nx', 36, proof)`, ""}, {`fencing.try_claim(a || b, 36, proof)`, ""},
+		{`fencing.claim(a || b, 37, proof)`, pgguard.SQLStateUnproven}, {`fencing.claim(a || b, 37, left(proof, 0) || b)`, pgguard.SQLStateUnproven},
+		{`fencing.claim(a || b, 0)`, pgguard.SQLStateMalformed},
+	} {
+		if _, err := s.admn.Exec(t.Context(), `SELECT `+claim.sql+` FROM names`); sqlState(err) != claim.want {
+			t.Errorf("%s: %v, want %q", claim.sql, err, claim.want)
+		}
+	}
+	for resource, mark := range map[string]int64{"n": 34, "N": 1, "nx": 36} {
+		if got := s.status("resource", resource); got.Mark != mark {
+			t.Errorf("%s has mark %d, want %d", resource, got.Mark, mark)
+		}
+	}
+}
+
+// TestPresentStatesOneToken: a resource with a newline in it is no way to state another.
+func TestPresentStatesOneToken(t *testing.T) {
+	th := newTheatre(t)
+	th.newStage(t, true, pgx.ReadCommitted)
+	super := connectTo(t, th.superURL)
+	role := "presenter_" + strings.TrimPrefix(super.Config().Database, "test_")
+	mustExec(t, super, `CREATE ROLE `+role+` LOGIN PASSWORD 'pw'`)
+	t.Cleanup(func() {
+		if conn, err := pgx.Connect(context.Background(), th.superURL); err == nil {
+			_, _ = conn.Exec(context.Background(), fmt.Sprintf(`DROP OWNED BY %[1]s; DROP ROLE %[1]s`, role))
+			_ = conn.Close(context.Background())
+		}
+	})
+	mustExec(t, super, fmt.Sprintf(`GRANT USAGE ON SCHEMA fencing, app TO %[1]s; GRANT ALL ON app.accounts TO %[1]s`, role))
+	conn := connectTo(t, withUser(t, th.superURL, role, "pw"))
+	err := tried(t, conn, `SELECT fencing.present('accounts/2' || E'\n' || pg_current_xact_id() || ' 99 accounts/1', 33)`,
+		`UPDATE app.accounts SET balance = -1 WHERE id = 1`)
+	if sqlState(err) != pgguard.SQLStateMalformed {
+		t.Errorf("a resource with a newline: %v", err)
+	}
+	if err := tried(t, conn, `SELECT fencing.present('accounts/1', 33)`, `UPDATE app.accounts SET balance = 1 WHERE id = 1`); err != nil {
+		t.Errorf("one without: %v", err)
+	}
+}
