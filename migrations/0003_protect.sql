@@ -639,6 +639,10 @@ AS $$
                 WHERE g.tgrelid = t.relid AND g.tgname = w.name AND g.tgenabled IN ('O', 'A')
                   AND g.tgtype = w.events AND g.tgqual IS NULL AND NOT g.tgdeferrable
                   AND f.pronamespace = 'fencing'::regnamespace AND f.proname = format('%s_%s', w.runs, p_id))
+        UNION ALL
+        SELECT format('%s inherits from it and is not guarded', i.inhrelid::regclass)
+          FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhparent
+         WHERE i.inhparent = p_relation AND c.relkind = 'r'
          ORDER BY 1
     ) AS p
 $$;

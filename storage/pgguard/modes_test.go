@@ -96,6 +96,13 @@ func TestStatus(t *testing.T) {
 	}
 	s.exec(`SELECT fencing.unprotect('accounts')`)
 	s.exec(`TRUNCATE accounts_eu, accounts_asia`)
+
+	s.exec(`CREATE TABLE parents (id int)`)
+	s.protect("parents", `'parents/' || id`)
+	s.exec(`CREATE TABLE children () INHERITS (parents)`)
+	if got := s.status("table", "parents"); got.Problem != "app.children inherits from it and is not guarded" {
+		t.Errorf("a table that inherits is not reported: %+v", got)
+	}
 }
 
 // TestNothingIsLeftOfADroppedTable: its functions and counters go when the

@@ -11,7 +11,8 @@ import (
 const sqlHeader = `-- The guard of fencelock, for people who run their own migrations: the same
 -- objects that "fencelock guard install" makes, all in the schema "fencing".
 -- Run it with psql -v ON_ERROR_STOP=1, or as one migration without a
--- transaction of its own. It can be run again, also over an older version.
+-- transaction of its own. It can be run again, also over an older version; the
+-- trigger functions of tables stay as they are until they are protected again.
 BEGIN;
 SET LOCAL search_path = pg_catalog, pg_temp;
 SELECT pg_advisory_xact_lock(%d);
