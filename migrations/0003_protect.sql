@@ -164,22 +164,22 @@ DECLARE
     used record;
 BEGIN
     FOR used IN
-        SELECT pg_describe_object(d.refclassid, d.refobjid, 0) AS name, owned.owner
+        SELECT coalesce(format_type(owned.type, NULL), pg_describe_object(d.refclassid, d.refobjid, 0)) AS name, owned.owner
           FROM pg_constraint AS c
           JOIN pg_depend AS d ON d.classid = 'pg_constraint'::regclass AND d.objid = c.oid
          CROSS JOIN LATERAL (
-               SELECT proowner FROM pg_proc WHERE d.refclassid = 'pg_proc'::regclass AND oid = d.refobjid AND pronamespace <> 'fencing'::regnamespace
-               UNION ALL SELECT oprowner FROM pg_operator WHERE d.refclassid = 'pg_operator'::regclass AND oid = d.refobjid
-               UNION ALL SELECT proowner FROM pg_operator AS o JOIN pg_proc AS p ON p.oid = o.oprcode WHERE d.refclassid = 'pg_operator'::regclass AND o.oid = d.refobjid
-               UNION ALL SELECT typowner FROM pg_type WHERE d.refclassid = 'pg_type'::regclass AND oid = d.refobjid
-               UNION ALL SELECT typowner FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
+               SELECT proowner, NULL::oid FROM pg_proc WHERE d.refclassid = 'pg_proc'::regclass AND oid = d.refobjid AND pronamespace <> 'fencing'::regnamespace
+               UNION ALL SELECT oprowner, NULL FROM pg_operator WHERE d.refclassid = 'pg_operator'::regclass AND oid = d.refobjid
+               UNION ALL SELECT proowner, NULL FROM pg_operator AS o JOIN pg_proc AS p ON p.oid = o.oprcode WHERE d.refclassid = 'pg_operator'::regclass AND o.oid = d.refobjid
+               UNION ALL SELECT typowner, oid FROM pg_type WHERE d.refclassid = 'pg_type'::regclass AND oid = d.refobjid
+               UNION ALL SELECT typowner, atttypid FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid
                           WHERE d.refclassid = 'pg_class'::regclass AND attrelid = d.refobjid AND attnum = d.refobjsubid
-               ) AS owned (owner)
+               ) AS owned (owner, type)
          WHERE c.conrelid = format('fencing.%I', p_probe)::regclass AND c.conname = 'resource'
     LOOP
         -- Who is a member of one of the two may be it, and a superuser is a member of all.
         IF NOT pg_has_role(used.owner, schema_owner, 'MEMBER') AND NOT pg_has_role(used.owner, table_owner, 'MEMBER') THEN
-            RAISE EXCEPTION 'the resource expression of % uses what belongs to %: %', p_relation, used.owner::regrole, replace(used.name, p_probe, p_relation::text)
+            RAISE EXCEPTION 'the resource expression of % uses what belongs to %: %', p_relation, used.owner::regrole, used.name
                 USING ERRCODE = 'insufficient_privilege',
                       DETAIL = 'It would run with the rights of the owner of the schema fencing.',
                       HINT = 'Write OPERATOR(pg_catalog.||) if PostgreSQL''s own is meant. Else use what a superuser owns, or the owner of the table or of the schema fencing.';
@@ -302,6 +302,7 @@ COMMENT ON FUNCTION fencing._in_full(text) IS
 CREATE OR REPLACE FUNCTION fencing._stays(p_relation regclass, p_new text) RETURNS text
     LANGUAGE sql STABLE
     SET search_path = pg_catalog, pg_temp
+    SET quote_all_identifiers = off
 AS $$
     SELECT CASE WHEN count(*) = 0 THEN 'true'
                 WHEN count(*) = count(equal) THEN string_agg(format(equal, attname), ' AND ' ORDER BY attname COLLATE "C") END

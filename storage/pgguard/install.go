@@ -147,7 +147,7 @@ func findSchema(ctx context.Context, db interface {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
 	case err != nil:
-		return false, err
+		return false, fmt.Errorf("look for the schema fencing: %w", err)
 	case !own:
 		return true, fmt.Errorf("the schema fencing belongs to %s, not to %s: install as its owner if you trust that role with the guard; else rename or drop the schema first", owner, role)
 	}
