@@ -559,6 +559,17 @@ BEGIN
         EXECUTE format('COMMENT ON %s IS %L', made, format('belongs to the protection of %s', p_relation));
     END LOOP;
 
+    -- Default privileges, or a grant of all functions, may have given one away. Who
+    -- may execute it can hang it on a table of its own, and run code as its owner.
+    FOR made IN
+        SELECT format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', f.oid::regprocedure, a.grantee::regrole)
+          FROM pg_proc AS f CROSS JOIN aclexplode(f.proacl) AS a
+         WHERE f.pronamespace = 'fencing'::regnamespace AND f.proname IN (format('guard_%s', number), format('truncate_%s', number))
+           AND a.grantee NOT IN (0, f.proowner)
+    LOOP
+        EXECUTE made;
+    END LOOP;
+
     PERFORM fencing._drop_triggers(p_relation);
     -- A constraint trigger cannot be replaced, which the right TRIGGER would allow.
     EXECUTE format('CREATE CONSTRAINT TRIGGER "0_fencing_guard" AFTER INSERT OR UPDATE OR DELETE ON %s NOT DEFERRABLE FOR EACH ROW EXECUTE FUNCTION fencing.guard_%s()',

@@ -238,7 +238,6 @@ func TestTriggerFunctionsAreForNobody(t *testing.T) {
 	owner, super := connectTo(t, pg.OwnerURL()), connectTo(t, pg.URL())
 	mustExec(t, owner, `CREATE SCHEMA app`)
 	mustExec(t, owner, `CREATE TABLE app.accounts (id int)`)
-	mustExec(t, owner, `SELECT fencing.protect('app.accounts', $$'accounts/' || id$$)`)
 	mustExec(t, owner, `CREATE TABLE public.secret AS SELECT 'the owner''s alone' AS word`)
 	name := "hanger_" + strings.TrimPrefix(super.Config().Database, "test_")
 	mustExec(t, super, `CREATE ROLE `+name+` LOGIN PASSWORD 'pw'`)
@@ -248,6 +247,11 @@ func TestTriggerFunctionsAreForNobody(t *testing.T) {
 			_ = conn.Close(context.Background())
 		}
 	})
+	mustExec(t, owner, `ALTER DEFAULT PRIVILEGES IN SCHEMA fencing GRANT EXECUTE ON FUNCTIONS TO `+name)
+	const protect = `SELECT fencing.protect('app.accounts', $$'accounts/' || id$$)`
+	mustExec(t, owner, protect)
+	mustExec(t, owner, `GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA fencing TO `+name)
+	mustExec(t, owner, protect)
 	for _, grant := range serviceGrants(t) {
 		mustExec(t, super, strings.ReplaceAll(grant, " TO service", " TO "+name))
 	}
