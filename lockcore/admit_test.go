@@ -121,7 +121,7 @@ func TestFounderYields(t *testing.T) {
 			f, _ := nodes[i].(*fakeNode)
 			nodes[i] = &staging{fakeNode: f, did: &did, staged: c.staged[i], opens: c.opens[i]}
 		}
-		m := newMembership(Config{}.withDefaults(), nodes, func(View) {})
+		m := newMembership(Config{}.withDefaults(), nodes, new(knownView))
 		err := m.found(t.Context(), plan{found: []int{0, 1, 2, 3}, pins: make([]pin, len(nodes))})
 		if got := strings.Join(did, ", "); got != c.did || (err == nil) != c.founded {
 			t.Errorf("%s: %s, %v; want %s", c.name, got, err, c.did)

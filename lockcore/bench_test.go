@@ -89,7 +89,7 @@ func BenchmarkLocker(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	locker.learn(1)
+	locker.view.learn(1)
 	b.ReportAllocs()
 	for b.Loop() {
 		lease, err := locker.Acquire(b.Context(), AcquireRequest{Resource: "orders/42"})

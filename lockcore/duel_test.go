@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -110,6 +111,12 @@ func newDuel(t *testing.T, seed uint64) *duel {
 		var nodes []lockcore.Node
 		for i, m := range d.models {
 			nodes = append(nodes, &distant{Model: m, cut: d.cuts[i], rng: rand.New(rand.NewPCG(seed<<8|k, uint64(i)))})
+		}
+		switch k { // every server lists them in another order
+		case 1:
+			slices.Reverse(nodes)
+		case 2:
+			nodes = append(nodes[2:], nodes[:2]...)
 		}
 		l, err := lockcore.New(nodes, lockcore.Config{
 			New: true, MaxTTL: duelTTL, WatchInterval: 20 * time.Millisecond, NodeTimeout: 20 * time.Millisecond,

@@ -65,7 +65,7 @@ func (l *Locker) endOf(ctx context.Context, id leaseID) (End, error) {
 // quorum, so of a lease that was given back fewer than a quorum of counters
 // stand at its token or below.
 func (l *Locker) endByCounters(ctx context.Context, id leaseID) End {
-	view := View(l.view.Load())
+	view := l.view.view()
 	everybody := make([]int, len(l.nodes))
 	for i := range everybody {
 		everybody[i] = i

@@ -162,7 +162,7 @@ func newCluster(t *testing.T, n int, cfg Config) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.learn(1)
+	l.view.learn(1)
 	c := &cluster{Locker: l}
 	for _, node := range nodes {
 		f, v := node.(*fakeNode), &vote1{view: 1}

@@ -21,7 +21,7 @@ type membership struct {
 	cluster Cluster
 	meters  []Meter
 	base    time.Time // steady time counts from here, see readClock
-	learn   func(View)
+	view    *knownView
 	nudges  []chan struct{} // per node: look now
 	acts    chan struct{}   // something was seen
 
@@ -31,13 +31,15 @@ type membership struct {
 	own      ownJump
 	backoff  time.Time // no admission before this
 	failures int
+	longest  time.Duration // the longest TTL that any node ever recorded
+	doubt    doubt
 }
 
 const notSeenYet = "not seen yet"
 
-func newMembership(cfg Config, nodes []Node, learn func(View)) *membership {
+func newMembership(cfg Config, nodes []Node, view *knownView) *membership {
 	m := &membership{
-		cfg: cfg, nodes: nodes, cluster: clusterOf(nodes), learn: learn,
+		cfg: cfg, nodes: nodes, cluster: clusterOf(nodes), view: view,
 		meters: cfg.metersOf(nodes), base: time.Now(),
 		acts:   make(chan struct{}, 1),
 		clocks: make([]clockWatch, len(nodes)),
@@ -159,7 +161,7 @@ func (m *membership) ours(seen Observation) bool {
 
 func (m *membership) learnOf(seen Observation) {
 	if seen.Cluster == m.cluster {
-		m.learn(seen.View)
+		m.view.learn(seen.View)
 	}
 }
 
@@ -232,6 +234,9 @@ func (m *membership) markOut(now time.Time) {
 		if s.err != nil {
 			continue
 		}
+		if s.fit() {
+			m.longest = max(m.longest, min(s.seen.Marks.MaxTTL, mostRecordedTTL))
+		}
 		s.away = s.seen.Admitted && s.seen.View < founded
 		switch {
 		case s.seen.Admitted && !s.away:
@@ -242,10 +247,12 @@ func (m *membership) markOut(now time.Time) {
 	}
 }
 
-// founded is the view of the last founding that anybody knows of.
+// founded is the view of the last founding that anybody knows of, as each node
+// was last seen: one that does not answer for a moment is no reason to take
+// another one, which was away during the founding, for a voting node again.
 func (m *membership) founded() (view View) {
 	for i := range m.sights {
-		if s := &m.sights[i]; s.fit() && s.seen.Admitted {
+		if s := &m.sights[i]; s.looked && s.seen.Unfit == "" && s.cluster && s.seen.Admitted {
 			view = max(view, s.seen.Marks.Founded)
 		}
 	}
@@ -325,6 +332,7 @@ func (m *membership) step(ctx context.Context) {
 	m.mu.Lock()
 	now := time.Now()
 	p := m.plan(now)
+	m.settleView(p, now)
 	wait := now.Before(m.backoff)
 	m.mu.Unlock()
 	for _, i := range m.minded() {
@@ -391,10 +399,11 @@ const viewBits = 10
 
 // foundingView makes a view for a founding: from the wall clock, so that it is
 // larger than any that a lost majority knew, with random low bits, so that no
-// other admitter makes the same (rule 12).
+// other admitter makes the same (rule 12). It is above what this server knows,
+// too, in case that the clock has been set back.
 func (m *membership) foundingView(largest View) View {
 	clock := View(time.Now().UnixMilli())<<viewBits | View(m.cfg.randomBelow(1<<viewBits))
-	return max(clock, m.rejoinView(largest))
+	return max(clock, m.rejoinView(max(largest, m.view.view())))
 }
 
 // rejoinView makes a view for a rejoin: just above the largest seen (rule 9).

@@ -120,7 +120,7 @@ func (m *membership) planFounding(p *plan, out, waited []int, forsaken int, now 
 		p.found = waited
 		if forsaken > 0 {
 			p.found = append(p.found, p.admitted...) // too few to be read from
-			slices.Sort(p.found)                     // all founders begin with the same node
+			slices.Sort(p.found)
 		}
 		p.why = "the cluster is being founded anew"
 	}
@@ -160,14 +160,10 @@ func (m *membership) allNew(out []int) bool {
 	return true
 }
 
-// restartWait is the longest TTL in use that anybody recorded, with the drift allowance.
+// restartWait is the longest TTL in use that anybody recorded as far as this server
+// has ever seen, with the drift allowance: the records go with the nodes.
 func (m *membership) restartWait() time.Duration {
-	longest := m.cfg.MaxTTL
-	for i := range m.sights {
-		if m.sights[i].fit() {
-			longest = max(longest, min(m.sights[i].seen.Marks.MaxTTL, mostRecordedTTL))
-		}
-	}
+	longest := max(m.cfg.MaxTTL, m.longest)
 	return longest + drift(longest)
 }
 

@@ -59,7 +59,7 @@ func (s *planScenarios) cluster(cmd command) error {
 		nodes[i] = &fakeNode{name: fmt.Sprintf("node%d", i+1)}
 	}
 	s.started = time.Now()
-	s.m = newMembership(cfg, nodes, func(View) {})
+	s.m = newMembership(cfg, nodes, new(knownView))
 	return errors.Join(cfg.validate(), validateNodes(nodes))
 }
 
@@ -149,7 +149,7 @@ func (zeroes) Read(b []byte) (int, error) {
 
 // Views come from entropy and from what was seen, never from a constant.
 func TestViewsGrow(t *testing.T) {
-	m := newMembership(Config{}.withDefaults(), fakes(3), func(View) {})
+	m := newMembership(Config{}.withDefaults(), fakes(3), new(knownView))
 	for largest := range View(100) {
 		if v := m.rejoinView(largest); v <= largest || v > largest+16 {
 			t.Fatalf("a rejoin above view %d took %d", largest, v)
@@ -198,7 +198,7 @@ func TestFoundingFloor(t *testing.T) {
 			{"a guard that is away", now + 5, guardSays(now+9, errors.New("away")), now + 5},
 		}
 		for _, c := range cases {
-			m := newMembership(Config{Floor: c.guard}.withDefaults(), fakes(3), func(View) {})
+			m := newMembership(Config{Floor: c.guard}.withDefaults(), fakes(3), new(knownView))
 			m.sights[1].update(Observation{Incarnation: "1", Marks: Marks{High: c.high}}, nil, true)
 			if got := m.foundingFloor(t.Context()); got != c.want {
 				t.Errorf("%s: floor %d, want %d", c.name, got, c.want)
@@ -209,4 +209,33 @@ func TestFoundingFloor(t *testing.T) {
 
 func guardSays(mark fencing.Token, err error) func(context.Context) (fencing.Token, error) {
 	return func(context.Context) (fencing.Token, error) { return mark, err }
+}
+
+// The nodes that know of the founding are not seen for a moment: the one that was
+// away during it keeps the wait that it has served.
+func TestFoundingIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMembership(Config{MaxTTL: 10 * time.Second}.withDefaults(), fakes(3), new(knownView))
+		see := func(i int, view, founded View, err error) {
+			m.sights[i].update(Observation{
+				Incarnation: string(rune('a' + i)), Admitted: true, View: view, Cluster: m.cluster,
+				Marks: Marks{Founded: founded, MaxTTL: 10 * time.Second},
+			}, err, true)
+			m.markOut(time.Now())
+			m.judge()
+		}
+		see(0, 900, 900, nil)
+		see(1, 900, 900, nil)
+		see(2, 7, 1, nil)
+		time.Sleep(9 * time.Second)
+		for i := range 3 {
+			see(i, 0, 0, errNoAnswer)
+		}
+		see(2, 7, 1, nil)
+		see(0, 900, 900, nil)
+		see(1, 900, 900, nil)
+		if left := m.status().Nodes[2].Wait; left > 2*time.Second {
+			t.Errorf("after 9 s of the wait, %s are left", left)
+		}
+	})
 }

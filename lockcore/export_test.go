@@ -1,0 +1,4 @@
+package lockcore
+
+// ClusterOf names the cluster of these nodes.
+func ClusterOf(nodes []Node) Cluster { return clusterOf(nodes) }
