@@ -37,6 +37,7 @@ type acquisition struct {
 	confirm  *Op                  // set once, with the token
 	asked    [MaxNodes]bool       // to confirm
 	left     [MaxNodes]bool       // the line, after a win
+	spare    [MaxNodes]bool       // given back after a win
 	decided  bool
 	over     bool // lost or abandoned: every vote goes back
 	late     bool // the answer waits for nobody any more
@@ -135,13 +136,15 @@ func (a *acquisition) step(i int, change func()) {
 	closing := a.decide()
 	confirm := a.unasked()
 	confirmOp := a.confirm
-	release := a.votes(wasOver, i)
+	release, spares := a.votes(wasOver, i), a.spares()
+	token := a.tally.Token()
 	strays := a.strays()
 	a.mu.Unlock()
 	for _, n := range confirm {
 		a.nodes[n].Submit(confirmOp, n, (*confirmations)(a))
 	}
-	a.release(release)
+	a.release(release, 0)
+	a.release(spares, token)
 	if closing { // behind the releases: an attempt that follows must not find this one's votes
 		close(a.done)
 	}
@@ -160,6 +163,26 @@ func (a *acquisition) strays() (nodes []int) {
 	for i := range a.nodes {
 		if a.answered[i] && !a.left[i] && (a.replies[i].Outcome != Granted || a.replies[i].Existing) {
 			a.left[i] = true
+			nodes = append(nodes, i)
+		}
+	}
+	return nodes
+}
+
+// spares lists, once each, the nodes where a lease won under an idempotency key has
+// or may have a vote that it cannot use, since it was granted above its token: one
+// that came behind the lease's release is among them. Its own release leaves them
+// alone, for the next lease under the key bears the same value. Without a key it
+// takes them.
+func (a *acquisition) spares() (nodes []int) {
+	if a.acquire.Attempt == "" || !a.decided || a.over {
+		return nil
+	}
+	for i := range a.nodes {
+		r := &a.replies[i]
+		unknown := r.Outcome == Failed && r.Sent
+		if a.answered[i] && !a.spare[i] && (unknown || r.Outcome == Granted && r.Grant > a.tally.Token()) {
+			a.spare[i] = true
 			nodes = append(nodes, i)
 		}
 	}
@@ -236,14 +259,15 @@ func (r *Reply) mayHold() bool {
 	return r.Outcome == Granted || r.Outcome == Failed && r.Sent
 }
 
-func (a *acquisition) release(nodes []int) {
+// release takes back the votes of this attempt; with a token, those granted above it.
+func (a *acquisition) release(nodes []int, above fencing.Token) {
 	for _, i := range nodes {
 		doubts := 0
 		if a.replies[i].Outcome != Granted {
 			doubts = forever
 		}
 		a.clean.release(i, Op{
-			Kind: OpRelease, Resource: a.acquire.Resource, Lease: a.acquire.Lease, Attempt: a.acquire.Attempt,
+			Kind: OpRelease, Resource: a.acquire.Resource, Lease: a.acquire.Lease, Attempt: a.acquire.Attempt, Token: above,
 		}, a.began.Add(a.acquire.TTL), doubts)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,12 +32,13 @@ func (m *membership) found(ctx context.Context, p plan) error {
 		View: view, Founded: view, Cluster: m.cluster, Floor: m.foundingFloor(ctx),
 		MaxTTL: m.cfg.MaxTTL, OnlyIfEmpty: p.fresh,
 	}
-	admissions := make(map[int]Admission, len(p.found))
-	staged, failed := m.each(p.found, func(i int) error {
+	nodes := m.byName(p.found)
+	admissions := make(map[int]Admission, len(nodes))
+	staged, failed := m.each(nodes, func(i int) error {
 		admissions[i] = a.pinned(p.pins[i])
 		return m.stage(ctx, i, admissions[i])
 	}, func([]int) bool { return true })
-	if len(staged) < min(QuorumOf(len(m.nodes)), len(p.found)) || errors.Is(failed, ErrRaced) {
+	if len(staged) < min(QuorumOf(len(m.nodes)), len(nodes)) || errors.Is(failed, ErrRaced) {
 		return failed
 	}
 	admitted, failed := m.each(staged, func(i int) error {
@@ -49,9 +51,17 @@ func (m *membership) found(ctx context.Context, p plan) error {
 	if len(admitted) == 0 {
 		return failed
 	}
-	m.learn(a.View)
+	m.view.learn(a.View)
 	log.Info("the cluster is founded", "nodes", len(admitted), "view", int64(a.View), "floor", int64(a.Floor))
 	return nil
+}
+
+// byName puts nodes in an order that all servers share, whatever the order they
+// are listed in.
+func (m *membership) byName(nodes []int) []int {
+	return slices.SortedFunc(slices.Values(nodes), func(i, j int) int {
+		return strings.Compare(m.nodes[i].Name(), m.nodes[j].Name())
+	})
 }
 
 // foundingFloor is above every earlier token: the clock's floor, and every mark
@@ -165,7 +175,7 @@ func (m *membership) rejoinOne(ctx context.Context, i int, pinned pin) error {
 	if err := m.waited(i, pinned, marks.MaxTTL); err != nil {
 		return err
 	}
-	m.learn(a.View)
+	m.view.learn(a.View)
 	locks, err := m.carry(ctx, readers, a.View)
 	if err != nil {
 		return err
@@ -244,7 +254,7 @@ func (m *membership) fenced(read []*Marks, view View) {
 
 func (m *membership) learnStale(err error) {
 	if stale, ok := errors.AsType[*StaleViewError](err); ok {
-		m.learn(stale.View)
+		m.view.learn(stale.View)
 	}
 }
 
@@ -377,6 +387,18 @@ func (m *membership) readCounters(ctx context.Context, readers []int, view View,
 	return chosen, nil
 }
 
+// allHolds is every hold that one of two nodes knows of. One that is off already
+// does no harm: a lease that a quorum gave up ends on every node.
+func allHolds(a, b string) string {
+	var all []string
+	for _, hold := range append(strings.Split(a, ","), strings.Split(b, ",")...) {
+		if hold != "" && !slices.Contains(all, hold) {
+			all = append(all, hold)
+		}
+	}
+	return strings.Join(all[:min(len(all), MostHolds)], ",")
+}
+
 // reserve keeps the lock for a lease that is seen on at least R readers, with
 // the smallest grant seen, which is not above the lease's token (but see setCounter).
 func reserve(resource string, surveys []map[string]CarriedLock, quorumReads int, age time.Duration) CarriedLock {
@@ -393,6 +415,7 @@ func reserve(resource string, surveys []map[string]CarriedLock, quorumReads int,
 			}
 			kept.Lease, kept.Meta, kept.TTL = lock.Lease, lock.Meta, lock.TTL
 			kept.Remaining = max(kept.Remaining, lock.Remaining)
+			kept.Holds, kept.Keyed = allHolds(kept.Holds, lock.Holds), kept.Keyed || lock.Keyed
 		}
 		if kept.Remaining -= age; seen >= quorumReads && kept.Remaining > 0 {
 			return kept

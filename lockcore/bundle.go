@@ -239,17 +239,21 @@ func (l *Locker) extendAll(ctx context.Context, taken []held, ttl time.Duration)
 }
 
 // dropAll gives back, in the background of a caller that may be gone, what was taken.
+// Under an idempotency key only this attempt's own votes go: another attempt at
+// the same bundle may hold the part, and count on it.
 func (l *Locker) dropAll(ctx context.Context, taken []held) {
 	dropping, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.NodeTimeout)
 	defer cancel()
 	parts := make([]leaseID, 0, len(taken))
 	for _, part := range taken {
-		if !part.lease.Existing { // another attempt under the same idempotency key may hold it
-			parts = append(parts, part.id)
+		if part.lease.attempt != "" {
+			l.route(part.id.resource).takeBack(part.id, part.lease.attempt, part.lease.TTL)
+			continue
 		}
+		parts = append(parts, part.id)
 	}
 	_, _ = l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) {
-		return Lease{}, l.release(dropping, Op{Resource: id.resource, Lease: id.value})
+		return Lease{}, l.release(dropping, Op{Resource: id.resource, Lease: id.value, Token: id.token})
 	})
 }
 

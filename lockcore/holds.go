@@ -52,7 +52,7 @@ func (l *Locker) holdOne(ctx context.Context, id leaseID, hold string) error {
 	for i := range l.nodes {
 		if r := &b.replies[i]; r.Outcome == Failed && r.Sent && !errors.Is(r.Err, ErrMostHolds) {
 			const repeat = 5 * time.Second
-			op.View = View(l.view.Load())
+			op.View = l.view.view()
 			l.clean.release(i, op, time.Now().Add(repeat), 0)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fencelock/fencelock/fencing"
 )
 
 // Lease returns a lease as it stands, its validity counted from now. Errors:
@@ -130,11 +132,21 @@ func (l *Locker) Break(ctx context.Context, resource string) error {
 			continue
 		}
 		done[lease] = true
-		if err := l.release(ctx, Op{Resource: resource, Lease: lease, Token: b.stateOf(lease).token}); result != nil && !errors.Is(err, ErrNotHeld) {
+		if err := l.release(ctx, Op{Resource: resource, Lease: lease, Token: b.largestGrant(lease)}); result != nil && !errors.Is(err, ErrNotHeld) {
 			result = err
 		}
 	}
 	return result
+}
+
+// largestGrant is above every vote of the lease that a node shows.
+func (b *ballot) largestGrant(lease string) (grant fencing.Token) {
+	for i := range b.replies[:b.n] {
+		if r := &b.replies[i]; b.answered[i] && r.Lease == lease {
+			grant = max(grant, r.Grant)
+		}
+	}
+	return grant
 }
 
 // MaxPage is the most locks on a page of List.

@@ -43,6 +43,8 @@ type Lease struct {
 	// Parts are the resources of a lease of several, in the order of their
 	// names; then Resource and Token are empty.
 	Parts []LeasePart
+
+	attempt string // that took it under an idempotency key; "" without one
 }
 
 // LeasePart is one resource of a lease of several.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -22,7 +21,7 @@ type Locker struct {
 	nodes   []Node
 	meters  []Meter
 	quorum  int
-	view    atomic.Int64
+	view    knownView
 	clean   *cleaner
 	line    *line
 	rounds  rounds
@@ -40,8 +39,8 @@ func New(nodes []Node, cfg Config) (*Locker, error) {
 		return nil, fmt.Errorf("lockcore: %w", err)
 	}
 	l := &Locker{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes), rounds: make(rounds, cfg.MaxRounds)}
-	l.line = newLine(cfg, nodes, l.clean, func() View { return View(l.view.Load()) })
-	l.members = newMembership(cfg, nodes, l.learn)
+	l.line = newLine(cfg, nodes, l.clean, l.view.view)
+	l.members = newMembership(cfg, nodes, &l.view)
 	l.meters = l.members.meters
 	l.route = func(string) *Locker { return l }
 	for _, n := range nodes {
@@ -164,7 +163,7 @@ func (l *Locker) tryAcquire(ctx context.Context, req *AcquireRequest, ticket Tic
 	id = id.givenTo(req.owner)
 	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
 	a := l.newAcquisition(ctx, Op{
-		Kind: OpAcquire, View: View(l.view.Load()), Resource: req.Resource, Lease: id.value,
+		Kind: OpAcquire, View: l.view.view(), Resource: req.Resource, Lease: id.value,
 		TTL: req.TTL, Meta: described.String(), Attempt: attempt, Scope: cmp.Or(req.scope, req.Resource), Ticket: ticket,
 	}, l.cfg.roundLimit(req.TTL))
 	a.start()
@@ -180,7 +179,7 @@ func (l *Locker) tryAcquire(ctx context.Context, req *AcquireRequest, ticket Tic
 		id.acquired = described.acquired
 	}
 	lease := l.leaseOf(id, described, res.ttl, res.validity)
-	lease.Existing = res.existing
+	lease.Existing, lease.attempt = res.existing, attempt
 	if lease.Validity <= 0 || ctx.Err() != nil {
 		l.takeBack(id, attempt, res.ttl)
 		return nil, l.tooLate(ctx, req.Resource, &res)
@@ -269,13 +268,12 @@ func (l *Locker) explainUnextended(id leaseID, b *ballot) error {
 	if b.count(NotHeld) < ReadersOf(len(l.nodes)) {
 		return l.quorumError(id.resource, b)
 	}
+	// With the token no late extend makes the lock again, and nothing is taken
+	// from a later lease under the same idempotency key.
+	op := Op{Kind: OpRelease, Resource: id.resource, Lease: id.value, Token: id.token}
 	for i := range l.nodes {
-		doubts := 0
-		if !b.answered[i] {
-			doubts = forever
-		}
 		if o := b.replies[i].Outcome; o == Granted || o == Failed {
-			l.clean.release(i, Op{Kind: OpRelease, Resource: id.resource, Lease: id.value}, time.Now().Add(l.cfg.MaxTTL), doubts)
+			l.clean.release(i, op, time.Now().Add(l.cfg.MaxTTL), 0)
 		}
 	}
 	return ErrNotHeld
@@ -285,7 +283,7 @@ func (l *Locker) explainUnextended(id leaseID, b *ballot) error {
 // view that it meets (rule 8).
 func (l *Locker) pollInView(ctx context.Context, op Op, limit time.Duration, enough func(*ballot) bool) ballot {
 	for try := 1; ; try++ {
-		op.View = View(l.view.Load())
+		op.View = l.view.view()
 		b := runPoll(ctx, l.nodes, op, limit, enough)
 		stale := l.learnFrom(b.replies[:b.n])
 		if !stale || b.count(Granted) >= b.quorum || try == mostTries || ctx.Err() != nil {
@@ -302,86 +300,13 @@ func (l *Locker) Release(ctx context.Context, lease string) error {
 	return l.releaseParts(ctx, lease, OwnHold)
 }
 
-// release does what op, a release, says on every node.
-func (l *Locker) release(ctx context.Context, op Op) error {
-	op.Kind = OpRelease
-	goOn := func(b *ballot, i int, reply Reply) {
-		switch reply.Outcome {
-		case Failed: // never sent, too: the lock is older than the call
-			l.clean.release(i, op, time.Now().Add(l.cfg.MaxTTL), b.lateVotes())
-		case NotAdmitted: // it may be about to be given the lock, as others had it a moment ago (rule 21)
-			l.clean.releaseLater(i, op, time.Now().Add(rejoinTime))
-		case NotHeld:
-			if b.lateVotes() > 0 {
-				l.clean.releaseLater(i, op, time.Now().Add(rejoinTime))
-			}
-		}
-	}
-	p := startPoll(l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided, goOn)
-	l.line.freed(op.Resource)
-	b := p.wait(ctx)
-	for i := range l.nodes {
-		if b.answered[i] { // the others' answers are still to come
-			goOn(&b, i, b.replies[i])
-		}
-	}
-	gone, never := b.count(Granted), b.count(NotHeld)
-	switch {
-	case gone >= b.quorum:
-	case len(l.nodes)-never < b.quorum:
-		return ErrNotHeld // so few nodes can have held it that it was no lease
-	case gone+never < b.quorum || gone == 0:
-		return l.quorumError(op.Resource, &b)
-	}
-	if l.cfg.Released != nil && op.Hold != "" && b.holds() == 0 {
-		l.cfg.Released(op.Resource, op.Token)
-	}
-	return nil
-}
-
-// lateVotes is how often a node is asked again that does not know of a lease which
-// a quorum has given up: once, for an acquire that another server sent may be on
-// its way to that node yet. Not while the lease goes on by other holds, since
-// then a hold may be added again under the same name.
-func (b *ballot) lateVotes() int {
-	if b.count(Granted) >= b.quorum && b.holds() == 0 {
-		return 1
-	}
-	return 0
-}
-
-// holds is how many holds the lease still has, as far as the nodes show.
-func (b *ballot) holds() (n int) {
-	for i := range b.replies[:b.n] {
-		if b.answered[i] && b.replies[i].Outcome == Granted {
-			n = max(n, b.replies[i].Holds)
-		}
-	}
-	return n
-}
-
-// releaseDecided: a quorum gave it up, or too few can ever have held it.
-func (b *ballot) releaseDecided() bool {
-	return b.count(Granted) >= b.quorum || b.n-b.count(NotHeld) < b.quorum
-}
-
-// learn adopts a larger view than the one known.
-func (l *Locker) learn(v View) {
-	for {
-		known := l.view.Load()
-		if int64(v) <= known || v > mostView || l.view.CompareAndSwap(known, int64(v)) {
-			return
-		}
-	}
-}
-
 // learnFrom adopts views that nodes named, wakes the watch when a node's gate
 // was shut, and reports whether a vote was refused as outdated.
 func (l *Locker) learnFrom(replies []Reply) (stale bool) {
 	for i := range replies {
 		switch replies[i].Outcome {
 		case StaleView:
-			l.learn(replies[i].View)
+			l.view.learn(replies[i].View)
 			stale = true
 		case NotAdmitted:
 			l.members.refused(i)

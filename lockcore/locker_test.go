@@ -492,3 +492,38 @@ func TestReleasedIsTold(t *testing.T) {
 		}
 	})
 }
+
+// Extends of a lease that has ended leave nothing behind on nodes that were merely
+// slower than the others.
+func TestLostExtendsDoNotPileUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 5, Config{})
+		for _, i := range []int{3, 4} {
+			c.spoil(i, func(_ Op, r Reply) (time.Duration, Reply) { return 3 * roundTrip, r })
+		}
+		lease := mustAcquire(t, c, req)
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		settle(10 * time.Second)
+		mustAcquire(t, c, req) // somebody else's
+		releases := func() (n int) {
+			for _, f := range c.fakes {
+				n += len(f.ops(OpRelease))
+			}
+			return n
+		}
+		before := releases()
+		const calls = 1000
+		for range calls {
+			if _, err := c.Extend(t.Context(), lease.ID, 0); err == nil {
+				t.Fatal("extended")
+			}
+		}
+		pending := c.clean.pendingNow()
+		settle(2 * time.Minute)
+		if each := (releases() - before) / calls; each > 2 || pending > calls/10 {
+			t.Errorf("%d extends of a lease that had ended: %d clean-ups pending, %d releases sent for each", calls, pending, each)
+		}
+	})
+}

@@ -62,6 +62,11 @@ const (
 // OwnHold is the hold that a lease begins with: its acquirer's own.
 const OwnHold = "."
 
+// UnknownHolds is a hold of a lock that an extend made again on a node which did
+// not see the lease before: it may have others, and whoever made it knew of none.
+// Only a release without a Hold ends it.
+const UnknownHolds = "?"
+
 // MostHolds bounds the holds of a lease.
 const MostHolds = 64
 
@@ -85,7 +90,9 @@ type Op struct {
 	Lease    string // all but read: the ownership value, LeaseValueLen bytes of text
 	// Token is the lease's (confirm, extend, hold). A release with one is final:
 	// wherever the lock is this lease's or gone, the effective counter is above
-	// the token afterwards, so that no late extend makes the lock again.
+	// the token afterwards, so that no late extend makes the lock again. Under an
+	// idempotency key the next lease may have the same value, so there a release
+	// with a Token leaves a lock that was granted above it.
 	Token fencing.Token
 	TTL   time.Duration // acquire, extend; whole milliseconds
 	Meta  string        // acquire: public metadata, kept with the lock, opaque to the node
@@ -95,7 +102,9 @@ type Op struct {
 	// value cannot be used for two. A release with an Attempt strikes it out, and
 	// deletes the lock with the last: a failed attempt never takes away a vote
 	// that another one may have counted. Of more than MostAttempts none takes it
-	// away. Release without: any.
+	// away. With a Token as well it takes only a lock that was granted above it,
+	// which a lease of that token has no use for, and moves no counter.
+	// Release without Attempt: any.
 	Attempt string
 	Scope   string // acquire with Attempt: what the idempotency key is used for
 	// Ticket makes an acquire wait its turn: it stands in line where it is not
@@ -150,7 +159,8 @@ type Reply struct {
 	Recreated bool          // extend: the lock had gone and was made again (rule 5)
 	Lease     string        // Held, read: the lease in the way; secret
 	Meta      string        // Held, read, existing, extend: the lock's metadata
-	Holds     int           // release with a Hold, hold: how many holds the lease has now
+	Holds     int           // release with a Hold, hold: how many holds the lease has now, also where it had no such Hold
+	Unsure    bool          // release with a Hold: one of the Holds is UnknownHolds
 	Waiting   int           // Held, read: how many stand in line
 	Line      []Ticket      // read: the first of them, MostShown at most
 	View      View          // StaleView, NotAdmitted: the node's own view, 0 without one
@@ -237,6 +247,8 @@ type CarriedLock struct {
 	Remaining time.Duration
 	TTL       time.Duration
 	Meta      string
+	Holds     string // with commas between them; "" is OwnHold alone
+	Keyed     bool   // made, or perhaps made, under an idempotency key
 }
 
 // Cluster names a node set: servers that are configured with other nodes are refused (rule 14).

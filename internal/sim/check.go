@@ -45,8 +45,9 @@ type ledger struct {
 	owner   string                   // whose that is
 	tokens  map[fencing.Token]string // by whom each is used
 	spans   []span
-	// released: its client has called Release, with whatever success.
-	released map[string]bool
+	// released: up to which token its client has called Release, with whatever
+	// success. Under an idempotency key the next lease has the same owner.
+	released map[string]fencing.Token
 }
 
 // span is a time during which a client may believe that it holds the lease.
@@ -76,7 +77,7 @@ func (c *checker) violatef(rule, format string, args ...any) {
 func (c *checker) ledger(resource string) *ledger {
 	l := c.ledgers[resource]
 	if l == nil {
-		l = &ledger{tokens: make(map[fencing.Token]string), released: make(map[string]bool)}
+		l = &ledger{tokens: make(map[fencing.Token]string), released: make(map[string]fencing.Token)}
 		c.ledgers[resource] = l
 	}
 	return l
@@ -86,20 +87,24 @@ func (c *checker) ledger(resource string) *ledger {
 func (c *checker) begins(a *action) floor {
 	l := c.ledger(a.resource)
 	switch a.verb {
-	case "release": // from here on the client holds nothing
-		l.released[ownerOf(a.grip.id)] = true
-		l.shorten(ownerOf(a.grip.id), c.w.now())
+	case "release": // from here on the client holds nothing, unless by other holds
+		if !a.last {
+			break
+		}
+		owner, token := ownerOf(a.grip.id), fencing.Token(a.grip.token)
+		l.released[owner] = max(l.released[owner], token)
+		l.shorten(owner, token, c.w.now())
 	case "extend": // from here on it holds the lease for the new time, if that is shorter
 		const drift = 100
-		l.shorten(ownerOf(a.grip.id), c.w.now()+a.ttl-a.ttl/drift-2*time.Millisecond)
+		l.shorten(ownerOf(a.grip.id), fencing.Token(a.grip.token), c.w.now()+a.ttl-a.ttl/drift-2*time.Millisecond)
 	}
 	return floor{token: l.largest, owner: l.owner}
 }
 
-// shorten ends what the owner believes at the time, at the latest.
-func (l *ledger) shorten(owner string, until time.Duration) {
+// shorten ends what the owner believes of leases up to the token at the time, at the latest.
+func (l *ledger) shorten(owner string, token fencing.Token, until time.Duration) {
 	for i := range l.spans {
-		if l.spans[i].owner == owner {
+		if l.spans[i].owner == owner && l.spans[i].token <= token {
 			l.spans[i].until = min(l.spans[i].until, until)
 		}
 	}
@@ -121,7 +126,7 @@ func (c *checker) ends(d *completion) {
 	case "extend":
 		c.extensions++
 		c.kept(d)
-	case "look":
+	case "look", "hold":
 		c.kept(d)
 	}
 }
@@ -132,7 +137,7 @@ func (d *completion) grace() time.Duration { return 5 * time.Millisecond }
 // checkError refuses errors that no call may give.
 func (c *checker) checkError(d *completion) {
 	if errors.Is(d.err, lockcore.ErrNotHeld) && d.grip != nil { // from here on its client knows
-		c.ledger(d.resource).shorten(ownerOf(d.grip.id), d.at)
+		c.ledger(d.resource).shorten(ownerOf(d.grip.id), fencing.Token(d.grip.token), d.at)
 	}
 	for _, known := range []error{
 		lockcore.ErrHeld, lockcore.ErrNoQuorum, lockcore.ErrNotHeld, lockcore.ErrWaitTimeout, lockcore.ErrStopping,
@@ -191,7 +196,7 @@ func (c *checker) believe(d *completion, l *ledger) {
 	if !c.w.plan.timed() {
 		return
 	}
-	if l.released[s.owner] {
+	if s.token <= l.released[s.owner] {
 		return // who has asked to give it back does not believe any more that it holds it
 	}
 	for _, o := range l.spans {

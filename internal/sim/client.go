@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
@@ -22,7 +23,7 @@ type client struct {
 	keeping time.Duration
 	refused int     // how often in a row it found no quorum, or the resource held
 	held    []*grip // what it believes to hold, or once held
-	key     int     // of its next idempotency key
+	key     int     // of its next idempotency key, or hold
 	retry   string  // an idempotency key whose answer it lost
 	what    string  // and the resource
 	quiet   bool    // makes no more calls
@@ -33,7 +34,10 @@ type grip struct {
 	resource string
 	id       string
 	token    int64
-	over     bool // released, or known to be lost
+	key      string   // its idempotency key
+	holds    []string // that have not been taken off, as far as it knows
+	kept     []string // and that it has not asked to take off
+	over     bool     // released, or known to be lost
 }
 
 // action is one call of a client.
@@ -44,6 +48,9 @@ type action struct {
 	verb     string
 	resource string
 	grip     *grip
+	key      string        // of an acquire
+	hold     string        // added or taken off
+	last     bool          // and no other is kept
 	ttl      time.Duration // asked for, by an extend
 	call     func(context.Context, *lockcore.Locker) (lockcore.Lease, error)
 	bound    time.Duration // it must have ended by then
@@ -104,8 +111,11 @@ func (c *client) act() {
 func (c *client) finish(s *server) {
 	for _, g := range c.held {
 		if !g.over {
-			g.over = true
-			c.begin(c.release(s, g))
+			a := c.release(s, g)
+			if g.holds = without(g.holds, a.hold); len(g.holds) == 0 {
+				g.over = true
+			}
+			c.begin(a)
 			return
 		}
 	}
@@ -133,6 +143,9 @@ func (c *client) choose(s *server) *action {
 	case !c.w.plan.Tidy && chance(c.rng, c.w.plan.Forget):
 		g.over = true // forgotten: it ends by itself
 		return c.acquire(s, c.anyResource(), c.maybeKey())
+	}
+	if !c.w.plan.Tidy && c.rng.IntN(100) < c.w.plan.Holds { // whether a hold was added may stay unknown
+		return c.hold(s, g)
 	}
 	return c.release(s, g)
 }
@@ -198,7 +211,7 @@ func (c *client) acquireFor(s *server, resource, key string, ttl time.Duration) 
 		req.Wait = between(c.rng, time.Millisecond, 2*c.w.plan.MaxTTL)
 	}
 	a := &action{
-		verb: "acquire", resource: resource, server: s,
+		verb: "acquire", resource: resource, key: key, server: s,
 		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Acquire(ctx, req) },
 	}
 	const tries = 8
@@ -230,13 +243,37 @@ func (c *client) look(s *server, g *grip) *action {
 	}
 }
 
+// release takes off one of the lease's holds.
 func (c *client) release(s *server, g *grip) *action {
+	hold := lockcore.OwnHold // of a lease that is over, too
+	if len(g.holds) > 0 {
+		hold = pick(c.rng, g.holds...)
+	}
+	g.kept = without(g.kept, hold)
 	return &action{
-		verb: "release", resource: g.resource, grip: g, server: s, bound: c.limit(s),
+		verb: "release", resource: g.resource, grip: g, server: s, hold: hold, last: len(g.kept) == 0, bound: 2 * c.limit(s),
 		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) {
-			return lockcore.Lease{}, l.Release(ctx, g.id)
+			if hold == lockcore.OwnHold {
+				return lockcore.Lease{}, l.Release(ctx, g.id)
+			}
+			return lockcore.Lease{}, l.Unhold(ctx, g.id, hold)
 		},
 	}
+}
+
+// hold adds a hold, under a name of its own as every caller must.
+func (c *client) hold(s *server, g *grip) *action {
+	const tries = 8
+	c.key++
+	hold := fmt.Sprintf("client%d.hold%d", c.id, c.key)
+	return &action{
+		verb: "hold", resource: g.resource, grip: g, server: s, hold: hold, bound: (tries + 1) * c.limit(s),
+		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Hold(ctx, g.id, hold) },
+	}
+}
+
+func without(list []string, one string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == one })
 }
 
 // begin makes the call, in a goroutine of its own as every server does.
@@ -325,7 +362,8 @@ func (c *client) learn(d *completion) {
 	}
 	switch {
 	case d.verb == "acquire" && d.err == nil:
-		c.held = append(c.held, &grip{resource: d.resource, id: d.lease.ID, token: int64(d.lease.Token)})
+		c.held = append(c.held, &grip{resource: d.resource, id: d.lease.ID, token: int64(d.lease.Token), key: d.key,
+			holds: []string{lockcore.OwnHold}, kept: []string{lockcore.OwnHold}})
 		if c.id <= c.w.plan.Keepers && chance(c.rng, c.w.plan.Keep) {
 			c.keeping = c.w.now() + between(c.rng, c.w.plan.MaxTTL, 8*c.w.plan.MaxTTL)
 		}
@@ -334,10 +372,21 @@ func (c *client) learn(d *completion) {
 		}
 	case d.verb == "acquire" && !c.w.plan.Stubborn && c.rng.IntN(2) == 0:
 		c.retry = ""
+	case d.verb == "hold" && d.err == nil:
+		d.grip.holds = append(without(d.grip.holds, d.hold), d.hold)
+		d.grip.kept = append(without(d.grip.kept, d.hold), d.hold)
 	case d.verb == "release", errors.Is(d.err, lockcore.ErrNotHeld):
-		if d.err == nil || errors.Is(d.err, lockcore.ErrNotHeld) {
+		switch {
+		case errors.Is(d.err, lockcore.ErrNotHeld):
 			d.grip.over = true
+		case d.err == nil:
+			d.grip.holds = without(d.grip.holds, d.hold)
+			d.grip.over = d.grip.over || len(d.grip.holds) == 0
 		}
-		c.retry = "" // a key is for one lease: not used again once that was given back
+		c.retry = ""
+		// A key may be used again once the lease was surely given back.
+		if d.verb == "release" && d.err == nil && d.grip.over && d.grip.key != "" && chance(c.rng, c.w.plan.Reuse) {
+			c.retry, c.what = d.grip.key, d.resource
+		}
 	}
 }

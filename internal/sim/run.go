@@ -211,7 +211,11 @@ func (w *world) tidyTime() time.Duration {
 // checkClean finds what was left behind.
 func (w *world) checkClean() {
 	for _, n := range w.nodes {
-		if locked := n.locked(); len(locked) > 0 {
+		locked := n.locked()
+		if w.plan.Tidy {
+			locked = n.certain(locked)
+		}
+		if len(locked) > 0 {
 			w.check.violatef("left behind", "%s holds locks of %v, and nobody does: %s", n.name, locked, w.nodeStory(n))
 		}
 		for _, resource := range w.resources() {

@@ -437,6 +437,9 @@ func carry(s *suite) {
 		{Resource: "c", Counter: floor - 30},
 	}))
 	s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{{Resource: "d*", Counter: floor + 7, Lease: "L2", Grant: floor + 7, Remaining: longTTL, TTL: longTTL}}))
+	s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{
+		{Resource: "f", Counter: floor + 2, Lease: "L3", Grant: floor + 2, Remaining: longTTL, TTL: longTTL, Holds: ".,h2,?", Keyed: true},
+	}))
 	s.must(s.Node.Load(s.Context(), a, nil))
 	s.must(s.Node.Admit(s.Context(), a))
 	s.view = a.View
@@ -465,4 +468,14 @@ func carry(s *suite) {
 	s.want(acquire("d*", "L2"), lockcore.Reply{
 		Outcome: lockcore.Granted, Existing: true, Grant: floor + 7, Remaining: longTTL, TTL: longTTL,
 	})
+	for _, lock := range s.survey() {
+		if lock.Resource == "f" && (lock.Holds != ".,h2,?" || !lock.Keyed) || lock.Resource == "d*" && (lock.Holds != lockcore.OwnHold || lock.Keyed) {
+			s.Errorf("carried as %+v", lock)
+		}
+	}
+	late := release("f", "L3")
+	late.Token = floor + 1
+	s.want(late, outcome(lockcore.NotHeld))
+	late.Token, late.Hold = floor+2, lockcore.OwnHold
+	s.want(late, lockcore.Reply{Outcome: lockcore.Granted, Grant: floor + 2, Remaining: longTTL, Holds: 2, Unsure: true})
 }

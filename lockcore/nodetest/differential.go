@@ -434,6 +434,7 @@ func (p *pair) load(c command) {
 	lock := lockcore.CarriedLock{Resource: c.resource(), Counter: max(1, p.model.observed().Marks.High+fencing.Token(c.Token))}
 	if c.Attempt > 0 {
 		lock.Lease, lock.Grant, lock.Remaining, lock.TTL, lock.Meta = c.lease(), lock.Counter, longTTL, longTTL, "carried"
+		lock.Keyed, lock.Holds = c.Attempt == 2, [...]string{"", "h1", ".,h2", "?", "?,h1"}[(c.Token%5+5)%5]
 	}
 	locks := []lockcore.CarriedLock{lock}
 	p.Logf("load %+v", lock)

@@ -146,6 +146,35 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 			s.expires("z", shortTTL)
 			s.want(attempt("b", "K1", "attempt2"), outcome(lockcore.OtherResource))
 		}},
+		{"a release leaves the next lease under its key alone", func(s *suite) {
+			s.admit(100)
+			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
+			s.want(confirm("a", "K1", s.high+5), granted(s.high+5, longTTL))
+			late := release("a", "K1")
+			late.Token = s.high + 4
+			s.want(late, outcome(lockcore.NotHeld))
+			late.Hold = lockcore.OwnHold
+			s.want(late, outcome(lockcore.NotHeld))
+			s.want(read("a"), locked(s.high+5, "K1", longTTL))
+			late.Token = s.high + 5
+			s.want(late, granted(s.high+5, 0))
+			// An attempt takes back what was granted above a token.
+			s.want(attempt("c", "K1", "attempt2"), granted(s.high+7, longTTL))
+			spare := releaseAttempt("c", "K1", "attempt2")
+			spare.Token = s.high + 7
+			s.want(spare, outcome(lockcore.NotHeld))
+			spare.Token = s.high + 6
+			s.want(spare, granted(s.high+7, 0))
+			s.want(spare, outcome(lockcore.NotHeld))
+			if counter := s.counter("c"); counter != s.high+7 {
+				s.Errorf("the counter went to %d", counter)
+			}
+			// Without a key no other lease can have the value.
+			s.want(acquire("b", "L1"), granted(s.high+8, longTTL)) // the release took high past the token
+			late = release("b", "L1")
+			late.Token = 1
+			s.want(late, granted(s.high+8, 0))
+		}},
 		{"keys do not survive a purge", func(s *suite) {
 			s.admit(100)
 			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
@@ -182,7 +211,7 @@ func holdTests() []test { //nolint:funlen // a table of scenarios
 			s.want(hold("L1", "h3", s), holds(s, 3))
 			s.want(hold("L1", "h2", s), holds(s, 3)) // a retry
 			s.want(unhold("L1", "h2"), less(s, 2))
-			s.want(unhold("L1", "h2"), outcome(lockcore.NotHeld))
+			s.want(unhold("L1", "h2"), lockcore.Reply{Outcome: lockcore.NotHeld, Holds: 2})
 			s.want(unhold("L1", lockcore.OwnHold), less(s, 1))
 			s.want(read("a"), locked(s.high+1, "L1", longTTL))
 			s.want(unhold("L1", "h3"), granted(s.high+1, 0))
@@ -211,9 +240,9 @@ func holdTests() []test { //nolint:funlen // a table of scenarios
 			s.want(hold("L1", "h", s), holds(s, 2))
 			s.want(hold("L1", "hh", s), holds(s, 3))
 			s.want(hold("L1", "%w+", s), holds(s, 4))
-			s.want(unhold("L1", "hhh"), outcome(lockcore.NotHeld))
+			s.want(unhold("L1", "hhh"), lockcore.Reply{Outcome: lockcore.NotHeld, Holds: 4})
 			s.want(unhold("L1", "h"), less(s, 3))
-			s.want(unhold("L1", "h"), outcome(lockcore.NotHeld))
+			s.want(unhold("L1", "h"), lockcore.Reply{Outcome: lockcore.NotHeld, Holds: 3})
 			s.want(unhold("L1", "hh"), less(s, 2))
 			s.want(unhold("L1", "%w+"), less(s, 1))
 		}},
@@ -226,6 +255,54 @@ func holdTests() []test { //nolint:funlen // a table of scenarios
 			s.want(extend("a", "L1", s.high+1, longTTL), withMeta(granted(s.high+1, longTTL), "meta of L1"))
 			s.want(unhold("L1", lockcore.OwnHold), less(s, 1))
 			s.want(unhold("L1", "h2"), granted(s.high+1, 0))
+		}},
+		{"a lock that was made again does not know the lease's holds", func(s *suite) {
+			s.admit(100)
+			token := s.high + 50
+			again := extend("a", "L1", token, longTTL)
+			s.want(again, lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: token, Remaining: longTTL})
+			unsure := func(n int) lockcore.Reply {
+				r := granted(token, longTTL)
+				r.Holds, r.Unsure = n, true
+				return r
+			}
+			s.want(unhold("L1", lockcore.OwnHold), unsure(1))
+			s.want(unhold("L1", "h2"), unsure(1))
+			add := hold("L1", "h2", s)
+			add.Token = token
+			two := granted(token, longTTL)
+			two.Holds = 2
+			s.want(add, two)
+			s.want(unhold("L1", lockcore.OwnHold), unsure(2))
+			s.want(unhold("L1", "h2"), unsure(1))
+			late := release("a", "L1")
+			late.Token = token - 1
+			s.want(late, outcome(lockcore.NotHeld)) // it may be of a key
+			late.Token = token
+			s.want(late, granted(token, 0))
+			s.want(read("a"), outcome(lockcore.NotHeld))
+		}},
+		{"a lock that was seen to end is made again with its holds", func(s *suite) {
+			s.admit(100)
+			op := acquire("a", "L1")
+			op.TTL = shortTTL
+			s.want(op, granted(s.high+1, shortTTL))
+			if r := s.do(hold("L1", "h2", s)); r.Holds != 2 {
+				return // too slow a machine: the lock has ended
+			}
+			s.expires("a", shortTTL)
+			s.want(extend("a", "L1", s.high+1, longTTL), lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: s.high + 1, Remaining: longTTL})
+			s.want(unhold("L1", lockcore.OwnHold), less(s, 1))
+			s.want(unhold("L1", "h2"), granted(s.high+1, 0))
+		}},
+		{"a lock that was seen to end without other holds has none when it is made again", func(s *suite) {
+			s.admit(100)
+			op := acquire("a", "L1")
+			op.TTL = shortTTL
+			s.want(op, granted(s.high+1, shortTTL))
+			s.expires("a", shortTTL)
+			s.want(extend("a", "L1", s.high+1, longTTL), lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: s.high + 1, Remaining: longTTL})
+			s.want(unhold("L1", lockcore.OwnHold), granted(s.high+1, 0))
 		}},
 		{"holds are bounded", func(s *suite) {
 			s.admit(100)

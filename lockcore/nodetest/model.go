@@ -1,12 +1,14 @@
 package nodetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -181,10 +183,15 @@ func (m *Model) JumpClock(by time.Duration) {
 func (m *Model) ExpireNow(resource string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if l, ok := m.data.locks[resource]; ok && l.keyed {
+	l, ok := m.data.locks[resource]
+	if !ok {
+		return
+	}
+	if l.keyed {
 		delete(m.data.scopes, l.lease)
 	}
-	delete(m.data.locks, resource)
+	l.until = m.now() // what it was stays known, as on every node
+	m.data.locks[resource] = l
 }
 
 // DropCounter drops a resource's counter, which any node may do at any time.
@@ -195,6 +202,14 @@ func (m *Model) DropCounter(resource string) {
 }
 
 // What is there now.
+
+// Unsure reports whether a resource's lock was made again without knowing its holds.
+func (m *Model) Unsure(resource string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l, held := m.lock(resource)
+	return held && slices.Contains(l.holds, lockcore.UnknownHolds)
+}
 
 // Clock is what its clock shows. A Model is no lockcore.Clocked by itself, so
 // that a simulation need not hear of it.
@@ -326,6 +341,7 @@ func (m *Model) Survey(_ context.Context, view lockcore.View, cursor string) ([]
 		l, _ := m.lock(resource)
 		locks = append(locks, lockcore.CarriedLock{
 			Resource: resource, Lease: l.lease, Grant: l.grant, Remaining: m.left(l.until), TTL: l.ttl, Meta: l.meta,
+			Holds: strings.Join(l.holds, ","), Keyed: l.keyed,
 		})
 	}
 	return locks, next, err
@@ -487,7 +503,7 @@ func (m *Model) Load(_ context.Context, a lockcore.Admission, locks []lockcore.C
 		if l.Lease != "" {
 			m.data.locks[l.Resource] = modelLock{
 				grant: l.Grant, ttl: l.TTL, until: m.now().Add(max(l.Remaining, time.Millisecond)),
-				lease: l.Lease, holds: []string{lockcore.OwnHold}, meta: l.Meta,
+				lease: l.Lease, keyed: l.Keyed, holds: strings.Split(cmp.Or(l.Holds, lockcore.OwnHold), ","), meta: l.Meta,
 			}
 		}
 	}

@@ -191,12 +191,24 @@ func (m *Model) extend(op lockcore.Op) lockcore.Reply {
 
 // recreate is rule 5.
 func (m *Model) recreate(op lockcore.Op) lockcore.Reply {
-	if _, held := m.lock(op.Resource); held || m.effective(op.Resource) > op.Token && !m.weak(RevivesAnybody) {
+	l, held := m.lock(op.Resource)
+	if held || m.effective(op.Resource) > op.Token && !m.weak(RevivesAnybody) {
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
 	}
+	holds := []string{lockcore.UnknownHolds}
+	c, ok := m.data.counters[op.Resource]
+	switch seen := ok && m.left(c.until) > 0 && c.value == op.Token; {
+	case m.weak(KnowsOwnHold):
+		holds = []string{lockcore.OwnHold}
+	case l.lease == op.Lease && !slices.Equal(l.holds, []string{lockcore.OwnHold}):
+		holds = l.holds // it had them when its lock ended
+	case seen:
+		holds = []string{lockcore.OwnHold}
+	}
 	m.touch(op.Resource)
-	m.data.locks[op.Resource] = modelLock{
-		grant: op.Token, ttl: op.TTL, until: m.now().Add(op.TTL), lease: op.Lease, holds: []string{lockcore.OwnHold},
+	m.data.locks[op.Resource] = modelLock{ // of a key or not, nobody knows
+		grant: op.Token, ttl: op.TTL, until: m.now().Add(op.TTL), lease: op.Lease,
+		keyed: true, holds: holds,
 	}
 	return lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: op.Token, Remaining: op.TTL}
 }
@@ -234,8 +246,15 @@ func (m *Model) release(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 	if l.lease != op.Lease || op.Attempt != "" && !slices.Contains(l.attempts, op.Attempt) {
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
 	}
-	if op.Hold != "" && !slices.Contains(l.holds, op.Hold) {
+	if op.Token > 0 && op.Attempt != "" && l.grant <= op.Token {
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
+	}
+	if later := l.keyed && op.Attempt == "" && op.Token > 0 && l.grant > op.Token; later && !m.weak(ReleasesAnyGrant) {
+		return lockcore.Reply{Outcome: lockcore.NotHeld}
+	}
+	unsure := slices.Contains(l.holds, lockcore.UnknownHolds)
+	if op.Hold != "" && !slices.Contains(l.holds, op.Hold) && !unsure {
+		return lockcore.Reply{Outcome: lockcore.NotHeld, Holds: len(l.holds)}
 	}
 	if m.replica {
 		return lockcore.Reply{Err: errReplica, Sent: true}
@@ -244,10 +263,10 @@ func (m *Model) release(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 		m.noteAttempts(op.Resource, slices.DeleteFunc(slices.Clone(l.attempts), func(a string) bool { return a == op.Attempt }))
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
 	}
-	if op.Hold != "" && len(l.holds) > 1 {
+	if op.Hold != "" && (unsure || len(l.holds) > 1) {
 		l.holds = slices.DeleteFunc(slices.Clone(l.holds), func(hold string) bool { return hold == op.Hold })
 		m.data.locks[op.Resource] = l
-		return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: m.left(l.until), Holds: len(l.holds)}
+		return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: m.left(l.until), Holds: len(l.holds), Unsure: unsure}
 	}
 	delete(m.data.locks, op.Resource)
 	m.pass(op)
@@ -260,7 +279,7 @@ func (m *Model) release(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 
 // pass takes the counter past the token of a lease that was given back.
 func (m *Model) pass(op lockcore.Op) {
-	if op.Token > 0 && m.open() && m.effective(op.Resource) <= op.Token {
+	if op.Token > 0 && op.Attempt == "" && m.open() && m.effective(op.Resource) <= op.Token {
 		m.count(op.Resource, op.Token+1)
 	}
 }

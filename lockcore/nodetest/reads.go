@@ -162,7 +162,7 @@ func survey(s *suite) {
 		op.View = s.view
 		s.Node.Submit(&op, i, replies)
 		want[resource] = lockcore.CarriedLock{
-			Resource: resource, Lease: op.Lease, Grant: s.high + 1 + fencing.Token(i), TTL: longTTL, Meta: op.Meta,
+			Resource: resource, Lease: op.Lease, Grant: s.high + 1 + fencing.Token(i), TTL: longTTL, Meta: op.Meta, Holds: lockcore.OwnHold,
 		}
 	}
 	for range locks {

@@ -210,6 +210,8 @@ func meaningful(kind lockcore.OpKind, r lockcore.Reply) lockcore.Reply {
 		}
 	case lockcore.Held:
 		m = r
+	case lockcore.NotHeld:
+		m.Holds = r.Holds
 	}
 	if reading {
 		m.Waiting, m.Line = r.Waiting, r.Line

@@ -11,6 +11,7 @@ const (
 	ExtendsAnyGrant                         // 3: extends though the grant is above the token
 	ForgetsHigh                             // 4: a missing counter reads as 0
 	RevivesAnybody                          // 5: makes an absent lock again whatever the counter
+	KnowsOwnHold                            // 5: a lock that is made again has the acquirer's own hold alone
 	ShortensLocks                           // 5: an extend may set an earlier end
 	OpensForAnyLife                         // 6: the gate takes any incarnation
 	VotesInAnyView                          // 8: votes do not look at the view
@@ -21,6 +22,7 @@ const (
 	ForgetsFloor                            // 12: a founding keeps only the node's own marks
 	StagesAdmitted                          // 12: a founding may take any node in an older view
 	ForgetsStaging                          // 12: what a founding has closed, a rejoin of before opens in the old view
+	ReleasesAnyGrant                        // 3: a release takes any grant of the lease value
 	GrantsTooLong                           // 13: a TTL longer than the recorded one is granted
 	NotesNothing                            // 13: a quarantine is the same after a flush
 	ReadsInAnyView                          // 21: counters and locks are read in any view

@@ -2,6 +2,7 @@ package boltnode
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"time"
@@ -145,7 +146,16 @@ func (t *txn) page(prefix, after []byte, limit int) (p page) {
 func carried(resource string, l lock, left time.Duration) lockcore.CarriedLock {
 	return lockcore.CarriedLock{
 		Resource: resource, Lease: l.lease, Grant: l.grant, Remaining: whole(left), TTL: l.ttl, Meta: l.meta,
+		Holds: l.holds, Keyed: l.note != "",
 	}
+}
+
+// noteOf: the attempts of a carried lock are not carried, so that none takes it back.
+func noteOf(l lockcore.CarriedLock) string {
+	if l.Keyed {
+		return shared
+	}
+	return ""
 }
 
 // Counters reads effective counters.
@@ -229,7 +239,7 @@ func (n *Node) Load(ctx context.Context, a lockcore.Admission, locks []lockcore.
 			if l.Lease != "" {
 				t.setLock(l.Resource, lock{
 					end:   t.after(max(l.Remaining, time.Millisecond), l.TTL),
-					grant: l.Grant, lease: l.Lease, holds: lockcore.OwnHold, meta: l.Meta,
+					grant: l.Grant, lease: l.Lease, note: noteOf(l), holds: cmp.Or(l.Holds, lockcore.OwnHold), meta: l.Meta,
 				})
 			}
 		}

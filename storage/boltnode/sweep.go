@@ -99,9 +99,11 @@ func (t *txn) sweep(ended map[string][]string) {
 	}
 }
 
+// lockEnded keeps what other holds than the acquirer's own a lease had for as long
+// as an extend may make its lock again.
 func (t *txn) lockEnded(resource string) bool {
-	_, left := t.lock(resource)
-	return left == 0
+	l, left := t.lock(resource)
+	return left == 0 && (l.holds == lockcore.OwnHold || t.counterEnded(resource))
 }
 
 func (t *txn) counterEnded(resource string) bool {

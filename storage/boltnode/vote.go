@@ -230,17 +230,29 @@ func (t *txn) extend(op *lockcore.Op) lockcore.Reply {
 
 // recreate is rule 5: only while nobody can have come in between.
 func (t *txn) recreate(op *lockcore.Op) lockcore.Reply {
-	if _, left := t.lock(op.Resource); left > 0 {
-		return notHeld()
-	}
-	if last, _ := t.counter(op.Resource); last > op.Token {
+	l, left := t.lock(op.Resource)
+	last, present := t.counter(op.Resource)
+	if left > 0 || last > op.Token {
 		return notHeld()
 	}
 	t.touchCounter(op.Resource)
-	t.setLock(op.Resource, lock{
-		end: t.after(op.TTL, op.TTL), grant: op.Token, lease: op.Lease, holds: lockcore.OwnHold,
+	t.setLock(op.Resource, lock{ // of a key or not, nobody knows
+		end: t.after(op.TTL, op.TTL), grant: op.Token, lease: op.Lease, note: shared,
+		holds: l.remembered(op.Lease, present && last == op.Token),
 	})
 	return lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: op.Token, Remaining: op.TTL}
+}
+
+// remembered is what holds a lease had when its lock ended: unknown, where it was
+// not seen, or not with this token.
+func (l lock) remembered(lease string, seen bool) string {
+	switch {
+	case l.lease == lease && l.holds != lockcore.OwnHold:
+		return l.holds
+	case seen:
+		return lockcore.OwnHold
+	}
+	return lockcore.UnknownHolds
 }
 
 // touchCounter starts a counter's time to live anew.
@@ -286,14 +298,18 @@ func (t *txn) release(op *lockcore.Op) lockcore.Reply {
 	if l.lease != op.Lease {
 		return notHeld()
 	}
-	holds := strings.Split(l.holds, ",")
-	if op.Hold != "" && !slices.Contains(holds, op.Hold) {
+	if spares(op, l) {
 		return notHeld()
+	}
+	holds := strings.Split(l.holds, ",")
+	unsure := slices.Contains(holds, lockcore.UnknownHolds)
+	if op.Hold != "" && !slices.Contains(holds, op.Hold) && !unsure {
+		return lockcore.Reply{Outcome: lockcore.NotHeld, Holds: len(holds)}
 	}
 	if op.Attempt != "" && !t.strikeOut(op, l) {
 		return notHeld()
 	}
-	if op.Hold != "" && len(holds) > 1 {
+	if op.Hold != "" && (unsure || len(holds) > 1) {
 		return t.dropHold(op, l, left, holds)
 	}
 	t.remove(t.locks, op.Resource)
@@ -303,6 +319,18 @@ func (t *txn) release(op *lockcore.Op) lockcore.Reply {
 	}
 	t.line(op.Resource).tellFirst()
 	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant}
+}
+
+// spares: a release with a token leaves a later lease under the same key alone; one
+// with an attempt as well is for what was granted above the token.
+func spares(op *lockcore.Op, l lock) bool {
+	switch {
+	case op.Token == 0:
+		return false
+	case op.Attempt != "":
+		return l.grant <= op.Token
+	}
+	return l.note != "" && l.grant > op.Token
 }
 
 // strikeOut takes the operation's attempt off the lock's note, and reports
@@ -320,7 +348,7 @@ func (t *txn) strikeOut(op *lockcore.Op, l lock) bool {
 // pass takes the counter past the token of a lease that was given back, so that
 // no late extend brings it to life again (rule 5).
 func (t *txn) pass(op *lockcore.Op) {
-	if op.Token == 0 || !t.open() {
+	if op.Token == 0 || op.Attempt != "" || !t.open() {
 		return
 	}
 	if last, _ := t.counter(op.Resource); last <= op.Token {
@@ -332,7 +360,10 @@ func (t *txn) dropHold(op *lockcore.Op, l lock, left time.Duration, holds []stri
 	rest := slices.DeleteFunc(holds, func(hold string) bool { return hold == op.Hold })
 	l.holds = strings.Join(rest, ",")
 	t.setLock(op.Resource, l)
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: whole(left), Holds: len(rest)}
+	return lockcore.Reply{
+		Outcome: lockcore.Granted, Grant: l.grant, Remaining: whole(left),
+		Holds: len(rest), Unsure: slices.Contains(rest, lockcore.UnknownHolds),
+	}
 }
 
 // leave takes a ticket off the line; if it was its turn, the next is told.

@@ -257,6 +257,27 @@ func TestLateVoteIsTakenBack(t *testing.T) {
 	t.Fatal("late votes stay")
 }
 
+// A node whose memory is full takes no new locks, and still lets go of those it has.
+func TestFullNodeReleases(t *testing.T) {
+	q := startQuorum(t, 3, longTTL)
+	q.awaitVoting(t, 3)
+	lease := q.take(t, "r")
+	for _, s := range q.servers {
+		if err := s.Client().ConfigSet(t.Context(), "maxmemory", "100kb").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "new"}); err == nil {
+		t.Error("a full node took a lock")
+	}
+	if err := q.Release(t.Context(), lease.ID); err != nil {
+		t.Error("release:", err)
+	}
+	if state, err := q.Inspect(t.Context(), "r"); err != nil || state.Held {
+		t.Errorf("after its release: %+v, %v", state, err)
+	}
+}
+
 // A request that is cancelled at any moment leaves no lock behind.
 func TestCancelledRequestLeavesNothing(t *testing.T) {
 	q := startQuorum(t, 3, func(c *lockcore.Config) { c.MaxTTL = time.Minute })

@@ -1,6 +1,7 @@
 package redisnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,8 +186,8 @@ func parseLock(entry any) (lock lockcore.CarriedLock, ok bool) {
 	left, _ := parts[2].(int64)
 	f := fields{rest: str(parts[1])}
 	lock = lockcore.CarriedLock{Resource: str(parts[0]), Grant: f.token(), TTL: f.millis(), Lease: f.word()}
-	f.word() // note
-	f.word() // holds
+	lock.Keyed = f.word() != "-"
+	lock.Holds = f.word()
 	lock.Meta = f.tail()
 	lock.Remaining = inMillis(left)
 	return lock, !f.bad
@@ -267,7 +268,12 @@ func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
 func (n *Node) Load(ctx context.Context, a lockcore.Admission, locks []lockcore.CarriedLock) error {
 	args := []any{a.Incarnation, int64(a.View), n.keep()}
 	for _, l := range locks {
-		args = append(args, l.Resource, l.Counter.String(), l.Lease, l.Grant.String(), millis(max(l.Remaining, time.Millisecond)), millis(l.TTL), l.Meta)
+		note := "-"
+		if l.Keyed {
+			note = "=" // no attempt takes it back
+		}
+		args = append(args, l.Resource, l.Counter.String(), l.Lease, l.Grant.String(), millis(max(l.Remaining, time.Millisecond)), millis(l.TTL),
+			note, cmp.Or(l.Holds, lockcore.OwnHold), l.Meta)
 	}
 	return n.admission(ctx, n.scripts.load, args...)
 }

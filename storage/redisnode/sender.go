@@ -281,6 +281,8 @@ func parseReply(text string) lockcore.Reply {
 	switch text[0] {
 	case 'G':
 		r = lockcore.Reply{Outcome: lockcore.Granted, Grant: f.token(), Remaining: f.millis(), Holds: int(f.number()), Meta: f.tail()}
+	case 'U':
+		r = lockcore.Reply{Outcome: lockcore.Granted, Grant: f.token(), Remaining: f.millis(), Holds: int(f.number()), Unsure: true}
 	case 'E':
 		r = lockcore.Reply{Outcome: lockcore.Granted, Existing: true, Grant: f.token(), Remaining: f.millis(), TTL: f.millis(), Meta: f.tail()}
 	case 'C':
@@ -291,6 +293,9 @@ func parseReply(text string) lockcore.Reply {
 		r = lockcore.Reply{Outcome: lockcore.Queued}
 	case 'N':
 		r = lockcore.Reply{Outcome: lockcore.NotHeld}
+		if f.rest != "" {
+			r.Holds = int(f.number())
+		}
 	case 'O':
 		r = lockcore.Reply{Outcome: lockcore.OtherResource}
 	case 'Q':

@@ -12,7 +12,8 @@
 --       h resource lease token hold               add a hold
 --       r resource lease attempt hold token       release; attempt "" deletes whatever the note says,
 --                                                 hold "" whatever the holds; the counter
---                                                 passes the token, 0 for none
+--                                                 passes the token, 0 for none; with an attempt
+--                                                 and a token only a lock granted above it
 --       n resource id server arrival holder       stand in line, without asking for the lock
 --       l resource id server holder               leave the line
 --       k server ttl                              keep the server's tickets alive
@@ -20,10 +21,12 @@
 -- Reply a MessagePack array, a string an operation (for g an array, the string first):
 --       G grant left holds meta                   granted, extended, confirmed, held, released
 --       E grant left ttl meta                     acquire: this lease had it already; keep: "E 0 0 0 "
+--       U grant left holds                        a hold released, of a lock that was made again: its holds
+--                                                 are these, and "?" for those that nobody knows of
 --       C grant left                              extend: made again
 --       H grant left ttl waiting lease meta       held (acquire), locked (read)
 --       W                                         free, but others are first in line
---       N                                         not this lease's, or no lock
+--       N [holds]                                 not this lease's, or no lock; holds: its, without that one
 --       O                                         the idempotency key is used for something else
 --       Q                                         the counter is used up
 --       S view                                    the node is in a larger view
@@ -122,6 +125,23 @@ local function pass(counter, token)
   end
 end
 
+-- What holds a lease has outlives its lock, so that an extend which makes the lock
+-- again makes it with them. The acquirer's own alone need not be remembered.
+local function remember(resource, lease, holds)
+  if holds == '.' then
+    call('DEL', 'i:holds:' .. resource)
+  else
+    call('SET', 'i:holds:' .. resource, lease .. ' ' .. holds, 'PX', keep)
+  end
+end
+
+-- The holds that a lease had here: "?" where it was not seen, or not with this token.
+local function remembered(resource, lease, seen)
+  local holder, holds = string.match(call('GET', 'i:holds:' .. resource) or '', '^(%S+) (%S+)$')
+  if holder == lease then return holds end
+  return seen and '.' or '?'
+end
+
 local others
 
 -- The common case: a free lock, no idempotency key, and no lines on this node.
@@ -157,11 +177,14 @@ local function extend(at)
     end
     call('SET', lock, join(grant, ttl, holder, note, holds, meta), 'PX', ttl)
     if note ~= '-' then call('PEXPIRE', 'i:' .. lease, ttl) end
+    if holds ~= '.' then call('PEXPIRE', 'i:holds:' .. resource, keep) end
     return 'G ' .. grant .. ' ' .. ttl .. ' 1 ' .. meta
   end
   local own_count, present = effective(counter)
   if own_count > token then return 'N' end -- rule 5
-  call('SET', lock, join(text(token), ttl, lease, '-', '.', ''), 'PX', ttl)
+  local holds = remembered(resource, lease, present and own_count == token)
+  call('SET', lock, join(text(token), ttl, lease, '=', holds, ''), 'PX', ttl) -- of a key or not, nobody knows
+  remember(resource, lease, holds)
   if present then call('PEXPIRE', counter, keep) end
   return 'C ' .. text(token) .. ' ' .. ttl
 end
@@ -176,11 +199,11 @@ local function release(at)
   local value = call('GET', lock)
   local reply = 'N'
   if not value then
-    pass('c:' .. resource, token)
+    if attempt == '' then pass('c:' .. resource, token) end
   elseif attempt == '' and (hold == '.' or hold == '') and lines < clock and
     string.find(value, ' ' .. lease .. ' - . ', 1, true) then
+    call('DEL', lock) -- first: a full node refuses to count, but not to delete
     pass('c:' .. resource, token)
-    call('DEL', lock)
     reply = 'G ' .. string.match(value, '^%d+') .. ' 0 0 '
   else
     rest = rest or others()
@@ -307,7 +330,13 @@ function others()
   local function give_back(resource, value, lease, attempt, hold, token)
     local lock, queue = 'l:' .. resource, 'q:' .. resource
     local grant, ttl, holder, note, holds, meta = split(value)
-    if holder ~= lease or (hold ~= '' and not has(holds, hold)) then return 'N' end
+    if holder ~= lease then return 'N' end
+    if token > 0 then -- a later lease under the key; an attempt asks for what was granted above the token
+      local above = tonumber(grant) > token
+      if attempt ~= '' and not above or attempt == '' and note ~= '-' and above then return 'N' end
+    end
+    local unsure = has(holds, '?')
+    if hold ~= '' and not has(holds, hold) and not unsure then return 'N ' .. number_of(holds) end
     if attempt ~= '' then
       if not has(note, attempt) then return 'N' end
       local remain = without(note, attempt)
@@ -317,15 +346,17 @@ function others()
       end
     end
     if hold ~= '' then
-      local kept = without(holds, hold)
+      local kept = has(holds, hold) and without(holds, hold) or holds
       if kept ~= '' then
         call('SET', lock, join(grant, ttl, holder, note, kept, meta), 'KEEPTTL')
-        return 'G ' .. grant .. ' ' .. left(lock) .. ' ' .. number_of(kept) .. ' '
+        remember(resource, lease, kept)
+        return (unsure and 'U ' or 'G ') .. grant .. ' ' .. left(lock) .. ' ' .. number_of(kept) .. ' '
       end
     end
+    call('DEL', lock) -- first, as above
+    if holds ~= '.' then remember(resource, lease, '.') end
     if note ~= '-' then call('DEL', 'i:' .. lease) end
-    pass('c:' .. resource, token)
-    call('DEL', lock)
+    if attempt == '' then pass('c:' .. resource, token) end
     local first = head(queue)
     if first then wake(queue, first) end
     return 'G ' .. grant .. ' 0 0 '
@@ -366,6 +397,7 @@ function others()
       if number_of(holds) >= MOST_HOLDS then return '! the lease has its most holds' end
       holds = holds .. ',' .. hold
       call('SET', lock, join(grant, ttl, holder, note, holds, meta), 'KEEPTTL')
+      remember(ARGV[at], lease, holds)
     end
     return 'G ' .. grant .. ' ' .. left(lock) .. ' ' .. number_of(holds) .. ' ' .. meta
   end

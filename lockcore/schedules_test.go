@@ -1,0 +1,606 @@
+package lockcore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
+)
+
+// wire is a Model a millisecond away, that a test may cut off or delay, for one server.
+type wire struct {
+	*nodetest.Model
+	mu   sync.Mutex
+	down bool                               // nothing arrives
+	hook func(op lockcore.Op) time.Duration // extra time on the way there; nil none
+	deaf bool                               // replies are lost
+}
+
+func (w *wire) set(f func()) { w.mu.Lock(); defer w.mu.Unlock(); f() }
+
+func (w *wire) Submit(op *lockcore.Op, i int, sink lockcore.Sink) {
+	o := *op
+	w.mu.Lock()
+	down, extra := w.down, time.Duration(0)
+	if w.hook != nil {
+		extra = w.hook(o)
+	}
+	deaf := w.deaf
+	w.mu.Unlock()
+	if down {
+		go func() { time.Sleep(time.Millisecond); sink.Deliver(i, lockcore.Reply{Err: lockcore.ErrNodeDown}) }()
+		return
+	}
+	go func() {
+		time.Sleep(time.Millisecond + extra)
+		r := w.Apply(o)
+		if deaf {
+			return
+		}
+		time.Sleep(time.Millisecond)
+		sink.Deliver(i, r)
+	}()
+}
+
+type arena struct {
+	*testing.T
+	models  []*nodetest.Model
+	servers []*lockcore.Locker
+	wires   [][]*wire // by server, node
+}
+
+func newArena(t *testing.T, n, servers int) (*arena, func()) {
+	t.Helper()
+	a := &arena{T: t}
+	for i := range n {
+		a.models = append(a.models, nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)}))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for range servers {
+		var nodes []lockcore.Node
+		var ws []*wire
+		for _, m := range a.models {
+			w := &wire{Model: m}
+			ws = append(ws, w)
+			nodes = append(nodes, w)
+		}
+		l, err := lockcore.New(nodes, lockcore.Config{New: true, MaxTTL: time.Minute, NodeTimeout: 50 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.servers, a.wires = append(a.servers, l), append(a.wires, ws)
+		running.Go(func() { _ = l.Run(ctx) })
+	}
+	time.Sleep(5 * time.Second)
+	for _, l := range a.servers {
+		if !l.Status().Ready {
+			t.Fatalf("not ready: %+v", l.Status())
+		}
+	}
+	return a, func() { cancel(); running.Wait() }
+}
+
+// cut cuts nodes (from 1) off every server.
+func (a *arena) cut(off bool, nodes ...int) {
+	for _, ws := range a.wires {
+		for _, n := range nodes {
+			ws[n-1].set(func() { ws[n-1].down = off })
+		}
+	}
+}
+
+func (a *arena) on(resource string) (on []int) {
+	for i, m := range a.models {
+		if r := m.Apply(lockcore.Op{Kind: lockcore.OpRead, Resource: resource}); r.Outcome == lockcore.Granted {
+			on = append(on, i+1)
+		}
+	}
+	return on
+}
+
+func (a *arena) must(l *lockcore.Locker, req lockcore.AcquireRequest) lockcore.Lease {
+	a.Helper()
+	lease, err := l.Acquire(a.Context(), req)
+	if err != nil {
+		a.Fatalf("acquire %+v: %v", req, err)
+	}
+	return lease
+}
+
+// A lease is given back and taken again under its idempotency key. The late release
+// of the first takes away a vote that the second counts on.
+func TestKeyUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 2)
+		defer stop()
+		l := a.servers[0]
+		req := lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: "k"}
+		a.cut(true, 3) // a minority is away
+		first := a.must(l, req)
+		a.cut(false, 3)
+		if err := l.Release(t.Context(), first.ID); err != nil {
+			t.Fatal(err)
+		}
+		a.cut(true, 1) // another minority
+		second := a.must(l, req)
+		at := time.Now()
+		time.Sleep(300 * time.Millisecond)
+		a.cut(false, 1)
+		third, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		if err == nil {
+			t.Errorf("token %d is valid for another %s, and token %d was granted for %s",
+				second.Token, second.Validity-time.Since(at), third.Token, third.Validity)
+		}
+	})
+}
+
+// A bundle fails, since its second part is held; the client asks again with the same key at once.
+// The late release of the failed attempt takes away a vote of the bundle that was then granted.
+func TestBundleRetriedUnderItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 2)
+		defer stop()
+		l := a.servers[0]
+		other := a.must(a.servers[1], lockcore.AcquireRequest{Resource: "b", TTL: 30 * time.Second})
+		req := lockcore.AcquireRequest{Resources: []string{"a", "b"}, TTL: 30 * time.Second, IdempotencyKey: "k"}
+		// node 3 gets the acquire of "a" only after its release: a slow connection
+		a.cut(true, 3)
+		a.wires[0][2].set(func() {
+			a.wires[0][2].down = true
+			a.wires[0][2].hook = func(op lockcore.Op) time.Duration {
+				if op.Kind == lockcore.OpRelease {
+					a.wires[0][2].down = false
+				}
+				return 0
+			}
+		})
+		_, err := l.Acquire(t.Context(), req)
+		if !errors.Is(err, lockcore.ErrHeld) {
+			t.Fatal(err)
+		}
+		a.wires[0][2].set(func() { a.wires[0][2].hook = nil })
+		a.cut(false, 3)
+		if err := a.servers[1].Release(t.Context(), other.ID); err != nil {
+			t.Fatal(err)
+		}
+		a.cut(true, 1)
+		bundle := a.must(l, req)
+		at := time.Now()
+		time.Sleep(300 * time.Millisecond)
+		a.cut(false, 1)
+		third, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "a", TTL: 30 * time.Second})
+		if err == nil {
+			t.Errorf("the bundle is valid for another %s, and a was granted with token %d for %s",
+				bundle.Validity-time.Since(at), third.Token, third.Validity)
+		}
+	})
+}
+
+// No fault at all: two attempts at a bundle under one key. The first goes away and takes
+// back a part that the second counts on, though both are noted on it.
+func TestTwoAttemptsAtABundle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 2)
+		defer stop()
+		other := a.must(a.servers[1], lockcore.AcquireRequest{Resource: "b", TTL: 30 * time.Second})
+		req := lockcore.AcquireRequest{Resources: []string{"a", "b"}, TTL: 30 * time.Second, IdempotencyKey: "k", Wait: 20 * time.Second}
+		ctx, gone := context.WithCancel(t.Context())
+		firstDone := make(chan error, 1)
+		go func() { _, err := a.servers[0].Acquire(ctx, req); firstDone <- err }()
+		time.Sleep(time.Second)
+		// The client repeats its request at the other server; the first one learns a
+		// moment later that its caller has gone.
+		type res struct {
+			lease lockcore.Lease
+			err   error
+			at    time.Time
+		}
+		second := make(chan res, 1)
+		go func() {
+			lease, err := a.servers[1].Acquire(t.Context(), req)
+			second <- res{lease, err, time.Now()}
+		}()
+		time.Sleep(100 * time.Millisecond)
+		gone()
+		if err := <-firstDone; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		time.Sleep(20 * time.Millisecond)
+		if err := a.servers[1].Release(t.Context(), other.ID); err != nil {
+			t.Fatal(err)
+		}
+		got := <-second
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		third, err := a.servers[0].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "a", TTL: 30 * time.Second})
+		if err == nil {
+			t.Errorf("the bundle %+v is valid for another %s, and a was granted with token %d for %s",
+				got.lease.Parts, got.lease.Validity-time.Since(got.at), third.Token, third.Validity)
+		}
+	})
+}
+
+// A bundle under a key whose part was broken while it waited begins anew under the same lease
+// value. The clean-up of the extend that noticed goes on for MaxTTL on the node that was merely
+// slower than the others, and takes away the new vote there.
+func TestBundleBegunAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 2)
+		defer stop()
+		b := a.must(a.servers[1], lockcore.AcquireRequest{Resource: "b", TTL: 30 * time.Second})
+		slow := a.wires[0][2]
+		slow.set(func() { // node 3 is 5 ms slower for extends
+			slow.hook = func(op lockcore.Op) time.Duration {
+				if op.Kind == lockcore.OpExtend {
+					return 5 * time.Millisecond
+				}
+				return 0
+			}
+		})
+		req := lockcore.AcquireRequest{Resources: []string{"a", "b"}, TTL: 10 * time.Second, IdempotencyKey: "k", Wait: 25 * time.Second}
+		type res struct {
+			lease lockcore.Lease
+			err   error
+			at    time.Time
+		}
+		done := make(chan res, 1)
+		go func() {
+			lease, err := a.servers[0].Acquire(t.Context(), req)
+			done <- res{lease, err, time.Now()}
+		}()
+		time.Sleep(time.Second)
+		if err := a.servers[1].Break(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		fails := a.wires[0][0]
+		fails.set(func() { // node 1 goes away right after the keeper's extend
+			fails.hook = func(op lockcore.Op) time.Duration {
+				if op.Kind == lockcore.OpExtend {
+					fails.down = true
+				}
+				return 0
+			}
+		})
+		for len(a.on("a")) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if err := a.servers[1].Release(t.Context(), b.ID); err != nil { // and b becomes free
+			t.Fatal(err)
+		}
+		got := <-done
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		time.Sleep(500 * time.Millisecond)
+		fails.set(func() { fails.hook, fails.down = nil, false })
+		third, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "a", TTL: 30 * time.Second})
+		if err == nil {
+			t.Errorf("the bundle is valid for another %s, and a was granted with token %d", got.lease.Validity-time.Since(got.at), third.Token)
+		}
+	})
+}
+
+// A hold is taken off while a node does not answer, and added again under its name. The
+// repeated release takes it off there; the acquirer's own release then ends the lock there.
+func TestHoldAddedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 2)
+		defer stop()
+		l := a.servers[0]
+		a.cut(true, 1)
+		lease := a.must(l, lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		if _, err := l.Hold(t.Context(), lease.ID, "h"); err != nil {
+			t.Fatal(err)
+		}
+		a.cut(false, 1)
+		a.cut(true, 3)
+		if err := l.Unhold(t.Context(), lease.ID, "h"); err != nil {
+			t.Fatal(err)
+		}
+		a.cut(false, 3)
+		held, err := l.Hold(t.Context(), lease.ID, "h")
+		at := time.Now()
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := l.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		third, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		if err == nil {
+			t.Errorf("hold h is valid for another %s, and r was granted with token %d", held.Validity-time.Since(at), third.Token)
+		}
+	})
+}
+
+// A bundle's wait ends while its keeper's extend is under way to slow nodes. The release that
+// follows names no token, so the late extend makes the part's lock again, and nobody takes it back.
+func TestDroppedPartStaysFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 2)
+		defer stop()
+		a.must(a.servers[1], lockcore.AcquireRequest{Resource: "b", TTL: 50 * time.Second})
+		extended := make(chan struct{}, 8)
+		for _, w := range a.wires[0][1:] {
+			w.set(func() {
+				w.hook = func(op lockcore.Op) time.Duration {
+					if op.Kind == lockcore.OpExtend {
+						extended <- struct{}{}
+						return 30 * time.Millisecond // within the node's time limit
+					}
+					return 0
+				}
+			})
+		}
+		ctx, gone := context.WithCancel(t.Context())
+		defer gone()
+		done := make(chan error, 1)
+		go func() {
+			_, err := a.servers[0].Acquire(ctx, lockcore.AcquireRequest{Resources: []string{"a", "b"}, TTL: 30 * time.Second, Wait: 40 * time.Second})
+			done <- err
+		}()
+		<-extended
+		gone()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		time.Sleep(25 * time.Second)
+		if _, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "a", TTL: time.Second}); err != nil {
+			t.Errorf("a is free for 25 s, and yet: %v", err)
+		}
+	})
+}
+
+// A hold that was late at a node is sent there again for 5 s, also after it was taken off.
+func TestHoldThatCameLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 5, 1)
+		defer stop()
+		l := a.servers[0]
+		lease := a.must(l, lockcore.AcquireRequest{Resource: "r", TTL: 50 * time.Second})
+		time.Sleep(time.Second)
+		for _, w := range a.wires[0][3:] { // two of five swallow a hold
+			w.set(func() {
+				w.hook = func(op lockcore.Op) time.Duration {
+					if op.Kind == lockcore.OpHold {
+						return time.Second // never answered in time
+					}
+					return 0
+				}
+			})
+		}
+		if _, err := l.Hold(t.Context(), lease.ID, "h"); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Unhold(t.Context(), lease.ID, "h"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		if err := l.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		if on := a.on("r"); len(on) > 0 {
+			t.Errorf("30 s after every hold was given back, r is locked on %v", on)
+		}
+		a.cut(true, 1)
+		if _, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: time.Second}); err != nil {
+			t.Errorf("with one node of five away: %v", err)
+		}
+	})
+}
+
+// As 3, on the embedded default: one node, one server.
+func TestTwoAttemptsAtABundleOnOneNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 1, 1)
+		defer stop()
+		l := a.servers[0]
+		other := a.must(l, lockcore.AcquireRequest{Resource: "b", TTL: 30 * time.Second})
+		req := lockcore.AcquireRequest{Resources: []string{"a", "b"}, TTL: 30 * time.Second, IdempotencyKey: "k", Wait: 20 * time.Second}
+		ctx, gone := context.WithCancel(t.Context())
+		firstDone := make(chan error, 1)
+		go func() { _, err := l.Acquire(ctx, req); firstDone <- err }()
+		time.Sleep(time.Second)
+		second := make(chan lockcore.Lease, 1)
+		go func() {
+			lease, err := l.Acquire(t.Context(), req)
+			if err != nil {
+				t.Error(err)
+			}
+			second <- lease
+		}()
+		time.Sleep(500 * time.Millisecond)
+		gone()
+		<-firstDone
+		if err := l.Release(t.Context(), other.ID); err != nil {
+			t.Fatal(err)
+		}
+		got := <-second
+		third, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "a", TTL: 30 * time.Second})
+		if err == nil {
+			t.Errorf("%+v valid for %s, and a was granted with token %d", got.Parts, got.Validity, third.Token)
+		}
+	})
+}
+
+// Two servers with different MaxTTL. All nodes lose what they kept (or: two of three, while the
+// third cannot be reached). The server with the smaller MaxTTL founds the cluster anew after its own.
+func TestServersWithOtherMaxTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var models []*nodetest.Model
+		for i := range 3 {
+			models = append(models, nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)}))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer func() { cancel(); running.Wait() }()
+		start := func(maxTTL time.Duration) *lockcore.Locker {
+			var nodes []lockcore.Node
+			for _, m := range models {
+				nodes = append(nodes, &wire{Model: m})
+			}
+			l, err := lockcore.New(nodes, lockcore.Config{MaxTTL: maxTTL, DefaultTTL: 5 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			running.Go(func() { _ = l.Run(ctx) })
+			return l
+		}
+		long, short := start(60*time.Second), start(10*time.Second)
+		time.Sleep(2 * time.Minute)
+		lease, err := long.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 60 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now()
+		for _, m := range models {
+			m.Restart(false)
+		}
+		time.Sleep(15 * time.Second)
+		third, err := short.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+		if err == nil {
+			t.Errorf("token %d is valid for another %s, and token %d was granted", lease.Token, lease.Validity-time.Since(at), third.Token)
+		}
+	})
+}
+
+// Holds, and a network that cuts off one node at a time; no node loses anything. Node 3 gets
+// the lock by an extend, which knows of no holds. The acquirer's own release ends it there.
+func TestHoldsAfterACut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 2)
+		defer stop()
+		l := a.servers[0]
+		a.cut(true, 3)
+		lease := a.must(l, lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second})
+		if _, err := l.Hold(t.Context(), lease.ID, "h"); err != nil {
+			t.Fatal(err)
+		}
+		a.cut(false, 3)
+		a.cut(true, 1)
+		for range 3 { // the holder of h keeps it alive
+			time.Sleep(4 * time.Second)
+			if _, err := l.Extend(t.Context(), lease.ID, 10*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		at := time.Now()
+		more, err := l.Extend(t.Context(), lease.ID, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		validity := more.Validity
+		a.cut(false, 1)
+		if err := l.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		third, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second})
+		if err == nil {
+			t.Errorf("by hold h token %d is valid for another %s, and token %d was granted", lease.Token, validity-time.Since(at), third.Token)
+		}
+	})
+}
+
+// The cluster was founded by a server whose clock was an hour ahead; that was mended. Then
+// every node loses what it kept. The servers found it anew, in a view that is smaller than the
+// one they still know themselves, and never ask for votes in it.
+func TestViewAfterAClockWasSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var models []*nodetest.Model
+		var nodes []lockcore.Node
+		for i := range 3 {
+			m := nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)})
+			models, nodes = append(models, m), append(nodes, &wire{Model: m})
+		}
+		l, err := lockcore.New(nodes, lockcore.Config{MaxTTL: 10 * time.Second, DefaultTTL: 5 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// What a founding by a clock that is an hour ahead leaves.
+		for _, m := range models {
+			ahead := time.Now().Add(time.Hour)
+			seen, _ := m.Observe(t.Context())
+			a := lockcore.Admission{Incarnation: seen.Incarnation, View: lockcore.View(ahead.UnixMilli() << 10), Cluster: lockcore.ClusterOf(nodes), Floor: lockcore.FloorAt(ahead), MaxTTL: 10 * time.Second}
+			a.Founded = a.View
+			if err := errors.Join(m.Stage(t.Context(), a), m.Admit(t.Context(), a)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = l.Run(ctx) })
+		defer func() { cancel(); running.Wait() }()
+		time.Sleep(5 * time.Second)
+		if _, err = l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range models {
+			m.Restart(false)
+		}
+		time.Sleep(30 * time.Minute)
+		s := l.Status()
+		_, err = l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+		if err != nil {
+			t.Errorf("half an hour later, ready=%v with %d nodes voting: %v", s.Ready, s.Voting, err)
+		}
+	})
+}
+
+// liar says once that it is in a view of the year 2100.
+type liar struct {
+	*wire
+	lie bool
+}
+
+func (n *liar) Submit(op *lockcore.Op, i int, sink lockcore.Sink) {
+	if n.lie && op.Kind == lockcore.OpAcquire {
+		n.lie = false
+		sink.Deliver(i, lockcore.Reply{Outcome: lockcore.StaleView, View: lockcore.View(time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() << 10)})
+		return
+	}
+	n.wire.Submit(op, i, sink)
+}
+
+// One broken answer of one node of three (GUARANTEES: "a broken node cannot break the service
+// while a quorum is sound (… views beyond what a cluster can have reached are not believed)").
+func TestOneFalseView(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []lockcore.Node
+		var bad *liar
+		for i := range 3 {
+			bad = &liar{wire: &wire{Model: nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)})}}
+			nodes = append(nodes, bad)
+		}
+		l, err := lockcore.New(nodes, lockcore.Config{New: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = l.Run(ctx) })
+		defer func() { cancel(); running.Wait(); time.Sleep(time.Second) }()
+		time.Sleep(5 * time.Second)
+		if _, err = l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r1"}); err != nil {
+			t.Fatal(err)
+		}
+		bad.lie = true
+		_, err = l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r1"}) // is held
+		if err == nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if _, err = l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r3"}); err != nil {
+			t.Errorf("an hour later, ready=%v: %v", l.Status().Ready, err)
+		}
+	})
+}
