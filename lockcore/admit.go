@@ -294,8 +294,12 @@ func (m *membership) carry(ctx context.Context, readers []int, view View) ([]Car
 	quorumReads := ReadersOf(len(m.nodes))
 	carried := make([]CarriedLock, len(resources))
 	for k, resource := range resources {
-		carried[k] = reserve(resource, surveys, quorumReads, time.Since(began))
-		carried[k].setCounter(counters[k])
+		lock, largest := reserve(resource, surveys, quorumReads, time.Since(began))
+		if lock.Keyed && counters[k] > largest { // of no use to its lease, whose release would leave it
+			lock = CarriedLock{Resource: resource}
+		}
+		lock.setCounter(counters[k])
+		carried[k] = lock
 	}
 	return carried, nil
 }
@@ -400,11 +404,13 @@ func allHolds(a, b string) string {
 }
 
 // reserve keeps the lock for a lease that is seen on at least R readers, with
-// the smallest grant seen, which is not above the lease's token (but see setCounter).
-func reserve(resource string, surveys []map[string]CarriedLock, quorumReads int, age time.Duration) CarriedLock {
+// the smallest grant seen, which is not above the lease's token (but see setCounter),
+// and returns the largest, too.
+func reserve(resource string, surveys []map[string]CarriedLock, quorumReads int, age time.Duration) (lock CarriedLock, largest fencing.Token) {
 	for _, survey := range surveys {
 		lease := survey[resource].Lease
 		kept, seen := CarriedLock{Resource: resource}, 0
+		largest = 0
 		for _, other := range surveys {
 			lock, ok := other[resource]
 			if !ok || lock.Lease != lease || lease == "" {
@@ -413,13 +419,14 @@ func reserve(resource string, surveys []map[string]CarriedLock, quorumReads int,
 			if seen++; seen == 1 || lock.Grant < kept.Grant {
 				kept.Grant = lock.Grant
 			}
+			largest = max(largest, lock.Grant)
 			kept.Lease, kept.Meta, kept.TTL = lock.Lease, lock.Meta, lock.TTL
 			kept.Remaining = max(kept.Remaining, lock.Remaining)
 			kept.Holds, kept.Keyed = allHolds(kept.Holds, lock.Holds), kept.Keyed || lock.Keyed
 		}
 		if kept.Remaining -= age; seen >= quorumReads && kept.Remaining > 0 {
-			return kept
+			return kept, largest
 		}
 	}
-	return CarriedLock{Resource: resource}
+	return CarriedLock{Resource: resource}, 0
 }

@@ -30,8 +30,9 @@ func ValidateHold(hold string) error {
 // twice changes nothing. Errors: ErrMalformedLeaseID, *FieldError, ErrNotHeld,
 // ErrMostHolds, *QuorumError (it may have been added; safe to repeat).
 //
-// A node that lost the lock and got it back by an extend knows the acquirer's
-// own hold only.
+// The Validity of what it returns is what the hold is sure of. Extends prolong it,
+// but for a release of another hold: nodes that do not know this one then give the
+// lease up, also where they were those that an extend had reached.
 func (l *Locker) Hold(ctx context.Context, lease, hold string) (Lease, error) {
 	if err := ValidateHold(hold); err != nil {
 		return Lease{}, err
@@ -40,13 +41,28 @@ func (l *Locker) Hold(ctx context.Context, lease, hold string) (Lease, error) {
 	if err != nil {
 		return Lease{}, err
 	}
-	if _, err := l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) { return Lease{}, l.holdOne(ctx, id, hold) }); err != nil {
+	added, err := l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) { return l.holdOne(ctx, id, hold) })
+	if err != nil {
 		return Lease{}, err
 	}
-	return l.Lease(ctx, lease)
+	asked := time.Now()
+	now, err := l.Lease(ctx, lease)
+	if err != nil {
+		return Lease{}, err
+	}
+	for _, part := range added {
+		now.Validity = min(now.Validity, part.Validity-drift(now.TTL)-time.Since(asked))
+	}
+	if now.Validity <= 0 {
+		return Lease{}, ErrNotHeld
+	}
+	return now, nil
 }
 
-func (l *Locker) holdOne(ctx context.Context, id leaseID, hold string) error {
+// holdOne adds a hold to one part. The Validity of what it returns is for how long
+// a quorum that knows the hold has the lock, but for the drift allowance: others,
+// which may have it for longer, lose it with the acquirer's own hold.
+func (l *Locker) holdOne(ctx context.Context, id leaseID, hold string) (Lease, error) {
 	op := Op{Kind: OpHold, Resource: id.resource, Lease: id.value, Token: id.token, Hold: hold}
 	b := l.pollInView(ctx, op, l.cfg.NodeTimeout, (*ballot).decided)
 	for i := range l.nodes {
@@ -56,15 +72,21 @@ func (l *Locker) holdOne(ctx context.Context, id leaseID, hold string) error {
 			l.clean.release(i, op, time.Now().Add(repeat), 0)
 		}
 	}
-	switch {
-	case b.count(Granted) >= l.quorum:
-		return nil
-	case b.count(NotHeld) >= ReadersOf(len(l.nodes)):
-		return ErrNotHeld
-	case b.refused(ErrMostHolds) >= ReadersOf(len(l.nodes)):
-		return ErrMostHolds
+	var remaining []time.Duration
+	for i := range b.replies[:b.n] {
+		if b.answered[i] && b.replies[i].Outcome == Granted {
+			remaining = append(remaining, b.replies[i].Remaining)
+		}
 	}
-	return l.quorumError(id.resource, &b)
+	switch {
+	case len(remaining) >= l.quorum:
+		return Lease{Validity: quorumth(remaining, l.quorum) - b.elapsed}, nil
+	case b.count(NotHeld) >= ReadersOf(len(l.nodes)):
+		return Lease{}, ErrNotHeld
+	case b.refused(ErrMostHolds) >= ReadersOf(len(l.nodes)):
+		return Lease{}, ErrMostHolds
+	}
+	return Lease{}, l.quorumError(id.resource, &b)
 }
 
 // refused counts the nodes that failed with the error.

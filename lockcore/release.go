@@ -103,7 +103,7 @@ func (b *ballot) gone() (n int) {
 func (b *ballot) holds() (n int, unsure bool) {
 	for i := range b.replies[:b.n] {
 		r := &b.replies[i]
-		if !b.answered[i] || r.Outcome != Granted {
+		if !b.answered[i] || r.Outcome != Granted && r.Outcome != NotHeld { // who had no such hold may have others
 			continue
 		}
 		known := r.Holds

@@ -89,6 +89,7 @@ func (c *checker) begins(a *action) floor {
 	switch a.verb {
 	case "release": // from here on the client holds nothing, unless by other holds
 		if !a.last {
+			l.shorten(ownerOf(a.grip.id), fencing.Token(a.grip.token), a.grip.surely())
 			break
 		}
 		owner, token := ownerOf(a.grip.id), fencing.Token(a.grip.token)

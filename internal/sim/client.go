@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -34,10 +35,11 @@ type grip struct {
 	resource string
 	id       string
 	token    int64
-	key      string   // its idempotency key
-	holds    []string // that have not been taken off, as far as it knows
-	kept     []string // and that it has not asked to take off
-	over     bool     // released, or known to be lost
+	key      string                   // its idempotency key
+	holds    []string                 // that have not been taken off, as far as it knows
+	kept     []string                 // and that it has not asked to take off
+	sure     map[string]time.Duration // by hold: until when the answer that added it said
+	over     bool                     // released, or known to be lost
 }
 
 // action is one call of a client.
@@ -272,6 +274,19 @@ func (c *client) hold(s *server, g *grip) *action {
 	}
 }
 
+// surely is until when the lease holds by the holds that are kept: without its
+// acquirer's, which every node knows that has the lock, the nodes that know them
+// need not be those that an extend reached.
+func (g *grip) surely() (until time.Duration) {
+	if slices.Contains(g.kept, lockcore.OwnHold) {
+		return math.MaxInt64
+	}
+	for _, hold := range g.kept {
+		until = max(until, g.sure[hold])
+	}
+	return until
+}
+
 func without(list []string, one string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == one })
 }
@@ -363,7 +378,7 @@ func (c *client) learn(d *completion) {
 	switch {
 	case d.verb == "acquire" && d.err == nil:
 		c.held = append(c.held, &grip{resource: d.resource, id: d.lease.ID, token: int64(d.lease.Token), key: d.key,
-			holds: []string{lockcore.OwnHold}, kept: []string{lockcore.OwnHold}})
+			holds: []string{lockcore.OwnHold}, kept: []string{lockcore.OwnHold}, sure: map[string]time.Duration{}})
 		if c.id <= c.w.plan.Keepers && chance(c.rng, c.w.plan.Keep) {
 			c.keeping = c.w.now() + between(c.rng, c.w.plan.MaxTTL, 8*c.w.plan.MaxTTL)
 		}
@@ -375,6 +390,7 @@ func (c *client) learn(d *completion) {
 	case d.verb == "hold" && d.err == nil:
 		d.grip.holds = append(without(d.grip.holds, d.hold), d.hold)
 		d.grip.kept = append(without(d.grip.kept, d.hold), d.hold)
+		d.grip.sure[d.hold] = d.at + d.lease.Validity
 	case d.verb == "release", errors.Is(d.err, lockcore.ErrNotHeld):
 		switch {
 		case errors.Is(d.err, lockcore.ErrNotHeld):
