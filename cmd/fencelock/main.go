@@ -13,11 +13,27 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	// The first signal asks for an orderly end; from then on the default is
-	// back, so that a second one ends the process at once.
-	context.AfterFunc(ctx, stop)
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go endOrderly(signals, cancel)
 	os.Exit(run(ctx, rootCommand()))
+}
+
+// endOrderly: the first signal asks for an orderly end. Before anybody hears of it
+// the default is back, so that a second one ends the process at once, also one
+// that came meanwhile.
+func endOrderly(signals chan os.Signal, cancel func()) {
+	<-signals
+	signal.Stop(signals)
+	select {
+	case second := <-signals:
+		if self, err := os.FindProcess(os.Getpid()); err == nil {
+			_ = self.Signal(second)
+		}
+	default:
+	}
+	cancel()
 }
 
 func run(ctx context.Context, root *cobra.Command) int {
