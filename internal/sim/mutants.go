@@ -37,7 +37,6 @@ var Mutants = []Mutant{
 	{Rule: "3", Name: "a release takes a later lease under its key", weak: nodetest.ReleasesAnyGrant, plan: reusing, quick: true},
 	{Rule: "4", Name: "a missing counter reads as 0", weak: nodetest.ForgetsHigh, quick: true},
 	{Rule: "5", Name: "extend makes any absent lock again", weak: nodetest.RevivesAnybody, quick: true},
-	{Rule: "5", Name: "a lock that is made again knows of no other holds", weak: nodetest.KnowsOwnHold, plan: holding},
 	{Rule: "5", Name: "extend may shorten", weak: nodetest.ShortensLocks, plan: shortening, quick: true},
 	{Rule: "6", Name: "the gate takes any incarnation", weak: nodetest.OpensForAnyLife, plan: rolling(Rollback), quick: true},
 	{Rule: "7", Name: "R-1 nodes are read", wrap: func(r rules) rules { return doubled{r} }, plan: forgetful(Lose, nil)},

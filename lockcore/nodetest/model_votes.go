@@ -198,8 +198,6 @@ func (m *Model) recreate(op lockcore.Op) lockcore.Reply {
 	holds := []string{lockcore.UnknownHolds}
 	c, ok := m.data.counters[op.Resource]
 	switch seen := ok && m.left(c.until) > 0 && c.value == op.Token; {
-	case m.weak(KnowsOwnHold):
-		holds = []string{lockcore.OwnHold}
 	case l.lease == op.Lease && !slices.Equal(l.holds, []string{lockcore.OwnHold}):
 		holds = l.holds // it had them when its lock ended
 	case seen:

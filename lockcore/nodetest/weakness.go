@@ -11,7 +11,6 @@ const (
 	ExtendsAnyGrant                         // 3: extends though the grant is above the token
 	ForgetsHigh                             // 4: a missing counter reads as 0
 	RevivesAnybody                          // 5: makes an absent lock again whatever the counter
-	KnowsOwnHold                            // 5: a lock that is made again has the acquirer's own hold alone
 	ShortensLocks                           // 5: an extend may set an earlier end
 	OpensForAnyLife                         // 6: the gate takes any incarnation
 	VotesInAnyView                          // 8: votes do not look at the view
