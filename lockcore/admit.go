@@ -400,7 +400,7 @@ func allHolds(a, b string) string {
 			all = append(all, hold)
 		}
 	}
-	return strings.Join(all[:min(len(all), MostHolds)], ",")
+	return strings.Join(all, ",")
 }
 
 // reserve keeps the lock for a lease that is seen on at least R readers, with

@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,5 +127,20 @@ func TestFounderYields(t *testing.T) {
 		if got := strings.Join(did, ", "); got != c.did || (err == nil) != c.founded {
 			t.Errorf("%s: %s, %v; want %s", c.name, got, err, c.did)
 		}
+	}
+}
+
+// A rejoining node is given every hold that a reader knows of, and no lock that
+// its lease, made under a key, could not use or give back.
+func TestCarriedHolds(t *testing.T) {
+	lock := func(holds string, grant fencing.Token) map[string]CarriedLock {
+		return map[string]CarriedLock{"r": {Resource: "r", Lease: "l", Grant: grant, Remaining: time.Minute, TTL: time.Minute, Holds: holds, Keyed: grant > 5}}
+	}
+	kept, largest := reserve("r", []map[string]CarriedLock{lock(".,h1", 5), lock(".", 7), lock("?,h2", 6)}, 2, 0)
+	if kept.Holds != ".,h1,?,h2" || kept.Grant != 5 || largest != 7 || !kept.Keyed {
+		t.Errorf("%+v, largest grant %d", kept, largest)
+	}
+	if many := strings.Split(allHolds("a0"+strings.Repeat(",x", 3), "a1,a0"), ","); !slices.Equal(many, []string{"a0", "x", "a1"}) {
+		t.Errorf("%q", many)
 	}
 }
