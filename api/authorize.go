@@ -32,24 +32,22 @@ type decision struct {
 // as GET. A route that is not in it is refused to everybody.
 func decisions() map[string]decision {
 	return map[string]decision{
-		"POST /locks":                            {needs: "acquire of every resource that it names"}, // see asked.allowed
-		"GET /locks":                             {needs: "any name; it lists what the caller may read"},
-		"GET /locks/*":                           {needs: "read", check: ofPath(access.Read)},
-		"DELETE /locks/*":                        {needs: "admin", check: ofPath(access.Admin), act: "break"},
-		"GET /leases/{lease_id}":                 {needs: "the lease's owner, with acquire", check: ofLease},
-		"POST /leases/{lease_id}/extend":         {needs: "the lease's owner, with acquire", check: ofLease},
-		"DELETE /leases/{lease_id}":              {needs: "the lease's owner", check: ofOwner}, // whose rights were taken may still give back
-		"POST /leases/{lease_id}/holds":          {needs: "the lease's owner, with acquire", check: ofLease},
-		"DELETE /leases/{lease_id}/holds/{hold}": {needs: "the lease's owner", check: ofHold},
-		"GET /guarded/*":                         {needs: "read; with a token, which claims, acquire", check: ofRecord},
-		"PUT /guarded/*":                         {needs: "acquire", check: ofRecord},
-		"GET /events":                            {needs: "any name; it tells of what the caller may read", shows: true},
-		"GET /console":                           {needs: "nothing: the page holds no data", open: true},
-		"GET /console/{file}":                    {needs: "nothing", open: true},
-		"GET /healthz":                           {needs: "nothing", open: true},
-		"GET /readyz":                            {needs: "nothing; the nodes are shown to any name", optional: true},
-		"GET /openapi.yaml":                      {needs: "nothing", open: true},
-		"GET /problems/{type}":                   {needs: "nothing", open: true},
+		"POST /locks":                    {needs: "acquire of every resource that it names"}, // see asked.allowed
+		"GET /locks":                     {needs: "any name; it lists what the caller may read"},
+		"GET /locks/*":                   {needs: "read", check: ofPath(access.Read)},
+		"DELETE /locks/*":                {needs: "admin", check: ofPath(access.Admin), act: "break"},
+		"GET /leases/{lease_id}":         {needs: "the lease's owner, with acquire", check: ofLease},
+		"POST /leases/{lease_id}/extend": {needs: "the lease's owner, with acquire", check: ofLease},
+		"DELETE /leases/{lease_id}":      {needs: "the lease's owner", check: ofOwner}, // whose rights were taken may still give back
+		"GET /guarded/*":                 {needs: "read; with a token, which claims, acquire", check: ofRecord},
+		"PUT /guarded/*":                 {needs: "acquire", check: ofRecord},
+		"GET /events":                    {needs: "any name; it tells of what the caller may read", shows: true},
+		"GET /console":                   {needs: "nothing: the page holds no data", open: true},
+		"GET /console/{file}":            {needs: "nothing", open: true},
+		"GET /healthz":                   {needs: "nothing", open: true},
+		"GET /readyz":                    {needs: "nothing; the nodes are shown to any name", optional: true},
+		"GET /openapi.yaml":              {needs: "nothing", open: true},
+		"GET /problems/{type}":           {needs: "nothing", open: true},
 	}
 }
 
@@ -113,15 +111,6 @@ func ofLease(who *access.Identity, r *http.Request) error {
 // ofOwner is ofLease for who may not have the right any more.
 func ofOwner(who *access.Identity, r *http.Request) error {
 	_, err := lockcore.LeaseResources(lockcore.WithOwner(r.Context(), who.Name()), leaseID(r))
-	return err
-}
-
-// ofHold is ofOwner in the words in which holds are refused.
-func ofHold(who *access.Identity, r *http.Request) error {
-	err := ofOwner(who, r)
-	if errors.Is(err, lockcore.ErrNotHeld) {
-		return errHoldNotThere
-	}
 	return err
 }
 

@@ -77,16 +77,6 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 
-	for field, bodies := range map[string][]string{
-		"body": {``, `[]`, `{`, `{}{}`, `{"hold":"a","hold":"a"}`, ` `, `null`},
-		"hold": {`{}`, `{"hold":""}`, `{"hold":1}`, `{"hold":null}`, `{"hold":"` + strings.Repeat("h", 65) + `"}`, `{"hold":"a\u0000"}`},
-		"held": {`{"held":"a"}`, `{"hold":"a","held":"a"}`},
-	} {
-		for _, body := range bodies {
-			s.call("POST", "/leases/"+leaseID+"/holds", body, "Content-Type: application/json").refusedField(field)
-		}
-	}
-
 	for _, body := range []string{``, ` `, `{`, `1 2`, `{"a":1,"a":2}`, "\"\xff\"", `"\udead"`, deep, `NaN`, `{"a":{"b":1,"b":2}}`} {
 		s.call("PUT", "/guarded/a", body, "Content-Type: application/json", "Fencing-Token: 1").refusedField("body")
 	}
@@ -129,9 +119,6 @@ func TestBodiesThatAreNotTaken(t *testing.T) {
 		func(body string, header ...string) answered { return s.call("POST", "/locks", body, header...) },
 		func(body string, header ...string) answered {
 			return s.call("POST", "/leases/"+leaseID+"/extend", body, header...)
-		},
-		func(body string, header ...string) answered {
-			return s.call("POST", "/leases/"+leaseID+"/holds", body, header...)
 		},
 		func(body string, header ...string) answered {
 			return s.call("PUT", "/guarded/a", body, append(header, "Fencing-Token: 1")...)

@@ -36,8 +36,6 @@ type fake struct {
 	extend  func(id string, ttl time.Duration) (lockcore.Lease, error)
 	release func(ctx context.Context, id string) error
 	lease   func(id string) (lockcore.Lease, error)
-	hold    func(id, hold string) (lockcore.Lease, error)
-	unhold  func(id, hold string) error
 	inspect func(resource string) (lockcore.LockState, error)
 	list    func(prefix string, limit int, cursor string) (lockcore.LockPage, error)
 	brk     func(resource string) error
@@ -80,22 +78,6 @@ func (f *fake) Lease(_ context.Context, id string) (lockcore.Lease, error) {
 		return lockcore.Lease{}, nil
 	}
 	return f.lease(id)
-}
-
-func (f *fake) Hold(_ context.Context, id, hold string) (lockcore.Lease, error) {
-	if f.hold == nil {
-		f.unexpected("Hold")
-		return lockcore.Lease{}, nil
-	}
-	return f.hold(id, hold)
-}
-
-func (f *fake) Unhold(_ context.Context, id, hold string) error {
-	if f.unhold == nil {
-		f.unexpected("Unhold")
-		return nil
-	}
-	return f.unhold(id, hold)
 }
 
 func (f *fake) Inspect(_ context.Context, resource string) (lockcore.LockState, error) {

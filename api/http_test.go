@@ -36,8 +36,6 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 		{"POST", "/locks/a%2Fb", "GET, HEAD, DELETE"},
 		{"GET", "/leases/a/extend", "POST"},
 		{"PATCH", "/leases/a", "GET, HEAD, DELETE"},
-		{"GET", "/leases/a/holds", "POST"},
-		{"PUT", "/leases/a/holds/b", "DELETE"},
 		{"DELETE", "/guarded/a", "GET, HEAD, PUT"},
 		{"OPTIONS", "/healthz", "GET, HEAD"},
 	} {

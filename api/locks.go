@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -187,42 +186,6 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 		callerOf(w).Released(id)
 	}
 	if err != nil {
-		return err
-	}
-	return noContent(w)
-}
-
-// hold is POST /leases/{lease_id}/holds.
-func (s *Server) hold(w http.ResponseWriter, r *http.Request) error {
-	buf := s.buffer()
-	defer s.recycle(buf)
-	if err := readBody(w, r, buf, false); err != nil {
-		return err
-	}
-	hold, err := decodeHold(buf.Bytes())
-	if err != nil {
-		return err
-	}
-	lease, err := s.Leases.Hold(asCaller(w, r), leaseID(r), hold)
-	if err != nil {
-		return err
-	}
-	callerOf(w).Held(lease.ID, lease.Validity)
-	return s.writeLease(w, r, lease)
-}
-
-// unhold is DELETE /leases/{lease_id}/holds/{hold}.
-func (s *Server) unhold(w http.ResponseWriter, r *http.Request) error {
-	path := r.URL.EscapedPath()
-	hold, err := url.PathUnescape(path[strings.LastIndexByte(path, '/')+1:])
-	if err != nil {
-		return badField("hold", "is not correctly percent-encoded")
-	}
-	err = s.Leases.Unhold(asCaller(w, r), leaseID(r), hold)
-	switch {
-	case errors.Is(err, lockcore.ErrNotHeld):
-		return errHoldNotThere
-	case err != nil:
 		return err
 	}
 	return noContent(w)

@@ -195,9 +195,7 @@ func (m *lockMetrics) groupOf(req *lockcore.AcquireRequest) int {
 // countLost counts a lease that its holder lost.
 func (m *lockMetrics) countLost(how lostBy) { m.lost[how].Inc() }
 
-// measuredLeases counts and times what goes through a Leases. Whether a lease
-// ends with one of its holds is not told, so a lease of which only holds are
-// left counts as released.
+// measuredLeases counts and times what goes through a Leases.
 type measuredLeases struct {
 	Leases
 	m    *lockMetrics

@@ -24,7 +24,6 @@ var (
 	errUnknownPath      = errors.New("there is nothing at this path; see /openapi.yaml")
 	errMethodNotAllowed = errors.New("the path does not know this method; see the header Allow")
 	errLockNotHeld      = errors.New("nobody holds the resource")
-	errHoldNotThere     = errors.New("the lease has no such hold")
 	errNoGuard          = errors.New("this server keeps no guarded records: FENCELOCK_DATABASE_URL is not set")
 	errTooManyListeners = errors.New("this server streams events to as many readers as it may")
 	errUnauthorized     = errors.New("the caller is not known")
@@ -65,10 +64,8 @@ func problems() []problem {
 		{"too-many-listeners", http.StatusTooManyRequests, "Too many readers listen to this server's events", errTooManyListeners, fillRetry},
 		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, fillRetry},
 		{"lock-not-held", http.StatusNotFound, "The resource is not locked", errLockNotHeld, nil},
-		{"hold-not-there", http.StatusNotFound, "The hold is not there", errHoldNotThere, fillDetail("the lease has no such hold, or has ended: GET the lease to tell which")},
 		{"lease-not-held", http.StatusNotFound, "The lease has ended", lockcore.ErrNotHeld, fillDetail("the lease has ended, or never was: whoever used it must stop and acquire anew")},
 		{"max-hold-reached", http.StatusConflict, "The lease was extended for as long as one may be", lockcore.ErrMaxHold, fillDetail("release the lease, or let it end, and acquire anew")},
-		{"too-many-holds", http.StatusConflict, "The lease has as many holds as a lease may have", lockcore.ErrMostHolds, fillDetail(fmt.Sprintf("a lease has at most %d holds: take one off first", lockcore.MostHolds))},
 		{"idempotency-mismatch", http.StatusUnprocessableEntity, "The idempotency key was used for another resource", lockcore.ErrIdempotencyMismatch, nil},
 		{"tokens-exhausted", http.StatusConflict, "The resource has used up its fencing tokens", lockcore.ErrTokensExhausted, nil},
 		{"no-quorum", http.StatusServiceUnavailable, "No quorum of nodes", lockcore.ErrNoQuorum, fillQuorum},

@@ -38,7 +38,6 @@ func TestLeasesCarryProofs(t *testing.T) {
 	want(t, "location", created.header.Get("Location"), "/leases/"+lease.LeaseID)
 	for what, call := range map[string][]string{
 		"lease": {"GET", "/leases/" + lease.LeaseID, ""}, "extend": {"POST", "/leases/" + lease.LeaseID + "/extend", ""},
-		"hold": {"POST", "/leases/" + lease.LeaseID + "/holds", `{"hold":"h"}`},
 	} {
 		got := decode[wire.Lease](s.send(call).wants(http.StatusOK))
 		want(t, what+": lease id", got.LeaseID, lease.LeaseID)
@@ -47,7 +46,6 @@ func TestLeasesCarryProofs(t *testing.T) {
 	if err := keys.Verify("r", fencing.Token(lease.FencingToken), lease.FenceProof); err != nil {
 		t.Error(err)
 	}
-	s.call("DELETE", "/leases/"+lease.LeaseID+"/holds/h", "").wants(http.StatusNoContent)
 	s.call("DELETE", "/leases/"+lease.LeaseID, "").wants(http.StatusNoContent)
 
 	several := decode[wire.Lease](s.call("POST", "/locks", `{"resources":["a","b"]}`).wants(http.StatusCreated))

@@ -120,24 +120,6 @@ func decodeAcquire(body []byte, maxTTL time.Duration) (asked, error) {
 	return req, err
 }
 
-// decodeHold reads the body of POST /leases/{lease_id}/holds; what a hold may
-// be called is for lockcore to say. The error is a *lockcore.FieldError.
-func decodeHold(body []byte) (hold string, err error) {
-	named := false
-	err = decodeObject(body, func(p *strictjson.Parser, key []byte) (err error) {
-		if string(key) != "hold" {
-			return unknownField(key)
-		}
-		named = true
-		hold, err = stringField(p, "hold", 1, lockcore.MaxHoldIDBytes)
-		return err
-	})
-	if err == nil && !named {
-		err = badField("hold", "is required")
-	}
-	return hold, err
-}
-
 // decodeExtend reads and checks the body of an extend; an empty one asks for
 // the default (0). The error is a *lockcore.FieldError.
 func decodeExtend(body []byte, maxTTL time.Duration) (ttl time.Duration, err error) {

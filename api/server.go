@@ -47,16 +47,9 @@ type Leases interface {
 	// *lockcore.FieldError, lockcore.ErrMalformedLeaseID, lockcore.ErrNotHeld,
 	// lockcore.ErrMaxHold, *lockcore.QuorumError, ctx.Err().
 	Extend(ctx context.Context, leaseID string, ttl time.Duration) (lockcore.Lease, error)
-	// Release takes off the hold of who acquired the lease, which ends it
-	// unless there are others. Errors: lockcore.ErrMalformedLeaseID,
+	// Release ends a lease. Errors: lockcore.ErrMalformedLeaseID,
 	// lockcore.ErrNotHeld, *lockcore.QuorumError, ctx.Err().
 	Release(ctx context.Context, leaseID string) error
-	// Hold adds a hold, or finds it there. Errors: as for Release,
-	// *lockcore.FieldError, lockcore.ErrMostHolds.
-	Hold(ctx context.Context, leaseID, hold string) (lockcore.Lease, error)
-	// Unhold takes a hold off, and ends the lease with the last. Errors: as for
-	// Release (ErrNotHeld: the hold is not there, or the lease), *lockcore.FieldError.
-	Unhold(ctx context.Context, leaseID, hold string) error
 	// Lease looks at a lease. Errors as for Release.
 	Lease(ctx context.Context, leaseID string) (lockcore.Lease, error)
 }
@@ -188,8 +181,6 @@ func (s *Server) routes() {
 	s.get("/leases/{lease_id}", s.lease)
 	s.route(http.MethodPost, "/leases/{lease_id}/extend", s.extend)
 	s.route(http.MethodDelete, "/leases/{lease_id}", s.release)
-	s.route(http.MethodPost, "/leases/{lease_id}/holds", s.hold)
-	s.route(http.MethodDelete, "/leases/{lease_id}/holds/{hold}", s.unhold)
 
 	s.get("/guarded/*", s.readRecord)
 	s.route(http.MethodPut, "/guarded/*", s.writeRecord)

@@ -173,10 +173,7 @@ func TestRealEvents(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 
-	// A hold more: the release is not the end.
-	s.call("POST", "/leases/"+first.LeaseID+"/holds", `{"hold":"h"}`).wants(200)
 	s.call("DELETE", "/leases/"+first.LeaseID, "").wants(204)
-	s.call("DELETE", "/leases/"+first.LeaseID+"/holds/h", "").wants(204)
 	waiting.Wait()
 	kinds := map[string]told{}
 	for range 2 { // which is told first is chance

@@ -13,9 +13,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// tellEvents has everything that the handlers do told to the events' hub. What
-// was given back is told by lockcore (Config.Released), which alone knows
-// whether a lease has other holds.
+// tellEvents has everything that the handlers do told to the events' hub.
+// lockcore tells of releases (Config.Released), which come here with a lease id
+// and not with a resource and a token.
 func (s *Server) tellEvents() {
 	if s.Events == nil {
 		return

@@ -256,22 +256,6 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-func TestNestedDoJoins(t *testing.T) {
-	s := serve(t, newLocker(t))
-	c := connect(t, s)
-	err := c.Do(t.Context(), "r", func(ctx context.Context, outer *client.Lease) error {
-		return c.Do(ctx, "r", func(_ context.Context, inner *client.Lease) error {
-			if inner.Token() != outer.Token() {
-				return errors.New("another lease")
-			}
-			return nil
-		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // A caller that gives up still gives the lease back.
 func TestCancelledDoReleases(t *testing.T) {
 	s := serve(t, newLocker(t))

@@ -19,9 +19,19 @@ type DoOptions struct {
 // before validity ends. Work should pass the context on and l.Token() to its
 // storage. The lease is released when work returns, even if ctx has ended.
 //
-// Within work, a Do of the same resource under the context that work got joins
-// the lease by a hold of its own instead of waiting for itself: the lease ends
-// when the last of them has returned. The options of an inner DoWith do not count.
+// A Do nests: with the same Client, the same resource and a context that is the
+// one work got, or derived from it, it joins the lease instead of waiting for
+// itself. That sends no request.
+//   - The inner work gets the same Lease, so the same token, TTL and validity.
+//     The options of an inner DoWith are ignored.
+//   - Any number of goroutines may join at once. The lease is released when the
+//     last of them and the outer Do have returned, whichever that is. A Do after
+//     that takes a lease of its own.
+//   - Once the lease is lost, an inner Do returns ErrLeaseLost and does not run
+//     its work, until all have returned.
+//   - Another resource, another Client, or a context that is not derived from
+//     work's, does not join; nor does Acquire. They wait like any other caller,
+//     for ever if work waits for them.
 //
 // It returns work's error; ErrLeaseLost with it if the lease was lost
 // meanwhile; and what Acquire returns if there was no lease.
@@ -32,97 +42,87 @@ func (c *Client) Do(ctx context.Context, resource string, work func(context.Cont
 // DoWith is Do with options. Its zero options do not wait for a resource that is
 // held: they return ErrHeld.
 func (c *Client) DoWith(ctx context.Context, resource string, opts DoOptions, work func(context.Context, *Lease) error) error {
-	if s, ok := ctx.Value(sessionKey{c, resource}).(*session); ok && s.enter() {
-		return s.join(ctx, work)
+	key := sessionKey{c, resource}
+	if s, ok := ctx.Value(key).(*session); ok && s.enter() {
+		return s.run(ctx, work)
 	}
 	lease, err := c.Acquire(ctx, resource, opts.Request)
 	if err != nil {
 		return err
 	}
-	s := &session{lease: lease, holds: 1}
+	s := &session{lease: lease, inside: 1}
 	s.kept, s.stop = lease.KeepAlive(context.WithoutCancel(ctx), opts.KeepOptions)
-	return s.run(context.WithValue(ctx, sessionKey{c, resource}, s), lease, work)
+	return s.run(context.WithValue(ctx, key, s), work)
 }
 
+// sessionKey finds, in a context, the session that a Do of it may join.
 type sessionKey struct {
 	client   *Client
 	resource string
 }
 
-// session is a lease that one Do took and others, inside it, may share. It is
-// kept alive until the last of them has returned.
+// session is a lease that one Do took and that those nested in it share. It is
+// kept alive, and released, by counting them.
 type session struct {
 	lease *Lease
 	kept  context.Context // ends with the cause ErrLeaseLost, or with the session
 	stop  func()
 
-	mu    sync.Mutex
-	holds int // of this process
+	mu     sync.Mutex
+	inside int // calls of Do that have not returned
 }
 
 // enter counts one more Do in, unless the session is over.
 func (s *session) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.holds == 0 || s.kept.Err() != nil {
+	if s.inside == 0 {
 		return false
 	}
-	s.holds++
+	s.inside++
 	return true
 }
 
-func (s *session) leave() {
-	s.mu.Lock()
-	s.holds--
-	last := s.holds == 0
-	s.mu.Unlock()
-	if last {
-		s.stop()
-	}
-}
-
-// join runs the work of an inner Do, under a hold of its own: the lease outlives
-// the outer Do if that returns first.
-func (s *session) join(ctx context.Context, work func(context.Context, *Lease) error) error {
-	held, err := s.lease.client.Join(ctx, s.lease.id)
-	if err != nil {
-		s.leave()
-		return err
-	}
-	return s.run(ctx, held, work)
-}
-
-// run does the work and gives back the hold that it did it under, even if the
+// run does the work of a Do that was counted in, and counts it out, even if the
 // work panics.
-func (s *session) run(ctx context.Context, hold *Lease, work func(context.Context, *Lease) error) (err error) {
+func (s *session) run(ctx context.Context, work func(context.Context, *Lease) error) (err error) {
 	working, cancel := context.WithCancelCause(ctx)
-	unhook := context.AfterFunc(s.kept, func() { cancel(context.Cause(s.kept)) }) //nolint:contextcheck // two contexts: the caller's, and the lease's
+	unhook := context.AfterFunc(s.kept, func() { cancel(s.lost()) }) //nolint:contextcheck // two contexts: the caller's, and the lease's
 	defer func() {
 		unhook()
 		cancel(nil)
-		lost := s.lost()
-		s.leave()
-		if lost = s.release(ctx, hold, lost); lost != nil && !errors.Is(err, ErrLeaseLost) {
+		if lost := s.leave(ctx); lost != nil && !errors.Is(err, ErrLeaseLost) {
 			err = errors.Join(err, lost)
 		}
 	}()
+	switch {
+	case s.lost() != nil:
+		return s.lost()
+	case ctx.Err() != nil: // as an Acquire would: whether work runs does not depend on the nesting
+		return ctx.Err()
+	}
 	return work(working, s.lease)
 }
 
+// lost is why the lease is lost, nil if it is not. It is for a Do that is counted
+// in: the end of the session looks the same.
 func (s *session) lost() error { return context.Cause(s.kept) }
 
-// release gives the hold back and returns how the lease was lost, if it was.
-func (s *session) release(ctx context.Context, hold *Lease, lost error) error {
-	err := hold.releaseAfter(ctx) // if nobody answers, its TTL ends it
-	switch {
-	case errors.Is(lost, ErrLeaseLost):
+// leave counts a Do out, and ends the session with the last. It returns why the
+// lease was lost, nil if it was not.
+func (s *session) leave(ctx context.Context) error {
+	lost := s.lost()
+	s.mu.Lock()
+	s.inside--
+	last := s.inside == 0
+	s.mu.Unlock()
+	if !last {
 		return lost
-	case hold.hold != "":
-		// A node that lost the lock and got it back by an extend knows the
-		// acquirer's own hold only. So this one's loss tells nothing of the lease.
-		return nil
-	case errors.Is(err, ErrLeaseLost):
+	}
+	s.stop()
+	err := s.lease.releaseAfter(ctx) // if no server answers, the TTL ends the lease
+	if lost == nil && errors.Is(err, ErrLeaseLost) {
 		return fmt.Errorf("%w: it had ended when it was released", ErrLeaseLost)
 	}
-	return nil
+	return lost
 }

@@ -49,7 +49,7 @@ func (e *ProblemError) Is(target error) bool {
 	switch e.Kind() {
 	case "lock-held", "wait-timeout":
 		return target == ErrHeld
-	case "lease-not-held", "hold-not-there", "max-hold-reached":
+	case "lease-not-held", "max-hold-reached":
 		return target == ErrLeaseLost
 	}
 	switch e.Status {

@@ -35,7 +35,6 @@ type Request struct {
 type Lease struct {
 	client *Client
 	id     string
-	hold   string // "" for the acquirer's own
 	ttl    time.Duration
 
 	mu    sync.Mutex
@@ -93,7 +92,7 @@ func (c *Client) acquireCall(resource string, r Request, key string) call {
 // left; if nobody answers, the early count stays.
 func (c *Client) delivered(ctx context.Context, granted wire.Lease, sent time.Time) (*Lease, error) {
 	const much = 20 // a twentieth of the TTL is worth a question
-	l := c.lease(granted, sent, "")
+	l := c.newLease(granted, sent)
 	if time.Since(sent) > l.ttl/much {
 		_ = l.refresh(ctx)
 	}
@@ -113,12 +112,12 @@ func (c *Client) abandon(ctx context.Context, resource, key string) {
 	var granted wire.Lease
 	found.into = &granted
 	if sent, err := c.do(ctx, found); err == nil {
-		_ = c.lease(granted, sent, "").Release(ctx) // else its TTL ends it
+		_ = c.newLease(granted, sent).Release(ctx) // else its TTL ends it
 	}
 }
 
-func (c *Client) lease(granted wire.Lease, sent time.Time, hold string) *Lease {
-	l := &Lease{client: c, id: granted.LeaseID, hold: hold, ttl: time.Duration(granted.TTLMS) * time.Millisecond}
+func (c *Client) newLease(granted wire.Lease, sent time.Time) *Lease {
+	l := &Lease{client: c, id: granted.LeaseID, ttl: time.Duration(granted.TTLMS) * time.Millisecond}
 	l.renewed(sent, granted)
 	return l
 }
@@ -140,22 +139,18 @@ func (c *Client) Release(ctx context.Context, leaseID string) error {
 	return (&Lease{client: c, id: leaseID}).Release(ctx)
 }
 
-// Join adds a hold to a live lease, by its lease id: it then ends with the last
-// of its holds, or its TTL. The token is the same. Release takes the hold off.
-// Errors: ErrLeaseLost (it had ended), ErrUnavailable, or a *ProblemError; a
-// lease has 64 holds at most.
-func (c *Client) Join(ctx context.Context, leaseID string) (*Lease, error) {
-	hold := rand.Text()
-	path := "/leases/" + url.PathEscape(leaseID) + "/holds"
-	var joined wire.Lease
-	sent, err := c.do(ctx, call{
-		method: http.MethodPost, path: path, into: &joined,
-		body: func(time.Duration) any { return wire.HoldRequest{Hold: hold} },
-	})
-	if err != nil {
+// Lease looks up a live lease by its lease id, for a process that works under a
+// lease which another process acquired. It changes nothing at the service. The
+// caller may keep the lease alive, and leaves it to the acquirer to release it.
+// Errors: ErrLeaseLost (it has ended), ErrUnavailable (safe to repeat), or
+// another *ProblemError.
+func (c *Client) Lease(ctx context.Context, leaseID string) (*Lease, error) {
+	l := &Lease{client: c, id: leaseID}
+	if err := l.refresh(ctx); err != nil {
 		return nil, err
 	}
-	return c.lease(joined, sent, hold), nil
+	l.ttl = time.Duration(l.last.TTLMS) * time.Millisecond
+	return l, nil
 }
 
 func millis(d time.Duration) *int64 {
@@ -236,15 +231,11 @@ func (l *Lease) extend(ctx context.Context, attempt time.Duration) error {
 	return err
 }
 
-// Release gives the lease back, or takes off the hold of a Lease that Join made.
+// Release gives the lease back.
 // ErrLeaseLost: it had ended before. ErrUnavailable: it may not have been
 // released; safe to repeat, and it ends with its TTL in any case.
 func (l *Lease) Release(ctx context.Context) error {
-	suffix := ""
-	if l.hold != "" {
-		suffix = "/holds/" + url.PathEscape(l.hold)
-	}
-	_, err := l.client.do(ctx, call{method: http.MethodDelete, path: l.path(suffix)})
+	_, err := l.client.do(ctx, call{method: http.MethodDelete, path: l.path("")})
 	return err
 }
 

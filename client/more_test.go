@@ -4,13 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,91 +21,6 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
-
-// An inner Do that is still at work when the outer one returns keeps the lease,
-// alive and beyond its TTL, by its own hold.
-func TestInnerDoOutlivesTheOuter(t *testing.T) {
-	t.Parallel()
-	s := serve(t, newLocker(t))
-	c := connect(t, s)
-	const ttl = short
-	var inner sync.WaitGroup
-	joined, finish := make(chan error, 1), make(chan struct{})
-	var innerErr error
-	err := c.DoWith(t.Context(), "r", ttlOf(ttl), func(ctx context.Context, outer *client.Lease) error {
-		inner.Go(func() {
-			innerErr = c.Do(context.WithoutCancel(ctx), "r", func(ctx context.Context, l *client.Lease) error {
-				if l.Token() != outer.Token() {
-					joined <- errors.New("another lease")
-				}
-				joined <- nil
-				<-finish
-				return context.Cause(ctx)
-			})
-		})
-		return <-joined
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	outlive := time.NewTimer(3 * ttl / 2)
-	for done := false; !done; {
-		select {
-		case <-outlive.C:
-			done = true
-		default:
-			if !held(t, s.locker, "r") {
-				t.Fatal("the lease ended before the inner Do")
-			}
-		}
-	}
-	close(finish)
-	inner.Wait()
-	if innerErr != nil || held(t, s.locker, "r") {
-		t.Errorf("inner: %v; held: %v", innerErr, held(t, s.locker, "r"))
-	}
-}
-
-// A Do under a context whose outer Do is over takes a lease of its own.
-func TestDoAfterItsOuter(t *testing.T) {
-	c := connect(t, serve(t, newLocker(t)))
-	var stale context.Context
-	var first fencing.Token
-	work := func(ctx context.Context, l *client.Lease) error {
-		stale, first = context.WithoutCancel(ctx), l.Token() //nolint:fatcontext // it is the point
-		return nil
-	}
-	if err := c.Do(t.Context(), "r", work); err != nil {
-		t.Fatal(err)
-	}
-	err := c.Do(stale, "r", func(_ context.Context, l *client.Lease) error {
-		if l.Token() <= first {
-			return fmt.Errorf("token %d after %d", l.Token(), first)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestLossReachesInnerDo(t *testing.T) {
-	t.Parallel()
-	s := serve(t, newLocker(t))
-	c := connect(t, s)
-	err := c.DoWith(t.Context(), "r", ttlOf(short), func(ctx context.Context, _ *client.Lease) error {
-		return c.Do(context.WithoutCancel(ctx), "r", func(ctx context.Context, _ *client.Lease) error {
-			if err := s.locker.Break(t.Context(), "r"); err != nil {
-				return err
-			}
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-	})
-	if !errors.Is(err, client.ErrLeaseLost) {
-		t.Fatal(err)
-	}
-}
 
 func TestDoReleasesWhenWorkPanics(t *testing.T) {
 	s := serve(t, newLocker(t))
@@ -290,30 +203,28 @@ func TestFailoverIsQuickerThanTheLease(t *testing.T) {
 	}
 }
 
-func TestJoinByLeaseID(t *testing.T) {
+// Another process works under a lease by its lease id.
+func TestLeaseByID(t *testing.T) {
 	s := serve(t, newLocker(t))
 	c := connect(t, s)
-	lease, err := c.Acquire(t.Context(), "r", client.Request{})
+	lease, err := c.Acquire(t.Context(), "r", client.Request{TTL: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	joined, err := connect(t, s).Join(t.Context(), lease.ID())
-	if err != nil || joined.Token() != lease.Token() || joined.Validity() <= 0 {
-		t.Fatalf("%v, %v", joined, err)
+	same, err := connect(t, s).Lease(t.Context(), lease.ID())
+	if err != nil || same.ID() != lease.ID() || same.Token() != lease.Token() || same.Resource() != "r" || same.TTL() != 5*time.Second {
+		t.Fatalf("%+v, %v", same, err)
 	}
-	if err := c.Release(t.Context(), lease.ID()); err != nil || !held(t, s.locker, "r") {
-		t.Fatalf("after the acquirer's release: %v, held %v", err, held(t, s.locker, "r"))
+	if v := same.Validity(); v <= 0 || v > 5*time.Second {
+		t.Errorf("validity %s", v)
 	}
-	if l, err := c.Extend(t.Context(), lease.ID(), 2*time.Second); err != nil || l.Token() != lease.Token() || l.TTL() != 2*time.Second {
+	if l, err := c.Extend(t.Context(), lease.ID(), 6*time.Second); err != nil || l.Token() != lease.Token() || l.TTL() != 6*time.Second {
 		t.Fatalf("%v, %v", l, err)
 	}
-	if err := joined.Release(t.Context()); err != nil || held(t, s.locker, "r") {
-		t.Fatalf("after the last release: %v, held %v", err, held(t, s.locker, "r"))
+	if err := c.Release(t.Context(), lease.ID()); err != nil || held(t, s.locker, "r") {
+		t.Fatalf("after the release: %v, held %v", err, held(t, s.locker, "r"))
 	}
-	if _, err := c.Join(t.Context(), lease.ID()); !errors.Is(err, client.ErrLeaseLost) {
-		t.Error(err)
-	}
-	if err := joined.Release(t.Context()); !errors.Is(err, client.ErrLeaseLost) {
+	if _, err := c.Lease(t.Context(), lease.ID()); !errors.Is(err, client.ErrLeaseLost) {
 		t.Error(err)
 	}
 }

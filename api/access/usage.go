@@ -22,13 +22,9 @@ type usage struct {
 	mu       sync.Mutex
 	waiting  int
 	reserved int // acquires under way
-	held     map[string]holding
-}
-
-// holding is a lease that this server granted and has not seen end.
-type holding struct {
-	until time.Time // when it ends unless it is extended
-	held  bool      // holds were added, so a release need not end it
+	// held are the leases that this server granted or extended and has not seen
+	// end, by lease id, with when they end unless they are extended.
+	held map[string]time.Time
 }
 
 func newUsage() *usage { return &usage{requests: rate.NewLimiter(rate.Inf, 1)} }
@@ -88,8 +84,8 @@ func (i *Identity) Begin(waits bool) error {
 // next one will.
 func (u *usage) forget(now time.Time) (next time.Duration) {
 	next = retryWaiters
-	for id, h := range u.held {
-		switch left := h.until.Sub(now); {
+	for id, until := range u.held {
+		switch left := until.Sub(now); {
 		case left <= 0:
 			delete(u.held, id)
 		case left < next:
@@ -113,40 +109,33 @@ func (i *Identity) End(waits bool, lease string, ttl time.Duration) {
 		u.waiting = max(0, u.waiting-1)
 	}
 	if lease != "" && i.limits.held > 0 {
-		u.keep(lease, ttl, false)
+		u.keep(lease, ttl)
 	}
 }
 
-func (u *usage) keep(lease string, ttl time.Duration, held bool) {
+func (u *usage) keep(lease string, ttl time.Duration) {
 	if u.held == nil {
-		u.held = make(map[string]holding)
+		u.held = make(map[string]time.Time)
 	}
-	u.held[lease] = holding{until: time.Now().Add(ttl), held: held || u.held[lease].held}
+	u.held[lease] = time.Now().Add(ttl)
 }
 
 // Extended counts a lease, perhaps granted by another server, for its new time.
-func (i *Identity) Extended(lease string, ttl time.Duration) { i.keep(lease, ttl, false) }
-
-// Held counts a lease that has holds, and may outlive its release.
-func (i *Identity) Held(lease string, ttl time.Duration) { i.keep(lease, ttl, true) }
-
-func (i *Identity) keep(lease string, ttl time.Duration, held bool) {
+func (i *Identity) Extended(lease string, ttl time.Duration) {
 	if i == nil || i.limits.held == 0 {
 		return
 	}
 	i.usage.mu.Lock()
 	defer i.usage.mu.Unlock()
-	i.usage.keep(lease, ttl, held)
+	i.usage.keep(lease, ttl)
 }
 
-// Released counts a lease no more, unless it has holds: then its time has to end.
+// Released counts a lease no more.
 func (i *Identity) Released(lease string) {
 	if i == nil || i.limits.held == 0 {
 		return
 	}
 	i.usage.mu.Lock()
 	defer i.usage.mu.Unlock()
-	if !i.usage.held[lease].held {
-		delete(i.usage.held, lease)
-	}
+	delete(i.usage.held, lease)
 }

@@ -42,11 +42,6 @@ type ExtendRequest struct {
 	TTLMS *int64 `json:"ttl_ms,omitempty"` // nil asks for the server's default
 }
 
-// HoldRequest is the body of POST /leases/{lease_id}/holds.
-type HoldRequest struct {
-	Hold string `json:"hold"` // chosen by the caller
-}
-
 // Lease is a grant as its holder sees it. A lease of several resources has
 // Resources in place of Resource and FencingToken.
 type Lease struct {

@@ -338,7 +338,6 @@ func TestRedisUserMayDoWhatTheServiceNeeds(t *testing.T) {
 	}
 	p := start(t, "FENCELOCK_REDIS_ADDRS="+strings.Join(urls, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=1s", "FENCELOCK_MAX_TTL=10s")
 	lease := p.acquire(`{"resource":"orders/42","ttl_ms":1500}`)
-	p.wants(p.ask(nil, "POST", "/leases/"+lease.LeaseID+"/holds", `{"hold":"h"}`), http.StatusOK)
 	p.wants(p.ask(nil, "POST", "/leases/"+lease.LeaseID+"/extend", `{"ttl_ms":2000}`), http.StatusOK)
 	waited := p.acquire(`{"resource":"orders/42","wait_ms":20000}`)
 	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"orders/42","wait_ms":50}`), http.StatusConflict)

@@ -140,7 +140,8 @@ The command finds in its environment
   FENCING_PROOF         the proof that it was minted, if the server makes them
   FENCELOCK_RESOURCE    the resource
   FENCELOCK_LEASE_ID    the lease id, a secret: whoever knows it has the lease
-A run of the same resource inside it joins the lease instead of waiting for it.
+A run of the same resource inside it works under the same lease instead of
+waiting for it, and leaves it to the outer one to give it back.
 
 Signals are passed on to the group, and so is the terminal. What the command left
 running in its group when it ended is ended, too.
@@ -211,7 +212,7 @@ func (f *runFlags) run(ctx context.Context, stderr io.Writer, resource string, a
 	lease, err := f.take(ctx, locks, resource)
 	begun()
 	if err == nil && ctx.Err() != nil {
-		_ = release(ctx, lease) // the TTL ends it otherwise
+		_ = lease.giveBack(ctx) // the TTL ends it otherwise
 		err = ctx.Err()
 	}
 	if err != nil && ctx.Err() != nil {
@@ -222,17 +223,35 @@ func (f *runFlags) run(ctx context.Context, stderr io.Writer, resource string, a
 	}
 	t, err := f.timing(lease.TTL())
 	if err != nil {
-		return errors.Join(err, release(ctx, lease))
+		return errors.Join(err, lease.giveBack(ctx))
 	}
 	return (&running{lease: lease, timing: t, stderr: stderr}).run(context.WithoutCancel(ctx), path, argv)
 }
 
 // take acquires the lock, or joins the lease that the run around this one has.
-func (f *runFlags) take(ctx context.Context, locks *client.Client, resource string) (*client.Lease, error) {
+func (f *runFlags) take(ctx context.Context, locks *client.Client, resource string) (runLease, error) {
 	if outer := os.Getenv(varLeaseID); outer != "" && os.Getenv(varResource) == resource {
-		return locks.Join(ctx, outer)
+		lease, err := locks.Lease(ctx, outer)
+		return runLease{Lease: lease, joined: true}, err
 	}
-	return locks.Acquire(ctx, resource, f.request())
+	lease, err := locks.Acquire(ctx, resource, f.request())
+	return runLease{Lease: lease}, err
+}
+
+// runLease is the lease that a command runs under. A joined one belongs to the
+// run around this one, which gives it back. It is kept alive here, too: so this
+// run learns until when it is valid.
+type runLease struct {
+	*client.Lease
+
+	joined bool
+}
+
+func (l runLease) giveBack(ctx context.Context) error {
+	if l.joined {
+		return nil
+	}
+	return release(ctx, l.Lease)
 }
 
 // interrupted is the end of a command that was told to stop while it waited.
@@ -262,7 +281,7 @@ func lookUp(name string) (string, error) {
 type running struct {
 	timing
 
-	lease  *client.Lease
+	lease  runLease
 	stderr io.Writer
 }
 
@@ -273,14 +292,14 @@ func (r *running) say(text string) {
 func (r *running) run(ctx context.Context, path string, argv []string) error {
 	self, err := os.Executable()
 	if err != nil {
-		return errors.Join(err, release(ctx, r.lease))
+		return errors.Join(err, r.lease.giveBack(ctx))
 	}
 	group, err := supervise.Start(supervise.Options{
-		Path: path, Args: argv, Env: environmentOf(r.lease), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Path: path, Args: argv, Env: environmentOf(r.lease.Lease), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Watchdog: []string{self, watchdogName}, Grace: r.grace, Deadline: r.deadline(), Say: r.say,
 	})
 	if err != nil {
-		return errors.Join(codeError{error: fmt.Errorf("%s cannot be run: %w", argv[0], err), code: exitNotRunnable}, release(ctx, r.lease))
+		return errors.Join(codeError{error: fmt.Errorf("%s cannot be run: %w", argv[0], err), code: exitNotRunnable}, r.lease.giveBack(ctx))
 	}
 	kept, stop := r.lease.KeepAlive(ctx, client.KeepOptions{
 		Margin: r.grace + r.lead, Extended: func(*client.Lease) { group.Extend(r.deadline()) },
@@ -312,7 +331,7 @@ func (r *running) outcome(ctx context.Context, result supervise.Result, lost err
 	if result.Ended {
 		return codeError{error: errors.New("the lease was lost, and the command was ended"), code: exitLost}
 	}
-	err := release(ctx, r.lease)
+	err := r.lease.giveBack(ctx)
 	switch {
 	case errors.Is(err, client.ErrLeaseLost) || errors.Is(lost, client.ErrLeaseLost):
 		return codeError{error: errors.New("the lease was lost before the command ended: was it broken by an administrator?"), code: exitLost}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,7 +109,7 @@ func TestRunPassesOn(t *testing.T) {
 	}
 }
 
-// A run inside a run of the same resource joins its lease.
+// A run inside a run of the same resource joins its lease, and leaves it in force.
 func TestRunInsideRun(t *testing.T) {
 	p := start(t)
 	path, err := program()
@@ -136,6 +137,21 @@ func (p *process) background(env []string, args ...string) (*exec.Cmd, *testenv.
 	p.t.Cleanup(func() { _ = cmd.Process.Kill() })
 	p.until("the command runs", func() bool { return strings.Contains(out.String(), "here") })
 	return cmd, out
+}
+
+// A run that outlives the one whose lease it joined ends its command: nobody works
+// under a lease that was given back.
+func TestJoinedRunEndsWithTheLease(t *testing.T) {
+	p := start(t)
+	lease := p.acquire(`{"resource":"r","ttl_ms":3000}`)
+	env := []string{"FENCELOCK_RESOURCE=r", "FENCELOCK_LEASE_ID=" + lease.LeaseID}
+	cmd, out := p.background(env, "run", "r", "--", "sh", "-c", `echo "here with $FENCING_TOKEN"; exec sleep 60`)
+	if want := fmt.Sprintf("here with %d\n", lease.FencingToken); !strings.Contains(out.String(), want) {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
+	exits(t, cmd, exitLost, out, "lost the lease of r")
+	p.tool("", env, "run", "r", "--", "true").wants(t, "joining a lease that has ended", exitLost, "", "lease")
 }
 
 // exits waits for the end of a command.

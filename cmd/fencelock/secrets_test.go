@@ -195,9 +195,6 @@ func liveALife(t *testing.T, w *watched, round int) (leases []wire.Lease) {
 		w.call("GET", path, "")
 		w.call("POST", path+"/extend", `{"ttl_ms":60000}`)
 		w.call("POST", path+"/extend", `{"ttl_ms":1}`)
-		w.call("POST", path+"/holds", `{"hold":"one"}`)
-		w.call("DELETE", path+"/holds/one", "")
-		w.call("DELETE", path+"/holds/none", "")
 		w.call("PATCH", path, "")
 		proof := lease.FenceProof
 		token := fmt.Sprintf("Fencing-Token: %d", lease.FencingToken)
@@ -221,8 +218,6 @@ func pry(w *watched, lease wire.Lease) {
 	path := "/leases/" + lease.LeaseID
 	w.call("GET", path, "")
 	w.call("POST", path+"/extend", "")
-	w.call("POST", path+"/holds", `{"hold":"mine"}`)
-	w.call("DELETE", path+"/holds/one", "")
 	w.call("DELETE", path, "")
 	for _, resource := range []string{"r", "a", "b"} {
 		w.call("POST", "/locks", `{"resource":"`+resource+`"}`, "Idempotency-Key: idempotency-of-mine-0-0")
