@@ -136,20 +136,20 @@ func (a *acquisition) step(i int, change func()) {
 	closing := a.decide()
 	confirm := a.unasked()
 	confirmOp := a.confirm
-	release, spares := a.votes(wasOver, i), a.spares()
+	lost, spares := a.votes(wasOver, i), a.spares()
 	token := a.tally.Token()
 	strays := a.strays()
 	a.mu.Unlock()
 	for _, n := range confirm {
 		a.nodes[n].Submit(confirmOp, n, (*confirmations)(a))
 	}
-	a.release(release, 0)
-	a.release(spares, token)
-	if closing { // behind the releases: an attempt that follows must not find this one's votes
+	a.retract(lost, 0)
+	a.retract(spares, token)
+	if closing { // behind the retractions: an attempt that follows must not find this one's votes
 		close(a.done)
 	}
 	for _, n := range strays {
-		a.clean.release(n, Op{Kind: OpLeave, Resource: a.acquire.Resource, Ticket: a.acquire.Ticket}, a.began.Add(MaxWait), 0)
+		a.clean.send(n, Op{Kind: OpDequeue, Resource: a.acquire.Resource, Ticket: a.acquire.Ticket}, a.began.Add(MaxWait), recheckNever)
 	}
 }
 
@@ -232,7 +232,7 @@ func (a *acquisition) unasked() (nodes []int) {
 		if a.confirm == nil {
 			a.confirm = &Op{
 				Kind: OpConfirm, View: a.acquire.View, Resource: a.acquire.Resource,
-				Lease: a.acquire.Lease, Token: a.tally.Token(), Deadline: time.Now().Add(a.limit),
+				Owner: a.acquire.Owner, Token: a.tally.Token(), Deadline: time.Now().Add(a.limit),
 			}
 		}
 		a.asked[i] = true
@@ -259,16 +259,16 @@ func (r *Reply) mayHold() bool {
 	return r.Outcome == Granted || r.Outcome == Failed && r.Sent
 }
 
-// release takes back the votes of this attempt; with a token, those granted above it.
-func (a *acquisition) release(nodes []int, above fencing.Token) {
+// retract takes back the votes of this attempt; with above, those granted above it.
+func (a *acquisition) retract(nodes []int, above fencing.Token) {
 	for _, i := range nodes {
-		doubts := 0
-		if a.replies[i].Outcome != Granted {
-			doubts = forever
+		recheck := recheckNever
+		if a.replies[i].Outcome != Granted { // the acquire may lie in the node's socket yet
+			recheck = recheckAlways
 		}
-		a.clean.release(i, Op{
-			Kind: OpRelease, Resource: a.acquire.Resource, Lease: a.acquire.Lease, Attempt: a.acquire.Attempt, Token: above,
-		}, a.began.Add(a.acquire.TTL), doubts)
+		a.clean.send(i, Op{
+			Kind: OpRetract, Resource: a.acquire.Resource, Owner: a.acquire.Owner, Attempt: a.acquire.Attempt, Above: above,
+		}, a.began.Add(a.acquire.TTL), recheck)
 	}
 }
 

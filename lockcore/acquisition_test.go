@@ -85,13 +85,13 @@ func TestVotesGoBackBeforeTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
 		c.spoil(0, func(Op, Reply) (time.Duration, Reply) { return roundTrip, Reply{Outcome: NotAdmitted} })
-		c.spoil(1, func(Op, Reply) (time.Duration, Reply) { return roundTrip, Reply{Outcome: Held, Lease: "another"} })
-		op := Op{Kind: OpAcquire, View: 1, Resource: "r", Lease: "mine", TTL: req.TTL}
+		c.spoil(1, func(Op, Reply) (time.Duration, Reply) { return roundTrip, Reply{Outcome: Held, Owner: "another"} })
+		op := Op{Kind: OpAcquire, View: 1, Resource: "r", Owner: "mine", TTL: req.TTL}
 		a := c.newAcquisition(t.Context(), op, time.Second)
-		var released, told bool
+		var retracted, told bool
 		c.spoil(2, func(op Op, r Reply) (time.Duration, Reply) {
-			if op.Kind == OpRelease {
-				released = true
+			if op.Kind == OpRetract {
+				retracted = true
 				select {
 				case <-a.done:
 					told = true
@@ -102,8 +102,8 @@ func TestVotesGoBackBeforeTheAnswer(t *testing.T) {
 		})
 		a.start()
 		a.wait(t.Context())
-		if res := a.result(); res.verdict != Lost || !released || told {
-			t.Errorf("%s, the vote given back: %v, after its caller was told: %v", res.verdict, released, told)
+		if res := a.result(); res.verdict != Lost || !retracted || told {
+			t.Errorf("%s, the vote taken back: %v, after its caller was told: %v", res.verdict, retracted, told)
 		}
 	})
 }
@@ -291,7 +291,7 @@ func TestSplitVotesAreRetried(t *testing.T) {
 		synctest.Wait()
 		values := make(map[string]bool)
 		for _, op := range c.fakes[0].ops(OpAcquire) {
-			values[op.Lease] = true
+			values[op.Owner] = true
 		}
 		if len(values) < 2 || len(values) != len(c.fakes[0].ops(OpAcquire)) {
 			t.Errorf("%d attempts used %d lease values: one fresh value an attempt (rule 3)", len(c.fakes[0].ops(OpAcquire)), len(values))

@@ -309,7 +309,7 @@ func (m *membership) carry(ctx context.Context, readers []int, view View) ([]Car
 // by such a lock, though a larger token may have been given meanwhile.
 func (c *CarriedLock) setCounter(counter fencing.Token) {
 	c.Counter = counter
-	if c.Lease != "" {
+	if c.Owner != "" {
 		c.Grant = max(c.Grant, counter)
 	}
 }
@@ -391,38 +391,26 @@ func (m *membership) readCounters(ctx context.Context, readers []int, view View,
 	return chosen, nil
 }
 
-// allHolds is every hold that one of two nodes knows of. One that is off already
-// does no harm: a lease that a quorum gave up ends on every node.
-func allHolds(a, b string) string {
-	var all []string
-	for _, hold := range append(strings.Split(a, ","), strings.Split(b, ",")...) {
-		if hold != "" && !slices.Contains(all, hold) {
-			all = append(all, hold)
-		}
-	}
-	return strings.Join(all, ",")
-}
-
 // reserve keeps the lock for a lease that is seen on at least R readers, with
 // the smallest grant seen, which is not above the lease's token (but see setCounter),
 // and returns the largest, too.
 func reserve(resource string, surveys []map[string]CarriedLock, quorumReads int, age time.Duration) (lock CarriedLock, largest fencing.Token) {
 	for _, survey := range surveys {
-		lease := survey[resource].Lease
+		owner := survey[resource].Owner
 		kept, seen := CarriedLock{Resource: resource}, 0
 		largest = 0
 		for _, other := range surveys {
 			lock, ok := other[resource]
-			if !ok || lock.Lease != lease || lease == "" {
+			if !ok || lock.Owner != owner || owner == "" {
 				continue
 			}
 			if seen++; seen == 1 || lock.Grant < kept.Grant {
 				kept.Grant = lock.Grant
 			}
 			largest = max(largest, lock.Grant)
-			kept.Lease, kept.Meta, kept.TTL = lock.Lease, lock.Meta, lock.TTL
+			kept.Owner, kept.Meta, kept.TTL = lock.Owner, lock.Meta, lock.TTL
 			kept.Remaining = max(kept.Remaining, lock.Remaining)
-			kept.Holds, kept.Keyed = allHolds(kept.Holds, lock.Holds), kept.Keyed || lock.Keyed
+			kept.Keyed = kept.Keyed || lock.Keyed
 		}
 		if kept.Remaining -= age; seen >= quorumReads && kept.Remaining > 0 {
 			return kept, largest

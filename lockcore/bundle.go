@@ -247,13 +247,13 @@ func (l *Locker) dropAll(ctx context.Context, taken []held) {
 	parts := make([]leaseID, 0, len(taken))
 	for _, part := range taken {
 		if part.lease.attempt != "" {
-			l.route(part.id.resource).takeBack(part.id, part.lease.attempt, part.lease.TTL)
+			l.route(part.id.resource).retract(part.id, part.lease.attempt, part.lease.TTL)
 			continue
 		}
 		parts = append(parts, part.id)
 	}
 	_, _ = l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) {
-		return Lease{}, l.release(dropping, Op{Resource: id.resource, Lease: id.value, Token: id.token})
+		return Lease{}, l.release(dropping, id.resource, id.value, id.token)
 	})
 }
 

@@ -7,13 +7,9 @@ import (
 	"time"
 )
 
-// cleaner takes back votes in the background (rule 16): each release is
-// repeated until its node has answered, or the vote has ended by itself.
-//
-// A release that found nothing is repeated as well where the acquire may still
-// lie in the node's socket, to be read after a release that came by another
-// connection: always after an acquire that was never answered, and once where
-// the rest of a quorum gave the lease up.
+// cleaner sends retractions, releases and dequeues in the background (rule 16):
+// each is repeated until its node has answered, or what it takes away has ended by
+// itself.
 type cleaner struct {
 	nodes []Node
 	bound int
@@ -25,13 +21,23 @@ type cleaner struct {
 	idle    chan struct{} // closed when nothing is pending and the cleaner is closed
 }
 
-// The pace of repetition, and how many releases may wait for dead nodes. One
-// beyond that is left to its TTL.
+// The pace of repetition, and how many operations may wait for dead nodes. What one
+// beyond that would take away is left to its TTL.
 const (
 	cleanFirstPause = 20 * time.Millisecond
 	cleanMostPause  = 2 * time.Second
 	cleanBound      = 100_000
-	forever         = math.MaxInt // doubts that do not end
+)
+
+// recheck is how often an operation that found nothing is sent again. The acquire
+// may still lie in the node's socket, to be read after a retraction or a release
+// that came by another connection.
+type recheck int
+
+const (
+	recheckNever  recheck = 0
+	recheckOnce   recheck = 1           // a release: another server's acquire may be on its way
+	recheckAlways recheck = math.MaxInt // a retraction of an acquire that was never answered
 )
 
 // rejoinTime is how long a node may take from what a rejoin reads for it to its
@@ -47,18 +53,17 @@ func newCleaner(nodes []Node) *cleaner {
 	return &cleaner{nodes: nodes, bound: cleanBound, idle: make(chan struct{})}
 }
 
-// release takes back the vote that op names on node i. It gives up at the
-// instant until. doubts is how often an answer that there is no such vote is not
-// believed, since it may be given later yet.
-func (c *cleaner) release(i int, op Op, until time.Time, doubts int) {
+// send does op on node i, and gives up at the instant until.
+func (c *cleaner) send(i int, op Op, until time.Time, again recheck) {
 	if c.begin() {
-		d := &disposal{cleaner: c, op: op, until: until, doubts: doubts, pause: cleanFirstPause}
+		d := &disposal{cleaner: c, op: op, until: until, recheck: again, pause: cleanFirstPause}
 		d.submit(i)
 	}
 }
 
-// releaseLater takes back what node i may come to hold soon.
-func (c *cleaner) releaseLater(i int, op Op, until time.Time) {
+// sendLater does op on node i for the first time after latePause: the node may
+// soon come to hold what op takes away.
+func (c *cleaner) sendLater(i int, op Op, until time.Time) {
 	if c.begin() {
 		d := &disposal{cleaner: c, op: op, until: until, pause: latePause}
 		d.Deliver(i, Reply{Outcome: NotAdmitted})
@@ -110,16 +115,16 @@ func (c *cleaner) close(ctx context.Context) {
 	}
 }
 
-// disposal is one vote on its way back.
+// disposal is one operation until it is done.
 type disposal struct {
 	cleaner *cleaner
 	op      Op
 	until   time.Time
-	doubts  int
+	recheck recheck
 	pause   time.Duration
 }
 
-// submit sends the release. The op is copied: the last try's may still be in use.
+// submit sends the operation. It is copied: the last try's may still be in use.
 func (d *disposal) submit(i int) {
 	op := d.op
 	op.Deadline = d.until
@@ -128,7 +133,7 @@ func (d *disposal) submit(i int) {
 
 // Deliver takes the node's answer.
 func (d *disposal) Deliver(i int, reply Reply) {
-	if d.gone(reply.Outcome) || !time.Now().Add(d.pause).Before(d.until) || d.cleaner.isClosed() {
+	if d.done(reply.Outcome) || !time.Now().Add(d.pause).Before(d.until) || d.cleaner.isClosed() {
 		d.cleaner.finished()
 		return
 	}
@@ -137,12 +142,12 @@ func (d *disposal) Deliver(i int, reply Reply) {
 	time.AfterFunc(pause, func() { d.submit(i) })
 }
 
-func (d *disposal) gone(o Outcome) bool {
+func (d *disposal) done(o Outcome) bool {
 	switch {
-	case o != NotHeld || d.doubts == 0:
+	case o != NotHeld || d.recheck == recheckNever:
 		return o == Granted || o == NotHeld
-	case d.doubts != forever:
-		d.doubts--
+	case d.recheck != recheckAlways:
+		d.recheck--
 		d.pause = max(d.pause, latePause)
 	}
 	return false

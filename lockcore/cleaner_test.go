@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// disposalOf starts one release on a fake node and returns the node and the cleaner.
-func disposalOf(until time.Duration, doubts int, script func(op Op) (time.Duration, Reply)) (*fakeNode, *cleaner) {
+// disposalOf sends one release to a fake node and returns the node and the cleaner.
+func disposalOf(until time.Duration, again recheck, script func(op Op) (time.Duration, Reply)) (*fakeNode, *cleaner) {
 	node := &fakeNode{name: "node", script: script}
 	c := newCleaner([]Node{node})
-	c.release(0, Op{Kind: OpRelease, Resource: "r", Lease: "l"}, time.Now().Add(until), doubts)
+	c.send(0, Op{Kind: OpRelease, Resource: "r", Owner: "l"}, time.Now().Add(until), again)
 	return node, c
 }
 
@@ -29,7 +29,7 @@ func (c *cleaner) pendingNow() int {
 func TestCleanerRepeatsUntilAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		times := 0
-		node, c := disposalOf(time.Minute, 0, func(Op) (time.Duration, Reply) {
+		node, c := disposalOf(time.Minute, recheckNever, func(Op) (time.Duration, Reply) {
 			if times++; times < 5 {
 				return time.Millisecond, Reply{Outcome: Failed, Err: ErrNodeDown}
 			}
@@ -44,7 +44,7 @@ func TestCleanerRepeatsUntilAnswered(t *testing.T) {
 
 func TestCleanerStopsAtTheTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		node, c := disposalOf(10*time.Second, 0, always(Reply{Outcome: Failed, Err: ErrNodeDown}))
+		node, c := disposalOf(10*time.Second, recheckNever, always(Reply{Outcome: Failed, Err: ErrNodeDown}))
 		time.Sleep(11 * time.Second)
 		synctest.Wait()
 		asked := len(node.ops(OpRelease))
@@ -62,12 +62,12 @@ func TestCleanerStopsAtTheTTL(t *testing.T) {
 // A release that found nothing is no answer while the vote may be given yet.
 func TestCleanerRepeatsWhatIsUncertain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		node, c := disposalOf(3*time.Second, forever, always(Reply{Outcome: NotHeld}))
+		node, c := disposalOf(3*time.Second, recheckAlways, always(Reply{Outcome: NotHeld}))
 		time.Sleep(4 * time.Second)
 		if asked := len(node.ops(OpRelease)); asked < 5 || c.pendingNow() != 0 {
 			t.Errorf("asked %d times, %d pending", asked, c.pendingNow())
 		}
-		found, c := disposalOf(time.Minute, forever, always(Reply{Outcome: Granted}))
+		found, c := disposalOf(time.Minute, recheckAlways, always(Reply{Outcome: Granted}))
 		time.Sleep(time.Minute)
 		if asked := len(found.ops(OpRelease)); asked != 1 || c.pendingNow() != 0 {
 			t.Errorf("asked %d times after it was found, %d pending", asked, c.pendingNow())
@@ -76,9 +76,9 @@ func TestCleanerRepeatsWhatIsUncertain(t *testing.T) {
 }
 
 // A node that may be told later yet is asked once more, after a while.
-func TestCleanerDoubtsOnce(t *testing.T) {
+func TestCleanerRechecksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		node, c := disposalOf(time.Minute, 1, always(Reply{Outcome: NotHeld}))
+		node, c := disposalOf(time.Minute, recheckOnce, always(Reply{Outcome: NotHeld}))
 		time.Sleep(latePause)
 		if asked := len(node.ops(OpRelease)); asked != 1 {
 			t.Errorf("asked %d times too early", asked)
@@ -96,7 +96,7 @@ func TestCleanerIsBounded(t *testing.T) {
 		c := newCleaner([]Node{node})
 		c.bound = 3
 		for range 5 {
-			c.release(0, Op{Kind: OpRelease}, time.Now().Add(time.Minute), 0)
+			c.send(0, Op{Kind: OpRelease}, time.Now().Add(time.Minute), recheckNever)
 		}
 		if c.pendingNow() != 3 || c.dropped != 2 {
 			t.Errorf("%d pending, %d dropped", c.pendingNow(), c.dropped)
@@ -107,18 +107,18 @@ func TestCleanerIsBounded(t *testing.T) {
 func TestCleanerCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		_, c := disposalOf(time.Minute, 0, always(Reply{Outcome: Failed, Err: ErrNodeDown}))
+		_, c := disposalOf(time.Minute, recheckNever, always(Reply{Outcome: Failed, Err: ErrNodeDown}))
 		c.close(t.Context())
 		if took := time.Since(began); took > time.Second || c.pendingNow() != 0 {
 			t.Errorf("closing took %s, %d pending", took, c.pendingNow())
 		}
 		c.close(t.Context()) // again is nothing
-		c.release(0, Op{Kind: OpRelease}, time.Now().Add(time.Minute), 0)
+		c.send(0, Op{Kind: OpRelease}, time.Now().Add(time.Minute), recheckNever)
 		if c.dropped != 1 || c.pendingNow() != 0 {
 			t.Errorf("a closed cleaner took a release: %d pending", c.pendingNow())
 		}
 
-		_, silent := disposalOf(time.Minute, 0, func(Op) (time.Duration, Reply) { return -1, Reply{} })
+		_, silent := disposalOf(time.Minute, recheckNever, func(Op) (time.Duration, Reply) { return -1, Reply{} })
 		closing, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		began = time.Now()

@@ -61,8 +61,8 @@ type Config struct {
 	// Floor, if not nil, gives the guard's highest mark, so that a re-founded
 	// cluster starts above it. An error only means that it cannot be read now.
 	Floor func(context.Context) (fencing.Token, error)
-	// Released, if not nil, is told of every lease that a Release or an Unhold
-	// of this Locker has ended, resource by resource. It must not block.
+	// Released, if not nil, is told of every lease that a Release of this
+	// Locker has ended, resource by resource. It must not block.
 	Released func(resource string, token fencing.Token)
 	Logger   *slog.Logger // default discards
 	// Audit gets a line for everything that is done to nodes: that one is

@@ -20,9 +20,6 @@ var (
 	ErrNotHeld = errors.New("lease not held")
 	// ErrMaxHold: the lease has been extended for as long as one may be.
 	ErrMaxHold = errors.New("lease has reached its maximum hold time")
-	// ErrMostHolds: the lease has MostHolds holds. Also a Reply's Err, as the
-	// answer of a node to OpHold.
-	ErrMostHolds = errors.New("the lease has its most holds")
 	// ErrMalformedLeaseID: the text is not a lease id that this service made.
 	ErrMalformedLeaseID = errors.New("malformed lease id")
 	// ErrIdempotencyMismatch: the idempotency key holds a lease of another resource.

@@ -28,11 +28,11 @@ func (l *Locker) explainLoss(ctx context.Context, req *AcquireRequest, res *acqu
 	case answered < l.quorum:
 		return l.quorumError(req.Resource, &b)
 	}
-	lease, votes := b.leader()
+	owner, votes := b.leader()
 	unknown := b.n - answered
 	switch {
 	case votes+unknown >= l.quorum && votes > 0:
-		return b.heldBy(req.Resource, lease)
+		return b.heldBy(req.Resource, owner)
 	case b.count(Granted) == 0 && b.count(Queued) > 0:
 		return &HeldError{Resource: req.Resource, Waiters: b.waiting(), queued: true}
 	}
@@ -49,19 +49,19 @@ func (l *Locker) tooLate(ctx context.Context, resource string, res *acquired) er
 	return e
 }
 
-// leader returns the lease that stands in the way on most nodes.
-func (b *ballot) leader() (lease string, votes int) {
+// leader returns the owner of the lease that stands in the way on most nodes.
+func (b *ballot) leader() (owner string, votes int) {
 	for i := range b.replies[:b.n] {
-		if n := b.votesFor(b.replies[i].Lease); b.replies[i].Lease != "" && n > votes {
-			lease, votes = b.replies[i].Lease, n
+		if n := b.votesFor(b.replies[i].Owner); b.replies[i].Owner != "" && n > votes {
+			owner, votes = b.replies[i].Owner, n
 		}
 	}
-	return lease, votes
+	return owner, votes
 }
 
-func (b *ballot) votesFor(lease string) (n int) {
+func (b *ballot) votesFor(owner string) (n int) {
 	for i := range b.replies[:b.n] {
-		if b.answered[i] && b.replies[i].Lease == lease {
+		if b.answered[i] && b.replies[i].Owner == owner {
 			n++
 		}
 	}
@@ -69,8 +69,8 @@ func (b *ballot) votesFor(lease string) (n int) {
 }
 
 // heldBy describes the lease as the replies show it.
-func (b *ballot) heldBy(resource, lease string) *HeldError {
-	state := b.stateOf(lease)
+func (b *ballot) heldBy(resource, owner string) *HeldError {
+	state := b.stateOf(owner)
 	return &HeldError{
 		Resource: resource, Holder: state.holder, Token: state.token,
 		Remaining: state.remaining, Waiters: b.waiting(),
@@ -117,18 +117,18 @@ type standing struct {
 
 // stateOf sums up a lease. Its token is the grant that a quorum shares, else
 // the largest (which its holder has confirmed, or is about to).
-func (b *ballot) stateOf(lease string) (s standing) {
+func (b *ballot) stateOf(owner string) (s standing) {
 	remaining := make([]time.Duration, 0, MaxNodes)
 	shared := 0
 	for i := range b.replies[:b.n] {
 		r := &b.replies[i]
-		if !b.answered[i] || r.Lease != lease {
+		if !b.answered[i] || r.Owner != owner {
 			continue
 		}
 		s.votes++
 		remaining = append(remaining, r.Remaining)
 		s.ttl = max(s.ttl, r.TTL)
-		if n := b.sharing(lease, r.Grant); n >= b.quorum && n > shared || shared < b.quorum && r.Grant > s.token {
+		if n := b.sharing(owner, r.Grant); n >= b.quorum && n > shared || shared < b.quorum && r.Grant > s.token {
 			s.token, shared = r.Grant, n
 		}
 		if m := parseMeta(r.Meta); !m.acquired.IsZero() {
@@ -139,9 +139,9 @@ func (b *ballot) stateOf(lease string) (s standing) {
 	return s
 }
 
-func (b *ballot) sharing(lease string, grant fencing.Token) (n int) {
+func (b *ballot) sharing(owner string, grant fencing.Token) (n int) {
 	for i := range b.replies[:b.n] {
-		if b.answered[i] && b.replies[i].Lease == lease && b.replies[i].Grant == grant {
+		if b.answered[i] && b.replies[i].Owner == owner && b.replies[i].Grant == grant {
 			n++
 		}
 	}

@@ -109,7 +109,7 @@ type vote1 struct {
 
 func (v *vote1) do(op Op) Reply {
 	held := v.lease != "" && time.Now().Before(v.until)
-	own := held && v.lease == op.Lease
+	own := held && v.lease == op.Owner
 	left := time.Until(v.until)
 	if op.View < v.view && (op.Kind == OpAcquire || op.Kind == OpConfirm || op.Kind == OpExtend) {
 		return Reply{Outcome: StaleView, View: v.view}
@@ -119,10 +119,10 @@ func (v *vote1) do(op Op) Reply {
 		v.attempt = "="
 		return Reply{Outcome: Granted, Existing: true, Grant: v.grant, Remaining: left, TTL: v.ttl, Meta: v.meta}
 	case op.Kind == OpAcquire && held:
-		return Reply{Outcome: Held, Grant: v.grant, Remaining: left, TTL: v.ttl, Meta: v.meta, Lease: v.lease}
+		return Reply{Outcome: Held, Grant: v.grant, Remaining: left, TTL: v.ttl, Meta: v.meta, Owner: v.lease}
 	case op.Kind == OpAcquire:
 		v.counter++
-		v.lease, v.grant, v.attempt, v.meta = op.Lease, v.counter, op.Attempt, op.Meta
+		v.lease, v.grant, v.attempt, v.meta = op.Owner, v.counter, op.Attempt, op.Meta
 		v.until, v.ttl = time.Now().Add(op.TTL), op.TTL
 		return Reply{Outcome: Granted, Grant: v.grant, Remaining: op.TTL, TTL: op.TTL}
 	case op.Kind == OpConfirm && own && v.grant <= op.Token:
@@ -132,14 +132,14 @@ func (v *vote1) do(op Op) Reply {
 		v.until, v.ttl = time.Now().Add(op.TTL), op.TTL
 		return Reply{Outcome: Granted, Grant: v.grant, Remaining: op.TTL, Meta: v.meta}
 	case op.Kind == OpExtend && !held && v.counter <= op.Token:
-		v.lease, v.grant, v.attempt, v.meta = op.Lease, op.Token, "", ""
+		v.lease, v.grant, v.attempt, v.meta = op.Owner, op.Token, "", ""
 		v.until, v.ttl = time.Now().Add(op.TTL), op.TTL
 		return Reply{Outcome: Granted, Grant: op.Token, Remaining: op.TTL, Recreated: true}
-	case op.Kind == OpRelease && own && (op.Attempt == "" || op.Attempt == v.attempt):
+	case op.Kind == OpRelease && own && (v.attempt == "" || v.grant <= op.Token), op.Kind == OpRetract && own && op.Attempt == v.attempt && v.grant > op.Above:
 		v.lease = ""
 		return Reply{Outcome: Granted, Grant: v.grant}
 	case op.Kind == OpRead && held:
-		return Reply{Outcome: Granted, Grant: v.grant, Remaining: left, TTL: v.ttl, Meta: v.meta, Lease: v.lease}
+		return Reply{Outcome: Granted, Grant: v.grant, Remaining: left, TTL: v.ttl, Meta: v.meta, Owner: v.lease}
 	}
 	return Reply{Outcome: NotHeld}
 }

@@ -33,7 +33,7 @@ func (l *Locker) leaseNow(ctx context.Context, id leaseID) (Lease, error) {
 	owned := func(b *ballot) (n int) {
 		for i := range b.replies[:b.n] {
 			r := &b.replies[i]
-			if b.answered[i] && r.Outcome == Granted && r.Lease == id.value && r.Grant <= id.token {
+			if b.answered[i] && r.Outcome == Granted && r.Owner == id.value && r.Grant <= id.token {
 				n++
 			}
 		}
@@ -72,20 +72,20 @@ func (l *Locker) Inspect(ctx context.Context, resource string) (LockState, error
 }
 
 // lockState describes the resource's holder, if there is or may be one, and
-// names its lease.
+// names its owner.
 func (b *ballot) lockState(resource string) (LockState, string) {
 	state := LockState{Resource: resource, Waiting: b.waiting(), Waiters: b.waiters()}
-	lease, votes := b.leader()
+	owner, votes := b.leader()
 	if votes == 0 || votes+b.n-b.heard() < b.quorum {
 		return state, ""
 	}
-	s := b.stateOf(lease)
+	s := b.stateOf(owner)
 	state.Held, state.Holder, state.Token = true, s.holder, s.token
 	state.Remaining, state.TTL, state.Metadata = s.remaining, s.ttl, s.metadata
 	if !s.acquired.IsZero() {
 		state.HeldFor = max(0, time.Since(s.acquired))
 	}
-	return state, lease
+	return state, owner
 }
 
 func (b *ballot) waiters() []Waiter {
@@ -127,22 +127,22 @@ func (l *Locker) Break(ctx context.Context, resource string) error {
 	result := ErrNotHeld
 	done := make(map[string]bool, MaxNodes)
 	for i := range b.replies[:b.n] {
-		lease := b.replies[i].Lease
-		if lease == "" || done[lease] {
+		owner := b.replies[i].Owner
+		if owner == "" || done[owner] {
 			continue
 		}
-		done[lease] = true
-		if err := l.release(ctx, Op{Resource: resource, Lease: lease, Token: b.largestGrant(lease)}); result != nil && !errors.Is(err, ErrNotHeld) {
+		done[owner] = true
+		if err := l.release(ctx, resource, owner, b.largestGrant(owner)); result != nil && !errors.Is(err, ErrNotHeld) {
 			result = err
 		}
 	}
 	return result
 }
 
-// largestGrant is above every vote of the lease that a node shows.
-func (b *ballot) largestGrant(lease string) (grant fencing.Token) {
+// largestGrant is above every vote of the owner that a node shows.
+func (b *ballot) largestGrant(owner string) (grant fencing.Token) {
 	for i := range b.replies[:b.n] {
-		if r := &b.replies[i]; b.answered[i] && r.Lease == lease {
+		if r := &b.replies[i]; b.answered[i] && r.Owner == owner {
 			grant = max(grant, r.Grant)
 		}
 	}
@@ -223,7 +223,7 @@ func (l *Locker) inspectAll(ctx context.Context, resources []string, earlier []N
 	for i, resource := range resources {
 		wg.Go(func() {
 			b, err := l.look(ctx, resource, func(*ballot) bool { return false })
-			if state, lease := b.lockState(resource); err == nil && !l.stands(&b, lease, earlier) {
+			if state, owner := b.lockState(resource); err == nil && !l.stands(&b, owner, earlier) {
 				states[i] = state
 			}
 		})
@@ -238,11 +238,11 @@ func (l *Locker) inspectAll(ctx context.Context, resources []string, earlier []N
 	return held
 }
 
-// stands reports whether one of the nodes holds the lease.
-func (l *Locker) stands(b *ballot, lease string, nodes []Node) bool {
+// stands reports whether one of the nodes has a lock of the owner.
+func (l *Locker) stands(b *ballot, owner string, nodes []Node) bool {
 	for i, n := range l.nodes {
 		for _, e := range nodes {
-			if n == e && b.answered[i] && b.replies[i].Lease == lease {
+			if n == e && b.answered[i] && b.replies[i].Owner == owner {
 				return true
 			}
 		}

@@ -128,11 +128,11 @@ func (q *line) leave(w *waiter, freeAt time.Time) {
 // takeOff takes the ticket off the nodes.
 func (q *line) takeOff(w *waiter) {
 	for i := range q.nodes {
-		q.clean.release(i, w.leaving(), time.Now().Add(MaxWait), 0)
+		q.clean.send(i, w.leaving(), time.Now().Add(MaxWait), recheckNever)
 	}
 }
 
-func (w *waiter) leaving() Op { return Op{Kind: OpLeave, Resource: w.resource, Ticket: w.ticket} }
+func (w *waiter) leaving() Op { return Op{Kind: OpDequeue, Resource: w.resource, Ticket: w.ticket} }
 
 // signal says that something changed for the waiter.
 func (w *waiter) signal() {
@@ -229,7 +229,7 @@ func (q *line) rest(ctx context.Context, w *waiter, pause time.Duration, deadlin
 // that came before. Nobody waits for the answers: a node that misses it gets
 // it with the waiter's first question.
 func (q *line) stand(w *waiter) {
-	op := &Op{Kind: OpStand, View: q.view(), Resource: w.resource, Ticket: w.ticket, Deadline: time.Now().Add(q.cfg.NodeTimeout)}
+	op := &Op{Kind: OpEnqueue, View: q.view(), Resource: w.resource, Ticket: w.ticket, Deadline: time.Now().Add(q.cfg.NodeTimeout)}
 	for i, n := range q.nodes {
 		n.Submit(op, i, unheard{})
 	}
@@ -264,8 +264,8 @@ func (q *line) freed(resource string) {
 // here has is taken off the node.
 func (q nodeLine) Turn(resource string, t Ticket) {
 	if !q.passWord(resource, t) {
-		op := Op{Kind: OpLeave, Resource: resource, Ticket: t}
-		q.clean.release(q.node, op, time.Now().Add(time.Minute), 0)
+		op := Op{Kind: OpDequeue, Resource: resource, Ticket: t}
+		q.clean.send(q.node, op, time.Now().Add(time.Minute), recheckNever)
 	}
 }
 
@@ -365,7 +365,7 @@ func (q *line) stop() {
 // back, with the arrivals they had.
 func (q *line) keep(ctx context.Context, i int) {
 	for {
-		reply := q.ask(ctx, i, Op{Kind: OpKeep, Ticket: Ticket{Server: q.server}, TTL: ticketTTL})
+		reply := q.ask(ctx, i, Op{Kind: OpHeartbeat, Ticket: Ticket{Server: q.server}, TTL: ticketTTL})
 		if reply.Outcome == Granted && !reply.Existing {
 			q.restore(ctx, i)
 		}
@@ -394,7 +394,7 @@ func (q *line) standAgain(i int, w *waiter) (a answer, waits bool) {
 	if q.tickets[w.ticket.ID] != w {
 		return nil, false
 	}
-	q.nodes[i].Submit(&Op{Kind: OpStand, View: q.view(), Resource: w.resource, Ticket: w.ticket}, i, a)
+	q.nodes[i].Submit(&Op{Kind: OpEnqueue, View: q.view(), Resource: w.resource, Ticket: w.ticket}, i, a)
 	return a, true
 }
 

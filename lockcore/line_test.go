@@ -26,7 +26,7 @@ func TestRestoredLineHasNobodyWhoLeft(t *testing.T) {
 		}
 		go q.restore(t.Context(), 0)
 		synctest.Wait() // the first answer is on its way
-		first := node.ops(OpStand)
+		first := node.ops(OpEnqueue)
 		if len(first) != 1 {
 			t.Fatalf("%d tickets at once", len(first))
 		}
@@ -36,7 +36,7 @@ func TestRestoredLineHasNobodyWhoLeft(t *testing.T) {
 			}
 		}
 		settle(5 * time.Second)
-		if n := len(node.ops(OpStand)); n != 1 {
+		if n := len(node.ops(OpEnqueue)); n != 1 {
 			t.Errorf("%d tickets were put back, 1 still waited", n)
 		}
 	})

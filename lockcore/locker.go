@@ -163,7 +163,7 @@ func (l *Locker) tryAcquire(ctx context.Context, req *AcquireRequest, ticket Tic
 	id = id.givenTo(req.owner)
 	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
 	a := l.newAcquisition(ctx, Op{
-		Kind: OpAcquire, View: l.view.view(), Resource: req.Resource, Lease: id.value,
+		Kind: OpAcquire, View: l.view.view(), Resource: req.Resource, Owner: id.value,
 		TTL: req.TTL, Meta: described.String(), Attempt: attempt, Scope: cmp.Or(req.scope, req.Resource), Ticket: ticket,
 	}, l.cfg.roundLimit(req.TTL))
 	a.start()
@@ -181,7 +181,7 @@ func (l *Locker) tryAcquire(ctx context.Context, req *AcquireRequest, ticket Tic
 	lease := l.leaseOf(id, described, res.ttl, res.validity)
 	lease.Existing, lease.attempt = res.existing, attempt
 	if lease.Validity <= 0 || ctx.Err() != nil {
-		l.takeBack(id, attempt, res.ttl)
+		l.retract(id, attempt, res.ttl)
 		return nil, l.tooLate(ctx, req.Resource, &res)
 	}
 	return &lease, nil
@@ -209,13 +209,13 @@ func (l *Locker) maxHoldRemaining(id leaseID) time.Duration {
 	return max(0, l.cfg.MaxHold-time.Since(id.acquired))
 }
 
-// takeBack releases a lease that was won and cannot be used. Under an
-// idempotency key only this attempt's own votes go: another attempt may have
-// answered with the same lease.
-func (l *Locker) takeBack(id leaseID, attempt string, ttl time.Duration) {
-	op := Op{Kind: OpRelease, Resource: id.resource, Lease: id.value, Attempt: attempt}
+// retract takes back the votes of a lease that was won and cannot be used. Under
+// an idempotency key another attempt may have answered with the same lease: its
+// votes stay.
+func (l *Locker) retract(id leaseID, attempt string, ttl time.Duration) {
+	op := Op{Kind: OpRetract, Resource: id.resource, Owner: id.value, Attempt: attempt}
 	for i := range l.nodes {
-		l.clean.release(i, op, time.Now().Add(ttl), forever)
+		l.clean.send(i, op, time.Now().Add(ttl), recheckAlways)
 	}
 }
 
@@ -249,7 +249,7 @@ func (l *Locker) extendOne(ctx context.Context, id leaseID, ttl time.Duration) (
 	if ttl < MinTTL {
 		return Lease{}, ErrMaxHold
 	}
-	op := Op{Kind: OpExtend, Resource: id.resource, Lease: id.value, Token: id.token, TTL: ttl}
+	op := Op{Kind: OpExtend, Resource: id.resource, Owner: id.value, Token: id.token, TTL: ttl}
 	b := l.pollInView(ctx, op, l.cfg.roundLimit(ttl), (*ballot).decided)
 	if granted := b.count(Granted); granted < l.quorum {
 		return Lease{}, l.explainUnextended(id, &b)
@@ -268,12 +268,10 @@ func (l *Locker) explainUnextended(id leaseID, b *ballot) error {
 	if b.count(NotHeld) < ReadersOf(len(l.nodes)) {
 		return l.quorumError(id.resource, b)
 	}
-	// With the token no late extend makes the lock again, and nothing is taken
-	// from a later lease under the same idempotency key.
-	op := Op{Kind: OpRelease, Resource: id.resource, Lease: id.value, Token: id.token}
+	op := Op{Kind: OpRelease, Resource: id.resource, Owner: id.value, Token: id.token}
 	for i := range l.nodes {
 		if o := b.replies[i].Outcome; o == Granted || o == Failed {
-			l.clean.release(i, op, time.Now().Add(l.cfg.MaxTTL), 0)
+			l.clean.send(i, op, time.Now().Add(l.cfg.MaxTTL), recheckNever)
 		}
 	}
 	return ErrNotHeld
@@ -290,14 +288,6 @@ func (l *Locker) pollInView(ctx context.Context, op Op, limit time.Duration, eno
 			return b
 		}
 	}
-}
-
-// Release takes off the hold that the acquirer has: the lease ends, unless
-// others hold it too (Hold). Errors: ErrMalformedLeaseID, ErrNotHeld (it had
-// ended before), *QuorumError (too few nodes answered to know; the release goes
-// on in the background, and the lease ends with its TTL at the latest).
-func (l *Locker) Release(ctx context.Context, lease string) error {
-	return l.releaseParts(ctx, lease, OwnHold)
 }
 
 // learnFrom adopts views that nodes named, wakes the watch when a node's gate

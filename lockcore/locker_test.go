@@ -271,33 +271,6 @@ func TestReleaseTakesBackALateVote(t *testing.T) {
 	})
 }
 
-// Where the lease goes on by other holds, a hold that was taken off may be added
-// again, and nothing takes that off.
-func TestReleaseOfOneHoldAsksOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{})
-		lease := mustAcquire(t, c, req)
-		for i := range c.fakes {
-			c.spoil(i, func(op Op, r Reply) (time.Duration, Reply) {
-				switch {
-				case op.Kind == OpRelease && i == 2:
-					r = Reply{Outcome: NotHeld}
-				case op.Kind == OpRelease:
-					r = Reply{Outcome: Granted, Grant: 1, Holds: 1}
-				}
-				return roundTrip, r
-			})
-		}
-		if err := c.Unhold(t.Context(), lease.ID, "h"); err != nil {
-			t.Fatal(err)
-		}
-		settle(time.Minute)
-		if n := len(c.fakes[2].ops(OpRelease)); n != 1 {
-			t.Errorf("the node was asked %d times", n)
-		}
-	})
-}
-
 func TestReleaseWithoutQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
@@ -460,24 +433,13 @@ func TestListCursor(t *testing.T) {
 	}
 }
 
-// The end of a lease is told once, by the release that takes its last hold.
+// The end of a lease is told once, by the release that ended it.
 func TestReleasedIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []fencing.Token
 		c := newCluster(t, 3, Config{Released: func(_ string, token fencing.Token) { told = append(told, token) }})
 		lease := mustAcquire(t, c, req)
-		for i := range c.fakes { // another hold is left
-			c.fakes[i].answer(func(Op) (time.Duration, Reply) {
-				return roundTrip, Reply{Outcome: Granted, Grant: lease.Token, Holds: 1}
-			})
-		}
-		if err := c.Release(t.Context(), lease.ID); err != nil || len(told) > 0 {
-			t.Errorf("told %v although a hold is left, %v", told, err)
-		}
-		for i := range c.fakes {
-			c.heal(i)
-		}
-		if err := c.Unhold(t.Context(), lease.ID, "h"); err != nil {
+		if err := c.Release(t.Context(), lease.ID); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Release(t.Context(), lease.ID); !errors.Is(err, ErrNotHeld) {

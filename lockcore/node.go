@@ -51,24 +51,13 @@ const (
 	OpAcquire OpKind = iota + 1
 	OpConfirm
 	OpExtend
-	OpRelease
-	OpRead
-	OpHold  // adds Op.Hold to the lease's holds
-	OpStand // puts a ticket in line without asking for the lock
-	OpLeave // takes a ticket off the line
-	OpKeep  // keeps the tickets of Ticket.Server alive for another TTL
+	OpRelease   // ends a lease for good
+	OpRetract   // takes back the vote of one acquisition attempt
+	OpRead      // changes nothing
+	OpEnqueue   // puts a ticket in the queue without asking for the lock
+	OpDequeue   // takes a ticket off the queue
+	OpHeartbeat // keeps the tickets of Ticket.Server alive for another TTL
 )
-
-// OwnHold is the hold that a lease begins with: its acquirer's own.
-const OwnHold = "."
-
-// UnknownHolds is a hold of a lock that an extend made again on a node which did
-// not see the lease before: it may have others, and whoever made it knew of none.
-// Only a release without a Hold ends it.
-const UnknownHolds = "?"
-
-// MostHolds bounds the holds of a lease.
-const MostHolds = 64
 
 // MostAttempts bounds the attempts that are noted with a lock.
 const MostAttempts = 8
@@ -76,48 +65,74 @@ const MostAttempts = 8
 // Ticket is a place in the line for a resource. Tickets are served in the order
 // of Arrival, then ID. A ticket lives as long as its server keeps it alive.
 type Ticket struct {
-	ID      string // random, no blanks; "" is no ticket
-	Server  string // who is told when its turn comes, no blanks
+	ID      string // random; "" is no ticket. See Op.Validate
+	Server  string // who is notified when its turn comes. See Op.Validate
 	Arrival int64  // microseconds, the server's wall clock
 	Holder  string // the label of who waits; public
 }
 
-// Op is one operation on one resource, the same for every node of a round.
+// Op is one operation on one resource, the same for every node of a round. Each
+// kind uses these fields and no others:
+//
+//	Acquire    Resource, Owner, TTL, Meta, Attempt, Scope, Ticket; View
+//	Confirm    Resource, Owner, Token; View
+//	Extend     Resource, Owner, Token, TTL; View
+//	Release    Resource, Owner, Token
+//	Retract    Resource, Owner, Attempt, Above
+//	Read       Resource
+//	Enqueue    Resource, Ticket; View
+//	Dequeue    Resource, Ticket
+//	Heartbeat  Ticket.Server, TTL
 type Op struct {
 	Kind     OpKind
-	View     View   // acquire, confirm, extend: refused unless it is the node's own
-	Resource string // all
-	Lease    string // all but read: the ownership value, LeaseValueLen bytes of text
-	// Token is the lease's (confirm, extend, hold). A release with one is final:
-	// wherever the lock is this lease's or gone, the effective counter is above
-	// the token afterwards, so that no late extend makes the lock again. Under an
-	// idempotency key the next lease may have the same value, so there a release
-	// with a Token leaves a lock that was granted above it.
+	View     View   // refused unless it is the node's own
+	Resource string // any text
+	Owner    string // the secret ownership value, LeaseValueLen bytes; see Validate
+	// Token is the lease's. After a release, wherever the lock is the owner's or
+	// gone, the effective counter is above it, so that no late extend makes the
+	// lock again. Under an idempotency key the next lease may have the same
+	// owner, so there a release leaves a lock that was granted above the Token.
 	Token fencing.Token
-	TTL   time.Duration // acquire, extend; whole milliseconds
-	Meta  string        // acquire: public metadata, kept with the lock, opaque to the node
-	// Attempt is set where several acquisitions may share a lease value (an
+	// Above makes a retract leave a lock that was granted at most this: a lease of
+	// that token counts on it. 0: whatever its grant.
+	Above fencing.Token
+	TTL   time.Duration // whole milliseconds
+	Meta  string        // public metadata, kept with the lock, opaque to the node
+	// Attempt is set where several acquisitions may share an owner (an
 	// idempotency key), and names one of them. An acquire notes it with the
-	// lock that it makes or finds, and the Scope with the lease value, so that the
-	// value cannot be used for two. A release with an Attempt strikes it out, and
-	// deletes the lock with the last: a failed attempt never takes away a vote
-	// that another one may have counted. Of more than MostAttempts none takes it
-	// away. With a Token as well it takes only a lock that was granted above it,
-	// which a lease of that token has no use for, and moves no counter.
-	// Release without Attempt: any.
+	// lock that it makes or finds, and the Scope with the owner, so that the
+	// key cannot be used for two. A retract strikes it out, and deletes the lock
+	// with the last: a failed attempt never takes away a vote that another one
+	// may have counted. Of more than MostAttempts none takes it away. A retract
+	// without an Attempt takes back a lock that was made without one.
 	Attempt string
-	Scope   string // acquire with Attempt: what the idempotency key is used for
-	// Ticket makes an acquire wait its turn: it stands in line where it is not
-	// granted, and leaves the line where it is. An acquire without one never
-	// overtakes the line (acquire, stand, leave; keep: only the Server).
+	Scope   string // with Attempt: what the idempotency key is used for; any text
+	// Ticket makes an acquire wait its turn: it is enqueued where it is not
+	// granted, and dequeued where it is. An acquire without one never overtakes
+	// the queue.
 	Ticket Ticket
-	// Hold is what OpHold adds (Lease and Token as in an extend). A release with
-	// a Hold takes only that one off, and ends the lease with the last;
-	// a release without ends it whatever the holds.
-	Hold string
 	// Deadline is when the round gives up: a node does not send the op later.
 	Deadline time.Time
 }
+
+// Validate refuses an operation that a node must not be sent: an Owner, an
+// Attempt or a Ticket's ID or Server that is not made of letters, digits, '-'
+// and '_'. Nodes keep these side by side with the texts of callers, so no
+// separator may be in one. The caller's texts (Resource, Meta, Scope and the
+// Ticket's Holder) may hold anything.
+func (op *Op) Validate() error {
+	for _, word := range [...]string{op.Owner, op.Attempt, op.Ticket.ID, op.Ticket.Server} {
+		for i := range len(word) {
+			c := word[i]
+			if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+				return errNotAWord
+			}
+		}
+	}
+	return nil
+}
+
+var errNotAWord = errors.New("an owner, attempt or ticket has a character that none can have")
 
 // Outcome is what a node said to an Op.
 type Outcome uint8
@@ -127,18 +142,19 @@ const (
 	// Failed: no usable answer; Err says why, and Sent whether the operation
 	// may have taken effect or may yet.
 	Failed Outcome = iota
-	// Granted: acquire and extend: the lock is this lease's; confirm: the
-	// counter holds at least the token; release: the lock was this lease's and
-	// is gone; read: the resource is locked.
+	// Granted: acquire and extend: the lock is the owner's; confirm: the
+	// counter holds at least the token; release and retract: the lock was the
+	// owner's and is gone; read: the resource is locked.
 	Granted
 	// Held: acquire: another lease has the lock.
 	Held
-	// NotHeld: confirm, extend, release: the lock is not this lease's; read: there is no lock.
+	// NotHeld: confirm, extend, release: the lock is not this lease's; retract:
+	// nothing of it was left to take away; read: there is no lock.
 	NotHeld
 	// Queued: acquire: the lock is free, but others are first in line; the
 	// first of them has been told once more.
 	Queued
-	// OtherResource: acquire with Attempt: the lease value is used in another Scope.
+	// OtherResource: acquire with Attempt: the owner is used in another Scope.
 	OtherResource
 	// StaleView: the node is in a larger view, given in Reply.View.
 	StaleView
@@ -155,12 +171,10 @@ type Reply struct {
 	Grant     fencing.Token // Granted: this lease's grant; Held and read: the grant of the lease in the way
 	Remaining time.Duration // what the node's clock leaves of the lock
 	TTL       time.Duration // read: what the lock was last given
-	Existing  bool          // acquire: this lease had the lock already; keep: the server's tickets were alive
+	Existing  bool          // acquire: this owner had the lock already; heartbeat: the server's tickets were alive
 	Recreated bool          // extend: the lock had gone and was made again (rule 5)
-	Lease     string        // Held, read: the lease in the way; secret
+	Owner     string        // Held, read: of the lease in the way; secret
 	Meta      string        // Held, read, existing, extend: the lock's metadata
-	Holds     int           // release with a Hold, hold: how many holds the lease has now, also where it had no such Hold
-	Unsure    bool          // release with a Hold: one of the Holds is UnknownHolds
 	Waiting   int           // Held, read: how many stand in line
 	Line      []Ticket      // read: the first of them, MostShown at most
 	View      View          // StaleView, NotAdmitted: the node's own view, 0 without one
@@ -242,13 +256,12 @@ type Marks struct {
 type CarriedLock struct {
 	Resource  string
 	Counter   fencing.Token // the effective counter to install, or as it was read
-	Lease     string        // "" reserves no lock
+	Owner     string        // "" reserves no lock
 	Grant     fencing.Token
 	Remaining time.Duration
 	TTL       time.Duration
 	Meta      string
-	Holds     string // with commas between them; "" is OwnHold alone
-	Keyed     bool   // made, or perhaps made, under an idempotency key
+	Keyed     bool // made, or perhaps made, under an idempotency key
 }
 
 // Cluster names a node set: servers that are configured with other nodes are refused (rule 14).

@@ -13,9 +13,8 @@ import (
 func asOwner(c *cluster, ctx context.Context, id string) map[string]error { //nolint:revive // reads better so
 	_, look := c.Lease(ctx, id)
 	_, extend := c.Extend(ctx, id, 0)
-	_, hold := c.Hold(ctx, id, "h")
 	return map[string]error{
-		"lease": look, "extend": extend, "hold": hold, "unhold": c.Unhold(ctx, id, "h"), "release": c.Release(ctx, id),
+		"lease": look, "extend": extend, "release": c.Release(ctx, id),
 	}
 }
 

@@ -142,7 +142,7 @@ func TestKeyUsedAgain(t *testing.T) {
 }
 
 // A bundle fails, since its second part is held; the client asks again with the same key at once.
-// The late release of the failed attempt takes away a vote of the bundle that was then granted.
+// The late retraction of the failed attempt takes away a vote of the bundle that was then granted.
 func TestBundleRetriedUnderItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
@@ -150,12 +150,12 @@ func TestBundleRetriedUnderItsKey(t *testing.T) {
 		l := a.servers[0]
 		other := a.must(a.servers[1], lockcore.AcquireRequest{Resource: "b", TTL: 30 * time.Second})
 		req := lockcore.AcquireRequest{Resources: []string{"a", "b"}, TTL: 30 * time.Second, IdempotencyKey: "k"}
-		// node 3 gets the acquire of "a" only after its release: a slow connection
+		// node 3 gets the acquire of "a" only after its retraction: a slow connection
 		a.cut(true, 3)
 		a.wires[0][2].set(func() {
 			a.wires[0][2].down = true
 			a.wires[0][2].hook = func(op lockcore.Op) time.Duration {
-				if op.Kind == lockcore.OpRelease {
+				if op.Kind == lockcore.OpRetract {
 					a.wires[0][2].down = false
 				}
 				return 0
@@ -288,40 +288,6 @@ func TestBundleBegunAnew(t *testing.T) {
 	})
 }
 
-// A hold is taken off while a node does not answer, and added again under its name. The
-// repeated release takes it off there; the acquirer's own release then ends the lock there.
-func TestHoldAddedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, stop := newArena(t, 3, 2)
-		defer stop()
-		l := a.servers[0]
-		a.cut(true, 1)
-		lease := a.must(l, lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
-		if _, err := l.Hold(t.Context(), lease.ID, "h"); err != nil {
-			t.Fatal(err)
-		}
-		a.cut(false, 1)
-		a.cut(true, 3)
-		if err := l.Unhold(t.Context(), lease.ID, "h"); err != nil {
-			t.Fatal(err)
-		}
-		a.cut(false, 3)
-		held, err := l.Hold(t.Context(), lease.ID, "h")
-		at := time.Now()
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Second)
-		if err := l.Release(t.Context(), lease.ID); err != nil {
-			t.Fatal(err)
-		}
-		third, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
-		if err == nil {
-			t.Errorf("hold h is valid for another %s, and r was granted with token %d", held.Validity-time.Since(at), third.Token)
-		}
-	})
-}
-
 // A bundle's wait ends while its keeper's extend is under way to slow nodes. The release that
 // follows names no token, so the late extend makes the part's lock again, and nobody takes it back.
 func TestDroppedPartStaysFree(t *testing.T) {
@@ -356,45 +322,6 @@ func TestDroppedPartStaysFree(t *testing.T) {
 		time.Sleep(25 * time.Second)
 		if _, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "a", TTL: time.Second}); err != nil {
 			t.Errorf("a is free for 25 s, and yet: %v", err)
-		}
-	})
-}
-
-// A hold that was late at a node is sent there again for 5 s, also after it was taken off.
-func TestHoldThatCameLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, stop := newArena(t, 5, 1)
-		defer stop()
-		l := a.servers[0]
-		lease := a.must(l, lockcore.AcquireRequest{Resource: "r", TTL: 50 * time.Second})
-		time.Sleep(time.Second)
-		for _, w := range a.wires[0][3:] { // two of five swallow a hold
-			w.set(func() {
-				w.hook = func(op lockcore.Op) time.Duration {
-					if op.Kind == lockcore.OpHold {
-						return time.Second // never answered in time
-					}
-					return 0
-				}
-			})
-		}
-		if _, err := l.Hold(t.Context(), lease.ID, "h"); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.Unhold(t.Context(), lease.ID, "h"); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(3 * time.Second)
-		if err := l.Release(t.Context(), lease.ID); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(30 * time.Second)
-		if on := a.on("r"); len(on) > 0 {
-			t.Errorf("30 s after every hold was given back, r is locked on %v", on)
-		}
-		a.cut(true, 1)
-		if _, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: time.Second}); err != nil {
-			t.Errorf("with one node of five away: %v", err)
 		}
 	})
 }
@@ -470,43 +397,6 @@ func TestServersWithOtherMaxTTL(t *testing.T) {
 		third, err := short.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
 		if err == nil {
 			t.Errorf("token %d is valid for another %s, and token %d was granted", lease.Token, lease.Validity-time.Since(at), third.Token)
-		}
-	})
-}
-
-// Holds, and a network that cuts off one node at a time; no node loses anything. Node 3 gets
-// the lock by an extend, which knows of no holds. The acquirer's own release ends it there.
-func TestHoldsAfterACut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, stop := newArena(t, 3, 2)
-		defer stop()
-		l := a.servers[0]
-		a.cut(true, 3)
-		lease := a.must(l, lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second})
-		if _, err := l.Hold(t.Context(), lease.ID, "h"); err != nil {
-			t.Fatal(err)
-		}
-		a.cut(false, 3)
-		a.cut(true, 1)
-		for range 3 { // the holder of h keeps it alive
-			time.Sleep(4 * time.Second)
-			if _, err := l.Extend(t.Context(), lease.ID, 10*time.Second); err != nil {
-				t.Fatal(err)
-			}
-		}
-		at := time.Now()
-		more, err := l.Extend(t.Context(), lease.ID, 10*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		validity := more.Validity
-		a.cut(false, 1)
-		if err := l.Release(t.Context(), lease.ID); err != nil {
-			t.Fatal(err)
-		}
-		third, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second})
-		if err == nil {
-			t.Errorf("by hold h token %d is valid for another %s, and token %d was granted", lease.Token, validity-time.Since(at), third.Token)
 		}
 	})
 }

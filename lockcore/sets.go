@@ -103,16 +103,6 @@ func (s *Sets) Release(ctx context.Context, lease string) error {
 	return s.ofLease(lease).Release(ctx, lease)
 }
 
-// Hold is Locker.Hold.
-func (s *Sets) Hold(ctx context.Context, lease, hold string) (Lease, error) {
-	return s.ofLease(lease).Hold(ctx, lease, hold)
-}
-
-// Unhold is Locker.Unhold.
-func (s *Sets) Unhold(ctx context.Context, lease, hold string) error {
-	return s.ofLease(lease).Unhold(ctx, lease, hold)
-}
-
 // Lease is Locker.Lease.
 func (s *Sets) Lease(ctx context.Context, lease string) (Lease, error) {
 	return s.ofLease(lease).Lease(ctx, lease)

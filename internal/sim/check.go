@@ -87,11 +87,7 @@ func (c *checker) ledger(resource string) *ledger {
 func (c *checker) begins(a *action) floor {
 	l := c.ledger(a.resource)
 	switch a.verb {
-	case "release": // from here on the client holds nothing, unless by other holds
-		if !a.last {
-			l.shorten(ownerOf(a.grip.id), fencing.Token(a.grip.token), a.grip.surely())
-			break
-		}
+	case "release": // from here on the client holds nothing
 		owner, token := ownerOf(a.grip.id), fencing.Token(a.grip.token)
 		l.released[owner] = max(l.released[owner], token)
 		l.shorten(owner, token, c.w.now())
@@ -127,7 +123,7 @@ func (c *checker) ends(d *completion) {
 	case "extend":
 		c.extensions++
 		c.kept(d)
-	case "look", "hold":
+	case "look":
 		c.kept(d)
 	}
 }
@@ -208,15 +204,6 @@ func (c *checker) believe(d *completion, l *ledger) {
 	}
 	const kept = 64
 	l.spans = append(l.spans[max(0, len(l.spans)-kept):], s)
-}
-
-// secretOf is the ownership value as ownerOf gives it, of its text on the nodes.
-func secretOf(lease string) string {
-	raw, err := base64.RawURLEncoding.DecodeString(lease)
-	if err != nil {
-		return lease
-	}
-	return string(raw)
 }
 
 // ownerOf is the ownership value inside a lease id: all attempts of one

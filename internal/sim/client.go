@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
@@ -24,7 +22,7 @@ type client struct {
 	keeping time.Duration
 	refused int     // how often in a row it found no quorum, or the resource held
 	held    []*grip // what it believes to hold, or once held
-	key     int     // of its next idempotency key, or hold
+	key     int     // its last idempotency key
 	retry   string  // an idempotency key whose answer it lost
 	what    string  // and the resource
 	quiet   bool    // makes no more calls
@@ -35,11 +33,8 @@ type grip struct {
 	resource string
 	id       string
 	token    int64
-	key      string                   // its idempotency key
-	holds    []string                 // that have not been taken off, as far as it knows
-	kept     []string                 // and that it has not asked to take off
-	sure     map[string]time.Duration // by hold: until when the answer that added it said
-	over     bool                     // released, or known to be lost
+	key      string // its idempotency key
+	over     bool   // released, or known to be lost
 }
 
 // action is one call of a client.
@@ -51,8 +46,6 @@ type action struct {
 	resource string
 	grip     *grip
 	key      string        // of an acquire
-	hold     string        // added or taken off
-	last     bool          // and no other is kept
 	ttl      time.Duration // asked for, by an extend
 	call     func(context.Context, *lockcore.Locker) (lockcore.Lease, error)
 	bound    time.Duration // it must have ended by then
@@ -113,11 +106,8 @@ func (c *client) act() {
 func (c *client) finish(s *server) {
 	for _, g := range c.held {
 		if !g.over {
-			a := c.release(s, g)
-			if g.holds = without(g.holds, a.hold); len(g.holds) == 0 {
-				g.over = true
-			}
-			c.begin(a)
+			g.over = true
+			c.begin(c.release(s, g))
 			return
 		}
 	}
@@ -145,9 +135,6 @@ func (c *client) choose(s *server) *action {
 	case !c.w.plan.Tidy && chance(c.rng, c.w.plan.Forget):
 		g.over = true // forgotten: it ends by itself
 		return c.acquire(s, c.anyResource(), c.maybeKey())
-	}
-	if !c.w.plan.Tidy && c.rng.IntN(100) < c.w.plan.Holds { // whether a hold was added may stay unknown
-		return c.hold(s, g)
 	}
 	return c.release(s, g)
 }
@@ -245,50 +232,13 @@ func (c *client) look(s *server, g *grip) *action {
 	}
 }
 
-// release takes off one of the lease's holds.
 func (c *client) release(s *server, g *grip) *action {
-	hold := lockcore.OwnHold // of a lease that is over, too
-	if len(g.holds) > 0 {
-		hold = pick(c.rng, g.holds...)
-	}
-	g.kept = without(g.kept, hold)
 	return &action{
-		verb: "release", resource: g.resource, grip: g, server: s, hold: hold, last: len(g.kept) == 0, bound: 2 * c.limit(s),
+		verb: "release", resource: g.resource, grip: g, server: s, bound: 2 * c.limit(s),
 		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) {
-			if hold == lockcore.OwnHold {
-				return lockcore.Lease{}, l.Release(ctx, g.id)
-			}
-			return lockcore.Lease{}, l.Unhold(ctx, g.id, hold)
+			return lockcore.Lease{}, l.Release(ctx, g.id)
 		},
 	}
-}
-
-// hold adds a hold, under a name of its own as every caller must.
-func (c *client) hold(s *server, g *grip) *action {
-	const tries = 8
-	c.key++
-	hold := fmt.Sprintf("client%d.hold%d", c.id, c.key)
-	return &action{
-		verb: "hold", resource: g.resource, grip: g, server: s, hold: hold, bound: (tries + 1) * c.limit(s),
-		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Hold(ctx, g.id, hold) },
-	}
-}
-
-// surely is until when the lease holds by the holds that are kept: without its
-// acquirer's, which every node knows that has the lock, the nodes that know them
-// need not be those that an extend reached.
-func (g *grip) surely() (until time.Duration) {
-	if slices.Contains(g.kept, lockcore.OwnHold) {
-		return math.MaxInt64
-	}
-	for _, hold := range g.kept {
-		until = max(until, g.sure[hold])
-	}
-	return until
-}
-
-func without(list []string, one string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == one })
 }
 
 // begin makes the call, in a goroutine of its own as every server does.
@@ -377,8 +327,7 @@ func (c *client) learn(d *completion) {
 	}
 	switch {
 	case d.verb == "acquire" && d.err == nil:
-		c.held = append(c.held, &grip{resource: d.resource, id: d.lease.ID, token: int64(d.lease.Token), key: d.key,
-			holds: []string{lockcore.OwnHold}, kept: []string{lockcore.OwnHold}, sure: map[string]time.Duration{}})
+		c.held = append(c.held, &grip{resource: d.resource, id: d.lease.ID, token: int64(d.lease.Token), key: d.key})
 		if c.id <= c.w.plan.Keepers && chance(c.rng, c.w.plan.Keep) {
 			c.keeping = c.w.now() + between(c.rng, c.w.plan.MaxTTL, 8*c.w.plan.MaxTTL)
 		}
@@ -387,21 +336,11 @@ func (c *client) learn(d *completion) {
 		}
 	case d.verb == "acquire" && !c.w.plan.Stubborn && c.rng.IntN(2) == 0:
 		c.retry = ""
-	case d.verb == "hold" && d.err == nil:
-		d.grip.holds = append(without(d.grip.holds, d.hold), d.hold)
-		d.grip.kept = append(without(d.grip.kept, d.hold), d.hold)
-		d.grip.sure[d.hold] = d.at + d.lease.Validity
 	case d.verb == "release", errors.Is(d.err, lockcore.ErrNotHeld):
-		switch {
-		case errors.Is(d.err, lockcore.ErrNotHeld):
-			d.grip.over = true
-		case d.err == nil:
-			d.grip.holds = without(d.grip.holds, d.hold)
-			d.grip.over = d.grip.over || len(d.grip.holds) == 0
-		}
+		d.grip.over = d.grip.over || d.err == nil || errors.Is(d.err, lockcore.ErrNotHeld)
 		c.retry = ""
-		// A key may be used again once the lease was surely given back.
-		if d.verb == "release" && d.err == nil && d.grip.over && d.grip.key != "" && chance(c.rng, c.w.plan.Reuse) {
+		// A key may be used again once the lease was surely released.
+		if d.verb == "release" && d.err == nil && d.grip.key != "" && chance(c.rng, c.w.plan.Reuse) {
 			c.retry, c.what = d.grip.key, d.resource
 		}
 	}

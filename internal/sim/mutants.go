@@ -22,7 +22,7 @@ type Mutant struct {
 
 	force    bool // silent nodes count as lost
 	longer   bool // leases are longer than anybody waits
-	careless bool // nothing is taken back but by clients
+	careless bool // nothing is retracted
 	trusting bool // clients count the whole TTL, from the answer
 	quick    bool // is caught within a few hundred acquisitions
 }
@@ -103,8 +103,8 @@ func (m Mutant) change(msg *message) (answered bool) {
 		longer := *msg.op
 		longer.TTL *= times
 		msg.op = &longer
-	case m.careless && msg.op.Kind == lockcore.OpRelease:
-		return msg.w.check.ledger(msg.op.Resource).released[secretOf(msg.op.Lease)] == 0
+	case m.careless && msg.op.Kind == lockcore.OpRetract:
+		return true
 	}
 	return false
 }
@@ -226,7 +226,7 @@ func (l low) load(ctx context.Context, n *node, a lockcore.Admission, locks []lo
 	for i := range locks {
 		for _, other := range n.w.nodes {
 			r := other.model.Apply(lockcore.Op{Kind: lockcore.OpRead, Resource: locks[i].Resource})
-			if r.Outcome == lockcore.Granted && r.Lease == locks[i].Lease {
+			if r.Outcome == lockcore.Granted && r.Owner == locks[i].Owner {
 				locks[i].Grant = min(locks[i].Grant, r.Grant)
 			}
 		}

@@ -261,7 +261,7 @@ func (p *port) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
 		port: p, kind: int(op.Kind), op: op, giveUp: p.w.clock() + max(limit, 0),
 		sort: rank{
 			server: p.server.id, kind: inOrder(op.Kind), node: p.node.id, a: op.Resource,
-			b: op.Lease + op.Ticket.ID, c: op.Attempt + op.Hold, n: int64(op.Token)<<8 ^ int64(op.View),
+			b: op.Owner + op.Ticket.ID, c: op.Attempt, n: int64(op.Token+op.Above)<<8 ^ int64(op.View),
 		},
 		answer: func(reply any) {
 			r, _ := reply.(lockcore.Reply)
@@ -279,10 +279,13 @@ func (p *port) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
 	p.w.post(m)
 }
 
-// inOrder puts what gives back before what asks: that is how a server sends the
-// two when the one makes room for the other.
+// inOrder puts what takes a lock away before what asks for one: that is how a
+// server sends the two when the one makes room for the other.
 func inOrder(kind lockcore.OpKind) int {
-	if kind == lockcore.OpRelease {
+	switch kind {
+	case lockcore.OpRelease:
+		return -2
+	case lockcore.OpRetract:
 		return -1
 	}
 	return int(kind)

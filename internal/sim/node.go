@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -108,12 +107,6 @@ func (n *node) locked() []string {
 		return []string{"(" + err.Error() + ")"}
 	}
 	return resources
-}
-
-// certain is without the locks that may have holds which nobody knows of: if not
-// every node answers the release, they stay for their TTL.
-func (n *node) certain(resources []string) []string {
-	return slices.DeleteFunc(resources, n.model.Unsure)
 }
 
 // waiting is how many tickets stand in line for the resource.

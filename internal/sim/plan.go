@@ -31,7 +31,6 @@ type Plan struct {
 	Reuse      float64       // of releases under an idempotency key: the key is used again
 	Old        int           // of a hundred calls, those about a lease of long ago
 	Extend     int           // of a hundred calls, those that extend
-	Holds      int           // of a hundred calls, those that add a hold
 	Keepers    int           // how many clients may keep their leases
 	Tardy      []Tardy       // kinds of messages that the network keeps
 	Pause      time.Duration // between a client's calls, at most, where that is longer than usual
@@ -134,7 +133,7 @@ func NewPlan(seed uint64, nodes int) Plan {
 		Watch:  pick(rng, 20*time.Millisecond, 100*time.Millisecond, 100*time.Millisecond, 250*time.Millisecond, 250*time.Millisecond),
 		Delay:  pick(rng, 200*time.Microsecond, 200*time.Microsecond, time.Millisecond, time.Millisecond, 4*time.Millisecond),
 		Keep:   pick(rng, 0, 0.002, 0.02, 0.1), Dream: pick(rng, 0.001, 0.005, 0.05),
-		Forget: pick(rng, 0, 0.002, 0.02), Reuse: pick(rng, 0, 0.5, 0.9), Holds: pick(rng, 0, 5, 20),
+		Forget: pick(rng, 0, 0.002, 0.02), Reuse: pick(rng, 0, 0.5, 0.9),
 		Loss: pick(rng, 0, 0.001, 0.001, 0.01, 0.1), Double: pick(rng, 0, 0.01, 0.1, 0.3), Late: pick(rng, 0, 0.001, 0.001, 0.01, 0.1),
 		Wild: rng.IntN(4) == 0, Disasters: rng.IntN(3) == 0, Turns: rng.IntN(3) == 0,
 	}
@@ -214,8 +213,8 @@ func (p *Plan) allows(kind FaultKind) bool {
 // Describe tells the plan in words.
 func (p *Plan) Describe() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "seed=%d nodes=%d servers=%d clients=%d resources=%d ops=%d length=%s max-ttl=%s node-timeout=%s watch=%s delay=%s loss=%g double=%g late=%g keep=%g dream=%g forget=%g reuse=%g holds=%d",
-		p.Seed, p.Nodes, p.Servers, p.Clients, p.Resources, p.MaxOps, p.Length, p.MaxTTL, p.NodeTimeout, p.Watch, p.Delay, p.Loss, p.Double, p.Late, p.Keep, p.Dream, p.Forget, p.Reuse, p.Holds)
+	fmt.Fprintf(&text, "seed=%d nodes=%d servers=%d clients=%d resources=%d ops=%d length=%s max-ttl=%s node-timeout=%s watch=%s delay=%s loss=%g double=%g late=%g keep=%g dream=%g forget=%g reuse=%g",
+		p.Seed, p.Nodes, p.Servers, p.Clients, p.Resources, p.MaxOps, p.Length, p.MaxTTL, p.NodeTimeout, p.Watch, p.Delay, p.Loss, p.Double, p.Late, p.Keep, p.Dream, p.Forget, p.Reuse)
 	for _, word := range []struct {
 		on   bool
 		name string

@@ -211,11 +211,7 @@ func (w *world) tidyTime() time.Duration {
 // checkClean finds what was left behind.
 func (w *world) checkClean() {
 	for _, n := range w.nodes {
-		locked := n.locked()
-		if w.plan.Tidy {
-			locked = n.certain(locked)
-		}
-		if len(locked) > 0 {
+		if locked := n.locked(); len(locked) > 0 {
 			w.check.violatef("left behind", "%s holds locks of %v, and nobody does: %s", n.name, locked, w.nodeStory(n))
 		}
 		for _, resource := range w.resources() {
@@ -251,7 +247,7 @@ func (w *world) note(m *message, reply any) {
 	t.number(int64(w.now()))
 	t.number(int64(m.kind)<<16 | int64(m.server.id)<<8 | int64(m.node.id))
 	if r, ok := reply.(lockcore.Reply); ok {
-		t.text(m.op.Lease)
+		t.text(m.op.Owner)
 		t.number(int64(r.Outcome)<<56 | int64(r.Grant))
 	}
 	if t.keep {
@@ -261,8 +257,8 @@ func (w *world) note(m *message, reply any) {
 
 var kindNames = map[int]string{
 	int(lockcore.OpAcquire): "acquire", int(lockcore.OpConfirm): "confirm", int(lockcore.OpExtend): "extend",
-	int(lockcore.OpRelease): "release", int(lockcore.OpRead): "read", int(lockcore.OpHold): "hold",
-	int(lockcore.OpStand): "stand", int(lockcore.OpLeave): "leave", int(lockcore.OpKeep): "keep",
+	int(lockcore.OpRelease): "release", int(lockcore.OpRetract): "retract", int(lockcore.OpRead): "read",
+	int(lockcore.OpEnqueue): "enqueue", int(lockcore.OpDequeue): "dequeue", int(lockcore.OpHeartbeat): "heartbeat",
 	msgObserve: "observe", msgFence: "fence", msgSurvey: "survey", msgCounters: "counters", msgScan: "scan",
 	msgQuarantine: "quarantine", msgStage: "stage", msgLoad: "load", msgAdmit: "admit", msgRaise: "raise",
 	msgExpel: "expel",
@@ -271,9 +267,12 @@ var kindNames = map[int]string{
 func (w *world) logMessage(m *message, reply any) {
 	what := kindNames[m.kind]
 	if m.op != nil {
-		what += fmt.Sprintf(" %s %.6s", m.op.Resource, m.op.Lease)
+		what += fmt.Sprintf(" %s %.6s", m.op.Resource, m.op.Owner)
 		if m.op.Token > 0 {
 			what += fmt.Sprintf(" token %d", m.op.Token)
+		}
+		if m.op.Above > 0 {
+			what += fmt.Sprintf(" above %d", m.op.Above)
 		}
 		if m.op.View > 0 {
 			what += fmt.Sprintf(" view %d", m.op.View)
@@ -281,7 +280,7 @@ func (w *world) logMessage(m *message, reply any) {
 	} else {
 		what += fmt.Sprintf(" %s %d", m.sort.a, m.sort.n)
 	}
-	if m.kind == msgObserve || m.kind == msgTime || m.kind == int(lockcore.OpKeep) {
+	if m.kind == msgObserve || m.kind == msgTime || m.kind == int(lockcore.OpHeartbeat) {
 		return
 	}
 	w.logf("server %d (life %d) -> %s: %s: %s", m.server.id+1, m.epoch, m.node.name, what, replyText(reply))

@@ -21,7 +21,6 @@ var scenes = []struct {
 	{"revived", revived}, {"crossing", crossing}, {"again", again}, {"reloading", reloading}, {"flushed", flushed},
 	{"duels", duels}, {"forsaken", forsaken}, {"relapse", relapse}, {"shortening", shortening},
 	{"revenants", revenants}, {"crossed", crossed}, {"low carried", lowCarried}, {"again under its key", reusing},
-	{"holding", holding},
 }
 
 // DrawPlan is what a seed stands for: one of NewPlan's, or, of every fourth, a
@@ -293,8 +292,9 @@ func lowCarried(p *Plan) {
 	})
 }
 
-// reusing: clients give leases back and take the resource again under the same key,
-// while releases of before are on their way: many are late, and come twice.
+// reusing: clients release leases and take the resource again under the same key,
+// while releases and retractions of before are on their way: many are late, and
+// come twice.
 func reusing(p *Plan) {
 	p.quiet()
 	p.Stubborn, p.Reuse, p.Servers, p.Clients, p.Resources, p.Extend = true, 0.95, 3, 6, 2, 5
@@ -302,21 +302,12 @@ func reusing(p *Plan) {
 	p.Tardy = []Tardy{
 		{Kind: int(lockcore.OpRelease), Chance: 0.5, Least: ttl / 30, Most: ttl / 2},
 		{Kind: int(lockcore.OpRelease), Chance: 0.5, Again: true, Least: ttl / 30, Most: ttl / 2},
+		{Kind: int(lockcore.OpRetract), Chance: 0.5, Least: ttl / 30, Most: ttl / 2},
+		{Kind: int(lockcore.OpRetract), Chance: 0.5, Again: true, Least: ttl / 30, Most: ttl / 2},
 	}
 	p.scatter(100, CutTo, CutFrom)
 	for i := range p.Faults {
 		p.Faults[i].For = min(p.Faults[i].For, ttl/3)
-	}
-}
-
-// holding: leases have several holds, which are taken off and added again, while
-// nodes are cut off one after the other and get locks by extends.
-func holding(p *Plan) {
-	p.quiet()
-	p.Servers, p.Clients, p.Resources, p.Extend, p.Holds = 3, 6, 2, 40, 30
-	p.scatter(150, CutTo, CutFrom, Isolate)
-	for i := range p.Faults {
-		p.Faults[i].For = min(p.Faults[i].For, 2*p.MaxTTL)
 	}
 }
 

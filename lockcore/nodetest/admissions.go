@@ -153,21 +153,28 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 		}},
 		{"another cluster's node is left alone", foreign},
 		{"a node belongs to one cluster", otherCluster},
-		{"a release takes back even where it does not count", func(s *suite) {
+		{"a release and a retraction are done even where they are no answer", func(s *suite) {
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
 			s.Node.Join(lockcore.Cluster{Nodes: 3, Hash: "beef"})
-			s.want(release("a", "L1"), lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.view})
+			refused := lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.view}
+			s.want(release("a", "L1", s.high+1), refused)
+			s.want(retract("b", "L2", ""), refused)
 			s.Node.Join(s.cluster)
 			s.want(read("a"), outcome(lockcore.NotHeld))
+			s.want(read("b"), outcome(lockcore.NotHeld))
+			if counter := s.counter("a"); counter != s.high+1 { // which would be to vote
+				s.Errorf("counter of a is %d, want %d", counter, s.high+1)
+			}
 		}},
 		{"counters and locks are carried", carry},
 		{"a carried lock ends", func(s *suite) {
 			a := s.founding(100)
 			s.must(s.Node.Stage(s.Context(), a))
 			s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{
-				{Resource: "a", Counter: 105, Lease: "L1", Grant: 103, Remaining: shortTTL, TTL: longTTL},
-				{Resource: "b", Counter: 105, Lease: "L1", Grant: 103, Remaining: 0, TTL: longTTL},
+				{Resource: "a", Counter: 105, Owner: "L1", Grant: 103, Remaining: shortTTL, TTL: longTTL},
+				{Resource: "b", Counter: 105, Owner: "L1", Grant: 103, Remaining: 0, TTL: longTTL},
 			}))
 			s.must(s.Node.Admit(s.Context(), a))
 			s.view = a.View
@@ -433,12 +440,12 @@ func carry(s *suite) {
 	a := s.founding(floor)
 	s.must(s.Node.Stage(s.Context(), a))
 	s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{
-		{Resource: "a b", Counter: floor - 40, Lease: "L1", Grant: floor - 45, Remaining: longTTL / 2, TTL: longTTL, Meta: "meta of L1"},
+		{Resource: "a b", Counter: floor - 40, Owner: "L1", Grant: floor - 45, Remaining: longTTL / 2, TTL: longTTL, Meta: "meta of L1"},
 		{Resource: "c", Counter: floor - 30},
 	}))
-	s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{{Resource: "d*", Counter: floor + 7, Lease: "L2", Grant: floor + 7, Remaining: longTTL, TTL: longTTL}}))
+	s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{{Resource: "d*", Counter: floor + 7, Owner: "L2", Grant: floor + 7, Remaining: longTTL, TTL: longTTL}}))
 	s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{
-		{Resource: "f", Counter: floor + 2, Lease: "L3", Grant: floor + 2, Remaining: longTTL, TTL: longTTL, Holds: ".,h2,?", Keyed: true},
+		{Resource: "f", Counter: floor + 2, Owner: "L3", Grant: floor + 2, Remaining: longTTL, TTL: longTTL, Keyed: true},
 	}))
 	s.must(s.Node.Load(s.Context(), a, nil))
 	s.must(s.Node.Admit(s.Context(), a))
@@ -452,14 +459,14 @@ func carry(s *suite) {
 		s.Errorf("high is %d, want %d", high, floor+7)
 	}
 	s.want(acquire("a b", "L9"), lockcore.Reply{
-		Outcome: lockcore.Held, Grant: floor - 45, Remaining: longTTL / 2, TTL: longTTL, Lease: "L1", Meta: "meta of L1",
+		Outcome: lockcore.Held, Grant: floor - 45, Remaining: longTTL / 2, TTL: longTTL, Owner: "L1", Meta: "meta of L1",
 	})
 	s.want(confirm("a b", "L1", floor-44), granted(floor-44, longTTL/2))
 	if got := s.counter("a b"); got != floor-40 {
 		s.Errorf("a confirm below the counter moved it to %d", got)
 	}
 	s.want(extend("a b", "L1", floor-41, longTTL), withMeta(granted(floor-44, longTTL), "meta of L1"))
-	s.want(release("a b", "L1"), granted(floor-44, 0))
+	s.want(release("a b", "L1", floor-41), granted(floor-44, 0))
 	s.want(extend("a b", "L1", floor-41, longTTL), outcome(lockcore.NotHeld))
 	s.want(extend("c", "L3", floor-30, longTTL), lockcore.Reply{
 		Outcome: lockcore.Granted, Recreated: true, Grant: floor - 30, Remaining: longTTL,
@@ -469,13 +476,12 @@ func carry(s *suite) {
 		Outcome: lockcore.Granted, Existing: true, Grant: floor + 7, Remaining: longTTL, TTL: longTTL,
 	})
 	for _, lock := range s.survey() {
-		if lock.Resource == "f" && (lock.Holds != ".,h2,?" || !lock.Keyed) || lock.Resource == "d*" && (lock.Holds != lockcore.OwnHold || lock.Keyed) {
+		if recreated := "c"; lock.Resource != recreated && lock.Keyed != (lock.Resource == "f") {
 			s.Errorf("carried as %+v", lock)
 		}
 	}
-	late := release("f", "L3")
-	late.Token = floor + 1
-	s.want(late, outcome(lockcore.NotHeld))
-	late.Token, late.Hold = floor+2, lockcore.OwnHold
-	s.want(late, lockcore.Reply{Outcome: lockcore.Granted, Grant: floor + 2, Remaining: longTTL, Holds: 2, Unsure: true})
+	s.want(retract("f", "L3", "attempt1"), outcome(lockcore.NotHeld)) // no attempt is carried
+	s.want(release("f", "L3", floor+1), outcome(lockcore.NotHeld))
+	s.want(release("f", "L3", floor+2), granted(floor+2, 0))
+	s.want(retract("d*", "L2", ""), granted(floor+7, 0))
 }

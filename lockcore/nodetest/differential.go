@@ -41,7 +41,7 @@ func Differential(t *testing.T, open func() (h Harness, done func())) {
 type command struct {
 	Kind     string
 	Resource int
-	Lease    int
+	Owner    int
 	Ticket   int
 	Attempt  int
 	TTL      int
@@ -56,8 +56,8 @@ func commandKinds() []string {
 	return strings.Fields(`
 		acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire
 		confirm confirm confirm confirm confirm extend extend extend extend extend extend extend
-		release release release release release release release release read read hold hold hold hold
-		turn turn turn turn turn turn turn turn stand stand stand leave leave leave keep keep
+		release release release release release release retract retract retract retract retract read read
+		turn turn turn turn turn turn turn turn enqueue enqueue enqueue dequeue dequeue dequeue heartbeat heartbeat
 		expire expire expire expire fence raise survey counters scan observe
 		found stage load admit staged staged quarantine join restart wipe`)
 }
@@ -70,7 +70,7 @@ func drawCommand(t *rapid.T) command {
 	return command{
 		Kind:     rapid.SampledFrom(commandKinds()).Draw(t, "kind"),
 		Resource: pick("resource", 0, 0, 0, 1, 2),
-		Lease:    pick("lease", 0, 0, 1, 2),
+		Owner:    pick("owner", 0, 0, 1, 2),
 		Ticket:   pick("ticket", 0, 1, 2, 3, 4),
 		Attempt:  pick("attempt", 0, 0, 1, 2),
 		TTL:      pick("ttl", 0, 0, 0, 0, 1, 2),
@@ -188,7 +188,7 @@ func brief(of any) string {
 }
 
 func (c command) resource() string { return []string{"a", "b *", "ü"}[c.Resource] }
-func (c command) lease() string    { return []string{"L0", "L1", "L2"}[c.Lease] }
+func (c command) owner() string    { return []string{"L0", "L1", "L2"}[c.Owner] }
 
 func (c command) ttl() time.Duration {
 	return []time.Duration{longTTL, maxTTL, maxTTL + time.Second}[c.TTL]
@@ -206,7 +206,7 @@ func (c command) ticket() lockcore.Ticket {
 // op builds an operation around the model's state.
 func (p *pair) op(kind lockcore.OpKind, c command) lockcore.Op {
 	op := lockcore.Op{
-		Kind: kind, View: p.model.observed().View + lockcore.View(c.View), Resource: c.resource(), Lease: c.lease(), TTL: c.ttl(),
+		Kind: kind, View: p.model.observed().View + lockcore.View(c.View), Resource: c.resource(), Owner: c.owner(), TTL: c.ttl(),
 		Token: max(1, p.model.lastGrant(c.resource())+fencing.Token(c.Token)), Meta: fmt.Sprintf("meta %d", c.Other),
 	}
 	if c.Attempt > 0 {
@@ -238,8 +238,8 @@ func (p *pair) run(c command) {
 	p.Helper()
 	kinds := map[string]lockcore.OpKind{
 		"acquire": lockcore.OpAcquire, "turn": lockcore.OpAcquire, "confirm": lockcore.OpConfirm, "extend": lockcore.OpExtend,
-		"release": lockcore.OpRelease, "read": lockcore.OpRead, "hold": lockcore.OpHold,
-		"stand": lockcore.OpStand, "leave": lockcore.OpLeave, "keep": lockcore.OpKeep,
+		"release": lockcore.OpRelease, "retract": lockcore.OpRetract, "read": lockcore.OpRead,
+		"enqueue": lockcore.OpEnqueue, "dequeue": lockcore.OpDequeue, "heartbeat": lockcore.OpHeartbeat,
 	}
 	if kind, isVote := kinds[c.Kind]; isVote {
 		if c.Other == 0 && !p.model.votes() {
@@ -267,12 +267,10 @@ func (p *pair) run(c command) {
 
 func (p *pair) runVote(op lockcore.Op, c command) {
 	switch {
-	case c.Kind == "turn", c.Kind == "stand", c.Kind == "leave", c.Kind == "keep":
+	case c.Kind == "turn", c.Kind == "enqueue", c.Kind == "dequeue", c.Kind == "heartbeat":
 		op.Ticket = c.ticket()
-	case c.Kind == "hold":
-		op.Hold = fmt.Sprintf("h%d", c.Other)
-	case c.Kind == "release" && c.Other > 0:
-		op.Hold = []string{lockcore.OwnHold, "h1"}[c.Other-1]
+	case c.Kind == "retract" && c.Other > 0:
+		op.Above = op.Token
 	}
 	p.vote(op)
 }
@@ -292,11 +290,11 @@ func (p *pair) heal() {
 	p.run(command{Kind: "found"})
 }
 
-// expire lets a lock end by itself on both: what is locked is given back, and
+// expire lets a lock end by itself on both: what is locked is released, and
 // taken again for almost no time. (An extend cannot do it: it never shortens.)
 func (p *pair) expire(c command) {
 	if now := p.vote(lockcore.Op{Kind: lockcore.OpRead, Resource: c.resource()}); now.Outcome == lockcore.Granted {
-		p.vote(lockcore.Op{Kind: lockcore.OpRelease, Resource: c.resource(), Lease: now.Lease})
+		p.vote(release(c.resource(), now.Owner, now.Grant))
 	}
 	op := p.op(lockcore.OpAcquire, c)
 	op.TTL = time.Millisecond
@@ -353,7 +351,7 @@ func (p *pair) runMember(c command) {
 	case "admit":
 		p.admit("admit", lockcore.Node.Admit)
 	case "quarantine":
-		note := fmt.Sprintf("note %d", c.Lease)
+		note := fmt.Sprintf("note %d", c.Owner)
 		p.same("quarantine", fault(p.node.Quarantine(p.ctx, note)), fault(p.model.Quarantine(p.ctx, note)))
 	case "raise":
 		p.same("raise", fault(p.node.RaiseMaxTTL(p.ctx, c.ttl())), fault(p.model.RaiseMaxTTL(p.ctx, c.ttl())))
@@ -402,14 +400,14 @@ func (m *Model) joined() lockcore.Cluster {
 func (p *pair) admission(c command) [2]lockcore.Admission {
 	seen := p.model.observed()
 	a := lockcore.Admission{
-		View: max(1, max(seen.View, seen.Staged)+1+lockcore.View(c.Lease)-lockcore.View(c.Ticket/4)), Founded: seen.View + lockcore.View(c.View), Cluster: p.cluster(c.Other),
+		View: max(1, max(seen.View, seen.Staged)+1+lockcore.View(c.Owner)-lockcore.View(c.Ticket/4)), Founded: seen.View + lockcore.View(c.View), Cluster: p.cluster(c.Other),
 		Floor: max(100, seen.Marks.High+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2, Note: seen.Note,
 	}
 	switch {
 	case c.Attempt == 1: // as if it were in no quarantine yet
 		a.Note = ""
 	case seen.Admitted:
-		a.Note = lockcore.AwayNote(seen.View - lockcore.View(c.Lease/2))
+		a.Note = lockcore.AwayNote(seen.View - lockcore.View(c.Owner/2))
 	}
 	theirs, err := p.node.Observe(p.ctx)
 	if err != nil {
@@ -433,8 +431,8 @@ func (p *pair) load(c command) {
 	p.Helper()
 	lock := lockcore.CarriedLock{Resource: c.resource(), Counter: max(1, p.model.observed().Marks.High+fencing.Token(c.Token))}
 	if c.Attempt > 0 {
-		lock.Lease, lock.Grant, lock.Remaining, lock.TTL, lock.Meta = c.lease(), lock.Counter, longTTL, longTTL, "carried"
-		lock.Keyed, lock.Holds = c.Attempt == 2, [...]string{"", "h1", ".,h2", "?", "?,h1"}[(c.Token%5+5)%5]
+		lock.Owner, lock.Grant, lock.Remaining, lock.TTL, lock.Meta = c.owner(), lock.Counter, longTTL, longTTL, "carried"
+		lock.Keyed = c.Attempt == 2
 	}
 	locks := []lockcore.CarriedLock{lock}
 	p.Logf("load %+v", lock)
@@ -508,9 +506,9 @@ func (p *pair) compareTurns() {
 	}
 	p.heal()
 	for server, r := range p.turns {
-		op := lockcore.Op{View: p.model.observed().View, Resource: "mark " + server, Lease: "M", TTL: longTTL}
+		op := lockcore.Op{View: p.model.observed().View, Resource: "mark " + server, Owner: "M", TTL: longTTL}
 		op.Ticket = lockcore.Ticket{ID: "mark", Server: server, Arrival: 1}
-		for _, op.Kind = range []lockcore.OpKind{lockcore.OpKeep, lockcore.OpStand} {
+		for _, op.Kind = range []lockcore.OpKind{lockcore.OpHeartbeat, lockcore.OpEnqueue} {
 			p.vote(op)
 		}
 		op.Kind, op.Ticket = lockcore.OpAcquire, lockcore.Ticket{}

@@ -20,15 +20,15 @@ func inTurn(resource, lease string, t lockcore.Ticket) lockcore.Op {
 }
 
 func stand(resource string, t lockcore.Ticket) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpStand, Resource: resource, Ticket: t}
+	return lockcore.Op{Kind: lockcore.OpEnqueue, Resource: resource, Ticket: t}
 }
 
 func leave(resource string, t lockcore.Ticket) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpLeave, Resource: resource, Ticket: t}
+	return lockcore.Op{Kind: lockcore.OpDequeue, Resource: resource, Ticket: t}
 }
 
 func keep(server string, ttl time.Duration) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpKeep, Ticket: lockcore.Ticket{Server: server}, TTL: ttl}
+	return lockcore.Op{Kind: lockcore.OpHeartbeat, Ticket: lockcore.Ticket{Server: server}, TTL: ttl}
 }
 
 func waiting(r lockcore.Reply, n int) lockcore.Reply {
@@ -137,11 +137,11 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 			s.want(inTurn("a", "L1", t1), waiting(held(s.high+1, "L0", longTTL), 2)) // arrived earlier
 			s.want(inTurn("a", "L1", t1), waiting(held(s.high+1, "L0", longTTL), 2)) // asks again
 			s.want(read("a"), inLine(locked(s.high+1, "L0", longTTL), t1, t2))
-			s.want(release("a", "L0"), granted(s.high+1, 0))
+			s.want(retract("a", "L0", ""), granted(s.high+1, 0))
 			s.want(inTurn("a", "L2", t2), queued)
 			s.want(inTurn("a", "L1", t1), granted(s.high+2, longTTL))
 			s.want(read("a"), inLine(locked(s.high+2, "L1", longTTL), t2))
-			s.want(release("a", "L1"), granted(s.high+2, 0))
+			s.want(retract("a", "L1", ""), granted(s.high+2, 0))
 			s.want(inTurn("a", "L2", t2), granted(s.high+3, longTTL))
 			s.want(read("a"), inLine(locked(s.high+3, "L2", longTTL)))
 		}},
@@ -195,7 +195,7 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 			s.want(inTurn("a", "L2", t2), waiting(held(s.high+1, "L0", longTTL), 2))
 			s.dies("s1", shortTTL)
 			s2 := listen(s, s.Node, "s2")
-			s.want(release("a", "L0"), granted(s.high+1, 0))
+			s.want(retract("a", "L0", ""), granted(s.high+1, 0))
 			s.wantTurn(s2, "a", t2)
 			s.want(inTurn("a", "L2", t2), granted(s.high+2, longTTL))
 			s.want(read("a"), inLine(locked(s.high+2, "L2", longTTL)))
@@ -224,7 +224,7 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 			s.want(inTurn("a", "L1", t1), waiting(held(s.high+1, "L0", longTTL), 1))
 			s.want(inTurn("a", "L2", t2), waiting(held(s.high+1, "L0", longTTL), 2))
 			s.wantNoTurn(s1, "s1")
-			s.want(release("a", "L0"), granted(s.high+1, 0))
+			s.want(release("a", "L0", s.high+1), granted(s.high+1, 0))
 			s.wantTurn(s1, "a", t1)
 			s.wantNoTurn(s2, "s2")
 			s.want(inTurn("a", "L2", t2), queued)
@@ -255,32 +255,28 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 			s.want(leave("a", t1), outcome(lockcore.Granted))
 			s.wantNoTurn(s2, "s2")
 		}},
-		{"a hold that goes tells nobody while others stay", func(s *suite) {
+		{"a retraction that leaves the lock notifies nobody", func(s *suite) {
 			kept(s)
 			s1 := listen(s, s.Node, "s1")
-			s.want(acquire("a", "L0"), granted(s.high+1, longTTL))
-			hold := lockcore.Op{Kind: lockcore.OpHold, Resource: "a", Lease: "L0", Token: s.high + 1, Hold: "h2"}
-			s.do(hold)
+			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
+			s.do(attempt("a", "K1", "attempt2"))
 			s.want(stand("a", t1), outcome(lockcore.Granted))
-			off := release("a", "L0")
-			off.Hold = "h2"
-			s.do(off)
+			s.want(retract("a", "K1", "attempt1"), outcome(lockcore.NotHeld))
 			s.wantNoTurn(s1, "s1")
-			off.Hold = lockcore.OwnHold
-			s.do(off)
+			s.want(retract("a", "K1", "attempt2"), granted(s.high+1, 0))
 			s.wantTurn(s1, "a", t1)
 		}},
 		{"odd names in line", func(s *suite) {
 			kept(s)
 			s1 := listen(s, s.Node, "s1")
-			odd := lockcore.Ticket{ID: "t*[", Server: "s1", Arrival: 5, Holder: "  a holder, with \"blanks\"  ü "}
+			odd := lockcore.Ticket{ID: "t-_9", Server: "s1", Arrival: 5, Holder: "  a holder, with \"blanks\"  ü "}
 			bare := lockcore.Ticket{ID: "t0", Server: "s1", Arrival: 6}
 			const resource = "*[a] ü  #"
 			s.want(acquire(resource, "L0"), granted(s.high+1, longTTL))
 			s.want(inTurn(resource, "L1", odd), waiting(held(s.high+1, "L0", longTTL), 1))
 			s.want(inTurn(resource, "L2", bare), waiting(held(s.high+1, "L0", longTTL), 2))
 			s.want(read(resource), inLine(locked(s.high+1, "L0", longTTL), odd, bare))
-			s.want(release(resource, "L0"), granted(s.high+1, 0))
+			s.want(retract(resource, "L0", ""), granted(s.high+1, 0))
 			s.wantTurn(s1, resource, odd)
 			s.want(leave(resource, odd), outcome(lockcore.Granted))
 			s.wantTurn(s1, resource, bare)

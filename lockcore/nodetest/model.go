@@ -1,14 +1,12 @@
 package nodetest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -66,7 +64,7 @@ type data struct {
 	note     string  // of its quarantine
 	locks    map[string]modelLock
 	counters map[string]modelCounter
-	scopes   map[string]modelScope // by lease: idempotency keys in use
+	scopes   map[string]modelScope // by owner: idempotency keys in use
 	lines    map[string][]lockcore.Ticket
 	sessions map[string]time.Time // by server: until when its tickets live
 }
@@ -93,12 +91,11 @@ type modelLock struct {
 	grant fencing.Token
 	ttl   time.Duration
 	until time.Time
-	lease string
+	owner string
 	// attempts were told of it under an idempotency key; nil where there is
 	// none, or were too many: then no attempt takes it back.
 	attempts []string
 	keyed    bool // made under an idempotency key
-	holds    []string
 	meta     string
 }
 
@@ -188,10 +185,9 @@ func (m *Model) ExpireNow(resource string) {
 		return
 	}
 	if l.keyed {
-		delete(m.data.scopes, l.lease)
+		delete(m.data.scopes, l.owner)
 	}
-	l.until = m.now() // what it was stays known, as on every node
-	m.data.locks[resource] = l
+	delete(m.data.locks, resource)
 }
 
 // DropCounter drops a resource's counter, which any node may do at any time.
@@ -202,14 +198,6 @@ func (m *Model) DropCounter(resource string) {
 }
 
 // What is there now.
-
-// Unsure reports whether a resource's lock was made again without knowing its holds.
-func (m *Model) Unsure(resource string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	l, held := m.lock(resource)
-	return held && slices.Contains(l.holds, lockcore.UnknownHolds)
-}
 
 // Clock is what its clock shows. A Model is no lockcore.Clocked by itself, so
 // that a simulation need not hear of it.
@@ -340,8 +328,7 @@ func (m *Model) Survey(_ context.Context, view lockcore.View, cursor string) ([]
 	for _, resource := range resources {
 		l, _ := m.lock(resource)
 		locks = append(locks, lockcore.CarriedLock{
-			Resource: resource, Lease: l.lease, Grant: l.grant, Remaining: m.left(l.until), TTL: l.ttl, Meta: l.meta,
-			Holds: strings.Join(l.holds, ","), Keyed: l.keyed,
+			Resource: resource, Owner: l.owner, Grant: l.grant, Remaining: m.left(l.until), TTL: l.ttl, Meta: l.meta, Keyed: l.keyed,
 		})
 	}
 	return locks, next, err
@@ -500,10 +487,10 @@ func (m *Model) Load(_ context.Context, a lockcore.Admission, locks []lockcore.C
 	}
 	for _, l := range locks {
 		m.count(l.Resource, l.Counter)
-		if l.Lease != "" {
+		if l.Owner != "" {
 			m.data.locks[l.Resource] = modelLock{
 				grant: l.Grant, ttl: l.TTL, until: m.now().Add(max(l.Remaining, time.Millisecond)),
-				lease: l.Lease, keyed: l.Keyed, holds: strings.Split(cmp.Or(l.Holds, lockcore.OwnHold), ","), meta: l.Meta,
+				owner: l.Owner, keyed: l.Keyed, meta: l.Meta,
 			}
 		}
 	}

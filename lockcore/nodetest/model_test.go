@@ -109,7 +109,7 @@ func admitted(t *testing.T, m *nodetest.Model) lockcore.View {
 }
 
 func acquire(view lockcore.View, resource, lease string) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpAcquire, View: view, Resource: resource, Lease: lease, TTL: time.Minute}
+	return lockcore.Op{Kind: lockcore.OpAcquire, View: view, Resource: resource, Owner: lease, TTL: time.Minute}
 }
 
 func wantOutcome(t *testing.T, m *nodetest.Model, op lockcore.Op, want lockcore.Outcome) {

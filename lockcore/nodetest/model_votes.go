@@ -30,15 +30,22 @@ func (m *Model) Apply(op lockcore.Op) lockcore.Reply {
 }
 
 func (m *Model) apply(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
+	if err := op.Validate(); err != nil {
+		return lockcore.Reply{Err: err}
+	}
 	switch op.Kind {
-	case lockcore.OpRelease:
-		reply := m.release(op, turns)
+	case lockcore.OpRelease, lockcore.OpRetract:
+		take := m.release
+		if op.Kind == lockcore.OpRetract {
+			take = m.retract
+		}
+		reply := take(op, turns)
 		if !m.open() && reply.Outcome != lockcore.Failed {
 			return m.behind()
 		}
 		return reply
-	case lockcore.OpLeave:
-		return m.leave(op, turns)
+	case lockcore.OpDequeue:
+		return m.dequeue(op, turns)
 	}
 	if !m.open() {
 		return m.behind()
@@ -46,8 +53,8 @@ func (m *Model) apply(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 	switch op.Kind {
 	case lockcore.OpRead:
 		return m.read(op)
-	case lockcore.OpKeep:
-		return m.keep(op)
+	case lockcore.OpHeartbeat:
+		return m.heartbeat(op)
 	}
 	if own := m.view(); m.weak(VotesInAnyView) {
 		op.View = own
@@ -63,10 +70,8 @@ func (m *Model) apply(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 		return m.confirm(op)
 	case lockcore.OpExtend:
 		return m.extend(op)
-	case lockcore.OpHold:
-		return m.hold(op)
-	case lockcore.OpStand:
-		m.stand(op)
+	case lockcore.OpEnqueue:
+		m.enqueue(op)
 		return lockcore.Reply{Outcome: lockcore.Granted}
 	}
 	return lockcore.Reply{Err: fmt.Errorf("operation of unknown kind %d", op.Kind)}
@@ -81,18 +86,18 @@ func (m *Model) acquire(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 		return m.behind()
 	}
 	l, held := m.lock(op.Resource)
-	if held && l.lease != op.Lease {
-		m.stand(op)
+	if held && l.owner != op.Owner {
+		m.enqueue(op)
 		return m.held(op.Resource, l)
 	}
-	if s, ok := m.data.scopes[op.Lease]; ok && op.Attempt != "" && m.left(s.until) > 0 && s.scope != op.Scope {
+	if s, ok := m.data.scopes[op.Owner]; ok && op.Attempt != "" && m.left(s.until) > 0 && s.scope != op.Scope {
 		return lockcore.Reply{Outcome: lockcore.OtherResource}
 	}
 	if held {
 		return m.again(op, l)
 	}
 	if m.overtakes(op, turns) {
-		m.stand(op)
+		m.enqueue(op)
 		return lockcore.Reply{Outcome: lockcore.Queued}
 	}
 	grant := m.effective(op.Resource) + 1
@@ -102,12 +107,12 @@ func (m *Model) acquire(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 	m.count(op.Resource, grant)
 	until := m.now().Add(op.TTL)
 	m.data.locks[op.Resource] = modelLock{
-		grant: grant, ttl: op.TTL, until: until, lease: op.Lease,
-		keyed: op.Attempt != "", holds: []string{lockcore.OwnHold}, meta: op.Meta,
+		grant: grant, ttl: op.TTL, until: until, owner: op.Owner,
+		keyed: op.Attempt != "", meta: op.Meta,
 	}
 	if op.Attempt != "" {
 		m.noteAttempts(op.Resource, []string{op.Attempt})
-		m.data.scopes[op.Lease] = modelScope{scope: op.Scope, until: until}
+		m.data.scopes[op.Owner] = modelScope{scope: op.Scope, until: until}
 	}
 	m.dropTicket(op.Resource, op.Ticket)
 	return lockcore.Reply{Outcome: lockcore.Granted, Grant: grant, Remaining: op.TTL}
@@ -135,14 +140,14 @@ func (m *Model) noteAttempts(resource string, attempts []string) {
 func (m *Model) held(resource string, l modelLock) lockcore.Reply {
 	return lockcore.Reply{
 		Outcome: lockcore.Held, Grant: l.grant, Remaining: m.left(l.until), TTL: l.ttl,
-		Waiting: len(m.data.lines[resource]), Lease: l.lease, Meta: l.meta,
+		Waiting: len(m.data.lines[resource]), Owner: l.owner, Meta: l.meta,
 	}
 }
 
 // owned gives the lock if it is the operation's own (rules 2 and 3).
 func (m *Model) owned(op lockcore.Op) (l modelLock, owned bool) {
 	l, held := m.lock(op.Resource)
-	return l, held && l.lease == op.Lease && l.grant <= op.Token
+	return l, held && l.owner == op.Owner && l.grant <= op.Token
 }
 
 func (m *Model) confirm(op lockcore.Op) lockcore.Reply {
@@ -152,7 +157,7 @@ func (m *Model) confirm(op lockcore.Op) lockcore.Reply {
 	case m.weak(ConfirmsForAnybody):
 		m.raise(op)
 		return lockcore.Reply{Outcome: lockcore.Granted, Grant: op.Token, Remaining: m.left(l.until)}
-	case m.weak(ConfirmsAnyGrant) && l.lease == op.Lease && m.left(l.until) > 0:
+	case m.weak(ConfirmsAnyGrant) && l.owner == op.Owner && m.left(l.until) > 0:
 	default:
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
 	}
@@ -174,16 +179,16 @@ func (m *Model) extend(op lockcore.Op) lockcore.Reply {
 		return m.behind()
 	}
 	l, owned := m.owned(op)
-	if careless := m.weak(ExtendsAnyGrant) && l.lease == op.Lease && m.left(l.until) > 0; !owned && !careless {
+	if careless := m.weak(ExtendsAnyGrant) && l.owner == op.Owner && m.left(l.until) > 0; !owned && !careless {
 		return m.recreate(op)
 	}
 	m.touch(op.Resource)
 	if m.left(l.until) < op.TTL || m.weak(ShortensLocks) { // an extend never shortens: it may be an old one, late
 		l.ttl, l.until = op.TTL, m.now().Add(op.TTL)
 		m.data.locks[op.Resource] = l
-		if s, ok := m.data.scopes[op.Lease]; ok && l.keyed && m.left(s.until) > 0 {
+		if s, ok := m.data.scopes[op.Owner]; ok && l.keyed && m.left(s.until) > 0 {
 			s.until = l.until
-			m.data.scopes[op.Lease] = s
+			m.data.scopes[op.Owner] = s
 		}
 	}
 	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: m.left(l.until), Meta: l.meta}
@@ -191,22 +196,13 @@ func (m *Model) extend(op lockcore.Op) lockcore.Reply {
 
 // recreate is rule 5.
 func (m *Model) recreate(op lockcore.Op) lockcore.Reply {
-	l, held := m.lock(op.Resource)
-	if held || m.effective(op.Resource) > op.Token && !m.weak(RevivesAnybody) {
+	if _, held := m.lock(op.Resource); held || m.effective(op.Resource) > op.Token && !m.weak(RevivesAnybody) {
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
-	}
-	holds := []string{lockcore.UnknownHolds}
-	c, ok := m.data.counters[op.Resource]
-	switch seen := ok && m.left(c.until) > 0 && c.value == op.Token; {
-	case l.lease == op.Lease && !slices.Equal(l.holds, []string{lockcore.OwnHold}):
-		holds = l.holds // it had them when its lock ended
-	case seen:
-		holds = []string{lockcore.OwnHold}
 	}
 	m.touch(op.Resource)
 	m.data.locks[op.Resource] = modelLock{ // of a key or not, nobody knows
-		grant: op.Token, ttl: op.TTL, until: m.now().Add(op.TTL), lease: op.Lease,
-		keyed: true, holds: holds,
+		grant: op.Token, ttl: op.TTL, until: m.now().Add(op.TTL), owner: op.Owner,
+		keyed: true,
 	}
 	return lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: op.Token, Remaining: op.TTL}
 }
@@ -219,67 +215,60 @@ func (m *Model) touch(resource string) {
 	}
 }
 
-func (m *Model) hold(op lockcore.Op) lockcore.Reply {
-	l, owned := m.owned(op)
-	if !owned {
-		return lockcore.Reply{Outcome: lockcore.NotHeld}
-	}
-	if !slices.Contains(l.holds, op.Hold) {
-		if len(l.holds) == lockcore.MostHolds {
-			return lockcore.Reply{Err: lockcore.ErrMostHolds, Sent: true}
-		}
-		l.holds = append(slices.Clone(l.holds), op.Hold)
-		m.data.locks[op.Resource] = l
-	}
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: m.left(l.until), Holds: len(l.holds), Meta: l.meta}
-}
-
-// release takes a vote back, on any node and in any view.
+// release ends a lease for good, on any node and in any view.
 func (m *Model) release(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 	l, held := m.lock(op.Resource)
-	if !held {
+	switch {
+	case !held:
 		m.pass(op)
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
-	}
-	if l.lease != op.Lease || op.Attempt != "" && !slices.Contains(l.attempts, op.Attempt) {
+	case l.owner != op.Owner, l.keyed && l.grant > op.Token && !m.weak(ReleasesAnyGrant):
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
-	}
-	if op.Token > 0 && op.Attempt != "" && l.grant <= op.Token {
-		return lockcore.Reply{Outcome: lockcore.NotHeld}
-	}
-	if later := l.keyed && op.Attempt == "" && op.Token > 0 && l.grant > op.Token; later && !m.weak(ReleasesAnyGrant) {
-		return lockcore.Reply{Outcome: lockcore.NotHeld}
-	}
-	unsure := slices.Contains(l.holds, lockcore.UnknownHolds)
-	if op.Hold != "" && !slices.Contains(l.holds, op.Hold) && !unsure {
-		return lockcore.Reply{Outcome: lockcore.NotHeld, Holds: len(l.holds)}
-	}
-	if m.replica {
+	case m.replica:
 		return lockcore.Reply{Err: errReplica, Sent: true}
 	}
-	if op.Attempt != "" && len(l.attempts) > 1 { // the others may count on it
+	m.pass(op)
+	return m.remove(op.Resource, l, turns)
+}
+
+// pass takes the counter past the token of a lease that was released.
+func (m *Model) pass(op lockcore.Op) {
+	if m.open() && m.effective(op.Resource) <= op.Token {
+		m.count(op.Resource, min(op.Token+1, fencing.MaxToken))
+	}
+}
+
+// retract takes back the vote of one attempt, on any node and in any view.
+func (m *Model) retract(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
+	l, held := m.lock(op.Resource)
+	switch {
+	case !held || l.owner != op.Owner || l.grant <= op.Above || !l.of(op.Attempt):
+		return lockcore.Reply{Outcome: lockcore.NotHeld}
+	case m.replica:
+		return lockcore.Reply{Err: errReplica, Sent: true}
+	case len(l.attempts) > 1: // the others may count on it
 		m.noteAttempts(op.Resource, slices.DeleteFunc(slices.Clone(l.attempts), func(a string) bool { return a == op.Attempt }))
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
 	}
-	if op.Hold != "" && (unsure || len(l.holds) > 1) {
-		l.holds = slices.DeleteFunc(slices.Clone(l.holds), func(hold string) bool { return hold == op.Hold })
-		m.data.locks[op.Resource] = l
-		return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: m.left(l.until), Holds: len(l.holds), Unsure: unsure}
-	}
-	delete(m.data.locks, op.Resource)
-	m.pass(op)
-	if l.keyed {
-		delete(m.data.scopes, l.lease)
-	}
-	m.tellFirst(op.Resource, turns)
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant}
+	return m.remove(op.Resource, l, turns)
 }
 
-// pass takes the counter past the token of a lease that was given back.
-func (m *Model) pass(op lockcore.Op) {
-	if op.Token > 0 && op.Attempt == "" && m.open() && m.effective(op.Resource) <= op.Token {
-		m.count(op.Resource, op.Token+1)
+// of reports whether the attempt was told of the lock.
+func (l modelLock) of(attempt string) bool {
+	if attempt == "" {
+		return !l.keyed
 	}
+	return slices.Contains(l.attempts, attempt)
+}
+
+// remove deletes a lock, and notifies the first in the queue.
+func (m *Model) remove(resource string, l modelLock, turns *[]modelTurn) lockcore.Reply {
+	delete(m.data.locks, resource)
+	if l.keyed {
+		delete(m.data.scopes, l.owner)
+	}
+	m.tellFirst(resource, turns)
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant}
 }
 
 func (m *Model) read(op lockcore.Op) lockcore.Reply {
@@ -302,7 +291,7 @@ func ticketName(t lockcore.Ticket) string { return t.ID + " " + t.Server + " " +
 // been kept alive.
 const standTTL = 3 * time.Second
 
-func (m *Model) stand(op lockcore.Op) {
+func (m *Model) enqueue(op lockcore.Op) {
 	t := op.Ticket
 	if t.ID == "" {
 		return
@@ -358,7 +347,7 @@ func (m *Model) overtakes(op lockcore.Op, turns *[]modelTurn) bool {
 	return true
 }
 
-func (m *Model) leave(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
+func (m *Model) dequeue(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 	if m.replica {
 		return lockcore.Reply{Err: errReplica, Sent: true}
 	}
@@ -371,7 +360,7 @@ func (m *Model) leave(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 	return lockcore.Reply{Outcome: lockcore.Granted}
 }
 
-func (m *Model) keep(op lockcore.Op) lockcore.Reply {
+func (m *Model) heartbeat(op lockcore.Op) lockcore.Reply {
 	alive := m.left(m.data.sessions[op.Ticket.Server]) > 0
 	m.data.sessions[op.Ticket.Server] = m.now().Add(op.TTL)
 	return lockcore.Reply{Outcome: lockcore.Granted, Existing: alive}

@@ -32,14 +32,14 @@ func nameTests() []test { //nolint:gocognit // a table of scenarios
 				}
 			}
 			for i, resource := range oddNames() {
-				if r := s.do(read(resource)); r.Outcome != lockcore.Granted || r.Lease != "L1" {
+				if r := s.do(read(resource)); r.Outcome != lockcore.Granted || r.Owner != "L1" {
 					s.Fatalf("%q (%d): %+v", resource, i, r)
 				}
 			}
 			counters, err := s.Node.Counters(s.Context(), s.view, oddNames())
 			s.must(err)
 			for i, resource := range oddNames() {
-				if r := s.do(release(resource, "L1")); r.Outcome != lockcore.Granted || r.Grant != counters[i] {
+				if r := s.do(retract(resource, "L1", "")); r.Outcome != lockcore.Granted || r.Grant != counters[i] {
 					s.Fatalf("%q (%d): %+v, counter %d", resource, i, r, counters[i])
 				}
 			}

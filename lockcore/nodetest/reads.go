@@ -33,7 +33,7 @@ func readTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(op, granted(s.high+1, shortTTL))
 			s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
 			s.want(acquire("c", "L3"), granted(s.high+3, longTTL))
-			s.want(release("c", "L3"), granted(s.high+3, 0))
+			s.want(retract("c", "L3", ""), granted(s.high+3, 0))
 			s.expires("a", shortTTL)
 			if got := s.surveyed(); !slices.Equal(got, []string{"b"}) {
 				s.Errorf("surveyed %q", got)
@@ -113,8 +113,7 @@ func (s *suite) wantShut() {
 	}
 	refused := lockcore.Reply{Outcome: lockcore.NotAdmitted, View: view}
 	for _, op := range []lockcore.Op{
-		acquire("a", "L1"), confirm("a", "L1", 5), extend("a", "L1", fencing.MaxToken, longTTL), release("a", "L1"), read("a"),
-		{Kind: lockcore.OpHold, Resource: "a", Lease: "L1", Token: 5, Hold: "h"},
+		acquire("a", "L1"), confirm("a", "L1", 5), extend("a", "L1", fencing.MaxToken, longTTL), release("a", "L1", 5), retract("a", "L1", ""), read("a"),
 		stand("a", ticket("t1", "s1", 1)), keep("s1", longTTL),
 	} {
 		for _, asked := range []lockcore.View{max(view, 1), view + 1} {
@@ -162,7 +161,7 @@ func survey(s *suite) {
 		op.View = s.view
 		s.Node.Submit(&op, i, replies)
 		want[resource] = lockcore.CarriedLock{
-			Resource: resource, Lease: op.Lease, Grant: s.high + 1 + fencing.Token(i), TTL: longTTL, Meta: op.Meta, Holds: lockcore.OwnHold,
+			Resource: resource, Owner: op.Owner, Grant: s.high + 1 + fencing.Token(i), TTL: longTTL, Meta: op.Meta,
 		}
 	}
 	for range locks {

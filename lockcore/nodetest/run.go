@@ -59,9 +59,9 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 	}{
 		{"vote", voteTests()},
 		{"key", keyTests()},
-		{"hold", holdTests()},
 		{"line", lineTests()},
 		{"name", nameTests()},
+		{"forgery", forgeryTests()},
 		{"read", readTests()},
 		{"admission", admissionTests()},
 	} {
@@ -202,16 +202,11 @@ func meaningful(kind lockcore.OpKind, r lockcore.Reply) lockcore.Reply {
 		m.View = r.View
 	case lockcore.Granted:
 		m = r
-		if kind != lockcore.OpHold && (kind != lockcore.OpRelease || r.Remaining == 0) {
-			m.Holds = 0
-		}
 		if kind == lockcore.OpConfirm || kind == lockcore.OpRelease {
 			m.Meta = ""
 		}
 	case lockcore.Held:
 		m = r
-	case lockcore.NotHeld:
-		m.Holds = r.Holds
 	}
 	if reading {
 		m.Waiting, m.Line = r.Waiting, r.Line
@@ -269,25 +264,25 @@ func (s *suite) counter(resource string) fencing.Token {
 
 // Operations.
 
-func acquire(resource, lease string) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpAcquire, Resource: resource, Lease: lease, TTL: longTTL, Meta: "meta of " + lease}
+func acquire(resource, owner string) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpAcquire, Resource: resource, Owner: owner, TTL: longTTL, Meta: "meta of " + owner}
 }
 
-func confirm(resource, lease string, token fencing.Token) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpConfirm, Resource: resource, Lease: lease, Token: token}
+func confirm(resource, owner string, token fencing.Token) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpConfirm, Resource: resource, Owner: owner, Token: token}
 }
 
-func extend(resource, lease string, token fencing.Token, ttl time.Duration) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpExtend, Resource: resource, Lease: lease, Token: token, TTL: ttl}
+func extend(resource, owner string, token fencing.Token, ttl time.Duration) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpExtend, Resource: resource, Owner: owner, Token: token, TTL: ttl}
 }
 
-func release(resource, lease string) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpRelease, Resource: resource, Lease: lease}
+func release(resource, owner string, token fencing.Token) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpRelease, Resource: resource, Owner: owner, Token: token}
 }
 
-// final gives a lease back for good.
-func final(resource, lease string, token fencing.Token) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpRelease, Resource: resource, Lease: lease, Token: token}
+// retract takes back the vote of an attempt; "" is one without an idempotency key.
+func retract(resource, owner, attempt string) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpRetract, Resource: resource, Owner: owner, Attempt: attempt}
 }
 
 func read(resource string) lockcore.Op { return lockcore.Op{Kind: lockcore.OpRead, Resource: resource} }
@@ -298,14 +293,14 @@ func granted(grant fencing.Token, left time.Duration) lockcore.Reply {
 	return lockcore.Reply{Outcome: lockcore.Granted, Grant: grant, Remaining: left}
 }
 
-func held(grant fencing.Token, lease string, ttl time.Duration) lockcore.Reply {
+func held(grant fencing.Token, owner string, ttl time.Duration) lockcore.Reply {
 	return lockcore.Reply{
-		Outcome: lockcore.Held, Grant: grant, Remaining: ttl, TTL: ttl, Lease: lease, Meta: "meta of " + lease,
+		Outcome: lockcore.Held, Grant: grant, Remaining: ttl, TTL: ttl, Owner: owner, Meta: "meta of " + owner,
 	}
 }
 
-func locked(grant fencing.Token, lease string, ttl time.Duration) lockcore.Reply {
-	r := held(grant, lease, ttl)
+func locked(grant fencing.Token, owner string, ttl time.Duration) lockcore.Reply {
+	r := held(grant, owner, ttl)
 	r.Outcome = lockcore.Granted
 	return r
 }

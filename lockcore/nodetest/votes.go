@@ -23,7 +23,7 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			again := acquire("a", "L1")
 			again.Meta, again.TTL = "what a retry says does not count", maxTTL
 			want := locked(s.high+1, "L1", longTTL)
-			want.Existing, want.Lease = true, ""
+			want.Existing, want.Owner = true, ""
 			s.want(again, want)
 			if got := s.counter("a"); got != s.high+1 {
 				s.Errorf("the counter is %d: a retry counted", got)
@@ -33,14 +33,14 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.admit(100)
 			for i := range fencing.Token(5) {
 				s.want(acquire("a", "L1"), granted(s.high+1+i, longTTL))
-				s.want(release("a", "L1"), granted(s.high+1+i, 0))
+				s.want(retract("a", "L1", ""), granted(s.high+1+i, 0))
 			}
 		}},
 		{"a missing counter reads as high, which is of the whole node", func(s *suite) {
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 			s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
-			s.want(release("a", "L1"), granted(s.high+1, 0))
+			s.want(retract("a", "L1", ""), granted(s.high+1, 0))
 			s.want(acquire("a", "L3"), granted(s.high+2, longTTL)) // its own counter, not high
 			s.want(acquire("c", "L4"), granted(s.high+3, longTTL))
 			if high := s.observe().Marks.High; high != s.high+3 {
@@ -51,29 +51,46 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 		{"a counter stays as long as it is used", counterStays},
 		{"only the owner releases", func(s *suite) {
 			s.admit(100)
-			s.want(release("a", "L1"), outcome(lockcore.NotHeld))
+			s.want(release("a", "L1", 1), outcome(lockcore.NotHeld))
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-			s.want(release("a", "L2"), outcome(lockcore.NotHeld))
+			s.want(release("a", "L2", s.high+1), outcome(lockcore.NotHeld))
 			s.want(read("a"), locked(s.high+1, "L1", longTTL))
-			s.want(release("a", "L1"), granted(s.high+1, 0))
-			s.want(release("a", "L1"), outcome(lockcore.NotHeld))
+			s.want(release("a", "L1", s.high+1), granted(s.high+1, 0))
+			s.want(release("a", "L1", s.high+1), outcome(lockcore.NotHeld))
 			s.want(read("a"), outcome(lockcore.NotHeld))
 		}},
-		{"a lease given back with its token stays gone", func(s *suite) {
+		{"a retraction moves no counter", func(s *suite) {
+			s.admit(100)
+			s.want(retract("a", "L1", ""), outcome(lockcore.NotHeld))
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(retract("a", "L2", ""), outcome(lockcore.NotHeld))
+			s.want(read("a"), locked(s.high+1, "L1", longTTL))
+			above := retract("a", "L1", "")
+			above.Above = s.high + 1
+			s.want(above, outcome(lockcore.NotHeld))
+			above.Above = s.high
+			s.want(above, granted(s.high+1, 0))
+			s.want(above, outcome(lockcore.NotHeld))
+			s.want(read("a"), outcome(lockcore.NotHeld))
+			if counter, high := s.counter("a"), s.observe().Marks.High; counter != s.high+1 || high != s.high+1 {
+				s.Errorf("counter %d, high %d, want %d", counter, high, s.high+1)
+			}
+		}},
+		{"a lease that was released stays gone", func(s *suite) {
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-			s.want(final("a", "L1", s.high+1), granted(s.high+1, 0))
+			s.want(release("a", "L1", s.high+1), granted(s.high+1, 0))
 			s.want(extend("a", "L1", s.high+1, longTTL), outcome(lockcore.NotHeld))
-			s.want(final("a", "L1", s.high+1), outcome(lockcore.NotHeld)) // again changes nothing
+			s.want(release("a", "L1", s.high+1), outcome(lockcore.NotHeld)) // again changes nothing
 			s.want(acquire("a", "L2"), granted(s.high+3, longTTL))
-			s.want(final("a", "L1", s.high+8), outcome(lockcore.NotHeld)) // another's lock stands
+			s.want(release("a", "L1", s.high+8), outcome(lockcore.NotHeld)) // another's lock stands
 			s.want(acquire("b", "L3"), granted(s.high+4, longTTL))
-			s.want(final("b", "L3", s.high+9), granted(s.high+4, 0)) // the token may be above the grant
+			s.want(release("b", "L3", s.high+9), granted(s.high+4, 0)) // the token may be above the grant
 			s.want(acquire("b", "L4"), granted(s.high+11, longTTL))
 		}},
-		{"a final release of a lease whose lock had ended keeps it so", func(s *suite) {
+		{"a release of a lease whose lock had ended keeps it so", func(s *suite) {
 			s.admit(100)
-			s.want(final("a", "L1", s.high+5), outcome(lockcore.NotHeld))
+			s.want(release("a", "L1", s.high+5), outcome(lockcore.NotHeld))
 			s.want(extend("a", "L1", s.high+5, longTTL), outcome(lockcore.NotHeld))
 			if high := s.observe().Marks.High; high != s.high+6 {
 				s.Errorf("high is %d, want %d", high, s.high+6)
@@ -85,7 +102,7 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			op.TTL = shortTTL
 			s.want(op, granted(s.high+1, shortTTL))
 			s.expires("a", shortTTL)
-			s.want(release("a", "L1"), outcome(lockcore.NotHeld))
+			s.want(retract("a", "L1", ""), outcome(lockcore.NotHeld))
 			s.want(confirm("a", "L1", s.high+1), outcome(lockcore.NotHeld))
 			s.want(acquire("a", "L2"), granted(s.high+2, longTTL))
 		}},
@@ -97,7 +114,7 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 			s.Advance(longTTL - time.Millisecond)
 			s.want(acquire("a", "L2"), lockcore.Reply{
-				Outcome: lockcore.Held, Grant: s.high + 1, Remaining: time.Millisecond, TTL: longTTL, Lease: "L1", Meta: "meta of L1",
+				Outcome: lockcore.Held, Grant: s.high + 1, Remaining: time.Millisecond, TTL: longTTL, Owner: "L1", Meta: "meta of L1",
 			})
 			s.Advance(time.Millisecond)
 			s.want(acquire("a", "L2"), granted(s.high+2, longTTL))
@@ -110,7 +127,7 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			if counter, high := s.counter("a"), s.observe().Marks.High; counter != s.high+5 || high != s.high+5 {
 				s.Errorf("counter %d, high %d, want %d", counter, high, s.high+5)
 			}
-			s.want(release("a", "L1"), granted(s.high+5, 0))
+			s.want(retract("a", "L1", ""), granted(s.high+5, 0))
 			s.want(acquire("a", "L2"), granted(s.high+6, longTTL))
 			s.want(acquire("b", "L3"), granted(s.high+7, longTTL))
 		}},
@@ -159,10 +176,10 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 		{"extend revives nothing over a successor", func(s *suite) {
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-			s.want(release("a", "L1"), granted(s.high+1, 0))
+			s.want(retract("a", "L1", ""), granted(s.high+1, 0))
 			s.want(acquire("a", "L2"), granted(s.high+2, longTTL))
 			s.want(extend("a", "L1", s.high+1, longTTL), outcome(lockcore.NotHeld))
-			s.want(release("a", "L2"), granted(s.high+2, 0))
+			s.want(retract("a", "L2", ""), granted(s.high+2, 0))
 			s.want(extend("a", "L1", s.high+1, longTTL), outcome(lockcore.NotHeld))
 			s.want(read("a"), outcome(lockcore.NotHeld))
 		}},
@@ -173,17 +190,18 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			want.Recreated = true
 			s.want(extend("a", "L1", s.high, longTTL), want)
 			s.want(acquire("a", "L2"), lockcore.Reply{
-				Outcome: lockcore.Held, Grant: s.high, Remaining: longTTL, TTL: longTTL, Lease: "L1",
+				Outcome: lockcore.Held, Grant: s.high, Remaining: longTTL, TTL: longTTL, Owner: "L1",
 			})
-			s.want(release("a", "L1"), granted(s.high, 0))
-			s.want(acquire("a", "L2"), granted(s.high+1, longTTL))
+			s.want(retract("a", "L1", ""), outcome(lockcore.NotHeld)) // of a key or not, nobody knows
+			s.want(release("a", "L1", s.high), granted(s.high, 0))
+			s.want(acquire("a", "L2"), granted(s.high+2, longTTL))
 		}},
 		{"a TTL above the recorded longest is refused", tooLong},
 		{"a smaller view is stale, a larger one is ahead", views},
 		{"a release counts in any view", func(s *suite) {
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-			op := release("a", "L1")
+			op := release("a", "L1", s.high+1)
 			op.View = s.view + 3
 			s.want(op, granted(s.high+1, 0))
 		}},
@@ -213,9 +231,9 @@ func counterGoes(s *suite) {
 		s.Fatal("the harness keeps counters for longer than anybody waits")
 	}
 	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-	s.want(release("a", "L1"), granted(s.high+1, 0))
+	s.want(retract("a", "L1", ""), granted(s.high+1, 0))
 	s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
-	s.want(release("b", "L2"), granted(s.high+2, 0))
+	s.want(retract("b", "L2", ""), granted(s.high+2, 0))
 	s.passes(s.CounterTTL, func() error {
 		if got := s.counter("a"); got != s.high+2 {
 			return fmt.Errorf("the counter reads %d, want high, %d", got, s.high+2)
@@ -247,7 +265,7 @@ func counterStays(s *suite) {
 		s.want(extend("a", "L3", s.high+2, longTTL), withMeta(granted(s.high+2, longTTL), "meta of L3"))
 		s.Advance(longTTL / 2)
 	}
-	s.want(release("a", "L3"), granted(s.high+2, 0))
+	s.want(retract("a", "L3", ""), granted(s.high+2, 0))
 	s.want(acquire("c", "L4"), granted(s.high+3, longTTL))
 	if got := s.counter("a"); got != s.high+2 {
 		s.Errorf("the counter of a lease that ended just now reads %d, want %d", got, s.high+2)
@@ -265,18 +283,18 @@ func recreate(s *suite) {
 	again.Recreated = true
 	s.want(extend("a", "L1", s.high+1, longTTL), again)
 	s.want(read("a"), lockcore.Reply{
-		Outcome: lockcore.Granted, Grant: s.high + 1, Remaining: longTTL, TTL: longTTL, Lease: "L1",
+		Outcome: lockcore.Granted, Grant: s.high + 1, Remaining: longTTL, TTL: longTTL, Owner: "L1",
 	})
 	s.want(acquire("a", "L2"), lockcore.Reply{
-		Outcome: lockcore.Held, Grant: s.high + 1, Remaining: longTTL, TTL: longTTL, Lease: "L1",
+		Outcome: lockcore.Held, Grant: s.high + 1, Remaining: longTTL, TTL: longTTL, Owner: "L1",
 	})
-	s.want(release("a", "L1"), granted(s.high+1, 0))
+	s.want(release("a", "L1", s.high+1), granted(s.high+1, 0))
 	// A node that was behind takes the token that a quorum named.
 	again.Grant = s.high + 8
 	s.want(extend("a", "L1", s.high+8, longTTL), again)
 	s.want(confirm("a", "L1", s.high+8), granted(s.high+8, longTTL))
-	s.want(release("a", "L1"), granted(s.high+8, 0))
-	s.want(acquire("a", "L2"), granted(s.high+9, longTTL))
+	s.want(release("a", "L1", s.high+8), granted(s.high+8, 0))
+	s.want(acquire("a", "L2"), granted(s.high+10, longTTL))
 }
 
 func tooLong(s *suite) {
@@ -308,8 +326,7 @@ func views(s *suite) {
 		"extend":         extend("a", "L1", s.high+1, longTTL),
 		"extend too far": extend("a", "L1", s.high+1, 10*maxTTL),
 		"extend absent":  extend("c", "L1", fencing.MaxToken, longTTL),
-		"hold":           {Kind: lockcore.OpHold, Resource: "a", Lease: "L1", Token: s.high + 1, Hold: "h2"},
-		"stand":          {Kind: lockcore.OpStand, Resource: "a", Ticket: lockcore.Ticket{ID: "t1", Server: "s1", Arrival: 1}},
+		"stand":          {Kind: lockcore.OpEnqueue, Resource: "a", Ticket: lockcore.Ticket{ID: "t1", Server: "s1", Arrival: 1}},
 	}
 	for name, op := range ops {
 		op.View = s.view - 1
@@ -343,7 +360,8 @@ func exhaustion(s *suite) {
 		Outcome: lockcore.Granted, Existing: true, Grant: fencing.MaxToken, Remaining: longTTL, TTL: longTTL, Meta: "meta of L2",
 	})
 	s.want(extend("b", "L2", fencing.MaxToken, longTTL), withMeta(granted(fencing.MaxToken, longTTL), "meta of L2"))
-	s.want(release("b", "L2"), granted(fencing.MaxToken, 0))
+	s.want(release("b", "L2", fencing.MaxToken), granted(fencing.MaxToken, 0))
+	s.want(release("c", "L3", fencing.MaxToken), outcome(lockcore.NotHeld))
 	s.want(acquire("b", "L3"), outcome(lockcore.Exhausted))
 	if counter := s.counter("b"); counter != fencing.MaxToken {
 		s.Errorf("a refused acquire left the counter at %d", counter)

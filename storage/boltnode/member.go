@@ -2,7 +2,6 @@ package boltnode
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/base64"
 	"time"
@@ -145,8 +144,7 @@ func (t *txn) page(prefix, after []byte, limit int) (p page) {
 
 func carried(resource string, l lock, left time.Duration) lockcore.CarriedLock {
 	return lockcore.CarriedLock{
-		Resource: resource, Lease: l.lease, Grant: l.grant, Remaining: whole(left), TTL: l.ttl, Meta: l.meta,
-		Holds: l.holds, Keyed: l.note != "",
+		Resource: resource, Owner: l.owner, Grant: l.grant, Remaining: whole(left), TTL: l.ttl, Meta: l.meta, Keyed: l.note != "",
 	}
 }
 
@@ -236,10 +234,10 @@ func (n *Node) Load(ctx context.Context, a lockcore.Admission, locks []lockcore.
 		}
 		for _, l := range locks {
 			t.count(l.Resource, l.Counter)
-			if l.Lease != "" {
+			if l.Owner != "" {
 				t.setLock(l.Resource, lock{
 					end:   t.after(max(l.Remaining, time.Millisecond), l.TTL),
-					grant: l.Grant, lease: l.Lease, note: noteOf(l), holds: cmp.Or(l.Holds, lockcore.OwnHold), meta: l.Meta,
+					grant: l.Grant, owner: l.Owner, note: noteOf(l), meta: l.Meta,
 				})
 			}
 		}

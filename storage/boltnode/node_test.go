@@ -55,7 +55,7 @@ func (n *Node) ask(tb testing.TB, op lockcore.Op) lockcore.Reply {
 }
 
 func acquire(resource, lease string) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpAcquire, Resource: resource, Lease: lease, TTL: testTTL}
+	return lockcore.Op{Kind: lockcore.OpAcquire, Resource: resource, Owner: lease, TTL: testTTL}
 }
 
 func read(resource string) lockcore.Op { return lockcore.Op{Kind: lockcore.OpRead, Resource: resource} }
@@ -226,12 +226,12 @@ func TestTheLineDoesNotOutliveItsProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.db")
 	n := joined(t, path, Options{})
 	ticket := lockcore.Ticket{ID: "t1", Server: "s1", Arrival: 1}
-	n.ask(t, lockcore.Op{Kind: lockcore.OpKeep, Ticket: ticket, TTL: time.Hour})
-	n.ask(t, lockcore.Op{Kind: lockcore.OpStand, Resource: "a", Ticket: ticket})
+	n.ask(t, lockcore.Op{Kind: lockcore.OpHeartbeat, Ticket: ticket, TTL: time.Hour})
+	n.ask(t, lockcore.Op{Kind: lockcore.OpEnqueue, Resource: "a", Ticket: ticket})
 	n.shut(t)
 	n = joined(t, path, Options{})
 	n.acquired(t, "a", "L1")
-	if r := n.ask(t, lockcore.Op{Kind: lockcore.OpKeep, Ticket: ticket, TTL: time.Hour}); r.Existing {
+	if r := n.ask(t, lockcore.Op{Kind: lockcore.OpHeartbeat, Ticket: ticket, TTL: time.Hour}); r.Existing {
 		t.Errorf("%+v", r)
 	}
 }
@@ -305,15 +305,15 @@ func TestFailedCommitFailsTheWholeBatch(t *testing.T) {
 	n := joined(t, filepath.Join(t.TempDir(), "node.db"), Options{})
 	n.acquired(t, "a", "L1")
 	ticket := lockcore.Ticket{ID: "t1", Server: "s1", Arrival: 1}
-	n.ask(t, lockcore.Op{Kind: lockcore.OpStand, Resource: "a", Ticket: ticket})
+	n.ask(t, lockcore.Op{Kind: lockcore.OpEnqueue, Resource: "a", Ticket: ticket})
 	told := &turns{}
 	remove := n.wakes.add("s1", told)
 	defer remove()
 	view := n.seen(t).View
 	ops := []lockcore.Op{
-		{Kind: lockcore.OpRelease, View: view, Resource: "a", Lease: "L1"},
+		{Kind: lockcore.OpRelease, View: view, Resource: "a", Owner: "L1"},
 		{Kind: lockcore.OpRead, View: view, Resource: "a"},
-		{Kind: lockcore.OpAcquire, View: view, Resource: "b", Lease: "L2", TTL: testTTL, Meta: strings.Repeat("x", 1<<20)},
+		{Kind: lockcore.OpAcquire, View: view, Resource: "b", Owner: "L2", TTL: testTTL, Meta: strings.Repeat("x", 1<<20)},
 	}
 	free := n.block(t)
 	n.db.MaxSize = 1
@@ -515,9 +515,9 @@ func TestWhatCannotBeStoredFailsAlone(t *testing.T) {
 	huge := strings.Repeat("x", 40_000)
 	ops := []lockcore.Op{
 		acquire("", "L1"), acquire(huge, "L1"), acquire("a", ""), acquire("a", huge),
-		{Kind: lockcore.OpRead}, {Kind: lockcore.OpKeep, TTL: testTTL}, {Kind: 99, Resource: "a"}, {},
-		{Kind: lockcore.OpStand, Resource: "a", Ticket: lockcore.Ticket{ID: "t", Server: "s", Holder: huge}},
-		{Kind: lockcore.OpStand, Resource: "a", Ticket: lockcore.Ticket{ID: "t"}},
+		{Kind: lockcore.OpRead}, {Kind: lockcore.OpHeartbeat, TTL: testTTL}, {Kind: 99, Resource: "a"}, {},
+		{Kind: lockcore.OpEnqueue, Resource: "a", Ticket: lockcore.Ticket{ID: "t", Server: "s", Holder: huge}},
+		{Kind: lockcore.OpEnqueue, Resource: "a", Ticket: lockcore.Ticket{ID: "t"}},
 	}
 	good := acquire("a", "L1")
 	ops = append(ops, good)

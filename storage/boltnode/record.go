@@ -12,9 +12,9 @@ import (
 // end is four of them: TTL (ms), epoch, monotonic (ns) and Unix (ms) time.
 //
 //	node_meta      "state"    the state as JSON
-//	node_locks     resource   end, grant, then length and text of lease, note and holds, metadata
+//	node_locks     resource   end, grant, then length and text of owner and note, metadata
 //	node_counters  resource   last grant, end of its time to live (Unix ms)
-//	node_keys      lease      end, the scope that an idempotency key is used for
+//	node_keys      owner      end, the scope that an idempotency key is used for
 //	node_lines     resource   a bucket: the line, see line.go
 //	node_sessions  server     end: this server's tickets are alive
 const (
@@ -70,9 +70,8 @@ func number(raw []byte, i int) int64 { return int64(binary.BigEndian.Uint64(raw[
 type lock struct {
 	end
 	grant fencing.Token
-	lease string
+	owner string
 	note  string // "" for a lease of its own, else the attempts of an idempotency key with commas between them, or shared
-	holds string // hold ids with commas between them
 	meta  string
 }
 
@@ -80,10 +79,10 @@ type lock struct {
 const shared = "="
 
 func (l lock) encode() []byte {
-	raw := make([]byte, 0, endLen+numberLen+3*binary.MaxVarintLen16+len(l.lease)+len(l.note)+len(l.holds)+len(l.meta))
+	raw := make([]byte, 0, endLen+numberLen+2*binary.MaxVarintLen16+len(l.owner)+len(l.note)+len(l.meta))
 	raw = l.append(raw)
 	raw = binary.BigEndian.AppendUint64(raw, uint64(l.grant))
-	for _, text := range []string{l.lease, l.note, l.holds} {
+	for _, text := range []string{l.owner, l.note} {
 		raw = binary.AppendUvarint(raw, uint64(len(text)))
 		raw = append(raw, text...)
 	}
@@ -97,7 +96,7 @@ func decodeLock(raw []byte) (l lock, ok bool) {
 	}
 	l.grant = fencing.Token(number(rest, 0))
 	rest = rest[numberLen:]
-	for _, text := range []*string{&l.lease, &l.note, &l.holds} {
+	for _, text := range []*string{&l.owner, &l.note} {
 		if *text, rest, ok = cutText(rest); !ok {
 			return l, false
 		}

@@ -99,11 +99,9 @@ func (t *txn) sweep(ended map[string][]string) {
 	}
 }
 
-// lockEnded keeps what other holds than the acquirer's own a lease had for as long
-// as an extend may make its lock again.
 func (t *txn) lockEnded(resource string) bool {
-	l, left := t.lock(resource)
-	return left == 0 && (l.holds == lockcore.OwnHold || t.counterEnded(resource))
+	_, left := t.lock(resource)
+	return left == 0
 }
 
 func (t *txn) counterEnded(resource string) bool {
@@ -111,8 +109,8 @@ func (t *txn) counterEnded(resource string) bool {
 	return !present
 }
 
-func (t *txn) scopeEnded(lease string) bool {
-	_, used := t.scope(lease)
+func (t *txn) scopeEnded(owner string) bool {
+	_, used := t.scope(owner)
 	return !used
 }
 

@@ -54,11 +54,11 @@ func awaitEntries(t *testing.T, n *Node, want map[string]int) {
 func fill(t *testing.T, n *Node, prefix string, locks int) {
 	t.Helper()
 	view := n.seen(t).View
-	ops := []lockcore.Op{{Kind: lockcore.OpKeep, Ticket: lockcore.Ticket{Server: "s1"}, TTL: testTTL}}
+	ops := []lockcore.Op{{Kind: lockcore.OpHeartbeat, Ticket: lockcore.Ticket{Server: "s1"}, TTL: testTTL}}
 	for i := range locks {
 		op := acquire(fmt.Sprintf("%s%d", prefix, i), fmt.Sprintf("%sL%d", prefix, i))
 		op.Attempt, op.Scope = "attempt1", op.Resource
-		stand := lockcore.Op{Kind: lockcore.OpStand, Resource: op.Resource, Ticket: lockcore.Ticket{ID: "t1", Server: "s1", Arrival: 1}}
+		stand := lockcore.Op{Kind: lockcore.OpEnqueue, Resource: op.Resource, Ticket: lockcore.Ticket{ID: "t1", Server: "s1", Arrival: 1}}
 		ops = append(ops, op, stand)
 	}
 	for i := range ops {
@@ -98,7 +98,7 @@ func TestACounterNeverGoesBeforeItsLock(t *testing.T) {
 	n := joined(t, filepath.Join(t.TempDir(), "node.db"), Options{clock: clock.clock(), CounterTTL: time.Hour, sweep: quick(7)})
 	grant := n.acquired(t, "a", "L1")
 	n.acquired(t, "b", "L2")
-	gone := lockcore.Op{Kind: lockcore.OpRelease, Resource: "b", Lease: "L2"}
+	gone := lockcore.Op{Kind: lockcore.OpRelease, Resource: "b", Owner: "L2"}
 	n.ask(t, gone)
 	clock.off.Add(int64(48 * time.Hour)) // the wall clock is set
 	awaitEntries(t, n, map[string]int{locksBucket: 1, countersBucket: 1})
@@ -122,7 +122,7 @@ func TestFileFollowsTheResourcesInUse(t *testing.T) {
 	}
 	var first int64
 	for round := range 12 {
-		fill(t, n, fmt.Sprintf("round%d/", round), 500)
+		fill(t, n, fmt.Sprintf("round%d-", round), 500)
 		clock.advance(2 * time.Hour)
 		awaitEntries(t, n, map[string]int{})
 		if round == 2 {
@@ -135,7 +135,7 @@ func TestFileFollowsTheResourcesInUse(t *testing.T) {
 }
 
 func FuzzDecodeLock(f *testing.F) {
-	f.Add(lock{grant: 7, lease: "L1", note: "attempt1", holds: ".,h2", meta: "meta"}.encode())
+	f.Add(lock{grant: 7, owner: "L1", note: "attempt1", meta: "meta"}.encode())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		l, ok := decodeLock(raw)
@@ -143,7 +143,7 @@ func FuzzDecodeLock(f *testing.F) {
 			return
 		}
 		again, ok := decodeLock(l.encode())
-		if !ok || again.grant != l.grant || again.lease != l.lease || again.note != l.note || again.holds != l.holds || again.meta != l.meta {
+		if !ok || again.grant != l.grant || again.owner != l.owner || again.note != l.note || again.meta != l.meta {
 			t.Errorf("%+v became %+v", l, again)
 		}
 	})

@@ -1,6 +1,7 @@
 package boltnode
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,18 +19,20 @@ func (t *txn) vote(op *lockcore.Op) lockcore.Reply {
 	if late(op) {
 		return lockcore.Reply{Err: errTooLate}
 	}
-	if err := storable(op); err != nil {
+	if err := cmp.Or(op.Validate(), storable(op)); err != nil {
 		return lockcore.Reply{Err: err}
 	}
 	switch op.Kind {
-	case lockcore.OpAcquire, lockcore.OpConfirm, lockcore.OpExtend, lockcore.OpHold, lockcore.OpStand:
+	case lockcore.OpAcquire, lockcore.OpConfirm, lockcore.OpExtend, lockcore.OpEnqueue:
 		return t.gated(op)
 	case lockcore.OpRelease:
-		return t.takeBack(op)
-	case lockcore.OpLeave:
-		return t.leave(op)
-	case lockcore.OpKeep:
-		return t.keep(op)
+		return t.evenShut(t.release(op))
+	case lockcore.OpRetract:
+		return t.evenShut(t.retract(op))
+	case lockcore.OpDequeue:
+		return t.dequeue(op)
+	case lockcore.OpHeartbeat:
+		return t.heartbeat(op)
 	case lockcore.OpRead:
 		return t.read(op)
 	}
@@ -42,9 +45,9 @@ var errUnstorable = errors.New("the operation's names cannot be stored")
 func storable(op *lockcore.Op) error {
 	names := []string{op.Resource}
 	switch op.Kind {
-	case lockcore.OpAcquire, lockcore.OpConfirm, lockcore.OpExtend, lockcore.OpRelease, lockcore.OpHold:
-		names = append(names, op.Lease)
-	case lockcore.OpKeep:
+	case lockcore.OpAcquire, lockcore.OpConfirm, lockcore.OpExtend, lockcore.OpRelease, lockcore.OpRetract:
+		names = append(names, op.Owner)
+	case lockcore.OpHeartbeat:
 		names = []string{op.Ticket.Server}
 	}
 	const room = bbolt.MaxKeySize / 2
@@ -83,10 +86,8 @@ func (t *txn) gated(op *lockcore.Op) lockcore.Reply {
 		return t.confirm(op)
 	case lockcore.OpExtend:
 		return t.extend(op)
-	case lockcore.OpHold:
-		return t.hold(op)
 	}
-	t.stand(op)
+	t.enqueue(op)
 	return lockcore.Reply{Outcome: lockcore.Granted}
 }
 
@@ -102,18 +103,18 @@ func (t *txn) acquire(op *lockcore.Op) lockcore.Reply {
 		return t.behind()
 	}
 	l, left := t.lock(op.Resource)
-	if left > 0 && l.lease != op.Lease {
-		t.stand(op)
+	if left > 0 && l.owner != op.Owner {
+		t.enqueue(op)
 		return t.held(op.Resource, l, left)
 	}
-	if scope, used := t.scope(op.Lease); op.Attempt != "" && used && scope != op.Scope {
+	if scope, used := t.scope(op.Owner); op.Attempt != "" && used && scope != op.Scope {
 		return lockcore.Reply{Outcome: lockcore.OtherResource}
 	}
 	if left > 0 {
 		return t.again(op, l, left)
 	}
 	if t.overtakes(op) {
-		t.stand(op)
+		t.enqueue(op)
 		return lockcore.Reply{Outcome: lockcore.Queued}
 	}
 	last, _ := t.counter(op.Resource)
@@ -121,16 +122,16 @@ func (t *txn) acquire(op *lockcore.Op) lockcore.Reply {
 		return lockcore.Reply{Outcome: lockcore.Exhausted}
 	}
 	t.grant(op, last+1)
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: last + 1, Remaining: op.TTL, Holds: 1}
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: last + 1, Remaining: op.TTL}
 }
 
 func (t *txn) grant(op *lockcore.Op, grant fencing.Token) {
 	t.count(op.Resource, grant)
 	t.setLock(op.Resource, lock{
-		end: t.after(op.TTL, op.TTL), grant: grant, lease: op.Lease, note: op.Attempt, holds: lockcore.OwnHold, meta: op.Meta,
+		end: t.after(op.TTL, op.TTL), grant: grant, owner: op.Owner, note: op.Attempt, meta: op.Meta,
 	})
 	if op.Attempt != "" {
-		t.setScope(op.Lease, op.Scope, op.TTL)
+		t.setScope(op.Owner, op.Scope, op.TTL)
 	}
 	if op.Ticket.ID != "" {
 		t.line(op.Resource).leave(op.Ticket)
@@ -163,11 +164,11 @@ func noted(note, attempt string) string {
 func (t *txn) held(resource string, l lock, left time.Duration) lockcore.Reply {
 	return lockcore.Reply{
 		Outcome: lockcore.Held, Grant: l.grant, Remaining: whole(left), TTL: l.ttl,
-		Waiting: t.line(resource).count(), Lease: l.lease, Meta: l.meta,
+		Waiting: t.line(resource).count(), Owner: l.owner, Meta: l.meta,
 	}
 }
 
-func (t *txn) stand(op *lockcore.Op) {
+func (t *txn) enqueue(op *lockcore.Op) {
 	if op.Ticket.ID != "" {
 		t.line(op.Resource).stand(op.Ticket)
 	}
@@ -188,7 +189,7 @@ func (t *txn) overtakes(op *lockcore.Op) bool {
 // owned gives the lock if it is the operation's own (rules 2 and 3).
 func (t *txn) owned(op *lockcore.Op) (l lock, left time.Duration) {
 	l, left = t.lock(op.Resource)
-	if l.lease != op.Lease || l.grant > op.Token {
+	if l.owner != op.Owner || l.grant > op.Token {
 		return l, 0
 	}
 	return l, left
@@ -206,7 +207,7 @@ func (t *txn) confirm(op *lockcore.Op) lockcore.Reply {
 		l.grant = op.Token
 		t.setLock(op.Resource, l)
 	}
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: op.Token, Remaining: whole(left), Holds: 1}
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: op.Token, Remaining: whole(left)}
 }
 
 func (t *txn) extend(op *lockcore.Op) lockcore.Reply {
@@ -221,38 +222,24 @@ func (t *txn) extend(op *lockcore.Op) lockcore.Reply {
 	if left < op.TTL { // an extend never shortens: it may be an old one, late
 		left, l.end = op.TTL, t.after(op.TTL, op.TTL)
 		t.setLock(op.Resource, l)
-		if scope, used := t.scope(op.Lease); used && l.note != "" {
-			t.setScope(op.Lease, scope, op.TTL)
+		if scope, used := t.scope(op.Owner); used && l.note != "" {
+			t.setScope(op.Owner, scope, op.TTL)
 		}
 	}
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: whole(left), Holds: 1, Meta: l.meta}
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: whole(left), Meta: l.meta}
 }
 
 // recreate is rule 5: only while nobody can have come in between.
 func (t *txn) recreate(op *lockcore.Op) lockcore.Reply {
-	l, left := t.lock(op.Resource)
-	last, present := t.counter(op.Resource)
-	if left > 0 || last > op.Token {
+	_, left := t.lock(op.Resource)
+	if last, _ := t.counter(op.Resource); left > 0 || last > op.Token {
 		return notHeld()
 	}
 	t.touchCounter(op.Resource)
 	t.setLock(op.Resource, lock{ // of a key or not, nobody knows
-		end: t.after(op.TTL, op.TTL), grant: op.Token, lease: op.Lease, note: shared,
-		holds: l.remembered(op.Lease, present && last == op.Token),
+		end: t.after(op.TTL, op.TTL), grant: op.Token, owner: op.Owner, note: shared,
 	})
 	return lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: op.Token, Remaining: op.TTL}
-}
-
-// remembered is what holds a lease had when its lock ended: unknown, where it was
-// not seen, or not with this token.
-func (l lock) remembered(lease string, seen bool) string {
-	switch {
-	case l.lease == lease && l.holds != lockcore.OwnHold:
-		return l.holds
-	case seen:
-		return lockcore.OwnHold
-	}
-	return lockcore.UnknownHolds
 }
 
 // touchCounter starts a counter's time to live anew.
@@ -262,75 +249,50 @@ func (t *txn) touchCounter(resource string) {
 	}
 }
 
-func (t *txn) hold(op *lockcore.Op) lockcore.Reply {
-	l, left := t.owned(op)
-	if left == 0 {
-		return notHeld()
-	}
-	holds := strings.Split(l.holds, ",")
-	if !slices.Contains(holds, op.Hold) {
-		if len(holds) >= lockcore.MostHolds {
-			return lockcore.Reply{Err: lockcore.ErrMostHolds, Sent: true}
-		}
-		holds = append(holds, op.Hold)
-		l.holds = strings.Join(holds, ",")
-		t.setLock(op.Resource, l)
-	}
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: whole(left), Holds: len(holds), Meta: l.meta}
-}
-
-// takeBack releases. That is sound on any node and in any view, so it is done
-// even where the gate is shut; but then it does not count as an answer.
-func (t *txn) takeBack(op *lockcore.Op) lockcore.Reply {
-	reply := t.release(op)
+// evenShut: a release and a retraction are sound on any node and in any view, so
+// they are done even where the gate is shut; but then they are no answer.
+func (t *txn) evenShut(reply lockcore.Reply) lockcore.Reply {
 	if !t.open() {
 		return t.behind()
 	}
 	return reply
 }
 
+// release ends a lease for good.
 func (t *txn) release(op *lockcore.Op) lockcore.Reply {
 	l, left := t.lock(op.Resource)
-	if left == 0 {
+	switch {
+	case left == 0:
 		t.pass(op)
 		return notHeld()
-	}
-	if l.lease != op.Lease {
+	case l.owner != op.Owner, l.note != "" && l.grant > op.Token:
 		return notHeld()
 	}
-	if spares(op, l) {
-		return notHeld()
-	}
-	holds := strings.Split(l.holds, ",")
-	unsure := slices.Contains(holds, lockcore.UnknownHolds)
-	if op.Hold != "" && !slices.Contains(holds, op.Hold) && !unsure {
-		return lockcore.Reply{Outcome: lockcore.NotHeld, Holds: len(holds)}
-	}
-	if op.Attempt != "" && !t.strikeOut(op, l) {
-		return notHeld()
-	}
-	if op.Hold != "" && (unsure || len(holds) > 1) {
-		return t.dropHold(op, l, left, holds)
-	}
-	t.remove(t.locks, op.Resource)
 	t.pass(op)
-	if l.note != "" {
-		t.remove(t.keys, l.lease)
-	}
-	t.line(op.Resource).tellFirst()
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant}
+	return t.unlock(op.Resource, l)
 }
 
-// spares: a release with a token leaves a later lease under the same key alone; one
-// with an attempt as well is for what was granted above the token.
-func spares(op *lockcore.Op, l lock) bool {
-	switch {
-	case op.Token == 0:
-		return false
-	case op.Attempt != "":
-		return l.grant <= op.Token
+// pass takes the counter past the token of a lease that was released, so that
+// no late extend brings it to life again (rule 5).
+func (t *txn) pass(op *lockcore.Op) {
+	if !t.open() {
+		return
 	}
-	return l.note != "" && l.grant > op.Token
+	if last, _ := t.counter(op.Resource); last <= op.Token {
+		t.count(op.Resource, min(op.Token+1, fencing.MaxToken))
+	}
+}
+
+// retract takes back the vote of one attempt.
+func (t *txn) retract(op *lockcore.Op) lockcore.Reply {
+	l, left := t.lock(op.Resource)
+	if left == 0 || l.owner != op.Owner || l.grant <= op.Above {
+		return notHeld()
+	}
+	if l.note != op.Attempt && !t.strikeOut(op, l) {
+		return notHeld()
+	}
+	return t.unlock(op.Resource, l)
 }
 
 // strikeOut takes the operation's attempt off the lock's note, and reports
@@ -345,29 +307,18 @@ func (t *txn) strikeOut(op *lockcore.Op, l lock) bool {
 	return len(rest) == 0
 }
 
-// pass takes the counter past the token of a lease that was given back, so that
-// no late extend brings it to life again (rule 5).
-func (t *txn) pass(op *lockcore.Op) {
-	if op.Token == 0 || op.Attempt != "" || !t.open() {
-		return
+// unlock deletes a lock, and notifies the first in the queue.
+func (t *txn) unlock(resource string, l lock) lockcore.Reply {
+	t.remove(t.locks, resource)
+	if l.note != "" {
+		t.remove(t.keys, l.owner)
 	}
-	if last, _ := t.counter(op.Resource); last <= op.Token {
-		t.count(op.Resource, op.Token+1)
-	}
+	t.line(resource).tellFirst()
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant}
 }
 
-func (t *txn) dropHold(op *lockcore.Op, l lock, left time.Duration, holds []string) lockcore.Reply {
-	rest := slices.DeleteFunc(holds, func(hold string) bool { return hold == op.Hold })
-	l.holds = strings.Join(rest, ",")
-	t.setLock(op.Resource, l)
-	return lockcore.Reply{
-		Outcome: lockcore.Granted, Grant: l.grant, Remaining: whole(left),
-		Holds: len(rest), Unsure: slices.Contains(rest, lockcore.UnknownHolds),
-	}
-}
-
-// leave takes a ticket off the line; if it was its turn, the next is told.
-func (t *txn) leave(op *lockcore.Op) lockcore.Reply {
+// dequeue takes a ticket off the queue; if it was its turn, the next is told.
+func (t *txn) dequeue(op *lockcore.Op) lockcore.Reply {
 	l := t.line(op.Resource)
 	first := l.list(1)
 	l.leave(op.Ticket)
@@ -379,7 +330,7 @@ func (t *txn) leave(op *lockcore.Op) lockcore.Reply {
 	return lockcore.Reply{Outcome: lockcore.Granted}
 }
 
-func (t *txn) keep(op *lockcore.Op) lockcore.Reply {
+func (t *txn) heartbeat(op *lockcore.Op) lockcore.Reply {
 	if !t.open() {
 		return t.behind()
 	}

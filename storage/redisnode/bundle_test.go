@@ -66,30 +66,3 @@ func TestBundlesDoNotDeadlock(t *testing.T) {
 	}
 	wg.Wait()
 }
-
-func TestLeaseEndsWithItsLastHold(t *testing.T) {
-	q := startQuorum(t, 3, longTTL)
-	q.awaitVoting(t, 3)
-	lease := q.take(t, "r")
-	for range 2 { // a retry changes nothing
-		held, err := q.Hold(t.Context(), lease.ID, "inner")
-		if err != nil || held.Token != lease.Token {
-			t.Fatalf("%+v, %v", held, err)
-		}
-	}
-	if err := q.Release(t.Context(), lease.ID); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := q.Lease(t.Context(), lease.ID); err != nil {
-		t.Fatalf("the lease ended before its last hold: %v", err)
-	}
-	if err := q.Unhold(t.Context(), lease.ID, "inner"); err != nil {
-		t.Fatal(err)
-	}
-	if err := q.Unhold(t.Context(), lease.ID, "inner"); !errors.Is(err, lockcore.ErrNotHeld) {
-		t.Fatal(err)
-	}
-	if _, err := q.Lease(t.Context(), lease.ID); !errors.Is(err, lockcore.ErrNotHeld) {
-		t.Fatal(err)
-	}
-}

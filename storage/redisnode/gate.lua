@@ -9,13 +9,12 @@
 --                            high     the largest counter or token ever seen here
 --                            staged   the view of an admission under way
 --                            note     of its quarantine, until it is admitted
---   l:<resource>       string "grant ttl lease note holds meta", PX what is
---                      left: the lock. note is "-" for a lease of its own, else
---                      the attempt of an idempotency key, "=" once shared.
---                      holds is a list of hold ids, "." being the acquirer's.
+--   l:<resource>       string "grant ttl owner note meta", PX what is left: the
+--                      lock. note is empty without an idempotency key, else the
+--                      attempts with commas between them, "=" for any.
 --   c:<resource>       string: the last grant. A missing one reads as high.
---   i:<lease>          string: the scope an idempotency key is used for.
---   q:<resource>       sorted set: the line, "id server holder" by arrival.
+--   i:<owner>          string: the scope an idempotency key is used for.
+--   q:<resource>       sorted set: the queue, "id server holder" by arrival.
 --   s:<server>         string: this server's tickets are alive.
 --
 -- Every number goes through text(): Lua's own conversion keeps 14 digits only.

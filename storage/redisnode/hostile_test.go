@@ -121,7 +121,7 @@ func TestHostileServer(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			for range 3 {
-				op := lockcore.Op{Kind: lockcore.OpAcquire, View: 1, Resource: "a", Lease: "L1", TTL: time.Minute}
+				op := lockcore.Op{Kind: lockcore.OpAcquire, View: 1, Resource: "a", Owner: "L1", TTL: time.Minute}
 				began := time.Now()
 				r, err := nodetest.Submit(node, op)
 				if err != nil || r.Outcome != lockcore.Failed || r.Err == nil || r.Grant != 0 {

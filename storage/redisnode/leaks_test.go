@@ -75,7 +75,7 @@ func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
 		return nil
 	})
 	for _, resource := range []string{"r/7", "r/123"} {
-		wantOutcome(t, ask(t, node, lockcore.Op{Kind: lockcore.OpRelease, Resource: resource, Lease: "L1"}), lockcore.Granted)
+		wantOutcome(t, ask(t, node, lockcore.Op{Kind: lockcore.OpRelease, Resource: resource, Owner: "L1"}), lockcore.Granted)
 	}
 	awaitLeaks(0)
 	if g.batches.Load() == 0 || g.operations.Load() < 302 || g.used.Load() == 0 {

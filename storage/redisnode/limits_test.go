@@ -75,7 +75,7 @@ func TestUnfitVersions(t *testing.T) {
 
 func FuzzParseReply(f *testing.F) {
 	for _, seed := range []string{
-		"G 5 1000 1 ", "G 5 1000 1 {\"meta\": 1}", "E 5 1000 2000 meta", "C 5 1000", "H 5 1000 2000 3 lease meta", "W", "N", "O", "Q",
+		"G 5 1000", "G 5 1000 {\"meta\": 1}", "E 5 1000 2000 meta", "C 5 1000", "H 5 1000 2000 3 owner meta", "W", "N", "O", "Q",
 		"S 7", "X 0", "! ERR no", "", "G", "G -1 0 0 ", "H 9223372036854775807 9223372036854775807 9223372036854775807 1 l m",
 	} {
 		f.Add(seed)
@@ -83,7 +83,7 @@ func FuzzParseReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		checkReply(t, text, func() (string, bool) {
 			r := parseReply(text)
-			return fmt.Sprintf("%+v", r), r.Grant >= 0 && r.Grant <= 1<<53-1 && r.Remaining >= 0 && r.TTL >= 0 && r.View >= 0 && r.Waiting >= 0 && r.Holds >= 0
+			return fmt.Sprintf("%+v", r), r.Grant >= 0 && r.Grant <= 1<<53-1 && r.Remaining >= 0 && r.TTL >= 0 && r.View >= 0 && r.Waiting >= 0
 		})
 	})
 }
@@ -91,7 +91,7 @@ func FuzzParseReply(f *testing.F) {
 func FuzzParseAnswer(f *testing.F) {
 	var p packer
 	p.reset()
-	p.strs("H 5 1000 2000 1 lease meta", "t1 s1 holder", "12")
+	p.strs("H 5 1000 2000 1 owner meta", "t1 s1 holder", "12")
 	f.Add(string(p.bytes()))
 	f.Add("\x92\xa1N\x00")
 	f.Add("\xdd\xff\xff\xff\xff\xa1N\x00")

@@ -2,22 +2,19 @@
 --
 -- KEYS  none
 -- ARGV  incarnation, view, counter time to live (ms), then for each resource:
---       resource counter lease grant left ttl note holds meta; lease "" reserves no lock
+--       resource counter owner grant left ttl note meta; owner "" reserves no lock
 -- Reply "OK"; "RACED" when this is not the node that was staged
 local role, replid = replication()
 local state = redis.call('HMGET', STATE, 'staged', 'high')
 if role ~= 'master' or replid ~= ARGV[1] or state[1] ~= ARGV[2] then return 'RACED' end
 local high = tonumber(state[2])
-for at = 4, #ARGV, 9 do
-  local resource, counter, lease, grant, left, ttl, note, holds, meta =
-    ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8]
+for at = 4, #ARGV, 8 do
+  local resource, counter, owner, grant, left, ttl, note, meta =
+    ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7]
   redis.call('SET', 'c:' .. resource, counter, 'PX', ARGV[3])
   high = math.max(high, tonumber(counter))
-  if lease ~= '' then
-    redis.call('SET', 'l:' .. resource, grant .. ' ' .. ttl .. ' ' .. lease .. ' ' .. note .. ' ' .. holds .. ' ' .. meta, 'PX', left)
-    if holds ~= '.' then
-      redis.call('SET', 'i:holds:' .. resource, lease .. ' ' .. holds, 'PX', ARGV[3])
-    end
+  if owner ~= '' then
+    redis.call('SET', 'l:' .. resource, grant .. ' ' .. ttl .. ' ' .. owner .. ' ' .. note .. ' ' .. meta, 'PX', left)
   end
 end
 redis.call('HSET', STATE, 'high', text(high))

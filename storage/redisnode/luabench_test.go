@@ -37,11 +37,11 @@ func BenchmarkVoteScript(b *testing.B) {
 			var acquire, release []job
 			sink := discard{}
 			for i := range size {
-				op := lockcore.Op{View: 1, Resource: fmt.Sprint("bench/", i), Lease: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
+				op := lockcore.Op{View: 1, Resource: fmt.Sprint("bench/", i), Owner: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
 				op.Kind = lockcore.OpAcquire
-				acquire = append(acquire, job{op: &op, sink: sink})
 				free := op
-				free.Kind, free.Hold = lockcore.OpRelease, "."
+				free.Kind = lockcore.OpRelease
+				acquire = append(acquire, job{op: &op, sink: granted{&free}})
 				release = append(release, job{op: &free, sink: sink})
 			}
 			batch := &batch{node: n}
@@ -58,6 +58,11 @@ func BenchmarkVoteScript(b *testing.B) {
 		})
 	}
 }
+
+// granted gives the grant to the release that follows.
+type granted struct{ release *lockcore.Op }
+
+func (g granted) Deliver(_ int, reply lockcore.Reply) { g.release.Token = reply.Grant }
 
 type discard struct{}
 
@@ -85,9 +90,9 @@ func BenchmarkMarshal(b *testing.B) {
 	batch := &batch{node: &Node{}}
 	jobs := make([]job, size)
 	for i := range jobs {
-		op := &lockcore.Op{Kind: lockcore.OpAcquire, View: 1, Resource: fmt.Sprint("bench/", i), Lease: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
+		op := &lockcore.Op{Kind: lockcore.OpAcquire, View: 1, Resource: fmt.Sprint("bench/", i), Owner: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
 		if i%2 == 1 {
-			op.Kind, op.Hold, op.Token = lockcore.OpRelease, ".", 1_790_000_000_000_000
+			op.Kind, op.Token = lockcore.OpRelease, 1_790_000_000_000_000
 		}
 		jobs[i] = job{op: op, sink: discard{}}
 	}
@@ -106,7 +111,7 @@ func BenchmarkParse(b *testing.B) {
 	var p packer
 	p.reset()
 	for range size {
-		p.str("G 1790000000000000 30000 1 ")
+		p.str("G 1790000000000000 30000")
 	}
 	answer := string(p.bytes())
 	b.ReportAllocs()

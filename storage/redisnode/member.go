@@ -1,7 +1,6 @@
 package redisnode
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -177,7 +176,7 @@ func (n *Node) page(ctx context.Context, view, cursor, pattern string) (locks []
 	return locks, next, nil
 }
 
-// parseLock reads {resource, "grant ttl lease note holds meta", left}.
+// parseLock reads {resource, "grant ttl owner note meta", left}.
 func parseLock(entry any) (lock lockcore.CarriedLock, ok bool) {
 	parts, _ := entry.([]any)
 	if len(parts) != 3 {
@@ -185,9 +184,8 @@ func parseLock(entry any) (lock lockcore.CarriedLock, ok bool) {
 	}
 	left, _ := parts[2].(int64)
 	f := fields{rest: str(parts[1])}
-	lock = lockcore.CarriedLock{Resource: str(parts[0]), Grant: f.token(), TTL: f.millis(), Lease: f.word()}
-	lock.Keyed = f.word() != "-"
-	lock.Holds = f.word()
+	lock = lockcore.CarriedLock{Resource: str(parts[0]), Grant: f.token(), TTL: f.millis(), Owner: f.word()}
+	lock.Keyed = f.perhaps() != ""
 	lock.Meta = f.tail()
 	lock.Remaining = inMillis(left)
 	return lock, !f.bad
@@ -268,12 +266,12 @@ func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
 func (n *Node) Load(ctx context.Context, a lockcore.Admission, locks []lockcore.CarriedLock) error {
 	args := []any{a.Incarnation, int64(a.View), n.keep()}
 	for _, l := range locks {
-		note := "-"
+		note := ""
 		if l.Keyed {
 			note = "=" // no attempt takes it back
 		}
-		args = append(args, l.Resource, l.Counter.String(), l.Lease, l.Grant.String(), millis(max(l.Remaining, time.Millisecond)), millis(l.TTL),
-			note, cmp.Or(l.Holds, lockcore.OwnHold), l.Meta)
+		args = append(args, l.Resource, l.Counter.String(), l.Owner, l.Grant.String(), millis(max(l.Remaining, time.Millisecond)), millis(l.TTL),
+			note, l.Meta)
 	}
 	return n.admission(ctx, n.scripts.load, args...)
 }

@@ -80,6 +80,10 @@ func (n *Node) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
 		sink.Deliver(index, lockcore.Reply{Err: *why})
 		return
 	}
+	if err := op.Validate(); err != nil {
+		sink.Deliver(index, lockcore.Reply{Err: err})
+		return
+	}
 	select {
 	case n.queue <- job{op: op, index: index, sink: sink}:
 		n.drainIfClosed()

@@ -60,7 +60,7 @@ func admitted(t *testing.T, node *redisnode.Node) lockcore.View {
 }
 
 func acquire(view lockcore.View, resource string) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpAcquire, View: view, Resource: resource, Lease: "L1", TTL: time.Minute}
+	return lockcore.Op{Kind: lockcore.OpAcquire, View: view, Resource: resource, Owner: "L1", TTL: time.Minute}
 }
 
 func ask(t *testing.T, node *redisnode.Node, op lockcore.Op) lockcore.Reply {
@@ -179,8 +179,8 @@ func TestForeignDatabase(t *testing.T) {
 				t.Errorf("staged: %v", err)
 			}
 			for _, op := range []lockcore.Op{
-				acquire(5, "a"), {Kind: lockcore.OpKeep, Ticket: lockcore.Ticket{Server: "s1"}, TTL: time.Minute},
-				{Kind: lockcore.OpStand, View: 5, Resource: "a", Ticket: lockcore.Ticket{ID: "t", Server: "s1", Arrival: 1}},
+				acquire(5, "a"), {Kind: lockcore.OpHeartbeat, Ticket: lockcore.Ticket{Server: "s1"}, TTL: time.Minute},
+				{Kind: lockcore.OpEnqueue, View: 5, Resource: "a", Ticket: lockcore.Ticket{ID: "t", Server: "s1", Arrival: 1}},
 				{Kind: lockcore.OpRead, Resource: "a"},
 			} {
 				if r := ask(t, node, op); r.Outcome != lockcore.NotAdmitted && r.Outcome != lockcore.Failed {

@@ -155,23 +155,22 @@ func (p *packer) op(op *lockcore.Op) {
 	case lockcore.OpExtend:
 		p.owned("e", op)
 		p.int(op.TTL.Milliseconds())
-	case lockcore.OpHold:
-		p.owned("h", op)
-		p.str(op.Hold)
 	case lockcore.OpRelease:
-		p.strs("r", op.Resource, op.Lease, op.Attempt, op.Hold)
-		p.int(int64(op.Token))
-	case lockcore.OpStand:
+		p.owned("r", op)
+	case lockcore.OpRetract:
+		p.strs("t", op.Resource, op.Owner, op.Attempt)
+		p.int(int64(op.Above))
+	case lockcore.OpRead:
+		p.strs("g", op.Resource)
+	case lockcore.OpEnqueue:
 		p.strs("n", op.Resource, op.Ticket.ID, op.Ticket.Server)
 		p.int(op.Ticket.Arrival)
 		p.str(op.Ticket.Holder)
-	case lockcore.OpLeave:
-		p.strs("l", op.Resource, op.Ticket.ID, op.Ticket.Server, op.Ticket.Holder)
-	case lockcore.OpKeep:
-		p.strs("k", op.Ticket.Server)
+	case lockcore.OpDequeue:
+		p.strs("d", op.Resource, op.Ticket.ID, op.Ticket.Server, op.Ticket.Holder)
+	case lockcore.OpHeartbeat:
+		p.strs("h", op.Ticket.Server)
 		p.int(op.TTL.Milliseconds())
-	case lockcore.OpRead:
-		p.strs("g", op.Resource)
 	default:
 		panic(fmt.Sprintf("redisnode: operation of unknown kind %d", op.Kind))
 	}
@@ -183,23 +182,20 @@ func (p *packer) strs(texts ...string) {
 	}
 }
 
-// owned writes an operation that names a lease and its token.
+// owned writes an operation that names an owner and its token.
 func (p *packer) owned(kind string, op *lockcore.Op) {
-	p.strs(kind, op.Resource, op.Lease)
+	p.strs(kind, op.Resource, op.Owner)
 	p.int(int64(op.Token))
 }
 
 func (p *packer) acquire(op *lockcore.Op) {
-	kind, attempt := "a", op.Attempt
-	if attempt == "" {
-		attempt = "-"
-	}
+	kind := "a"
 	if op.Ticket.ID != "" {
 		kind = "w"
 	}
-	p.strs(kind, op.Resource, op.Lease)
+	p.strs(kind, op.Resource, op.Owner)
 	p.int(op.TTL.Milliseconds())
-	p.strs(attempt, op.Scope, op.Meta)
+	p.strs(op.Attempt, op.Scope, op.Meta)
 	if op.Ticket.ID != "" {
 		p.strs(op.Ticket.ID, op.Ticket.Server)
 		p.int(op.Ticket.Arrival)
@@ -263,7 +259,7 @@ func parseAnswer(u *unpacker) lockcore.Reply {
 	return reply
 }
 
-// parseTicket reads a member of a line: "id server holder".
+// parseTicket reads a member of a queue: "id server holder".
 func parseTicket(member string) (t lockcore.Ticket) {
 	id, rest, _ := strings.Cut(member, " ")
 	t.ID = id
@@ -280,22 +276,17 @@ func parseReply(text string) lockcore.Reply {
 	var r lockcore.Reply
 	switch text[0] {
 	case 'G':
-		r = lockcore.Reply{Outcome: lockcore.Granted, Grant: f.token(), Remaining: f.millis(), Holds: int(f.number()), Meta: f.tail()}
-	case 'U':
-		r = lockcore.Reply{Outcome: lockcore.Granted, Grant: f.token(), Remaining: f.millis(), Holds: int(f.number()), Unsure: true}
+		r = lockcore.Reply{Outcome: lockcore.Granted, Grant: f.token(), Remaining: f.millis(), Meta: f.tail()}
 	case 'E':
 		r = lockcore.Reply{Outcome: lockcore.Granted, Existing: true, Grant: f.token(), Remaining: f.millis(), TTL: f.millis(), Meta: f.tail()}
 	case 'C':
 		r = lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: f.token(), Remaining: f.millis()}
 	case 'H':
-		r = lockcore.Reply{Outcome: lockcore.Held, Grant: f.token(), Remaining: f.millis(), TTL: f.millis(), Waiting: int(f.number()), Lease: f.word(), Meta: f.tail()}
+		r = lockcore.Reply{Outcome: lockcore.Held, Grant: f.token(), Remaining: f.millis(), TTL: f.millis(), Waiting: int(f.number()), Owner: f.word(), Meta: f.tail()}
 	case 'W':
 		r = lockcore.Reply{Outcome: lockcore.Queued}
 	case 'N':
 		r = lockcore.Reply{Outcome: lockcore.NotHeld}
-		if f.rest != "" {
-			r.Holds = int(f.number())
-		}
 	case 'O':
 		r = lockcore.Reply{Outcome: lockcore.OtherResource}
 	case 'Q':
@@ -305,7 +296,7 @@ func parseReply(text string) lockcore.Reply {
 	case 'X':
 		r = lockcore.Reply{Outcome: lockcore.NotAdmitted, View: lockcore.View(f.number())}
 	case '!':
-		return lockcore.Reply{Err: refused(f.rest), Sent: true}
+		return lockcore.Reply{Err: fmt.Errorf("the node refused the operation: %s", f.rest), Sent: true}
 	default:
 		return unreadable(text)
 	}
@@ -315,16 +306,8 @@ func parseReply(text string) lockcore.Reply {
 	return r
 }
 
-// refused is what an operation failed with.
-func refused(reason string) error {
-	if reason == lockcore.ErrMostHolds.Error() {
-		return lockcore.ErrMostHolds
-	}
-	return fmt.Errorf("the node refused the operation: %s", reason)
-}
-
 func unreadable(text string) lockcore.Reply {
-	const shown = 1 // never more: a line may hold a lease
+	const shown = 1 // never more: a line may hold an owner
 	return lockcore.Reply{Err: fmt.Errorf("unreadable reply %.*q…", shown, text), Sent: true}
 }
 
@@ -335,9 +318,14 @@ type fields struct {
 }
 
 func (f *fields) word() string {
-	word, rest, _ := strings.Cut(f.rest, " ")
-	f.rest = rest
+	word := f.perhaps()
 	f.bad = f.bad || word == ""
+	return word
+}
+
+// perhaps reads a field that may be empty.
+func (f *fields) perhaps() (word string) {
+	word, f.rest, _ = strings.Cut(f.rest, " ")
 	return word
 }
 

@@ -5,28 +5,24 @@
 -- ARGV  cluster, view, counter time to live (ms), and the operations: a
 --       MessagePack array of strings, which Lua reads several times faster than
 --       as many arguments. For each operation:
---       a resource lease ttl attempt scope meta   acquire at once; attempt "-" without an idempotency key
---       w resource lease ttl attempt scope meta id server arrival holder   acquire in turn
---       c resource lease token                    confirm
---       e resource lease token ttl                extend
---       h resource lease token hold               add a hold
---       r resource lease attempt hold token       release; attempt "" deletes whatever the note says,
---                                                 hold "" whatever the holds; the counter
---                                                 passes the token, 0 for none; with an attempt
---                                                 and a token only a lock granted above it
---       n resource id server arrival holder       stand in line, without asking for the lock
---       l resource id server holder               leave the line
---       k server ttl                              keep the server's tickets alive
+--       a resource owner ttl attempt scope meta   acquire without a ticket; attempt "" without an idempotency key
+--       w resource owner ttl attempt scope meta id server arrival holder   acquire with a ticket
+--       c resource owner token                    confirm
+--       e resource owner token ttl                extend
+--       r resource owner token                    release
+--       t resource owner attempt above            retract; above 0 for whatever grant
 --       g resource                                read
+--       n resource id server arrival holder       enqueue
+--       d resource id server holder               dequeue
+--       h server ttl                              heartbeat
 -- Reply a MessagePack array, a string an operation (for g an array, the string first):
---       G grant left holds meta                   granted, extended, confirmed, held, released
---       E grant left ttl meta                     acquire: this lease had it already; keep: "E 0 0 0 "
---       U grant left holds                        a hold released, of a lock that was made again: its holds
---                                                 are these, and "?" for those that nobody knows of
+--       G grant left [meta]                       done: granted, confirmed, extended (with meta), released,
+--                                                 retracted; of a ticket G 0 0
+--       E grant left ttl meta                     acquire: this owner had it already; heartbeat: E 0 0 0
 --       C grant left                              extend: made again
---       H grant left ttl waiting lease meta       held (acquire), locked (read)
---       W                                         free, but others are first in line
---       N [holds]                                 not this lease's, or no lock; holds: its, without that one
+--       H grant left ttl waiting owner meta       held (acquire), locked (read)
+--       W                                         free, but others are first in the queue
+--       N                                         not the owner's, or no lock
 --       O                                         the idempotency key is used for something else
 --       Q                                         the counter is used up
 --       S view                                    the node is in a larger view
@@ -34,8 +30,12 @@
 --       ! message                                 the operation failed
 --       For g the string is followed by how many wait, then member and arrival
 --       of the first hundred.
--- Sends "fencelock:wake:<server>": the resource and the member whose turn it
---       is, with a line feed between.
+-- Sends "fencelock:wake:<server>": the length of the resource's name, the name, and
+--       the member whose turn it is, with blanks between.
+--
+-- resource, scope, meta and holder are texts of callers and may hold anything; owner,
+-- attempt, id and server are words (lockcore.Op.Validate). So a record is read from
+-- its front, where the words are, and never searched: what a caller wrote comes last.
 --
 -- An acquire of a free lock, an extend and a release, which most batches consist
 -- of, stand first. The rest is made by others(), once a batch and only where
@@ -58,7 +58,7 @@ if not open then
 elseif own ~= view then
   shut = tonumber(own) > tonumber(view) and 'S ' .. own or behind
 end
--- Until when there may be lines at all (seconds on this node's clock): where
+-- Until when there may be queues at all (seconds on this node's clock): where
 -- nobody waits, no operation looks for one.
 local lines = tonumber(state[6] or 0)
 local lined = lines
@@ -66,11 +66,11 @@ local clock = lines > 0 and tonumber(call('TIME')[1]) or 1
 local rest -- what others() has made
 
 local function split(value)
-  return string.match(value, '^(%d+) (%d+) (%S+) (%S+) (%S+) (.*)$')
+  return string.match(value, '^(%d+) (%d+) (%S+) (%S*) (.*)$')
 end
 
-local function join(grant, ttl, lease, note, holds, meta)
-  return grant .. ' ' .. ttl .. ' ' .. lease .. ' ' .. note .. ' ' .. holds .. ' ' .. meta
+local function join(grant, ttl, owner, note, meta)
+  return grant .. ' ' .. ttl .. ' ' .. owner .. ' ' .. note .. ' ' .. meta
 end
 
 -- The effective counter (rule 4), and whether there is one of its own.
@@ -107,107 +107,97 @@ local function up(counter)
   return text(grant)
 end
 
--- Takes the counter past the token of a lease that has been given back, so that
+-- Takes the counter past the token of a lease that was released, so that
 -- no late extend brings it to life again (rule 5). Nearly always the counter is
 -- the token, so it is counted up first and looked at then.
 local function pass(counter, token)
-  if token == 0 or not open then return end
+  if not open then return end
+  local past = token < MOST and token + 1 or MOST
   local value = call('INCR', counter)
-  if value == token + 1 then
+  if value == past then
     if value > high then high = value end
   elseif value == 1 then -- it was missing, and reads as high
     call('DEL', counter)
-    if high <= token then count(counter, token + 1) end
+    if high <= token then count(counter, past) end
   elseif value > token then -- it was past the token already
     call('DECR', counter)
   else
-    count(counter, token + 1)
+    count(counter, past)
   end
-end
-
--- What holds a lease has outlives its lock, so that an extend which makes the lock
--- again makes it with them. The acquirer's own alone need not be remembered.
-local function remember(resource, lease, holds)
-  if holds == '.' then
-    call('DEL', 'i:holds:' .. resource)
-  else
-    call('SET', 'i:holds:' .. resource, lease .. ' ' .. holds, 'PX', keep)
-  end
-end
-
--- The holds that a lease had here: "?" where it was not seen, or not with this token.
-local function remembered(resource, lease, seen)
-  local holder, holds = string.match(call('GET', 'i:holds:' .. resource) or '', '^(%S+) (%S+)$')
-  if holder == lease then return holds end
-  return seen and '.' or '?'
 end
 
 local others
 
--- The common case: a free lock, no idempotency key, and no lines on this node.
+-- The common case: a free lock, no idempotency key, and no queues on this node.
 local function acquire(at)
-  local resource, lease, ttl, attempt = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  local resource, owner, ttl = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   if shut then return shut end
   if tonumber(ttl) > longest then return behind end
   local lock = 'l:' .. resource
   local value = call('GET', lock)
-  if value or attempt ~= '-' or lines >= clock then
+  if value or ARGV[at + 3] ~= '' or lines >= clock then
     rest = rest or others()
     return rest.acquire(at, value, false)
   end
   local grant = up('c:' .. resource)
   if not grant then return 'Q' end
-  call('SET', lock, grant .. ' ' .. ttl .. ' ' .. lease .. ' - . ' .. ARGV[at + 5], 'PX', ttl)
-  return 'G ' .. grant .. ' ' .. ttl .. ' 1 '
+  call('SET', lock, grant .. ' ' .. ttl .. ' ' .. owner .. '  ' .. ARGV[at + 5], 'PX', ttl)
+  return 'G ' .. grant .. ' ' .. ttl
 end
 
 local function extend(at)
-  local resource, lease, token, ttl = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
+  local resource, owner, token, ttl = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
   if shut then return shut end
   if tonumber(ttl) > longest then return behind end
   local lock, counter = 'l:' .. resource, 'c:' .. resource
   local value = call('GET', lock)
   if value then
-    local grant, _, holder, note, holds, meta = split(value)
-    if holder ~= lease or tonumber(grant) > token then return 'N' end -- rule 3
+    local grant, _, holder, note, meta = split(value)
+    if holder ~= owner or tonumber(grant) > token then return 'N' end -- rule 3
     call('PEXPIRE', counter, keep)
     local remaining = call('PTTL', lock)
     if remaining >= tonumber(ttl) then -- an extend never shortens: it may be an old one, late
-      return 'G ' .. grant .. ' ' .. text(remaining) .. ' 1 ' .. meta
+      return 'G ' .. grant .. ' ' .. text(remaining) .. ' ' .. meta
     end
-    call('SET', lock, join(grant, ttl, holder, note, holds, meta), 'PX', ttl)
-    if note ~= '-' then call('PEXPIRE', 'i:' .. lease, ttl) end
-    if holds ~= '.' then call('PEXPIRE', 'i:holds:' .. resource, keep) end
-    return 'G ' .. grant .. ' ' .. ttl .. ' 1 ' .. meta
+    call('SET', lock, join(grant, ttl, holder, note, meta), 'PX', ttl)
+    if note ~= '' then call('PEXPIRE', 'i:' .. owner, ttl) end
+    return 'G ' .. grant .. ' ' .. ttl .. ' ' .. meta
   end
   local own_count, present = effective(counter)
   if own_count > token then return 'N' end -- rule 5
-  local holds = remembered(resource, lease, present and own_count == token)
-  call('SET', lock, join(text(token), ttl, lease, '=', holds, ''), 'PX', ttl) -- of a key or not, nobody knows
-  remember(resource, lease, holds)
+  call('SET', lock, join(text(token), ttl, owner, '=', ''), 'PX', ttl) -- of a key or not, nobody knows
   if present then call('PEXPIRE', counter, keep) end
   return 'C ' .. text(token) .. ' ' .. ttl
 end
 
--- Taking a vote back is sound on any node and in any view, so it is done even
--- where the gate is shut; but then it does not count as an answer.
--- Most locks bear no note and no hold but the acquirer's: no need to take them
--- apart. A lease value occurs nowhere but in its place.
+-- What follows once a lock is deleted: its idempotency key is free again, and the
+-- first in the queue is notified.
+local function freed(resource, owner, note)
+  if note ~= '' then call('DEL', 'i:' .. owner) end
+  if lines >= clock then
+    rest = rest or others()
+    rest.wake_first('q:' .. resource)
+  end
+end
+
+-- Taking a vote away is sound on any node and in any view, so a release and a
+-- retract are done even where the gate is shut; but then it is no answer.
 local function release(at)
-  local resource, lease, attempt, hold, token = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4])
-  local lock = 'l:' .. resource
+  local resource, owner, token = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local lock, counter = 'l:' .. resource, 'c:' .. resource
   local value = call('GET', lock)
   local reply = 'N'
   if not value then
-    if attempt == '' then pass('c:' .. resource, token) end
-  elseif attempt == '' and (hold == '.' or hold == '') and lines < clock and
-    string.find(value, ' ' .. lease .. ' - . ', 1, true) then
-    call('DEL', lock) -- first: a full node refuses to count, but not to delete
-    pass('c:' .. resource, token)
-    reply = 'G ' .. string.match(value, '^%d+') .. ' 0 0 '
+    pass(counter, token)
   else
-    rest = rest or others()
-    reply = rest.release(resource, value, lease, attempt, hold, token)
+    local grant, holder, note = string.match(value, '^(%d+) %d+ (%S+) (%S*) ')
+    -- Under an idempotency key a later lease has the same owner (rule 3).
+    if holder == owner and (note == '' or tonumber(grant) <= token) then
+      call('DEL', lock) -- first: a full node refuses to count, but not to delete
+      pass(counter, token)
+      freed(resource, owner, note)
+      reply = 'G ' .. grant .. ' 0'
+    end
   end
   return open and reply or behind
 end
@@ -215,7 +205,6 @@ end
 function others()
   local QUEUE_TTL = 660000 -- longer than anybody may wait
   local TICKET_TTL = 3000
-  local MOST_HOLDS = 64
   local MOST_ATTEMPTS = 8
   clock = tonumber(call('TIME')[1])
 
@@ -223,69 +212,76 @@ function others()
     return text(math.max(call('PTTL', lock), 0))
   end
 
-  -- The first in line whose server lives; the dead before it leave.
+  -- A ticket is "id server holder".
+  local function server_of(ticket)
+    return string.match(ticket, '^%S+ (%S+) ')
+  end
+
+  -- The first in the queue whose server lives; the dead before it leave.
   local function head(queue)
     if lines < clock then return nil end
     while true do
       local first = call('ZRANGE', queue, 0, 0)[1]
       if not first then return nil end
-      if call('EXISTS', 's:' .. string.match(first, '^%S+ (%S+) ')) == 1 then return first end
+      if call('EXISTS', 's:' .. server_of(first)) == 1 then return first end
       call('ZREM', queue, first)
     end
   end
 
-  local function wake(queue, member)
-    local server = string.match(member, '^%S+ (%S+) ')
-    call('PUBLISH', 'fencelock:wake:' .. server, string.sub(queue, 3) .. '\n' .. member)
+  local function wake(queue, ticket)
+    local resource = string.sub(queue, 3)
+    call('PUBLISH', 'fencelock:wake:' .. server_of(ticket), #resource .. ' ' .. resource .. ' ' .. ticket)
   end
 
-  -- A server that stands in line is alive, whenever it last said so.
-  local function stand(queue, ticket, arrival)
-    call('SET', 's:' .. string.match(ticket, '^%S+ (%S+) '), '', 'PX', TICKET_TTL, 'NX')
+  local function wake_first(queue)
+    local first = head(queue)
+    if first then wake(queue, first) end
+  end
+
+  -- A server that enqueues is alive, whenever it last said so.
+  local function enqueue(queue, ticket, arrival)
+    call('SET', 's:' .. server_of(ticket), '', 'PX', TICKET_TTL, 'NX')
     call('ZADD', queue, 'NX', arrival, ticket)
     call('PEXPIRE', queue, QUEUE_TTL)
     lines = clock + QUEUE_TTL / 1000 + 20 -- more than what is left unwritten below
   end
 
   local function locked(value, lock, queue)
-    local grant, ttl, holder, _, _, meta = split(value)
+    local grant, ttl, holder, _, meta = split(value)
     return 'H ' .. grant .. ' ' .. left(lock) .. ' ' .. ttl .. ' ' .. call('ZCARD', queue) .. ' ' .. holder .. ' ' .. meta
   end
 
-  -- Holds, and the attempts of a note, are a list of ids with commas around it
-  -- while it is worked on.
-  local function has(list, id) return string.find(',' .. list .. ',', ',' .. id .. ',', 1, true) end
-
-  local function number_of(list)
-    local _, commas = string.gsub(list, ',', '')
-    return list == '' and 0 or commas + 1
-  end
-
-  local function without(list, id)
-    local from, to = has(list, id)
-    local framed = ',' .. list .. ','
-    framed = string.sub(framed, 1, from) .. string.sub(framed, to + 1)
-    return string.sub(framed, 2, -2)
+  -- The attempts of a note without this one, and how many they are; the first is
+  -- nil where this one is not among them. The lock of no attempt has the note ''.
+  local function without(note, attempt)
+    if note == attempt then return '', 0 end
+    local kept, found = {}, false
+    for one in string.gmatch(note, '[^,]+') do
+      if one == attempt then found = true else kept[#kept + 1] = one end
+    end
+    return found and table.concat(kept, ',') or nil, #kept
   end
 
   -- The note of a lock that this attempt was told of, too.
   local function noted(note, attempt)
-    if note == '-' or note == '=' or has(note, attempt) then return note end
-    if attempt == '-' or number_of(note) >= MOST_ATTEMPTS then return '=' end
+    if note == '' or note == '=' then return note end
+    local remain, many = without(note, attempt)
+    if remain then return note end -- it is among them
+    if attempt == '' or many >= MOST_ATTEMPTS then return '=' end
     return note .. ',' .. attempt
   end
 
   local function again(value, lock, attempt)
-    local grant, ttl, holder, note, holds, meta = split(value)
+    local grant, ttl, holder, note, meta = split(value)
     local all = noted(note, attempt)
     if all ~= note then
-      call('SET', lock, join(grant, ttl, holder, all, holds, meta), 'KEEPTTL')
+      call('SET', lock, join(grant, ttl, holder, all, meta), 'KEEPTTL')
     end
     return 'E ' .. grant .. ' ' .. left(lock) .. ' ' .. ttl .. ' ' .. meta
   end
 
-  -- Whether somebody living stands in line before the ticket (false: anybody).
-  -- The first is told, since the lock is free.
+  -- Whether somebody living is in the queue before the ticket (false: anybody).
+  -- The first is notified, since the lock is free.
   local function overtakes(queue, ticket, arrival)
     local first = head(queue)
     if not first or first == ticket then return false end
@@ -297,138 +293,82 @@ function others()
     return true
   end
 
-  -- Whether the lease value is that of an idempotency key in use for something else.
-  local function misused(lease, attempt, scope)
-    if attempt == '-' then return false end
-    local other = call('GET', 'i:' .. lease)
+  -- Whether the owner is that of an idempotency key in use for something else.
+  local function misused(owner, attempt, scope)
+    if attempt == '' then return false end
+    local other = call('GET', 'i:' .. owner)
     return other and other ~= scope
   end
 
   -- Acquires where the lock has this value, false if it is free.
-  local function turn(at, value, ticket, arrival)
-    local resource, lease, ttl, attempt, scope, meta = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
+  local function acquire_any(at, value, ticket, arrival)
+    local resource, owner, ttl, attempt, scope, meta = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4], ARGV[at + 5]
     local lock, queue = 'l:' .. resource, 'q:' .. resource
-    if value and select(3, split(value)) ~= lease then
-      if ticket then stand(queue, ticket, arrival) end
+    if value and select(3, split(value)) ~= owner then
+      if ticket then enqueue(queue, ticket, arrival) end
       return locked(value, lock, queue)
     end
-    if misused(lease, attempt, scope) then return 'O' end
+    if misused(owner, attempt, scope) then return 'O' end
     if value then return again(value, lock, attempt) end
     if (ticket or lines >= clock) and overtakes(queue, ticket, tonumber(arrival)) then
-      if ticket then stand(queue, ticket, arrival) end
+      if ticket then enqueue(queue, ticket, arrival) end
       return 'W'
     end
     local grant = up('c:' .. resource)
     if not grant then return 'Q' end
-    call('SET', lock, join(grant, ttl, lease, attempt, '.', meta), 'PX', ttl)
-    if attempt ~= '-' then call('SET', 'i:' .. lease, scope, 'PX', ttl) end
+    call('SET', lock, join(grant, ttl, owner, attempt, meta), 'PX', ttl)
+    if attempt ~= '' then call('SET', 'i:' .. owner, scope, 'PX', ttl) end
     if ticket then call('ZREM', queue, ticket) end
-    return 'G ' .. grant .. ' ' .. ttl .. ' 1 '
+    return 'G ' .. grant .. ' ' .. ttl
   end
 
-  -- Releases where the lock has this value.
-  local function give_back(resource, value, lease, attempt, hold, token)
-    local lock, queue = 'l:' .. resource, 'q:' .. resource
-    local grant, ttl, holder, note, holds, meta = split(value)
-    if holder ~= lease then return 'N' end
-    if token > 0 then -- a later lease under the key; an attempt asks for what was granted above the token
-      local above = tonumber(grant) > token
-      if attempt ~= '' and not above or attempt == '' and note ~= '-' and above then return 'N' end
+  local function retract(resource, owner, attempt, above)
+    local lock = 'l:' .. resource
+    local value = call('GET', lock)
+    if not value then return 'N' end
+    local grant, ttl, holder, note, meta = split(value)
+    if holder ~= owner or tonumber(grant) <= above then return 'N' end
+    local remain = without(note, attempt)
+    if not remain then return 'N' end
+    if remain ~= '' then -- other attempts may count on it
+      call('SET', lock, join(grant, ttl, holder, remain, meta), 'KEEPTTL')
+      return 'N'
     end
-    local unsure = has(holds, '?')
-    if hold ~= '' and not has(holds, hold) and not unsure then return 'N ' .. number_of(holds) end
-    if attempt ~= '' then
-      if not has(note, attempt) then return 'N' end
-      local remain = without(note, attempt)
-      if remain ~= '' then -- other attempts may count on it
-        call('SET', lock, join(grant, ttl, holder, remain, holds, meta), 'KEEPTTL')
-        return 'N'
-      end
-    end
-    if hold ~= '' then
-      local kept = has(holds, hold) and without(holds, hold) or holds
-      if kept ~= '' then
-        call('SET', lock, join(grant, ttl, holder, note, kept, meta), 'KEEPTTL')
-        remember(resource, lease, kept)
-        return (unsure and 'U ' or 'G ') .. grant .. ' ' .. left(lock) .. ' ' .. number_of(kept) .. ' '
-      end
-    end
-    call('DEL', lock) -- first, as above
-    if holds ~= '.' then remember(resource, lease, '.') end
-    if note ~= '-' then call('DEL', 'i:' .. lease) end
-    if attempt == '' then pass('c:' .. resource, token) end
-    local first = head(queue)
-    if first then wake(queue, first) end
-    return 'G ' .. grant .. ' 0 0 '
+    call('DEL', lock)
+    freed(resource, owner, note)
+    return 'G ' .. grant .. ' 0'
   end
 
   local run = {}
 
-  function run.w(at)
+  function run.w(at) -- acquire with a ticket
     local id, server, arrival, holder = ARGV[at + 6], ARGV[at + 7], ARGV[at + 8], ARGV[at + 9]
     if shut then return shut end
     if tonumber(ARGV[at + 2]) > longest then return behind end
-    return turn(at, call('GET', 'l:' .. ARGV[at]), id .. ' ' .. server .. ' ' .. holder, arrival)
+    return acquire_any(at, call('GET', 'l:' .. ARGV[at]), id .. ' ' .. server .. ' ' .. holder, arrival)
   end
 
-  function run.c(at)
-    local resource, lease, token = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  function run.c(at) -- confirm
+    local resource, owner, token = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
     if shut then return shut end
     local lock, counter = 'l:' .. resource, 'c:' .. resource
     local value = call('GET', lock)
     if not value then return 'N' end
-    local grant, ttl, holder, note, holds, meta = split(value)
-    if holder ~= lease or tonumber(grant) > token then return 'N' end -- rules 2 and 3
+    local grant, ttl, holder, note, meta = split(value)
+    if holder ~= owner or tonumber(grant) > token then return 'N' end -- rules 2 and 3
     if effective(counter) < token then count(counter, token) end
     if tonumber(grant) < token then -- so that a retry and a reader see the token
-      call('SET', lock, join(text(token), ttl, holder, note, holds, meta), 'KEEPTTL')
+      call('SET', lock, join(text(token), ttl, holder, note, meta), 'KEEPTTL')
     end
-    return 'G ' .. text(token) .. ' ' .. left(lock) .. ' 1 '
+    return 'G ' .. text(token) .. ' ' .. left(lock)
   end
 
-  function run.h(at)
-    local lock, lease, token, hold = 'l:' .. ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
-    if shut then return shut end
-    local value = call('GET', lock)
-    if not value then return 'N' end
-    local grant, ttl, holder, note, holds, meta = split(value)
-    if holder ~= lease or tonumber(grant) > token then return 'N' end
-    if not has(holds, hold) then
-      if number_of(holds) >= MOST_HOLDS then return '! the lease has its most holds' end
-      holds = holds .. ',' .. hold
-      call('SET', lock, join(grant, ttl, holder, note, holds, meta), 'KEEPTTL')
-      remember(ARGV[at], lease, holds)
-    end
-    return 'G ' .. grant .. ' ' .. left(lock) .. ' ' .. number_of(holds) .. ' ' .. meta
+  function run.t(at) -- retract
+    local reply = retract(ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]))
+    return open and reply or behind
   end
 
-  function run.n(at)
-    if shut then return shut end
-    stand('q:' .. ARGV[at], ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 4], ARGV[at + 3])
-    return 'G 0 0 0 '
-  end
-
-  function run.l(at)
-    local queue = 'q:' .. ARGV[at]
-    local first = call('ZRANGE', queue, 0, 0)[1]
-    local ticket = ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 3]
-    call('ZREM', queue, ticket)
-    if first == ticket and call('EXISTS', 'l:' .. ARGV[at]) == 0 then
-      local next = head(queue)
-      if next then wake(queue, next) end
-    end
-    return 'G 0 0 0 '
-  end
-
-  function run.k(at)
-    if not open then return behind end
-    local session = 's:' .. ARGV[at]
-    local alive = call('EXISTS', session)
-    call('SET', session, '', 'PX', ARGV[at + 1])
-    return alive == 1 and 'E 0 0 0 ' or 'G 0 0 0 '
-  end
-
-  function run.g(at)
+  function run.g(at) -- read
     if not open then return { behind, 0 } end
     local lock, queue = 'l:' .. ARGV[at], 'q:' .. ARGV[at]
     local value = call('GET', lock)
@@ -439,9 +379,32 @@ function others()
     return reply
   end
 
+  function run.n(at) -- enqueue
+    if shut then return shut end
+    enqueue('q:' .. ARGV[at], ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 4], ARGV[at + 3])
+    return 'G 0 0'
+  end
+
+  function run.d(at) -- dequeue
+    local queue = 'q:' .. ARGV[at]
+    local first = call('ZRANGE', queue, 0, 0)[1]
+    local ticket = ARGV[at + 1] .. ' ' .. ARGV[at + 2] .. ' ' .. ARGV[at + 3]
+    call('ZREM', queue, ticket)
+    if first == ticket and call('EXISTS', 'l:' .. ARGV[at]) == 0 then wake_first(queue) end
+    return 'G 0 0'
+  end
+
+  function run.h(at) -- heartbeat
+    if not open then return behind end
+    local session = 's:' .. ARGV[at]
+    local alive = call('EXISTS', session)
+    call('SET', session, '', 'PX', ARGV[at + 1])
+    return alive == 1 and 'E 0 0 0' or 'G 0 0'
+  end
+
   return {
-    run = run, acquire = turn, release = give_back,
-    width = { w = 10, c = 3, h = 4, n = 5, l = 4, k = 2, g = 1 },
+    run = run, acquire = acquire_any, wake_first = wake_first,
+    width = { w = 10, c = 3, t = 4, g = 1, n = 5, d = 4, h = 2 },
   }
 end
 
@@ -454,7 +417,7 @@ while at <= last do
     at = at + 7
   elseif kind == 'r' then
     ok, reply = pcall(release, at + 1)
-    at = at + 6
+    at = at + 4
   elseif kind == 'e' then
     ok, reply = pcall(extend, at + 1)
     at = at + 5

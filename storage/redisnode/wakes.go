@@ -2,6 +2,7 @@ package redisnode
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,10 +21,22 @@ func (n *Node) Wakes(ctx context.Context, server string, w lockcore.Wakes) {
 		case *redis.Subscription:
 			w.Subscribed()
 		case *redis.Message:
-			resource, member, _ := strings.Cut(message.Payload, "\n")
-			w.Turn(resource, parseTicket(member))
+			if resource, ticket, ok := parseWake(message.Payload); ok {
+				w.Turn(resource, ticket)
+			}
 		}
 	})
+}
+
+// parseWake reads what vote.lua sends: the length of the resource's name, the name,
+// and the ticket, with blanks between.
+func parseWake(payload string) (resource string, t lockcore.Ticket, ok bool) {
+	size, rest, _ := strings.Cut(payload, " ")
+	n, err := strconv.Atoi(size)
+	if err != nil || n < 0 || n >= len(rest) || rest[n] != ' ' {
+		return "", t, false
+	}
+	return rest[:n], parseTicket(rest[n+1:]), true
 }
 
 // listen returns when the subscription breaks. It pings a silent connection, so
