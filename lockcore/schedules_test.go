@@ -20,6 +20,7 @@ type wire struct {
 	down bool                               // nothing arrives
 	hook func(op lockcore.Op) time.Duration // extra time on the way there; nil none
 	deaf bool                               // replies are lost
+	lose lockcore.OpKind                    // the replies to these are noticed to be lost
 }
 
 func (w *wire) set(f func()) { w.mu.Lock(); defer w.mu.Unlock(); f() }
@@ -31,7 +32,7 @@ func (w *wire) Submit(op *lockcore.Op, i int, sink lockcore.Sink) {
 	if w.hook != nil {
 		extra = w.hook(o)
 	}
-	deaf := w.deaf
+	deaf, lost := w.deaf, w.lose == o.Kind
 	w.mu.Unlock()
 	if down {
 		go func() { time.Sleep(time.Millisecond); sink.Deliver(i, lockcore.Reply{Err: lockcore.ErrNodeDown}) }()
@@ -44,6 +45,9 @@ func (w *wire) Submit(op *lockcore.Op, i int, sink lockcore.Sink) {
 			return
 		}
 		time.Sleep(time.Millisecond)
+		if lost {
+			r = lockcore.Reply{Err: errors.New("the connection broke"), Sent: true}
+		}
 		sink.Deliver(i, r)
 	}()
 }
@@ -137,6 +141,47 @@ func TestKeyUsedAgain(t *testing.T) {
 		if err == nil {
 			t.Errorf("token %d is valid for another %s, and token %d was granted for %s",
 				second.Token, second.Validity-time.Since(at), third.Token, third.Validity)
+		}
+	})
+}
+
+// A lease is won on two nodes; the third has its vote, and the answer is lost. An extend
+// counts that vote while another node is away. The late retraction of the vote, if it took
+// what is not above the token, would let somebody else in.
+func TestRetractionOfAVoteThatAnExtendCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 2)
+		defer stop()
+		l := a.servers[0]
+		retracted := false
+		a.wires[0][2].set(func() {
+			a.wires[0][2].lose = lockcore.OpAcquire
+			a.wires[0][2].hook = func(op lockcore.Op) time.Duration {
+				if op.Kind == lockcore.OpRetract && !retracted {
+					retracted = true
+					return 9 * time.Second
+				}
+				return 0
+			}
+		})
+		lease := a.must(l, lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second, IdempotencyKey: "k"})
+		a.cut(true, 1)
+		time.Sleep(8 * time.Second)
+		more, err := l.Extend(t.Context(), lease.ID, 10*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now()
+		time.Sleep(3 * time.Second) // the lock on node 1 ends, and the retraction arrives
+		a.wires[0][2].set(func() {
+			if !retracted {
+				t.Error("nothing was retracted")
+			}
+		})
+		a.cut(false, 1)
+		third, err := a.servers[1].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		if err == nil {
+			t.Errorf("token %d is valid for another %s, and token %d was granted", lease.Token, more.Validity-time.Since(at), third.Token)
 		}
 	})
 }

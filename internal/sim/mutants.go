@@ -35,6 +35,8 @@ var Mutants = []Mutant{
 	{Rule: "3", Name: "confirm takes any grant of the lease", weak: nodetest.ConfirmsAnyGrant, plan: crossed},
 	{Rule: "3", Name: "extend takes any grant of the lease", weak: nodetest.ExtendsAnyGrant, plan: revenants, quick: true},
 	{Rule: "3", Name: "a release takes a later lease under its key", weak: nodetest.ReleasesAnyGrant, plan: reusing, quick: true},
+	{Rule: "3", Name: "a retraction takes a vote that other attempts were told of", weak: nodetest.RetractsAnyAttempt, plan: reusing, quick: true},
+	{Rule: "3", Name: "a retraction takes what its attempt's lease counts on", weak: nodetest.RetractsAnyGrant, plan: sparing, quick: true},
 	{Rule: "4", Name: "a missing counter reads as 0", weak: nodetest.ForgetsHigh, quick: true},
 	{Rule: "5", Name: "extend makes any absent lock again", weak: nodetest.RevivesAnybody, quick: true},
 	{Rule: "5", Name: "extend may shorten", weak: nodetest.ShortensLocks, plan: shortening},

@@ -21,6 +21,7 @@ var scenes = []struct {
 	{"revived", revived}, {"crossing", crossing}, {"again", again}, {"reloading", reloading}, {"flushed", flushed},
 	{"duels", duels}, {"forsaken", forsaken}, {"relapse", relapse}, {"shortening", shortening},
 	{"revenants", revenants}, {"crossed", crossed}, {"low carried", lowCarried}, {"again under its key", reusing},
+	{"sparing", sparing},
 }
 
 // DrawPlan is what a seed stands for: one of NewPlan's, or, of every fourth, a
@@ -309,6 +310,22 @@ func reusing(p *Plan) {
 	for i := range p.Faults {
 		p.Faults[i].For = min(p.Faults[i].For, ttl/3)
 	}
+}
+
+// sparing: the last node's answers to acquires are lost, and the retractions of its
+// votes come late, when extends have counted them while a knower was away.
+func sparing(p *Plan) {
+	p.quiet()
+	p.Stubborn, p.Servers, p.Clients, p.Keepers, p.Resources, p.Keep = true, 2, 6, 6, 4, 0.5
+	ttl := p.MaxTTL
+	p.Tardy = []Tardy{{Kind: int(lockcore.OpRetract), Chance: 0.95, Least: ttl / 2, Most: 2 * ttl}}
+	p.scene(4*ttl, func(at func(time.Duration) time.Duration, c cast) {
+		for server := range p.Servers {
+			p.Faults = append(p.Faults, Fault{At: at(0), Kind: CutFrom, Node: c.last, Server: server, For: ttl / 2})
+		}
+		p.fault(at(0), Isolate, 3*ttl, c.laggards[1:]...)
+		p.fault(at(ttl/2), Isolate, ttl*12/10, c.knowers[0])
+	})
 }
 
 // expiring: leases are short, on a network that takes its time, and end by

@@ -242,11 +242,11 @@ func (m *Model) pass(op lockcore.Op) {
 func (m *Model) retract(op lockcore.Op, turns *[]modelTurn) lockcore.Reply {
 	l, held := m.lock(op.Resource)
 	switch {
-	case !held || l.owner != op.Owner || l.grant <= op.Above || !l.of(op.Attempt):
+	case !held || l.owner != op.Owner || l.grant <= op.Above && !m.weak(RetractsAnyGrant) || !l.of(op.Attempt):
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
 	case m.replica:
 		return lockcore.Reply{Err: errReplica, Sent: true}
-	case len(l.attempts) > 1: // the others may count on it
+	case len(l.attempts) > 1 && !m.weak(RetractsAnyAttempt): // the others may count on it
 		m.noteAttempts(op.Resource, slices.DeleteFunc(slices.Clone(l.attempts), func(a string) bool { return a == op.Attempt }))
 		return lockcore.Reply{Outcome: lockcore.NotHeld}
 	}

@@ -21,7 +21,9 @@ const (
 	ForgetsFloor                            // 12: a founding keeps only the node's own marks
 	StagesAdmitted                          // 12: a founding may take any node in an older view
 	ForgetsStaging                          // 12: what a founding has closed, a rejoin of before opens in the old view
-	ReleasesAnyGrant                        // 3: a release takes any grant of the lease value
+	ReleasesAnyGrant                        // 3: a release takes any grant of the owner
+	RetractsAnyAttempt                      // 3: a retraction takes a vote that other attempts were told of
+	RetractsAnyGrant                        // 3: a retraction takes what the attempt's lease counts on
 	GrantsTooLong                           // 13: a TTL longer than the recorded one is granted
 	NotesNothing                            // 13: a quarantine is the same after a flush
 	ReadsInAnyView                          // 21: counters and locks are read in any view
