@@ -289,12 +289,12 @@ func TestSplitVotesAreRetried(t *testing.T) {
 			t.Errorf("token %d", lease.Token)
 		}
 		synctest.Wait()
-		values := make(map[string]bool)
+		owners := make(map[string]bool)
 		for _, op := range c.fakes[0].ops(OpAcquire) {
-			values[op.Owner] = true
+			owners[op.Owner] = true
 		}
-		if len(values) < 2 || len(values) != len(c.fakes[0].ops(OpAcquire)) {
-			t.Errorf("%d attempts used %d lease values: one fresh value an attempt (rule 3)", len(c.fakes[0].ops(OpAcquire)), len(values))
+		if len(owners) < 2 || len(owners) != len(c.fakes[0].ops(OpAcquire)) {
+			t.Errorf("%d attempts used %d owners: a fresh one each attempt (rule 3)", len(c.fakes[0].ops(OpAcquire)), len(owners))
 		}
 	})
 }

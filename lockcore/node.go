@@ -123,13 +123,16 @@ type Op struct {
 func (op *Op) Validate() error {
 	for _, word := range [...]string{op.Owner, op.Attempt, op.Ticket.ID, op.Ticket.Server} {
 		for i := range len(word) {
-			c := word[i]
-			if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+			if !inWord(word[i]) {
 				return errNotAWord
 			}
 		}
 	}
 	return nil
+}
+
+func inWord(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
 }
 
 var errNotAWord = errors.New("an owner, attempt or ticket has a character that none can have")

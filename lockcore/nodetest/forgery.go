@@ -13,7 +13,7 @@ import (
 func lures() []string {
 	return []string{
 		"L1", " L1 ", " L1  ", " L1 - ", " L1 - . ", "1 60000 L1  ", "9007199254740991 60000 L1 = ", " attempt1 ", ",attempt1,", "=", "-", ".", " - . ",
-		"l:a", "c:a", "i:L1", "i:holds:a", "q:a", "s:s1", "fencelock", "a\n", "\na", "\n", "1 a", "1 a t1 s1 ",
+		"l:a", "c:a", "i:K1", "iK1", "K1", "i:holds:a", "holds:a", "q:a", "s:s1", "fencelock", "a\n", "\na", "\n", "1 a", "1 a t1 s1 ",
 		"t1", "t1 s1 ", " t1 s1 first", "s1", " s1 ", "\x1f", "1\x1fL1\x1f", "G 1 60000 ", "H 1 60000 60000 0 L1 ", "N", "! ", "\r\n",
 		"%d+", "^(%d+)", "\x00", "\xff", "\xda\xff\xff", "\xdd\xff\xff\xff\xff", "", strings.Repeat(" L1 ", 40),
 	}

@@ -96,9 +96,9 @@ func (t *txn) lock(resource string) (l lock, left time.Duration) {
 
 func (t *txn) setLock(resource string, l lock) { t.put(t.locks, resource, l.encode()) }
 
-// scope gives what an idempotency key's lease value is used for.
-func (t *txn) scope(lease string) (scope string, used bool) {
-	raw := t.keys.Get([]byte(lease))
+// scope gives what an idempotency key, by its owner, is used for.
+func (t *txn) scope(owner string) (scope string, used bool) {
+	raw := t.keys.Get([]byte(owner))
 	if raw == nil {
 		return "", false
 	}
@@ -110,8 +110,8 @@ func (t *txn) scope(lease string) (scope string, used bool) {
 	return string(rest), t.left(e) > 0
 }
 
-func (t *txn) setScope(lease, scope string, ttl time.Duration) {
-	t.put(t.keys, lease, append(t.after(ttl, ttl).append(nil), scope...))
+func (t *txn) setScope(owner, scope string, ttl time.Duration) {
+	t.put(t.keys, owner, append(t.after(ttl, ttl).append(nil), scope...))
 }
 
 // alive: the server has kept its tickets alive.
