@@ -265,6 +265,9 @@ func (q *line) freed(resource string) {
 func (q nodeLine) Turn(resource string, t Ticket) {
 	if !q.passWord(resource, t) {
 		op := Op{Kind: OpDequeue, Resource: resource, Ticket: t}
+		if op.Validate() != nil {
+			return // no node can have such a ticket: the word is false
+		}
 		q.clean.send(q.node, op, time.Now().Add(time.Minute), recheckNever)
 	}
 }

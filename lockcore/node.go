@@ -115,12 +115,24 @@ type Op struct {
 	Deadline time.Time
 }
 
-// Validate refuses an operation that a node must not be sent: an Owner, an
-// Attempt or a Ticket's ID or Server that is not made of letters, digits, '-'
-// and '_'. Nodes keep these side by side with the texts of callers, so no
-// separator may be in one. The caller's texts (Resource, Meta, Scope and the
-// Ticket's Holder) may hold anything.
+// Validate refuses an operation that a node must not be sent: without an Owner or a
+// Ticket where its kind needs one, or with an Owner, an Attempt or a Ticket's ID or
+// Server that is not made of letters, digits, '-' and '_'. Nodes keep these side by
+// side with the texts of callers, so no separator may be in one. The callers' texts
+// (Resource, Meta, Scope and the Ticket's Holder) may hold anything.
 func (op *Op) Validate() error {
+	missing := op.Ticket.ID != "" && op.Ticket.Server == ""
+	switch op.Kind {
+	case OpAcquire, OpConfirm, OpExtend, OpRelease, OpRetract:
+		missing = missing || op.Owner == ""
+	case OpEnqueue, OpDequeue:
+		missing = missing || op.Ticket.ID == ""
+	case OpHeartbeat:
+		missing = op.Ticket.Server == ""
+	}
+	if missing {
+		return errIncomplete
+	}
 	for _, word := range [...]string{op.Owner, op.Attempt, op.Ticket.ID, op.Ticket.Server} {
 		for i := range len(word) {
 			if !inWord(word[i]) {
@@ -135,7 +147,10 @@ func inWord(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
 }
 
-var errNotAWord = errors.New("an owner, attempt or ticket has a character that none can have")
+var (
+	errIncomplete = errors.New("an owner or ticket is missing")
+	errNotAWord   = errors.New("an owner, attempt or ticket has a character that none can have")
+)
 
 // Outcome is what a node said to an Op.
 type Outcome uint8

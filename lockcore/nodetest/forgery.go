@@ -152,7 +152,7 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.wantNoTurn(s1, "s1")
 			s.unharmed()
 		}},
-		{"an owner, attempt or ticket with a separator is refused", func(s *suite) {
+		{"an owner, attempt or ticket that is missing or has a separator is refused", func(s *suite) {
 			s.admit(100)
 			s.victim()
 			for _, lure := range lures() {
@@ -170,6 +170,14 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 					if r := s.do(op); r.Outcome != lockcore.Failed || r.Sent || r.Err == nil {
 						s.Fatalf("%s %q: %+v, want a failure that was not sent", what, lure, r)
 					}
+				}
+			}
+			for what, op := range map[string]lockcore.Op{
+				"owner": acquire("c", ""), "id": stand("c", ticket("", "s9", 1)), "server": stand("c", ticket("t9", "", 1)),
+				"acquire's server": inTurn("c", "V", ticket("t9", "", 1)), "released owner": release("a", "", s.high+1), "heartbeat": keep("", longTTL),
+			} {
+				if r := s.do(op); r.Outcome != lockcore.Failed || r.Sent || r.Err == nil {
+					s.Fatalf("%s missing: %+v, want a failure that was not sent", what, r)
 				}
 			}
 			s.want(read("c"), outcome(lockcore.NotHeld))

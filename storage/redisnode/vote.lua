@@ -193,9 +193,9 @@ local function release(at)
     local grant, holder, note = string.match(value, '^(%d+) %d+ (%S+) (%S*) ')
     -- Under an idempotency key a later lease has the same owner (rule 3).
     if holder == owner and (note == '' or tonumber(grant) <= token) then
-      call('DEL', lock) -- first: a full node refuses to count, but not to delete
-      pass(counter, token)
+      call('DEL', lock)
       freed(resource, owner, note)
+      pass(counter, token) -- last: a full node refuses to count, but not to delete
       reply = 'G ' .. grant .. ' 0'
     end
   end
