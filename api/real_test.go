@@ -17,8 +17,9 @@ import (
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/boltguard"
-	"github.com/fencelock/fencelock/storage/boltnode"
+	"github.com/fencelock/fencelock/storage/boltstore"
 )
 
 // newRealService serves a Locker over the embedded node, and its guard.
@@ -40,7 +41,12 @@ func newRealServiceTelling(t *testing.T, hub *events.Hub, change ...func(*api.Op
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = guard.Close() })
-	node, err := boltnode.New(db, boltnode.Options{})
+	store, err := boltstore.New(db, boltstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	node, err := replica.New(t.Context(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,8 @@ import (
 	"github.com/fencelock/fencelock/client"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/storage/boltnode"
+	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/boltstore"
 )
 
 const (
@@ -61,7 +62,11 @@ func openLocker(dir string) (l *lockcore.Locker, stop func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	node, err := boltnode.New(db, boltnode.Options{})
+	store, err := boltstore.New(db, boltstore.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	node, err := replica.New(context.Background(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -76,6 +81,7 @@ func openLocker(dir string) (l *lockcore.Locker, stop func(), err error) {
 		cancel()
 		running.Wait()
 		_ = node.Close()
+		_ = store.Close()
 		_ = db.Close()
 	}, nil
 }

@@ -13,7 +13,7 @@ import (
 // a test. Its operations are atomic on the node and pass the gate there (rule
 // 6): they count only while the node is admitted under the caller's view.
 //
-// storage/redisnode and storage/boltnode are Nodes; lockcore/nodetest is the
+// storage/redisnode and lockcore/replica are Nodes; lockcore/nodetest is the
 // conformance suite that every one of them passes.
 type Node interface {
 	Voter

@@ -17,8 +17,9 @@ import (
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/boltguard"
-	"github.com/fencelock/fencelock/storage/boltnode"
+	"github.com/fencelock/fencelock/storage/boltstore"
 	"github.com/fencelock/fencelock/storage/pgguard"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
@@ -173,12 +174,10 @@ func (b *backend) openGuard(ctx context.Context, cfg config, file *bbolt.DB) err
 func (b *backend) openNodes(ctx context.Context, cfg config, file *bbolt.DB, logger *slog.Logger) ([][]lockcore.Node, error) {
 	if len(cfg.redisSets) == 0 {
 		b.mode = "single node, durable, no high availability: the locks are in " + file.Path()
-		node, err := boltnode.New(file, boltnode.Options{CounterTTL: cfg.counterTTL, Floor: b.highestMark(ctx), Logger: logger, Meter: b.metrics.ofBatches(boltnode.Name)})
+		node, err := b.openEmbedded(ctx, cfg, file, logger)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file.Path(), err)
 		}
-		b.closers = append(b.closers, node.Close)
-		b.queues = append(b.queues, node)
 		return [][]lockcore.Node{{node}}, nil
 	}
 	b.mode = redisMode(cfg.redisSets)
@@ -191,6 +190,28 @@ func (b *backend) openNodes(ctx context.Context, cfg config, file *bbolt.DB, log
 		sets = append(sets, nodes)
 	}
 	return sets, nil
+}
+
+// embeddedName is the same for every file, since the admission record is bound to
+// it and a file may be moved.
+const embeddedName = "embedded"
+
+func (b *backend) openEmbedded(ctx context.Context, cfg config, file *bbolt.DB, logger *slog.Logger) (lockcore.Node, error) {
+	store, err := boltstore.New(file, boltstore.Options{})
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, store.Close)
+	node, err := replica.New(ctx, embeddedName, store, replica.Options{
+		Rules: replica.Rules{CounterTTL: cfg.counterTTL}, Bootstrap: true, Sole: true,
+		Floor: b.highestMark(ctx), Logger: logger, Meter: b.metrics.ofBatches(embeddedName),
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, node.Close)
+	b.queues = append(b.queues, node)
+	return node, nil
 }
 
 func redisMode(sets [][]string) string {

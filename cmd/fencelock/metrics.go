@@ -123,7 +123,7 @@ func (v *voteMeter) Confirm(o lockcore.Outcome) {
 func (v *voteMeter) Clock(ahead time.Duration) { v.ahead(ahead.Seconds()) }
 func (v *voteMeter) Jump(time.Duration)        { v.jumps.Inc() }
 
-// batchMeter is a redisnode.Meter and a boltnode.Meter.
+// batchMeter is a redisnode.Meter and a replica.Meter.
 type batchMeter struct {
 	seconds, operations prometheus.Observer
 	failures            prometheus.Counter

@@ -76,7 +76,19 @@ var rules = []rule{
 		why: "it shows what a user sees: the service over HTTP, with nothing from inside",
 	},
 	{
-		pkg: "lockcore/nodetest", ours: []string{"lockcore", "fencing"}, others: true, kit: true,
+		pkg: "lockcore/replica", ours: []string{"lockcore", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		why: "the rules of a node over a Store: it does not know which",
+	},
+	{
+		pkg: "lockcore/replica/memstore", ours: []string{"lockcore", "lockcore/replica"}, kit: true,
+		why: "a Store in memory, with faults",
+	},
+	{
+		pkg: "lockcore/replica/storetest", ours: []string{"lockcore", "lockcore/replica"}, kit: true,
+		why: "the suite that every Store passes",
+	},
+	{
+		pkg: "lockcore/nodetest", ours: []string{"lockcore", "lockcore/replica", "lockcore/replica/memstore", "fencing"}, others: true, kit: true,
 		why: "the suite that every Node passes",
 	},
 	{
@@ -108,7 +120,7 @@ var rules = []rule{
 		why: "it breaks the built program from outside and judges it by its HTTP API; what knew the inside would believe it",
 	},
 	{
-		pkg: "internal/sim", ours: []string{"lockcore", "lockcore/nodetest", "fencing"}, kit: true,
+		pkg: "internal/sim", ours: []string{"lockcore", "lockcore/nodetest", "lockcore/replica/memstore", "fencing"}, kit: true,
 		why: "it owns the clock and every message, and runs lockcore as it is",
 	},
 	{

@@ -8,6 +8,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
 // Mutant is a protocol with one rule switched off. The zero value is the
@@ -16,7 +17,7 @@ type Mutant struct {
 	Rule string // its number
 	Name string // what is done instead
 
-	weak nodetest.Weakness
+	weak replica.Weakness
 	wrap func(rules) rules
 	plan func(*Plan) // brings in what the rule is there for, where few plans have it
 
@@ -31,35 +32,35 @@ type Mutant struct {
 // bring in often what the rule is there for.
 var Mutants = []Mutant{
 	{Rule: "1", Name: "unequal grants are not confirmed", wrap: func(r rules) rules { return unconfirmed{r} }, quick: true},
-	{Rule: "2", Name: "confirm does not ask who owns the lock", weak: nodetest.ConfirmsForAnybody, plan: messy},
-	{Rule: "3", Name: "confirm takes any grant of the lease", weak: nodetest.ConfirmsAnyGrant, plan: crossed},
-	{Rule: "3", Name: "extend takes any grant of the lease", weak: nodetest.ExtendsAnyGrant, plan: revenants, quick: true},
-	{Rule: "3", Name: "a release takes a later lease under its key", weak: nodetest.ReleasesAnyGrant, plan: reusing, quick: true},
-	{Rule: "3", Name: "a retraction takes a vote that other attempts were told of", weak: nodetest.RetractsAnyAttempt, plan: reusing, quick: true},
-	{Rule: "3", Name: "a retraction takes what its attempt's lease counts on", weak: nodetest.RetractsAnyGrant, plan: sparing, quick: true},
-	{Rule: "4", Name: "a missing counter reads as 0", weak: nodetest.ForgetsHigh, quick: true},
-	{Rule: "5", Name: "extend makes any absent lock again", weak: nodetest.RevivesAnybody, quick: true},
-	{Rule: "5", Name: "extend may shorten", weak: nodetest.ShortensLocks, plan: shortening},
-	{Rule: "6", Name: "the gate takes any incarnation", weak: nodetest.OpensForAnyLife, plan: rolling(Rollback), quick: true},
+	{Rule: "2", Name: "confirm does not ask who owns the lock", weak: replica.ConfirmsForAnybody, plan: messy},
+	{Rule: "3", Name: "confirm takes any grant of the lease", weak: replica.ConfirmsAnyGrant, plan: crossed},
+	{Rule: "3", Name: "extend takes any grant of the lease", weak: replica.ExtendsAnyGrant, plan: revenants, quick: true},
+	{Rule: "3", Name: "a release takes a later lease under its key", weak: replica.ReleasesAnyGrant, plan: reusing, quick: true},
+	{Rule: "3", Name: "a retraction takes a vote that other attempts were told of", weak: replica.RetractsAnyAttempt, plan: reusing, quick: true},
+	{Rule: "3", Name: "a retraction takes what its attempt's lease counts on", weak: replica.RetractsAnyGrant, plan: sparing, quick: true},
+	{Rule: "4", Name: "a missing counter reads as 0", weak: replica.ForgetsHighWater, quick: true},
+	{Rule: "5", Name: "extend makes any absent lock again", weak: replica.RevivesAnybody, quick: true},
+	{Rule: "5", Name: "extend may shorten", weak: replica.ShortensLocks, plan: shortening},
+	{Rule: "6", Name: "the gate takes any incarnation", weak: replica.OpensForAnyLife, plan: rolling(Rollback), quick: true},
 	{Rule: "7", Name: "R-1 nodes are read", wrap: func(r rules) rules { return doubled{r} }, plan: forgetful(Lose, nil)},
-	{Rule: "8", Name: "votes carry no view", weak: nodetest.VotesInAnyView, plan: crossing, quick: true},
-	{Rule: "8", Name: "there are no views", weak: nodetest.VotesInAnyView | nodetest.FencesWithoutView, plan: crossing, quick: true},
-	{Rule: "9", Name: "two rejoins may share a view", weak: nodetest.SharesViews, wrap: func(r rules) rules { return sharing{r} }, plan: crossing, quick: true},
-	{Rule: "10", Name: "an admission outlives a restart", weak: nodetest.AdmitsAnyLife, plan: again},
-	{Rule: "11", Name: "staging purges nothing", weak: nodetest.KeepsOnStaging, plan: revived, quick: true},
+	{Rule: "8", Name: "votes carry no view", weak: replica.VotesInAnyView, plan: crossing, quick: true},
+	{Rule: "8", Name: "there are no views", weak: replica.VotesInAnyView | replica.FencesWithoutView, plan: crossing, quick: true},
+	{Rule: "9", Name: "two rejoins may share a view", weak: replica.SharesViews, wrap: func(r rules) rules { return sharing{r} }, plan: crossing, quick: true},
+	{Rule: "10", Name: "an admission outlives a restart", weak: replica.AdmitsAnyLife, plan: again},
+	{Rule: "11", Name: "staging purges nothing", weak: replica.KeepsOnStaging, plan: revived, quick: true},
 	{Rule: "12", Name: "silent nodes count as lost", force: true, plan: forsaken, quick: true},
-	{Rule: "12", Name: "a founding has no floor", weak: nodetest.ForgetsFloor, plan: disasters, quick: true},
-	{Rule: "12", Name: "a founding purges what another opened", weak: nodetest.StagesAdmitted, plan: duels, quick: true},
-	{Rule: "12", Name: "a rejoin of before opens what a founding closed", weak: nodetest.ForgetsStaging, plan: relapse},
-	{Rule: "13", Name: "leases outlive the wait", longer: true, weak: nodetest.GrantsTooLong, plan: rolling(Lose)},
-	{Rule: "13", Name: "the silence is not noted", weak: nodetest.NotesNothing, plan: flushed, quick: true},
+	{Rule: "12", Name: "a founding has no floor", weak: replica.ForgetsFloor, plan: disasters, quick: true},
+	{Rule: "12", Name: "a founding purges what another opened", weak: replica.StagesAdmitted, plan: duels, quick: true},
+	{Rule: "12", Name: "a rejoin of before opens what a founding closed", weak: replica.ForgetsStaging, plan: relapse},
+	{Rule: "13", Name: "leases outlive the wait", longer: true, weak: replica.GrantsTooLong, plan: rolling(Lose)},
+	{Rule: "13", Name: "the silence is not noted", weak: replica.NotesNothing, plan: flushed, quick: true},
 	{Rule: "16", Name: "lost votes are not taken back", careless: true, plan: tidy, quick: true},
 	{Rule: "17", Name: "a lease is thought valid for its TTL, from the answer", trusting: true, plan: expiring, quick: true},
 	{Rule: "21", Name: "counters are read before the fence", wrap: func(r rules) rules { return hasty{r} }, plan: forgetful(Lose, nil), quick: true},
-	{Rule: "21", Name: "missing counters are skipped", weak: nodetest.SkipsMissing, plan: forgetful(Lose, dropped), quick: true},
+	{Rule: "21", Name: "missing counters are skipped", weak: replica.SkipsMissing, plan: forgetful(Lose, dropped), quick: true},
 	{Rule: "21", Name: "the smallest counter is carried", wrap: func(r rules) rules { return modest{r} }, plan: forgetful(Lose, nil)},
 	{Rule: "21", Name: "a lock is carried with the smallest grant", wrap: func(r rules) rules { return low{r} }, plan: lowCarried},
-	{Rule: "21", Name: "an admitted node is written on", weak: nodetest.LoadsAdmitted, plan: reloading, quick: true},
+	{Rule: "21", Name: "an admitted node is written on", weak: replica.LoadsAdmitted, plan: reloading, quick: true},
 }
 
 // Catches reports whether the violation is one that the mutant is about: the
@@ -197,7 +198,7 @@ func (h hasty) observe(ctx context.Context, n *node) (lockcore.Observation, erro
 	age := 3 * n.w.plan.MaxTTL
 	if n.shadow == nil {
 		n.shadow = nodetest.NewModel(nodetest.ModelOptions{
-			Now: n.clock, CounterTTL: n.w.plan.CounterTTL, Weak: nodetest.OpensForAnyLife | nodetest.ReadsInAnyView,
+			Now: n.clock, CounterTTL: n.w.plan.CounterTTL, Weak: replica.OpensForAnyLife | replica.ReadsInAnyView,
 		})
 	}
 	seen, err := h.rules.observe(ctx, n)

@@ -8,6 +8,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/lockcore/replica/memstore"
 )
 
 // node is one simulated node: the model, a clock that runs at its own rate,
@@ -21,11 +22,11 @@ type node struct {
 	links       []link            // by server
 	down        bool              // requests that arrive are lost
 	frozenUntil time.Duration     // requests that arrive wait
-	saved       nodetest.Snapshot // what a rollback brings back
+	saved       memstore.Snapshot // what a rollback brings back
 	hasSaved    bool
 	clock       func() time.Time
 	shadow      *nodetest.Model   // of a mutant that answers with what was
-	seen        nodetest.Snapshot // will be the shadow
+	seen        memstore.Snapshot // will be the shadow
 	seenAt      time.Duration
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
 // Differential gives a node and a Model the same random commands, admissions
@@ -93,6 +94,7 @@ type pair struct {
 	restart func()
 	wipe    func()
 
+	joined            lockcore.Cluster      // whose operations they are asked
 	staged            [2]lockcore.Admission // the last one that was tried, for the model and for the node
 	modelTurns, turns map[string]*recorder
 	deaf              bool // a restart broke the subscriptions
@@ -126,10 +128,10 @@ func (p *pair) stop() {
 }
 
 // differf fails, unless so much time has passed that something may have ended
-// on one of the two only: a server in line, which lives for standTTL.
+// on one of the two only: a server in line, which lives for replica.EnqueuedTTL.
 func (p *pair) differf(format string, args ...any) {
 	p.Helper()
-	if time.Since(p.began) > standTTL/2 {
+	if time.Since(p.began) > replica.EnqueuedTTL/2 {
 		p.Skip("too slow a machine: what ends by itself may have ended")
 	}
 	p.Fatalf(format+"\nmodel: %s", append(args, p.model)...)
@@ -149,7 +151,8 @@ func (p *pair) cluster(other int) lockcore.Cluster {
 }
 
 func (p *pair) join(other int) {
-	p.model.Join(p.cluster(other))
+	p.joined = p.cluster(other)
+	p.model.Join(p.joined)
 	p.node.Join(p.cluster(other))
 }
 
@@ -222,15 +225,14 @@ func (m *Model) observed() lockcore.Observation {
 
 // lastGrant is of the lock if there is one, else what the counter says.
 func (m *Model) lastGrant(resource string) fencing.Token {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if l, held := m.lock(resource); held {
-		return l.grant
+	if r := m.Apply(read(resource)); r.Outcome == lockcore.Granted {
+		return r.Grant
 	}
-	if m.data.record == nil {
+	counters, err := m.Counters(context.Background(), m.observed().View, []string{resource})
+	if err != nil {
 		return 1
 	}
-	return m.effective(resource)
+	return counters[0]
 }
 
 // run runs one command on both.
@@ -275,11 +277,8 @@ func (p *pair) runVote(op lockcore.Op, c command) {
 	p.vote(op)
 }
 
-func (m *Model) votes() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.open()
-}
+// votes reports whether the gate is open.
+func (m *Model) votes() bool { return m.Apply(read("any")).Outcome != lockcore.NotAdmitted }
 
 // heal admits the nodes to the cluster that they belong to.
 func (p *pair) heal() {
@@ -332,7 +331,7 @@ func (p *pair) runMember(c command) {
 	case "found":
 		a := p.admission(c)
 		for i := range a {
-			a[i].Founded, a[i].Cluster, a[i].OnlyIfEmpty = a[i].View, p.model.joined(), false
+			a[i].Founded, a[i].Cluster, a[i].OnlyIfEmpty = a[i].View, p.joined, false
 		}
 		p.staged = a
 		p.admit("stage", lockcore.Node.Stage)
@@ -387,12 +386,6 @@ func (p *pair) runRead(c command, view lockcore.View) {
 			p.vote(lockcore.Op{Kind: lockcore.OpRead, Resource: resource})
 		}
 	}
-}
-
-func (m *Model) joined() lockcore.Cluster {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.cluster
 }
 
 // admission makes one for the model and one for the node: they differ in the

@@ -1,4 +1,4 @@
-package boltnode
+package boltstore
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
 func BenchmarkPair(b *testing.B) {
@@ -18,11 +19,15 @@ func BenchmarkPair(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	node, err := New(db, Options{})
+	store, err := New(db, Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = node.Close(); _ = db.Close() })
+	node, err := replica.New(b.Context(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = node.Close(); _ = store.Close(); _ = db.Close() })
 	locker, err := lockcore.New([]lockcore.Node{node}, lockcore.Config{NodeTimeout: time.Second})
 	if err != nil {
 		b.Fatal(err)

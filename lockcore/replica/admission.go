@@ -1,0 +1,265 @@
+package replica
+
+import (
+	"encoding/base64"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// viewBits is how far a bootstrap's view is shifted from its Unix milliseconds:
+// as wide as a bootstrap of several nodes leaves for its random bits.
+const viewBits = 10
+
+// Open prepares the node: with bootstrap, one that holds nothing becomes a cluster
+// of its own, above every token that was ever given at fewer than half a million
+// leases of a resource a second (rule 12). Floor raises the high-water mark.
+func (t *Txn) Open(bootstrap bool, floor fencing.Token) {
+	if bootstrap && t.rec.empty() {
+		now := t.tx.Now()
+		t.rec.Admitted = t.status.Incarnation
+		t.rec.View = lockcore.View(now.UnixMilli()) << viewBits
+		t.rec.Founded = t.rec.View
+		t.rec.HighWater = lockcore.FloorAt(now)
+	}
+	t.rec.HighWater = max(t.rec.HighWater, floor)
+}
+
+// ClearQueues removes every ticket and heartbeat: those who waited did so on
+// connections to a process that has ended.
+func (t *Txn) ClearQueues() {
+	const page = 1000
+	for _, prefix := range []string{queuePrefix, ticketPrefix, lengthPrefix, serverPrefix} {
+		for rows := t.tx.Range(prefix, after(prefix), page); len(rows) > 0; rows = t.tx.Range(prefix, after(prefix), page) {
+			for _, row := range rows {
+				t.tx.Delete(row.Key)
+			}
+		}
+	}
+}
+
+// Observe looks at the node.
+func (t *Txn) Observe() lockcore.Observation {
+	seen := lockcore.Observation{
+		Incarnation: t.status.Incarnation, Unfit: t.status.Unfit, Admitted: t.status.Unfit == "" && t.admitted(),
+		Cluster: t.rec.cluster(), View: t.rec.View, Staged: t.rec.Staged, Marks: t.rec.marks(),
+		Empty: t.rec.empty(), Note: t.rec.Note,
+	}
+	if t.weak(NotesNothing) {
+		seen.Note = "one and the same"
+	}
+	return seen
+}
+
+// Fence installs a view and returns the marks.
+func (t *Txn) Fence(view lockcore.View) (lockcore.Marks, error) {
+	switch {
+	case !t.open():
+		return lockcore.Marks{}, lockcore.ErrNotAdmitted
+	case t.rec.View > view, t.rec.View == view && !t.weak(SharesViews):
+		return lockcore.Marks{}, &lockcore.StaleViewError{View: t.rec.View}
+	}
+	if !t.weak(FencesWithoutView) {
+		t.rec.View = view
+	}
+	return t.rec.marks(), nil
+}
+
+// reading is the gate of fenced reads: exactly this view.
+func (t *Txn) reading(view lockcore.View) error {
+	switch {
+	case !t.open():
+		return lockcore.ErrNotAdmitted
+	case t.rec.View != view && !t.weak(ReadsInAnyView|FencesWithoutView):
+		return &lockcore.StaleViewError{View: t.rec.View}
+	}
+	return nil
+}
+
+// Survey lists a page of locks.
+func (t *Txn) Survey(view lockcore.View, cursor string) (locks []lockcore.CarriedLock, next string, err error) {
+	if err := t.reading(view); err != nil {
+		return nil, "", err
+	}
+	rows, next, err := t.page("", cursor, t.m.rules.Page)
+	for _, row := range rows {
+		l, ok := decodeLock(row.Value)
+		if !ok {
+			return nil, "", errCorrupt
+		}
+		locks = append(locks, lockcore.CarriedLock{
+			Resource: row.Key[len(lockPrefix):], Owner: l.owner, Grant: l.grant,
+			Remaining: whole(row.Left), TTL: l.ttl, Meta: l.meta, Keyed: l.keyed(),
+		})
+	}
+	return locks, next, err
+}
+
+// Scan lists a page of locked resources.
+func (t *Txn) Scan(prefix, cursor string, limit int) (resources []string, next string, err error) {
+	if !t.open() {
+		return nil, "", lockcore.ErrNotAdmitted
+	}
+	rows, next, err := t.page(prefix, cursor, min(max(limit, 1), t.m.rules.Page))
+	for _, row := range rows {
+		resources = append(resources, row.Key[len(lockPrefix):])
+	}
+	return resources, next, err
+}
+
+// page lists locks behind the cursor, which is the last resource of the page
+// before it as URL-safe text.
+func (t *Txn) page(prefix, cursor string, limit int) (rows []Row, next string, err error) {
+	last, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil {
+		return nil, "", &lockcore.FieldError{Field: "cursor", Reason: "must be the next_cursor of an earlier page"}
+	}
+	from, to := LockKey(prefix), after(LockKey(prefix))
+	if cursor != "" {
+		from = max(from, LockKey(string(last))+"\x00")
+	}
+	rows = t.tx.Range(from, to, limit+1)
+	if len(rows) > limit {
+		rows = rows[:limit]
+		next = base64.RawURLEncoding.EncodeToString([]byte(rows[limit-1].Key[len(lockPrefix):]))
+	}
+	return rows, next, nil
+}
+
+// Counters reads effective counters.
+func (t *Txn) Counters(view lockcore.View, resources []string) ([]fencing.Token, error) {
+	if err := t.reading(view); err != nil {
+		return nil, err
+	}
+	counters := make([]fencing.Token, len(resources))
+	for i, resource := range resources {
+		if counter, present := t.counter(resource); present || !t.weak(SkipsMissing) {
+			counters[i] = counter
+		}
+	}
+	return counters, nil
+}
+
+// Quarantine notes that the node's quarantine has begun.
+func (t *Txn) Quarantine(note string) error {
+	switch {
+	case !t.rec.empty() && t.rec.cluster() != *t.m.cluster.Load():
+		return lockcore.ErrForeign
+	case t.status.Unfit != "", t.admitted():
+		return lockcore.ErrRaced
+	case t.rec.Note == "":
+		t.rec.Note = note
+	}
+	return nil
+}
+
+// Expel takes the admission back.
+func (t *Txn) Expel(incarnation string, view lockcore.View, note string) error {
+	if !t.open() || t.rec.View != view || incarnation != t.status.Incarnation {
+		return lockcore.ErrRaced
+	}
+	t.rec.Admitted, t.rec.Note = "", note
+	return nil
+}
+
+// Stage purges the node for an admission.
+func (t *Txn) Stage(a lockcore.Admission) error {
+	if err := t.stageable(a); err != nil {
+		return err
+	}
+	if a.View == a.Founded && t.weak(ForgetsFloor) {
+		a.Floor = 0
+	}
+	if !t.weak(KeepsOnStaging) {
+		t.tx.Purge()
+	}
+	note := t.note()
+	t.read = record{} // the row has gone
+	t.rec = record{
+		Format: format, Nodes: a.Cluster.Nodes, Hash: a.Cluster.Hash, Staged: a.View, Note: note,
+		MaxTTL: t.rec.MaxTTL, HighWater: max(t.rec.HighWater, a.Floor),
+	}
+	return nil
+}
+
+func (t *Txn) stageable(a lockcore.Admission) error {
+	empty := t.rec.empty()
+	switch {
+	case t.status.Unfit != "", !t.pinned(a), a.OnlyIfEmpty && !empty:
+		return lockcore.ErrRaced
+	case !empty && t.rec.cluster() != a.Cluster:
+		return lockcore.ErrForeign
+	case !t.waited(a), t.admitted() && t.rec.View >= a.Founded, t.rec.Staged > a.View && !t.weak(ForgetsStaging):
+		return lockcore.ErrRaced
+	}
+	return nil
+}
+
+// pinned: this is the incarnation that the admission is about (rule 10).
+func (t *Txn) pinned(a lockcore.Admission) bool {
+	return a.Incarnation == t.status.Incarnation || t.weak(AdmitsAnyLife)
+}
+
+// waited: the quarantine is the one that the admission waited for (rule 13).
+func (t *Txn) waited(a lockcore.Admission) bool {
+	weak := NotesNothing | AdmitsAnyLife
+	if t.admitted() {
+		weak = StagesAdmitted
+	}
+	return a.Note == t.note() || t.weak(weak)
+}
+
+// note is what an admission must name: of the quarantine, or that the node missed
+// a bootstrap.
+func (t *Txn) note() string {
+	if t.admitted() {
+		return lockcore.AwayNote(t.rec.View)
+	}
+	return t.rec.Note
+}
+
+// staged: this very incarnation was staged for this admission (rule 10).
+func (t *Txn) staged(a lockcore.Admission) bool {
+	return t.status.Unfit == "" && t.rec.Staged != 0 && t.rec.Staged == a.View && t.pinned(a)
+}
+
+// Load writes carried counters and locks.
+func (t *Txn) Load(a lockcore.Admission, locks []lockcore.CarriedLock) error {
+	if late := t.weak(LoadsAdmitted) && t.open(); !t.staged(a) && !late {
+		return lockcore.ErrRaced
+	}
+	for i := range locks {
+		carried := &locks[i]
+		t.count(carried.Resource, carried.Counter)
+		if carried.Owner == "" {
+			continue
+		}
+		l := lock{ttl: carried.TTL, grant: carried.Grant, owner: carried.Owner, meta: carried.Meta}
+		if carried.Keyed {
+			l.note = shared // the attempts are not carried, so that none takes it back
+		}
+		t.setLock(carried.Resource, l, max(carried.Remaining, time.Millisecond))
+	}
+	return nil
+}
+
+// Admit opens the gate.
+func (t *Txn) Admit(a lockcore.Admission) error {
+	if !t.staged(a) {
+		return lockcore.ErrRaced
+	}
+	t.rec.Admitted, t.rec.Staged, t.rec.Note = t.status.Incarnation, 0, ""
+	t.rec.View, t.rec.Founded = a.View, a.Founded
+	t.rec.MaxTTL = max(t.rec.MaxTTL, a.MaxTTL.Milliseconds())
+	return nil
+}
+
+// RaiseMaxTTL records a longer TTL.
+func (t *Txn) RaiseMaxTTL(ttl time.Duration) error {
+	if !t.open() {
+		return lockcore.ErrNotAdmitted
+	}
+	t.rec.MaxTTL = max(t.rec.MaxTTL, ttl.Milliseconds())
+	return nil
+}

@@ -1,0 +1,163 @@
+package replica
+
+import (
+	"encoding/json"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Rules tune a Machine. The zero value of a field takes its default.
+type Rules struct {
+	// CounterTTL is how long a counter stays after its last use; default 24h. A
+	// counter that has gone reads as the node's high-water mark (rule 4).
+	CounterTTL time.Duration
+	// Page bounds the locks of a page of Survey and Scan; default 500.
+	Page int
+	// Weak are rules that it does not keep, for tests; default none.
+	Weak Weakness
+}
+
+// Machine has the rules of one node. It keeps nothing but them and the name of
+// its cluster: what it knows is in the store.
+type Machine struct {
+	rules   Rules
+	cluster atomic.Pointer[lockcore.Cluster]
+}
+
+// NewMachine makes a node's rules.
+func NewMachine(rules Rules) *Machine {
+	if rules.CounterTTL == 0 {
+		rules.CounterTTL = 24 * time.Hour
+	}
+	if rules.Page == 0 {
+		rules.Page = 500
+	}
+	m := &Machine{rules: rules}
+	m.Join(lockcore.Cluster{})
+	return m
+}
+
+// Join names the cluster that asks. A node that bootstrapped itself belongs to
+// the first that does.
+func (m *Machine) Join(c lockcore.Cluster) { m.cluster.Store(&c) }
+
+// In runs do in a transaction, with the node's record read before and written
+// after, if it changed.
+func (m *Machine) In(tx Tx, do func(*Txn) error) error {
+	raw, _ := tx.Get(recordKey)
+	rec, err := decodeRecord(raw)
+	if err != nil {
+		return err
+	}
+	t := &Txn{m: m, tx: tx, status: tx.Status(), rec: rec}
+	if t.admitted() && rec.cluster() == (lockcore.Cluster{}) {
+		t.rec.setCluster(*m.cluster.Load()) // is written with the first change: a look may come before
+	}
+	t.read = t.rec
+	if err := do(t); err != nil {
+		return err
+	}
+	return t.end()
+}
+
+// Txn is what a Machine does in one transaction.
+type Txn struct {
+	m      *Machine
+	tx     Tx
+	status Status
+	rec    record
+	read   record // as it was before
+	err    error  // the first row that cannot be read: the transaction is undone
+}
+
+// end writes the record if it changed.
+func (t *Txn) end() error {
+	if t.err != nil || t.rec == t.read {
+		return t.err
+	}
+	raw, err := json.Marshal(&t.rec)
+	if err != nil {
+		return err
+	}
+	t.tx.Put(recordKey, raw, 0)
+	return nil
+}
+
+func (t *Txn) weak(w Weakness) bool { return t.m.rules.Weak&w != 0 }
+
+// admitted: the record names this very incarnation (rule 6).
+func (t *Txn) admitted() bool {
+	return t.rec.Admitted != "" && (t.rec.Admitted == t.status.Incarnation || t.weak(OpensForAnyLife))
+}
+
+// open is the gate, but for the caller's view.
+func (t *Txn) open() bool {
+	return t.status.Unfit == "" && t.admitted() && t.rec.cluster() == *t.m.cluster.Load()
+}
+
+// lock reads a resource's lock, and what is left of it: 0 if there is none.
+func (t *Txn) lock(resource string) (l lock, left time.Duration) {
+	raw, left := t.tx.Get(LockKey(resource))
+	if raw == nil {
+		return l, 0
+	}
+	l, ok := decodeLock(raw)
+	if !ok {
+		t.err = errCorrupt
+		return lock{}, 0
+	}
+	return l, left
+}
+
+func (t *Txn) setLock(resource string, l lock, left time.Duration) {
+	t.tx.Put(LockKey(resource), l.encode(), left)
+}
+
+// number reads a row that is a number.
+func (t *Txn) number(key string) (n int64, present bool) {
+	raw, _ := t.tx.Get(key)
+	if raw == nil {
+		return 0, false
+	}
+	n, present = decodeNumber(raw)
+	if !present {
+		t.err = errCorrupt
+	}
+	return n, present
+}
+
+// counter is the effective counter (a missing one reads as the high-water mark,
+// rule 4), and whether there is one of its own.
+func (t *Txn) counter(resource string) (value fencing.Token, present bool) {
+	n, present := t.number(CounterKey(resource))
+	switch {
+	case present:
+		return fencing.Token(n), true
+	case t.weak(ForgetsHighWater):
+		return 0, false
+	}
+	return t.rec.HighWater, false
+}
+
+// count writes a counter, with a new time to live, and raises the high-water mark
+// to it.
+func (t *Txn) count(resource string, value fencing.Token) {
+	t.tx.Put(CounterKey(resource), encodeNumber(int64(value)), t.m.rules.CounterTTL)
+	t.rec.HighWater = max(t.rec.HighWater, value)
+}
+
+// touchCounter gives a counter a new time to live.
+func (t *Txn) touchCounter(resource string) {
+	if value, present := t.counter(resource); present {
+		t.count(resource, value)
+	}
+}
+
+// scope is what an idempotency key's owner value is used for.
+func (t *Txn) scope(owner string) (scope string, used bool) {
+	raw, _ := t.tx.Get(ScopeKey(owner))
+	return string(raw), raw != nil
+}

@@ -1,0 +1,322 @@
+// Package memstore is a replica.Store in memory, with the faults of a real one to
+// be had on request: tests and the simulation run the replica on it.
+package memstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+// Options tune a Store. The zero value of a field takes its default.
+type Options struct {
+	Name string           // of the incarnations; default "memory"
+	Now  func() time.Time // default time.Now, so that it works in testing/synctest
+}
+
+// Store is a replica.Store. None of its methods waits, but for Listen.
+type Store struct {
+	opts Options
+
+	mu        sync.Mutex
+	rows      map[string]row
+	keys      []string      // of rows, sorted
+	offset    time.Duration // how far its clock is off
+	lives     int           // incarnations so far
+	readOnly  bool
+	listeners []*listener // in order, so that a simulation repeats
+}
+
+var _ replica.Store = (*Store)(nil)
+
+type row struct {
+	value []byte
+	until time.Time // zero: for good
+}
+
+type listener struct {
+	server string
+	wakes  lockcore.Wakes
+}
+
+// New makes an empty store.
+func New(opts Options) *Store {
+	if opts.Name == "" {
+		opts.Name = "memory"
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	return &Store{opts: opts, rows: make(map[string]row)}
+}
+
+var errReadOnly = errors.New("READONLY the store is a replica")
+
+// Update runs fn; what it wrote is undone if it fails.
+func (s *Store) Update(_ context.Context, fn func(replica.Tx) error) error {
+	s.mu.Lock()
+	t := &tx{s: s, now: s.now()}
+	err := errors.Join(fn(t), t.err)
+	if err != nil {
+		t.undo()
+	}
+	calls := s.calls(t.turns)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for _, call := range calls {
+		call()
+	}
+	return nil
+}
+
+// View runs fn.
+func (s *Store) View(ctx context.Context, fn func(replica.Tx) error) error { return s.Update(ctx, fn) }
+
+// Listen calls w until ctx ends.
+func (s *Store) Listen(ctx context.Context, server string, w lockcore.Wakes) {
+	l := &listener{server: server, wakes: w}
+	s.mu.Lock()
+	s.listeners = append(s.listeners, l)
+	s.mu.Unlock()
+	w.Subscribed()
+	<-ctx.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listeners = slices.DeleteFunc(s.listeners, func(o *listener) bool { return o == l })
+}
+
+// calls are the notifications to make once the mutex is free.
+func (s *Store) calls(turns []turn) (calls []func()) {
+	for _, turn := range turns {
+		for _, l := range s.listeners {
+			if l.server == turn.ticket.Server {
+				calls = append(calls, func() { l.wakes.Turn(turn.resource, turn.ticket) })
+			}
+		}
+	}
+	return calls
+}
+
+func (s *Store) now() time.Time { return s.opts.Now().Add(s.offset) }
+
+func (s *Store) incarnation() string { return s.opts.Name + "#" + strconv.Itoa(s.lives) }
+
+// put sets a row, or removes it.
+func (s *Store) put(key string, r row, there bool) {
+	at, found := slices.BinarySearch(s.keys, key)
+	switch {
+	case there && !found:
+		s.keys = slices.Insert(s.keys, at, key)
+	case !there && found:
+		s.keys = slices.Delete(s.keys, at, at+1)
+	}
+	if there {
+		s.rows[key] = r
+	} else {
+		delete(s.rows, key)
+	}
+}
+
+type turn struct {
+	resource string
+	ticket   lockcore.Ticket
+}
+
+// tx is a transaction.
+type tx struct {
+	s      *Store
+	now    time.Time
+	turns  []turn
+	before []change // in order
+	err    error
+}
+
+// change is a row as it was.
+type change struct {
+	key   string
+	row   row
+	there bool
+}
+
+func (t *tx) undo() {
+	for _, c := range slices.Backward(t.before) {
+		t.s.put(c.key, c.row, c.there)
+	}
+}
+
+func (t *tx) set(key string, r row, there bool) {
+	if t.s.readOnly {
+		t.err = errReadOnly
+		return
+	}
+	old, was := t.s.rows[key]
+	t.before = append(t.before, change{key, old, was})
+	t.s.put(key, r, there)
+}
+
+// left is for how long a row still stands; false if its time has passed.
+func (t *tx) left(r row) (time.Duration, bool) {
+	if r.until.IsZero() {
+		return 0, true
+	}
+	left := r.until.Sub(t.now)
+	return left, left > 0
+}
+
+func (t *tx) Get(key string) ([]byte, time.Duration) {
+	r, there := t.s.rows[key]
+	if left, live := t.left(r); there && live {
+		return r.value, left
+	}
+	return nil, 0
+}
+
+func (t *tx) Put(key string, value []byte, ttl time.Duration) {
+	r := row{value: append([]byte{}, value...)}
+	if ttl > 0 {
+		r.until = t.now.Add(ttl)
+	}
+	t.set(key, r, true)
+}
+
+func (t *tx) Delete(key string) {
+	if _, there := t.s.rows[key]; there {
+		t.set(key, row{}, false)
+	}
+}
+
+func (t *tx) Range(from, to string, limit int) (rows []replica.Row) {
+	at, _ := slices.BinarySearch(t.s.keys, from)
+	for ; at < len(t.s.keys) && t.s.keys[at] < to && len(rows) < limit; at++ {
+		r := t.s.rows[t.s.keys[at]]
+		if left, live := t.left(r); live {
+			rows = append(rows, replica.Row{Key: t.s.keys[at], Value: r.value, Left: left})
+		}
+	}
+	return rows
+}
+
+func (t *tx) Purge() {
+	for _, key := range slices.Clone(t.s.keys) {
+		t.set(key, row{}, false)
+	}
+}
+
+func (t *tx) Notify(resource string, ticket lockcore.Ticket) {
+	t.turns = append(t.turns, turn{resource, ticket})
+}
+
+func (t *tx) Now() time.Time { return t.now }
+
+func (t *tx) Status() replica.Status {
+	status := replica.Status{Incarnation: t.s.incarnation()}
+	if t.s.readOnly {
+		status.Unfit = "it is a replica"
+	}
+	return status
+}
+
+// Faults.
+
+// Restart begins another incarnation, with what the store kept or with nothing.
+func (s *Store) Restart(keep bool) {
+	s.mu.Lock()
+	s.lives++
+	if !keep {
+		s.clear()
+	}
+	listeners := slices.Clone(s.listeners)
+	s.mu.Unlock()
+	for _, l := range listeners {
+		l.wakes.Subscribed()
+	}
+}
+
+// Wipe takes all rows away without a restart, as FLUSHALL does.
+func (s *Store) Wipe() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clear()
+}
+
+func (s *Store) clear() { s.rows, s.keys = make(map[string]row), nil }
+
+// Snapshot is what a store kept at some moment.
+type Snapshot struct {
+	rows map[string]row
+	keys []string
+}
+
+// Snapshot remembers what the store keeps now.
+func (s *Store) Snapshot() Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Snapshot{maps.Clone(s.rows), slices.Clone(s.keys)}
+}
+
+// Restore rolls the store back. Only with a Restart does it look like what
+// happens to servers; without one it is a fault that nothing can detect.
+func (s *Store) Restore(to Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rows, s.keys = maps.Clone(to.rows), slices.Clone(to.keys)
+}
+
+// SetReplica demotes or promotes the store; both change its incarnation. One that
+// is demoted takes no writes.
+func (s *Store) SetReplica(replica bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.readOnly != replica {
+		s.readOnly = replica
+		s.lives++
+	}
+}
+
+// JumpClock sets the store's clock, by which its rows expire.
+func (s *Store) JumpClock(by time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.offset += by
+}
+
+// Clock is what the store's clock shows.
+func (s *Store) Clock() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now()
+}
+
+// Lose removes a row, as if its time had passed.
+func (s *Store) Lose(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(key, row{}, false)
+}
+
+// String lists the rows, for the message of a test that failed.
+func (s *Store) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var text strings.Builder
+	text.WriteString(s.incarnation())
+	for _, key := range s.keys {
+		r := s.rows[key]
+		fmt.Fprintf(&text, "\n  %q %q", key, r.value)
+		if !r.until.IsZero() {
+			fmt.Fprintf(&text, " for %s", r.until.Sub(s.now()))
+		}
+	}
+	return text.String()
+}

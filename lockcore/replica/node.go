@@ -1,0 +1,308 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Options tune a Node. The zero value of a field takes its default.
+type Options struct {
+	Rules
+	// Bootstrap makes a cluster of its own of a store that holds nothing: for a
+	// store that is the only node there is. Without, it waits to be admitted, as
+	// an empty Redis does.
+	Bootstrap bool
+	// Floor, where it is larger than the high-water mark, is what tokens start
+	// above: a guard's highest mark, say. Default 0.
+	Floor fencing.Token
+	// Sole says that no other process uses the store: the queues begin empty.
+	Sole bool
+	// Queue bounds the operations that wait; default 8192. More fail at once
+	// with lockcore.ErrQueueFull.
+	Queue int
+	// Batch bounds the operations of one transaction; default 512.
+	Batch  int
+	Logger *slog.Logger // default discards
+	Meter  Meter        // default discards
+}
+
+func (o Options) withDefaults() Options {
+	if o.Queue == 0 {
+		o.Queue = 8192
+	}
+	if o.Batch == 0 {
+		o.Batch = 512
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Meter == nil {
+		o.Meter = unmetered{}
+	}
+	return o
+}
+
+// Meter is told what the node's committer does, for statistics. It must not block.
+type Meter interface {
+	// Batch tells of a transaction with so many operations, and how long it
+	// took; of one that failed, too.
+	Batch(operations int, took time.Duration, failed bool)
+}
+
+type unmetered struct{}
+
+func (unmetered) Batch(int, time.Duration, bool) {}
+
+// Node is a lockcore.Node over a Store. Close it before the store.
+type Node struct {
+	name    string
+	store   Store
+	machine *Machine
+	opts    Options
+
+	queue  chan job
+	closed chan struct{}
+	once   sync.Once
+	done   sync.WaitGroup
+}
+
+var _ lockcore.Node = (*Node)(nil)
+
+// New opens the node and starts its committer. The name must be the same on
+// every server. It fails if the store cannot be written, or holds a record that
+// this version cannot read.
+func New(ctx context.Context, name string, store Store, opts Options) (*Node, error) {
+	opts = opts.withDefaults()
+	n := &Node{
+		name: name, store: store, machine: NewMachine(opts.Rules), opts: opts,
+		queue: make(chan job, opts.Queue), closed: make(chan struct{}),
+	}
+	err := n.in(ctx, true, func(t *Txn) error {
+		t.Open(opts.Bootstrap, opts.Floor)
+		if opts.Sole {
+			t.ClearQueues()
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("replica: open %s: %w", name, err)
+	}
+	n.done.Go(n.commitAll)
+	return n, nil
+}
+
+// Name is the name it was given.
+func (n *Node) Name() string { return n.name }
+
+// Join names the cluster that asks.
+func (n *Node) Join(c lockcore.Cluster) { n.machine.Join(c) }
+
+// Wakes calls w until ctx ends.
+func (n *Node) Wakes(ctx context.Context, server string, w lockcore.Wakes) {
+	n.store.Listen(ctx, server, w)
+}
+
+// Queue is how many operations wait for the committer, and how many may.
+func (n *Node) Queue() (length, bound int) { return len(n.queue), cap(n.queue) }
+
+// Close ends the committer after the transaction under way; what waits fails.
+func (n *Node) Close() error {
+	n.once.Do(func() { close(n.closed) })
+	n.done.Wait()
+	return nil
+}
+
+var errTooLate = errors.New("the round had ended before the store was free")
+
+// job is an operation with where its reply goes, or a call.
+type job struct {
+	op    *lockcore.Op
+	index int
+	sink  lockcore.Sink
+	reply lockcore.Reply // kept back until it is durable
+
+	call *call
+}
+
+// call is anything else that is done in a transaction. What run finds out must be
+// read only after done, and not at all when ctx ended first.
+type call struct {
+	writes bool
+	run    func(*Txn) error
+	ctx    context.Context
+	err    error
+	done   chan struct{}
+}
+
+func (j *job) writes() bool {
+	if j.call != nil {
+		return j.call.writes
+	}
+	return j.op.Kind != lockcore.OpRead
+}
+
+// run does the job in t.
+func (j *job) run(t *Txn) {
+	switch {
+	case j.call != nil && j.call.ctx.Err() != nil:
+		j.call.err = j.call.ctx.Err()
+	case j.call != nil:
+		j.call.err = j.call.run(t)
+	case !j.op.Deadline.IsZero() && time.Now().After(j.op.Deadline):
+		j.reply = lockcore.Reply{Err: errTooLate}
+	default:
+		j.reply = t.Vote(j.op)
+	}
+}
+
+// finish gives the answer; err is of the whole transaction.
+func (j *job) finish(err error, sent bool) {
+	if j.call != nil {
+		if err != nil {
+			j.call.err = err
+		}
+		close(j.call.done)
+		return
+	}
+	if err != nil {
+		j.reply = lockcore.Reply{Err: err, Sent: sent}
+	}
+	j.sink.Deliver(j.index, j.reply)
+}
+
+// Submit queues op for the next transaction.
+func (n *Node) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
+	select {
+	case <-n.closed:
+		sink.Deliver(index, lockcore.Reply{Err: lockcore.ErrNodeDown})
+		return
+	default:
+	}
+	select {
+	case n.queue <- job{op: op, index: index, sink: sink}:
+		n.drainIfClosed()
+	default:
+		sink.Deliver(index, lockcore.Reply{Err: lockcore.ErrQueueFull})
+	}
+}
+
+// do queues a call and waits for it, or for ctx; the call may then still take
+// effect.
+func (n *Node) do(ctx context.Context, c *call) error {
+	c.ctx, c.done = ctx, make(chan struct{})
+	select {
+	case <-n.closed:
+		return lockcore.ErrNodeDown
+	case <-ctx.Done():
+		return ctx.Err()
+	case n.queue <- job{call: c}:
+		n.drainIfClosed()
+	}
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// commitAll takes what is queued and puts it into one transaction, until the node
+// is closed.
+func (n *Node) commitAll() {
+	jobs := make([]job, 0, n.opts.Batch)
+	failing := false
+	for {
+		select {
+		case <-n.closed:
+			n.drain()
+			return
+		case first := <-n.queue:
+			jobs = n.collect(append(jobs[:0], first))
+			failing = n.report(n.commit(jobs), failing)
+			clear(jobs) // keeps no caller's memory
+		}
+	}
+}
+
+// collect adds what is queued behind the first job. It yields once before: callers
+// that are about to submit get into this transaction.
+func (n *Node) collect(jobs []job) []job {
+	runtime.Gosched()
+	for len(jobs) < n.opts.Batch {
+		select {
+		case j := <-n.queue:
+			jobs = append(jobs, j)
+		default:
+			return jobs
+		}
+	}
+	return jobs
+}
+
+// drainIfClosed answers what came into the queue after the committer had ended.
+func (n *Node) drainIfClosed() {
+	select {
+	case <-n.closed:
+		n.drain()
+	default:
+	}
+}
+
+// drain fails what is queued.
+func (n *Node) drain() {
+	for {
+		select {
+		case j := <-n.queue:
+			j.finish(lockcore.ErrNodeDown, false)
+		default:
+			return
+		}
+	}
+}
+
+// commit does the jobs in one transaction and then answers all of them.
+func (n *Node) commit(jobs []job) error {
+	writes := false
+	for i := range jobs {
+		writes = writes || jobs[i].writes()
+	}
+	began := time.Now()
+	err := n.in(context.Background(), writes, func(t *Txn) error {
+		for i := range jobs {
+			jobs[i].run(t)
+		}
+		return nil
+	})
+	n.opts.Meter.Batch(len(jobs), time.Since(began), err != nil)
+	for i := range jobs {
+		jobs[i].finish(err, true)
+	}
+	return err
+}
+
+func (n *Node) in(ctx context.Context, writes bool, do func(*Txn) error) error {
+	run := n.store.View
+	if writes {
+		run = n.store.Update
+	}
+	return run(ctx, func(tx Tx) error { return n.machine.In(tx, do) })
+}
+
+// report logs when commits begin to fail and when they succeed again.
+func (n *Node) report(err error, failing bool) bool {
+	switch {
+	case err != nil && !failing:
+		n.opts.Logger.Error("the node cannot commit: nothing is granted", "node", n.name, "error", err)
+	case err == nil && failing:
+		n.opts.Logger.Info("the node commits again", "node", n.name)
+	}
+	return err != nil
+}

@@ -1,0 +1,455 @@
+package replica_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/lockcore/replica/memstore"
+)
+
+const testTTL = time.Minute
+
+// store counts its transactions, and fails to commit on request.
+type store struct {
+	*memstore.Store
+	updates, views atomic.Int64
+	full           atomic.Bool
+}
+
+var errFull = errors.New("the disk is full")
+
+func (s *store) Update(ctx context.Context, fn func(replica.Tx) error) error {
+	s.updates.Add(1)
+	return s.Store.Update(ctx, func(tx replica.Tx) error {
+		err := fn(tx)
+		if s.full.Load() {
+			return errFull
+		}
+		return err
+	})
+}
+
+func (s *store) View(ctx context.Context, fn func(replica.Tx) error) error {
+	s.views.Add(1)
+	return s.Store.Update(ctx, fn)
+}
+
+func newStore() *store { return &store{Store: memstore.New(memstore.Options{})} }
+
+// node is a Node that bootstrapped itself and knows a longest TTL.
+type node struct {
+	*replica.Node
+	store *store
+}
+
+func open(tb testing.TB, s *store, opts replica.Options) *node {
+	tb.Helper()
+	opts.Bootstrap = true
+	n, err := replica.New(tb.Context(), "node", s, opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	n.Join(lockcore.Cluster{Nodes: 1, Hash: "c0ffee"})
+	if err := n.RaiseMaxTTL(tb.Context(), testTTL); err != nil {
+		tb.Fatal(err)
+	}
+	return &node{n, s}
+}
+
+func (n *node) seen(tb testing.TB) lockcore.Observation {
+	tb.Helper()
+	seen, err := n.Observe(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return seen
+}
+
+// ask does an operation in the node's own view.
+func (n *node) ask(tb testing.TB, op lockcore.Op) lockcore.Reply {
+	tb.Helper()
+	op.View = n.seen(tb).View
+	reply, err := nodetest.Submit(n, op)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return reply
+}
+
+type replyChan chan lockcore.Reply
+
+func (c replyChan) Deliver(_ int, r lockcore.Reply) { c <- r }
+
+func (n *node) submit(ops []lockcore.Op) replyChan {
+	replies := make(replyChan, 2*len(ops))
+	for i := range ops {
+		n.Submit(&ops[i], i, replies)
+	}
+	return replies
+}
+
+func acquire(resource, owner string) lockcore.Op {
+	return lockcore.Op{Kind: lockcore.OpAcquire, Resource: resource, Owner: owner, TTL: testTTL}
+}
+
+func read(resource string) lockcore.Op { return lockcore.Op{Kind: lockcore.OpRead, Resource: resource} }
+
+func wantGranted(tb testing.TB, r lockcore.Reply) {
+	tb.Helper()
+	if r.Outcome != lockcore.Granted {
+		tb.Errorf("%+v", r)
+	}
+}
+
+func (n *node) acquired(tb testing.TB, resource, owner string) fencing.Token {
+	tb.Helper()
+	r := n.ask(tb, acquire(resource, owner))
+	wantGranted(tb, r)
+	return r.Grant
+}
+
+func TestConformance(t *testing.T) {
+	nodetest.Run(t, func(t *testing.T) nodetest.Harness {
+		t.Helper()
+		var passed atomic.Int64
+		began := time.Now()
+		s := memstore.New(memstore.Options{Now: func() time.Time { return began.Add(time.Duration(passed.Load())) }})
+		const counterTTL = time.Hour
+		n, err := replica.New(t.Context(), "node", s, replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = n.Close() }) // has no error to give
+		return nodetest.Harness{
+			Node: n, Advance: func(d time.Duration) { passed.Add(int64(d)) }, CounterTTL: counterTTL,
+			Restart: func() { s.Restart(true) }, Wipe: s.Wipe,
+		}
+	})
+}
+
+func TestBootstrapsItself(t *testing.T) {
+	s := newStore()
+	s.JumpClock(time.Until(time.UnixMilli(1_800_000_000_000)))
+	n := open(t, s, replica.Options{})
+	seen := n.seen(t)
+	if !seen.Admitted || seen.View < 1_800_000_000_000<<10 || seen.Marks.Founded != seen.View || seen.Marks.High < 1_800_000_000_000_000 {
+		t.Fatalf("%+v", seen)
+	}
+	if grant := n.acquired(t, "a", "L1"); grant != seen.Marks.High+1 {
+		t.Errorf("grant %d above %d", grant, seen.Marks.High)
+	}
+	again := open(t, s, replica.Options{})
+	if now := again.seen(t); now.View != seen.View || now.Incarnation != seen.Incarnation {
+		t.Errorf("%+v, was %+v", now, seen)
+	}
+	again.Join(lockcore.Cluster{Nodes: 1, Hash: "beef"}) // the cluster that came first keeps the store
+	if r := again.ask(t, read("a")); r.Outcome != lockcore.NotAdmitted {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestFloor(t *testing.T) {
+	const floor = 4_000_000_000_000_000
+	s := newStore()
+	for _, c := range []struct {
+		floor, want fencing.Token
+	}{{floor, floor + 1}, {floor + 1000, floor + 1001}, {0, floor + 1002}} {
+		n := open(t, s, replica.Options{Floor: c.floor})
+		if grant := n.acquired(t, fmt.Sprint(c.want), "L1"); grant != c.want {
+			t.Errorf("grant %d, want %d", grant, c.want)
+		}
+	}
+}
+
+func TestQueuesOfASoleProcessBeginEmpty(t *testing.T) {
+	s := newStore()
+	ticket := lockcore.Ticket{ID: "t1", Server: "s1", Arrival: 1}
+	heartbeat := lockcore.Op{Kind: lockcore.OpHeartbeat, Ticket: ticket, TTL: time.Hour}
+	n := open(t, s, replica.Options{Sole: true})
+	n.ask(t, heartbeat)
+	n.ask(t, lockcore.Op{Kind: lockcore.OpEnqueue, Resource: "a", Ticket: ticket})
+	shared := open(t, s, replica.Options{})
+	if r := shared.ask(t, acquire("a", "L1")); r.Outcome != lockcore.Queued {
+		t.Errorf("another server overtakes: %+v", r)
+	}
+	n = open(t, s, replica.Options{Sole: true})
+	n.acquired(t, "a", "L1")
+	if r := n.ask(t, heartbeat); r.Existing {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestFailedCommitChangesNothing(t *testing.T) {
+	var logged strings.Builder
+	n := open(t, newStore(), replica.Options{Logger: textLogger(&logged)})
+	grant := n.acquired(t, "a", "L1")
+	before := n.seen(t)
+	n.store.full.Store(true)
+	if r := n.ask(t, acquire("b", "L2")); r.Outcome != lockcore.Failed || !r.Sent || !errors.Is(r.Err, errFull) {
+		t.Fatalf("%+v", r)
+	}
+	if seen := n.seen(t); seen != before {
+		t.Errorf("%+v, was %+v", seen, before)
+	}
+	n.store.full.Store(false)
+	if next := n.acquired(t, "b", "L3"); next != grant+1 {
+		t.Errorf("grant %d after %d", next, grant)
+	}
+	for _, want := range []string{"cannot commit", "commits again"} {
+		if !strings.Contains(logged.String(), want) {
+			t.Errorf("%q is not in the log: %s", want, logged.String())
+		}
+	}
+}
+
+func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+
+// A failed commit fails everything that was in it, and notifies no listener.
+func TestFailedCommitFailsTheWholeBatch(t *testing.T) {
+	n := open(t, newStore(), replica.Options{})
+	grant := n.acquired(t, "a", "L1")
+	ticket := lockcore.Ticket{ID: "t1", Server: "s1", Arrival: 1}
+	n.ask(t, lockcore.Op{Kind: lockcore.OpEnqueue, Resource: "a", Ticket: ticket})
+	told := &turns{subscribed: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	var listening sync.WaitGroup
+	listening.Go(func() { n.Wakes(ctx, "s1", told) })
+	defer listening.Wait()
+	defer cancel()
+	<-told.subscribed
+	view := n.seen(t).View
+	ops := []lockcore.Op{
+		{Kind: lockcore.OpRelease, View: view, Resource: "a", Owner: "L1", Token: grant},
+		{Kind: lockcore.OpRead, View: view, Resource: "a"},
+		{Kind: lockcore.OpAcquire, View: view, Resource: "b", Owner: "L2", TTL: testTTL},
+	}
+	free := n.Block(t)
+	n.store.full.Store(true)
+	replies := n.submit(ops)
+	free()
+	for range ops {
+		if r := <-replies; r.Outcome != lockcore.Failed || !r.Sent || r.Err == nil {
+			t.Errorf("%+v", r)
+		}
+	}
+	n.store.full.Store(false)
+	wantGranted(t, n.ask(t, read("a")))
+	if told.n.Load() != 0 {
+		t.Error("a turn was notified that did not come")
+	}
+	n.ask(t, ops[0])
+	if told.n.Load() != 1 {
+		t.Error("a turn was not notified")
+	}
+}
+
+type turns struct {
+	n          atomic.Int64
+	subscribed chan struct{}
+}
+
+func (s *turns) Subscribed()                  { close(s.subscribed) }
+func (s *turns) Turn(string, lockcore.Ticket) { s.n.Add(1) }
+
+func TestWhatWaitsIsOneTransaction(t *testing.T) {
+	n := open(t, newStore(), replica.Options{})
+	view := n.seen(t).View
+	ops := make([]lockcore.Op, 300)
+	for i := range ops {
+		ops[i] = acquire(fmt.Sprintf("r%d", i), "L1")
+		ops[i].View = view
+	}
+	before := n.store.updates.Load()
+	free := n.Block(t)
+	replies := n.submit(ops)
+	free()
+	for range ops {
+		wantGranted(t, <-replies)
+	}
+	if after := n.store.updates.Load(); after != before+1 {
+		t.Errorf("%d transactions for %d operations", after-before, len(ops))
+	}
+	before = n.store.updates.Load()
+	for range 10 {
+		wantGranted(t, n.ask(t, read("r1")))
+	}
+	if after := n.store.updates.Load(); after != before {
+		t.Errorf("reads wrote %d transactions", after-before)
+	}
+}
+
+func TestQueueIsBounded(t *testing.T) {
+	n := open(t, newStore(), replica.Options{Queue: 4})
+	view := n.seen(t).View
+	ops := make([]lockcore.Op, 5)
+	for i := range ops {
+		ops[i] = lockcore.Op{Kind: lockcore.OpRead, View: view, Resource: "a"}
+	}
+	free := n.Block(t)
+	replies := n.submit(ops)
+	if r := <-replies; !errors.Is(r.Err, lockcore.ErrQueueFull) || r.Sent {
+		t.Errorf("%+v", r)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := n.Observe(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a call into a full queue: %v", err)
+	}
+	free()
+	for range 4 {
+		if r := <-replies; r.Outcome != lockcore.NotHeld {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+func TestACallThatWasGivenUpDoesNothing(t *testing.T) {
+	n := open(t, newStore(), replica.Options{})
+	free := n.Block(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := n.RaiseMaxTTL(ctx, time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+	free()
+	if got := n.seen(t).Marks.MaxTTL; got != testTTL {
+		t.Errorf("the longest TTL is %s", got)
+	}
+}
+
+func TestCloseAnswersWhatWaits(t *testing.T) {
+	n := open(t, newStore(), replica.Options{})
+	ops := []lockcore.Op{acquire("a", "L1"), acquire("b", "L1")}
+	free := n.Block(t)
+	replies := n.submit(ops)
+	closed := make(chan error)
+	go func() { closed <- n.Close() }()
+	<-n.Closed()
+	free()
+	for range ops {
+		r := <-replies // it may have been taken up just before
+		if r.Outcome == lockcore.Failed && (!errors.Is(r.Err, lockcore.ErrNodeDown) || r.Sent) {
+			t.Errorf("%+v", r)
+		}
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if r, err := nodetest.Submit(n, acquire("c", "L1")); err != nil || !errors.Is(r.Err, lockcore.ErrNodeDown) || r.Sent {
+		t.Errorf("after Close: %+v, %v", r, err)
+	}
+	if _, err := n.Observe(t.Context()); !errors.Is(err, lockcore.ErrNodeDown) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// Every operation gets exactly one reply, whenever the node is closed.
+func TestCloseWhileSubmitting(t *testing.T) {
+	for range 20 {
+		n := open(t, newStore(), replica.Options{Queue: 16})
+		var wg sync.WaitGroup
+		replies := make(replyChan, 10_000)
+		var sent atomic.Int64
+		for range 4 {
+			wg.Go(func() {
+				for range 200 {
+					op := lockcore.Op{Kind: lockcore.OpRead, Resource: "a"}
+					n.Submit(&op, 0, replies)
+					sent.Add(1)
+				}
+			})
+		}
+		wg.Go(func() { _ = n.Close() })
+		wg.Wait()
+		for range sent.Load() {
+			select {
+			case <-replies:
+			case <-time.After(10 * time.Second):
+				t.Fatal("an operation without a reply")
+			}
+		}
+		if len(replies) != 0 {
+			t.Fatalf("%d replies too many", len(replies))
+		}
+	}
+}
+
+func TestWhatCannotBeStoredFailsAlone(t *testing.T) {
+	n := open(t, newStore(), replica.Options{})
+	view := n.seen(t).View
+	huge := strings.Repeat("x", 40_000)
+	ops := []lockcore.Op{
+		acquire("", "L1"), acquire(huge, "L1"), acquire("a", ""), acquire("a", huge), acquire("a", "L 1"),
+		{Kind: lockcore.OpRead}, {Kind: lockcore.OpHeartbeat, TTL: testTTL}, {Kind: 99, Resource: "a"}, {},
+		{Kind: lockcore.OpEnqueue, Resource: "a", Ticket: lockcore.Ticket{ID: "t", Server: "s", Holder: huge}},
+		{Kind: lockcore.OpEnqueue, Resource: "a", Ticket: lockcore.Ticket{ID: "t"}},
+	}
+	ops = append(ops, acquire("a", "L1"))
+	for i := range ops {
+		ops[i].View = view
+	}
+	free := n.Block(t)
+	replies := n.submit(ops)
+	free()
+	for range len(ops) - 1 {
+		if r := <-replies; r.Outcome != lockcore.Failed || r.Err == nil || r.Sent {
+			t.Errorf("%+v", r)
+		}
+	}
+	wantGranted(t, <-replies)
+}
+
+func (n *node) write(tb testing.TB, key, value string) {
+	tb.Helper()
+	err := n.store.Update(tb.Context(), func(tx replica.Tx) error {
+		tx.Put(key, []byte(value), 0)
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func TestABrokenRowIsAFailure(t *testing.T) {
+	n := open(t, newStore(), replica.Options{})
+	n.acquired(t, "b", "L2")
+	n.write(t, replica.LockKey("a"), "no lock")
+	n.write(t, replica.CounterKey("c"), "no counter")
+	for _, op := range []lockcore.Op{acquire("a", "L1"), acquire("c", "L1"), read("a")} {
+		if r := n.ask(t, op); !errors.Is(r.Err, replica.ErrCorrupt) {
+			t.Errorf("%+v", r)
+		}
+	}
+	if _, _, err := n.Survey(t.Context(), n.seen(t).View, ""); !errors.Is(err, replica.ErrCorrupt) {
+		t.Error(err)
+	}
+	wantGranted(t, n.ask(t, read("b")))
+}
+
+func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
+	s := newStore()
+	n := open(t, s, replica.Options{})
+	for _, raw := range []string{`{"format":2,"high_water":7}`, `no JSON`, `{}`, ``} {
+		n.write(t, "s", raw)
+		if _, err := replica.New(t.Context(), "node", s, replica.Options{}); err == nil {
+			t.Errorf("record %s was taken", raw)
+		}
+	}
+}

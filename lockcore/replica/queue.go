@@ -1,0 +1,146 @@
+package replica
+
+import (
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// ticketTTL is how long a ticket stays without being enqueued again: longer than
+// a request may wait. It ends one that its server forgot to dequeue.
+const ticketTTL = lockcore.MaxWait + time.Minute
+
+// EnqueuedTTL is for how long a server counts as alive that enqueues a ticket and
+// has sent no heartbeat.
+const EnqueuedTTL = 3 * time.Second
+
+// queue is who waits for a resource.
+type queue struct {
+	t        *Txn
+	resource string
+}
+
+func (t *Txn) queue(resource string) queue { return queue{t: t, resource: resource} }
+
+// length is how many tickets there are, the dead included.
+func (q queue) length() int {
+	n, _ := q.t.number(lengthKey(q.resource))
+	return int(n)
+}
+
+// grow adds to the length.
+func (q queue) grow(by int) {
+	n := q.length() + by
+	if n <= 0 {
+		q.t.tx.Delete(lengthKey(q.resource))
+		return
+	}
+	q.t.tx.Put(lengthKey(q.resource), encodeNumber(int64(n)), ticketTTL)
+}
+
+// list gives the first tickets, the dead included.
+func (q queue) list(limit int) (tickets []lockcore.Ticket) {
+	from := queueKeys(q.resource)
+	for _, row := range q.t.tx.Range(from, after(from), limit) {
+		tickets = append(tickets, parseQueueKey(q.resource, row.Key))
+	}
+	return tickets
+}
+
+// first is the first ticket whose server lives; the dead before it are removed.
+func (q queue) first() (first lockcore.Ticket, found bool) {
+	for {
+		next := q.list(1)
+		if len(next) == 0 {
+			return first, false
+		}
+		if q.t.alive(next[0].Server) {
+			return next[0], true
+		}
+		q.remove(next[0])
+	}
+}
+
+// add enqueues a ticket. One that is there keeps its place.
+func (q queue) add(ticket lockcore.Ticket) {
+	if !q.t.alive(ticket.Server) {
+		q.t.keepAlive(ticket.Server, EnqueuedTTL)
+	}
+	name := nameOf(ticket)
+	arrival, there := q.t.number(ticketKey(q.resource, name))
+	if !there {
+		arrival = ticket.Arrival
+	}
+	q.t.tx.Put(queueKey(q.resource, arrival, name), []byte{}, ticketTTL)
+	q.t.tx.Put(ticketKey(q.resource, name), encodeNumber(arrival), ticketTTL)
+	if !there {
+		q.grow(1)
+	}
+}
+
+// remove dequeues a ticket.
+func (q queue) remove(ticket lockcore.Ticket) {
+	name := nameOf(ticket)
+	arrival, there := q.t.number(ticketKey(q.resource, name))
+	if !there {
+		return
+	}
+	q.t.tx.Delete(queueKey(q.resource, arrival, name))
+	q.t.tx.Delete(ticketKey(q.resource, name))
+	q.grow(-1)
+}
+
+// notify tells a ticket's server that its turn has come.
+func (q queue) notify(ticket lockcore.Ticket) {
+	ticket.Arrival = 0 // no node tells it
+	q.t.tx.Notify(q.resource, ticket)
+}
+
+func (q queue) notifyFirst() {
+	if first, found := q.first(); found {
+		q.notify(first)
+	}
+}
+
+// before reports whether a comes before b in a queue.
+func before(a, b lockcore.Ticket) bool {
+	if a.Arrival != b.Arrival {
+		return a.Arrival < b.Arrival
+	}
+	return nameOf(a) < nameOf(b)
+}
+
+func (t *Txn) enqueue(op *lockcore.Op) {
+	if op.Ticket.ID != "" {
+		t.queue(op.Resource).add(op.Ticket)
+	}
+}
+
+// dequeue removes a ticket; if it was its turn, the next is notified.
+func (t *Txn) dequeue(op *lockcore.Op) lockcore.Reply {
+	q := t.queue(op.Resource)
+	first := q.list(1)
+	q.remove(op.Ticket)
+	if len(first) > 0 && nameOf(first[0]) == nameOf(op.Ticket) {
+		if _, left := t.lock(op.Resource); left == 0 {
+			q.notifyFirst()
+		}
+	}
+	return lockcore.Reply{Outcome: lockcore.Granted}
+}
+
+// heartbeat keeps a server's tickets alive.
+func (t *Txn) heartbeat(op *lockcore.Op) lockcore.Reply {
+	alive := t.alive(op.Ticket.Server)
+	t.keepAlive(op.Ticket.Server, op.TTL)
+	return lockcore.Reply{Outcome: lockcore.Granted, Existing: alive}
+}
+
+func (t *Txn) alive(server string) bool {
+	raw, _ := t.tx.Get(serverKey(server))
+	return raw != nil
+}
+
+func (t *Txn) keepAlive(server string, ttl time.Duration) {
+	t.tx.Put(serverKey(server), []byte{}, ttl)
+}

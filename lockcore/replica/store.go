@@ -1,0 +1,68 @@
+package replica
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Store keeps a replica's rows. Its methods may be called from any goroutine.
+type Store interface {
+	// Update runs fn in one atomic, serialisable transaction that may write. When
+	// it returns nil, what fn wrote is durable. With an error nothing of it is
+	// there, unless the commit itself failed: then it may be.
+	// fn may run again after a conflict, so it has no other effects. Update
+	// returns fn's error as it is.
+	Update(ctx context.Context, fn func(Tx) error) error
+	// View is Update for an fn that writes nothing.
+	View(ctx context.Context, fn func(Tx) error) error
+	// Listen calls w for what transactions notify server of, until ctx ends. It
+	// connects again by itself. A notification may get lost.
+	Listen(ctx context.Context, server string, w lockcore.Wakes)
+}
+
+// Tx is a transaction. Keys are not empty and at most [MaxKeyBytes] long. After
+// an error of the store every Get finds nothing, and Update or View returns the
+// error: so the methods need not.
+type Tx interface {
+	// Get returns a row's value and what is left of its time to live. The value is
+	// nil where there is no row or its time has passed, and only there. It must not
+	// be changed, or kept after the transaction.
+	Get(key string) (value []byte, left time.Duration)
+	// Put writes a row that goes after ttl, counted from now; 0 keeps it for good.
+	// A row never goes early while the store's clock is sound.
+	Put(key string, value []byte, ttl time.Duration)
+	// Delete removes a row, if it is there.
+	Delete(key string)
+	// Range returns the first limit rows with from <= key < to, in the order of
+	// their keys (bytewise).
+	Range(from, to string, limit int) []Row
+	// Purge removes every row.
+	Purge()
+	// Notify calls whoever listens for the ticket's server, once the transaction
+	// is committed.
+	Notify(resource string, ticket lockcore.Ticket)
+	// Now is the store's wall clock, the same for all rows of a transaction.
+	Now() time.Time
+	// Status tells which life of the store this is.
+	Status() Status
+}
+
+// Row is a row of a Range; what Tx.Get says of values holds for it.
+type Row struct {
+	Key   string
+	Value []byte
+	Left  time.Duration
+}
+
+// Status is what the gate is evaluated against (rule 6).
+type Status struct {
+	// Incarnation changes whenever committed state may have been lost.
+	Incarnation string
+	// Unfit says why the store must not vote now, and what to change; "" if it may.
+	Unfit string
+}
+
+// MaxKeyBytes bounds a key.
+const MaxKeyBytes = 16 << 10

@@ -1,0 +1,490 @@
+// Package storetest is the suite that every replica.Store passes.
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+// Harness is a store that holds nothing, and what a test can do to it.
+type Harness struct {
+	Store replica.Store
+	// Advance moves the store's clock; nil where it is the real one, which the
+	// suite then waits for.
+	Advance func(time.Duration)
+	// Reopen is a restart that loses nothing; nil where there is none. It returns
+	// the store to go on with.
+	Reopen func() replica.Store
+	// Lose is a restart that loses committed state; nil where there is none.
+	Lose func()
+}
+
+// patience is how long the suite waits for a real clock and for notifications.
+const patience = 10 * time.Second
+
+// Run tests the stores that open makes, each a new one.
+func Run(t *testing.T, open func(t *testing.T) Harness) {
+	t.Helper()
+	for name, test := range map[string]func(*suite){
+		"a row is what was put last":             (*suite).rows,
+		"an update that fails is undone":         (*suite).undone,
+		"a row goes with its time to live":       (*suite).expiry,
+		"a row's time to live begins again":      (*suite).renewal,
+		"a range is ordered, bounded, limited":   (*suite).ranges,
+		"a range leaves out what has expired":    (*suite).expiredRange,
+		"a purge leaves nothing":                 (*suite).purge,
+		"a notification follows the commit":      (*suite).notification,
+		"a failed update notifies no listener":   (*suite).noNotification,
+		"updates are serialised":                 (*suite).serialised,
+		"reads are serialised with the writes":   (*suite).writeSkew,
+		"a transaction may be large":             (*suite).large,
+		"what was put is not the caller's":       (*suite).copies,
+		"rows survive a restart":                 (*suite).durable,
+		"a lost commit is another incarnation":   (*suite).incarnation,
+		"the clock stands still in transactions": (*suite).clock,
+	} {
+		t.Run(name, func(t *testing.T) {
+			test(&suite{T: t, Harness: open(t)})
+		})
+	}
+}
+
+type suite struct {
+	*testing.T
+	Harness
+}
+
+func (s *suite) update(fn func(replica.Tx)) {
+	s.Helper()
+	s.must(s.Store.Update(s.Context(), func(tx replica.Tx) error {
+		fn(tx)
+		return nil
+	}))
+}
+
+func (s *suite) view(fn func(replica.Tx)) {
+	s.Helper()
+	s.must(s.Store.View(s.Context(), func(tx replica.Tx) error {
+		fn(tx)
+		return nil
+	}))
+}
+
+func (s *suite) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// get reads a row in a transaction of its own.
+func (s *suite) get(key string) (value string, left time.Duration, found bool) {
+	s.Helper()
+	s.view(func(tx replica.Tx) {
+		raw, l := tx.Get(key)
+		value, left, found = string(raw), l, raw != nil
+	})
+	return value, left, found
+}
+
+func (s *suite) want(key, value string) {
+	s.Helper()
+	if got, _, found := s.get(key); !found || got != value {
+		s.Errorf("row %q is %q (found: %t), want %q", key, got, found, value)
+	}
+}
+
+func (s *suite) wantNone(key string) {
+	s.Helper()
+	if got, _, found := s.get(key); found {
+		s.Errorf("row %q is %q, want none", key, got)
+	}
+}
+
+func (s *suite) put(key, value string, ttl time.Duration) {
+	s.Helper()
+	s.update(func(tx replica.Tx) { tx.Put(key, []byte(value), ttl) })
+}
+
+// until waits for the condition, at most for patience.
+func (s *suite) until(what string, holds func() bool) {
+	s.Helper()
+	for deadline := time.Now().Add(patience); !holds(); {
+		if time.Now().After(deadline) {
+			s.Fatalf("after %s still not: %s", patience, what)
+		}
+		select {
+		case <-s.Context().Done():
+			s.Fatal(s.Context().Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func (s *suite) rows() {
+	s.wantNone("a")
+	s.put("a", "1", 0)
+	s.put("empty", "", time.Hour)
+	s.put("a\x00\xff", "binary", 0)
+	s.want("a", "1")
+	s.want("empty", "")
+	s.want("a\x00\xff", "binary")
+	s.update(func(tx replica.Tx) {
+		tx.Put("a", []byte("2"), 0)
+		if raw, _ := tx.Get("a"); string(raw) != "2" {
+			s.Errorf("a transaction reads %q of what it put itself", raw)
+		}
+		tx.Delete("empty")
+		if raw, _ := tx.Get("empty"); raw != nil {
+			s.Errorf("a transaction reads %q of what it deleted itself", raw)
+		}
+		tx.Delete("never there")
+	})
+	s.want("a", "2")
+	s.wantNone("empty")
+}
+
+func (s *suite) undone() {
+	s.put("kept", "before", 0)
+	failure := errors.New("on purpose")
+	err := s.Store.Update(s.Context(), func(tx replica.Tx) error {
+		tx.Put("kept", []byte("after"), 0)
+		tx.Put("new", []byte("after"), 0)
+		tx.Delete("kept")
+		return failure
+	})
+	if !errors.Is(err, failure) {
+		s.Errorf("the error is %v, want the transaction's own", err)
+	}
+	s.want("kept", "before")
+	s.wantNone("new")
+}
+
+// ttl is short where the suite waits for it.
+func (s *suite) ttl() time.Duration {
+	if s.Advance != nil {
+		return time.Hour
+	}
+	return 300 * time.Millisecond
+}
+
+func (s *suite) expiry() {
+	ttl := s.ttl()
+	began := time.Now()
+	s.put("for good", "1", 0)
+	s.put("for a while", "1", ttl)
+	if _, left, _ := s.get("for a while"); left <= 0 || left > ttl {
+		s.Errorf("%s are left of %s", left, ttl)
+	}
+	if s.Advance == nil {
+		s.until("the row has gone", func() bool { _, _, found := s.get("for a while"); return !found })
+		if took := time.Since(began); took < ttl {
+			s.Errorf("the row went after %s, before its %s", took, ttl)
+		}
+	} else {
+		s.Advance(ttl - time.Millisecond)
+		s.want("for a while", "1")
+		s.Advance(time.Millisecond)
+		s.wantNone("for a while")
+	}
+	s.want("for good", "1")
+	s.put("for a while", "2", 0)
+	s.want("for a while", "2")
+}
+
+func (s *suite) renewal() {
+	const long = 24 * time.Hour
+	s.put("a", "1", s.ttl())
+	s.put("a", "1", long)
+	s.put("b", "1", s.ttl())
+	s.pass(s.ttl(), "b")
+	if _, left, found := s.get("a"); !found || left < long/2 || left > long {
+		s.Errorf("%s are left (found: %t), want nearly %s", left, found, long)
+	}
+}
+
+// pass lets a TTL pass; the row is one that goes with it.
+func (s *suite) pass(ttl time.Duration, row string) {
+	s.Helper()
+	if s.Advance != nil {
+		s.Advance(ttl)
+	}
+	s.until("the row "+row+" has gone", func() bool { _, _, found := s.get(row); return !found })
+}
+
+func (s *suite) keys(from, to string, limit int) (keys []string) {
+	s.Helper()
+	s.view(func(tx replica.Tx) {
+		for _, row := range tx.Range(from, to, limit) {
+			keys = append(keys, row.Key)
+			if string(row.Value) != "v"+row.Key {
+				s.Errorf("row %q has the value %q in a range", row.Key, row.Value)
+			}
+		}
+	})
+	return keys
+}
+
+func (s *suite) wantKeys(got []string, want ...string) {
+	s.Helper()
+	if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
+		s.Errorf("the range has %q, want %q", got, want)
+	}
+}
+
+func (s *suite) ranges() {
+	s.update(func(tx replica.Tx) {
+		for _, key := range []string{"b\xff", "b", "a", "c", "b\x00", "b1", "bä"} {
+			tx.Put(key, []byte("v"+key), time.Hour)
+		}
+	})
+	s.wantKeys(s.keys("b", "c", 10), "b", "b\x00", "b1", "bä", "b\xff")
+	s.wantKeys(s.keys("b\x00", "b1", 10), "b\x00")
+	s.wantKeys(s.keys("a", "d", 2), "a", "b")
+	s.wantKeys(s.keys("d", "e", 2))
+	s.update(func(tx replica.Tx) {
+		tx.Delete("b")
+		tx.Put("b0", []byte("vb0"), 0)
+		if rows := tx.Range("b", "c", 2); len(rows) != 2 || rows[0].Key != "b\x00" || rows[1].Key != "b0" {
+			s.Errorf("a transaction's range does not have what it wrote itself: %v", rows)
+		}
+	})
+}
+
+func (s *suite) expiredRange() {
+	s.put("a", "va", s.ttl())
+	s.put("b", "vb", time.Hour*24)
+	s.pass(s.ttl(), "a")
+	s.wantKeys(s.keys("a", "c", 1), "b")
+}
+
+func (s *suite) purge() {
+	s.put("a", "1", 0)
+	s.put("b", "1", time.Hour)
+	s.update(func(tx replica.Tx) {
+		tx.Put("c", []byte("1"), 0)
+		tx.Purge()
+		tx.Put("d", []byte("1"), 0)
+	})
+	for _, key := range []string{"a", "b", "c"} {
+		s.wantNone(key)
+	}
+	s.want("d", "1")
+}
+
+// wakes notes what it is told.
+type wakes struct {
+	mu         sync.Mutex
+	turns      []string
+	subscribed int
+}
+
+func (w *wakes) Turn(resource string, ticket lockcore.Ticket) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.turns = append(w.turns, resource+" "+ticket.ID+" "+ticket.Server+" "+ticket.Holder)
+}
+
+func (w *wakes) Subscribed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.subscribed++
+}
+
+func (w *wakes) heard() ([]string, int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.turns, w.subscribed
+}
+
+// listen subscribes for a server until the test ends.
+func (s *suite) listen(server string) *wakes {
+	s.Helper()
+	w := &wakes{}
+	ctx, cancel := context.WithCancel(s.Context())
+	var done sync.WaitGroup
+	done.Go(func() { s.Store.Listen(ctx, server, w) })
+	s.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+	s.until("subscribed", func() bool { _, n := w.heard(); return n > 0 })
+	return w
+}
+
+func (s *suite) notify(resource, server string) {
+	s.Helper()
+	s.update(func(tx replica.Tx) {
+		tx.Put("note", []byte(resource), 0)
+		tx.Notify(resource, lockcore.Ticket{ID: "t1", Server: server, Holder: "who it is"})
+	})
+}
+
+func (s *suite) notification() {
+	mine, others := s.listen("mine"), s.listen("others")
+	s.notify("a b\nc", "mine")
+	s.notify("last", "others")
+	s.until("both are notified", func() bool {
+		a, _ := mine.heard()
+		b, _ := others.heard()
+		return len(a) > 0 && len(b) > 0
+	})
+	if turns, _ := mine.heard(); len(turns) != 1 || turns[0] != "a b\nc t1 mine who it is" {
+		s.Errorf("heard %q", turns)
+	}
+}
+
+func (s *suite) noNotification() {
+	w := s.listen("mine")
+	_ = s.Store.Update(s.Context(), func(tx replica.Tx) error {
+		tx.Notify("never", lockcore.Ticket{ID: "t1", Server: "mine"})
+		return errors.New("on purpose")
+	})
+	s.notify("after it", "mine")
+	s.until("notified", func() bool { turns, _ := w.heard(); return len(turns) > 0 })
+	if turns, _ := w.heard(); turns[0] != "after it t1 mine who it is" {
+		s.Errorf("heard %q first", turns[0])
+	}
+}
+
+func (s *suite) serialised() {
+	const workers, each = 8, 25
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for range each {
+				err := s.Store.Update(s.Context(), func(tx replica.Tx) error {
+					raw, _ := tx.Get("n")
+					n, _ := strconv.Atoi(string(raw))
+					tx.Put("n", []byte(strconv.Itoa(n+1)), time.Hour)
+					return nil
+				})
+				if err != nil {
+					s.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	s.want("n", strconv.Itoa(workers*each))
+}
+
+// writeSkew: each of two kinds of transactions takes what the other has left, so
+// that both together must never take twice.
+func (s *suite) writeSkew() {
+	const rounds = 25
+	for round := range rounds {
+		a, b := fmt.Sprintf("a%d", round), fmt.Sprintf("b%d", round)
+		var both sync.WaitGroup
+		for _, pair := range [][2]string{{a, b}, {b, a}} {
+			both.Go(func() {
+				err := s.Store.Update(s.Context(), func(tx replica.Tx) error {
+					if raw, _ := tx.Get(pair[1]); raw == nil {
+						tx.Put(pair[0], []byte("taken"), time.Hour)
+					}
+					return nil
+				})
+				if err != nil {
+					s.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		_, _, takenA := s.get(a)
+		_, _, takenB := s.get(b)
+		if takenA == takenB {
+			s.Errorf("round %d: taken by the first: %t, by the second: %t", round, takenA, takenB)
+		}
+	}
+}
+
+func (s *suite) large() {
+	const rows = 1000
+	value := bytes.Repeat([]byte("x"), 2000)
+	s.update(func(tx replica.Tx) {
+		for i := range rows {
+			tx.Put(fmt.Sprintf("row%04d", i), value, time.Hour)
+		}
+	})
+	n := 0
+	s.view(func(tx replica.Tx) {
+		for _, row := range tx.Range("row", "rox", 2*rows) {
+			if bytes.Equal(row.Value, value) {
+				n++
+			}
+		}
+	})
+	if n != rows {
+		s.Errorf("%d rows, want %d", n, rows)
+	}
+}
+
+func (s *suite) copies() {
+	value := []byte("before")
+	s.update(func(tx replica.Tx) {
+		tx.Put("a", value, 0)
+		copy(value, "change")
+	})
+	s.want("a", "before")
+}
+
+func (s *suite) durable() {
+	if s.Reopen == nil {
+		return // a store that has no restart of its own loses nothing by one
+	}
+	const ttl = 24 * time.Hour
+	s.put("for good", "1", 0)
+	s.put("for a while", "2", ttl)
+	before := s.status()
+	s.Store = s.Reopen()
+	s.want("for good", "1")
+	s.want("for a while", "2")
+	if _, left, _ := s.get("for a while"); left > ttl {
+		s.Errorf("%s are left of %s after a restart", left, ttl)
+	}
+	if now := s.status(); now != before {
+		s.Errorf("a restart that lost nothing makes %+v of %+v", now, before)
+	}
+}
+
+func (s *suite) status() (status replica.Status) {
+	s.Helper()
+	s.view(func(tx replica.Tx) { status = tx.Status() })
+	return status
+}
+
+func (s *suite) incarnation() {
+	s.put("a", "1", 0)
+	before := s.status()
+	if before.Incarnation == "" || before.Unfit != "" || s.status() != before {
+		s.Errorf("status %+v, then %+v", before, s.status())
+	}
+	if s.Lose == nil {
+		return // a store that cannot lose a commit has one incarnation
+	}
+	s.Lose()
+	if now := s.status(); now.Incarnation == before.Incarnation {
+		s.Errorf("the incarnation is still %q", now.Incarnation)
+	}
+}
+
+func (s *suite) clock() {
+	s.update(func(tx replica.Tx) {
+		now := tx.Now()
+		if now.Before(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)) {
+			s.Errorf("the clock shows %s", now)
+		}
+		if again := tx.Now(); !again.Equal(now) {
+			s.Errorf("the clock went on by %s in one transaction", again.Sub(now))
+		}
+	})
+}

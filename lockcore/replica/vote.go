@@ -1,0 +1,317 @@
+package replica
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// Vote does one operation. Each stands or falls alone. Its Deadline is the
+// caller's affair.
+func (t *Txn) Vote(op *lockcore.Op) lockcore.Reply {
+	if err := errors.Join(op.Validate(), storable(op)); err != nil {
+		return lockcore.Reply{Err: err}
+	}
+	switch op.Kind {
+	case lockcore.OpRelease, lockcore.OpRetract:
+		return t.takeBack(op)
+	case lockcore.OpDequeue:
+		return t.dequeue(op)
+	}
+	if !t.open() {
+		return t.behind()
+	}
+	switch op.Kind {
+	case lockcore.OpRead:
+		return t.lookAt(op)
+	case lockcore.OpHeartbeat:
+		return t.heartbeat(op)
+	}
+	if refusal, refused := t.outOfView(op); refused {
+		return refusal
+	}
+	switch op.Kind {
+	case lockcore.OpAcquire:
+		return t.acquire(op)
+	case lockcore.OpConfirm:
+		return t.confirm(op)
+	case lockcore.OpExtend:
+		return t.extend(op)
+	case lockcore.OpEnqueue:
+		t.enqueue(op)
+		return lockcore.Reply{Outcome: lockcore.Granted}
+	}
+	return lockcore.Reply{Err: fmt.Errorf("operation of unknown kind %d", op.Kind)}
+}
+
+var errUnstorable = errors.New("the operation's names cannot be stored")
+
+// storable refuses names that no key can be made of.
+func storable(op *lockcore.Op) error {
+	const room = MaxKeyBytes / 4
+	names := []string{op.Resource}
+	switch op.Kind {
+	case lockcore.OpAcquire, lockcore.OpConfirm, lockcore.OpExtend, lockcore.OpRelease, lockcore.OpRetract:
+		names = append(names, op.Owner)
+	case lockcore.OpHeartbeat:
+		names = []string{op.Ticket.Server}
+	}
+	for _, name := range names {
+		if name == "" || len(name) > room {
+			return errUnstorable
+		}
+	}
+	if len(nameOf(op.Ticket)) > room || op.Ticket.ID != "" && op.Ticket.Server == "" {
+		return errUnstorable
+	}
+	return nil
+}
+
+func (t *Txn) behind() lockcore.Reply {
+	return lockcore.Reply{Outcome: lockcore.NotAdmitted, View: t.rec.View}
+}
+
+// outOfView: only a node in the caller's own view may vote (rule 8).
+func (t *Txn) outOfView(op *lockcore.Op) (refusal lockcore.Reply, refused bool) {
+	switch {
+	case t.weak(VotesInAnyView), t.rec.View == op.View:
+		return lockcore.Reply{}, false
+	case t.rec.View > op.View:
+		return lockcore.Reply{Outcome: lockcore.StaleView, View: t.rec.View}, true
+	}
+	return t.behind(), true
+}
+
+// tooLong: a TTL that the record does not know of would spoil rule 13.
+func (t *Txn) tooLong(ttl time.Duration) bool {
+	return ttl.Milliseconds() > t.rec.MaxTTL && !t.weak(GrantsTooLong)
+}
+
+func whole(left time.Duration) time.Duration { return left.Truncate(time.Millisecond) }
+
+func notHeld() lockcore.Reply { return lockcore.Reply{Outcome: lockcore.NotHeld} }
+
+func (t *Txn) acquire(op *lockcore.Op) lockcore.Reply {
+	if t.tooLong(op.TTL) {
+		return t.behind()
+	}
+	l, left := t.lock(op.Resource)
+	if left > 0 && l.owner != op.Owner {
+		t.enqueue(op)
+		return t.held(op.Resource, &l, left)
+	}
+	if op.Attempt != "" {
+		if scope, used := t.scope(op.Owner); used && scope != op.Scope {
+			return lockcore.Reply{Outcome: lockcore.OtherResource}
+		}
+	}
+	if left > 0 {
+		return t.again(op, l, left)
+	}
+	if t.overtakes(op) {
+		t.enqueue(op)
+		return lockcore.Reply{Outcome: lockcore.Queued}
+	}
+	last, _ := t.counter(op.Resource)
+	if last >= fencing.MaxToken {
+		return lockcore.Reply{Outcome: lockcore.Exhausted}
+	}
+	t.grant(op, last+1)
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: last + 1, Remaining: op.TTL}
+}
+
+func (t *Txn) grant(op *lockcore.Op, grant fencing.Token) {
+	t.count(op.Resource, grant)
+	t.setLock(op.Resource, lock{ttl: op.TTL, grant: grant, owner: op.Owner, note: op.Attempt, meta: op.Meta}, op.TTL)
+	if op.Attempt != "" {
+		t.tx.Put(ScopeKey(op.Owner), []byte(op.Scope), op.TTL)
+	}
+	if op.Ticket.ID != "" {
+		t.queue(op.Resource).remove(op.Ticket)
+	}
+}
+
+// again is an acquire that finds its own lock.
+func (t *Txn) again(op *lockcore.Op, l lock, left time.Duration) lockcore.Reply {
+	if all := noted(l.note, op.Attempt); all != l.note {
+		l.note = all
+		t.setLock(op.Resource, l, left)
+	}
+	return lockcore.Reply{
+		Outcome: lockcore.Granted, Existing: true, Grant: l.grant, Remaining: whole(left), TTL: l.ttl, Meta: l.meta,
+	}
+}
+
+// noted is the note of a lock that this attempt was told of, too.
+func noted(note, attempt string) string {
+	attempts := strings.Split(note, ",")
+	switch {
+	case note == "" || note == shared || slices.Contains(attempts, attempt):
+		return note
+	case attempt == "" || len(attempts) >= lockcore.MostAttempts:
+		return shared
+	}
+	return note + "," + attempt
+}
+
+func (t *Txn) held(resource string, l *lock, left time.Duration) lockcore.Reply {
+	return lockcore.Reply{
+		Outcome: lockcore.Held, Grant: l.grant, Remaining: whole(left), TTL: l.ttl,
+		Waiting: t.queue(resource).length(), Owner: l.owner, Meta: l.meta,
+	}
+}
+
+// overtakes reports whether a living ticket is before this acquire (any ticket,
+// if it has none itself). The first is notified, since the lock is free.
+func (t *Txn) overtakes(op *lockcore.Op) bool {
+	queue := t.queue(op.Resource)
+	first, found := queue.first()
+	if !found || op.Ticket.ID != "" && !before(first, op.Ticket) {
+		return false
+	}
+	queue.notify(first)
+	return true
+}
+
+// owned gives the lock if it is the operation's own (rules 2 and 3).
+func (t *Txn) owned(op *lockcore.Op, anyGrant Weakness) (l lock, left time.Duration) {
+	l, left = t.lock(op.Resource)
+	if l.owner != op.Owner || l.grant > op.Token && !t.weak(anyGrant) {
+		return l, 0
+	}
+	return l, left
+}
+
+func (t *Txn) confirm(op *lockcore.Op) lockcore.Reply {
+	l, left := t.owned(op, ConfirmsAnyGrant)
+	if left == 0 && !t.weak(ConfirmsForAnybody) {
+		return notHeld()
+	}
+	if last, _ := t.counter(op.Resource); last < op.Token {
+		t.count(op.Resource, op.Token)
+	}
+	if left > 0 && l.grant != op.Token { // so that a retry and a reader see the token
+		l.grant = op.Token
+		t.setLock(op.Resource, l, left)
+	}
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: op.Token, Remaining: whole(left)}
+}
+
+func (t *Txn) extend(op *lockcore.Op) lockcore.Reply {
+	if t.tooLong(op.TTL) {
+		return t.behind()
+	}
+	l, left := t.owned(op, ExtendsAnyGrant)
+	if left == 0 {
+		return t.recreate(op)
+	}
+	t.touchCounter(op.Resource)
+	if left < op.TTL || t.weak(ShortensLocks) { // an extend never shortens: it may be an old one, late
+		left, l.ttl = op.TTL, op.TTL
+		t.setLock(op.Resource, l, left)
+		if scope, used := t.scope(op.Owner); used && l.keyed() {
+			t.tx.Put(ScopeKey(op.Owner), []byte(scope), left)
+		}
+	}
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: whole(left), Meta: l.meta}
+}
+
+// recreate is rule 5: only while no other lease can have come in between.
+func (t *Txn) recreate(op *lockcore.Op) lockcore.Reply {
+	_, left := t.lock(op.Resource)
+	last, _ := t.counter(op.Resource)
+	if left > 0 || last > op.Token && !t.weak(RevivesAnybody) {
+		return notHeld()
+	}
+	t.touchCounter(op.Resource)
+	l := lock{ttl: op.TTL, grant: op.Token, owner: op.Owner, note: shared} // of a key or not, the node cannot know
+	t.setLock(op.Resource, l, op.TTL)
+	return lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: op.Token, Remaining: op.TTL}
+}
+
+// takeBack releases or retracts. That is sound on any node and in any view, so it
+// is done even where the gate is shut; but then it does not count as an answer.
+func (t *Txn) takeBack(op *lockcore.Op) lockcore.Reply {
+	do := t.retract
+	if op.Kind == lockcore.OpRelease {
+		do = t.release
+	}
+	if reply := do(op); t.open() {
+		return reply
+	}
+	return t.behind()
+}
+
+// release ends a lease. Under an idempotency key the next lease has the same
+// owner, and is left alone: it was granted above the token (rule 3).
+func (t *Txn) release(op *lockcore.Op) lockcore.Reply {
+	l, left := t.lock(op.Resource)
+	if left == 0 {
+		t.pass(op)
+		return notHeld()
+	}
+	later := l.keyed() && l.grant > op.Token && !t.weak(ReleasesAnyGrant)
+	if l.owner != op.Owner || later {
+		return notHeld()
+	}
+	t.pass(op)
+	return t.free(op.Resource, &l)
+}
+
+// retract takes back the vote of one attempt, and the lock with the last of those
+// that may count on it. The lock of no idempotency key has the note "", which is
+// the attempt of its one acquisition.
+func (t *Txn) retract(op *lockcore.Op) lockcore.Reply {
+	l, left := t.lock(op.Resource)
+	if left == 0 || l.owner != op.Owner || l.grant <= op.Above && !t.weak(RetractsAnyGrant) {
+		return notHeld()
+	}
+	attempts := strings.Split(l.note, ",")
+	others := slices.DeleteFunc(slices.Clone(attempts), func(a string) bool { return a == op.Attempt })
+	switch {
+	case len(others) == len(attempts):
+		return notHeld()
+	case len(others) == 0, t.weak(RetractsAnyAttempt):
+		return t.free(op.Resource, &l)
+	}
+	l.note = strings.Join(others, ",")
+	t.setLock(op.Resource, l, left)
+	return notHeld()
+}
+
+// free deletes the lock and notifies the first of the queue.
+func (t *Txn) free(resource string, l *lock) lockcore.Reply {
+	t.tx.Delete(LockKey(resource))
+	if l.keyed() {
+		t.tx.Delete(ScopeKey(l.owner))
+	}
+	t.queue(resource).notifyFirst()
+	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant}
+}
+
+// pass takes the counter past the token of a lease that was released, so that no
+// late extend makes its lock again (rule 5).
+func (t *Txn) pass(op *lockcore.Op) {
+	if !t.open() {
+		return
+	}
+	if last, _ := t.counter(op.Resource); last <= op.Token {
+		t.count(op.Resource, min(op.Token+1, fencing.MaxToken))
+	}
+}
+
+func (t *Txn) lookAt(op *lockcore.Op) lockcore.Reply {
+	reply := notHeld()
+	if l, left := t.lock(op.Resource); left > 0 {
+		reply = t.held(op.Resource, &l, left)
+		reply.Outcome = lockcore.Granted
+	}
+	queue := t.queue(op.Resource)
+	reply.Waiting, reply.Line = queue.length(), queue.list(lockcore.MostShown)
+	return reply
+}

@@ -1,0 +1,174 @@
+package boltstore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+// The buckets, and their keys and values. Numbers are big-endian, 8 bytes.
+//
+//	node_file  "incarnation"  random text, made with the file
+//	           "opened"       how often the file was opened
+//	node_rows  a row's key    its end, and its value
+//
+// An end is four numbers: TTL (ms, 0 for good), the opening of the file that wrote
+// it, monotonic (ns) and Unix (ms) time.
+const (
+	fileBucket     = "node_file"
+	rowsBucket     = "node_rows"
+	incarnationKey = "incarnation"
+	openedKey      = "opened"
+
+	numberLen = 8
+	endLen    = 4 * numberLen
+)
+
+// Options tune a Store. The zero value of a field takes its default.
+type Options struct {
+	clock clock
+	sweep sweeping
+}
+
+func (o Options) withDefaults() Options {
+	defaultTo(&o.sweep.page, 500)
+	defaultTo(&o.sweep.pause, 20*time.Millisecond)
+	defaultTo(&o.sweep.rest, time.Second)
+	if o.clock.wall == nil {
+		o.clock = systemClock()
+	}
+	return o
+}
+
+func defaultTo[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Store is a replica.Store in a bbolt file. Close it before the file.
+type Store struct {
+	db          *bbolt.DB
+	opts        Options
+	incarnation string
+	opening     uint64 // this opening of the file
+	opened      moment
+	listeners   listeners
+
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+var _ replica.Store = (*Store)(nil)
+
+// New prepares an open file, and starts to sweep it. It fails if the file cannot
+// be written.
+func New(db *bbolt.DB, opts Options) (*Store, error) {
+	opts = opts.withDefaults()
+	s := &Store{db: db, opts: opts, opened: opts.clock.now()}
+	if err := db.Update(s.open); err != nil {
+		return nil, fmt.Errorf("boltstore: prepare the file: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.cancel = cancel
+	s.done.Go(func() { s.sweep(ctx) })
+	return s, nil
+}
+
+// open makes what is missing, and counts this opening.
+func (s *Store) open(tx *bbolt.Tx) error {
+	file, err := tx.CreateBucketIfNotExists([]byte(fileBucket))
+	if err != nil {
+		return err
+	}
+	if _, err := tx.CreateBucketIfNotExists([]byte(rowsBucket)); err != nil {
+		return err
+	}
+	s.incarnation = string(file.Get([]byte(incarnationKey)))
+	if s.incarnation == "" {
+		s.incarnation = rand.Text()
+	}
+	if raw := file.Get([]byte(openedKey)); len(raw) == numberLen {
+		s.opening = binary.BigEndian.Uint64(raw)
+	}
+	s.opening++
+	return errors.Join(
+		file.Put([]byte(incarnationKey), []byte(s.incarnation)),
+		file.Put([]byte(openedKey), binary.BigEndian.AppendUint64(nil, s.opening)),
+	)
+}
+
+// Close ends the sweeping. The file stays open.
+func (s *Store) Close() error {
+	s.cancel()
+	s.done.Wait()
+	return nil
+}
+
+// Update runs fn in one transaction. When it returns nil, what fn changed is in
+// the file; with an error all of it is undone, unless it was the last sync that failed.
+func (s *Store) Update(_ context.Context, fn func(replica.Tx) error) error {
+	return s.transact(s.db.Update, fn)
+}
+
+// View runs fn in a transaction that writes nothing.
+func (s *Store) View(_ context.Context, fn func(replica.Tx) error) error {
+	return s.transact(s.db.View, fn)
+}
+
+func (s *Store) transact(run func(func(*bbolt.Tx) error) error, fn func(replica.Tx) error) error {
+	var turns []turn
+	var failed error // fn's own
+	err := run(func(btx *bbolt.Tx) error {
+		t := s.begin(btx)
+		failed = fn(t)
+		turns = t.turns
+		return errors.Join(failed, t.err)
+	})
+	switch {
+	case failed != nil:
+		return failed
+	case err != nil:
+		return fmt.Errorf("the file of the embedded store: %w", err)
+	}
+	s.listeners.notify(turns)
+	return nil
+}
+
+// Listen calls w until ctx ends.
+func (s *Store) Listen(ctx context.Context, server string, w lockcore.Wakes) {
+	remove := s.listeners.add(server, w)
+	defer remove()
+	w.Subscribed()
+	<-ctx.Done()
+}
+
+// clock is the two clocks of a machine: one that only goes forward, and one that
+// is set and means something to the next process.
+type clock struct {
+	mono func() time.Duration // since some moment
+	wall func() time.Time
+}
+
+func systemClock() clock {
+	began := time.Now()
+	return clock{mono: func() time.Duration { return time.Since(began) }, wall: time.Now}
+}
+
+// moment is one look at both clocks.
+type moment struct {
+	mono time.Duration
+	wall time.Time
+}
+
+func (c clock) now() moment { return moment{mono: c.mono(), wall: c.wall()} }

@@ -1,0 +1,75 @@
+package boltstore
+
+import (
+	"context"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// sweeping paces the removal of rows whose time has passed.
+type sweeping struct {
+	page  int           // how many rows one transaction looks at
+	pause time.Duration // between two pages
+	rest  time.Duration // between two passes through the file
+}
+
+// sweep walks through the rows, a page at a time, and removes those whose time has
+// passed, so that the file follows the resources in use. A failure is not logged:
+// the same file fails in every commit.
+func (s *Store) sweep(ctx context.Context) {
+	var next []byte // the first key of the next page; nil for the first
+	pause := s.opts.sweep.rest
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		next = s.sweepPage(next)
+		pause = s.opts.sweep.pause
+		if next == nil {
+			pause = s.opts.sweep.rest
+		}
+		timer.Reset(pause)
+	}
+}
+
+// sweepPage looks at one page, and returns where the next begins, nil after the
+// last. It writes only if a row's time has passed.
+func (s *Store) sweepPage(from []byte) (next []byte) {
+	var ended []string
+	err := s.db.View(func(btx *bbolt.Tx) error {
+		t := s.begin(btx)
+		c := t.rows.Cursor()
+		key, raw := c.Seek(from)
+		for looks := 0; key != nil && looks < s.opts.sweep.page; looks++ {
+			if _, _, live := t.read(raw); !live {
+				ended = append(ended, string(key))
+			}
+			key, raw = c.Next()
+		}
+		next = append(next, key...)
+		return t.err
+	})
+	if err != nil {
+		return nil
+	}
+	if len(ended) > 0 {
+		_ = s.db.Update(func(btx *bbolt.Tx) error { return s.remove(btx, ended) })
+	}
+	return next
+}
+
+// remove deletes the rows that have not been written again since the look.
+func (s *Store) remove(btx *bbolt.Tx, keys []string) error {
+	t := s.begin(btx)
+	for _, key := range keys {
+		if _, _, live := t.read(t.rows.Get([]byte(key))); !live {
+			t.Delete(key)
+		}
+	}
+	return t.err
+}

@@ -1,0 +1,124 @@
+package boltstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+var errCorrupt = errors.New("a row cannot be read")
+
+// tx is a transaction at one moment.
+type tx struct {
+	s     *Store
+	tx    *bbolt.Tx
+	rows  *bbolt.Bucket
+	at    moment
+	turns []turn
+	err   error // the first that the file gave: the transaction is undone
+}
+
+func (s *Store) begin(btx *bbolt.Tx) *tx {
+	return &tx{s: s, tx: btx, rows: btx.Bucket([]byte(rowsBucket)), at: s.opts.clock.now()}
+}
+
+func (t *tx) failed(err error) {
+	if t.err == nil {
+		t.err = err
+	}
+}
+
+func (t *tx) Get(key string) ([]byte, time.Duration) {
+	value, left, live := t.read(t.rows.Get([]byte(key)))
+	if !live {
+		return nil, 0
+	}
+	return value, left
+}
+
+// read takes a row apart, and tells whether it still stands.
+func (t *tx) read(raw []byte) (value []byte, left time.Duration, live bool) {
+	if raw == nil || t.err != nil {
+		return nil, 0, false
+	}
+	if len(raw) < endLen {
+		t.failed(errCorrupt)
+		return nil, 0, false
+	}
+	ttl := time.Duration(number(raw, 0)) * time.Millisecond
+	if ttl == 0 {
+		return raw[endLen:], 0, true
+	}
+	left = t.left(raw, ttl)
+	return raw[endLen:], left, left > 0
+}
+
+// left is what is left until a row's end. What another process wrote has what the
+// wall clock left of it when the file was opened, and at most its TTL then.
+func (t *tx) left(raw []byte, ttl time.Duration) time.Duration {
+	if uint64(number(raw, 1)) == t.s.opening {
+		return time.Duration(number(raw, 2)) - t.at.mono
+	}
+	atOpening := min(time.UnixMilli(number(raw, 3)).Sub(t.s.opened.wall), ttl)
+	return atOpening - (t.at.mono - t.s.opened.mono)
+}
+
+// number reads the i-th number.
+func number(raw []byte, i int) int64 { return int64(binary.BigEndian.Uint64(raw[i*numberLen:])) }
+
+func (t *tx) Put(key string, value []byte, ttl time.Duration) {
+	if t.err != nil {
+		return
+	}
+	raw := make([]byte, 0, endLen+len(value))
+	for _, n := range []int64{
+		wholeMillis(ttl), int64(t.s.opening), int64(t.at.mono + ttl), t.at.wall.Add(ttl).UnixMilli(),
+	} {
+		raw = binary.BigEndian.AppendUint64(raw, uint64(n))
+	}
+	t.failed(t.rows.Put([]byte(key), append(raw, value...)))
+}
+
+// wholeMillis rounds up, so that no TTL becomes 0, which is for good.
+func wholeMillis(ttl time.Duration) int64 {
+	return int64((ttl + time.Millisecond - 1) / time.Millisecond)
+}
+
+func (t *tx) Delete(key string) {
+	if t.err == nil {
+		t.failed(t.rows.Delete([]byte(key)))
+	}
+}
+
+func (t *tx) Range(from, to string, limit int) (rows []replica.Row) {
+	c := t.rows.Cursor()
+	for key, raw := c.Seek([]byte(from)); key != nil && string(key) < to && len(rows) < limit; key, raw = c.Next() {
+		if value, left, live := t.read(raw); live {
+			rows = append(rows, replica.Row{Key: string(key), Value: value, Left: left})
+		}
+	}
+	return rows
+}
+
+func (t *tx) Purge() {
+	if t.err != nil {
+		return
+	}
+	t.failed(t.tx.DeleteBucket([]byte(rowsBucket)))
+	rows, err := t.tx.CreateBucketIfNotExists([]byte(rowsBucket))
+	t.failed(err)
+	t.rows = rows
+}
+
+func (t *tx) Notify(resource string, ticket lockcore.Ticket) {
+	t.turns = append(t.turns, turn{resource, ticket})
+}
+
+func (t *tx) Now() time.Time { return t.at.wall }
+
+func (t *tx) Status() replica.Status { return replica.Status{Incarnation: t.s.incarnation} }
