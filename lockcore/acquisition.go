@@ -8,18 +8,8 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// acquisition is one attempt at a lease: the whole of Redlock with tokens.
-//
-//	ask every node for its vote
-//	a quorum granted:          token = largest of its grants (rule 1)
-//	some granted less:         they confirm the token, while owned (rules 2, 3)
-//	a quorum holds >= token:   won, the answer goes out (rule 18)
-//	a quorum is impossible,
-//	or the caller went away:   every vote goes back (rule 16)
-//
-// Replies drive it. Those that come after the answer still do their part:
-// a late grant of a lost attempt is released, a late grant below the token is
-// confirmed, so that the counters meet again before the next lease.
+// acquisition drives an attempt: it sends the nodes what the attempt asks for, and
+// tells the attempt what they answer and when their time is up.
 type acquisition struct {
 	nodes   []Node
 	meters  []Meter
@@ -27,21 +17,12 @@ type acquisition struct {
 	acquire Op
 	began   time.Time
 	limit   time.Duration
-	done    chan struct{} // closed once decided
+	done    chan struct{} // closed once the caller may be answered
 
-	mu       sync.Mutex
-	tally    Tally
-	replies  [MaxNodes]Reply
-	answered [MaxNodes]bool
-	at       *[MaxNodes]time.Time // of the answers; nil unless traced
-	confirm  *Op                  // set once, with the token
-	asked    [MaxNodes]bool       // to confirm
-	left     [MaxNodes]bool       // the line, after a win
-	spare    [MaxNodes]bool       // given back after a win
-	decided  bool
-	over     bool // lost or abandoned: every vote goes back
-	late     bool // the answer waits for nobody any more
-	closed   bool // done is
+	mu      sync.Mutex
+	attempt attempt
+	at      *[MaxNodes]time.Time // of the answers; nil unless traced
+	confirm *Op                  // set once, with the token
 }
 
 // confirmations is an acquisition in its other role: the sink of its confirms.
@@ -50,9 +31,9 @@ type confirmations acquisition
 func (l *Locker) newAcquisition(ctx context.Context, op Op, limit time.Duration) *acquisition {
 	a := &acquisition{
 		nodes: l.nodes, meters: l.meters, clean: l.clean, acquire: op, limit: limit,
-		began: time.Now(), // before the first request (rule 17)
-		done:  make(chan struct{}),
-		tally: NewTally(len(l.nodes)),
+		began:   time.Now(), // before the first request (rule 17)
+		done:    make(chan struct{}),
+		attempt: newAttempt(len(l.nodes), op.Attempt != "", op.Ticket.ID != ""),
 	}
 	if l.cfg.Traced != nil && l.cfg.Traced(ctx) {
 		a.at = new([MaxNodes]time.Time)
@@ -68,46 +49,36 @@ func (a *acquisition) start() {
 	}
 }
 
-// wait returns when the acquisition is decided, which it is at the latest
-// after two limits: one for the votes and one for the confirmations.
+// wait returns when the attempt is decided, which it is at the latest after two
+// limits: one for the votes and one for the confirmations.
 func (a *acquisition) wait(ctx context.Context) {
 	timer := time.NewTimer(a.limit)
 	defer timer.Stop()
-	select {
-	case <-a.done:
-		return
-	case <-ctx.Done():
-		a.abandon()
-		return
-	case <-timer.C:
-		a.expire(a.strikeSilent)
-	}
-	timer.Reset(a.limit)
-	select {
-	case <-a.done:
-	case <-ctx.Done():
-		a.abandon()
-	case <-timer.C:
-		a.expire(a.strikeUnconfirmed)
+	for _, due := range []func(*attempt) effects{(*attempt).votesDue, (*attempt).confirmsDue} {
+		select {
+		case <-a.done:
+			return
+		case <-ctx.Done():
+			a.step((*attempt).abandon)
+			return
+		case <-timer.C:
+			a.step(due)
+		}
+		timer.Reset(a.limit)
 	}
 }
 
 // Deliver takes node i's answer to the acquire.
 func (a *acquisition) Deliver(i int, reply Reply) {
 	a.meters[i].Vote(reply.Outcome)
-	a.step(i, func() {
-		if reply.Outcome == Granted && !plausible(reply.Grant, time.Now()) {
-			reply = Reply{Outcome: Failed, Err: errImplausible, Sent: true}
-		}
-		a.replies[i], a.answered[i] = reply, true
+	if reply.Outcome == Granted && !plausible(reply.Grant, time.Now()) {
+		reply = Reply{Outcome: Failed, Err: errImplausible, Sent: true}
+	}
+	a.step(func(t *attempt) effects {
 		if a.at != nil {
 			a.at[i] = time.Now()
 		}
-		if reply.Outcome == Granted {
-			a.tally.Granted(i, reply.Grant, reply.Existing)
-		} else {
-			a.tally.Refused(i)
-		}
+		return t.voted(i, reply)
 	})
 }
 
@@ -115,240 +86,57 @@ func (a *acquisition) Deliver(i int, reply Reply) {
 func (c *confirmations) Deliver(i int, reply Reply) {
 	a := (*acquisition)(c)
 	a.meters[i].Confirm(reply.Outcome)
-	a.step(nobody, func() {
-		if reply.Outcome == Granted {
-			a.tally.Confirmed(i)
-		} else {
-			a.tally.Refused(i)
-		}
-	})
+	a.step(func(t *attempt) effects { return t.confirmed(i, reply) })
 }
 
-// nobody stands for a step in which no node answered the acquire.
-const nobody = -1
-
-// step changes the tally under the lock and then does what follows from it
-// outside, since a node may deliver from within Submit.
-func (a *acquisition) step(i int, change func()) {
+// step changes the attempt under the lock and then does what it asks for outside,
+// since a node may deliver from within Submit.
+func (a *acquisition) step(change func(*attempt) effects) {
 	a.mu.Lock()
-	wasOver := a.over
-	change()
-	closing := a.decide()
-	confirm := a.unasked()
-	confirmOp := a.confirm
-	lost, spares := a.votes(wasOver, i), a.spares()
-	token := a.tally.Token()
-	strays := a.strays()
-	a.mu.Unlock()
-	for _, n := range confirm {
-		a.nodes[n].Submit(confirmOp, n, (*confirmations)(a))
+	e := change(&a.attempt)
+	token := a.attempt.tally.Token()
+	if e.confirm != 0 && a.confirm == nil {
+		a.confirm = &Op{
+			Kind: OpConfirm, View: a.acquire.View, Resource: a.acquire.Resource,
+			Owner: a.acquire.Owner, Token: token, Deadline: time.Now().Add(a.limit),
+		}
 	}
-	a.retract(lost, 0)
-	a.retract(spares, token)
-	if closing { // behind the retractions: an attempt that follows must not find this one's votes
+	confirm := a.confirm
+	a.mu.Unlock()
+	e.confirm.each(func(i int) { a.nodes[i].Submit(confirm, i, (*confirmations)(a)) })
+	e.retract.each(func(i int) { a.retract(i, 0) })
+	e.retractAbove.each(func(i int) { a.retract(i, token) })
+	e.silent.each(func(i int) { a.meters[i].Silent() })
+	if e.answer {
 		close(a.done)
 	}
-	for _, n := range strays {
-		a.clean.send(n, Op{Kind: OpDequeue, Resource: a.acquire.Resource, Ticket: a.acquire.Ticket}, a.began.Add(MaxWait), recheckNever)
-	}
+	e.dequeue.each(a.dequeue)
 }
 
-// strays lists, once each, the nodes where the ticket of a won lease still
-// stands in line: a node that grants takes it off by itself, one that finds an
-// idempotency key's own lock does not.
-func (a *acquisition) strays() (nodes []int) {
-	if a.acquire.Ticket.ID == "" || !a.decided || a.over {
-		return nil
+// retract takes back the attempt's vote on node i; with above, one granted above it.
+func (a *acquisition) retract(i int, above fencing.Token) {
+	recheck := recheckNever
+	if a.attempt.replies[i].Outcome != Granted { // the acquire may lie in the node's socket yet
+		recheck = recheckAlways
 	}
-	for i := range a.nodes {
-		if a.answered[i] && !a.left[i] && (a.replies[i].Outcome != Granted || a.replies[i].Existing) {
-			a.left[i] = true
-			nodes = append(nodes, i)
-		}
-	}
-	return nodes
+	a.clean.send(i, Op{
+		Kind: OpRetract, Resource: a.acquire.Resource, Owner: a.acquire.Owner, Attempt: a.acquire.Attempt, Above: above,
+	}, a.began.Add(a.acquire.TTL), recheck)
 }
 
-// spares lists, once each, the nodes where a lease won under an idempotency key has
-// or may have a vote that it cannot use, since it was granted above its token: one
-// that came behind the lease's release is among them. Its own release leaves them
-// alone, for the next lease under the key bears the same value. Without a key it
-// takes them.
-func (a *acquisition) spares() (nodes []int) {
-	if a.acquire.Attempt == "" || !a.decided || a.over {
-		return nil
-	}
-	for i := range a.nodes {
-		r := &a.replies[i]
-		unknown := r.Outcome == Failed && r.Sent
-		if a.answered[i] && !a.spare[i] && (unknown || r.Outcome == Granted && r.Grant > a.tally.Token()) {
-			a.spare[i] = true
-			nodes = append(nodes, i)
-		}
-	}
-	return nodes
+func (a *acquisition) dequeue(i int) {
+	op := Op{Kind: OpDequeue, Resource: a.acquire.Resource, Ticket: a.acquire.Ticket}
+	a.clean.send(i, op, a.began.Add(MaxWait), recheckNever)
 }
 
-// decide ends the attempt if the tally does, and reports whether that is to be
-// told now.
-func (a *acquisition) decide() (closing bool) {
-	if !a.decided {
-		verdict := a.tally.Verdict()
-		a.decided, a.over = verdict != Pending, verdict == Lost
-	}
-	closing = a.decided && !a.closed && (!a.over || a.late || a.told())
-	a.closed = a.closed || closing
-	return closing
-}
-
-// told reports whether it is known why the attempt is lost. With a node down, two
-// of five that are held make a quorum impossible, and yet do not tell whether
-// the resource is held or the nodes are away: that takes a quorum of votes, or
-// as many as can still come.
-func (a *acquisition) told() bool {
-	telling, open := 0, 0
-	for i := range a.nodes {
-		switch a.replies[i].Outcome {
-		case Granted, Held, Queued:
-			telling++
-		default:
-			if !a.answered[i] {
-				open++
-			}
-		}
-	}
-	return telling >= a.tally.quorum || telling+open < a.tally.quorum
-}
-
-// unasked lists the nodes that must confirm and were not asked yet.
-func (a *acquisition) unasked() (nodes []int) {
-	if a.over || a.tally.Token() == 0 {
-		return nil
-	}
-	for i := range a.nodes {
-		if a.asked[i] || !a.tally.MustConfirm(i) {
-			continue
-		}
-		if a.confirm == nil {
-			a.confirm = &Op{
-				Kind: OpConfirm, View: a.acquire.View, Resource: a.acquire.Resource,
-				Owner: a.acquire.Owner, Token: a.tally.Token(), Deadline: time.Now().Add(a.limit),
-			}
-		}
-		a.asked[i] = true
-		nodes = append(nodes, i)
-	}
-	return nodes
-}
-
-// votes lists the nodes that may hold a vote of an attempt that is over: all
-// that answered so far when it has just ended, afterwards each as it answers.
-func (a *acquisition) votes(wasOver bool, just int) (nodes []int) {
-	if !a.over {
-		return nil
-	}
-	for i := range a.nodes {
-		if a.answered[i] && (!wasOver || i == just) && a.replies[i].mayHold() {
-			nodes = append(nodes, i)
-		}
-	}
-	return nodes
-}
-
-func (r *Reply) mayHold() bool {
-	return r.Outcome == Granted || r.Outcome == Failed && r.Sent
-}
-
-// retract takes back the votes of this attempt; with above, those granted above it.
-func (a *acquisition) retract(nodes []int, above fencing.Token) {
-	for _, i := range nodes {
-		recheck := recheckNever
-		if a.replies[i].Outcome != Granted { // the acquire may lie in the node's socket yet
-			recheck = recheckAlways
-		}
-		a.clean.send(i, Op{
-			Kind: OpRetract, Resource: a.acquire.Resource, Owner: a.acquire.Owner, Attempt: a.acquire.Attempt, Above: above,
-		}, a.began.Add(a.acquire.TTL), recheck)
-	}
-}
-
-// abandon ends the attempt for a caller that went away.
-func (a *acquisition) abandon() {
-	a.expire(func() {
-		for i := range a.nodes {
-			a.tally.Refused(i)
-		}
-	})
-}
-
-// expire strikes nodes out and ends the attempt if that decides it.
-func (a *acquisition) expire(strike func()) {
-	a.step(nobody, func() {
-		a.late = true
-		if !a.decided {
-			strike()
-		}
-	})
-}
-
-func (a *acquisition) strikeSilent() {
-	for i := range a.nodes {
-		if !a.answered[i] {
-			a.tally.Refused(i)
-			a.meters[i].Silent()
-		}
-	}
-}
-
-func (a *acquisition) strikeUnconfirmed() {
-	for i := range a.nodes {
-		if !a.tally.Counts(i) {
-			a.tally.Refused(i)
-		}
-	}
-}
-
-// result is what a decided acquisition came to.
-type acquired struct {
-	verdict  Verdict
-	token    fencing.Token
-	validity time.Duration
-	existing bool
-	ttl      time.Duration
-	meta     string // of the lease that an idempotency key found
-	replies  [MaxNodes]Reply
-	answered [MaxNodes]bool
-	at       *[MaxNodes]time.Time
-	early    bool // it was decided before its limit
-}
-
+// result is what the attempt came to.
 func (a *acquisition) result() acquired {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	res := acquired{
-		verdict: Lost, token: a.tally.Token(), ttl: a.acquire.TTL,
-		replies: a.replies, answered: a.answered, early: !a.late,
-	}
+	res := a.attempt.result(a.acquire.TTL, time.Since(a.began))
 	if a.at != nil {
 		at := *a.at // late answers are still written
 		res.at = &at
 	}
-	if a.over || a.tally.Verdict() != Won {
-		return res
-	}
-	res.verdict = Won
-	remaining := make([]time.Duration, 0, MaxNodes)
-	for i := range a.nodes {
-		if !a.tally.Counts(i) {
-			continue
-		}
-		reply := &a.replies[i]
-		remaining = append(remaining, reply.Remaining)
-		if reply.Existing {
-			res.existing, res.ttl, res.meta = true, reply.TTL, reply.Meta
-		}
-	}
-	left := quorumth(remaining, a.tally.quorum)
-	res.validity = validity(left, res.ttl, time.Since(a.began))
 	return res
 }

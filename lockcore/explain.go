@@ -61,7 +61,7 @@ func (b *ballot) leader() (owner string, votes int) {
 
 func (b *ballot) votesFor(owner string) (n int) {
 	for i := range b.replies[:b.n] {
-		if b.answered[i] && b.replies[i].Owner == owner {
+		if b.answered.has(i) && b.replies[i].Owner == owner {
 			n++
 		}
 	}
@@ -122,7 +122,7 @@ func (b *ballot) stateOf(owner string) (s standing) {
 	shared := 0
 	for i := range b.replies[:b.n] {
 		r := &b.replies[i]
-		if !b.answered[i] || r.Owner != owner {
+		if !b.answered.has(i) || r.Owner != owner {
 			continue
 		}
 		s.votes++
@@ -141,7 +141,7 @@ func (b *ballot) stateOf(owner string) (s standing) {
 
 func (b *ballot) sharing(owner string, grant fencing.Token) (n int) {
 	for i := range b.replies[:b.n] {
-		if b.answered[i] && b.replies[i].Owner == owner && b.replies[i].Grant == grant {
+		if b.answered.has(i) && b.replies[i].Owner == owner && b.replies[i].Grant == grant {
 			n++
 		}
 	}
@@ -151,7 +151,7 @@ func (b *ballot) sharing(owner string, grant fencing.Token) (n int) {
 // meta is the first description that a node returned.
 func (b *ballot) meta() meta {
 	for i := range b.replies[:b.n] {
-		if m := parseMeta(b.replies[i].Meta); b.answered[i] && !m.acquired.IsZero() {
+		if m := parseMeta(b.replies[i].Meta); b.answered.has(i) && !m.acquired.IsZero() {
 			return m
 		}
 	}
@@ -164,14 +164,14 @@ func (l *Locker) quorumError(resource string, b *ballot) *QuorumError {
 	status := l.members.status()
 	for i := range b.replies[:b.n] {
 		r := &b.replies[i]
-		if b.answered[i] && r.Outcome != Failed {
+		if b.answered.has(i) && r.Outcome != Failed {
 			e.Answered++
 		}
-		if b.answered[i] && r.Outcome == Granted {
+		if b.answered.has(i) && r.Outcome == Granted {
 			e.Granted++
 		}
-		reason := r.reason(b.answered[i], status.Nodes[i])
-		if !b.answered[i] && b.early {
+		reason := r.reason(b.answered.has(i), status.Nodes[i])
+		if !b.answered.has(i) && b.early {
 			reason = notAwaited
 		}
 		e.Nodes[i] = NodeOutcome{Node: l.nodes[i].Name(), Reason: reason}

@@ -33,7 +33,7 @@ func (l *Locker) leaseNow(ctx context.Context, id leaseID) (Lease, error) {
 	owned := func(b *ballot) (n int) {
 		for i := range b.replies[:b.n] {
 			r := &b.replies[i]
-			if b.answered[i] && r.Outcome == Granted && r.Owner == id.value && r.Grant <= id.token {
+			if b.answered.has(i) && r.Outcome == Granted && r.Owner == id.value && r.Grant <= id.token {
 				n++
 			}
 		}
@@ -142,7 +142,7 @@ func (l *Locker) Break(ctx context.Context, resource string) error {
 // largestGrant is above every vote of the owner that a node shows.
 func (b *ballot) largestGrant(owner string) (grant fencing.Token) {
 	for i := range b.replies[:b.n] {
-		if r := &b.replies[i]; b.answered[i] && r.Owner == owner {
+		if r := &b.replies[i]; b.answered.has(i) && r.Owner == owner {
 			grant = max(grant, r.Grant)
 		}
 	}
@@ -201,7 +201,7 @@ func (l *Locker) readers() (readers []Node, err error) {
 	if len(readers) < ReadersOf(len(l.nodes)) {
 		b := ballot{n: len(l.nodes), quorum: l.quorum}
 		for i := range status.Nodes {
-			b.answered[i] = true
+			b.answered |= only(i)
 			b.replies[i] = Reply{Outcome: Failed, Err: fmt.Errorf("%s %s", status.Nodes[i].State, status.Nodes[i].Reason)}
 		}
 		return nil, l.quorumError("", &b)
@@ -242,7 +242,7 @@ func (l *Locker) inspectAll(ctx context.Context, resources []string, earlier []N
 func (l *Locker) stands(b *ballot, owner string, nodes []Node) bool {
 	for i, n := range l.nodes {
 		for _, e := range nodes {
-			if n == e && b.answered[i] && b.replies[i].Owner == owner {
+			if n == e && b.answered.has(i) && b.replies[i].Owner == owner {
 				return true
 			}
 		}

@@ -69,8 +69,8 @@ func (l *Locker) tell(ctx context.Context, res *acquired) {
 	status := l.members.status()
 	for i, n := range l.nodes {
 		reply := &res.replies[i]
-		vote := VoteTaken{Node: n.Name(), Reason: reply.reason(res.answered[i], status.Nodes[i]), At: res.at[i]}
-		if res.answered[i] && reply.Outcome == Granted {
+		vote := VoteTaken{Node: n.Name(), Reason: reply.reason(res.answered.has(i), status.Nodes[i]), At: res.at[i]}
+		if res.answered.has(i) && reply.Outcome == Granted {
 			vote.Grant = reply.Grant
 		}
 		told.Votes[i] = vote

@@ -27,7 +27,7 @@ type poll struct {
 type ballot struct {
 	n, quorum int
 	replies   [MaxNodes]Reply
-	answered  [MaxNodes]bool
+	answered  nodeSet
 	silent    int  // nodes that have not answered yet
 	early     bool // it ended before its limit: the silent were not waited for
 	elapsed   time.Duration
@@ -88,7 +88,8 @@ func (p *poll) take(i int, reply Reply) bool {
 	if p.ended {
 		return false
 	}
-	p.ballot.replies[i], p.ballot.answered[i] = reply, true
+	p.ballot.replies[i] = reply
+	p.ballot.answered |= only(i)
 	p.ballot.silent--
 	if p.ballot.silent == 0 || p.enough(&p.ballot) {
 		p.ended = true
@@ -100,7 +101,7 @@ func (p *poll) take(i int, reply Reply) bool {
 // count counts the nodes that answered with the outcome.
 func (b *ballot) count(outcome Outcome) (n int) {
 	for i := range b.replies[:b.n] {
-		if b.answered[i] && b.replies[i].Outcome == outcome {
+		if b.answered.has(i) && b.replies[i].Outcome == outcome {
 			n++
 		}
 	}

@@ -34,7 +34,7 @@ func (l *Locker) release(ctx context.Context, resource, owner string, token fenc
 	l.line.freed(resource)
 	b := p.wait(ctx)
 	for i := range l.nodes {
-		if b.answered[i] { // the others' answers are still to come
+		if b.answered.has(i) { // the others' answers are still to come
 			l.afterRelease(op, &b, i, b.replies[i])
 		}
 	}
