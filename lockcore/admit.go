@@ -70,8 +70,8 @@ func (m *membership) foundingFloor(ctx context.Context) fencing.Token {
 	now := time.Now()
 	floor := FloorAt(now)
 	m.mu.Lock()
-	for i := range m.sights {
-		if high := m.sights[i].seen.Marks.High; m.sights[i].fit() && plausible(high, now) {
+	for i := range m.seen.sights {
+		if high := m.seen.sights[i].seen.Marks.High; m.seen.sights[i].fit() && plausible(high, now) {
 			floor = max(floor, high)
 		}
 	}
@@ -165,7 +165,7 @@ func (m *membership) rejoin(ctx context.Context, p plan) error {
 func (m *membership) rejoinOne(ctx context.Context, i int, pinned pin) error {
 	a := Admission{Cluster: m.cluster}.pinned(pinned) // before the reads (rule 10)
 	m.mu.Lock()
-	p := m.plan(time.Now())
+	p := planFor(&m.seen, m.cfg, time.Now())
 	m.mu.Unlock()
 	a.View = m.rejoinView(p.largest)
 	readers, marks := m.fence(ctx, p.admitted, a.View)
@@ -210,7 +210,7 @@ func (m *membership) enough(readers []int, did string) error {
 func (m *membership) waited(i int, pinned pin, longest time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := &m.sights[i]
+	s := &m.seen.sights[i]
 	if longest = max(longest, m.cfg.MaxTTL); s.outPin != pinned || s.waitLeft(longest+drift(longest), time.Now()) > 0 {
 		return ErrRaced
 	}
@@ -247,7 +247,7 @@ func (m *membership) fenced(read []*Marks, view View) {
 	defer m.mu.Unlock()
 	for i, r := range read {
 		if r != nil {
-			m.sights[i].seen.View = max(m.sights[i].seen.View, view)
+			m.seen.sights[i].seen.View = max(m.seen.sights[i].seen.View, view)
 		}
 	}
 }

@@ -66,13 +66,13 @@ func TestFencedNodesAreInTheView(t *testing.T) {
 	}
 	m := l.members
 	now := time.Now()
-	for i := range m.sights {
-		m.sights[i].update(Observation{Incarnation: nodes[i].Name(), Admitted: i > 0, View: 10, Cluster: m.cluster}, nil, true)
+	for i := range m.seen.sights {
+		m.seen.sights[i].update(Observation{Incarnation: nodes[i].Name(), Admitted: i > 0, View: 10, Cluster: m.cluster}, nil, true)
 	}
 	if readers, _ := m.fence(t.Context(), []int{1, 2}, 25); len(readers) != 2 {
 		t.Fatalf("%d nodes were read", len(readers))
 	}
-	if p := m.plan(now); p.largest != 25 || p.view != 25 {
+	if p := planFor(&m.seen, m.cfg, now); p.largest != 25 || p.view != 25 {
 		t.Errorf("after a fence in view 25 the plan knows of view %d, and votes in %d", p.largest, p.view)
 	}
 }

@@ -211,7 +211,7 @@ func (m *membership) minded() (expel []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.clocks {
-		if c := &m.clocks[i]; c.jump != 0 && m.sights[i].out() {
+		if c := &m.clocks[i]; c.jump != 0 && m.seen.sights[i].out() {
 			c.settle() // its silence has begun already: somebody else was faster
 		}
 	}
@@ -231,12 +231,12 @@ func (m *membership) minded() (expel []int) {
 // that are to go.
 func (m *membership) dispensable(i int, expel []int) bool {
 	others := 0
-	for j := range m.sights {
-		if m.sights[j].state == NodeVoting && !slices.Contains(expel, j) {
+	for j := range m.seen.sights {
+		if m.seen.sights[j].state == NodeVoting && !slices.Contains(expel, j) {
 			others++
 		}
 	}
-	return m.sights[i].admitted() && others >= QuorumOf(len(m.nodes))
+	return m.seen.sights[i].admitted() && others >= QuorumOf(len(m.nodes))
 }
 
 // expel begins the silence of a node whose clock jumped (rule 22). It is admitted
@@ -247,7 +247,7 @@ func (m *membership) expel(ctx context.Context, i int) {
 		return
 	}
 	m.mu.Lock()
-	seen, by := m.sights[i].seen, m.clocks[i].jump
+	seen, by := m.seen.sights[i].seen, m.clocks[i].jump
 	m.mu.Unlock()
 	err := m.call(ctx, func(ctx context.Context) error {
 		return clocked.Expel(ctx, seen.Incarnation, seen.View, m.cfg.newLeaseValue())

@@ -3,7 +3,6 @@ package lockcore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -26,16 +25,13 @@ type membership struct {
 	acts    chan struct{}   // something was seen
 
 	mu       sync.Mutex
-	sights   []sight
+	seen     observations
 	clocks   []clockWatch
 	own      ownJump
 	backoff  time.Time // no admission before this
 	failures int
-	longest  time.Duration // the longest TTL that any node ever recorded
 	doubt    doubt
 }
-
-const notSeenYet = "not seen yet"
 
 func newMembership(cfg Config, nodes []Node, view *knownView) *membership {
 	m := &membership{
@@ -43,12 +39,10 @@ func newMembership(cfg Config, nodes []Node, view *knownView) *membership {
 		meters: cfg.metersOf(nodes), base: time.Now(),
 		acts:   make(chan struct{}, 1),
 		clocks: make([]clockWatch, len(nodes)),
-		sights: make([]sight, len(nodes)),
+		seen:   newObservations(nodes, time.Now()),
 	}
-	now := time.Now()
-	for i := range nodes {
+	for range nodes {
 		m.nudges = append(m.nudges, make(chan struct{}, 1))
-		m.sights[i] = sight{state: NodeUnreachable, reason: notSeenYet, since: now}
 	}
 	return m
 }
@@ -67,7 +61,7 @@ func (m *membership) run(ctx context.Context) {
 // then requests would make it be looked at ten times as often for nothing.
 func (m *membership) refused(i int) {
 	m.mu.Lock()
-	news := m.sights[i].state == NodeVoting
+	news := m.seen.sights[i].state == NodeVoting
 	m.mu.Unlock()
 	if news {
 		m.nudge(i)
@@ -133,9 +127,8 @@ func (m *membership) look(ctx context.Context, i int) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before := m.sights[i]
-	m.sights[i].update(seen, err, m.ours(seen))
-	m.markOut(time.Now())
+	before := m.seen.sights[i]
+	m.seen.see(i, seen, err, time.Now())
 	m.judge()
 	m.report(ctx, i, before)
 }
@@ -144,7 +137,7 @@ func (m *membership) look(ctx context.Context, i int) {
 // silence begins.
 func (m *membership) observe(ctx context.Context, i int) (Observation, error) {
 	seen, err := m.nodes[i].Observe(ctx)
-	if err != nil || seen.Admitted || seen.Note != "" || seen.Unfit != "" || !m.ours(seen) {
+	if err != nil || seen.Admitted || seen.Note != "" || seen.Unfit != "" || !m.seen.ours(seen) {
 		return seen, err
 	}
 	if err := m.nodes[i].Quarantine(ctx, m.cfg.newLeaseValue()); err != nil {
@@ -152,11 +145,6 @@ func (m *membership) observe(ctx context.Context, i int) (Observation, error) {
 	}
 	m.audit(ctx, actQuarantine, i, slog.String("why", "it is not admitted: it restarted, or is new"))
 	return m.nodes[i].Observe(ctx)
-}
-
-// ours: the node bears this cluster's mark, or none.
-func (m *membership) ours(seen Observation) bool {
-	return seen.Cluster == Cluster{} || seen.Cluster == m.cluster
 }
 
 func (m *membership) learnOf(seen Observation) {
@@ -169,7 +157,7 @@ func (m *membership) learnOf(seen Observation) {
 // then, since a node that is away fails in many words.
 func (m *membership) report(ctx context.Context, i int, before sight) {
 	const often = time.Minute
-	after := &m.sights[i]
+	after := &m.seen.sights[i]
 	if after.state == before.state && (after.reason == before.reason || time.Since(after.reported) < often) {
 		return
 	}
@@ -182,109 +170,10 @@ func (m *membership) report(ctx context.Context, i int, before sight) {
 		"node", m.nodes[i].Name(), "state", string(after.state), "was", string(before.state), "reason", after.reason)
 }
 
-// judge gives every node its state, from all the sights together.
+// judge gives every node its state, from all that was seen.
 func (m *membership) judge() {
 	now := time.Now()
-	p := m.plan(now)
-	for i := range m.sights {
-		s := &m.sights[i]
-		state, reason := s.judge(p.reasons[i])
-		if state != s.state {
-			s.since = now
-		}
-		s.state, s.reason = state, reason
-	}
-}
-
-// sight is what one server knows of one node.
-type sight struct {
-	seen    Observation
-	err     error // of the last look; seen is then older
-	looked  bool  // was seen at least once
-	cluster bool  // its record, if any, is this cluster's
-
-	away bool // admitted, but in a view from before the last founding
-
-	// outSince is when the node was first seen in this state without admission,
-	// on this server's monotonic clock (rule 13); zero while it is admitted.
-	outSince time.Time
-	outPin   pin
-
-	state    NodeState
-	reason   string
-	since    time.Time
-	reported time.Time // when the state or the reason was last logged
-}
-
-func (s *sight) update(seen Observation, err error, ours bool) {
-	s.err = err
-	if err != nil {
-		return
-	}
-	s.seen, s.looked, s.cluster = seen, true, ours
-}
-
-// markOut notes since when each node is without a valid admission. A node
-// admitted in a view from before the last founding has none: it was away
-// during it and rejoins like one that restarted (rule 12).
-func (m *membership) markOut(now time.Time) {
-	founded := m.founded()
-	for i := range m.sights {
-		s := &m.sights[i]
-		if s.err != nil {
-			continue
-		}
-		if s.fit() {
-			m.longest = max(m.longest, min(s.seen.Marks.MaxTTL, mostRecordedTTL))
-		}
-		s.away = s.seen.Admitted && s.seen.View < founded
-		switch {
-		case s.seen.Admitted && !s.away:
-			s.outSince, s.outPin = time.Time{}, pin{}
-		case s.outPin != s.seen.pin(), !s.away && s.seen.Note == "": // without the note no wait begins
-			s.outSince, s.outPin = now, s.seen.pin()
-		}
-	}
-}
-
-// founded is the view of the last founding that anybody knows of, as each node
-// was last seen: one that does not answer for a moment is no reason to take
-// another one, which was away during the founding, for a voting node again.
-func (m *membership) founded() (view View) {
-	for i := range m.sights {
-		if s := &m.sights[i]; s.looked && s.seen.Unfit == "" && s.cluster && s.seen.Admitted {
-			view = max(view, s.seen.Marks.Founded)
-		}
-	}
-	return view
-}
-
-// fit: answers, is configured as it must be, and is this cluster's or nobody's.
-func (s *sight) fit() bool { return s.err == nil && s.looked && s.seen.Unfit == "" && s.cluster }
-
-func (s *sight) admitted() bool { return s.fit() && s.seen.Admitted && !s.away }
-
-func (s *sight) out() bool { return s.fit() && (!s.seen.Admitted || s.away) }
-
-// waitLeft is what is left of a node's delayed restart (rule 13).
-func (s *sight) waitLeft(wait time.Duration, now time.Time) time.Duration {
-	return max(0, wait-now.Sub(s.outSince))
-}
-
-func (s *sight) judge(outReason string) (NodeState, string) {
-	switch {
-	case s.err != nil:
-		return NodeUnreachable, s.err.Error()
-	case !s.looked:
-		return NodeUnreachable, notSeenYet
-	case s.seen.Unfit != "":
-		return NodeRefused, s.seen.Unfit
-	case !s.cluster:
-		return NodeRefused, fmt.Sprintf("it belongs to a cluster of %d other nodes (mark %s): configure every server with the same node list, or use an empty database", s.seen.Cluster.Nodes, s.seen.Cluster.Hash)
-	case outReason != "":
-		return NodeQuarantined, outReason
-	}
-	return NodeVoting, ""
+	m.seen.judge(planFor(&m.seen, m.cfg, now), now)
 }
 
 // status describes the cluster.
@@ -292,27 +181,7 @@ func (m *membership) status() ClusterStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	p := m.plan(now)
-	s := ClusterStatus{Quorum: QuorumOf(len(m.nodes)), Nodes: make([]NodeStatus, len(m.nodes))}
-	for i := range m.sights {
-		at := &m.sights[i]
-		n := NodeStatus{
-			Name: m.nodes[i].Name(), State: at.state, Reason: at.reason,
-			Since: now.Sub(at.since), View: at.seen.View,
-		}
-		switch at.state {
-		case NodeVoting:
-			s.Voting++
-		case NodeQuarantined:
-			n.Wait = at.waitLeft(p.wait, now)
-		}
-		s.Nodes[i] = n
-	}
-	s.Ready = s.Voting >= s.Quorum
-	if !s.Ready {
-		s.Reason = p.why
-	}
-	return s
+	return m.seen.status(planFor(&m.seen, m.cfg, now), now)
 }
 
 // act carries plans out, one at a time.
@@ -331,7 +200,7 @@ func (m *membership) act(ctx context.Context) {
 func (m *membership) step(ctx context.Context) {
 	m.mu.Lock()
 	now := time.Now()
-	p := m.plan(now)
+	p := planFor(&m.seen, m.cfg, now)
 	m.settleView(p, now)
 	wait := now.Before(m.backoff)
 	m.mu.Unlock()

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// plan is what should be done about the nodes as they were last seen. Making
-// it does no I/O.
+// plan is what should be done about the nodes as they were last seen.
 type plan struct {
 	view     View          // the largest of the admitted nodes
 	largest  View          // the largest seen anywhere
@@ -42,13 +41,29 @@ func (o Observation) pin() pin {
 	return pin{o.Incarnation, o.Note}
 }
 
-func (m *membership) plan(now time.Time) plan {
-	p := plan{wait: m.restartWait(), founded: m.founded(), reasons: make([]string, len(m.nodes)), pins: make([]pin, 0, len(m.nodes))}
-	m.sameServer(p.reasons)
+// planFor decides, from what was seen of the nodes, the configuration and the time
+// alone: the same arguments give the same plan.
+func planFor(seen *observations, cfg Config, now time.Time) plan {
+	return (&planner{observations: seen, cfg: cfg, now: now}).plan()
+}
+
+// planner is the arguments of planFor.
+type planner struct {
+	*observations
+	cfg Config
+	now time.Time
+}
+
+func (in *planner) plan() plan {
+	p := plan{
+		wait: in.restartWait(), founded: in.founded(),
+		reasons: make([]string, len(in.sights)), pins: make([]pin, 0, len(in.sights)),
+	}
+	in.sameServer(p.reasons)
 	var out, waited []int
 	silent := 0
-	for i := range m.sights {
-		s := &m.sights[i]
+	for i := range in.sights {
+		s := &in.sights[i]
 		p.pins = append(p.pins, s.seen.pin())
 		if s.fit() {
 			p.largest = max(p.largest, s.seen.View, s.seen.Staged)
@@ -60,28 +75,28 @@ func (m *membership) plan(now time.Time) plan {
 			p.view = max(p.view, s.seen.View)
 		case s.out():
 			out = append(out, i)
-			if s.waitLeft(p.wait, now) == 0 {
+			if s.waitLeft(p.wait, in.now) == 0 {
 				waited = append(waited, i)
 			}
 		case s.err != nil:
 			silent++
 		}
 	}
-	if !m.cfg.Force {
+	if !in.cfg.Force {
 		silent = 0
 	}
-	m.planAdmitted(&p)
-	m.planOut(&p, out, waited, silent, now)
+	in.planAdmitted(&p)
+	in.planOut(&p, out, waited, silent)
 	return p
 }
 
-func (m *membership) planAdmitted(p *plan) {
+func (in *planner) planAdmitted(p *plan) {
 	for _, i := range p.admitted {
-		if m.sights[i].seen.View < p.view {
+		if in.sights[i].seen.View < p.view {
 			p.raise = append(p.raise, i)
 			p.reasons[i] = "catching up with the cluster's view"
 		}
-		if m.sights[i].seen.Marks.MaxTTL < m.cfg.MaxTTL {
+		if in.sights[i].seen.Marks.MaxTTL < in.cfg.MaxTTL {
 			p.raiseTTL = append(p.raiseTTL, i)
 		}
 	}
@@ -89,32 +104,32 @@ func (m *membership) planAdmitted(p *plan) {
 
 // planOut decides about the nodes that are not admitted. The forsaken are the
 // silent ones that an operator gave up.
-func (m *membership) planOut(p *plan, out, waited []int, forsaken int, now time.Time) {
-	n := len(m.nodes)
+func (in *planner) planOut(p *plan, out, waited []int, forsaken int) {
+	n := len(in.sights)
 	if len(p.admitted) >= ReadersOf(n) {
 		p.rejoin = waited
-		m.explainOut(p, out, now, "it restarted, lost its data, was away during a founding or its clock jumped; it votes again once the longest TTL has passed")
+		in.explainOut(p, out, "it restarted, lost its data, was away during a founding or its clock jumped; it votes again once the longest TTL has passed")
 		if voting := len(p.admitted) - len(p.raise); voting < QuorumOf(n) {
 			p.why = fmt.Sprintf("only %d of %d nodes may vote, %d needed", voting, n, QuorumOf(n))
 		}
 		return
 	}
-	m.planFounding(p, out, waited, forsaken, now)
+	in.planFounding(p, out, waited, forsaken)
 }
 
 // planFounding is rule 12: only when a majority is seen to be not admitted,
 // each for the whole wait.
-func (m *membership) planFounding(p *plan, out, waited []int, forsaken int, now time.Time) {
-	n, quorum := len(m.nodes), QuorumOf(len(m.nodes))
+func (in *planner) planFounding(p *plan, out, waited []int, forsaken int) {
+	n, quorum := len(in.sights), QuorumOf(len(in.sights))
 	switch {
-	case m.allNew(out):
+	case in.allNew(out):
 		p.found, p.fresh = out, true
 		p.why = "the new cluster is being founded"
 	case len(out) == 0 || len(out)+forsaken < quorum:
 		p.why = fmt.Sprintf("%d of %d nodes are admitted and %d have lost their admission: waiting for the nodes that are unreachable or refused, which may still know the last tokens", len(p.admitted), n, len(out))
-	case m.cfg.Recovery == RecoveryManual:
+	case in.cfg.Recovery == RecoveryManual:
 		p.why = fmt.Sprintf("%d of %d nodes have lost their admission and recovery is manual: run 'fencelock bootstrap'", len(out), n)
-	case len(waited)+forsaken < quorum || forsaken > 0 && len(waited) < len(out) || m.almostWaited(out, p.wait, now):
+	case len(waited)+forsaken < quorum || forsaken > 0 && len(waited) < len(out) || in.almostWaited(out, p.wait):
 		p.why = fmt.Sprintf("%d of %d nodes have lost their admission: the cluster is founded anew once the longest TTL (%s) has passed", len(out), n, p.wait.Round(time.Millisecond))
 	default:
 		p.found = waited
@@ -124,36 +139,36 @@ func (m *membership) planFounding(p *plan, out, waited []int, forsaken int, now 
 		}
 		p.why = "the cluster is being founded anew"
 	}
-	m.explainOut(p, out, now, p.why)
+	in.explainOut(p, out, p.why)
 }
 
 // almostWaited: a node's wait ends in a moment. Nodes that fell together are seen
 // one look after the other, by every server in another order. Founded together
 // they are the same nodes for all servers, which then begin with the same one.
-func (m *membership) almostWaited(out []int, wait time.Duration, now time.Time) bool {
-	moment := min(m.cfg.WatchInterval+m.cfg.observeTimeout(), wait/4)
+func (in *planner) almostWaited(out []int, wait time.Duration) bool {
+	moment := min(in.cfg.WatchInterval+in.cfg.observeTimeout(), wait/4)
 	return slices.ContainsFunc(out, func(i int) bool {
-		left := m.sights[i].waitLeft(wait, now)
+		left := in.sights[i].waitLeft(wait, in.now)
 		return left > 0 && left <= moment
 	})
 }
 
-func (m *membership) explainOut(p *plan, out []int, now time.Time, why string) {
+func (in *planner) explainOut(p *plan, out []int, why string) {
 	for _, i := range out {
 		p.reasons[i] = why
-		if m.sights[i].waitLeft(p.wait, now) == 0 && p.found == nil && len(p.rejoin) > 0 {
+		if in.sights[i].waitLeft(p.wait, in.now) == 0 && p.found == nil && len(p.rejoin) > 0 {
 			p.reasons[i] = "it has waited and is being admitted"
 		}
 	}
 }
 
 // allNew: the operator said so, every node is there, and none holds anything.
-func (m *membership) allNew(out []int) bool {
-	if !m.cfg.New || len(out) < len(m.nodes) {
+func (in *planner) allNew(out []int) bool {
+	if !in.cfg.New || len(out) < len(in.sights) {
 		return false
 	}
 	for _, i := range out {
-		if !m.sights[i].seen.Empty {
+		if !in.sights[i].seen.Empty {
 			return false
 		}
 	}
@@ -162,8 +177,8 @@ func (m *membership) allNew(out []int) bool {
 
 // restartWait is the longest TTL in use that anybody recorded as far as this server
 // has ever seen, with the drift allowance: the records go with the nodes.
-func (m *membership) restartWait() time.Duration {
-	longest := max(m.cfg.MaxTTL, m.longest)
+func (in *planner) restartWait() time.Duration {
+	longest := max(in.cfg.MaxTTL, in.longest)
 	return longest + drift(longest)
 }
 
@@ -172,14 +187,14 @@ const mostRecordedTTL = 24 * time.Hour
 
 // sameServer gives its reason to every node that turns out to be one server
 // under two addresses: two masters never share an incarnation.
-func (m *membership) sameServer(reasons []string) {
-	for i := range m.sights {
+func (in *planner) sameServer(reasons []string) {
+	for i := range in.sights {
 		for j := range i {
-			a, b := &m.sights[i], &m.sights[j]
+			a, b := &in.sights[i], &in.sights[j]
 			if a.seen.Incarnation == b.seen.Incarnation && a.fit() && b.fit() {
 				const why = "it is the same server as %s: every node must be one of its own"
-				reasons[i] = fmt.Sprintf(why, m.nodes[j].Name())
-				reasons[j] = fmt.Sprintf(why, m.nodes[i].Name())
+				reasons[i] = fmt.Sprintf(why, in.names[j])
+				reasons[j] = fmt.Sprintf(why, in.names[i])
 			}
 		}
 	}

@@ -13,20 +13,21 @@ import (
 )
 
 // planScenarios lets text say what a server sees of its nodes, and prints what
-// it plans. Time is the bubble's, nodes are counted from 1.
+// it plans. Nodes are counted from 1.
 type planScenarios struct {
-	t       *testing.T
-	m       *membership
-	started time.Time
+	cfg  Config
+	seen observations
+	now  time.Time
 }
 
+// scenarioStart is when a cluster's scenario begins.
+var scenarioStart = time.UnixMilli(1_800_000_000_000)
+
 func TestPlanScenarios(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := &planScenarios{t: t}
-		for _, file := range []string{"testdata/plan_rejoin.txt", "testdata/plan_founding.txt"} {
-			runScenarioFile(t, file, p)
-		}
-	})
+	p := &planScenarios{}
+	for _, file := range []string{"testdata/plan_rejoin.txt", "testdata/plan_founding.txt"} {
+		runScenarioFile(t, file, p)
+	}
 }
 
 func (s *planScenarios) do(cmd command) (string, error) {
@@ -35,12 +36,12 @@ func (s *planScenarios) do(cmd command) (string, error) {
 		return "", s.cluster(cmd)
 	case "at":
 		at, err := time.ParseDuration(cmd.words[0])
-		time.Sleep(at - time.Since(s.started))
+		s.now = scenarioStart.Add(at)
 		return "", err
 	case "see":
 		return "", s.see(cmd)
 	case "refound": // fencelock bootstrap: a Locker of its own that recovers by itself
-		s.m.cfg.Recovery = RecoveryAuto
+		s.cfg.Recovery = RecoveryAuto
 		return "", nil
 	case "plan": // printed after the commands before it
 		return s.show(), nil
@@ -49,18 +50,18 @@ func (s *planScenarios) do(cmd command) (string, error) {
 }
 
 func (s *planScenarios) cluster(cmd command) error {
-	cfg := Config{
-		MaxTTL: 10 * time.Second, Entropy: zeroes{},
-		New: cmd.has("new"), Force: cmd.has("force"), Recovery: Recovery(cmd.pairs["recovery"]),
+	s.cfg = Config{
+		MaxTTL: 10 * time.Second,
+		New:    cmd.has("new"), Force: cmd.has("force"), Recovery: Recovery(cmd.pairs["recovery"]),
 	}
-	cfg = cfg.withDefaults()
+	s.cfg = s.cfg.withDefaults()
 	nodes := make([]Node, cmd.pair("n"))
 	for i := range nodes {
 		nodes[i] = &fakeNode{name: fmt.Sprintf("node%d", i+1)}
 	}
-	s.started = time.Now()
-	s.m = newMembership(cfg, nodes, new(knownView))
-	return errors.Join(cfg.validate(), validateNodes(nodes))
+	s.now = scenarioStart
+	s.seen = newObservations(nodes, s.now)
+	return errors.Join(s.cfg.validate(), validateNodes(nodes))
 }
 
 // see reads what a look at a node shows:
@@ -77,10 +78,10 @@ func (s *planScenarios) see(cmd command) error {
 	seen := Observation{
 		Incarnation: fmt.Sprintf("%d%s", i+1, cmd.pairs["inc"]), View: View(cmd.pair("view")),
 		Admitted: cmd.has("admitted"), Empty: cmd.has("empty"),
-		Marks: Marks{High: fencing.Token(cmd.pair("high")), Founded: View(cmd.pair("founded")), MaxTTL: max(maxTTL, s.m.cfg.MaxTTL)},
+		Marks: Marks{High: fencing.Token(cmd.pair("high")), Founded: View(cmd.pair("founded")), MaxTTL: max(maxTTL, s.cfg.MaxTTL)},
 	}
 	if !seen.Empty {
-		seen.Cluster = s.m.cluster
+		seen.Cluster = s.seen.cluster
 	}
 	if !seen.Admitted && !cmd.has("unnoted") {
 		seen.Note = "note" + cmd.pairs["note"]
@@ -100,15 +101,15 @@ func (s *planScenarios) see(cmd command) error {
 	case cmd.has("foreign"):
 		seen.Cluster = Cluster{Nodes: 5, Hash: "elsewhere"}
 	}
-	s.m.sights[i].update(seen, err, s.m.ours(seen))
-	s.m.markOut(time.Now())
-	s.m.judge()
+	s.seen.see(i, seen, err, s.now)
+	s.seen.judge(planFor(&s.seen, s.cfg, s.now), s.now)
 	return nil
 }
 
 func (s *planScenarios) show() string {
-	s.m.judge()
-	p, status := s.m.plan(time.Now()), s.m.status()
+	p := planFor(&s.seen, s.cfg, s.now)
+	s.seen.judge(p, s.now)
+	status := s.seen.status(p, s.now)
 	var out strings.Builder
 	for _, part := range []struct {
 		name  string
@@ -137,14 +138,6 @@ func (s *planScenarios) show() string {
 		out.WriteByte('\n')
 	}
 	return out.String()
-}
-
-// zeroes is the entropy of tests that want none.
-type zeroes struct{}
-
-func (zeroes) Read(b []byte) (int, error) {
-	clear(b)
-	return len(b), nil
 }
 
 // Views come from entropy and from what was seen, never from a constant.
@@ -199,7 +192,7 @@ func TestFoundingFloor(t *testing.T) {
 		}
 		for _, c := range cases {
 			m := newMembership(Config{Floor: c.guard}.withDefaults(), fakes(3), new(knownView))
-			m.sights[1].update(Observation{Incarnation: "1", Marks: Marks{High: c.high}}, nil, true)
+			m.seen.sights[1].update(Observation{Incarnation: "1", Marks: Marks{High: c.high}}, nil, true)
 			if got := m.foundingFloor(t.Context()); got != c.want {
 				t.Errorf("%s: floor %d, want %d", c.name, got, c.want)
 			}
@@ -217,11 +210,11 @@ func TestFoundingIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMembership(Config{MaxTTL: 10 * time.Second}.withDefaults(), fakes(3), new(knownView))
 		see := func(i int, view, founded View, err error) {
-			m.sights[i].update(Observation{
+			m.seen.sights[i].update(Observation{
 				Incarnation: string(rune('a' + i)), Admitted: true, View: view, Cluster: m.cluster,
 				Marks: Marks{Founded: founded, MaxTTL: 10 * time.Second},
 			}, err, true)
-			m.markOut(time.Now())
+			m.seen.markOut(time.Now())
 			m.judge()
 		}
 		see(0, 900, 900, nil)
