@@ -382,15 +382,15 @@ func TestFileFollowsTheResourcesInUse(t *testing.T) {
 		return info.Size()
 	}
 	var first int64
-	for round := range 12 {
+	for round := range 40 {
 		fill(t, n, fmt.Sprintf("round%d", round), 500)
 		clock.advance(2 * time.Hour)
 		awaitRows(t, n, 0)
-		if round == 2 {
+		if round == 9 {
 			first = size()
 		}
 	}
-	if last := size(); last > first {
-		t.Errorf("the file grew from %d to %d bytes", first, last)
+	if last := size(); last > 2*first { // bbolt grows a file by doubling it; how full pages are depends on the sweeps
+		t.Errorf("the file grew from %d bytes after 10 rounds to %d after 40", first, last)
 	}
 }
