@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,6 +25,23 @@ func TestImportsKeepTheRules(t *testing.T) {
 		if err := check(e); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestRulesAreAboutPackagesThatExist(t *testing.T) {
+	edges, err := imports(moduleRoot(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exists := func(pkg string) bool {
+		return pkg == "." || slices.ContainsFunc(edges, func(e edge) bool { return within(e.from, pkg) })
+	}
+	for _, err := range checkRules(rules, exists) {
+		t.Error(err)
+	}
+	wrong := []rule{{pkg: "api"}, {pkg: "nowhere"}, {pkg: "api", ours: []string{"gone"}}}
+	if errs := checkRules(wrong, exists); len(errs) != 3 {
+		t.Errorf("%v, want three complaints about %+v", errs, wrong)
 	}
 }
 
