@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -356,7 +357,9 @@ func TestBreaksAreAuditedWithoutAccessControl(t *testing.T) {
 // issuerAway is a Verifier whose issuer does not answer.
 type issuerAway struct{}
 
-func (issuerAway) Verify(context.Context, string) (string, error) { return "", access.ErrUnavailable }
+func (issuerAway) Verify(context.Context, string) (string, time.Time, error) {
+	return "", time.Time{}, access.ErrUnavailable
+}
 
 func TestAnIssuerThatIsAway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "access")

@@ -14,9 +14,10 @@ import (
 
 // Verifier tells what a JWT says of who carries it.
 type Verifier interface {
-	// Verify checks signature, issuer, audience and times. Errors: ErrUnavailable,
-	// ctx.Err(); any other says that the token is not valid.
-	Verify(ctx context.Context, token string) (claim string, err error)
+	// Verify checks signature, issuer, audience and times, and tells when the
+	// token ends. Errors: ErrUnavailable, ctx.Err(); any other says that the
+	// token is not valid.
+	Verify(ctx context.Context, token string) (claim string, ends time.Time, err error)
 }
 
 // Keeper knows the callers: the last good version of the file.
@@ -89,7 +90,7 @@ func (k *Keeper) byHeader(ctx context.Context, value string) (*Identity, error) 
 	if k.jwt == nil || strings.Count(token, ".") != dots {
 		return nil, ErrBadCredentials
 	}
-	claim, err := k.jwt.Verify(ctx, token)
+	claim, _, err := k.jwt.Verify(ctx, token)
 	if err != nil {
 		return nil, err
 	}

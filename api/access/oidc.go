@@ -5,9 +5,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -22,71 +21,66 @@ type OIDC struct {
 
 // Bounds of checking JWTs.
 const (
-	issuerTimeout = 5 * time.Second
-	issuerPause   = 2 * time.Second // between two tries to reach an issuer
-	trustFor      = time.Minute     // a token is not checked again for so long
-	mostTrusted   = 10_000          // tokens
+	trustFor   = time.Minute // a token is not checked again for so long
+	maxTrusted = 10_000      // tokens
 )
 
-// Issuer verifies the JWTs of one OpenID Connect issuer. It asks the issuer for
-// its keys when they are first needed, so a service can start without it.
+// Issuer verifies the JWTs of one OpenID Connect issuer. Requests never fetch
+// anything from it: Run does, at its own pace.
 type Issuer struct {
 	cfg    OIDC
 	client *http.Client
 
-	asking   sync.Mutex // held while the issuer is asked
-	verifier *oidc.IDTokenVerifier
-	tried    time.Time // when the issuer last did not answer
-
-	mu      sync.Mutex
-	trusted map[[sha256.Size]byte]trusted
+	keys   atomic.Pointer[keySet] // nil until the first fetch succeeded
+	wanted chan struct{}          // room for one: a request needs a fetch
+	mu     sync.Mutex
+	next   chan struct{} // closed when the next fetch is over, and while Run rests
+	good   map[[sha256.Size]byte]verified
 }
 
-type trusted struct {
+// verified is a token whose signature was found good.
+type verified struct {
 	claim string
-	until time.Time
+	ends  time.Time // the token's exp
+	until time.Time // when it is checked again
 }
 
-// NewIssuer makes a Verifier. It does not ask the issuer yet.
+// NewIssuer makes a Verifier. It knows no keys until Run has fetched them.
 func NewIssuer(cfg OIDC) *Issuer {
-	return &Issuer{cfg: cfg, client: &http.Client{Timeout: issuerTimeout}, trusted: make(map[[sha256.Size]byte]trusted)}
+	return &Issuer{
+		cfg: cfg, client: &http.Client{}, wanted: make(chan struct{}, 1), next: make(chan struct{}),
+		good: make(map[[sha256.Size]byte]verified),
+	}
 }
 
 // Verify is Verifier.Verify. Verifying a signature costs as much as everything
 // else that a request needs, so a token that was found good is believed for a
 // minute, and never beyond its own end.
-func (i *Issuer) Verify(ctx context.Context, token string) (string, error) {
-	at := sha256.Sum256([]byte(token))
+func (i *Issuer) Verify(ctx context.Context, token string) (claim string, ends time.Time, err error) {
+	hash := sha256.Sum256([]byte(token))
 	i.mu.Lock()
-	known, ok := i.trusted[at]
+	known, ok := i.good[hash]
 	i.mu.Unlock()
 	if ok && time.Now().Before(known.until) {
-		return known.claim, nil
+		return known.claim, known.ends, nil
 	}
-	verifier, err := i.discovered(ctx)
+	keys, err := i.keysFor(ctx, token)
 	if err != nil {
-		return "", err
+		return "", time.Time{}, err
 	}
-	unfetched := false
-	checked, err := verifier.Verify(context.WithValue(oidc.ClientContext(ctx, i.client), fetchKey{}, &unfetched), token)
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return "", ctx.Err()
-	case err != nil && unfetched:
-		return "", fmt.Errorf("%w: %w", ErrUnavailable, err)
-	case err != nil:
-		return "", fmt.Errorf("%w: %w", ErrBadCredentials, err)
-	}
-	claim, err := i.claim(checked)
+	checked, err := keys.verifier.Verify(ctx, token)
 	if err != nil {
-		return "", err
+		return "", time.Time{}, fmt.Errorf("%w: %w", ErrBadCredentials, err)
+	}
+	if claim, err = i.claim(checked); err != nil {
+		return "", time.Time{}, err
 	}
 	until := time.Now().Add(trustFor)
 	if checked.Expiry.Before(until) {
 		until = checked.Expiry
 	}
-	i.trust(at, trusted{claim: claim, until: until})
-	return claim, nil
+	i.remember(hash, verified{claim: claim, ends: checked.Expiry, until: until})
+	return claim, checked.Expiry, nil
 }
 
 func (i *Issuer) claim(token *oidc.IDToken) (string, error) {
@@ -108,62 +102,11 @@ func (i *Issuer) claim(token *oidc.IDToken) (string, error) {
 	return text, nil
 }
 
-func (i *Issuer) trust(at [sha256.Size]byte, t trusted) {
+func (i *Issuer) remember(hash [sha256.Size]byte, v verified) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if len(i.trusted) >= mostTrusted {
-		clear(i.trusted)
+	if len(i.good) >= maxTrusted {
+		clear(i.good)
 	}
-	i.trusted[at] = t
-}
-
-// discovered asks the issuer where its keys are, once.
-func (i *Issuer) discovered(ctx context.Context) (*oidc.IDTokenVerifier, error) {
-	i.asking.Lock()
-	defer i.asking.Unlock()
-	if i.verifier != nil {
-		return i.verifier, nil
-	}
-	if time.Since(i.tried) < issuerPause {
-		return nil, ErrUnavailable
-	}
-	ask, cancel := context.WithTimeout(oidc.ClientContext(context.WithoutCancel(ctx), i.client), issuerTimeout)
-	defer cancel()
-	provider, err := oidc.NewProvider(ask, i.cfg.Issuer)
-	var said struct {
-		Keys       string   `json:"jwks_uri"`
-		Algorithms []string `json:"id_token_signing_alg_values_supported"`
-	}
-	if err == nil {
-		err = provider.Claims(&said)
-	}
-	if err != nil {
-		i.tried = time.Now()
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	keys := watchedKeys{oidc.NewRemoteKeySet(oidc.ClientContext(context.WithoutCancel(ctx), i.client), said.Keys)}
-	i.verifier = oidc.NewVerifier(i.cfg.Issuer, keys, &oidc.Config{
-		ClientID: i.cfg.Audience, SupportedSigningAlgs: slices.DeleteFunc(said.Algorithms, isNoSignature),
-	})
-	return i.verifier, nil
-}
-
-// isNoSignature: anybody can make such a token, or whoever knows a secret that
-// is not for us to have.
-func isNoSignature(algorithm string) bool {
-	return algorithm == "none" || strings.HasPrefix(algorithm, "HS")
-}
-
-// watchedKeys remembers whether keys could not be fetched, which the library
-// does not tell from a wrong signature.
-type watchedKeys struct{ oidc.KeySet }
-
-type fetchKey struct{}
-
-func (k watchedKeys) VerifySignature(ctx context.Context, jwt string) ([]byte, error) {
-	payload, err := k.KeySet.VerifySignature(ctx, jwt)
-	if failed, ok := ctx.Value(fetchKey{}).(*bool); ok && err != nil && strings.HasPrefix(err.Error(), "fetching keys") {
-		*failed = true
-	}
-	return payload, err
+	i.good[hash] = v
 }

@@ -3,10 +3,13 @@ package main
 import (
 	"crypto/rand"
 	"crypto/rsa"
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,8 +29,10 @@ func TestOpenIDConnect(t *testing.T) {
 	mux := http.NewServeMux()
 	issuer := httptest.NewServer(mux)
 	defer issuer.Close()
+	var asked atomic.Int32
 	answer := func(path string, body any) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
+			asked.Add(1)
 			w.Header().Set("Content-Type", "application/json")
 			if err := json.NewEncoder(w).Encode(body); err != nil {
 				t.Error(err)
@@ -62,6 +67,19 @@ func TestOpenIDConnect(t *testing.T) {
 	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"orders/1"}`, bearer(good)), http.StatusForbidden)
 	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"ci/2"}`, bearer(token("acme/shop", "somebody else"))), http.StatusUnauthorized)
 	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"ci/2"}`, bearer(token("u-1", "fencelock"))), http.StatusUnauthorized)
+
+	// Garbage that names a key which does not exist: the keys were fetched less
+	// than a minute ago, so no request of these makes the server fetch them again.
+	before, began := asked.Load(), time.Now()
+	forged := strings.Replace(good, ".", "x.", 1)
+	unknownKey := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256","kid":"unknown"}`)) + good[strings.IndexByte(good, '.'):]
+	for range 300 {
+		p.wants(p.ask(nil, "GET", "/locks", "", bearer(unknownKey)), http.StatusUnauthorized)
+		p.wants(p.ask(nil, "GET", "/locks", "", bearer(forged)), http.StatusUnauthorized)
+	}
+	if took := time.Since(began); asked.Load() != before && took < 30*time.Second {
+		t.Errorf("600 garbage tokens made %d requests to the issuer", asked.Load()-before)
+	}
 
 	issuer.Close() // what was checked a moment ago is believed, anything new is not
 	p.wants(p.ask(nil, "GET", "/leases/"+lease.LeaseID, "", bearer(good)), http.StatusOK)

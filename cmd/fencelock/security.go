@@ -23,8 +23,9 @@ import (
 type security struct {
 	keeper *access.Keeper // nil: nobody is asked
 	file   string
-	certs  *certificates // nil: no TLS
-	proofs *proofKeys    // nil: no proofs
+	issuer *access.Issuer // nil: nobody is known by a JWT
+	certs  *certificates  // nil: no TLS
+	proofs *proofKeys     // nil: no proofs
 }
 
 // proofKeys are the keys of a file as they last were good.
@@ -60,7 +61,8 @@ func openSecurity(cfg config) (*security, error) {
 	if s.file != "" {
 		var verifier access.Verifier
 		if cfg.access.oidc.Issuer != "" {
-			verifier = access.NewIssuer(cfg.access.oidc)
+			s.issuer = access.NewIssuer(cfg.access.oidc)
+			verifier = s.issuer
 		}
 		keeper, err := access.Open(s.file, verifier)
 		if err != nil {
@@ -124,11 +126,15 @@ func (s *security) notes(cfg config) (notes []string) {
 	return notes
 }
 
-// watch reads the files again when they change, until ctx ends.
+// watch reads the files again when they change, and keeps the issuer's keys,
+// until ctx ends.
 func (s *security) watch(ctx context.Context, logger *slog.Logger) {
 	var watches sync.WaitGroup
 	if s.keeper != nil {
 		watches.Go(func() { reload.Watch(ctx, logger, "FENCELOCK_ACCESS_FILE", []string{s.file}, s.keeper.Load) })
+	}
+	if s.issuer != nil {
+		watches.Go(func() { s.issuer.Run(ctx, logger) })
 	}
 	if s.certs != nil {
 		watches.Go(func() { reload.Watch(ctx, logger, "FENCELOCK_TLS_CERT_FILE", s.certs.paths(), s.certs.load) })
