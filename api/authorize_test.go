@@ -35,7 +35,7 @@ func line(name, rest string) string {
 func withAccess(tb testing.TB, lines ...string) func(*api.Options) {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "access")
-	if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "")+"end\n"), 0o600); err != nil {
 		tb.Fatal(err)
 	}
 	keeper, err := access.Open(path, nil)
@@ -204,7 +204,7 @@ func TestEventsTellWhatMayBeRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "access")
 	write := func(rules string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(line("w", rules)), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(line("w", rules)+"end\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -363,7 +363,7 @@ func (issuerAway) Verify(context.Context, string) (string, time.Time, error) {
 
 func TestAnIssuerThatIsAway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "access")
-	if err := os.WriteFile(path, []byte(line("w", "read=*")), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(line("w", "read=*")+"end\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	keeper, err := access.Open(path, issuerAway{})

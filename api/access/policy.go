@@ -25,6 +25,20 @@ const (
 	maxClaimBytes = 1024
 )
 
+// end is the file's last line but for comments. A file without it is half
+// written or cut off: it may lack the rule that takes a right away.
+const end = "end"
+
+func isEnd(line string) bool {
+	fields := strings.Fields(line)
+	return len(fields) == 1 && fields[0] == end && strings.HasSuffix(line, "\n")
+}
+
+var (
+	errNoEnd    = errors.New("the last line must be end, so that a file which is half written is not taken for a whole one")
+	errAfterEnd = errors.New("nothing but comments may follow the line end")
+)
+
 // Policy is a file, read. It is never changed.
 type Policy struct {
 	tokens map[uint64]credential // by the first bytes of their SHA-256
@@ -64,23 +78,50 @@ func Parse(text string) (*Policy, error) {
 		claims: make(map[string]*Identity), names: make(map[string]*Identity),
 	}
 	var bad []error
-	number := 0
+	number, ended := 0, false
 	for line := range strings.Lines(text) {
 		number++
 		fields := strings.Fields(line)
-		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
-			continue
+		var err error
+		switch {
+		case len(fields) == 0 || strings.HasPrefix(fields[0], "#"):
+		case ended:
+			err = errAfterEnd
+		case isEnd(line):
+			ended = true
+		default:
+			err = p.add(fields[0], fields[1:])
 		}
-		if err := p.add(fields[0], fields[1:]); err != nil {
+		if err != nil {
 			bad = append(bad, fmt.Errorf("line %d: %w", number, err))
 		}
+	}
+	if !ended {
+		bad = append(bad, errNoEnd)
 	}
 	return p, errors.Join(bad...)
 }
 
+// Append adds a line to a file's text, "" for a new file. The error is Parse's
+// of the file with the line.
+func Append(text, line string) (string, error) {
+	if text == "" {
+		text = end + "\n"
+	}
+	var b strings.Builder
+	for l := range strings.Lines(text) {
+		if isEnd(l) {
+			b.WriteString(line + "\n")
+		}
+		b.WriteString(l)
+	}
+	_, err := Parse(b.String())
+	return b.String(), err
+}
+
 func (p *Policy) add(name string, fields []string) error {
 	if !validName(name) {
-		return fmt.Errorf("the name must be 1 to %d letters, digits, '.', '_', '-', '@', '/' or ':'", maxNameBytes)
+		return fmt.Errorf("the name must be 1 to %d letters, digits, '.', '_', '-', '@', '/' or ':', and not %s", maxNameBytes, end)
 	}
 	if p.names[name] != nil {
 		return fmt.Errorf("the name %s is there twice; several tokens, certificates and rules of a name go on one line", name)
@@ -123,7 +164,7 @@ func validName(name string) bool {
 			return false
 		}
 	}
-	return name != ""
+	return name != "" && name != end
 }
 
 // credential reads a field that tells how somebody is known.

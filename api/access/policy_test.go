@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -17,7 +18,7 @@ func hashOf(secret string) string { return fmt.Sprintf("sha256:%x", sha256.Sum25
 
 func mustParse(t *testing.T, text string) *Policy {
 	t.Helper()
-	p, err := Parse(text)
+	p, err := Parse(text + "\nend\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,10 +88,11 @@ func TestBadLinesAreNamedWithoutWhatTheyHold(t *testing.T) {
 		"w cert=c waiters=0":                "waiters= must be",
 		"w cert=c held=1.5":                 "held= must be",
 		"näme cert=c":                       "the name must be",
+		"end cert=c":                        "the name must be",
 		strings.Repeat("n", 65) + " cert=c": "the name must be",
 		"w cert=c read=" + strings.Repeat("x", 257): "at most 256 bytes",
 	} {
-		_, err := Parse("ok token=" + good + "\n\n" + line + "\nalso-ok cert=other")
+		_, err := Parse("ok token=" + good + "\n\n" + line + "\nalso-ok cert=other\nend\n")
 		switch {
 		case err == nil:
 			t.Errorf("%q is accepted", line)
@@ -105,15 +107,104 @@ func TestBadLinesAreNamedWithoutWhatTheyHold(t *testing.T) {
 		"a cert=c\nb cert=c":                    "line 2: a cert= is there twice",
 		"a cert=c\na cert=d":                    "line 2: the name a is there twice",
 	} {
-		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), part) {
+		if _, err := Parse(text + "\nend\n"); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 }
 
+// TestAFileThatIsCutOff is refused wherever it was cut: a prefix of a file may
+// give more than the file, when what it lacks is a none=.
+func TestAFileThatIsCutOff(t *testing.T) {
+	const whole = "# people\nw cert=c acquire=* none=secret/\nending cert=d\nend\n"
+	for size := range len(whole) {
+		if _, err := Parse(whole[:size]); err == nil {
+			t.Errorf("%q is accepted", whole[:size])
+		}
+	}
+	for text, part := range map[string]string{
+		whole: "", whole + "\n# edited by hand\n": "", "end\r\n": "",
+		"w cert=c":                     "the last line must be end",
+		"w cert=c\nend":                "must be end",
+		whole + "x cert=d acquire=*\n": "line 5: nothing but comments may follow the line end",
+		whole + "end\n":                "line 5: nothing but comments",
+	} {
+		if _, err := Parse(text); (err == nil) != (part == "") || err != nil && !strings.Contains(err.Error(), part) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestAppend(t *testing.T) {
+	for _, c := range [][3]string{
+		{"", "a cert=a", "a cert=a\nend\n"},
+		{"# x\na cert=a\n end \n# y", "b cert=b", "# x\na cert=a\nb cert=b\n end \n# y"},
+	} {
+		if got, err := Append(c[0], c[1]); err != nil || got != c[2] {
+			t.Errorf("%q: %q, %v", c[0], got, err)
+		}
+	}
+	for _, text := range []string{"a cert=a\n", "b cert=c\nend\n", "nonsense\nend\n"} {
+		if got, err := Append(text, "b cert=b"); err == nil {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
+
+// TestReadingAgainDuringRequests is for the race detector: callers are judged by
+// one version of the file or the other, and never by anything in between.
+func TestReadingAgainDuringRequests(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "access")
+	line := "w token=" + hashOf("s") + " requests=1000000 waiters=1000 held=1000 "
+	write := func(rules string) {
+		if err := os.WriteFile(path, []byte(line+rules+"\nend\n"), 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	write("acquire=a/ none=b/")
+	k, err := Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.Header.Set("Authorization", "Bearer s")
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				who, err := k.Identify(r)
+				if err != nil || who.May(Acquire, "a/1") == who.May(Acquire, "b/1") {
+					t.Errorf("%v, %v", who, err)
+					return
+				}
+				if err := errors.Join(who.Request(), who.Begin(true)); err != nil {
+					t.Error(err)
+					return
+				}
+				who.End(true, "lease", time.Millisecond)
+				who.Now().Released("lease")
+			}
+		})
+	}
+	for n := range 100 {
+		write([]string{"none=a/ acquire=b/", "acquire=a/ none=b/"}[n%2])
+		if err := k.Load(); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	callers.Wait()
+}
+
 func FuzzParse(f *testing.F) {
-	f.Add("w token=" + hashOf("s") + " read=* acquire=a%20b requests=1 waiters=2 held=3")
-	f.Add("a cert=c\n# x\nb jwt=d none=*")
+	f.Add("w token=" + hashOf("s") + " read=* acquire=a%20b requests=1 waiters=2 held=3\nend\n")
+	f.Add("a cert=c\n# x\nb jwt=d none=*\nend\n# y")
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := Parse(text)
 		if err == nil && len(p.tokens)+len(p.certs)+len(p.claims) < len(p.names) {
@@ -126,7 +217,7 @@ func TestABrokenFileKeepsTheOneBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "access")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(text+"\nend\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -233,6 +324,7 @@ func BenchmarkIdentify(b *testing.B) {
 	for i := range 10_000 {
 		fmt.Fprintf(&text, "w%d token=%s read=*\n", i, hashOf(fmt.Sprintf("secret-%d", i)))
 	}
+	text.WriteString("end\n")
 	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
 		b.Fatal(err)
 	}

@@ -304,7 +304,7 @@ func TestConsoleRace(t *testing.T) {
 func TestConsoleAsksWhoYouAre(t *testing.T) {
 	hash := func(secret string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(secret))) }
 	file := filepath.Join(t.TempDir(), "access")
-	rules := "reader token=sha256:" + hash("of-the-reader") + " read=orders/\nroot token=sha256:" + hash("of-the-root") + " admin=*\n"
+	rules := "reader token=sha256:" + hash("of-the-reader") + " read=orders/\nroot token=sha256:" + hash("of-the-root") + " admin=*\nend\n"
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}

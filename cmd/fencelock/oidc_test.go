@@ -57,7 +57,7 @@ func TestOpenIDConnect(t *testing.T) {
 		return text
 	}
 	file := filepath.Join(t.TempDir(), "access.txt")
-	writeFile(t, file, "ci jwt=acme/shop acquire=ci/\nspaced jwt=a%20b acquire=ci/\n")
+	writeFile(t, file, "ci jwt=acme/shop acquire=ci/\nspaced jwt=a%20b acquire=ci/\nend\n")
 	p := start(t, "FENCELOCK_ACCESS_FILE="+file, "FENCELOCK_OIDC_ISSUER="+issuer.URL, "FENCELOCK_OIDC_AUDIENCE=fencelock", "FENCELOCK_OIDC_CLAIM=repository")
 	good := token("acme/shop", "fencelock")
 	var lease wire.Lease

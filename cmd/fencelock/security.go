@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/fencing"
@@ -26,6 +28,8 @@ type security struct {
 	issuer *access.Issuer // nil: nobody is known by a JWT
 	certs  *certificates  // nil: no TLS
 	proofs *proofKeys     // nil: no proofs
+
+	unusable *prometheus.GaugeVec // by variable, see measure
 }
 
 // proofKeys are the keys of a file as they last were good.
@@ -130,19 +134,47 @@ func (s *security) notes(cfg config) (notes []string) {
 // until ctx ends.
 func (s *security) watch(ctx context.Context, logger *slog.Logger) {
 	var watches sync.WaitGroup
+	watch := func(variable string, paths []string, load func() error) {
+		files := reload.Files{Name: variable, Paths: paths, Load: load, Refused: s.refused(variable)}
+		watches.Go(func() { reload.Watch(ctx, logger, files) })
+	}
 	if s.keeper != nil {
-		watches.Go(func() { reload.Watch(ctx, logger, "FENCELOCK_ACCESS_FILE", []string{s.file}, s.keeper.Load) })
+		watch(accessFile, []string{s.file}, s.keeper.Load)
 	}
 	if s.issuer != nil {
 		watches.Go(func() { s.issuer.Run(ctx, logger) })
 	}
 	if s.certs != nil {
-		watches.Go(func() { reload.Watch(ctx, logger, "FENCELOCK_TLS_CERT_FILE", s.certs.paths(), s.certs.load) })
+		watch(certFile, s.certs.paths(), s.certs.load)
 	}
 	if s.proofs != nil {
-		watches.Go(func() { reload.Watch(ctx, logger, "FENCELOCK_PROOF_KEY_FILE", []string{s.proofs.file}, s.proofs.load) })
+		watch(proofKeyFile, []string{s.proofs.file}, s.proofs.load)
 	}
 	watches.Wait()
+}
+
+// The variables whose files are read again, as the log and the metric name them.
+const (
+	accessFile   = "FENCELOCK_ACCESS_FILE"
+	certFile     = "FENCELOCK_TLS_CERT_FILE"
+	proofKeyFile = "FENCELOCK_PROOF_KEY_FILE"
+)
+
+// measure adds the gauge of files that changed and cannot be used.
+func (s *security) measure(registry prometheus.Registerer) {
+	s.unusable = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "fencelock_file_refused",
+		Help: "1 while a file that changed cannot be used, and the version before stays in force.",
+	}, []string{"file"})
+	registry.MustRegister(s.unusable)
+	for _, variable := range []string{accessFile, certFile, proofKeyFile} {
+		s.refused(variable)(false)
+	}
+}
+
+// refused tells the gauge of a file.
+func (s *security) refused(variable string) func(bool) {
+	return func(refused bool) { s.unusable.WithLabelValues(variable).Set(truth(refused)) }
 }
 
 // certificates are the TLS files as they last were good.

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/wire"
 )
 
@@ -186,15 +187,56 @@ func TestAccessFileIsReadAgain(t *testing.T) {
 	}
 	writeFile(t, file, "worker token=hunter2\n")
 	p.until("the broken file is told", func() bool { return strings.Contains(p.logged(), "a changed file cannot be used") })
+	const refused = `fencelock_file_refused{file="FENCELOCK_ACCESS_FILE"}`
+	p.until("the metric says so, too", func() bool { return strings.Contains(p.scrape(), refused+" 1") })
 	p.wants(p.ask(nil, "GET", "/locks/orders/1", "", bearer(boss)), http.StatusOK)
 	if strings.Contains(p.logged(), "hunter2") {
 		t.Error("the log shows what the broken file holds")
 	}
 	writeFile(t, file, strings.ReplaceAll(string(good), "acquire=orders/", "acquire=jobs/"))
+	p.until("the metric says that the file is good", func() bool { return strings.Contains(p.scrape(), refused+" 0") })
 	p.until("the mended file is in force", func() bool {
 		return p.ask(nil, "POST", "/locks", `{"resource":"jobs/1"}`, bearer(worker)).StatusCode == http.StatusCreated
 	})
 	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"orders/2"}`, bearer(worker)), http.StatusForbidden)
+}
+
+// TestAHalfWrittenAccessFile: a file that gives more than the whole one would,
+// because the end of a line is missing, is never in force.
+func TestAHalfWrittenAccessFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.txt")
+	worker := tokenFor(t, file, "worker", "--acquire", "orders/")
+	p := start(t, "FENCELOCK_ACCESS_FILE="+file)
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := strings.ReplaceAll(string(whole), "acquire=orders/", "acquire=* none=secret/")
+	half, _, _ := strings.Cut(next, " none=")
+	for _, text := range []string{half, half + "\n", strings.TrimSuffix(next, "\n")} {
+		writeFile(t, file, string(whole))
+		p.until("the whole file is in force", func() bool {
+			return strings.Contains(p.scrape(), `fencelock_file_refused{file="FENCELOCK_ACCESS_FILE"} 0`)
+		})
+		writeFile(t, file, text)
+		p.until("the half-written file is refused", func() bool {
+			return strings.Contains(p.scrape(), `fencelock_file_refused{file="FENCELOCK_ACCESS_FILE"} 1`)
+		})
+		p.wants(p.ask(nil, "POST", "/locks", `{"resource":"secret/1"}`, bearer(worker)), http.StatusForbidden)
+	}
+	writeFile(t, file, next)
+	p.until("the whole file is in force", func() bool {
+		return p.ask(nil, "GET", "/locks/other", "", bearer(worker)).StatusCode == http.StatusOK
+	})
+	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"secret/1"}`, bearer(worker)), http.StatusForbidden)
+}
+
+func TestExampleAccessFilesAreGood(t *testing.T) {
+	for _, overlay := range []string{"example", "managed-redis"} {
+		if _, err := access.Open("../../deploy/kubernetes/overlays/"+overlay+"/access.txt", nil); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // as is the same server, called by another client.
@@ -204,9 +246,8 @@ func (p *process) as(client *http.Client) *process {
 
 func TestBadSecurityStopsTheStart(t *testing.T) {
 	dir := t.TempDir()
-	broken, good := filepath.Join(dir, "broken"), filepath.Join(dir, "good")
+	broken := filepath.Join(dir, "broken")
 	writeFile(t, broken, "# a comment\nworker token=hunter2\n")
-	writeFile(t, good, "")
 	for part, env := range map[string][]string{
 		"line 2: token= must be sha256:":    {"FENCELOCK_ACCESS_FILE=" + broken},
 		"FENCELOCK_ACCESS_FILE":             {"FENCELOCK_ACCESS_FILE=" + broken + ".missing"},
@@ -231,7 +272,7 @@ func TestTLSAndCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, file, string(before)+"dns cert=worker.example.com acquire=dns/\nspiffe cert=spiffe://example.com/worker acquire=spiffe/\nplain cert=only%20a%20name acquire=plain/\n")
+	writeFile(t, file, "dns cert=worker.example.com acquire=dns/\nspiffe cert=spiffe://example.com/worker acquire=spiffe/\nplain cert=only%20a%20name acquire=plain/\n"+string(before))
 	spiffe, err := url.Parse("spiffe://example.com/worker")
 	if err != nil {
 		t.Fatal(err)
@@ -367,7 +408,7 @@ func startWithCertificates(t *testing.T) (*process, *authority, string) {
 	own := newAuthority(t)
 	own.server(certFile, keyFile)
 	writeFile(t, caFile, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.cert.Raw})))
-	writeFile(t, file, "worker cert=worker.example.com admin=*\n")
+	writeFile(t, file, "worker cert=worker.example.com admin=*\nend\n")
 	p := startOver(t, "https", own.client(nil), "FENCELOCK_TLS_CERT_FILE="+certFile, "FENCELOCK_TLS_KEY_FILE="+keyFile,
 		"FENCELOCK_TLS_CLIENT_CA_FILE="+caFile, "FENCELOCK_ACCESS_FILE="+file)
 	return p, own, file

@@ -72,6 +72,7 @@ func serve(ctx context.Context, cfg config, stdout io.Writer, logger, audit *slo
 		return err
 	}
 	registry.MustRegister(newClusterCollector(b.locker, b.queues, cfg.maxWaiters), buildInfo())
+	security.measure(registry)
 	s := &service{logger: logger, audit: audit, backend: b, security: security, tracer: traces.tracer()}
 	err = s.listen(ctx, cfg)
 	if err == nil {

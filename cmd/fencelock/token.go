@@ -53,8 +53,8 @@ and what the name may do: prefixes of resources, * for all. Each right contains 
 read (see locks), acquire (take and extend leases, write guarded records), admin (break locks).
 The longest prefix counts, and what no rule allows is denied.
 
-With --append the line is added to the file, which servers then read by themselves, and the secret
-alone is printed.`,
+With --append the line is added to the file, before its last line (end), and the secret alone is
+printed. Servers read the file by themselves. A file that is not there is made.`,
 		Example: `  fencelock token new --name worker --acquire orders/ --read '*'
   fencelock token new --name ops --admin '*' --append access.txt > ops.token`,
 		Args: noArgs,
@@ -84,7 +84,7 @@ func (g *grant) print(cmd *cobra.Command) error {
 	_, _ = rand.Read(random[:]) // never fails
 	secret := secretPrefix + base64.RawURLEncoding.EncodeToString(random[:])
 	line := g.line(secret)
-	if _, err := access.Parse(line); err != nil {
+	if _, err := access.Append("", line); err != nil {
 		_, text, _ := strings.Cut(err.Error(), ": ") // "line 1: " says nothing here
 		return usageError{errors.New(text)}
 	}
@@ -95,7 +95,7 @@ func (g *grant) print(cmd *cobra.Command) error {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), secret)
 		return err
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "The bearer token of %s, shown this once:\n\n  %s\n\nIts line for FENCELOCK_ACCESS_FILE:\n\n  %s\n\nCallers send it as Authorization: Bearer flk_…\n", g.name, secret, line)
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "The bearer token of %s, shown this once:\n\n  %s\n\nIts line for FENCELOCK_ACCESS_FILE, before the last line, end:\n\n  %s\n\nCallers send it as Authorization: Bearer flk_…\n", g.name, secret, line)
 	return err
 }
 
@@ -126,18 +126,14 @@ func encodePrefix(prefix string) string {
 	return strings.ReplaceAll(url.PathEscape(prefix), "%2F", "/")
 }
 
-// addLine adds a line to a file that stays good by it, or that it makes.
+// addLine adds a line to a file that stays valid with it, or makes the file.
 func addLine(path, name, line string) error {
 	before, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	text := string(before)
-	if text != "" && !strings.HasSuffix(text, "\n") {
-		text += "\n"
-	}
-	text += line + "\n"
-	if _, err := access.Parse(text); err != nil {
+	text, err := access.Append(string(before), line)
+	if err != nil {
 		return fmt.Errorf("%s is left as it is: with the new line of %s it would not be a good access file (a name has one line; add token= to it by hand): %w", path, name, err)
 	}
 	mode := os.FileMode(0o600)

@@ -13,15 +13,26 @@ import (
 // Every is how often files are looked at.
 const Every = time.Second
 
-// Watch calls load each time one of the files has changed, until ctx ends. What
-// load refuses (a file that is half written, say, or a certificate whose key is
-// yet to come) is tried again at each look, and logged once if it is still
-// refused at the second; load itself keeps what it had.
-func Watch(ctx context.Context, logger *slog.Logger, what string, files []string, load func() error) {
+// Files are read together: an access file, or a certificate and its key.
+type Files struct {
+	Name  string // for the log
+	Paths []string
+	// Load reads the files. After an error what was loaded before stays in use.
+	Load func() error
+	// Refused is told whether the files as they are now cannot be used; nil for nobody.
+	Refused func(bool)
+}
+
+// Watch loads the files at once, since they may have changed after the start of
+// the program read them, and each time one of them has changed, until ctx ends.
+// Files that Load refuses (one is half written, say, or a certificate's key is
+// yet to come) are loaded again at each look, and reported if they are refused
+// at the second, too.
+func Watch(ctx context.Context, logger *slog.Logger, files Files) {
 	tick := time.NewTicker(Every)
 	defer tick.Stop()
-	w := watch{logger: logger, what: what, files: files, load: load, seen: look(files)}
-	for {
+	w := watch{Files: files, logger: logger}
+	for w.look(); ; {
 		select {
 		case <-tick.C:
 			w.look()
@@ -32,17 +43,15 @@ func Watch(ctx context.Context, logger *slog.Logger, what string, files []string
 }
 
 type watch struct {
+	Files
 	logger *slog.Logger
-	what   string
-	files  []string
-	load   func() error
-	seen   []os.FileInfo
-	failed int // looks since the files were last good
+	seen   []os.FileInfo // nil before the first look
+	failed int           // looks since the files were last good
 }
 
 func (w *watch) look() {
-	now := look(w.files)
-	changed := !slices.EqualFunc(w.seen, now, same)
+	before, now := w.seen, look(w.Paths)
+	changed := !slices.EqualFunc(before, now, same)
 	if !changed && w.failed == 0 {
 		return
 	}
@@ -50,15 +59,33 @@ func (w *watch) look() {
 	if changed {
 		w.failed = 0
 	}
-	err := w.load()
-	if err == nil {
-		w.failed = 0
-		w.logger.Info("read again", slog.String("what", w.what))
+	if err := w.Load(); err != nil {
+		w.refused(err)
 		return
 	}
-	if w.failed++; w.failed == 2 {
-		w.logger.Error("a changed file cannot be used; the version before stays in force: mend the file, no restart is needed",
-			slog.String("what", w.what), slog.Any("error", err))
+	w.failed = 0
+	w.report(false)
+	if before != nil {
+		w.logger.Info("read again", slog.String("what", w.Name))
+	}
+}
+
+// reportedLook is the one at which files that are still refused are reported:
+// the first may have come while they were being written.
+const reportedLook = 2
+
+func (w *watch) refused(err error) {
+	if w.failed++; w.failed != reportedLook {
+		return
+	}
+	w.report(true)
+	w.logger.Error("a changed file cannot be used; the version before stays in force: mend the file, no restart is needed",
+		slog.String("what", w.Name), slog.Any("error", err))
+}
+
+func (w *watch) report(refused bool) {
+	if w.Refused != nil {
+		w.Refused(refused)
 	}
 }
 

@@ -27,10 +27,10 @@ func TestWatch(t *testing.T) {
 	var log bytes.Buffer
 	loads := 0
 	var broken error
-	w := watch{
-		logger: slog.New(slog.NewTextHandler(&log, nil)), what: "them", files: []string{one, two}, seen: look([]string{one, two}),
-		load: func() error { loads++; return broken },
-	}
+	refused := false
+	w := watch{logger: slog.New(slog.NewTextHandler(&log, nil)), Files: Files{
+		Name: "them", Paths: []string{one, two}, Load: func() error { loads++; return broken }, Refused: func(is bool) { refused = is },
+	}}
 	after := func(what string, wanted int, errorsLogged int) {
 		t.Helper()
 		w.look()
@@ -38,23 +38,36 @@ func TestWatch(t *testing.T) {
 			t.Errorf("%s: %d loads and %d errors, want %d and %d", what, loads, logged, wanted, errorsLogged)
 		}
 	}
-	after("nothing changed", 0, 0)
+	after("the first look", 1, 0)
+	if strings.Contains(log.String(), "read again") {
+		t.Error("the first look is logged as a change")
+	}
+	after("nothing changed", 1, 0)
 	write(two, "c")
-	after("one changed, as long as before", 1, 0)
-	after("nothing changed since", 1, 0)
+	after("one changed, as long as before", 2, 0)
+	after("nothing changed since", 2, 0)
 	broken = errors.New("half written")
 	write(one, "x")
-	after("broken", 2, 0)
-	after("still broken", 3, 1)
-	after("broken for long", 4, 1)
+	after("broken", 3, 0)
+	if refused {
+		t.Error("reported at the first look, when the file may be half written")
+	}
+	after("still broken", 4, 1)
+	if !refused {
+		t.Error("files that cannot be used are not reported")
+	}
+	after("broken for long", 5, 1)
 	write(one, "y")
-	after("broken in another way", 5, 1)
-	after("still", 6, 2)
+	after("broken in another way", 6, 1)
+	after("still", 7, 2)
 	broken = nil
-	after("load takes it now, as when a missing key has come", 7, 2)
-	after("good", 7, 2)
+	after("load takes it now, as when a missing key has come", 8, 2)
+	after("good", 8, 2)
+	if refused {
+		t.Error("files that are good again are still reported")
+	}
 	if err := os.Remove(one); err != nil {
 		t.Fatal(err)
 	}
-	after("gone", 8, 2)
+	after("gone", 9, 2)
 }
