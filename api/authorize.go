@@ -208,6 +208,26 @@ func (s *Server) unknown(w http.ResponseWriter, r *http.Request, err error) erro
 	return errUnauthorized
 }
 
+// whileAllowed serves a request that may stay open for long, for as long as a new
+// one would be let in. After that its context ends, and h's refusal is that of a
+// new request. What h was granted meanwhile it has to give back.
+func (s *Server) whileAllowed(w http.ResponseWriter, r *http.Request, still func(*access.Identity) error, h handler) error {
+	who := callerOf(w)
+	if who == nil {
+		return h(w, r)
+	}
+	ctx, stop := s.Access.Follow(r, who, still)
+	defer stop()
+	err := h(w, r.WithContext(ctx)) //nolint:contextcheck // Follow derives it from the request's
+	if err == nil || ctx.Err() == nil || r.Context().Err() != nil {
+		return err
+	}
+	return s.unknown(w, r, context.Cause(ctx)) //nolint:contextcheck // as above
+}
+
+// anyName lets everybody go on who is known.
+func anyName(*access.Identity) error { return nil }
+
 // callerOf is who calls, nil without access control.
 func callerOf(w http.ResponseWriter) *access.Identity {
 	if rw, ok := w.(*responder); ok {
@@ -230,13 +250,13 @@ func (s *Server) mayRead(w http.ResponseWriter, resource string) bool {
 	return s.Access == nil || callerOf(w).May(access.Read, resource)
 }
 
-// allowed asks for acquire of each resource.
-func (a *asked) allowed() error {
+// allowed asks whether who has acquire of each resource.
+func (a *asked) allowed(who *access.Identity) error {
 	if a.Resource != "" {
-		return may(a.who, access.Acquire, a.Resource)
+		return may(who, access.Acquire, a.Resource)
 	}
 	for _, resource := range a.Resources {
-		if err := may(a.who, access.Acquire, resource); err != nil {
+		if err := may(who, access.Acquire, resource); err != nil {
 			return err
 		}
 	}

@@ -279,21 +279,26 @@ func TestRequestsASecond(t *testing.T) {
 
 func TestWaitersOfOneCaller(t *testing.T) {
 	waiting := newInLine()
-	s := newService(t, &fake{acquire: waiting.acquire}, parkAtOnce, withAccess(t, line("w", "acquire=* waiters=1"), line("other", "acquire=*")))
+	entered := make(chan struct{}, 1)
+	acquire := func(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+		entered <- struct{}{}
+		return waiting.acquire(ctx, req)
+	}
+	s := newService(t, &fake{acquire: acquire}, withAccess(t, line("w", "acquire=* waiters=1"), line("other", "acquire=*")))
 	first := make(chan int, 1)
 	go func() { first <- s.call("POST", "/locks", patient, bearer("w")).status }()
-	await(t, "the first is parked", s.hijacked)
+	await(t, "the first waits", entered)
 	s.call("POST", "/locks", patient, bearer("w")).wants(http.StatusTooManyRequests).problem("waiter-limit")
 	second := make(chan int, 1)
 	go func() { second <- s.call("POST", "/locks", patient, bearer("other")).status }()
-	await(t, "somebody else's is parked", s.hijacked)
+	await(t, "somebody else's waits", entered)
 	waiting.results <- nil
 	waiting.results <- nil
 	want(t, "status", <-first, http.StatusCreated)
 	want(t, "status", <-second, http.StatusCreated)
 	third := make(chan int, 1) // its place is free again
 	go func() { third <- s.call("POST", "/locks", patient, bearer("w")).status }()
-	await(t, "the third is parked", s.hijacked)
+	await(t, "the third waits", entered)
 	waiting.results <- nil
 	want(t, "status", <-third, http.StatusCreated)
 }

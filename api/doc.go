@@ -13,4 +13,7 @@
 // before its lease was written, the lease is released. Except under an
 // Idempotency-Key: there another request of the same caller may have been
 // given this very lease, so it is left to that one, or to its TTL.
+//
+// What stays open for long (streams, acquires that wait) ends when its caller is
+// locked out, see Server.whileAllowed.
 package api

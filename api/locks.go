@@ -22,19 +22,29 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if req.Wait == 0 {
+		return s.grant(w, r, &req)
+	}
+	waits := req // which is kept, and so on the heap: req is not
+	return s.whileAllowed(w, r, waits.allowed, func(w http.ResponseWriter, r *http.Request) error {
+		return s.grant(w, r, &waits)
+	})
+}
+
+// grant acquires and answers.
+func (s *Server) grant(w http.ResponseWriter, r *http.Request, req *asked) error {
 	if err := req.begin(); err != nil {
 		return err
 	}
 	if req.Wait <= s.ParkAfter {
-		lease, err := s.take(r.Context(), &req)
-		return s.deliver(w, r, &req, lease, err)
+		lease, err := s.take(r.Context(), req)
+		return s.deliver(w, r, req, lease, err)
 	}
-	inLine := req // which is kept, and so on the heap: req is not
-	lease, parked, err := s.acquireInLine(w, r, &inLine)
+	lease, parked, err := s.acquireInLine(w, r, req)
 	if parked {
 		return nil
 	}
-	return s.deliver(w, r, &req, lease, err)
+	return s.deliver(w, r, req, lease, err)
 }
 
 // take acquires, and counts it for who asks.
@@ -63,7 +73,7 @@ func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (asked, 
 		return asked{}, err
 	}
 	if req.who = callerOf(w); s.Access != nil {
-		if err := req.allowed(); err != nil {
+		if err := req.allowed(req.who); err != nil {
 			return asked{}, err
 		}
 	}

@@ -101,10 +101,11 @@ func (v *wait) acquire(ctx context.Context) {
 }
 
 // park takes the connection away from net/http. It reports false where that
-// cannot be (HTTP/2, a result that came meanwhile).
+// cannot be (HTTP/2, a result that came meanwhile, a caller who may be locked out
+// while the request waits).
 func (v *wait) park(w http.ResponseWriter, r *http.Request) bool {
 	rw, ok := w.(*responder)
-	if !ok || r.ProtoMajor != 1 || !r.ProtoAtLeast(1, 1) {
+	if !ok || rw.who != nil || r.ProtoMajor != 1 || !r.ProtoAtLeast(1, 1) {
 		return false
 	}
 	v.mu.Lock()

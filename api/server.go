@@ -74,6 +74,9 @@ type Access interface {
 	// Identify tells who sent the request. Errors: access.ErrNoCredentials,
 	// access.ErrBadCredentials, access.ErrUnavailable, ctx.Err().
 	Identify(r *http.Request) (*access.Identity, error)
+	// Follow returns the context of a request of who that stays open for long,
+	// which ends when who is locked out or still refuses, see access.Keeper.
+	Follow(r *http.Request, who *access.Identity, still func(*access.Identity) error) (ctx context.Context, stop func())
 }
 
 // Options are what a Server serves. All are required unless said otherwise.

@@ -99,11 +99,13 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		return errTooManyListeners
 	}
 	defer reader.Close()
-	st := &stream{w: w, control: http.NewResponseController(w), reader: reader, asked: asked}
-	streamHeader(w)
-	st.begin()
-	st.run(r.Context())
-	return nil
+	return s.whileAllowed(w, r, anyName, func(w http.ResponseWriter, r *http.Request) error {
+		st := &stream{w: w, control: http.NewResponseController(w), reader: reader, asked: asked}
+		streamHeader(w)
+		st.begin()
+		st.run(r.Context())
+		return nil
+	})
 }
 
 func streamHeader(w http.ResponseWriter) {

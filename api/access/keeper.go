@@ -2,12 +2,14 @@ package access
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -25,18 +27,22 @@ type Keeper struct {
 	path   string
 	jwt    Verifier // nil for none
 	policy atomic.Pointer[Policy]
+
+	mu   sync.Mutex
+	open map[*followed]struct{} // see Follow
 }
 
 // Open reads the file. verifier may be nil: then nobody is known by a JWT.
 func Open(path string, verifier Verifier) (*Keeper, error) {
-	k := &Keeper{path: path, jwt: verifier}
+	k := &Keeper{path: path, jwt: verifier, open: make(map[*followed]struct{})}
 	if err := k.Load(); err != nil {
 		return nil, err
 	}
 	return k, nil
 }
 
-// Load reads the file again. After an error the version before stays.
+// Load reads the file again, and ends what is open of callers that it locks out
+// (Follow). After an error the version before stays.
 func (k *Keeper) Load() error {
 	text, err := os.ReadFile(k.path)
 	if err != nil {
@@ -48,6 +54,7 @@ func (k *Keeper) Load() error {
 	}
 	policy.inherit(k)
 	k.policy.Store(policy)
+	k.revoke(policy)
 	return nil
 }
 
@@ -66,62 +73,81 @@ func WithTLS(ctx context.Context, state *tls.ConnectionState) context.Context {
 // by its certificate. Errors: ErrNoCredentials, ErrBadCredentials,
 // ErrUnavailable, ctx.Err().
 func (k *Keeper) Identify(r *http.Request) (*Identity, error) {
-	switch values := r.Header["Authorization"]; len(values) {
-	case 0:
-		return k.byCertificate(r)
-	case 1:
-		return k.byHeader(r.Context(), values[0])
-	default:
-		return nil, ErrBadCredentials
-	}
-}
-
-func (k *Keeper) byHeader(ctx context.Context, value string) (*Identity, error) {
-	scheme, token, _ := strings.Cut(value, " ")
-	token = strings.TrimLeft(token, " ")
-	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return nil, ErrBadCredentials
-	}
-	policy := k.policy.Load()
-	if who := policy.byToken(token); who != nil {
-		return who, nil
-	}
-	const dots = 2 // header.claims.signature
-	if k.jwt == nil || strings.Count(token, ".") != dots {
-		return nil, ErrBadCredentials
-	}
-	claim, _, err := k.jwt.Verify(ctx, token)
+	shown, err := k.shown(r)
 	if err != nil {
 		return nil, err
 	}
-	if who := policy.claims[claim]; who != nil {
+	if who := k.policy.Load().find(&shown); who != nil {
 		return who, nil
 	}
 	return nil, ErrBadCredentials
 }
 
-func (k *Keeper) byCertificate(r *http.Request) (*Identity, error) {
+// credentials are what a request shows of its sender: all that is needed to look
+// it up in a version of the file.
+type credentials struct {
+	kind  kind
+	token [sha256.Size]byte // the hash of a bearer token
+	claim string            // of a JWT that was verified
+	certs []string          // the names of a certificate that was verified
+	ends  time.Time         // of a JWT or a certificate
+}
+
+type kind uint8
+
+const (
+	bearerToken kind = iota
+	jsonWebToken
+	certificate
+)
+
+// shown reads a request's credentials. Errors as for Identify.
+func (k *Keeper) shown(r *http.Request) (credentials, error) {
+	switch values := r.Header["Authorization"]; len(values) {
+	case 0:
+		return certificateOf(r)
+	case 1:
+		return k.bearer(r.Context(), values[0])
+	default:
+		return credentials{}, ErrBadCredentials
+	}
+}
+
+func (k *Keeper) bearer(ctx context.Context, value string) (credentials, error) {
+	scheme, token, _ := strings.Cut(value, " ")
+	token = strings.TrimLeft(token, " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return credentials{}, ErrBadCredentials
+	}
+	shown := credentials{kind: bearerToken, token: hashToken(token)}
+	const dots = 2 // header.claims.signature
+	if k.jwt == nil || strings.Count(token, ".") != dots || k.policy.Load().find(&shown) != nil {
+		return shown, nil
+	}
+	claim, ends, err := k.jwt.Verify(ctx, token)
+	return credentials{kind: jsonWebToken, claim: claim, ends: ends}, err
+}
+
+func certificateOf(r *http.Request) (credentials, error) {
 	state := r.TLS
 	if state == nil {
 		state, _ = r.Context().Value(tlsKey{}).(*tls.ConnectionState)
 	}
 	if state == nil || len(state.VerifiedChains) == 0 {
-		return nil, ErrNoCredentials
+		return credentials{}, ErrNoCredentials
+	}
+	chain := state.VerifiedChains[0]
+	shown := credentials{kind: certificate, certs: certNames(chain[0]), ends: chain[0].NotAfter}
+	for _, cert := range chain {
+		if cert.NotAfter.Before(shown.ends) {
+			shown.ends = cert.NotAfter
+		}
 	}
 	// The handshake has checked the chain, perhaps long ago.
-	now := time.Now()
-	for _, cert := range state.VerifiedChains[0] {
-		if now.After(cert.NotAfter) {
-			return nil, ErrBadCredentials
-		}
+	if time.Now().After(shown.ends) {
+		return credentials{}, ErrBadCredentials
 	}
-	certs := k.policy.Load().certs
-	for _, name := range certNames(state.VerifiedChains[0][0]) {
-		if who := certs[name]; who != nil {
-			return who, nil
-		}
-	}
-	return nil, ErrBadCredentials
+	return shown, nil
 }
 
 // certNames are the names of a certificate: its subject alternative names

@@ -57,9 +57,9 @@ func NewIssuer(cfg OIDC) *Issuer {
 // else that a request needs, so a token that was found good is believed for a
 // minute, and never beyond its own end.
 func (i *Issuer) Verify(ctx context.Context, token string) (claim string, ends time.Time, err error) {
-	hash := sha256.Sum256([]byte(token))
+	at := sha256.Sum256([]byte(token))
 	i.mu.Lock()
-	known, ok := i.good[hash]
+	known, ok := i.good[at]
 	i.mu.Unlock()
 	if ok && time.Now().Before(known.until) {
 		return known.claim, known.ends, nil
@@ -79,7 +79,7 @@ func (i *Issuer) Verify(ctx context.Context, token string) (claim string, ends t
 	if checked.Expiry.Before(until) {
 		until = checked.Expiry
 	}
-	i.remember(hash, verified{claim: claim, ends: checked.Expiry, until: until})
+	i.remember(at, verified{claim: claim, ends: checked.Expiry, until: until})
 	return claim, checked.Expiry, nil
 }
 
@@ -102,11 +102,11 @@ func (i *Issuer) claim(token *oidc.IDToken) (string, error) {
 	return text, nil
 }
 
-func (i *Issuer) remember(hash [sha256.Size]byte, v verified) {
+func (i *Issuer) remember(at [sha256.Size]byte, v verified) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if len(i.good) >= maxTrusted {
 		clear(i.good)
 	}
-	i.good[hash] = v
+	i.good[at] = v
 }

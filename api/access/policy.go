@@ -55,14 +55,34 @@ type credential struct {
 // Identities is how many names the file has.
 func (p *Policy) Identities() int { return len(p.names) }
 
-// byToken finds whose bearer token this is, nil if nobody's.
+// find tells whose credentials these are, nil if nobody's.
+func (p *Policy) find(shown *credentials) *Identity {
+	switch shown.kind {
+	case jsonWebToken:
+		return p.claims[shown.claim]
+	case certificate:
+		for _, name := range shown.certs {
+			if who := p.certs[name]; who != nil {
+				return who
+			}
+		}
+		return nil
+	default:
+		return p.byToken(&shown.token)
+	}
+}
+
+func hashToken(token string) [sha256.Size]byte {
+	var room [128]byte // longer tokens cost an allocation
+	return sha256.Sum256(append(room[:0], token...))
+}
+
+// byToken finds whose bearer token has the hash, nil if nobody's.
 //
 // The time it takes tells nothing of use. What is looked up is not the token
 // but its hash, of which a caller cannot choose a single bit without trying as
 // many tokens; the whole hash is then compared in constant time.
-func (p *Policy) byToken(token string) *Identity {
-	var room [128]byte // longer tokens cost an allocation
-	hash := sha256.Sum256(append(room[:0], token...))
+func (p *Policy) byToken(hash *[sha256.Size]byte) *Identity {
 	found, ok := p.tokens[binary.BigEndian.Uint64(hash[:])]
 	if !ok || subtle.ConstantTimeCompare(found.hash[:], hash[:]) != 1 {
 		return nil
