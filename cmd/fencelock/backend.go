@@ -5,19 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/boltfile"
 	"github.com/fencelock/fencelock/storage/boltguard"
 	"github.com/fencelock/fencelock/storage/boltstore"
 	"github.com/fencelock/fencelock/storage/pgguard"
@@ -27,6 +25,10 @@ import (
 // fileLockTimeout is how long another server may keep the embedded file, so
 // that a restart does not fail for coming a moment too soon.
 const fileLockTimeout = time.Second
+
+// fileCheckTime bounds the check of the embedded file at the start. It is
+// enough for gigabytes on most disks.
+const fileCheckTime = 10 * time.Second
 
 // markTimeout bounds reading the guard's highest mark at the start.
 const markTimeout = 2 * time.Second
@@ -38,7 +40,8 @@ const batchTimeouts = 4
 // backend is what the service stands on.
 type backend struct {
 	locker *lockcore.Sets
-	guard  fencing.Guard // nil for none
+	guard  fencing.Guard  // nil for none
+	file   *boltfile.File // nil for none
 	events *events.Hub
 	// channels are where the servers of the cluster tell each other what happens.
 	channels []events.Channel
@@ -129,26 +132,39 @@ func (b *backend) lockerConfig(cfg config, logger *slog.Logger) lockcore.Config 
 }
 
 // openFile opens the embedded file if anything is to be kept in it.
-func (b *backend) openFile(cfg config) (*bbolt.DB, error) {
+func (b *backend) openFile(cfg config) (*boltfile.File, error) {
 	if cfg.data == "" || len(cfg.redisSets) > 0 && cfg.databaseURL != "" {
 		return nil, nil //nolint:nilnil // no file is a configuration, not a failure
 	}
-	path, err := filepath.Abs(cfg.data)
-	if err != nil {
-		path = cfg.data
-	}
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: fileLockTimeout, FreelistType: bbolt.FreelistMapType})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("%s is in use by another process: one server at a time may have it. Stop the other one, or give this one a file of its own with FENCELOCK_DATA", path)
+	file, err := boltfile.Open(cfg.data, boltfile.Options{Timeout: fileLockTimeout, CheckTime: fileCheckTime})
+	if errors.Is(err, boltfile.ErrInUse) {
+		return nil, fmt.Errorf("%w: one server at a time may have it. Stop the other one, or give this one a file of its own with FENCELOCK_DATA", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot open the embedded file %s (FENCELOCK_DATA): %w", path, err)
+		return nil, fmt.Errorf("the embedded file (FENCELOCK_DATA): %w", err)
 	}
-	b.closers = append(b.closers, db.Close)
-	return db, nil
+	if file.Checked() < 1 {
+		b.note(fmt.Sprintf("%s is large: %.0f%% of it were checked for damage in %v, the rest is checked as it is used", file.Path(), 100*file.Checked(), fileCheckTime))
+	}
+	b.file = file
+	b.closers = append(b.closers, file.Close)
+	return file, nil
 }
 
-func (b *backend) openGuard(ctx context.Context, cfg config, file *bbolt.DB) error {
+// watchFile returns why when the embedded file must not be used any more.
+func (b *backend) watchFile(ctx context.Context) error {
+	if b.file == nil {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-b.file.Damaged():
+		return fmt.Errorf("the embedded file (FENCELOCK_DATA): %w", b.file.Err())
+	}
+}
+
+func (b *backend) openGuard(ctx context.Context, cfg config, file *boltfile.File) error {
 	switch {
 	case cfg.databaseURL != "":
 		guard, err := pgguard.Open(ctx, cfg.databaseURL, pgguard.Options{})
@@ -160,7 +176,7 @@ func (b *backend) openGuard(ctx context.Context, cfg config, file *bbolt.DB) err
 	case file != nil:
 		guard, err := boltguard.New(file)
 		if err != nil {
-			return fmt.Errorf("%s: %w", file.Path(), err)
+			return fmt.Errorf("the embedded file (FENCELOCK_DATA) %s: %w", file.Path(), err)
 		}
 		b.guard = guard
 		b.closers = append(b.closers, guard.Close)
@@ -171,12 +187,12 @@ func (b *backend) openGuard(ctx context.Context, cfg config, file *bbolt.DB) err
 	return nil
 }
 
-func (b *backend) openNodes(ctx context.Context, cfg config, file *bbolt.DB, logger *slog.Logger) ([][]lockcore.Node, error) {
+func (b *backend) openNodes(ctx context.Context, cfg config, file *boltfile.File, logger *slog.Logger) ([][]lockcore.Node, error) {
 	if len(cfg.redisSets) == 0 {
 		b.mode = "single node, durable, no high availability: the locks are in " + file.Path()
 		node, err := b.openEmbedded(ctx, cfg, file, logger)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file.Path(), err)
+			return nil, fmt.Errorf("the embedded file (FENCELOCK_DATA) %s: %w", file.Path(), err)
 		}
 		return [][]lockcore.Node{{node}}, nil
 	}
@@ -196,7 +212,7 @@ func (b *backend) openNodes(ctx context.Context, cfg config, file *bbolt.DB, log
 // it and a file may be moved.
 const embeddedName = "embedded"
 
-func (b *backend) openEmbedded(ctx context.Context, cfg config, file *bbolt.DB, logger *slog.Logger) (lockcore.Node, error) {
+func (b *backend) openEmbedded(ctx context.Context, cfg config, file *boltfile.File, logger *slog.Logger) (lockcore.Node, error) {
 	store, err := boltstore.New(file, boltstore.Options{})
 	if err != nil {
 		return nil, err

@@ -15,9 +15,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
-	"go.etcd.io/bbolt"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/storage/boltfile"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -205,7 +205,7 @@ func withCluster(ctx context.Context, cfg config, logger *slog.Logger, change fu
 
 // openFileIfFree leaves out the guarded records in a file that a running server
 // has: tokens then start above the clock, which is as good unless it was set back.
-func (b *backend) openFileIfFree(cfg *config) (file *bbolt.DB) {
+func (b *backend) openFileIfFree(cfg *config) (file *boltfile.File) {
 	file, err := b.openFile(*cfg)
 	if err != nil {
 		b.note("the guard's highest mark is not read: " + err.Error())

@@ -216,6 +216,7 @@ func (s *service) run(ctx context.Context) error {
 	parts.Go(func() error { return unlessStopped(lockerCtx, s.backend.locker.Run(lockerCtx)) })
 	parts.Go(func() error { s.handler.RunMetrics(lockerCtx); return nil })
 	parts.Go(func() error { s.backend.watchLeaks(lockerCtx); return nil })
+	parts.Go(func() error { return s.backend.watchFile(ctx) })
 	s.backend.runEvents(lockerCtx, parts)
 	parts.Go(func() error {
 		<-ctx.Done()

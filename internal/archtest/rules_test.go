@@ -56,6 +56,14 @@ var rules = []rule{
 		why: "adapters; they know what they implement and not who uses them",
 	},
 	{
+		pkg: "storage/boltguard", ours: []string{"fencing", "storage/boltfile"}, others: true,
+		why: "its records are sealed as boltfile seals",
+	},
+	{
+		pkg: "storage/boltstore", ours: []string{"lockcore", "fencing", "storage/boltfile"}, others: true,
+		why: "its rows are sealed as boltfile seals",
+	},
+	{
 		pkg: "api", ours: []string{"lockcore", "fencing", "api/wire"}, others: true,
 		why: "HTTP over interfaces; it works the same over every storage",
 	},

@@ -11,9 +11,11 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/storage/boltfile"
 )
 
 // The buckets, and their keys and values. Numbers are big-endian, 8 bytes.
+// Every value is sealed (boltfile.Seal).
 //
 //	guard_states   resource               mark, version, attempts ever made
 //	guard_values   resource               the JSON value
@@ -44,6 +46,35 @@ func createBuckets(tx *bbolt.Tx) error {
 	return nil
 }
 
+// checkEntries reads every entry, so that a damaged one is found at the start.
+func checkEntries(tx *bbolt.Tx) error {
+	for _, name := range []string{statesBucket, valuesBucket, historyBucket, metaBucket} {
+		err := tx.Bucket([]byte(name)).ForEach(func(key, sealed []byte) error {
+			if _, err := boltfile.Unseal(key, sealed); err != nil {
+				return fmt.Errorf("bucket %s, entry %q: %w", name, key, err)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// get is an entry's value, nil if there is none. It is gone with the transaction.
+func get(tx *bbolt.Tx, bucket string, key []byte) ([]byte, error) {
+	value, err := boltfile.Unseal(key, tx.Bucket([]byte(bucket)).Get(key))
+	if err != nil {
+		return nil, fmt.Errorf("bucket %s, entry %q: %w", bucket, key, err)
+	}
+	return value, nil
+}
+
+func put(tx *bbolt.Tx, bucket string, key, value []byte) error {
+	return tx.Bucket([]byte(bucket)).Put(key, boltfile.Seal(key, value))
+}
+
 // state is the small part of a record: a claim rewrites it without the value.
 type state struct {
 	mark     fencing.Token
@@ -69,9 +100,9 @@ func apply(tx *bbolt.Tx, op *operation) (compared fencing.Token, record fencing.
 		s.mark = op.token
 		if op.kind == fencing.KindWrite {
 			s.version++
-			err = tx.Bucket([]byte(valuesBucket)).Put([]byte(op.resource), op.value)
+			err = put(tx, valuesBucket, []byte(op.resource), op.value)
 		} else {
-			value = readValue(tx, op.resource)
+			value, err = readValue(tx, op.resource)
 		}
 	}
 	err = errors.Join(err, writeState(tx, op.resource, s), noteAttempt(tx, op, compared, s), raiseHighest(tx, s.mark))
@@ -79,10 +110,10 @@ func apply(tx *bbolt.Tx, op *operation) (compared fencing.Token, record fencing.
 }
 
 func readState(tx *bbolt.Tx, resource string) (s state, found bool, err error) {
-	raw := tx.Bucket([]byte(statesBucket)).Get([]byte(resource))
+	raw, err := get(tx, statesBucket, []byte(resource))
 	switch {
 	case raw == nil:
-		return s, false, nil
+		return s, false, err
 	case len(raw) != stateLen:
 		return s, false, errCorrupt
 	}
@@ -97,12 +128,13 @@ func writeState(tx *bbolt.Tx, resource string, s state) error {
 	raw = binary.BigEndian.AppendUint64(raw, uint64(s.mark))
 	raw = binary.BigEndian.AppendUint64(raw, uint64(s.version))
 	raw = binary.BigEndian.AppendUint64(raw, s.attempts)
-	return tx.Bucket([]byte(statesBucket)).Put([]byte(resource), raw)
+	return put(tx, statesBucket, []byte(resource), raw)
 }
 
 // readValue copies: what bbolt returns is gone with the transaction.
-func readValue(tx *bbolt.Tx, resource string) json.RawMessage {
-	return bytes.Clone(tx.Bucket([]byte(valuesBucket)).Get([]byte(resource)))
+func readValue(tx *bbolt.Tx, resource string) (json.RawMessage, error) {
+	value, err := get(tx, valuesBucket, []byte(resource))
+	return bytes.Clone(value), err
 }
 
 func historyKey(resource string, number uint64) []byte {
@@ -120,19 +152,20 @@ func noteAttempt(tx *bbolt.Tx, op *operation, compared fencing.Token, s state) e
 	raw = binary.BigEndian.AppendUint64(raw, uint64(compared))
 	raw = binary.BigEndian.AppendUint64(raw, uint64(s.version))
 	raw = binary.BigEndian.AppendUint64(raw, uint64(op.at.UnixNano()))
-	history := tx.Bucket([]byte(historyBucket))
-	err := history.Put(historyKey(op.resource, s.attempts), raw)
+	err := put(tx, historyBucket, historyKey(op.resource, s.attempts), raw)
 	if s.attempts > HistoryKept {
-		err = errors.Join(err, history.Delete(historyKey(op.resource, s.attempts-HistoryKept)))
+		err = errors.Join(err, tx.Bucket([]byte(historyBucket)).Delete(historyKey(op.resource, s.attempts-HistoryKept)))
 	}
 	return err
 }
 
 func readHistory(tx *bbolt.Tx, resource string, newest uint64, limit int) ([]fencing.Attempt, error) {
 	var attempts []fencing.Attempt
-	history := tx.Bucket([]byte(historyBucket))
 	for number := newest; number > 0 && len(attempts) < limit; number-- {
-		raw := history.Get(historyKey(resource, number))
+		raw, err := get(tx, historyBucket, historyKey(resource, number))
+		if err != nil {
+			return nil, err
+		}
 		if raw == nil {
 			break // trimmed from here on
 		}
@@ -164,10 +197,10 @@ func decodeAttempt(raw []byte) (fencing.Attempt, error) {
 }
 
 func readHighest(tx *bbolt.Tx) (fencing.Token, error) {
-	raw := tx.Bucket([]byte(metaBucket)).Get([]byte(highestKey))
+	raw, err := get(tx, metaBucket, []byte(highestKey))
 	switch {
 	case raw == nil:
-		return 0, nil
+		return 0, err
 	case len(raw) != 8:
 		return 0, errCorrupt
 	}
@@ -179,5 +212,5 @@ func raiseHighest(tx *bbolt.Tx, mark fencing.Token) error {
 	if err != nil || mark <= highest {
 		return err
 	}
-	return tx.Bucket([]byte(metaBucket)).Put([]byte(highestKey), binary.BigEndian.AppendUint64(nil, uint64(mark)))
+	return put(tx, metaBucket, []byte(highestKey), binary.BigEndian.AppendUint64(nil, uint64(mark)))
 }

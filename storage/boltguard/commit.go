@@ -34,7 +34,7 @@ type operation struct {
 // field of the shared DB, 10 ms by default, and a lone writer waits it out.
 // Here the first of those who wait commits for all, at once.
 type committer struct {
-	db *bbolt.DB
+	file File
 
 	mu      sync.Mutex
 	waiting []*operation
@@ -43,8 +43,8 @@ type committer struct {
 	idle    *sync.Cond // signalled when leading ends
 }
 
-func newCommitter(db *bbolt.DB) *committer {
-	c := &committer{db: db}
+func newCommitter(db File) *committer {
+	c := &committer{file: db}
 	c.idle = sync.NewCond(&c.mu)
 	return c
 }
@@ -106,7 +106,7 @@ func (c *committer) next() []*operation {
 
 // commit runs a batch in one transaction: all of it reaches the file or none.
 func (c *committer) commit(batch []*operation) {
-	err := c.db.Update(func(tx *bbolt.Tx) error {
+	err := c.file.Update(func(tx *bbolt.Tx) error {
 		for _, op := range batch {
 			if err := op.run(tx); err != nil {
 				return err

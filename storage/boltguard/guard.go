@@ -16,21 +16,33 @@ import (
 // HistoryKept is how many attempts are kept for each resource.
 const HistoryKept = 100
 
+// File is an open bbolt file: a *bbolt.DB, or what wraps one.
+type File interface {
+	// View runs read in a read transaction and returns its error or the file's.
+	View(read func(*bbolt.Tx) error) error
+	// Update runs write in a transaction and returns once it is synced. After
+	// an error all of it is undone, unless it was the last sync that failed.
+	Update(write func(*bbolt.Tx) error) error
+}
+
 // Guard is a fencing.Guard in a bbolt file.
 type Guard struct {
-	db      *bbolt.DB
+	file    File
 	commits *committer
 }
 
 var _ fencing.Guard = (*Guard)(nil)
 
-// New makes the guard's buckets in an open file. It fails if the file cannot
-// be written.
-func New(db *bbolt.DB) (*Guard, error) {
-	if err := db.Update(createBuckets); err != nil {
+// New makes the guard's buckets in an open file and reads all that is in them.
+// It fails if the file cannot be written, or if an entry is not as it was stored.
+func New(file File) (*Guard, error) {
+	if err := file.Update(createBuckets); err != nil {
 		return nil, fmt.Errorf("prepare the guard's buckets: %w", err)
 	}
-	return &Guard{db: db, commits: newCommitter(db)}, nil
+	if err := file.View(checkEntries); err != nil {
+		return nil, fmt.Errorf("read the guarded records: %w", err)
+	}
+	return &Guard{file: file, commits: newCommitter(file)}, nil
 }
 
 // Close refuses further changes and returns once those under way are in the
@@ -80,8 +92,9 @@ func (g *Guard) Read(ctx context.Context, resource string) (fencing.Record, erro
 		if !found {
 			return fencing.ErrNotFound
 		}
-		record = s.record(resource, readValue(tx, resource))
-		return nil
+		value, err := readValue(tx, resource)
+		record = s.record(resource, value)
+		return err
 	})
 	return record, err
 }
@@ -117,7 +130,7 @@ func (g *Guard) view(ctx context.Context, read func(*bbolt.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := g.db.View(read)
+	err := g.file.View(read)
 	if err == nil || errors.Is(err, fencing.ErrNotFound) {
 		return err
 	}

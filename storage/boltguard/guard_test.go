@@ -1,6 +1,7 @@
 package boltguard_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/fencing/guardtest"
 	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/storage/boltfile"
 	"github.com/fencelock/fencelock/storage/boltguard"
 )
 
@@ -90,6 +92,39 @@ func TestSharesTheFile(t *testing.T) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestChangedEntries: whatever is changed in an entry shows at the next start,
+// and an open guard does not answer with it.
+func TestChangedEntries(t *testing.T) {
+	for _, bucket := range []string{"guard_states", "guard_values", "guard_history", "guard_meta"} {
+		t.Run(bucket, func(t *testing.T) {
+			db := openFile(t, filepath.Join(t.TempDir(), "test.db"))
+			g := openGuard(t, db)
+			if _, err := g.Write(t.Context(), "r", 7, json.RawMessage(`{"n":1}`)); err != nil {
+				t.Fatal(err)
+			}
+			err := db.Update(func(tx *bbolt.Tx) error {
+				b := tx.Bucket([]byte(bucket))
+				key, value := b.Cursor().First()
+				value = bytes.Clone(value)
+				value[7] ^= 1
+				return b.Put(key, value)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, readErr := g.Read(t.Context(), "r")
+			_, historyErr := g.History(t.Context(), "r", 10)
+			_, highestErr := g.HighestMark(t.Context())
+			if err := errors.Join(readErr, historyErr, highestErr); !errors.Is(err, boltfile.ErrSeal) || !errors.Is(err, fencing.ErrGuardUnavailable) {
+				t.Errorf("an open guard answers %v, want ErrSeal and ErrGuardUnavailable", err)
+			}
+			if _, err := boltguard.New(db); !errors.Is(err, boltfile.ErrSeal) {
+				t.Errorf("New gives %v, want ErrSeal", err)
+			}
+		})
 	}
 }
 

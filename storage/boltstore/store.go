@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/boltfile"
 )
 
 // The buckets, and their keys and values. Numbers are big-endian, 8 bytes.
@@ -20,6 +21,8 @@ import (
 //	node_file  "incarnation"  random text, made with the file
 //	           "opened"       how often the file was opened
 //	node_rows  a row's key    its end, and its value
+//
+// Every value is sealed (boltfile.Seal).
 //
 // An end is four numbers: TTL (ms, 0 for good), the opening of the file that wrote
 // it, monotonic (ns) and Unix (ms) time.
@@ -56,9 +59,18 @@ func defaultTo[T comparable](field *T, value T) {
 	}
 }
 
+// File is an open bbolt file: a *bbolt.DB, or what wraps one.
+type File interface {
+	// View runs read in a read transaction and returns its error or the file's.
+	View(read func(*bbolt.Tx) error) error
+	// Update runs write in a transaction and returns once it is synced. After
+	// an error all of it is undone, unless it was the last sync that failed.
+	Update(write func(*bbolt.Tx) error) error
+}
+
 // Store is a replica.Store in a bbolt file. Close it before the file.
 type Store struct {
-	db          *bbolt.DB
+	db          File
 	opts        Options
 	incarnation string
 	opening     uint64 // this opening of the file
@@ -72,8 +84,8 @@ type Store struct {
 var _ replica.Store = (*Store)(nil)
 
 // New prepares an open file, and starts to sweep it. It fails if the file cannot
-// be written.
-func New(db *bbolt.DB, opts Options) (*Store, error) {
+// be written, or with boltfile.ErrSeal if a row is not as it was stored.
+func New(db File, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
 	s := &Store{db: db, opts: opts, opened: opts.clock.now()}
 	if err := db.Update(s.open); err != nil {
@@ -94,18 +106,45 @@ func (s *Store) open(tx *bbolt.Tx) error {
 	if _, err := tx.CreateBucketIfNotExists([]byte(rowsBucket)); err != nil {
 		return err
 	}
-	s.incarnation = string(file.Get([]byte(incarnationKey)))
+	incarnation, err := get(file, incarnationKey)
+	if err != nil {
+		return err
+	}
+	s.incarnation = string(incarnation)
 	if s.incarnation == "" {
 		s.incarnation = rand.Text()
 	}
-	if raw := file.Get([]byte(openedKey)); len(raw) == numberLen {
-		s.opening = binary.BigEndian.Uint64(raw)
+	opened, err := get(file, openedKey)
+	if err != nil {
+		return err
+	}
+	if len(opened) == numberLen {
+		s.opening = binary.BigEndian.Uint64(opened)
 	}
 	s.opening++
 	return errors.Join(
-		file.Put([]byte(incarnationKey), []byte(s.incarnation)),
-		file.Put([]byte(openedKey), binary.BigEndian.AppendUint64(nil, s.opening)),
+		checkRows(tx),
+		put(file, incarnationKey, []byte(s.incarnation)),
+		put(file, openedKey, binary.BigEndian.AppendUint64(nil, s.opening)),
 	)
+}
+
+func get(b *bbolt.Bucket, key string) ([]byte, error) {
+	return boltfile.Unseal([]byte(key), b.Get([]byte(key)))
+}
+
+func put(b *bbolt.Bucket, key string, value []byte) error {
+	return b.Put([]byte(key), boltfile.Seal([]byte(key), value))
+}
+
+// checkRows reads every row, so that a damaged one is found at the start.
+func checkRows(tx *bbolt.Tx) error {
+	return tx.Bucket([]byte(rowsBucket)).ForEach(func(key, sealed []byte) error {
+		if _, err := boltfile.Unseal(key, sealed); err != nil {
+			return fmt.Errorf("row %q: %w", key, err)
+		}
+		return nil
+	})
 }
 
 // Close ends the sweeping. The file stays open.

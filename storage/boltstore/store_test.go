@@ -26,6 +26,7 @@ func TestStore(t *testing.T) {
 
 // file is a store with its file.
 type file struct {
+	db *bbolt.DB // Store's, as it is
 	*Store
 	path string
 	opts Options
@@ -42,11 +43,11 @@ func openFile(tb testing.TB, path string, opts Options) *file {
 
 func (f *file) open(tb testing.TB) {
 	tb.Helper()
-	db, err := bbolt.Open(f.path, 0o600, &bbolt.Options{Timeout: time.Second, NoSync: true})
-	if err != nil {
+	var err error
+	if f.db, err = bbolt.Open(f.path, 0o600, &bbolt.Options{Timeout: time.Second, NoSync: true}); err != nil {
 		tb.Fatal(err)
 	}
-	if f.Store, err = New(db, f.opts); err != nil {
+	if f.Store, err = New(f.db, f.opts); err != nil {
 		tb.Fatal(err)
 	}
 }

@@ -46,7 +46,7 @@ func (s *Store) sweepPage(from []byte) (next []byte) {
 		c := t.rows.Cursor()
 		key, raw := c.Seek(from)
 		for looks := 0; key != nil && looks < s.opts.sweep.page; looks++ {
-			if _, _, live := t.read(raw); !live {
+			if _, _, live := t.read(key, raw); !live {
 				ended = append(ended, string(key))
 			}
 			key, raw = c.Next()
@@ -67,7 +67,7 @@ func (s *Store) sweepPage(from []byte) (next []byte) {
 func (s *Store) remove(btx *bbolt.Tx, keys []string) error {
 	t := s.begin(btx)
 	for _, key := range keys {
-		if _, _, live := t.read(t.rows.Get([]byte(key))); !live {
+		if _, _, live := t.get(key); !live {
 			t.Delete(key)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/boltfile"
 )
 
 var errCorrupt = errors.New("a row cannot be read")
@@ -34,20 +35,25 @@ func (t *tx) failed(err error) {
 }
 
 func (t *tx) Get(key string) ([]byte, time.Duration) {
-	value, left, live := t.read(t.rows.Get([]byte(key)))
+	value, left, live := t.get(key)
 	if !live {
 		return nil, 0
 	}
 	return value, left
 }
 
-// read takes a row apart, and tells whether it still stands.
-func (t *tx) read(raw []byte) (value []byte, left time.Duration, live bool) {
-	if raw == nil || t.err != nil {
+func (t *tx) get(key string) (value []byte, left time.Duration, live bool) {
+	return t.read([]byte(key), t.rows.Get([]byte(key)))
+}
+
+// read takes a sealed row apart, and tells whether it still stands.
+func (t *tx) read(key, sealed []byte) (value []byte, left time.Duration, live bool) {
+	if sealed == nil || t.err != nil {
 		return nil, 0, false
 	}
-	if len(raw) < endLen {
-		t.failed(errCorrupt)
+	raw, err := boltfile.Unseal(key, sealed)
+	if err != nil || len(raw) < endLen {
+		t.failed(errors.Join(errCorrupt, err))
 		return nil, 0, false
 	}
 	ttl := time.Duration(number(raw, 0)) * time.Millisecond
@@ -81,7 +87,7 @@ func (t *tx) Put(key string, value []byte, ttl time.Duration) {
 	} {
 		raw = binary.BigEndian.AppendUint64(raw, uint64(n))
 	}
-	t.failed(t.rows.Put([]byte(key), append(raw, value...)))
+	t.failed(t.rows.Put([]byte(key), boltfile.Seal([]byte(key), append(raw, value...))))
 }
 
 // wholeMillis rounds up, so that no TTL becomes 0, which is for good.
@@ -98,7 +104,7 @@ func (t *tx) Delete(key string) {
 func (t *tx) Range(from, to string, limit int) (rows []replica.Row) {
 	c := t.rows.Cursor()
 	for key, raw := c.Seek([]byte(from)); key != nil && string(key) < to && len(rows) < limit; key, raw = c.Next() {
-		if value, left, live := t.read(raw); live {
+		if value, left, live := t.read(key, raw); live {
 			rows = append(rows, replica.Row{Key: string(key), Value: value, Left: left})
 		}
 	}

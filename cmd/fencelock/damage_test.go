@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// usedFile is the file of a server that was killed with locks, a queue and
+// guarded records in it, and the tokens of the records and of the locks.
+func usedFile(t *testing.T) (raw []byte, records, locks map[string]int64) {
+	t.Helper()
+	data := filepath.Join(t.TempDir(), "used.db")
+	p := start(t, "FENCELOCK_DATA="+data)
+	records, locks = map[string]int64{}, map[string]int64{}
+	for i := range 40 {
+		resource := fmt.Sprintf("resource/%d", i)
+		lease := p.acquire(fmt.Sprintf(`{"resource":%q,"ttl_ms":1000,"metadata":{"text":%q}}`, resource, strings.Repeat("m", 300)))
+		locks[resource] = lease.FencingToken
+		if i%2 == 0 {
+			p.wants(p.ask(nil, "PUT", "/guarded/"+resource, fmt.Sprintf(`{"n":%d}`, i), fmt.Sprintf("Fencing-Token: %d", lease.FencingToken)), http.StatusOK)
+			records[resource] = lease.FencingToken
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p.acquire(`{"resource":"queued","ttl_ms":60000}`)
+	go func() { _, _ = p.try(ctx, nil, "POST", "/locks", `{"resource":"queued","wait_ms":60000}`) }()
+	testenv.Eventually(t, 10*time.Second, func() error {
+		var lock wire.Lock
+		if p.ask(&lock, "GET", "/locks/queued", ""); lock.Waiters != 1 {
+			return fmt.Errorf("%d clients wait", lock.Waiters)
+		}
+		return nil
+	})
+	p.kill()
+	raw, err := os.ReadFile(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw, records, locks
+}
+
+// TestDamagedFile starts servers on damaged files. Each refuses with what to
+// do, or serves the records and higher tokens.
+func TestDamagedFile(t *testing.T) {
+	raw, records, locks := usedFile(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	cases := map[string][]byte{}
+	for _, size := range []int{0, 1, 4096, 8192, 20_000, len(raw) / 2, random.IntN(len(raw)), random.IntN(len(raw))} {
+		cases[fmt.Sprintf("cut to %d bytes", size)] = raw[:size]
+	}
+	page := os.Getpagesize()
+	seen := map[byte]int{}
+	for at := 0; at < len(raw); at += page {
+		kind := raw[at+8]
+		if seen[kind]++; binary.NativeEndian.Uint64(raw[at:]) != uint64(at/page) || seen[kind] > 2 {
+			continue
+		}
+		for _, field := range []int{0, 8, 10, 12, 20, 24, random.IntN(page), random.IntN(page), random.IntN(page)} {
+			changed := bytes.Clone(raw)
+			changed[at+field] ^= byte(1 << random.IntN(8))
+			cases[fmt.Sprintf("page %d, byte %d", at/page, field)] = changed
+		}
+	}
+	refused := 0
+	for _, name := range slices.Sorted(maps.Keys(cases)) {
+		t.Run(name, func(t *testing.T) {
+			data := filepath.Join(t.TempDir(), "damaged.db")
+			if err := os.WriteFile(data, cases[name], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if isRefused(t, data) {
+				refused++
+				return
+			}
+			p := start(t, "FENCELOCK_DATA="+data)
+			for resource, token := range records {
+				var record wire.Record
+				p.wants(p.ask(&record, "GET", "/guarded/"+resource, ""), http.StatusOK)
+				if record.FencingToken != token {
+					t.Errorf("the record of %s has the mark %d, was %d", resource, record.FencingToken, token)
+				}
+			}
+			for resource, token := range locks {
+				if lease := p.acquire(fmt.Sprintf(`{"resource":%q,"ttl_ms":1000,"wait_ms":5000}`, resource)); lease.FencingToken <= token {
+					t.Errorf("%s: token %d after %d", resource, lease.FencingToken, token)
+				}
+			}
+		})
+	}
+	if refused < 20 {
+		t.Errorf("%d of %d damaged files were refused", refused, len(cases))
+	}
+}
+
+// isRefused starts a server that could not listen if it accepted the file. It
+// must end with a message in either case.
+func isRefused(t *testing.T, data string) bool {
+	t.Helper()
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = busy.Close() }()
+	out, err := command(t, []string{"FENCELOCK_DATA=" + data, "FENCELOCK_LISTEN=" + busy.Addr().String()}, "serve").CombinedOutput()
+	exit, isExit := errors.AsType[*exec.ExitError](err)
+	if !isExit || exit.ExitCode() != exitFailed {
+		t.Fatalf("it ends with %v: %s", err, out)
+	}
+	if strings.Contains(string(out), "cannot listen") {
+		return false
+	}
+	wantAdvice(t, data, string(out))
+	return true
+}
+
+func wantAdvice(t *testing.T, data, text string) {
+	t.Helper()
+	for _, part := range []string{data + " is damaged", "Move it away", "FENCELOCK_DATA"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("it does not say %q: %s", part, text)
+		}
+	}
+	if strings.Contains(text, "goroutine ") {
+		t.Errorf("it panics: %s", text)
+	}
+}
+
+// TestFileCutWhileServing: the server ends with a message, and grants nothing more.
+func TestFileCutWhileServing(t *testing.T) {
+	for _, size := range []int64{0, 4096, 8192} {
+		t.Run(fmt.Sprintf("to %d bytes", size), func(t *testing.T) {
+			data := filepath.Join(t.TempDir(), "cut.db")
+			p := start(t, "FENCELOCK_DATA="+data)
+			p.acquire(`{"resource":"r","ttl_ms":60000}`)
+			if err := os.Truncate(data, size); err != nil {
+				t.Fatal(err)
+			}
+			if resp, err := p.try(t.Context(), nil, "POST", "/locks", `{"resource":"other","ttl_ms":60000}`); err == nil && resp.StatusCode < 500 {
+				t.Errorf("a lock is answered %d", resp.StatusCode)
+			}
+			if code := p.exit(); code != exitFailed {
+				t.Errorf("it ends with %d", code)
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			wantAdvice(t, data, strings.Join(p.log, "\n"))
+		})
+	}
+}
