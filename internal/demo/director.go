@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"bufio"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -14,13 +13,12 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fencelock/fencelock/client"
 )
 
 // cleanupTimeout bounds what is tidied up after a run that may have been cut off.
 const cleanupTimeout = 5 * time.Second
-
-// eventMost is how long a worker that runs may be silent, beyond its work.
-const eventMost = 30 * time.Second
 
 // Options are what Run is told.
 type Options struct {
@@ -43,54 +41,64 @@ type director struct {
 	Options
 
 	dir      string // for files of this run
-	account  string // the resource
-	server   *server
-	process  *child // of the server
-	accounts [2]AccountConfig
-	plain    account // round one's storage
+	resource string
+	url      string // of the server
+	locks    *client.Client
+	plain    AccountConfig // round one's storage
 	closers  []func(context.Context) error
 	show     *printer
+
+	// Of the round that is played:
+	begun    time.Time
+	round    Round
+	leaseEnd time.Time // of A's first lease
 }
 
 // Run shows both rounds on Out and reports what happened. After an error, the
 // report holds the rounds that were complete. It leaves no process and no file.
 func Run(ctx context.Context, o Options) (report Report, err error) {
-	d := &director{Options: o, account: "accounts/alice", show: &printer{w: o.Out, color: o.Color, live: o.Live}}
-	defer func() {
-		d.show.clear()
-		err = errors.Join(err, d.close(ctx))
-	}()
-	begun := time.Now()
-	report = Report{Backend: d.backend(), TTL: o.TTL, Begun: begun, Version: o.Version}
+	if !canStop {
+		return report, errNoSignals
+	}
+	d := &director{Options: o, resource: "accounts/alice", show: &printer{w: o.Out, color: o.Color, live: o.Live}}
+	defer func() { err = errors.Join(err, d.close(ctx)) }()
+	report = Report{Backend: d.backend(), TTL: o.TTL, Begun: time.Now(), Version: o.Version}
 	if err := d.open(ctx); err != nil {
 		return report, err
 	}
-	report.Account = d.account
+	report.Account = d.resource
 	d.show.opening(report)
-	for _, guarded := range []bool{false, true} {
-		round, err := d.round(ctx, guarded)
-		if err != nil {
+	if err := d.serve(ctx); err != nil {
+		return report, err
+	}
+	for _, round := range []Round{{Storage: d.storage("a plain JSON file", "a plain table")}, {Guarded: true, Storage: d.storage("a guarded record in the embedded file", "a guarded record")}} {
+		d.round = round
+		if err := d.play(ctx); err != nil {
 			return report, err
 		}
-		report.Rounds = append(report.Rounds, round)
-		d.show.chart(round)
+		report.Rounds = append(report.Rounds, d.round)
+		d.show.print("\n" + d.show.chart(d.round))
 	}
-	report.Took = time.Since(begun)
+	report.Took = time.Since(report.Begun).Round(100 * time.Millisecond)
 	d.show.verdicts(report)
 	return report, d.show.err
 }
 
 // backend says what the server stands on.
 func (d *director) backend() string {
-	locks, guard := "one embedded node", "the embedded file"
+	locks := "one embedded node"
 	if d.Redis != "" {
 		nodes := strings.Count(d.Redis, ",") + 1
 		locks = fmt.Sprintf("a quorum of %d of %d Redis nodes", nodes/2+1, nodes)
 	}
-	if d.DatabaseURL != "" {
-		guard = "Postgres"
+	return locks + ", " + d.storage("guarded records in the embedded file", "guarded records")
+}
+
+func (d *director) storage(embedded, inPostgres string) string {
+	if d.DatabaseURL == "" {
+		return embedded
 	}
-	return locks + ", guarded records in " + guard
+	return inPostgres + " in Postgres"
 }
 
 // open makes everything that both rounds need.
@@ -99,267 +107,164 @@ func (d *director) open(ctx context.Context) (err error) {
 		return err
 	}
 	d.closers = append(d.closers, func(context.Context) error { return os.RemoveAll(d.dir) })
+	name := strings.ToLower(rand.Text()[:8])
 	if d.Redis != "" || d.DatabaseURL != "" {
 		// What others may use gets a name that is nobody's account.
-		d.account = "fencelock-demo/" + strings.ToLower(rand.Text()[:8]) + "/" + d.account
+		d.resource = "fencelock-demo/" + name + "/" + d.resource
 	}
-	if err := d.openPlain(ctx); err != nil {
-		return err
+	d.plain = AccountConfig{File: filepath.Join(d.dir, "alice.json")}
+	if d.DatabaseURL != "" {
+		d.plain = AccountConfig{DatabaseURL: d.DatabaseURL, Schema: "fencelock_demo_" + name}
+		t := table{url: d.DatabaseURL, schema: d.plain.Schema}
+		d.closers = append(d.closers, t.drop)
+		if err := t.create(ctx); err != nil {
+			return fmt.Errorf("cannot make a table for the demonstration in Postgres: %w", err)
+		}
 	}
-	d.accounts[1] = AccountConfig{Resource: d.account}
-	return d.serve(ctx)
-}
-
-// openPlain makes the storage that checks nothing.
-func (d *director) openPlain(ctx context.Context) error {
-	if d.DatabaseURL == "" {
-		file := filepath.Join(d.dir, "alice.json")
-		d.accounts[0], d.plain = AccountConfig{File: file}, fileAccount(file)
-		return nil
-	}
-	schema := "fencelock_demo_" + strings.ToLower(rand.Text()[:8])
-	table := TableConfig{DatabaseURL: d.DatabaseURL, Schema: schema}
-	t, err := openTable(ctx, table)
-	if err != nil {
-		return fmt.Errorf("cannot reach Postgres: %w", err)
-	}
-	d.closers = append(d.closers, t.Close)
-	d.accounts[0], d.plain = AccountConfig{Table: &table}, t
-	if err := t.create(ctx, schema); err != nil {
-		return fmt.Errorf("cannot make a table for the demonstration in Postgres: %w", err)
-	}
-	d.closers = append(d.closers, func(ctx context.Context) error { return t.drop(ctx, schema) })
 	return nil
 }
 
 // close undoes open, in reverse order, also after ctx has ended.
-func (d *director) close(ctx context.Context) error {
+func (d *director) close(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	var errs []error
-	for len(d.closers) > 0 {
-		last := len(d.closers) - 1
-		errs = append(errs, d.closers[last](ctx))
-		d.closers = d.closers[:last]
+	for _, undo := range slices.Backward(d.closers) {
+		err = errors.Join(err, undo(ctx))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
-// round plays the two workers once.
-func (d *director) round(ctx context.Context, guarded bool) (Round, error) {
-	r := &recorder{show: d.show, begun: time.Now(), round: Round{Guarded: guarded, Storage: d.storage(guarded)}}
-	if err := d.deposit(ctx, guarded); err != nil {
-		return r.round, fmt.Errorf("cannot open the account: %w", err)
+// play is a round: A is stopped between the check of its lease and its write,
+// B takes over when A's lease has ended, and A continues.
+func (d *director) play(ctx context.Context) error {
+	account := d.plain
+	if d.round.Guarded {
+		account = AccountConfig{Resource: d.resource}
 	}
-	d.show.heading(r.round)
-	r.begun = time.Now()
-	a, err := d.startWorker(r, WorkerA, guarded)
+	storage := account.open(d.url)
+	if err := d.deposit(ctx, storage); err != nil {
+		return fmt.Errorf("cannot open the account: %w", err)
+	}
+	d.show.heading(d.round)
+	d.begun, d.leaseEnd = time.Now(), time.Time{}
+	// A will be stopped long before its work is done, even if this machine is busy.
+	a, err := d.start(WorkerA, account, d.TTL*3/4)
 	if err != nil {
-		return r.round, err
+		return err
 	}
 	defer a.end()
-	if err := d.pauseA(ctx, a); err != nil {
-		return r.round, err
+	if _, err := a.until(ctx, Checked); err != nil {
+		return err
 	}
-	if err := d.takeOver(ctx, r, a, guarded); err != nil {
-		return r.round, err
+	if err := d.stopped(ctx, a, func() error { return d.takeOver(ctx, account) }); err != nil {
+		return err
 	}
-	if err := d.resumeA(ctx, a); err != nil {
-		return r.round, err
+	if _, err := a.until(ctx); err != nil {
+		return err
 	}
-	r.round.Final, err = d.read(ctx, guarded)
-	return r.round, err
-}
-
-func (d *director) storage(guarded bool) string {
-	switch {
-	case guarded && d.DatabaseURL != "":
-		return "a guarded record in Postgres"
-	case guarded:
-		return "a guarded record in the embedded file"
-	case d.DatabaseURL != "":
-		return "a plain table in Postgres"
-	default:
-		return "a plain JSON file"
-	}
+	d.round.Final, err = storage.read(ctx, 0)
+	return err
 }
 
 // deposit puts the opening balance on the account.
-func (d *director) deposit(ctx context.Context, guarded bool) error {
-	if !guarded {
-		return d.plain.Write(ctx, 0, opening)
-	}
-	lease, _, err := d.server.acquire(ctx, d.account, "demo", d.TTL, 0)
+func (d *director) deposit(ctx context.Context, storage account) error {
+	lease, err := d.locks.Acquire(ctx, d.resource, client.Request{TTL: d.TTL})
 	if err != nil {
 		return err
 	}
-	return errors.Join(
-		d.server.write(ctx, d.account, lease.FencingToken, balance{opening}),
-		d.server.release(ctx, lease.LeaseID))
+	return errors.Join(storage.write(ctx, int64(lease.Token()), opening), lease.Release(ctx))
 }
 
-func (d *director) read(ctx context.Context, guarded bool) (int64, error) {
-	if guarded {
-		return (&guardedAccount{server: d.server, resource: d.account}).Read(ctx, 0)
+// stopped lets A work for a moment, and stops it while others act.
+func (d *director) stopped(ctx context.Context, a *cast, meanwhile func() error) error {
+	if err := pause(ctx, d.beat()/2); err != nil {
+		return err
 	}
-	return d.plain.Read(ctx, 0)
+	a.signal(stopSignal)
+	d.record(Event{Who: WorkerA, Kind: Stopped, Time: time.Now()})
+	if err := errors.Join(pause(ctx, d.beat()/4), meanwhile(), pause(ctx, d.beat())); err != nil {
+		return err
+	}
+	// Noted before it happens, or A might seem to write while it stands.
+	d.record(Event{Who: WorkerA, Kind: Continued, Time: time.Now()})
+	a.signal(continueSignal)
+	return nil
 }
 
-// pauseA stops A between the check of its lease and its write.
-func (d *director) pauseA(ctx context.Context, a *cast) error {
-	if _, err := a.until(ctx, nil, Checked); err != nil {
-		return err
-	}
-	if err := pause(ctx, d.beat()/2); err != nil { // it works, and then
-		return err
-	}
-	if err := a.stop(ctx); err != nil {
-		return err
-	}
-	a.note(Stopped, time.Now())
-	return pause(ctx, d.beat()/4)
-}
-
-// takeOver runs B, from its question for the lock to its end, while A stands still.
-func (d *director) takeOver(ctx context.Context, r *recorder, a *cast, guarded bool) error {
-	b, err := d.startWorker(r, WorkerB, guarded)
+// takeOver runs B, from its question for the lock to its end.
+func (d *director) takeOver(ctx context.Context, account AccountConfig) error {
+	b, err := d.start(WorkerB, account, d.beat())
 	if err != nil {
 		return err
 	}
 	defer b.end()
 	// On a very busy machine A's lease may be over before B asks.
-	met, err := b.until(ctx, nil, Held, Acquired)
+	met, err := b.until(ctx, Held, Acquired)
 	if err == nil && met == Held {
-		_, err = b.until(ctx, d.watchLease(a), Acquired)
+		err = d.show.countdown(ctx, "waiting for A's lease to end", d.leaseEnd)
+		d.record(Event{Who: WorkerA, Kind: Ended, Time: d.leaseEnd})
 	}
 	if err != nil {
 		return err
 	}
-	if _, err := b.until(ctx, nil, Released, Lost); err != nil {
-		return err
-	}
-	return errors.Join(b.succeeded(ctx), pause(ctx, d.beat()))
+	_, err = b.until(ctx)
+	return err
 }
 
-// watchLease shows how long A's lease goes on yet, and notes its end.
-func (d *director) watchLease(a *cast) func() {
-	end, ended := a.leaseEnd(), false
-	return func() {
-		left := time.Until(end)
-		if left > 0 {
-			d.show.progress("waiting for A's lease to end", left)
-		} else if !ended {
-			ended = true
-			a.note(Ended, end)
-		}
+// record notes an event and shows it.
+func (d *director) record(e Event) {
+	// What came out of another process has no monotonic clock.
+	e.At = max(e.Time.Round(0).Sub(d.begun.Round(0)), 0)
+	if e.Kind == Acquired && d.leaseEnd.IsZero() {
+		d.leaseEnd = e.Time.Add(e.Left)
 	}
-}
-
-// resumeA lets A go on, to its end.
-func (d *director) resumeA(ctx context.Context, a *cast) error {
-	a.note(Continued, time.Now()) // before it happens, or A might seem to write while it stands
-	if err := a.resume(ctx); err != nil {
-		return err
-	}
-	if _, err := a.until(ctx, nil); err != nil {
-		return err
-	}
-	return a.succeeded(ctx)
-}
-
-// startWorker starts one of the two.
-func (d *director) startWorker(r *recorder, who Actor, guarded bool) (*cast, error) {
-	cfg := WorkerConfig{
-		Who: who, Server: d.server.url, Resource: d.account, Account: d.accounts[0], TTL: d.TTL,
-		Deposit: depositB, Work: d.beat(), RetryWork: d.beat(),
-	}
-	if guarded {
-		cfg.Account = d.accounts[1]
-	}
-	if who == WorkerA {
-		// It will be stopped long before that, even if this machine is busy.
-		cfg.Deposit, cfg.Work = depositA, d.TTL*3/4
-	}
-	input, err := json.Marshal(cfg)
-	if err != nil {
-		return nil, err
-	}
-	started := time.Now()
-	process, err := startChild("worker "+string(who), exec.Command(d.Program, "demo-worker"), input)
-	if err != nil {
-		return nil, err
-	}
-	c := &cast{child: process, who: who, recorder: r, events: make(chan Event, 64)}
-	r.add(Event{Who: who, Kind: Started, Time: started, PID: process.pid})
-	go c.listen()
-	return c, nil
+	d.round.Events = append(d.round.Events, e)
+	d.show.event(e)
 }
 
 // cast is a worker as the director sees it.
 type cast struct {
-	*child
-	*recorder
-
-	who    Actor
-	events chan Event // closed when it says no more
+	*process
+	*director
 }
 
-// listen reads what the worker tells.
-func (c *cast) listen() {
-	defer close(c.events)
-	for lines := bufio.NewScanner(c.stdout); lines.Scan(); {
-		var e Event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return // it ends by itself when nobody reads
-		}
-		c.events <- e
+// start starts one of the two.
+func (d *director) start(who Actor, account AccountConfig, work time.Duration) (*cast, error) {
+	input, err := json.Marshal(WorkerConfig{
+		Who: who, Server: d.url, Resource: d.resource, Account: account, TTL: d.TTL, Work: work, RetryWork: d.beat(),
+	})
+	if err != nil {
+		return nil, err
 	}
+	started := time.Now()
+	p, err := startProcess("worker "+string(who), exec.Command(d.Program, "demo-worker"), input)
+	if err != nil {
+		return nil, err
+	}
+	d.record(Event{Who: who, Kind: Started, Time: started, PID: p.cmd.Process.Pid})
+	return &cast{process: p, director: d}, nil
 }
 
-// until records the worker's events up to one of these kinds, which it
-// returns, or to its end if there are none. Meanwhile it calls tick now and
-// then, and before each event.
-func (c *cast) until(ctx context.Context, tick func(), kinds ...Kind) (Kind, error) {
-	often := time.NewTicker(100 * time.Millisecond)
-	defer often.Stop()
-	late := time.NewTimer(time.Until(c.leaseEnd()) + eventMost)
-	defer late.Stop()
-	if tick == nil {
-		tick = func() {}
-	}
+// until records what the worker tells, up to one of these kinds, which it
+// returns, or to its end if there are none.
+func (c *cast) until(ctx context.Context, kinds ...Kind) (Kind, error) {
 	for {
-		select {
-		case e, more := <-c.events:
-			if !more {
-				return "", c.silence(ctx, kinds)
-			}
-			tick()
-			c.add(e)
-			if slices.Contains(kinds, e.Kind) {
-				return e.Kind, nil
-			}
-		case <-often.C:
-			tick()
-		case <-late.C:
-			return "", fmt.Errorf("worker %s is silent and was expected to say one of %v", c.who, kinds)
-		case <-ctx.Done():
-			return "", ctx.Err()
+		line, err := c.next(ctx)
+		if err != nil {
+			return "", err
+		}
+		var e Event
+		switch {
+		case line == "" && c.err == nil && len(kinds) == 0:
+			return "", nil
+		case line == "":
+			return "", c.failure()
+		case json.Unmarshal([]byte(line), &e) != nil:
+			continue // its last words, if it fails
+		}
+		c.record(e)
+		if slices.Contains(kinds, e.Kind) {
+			return e.Kind, nil
 		}
 	}
-}
-
-// silence is what it means that the worker says no more.
-func (c *cast) silence(ctx context.Context, expected []Kind) error {
-	if len(expected) == 0 {
-		return nil
-	}
-	if err := c.succeeded(ctx); err != nil {
-		return err
-	}
-	return fmt.Errorf("worker %s ended and did not say one of %v", c.who, expected)
-}
-
-// note records what was done to the worker.
-func (c *cast) note(kind Kind, at time.Time) {
-	c.add(Event{Who: c.who, Kind: kind, Time: at})
 }

@@ -55,22 +55,22 @@ type Event struct {
 	Left    time.Duration `json:"left,omitempty"` // of the lease
 }
 
-// sentence tells the event; tokens writes a token.
-func (e Event) sentence(tokens tokenStyle) string {
+// Sentence tells the event.
+func (e Event) Sentence() string {
 	switch e.Kind {
 	case Started:
 		return fmt.Sprintf("starts as process %d", e.PID)
 	case Held:
 		return fmt.Sprintf("finds the lock held by %s for another %s, waits in line", e.Who.other(), seconds(e.Left))
 	case Acquired:
-		return fmt.Sprintf("has the lock: token %s, good for %s", tokens.full(e.Token), seconds(e.Left))
+		return fmt.Sprintf("has the lock: token %d, good for %s", e.Token, seconds(e.Left))
 	case Read:
 		if e.Token != 0 {
-			return fmt.Sprintf("claims the record with token %s and reads: %d", tokens.short(e.Token), e.Balance)
+			return fmt.Sprintf("claims the record with token %s and reads: %d", short(e.Token), e.Balance)
 		}
 		return fmt.Sprintf("reads the balance: %d", e.Balance)
 	case Checked:
-		return fmt.Sprintf("checks its lease before it writes: good for %s", seconds(e.Left))
+		return "checks its lease before it writes: good for " + seconds(e.Left)
 	case Stopped:
 		return "is stopped (SIGSTOP), as by a long garbage collection"
 	case Ended:
@@ -79,12 +79,11 @@ func (e Event) sentence(tokens tokenStyle) string {
 		return "goes on (SIGCONT), and knows of nothing"
 	case Wrote:
 		if e.Token != 0 {
-			return fmt.Sprintf("writes the balance with token %s: %d", tokens.short(e.Token), e.Balance)
+			return fmt.Sprintf("writes the balance with token %s: %d", short(e.Token), e.Balance)
 		}
 		return fmt.Sprintf("writes the balance: %d", e.Balance)
 	case Refused:
-		return fmt.Sprintf("writes with token %s: 412 stale-token, %s has been seen",
-			tokens.short(e.Token), tokens.short(e.Highest))
+		return fmt.Sprintf("writes with token %s: 412 stale-token, %s has been seen", short(e.Token), short(e.Highest))
 	case Released:
 		return "gives the lock back"
 	case Lost:
@@ -95,35 +94,15 @@ func (e Event) sentence(tokens tokenStyle) string {
 }
 
 // seconds writes a duration the way people say it.
-func seconds(d time.Duration) string {
-	return strconv.FormatFloat(d.Seconds(), 'f', 2, 64) + " s"
-}
+func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
-// tokenStyle writes tokens. Those of a new cluster begin above the time in
-// milliseconds, so a run's tokens differ only in their last few digits: the
-// style is how many of them tell the tokens apart, or 0 for all.
-type tokenStyle int
-
-// styleFor chooses a style that suits the first token and those soon after it.
-func styleFor(first int64) tokenStyle {
-	const readable, soon = 100_000, 50
-	if first < readable {
-		return 0
-	}
-	digits, power := tokenStyle(3), int64(1000)
-	for first/power != (first+soon)/power {
-		digits++
-		power *= 10
-	}
-	return digits
-}
-
-func (s tokenStyle) full(token int64) string { return strconv.FormatInt(token, 10) }
-
-func (s tokenStyle) short(token int64) string {
-	text := s.full(token)
-	if s == 0 || len(text) <= int(s) {
+// short writes a token. Those of a new cluster begin at the time in
+// microseconds, so a run's tokens differ only in their last few digits.
+func short(token int64) string {
+	const readable, digits = 100_000, 3
+	text := strconv.FormatInt(token, 10)
+	if token < readable {
 		return text
 	}
-	return "…" + text[len(text)-int(s):]
+	return "…" + text[len(text)-digits:]
 }

@@ -5,71 +5,63 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 //go:embed page.html.tmpl
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"f": func(x float64) string { return fmt.Sprintf("%.1f", x) },
+	"seconds": seconds, "tick": tickText,
 }).Parse(pageText))
 
-// pageData is what the page shows.
-type pageData struct {
-	Report
-
-	Both   int64
-	Rounds []pageRound
-}
-
-// pageRound is a round with everything worked out.
+// pageRound is a round with what the page says about it.
 type pageRound struct {
 	Round
+	timeline
 
-	ID      int
-	Verdict Verdict
-	Bad     bool // show it in red
-	Should  string
-	Drawing *drawing
-	Steps   []pageStep
+	ID int
 }
 
-// pageStep is a row of the table that tells the same as the drawing.
-type pageStep struct {
-	At, Who, Text, Class string
+// Bad says whether to show the round in red.
+func (r pageRound) Bad() bool { return r.Final != both || !r.Verdict().OK }
+
+// X is an instant's place in the drawing, right of the names.
+func (r pageRound) X(at time.Duration) string { return percent(100 - drawing + r.share(at)) }
+
+// Width is at least a hair, so that everything can be seen.
+func (r pageRound) Width(s span) string { return percent(r.share(max(s.To-s.From, r.Length/300))) }
+
+// drawing is how much of the page's width is the round's, in percent.
+const drawing = 91.0
+
+func (r pageRound) share(d time.Duration) float64 {
+	return drawing * float64(d) / float64(max(r.Length, 1))
+}
+
+func percent(n float64) string { return fmt.Sprintf("%.2f%%", n) }
+
+// Label is the longest text that fits into a span, or nothing.
+func (r pageRound) Label(s span) string {
+	const letters = 135 // that the whole drawing has room for
+	for _, text := range s.Texts {
+		if time.Duration(utf8.RuneCountInString(text))*r.Length/letters < s.To-s.From {
+			return text
+		}
+	}
+	return ""
 }
 
 // WriteHTML writes the report as a page that needs nothing else.
 func WriteHTML(w io.Writer, r Report) error {
-	data := pageData{Report: r, Both: both}
+	data := struct {
+		Report
+
+		Rounds []pageRound
+	}{Report: r}
 	for i, round := range r.Rounds {
-		data.Rounds = append(data.Rounds, newPageRound(round, i+1))
+		data.Rounds = append(data.Rounds, pageRound{Round: round, timeline: layOut(round), ID: i + 1})
 	}
 	return page.Execute(w, data)
 }
-
-func newPageRound(r Round, id int) pageRound {
-	p := pageRound{Round: r, ID: id, Verdict: r.Verdict(), Drawing: draw(r, id)}
-	p.Bad = r.Final != both || !p.Verdict.OK
-	p.Should = "as it must be"
-	if r.Final != both {
-		p.Should = fmt.Sprintf("and %d were paid in", both)
-	}
-	for _, e := range r.Events {
-		p.Steps = append(p.Steps, pageStep{
-			At:    seconds(e.At),
-			Who:   string(e.Who),
-			Text:  e.sentence(r.Tokens),
-			Class: strings.ToLower(string(e.Who)) + " " + string(e.Kind),
-		})
-	}
-	return p
-}
-
-// When is the day and the time of the run.
-func (d pageData) When() string { return d.Begun.Format(time.RFC1123) }
-
-// Lasted is how long the run took, in words.
-func (d pageData) Lasted() string { return d.Took.Round(100 * time.Millisecond).String() }

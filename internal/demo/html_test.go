@@ -56,8 +56,8 @@ func TestPageTellsTheStoryAsText(t *testing.T) {
 	text = unescape.Replace(text)
 	for _, round := range r.Rounds {
 		for _, e := range round.Events {
-			if !strings.Contains(text, "<td>"+e.sentence(round.Tokens)+"</td>") {
-				t.Errorf("the table lacks: %s", e.sentence(round.Tokens))
+			if !strings.Contains(text, "<td>"+e.Sentence()+"</td>") {
+				t.Errorf("the table lacks: %s", e.Sentence())
 			}
 		}
 		v := round.Verdict()

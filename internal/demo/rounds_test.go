@@ -18,17 +18,17 @@ func left(ms int) func(*Event) {
 	return func(e *Event) { e.Left = time.Duration(ms) * time.Millisecond }
 }
 
-func process(n int) func(*Event) { return func(e *Event) { e.PID = n } }
+func processID(n int) func(*Event) { return func(e *Event) { e.PID = n } }
 
 // lost is a round as it goes without a guard.
 func lost() Round {
 	return Round{Storage: "a plain JSON file", Final: 130, Events: []Event{
-		at(0, WorkerA, Started, process(4711)),
+		at(0, WorkerA, Started, processID(4711)),
 		at(10, WorkerA, Acquired, token(34), left(1980)),
 		at(11, WorkerA, Read, amount(100)),
 		at(12, WorkerA, Checked, left(1978)),
 		at(210, WorkerA, Stopped),
-		at(310, WorkerB, Started, process(4712)),
+		at(310, WorkerB, Started, processID(4712)),
 		at(320, WorkerB, Held, left(1690)),
 		at(1990, WorkerA, Ended),
 		at(2010, WorkerB, Acquired, token(35), left(1970)),
@@ -46,13 +46,13 @@ func lost() Round {
 // real cluster.
 func kept() Round {
 	const t = 1795168220055
-	return Round{Guarded: true, Storage: "a guarded record in the embedded file", Final: 150, Tokens: styleFor(t), Events: []Event{
-		at(0, WorkerA, Started, process(4713)),
+	return Round{Guarded: true, Storage: "a guarded record in the embedded file", Final: 150, Events: []Event{
+		at(0, WorkerA, Started, processID(4713)),
 		at(10, WorkerA, Acquired, token(t), left(1980)),
 		at(11, WorkerA, Read, amount(100), token(t)),
 		at(12, WorkerA, Checked, left(1978)),
 		at(210, WorkerA, Stopped),
-		at(310, WorkerB, Started, process(4714)),
+		at(310, WorkerB, Started, processID(4714)),
 		at(320, WorkerB, Held, left(1690)),
 		at(1990, WorkerA, Ended),
 		at(2010, WorkerB, Acquired, token(t+1), left(1970)),

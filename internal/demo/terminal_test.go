@@ -2,13 +2,17 @@ package demo
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 )
@@ -40,11 +44,11 @@ func transcript(p *printer, r Report) {
 		p.heading(round)
 		for _, e := range round.Events {
 			if e.Kind == Ended {
-				p.progress("waiting for A's lease to end", 1290*time.Millisecond)
+				p.print("             waiting for A's lease to end: 1.3 s\n")
 			}
-			p.event(round, e)
+			p.event(e)
 		}
-		p.chart(round)
+		p.print("\n" + p.chart(round))
 	}
 	p.verdicts(r)
 }
@@ -83,27 +87,30 @@ func TestColorsChangeNoText(t *testing.T) {
 	}
 }
 
-func TestProgressOnATerminalStaysOnItsLine(t *testing.T) {
-	var out bytes.Buffer
-	p := &printer{w: &out, live: true}
-	p.progress("waiting", 1290*time.Millisecond)
-	p.progress("waiting", 1190*time.Millisecond)
-	p.print("done\n")
-	const want = "             waiting: 1.3 s\r\x1b[K             waiting: 1.2 s\r\x1b[Kdone\n"
-	if out.String() != want {
-		t.Errorf("%q, want %q", out.String(), want)
-	}
-}
-
-func TestProgressElsewhereIsALineASecond(t *testing.T) {
-	var out bytes.Buffer
-	p := &printer{w: &out}
-	for _, ms := range []int64{1290, 1190, 1010, 990, 10} {
-		p.progress("waiting", milliseconds(ms))
-	}
-	if n := strings.Count(out.String(), "\n"); n != 2 || strings.Contains(out.String(), "\r") {
-		t.Errorf("%q", out.String())
-	}
+// TestCountdown: on a terminal it stays on its line, which is empty in the
+// end, and elsewhere it is one line.
+func TestCountdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for live, want := range map[bool]string{
+			true:  "\r\x1b[K             waiting: 0.2 s\r\x1b[K             waiting: 0.1 s\r\x1b[Kdone\n",
+			false: "             waiting: 0.2 s\ndone\n",
+		} {
+			var out bytes.Buffer
+			p := &printer{w: &out, live: live}
+			if err := p.countdown(t.Context(), "waiting", time.Now().Add(200*time.Millisecond)); err != nil {
+				t.Error(err)
+			}
+			p.print("done\n")
+			if out.String() != want {
+				t.Errorf("live %t: %q, want %q", live, out.String(), want)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := (&printer{w: io.Discard, live: true}).countdown(ctx, "waiting", time.Now().Add(time.Hour)); !errors.Is(err, context.Canceled) {
+			t.Errorf("a cancelled countdown gives %v", err)
+		}
+	})
 }
 
 type brokenPipe struct{}
@@ -139,20 +146,15 @@ func TestTimelinesOfAnyLength(t *testing.T) {
 
 func checkDrawings(t *testing.T, p *printer, r Round) {
 	t.Helper()
-	for line := range strings.Lines(p.timeline(r)) {
+	for line := range strings.Lines(p.chart(r)) {
 		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	for _, l := range draw(r, 1).Labels {
-		if l.X < 0 || l.X > drawWidth || l.Y < 0 || l.Y > drawHeight {
-			t.Errorf("label outside: %+v", l)
+	text := renderPage(t, report(r))
+	for _, m := range regexp.MustCompile(`(?:x|x1|x2|width)="(-?[0-9.]+)%"`).FindAllStringSubmatch(text, -1) {
+		if at, err := strconv.ParseFloat(m[1], 64); err != nil || at < 0 || at > 100 {
+			t.Errorf("a shape is outside: %s", m[0])
 		}
-	}
-}
-
-func TestWrapped(t *testing.T) {
-	if got, want := wrapped("aa bb cc ddddddddd e", "  ", 8), "  aa bb\n  cc\n  ddddddddd\n  e\n"; got != want {
-		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"time"
 
-	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/client"
 )
 
-// waitMost is how long a worker stands in line.
+// waitMost is how long a worker waits in the queue.
 const waitMost = 10 * time.Minute
 
 // WorkerConfig is what a worker is told, as JSON on its standard input: a
@@ -23,7 +22,6 @@ type WorkerConfig struct {
 	Resource  string        `json:"resource"`
 	Account   AccountConfig `json:"account"`
 	TTL       time.Duration `json:"ttl"`
-	Deposit   int64         `json:"deposit"`
 	Work      time.Duration `json:"work"`       // what it has to do between its check and its write
 	RetryWork time.Duration `json:"retry_work"` // the same, when it begins again
 }
@@ -35,30 +33,29 @@ type WorkerConfig struct {
 // tokens: it reads and writes under the lock only, and looks whether its
 // lease is still good right before it writes.
 func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
-	var cfg WorkerConfig
-	if err := json.NewDecoder(in).Decode(&cfg); err != nil {
+	w := &worker{out: json.NewEncoder(out)}
+	err := json.NewDecoder(in).Decode(&w.WorkerConfig)
+	if err != nil {
 		return fmt.Errorf("a worker is told what to do on its standard input: %w", err)
 	}
-	w := &worker{WorkerConfig: cfg, server: newServer(cfg.Server), out: json.NewEncoder(out)}
-	var err error
-	if w.account, err = cfg.Account.open(ctx, w.server); err != nil {
+	if w.locks, err = client.New(w.Server, client.WithHolder("worker-"+string(w.Who))); err != nil {
 		return err
 	}
-	return errors.Join(w.run(ctx), w.account.Close(context.WithoutCancel(ctx)))
+	w.account = w.Account.open(w.Server)
+	return w.run(ctx)
 }
 
 type worker struct {
 	WorkerConfig
 
-	server  *server
+	locks   *client.Client
 	account account
 	out     *json.Encoder
 }
 
 // run deposits, and begins again for as long as its token turns out stale.
 func (w *worker) run(ctx context.Context) error {
-	work := w.Work
-	for {
+	for work := w.Work; ; work = w.RetryWork {
 		err := w.deposit(ctx, work)
 		late, isStale := errors.AsType[*staleError](err)
 		if !isStale {
@@ -67,105 +64,69 @@ func (w *worker) run(ctx context.Context) error {
 		if err := w.tell(Event{Kind: Refused, Token: late.presented, Highest: late.highest}); err != nil {
 			return err
 		}
-		work = w.RetryWork
 	}
 }
 
 // deposit is the critical section.
 func (w *worker) deposit(ctx context.Context, work time.Duration) error {
-	lease, end, err := w.acquire(ctx)
+	lease, err := w.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	amount, err := w.account.Read(ctx, lease.FencingToken)
+	token, shown := int64(lease.Token()), int64(0)
+	if w.Account.Resource != "" {
+		shown = token
+	}
+	amount, err := w.account.read(ctx, token)
 	if err != nil {
 		return err
 	}
-	if err := w.tell(Event{Kind: Read, Balance: amount, Token: w.shown(lease.FencingToken)}); err != nil {
-		return err
+	left := lease.Validity()
+	if left <= 0 {
+		return errors.New("the lease ended before there was anything to write")
 	}
-	if err := w.check(end); err != nil {
+	if err := errors.Join(w.tell(Event{Kind: Read, Balance: amount, Token: shown}), w.tell(Event{Kind: Checked, Left: left})); err != nil {
 		return err
 	}
 	// Whatever is checked before this point may be wrong after it.
 	if err := pause(ctx, work); err != nil {
 		return err
 	}
-	amount += w.Deposit
-	if err := w.account.Write(ctx, lease.FencingToken, amount); err != nil {
+	amount += depositOf(w.Who)
+	if err := w.account.write(ctx, token, amount); err != nil {
 		return err
 	}
-	if err := w.tell(Event{Kind: Wrote, Balance: amount, Token: w.shown(lease.FencingToken)}); err != nil {
+	if err := w.tell(Event{Kind: Wrote, Balance: amount, Token: shown}); err != nil {
 		return err
 	}
-	return w.release(ctx, lease.LeaseID)
-}
-
-// acquire takes the lock, after waiting in line for it if it must. The
-// returned instant is the lease's end.
-func (w *worker) acquire(ctx context.Context) (wire.Lease, time.Time, error) {
-	lease, asked, err := w.server.acquire(ctx, w.Resource, w.holder(), w.TTL, 0)
-	if held, ok := refused(err, http.StatusConflict); ok && held.HeldDetails != nil {
-		lease, asked, err = w.wait(ctx, milliseconds(held.RemainingMS))
-	}
-	if err != nil {
-		return wire.Lease{}, time.Time{}, err
-	}
-	// Validity counts from the question: how long the answer took is unknown.
-	end := asked.Add(milliseconds(lease.ValidityMS))
-	return lease, end, w.tell(Event{Kind: Acquired, Token: lease.FencingToken, Left: time.Until(end)})
-}
-
-// wait stands in line. The question is older than the lease then, so a second
-// one asks what is left.
-func (w *worker) wait(ctx context.Context, left time.Duration) (wire.Lease, time.Time, error) {
-	if err := w.tell(Event{Kind: Held, Left: left}); err != nil {
-		return wire.Lease{}, time.Time{}, err
-	}
-	lease, _, err := w.server.acquire(ctx, w.Resource, w.holder(), w.TTL, waitMost)
-	if err != nil {
-		return wire.Lease{}, time.Time{}, err
-	}
-	return w.server.lease(ctx, lease.LeaseID)
-}
-
-// check is the look at the lease that careful workers trust in.
-func (w *worker) check(end time.Time) error {
-	left := time.Until(end)
-	if left <= 0 {
-		return errors.New("the lease ended before there was anything to write")
-	}
-	return w.tell(Event{Kind: Checked, Left: left})
-}
-
-// release gives the lock back, and tells if it was lost before.
-func (w *worker) release(ctx context.Context, leaseID string) error {
-	err := w.server.release(ctx, leaseID)
-	if _, lost := refused(err, http.StatusNotFound); lost {
+	err = lease.Release(ctx)
+	if errors.Is(err, client.ErrLeaseLost) {
 		return w.tell(Event{Kind: Lost})
 	}
-	if err != nil {
-		return err
+	return errors.Join(err, w.tell(Event{Kind: Released}))
+}
+
+// acquire takes the lock, after waiting for it in the queue if it must.
+func (w *worker) acquire(ctx context.Context) (*client.Lease, error) {
+	request := client.Request{TTL: w.TTL}
+	lease, err := w.locks.Acquire(ctx, w.Resource, request)
+	if held, ok := errors.AsType[*client.ProblemError](err); ok && held.HeldDetails != nil {
+		if err := w.tell(Event{Kind: Held, Left: time.Duration(held.RemainingMS) * time.Millisecond}); err != nil {
+			return nil, err
+		}
+		request.Wait = waitMost
+		lease, err = w.locks.Acquire(ctx, w.Resource, request)
 	}
-	return w.tell(Event{Kind: Released})
+	if err != nil {
+		return nil, err
+	}
+	return lease, w.tell(Event{Kind: Acquired, Token: int64(lease.Token()), Left: lease.Validity()})
 }
 
 func (w *worker) tell(e Event) error {
 	e.Who, e.Time = w.Who, time.Now()
 	return w.out.Encode(e)
 }
-
-// shown is the token if the storage looks at it, else 0.
-func (w *worker) shown(token int64) int64 {
-	if w.account.ChecksTokens() {
-		return token
-	}
-	return 0
-}
-
-func (w *worker) holder() string { return "worker-" + string(w.Who) }
-
-func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // pause waits for a while, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) error {

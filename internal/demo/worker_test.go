@@ -76,7 +76,7 @@ func work(t *testing.T, cfg WorkerConfig) (kinds []Kind, err error) {
 
 func TestWorkerBeginsAgainAfterARefusal(t *testing.T) {
 	lease := func(token int64) wire.Lease {
-		return wire.Lease{LeaseID: "x", FencingToken: token, ValidityMS: 5000}
+		return wire.Lease{LeaseID: "x", FencingToken: token, TTLMS: 60_000, ValidityMS: 5000}
 	}
 	stale := wire.Problem{Type: "/problems/stale-token", StaleDetails: &wire.StaleDetails{Presented: 34, Highest: 35}}
 	server := scripted(t,
@@ -89,7 +89,7 @@ func TestWorkerBeginsAgainAfterARefusal(t *testing.T) {
 		answer(t, "DELETE /leases/x", http.StatusNoContent, nil),
 	)
 	kinds, err := work(t, WorkerConfig{
-		Who: WorkerA, Server: server.URL, Resource: "a/b", TTL: time.Second, Deposit: 30,
+		Who: WorkerA, Server: server.URL, Resource: "a/b", TTL: time.Second,
 		Account: AccountConfig{Resource: "a/b"},
 	})
 	want := []Kind{Acquired, Read, Checked, Refused, Acquired, Read, Checked, Wrote, Released}
@@ -101,25 +101,24 @@ func TestWorkerBeginsAgainAfterARefusal(t *testing.T) {
 // TestWorkerStandsInLine also loses its lease in the end.
 func TestWorkerStandsInLine(t *testing.T) {
 	held := wire.Problem{Type: "/problems/lock-held", HeldDetails: &wire.HeldDetails{Holder: "x", RemainingMS: 900}}
-	lease := wire.Lease{LeaseID: "y", FencingToken: 7, ValidityMS: 5000}
+	lease := wire.Lease{LeaseID: "y", FencingToken: 7, TTLMS: 60_000, ValidityMS: 5000}
 	server := scripted(t,
 		answer(t, "POST /locks", http.StatusConflict, held),
 		answer(t, "POST /locks", http.StatusCreated, lease),
-		answer(t, "GET /leases/y", http.StatusOK, lease),
 		answer(t, "DELETE /leases/y", http.StatusNotFound, wire.Problem{Type: "/problems/lease-not-held"}),
 	)
 	file := filepath.Join(t.TempDir(), "account.json")
-	if err := fileAccount(file).Write(t.Context(), 0, 100); err != nil {
+	if err := fileAccount(file).write(t.Context(), 0, 100); err != nil {
 		t.Fatal(err)
 	}
 	kinds, err := work(t, WorkerConfig{
-		Who: WorkerB, Server: server.URL, Resource: "a", TTL: time.Second, Deposit: 20,
+		Who: WorkerB, Server: server.URL, Resource: "a", TTL: time.Second,
 		Account: AccountConfig{File: file},
 	})
 	if want := []Kind{Held, Acquired, Read, Checked, Wrote, Lost}; err != nil || !slices.Equal(kinds, want) {
 		t.Errorf("%v, %v, want %v", kinds, err, want)
 	}
-	if amount, err := fileAccount(file).Read(t.Context(), 0); err != nil || amount != 120 {
+	if amount, err := fileAccount(file).read(t.Context(), 0); err != nil || amount != 120 {
 		t.Errorf("balance %d, %v", amount, err)
 	}
 }
@@ -128,7 +127,7 @@ func TestWorkerStandsInLine(t *testing.T) {
 // release is done nevertheless.
 func TestWorkerIsPatient(t *testing.T) {
 	away := wire.Problem{Type: "/problems/no-quorum", QuorumDetails: &wire.QuorumDetails{}}
-	lease := wire.Lease{LeaseID: "y", FencingToken: 7, ValidityMS: 60_000}
+	lease := wire.Lease{LeaseID: "y", FencingToken: 7, TTLMS: 60_000, ValidityMS: 60_000}
 	server := scripted(t,
 		answer(t, "POST /locks", http.StatusServiceUnavailable, away),
 		answer(t, "POST /locks", http.StatusCreated, lease),
@@ -136,7 +135,7 @@ func TestWorkerIsPatient(t *testing.T) {
 		answer(t, "DELETE /leases/y", http.StatusNotFound, wire.Problem{Type: "/problems/lease-not-held"}),
 	)
 	file := filepath.Join(t.TempDir(), "account.json")
-	if err := fileAccount(file).Write(t.Context(), 0, 100); err != nil {
+	if err := fileAccount(file).write(t.Context(), 0, 100); err != nil {
 		t.Fatal(err)
 	}
 	kinds, err := work(t, WorkerConfig{Who: WorkerB, Server: server.URL, Account: AccountConfig{File: file}})
@@ -147,14 +146,16 @@ func TestWorkerIsPatient(t *testing.T) {
 
 func TestWorkerTellsWhatWentWrong(t *testing.T) {
 	server := scripted(t, answer(t, "POST /locks", http.StatusBadRequest,
-		wire.Problem{Type: "/problems/invalid-request", Detail: "ttl_ms"}))
+		wire.Problem{Type: "/problems/invalid-request", Status: http.StatusBadRequest, Detail: "ttl_ms"}))
 	_, err := work(t, WorkerConfig{Who: WorkerA, Server: server.URL, Account: AccountConfig{File: "x"}})
-	if err == nil || !strings.Contains(err.Error(), "400 invalid-request: ttl_ms") {
+	if err == nil || !strings.Contains(err.Error(), "(400): ttl_ms") {
 		t.Errorf("%v", err)
 	}
-	server = scripted(t, answer(t, "POST /locks", http.StatusCreated, wire.Lease{FencingToken: 1}))
+	server = scripted(t,
+		answer(t, "POST /locks", http.StatusCreated, wire.Lease{LeaseID: "z", FencingToken: 1, TTLMS: 60_000}),
+		answer(t, "DELETE /leases/z", http.StatusNoContent, nil))
 	file := filepath.Join(t.TempDir(), "account.json")
-	if err := fileAccount(file).Write(t.Context(), 0, 100); err != nil {
+	if err := fileAccount(file).write(t.Context(), 0, 100); err != nil {
 		t.Fatal(err)
 	}
 	kinds, err := work(t, WorkerConfig{Who: WorkerA, Server: server.URL, Account: AccountConfig{File: file}})

@@ -1,0 +1,86 @@
+package demo
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Limits for processes.
+const (
+	endMost       = 5 * time.Second // an orderly end, before it is killed
+	lastWordsMost = 8               // lines that are kept for an error
+)
+
+var errNoSignals = errors.New("the demonstration stops processes with SIGSTOP, which this system has not got")
+
+// process is a process of ours. The terminal's Ctrl-C reaches the director
+// alone, which ends the others in order.
+type process struct {
+	name  string
+	cmd   *exec.Cmd
+	lines chan string // of both outputs; closed when it has ended
+	last  []string    // of the lines; only after its end
+	err   error       // of the end; only after it
+}
+
+// startProcess starts a program and gives it its input.
+func startProcess(name string, cmd *exec.Cmd, input []byte) (*process, error) {
+	p := &process{name: name, cmd: cmd, lines: make(chan string, 64)}
+	ownGroup(cmd)
+	cmd.Stdin = bytes.NewReader(input)
+	output, err := cmd.StdoutPipe()
+	cmd.Stderr = cmd.Stdout
+	if err = errors.Join(err, cmd.Start()); err != nil {
+		return nil, fmt.Errorf("cannot start %s: %w", name, err)
+	}
+	go func() {
+		defer close(p.lines)
+		for scanner := bufio.NewScanner(output); scanner.Scan(); {
+			p.last = append(p.last, scanner.Text())
+			p.last = p.last[max(0, len(p.last)-lastWordsMost):]
+			p.lines <- scanner.Text() // the programs write no empty lines
+		}
+		p.err = cmd.Wait()
+	}()
+	return p, nil
+}
+
+// next is the next line that it says, or "" at its end.
+func (p *process) next(ctx context.Context) (string, error) {
+	select {
+	case line := <-p.lines:
+		return line, nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// failure says how it ended, and what it said last. Only after its end.
+func (p *process) failure() error {
+	how := "too early"
+	if p.err != nil {
+		how = "with " + p.err.Error()
+	}
+	return fmt.Errorf("%s ended %s\n%s", p.name, how, strings.Join(p.last, "\n"))
+}
+
+// signal does nothing if the process has ended, of which its lines tell.
+func (p *process) signal(signal os.Signal) { _ = p.cmd.Process.Signal(signal) }
+
+// end ends the process, stopped or not, and returns when it is gone.
+func (p *process) end() {
+	p.signal(syscall.SIGTERM)
+	p.signal(continueSignal) // a stopped process hears nothing
+	kill := time.AfterFunc(endMost, func() { p.signal(os.Kill) })
+	defer kill.Stop()
+	for range p.lines { // to their end
+	}
+}
