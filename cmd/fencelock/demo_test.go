@@ -229,7 +229,7 @@ func TestDemoThatGoesWrong(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if code := d.exit(); code != exitFailed || !strings.Contains(d.output.String(), "worker A was killed") {
+	if code := d.exit(); code != exitFailed || !strings.Contains(d.output.String(), "worker A ended with signal: killed") {
 		t.Errorf("exit code %d:\n%s", code, d.output.String())
 	}
 }

@@ -25,6 +25,18 @@ type AccountConfig struct {
 	Resource    string `json:"resource,omitempty"`
 }
 
+// name says in words what holds the account.
+func (c AccountConfig) name(guard string) string {
+	switch {
+	case c.File != "":
+		return "a plain JSON file"
+	case c.Schema != "":
+		return "a plain table in Postgres"
+	default:
+		return "a guarded record in " + guard
+	}
+}
+
 func (c AccountConfig) open(server string) account {
 	switch {
 	case c.File != "":

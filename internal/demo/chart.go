@@ -2,6 +2,7 @@ package demo
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -10,159 +11,114 @@ import (
 // gutter is the width of the names before the timeline.
 const gutter = 11
 
-// strip is a line of the chart: cells, each with a style.
+// strip is a line of the chart, written from left to right.
 type strip struct {
-	length time.Duration // of all cells
-	cells  []rune
-	styles []style
+	*printer
+
+	line string
+	at   int // the column that is written next
 }
 
-func newStrip(length time.Duration) strip {
-	s := strip{length: length, cells: make([]rune, width-gutter), styles: make([]style, width-gutter)}
-	s.fill(0, len(s.cells), ' ', plain)
-	return s
+func (p *printer) strip(name string, look style) *strip {
+	return &strip{printer: p, line: p.paint(look, fmt.Sprintf(" %-*s", gutter-1, name))}
 }
 
-// column is the cell of an instant.
-func (s strip) column(at time.Duration) int {
-	if s.length <= 0 {
-		return 0
-	}
-	return int(at * time.Duration(len(s.cells)) / s.length)
+// to fills with a rune up to a column.
+func (s *strip) to(column int, fill string, look style) {
+	s.put(strings.Repeat(fill, max(0, column-s.at)), look)
 }
 
-// fill puts a rune into the cells from (including) to (excluding).
-func (s strip) fill(from, to int, c rune, look style) {
-	for i := max(from, 0); i < min(to, len(s.cells)); i++ {
-		s.cells[i], s.styles[i] = c, look
+// put writes a text, or nothing if there is no room for it.
+func (s *strip) put(text string, look style) {
+	if n := utf8.RuneCountInString(text); s.at+n <= width-gutter {
+		s.line += s.paint(look, text)
+		s.at += n
 	}
 }
 
-func (s strip) put(at int, text string, look style) {
-	for _, c := range text {
-		s.fill(at, at+1, c, look)
-		at++
-	}
-}
+func (s *strip) String() string { return strings.TrimRight(s.line, " ") + "\n" }
 
-// free says whether n cells from at on are there, and empty, with one more on both sides.
-func (s strip) free(at, n int) bool {
-	if at < 0 || at+n > len(s.cells) {
-		return false
-	}
-	around := s.cells[max(at-1, 0):min(at+n+1, len(s.cells))]
-	return strings.TrimSpace(string(around)) == ""
-}
-
-// label writes the first of the texts that fits: inside, left of it, or right of it.
-func (s strip) label(from, to int, look style, texts ...string) {
-	for _, text := range texts {
-		n := utf8.RuneCountInString(text)
-		switch {
-		case to-from >= n+4:
-			s.put(from+(to-from-n)/2-1, " "+text+" ", look)
-		case s.free(from-n-1, n):
-			s.put(from-n-1, text, look)
-		case s.free(to+1, n):
-			s.put(to+1, text, look)
-		default:
-			continue
-		}
-		return
-	}
-}
-
-// render writes the strip after its name.
-func (s strip) render(p *printer, name string, look style) string {
-	line := p.paint(look, fmt.Sprintf(" %-*s", gutter-1, name))
-	for from := 0; from < len(s.cells); {
-		to := from + 1
-		for to < len(s.cells) && s.styles[to] == s.styles[from] {
-			to++
-		}
-		line += p.paint(s.styles[from], string(s.cells[from:to]))
-		from = to
-	}
-	return strings.TrimRight(line, " ") + "\n"
+// column is the place of an instant.
+func (t timeline) column(at time.Duration) int {
+	return int(at * (width - gutter) / max(t.Length, 1))
 }
 
 // chart draws who held what when: for each worker what it did and its leases,
 // and below them what happened to the account.
 func (p *printer) chart(r Round) string {
 	t := layOut(r)
-	axis := newStrip(t.Length)
+	axis := p.strip("", dim)
 	for _, at := range t.Ticks() {
-		if column, text := axis.column(at), tickText(at); column+len(text) <= len(axis.cells) {
-			axis.put(column, text, dim)
-		}
+		axis.to(t.column(at), " ", plain)
+		axis.put(tickText(at), dim)
 	}
-	text := axis.render(p, "", dim)
+	text := axis.String()
 	for _, l := range t.Lanes {
-		text += spans(t.Length, l.Does, l.Who).render(p, "worker "+string(l.Who), styleOf(l.Who))
-		text += spans(t.Length, l.Leases, l.Who).render(p, "its lease", dim)
+		text += p.spans(t, "worker "+string(l.Who), styles[string(l.Who)], l.Who, l.Does)
+		text += p.spans(t, "its lease", dim, l.Who, l.Leases)
 	}
-	balance, notes := accountOf(t)
-	return text + balance.render(p, "balance", bold) + strings.TrimRight(notes.render(p, "", dim), "\n") + "\n"
+	return text + p.account(t)
 }
 
-// spans draws what lasts, and then its labels, which find room beside it.
-func spans(length time.Duration, all []span, who Actor) strip {
-	s := newStrip(length)
-	look := map[string]struct {
-		fill rune
+// spans draws what lasts, each with the longest of its texts that fits into it,
+// or before it.
+func (p *printer) spans(t timeline, name string, look style, who Actor, all []span) string {
+	own := styles[string(who)]
+	form := map[string]struct {
+		first, fill, last string
 		style
-	}{"run": {'━', styleOf(who)}, "wait": {'·', dim}, "stopped": {'░', yellow}, "lease": {'─', styleOf(who)}}
+	}{
+		"run": {"━", "━", "━", own}, "wait": {"·", "·", "·", dim},
+		"stopped": {"░", "░", "░", yellow}, "lease": {"├", "─", "┤", own},
+	}
+	s := p.strip(name, look)
 	for _, sp := range all {
-		from, to := s.column(sp.From), s.column(sp.To)
-		if sp.Class == "run" || sp.Class == "lease" {
-			to = max(to, from+1)
+		f := form[sp.Class]
+		from, to := max(s.at, t.column(sp.From)), t.column(sp.To)
+		inside, before := "", ""
+		for _, text := range slices.Backward(sp.Texts) {
+			n := utf8.RuneCountInString(text)
+			switch {
+			case to-from >= n+4:
+				inside, before = " "+text+" ", ""
+			case from-s.at >= n+2:
+				inside, before = "", text+" "
+			}
 		}
-		s.fill(from, to, look[sp.Class].fill, look[sp.Class].style)
-		if sp.Class == "lease" {
-			s.fill(to-1, to, '┤', styleOf(who))
-			s.fill(from, from+1, '├', styleOf(who))
+		s.to(from-utf8.RuneCountInString(before), " ", plain)
+		s.put(before, f.style)
+		s.put(f.first, f.style)
+		s.to(from+(to-from-utf8.RuneCountInString(inside))/2, f.fill, f.style)
+		s.put(inside, f.style)
+		s.to(to-1, f.fill, f.style)
+		if to > s.at {
+			s.put(f.last, f.style)
 		}
 	}
-	for _, sp := range all {
-		s.label(s.column(sp.From), s.column(sp.To), look[sp.Class].style, sp.Texts...)
-	}
-	return s
+	return s.String()
 }
 
-// accountOf writes each balance where it was written, each refusal, and below
+// account writes each balance where it was written, each refusal, and below
 // them what went wrong.
-func accountOf(t timeline) (balance, notes strip) {
-	balance, notes = newStrip(t.Length), newStrip(t.Length)
-	balance.fill(0, len(balance.cells), '─', dim)
-	free := 0
-	put := func(column int, text string, look style) {
-		n := utf8.RuneCountInString(text)
-		column = max(min(column, len(balance.cells)-n), free)
-		balance.put(column, text, look)
-		free = column + n + 1
-	}
-	put(0, fmt.Sprint(opening), bold)
+func (p *printer) account(t timeline) string {
+	s, notes := p.strip("balance", bold), p.strip("", dim)
+	s.put(fmt.Sprint(opening), bold)
 	for _, m := range t.Marks {
-		column := balance.column(m.At)
-		switch {
-		case m.Kind == Read:
+		text := fmt.Sprintf("%s:%d", m.Who, m.Balance)
+		switch m.Kind {
+		case Read:
 			continue
-		case m.Kind == Refused:
-			put(column, string(m.Who)+":412", red)
-		default:
-			put(column, fmt.Sprintf("%s:%d", m.Who, m.Balance), styleOfMark(m))
+		case Refused:
+			text = string(m.Who) + ":412"
 		}
+		column := t.column(m.At)
+		s.to(max(s.at+1, min(column, width-gutter-len(text))), "─", dim)
+		s.put(text, styles[m.Class()])
 		if note := m.note(); note != "" {
-			notes.put(column, "▲", red)
-			notes.label(column, column+1, red, note)
+			notes.to(column-len(note)-1, " ", plain)
+			notes.put(note+" ▲", red)
 		}
 	}
-	return balance, notes
-}
-
-func styleOfMark(m mark) style {
-	if m.Lossy {
-		return red
-	}
-	return styleOf(m.Who)
+	s.to(width-gutter, "─", dim)
+	return s.String() + notes.String()
 }

@@ -36,16 +36,80 @@ type Options struct {
 // and no longer than anybody likes to wait.
 func (o Options) beat() time.Duration { return min(o.TTL/5, 2*time.Second) }
 
+// Run shows both rounds on Out and reports what happened. After an error, the
+// report holds the rounds that were complete. It leaves no process and no file.
+func Run(ctx context.Context, o Options) (report Report, err error) {
+	if stopSignal == nil {
+		return report, errors.New("the demonstration stops processes with SIGSTOP, which this system has not got")
+	}
+	dir, err := os.MkdirTemp("", "fencelock-demo-")
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	name := strings.ToLower(rand.Text()[:8])
+	d := &director{Options: o, resource: "accounts/alice", show: &printer{w: o.Out, color: o.Color, live: o.Live}}
+	if o.Redis != "" || o.DatabaseURL != "" {
+		// What others may use gets a name that is nobody's account.
+		d.resource = "fencelock-demo/" + name + "/accounts/alice"
+	}
+	plain := AccountConfig{File: filepath.Join(dir, "alice.json")}
+	if o.DatabaseURL != "" {
+		t := table{url: o.DatabaseURL, schema: "fencelock_demo_" + name}
+		defer func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+			defer cancel()
+			err = errors.Join(err, t.drop(ctx))
+		}()
+		if err := t.create(ctx); err != nil {
+			return report, fmt.Errorf("cannot make a table for the demonstration in Postgres: %w", err)
+		}
+		plain = AccountConfig{DatabaseURL: t.url, Schema: t.schema}
+	}
+	report = Report{Backend: o.backend(), Account: d.resource, TTL: o.TTL, Begun: time.Now(), Version: o.Version}
+	d.show.opening(report)
+	server, err := d.serve(ctx, dir)
+	if err != nil {
+		return report, err
+	}
+	defer server.end()
+	for _, account := range []AccountConfig{plain, {Resource: d.resource}} {
+		round, err := d.play(ctx, account)
+		if err != nil {
+			return report, err
+		}
+		report.Rounds = append(report.Rounds, round)
+		d.show.print("\n" + d.show.chart(round))
+	}
+	report.Took = time.Since(report.Begun).Round(100 * time.Millisecond)
+	d.show.verdicts(report)
+	return report, d.show.err
+}
+
+// backend says what the server stands on.
+func (o Options) backend() string {
+	locks := "one embedded node"
+	if o.Redis != "" {
+		nodes := strings.Count(o.Redis, ",") + 1
+		locks = fmt.Sprintf("a quorum of %d of %d Redis nodes", nodes/2+1, nodes)
+	}
+	return locks + ", guarded records in " + o.guard()
+}
+
+func (o Options) guard() string {
+	if o.DatabaseURL != "" {
+		return "Postgres"
+	}
+	return "the embedded file"
+}
+
 // director starts the processes and stops and continues them.
 type director struct {
 	Options
 
-	dir      string // for files of this run
 	resource string
 	url      string // of the server
 	locks    *client.Client
-	plain    AccountConfig // round one's storage
-	closers  []func(context.Context) error
 	show     *printer
 
 	// Of the round that is played:
@@ -54,116 +118,38 @@ type director struct {
 	leaseEnd time.Time // of A's first lease
 }
 
-// Run shows both rounds on Out and reports what happened. After an error, the
-// report holds the rounds that were complete. It leaves no process and no file.
-func Run(ctx context.Context, o Options) (report Report, err error) {
-	if !canStop {
-		return report, errNoSignals
-	}
-	d := &director{Options: o, resource: "accounts/alice", show: &printer{w: o.Out, color: o.Color, live: o.Live}}
-	defer func() { err = errors.Join(err, d.close(ctx)) }()
-	report = Report{Backend: d.backend(), TTL: o.TTL, Begun: time.Now(), Version: o.Version}
-	if err := d.open(ctx); err != nil {
-		return report, err
-	}
-	report.Account = d.resource
-	d.show.opening(report)
-	if err := d.serve(ctx); err != nil {
-		return report, err
-	}
-	for _, round := range []Round{{Storage: d.storage("a plain JSON file", "a plain table")}, {Guarded: true, Storage: d.storage("a guarded record in the embedded file", "a guarded record")}} {
-		d.round = round
-		if err := d.play(ctx); err != nil {
-			return report, err
-		}
-		report.Rounds = append(report.Rounds, d.round)
-		d.show.print("\n" + d.show.chart(d.round))
-	}
-	report.Took = time.Since(report.Begun).Round(100 * time.Millisecond)
-	d.show.verdicts(report)
-	return report, d.show.err
-}
-
-// backend says what the server stands on.
-func (d *director) backend() string {
-	locks := "one embedded node"
-	if d.Redis != "" {
-		nodes := strings.Count(d.Redis, ",") + 1
-		locks = fmt.Sprintf("a quorum of %d of %d Redis nodes", nodes/2+1, nodes)
-	}
-	return locks + ", " + d.storage("guarded records in the embedded file", "guarded records")
-}
-
-func (d *director) storage(embedded, inPostgres string) string {
-	if d.DatabaseURL == "" {
-		return embedded
-	}
-	return inPostgres + " in Postgres"
-}
-
-// open makes everything that both rounds need.
-func (d *director) open(ctx context.Context) (err error) {
-	if d.dir, err = os.MkdirTemp("", "fencelock-demo-"); err != nil {
-		return err
-	}
-	d.closers = append(d.closers, func(context.Context) error { return os.RemoveAll(d.dir) })
-	name := strings.ToLower(rand.Text()[:8])
-	if d.Redis != "" || d.DatabaseURL != "" {
-		// What others may use gets a name that is nobody's account.
-		d.resource = "fencelock-demo/" + name + "/" + d.resource
-	}
-	d.plain = AccountConfig{File: filepath.Join(d.dir, "alice.json")}
-	if d.DatabaseURL != "" {
-		d.plain = AccountConfig{DatabaseURL: d.DatabaseURL, Schema: "fencelock_demo_" + name}
-		t := table{url: d.DatabaseURL, schema: d.plain.Schema}
-		d.closers = append(d.closers, t.drop)
-		if err := t.create(ctx); err != nil {
-			return fmt.Errorf("cannot make a table for the demonstration in Postgres: %w", err)
-		}
-	}
-	return nil
-}
-
-// close undoes open, in reverse order, also after ctx has ended.
-func (d *director) close(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	for _, undo := range slices.Backward(d.closers) {
-		err = errors.Join(err, undo(ctx))
-	}
-	return err
-}
-
 // play is a round: A is stopped between the check of its lease and its write,
 // B takes over when A's lease has ended, and A continues.
-func (d *director) play(ctx context.Context) error {
-	account := d.plain
-	if d.round.Guarded {
-		account = AccountConfig{Resource: d.resource}
-	}
+func (d *director) play(ctx context.Context, account AccountConfig) (Round, error) {
+	d.round = Round{Guarded: account.Resource != "", Storage: account.name(d.guard())}
+	d.show.heading(d.round)
 	storage := account.open(d.url)
 	if err := d.deposit(ctx, storage); err != nil {
-		return fmt.Errorf("cannot open the account: %w", err)
+		return d.round, fmt.Errorf("cannot open the account: %w", err)
 	}
-	d.show.heading(d.round)
 	d.begun, d.leaseEnd = time.Now(), time.Time{}
 	// A will be stopped long before its work is done, even if this machine is busy.
 	a, err := d.start(WorkerA, account, d.TTL*3/4)
 	if err != nil {
-		return err
+		return d.round, err
 	}
 	defer a.end()
 	if _, err := a.until(ctx, Checked); err != nil {
-		return err
+		return d.round, err
 	}
-	if err := d.stopped(ctx, a, func() error { return d.takeOver(ctx, account) }); err != nil {
-		return err
+	err = pause(ctx, d.beat()/2)
+	a.signal(stopSignal)
+	d.record(Event{Who: WorkerA, Kind: Stopped, Time: time.Now()})
+	if err = errors.Join(err, pause(ctx, d.beat()/4), d.takeOver(ctx, account), pause(ctx, d.beat())); err != nil {
+		return d.round, err
 	}
-	if _, err := a.until(ctx); err != nil {
-		return err
+	// Noted before it happens, or A might seem to write while it stands.
+	d.record(Event{Who: WorkerA, Kind: Continued, Time: time.Now()})
+	a.signal(continueSignal)
+	if _, err = a.until(ctx); err == nil {
+		d.round.Final, err = storage.read(ctx, 0)
 	}
-	d.round.Final, err = storage.read(ctx, 0)
-	return err
+	return d.round, err
 }
 
 // deposit puts the opening balance on the account.
@@ -173,22 +159,6 @@ func (d *director) deposit(ctx context.Context, storage account) error {
 		return err
 	}
 	return errors.Join(storage.write(ctx, int64(lease.Token()), opening), lease.Release(ctx))
-}
-
-// stopped lets A work for a moment, and stops it while others act.
-func (d *director) stopped(ctx context.Context, a *cast, meanwhile func() error) error {
-	if err := pause(ctx, d.beat()/2); err != nil {
-		return err
-	}
-	a.signal(stopSignal)
-	d.record(Event{Who: WorkerA, Kind: Stopped, Time: time.Now()})
-	if err := errors.Join(pause(ctx, d.beat()/4), meanwhile(), pause(ctx, d.beat())); err != nil {
-		return err
-	}
-	// Noted before it happens, or A might seem to write while it stands.
-	d.record(Event{Who: WorkerA, Kind: Continued, Time: time.Now()})
-	a.signal(continueSignal)
-	return nil
 }
 
 // takeOver runs B, from its question for the lock to its end.
@@ -204,10 +174,9 @@ func (d *director) takeOver(ctx context.Context, account AccountConfig) error {
 		err = d.show.countdown(ctx, "waiting for A's lease to end", d.leaseEnd)
 		d.record(Event{Who: WorkerA, Kind: Ended, Time: d.leaseEnd})
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = b.until(ctx)
 	}
-	_, err = b.until(ctx)
 	return err
 }
 
@@ -250,11 +219,10 @@ func (d *director) start(who Actor, account AccountConfig, work time.Duration) (
 func (c *cast) until(ctx context.Context, kinds ...Kind) (Kind, error) {
 	for {
 		line, err := c.next(ctx)
-		if err != nil {
-			return "", err
-		}
 		var e Event
 		switch {
+		case err != nil:
+			return "", err
 		case line == "" && c.err == nil && len(kinds) == 0:
 			return "", nil
 		case line == "":

@@ -99,10 +99,9 @@ func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds())
 // short writes a token. Those of a new cluster begin at the time in
 // microseconds, so a run's tokens differ only in their last few digits.
 func short(token int64) string {
-	const readable, digits = 100_000, 3
-	text := strconv.FormatInt(token, 10)
+	const readable, last = 100_000, 1000
 	if token < readable {
-		return text
+		return strconv.FormatInt(token, 10)
 	}
-	return "…" + text[len(text)-digits:]
+	return fmt.Sprintf("…%03d", token%last)
 }

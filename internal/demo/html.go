@@ -6,7 +6,6 @@ import (
 	"html/template"
 	"io"
 	"time"
-	"unicode/utf8"
 )
 
 //go:embed page.html.tmpl
@@ -41,17 +40,6 @@ func (r pageRound) share(d time.Duration) float64 {
 }
 
 func percent(n float64) string { return fmt.Sprintf("%.2f%%", n) }
-
-// Label is the longest text that fits into a span, or nothing.
-func (r pageRound) Label(s span) string {
-	const letters = 135 // that the whole drawing has room for
-	for _, text := range s.Texts {
-		if time.Duration(utf8.RuneCountInString(text))*r.Length/letters < s.To-s.From {
-			return text
-		}
-	}
-	return ""
-}
 
 // WriteHTML writes the report as a page that needs nothing else.
 func WriteHTML(w io.Writer, r Report) error {

@@ -19,8 +19,6 @@ const (
 	lastWordsMost = 8               // lines that are kept for an error
 )
 
-var errNoSignals = errors.New("the demonstration stops processes with SIGSTOP, which this system has not got")
-
 // process is a process of ours. The terminal's Ctrl-C reaches the director
 // alone, which ends the others in order.
 type process struct {
@@ -44,9 +42,11 @@ func startProcess(name string, cmd *exec.Cmd, input []byte) (*process, error) {
 	go func() {
 		defer close(p.lines)
 		for scanner := bufio.NewScanner(output); scanner.Scan(); {
-			p.last = append(p.last, scanner.Text())
-			p.last = p.last[max(0, len(p.last)-lastWordsMost):]
-			p.lines <- scanner.Text() // the programs write no empty lines
+			line := scanner.Text()
+			if !strings.HasPrefix(line, "{") { // no event, nor a line of the log
+				p.last = append(p.last[max(0, len(p.last)-lastWordsMost):], line)
+			}
+			p.lines <- line // the programs write no empty lines
 		}
 		p.err = cmd.Wait()
 	}()

@@ -3,14 +3,11 @@
 package demo
 
 import (
+	"os"
 	"os/exec"
 	"syscall"
 )
 
-const (
-	stopSignal     = syscall.SIGSTOP
-	continueSignal = syscall.SIGCONT
-	canStop        = true
-)
+var stopSignal, continueSignal os.Signal = syscall.SIGSTOP, syscall.SIGCONT
 
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

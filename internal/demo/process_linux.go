@@ -1,15 +1,12 @@
 package demo
 
 import (
+	"os"
 	"os/exec"
 	"syscall"
 )
 
-const (
-	stopSignal     = syscall.SIGSTOP
-	continueSignal = syscall.SIGCONT
-	canStop        = true
-)
+var stopSignal, continueSignal os.Signal = syscall.SIGSTOP, syscall.SIGCONT
 
 // ownGroup also has the kernel end the process when the director dies without
 // cleaning up, by kill -9 for example.

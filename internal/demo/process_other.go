@@ -7,8 +7,6 @@ import (
 	"os/exec"
 )
 
-var stopSignal, continueSignal os.Signal = os.Kill, os.Kill
-
-const canStop = false
+var stopSignal, continueSignal os.Signal // which this system has not got
 
 func ownGroup(*exec.Cmd) {}

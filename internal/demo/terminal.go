@@ -25,12 +25,8 @@ const (
 	colorB style = "35"
 )
 
-func styleOf(who Actor) style {
-	if who == WorkerA {
-		return colorA
-	}
-	return colorB
-}
+// styles are those of the workers, and of what went wrong.
+var styles = map[string]style{"A": colorA, "B": colorB, "bad": red}
 
 // printer shows a run on a terminal, or on anything else.
 type printer struct {
@@ -98,7 +94,7 @@ func (p *printer) event(e Event) {
 	case Started, Released:
 		text = p.paint(dim, text)
 	}
-	p.print(fmt.Sprintf("  %s  %s  %s\n", p.paint(dim, fmt.Sprintf("%6.2f", e.At.Seconds())), p.paint(styleOf(e.Who), string(e.Who)), text))
+	p.print(fmt.Sprintf("  %s  %s  %s\n", p.paint(dim, fmt.Sprintf("%6.2f", e.At.Seconds())), p.paint(styles[string(e.Who)], string(e.Who)), text))
 }
 
 // verdicts ends the run.
