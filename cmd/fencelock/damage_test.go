@@ -27,11 +27,11 @@ import (
 func usedFile(t *testing.T) (raw []byte, records, locks map[string]int64) {
 	t.Helper()
 	data := filepath.Join(t.TempDir(), "used.db")
-	p := start(t, "FENCELOCK_DATA="+data)
+	p := start(t, "FENCELOCK_DATA="+data, "FENCELOCK_NODE_TIMEOUT=1s") // the machine may be busy
 	records, locks = map[string]int64{}, map[string]int64{}
 	for i := range 40 {
 		resource := fmt.Sprintf("resource/%d", i)
-		lease := p.acquire(fmt.Sprintf(`{"resource":%q,"ttl_ms":1000,"metadata":{"text":%q}}`, resource, strings.Repeat("m", 300)))
+		lease := p.acquire(fmt.Sprintf(`{"resource":%q,"ttl_ms":3000,"metadata":{"text":%q}}`, resource, strings.Repeat("m", 300)))
 		locks[resource] = lease.FencingToken
 		if i%2 == 0 {
 			p.wants(p.ask(nil, "PUT", "/guarded/"+resource, fmt.Sprintf(`{"n":%d}`, i), fmt.Sprintf("Fencing-Token: %d", lease.FencingToken)), http.StatusOK)
@@ -90,7 +90,7 @@ func TestDamagedFile(t *testing.T) {
 				refused++
 				return
 			}
-			p := start(t, "FENCELOCK_DATA="+data)
+			p := start(t, "FENCELOCK_DATA="+data, "FENCELOCK_NODE_TIMEOUT=1s")
 			for resource, token := range records {
 				var record wire.Record
 				p.wants(p.ask(&record, "GET", "/guarded/"+resource, ""), http.StatusOK)
@@ -99,7 +99,7 @@ func TestDamagedFile(t *testing.T) {
 				}
 			}
 			for resource, token := range locks {
-				if lease := p.acquire(fmt.Sprintf(`{"resource":%q,"ttl_ms":1000,"wait_ms":5000}`, resource)); lease.FencingToken <= token {
+				if lease := p.acquire(fmt.Sprintf(`{"resource":%q,"ttl_ms":3000,"wait_ms":10000}`, resource)); lease.FencingToken <= token {
 					t.Errorf("%s: token %d after %d", resource, lease.FencingToken, token)
 				}
 			}

@@ -52,12 +52,14 @@ func (p *printer) chart(r Round) string {
 		axis.to(t.column(at), " ", plain)
 		axis.put(tickText(at), dim)
 	}
-	text := axis.String()
+	var text strings.Builder
+	text.WriteString(axis.String())
 	for _, l := range t.Lanes {
-		text += p.spans(t, "worker "+string(l.Who), styles[string(l.Who)], l.Who, l.Does)
-		text += p.spans(t, "its lease", dim, l.Who, l.Leases)
+		text.WriteString(p.spans(t, "worker "+string(l.Who), styles[string(l.Who)], l.Who, l.Does))
+		text.WriteString(p.spans(t, "its lease", dim, l.Who, l.Leases))
 	}
-	return text + p.account(t)
+	text.WriteString(p.account(t))
+	return text.String()
 }
 
 // spans draws what lasts, each with the longest of its texts that fits into it,

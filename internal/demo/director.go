@@ -140,7 +140,7 @@ func (d *director) play(ctx context.Context, account AccountConfig) (Round, erro
 	err = pause(ctx, d.beat()/2)
 	a.signal(stopSignal)
 	d.record(Event{Who: WorkerA, Kind: Stopped, Time: time.Now()})
-	if err = errors.Join(err, pause(ctx, d.beat()/4), d.takeOver(ctx, account), pause(ctx, d.beat())); err != nil {
+	if err := errors.Join(err, pause(ctx, d.beat()/4), d.takeOver(ctx, account), pause(ctx, d.beat())); err != nil {
 		return d.round, err
 	}
 	// Noted before it happens, or A might seem to write while it stands.

@@ -64,7 +64,7 @@ func layOut(r Round) timeline {
 	return t
 }
 
-func (t *timeline) lane(who Actor) *lane {
+func (t timeline) lane(who Actor) *lane {
 	if who == WorkerA {
 		return &t.Lanes[0]
 	}

@@ -4,9 +4,8 @@
 // bbolt trusts its file. It maps the file into memory and follows the page
 // numbers, offsets and lengths that it finds there: a page beyond the file's
 // end is a SIGBUS, a wrong length is a SIGSEGV or a panic, a wrong page number
-// may be an endless loop, and a damaged newest
-// meta page silently brings back the state before the last transaction. Three
-// things stand against that:
+// may be an endless loop, and a damaged newest meta page silently brings back the
+// state before the last transaction. Three things stand against that:
 //
 //   - Open reads every page that is in use with ordinary reads, and refuses
 //     the file unless its structure is the one that bbolt writes (Check).

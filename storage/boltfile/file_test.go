@@ -256,9 +256,12 @@ func use(t *testing.T, name, path string, entries int) bool {
 	if err := file.Close(); err != nil {
 		t.Errorf("%s: close: %v", name, err)
 	}
-	if _, err := boltfile.Open(path, boltfile.Options{}); err != nil {
+	again, err := boltfile.Open(path, boltfile.Options{Timeout: time.Second})
+	if err != nil {
 		t.Errorf("%s: accepted and written, and then refused: %v", name, err)
+		return true
 	}
+	_ = again.Close()
 	return true
 }
 
