@@ -1,6 +1,7 @@
 package boltfile
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -127,6 +128,9 @@ func (p page) entries() ([]entry, error) {
 	next := pageHeader + n*elementLen // where the next key must be
 	if next > len(p) || isBranch && n == 0 {
 		return nil, fmt.Errorf("it cannot have %d entries", n)
+	}
+	if n == 0 && len(bytes.Trim(p[pageHeader:], "\x00")) > 0 {
+		return nil, errors.New("it says that it is empty, and is not")
 	}
 	entries := make([]entry, n)
 	for i := range entries {

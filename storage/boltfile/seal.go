@@ -3,11 +3,34 @@ package boltfile
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
+
+	"go.etcd.io/bbolt"
 )
 
 // ErrSeal says that a value is not the one that was stored under its key.
 var ErrSeal = errors.New("the checksum of an entry is wrong")
+
+// Buckets makes buckets in a file that has none of them. If it has some only, a
+// name was changed: ErrSeal.
+func Buckets(tx *bbolt.Tx, names ...string) error {
+	present := 0
+	for _, name := range names {
+		if tx.Bucket([]byte(name)) != nil {
+			present++
+		}
+	}
+	if present > 0 && present < len(names) {
+		return fmt.Errorf("%w: only %d of the buckets %v are there", ErrSeal, present, names)
+	}
+	for _, name := range names {
+		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
+			return fmt.Errorf("bucket %s: %w", name, err)
+		}
+	}
+	return nil
+}
 
 const sealLen = 4
 

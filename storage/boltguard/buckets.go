@@ -38,12 +38,7 @@ const (
 var errCorrupt = errors.New("guard bucket holds an entry of the wrong length")
 
 func createBuckets(tx *bbolt.Tx) error {
-	for _, name := range []string{statesBucket, valuesBucket, historyBucket, metaBucket} {
-		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
-			return fmt.Errorf("bucket %s: %w", name, err)
-		}
-	}
-	return nil
+	return boltfile.Buckets(tx, statesBucket, valuesBucket, historyBucket, metaBucket)
 }
 
 // checkEntries reads every entry, so that a damaged one is found at the start.

@@ -99,13 +99,10 @@ func New(db File, opts Options) (*Store, error) {
 
 // open makes what is missing, and counts this opening.
 func (s *Store) open(tx *bbolt.Tx) error {
-	file, err := tx.CreateBucketIfNotExists([]byte(fileBucket))
-	if err != nil {
+	if err := boltfile.Buckets(tx, fileBucket, rowsBucket); err != nil {
 		return err
 	}
-	if _, err := tx.CreateBucketIfNotExists([]byte(rowsBucket)); err != nil {
-		return err
-	}
+	file := tx.Bucket([]byte(fileBucket))
 	incarnation, err := get(file, incarnationKey)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"errors"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/replica/storetest"
+	"github.com/fencelock/fencelock/storage/boltfile"
 )
 
 func TestStore(t *testing.T) {
@@ -89,4 +91,29 @@ func (c *testClock) clock() clock {
 
 func quick(page int) sweeping {
 	return sweeping{page: page, pause: time.Millisecond, rest: time.Millisecond}
+}
+
+// TestChangedFile: a changed row or a bucket's lost name shows at the next start.
+func TestChangedFile(t *testing.T) {
+	for name, change := range map[string]func(tx *bbolt.Tx) error{
+		"row": func(tx *bbolt.Tx) error {
+			b := tx.Bucket([]byte(rowsBucket))
+			key, value := b.Cursor().First()
+			changed := append([]byte(nil), value...)
+			changed[len(changed)-5] ^= 1
+			return b.Put(key, changed)
+		},
+		"bucket": func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte(rowsBucket)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := openFile(t, filepath.Join(t.TempDir(), "store.db"), Options{})
+			err := f.Update(t.Context(), func(tx replica.Tx) error { tx.Put("a", []byte("value"), 0); return nil })
+			if err := errors.Join(err, f.db.Update(change)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := New(f.db, Options{}); !errors.Is(err, boltfile.ErrSeal) {
+				t.Errorf("New gives %v, want ErrSeal", err)
+			}
+		})
+	}
 }
