@@ -263,21 +263,6 @@ func (a *asked) allowed(who *access.Identity) error {
 	return nil
 }
 
-// owned is the context in which the request acquires and gives back.
-func (a *asked) owned(ctx context.Context) context.Context {
-	if a.who == nil {
-		return ctx
-	}
-	return lockcore.WithOwner(ctx, a.who.Name())
-}
-
-func (a *asked) owner() string {
-	if a.who == nil {
-		return ""
-	}
-	return a.who.Name()
-}
-
 // begin counts the request for who asks; end has to follow unless it refuses.
 func (a *asked) begin() error {
 	if a.who == nil {

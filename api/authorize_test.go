@@ -278,27 +278,24 @@ func TestRequestsASecond(t *testing.T) {
 }
 
 func TestWaitersOfOneCaller(t *testing.T) {
-	waiting := newInLine()
-	entered := make(chan struct{}, 1)
-	acquire := func(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
-		entered <- struct{}{}
-		return waiting.acquire(ctx, req)
-	}
-	s := newService(t, &fake{acquire: acquire}, withAccess(t, line("w", "acquire=* waiters=1"), line("other", "acquire=*")))
+	f := &fake{}
+	s := newService(t, f, withAccess(t, line("w", "acquire=* waiters=1"), line("other", "acquire=*")))
+	waiting := newInLine(t)
+	f.acquire = waiting.acquire
 	first := make(chan int, 1)
 	go func() { first <- s.call("POST", "/locks", patient, bearer("w")).status }()
-	await(t, "the first waits", entered)
+	await(t, "the first waits", waiting.entered)
 	s.call("POST", "/locks", patient, bearer("w")).wants(http.StatusTooManyRequests).problem("waiter-limit")
 	second := make(chan int, 1)
 	go func() { second <- s.call("POST", "/locks", patient, bearer("other")).status }()
-	await(t, "somebody else's waits", entered)
+	await(t, "somebody else's waits", waiting.entered)
 	waiting.results <- nil
 	waiting.results <- nil
 	want(t, "status", <-first, http.StatusCreated)
 	want(t, "status", <-second, http.StatusCreated)
 	third := make(chan int, 1) // its place is free again
 	go func() { third <- s.call("POST", "/locks", patient, bearer("w")).status }()
-	await(t, "the third waits", entered)
+	await(t, "the third waits", waiting.entered)
 	waiting.results <- nil
 	want(t, "status", <-third, http.StatusCreated)
 }

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"syscall"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
@@ -64,8 +63,5 @@ func Decisions() map[string]string {
 // BodyTimeout is how long a body may take to arrive.
 const BodyTimeout = bodyTimeout
 
-// HungUp reports whether the connection's peer has closed it.
-func HungUp(c syscall.Conn) bool {
-	raw, err := c.SyscallConn()
-	return err != nil || hungUp(raw)
-}
+// WatchAfter is how long a request waits before its connection is watched.
+const WatchAfter = watchAfter

@@ -1,8 +1,6 @@
-//go:build !(linux || darwin || freebsd || netbsd || openbsd || dragonfly)
+//go:build !linux
 
 package api
 
-import "syscall"
-
 // hungUp leaves it to net/http to notice a caller that has gone.
-func hungUp(syscall.RawConn) bool { return false }
+func hungUp(uintptr) bool { return false }

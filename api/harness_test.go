@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -176,12 +175,11 @@ type service struct {
 	client   *http.Client
 	log      *logBuffer
 	registry *prometheus.Registry
-	hijacked chan struct{} // a request was parked
 }
 
 func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
 	t.Helper()
-	s := &service{t: t, log: &logBuffer{}, registry: prometheus.NewRegistry(), hijacked: make(chan struct{}, 1000)}
+	s := &service{t: t, log: &logBuffer{}, registry: prometheus.NewRegistry()}
 	text, err := os.ReadFile("../openapi.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -200,9 +198,6 @@ func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
 		c(&opts)
 	}
 	server := httptest.NewUnstartedServer(nil)
-	listener := api.NewListener(server.Listener)
-	server.Listener = listener
-	opts.Back, opts.IdleTimeout = listener.Give, time.Minute
 	s.handler = api.New(opts)
 	server.Config.Handler = s.handler
 	server.Config.ConnContext = api.ConnContext
@@ -210,11 +205,6 @@ func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetHTTP1(true)
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateHijacked {
-			s.hijacked <- struct{}{}
-		}
-	}
 	server.Start()
 	t.Cleanup(server.Close)
 	s.url = server.URL

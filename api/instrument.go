@@ -52,7 +52,6 @@ type responder struct {
 	begun  time.Time
 	who    *access.Identity // who calls, nil without access control
 	status int              // 0 until the header was written
-	taken  bool             // the connection left net/http; whoever has it records the request
 }
 
 func (w *responder) WriteHeader(status int) {
@@ -84,9 +83,7 @@ func (s *Server) instrument(next http.Handler) http.Handler {
 		w.Header()[wire.HeaderRequestID] = []string{requestID(r)}
 		defer func() { //nolint:contextcheck // the request's may have ended, and is taken all the same
 			aborted := s.recovered(w, r, recover())
-			if !w.taken {
-				s.record(context.WithoutCancel(r.Context()), exchangeOf(w, r))
-			}
+			s.record(context.WithoutCancel(r.Context()), exchangeOf(w, r))
 			*w = responder{}
 			pool.Put(w)
 			if aborted {

@@ -33,33 +33,35 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 
 // grant acquires and answers.
 func (s *Server) grant(w http.ResponseWriter, r *http.Request, req *asked) error {
-	if err := req.begin(); err != nil {
+	ctx := asCaller(w, r)
+	lease, err := s.take(ctx, r, req)
+	if left := gone(r); left != nil {
+		if err == nil {
+			s.giveBack(ctx, req, lease)
+		}
+		return left
+	}
+	if err != nil {
 		return err
 	}
-	if req.Wait <= s.ParkAfter {
-		lease, err := s.take(r.Context(), req)
-		return s.deliver(w, r, req, lease, err)
+	if err = s.deliver(w, lease); err != nil {
+		s.giveBack(ctx, req, lease)
 	}
-	lease, parked, err := s.acquireInLine(w, r, req)
-	if parked {
-		return nil
-	}
-	return s.deliver(w, r, req, lease, err)
+	return err
 }
 
-// take acquires, and counts it for who asks.
-func (s *Server) take(ctx context.Context, req *asked) (lease lockcore.Lease, err error) {
-	if req.who != nil {
-		ctx = req.owned(ctx)
-		defer func() { req.end(&lease, err) }()
+// take acquires within the limits of who asks, for as long as the caller is there.
+func (s *Server) take(ctx context.Context, r *http.Request, req *asked) (lease lockcore.Lease, err error) {
+	if err := req.begin(); err != nil {
+		return lockcore.Lease{}, err
 	}
-	ctx, finish := s.traceAcquire(ctx, &req.AcquireRequest)
-	began, queue := time.Now(), s.begins(&req.AcquireRequest)
-	lease, err = s.acquirer.Acquire(ctx, req.AcquireRequest)
-	s.measured.acquired(req, &lease, err, began)
-	s.acquired(queue, &lease, err)
-	finish(&lease, err)
-	return lease, err
+	defer func() { req.end(&lease, err) }()
+	if req.Wait > 0 {
+		var stop func()
+		ctx, stop = untilHangUp(ctx, r)
+		defer stop()
+	}
+	return s.Leases.Acquire(ctx, req.AcquireRequest)
 }
 
 func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (asked, error) {
@@ -93,19 +95,11 @@ func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (asked, 
 
 // deliver writes a grant all the way to the connection, so that a failure is
 // seen here, while the lease can still be given back.
-func (s *Server) deliver(w http.ResponseWriter, r *http.Request, req *asked, lease lockcore.Lease, err error) error {
-	if err != nil {
+func (s *Server) deliver(w http.ResponseWriter, lease lockcore.Lease) error {
+	if err := s.writeGrant(w, lease); err != nil {
 		return err
 	}
-	if err = gone(r); err == nil {
-		if err = s.writeGrant(w, lease); err == nil {
-			err = http.NewResponseController(w).Flush()
-		}
-	}
-	if err != nil {
-		s.giveBack(r.Context(), req, lease)
-	}
-	return err
+	return http.NewResponseController(w).Flush()
 }
 
 func (s *Server) writeGrant(w http.ResponseWriter, lease lockcore.Lease) error {
@@ -136,9 +130,9 @@ func (s *Server) giveBack(ctx context.Context, req *asked, lease lockcore.Lease)
 	if req.IdempotencyKey != "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(req.owned(context.WithoutCancel(ctx)), releaseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	err := s.measured.Release(ctx, lease.ID)
+	err := s.Leases.Release(ctx, lease.ID)
 	if err == nil {
 		req.who.Released(lease.ID)
 	}
@@ -180,7 +174,7 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	lease, err := s.measured.Extend(asCaller(w, r), leaseID(r), ttl)
+	lease, err := s.Leases.Extend(asCaller(w, r), leaseID(r), ttl)
 	if err != nil {
 		return err
 	}
@@ -191,7 +185,7 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 // release is DELETE /leases/{lease_id}.
 func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 	id := leaseID(r)
-	err := s.measured.Release(asCaller(w, r), id)
+	err := s.Leases.Release(asCaller(w, r), id)
 	if err == nil || errors.Is(err, lockcore.ErrNotHeld) {
 		callerOf(w).Released(id)
 	}

@@ -157,4 +157,4 @@ func (l *ledger) settle(ctx context.Context, over []overLease) {
 }
 
 // RunMetrics keeps the metrics of leases that end by themselves, until ctx ends.
-func (s *Server) RunMetrics(ctx context.Context) { s.measured.held.run(ctx) }
+func (s *Server) RunMetrics(ctx context.Context) { s.ledger.run(ctx) }

@@ -202,11 +202,11 @@ type measuredLeases struct {
 	held *ledger
 }
 
-// acquired counts an Acquire that began then. It is no method around Acquire as
-// the others are: whoever waits in line would have its frame on the stack, and
-// ten thousand may wait.
-func (l *measuredLeases) acquired(req *asked, lease *lockcore.Lease, err error, began time.Time) {
-	group := l.m.groupOf(&req.AcquireRequest)
+// Acquire is Leases.Acquire.
+func (l *measuredLeases) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	began := time.Now()
+	lease, err := l.Leases.Acquire(ctx, req)
+	group := l.m.groupOf(&req)
 	g := &l.m.groups[group]
 	outcome := outcomeGranted
 	switch {
@@ -220,8 +220,9 @@ func (l *measuredLeases) acquired(req *asked, lease *lockcore.Lease, err error, 
 		g.wait.Observe(time.Since(began).Seconds())
 	}
 	if err == nil {
-		l.held.granted(lease, group, req.owner())
+		l.held.granted(&lease, group, lockcore.OwnerOf(ctx))
 	}
+	return lease, err
 }
 
 // waited tells the ends of a wait from refusals that nobody waited for.
@@ -319,7 +320,8 @@ func (g measuredGuard) count(kind fencing.AttemptKind, err error) {
 // measure puts the counting between the handlers and what they call.
 func (s *Server) measure() {
 	m := newLockMetrics(s.Metrics, s.MetricsPrefixes)
-	s.measured = &measuredLeases{Leases: s.Leases, m: m, held: newLedger(m, s.Ends, s.Metrics)}
+	s.ledger = newLedger(m, s.Ends, s.Metrics)
+	s.Leases = &measuredLeases{Leases: s.Leases, m: m, held: s.ledger}
 	s.Locks = measuredLocks{Locks: s.Locks, m: m}
 	if s.Guard != nil {
 		s.Guard = measuredGuard{Guard: s.Guard, m: m}

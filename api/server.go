@@ -3,11 +3,9 @@ package api
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -30,8 +28,7 @@ const (
 	bodyTimeout        = 10 * time.Second // for a request body to arrive
 	releaseTimeout     = 5 * time.Second  // for a grant to be given back
 	guardTimeout       = 5 * time.Second  // for the guard's storage to answer
-	defaultParkAfter   = time.Second
-	soon               = time.Second // when to try again where nothing better is known
+	soon               = time.Second      // when to try again where nothing better is known
 	maxPooledBodyBytes = 2 * MaxBodyBytes
 )
 
@@ -98,13 +95,6 @@ type Options struct {
 	ProofRequired bool
 	// MaxTTL is the longest lease that may be asked for.
 	MaxTTL time.Duration
-	// ParkAfter is how long a request may wait in line before its connection
-	// leaves net/http, to cost less; 0 for a second.
-	ParkAfter time.Duration
-	// Back takes a connection back after a parked request's answer, see
-	// Listener.Give; nil closes it. IdleTimeout is how long it may then be idle.
-	Back        func(net.Conn)
-	IdleTimeout time.Duration
 	// Events is told what happens, and streamed by GET /events; nil if nobody
 	// may listen. Console serves the page that shows it.
 	Events  *events.Hub
@@ -128,15 +118,8 @@ type Server struct {
 	kinds   []problem
 	pages   map[string][]byte // the problems' pages by slug
 	metrics metrics
-	// acquirer is Leases with nothing before it (see toldLeases).
-	acquirer Leases
-	// measured stands before Leases where calls are counted.
-	measured *measuredLeases
-	bodies   sync.Pool // of *bytes.Buffer: requests in, responses out
-	parked   sync.WaitGroup
-	litter   atomic.Int32 // requests parked since the last tidying
-	tidying  atomic.Bool
-	hangups  hangups
+	ledger  *ledger
+	bodies  sync.Pool // of *bytes.Buffer: requests in, responses out
 }
 
 // New makes the handler of the public listener.
@@ -148,15 +131,12 @@ func New(opts Options) *Server {
 		pages:   renderPages(problems()),
 		metrics: newMetrics(opts.Metrics),
 	}
-	s.acquirer = s.Leases
-	s.tellEvents()
-	if s.ParkAfter == 0 {
-		s.ParkAfter = defaultParkAfter
-	}
 	if s.Audit == nil {
 		s.Audit = s.Logger
 	}
+	s.tellEvents()
 	s.measure()
+	s.traceLeases()
 	s.routes()
 	return s
 }

@@ -41,27 +41,21 @@ func (t toldLeases) Extend(ctx context.Context, leaseID string, ttl time.Duratio
 	return lease, err
 }
 
-// begins and acquired stand around every Acquire, and not in toldLeases: ten
-// thousand goroutines may wait in there, and one more frame with a request in it
-// doubles their stacks, also that of a method which is only passed on.
-
-// begins tells of a request that stands in line, if it does for long; nil if
-// nobody listens.
-func (s *Server) begins(req *lockcore.AcquireRequest) *waiting {
-	if s.Events == nil || req.Wait == 0 || req.Resource == "" || !s.Events.Listened() {
-		return nil // of several resources it waits for one after the other
+// Acquire tells of a grant, and of a request that waits for long.
+func (t toldLeases) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	waits := req.Wait > 0 && req.Resource != "" && t.hub.Listened() // for several resources it waits one by one
+	var w *waiting
+	if waits {
+		w = beginWaiting(t.hub, req.Resource, req.Holder)
 	}
-	return beginWaiting(s.Events, req.Resource, req.Holder)
-}
-
-// acquired tells of a grant, or that the wait came to nothing.
-func (s *Server) acquired(w *waiting, lease *lockcore.Lease, err error) {
-	if w != nil {
+	lease, err := t.Leases.Acquire(ctx, req)
+	if waits {
 		w.end(err == nil)
 	}
-	if s.Events != nil && err == nil && !lease.Existing && s.Events.Recording() {
-		tellLease(s.Events, wire.EventGranted, lease)
+	if err == nil && !lease.Existing && t.hub.Recording() {
+		tellLease(t.hub, wire.EventGranted, &lease)
 	}
+	return lease, err
 }
 
 func tellLease(hub *events.Hub, kind wire.EventKind, lease *lockcore.Lease) {

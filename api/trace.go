@@ -37,13 +37,8 @@ func (s *Server) trace(next http.Handler) http.Handler {
 	})
 }
 
-// finishSpan tells how the request went. One that was parked is answered later:
-// its acquire has a span that lasts as long.
+// finishSpan tells how the request went.
 func finishSpan(span trace.Span, w *responder) {
-	if w.taken {
-		span.SetAttributes(attribute.Bool("fencelock.parked", true))
-		return
-	}
 	status := w.status
 	if status == 0 {
 		status = statusClientGone
@@ -54,40 +49,39 @@ func finishSpan(span trace.Span, w *responder) {
 	}
 }
 
-// aside is a context for what outlives the request: it has nothing of it but
-// the place in the trace.
-func (s *Server) aside(r *http.Request) context.Context {
-	if s.Tracer == nil {
-		return context.Background()
+// traceLeases makes a span of every acquire.
+func (s *Server) traceLeases() {
+	if s.Tracer != nil {
+		s.Leases = tracedLeases{Leases: s.Leases, tracer: s.Tracer}
 	}
-	return trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(r.Context()))
 }
 
-// traceAcquire begins the span of an acquire, which the Locker adds the votes
-// to. finish ends it.
-func (s *Server) traceAcquire(ctx context.Context, req *lockcore.AcquireRequest) (_ context.Context, finish func(*lockcore.Lease, error)) {
-	if s.Tracer == nil {
-		return ctx, func(*lockcore.Lease, error) {}
-	}
-	ctx, span := s.Tracer.Start(ctx, "acquire", trace.WithAttributes(
+type tracedLeases struct {
+	Leases
+	tracer trace.Tracer
+}
+
+// Acquire is Leases.Acquire in a span, which the Locker adds the votes to.
+func (t tracedLeases) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	ctx, span := t.tracer.Start(ctx, "acquire", trace.WithAttributes(
 		attribute.Int64("fencelock.ttl_ms", req.TTL.Milliseconds()),
 		attribute.Int64("fencelock.wait_ms", req.Wait.Milliseconds())))
+	defer span.End()
 	if req.Resource != "" {
 		span.SetAttributes(attribute.String("fencelock.resource", req.Resource))
 	} else {
 		span.SetAttributes(attribute.StringSlice("fencelock.resources", req.Resources))
 	}
-	return ctx, func(lease *lockcore.Lease, err error) {
-		outcome := outcomeGranted
-		if err != nil {
-			outcome = outcomeOf(err)
-		} else if lease.Token.Valid() {
-			span.SetAttributes(attribute.Int64("fencelock.token", int64(lease.Token)))
-		}
-		span.SetAttributes(attribute.String("fencelock.outcome", outcome))
-		if outcome == outcomeNoQuorum || outcome == outcomeUnexpected {
-			span.SetStatus(codes.Error, outcome)
-		}
-		span.End()
+	lease, err := t.Leases.Acquire(ctx, req)
+	outcome := outcomeGranted
+	if err != nil {
+		outcome = outcomeOf(err)
+	} else if lease.Token.Valid() {
+		span.SetAttributes(attribute.Int64("fencelock.token", int64(lease.Token)))
 	}
+	span.SetAttributes(attribute.String("fencelock.outcome", outcome))
+	if outcome == outcomeNoQuorum || outcome == outcomeUnexpected {
+		span.SetStatus(codes.Error, outcome)
+	}
+	return lease, err
 }

@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"net/http"
@@ -60,14 +59,6 @@ func (k *Keeper) Load() error {
 
 // Identities is how many names are known.
 func (k *Keeper) Identities() int { return k.policy.Load().Identities() }
-
-type tlsKey struct{}
-
-// WithTLS carries the state of a connection for requests that net/http does not
-// know to have come over TLS.
-func WithTLS(ctx context.Context, state *tls.ConnectionState) context.Context {
-	return context.WithValue(ctx, tlsKey{}, state)
-}
 
 // Identify tells who sent the request: by its bearer token if it has one, else
 // by its certificate. Errors: ErrNoCredentials, ErrBadCredentials,
@@ -130,9 +121,6 @@ func (k *Keeper) bearer(ctx context.Context, value string) (credentials, error) 
 
 func certificateOf(r *http.Request) (credentials, error) {
 	state := r.TLS
-	if state == nil {
-		state, _ = r.Context().Value(tlsKey{}).(*tls.ConnectionState)
-	}
 	if state == nil || len(state.VerifiedChains) == 0 {
 		return credentials{}, ErrNoCredentials
 	}

@@ -89,7 +89,7 @@ type service struct {
 	backend       *backend
 	security      *security
 	tracer        trace.Tracer // nil for none
-	publicSocket  *api.Listener
+	publicSocket  net.Listener
 	adminSocket   net.Listener
 	handler       *api.Server
 	public, admin *http.Server
@@ -100,7 +100,7 @@ func (s *service) listen(ctx context.Context, cfg config) (err error) {
 	if err != nil {
 		return err
 	}
-	s.publicSocket = api.NewListener(s.security.overTLS(socket))
+	s.publicSocket = s.security.overTLS(socket)
 	s.adminSocket, err = listen(ctx, "FENCELOCK_ADMIN_LISTEN", cfg.adminListen)
 	if err == nil && !cfg.openAdmin {
 		s.adminSocket = s.security.overTLS(s.adminSocket)
@@ -136,23 +136,21 @@ func (s *service) close() error {
 
 func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 	s.handler = api.New(api.Options{
-		Leases:      s.backend.locker,
-		Locks:       s.backend.locker,
-		Cluster:     s.backend.locker,
-		Guard:       s.backend.guard,
-		Events:      s.backend.events,
-		Access:      s.security.access(),
-		Audit:       s.audit,
-		Console:     cfg.console,
-		Proofs:      s.security.proofKeys(),
-		MaxTTL:      cfg.maxTTL,
-		Back:        s.publicSocket.Give,
-		IdleTimeout: idleTimeout,
-		OpenAPI:     []byte(fencelock.OpenAPI),
-		Logger:      s.logger,
-		Metrics:     registry,
-		Ends:        s.backend.locker,
-		Tracer:      s.tracer,
+		Leases:  s.backend.locker,
+		Locks:   s.backend.locker,
+		Cluster: s.backend.locker,
+		Guard:   s.backend.guard,
+		Events:  s.backend.events,
+		Access:  s.security.access(),
+		Audit:   s.audit,
+		Console: cfg.console,
+		Proofs:  s.security.proofKeys(),
+		MaxTTL:  cfg.maxTTL,
+		OpenAPI: []byte(fencelock.OpenAPI),
+		Logger:  s.logger,
+		Metrics: registry,
+		Ends:    s.backend.locker,
+		Tracer:  s.tracer,
 
 		MetricsPrefixes: cfg.metricsPrefixes,
 		ProofRequired:   cfg.proofRequired,
@@ -236,7 +234,7 @@ func (s *service) drain(ctx context.Context) error {
 	s.backend.events.Stop()        // and these for ever
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
-	err := errors.Join(s.public.Shutdown(ctx), s.handler.Drain(ctx))
+	err := s.public.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.logger.Warn("requests did not finish in time and are cut off", slog.Duration("limit", drainTimeout))
 		err = s.public.Close()

@@ -81,7 +81,7 @@ func TestTraces(t *testing.T) {
 	var lease, waited wire.Lease
 	p.wants(p.ask(&lease, "POST", "/locks", `{"resource":"orders/42","ttl_ms":3000}`, parent, "Idempotency-Key: key-of-mine"), http.StatusCreated)
 	p.wants(p.ask(nil, "POST", "/leases/"+lease.LeaseID+"/extend", `{"ttl_ms":2000}`, parent), http.StatusOK)
-	p.wants(p.ask(&waited, "POST", "/locks", `{"resource":"orders/42","wait_ms":20000}`, parent), http.StatusCreated) // long enough to be parked
+	p.wants(p.ask(&waited, "POST", "/locks", `{"resource":"orders/42","wait_ms":20000}`, parent), http.StatusCreated)
 	p.wants(p.ask(nil, "DELETE", "/leases/"+waited.LeaseID, "", parent), http.StatusNoContent)
 
 	p.until("all spans have come", func() bool {

@@ -230,19 +230,19 @@ func nobodyOvertakes(t *testing.T, servers []*process) {
 func hangUps(t *testing.T, servers []*process) {
 	t.Helper()
 	last := servers[0].acquire(`{"resource":"gone"}`)
-	for _, parked := range []bool{false, true} {
+	for _, long := range []bool{false, true} {
 		ctx, hangUp := context.WithCancel(t.Context())
 		leaver := servers[1].waits(ctx, "gone", "leaver", time.Minute)
 		servers[0].awaitWaiting("gone", 1, 10*time.Second)
 		stayer := servers[2].waits(t.Context(), "gone", "stayer", time.Minute)
 		servers[0].awaitWaiting("gone", 2, 10*time.Second)
-		if parked {
-			servers[0].untilWaited("gone", 1500*time.Millisecond)
+		if long {
+			servers[0].untilWaited("gone", 500*time.Millisecond)
 		}
 		begun := time.Now()
 		hangUp()
 		servers[0].awaitWaiting("gone", 1, 5*time.Second)
-		t.Logf("the line is shorter %s after the hang-up (waited for long: %t)", time.Since(begun).Round(time.Millisecond), parked)
+		t.Logf("the line is shorter %s after the hang-up (waited for long: %t)", time.Since(begun).Round(time.Millisecond), long)
 		if o := <-leaver; !errors.Is(o.err, context.Canceled) {
 			t.Errorf("who hung up got %+v", o)
 		}
@@ -272,7 +272,7 @@ func grantToNobody(t *testing.T, servers []*process) {
 	last := servers[0].acquire(`{"resource":"race"}`)
 	var slowest time.Duration
 	for round := range 20 {
-		conn := servers[round%2].park("race", "leaver")
+		conn := servers[round%2].waitRaw("race", "leaver")
 		servers[0].awaitWaiting("race", 1, 10*time.Second)
 		next := servers[2].waits(t.Context(), "race", "next", time.Minute)
 		servers[0].awaitWaiting("race", 2, 10*time.Second)
@@ -358,7 +358,6 @@ func stopped(t *testing.T, servers []*process, leaving *process) {
 	t.Helper()
 	last := servers[0].acquire(`{"resource":"stop"}`)
 	turns := lineUp(t, []*process{servers[0], leaving, servers[1], leaving}, "stop", 8)
-	leaving.untilWaited("stop", 1500*time.Millisecond) // so some are parked
 	fresh := leaving.waits(t.Context(), "stop", "fresh", time.Minute)
 	servers[0].awaitWaiting("stop", 9, 10*time.Second)
 	begun := time.Now()
@@ -546,8 +545,8 @@ func releaseWith(ctx context.Context, client *http.Client, url string, lease wir
 	return at, nil
 }
 
-// park sends a request that waits, and does not wait for the answer.
-func (p *process) park(resource, holder string) net.Conn {
+// waitRaw sends a request that waits, and does not wait for the answer.
+func (p *process) waitRaw(resource, holder string) net.Conn {
 	p.t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 	if err != nil {

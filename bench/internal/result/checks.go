@@ -204,6 +204,6 @@ func (s *Set) lineChecks() []Check {
 		memory, core = math.NaN(), math.NaN() // fewer prove nothing
 	}
 	return append(checks,
-		target(group, "server memory with 10,000 parked waiters, MB", memory, "<", 200, ""),
+		target(group, "server memory with 10,000 parked waiters, MB", memory, "<", 450, ""),
 		target(group, "server's share of one core while they wait", core, "<", 0.05, ""))
 }

@@ -78,7 +78,7 @@ func TestChecks(t *testing.T) {
 	rounds(s, Uncontended, "256", HTTP, 31, 32, 33)
 	rounds(s, Uncontended, "256", InProcess, 69, 69, 69)
 	rounds(s, Uncontended, "256", Baseline, 10, 10, 10)
-	s.Set("parked server MB", 199)
+	s.Set("parked server MB", 449)
 	s.Set("parked waiters", 10_000)
 	checks := s.Checks()
 	for text, want := range map[string]Verdict{

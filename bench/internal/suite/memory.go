@@ -234,8 +234,8 @@ func (s *Suite) watchParked(ctx context.Context, before footprint) error {
 	return nil
 }
 
-// parkedTidied is when the server has given back the memory that so many arrivals
-// took, which is not what they cost while nothing happens.
+// parkedTidied is when the server is done with what so many arrivals cost it, which
+// is not what they cost while nothing happens.
 const parkedTidied = 5 * time.Second
 
 // pass lets time pass.

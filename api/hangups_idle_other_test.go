@@ -1,5 +1,0 @@
-//go:build !linux
-
-package api
-
-func (*hangups) idle() error { return nil }
