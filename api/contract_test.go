@@ -117,7 +117,7 @@ func (c *contract) check(req *http.Request, sent []byte, resp *http.Response, go
 		seen.Method = http.MethodGet
 	}
 	route, params, err := c.router.FindRoute(seen)
-	if err != nil {
+	if err != nil || resp.StatusCode == http.StatusMisdirectedRequest { // which every operation may answer
 		return c.checkUnrouted(resp, got)
 	}
 	options := &openapi3filter.Options{
@@ -144,9 +144,10 @@ func (c *contract) check(req *http.Request, sent []byte, resp *http.Response, go
 // checkUnrouted allows what the file's description says of other paths and methods.
 func (c *contract) checkUnrouted(resp *http.Response, got []byte) error {
 	name := map[int]string{
-		http.StatusBadRequest:       "InvalidRequest", // a path that ends where the resource should begin
-		http.StatusNotFound:         "NotFound",
-		http.StatusMethodNotAllowed: "MethodNotAllowed",
+		http.StatusBadRequest:         "InvalidRequest", // a path that ends where the resource should begin
+		http.StatusNotFound:           "NotFound",
+		http.StatusMethodNotAllowed:   "MethodNotAllowed",
+		http.StatusMisdirectedRequest: "HostNotServed",
 	}[resp.StatusCode]
 	if name == "" {
 		return errors.New("no operation of the file has this path and method")

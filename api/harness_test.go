@@ -247,9 +247,14 @@ func (s *service) call(method, path, body string, header ...string) answered {
 		}
 		req.Header.Add(name, value)
 	}
+	return s.do(req)
+}
+
+func (s *service) do(req *http.Request) answered {
+	s.t.Helper()
 	resp, err := s.client.Do(req)
 	if err != nil {
-		s.t.Fatalf("%s %s: %v", method, path, err)
+		s.t.Fatalf("%s %s: %v", req.Method, req.URL.Path, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)

@@ -57,6 +57,7 @@ type responder struct {
 func (w *responder) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusOK { // a 1xx is not the answer
 		w.status = status
+		w.limit()
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
@@ -64,8 +65,15 @@ func (w *responder) WriteHeader(status int) {
 func (w *responder) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
+		w.limit()
 	}
 	return w.ResponseWriter.Write(p)
+}
+
+// limit bounds how long the answer may be on its way. net/http's own limit counts
+// from the request on, and so has to allow for the longest wait.
+func (w *responder) limit() {
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout)) // a test's writer has none
 }
 
 // Unwrap lets http.ResponseController through.

@@ -25,7 +25,9 @@ var (
 	errMethodNotAllowed = errors.New("the path does not know this method; see the header Allow")
 	errLockNotHeld      = errors.New("nobody holds the resource")
 	errNoGuard          = errors.New("this server keeps no guarded records: FENCELOCK_DATABASE_URL is not set")
-	errTooManyListeners = errors.New("this server streams events to as many readers as it may")
+	errTooManyListeners = errors.New("this server streams events to as many readers as it may, or to as many of this caller's")
+	errTooManyLists     = fmt.Errorf("this caller has %d listings under way or not read yet, and no caller may have more", maxListsOfCaller)
+	errHost             = errors.New("this server does not answer to this host")
 	errUnauthorized     = errors.New("the caller is not known")
 	errForbidden        = errors.New("the caller's rules do not allow this")
 	errInternal         = errors.New("internal error")
@@ -62,6 +64,8 @@ func problems() []problem {
 		{"wait-timeout", http.StatusConflict, "The wait ended before the turn came", lockcore.ErrWaitTimeout, fillWait},
 		{"too-many-waiters", http.StatusTooManyRequests, "Too many requests wait in line at this server", lockcore.ErrTooManyWaiters, fillRetry},
 		{"too-many-listeners", http.StatusTooManyRequests, "Too many readers listen to this server's events", errTooManyListeners, fillRetry},
+		{"too-many-lists", http.StatusTooManyRequests, "The caller has as many listings under way as it may", errTooManyLists, fillRetry},
+		{"host-not-served", http.StatusMisdirectedRequest, "The server does not answer to this host", errHost, fillHost},
 		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, fillRetry},
 		{"lock-not-held", http.StatusNotFound, "The resource is not locked", errLockNotHeld, nil},
 		{"lease-not-held", http.StatusNotFound, "The lease has ended", lockcore.ErrNotHeld, fillDetail("the lease has ended, or never was: whoever used it must stop and acquire anew")},

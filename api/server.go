@@ -28,8 +28,11 @@ const (
 	bodyTimeout        = 10 * time.Second // for a request body to arrive
 	releaseTimeout     = 5 * time.Second  // for a grant to be given back
 	guardTimeout       = 5 * time.Second  // for the guard's storage to answer
+	answerTimeout      = 10 * time.Second // for a caller to take its answer
 	soon               = time.Second      // when to try again where nothing better is known
 	maxPooledBodyBytes = 2 * MaxBodyBytes
+	maxStreamsOfCaller = events.MaxReaders / 4
+	maxListsOfCaller   = 8 // under way or not read yet; each may take some megabytes
 )
 
 // Leases grants and ends leases.
@@ -86,6 +89,9 @@ type Options struct {
 	Guard fencing.Guard
 	// Access says who may do what (decisions); nil if anybody may do everything.
 	Access Access
+	// Hosts are the hosts that are answered; nil for all, which is for where
+	// Access says who may do what.
+	Hosts *Hosts
 	// Audit gets a line for each administrative act, refused ones too; nil for Logger.
 	Audit *slog.Logger
 	// Proofs gives the keys that leases' fence_proof is made with, their latest
@@ -119,6 +125,8 @@ type Server struct {
 	pages   map[string][]byte // the problems' pages by slug
 	metrics metrics
 	ledger  *ledger
+	streams share     // of GET /events
+	lists   share     // of GET /locks
 	bodies  sync.Pool // of *bytes.Buffer: requests in, responses out
 }
 
@@ -130,6 +138,8 @@ func New(opts Options) *Server {
 		kinds:   problems(),
 		pages:   renderPages(problems()),
 		metrics: newMetrics(opts.Metrics),
+		streams: share{max: maxStreamsOfCaller},
+		lists:   share{max: maxListsOfCaller},
 	}
 	if s.Audit == nil {
 		s.Audit = s.Logger
@@ -153,11 +163,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) routes() {
 	s.router.Use(s.instrument, s.trace)
+	if s.Hosts != nil {
+		s.router.Use(func(next http.Handler) http.Handler { return s.OnlyHosts(*s.Hosts, next) })
+	}
 	s.router.NotFound(s.answer(func(http.ResponseWriter, *http.Request) error { return errUnknownPath }))
 	s.router.MethodNotAllowed(s.answer(s.methodNotAllowed))
 
 	s.route(http.MethodPost, "/locks", s.acquire)
-	s.get("/locks", s.list)
+	s.get("/locks", s.lists.within(errTooManyLists, s.list))
 	s.get("/locks/*", s.inspect)
 	s.route(http.MethodDelete, "/locks/*", s.breakLock)
 

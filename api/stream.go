@@ -94,6 +94,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 		streamHeader(w)
 		return nil
 	}
+	caller := shareholder(w, r)
+	if !s.streams.take(caller) {
+		return errTooManyListeners
+	}
+	defer s.streams.give(caller)
 	reader, err := s.Events.Listen()
 	if tooMany := (*events.TooManyError)(nil); errors.As(err, &tooMany) {
 		return errTooManyListeners
@@ -134,7 +139,7 @@ func (st *stream) begin() {
 	case st.asked.lastID == "":
 		st.reader.Rewind(st.asked.recent, st.asked.wants)
 	case !st.reader.Resume(st.asked.lastID):
-		st.gap(0, "the last event is one of another server, or from before a restart; what is still known follows")
+		st.gap("the last event is one of another server, or from before a restart; what is still known follows")
 	}
 }
 
@@ -171,7 +176,7 @@ func (st *stream) fill() (slow, more bool) {
 	st.list, missed, more = st.reader.Next(st.list[:0], streamBatch, st.asked.wants)
 	if missed > 0 {
 		slow = st.asked.lastID == ""
-		st.gap(int64(min(missed, 1<<52)), "the reader was too slow, or away for too long")
+		st.gap("the reader was too slow, or away for too long")
 	}
 	st.asked.lastID = "" // only the first gap is one of a reader that was away
 	if slow {
@@ -183,8 +188,8 @@ func (st *stream) fill() (slow, more bool) {
 	return false, more
 }
 
-func (st *stream) gap(missed int64, reason string) {
-	st.event("", &events.Event{Kind: wire.EventGap, Event: wire.Event{At: time.Now(), Server: st.reader.Server(), Missed: missed, Reason: reason}})
+func (st *stream) gap(reason string) {
+	st.event("", &events.Event{Kind: wire.EventGap, Event: wire.Event{At: time.Now(), Server: st.reader.Server(), Reason: reason}})
 }
 
 // event writes one event down. JSON has no line breaks, and so no end of an event.

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -138,8 +140,10 @@ func TestSlowLoris(t *testing.T) {
 	t.Parallel()
 	a := startAbused(t)
 	before := a.usage()
-	const rest = " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
-	drips := []string{"POST /locks" + rest, "POST /locks" + rest + "\r\n{", "GET /healthz" + rest + "\r\n{", "POST /none" + rest + "\r\n"}
+	const rest = " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n"
+	// Of HTTP/2 the preface, SETTINGS, and HEADERS of 16 KB that never come.
+	const http2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00" + "\x00\x40\x00\x01\x00\x00\x00\x00\x01"
+	drips := []string{"POST /locks" + rest, "POST /locks" + rest + "\r\n{", "GET /healthz" + rest + "\r\n{", "POST /none" + rest + "\r\n", http2}
 	var cut sync.WaitGroup
 	for i := range 400 {
 		conn := a.dial()
@@ -195,7 +199,7 @@ func TestThousandsOfIdleConnections(t *testing.T) {
 		if i%2 == 0 {
 			return // never says anything
 		}
-		_, err = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+		_, err = io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		if _, errRead := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || errRead != nil {
 			t.Error(err, errRead)
 		}
@@ -203,6 +207,7 @@ func TestThousandsOfIdleConnections(t *testing.T) {
 	if took := a.cycle(t, "r"); took > 5*time.Second {
 		t.Errorf("a lock took %s next to idle connections", took)
 	}
+	a.answersSoon(t)
 	for _, conn := range conns {
 		if conn != nil {
 			_ = conn.Close()
@@ -211,18 +216,112 @@ func TestThousandsOfIdleConnections(t *testing.T) {
 	a.awaitUsage(before, 30*time.Second)
 }
 
+// answersSoon asks on new connections whether the process lives. A busy machine may
+// be late, but not every time.
+func (a *abused) answersSoon(t *testing.T) {
+	t.Helper()
+	const tries, most = 20, 250 * time.Millisecond
+	soon := 0
+	for range tries {
+		began := time.Now()
+		conn := a.dial()
+		_, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		if _, errRead := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || errRead != nil {
+			t.Fatal(err, errRead)
+		}
+		if time.Since(began) < most {
+			soon++
+		}
+		_ = conn.Close()
+	}
+	if soon < tries/2 {
+		t.Errorf("%d of %d looks were answered within %s", soon, tries, most)
+	}
+}
+
+// Who asks for large answers and does not read them gets few at a time, and those
+// are cut off: they cost the server little, and others are served meanwhile.
+func TestSlowReaders(t *testing.T) {
+	t.Parallel()
+	a := startAbused(t)
+	metadata := strings.Repeat("m", 4000)
+	flood(1000, 16, func(i int) {
+		r := a.stand.send(t.Context(), 0, request{
+			method: http.MethodPost, path: "/locks", body: fmt.Sprintf(`{"resource":"big/%d","ttl_ms":60000,"metadata":%q}`, i, metadata),
+		})
+		if r.status != http.StatusCreated {
+			t.Errorf("status %d", r.status)
+		}
+	})
+	before := a.usage()
+	const readers, most = 200, 128 << 20
+	var refused, begun atomic.Int32
+	var reading sync.WaitGroup
+	for range readers {
+		conn := a.dialNarrow()
+		if _, err := io.WriteString(conn, "GET /locks?limit=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		reading.Go(func() {
+			reader := bufio.NewReader(conn)
+			resp, err := http.ReadResponse(reader, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if resp.StatusCode == http.StatusTooManyRequests {
+				refused.Add(1)
+				_ = conn.Close()
+				return
+			}
+			begun.Add(1)
+		})
+	}
+	reading.Wait()
+	if got := begun.Load(); got == 0 || got > 40 || got+refused.Load() != readers {
+		t.Errorf("%d lists began, %d were refused", got, refused.Load())
+	}
+	if now := a.usage(); now.heap > before.heap+most {
+		t.Errorf("unread lists cost %.0f MB", (now.heap-before.heap)/(1<<20))
+	}
+	testenv.Eventually(t, 20*time.Second, func() error { // those that nobody reads make room
+		r := a.stand.send(t.Context(), 0, request{method: http.MethodGet, path: "/locks?limit=1"})
+		if r.status != http.StatusOK {
+			return fmt.Errorf("status %d %s", r.status, r.body)
+		}
+		return nil
+	})
+	a.awaitUsage(before, 20*time.Second)
+}
+
+// dialNarrow opens a connection that takes little before it is read.
+func (a *abused) dialNarrow() net.Conn {
+	a.t.Helper()
+	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
+		var failed error
+		err := raw.Control(func(fd uintptr) { failed = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4096) })
+		return errors.Join(err, failed)
+	}}
+	conn, err := dialer.DialContext(a.t.Context(), "tcp", *a.address.Load())
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
 // Headers over the limit are refused while they come, and bodies too.
 func TestGiantRequests(t *testing.T) {
 	a := startAbused(t)
 	before := a.usage()
 	giant := strings.Repeat("x", 1<<20)
 	for name, text := range map[string]string{
-		"header":      "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Giant: " + giant + "\r\n\r\n",
-		"headers":     "GET /healthz HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X-Giant: x\r\n", 100_000) + "\r\n",
-		"path":        "GET /locks/" + giant + " HTTP/1.1\r\nHost: x\r\n\r\n",
-		"method":      giant + " / HTTP/1.1\r\nHost: x\r\n\r\n",
-		"body":        "POST /locks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1048576\r\n\r\n" + giant,
-		"chunks":      "POST /locks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n100000\r\n" + giant + "\r\n0\r\n\r\n",
+		"header":      "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Giant: " + giant + "\r\n\r\n",
+		"headers":     "GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + strings.Repeat("X-Giant: x\r\n", 100_000) + "\r\n",
+		"path":        "GET /locks/" + giant + " HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"method":      giant + " / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"body":        "POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1048576\r\n\r\n" + giant,
+		"chunks":      "POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n100000\r\n" + giant + "\r\n0\r\n\r\n",
 		"not HTTP":    giant,
 		"HTTP/2 rude": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + giant,
 	} {

@@ -68,7 +68,7 @@ func newServer(tb testing.TB, name string, env ...string) *server {
 	}
 	s := &server{t: tb, name: name, log: log}
 	s.env = append([]string{
-		"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_LOG_FORMAT=json",
+		"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_LOG_FORMAT=json", "FENCELOCK_ALLOWED_HOSTS=" + name,
 	}, env...)
 	tb.Cleanup(func() {
 		s.kill()

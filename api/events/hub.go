@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,9 +15,9 @@ import (
 
 // Bounds of a Hub.
 const (
-	ringSize    = 4096 // events that are kept for who comes back
-	idleBudget  = 200  // events a second that are kept while nobody listens
-	mostReaders = 256  // streams at the same time
+	ringSize   = 4096 // events that are kept for who comes back
+	idleBudget = 200  // events a second that are kept while nobody listens
+	MaxReaders = 256  // streams at the same time
 	// gather is how long events are gathered before the readers are woken, so
 	// that many events cost a reader few awakenings.
 	gather = 25 * time.Millisecond
@@ -31,12 +30,15 @@ const (
 type Event struct {
 	Kind wire.EventKind
 	wire.Event
+	// Missed is how many a gap lacks, 0 where that is not known. No reader is
+	// shown it: most of them may have been about what the reader may not see.
+	Missed uint64
 }
 
 // Hub keeps the last events and wakes who reads them. It is safe for concurrent use.
 type Hub struct {
 	server  string
-	epoch   string
+	ids     ids
 	on      atomic.Bool  // somebody listens, here or at another server
 	budget  atomic.Int64 // events that are still kept this second while nobody does
 	skipped atomic.Bool  // some were not
@@ -70,7 +72,7 @@ const mostHolders = 20_000
 func NewHub() *Hub {
 	name := strconv.FormatUint(rand.Uint64()>>24, 36) //nolint:gosec // a name, not a secret
 	h := &Hub{
-		server: name, epoch: name, next: 1,
+		server: name, ids: newIDs(), next: 1,
 		nudged: make(chan struct{}, 1), stopped: make(chan struct{}),
 		readers: make(map[*Reader]struct{}), holders: make(map[string]holding),
 	}
@@ -254,8 +256,8 @@ func (e *TooManyError) Error() string {
 func (h *Hub) Listen() (*Reader, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.streams >= mostReaders {
-		return nil, &TooManyError{Most: mostReaders}
+	if h.streams >= MaxReaders {
+		return nil, &TooManyError{Most: MaxReaders}
 	}
 	h.streams++
 	h.on.Store(true)
@@ -324,11 +326,10 @@ func (r *Reader) Stopped() <-chan struct{} { return r.hub.stopped }
 // Next, or here by false where even its size is unknown: the id is another server's, or
 // from before a restart.
 func (r *Reader) Resume(id string) bool {
-	epoch, number, _ := strings.Cut(id, "-")
-	n, err := strconv.ParseUint(number, 10, 64)
+	n, ok := r.hub.ids.open(id)
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
-	if err != nil || epoch != r.hub.epoch || n >= r.hub.next {
+	if !ok || n >= r.hub.next {
 		r.at = r.hub.oldest()
 		return false
 	}
@@ -373,7 +374,7 @@ func (r *Reader) Next(list []Numbered, most int, want func(*Event) bool) (_ []Nu
 	for looked := 0; r.at < h.next && looked < look && len(list) < most; looked++ {
 		e := &h.ring[(r.at-1)%ringSize]
 		if want(e) {
-			list = append(list, Numbered{ID: h.epoch + "-" + strconv.FormatUint(r.at, 10), Event: *e})
+			list = append(list, Numbered{ID: h.ids.seal(r.at), Event: *e})
 		}
 		r.at++
 	}
@@ -384,4 +385,4 @@ func (r *Reader) Next(list []Numbered, most int, want func(*Event) bool) (_ []Nu
 func (r *Reader) Server() string { return r.hub.server }
 
 // LastID is the id of the last event that was read or passed over.
-func (r *Reader) LastID() string { return r.hub.epoch + "-" + strconv.FormatUint(r.at-1, 10) }
+func (r *Reader) LastID() string { return r.hub.ids.seal(r.at - 1) }

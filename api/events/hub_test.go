@@ -155,7 +155,7 @@ func TestRelay(t *testing.T) {
 		list, _, _ = r.Next(nil, 3*mostBatch, all)
 		missed := int64(0) // the batches may begin in the middle of it
 		for _, e := range list {
-			missed += e.Missed
+			missed += int64(e.Missed)
 		}
 		if missed == 0 || missed+int64(len(list)) < 2*mostBatch+100 {
 			t.Errorf("%d events, and %d missed", len(list), missed)

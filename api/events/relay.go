@@ -206,8 +206,8 @@ func (r *Relay) hear(word string) {
 		return
 	}
 	if b.Missed > 0 {
-		r.hub.Publish(Event{Kind: wire.EventGap, Event: wire.Event{
-			Server: b.Server, Missed: int64(min(b.Missed, 1<<52)), Reason: "more happened at another server than is passed on",
+		r.hub.Publish(Event{Kind: wire.EventGap, Missed: b.Missed, Event: wire.Event{
+			Server: b.Server, Reason: "more happened at another server than is passed on",
 		}})
 	}
 	for i := range b.Events {

@@ -42,5 +42,4 @@ type Event struct {
 	State        string    `json:"state,omitempty"` // node: as in Ready
 	Was          string    `json:"was,omitempty"`   // node: the state before
 	Reason       string    `json:"reason,omitempty"`
-	Missed       int64     `json:"missed,omitempty"` // gap: how many, where that is known
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kelseyhightower/envconfig"
 
+	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -53,6 +54,7 @@ type environment struct {
 	Console         string `split_words:"true" default:"true" desc:"false serves no console at /console. What it shows stays reachable by the API."`
 	ProofKeyFile    string `split_words:"true" desc:"A file of keys, a line for each: its id, a space, 32 to 64 bytes in hexadecimal digits. Leases then carry a fence_proof of their token, made with the first key; all verify. Every server needs the same. Read again when it changes."`
 	ProofRequired   string `split_words:"true" default:"false" desc:"true makes the guarded records refuse tokens without their fence_proof (header Fencing-Proof)."`
+	AllowedHosts    string `split_words:"true" desc:"Names by which the service may be asked (the Host of a request) where there is no access control, separated by commas, without ports: web pages of other names must not reach it through a browser (DNS rebinding). Loopback and the address that it listens on always may; a server that listens on all addresses also answers to each IP address. * allows all."`
 	Insecure        string `split_words:"true" default:"false" desc:"true allows addresses that are not loopback without access control, although anybody who reaches them may lock, break and write. It does not switch FENCELOCK_ACCESS_FILE off."`
 	MetricsPrefixes string `split_words:"true" desc:"Prefixes of resources, separated by commas, at most 20 of them: the metrics of locks then tell the resources under each apart. By default they tell none."`
 	Tracing         string `split_words:"true" default:"off" desc:"otlp sends OpenTelemetry traces over HTTP; where to is said by OTEL_EXPORTER_OTLP_ENDPOINT and the other OTEL_… variables. off sends none."`
@@ -75,6 +77,7 @@ type config struct {
 	nodeTimeout     time.Duration
 	maxWaiters      int
 	console         bool
+	allowedHosts    []string // besides loopback and the listen address
 	counterTTL      time.Duration
 	access          accessFiles
 	tls             tlsFiles
@@ -145,6 +148,7 @@ func (c *checker) check(env environment) config {
 		logFormat:       c.oneOf("FENCELOCK_LOG_FORMAT", env.LogFormat, "text", "json", ""),
 		logLevel:        c.level("FENCELOCK_LOG_LEVEL", env.LogLevel),
 	}
+	cfg.allowedHosts = c.hosts("FENCELOCK_ALLOWED_HOSTS", env.AllowedHosts)
 	cfg.proofKeys = env.ProofKeyFile
 	cfg.proofRequired = c.oneOf("FENCELOCK_PROOF_REQUIRED", env.ProofRequired, "true", "false") == "true"
 	if cfg.proofRequired && cfg.proofKeys == "" {
@@ -273,6 +277,21 @@ func (c *checker) prefixes(name, value string) []string {
 		c.refuse(name, value, fmt.Sprintf("must be at most %d different prefixes such as orders/,invoices/, none of them empty", mostPrefixes))
 	}
 	return prefixes
+}
+
+func (c *checker) hosts(name, value string) []string {
+	if value == "" {
+		return nil
+	}
+	hosts := strings.Split(value, ",")
+	for i, h := range hosts {
+		hosts[i] = strings.TrimSpace(h)
+		if hosts[i] == "" || hosts[i] != api.AnyHost && strings.ContainsAny(hosts[i], "*/:@ ") && net.ParseIP(hosts[i]) == nil {
+			c.refuse(name, value, "must be names such as locks.example.com, without scheme and port, separated by commas, or *")
+			return nil
+		}
+	}
+	return hosts
 }
 
 func (c *checker) level(name, value string) slog.Level {

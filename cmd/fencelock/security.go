@@ -97,6 +97,14 @@ func (s *security) access() api.Access {
 	return s.keeper
 }
 
+// hosts are the hosts that are answered where nobody is asked who they are.
+func (s *security) hosts(cfg config) *api.Hosts {
+	if s.keeper != nil {
+		return nil
+	}
+	return &api.Hosts{Listen: cfg.listen, Names: cfg.allowedHosts}
+}
+
 func (s *security) asksCallers() bool { return s.keeper != nil }
 
 func (s *security) scheme() string {

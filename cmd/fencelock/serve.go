@@ -29,6 +29,9 @@ const drainTimeout = 20 * time.Second
 // idleTimeout is how long a connection may be kept between two requests.
 const idleTimeout = 2 * time.Minute
 
+// headerTimeout is for a request's header to arrive.
+const headerTimeout = 10 * time.Second
+
 func serveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "serve",
@@ -142,6 +145,7 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 		Guard:   s.backend.guard,
 		Events:  s.backend.events,
 		Access:  s.security.access(),
+		Hosts:   s.security.hosts(cfg),
 		Audit:   s.audit,
 		Console: cfg.console,
 		Proofs:  s.security.proofKeys(),
@@ -157,7 +161,9 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 	})
 	s.public = s.httpServer(s.handler)
 	admin := api.NewAdmin(registry)
-	if !cfg.openAdmin {
+	if cfg.openAdmin {
+		admin = s.handler.OnlyHosts(api.Hosts{Listen: cfg.adminListen, Names: cfg.allowedHosts}, admin)
+	} else {
 		admin = s.handler.GuardAdmin(admin)
 	}
 	s.admin = s.httpServer(admin)
@@ -174,11 +180,18 @@ func (s *service) httpServer(h http.Handler) *http.Server {
 		Handler:           h,
 		ConnContext:       api.ConnContext,
 		Protocols:         protocols,
-		ReadHeaderTimeout: 10 * time.Second,
-		WriteTimeout:      lockcore.MaxWait + time.Minute,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: headerTimeout,
+		HTTP2: &http.HTTP2Config{
+			// A client in the middle of a header cannot answer a ping, so the header's
+			// limit holds here, too.
+			SendPingTimeout:  headerTimeout / 2,
+			PingTimeout:      headerTimeout / 2,
+			WriteByteTimeout: headerTimeout,
+		},
+		WriteTimeout:   lockcore.MaxWait + time.Minute,
+		IdleTimeout:    idleTimeout,
+		MaxHeaderBytes: 32 << 10,
+		ErrorLog:       slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
 	}
 }
 

@@ -413,7 +413,7 @@ func TestDrain(t *testing.T) {
 	}
 	defer func() { _ = conn.Close() }()
 	body := `{"resource":"b"}`
-	if _, err := fmt.Fprintf(conn, "POST /locks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body)); err != nil {
+	if _, err := fmt.Fprintf(conn, "POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body)); err != nil {
 		t.Fatal(err)
 	}
 	answer := bufio.NewReader(conn)
@@ -457,7 +457,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := io.WriteString(conn, "POST /locks HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "POST /locks HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil {

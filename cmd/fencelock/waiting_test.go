@@ -554,7 +554,7 @@ func (p *process) waitRaw(resource, holder string) net.Conn {
 	}
 	p.t.Cleanup(func() { _ = conn.Close() })
 	body := `{"resource":"` + resource + `","holder":"` + holder + `","wait_ms":600000}`
-	_, err = fmt.Fprintf(conn, "POST /locks HTTP/1.1\r\nHost: fencelock\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	_, err = fmt.Fprintf(conn, "POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	if err != nil {
 		p.t.Fatal(err)
 	}

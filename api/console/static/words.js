@@ -58,7 +58,7 @@ const KINDS = {
   left: ['left the line', (e) => [named(e.holder)]],
   'stale-token-refused': [(e) => `stale ${e.attempt} refused`, (e) => [`the guard has seen …${String(e.highest).slice(-6)}; presented`]],
   node: [(e) => `node ${e.state}`, (e) => [[`was ${e.was}`, e.reason].filter(Boolean).join('; ')]],
-  gap: [(e) => (e.missed ? `${e.missed} events are missing` : 'events are missing'), (e) => [e.reason || '']],
+  gap: [() => 'events are missing', (e) => [e.reason || '']],
 };
 
 // eventLine shows an event; without its resource where that is plain.

@@ -1,0 +1,45 @@
+package events
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
+	mathrand "math/rand/v2"
+)
+
+// ids makes the ids by which a reader resumes. An id is the event's number,
+// encrypted with a random half under the server's own key: a reader sees neither
+// how many events of others lie between two of its own, nor whether any do. An
+// id of another server, or from before a restart, is a number that has not been yet.
+type ids struct{ block cipher.Block }
+
+func newIDs() ids {
+	var key [16]byte
+	_, _ = rand.Read(key[:]) // never fails
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		panic("events: " + err.Error()) // the key has the right length
+	}
+	return ids{block: block}
+}
+
+const idHalf = aes.BlockSize / 2
+
+func (i ids) seal(number uint64) string {
+	var b [aes.BlockSize]byte
+	binary.BigEndian.PutUint64(b[:idHalf], number)
+	binary.BigEndian.PutUint64(b[idHalf:], mathrand.Uint64()) //nolint:gosec // hidden by the cipher
+	i.block.Encrypt(b[:], b[:])
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+func (i ids) open(id string) (number uint64, ok bool) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(id)
+	if err != nil || len(b) != aes.BlockSize {
+		return 0, false
+	}
+	i.block.Decrypt(b, b)
+	return binary.BigEndian.Uint64(b[:idHalf]), true
+}

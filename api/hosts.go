@@ -1,0 +1,76 @@
+package api
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// AnyHost in Hosts.Names admits every name.
+const AnyHost = "*"
+
+// Hosts are the names by which a listener that asks nobody who they are may be
+// called (the Host of a request). A web page that has its own name resolve to
+// this server's address (DNS rebinding) could otherwise call it from the browser
+// of somebody who can reach it.
+type Hosts struct {
+	// Listen is the address that the listener was given, host:port.
+	Listen string
+	// Names are further hosts, without ports; AnyHost for all.
+	Names []string
+}
+
+// serves: loopback and the listener's own address are always right. On a
+// listener of all addresses, so is every IP address: a rebinding page has a name.
+// A request without a Host (HTTP/1.0) is from no browser.
+func (h Hosts) serves(host string) bool {
+	name := hostname(host)
+	own := hostname(h.Listen)
+	ip, err := netip.ParseAddr(name)
+	isIP := err == nil
+	switch {
+	case host == "", name == "localhost", isIP && ip.Unmap().IsLoopback(), name == own:
+		return true
+	case slices.Contains(h.Names, AnyHost), slices.ContainsFunc(h.Names, func(n string) bool { return strings.EqualFold(n, name) }):
+		return true
+	}
+	ownIP, err := netip.ParseAddr(own)
+	return isIP && (own == "" || err == nil && ownIP.IsUnspecified())
+}
+
+// hostname is a Host without its port, brackets and closing dot, in lower case.
+func hostname(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// hostError is errHost with the host.
+type hostError struct{ host string }
+
+func (e *hostError) Error() string {
+	return fmt.Sprintf("%s: %q", errHost, e.host)
+}
+
+func (e *hostError) Is(target error) bool { return target == errHost }
+
+func fillHost(a *refusal, err error) {
+	a.Detail = err.Error() + "; without access control only loopback addresses, the address that the server listens on and FENCELOCK_ALLOWED_HOSTS are answered"
+}
+
+// OnlyHosts refuses requests for other hosts. It is for listeners that ask
+// nobody who they are.
+func (s *Server) OnlyHosts(hosts Hosts, next http.Handler) http.Handler {
+	return s.answer(func(w http.ResponseWriter, r *http.Request) error {
+		if !hosts.serves(r.Host) {
+			return &hostError{host: r.Host}
+		}
+		next.ServeHTTP(w, r)
+		return nil
+	})
+}

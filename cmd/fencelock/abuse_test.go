@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+)
+
+// dialRaw opens a connection to the server, over TLS if it serves that.
+func (p *process) dialRaw() net.Conn {
+	p.t.Helper()
+	scheme, address, _ := strings.Cut(p.url, "://")
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if scheme == "https" {
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the test's own server
+	}
+	p.t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		p.t.Fatal(err)
+	}
+	return conn
+}
+
+func (p *process) sendRaw(conn net.Conn, text string) {
+	p.t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// startOverTLS starts a server with a certificate, and without access control.
+func startOverTLS(t *testing.T, env ...string) *process {
+	t.Helper()
+	own := newAuthority(t)
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	own.server(certFile, keyFile)
+	return startOver(t, "https", own.client(nil), append(env,
+		"FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db"), "FENCELOCK_TLS_CERT_FILE="+certFile, "FENCELOCK_TLS_KEY_FILE="+keyFile)...)
+}
+
+// A waiter that has sent a byte of its next request and hangs up leaves the
+// queue, and the lock goes to nobody.
+func TestHangUpAfterAByte(t *testing.T) {
+	for name, p := range map[string]*process{
+		"plain": start(t, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db")),
+		"TLS":   startOverTLS(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer speakTo(t, p.t, []*process{p})()
+			holder := p.acquire(`{"resource":"hot","ttl_ms":60000}`)
+			const body = `{"resource":"hot","wait_ms":600000,"ttl_ms":60000}`
+			request := fmt.Sprintf("POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+			var conns []net.Conn
+			for i := range 6 {
+				conn := p.dialRaw()
+				conns = append(conns, conn)
+				p.sendRaw(conn, request)
+				p.awaitWaiting("hot", i+1, 10*time.Second)
+				p.sendRaw(conn, "G")
+			}
+			for _, conn := range conns {
+				_ = conn.Close()
+			}
+			p.awaitWaiting("hot", 0, 5*time.Second)
+			p.release(holder)
+			var lock wire.Lock
+			p.wants(p.ask(&lock, "GET", "/locks/hot", ""), http.StatusOK)
+			if lock.Held {
+				t.Error("a caller that had hung up holds the lock")
+			}
+		})
+	}
+}
+
+// A page of another name reaches neither listener through a browser.
+func TestForeignHostsAreRefused(t *testing.T) {
+	status := func(t *testing.T, address, host string) int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = host
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode >= 400 && resp.Header.Get("Content-Type") != wire.TypeProblem {
+			t.Errorf("%d is no problem+json", resp.StatusCode)
+		}
+		return resp.StatusCode
+	}
+	file := filepath.Join(t.TempDir(), "access.txt")
+	tokenFor(t, file, "reader", "--read", "*")
+	for _, c := range []struct {
+		name            string
+		env             []string
+		allowed, denied string
+		anyPublic       bool
+	}{
+		{"by default", nil, "localhost 127.0.0.1:1 [::1]", "evil.example 10.0.0.1:8080 locks.example", false},
+		{"on all addresses", []string{"FENCELOCK_LISTEN=0.0.0.0:0", "FENCELOCK_ADMIN_LISTEN=0.0.0.0:0", "FENCELOCK_INSECURE=true"}, "localhost 10.0.0.1:8080", "evil.example", false},
+		{"with names", []string{"FENCELOCK_ALLOWED_HOSTS=locks.example, b"}, "localhost locks.example b:80", "evil.example", false},
+		{"with access control", []string{"FENCELOCK_ACCESS_FILE=" + file}, "localhost", "evil.example", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := start(t, append(c.env, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db"))...)
+			public := strings.TrimPrefix(p.url, "http://") + "/healthz"
+			admin := p.admin + "/metrics"
+			for host := range strings.FieldsSeq(c.allowed) {
+				for _, address := range []string{public, admin} {
+					if got := status(t, address, host); got != http.StatusOK {
+						t.Errorf("%s at %s: %d", host, address, got)
+					}
+				}
+			}
+			for host := range strings.FieldsSeq(c.denied) {
+				if got := status(t, admin, host); got != http.StatusMisdirectedRequest {
+					t.Errorf("%s at the admin listener: %d", host, got)
+				}
+				if got := status(t, public, host); (got == http.StatusMisdirectedRequest) == c.anyPublic {
+					t.Errorf("%s at the public listener: %d", host, got)
+				}
+			}
+		})
+	}
+}
+
+// One name has its share of the event streams, and others still get theirs.
+func TestNobodyTakesAllStreams(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "access.txt")
+	greedy, modest := tokenFor(t, file, "greedy", "--read", "*"), tokenFor(t, file, "modest", "--read", "*")
+	p := start(t, "FENCELOCK_ACCESS_FILE="+file, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db"))
+	listen := func(token string) (int, net.Conn) {
+		conn := p.dialRaw()
+		p.sendRaw(conn, "GET /events HTTP/1.1\r\nHost: localhost\r\n"+bearer(token)+"\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, conn
+	}
+	const share = 64
+	var last net.Conn
+	for i := range share {
+		var status int
+		if status, last = listen(greedy); status != http.StatusOK {
+			t.Fatalf("stream %d: status %d", i, status)
+		}
+	}
+	if status, _ := listen(greedy); status != http.StatusTooManyRequests {
+		t.Errorf("one stream too many: status %d", status)
+	}
+	if status, _ := listen(modest); status != http.StatusOK {
+		t.Errorf("somebody else's stream: status %d", status)
+	}
+	_ = last.Close()
+	p.until("its place is free again", func() bool {
+		status, _ := listen(greedy)
+		return status == http.StatusOK
+	})
+}
