@@ -147,6 +147,7 @@ func TestChunkedBodyIsMeasured(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = resp.Body.Close()
+		want(t, "what comes behind it is not read, since it is not checked", resp.Close, true)
 		return resp.StatusCode
 	}
 	want(t, "status of the largest", chunked(api.MaxBodyBytes), http.StatusCreated)

@@ -65,3 +65,17 @@ const BodyTimeout = bodyTimeout
 
 // WatchAfter is how long a request waits before its connection is watched.
 const WatchAfter = watchAfter
+
+// AmbiguousHeader reports whether the check refuses the text when it comes in
+// pieces of this size.
+func AmbiguousHeader(text []byte, size int) bool {
+	var check headerCheck
+	for len(text) > 0 {
+		n := min(max(1, size), len(text))
+		if check.see(text[:n]) != nil {
+			return true
+		}
+		text = text[n:]
+	}
+	return false
+}

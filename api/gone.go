@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -33,8 +32,12 @@ type socketKey struct{}
 //     present one is answered, and a request that waits would be granted a lease
 //     that no client knows of.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
-	if secure, ok := c.(*tls.Conn); ok {
-		c = secure.NetConn()
+	for {
+		above, ok := c.(interface{ NetConn() net.Conn }) // TLS, strictConn
+		if !ok {
+			break
+		}
+		c = above.NetConn()
 	}
 	if s, ok := c.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {

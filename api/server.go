@@ -158,6 +158,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's writer has none
 	}
+	if len(r.TransferEncoding) > 0 {
+		w.Header().Set("Connection", "close") // what comes behind it is not checked, see headerCheck
+	}
 	s.router.ServeHTTP(w, r)
 }
 

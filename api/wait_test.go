@@ -168,7 +168,7 @@ func TestHangUpInTwoRecords(t *testing.T) {
 	s := secure(t, newService(t, f))
 	line := newInLine(t)
 	f.acquire = line.acquire
-	gather := &gatherer{Conn: dialRaw(t, s).(*tls.Conn).NetConn()} //nolint:forcetypeassert // over TLS
+	gather := &gatherer{Conn: dialRaw(t, s).(*tls.Conn).NetConn()}
 	conn := tls.Client(gather, &tls.Config{InsecureSkipVerify: true})
 	if err := conn.HandshakeContext(t.Context()); err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestHangUpInTwoRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "the request waits", line.entered)
-	_ = gather.Conn.Close()
+	_ = gather.Close()
 	await(t, "the request leaves the queue", line.left)
 }
 

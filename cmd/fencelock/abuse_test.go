@@ -24,7 +24,7 @@ func (p *process) dialRaw() net.Conn {
 		p.t.Fatal(err)
 	}
 	if scheme == "https" {
-		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the test's own server
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 	}
 	p.t.Cleanup(func() { _ = conn.Close() })
 	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
@@ -174,4 +174,34 @@ func TestNobodyTakesAllStreams(t *testing.T) {
 		status, _ := listen(greedy)
 		return status == http.StatusOK
 	})
+}
+
+// A header that a proxy may understand otherwise is refused at once, and changes nothing.
+func TestAmbiguousHeadersAreRefused(t *testing.T) {
+	const post = "POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+	for name, p := range map[string]*process{
+		"plain": start(t, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db")),
+		"TLS":   startOverTLS(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer speakTo(t, p.t, []*process{p})()
+			for what, text := range map[string]string{
+				"length and coding": post + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n{\"resource\":\"r\"}\r\n0\r\n\r\n",
+				"obs-fold":          post + "X-Any: thing\r\n Content-Length: 0\r\nContent-Length: 16\r\n\r\n{\"resource\":\"r\"}",
+			} {
+				conn := p.dialRaw()
+				begun := time.Now()
+				p.sendRaw(conn, text)
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil || resp.StatusCode != http.StatusBadRequest || time.Since(begun) > 5*time.Second {
+					t.Errorf("%s: %v, %v, after %s", what, resp, err, time.Since(begun))
+				}
+			}
+			var lock wire.Lock
+			p.wants(p.ask(&lock, "GET", "/locks/r", ""), http.StatusOK)
+			if lock.Held {
+				t.Error("a refused request took a lock")
+			}
+		})
+	}
 }

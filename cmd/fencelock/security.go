@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"slices"
 	"sync"
@@ -114,12 +113,12 @@ func (s *security) scheme() string {
 	return "http"
 }
 
-// overTLS wraps a listener if there is a certificate.
-func (s *security) overTLS(l net.Listener) net.Listener {
+// tls is the configuration of the listeners; nil without a certificate.
+func (s *security) tls() *tls.Config {
 	if s.certs == nil {
-		return l
+		return nil
 	}
-	return tls.NewListener(l, s.certs.config())
+	return s.certs.config()
 }
 
 // describe is for the log's first line.

@@ -103,12 +103,17 @@ func (s *service) listen(ctx context.Context, cfg config) (err error) {
 	if err != nil {
 		return err
 	}
-	s.publicSocket = s.security.overTLS(socket)
-	s.adminSocket, err = listen(ctx, "FENCELOCK_ADMIN_LISTEN", cfg.adminListen)
-	if err == nil && !cfg.openAdmin {
-		s.adminSocket = s.security.overTLS(s.adminSocket)
+	s.publicSocket = api.NewListener(socket, s.security.tls(), headerTimeout, s.logger)
+	socket, err = listen(ctx, "FENCELOCK_ADMIN_LISTEN", cfg.adminListen)
+	if err != nil {
+		return err
 	}
-	return err
+	config := s.security.tls()
+	if cfg.openAdmin {
+		config = nil
+	}
+	s.adminSocket = api.NewListener(socket, config, headerTimeout, s.logger)
+	return nil
 }
 
 func listen(ctx context.Context, variable, address string) (net.Listener, error) {
