@@ -21,7 +21,7 @@ type decision struct {
 	// open routes look at no credentials; optional ones at those that are there.
 	open, optional bool
 	// check refuses who may not; nil lets everybody who is known pass.
-	check func(who *access.Identity, r *http.Request) error
+	check func(s *Server, who *access.Identity, r *http.Request) error
 	// shows: what the handler shows is restricted by WithMayRead.
 	shows bool
 	// act names an administrative act, which is audited.
@@ -38,7 +38,7 @@ func decisions() map[string]decision {
 		"DELETE /locks/*":                {needs: "admin", check: ofPath(access.Admin), act: "break"},
 		"GET /leases/{lease_id}":         {needs: "the lease's owner, with acquire", check: ofLease},
 		"POST /leases/{lease_id}/extend": {needs: "the lease's owner, with acquire", check: ofLease},
-		"DELETE /leases/{lease_id}":      {needs: "the lease's owner", check: ofOwner}, // whose rights were taken may still give back
+		"DELETE /leases/{lease_id}":      {needs: "the lease's owner, with acquire", check: ofLease},
 		"GET /guarded/*":                 {needs: "read; with a token, which claims, acquire", check: ofRecord},
 		"PUT /guarded/*":                 {needs: "acquire", check: ofRecord},
 		"GET /events":                    {needs: "any name; it tells of what the caller may read", shows: true},
@@ -71,8 +71,8 @@ func may(who *access.Identity, right access.Right, resource string) error {
 	return &forbiddenError{who: who.Name(), right: right, resource: resource}
 }
 
-func ofPath(right access.Right) func(*access.Identity, *http.Request) error {
-	return func(who *access.Identity, r *http.Request) error {
+func ofPath(right access.Right) func(*Server, *access.Identity, *http.Request) error {
+	return func(_ *Server, who *access.Identity, r *http.Request) error {
 		resource, err := pathResource(r, "/locks/")
 		if err != nil {
 			return err
@@ -81,7 +81,7 @@ func ofPath(right access.Right) func(*access.Identity, *http.Request) error {
 	}
 }
 
-func ofRecord(who *access.Identity, r *http.Request) error {
+func ofRecord(_ *Server, who *access.Identity, r *http.Request) error {
 	resource, _, err := guardedPath(r)
 	if err != nil {
 		return err
@@ -95,8 +95,8 @@ func ofRecord(who *access.Identity, r *http.Request) error {
 
 // ofLease refuses with what a lease that has ended is answered: whether there is
 // a lease is for its owner to know, and lockcore refuses everybody else so, too.
-func ofLease(who *access.Identity, r *http.Request) error {
-	resources, err := lockcore.LeaseResources(lockcore.WithOwner(r.Context(), who.Name()), leaseID(r))
+func ofLease(s *Server, who *access.Identity, r *http.Request) error {
+	resources, _, err := s.Leases.ReadLeaseID(lockcore.WithOwner(r.Context(), who.Name()), leaseID(r))
 	if err != nil {
 		return err
 	}
@@ -108,23 +108,14 @@ func ofLease(who *access.Identity, r *http.Request) error {
 	return nil
 }
 
-// ofOwner is ofLease for who may not have the right any more.
-func ofOwner(who *access.Identity, r *http.Request) error {
-	_, err := lockcore.LeaseResources(lockcore.WithOwner(r.Context(), who.Name()), leaseID(r))
-	return err
-}
-
-// leaseID is the lease id that the path names, without its stamp.
-func leaseID(r *http.Request) string {
-	id, _, _ := strings.Cut(chi.URLParam(r, "lease_id"), stampMark)
-	return id
-}
+// leaseID is the lease id that the path names.
+func leaseID(r *http.Request) string { return chi.URLParam(r, "lease_id") }
 
 // guard lets a handler be reached by those whom the table lets in.
 func (s *Server) guard(method, pattern string, h handler) handler {
 	d, decided := decisions()[method+" "+pattern]
 	if !decided {
-		d.check = func(who *access.Identity, _ *http.Request) error {
+		d.check = func(_ *Server, who *access.Identity, _ *http.Request) error {
 			return &forbiddenError{who: who.Name(), right: access.Admin}
 		}
 	}
@@ -154,7 +145,7 @@ func (s *Server) checked(d decision, h handler) handler {
 			return err
 		}
 		if d.check != nil {
-			if err := d.check(who, r); err != nil {
+			if err := d.check(s, who, r); err != nil {
 				return err
 			}
 		}
@@ -183,8 +174,8 @@ func (s *Server) GuardAdmin(next http.Handler) http.Handler {
 	return router
 }
 
-func mayAll(right access.Right) func(*access.Identity, *http.Request) error {
-	return func(who *access.Identity, _ *http.Request) error {
+func mayAll(right access.Right) func(*Server, *access.Identity, *http.Request) error {
+	return func(_ *Server, who *access.Identity, _ *http.Request) error {
 		if who.MayAll(right) {
 			return nil
 		}
@@ -245,9 +236,13 @@ func asCaller(w http.ResponseWriter, r *http.Request) context.Context {
 	return r.Context()
 }
 
-// mayRead tells whether a list may show the resource to the caller.
-func (s *Server) mayRead(w http.ResponseWriter, resource string) bool {
-	return s.Access == nil || callerOf(w).May(access.Read, resource)
+// shownTo tells which resources a list may show to the caller; nil for all.
+func (s *Server) shownTo(w http.ResponseWriter) func(resource string) bool {
+	if s.Access == nil {
+		return nil
+	}
+	who := callerOf(w)
+	return func(resource string) bool { return who.May(access.Read, resource) }
 }
 
 // allowed asks whether who has acquire of each resource.

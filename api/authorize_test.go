@@ -251,7 +251,36 @@ func TestALeaseIsItsOwners(t *testing.T) {
 		want(t, "lease id", extended.LeaseID, lease.LeaseID)
 		s.call("DELETE", "/leases/"+lease.LeaseID, "", bearer("a")).wants(http.StatusNoContent)
 	}
-	s.call("GET", "/leases/nonsense", "", bearer("a")).refusedField("lease_id")
+	s.call("GET", "/leases/nonsense", "", bearer("a")).wants(http.StatusNotFound).problem("lease-not-held")
+}
+
+// TestReleaseAsksForTheRightToAcquire: whose right was taken can neither extend nor
+// end the lease, which ends with its time.
+func TestReleaseAsksForTheRightToAcquire(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "access")
+	write := func(rules string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(line("w", rules)+"end\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("acquire=r")
+	keeper, err := access.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newRealService(t, func(o *api.Options) { o.Access = keeper })
+	lease := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"r","ttl_ms":60000}`, bearer("w")).wants(http.StatusCreated))
+	write("read=*")
+	if err := keeper.Load(); err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range [][]string{{"DELETE", "/leases/" + lease.LeaseID, ""}, {"POST", "/leases/" + lease.LeaseID + "/extend", ""}, {"GET", "/leases/" + lease.LeaseID, ""}} {
+		s.send(call, bearer("w")).wants(http.StatusNotFound).problem("lease-not-held")
+	}
+	if !decode[wire.Lock](s.call("GET", "/locks/r", "", bearer("w")).wants(http.StatusOK)).Held {
+		t.Error("the lease was ended")
+	}
 }
 
 func TestAKeyIsItsCallers(t *testing.T) {

@@ -87,12 +87,17 @@ func (f *fake) Inspect(_ context.Context, resource string) (lockcore.LockState, 
 	return f.inspect(resource)
 }
 
-func (f *fake) List(_ context.Context, prefix string, limit int, cursor string) (lockcore.LockPage, error) {
+// ReadLeaseID takes every id for one of the caller's.
+func (f *fake) ReadLeaseID(context.Context, string) ([]string, time.Time, error) {
+	return []string{"orders/42"}, time.Now(), nil
+}
+
+func (f *fake) List(_ context.Context, req lockcore.ListRequest) (lockcore.LockPage, error) {
 	if f.list == nil {
 		f.unexpected("List")
 		return lockcore.LockPage{}, nil
 	}
-	return f.list(prefix, limit, cursor)
+	return f.list(req.Prefix, req.Limit, req.Cursor)
 }
 
 func (f *fake) Break(_ context.Context, resource string) error {

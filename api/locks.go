@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -109,7 +107,6 @@ func (s *Server) writeGrant(w http.ResponseWriter, lease lockcore.Lease) error {
 	}
 	body := leaseBody(lease)
 	s.prove(body)
-	s.stamp(body)
 	h := w.Header()
 	h.Set("Location", "/leases/"+body.LeaseID)
 	setToken(h, lease)
@@ -160,7 +157,7 @@ func (s *Server) lease(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.writeLease(w, r, lease)
+	return s.writeLease(w, lease)
 }
 
 // extend is POST /leases/{lease_id}/extend.
@@ -179,7 +176,7 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	callerOf(w).Extended(lease.ID, lease.Validity)
-	return s.writeLease(w, r, lease)
+	return s.writeLease(w, lease)
 }
 
 // release is DELETE /leases/{lease_id}.
@@ -225,15 +222,13 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	); err != nil {
 		return err
 	}
-	page, err := s.Locks.List(r.Context(), prefix, limit, cursor)
+	page, err := s.Locks.List(asCaller(w, r), lockcore.ListRequest{Prefix: prefix, Limit: limit, Cursor: cursor, Show: s.shownTo(w)})
 	if err != nil {
 		return err
 	}
 	body := wire.LockPage{Locks: make([]wire.Lock, 0, len(page.Locks)), NextCursor: page.NextCursor}
 	for _, state := range page.Locks {
-		if s.mayRead(w, state.Resource) {
-			body.Locks = append(body.Locks, lockBody(state))
-		}
+		body.Locks = append(body.Locks, lockBody(state))
 	}
 	return s.write(w, http.StatusOK, wire.TypeJSON, body)
 }
@@ -254,12 +249,9 @@ func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
 	return noContent(w)
 }
 
-func (s *Server) writeLease(w http.ResponseWriter, r *http.Request, lease lockcore.Lease) error {
+func (s *Server) writeLease(w http.ResponseWriter, lease lockcore.Lease) error {
 	body := leaseBody(lease)
-	body.LeaseID = chi.URLParam(r, "lease_id") // with its stamp, if it has one
-	if s.stamped(r) {
-		s.prove(body)
-	}
+	s.prove(body)
 	setToken(w.Header(), lease)
 	return s.write(w, http.StatusOK, wire.TypeJSON, body)
 }

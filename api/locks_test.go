@@ -186,8 +186,6 @@ func TestRefusalsOfLeases(t *testing.T) {
 	for _, c := range calls {
 		err = lockcore.ErrNotHeld
 		s.call(c[0], "/leases/"+leaseID+c[1], "").wants(http.StatusNotFound).problem("lease-not-held")
-		err = lockcore.ErrMalformedLeaseID
-		s.call(c[0], "/leases/"+leaseID+c[1], "").refusedField("lease_id")
 		err = &lockcore.QuorumError{Quorum: 1}
 		s.call(c[0], "/leases/"+leaseID+c[1], "").wants(http.StatusServiceUnavailable).problem("no-quorum")
 	}

@@ -12,7 +12,7 @@ import (
 
 // Ends tells how a lease ended that nobody here saw the end of.
 type Ends interface {
-	// EndOf looks at the nodes. Errors: lockcore.ErrMalformedLeaseID,
+	// EndOf looks at the nodes. Errors: lockcore.ErrNotHeld,
 	// *lockcore.QuorumError (the nodes cannot tell now), ctx.Err().
 	EndOf(ctx context.Context, leaseID string) (lockcore.End, error)
 }
@@ -70,10 +70,16 @@ func (l *ledger) extended(lease *lockcore.Lease, owner string) {
 	defer l.mu.Unlock()
 	e, known := l.leases[lease.ID]
 	if !known {
-		resource, granted, _ := lockcore.LeaseOrigin(lease.ID)
-		e = entry{granted: granted, group: l.m.group(resource), owner: owner}
+		e = entry{granted: lease.Acquired, group: l.m.group(firstResource(lease)), owner: owner}
 	}
 	l.note(lease, e, now)
+}
+
+func firstResource(lease *lockcore.Lease) string {
+	if len(lease.Parts) > 0 {
+		return lease.Parts[0].Resource
+	}
+	return lease.Resource
 }
 
 // note keeps the entry; l.mu is held. The nodes may have counted the TTL from a

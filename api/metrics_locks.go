@@ -242,7 +242,9 @@ func (l *measuredLeases) Extend(ctx context.Context, leaseID string, ttl time.Du
 	l.m.extensions.count(outcome)
 	if outcome == outcomeNotHeld {
 		l.held.forget(leaseID)
-		l.m.countLost(lostByExtend)
+		if _, _, err := l.ReadLeaseID(ctx, leaseID); err == nil { // what nobody was given, nobody has lost
+			l.m.countLost(lostByExtend)
+		}
 	}
 	return lease, err
 }
@@ -250,17 +252,17 @@ func (l *measuredLeases) Extend(ctx context.Context, leaseID string, ttl time.Du
 // Release is Leases.Release.
 func (l *measuredLeases) Release(ctx context.Context, leaseID string) error {
 	err := l.Leases.Release(ctx, leaseID)
-	l.released(leaseID, err)
+	l.released(ctx, leaseID, err)
 	return err
 }
 
-func (l *measuredLeases) released(leaseID string, err error) {
+func (l *measuredLeases) released(ctx context.Context, leaseID string, err error) {
 	if err == nil {
 		l.m.releases.count(outcomeReleased)
 		if group, since, ok := l.held.forget(leaseID); ok {
 			l.m.groups[group].hold.Observe(since.Seconds())
-		} else if resource, granted, ok := lockcore.LeaseOrigin(leaseID); ok { // by another server, or in an earlier life
-			l.m.groups[l.m.group(resource)].hold.Observe(max(0, time.Since(granted)).Seconds())
+		} else if resources, granted, err := l.ReadLeaseID(ctx, leaseID); err == nil { // by another server, or in an earlier life
+			l.m.groups[l.m.group(resources[0])].hold.Observe(max(0, time.Since(granted)).Seconds())
 		}
 		return
 	}

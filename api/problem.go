@@ -126,8 +126,6 @@ func asField(err error) *lockcore.FieldError {
 	switch {
 	case errors.As(err, &field):
 		return field
-	case errors.Is(err, lockcore.ErrMalformedLeaseID):
-		return badField("lease_id", "is not a lease id of this service")
 	case errors.Is(err, fencing.ErrMalformedToken):
 		return badField(wire.HeaderFencingToken, fmt.Sprintf("must be a whole number from 1 to %d, in digits alone", fencing.MaxToken))
 	case errors.Is(err, fencing.ErrMalformedResource):

@@ -228,9 +228,9 @@ func TestRealLeaseIDs(t *testing.T) {
 	s := newRealService(t)
 	lease := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a"}`).wants(http.StatusCreated))
 	for _, id := range []string{"x", lease.LeaseID + "A", lease.LeaseID[:len(lease.LeaseID)-2], "A" + lease.LeaseID, "%00", "%FF", lease.LeaseID + "%0A", lease.LeaseID + "=", strings.Repeat("A", 5000), "%2F", "a%2Fb"} {
-		s.call("GET", "/leases/"+id, "").refusedField("lease_id")
-		s.call("DELETE", "/leases/"+id, "").refusedField("lease_id")
-		s.call("POST", "/leases/"+id+"/extend", "").refusedField("lease_id")
+		s.call("GET", "/leases/"+id, "").wants(http.StatusNotFound).problem("lease-not-held")
+		s.call("DELETE", "/leases/"+id, "").wants(http.StatusNotFound).problem("lease-not-held")
+		s.call("POST", "/leases/"+id+"/extend", "").wants(http.StatusNotFound).problem("lease-not-held")
 	}
 	s.call("GET", "/leases/"+lease.LeaseID, "").wants(http.StatusOK)
 }

@@ -44,22 +44,24 @@ type Leases interface {
 	// lockcore.ErrIdempotencyMismatch, lockcore.ErrTokensExhausted, ctx.Err().
 	Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error)
 	// Extend gives a lease a fresh TTL; 0 asks for the default. Errors:
-	// *lockcore.FieldError, lockcore.ErrMalformedLeaseID, lockcore.ErrNotHeld,
+	// *lockcore.FieldError, lockcore.ErrNotHeld,
 	// lockcore.ErrMaxHold, *lockcore.QuorumError, ctx.Err().
 	Extend(ctx context.Context, leaseID string, ttl time.Duration) (lockcore.Lease, error)
-	// Release ends a lease. Errors: lockcore.ErrMalformedLeaseID,
-	// lockcore.ErrNotHeld, *lockcore.QuorumError, ctx.Err().
+	// Release ends a lease. Errors: lockcore.ErrNotHeld, *lockcore.QuorumError, ctx.Err().
 	Release(ctx context.Context, leaseID string) error
 	// Lease looks at a lease. Errors as for Release.
 	Lease(ctx context.Context, leaseID string) (lockcore.Lease, error)
+	// ReadLeaseID verifies a lease id and tells its resources, and when the lease
+	// was granted. Errors: lockcore.ErrNotHeld, *lockcore.QuorumError.
+	ReadLeaseID(ctx context.Context, leaseID string) (resources []string, granted time.Time, err error)
 }
 
 // Locks is the public state of resources.
 type Locks interface {
 	// Inspect looks at one resource. Errors: *lockcore.FieldError, *lockcore.QuorumError, ctx.Err().
 	Inspect(ctx context.Context, resource string) (lockcore.LockState, error)
-	// List gives a page of the held resources that begin with prefix. Errors as for Inspect.
-	List(ctx context.Context, prefix string, limit int, cursor string) (lockcore.LockPage, error)
+	// List gives a page of the held resources. Errors as for Inspect.
+	List(ctx context.Context, req lockcore.ListRequest) (lockcore.LockPage, error)
 	// Break ends whatever lease holds resource. Errors: lockcore.ErrNotHeld and as for Inspect.
 	Break(ctx context.Context, resource string) error
 }

@@ -132,15 +132,6 @@ func (k *ProofKeys) Verify(resource string, token Token, proof string) error {
 	return nil
 }
 
-// Stamp is for the lock service: it marks a text as its own, in the form of a
-// proof, which it is not.
-func (k *ProofKeys) Stamp(text string) string { return k.sign("fencelock stamp v1\n" + text) }
-
-// Stamped tells whether one of the keys stamped the text.
-func (k *ProofKeys) Stamped(text, stamp string) bool {
-	return k.signed("fencelock stamp v1\n"+text, stamp)
-}
-
 // proofText is what is signed. No resource has a line break, so no two pairs of
 // token and resource make the same text; package pgguard's SQL makes it, too.
 func proofText(resource string, token Token) string {

@@ -48,7 +48,6 @@ func TestProofs(t *testing.T) {
 		"cut off":             keys.Verify("r", 34, id+"."+mac[:42]),
 		"more":                keys.Verify("r", 34, proof+"A"),
 		"a changed letter":    keys.Verify("r", 34, id+".A"+mac[1:]),
-		"a stamp":             keys.Verify("r", 34, keys.Stamp("fencelock proof v1\n34\nr")),
 		"a large made up one": keys.Verify("r", fencing.MaxToken, proof),
 	} {
 		var refused *fencing.ProofError
@@ -85,14 +84,6 @@ func TestBadProofKeys(t *testing.T) {
 		if _, err := fencing.ParseProofKeys(text); err == nil || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), keyOne) {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-}
-
-func TestStamps(t *testing.T) {
-	keys := proofKeys(t, "k1 "+keyOne)
-	stamp := keys.Stamp("text")
-	if !keys.Stamped("text", stamp) || keys.Stamped("other", stamp) || keys.Stamped("text", "") || proofKeys(t, "k1 "+keyTwo).Stamped("text", stamp) {
-		t.Error("stamps are mistaken")
 	}
 }
 

@@ -30,7 +30,7 @@ func (m *membership) found(ctx context.Context, p plan) error {
 	view := m.foundingView(p.largest)
 	a := Admission{
 		View: view, Founded: view, Cluster: m.cluster, Floor: m.foundingFloor(ctx),
-		MaxTTL: m.cfg.MaxTTL, OnlyIfEmpty: p.fresh,
+		MaxTTL: m.cfg.MaxTTL, Secrets: m.cfg.newSecrets(view), OnlyIfEmpty: p.fresh,
 	}
 	nodes := m.byName(p.found)
 	admissions := make(map[int]Admission, len(nodes))
@@ -180,7 +180,7 @@ func (m *membership) rejoinOne(ctx context.Context, i int, pinned pin) error {
 	if err != nil {
 		return err
 	}
-	a.Founded, a.Floor, a.MaxTTL = marks.Founded, marks.High, max(m.cfg.MaxTTL, marks.MaxTTL)
+	a.Founded, a.Floor, a.MaxTTL, a.Secrets = marks.Founded, marks.High, max(m.cfg.MaxTTL, marks.MaxTTL), marks.Secrets
 	if err := m.admit(ctx, i, a, locks); err != nil {
 		return err
 	}
@@ -235,6 +235,7 @@ func (m *membership) fence(ctx context.Context, nodes []int, view View) (readers
 			marks.High = max(marks.High, r.High)
 			marks.Founded = max(marks.Founded, r.Founded)
 			marks.MaxTTL = max(marks.MaxTTL, min(r.MaxTTL, mostRecordedTTL))
+			marks.Secrets = mergeSecrets(marks.Secrets, r.Secrets)
 		}
 	}
 	return readers, marks

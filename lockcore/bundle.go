@@ -2,8 +2,6 @@ package lockcore
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,56 +20,6 @@ const (
 	LeastBundle = 2
 	MostBundle  = 16
 )
-
-// bundleVersion marks the lease id of a bundle: the ids of its parts, each
-// after its length.
-const bundleVersion = 2
-
-func sealBundle(parts []leaseID) string {
-	raw := []byte{bundleVersion}
-	for _, id := range parts {
-		part := id.raw()
-		raw = binary.AppendUvarint(raw, uint64(len(part)))
-		raw = append(raw, part...)
-	}
-	return base64.RawURLEncoding.EncodeToString(raw)
-}
-
-// parseLease opens the lease id of one resource or of a bundle.
-func parseLease(text string) ([]leaseID, error) {
-	const most = 2 * MostBundle * (MaxResourceBytes + 64)
-	if len(text) > most {
-		return nil, fmt.Errorf("%w: too long", ErrMalformedLeaseID)
-	}
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	// The decoder skips line breaks, so a text with some would be a second form.
-	if err != nil || len(raw) == 0 || base64.RawURLEncoding.EncodedLen(len(raw)) != len(text) {
-		return nil, ErrMalformedLeaseID
-	}
-	if raw[0] != bundleVersion {
-		id, err := openLeaseID(raw)
-		return []leaseID{id}, err
-	}
-	return openBundle(raw[1:])
-}
-
-func openBundle(raw []byte) (parts []leaseID, err error) {
-	for len(raw) > 0 && len(parts) < MostBundle {
-		size, n := binary.Uvarint(raw)
-		if n != 1 && n != 2 || size > uint64(len(raw)-n) || n == 2 && size < 0x80 {
-			return nil, ErrMalformedLeaseID
-		}
-		id, err := openLeaseID(raw[n : n+int(size)])
-		if err != nil || len(parts) > 0 && parts[len(parts)-1].resource >= id.resource {
-			return nil, ErrMalformedLeaseID
-		}
-		parts, raw = append(parts, id), raw[n+int(size):]
-	}
-	if len(raw) > 0 || len(parts) < LeastBundle {
-		return nil, ErrMalformedLeaseID
-	}
-	return parts, nil
-}
 
 // checkBundle sorts the resources and refuses what a bundle cannot be.
 func (req *AcquireRequest) checkBundle() error {
@@ -136,12 +84,7 @@ func (l *Locker) takeAll(ctx context.Context, req *AcquireRequest, until time.Ti
 			l.dropAll(ctx, taken)
 			return nil, err
 		}
-		id, err := parseLeaseID(lease.ID)
-		if err != nil {
-			return nil, err // cannot be: the id was made a moment ago
-		}
-		id, _ = id.ownedBy(req.owner) // was given to the owner a moment ago
-		taken = append(taken, held{id: id, lease: *lease, at: time.Now()})
+		taken = append(taken, held{id: lease.ids[0], lease: *lease, at: time.Now()})
 	}
 	lease, err := l.completeBundle(ctx, taken, req.TTL)
 	if err != nil {
@@ -210,14 +153,16 @@ func (l *Locker) completeBundle(ctx context.Context, taken []held, ttl time.Dura
 func bundleOf(taken []held, validity time.Duration) Lease {
 	lease := taken[0].lease
 	lease.Resource, lease.Token, lease.Validity = "", 0, validity
-	parts := make([]leaseID, len(taken))
+	lease.ids = make([]leaseID, len(taken))
 	for i, part := range taken {
-		parts[i] = part.id
+		lease.ids[i] = part.id
 		lease.Parts = append(lease.Parts, LeasePart{Resource: part.id.resource, Token: part.id.token})
 		lease.Existing = lease.Existing && part.lease.Existing
+		if part.lease.Acquired.Before(lease.Acquired) {
+			lease.Acquired = part.lease.Acquired
+		}
 		lease.MaxHoldRemaining = min(lease.MaxHoldRemaining, part.lease.MaxHoldRemaining)
 	}
-	lease.ID = sealBundle(parts)
 	return lease
 }
 
@@ -280,9 +225,10 @@ func (l *Locker) eachPart(parts []leaseID, f func(*Locker, leaseID) (Lease, erro
 	return leases, errors.Join(errs...)
 }
 
-// together makes one answer of the parts' answers.
-func together(parts []leaseID, leases []Lease) Lease {
+// together makes one answer, about the lease of this id, of the parts' answers.
+func together(id string, parts []leaseID, leases []Lease) Lease {
 	if len(parts) == 1 {
+		leases[0].ID = id
 		return leases[0]
 	}
 	taken := make([]held, len(parts))
@@ -291,5 +237,7 @@ func together(parts []leaseID, leases []Lease) Lease {
 		taken[i] = held{id: parts[i], lease: leases[i]}
 		validity = min(validity, leases[i].Validity)
 	}
-	return bundleOf(taken, validity)
+	lease := bundleOf(taken, validity)
+	lease.ID = id
+	return lease
 }

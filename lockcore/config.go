@@ -68,6 +68,9 @@ type Config struct {
 	// Audit gets a line for everything that is done to nodes: that one is
 	// quarantined, admitted, or part of a founding. Default Logger.
 	Audit *slog.Logger
+	// Keys, if not nil, gives the keys of lease ids and cursors, in the place of
+	// those that are made of the cluster's own secret. Every server needs the same.
+	Keys func() *Keys
 	// Meters, if not nil, gives the Meter of the node of that name.
 	Meters func(node string) Meter
 	// Trace, if not nil, is told of the attempts of contexts that Traced wants.

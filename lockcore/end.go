@@ -1,20 +1,6 @@
 package lockcore
 
-import (
-	"context"
-	"time"
-)
-
-// LeaseOrigin tells which resource a lease is of (the first, if it is of
-// several) and when it was granted, on the granting server's wall clock; false
-// for a text that is no lease id.
-func LeaseOrigin(lease string) (resource string, granted time.Time, ok bool) {
-	parts, err := parseLease(lease)
-	if err != nil {
-		return "", time.Time{}, false
-	}
-	return parts[0].resource, parts[0].acquired, true
-}
+import "context"
 
 // End says how a lease ended.
 type End uint8
@@ -29,10 +15,10 @@ const (
 // EndOf tells how a lease ended that nobody was seen to release. A release
 // takes the counter past the token; a lock that only expires leaves it there,
 // and the next grant is the token's successor. Of a lease of several resources
-// the first is looked at. Errors: ErrMalformedLeaseID, ErrNotHeld (it is not the
+// the first is looked at. Errors: ErrNotHeld (it is not the
 // owner's of ctx), *QuorumError, ctx.Err().
 func (l *Locker) EndOf(ctx context.Context, lease string) (End, error) {
-	parts, err := openLease(ctx, lease)
+	parts, err := l.openLease(ctx, lease)
 	if err != nil {
 		return EndUnknown, err
 	}
@@ -41,7 +27,7 @@ func (l *Locker) EndOf(ctx context.Context, lease string) (End, error) {
 
 // EndOf is Locker.EndOf.
 func (s *Sets) EndOf(ctx context.Context, lease string) (End, error) {
-	return s.ofLease(lease).EndOf(ctx, lease)
+	return s.any().EndOf(ctx, lease)
 }
 
 func (l *Locker) endOf(ctx context.Context, id leaseID) (End, error) {

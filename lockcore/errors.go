@@ -16,12 +16,11 @@ var (
 	// have taken effect on some nodes; it is cleaned up in the background.
 	// Safe to retry. See QuorumError.
 	ErrNoQuorum = errors.New("no quorum of nodes")
-	// ErrNotHeld: the lease has ended, or never was. Not worth a retry.
+	// ErrNotHeld: the lease has ended, or never was: the text is no lease id, or one
+	// of another owner or cluster, or was edited. Not worth a retry.
 	ErrNotHeld = errors.New("lease not held")
 	// ErrMaxHold: the lease has been extended for as long as one may be.
 	ErrMaxHold = errors.New("lease has reached its maximum hold time")
-	// ErrMalformedLeaseID: the text is not a lease id that this service made.
-	ErrMalformedLeaseID = errors.New("malformed lease id")
 	// ErrIdempotencyMismatch: the idempotency key holds a lease of another resource.
 	ErrIdempotencyMismatch = errors.New("idempotency key was used for another resource")
 	// ErrWaitTimeout: the wait ended before the turn came. See WaitTimeoutError.

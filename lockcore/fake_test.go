@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"sync"
@@ -88,11 +89,27 @@ func (f *fakeNode) Counters(context.Context, View, []string) ([]fencing.Token, e
 func (f *fakeNode) Scan(context.Context, string, string, int) ([]string, string, error) {
 	return nil, "", errFake
 }
-func (f *fakeNode) Quarantine(context.Context, string) error             { return errFake }
-func (f *fakeNode) Stage(context.Context, Admission) error               { return errFake }
-func (f *fakeNode) Load(context.Context, Admission, []CarriedLock) error { return errFake }
-func (f *fakeNode) Admit(context.Context, Admission) error               { return errFake }
-func (f *fakeNode) RaiseMaxTTL(context.Context, time.Duration) error     { return errFake }
+func (f *fakeNode) Quarantine(context.Context, string) error               { return errFake }
+func (f *fakeNode) Stage(context.Context, Admission) error                 { return errFake }
+func (f *fakeNode) Load(context.Context, Admission, []CarriedLock) error   { return errFake }
+func (f *fakeNode) Admit(context.Context, Admission) error                 { return errFake }
+func (f *fakeNode) RaiseMaxTTL(context.Context, time.Duration) error       { return errFake }
+func (f *fakeNode) ReplaceSecrets(context.Context, Secrets, Secrets) error { return errFake }
+
+// testKeys are the keys of clusters without membership, and so without a secret of their own.
+func testKeys(tb testing.TB, secrets ...string) *Keys {
+	tb.Helper()
+	var raw [][]byte
+	for _, secret := range secrets {
+		sum := sha256.Sum256([]byte(secret))
+		raw = append(raw, sum[:])
+	}
+	keys, err := NewKeys(raw...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return keys
+}
 
 // vote is a small node: one lock and one counter a resource, in view 1, which
 // answers at once. It is what the scripts of most tests build upon.
@@ -158,6 +175,10 @@ const roundTrip = time.Millisecond
 func newCluster(t *testing.T, n int, cfg Config) *cluster {
 	t.Helper()
 	nodes := fakes(n)
+	if cfg.Keys == nil {
+		keys := testKeys(t, "a secret")
+		cfg.Keys = func() *Keys { return keys }
+	}
 	l, err := New(nodes, cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -34,6 +34,9 @@ type Lease struct {
 	// Validity is how long the lease is sure to hold, counted from the moment
 	// the service answered: TTL less the time spent and the drift allowance.
 	Validity time.Duration
+	// Acquired is when it was granted, on the granting server's wall clock; of
+	// several resources the first of them.
+	Acquired time.Time
 	// MaxHoldRemaining is how long extensions may go on; negative if unbounded.
 	MaxHoldRemaining time.Duration
 	Holder           string
@@ -44,7 +47,8 @@ type Lease struct {
 	// names; then Resource and Token are empty.
 	Parts []LeasePart
 
-	attempt string // that took it under an idempotency key; "" without one
+	attempt string    // that took it under an idempotency key; "" without one
+	ids     []leaseID // of its parts; of a lease of one resource that one
 }
 
 // LeasePart is one resource of a lease of several.

@@ -1,13 +1,10 @@
 package lockcore
 
 import (
-	"bytes"
-	"cmp"
+	"context"
 	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"errors"
 	"io"
 	"time"
 
@@ -20,63 +17,190 @@ const (
 	leaseSecretBytes = 20
 	LeaseValueLen    = 27
 	leaseIDVersion   = 1
+	leaseHeadBytes   = 1 + keyIDBytes
+	leaseBodyAt      = leaseHeadBytes + tagBytes
+	mostLeaseIDChars = 8192 // of MostBundle resources with the longest names some 6,200
 )
 
-// leaseID is what the capability says once it is opened. It carries what a
-// server needs to act on a lease it never saw: any server of the cluster can
-// extend or release it, and none keeps a table of leases.
+// leaseID is what a lease id says of one resource. It carries what a server needs
+// to act on a lease it never saw: any server of the cluster can extend or release
+// it, and none keeps a table of leases.
 type leaseID struct {
 	value    string // the ownership value on the nodes
-	secret   string // what the text holds in its place; "" where they are the same (see WithOwner)
 	token    fencing.Token
-	acquired time.Time // the granting server's wall clock, whole milliseconds
+	acquired time.Time // the granting server's wall clock, whole milliseconds; of several resources the earliest
 	resource string
 }
 
-// String seals the lease id: version, secret, token, time and resource in
-// unpadded URL-safe base64.
-func (id leaseID) String() string { return base64.RawURLEncoding.EncodeToString(id.raw()) }
-
-func (id leaseID) raw() []byte {
-	raw := make([]byte, 0, 1+leaseSecretBytes+2*binary.MaxVarintLen64+len(id.resource))
-	raw = append(raw, leaseIDVersion)
-	raw, err := base64.RawURLEncoding.AppendDecode(raw, []byte(cmp.Or(id.secret, id.value)))
-	if err != nil || len(raw) != 1+leaseSecretBytes {
-		panic("lockcore: ownership value is not one that newLeaseValue or derivedLeaseValue made")
-	}
-	raw = binary.AppendUvarint(raw, uint64(id.token))
-	raw = binary.AppendUvarint(raw, uint64(id.acquired.UnixMilli()))
-	return append(raw, id.resource...)
+// sealLease makes the lease id of one resource or more, for the owner alone: in
+// unpadded URL-safe base64
+//
+//	version    1 byte
+//	key        4 bytes, the id of the key
+//	tag        16 bytes of HMAC-SHA256 over the owner and everything else
+//	acquired   a varint
+//	and for each resource
+//	value      20 bytes
+//	token      a varint
+//	resource   its length as a varint, and its bytes
+func (k *Keys) sealLease(owner string, parts []leaseID) string {
+	key := k.keys[0]
+	s, _ := key.sealers.Get().(*sealer)
+	defer key.sealers.Put(s)
+	s.raw = append(append(s.raw[:0], leaseIDVersion), key.id[:]...)
+	s.raw = append(s.raw, make([]byte, tagBytes)...)
+	s.raw = appendParts(s.raw, parts)
+	copy(s.raw[leaseHeadBytes:], s.tag(owner, s.raw[:leaseHeadBytes], s.raw[leaseBodyAt:]))
+	s.text = base64.RawURLEncoding.AppendEncode(s.text[:0], s.raw)
+	return string(s.text)
 }
 
-// parseLeaseID opens the lease id of one resource. It accepts exactly what
-// String makes; any other text is ErrMalformedLeaseID.
-func parseLeaseID(text string) (leaseID, error) {
-	parts, err := parseLease(text)
-	if err != nil || len(parts) != 1 {
-		return leaseID{}, errors.Join(ErrMalformedLeaseID, err)
+func appendParts(raw []byte, parts []leaseID) []byte {
+	acquired := parts[0].acquired
+	for _, id := range parts[1:] {
+		if id.acquired.Before(acquired) {
+			acquired = id.acquired
+		}
 	}
-	return parts[0], nil
+	raw = binary.AppendUvarint(raw, uint64(acquired.UnixMilli()))
+	for _, id := range parts {
+		before := len(raw)
+		var err error
+		raw, err = base64.RawURLEncoding.AppendDecode(raw, []byte(id.value))
+		if err != nil || len(raw) != before+leaseSecretBytes {
+			panic("lockcore: ownership value is not one that newLeaseValue or leaseValue made")
+		}
+		raw = binary.AppendUvarint(raw, uint64(id.token))
+		raw = binary.AppendUvarint(raw, uint64(len(id.resource)))
+		raw = append(raw, id.resource...)
+	}
+	return raw
 }
 
-func openLeaseID(raw []byte) (leaseID, error) {
-	if len(raw) < 1+leaseSecretBytes || raw[0] != leaseIDVersion {
-		return leaseID{}, ErrMalformedLeaseID
+// sealedLease is a lease id before it was verified.
+type sealedLease []byte
+
+// readSealed reads the text's form. It takes a text that sealLease makes, and no
+// other one for the same bytes.
+func readSealed(text string) (sealedLease, bool) {
+	if len(text) > mostLeaseIDChars {
+		return nil, false
 	}
-	id := leaseID{value: base64.RawURLEncoding.EncodeToString(raw[1 : 1+leaseSecretBytes])}
-	rest := bytes.NewReader(raw[1+leaseSecretBytes:])
-	token, errToken := binary.ReadUvarint(rest)
-	acquired, errAcquired := binary.ReadUvarint(rest)
-	if errToken != nil || errAcquired != nil || token > uint64(fencing.MaxToken) || acquired > uint64(fencing.MaxToken) {
-		return leaseID{}, ErrMalformedLeaseID
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	// The decoder skips line breaks, so a text with some would be a second form.
+	ok := err == nil && len(raw) > leaseBodyAt && raw[0] == leaseIDVersion && base64.RawURLEncoding.EncodedLen(len(raw)) == len(text)
+	return raw, ok
+}
+
+func (l sealedLease) keyID() []byte { return l[1:leaseHeadBytes] }
+func (l sealedLease) tag() []byte   { return l[leaseHeadBytes:leaseBodyAt] }
+
+// openLease gives what the id says if the key sealed it for the owner.
+func (k *key) openLease(owner string, sealed sealedLease) (parts []leaseID, ok bool) {
+	s, _ := k.sealers.Get().(*sealer)
+	defer k.sealers.Put(s)
+	if !hmac.Equal(s.tag(owner, sealed[:leaseHeadBytes], sealed[leaseBodyAt:]), sealed.tag()) {
+		return nil, false
 	}
-	id.token = fencing.Token(token)
-	id.acquired = time.UnixMilli(int64(acquired))
-	id.resource = string(raw[len(raw)-rest.Len():])
-	if !id.token.Valid() || ValidateResource(id.resource) != nil || !bytes.Equal(id.raw(), raw) {
-		return leaseID{}, ErrMalformedLeaseID
+	return readParts(sealed[leaseBodyAt:])
+}
+
+// readParts reads what appendParts wrote.
+func readParts(raw []byte) (parts []leaseID, ok bool) {
+	r := partsReader{rest: raw}
+	acquired := time.UnixMilli(int64(r.number()))
+	for len(r.rest) > 0 && !r.bad {
+		id := leaseID{acquired: acquired, value: base64.RawURLEncoding.EncodeToString(r.bytes(leaseSecretBytes))}
+		id.token = fencing.Token(r.number())
+		id.resource = string(r.bytes(r.number()))
+		parts = append(parts, id)
 	}
-	return id, nil
+	return parts, len(parts) > 0 && !r.bad
+}
+
+type partsReader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *partsReader) number() uint64 {
+	n, size := binary.Uvarint(r.rest)
+	if size <= 0 || n > uint64(fencing.MaxToken) {
+		r.rest, r.bad = nil, true
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return n
+}
+
+func (r *partsReader) bytes(n uint64) []byte {
+	if n > uint64(len(r.rest)) {
+		r.rest, r.bad = nil, true
+		return nil
+	}
+	taken := r.rest[:n]
+	r.rest = r.rest[n:]
+	return taken
+}
+
+// seal makes the id of a lease that was granted to the owner just now.
+func (l *Locker) seal(owner string, parts []leaseID) string {
+	keys := l.route(parts[0].resource).keysNow()
+	return keys.sealLease(owner, parts)
+}
+
+// openLease opens a lease id for the owner of ctx. ErrNotHeld for whatever this
+// cluster did not seal for this owner: such a lease never was, and an id that was
+// edited or made up is answered like one whose lease has ended. *QuorumError while
+// this server knows too little of the nodes to tell.
+func (l *Locker) openLease(ctx context.Context, text string) ([]leaseID, error) {
+	sealed, ok := readSealed(text)
+	if !ok {
+		return nil, ErrNotHeld
+	}
+	owner, known := OwnerOf(ctx), false
+	for _, set := range l.sets() {
+		keys, err := set.currentKeys(ctx)
+		if err != nil {
+			continue
+		}
+		if key := keys.named(sealed.keyID()); key != nil {
+			if parts, ok := key.openLease(owner, sealed); ok {
+				return parts, nil
+			}
+			known = true
+		}
+	}
+	if known {
+		return nil, ErrNotHeld
+	}
+	return nil, l.noSuchKey(ctx)
+}
+
+// noSuchKey answers an id whose key nobody here knows: it may be one that the
+// nodes have got a moment ago.
+func (l *Locker) noSuchKey(ctx context.Context) error {
+	for _, set := range l.sets() {
+		if set.cfg.Keys == nil && !set.members.uptodate() {
+			return set.unknown(ctx)
+		}
+	}
+	return ErrNotHeld
+}
+
+// ReadLeaseID verifies a lease id and tells what it says: the resources, and when
+// the lease was granted, on the granting server's wall clock. It asks no node, so
+// whether the lease still lives is another question. Errors: ErrNotHeld (the id is
+// not one of this cluster for the owner of ctx), *QuorumError.
+func (l *Locker) ReadLeaseID(ctx context.Context, lease string) (resources []string, granted time.Time, err error) {
+	parts, err := l.openLease(ctx, lease)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	for i := range parts {
+		resources = append(resources, parts[i].resource)
+	}
+	return resources, parts[0].acquired, nil
 }
 
 // newLeaseValue draws a fresh ownership value: one an attempt (rule 3).
@@ -104,12 +228,4 @@ func (c Config) randomBelow(n int64) int64 {
 // together do not try again together.
 func (c Config) jitter(pause time.Duration) time.Duration {
 	return pause/2 + time.Duration(c.randomBelow(int64(pause)))
-}
-
-// derivedLeaseValue makes the same ownership value from the same idempotency
-// key each time, so that a retry finds its own lease with nothing stored.
-func derivedLeaseValue(key string) string {
-	mac := hmac.New(sha256.New, []byte("fencelock idempotency key v1"))
-	mac.Write([]byte(key))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:leaseSecretBytes])
 }

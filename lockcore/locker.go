@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -26,9 +27,10 @@ type Locker struct {
 	line    *line
 	rounds  rounds
 	members *membership
-	// route finds the Locker of a resource's node set; this one, if it is the
-	// only one.
+	// route finds the Locker of a resource's node set, and sets gives all of them;
+	// this one, if it is the only one.
 	route func(resource string) *Locker
+	sets  func() []*Locker
 }
 
 // New makes a Locker over 1, 3, 5 or 7 nodes. It grants nothing before Run has
@@ -43,6 +45,7 @@ func New(nodes []Node, cfg Config) (*Locker, error) {
 	l.members = newMembership(cfg, nodes, &l.view)
 	l.meters = l.members.meters
 	l.route = func(string) *Locker { return l }
+	l.sets = func() []*Locker { return []*Locker{l} }
 	for _, n := range nodes {
 		n.Join(l.members.cluster)
 	}
@@ -107,10 +110,15 @@ func (l *Locker) acquire(ctx context.Context, req *AcquireRequest) (*Lease, erro
 		return nil, err
 	}
 	req.owner = OwnerOf(ctx)
+	take := l.acquireOne
 	if req.Resources != nil {
-		return l.acquireBundle(ctx, req)
+		take = l.acquireBundle
 	}
-	return l.acquireOne(ctx, req)
+	lease, err := take(ctx, req)
+	if err == nil {
+		lease.ID = l.seal(req.owner, lease.ids)
+	}
+	return lease, err
 }
 
 func (l *Locker) acquireOne(ctx context.Context, req *AcquireRequest) (*Lease, error) {
@@ -152,23 +160,29 @@ func (l *Locker) tryAcquire(ctx context.Context, req *AcquireRequest, ticket Tic
 		return nil, err
 	}
 	defer l.rounds.leave()
+	keys, err := l.currentKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
 	id := leaseID{resource: req.Resource, acquired: time.Now()}
-	attempt := ""
+	attempt, former := "", []string(nil)
 	if req.IdempotencyKey == "" {
 		id.value = l.cfg.newLeaseValue()
 	} else {
-		id.value = derivedLeaseValue(req.IdempotencyKey)
+		values := keys.leaseValues(req.owner, req.IdempotencyKey)
+		id.value, former = values[0], values[1:]
 		attempt = l.cfg.newLeaseValue()[:8]
 	}
-	id = id.givenTo(req.owner)
 	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
-	a := l.newAcquisition(ctx, Op{
+	op := Op{
 		Kind: OpAcquire, View: l.view.view(), Resource: req.Resource, Owner: id.value,
 		TTL: req.TTL, Meta: described.String(), Attempt: attempt, Scope: cmp.Or(req.scope, req.Resource), Ticket: ticket,
-	}, l.cfg.roundLimit(req.TTL))
-	a.start()
-	a.wait(ctx)
-	res := a.result()
+	}
+	res := l.ask(ctx, op)
+	if value := res.inTheWay(former); value != "" {
+		id.value, op.Owner = value, value
+		res = l.ask(ctx, op)
+	}
 	l.tell(ctx, &res)
 	if res.verdict != Won {
 		return nil, l.explainLoss(ctx, req, &res)
@@ -179,12 +193,35 @@ func (l *Locker) tryAcquire(ctx context.Context, req *AcquireRequest, ticket Tic
 		id.acquired = described.acquired
 	}
 	lease := l.leaseOf(id, described, res.ttl, res.validity)
-	lease.Existing, lease.attempt = res.existing, attempt
+	lease.Existing, lease.attempt, lease.ids = res.existing, attempt, []leaseID{id}
 	if lease.Validity <= 0 || ctx.Err() != nil {
 		l.retract(id, attempt, res.ttl)
 		return nil, l.tooLate(ctx, req.Resource, &res)
 	}
 	return &lease, nil
+}
+
+// ask is one acquisition, to its decision.
+func (l *Locker) ask(ctx context.Context, op Op) acquired {
+	a := l.newAcquisition(ctx, op, l.cfg.roundLimit(op.TTL))
+	a.start()
+	a.wait(ctx)
+	return a.result()
+}
+
+// inTheWay gives the one of the values whose lease made the acquisition lose, ""
+// if none did. They are what the idempotency key came to before the cluster's
+// secret was replaced: then the key has found its own lease, and must ask for that.
+func (res *acquired) inTheWay(values []string) string {
+	if res.verdict == Won || len(values) == 0 {
+		return ""
+	}
+	for i := range res.replies {
+		if value := res.replies[i].Owner; res.answered.has(i) && slices.Contains(values, value) {
+			return value
+		}
+	}
+	return ""
 }
 
 // describeExisting prefers what the nodes kept over what the retry says.
@@ -197,8 +234,8 @@ func describeExisting(text string, retry meta) meta {
 
 func (l *Locker) leaseOf(id leaseID, m meta, ttl, validity time.Duration) Lease {
 	return Lease{
-		Resource: id.resource, ID: id.String(), Token: id.token, TTL: ttl, Validity: validity,
-		MaxHoldRemaining: l.maxHoldRemaining(id), Holder: m.holder, Metadata: m.metadata,
+		Resource: id.resource, Token: id.token, TTL: ttl, Validity: validity,
+		Acquired: id.acquired, MaxHoldRemaining: l.maxHoldRemaining(id), Holder: m.holder, Metadata: m.metadata,
 	}
 }
 
@@ -220,7 +257,7 @@ func (l *Locker) retract(id leaseID, attempt string, ttl time.Duration) {
 }
 
 // Extend gives the lease a new TTL, counted from now; 0 asks for the default.
-// The token stays. Errors: ErrMalformedLeaseID, *FieldError, ErrNotHeld (final:
+// The token stays. Errors: *FieldError, ErrNotHeld (final:
 // stop working), ErrMaxHold (the lease ends with its present TTL), *QuorumError
 // (the lease goes on for what was left of it; safe to repeat).
 //
@@ -231,7 +268,7 @@ func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (L
 	if err != nil {
 		return Lease{}, err
 	}
-	parts, err := openLease(ctx, lease)
+	parts, err := l.openLease(ctx, lease)
 	if err != nil {
 		return Lease{}, err
 	}
@@ -239,7 +276,7 @@ func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (L
 	if err != nil {
 		return Lease{}, err
 	}
-	return together(parts, leases), nil
+	return together(lease, parts, leases), nil
 }
 
 func (l *Locker) extendOne(ctx context.Context, id leaseID, ttl time.Duration) (Lease, error) {

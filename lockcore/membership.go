@@ -31,6 +31,7 @@ type membership struct {
 	backoff  time.Time // no admission before this
 	failures int
 	doubt    doubt
+	secrets  knownSecrets
 }
 
 func newMembership(cfg Config, nodes []Node, view *knownView) *membership {
@@ -129,6 +130,7 @@ func (m *membership) look(ctx context.Context, i int) {
 	defer m.mu.Unlock()
 	before := m.seen.sights[i]
 	m.seen.see(i, seen, err, time.Now())
+	m.adoptSecrets(time.Now())
 	m.judge()
 	m.report(ctx, i, before)
 }
@@ -212,6 +214,9 @@ func (m *membership) step(ctx context.Context) {
 	}
 	for _, i := range p.raiseTTL {
 		m.raiseTTL(ctx, i)
+	}
+	for _, i := range p.raiseSecrets {
+		m.raiseSecrets(ctx, i, p.secrets)
 	}
 	switch {
 	case wait:

@@ -261,6 +261,9 @@ type Admittee interface {
 	// RaiseMaxTTL makes the admission record's longest TTL at least ttl, which
 	// a server does before it grants that long. ErrNotAdmitted.
 	RaiseMaxTTL(ctx context.Context, ttl time.Duration) error
+	// ReplaceSecrets makes the admission record's secrets those given, by
+	// compare-and-set on those that it has. ErrNotAdmitted; ErrRaced where it has others.
+	ReplaceSecrets(ctx context.Context, was, with Secrets) error
 }
 
 // Marks are what a fenced read returns.
@@ -268,6 +271,7 @@ type Marks struct {
 	High    fencing.Token // the largest counter or token the node ever saw
 	MaxTTL  time.Duration // the longest TTL in use, from its admission record
 	Founded View          // the view of the last founding that the node took part in, or read of
+	Secrets Secrets       // the cluster's, from its admission record
 }
 
 // CarriedLock is a resource's state on its way from admitted nodes to one that rejoins.
@@ -316,6 +320,7 @@ type Admission struct {
 	Cluster     Cluster
 	Floor       fencing.Token
 	MaxTTL      time.Duration
+	Secrets     Secrets
 	OnlyIfEmpty bool // the operator said that the cluster is new: ErrRaced if it holds anything
 }
 
@@ -340,6 +345,9 @@ var (
 	ErrRaced = errors.New("node changed during its admission")
 	// ErrForeign: the node holds data that is not this cluster's; nothing was touched.
 	ErrForeign = errors.New("node holds data of something else")
+	// ErrUnreachableToken: an operation carries a token that no cluster can have
+	// come to (Reachable). Nothing was done.
+	ErrUnreachableToken = errors.New("the token is beyond what this cluster can have reached")
 	// ErrQueueFull: more operations wait for the node than its bound allows.
 	ErrQueueFull = errors.New("node queue is full")
 	// ErrNodeDown: the node did not answer lately; operations fail at once until it does.

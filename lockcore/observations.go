@@ -27,6 +27,9 @@ func newObservations(nodes []Node, now time.Time) observations {
 // see takes a look at node i.
 func (o *observations) see(i int, seen Observation, err error, now time.Time) {
 	o.sights[i].update(seen, err, o.ours(seen))
+	if err == nil {
+		o.sights[i].at = now
+	}
 	o.markOut(now)
 }
 
@@ -38,9 +41,10 @@ func (o *observations) ours(seen Observation) bool {
 // sight is what one server knows of one node.
 type sight struct {
 	seen    Observation
-	err     error // of the last look; seen is then older
-	looked  bool  // was seen at least once
-	cluster bool  // its record, if any, is this cluster's
+	err     error     // of the last look; seen is then older
+	looked  bool      // was seen at least once
+	at      time.Time // when it was seen so
+	cluster bool      // its record, if any, is this cluster's
 
 	away bool // admitted, but in a view from before the last founding
 
@@ -96,6 +100,16 @@ func (o *observations) founded() (view View) {
 		}
 	}
 	return view
+}
+
+// secrets are what the admitted nodes keep, as each was last seen, like founded.
+func (o *observations) secrets() (kept []Secrets) {
+	for i := range o.sights {
+		if s := &o.sights[i]; s.looked && s.seen.Unfit == "" && s.cluster && s.seen.Admitted && !s.away {
+			kept = append(kept, s.seen.Marks.Secrets)
+		}
+	}
+	return kept
 }
 
 // fit: answers, is configured as it must be, and is this cluster's or nobody's.

@@ -17,13 +17,16 @@ type plan struct {
 	admitted []int
 	raise    []int // admitted, in an older view
 	raiseTTL []int // admitted, not told of this server's longest TTL
-	rejoin   []int // have waited, and enough nodes are there to read from (rule 7)
-	found    []int // a majority lost its state: found anew on these (rule 12)
-	fresh    bool  // found: the operator said that the cluster is new
-	pins     []pin // by node: what was seen, and must still be so when it is touched
-	reasons  []string
-	founded  View   // the last founding's
-	why      string // why no quorum may vote
+	// raiseSecrets are admitted and lack some of the secrets.
+	raiseSecrets []int
+	secrets      Secrets
+	rejoin       []int // have waited, and enough nodes are there to read from (rule 7)
+	found        []int // a majority lost its state: found anew on these (rule 12)
+	fresh        bool  // found: the operator said that the cluster is new
+	pins         []pin // by node: what was seen, and must still be so when it is touched
+	reasons      []string
+	founded      View   // the last founding's
+	why          string // why no quorum may vote
 }
 
 // pin is the state in which a node serves its wait, and which a plan is about.
@@ -56,7 +59,7 @@ type planner struct {
 
 func (in *planner) plan() plan {
 	p := plan{
-		wait: in.restartWait(), founded: in.founded(),
+		wait: in.restartWait(), founded: in.founded(), secrets: mergeSecrets(in.secrets()...),
 		reasons: make([]string, len(in.sights)), pins: make([]pin, 0, len(in.sights)),
 	}
 	in.sameServer(p.reasons)
@@ -98,6 +101,9 @@ func (in *planner) planAdmitted(p *plan) {
 		}
 		if in.sights[i].seen.Marks.MaxTTL < in.cfg.MaxTTL {
 			p.raiseTTL = append(p.raiseTTL, i)
+		}
+		if had := in.sights[i].seen.Marks.Secrets; mergeSecrets(had, p.secrets) != had {
+			p.raiseSecrets = append(p.raiseSecrets, i)
 		}
 	}
 }

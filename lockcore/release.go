@@ -7,11 +7,11 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// Release ends a lease. Errors: ErrMalformedLeaseID, ErrNotHeld (it had ended
+// Release ends a lease. Errors: ErrNotHeld (it had ended
 // before), *QuorumError (too few nodes answered to know; the release continues
 // in the background, and the lease ends with its TTL at the latest).
 func (l *Locker) Release(ctx context.Context, lease string) error {
-	parts, err := openLease(ctx, lease)
+	parts, err := l.openLease(ctx, lease)
 	if err != nil {
 		return err
 	}

@@ -466,7 +466,7 @@ func TestViewAfterAClockWasSetBack(t *testing.T) {
 			ahead := time.Now().Add(time.Hour)
 			seen, _ := m.Observe(t.Context())
 			a := lockcore.Admission{Incarnation: seen.Incarnation, View: lockcore.View(ahead.UnixMilli() << 10), Cluster: lockcore.ClusterOf(nodes), Floor: lockcore.FloorAt(ahead), MaxTTL: 10 * time.Second}
-			a.Founded = a.View
+			a.Founded, a.Secrets = a.View, lockcore.NewSecrets(a.View, [lockcore.MinSecretBytes]byte{1})
 			if err := errors.Join(m.Stage(t.Context(), a), m.Admit(t.Context(), a)); err != nil {
 				t.Fatal(err)
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +40,7 @@ func NewSets(sets [][]Node, cfg Config) (*Sets, error) {
 		if err != nil {
 			return nil, err
 		}
-		l.route = s.of
+		l.route, l.sets = s.of, s.all
 		s.lockers = append(s.lockers, l)
 	}
 	return s, nil
@@ -61,6 +60,8 @@ func (s *Sets) of(resource string) *Locker {
 	return best
 }
 
+func (s *Sets) all() []*Locker { return s.lockers }
+
 // weight is the draw of a set for a resource. FNV alone leaves the draws of
 // similar names similar, so its bits are mixed (the finaliser of MurmurHash3).
 func weight(set, resource string) uint64 {
@@ -74,15 +75,9 @@ func weight(set, resource string) uint64 {
 	return x ^ x>>33
 }
 
-// ofLease is the Locker to give a lease id to: any Locker refuses a malformed
-// one, and finds the others for the parts of a bundle.
-func (s *Sets) ofLease(lease string) *Locker {
-	parts, err := parseLease(lease)
-	if err != nil {
-		return s.lockers[0]
-	}
-	return s.of(parts[0].resource)
-}
+// any is the Locker to give a lease id to: every one knows the secrets of all,
+// and finds the Lockers of the lease's resources.
+func (s *Sets) any() *Locker { return s.lockers[0] }
 
 // Acquire is Locker.Acquire.
 func (s *Sets) Acquire(ctx context.Context, req AcquireRequest) (Lease, error) {
@@ -95,17 +90,32 @@ func (s *Sets) Acquire(ctx context.Context, req AcquireRequest) (Lease, error) {
 
 // Extend is Locker.Extend.
 func (s *Sets) Extend(ctx context.Context, lease string, ttl time.Duration) (Lease, error) {
-	return s.ofLease(lease).Extend(ctx, lease, ttl)
+	return s.any().Extend(ctx, lease, ttl)
 }
 
 // Release is Locker.Release.
 func (s *Sets) Release(ctx context.Context, lease string) error {
-	return s.ofLease(lease).Release(ctx, lease)
+	return s.any().Release(ctx, lease)
 }
 
 // Lease is Locker.Lease.
 func (s *Sets) Lease(ctx context.Context, lease string) (Lease, error) {
-	return s.ofLease(lease).Lease(ctx, lease)
+	return s.any().Lease(ctx, lease)
+}
+
+// ReadLeaseID is Locker.ReadLeaseID.
+func (s *Sets) ReadLeaseID(ctx context.Context, lease string) (resources []string, granted time.Time, err error) {
+	return s.any().ReadLeaseID(ctx, lease)
+}
+
+// RotateSecret is Locker.RotateSecret for every set.
+func (s *Sets) RotateSecret(ctx context.Context, force bool) error {
+	for _, l := range s.lockers {
+		if err := l.RotateSecret(ctx, force); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Inspect is Locker.Inspect.
@@ -116,39 +126,6 @@ func (s *Sets) Inspect(ctx context.Context, resource string) (LockState, error) 
 // Break is Locker.Break.
 func (s *Sets) Break(ctx context.Context, resource string) error {
 	return s.of(resource).Break(ctx, resource)
-}
-
-// List is Locker.List, one set after the other.
-func (s *Sets) List(ctx context.Context, prefix string, limit int, cursor string) (LockPage, error) {
-	if len(s.lockers) == 1 {
-		return s.lockers[0].List(ctx, prefix, limit, cursor)
-	}
-	set, inner, err := s.parseCursor(cursor)
-	if err != nil {
-		return LockPage{}, err
-	}
-	page, err := s.lockers[set].List(ctx, prefix, limit, inner)
-	switch {
-	case err != nil:
-		return LockPage{}, err
-	case page.NextCursor == "" && set+1 == len(s.lockers):
-		return page, nil
-	case page.NextCursor == "":
-		set++
-	}
-	page.NextCursor = strconv.Itoa(set) + "." + page.NextCursor
-	return page, nil
-}
-
-func (s *Sets) parseCursor(cursor string) (set int, inner string, err error) {
-	if cursor == "" {
-		return 0, "", nil
-	}
-	before, inner, ok := strings.Cut(cursor, ".")
-	if set, err = strconv.Atoi(before); err != nil || !ok || set < 0 || set >= len(s.lockers) {
-		return 0, "", &FieldError{Field: "cursor", Reason: "must be the next_cursor of an earlier page"}
-	}
-	return set, inner, nil
 }
 
 // Status joins the sets' states. It is ready when every set is.

@@ -41,6 +41,15 @@ func (c Config) roundLimit(ttl time.Duration) time.Duration {
 // until the year 2255.
 func FloorAt(now time.Time) fencing.Token { return fencing.Token(now.UnixMicro()) }
 
+// Reachable reports whether a node whose largest counter or token is high, and
+// whose clock shows now, may believe that its cluster has come to this token
+// (rule 23): at most a minute's worth above both. A node refuses any other that a
+// confirm, an extend or a release carries, with ErrUnreachableToken.
+func Reachable(token, high fencing.Token, now time.Time) bool {
+	const minute = 60_000_000 // as FloorAt counts
+	return token <= max(high, FloorAt(now))+minute
+}
+
 // plausible refuses a number that no cluster of ours can have reached: far
 // above where one founded now would begin. A broken node that names a larger
 // one must not drag every counter to the end of its range.

@@ -14,7 +14,7 @@ type Locks interface {
 	// Inspect looks at one resource.
 	Inspect(ctx context.Context, resource string) (lockcore.LockState, error)
 	// List gives a page of the held resources that begin with prefix.
-	List(ctx context.Context, prefix string, limit int, cursor string) (lockcore.LockPage, error)
+	List(ctx context.Context, req lockcore.ListRequest) (lockcore.LockPage, error)
 }
 
 // Cluster tells the states of the nodes.
@@ -222,7 +222,7 @@ func (w *following) sweepAll(first bool) bool {
 	began := time.Now()
 	for cursor := ""; ; {
 		at := time.Now()
-		page, err := w.locks.List(w.ctx, "", surveyPage, cursor)
+		page, err := w.locks.List(w.ctx, lockcore.ListRequest{Limit: surveyPage, Cursor: cursor})
 		if err != nil {
 			return false
 		}

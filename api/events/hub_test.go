@@ -232,7 +232,7 @@ func (f *fakeNodes) state(resource string) lockcore.LockState {
 	return s
 }
 
-func (f *fakeNodes) List(context.Context, string, int, string) (page lockcore.LockPage, _ error) {
+func (f *fakeNodes) List(context.Context, lockcore.ListRequest) (page lockcore.LockPage, _ error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lists++

@@ -52,15 +52,17 @@ type backend struct {
 	audit   *slog.Logger // of what is done to nodes
 	metrics *nodeMetrics
 	traces  *tracing
-	redis   []*redisnode.Node
-	queues  []queued
+	// leaseKeys are the configured ones; nil for those of the cluster's own secret.
+	leaseKeys func() *lockcore.Keys
+	redis     []*redisnode.Node
+	queues    []queued
 }
 
 // openBackend opens what the configuration names. After an error nothing stays open.
-func openBackend(ctx context.Context, cfg config, logger, audit *slog.Logger, registry prometheus.Registerer, traces *tracing) (*backend, error) {
+func openBackend(ctx context.Context, cfg config, leaseKeys func() *lockcore.Keys, logger, audit *slog.Logger, registry prometheus.Registerer, traces *tracing) (*backend, error) {
 	b := newBackend(registry)
 	b.audit = audit.With(slog.String("identity", "server"))
-	b.traces = traces
+	b.traces, b.leaseKeys = traces, leaseKeys
 	if err := b.open(ctx, cfg, logger); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -122,6 +124,7 @@ func (b *backend) lockerConfig(cfg config, logger *slog.Logger) lockcore.Config 
 		Released:    b.events.Released,
 		Logger:      logger,
 		Audit:       b.audit,
+		Keys:        b.leaseKeys,
 		Meters:      b.metrics.ofVotes,
 	}
 	b.traces.traceVotes(&c)

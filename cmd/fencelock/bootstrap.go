@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/storage/boltfile"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -108,8 +107,8 @@ func (f founding) found(cmd *cobra.Command, cfg config, logger, audit *slog.Logg
 	found := func(c *lockcore.Config) {
 		c.Recovery, c.New, c.Force, c.Audit = lockcore.RecoveryAuto, f.isNew, f.force, audit
 	}
-	err := withCluster(ctx, cfg, logger, found, func(status func() lockcore.ClusterStatus) error {
-		return awaitCluster(ctx, cmd.ErrOrStderr(), status)
+	err := withCluster(ctx, cfg, logger, found, func(locker *lockcore.Sets) error {
+		return awaitCluster(ctx, cmd.ErrOrStderr(), locker.Status)
 	})
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("given up after %s (--timeout): %w", timeout, err)
@@ -134,9 +133,9 @@ func (f founding) confirm(cmd *cobra.Command, cfg config, logger, audit *slog.Lo
 	ctx, cancel := context.WithTimeout(cmd.Context(), bootstrapLook)
 	defer cancel()
 	look := func(c *lockcore.Config) { c.Recovery, c.New, c.Audit = lockcore.RecoveryManual, false, audit }
-	err := withCluster(ctx, cfg, logger, look, func(status func() lockcore.ClusterStatus) error {
+	err := withCluster(ctx, cfg, logger, look, func(locker *lockcore.Sets) error {
 		<-ctx.Done()
-		seen = status()
+		seen = locker.Status()
 		return cmd.Context().Err()
 	})
 	if err != nil {
@@ -174,14 +173,23 @@ func unreachable(s lockcore.ClusterStatus) (nodes []string) {
 	return nodes
 }
 
-// withCluster runs a Locker over the nodes for as long as watch takes.
-func withCluster(ctx context.Context, cfg config, logger *slog.Logger, change func(*lockcore.Config), watch func(status func() lockcore.ClusterStatus) error) (err error) {
+// withCluster runs a Locker over the nodes for as long as watch takes. Guarded
+// records in a file that a running server has are left out.
+func withCluster(ctx context.Context, cfg config, logger *slog.Logger, change func(*lockcore.Config), watch func(*lockcore.Sets) error) (err error) {
 	b := newBackend(prometheus.NewRegistry()) // whose metrics nobody reads
 	defer func() { err = errors.Join(err, b.close()) }()
-	if err := b.openGuard(ctx, cfg, b.openFileIfFree(&cfg)); err != nil {
+	file, err := b.openFile(cfg)
+	switch {
+	case err != nil && len(cfg.redisSets) == 0:
+		return err
+	case err != nil: // a running server has it
+		b.note("the guard's highest mark is not read: " + err.Error()) // tokens start above the clock, which is as good unless it was set back
+		cfg.data = ""
+	}
+	if err := b.openGuard(ctx, cfg, file); err != nil {
 		return err
 	}
-	nodes, err := b.openNodes(ctx, cfg, nil, logger)
+	nodes, err := b.openNodes(ctx, cfg, file, logger)
 	if err != nil {
 		return err
 	}
@@ -200,19 +208,7 @@ func withCluster(ctx context.Context, cfg config, logger *slog.Logger, change fu
 		_ = b.locker.Run(running) // the context's error
 	}()
 	defer func() { stop(); <-ended }()
-	return watch(b.locker.Status)
-}
-
-// openFileIfFree leaves out the guarded records in a file that a running server
-// has: tokens then start above the clock, which is as good unless it was set back.
-func (b *backend) openFileIfFree(cfg *config) (file *boltfile.File) {
-	file, err := b.openFile(*cfg)
-	if err != nil {
-		b.note("the guard's highest mark is not read: " + err.Error())
-		cfg.data = ""
-		return nil
-	}
-	return file
+	return watch(b.locker)
 }
 
 // awaitCluster waits until a quorum may vote and no node that answers is on its

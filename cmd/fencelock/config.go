@@ -53,6 +53,7 @@ type environment struct {
 	OIDCClaim       string `split_words:"true" default:"sub" desc:"The claim of a JWT that is the identity, a text."`
 	Console         string `split_words:"true" default:"true" desc:"false serves no console at /console. What it shows stays reachable by the API."`
 	ProofKeyFile    string `split_words:"true" desc:"A file of keys, a line for each: its id, a space, 32 to 64 bytes in hexadecimal digits. Leases then carry a fence_proof of their token, made with the first key; all verify. Every server needs the same. Read again when it changes."`
+	LeaseKeyFile    string `split_words:"true" desc:"A file of keys, of the form of FENCELOCK_PROOF_KEY_FILE: lease ids and list cursors are sealed with the first, all open them. Without it servers use a secret that the nodes keep (fencelock secret rotate). Every server needs the same. Read again when it changes."`
 	ProofRequired   string `split_words:"true" default:"false" desc:"true makes the guarded records refuse tokens without their fence_proof (header Fencing-Proof)."`
 	AllowedHosts    string `split_words:"true" desc:"Names by which the service may be asked (the Host of a request) where there is no access control, separated by commas, without ports: web pages of other names must not reach it through a browser (DNS rebinding). Loopback and the address that it listens on always may; a server that listens on all addresses also answers to each IP address. * allows all."`
 	Insecure        string `split_words:"true" default:"false" desc:"true allows addresses that are not loopback without access control, although anybody who reaches them may lock, break and write. It does not switch FENCELOCK_ACCESS_FILE off."`
@@ -82,6 +83,7 @@ type config struct {
 	access          accessFiles
 	tls             tlsFiles
 	proofKeys       string // path of the file, "" for no proofs
+	leaseKeys       string // path of the file, "" for the cluster's own secret
 	proofRequired   bool
 	openAdmin       bool     // the admin listener asks nobody, since it is on loopback or may be insecure
 	metricsPrefixes []string // of resources
@@ -149,7 +151,7 @@ func (c *checker) check(env environment) config {
 		logLevel:        c.level("FENCELOCK_LOG_LEVEL", env.LogLevel),
 	}
 	cfg.allowedHosts = c.hosts("FENCELOCK_ALLOWED_HOSTS", env.AllowedHosts)
-	cfg.proofKeys = env.ProofKeyFile
+	cfg.proofKeys, cfg.leaseKeys = env.ProofKeyFile, env.LeaseKeyFile
 	cfg.proofRequired = c.oneOf("FENCELOCK_PROOF_REQUIRED", env.ProofRequired, "true", "false") == "true"
 	if cfg.proofRequired && cfg.proofKeys == "" {
 		c.refuse("FENCELOCK_PROOF_REQUIRED", env.ProofRequired, "needs FENCELOCK_PROOF_KEY_FILE, with the keys that proofs are verified with")

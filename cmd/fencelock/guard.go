@@ -107,7 +107,7 @@ the fence_proof of leases with. Run it again when the file has changed. Then, in
 	url := guardURLFlag(cmd)
 	cmd.Flags().StringVar(&file, "file", "", "the file of keys (default FENCELOCK_PROOF_KEY_FILE)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p := proofKeys{file: cmp.Or(file, os.Getenv("FENCELOCK_PROOF_KEY_FILE"))}
+		p := newProofKeyFile(cmp.Or(file, os.Getenv("FENCELOCK_PROOF_KEY_FILE")))
 		if p.file == "" {
 			return usageError{errors.New("which keys? Set --file or FENCELOCK_PROOF_KEY_FILE")}
 		}

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -111,8 +113,7 @@ func TestNothingSecretIsTold(t *testing.T) {
 		leases := liveALife(t, owner, i)
 		granted = append(granted, leases...)
 		for _, lease := range leases {
-			id, _, _ := strings.Cut(lease.LeaseID, ".")
-			secrets = append(secrets, id, "idempotency-of-mine")
+			secrets = append(secrets, lease.LeaseID, "idempotency-of-mine")
 			for _, part := range append(lease.Resources, wire.LeasePart{FenceProof: lease.FenceProof}) {
 				if part.FenceProof != "" {
 					secrets = append(secrets, part.FenceProof)
@@ -143,6 +144,8 @@ func TestNothingSecretIsTold(t *testing.T) {
 		_, _ = io.Copy(&admin, resp.Body)
 		_ = resp.Body.Close()
 	}
+	own := clusterSecret(t, p)
+	secrets = append(secrets, secretForms(own)...)
 	told := map[string]string{
 		"the log": p.logged(), "standard output": p.stdout.String(), "the admin listener": admin.String(),
 		"what another is told": pathsOut(other.all()), "what a stranger is told": pathsOut(stranger.all()),
@@ -153,7 +156,7 @@ func TestNothingSecretIsTold(t *testing.T) {
 		}
 		noSecrets(t, where, text, secrets)
 	}
-	noSecrets(t, "what the owner is told", owner.all(), secretForms(owner.secret, other.secret, key))
+	noSecrets(t, "what the owner is told", owner.all(), secretForms(owner.secret, other.secret, key, own))
 	for _, wanted := range []string{"fencelock_wait_seconds", `"identity":"other","act":"break"`} {
 		if !strings.Contains(told["the admin listener"]+told["the log"], wanted) {
 			t.Errorf("%s is nowhere: the test looks at the wrong places", wanted)
@@ -164,6 +167,20 @@ func TestNothingSecretIsTold(t *testing.T) {
 			t.Error("the owner was not told its own lease: the test looks at the wrong places")
 		}
 	}
+}
+
+// clusterSecret is the secret that the embedded file keeps, in hexadecimal digits.
+func clusterSecret(t *testing.T, p *process) string {
+	t.Helper()
+	file, err := os.ReadFile(filepath.Join(p.cmd.Dir, "fencelock.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`"secrets":"[0-9]+:([0-9a-f]{64})`).FindSubmatch(file)
+	if found == nil {
+		t.Fatal("the file keeps no secret: the test looks at the wrong place")
+	}
+	return string(found[1])
 }
 
 // secretForms are bearer tokens and a key as they are, as hashes, and in the

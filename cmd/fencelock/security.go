@@ -18,44 +18,65 @@ import (
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/reload"
+	"github.com/fencelock/fencelock/lockcore"
 )
 
 // security is who may call and over what; without files, anybody over anything.
 type security struct {
 	keeper *access.Keeper // nil: nobody is asked
 	file   string
-	issuer *access.Issuer // nil: nobody is known by a JWT
-	certs  *certificates  // nil: no TLS
-	proofs *proofKeys     // nil: no proofs
+	issuer *access.Issuer              // nil: nobody is known by a JWT
+	certs  *certificates               // nil: no TLS
+	proofs *keyFile[fencing.ProofKeys] // nil: no proofs
+	leases *keyFile[lockcore.Keys]     // nil: lease ids are sealed under the cluster's own secret
 
 	unusable *prometheus.GaugeVec // by variable, see measure
 }
 
-// proofKeys are the keys of a file as they last were good.
-type proofKeys struct {
-	file    string
-	current atomic.Pointer[fencing.ProofKeys]
+// keyFile is the keys of a file as they last were good.
+type keyFile[Keys any] struct {
+	variable, file string
+	parse          func(text string) (*Keys, error)
+	current        atomic.Pointer[Keys]
 }
 
-func (p *proofKeys) load() error {
-	text, err := os.ReadFile(p.file)
+func (k *keyFile[Keys]) load() error {
+	text, err := os.ReadFile(k.file) //nolint:gosec // the operator names the file
 	if err != nil {
-		return fmt.Errorf("FENCELOCK_PROOF_KEY_FILE: %w", err)
+		return fmt.Errorf("%s: %w", k.variable, err)
 	}
-	keys, err := fencing.ParseProofKeys(string(text))
+	keys, err := k.parse(string(text))
 	if err != nil {
-		return fmt.Errorf("FENCELOCK_PROOF_KEY_FILE: %s: %w", p.file, err)
+		return fmt.Errorf("%s: %s: %w", k.variable, k.file, err)
 	}
-	p.current.Store(keys)
+	k.current.Store(keys)
 	return nil
 }
 
-// proofKeys gives the API the keys; nil if there are none.
-func (s *security) proofKeys() func() *fencing.ProofKeys {
-	if s.proofs == nil {
+// get gives a function for the keys of the moment; nil if there is no file.
+func (k *keyFile[Keys]) get() func() *Keys {
+	if k == nil {
 		return nil
 	}
-	return s.proofs.current.Load
+	return k.current.Load
+}
+
+func newProofKeyFile(path string) *keyFile[fencing.ProofKeys] {
+	return &keyFile[fencing.ProofKeys]{variable: proofKeyFile, file: path, parse: fencing.ParseProofKeys}
+}
+
+func newLeaseKeyFile(path string) *keyFile[lockcore.Keys] {
+	return &keyFile[lockcore.Keys]{variable: leaseKeyFile, file: path, parse: func(text string) (*lockcore.Keys, error) {
+		parsed, err := fencing.ParseProofKeys(text) // the files have one form
+		if err != nil {
+			return nil, err
+		}
+		var secrets [][]byte
+		for _, key := range parsed.Keys() {
+			secrets = append(secrets, key.Secret)
+		}
+		return lockcore.NewKeys(secrets...)
+	}}
 }
 
 // openSecurity reads the files. The error names the variable.
@@ -74,8 +95,14 @@ func openSecurity(cfg config) (*security, error) {
 		s.keeper = keeper
 	}
 	if cfg.proofKeys != "" {
-		s.proofs = &proofKeys{file: cfg.proofKeys}
+		s.proofs = newProofKeyFile(cfg.proofKeys)
 		if err := s.proofs.load(); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.leaseKeys != "" {
+		s.leases = newLeaseKeyFile(cfg.leaseKeys)
+		if err := s.leases.load(); err != nil {
 			return nil, err
 		}
 	}
@@ -155,7 +182,10 @@ func (s *security) watch(ctx context.Context, logger *slog.Logger) {
 		watch(certFile, s.certs.paths(), s.certs.load)
 	}
 	if s.proofs != nil {
-		watch(proofKeyFile, []string{s.proofs.file}, s.proofs.load)
+		watch(s.proofs.variable, []string{s.proofs.file}, s.proofs.load)
+	}
+	if s.leases != nil {
+		watch(s.leases.variable, []string{s.leases.file}, s.leases.load)
 	}
 	watches.Wait()
 }
@@ -165,6 +195,7 @@ const (
 	accessFile   = "FENCELOCK_ACCESS_FILE"
 	certFile     = "FENCELOCK_TLS_CERT_FILE"
 	proofKeyFile = "FENCELOCK_PROOF_KEY_FILE"
+	leaseKeyFile = "FENCELOCK_LEASE_KEY_FILE"
 )
 
 // measure adds the gauge of files that changed and cannot be used.
@@ -174,7 +205,7 @@ func (s *security) measure(registry prometheus.Registerer) {
 		Help: "1 while a file that changed cannot be used, and the version before stays in force.",
 	}, []string{"file"})
 	registry.MustRegister(s.unusable)
-	for _, variable := range []string{accessFile, certFile, proofKeyFile} {
+	for _, variable := range []string{accessFile, certFile, proofKeyFile, leaseKeyFile} {
 		s.refused(variable)(false)
 	}
 }

@@ -70,7 +70,7 @@ func serve(ctx context.Context, cfg config, stdout io.Writer, logger, audit *slo
 		return err
 	}
 	defer func() { err = errors.Join(err, traces.close(ctx)) }()
-	b, err := openBackend(ctx, cfg, logger, audit, registry, traces)
+	b, err := openBackend(ctx, cfg, security.leases.get(), logger, audit, registry, traces)
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 		Hosts:   s.security.hosts(cfg),
 		Audit:   s.audit,
 		Console: cfg.console,
-		Proofs:  s.security.proofKeys(),
+		Proofs:  s.security.proofs.get(),
 		MaxTTL:  cfg.maxTTL,
 		OpenAPI: []byte(fencelock.OpenAPI),
 		Logger:  s.logger,

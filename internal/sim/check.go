@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -33,7 +34,7 @@ func (v *Violation) String() string { return fmt.Sprintf("at %s: %s: %s", v.At, 
 // Safety reports whether the promise is one about safety, not about time.
 func (v *Violation) Safety() bool {
 	switch v.Rule {
-	case "unique tokens", "ordered tokens", "superseded lease", "token of a lease", "exclusion":
+	case "unique tokens", "ordered tokens", "superseded lease", "token of a lease", "exclusion", "reachable tokens":
 		return true
 	}
 	return false
@@ -159,6 +160,9 @@ func (c *checker) acquired(d *completion) {
 	case used != "" && !d.lease.Existing:
 		c.violatef("unique tokens", "token %d of %s was given anew", token, d.resource)
 	}
+	if most := lockcore.FloorAt(c.w.began.Add(c.w.now() + time.Minute)); token > most {
+		c.violatef("reachable tokens", "token %d of %s is above %d", token, d.resource, most)
+	}
 	l.tokens[token] = owner
 	if token > l.largest {
 		l.largest, l.owner = token, owner
@@ -210,9 +214,14 @@ func (c *checker) believe(d *completion, l *ledger) {
 // idempotency key share it.
 func ownerOf(id string) string {
 	raw, err := base64.RawURLEncoding.DecodeString(id)
-	const version, secret = 1, 20
-	if err != nil || len(raw) < version+secret {
+	const version, key, tag, secret = 1, 4, 16, 20
+	if err != nil || len(raw) < version+key+tag {
 		return id
 	}
-	return string(raw[version : version+secret])
+	rest := raw[version+key+tag:]
+	_, acquired := binary.Uvarint(rest) // the time comes first
+	if acquired <= 0 || len(rest) < acquired+secret {
+		return id
+	}
+	return string(rest[acquired : acquired+secret])
 }

@@ -3,6 +3,8 @@ package sim
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
 )
 
 // strike makes a fault happen, if it may now.
@@ -121,6 +123,19 @@ func (n *node) strike(f Fault) {
 		}
 	case Jump:
 		n.model.JumpClock(f.For - w.plan.MaxTTL)
+	case Forge:
+		n.forge()
+	}
+}
+
+// forge is what an operation does that no server sent for a lease that it granted.
+// The token is not so large that servers would take the node for broken.
+func (n *node) forge() {
+	const far = 1 << 50
+	for _, resource := range n.w.resources() {
+		n.model.Apply(lockcore.Op{
+			Kind: lockcore.OpRelease, Resource: resource, Owner: "forged", Token: lockcore.FloorAt(n.clock()) + far,
+		})
 	}
 }
 

@@ -61,6 +61,7 @@ var Mutants = []Mutant{
 	{Rule: "21", Name: "the smallest counter is carried", wrap: func(r rules) rules { return modest{r} }, plan: forgetful(Lose, nil)},
 	{Rule: "21", Name: "a lock is carried with the smallest grant", wrap: func(r rules) rules { return low{r} }, plan: lowCarried},
 	{Rule: "21", Name: "an admitted node is written on", weak: replica.LoadsAdmitted, plan: reloading, quick: true},
+	{Rule: "23", Name: "any token is believed", weak: replica.TakesAnyToken, plan: forged, quick: true},
 }
 
 // Catches reports whether the violation is one that the mutant is about: the

@@ -36,6 +36,7 @@ const (
 	msgLoad
 	msgAdmit
 	msgRaise
+	msgSecrets
 	msgTime
 	msgExpel
 	msgTurn
@@ -423,6 +424,14 @@ func (p *port) Admit(ctx context.Context, a lockcore.Admission) error {
 func (p *port) RaiseMaxTTL(ctx context.Context, ttl time.Duration) error {
 	_, err := call(ctx, p, msgRaise, "", int64(ttl), func(n *node) (struct{}, error) {
 		return struct{}{}, n.model.RaiseMaxTTL(ctx, p.slower.real(ttl))
+	})
+	return err
+}
+
+// ReplaceSecrets replaces the cluster's secrets.
+func (p *port) ReplaceSecrets(ctx context.Context, was, with lockcore.Secrets) error {
+	_, err := call(ctx, p, msgSecrets, with.String(), 0, func(n *node) (struct{}, error) {
+		return struct{}{}, n.model.ReplaceSecrets(ctx, was, with)
 	})
 	return err
 }

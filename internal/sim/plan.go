@@ -87,31 +87,35 @@ type FaultKind int
 
 // The faults. Those up to Demote take a node's admission away.
 const (
-	Restart  FaultKind = iota // with what it kept
-	Lose                      // restart with nothing
-	Flush                     // everything goes, without a restart
-	Rollback                  // restart with an older state
-	Promote                   // an empty or older replica takes over, and it fails back later
-	Demote                    // it is a replica for a while
-	Stop                      // it is down for a while, and then restarts with what it kept
-	Save                      // remembers a state for a rollback
-	Freeze                    // requests wait
-	Drop                      // its counters end
-	Cut                       // a link, both ways
-	CutTo                     // requests are lost
-	CutFrom                   // replies are lost
-	Isolate                   // a node, from all servers
-	Crash                     // a server; it starts again after a while
-	Pause                     // a server
-	Expire                    // wild: its locks end early
-	Jump                      // wild: its clock jumps
-	Disaster                  // several nodes restart or lose everything at once
-	faultKinds
+	Restart    FaultKind = iota // with what it kept
+	Lose                        // restart with nothing
+	Flush                       // everything goes, without a restart
+	Rollback                    // restart with an older state
+	Promote                     // an empty or older replica takes over, and it fails back later
+	Demote                      // it is a replica for a while
+	Stop                        // it is down for a while, and then restarts with what it kept
+	Save                        // remembers a state for a rollback
+	Freeze                      // requests wait
+	Drop                        // its counters end
+	Cut                         // a link, both ways
+	CutTo                       // requests are lost
+	CutFrom                     // replies are lost
+	Isolate                     // a node, from all servers
+	Crash                       // a server; it starts again after a while
+	Pause                       // a server
+	Expire                      // wild: its locks end early
+	Jump                        // wild: its clock jumps
+	Disaster                    // several nodes restart or lose everything at once
+	faultKinds                  // how many may be drawn
 )
+
+// Forge is in some scenes only: somebody releases what was never granted, with a
+// token of their own.
+const Forge = faultKinds
 
 var faultNames = [...]string{
 	"restart", "lose", "flush", "rollback", "promote", "demote", "stop", "save", "freeze", "drop", "cut",
-	"cut-to", "cut-from", "isolate", "crash", "pause", "expire", "jump", "disaster",
+	"cut-to", "cut-from", "isolate", "crash", "pause", "expire", "jump", "disaster", "forge",
 }
 
 func (k FaultKind) String() string { return faultNames[k] }

@@ -260,7 +260,7 @@ var kindNames = map[int]string{
 	int(lockcore.OpRelease): "release", int(lockcore.OpRetract): "retract", int(lockcore.OpRead): "read",
 	int(lockcore.OpEnqueue): "enqueue", int(lockcore.OpDequeue): "dequeue", int(lockcore.OpHeartbeat): "heartbeat",
 	msgObserve: "observe", msgFence: "fence", msgSurvey: "survey", msgCounters: "counters", msgScan: "scan",
-	msgQuarantine: "quarantine", msgStage: "stage", msgLoad: "load", msgAdmit: "admit", msgRaise: "raise",
+	msgQuarantine: "quarantine", msgStage: "stage", msgLoad: "load", msgAdmit: "admit", msgRaise: "raise", msgSecrets: "secrets",
 	msgExpel: "expel",
 }
 

@@ -370,6 +370,17 @@ func dropped(p *Plan, at func(time.Duration) time.Duration, c cast) {
 	p.fault(at(p.MaxTTL*13/10), Drop, 0, c.knowers...)
 }
 
+// forged: every node is sent operations with tokens that were never granted.
+func forged(p *Plan) {
+	p.quiet()
+	p.Faults = nil
+	for at := 2 * p.MaxTTL; at < p.Length; at += p.MaxTTL {
+		for node := range p.Nodes {
+			p.fault(at, Forge, 0, node)
+		}
+	}
+}
+
 // rolling lets one node after the other fail in the same way.
 func rolling(kind FaultKind) func(*Plan) {
 	return func(p *Plan) {

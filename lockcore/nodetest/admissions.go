@@ -181,6 +181,8 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.expires("a", shortTTL)
 			s.expires("b", time.Millisecond)
 		}},
+		{"the secrets come with the admission and go with it", secrets},
+		{"no token takes a node beyond what can have been reached", beyondReach},
 		{"the recorded longest TTL only grows", func(s *suite) {
 			s.admit(100)
 			a := s.founding(100)

@@ -158,6 +158,11 @@ func (m *Model) Admit(_ context.Context, a lockcore.Admission) error {
 	return m.in(func(t *replica.Txn) error { return t.Admit(a) })
 }
 
+// ReplaceSecrets replaces the cluster's secrets.
+func (m *Model) ReplaceSecrets(_ context.Context, was, with lockcore.Secrets) error {
+	return m.in(func(t *replica.Txn) error { return t.ReplaceSecrets(was, with) })
+}
+
 // RaiseMaxTTL records a longer TTL.
 func (m *Model) RaiseMaxTTL(_ context.Context, ttl time.Duration) error {
 	return m.in(func(t *replica.Txn) error { return t.RaiseMaxTTL(ttl) })

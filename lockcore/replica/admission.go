@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"crypto/rand"
 	"encoding/base64"
 	"time"
 
@@ -22,6 +23,9 @@ func (t *Txn) Open(bootstrap bool, floor fencing.Token) {
 		t.rec.View = lockcore.View(now.UnixMilli()) << viewBits
 		t.rec.Founded = t.rec.View
 		t.rec.HighWater = lockcore.FloorAt(now)
+		var random [lockcore.MinSecretBytes]byte
+		_, _ = rand.Read(random[:]) // never fails
+		t.rec.Secrets = string(lockcore.NewSecrets(t.rec.View, random))
 	}
 	t.rec.HighWater = max(t.rec.HighWater, floor)
 }
@@ -251,7 +255,19 @@ func (t *Txn) Admit(a lockcore.Admission) error {
 	}
 	t.rec.Admitted, t.rec.Staged, t.rec.Note = t.status.Incarnation, 0, ""
 	t.rec.View, t.rec.Founded = a.View, a.Founded
-	t.rec.MaxTTL = max(t.rec.MaxTTL, a.MaxTTL.Milliseconds())
+	t.rec.MaxTTL, t.rec.Secrets = max(t.rec.MaxTTL, a.MaxTTL.Milliseconds()), string(a.Secrets)
+	return nil
+}
+
+// ReplaceSecrets replaces the cluster's secrets.
+func (t *Txn) ReplaceSecrets(was, with lockcore.Secrets) error {
+	switch {
+	case !t.open():
+		return lockcore.ErrNotAdmitted
+	case t.rec.Secrets != string(was):
+		return lockcore.ErrRaced
+	}
+	t.rec.Secrets = string(with)
 	return nil
 }
 

@@ -87,6 +87,11 @@ func (n *Node) Admit(ctx context.Context, a lockcore.Admission) error {
 	return n.change(ctx, func(t *Txn) error { return t.Admit(a) })
 }
 
+// ReplaceSecrets replaces the cluster's secrets.
+func (n *Node) ReplaceSecrets(ctx context.Context, was, with lockcore.Secrets) error {
+	return n.change(ctx, func(t *Txn) error { return t.ReplaceSecrets(was, with) })
+}
+
 // RaiseMaxTTL records a longer TTL.
 func (n *Node) RaiseMaxTTL(ctx context.Context, ttl time.Duration) error {
 	return n.change(ctx, func(t *Txn) error { return t.RaiseMaxTTL(ttl) })

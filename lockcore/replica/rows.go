@@ -88,6 +88,7 @@ type record struct {
 	Note      string        `json:"note,omitempty"`   // of its quarantine, until it is admitted
 	MaxTTL    int64         `json:"max_ttl_ms,omitempty"`
 	HighWater fencing.Token `json:"high_water,omitempty"`
+	Secrets   string        `json:"secrets,omitempty"` // lockcore.Secrets, whose own JSON shows none
 }
 
 func (r *record) cluster() lockcore.Cluster { return lockcore.Cluster{Nodes: r.Nodes, Hash: r.Hash} }
@@ -98,7 +99,9 @@ func (r *record) setCluster(c lockcore.Cluster) { r.Nodes, r.Hash = c.Nodes, c.H
 func (r *record) empty() bool { return *r == record{Format: r.Format, Note: r.Note} }
 
 func (r *record) marks() lockcore.Marks {
-	return lockcore.Marks{High: r.HighWater, MaxTTL: time.Duration(r.MaxTTL) * time.Millisecond, Founded: r.Founded}
+	return lockcore.Marks{
+		High: r.HighWater, MaxTTL: time.Duration(r.MaxTTL) * time.Millisecond, Founded: r.Founded, Secrets: lockcore.Secrets(r.Secrets),
+	}
 }
 
 func decodeRecord(raw []byte) (r record, err error) {

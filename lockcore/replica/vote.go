@@ -35,6 +35,9 @@ func (t *Txn) Vote(op *lockcore.Op) lockcore.Reply {
 	if refusal, refused := t.outOfView(op); refused {
 		return refusal
 	}
+	if t.unreachable(op) {
+		return unreachable()
+	}
 	switch op.Kind {
 	case lockcore.OpAcquire:
 		return t.acquire(op)
@@ -85,6 +88,19 @@ func (t *Txn) outOfView(op *lockcore.Op) (refusal lockcore.Reply, refused bool) 
 		return lockcore.Reply{Outcome: lockcore.StaleView, View: t.rec.View}, true
 	}
 	return t.behind(), true
+}
+
+// unreachable: the operation carries a token that no cluster can have come to (rule 23).
+func (t *Txn) unreachable(op *lockcore.Op) bool {
+	switch op.Kind {
+	case lockcore.OpConfirm, lockcore.OpExtend, lockcore.OpRelease:
+		return !lockcore.Reachable(op.Token, t.rec.HighWater, t.tx.Now()) && !t.weak(TakesAnyToken)
+	}
+	return false
+}
+
+func unreachable() lockcore.Reply {
+	return lockcore.Reply{Err: lockcore.ErrUnreachableToken, Sent: true}
 }
 
 // tooLong: a TTL that the record does not know of would spoil rule 13.
@@ -237,6 +253,9 @@ func (t *Txn) recreate(op *lockcore.Op) lockcore.Reply {
 // takeBack releases or retracts. That is sound on any node and in any view, so it
 // is done even where the gate is shut; but then it does not count as an answer.
 func (t *Txn) takeBack(op *lockcore.Op) lockcore.Reply {
+	if t.open() && t.unreachable(op) {
+		return unreachable()
+	}
 	do := t.retract
 	if op.Kind == lockcore.OpRelease {
 		do = t.release

@@ -29,4 +29,5 @@ const (
 	ReadsInAnyView                          // 21: counters and locks are read in any view
 	SkipsMissing                            // 21: a missing counter is carried as 0
 	LoadsAdmitted                           // 21: carried state is written on an admitted node
+	TakesAnyToken                           // 23: believes any token that an operation carries
 )

@@ -7,6 +7,7 @@
 --                            founded  the view of the last founding it knows of
 --                            max_ttl  the longest TTL in use, milliseconds
 --                            high     the largest counter or token ever seen here
+--                            secrets  the cluster's, by which lease ids are sealed
 --                            staged   the view of an admission under way
 --                            note     of its quarantine, until it is admitted
 --   l:<resource>       string "grant ttl owner note meta", PX what is left: the

@@ -19,21 +19,21 @@ func (n *Node) Observe(ctx context.Context) (lockcore.Observation, error) {
 	if err != nil {
 		return lockcore.Observation{}, explain(err)
 	}
-	const parts = 11
+	const parts = 12
 	if len(reply) != parts {
 		return lockcore.Observation{}, errUnreadable
 	}
 	info := parseInfo(str(reply[0]))
 	n.meter.Memory(number(info["used_memory"]), number(info["maxmemory"]))
 	size, _ := reply[1].(int64)
-	open, _ := reply[10].(int64)
+	open, _ := reply[11].(int64)
 	seen := lockcore.Observation{
 		Incarnation: info["master_replid"],
 		Admitted:    open == 1,
 		Cluster:     parseMark(str(reply[2])),
 		View:        lockcore.View(number(reply[4])),
 		Staged:      lockcore.View(number(reply[8])),
-		Marks:       marks(reply[7], reply[6], reply[5]),
+		Marks:       marks(reply[7], reply[6], reply[5], reply[10]),
 		Empty:       size == 0,
 		Note:        str(reply[9]),
 		Unfit:       unfit(info),
@@ -46,11 +46,12 @@ func (n *Node) Observe(ctx context.Context) (lockcore.Observation, error) {
 
 var errUnreadable = errors.New("unreadable reply")
 
-func marks(high, maxTTL, founded any) lockcore.Marks {
+func marks(high, maxTTL, founded, secrets any) lockcore.Marks {
 	return lockcore.Marks{
 		High:    fencing.Token(number(high)),
 		MaxTTL:  inMillis(number(maxTTL)),
 		Founded: lockcore.View(number(founded)),
+		Secrets: lockcore.Secrets(str(secrets)),
 	}
 }
 
@@ -132,15 +133,15 @@ func (n *Node) Fence(ctx context.Context, view lockcore.View) (lockcore.Marks, e
 	if err := reading(reply, err, "M"); err != nil {
 		return lockcore.Marks{}, err
 	}
-	if len(reply) != 4 {
+	if len(reply) != 5 {
 		return lockcore.Marks{}, errUnreadable
 	}
-	for _, mark := range reply[1:] { // a floor that is too low would repeat tokens
+	for _, mark := range reply[1:4] { // a floor that is too low would repeat tokens
 		if _, ok := exact(mark); !ok {
 			return lockcore.Marks{}, errUnreadable
 		}
 	}
-	return marks(reply[1], reply[2], reply[3]), nil
+	return marks(reply[1], reply[2], reply[3], reply[4]), nil
 }
 
 // surveyCount is how many keys one page of a survey looks at.
@@ -278,7 +279,7 @@ func (n *Node) Load(ctx context.Context, a lockcore.Admission, locks []lockcore.
 
 // Admit opens the gate.
 func (n *Node) Admit(ctx context.Context, a lockcore.Admission) error {
-	return n.admission(ctx, n.scripts.admit, a.Incarnation, int64(a.View), int64(a.Founded), millis(a.MaxTTL))
+	return n.admission(ctx, n.scripts.admit, a.Incarnation, int64(a.View), int64(a.Founded), millis(a.MaxTTL), string(a.Secrets))
 }
 
 func (n *Node) admission(ctx context.Context, s script, args ...any) error {
@@ -290,8 +291,15 @@ func (n *Node) admission(ctx context.Context, s script, args ...any) error {
 		return nil
 	case reply == "FOREIGN":
 		return lockcore.ErrForeign
+	case reply == "SHUT":
+		return lockcore.ErrNotAdmitted
 	}
 	return lockcore.ErrRaced
+}
+
+// ReplaceSecrets replaces the cluster's secrets.
+func (n *Node) ReplaceSecrets(ctx context.Context, was, with lockcore.Secrets) error {
+	return n.admission(ctx, n.scripts.secrets, n.mark(), string(was), string(with))
 }
 
 // RaiseMaxTTL records a longer TTL.

@@ -43,6 +43,9 @@ var admitSource string
 //go:embed maxttl.lua
 var maxTTLSource string
 
+//go:embed secrets.lua
+var secretsSource string
+
 //go:embed leaks.lua
 var leaksSource string
 
@@ -84,7 +87,7 @@ func (s script) call(ctx context.Context, client *redis.Client, args ...any) ([]
 
 // scripts are the files, ready to call.
 type scripts struct {
-	vote, observe, fence, survey, counters, quarantine, stage, load, admit, maxTTL, leaks, expel script
+	vote, observe, fence, survey, counters, quarantine, stage, load, admit, maxTTL, secrets, leaks, expel script
 }
 
 func newScripts() scripts {
@@ -92,6 +95,7 @@ func newScripts() scripts {
 		vote: newScript(voteSource), observe: newScript(observeSource), fence: newScript(fenceSource),
 		survey: newScript(surveySource), counters: newScript(countersSource), quarantine: newScript(quarantineSource), stage: newScript(stageSource),
 		load: newScript(loadSource), admit: newScript(admitSource), maxTTL: newScript(maxTTLSource),
-		leaks: newScript(leaksSource), expel: newScript(expelSource),
+		secrets: newScript(secretsSource),
+		leaks:   newScript(leaksSource), expel: newScript(expelSource),
 	}
 }

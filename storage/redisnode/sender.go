@@ -295,6 +295,8 @@ func parseReply(text string) lockcore.Reply {
 		r = lockcore.Reply{Outcome: lockcore.StaleView, View: lockcore.View(f.number())}
 	case 'X':
 		r = lockcore.Reply{Outcome: lockcore.NotAdmitted, View: lockcore.View(f.number())}
+	case 'T':
+		return lockcore.Reply{Err: lockcore.ErrUnreachableToken, Sent: true}
 	case '!':
 		return lockcore.Reply{Err: fmt.Errorf("the node refused the operation: %s", f.rest), Sent: true}
 	default:

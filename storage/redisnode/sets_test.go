@@ -49,7 +49,7 @@ func TestSetsShareTheResources(t *testing.T) {
 	}
 	seen := make(map[string]bool)
 	for cursor := ""; ; {
-		page, err := all.List(t.Context(), "r", 7, cursor)
+		page, err := all.List(t.Context(), lockcore.ListRequest{Prefix: "r", Limit: 7, Cursor: cursor})
 		if err != nil {
 			t.Fatal(err)
 		}

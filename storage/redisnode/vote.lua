@@ -25,6 +25,7 @@
 --       N                                         not the owner's, or no lock
 --       O                                         the idempotency key is used for something else
 --       Q                                         the counter is used up
+--       T                                         the token is beyond what can have been reached
 --       S view                                    the node is in a larger view
 --       X view                                    not admitted, or in a smaller view
 --       ! message                                 the operation failed
@@ -126,6 +127,14 @@ local function pass(counter, token)
   end
 end
 
+-- Whether no cluster can have come to the token (rule 23): a minute's worth above
+-- both what was seen here and the clock. Nearly always it is no news here.
+local function unreachable(token)
+  if token <= high + 60000000 then return false end
+  local now = call('TIME')
+  return token > now[1] * 1000000 + now[2] + 60000000
+end
+
 local others
 
 -- The common case: a free lock, no idempotency key, and no queues on this node.
@@ -148,6 +157,7 @@ end
 local function extend(at)
   local resource, owner, token, ttl = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
   if shut then return shut end
+  if unreachable(token) then return 'T' end
   if tonumber(ttl) > longest then return behind end
   local lock, counter = 'l:' .. resource, 'c:' .. resource
   local value = call('GET', lock)
@@ -184,6 +194,7 @@ end
 -- retract are done even where the gate is shut; but then it is no answer.
 local function release(at)
   local resource, owner, token = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  if open and unreachable(token) then return 'T' end
   local lock, counter = 'l:' .. resource, 'c:' .. resource
   local value = call('GET', lock)
   local reply = 'N'
@@ -351,6 +362,7 @@ function others()
   function run.c(at) -- confirm
     local resource, owner, token = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
     if shut then return shut end
+    if unreachable(token) then return 'T' end
     local lock, counter = 'l:' .. resource, 'c:' .. resource
     local value = call('GET', lock)
     if not value then return 'N' end
