@@ -27,6 +27,7 @@ func TestBadInput(t *testing.T) {
 			`{"resource":"a","resource":"b"}`, `{"resource":"a","\u0072esource":"b"}`, `{"resource":"a","ttl_ms":1000,"ttl_ms":2000}`,
 			"{\"resource\":\"\xff\"}", `{"resource":"\ud800"}`, "{\"resource\":\"a\nb\"}", `{"resource":"a","metadata":` + deep + `}`,
 			`{"resource":"a","metadata":{"a":1,"a":2}}`, "\ufeff{\"resource\":\"a\"}", `{"resource":"a","metadata":}`, `{"resource":"a","":1}`, `{"resources":["a","b"`, `{"resources":["a",]}`,
+			`{"resource":"a","ttl_ms":01000}`,
 		},
 		"resource": {
 			`{}`, `{"resource":""}`, `{"resource":1}`, `{"resource":null}`, `{"resource":["a"]}`, `{"resource":{}}`, `{"resource":true}`,
@@ -34,7 +35,7 @@ func TestBadInput(t *testing.T) {
 		},
 		"ttl_ms": {
 			`{"resource":"a","ttl_ms":99}`, `{"resource":"a","ttl_ms":0}`, `{"resource":"a","ttl_ms":-1}`, `{"resource":"a","ttl_ms":60001}`,
-			`{"resource":"a","ttl_ms":01000}`, `{"resource":"a","ttl_ms":1000.5}`, `{"resource":"a","ttl_ms":1e3}`, `{"resource":"a","ttl_ms":1000.0}`, `{"resource":"a","ttl_ms":"1000"}`, `{"resource":"a","ttl_ms":null}`,
+			`{"resource":"a","ttl_ms":1000.5}`, `{"resource":"a","ttl_ms":1e3}`, `{"resource":"a","ttl_ms":1000.0}`, `{"resource":"a","ttl_ms":"1000"}`, `{"resource":"a","ttl_ms":null}`,
 			`{"resource":"a","ttl_ms":9223372036854775808}`, `{"resource":"a","ttl_ms":-9223372036854775809}`, `{"resource":"a","ttl_ms":1e999}`, `{"resource":"a","ttl_ms":9223372036854775807}`,
 			`{"resource":"a","ttl_ms":18446744073709552616}`, `{"resource":"a","ttl_ms":true}`, `{"resource":"a","ttl_ms":[1000]}`,
 		},

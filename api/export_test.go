@@ -38,6 +38,9 @@ func DecodeAcquire(body []byte, maxTTL time.Duration) (lockcore.AcquireRequest, 
 	return req.AcquireRequest, err
 }
 
+// DecodeValue is the decoder of PUT /guarded/….
+func DecodeValue(body []byte) ([]byte, error) { return decodeValue(body) }
+
 // ParseResource reads a resource from a path.
 func ParseResource(escaped string) (string, error) { return parseResource(escaped) }
 

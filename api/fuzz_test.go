@@ -15,11 +15,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/fencelock/fencelock/api"
-	"github.com/fencelock/fencelock/api/internal/strictjson/naive"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// FuzzAcquireRequest holds the one-pass decoder against a decoder that is as
+// FuzzAcquireRequest holds the decoder against a decoder that is as
 // plain as can be: encoding/json into a map, and the rules of the contract one
 // after the other. Both must accept the same bodies and read the same from them.
 func FuzzAcquireRequest(f *testing.F) {
@@ -49,7 +48,7 @@ func FuzzAcquireRequest(f *testing.F) {
 }
 
 func naiveAcquire(body []byte) (req lockcore.AcquireRequest, err error) {
-	if err := naive.Check(body); err != nil {
+	if err := naiveCheck(body); err != nil {
 		return req, err
 	}
 	var members map[string]json.RawMessage
@@ -150,6 +149,34 @@ func naiveMillis(raw json.RawMessage, least, most int64) (time.Duration, error) 
 		return 0, errors.New("range")
 	}
 	return time.Duration(n) * time.Millisecond, nil
+}
+
+// FuzzValue holds the reading of any JSON value against the naive reader: both
+// must accept the same texts, and what is read is the text without the space
+// around it, copied.
+func FuzzValue(f *testing.F) {
+	for _, seed := range []string{
+		`{"resource":"orders/42","ttl_ms":30000,"metadata":{"a":[1,2.5e3,null,true]}}`,
+		`{"a":1,"a":2}`, `"\ud83d\ude00"`, `"\ud800"`, `[[[]]]`, `1e999`, `-0`, "\"\xff\"", `{}{}`, `"\\ud800"`, " [1] ",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		before := bytes.Clone(data)
+		got, err := api.DecodeValue(data)
+		if wrong := naiveCheck(data); (err == nil) != (wrong == nil) {
+			t.Fatalf("%q: the decoder says %v, the naive reader says %v", data, err, wrong)
+		}
+		if !bytes.Equal(before, data) {
+			t.Fatal("the decoder changed its input")
+		}
+		if want := bytes.Trim(data, " \t\r\n"); err == nil && !bytes.Equal(got, want) {
+			t.Fatalf("%q reads as %q, want %q", data, got, want)
+		}
+		if clear(data); err == nil && !bytes.Equal(got, bytes.Trim(before, " \t\r\n")) {
+			t.Fatal("what was read is a part of the input, which serves the next request")
+		}
+	})
 }
 
 // FuzzPathResource: whatever is accepted keeps the rules of a resource, and

@@ -9,15 +9,12 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/fencelock/fencelock/api/access"
-	"github.com/fencelock/fencelock/api/internal/strictjson"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
@@ -78,170 +75,6 @@ func isJSON(contentType string) bool {
 	}
 	charset, ok := params["charset"]
 	return !ok || strings.EqualFold(charset, "utf-8")
-}
-
-// asked is what an acquire request's body says, and who says it.
-type asked struct {
-	lockcore.AcquireRequest
-	namesWait bool             // wait_ms was there, which goes before Prefer
-	who       *access.Identity // nil without access control
-}
-
-// decodeAcquire reads and checks the body of POST /locks. The error is a *lockcore.FieldError.
-func decodeAcquire(body []byte, maxTTL time.Duration) (asked, error) {
-	var req asked
-	err := decodeObject(body, func(p *strictjson.Parser, key []byte) (err error) {
-		switch string(key) {
-		case "resource":
-			req.Resource, err = stringField(p, "resource", 1, lockcore.MaxResourceBytes)
-		case "resources":
-			req.Resources, err = resourcesField(p)
-		case "ttl_ms":
-			req.TTL, err = ttlField(p, maxTTL)
-		case "wait_ms":
-			req.namesWait = true
-			req.Wait, err = waitField(p)
-		case "holder":
-			req.Holder, err = stringField(p, "holder", 0, lockcore.MaxHolderBytes)
-		case "metadata":
-			req.Metadata, err = metadataField(p)
-		default:
-			err = unknownField(key)
-		}
-		return err
-	})
-	switch {
-	case err != nil:
-	case req.Resource == "" && req.Resources == nil:
-		err = badField("resource", "is required, or resources")
-	case req.Resource != "" && req.Resources != nil:
-		err = badField("resources", "must not be given together with resource")
-	}
-	return req, err
-}
-
-// decodeExtend reads and checks the body of an extend; an empty one asks for
-// the default (0). The error is a *lockcore.FieldError.
-func decodeExtend(body []byte, maxTTL time.Duration) (ttl time.Duration, err error) {
-	if len(body) == 0 {
-		return 0, nil
-	}
-	err = decodeObject(body, func(p *strictjson.Parser, key []byte) (err error) {
-		if string(key) != "ttl_ms" {
-			return unknownField(key)
-		}
-		ttl, err = ttlField(p, maxTTL)
-		return err
-	})
-	return ttl, err
-}
-
-// decodeValue checks a body that may be any JSON value, and copies it.
-func decodeValue(body []byte) ([]byte, error) {
-	p := strictjson.New(body)
-	raw, err := p.Raw()
-	if err == nil {
-		err = p.End()
-	}
-	return bytes.Clone(raw), inField(fieldBody, err)
-}
-
-func decodeObject(body []byte, member func(p *strictjson.Parser, key []byte) error) error {
-	p := strictjson.New(body)
-	err := p.Object(func(key []byte) error { return member(p, key) })
-	if err == nil {
-		err = p.End()
-	}
-	return inField(fieldBody, err)
-}
-
-// inField says which field a reading error is about, unless that is known already.
-func inField(field string, err error) error {
-	var known *lockcore.FieldError
-	var syntax *strictjson.SyntaxError
-	switch {
-	case err == nil, errors.As(err, &known):
-		return err
-	case errors.As(err, &syntax):
-		return badField(fieldBody, "is not valid JSON: "+err.Error())
-	default:
-		return badField(field, err.Error())
-	}
-}
-
-func unknownField(key []byte) error {
-	const shown = 64
-	if len(key) == 0 {
-		return badField(fieldBody, "holds a member without a name")
-	}
-	return badField(strings.ToValidUTF8(string(key[:min(len(key), shown)]), "…"), "is not a field of this request")
-}
-
-func stringField(p *strictjson.Parser, field string, least, most int) (string, error) {
-	text, err := p.String()
-	if err != nil {
-		return "", inField(field, err)
-	}
-	return text, checkText(field, text, least, most)
-}
-
-// resourcesField reads the names of several resources, each of them once.
-func resourcesField(p *strictjson.Parser) ([]string, error) {
-	const field = "resources"
-	list := make([]string, 0, lockcore.MostBundle)
-	err := p.Array(func() error {
-		resource, err := stringField(p, field, 1, lockcore.MaxResourceBytes)
-		switch {
-		case err != nil:
-			return err
-		case len(list) == lockcore.MostBundle:
-			return errNumberOfResources()
-		case slices.Contains(list, resource):
-			return badField(field, "must not name a resource twice")
-		}
-		list = append(list, resource)
-		return nil
-	})
-	if err == nil && len(list) < lockcore.LeastBundle {
-		err = errNumberOfResources()
-	}
-	return list, inField(field, err)
-}
-
-func errNumberOfResources() error {
-	return badField("resources", fmt.Sprintf("must name %d to %d resources", lockcore.LeastBundle, lockcore.MostBundle))
-}
-
-// intField reads a whole number from least to most, written without fraction or exponent.
-func intField(p *strictjson.Parser, field string, least, most int64) (int64, error) {
-	n, err := p.Int()
-	if typeErr := (*strictjson.TypeError)(nil); errors.As(err, &typeErr) || err == nil && (n < least || n > most) {
-		return 0, badField(field, fmt.Sprintf("must be a whole number from %d to %d", least, most))
-	}
-	return n, inField(field, err)
-}
-
-func ttlField(p *strictjson.Parser, maxTTL time.Duration) (time.Duration, error) {
-	ms, err := intField(p, "ttl_ms", lockcore.MinTTL.Milliseconds(), maxTTL.Milliseconds())
-	return time.Duration(ms) * time.Millisecond, err
-}
-
-func waitField(p *strictjson.Parser) (time.Duration, error) {
-	ms, err := intField(p, "wait_ms", 0, lockcore.MaxWait.Milliseconds())
-	return time.Duration(ms) * time.Millisecond, err
-}
-
-func metadataField(p *strictjson.Parser) ([]byte, error) {
-	raw, err := p.Raw()
-	switch {
-	case err != nil:
-		return nil, inField("metadata", err)
-	case len(raw) > lockcore.MaxMetadataBytes:
-		return nil, badField("metadata", fmt.Sprintf("must be at most %d bytes long", lockcore.MaxMetadataBytes))
-	case string(raw) == "null":
-		return nil, nil
-	}
-	return bytes.Clone(raw), nil
 }
 
 // checkText refuses a text of a wrong length, of invalid UTF-8, or with control characters.
@@ -345,7 +178,7 @@ func query(r *http.Request, names ...string) (map[string]string, error) {
 		delete(values, name)
 	}
 	for name := range values {
-		return nil, unknownField([]byte(name))
+		return nil, unknownField(name)
 	}
 	return params, nil
 }

@@ -21,6 +21,7 @@ import (
 // Limits of requests that are the API's own; the others are lockcore's.
 const (
 	MaxBodyBytes       = 64 << 10
+	MaxBodyDepth       = 64  // of arrays and objects, one in the other
 	MaxIdempotencyKey  = 255 // characters of the header
 	MaxCursorBytes     = 1024
 	MaxPage            = 1000 // locks in a listing, attempts in a history

@@ -89,7 +89,7 @@ func TestRulesAllow(t *testing.T) {
 		{from: "storage/pgguard", to: module + "/migrations"},
 		{from: "storage/pgguard", to: module + "/storage/pgguard/internal/sql"},
 		{from: "api", to: module + "/api/wire"},
-		{from: "api", to: module + "/api/internal/strictjson"},
+		{from: "api", to: module + "/api/access"},
 		{from: "client", to: module + "/api/wire"},
 		{from: "cmd/fencelock", to: module + "/storage/boltstore"},
 		{from: "cmd/fencelock", to: module + "/cmd/fencelock/internal/demo"},

@@ -1,7 +1,4 @@
-// Package naive says which texts package strictjson must accept, by means of
-// encoding/json and the extra rules written down as plainly as can be. It is a
-// test kit: slow, and used to hold the real reader against.
-package naive
+package api_test
 
 import (
 	"bytes"
@@ -12,11 +9,13 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/fencelock/fencelock/api/internal/strictjson"
+	"github.com/fencelock/fencelock/api"
 )
 
-// Check says what is wrong with a text, nil if nothing is.
-func Check(data []byte) error {
+// naiveCheck says what is wrong with a JSON text, nil if nothing is, by means
+// of encoding/json and the extra rules written down as plainly as can be: what
+// the real decoder is held against.
+func naiveCheck(data []byte) error {
 	if !utf8.Valid(data) || !json.Valid(data) {
 		return errors.New("invalid")
 	}
@@ -25,7 +24,7 @@ func Check(data []byte) error {
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
-	if err := walk(dec, 0); err != nil {
+	if err := naiveWalk(dec, 0); err != nil {
 		return err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
@@ -34,7 +33,7 @@ func Check(data []byte) error {
 	return nil
 }
 
-func walk(dec *json.Decoder, depth int) error {
+func naiveWalk(dec *json.Decoder, depth int) error {
 	token, err := dec.Token()
 	if err != nil {
 		return err
@@ -43,7 +42,7 @@ func walk(dec *json.Decoder, depth int) error {
 	if !ok {
 		return nil
 	}
-	if depth++; depth > strictjson.MaxDepth {
+	if depth++; depth > api.MaxBodyDepth {
 		return errors.New("too deep")
 	}
 	seen := map[string]bool{}
@@ -59,7 +58,7 @@ func walk(dec *json.Decoder, depth int) error {
 			}
 			seen[key] = true
 		}
-		if err := walk(dec, depth); err != nil {
+		if err := naiveWalk(dec, depth); err != nil {
 			return err
 		}
 	}
