@@ -125,6 +125,26 @@ func TestAllBadValuesAreNamedAtOnce(t *testing.T) {
 	}
 }
 
+// A variable has one line, although what takes its place fails, too, and is
+// there again for who asks next; an empty one counts as not set.
+func TestBadAndEmptyValues(t *testing.T) {
+	clearEnvironment(t)
+	t.Setenv("FENCELOCK_MAX_TTL", "10s")
+	t.Setenv("FENCELOCK_DEFAULT_TTL", "soon")
+	for range 2 {
+		if _, err := loadConfig(); err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), `FENCELOCK_DEFAULT_TTL="soon": must be a duration`) {
+			t.Errorf("one mistake is told as: %v", err)
+		}
+	}
+	for _, v := range variables() {
+		t.Setenv(v.name, "")
+	}
+	t.Setenv("FENCELOCK_MAX_TTL", "10s")
+	if cfg, err := loadConfig(); err != nil || cfg.defaultTTL != 10*time.Second || cfg.data != "fencelock.db" || !cfg.console || cfg.access.oidc.Claim != "" {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+}
+
 // What nobody set is not complained about: it follows the longest lease.
 func TestDefaultsFollowTheLongestLease(t *testing.T) {
 	clearEnvironment(t)
@@ -230,6 +250,11 @@ func TestSecretsFromFiles(t *testing.T) {
 	t.Setenv("FENCELOCK_DATABASE_URL", "postgres://x/y")
 	if _, err := loadConfig(); err == nil || !strings.Contains(err.Error(), "not both") {
 		t.Errorf("both were accepted: %v", err)
+	}
+	clearEnvironment(t)
+	t.Setenv("FENCELOCK_REDIS_ADDRS_FILE", path)
+	if _, err := loadConfig(); err == nil || !strings.Contains(err.Error(), "what the file holds, set 1 has an address, number 1, that is not host:port") || strings.Contains(err.Error(), "u:p@h") {
+		t.Errorf("a file with something else: %v", err)
 	}
 	clearEnvironment(t)
 	t.Setenv("FENCELOCK_REDIS_ADDRS_FILE", path+".missing")

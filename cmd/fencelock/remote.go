@@ -29,7 +29,7 @@ const remoteBodyMost = 4 << 20
 func ownServer() (string, error) {
 	address := os.Getenv("FENCELOCK_LISTEN")
 	if address == "" {
-		address = defaultOf("Listen")
+		address = defaultOf("FENCELOCK_LISTEN")
 	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "0" {

@@ -28,6 +28,12 @@ func variables() []variable {
 	return list
 }
 
+// defaultOf is the default of a variable.
+func defaultOf(name string) string {
+	list := variables()
+	return list[slices.IndexFunc(list, func(v variable) bool { return v.name == name })].fallback
+}
+
 // variablesHelp is the configuration for --help.
 func variablesHelp() string {
 	var b strings.Builder
