@@ -26,16 +26,16 @@ var scenarioStart = time.UnixMilli(1_800_000_000_000)
 func TestPlanScenarios(t *testing.T) {
 	p := &planScenarios{}
 	for _, file := range []string{"testdata/plan_rejoin.txt", "testdata/plan_founding.txt"} {
-		runScenarioFile(t, file, p)
+		runScenarios(t, file, p)
 	}
 }
 
 func (s *planScenarios) do(cmd command) (string, error) {
-	switch cmd.verb {
+	switch cmd.Cmd {
 	case "cluster":
 		return "", s.cluster(cmd)
 	case "at":
-		at, err := time.ParseDuration(cmd.words[0])
+		at, err := time.ParseDuration(cmd.CmdArgs[0].Key)
 		s.now = scenarioStart.Add(at)
 		return "", err
 	case "see":
@@ -52,10 +52,10 @@ func (s *planScenarios) do(cmd command) (string, error) {
 func (s *planScenarios) cluster(cmd command) error {
 	s.cfg = Config{
 		MaxTTL: 10 * time.Second,
-		New:    cmd.has("new"), Force: cmd.has("force"), Recovery: Recovery(cmd.pairs["recovery"]),
+		New:    cmd.HasArg("new"), Force: cmd.HasArg("force"), Recovery: Recovery(cmd.pair("recovery")),
 	}
 	s.cfg = s.cfg.withDefaults()
-	nodes := make([]Node, cmd.pair("n"))
+	nodes := make([]Node, cmd.pairNumber("n"))
 	for i := range nodes {
 		nodes[i] = &fakeNode{name: fmt.Sprintf("node%d", i+1)}
 	}
@@ -74,31 +74,31 @@ func (s *planScenarios) cluster(cmd command) error {
 // inc names its incarnation where it is not the first.
 func (s *planScenarios) see(cmd command) error {
 	i := int(cmd.number(0)) - 1
-	maxTTL, _ := time.ParseDuration(cmd.pairs["max-ttl"])
+	maxTTL, _ := time.ParseDuration(cmd.pair("max-ttl"))
 	seen := Observation{
-		Incarnation: fmt.Sprintf("%d%s", i+1, cmd.pairs["inc"]), View: View(cmd.pair("view")),
-		Admitted: cmd.has("admitted"), Empty: cmd.has("empty"),
-		Marks: Marks{High: fencing.Token(cmd.pair("high")), Founded: View(cmd.pair("founded")), MaxTTL: max(maxTTL, s.cfg.MaxTTL)},
+		Incarnation: fmt.Sprintf("%d%s", i+1, cmd.pair("inc")), View: View(cmd.pairNumber("view")),
+		Admitted: cmd.HasArg("admitted"), Empty: cmd.HasArg("empty"),
+		Marks: Marks{High: fencing.Token(cmd.pairNumber("high")), Founded: View(cmd.pairNumber("founded")), MaxTTL: max(maxTTL, s.cfg.MaxTTL)},
 	}
 	if !seen.Empty {
 		seen.Cluster = s.seen.cluster
 	}
-	if !seen.Admitted && !cmd.has("unnoted") {
-		seen.Note = "note" + cmd.pairs["note"]
+	if !seen.Admitted && !cmd.HasArg("unnoted") {
+		seen.Note = "note" + cmd.pair("note")
 	}
-	if away := cmd.pair("away"); away != 0 {
+	if away := cmd.pairNumber("away"); away != 0 {
 		seen.Note = AwayNote(View(away))
 	}
-	if twin := cmd.pairs["twin"]; twin != "" {
+	if twin := cmd.pair("twin"); twin != "" {
 		seen.Incarnation = twin
 	}
 	var err error
 	switch {
-	case cmd.has("silent"):
+	case cmd.HasArg("silent"):
 		err = errNoAnswer
-	case cmd.has("unfit"):
+	case cmd.HasArg("unfit"):
 		seen.Unfit = "it is a replica"
-	case cmd.has("foreign"):
+	case cmd.HasArg("foreign"):
 		seen.Cluster = Cluster{Nodes: 5, Hash: "elsewhere"}
 	}
 	s.seen.see(i, seen, err, s.now)

@@ -12,16 +12,16 @@ import (
 type tallyScenarios struct{ tally Tally }
 
 func TestTallyScenarios(t *testing.T) {
-	runScenarios(t, "tally*.txt", func(*testing.T) scenarioRunner { return &tallyScenarios{} })
+	runScenarios(t, "testdata/tally.txt", &tallyScenarios{})
 }
 
 func (s *tallyScenarios) do(cmd command) (string, error) {
 	i := int(cmd.number(0)) - 1
-	switch cmd.verb {
+	switch cmd.Cmd {
 	case "acquire":
-		s.tally = NewTally(int(cmd.pair("n")))
+		s.tally = NewTally(int(cmd.pairNumber("n")))
 	case "grant":
-		s.tally.Granted(i, fencing.Token(cmd.number(1)), cmd.has("existing"))
+		s.tally.Granted(i, fencing.Token(cmd.number(1)), cmd.HasArg("existing"))
 	case "confirm":
 		s.tally.Confirmed(i)
 	case "refuse":
