@@ -20,6 +20,8 @@ import (
 // wins. Every server must be configured with the same sets; changing them
 // while leases are held moves resources away from their locks (the guard still
 // refuses stale tokens, since floors follow the clock), so do it at rest.
+// The rendezvous is a few lines on hash/fnv and no library: where a resource
+// belongs must never change with a library's version.
 type Sets struct{ lockers []*Locker }
 
 // NewSets makes a Locker for each set of nodes.

@@ -129,7 +129,9 @@ func (c *comparison) once(ctx context.Context, p pair, s side) (err error) {
 	if err != nil {
 		return err
 	}
-	s.samples.Add(p.pkg, out)
+	if err := s.samples.Add(p.pkg, out); err != nil {
+		return err
+	}
 	file, err := os.OpenFile(filepath.Join(c.dir, s.file), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

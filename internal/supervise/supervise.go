@@ -15,6 +15,9 @@
 // interactive shell's jobs) or changed to another user; of a process that the kernel
 // does not let die (a hung file system); anything while both the supervisor and the
 // watchdog are stopped, or the whole machine is suspended.
+//
+// Libraries that run commands end them when the first process says so; none has a
+// second process that does it when the first is stopped or killed.
 package supervise
 
 import (
