@@ -27,6 +27,7 @@ type scenarioRunner interface {
 func runScenarios(t *testing.T, file string, r scenarioRunner) {
 	t.Helper()
 	datadriven.RunTest(t, file, func(t *testing.T, block *datadriven.TestData) string {
+		t.Helper()
 		var got strings.Builder
 		for _, cmd := range commands(t, block) {
 			printed, err := r.do(cmd)

@@ -139,6 +139,12 @@ type checker struct {
 // is bad, so it is run again without that one until there is none: until read
 // returns, a bad variable is not set.
 func (c *checker) read(env *environment) error {
+	hidden := map[string]string{}
+	defer func() {
+		for name, value := range hidden {
+			_ = os.Setenv(name, value) // it could be set before
+		}
+	}()
 	for {
 		var parse *envconfig.ParseError
 		err := envconfig.Process(envPrefix, env)
@@ -146,8 +152,8 @@ func (c *checker) read(env *environment) error {
 			return err
 		}
 		c.refuse(parse.KeyName, reason(parse))
+		hidden[parse.KeyName] = parse.Value
 		_ = os.Unsetenv(parse.KeyName)
-		defer func() { _ = os.Setenv(parse.KeyName, parse.Value) }()
 	}
 }
 
