@@ -71,7 +71,7 @@ func (a *acquisition) wait(ctx context.Context) {
 // Deliver takes node i's answer to the acquire.
 func (a *acquisition) Deliver(i int, reply Reply) {
 	a.meters[i].Vote(reply.Outcome)
-	if reply.Outcome == Granted && !plausible(reply.Grant, time.Now()) {
+	if reply.Outcome == Granted && !Plausible(reply.Grant, time.Now()) {
 		reply = Reply{Outcome: Failed, Err: errImplausible, Sent: true}
 	}
 	a.step(func(t *attempt) effects {

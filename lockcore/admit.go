@@ -71,7 +71,7 @@ func (m *membership) foundingFloor(ctx context.Context) fencing.Token {
 	floor := FloorAt(now)
 	m.mu.Lock()
 	for i := range m.seen.sights {
-		if high := m.seen.sights[i].seen.Marks.High; m.seen.sights[i].fit() && plausible(high, now) {
+		if high := m.seen.sights[i].seen.Marks.High; m.seen.sights[i].fit() && Plausible(high, now) {
 			floor = max(floor, high)
 		}
 	}
@@ -86,7 +86,7 @@ func (m *membership) foundingFloor(ctx context.Context) fencing.Token {
 		m.cfg.Logger.Warn("the guard's highest mark cannot be read: the cluster is founded on the clock alone", "error", err)
 		return floor
 	}
-	if plausible(mark, now) {
+	if Plausible(mark, now) {
 		floor = max(floor, mark)
 	}
 	return floor
@@ -230,7 +230,7 @@ func (m *membership) fence(ctx context.Context, nodes []int, view View) (readers
 	})
 	m.fenced(read, view)
 	for i, r := range read {
-		if r != nil && (r.High == 0 || plausible(r.High, time.Now())) {
+		if r != nil && (r.High == 0 || Plausible(r.High, time.Now())) {
 			readers = append(readers, i)
 			marks.High = max(marks.High, r.High)
 			marks.Founded = max(marks.Founded, r.Founded)

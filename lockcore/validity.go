@@ -50,10 +50,11 @@ func Reachable(token, high fencing.Token, now time.Time) bool {
 	return token <= max(high, FloorAt(now))+minute
 }
 
-// plausible refuses a number that no cluster of ours can have reached: far
+// Plausible refuses a number that no cluster of ours can have reached: far
 // above where one founded now would begin. A broken node that names a larger
-// one must not drag every counter to the end of its range.
-func plausible(token fencing.Token, now time.Time) bool {
+// one, or a guard in which somebody has claimed with one, must not drag every
+// counter to the end of its range.
+func Plausible(token fencing.Token, now time.Time) bool {
 	const far = 1 << 51
 	return token.Valid() && token <= FloorAt(now)+far
 }

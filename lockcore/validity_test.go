@@ -77,8 +77,8 @@ func TestPlausible(t *testing.T) {
 		0: false, 1: true, clock: true, clock + 1_000_000_000: true,
 		clock + 1<<51: true, clock + 1<<51 + 1: false, fencing.MaxToken: false, -1: false,
 	} {
-		if plausible(token, now) != want {
-			t.Errorf("plausible(%d) is %v", token, !want)
+		if Plausible(token, now) != want {
+			t.Errorf("Plausible(%d) is %v", token, !want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -162,6 +163,26 @@ func TestFileCutWhileServing(t *testing.T) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			wantAdvice(t, data, strings.Join(p.log, "\n"))
+		})
+	}
+}
+
+// TestMadeUpTokenInTheGuard: whoever may write one guarded record can claim with
+// any number. That locks out the holders of that record, and not the service,
+// which starts above the guard's highest mark.
+func TestMadeUpTokenInTheGuard(t *testing.T) {
+	for guard, extra := range map[string][]string{"file": nil, "Postgres": {"FENCELOCK_DATABASE_URL=" + testenv.Postgres(t).OwnerURL()}} {
+		t.Run(guard, func(t *testing.T) {
+			env := append(slices.Clone(extra), "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "node.db"), "FENCELOCK_NODE_TIMEOUT=1s")
+			p := start(t, env...)
+			before := p.acquire(`{"resource":"before"}`)
+			p.wants(p.ask(nil, "PUT", "/guarded/victim", `1`, "Fencing-Token: "+fencing.MaxToken.String()), http.StatusOK)
+			p.kill()
+			p = start(t, env...)
+			after := p.acquire(`{"resource":"after"}`)
+			if ahead := after.FencingToken - before.FencingToken; ahead < 0 || ahead > time.Minute.Microseconds() {
+				t.Errorf("token %d after %d", after.FencingToken, before.FencingToken)
+			}
 		})
 	}
 }

@@ -15,7 +15,8 @@ const viewBits = 10
 
 // Open prepares the node: with bootstrap, one that holds nothing becomes a cluster
 // of its own, above every token that was ever given at fewer than half a million
-// leases of a resource a second (rule 12). Floor raises the high-water mark.
+// leases of a resource a second (rule 12). Floor raises the high-water mark, unless no
+// cluster can have reached it: a guard takes any token that its callers make up.
 func (t *Txn) Open(bootstrap bool, floor fencing.Token) {
 	if bootstrap && t.rec.empty() {
 		now := t.tx.Now()
@@ -27,7 +28,9 @@ func (t *Txn) Open(bootstrap bool, floor fencing.Token) {
 		_, _ = rand.Read(random[:]) // never fails
 		t.rec.Secrets = string(lockcore.NewSecrets(t.rec.View, random))
 	}
-	t.rec.HighWater = max(t.rec.HighWater, floor)
+	if lockcore.Plausible(floor, t.tx.Now()) {
+		t.rec.HighWater = max(t.rec.HighWater, floor)
+	}
 }
 
 // ClearQueues removes every ticket and heartbeat: those who waited did so on

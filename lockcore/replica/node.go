@@ -21,7 +21,8 @@ type Options struct {
 	// an empty Redis does.
 	Bootstrap bool
 	// Floor, where it is larger than the high-water mark, is what tokens start
-	// above: a guard's highest mark, say. Default 0.
+	// above: a guard's highest mark, say. One that no cluster can have reached
+	// (lockcore.Plausible) is ignored. Default 0.
 	Floor fencing.Token
 	// Sole says that no other process uses the store: the queues begin empty.
 	Sole bool

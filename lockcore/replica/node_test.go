@@ -170,7 +170,7 @@ func TestFloor(t *testing.T) {
 	s := newStore()
 	for _, c := range []struct {
 		floor, want fencing.Token
-	}{{floor, floor + 1}, {floor + 1000, floor + 1001}, {0, floor + 1002}} {
+	}{{floor, floor + 1}, {floor + 1000, floor + 1001}, {0, floor + 1002}, {fencing.MaxToken, floor + 1003}} {
 		n := open(t, s, replica.Options{Floor: c.floor})
 		if grant := n.acquired(t, fmt.Sprint(c.want), "L1"); grant != c.want {
 			t.Errorf("grant %d, want %d", grant, c.want)
