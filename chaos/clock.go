@@ -37,28 +37,33 @@ func BuildShim(dir string) (string, error) {
 	return library, nil
 }
 
-// Clock shifts one node's wall clock.
+// Clock shifts one server's wall clock.
 type Clock struct {
-	path string
-	by   time.Duration
+	path    string
+	library string
+	by      time.Duration
 }
 
 // NewClock makes a clock that is right, and the options by which a node obeys it.
 func NewClock(tb testing.TB, dir, library string, node int) (*Clock, testenv.RedisOption) {
 	tb.Helper()
-	c := &Clock{path: filepath.Join(dir, fmt.Sprintf("clock-%d", node))}
+	c := &Clock{path: filepath.Join(dir, fmt.Sprintf("clock-%d", node)), library: library}
 	if err := c.Jump(0); err != nil {
 		tb.Fatal(err)
 	}
-	return c, testenv.WithEnv("LD_PRELOAD="+library, "CHAOS_CLOCK="+c.path)
+	return c, testenv.WithEnv(c.Env()...)
 }
+
+// Env is the environment in which a program obeys the clock. A program of another
+// user has to be let into the clock's folder.
+func (c *Clock) Env() []string { return []string{"LD_PRELOAD=" + c.library, "CHAOS_CLOCK=" + c.path} }
 
 // Jump moves the clock by d. The file is written in place, since it is mapped.
 func (c *Clock) Jump(d time.Duration) error {
 	c.by += d
 	var ns [8]byte
 	binary.NativeEndian.PutUint64(ns[:], uint64(c.by.Nanoseconds()))
-	f, err := os.OpenFile(c.path, os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(c.path, os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // a server that runs as another user reads it
 	if err != nil {
 		return err
 	}

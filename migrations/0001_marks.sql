@@ -81,6 +81,45 @@ COMMENT ON COLUMN fencing.marks.claimed_at IS 'when that transaction began';
 COMMENT ON COLUMN fencing.marks.refused IS
     'refusals that were recorded: by try_claim and by the guarded records; one raised as an error is rolled back with its transaction';
 
+-- A subscription would write its publisher's mark over a larger one of here, and stop
+-- for good where both have made a row. So marks that are replicated are merged: the
+-- larger one stays. The trigger fires for replicated changes only (ENABLE REPLICA),
+-- so no claim pays for it. No transaction of here has the number that comes along.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing._merge() RETURNS trigger
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    here bigint := 0;
+BEGIN
+    IF TG_OP = 'INSERT' THEN
+        EXECUTE format('UPDATE %s SET mark = greatest(mark, $1) WHERE resource = $2', TG_RELID::regclass) USING new.mark, new.resource;
+        GET DIAGNOSTICS here = ROW_COUNT;
+    END IF;
+    IF TG_OP = 'DELETE' OR here > 0 OR (TG_OP = 'UPDATE' AND new.mark < old.mark) THEN
+        RETURN NULL;
+    END IF;
+    new.xid := '0';
+    RETURN new;
+END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing._merge() IS
+    'what replication does to marks: a larger one stays, none is deleted; a trigger of fencing.marks and fencing.proven that fires for replicated changes only';
+REVOKE ALL ON FUNCTION fencing._merge() FROM PUBLIC;
+
+-- +goose StatementBegin
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'fencing.marks'::regclass AND tgname = 'merge') THEN
+        CREATE TRIGGER merge BEFORE INSERT OR UPDATE OR DELETE ON fencing.marks FOR EACH ROW EXECUTE FUNCTION fencing._merge();
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+ALTER TABLE fencing.marks ENABLE REPLICA TRIGGER merge;
+
 -- Counts refusals that end in an error: a sequence keeps its step when the
 -- transaction is rolled back, and needs no lock.
 CREATE SEQUENCE IF NOT EXISTS fencing.refusals;

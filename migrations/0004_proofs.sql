@@ -36,6 +36,17 @@ CREATE TABLE IF NOT EXISTS fencing.proven (
 COMMENT ON TABLE fencing.proven IS
     'One row for each resource claimed with a proof: its mark among proven tokens. The columns are as in fencing.marks.';
 
+-- +goose StatementBegin
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'fencing.proven'::regclass AND tgname = 'merge') THEN
+        CREATE TRIGGER merge BEFORE INSERT OR UPDATE OR DELETE ON fencing.proven FOR EACH ROW EXECUTE FUNCTION fencing._merge();
+    END IF;
+END
+$$;
+-- +goose StatementEnd
+ALTER TABLE fencing.proven ENABLE REPLICA TRIGGER merge;
+
 ALTER TABLE fencing.protected ADD COLUMN IF NOT EXISTS proof boolean NOT NULL DEFAULT false;
 COMMENT ON COLUMN fencing.protected.proof IS 'whether only a token that was claimed with its proof counts';
 
@@ -284,6 +295,7 @@ AS $$
 DECLARE
     demanded boolean := coalesce((SELECT proof FROM fencing.protected WHERE relation = p_relation), false);
     demands boolean := coalesce(p_proof, demanded);
+    problem text;
 BEGIN
     IF p_relation IS NULL OR p_resource_sql IS NULL OR (p_mode IN ('strict', 'migrating')) IS NOT TRUE THEN
         RAISE EXCEPTION 'fencing.protect needs a table, an expression, and the mode strict or migrating'
@@ -315,6 +327,10 @@ BEGIN
         ON CONFLICT (resource) DO UPDATE
            SET previous = p.mark, mark = excluded.mark, xid = excluded.xid, claimed_at = excluded.claimed_at
          WHERE p.mark < excluded.mark;
+    END IF;
+    problem := fencing._problem(p_relation, (SELECT id FROM fencing.protected WHERE relation = p_relation));
+    IF problem IS NOT NULL THEN
+        RAISE WARNING '% is protected, but not fully: %', p_relation, problem;
     END IF;
 END
 $$;

@@ -30,7 +30,7 @@ type PG struct {
 
 // sharedServer is this process's server for databases of single tests. It
 // ends with the process.
-var sharedServer = sync.OnceValues(func() (*pgServer, error) { return launchPostgres(fastAndLoose()) })
+var sharedServer = sync.OnceValues(func() (*pgServer, error) { return launchPostgres(fastAndLoose(), nil) })
 
 // Postgres makes a fresh database on a server that this process's tests share.
 // The server does not sync to disk; for tests that kill it, see [StartPostgres].
@@ -48,13 +48,14 @@ func Postgres(t testing.TB) *PG {
 }
 
 // StartPostgres starts a server for this test alone, with a fresh database. It
-// syncs to disk, and can be killed, restarted and frozen.
-func StartPostgres(t testing.TB) *PG {
+// syncs to disk, and can be killed, restarted and frozen. Env, as name=value, is
+// added to its environment.
+func StartPostgres(t testing.TB, env ...string) *PG {
 	t.Helper()
 	if os.Getenv(EnvDatabaseURL) != "" {
 		t.Fatalf("testenv: this test kills its PostgreSQL; unset %s", EnvDatabaseURL)
 	}
-	srv, err := launchPostgres(nil)
+	srv, err := launchPostgres(nil, env)
 	if err != nil {
 		t.Fatalf("testenv: start PostgreSQL: %v", err)
 	}

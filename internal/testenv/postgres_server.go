@@ -19,24 +19,26 @@ type pgServer struct {
 	release func()
 }
 
-// fastAndLoose are the settings of a server whose data need not survive it.
+// fastAndLoose are the settings of a server whose data need not survive it, and
+// whose databases may replicate one another.
 func fastAndLoose() []string {
-	return []string{"fsync=off", "synchronous_commit=off", "full_page_writes=off"}
+	return []string{"fsync=off", "synchronous_commit=off", "full_page_writes=off", "wal_level=logical"}
 }
 
 // launchPostgres starts a server, on another port if its port was taken meanwhile.
-func launchPostgres(settings []string) (*pgServer, error) {
+// Env is added to its environment.
+func launchPostgres(settings, env []string) (*pgServer, error) {
 	var err error
 	for range startTries {
 		var s *pgServer
-		if s, err = tryPostgres(settings); err == nil || !errors.Is(err, errPortTaken) {
+		if s, err = tryPostgres(settings, env); err == nil || !errors.Is(err, errPortTaken) {
 			return s, err
 		}
 	}
 	return nil, err
 }
 
-func tryPostgres(settings []string) (*pgServer, error) {
+func tryPostgres(settings, env []string) (*pgServer, error) {
 	port, release, err := reservePort()
 	if err != nil {
 		return nil, err
@@ -47,7 +49,7 @@ func tryPostgres(settings []string) (*pgServer, error) {
 		return nil, err
 	}
 	s := &pgServer{dir: dir, port: port, release: release}
-	if s.server, err = newPostgresServer(dir, port, settings); err == nil {
+	if s.server, err = newPostgresServer(dir, port, settings, env); err == nil {
 		err = s.startAndWait()
 	}
 	if err != nil {
@@ -117,7 +119,7 @@ func (s *pgServer) remove() error {
 }
 
 // newPostgresServer prepares a server, which does not run yet.
-func newPostgresServer(dir string, port int, settings []string) (server, error) {
+func newPostgresServer(dir string, port int, settings, env []string) (server, error) {
 	prog, err := findPostgres()
 	if err != nil {
 		return nil, err
@@ -129,14 +131,17 @@ func newPostgresServer(dir string, port int, settings []string) (server, error) 
 	for _, s := range settings {
 		args = append(args, "-c", s)
 	}
-	if prog.pool != nil {
-		return postgresContainer(prog.pool, dir, port, args)
+	switch {
+	case prog.pool == nil:
+		return localPostgresServer(prog.path, dir, args, env)
+	case len(env) > 0:
+		return nil, fmt.Errorf("the environment %v is for an installed PostgreSQL, not for a container: install one", env)
 	}
-	return localPostgresServer(prog.path, dir, args)
+	return postgresContainer(prog.pool, dir, port, args)
 }
 
 // localPostgresServer makes the data folder for the program in bin.
-func localPostgresServer(bin, dir string, args []string) (server, error) {
+func localPostgresServer(bin, dir string, args, env []string) (server, error) {
 	cred, err := postgresUser()
 	if err != nil {
 		return nil, err
@@ -148,7 +153,7 @@ func localPostgresServer(bin, dir string, args []string) (server, error) {
 	}
 	data := filepath.Join(dir, "data")
 	p := &process{
-		path: filepath.Join(bin, "postgres"), dir: dir, cred: cred, withWorkers: true,
+		path: filepath.Join(bin, "postgres"), dir: dir, env: env, cred: cred, withWorkers: true,
 		args:       append([]string{"-D", data, "-c", "unix_socket_directories="}, args...),
 		stopSignal: syscall.SIGINT, reapSignal: syscall.SIGQUIT,
 	}

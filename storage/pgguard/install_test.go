@@ -263,7 +263,7 @@ func TestTriggerFunctionsAreForNobody(t *testing.T) {
 	mustExec(t, conn, `CREATE CAST (mal.e AS text) WITH FUNCTION mal.read(mal.e)`)
 	mustExec(t, conn, `CREATE CAST (mal.e AS bigint) WITH FUNCTION mal.one(mal.e) AS IMPLICIT`)
 	mustExec(t, conn, `CREATE TABLE mal.t (id mal.e)`)
-	rows, err := conn.Query(t.Context(), `SELECT proname FROM pg_proc WHERE pronamespace = 'fencing'::regnamespace AND prorettype = 'trigger'::regtype`)
+	rows, err := conn.Query(t.Context(), `SELECT proname FROM pg_proc WHERE pronamespace = 'fencing'::regnamespace AND prorettype = 'trigger'::regtype AND prosecdef`)
 	if err != nil {
 		t.Fatal(err)
 	}
