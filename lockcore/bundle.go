@@ -13,7 +13,7 @@ import (
 // A bundle is one lease of several resources: all or none. They are taken one
 // after the other in the order of their names, whatever the order in which a
 // caller gives them, so that two callers never wait for each other in a ring.
-// Every resource has a token of its own.
+// Every resource has a token of its own (rule 23).
 
 // Bounds of a bundle.
 const (
@@ -127,25 +127,24 @@ func (l *Locker) acquireKeeping(ctx context.Context, req *AcquireRequest, taken 
 	return lease, err
 }
 
-// completeBundle makes one lease of the parts. Unless all were taken in a
-// moment, the earlier ones get their full TTL again.
+// completeBundle makes one lease of the parts. Unless all were taken in a moment, and
+// something is left of each, they get their full TTL again: an idempotency key may
+// have found one that is about to end.
 func (l *Locker) completeBundle(ctx context.Context, taken []held, ttl time.Duration) (Lease, error) {
 	const moment = 20
-	validity := taken[len(taken)-1].lease.Validity
-	if time.Since(taken[0].at) > ttl/moment {
-		extended, err := l.extendAll(ctx, taken, ttl)
-		switch {
-		case errors.Is(err, ErrNotHeld) || errors.Is(err, ErrMaxHold):
-			return Lease{}, fmt.Errorf("%w: %w", errPartLost, err)
-		case err != nil:
-			return Lease{}, err
-		}
-		validity = extended
-	}
+	validity := taken[0].lease.Validity
 	for _, part := range taken {
-		if time.Since(taken[0].at) <= ttl/moment {
-			validity = min(validity, part.lease.Validity-time.Since(part.at))
-		}
+		validity = min(validity, part.lease.Validity-time.Since(part.at))
+	}
+	if time.Since(taken[0].at) <= ttl/moment && validity > 0 {
+		return bundleOf(taken, validity), nil
+	}
+	validity, err := l.extendAll(ctx, taken, ttl)
+	switch {
+	case errors.Is(err, ErrNotHeld) || errors.Is(err, ErrMaxHold):
+		return Lease{}, fmt.Errorf("%w: %w", errPartLost, err)
+	case err != nil:
+		return Lease{}, err
 	}
 	return bundleOf(taken, validity), nil
 }

@@ -119,7 +119,7 @@ func (l *Locker) Break(ctx context.Context, resource string) error {
 	if err != nil {
 		return err
 	}
-	result := ErrNotHeld
+	result, failed := ErrNotHeld, false
 	done := make(map[string]bool, MaxNodes)
 	for i := range b.replies[:b.n] {
 		owner := b.replies[i].Owner
@@ -127,8 +127,12 @@ func (l *Locker) Break(ctx context.Context, resource string) error {
 			continue
 		}
 		done[owner] = true
-		if err := l.release(ctx, resource, owner, b.largestGrant(owner)); result != nil && !errors.Is(err, ErrNotHeld) {
-			result = err
+		err := l.release(ctx, resource, owner, b.largestGrant(owner))
+		switch {
+		case err == nil && !failed:
+			result = nil
+		case err != nil && !errors.Is(err, ErrNotHeld):
+			result, failed = err, true // this one may be the lease
 		}
 	}
 	return result

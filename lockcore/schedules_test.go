@@ -118,6 +118,67 @@ func (a *arena) must(l *lockcore.Locker, req lockcore.AcquireRequest) lockcore.L
 	return lease
 }
 
+// A release meets another's vote on the node that its quorum needs. Unless it takes
+// the counter past the token there too, the holder of a lease that was broken
+// extends it once that vote is gone: on that node, where the lock is made again, and
+// on one that the release has not reached.
+func TestBrokenWhereAnothersVoteStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 3)
+		defer stop()
+		holder, other, operator := a.servers[0], a.servers[1], a.servers[2]
+		a.cut(true, 3) // node 3 knows less than was given
+		for range 3 {
+			a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Second})
+			time.Sleep(2 * time.Second)
+		}
+		lease := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		a.cut(false, 3)
+		delay := func(w *wire, kind lockcore.OpKind) {
+			w.set(func() {
+				w.hook = func(op lockcore.Op) time.Duration {
+					if op.Kind == kind {
+						return 200 * time.Millisecond
+					}
+					return 0
+				}
+			})
+		}
+		delay(a.wires[1][2], lockcore.OpRetract) // the vote of an attempt that failed stays for a moment
+		if _, err := other.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second}); !errors.Is(err, lockcore.ErrHeld) {
+			t.Fatal(err)
+		}
+		if on := a.on("r"); len(on) != 3 {
+			t.Fatalf("the stray vote is not there: %v", on)
+		}
+		delay(a.wires[2][1], lockcore.OpRelease) // node 2 is slow to hear of the break
+		if err := operator.Break(t.Context(), "r"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := holder.Extend(t.Context(), lease.ID, 30*time.Second); !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Errorf("a broken lease was extended: %v", err)
+		}
+	})
+}
+
+// A retry under a key finds a lease of several that is about to end, part by part:
+// what was left of the first when it was found is gone when the last is.
+func TestBundleFoundAtItsEnd(t *testing.T) {
+	for wait := 970 * time.Millisecond; wait < 1010*time.Millisecond; wait += 500 * time.Microsecond {
+		synctest.Test(t, func(t *testing.T) {
+			a, stop := newArena(t, 3, 1)
+			defer stop()
+			req := lockcore.AcquireRequest{Resources: []string{"a", "b", "c"}, TTL: time.Second, IdempotencyKey: "k"}
+			a.must(a.servers[0], req)
+			time.Sleep(wait)
+			if again, err := a.servers[0].Acquire(t.Context(), req); err == nil && again.Validity <= 0 {
+				t.Errorf("%s after it was taken, a lease is valid for %s", wait, again.Validity)
+			}
+			time.Sleep(10 * time.Second) // until every answer is there
+		})
+	}
+}
+
 // A lease is given back and taken again under its idempotency key. The late release
 // of the first takes away a vote that the second counts on.
 func TestKeyUsedAgain(t *testing.T) {

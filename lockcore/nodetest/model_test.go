@@ -7,9 +7,39 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 )
+
+// A clock that is set back brings a row of a queue to life again whose ticket has
+// been enqueued elsewhere since. Its node goes on all the same.
+func TestQueueOfAClockThatIsSetBack(t *testing.T) {
+	m := nodetest.NewModel(nodetest.ModelOptions{})
+	view := admitted(t, m)
+	ticket := lockcore.Ticket{ID: "t", Server: "s", Arrival: 5, Holder: "h"}
+	enqueue := lockcore.Op{Kind: lockcore.OpEnqueue, View: view, Resource: "r", Ticket: ticket}
+	m.Apply(enqueue)
+	m.JumpClock(time.Hour)
+	enqueue.Ticket.Arrival = 7
+	m.Apply(enqueue)
+	m.JumpClock(-time.Hour)
+	m.Apply(lockcore.Op{Kind: lockcore.OpDequeue, Resource: "r", Ticket: ticket})
+	m.Apply(lockcore.Op{Kind: lockcore.OpHeartbeat, Ticket: ticket, TTL: time.Second})
+	m.JumpClock(2 * time.Second) // its server is dead
+	wantOutcome(t, m, acquire(view, "r", "L1"), lockcore.Granted)
+}
+
+// A node that has become a replica cannot remove the tickets of dead servers.
+func TestQueueOfAReplica(t *testing.T) {
+	m := nodetest.NewModel(nodetest.ModelOptions{})
+	view := admitted(t, m)
+	wantOutcome(t, m, acquire(view, "r", "L1"), lockcore.Granted)
+	m.Apply(lockcore.Op{Kind: lockcore.OpEnqueue, View: view, Resource: "r", Ticket: lockcore.Ticket{ID: "t", Server: "s", Arrival: 5}})
+	m.JumpClock(5 * time.Second) // its server is dead
+	m.SetReplica(true)
+	m.Apply(lockcore.Op{Kind: lockcore.OpRelease, Resource: "r", Owner: "L1", Token: fencing.MaxToken}) // returns
+}
 
 func TestModel(t *testing.T) {
 	nodetest.Run(t, func(*testing.T) nodetest.Harness {

@@ -84,9 +84,11 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(release("a", "L1", s.high+1), outcome(lockcore.NotHeld)) // again changes nothing
 			s.want(acquire("a", "L2"), granted(s.high+3, longTTL))
 			s.want(release("a", "L1", s.high+8), outcome(lockcore.NotHeld)) // another's lock stands
-			s.want(acquire("b", "L3"), granted(s.high+4, longTTL))
-			s.want(release("b", "L3", s.high+9), granted(s.high+4, 0)) // the token may be above the grant
-			s.want(acquire("b", "L4"), granted(s.high+11, longTTL))
+			s.want(release("a", "L2", s.high+3), granted(s.high+3, 0))
+			s.want(extend("a", "L1", s.high+8, longTTL), outcome(lockcore.NotHeld)) // and when it is gone
+			s.want(acquire("b", "L3"), granted(s.high+10, longTTL))
+			s.want(release("b", "L3", s.high+15), granted(s.high+10, 0)) // the token may be above the grant
+			s.want(acquire("b", "L4"), granted(s.high+17, longTTL))
 		}},
 		{"a release of a lease whose lock had ended keeps it so", func(s *suite) {
 			s.admit(100)

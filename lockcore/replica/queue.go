@@ -49,15 +49,22 @@ func (q queue) list(limit int) (tickets []lockcore.Ticket) {
 
 // first is the first ticket whose server lives; the dead before it are removed.
 func (q queue) first() (first lockcore.Ticket, found bool) {
-	for {
-		next := q.list(1)
+	keys := queueKeys(q.resource)
+	for from := keys; ; {
+		next := q.t.tx.Range(from, after(keys), 1)
 		if len(next) == 0 {
 			return first, false
 		}
-		if q.t.alive(next[0].Server) {
-			return next[0], true
+		ticket := parseQueueKey(q.resource, next[0].Key)
+		if q.t.alive(ticket.Server) {
+			return ticket, true
 		}
-		q.remove(next[0])
+		q.remove(ticket)
+		// A clock that was set back brings rows to life again, of which one of a
+		// ticket's two may have been written over since. A store that refuses to be
+		// written keeps them all, and says so when the transaction ends.
+		q.t.tx.Delete(next[0].Key)
+		from = next[0].Key + "\x00"
 	}
 }
 

@@ -266,19 +266,19 @@ func (t *Txn) takeBack(op *lockcore.Op) lockcore.Reply {
 	return t.behind()
 }
 
-// release ends a lease. Under an idempotency key the next lease has the same
+// release ends a lease, and takes the counter past its token whatever it finds: the
+// vote of somebody else may go again. Under an idempotency key the next lease has the same
 // owner, and is left alone: it was granted above the token (rule 3).
 func (t *Txn) release(op *lockcore.Op) lockcore.Reply {
 	l, left := t.lock(op.Resource)
-	if left == 0 {
-		t.pass(op)
-		return notHeld()
-	}
 	later := l.keyed() && l.grant > op.Token && !t.weak(ReleasesAnyGrant)
-	if l.owner != op.Owner || later {
+	own := left > 0 && l.owner == op.Owner && !later
+	if own || left == 0 && !t.weak(PassesOnlyLocks) || left > 0 && !t.weak(PassesNoOthers) {
+		t.pass(op)
+	}
+	if !own {
 		return notHeld()
 	}
-	t.pass(op)
 	return t.free(op.Resource, &l)
 }
 
@@ -316,7 +316,7 @@ func (t *Txn) free(resource string, l *lock) lockcore.Reply {
 // pass takes the counter past the token of a lease that was released, so that no
 // late extend makes its lock again (rule 5).
 func (t *Txn) pass(op *lockcore.Op) {
-	if !t.open() {
+	if !t.open() || t.weak(ReleasesOnlyLocks) {
 		return
 	}
 	if last, _ := t.counter(op.Resource); last <= op.Token {

@@ -15,6 +15,9 @@ const (
 	ForgetsHighWater                        // 4: a missing counter reads as 0
 	RevivesAnybody                          // 5: makes an absent lock again whatever the counter
 	ShortensLocks                           // 5: an extend may set an earlier end
+	ReleasesOnlyLocks                       // 5: a release leaves the counter as it is
+	PassesOnlyLocks                         // 5: a release takes the counter past the token only where it finds the lock
+	PassesNoOthers                          // 5: a release leaves the counter where another's lock stands
 	OpensForAnyLife                         // 6: the gate takes any incarnation
 	VotesInAnyView                          // 8: votes do not look at the view
 	FencesWithoutView                       // 8: a fenced read installs no view

@@ -108,8 +108,8 @@ local function up(counter)
   return text(grant)
 end
 
--- Takes the counter past the token of a lease that was released, so that
--- no late extend brings it to life again (rule 5). Nearly always the counter is
+-- Takes the counter past the token of a lease that was released, whatever stands
+-- there, so that no late extend brings it to life again (rule 5). Nearly always the counter is
 -- the token, so it is counted up first and looked at then.
 local function pass(counter, token)
   if not open then return end
@@ -206,9 +206,9 @@ local function release(at)
     if holder == owner and (note == '' or tonumber(grant) <= token) then
       call('DEL', lock)
       freed(resource, owner, note)
-      pass(counter, token) -- last: a full node refuses to count, but not to delete
       reply = 'G ' .. grant .. ' 0'
     end
+    pass(counter, token) -- last: a full node refuses to count, but not to delete
   end
   return open and reply or behind
 end
