@@ -13,7 +13,7 @@ import (
 // A bundle is one lease of several resources: all or none. They are taken one
 // after the other in the order of their names, whatever the order in which a
 // caller gives them, so that two callers never wait for each other in a ring.
-// Every resource has a token of its own (rule 23).
+// Every resource has a token of its own (rule 25).
 
 // Bounds of a bundle.
 const (

@@ -2,8 +2,6 @@ package sim
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -20,6 +18,8 @@ type checker struct {
 	acquisitions int
 	extensions   int
 	calls        int
+	busy         time.Duration         // until when anybody was told that it holds anything
+	dark         map[int]time.Duration // by node set: since when nobody got an answer of its quorum
 }
 
 // Violation is a broken promise.
@@ -34,7 +34,7 @@ func (v *Violation) String() string { return fmt.Sprintf("at %s: %s: %s", v.At, 
 // Safety reports whether the promise is one about safety, not about time.
 func (v *Violation) Safety() bool {
 	switch v.Rule {
-	case "unique tokens", "ordered tokens", "superseded lease", "token of a lease", "exclusion", "reachable tokens":
+	case "unique tokens", "ordered tokens", "superseded lease", "token of a lease", "exclusion", "reachable tokens", "broken lease":
 		return true
 	}
 	return false
@@ -49,6 +49,18 @@ type ledger struct {
 	// released: up to which token its client has called Release, with whatever
 	// success. Under an idempotency key the next lease has the same owner.
 	released map[string]fencing.Token
+	since    map[string]time.Duration // by owner: when it was first asked for
+	blind    map[string]bool          // owners whose votes a node gave whose clock had jumped unseen
+	broken   fencing.Token            // leases up to this token were broken
+	breaking int                      // breaks under way
+	breakEnd time.Duration            // of the last one that is over; negative: none
+	set      int                      // the node set that it was asked for on; negative: none yet
+}
+
+// excused: the owner's lease may overlap others, since somebody has broken it, or
+// may have, or since a clock had jumped that nobody can have seen yet (rule 22).
+func (l *ledger) excused(owner string) bool {
+	return l.breaking > 0 || l.since[owner] <= l.breakEnd || l.blind[owner]
 }
 
 // span is a time during which a client may believe that it holds the lease.
@@ -60,11 +72,14 @@ type span struct {
 
 // floor is what had been completed when a call began.
 type floor struct {
-	token fencing.Token
-	owner string
+	token  fencing.Token
+	owner  string
+	broken fencing.Token
 }
 
-func newChecker(w *world) *checker { return &checker{w: w, ledgers: make(map[string]*ledger)} }
+func newChecker(w *world) *checker {
+	return &checker{w: w, ledgers: make(map[string]*ledger), dark: make(map[int]time.Duration)}
+}
 
 func (c *checker) failed() bool { return c.violation != nil }
 
@@ -78,25 +93,36 @@ func (c *checker) violatef(rule, format string, args ...any) {
 func (c *checker) ledger(resource string) *ledger {
 	l := c.ledgers[resource]
 	if l == nil {
-		l = &ledger{tokens: make(map[fencing.Token]string), released: make(map[string]fencing.Token)}
+		l = &ledger{
+			tokens: make(map[fencing.Token]string), released: make(map[string]fencing.Token),
+			since: make(map[string]time.Duration), blind: make(map[string]bool), breakEnd: -1, set: -1,
+		}
 		c.ledgers[resource] = l
 	}
 	return l
 }
 
-// begins notes what had been completed before a call.
-func (c *checker) begins(a *action) floor {
-	l := c.ledger(a.resource)
-	switch a.verb {
-	case "release": // from here on the client holds nothing
-		owner, token := ownerOf(a.grip.id), fencing.Token(a.grip.token)
-		l.released[owner] = max(l.released[owner], token)
-		l.shorten(owner, token, c.w.now())
-	case "extend": // from here on it holds the lease for the new time, if that is shorter
-		const drift = 100
-		l.shorten(ownerOf(a.grip.id), fencing.Token(a.grip.token), c.w.now()+a.ttl-a.ttl/drift-2*time.Millisecond)
+// begins notes what had been completed before a call, part by part.
+func (c *checker) begins(a *action) (floors []floor) {
+	for _, part := range a.parts {
+		l := c.ledger(part.Resource)
+		switch a.verb {
+		case "acquire":
+			if _, again := l.since[a.owner]; !again {
+				l.since[a.owner] = c.w.now()
+			}
+		case "break":
+			l.breaking++
+		case "release": // from here on the client holds nothing
+			l.released[a.owner] = max(l.released[a.owner], part.Token)
+			l.shorten(a.owner, part.Token, c.w.now())
+		case "extend": // from here on it holds the lease for the new time, if that is shorter
+			const drift = 100
+			l.shorten(a.owner, part.Token, c.w.now()+a.ttl-a.ttl/drift-2*time.Millisecond)
+		}
+		floors = append(floors, floor{token: l.largest, owner: l.owner, broken: l.broken})
 	}
-	return floor{token: l.largest, owner: l.owner}
+	return floors
 }
 
 // shorten ends what the owner believes of leases up to the token at the time, at the latest.
@@ -105,6 +131,15 @@ func (l *ledger) shorten(owner string, token fencing.Token, until time.Duration)
 		if l.spans[i].owner == owner && l.spans[i].token <= token {
 			l.spans[i].until = min(l.spans[i].until, until)
 		}
+	}
+}
+
+// returned takes in a call that is over, whether or not anybody hears of it.
+func (c *checker) returned(d *completion) {
+	if d.verb == "break" {
+		l := c.ledger(d.parts[0].Resource)
+		l.breaking--
+		l.breakEnd = d.at
 	}
 }
 
@@ -120,12 +155,18 @@ func (c *checker) ends(d *completion) {
 	}
 	switch d.verb {
 	case "acquire":
-		c.acquired(d)
+		c.acquisitions++
+		for i, part := range partsOf(&d.lease) {
+			c.acquired(d, i, part)
+		}
 	case "extend":
 		c.extensions++
 		c.kept(d)
 	case "look":
 		c.kept(d)
+	case "break": // whatever was completed before it was asked for has ended
+		l := c.ledger(d.parts[0].Resource)
+		l.broken = max(l.broken, d.floors[0].token)
 	}
 }
 
@@ -135,7 +176,12 @@ func (d *completion) grace() time.Duration { return 5 * time.Millisecond }
 // checkError refuses errors that no call may give.
 func (c *checker) checkError(d *completion) {
 	if errors.Is(d.err, lockcore.ErrNotHeld) && d.grip != nil { // from here on its client knows
-		c.ledger(d.resource).shorten(ownerOf(d.grip.id), fencing.Token(d.grip.token), d.at)
+		for _, part := range d.parts {
+			c.ledger(part.Resource).shorten(d.owner, part.Token, d.at)
+		}
+	}
+	if c.w.plan.Perfect && d.verb == "acquire" {
+		c.checkService(d)
 	}
 	for _, known := range []error{
 		lockcore.ErrHeld, lockcore.ErrNoQuorum, lockcore.ErrNotHeld, lockcore.ErrWaitTimeout, lockcore.ErrStopping,
@@ -148,51 +194,86 @@ func (c *checker) checkError(d *completion) {
 	c.violatef("errors", "%s: %v", d.verb, d.err)
 }
 
-// acquired checks the order of tokens, that none is shared, and exclusion.
-func (c *checker) acquired(d *completion) {
-	l, owner, token := c.ledger(d.resource), ownerOf(d.lease.ID), d.lease.Token
-	c.acquisitions++
+// checkService: where messages are as they should be, a node set of which a quorum
+// is sound answers, but for a moment, and nobody waits while nobody holds anything.
+func (c *checker) checkService(d *completion) {
+	const moment = 500 * time.Millisecond
+	var refused *lockcore.QuorumError
+	if errors.As(d.err, &refused) && refused.Cause == nil {
+		set := c.ledger(refused.Resource).set
+		since, dark := c.dark[set]
+		switch {
+		case set < 0 || !c.w.sound(set, d.began):
+			delete(c.dark, set)
+		case !dark:
+			c.dark[set] = d.began
+		case d.began-since > moment:
+			c.violatef("service", "%s finds no quorum since %s, and most of its nodes are sound: %v", refused.Resource, since, d.err)
+		}
+	}
+	idle := d.at - max(d.began, c.busy)
+	if errors.Is(d.err, lockcore.ErrWaitTimeout) && idle > c.w.plan.MaxTTL+4*moment {
+		c.violatef("stuck", "a client waited for %v, and nobody held anything for the last %s", d.parts, idle)
+	}
+}
+
+// acquired checks the order of a resource's tokens, that none is shared, and exclusion.
+func (c *checker) acquired(d *completion, i int, part lockcore.LeasePart) {
+	l, token, floor := c.ledger(part.Resource), part.Token, d.floors[i]
+	delete(c.dark, l.set)
+	anew := !d.lease.Existing && len(d.parts) == 1 // of several some may exist
 	switch used := l.tokens[token]; {
-	case used != "" && used != owner:
-		c.violatef("unique tokens", "token %d of %s was given twice", token, d.resource)
-	case token < d.floor.token || token == d.floor.token && owner != d.floor.owner:
-		c.violatef("ordered tokens", "token %d of %s was given after %d had been", token, d.resource, d.floor.token)
-	case used != "" && !d.lease.Existing:
-		c.violatef("unique tokens", "token %d of %s was given anew", token, d.resource)
+	case part.Resource != d.parts[i].Resource:
+		c.violatef("errors", "%s was asked for and %s given", d.parts[i].Resource, part.Resource)
+	case used != "" && used != d.owner:
+		c.violatef("unique tokens", "token %d of %s was given twice", token, part.Resource)
+	case token < floor.token || token == floor.token && d.owner != floor.owner:
+		c.violatef("ordered tokens", "token %d of %s was given after %d had been", token, part.Resource, floor.token)
+	case used != "" && anew:
+		c.violatef("unique tokens", "token %d of %s was given anew", token, part.Resource)
 	}
 	if most := lockcore.FloorAt(c.w.began.Add(c.w.now() + time.Minute)); token > most {
-		c.violatef("reachable tokens", "token %d of %s is above %d", token, d.resource, most)
+		c.violatef("reachable tokens", "token %d of %s is above %d", token, part.Resource, most)
 	}
-	l.tokens[token] = owner
+	l.tokens[token] = d.owner
 	if token > l.largest {
-		l.largest, l.owner = token, owner
+		l.largest, l.owner = token, d.owner
 	}
-	c.believe(d, l)
+	if c.w.blindDuring(l.set, d.began, d.at) {
+		l.blind[d.owner] = true
+	}
+	c.believe(d, part, floor)
 }
 
 // kept checks that a lease which is said to go on was not superseded before it
 // was asked.
 func (c *checker) kept(d *completion) {
-	if d.lease.Token < d.floor.token {
-		c.violatef("superseded lease", "%s with token %d of %s succeeded after token %d had been given",
-			d.verb, d.lease.Token, d.resource, d.floor.token)
+	for i, part := range partsOf(&d.lease) {
+		if part.Token < d.floors[i].token {
+			c.violatef("superseded lease", "%s with token %d of %s succeeded after token %d had been given",
+				d.verb, part.Token, part.Resource, d.floors[i].token)
+		}
+		if part != d.parts[i] {
+			c.violatef("token of a lease", "%s changed %v to %v", d.verb, d.parts[i], part)
+		}
+		c.believe(d, part, d.floors[i])
 	}
-	if d.lease.Token != fencing.Token(d.grip.token) {
-		c.violatef("token of a lease", "%s changed the token %d to %d", d.verb, d.grip.token, d.lease.Token)
-	}
-	c.believe(d, c.ledger(d.resource))
 }
 
 // believe notes the time for which the client was told that it holds the
 // lease, and checks that nobody else was told so.
-func (c *checker) believe(d *completion, l *ledger) {
+func (c *checker) believe(d *completion, part lockcore.LeasePart, floor floor) {
 	valid := d.lease.Validity
 	if c.w.plan.Mutant.trusting {
 		valid = d.lease.TTL
 	}
-	s := span{owner: ownerOf(d.lease.ID), token: d.lease.Token, from: d.at, until: d.at + valid}
+	l, s := c.ledger(part.Resource), span{owner: d.owner, token: part.Token, from: d.at, until: d.at + valid}
+	c.busy = max(c.busy, s.until)
 	if d.lease.Validity <= 0 {
 		c.violatef("validity", "%s gave a validity of %s", d.verb, d.lease.Validity)
+	}
+	if s.token <= floor.broken {
+		c.violatef("broken lease", "%s of %s with token %d succeeded after it had been broken", d.verb, part.Resource, s.token)
 	}
 	if !c.w.plan.timed() {
 		return
@@ -201,27 +282,19 @@ func (c *checker) believe(d *completion, l *ledger) {
 		return // who has asked to give it back does not believe any more that it holds it
 	}
 	for _, o := range l.spans {
-		if o.owner != s.owner && o.from < s.until && s.from < o.until {
+		if o.owner != s.owner && o.from < s.until && s.from < o.until && !l.excused(o.owner) && !l.excused(s.owner) {
 			c.violatef("exclusion", "%s is held with token %d from %s until %s, and with token %d from %s until %s",
-				d.resource, o.token, o.from, o.until, s.token, s.from, s.until)
+				part.Resource, o.token, o.from, o.until, s.token, s.from, s.until)
 		}
 	}
 	const kept = 64
 	l.spans = append(l.spans[max(0, len(l.spans)-kept):], s)
 }
 
-// ownerOf is the ownership value inside a lease id: all attempts of one
-// idempotency key share it.
-func ownerOf(id string) string {
-	raw, err := base64.RawURLEncoding.DecodeString(id)
-	const version, key, tag, secret = 1, 4, 16, 20
-	if err != nil || len(raw) < version+key+tag {
-		return id
+// partsOf lists what a lease is of.
+func partsOf(lease *lockcore.Lease) []lockcore.LeasePart {
+	if lease.Parts != nil {
+		return lease.Parts
 	}
-	rest := raw[version+key+tag:]
-	_, acquired := binary.Uvarint(rest) // the time comes first
-	if acquired <= 0 || len(rest) < acquired+secret {
-		return id
-	}
-	return string(rest[acquired : acquired+secret])
+	return []lockcore.LeasePart{{Resource: lease.Resource, Token: lease.Token}}
 }

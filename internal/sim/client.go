@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
@@ -20,21 +22,23 @@ type client struct {
 	done bool // its last call has returned
 	// keeping: until when it holds on to its lease, and only extends it.
 	keeping time.Duration
-	refused int     // how often in a row it found no quorum, or the resource held
-	held    []*grip // what it believes to hold, or once held
-	key     int     // its last idempotency key
-	retry   string  // an idempotency key whose answer it lost
-	what    string  // and the resource
-	quiet   bool    // makes no more calls
+	refused int      // how often in a row it found no quorum, or the resource held
+	held    []*grip  // what it believes to hold, or once held
+	key     int      // its last idempotency key
+	asked   int      // how many leases it has asked for without one
+	retry   string   // an idempotency key whose answer it lost
+	what    []string // and the resources
+	quiet   bool     // makes no more calls
 }
 
 // grip is a lease that a client knows.
 type grip struct {
-	resource string
-	id       string
-	token    int64
-	key      string // its idempotency key
-	over     bool   // released, or known to be lost
+	id    string
+	owner string // as the checker knows it
+	parts []lockcore.LeasePart
+	key   string // its idempotency key
+	torn  bool   // some part of several is lost: it is to be released
+	over  bool   // released, or known to be lost
 }
 
 // action is one call of a client.
@@ -43,15 +47,28 @@ type action struct {
 	server   *server
 	epoch    int
 	verb     string
-	resource string
+	parts    []lockcore.LeasePart // what it is about, by name; with tokens, if it is about a lease
+	owner    string               // of the lease: all attempts under one idempotency key share it
 	grip     *grip
 	key      string        // of an acquire
+	waits    bool          // it stands in a queue of its server
 	ttl      time.Duration // asked for, by an extend
-	call     func(context.Context, *lockcore.Locker) (lockcore.Lease, error)
+	call     func(context.Context, service) (lockcore.Lease, error)
 	bound    time.Duration // it must have ended by then
 	patience time.Duration // the client goes away after it; 0: never
 	began    time.Duration
-	floor    floor // what had been completed when it began
+	floors   []floor // what had been completed when it began, part by part
+}
+
+// names lists the resources, for the trace.
+func (a *action) names() string { return strings.Join(resourcesOf(a.parts), "+") }
+
+func resourcesOf(parts []lockcore.LeasePart) []string {
+	names := make([]string, len(parts))
+	for i, part := range parts {
+		names[i] = part.Resource
+	}
+	return names
 }
 
 // dreamer is the client that may pause for as long as a lease lasts. The first
@@ -120,6 +137,10 @@ func (c *client) choose(s *server) *action {
 	g := c.current()
 	dice := c.rng.IntN(100)
 	switch {
+	case g != nil && g.torn:
+		return c.release(s, g)
+	case chance(c.rng, c.w.plan.Breaks):
+		return c.breaks(s, c.anyResource())
 	case g != nil && c.keeping > c.w.now():
 		return c.extendFor(s, g, c.w.plan.slower(s.id).own(c.w.plan.MaxTTL))
 	case c.retry != "" && dice < 70:
@@ -127,14 +148,14 @@ func (c *client) choose(s *server) *action {
 	case len(c.held) > 0 && dice < c.w.plan.Old:
 		return c.old(s)
 	case g == nil || dice < c.w.plan.Old+more:
-		return c.acquire(s, c.anyResource(), c.maybeKey())
+		return c.acquire(s, c.anyResources(), c.maybeKey())
 	case dice < c.w.plan.Old+more+c.w.plan.Extend:
 		return c.extend(s, g)
 	case dice < c.w.plan.Old+more+c.w.plan.Extend+looks:
 		return c.look(s, g)
 	case !c.w.plan.Tidy && chance(c.rng, c.w.plan.Forget):
 		g.over = true // forgotten: it ends by itself
-		return c.acquire(s, c.anyResource(), c.maybeKey())
+		return c.acquire(s, c.anyResources(), c.maybeKey())
 	}
 	return c.release(s, g)
 }
@@ -151,6 +172,20 @@ func (c *client) current() *grip {
 
 func (c *client) anyResource() string {
 	return c.w.resources()[c.rng.IntN(c.w.plan.Resources)]
+}
+
+// anyResources draws what to ask for: one, or several at once.
+func (c *client) anyResources() []string {
+	all := c.w.resources()
+	if len(all) < lockcore.LeastBundle || !chance(c.rng, c.w.plan.Several) {
+		return []string{c.anyResource()}
+	}
+	const most = 4
+	some := make([]string, lockcore.LeastBundle+c.rng.IntN(min(most, len(all))-1))
+	for i, k := range c.rng.Perm(len(all))[:len(some)] {
+		some[i] = all[k]
+	}
+	return some
 }
 
 func (c *client) maybeKey() string {
@@ -187,30 +222,47 @@ func (c *client) limit(s *server) time.Duration {
 	return c.w.plan.slower(s.id).own(c.w.plan.NodeTimeout)
 }
 
-func (c *client) acquire(s *server, resource, key string) *action {
-	return c.acquireFor(s, resource, key, c.ttl(s))
+func (c *client) acquire(s *server, resources []string, key string) *action {
+	return c.acquireFor(s, resources, key, c.ttl(s))
 }
 
-func (c *client) acquireFor(s *server, resource, key string, ttl time.Duration) *action {
-	req := lockcore.AcquireRequest{Resource: resource, TTL: ttl, Holder: fmt.Sprintf("c%d", c.id), IdempotencyKey: key}
-	// Only one resource of a server is waited for: when a subscription begins
-	// anew, every first waiter asks at once, and would draw from one source of
-	// chance in no order.
-	if c.w.plan.Turns && resource == c.w.resources()[s.id%c.w.plan.Resources] && c.rng.IntN(2) == 0 {
-		req.Wait = between(c.rng, time.Millisecond, 2*c.w.plan.MaxTTL)
+func (c *client) acquireFor(s *server, resources []string, key string, ttl time.Duration) *action {
+	req := lockcore.AcquireRequest{TTL: ttl, Holder: fmt.Sprintf("c%d", c.id), IdempotencyKey: key}
+	if len(resources) == 1 {
+		req.Resource = resources[0]
+	} else {
+		req.Resources = resources
+	}
+	if c.w.plan.Turns && !c.w.calm && c.rng.IntN(2) == 0 && s.mayWait(req.Resource) {
+		req.Wait = between(c.rng, time.Millisecond, c.w.plan.longestWait())
 	}
 	a := &action{
-		verb: "acquire", resource: resource, key: key, server: s,
-		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Acquire(ctx, req) },
+		verb: "acquire", owner: key, key: key, server: s, waits: req.Wait > 0,
+		call: func(ctx context.Context, l service) (lockcore.Lease, error) { return l.Acquire(ctx, req) },
+	}
+	if key == "" {
+		c.asked++
+		a.owner = fmt.Sprintf("client%d lease%d", c.id, c.asked)
+	}
+	for _, resource := range slices.Sorted(slices.Values(resources)) {
+		a.parts = append(a.parts, lockcore.LeasePart{Resource: resource})
 	}
 	const tries = 8
 	round := 2 * c.limit(s)
-	a.bound = tries*(round+50*time.Millisecond) + req.Wait
+	a.bound = time.Duration(len(resources))*tries*(round+50*time.Millisecond) + req.Wait
+	if len(resources) > 1 { // and the parts are extended at the end
+		a.bound += tries * c.limit(s)
+	}
 	if c.rng.IntN(10) == 0 {
 		a.patience = between(c.rng, 0, 4*c.w.plan.Delay+req.Wait/2)
 	}
-	c.retry, c.what = key, resource
+	c.retry, c.what = key, resources
 	return a
+}
+
+// about begins an action on a lease.
+func (g *grip) about(verb string, s *server) *action {
+	return &action{verb: verb, parts: g.parts, owner: g.owner, grip: g, server: s}
 }
 
 func (c *client) extend(s *server, g *grip) *action {
@@ -219,24 +271,35 @@ func (c *client) extend(s *server, g *grip) *action {
 
 func (c *client) extendFor(s *server, g *grip, ttl time.Duration) *action {
 	const tries = 8
-	return &action{
-		verb: "extend", resource: g.resource, grip: g, server: s, ttl: ttl, bound: tries * c.limit(s),
-		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Extend(ctx, g.id, ttl) },
-	}
+	a := g.about("extend", s)
+	a.ttl, a.bound = ttl, tries*c.limit(s)
+	a.call = func(ctx context.Context, l service) (lockcore.Lease, error) { return l.Extend(ctx, g.id, ttl) }
+	return a
 }
 
 func (c *client) look(s *server, g *grip) *action {
-	return &action{
-		verb: "look", resource: g.resource, grip: g, server: s, bound: c.limit(s),
-		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) { return l.Lease(ctx, g.id) },
-	}
+	a := g.about("look", s)
+	a.bound = c.limit(s)
+	a.call = func(ctx context.Context, l service) (lockcore.Lease, error) { return l.Lease(ctx, g.id) }
+	return a
 }
 
 func (c *client) release(s *server, g *grip) *action {
+	a := g.about("release", s)
+	a.bound = 2 * c.limit(s)
+	a.call = func(ctx context.Context, l service) (lockcore.Lease, error) {
+		return lockcore.Lease{}, l.Release(ctx, g.id)
+	}
+	return a
+}
+
+// breaks is what an operator does: it ends whatever lease there is.
+func (c *client) breaks(s *server, resource string) *action {
 	return &action{
-		verb: "release", resource: g.resource, grip: g, server: s, bound: 2 * c.limit(s),
-		call: func(ctx context.Context, l *lockcore.Locker) (lockcore.Lease, error) {
-			return lockcore.Lease{}, l.Release(ctx, g.id)
+		verb: "break", parts: []lockcore.LeasePart{{Resource: resource}}, server: s,
+		bound: time.Duration(c.w.plan.Nodes+3) * c.limit(s),
+		call: func(ctx context.Context, l service) (lockcore.Lease, error) {
+			return lockcore.Lease{}, l.Break(ctx, resource)
 		},
 	}
 }
@@ -245,16 +308,20 @@ func (c *client) release(s *server, g *grip) *action {
 func (c *client) begin(a *action) {
 	w := c.w
 	a.client, a.epoch, a.began = c, a.server.epoch, w.now()
-	a.floor = w.check.begins(a)
+	a.floors = w.check.begins(a)
+	if a.waits {
+		a.server.waiting(a.parts)
+	}
 	w.trace.text(a.verb)
 	if w.trace.keep {
-		w.logf("client %d begins %s %s at server %d", c.id, a.verb, a.resource, a.server.id+1)
+		w.logf("client %d begins %s %s at server %d", c.id, a.verb, a.names(), a.server.id+1)
 	}
 	ctx, cancel := context.WithCancel(a.server.ctx)
 	if a.patience > 0 {
 		w.after(a.patience, cancel)
 	}
 	locker, caller := a.server.locker, w.caller()
+	w.underWay++
 	caller <- func() {
 		defer cancel()
 		lease, err := a.call(ctx, locker)
@@ -295,6 +362,11 @@ func (d *completion) rank() rank {
 // accept hands the answer to the client, if its server lives to send it.
 func (d *completion) accept(w *world) {
 	w.callers = append(w.callers, d.caller)
+	w.underWay--
+	w.check.returned(d)
+	if d.waits && d.epoch == d.server.epoch {
+		d.server.waiters--
+	}
 	d.deliver(w)
 }
 
@@ -309,9 +381,11 @@ func (d *completion) deliver(w *world) {
 	}
 	w.check.ends(d)
 	w.trace.text(d.verb)
-	w.trace.number(int64(d.lease.Token))
+	for _, part := range partsOf(&d.lease) {
+		w.trace.number(int64(part.Token))
+	}
 	if w.trace.keep {
-		w.logf("client %d ends %s %s: token %d validity %s %v", d.client.id, d.verb, d.resource, d.lease.Token, d.lease.Validity, d.err)
+		w.logf("client %d ends %s %s: %v validity %s %v", d.client.id, d.verb, d.names(), partsOf(&d.lease), d.lease.Validity, d.err)
 	}
 	d.client.done = true
 	d.client.learn(d)
@@ -327,7 +401,7 @@ func (c *client) learn(d *completion) {
 	}
 	switch {
 	case d.verb == "acquire" && d.err == nil:
-		c.held = append(c.held, &grip{resource: d.resource, id: d.lease.ID, token: int64(d.lease.Token), key: d.key})
+		c.held = append(c.held, &grip{id: d.lease.ID, owner: d.owner, parts: partsOf(&d.lease), key: d.key})
 		if c.id <= c.w.plan.Keepers && chance(c.rng, c.w.plan.Keep) {
 			c.keeping = c.w.now() + between(c.rng, c.w.plan.MaxTTL, 8*c.w.plan.MaxTTL)
 		}
@@ -336,12 +410,15 @@ func (c *client) learn(d *completion) {
 		}
 	case d.verb == "acquire" && !c.w.plan.Stubborn && c.rng.IntN(2) == 0:
 		c.retry = ""
+	case d.verb == "break":
+	case d.verb != "release" && errors.Is(d.err, lockcore.ErrNotHeld) && len(d.parts) > 1:
+		d.grip.torn = !d.grip.over // the other parts are to be given back
 	case d.verb == "release", errors.Is(d.err, lockcore.ErrNotHeld):
 		d.grip.over = d.grip.over || d.err == nil || errors.Is(d.err, lockcore.ErrNotHeld)
 		c.retry = ""
 		// A key may be used again once the lease was surely released.
 		if d.verb == "release" && d.err == nil && d.grip.key != "" && chance(c.rng, c.w.plan.Reuse) {
-			c.retry, c.what = d.grip.key, d.resource
+			c.retry, c.what = d.grip.key, resourcesOf(d.grip.parts)
 		}
 	}
 }

@@ -20,9 +20,16 @@ func (w *world) strike(f Fault) {
 	case Cut, CutTo, CutFrom:
 		w.cutLink(n, s, f)
 	case Isolate:
-		for _, server := range w.servers {
-			w.cutLink(n, server, f)
+		n.isolate(f)
+	case Outage:
+		for _, other := range w.nodes {
+			if other.set == n.set {
+				other.isolate(f)
+			}
 		}
+	case Sleep:
+		s.skew += f.For
+		w.plan.Mutant.rash(w)
 	case Crash:
 		s.crash()
 		w.after(f.For, func() { w.revive(s) })
@@ -34,6 +41,14 @@ func (w *world) strike(f Fault) {
 		n.frozenUntil = max(n.frozenUntil, w.now()+f.For)
 	default:
 		n.strike(f)
+	}
+}
+
+// isolate cuts the node off from all servers.
+func (n *node) isolate(f Fault) {
+	n.troubled = max(n.troubled, n.w.now()+f.For+n.w.recovery())
+	for _, server := range n.w.servers {
+		n.w.cutLink(n, server, f)
 	}
 }
 
@@ -75,11 +90,11 @@ func (w *world) mayLose(n *node) bool {
 	}
 	lost := 0
 	for _, other := range w.nodes {
-		if other != n && !other.votes() {
+		if other != n && other.set == n.set && !other.votes() {
 			lost++
 		}
 	}
-	return lost+1 < len(w.nodes)/2+1
+	return lost+1 < lockcore.QuorumOf(w.plan.Nodes)
 }
 
 // strike is a fault of a single node.
@@ -122,7 +137,11 @@ func (n *node) strike(f Fault) {
 			n.model.ExpireNow(resource)
 		}
 	case Jump:
-		n.model.JumpClock(f.For - w.plan.MaxTTL)
+		if w.plan.Clocks && w.sound(n.set, w.now()) { // the others do without it, so it is expelled
+			n.troubled = w.now() + w.recovery()
+		}
+		n.jump(f.For)
+		w.plan.Mutant.rash(w, n)
 	case Forge:
 		n.forge()
 	}
@@ -156,8 +175,9 @@ func (n *node) up() {
 // disaster takes a majority, or all, down at once.
 func (w *world) disaster(f Fault) {
 	rng := rand.New(rand.NewPCG(w.plan.Seed, uint64(f.At)))
-	for _, i := range rng.Perm(len(w.nodes))[:len(w.nodes)/2+1+rng.IntN(len(w.nodes)/2+1)] {
-		n := w.nodes[i]
+	most, first := w.plan.Nodes, w.nodes[f.Node].set*w.plan.Nodes
+	for _, i := range rng.Perm(most)[:most/2+1+rng.IntN(most/2+1)] {
+		n := w.nodes[first+i]
 		w.logf("disaster at %s", n.name)
 		switch rng.IntN(4) {
 		case 0:
@@ -181,6 +201,7 @@ func (w *world) heal() {
 	for _, n := range w.nodes {
 		n.up()
 		n.model.SetReplica(false)
+		n.unlock()
 		n.frozenUntil = 0
 		for i := range n.links {
 			n.links[i] = link{}

@@ -2,7 +2,10 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -21,11 +24,18 @@ type Mutant struct {
 	wrap func(rules) rules
 	plan func(*Plan) // brings in what the rule is there for, where few plans have it
 
-	force    bool // silent nodes count as lost
-	longer   bool // leases are longer than anybody waits
-	careless bool // nothing is retracted
-	trusting bool // clients count the whole TTL, from the answer
-	quick    bool // is caught within a few hundred acquisitions
+	force     bool                  // silent nodes count as lost
+	longer    bool                  // leases are longer than anybody waits
+	careless  bool                  // nothing is retracted
+	keeps     bool                  // what an acquisition of several took, before it failed, is not given back
+	idle      bool                  // what an acquisition of several has taken is not extended until it is complete
+	unheeded  bool                  // a node that is told that its clock has jumped goes on
+	unwatched bool                  // servers do not read the nodes' clocks
+	rashly    bool                  // a node is expelled without asking whose clock it was, and what the others are worth
+	narrow    bool                  // the second server knows a node set less
+	front     func(service) service // stands before the service
+	trusting  bool                  // clients count the whole TTL, from the answer
+	quick     bool                  // is caught within a few hundred acquisitions
 }
 
 // Mutants are the rules, switched off one by one. Each runs in plans that
@@ -41,6 +51,9 @@ var Mutants = []Mutant{
 	{Rule: "4", Name: "a missing counter reads as 0", weak: replica.ForgetsHighWater, quick: true},
 	{Rule: "5", Name: "extend makes any absent lock again", weak: replica.RevivesAnybody, quick: true},
 	{Rule: "5", Name: "extend may shorten", weak: replica.ShortensLocks, plan: shortening},
+	{Rule: "5", Name: "a release leaves the counter as it is", weak: replica.ReleasesOnlyLocks, plan: breaking, quick: true},
+	{Rule: "5", Name: "a release counts only where it finds its lock", weak: replica.PassesOnlyLocks, plan: breaking, quick: true},
+	{Rule: "5", Name: "a release does not count where another's lock stands", weak: replica.PassesNoOthers, plan: strayVotes},
 	{Rule: "6", Name: "the gate takes any incarnation", weak: replica.OpensForAnyLife, plan: rolling(Rollback), quick: true},
 	{Rule: "7", Name: "R-1 nodes are read", wrap: func(r rules) rules { return doubled{r} }, plan: forgetful(Lose, nil)},
 	{Rule: "8", Name: "votes carry no view", weak: replica.VotesInAnyView, plan: crossing, quick: true},
@@ -61,7 +74,17 @@ var Mutants = []Mutant{
 	{Rule: "21", Name: "the smallest counter is carried", wrap: func(r rules) rules { return modest{r} }, plan: forgetful(Lose, nil)},
 	{Rule: "21", Name: "a lock is carried with the smallest grant", wrap: func(r rules) rules { return low{r} }, plan: lowCarried},
 	{Rule: "21", Name: "an admitted node is written on", weak: replica.LoadsAdmitted, plan: reloading, quick: true},
+	{Rule: "22", Name: "nobody watches the clocks", unwatched: true, plan: jumping, quick: true},
+	{Rule: "22", Name: "a node whose clock jumped goes on", unheeded: true, plan: jumping, quick: true},
+	{Rule: "22", Name: "a node is suspected without witnesses", rashly: true, plan: sleeping, quick: true},
+	{Rule: "22", Name: "a node is expelled where the others are no quorum", rashly: true, plan: alone, quick: true},
 	{Rule: "23", Name: "any token is believed", weak: replica.TakesAnyToken, plan: forged, quick: true},
+	{Rule: "25", Name: "the parts are taken in the caller's order", front: func(s service) service { return byHand{s} }, plan: rings, quick: true},
+	{Rule: "25", Name: "parts are not extended while others are waited for", idle: true, plan: gathering, quick: true},
+	{Rule: "25", Name: "what failed gives no part back", keeps: true, plan: partly, quick: true},
+	{Rule: "25", Name: "what failed under a key ends another attempt's parts", weak: replica.RetractsAnyAttempt, plan: severalAgain, quick: true},
+	{Rule: "26", Name: "a server knows a node set less", narrow: true, plan: apart, quick: true},
+	{Rule: "26", Name: "a node set that is away stops the others", front: func(s service) service { return allOrNothing{s} }, plan: apart, quick: true},
 }
 
 // Catches reports whether the violation is one that the mutant is about: the
@@ -70,7 +93,44 @@ func (m Mutant) Catches(v *Violation) bool {
 	if v == nil {
 		return false
 	}
-	return v.Safety() || m.careless
+	return v.Safety() || m.liveness() && v.Rule != "bounds" && v.Rule != "errors"
+}
+
+// liveness: what is wrong about the mutant is that something stays or does not come.
+func (m Mutant) liveness() bool { return m.careless || m.keeps || m.rashly || m.front != nil }
+
+// serve gives what answers the clients.
+func (m Mutant) serve(s service) service {
+	if m.front == nil {
+		return s
+	}
+	return m.front(s)
+}
+
+// knows is which of the node sets the server is configured with.
+func (m Mutant) knows(s *server, sets [][]lockcore.Node) [][]lockcore.Node {
+	if m.narrow && s.id == 1 && len(sets) > 1 {
+		return sets[1:]
+	}
+	return sets
+}
+
+// rash expels the nodes after so many looks, whatever the others do.
+func (m Mutant) rash(w *world, jumped ...*node) {
+	if !m.rashly {
+		return
+	}
+	const looks = 4
+	if len(jumped) == 0 { // a server's own clock: it sees all jump
+		jumped = w.nodes
+	}
+	for _, n := range jumped {
+		w.after(looks*w.plan.Watch, func() {
+			if seen, err := n.model.Observe(context.Background()); err == nil {
+				_ = n.model.Expel(context.Background(), seen.Incarnation, seen.View, "rash")
+			}
+		})
+	}
 }
 
 // In returns the plan with the rule switched off. Its clients are slower, so that
@@ -101,7 +161,11 @@ func (m Mutant) mutate(r rules) rules {
 // change is what a mutant does to a message: it may answer in the node's place.
 func (m Mutant) change(msg *message) (answered bool) {
 	switch {
+	case m.unheeded && msg.kind == msgExpel:
+		return true
 	case msg.op == nil:
+	case m.keeps && msg.op.Kind == lockcore.OpRelease, m.idle && msg.op.Kind == lockcore.OpExtend:
+		return msg.w.check.ledger(msg.op.Resource).tokens[msg.op.Token] == "" // nobody has been told of it
 	case m.longer && msg.op.Kind == lockcore.OpAcquire:
 		const times = 10
 		longer := *msg.op
@@ -256,4 +320,92 @@ func (m modest) counters(ctx context.Context, n *node, view lockcore.View, resou
 		}
 	}
 	return least, nil
+}
+
+// byHand takes several resources as a client would that has no other way: one lease
+// after the other, in the order in which it was asked for them.
+type byHand struct{ service }
+
+const and = " "
+
+func (h byHand) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	if req.Resources == nil {
+		return h.service.Acquire(ctx, req)
+	}
+	until := time.Now().Add(req.Wait)
+	keeping, stop := context.WithCancel(ctx)
+	var keepers sync.WaitGroup
+	defer keepers.Wait()
+	defer stop()
+	var ids []string
+	for _, resource := range req.Resources {
+		one := req
+		one.Resources, one.Resource = nil, resource
+		if one.IdempotencyKey != "" {
+			one.IdempotencyKey += resource
+		}
+		if req.Wait > 0 {
+			one.Wait = max(time.Millisecond, time.Until(until))
+		}
+		lease, err := h.service.Acquire(ctx, one)
+		if err != nil {
+			_ = h.Release(context.WithoutCancel(ctx), strings.Join(ids, and))
+			return lockcore.Lease{}, err
+		}
+		ids = append(ids, lease.ID)
+		keepers.Go(func() { keep(keeping, h.service, lease.ID, req.TTL) })
+	}
+	lease := strings.Join(ids, and)
+	all, err := h.Extend(ctx, lease, req.TTL)
+	all.ID = lease
+	return all, err
+}
+
+// keep extends a lease until ctx ends.
+func keep(ctx context.Context, s service, lease string, ttl time.Duration) {
+	const often = 3
+	ticker := time.NewTicker(ttl / often)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			_, _ = s.Extend(ctx, lease, ttl)
+		}
+	}
+}
+
+func (h byHand) Release(ctx context.Context, lease string) error {
+	_, err := each(lease, func(id string) (lockcore.Lease, error) { return lockcore.Lease{}, h.service.Release(ctx, id) })
+	return err
+}
+
+func (h byHand) Extend(ctx context.Context, lease string, ttl time.Duration) (lockcore.Lease, error) {
+	return each(lease, func(id string) (lockcore.Lease, error) { return h.service.Extend(ctx, id, ttl) })
+}
+
+func (h byHand) Lease(ctx context.Context, lease string) (lockcore.Lease, error) {
+	return each(lease, func(id string) (lockcore.Lease, error) { return h.service.Lease(ctx, id) })
+}
+
+// each does the same with every lease of several.
+func each(leases string, do func(id string) (lockcore.Lease, error)) (all lockcore.Lease, err error) {
+	for _, id := range strings.Fields(leases) {
+		one, failed := do(id)
+		err = errors.Join(err, failed)
+		all.Parts, all.Validity = append(all.Parts, partsOf(&one)...), one.Validity
+	}
+	slices.SortFunc(all.Parts, func(a, b lockcore.LeasePart) int { return strings.Compare(a.Resource, b.Resource) })
+	return all, err
+}
+
+// allOrNothing grants only while all node sets do.
+type allOrNothing struct{ service }
+
+func (a allOrNothing) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	if !a.Status().Ready {
+		return lockcore.Lease{}, &lockcore.QuorumError{Resource: req.Resource}
+	}
+	return a.service.Acquire(ctx, req)
 }

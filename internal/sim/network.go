@@ -443,13 +443,19 @@ var _ lockcore.Clocked = clocked{}
 
 // Time reads the node's clock.
 func (c clocked) Time(ctx context.Context) (time.Time, error) {
-	return call(ctx, c.port, msgTime, "", 0, func(n *node) (time.Time, error) { return n.model.Clock(), nil })
+	return call(ctx, c.port, msgTime, "", 0, func(n *node) (time.Time, error) {
+		return n.model.Clock().Add(c.server.skew), nil
+	})
 }
 
 // Expel takes the admission back.
 func (c clocked) Expel(ctx context.Context, incarnation string, view lockcore.View, note string) error {
 	_, err := call(ctx, c.port, msgExpel, note, int64(view), func(n *node) (struct{}, error) {
-		return struct{}{}, n.model.Expel(ctx, incarnation, view, note)
+		err := n.model.Expel(ctx, incarnation, view, note)
+		if err == nil {
+			n.expelled()
+		}
+		return struct{}{}, err
 	})
 	return err
 }

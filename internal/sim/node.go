@@ -16,6 +16,7 @@ import (
 type node struct {
 	w           *world
 	id          int
+	set         int // of the plan's node sets
 	name        string
 	model       *nodetest.Model
 	rules       rules
@@ -28,13 +29,79 @@ type node struct {
 	shadow      *nodetest.Model   // of a mutant that answers with what was
 	seen        memstore.Snapshot // will be the shadow
 	seenAt      time.Duration
+	troubled    time.Duration // until when it may be unable to vote, because of what has happened to it
+	stale       bool          // what is on it may last for longer than it was meant to: nobody saw its clock jump back
+	blind       []window      // in which its clock had jumped, and nobody can have seen it
+}
+
+// window is a time from which on something is so, until it is not.
+type window struct{ from, until time.Duration }
+
+// jump sets the clock. Nobody can see it yet: rule 22 promises only that it is seen
+// soon, and whatever the node had promised before ends within the longest TTL.
+func (n *node) jump(by time.Duration) {
+	const sure = 2 * 100 * time.Millisecond // what is less may be taken for a clock's ordinary way
+	p, now := &n.w.plan, n.w.now()
+	seen := p.MaxTTL
+	if p.Seen > 0 && by.Abs() > sure {
+		seen = p.Seen
+	}
+	n.blind = append(n.blind, window{now, now + seen})
+	n.stale = n.stale || by < -p.MaxTTL
+	n.model.JumpClock(by)
+}
+
+// unlock is what an operator does in the end on a node that is stale: it ends every lock.
+func (n *node) unlock() {
+	if !n.stale {
+		return
+	}
+	n.blind = append(n.blind, window{n.w.now(), n.w.now() + n.w.plan.MaxTTL})
+	for _, resource := range n.w.resources() {
+		n.model.ExpireNow(resource)
+	}
+}
+
+// expelled: it has lost its admission because its clock had jumped.
+func (n *node) expelled() {
+	n.stale = false
+	for i := range n.blind {
+		n.blind[i].until = min(n.blind[i].until, n.w.now())
+	}
+}
+
+// blindDuring reports whether a node of the set voted, in that time, by a clock that
+// had jumped.
+func (w *world) blindDuring(set int, from, until time.Duration) bool {
+	for _, n := range w.nodes {
+		for _, b := range n.blind {
+			if n.set == set && b.from <= until && from <= b.until {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sound reports whether a quorum of the set is in no trouble, and was in none then.
+func (w *world) sound(set int, then time.Duration) bool {
+	sound := 0
+	for _, n := range w.nodes {
+		if n.set == set && n.troubled < then {
+			sound++
+		}
+	}
+	return sound >= lockcore.QuorumOf(w.plan.Nodes)
 }
 
 // link is the way between a server and a node.
 type link struct{ cutTo, cutFrom time.Duration } // cut until
 
 func newNode(w *world, id int) *node {
-	n := &node{w: w, id: id, name: fmt.Sprintf("node%d", id+1), links: make([]link, w.plan.Servers)}
+	n := &node{
+		w: w, id: id, set: id / w.plan.Nodes, name: fmt.Sprintf("node%d", id+1),
+		links: make([]link, w.plan.Servers), troubled: w.recovery(),
+	}
 	rate := w.plan.Rates[id]
 	n.rules = w.plan.Mutant.mutate(honest{})
 	n.clock = func() time.Time {

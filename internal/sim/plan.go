@@ -12,7 +12,8 @@ import (
 // smaller by hand or by Shrink and still be run again.
 type Plan struct {
 	Seed       uint64
-	Nodes      int
+	Nodes      int // of each set
+	Sets       int // of nodes; resources are spread over them
 	Servers    int
 	Clients    int
 	Resources  int
@@ -29,6 +30,10 @@ type Plan struct {
 	Dream      float64       // of the second client's pauses, for as long as a lease
 	Forget     float64       // of what clients do with a lease: nothing any more
 	Reuse      float64       // of releases under an idempotency key: the key is used again
+	Several    float64       // of acquires: those of several resources at once
+	Breaks     float64       // of calls: breaks by an operator
+	Wait       time.Duration // in a queue, at most; 0: two of the longest TTL
+	Seen       time.Duration // a jump of a clock is seen by then, unless it is too small; 0: nobody knows when
 	Old        int           // of a hundred calls, those about a lease of long ago
 	Extend     int           // of a hundred calls, those that extend
 	Keepers    int           // how many clients may keep their leases
@@ -52,6 +57,9 @@ type Plan struct {
 	Clocks bool
 	// Turns: clients wait in line.
 	Turns bool
+	// Perfect: no message is lost, late or doubled and no server fails. Then a node
+	// set of which a quorum is sound answers, and nobody waits for nothing.
+	Perfect bool
 	// Slow: the first server's clock runs slowTimes slower than the others', so
 	// that its acquisitions outlast the wait of a node that restarted. Then
 	// exclusion is not promised either.
@@ -104,18 +112,21 @@ const (
 	Crash                       // a server; it starts again after a while
 	Pause                       // a server
 	Expire                      // wild: its locks end early
-	Jump                        // wild: its clock jumps
-	Disaster                    // several nodes restart or lose everything at once
+	Jump                        // its clock jumps, by the time that the fault is for
+	Disaster                    // several nodes of a set restart or lose everything at once
 	faultKinds                  // how many may be drawn
 )
 
-// Forge is in some scenes only: somebody releases what was never granted, with a
-// token of their own.
-const Forge = faultKinds
+// The faults that are in some plans only.
+const (
+	Forge  = faultKinds + iota // somebody releases what was never granted, with a token of their own
+	Outage                     // a node set, from all servers
+	Sleep                      // a server's steady clock loses time, as on a machine that was suspended
+)
 
 var faultNames = [...]string{
 	"restart", "lose", "flush", "rollback", "promote", "demote", "stop", "save", "freeze", "drop", "cut",
-	"cut-to", "cut-from", "isolate", "crash", "pause", "expire", "jump", "disaster", "forge",
+	"cut-to", "cut-from", "isolate", "crash", "pause", "expire", "jump", "disaster", "forge", "outage", "sleep",
 }
 
 func (k FaultKind) String() string { return faultNames[k] }
@@ -130,7 +141,7 @@ func NewPlan(seed uint64, nodes int) Plan {
 	rng := rand.New(rand.NewPCG(seed, uint64(nodes)))
 	p := Plan{
 		Seed: seed, Nodes: nodes,
-		Old: 5, Extend: 16, Keepers: 1,
+		Old: 5, Extend: 16, Keepers: 1, Sets: 1,
 		Servers: 1 + rng.IntN(3), Clients: 2 + rng.IntN(7), Resources: pick(rng, 1, 3, 6, 10), MaxOps: 8000,
 		Length: pick(rng, 5*time.Second, 10*time.Second, 20*time.Second), CounterTTL: time.Hour,
 		MaxTTL: pick(rng, 200*time.Millisecond, 500*time.Millisecond, time.Second, 2*time.Second),
@@ -157,8 +168,58 @@ func NewPlan(seed uint64, nodes int) Plan {
 	}
 	p.drawFaults(rng)
 	p.Clocks = rng.IntN(3) == 0 || p.Wild && rng.IntN(2) == 0
+	p.Several, p.Breaks = pick(rng, 0, 0, 0.2, 0.6), pick(rng, 0, 0, 0.01, 0.05)
+	if rng.IntN(5) == 0 {
+		p.spread(rng, 2+rng.IntN(2))
+	}
+	if p.Clocks && rng.IntN(2) == 0 {
+		p.drawJumps(rng)
+	}
+	p.sortFaults()
 	return p
 }
+
+// spread spreads what the plan has over several node sets.
+func (p *Plan) spread(rng *rand.Rand, sets int) {
+	p.Sets = sets
+	for range p.Nodes * (sets - 1) {
+		p.Rates = append(p.Rates, (rng.Float64()-0.5)*0.008)
+	}
+	for i := range p.Faults {
+		p.Faults[i].Node += p.Nodes * rng.IntN(sets)
+	}
+	for range rng.IntN(4) {
+		p.Faults = append(p.Faults, Fault{
+			At: between(rng, p.MaxTTL, p.Length), Kind: Outage, Node: p.Nodes * rng.IntN(sets),
+			For: between(rng, time.Millisecond, 3*p.MaxTTL),
+		})
+	}
+}
+
+// drawJumps lets clocks jump by 50 ms to hours, of nodes and, now and then, of servers.
+func (p *Plan) drawJumps(rng *rand.Rand) {
+	for range 1 + rng.IntN(10) {
+		f := Fault{
+			At: between(rng, p.MaxTTL, p.Length), Kind: pick(rng, Jump, Jump, Jump, Sleep),
+			Node: rng.IntN(p.Nodes * p.Sets), Server: rng.IntN(p.Servers), For: jumpOf(rng),
+		}
+		if rng.IntN(2) == 0 {
+			f.For = -f.For
+		}
+		p.Faults = append(p.Faults, f)
+	}
+}
+
+func jumpOf(rng *rand.Rand) time.Duration {
+	return between(rng, 50*time.Millisecond, pick(rng, 150*time.Millisecond, time.Second, time.Minute, 5*time.Hour))
+}
+
+func (p *Plan) sortFaults() {
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+// longestWait is how long a client stands in a queue at most.
+func (p *Plan) longestWait() time.Duration { return max(p.Wait, 2*p.MaxTTL) }
 
 // timed: the clocks are good enough for exclusion.
 func (p *Plan) timed() bool { return !p.Wild && !p.Slow }
@@ -180,13 +241,16 @@ func (p *Plan) drawFaults(rng *rand.Rand) {
 	}
 	start := p.MaxTTL // let it begin in peace
 	for range 1 + rng.IntN(pick(rng, 3, 10, 30, 60)) {
-		p.Faults = append(p.Faults, Fault{
+		f := Fault{
 			At: between(rng, start, p.Length), Kind: kinds[rng.IntN(len(kinds))],
 			Node: rng.IntN(p.Nodes), Server: rng.IntN(p.Servers),
 			For: between(rng, time.Millisecond, pick(rng, 50*time.Millisecond, p.MaxTTL, 3*p.MaxTTL)),
-		})
+		}
+		if f.Kind == Jump {
+			f.For -= p.MaxTTL
+		}
+		p.Faults = append(p.Faults, f)
 	}
-	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
 
 // roll lets one node after the other fail in the same way, each as soon as the
@@ -217,12 +281,12 @@ func (p *Plan) allows(kind FaultKind) bool {
 // Describe tells the plan in words.
 func (p *Plan) Describe() string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "seed=%d nodes=%d servers=%d clients=%d resources=%d ops=%d length=%s max-ttl=%s node-timeout=%s watch=%s delay=%s loss=%g double=%g late=%g keep=%g dream=%g forget=%g reuse=%g",
-		p.Seed, p.Nodes, p.Servers, p.Clients, p.Resources, p.MaxOps, p.Length, p.MaxTTL, p.NodeTimeout, p.Watch, p.Delay, p.Loss, p.Double, p.Late, p.Keep, p.Dream, p.Forget, p.Reuse)
+	fmt.Fprintf(&text, "seed=%d nodes=%d sets=%d servers=%d clients=%d resources=%d several=%g breaks=%g ops=%d length=%s max-ttl=%s node-timeout=%s watch=%s delay=%s loss=%g double=%g late=%g keep=%g dream=%g forget=%g reuse=%g",
+		p.Seed, p.Nodes, p.Sets, p.Servers, p.Clients, p.Resources, p.Several, p.Breaks, p.MaxOps, p.Length, p.MaxTTL, p.NodeTimeout, p.Watch, p.Delay, p.Loss, p.Double, p.Late, p.Keep, p.Dream, p.Forget, p.Reuse)
 	for _, word := range []struct {
 		on   bool
 		name string
-	}{{p.New, "new"}, {p.Wild, "wild"}, {p.Disasters, "disasters"}, {p.Tidy, "tidy"}, {p.Slow, "slow"}, {p.Stubborn, "stubborn"}, {p.Clocks, "clocks"}, {p.Turns, "turns"}, {p.Mutant.Name != "", "mutant: " + p.Mutant.Name}} {
+	}{{p.New, "new"}, {p.Wild, "wild"}, {p.Disasters, "disasters"}, {p.Tidy, "tidy"}, {p.Slow, "slow"}, {p.Stubborn, "stubborn"}, {p.Clocks, "clocks"}, {p.Turns, "turns"}, {p.Perfect, "perfect"}, {p.Mutant.Name != "", "mutant: " + p.Mutant.Name}} {
 		if word.on {
 			text.WriteString(" " + word.name)
 		}

@@ -54,7 +54,7 @@ func newWorld(plan Plan, keep bool) *world {
 	w.alarm = time.NewTimer(time.Hour)
 	w.names = resourceNames(plan.Resources)
 	w.check = newChecker(w)
-	for i := range plan.Nodes {
+	for i := range plan.Nodes * plan.Sets {
 		w.nodes = append(w.nodes, newNode(w, i))
 	}
 	for i := range plan.Servers {
@@ -97,8 +97,11 @@ func (w *world) end() {
 			<-ended
 		}
 	}
-	synctest.Wait() // every call has returned
-	w.acceptAll()
+	synctest.Wait()
+	for w.acceptAll(); w.underWay > 0; w.acceptAll() { // what an acquisition of several gives back takes its time
+		time.Sleep(w.plan.NodeTimeout)
+		synctest.Wait()
+	}
 	for _, caller := range w.callers {
 		close(caller)
 	}
@@ -131,6 +134,9 @@ func (w *world) checkService() {
 		if !n.votes() {
 			w.check.violatef("recovery", "%s does not vote %s after the last fault: %s", n.name, w.recovery(), w.nodeStory(n))
 		}
+	}
+	if w.plan.Tidy { // no lock is there whose TTL would have to end first
+		deadline = max(w.now(), w.calmAt+givenUp)
 	}
 	for _, s := range w.servers {
 		for _, resource := range w.resources() {
@@ -165,10 +171,10 @@ func (w *world) checkGrant(s *server, resource string, deadline time.Duration) {
 		}
 		const tries = 3
 		if try > tries && w.now() > deadline {
-			w.check.violatef("recovery", "server %d gets no lease of %s %s after the last fault", s.id+1, resource, w.recovery())
+			w.check.violatef("recovery", "server %d gets no lease of %s %s after the last fault", s.id+1, resource, w.now()-w.calmAt)
 			return
 		}
-		a := c.acquireFor(s, resource, "", w.plan.MaxTTL)
+		a := c.acquireFor(s, []string{resource}, "", w.plan.MaxTTL)
 		a.patience = 0
 		w.await(c, a)
 	}
@@ -182,7 +188,7 @@ func (w *world) drainLines() {
 	const most = 30
 	for range most {
 		for _, resource := range w.resources() {
-			if slices.ContainsFunc(w.nodes, func(n *node) bool { return n.waiting(resource) > 0 }) {
+			if slices.ContainsFunc(w.nodes, func(n *node) bool { return !n.stale && n.waiting(resource) > 0 }) {
 				w.checkGrant(w.servers[0], resource, w.now()+w.recovery())
 				w.runUntil(w.now() + time.Second)
 			}
@@ -197,12 +203,15 @@ func (w *world) await(c *client, a *action) {
 	w.runWhile(func() bool { return !c.done })
 }
 
+// givenUp is how long after the last fault everything has been given back that
+// somebody lives to give back.
+const givenUp = 5 * time.Second
+
 // tidyTime is how long a vote that nobody counts may stand once all is calm:
 // for ever shorter than its TTL where nothing died. A request that was lost at
 // the end is given up within 2.3 s, and its release repeated after 2 s more.
 func (w *world) tidyTime() time.Duration {
 	if w.plan.Tidy {
-		const givenUp = 5 * time.Second
 		return max(time.Second, w.calmAt+givenUp-w.now())
 	}
 	return w.plan.MaxTTL + 3*time.Second
@@ -211,6 +220,9 @@ func (w *world) tidyTime() time.Duration {
 // checkClean finds what was left behind.
 func (w *world) checkClean() {
 	for _, n := range w.nodes {
+		if n.stale {
+			continue
+		}
 		if locked := n.locked(); len(locked) > 0 {
 			w.check.violatef("left behind", "%s holds locks of %v, and nobody does: %s", n.name, locked, w.nodeStory(n))
 		}
@@ -227,8 +239,11 @@ func (w *world) nodeStory(n *node) string {
 	story.WriteString(n.model.String())
 	for _, s := range w.servers {
 		if s.alive() {
-			st := s.locker.Status().Nodes[n.id]
-			fmt.Fprintf(&story, "; server %d: %s %s", s.id+1, st.State, st.Reason)
+			for _, st := range s.locker.Status().Nodes {
+				if st.Name == n.name {
+					fmt.Fprintf(&story, "; server %d: %s %s", s.id+1, st.State, st.Reason)
+				}
+			}
 		}
 	}
 	return story.String()
@@ -246,6 +261,9 @@ func (w *world) note(m *message, reply any) {
 	t := &w.trace
 	t.number(int64(w.now()))
 	t.number(int64(m.kind)<<16 | int64(m.server.id)<<8 | int64(m.node.id))
+	if m.kind == int(lockcore.OpAcquire) {
+		w.check.ledger(m.op.Resource).set = m.node.set
+	}
 	if r, ok := reply.(lockcore.Reply); ok {
 		t.text(m.op.Owner)
 		t.number(int64(r.Outcome)<<56 | int64(r.Grant))

@@ -21,7 +21,8 @@ var scenes = []struct {
 	{"revived", revived}, {"crossing", crossing}, {"again", again}, {"reloading", reloading}, {"flushed", flushed},
 	{"duels", duels}, {"forsaken", forsaken}, {"relapse", relapse}, {"shortening", shortening},
 	{"revenants", revenants}, {"crossed", crossed}, {"low carried", lowCarried}, {"again under its key", reusing},
-	{"sparing", sparing},
+	{"sparing", sparing}, {"breaking", breaking}, {"stray votes", strayVotes}, {"rings", rings}, {"gathering", gathering}, {"partly", partly},
+	{"several again", severalAgain}, {"apart", apart}, {"jumping", jumping}, {"sleeping", sleeping}, {"alone", alone},
 }
 
 // DrawPlan is what a seed stands for: one of NewPlan's, or, of every fourth, a
@@ -36,7 +37,7 @@ func DrawPlan(seed uint64, nodes int) Plan {
 	scene := pick(rng, scenes...)
 	scene.play(&p)
 	if p.Scene = scene.name; rng.IntN(2) == 0 {
-		p.Loss, p.Late, p.Double = loss, late, double
+		p.Loss, p.Late, p.Double, p.Perfect, p.Tidy, p.Seen = loss, late, double, false, false, 0
 	}
 	return p
 }
@@ -83,6 +84,7 @@ func (p *Plan) fault(at time.Duration, kind FaultKind, d time.Duration, nodes ..
 // quiet is a network that does nothing but what the scene asks for.
 func (p *Plan) quiet() {
 	p.Tidy, p.Disasters, p.Slow, p.Wild, p.Stubborn, p.Turns, p.Clocks = false, false, false, false, false, false, false
+	p.Sets, p.Several, p.Breaks = 1, 0, 0
 	p.Loss, p.Late, p.Double = 0.001, 0.001, 0
 	p.MaxTTL, p.NodeTimeout, p.Watch, p.Delay = 300*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, 500*time.Microsecond
 	p.Length, p.Dream, p.Forget = 10*time.Second, 0, 0.02
@@ -336,6 +338,116 @@ func expiring(p *Plan) {
 	p.Faults = nil
 }
 
+// perfect is a network that does nothing at all.
+func (p *Plan) perfect() {
+	p.quiet()
+	p.Perfect, p.Loss, p.Late, p.Length = true, 0, 0, 20*time.Second
+}
+
+// breaking: leases are broken whose holders go on extending them, while nodes are
+// slow to hear of it, and some know less than was given.
+func breaking(p *Plan) {
+	p.quiet()
+	p.Breaks, p.Resources, p.Clients, p.Keepers, p.Keep, p.Servers = 0.1, 3, 6, 4, 0.5, 2
+	ttl := p.MaxTTL
+	p.Tardy = []Tardy{{Kind: int(lockcore.OpRelease), Chance: 0.3, Least: ttl / 10, Most: ttl}}
+	p.scatter(60, CutTo, CutFrom, Drop)
+	for i := range p.Faults {
+		p.Faults[i].For = min(p.Faults[i].For, ttl)
+	}
+}
+
+// strayVotes: leases are given while the laggards are away; they come back, and give
+// votes to attempts that fail, which stay for a while, as breaks do on their way.
+func strayVotes(p *Plan) {
+	p.quiet()
+	p.Breaks, p.Resources, p.Clients, p.Keepers, p.Keep, p.Servers, p.Forget = 0.15, 3, 8, 4, 0.6, 3, 0.5
+	ttl := p.MaxTTL
+	p.Tardy = []Tardy{
+		{Kind: int(lockcore.OpRelease), Chance: 0.3, Least: ttl / 20, Most: ttl / 2},
+		{Kind: int(lockcore.OpRetract), Chance: 0.5, Least: ttl / 20, Most: ttl / 4},
+	}
+	p.scene(2*ttl, func(at func(time.Duration) time.Duration, c cast) { p.fault(at(0), Isolate, ttl, c.laggards...) })
+}
+
+// rings: everybody waits for the same resources, each asking in an order of its own.
+func rings(p *Plan) {
+	p.perfect()
+	p.Turns, p.Wait, p.Several, p.Resources, p.Servers, p.Clients, p.Forget = true, 8*time.Second, 1, 2, 3, 6, 0
+	p.Faults = nil
+}
+
+// gathering: acquisitions of several wait for one part for longer than the others last.
+func gathering(p *Plan) {
+	p.quiet()
+	p.Turns, p.Several, p.Resources, p.Servers, p.Clients, p.Forget = true, 0.6, 4, 3, 8, 0.1
+	p.Faults = nil
+}
+
+// partly: acquisitions of several get some and fail.
+func partly(p *Plan) {
+	p.quiet()
+	p.Tidy, p.New, p.Servers, p.Loss, p.Late = true, true, 1, 0, 0
+	p.MaxTTL, p.Several, p.Resources, p.Clients = 15*time.Second, 0.6, 6, 6
+	p.Faults = nil
+}
+
+// severalAgain: several attempts at the same resources under one key, some of which fail.
+func severalAgain(p *Plan) {
+	reusing(p)
+	p.Several, p.Resources = 1, 3
+}
+
+// apart: two or three node sets, of which the first is away again and again, and
+// leases of resources of several of them.
+func apart(p *Plan) {
+	p.perfect()
+	rng := rand.New(rand.NewPCG(p.Seed, 0))
+	p.Rates, p.Faults = p.Rates[:p.Nodes], nil
+	p.Several, p.Resources, p.Servers, p.Clients = 0.4, 8, 2, 6
+	p.scene(8*p.MaxTTL, func(at func(time.Duration) time.Duration, _ cast) { p.fault(at(0), Outage, 4*p.MaxTTL, 0) })
+	outages := p.Faults
+	p.Faults = nil
+	p.spread(rng, 2+rng.IntN(2))
+	p.Faults = outages
+}
+
+// jumping: leases are given while the laggards are away, and stay; the laggards come
+// back, and the last node's clock jumps.
+func jumping(p *Plan) {
+	p.perfect()
+	p.Clocks, p.Clients, p.Resources, p.Extend, p.Old, p.Keep, p.Forget = true, 8, 6, 0, 0, 0, 0.7
+	p.MaxTTL, p.Seen = time.Second, 250*time.Millisecond
+	rng := rand.New(rand.NewPCG(p.Seed, 0))
+	ttl := p.MaxTTL
+	p.scene(4*ttl, func(at func(time.Duration) time.Duration, c cast) {
+		p.fault(at(0), Isolate, ttl/2, c.laggards...)
+		p.fault(at(ttl*6/10), Jump, 250*time.Millisecond+jumpOf(rng), c.last)
+	})
+}
+
+// sleeping: servers lose time, and see all clocks jump.
+func sleeping(p *Plan) {
+	p.perfect()
+	p.Clocks, p.Servers, p.MaxTTL, p.Faults = true, 2, 2*time.Second, nil
+	rng := rand.New(rand.NewPCG(p.Seed, 0))
+	p.scene(3*time.Second, func(at func(time.Duration) time.Duration, _ cast) {
+		p.Faults = append(p.Faults, Fault{At: at(0), Kind: Sleep, Server: rng.IntN(2), For: time.Second + jumpOf(rng)})
+	})
+}
+
+// alone: the last node's clock jumps while the others are no quorum.
+func alone(p *Plan) {
+	p.perfect()
+	p.Clocks, p.MaxTTL = true, 2*time.Second
+	rng := rand.New(rand.NewPCG(p.Seed, 0))
+	ttl := p.MaxTTL
+	p.scene(4*ttl, func(at func(time.Duration) time.Duration, c cast) {
+		p.fault(at(0), Isolate, 2*ttl, c.laggards...)
+		p.fault(at(ttl/2), Jump, time.Second+jumpOf(rng), c.last)
+	})
+}
+
 // The plans that follow leave to chance what happens.
 
 // late is a network that keeps and doubles many messages, with sound clocks.
@@ -400,7 +512,7 @@ func (p *Plan) scatter(n int, kinds ...FaultKind) {
 	for range n {
 		p.Faults = append(p.Faults, Fault{
 			At: between(rng, p.MaxTTL, p.Length), Kind: pick(rng, kinds...),
-			Node: rng.IntN(p.Nodes), Server: rng.IntN(p.Servers), For: between(rng, time.Millisecond, 3*p.MaxTTL),
+			Node: rng.IntN(p.Nodes * p.Sets), Server: rng.IntN(p.Servers), For: between(rng, time.Millisecond, 3*p.MaxTTL),
 		})
 	}
 }

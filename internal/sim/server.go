@@ -9,37 +9,68 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// server is one server: a Locker and its life.
+// service is what clients ask of a server: a lockcore.Sets, or one that a mutant
+// stands before.
+type service interface {
+	Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error)
+	Extend(ctx context.Context, lease string, ttl time.Duration) (lockcore.Lease, error)
+	Release(ctx context.Context, lease string) error
+	Lease(ctx context.Context, lease string) (lockcore.Lease, error)
+	Break(ctx context.Context, resource string) error
+	Status() lockcore.ClusterStatus
+	Run(ctx context.Context) error
+}
+
+// server is one server: a service and its life.
 type server struct {
 	w           *world
 	id          int
 	epoch       int // of its lives; messages of an earlier one are dead
-	locker      *lockcore.Locker
+	locker      service
 	ctx         context.Context
 	kill        context.CancelFunc
 	ended       chan struct{} // closed when Run has returned
 	pausedUntil time.Duration
 	relays      []relay
+	skew        time.Duration // what its steady clock has lost, by which it reads the nodes'
+	waiters     int           // requests that stand in its queues
+	waitFor     string        // what they all wait for; "" for one that waits for several
+}
+
+// mayWait: only one resource of a server is waited for at a time. When a
+// subscription begins anew, every first waiter asks at once, and would draw from
+// one source of chance in no order.
+func (s *server) mayWait(resource string) bool {
+	return s.waiters == 0 || resource != "" && resource == s.waitFor
+}
+
+func (s *server) waiting(parts []lockcore.LeasePart) {
+	s.waiters++
+	if s.waitFor = ""; len(parts) == 1 {
+		s.waitFor = parts[0].Resource
+	}
 }
 
 // start begins another life.
 func (s *server) start() {
 	w := s.w
 	s.epoch++
-	s.pausedUntil = 0
+	s.pausedUntil, s.waiters = 0, 0
 	s.relays = make([]relay, len(w.nodes))
-	nodes := make([]lockcore.Node, len(w.nodes))
-	for i, n := range w.nodes {
+	sets := make([][]lockcore.Node, w.plan.Sets)
+	for _, n := range w.nodes {
 		to := &port{w: w, server: s, epoch: s.epoch, node: n, relays: s.relays, slower: w.plan.slower(s.id)}
-		if nodes[i] = to; w.plan.Clocks {
-			nodes[i] = clocked{to}
+		if w.plan.Clocks && !w.plan.Mutant.unwatched {
+			sets[n.set] = append(sets[n.set], clocked{to})
+		} else {
+			sets[n.set] = append(sets[n.set], to)
 		}
 	}
-	locker, err := lockcore.New(nodes, s.config())
+	locker, err := lockcore.NewSets(w.plan.Mutant.knows(s, sets), s.config())
 	if err != nil {
 		panic("sim: the plan's configuration is refused: " + err.Error())
 	}
-	s.locker = locker
+	s.locker = w.plan.Mutant.serve(locker)
 	s.ctx, s.kill = context.WithCancel(context.Background())
 	s.ended = make(chan struct{})
 	go func(ctx context.Context, ended chan struct{}) {

@@ -56,6 +56,8 @@ func (s *shrinker) round() (helped bool) {
 		func(p *Plan) bool { was := p.Turns; p.Turns = false; return was },
 		func(p *Plan) bool { was := len(p.Tardy) > 0; p.Tardy = nil; return was },
 		func(p *Plan) bool { was := p.Clocks; p.Clocks = false; return was },
+		func(p *Plan) bool { return turnOff(&p.Several) },
+		func(p *Plan) bool { return turnOff(&p.Breaks) },
 		dropServer,
 	} {
 		smaller := s.best

@@ -23,8 +23,9 @@ type world struct {
 	calm    bool          // the faults are over
 	calmAt  time.Duration // since when
 
-	callers []chan<- func() // that wait for a call to make
-	calling sync.WaitGroup
+	callers  []chan<- func() // that wait for a call to make
+	calling  sync.WaitGroup
+	underWay int // calls that have not returned
 
 	events   events
 	arrivals events // of requests at nodes
