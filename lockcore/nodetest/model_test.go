@@ -30,6 +30,18 @@ func TestQueueOfAClockThatIsSetBack(t *testing.T) {
 	wantOutcome(t, m, acquire(view, "r", "L1"), lockcore.Granted)
 }
 
+// A ticket keeps the place that it has, whatever arrival it is named with again, and
+// is not in its own way.
+func TestTicketIsNotBeforeItself(t *testing.T) {
+	m := nodetest.NewModel(nodetest.ModelOptions{})
+	view := admitted(t, m)
+	ticket := lockcore.Ticket{ID: "t", Server: "s", Arrival: 40}
+	m.Apply(lockcore.Op{Kind: lockcore.OpEnqueue, View: view, Resource: "r", Ticket: ticket})
+	op := acquire(view, "r", "L1")
+	op.Ticket, op.Ticket.Arrival = ticket, 90
+	wantOutcome(t, m, op, lockcore.Granted)
+}
+
 // A node that has become a replica cannot remove the tickets of dead servers.
 func TestQueueOfAReplica(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})

@@ -187,7 +187,7 @@ func (t *Txn) held(resource string, l *lock, left time.Duration) lockcore.Reply 
 func (t *Txn) overtakes(op *lockcore.Op) bool {
 	queue := t.queue(op.Resource)
 	first, found := queue.first()
-	if !found || op.Ticket.ID != "" && !before(first, op.Ticket) {
+	if !found || nameOf(first) == nameOf(op.Ticket) || op.Ticket.ID != "" && !before(first, op.Ticket) {
 		return false
 	}
 	queue.notify(first)
