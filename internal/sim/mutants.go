@@ -391,7 +391,7 @@ func (h byHand) Lease(ctx context.Context, lease string) (lockcore.Lease, error)
 
 // each does the same with every lease of several.
 func each(leases string, do func(id string) (lockcore.Lease, error)) (all lockcore.Lease, err error) {
-	for _, id := range strings.Fields(leases) {
+	for id := range strings.FieldsSeq(leases) {
 		one, failed := do(id)
 		err = errors.Join(err, failed)
 		all.Parts, all.Validity = append(all.Parts, partsOf(&one)...), one.Validity
