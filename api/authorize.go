@@ -230,10 +230,15 @@ func callerOf(w http.ResponseWriter) *access.Identity {
 // asCaller is the request's context for calls about leases, which answer to
 // their owners.
 func asCaller(w http.ResponseWriter, r *http.Request) context.Context {
-	if who := callerOf(w); who != nil {
-		return lockcore.WithOwner(r.Context(), who.Name())
+	return onBehalfOf(r.Context(), callerOf(w))
+}
+
+// onBehalfOf has calls under ctx made for leases of who, if there is access control.
+func onBehalfOf(ctx context.Context, who *access.Identity) context.Context {
+	if who == nil {
+		return ctx
 	}
-	return r.Context()
+	return lockcore.WithOwner(ctx, who.Name())
 }
 
 // shownTo tells which resources a list may show to the caller; nil for all.
@@ -256,24 +261,6 @@ func (a *asked) allowed(who *access.Identity) error {
 		}
 	}
 	return nil
-}
-
-// begin counts the request for who asks; end has to follow unless it refuses.
-func (a *asked) begin() error {
-	if a.who == nil {
-		return nil
-	}
-	return a.who.Begin(a.Wait > 0)
-}
-
-func (a *asked) end(lease *lockcore.Lease, err error) {
-	switch {
-	case a.who == nil:
-	case err != nil:
-		a.who.End(a.Wait > 0, "", 0)
-	default:
-		a.who.End(a.Wait > 0, lease.ID, lease.Validity)
-	}
 }
 
 // audited leaves a line in the audit log for each attempt at an administrative

@@ -12,7 +12,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -28,11 +27,10 @@ type acquireBody struct {
 	Metadata  jsontext.Value `json:"metadata"`
 }
 
-// asked is what an acquire request's body says, and who says it.
+// asked is what an acquire request's body says.
 type asked struct {
 	lockcore.AcquireRequest
-	namesWait bool             // wait_ms was there, which goes before Prefer
-	who       *access.Identity // nil without access control
+	namesWait bool // wait_ms was there, which goes before Prefer
 }
 
 // decodeAcquire reads and checks the body of POST /locks. The error is a *lockcore.FieldError.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 )
@@ -44,7 +45,7 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.withRecord(w, r, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
+	return s.withRecord(w, r, fencing.KindWrite, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
 		return guard.Write(ctx, resource, token, value)
 	})
 }
@@ -69,7 +70,7 @@ func (s *Server) readRecord(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return s.withRecord(w, r, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
+	return s.withRecord(w, r, fencing.KindClaim, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
 		if token == 0 {
 			return guard.Read(ctx, resource)
 		}
@@ -115,13 +116,17 @@ func guardedPath(r *http.Request) (resource string, history bool, err error) {
 	return resource, history, err
 }
 
-// withRecord runs op on the guard and answers with the record it returns.
-func (s *Server) withRecord(w http.ResponseWriter, r *http.Request, op func(context.Context, fencing.Guard) (fencing.Record, error)) error {
+// withRecord runs op on the guard and answers with the record it returns. kind
+// names the attempt if op presents a token.
+func (s *Server) withRecord(w http.ResponseWriter, r *http.Request, kind fencing.AttemptKind, op func(context.Context, fencing.Guard) (fencing.Record, error)) error {
 	var record fencing.Record
 	err := s.withGuard(r, func(ctx context.Context, guard fencing.Guard) (err error) {
 		record, err = op(ctx, guard)
 		return err
 	})
+	if stale, ok := errors.AsType[*fencing.StaleTokenError](err); ok {
+		s.countStale(kind, stale)
+	}
 	if err != nil {
 		return err
 	}
@@ -132,6 +137,17 @@ func (s *Server) withRecord(w http.ResponseWriter, r *http.Request, op func(cont
 		Value:        orNull(record.Value),
 		Version:      record.Version,
 	})
+}
+
+// countStale counts and publishes an attempt that the guard refused.
+func (s *Server) countStale(kind fencing.AttemptKind, stale *fencing.StaleTokenError) {
+	s.leases.metrics.stale[kind].Inc()
+	if s.Events == nil || !s.Events.Recording() {
+		return
+	}
+	s.Events.Publish(events.Event{Kind: wire.EventStaleToken, Event: wire.Event{
+		Resource: stale.Resource, FencingToken: int64(stale.Presented), Highest: int64(stale.Highest), Attempt: string(kind),
+	}})
 }
 
 // withGuard runs op under a time limit of its own, since a storage that hangs

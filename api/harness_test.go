@@ -35,6 +35,7 @@ type fake struct {
 	extend  func(id string, ttl time.Duration) (lockcore.Lease, error)
 	release func(ctx context.Context, id string) error
 	lease   func(id string) (lockcore.Lease, error)
+	endOf   func(id string) (lockcore.End, error)
 	inspect func(resource string) (lockcore.LockState, error)
 	list    func(prefix string, limit int, cursor string) (lockcore.LockPage, error)
 	brk     func(resource string) error
@@ -90,6 +91,14 @@ func (f *fake) Inspect(_ context.Context, resource string) (lockcore.LockState, 
 // ReadLeaseID takes every id for one of the caller's.
 func (f *fake) ReadLeaseID(context.Context, string) ([]string, time.Time, error) {
 	return []string{"orders/42"}, time.Now(), nil
+}
+
+func (f *fake) EndOf(_ context.Context, id string) (lockcore.End, error) {
+	if f.endOf == nil {
+		f.unexpected("EndOf")
+		return lockcore.EndUnknown, nil
+	}
+	return f.endOf(id)
 }
 
 func (f *fake) List(_ context.Context, req lockcore.ListRequest) (lockcore.LockPage, error) {

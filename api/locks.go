@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -31,11 +33,10 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 
 // grant acquires and answers.
 func (s *Server) grant(w http.ResponseWriter, r *http.Request, req *asked) error {
-	ctx := asCaller(w, r)
-	lease, err := s.take(ctx, r, req)
+	lease, err := s.take(r, callerOf(w), req)
 	if left := gone(r); left != nil {
 		if err == nil {
-			s.giveBack(ctx, req, lease)
+			s.giveBack(w, r, req, lease)
 		}
 		return left
 	}
@@ -43,23 +44,20 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, req *asked) error
 		return err
 	}
 	if err = s.deliver(w, lease); err != nil {
-		s.giveBack(ctx, req, lease)
+		s.giveBack(w, r, req, lease)
 	}
 	return err
 }
 
-// take acquires within the limits of who asks, for as long as the caller is there.
-func (s *Server) take(ctx context.Context, r *http.Request, req *asked) (lease lockcore.Lease, err error) {
-	if err := req.begin(); err != nil {
-		return lockcore.Lease{}, err
-	}
-	defer func() { req.end(&lease, err) }()
+// take acquires for as long as the caller is there.
+func (s *Server) take(r *http.Request, who *access.Identity, req *asked) (lockcore.Lease, error) {
+	ctx := r.Context()
 	if req.Wait > 0 {
 		var stop func()
 		ctx, stop = untilHangUp(ctx, r)
 		defer stop()
 	}
-	return s.Leases.Acquire(ctx, req.AcquireRequest)
+	return s.leases.Acquire(ctx, who, &req.AcquireRequest)
 }
 
 func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (asked, error) {
@@ -72,8 +70,8 @@ func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (asked, 
 	if err != nil {
 		return asked{}, err
 	}
-	if req.who = callerOf(w); s.Access != nil {
-		if err := req.allowed(req.who); err != nil {
+	if s.Access != nil {
+		if err := req.allowed(callerOf(w)); err != nil {
 			return asked{}, err
 		}
 	}
@@ -123,17 +121,13 @@ func setToken(h http.Header, lease lockcore.Lease) {
 
 // giveBack releases a grant that its caller cannot read any more. One under an
 // idempotency key is left alone: a retry may have been given the same lease.
-func (s *Server) giveBack(ctx context.Context, req *asked, lease lockcore.Lease) {
+func (s *Server) giveBack(w http.ResponseWriter, r *http.Request, req *asked, lease lockcore.Lease) {
 	if req.IdempotencyKey != "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseTimeout)
 	defer cancel()
-	err := s.Leases.Release(ctx, lease.ID)
-	if err == nil {
-		req.who.Released(lease.ID)
-	}
-	if err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+	if err := s.leases.Release(ctx, callerOf(w), lease.ID); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant whose caller has gone could not be given back and ends with its TTL",
 			slog.String("resource", resourcesOf(lease)), slog.Any("error", err))
 	}
@@ -171,22 +165,16 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	lease, err := s.Leases.Extend(asCaller(w, r), leaseID(r), ttl)
+	lease, err := s.leases.Extend(r.Context(), callerOf(w), leaseID(r), ttl)
 	if err != nil {
 		return err
 	}
-	callerOf(w).Extended(lease.ID, lease.Validity)
 	return s.writeLease(w, lease)
 }
 
 // release is DELETE /leases/{lease_id}.
 func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
-	id := leaseID(r)
-	err := s.Leases.Release(asCaller(w, r), id)
-	if err == nil || errors.Is(err, lockcore.ErrNotHeld) {
-		callerOf(w).Released(id)
-	}
-	if err != nil {
+	if err := s.leases.Release(r.Context(), callerOf(w), leaseID(r)); err != nil {
 		return err
 	}
 	return noContent(w)
@@ -239,12 +227,22 @@ func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	broken := events.Event{Kind: wire.EventBroken, Event: wire.Event{Resource: resource}}
+	if s.Events != nil && s.Events.Recording() {
+		if held, err := s.Locks.Inspect(r.Context(), resource); err == nil && held.Held {
+			broken.FencingToken, broken.Holder = int64(held.Token), held.Holder
+		}
+	}
 	err = s.Locks.Break(r.Context(), resource)
 	if errors.Is(err, lockcore.ErrNotHeld) {
 		return errLockNotHeld
 	}
 	if err != nil {
 		return err
+	}
+	s.leases.metrics.breaks.Inc()
+	if s.Events != nil {
+		s.Events.Publish(broken)
 	}
 	return noContent(w)
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -46,10 +45,12 @@ var (
 	releaseOutcomes = []string{outcomeReleased, outcomeNotHeld, outcomeNoQuorum, outcomeGone, outcomeInvalid, outcomeUnexpected}
 )
 
-// outcomeOf names an error. The order matters: a quorum that was not waited
+// outcomeOf names what came of a call. The order matters: a quorum that was not waited
 // for because the caller left is the caller's affair.
 func outcomeOf(err error) string {
 	switch {
+	case err == nil:
+		return outcomeGranted
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return outcomeGone
 	case errors.Is(err, lockcore.ErrWaitTimeout):
@@ -120,7 +121,11 @@ func longTimes() []float64 {
 	return []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
 }
 
-func newLockMetrics(registry prometheus.Registerer, prefixes []string) *lockMetrics {
+func newLockMetrics(registry prometheus.Registerer, prefixes []string, held func() int) *lockMetrics {
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "fencelock_leases_held",
+		Help: "Leases granted or last extended through this server that are neither released nor over.",
+	}, func() float64 { return float64(held()) }))
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 		registry.MustRegister(v)
@@ -174,55 +179,27 @@ func resolved[K ~string](v *prometheus.CounterVec, values []K) map[K]prometheus.
 	return found
 }
 
-// group is the index of the resource's group.
-func (m *lockMetrics) group(resource string) int {
+// group is the resource's.
+func (m *lockMetrics) group(resource string) *groupMetrics {
 	for i, prefix := range m.prefixes {
 		if strings.HasPrefix(resource, prefix) {
-			return i
+			return &m.groups[i]
 		}
 	}
-	return len(m.prefixes)
+	return &m.groups[len(m.prefixes)]
 }
 
-// groupOf is that of a request: of the first resource, if there are several.
-func (m *lockMetrics) groupOf(req *lockcore.AcquireRequest) int {
-	if req.Resource == "" && len(req.Resources) > 0 {
-		return m.group(req.Resources[0])
+// acquired counts an acquire that took so long.
+func (m *lockMetrics) acquired(req *lockcore.AcquireRequest, outcome string, took time.Duration) {
+	resource := req.Resource
+	if resource == "" && len(req.Resources) > 0 {
+		resource = req.Resources[0]
 	}
-	return m.group(req.Resource)
-}
-
-// countLost counts a lease that its holder lost.
-func (m *lockMetrics) countLost(how lostBy) { m.lost[how].Inc() }
-
-// measuredLeases counts and times what goes through a Leases.
-type measuredLeases struct {
-	Leases
-	m    *lockMetrics
-	held *ledger
-}
-
-// Acquire is Leases.Acquire.
-func (l *measuredLeases) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
-	began := time.Now()
-	lease, err := l.Leases.Acquire(ctx, req)
-	group := l.m.groupOf(&req)
-	g := &l.m.groups[group]
-	outcome := outcomeGranted
-	switch {
-	case err != nil:
-		outcome = outcomeOf(err)
-	case lease.Existing:
-		outcome = outcomeExisting
-	}
+	g := m.group(resource)
 	g.acquired.count(outcome)
-	if err == nil || req.Wait > 0 && waited(outcome) {
-		g.wait.Observe(time.Since(began).Seconds())
+	if outcome == outcomeGranted || outcome == outcomeExisting || req.Wait > 0 && waited(outcome) {
+		g.wait.Observe(took.Seconds())
 	}
-	if err == nil {
-		l.held.granted(&lease, group, lockcore.OwnerOf(ctx))
-	}
-	return lease, err
 }
 
 // waited tells the ends of a wait from refusals that nobody waited for.
@@ -230,102 +207,10 @@ func waited(outcome string) bool {
 	return outcome == outcomeTimeout || outcome == outcomeGone || outcome == outcomeNoQuorum || outcome == outcomeStopping
 }
 
-// Extend is Leases.Extend.
-func (l *measuredLeases) Extend(ctx context.Context, leaseID string, ttl time.Duration) (lockcore.Lease, error) {
-	lease, err := l.Leases.Extend(ctx, leaseID, ttl)
-	if err == nil {
-		l.m.extensions.count(outcomeGranted)
-		l.held.extended(&lease, lockcore.OwnerOf(ctx))
-		return lease, nil
-	}
-	outcome := outcomeOf(err)
-	l.m.extensions.count(outcome)
-	if outcome == outcomeNotHeld {
-		l.held.forget(leaseID)
-		if _, _, err := l.ReadLeaseID(ctx, leaseID); err == nil { // what nobody was given, nobody has lost
-			l.m.countLost(lostByExtend)
-		}
-	}
-	return lease, err
+// held counts how long a lease was held that is released now.
+func (m *lockMetrics) held(resource string, granted time.Time) {
+	m.group(resource).hold.Observe(max(0, time.Since(granted)).Seconds())
 }
 
-// Release is Leases.Release.
-func (l *measuredLeases) Release(ctx context.Context, leaseID string) error {
-	err := l.Leases.Release(ctx, leaseID)
-	l.released(ctx, leaseID, err)
-	return err
-}
-
-func (l *measuredLeases) released(ctx context.Context, leaseID string, err error) {
-	if err == nil {
-		l.m.releases.count(outcomeReleased)
-		if group, since, ok := l.held.forget(leaseID); ok {
-			l.m.groups[group].hold.Observe(since.Seconds())
-		} else if resources, granted, err := l.ReadLeaseID(ctx, leaseID); err == nil { // by another server, or in an earlier life
-			l.m.groups[l.m.group(resources[0])].hold.Observe(max(0, time.Since(granted)).Seconds())
-		}
-		return
-	}
-	outcome := outcomeOf(err)
-	l.m.releases.count(outcome)
-	if outcome != outcomeNotHeld {
-		return
-	}
-	// A release that is repeated finds nothing, too: only of a lease that is
-	// held as far as this server knows, it is a loss.
-	if _, _, ok := l.held.forget(leaseID); ok {
-		l.m.countLost(lostByRelease)
-	}
-}
-
-// measuredLocks counts breaks.
-type measuredLocks struct {
-	Locks
-	m *lockMetrics
-}
-
-// Break is Locks.Break.
-func (l measuredLocks) Break(ctx context.Context, resource string) error {
-	err := l.Locks.Break(ctx, resource)
-	if err == nil {
-		l.m.breaks.Inc()
-	}
-	return err
-}
-
-// measuredGuard counts what a guard refuses.
-type measuredGuard struct {
-	fencing.Guard
-	m *lockMetrics
-}
-
-// Write is fencing.Guard.Write.
-func (g measuredGuard) Write(ctx context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
-	record, err := g.Guard.Write(ctx, resource, token, value)
-	g.count(fencing.KindWrite, err)
-	return record, err
-}
-
-// Claim is fencing.Guard.Claim.
-func (g measuredGuard) Claim(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error) {
-	record, err := g.Guard.Claim(ctx, resource, token)
-	g.count(fencing.KindClaim, err)
-	return record, err
-}
-
-func (g measuredGuard) count(kind fencing.AttemptKind, err error) {
-	if errors.Is(err, fencing.ErrStaleToken) {
-		g.m.stale[kind].Inc()
-	}
-}
-
-// measure puts the counting between the handlers and what they call.
-func (s *Server) measure() {
-	m := newLockMetrics(s.Metrics, s.MetricsPrefixes)
-	s.ledger = newLedger(m, s.Ends, s.Metrics)
-	s.Leases = &measuredLeases{Leases: s.Leases, m: m, held: s.ledger}
-	s.Locks = measuredLocks{Locks: s.Locks, m: m}
-	if s.Guard != nil {
-		s.Guard = measuredGuard{Guard: s.Guard, m: m}
-	}
-}
+// countLost counts a lease that its holder lost.
+func (m *lockMetrics) countLost(how lostBy) { m.lost[how].Inc() }

@@ -86,11 +86,6 @@ func TestPrefixesLabelTheMetrics(t *testing.T) {
 		`fencelock_acquisitions_total{outcome="granted",prefix="other"} 1`)
 }
 
-// ends answers as a test says.
-type ends func(leaseID string) (lockcore.End, error)
-
-func (e ends) EndOf(_ context.Context, leaseID string) (lockcore.End, error) { return e(leaseID) }
-
 func TestLostLeasesAreCounted(t *testing.T) {
 	var next string
 	f := &fake{
@@ -99,9 +94,7 @@ func TestLostLeasesAreCounted(t *testing.T) {
 		},
 		extend:  func(string, time.Duration) (lockcore.Lease, error) { return lockcore.Lease{}, lockcore.ErrNotHeld },
 		release: func(context.Context, string) error { return lockcore.ErrNotHeld },
-	}
-	s := newService(t, f, func(o *api.Options) {
-		o.Ends = ends(func(id string) (lockcore.End, error) {
+		endOf: func(id string) (lockcore.End, error) {
 			switch id {
 			case "expired":
 				return lockcore.EndExpired, nil
@@ -111,13 +104,14 @@ func TestLostLeasesAreCounted(t *testing.T) {
 				return 0, &lockcore.QuorumError{}
 			}
 			return lockcore.EndUnknown, nil
-		})
-	})
+		},
+	}
+	s := newService(t, f)
 	take := func(id string) {
 		next = id
 		s.call("POST", "/locks", `{"resource":"r"}`).wants(http.StatusCreated)
 	}
-	// The holder comes too late before the ledger has looked: counted once.
+	// The holder comes too late before the server has looked: counted once.
 	take("late")
 	s.call("POST", "/leases/late/extend", "").wants(http.StatusNotFound)
 	s.call("DELETE", "/leases/late", "").wants(http.StatusNotFound)
@@ -129,7 +123,7 @@ func TestLostLeasesAreCounted(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { s.handler.RunMetrics(ctx) })
+	running.Go(func() { s.handler.Run(ctx) })
 	defer running.Wait()
 	defer cancel()
 	s.eventuallySeries("fencelock_leases_unseen_total", `fencelock_leases_unseen_total 2`)

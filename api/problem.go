@@ -257,7 +257,7 @@ func fillLimit(a *refusal, err error) {
 	if !errors.As(err, &limit) {
 		limit = &access.LimitError{Limit: errInternal, Retry: soon}
 	}
-	a.Detail = fmt.Sprintf("%s: %s at this server", limit.Error(), strconv.FormatFloat(limit.Most, 'f', -1, 64))
+	a.Detail = fmt.Sprintf("%s: %s at this server", limit.Error(), strconv.FormatFloat(limit.Max, 'f', -1, 64))
 	a.retryAfter = limit.Retry
 }
 

@@ -55,6 +55,9 @@ type Leases interface {
 	// ReadLeaseID verifies a lease id and tells its resources, and when the lease
 	// was granted. Errors: lockcore.ErrNotHeld, *lockcore.QuorumError.
 	ReadLeaseID(ctx context.Context, leaseID string) (resources []string, granted time.Time, err error)
+	// EndOf asks the nodes how a lease ended whose end was not seen here. Errors:
+	// lockcore.ErrNotHeld, *lockcore.QuorumError (the nodes cannot tell now), ctx.Err().
+	EndOf(ctx context.Context, leaseID string) (lockcore.End, error)
 }
 
 // Locks is the public state of resources.
@@ -116,8 +119,6 @@ type Options struct {
 	MetricsPrefixes []string
 	// Tracer, if not nil, makes spans of requests.
 	Tracer trace.Tracer
-	// Ends, if not nil, is asked about leases that ended unseen (metrics).
-	Ends Ends
 }
 
 // Server is the HTTP API. It is an http.Handler and safe for concurrent use.
@@ -127,7 +128,7 @@ type Server struct {
 	kinds   []problem
 	pages   map[string][]byte // the problems' pages by slug
 	metrics metrics
-	ledger  *ledger
+	leases  *lifecycle
 	streams share     // of GET /events
 	lists   share     // of GET /locks
 	bodies  sync.Pool // of *bytes.Buffer: requests in, responses out
@@ -147,12 +148,15 @@ func New(opts Options) *Server {
 	if s.Audit == nil {
 		s.Audit = s.Logger
 	}
-	s.tellEvents()
-	s.measure()
-	s.traceLeases()
+	s.leases = &lifecycle{service: s.Leases, events: s.Events, tracer: s.Tracer}
+	s.leases.metrics = newLockMetrics(s.Metrics, s.MetricsPrefixes, s.leases.live.Held)
 	s.routes()
 	return s
 }
+
+// Run finds out what becomes of the leases that were granted here and end by
+// themselves, until ctx ends.
+func (s *Server) Run(ctx context.Context) { s.leases.run(ctx) }
 
 // ServeHTTP gives the request's body bodyTimeout to arrive, whoever reads it: of
 // a body that nobody wants, or not to its end, net/http itself reads what is left,

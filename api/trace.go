@@ -49,39 +49,33 @@ func finishSpan(span trace.Span, w *responder) {
 	}
 }
 
-// traceLeases makes a span of every acquire.
-func (s *Server) traceLeases() {
-	if s.Tracer != nil {
-		s.Leases = tracedLeases{Leases: s.Leases, tracer: s.Tracer}
+// startAcquire begins the span of an acquire, which the Locker adds the votes to;
+// nil without a tracer. endAcquire ends it.
+func startAcquire(ctx context.Context, tracer trace.Tracer, req *lockcore.AcquireRequest) (context.Context, trace.Span) {
+	if tracer == nil {
+		return ctx, nil
 	}
-}
-
-type tracedLeases struct {
-	Leases
-	tracer trace.Tracer
-}
-
-// Acquire is Leases.Acquire in a span, which the Locker adds the votes to.
-func (t tracedLeases) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
-	ctx, span := t.tracer.Start(ctx, "acquire", trace.WithAttributes(
+	ctx, span := tracer.Start(ctx, "acquire", trace.WithAttributes(
 		attribute.Int64("fencelock.ttl_ms", req.TTL.Milliseconds()),
 		attribute.Int64("fencelock.wait_ms", req.Wait.Milliseconds())))
-	defer span.End()
 	if req.Resource != "" {
 		span.SetAttributes(attribute.String("fencelock.resource", req.Resource))
 	} else {
 		span.SetAttributes(attribute.StringSlice("fencelock.resources", req.Resources))
 	}
-	lease, err := t.Leases.Acquire(ctx, req)
-	outcome := outcomeGranted
-	if err != nil {
-		outcome = outcomeOf(err)
-	} else if lease.Token.Valid() {
+	return ctx, span
+}
+
+func endAcquire(span trace.Span, lease *lockcore.Lease, outcome string) {
+	if span == nil {
+		return
+	}
+	if lease.Token.Valid() {
 		span.SetAttributes(attribute.Int64("fencelock.token", int64(lease.Token)))
 	}
 	span.SetAttributes(attribute.String("fencelock.outcome", outcome))
 	if outcome == outcomeNoQuorum || outcome == outcomeUnexpected {
 		span.SetStatus(codes.Error, outcome)
 	}
-	return lease, err
+	span.End()
 }

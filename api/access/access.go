@@ -100,7 +100,7 @@ var (
 // LimitError is one of the three, with what is allowed.
 type LimitError struct {
 	Limit error
-	Most  float64
+	Max   float64
 	Retry time.Duration // when it may be worth trying again, at the earliest
 }
 

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 func tokenHash(secret string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(secret))) }
@@ -190,12 +189,12 @@ func TestReadingAgainDuringRequests(t *testing.T) {
 				if err := who.Request(); err != nil && !errors.Is(err, ErrRequestLimit) {
 					t.Error(err)
 				}
-				if err := who.Begin(true); err != nil {
+				done, err := who.Wait()
+				if err != nil {
 					t.Error(err)
 					return
 				}
-				who.End(true, "lease", time.Millisecond)
-				who.Now().Released("lease")
+				done()
 			}
 		})
 	}
@@ -231,7 +230,7 @@ func TestABrokenFileKeepsTheOneBefore(t *testing.T) {
 	if _, err := Open(path, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
-	write("w token=" + tokenHash("s") + " read=* requests=0.001 held=1")
+	write("w token=" + tokenHash("s") + " read=* requests=0.001 waiters=1")
 	k, err := Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -245,10 +244,12 @@ func TestABrokenFileKeepsTheOneBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(who.Request(), who.Begin(false)); err != nil {
+	if err := who.Request(); err != nil {
 		t.Fatal(err)
 	}
-	who.End(false, "lease", time.Minute)
+	if _, err := who.Wait(); err != nil {
+		t.Fatal(err)
+	}
 
 	write("w token=nonsense")
 	if err := k.Load(); err == nil {
@@ -265,7 +266,7 @@ func TestABrokenFileKeepsTheOneBefore(t *testing.T) {
 	}
 
 	// Another token and other rules; what was used goes on being counted.
-	write("w token=" + tokenHash("t") + " acquire=* requests=0.001 held=1")
+	write("w token=" + tokenHash("t") + " acquire=* requests=0.001 waiters=1 held=7")
 	if err := k.Load(); err != nil {
 		t.Fatal(err)
 	}
@@ -279,49 +280,36 @@ func TestABrokenFileKeepsTheOneBefore(t *testing.T) {
 	if err := next.Request(); !errors.Is(err, ErrRequestLimit) {
 		t.Errorf("reading the file again gives another request: %v", err)
 	}
-	if err := next.Begin(false); !errors.Is(err, ErrLeaseLimit) {
-		t.Errorf("reading the file again forgets leases: %v", err)
+	if _, err := next.Wait(); !errors.Is(err, ErrWaiterLimit) {
+		t.Errorf("reading the file again forgets a request that waits: %v", err)
+	}
+	if who.MaxHeld() != 0 || next.MaxHeld() != 7 {
+		t.Errorf("%d and then %d leases may be held", who.MaxHeld(), next.MaxHeld())
 	}
 }
 
 func TestLimits(t *testing.T) {
 	w := mustParse(t, "w cert=c waiters=1 held=2").certs["c"]
-	if err := w.Begin(true); err != nil {
+	done, err := w.Wait()
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Begin(true); !errors.Is(err, ErrWaiterLimit) {
-		t.Errorf("a second in line: %v", err)
-	}
-	if err := w.Begin(false); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Begin(false); !errors.Is(err, ErrLeaseLimit) {
-		t.Errorf("two that are under way leave no room for a third: %v", err)
-	}
-	w.End(true, "a", time.Hour)
-	w.End(false, "", 0)
-	if err := w.Begin(false); err != nil {
-		t.Errorf("room for one more: %v", err)
-	}
-	w.End(false, "b", time.Millisecond)
 	var limit *LimitError
-	if err := w.Begin(false); errors.As(err, &limit) && (limit.Most != 2 || limit.Retry <= 0 || limit.Retry > time.Second) {
-		t.Errorf("limit %+v", limit)
+	if _, err := w.Wait(); !errors.Is(err, ErrWaiterLimit) || !errors.As(err, &limit) || limit.Max != 1 || limit.Retry <= 0 {
+		t.Errorf("a second that waits: %v, %+v", err, limit)
 	}
-	w.Released("a")
-	w.Extended("c", time.Hour)
-	w.Released("c")
-	if _, counted := w.usage.held["c"]; counted {
-		t.Error("a lease is still counted after its release")
+	done()
+	if _, err := w.Wait(); err != nil {
+		t.Errorf("after the first: %v", err)
+	}
+	if limit = w.TooManyHeld(); !errors.Is(limit, ErrLeaseLimit) || limit.Max != 2 || limit.Retry <= 0 {
+		t.Errorf("limit %+v", limit)
 	}
 	free := mustParse(t, "w cert=c").certs["c"]
 	for range 1000 {
-		if err := errors.Join(free.Request(), free.Begin(true)); err != nil {
+		if _, err := free.Wait(); errors.Join(err, free.Request()) != nil {
 			t.Fatal(err)
 		}
-	}
-	if len(free.usage.held) > 0 {
-		t.Error("leases are kept of who has no limit")
 	}
 }
 

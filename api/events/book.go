@@ -1,19 +1,19 @@
 package events
 
 import (
-	"container/heap"
 	"time"
 
+	"github.com/fencelock/fencelock/api/internal/deadlines"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
 // Bounds of a book.
 const (
-	mostFollowed = 50_000 // locks whose end is watched for
-	mostEnded    = 20_000
-	// grace is how long the word of another server may be under way: nothing is
-	// told as found out before.
+	maxFollowed = 50_000 // leases whose end is watched for
+	maxEnded    = 20_000
+	// grace is how long an event of another server may be under way: nothing is
+	// inferred before.
 	grace = 700 * time.Millisecond
 	// nearly: a lease that is gone so shortly before its deadline has expired;
 	// deadlines are counted from when an event was heard of.
@@ -22,296 +22,229 @@ const (
 	forgotten = 3 * time.Second // how long a listing may be behind
 )
 
-// book is what a Follower knows of the locks: it is told events and what was
-// seen on the nodes, and says what nobody else has told. It does no I/O and
-// has no clock.
+// book is the present leases of the cluster as a listener would know them: from the
+// events of all servers and from what a Follower sees on the nodes. It names the
+// holders of what ends, and infers the events that no server published. It is not
+// the table of what this server granted (package leases): it is incomplete, and of
+// use only while somebody listens. It does no I/O and has no clock.
 type book struct {
-	held    map[string]*entry
-	due     dueHeap
-	ended   map[string]int64 // the largest token that has ended lately, by resource
-	endings []ending         // the same in the order of their times
-	open    []orphan         // leases that are gone, and nobody has told how yet
-	found   map[string]finding
+	held    deadlines.Map[string, lease]              // by resource; due when the lock is to be looked at
+	ended   deadlines.Map[string, int64]              // the largest token that has ended lately, by resource
+	missing deadlines.Map[grant, ending]              // leases that are gone, and no event said how; due when that is told
+	found   deadlines.Map[string, lockcore.LockState] // leases that were seen and not heard of; due when that is told
 }
 
-// entry is a lease that is held as far as is known.
-type entry struct {
+// lease is a lease that is held as far as is known.
+type lease struct {
 	resource, holder string
 	token            int64
 	until            time.Time // when it ends unless it is extended
-	lookAt           time.Time // when to look at the lock
 	touched          time.Time // when it was last heard of or seen
-	looking          bool      // a look is under way
-	index            int       // in the heap; -1 while looking
 }
 
-type ending struct {
+func (l *lease) grant() grant { return grant{l.resource, l.token} }
+
+// grant identifies a lease of one resource.
+type grant struct {
 	resource string
 	token    int64
-	at       time.Time
 }
 
-type orphan struct {
-	entry
-	gone   time.Time // when it was found to be
-	tellAt time.Time
+// ending is a lease that was found to be gone.
+type ending struct {
+	lease
+	gone time.Time
 }
 
-// finding is a lease that was seen and not told.
-type finding struct {
-	lockcore.LockState
-	tellAt time.Time
-}
-
-func newBook() *book {
-	return &book{held: make(map[string]*entry), ended: make(map[string]int64), found: make(map[string]finding)}
-}
-
-// hear takes an event.
+// hear takes an event, and names the holder of a lease that ends.
 func (b *book) hear(e *Event, now time.Time) {
 	ttl := time.Duration(e.TTLMS) * time.Millisecond
 	switch e.Kind {
 	case wire.EventGranted, wire.EventExtended:
-		b.hold(e.Resource, e.Holder, e.FencingToken, now.Add(ttl), now)
+		b.hold(lease{resource: e.Resource, holder: e.Holder, token: e.FencingToken, until: now.Add(ttl), touched: now})
 	case wire.EventReleased, wire.EventBroken, wire.EventExpired, wire.EventEnded:
+		if e.Holder == "" {
+			e.Holder = b.holder(grant{e.Resource, e.FencingToken})
+		}
 		b.end(e.Resource, e.FencingToken, now)
 	}
 }
 
+// holder is whose lease it is or was; "" if that is not known.
+func (b *book) holder(g grant) string {
+	if l, ok := b.held.Get(g.resource); ok && l.token == g.token {
+		return l.holder
+	}
+	gone, _ := b.missing.Get(g) // the next lease's event came first
+	return gone.holder
+}
+
+func (b *book) hasEnded(g grant) bool {
+	last, _ := b.ended.Get(g.resource)
+	return g.token <= last
+}
+
 // hold notes a lease, and that an earlier one of the resource must have ended.
-func (b *book) hold(resource, holder string, token int64, until, now time.Time) {
-	if token <= b.ended[resource] {
-		return // the word came late
+func (b *book) hold(l lease) {
+	if b.hasEnded(l.grant()) {
+		return // the event came late
 	}
-	if f, ok := b.found[resource]; ok && int64(f.Token) <= token {
-		delete(b.found, resource)
-	}
-	cur := b.held[resource]
-	switch {
-	case cur != nil && cur.token > token:
+	b.forgetFound(l.resource, l.token)
+	switch before, known := b.held.Get(l.resource); {
+	case !known && b.held.Len() >= maxFollowed, before.token > l.token:
 		return
-	case cur != nil && cur.token < token:
-		b.remove(cur)
-		b.orphan(cur, now, now.Add(grace))
-		cur = nil
+	case known && before.token < l.token:
+		b.miss(before, l.touched, l.touched.Add(grace))
+	case l.holder == "":
+		l.holder = before.holder
 	}
-	if cur == nil {
-		if len(b.held) >= mostFollowed {
-			return
-		}
-		cur = &entry{resource: resource, token: token, index: -1}
-		b.held[resource] = cur
-	}
-	if holder != "" {
-		cur.holder = holder
-	}
-	cur.until, cur.touched = until, now
-	b.schedule(cur, until)
+	b.held.Put(l.resource, l, l.until)
 }
 
-func (b *book) schedule(e *entry, at time.Time) {
-	e.lookAt = at
-	switch {
-	case e.looking:
-	case e.index >= 0:
-		heap.Fix(&b.due, e.index)
-	default:
-		heap.Push(&b.due, e)
-	}
-}
-
-func (b *book) remove(e *entry) {
-	delete(b.held, e.resource)
-	if e.index >= 0 {
-		heap.Remove(&b.due, e.index)
+func (b *book) forgetFound(resource string, token int64) {
+	if f, ok := b.found.Get(resource); ok && int64(f.Token) <= token {
+		b.found.Delete(resource)
 	}
 }
 
 // end notes how a lease ended; of an unknown token (0) whatever is held.
 func (b *book) end(resource string, token int64, now time.Time) {
-	cur := b.held[resource]
-	if token == 0 && cur != nil {
-		token = cur.token
+	held, known := b.held.Get(resource)
+	if known && token == 0 {
+		token = held.token
 	}
-	if cur != nil && cur.token <= token {
-		b.remove(cur)
+	if known && held.token <= token {
+		b.held.Delete(resource)
 	}
-	if f, ok := b.found[resource]; ok && int64(f.Token) <= token {
-		delete(b.found, resource)
-	}
-	kept := b.open[:0]
-	for _, o := range b.open {
-		if o.resource != resource || token != 0 && o.token != token {
-			kept = append(kept, o)
-		}
-	}
-	b.open = kept
-	b.bury(resource, token, now)
+	b.forgetFound(resource, token)
+	b.missing.Delete(grant{resource, token})
+	b.bury(grant{resource, token}, now)
 }
 
 // bury remembers for a while that a lease has ended, since a listing may be behind.
-func (b *book) bury(resource string, token int64, now time.Time) {
-	if len(b.endings) < mostEnded && token > b.ended[resource] {
-		b.ended[resource] = token
-		b.endings = append(b.endings, ending{resource: resource, token: token, at: now})
+func (b *book) bury(g grant, now time.Time) {
+	if b.ended.Len() < maxEnded && !b.hasEnded(g) {
+		b.ended.Put(g.resource, g.token, now.Add(forgotten))
 	}
 }
 
-func (b *book) orphan(e *entry, gone, tellAt time.Time) {
-	b.open = append(b.open, orphan{entry: *e, gone: gone, tellAt: tellAt})
+// miss notes that a lease is gone, which is told at the time unless an event says how.
+func (b *book) miss(l lease, gone, tellAt time.Time) {
+	if b.missing.Len() < maxEnded {
+		b.missing.Put(l.grant(), ending{lease: l, gone: gone}, tellAt)
+	}
+}
+
+// leaseOf is the lease that the nodes show.
+func leaseOf(s *lockcore.LockState, now time.Time) lease {
+	return lease{resource: s.Resource, holder: s.Holder, token: int64(s.Token), until: now.Add(s.Remaining), touched: now}
 }
 
 // see takes what the nodes show of a resource that is held. known: it may be
 // new to this book without being new.
 func (b *book) see(s lockcore.LockState, known bool, now time.Time) {
-	token := int64(s.Token)
-	if token == 0 {
-		return // no quorum agrees on one
-	}
-	cur := b.held[s.Resource]
+	seen := leaseOf(&s, now)
+	held, heard := b.held.Get(s.Resource)
 	switch {
-	case cur != nil && cur.token == token:
-		cur.until, cur.touched = now.Add(s.Remaining), now
-		b.schedule(cur, cur.until)
-	case cur != nil && cur.token > token:
-	case cur == nil && known:
-		b.hold(s.Resource, s.Holder, token, now.Add(s.Remaining), now)
+	case seen.token == 0, heard && held.token > seen.token: // no quorum agrees on one, or it is behind
+	case heard && held.token == seen.token, !heard && known:
+		b.hold(seen)
 	default:
-		if cur != nil {
-			cur.touched = now
+		if heard {
+			held.touched = now
+			b.held.Put(s.Resource, held, held.until)
 		}
-		if f, ok := b.found[s.Resource]; !ok || int64(f.Token) < token {
-			b.found[s.Resource] = finding{LockState: s, tellAt: now.Add(grace)}
+		if f, ok := b.found.Get(s.Resource); !ok || f.Token < s.Token {
+			b.found.Put(s.Resource, s, now.Add(grace))
 		}
 	}
 }
 
 // swept ends a listing that began at the time: what it did not show is looked at.
 func (b *book) swept(began, now time.Time) {
-	var unseen []*entry
-	for _, e := range b.held {
-		if e.touched.Before(began) {
-			unseen = append(unseen, e)
+	var unseen []lease
+	for _, l := range b.held.All() {
+		if l.touched.Before(began) {
+			unseen = append(unseen, l)
 		}
 	}
-	for _, e := range unseen {
-		b.schedule(e, now)
+	for _, l := range unseen {
+		b.held.Put(l.resource, l, now)
 	}
 }
 
-// next takes the entry that is to be looked at now, nil if there is none.
-// looked must follow.
-func (b *book) next(now time.Time) *entry {
-	if len(b.due) == 0 || b.due[0].lookAt.After(now) {
-		return nil
+// next returns a lease whose lock is to be looked at now; looked takes what that showed.
+func (b *book) next(now time.Time) (l lease, ok bool) {
+	resource, l, ok := b.held.Due(now)
+	if ok {
+		b.held.Put(resource, l, now.Add(lookAgain))
 	}
-	e, _ := heap.Pop(&b.due).(*entry)
-	e.looking = true
-	return e
+	return l, ok
 }
 
-// looked takes what a look at the entry's lock showed.
-func (b *book) looked(e *entry, s lockcore.LockState, err error, now time.Time) {
-	e.looking = false
-	if b.held[e.resource] != e {
+// looked takes what a look at the lease's lock showed.
+func (b *book) looked(l lease, s lockcore.LockState, err error, now time.Time) {
+	held, ok := b.held.Get(l.resource)
+	if !ok || held.token != l.token {
 		return // something was heard of it meanwhile
 	}
-	token := int64(s.Token)
-	switch {
-	case err != nil || s.Held && token < e.token: // cannot be told now, or votes are split
-		b.schedule(e, now.Add(lookAgain))
-	case s.Held && token == e.token:
-		e.until, e.touched = now.Add(s.Remaining), now
-		b.schedule(e, now.Add(max(s.Remaining, nearly/2)))
+	switch token := int64(s.Token); {
+	case err != nil || s.Held && token < l.token: // the nodes cannot tell now, or votes are split: next has put it off
+	case s.Held && token == l.token:
+		held.until, held.touched = now.Add(s.Remaining), now
+		b.held.Put(l.resource, held, now.Add(max(s.Remaining, nearly/2)))
 	default:
-		b.remove(e)
+		b.held.Delete(l.resource)
 		tellAt := now
-		if e.until.After(now) {
-			tellAt = now.Add(grace) // somebody's word may be under way
+		if held.until.After(now) {
+			tellAt = now.Add(grace) // another server's event may be under way
 		}
-		b.orphan(e, now, tellAt)
+		b.miss(held, now, tellAt)
 		if s.Held {
 			b.see(s, false, now)
 		}
 	}
 }
 
-// tick tells what was not told by anybody within its time.
+// tick returns what no event said within its time.
 func (b *book) tick(now time.Time) (tell []Event) {
-	kept := b.open[:0]
-	for _, o := range b.open {
-		if o.tellAt.After(now) {
-			kept = append(kept, o)
-			continue
-		}
-		tell = append(tell, o.event())
-		b.bury(o.resource, o.token, now)
+	for g, gone := range b.missing.TakeDue(now) {
+		tell = append(tell, gone.event())
+		b.bury(g, now)
 	}
-	b.open = kept
-	for resource, f := range b.found {
-		if f.tellAt.After(now) {
+	for resource, f := range b.found.TakeDue(now) {
+		l := leaseOf(&f, now)
+		if held, ok := b.held.Get(resource); ok && held.token >= l.token || b.hasEnded(l.grant()) {
 			continue
 		}
-		delete(b.found, resource)
-		if cur := b.held[resource]; cur != nil && cur.token >= int64(f.Token) || int64(f.Token) <= b.ended[resource] {
-			continue
-		}
-		b.hold(resource, f.Holder, int64(f.Token), now.Add(f.Remaining), now)
+		b.hold(l)
 		tell = append(tell, Event{Kind: wire.EventGranted, Event: wire.Event{
-			Resource: resource, FencingToken: int64(f.Token), Holder: f.Holder, TTLMS: f.TTL.Milliseconds(), Inferred: true,
+			Resource: resource, FencingToken: l.token, Holder: l.holder, TTLMS: f.TTL.Milliseconds(), Inferred: true,
 		}})
 	}
-	for len(b.endings) > 0 && now.Sub(b.endings[0].at) > forgotten {
-		if first := b.endings[0]; b.ended[first.resource] == first.token {
-			delete(b.ended, first.resource)
-		}
-		b.endings = b.endings[1:]
+	for range b.ended.TakeDue(now) { // is forgotten
 	}
 	return tell
 }
 
+// forget drops what is due, for when nobody listens who would be told.
+func (b *book) forget(now time.Time) {
+	b.tick(now)
+	for range b.held.TakeDue(now) { // how it ended nobody asks
+	}
+}
+
 // event says how a lease ended, as far as can be found out: by itself, if it
 // was near its end.
-func (o *orphan) event() Event {
+func (gone *ending) event() Event {
 	e := Event{Kind: wire.EventExpired, Event: wire.Event{
-		At: o.until, Resource: o.resource, FencingToken: o.token, Holder: o.holder, Inferred: true,
+		At: gone.until, Resource: gone.resource, FencingToken: gone.token, Holder: gone.holder, Inferred: true,
 	}}
-	if o.until.Sub(o.gone) > nearly {
+	if gone.until.Sub(gone.gone) > nearly {
 		e.Kind = wire.EventEnded
 	}
-	if o.until.After(o.gone) {
-		e.At = o.gone
+	if gone.until.After(gone.gone) {
+		e.At = gone.gone
 	}
-	return e
-}
-
-// dueHeap orders entries by when they are to be looked at.
-type dueHeap []*entry
-
-// Len is for container/heap, as the other methods.
-func (h *dueHeap) Len() int { return len(*h) }
-
-func (h *dueHeap) Less(i, j int) bool { return (*h)[i].lookAt.Before((*h)[j].lookAt) }
-
-func (h *dueHeap) Swap(i, j int) {
-	d := *h
-	d[i], d[j] = d[j], d[i]
-	d[i].index, d[j].index = i, j
-}
-
-// Push is for container/heap.
-func (h *dueHeap) Push(x any) {
-	e, _ := x.(*entry) // nothing else is put in
-	e.index = len(*h)
-	*h = append(*h, e)
-}
-
-// Pop is for container/heap.
-func (h *dueHeap) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	e.index = -1
 	return e
 }

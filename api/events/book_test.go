@@ -16,14 +16,14 @@ import (
 // story runs a book through a made-up time. now advances by its methods.
 type story struct {
 	t    *testing.T
-	book *book
+	book book
 	now  time.Time
 	told []string
 }
 
 func newStory(t *testing.T) *story {
 	t.Helper()
-	return &story{t: t, book: newBook(), now: time.Unix(1_700_000_000, 0)}
+	return &story{t: t, now: time.Unix(1_700_000_000, 0)}
 }
 
 func (s *story) hear(kind wire.EventKind, resource string, token int64, ttl time.Duration) {
@@ -38,9 +38,9 @@ func held(resource string, token int64, remaining time.Duration) lockcore.LockSt
 func (s *story) pass(d time.Duration, state func(resource string) (lockcore.LockState, error)) {
 	for end := s.now.Add(d); s.now.Before(end); {
 		s.now = s.now.Add(tickPause)
-		for e := s.book.next(s.now); e != nil; e = s.book.next(s.now) {
-			seen, err := state(e.resource)
-			s.book.looked(e, seen, err, s.now)
+		for l, ok := s.book.next(s.now); ok; l, ok = s.book.next(s.now) {
+			seen, err := state(l.resource)
+			s.book.looked(l, seen, err, s.now)
 		}
 		for _, e := range s.book.tick(s.now) {
 			s.told = append(s.told, fmt.Sprintf("%s %s %d", e.Kind, e.Resource, e.FencingToken))
@@ -205,17 +205,43 @@ func TestLookThatFailsIsRepeated(t *testing.T) {
 
 func TestBookIsBounded(t *testing.T) {
 	s := newStory(t)
-	for i := range int64(mostFollowed + 1000) {
+	for i := range int64(maxFollowed + 1000) {
 		s.hear(wire.EventGranted, fmt.Sprint("r", i), 1, time.Minute)
 	}
-	for i := range int64(mostEnded + 1000) {
+	for i := range int64(maxEnded + 1000) {
 		s.hear(wire.EventReleased, fmt.Sprint("x", i), 1, 0)
 	}
-	if len(s.book.held) > mostFollowed || len(s.book.due) > mostFollowed || len(s.book.ended) > mostEnded {
-		t.Errorf("%d followed, %d due, %d ended", len(s.book.held), len(s.book.due), len(s.book.ended))
+	for i := range int64(maxEnded + 1000) {
+		s.hear(wire.EventGranted, fmt.Sprint("r", i), 2, time.Minute)
+	}
+	if s.book.held.Len() > maxFollowed || s.book.ended.Len() > maxEnded || s.book.missing.Len() > maxEnded {
+		t.Errorf("%d followed, %d ended, %d missing", s.book.held.Len(), s.book.ended.Len(), s.book.missing.Len())
 	}
 	s.pass(2*forgotten, free)
-	if len(s.book.ended) > 0 || len(s.book.endings) > 0 {
-		t.Errorf("%d endings are kept", len(s.book.ended))
+	if s.book.ended.Len() > 0 || s.book.missing.Len() > 0 {
+		t.Errorf("%d ended and %d missing are kept", s.book.ended.Len(), s.book.missing.Len())
+	}
+	s.book.forget(s.now.Add(time.Minute))
+	if s.book.held.Len() > 0 {
+		t.Errorf("%d are kept although nobody listens", s.book.held.Len())
+	}
+}
+
+// Who releases a lease is known by its token alone, and the event of the next
+// lease may come first.
+func TestHoldersAreNamed(t *testing.T) {
+	s := newStory(t)
+	for token, holder := range []string{1: "w1", 2: "w2"} {
+		s.book.hear(&Event{Kind: wire.EventGranted, Event: wire.Event{Resource: "a", Holder: holder, FencingToken: int64(token), TTLMS: 1000}}, s.now)
+	}
+	s.hear(wire.EventExtended, "a", 2, time.Second) // by a server that does not know the holder
+	for _, released := range []struct {
+		token  int64
+		holder string
+	}{{1, "w1"}, {2, "w2"}, {3, ""}} {
+		e := Event{Kind: wire.EventReleased, Event: wire.Event{Resource: "a", FencingToken: released.token}}
+		if s.book.hear(&e, s.now); e.Holder != released.holder {
+			t.Errorf("token %d is %q's, want %q", released.token, e.Holder, released.holder)
+		}
 	}
 }

@@ -30,8 +30,7 @@ const (
 	surveyFails  = 5 * time.Second
 	firstPortion = 20  // the first listing works a twentieth of the time,
 	portion      = 100 // the others a hundredth
-	mostLooks    = 64  // at the same time
-	mostHeard    = 2048
+	maxLooks     = 64  // at the same time
 )
 
 // Follower tells what no server is asked for: that a lease has expired, that a
@@ -61,31 +60,18 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// following is a Follower at work. All but the fields' channels belongs to one goroutine.
+// following is a Follower at work. Its fields belong to one goroutine.
 type following struct {
 	*Follower
 	ctx     context.Context //nolint:containedctx // of the work, which ends with it
-	reader  *Reader
-	book    *book
 	nodes   map[string]lockcore.NodeState
-	sweeps  chan sweep
-	again   chan struct{} // a listing is wanted now
 	looks   chan look
 	looking int
 	workers sync.WaitGroup
-	heard   []Numbered
-}
-
-// sweep is a part of a listing.
-type sweep struct {
-	locks []lockcore.LockState
-	began time.Time // of the listing
-	first bool
-	last  bool // nothing follows
 }
 
 type look struct {
-	entry *entry
+	lease lease
 	state lockcore.LockState
 	err   error
 }
@@ -94,12 +80,11 @@ type look struct {
 func (f *Follower) follow(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &following{
-		Follower: f, ctx: ctx, reader: f.hub.tap(), book: newBook(),
-		sweeps: make(chan sweep), again: make(chan struct{}, 1), looks: make(chan look, mostLooks),
+		Follower: f, ctx: ctx, looks: make(chan look, maxLooks),
 	}
+	defer f.hub.beginFollowing()()
 	defer w.workers.Wait()
 	defer cancel()
-	defer w.reader.Close()
 	w.watchNodes()
 	w.workers.Go(w.survey)
 	tick := time.NewTicker(tickPause)
@@ -108,13 +93,9 @@ func (f *Follower) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.reader.Wake():
-			w.hear()
-		case s := <-w.sweeps:
-			w.take(s)
 		case l := <-w.looks:
 			w.looking--
-			w.book.looked(l.entry, l.state, l.err, time.Now())
+			f.hub.withBook(func(b *book) { b.looked(l.lease, l.state, l.err, time.Now()) })
 			w.look()
 		case <-tick.C:
 			if !f.hub.local() {
@@ -122,56 +103,27 @@ func (f *Follower) follow(ctx context.Context) {
 			}
 			w.look()
 			w.watchNodes()
-			for _, e := range w.book.tick(time.Now()) {
+			var tell []Event
+			f.hub.withBook(func(b *book) { tell = b.tick(time.Now()) })
+			for _, e := range tell {
 				f.hub.Publish(e)
 			}
 		}
 	}
 }
 
-func all(*Event) bool { return true }
-
-// hear reads what was published. After a gap only the nodes know how things stand.
-func (w *following) hear() {
-	for more := true; more; {
-		var missed uint64
-		w.heard, missed, more = w.reader.Next(w.heard[:0], mostHeard, all)
-		now := time.Now()
-		for i := range w.heard {
-			e := &w.heard[i].Event
-			w.book.hear(e, now)
-			if e.Kind == wire.EventGap {
-				missed++
-			}
-		}
-		if missed > 0 {
-			signal(w.again)
-		}
-	}
-}
-
-func (w *following) take(s sweep) {
-	now := time.Now()
-	for _, lock := range s.locks {
-		w.book.see(lock, s.first, now)
-	}
-	if s.last {
-		w.book.swept(s.began, now)
-	}
-}
-
 // look looks at the locks whose time has come.
 func (w *following) look() {
-	for w.looking < mostLooks {
-		e := w.book.next(time.Now())
-		if e == nil {
+	for w.looking < maxLooks {
+		var l lease
+		var due bool
+		if w.hub.withBook(func(b *book) { l, due = b.next(time.Now()) }); !due {
 			return
 		}
 		w.looking++
-		resource := e.resource
 		w.workers.Go(func() {
-			state, err := w.locks.Inspect(w.ctx, resource)
-			w.looks <- look{entry: e, state: state, err: err} // there is room for all
+			state, err := w.locks.Inspect(w.ctx, l.resource)
+			w.looks <- look{lease: l, state: state, err: err} // there is room for all
 		})
 	}
 }
@@ -191,7 +143,7 @@ func (w *following) watchNodes() {
 }
 
 // survey goes through all locks again and again, at a pace that costs little
-// however many there are.
+// however many there are, and at once when events are missing.
 func (w *following) survey() {
 	for first := true; w.ctx.Err() == nil; {
 		rest := surveyPause
@@ -204,7 +156,7 @@ func (w *following) survey() {
 		select {
 		case <-w.ctx.Done():
 		case <-timer.C:
-		case <-w.again:
+		case <-w.hub.gaps:
 			pause(w.ctx, grace) // what comes next may be behind, too
 		}
 		timer.Stop()
@@ -228,11 +180,15 @@ func (w *following) sweepAll(first bool) bool {
 		}
 		took := time.Since(at)
 		cursor = page.NextCursor
-		select {
-		case w.sweeps <- sweep{locks: page.Locks, began: began, first: first, last: cursor == ""}:
-		case <-w.ctx.Done():
-			return false
-		}
+		w.hub.withBook(func(b *book) {
+			now := time.Now()
+			for _, lock := range page.Locks {
+				b.see(lock, first, now)
+			}
+			if cursor == "" {
+				b.swept(began, now)
+			}
+		})
 		if cursor == "" {
 			return true
 		}

@@ -43,6 +43,7 @@ type Hub struct {
 	budget  atomic.Int64 // events that are still kept this second while nobody does
 	skipped atomic.Bool  // some were not
 	nudged  chan struct{}
+	gaps    chan struct{}   // signalled when events are missing
 	begun   []chan struct{} // each is signalled when somebody begins to listen here
 	stopped chan struct{}
 	stop    sync.Once
@@ -54,19 +55,9 @@ type Hub struct {
 	streams int
 	lastOne time.Time // when the last reader left
 	remote  time.Time // when another server last asked for events
-	holders map[string]holding
+	book    book
+	follow  bool // a Follower asks the book
 }
-
-// holding is whose the last two leases of a resource are: who releases one is
-// known by its id alone, and the word of the next may come first.
-type holding struct{ last, before grant }
-
-type grant struct {
-	token  int64
-	holder string
-}
-
-const mostHolders = 20_000
 
 // NewHub makes a Hub. Run must run for its readers to be woken.
 func NewHub() *Hub {
@@ -74,7 +65,7 @@ func NewHub() *Hub {
 	h := &Hub{
 		server: name, ids: newIDs(), next: 1,
 		nudged: make(chan struct{}, 1), stopped: make(chan struct{}),
-		readers: make(map[*Reader]struct{}), holders: make(map[string]holding),
+		gaps: make(chan struct{}, 1), readers: make(map[*Reader]struct{}),
 	}
 	h.budget.Store(idleBudget)
 	return h
@@ -153,7 +144,7 @@ func (h *Hub) Publish(e Event) {
 		h.skipped.Store(false)
 		h.keep(Event{Kind: wire.EventGap, Event: wire.Event{At: e.At, Server: h.server, Reason: "more happened than is kept while nobody listens"}})
 	}
-	h.nameHolder(&e)
+	h.book.hear(&e, time.Now())
 	h.keep(e)
 	read := len(h.readers) > 0
 	h.mu.Unlock()
@@ -162,30 +153,10 @@ func (h *Hub) Publish(e Event) {
 	}
 }
 
-// nameHolder remembers the holder of what is granted, and names it when that ends.
-func (h *Hub) nameHolder(e *Event) {
-	known := h.holders[e.Resource]
-	switch e.Kind {
-	case wire.EventGranted:
-		if len(h.holders) >= mostHolders {
-			clear(h.holders)
-		}
-		h.holders[e.Resource] = holding{last: grant{token: e.FencingToken, holder: e.Holder}, before: known.last}
-	case wire.EventReleased, wire.EventBroken, wire.EventExpired, wire.EventEnded:
-		switch {
-		case e.Holder != "" || e.FencingToken == 0:
-		case e.FencingToken == known.last.token:
-			e.Holder = known.last.holder
-		case e.FencingToken == known.before.token:
-			e.Holder = known.before.holder
-		}
-		if e.FencingToken >= known.last.token {
-			delete(h.holders, e.Resource)
-		}
-	}
-}
-
 func (h *Hub) keep(e Event) {
+	if e.Kind == wire.EventGap {
+		signal(h.gaps)
+	}
 	if len(h.ring) < ringSize {
 		h.ring = append(h.ring, e)
 	} else {
@@ -202,11 +173,33 @@ func (h *Hub) wake() {
 	}
 }
 
-// settle decides whether anybody listens.
+// settle decides whether anybody listens, and bounds the book while nobody does.
 func (h *Hub) settle() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !h.follow {
+		h.book.forget(time.Now())
+	}
 	h.on.Store(h.streams > 0 || time.Since(h.lastOne) < linger || time.Since(h.remote) < listenedFor)
+}
+
+// beginFollowing gives the book to a Follower until the end. What was heard while
+// nobody listened is incomplete, so the book begins empty.
+func (h *Hub) beginFollowing() (end func()) {
+	following := func(is bool) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.follow, h.book = is, book{}
+	}
+	following(true)
+	return func() { following(false) }
+}
+
+// withBook calls f with the book, under the Hub's lock.
+func (h *Hub) withBook(f func(*book)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f(&h.book)
 }
 
 // local reports whether this server has somebody who listens, or had a moment ago.

@@ -14,6 +14,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
+func all(*Event) bool { return true }
+
 func granted(resource string, token int64) Event {
 	return Event{Kind: wire.EventGranted, Event: wire.Event{Resource: resource, FencingToken: token, TTLMS: 30_000}}
 }
@@ -305,6 +307,9 @@ func TestFollower(t *testing.T) {
 
 		nodes.lock("unheard of", 3, time.Hour) // its server's word was lost
 		told(surveyPause+2*time.Second, wire.EventGranted)
+		nodes.lock("missed", 4, time.Hour) // and the relay says that it lost something
+		h.Publish(Event{Kind: wire.EventGap})
+		told(3*time.Second, wire.EventGap, wire.EventGranted)
 		r.Close()
 		time.Sleep(2 * linger)
 		lists := nodes.listed()

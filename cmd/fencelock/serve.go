@@ -158,7 +158,6 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 		OpenAPI: []byte(fencelock.OpenAPI),
 		Logger:  s.logger,
 		Metrics: registry,
-		Ends:    s.backend.locker,
 		Tracer:  s.tracer,
 
 		MetricsPrefixes: cfg.metricsPrefixes,
@@ -230,7 +229,7 @@ func (s *service) run(ctx context.Context) error {
 	parts.Go(func() error { return unlessClosed(s.admin.Serve(s.adminSocket)) })
 	parts.Go(func() error { s.security.watch(ctx, s.logger); return nil })
 	parts.Go(func() error { return unlessStopped(lockerCtx, s.backend.locker.Run(lockerCtx)) })
-	parts.Go(func() error { s.handler.RunMetrics(lockerCtx); return nil })
+	parts.Go(func() error { s.handler.Run(lockerCtx); return nil })
 	parts.Go(func() error { s.backend.watchLeaks(lockerCtx); return nil })
 	parts.Go(func() error { return s.backend.watchFile(ctx) })
 	s.backend.runEvents(lockerCtx, parts)

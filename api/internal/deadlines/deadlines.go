@@ -1,0 +1,119 @@
+// Package deadlines has a map whose entries come due.
+package deadlines
+
+import (
+	"container/heap"
+	"iter"
+	"time"
+)
+
+// Map is a map of which every entry has a deadline. It has no clock and no
+// timer: its user asks what is due. Put, Delete and Due cost O(log n). The zero
+// value is an empty map. It is not safe for concurrent use.
+type Map[K comparable, V any] struct {
+	entries map[K]*entry[K, V]
+	order   queue[K, V]
+}
+
+type entry[K comparable, V any] struct {
+	key   K
+	value V
+	at    time.Time
+	index int // in the queue
+}
+
+// Len is how many entries there are, due or not.
+func (m *Map[K, V]) Len() int { return len(m.entries) }
+
+// Get returns the key's value, due or not; false if there is none.
+func (m *Map[K, V]) Get(key K) (value V, ok bool) {
+	e, ok := m.entries[key]
+	if ok {
+		value = e.value
+	}
+	return value, ok
+}
+
+// Put adds the key with a value that is due at the time, or replaces both.
+func (m *Map[K, V]) Put(key K, value V, at time.Time) {
+	if e, ok := m.entries[key]; ok {
+		e.value, e.at = value, at
+		heap.Fix(&m.order, e.index)
+		return
+	}
+	if m.entries == nil {
+		m.entries = make(map[K]*entry[K, V])
+	}
+	e := &entry[K, V]{key: key, value: value, at: at}
+	m.entries[key] = e
+	heap.Push(&m.order, e)
+}
+
+// Delete removes the key and returns its value; false if there was none.
+func (m *Map[K, V]) Delete(key K) (value V, ok bool) {
+	e, ok := m.entries[key]
+	if !ok {
+		return value, false
+	}
+	delete(m.entries, key)
+	heap.Remove(&m.order, e.index)
+	return e.value, true
+}
+
+// Due returns the entry with the earliest deadline, if that is not after now. It
+// stays in the map: to go on, delete it or put it off.
+func (m *Map[K, V]) Due(now time.Time) (key K, value V, ok bool) {
+	if len(m.order) == 0 || m.order[0].at.After(now) {
+		return key, value, false
+	}
+	return m.order[0].key, m.order[0].value, true
+}
+
+// TakeDue removes the entries that are due, and yields them in the order of
+// their deadlines. The map may be changed meanwhile.
+func (m *Map[K, V]) TakeDue(now time.Time) iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		for key, value, ok := m.Due(now); ok; key, value, ok = m.Due(now) {
+			m.Delete(key)
+			if !yield(key, value) {
+				return
+			}
+		}
+	}
+}
+
+// All yields every entry, in no order. The map must not be changed meanwhile.
+func (m *Map[K, V]) All() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		for _, e := range m.order {
+			if !yield(e.key, e.value) {
+				return
+			}
+		}
+	}
+}
+
+// queue is a heap.Interface: the earliest deadline first.
+type queue[K comparable, V any] []*entry[K, V]
+
+func (q queue[K, V]) Len() int           { return len(q) }
+func (q queue[K, V]) Less(i, j int) bool { return q[i].at.Before(q[j].at) }
+
+func (q queue[K, V]) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+func (q *queue[K, V]) Push(x any) {
+	e, _ := x.(*entry[K, V]) // nothing else is pushed
+	e.index = len(*q)
+	*q = append(*q, e)
+}
+
+func (q *queue[K, V]) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return e
+}

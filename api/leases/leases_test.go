@@ -1,0 +1,116 @@
+package leases_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/leases"
+)
+
+var begin = time.Unix(1_700_000_000, 0)
+
+func at(d time.Duration) time.Time { return begin.Add(d) }
+
+func ids(list []leases.Lease) (text string) {
+	for _, l := range list {
+		text += l.ID
+	}
+	return text
+}
+
+func TestALeaseIsHeldUntilItEnds(t *testing.T) {
+	var table leases.Table
+	table.Put(leases.Lease{ID: "a", Granted: begin}, at(time.Second))
+	table.Put(leases.Lease{ID: "b", Granted: begin}, at(2*time.Second))
+	table.Put(leases.Lease{ID: "c", Granted: begin}, at(time.Second))
+	table.Put(leases.Lease{ID: "c", Granted: at(time.Second)}, at(time.Hour)) // extended
+	if l, ok := table.Remove("b"); !ok || l.ID != "b" {
+		t.Errorf("removed %+v %t", l, ok)
+	}
+	if l, ok := table.Remove("b"); ok {
+		t.Errorf("removed %+v twice", l)
+	}
+	if expired := table.Expired(at(time.Second)); len(expired) > 0 || table.Held() != 1 {
+		t.Errorf("%q have expired before their grace, %d are held", ids(expired), table.Held())
+	}
+	if expired := table.Expired(at(time.Second + leases.Grace)); ids(expired) != "a" {
+		t.Errorf("%q have expired", ids(expired))
+	}
+	if expired := table.Expired(at(time.Minute)); len(expired) > 0 {
+		t.Errorf("%q have expired twice", ids(expired))
+	}
+	if l, ok := table.Remove("c"); !ok || !l.Granted.Equal(begin) {
+		t.Errorf("an extension changed when the lease was granted: %+v %t", l, ok)
+	}
+}
+
+// A release or an extension that comes within the grace is in time to tell how
+// the lease ended.
+func TestTheEndIsToldLate(t *testing.T) {
+	var table leases.Table
+	for _, id := range []string{"released", "extended"} {
+		table.Put(leases.Lease{ID: id}, at(time.Second))
+	}
+	table.Expired(at(time.Second))
+	if _, ok := table.Remove("released"); !ok {
+		t.Error("the table has forgotten a lease whose release was under way")
+	}
+	table.Put(leases.Lease{ID: "extended"}, at(time.Hour))
+	if expired := table.Expired(at(time.Minute)); len(expired) > 0 || table.Held() != 1 {
+		t.Errorf("%q have expired, %d are held", ids(expired), table.Held())
+	}
+}
+
+func TestLimit(t *testing.T) {
+	var table leases.Table
+	reserve := func(want bool, owner string, now time.Duration) {
+		t.Helper()
+		if got := table.Reserve(owner, 2, at(now)); got != want {
+			t.Errorf("at %s %s is let in: %t, want %t", now, owner, got, want)
+		}
+	}
+	reserve(true, "w", 0)
+	reserve(true, "w", 0)
+	reserve(false, "w", 0) // two that are under way leave no room for a third
+	reserve(true, "other", 0)
+	table.Unreserve("w") // was not granted
+	table.Put(leases.Lease{ID: "a", Owner: "w", Limited: true}, at(time.Second))
+	table.Unreserve("w")
+	reserve(true, "w", 0)
+	table.Put(leases.Lease{ID: "b", Owner: "w", Limited: true}, at(time.Hour))
+	table.Put(leases.Lease{ID: "b", Owner: "w", Limited: true}, at(2*time.Hour)) // extended: counts once
+	table.Unreserve("w")
+	reserve(false, "w", 0)
+	table.Put(leases.Lease{ID: "c", Owner: "w"}, at(time.Hour)) // from before there was a limit
+	table.Remove("c")
+	table.Remove("no lease")
+	reserve(false, "w", 0)
+	reserve(true, "w", time.Second) // a's TTL has passed
+	table.Unreserve("w")
+	if expired := table.Expired(at(time.Minute)); ids(expired) != "a" {
+		t.Errorf("%q have expired", ids(expired))
+	}
+	table.Remove("b")
+	reserve(true, "w", 0)
+	reserve(true, "w", 0)
+	reserve(false, "w", 0)
+}
+
+func TestTheTableIsBounded(t *testing.T) {
+	var table leases.Table
+	for i := range leases.MaxLeases {
+		if !table.Put(leases.Lease{ID: strconv.Itoa(i)}, at(time.Hour)) {
+			t.Fatalf("lease %d is not followed", i)
+		}
+	}
+	if table.Put(leases.Lease{ID: "more"}, at(time.Hour)) || table.Held() != leases.MaxLeases {
+		t.Errorf("%d leases are followed", table.Held())
+	}
+	if !table.Put(leases.Lease{ID: "0"}, at(2*time.Hour)) {
+		t.Error("an extension is not noted")
+	}
+	if !table.Put(leases.Lease{ID: "limited", Limited: true}, at(time.Hour)) {
+		t.Error("a limited caller's lease is not counted")
+	}
+}

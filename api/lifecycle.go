@@ -1,0 +1,190 @@
+package api
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/events"
+	"github.com/fencelock/fencelock/api/leases"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// lifecycle is all that this server does around the service's calls that begin,
+// prolong and end leases: limits, spans, metrics, events, and the table of live leases.
+type lifecycle struct {
+	service Leases
+	live    leases.Table
+	metrics *lockMetrics
+	events  *events.Hub  // nil for none
+	tracer  trace.Tracer // nil for none
+}
+
+// Acquire is Leases.Acquire on behalf of who, within who's limits. who is nil
+// without access control. Errors besides: *access.LimitError.
+func (l *lifecycle) Acquire(ctx context.Context, who *access.Identity, req *lockcore.AcquireRequest) (lockcore.Lease, error) {
+	done, err := l.admit(who, req.Wait > 0)
+	if err != nil {
+		return lockcore.Lease{}, err
+	}
+	defer done()
+	began := time.Now()
+	ctx, span := startAcquire(onBehalfOf(ctx, who), l.tracer, req)
+	waiting := beginWaiting(l.events, req)
+	lease, err := l.service.Acquire(ctx, *req)
+	waiting.end(err == nil)
+	outcome := outcomeOf(err)
+	if err == nil && lease.Existing {
+		outcome = outcomeExisting
+	}
+	endAcquire(span, &lease, outcome)
+	l.metrics.acquired(req, outcome, time.Since(began))
+	if err != nil {
+		return lease, err
+	}
+	granted := lease.Acquired
+	if !lease.Existing {
+		granted = time.Now() // is more exact, but known here and now alone
+		publishLease(l.events, wire.EventGranted, &lease)
+	}
+	l.follow(who, &lease, granted)
+	return lease, nil
+}
+
+// Extend is Leases.Extend on behalf of who.
+func (l *lifecycle) Extend(ctx context.Context, who *access.Identity, leaseID string, ttl time.Duration) (lockcore.Lease, error) {
+	ctx = onBehalfOf(ctx, who)
+	lease, err := l.service.Extend(ctx, leaseID, ttl)
+	outcome := outcomeOf(err)
+	l.metrics.extensions.count(outcome)
+	switch outcome {
+	case outcomeGranted:
+		publishLease(l.events, wire.EventExtended, &lease)
+		l.follow(who, &lease, lease.Acquired)
+	case outcomeNotHeld:
+		l.live.Remove(leaseID)
+		if _, _, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // what nobody was given, nobody has lost
+			l.metrics.countLost(lostByExtend)
+		}
+	}
+	return lease, err
+}
+
+// Release is Leases.Release on behalf of who. lockcore publishes the event
+// (Config.Released): the resources and tokens are not known here.
+func (l *lifecycle) Release(ctx context.Context, who *access.Identity, leaseID string) error {
+	ctx = onBehalfOf(ctx, who)
+	err := l.service.Release(ctx, leaseID)
+	outcome := outcomeOf(err)
+	if err == nil {
+		outcome = outcomeReleased
+	}
+	l.metrics.releases.count(outcome)
+	switch outcome {
+	case outcomeReleased:
+		if lease, known := l.live.Remove(leaseID); known {
+			l.metrics.held(lease.Resource, lease.Granted)
+		} else if resources, granted, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // by another server, or in an earlier life
+			l.metrics.held(resources[0], granted)
+		}
+	case outcomeNotHeld:
+		// A release that is repeated finds nothing, too: only of a lease that is
+		// held as far as this server knows, it is a loss.
+		if _, known := l.live.Remove(leaseID); known {
+			l.metrics.countLost(lostByRelease)
+		}
+	}
+	return err
+}
+
+// admit lets an acquire begin that is within the caller's limits; done must be
+// called when it is over. Errors: *access.LimitError.
+func (l *lifecycle) admit(who *access.Identity, waits bool) (done func(), err error) {
+	if who == nil {
+		return func() {}, nil
+	}
+	leave := func() {}
+	if waits {
+		if leave, err = who.Wait(); err != nil {
+			return nil, err
+		}
+	}
+	limit := who.MaxHeld()
+	if limit == 0 {
+		return leave, nil
+	}
+	if !l.live.Reserve(who.Name(), limit, time.Now()) {
+		leave()
+		return nil, who.TooManyHeld()
+	}
+	return func() {
+		l.live.Unreserve(who.Name())
+		leave()
+	}, nil
+}
+
+// follow puts a lease into the table. The nodes may have counted its TTL from a
+// moment before now, never after.
+func (l *lifecycle) follow(who *access.Identity, lease *lockcore.Lease, granted time.Time) {
+	entry := leases.Lease{ID: lease.ID, Resource: lease.Resource, Granted: granted}
+	if len(lease.Parts) > 0 {
+		entry.Resource = lease.Parts[0].Resource
+	}
+	if who != nil {
+		entry.Owner, entry.Limited = who.Name(), who.MaxHeld() > 0
+	}
+	if !l.live.Put(entry, time.Now().Add(lease.TTL)) {
+		l.metrics.unseen.Inc()
+	}
+}
+
+// The pace of looking for leases whose TTL has passed, and how many of them may
+// wait for the nodes to be asked about them; the others count as unseen.
+const (
+	expiryPause  = 250 * time.Millisecond
+	maxQuestions = 250
+)
+
+// run finds out what became of leases whose TTL passes, until ctx ends.
+func (l *lifecycle) run(ctx context.Context) {
+	expired := make(chan leases.Lease, maxQuestions)
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		for lease := range expired {
+			l.settle(ctx, lease)
+		}
+	})
+	defer asking.Wait()
+	defer close(expired)
+	tick := time.NewTicker(expiryPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			for _, lease := range l.live.Expired(now) {
+				select {
+				case expired <- lease:
+				default:
+					l.metrics.unseen.Inc()
+				}
+			}
+		}
+	}
+}
+
+// settle asks the nodes how a lease ended: its holder has lost it, or another
+// server has extended or released it.
+func (l *lifecycle) settle(ctx context.Context, lease leases.Lease) {
+	switch end, err := l.service.EndOf(lockcore.WithOwner(ctx, lease.Owner), lease.ID); {
+	case err != nil || end == lockcore.EndUnknown:
+		l.metrics.unseen.Inc()
+	case end == lockcore.EndExpired:
+		l.metrics.countLost(lostByExpiry)
+	}
+}

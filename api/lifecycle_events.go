@@ -1,0 +1,73 @@
+package api
+
+import (
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/api/events"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// publishLease publishes what happened to a lease, resource by resource.
+func publishLease(hub *events.Hub, kind wire.EventKind, lease *lockcore.Lease) {
+	if hub == nil || !hub.Recording() {
+		return
+	}
+	e := events.Event{Kind: kind, Event: wire.Event{
+		Resource: lease.Resource, FencingToken: int64(lease.Token), Holder: lease.Holder, TTLMS: lease.TTL.Milliseconds(),
+	}}
+	if len(lease.Parts) == 0 {
+		hub.Publish(e)
+	}
+	for _, part := range lease.Parts {
+		e.Resource, e.FencingToken = part.Resource, int64(part.Token)
+		hub.Publish(e)
+	}
+}
+
+// publishWaitAfter is how long a request waits before an event says so: most are
+// granted at once.
+const publishWaitAfter = 50 * time.Millisecond
+
+// waiting is a request that waits while somebody listens; nil for any other.
+type waiting struct {
+	hub   *events.Hub
+	timer *time.Timer
+	event wire.Event
+
+	mu        sync.Mutex
+	published bool
+	ended     bool
+}
+
+func beginWaiting(hub *events.Hub, req *lockcore.AcquireRequest) *waiting {
+	if hub == nil || req.Wait == 0 || req.Resource == "" || !hub.Listened() { // for several resources it waits one by one
+		return nil
+	}
+	w := &waiting{hub: hub, event: wire.Event{Resource: req.Resource, Holder: req.Holder}}
+	w.timer = time.AfterFunc(publishWaitAfter, w.publish)
+	return w
+}
+
+func (w *waiting) publish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ended {
+		w.published = true
+		w.hub.Publish(events.Event{Kind: wire.EventWaiting, Event: w.event})
+	}
+}
+
+// end publishes that a wait came to nothing; a grant has an event of its own.
+func (w *waiting) end(granted bool) {
+	if w == nil {
+		return
+	}
+	w.timer.Stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended = true; w.published && !granted {
+		w.hub.Publish(events.Event{Kind: wire.EventLeft, Event: w.event})
+	}
+}
