@@ -22,8 +22,6 @@ type decision struct {
 	open, optional bool
 	// check refuses who may not; nil lets everybody who is known pass.
 	check func(s *Server, who *access.Identity, r *http.Request) error
-	// shows: what the handler shows is restricted by WithMayRead.
-	shows bool
 	// act names an administrative act, which is audited.
 	act string
 }
@@ -41,7 +39,7 @@ func decisions() map[string]decision {
 		"DELETE /leases/{lease_id}":      {needs: "the lease's owner, with acquire", check: ofLease},
 		"GET /guarded/*":                 {needs: "read; with a token, which claims, acquire", check: ofRecord},
 		"PUT /guarded/*":                 {needs: "acquire", check: ofRecord},
-		"GET /events":                    {needs: "any name; it tells of what the caller may read", shows: true},
+		"GET /events":                    {needs: "any name; it tells of what the caller may read"},
 		"GET /console":                   {needs: "nothing: the page holds no data", open: true},
 		"GET /console/{file}":            {needs: "nothing", open: true},
 		"GET /healthz":                   {needs: "nothing", open: true},
@@ -149,9 +147,6 @@ func (s *Server) checked(d decision, h handler) handler {
 				return err
 			}
 		}
-		if d.shows {
-			r = r.WithContext(WithMayRead(r.Context(), func(resource string) bool { return who.Now().May(access.Read, resource) }))
-		}
 		return h(w, r)
 	}
 }
@@ -241,13 +236,14 @@ func onBehalfOf(ctx context.Context, who *access.Identity) context.Context {
 	return lockcore.WithOwner(ctx, who.Name())
 }
 
-// shownTo tells which resources a list may show to the caller; nil for all.
-func (s *Server) shownTo(w http.ResponseWriter) func(resource string) bool {
+// mayRead tells which resources the caller may be shown, by its rights of the
+// moment; nil for all. It is safe for concurrent use.
+func (s *Server) mayRead(w http.ResponseWriter) func(resource string) bool {
 	if s.Access == nil {
 		return nil
 	}
 	who := callerOf(w)
-	return func(resource string) bool { return who.May(access.Read, resource) }
+	return func(resource string) bool { return who.Now().May(access.Read, resource) }
 }
 
 // allowed asks whether who has acquire of each resource.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -347,6 +348,25 @@ func TestLeasesOfOneCaller(t *testing.T) {
 	eventually(t, "the lease's end makes room", func() bool { return take("d", 60000).status == http.StatusCreated })
 }
 
+// A lease that another server granted counts from its extension here.
+func TestAnExtendedLeaseCounts(t *testing.T) {
+	s := newService(t, &fake{
+		acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+			return grant(req.Resource), nil
+		},
+		extend: func(id string, _ time.Duration) (lockcore.Lease, error) {
+			return lockcore.Lease{Resource: "r", ID: id, Token: 3, TTL: time.Minute}, nil
+		},
+		release: func(context.Context, string) error { return lockcore.ErrNotHeld },
+	}, withAccess(t, line("w", "acquire=* held=1"), line("other", "acquire=* held=1")))
+	s.call("POST", "/leases/of-another-server/extend", "", bearer("w")).wants(http.StatusOK)
+	s.call("POST", "/leases/of-another-server/extend", "", bearer("w")).wants(http.StatusOK) // once
+	s.call("POST", "/locks", `{"resource":"a"}`, bearer("w")).wants(http.StatusTooManyRequests).problem("lease-limit")
+	s.call("POST", "/locks", `{"resource":"a"}`, bearer("other")).wants(http.StatusCreated)
+	s.call("DELETE", "/leases/of-another-server", "", bearer("w")).wants(http.StatusNotFound) // it has ended
+	s.call("POST", "/locks", `{"resource":"b"}`, bearer("w")).wants(http.StatusCreated)
+}
+
 // TestAdministrativeActsAreAudited: done or refused, each leaves one line, with
 // who tried it and without secrets.
 func TestAdministrativeActsAreAudited(t *testing.T) {
@@ -416,7 +436,7 @@ func BenchmarkAcquireHandlerWithAccess(b *testing.B) {
 	for i := range lines {
 		lines[i] = line(fmt.Sprintf("worker-%d", i), "acquire=orders/ read=*")
 	}
-	opts := api.Options{MaxTTL: maxTTL, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()}
+	opts := api.Options{MaxTTL: maxTTL, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Events: events.NewHub()}
 	withAccess(b, lines...)(&opts)
 	benchmarkAcquire(b, opts, "Bearer secret-of-worker-500")
 }

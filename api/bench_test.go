@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -42,7 +43,7 @@ func (d discard) FlushError() error           { return nil }
 // BenchmarkAcquireHandler is the way of a request through router, middleware,
 // checks and encoding, without the network and without a Locker.
 func BenchmarkAcquireHandler(b *testing.B) {
-	benchmarkAcquire(b, api.Options{MaxTTL: maxTTL, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()}, "")
+	benchmarkAcquire(b, api.Options{MaxTTL: maxTTL, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Events: events.NewHub()}, "")
 }
 
 func benchmarkAcquire(b *testing.B, opts api.Options, authorization string) {

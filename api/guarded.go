@@ -142,7 +142,7 @@ func (s *Server) withRecord(w http.ResponseWriter, r *http.Request, kind fencing
 // countStale counts and publishes an attempt that the guard refused.
 func (s *Server) countStale(kind fencing.AttemptKind, stale *fencing.StaleTokenError) {
 	s.leases.metrics.stale[kind].Inc()
-	if s.Events == nil || !s.Events.Recording() {
+	if !s.Events.Recording() {
 		return
 	}
 	s.Events.Publish(events.Event{Kind: wire.EventStaleToken, Event: wire.Event{

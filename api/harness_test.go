@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
@@ -203,6 +204,7 @@ func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
 		OpenAPI: text,
 		Logger:  slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Metrics: s.registry,
+		Events:  events.NewHub(),
 	}
 	if f != nil {
 		f.t = t
@@ -224,16 +226,6 @@ func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
 	s.url = server.URL
 	s.client = &http.Client{Transport: &contractTransport{t: t, contract: loadContract(t), next: server.Client().Transport}}
 	return s
-}
-
-// wrapped serves what wraps the service's handler, to the same client.
-func wrapped(t *testing.T, s *service, h http.Handler) *service {
-	t.Helper()
-	server := httptest.NewServer(h)
-	t.Cleanup(server.Close)
-	w := *s
-	w.url = server.URL
-	return &w
 }
 
 // answered is a response, read.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -8,7 +9,6 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -81,19 +81,12 @@ func (w *responder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // instrument is the one middleware: request id, panics, metrics, access log.
 func (s *Server) instrument(next http.Handler) http.Handler {
-	var pool sync.Pool
 	return http.HandlerFunc(func(inner http.ResponseWriter, r *http.Request) {
-		w, ok := pool.Get().(*responder)
-		if !ok {
-			w = new(responder)
-		}
-		w.ResponseWriter, w.begun = inner, time.Now()
+		w := &responder{ResponseWriter: inner, begun: time.Now()}
 		w.Header()[wire.HeaderRequestID] = []string{requestID(r)}
 		defer func() { //nolint:contextcheck // the request's may have ended, and is taken all the same
 			aborted := s.recovered(w, r, recover())
-			s.record(context.WithoutCancel(r.Context()), exchangeOf(w, r))
-			*w = responder{}
-			pool.Put(w)
+			s.record(w, r)
 			if aborted {
 				panic(http.ErrAbortHandler)
 			}
@@ -112,12 +105,9 @@ func (s *Server) recovered(w *responder, r *http.Request, cause any) (abort bool
 		w.status = statusClientGone
 		return true
 	}
-	s.Logger.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelError, "panic",
-		slog.String("request_id", w.Header().Get(wire.HeaderRequestID)),
-		slog.String("method", r.Method),
-		slog.String("route", routePattern(r)),
+	s.Logger.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelError, "panic", append(attributes(w, r),
 		slog.String("panic", fmt.Sprint(cause)),
-		slog.String("stack", string(debug.Stack())))
+		slog.String("stack", string(debug.Stack())))...)
 	if w.status != 0 {
 		return true
 	}
@@ -126,41 +116,29 @@ func (s *Server) recovered(w *responder, r *http.Request, cause any) (abort bool
 	return false
 }
 
-// exchange is what is logged and counted of a request and its answer. The path
-// is never logged, only its pattern: a path may hold a lease id, which is a secret.
-type exchange struct {
-	id, method, route string
-	status            int
-	took              time.Duration
-	remote            string
+// record counts and logs a request. The path is never logged, only its pattern: a
+// path may hold a lease id, which is a secret.
+func (s *Server) record(w *responder, r *http.Request) {
+	status := cmp.Or(w.status, http.StatusOK) // what net/http sends for a handler that says nothing
+	took := time.Since(w.begun)
+	method, route := knownMethod(r.Method), routePattern(r)
+	s.metrics.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
+	s.metrics.seconds.WithLabelValues(route, method).Observe(took.Seconds())
+	if ctx := context.WithoutCancel(r.Context()); s.Logger.Enabled(ctx, slog.LevelDebug) {
+		s.Logger.LogAttrs(ctx, slog.LevelDebug, "request", append(attributes(w, r),
+			slog.Int("status", status),
+			slog.Float64("ms", float64(took.Microseconds())/1000),
+			slog.String("remote", r.RemoteAddr))...)
+	}
 }
 
-func exchangeOf(w *responder, r *http.Request) exchange {
-	e := exchange{
-		id: w.Header().Get(wire.HeaderRequestID), method: r.Method, route: routePattern(r),
-		status: w.status, took: time.Since(w.begun), remote: r.RemoteAddr,
+// attributes say in the log which request it is.
+func attributes(w http.ResponseWriter, r *http.Request) []slog.Attr {
+	return []slog.Attr{
+		slog.String("request_id", w.Header().Get(wire.HeaderRequestID)),
+		slog.String("method", r.Method),
+		slog.String("route", routePattern(r)),
 	}
-	if e.status == 0 {
-		e.status = http.StatusOK // what net/http sends for a handler that says nothing
-	}
-	return e
-}
-
-// record counts and logs a request.
-func (s *Server) record(ctx context.Context, e exchange) {
-	method := knownMethod(e.method)
-	s.metrics.requests.WithLabelValues(e.route, method, strconv.Itoa(e.status)).Inc()
-	s.metrics.seconds.WithLabelValues(e.route, method).Observe(e.took.Seconds())
-	if !s.Logger.Enabled(ctx, slog.LevelDebug) {
-		return
-	}
-	s.Logger.LogAttrs(ctx, slog.LevelDebug, "request",
-		slog.String("request_id", e.id),
-		slog.String("method", e.method),
-		slog.String("route", e.route),
-		slog.Int("status", e.status),
-		slog.Float64("ms", float64(e.took.Microseconds())/1000),
-		slog.String("remote", e.remote))
 }
 
 // routePattern is the route that the request took, "unmatched" if none.
@@ -187,12 +165,7 @@ func requestID(r *http.Request) string {
 	if id := r.Header.Get(wire.HeaderRequestID); fitForLog(id) {
 		return id
 	}
-	const digits = "0123456789abcdef"
-	var id [16]byte
-	for i, bits := 0, rand.Uint64(); i < len(id); i, bits = i+1, bits>>4 { //nolint:gosec // a name, not a secret
-		id[i] = digits[bits&15]
-	}
-	return string(id[:])
+	return fmt.Sprintf("%016x", rand.Uint64()) //nolint:gosec // a name, not a secret
 }
 
 func fitForLog(id string) bool {

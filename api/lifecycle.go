@@ -20,7 +20,7 @@ type lifecycle struct {
 	service Leases
 	live    leases.Table
 	metrics *lockMetrics
-	events  *events.Hub  // nil for none
+	events  *events.Hub
 	tracer  trace.Tracer // nil for none
 }
 

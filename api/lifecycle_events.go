@@ -11,7 +11,7 @@ import (
 
 // publishLease publishes what happened to a lease, resource by resource.
 func publishLease(hub *events.Hub, kind wire.EventKind, lease *lockcore.Lease) {
-	if hub == nil || !hub.Recording() {
+	if !hub.Recording() {
 		return
 	}
 	e := events.Event{Kind: kind, Event: wire.Event{
@@ -42,7 +42,7 @@ type waiting struct {
 }
 
 func beginWaiting(hub *events.Hub, req *lockcore.AcquireRequest) *waiting {
-	if hub == nil || req.Wait == 0 || req.Resource == "" || !hub.Listened() { // for several resources it waits one by one
+	if req.Wait == 0 || req.Resource == "" || !hub.Listened() { // for several resources it waits one by one
 		return nil
 	}
 	w := &waiting{hub: hub, event: wire.Event{Resource: req.Resource, Holder: req.Holder}}

@@ -210,7 +210,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	); err != nil {
 		return err
 	}
-	page, err := s.Locks.List(asCaller(w, r), lockcore.ListRequest{Prefix: prefix, Limit: limit, Cursor: cursor, Show: s.shownTo(w)})
+	page, err := s.Locks.List(asCaller(w, r), lockcore.ListRequest{Prefix: prefix, Limit: limit, Cursor: cursor, Show: s.mayRead(w)})
 	if err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	broken := events.Event{Kind: wire.EventBroken, Event: wire.Event{Resource: resource}}
-	if s.Events != nil && s.Events.Recording() {
+	if s.Events.Listened() {
 		if held, err := s.Locks.Inspect(r.Context(), resource); err == nil && held.Held {
 			broken.FencingToken, broken.Holder = int64(held.Token), held.Holder
 		}
@@ -241,9 +241,7 @@ func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.leases.metrics.breaks.Inc()
-	if s.Events != nil {
-		s.Events.Publish(broken)
-	}
+	s.Events.Publish(broken)
 	return noContent(w)
 }
 

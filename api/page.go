@@ -1,7 +1,9 @@
 package api
 
 import (
+	"bytes"
 	"net/http"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -37,9 +39,8 @@ func writeFile(w http.ResponseWriter, r *http.Request, file console.File) error 
 	h.Set("Cross-Origin-Embedder-Policy", "require-corp")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Permissions-Policy", "camera=(), microphone=(), geolocation=()")
-	if r.Header.Get("If-None-Match") == file.ETag {
-		w.WriteHeader(http.StatusNotModified)
-		return nil
-	}
-	return writeBytes(w, http.StatusOK, file.Type, file.Body)
+	h.Set("Content-Type", file.Type)
+	h.Set("X-Content-Type-Options", "nosniff")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(file.Body))
+	return nil
 }

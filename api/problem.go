@@ -281,7 +281,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	}
 	a := s.classify(err)
-	s.logRefusal(r.Context(), exchange{id: w.Header().Get(wire.HeaderRequestID), method: r.Method, route: routePattern(r), status: a.Status}, err)
+	s.logRefusal(w, r, a.Status, err)
 	_ = s.writeRefusal(w, a) // who cannot read a refusal loses nothing
 }
 
@@ -295,20 +295,16 @@ func (s *Server) writeRefusal(w http.ResponseWriter, a refusal) error {
 // logRefusal keeps what the caller is not told. The other refusals tell the
 // caller everything, and a lost quorum is the Locker's to log, once and not
 // per request.
-func (s *Server) logRefusal(ctx context.Context, e exchange, err error) {
-	if e.status != http.StatusInternalServerError && !errors.Is(err, fencing.ErrGuardUnavailable) && !errors.Is(err, access.ErrUnavailable) {
+func (s *Server) logRefusal(w http.ResponseWriter, r *http.Request, status int, err error) {
+	level := slog.LevelWarn
+	switch {
+	case status == http.StatusInternalServerError:
+		level = slog.LevelError
+	case !errors.Is(err, fencing.ErrGuardUnavailable) && !errors.Is(err, access.ErrUnavailable):
 		return
 	}
-	level := slog.LevelWarn
-	if e.status == http.StatusInternalServerError {
-		level = slog.LevelError
-	}
-	s.Logger.LogAttrs(context.WithoutCancel(ctx), level, "request failed",
-		slog.String("request_id", e.id),
-		slog.String("method", e.method),
-		slog.String("route", e.route),
-		slog.Int("status", e.status),
-		slog.Any("error", err))
+	s.Logger.LogAttrs(context.WithoutCancel(r.Context()), level, "request failed",
+		append(attributes(w, r), slog.Int("status", status), slog.Any("error", err))...)
 }
 
 // millisUp is what a caller has to wait for: rounded up, never negative.

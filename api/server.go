@@ -106,12 +106,10 @@ type Options struct {
 	// ProofRequired makes the guarded records demand a proof.
 	ProofRequired bool
 	// MaxTTL is the longest lease that may be asked for.
-	MaxTTL time.Duration
-	// Events is told what happens, and streamed by GET /events; nil if nobody
-	// may listen. Console serves the page that shows it.
-	Events  *events.Hub
-	Console bool
-	OpenAPI []byte // what /openapi.yaml serves
+	MaxTTL  time.Duration
+	Events  *events.Hub // gets what happens here, and is streamed by GET /events
+	Console bool        // serve the page that shows it
+	OpenAPI []byte      // what /openapi.yaml serves
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer
 	// MetricsPrefixes give the metrics of locks a label, the longest prefix that

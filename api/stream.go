@@ -26,38 +26,20 @@ const (
 	maxLastEvent = 64 // bytes of the header
 )
 
-// mayReadKey is the context's key of a func(resource string) bool.
-type mayReadKey struct{}
-
-// WithMayRead restricts what the request of this context is shown of events to
-// the resources for which mayRead says so. It is asked for every event, so that
-// rights that are taken away count at once, and must be safe for concurrent use.
-func WithMayRead(ctx context.Context, mayRead func(resource string) bool) context.Context {
-	return context.WithValue(ctx, mayReadKey{}, mayRead)
-}
-
-// mayRead is what WithMayRead was told; everything, without.
-func mayRead(ctx context.Context) func(resource string) bool {
-	if f, ok := ctx.Value(mayReadKey{}).(func(string) bool); ok {
-		return f
-	}
-	return func(string) bool { return true }
-}
-
 // listening is what a reader of GET /events asked for.
 type listening struct {
 	prefix, resource string
 	recent           int
 	lastID           string
-	mayRead          func(resource string) bool
+	mayRead          func(resource string) bool // nil for all
 }
 
-func listeningRequest(r *http.Request) (listening, error) {
+func listeningRequest(r *http.Request, mayRead func(resource string) bool) (listening, error) {
 	params, err := query(r, "prefix", "resource", "recent")
 	if err != nil {
 		return listening{}, err
 	}
-	l := listening{prefix: params["prefix"], resource: params["resource"], mayRead: mayRead(r.Context())}
+	l := listening{prefix: params["prefix"], resource: params["resource"], mayRead: mayRead}
 	if text, ok := params["recent"]; ok {
 		n, err := strconv.ParseUint(text, 10, 31)
 		if err != nil || n > mostRecent {
@@ -78,15 +60,12 @@ func (l *listening) wants(e *events.Event) bool {
 	if e.Resource == "" {
 		return true
 	}
-	return strings.HasPrefix(e.Resource, l.prefix) && (l.resource == "" || e.Resource == l.resource) && l.mayRead(e.Resource)
+	return strings.HasPrefix(e.Resource, l.prefix) && (l.resource == "" || e.Resource == l.resource) && (l.mayRead == nil || l.mayRead(e.Resource))
 }
 
 // events is GET /events.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
-	if s.Events == nil {
-		return errUnknownPath
-	}
-	asked, err := listeningRequest(r)
+	asked, err := listeningRequest(r, s.mayRead(w))
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/client"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
@@ -89,7 +90,7 @@ func openLocker(dir string) (l *lockcore.Locker, stop func(), err error) {
 func handlerOf(locker *lockcore.Locker) http.Handler {
 	return api.New(api.Options{
 		Leases: locker, Locks: locker, Cluster: locker, MaxTTL: maxTTL, Metrics: prometheus.NewRegistry(),
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.DiscardHandler), Events: events.NewHub(),
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencelock/fencelock/api/internal/deadlines"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -37,14 +38,14 @@ type Relay struct {
 	hub      *Hub
 	channels []Channel
 
-	mu   sync.Mutex
-	from map[string]*window // by server
+	mu     sync.Mutex
+	recent deadlines.Map[batchID, struct{}] // that have come
 }
 
 // NewRelay makes a Relay over the channels, which should be so many that one
 // of them works whenever there is a quorum.
 func NewRelay(hub *Hub, channels []Channel) *Relay {
-	return &Relay{hub: hub, channels: channels, from: make(map[string]*window)}
+	return &Relay{hub: hub, channels: channels}
 }
 
 // batch is what one server tells the others.
@@ -202,7 +203,7 @@ func (r *Relay) hear(word string) {
 	if len(word) > mostWord || json.Unmarshal([]byte(word), &b) != nil {
 		return
 	}
-	if b.Server == r.hub.server || !fits(b.Server) || len(b.Events) > mostBatch || !r.isNew(b.Server, b.Number) {
+	if b.Server == r.hub.server || !fits(b.Server) || len(b.Events) > mostBatch || !r.isNew(batchID{b.Server, b.Number}) {
 		return
 	}
 	if b.Missed > 0 {
@@ -223,51 +224,29 @@ func (r *Relay) hear(word string) {
 // fits bounds the names that another server may give.
 func fits(name string) bool { return len(name) <= 32 }
 
-// window tells which of a server's last batches have come.
-type window struct {
-	last uint64
-	seen uint64 // a bit for each of the 64 up to the last
-	at   time.Time
+// Bounds of what is remembered of batches: they come on all channels at about the same time.
+const (
+	rememberBatch = 10 * time.Second
+	maxBatches    = 20_000
+)
+
+// batchID identifies a batch.
+type batchID struct {
+	server string
+	number uint64
 }
 
-const mostServers = 1000
-
-// isNew reports whether the batch has not come before. One that is far behind
-// the last counts as one that has.
-func (r *Relay) isNew(server string, number uint64) bool {
+// isNew reports whether the batch has not come before. None is new while too many
+// are remembered: somebody makes them up.
+func (r *Relay) isNew(id batchID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.from[server]
-	if w == nil {
-		r.forget()
-		w = &window{}
-		r.from[server] = w
+	now := time.Now()
+	for range r.recent.TakeDue(now) { // is forgotten
 	}
-	w.at = time.Now()
-	switch {
-	case number > w.last:
-		if shift := number - w.last; shift < 64 {
-			w.seen = w.seen<<shift | 1
-		} else {
-			w.seen = 1
-		}
-		w.last = number
-		return true
-	case w.last-number >= 64:
+	if _, known := r.recent.Get(id); known || r.recent.Len() >= maxBatches {
 		return false
 	}
-	bit := uint64(1) << (w.last - number)
-	isNew := w.seen&bit == 0
-	w.seen |= bit
-	return isNew
-}
-
-// forget makes room: servers come and go.
-func (r *Relay) forget() {
-	const long = time.Hour
-	for server, w := range r.from {
-		if time.Since(w.at) > long || len(r.from) >= mostServers {
-			delete(r.from, server)
-		}
-	}
+	r.recent.Put(id, struct{}{}, now.Add(rememberBatch))
+	return true
 }
