@@ -55,7 +55,7 @@ func newRealServiceTelling(t *testing.T, hub *events.Hub, change ...func(*api.Op
 	if hub != nil {
 		cfg.Released = hub.Released
 	}
-	locker, err := lockcore.New([]lockcore.Node{node}, cfg)
+	locker, err := lockcore.New(cfg, []lockcore.Node{node})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func openLocker(dir string) (l *lockcore.Locker, stop func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err = lockcore.New([]lockcore.Node{node}, lockcore.Config{MaxTTL: maxTTL, NodeTimeout: maxTTL / 10})
+	l, err = lockcore.New(lockcore.Config{MaxTTL: maxTTL, NodeTimeout: maxTTL / 10}, []lockcore.Node{node})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -28,7 +28,7 @@ type acquisition struct {
 // confirmations is an acquisition in its other role: the sink of its confirms.
 type confirmations acquisition
 
-func (l *Locker) newAcquisition(ctx context.Context, op Op, limit time.Duration) *acquisition {
+func (l *set) newAcquisition(ctx context.Context, op Op, limit time.Duration) *acquisition {
 	a := &acquisition{
 		nodes: l.nodes, meters: l.meters, clean: l.clean, acquire: op, limit: limit,
 		began:   time.Now(), // before the first request (rule 17)

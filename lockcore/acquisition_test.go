@@ -87,7 +87,7 @@ func TestVotesGoBackBeforeTheAnswer(t *testing.T) {
 		c.spoil(0, func(Op, Reply) (time.Duration, Reply) { return roundTrip, Reply{Outcome: NotAdmitted} })
 		c.spoil(1, func(Op, Reply) (time.Duration, Reply) { return roundTrip, Reply{Outcome: Held, Owner: "another"} })
 		op := Op{Kind: OpAcquire, View: 1, Resource: "r", Owner: "mine", TTL: req.TTL}
-		a := c.newAcquisition(t.Context(), op, time.Second)
+		a := c.set.newAcquisition(t.Context(), op, time.Second)
 		var retracted, told bool
 		c.spoil(2, func(op Op, r Reply) (time.Duration, Reply) {
 			if op.Kind == OpRetract {
@@ -140,7 +140,7 @@ func TestUnansweredConfirmIsNoLease(t *testing.T) {
 		})
 		limit := 2 * c.cfg.NodeTimeout
 		began := time.Now()
-		lease, err := c.tryAcquire(t.Context(), &req, Ticket{})
+		lease, err := c.set.tryAcquire(t.Context(), &request{AcquireRequest: req, scope: req.Resource}, Ticket{})
 		if took := time.Since(began); err == nil || took > limit {
 			t.Errorf("%+v, %v after %s", lease, err, took)
 		}
@@ -324,8 +324,8 @@ func TestStaleViewIsRetried(t *testing.T) {
 			v.view = 7
 		}
 		lease := mustAcquire(t, c, req)
-		if c.view.Load() != 7 {
-			t.Errorf("the view is %d", c.view.Load())
+		if c.set.view.Load() != 7 {
+			t.Errorf("the view is %d", c.set.view.Load())
 		}
 		for _, v := range c.votes {
 			v.view = 9

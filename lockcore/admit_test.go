@@ -39,11 +39,11 @@ func TestCarriedLockIsNotBelowItsCounter(t *testing.T) {
 			lock: CarriedLock{Resource: "r", Owner: "keyed", Grant: grant, Remaining: time.Minute, TTL: time.Minute},
 		}
 	}
-	l, err := New(nodes, Config{})
+	l, err := New(Config{}, nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	carried, err := l.members.carry(t.Context(), []int{1, 2}, 1)
+	carried, err := l.sets[0].members.carry(t.Context(), []int{1, 2}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,11 +60,11 @@ func TestFencedNodesAreInTheView(t *testing.T) {
 		f, _ := nodes[i].(*fakeNode)
 		nodes[i] = &reader{fakeNode: f}
 	}
-	l, err := New(nodes, Config{})
+	l, err := New(Config{}, nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := l.members
+	m := l.sets[0].members
 	now := time.Now()
 	for i := range m.seen.sights {
 		m.seen.sights[i].update(Observation{Incarnation: nodes[i].Name(), Admitted: i > 0, View: 10, Cluster: m.cluster}, nil, true)

@@ -88,11 +88,11 @@ func BenchmarkLocker(b *testing.B) {
 		nodes[i] = &instantNode{fakeNode{name: "node" + strconv.Itoa(i)}}
 	}
 	keys := testKeys(b, "a secret")
-	locker, err := New(nodes, Config{Keys: func() *Keys { return keys }})
+	locker, err := New(Config{Keys: func() *Keys { return keys }}, nodes)
 	if err != nil {
 		b.Fatal(err)
 	}
-	locker.view.learn(1)
+	locker.sets[0].view.learn(1)
 	b.ReportAllocs()
 	for b.Loop() {
 		lease, err := locker.Acquire(b.Context(), AcquireRequest{Resource: "orders/42"})

@@ -61,9 +61,9 @@ func clockCluster(t *testing.T, n int, test func(t *testing.T, l *lockcore.Locke
 			models, nodes = append(models, m), append(nodes, timed{m})
 		}
 		j := &jumps{count: map[string]int{}}
-		l, err := lockcore.New(nodes, lockcore.Config{
+		l, err := lockcore.New(lockcore.Config{
 			New: true, MaxTTL: 10 * time.Second, Meters: func(node string) lockcore.Meter { return jumpsOf{j, node} },
-		})
+		}, nodes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func TestTwoServersSeeAJump(t *testing.T) {
 		for _, m := range models {
 			nodes = append(nodes, timed{m})
 		}
-		second, err := lockcore.New(nodes, lockcore.Config{MaxTTL: 10 * time.Second, WatchInterval: 333 * time.Millisecond, Meters: func(node string) lockcore.Meter { return jumpsOf{j, node} }})
+		second, err := lockcore.New(lockcore.Config{MaxTTL: 10 * time.Second, WatchInterval: 333 * time.Millisecond, Meters: func(node string) lockcore.Meter { return jumpsOf{j, node} }}, nodes)
 		if err != nil {
 			t.Fatal(err)
 		}

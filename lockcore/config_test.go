@@ -38,16 +38,16 @@ func TestConfigValidationNamesTheField(t *testing.T) {
 
 func TestNewRefusesNodeSets(t *testing.T) {
 	for _, n := range []int{0, 2, 4, 6, 8, 9} {
-		if _, err := New(fakes(n), Config{}); err == nil {
+		if _, err := New(Config{}, fakes(n)); err == nil {
 			t.Errorf("%d nodes are taken", n)
 		}
 	}
 	twice := fakes(3)
 	twice[2] = twice[0]
-	if _, err := New(twice, Config{}); err == nil || !strings.Contains(err.Error(), "node1") {
+	if _, err := New(Config{}, twice); err == nil || !strings.Contains(err.Error(), "node1") {
 		t.Errorf("a node listed twice: %v", err)
 	}
-	if _, err := New(fakes(3), Config{MaxTTL: 1}); err == nil {
+	if _, err := New(Config{MaxTTL: 1}, fakes(3)); err == nil {
 		t.Error("a configuration that is not valid is taken")
 	}
 }

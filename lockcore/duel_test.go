@@ -118,10 +118,10 @@ func newDuel(t *testing.T, seed uint64) *duel {
 		case 2:
 			nodes = append(nodes[2:], nodes[:2]...)
 		}
-		l, err := lockcore.New(nodes, lockcore.Config{
+		l, err := lockcore.New(lockcore.Config{
 			New: true, MaxTTL: duelTTL, WatchInterval: 20 * time.Millisecond, NodeTimeout: 20 * time.Millisecond,
 			Entropy: &seeded{rng: rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(k)})},
-		})
+		}, nodes)
 		if err != nil {
 			t.Fatal(err)
 		}

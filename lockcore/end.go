@@ -22,15 +22,10 @@ func (l *Locker) EndOf(ctx context.Context, lease string) (End, error) {
 	if err != nil {
 		return EndUnknown, err
 	}
-	return l.route(parts[0].resource).endOf(ctx, parts[0])
+	return l.of(parts[0].resource).endOf(ctx, parts[0])
 }
 
-// EndOf is Locker.EndOf.
-func (s *Sets) EndOf(ctx context.Context, lease string) (End, error) {
-	return s.any().EndOf(ctx, lease)
-}
-
-func (l *Locker) endOf(ctx context.Context, id leaseID) (End, error) {
+func (l *set) endOf(ctx context.Context, id leaseID) (End, error) {
 	b, err := l.look(ctx, id.resource, (*ballot).holderDecided)
 	if err != nil {
 		return EndUnknown, err
@@ -50,7 +45,7 @@ func (l *Locker) endOf(ctx context.Context, id leaseID) (End, error) {
 // endByCounters looks at a resource that is free. A release has reached a
 // quorum, so of a lease that was given back fewer than a quorum of counters
 // stand at its token or below.
-func (l *Locker) endByCounters(ctx context.Context, id leaseID) End {
+func (l *set) endByCounters(ctx context.Context, id leaseID) End {
 	view := l.view.view()
 	everybody := make([]int, len(l.nodes))
 	for i := range everybody {

@@ -12,7 +12,7 @@ import (
 
 // explainLoss says why an acquisition failed. A *retryError around the answer
 // means that trying again at once may well succeed.
-func (l *Locker) explainLoss(ctx context.Context, req *AcquireRequest, res *acquired) error {
+func (l *set) explainLoss(ctx context.Context, req *request, res *acquired) error {
 	b := ballot{n: len(l.nodes), quorum: l.quorum, replies: res.replies, answered: res.answered, early: res.early, cause: ctx.Err()}
 	stale := l.learnFrom(b.replies[:b.n])
 	answered := b.count(Granted) + b.count(Held) + b.count(Queued)
@@ -40,7 +40,7 @@ func (l *Locker) explainLoss(ctx context.Context, req *AcquireRequest, res *acqu
 }
 
 // tooLate explains a lease that was won and cannot be handed out.
-func (l *Locker) tooLate(ctx context.Context, resource string, res *acquired) error {
+func (l *set) tooLate(ctx context.Context, resource string, res *acquired) error {
 	b := ballot{n: len(l.nodes), quorum: l.quorum, replies: res.replies, answered: res.answered, cause: ctx.Err()}
 	e := l.quorumError(resource, &b)
 	if b.cause == nil {
@@ -159,7 +159,7 @@ func (b *ballot) meta() meta {
 }
 
 // quorumError names every node's part in a round that came to nothing.
-func (l *Locker) quorumError(resource string, b *ballot) *QuorumError {
+func (l *set) quorumError(resource string, b *ballot) *QuorumError {
 	e := &QuorumError{Resource: resource, Quorum: b.quorum, Cause: b.cause, Nodes: make([]NodeOutcome, b.n)}
 	status := l.members.status()
 	for i := range b.replies[:b.n] {

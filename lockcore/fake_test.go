@@ -165,6 +165,7 @@ func (v *vote1) do(op Op) Reply {
 // in view 1. A test spoils single nodes through answer.
 type cluster struct {
 	*Locker
+	set   *set
 	fakes []*fakeNode
 	votes []*vote1
 }
@@ -179,12 +180,12 @@ func newCluster(t *testing.T, n int, cfg Config) *cluster {
 		keys := testKeys(t, "a secret")
 		cfg.Keys = func() *Keys { return keys }
 	}
-	l, err := New(nodes, cfg)
+	l, err := New(cfg, nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.view.learn(1)
-	c := &cluster{Locker: l}
+	l.sets[0].view.learn(1)
+	c := &cluster{Locker: l, set: l.sets[0]}
 	for _, node := range nodes {
 		f, v := node.(*fakeNode), &vote1{view: 1}
 		c.fakes, c.votes = append(c.fakes, f), append(c.votes, v)

@@ -23,7 +23,7 @@ func serving(tb testing.TB, name string, n int) *lockcore.Locker {
 	for i := range n {
 		nodes = append(nodes, nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("%s%d", name, i+1)}))
 	}
-	l, err := lockcore.New(nodes, lockcore.Config{New: true, MaxHold: -1, WatchInterval: 10 * time.Millisecond, NodeTimeout: time.Second})
+	l, err := lockcore.New(lockcore.Config{New: true, MaxHold: -1, WatchInterval: 10 * time.Millisecond, NodeTimeout: time.Second}, nodes)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -8,21 +8,8 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// Lease returns a lease as it stands, its validity counted from now. Errors:
-// ErrNotHeld, *QuorumError.
-func (l *Locker) Lease(ctx context.Context, lease string) (Lease, error) {
-	parts, err := l.openLease(ctx, lease)
-	if err != nil {
-		return Lease{}, err
-	}
-	leases, err := l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) { return l.leaseNow(ctx, id) })
-	if err != nil {
-		return Lease{}, err
-	}
-	return together(lease, parts, leases), nil
-}
-
-func (l *Locker) leaseNow(ctx context.Context, id leaseID) (Lease, error) {
+// lease is Locker.Lease for one resource.
+func (l *set) lease(ctx context.Context, id leaseID) (Lease, error) {
 	// A lock of this lease with a grant above the token is not this grant of
 	// it (rule 3): it does not count, here as in an extend.
 	owned := func(b *ballot) (n int) {
@@ -54,10 +41,8 @@ func (l *Locker) leaseNow(ctx context.Context, id leaseID) (Lease, error) {
 	return l.leaseOf(id, state.meta, state.ttl, left), nil
 }
 
-// Inspect returns what anyone may know of a resource. A resource counts as
-// held when a quorum holds the same lease, or may hold it as far as the nodes
-// that answered show. Errors: *FieldError, *QuorumError.
-func (l *Locker) Inspect(ctx context.Context, resource string) (LockState, error) {
+// inspect is Locker.Inspect.
+func (l *set) inspect(ctx context.Context, resource string) (LockState, error) {
 	b, err := l.look(ctx, resource, (*ballot).holderDecided)
 	if err != nil {
 		return LockState{}, err
@@ -98,10 +83,7 @@ func (b *ballot) holderDecided() bool {
 	return votes >= b.quorum || votes+b.silent < b.quorum && b.heard() >= b.quorum
 }
 
-func (l *Locker) look(ctx context.Context, resource string, enough func(*ballot) bool) (ballot, error) {
-	if err := ValidateResource(resource); err != nil {
-		return ballot{}, err
-	}
+func (l *set) look(ctx context.Context, resource string, enough func(*ballot) bool) (ballot, error) {
 	b := runPoll(ctx, l.nodes, Op{Kind: OpRead, Resource: resource}, l.cfg.NodeTimeout, enough)
 	l.learnFrom(b.replies[:b.n])
 	if b.heard() < b.quorum {
@@ -111,10 +93,8 @@ func (l *Locker) look(ctx context.Context, resource string, enough func(*ballot)
 	return b, nil
 }
 
-// Break ends whatever lease there is on a resource, and stray votes with it.
-// The next token is still higher. Errors: *FieldError, ErrNotHeld when the
-// resource is free, *QuorumError.
-func (l *Locker) Break(ctx context.Context, resource string) error {
+// breakLock is Locker.Break.
+func (l *set) breakLock(ctx context.Context, resource string) error {
 	b, err := l.look(ctx, resource, func(*ballot) bool { return false })
 	if err != nil {
 		return err

@@ -20,9 +20,6 @@ type AcquireRequest struct {
 	// Resources asks for several at once instead of Resource: all or none,
 	// LeastBundle to MostBundle of them, in any order.
 	Resources []string
-
-	owner string // see WithOwner
-	scope string // what the idempotency key is used for, if not Resource alone
 }
 
 // Lease is one time-bounded grant of a resource.
@@ -46,9 +43,6 @@ type Lease struct {
 	// Parts are the resources of a lease of several, in the order of their
 	// names; then Resource and Token are empty.
 	Parts []LeasePart
-
-	attempt string    // that took it under an idempotency key; "" without one
-	ids     []leaseID // of its parts; of a lease of one resource that one
 }
 
 // LeasePart is one resource of a lease of several.

@@ -145,7 +145,7 @@ func (r *partsReader) bytes(n uint64) []byte {
 
 // seal makes the id of a lease that was granted to the owner just now.
 func (l *Locker) seal(owner string, parts []leaseID) string {
-	keys := l.route(parts[0].resource).keysNow()
+	keys := l.of(parts[0].resource).keysNow()
 	return keys.sealLease(owner, parts)
 }
 
@@ -159,7 +159,7 @@ func (l *Locker) openLease(ctx context.Context, text string) ([]leaseID, error) 
 		return nil, ErrNotHeld
 	}
 	owner, known := OwnerOf(ctx), false
-	for _, set := range l.sets() {
+	for _, set := range l.sets {
 		keys, err := set.currentKeys(ctx)
 		if err != nil {
 			continue
@@ -180,7 +180,7 @@ func (l *Locker) openLease(ctx context.Context, text string) ([]leaseID, error) 
 // noSuchKey answers an id whose key nobody here knows: it may be one that the
 // nodes have got a moment ago.
 func (l *Locker) noSuchKey(ctx context.Context) error {
-	for _, set := range l.sets() {
+	for _, set := range l.sets {
 		if set.cfg.Keys == nil && !set.members.uptodate() {
 			return set.unknown(ctx)
 		}

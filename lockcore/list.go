@@ -36,29 +36,20 @@ type ListRequest struct {
 // The cursor is sealed, and good for this owner (WithOwner) and prefix, until
 // the cluster's secret has been replaced twice. Errors: *FieldError, *QuorumError.
 func (l *Locker) List(ctx context.Context, req ListRequest) (LockPage, error) {
-	return listSets(ctx, []*Locker{l}, req)
-}
-
-// List is Locker.List, one set after the other.
-func (s *Sets) List(ctx context.Context, req ListRequest) (LockPage, error) {
-	return listSets(ctx, s.lockers, req)
-}
-
-func listSets(ctx context.Context, sets []*Locker, req ListRequest) (LockPage, error) {
 	if err := validateText("prefix", req.Prefix, 0); err != nil {
 		return LockPage{}, err
 	}
 	if req.Limit < 1 || req.Limit > MaxPage {
 		return LockPage{}, &FieldError{Field: "limit", Reason: fmt.Sprintf("must be 1 to %d", MaxPage)}
 	}
-	keys, err := sets[0].currentKeys(ctx)
+	keys, err := l.sets[0].currentKeys(ctx)
 	if err != nil {
 		return LockPage{}, err
 	}
 	owner := OwnerOf(ctx)
 	use := strconv.Itoa(len(owner)) + " " + owner + req.Prefix
-	w := listing{sets: sets, req: req, until: time.Now().Add(listBudget)}
-	if w.at, err = openListPlace(keys, use, req.Cursor, sets); err != nil {
+	w := listing{sets: l.sets, req: req, until: time.Now().Add(listBudget)}
+	if w.at, err = openListPlace(keys, use, req.Cursor, l.sets); err != nil {
 		return LockPage{}, err
 	}
 	page, err := w.page(ctx)
@@ -74,7 +65,7 @@ func listSets(ctx context.Context, sets []*Locker, req ListRequest) (LockPage, e
 
 // listing is a page in the making.
 type listing struct {
-	sets  []*Locker
+	sets  []*set
 	req   ListRequest
 	at    listPlace
 	until time.Time
@@ -126,7 +117,7 @@ func (w *listing) more(ctx context.Context) bool {
 }
 
 // readers returns the first R nodes that may vote.
-func (l *Locker) readers() (readers []Node, err error) {
+func (l *set) readers() (readers []Node, err error) {
 	status := l.members.status()
 	for i, n := range l.nodes {
 		if status.Nodes[i].State == NodeVoting && len(readers) < ReadersOf(len(l.nodes)) {
@@ -144,7 +135,7 @@ func (l *Locker) readers() (readers []Node, err error) {
 	return readers, nil
 }
 
-func (l *Locker) unreadable(n Node, err error) error {
+func (l *set) unreadable(n Node, err error) error {
 	return &QuorumError{
 		Quorum: l.quorum, Nodes: []NodeOutcome{{Node: n.Name(), Reason: err.Error()}}, RetryAfter: time.Second,
 	}
@@ -152,7 +143,7 @@ func (l *Locker) unreadable(n Node, err error) error {
 
 // inspectAll looks at the resources side by side and keeps those that are held
 // and were not already found on an earlier reader.
-func (l *Locker) inspectAll(ctx context.Context, resources []string, earlier []Node) []LockState {
+func (l *set) inspectAll(ctx context.Context, resources []string, earlier []Node) []LockState {
 	states := make([]LockState, len(resources))
 	var wg sync.WaitGroup
 	for i, resource := range resources {
@@ -174,7 +165,7 @@ func (l *Locker) inspectAll(ctx context.Context, resources []string, earlier []N
 }
 
 // stands reports whether one of the nodes has a lock of the owner.
-func (l *Locker) stands(b *ballot, owner string, nodes []Node) bool {
+func (l *set) stands(b *ballot, owner string, nodes []Node) bool {
 	for i, n := range l.nodes {
 		for _, e := range nodes {
 			if n == e && b.answered.has(i) && b.replies[i].Owner == owner {
@@ -212,11 +203,11 @@ func (p listPlace) String() string {
 	return text + strings.Repeat("\x00", max(0, listPlaceBytes-len(text)))
 }
 
-func (p listPlace) within(sets []*Locker) bool {
+func (p listPlace) within(sets []*set) bool {
 	return 0 <= p.set && p.set < len(sets) && 0 <= p.reader && p.reader < ReadersOf(len(sets[p.set].nodes))
 }
 
-func openListPlace(keys *Keys, use, cursor string, sets []*Locker) (p listPlace, err error) {
+func openListPlace(keys *Keys, use, cursor string, sets []*set) (p listPlace, err error) {
 	if cursor == "" {
 		return p, nil
 	}

@@ -4,7 +4,7 @@ import "testing"
 
 func TestListPlace(t *testing.T) {
 	keys := testKeys(t, "a secret")
-	sets := []*Locker{{nodes: fakes(3)}, {nodes: fakes(5)}}
+	sets := []*set{{nodes: fakes(3)}, {nodes: fakes(5)}}
 	for _, p := range []listPlace{{}, {reader: 1}, {set: 1, reader: 2, node: "17 x"}} {
 		if got, err := openListPlace(keys, "use", keys.sealCursor("use", p.String()), sets); err != nil || got != p {
 			t.Errorf("%+v came back as %+v, %v", p, got, err)

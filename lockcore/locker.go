@@ -1,55 +1,88 @@
 package lockcore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"hash/fnv"
+	"strings"
 	"sync"
 	"time"
 )
 
-var (
-	errNoAnswer    = errors.New("no answer in time")
-	errImplausible = errors.New("named a token that no cluster can have reached")
-)
-
-// Locker takes leases over a quorum of nodes. It is safe for concurrent use,
-// and any number of Lockers may serve the same nodes: they share nothing else.
+// Locker takes leases over quorums of nodes. It is safe for concurrent use, and
+// any number of Lockers may serve the same nodes: they share nothing else.
+//
+// Resources spread over one or several independent sets of nodes, to scale out
+// beyond what one set can serve. Each set is a cluster of its own, with its own
+// quorum: a set that is down stops its share of the resources and no other. A
+// resource belongs to the set that wins its rendezvous (Thaler and Ravishankar,
+// 1998): adding a set moves only the resources that the new one wins. Every server
+// must be configured with the same sets; changing them while leases are held moves
+// resources away from their locks (the guard still refuses stale tokens, since
+// floors follow the clock), so do it at rest.
 type Locker struct {
-	cfg     Config
-	nodes   []Node
-	meters  []Meter
-	quorum  int
-	view    knownView
-	clean   *cleaner
-	line    *line
-	rounds  rounds
-	members *membership
-	// route finds the Locker of a resource's node set, and sets gives all of them;
-	// this one, if it is the only one.
-	route func(resource string) *Locker
-	sets  func() []*Locker
+	cfg  Config
+	sets []*set
 }
 
-// New makes a Locker over 1, 3, 5 or 7 nodes. It grants nothing before Run has
-// found a quorum of them admitted.
-func New(nodes []Node, cfg Config) (*Locker, error) {
+// New makes a Locker over sets of 1, 3, 5 or 7 nodes each. It grants nothing before
+// Run has found a quorum of them admitted.
+func New(cfg Config, sets ...[]Node) (*Locker, error) {
 	cfg = cfg.withDefaults()
-	if err := errors.Join(cfg.validate(), validateNodes(nodes)); err != nil {
+	if err := errors.Join(cfg.validate(), validateSets(sets)); err != nil {
 		return nil, fmt.Errorf("lockcore: %w", err)
 	}
-	l := &Locker{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes), rounds: make(rounds, cfg.MaxRounds)}
-	l.line = newLine(cfg, nodes, l.clean, l.view.view)
-	l.members = newMembership(cfg, nodes, &l.view)
-	l.meters = l.members.meters
-	l.route = func(string) *Locker { return l }
-	l.sets = func() []*Locker { return []*Locker{l} }
-	for _, n := range nodes {
-		n.Join(l.members.cluster)
+	l := &Locker{cfg: cfg}
+	for _, nodes := range sets {
+		l.sets = append(l.sets, newSet(cfg, nodes))
 	}
 	return l, nil
+}
+
+func validateSets(sets [][]Node) error {
+	if len(sets) == 0 {
+		return errors.New("no set of nodes")
+	}
+	var errs []error
+	seen := make(map[string]bool)
+	for _, nodes := range sets {
+		errs = append(errs, validateNodes(nodes))
+		for _, n := range nodes {
+			if seen[n.Name()] {
+				errs = append(errs, fmt.Errorf("node %s is listed twice: each node must be a server of its own", n.Name()))
+			}
+			seen[n.Name()] = true
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// of is the resource's set.
+func (l *Locker) of(resource string) *set {
+	best, most := l.sets[0], uint64(0)
+	if len(l.sets) == 1 {
+		return best
+	}
+	for _, s := range l.sets {
+		if w := weight(s.members.cluster.Hash, resource); w >= most {
+			best, most = s, w
+		}
+	}
+	return best
+}
+
+// weight is the draw of a set for a resource. FNV alone leaves the draws of
+// similar names similar, so its bits are mixed (the finaliser of MurmurHash3).
+func weight(set, resource string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(set)) // never fails (hash.Hash)
+	_, _ = h.Write([]byte{0})
+	_, _ = h.Write([]byte(resource))
+	x := h.Sum64()
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
 }
 
 // Run watches the nodes, quarantines what restarted and admits it again, and
@@ -57,30 +90,54 @@ func New(nodes []Node, cfg Config) (*Locker, error) {
 // waits itself, within a bound, for the releases under way.
 func (l *Locker) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
-	wg.Go(func() { l.members.run(ctx) })
-	wg.Go(func() { l.line.run(ctx) })
+	for _, s := range l.sets {
+		wg.Go(func() { s.run(ctx) })
+	}
 	wg.Wait()
-	l.StopWaiting()
-	const tidy = 2 * time.Second
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidy)
-	defer cancel()
-	l.clean.close(closing)
 	return ctx.Err()
 }
 
 // StopWaiting answers every waiting Acquire with ErrStopping, and every later
 // one that would wait. Call it before a server stops.
-func (l *Locker) StopWaiting() { l.line.stop() }
-
-// Waiting is how many requests stand in line at this server.
-func (l *Locker) Waiting() int {
-	l.line.mu.Lock()
-	defer l.line.mu.Unlock()
-	return l.line.waiting
+func (l *Locker) StopWaiting() {
+	for _, s := range l.sets {
+		s.line.stop()
+	}
 }
 
-// Status is the state of the nodes as Run last saw it.
-func (l *Locker) Status() ClusterStatus { return l.members.status() }
+// Waiting is how many requests stand in line at this server, set by set.
+func (l *Locker) Waiting() []int {
+	waiting := make([]int, len(l.sets))
+	for i, s := range l.sets {
+		waiting[i] = s.waiting()
+	}
+	return waiting
+}
+
+// Statuses are the states of the nodes as Run last saw them, set by set.
+func (l *Locker) Statuses() []ClusterStatus {
+	statuses := make([]ClusterStatus, len(l.sets))
+	for i, s := range l.sets {
+		statuses[i] = s.members.status()
+	}
+	return statuses
+}
+
+// Status joins the sets' states. It is ready when every set is.
+func (l *Locker) Status() ClusterStatus {
+	statuses := l.Statuses()
+	joined := statuses[0]
+	for i, status := range statuses[1:] {
+		if !status.Ready {
+			joined.Reason = strings.Trim(joined.Reason+fmt.Sprintf("; node set %d: %s", i+2, status.Reason), "; ")
+		}
+		joined.Ready = joined.Ready && status.Ready
+		joined.Quorum += status.Quorum
+		joined.Voting += status.Voting
+		joined.Nodes = append(joined.Nodes, status.Nodes...)
+	}
+	return joined
+}
 
 // Acquire takes a lease, or says why not: *HeldError, *QuorumError, a
 // *FieldError for each field out of bounds, ErrIdempotencyMismatch,
@@ -95,165 +152,18 @@ func (l *Locker) Status() ClusterStatus { return l.members.status() }
 // Votes split between callers that came at the same time, and votes that met a
 // change of view, are asked for again a few times before it gives up.
 func (l *Locker) Acquire(ctx context.Context, req AcquireRequest) (Lease, error) {
-	lease, err := l.acquire(ctx, &req)
+	if err := l.cfg.checkAcquire(&req); err != nil {
+		return Lease{}, err
+	}
+	one := &request{AcquireRequest: req, owner: OwnerOf(ctx), scope: req.Resource}
+	if req.Resources != nil {
+		return l.acquireBundle(ctx, one)
+	}
+	taken, err := l.of(req.Resource).acquire(ctx, one)
 	if err != nil {
 		return Lease{}, err
 	}
-	return *lease, nil
-}
-
-// acquire and what it calls take and return pointers: requests and leases are
-// large, and whoever waits in line has them on its stack at every level. Ten
-// thousand may wait, and with small frames 4 KB are enough for each.
-func (l *Locker) acquire(ctx context.Context, req *AcquireRequest) (*Lease, error) {
-	if err := l.cfg.checkAcquire(req); err != nil {
-		return nil, err
-	}
-	req.owner = OwnerOf(ctx)
-	take := l.acquireOne
-	if req.Resources != nil {
-		take = l.acquireBundle
-	}
-	lease, err := take(ctx, req)
-	if err == nil {
-		lease.ID = l.seal(req.owner, lease.ids)
-	}
-	return lease, err
-}
-
-func (l *Locker) acquireOne(ctx context.Context, req *AcquireRequest) (*Lease, error) {
-	if req.Wait > 0 {
-		return l.acquireInTurn(ctx, req)
-	}
-	pause := splitFirstPause
-	for try := 1; ; try++ {
-		lease, err := l.tryAcquire(ctx, req, Ticket{})
-		var again *retryError
-		if !errors.As(err, &again) {
-			return lease, err
-		}
-		if try == mostTries {
-			return nil, again.give
-		}
-		if err := sleep(ctx, l.cfg.jitter(pause)); err != nil {
-			return nil, again.give
-		}
-		pause = min(2*pause, splitMostPause)
-	}
-}
-
-// The tries of one Acquire. The pauses, jittered, are a few round trips long:
-// two callers that split the votes do not meet again.
-const (
-	mostTries       = 8
-	splitFirstPause = time.Millisecond
-	splitMostPause  = 32 * time.Millisecond
-)
-
-// retryError asks Acquire to try once more, and what to say when it will not.
-type retryError struct{ give error }
-
-func (e *retryError) Error() string { return e.give.Error() }
-
-func (l *Locker) tryAcquire(ctx context.Context, req *AcquireRequest, ticket Ticket) (*Lease, error) {
-	if err := l.rounds.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer l.rounds.leave()
-	keys, err := l.currentKeys(ctx)
-	if err != nil {
-		return nil, err
-	}
-	id := leaseID{resource: req.Resource, acquired: time.Now()}
-	attempt, former := "", []string(nil)
-	if req.IdempotencyKey == "" {
-		id.value = l.cfg.newLeaseValue()
-	} else {
-		values := keys.leaseValues(req.owner, req.IdempotencyKey)
-		id.value, former = values[0], values[1:]
-		attempt = l.cfg.newLeaseValue()[:8]
-	}
-	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
-	op := Op{
-		Kind: OpAcquire, View: l.view.view(), Resource: req.Resource, Owner: id.value,
-		TTL: req.TTL, Meta: described.String(), Attempt: attempt, Scope: cmp.Or(req.scope, req.Resource), Ticket: ticket,
-	}
-	res := l.ask(ctx, op)
-	if value := res.inTheWay(former); value != "" {
-		id.value, op.Owner = value, value
-		res = l.ask(ctx, op)
-	}
-	l.tell(ctx, &res)
-	if res.verdict != Won {
-		return nil, l.explainLoss(ctx, req, &res)
-	}
-	id.token = res.token
-	if res.existing {
-		described = describeExisting(res.meta, described)
-		id.acquired = described.acquired
-	}
-	lease := l.leaseOf(id, described, res.ttl, res.validity)
-	lease.Existing, lease.attempt, lease.ids = res.existing, attempt, []leaseID{id}
-	if lease.Validity <= 0 || ctx.Err() != nil {
-		l.retract(id, attempt, res.ttl)
-		return nil, l.tooLate(ctx, req.Resource, &res)
-	}
-	return &lease, nil
-}
-
-// ask is one acquisition, to its decision.
-func (l *Locker) ask(ctx context.Context, op Op) acquired {
-	a := l.newAcquisition(ctx, op, l.cfg.roundLimit(op.TTL))
-	a.start()
-	a.wait(ctx)
-	return a.result()
-}
-
-// inTheWay gives the one of the values whose lease made the acquisition lose, ""
-// if none did. They are what the idempotency key came to before the cluster's
-// secret was replaced: then the key has found its own lease, and must ask for that.
-func (res *acquired) inTheWay(values []string) string {
-	if res.verdict == Won || len(values) == 0 {
-		return ""
-	}
-	for i := range res.replies {
-		if value := res.replies[i].Owner; res.answered.has(i) && slices.Contains(values, value) {
-			return value
-		}
-	}
-	return ""
-}
-
-// describeExisting prefers what the nodes kept over what the retry says.
-func describeExisting(text string, retry meta) meta {
-	if kept := parseMeta(text); !kept.acquired.IsZero() {
-		return kept
-	}
-	return retry
-}
-
-func (l *Locker) leaseOf(id leaseID, m meta, ttl, validity time.Duration) Lease {
-	return Lease{
-		Resource: id.resource, Token: id.token, TTL: ttl, Validity: validity,
-		Acquired: id.acquired, MaxHoldRemaining: l.maxHoldRemaining(id), Holder: m.holder, Metadata: m.metadata,
-	}
-}
-
-func (l *Locker) maxHoldRemaining(id leaseID) time.Duration {
-	if l.cfg.MaxHold < 0 {
-		return -1
-	}
-	return max(0, l.cfg.MaxHold-time.Since(id.acquired))
-}
-
-// retract takes back the votes of a lease that was won and cannot be used. Under
-// an idempotency key another attempt may have answered with the same lease: its
-// votes stay.
-func (l *Locker) retract(id leaseID, attempt string, ttl time.Duration) {
-	op := Op{Kind: OpRetract, Resource: id.resource, Owner: id.value, Attempt: attempt}
-	for i := range l.nodes {
-		l.clean.send(i, op, time.Now().Add(ttl), recheckAlways)
-	}
+	return l.sealed(one.owner, []*part{taken}), nil
 }
 
 // Extend gives the lease a new TTL, counted from now; 0 asks for the default.
@@ -272,84 +182,84 @@ func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (L
 	if err != nil {
 		return Lease{}, err
 	}
-	leases, err := l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) { return l.extendOne(ctx, id, ttl) })
+	leases, err := l.eachPart(parts, func(s *set, id leaseID) (Lease, error) { return s.extend(ctx, id, ttl) })
 	if err != nil {
 		return Lease{}, err
 	}
-	return together(lease, parts, leases), nil
+	return together(lease, leases), nil
 }
 
-func (l *Locker) extendOne(ctx context.Context, id leaseID, ttl time.Duration) (Lease, error) {
-	if left := l.maxHoldRemaining(id); left >= 0 {
-		ttl = min(ttl, left.Truncate(time.Millisecond))
+// Release ends a lease. Errors: ErrNotHeld (it had ended
+// before), *QuorumError (too few nodes answered to know; the release continues
+// in the background, and the lease ends with its TTL at the latest).
+func (l *Locker) Release(ctx context.Context, lease string) error {
+	parts, err := l.openLease(ctx, lease)
+	if err != nil {
+		return err
 	}
-	if ttl < MinTTL {
-		return Lease{}, ErrMaxHold
-	}
-	op := Op{Kind: OpExtend, Resource: id.resource, Owner: id.value, Token: id.token, TTL: ttl}
-	b := l.pollInView(ctx, op, l.cfg.roundLimit(ttl), (*ballot).decided)
-	if granted := b.count(Granted); granted < l.quorum {
-		return Lease{}, l.explainUnextended(id, &b)
-	}
-	left := validity(ttl, ttl, b.elapsed)
-	if left <= 0 {
-		return Lease{}, l.quorumError(id.resource, &b)
-	}
-	return l.leaseOf(id, b.meta(), ttl, left), nil
+	_, err = l.eachPart(parts, func(s *set, id leaseID) (Lease, error) {
+		err := s.release(ctx, id.resource, id.value, id.token)
+		if err == nil && l.cfg.Released != nil {
+			l.cfg.Released(id.resource, id.token)
+		}
+		return Lease{}, err
+	})
+	return err
 }
 
-// explainUnextended tells a lost lease from a lost quorum. A lease is lost
-// once so many nodes refused it that the others are no quorum: each has given
-// the lock, or a larger counter, to somebody else, and will never give it back.
-func (l *Locker) explainUnextended(id leaseID, b *ballot) error {
-	if b.count(NotHeld) < ReadersOf(len(l.nodes)) {
-		return l.quorumError(id.resource, b)
+// Lease returns a lease as it stands, its validity counted from now. Errors:
+// ErrNotHeld, *QuorumError.
+func (l *Locker) Lease(ctx context.Context, lease string) (Lease, error) {
+	parts, err := l.openLease(ctx, lease)
+	if err != nil {
+		return Lease{}, err
 	}
-	op := Op{Kind: OpRelease, Resource: id.resource, Owner: id.value, Token: id.token}
-	for i := range l.nodes {
-		if o := b.replies[i].Outcome; o == Granted || o == Failed {
-			l.clean.send(i, op, time.Now().Add(l.cfg.MaxTTL), recheckNever)
+	leases, err := l.eachPart(parts, func(s *set, id leaseID) (Lease, error) { return s.lease(ctx, id) })
+	if err != nil {
+		return Lease{}, err
+	}
+	return together(lease, leases), nil
+}
+
+// Inspect returns what anyone may know of a resource. A resource counts as
+// held when a quorum holds the same lease, or may hold it as far as the nodes
+// that answered show. Errors: *FieldError, *QuorumError.
+func (l *Locker) Inspect(ctx context.Context, resource string) (LockState, error) {
+	if err := ValidateResource(resource); err != nil {
+		return LockState{}, err
+	}
+	return l.of(resource).inspect(ctx, resource)
+}
+
+// Break ends whatever lease there is on a resource, and stray votes with it.
+// The next token is still higher. Errors: *FieldError, ErrNotHeld when the
+// resource is free, *QuorumError.
+func (l *Locker) Break(ctx context.Context, resource string) error {
+	if err := ValidateResource(resource); err != nil {
+		return err
+	}
+	return l.of(resource).breakLock(ctx, resource)
+}
+
+// eachPart calls f for every part side by side, with its set of nodes. Of several
+// errors the gravest is returned: a lost part over a part of which nothing is known.
+func (l *Locker) eachPart(parts []leaseID, f func(*set, leaseID) (Lease, error)) ([]Lease, error) {
+	leases, errs := make([]Lease, len(parts)), make([]error, len(parts))
+	if len(parts) == 1 {
+		leases[0], errs[0] = f(l.of(parts[0].resource), parts[0])
+		return leases, errs[0]
+	}
+	var wg sync.WaitGroup
+	for i, id := range parts {
+		wg.Go(func() { leases[i], errs[i] = f(l.of(id.resource), id) })
+	}
+	wg.Wait()
+	for _, grave := range []error{ErrNotHeld, ErrMaxHold, ErrNoQuorum} {
+		for _, err := range errs {
+			if errors.Is(err, grave) {
+				return leases, err
+			}
 		}
 	}
-	return ErrNotHeld
-}
-
-// pollInView runs a poll that carries the view, and once more under each newer
-// view that it meets (rule 8).
-func (l *Locker) pollInView(ctx context.Context, op Op, limit time.Duration, enough func(*ballot) bool) ballot {
-	for try := 1; ; try++ {
-		op.View = l.view.view()
-		b := runPoll(ctx, l.nodes, op, limit, enough)
-		stale := l.learnFrom(b.replies[:b.n])
-		if !stale || b.count(Granted) >= b.quorum || try == mostTries || ctx.Err() != nil {
-			return b
-		}
-	}
-}
-
-// learnFrom adopts views that nodes named, wakes the watch when a node's gate
-// was shut, and reports whether a vote was refused as outdated.
-func (l *Locker) learnFrom(replies []Reply) (stale bool) {
-	for i := range replies {
-		switch replies[i].Outcome {
-		case StaleView:
-			l.view.learn(replies[i].View)
-			stale = true
-		case NotAdmitted:
-			l.members.refused(i)
-		}
-	}
-	return stale
-}
-
-// sleep waits, or returns early with the context's error.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return leases, errors.Join(errs...)
 }

@@ -470,7 +470,7 @@ func TestLostExtendsDoNotPileUp(t *testing.T) {
 				t.Fatal("extended")
 			}
 		}
-		pending := c.clean.pendingNow()
+		pending := c.set.clean.pendingNow()
 		settle(2 * time.Minute)
 		if each := (releases() - before) / calls; each > 2 || pending > calls/10 {
 			t.Errorf("%d extends of a lease that had ended: %d clean-ups pending, %d releases sent for each", calls, pending, each)

@@ -58,7 +58,7 @@ func (c Config) metersOf(nodes []Node) []Meter {
 }
 
 // tell describes a finished attempt to the Tracer.
-func (l *Locker) tell(ctx context.Context, res *acquired) {
+func (l *set) tell(ctx context.Context, res *acquired) {
 	if res.at == nil {
 		return
 	}

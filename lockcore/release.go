@@ -7,26 +7,8 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// Release ends a lease. Errors: ErrNotHeld (it had ended
-// before), *QuorumError (too few nodes answered to know; the release continues
-// in the background, and the lease ends with its TTL at the latest).
-func (l *Locker) Release(ctx context.Context, lease string) error {
-	parts, err := l.openLease(ctx, lease)
-	if err != nil {
-		return err
-	}
-	_, err = l.eachPart(parts, func(l *Locker, id leaseID) (Lease, error) {
-		err := l.release(ctx, id.resource, id.value, id.token)
-		if err == nil && l.cfg.Released != nil {
-			l.cfg.Released(id.resource, id.token)
-		}
-		return Lease{}, err
-	})
-	return err
-}
-
 // release ends the owner's lease of a resource on every node.
-func (l *Locker) release(ctx context.Context, resource, owner string, token fencing.Token) error {
+func (l *set) release(ctx context.Context, resource, owner string, token fencing.Token) error {
 	op := Op{Kind: OpRelease, Resource: resource, Owner: owner, Token: token}
 	p := startPoll(l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided, func(b *ballot, i int, reply Reply) {
 		l.afterRelease(op, b, i, reply)
@@ -50,7 +32,7 @@ func (l *Locker) release(ctx context.Context, resource, owner string, token fenc
 
 // afterRelease repeats the release in the background, where it met node i in a
 // state in which it is not done.
-func (l *Locker) afterRelease(op Op, b *ballot, i int, reply Reply) {
+func (l *set) afterRelease(op Op, b *ballot, i int, reply Reply) {
 	switch reply.Outcome {
 	case Failed: // also when it was not sent: the lock is older than the call
 		l.clean.send(i, op, time.Now().Add(l.cfg.MaxTTL), recheckOnce)

@@ -65,7 +65,7 @@ func TestWaitingForAPlace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.rounds <- struct{}{} // somebody's round goes on and on
+		c.set.rounds <- struct{}{} // somebody's round goes on and on
 		asked := len(c.fakes[0].ops(OpAcquire))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

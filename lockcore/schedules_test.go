@@ -75,7 +75,7 @@ func newArena(t *testing.T, n, servers int) (*arena, func()) {
 			ws = append(ws, w)
 			nodes = append(nodes, w)
 		}
-		l, err := lockcore.New(nodes, lockcore.Config{New: true, MaxTTL: time.Minute, NodeTimeout: 50 * time.Millisecond})
+		l, err := lockcore.New(lockcore.Config{New: true, MaxTTL: time.Minute, NodeTimeout: 50 * time.Millisecond}, nodes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -482,7 +482,7 @@ func TestServersWithOtherMaxTTL(t *testing.T) {
 			for _, m := range models {
 				nodes = append(nodes, &wire{Model: m})
 			}
-			l, err := lockcore.New(nodes, lockcore.Config{MaxTTL: maxTTL, DefaultTTL: 5 * time.Second})
+			l, err := lockcore.New(lockcore.Config{MaxTTL: maxTTL, DefaultTTL: 5 * time.Second}, nodes)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -518,7 +518,7 @@ func TestViewAfterAClockWasSetBack(t *testing.T) {
 			m := nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)})
 			models, nodes = append(models, m), append(nodes, &wire{Model: m})
 		}
-		l, err := lockcore.New(nodes, lockcore.Config{MaxTTL: 10 * time.Second, DefaultTTL: 5 * time.Second})
+		l, err := lockcore.New(lockcore.Config{MaxTTL: 10 * time.Second, DefaultTTL: 5 * time.Second}, nodes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -577,7 +577,7 @@ func TestOneFalseView(t *testing.T) {
 			bad = &liar{wire: &wire{Model: nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)})}}
 			nodes = append(nodes, bad)
 		}
-		l, err := lockcore.New(nodes, lockcore.Config{New: true})
+		l, err := lockcore.New(lockcore.Config{New: true}, nodes)
 		if err != nil {
 			t.Fatal(err)
 		}

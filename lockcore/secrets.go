@@ -204,14 +204,14 @@ func (m *membership) addSecrets(ctx context.Context, i int, secrets Secrets) err
 
 // currentKeys gives the keys, the configured ones if there are any. A server that
 // has just started has none. The error is a *QuorumError.
-func (l *Locker) currentKeys(ctx context.Context) (*Keys, error) {
+func (l *set) currentKeys(ctx context.Context) (*Keys, error) {
 	if keys := l.keysNow(); keys != nil {
 		return keys, nil
 	}
 	return nil, l.unknown(ctx)
 }
 
-func (l *Locker) keysNow() *Keys {
+func (l *set) keysNow() *Keys {
 	if l.cfg.Keys != nil {
 		return l.cfg.Keys()
 	}
@@ -220,7 +220,7 @@ func (l *Locker) keysNow() *Keys {
 
 // unknown says that this server is not in touch with enough nodes to tell
 // whether a lease id is the cluster's.
-func (l *Locker) unknown(ctx context.Context) *QuorumError {
+func (l *set) unknown(ctx context.Context) *QuorumError {
 	status := l.members.status()
 	e := &QuorumError{Quorum: l.quorum, RetryAfter: status.retryAfter(), Cause: ctx.Err()}
 	for _, n := range status.Nodes {
@@ -239,6 +239,15 @@ var ErrSecretInUse = errors.New("the secret before the present one may be in use
 // from then on. Errors: ErrSecretInUse, *QuorumError (some nodes may have it, and
 // the servers give it to the others; safe to repeat), ctx.Err().
 func (l *Locker) RotateSecret(ctx context.Context, force bool) error {
+	for _, s := range l.sets {
+		if err := s.rotateSecret(ctx, force); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *set) rotateSecret(ctx context.Context, force bool) error {
 	if _, err := l.currentKeys(ctx); err != nil && l.cfg.Keys == nil {
 		return err
 	}

@@ -185,7 +185,7 @@ func keepers(t *testing.T, test func(t *testing.T, l *lockcore.Locker, nodes []*
 			k := &keeper{Model: nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)})}
 			all, nodes = append(all, k), append(nodes, k)
 		}
-		l, err := lockcore.New(nodes, lockcore.Config{New: true, MaxTTL: 10 * time.Second})
+		l, err := lockcore.New(lockcore.Config{New: true, MaxTTL: 10 * time.Second}, nodes)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,7 @@ func newForeignID(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := lockcore.New([]lockcore.Node{nodetest.NewModel(nodetest.ModelOptions{})}, lockcore.Config{New: true, Keys: func() *lockcore.Keys { return keys }})
+	l, err := lockcore.New(lockcore.Config{New: true, Keys: func() *lockcore.Keys { return keys }}, []lockcore.Node{nodetest.NewModel(nodetest.ModelOptions{})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -78,16 +78,16 @@ func knowing(m *membership, now time.Time, nodes ...Secrets) {
 // A secret opens lease ids as soon as one node has it, and seals once a quorum
 // has had it for so long that every server which is in touch with one knows it.
 func TestWhichSecretSeals(t *testing.T) {
-	l, err := New(fakes(3), Config{})
+	l, err := New(Config{}, fakes(3))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, now := l.members, time.Now()
+	m, now := l.sets[0].members, time.Now()
 	one, two, three := someSecret(1, 1), someSecret(2, 2), someSecret(3, 3)
 	keyID := func(s Secrets) [keyIDBytes]byte { raw := s.list()[0].raw; return newKey(raw[:]).id }
 	uses := func(what string, sealing Secrets, opening ...Secrets) {
 		t.Helper()
-		keys := l.keysNow()
+		keys := l.sets[0].keysNow()
 		if keys == nil || len(keys.keys) != 1+len(opening) || keys.keys[0].id != keyID(sealing) {
 			t.Fatalf("%s: other keys", what)
 		}
@@ -98,7 +98,7 @@ func TestWhichSecretSeals(t *testing.T) {
 		}
 	}
 	knowing(m, now, one)
-	if l.keysNow() != nil {
+	if l.sets[0].keysNow() != nil {
 		t.Error("one node of three is believed")
 	}
 	knowing(m, now, one, one)

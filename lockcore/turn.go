@@ -8,7 +8,7 @@ import (
 
 // acquireInTurn waits in line for the lease: first come, first served, over
 // all servers of the cluster. It returns what Acquire documents.
-func (l *Locker) acquireInTurn(ctx context.Context, req *AcquireRequest) (*Lease, error) {
+func (l *set) acquireInTurn(ctx context.Context, req *request) (*part, error) {
 	w, err := l.line.join(req.Resource, req.Holder)
 	if err != nil {
 		return nil, err
@@ -18,10 +18,10 @@ func (l *Locker) acquireInTurn(ctx context.Context, req *AcquireRequest) (*Lease
 	if !l.line.isFirst(w) {
 		l.line.stand(w)
 	}
-	lease, err := l.takeTurn(ctx, req, w, deadline.C)
+	taken, err := l.takeTurn(ctx, req, w, deadline.C)
 	if err == nil {
-		l.line.leave(w, time.Now().Add(lease.TTL))
-		return lease, nil
+		l.line.leave(w, time.Now().Add(taken.lease.TTL))
+		return taken, nil
 	}
 	l.line.leave(w, time.Now())
 	l.line.takeOff(w)
@@ -35,16 +35,16 @@ func (l *Locker) acquireInTurn(ctx context.Context, req *AcquireRequest) (*Lease
 var errTimedOut = errors.New("waited long enough")
 
 // takeTurn asks whenever it is time to, until there is a lease or a reason to stop.
-func (l *Locker) takeTurn(ctx context.Context, req *AcquireRequest, w *waiter, deadline <-chan time.Time) (*Lease, error) {
+func (l *set) takeTurn(ctx context.Context, req *request, w *waiter, deadline <-chan time.Time) (*part, error) {
 	var pace pace
 	for {
 		if err := l.line.await(ctx, w, deadline); err != nil {
 			return nil, err
 		}
 		l.line.asks(w)
-		lease, err := l.tryAcquire(ctx, req, w.ticket)
+		taken, err := l.tryAcquire(ctx, req, w.ticket)
 		if err == nil || !l.worthWaiting(ctx, err) {
-			return lease, err
+			return taken, err
 		}
 		l.line.postpone(w, pace.after(err, l.cfg.jitter))
 	}
@@ -52,7 +52,7 @@ func (l *Locker) takeTurn(ctx context.Context, req *AcquireRequest, w *waiter, d
 
 // worthWaiting tells a resource that is held, or nodes that are away, from a
 // request that can never succeed.
-func (l *Locker) worthWaiting(ctx context.Context, err error) bool {
+func (l *set) worthWaiting(ctx context.Context, err error) bool {
 	var again *retryError
 	return ctx.Err() == nil && (errors.As(err, &again) || errors.Is(err, ErrHeld) || errors.Is(err, ErrNoQuorum))
 }
@@ -80,7 +80,7 @@ func grow(pause *time.Duration, first, most time.Duration) time.Duration {
 }
 
 // timedOut describes a wait that came to nothing.
-func (l *Locker) timedOut(ctx context.Context, req *AcquireRequest, w *waiter) error {
+func (l *set) timedOut(ctx context.Context, req *request, w *waiter) error {
 	b, err := l.look(ctx, req.Resource, (*ballot).holderDecided)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ const batchTimeouts = 4
 
 // backend is what the service stands on.
 type backend struct {
-	locker *lockcore.Sets
+	locker *lockcore.Locker
 	guard  fencing.Guard  // nil for none
 	file   *boltfile.File // nil for none
 	events *events.Hub
@@ -86,7 +86,7 @@ func (b *backend) open(ctx context.Context, cfg config, logger *slog.Logger) err
 		return err
 	}
 	b.channels = channelsOf(sets)
-	b.locker, err = lockcore.NewSets(sets, b.lockerConfig(cfg, logger))
+	b.locker, err = lockcore.New(b.lockerConfig(cfg, logger), sets...)
 	return err
 }
 

@@ -107,7 +107,7 @@ func (f founding) found(cmd *cobra.Command, cfg config, logger, audit *slog.Logg
 	found := func(c *lockcore.Config) {
 		c.Recovery, c.New, c.Force, c.Audit = lockcore.RecoveryAuto, f.isNew, f.force, audit
 	}
-	err := withCluster(ctx, cfg, logger, found, func(locker *lockcore.Sets) error {
+	err := withCluster(ctx, cfg, logger, found, func(locker *lockcore.Locker) error {
 		return awaitCluster(ctx, cmd.ErrOrStderr(), locker.Status)
 	})
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -133,7 +133,7 @@ func (f founding) confirm(cmd *cobra.Command, cfg config, logger, audit *slog.Lo
 	ctx, cancel := context.WithTimeout(cmd.Context(), bootstrapLook)
 	defer cancel()
 	look := func(c *lockcore.Config) { c.Recovery, c.New, c.Audit = lockcore.RecoveryManual, false, audit }
-	err := withCluster(ctx, cfg, logger, look, func(locker *lockcore.Sets) error {
+	err := withCluster(ctx, cfg, logger, look, func(locker *lockcore.Locker) error {
 		<-ctx.Done()
 		seen = locker.Status()
 		return cmd.Context().Err()
@@ -175,7 +175,7 @@ func unreachable(s lockcore.ClusterStatus) (nodes []string) {
 
 // withCluster runs a Locker over the nodes for as long as watch takes. Guarded
 // records in a file that a running server has are left out.
-func withCluster(ctx context.Context, cfg config, logger *slog.Logger, change func(*lockcore.Config), watch func(*lockcore.Sets) error) (err error) {
+func withCluster(ctx context.Context, cfg config, logger *slog.Logger, change func(*lockcore.Config), watch func(*lockcore.Locker) error) (err error) {
 	b := newBackend(prometheus.NewRegistry()) // whose metrics nobody reads
 	defer func() { err = errors.Join(err, b.close()) }()
 	file, err := b.openFile(cfg)
@@ -198,7 +198,7 @@ func withCluster(ctx context.Context, cfg config, logger *slog.Logger, change fu
 	}
 	c := b.lockerConfig(cfg, logger)
 	change(&c)
-	if b.locker, err = lockcore.NewSets(nodes, c); err != nil {
+	if b.locker, err = lockcore.New(c, nodes...); err != nil {
 		return err
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -66,7 +66,7 @@ func rotateSecret(cmd *cobra.Command, cfg config, force bool) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), rotateTimeout)
 	defer cancel()
 	look := func(c *lockcore.Config) { c.Recovery, c.New, c.Audit = lockcore.RecoveryManual, false, audit }
-	err := withCluster(ctx, cfg, logger, look, func(locker *lockcore.Sets) error {
+	err := withCluster(ctx, cfg, logger, look, func(locker *lockcore.Locker) error {
 		if err := awaitCluster(ctx, cmd.ErrOrStderr(), locker.Status); err != nil {
 			return err
 		}

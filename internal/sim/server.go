@@ -9,7 +9,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// service is what clients ask of a server: a lockcore.Sets, or one that a mutant
+// service is what clients ask of a server: a Locker, or one that a mutant
 // stands before.
 type service interface {
 	Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error)
@@ -66,7 +66,7 @@ func (s *server) start() {
 			sets[n.set] = append(sets[n.set], to)
 		}
 	}
-	locker, err := lockcore.NewSets(w.plan.Mutant.knows(s, sets), s.config())
+	locker, err := lockcore.New(s.config(), w.plan.Mutant.knows(s, sets)...)
 	if err != nil {
 		panic("sim: the plan's configuration is refused: " + err.Error())
 	}

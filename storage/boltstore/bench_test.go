@@ -28,7 +28,7 @@ func BenchmarkPair(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = node.Close(); _ = store.Close(); _ = db.Close() })
-	locker, err := lockcore.New([]lockcore.Node{node}, lockcore.Config{NodeTimeout: time.Second})
+	locker, err := lockcore.New(lockcore.Config{NodeTimeout: time.Second}, []lockcore.Node{node})
 	if err != nil {
 		b.Fatal(err)
 	}

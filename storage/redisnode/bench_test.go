@@ -28,7 +28,7 @@ func BenchmarkPair(b *testing.B) {
 		b.Cleanup(func() { _ = node.Close() })
 		nodes[i] = node
 	}
-	locker, err := lockcore.New(nodes, lockcore.Config{New: true})
+	locker, err := lockcore.New(lockcore.Config{New: true}, nodes)
 	if err != nil {
 		b.Fatal(err)
 	}

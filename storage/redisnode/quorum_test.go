@@ -57,7 +57,7 @@ func joinQuorumWith(t *testing.T, servers []*testenv.Redis, opts redisnode.Optio
 	if change != nil {
 		change(&cfg)
 	}
-	locker, err := lockcore.New(q.nodes, cfg)
+	locker, err := lockcore.New(cfg, q.nodes)
 	if err != nil {
 		t.Fatal(err)
 	}

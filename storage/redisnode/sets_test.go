@@ -19,7 +19,7 @@ func TestSetsShareTheResources(t *testing.T) {
 	for _, s := range servers {
 		sets = append(sets, []lockcore.Node{openNode(t, s.Addr(), redisnodeOptions(time.Hour))})
 	}
-	all, err := lockcore.NewSets(sets, lockcore.Config{MaxTTL: 10 * time.Second, NodeTimeout: time.Second, WatchInterval: 20 * time.Millisecond, New: true})
+	all, err := lockcore.New(lockcore.Config{MaxTTL: 10 * time.Second, NodeTimeout: time.Second, WatchInterval: 20 * time.Millisecond, New: true}, sets...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -195,7 +195,7 @@ func NewInProcess(urls []string) (*InProcess, error) {
 		}
 		p.nodes, nodes = append(p.nodes, node), append(nodes, node)
 	}
-	locker, err := lockcore.New(nodes, lockcore.Config{New: true, MaxTTL: 10 * time.Minute})
+	locker, err := lockcore.New(lockcore.Config{New: true, MaxTTL: 10 * time.Minute}, nodes)
 	if err != nil {
 		return nil, errors.Join(err, p.closeNodes())
 	}
