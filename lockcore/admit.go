@@ -35,7 +35,7 @@ func (m *membership) found(ctx context.Context, p plan) error {
 	nodes := m.byName(p.found)
 	admissions := make(map[int]Admission, len(nodes))
 	staged, failed := m.each(nodes, func(i int) error {
-		admissions[i] = a.pinned(p.pins[i])
+		admissions[i] = pinTo(a, p.pins[i])
 		return m.stage(ctx, i, admissions[i])
 	}, func([]int) bool { return true })
 	if len(staged) < min(QuorumOf(len(m.nodes)), len(nodes)) || errors.Is(failed, ErrRaced) {
@@ -111,7 +111,7 @@ func (m *membership) each(nodes []int, f func(int) error, yield func(done []int)
 
 // pinned completes an admission with the state that served its wait: in any
 // other the node must not be touched (rule 10).
-func (a Admission) pinned(to pin) Admission {
+func pinTo(a Admission, to pin) Admission {
 	a.Incarnation, a.Note = to.incarnation, to.note
 	return a
 }
@@ -163,7 +163,7 @@ func (m *membership) rejoin(ctx context.Context, p plan) error {
 
 // rejoinOne is rules 7 to 11, 13 and 21 for one node.
 func (m *membership) rejoinOne(ctx context.Context, i int, pinned pin) error {
-	a := Admission{Cluster: m.cluster}.pinned(pinned) // before the reads (rule 10)
+	a := pinTo(Admission{Cluster: m.cluster}, pinned) // before the reads (rule 10)
 	m.mu.Lock()
 	p := planFor(&m.seen, m.cfg, time.Now())
 	m.mu.Unlock()
@@ -235,7 +235,7 @@ func (m *membership) fence(ctx context.Context, nodes []int, view View) (readers
 			marks.High = max(marks.High, r.High)
 			marks.Founded = max(marks.Founded, r.Founded)
 			marks.MaxTTL = max(marks.MaxTTL, min(r.MaxTTL, mostRecordedTTL))
-			marks.Secrets = mergeSecrets(marks.Secrets, r.Secrets)
+			marks.Secrets = MergeSecrets(marks.Secrets, r.Secrets)
 		}
 	}
 	return readers, marks
@@ -299,7 +299,7 @@ func (m *membership) carry(ctx context.Context, readers []int, view View) ([]Car
 		if lock.Keyed && counters[k] > largest { // of no use to its lease, whose release would leave it
 			lock = CarriedLock{Resource: resource}
 		}
-		lock.setCounter(counters[k])
+		setCounter(&lock, counters[k])
 		carried[k] = lock
 	}
 	return carried, nil
@@ -308,7 +308,7 @@ func (m *membership) carry(ctx context.Context, readers []int, view View) ([]Car
 // setCounter sets the counter, which no lock may be granted below: whoever
 // confirms or extends a lease with a token below the counter would be let pass
 // by such a lock, though a larger token may have been given meanwhile.
-func (c *CarriedLock) setCounter(counter fencing.Token) {
+func setCounter(c *CarriedLock, counter fencing.Token) {
 	c.Counter = counter
 	if c.Owner != "" {
 		c.Grant = max(c.Grant, counter)

@@ -15,14 +15,8 @@ import (
 // caller gives them, so that two callers never wait for each other in a ring.
 // Every resource has a token of its own (rule 25).
 
-// Bounds of a bundle.
-const (
-	LeastBundle = 2
-	MostBundle  = 16
-)
-
 // checkBundle sorts the resources and refuses what a bundle cannot be.
-func (req *AcquireRequest) checkBundle() error {
+func checkBundle(req *AcquireRequest) error {
 	if req.Resource != "" {
 		return &FieldError{Field: "resources", Reason: "must not be given together with resource"}
 	}
@@ -32,7 +26,7 @@ func (req *AcquireRequest) checkBundle() error {
 	req.Resources = slices.Clone(req.Resources)
 	slices.Sort(req.Resources)
 	for i, resource := range req.Resources {
-		if err := validateText("resources", resource, 1); err != nil {
+		if err := ValidateText("resources", resource, 1); err != nil {
 			return err
 		}
 		if i > 0 && resource == req.Resources[i-1] {

@@ -8,20 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/fencelock/fencelock/fencing"
-)
-
-// Bounds of requests.
-const (
-	MinTTL            = 100 * time.Millisecond
-	MaxWait           = 10 * time.Minute
-	MaxResourceBytes  = 256
-	MaxHolderBytes    = MaxResourceBytes
-	MaxMetadataBytes  = 4096
-	MaxIdempotencyKey = 1024 // bytes, the caller's identity included
 )
 
 // Recovery says who re-founds a cluster that lost its majority (rule 12).
@@ -148,26 +136,6 @@ func validateNodes(nodes []Node) error {
 	return nil
 }
 
-// ValidateResource checks a resource's name. The error is a *FieldError.
-func ValidateResource(resource string) error {
-	return validateText("resource", resource, 1)
-}
-
-func validateText(field, text string, least int) error {
-	switch {
-	case len(text) < least || len(text) > MaxResourceBytes:
-		return &FieldError{Field: field, Reason: fmt.Sprintf("must be %d to %d bytes long", least, MaxResourceBytes)}
-	case !utf8.ValidString(text):
-		return &FieldError{Field: field, Reason: "must be valid UTF-8"}
-	}
-	for _, r := range text {
-		if unicode.IsControl(r) {
-			return &FieldError{Field: field, Reason: "must not contain control characters"}
-		}
-	}
-	return nil
-}
-
 // checkTTL replaces 0 by the default and refuses what is out of bounds.
 func (c Config) checkTTL(ttl time.Duration) (time.Duration, error) {
 	if ttl == 0 {
@@ -194,7 +162,7 @@ func (c Config) checkAcquire(req *AcquireRequest) (err error) {
 	}
 	what := ValidateResource(req.Resource)
 	if req.Resources != nil {
-		what = req.checkBundle()
+		what = checkBundle(req)
 	}
-	return errors.Join(what, validateText("holder", req.Holder, 0), err)
+	return errors.Join(what, ValidateText("holder", req.Holder, 0), err)
 }

@@ -2,16 +2,6 @@ package lockcore
 
 import "context"
 
-// End says how a lease ended.
-type End uint8
-
-// The ends. They are for statistics: what is not certain is EndUnknown.
-const (
-	EndUnknown End = iota // released, broken or lost, and the resource was used since
-	EndNone               // it is held
-	EndExpired            // its TTL passed, and nobody had given it back
-)
-
 // EndOf tells how a lease ended that nobody was seen to release. A release
 // takes the counter past the token; a lock that only expires leaves it there,
 // and the next grant is the token's successor. Of a lease of several resources

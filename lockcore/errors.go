@@ -49,7 +49,7 @@ type HeldError struct {
 	Token     fencing.Token // 0 when no quorum agreed on a holder (a split vote)
 	Remaining time.Duration // when the lease in the way ends unless extended
 	Waiters   int
-	queued    bool // nobody holds it, but others are first in line
+	Queued    bool // no lease holds it, but others are first in the queue
 }
 
 func (e *HeldError) Error() string {

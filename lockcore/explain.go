@@ -34,7 +34,7 @@ func (l *set) explainLoss(ctx context.Context, req *request, res *acquired) erro
 	case votes+unknown >= l.quorum && votes > 0:
 		return b.heldBy(req.Resource, owner)
 	case b.count(Granted) == 0 && b.count(Queued) > 0:
-		return &HeldError{Resource: req.Resource, Waiters: b.waiting(), queued: true}
+		return &HeldError{Resource: req.Resource, Waiters: b.waiting(), Queued: true}
 	}
 	return &retryError{give: &HeldError{Resource: req.Resource, Remaining: splitMostPause}}
 }
@@ -102,10 +102,6 @@ func (b *ballot) line() (line []Ticket) {
 	return line
 }
 
-func (t Ticket) before(other Ticket) bool {
-	return t.Arrival < other.Arrival || t.Arrival == other.Arrival && t.ID < other.ID
-}
-
 // standing is what the replies of one round show of a lease.
 type standing struct {
 	votes     int
@@ -170,20 +166,20 @@ func (l *set) quorumError(resource string, b *ballot) *QuorumError {
 		if b.answered.has(i) && r.Outcome == Granted {
 			e.Granted++
 		}
-		reason := r.reason(b.answered.has(i), status.Nodes[i])
+		reason := reasonOf(r, b.answered.has(i), status.Nodes[i])
 		if !b.answered.has(i) && b.early {
 			reason = notAwaited
 		}
 		e.Nodes[i] = NodeOutcome{Node: l.nodes[i].Name(), Reason: reason}
 	}
-	e.RetryAfter = status.retryAfter()
+	e.RetryAfter = retryAfter(status)
 	return e
 }
 
 // notAwaited is said of nodes that may be sound: the answer did not hang on them.
 const notAwaited = "not waited for: the other nodes had ruled a quorum out"
 
-func (r *Reply) reason(answered bool, status NodeStatus) string {
+func reasonOf(r *Reply, answered bool, status NodeStatus) string {
 	if !answered {
 		return errNoAnswer.Error()
 	}
@@ -213,7 +209,7 @@ func (r *Reply) reason(answered bool, status NodeStatus) string {
 
 // retryAfter is when a quorum may vote again at the earliest: at once, unless
 // too many nodes are known to be waiting.
-func (s ClusterStatus) retryAfter() time.Duration {
+func retryAfter(s ClusterStatus) time.Duration {
 	if s.Ready {
 		return time.Second
 	}

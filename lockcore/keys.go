@@ -14,17 +14,11 @@ import (
 	"sync"
 )
 
-// Bounds of the secrets that keys are made of.
-const (
-	MinSecretBytes = 32
-	MaxSecretBytes = 64 // of more, HMAC would use the hash
-)
+// MaxSecretBytes bounds the secrets that keys are made of: of more, HMAC would use the hash.
+const MaxSecretBytes = 64
 
-// The parts of a sealed text before what it says.
-const (
-	keyIDBytes = 4
-	tagBytes   = 16
-)
+// tagBytes is the length of the check in a sealed text.
+const tagBytes = 16
 
 // Keys seal lease ids and list cursors, and derive the lease values of
 // idempotency keys. The first key seals, all of them open, so that a key is
@@ -57,18 +51,18 @@ func NewKeys(secrets ...[]byte) (*Keys, error) {
 // key is one secret, ready to use. Every use has a key of its own made of the
 // secret, so that what is made for one use is of no use for another.
 type key struct {
-	id      [keyIDBytes]byte // public: sealed texts name their key by it
+	id      [KeyIDBytes]byte // public: sealed texts name their key by it
 	values  []byte           // of the lease values of idempotency keys
 	sealers sync.Pool        // *sealer, of lease ids
 	cursors cipher.AEAD
 }
 
 func newKey(secret []byte) *key {
-	k := &key{values: subkey(secret, "idempotency key")}
-	copy(k.id[:], subkey(secret, "key id"))
-	leases := subkey(secret, "lease id")
+	k := &key{values: Subkey(secret, "idempotency key")}
+	copy(k.id[:], Subkey(secret, "key id"))
+	leases := Subkey(secret, "lease id")
 	k.sealers.New = func() any { return &sealer{mac: hmac.New(sha256.New, leases)} }
-	block, err := aes.NewCipher(subkey(secret, "cursor"))
+	block, err := aes.NewCipher(Subkey(secret, "cursor"))
 	if err == nil {
 		k.cursors, err = cipher.NewGCMWithRandomNonce(block)
 	}
@@ -76,12 +70,6 @@ func newKey(secret []byte) *key {
 		panic("lockcore: " + err.Error()) // a hash has the length of an AES-256 key
 	}
 	return k
-}
-
-func subkey(secret []byte, use string) []byte {
-	mac := hmac.New(sha256.New, secret)
-	_, _ = mac.Write([]byte("fencelock " + use + " v1")) // never fails (hash.Hash)
-	return mac.Sum(nil)
 }
 
 // sealer is the room that sealing a lease id takes, used again and again.
@@ -138,7 +126,7 @@ func (k *Keys) named(id []byte) *key {
 // opens only with the same use, which is the owner and the list's prefix.
 func (k *Keys) sealCursor(use, cursor string) string {
 	key := k.keys[0]
-	raw := append(make([]byte, 0, keyIDBytes+key.cursors.Overhead()+len(cursor)), key.id[:]...)
+	raw := append(make([]byte, 0, KeyIDBytes+key.cursors.Overhead()+len(cursor)), key.id[:]...)
 	sealed := key.cursors.Seal(raw, nil, []byte(cursor), []byte(use)) //nolint:gosec // it draws a nonce by itself
 	return base64.RawURLEncoding.EncodeToString(sealed)
 }
@@ -146,13 +134,13 @@ func (k *Keys) sealCursor(use, cursor string) string {
 // openCursor reports false for what sealCursor did not make for this use.
 func (k *Keys) openCursor(use, text string) (cursor string, ok bool) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(raw) < keyIDBytes {
+	if err != nil || len(raw) < KeyIDBytes {
 		return "", false
 	}
-	key := k.named(raw[:keyIDBytes])
+	key := k.named(raw[:KeyIDBytes])
 	if key == nil {
 		return "", false
 	}
-	opened, err := key.cursors.Open(nil, nil, raw[keyIDBytes:], []byte(use))
+	opened, err := key.cursors.Open(nil, nil, raw[KeyIDBytes:], []byte(use))
 	return string(opened), err == nil
 }

@@ -77,6 +77,30 @@ type LockPage struct {
 	NextCursor string // "" after the last page
 }
 
+// MaxPage is the most locks on a page of List.
+const MaxPage = 1000
+
+// ListRequest asks for a page of locks.
+type ListRequest struct {
+	Prefix string // of the resources, at most MaxResourceBytes
+	Limit  int    // about how many locks the page holds, 1 to MaxPage
+	Cursor string // the NextCursor of the page before; "" for the first
+	// Show tells which resources may be shown; nil for all. What it hides is hidden
+	// in every way: a page is filled from what it shows, and has a NextCursor only
+	// if more of that follows, or may: the search for it is bounded in time.
+	Show func(resource string) bool
+}
+
+// End says how a lease ended.
+type End uint8
+
+// The ends. They are for statistics: what is not certain is EndUnknown.
+const (
+	EndUnknown End = iota // released, broken or lost, and the resource was used since
+	EndNone               // it is held
+	EndExpired            // its TTL passed, and nobody had given it back
+)
+
 // NodeState is where a node stands with this server.
 type NodeState string
 
@@ -95,7 +119,7 @@ type NodeStatus struct {
 	Reason string        // why, and what to do; empty while voting
 	Since  time.Duration // for how long it has been in this state
 	Wait   time.Duration // quarantined: what is left of the wait, 0 when it only waits for others
-	View   View          // of its admission record, 0 without one
+	View   int64         // of its admission record, 0 without one
 }
 
 // ClusterStatus is the state of the node set as this server sees it.

@@ -17,7 +17,7 @@ const (
 	leaseSecretBytes = 20
 	LeaseValueLen    = 27
 	leaseIDVersion   = 1
-	leaseHeadBytes   = 1 + keyIDBytes
+	leaseHeadBytes   = 1 + KeyIDBytes
 	leaseBodyAt      = leaseHeadBytes + tagBytes
 	mostLeaseIDChars = 8192 // of MostBundle resources with the longest names some 6,200
 )

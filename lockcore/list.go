@@ -10,24 +10,10 @@ import (
 	"time"
 )
 
-// MaxPage is the most locks on a page of List.
-const MaxPage = 1000
-
 // listBudget bounds how long one page searches: a node may hold few locks among
 // many counters, or few that may be shown. The page is then short, and its cursor
 // continues there.
 const listBudget = 250 * time.Millisecond
-
-// ListRequest asks for a page of locks.
-type ListRequest struct {
-	Prefix string // of the resources, at most MaxResourceBytes
-	Limit  int    // about how many locks the page holds, 1 to MaxPage
-	Cursor string // the NextCursor of the page before; "" for the first
-	// Show tells which resources may be shown; nil for all. What it hides is hidden
-	// in every way: a page is filled from what it shows, and has a NextCursor only
-	// if more of that follows, or may: the search for it is bounded in time.
-	Show func(resource string) bool
-}
 
 // List returns held locks in the nodes' own order. It asks R nodes one after the
 // other, since each held lock stands on at least one of them; a lock that moves
@@ -36,7 +22,7 @@ type ListRequest struct {
 // The cursor is sealed, and good for this owner (WithOwner) and prefix, until
 // the cluster's secret has been replaced twice. Errors: *FieldError, *QuorumError.
 func (l *Locker) List(ctx context.Context, req ListRequest) (LockPage, error) {
-	if err := validateText("prefix", req.Prefix, 0); err != nil {
+	if err := ValidateText("prefix", req.Prefix, 0); err != nil {
 		return LockPage{}, err
 	}
 	if req.Limit < 1 || req.Limit > MaxPage {

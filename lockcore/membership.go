@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/fencelock/fencelock/fencing"
 )
 
 // membership watches the nodes and decides which may vote: it keeps one
@@ -263,10 +261,6 @@ func (m *membership) raiseTTL(ctx context.Context, i int) {
 		m.cfg.Logger.Warn("a node did not take the longest TTL of this server", "node", m.nodes[i].Name(), "error", err)
 	}
 }
-
-// mostView leaves room above every view, so that a broken node that names a
-// huge one cannot use them up.
-const mostView = View(fencing.MaxToken) - 1<<40
 
 // viewBits is how many low bits of a founding's view are random.
 const viewBits = 10

@@ -69,7 +69,7 @@ func (l *set) tell(ctx context.Context, res *acquired) {
 	status := l.members.status()
 	for i, n := range l.nodes {
 		reply := &res.replies[i]
-		vote := VoteTaken{Node: n.Name(), Reason: reply.reason(res.answered.has(i), status.Nodes[i]), At: res.at[i]}
+		vote := VoteTaken{Node: n.Name(), Reason: reasonOf(reply, res.answered.has(i), status.Nodes[i]), At: res.at[i]}
 		if res.answered.has(i) && reply.Outcome == Granted {
 			vote.Grant = reply.Grant
 		}

@@ -71,6 +71,11 @@ type Ticket struct {
 	Holder  string // the label of who waits; public
 }
 
+// Before reports whether t comes before the other in a queue.
+func (t Ticket) Before(other Ticket) bool {
+	return t.Arrival < other.Arrival || t.Arrival == other.Arrival && t.ID < other.ID
+}
+
 // Op is one operation on one resource, the same for every node of a round. Each
 // kind uses these fields and no others:
 //
@@ -335,6 +340,31 @@ type Admission struct {
 // note away, installs it. So a Stage that comes late or twice finds this very
 // silence, or is refused. FLUSHALL forgets the view, and the note with it.
 func AwayNote(view View) string { return "away " + strconv.FormatInt(int64(view), 10) }
+
+// FloorAt is where the tokens of a cluster that is founded now begin at least
+// (rule 12): the Unix time in microseconds. A lease uses up two numbers (its
+// grant, and one more when it is given back), so the clock stays ahead of any
+// resource that is taken fewer than half a million times a second. Below 2^53
+// until the year 2255.
+func FloorAt(now time.Time) fencing.Token { return fencing.Token(now.UnixMicro()) }
+
+// Reachable reports whether a node whose largest counter or token is high, and
+// whose clock shows now, may believe that its cluster has come to this token
+// (rule 23): at most a minute's worth above both. A node refuses any other that a
+// confirm, an extend or a release carries, with ErrUnreachableToken.
+func Reachable(token, high fencing.Token, now time.Time) bool {
+	const minute = 60_000_000 // as FloorAt counts
+	return token <= max(high, FloorAt(now))+minute
+}
+
+// Plausible refuses a number that no cluster of ours can have reached: far
+// above where one founded now would begin. A broken node that names a larger
+// one, or a guard in which somebody has claimed with one, must not drag every
+// counter to the end of its range.
+func Plausible(token fencing.Token, now time.Time) bool {
+	const far = 1 << 51
+	return token.Valid() && token <= FloorAt(now)+far
+}
 
 var (
 	// ErrNotAdmitted: the node's gate is shut.

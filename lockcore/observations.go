@@ -84,8 +84,8 @@ func (o *observations) markOut(now time.Time) {
 		switch {
 		case s.seen.Admitted && !s.away:
 			s.outSince, s.outPin = time.Time{}, pin{}
-		case s.outPin != s.seen.pin(), !s.away && s.seen.Note == "": // without the note no wait begins
-			s.outSince, s.outPin = now, s.seen.pin()
+		case s.outPin != pinOf(s.seen), !s.away && s.seen.Note == "": // without the note no wait begins
+			s.outSince, s.outPin = now, pinOf(s.seen)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func (o *observations) status(p plan, now time.Time) ClusterStatus {
 	s := ClusterStatus{Quorum: QuorumOf(len(o.sights)), Nodes: make([]NodeStatus, len(o.sights))}
 	for i := range o.sights {
 		at := &o.sights[i]
-		n := NodeStatus{Name: o.names[i], State: at.state, Reason: at.reason, Since: now.Sub(at.since), View: at.seen.View}
+		n := NodeStatus{Name: o.names[i], State: at.state, Reason: at.reason, Since: now.Sub(at.since), View: int64(at.seen.View)}
 		switch at.state {
 		case NodeVoting:
 			s.Voting++

@@ -37,7 +37,7 @@ type pin struct {
 	note        string // of its quarantine, or that it is away
 }
 
-func (o Observation) pin() pin {
+func pinOf(o Observation) pin {
 	if o.Admitted {
 		return pin{o.Incarnation, AwayNote(o.View)}
 	}
@@ -59,7 +59,7 @@ type planner struct {
 
 func (in *planner) plan() plan {
 	p := plan{
-		wait: in.restartWait(), founded: in.founded(), secrets: mergeSecrets(in.secrets()...),
+		wait: in.restartWait(), founded: in.founded(), secrets: MergeSecrets(in.secrets()...),
 		reasons: make([]string, len(in.sights)), pins: make([]pin, 0, len(in.sights)),
 	}
 	in.sameServer(p.reasons)
@@ -67,7 +67,7 @@ func (in *planner) plan() plan {
 	silent := 0
 	for i := range in.sights {
 		s := &in.sights[i]
-		p.pins = append(p.pins, s.seen.pin())
+		p.pins = append(p.pins, pinOf(s.seen))
 		if s.fit() {
 			p.largest = max(p.largest, s.seen.View, s.seen.Staged)
 		}
@@ -102,7 +102,7 @@ func (in *planner) planAdmitted(p *plan) {
 		if in.sights[i].seen.Marks.MaxTTL < in.cfg.MaxTTL {
 			p.raiseTTL = append(p.raiseTTL, i)
 		}
-		if had := in.sights[i].seen.Marks.Secrets; mergeSecrets(had, p.secrets) != had {
+		if had := in.sights[i].seen.Marks.Secrets; MergeSecrets(had, p.secrets) != had {
 			p.raiseSecrets = append(p.raiseSecrets, i)
 		}
 	}

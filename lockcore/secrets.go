@@ -3,102 +3,17 @@ package lockcore
 import (
 	"cmp"
 	"context"
-	"crypto/hmac"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 )
 
-// Secrets are a cluster's secrets as its nodes keep them, with the admission
-// record: the newest first, "" for none. To a node they are a text. Every
-// bootstrap draws a secret, and 'fencelock secret rotate' another one, which
-// replaces it while the one before still opens lease ids. What Secrets print
-// are the ids of their keys, which are public.
-type Secrets string
-
-// keptSecrets is how many a node keeps: the present one and the one before.
-const keptSecrets = 2
-
-// secret is one of them. A larger epoch is newer; it is made as an epoch is at
-// a bootstrap, of the clock and some chance, so that no two are the same.
-type secret struct {
-	epoch View
-	raw   [MinSecretBytes]byte
-}
-
 // newSecrets draws the secret of a cluster that is bootstrapped in view.
 func (c Config) newSecrets(view View) Secrets {
-	s := secret{epoch: view}
-	c.random(s.raw[:])
-	return secretsOf([]secret{s})
-}
-
-// NewSecrets are the secrets of a node that bootstraps itself in view, of
-// MinSecretBytes random bytes.
-func NewSecrets(view View, random [MinSecretBytes]byte) Secrets {
-	return secretsOf([]secret{{epoch: view, raw: random}})
-}
-
-func secretsOf(list []secret) Secrets {
-	texts := make([]string, len(list))
-	for i, s := range list {
-		texts[i] = strconv.FormatInt(int64(s.epoch), 10) + ":" + hex.EncodeToString(s.raw[:])
-	}
-	return Secrets(strings.Join(texts, ","))
-}
-
-// list reads the text. What is broken in it is no secret.
-func (s Secrets) list() (list []secret) {
-	for text := range strings.SplitSeq(string(s), ",") {
-		epoch, raw, _ := strings.Cut(text, ":")
-		n, err := strconv.ParseInt(epoch, 10, 64)
-		bytes, errRaw := hex.DecodeString(raw)
-		if err == nil && errRaw == nil && n > 0 && View(n) <= mostView && len(bytes) == MinSecretBytes {
-			list = append(list, secret{epoch: View(n), raw: [MinSecretBytes]byte(bytes)})
-		}
-	}
-	return list
-}
-
-// String shows the ids of the keys, and no secret.
-func (s Secrets) String() string {
-	var ids []string
-	for _, one := range s.list() {
-		ids = append(ids, hex.EncodeToString(subkey(one.raw[:], "key id")[:keyIDBytes]))
-	}
-	return "secrets(" + strings.Join(ids, ",") + ")"
-}
-
-// GoString is String.
-func (s Secrets) GoString() string { return s.String() }
-
-// MarshalText is String, for logs in JSON.
-func (s Secrets) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// mergeSecrets keeps the newest of all. However often and in whatever order
-// nodes' secrets are merged, the same come out.
-func mergeSecrets(of ...Secrets) Secrets {
-	var all []secret
-	for _, s := range of {
-		all = append(all, s.list()...)
-	}
-	slices.SortFunc(all, func(a, b secret) int {
-		return cmp.Or(-cmp.Compare(a.epoch, b.epoch), slices.Compare(b.raw[:], a.raw[:]))
-	})
-	all = slices.Compact(all)
-	return secretsOf(all[:min(len(all), keptSecrets)])
-}
-
-// has reports whether the node that keeps s has this one.
-func (s Secrets) has(one secret) bool {
-	return slices.ContainsFunc(s.list(), func(other secret) bool {
-		return other.epoch == one.epoch && hmac.Equal(other.raw[:], one.raw[:])
-	})
+	var raw [MinSecretBytes]byte
+	c.random(raw[:])
+	return NewSecrets(view, raw)
 }
 
 // knownSecrets is what a server knows of its cluster's secrets.
@@ -120,36 +35,36 @@ type knownSecrets struct {
 func (m *membership) adoptSecrets(now time.Time) {
 	kept := m.seen.secrets()
 	known := &m.secrets
-	all := mergeSecrets(kept...)
-	var sealing *secret
-	since := make(map[View]time.Time, keptSecrets)
-	for _, s := range all.list() { // the newest first
+	all := MergeSecrets(kept...)
+	var sealing *Secret
+	since := make(map[View]time.Time, KeptSecrets)
+	for _, s := range all.List() { // the newest first
 		holders := 0
 		for _, k := range kept {
-			if k.has(s) {
+			if k.Has(s) {
 				holders++
 			}
 		}
 		if holders < QuorumOf(len(m.nodes)) {
 			continue
 		}
-		from, ok := known.since[s.epoch]
+		from, ok := known.since[s.Epoch]
 		if !ok {
 			from = now
 		}
-		since[s.epoch] = from
-		if sealing == nil || now.Sub(since[sealing.epoch]) < m.cfg.inTouch() {
+		since[s.Epoch] = from
+		if sealing == nil || now.Sub(since[sealing.Epoch]) < m.cfg.inTouch() {
 			sealing = &s
 		}
 	}
-	if known.since = since; sealing == nil || all == known.all && sealing.epoch == known.sealing {
+	if known.since = since; sealing == nil || all == known.all && sealing.Epoch == known.sealing {
 		return
 	}
-	known.all, known.sealing = all, sealing.epoch
-	raw := [][]byte{sealing.raw[:]}
-	for _, s := range all.list() {
+	known.all, known.sealing = all, sealing.Epoch
+	raw := [][]byte{sealing.Raw[:]}
+	for _, s := range all.List() {
 		if s != *sealing {
-			raw = append(raw, s.raw[:])
+			raw = append(raw, s.Raw[:])
 		}
 	}
 	keys, err := NewKeys(raw...)
@@ -196,7 +111,7 @@ func (m *membership) addSecrets(ctx context.Context, i int, secrets Secrets) err
 			return ErrNotAdmitted
 		}
 		had := seen.Marks.Secrets
-		if err = m.nodes[i].ReplaceSecrets(ctx, had, mergeSecrets(had, secrets)); !errors.Is(err, ErrRaced) || try == tries {
+		if err = m.nodes[i].ReplaceSecrets(ctx, had, MergeSecrets(had, secrets)); !errors.Is(err, ErrRaced) || try == tries {
 			return err
 		}
 	}
@@ -222,7 +137,7 @@ func (l *set) keysNow() *Keys {
 // whether a lease id is the cluster's.
 func (l *set) unknown(ctx context.Context) *QuorumError {
 	status := l.members.status()
-	e := &QuorumError{Quorum: l.quorum, RetryAfter: status.retryAfter(), Cause: ctx.Err()}
+	e := &QuorumError{Quorum: l.quorum, RetryAfter: retryAfter(status), Cause: ctx.Err()}
 	for _, n := range status.Nodes {
 		e.Nodes = append(e.Nodes, NodeOutcome{Node: n.Name, Reason: cmp.Or(n.Reason, "its secret is not known to a quorum yet")})
 	}
@@ -253,17 +168,17 @@ func (l *set) rotateSecret(ctx context.Context, force bool) error {
 	}
 	m := l.members
 	m.mu.Lock()
-	present := m.secrets.all.list()
+	present := m.secrets.all.List()
 	p := planFor(&m.seen, m.cfg, time.Now())
 	m.mu.Unlock()
 	if len(present) == 0 {
 		return l.unknown(ctx)
 	}
-	age := time.Since(time.UnixMilli(int64(present[0].epoch >> viewBits)))
-	if len(present) == keptSecrets && !force && (l.cfg.MaxHold < 0 || age < l.cfg.MaxHold+l.cfg.inTouch()) {
+	age := time.Since(time.UnixMilli(int64(present[0].Epoch >> viewBits)))
+	if len(present) == KeptSecrets && !force && (l.cfg.MaxHold < 0 || age < l.cfg.MaxHold+l.cfg.inTouch()) {
 		return fmt.Errorf("%w: the present one was made %s ago, and a lease may be held for longer", ErrSecretInUse, age.Round(time.Second))
 	}
-	fresh := l.cfg.newSecrets(m.foundingView(present[0].epoch))
+	fresh := l.cfg.newSecrets(m.foundingView(present[0].Epoch))
 	var took atomic.Int64
 	m.sideBySide(ctx, p.admitted, func(ctx context.Context, i int) {
 		if m.addSecrets(ctx, i, fresh) == nil {

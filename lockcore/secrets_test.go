@@ -32,9 +32,9 @@ func TestMergeSecrets(t *testing.T) {
 		{[]Secrets{two + "," + one, three}, newest},
 		{[]Secrets{three, two + "," + one}, newest},
 		{[]Secrets{newest, one}, newest},
-		{[]Secrets{"nonsense", two, "5:abcd", "9:" + Secrets(strings.Repeat("zz", 32)), Secrets(fmt.Sprint(int64(mostView)+1) + ":" + strings.Repeat("ab", 32))}, two},
+		{[]Secrets{"nonsense", two, "5:abcd", "9:" + Secrets(strings.Repeat("zz", 32)), Secrets(fmt.Sprint(int64(MaxView)+1) + ":" + strings.Repeat("ab", 32))}, two},
 	} {
-		if got := mergeSecrets(c.of...); got != c.want {
+		if got := MergeSecrets(c.of...); got != c.want {
 			t.Errorf("%q comes to %q, want %q", c.of, string(got), string(c.want))
 		}
 	}
@@ -84,7 +84,7 @@ func TestWhichSecretSeals(t *testing.T) {
 	}
 	m, now := l.sets[0].members, time.Now()
 	one, two, three := someSecret(1, 1), someSecret(2, 2), someSecret(3, 3)
-	keyID := func(s Secrets) [keyIDBytes]byte { raw := s.list()[0].raw; return newKey(raw[:]).id }
+	keyID := func(s Secrets) [KeyIDBytes]byte { raw := s.List()[0].Raw; return newKey(raw[:]).id }
 	uses := func(what string, sealing Secrets, opening ...Secrets) {
 		t.Helper()
 		keys := l.sets[0].keysNow()

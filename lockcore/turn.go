@@ -66,7 +66,7 @@ func (p *pace) after(err error, jitter func(time.Duration) time.Duration) time.D
 	switch {
 	case errors.As(err, &again): // votes split, or a view changed: soon
 		return jitter(grow(&p.split, splitFirstPause, splitMostPause))
-	case errors.As(err, &held) && !held.queued: // when the lease ends, or now and then
+	case errors.As(err, &held) && !held.Queued: // when the lease ends, or now and then
 		return min(held.Remaining+expirySlack, jitter(grow(&p.poll, firstPoll, mostPoll)))
 	}
 	// Others are first, perhaps on a server that just died; or no quorum.
@@ -92,7 +92,7 @@ func (l *set) timedOut(ctx context.Context, req *request, w *waiter) error {
 	waiters := b.line()
 	e.Waiters = max(b.waiting(), len(waiters))
 	for _, t := range waiters {
-		if t.before(w.ticket) {
+		if t.Before(w.ticket) {
 			e.Position++
 		}
 	}

@@ -15,7 +15,7 @@ func (k *knownView) view() View { return View(k.Load()) }
 func (k *knownView) learn(v View) {
 	for {
 		known := k.Load()
-		if int64(v) <= known || v > mostView || k.CompareAndSwap(known, int64(v)) {
+		if int64(v) <= known || v > MaxView || k.CompareAndSwap(known, int64(v)) {
 			return
 		}
 	}
