@@ -16,7 +16,8 @@ import (
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/boltguard"
 	"github.com/fencelock/fencelock/storage/boltstore"
@@ -46,16 +47,16 @@ func newRealServiceTelling(t *testing.T, hub *events.Hub, change ...func(*api.Op
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	node, err := replica.New(t.Context(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
+	embedded, err := replica.New(t.Context(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = node.Close() })
-	cfg := lockcore.Config{MaxTTL: maxTTL, NodeTimeout: 5 * time.Second}
+	t.Cleanup(func() { _ = embedded.Close() })
+	cfg := redlock.Config{MaxTTL: maxTTL, NodeTimeout: 5 * time.Second}
 	if hub != nil {
 		cfg.Released = hub.Released
 	}
-	locker, err := lockcore.New(cfg, []lockcore.Node{node})
+	locker, err := redlock.New(cfg, []node.Node{embedded})
 	if err != nil {
 		t.Fatal(err)
 	}

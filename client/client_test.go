@@ -20,7 +20,8 @@ import (
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/client"
 	"github.com/fencelock/fencelock/internal/testenv"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/boltstore"
 )
@@ -34,14 +35,14 @@ const (
 // can flip.
 type service struct {
 	*httptest.Server
-	locker *lockcore.Locker
+	locker *redlock.Locker
 	fault  atomic.Pointer[fault]
 }
 
 // fault stands in for the handler; it may call it.
 type fault func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
-func newLocker(t *testing.T) *lockcore.Locker {
+func newLocker(t *testing.T) *redlock.Locker {
 	t.Helper()
 	locker, stop, err := openLocker(t.TempDir())
 	if err != nil {
@@ -58,7 +59,7 @@ func newLocker(t *testing.T) *lockcore.Locker {
 }
 
 // openLocker runs a Locker over an embedded node, until stop.
-func openLocker(dir string) (l *lockcore.Locker, stop func(), err error) {
+func openLocker(dir string) (l *redlock.Locker, stop func(), err error) {
 	db, err := bbolt.Open(filepath.Join(dir, "test.db"), 0o600, nil)
 	if err != nil {
 		return nil, nil, err
@@ -67,11 +68,11 @@ func openLocker(dir string) (l *lockcore.Locker, stop func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	node, err := replica.New(context.Background(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
+	embedded, err := replica.New(context.Background(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err = lockcore.New(lockcore.Config{MaxTTL: maxTTL, NodeTimeout: maxTTL / 10}, []lockcore.Node{node})
+	l, err = redlock.New(redlock.Config{MaxTTL: maxTTL, NodeTimeout: maxTTL / 10}, []node.Node{embedded})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -81,20 +82,20 @@ func openLocker(dir string) (l *lockcore.Locker, stop func(), err error) {
 	return l, func() {
 		cancel()
 		running.Wait()
-		_ = node.Close()
+		_ = embedded.Close()
 		_ = store.Close()
 		_ = db.Close()
 	}, nil
 }
 
-func handlerOf(locker *lockcore.Locker) http.Handler {
+func handlerOf(locker *redlock.Locker) http.Handler {
 	return api.New(api.Options{
 		Leases: locker, Locks: locker, Cluster: locker, MaxTTL: maxTTL, Metrics: prometheus.NewRegistry(),
 		Logger: slog.New(slog.DiscardHandler), Events: events.NewHub(),
 	})
 }
 
-func serve(t *testing.T, locker *lockcore.Locker) *service {
+func serve(t *testing.T, locker *redlock.Locker) *service {
 	t.Helper()
 	s := &service{locker: locker}
 	handler := handlerOf(locker)
@@ -134,7 +135,7 @@ func connectWith(t *testing.T, services []*service, opts ...client.Option) *clie
 	return c
 }
 
-func held(t *testing.T, l *lockcore.Locker, resource string) bool {
+func held(t *testing.T, l *redlock.Locker, resource string) bool {
 	t.Helper()
 	s, err := l.Inspect(context.WithoutCancel(t.Context()), resource)
 	if err != nil {

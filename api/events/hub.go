@@ -104,7 +104,7 @@ func (h *Hub) Stop() { h.stop.Do(func() { close(h.stopped) }) }
 // Listened reports whether somebody listens, here or at another server.
 func (h *Hub) Listened() bool { return h.on.Load() }
 
-// Released is for lockcore.Config: a lease was given back.
+// Released is for redlock.Config: a lease was given back.
 func (h *Hub) Released(resource string, token fencing.Token) {
 	if h.Recording() {
 		h.Publish(Event{Kind: wire.EventReleased, Event: wire.Event{Resource: resource, FencingToken: int64(token)}})

@@ -13,7 +13,8 @@ import (
 
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/boltfile"
 	"github.com/fencelock/fencelock/storage/boltguard"
@@ -39,7 +40,7 @@ const batchTimeouts = 4
 
 // backend is what the service stands on.
 type backend struct {
-	locker *lockcore.Locker
+	locker *redlock.Locker
 	guard  fencing.Guard  // nil for none
 	file   *boltfile.File // nil for none
 	events *events.Hub
@@ -53,13 +54,13 @@ type backend struct {
 	metrics *nodeMetrics
 	traces  *tracing
 	// leaseKeys are the configured ones; nil for those of the cluster's own secret.
-	leaseKeys func() *lockcore.Keys
+	leaseKeys func() *redlock.Keys
 	redis     []*redisnode.Node
 	queues    []queued
 }
 
 // openBackend opens what the configuration names. After an error nothing stays open.
-func openBackend(ctx context.Context, cfg config, leaseKeys func() *lockcore.Keys, logger, audit *slog.Logger, registry prometheus.Registerer, traces *tracing) (*backend, error) {
+func openBackend(ctx context.Context, cfg config, leaseKeys func() *redlock.Keys, logger, audit *slog.Logger, registry prometheus.Registerer, traces *tracing) (*backend, error) {
 	b := newBackend(registry)
 	b.audit = audit.With(slog.String("identity", "server"))
 	b.traces, b.leaseKeys = traces, leaseKeys
@@ -86,7 +87,7 @@ func (b *backend) open(ctx context.Context, cfg config, logger *slog.Logger) err
 		return err
 	}
 	b.channels = channelsOf(sets)
-	b.locker, err = lockcore.New(b.lockerConfig(cfg, logger), sets...)
+	b.locker, err = redlock.New(b.lockerConfig(cfg, logger), sets...)
 	return err
 }
 
@@ -112,8 +113,8 @@ func (b *backend) close() error {
 
 func (b *backend) note(text string) { b.notes = append(b.notes, text) }
 
-func (b *backend) lockerConfig(cfg config, logger *slog.Logger) lockcore.Config {
-	c := lockcore.Config{
+func (b *backend) lockerConfig(cfg config, logger *slog.Logger) redlock.Config {
+	c := redlock.Config{
 		DefaultTTL:  cfg.defaultTTL,
 		MaxTTL:      cfg.maxTTL,
 		MaxHold:     cfg.maxHold,
@@ -190,17 +191,17 @@ func (b *backend) openGuard(ctx context.Context, cfg config, file *boltfile.File
 	return nil
 }
 
-func (b *backend) openNodes(ctx context.Context, cfg config, file *boltfile.File, logger *slog.Logger) ([][]lockcore.Node, error) {
+func (b *backend) openNodes(ctx context.Context, cfg config, file *boltfile.File, logger *slog.Logger) ([][]node.Node, error) {
 	if len(cfg.redisSets) == 0 {
 		b.mode = "single node, durable, no high availability: the locks are in " + file.Path()
-		node, err := b.openEmbedded(ctx, cfg, file, logger)
+		embedded, err := b.openEmbedded(ctx, cfg, file, logger)
 		if err != nil {
 			return nil, fmt.Errorf("the embedded file (FENCELOCK_DATA) %s: %w", file.Path(), err)
 		}
-		return [][]lockcore.Node{{node}}, nil
+		return [][]node.Node{{embedded}}, nil
 	}
 	b.mode = redisMode(cfg.redisSets)
-	var sets [][]lockcore.Node
+	var sets [][]node.Node
 	for i, urls := range cfg.redisSets {
 		nodes, err := b.openRedis(urls, redisnode.Options{Timeout: batchTimeouts * cfg.nodeTimeout, CounterTTL: cfg.counterTTL, Logger: logger})
 		if err != nil {
@@ -215,7 +216,7 @@ func (b *backend) openNodes(ctx context.Context, cfg config, file *boltfile.File
 // it and a file may be moved.
 const embeddedName = "embedded"
 
-func (b *backend) openEmbedded(ctx context.Context, cfg config, file *boltfile.File, logger *slog.Logger) (lockcore.Node, error) {
+func (b *backend) openEmbedded(ctx context.Context, cfg config, file *boltfile.File, logger *slog.Logger) (node.Node, error) {
 	store, err := boltstore.New(file, boltstore.Options{})
 	if err != nil {
 		return nil, err
@@ -236,12 +237,12 @@ func (b *backend) openEmbedded(ctx context.Context, cfg config, file *boltfile.F
 func redisMode(sets [][]string) string {
 	var quorums []string
 	for _, urls := range sets {
-		quorums = append(quorums, fmt.Sprintf("quorum of %d of %d Redis nodes", lockcore.QuorumOf(len(urls)), len(urls)))
+		quorums = append(quorums, fmt.Sprintf("quorum of %d of %d Redis nodes", redlock.QuorumOf(len(urls)), len(urls)))
 	}
 	return strings.Join(quorums, ", ")
 }
 
-func (b *backend) openRedis(urls []string, opts redisnode.Options) (nodes []lockcore.Node, err error) {
+func (b *backend) openRedis(urls []string, opts redisnode.Options) (nodes []node.Node, err error) {
 	for i, url := range urls {
 		opts.Meters = func(node string) redisnode.Meter { return b.metrics.ofBatches(node) }
 		node, err := redisnode.Open(url, opts)

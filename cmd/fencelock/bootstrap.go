@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -104,10 +105,10 @@ func (f founding) found(cmd *cobra.Command, cfg config, logger, audit *slog.Logg
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
-	found := func(c *lockcore.Config) {
-		c.Recovery, c.New, c.Force, c.Audit = lockcore.RecoveryAuto, f.isNew, f.force, audit
+	found := func(c *redlock.Config) {
+		c.Recovery, c.New, c.Force, c.Audit = redlock.RecoveryAuto, f.isNew, f.force, audit
 	}
-	err := withCluster(ctx, cfg, logger, found, func(locker *lockcore.Locker) error {
+	err := withCluster(ctx, cfg, logger, found, func(locker *redlock.Locker) error {
 		return awaitCluster(ctx, cmd.ErrOrStderr(), locker.Status)
 	})
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -132,8 +133,8 @@ func (f founding) confirm(cmd *cobra.Command, cfg config, logger, audit *slog.Lo
 	var seen lockcore.ClusterStatus
 	ctx, cancel := context.WithTimeout(cmd.Context(), bootstrapLook)
 	defer cancel()
-	look := func(c *lockcore.Config) { c.Recovery, c.New, c.Audit = lockcore.RecoveryManual, false, audit }
-	err := withCluster(ctx, cfg, logger, look, func(locker *lockcore.Locker) error {
+	look := func(c *redlock.Config) { c.Recovery, c.New, c.Audit = redlock.RecoveryManual, false, audit }
+	err := withCluster(ctx, cfg, logger, look, func(locker *redlock.Locker) error {
 		<-ctx.Done()
 		seen = locker.Status()
 		return cmd.Context().Err()
@@ -175,7 +176,7 @@ func unreachable(s lockcore.ClusterStatus) (nodes []string) {
 
 // withCluster runs a Locker over the nodes for as long as watch takes. Guarded
 // records in a file that a running server has are left out.
-func withCluster(ctx context.Context, cfg config, logger *slog.Logger, change func(*lockcore.Config), watch func(*lockcore.Locker) error) (err error) {
+func withCluster(ctx context.Context, cfg config, logger *slog.Logger, change func(*redlock.Config), watch func(*redlock.Locker) error) (err error) {
 	b := newBackend(prometheus.NewRegistry()) // whose metrics nobody reads
 	defer func() { err = errors.Join(err, b.close()) }()
 	file, err := b.openFile(cfg)
@@ -198,7 +199,7 @@ func withCluster(ctx context.Context, cfg config, logger *slog.Logger, change fu
 	}
 	c := b.lockerConfig(cfg, logger)
 	change(&c)
-	if b.locker, err = lockcore.New(c, nodes...); err != nil {
+	if b.locker, err = redlock.New(c, nodes...); err != nil {
 		return err
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 const envPrefix = "FENCELOCK"
@@ -67,7 +68,7 @@ type config struct {
 	redisSets       [][]string // URLs, set by set
 	databaseURL     string     // "" for none
 	bootstrap       bool       // the cluster is new
-	recovery        lockcore.Recovery
+	recovery        redlock.Recovery
 	maxTTL          time.Duration
 	defaultTTL      time.Duration
 	maxHold         time.Duration // negative for unbounded
@@ -229,7 +230,7 @@ func (c *checker) check(env environment) config {
 		redisSets:       env.RedisAddrs,
 		databaseURL:     string(env.DatabaseURL),
 		bootstrap:       env.Bootstrap == "new",
-		recovery:        lockcore.Recovery(env.Recovery),
+		recovery:        redlock.Recovery(env.Recovery),
 		maxWaiters:      env.MaxWaiters,
 		allowedHosts:    env.AllowedHosts,
 		metricsPrefixes: env.MetricsPrefixes,

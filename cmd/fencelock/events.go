@@ -6,15 +6,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fencelock/fencelock/api/events"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // channelsOf gives the channels over which servers tell each other what
 // happens: so many nodes of the first set that one of them is up while that
 // has a quorum. The embedded node has one server, and no channel.
-func channelsOf(sets [][]lockcore.Node) (channels []events.Channel) {
+func channelsOf(sets [][]node.Node) (channels []events.Channel) {
 	first := sets[0]
-	for _, n := range first[:lockcore.ReadersOf(len(first))] {
+	for _, n := range first[:redlock.ReadersOf(len(first))] {
 		if c, ok := n.(events.Channel); ok {
 			channels = append(channels, c)
 		}

@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // nodeMetrics are what the service tells about its nodes. The label "node" is
@@ -72,11 +74,11 @@ func newNodeMetrics(registry prometheus.Registerer) *nodeMetrics {
 }
 
 // answers names the outcomes of votes and confirmations.
-func answers() map[lockcore.Outcome]string {
-	return map[lockcore.Outcome]string{
-		lockcore.Failed: "failed", lockcore.Granted: "granted", lockcore.Held: "held", lockcore.NotHeld: "not_held",
-		lockcore.Queued: "queued", lockcore.OtherResource: "idempotency_mismatch", lockcore.StaleView: "stale_view",
-		lockcore.NotAdmitted: "not_admitted", lockcore.Exhausted: "tokens_exhausted",
+func answers() map[node.Outcome]string {
+	return map[node.Outcome]string{
+		node.Failed: "failed", node.Granted: "granted", node.Held: "held", node.NotHeld: "not_held",
+		node.Queued: "queued", node.OtherResource: "idempotency_mismatch", node.StaleView: "stale_view",
+		node.NotAdmitted: "not_admitted", node.Exhausted: "tokens_exhausted",
 	}
 }
 
@@ -84,9 +86,9 @@ func answers() map[lockcore.Outcome]string {
 // later is counted once more, under what it says.
 const silent = "silent"
 
-// voteMeter is a lockcore.Meter.
+// voteMeter is a redlock.Meter.
 type voteMeter struct {
-	votes, confirms [lockcore.Exhausted + 1]prometheus.Counter // by outcome
+	votes, confirms [node.Exhausted + 1]prometheus.Counter // by outcome
 	silent          prometheus.Counter
 	ahead           func(float64)
 	jumps           prometheus.Counter
@@ -94,28 +96,28 @@ type voteMeter struct {
 
 // ofVotes is the Meter of the node of that name. The gauge of its clock appears
 // with its first word: the embedded node has no clock of its own.
-func (m *nodeMetrics) ofVotes(node string) lockcore.Meter {
+func (m *nodeMetrics) ofVotes(name string) redlock.Meter {
 	v := &voteMeter{
-		silent: m.votes.WithLabelValues(node, silent),
-		jumps:  m.jumps.WithLabelValues(node),
-		ahead:  func(seconds float64) { m.ahead.WithLabelValues(node).Set(seconds) },
+		silent: m.votes.WithLabelValues(name, silent),
+		jumps:  m.jumps.WithLabelValues(name),
+		ahead:  func(seconds float64) { m.ahead.WithLabelValues(name).Set(seconds) },
 	}
 	for outcome, answer := range answers() {
-		v.votes[outcome] = m.votes.WithLabelValues(node, answer)
+		v.votes[outcome] = m.votes.WithLabelValues(name, answer)
 	}
-	for _, outcome := range []lockcore.Outcome{lockcore.Granted, lockcore.NotHeld, lockcore.StaleView, lockcore.NotAdmitted, lockcore.Failed} {
-		v.confirms[outcome] = m.confirms.WithLabelValues(node, answers()[outcome])
+	for _, outcome := range []node.Outcome{node.Granted, node.NotHeld, node.StaleView, node.NotAdmitted, node.Failed} {
+		v.confirms[outcome] = m.confirms.WithLabelValues(name, answers()[outcome])
 	}
 	return v
 }
 
-func (v *voteMeter) Vote(o lockcore.Outcome) { v.votes[o].Inc() }
-func (v *voteMeter) Silent()                 { v.silent.Inc() }
+func (v *voteMeter) Vote(o node.Outcome) { v.votes[o].Inc() }
+func (v *voteMeter) Silent()             { v.silent.Inc() }
 
-func (v *voteMeter) Confirm(o lockcore.Outcome) {
+func (v *voteMeter) Confirm(o node.Outcome) {
 	counter := v.confirms[o]
 	if counter == nil { // nothing that a sound node says to a confirm
-		counter = v.confirms[lockcore.Failed]
+		counter = v.confirms[node.Failed]
 	}
 	counter.Inc()
 }

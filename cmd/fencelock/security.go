@@ -18,7 +18,7 @@ import (
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/reload"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // security is who may call and over what; without files, anybody over anything.
@@ -28,7 +28,7 @@ type security struct {
 	issuer *access.Issuer              // nil: nobody is known by a JWT
 	certs  *certificates               // nil: no TLS
 	proofs *keyFile[fencing.ProofKeys] // nil: no proofs
-	leases *keyFile[lockcore.Keys]     // nil: lease ids are sealed under the cluster's own secret
+	leases *keyFile[redlock.Keys]      // nil: lease ids are sealed under the cluster's own secret
 
 	unusable *prometheus.GaugeVec // by variable, see measure
 }
@@ -65,8 +65,8 @@ func newProofKeyFile(path string) *keyFile[fencing.ProofKeys] {
 	return &keyFile[fencing.ProofKeys]{variable: proofKeyFile, file: path, parse: fencing.ParseProofKeys}
 }
 
-func newLeaseKeyFile(path string) *keyFile[lockcore.Keys] {
-	return &keyFile[lockcore.Keys]{variable: leaseKeyFile, file: path, parse: func(text string) (*lockcore.Keys, error) {
+func newLeaseKeyFile(path string) *keyFile[redlock.Keys] {
+	return &keyFile[redlock.Keys]{variable: leaseKeyFile, file: path, parse: func(text string) (*redlock.Keys, error) {
 		parsed, err := fencing.ParseProofKeys(text) // the files have one form
 		if err != nil {
 			return nil, err
@@ -75,7 +75,7 @@ func newLeaseKeyFile(path string) *keyFile[lockcore.Keys] {
 		for _, key := range parsed.Keys() {
 			secrets = append(secrets, key.Secret)
 		}
-		return lockcore.NewKeys(secrets...)
+		return redlock.NewKeys(secrets...)
 	}}
 }
 

@@ -6,14 +6,13 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/fencelock/fencelock/lockcore/redlock"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/fencelock/fencelock/lockcore"
 )
 
 // traceTimeout bounds the sending of the last spans when the service ends.
@@ -64,12 +63,12 @@ func (t *tracing) close(ctx context.Context) error {
 
 // traceVotes makes the Locker tell the nodes' votes, as events of the span that
 // the request's context carries.
-func (t *tracing) traceVotes(c *lockcore.Config) {
+func (t *tracing) traceVotes(c *redlock.Config) {
 	if t == nil {
 		return
 	}
 	c.Traced = func(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
-	c.Trace = func(ctx context.Context, a lockcore.Attempt) {
+	c.Trace = func(ctx context.Context, a redlock.Attempt) {
 		span := trace.SpanFromContext(ctx)
 		for _, vote := range a.Votes {
 			at := []trace.EventOption{trace.WithAttributes(voteAttributes(vote)...)}
@@ -82,7 +81,7 @@ func (t *tracing) traceVotes(c *lockcore.Config) {
 	}
 }
 
-func voteAttributes(vote lockcore.VoteTaken) []attribute.KeyValue {
+func voteAttributes(vote redlock.VoteTaken) []attribute.KeyValue {
 	attributes := []attribute.KeyValue{attribute.String("fencelock.node", vote.Node), attribute.String("fencelock.answer", vote.Reason)}
 	if vote.Grant.Valid() {
 		attributes = append(attributes, attribute.Int64("fencelock.grant", int64(vote.Grant)))

@@ -13,8 +13,8 @@ const module = "github.com/fencelock/fencelock"
 // it that have no rule of their own, may import. Paths are relative to the module.
 type rule struct {
 	pkg string
-	// ours are the packages of this module that it may import, each with all
-	// below it that is not a test kit. A package always may import below itself.
+	// ours are the packages of this module that it may import, each with all below
+	// it that has no rule of its own. A package always may import below itself.
 	ours []string
 	// apart says that the packages below it may not import each other.
 	apart bool
@@ -49,10 +49,18 @@ var rules = []rule{
 	},
 	{
 		pkg: "lockcore", ours: []string{"fencing"}, never: []string{"net", "net/http", "database/sql"},
+		why: "the vocabulary of a lock service, and what the API calls: no algorithm, no Redis, no HTTP",
+	},
+	{
+		pkg: "lockcore/node", ours: []string{"fencing"}, never: []string{"net", "net/http", "database/sql"},
+		why: "the contract between the algorithm and its nodes",
+	},
+	{
+		pkg: "lockcore/redlock", ours: []string{"lockcore", "lockcore/node", "fencing"}, never: []string{"net", "net/http", "database/sql"},
 		why: "the algorithm: no Redis, no HTTP, so that a simulation can run it as it is",
 	},
 	{
-		pkg: "storage", ours: []string{"lockcore", "fencing", "migrations"}, apart: true, others: true,
+		pkg: "storage", ours: []string{"lockcore", "lockcore/node", "fencing", "migrations"}, apart: true, others: true,
 		why: "adapters; they know what they implement and not who uses them",
 	},
 	{
@@ -60,7 +68,7 @@ var rules = []rule{
 		why: "its records are sealed as boltfile seals",
 	},
 	{
-		pkg: "storage/boltstore", ours: []string{"lockcore", "fencing", "storage/boltfile"}, others: true,
+		pkg: "storage/boltstore", ours: []string{"lockcore/node", "lockcore/replica", "storage/boltfile"}, others: true,
 		why: "its rows are sealed as boltfile seals",
 	},
 	{
@@ -84,19 +92,19 @@ var rules = []rule{
 		why: "it shows what a user sees: the service over HTTP; one that knew lockcore would prove less",
 	},
 	{
-		pkg: "lockcore/replica", ours: []string{"lockcore", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		pkg: "lockcore/replica", ours: []string{"lockcore", "lockcore/node", "fencing"}, never: []string{"net", "net/http", "database/sql"},
 		why: "the rules of a node over a Store: it does not know which",
 	},
 	{
-		pkg: "lockcore/replica/memstore", ours: []string{"lockcore", "lockcore/replica"}, kit: true,
+		pkg: "lockcore/replica/memstore", ours: []string{"lockcore/node", "lockcore/replica"}, kit: true,
 		why: "a Store in memory, with faults",
 	},
 	{
-		pkg: "lockcore/replica/storetest", ours: []string{"lockcore", "lockcore/replica"}, kit: true,
+		pkg: "lockcore/replica/storetest", ours: []string{"lockcore/node", "lockcore/replica"}, kit: true,
 		why: "the suite that every Store passes",
 	},
 	{
-		pkg: "lockcore/nodetest", ours: []string{"lockcore", "lockcore/replica", "lockcore/replica/memstore", "fencing"}, others: true, kit: true,
+		pkg: "lockcore/nodetest", ours: []string{"lockcore", "lockcore/node", "lockcore/replica", "lockcore/replica/memstore", "fencing"}, others: true, kit: true,
 		why: "the suite that every Node passes",
 	},
 	{
@@ -128,8 +136,8 @@ var rules = []rule{
 		why: "it breaks the built program from outside and judges it by its HTTP API; what knew the inside would believe it",
 	},
 	{
-		pkg: "internal/sim", ours: []string{"lockcore", "lockcore/nodetest", "lockcore/replica/memstore", "fencing"}, kit: true,
-		why: "it owns the clock and every message, and runs lockcore as it is",
+		pkg: "internal/sim", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock", "lockcore/nodetest", "lockcore/replica", "lockcore/replica/memstore", "fencing"}, kit: true,
+		why: "it owns the clock and every message, and runs the algorithm as it is",
 	},
 	{
 		pkg: "examples", ours: []string{"storage/pgguard", "fencing", "client"}, others: true,
@@ -207,7 +215,14 @@ func allows(r rule, to string) bool {
 	if of, covered := ruleFor(to); covered && of.pkg == r.pkg && !r.apart {
 		return true
 	}
-	return slices.ContainsFunc(r.ours, func(a string) bool { return a == everything || within(to, a) })
+	return slices.ContainsFunc(r.ours, func(a string) bool { return a == everything || covers(a, to) })
+}
+
+// covers says whether a permission for a package holds for one below it: unless that
+// has a rule of its own, and so is something else.
+func covers(a, to string) bool {
+	of, _ := ruleFor(to)
+	return within(to, a) && len(of.pkg) <= len(a)
 }
 
 func isKit(pkg string) bool {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // checker keeps what every client was told, and finds what must not be.
@@ -232,7 +233,7 @@ func (c *checker) acquired(d *completion, i int, part lockcore.LeasePart) {
 	case used != "" && anew:
 		c.violatef("unique tokens", "token %d of %s was given anew", token, part.Resource)
 	}
-	if most := lockcore.FloorAt(c.w.began.Add(c.w.now() + time.Minute)); token > most {
+	if most := node.FloorAt(c.w.began.Add(c.w.now() + time.Minute)); token > most {
 		c.violatef("reachable tokens", "token %d of %s is above %d", token, part.Resource, most)
 	}
 	l.tokens[token] = d.owner

@@ -22,10 +22,10 @@ func newFates(seed uint64) fates {
 
 // draw returns a source for the next message of the link. It is good until the
 // next draw.
-func (f *fates) draw(server, epoch, node int) *rand.Rand {
-	link := [3]int{server, epoch, node}
+func (f *fates) draw(server, epoch, simNode int) *rand.Rand {
+	link := [3]int{server, epoch, simNode}
 	f.drawn[link]++
-	f.pcg.Seed(f.seed^uint64(server+1)<<56^uint64(epoch+1)<<40^uint64(node+1)<<32, f.drawn[link])
+	f.pcg.Seed(f.seed^uint64(server+1)<<56^uint64(epoch+1)<<40^uint64(simNode+1)<<32, f.drawn[link])
 	return f.rng
 }
 

@@ -1,10 +1,10 @@
 package sim
 
 import (
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 	"math/rand/v2"
 	"time"
-
-	"github.com/fencelock/fencelock/lockcore"
 )
 
 // strike makes a fault happen, if it may now.
@@ -45,7 +45,7 @@ func (w *world) strike(f Fault) {
 }
 
 // isolate cuts the node off from all servers.
-func (n *node) isolate(f Fault) {
+func (n *simNode) isolate(f Fault) {
 	n.troubled = max(n.troubled, n.w.now()+f.For+n.w.recovery())
 	for _, server := range n.w.servers {
 		n.w.cutLink(n, server, f)
@@ -58,7 +58,7 @@ func (w *world) revive(s *server) {
 	}
 }
 
-func (w *world) cutLink(n *node, s *server, f Fault) {
+func (w *world) cutLink(n *simNode, s *server, f Fault) {
 	l, until := &n.links[s.id], w.now()+f.For
 	if f.Kind != CutFrom {
 		l.cutTo = max(l.cutTo, until)
@@ -70,7 +70,7 @@ func (w *world) cutLink(n *node, s *server, f Fault) {
 }
 
 // reconnect is what follows a broken connection: the subscription begins anew.
-func (n *node) reconnect(s *server) {
+func (n *simNode) reconnect(s *server) {
 	n.w.mu.Lock()
 	r := relay{}
 	if s.alive() {
@@ -84,7 +84,7 @@ func (n *node) reconnect(s *server) {
 
 // mayLose keeps the assumption: unless the plan has disasters, at most m-1
 // nodes at once have lost their state and are not admitted again.
-func (w *world) mayLose(n *node) bool {
+func (w *world) mayLose(n *simNode) bool {
 	if w.plan.Disasters {
 		return true
 	}
@@ -94,11 +94,11 @@ func (w *world) mayLose(n *node) bool {
 			lost++
 		}
 	}
-	return lost+1 < lockcore.QuorumOf(w.plan.Nodes)
+	return lost+1 < redlock.QuorumOf(w.plan.Nodes)
 }
 
 // strike is a fault of a single node.
-func (n *node) strike(f Fault) {
+func (n *simNode) strike(f Fault) {
 	w := n.w
 	switch f.Kind {
 	case Restart:
@@ -149,23 +149,23 @@ func (n *node) strike(f Fault) {
 
 // forge is what an operation does that no server sent for a lease that it granted.
 // The token is not so large that servers would take the node for broken.
-func (n *node) forge() {
+func (n *simNode) forge() {
 	const far = 1 << 50
 	for _, resource := range n.w.resources() {
-		n.model.Apply(lockcore.Op{
-			Kind: lockcore.OpRelease, Resource: resource, Owner: "forged", Token: lockcore.FloorAt(n.clock()) + far,
+		n.model.Apply(node.Op{
+			Kind: node.OpRelease, Resource: resource, Owner: "forged", Token: node.FloorAt(n.clock()) + far,
 		})
 	}
 }
 
-func (n *node) rollback() {
+func (n *simNode) rollback() {
 	if n.hasSaved {
 		n.model.Restore(n.saved)
 	}
 }
 
 // up ends a stop.
-func (n *node) up() {
+func (n *simNode) up() {
 	if n.down {
 		n.down = false
 		n.model.Restart(true)

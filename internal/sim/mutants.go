@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
@@ -108,7 +109,7 @@ func (m Mutant) serve(s service) service {
 }
 
 // knows is which of the node sets the server is configured with.
-func (m Mutant) knows(s *server, sets [][]lockcore.Node) [][]lockcore.Node {
+func (m Mutant) knows(s *server, sets [][]node.Node) [][]node.Node {
 	if m.narrow && s.id == 1 && len(sets) > 1 {
 		return sets[1:]
 	}
@@ -116,7 +117,7 @@ func (m Mutant) knows(s *server, sets [][]lockcore.Node) [][]lockcore.Node {
 }
 
 // rash expels the nodes after so many looks, whatever the others do.
-func (m Mutant) rash(w *world, jumped ...*node) {
+func (m Mutant) rash(w *world, jumped ...*simNode) {
 	if !m.rashly {
 		return
 	}
@@ -164,14 +165,14 @@ func (m Mutant) change(msg *message) (answered bool) {
 	case m.unheeded && msg.kind == msgExpel:
 		return true
 	case msg.op == nil:
-	case m.keeps && msg.op.Kind == lockcore.OpRelease, m.idle && msg.op.Kind == lockcore.OpExtend:
+	case m.keeps && msg.op.Kind == node.OpRelease, m.idle && msg.op.Kind == node.OpExtend:
 		return msg.w.check.ledger(msg.op.Resource).tokens[msg.op.Token] == "" // nobody has been told of it
-	case m.longer && msg.op.Kind == lockcore.OpAcquire:
+	case m.longer && msg.op.Kind == node.OpAcquire:
 		const times = 10
 		longer := *msg.op
 		longer.TTL *= times
 		msg.op = &longer
-	case m.careless && msg.op.Kind == lockcore.OpRetract:
+	case m.careless && msg.op.Kind == node.OpRetract:
 		return true
 	}
 	return false
@@ -180,9 +181,9 @@ func (m Mutant) change(msg *message) (answered bool) {
 // unconfirmed says yes to every confirm, and does nothing.
 type unconfirmed struct{ rules }
 
-func (u unconfirmed) vote(n *node, op lockcore.Op) lockcore.Reply {
-	if op.Kind == lockcore.OpConfirm {
-		return lockcore.Reply{Outcome: lockcore.Granted, Grant: op.Token}
+func (u unconfirmed) vote(n *simNode, op node.Op) node.Reply {
+	if op.Kind == node.OpConfirm {
+		return node.Reply{Outcome: node.Granted, Grant: op.Token}
 	}
 	return u.rules.vote(n, op)
 }
@@ -191,14 +192,14 @@ func (u unconfirmed) vote(n *node, op lockcore.Op) lockcore.Reply {
 // has read one node less than it believes.
 type doubled struct{ rules }
 
-func (doubled) source(n *node) *node {
+func (doubled) source(n *simNode) *simNode {
 	if other := n.w.nodes[1]; n.id == 0 && other.votes() {
 		return other
 	}
 	return n
 }
 
-func (d doubled) fence(ctx context.Context, n *node, view lockcore.View) (lockcore.Marks, error) {
+func (d doubled) fence(ctx context.Context, n *simNode, view node.View) (node.Marks, error) {
 	marks, err := d.rules.fence(ctx, n, view)
 	if err != nil {
 		return marks, err
@@ -207,11 +208,11 @@ func (d doubled) fence(ctx context.Context, n *node, view lockcore.View) (lockco
 	return seen.Marks, err
 }
 
-func (d doubled) survey(ctx context.Context, n *node, view lockcore.View, cursor string) ([]lockcore.CarriedLock, string, error) {
+func (d doubled) survey(ctx context.Context, n *simNode, view node.View, cursor string) ([]node.CarriedLock, string, error) {
 	return d.rules.survey(ctx, d.source(n), view, cursor)
 }
 
-func (d doubled) counters(ctx context.Context, n *node, view lockcore.View, resources []string) ([]fencing.Token, error) {
+func (d doubled) counters(ctx context.Context, n *simNode, view node.View, resources []string) ([]fencing.Token, error) {
 	return d.rules.counters(ctx, d.source(n), view, resources)
 }
 
@@ -219,38 +220,38 @@ func (d doubled) counters(ctx context.Context, n *node, view lockcore.View, reso
 // they would exceed it are dropped from all that is said.
 type sharing struct{ rules }
 
-func common(v lockcore.View) lockcore.View { return v &^ (1<<16 - 1) }
+func common(v node.View) node.View { return v &^ (1<<16 - 1) }
 
-func (s sharing) vote(n *node, op lockcore.Op) lockcore.Reply {
+func (s sharing) vote(n *simNode, op node.Op) node.Reply {
 	op.View = common(op.View)
 	return s.rules.vote(n, op)
 }
 
-func (s sharing) fence(ctx context.Context, n *node, view lockcore.View) (lockcore.Marks, error) {
+func (s sharing) fence(ctx context.Context, n *simNode, view node.View) (node.Marks, error) {
 	return s.rules.fence(ctx, n, common(view))
 }
 
-func (s sharing) survey(ctx context.Context, n *node, view lockcore.View, cursor string) ([]lockcore.CarriedLock, string, error) {
+func (s sharing) survey(ctx context.Context, n *simNode, view node.View, cursor string) ([]node.CarriedLock, string, error) {
 	return s.rules.survey(ctx, n, common(view), cursor)
 }
 
-func (s sharing) counters(ctx context.Context, n *node, view lockcore.View, resources []string) ([]fencing.Token, error) {
+func (s sharing) counters(ctx context.Context, n *simNode, view node.View, resources []string) ([]fencing.Token, error) {
 	return s.rules.counters(ctx, n, common(view), resources)
 }
 
-func (s sharing) stage(ctx context.Context, n *node, a lockcore.Admission) error {
+func (s sharing) stage(ctx context.Context, n *simNode, a node.Admission) error {
 	return s.rules.stage(ctx, n, inCommon(a))
 }
 
-func (s sharing) load(ctx context.Context, n *node, a lockcore.Admission, locks []lockcore.CarriedLock) error {
+func (s sharing) load(ctx context.Context, n *simNode, a node.Admission, locks []node.CarriedLock) error {
 	return s.rules.load(ctx, n, inCommon(a), locks)
 }
 
-func (s sharing) admit(ctx context.Context, n *node, a lockcore.Admission) error {
+func (s sharing) admit(ctx context.Context, n *simNode, a node.Admission) error {
 	return s.rules.admit(ctx, n, inCommon(a))
 }
 
-func inCommon(a lockcore.Admission) lockcore.Admission {
+func inCommon(a node.Admission) node.Admission {
 	a.View, a.Founded = common(a.View), common(a.Founded)
 	return a
 }
@@ -259,7 +260,7 @@ func inCommon(a lockcore.Admission) lockcore.Admission {
 // ago: before the node that asks was lost.
 type hasty struct{ rules }
 
-func (h hasty) observe(ctx context.Context, n *node) (lockcore.Observation, error) {
+func (h hasty) observe(ctx context.Context, n *simNode) (node.Observation, error) {
 	age := 3 * n.w.plan.MaxTTL
 	if n.shadow == nil {
 		n.shadow = nodetest.NewModel(nodetest.ModelOptions{
@@ -275,7 +276,7 @@ func (h hasty) observe(ctx context.Context, n *node) (lockcore.Observation, erro
 	return seen, err
 }
 
-func (h hasty) counters(ctx context.Context, n *node, view lockcore.View, resources []string) ([]fencing.Token, error) {
+func (h hasty) counters(ctx context.Context, n *simNode, view node.View, resources []string) ([]fencing.Token, error) {
 	counters, err := h.rules.counters(ctx, n, view, resources)
 	if err != nil || n.shadow == nil {
 		return counters, err
@@ -289,12 +290,12 @@ func (h hasty) counters(ctx context.Context, n *node, view lockcore.View, resour
 // low installs locks with the smallest grant that their lease has anywhere.
 type low struct{ rules }
 
-func (l low) load(ctx context.Context, n *node, a lockcore.Admission, locks []lockcore.CarriedLock) error {
+func (l low) load(ctx context.Context, n *simNode, a node.Admission, locks []node.CarriedLock) error {
 	locks = slices.Clone(locks)
 	for i := range locks {
 		for _, other := range n.w.nodes {
-			r := other.model.Apply(lockcore.Op{Kind: lockcore.OpRead, Resource: locks[i].Resource})
-			if r.Outcome == lockcore.Granted && r.Owner == locks[i].Owner {
+			r := other.model.Apply(node.Op{Kind: node.OpRead, Resource: locks[i].Resource})
+			if r.Outcome == node.Granted && r.Owner == locks[i].Owner {
 				locks[i].Grant = min(locks[i].Grant, r.Grant)
 			}
 		}
@@ -305,7 +306,7 @@ func (l low) load(ctx context.Context, n *node, a lockcore.Admission, locks []lo
 // modest answers with the smallest counter that any node has.
 type modest struct{ rules }
 
-func (m modest) counters(ctx context.Context, n *node, view lockcore.View, resources []string) ([]fencing.Token, error) {
+func (m modest) counters(ctx context.Context, n *simNode, view node.View, resources []string) ([]fencing.Token, error) {
 	least, err := m.rules.counters(ctx, n, view, resources)
 	if err != nil {
 		return nil, err

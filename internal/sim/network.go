@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // port is a node as one life of one server sees it: a lockcore.Node whose
@@ -16,13 +16,13 @@ type port struct {
 	w      *world
 	server *server
 	epoch  int
-	node   *node
+	node   *simNode
 	relays []relay       // of this life, by node
 	last   time.Duration // when the last request arrives, where they keep their order
 	slower pace          // of the server's clock: what it calls a minute is one there
 }
 
-var _ lockcore.Node = (*port)(nil)
+var _ node.Node = (*port)(nil)
 
 // The kinds of messages that are not votes; those have their OpKind.
 const (
@@ -48,11 +48,11 @@ const (
 type message struct {
 	*port
 	kind    int
-	op      *lockcore.Op
+	op      *node.Op
 	sort    rank
-	run     func(*node) any // on the node, at its arrival
-	answer  func(any)       // at the server, at the reply's
-	giveUp  time.Duration   // when the port answers by itself; 0: the caller has a limit of its own
+	run     func(*simNode) any // on the node, at its arrival
+	answer  func(any)          // at the server, at the reply's
+	giveUp  time.Duration      // when the port answers by itself; 0: the caller has a limit of its own
 	sent    time.Duration
 	due     time.Duration // when its reply is delivered
 	back    any           // that reply, on its way
@@ -88,7 +88,7 @@ func (m *message) send() {
 	m.sent = w.now()
 	rng := w.fates.draw(m.server.id, m.epoch, m.node.id)
 	if w.plan.Mutant.change(m) {
-		w.after(w.plan.delay(rng), func() { m.reply(lockcore.Reply{Outcome: lockcore.Granted}) })
+		w.after(w.plan.delay(rng), func() { m.reply(node.Reply{Outcome: node.Granted}) })
 		return
 	}
 	if m.op != nil && m.failsAtOnce(rng) {
@@ -149,7 +149,7 @@ func (m *message) failsAtOnce(rng *rand.Rand) bool {
 	if !chance(rng, p) {
 		return false
 	}
-	m.w.after(between(rng, 0, 100*time.Microsecond), func() { m.reply(lockcore.Reply{Err: errDown}) })
+	m.w.after(between(rng, 0, 100*time.Microsecond), func() { m.reply(node.Reply{Err: errDown}) })
 	return true
 }
 
@@ -163,7 +163,7 @@ func (m *message) abandon(rng *rand.Rand) {
 	if chance(rng, 0.1) {
 		late = between(rng, 0, 2*time.Second)
 	}
-	m.w.at(m.giveUp+late, func() { m.reply(lockcore.Reply{Err: errLost, Sent: true}) })
+	m.w.at(m.giveUp+late, func() { m.reply(node.Reply{Err: errLost, Sent: true}) })
 }
 
 // arrive runs the request on its node, unless that is frozen or down, and
@@ -227,8 +227,8 @@ func (m *message) cutTo() bool   { return m.w.cut(m.server.id, m.node.id, false)
 func (m *message) cutFrom() bool { return m.w.cut(m.server.id, m.node.id, true) }
 
 // cut reports whether the link is cut in that direction.
-func (w *world) cut(server, node int, back bool) bool {
-	l := &w.nodes[node].links[server]
+func (w *world) cut(server, simNode int, back bool) bool {
+	l := &w.nodes[simNode].links[server]
 	if back {
 		return l.cutFrom > w.now()
 	}
@@ -253,7 +253,7 @@ func (p *Plan) lateness(rng *rand.Rand) time.Duration {
 func (p *port) Name() string { return p.node.name }
 
 // Submit sends a vote.
-func (p *port) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
+func (p *port) Submit(op *node.Op, index int, sink node.Sink) {
 	limit := p.slower.own(portTimeout)
 	if !op.Deadline.IsZero() {
 		limit = min(limit, time.Until(op.Deadline))
@@ -265,11 +265,11 @@ func (p *port) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
 			b: op.Owner + op.Ticket.ID, c: op.Attempt, n: int64(op.Token+op.Above)<<8 ^ int64(op.View),
 		},
 		answer: func(reply any) {
-			r, _ := reply.(lockcore.Reply)
+			r, _ := reply.(node.Reply)
 			sink.Deliver(index, r)
 		},
 	}
-	m.run = func(n *node) any {
+	m.run = func(n *simNode) any {
 		op := *m.op
 		op.TTL = p.slower.real(op.TTL)
 		reply := n.submit(op)
@@ -282,11 +282,11 @@ func (p *port) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
 
 // inOrder puts what takes a lock away before what asks for one: that is how a
 // server sends the two when the one makes room for the other.
-func inOrder(kind lockcore.OpKind) int {
+func inOrder(kind node.OpKind) int {
 	switch kind {
-	case lockcore.OpRelease:
+	case node.OpRelease:
 		return -2
-	case lockcore.OpRetract:
+	case node.OpRetract:
 		return -1
 	}
 	return int(kind)
@@ -299,12 +299,12 @@ type outcome[T any] struct {
 }
 
 // call sends a request and waits for its reply, or for ctx.
-func call[T any](ctx context.Context, p *port, kind int, detail string, n int64, f func(*node) (T, error)) (T, error) {
+func call[T any](ctx context.Context, p *port, kind int, detail string, n int64, f func(*simNode) (T, error)) (T, error) {
 	back := make(chan outcome[T], 1)
 	p.w.post(&message{
 		port: p, kind: kind,
 		sort: rank{server: p.server.id, kind: kind, node: p.node.id, a: detail, n: n},
-		run: func(n *node) any {
+		run: func(n *simNode) any {
 			value, err := f(n)
 			return outcome[T]{value, err}
 		},
@@ -323,11 +323,11 @@ func call[T any](ctx context.Context, p *port, kind int, detail string, n int64,
 }
 
 // Join needs no message: it is configuration.
-func (p *port) Join(c lockcore.Cluster) { p.node.model.Join(c) }
+func (p *port) Join(c node.Cluster) { p.node.model.Join(c) }
 
 // Observe looks at the node.
-func (p *port) Observe(ctx context.Context) (lockcore.Observation, error) {
-	return call(ctx, p, msgObserve, "", 0, func(n *node) (lockcore.Observation, error) {
+func (p *port) Observe(ctx context.Context) (node.Observation, error) {
+	return call(ctx, p, msgObserve, "", 0, func(n *simNode) (node.Observation, error) {
 		seen, err := n.rules.observe(ctx, n)
 		seen.Marks.MaxTTL = p.slower.own(seen.Marks.MaxTTL)
 		return seen, err
@@ -335,8 +335,8 @@ func (p *port) Observe(ctx context.Context) (lockcore.Observation, error) {
 }
 
 // Fence is a fenced read.
-func (p *port) Fence(ctx context.Context, view lockcore.View) (lockcore.Marks, error) {
-	return call(ctx, p, msgFence, "", int64(view), func(n *node) (lockcore.Marks, error) {
+func (p *port) Fence(ctx context.Context, view node.View) (node.Marks, error) {
+	return call(ctx, p, msgFence, "", int64(view), func(n *simNode) (node.Marks, error) {
 		marks, err := n.rules.fence(ctx, n, view)
 		marks.MaxTTL = p.slower.own(marks.MaxTTL)
 		return marks, err
@@ -345,13 +345,13 @@ func (p *port) Fence(ctx context.Context, view lockcore.View) (lockcore.Marks, e
 
 // survey is a page of locks.
 type survey struct {
-	locks []lockcore.CarriedLock
+	locks []node.CarriedLock
 	next  string
 }
 
 // Survey lists locks.
-func (p *port) Survey(ctx context.Context, view lockcore.View, cursor string) ([]lockcore.CarriedLock, string, error) {
-	page, err := call(ctx, p, msgSurvey, cursor, int64(view), func(n *node) (s survey, err error) {
+func (p *port) Survey(ctx context.Context, view node.View, cursor string) ([]node.CarriedLock, string, error) {
+	page, err := call(ctx, p, msgSurvey, cursor, int64(view), func(n *simNode) (s survey, err error) {
 		s.locks, s.next, err = n.rules.survey(ctx, n, view, cursor)
 		return s, err
 	})
@@ -359,8 +359,8 @@ func (p *port) Survey(ctx context.Context, view lockcore.View, cursor string) ([
 }
 
 // Counters reads counters.
-func (p *port) Counters(ctx context.Context, view lockcore.View, resources []string) ([]fencing.Token, error) {
-	return call(ctx, p, msgCounters, first(resources), int64(view), func(n *node) ([]fencing.Token, error) {
+func (p *port) Counters(ctx context.Context, view node.View, resources []string) ([]fencing.Token, error) {
+	return call(ctx, p, msgCounters, first(resources), int64(view), func(n *simNode) ([]fencing.Token, error) {
 		return n.rules.counters(ctx, n, view, resources)
 	})
 }
@@ -380,7 +380,7 @@ type scanned struct {
 
 // Scan lists resources.
 func (p *port) Scan(ctx context.Context, prefix, cursor string, limit int) ([]string, string, error) {
-	page, err := call(ctx, p, msgScan, prefix+"\n"+cursor, int64(limit), func(n *node) (s scanned, err error) {
+	page, err := call(ctx, p, msgScan, prefix+"\n"+cursor, int64(limit), func(n *simNode) (s scanned, err error) {
 		s.resources, s.next, err = n.model.Scan(ctx, prefix, cursor, limit)
 		return s, err
 	})
@@ -389,32 +389,32 @@ func (p *port) Scan(ctx context.Context, prefix, cursor string, limit int) ([]st
 
 // Quarantine notes that a silence has begun.
 func (p *port) Quarantine(ctx context.Context, note string) error {
-	_, err := call(ctx, p, msgQuarantine, note, 0, func(n *node) (struct{}, error) {
+	_, err := call(ctx, p, msgQuarantine, note, 0, func(n *simNode) (struct{}, error) {
 		return struct{}{}, n.model.Quarantine(ctx, note)
 	})
 	return err
 }
 
 // Stage begins an admission.
-func (p *port) Stage(ctx context.Context, a lockcore.Admission) error {
-	_, err := call(ctx, p, msgStage, a.Incarnation, int64(a.View), func(n *node) (struct{}, error) {
+func (p *port) Stage(ctx context.Context, a node.Admission) error {
+	_, err := call(ctx, p, msgStage, a.Incarnation, int64(a.View), func(n *simNode) (struct{}, error) {
 		return struct{}{}, n.rules.stage(ctx, n, a)
 	})
 	return err
 }
 
 // Load writes carried state.
-func (p *port) Load(ctx context.Context, a lockcore.Admission, locks []lockcore.CarriedLock) error {
-	_, err := call(ctx, p, msgLoad, a.Incarnation, int64(a.View), func(n *node) (struct{}, error) {
+func (p *port) Load(ctx context.Context, a node.Admission, locks []node.CarriedLock) error {
+	_, err := call(ctx, p, msgLoad, a.Incarnation, int64(a.View), func(n *simNode) (struct{}, error) {
 		return struct{}{}, n.rules.load(ctx, n, a, locks)
 	})
 	return err
 }
 
 // Admit ends an admission.
-func (p *port) Admit(ctx context.Context, a lockcore.Admission) error {
+func (p *port) Admit(ctx context.Context, a node.Admission) error {
 	a.MaxTTL = p.slower.real(a.MaxTTL)
-	_, err := call(ctx, p, msgAdmit, a.Incarnation, int64(a.View), func(n *node) (struct{}, error) {
+	_, err := call(ctx, p, msgAdmit, a.Incarnation, int64(a.View), func(n *simNode) (struct{}, error) {
 		return struct{}{}, n.rules.admit(ctx, n, a)
 	})
 	return err
@@ -422,15 +422,15 @@ func (p *port) Admit(ctx context.Context, a lockcore.Admission) error {
 
 // RaiseMaxTTL records a longer TTL.
 func (p *port) RaiseMaxTTL(ctx context.Context, ttl time.Duration) error {
-	_, err := call(ctx, p, msgRaise, "", int64(ttl), func(n *node) (struct{}, error) {
+	_, err := call(ctx, p, msgRaise, "", int64(ttl), func(n *simNode) (struct{}, error) {
 		return struct{}{}, n.model.RaiseMaxTTL(ctx, p.slower.real(ttl))
 	})
 	return err
 }
 
 // ReplaceSecrets replaces the cluster's secrets.
-func (p *port) ReplaceSecrets(ctx context.Context, was, with lockcore.Secrets) error {
-	_, err := call(ctx, p, msgSecrets, with.String(), 0, func(n *node) (struct{}, error) {
+func (p *port) ReplaceSecrets(ctx context.Context, was, with node.Secrets) error {
+	_, err := call(ctx, p, msgSecrets, with.String(), 0, func(n *simNode) (struct{}, error) {
 		return struct{}{}, n.model.ReplaceSecrets(ctx, was, with)
 	})
 	return err
@@ -439,18 +439,18 @@ func (p *port) ReplaceSecrets(ctx context.Context, was, with lockcore.Secrets) e
 // clocked is a port to a node whose clock is read.
 type clocked struct{ *port }
 
-var _ lockcore.Clocked = clocked{}
+var _ node.Clocked = clocked{}
 
 // Time reads the node's clock.
 func (c clocked) Time(ctx context.Context) (time.Time, error) {
-	return call(ctx, c.port, msgTime, "", 0, func(n *node) (time.Time, error) {
+	return call(ctx, c.port, msgTime, "", 0, func(n *simNode) (time.Time, error) {
 		return n.model.Clock().Add(c.server.skew), nil
 	})
 }
 
 // Expel takes the admission back.
-func (c clocked) Expel(ctx context.Context, incarnation string, view lockcore.View, note string) error {
-	_, err := call(ctx, c.port, msgExpel, note, int64(view), func(n *node) (struct{}, error) {
+func (c clocked) Expel(ctx context.Context, incarnation string, view node.View, note string) error {
+	_, err := call(ctx, c.port, msgExpel, note, int64(view), func(n *simNode) (struct{}, error) {
 		err := n.model.Expel(ctx, incarnation, view, note)
 		if err == nil {
 			n.expelled()
@@ -461,7 +461,7 @@ func (c clocked) Expel(ctx context.Context, incarnation string, view lockcore.Vi
 }
 
 // Wakes subscribes; what is told travels as messages do.
-func (p *port) Wakes(ctx context.Context, server string, w lockcore.Wakes) {
+func (p *port) Wakes(ctx context.Context, server string, w node.Wakes) {
 	r := relay{p, w}
 	p.w.mu.Lock()
 	p.relays[p.node.id] = r
@@ -472,11 +472,11 @@ func (p *port) Wakes(ctx context.Context, server string, w lockcore.Wakes) {
 // relay carries what a node tells to a server.
 type relay struct {
 	*port
-	to lockcore.Wakes
+	to node.Wakes
 }
 
 // Turn is told once, or lost.
-func (r relay) Turn(resource string, t lockcore.Ticket) {
+func (r relay) Turn(resource string, t node.Ticket) {
 	r.w.post(&told{relay: r, kind: msgTurn, resource: resource, ticket: t, tell: func() { r.to.Turn(resource, t) }})
 }
 
@@ -490,7 +490,7 @@ type told struct {
 	relay
 	kind     int
 	resource string
-	ticket   lockcore.Ticket
+	ticket   node.Ticket
 	tell     func()
 }
 

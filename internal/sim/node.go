@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/replica/memstore"
 )
 
 // node is one simulated node: the model, a clock that runs at its own rate,
 // and its links to the servers.
-type node struct {
+type simNode struct {
 	w           *world
 	id          int
 	set         int // of the plan's node sets
@@ -39,7 +40,7 @@ type window struct{ from, until time.Duration }
 
 // jump sets the clock. Nobody can see it yet: rule 22 promises only that it is seen
 // soon, and whatever the node had promised before ends within the longest TTL.
-func (n *node) jump(by time.Duration) {
+func (n *simNode) jump(by time.Duration) {
 	const sure = 2 * 100 * time.Millisecond // what is less may be taken for a clock's ordinary way
 	p, now := &n.w.plan, n.w.now()
 	seen := p.MaxTTL
@@ -52,7 +53,7 @@ func (n *node) jump(by time.Duration) {
 }
 
 // unlock is what an operator does in the end on a node that is stale: it ends every lock.
-func (n *node) unlock() {
+func (n *simNode) unlock() {
 	if !n.stale {
 		return
 	}
@@ -63,7 +64,7 @@ func (n *node) unlock() {
 }
 
 // expelled: it has lost its admission because its clock had jumped.
-func (n *node) expelled() {
+func (n *simNode) expelled() {
 	n.stale = false
 	for i := range n.blind {
 		n.blind[i].until = min(n.blind[i].until, n.w.now())
@@ -91,14 +92,14 @@ func (w *world) sound(set int, then time.Duration) bool {
 			sound++
 		}
 	}
-	return sound >= lockcore.QuorumOf(w.plan.Nodes)
+	return sound >= redlock.QuorumOf(w.plan.Nodes)
 }
 
 // link is the way between a server and a node.
 type link struct{ cutTo, cutFrom time.Duration } // cut until
 
-func newNode(w *world, id int) *node {
-	n := &node{
+func newNode(w *world, id int) *simNode {
+	n := &simNode{
 		w: w, id: id, set: id / w.plan.Nodes, name: fmt.Sprintf("node%d", id+1),
 		links: make([]link, w.plan.Servers), troubled: w.recovery(),
 	}
@@ -115,61 +116,61 @@ func newNode(w *world, id int) *node {
 }
 
 // submit votes.
-func (n *node) submit(op lockcore.Op) lockcore.Reply { return n.rules.vote(n, op) }
+func (n *simNode) submit(op node.Op) node.Reply { return n.rules.vote(n, op) }
 
 // rules is what a node does with a message. The honest one asks the model;
 // mutants wrap it.
 type rules interface {
-	vote(n *node, op lockcore.Op) lockcore.Reply
-	observe(ctx context.Context, n *node) (lockcore.Observation, error)
-	fence(ctx context.Context, n *node, view lockcore.View) (lockcore.Marks, error)
-	survey(ctx context.Context, n *node, view lockcore.View, cursor string) ([]lockcore.CarriedLock, string, error)
-	counters(ctx context.Context, n *node, view lockcore.View, resources []string) ([]fencing.Token, error)
-	stage(ctx context.Context, n *node, a lockcore.Admission) error
-	load(ctx context.Context, n *node, a lockcore.Admission, locks []lockcore.CarriedLock) error
-	admit(ctx context.Context, n *node, a lockcore.Admission) error
+	vote(n *simNode, op node.Op) node.Reply
+	observe(ctx context.Context, n *simNode) (node.Observation, error)
+	fence(ctx context.Context, n *simNode, view node.View) (node.Marks, error)
+	survey(ctx context.Context, n *simNode, view node.View, cursor string) ([]node.CarriedLock, string, error)
+	counters(ctx context.Context, n *simNode, view node.View, resources []string) ([]fencing.Token, error)
+	stage(ctx context.Context, n *simNode, a node.Admission) error
+	load(ctx context.Context, n *simNode, a node.Admission, locks []node.CarriedLock) error
+	admit(ctx context.Context, n *simNode, a node.Admission) error
 }
 
 type honest struct{}
 
-func (honest) vote(n *node, op lockcore.Op) lockcore.Reply { return n.model.Apply(op) }
+func (honest) vote(n *simNode, op node.Op) node.Reply { return n.model.Apply(op) }
 
-func (honest) observe(ctx context.Context, n *node) (lockcore.Observation, error) {
+func (honest) observe(ctx context.Context, n *simNode) (node.Observation, error) {
 	return n.model.Observe(ctx)
 }
 
-func (honest) fence(ctx context.Context, n *node, view lockcore.View) (lockcore.Marks, error) {
+func (honest) fence(ctx context.Context, n *simNode, view node.View) (node.Marks, error) {
 	return n.model.Fence(ctx, view)
 }
 
-func (honest) survey(ctx context.Context, n *node, view lockcore.View, cursor string) ([]lockcore.CarriedLock, string, error) {
+func (honest) survey(ctx context.Context, n *simNode, view node.View, cursor string) ([]node.CarriedLock, string, error) {
 	return n.model.Survey(ctx, view, cursor)
 }
 
-func (honest) counters(ctx context.Context, n *node, view lockcore.View, resources []string) ([]fencing.Token, error) {
+func (honest) counters(ctx context.Context, n *simNode, view node.View, resources []string) ([]fencing.Token, error) {
 	return n.model.Counters(ctx, view, resources)
 }
 
-func (honest) stage(ctx context.Context, n *node, a lockcore.Admission) error {
+func (honest) stage(ctx context.Context, n *simNode, a node.Admission) error {
 	return n.model.Stage(ctx, a)
 }
 
-func (honest) load(ctx context.Context, n *node, a lockcore.Admission, locks []lockcore.CarriedLock) error {
+func (honest) load(ctx context.Context, n *simNode, a node.Admission, locks []node.CarriedLock) error {
 	return n.model.Load(ctx, a, locks)
 }
 
-func (honest) admit(ctx context.Context, n *node, a lockcore.Admission) error {
+func (honest) admit(ctx context.Context, n *simNode, a node.Admission) error {
 	return n.model.Admit(ctx, a)
 }
 
 // votes reports whether the node may vote now, whatever a mutant makes it say.
-func (n *node) votes() bool {
+func (n *simNode) votes() bool {
 	seen, err := n.model.Observe(context.Background())
 	return err == nil && !n.down && seen.Admitted && seen.Unfit == ""
 }
 
 // locked lists what is locked on the node, in an admitted one.
-func (n *node) locked() []string {
+func (n *simNode) locked() []string {
 	resources, _, err := n.model.Scan(context.Background(), "", "", 1000)
 	if err != nil {
 		return []string{"(" + err.Error() + ")"}
@@ -178,6 +179,6 @@ func (n *node) locked() []string {
 }
 
 // waiting is how many tickets stand in line for the resource.
-func (n *node) waiting(resource string) int {
-	return n.model.Apply(lockcore.Op{Kind: lockcore.OpRead, Resource: resource}).Waiting
+func (n *simNode) waiting(resource string) int {
+	return n.model.Apply(node.Op{Kind: node.OpRead, Resource: resource}).Waiting
 }

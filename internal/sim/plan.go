@@ -259,10 +259,10 @@ func (p *Plan) roll(kind FaultKind) {
 	const slack = 100 * time.Millisecond
 	step := p.MaxTTL*5/4 + 2*p.Watch + slack
 	for k, at := 0, 2*p.MaxTTL+slack; at < p.Length; k, at = k+1, at+step {
-		node := k % p.Nodes
+		simNode := k % p.Nodes
 		p.Faults = append(p.Faults,
-			Fault{At: at - step/2, Kind: Save, Node: (node + 1) % p.Nodes},
-			Fault{At: at, Kind: kind, Node: node, For: slack})
+			Fault{At: at - step/2, Kind: Save, Node: (simNode + 1) % p.Nodes},
+			Fault{At: at, Kind: kind, Node: simNode, For: slack})
 	}
 }
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -9,8 +10,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/fencelock/fencelock/lockcore"
 )
 
 // Result is what a run came to.
@@ -188,7 +187,7 @@ func (w *world) drainLines() {
 	const most = 30
 	for range most {
 		for _, resource := range w.resources() {
-			if slices.ContainsFunc(w.nodes, func(n *node) bool { return !n.stale && n.waiting(resource) > 0 }) {
+			if slices.ContainsFunc(w.nodes, func(n *simNode) bool { return !n.stale && n.waiting(resource) > 0 }) {
 				w.checkGrant(w.servers[0], resource, w.now()+w.recovery())
 				w.runUntil(w.now() + time.Second)
 			}
@@ -234,7 +233,7 @@ func (w *world) checkClean() {
 	}
 }
 
-func (w *world) nodeStory(n *node) string {
+func (w *world) nodeStory(n *simNode) string {
 	var story strings.Builder
 	story.WriteString(n.model.String())
 	for _, s := range w.servers {
@@ -261,10 +260,10 @@ func (w *world) note(m *message, reply any) {
 	t := &w.trace
 	t.number(int64(w.now()))
 	t.number(int64(m.kind)<<16 | int64(m.server.id)<<8 | int64(m.node.id))
-	if m.kind == int(lockcore.OpAcquire) {
+	if m.kind == int(node.OpAcquire) {
 		w.check.ledger(m.op.Resource).set = m.node.set
 	}
-	if r, ok := reply.(lockcore.Reply); ok {
+	if r, ok := reply.(node.Reply); ok {
 		t.text(m.op.Owner)
 		t.number(int64(r.Outcome)<<56 | int64(r.Grant))
 	}
@@ -274,9 +273,9 @@ func (w *world) note(m *message, reply any) {
 }
 
 var kindNames = map[int]string{
-	int(lockcore.OpAcquire): "acquire", int(lockcore.OpConfirm): "confirm", int(lockcore.OpExtend): "extend",
-	int(lockcore.OpRelease): "release", int(lockcore.OpRetract): "retract", int(lockcore.OpRead): "read",
-	int(lockcore.OpEnqueue): "enqueue", int(lockcore.OpDequeue): "dequeue", int(lockcore.OpHeartbeat): "heartbeat",
+	int(node.OpAcquire): "acquire", int(node.OpConfirm): "confirm", int(node.OpExtend): "extend",
+	int(node.OpRelease): "release", int(node.OpRetract): "retract", int(node.OpRead): "read",
+	int(node.OpEnqueue): "enqueue", int(node.OpDequeue): "dequeue", int(node.OpHeartbeat): "heartbeat",
 	msgObserve: "observe", msgFence: "fence", msgSurvey: "survey", msgCounters: "counters", msgScan: "scan",
 	msgQuarantine: "quarantine", msgStage: "stage", msgLoad: "load", msgAdmit: "admit", msgRaise: "raise", msgSecrets: "secrets",
 	msgExpel: "expel",
@@ -298,7 +297,7 @@ func (w *world) logMessage(m *message, reply any) {
 	} else {
 		what += fmt.Sprintf(" %s %d", m.sort.a, m.sort.n)
 	}
-	if m.kind == msgObserve || m.kind == msgTime || m.kind == int(lockcore.OpHeartbeat) {
+	if m.kind == msgObserve || m.kind == msgTime || m.kind == int(node.OpHeartbeat) {
 		return
 	}
 	w.logf("server %d (life %d) -> %s: %s: %s", m.server.id+1, m.epoch, m.node.name, what, replyText(reply))
@@ -307,7 +306,7 @@ func (w *world) logMessage(m *message, reply any) {
 var outcomeNames = [...]string{"failed", "granted", "held", "not held", "queued", "other resource", "stale view", "not admitted", "exhausted"}
 
 func replyText(reply any) string {
-	r, ok := reply.(lockcore.Reply)
+	r, ok := reply.(node.Reply)
 	if !ok {
 		return fmt.Sprintf("%+v", reply)
 	}

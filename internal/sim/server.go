@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // service is what clients ask of a server: a Locker, or one that a mutant
@@ -57,7 +59,7 @@ func (s *server) start() {
 	s.epoch++
 	s.pausedUntil, s.waiters = 0, 0
 	s.relays = make([]relay, len(w.nodes))
-	sets := make([][]lockcore.Node, w.plan.Sets)
+	sets := make([][]node.Node, w.plan.Sets)
 	for _, n := range w.nodes {
 		to := &port{w: w, server: s, epoch: s.epoch, node: n, relays: s.relays, slower: w.plan.slower(s.id)}
 		if w.plan.Clocks && !w.plan.Mutant.unwatched {
@@ -66,7 +68,7 @@ func (s *server) start() {
 			sets[n.set] = append(sets[n.set], to)
 		}
 	}
-	locker, err := lockcore.New(s.config(), w.plan.Mutant.knows(s, sets)...)
+	locker, err := redlock.New(s.config(), w.plan.Mutant.knows(s, sets)...)
 	if err != nil {
 		panic("sim: the plan's configuration is refused: " + err.Error())
 	}
@@ -80,10 +82,10 @@ func (s *server) start() {
 	w.logf("server %d starts", s.id+1)
 }
 
-func (s *server) config() lockcore.Config {
+func (s *server) config() redlock.Config {
 	p := &s.w.plan
 	slower := p.slower(s.id)
-	return lockcore.Config{
+	return redlock.Config{
 		MaxTTL: slower.own(p.MaxTTL), NodeTimeout: slower.own(p.NodeTimeout), WatchInterval: p.Watch, MaxHold: -1,
 		New: p.New, Force: p.Mutant.force,
 		Entropy: &entropy{from: rand.NewChaCha8(seedOf(p.Seed, uint64(s.id), uint64(s.epoch)))},

@@ -15,7 +15,7 @@ type world struct {
 	began   time.Time
 	fates   fates
 	names   []string // of the resources
-	nodes   []*node
+	nodes   []*simNode
 	servers []*server
 	clients []*client
 	check   *checker

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
@@ -16,7 +16,7 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			if !seen.Empty {
 				return // it founded itself
 			}
-			if (seen != lockcore.Observation{Incarnation: seen.Incarnation, Empty: true}) || seen.Incarnation == "" {
+			if (seen != node.Observation{Incarnation: seen.Incarnation, Empty: true}) || seen.Incarnation == "" {
 				s.Errorf("%+v", seen)
 			}
 			s.wantShut()
@@ -29,9 +29,9 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			a.Founded = a.View - 1
 			s.must(s.Node.Stage(s.Context(), a))
 			s.must(s.Node.Admit(s.Context(), a))
-			want := lockcore.Observation{
+			want := node.Observation{
 				Incarnation: a.Incarnation, Admitted: true, Cluster: s.cluster, View: a.View,
-				Marks: lockcore.Marks{High: s.observe().Marks.High, MaxTTL: maxTTL, Founded: a.Founded},
+				Marks: node.Marks{High: s.observe().Marks.High, MaxTTL: maxTTL, Founded: a.Founded},
 			}
 			if seen := s.observe(); seen != want || seen.Marks.High < 1234 {
 				s.Errorf("%+v, want %+v", seen, want)
@@ -55,14 +55,14 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 			a := s.founding(100)
-			for _, founded := range []lockcore.View{0, s.view - 1, s.view} {
+			for _, founded := range []node.View{0, s.view - 1, s.view} {
 				a.Founded = founded
-				s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
+				s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
 			}
 			a.Founded = a.View
-			for _, note := range []string{"", "a note", lockcore.AwayNote(s.view - 1), lockcore.AwayNote(s.view + 1)} { // seen out, or in another view
+			for _, note := range []string{"", "a note", node.AwayNote(s.view - 1), node.AwayNote(s.view + 1)} { // seen out, or in another view
 				a.Note = note
-				s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
+				s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
 			}
 			s.want(read("a"), locked(s.high+1, "L1", longTTL))
 		}},
@@ -82,16 +82,16 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			second.View++
 			s.must(s.Node.Stage(s.Context(), first))
 			s.must(s.Node.Stage(s.Context(), second))
-			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), first))
+			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), first))
 			s.must(s.Node.Stage(s.Context(), second))
-			s.wantErr(lockcore.ErrRaced, s.Node.Load(s.Context(), first, nil))
-			s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), first))
+			s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), first, nil))
+			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), first))
 			s.must(s.Node.Load(s.Context(), second, nil))
 			s.must(s.Node.Admit(s.Context(), second))
-			s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), first))
-			s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), second)) // is through
-			s.wantErr(lockcore.ErrRaced, s.Node.Load(s.Context(), second, nil))
-			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), first))
+			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), first))
+			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), second)) // is through
+			s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), second, nil))
+			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), first))
 			if seen := s.observe(); !seen.Admitted || seen.View != second.View {
 				s.Errorf("%+v", seen)
 			}
@@ -101,19 +101,19 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			other := a
 			other.Incarnation = "0123456789abcdef0123456789abcdef01234567"
 			before := s.observe()
-			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), other))
+			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), other))
 			if seen := s.observe(); seen != before {
 				s.Errorf("%+v, was %+v", seen, before)
 			}
 			s.must(s.Node.Stage(s.Context(), a))
-			s.wantErr(lockcore.ErrRaced, s.Node.Load(s.Context(), other, nil))
-			s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), other))
+			s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), other, nil))
+			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), other))
 			s.must(s.Node.Admit(s.Context(), a))
 		}},
 		{"nothing is loaded or admitted that was not staged", func(s *suite) {
 			a := s.founding(100)
-			s.wantErr(lockcore.ErrRaced, s.Node.Load(s.Context(), a, nil))
-			s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), a))
+			s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), a, nil))
+			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), a))
 		}},
 		{"a quarantine is noted once, and ends with the admission", quarantine},
 		{"an admission is taken back from the node as it was seen", expulsion},
@@ -126,9 +126,9 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.must(s.Node.Quarantine(s.Context(), "first"))
 			before := s.founding(100)
 			s.Wipe()
-			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), before))
+			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), before))
 			s.must(s.Node.Quarantine(s.Context(), "second"))
-			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), before))
+			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), before))
 			if seen := s.observe(); seen.Note != "second" || !seen.Empty {
 				s.Errorf("%+v", seen)
 			}
@@ -144,9 +144,9 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 				s.must(s.Node.Stage(s.Context(), a))
 			}
 			before := s.observe()
-			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
+			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
 			a.Cluster.Hash = "other"
-			s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
+			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
 			if seen := s.observe(); seen != before {
 				s.Errorf("%+v, was %+v", seen, before)
 			}
@@ -157,13 +157,13 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 			s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
-			s.Node.Join(lockcore.Cluster{Nodes: 3, Hash: "beef"})
-			refused := lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.view}
+			s.Node.Join(node.Cluster{Nodes: 3, Hash: "beef"})
+			refused := node.Reply{Outcome: node.NotAdmitted, View: s.view}
 			s.want(release("a", "L1", s.high+1), refused)
 			s.want(retract("b", "L2", ""), refused)
 			s.Node.Join(s.cluster)
-			s.want(read("a"), outcome(lockcore.NotHeld))
-			s.want(read("b"), outcome(lockcore.NotHeld))
+			s.want(read("a"), outcome(node.NotHeld))
+			s.want(read("b"), outcome(node.NotHeld))
 			if counter := s.counter("a"); counter != s.high+1 { // which would be to vote
 				s.Errorf("counter of a is %d, want %d", counter, s.high+1)
 			}
@@ -172,7 +172,7 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 		{"a carried lock ends", func(s *suite) {
 			a := s.founding(100)
 			s.must(s.Node.Stage(s.Context(), a))
-			s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{
+			s.must(s.Node.Load(s.Context(), a, []node.CarriedLock{
 				{Resource: "a", Counter: 105, Owner: "L1", Grant: 103, Remaining: shortTTL, TTL: longTTL},
 				{Resource: "b", Counter: 105, Owner: "L1", Grant: 103, Remaining: 0, TTL: longTTL},
 			}))
@@ -225,7 +225,7 @@ func quarantine(s *suite) {
 	a = s.founding(100)
 	for _, other := range []string{"", "second"} {
 		a.Note = other
-		s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), a))
+		s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
 	}
 	a.Note = first
 	s.must(s.Node.Stage(s.Context(), a))
@@ -236,9 +236,9 @@ func quarantine(s *suite) {
 	if seen := s.observe(); seen.Note != "" {
 		s.Errorf("admitted with the note %q", seen.Note)
 	}
-	s.wantErr(lockcore.ErrRaced, s.Node.Quarantine(s.Context(), "late"))
-	s.Node.Join(lockcore.Cluster{Nodes: 3, Hash: "beef"})
-	s.wantErr(lockcore.ErrForeign, s.Node.Quarantine(s.Context(), "foreign"))
+	s.wantErr(node.ErrRaced, s.Node.Quarantine(s.Context(), "late"))
+	s.Node.Join(node.Cluster{Nodes: 3, Hash: "beef"})
+	s.wantErr(node.ErrForeign, s.Node.Quarantine(s.Context(), "foreign"))
 	s.Node.Join(s.cluster)
 }
 
@@ -246,7 +246,7 @@ func quarantine(s *suite) {
 // and one of them stages it.
 func awayStaged(s *suite) {
 	s.admit(100)
-	away := lockcore.AwayNote(s.view)
+	away := node.AwayNote(s.view)
 	first, second := s.founding(100), s.founding(100)
 	second.View++
 	s.must(s.Node.Stage(s.Context(), first))
@@ -258,7 +258,7 @@ func awayStaged(s *suite) {
 	if seen := s.observe(); seen.Note != away || seen.Staged != second.View {
 		s.Errorf("staged twice: %+v, want the note %q", seen, away)
 	}
-	s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), first))
+	s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), first))
 	s.must(s.Node.Admit(s.Context(), second))
 	if seen := s.observe(); seen.Note != "" {
 		s.Errorf("admitted with the note %q", seen.Note)
@@ -266,49 +266,49 @@ func awayStaged(s *suite) {
 	third := second // comes late: that silence is over
 	third.View += 10
 	third.Founded = third.View
-	s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), third))
+	s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), third))
 	if s.Wipe != nil {
 		s.Wipe()
-		s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), third))
+		s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), third))
 	}
 	if s.Restart != nil {
 		s.admit(100)
 		s.Restart()
 		third.Incarnation = s.observe().Incarnation
-		s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), third))
+		s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), third))
 	}
 }
 
-// expeller is the part of lockcore.Clocked that changes the node.
+// expeller is the part of node.Clocked that changes the node.
 type expeller interface {
-	Expel(ctx context.Context, incarnation string, view lockcore.View, note string) error
+	Expel(ctx context.Context, incarnation string, view node.View, note string) error
 }
 
 func expulsion(s *suite) {
-	node, ok := s.Node.(expeller)
+	expels, ok := s.Node.(expeller)
 	if !ok {
 		return // it has no clock of its own
 	}
 	s.admit(100)
 	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 	high, before := s.high+1, s.observe()
-	s.wantErr(lockcore.ErrRaced, node.Expel(s.Context(), before.Incarnation, before.View-1, "x"))
-	s.wantErr(lockcore.ErrRaced, node.Expel(s.Context(), before.Incarnation, before.View+1, "x"))
-	s.wantErr(lockcore.ErrRaced, node.Expel(s.Context(), "another life", before.View, "x"))
-	s.Node.Join(lockcore.Cluster{Nodes: 3, Hash: "beef"})
-	s.wantErr(lockcore.ErrRaced, node.Expel(s.Context(), before.Incarnation, before.View, "x"))
+	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.View-1, "x"))
+	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.View+1, "x"))
+	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), "another life", before.View, "x"))
+	s.Node.Join(node.Cluster{Nodes: 3, Hash: "beef"})
+	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.View, "x"))
 	s.Node.Join(s.cluster)
 	if seen := s.observe(); seen != before {
 		s.Errorf("%+v, was %+v", seen, before)
 	}
-	s.must(node.Expel(s.Context(), before.Incarnation, before.View, "first"))
+	s.must(expels.Expel(s.Context(), before.Incarnation, before.View, "first"))
 	seen := s.observe()
 	if seen.Admitted || seen.Note != "first" || seen.View != before.View || seen.Marks != before.Marks || seen.Empty {
 		s.Errorf("%+v, was %+v", seen, before)
 	}
-	s.want(acquire("b", "L2"), lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.view})
-	s.want(read("a"), lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.view})
-	s.wantErr(lockcore.ErrRaced, node.Expel(s.Context(), before.Incarnation, before.View, "second")) // once
+	s.want(acquire("b", "L2"), node.Reply{Outcome: node.NotAdmitted, View: s.view})
+	s.want(read("a"), node.Reply{Outcome: node.NotAdmitted, View: s.view})
+	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.View, "second")) // once
 	s.must(s.Node.Quarantine(s.Context(), "second"))
 	if seen := s.observe(); seen.Note != "first" {
 		s.Errorf("noted %q", seen.Note)
@@ -317,8 +317,8 @@ func expulsion(s *suite) {
 	if s.high != high {
 		s.Errorf("high is %d, want its own, %d", s.high, high)
 	}
-	s.want(read("a"), outcome(lockcore.NotHeld))
-	s.wantErr(lockcore.ErrRaced, node.Expel(s.Context(), before.Incarnation, before.View, "late")) // another view
+	s.want(read("a"), outcome(node.NotHeld))
+	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.View, "late")) // another view
 }
 
 func staging(s *suite) {
@@ -330,7 +330,7 @@ func staging(s *suite) {
 	if s.high != high {
 		s.Fatalf("high is %d, want its own, %d", s.high, high)
 	}
-	s.want(read("a"), outcome(lockcore.NotHeld))
+	s.want(read("a"), outcome(node.NotHeld))
 	if got := s.counter("a"); got != high {
 		s.Errorf("the counter is %d: it outlived the purge", got)
 	}
@@ -358,7 +358,7 @@ func restart(s *suite) {
 	}
 	s.wantShut()
 	s.admit(s.high + 50)
-	s.want(read("a"), outcome(lockcore.NotHeld))
+	s.want(read("a"), outcome(node.NotHeld))
 	s.want(acquire("a", "L2"), granted(s.high+1, longTTL))
 }
 
@@ -369,14 +369,14 @@ func lateInstall(s *suite) {
 	staged, notYet := s.founding(100), s.founding(100)
 	s.must(s.Node.Stage(s.Context(), staged))
 	s.Restart()
-	s.wantErr(lockcore.ErrRaced, s.Node.Load(s.Context(), staged, []lockcore.CarriedLock{{Resource: "a", Counter: 5}}))
-	s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), staged))
-	s.wantErr(lockcore.ErrRaced, s.Node.Stage(s.Context(), notYet))
+	s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), staged, []node.CarriedLock{{Resource: "a", Counter: 5}}))
+	s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), staged))
+	s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), notYet))
 	if seen := s.observe(); seen.Admitted {
 		s.Errorf("%+v", seen)
 	}
 	s.admit(100)
-	s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), staged))
+	s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), staged))
 }
 
 func wipe(s *suite) {
@@ -401,13 +401,13 @@ func wipe(s *suite) {
 func foreign(s *suite) {
 	s.admit(100)
 	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-	for _, other := range []lockcore.Cluster{
+	for _, other := range []node.Cluster{
 		{Nodes: s.cluster.Nodes, Hash: "beef"}, {Nodes: s.cluster.Nodes + 2, Hash: s.cluster.Hash},
 	} {
 		a := s.founding(100)
 		a.Cluster = other
-		s.wantErr(lockcore.ErrForeign, s.Node.Stage(s.Context(), a))
-		s.wantErr(lockcore.ErrRaced, s.Node.Admit(s.Context(), a))
+		s.wantErr(node.ErrForeign, s.Node.Stage(s.Context(), a))
+		s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), a))
 	}
 	s.want(read("a"), locked(s.high+1, "L1", longTTL))
 	// Also while an admission is under way.
@@ -416,14 +416,14 @@ func foreign(s *suite) {
 	theirs := a
 	theirs.Cluster.Hash = "beef"
 	theirs.View++
-	s.wantErr(lockcore.ErrForeign, s.Node.Stage(s.Context(), theirs))
+	s.wantErr(node.ErrForeign, s.Node.Stage(s.Context(), theirs))
 	s.must(s.Node.Admit(s.Context(), a))
 }
 
 func otherCluster(s *suite) {
 	s.admit(100)
 	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-	for _, other := range []lockcore.Cluster{
+	for _, other := range []node.Cluster{
 		{Nodes: s.cluster.Nodes, Hash: "beef"}, {Nodes: s.cluster.Nodes + 2, Hash: s.cluster.Hash}, {},
 	} {
 		s.Node.Join(other)
@@ -441,12 +441,12 @@ func carry(s *suite) {
 	floor := s.high
 	a := s.founding(floor)
 	s.must(s.Node.Stage(s.Context(), a))
-	s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{
+	s.must(s.Node.Load(s.Context(), a, []node.CarriedLock{
 		{Resource: "a b", Counter: floor - 40, Owner: "L1", Grant: floor - 45, Remaining: longTTL / 2, TTL: longTTL, Meta: "meta of L1"},
 		{Resource: "c", Counter: floor - 30},
 	}))
-	s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{{Resource: "d*", Counter: floor + 7, Owner: "L2", Grant: floor + 7, Remaining: longTTL, TTL: longTTL}}))
-	s.must(s.Node.Load(s.Context(), a, []lockcore.CarriedLock{
+	s.must(s.Node.Load(s.Context(), a, []node.CarriedLock{{Resource: "d*", Counter: floor + 7, Owner: "L2", Grant: floor + 7, Remaining: longTTL, TTL: longTTL}}))
+	s.must(s.Node.Load(s.Context(), a, []node.CarriedLock{
 		{Resource: "f", Counter: floor + 2, Owner: "L3", Grant: floor + 2, Remaining: longTTL, TTL: longTTL, Keyed: true},
 	}))
 	s.must(s.Node.Load(s.Context(), a, nil))
@@ -460,8 +460,8 @@ func carry(s *suite) {
 	if high := s.observe().Marks.High; high != floor+7 {
 		s.Errorf("high is %d, want %d", high, floor+7)
 	}
-	s.want(acquire("a b", "L9"), lockcore.Reply{
-		Outcome: lockcore.Held, Grant: floor - 45, Remaining: longTTL / 2, TTL: longTTL, Owner: "L1", Meta: "meta of L1",
+	s.want(acquire("a b", "L9"), node.Reply{
+		Outcome: node.Held, Grant: floor - 45, Remaining: longTTL / 2, TTL: longTTL, Owner: "L1", Meta: "meta of L1",
 	})
 	s.want(confirm("a b", "L1", floor-44), granted(floor-44, longTTL/2))
 	if got := s.counter("a b"); got != floor-40 {
@@ -469,21 +469,21 @@ func carry(s *suite) {
 	}
 	s.want(extend("a b", "L1", floor-41, longTTL), withMeta(granted(floor-44, longTTL), "meta of L1"))
 	s.want(release("a b", "L1", floor-41), granted(floor-44, 0))
-	s.want(extend("a b", "L1", floor-41, longTTL), outcome(lockcore.NotHeld))
-	s.want(extend("c", "L3", floor-30, longTTL), lockcore.Reply{
-		Outcome: lockcore.Granted, Recreated: true, Grant: floor - 30, Remaining: longTTL,
+	s.want(extend("a b", "L1", floor-41, longTTL), outcome(node.NotHeld))
+	s.want(extend("c", "L3", floor-30, longTTL), node.Reply{
+		Outcome: node.Granted, Recreated: true, Grant: floor - 30, Remaining: longTTL,
 	})
 	s.want(acquire("a b", "L9"), granted(floor-39, longTTL))
-	s.want(acquire("d*", "L2"), lockcore.Reply{
-		Outcome: lockcore.Granted, Existing: true, Grant: floor + 7, Remaining: longTTL, TTL: longTTL,
+	s.want(acquire("d*", "L2"), node.Reply{
+		Outcome: node.Granted, Existing: true, Grant: floor + 7, Remaining: longTTL, TTL: longTTL,
 	})
 	for _, lock := range s.survey() {
 		if recreated := "c"; lock.Resource != recreated && lock.Keyed != (lock.Resource == "f") {
 			s.Errorf("carried as %+v", lock)
 		}
 	}
-	s.want(retract("f", "L3", "attempt1"), outcome(lockcore.NotHeld)) // no attempt is carried
-	s.want(release("f", "L3", floor+1), outcome(lockcore.NotHeld))
+	s.want(retract("f", "L3", "attempt1"), outcome(node.NotHeld)) // no attempt is carried
+	s.want(release("f", "L3", floor+1), outcome(node.NotHeld))
 	s.want(release("f", "L3", floor+2), granted(floor+2, 0))
 	s.want(retract("d*", "L2", ""), granted(floor+7, 0))
 }

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
@@ -90,12 +90,12 @@ type pair struct {
 	began   time.Time
 
 	model   *Model
-	node    lockcore.Node
+	node    node.Node
 	restart func()
 	wipe    func()
 
-	joined            lockcore.Cluster      // whose operations they are asked
-	staged            [2]lockcore.Admission // the last one that was tried, for the model and for the node
+	joined            node.Cluster      // whose operations they are asked
+	staged            [2]node.Admission // the last one that was tried, for the model and for the node
 	modelTurns, turns map[string]*recorder
 	deaf              bool // a restart broke the subscriptions
 }
@@ -146,8 +146,8 @@ func (p *pair) same(what string, node, model any) {
 	}
 }
 
-func (p *pair) cluster(other int) lockcore.Cluster {
-	return lockcore.Cluster{Nodes: 3, Hash: []string{"c0ffee", "beef", "beef"}[other]}
+func (p *pair) cluster(other int) node.Cluster {
+	return node.Cluster{Nodes: 3, Hash: []string{"c0ffee", "beef", "beef"}[other]}
 }
 
 func (p *pair) join(other int) {
@@ -157,7 +157,7 @@ func (p *pair) join(other int) {
 }
 
 // vote gives both the same operation.
-func (p *pair) vote(op lockcore.Op) (reply lockcore.Reply) {
+func (p *pair) vote(op node.Op) (reply node.Reply) {
 	p.Helper()
 	want := p.model.Apply(op)
 	got, err := Submit(p.node, op)
@@ -199,17 +199,17 @@ func (c command) ttl() time.Duration {
 
 // ticket gives two that arrived at the same time, one that arrives again later,
 // and one of a server that nobody listens for.
-func (c command) ticket() lockcore.Ticket {
-	return []lockcore.Ticket{
+func (c command) ticket() node.Ticket {
+	return []node.Ticket{
 		{ID: "t0", Server: "s0", Arrival: 50, Holder: "a holder"}, {ID: "t1", Server: "s1", Arrival: 50},
 		{ID: "t2", Server: "s0", Arrival: 40}, {ID: "t2", Server: "s0", Arrival: 90}, {ID: "t3", Server: "s2", Arrival: 45},
 	}[c.Ticket]
 }
 
 // op builds an operation around the model's state.
-func (p *pair) op(kind lockcore.OpKind, c command) lockcore.Op {
-	op := lockcore.Op{
-		Kind: kind, View: p.model.observed().View + lockcore.View(c.View), Resource: c.resource(), Owner: c.owner(), TTL: c.ttl(),
+func (p *pair) op(kind node.OpKind, c command) node.Op {
+	op := node.Op{
+		Kind: kind, View: p.model.observed().View + node.View(c.View), Resource: c.resource(), Owner: c.owner(), TTL: c.ttl(),
 		Token: max(1, p.model.lastGrant(c.resource())+fencing.Token(c.Token)), Meta: fmt.Sprintf("meta %d", c.Other),
 	}
 	if c.Attempt > 0 {
@@ -218,14 +218,14 @@ func (p *pair) op(kind lockcore.OpKind, c command) lockcore.Op {
 	return op
 }
 
-func (m *Model) observed() lockcore.Observation {
+func (m *Model) observed() node.Observation {
 	seen, _ := m.Observe(context.Background())
 	return seen
 }
 
 // lastGrant is of the lock if there is one, else what the counter says.
 func (m *Model) lastGrant(resource string) fencing.Token {
-	if r := m.Apply(read(resource)); r.Outcome == lockcore.Granted {
+	if r := m.Apply(read(resource)); r.Outcome == node.Granted {
 		return r.Grant
 	}
 	counters, err := m.Counters(context.Background(), m.observed().View, []string{resource})
@@ -238,10 +238,10 @@ func (m *Model) lastGrant(resource string) fencing.Token {
 // run runs one command on both.
 func (p *pair) run(c command) {
 	p.Helper()
-	kinds := map[string]lockcore.OpKind{
-		"acquire": lockcore.OpAcquire, "turn": lockcore.OpAcquire, "confirm": lockcore.OpConfirm, "extend": lockcore.OpExtend,
-		"release": lockcore.OpRelease, "retract": lockcore.OpRetract, "read": lockcore.OpRead,
-		"enqueue": lockcore.OpEnqueue, "dequeue": lockcore.OpDequeue, "heartbeat": lockcore.OpHeartbeat,
+	kinds := map[string]node.OpKind{
+		"acquire": node.OpAcquire, "turn": node.OpAcquire, "confirm": node.OpConfirm, "extend": node.OpExtend,
+		"release": node.OpRelease, "retract": node.OpRetract, "read": node.OpRead,
+		"enqueue": node.OpEnqueue, "dequeue": node.OpDequeue, "heartbeat": node.OpHeartbeat,
 	}
 	if kind, isVote := kinds[c.Kind]; isVote {
 		if c.Other == 0 && !p.model.votes() {
@@ -267,7 +267,7 @@ func (p *pair) run(c command) {
 	}
 }
 
-func (p *pair) runVote(op lockcore.Op, c command) {
+func (p *pair) runVote(op node.Op, c command) {
 	switch {
 	case c.Kind == "turn", c.Kind == "enqueue", c.Kind == "dequeue", c.Kind == "heartbeat":
 		op.Ticket = c.ticket()
@@ -278,7 +278,7 @@ func (p *pair) runVote(op lockcore.Op, c command) {
 }
 
 // votes reports whether the gate is open.
-func (m *Model) votes() bool { return m.Apply(read("any")).Outcome != lockcore.NotAdmitted }
+func (m *Model) votes() bool { return m.Apply(read("any")).Outcome != node.NotAdmitted }
 
 // heal admits the nodes to the cluster that they belong to.
 func (p *pair) heal() {
@@ -292,22 +292,22 @@ func (p *pair) heal() {
 // expire lets a lock end by itself on both: what is locked is released, and
 // taken again for almost no time. (An extend cannot do it: it never shortens.)
 func (p *pair) expire(c command) {
-	if now := p.vote(lockcore.Op{Kind: lockcore.OpRead, Resource: c.resource()}); now.Outcome == lockcore.Granted {
+	if now := p.vote(node.Op{Kind: node.OpRead, Resource: c.resource()}); now.Outcome == node.Granted {
 		p.vote(release(c.resource(), now.Owner, now.Grant))
 	}
-	op := p.op(lockcore.OpAcquire, c)
+	op := p.op(node.OpAcquire, c)
 	op.TTL = time.Millisecond
-	if p.vote(op).Outcome != lockcore.Granted {
+	if p.vote(op).Outcome != node.Granted {
 		return
 	}
-	for _, node := range []lockcore.Node{p.model, p.node} {
+	for _, n := range []node.Node{p.model, p.node} {
 		deadline := time.Now().Add(patience)
 		for {
-			r, err := Submit(node, lockcore.Op{Kind: lockcore.OpRead, Resource: c.resource()})
+			r, err := Submit(n, node.Op{Kind: node.OpRead, Resource: c.resource()})
 			if err != nil || time.Now().After(deadline) {
-				p.Fatalf("%s: %+v, %v", node.Name(), r, err)
+				p.Fatalf("%s: %+v, %v", n.Name(), r, err)
 			}
-			if r.Outcome == lockcore.NotHeld {
+			if r.Outcome == node.NotHeld {
 				break
 			}
 		}
@@ -326,7 +326,7 @@ func (p *pair) runRestart() {
 func (p *pair) runMember(c command) {
 	p.Helper()
 	seen := p.model.observed()
-	view := seen.View + lockcore.View(c.View)
+	view := seen.View + node.View(c.View)
 	switch c.Kind {
 	case "found":
 		a := p.admission(c)
@@ -334,21 +334,21 @@ func (p *pair) runMember(c command) {
 			a[i].Founded, a[i].Cluster, a[i].OnlyIfEmpty = a[i].View, p.joined, false
 		}
 		p.staged = a
-		p.admit("stage", lockcore.Node.Stage)
-		p.admit("admit", lockcore.Node.Admit)
+		p.admit("stage", node.Node.Stage)
+		p.admit("admit", node.Node.Admit)
 	case "stage":
 		p.staged = p.admission(c)
-		p.admit("stage", lockcore.Node.Stage)
+		p.admit("stage", node.Node.Stage)
 	case "load":
 		p.load(c)
 	case "staged": // to its end
 		p.staged = p.admission(command{Kind: c.Kind, Token: c.Token, View: 1})
-		p.admit("stage", lockcore.Node.Stage)
+		p.admit("stage", node.Node.Stage)
 		p.runRead(command{Kind: "observe"}, view)
 		p.load(c)
-		p.admit("admit", lockcore.Node.Admit)
+		p.admit("admit", node.Node.Admit)
 	case "admit":
-		p.admit("admit", lockcore.Node.Admit)
+		p.admit("admit", node.Node.Admit)
 	case "quarantine":
 		note := fmt.Sprintf("note %d", c.Owner)
 		p.same("quarantine", fault(p.node.Quarantine(p.ctx, note)), fault(p.model.Quarantine(p.ctx, note)))
@@ -363,7 +363,7 @@ func (p *pair) runMember(c command) {
 	}
 }
 
-func (p *pair) runRead(c command, view lockcore.View) {
+func (p *pair) runRead(c command, view node.View) {
 	p.Helper()
 	resources := []string{"a", "b *", "ü", "never used"}
 	if all := c.Kind == "read all"; all || c.Kind == "observe" {
@@ -383,30 +383,30 @@ func (p *pair) runRead(c command, view lockcore.View) {
 	}
 	if c.Kind == "read all" {
 		for _, resource := range resources {
-			p.vote(lockcore.Op{Kind: lockcore.OpRead, Resource: resource})
+			p.vote(node.Op{Kind: node.OpRead, Resource: resource})
 		}
 	}
 }
 
 // admission makes one for the model and one for the node: they differ in the
 // incarnation that they name.
-func (p *pair) admission(c command) [2]lockcore.Admission {
+func (p *pair) admission(c command) [2]node.Admission {
 	seen := p.model.observed()
-	a := lockcore.Admission{
-		View: max(1, max(seen.View, seen.Staged)+1+lockcore.View(c.Owner)-lockcore.View(c.Ticket/4)), Founded: seen.View + lockcore.View(c.View), Cluster: p.cluster(c.Other),
+	a := node.Admission{
+		View: max(1, max(seen.View, seen.Staged)+1+node.View(c.Owner)-node.View(c.Ticket/4)), Founded: seen.View + node.View(c.View), Cluster: p.cluster(c.Other),
 		Floor: max(100, seen.Marks.High+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2, Note: seen.Note,
 	}
 	switch {
 	case c.Attempt == 1: // as if it were in no quarantine yet
 		a.Note = ""
 	case seen.Admitted:
-		a.Note = lockcore.AwayNote(seen.View - lockcore.View(c.Owner/2))
+		a.Note = node.AwayNote(seen.View - node.View(c.Owner/2))
 	}
 	theirs, err := p.node.Observe(p.ctx)
 	if err != nil {
 		p.Fatal(err)
 	}
-	both := [2]lockcore.Admission{a, a}
+	both := [2]node.Admission{a, a}
 	both[0].Incarnation, both[1].Incarnation = seen.Incarnation, theirs.Incarnation
 	if c.TTL == 2 {
 		both[0].Incarnation, both[1].Incarnation = "0123", "0123"
@@ -414,7 +414,7 @@ func (p *pair) admission(c command) [2]lockcore.Admission {
 	return both
 }
 
-func (p *pair) admit(what string, step func(lockcore.Node, context.Context, lockcore.Admission) error) {
+func (p *pair) admit(what string, step func(node.Node, context.Context, node.Admission) error) {
 	p.Helper()
 	p.Logf("%s %+v", what, p.staged[0])
 	p.same(what, fault(step(p.node, p.ctx, p.staged[1])), fault(step(p.model, p.ctx, p.staged[0])))
@@ -422,26 +422,26 @@ func (p *pair) admit(what string, step func(lockcore.Node, context.Context, lock
 
 func (p *pair) load(c command) {
 	p.Helper()
-	lock := lockcore.CarriedLock{Resource: c.resource(), Counter: max(1, p.model.observed().Marks.High+fencing.Token(c.Token))}
+	lock := node.CarriedLock{Resource: c.resource(), Counter: max(1, p.model.observed().Marks.High+fencing.Token(c.Token))}
 	if c.Attempt > 0 {
 		lock.Owner, lock.Grant, lock.Remaining, lock.TTL, lock.Meta = c.owner(), lock.Counter, longTTL, longTTL, "carried"
 		lock.Keyed = c.Attempt == 2
 	}
-	locks := []lockcore.CarriedLock{lock}
+	locks := []node.CarriedLock{lock}
 	p.Logf("load %+v", lock)
 	p.same("load", fault(p.node.Load(p.ctx, p.staged[1], locks)), fault(p.model.Load(p.ctx, p.staged[0], locks)))
 }
 
 // fault is an error as its class: its text is each node's own.
 func fault(err error) string {
-	var stale *lockcore.StaleViewError
+	var stale *node.StaleViewError
 	switch {
 	case err == nil:
 		return "no error"
 	case errors.As(err, &stale):
 		return fmt.Sprintf("stale view, own %d", stale.View)
 	}
-	for _, class := range []error{lockcore.ErrNotAdmitted, lockcore.ErrRaced, lockcore.ErrForeign} {
+	for _, class := range []error{node.ErrNotAdmitted, node.ErrRaced, node.ErrForeign} {
 		if errors.Is(err, class) {
 			return class.Error()
 		}
@@ -449,7 +449,7 @@ func fault(err error) string {
 	return err.Error()
 }
 
-func (p *pair) observe(n lockcore.Node) lockcore.Observation {
+func (p *pair) observe(n node.Node) node.Observation {
 	seen, err := n.Observe(p.ctx)
 	if err != nil {
 		p.Fatal(err)
@@ -459,8 +459,8 @@ func (p *pair) observe(n lockcore.Node) lockcore.Observation {
 }
 
 // survey gives all locks in order, without what time does to them.
-func (p *pair) survey(n lockcore.Node, view lockcore.View) any {
-	all := make(map[string]lockcore.CarriedLock)
+func (p *pair) survey(n node.Node, view node.View) any {
+	all := make(map[string]node.CarriedLock)
 	for cursor := ""; ; {
 		locks, next, err := n.Survey(p.ctx, view, cursor)
 		if err != nil {
@@ -476,7 +476,7 @@ func (p *pair) survey(n lockcore.Node, view lockcore.View) any {
 	}
 }
 
-func (p *pair) scan(n lockcore.Node, prefix string) any {
+func (p *pair) scan(n node.Node, prefix string) any {
 	var all []string
 	for cursor := ""; ; {
 		resources, next, err := n.Scan(p.ctx, prefix, cursor, 2)
@@ -499,12 +499,12 @@ func (p *pair) compareTurns() {
 	}
 	p.heal()
 	for server, r := range p.turns {
-		op := lockcore.Op{View: p.model.observed().View, Resource: "mark " + server, Owner: "M", TTL: longTTL}
-		op.Ticket = lockcore.Ticket{ID: "mark", Server: server, Arrival: 1}
-		for _, op.Kind = range []lockcore.OpKind{lockcore.OpHeartbeat, lockcore.OpEnqueue} {
+		op := node.Op{View: p.model.observed().View, Resource: "mark " + server, Owner: "M", TTL: longTTL}
+		op.Ticket = node.Ticket{ID: "mark", Server: server, Arrival: 1}
+		for _, op.Kind = range []node.OpKind{node.OpHeartbeat, node.OpEnqueue} {
 			p.vote(op)
 		}
-		op.Kind, op.Ticket = lockcore.OpAcquire, lockcore.Ticket{}
+		op.Kind, op.Ticket = node.OpAcquire, node.Ticket{}
 		p.vote(op)
 		p.same("turns told to "+server, p.told(r), p.told(p.modelTurns[server]))
 	}

@@ -2,9 +2,8 @@ package nodetest
 
 import (
 	"fmt"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"strings"
-
-	"github.com/fencelock/fencelock/lockcore"
 )
 
 // What a node keeps of one caller stands beside what it keeps of another. These
@@ -25,8 +24,8 @@ func (s *suite) victim() {
 	s.Helper()
 	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 	s.want(attempt("b", "K1", "attempt1"), granted(s.high+2, longTTL))
-	s.want(keep("s1", longTTL), outcome(lockcore.Granted))
-	s.want(stand("a", ticket("t1", "s1", 10)), outcome(lockcore.Granted))
+	s.want(keep("s1", longTTL), outcome(node.Granted))
+	s.want(stand("a", ticket("t1", "s1", 10)), outcome(node.Granted))
 }
 
 // unharmed: everything of the victim is as it was.
@@ -34,8 +33,8 @@ func (s *suite) unharmed() {
 	s.Helper()
 	s.want(read("a"), inLine(locked(s.high+1, "L1", longTTL), ticket("t1", "s1", 10)))
 	s.want(read("b"), locked(s.high+2, "K1", longTTL))
-	s.want(attempt("c", "K1", "attempt2"), outcome(lockcore.OtherResource))
-	s.want(keep("s1", longTTL), lockcore.Reply{Outcome: lockcore.Granted, Existing: true})
+	s.want(attempt("c", "K1", "attempt2"), outcome(node.OtherResource))
+	s.want(keep("s1", longTTL), node.Reply{Outcome: node.Granted, Existing: true})
 }
 
 func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
@@ -48,12 +47,12 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 					op := acquire(resource, "V")
 					op.Meta = meta
 					grant := s.do(op).Grant
-					for _, forged := range []lockcore.Op{
+					for _, forged := range []node.Op{
 						release(resource, "L1", grant), release(resource, "rest", grant), retract(resource, "L1", ""),
 						retract(resource, "L1", "attempt1"), retract(resource, "V", "attempt1"),
 						extend(resource, "L1", grant, longTTL), confirm(resource, "L1", grant+5),
 					} {
-						s.want(forged, outcome(lockcore.NotHeld))
+						s.want(forged, outcome(node.NotHeld))
 					}
 					if r := s.do(read(resource)); r.Owner != "V" || r.Grant != grant || r.Meta != meta || r.TTL != longTTL {
 						s.Fatalf("metadata %q, %d: %+v", meta, n, r)
@@ -76,8 +75,8 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 				op := attempt(resource, owner, "attempt7")
 				op.Meta = "attempt1 " + lure + " attempt1 "
 				grant := s.do(op).Grant
-				s.want(retract(resource, owner, "attempt1"), outcome(lockcore.NotHeld))
-				s.want(retract(resource, owner, ""), outcome(lockcore.NotHeld))
+				s.want(retract(resource, owner, "attempt1"), outcome(node.NotHeld))
+				s.want(retract(resource, owner, ""), outcome(node.NotHeld))
 				if r := s.do(read(resource)); r.Owner != owner || r.Meta != op.Meta {
 					s.Fatalf("%q: %+v", lure, r)
 				}
@@ -93,15 +92,15 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 						continue
 					}
 					owner := fmt.Sprintf("V%d", i)
-					if r := s.do(acquire(resource, owner)); r.Outcome != lockcore.Granted || r.Existing {
+					if r := s.do(acquire(resource, owner)); r.Outcome != node.Granted || r.Existing {
 						s.Fatalf("%q: %+v", resource, r)
 					}
-					s.want(stand(resource, ticket("t9", "s9", 1)), outcome(lockcore.Granted))
+					s.want(stand(resource, ticket("t9", "s9", 1)), outcome(node.Granted))
 					r := s.do(read(resource))
 					if r.Owner != owner || len(r.Line) != 1 || r.Line[0] != ticket("t9", "s9", 1) {
 						s.Fatalf("%q: %+v", resource, r)
 					}
-					s.want(leave(resource, ticket("t9", "s9", 1)), outcome(lockcore.Granted))
+					s.want(leave(resource, ticket("t9", "s9", 1)), outcome(node.Granted))
 					s.want(release(resource, owner, r.Grant), granted(r.Grant, 0))
 				}
 			}
@@ -117,9 +116,9 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 				grant := s.do(op).Grant
 				other := op
 				other.Attempt, other.Scope = "attempt2", lure+" "
-				s.want(other, outcome(lockcore.OtherResource))
+				s.want(other, outcome(node.OtherResource))
 				other.Scope = "\n" + lure
-				s.want(other, outcome(lockcore.OtherResource))
+				s.want(other, outcome(node.OtherResource))
 				s.want(retract(resource, owner, "attempt1"), granted(grant, 0))
 			}
 			s.unharmed()
@@ -130,24 +129,24 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s1, s9 := listen(s, s.Node, "s1"), listen(s, s.Node, "s9")
 			for i, lure := range lures() {
 				resource := fmt.Sprintf("r %d\nx", i)
-				odd := lockcore.Ticket{ID: "t9", Server: "s9", Arrival: 1, Holder: lure}
-				more := lockcore.Ticket{ID: "t9", Server: "s9", Arrival: 2, Holder: " " + lure + " s1 t1"}
-				s.want(keep("s9", longTTL), lockcore.Reply{Outcome: lockcore.Granted, Existing: i > 0})
-				if r := s.do(acquire(resource, "V")); r.Outcome != lockcore.Granted {
+				odd := node.Ticket{ID: "t9", Server: "s9", Arrival: 1, Holder: lure}
+				more := node.Ticket{ID: "t9", Server: "s9", Arrival: 2, Holder: " " + lure + " s1 t1"}
+				s.want(keep("s9", longTTL), node.Reply{Outcome: node.Granted, Existing: i > 0})
+				if r := s.do(acquire(resource, "V")); r.Outcome != node.Granted {
 					s.Fatalf("%q: %+v", resource, r)
 				}
-				s.want(stand(resource, odd), outcome(lockcore.Granted))
-				s.want(stand(resource, more), outcome(lockcore.Granted))
+				s.want(stand(resource, odd), outcome(node.Granted))
+				s.want(stand(resource, more), outcome(node.Granted))
 				r := s.do(read(resource))
 				if len(r.Line) != 2 || r.Line[0] != odd || r.Line[1] != more {
 					s.Fatalf("%q: %+v", lure, r.Line)
 				}
-				s.want(leave(resource, ticket("t1", "s1", 1)), outcome(lockcore.Granted)) // not there
+				s.want(leave(resource, ticket("t1", "s1", 1)), outcome(node.Granted)) // not there
 				s.want(release(resource, "V", r.Grant), granted(r.Grant, 0))
 				s.wantTurn(s9, resource, odd)
-				s.want(leave(resource, odd), outcome(lockcore.Granted))
+				s.want(leave(resource, odd), outcome(node.Granted))
 				s.wantTurn(s9, resource, more)
-				s.want(leave(resource, more), outcome(lockcore.Granted))
+				s.want(leave(resource, more), outcome(node.Granted))
 			}
 			s.wantNoTurn(s1, "s1")
 			s.unharmed()
@@ -156,31 +155,31 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.admit(100)
 			s.victim()
 			for _, lure := range lures() {
-				if (&lockcore.Op{Owner: lure}).Validate() == nil {
+				if (&node.Op{Owner: lure}).Validate() == nil {
 					continue // it is a word
 				}
 				worded := ticket("t9", "s9", 1)
 				badID, badServer := worded, worded
 				badID.ID, badServer.Server = lure, lure
-				for what, op := range map[string]lockcore.Op{
+				for what, op := range map[string]node.Op{
 					"owner": acquire("c", lure), "attempt": attempt("c", "V", lure), "id": inTurn("c", "V", badID), "server": inTurn("c", "V", badServer),
 					"confirm": confirm("a", lure, s.high+1), "extend": extend("a", lure, s.high+1, longTTL), "release": release("a", lure, s.high+1),
 					"retract": retract("b", "K1", lure), "enqueue": stand("a", badID), "dequeue": leave("a", badServer), "heartbeat": keep(lure, longTTL),
 				} {
-					if r := s.do(op); r.Outcome != lockcore.Failed || r.Sent || r.Err == nil {
+					if r := s.do(op); r.Outcome != node.Failed || r.Sent || r.Err == nil {
 						s.Fatalf("%s %q: %+v, want a failure that was not sent", what, lure, r)
 					}
 				}
 			}
-			for what, op := range map[string]lockcore.Op{
+			for what, op := range map[string]node.Op{
 				"owner": acquire("c", ""), "id": stand("c", ticket("", "s9", 1)), "server": stand("c", ticket("t9", "", 1)),
 				"acquire's server": inTurn("c", "V", ticket("t9", "", 1)), "released owner": release("a", "", s.high+1), "heartbeat": keep("", longTTL),
 			} {
-				if r := s.do(op); r.Outcome != lockcore.Failed || r.Sent || r.Err == nil {
+				if r := s.do(op); r.Outcome != node.Failed || r.Sent || r.Err == nil {
 					s.Fatalf("%s missing: %+v, want a failure that was not sent", what, r)
 				}
 			}
-			s.want(read("c"), outcome(lockcore.NotHeld))
+			s.want(read("c"), outcome(node.NotHeld))
 			s.unharmed()
 		}},
 	}

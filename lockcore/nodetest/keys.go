@@ -2,12 +2,11 @@ package nodetest
 
 import (
 	"fmt"
-
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // attempt is an acquire under an idempotency key: the owner is the key's.
-func attempt(resource, owner, name string) lockcore.Op {
+func attempt(resource, owner, name string) node.Op {
 	op := acquire(resource, owner)
 	op.Attempt, op.Scope = name, "scope of "+resource
 	return op
@@ -18,8 +17,8 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 		{"an attempt takes back its own lock", func(s *suite) {
 			s.admit(100)
 			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
-			s.want(retract("a", "K1", "attempt2"), outcome(lockcore.NotHeld))
-			s.want(retract("a", "K2", "attempt1"), outcome(lockcore.NotHeld))
+			s.want(retract("a", "K1", "attempt2"), outcome(node.NotHeld))
+			s.want(retract("a", "K2", "attempt1"), outcome(node.NotHeld))
 			s.want(retract("a", "K1", "attempt1"), granted(s.high+1, 0))
 		}},
 		{"an attempt takes back nothing that another was told of", func(s *suite) {
@@ -28,8 +27,8 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 			existing := locked(s.high+1, "K1", longTTL)
 			existing.Existing, existing.Owner = true, ""
 			s.want(attempt("a", "K1", "attempt2"), existing)
-			s.want(retract("a", "K1", "attempt1"), outcome(lockcore.NotHeld))
-			s.want(retract("a", "K1", "attempt1"), outcome(lockcore.NotHeld)) // twice is once
+			s.want(retract("a", "K1", "attempt1"), outcome(node.NotHeld))
+			s.want(retract("a", "K1", "attempt1"), outcome(node.NotHeld)) // twice is once
 			s.want(read("a"), locked(s.high+1, "K1", longTTL))
 			s.want(release("a", "K1", s.high+1), granted(s.high+1, 0)) // its holder may
 		}},
@@ -41,19 +40,19 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 					s.Errorf("%+v, want an existing lock", r)
 				}
 			}
-			s.want(retract("a", "K1", "attempt2"), outcome(lockcore.NotHeld))
-			s.want(retract("a", "K1", "attempt1"), outcome(lockcore.NotHeld))
+			s.want(retract("a", "K1", "attempt2"), outcome(node.NotHeld))
+			s.want(retract("a", "K1", "attempt1"), outcome(node.NotHeld))
 			s.want(retract("a", "K1", "attempt3"), granted(s.high+1, 0))
-			s.want(read("a"), outcome(lockcore.NotHeld))
+			s.want(read("a"), outcome(node.NotHeld))
 		}},
 		{"of too many attempts none takes the lock back", func(s *suite) {
 			s.admit(100)
 			s.want(attempt("a", "K1", "attempt0"), granted(s.high+1, longTTL))
-			for i := range lockcore.MostAttempts {
+			for i := range node.MostAttempts {
 				s.do(attempt("a", "K1", fmt.Sprintf("attempt%d", i+1)))
 			}
-			for i := range lockcore.MostAttempts + 1 {
-				s.want(retract("a", "K1", fmt.Sprintf("attempt%d", i)), outcome(lockcore.NotHeld))
+			for i := range node.MostAttempts + 1 {
+				s.want(retract("a", "K1", fmt.Sprintf("attempt%d", i)), outcome(node.NotHeld))
 			}
 			s.want(release("a", "K1", s.high+1), granted(s.high+1, 0))
 		}},
@@ -83,9 +82,9 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 		{"an attempt does not take back a lock of no attempt", func(s *suite) {
 			s.admit(100)
 			s.want(acquire("a", "K1"), granted(s.high+1, longTTL))
-			s.want(retract("a", "K1", "attempt1"), outcome(lockcore.NotHeld))
+			s.want(retract("a", "K1", "attempt1"), outcome(node.NotHeld))
 			s.want(attempt("b", "K2", "attempt1"), granted(s.high+2, longTTL))
-			s.want(retract("b", "K2", ""), outcome(lockcore.NotHeld)) // nor the other way round
+			s.want(retract("b", "K2", ""), outcome(node.NotHeld)) // nor the other way round
 			s.want(release("a", "K1", s.high+1), granted(s.high+1, 0))
 		}},
 		{"a key finds no lock that it made for something else", func(s *suite) {
@@ -93,14 +92,14 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 			other := attempt("a", "K1", "attempt2")
 			other.Scope = "scope of a and b"
 			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
-			s.want(other, outcome(lockcore.OtherResource))
+			s.want(other, outcome(node.OtherResource))
 			s.want(retract("a", "K1", "attempt1"), granted(s.high+1, 0)) // its note stands
 		}},
 		{"a key cannot be used for something else while it is in use", func(s *suite) {
 			s.admit(100)
 			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
-			s.want(attempt("b", "K1", "attempt2"), outcome(lockcore.OtherResource))
-			s.want(read("b"), outcome(lockcore.NotHeld))
+			s.want(attempt("b", "K1", "attempt2"), outcome(node.OtherResource))
+			s.want(read("b"), outcome(node.NotHeld))
 			s.want(attempt("b", "K2", "attempt3"), granted(s.high+2, longTTL))
 			s.want(attempt("b", "K1", "attempt4"), held(s.high+2, "K2", longTTL))
 		}},
@@ -132,30 +131,30 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 			op := attempt("a", "K1", "attempt1")
 			op.TTL = shortTTL
 			s.want(op, granted(s.high+1, shortTTL))
-			if r := s.do(extend("a", "K1", s.high+1, longTTL)); r.Outcome != lockcore.Granted || r.Recreated {
+			if r := s.do(extend("a", "K1", s.high+1, longTTL)); r.Outcome != node.Granted || r.Recreated {
 				return // too slow a machine: the lock has ended
 			}
 			other := acquire("z", "Z")
 			other.TTL = shortTTL
 			s.want(other, granted(s.high+2, shortTTL))
 			s.expires("z", shortTTL)
-			s.want(attempt("b", "K1", "attempt2"), outcome(lockcore.OtherResource))
+			s.want(attempt("b", "K1", "attempt2"), outcome(node.OtherResource))
 		}},
 		{"a release leaves the next lease under its key alone", func(s *suite) {
 			s.admit(100)
 			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
 			s.want(confirm("a", "K1", s.high+5), granted(s.high+5, longTTL))
-			s.want(release("a", "K1", s.high+4), outcome(lockcore.NotHeld))
+			s.want(release("a", "K1", s.high+4), outcome(node.NotHeld))
 			s.want(read("a"), locked(s.high+5, "K1", longTTL))
 			s.want(release("a", "K1", s.high+5), granted(s.high+5, 0))
 			// An attempt takes back what was granted above a token.
 			s.want(attempt("c", "K1", "attempt2"), granted(s.high+7, longTTL))
 			spare := retract("c", "K1", "attempt2")
 			spare.Above = s.high + 7
-			s.want(spare, outcome(lockcore.NotHeld))
+			s.want(spare, outcome(node.NotHeld))
 			spare.Above = s.high + 6
 			s.want(spare, granted(s.high+7, 0))
-			s.want(spare, outcome(lockcore.NotHeld))
+			s.want(spare, outcome(node.NotHeld))
 			if counter := s.counter("c"); counter != s.high+7 {
 				s.Errorf("the counter went to %d", counter)
 			}

@@ -3,40 +3,39 @@ package nodetest
 import (
 	"context"
 	"fmt"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"sync"
 	"time"
-
-	"github.com/fencelock/fencelock/lockcore"
 )
 
-func ticket(id, server string, arrival int64) lockcore.Ticket {
-	return lockcore.Ticket{ID: id, Server: server, Arrival: arrival, Holder: "who waits as " + id}
+func ticket(id, server string, arrival int64) node.Ticket {
+	return node.Ticket{ID: id, Server: server, Arrival: arrival, Holder: "who waits as " + id}
 }
 
-func inTurn(resource, lease string, t lockcore.Ticket) lockcore.Op {
+func inTurn(resource, lease string, t node.Ticket) node.Op {
 	op := acquire(resource, lease)
 	op.Ticket = t
 	return op
 }
 
-func stand(resource string, t lockcore.Ticket) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpEnqueue, Resource: resource, Ticket: t}
+func stand(resource string, t node.Ticket) node.Op {
+	return node.Op{Kind: node.OpEnqueue, Resource: resource, Ticket: t}
 }
 
-func leave(resource string, t lockcore.Ticket) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpDequeue, Resource: resource, Ticket: t}
+func leave(resource string, t node.Ticket) node.Op {
+	return node.Op{Kind: node.OpDequeue, Resource: resource, Ticket: t}
 }
 
-func keep(server string, ttl time.Duration) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpHeartbeat, Ticket: lockcore.Ticket{Server: server}, TTL: ttl}
+func keep(server string, ttl time.Duration) node.Op {
+	return node.Op{Kind: node.OpHeartbeat, Ticket: node.Ticket{Server: server}, TTL: ttl}
 }
 
-func waiting(r lockcore.Reply, n int) lockcore.Reply {
+func waiting(r node.Reply, n int) node.Reply {
 	r.Waiting = n
 	return r
 }
 
-func inLine(r lockcore.Reply, tickets ...lockcore.Ticket) lockcore.Reply {
+func inLine(r node.Reply, tickets ...node.Ticket) node.Reply {
 	r.Waiting, r.Line = len(tickets), tickets
 	return r
 }
@@ -56,7 +55,7 @@ func (r *recorder) Subscribed() {
 }
 
 // Turn takes a turn; it has room for all of a test.
-func (r *recorder) Turn(resource string, t lockcore.Ticket) {
+func (r *recorder) Turn(resource string, t node.Ticket) {
 	select {
 	case r.turns <- fmt.Sprintf("%q %+v", resource, t):
 	default:
@@ -67,7 +66,7 @@ func (r *recorder) Turn(resource string, t lockcore.Ticket) {
 func listen(t interface {
 	Context() context.Context
 	Cleanup(f func())
-}, n lockcore.Waker, server string) *recorder {
+}, n node.Waker, server string) *recorder {
 	r := &recorder{subscribed: make(chan struct{}, 1), turns: make(chan string, 10_000)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var done sync.WaitGroup
@@ -78,7 +77,7 @@ func listen(t interface {
 }
 
 // wantTurn waits for the next turn that the server is told of.
-func (s *suite) wantTurn(r *recorder, resource string, t lockcore.Ticket) {
+func (s *suite) wantTurn(r *recorder, resource string, t node.Ticket) {
 	s.Helper()
 	t.Arrival = 0 // is not told
 	want := fmt.Sprintf("%q %+v", resource, t)
@@ -100,11 +99,11 @@ func (s *suite) wantNoTurn(r *recorder, server string) {
 	s.Helper()
 	mark := ticket("mark", server, 1)
 	const resource = "only for wantNoTurn"
-	s.want(keep(server, longTTL), lockcore.Reply{Outcome: lockcore.Granted, Existing: true})
-	s.want(stand(resource, mark), outcome(lockcore.Granted))
-	s.want(acquire(resource, "M"), outcome(lockcore.Queued))
+	s.want(keep(server, longTTL), node.Reply{Outcome: node.Granted, Existing: true})
+	s.want(stand(resource, mark), outcome(node.Granted))
+	s.want(acquire(resource, "M"), outcome(node.Queued))
 	s.wantTurn(r, resource, mark)
-	s.want(leave(resource, mark), outcome(lockcore.Granted))
+	s.want(leave(resource, mark), outcome(node.Granted))
 }
 
 // dies waits until a server that was kept alive for ttl is so no longer: it
@@ -112,9 +111,9 @@ func (s *suite) wantNoTurn(r *recorder, server string) {
 func (s *suite) dies(server string, ttl time.Duration) {
 	s.Helper()
 	const resource = "only for dies"
-	s.want(stand(resource, ticket("last", server, 1)), outcome(lockcore.Granted))
+	s.want(stand(resource, ticket("last", server, 1)), outcome(node.Granted))
 	s.passes(ttl, func() error {
-		if r := s.do(acquire(resource, "D")); r.Outcome != lockcore.Granted {
+		if r := s.do(acquire(resource, "D")); r.Outcome != node.Granted {
 			return fmt.Errorf("%+v: %s still blocks a line", r, server)
 		}
 		return nil
@@ -123,11 +122,11 @@ func (s *suite) dies(server string, ttl time.Duration) {
 
 func lineTests() []test { //nolint:funlen // a table of scenarios
 	t1, t2, t3 := ticket("t1", "s1", 10), ticket("t2", "s2", 20), ticket("t3", "s1", 30)
-	queued := outcome(lockcore.Queued)
+	queued := outcome(node.Queued)
 	kept := func(s *suite) {
 		s.admit(100)
-		s.want(keep("s1", longTTL), outcome(lockcore.Granted))
-		s.want(keep("s2", longTTL), outcome(lockcore.Granted))
+		s.want(keep("s1", longTTL), outcome(node.Granted))
+		s.want(keep("s2", longTTL), outcome(node.Granted))
 	}
 	return []test{
 		{"waiters are served in order", func(s *suite) {
@@ -147,16 +146,16 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 		}},
 		{"an acquire without a ticket does not overtake the line", func(s *suite) {
 			kept(s)
-			s.want(stand("a", t1), outcome(lockcore.Granted))
+			s.want(stand("a", t1), outcome(node.Granted))
 			s.want(acquire("a", "L0"), queued)
-			s.want(read("a"), inLine(outcome(lockcore.NotHeld), t1))
+			s.want(read("a"), inLine(outcome(node.NotHeld), t1))
 			s.want(acquire("b", "L0"), granted(s.high+1, longTTL))
-			s.want(leave("a", t1), outcome(lockcore.Granted))
+			s.want(leave("a", t1), outcome(node.Granted))
 			s.want(acquire("a", "L0"), granted(s.high+2, longTTL))
 		}},
 		{"an earlier arrival goes first even if it did not stand", func(s *suite) {
 			kept(s)
-			s.want(stand("a", t2), outcome(lockcore.Granted))
+			s.want(stand("a", t2), outcome(node.Granted))
 			s.want(inTurn("a", "L3", t3), queued)
 			s.want(inTurn("a", "L1", t1), granted(s.high+1, longTTL))
 			s.want(read("a"), inLine(locked(s.high+1, "L1", longTTL), t2, t3))
@@ -164,9 +163,9 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 		{"who arrived at the same time is ordered by id", func(s *suite) {
 			kept(s)
 			x, y := ticket("x", "s1", 10), ticket("y", "s1", 10)
-			s.want(stand("a", y), outcome(lockcore.Granted))
-			s.want(stand("a", x), outcome(lockcore.Granted))
-			s.want(read("a"), inLine(outcome(lockcore.NotHeld), x, y))
+			s.want(stand("a", y), outcome(node.Granted))
+			s.want(stand("a", x), outcome(node.Granted))
+			s.want(read("a"), inLine(outcome(node.NotHeld), x, y))
 			s.want(inTurn("a", "LY", y), queued)
 			s.want(inTurn("a", "LX", x), granted(s.high+1, longTTL))
 		}},
@@ -174,22 +173,22 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 			kept(s)
 			late := t1
 			late.Arrival = 99
-			s.want(stand("a", t1), outcome(lockcore.Granted))
-			s.want(stand("a", t2), outcome(lockcore.Granted))
-			s.want(stand("a", late), outcome(lockcore.Granted))
-			s.want(read("a"), inLine(outcome(lockcore.NotHeld), t1, t2))
+			s.want(stand("a", t1), outcome(node.Granted))
+			s.want(stand("a", t2), outcome(node.Granted))
+			s.want(stand("a", late), outcome(node.Granted))
+			s.want(read("a"), inLine(outcome(node.NotHeld), t1, t2))
 		}},
 		{"arrivals of today are exact", func(s *suite) {
 			kept(s)
 			x, y := ticket("x", "s1", 1_800_000_000_000_001), ticket("y", "s1", 1_800_000_000_000_000)
-			s.want(stand("a", x), outcome(lockcore.Granted))
-			s.want(stand("a", y), outcome(lockcore.Granted))
-			s.want(read("a"), inLine(outcome(lockcore.NotHeld), y, x))
+			s.want(stand("a", x), outcome(node.Granted))
+			s.want(stand("a", y), outcome(node.Granted))
+			s.want(read("a"), inLine(outcome(node.NotHeld), y, x))
 		}},
 		{"the tickets of a dead server do not block the line", func(s *suite) {
 			s.admit(100)
-			s.want(keep("s1", shortTTL), outcome(lockcore.Granted))
-			s.want(keep("s2", longTTL), outcome(lockcore.Granted))
+			s.want(keep("s1", shortTTL), outcome(node.Granted))
+			s.want(keep("s2", longTTL), outcome(node.Granted))
 			s.want(acquire("a", "L0"), granted(s.high+1, longTTL))
 			s.want(inTurn("a", "L1", t1), waiting(held(s.high+1, "L0", longTTL), 1))
 			s.want(inTurn("a", "L2", t2), waiting(held(s.high+1, "L0", longTTL), 2))
@@ -202,20 +201,20 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 		}},
 		{"who stands in line is alive for a while", func(s *suite) {
 			s.admit(100)
-			s.want(stand("a", t1), outcome(lockcore.Granted))
+			s.want(stand("a", t1), outcome(node.Granted))
 			s.want(acquire("a", "L0"), queued)
-			s.want(keep("s1", longTTL), lockcore.Reply{Outcome: lockcore.Granted, Existing: true})
-			s.want(stand("a", t2), outcome(lockcore.Granted))
-			s.want(leave("a", t1), outcome(lockcore.Granted))
+			s.want(keep("s1", longTTL), node.Reply{Outcome: node.Granted, Existing: true})
+			s.want(stand("a", t2), outcome(node.Granted))
+			s.want(leave("a", t1), outcome(node.Granted))
 			s.dies("s2", 3*time.Second)
 			s.want(acquire("a", "L0"), granted(s.high+2, longTTL))
 		}},
 		{"a server lives as long as it is kept", func(s *suite) {
 			s.admit(100)
-			s.want(keep("s1", shortTTL), outcome(lockcore.Granted))
+			s.want(keep("s1", shortTTL), outcome(node.Granted))
 			s.dies("s1", shortTTL)
-			s.want(keep("s1", longTTL), outcome(lockcore.Granted))
-			s.want(keep("s1", longTTL), lockcore.Reply{Outcome: lockcore.Granted, Existing: true})
+			s.want(keep("s1", longTTL), outcome(node.Granted))
+			s.want(keep("s1", longTTL), node.Reply{Outcome: node.Granted, Existing: true})
 		}},
 		{"a release tells the first in line, and nobody else", func(s *suite) {
 			kept(s)
@@ -234,14 +233,14 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 		{"who is first and leaves hands its turn on", func(s *suite) {
 			kept(s)
 			s1, s2 := listen(s, s.Node, "s1"), listen(s, s.Node, "s2")
-			for _, t := range []lockcore.Ticket{t1, t2, t3} {
-				s.want(stand("a", t), outcome(lockcore.Granted))
+			for _, t := range []node.Ticket{t1, t2, t3} {
+				s.want(stand("a", t), outcome(node.Granted))
 			}
-			s.want(leave("a", t1), outcome(lockcore.Granted))
+			s.want(leave("a", t1), outcome(node.Granted))
 			s.wantTurn(s2, "a", t2)
-			s.want(leave("a", t3), outcome(lockcore.Granted)) // was not first
-			s.want(leave("a", t3), outcome(lockcore.Granted)) // is not there
-			s.want(leave("a", t2), outcome(lockcore.Granted)) // leaves nobody
+			s.want(leave("a", t3), outcome(node.Granted)) // was not first
+			s.want(leave("a", t3), outcome(node.Granted)) // is not there
+			s.want(leave("a", t2), outcome(node.Granted)) // leaves nobody
 			s.wantNoTurn(s1, "s1")
 			s.wantNoTurn(s2, "s2")
 			s.want(acquire("a", "L0"), granted(s.high+1, longTTL))
@@ -250,9 +249,9 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 			kept(s)
 			s2 := listen(s, s.Node, "s2")
 			s.want(acquire("a", "L0"), granted(s.high+1, longTTL))
-			s.want(stand("a", t1), outcome(lockcore.Granted))
-			s.want(stand("a", t2), outcome(lockcore.Granted))
-			s.want(leave("a", t1), outcome(lockcore.Granted))
+			s.want(stand("a", t1), outcome(node.Granted))
+			s.want(stand("a", t2), outcome(node.Granted))
+			s.want(leave("a", t1), outcome(node.Granted))
 			s.wantNoTurn(s2, "s2")
 		}},
 		{"a retraction that leaves the lock notifies nobody", func(s *suite) {
@@ -260,8 +259,8 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 			s1 := listen(s, s.Node, "s1")
 			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
 			s.do(attempt("a", "K1", "attempt2"))
-			s.want(stand("a", t1), outcome(lockcore.Granted))
-			s.want(retract("a", "K1", "attempt1"), outcome(lockcore.NotHeld))
+			s.want(stand("a", t1), outcome(node.Granted))
+			s.want(retract("a", "K1", "attempt1"), outcome(node.NotHeld))
 			s.wantNoTurn(s1, "s1")
 			s.want(retract("a", "K1", "attempt2"), granted(s.high+1, 0))
 			s.wantTurn(s1, "a", t1)
@@ -269,8 +268,8 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 		{"odd names in line", func(s *suite) {
 			kept(s)
 			s1 := listen(s, s.Node, "s1")
-			odd := lockcore.Ticket{ID: "t-_9", Server: "s1", Arrival: 5, Holder: "  a holder, with \"blanks\"  ü "}
-			bare := lockcore.Ticket{ID: "t0", Server: "s1", Arrival: 6}
+			odd := node.Ticket{ID: "t-_9", Server: "s1", Arrival: 5, Holder: "  a holder, with \"blanks\"  ü "}
+			bare := node.Ticket{ID: "t0", Server: "s1", Arrival: 6}
 			const resource = "*[a] ü  #"
 			s.want(acquire(resource, "L0"), granted(s.high+1, longTTL))
 			s.want(inTurn(resource, "L1", odd), waiting(held(s.high+1, "L0", longTTL), 1))
@@ -278,17 +277,17 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 			s.want(read(resource), inLine(locked(s.high+1, "L0", longTTL), odd, bare))
 			s.want(retract(resource, "L0", ""), granted(s.high+1, 0))
 			s.wantTurn(s1, resource, odd)
-			s.want(leave(resource, odd), outcome(lockcore.Granted))
+			s.want(leave(resource, odd), outcome(node.Granted))
 			s.wantTurn(s1, resource, bare)
 		}},
 		{"a read lists the first of a long line", func(s *suite) {
 			kept(s)
-			const all = lockcore.MostShown + 20
+			const all = node.MostShown + 20
 			for i := range int64(all) {
-				s.want(stand("a", ticket(fmt.Sprintf("t%d", i), "s1", all-i)), outcome(lockcore.Granted))
+				s.want(stand("a", ticket(fmt.Sprintf("t%d", i), "s1", all-i)), outcome(node.Granted))
 			}
 			r := s.do(read("a"))
-			if r.Waiting != all || len(r.Line) != lockcore.MostShown {
+			if r.Waiting != all || len(r.Line) != node.MostShown {
 				s.Fatalf("%d wait and %d are listed", r.Waiting, len(r.Line))
 			}
 			for i, t := range r.Line {
@@ -299,18 +298,18 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 		}},
 		{"a purge empties the lines", func(s *suite) {
 			kept(s)
-			s.want(stand("a", t1), outcome(lockcore.Granted))
+			s.want(stand("a", t1), outcome(node.Granted))
 			s.admit(100)
 			s.want(acquire("a", "L0"), granted(s.high+1, longTTL))
-			s.want(keep("s1", longTTL), outcome(lockcore.Granted)) // nobody lives
+			s.want(keep("s1", longTTL), outcome(node.Granted)) // nobody lives
 		}},
 		{"an empty node keeps nobody in line", func(s *suite) {
 			if !s.observe().Empty {
 				return // it founded itself
 			}
-			s.want(keep("s1", longTTL), lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.observe().View})
+			s.want(keep("s1", longTTL), node.Reply{Outcome: node.NotAdmitted, View: s.observe().View})
 			seen := s.observe()
-			s.want(leave("a", t1), outcome(lockcore.Granted))
+			s.want(leave("a", t1), outcome(node.Granted))
 			if s.observe() != seen {
 				s.Errorf("%+v, was %+v", s.observe(), seen)
 			}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/replica/memstore"
 )
@@ -29,7 +29,7 @@ type Model struct {
 	machine *replica.Machine
 }
 
-var _ lockcore.Node = (*Model)(nil)
+var _ node.Node = (*Model)(nil)
 
 // NewModel makes a node that holds nothing and is not admitted.
 func NewModel(opts ModelOptions) *Model {
@@ -52,27 +52,27 @@ func (m *Model) in(do func(*replica.Txn) error) error {
 func (m *Model) Name() string { return m.name }
 
 // Join names the cluster that asks.
-func (m *Model) Join(c lockcore.Cluster) { m.machine.Join(c) }
+func (m *Model) Join(c node.Cluster) { m.machine.Join(c) }
 
 // Submit does the operation at once.
-func (m *Model) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
+func (m *Model) Submit(op *node.Op, index int, sink node.Sink) {
 	sink.Deliver(index, m.Apply(*op))
 }
 
 // Apply does one operation. Its Deadline is the transport's affair.
-func (m *Model) Apply(op lockcore.Op) (reply lockcore.Reply) {
+func (m *Model) Apply(op node.Op) (reply node.Reply) {
 	err := m.in(func(t *replica.Txn) error {
 		reply = t.Vote(&op)
 		return nil
 	})
 	if err != nil {
-		return lockcore.Reply{Err: err, Sent: true}
+		return node.Reply{Err: err, Sent: true}
 	}
 	return reply
 }
 
 // Wakes calls w until ctx ends.
-func (m *Model) Wakes(ctx context.Context, server string, w lockcore.Wakes) {
+func (m *Model) Wakes(ctx context.Context, server string, w node.Wakes) {
 	m.Listen(ctx, server, w)
 }
 
@@ -88,7 +88,7 @@ func (m *Model) ExpireNow(resource string) {
 func (m *Model) DropCounter(resource string) { m.Lose(replica.CounterKey(resource)) }
 
 // Observe looks at the node.
-func (m *Model) Observe(context.Context) (seen lockcore.Observation, err error) {
+func (m *Model) Observe(context.Context) (seen node.Observation, err error) {
 	err = m.in(func(t *replica.Txn) error {
 		seen = t.Observe()
 		return nil
@@ -97,7 +97,7 @@ func (m *Model) Observe(context.Context) (seen lockcore.Observation, err error) 
 }
 
 // Fence installs a view and returns the marks.
-func (m *Model) Fence(_ context.Context, view lockcore.View) (marks lockcore.Marks, err error) {
+func (m *Model) Fence(_ context.Context, view node.View) (marks node.Marks, err error) {
 	err = m.in(func(t *replica.Txn) error {
 		marks, err = t.Fence(view)
 		return err
@@ -106,7 +106,7 @@ func (m *Model) Fence(_ context.Context, view lockcore.View) (marks lockcore.Mar
 }
 
 // Survey lists a page of locks.
-func (m *Model) Survey(_ context.Context, view lockcore.View, cursor string) (locks []lockcore.CarriedLock, next string, err error) {
+func (m *Model) Survey(_ context.Context, view node.View, cursor string) (locks []node.CarriedLock, next string, err error) {
 	err = m.in(func(t *replica.Txn) error {
 		locks, next, err = t.Survey(view, cursor)
 		return err
@@ -124,7 +124,7 @@ func (m *Model) Scan(_ context.Context, prefix, cursor string, limit int) (resou
 }
 
 // Counters reads effective counters.
-func (m *Model) Counters(_ context.Context, view lockcore.View, resources []string) (counters []fencing.Token, err error) {
+func (m *Model) Counters(_ context.Context, view node.View, resources []string) (counters []fencing.Token, err error) {
 	err = m.in(func(t *replica.Txn) error {
 		counters, err = t.Counters(view, resources)
 		return err
@@ -137,29 +137,29 @@ func (m *Model) Quarantine(_ context.Context, note string) error {
 	return m.in(func(t *replica.Txn) error { return t.Quarantine(note) })
 }
 
-// Expel takes the admission back. A Model is no lockcore.Clocked by itself, so
+// Expel takes the admission back. A Model is no node.Clocked by itself, so
 // that a simulation need not hear of it.
-func (m *Model) Expel(_ context.Context, incarnation string, view lockcore.View, note string) error {
+func (m *Model) Expel(_ context.Context, incarnation string, view node.View, note string) error {
 	return m.in(func(t *replica.Txn) error { return t.Expel(incarnation, view, note) })
 }
 
 // Stage purges the node for an admission.
-func (m *Model) Stage(_ context.Context, a lockcore.Admission) error {
+func (m *Model) Stage(_ context.Context, a node.Admission) error {
 	return m.in(func(t *replica.Txn) error { return t.Stage(a) })
 }
 
 // Load writes carried counters and locks.
-func (m *Model) Load(_ context.Context, a lockcore.Admission, locks []lockcore.CarriedLock) error {
+func (m *Model) Load(_ context.Context, a node.Admission, locks []node.CarriedLock) error {
 	return m.in(func(t *replica.Txn) error { return t.Load(a, locks) })
 }
 
 // Admit opens the gate.
-func (m *Model) Admit(_ context.Context, a lockcore.Admission) error {
+func (m *Model) Admit(_ context.Context, a node.Admission) error {
 	return m.in(func(t *replica.Txn) error { return t.Admit(a) })
 }
 
 // ReplaceSecrets replaces the cluster's secrets.
-func (m *Model) ReplaceSecrets(_ context.Context, was, with lockcore.Secrets) error {
+func (m *Model) ReplaceSecrets(_ context.Context, was, with node.Secrets) error {
 	return m.in(func(t *replica.Txn) error { return t.ReplaceSecrets(was, with) })
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 )
 
@@ -17,17 +17,17 @@ import (
 func TestQueueOfAClockThatIsSetBack(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})
 	view := admitted(t, m)
-	ticket := lockcore.Ticket{ID: "t", Server: "s", Arrival: 5, Holder: "h"}
-	enqueue := lockcore.Op{Kind: lockcore.OpEnqueue, View: view, Resource: "r", Ticket: ticket}
+	ticket := node.Ticket{ID: "t", Server: "s", Arrival: 5, Holder: "h"}
+	enqueue := node.Op{Kind: node.OpEnqueue, View: view, Resource: "r", Ticket: ticket}
 	m.Apply(enqueue)
 	m.JumpClock(time.Hour)
 	enqueue.Ticket.Arrival = 7
 	m.Apply(enqueue)
 	m.JumpClock(-time.Hour)
-	m.Apply(lockcore.Op{Kind: lockcore.OpDequeue, Resource: "r", Ticket: ticket})
-	m.Apply(lockcore.Op{Kind: lockcore.OpHeartbeat, Ticket: ticket, TTL: time.Second})
+	m.Apply(node.Op{Kind: node.OpDequeue, Resource: "r", Ticket: ticket})
+	m.Apply(node.Op{Kind: node.OpHeartbeat, Ticket: ticket, TTL: time.Second})
 	m.JumpClock(2 * time.Second) // its server is dead
-	wantOutcome(t, m, acquire(view, "r", "L1"), lockcore.Granted)
+	wantOutcome(t, m, acquire(view, "r", "L1"), node.Granted)
 }
 
 // A ticket keeps the place that it has, whatever arrival it is named with again, and
@@ -35,22 +35,22 @@ func TestQueueOfAClockThatIsSetBack(t *testing.T) {
 func TestTicketIsNotBeforeItself(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})
 	view := admitted(t, m)
-	ticket := lockcore.Ticket{ID: "t", Server: "s", Arrival: 40}
-	m.Apply(lockcore.Op{Kind: lockcore.OpEnqueue, View: view, Resource: "r", Ticket: ticket})
+	ticket := node.Ticket{ID: "t", Server: "s", Arrival: 40}
+	m.Apply(node.Op{Kind: node.OpEnqueue, View: view, Resource: "r", Ticket: ticket})
 	op := acquire(view, "r", "L1")
 	op.Ticket, op.Ticket.Arrival = ticket, 90
-	wantOutcome(t, m, op, lockcore.Granted)
+	wantOutcome(t, m, op, node.Granted)
 }
 
 // A node that has become a replica cannot remove the tickets of dead servers.
 func TestQueueOfAReplica(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})
 	view := admitted(t, m)
-	wantOutcome(t, m, acquire(view, "r", "L1"), lockcore.Granted)
-	m.Apply(lockcore.Op{Kind: lockcore.OpEnqueue, View: view, Resource: "r", Ticket: lockcore.Ticket{ID: "t", Server: "s", Arrival: 5}})
+	wantOutcome(t, m, acquire(view, "r", "L1"), node.Granted)
+	m.Apply(node.Op{Kind: node.OpEnqueue, View: view, Resource: "r", Ticket: node.Ticket{ID: "t", Server: "s", Arrival: 5}})
 	m.JumpClock(5 * time.Second) // its server is dead
 	m.SetReplica(true)
-	m.Apply(lockcore.Op{Kind: lockcore.OpRelease, Resource: "r", Owner: "L1", Token: fencing.MaxToken}) // returns
+	m.Apply(node.Op{Kind: node.OpRelease, Resource: "r", Owner: "L1", Token: fencing.MaxToken}) // returns
 }
 
 func TestModel(t *testing.T) {
@@ -75,34 +75,34 @@ func TestModelInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := nodetest.NewModel(nodetest.ModelOptions{})
 		view := admitted(t, m)
-		wantOutcome(t, m, acquire(view, "a", "L1"), lockcore.Granted)
+		wantOutcome(t, m, acquire(view, "a", "L1"), node.Granted)
 		time.Sleep(time.Minute - time.Nanosecond)
-		wantOutcome(t, m, acquire(view, "a", "L2"), lockcore.Held)
+		wantOutcome(t, m, acquire(view, "a", "L2"), node.Held)
 		time.Sleep(time.Nanosecond)
-		wantOutcome(t, m, acquire(view, "a", "L2"), lockcore.Granted)
+		wantOutcome(t, m, acquire(view, "a", "L2"), node.Granted)
 	})
 }
 
 func TestModelFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault func(*nodetest.Model)
-		want  lockcore.Outcome // of another's acquire then
+		want  node.Outcome // of another's acquire then
 	}{
-		"none":                 {func(*nodetest.Model) {}, lockcore.Held},
-		"restart":              {func(m *nodetest.Model) { m.Restart(true) }, lockcore.NotAdmitted},
-		"restart without data": {func(m *nodetest.Model) { m.Restart(false) }, lockcore.NotAdmitted},
-		"wipe":                 {(*nodetest.Model).Wipe, lockcore.NotAdmitted},
-		"demoted":              {func(m *nodetest.Model) { m.SetReplica(true) }, lockcore.NotAdmitted},
-		"promoted again":       {func(m *nodetest.Model) { m.SetReplica(true); m.SetReplica(false) }, lockcore.NotAdmitted},
-		"clock forward":        {func(m *nodetest.Model) { m.JumpClock(time.Minute) }, lockcore.Granted},
-		"clock back":           {func(m *nodetest.Model) { m.JumpClock(-time.Minute) }, lockcore.Held},
-		"expired early":        {func(m *nodetest.Model) { m.ExpireNow("a") }, lockcore.Granted},
-		"another expired":      {func(m *nodetest.Model) { m.ExpireNow("b") }, lockcore.Held},
+		"none":                 {func(*nodetest.Model) {}, node.Held},
+		"restart":              {func(m *nodetest.Model) { m.Restart(true) }, node.NotAdmitted},
+		"restart without data": {func(m *nodetest.Model) { m.Restart(false) }, node.NotAdmitted},
+		"wipe":                 {(*nodetest.Model).Wipe, node.NotAdmitted},
+		"demoted":              {func(m *nodetest.Model) { m.SetReplica(true) }, node.NotAdmitted},
+		"promoted again":       {func(m *nodetest.Model) { m.SetReplica(true); m.SetReplica(false) }, node.NotAdmitted},
+		"clock forward":        {func(m *nodetest.Model) { m.JumpClock(time.Minute) }, node.Granted},
+		"clock back":           {func(m *nodetest.Model) { m.JumpClock(-time.Minute) }, node.Held},
+		"expired early":        {func(m *nodetest.Model) { m.ExpireNow("a") }, node.Granted},
+		"another expired":      {func(m *nodetest.Model) { m.ExpireNow("b") }, node.Held},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := nodetest.NewModel(nodetest.ModelOptions{})
 			view := admitted(t, m)
-			wantOutcome(t, m, acquire(view, "a", "L1"), lockcore.Granted)
+			wantOutcome(t, m, acquire(view, "a", "L1"), node.Granted)
 			c.fault(m)
 			wantOutcome(t, m, acquire(view, "a", "L2"), c.want)
 		})
@@ -113,21 +113,21 @@ func TestModelRollsBack(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})
 	view := admitted(t, m)
 	before := m.Snapshot()
-	wantOutcome(t, m, acquire(view, "a", "L1"), lockcore.Granted)
+	wantOutcome(t, m, acquire(view, "a", "L1"), node.Granted)
 	m.Restore(before) // nobody can tell
-	wantOutcome(t, m, acquire(view, "a", "L2"), lockcore.Granted)
+	wantOutcome(t, m, acquire(view, "a", "L2"), node.Granted)
 	m.Restore(before) // a snapshot is not used up
-	wantOutcome(t, m, acquire(view, "a", "L3"), lockcore.Granted)
+	wantOutcome(t, m, acquire(view, "a", "L3"), node.Granted)
 	m.Restart(true)
 	m.Restore(before)
-	wantOutcome(t, m, acquire(view, "a", "L4"), lockcore.NotAdmitted)
+	wantOutcome(t, m, acquire(view, "a", "L4"), node.NotAdmitted)
 }
 
 func TestModelDropsCounters(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})
 	view := admitted(t, m)
-	wantOutcome(t, m, acquire(view, "a", "L1"), lockcore.Granted)
-	wantOutcome(t, m, acquire(view, "b", "L1"), lockcore.Granted)
+	wantOutcome(t, m, acquire(view, "a", "L1"), node.Granted)
+	wantOutcome(t, m, acquire(view, "b", "L1"), node.Granted)
 	m.DropCounter("a")
 	counters, err := m.Counters(t.Context(), view, []string{"a", "b"})
 	if err != nil || counters[0] != counters[1] {
@@ -135,26 +135,26 @@ func TestModelDropsCounters(t *testing.T) {
 	}
 }
 
-func admitted(t *testing.T, m *nodetest.Model) lockcore.View {
+func admitted(t *testing.T, m *nodetest.Model) node.View {
 	t.Helper()
-	cluster := lockcore.Cluster{Nodes: 3, Hash: "c0ffee"}
+	cluster := node.Cluster{Nodes: 3, Hash: "c0ffee"}
 	m.Join(cluster)
 	seen, err := m.Observe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := lockcore.Admission{Incarnation: seen.Incarnation, View: 5, Founded: 5, Cluster: cluster, Floor: 1000, MaxTTL: time.Minute}
+	a := node.Admission{Incarnation: seen.Incarnation, View: 5, Founded: 5, Cluster: cluster, Floor: 1000, MaxTTL: time.Minute}
 	if err := errors.Join(m.Stage(t.Context(), a), m.Admit(t.Context(), a)); err != nil {
 		t.Fatal(err)
 	}
 	return a.View
 }
 
-func acquire(view lockcore.View, resource, lease string) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpAcquire, View: view, Resource: resource, Owner: lease, TTL: time.Minute}
+func acquire(view node.View, resource, lease string) node.Op {
+	return node.Op{Kind: node.OpAcquire, View: view, Resource: resource, Owner: lease, TTL: time.Minute}
 }
 
-func wantOutcome(t *testing.T, m *nodetest.Model, op lockcore.Op, want lockcore.Outcome) {
+func wantOutcome(t *testing.T, m *nodetest.Model, op node.Op, want node.Outcome) {
 	t.Helper()
 	if r := m.Apply(op); r.Outcome != want {
 		t.Errorf("%+v, want outcome %d", r, want)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // oddNames are resources that a careless encoding confuses with each other,
@@ -27,19 +28,19 @@ func nameTests() []test { //nolint:gocognit // a table of scenarios
 			s.admit(100)
 			for i, resource := range oddNames() {
 				op := acquire(resource, "L1")
-				if r := s.do(op); r.Outcome != lockcore.Granted || r.Existing {
+				if r := s.do(op); r.Outcome != node.Granted || r.Existing {
 					s.Fatalf("%q (%d): %+v", resource, i, r)
 				}
 			}
 			for i, resource := range oddNames() {
-				if r := s.do(read(resource)); r.Outcome != lockcore.Granted || r.Owner != "L1" {
+				if r := s.do(read(resource)); r.Outcome != node.Granted || r.Owner != "L1" {
 					s.Fatalf("%q (%d): %+v", resource, i, r)
 				}
 			}
 			counters, err := s.Node.Counters(s.Context(), s.view, oddNames())
 			s.must(err)
 			for i, resource := range oddNames() {
-				if r := s.do(retract(resource, "L1", "")); r.Outcome != lockcore.Granted || r.Grant != counters[i] {
+				if r := s.do(retract(resource, "L1", "")); r.Outcome != node.Granted || r.Grant != counters[i] {
 					s.Fatalf("%q (%d): %+v, counter %d", resource, i, r, counters[i])
 				}
 			}
@@ -89,7 +90,7 @@ func (s *suite) surveyed() []string {
 	return slices.Compact(resources)
 }
 
-func (s *suite) survey() (all []lockcore.CarriedLock) {
+func (s *suite) survey() (all []node.CarriedLock) {
 	s.Helper()
 	for cursor := ""; ; {
 		locks, next, err := s.Node.Survey(s.Context(), s.view, cursor)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 func readTests() []test { //nolint:gocognit,funlen // a table of scenarios
@@ -16,7 +17,7 @@ func readTests() []test { //nolint:gocognit,funlen // a table of scenarios
 		{"a survey and counters are of exactly one view", func(s *suite) {
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-			for _, view := range []lockcore.View{s.view - 1, s.view + 1} {
+			for _, view := range []node.View{s.view - 1, s.view + 1} {
 				_, _, err := s.Node.Survey(s.Context(), view, "")
 				s.wantStale(err)
 				_, err = s.Node.Counters(s.Context(), view, []string{"a"})
@@ -89,8 +90,8 @@ func readTests() []test { //nolint:gocognit,funlen // a table of scenarios
 
 func (s *suite) wantStale(err error) {
 	s.Helper()
-	var stale *lockcore.StaleViewError
-	if !errors.As(err, &stale) || stale.View != s.view || !errors.Is(err, lockcore.ErrStaleView) {
+	var stale *node.StaleViewError
+	if !errors.As(err, &stale) || stale.View != s.view || !errors.Is(err, node.ErrStaleView) {
 		s.Errorf("%v, want ErrStaleView with view %d", err, s.view)
 	}
 }
@@ -107,16 +108,16 @@ func (s *suite) wantShut() {
 	for what, err := range map[string]error{
 		"fence": fenced, "survey": surveyed, "counters": counted, "scan": scanned, "raise": raised,
 	} {
-		if !errors.Is(err, lockcore.ErrNotAdmitted) {
+		if !errors.Is(err, node.ErrNotAdmitted) {
 			s.Errorf("%s: %v, want ErrNotAdmitted", what, err)
 		}
 	}
-	refused := lockcore.Reply{Outcome: lockcore.NotAdmitted, View: view}
-	for _, op := range []lockcore.Op{
+	refused := node.Reply{Outcome: node.NotAdmitted, View: view}
+	for _, op := range []node.Op{
 		acquire("a", "L1"), confirm("a", "L1", 5), extend("a", "L1", fencing.MaxToken, longTTL), release("a", "L1", 5), retract("a", "L1", ""), read("a"),
 		stand("a", ticket("t1", "s1", 1)), keep("s1", longTTL),
 	} {
-		for _, asked := range []lockcore.View{max(view, 1), view + 1} {
+		for _, asked := range []node.View{max(view, 1), view + 1} {
 			op.View = asked
 			if diff := Diff(op.Kind, s.do(op), refused); diff != "" {
 				s.Errorf("operation %d: %s", op.Kind, diff)
@@ -128,14 +129,14 @@ func (s *suite) wantShut() {
 func fence(s *suite) {
 	s.admit(100)
 	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-	for _, view := range []lockcore.View{s.view, s.view - 1} {
+	for _, view := range []node.View{s.view, s.view - 1} {
 		_, err := s.Node.Fence(s.Context(), view)
 		s.wantStale(err)
 	}
 	old := s.view
 	marks, err := s.Node.Fence(s.Context(), old+1)
 	s.must(err)
-	if want := (lockcore.Marks{High: s.high + 1, MaxTTL: maxTTL, Founded: old}); marks != want {
+	if want := (node.Marks{High: s.high + 1, MaxTTL: maxTTL, Founded: old}); marks != want {
 		s.Errorf("marks %+v, want %+v", marks, want)
 	}
 	if seen := s.observe(); !seen.Admitted || seen.View != old+1 || seen.Marks != marks {
@@ -144,7 +145,7 @@ func fence(s *suite) {
 	s.view = old + 1
 	stale := confirm("a", "L1", s.high+5)
 	stale.View = old
-	s.want(stale, lockcore.Reply{Outcome: lockcore.StaleView, View: old + 1})
+	s.want(stale, node.Reply{Outcome: node.StaleView, View: old + 1})
 	s.want(confirm("a", "L1", s.high+5), granted(s.high+5, longTTL))
 	_, err = s.Node.Fence(s.Context(), old+1)
 	s.wantStale(err)
@@ -153,19 +154,19 @@ func fence(s *suite) {
 func survey(s *suite) {
 	s.admit(100)
 	const locks = 1300
-	want := make(map[string]lockcore.CarriedLock, locks)
+	want := make(map[string]node.CarriedLock, locks)
 	replies := make(sink, locks)
 	for i := range locks {
 		resource := fmt.Sprintf("r%d", i)
 		op := acquire(resource, "L"+resource)
 		op.View = s.view
 		s.Node.Submit(&op, i, replies)
-		want[resource] = lockcore.CarriedLock{
+		want[resource] = node.CarriedLock{
 			Resource: resource, Owner: op.Owner, Grant: s.high + 1 + fencing.Token(i), TTL: longTTL, Meta: op.Meta,
 		}
 	}
 	for range locks {
-		if d := <-replies; d.reply.Outcome != lockcore.Granted {
+		if d := <-replies; d.reply.Outcome != node.Granted {
 			s.Fatalf("%+v", d.reply)
 		}
 	}

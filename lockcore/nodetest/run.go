@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // Harness is a node under test with what the suite may do to it.
 type Harness struct {
 	// Node has not been used, and holds nothing unless it founded itself.
-	Node lockcore.Node
+	Node node.Node
 	// Advance lets the node's clock go on by d. nil: the suite waits for a real
 	// clock, and asks for short times only.
 	Advance func(d time.Duration)
@@ -31,9 +31,9 @@ type Harness struct {
 type suite struct {
 	*testing.T
 	Harness
-	view    lockcore.View
+	view    node.View
 	high    fencing.Token // at the time of its admission
-	cluster lockcore.Cluster
+	cluster node.Cluster
 	server  string
 }
 
@@ -79,7 +79,7 @@ type test struct {
 }
 
 func newSuite(t *testing.T, h Harness) *suite {
-	s := &suite{T: t, Harness: h, cluster: lockcore.Cluster{Nodes: 1, Hash: "c0ffee"}, server: "server-1"}
+	s := &suite{T: t, Harness: h, cluster: node.Cluster{Nodes: 1, Hash: "c0ffee"}, server: "server-1"}
 	s.Node.Join(s.cluster)
 	return s
 }
@@ -96,20 +96,20 @@ func (s *suite) admit(floor fencing.Token) {
 
 // founding is an admission that any node takes: it has either none, or was
 // away during this one.
-func (s *suite) founding(floor fencing.Token) lockcore.Admission {
+func (s *suite) founding(floor fencing.Token) node.Admission {
 	s.Helper()
 	seen := s.observe()
 	view := max(seen.View, seen.Staged) + 10
-	a := lockcore.Admission{
+	a := node.Admission{
 		Incarnation: seen.Incarnation, Note: seen.Note, View: view, Founded: view, Cluster: s.cluster, Floor: floor, MaxTTL: maxTTL,
 	}
 	if seen.Admitted {
-		a.Note = lockcore.AwayNote(seen.View)
+		a.Note = node.AwayNote(seen.View)
 	}
 	return a
 }
 
-func (s *suite) observe() lockcore.Observation {
+func (s *suite) observe() node.Observation {
 	s.Helper()
 	seen, err := s.Node.Observe(s.Context())
 	s.must(err)
@@ -125,7 +125,7 @@ func (s *suite) must(err error) {
 
 // do submits an operation and waits for its reply. An operation without a view
 // is given the node's own.
-func (s *suite) do(op lockcore.Op) lockcore.Reply {
+func (s *suite) do(op node.Op) node.Reply {
 	s.Helper()
 	if op.View == 0 {
 		op.View = s.view
@@ -136,7 +136,7 @@ func (s *suite) do(op lockcore.Op) lockcore.Reply {
 }
 
 // Submit submits an operation and waits for its reply, within a bound.
-func Submit(n lockcore.Voter, op lockcore.Op) (lockcore.Reply, error) {
+func Submit(n node.Voter, op node.Op) (node.Reply, error) {
 	const index = 7
 	replies := make(sink, 2)
 	n.Submit(&op, index, replies)
@@ -149,23 +149,23 @@ func Submit(n lockcore.Voter, op lockcore.Op) (lockcore.Reply, error) {
 		}
 		return d.reply, nil
 	case <-timeout.C:
-		return lockcore.Reply{}, fmt.Errorf("no reply to operation %d within %s", op.Kind, patience)
+		return node.Reply{}, fmt.Errorf("no reply to operation %d within %s", op.Kind, patience)
 	}
 }
 
 type delivery struct {
 	index int
-	reply lockcore.Reply
+	reply node.Reply
 }
 
 // sink has room for a second reply, so that one would be seen and not block.
 type sink chan delivery
 
 // Deliver takes a reply.
-func (s sink) Deliver(index int, reply lockcore.Reply) { s <- delivery{index, reply} }
+func (s sink) Deliver(index int, reply node.Reply) { s <- delivery{index, reply} }
 
 // want does an operation and compares the reply.
-func (s *suite) want(op lockcore.Op, want lockcore.Reply) {
+func (s *suite) want(op node.Op, want node.Reply) {
 	s.Helper()
 	got := s.do(op)
 	if diff := Diff(op.Kind, got, want); diff != "" {
@@ -177,7 +177,7 @@ func (s *suite) want(op lockcore.Op, want lockcore.Reply) {
 // not. Fields that mean nothing in such a reply are not compared, the text of
 // errors is not, and what is left of a lock may be less than wanted, since time
 // goes on.
-func Diff(kind lockcore.OpKind, got, want lockcore.Reply) string {
+func Diff(kind node.OpKind, got, want node.Reply) string {
 	got, want = meaningful(kind, got), meaningful(kind, want)
 	left := got.Remaining
 	if left > want.Remaining || left < want.Remaining-slack {
@@ -191,21 +191,21 @@ func Diff(kind lockcore.OpKind, got, want lockcore.Reply) string {
 	return ""
 }
 
-// meaningful keeps what lockcore.Reply documents for the outcome.
-func meaningful(kind lockcore.OpKind, r lockcore.Reply) lockcore.Reply {
-	m := lockcore.Reply{Outcome: r.Outcome}
-	reading := kind == lockcore.OpRead
+// meaningful keeps what node.Reply documents for the outcome.
+func meaningful(kind node.OpKind, r node.Reply) node.Reply {
+	m := node.Reply{Outcome: r.Outcome}
+	reading := kind == node.OpRead
 	switch r.Outcome {
-	case lockcore.Failed:
+	case node.Failed:
 		m.Sent = r.Sent
-	case lockcore.StaleView, lockcore.NotAdmitted:
+	case node.StaleView, node.NotAdmitted:
 		m.View = r.View
-	case lockcore.Granted:
+	case node.Granted:
 		m = r
-		if kind == lockcore.OpConfirm || kind == lockcore.OpRelease {
+		if kind == node.OpConfirm || kind == node.OpRelease {
 			m.Meta = ""
 		}
-	case lockcore.Held:
+	case node.Held:
 		m = r
 	}
 	if reading {
@@ -244,7 +244,7 @@ func (s *suite) passes(d time.Duration, done func() error) {
 func (s *suite) expires(resource string, ttl time.Duration) {
 	s.Helper()
 	s.passes(ttl, func() error {
-		if r := s.do(read(resource)); r.Outcome != lockcore.NotHeld {
+		if r := s.do(read(resource)); r.Outcome != node.NotHeld {
 			return fmt.Errorf("%q is locked still: %+v", resource, r)
 		}
 		return nil
@@ -264,45 +264,45 @@ func (s *suite) counter(resource string) fencing.Token {
 
 // Operations.
 
-func acquire(resource, owner string) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpAcquire, Resource: resource, Owner: owner, TTL: longTTL, Meta: "meta of " + owner}
+func acquire(resource, owner string) node.Op {
+	return node.Op{Kind: node.OpAcquire, Resource: resource, Owner: owner, TTL: longTTL, Meta: "meta of " + owner}
 }
 
-func confirm(resource, owner string, token fencing.Token) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpConfirm, Resource: resource, Owner: owner, Token: token}
+func confirm(resource, owner string, token fencing.Token) node.Op {
+	return node.Op{Kind: node.OpConfirm, Resource: resource, Owner: owner, Token: token}
 }
 
-func extend(resource, owner string, token fencing.Token, ttl time.Duration) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpExtend, Resource: resource, Owner: owner, Token: token, TTL: ttl}
+func extend(resource, owner string, token fencing.Token, ttl time.Duration) node.Op {
+	return node.Op{Kind: node.OpExtend, Resource: resource, Owner: owner, Token: token, TTL: ttl}
 }
 
-func release(resource, owner string, token fencing.Token) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpRelease, Resource: resource, Owner: owner, Token: token}
+func release(resource, owner string, token fencing.Token) node.Op {
+	return node.Op{Kind: node.OpRelease, Resource: resource, Owner: owner, Token: token}
 }
 
 // retract takes back the vote of an attempt; "" is one without an idempotency key.
-func retract(resource, owner, attempt string) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpRetract, Resource: resource, Owner: owner, Attempt: attempt}
+func retract(resource, owner, attempt string) node.Op {
+	return node.Op{Kind: node.OpRetract, Resource: resource, Owner: owner, Attempt: attempt}
 }
 
-func read(resource string) lockcore.Op { return lockcore.Op{Kind: lockcore.OpRead, Resource: resource} }
+func read(resource string) node.Op { return node.Op{Kind: node.OpRead, Resource: resource} }
 
 // Replies.
 
-func granted(grant fencing.Token, left time.Duration) lockcore.Reply {
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: grant, Remaining: left}
+func granted(grant fencing.Token, left time.Duration) node.Reply {
+	return node.Reply{Outcome: node.Granted, Grant: grant, Remaining: left}
 }
 
-func held(grant fencing.Token, owner string, ttl time.Duration) lockcore.Reply {
-	return lockcore.Reply{
-		Outcome: lockcore.Held, Grant: grant, Remaining: ttl, TTL: ttl, Owner: owner, Meta: "meta of " + owner,
+func held(grant fencing.Token, owner string, ttl time.Duration) node.Reply {
+	return node.Reply{
+		Outcome: node.Held, Grant: grant, Remaining: ttl, TTL: ttl, Owner: owner, Meta: "meta of " + owner,
 	}
 }
 
-func locked(grant fencing.Token, owner string, ttl time.Duration) lockcore.Reply {
+func locked(grant fencing.Token, owner string, ttl time.Duration) node.Reply {
 	r := held(grant, owner, ttl)
-	r.Outcome = lockcore.Granted
+	r.Outcome = node.Granted
 	return r
 }
 
-func outcome(o lockcore.Outcome) lockcore.Reply { return lockcore.Reply{Outcome: o} }
+func outcome(o node.Outcome) node.Reply { return node.Reply{Outcome: o} }

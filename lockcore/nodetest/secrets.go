@@ -4,31 +4,31 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // secrets: a node keeps them with its admission record, gives them to who reads
 // the record, and takes others in exchange for those that it has.
 func secrets(s *suite) {
-	first, second := lockcore.NewSecrets(7, [lockcore.MinSecretBytes]byte{7}), lockcore.NewSecrets(8, [lockcore.MinSecretBytes]byte{8})
+	first, second := node.NewSecrets(7, [node.MinSecretBytes]byte{7}), node.NewSecrets(8, [node.MinSecretBytes]byte{8})
 	a := s.founding(100)
 	a.Secrets = first
 	s.must(s.Node.Stage(s.Context(), a))
-	s.wantErr(lockcore.ErrNotAdmitted, s.Node.ReplaceSecrets(s.Context(), "", first))
+	s.wantErr(node.ErrNotAdmitted, s.Node.ReplaceSecrets(s.Context(), "", first))
 	if got := s.observe().Marks.Secrets; got != "" {
 		s.Errorf("a staged node keeps %s", got)
 	}
 	s.must(s.Node.Admit(s.Context(), a))
 	s.view = a.View
 	s.keeps(first)
-	s.wantErr(lockcore.ErrRaced, s.Node.ReplaceSecrets(s.Context(), second, second))
-	s.wantErr(lockcore.ErrRaced, s.Node.ReplaceSecrets(s.Context(), "", second))
+	s.wantErr(node.ErrRaced, s.Node.ReplaceSecrets(s.Context(), second, second))
+	s.wantErr(node.ErrRaced, s.Node.ReplaceSecrets(s.Context(), "", second))
 	s.keeps(first)
 	s.must(s.Node.ReplaceSecrets(s.Context(), first, second))
 	s.must(s.Node.ReplaceSecrets(s.Context(), second, second))
 	s.keeps(second)
-	s.Node.Join(lockcore.Cluster{Nodes: 3, Hash: "beef"})
-	s.wantErr(lockcore.ErrNotAdmitted, s.Node.ReplaceSecrets(s.Context(), second, first))
+	s.Node.Join(node.Cluster{Nodes: 3, Hash: "beef"})
+	s.wantErr(node.ErrNotAdmitted, s.Node.ReplaceSecrets(s.Context(), second, first))
 	s.Node.Join(s.cluster)
 	marks, err := s.Node.Fence(s.Context(), s.view+1)
 	s.must(err)
@@ -41,31 +41,31 @@ func secrets(s *suite) {
 // beyondReach: no operation takes a node beyond what its cluster can have come to
 // (rule 23), and one that would does nothing.
 func beyondReach(s *suite) {
-	floor := max(100, lockcore.FloorAt(time.Now()))
+	floor := max(100, node.FloorAt(time.Now()))
 	s.admit(floor)
 	s.want(acquire("held", "L1"), granted(s.high+1, longTTL))
 	for _, token := range []fencing.Token{5e15, fencing.MaxToken - 1, fencing.MaxToken} {
-		for _, op := range []lockcore.Op{
+		for _, op := range []node.Op{
 			confirm("held", "L1", token), extend("held", "L1", token, longTTL), extend("free", "L2", token, longTTL),
 			release("held", "L1", token), release("free", "L2", token), release("held", "L2", token),
 		} {
-			if reply := s.do(op); reply.Outcome != lockcore.Failed {
+			if reply := s.do(op); reply.Outcome != node.Failed {
 				s.Errorf("%+v: %+v", op, reply)
 			}
 		}
 	}
 	s.want(read("held"), locked(s.high+1, "L1", longTTL))
-	s.want(read("free"), outcome(lockcore.NotHeld))
+	s.want(read("free"), outcome(node.NotHeld))
 	if high, free := s.observe().Marks.High, s.counter("free"); high != s.high+1 || free != high {
 		s.Errorf("high is %d and the counter %d, want %d", high, free, s.high+1)
 	}
 	// Within a minute's worth a node may have missed what the others granted.
 	const most = 60_000_000
-	s.want(release("free", "L2", s.high+1+most), outcome(lockcore.NotHeld))
+	s.want(release("free", "L2", s.high+1+most), outcome(node.NotHeld))
 	s.want(acquire("free", "L3"), granted(s.high+most+3, longTTL))
 }
 
-func (s *suite) keeps(want lockcore.Secrets) {
+func (s *suite) keeps(want node.Secrets) {
 	s.Helper()
 	if got := s.observe().Marks.Secrets; got != want {
 		s.Errorf("it keeps %s, want %s", got, want)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
@@ -15,7 +15,7 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 			s.want(acquire("a", "L2"), held(s.high+1, "L1", longTTL))
 			s.want(read("a"), locked(s.high+1, "L1", longTTL))
-			s.want(read("b"), outcome(lockcore.NotHeld))
+			s.want(read("b"), outcome(node.NotHeld))
 		}},
 		{"a duplicated acquire finds its own lock", func(s *suite) {
 			s.admit(100)
@@ -51,27 +51,27 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 		{"a counter stays as long as it is used", counterStays},
 		{"only the owner releases", func(s *suite) {
 			s.admit(100)
-			s.want(release("a", "L1", 1), outcome(lockcore.NotHeld))
+			s.want(release("a", "L1", 1), outcome(node.NotHeld))
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-			s.want(release("a", "L2", s.high+1), outcome(lockcore.NotHeld))
+			s.want(release("a", "L2", s.high+1), outcome(node.NotHeld))
 			s.want(read("a"), locked(s.high+1, "L1", longTTL))
 			s.want(release("a", "L1", s.high+1), granted(s.high+1, 0))
-			s.want(release("a", "L1", s.high+1), outcome(lockcore.NotHeld))
-			s.want(read("a"), outcome(lockcore.NotHeld))
+			s.want(release("a", "L1", s.high+1), outcome(node.NotHeld))
+			s.want(read("a"), outcome(node.NotHeld))
 		}},
 		{"a retraction moves no counter", func(s *suite) {
 			s.admit(100)
-			s.want(retract("a", "L1", ""), outcome(lockcore.NotHeld))
+			s.want(retract("a", "L1", ""), outcome(node.NotHeld))
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-			s.want(retract("a", "L2", ""), outcome(lockcore.NotHeld))
+			s.want(retract("a", "L2", ""), outcome(node.NotHeld))
 			s.want(read("a"), locked(s.high+1, "L1", longTTL))
 			above := retract("a", "L1", "")
 			above.Above = s.high + 1
-			s.want(above, outcome(lockcore.NotHeld))
+			s.want(above, outcome(node.NotHeld))
 			above.Above = s.high
 			s.want(above, granted(s.high+1, 0))
-			s.want(above, outcome(lockcore.NotHeld))
-			s.want(read("a"), outcome(lockcore.NotHeld))
+			s.want(above, outcome(node.NotHeld))
+			s.want(read("a"), outcome(node.NotHeld))
 			if counter, high := s.counter("a"), s.observe().Marks.High; counter != s.high+1 || high != s.high+1 {
 				s.Errorf("counter %d, high %d, want %d", counter, high, s.high+1)
 			}
@@ -80,20 +80,20 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 			s.want(release("a", "L1", s.high+1), granted(s.high+1, 0))
-			s.want(extend("a", "L1", s.high+1, longTTL), outcome(lockcore.NotHeld))
-			s.want(release("a", "L1", s.high+1), outcome(lockcore.NotHeld)) // again changes nothing
+			s.want(extend("a", "L1", s.high+1, longTTL), outcome(node.NotHeld))
+			s.want(release("a", "L1", s.high+1), outcome(node.NotHeld)) // again changes nothing
 			s.want(acquire("a", "L2"), granted(s.high+3, longTTL))
-			s.want(release("a", "L1", s.high+8), outcome(lockcore.NotHeld)) // another's lock stands
+			s.want(release("a", "L1", s.high+8), outcome(node.NotHeld)) // another's lock stands
 			s.want(release("a", "L2", s.high+3), granted(s.high+3, 0))
-			s.want(extend("a", "L1", s.high+8, longTTL), outcome(lockcore.NotHeld)) // and when it is gone
+			s.want(extend("a", "L1", s.high+8, longTTL), outcome(node.NotHeld)) // and when it is gone
 			s.want(acquire("b", "L3"), granted(s.high+10, longTTL))
 			s.want(release("b", "L3", s.high+15), granted(s.high+10, 0)) // the token may be above the grant
 			s.want(acquire("b", "L4"), granted(s.high+17, longTTL))
 		}},
 		{"a release of a lease whose lock had ended keeps it so", func(s *suite) {
 			s.admit(100)
-			s.want(release("a", "L1", s.high+5), outcome(lockcore.NotHeld))
-			s.want(extend("a", "L1", s.high+5, longTTL), outcome(lockcore.NotHeld))
+			s.want(release("a", "L1", s.high+5), outcome(node.NotHeld))
+			s.want(extend("a", "L1", s.high+5, longTTL), outcome(node.NotHeld))
 			if high := s.observe().Marks.High; high != s.high+6 {
 				s.Errorf("high is %d, want %d", high, s.high+6)
 			}
@@ -104,8 +104,8 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			op.TTL = shortTTL
 			s.want(op, granted(s.high+1, shortTTL))
 			s.expires("a", shortTTL)
-			s.want(retract("a", "L1", ""), outcome(lockcore.NotHeld))
-			s.want(confirm("a", "L1", s.high+1), outcome(lockcore.NotHeld))
+			s.want(retract("a", "L1", ""), outcome(node.NotHeld))
+			s.want(confirm("a", "L1", s.high+1), outcome(node.NotHeld))
 			s.want(acquire("a", "L2"), granted(s.high+2, longTTL))
 		}},
 		{"a lock does not end early", func(s *suite) {
@@ -115,8 +115,8 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			}
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 			s.Advance(longTTL - time.Millisecond)
-			s.want(acquire("a", "L2"), lockcore.Reply{
-				Outcome: lockcore.Held, Grant: s.high + 1, Remaining: time.Millisecond, TTL: longTTL, Owner: "L1", Meta: "meta of L1",
+			s.want(acquire("a", "L2"), node.Reply{
+				Outcome: node.Held, Grant: s.high + 1, Remaining: time.Millisecond, TTL: longTTL, Owner: "L1", Meta: "meta of L1",
 			})
 			s.Advance(time.Millisecond)
 			s.want(acquire("a", "L2"), granted(s.high+2, longTTL))
@@ -145,10 +145,10 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 		}},
 		{"confirm only while owned, and with a grant that is not above the token", func(s *suite) {
 			s.admit(100)
-			s.want(confirm("a", "L1", s.high+5), outcome(lockcore.NotHeld))
+			s.want(confirm("a", "L1", s.high+5), outcome(node.NotHeld))
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-			s.want(confirm("a", "L2", s.high+5), outcome(lockcore.NotHeld))
-			s.want(confirm("a", "L1", s.high), outcome(lockcore.NotHeld))
+			s.want(confirm("a", "L2", s.high+5), outcome(node.NotHeld))
+			s.want(confirm("a", "L1", s.high), outcome(node.NotHeld))
 			s.want(confirm("a", "L1", s.high+1), granted(s.high+1, longTTL))
 			if counter := s.counter("a"); counter != s.high+1 {
 				s.Errorf("a refused confirm left counter %d, want %d", counter, s.high+1)
@@ -170,8 +170,8 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 		{"extend needs ownership and a grant that is not above the token", func(s *suite) {
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-			s.want(extend("a", "L2", s.high+9, longTTL), outcome(lockcore.NotHeld))
-			s.want(extend("a", "L1", s.high, longTTL), outcome(lockcore.NotHeld))
+			s.want(extend("a", "L2", s.high+9, longTTL), outcome(node.NotHeld))
+			s.want(extend("a", "L1", s.high, longTTL), outcome(node.NotHeld))
 			s.want(read("a"), locked(s.high+1, "L1", longTTL))
 		}},
 		{"extend makes an absent lock again while nobody came in between", recreate},
@@ -180,21 +180,21 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 			s.want(retract("a", "L1", ""), granted(s.high+1, 0))
 			s.want(acquire("a", "L2"), granted(s.high+2, longTTL))
-			s.want(extend("a", "L1", s.high+1, longTTL), outcome(lockcore.NotHeld))
+			s.want(extend("a", "L1", s.high+1, longTTL), outcome(node.NotHeld))
 			s.want(retract("a", "L2", ""), granted(s.high+2, 0))
-			s.want(extend("a", "L1", s.high+1, longTTL), outcome(lockcore.NotHeld))
-			s.want(read("a"), outcome(lockcore.NotHeld))
+			s.want(extend("a", "L1", s.high+1, longTTL), outcome(node.NotHeld))
+			s.want(read("a"), outcome(node.NotHeld))
 		}},
 		{"extend without a counter is measured against high", func(s *suite) {
 			s.admit(100)
-			s.want(extend("a", "L1", s.high-1, longTTL), outcome(lockcore.NotHeld))
+			s.want(extend("a", "L1", s.high-1, longTTL), outcome(node.NotHeld))
 			want := granted(s.high, longTTL)
 			want.Recreated = true
 			s.want(extend("a", "L1", s.high, longTTL), want)
-			s.want(acquire("a", "L2"), lockcore.Reply{
-				Outcome: lockcore.Held, Grant: s.high, Remaining: longTTL, TTL: longTTL, Owner: "L1",
+			s.want(acquire("a", "L2"), node.Reply{
+				Outcome: node.Held, Grant: s.high, Remaining: longTTL, TTL: longTTL, Owner: "L1",
 			})
-			s.want(retract("a", "L1", ""), outcome(lockcore.NotHeld)) // of a key or not, nobody knows
+			s.want(retract("a", "L1", ""), outcome(node.NotHeld)) // of a key or not, nobody knows
 			s.want(release("a", "L1", s.high), granted(s.high, 0))
 			s.want(acquire("a", "L2"), granted(s.high+2, longTTL))
 		}},
@@ -214,7 +214,7 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.admit(100)
 			op := acquire("a", "L1")
 			op.Deadline = time.Now().Add(-time.Second)
-			if r := s.do(op); r.Outcome != lockcore.Granted && (r.Outcome != lockcore.Failed || r.Sent || r.Err == nil) {
+			if r := s.do(op); r.Outcome != node.Granted && (r.Outcome != node.Failed || r.Sent || r.Err == nil) {
 				s.Errorf("%+v, want a failure that was not sent", r)
 			}
 		}},
@@ -222,7 +222,7 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 	}
 }
 
-func withMeta(r lockcore.Reply, meta string) lockcore.Reply {
+func withMeta(r node.Reply, meta string) node.Reply {
 	r.Meta = meta
 	return r
 }
@@ -242,7 +242,7 @@ func counterGoes(s *suite) {
 		}
 		return nil
 	})
-	s.want(extend("a", "L1", s.high+1, longTTL), outcome(lockcore.NotHeld))
+	s.want(extend("a", "L1", s.high+1, longTTL), outcome(node.NotHeld))
 	s.want(acquire("a", "L3"), granted(s.high+3, longTTL))
 }
 
@@ -254,8 +254,8 @@ func counterStays(s *suite) {
 	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 	s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
 	s.Advance(s.CounterTTL * 2 / 3)
-	s.want(extend("a", "L1", s.high+1, longTTL), lockcore.Reply{
-		Outcome: lockcore.Granted, Grant: s.high + 1, Remaining: longTTL, Recreated: true,
+	s.want(extend("a", "L1", s.high+1, longTTL), node.Reply{
+		Outcome: node.Granted, Grant: s.high + 1, Remaining: longTTL, Recreated: true,
 	})
 	s.Advance(s.CounterTTL * 2 / 3)
 	if got := s.counter("a"); got != s.high+1 {
@@ -284,11 +284,11 @@ func recreate(s *suite) {
 	again := granted(s.high+1, longTTL)
 	again.Recreated = true
 	s.want(extend("a", "L1", s.high+1, longTTL), again)
-	s.want(read("a"), lockcore.Reply{
-		Outcome: lockcore.Granted, Grant: s.high + 1, Remaining: longTTL, TTL: longTTL, Owner: "L1",
+	s.want(read("a"), node.Reply{
+		Outcome: node.Granted, Grant: s.high + 1, Remaining: longTTL, TTL: longTTL, Owner: "L1",
 	})
-	s.want(acquire("a", "L2"), lockcore.Reply{
-		Outcome: lockcore.Held, Grant: s.high + 1, Remaining: longTTL, TTL: longTTL, Owner: "L1",
+	s.want(acquire("a", "L2"), node.Reply{
+		Outcome: node.Held, Grant: s.high + 1, Remaining: longTTL, TTL: longTTL, Owner: "L1",
 	})
 	s.want(release("a", "L1", s.high+1), granted(s.high+1, 0))
 	// A node that was behind takes the token that a quorum named.
@@ -303,9 +303,9 @@ func tooLong(s *suite) {
 	s.admit(100)
 	op := acquire("a", "L1")
 	op.TTL = maxTTL + time.Millisecond
-	refused := lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.view}
+	refused := node.Reply{Outcome: node.NotAdmitted, View: s.view}
 	s.want(op, refused)
-	s.want(read("a"), outcome(lockcore.NotHeld))
+	s.want(read("a"), outcome(node.NotHeld))
 	op.TTL = maxTTL
 	s.want(op, granted(s.high+1, maxTTL))
 	s.want(extend("a", "L1", s.high+1, maxTTL+time.Millisecond), refused)
@@ -320,7 +320,7 @@ func tooLong(s *suite) {
 func views(s *suite) {
 	s.admit(100)
 	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-	ops := map[string]lockcore.Op{
+	ops := map[string]node.Op{
 		"acquire":        acquire("a", "L1"),
 		"another's":      acquire("a", "L2"),
 		"acquire free":   acquire("b", "L2"),
@@ -328,21 +328,21 @@ func views(s *suite) {
 		"extend":         extend("a", "L1", s.high+1, longTTL),
 		"extend too far": extend("a", "L1", s.high+1, 10*maxTTL),
 		"extend absent":  extend("c", "L1", fencing.MaxToken, longTTL),
-		"stand":          {Kind: lockcore.OpEnqueue, Resource: "a", Ticket: lockcore.Ticket{ID: "t1", Server: "s1", Arrival: 1}},
+		"stand":          {Kind: node.OpEnqueue, Resource: "a", Ticket: node.Ticket{ID: "t1", Server: "s1", Arrival: 1}},
 	}
 	for name, op := range ops {
 		op.View = s.view - 1
-		if diff := Diff(op.Kind, s.do(op), lockcore.Reply{Outcome: lockcore.StaleView, View: s.view}); diff != "" {
+		if diff := Diff(op.Kind, s.do(op), node.Reply{Outcome: node.StaleView, View: s.view}); diff != "" {
 			s.Errorf("%s in a smaller view: %s", name, diff)
 		}
 		op.View = s.view + 1
-		if diff := Diff(op.Kind, s.do(op), lockcore.Reply{Outcome: lockcore.NotAdmitted, View: s.view}); diff != "" {
+		if diff := Diff(op.Kind, s.do(op), node.Reply{Outcome: node.NotAdmitted, View: s.view}); diff != "" {
 			s.Errorf("%s in a larger view: %s", name, diff)
 		}
 	}
 	s.want(read("a"), locked(s.high+1, "L1", longTTL)) // none of them did anything
-	s.want(read("b"), outcome(lockcore.NotHeld))
-	s.want(read("c"), outcome(lockcore.NotHeld))
+	s.want(read("b"), outcome(node.NotHeld))
+	s.want(read("c"), outcome(node.NotHeld))
 	if counter := s.counter("a"); counter != s.high+1 {
 		s.Errorf("the counter is %d, want %d", counter, s.high+1)
 	}
@@ -352,19 +352,19 @@ func exhaustion(s *suite) {
 	s.admit(fencing.MaxToken - 2)
 	s.want(acquire("a", "L1"), granted(fencing.MaxToken-1, longTTL))
 	s.want(attempt("b", "L2", "attempt1"), granted(fencing.MaxToken, longTTL))
-	s.want(acquire("c", "L3"), outcome(lockcore.Exhausted))
-	s.want(read("c"), outcome(lockcore.NotHeld))
-	s.want(extend("c", "L3", fencing.MaxToken-1, longTTL), outcome(lockcore.NotHeld)) // the counter is still missing
+	s.want(acquire("c", "L3"), outcome(node.Exhausted))
+	s.want(read("c"), outcome(node.NotHeld))
+	s.want(extend("c", "L3", fencing.MaxToken-1, longTTL), outcome(node.NotHeld)) // the counter is still missing
 	if counter := s.counter("c"); counter != fencing.MaxToken {
 		s.Errorf("a refused acquire left the counter at %d", counter)
 	}
-	s.want(attempt("b", "L2", "attempt2"), lockcore.Reply{
-		Outcome: lockcore.Granted, Existing: true, Grant: fencing.MaxToken, Remaining: longTTL, TTL: longTTL, Meta: "meta of L2",
+	s.want(attempt("b", "L2", "attempt2"), node.Reply{
+		Outcome: node.Granted, Existing: true, Grant: fencing.MaxToken, Remaining: longTTL, TTL: longTTL, Meta: "meta of L2",
 	})
 	s.want(extend("b", "L2", fencing.MaxToken, longTTL), withMeta(granted(fencing.MaxToken, longTTL), "meta of L2"))
 	s.want(release("b", "L2", fencing.MaxToken), granted(fencing.MaxToken, 0))
-	s.want(release("c", "L3", fencing.MaxToken), outcome(lockcore.NotHeld))
-	s.want(acquire("b", "L3"), outcome(lockcore.Exhausted))
+	s.want(release("c", "L3", fencing.MaxToken), outcome(node.NotHeld))
+	s.want(acquire("b", "L3"), outcome(node.Exhausted))
 	if counter := s.counter("b"); counter != fencing.MaxToken {
 		s.Errorf("a refused acquire left the counter at %d", counter)
 	}
@@ -384,12 +384,12 @@ func largeNumbers(s *suite) {
 	s.want(acquire("a", "L1"), granted(large+1, longTTL))
 	s.want(confirm("a", "L1", large+778), granted(large+778, longTTL))
 	s.want(read("a"), locked(large+778, "L1", longTTL))
-	s.want(extend("a", "L1", large+777, longTTL), outcome(lockcore.NotHeld))
+	s.want(extend("a", "L1", large+777, longTTL), outcome(node.NotHeld))
 	s.want(extend("a", "L1", large+778, longTTL), withMeta(granted(large+778, longTTL), "meta of L1"))
 	if counter := s.counter("a"); counter != large+778 {
 		s.Errorf("the counter is %d, want %d", counter, fencing.Token(large+778))
 	}
-	view := lockcore.View(1<<53 - 1)
+	view := node.View(1<<53 - 1)
 	marks, err := s.Node.Fence(s.Context(), view)
 	s.must(err)
 	if marks.High != large+778 || s.observe().View != view {
@@ -397,7 +397,7 @@ func largeNumbers(s *suite) {
 	}
 	op := acquire("b", "L2")
 	op.View = view - 1
-	s.want(op, lockcore.Reply{Outcome: lockcore.StaleView, View: view})
+	s.want(op, node.Reply{Outcome: node.StaleView, View: view})
 	op.View = view
 	s.want(op, granted(large+779, longTTL))
 }
@@ -412,7 +412,7 @@ func metadata(s *suite) {
 		op := acquire(resource, "L1")
 		op.Meta = meta
 		first := s.do(op)
-		for what, reply := range map[string]lockcore.Reply{
+		for what, reply := range map[string]node.Reply{
 			"again":  s.do(op),
 			"other":  s.do(acquire(resource, "L2")),
 			"read":   s.do(read(resource)),
@@ -440,7 +440,7 @@ func sideBySide(s *suite) {
 	for len(seen) < callers {
 		select {
 		case d := <-replies:
-			if seen[d.index] || grants[d.reply.Grant] || d.reply.Outcome != lockcore.Granted {
+			if seen[d.index] || grants[d.reply.Grant] || d.reply.Outcome != node.Granted {
 				s.Fatalf("index %d: %+v; index seen %v, grant seen %v", d.index, d.reply, seen[d.index], grants[d.reply.Grant])
 			}
 			seen[d.index], grants[d.reply.Grant] = true, true

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // viewBits is how far a bootstrap's view is shifted from its Unix milliseconds:
@@ -21,14 +22,14 @@ func (t *Txn) Open(bootstrap bool, floor fencing.Token) {
 	if bootstrap && t.rec.empty() {
 		now := t.tx.Now()
 		t.rec.Admitted = t.status.Incarnation
-		t.rec.View = lockcore.View(now.UnixMilli()) << viewBits
+		t.rec.View = node.View(now.UnixMilli()) << viewBits
 		t.rec.Founded = t.rec.View
-		t.rec.HighWater = lockcore.FloorAt(now)
-		var random [lockcore.MinSecretBytes]byte
+		t.rec.HighWater = node.FloorAt(now)
+		var random [node.MinSecretBytes]byte
 		_, _ = rand.Read(random[:]) // never fails
-		t.rec.Secrets = string(lockcore.NewSecrets(t.rec.View, random))
+		t.rec.Secrets = string(node.NewSecrets(t.rec.View, random))
 	}
-	if lockcore.Plausible(floor, t.tx.Now()) {
+	if node.Plausible(floor, t.tx.Now()) {
 		t.rec.HighWater = max(t.rec.HighWater, floor)
 	}
 }
@@ -47,8 +48,8 @@ func (t *Txn) ClearQueues() {
 }
 
 // Observe looks at the node.
-func (t *Txn) Observe() lockcore.Observation {
-	seen := lockcore.Observation{
+func (t *Txn) Observe() node.Observation {
+	seen := node.Observation{
 		Incarnation: t.status.Incarnation, Unfit: t.status.Unfit, Admitted: t.status.Unfit == "" && t.admitted(),
 		Cluster: t.rec.cluster(), View: t.rec.View, Staged: t.rec.Staged, Marks: t.rec.marks(),
 		Empty: t.rec.empty(), Note: t.rec.Note,
@@ -60,12 +61,12 @@ func (t *Txn) Observe() lockcore.Observation {
 }
 
 // Fence installs a view and returns the marks.
-func (t *Txn) Fence(view lockcore.View) (lockcore.Marks, error) {
+func (t *Txn) Fence(view node.View) (node.Marks, error) {
 	switch {
 	case !t.open():
-		return lockcore.Marks{}, lockcore.ErrNotAdmitted
+		return node.Marks{}, node.ErrNotAdmitted
 	case t.rec.View > view, t.rec.View == view && !t.weak(SharesViews):
-		return lockcore.Marks{}, &lockcore.StaleViewError{View: t.rec.View}
+		return node.Marks{}, &node.StaleViewError{View: t.rec.View}
 	}
 	if !t.weak(FencesWithoutView) {
 		t.rec.View = view
@@ -74,18 +75,18 @@ func (t *Txn) Fence(view lockcore.View) (lockcore.Marks, error) {
 }
 
 // reading is the gate of fenced reads: exactly this view.
-func (t *Txn) reading(view lockcore.View) error {
+func (t *Txn) reading(view node.View) error {
 	switch {
 	case !t.open():
-		return lockcore.ErrNotAdmitted
+		return node.ErrNotAdmitted
 	case t.rec.View != view && !t.weak(ReadsInAnyView|FencesWithoutView):
-		return &lockcore.StaleViewError{View: t.rec.View}
+		return &node.StaleViewError{View: t.rec.View}
 	}
 	return nil
 }
 
 // Survey lists a page of locks.
-func (t *Txn) Survey(view lockcore.View, cursor string) (locks []lockcore.CarriedLock, next string, err error) {
+func (t *Txn) Survey(view node.View, cursor string) (locks []node.CarriedLock, next string, err error) {
 	if err := t.reading(view); err != nil {
 		return nil, "", err
 	}
@@ -95,7 +96,7 @@ func (t *Txn) Survey(view lockcore.View, cursor string) (locks []lockcore.Carrie
 		if !ok {
 			return nil, "", errCorrupt
 		}
-		locks = append(locks, lockcore.CarriedLock{
+		locks = append(locks, node.CarriedLock{
 			Resource: row.Key[len(lockPrefix):], Owner: l.owner, Grant: l.grant,
 			Remaining: whole(row.Left), TTL: l.ttl, Meta: l.meta, Keyed: l.keyed(),
 		})
@@ -106,7 +107,7 @@ func (t *Txn) Survey(view lockcore.View, cursor string) (locks []lockcore.Carrie
 // Scan lists a page of locked resources.
 func (t *Txn) Scan(prefix, cursor string, limit int) (resources []string, next string, err error) {
 	if !t.open() {
-		return nil, "", lockcore.ErrNotAdmitted
+		return nil, "", node.ErrNotAdmitted
 	}
 	rows, next, err := t.page(prefix, cursor, min(max(limit, 1), t.m.rules.Page))
 	for _, row := range rows {
@@ -135,7 +136,7 @@ func (t *Txn) page(prefix, cursor string, limit int) (rows []Row, next string, e
 }
 
 // Counters reads effective counters.
-func (t *Txn) Counters(view lockcore.View, resources []string) ([]fencing.Token, error) {
+func (t *Txn) Counters(view node.View, resources []string) ([]fencing.Token, error) {
 	if err := t.reading(view); err != nil {
 		return nil, err
 	}
@@ -152,9 +153,9 @@ func (t *Txn) Counters(view lockcore.View, resources []string) ([]fencing.Token,
 func (t *Txn) Quarantine(note string) error {
 	switch {
 	case !t.rec.empty() && t.rec.cluster() != *t.m.cluster.Load():
-		return lockcore.ErrForeign
+		return node.ErrForeign
 	case t.status.Unfit != "", t.admitted():
-		return lockcore.ErrRaced
+		return node.ErrRaced
 	case t.rec.Note == "":
 		t.rec.Note = note
 	}
@@ -162,16 +163,16 @@ func (t *Txn) Quarantine(note string) error {
 }
 
 // Expel takes the admission back.
-func (t *Txn) Expel(incarnation string, view lockcore.View, note string) error {
+func (t *Txn) Expel(incarnation string, view node.View, note string) error {
 	if !t.open() || t.rec.View != view || incarnation != t.status.Incarnation {
-		return lockcore.ErrRaced
+		return node.ErrRaced
 	}
 	t.rec.Admitted, t.rec.Note = "", note
 	return nil
 }
 
 // Stage purges the node for an admission.
-func (t *Txn) Stage(a lockcore.Admission) error {
+func (t *Txn) Stage(a node.Admission) error {
 	if err := t.stageable(a); err != nil {
 		return err
 	}
@@ -190,26 +191,26 @@ func (t *Txn) Stage(a lockcore.Admission) error {
 	return nil
 }
 
-func (t *Txn) stageable(a lockcore.Admission) error {
+func (t *Txn) stageable(a node.Admission) error {
 	empty := t.rec.empty()
 	switch {
 	case t.status.Unfit != "", !t.pinned(a), a.OnlyIfEmpty && !empty:
-		return lockcore.ErrRaced
+		return node.ErrRaced
 	case !empty && t.rec.cluster() != a.Cluster:
-		return lockcore.ErrForeign
+		return node.ErrForeign
 	case !t.waited(a), t.admitted() && t.rec.View >= a.Founded, t.rec.Staged > a.View && !t.weak(ForgetsStaging):
-		return lockcore.ErrRaced
+		return node.ErrRaced
 	}
 	return nil
 }
 
 // pinned: this is the incarnation that the admission is about (rule 10).
-func (t *Txn) pinned(a lockcore.Admission) bool {
+func (t *Txn) pinned(a node.Admission) bool {
 	return a.Incarnation == t.status.Incarnation || t.weak(AdmitsAnyLife)
 }
 
 // waited: the quarantine is the one that the admission waited for (rule 13).
-func (t *Txn) waited(a lockcore.Admission) bool {
+func (t *Txn) waited(a node.Admission) bool {
 	weak := NotesNothing | AdmitsAnyLife
 	if t.admitted() {
 		weak = StagesAdmitted
@@ -221,20 +222,20 @@ func (t *Txn) waited(a lockcore.Admission) bool {
 // a bootstrap.
 func (t *Txn) note() string {
 	if t.admitted() {
-		return lockcore.AwayNote(t.rec.View)
+		return node.AwayNote(t.rec.View)
 	}
 	return t.rec.Note
 }
 
 // staged: this very incarnation was staged for this admission (rule 10).
-func (t *Txn) staged(a lockcore.Admission) bool {
+func (t *Txn) staged(a node.Admission) bool {
 	return t.status.Unfit == "" && t.rec.Staged != 0 && t.rec.Staged == a.View && t.pinned(a)
 }
 
 // Load writes carried counters and locks.
-func (t *Txn) Load(a lockcore.Admission, locks []lockcore.CarriedLock) error {
+func (t *Txn) Load(a node.Admission, locks []node.CarriedLock) error {
 	if late := t.weak(LoadsAdmitted) && t.open(); !t.staged(a) && !late {
-		return lockcore.ErrRaced
+		return node.ErrRaced
 	}
 	for i := range locks {
 		carried := &locks[i]
@@ -252,9 +253,9 @@ func (t *Txn) Load(a lockcore.Admission, locks []lockcore.CarriedLock) error {
 }
 
 // Admit opens the gate.
-func (t *Txn) Admit(a lockcore.Admission) error {
+func (t *Txn) Admit(a node.Admission) error {
 	if !t.staged(a) {
-		return lockcore.ErrRaced
+		return node.ErrRaced
 	}
 	t.rec.Admitted, t.rec.Staged, t.rec.Note = t.status.Incarnation, 0, ""
 	t.rec.View, t.rec.Founded = a.View, a.Founded
@@ -263,12 +264,12 @@ func (t *Txn) Admit(a lockcore.Admission) error {
 }
 
 // ReplaceSecrets replaces the cluster's secrets.
-func (t *Txn) ReplaceSecrets(was, with lockcore.Secrets) error {
+func (t *Txn) ReplaceSecrets(was, with node.Secrets) error {
 	switch {
 	case !t.open():
-		return lockcore.ErrNotAdmitted
+		return node.ErrNotAdmitted
 	case t.rec.Secrets != string(was):
-		return lockcore.ErrRaced
+		return node.ErrRaced
 	}
 	t.rec.Secrets = string(with)
 	return nil
@@ -277,7 +278,7 @@ func (t *Txn) ReplaceSecrets(was, with lockcore.Secrets) error {
 // RaiseMaxTTL records a longer TTL.
 func (t *Txn) RaiseMaxTTL(ttl time.Duration) error {
 	if !t.open() {
-		return lockcore.ErrNotAdmitted
+		return node.ErrNotAdmitted
 	}
 	t.rec.MaxTTL = max(t.rec.MaxTTL, ttl.Milliseconds())
 	return nil

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // result runs f in a transaction and gives its result; the zero one with an error.
@@ -27,19 +27,19 @@ func (n *Node) change(ctx context.Context, f func(*Txn) error) error {
 }
 
 // Observe looks at the node.
-func (n *Node) Observe(ctx context.Context) (lockcore.Observation, error) {
-	return result(ctx, n, false, func(t *Txn) (lockcore.Observation, error) { return t.Observe(), nil })
+func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
+	return result(ctx, n, false, func(t *Txn) (node.Observation, error) { return t.Observe(), nil })
 }
 
 // Fence installs a view and returns the marks.
-func (n *Node) Fence(ctx context.Context, view lockcore.View) (lockcore.Marks, error) {
-	return result(ctx, n, true, func(t *Txn) (lockcore.Marks, error) { return t.Fence(view) })
+func (n *Node) Fence(ctx context.Context, view node.View) (node.Marks, error) {
+	return result(ctx, n, true, func(t *Txn) (node.Marks, error) { return t.Fence(view) })
 }
 
 // Survey lists a page of locks.
-func (n *Node) Survey(ctx context.Context, view lockcore.View, cursor string) ([]lockcore.CarriedLock, string, error) {
+func (n *Node) Survey(ctx context.Context, view node.View, cursor string) ([]node.CarriedLock, string, error) {
 	type page struct {
-		locks []lockcore.CarriedLock
+		locks []node.CarriedLock
 		next  string
 	}
 	p, err := result(ctx, n, false, func(t *Txn) (p page, err error) {
@@ -63,7 +63,7 @@ func (n *Node) Scan(ctx context.Context, prefix, cursor string, limit int) ([]st
 }
 
 // Counters reads effective counters.
-func (n *Node) Counters(ctx context.Context, view lockcore.View, resources []string) ([]fencing.Token, error) {
+func (n *Node) Counters(ctx context.Context, view node.View, resources []string) ([]fencing.Token, error) {
 	return result(ctx, n, false, func(t *Txn) ([]fencing.Token, error) { return t.Counters(view, resources) })
 }
 
@@ -73,22 +73,22 @@ func (n *Node) Quarantine(ctx context.Context, note string) error {
 }
 
 // Stage purges the node for an admission.
-func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
+func (n *Node) Stage(ctx context.Context, a node.Admission) error {
 	return n.change(ctx, func(t *Txn) error { return t.Stage(a) })
 }
 
 // Load writes carried counters and locks.
-func (n *Node) Load(ctx context.Context, a lockcore.Admission, locks []lockcore.CarriedLock) error {
+func (n *Node) Load(ctx context.Context, a node.Admission, locks []node.CarriedLock) error {
 	return n.change(ctx, func(t *Txn) error { return t.Load(a, locks) })
 }
 
 // Admit opens the gate.
-func (n *Node) Admit(ctx context.Context, a lockcore.Admission) error {
+func (n *Node) Admit(ctx context.Context, a node.Admission) error {
 	return n.change(ctx, func(t *Txn) error { return t.Admit(a) })
 }
 
 // ReplaceSecrets replaces the cluster's secrets.
-func (n *Node) ReplaceSecrets(ctx context.Context, was, with lockcore.Secrets) error {
+func (n *Node) ReplaceSecrets(ctx context.Context, was, with node.Secrets) error {
 	return n.change(ctx, func(t *Txn) error { return t.ReplaceSecrets(was, with) })
 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // Rules tune a Machine. The zero value of a field takes its default.
@@ -24,7 +24,7 @@ type Rules struct {
 // its cluster: what it knows is in the store.
 type Machine struct {
 	rules   Rules
-	cluster atomic.Pointer[lockcore.Cluster]
+	cluster atomic.Pointer[node.Cluster]
 }
 
 // NewMachine makes a node's rules.
@@ -36,13 +36,13 @@ func NewMachine(rules Rules) *Machine {
 		rules.Page = 500
 	}
 	m := &Machine{rules: rules}
-	m.Join(lockcore.Cluster{})
+	m.Join(node.Cluster{})
 	return m
 }
 
 // Join names the cluster that asks. A node that bootstrapped itself belongs to
 // the first that does.
-func (m *Machine) Join(c lockcore.Cluster) { m.cluster.Store(&c) }
+func (m *Machine) Join(c node.Cluster) { m.cluster.Store(&c) }
 
 // In runs do in a transaction, with the node's record read before and written
 // after, if it changed.
@@ -53,7 +53,7 @@ func (m *Machine) In(tx Tx, do func(*Txn) error) error {
 		return err
 	}
 	t := &Txn{m: m, tx: tx, status: tx.Status(), rec: rec}
-	if t.admitted() && rec.cluster() == (lockcore.Cluster{}) {
+	if t.admitted() && rec.cluster() == (node.Cluster{}) {
 		t.rec.setCluster(*m.cluster.Load()) // is written with the first change: a look may come before
 	}
 	t.read = t.rec

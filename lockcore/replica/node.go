@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // Options tune a Node. The zero value of a field takes its default.
@@ -22,12 +22,12 @@ type Options struct {
 	Bootstrap bool
 	// Floor, where it is larger than the high-water mark, is what tokens start
 	// above: a guard's highest mark, say. One that no cluster can have reached
-	// (lockcore.Plausible) is ignored. Default 0.
+	// (node.Plausible) is ignored. Default 0.
 	Floor fencing.Token
 	// Sole says that no other process uses the store: the queues begin empty.
 	Sole bool
 	// Queue bounds the operations that wait; default 8192. More fail at once
-	// with lockcore.ErrQueueFull.
+	// with node.ErrQueueFull.
 	Queue int
 	// Batch bounds the operations of one transaction; default 512.
 	Batch  int
@@ -75,7 +75,7 @@ type Node struct {
 	done   sync.WaitGroup
 }
 
-var _ lockcore.Node = (*Node)(nil)
+var _ node.Node = (*Node)(nil)
 
 // New opens the node and starts its committer. The name must be the same on
 // every server. It fails if the store cannot be written, or holds a record that
@@ -104,10 +104,10 @@ func New(ctx context.Context, name string, store Store, opts Options) (*Node, er
 func (n *Node) Name() string { return n.name }
 
 // Join names the cluster that asks.
-func (n *Node) Join(c lockcore.Cluster) { n.machine.Join(c) }
+func (n *Node) Join(c node.Cluster) { n.machine.Join(c) }
 
 // Wakes calls w until ctx ends.
-func (n *Node) Wakes(ctx context.Context, server string, w lockcore.Wakes) {
+func (n *Node) Wakes(ctx context.Context, server string, w node.Wakes) {
 	n.store.Listen(ctx, server, w)
 }
 
@@ -125,10 +125,10 @@ var errTooLate = errors.New("the round had ended before the store was free")
 
 // job is an operation with where its reply goes, or a call.
 type job struct {
-	op    *lockcore.Op
+	op    *node.Op
 	index int
-	sink  lockcore.Sink
-	reply lockcore.Reply // kept back until it is durable
+	sink  node.Sink
+	reply node.Reply // kept back until it is durable
 
 	call *call
 }
@@ -147,7 +147,7 @@ func (j *job) writes() bool {
 	if j.call != nil {
 		return j.call.writes
 	}
-	return j.op.Kind != lockcore.OpRead
+	return j.op.Kind != node.OpRead
 }
 
 // run does the job in t.
@@ -158,7 +158,7 @@ func (j *job) run(t *Txn) {
 	case j.call != nil:
 		j.call.err = j.call.run(t)
 	case !j.op.Deadline.IsZero() && time.Now().After(j.op.Deadline):
-		j.reply = lockcore.Reply{Err: errTooLate}
+		j.reply = node.Reply{Err: errTooLate}
 	default:
 		j.reply = t.Vote(j.op)
 	}
@@ -174,16 +174,16 @@ func (j *job) finish(err error, sent bool) {
 		return
 	}
 	if err != nil {
-		j.reply = lockcore.Reply{Err: err, Sent: sent}
+		j.reply = node.Reply{Err: err, Sent: sent}
 	}
 	j.sink.Deliver(j.index, j.reply)
 }
 
 // Submit queues op for the next transaction.
-func (n *Node) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
+func (n *Node) Submit(op *node.Op, index int, sink node.Sink) {
 	select {
 	case <-n.closed:
-		sink.Deliver(index, lockcore.Reply{Err: lockcore.ErrNodeDown})
+		sink.Deliver(index, node.Reply{Err: node.ErrNodeDown})
 		return
 	default:
 	}
@@ -191,7 +191,7 @@ func (n *Node) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
 	case n.queue <- job{op: op, index: index, sink: sink}:
 		n.drainIfClosed()
 	default:
-		sink.Deliver(index, lockcore.Reply{Err: lockcore.ErrQueueFull})
+		sink.Deliver(index, node.Reply{Err: node.ErrQueueFull})
 	}
 }
 
@@ -201,7 +201,7 @@ func (n *Node) do(ctx context.Context, c *call) error {
 	c.ctx, c.done = ctx, make(chan struct{})
 	select {
 	case <-n.closed:
-		return lockcore.ErrNodeDown
+		return node.ErrNodeDown
 	case <-ctx.Done():
 		return ctx.Err()
 	case n.queue <- job{call: c}:
@@ -262,7 +262,7 @@ func (n *Node) drain() {
 	for {
 		select {
 		case j := <-n.queue:
-			j.finish(lockcore.ErrNodeDown, false)
+			j.finish(node.ErrNodeDown, false)
 		default:
 			return
 		}

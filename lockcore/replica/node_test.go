@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/replica/memstore"
@@ -49,12 +49,12 @@ func (s *store) View(ctx context.Context, fn func(replica.Tx) error) error {
 func newStore() *store { return &store{Store: memstore.New(memstore.Options{})} }
 
 // node is a Node that bootstrapped itself and knows a longest TTL.
-type node struct {
+type testNode struct {
 	*replica.Node
 	store *store
 }
 
-func open(tb testing.TB, s *store, opts replica.Options) *node {
+func open(tb testing.TB, s *store, opts replica.Options) *testNode {
 	tb.Helper()
 	opts.Bootstrap = true
 	n, err := replica.New(tb.Context(), "node", s, opts)
@@ -66,14 +66,14 @@ func open(tb testing.TB, s *store, opts replica.Options) *node {
 			tb.Error(err)
 		}
 	})
-	n.Join(lockcore.Cluster{Nodes: 1, Hash: "c0ffee"})
+	n.Join(node.Cluster{Nodes: 1, Hash: "c0ffee"})
 	if err := n.RaiseMaxTTL(tb.Context(), testTTL); err != nil {
 		tb.Fatal(err)
 	}
-	return &node{n, s}
+	return &testNode{n, s}
 }
 
-func (n *node) seen(tb testing.TB) lockcore.Observation {
+func (n *testNode) seen(tb testing.TB) node.Observation {
 	tb.Helper()
 	seen, err := n.Observe(tb.Context())
 	if err != nil {
@@ -83,7 +83,7 @@ func (n *node) seen(tb testing.TB) lockcore.Observation {
 }
 
 // ask does an operation in the node's own view.
-func (n *node) ask(tb testing.TB, op lockcore.Op) lockcore.Reply {
+func (n *testNode) ask(tb testing.TB, op node.Op) node.Reply {
 	tb.Helper()
 	op.View = n.seen(tb).View
 	reply, err := nodetest.Submit(n, op)
@@ -93,11 +93,11 @@ func (n *node) ask(tb testing.TB, op lockcore.Op) lockcore.Reply {
 	return reply
 }
 
-type replyChan chan lockcore.Reply
+type replyChan chan node.Reply
 
-func (c replyChan) Deliver(_ int, r lockcore.Reply) { c <- r }
+func (c replyChan) Deliver(_ int, r node.Reply) { c <- r }
 
-func (n *node) submit(ops []lockcore.Op) replyChan {
+func (n *testNode) submit(ops []node.Op) replyChan {
 	replies := make(replyChan, 2*len(ops))
 	for i := range ops {
 		n.Submit(&ops[i], i, replies)
@@ -105,20 +105,20 @@ func (n *node) submit(ops []lockcore.Op) replyChan {
 	return replies
 }
 
-func acquire(resource, owner string) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpAcquire, Resource: resource, Owner: owner, TTL: testTTL}
+func acquire(resource, owner string) node.Op {
+	return node.Op{Kind: node.OpAcquire, Resource: resource, Owner: owner, TTL: testTTL}
 }
 
-func read(resource string) lockcore.Op { return lockcore.Op{Kind: lockcore.OpRead, Resource: resource} }
+func read(resource string) node.Op { return node.Op{Kind: node.OpRead, Resource: resource} }
 
-func wantGranted(tb testing.TB, r lockcore.Reply) {
+func wantGranted(tb testing.TB, r node.Reply) {
 	tb.Helper()
-	if r.Outcome != lockcore.Granted {
+	if r.Outcome != node.Granted {
 		tb.Errorf("%+v", r)
 	}
 }
 
-func (n *node) acquired(tb testing.TB, resource, owner string) fencing.Token {
+func (n *testNode) acquired(tb testing.TB, resource, owner string) fencing.Token {
 	tb.Helper()
 	r := n.ask(tb, acquire(resource, owner))
 	wantGranted(tb, r)
@@ -159,8 +159,8 @@ func TestBootstrapsItself(t *testing.T) {
 	if now := again.seen(t); now.View != seen.View || now.Incarnation != seen.Incarnation {
 		t.Errorf("%+v, was %+v", now, seen)
 	}
-	again.Join(lockcore.Cluster{Nodes: 1, Hash: "beef"}) // the cluster that came first keeps the store
-	if r := again.ask(t, read("a")); r.Outcome != lockcore.NotAdmitted {
+	again.Join(node.Cluster{Nodes: 1, Hash: "beef"}) // the cluster that came first keeps the store
+	if r := again.ask(t, read("a")); r.Outcome != node.NotAdmitted {
 		t.Errorf("%+v", r)
 	}
 }
@@ -180,13 +180,13 @@ func TestFloor(t *testing.T) {
 
 func TestQueuesOfASoleProcessBeginEmpty(t *testing.T) {
 	s := newStore()
-	ticket := lockcore.Ticket{ID: "t1", Server: "s1", Arrival: 1}
-	heartbeat := lockcore.Op{Kind: lockcore.OpHeartbeat, Ticket: ticket, TTL: time.Hour}
+	ticket := node.Ticket{ID: "t1", Server: "s1", Arrival: 1}
+	heartbeat := node.Op{Kind: node.OpHeartbeat, Ticket: ticket, TTL: time.Hour}
 	n := open(t, s, replica.Options{Sole: true})
 	n.ask(t, heartbeat)
-	n.ask(t, lockcore.Op{Kind: lockcore.OpEnqueue, Resource: "a", Ticket: ticket})
+	n.ask(t, node.Op{Kind: node.OpEnqueue, Resource: "a", Ticket: ticket})
 	shared := open(t, s, replica.Options{})
-	if r := shared.ask(t, acquire("a", "L1")); r.Outcome != lockcore.Queued {
+	if r := shared.ask(t, acquire("a", "L1")); r.Outcome != node.Queued {
 		t.Errorf("another server overtakes: %+v", r)
 	}
 	n = open(t, s, replica.Options{Sole: true})
@@ -202,7 +202,7 @@ func TestFailedCommitChangesNothing(t *testing.T) {
 	grant := n.acquired(t, "a", "L1")
 	before := n.seen(t)
 	n.store.full.Store(true)
-	if r := n.ask(t, acquire("b", "L2")); r.Outcome != lockcore.Failed || !r.Sent || !errors.Is(r.Err, errFull) {
+	if r := n.ask(t, acquire("b", "L2")); r.Outcome != node.Failed || !r.Sent || !errors.Is(r.Err, errFull) {
 		t.Fatalf("%+v", r)
 	}
 	if seen := n.seen(t); seen != before {
@@ -225,8 +225,8 @@ func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(
 func TestFailedCommitFailsTheWholeBatch(t *testing.T) {
 	n := open(t, newStore(), replica.Options{})
 	grant := n.acquired(t, "a", "L1")
-	ticket := lockcore.Ticket{ID: "t1", Server: "s1", Arrival: 1}
-	n.ask(t, lockcore.Op{Kind: lockcore.OpEnqueue, Resource: "a", Ticket: ticket})
+	ticket := node.Ticket{ID: "t1", Server: "s1", Arrival: 1}
+	n.ask(t, node.Op{Kind: node.OpEnqueue, Resource: "a", Ticket: ticket})
 	told := &turns{subscribed: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	var listening sync.WaitGroup
@@ -235,17 +235,17 @@ func TestFailedCommitFailsTheWholeBatch(t *testing.T) {
 	defer cancel()
 	<-told.subscribed
 	view := n.seen(t).View
-	ops := []lockcore.Op{
-		{Kind: lockcore.OpRelease, View: view, Resource: "a", Owner: "L1", Token: grant},
-		{Kind: lockcore.OpRead, View: view, Resource: "a"},
-		{Kind: lockcore.OpAcquire, View: view, Resource: "b", Owner: "L2", TTL: testTTL},
+	ops := []node.Op{
+		{Kind: node.OpRelease, View: view, Resource: "a", Owner: "L1", Token: grant},
+		{Kind: node.OpRead, View: view, Resource: "a"},
+		{Kind: node.OpAcquire, View: view, Resource: "b", Owner: "L2", TTL: testTTL},
 	}
 	free := n.Block(t)
 	n.store.full.Store(true)
 	replies := n.submit(ops)
 	free()
 	for range ops {
-		if r := <-replies; r.Outcome != lockcore.Failed || !r.Sent || r.Err == nil {
+		if r := <-replies; r.Outcome != node.Failed || !r.Sent || r.Err == nil {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -265,13 +265,13 @@ type turns struct {
 	subscribed chan struct{}
 }
 
-func (s *turns) Subscribed()                  { close(s.subscribed) }
-func (s *turns) Turn(string, lockcore.Ticket) { s.n.Add(1) }
+func (s *turns) Subscribed()              { close(s.subscribed) }
+func (s *turns) Turn(string, node.Ticket) { s.n.Add(1) }
 
 func TestWhatWaitsIsOneTransaction(t *testing.T) {
 	n := open(t, newStore(), replica.Options{})
 	view := n.seen(t).View
-	ops := make([]lockcore.Op, 300)
+	ops := make([]node.Op, 300)
 	for i := range ops {
 		ops[i] = acquire(fmt.Sprintf("r%d", i), "L1")
 		ops[i].View = view
@@ -298,13 +298,13 @@ func TestWhatWaitsIsOneTransaction(t *testing.T) {
 func TestQueueIsBounded(t *testing.T) {
 	n := open(t, newStore(), replica.Options{Queue: 4})
 	view := n.seen(t).View
-	ops := make([]lockcore.Op, 5)
+	ops := make([]node.Op, 5)
 	for i := range ops {
-		ops[i] = lockcore.Op{Kind: lockcore.OpRead, View: view, Resource: "a"}
+		ops[i] = node.Op{Kind: node.OpRead, View: view, Resource: "a"}
 	}
 	free := n.Block(t)
 	replies := n.submit(ops)
-	if r := <-replies; !errors.Is(r.Err, lockcore.ErrQueueFull) || r.Sent {
+	if r := <-replies; !errors.Is(r.Err, node.ErrQueueFull) || r.Sent {
 		t.Errorf("%+v", r)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -314,7 +314,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 	free()
 	for range 4 {
-		if r := <-replies; r.Outcome != lockcore.NotHeld {
+		if r := <-replies; r.Outcome != node.NotHeld {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -336,7 +336,7 @@ func TestACallThatWasGivenUpDoesNothing(t *testing.T) {
 
 func TestCloseAnswersWhatWaits(t *testing.T) {
 	n := open(t, newStore(), replica.Options{})
-	ops := []lockcore.Op{acquire("a", "L1"), acquire("b", "L1")}
+	ops := []node.Op{acquire("a", "L1"), acquire("b", "L1")}
 	free := n.Block(t)
 	replies := n.submit(ops)
 	closed := make(chan error)
@@ -345,17 +345,17 @@ func TestCloseAnswersWhatWaits(t *testing.T) {
 	free()
 	for range ops {
 		r := <-replies // it may have been taken up just before
-		if r.Outcome == lockcore.Failed && (!errors.Is(r.Err, lockcore.ErrNodeDown) || r.Sent) {
+		if r.Outcome == node.Failed && (!errors.Is(r.Err, node.ErrNodeDown) || r.Sent) {
 			t.Errorf("%+v", r)
 		}
 	}
 	if err := <-closed; err != nil {
 		t.Error(err)
 	}
-	if r, err := nodetest.Submit(n, acquire("c", "L1")); err != nil || !errors.Is(r.Err, lockcore.ErrNodeDown) || r.Sent {
+	if r, err := nodetest.Submit(n, acquire("c", "L1")); err != nil || !errors.Is(r.Err, node.ErrNodeDown) || r.Sent {
 		t.Errorf("after Close: %+v, %v", r, err)
 	}
-	if _, err := n.Observe(t.Context()); !errors.Is(err, lockcore.ErrNodeDown) {
+	if _, err := n.Observe(t.Context()); !errors.Is(err, node.ErrNodeDown) {
 		t.Errorf("after Close: %v", err)
 	}
 }
@@ -370,7 +370,7 @@ func TestCloseWhileSubmitting(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for range 200 {
-					op := lockcore.Op{Kind: lockcore.OpRead, Resource: "a"}
+					op := node.Op{Kind: node.OpRead, Resource: "a"}
 					n.Submit(&op, 0, replies)
 					sent.Add(1)
 				}
@@ -395,11 +395,11 @@ func TestWhatCannotBeStoredFailsAlone(t *testing.T) {
 	n := open(t, newStore(), replica.Options{})
 	view := n.seen(t).View
 	huge := strings.Repeat("x", 40_000)
-	ops := []lockcore.Op{
+	ops := []node.Op{
 		acquire("", "L1"), acquire(huge, "L1"), acquire("a", ""), acquire("a", huge), acquire("a", "L 1"),
-		{Kind: lockcore.OpRead}, {Kind: lockcore.OpHeartbeat, TTL: testTTL}, {Kind: 99, Resource: "a"}, {},
-		{Kind: lockcore.OpEnqueue, Resource: "a", Ticket: lockcore.Ticket{ID: "t", Server: "s", Holder: huge}},
-		{Kind: lockcore.OpEnqueue, Resource: "a", Ticket: lockcore.Ticket{ID: "t"}},
+		{Kind: node.OpRead}, {Kind: node.OpHeartbeat, TTL: testTTL}, {Kind: 99, Resource: "a"}, {},
+		{Kind: node.OpEnqueue, Resource: "a", Ticket: node.Ticket{ID: "t", Server: "s", Holder: huge}},
+		{Kind: node.OpEnqueue, Resource: "a", Ticket: node.Ticket{ID: "t"}},
 	}
 	ops = append(ops, acquire("a", "L1"))
 	for i := range ops {
@@ -409,14 +409,14 @@ func TestWhatCannotBeStoredFailsAlone(t *testing.T) {
 	replies := n.submit(ops)
 	free()
 	for range len(ops) - 1 {
-		if r := <-replies; r.Outcome != lockcore.Failed || r.Err == nil || r.Sent {
+		if r := <-replies; r.Outcome != node.Failed || r.Err == nil || r.Sent {
 			t.Errorf("%+v", r)
 		}
 	}
 	wantGranted(t, <-replies)
 }
 
-func (n *node) write(tb testing.TB, key, value string) {
+func (n *testNode) write(tb testing.TB, key, value string) {
 	tb.Helper()
 	err := n.store.Update(tb.Context(), func(tx replica.Tx) error {
 		tx.Put(key, []byte(value), 0)
@@ -432,7 +432,7 @@ func TestABrokenRowIsAFailure(t *testing.T) {
 	n.acquired(t, "b", "L2")
 	n.write(t, replica.LockKey("a"), "no lock")
 	n.write(t, replica.CounterKey("c"), "no counter")
-	for _, op := range []lockcore.Op{acquire("a", "L1"), acquire("c", "L1"), read("a")} {
+	for _, op := range []node.Op{acquire("a", "L1"), acquire("c", "L1"), read("a")} {
 		if r := n.ask(t, op); !errors.Is(r.Err, replica.ErrCorrupt) {
 			t.Errorf("%+v", r)
 		}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // ticketTTL is how long a ticket stays without being enqueued again: longer than
@@ -39,7 +40,7 @@ func (q queue) grow(by int) {
 }
 
 // list gives the first tickets, the dead included.
-func (q queue) list(limit int) (tickets []lockcore.Ticket) {
+func (q queue) list(limit int) (tickets []node.Ticket) {
 	from := queueKeys(q.resource)
 	for _, row := range q.t.tx.Range(from, after(from), limit) {
 		tickets = append(tickets, parseQueueKey(q.resource, row.Key))
@@ -48,7 +49,7 @@ func (q queue) list(limit int) (tickets []lockcore.Ticket) {
 }
 
 // first is the first ticket whose server lives; the dead before it are removed.
-func (q queue) first() (first lockcore.Ticket, found bool) {
+func (q queue) first() (first node.Ticket, found bool) {
 	keys := queueKeys(q.resource)
 	for from := keys; ; {
 		next := q.t.tx.Range(from, after(keys), 1)
@@ -69,7 +70,7 @@ func (q queue) first() (first lockcore.Ticket, found bool) {
 }
 
 // add enqueues a ticket. One that is there keeps its place.
-func (q queue) add(ticket lockcore.Ticket) {
+func (q queue) add(ticket node.Ticket) {
 	if !q.t.alive(ticket.Server) {
 		q.t.keepAlive(ticket.Server, EnqueuedTTL)
 	}
@@ -86,7 +87,7 @@ func (q queue) add(ticket lockcore.Ticket) {
 }
 
 // remove dequeues a ticket.
-func (q queue) remove(ticket lockcore.Ticket) {
+func (q queue) remove(ticket node.Ticket) {
 	name := nameOf(ticket)
 	arrival, there := q.t.number(ticketKey(q.resource, name))
 	if !there {
@@ -98,7 +99,7 @@ func (q queue) remove(ticket lockcore.Ticket) {
 }
 
 // notify tells a ticket's server that its turn has come.
-func (q queue) notify(ticket lockcore.Ticket) {
+func (q queue) notify(ticket node.Ticket) {
 	ticket.Arrival = 0 // no node tells it
 	q.t.tx.Notify(q.resource, ticket)
 }
@@ -110,21 +111,21 @@ func (q queue) notifyFirst() {
 }
 
 // before reports whether a comes before b in a queue.
-func before(a, b lockcore.Ticket) bool {
+func before(a, b node.Ticket) bool {
 	if a.Arrival != b.Arrival {
 		return a.Arrival < b.Arrival
 	}
 	return nameOf(a) < nameOf(b)
 }
 
-func (t *Txn) enqueue(op *lockcore.Op) {
+func (t *Txn) enqueue(op *node.Op) {
 	if op.Ticket.ID != "" {
 		t.queue(op.Resource).add(op.Ticket)
 	}
 }
 
 // dequeue removes a ticket; if it was its turn, the next is notified.
-func (t *Txn) dequeue(op *lockcore.Op) lockcore.Reply {
+func (t *Txn) dequeue(op *node.Op) node.Reply {
 	q := t.queue(op.Resource)
 	first := q.list(1)
 	q.remove(op.Ticket)
@@ -133,14 +134,14 @@ func (t *Txn) dequeue(op *lockcore.Op) lockcore.Reply {
 			q.notifyFirst()
 		}
 	}
-	return lockcore.Reply{Outcome: lockcore.Granted}
+	return node.Reply{Outcome: node.Granted}
 }
 
 // heartbeat keeps a server's tickets alive.
-func (t *Txn) heartbeat(op *lockcore.Op) lockcore.Reply {
+func (t *Txn) heartbeat(op *node.Op) node.Reply {
 	alive := t.alive(op.Ticket.Server)
 	t.keepAlive(op.Ticket.Server, op.TTL)
-	return lockcore.Reply{Outcome: lockcore.Granted, Existing: alive}
+	return node.Reply{Outcome: node.Granted, Existing: alive}
 }
 
 func (t *Txn) alive(server string) bool {

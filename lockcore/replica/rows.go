@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // The rows. Where more follows a resource, its length (2 bytes) is before it, so
@@ -25,7 +25,7 @@ import (
 //	n <resource>                       how many tickets the queue has
 //
 // A ticket's name is "id server holder"; neither id nor server has a blank
-// (lockcore.Op.Validate). Numbers are 8 bytes, big-endian.
+// (node.Op.Validate). Numbers are 8 bytes, big-endian.
 const (
 	recordKey     = "s"
 	lockPrefix    = "l"
@@ -82,25 +82,25 @@ type record struct {
 	Admitted  string        `json:"admitted,omitempty"` // the incarnation that was admitted
 	Nodes     int           `json:"nodes,omitempty"`
 	Hash      string        `json:"hash,omitempty"`
-	View      lockcore.View `json:"view,omitempty"`
-	Founded   lockcore.View `json:"founded,omitempty"`
-	Staged    lockcore.View `json:"staged,omitempty"` // the view of an admission under way
+	View      node.View     `json:"view,omitempty"`
+	Founded   node.View     `json:"founded,omitempty"`
+	Staged    node.View     `json:"staged,omitempty"` // the view of an admission under way
 	Note      string        `json:"note,omitempty"`   // of its quarantine, until it is admitted
 	MaxTTL    int64         `json:"max_ttl_ms,omitempty"`
 	HighWater fencing.Token `json:"high_water,omitempty"`
-	Secrets   string        `json:"secrets,omitempty"` // lockcore.Secrets, whose own JSON shows none
+	Secrets   string        `json:"secrets,omitempty"` // node.Secrets, whose own JSON shows none
 }
 
-func (r *record) cluster() lockcore.Cluster { return lockcore.Cluster{Nodes: r.Nodes, Hash: r.Hash} }
+func (r *record) cluster() node.Cluster { return node.Cluster{Nodes: r.Nodes, Hash: r.Hash} }
 
-func (r *record) setCluster(c lockcore.Cluster) { r.Nodes, r.Hash = c.Nodes, c.Hash }
+func (r *record) setCluster(c node.Cluster) { r.Nodes, r.Hash = c.Nodes, c.Hash }
 
 // empty: nothing was ever kept here but perhaps the note.
 func (r *record) empty() bool { return *r == record{Format: r.Format, Note: r.Note} }
 
-func (r *record) marks() lockcore.Marks {
-	return lockcore.Marks{
-		High: r.HighWater, MaxTTL: time.Duration(r.MaxTTL) * time.Millisecond, Founded: r.Founded, Secrets: lockcore.Secrets(r.Secrets),
+func (r *record) marks() node.Marks {
+	return node.Marks{
+		High: r.HighWater, MaxTTL: time.Duration(r.MaxTTL) * time.Millisecond, Founded: r.Founded, Secrets: node.Secrets(r.Secrets),
 	}
 }
 
@@ -162,12 +162,12 @@ func decodeLock(raw []byte) (l lock, ok bool) {
 }
 
 // nameOf tells tickets apart; among those that arrived at once it orders them.
-func nameOf(t lockcore.Ticket) string { return t.ID + " " + t.Server + " " + t.Holder }
+func nameOf(t node.Ticket) string { return t.ID + " " + t.Server + " " + t.Holder }
 
-func parseName(name string) (t lockcore.Ticket) {
+func parseName(name string) (t node.Ticket) {
 	id, rest, _ := strings.Cut(name, " ")
 	server, holder, _ := strings.Cut(rest, " ")
-	return lockcore.Ticket{ID: id, Server: server, Holder: holder}
+	return node.Ticket{ID: id, Server: server, Holder: holder}
 }
 
 // sized is a resource with its length before it.
@@ -182,7 +182,7 @@ func queueKey(resource string, arrival int64, name string) string {
 }
 
 // parseQueueKey reads a ticket from the key that orders it.
-func parseQueueKey(resource, key string) lockcore.Ticket {
+func parseQueueKey(resource, key string) node.Ticket {
 	rest := key[len(queueKeys(resource)):]
 	ticket := parseName(rest[numberLen:])
 	ticket.Arrival = int64(binary.BigEndian.Uint64([]byte(rest[:numberLen])))

@@ -2,9 +2,8 @@ package replica
 
 import (
 	"context"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"time"
-
-	"github.com/fencelock/fencelock/lockcore"
 )
 
 // Store keeps a replica's rows. Its methods may be called from any goroutine.
@@ -19,7 +18,7 @@ type Store interface {
 	View(ctx context.Context, fn func(Tx) error) error
 	// Listen calls w for what transactions notify server of, until ctx ends. It
 	// connects again by itself. A notification may get lost.
-	Listen(ctx context.Context, server string, w lockcore.Wakes)
+	Listen(ctx context.Context, server string, w node.Wakes)
 }
 
 // Tx is a transaction. Keys are not empty and at most [MaxKeyBytes] long. After
@@ -42,7 +41,7 @@ type Tx interface {
 	Purge()
 	// Notify calls whoever listens for the ticket's server, once the transaction
 	// is committed.
-	Notify(resource string, ticket lockcore.Ticket)
+	Notify(resource string, ticket node.Ticket)
 	// Now is the store's wall clock, the same for all rows of a transaction.
 	Now() time.Time
 	// Status tells which life of the store this is.

@@ -8,28 +8,28 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // Vote does one operation. Each stands or falls alone. Its Deadline is the
 // caller's affair.
-func (t *Txn) Vote(op *lockcore.Op) lockcore.Reply {
+func (t *Txn) Vote(op *node.Op) node.Reply {
 	if err := errors.Join(op.Validate(), storable(op)); err != nil {
-		return lockcore.Reply{Err: err}
+		return node.Reply{Err: err}
 	}
 	switch op.Kind {
-	case lockcore.OpRelease, lockcore.OpRetract:
+	case node.OpRelease, node.OpRetract:
 		return t.takeBack(op)
-	case lockcore.OpDequeue:
+	case node.OpDequeue:
 		return t.dequeue(op)
 	}
 	if !t.open() {
 		return t.behind()
 	}
 	switch op.Kind {
-	case lockcore.OpRead:
+	case node.OpRead:
 		return t.lookAt(op)
-	case lockcore.OpHeartbeat:
+	case node.OpHeartbeat:
 		return t.heartbeat(op)
 	}
 	if refusal, refused := t.outOfView(op); refused {
@@ -39,29 +39,29 @@ func (t *Txn) Vote(op *lockcore.Op) lockcore.Reply {
 		return unreachable()
 	}
 	switch op.Kind {
-	case lockcore.OpAcquire:
+	case node.OpAcquire:
 		return t.acquire(op)
-	case lockcore.OpConfirm:
+	case node.OpConfirm:
 		return t.confirm(op)
-	case lockcore.OpExtend:
+	case node.OpExtend:
 		return t.extend(op)
-	case lockcore.OpEnqueue:
+	case node.OpEnqueue:
 		t.enqueue(op)
-		return lockcore.Reply{Outcome: lockcore.Granted}
+		return node.Reply{Outcome: node.Granted}
 	}
-	return lockcore.Reply{Err: fmt.Errorf("operation of unknown kind %d", op.Kind)}
+	return node.Reply{Err: fmt.Errorf("operation of unknown kind %d", op.Kind)}
 }
 
 var errUnstorable = errors.New("the operation's names cannot be stored")
 
 // storable refuses names that no key can be made of.
-func storable(op *lockcore.Op) error {
+func storable(op *node.Op) error {
 	const room = MaxKeyBytes / 4
 	names := []string{op.Resource}
 	switch op.Kind {
-	case lockcore.OpAcquire, lockcore.OpConfirm, lockcore.OpExtend, lockcore.OpRelease, lockcore.OpRetract:
+	case node.OpAcquire, node.OpConfirm, node.OpExtend, node.OpRelease, node.OpRetract:
 		names = append(names, op.Owner)
-	case lockcore.OpHeartbeat:
+	case node.OpHeartbeat:
 		names = []string{op.Ticket.Server}
 	}
 	for _, name := range names {
@@ -75,32 +75,32 @@ func storable(op *lockcore.Op) error {
 	return nil
 }
 
-func (t *Txn) behind() lockcore.Reply {
-	return lockcore.Reply{Outcome: lockcore.NotAdmitted, View: t.rec.View}
+func (t *Txn) behind() node.Reply {
+	return node.Reply{Outcome: node.NotAdmitted, View: t.rec.View}
 }
 
 // outOfView: only a node in the caller's own view may vote (rule 8).
-func (t *Txn) outOfView(op *lockcore.Op) (refusal lockcore.Reply, refused bool) {
+func (t *Txn) outOfView(op *node.Op) (refusal node.Reply, refused bool) {
 	switch {
 	case t.weak(VotesInAnyView), t.rec.View == op.View:
-		return lockcore.Reply{}, false
+		return node.Reply{}, false
 	case t.rec.View > op.View:
-		return lockcore.Reply{Outcome: lockcore.StaleView, View: t.rec.View}, true
+		return node.Reply{Outcome: node.StaleView, View: t.rec.View}, true
 	}
 	return t.behind(), true
 }
 
 // unreachable: the operation carries a token that no cluster can have come to (rule 23).
-func (t *Txn) unreachable(op *lockcore.Op) bool {
+func (t *Txn) unreachable(op *node.Op) bool {
 	switch op.Kind {
-	case lockcore.OpConfirm, lockcore.OpExtend, lockcore.OpRelease:
-		return !lockcore.Reachable(op.Token, t.rec.HighWater, t.tx.Now()) && !t.weak(TakesAnyToken)
+	case node.OpConfirm, node.OpExtend, node.OpRelease:
+		return !node.Reachable(op.Token, t.rec.HighWater, t.tx.Now()) && !t.weak(TakesAnyToken)
 	}
 	return false
 }
 
-func unreachable() lockcore.Reply {
-	return lockcore.Reply{Err: lockcore.ErrUnreachableToken, Sent: true}
+func unreachable() node.Reply {
+	return node.Reply{Err: node.ErrUnreachableToken, Sent: true}
 }
 
 // tooLong: a TTL that the record does not know of would spoil rule 13.
@@ -110,9 +110,9 @@ func (t *Txn) tooLong(ttl time.Duration) bool {
 
 func whole(left time.Duration) time.Duration { return left.Truncate(time.Millisecond) }
 
-func notHeld() lockcore.Reply { return lockcore.Reply{Outcome: lockcore.NotHeld} }
+func notHeld() node.Reply { return node.Reply{Outcome: node.NotHeld} }
 
-func (t *Txn) acquire(op *lockcore.Op) lockcore.Reply {
+func (t *Txn) acquire(op *node.Op) node.Reply {
 	if t.tooLong(op.TTL) {
 		return t.behind()
 	}
@@ -123,7 +123,7 @@ func (t *Txn) acquire(op *lockcore.Op) lockcore.Reply {
 	}
 	if op.Attempt != "" {
 		if scope, used := t.scope(op.Owner); used && scope != op.Scope {
-			return lockcore.Reply{Outcome: lockcore.OtherResource}
+			return node.Reply{Outcome: node.OtherResource}
 		}
 	}
 	if left > 0 {
@@ -131,17 +131,17 @@ func (t *Txn) acquire(op *lockcore.Op) lockcore.Reply {
 	}
 	if t.overtakes(op) {
 		t.enqueue(op)
-		return lockcore.Reply{Outcome: lockcore.Queued}
+		return node.Reply{Outcome: node.Queued}
 	}
 	last, _ := t.counter(op.Resource)
 	if last >= fencing.MaxToken {
-		return lockcore.Reply{Outcome: lockcore.Exhausted}
+		return node.Reply{Outcome: node.Exhausted}
 	}
 	t.grant(op, last+1)
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: last + 1, Remaining: op.TTL}
+	return node.Reply{Outcome: node.Granted, Grant: last + 1, Remaining: op.TTL}
 }
 
-func (t *Txn) grant(op *lockcore.Op, grant fencing.Token) {
+func (t *Txn) grant(op *node.Op, grant fencing.Token) {
 	t.count(op.Resource, grant)
 	t.setLock(op.Resource, lock{ttl: op.TTL, grant: grant, owner: op.Owner, note: op.Attempt, meta: op.Meta}, op.TTL)
 	if op.Attempt != "" {
@@ -153,13 +153,13 @@ func (t *Txn) grant(op *lockcore.Op, grant fencing.Token) {
 }
 
 // again is an acquire that finds its own lock.
-func (t *Txn) again(op *lockcore.Op, l lock, left time.Duration) lockcore.Reply {
+func (t *Txn) again(op *node.Op, l lock, left time.Duration) node.Reply {
 	if all := noted(l.note, op.Attempt); all != l.note {
 		l.note = all
 		t.setLock(op.Resource, l, left)
 	}
-	return lockcore.Reply{
-		Outcome: lockcore.Granted, Existing: true, Grant: l.grant, Remaining: whole(left), TTL: l.ttl, Meta: l.meta,
+	return node.Reply{
+		Outcome: node.Granted, Existing: true, Grant: l.grant, Remaining: whole(left), TTL: l.ttl, Meta: l.meta,
 	}
 }
 
@@ -169,22 +169,22 @@ func noted(note, attempt string) string {
 	switch {
 	case note == "" || note == shared || slices.Contains(attempts, attempt):
 		return note
-	case attempt == "" || len(attempts) >= lockcore.MostAttempts:
+	case attempt == "" || len(attempts) >= node.MostAttempts:
 		return shared
 	}
 	return note + "," + attempt
 }
 
-func (t *Txn) held(resource string, l *lock, left time.Duration) lockcore.Reply {
-	return lockcore.Reply{
-		Outcome: lockcore.Held, Grant: l.grant, Remaining: whole(left), TTL: l.ttl,
+func (t *Txn) held(resource string, l *lock, left time.Duration) node.Reply {
+	return node.Reply{
+		Outcome: node.Held, Grant: l.grant, Remaining: whole(left), TTL: l.ttl,
 		Waiting: t.queue(resource).length(), Owner: l.owner, Meta: l.meta,
 	}
 }
 
 // overtakes reports whether a living ticket is before this acquire (any ticket,
 // if it has none itself). The first is notified, since the lock is free.
-func (t *Txn) overtakes(op *lockcore.Op) bool {
+func (t *Txn) overtakes(op *node.Op) bool {
 	queue := t.queue(op.Resource)
 	first, found := queue.first()
 	if !found || nameOf(first) == nameOf(op.Ticket) || op.Ticket.ID != "" && !before(first, op.Ticket) {
@@ -195,7 +195,7 @@ func (t *Txn) overtakes(op *lockcore.Op) bool {
 }
 
 // owned gives the lock if it is the operation's own (rules 2 and 3).
-func (t *Txn) owned(op *lockcore.Op, anyGrant Weakness) (l lock, left time.Duration) {
+func (t *Txn) owned(op *node.Op, anyGrant Weakness) (l lock, left time.Duration) {
 	l, left = t.lock(op.Resource)
 	if l.owner != op.Owner || l.grant > op.Token && !t.weak(anyGrant) {
 		return l, 0
@@ -203,7 +203,7 @@ func (t *Txn) owned(op *lockcore.Op, anyGrant Weakness) (l lock, left time.Durat
 	return l, left
 }
 
-func (t *Txn) confirm(op *lockcore.Op) lockcore.Reply {
+func (t *Txn) confirm(op *node.Op) node.Reply {
 	l, left := t.owned(op, ConfirmsAnyGrant)
 	if left == 0 && !t.weak(ConfirmsForAnybody) {
 		return notHeld()
@@ -215,10 +215,10 @@ func (t *Txn) confirm(op *lockcore.Op) lockcore.Reply {
 		l.grant = op.Token
 		t.setLock(op.Resource, l, left)
 	}
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: op.Token, Remaining: whole(left)}
+	return node.Reply{Outcome: node.Granted, Grant: op.Token, Remaining: whole(left)}
 }
 
-func (t *Txn) extend(op *lockcore.Op) lockcore.Reply {
+func (t *Txn) extend(op *node.Op) node.Reply {
 	if t.tooLong(op.TTL) {
 		return t.behind()
 	}
@@ -234,11 +234,11 @@ func (t *Txn) extend(op *lockcore.Op) lockcore.Reply {
 			t.tx.Put(ScopeKey(op.Owner), []byte(scope), left)
 		}
 	}
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant, Remaining: whole(left), Meta: l.meta}
+	return node.Reply{Outcome: node.Granted, Grant: l.grant, Remaining: whole(left), Meta: l.meta}
 }
 
 // recreate is rule 5: only while no other lease can have come in between.
-func (t *Txn) recreate(op *lockcore.Op) lockcore.Reply {
+func (t *Txn) recreate(op *node.Op) node.Reply {
 	_, left := t.lock(op.Resource)
 	last, _ := t.counter(op.Resource)
 	if left > 0 || last > op.Token && !t.weak(RevivesAnybody) {
@@ -247,17 +247,17 @@ func (t *Txn) recreate(op *lockcore.Op) lockcore.Reply {
 	t.touchCounter(op.Resource)
 	l := lock{ttl: op.TTL, grant: op.Token, owner: op.Owner, note: shared} // of a key or not, the node cannot know
 	t.setLock(op.Resource, l, op.TTL)
-	return lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: op.Token, Remaining: op.TTL}
+	return node.Reply{Outcome: node.Granted, Recreated: true, Grant: op.Token, Remaining: op.TTL}
 }
 
 // takeBack releases or retracts. That is sound on any node and in any view, so it
 // is done even where the gate is shut; but then it does not count as an answer.
-func (t *Txn) takeBack(op *lockcore.Op) lockcore.Reply {
+func (t *Txn) takeBack(op *node.Op) node.Reply {
 	if t.open() && t.unreachable(op) {
 		return unreachable()
 	}
 	do := t.retract
-	if op.Kind == lockcore.OpRelease {
+	if op.Kind == node.OpRelease {
 		do = t.release
 	}
 	if reply := do(op); t.open() {
@@ -269,7 +269,7 @@ func (t *Txn) takeBack(op *lockcore.Op) lockcore.Reply {
 // release ends a lease, and takes the counter past its token whatever it finds: the
 // vote of somebody else may go again. Under an idempotency key the next lease has the same
 // owner, and is left alone: it was granted above the token (rule 3).
-func (t *Txn) release(op *lockcore.Op) lockcore.Reply {
+func (t *Txn) release(op *node.Op) node.Reply {
 	l, left := t.lock(op.Resource)
 	later := l.keyed() && l.grant > op.Token && !t.weak(ReleasesAnyGrant)
 	own := left > 0 && l.owner == op.Owner && !later
@@ -285,7 +285,7 @@ func (t *Txn) release(op *lockcore.Op) lockcore.Reply {
 // retract takes back the vote of one attempt, and the lock with the last of those
 // that may count on it. The lock of no idempotency key has the note "", which is
 // the attempt of its one acquisition.
-func (t *Txn) retract(op *lockcore.Op) lockcore.Reply {
+func (t *Txn) retract(op *node.Op) node.Reply {
 	l, left := t.lock(op.Resource)
 	if left == 0 || l.owner != op.Owner || l.grant <= op.Above && !t.weak(RetractsAnyGrant) {
 		return notHeld()
@@ -304,18 +304,18 @@ func (t *Txn) retract(op *lockcore.Op) lockcore.Reply {
 }
 
 // free deletes the lock and notifies the first of the queue.
-func (t *Txn) free(resource string, l *lock) lockcore.Reply {
+func (t *Txn) free(resource string, l *lock) node.Reply {
 	t.tx.Delete(LockKey(resource))
 	if l.keyed() {
 		t.tx.Delete(ScopeKey(l.owner))
 	}
 	t.queue(resource).notifyFirst()
-	return lockcore.Reply{Outcome: lockcore.Granted, Grant: l.grant}
+	return node.Reply{Outcome: node.Granted, Grant: l.grant}
 }
 
 // pass takes the counter past the token of a lease that was released, so that no
 // late extend makes its lock again (rule 5).
-func (t *Txn) pass(op *lockcore.Op) {
+func (t *Txn) pass(op *node.Op) {
 	if !t.open() || t.weak(ReleasesOnlyLocks) {
 		return
 	}
@@ -324,13 +324,13 @@ func (t *Txn) pass(op *lockcore.Op) {
 	}
 }
 
-func (t *Txn) lookAt(op *lockcore.Op) lockcore.Reply {
+func (t *Txn) lookAt(op *node.Op) node.Reply {
 	reply := notHeld()
 	if l, left := t.lock(op.Resource); left > 0 {
 		reply = t.held(op.Resource, &l, left)
-		reply.Outcome = lockcore.Granted
+		reply.Outcome = node.Granted
 	}
 	queue := t.queue(op.Resource)
-	reply.Waiting, reply.Line = queue.length(), queue.list(lockcore.MostShown)
+	reply.Waiting, reply.Line = queue.length(), queue.list(node.MostShown)
 	return reply
 }

@@ -11,6 +11,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
@@ -23,12 +25,12 @@ func BenchmarkPair(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	node, err := replica.New(b.Context(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
+	testNode, err := replica.New(b.Context(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = node.Close(); _ = store.Close(); _ = db.Close() })
-	locker, err := lockcore.New(lockcore.Config{NodeTimeout: time.Second}, []lockcore.Node{node})
+	b.Cleanup(func() { _ = testNode.Close(); _ = store.Close(); _ = db.Close() })
+	locker, err := redlock.New(redlock.Config{NodeTimeout: time.Second}, []node.Node{testNode})
 	if err != nil {
 		b.Fatal(err)
 	}

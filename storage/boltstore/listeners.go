@@ -1,37 +1,36 @@
 package boltstore
 
 import (
+	"github.com/fencelock/fencelock/lockcore/node"
 	"sync"
-
-	"github.com/fencelock/fencelock/lockcore"
 )
 
 // listeners are who is notified that a ticket's turn has come.
 type listeners struct {
 	mu       sync.Mutex
-	byServer map[string]map[*lockcore.Wakes]struct{}
+	byServer map[string]map[*node.Wakes]struct{}
 }
 
 // turn says whose turn it is.
 type turn struct {
 	resource string
-	ticket   lockcore.Ticket
+	ticket   node.Ticket
 }
 
-func (l *listeners) add(server string, w lockcore.Wakes) (remove func()) {
+func (l *listeners) add(server string, w node.Wakes) (remove func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.byServer == nil {
-		l.byServer = make(map[string]map[*lockcore.Wakes]struct{})
+		l.byServer = make(map[string]map[*node.Wakes]struct{})
 	}
 	if l.byServer[server] == nil {
-		l.byServer[server] = make(map[*lockcore.Wakes]struct{})
+		l.byServer[server] = make(map[*node.Wakes]struct{})
 	}
 	l.byServer[server][&w] = struct{}{}
 	return func() { l.remove(server, &w) }
 }
 
-func (l *listeners) remove(server string, w *lockcore.Wakes) {
+func (l *listeners) remove(server string, w *node.Wakes) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.byServer[server], w)

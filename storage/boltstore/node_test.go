@@ -16,6 +16,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
@@ -26,21 +27,21 @@ const (
 )
 
 // node is a replica on a file.
-type node struct {
+type testNode struct {
 	*replica.Node
 	file *file
 	opts replica.Options
 }
 
-func openNode(tb testing.TB, path string, opts Options, nodeOpts replica.Options) *node {
+func openNode(tb testing.TB, path string, opts Options, nodeOpts replica.Options) *testNode {
 	tb.Helper()
-	n := &node{file: openFile(tb, path, opts), opts: nodeOpts}
+	n := &testNode{file: openFile(tb, path, opts), opts: nodeOpts}
 	n.begin(tb)
 	tb.Cleanup(func() { n.end(tb) })
 	return n
 }
 
-func (n *node) begin(tb testing.TB) {
+func (n *testNode) begin(tb testing.TB) {
 	tb.Helper()
 	var err error
 	if n.Node, err = replica.New(tb.Context(), "embedded", n.file.Store, n.opts); err != nil {
@@ -48,7 +49,7 @@ func (n *node) begin(tb testing.TB) {
 	}
 }
 
-func (n *node) end(tb testing.TB) {
+func (n *testNode) end(tb testing.TB) {
 	tb.Helper()
 	if err := n.Close(); err != nil {
 		tb.Error(err)
@@ -56,25 +57,25 @@ func (n *node) end(tb testing.TB) {
 }
 
 // joined is a node that bootstrapped itself and knows a longest TTL.
-func joined(tb testing.TB, path string, opts Options) *node {
+func joined(tb testing.TB, path string, opts Options) *testNode {
 	tb.Helper()
 	n := openNode(tb, path, opts, replica.Options{Rules: replica.Rules{CounterTTL: testCounterTTL}, Bootstrap: true, Sole: true})
 	n.join(tb)
 	return n
 }
 
-func (n *node) join(tb testing.TB) {
+func (n *testNode) join(tb testing.TB) {
 	tb.Helper()
-	n.Join(lockcore.Cluster{Nodes: 1, Hash: "c0ffee"})
+	n.Join(node.Cluster{Nodes: 1, Hash: "c0ffee"})
 	if err := n.RaiseMaxTTL(tb.Context(), testTTL); err != nil {
 		tb.Fatal(err)
 	}
 }
 
 // reincarnate makes the file another one, which a restart does not.
-func (n *node) reincarnate() { n.file.incarnation += "'" }
+func (n *testNode) reincarnate() { n.file.incarnation += "'" }
 
-func (n *node) wipe(tb testing.TB) func() {
+func (n *testNode) wipe(tb testing.TB) func() {
 	tb.Helper()
 	return func() {
 		tb.Helper()
@@ -119,7 +120,7 @@ func TestDifferential(t *testing.T) {
 	})
 }
 
-func (n *node) seen(tb testing.TB) lockcore.Observation {
+func (n *testNode) seen(tb testing.TB) node.Observation {
 	tb.Helper()
 	seen, err := n.Observe(tb.Context())
 	if err != nil {
@@ -129,7 +130,7 @@ func (n *node) seen(tb testing.TB) lockcore.Observation {
 }
 
 // ask does an operation in the node's own view.
-func (n *node) ask(tb testing.TB, op lockcore.Op) lockcore.Reply {
+func (n *testNode) ask(tb testing.TB, op node.Op) node.Reply {
 	tb.Helper()
 	op.View = n.seen(tb).View
 	reply, err := nodetest.Submit(n, op)
@@ -139,24 +140,24 @@ func (n *node) ask(tb testing.TB, op lockcore.Op) lockcore.Reply {
 	return reply
 }
 
-func acquire(resource, owner string) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpAcquire, Resource: resource, Owner: owner, TTL: testTTL}
+func acquire(resource, owner string) node.Op {
+	return node.Op{Kind: node.OpAcquire, Resource: resource, Owner: owner, TTL: testTTL}
 }
 
-func read(resource string) lockcore.Op { return lockcore.Op{Kind: lockcore.OpRead, Resource: resource} }
+func read(resource string) node.Op { return node.Op{Kind: node.OpRead, Resource: resource} }
 
-func (n *node) acquired(tb testing.TB, resource, owner string) fencing.Token {
+func (n *testNode) acquired(tb testing.TB, resource, owner string) fencing.Token {
 	tb.Helper()
 	r := n.ask(tb, acquire(resource, owner))
-	if r.Outcome != lockcore.Granted {
+	if r.Outcome != node.Granted {
 		tb.Fatalf("acquire %q: %+v", resource, r)
 	}
 	return r.Grant
 }
 
-func wantLeft(tb testing.TB, r lockcore.Reply, left time.Duration) {
+func wantLeft(tb testing.TB, r node.Reply, left time.Duration) {
 	tb.Helper()
-	if r.Outcome != lockcore.Granted || r.Remaining != left {
+	if r.Outcome != node.Granted || r.Remaining != left {
 		tb.Errorf("%+v, want %s left", r, left)
 	}
 }
@@ -191,7 +192,7 @@ func TestReopening(t *testing.T) {
 	clock.off.Add(int64(time.Hour))
 
 	again(time.Minute, 0) // it expired while no process ran
-	if r := n.ask(t, read("a")); r.Outcome != lockcore.NotHeld {
+	if r := n.ask(t, read("a")); r.Outcome != node.NotHeld {
 		t.Errorf("%+v", r)
 	}
 	if next := n.acquired(t, "a", "L2"); next != grant+1 {
@@ -239,7 +240,7 @@ func TestWhatIsAnsweredIsInTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{Node: r}
+	n := &testNode{Node: r}
 	defer n.end(t)
 	n.join(t)
 	for i := range 20 {
@@ -254,7 +255,7 @@ func TestWhatIsAnsweredIsInTheFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		reopened := joined(t, left, Options{})
-		if r := reopened.ask(t, read(resource)); r.Outcome != lockcore.Granted || r.Grant != grant {
+		if r := reopened.ask(t, read(resource)); r.Outcome != node.Granted || r.Grant != grant {
 			t.Fatalf("%s: %+v, want grant %d", resource, r, grant)
 		}
 	}
@@ -267,7 +268,7 @@ func TestAFullDiskIsAFailureThatEnds(t *testing.T) {
 	n.file.db.MaxSize = 1 // no growth: the disk is full
 	big := acquire("b", "L2")
 	big.Meta = strings.Repeat("x", 1<<20)
-	if r := n.ask(t, big); r.Outcome != lockcore.Failed || !r.Sent || !errors.Is(r.Err, bolterrors.ErrMaxSizeReached) {
+	if r := n.ask(t, big); r.Outcome != node.Failed || !r.Sent || !errors.Is(r.Err, bolterrors.ErrMaxSizeReached) {
 		t.Fatalf("%+v", r)
 	}
 	if seen := n.seen(t); seen != before {
@@ -293,7 +294,7 @@ func TestABrokenRowIsAFailure(t *testing.T) {
 }
 
 // rows counts what the file holds, the node's record left out.
-func (n *node) rows(tb testing.TB) (count int) {
+func (n *testNode) rows(tb testing.TB) (count int) {
 	tb.Helper()
 	err := n.file.db.View(func(tx *bbolt.Tx) error {
 		c := tx.Bucket([]byte(rowsBucket)).Cursor()
@@ -308,7 +309,7 @@ func (n *node) rows(tb testing.TB) (count int) {
 	return count - 1
 }
 
-func awaitRows(t *testing.T, n *node, want int) {
+func awaitRows(t *testing.T, n *testNode, want int) {
 	t.Helper()
 	testenv.Eventually(t, 20*time.Second, func() error {
 		if got := n.rows(t); got != want {
@@ -324,19 +325,19 @@ const (
 	perQueue = 3
 )
 
-type replyChan chan lockcore.Reply
+type replyChan chan node.Reply
 
-func (c replyChan) Deliver(_ int, r lockcore.Reply) { c <- r }
+func (c replyChan) Deliver(_ int, r node.Reply) { c <- r }
 
 // fill takes n locks under keys, with a queue each.
-func fill(t *testing.T, n *node, prefix string, locks int) {
+func fill(t *testing.T, n *testNode, prefix string, locks int) {
 	t.Helper()
 	view := n.seen(t).View
-	ops := []lockcore.Op{{Kind: lockcore.OpHeartbeat, Ticket: lockcore.Ticket{Server: "s1"}, TTL: testTTL}}
+	ops := []node.Op{{Kind: node.OpHeartbeat, Ticket: node.Ticket{Server: "s1"}, TTL: testTTL}}
 	for i := range locks {
 		op := acquire(fmt.Sprintf("%s/%d", prefix, i), fmt.Sprintf("%sL%d", prefix, i))
 		op.Attempt, op.Scope = "attempt1", op.Resource
-		enqueue := lockcore.Op{Kind: lockcore.OpEnqueue, Resource: op.Resource, Ticket: lockcore.Ticket{ID: "t1", Server: "s1", Arrival: 1}}
+		enqueue := node.Op{Kind: node.OpEnqueue, Resource: op.Resource, Ticket: node.Ticket{ID: "t1", Server: "s1", Arrival: 1}}
 		ops = append(ops, op, enqueue)
 	}
 	replies := make(replyChan, len(ops))
@@ -345,7 +346,7 @@ func fill(t *testing.T, n *node, prefix string, locks int) {
 		n.Submit(&ops[i], i, replies)
 	}
 	for range ops {
-		if r := <-replies; r.Outcome != lockcore.Granted {
+		if r := <-replies; r.Outcome != node.Granted {
 			t.Errorf("%+v", r)
 		}
 	}

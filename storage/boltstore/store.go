@@ -11,7 +11,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/boltfile"
 )
@@ -182,7 +182,7 @@ func (s *Store) transact(run func(func(*bbolt.Tx) error) error, fn func(replica.
 }
 
 // Listen calls w until ctx ends.
-func (s *Store) Listen(ctx context.Context, server string, w lockcore.Wakes) {
+func (s *Store) Listen(ctx context.Context, server string, w node.Wakes) {
 	remove := s.listeners.add(server, w)
 	defer remove()
 	w.Subscribed()

@@ -7,7 +7,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/boltfile"
 )
@@ -121,7 +121,7 @@ func (t *tx) Purge() {
 	t.rows = rows
 }
 
-func (t *tx) Notify(resource string, ticket lockcore.Ticket) {
+func (t *tx) Notify(resource string, ticket node.Ticket) {
 	t.turns = append(t.turns, turn{resource, ticket})
 }
 

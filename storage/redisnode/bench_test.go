@@ -13,13 +13,15 @@ import (
 
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
 // BenchmarkPair measures acquire and release, in process, over five Redis.
 func BenchmarkPair(b *testing.B) {
 	servers := testenv.StartRedisN(b, 5)
-	nodes := make([]lockcore.Node, len(servers))
+	nodes := make([]node.Node, len(servers))
 	for i, s := range servers {
 		node, err := redisnode.Open(s.Addr(), redisnode.Options{})
 		if err != nil {
@@ -28,7 +30,7 @@ func BenchmarkPair(b *testing.B) {
 		b.Cleanup(func() { _ = node.Close() })
 		nodes[i] = node
 	}
-	locker, err := lockcore.New(lockcore.Config{New: true}, nodes)
+	locker, err := redlock.New(redlock.Config{New: true}, nodes)
 	if err != nil {
 		b.Fatal(err)
 	}

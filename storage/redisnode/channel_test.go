@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/internal/testenv"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -19,7 +19,7 @@ func TestTopicsAreTheClustersOwn(t *testing.T) {
 	server := testenv.StartRedis(t, testenv.WithUser("locks", "s3cret", documentedACL(t)...))
 	open := func(cluster string) *redisnode.Node {
 		n := openNode(t, server.URL(), redisnode.Options{})
-		n.Join(lockcore.Cluster{Nodes: 1, Hash: cluster})
+		n.Join(node.Cluster{Nodes: 1, Hash: cluster})
 		return n
 	}
 	speaker, listener, stranger := open("ours"), open("ours"), open("theirs")

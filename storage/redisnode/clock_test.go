@@ -11,6 +11,8 @@ import (
 	"github.com/fencelock/fencelock/chaos"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // clockMeter remembers what it is told of one node's clock.
@@ -20,9 +22,9 @@ type clockMeter struct {
 	jumps int
 }
 
-func (c *clockMeter) Vote(lockcore.Outcome)    {}
-func (c *clockMeter) Silent()                  {}
-func (c *clockMeter) Confirm(lockcore.Outcome) {}
+func (c *clockMeter) Vote(node.Outcome)    {}
+func (c *clockMeter) Silent()              {}
+func (c *clockMeter) Confirm(node.Outcome) {}
 func (c *clockMeter) Clock(ahead time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,9 +60,9 @@ func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
 		servers = append(servers, testenv.StartRedis(t, option))
 	}
 	meters := map[string]*clockMeter{}
-	q := joinQuorum(t, servers, func(c *lockcore.Config) {
+	q := joinQuorum(t, servers, func(c *redlock.Config) {
 		c.MaxTTL, c.NodeTimeout = 10*time.Second, time.Second // a busy machine may take its time
-		c.Meters = func(node string) lockcore.Meter {
+		c.Meters = func(node string) redlock.Meter {
 			meters[node] = &clockMeter{}
 			return meters[node]
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // awaitState waits until node i is in the state.
@@ -111,7 +112,7 @@ func TestMajorityLostIsFoundedAnew(t *testing.T) {
 }
 
 func TestAllNodesLostIsFoundedAnew(t *testing.T) {
-	q := startQuorum(t, 3, func(c *lockcore.Config) { c.New = false })
+	q := startQuorum(t, 3, func(c *redlock.Config) { c.New = false })
 	q.awaitVoting(t, 3)
 	token := q.cycle(t, "r", 0)
 	for range 2 {
@@ -178,7 +179,7 @@ func TestTwoServersAdmitTogether(t *testing.T) {
 
 // A long lease outlives the restart of every node, one after the other (rule 21).
 func TestLiveLeaseSurvivesRollingRestart(t *testing.T) {
-	q := startQuorum(t, 3, func(c *lockcore.Config) { c.MaxTTL = 2 * time.Second })
+	q := startQuorum(t, 3, func(c *redlock.Config) { c.MaxTTL = 2 * time.Second })
 	q.awaitVoting(t, 3)
 	lease := q.take(t, "long")
 	for round := range 3 {
@@ -208,7 +209,7 @@ func TestLiveLeaseSurvivesRollingRestart(t *testing.T) {
 
 // A frozen minority costs nothing once its first time limit is over.
 func TestFrozenMinorityCostsNothing(t *testing.T) {
-	q := startQuorum(t, 5, func(c *lockcore.Config) { c.MaxTTL = 10 * time.Second })
+	q := startQuorum(t, 5, func(c *redlock.Config) { c.MaxTTL = 10 * time.Second })
 	q.awaitVoting(t, 5)
 	median := func() time.Duration {
 		took := make([]time.Duration, 60)
@@ -280,7 +281,7 @@ func TestFullNodeReleases(t *testing.T) {
 
 // A request that is cancelled at any moment leaves no lock behind.
 func TestCancelledRequestLeavesNothing(t *testing.T) {
-	q := startQuorum(t, 3, func(c *lockcore.Config) { c.MaxTTL = time.Minute })
+	q := startQuorum(t, 3, func(c *redlock.Config) { c.MaxTTL = time.Minute })
 	q.awaitVoting(t, 3)
 	for i := range 100 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*10)*time.Microsecond)

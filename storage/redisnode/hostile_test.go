@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
@@ -116,22 +116,22 @@ func hostileTalks() map[string]func(net.Conn) {
 func TestHostileServer(t *testing.T) {
 	for name, talk := range hostileTalks() {
 		t.Run(name, func(t *testing.T) {
-			node := openNode(t, hostileServer(t, talk), redisnode.Options{Timeout: 100 * time.Millisecond})
-			node.Join(lockcore.Cluster{Nodes: 3, Hash: "c0ffee"})
+			server := openNode(t, hostileServer(t, talk), redisnode.Options{Timeout: 100 * time.Millisecond})
+			server.Join(node.Cluster{Nodes: 3, Hash: "c0ffee"})
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			for range 3 {
-				op := lockcore.Op{Kind: lockcore.OpAcquire, View: 1, Resource: "a", Owner: "L1", TTL: time.Minute}
+				op := node.Op{Kind: node.OpAcquire, View: 1, Resource: "a", Owner: "L1", TTL: time.Minute}
 				began := time.Now()
-				r, err := nodetest.Submit(node, op)
-				if err != nil || r.Outcome != lockcore.Failed || r.Err == nil || r.Grant != 0 {
+				r, err := nodetest.Submit(server, op)
+				if err != nil || r.Outcome != node.Failed || r.Err == nil || r.Grant != 0 {
 					t.Errorf("%+v, %v", r, err)
 				}
 				if took := time.Since(began); took > 3*time.Second {
 					t.Errorf("failed after %s", took)
 				}
 			}
-			askHostile(t, node)
+			askHostile(t, server)
 			runtime.ReadMemStats(&after)
 			if used := after.TotalAlloc - before.TotalAlloc; used > 512<<20 {
 				t.Errorf("%d MB of memory were asked for", used>>20)
@@ -142,20 +142,20 @@ func TestHostileServer(t *testing.T) {
 
 // askHostile makes every other call: none may succeed, but for a listing of
 // nothing.
-func askHostile(t *testing.T, node *redisnode.Node) {
+func askHostile(t *testing.T, server *redisnode.Node) {
 	t.Helper()
 	ctx, cancel := contextFor(t, 500*time.Millisecond) // for all of them together
 	defer cancel()
-	a := lockcore.Admission{Incarnation: "x", View: 2, Cluster: lockcore.Cluster{Nodes: 3, Hash: "c0ffee"}}
-	seen, observed := node.Observe(ctx)
-	_, fenced := node.Fence(ctx, 2)
-	locks, _, surveyed := node.Survey(ctx, 1, "")
-	counters, counted := node.Counters(ctx, 1, []string{"a"})
+	a := node.Admission{Incarnation: "x", View: 2, Cluster: node.Cluster{Nodes: 3, Hash: "c0ffee"}}
+	seen, observed := server.Observe(ctx)
+	_, fenced := server.Fence(ctx, 2)
+	locks, _, surveyed := server.Survey(ctx, 1, "")
+	counters, counted := server.Counters(ctx, 1, []string{"a"})
 	if surveyed == nil && len(locks) > 0 || observed == nil && seen.Admitted || counted == nil && len(counters) > 0 {
 		t.Errorf("locks %+v, seen %+v, counters %v", locks, seen, counters)
 	}
 	for what, err := range map[string]error{
-		"fence": fenced, "load": node.Load(ctx, a, nil), "raise": node.RaiseMaxTTL(ctx, time.Minute),
+		"fence": fenced, "load": server.Load(ctx, a, nil), "raise": server.RaiseMaxTTL(ctx, time.Minute),
 	} {
 		if err == nil {
 			t.Errorf("%s succeeded", what)
@@ -171,11 +171,11 @@ func TestWakesFromAHostileServer(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			node := openNode(t, hostileServer(t, talk), redisnode.Options{Timeout: 100 * time.Millisecond})
+			server := openNode(t, hostileServer(t, talk), redisnode.Options{Timeout: 100 * time.Millisecond})
 			var done sync.WaitGroup
 			ctx, cancel := contextFor(t, 300*time.Millisecond)
 			defer cancel()
-			done.Go(func() { node.Wakes(ctx, "s1", noTurns{t}) })
+			done.Go(func() { server.Wakes(ctx, "s1", noTurns{t}) })
 			done.Wait()
 		})
 	}
@@ -183,5 +183,5 @@ func TestWakesFromAHostileServer(t *testing.T) {
 
 type noTurns struct{ *testing.T }
 
-func (n noTurns) Subscribed()                      {}
-func (n noTurns) Turn(r string, t lockcore.Ticket) { n.Errorf("told of a turn: %q, %+v", r, t) }
+func (n noTurns) Subscribed()                  {}
+func (n noTurns) Turn(r string, t node.Ticket) { n.Errorf("told of a turn: %q, %+v", r, t) }

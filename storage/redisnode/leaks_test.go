@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/internal/testenv"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -40,10 +40,10 @@ func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
 	server := testenv.StartRedis(t)
 	g, log := &gauges{}, &testenv.Buffer{}
 	g.leaked.Store(-1)
-	node := openNode(t, server.Addr(), redisnode.Options{Meters: g.of, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	view := admitted(t, node)
+	watched := openNode(t, server.Addr(), redisnode.Options{Meters: g.of, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	view := admitted(t, watched)
 	for i := range 300 {
-		wantOutcome(t, ask(t, node, acquire(view, fmt.Sprintf("r/%d", i))), lockcore.Granted)
+		wantOutcome(t, ask(t, watched, acquire(view, fmt.Sprintf("r/%d", i))), node.Granted)
 	}
 	client := server.Client()
 	for _, key := range []string{"l:r/7", "l:r/123", "c:r/9"} { // a counter is no lock
@@ -54,7 +54,7 @@ func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		node.WatchLeaks(ctx, redisnode.Leaks{Page: 10, Pause: time.Millisecond, Rest: 10 * time.Millisecond})
+		watched.WatchLeaks(ctx, redisnode.Leaks{Page: 10, Pause: time.Millisecond, Rest: 10 * time.Millisecond})
 	})
 	defer watching.Wait()
 	defer cancel()
@@ -75,7 +75,7 @@ func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
 		return nil
 	})
 	for _, resource := range []string{"r/7", "r/123"} {
-		wantOutcome(t, ask(t, node, lockcore.Op{Kind: lockcore.OpRelease, Resource: resource, Owner: "L1"}), lockcore.Granted)
+		wantOutcome(t, ask(t, watched, node.Op{Kind: node.OpRelease, Resource: resource, Owner: "L1"}), node.Granted)
 	}
 	awaitLeaks(0)
 	if g.batches.Load() == 0 || g.operations.Load() < 302 || g.used.Load() == 0 {
@@ -83,7 +83,7 @@ func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
 	}
 	server.Kill()
 	testenv.Eventually(t, 10*time.Second, func() error {
-		ask(t, node, lockcore.Op{Kind: lockcore.OpRead, Resource: "r"})
+		ask(t, watched, node.Op{Kind: node.OpRead, Resource: "r"})
 		if g.failed.Load() == 0 {
 			return fmt.Errorf("no failed batch")
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // waitFor stands in line for the resource in the background.
@@ -40,7 +41,7 @@ func (q *quorum) awaitWaiting(t *testing.T, resource string, n int) {
 	})
 }
 
-func longTTL(c *lockcore.Config) { c.MaxTTL = 30 * time.Second }
+func longTTL(c *redlock.Config) { c.MaxTTL = 30 * time.Second }
 
 func TestWaitersAreServedInOrder(t *testing.T) {
 	q := startQuorum(t, 5, longTTL)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/internal/testenv"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // BenchmarkVoteScript measures what a batch costs a Redis server.
@@ -20,12 +20,12 @@ func BenchmarkVoteScript(b *testing.B) {
 	}
 	b.Cleanup(func() { _ = n.Close() })
 	ctx := context.Background()
-	n.Join(lockcore.Cluster{Nodes: 1, Hash: "x"})
+	n.Join(node.Cluster{Nodes: 1, Hash: "x"})
 	seen, err := n.Observe(ctx)
 	if err != nil {
 		b.Fatal(err)
 	}
-	a := lockcore.Admission{Incarnation: seen.Incarnation, View: 1, Founded: 1, Cluster: n.cluster, Floor: 1700000000000, MaxTTL: time.Minute}
+	a := node.Admission{Incarnation: seen.Incarnation, View: 1, Founded: 1, Cluster: n.cluster, Floor: 1700000000000, MaxTTL: time.Minute}
 	if err := n.Stage(ctx, a); err != nil {
 		b.Fatal(err)
 	}
@@ -37,10 +37,10 @@ func BenchmarkVoteScript(b *testing.B) {
 			var acquire, release []job
 			sink := discard{}
 			for i := range size {
-				op := lockcore.Op{View: 1, Resource: fmt.Sprint("bench/", i), Owner: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
-				op.Kind = lockcore.OpAcquire
+				op := node.Op{View: 1, Resource: fmt.Sprint("bench/", i), Owner: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
+				op.Kind = node.OpAcquire
 				free := op
-				free.Kind = lockcore.OpRelease
+				free.Kind = node.OpRelease
 				acquire = append(acquire, job{op: &op, sink: granted{&free}})
 				release = append(release, job{op: &free, sink: sink})
 			}
@@ -60,13 +60,13 @@ func BenchmarkVoteScript(b *testing.B) {
 }
 
 // granted gives the grant to the release that follows.
-type granted struct{ release *lockcore.Op }
+type granted struct{ release *node.Op }
 
-func (g granted) Deliver(_ int, reply lockcore.Reply) { g.release.Token = reply.Grant }
+func (g granted) Deliver(_ int, reply node.Reply) { g.release.Token = reply.Grant }
 
 type discard struct{}
 
-func (discard) Deliver(int, lockcore.Reply) {}
+func (discard) Deliver(int, node.Reply) {}
 
 func cpu(b *testing.B, s *testenv.Redis) (total time.Duration) {
 	b.Helper()
@@ -90,9 +90,9 @@ func BenchmarkMarshal(b *testing.B) {
 	batch := &batch{node: &Node{}}
 	jobs := make([]job, size)
 	for i := range jobs {
-		op := &lockcore.Op{Kind: lockcore.OpAcquire, View: 1, Resource: fmt.Sprint("bench/", i), Owner: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
+		op := &node.Op{Kind: node.OpAcquire, View: 1, Resource: fmt.Sprint("bench/", i), Owner: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
 		if i%2 == 1 {
-			op.Kind, op.Token = lockcore.OpRelease, 1_790_000_000_000_000
+			op.Kind, op.Token = node.OpRelease, 1_790_000_000_000_000
 		}
 		jobs[i] = job{op: op, sink: discard{}}
 	}

@@ -11,28 +11,29 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // Observe looks at the node.
-func (n *Node) Observe(ctx context.Context) (lockcore.Observation, error) {
+func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 	reply, err := n.scripts.observe.call(ctx, n.client)
 	if err != nil {
-		return lockcore.Observation{}, explain(err)
+		return node.Observation{}, explain(err)
 	}
 	const parts = 12
 	if len(reply) != parts {
-		return lockcore.Observation{}, errUnreadable
+		return node.Observation{}, errUnreadable
 	}
 	info := parseInfo(str(reply[0]))
 	n.meter.Memory(number(info["used_memory"]), number(info["maxmemory"]))
 	size, _ := reply[1].(int64)
 	open, _ := reply[11].(int64)
-	seen := lockcore.Observation{
+	seen := node.Observation{
 		Incarnation: info["master_replid"],
 		Admitted:    open == 1,
 		Cluster:     parseMark(str(reply[2])),
-		View:        lockcore.View(number(reply[4])),
-		Staged:      lockcore.View(number(reply[8])),
+		View:        node.View(number(reply[4])),
+		Staged:      node.View(number(reply[8])),
 		Marks:       marks(reply[7], reply[6], reply[5], reply[10]),
 		Empty:       size == 0,
 		Note:        str(reply[9]),
@@ -46,12 +47,12 @@ func (n *Node) Observe(ctx context.Context) (lockcore.Observation, error) {
 
 var errUnreadable = errors.New("unreadable reply")
 
-func marks(high, maxTTL, founded, secrets any) lockcore.Marks {
-	return lockcore.Marks{
+func marks(high, maxTTL, founded, secrets any) node.Marks {
+	return node.Marks{
 		High:    fencing.Token(number(high)),
 		MaxTTL:  inMillis(number(maxTTL)),
-		Founded: lockcore.View(number(founded)),
-		Secrets: lockcore.Secrets(str(secrets)),
+		Founded: node.View(number(founded)),
+		Secrets: node.Secrets(str(secrets)),
 	}
 }
 
@@ -75,10 +76,10 @@ func exact(v any) (int64, bool) {
 	return n, true
 }
 
-func parseMark(text string) lockcore.Cluster {
+func parseMark(text string) node.Cluster {
 	nodes, hash, _ := strings.Cut(text, ":")
 	n, _ := strconv.Atoi(nodes)
-	return lockcore.Cluster{Nodes: n, Hash: hash}
+	return node.Cluster{Nodes: n, Hash: hash}
 }
 
 func parseInfo(text string) map[string]string {
@@ -120,25 +121,25 @@ func reading(reply []any, err error, want string) error {
 	case head == want:
 		return nil
 	case head == "X":
-		return lockcore.ErrNotAdmitted
+		return node.ErrNotAdmitted
 	case head == "S" && len(reply) == 2:
-		return &lockcore.StaleViewError{View: lockcore.View(number(reply[1]))}
+		return &node.StaleViewError{View: node.View(number(reply[1]))}
 	}
 	return errUnreadable
 }
 
 // Fence installs a view and returns the marks.
-func (n *Node) Fence(ctx context.Context, view lockcore.View) (lockcore.Marks, error) {
+func (n *Node) Fence(ctx context.Context, view node.View) (node.Marks, error) {
 	reply, err := n.scripts.fence.call(ctx, n.client, n.mark(), int64(view))
 	if err := reading(reply, err, "M"); err != nil {
-		return lockcore.Marks{}, err
+		return node.Marks{}, err
 	}
 	if len(reply) != 5 {
-		return lockcore.Marks{}, errUnreadable
+		return node.Marks{}, errUnreadable
 	}
 	for _, mark := range reply[1:4] { // a floor that is too low would repeat tokens
 		if _, ok := exact(mark); !ok {
-			return lockcore.Marks{}, errUnreadable
+			return node.Marks{}, errUnreadable
 		}
 	}
 	return marks(reply[1], reply[2], reply[3], reply[4]), nil
@@ -148,11 +149,11 @@ func (n *Node) Fence(ctx context.Context, view lockcore.View) (lockcore.Marks, e
 const surveyCount = 500
 
 // Survey lists a page of locks.
-func (n *Node) Survey(ctx context.Context, view lockcore.View, cursor string) ([]lockcore.CarriedLock, string, error) {
+func (n *Node) Survey(ctx context.Context, view node.View, cursor string) ([]node.CarriedLock, string, error) {
 	return n.page(ctx, strconv.FormatInt(int64(view), 10), cursor, "l:*")
 }
 
-func (n *Node) page(ctx context.Context, view, cursor, pattern string) (locks []lockcore.CarriedLock, next string, err error) {
+func (n *Node) page(ctx context.Context, view, cursor, pattern string) (locks []node.CarriedLock, next string, err error) {
 	if cursor == "" {
 		cursor = "0"
 	}
@@ -178,14 +179,14 @@ func (n *Node) page(ctx context.Context, view, cursor, pattern string) (locks []
 }
 
 // parseLock reads {resource, "grant ttl owner note meta", left}.
-func parseLock(entry any) (lock lockcore.CarriedLock, ok bool) {
+func parseLock(entry any) (lock node.CarriedLock, ok bool) {
 	parts, _ := entry.([]any)
 	if len(parts) != 3 {
 		return lock, false
 	}
 	left, _ := parts[2].(int64)
 	f := fields{rest: str(parts[1])}
-	lock = lockcore.CarriedLock{Resource: str(parts[0]), Grant: f.token(), TTL: f.millis(), Owner: f.word()}
+	lock = node.CarriedLock{Resource: str(parts[0]), Grant: f.token(), TTL: f.millis(), Owner: f.word()}
 	lock.Keyed = f.perhaps() != ""
 	lock.Meta = f.tail()
 	lock.Remaining = inMillis(left)
@@ -220,7 +221,7 @@ func escapeGlob(text string) string {
 }
 
 // Counters reads effective counters.
-func (n *Node) Counters(ctx context.Context, view lockcore.View, resources []string) ([]fencing.Token, error) {
+func (n *Node) Counters(ctx context.Context, view node.View, resources []string) ([]fencing.Token, error) {
 	args := make([]any, 0, len(resources)+2)
 	args = append(args, n.mark(), int64(view))
 	for _, r := range resources {
@@ -250,12 +251,12 @@ func (n *Node) Quarantine(ctx context.Context, note string) error {
 func (n *Node) Time(ctx context.Context) (time.Time, error) { return n.client.Time(ctx).Result() }
 
 // Expel takes the admission back.
-func (n *Node) Expel(ctx context.Context, incarnation string, view lockcore.View, note string) error {
+func (n *Node) Expel(ctx context.Context, incarnation string, view node.View, note string) error {
 	return n.admission(ctx, n.scripts.expel, n.mark(), incarnation, int64(view), note)
 }
 
 // Stage purges the node for an admission.
-func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
+func (n *Node) Stage(ctx context.Context, a node.Admission) error {
 	empty := "0"
 	if a.OnlyIfEmpty {
 		empty = "1"
@@ -264,7 +265,7 @@ func (n *Node) Stage(ctx context.Context, a lockcore.Admission) error {
 }
 
 // Load writes carried counters and locks.
-func (n *Node) Load(ctx context.Context, a lockcore.Admission, locks []lockcore.CarriedLock) error {
+func (n *Node) Load(ctx context.Context, a node.Admission, locks []node.CarriedLock) error {
 	args := []any{a.Incarnation, int64(a.View), n.keep()}
 	for _, l := range locks {
 		note := ""
@@ -278,7 +279,7 @@ func (n *Node) Load(ctx context.Context, a lockcore.Admission, locks []lockcore.
 }
 
 // Admit opens the gate.
-func (n *Node) Admit(ctx context.Context, a lockcore.Admission) error {
+func (n *Node) Admit(ctx context.Context, a node.Admission) error {
 	return n.admission(ctx, n.scripts.admit, a.Incarnation, int64(a.View), int64(a.Founded), millis(a.MaxTTL), string(a.Secrets))
 }
 
@@ -290,15 +291,15 @@ func (n *Node) admission(ctx context.Context, s script, args ...any) error {
 	case reply == "OK":
 		return nil
 	case reply == "FOREIGN":
-		return lockcore.ErrForeign
+		return node.ErrForeign
 	case reply == "SHUT":
-		return lockcore.ErrNotAdmitted
+		return node.ErrNotAdmitted
 	}
-	return lockcore.ErrRaced
+	return node.ErrRaced
 }
 
 // ReplaceSecrets replaces the cluster's secrets.
-func (n *Node) ReplaceSecrets(ctx context.Context, was, with lockcore.Secrets) error {
+func (n *Node) ReplaceSecrets(ctx context.Context, was, with node.Secrets) error {
 	return n.admission(ctx, n.scripts.secrets, n.mark(), string(was), string(with))
 }
 

@@ -9,9 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/fencelock/fencelock/lockcore"
 )
 
 // Node is one Redis master. Close it when done.
@@ -21,7 +20,7 @@ type Node struct {
 	opts    Options
 	meter   Meter
 	scripts scripts
-	cluster lockcore.Cluster
+	cluster node.Cluster
 
 	queue  chan job
 	down   atomic.Pointer[error] // why the node is not asked now; nil while it answers
@@ -32,9 +31,9 @@ type Node struct {
 
 // job is an operation with where its reply goes.
 type job struct {
-	op    *lockcore.Op
+	op    *node.Op
 	index int
-	sink  lockcore.Sink
+	sink  node.Sink
 }
 
 // Open makes a Node for an address as ParseAddr reads it, and starts its
@@ -62,7 +61,7 @@ func Open(addr string, opts Options) (*Node, error) {
 func (n *Node) Name() string { return n.name }
 
 // Join tells the node which cluster it votes in, before its first use.
-func (n *Node) Join(c lockcore.Cluster) { n.cluster = c }
+func (n *Node) Join(c node.Cluster) { n.cluster = c }
 
 // Queue is how many operations wait to be sent, and how many may.
 func (n *Node) Queue() (length, bound int) { return len(n.queue), cap(n.queue) }
@@ -75,20 +74,20 @@ func (n *Node) Close() error {
 }
 
 // Submit queues op for the next batch.
-func (n *Node) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
+func (n *Node) Submit(op *node.Op, index int, sink node.Sink) {
 	if why := n.down.Load(); why != nil {
-		sink.Deliver(index, lockcore.Reply{Err: *why})
+		sink.Deliver(index, node.Reply{Err: *why})
 		return
 	}
 	if err := op.Validate(); err != nil {
-		sink.Deliver(index, lockcore.Reply{Err: err})
+		sink.Deliver(index, node.Reply{Err: err})
 		return
 	}
 	select {
 	case n.queue <- job{op: op, index: index, sink: sink}:
 		n.drainIfClosed()
 	default:
-		sink.Deliver(index, lockcore.Reply{Err: lockcore.ErrQueueFull})
+		sink.Deliver(index, node.Reply{Err: node.ErrQueueFull})
 	}
 }
 
@@ -96,7 +95,7 @@ func (n *Node) Submit(op *lockcore.Op, index int, sink lockcore.Sink) {
 func (n *Node) drainIfClosed() {
 	select {
 	case <-n.closed:
-		n.drain(lockcore.ErrNodeDown)
+		n.drain(node.ErrNodeDown)
 	default:
 	}
 }
@@ -104,7 +103,7 @@ func (n *Node) drainIfClosed() {
 // mark is the cluster's mark as the scripts compare it.
 func (n *Node) mark() string { return markOf(n.cluster) }
 
-func markOf(c lockcore.Cluster) string { return strconv.Itoa(c.Nodes) + ":" + c.Hash }
+func markOf(c node.Cluster) string { return strconv.Itoa(c.Nodes) + ":" + c.Hash }
 
 // reached reports whether the command may have reached the server.
 func reached(err error) bool {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/internal/testenv"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
@@ -30,9 +30,9 @@ func contextFor(t *testing.T, d time.Duration) (context.Context, context.CancelF
 	return context.WithTimeout(t.Context(), d)
 }
 
-var cluster = lockcore.Cluster{Nodes: 3, Hash: "c0ffee"} //nolint:gochecknoglobals // a constant in all but name
+var cluster = node.Cluster{Nodes: 3, Hash: "c0ffee"} //nolint:gochecknoglobals // a constant in all but name
 
-func observe(t *testing.T, node *redisnode.Node) lockcore.Observation {
+func observe(t *testing.T, node *redisnode.Node) node.Observation {
 	t.Helper()
 	seen, err := node.Observe(t.Context())
 	if err != nil {
@@ -42,28 +42,28 @@ func observe(t *testing.T, node *redisnode.Node) lockcore.Observation {
 }
 
 // admitted makes the node a voting one.
-func admitted(t *testing.T, node *redisnode.Node) lockcore.View {
+func admitted(t *testing.T, redis *redisnode.Node) node.View {
 	t.Helper()
-	node.Join(cluster)
-	seen := observe(t, node)
+	redis.Join(cluster)
+	seen := observe(t, redis)
 	view := max(seen.View, seen.Staged) + 10
-	a := lockcore.Admission{
+	a := node.Admission{
 		Incarnation: seen.Incarnation, View: view, Founded: view, Cluster: cluster, Floor: 1000, MaxTTL: time.Minute,
 	}
 	if seen.Admitted {
-		a.Note = lockcore.AwayNote(seen.View)
+		a.Note = node.AwayNote(seen.View)
 	}
-	if err := errors.Join(node.Stage(t.Context(), a), node.Admit(t.Context(), a)); err != nil {
+	if err := errors.Join(redis.Stage(t.Context(), a), redis.Admit(t.Context(), a)); err != nil {
 		t.Fatal(err)
 	}
 	return view
 }
 
-func acquire(view lockcore.View, resource string) lockcore.Op {
-	return lockcore.Op{Kind: lockcore.OpAcquire, View: view, Resource: resource, Owner: "L1", TTL: time.Minute}
+func acquire(view node.View, resource string) node.Op {
+	return node.Op{Kind: node.OpAcquire, View: view, Resource: resource, Owner: "L1", TTL: time.Minute}
 }
 
-func ask(t *testing.T, node *redisnode.Node, op lockcore.Op) lockcore.Reply {
+func ask(t *testing.T, node *redisnode.Node, op node.Op) node.Reply {
 	t.Helper()
 	r, err := nodetest.Submit(node, op)
 	if err != nil {
@@ -72,7 +72,7 @@ func ask(t *testing.T, node *redisnode.Node, op lockcore.Op) lockcore.Reply {
 	return r
 }
 
-func wantOutcome(t *testing.T, r lockcore.Reply, want lockcore.Outcome) {
+func wantOutcome(t *testing.T, r node.Reply, want node.Outcome) {
 	t.Helper()
 	if r.Outcome != want {
 		t.Errorf("%+v, want outcome %d", r, want)
@@ -83,9 +83,9 @@ func wantOutcome(t *testing.T, r lockcore.Reply, want lockcore.Outcome) {
 // scripts, its connections and the replicated record are all there.
 func TestPromotionAndDemotionShutTheGate(t *testing.T) {
 	master := testenv.StartRedis(t)
-	node := openNode(t, master.Addr(), redisnode.Options{})
-	view := admitted(t, node)
-	wantOutcome(t, ask(t, node, acquire(view, "a")), lockcore.Granted)
+	redis := openNode(t, master.Addr(), redisnode.Options{})
+	view := admitted(t, redis)
+	wantOutcome(t, ask(t, redis, acquire(view, "a")), node.Granted)
 
 	replica := testenv.StartRedis(t, testenv.WithReplicaOf(master))
 	twin := openNode(t, replica.Addr(), redisnode.Options{})
@@ -93,17 +93,17 @@ func TestPromotionAndDemotionShutTheGate(t *testing.T) {
 	if seen := observe(t, twin); seen.Admitted || !strings.Contains(seen.Unfit, "replica of") || !strings.Contains(seen.Unfit, "REPLICAOF NO ONE") {
 		t.Errorf("a replica: %+v", seen)
 	}
-	wantOutcome(t, ask(t, twin, acquire(view, "b")), lockcore.NotAdmitted)
-	a := lockcore.Admission{Incarnation: observe(t, twin).Incarnation, View: view + 10, Founded: view + 10, Cluster: cluster}
-	if err := twin.Stage(t.Context(), a); !errors.Is(err, lockcore.ErrRaced) {
+	wantOutcome(t, ask(t, twin, acquire(view, "b")), node.NotAdmitted)
+	a := node.Admission{Incarnation: observe(t, twin).Incarnation, View: view + 10, Founded: view + 10, Cluster: cluster}
+	if err := twin.Stage(t.Context(), a); !errors.Is(err, node.ErrRaced) {
 		t.Errorf("a replica was staged: %v", err)
 	}
 
 	// The master is admitted with its replica attached: the record and the
 	// replication id are the same on both, and only the role tells them apart.
-	view = admitted(t, node)
+	view = admitted(t, redis)
 	testenv.Eventually(t, 10*time.Second, func() error {
-		if seen := observe(t, twin); seen.View != view || seen.Incarnation != observe(t, node).Incarnation {
+		if seen := observe(t, twin); seen.View != view || seen.Incarnation != observe(t, redis).Incarnation {
 			return fmt.Errorf("the replica is not in step: %+v", seen)
 		}
 		return nil
@@ -111,9 +111,9 @@ func TestPromotionAndDemotionShutTheGate(t *testing.T) {
 	if seen := observe(t, twin); seen.Admitted {
 		t.Errorf("a replica: %+v", seen)
 	}
-	wantOutcome(t, ask(t, twin, acquire(view, "b")), lockcore.NotAdmitted)
-	wantOutcome(t, ask(t, twin, lockcore.Op{Kind: lockcore.OpRead, Resource: "b"}), lockcore.NotAdmitted)
-	if _, err := twin.Counters(t.Context(), view, []string{"b"}); !errors.Is(err, lockcore.ErrNotAdmitted) {
+	wantOutcome(t, ask(t, twin, acquire(view, "b")), node.NotAdmitted)
+	wantOutcome(t, ask(t, twin, node.Op{Kind: node.OpRead, Resource: "b"}), node.NotAdmitted)
+	if _, err := twin.Counters(t.Context(), view, []string{"b"}); !errors.Is(err, node.ErrNotAdmitted) {
 		t.Errorf("a replica was read for a rejoin: %v", err)
 	}
 
@@ -121,17 +121,17 @@ func TestPromotionAndDemotionShutTheGate(t *testing.T) {
 	if seen := observe(t, twin); seen.Admitted || seen.Unfit != "" || seen.View != view {
 		t.Errorf("a promoted replica: %+v", seen)
 	}
-	wantOutcome(t, ask(t, twin, acquire(view, "b")), lockcore.NotAdmitted)
+	wantOutcome(t, ask(t, twin, acquire(view, "b")), node.NotAdmitted)
 
-	view = admitted(t, node) // attaching a replica changed its replication id
-	before := observe(t, node)
+	view = admitted(t, redis) // attaching a replica changed its replication id
+	before := observe(t, redis)
 	master.ReplicaOf(replica)
-	wantOutcome(t, ask(t, node, acquire(view, "c")), lockcore.NotAdmitted)
+	wantOutcome(t, ask(t, redis, acquire(view, "c")), node.NotAdmitted)
 	master.Promote()
-	if seen := observe(t, node); seen.Admitted || seen.Incarnation == before.Incarnation {
+	if seen := observe(t, redis); seen.Admitted || seen.Incarnation == before.Incarnation {
 		t.Errorf("demoted and promoted: %+v, was %+v", seen, before)
 	}
-	wantOutcome(t, ask(t, node, acquire(view, "c")), lockcore.NotAdmitted)
+	wantOutcome(t, ask(t, redis, acquire(view, "c")), node.NotAdmitted)
 }
 
 func TestUnfitNodes(t *testing.T) {
@@ -164,26 +164,26 @@ func TestForeignDatabase(t *testing.T) {
 			if err := client.Set(t.Context(), key, "theirs", 0).Err(); err != nil {
 				t.Fatal(err)
 			}
-			node := openNode(t, server.Addr(), redisnode.Options{})
-			node.Join(cluster)
-			seen := observe(t, node)
+			redis := openNode(t, server.Addr(), redisnode.Options{})
+			redis.Join(cluster)
+			seen := observe(t, redis)
 			if seen.Empty || seen.Admitted || !strings.Contains(seen.Unfit, "database of its own") {
 				t.Errorf("%+v", seen)
 			}
-			a := lockcore.Admission{Incarnation: seen.Incarnation, View: 5, Founded: 5, Cluster: cluster, Floor: 1000}
-			if err := node.Stage(t.Context(), a); !errors.Is(err, lockcore.ErrForeign) {
+			a := node.Admission{Incarnation: seen.Incarnation, View: 5, Founded: 5, Cluster: cluster, Floor: 1000}
+			if err := redis.Stage(t.Context(), a); !errors.Is(err, node.ErrForeign) {
 				t.Errorf("staged: %v", err)
 			}
 			a.OnlyIfEmpty = true
-			if err := node.Stage(t.Context(), a); !errors.Is(err, lockcore.ErrRaced) {
+			if err := redis.Stage(t.Context(), a); !errors.Is(err, node.ErrRaced) {
 				t.Errorf("staged: %v", err)
 			}
-			for _, op := range []lockcore.Op{
-				acquire(5, "a"), {Kind: lockcore.OpHeartbeat, Ticket: lockcore.Ticket{Server: "s1"}, TTL: time.Minute},
-				{Kind: lockcore.OpEnqueue, View: 5, Resource: "a", Ticket: lockcore.Ticket{ID: "t", Server: "s1", Arrival: 1}},
-				{Kind: lockcore.OpRead, Resource: "a"},
+			for _, op := range []node.Op{
+				acquire(5, "a"), {Kind: node.OpHeartbeat, Ticket: node.Ticket{Server: "s1"}, TTL: time.Minute},
+				{Kind: node.OpEnqueue, View: 5, Resource: "a", Ticket: node.Ticket{ID: "t", Server: "s1", Arrival: 1}},
+				{Kind: node.OpRead, Resource: "a"},
 			} {
-				if r := ask(t, node, op); r.Outcome != lockcore.NotAdmitted && r.Outcome != lockcore.Failed {
+				if r := ask(t, redis, op); r.Outcome != node.NotAdmitted && r.Outcome != node.Failed {
 					t.Errorf("operation %d: %+v", op.Kind, r)
 				}
 			}
@@ -203,11 +203,11 @@ func TestDatabaseNumberIsKept(t *testing.T) {
 	if err := client.Set(t.Context(), "their key", "theirs", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	node := openNode(t, "redis://"+server.Addr()+"/3", redisnode.Options{})
-	if want := server.Addr() + "/3"; node.Name() != want {
-		t.Errorf("name %q, want %q", node.Name(), want)
+	redis := openNode(t, "redis://"+server.Addr()+"/3", redisnode.Options{})
+	if want := server.Addr() + "/3"; redis.Name() != want {
+		t.Errorf("name %q, want %q", redis.Name(), want)
 	}
-	wantOutcome(t, ask(t, node, acquire(admitted(t, node), "a")), lockcore.Granted)
+	wantOutcome(t, ask(t, redis, acquire(admitted(t, redis), "a")), node.Granted)
 	if n := client.DBSize(t.Context()).Val(); n != 1 {
 		t.Errorf("%d keys in database 0", n)
 	}
@@ -221,18 +221,18 @@ func TestCredentials(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := testenv.StartRedis(t, opts...)
-			node := openNode(t, server.URL(), redisnode.Options{})
-			if want := server.Addr() + "/0"; node.Name() != want {
-				t.Errorf("name %q, want %q", node.Name(), want)
+			redis := openNode(t, server.URL(), redisnode.Options{})
+			if want := server.Addr() + "/0"; redis.Name() != want {
+				t.Errorf("name %q, want %q", redis.Name(), want)
 			}
-			wantOutcome(t, ask(t, node, acquire(admitted(t, node), "a")), lockcore.Granted)
+			wantOutcome(t, ask(t, redis, acquire(admitted(t, redis), "a")), node.Granted)
 
 			wrong := openNode(t, strings.Replace(server.URL(), "s3cret", "wrong", 1), redisnode.Options{})
 			_, err := wrong.Observe(t.Context())
 			if err == nil || strings.Contains(err.Error(), "odd") {
 				t.Errorf("with a wrong password: %v", err)
 			}
-			if r := ask(t, wrong, acquire(1, "a")); r.Outcome != lockcore.Failed || strings.Contains(r.Err.Error(), "odd") {
+			if r := ask(t, wrong, acquire(1, "a")); r.Outcome != node.Failed || strings.Contains(r.Err.Error(), "odd") {
 				t.Errorf("with a wrong password: %+v", r)
 			}
 			bare := openNode(t, server.Addr(), redisnode.Options{})
@@ -278,8 +278,8 @@ const tlsURL = "FENCELOCK_TEST_TLS_NODE"
 // SSL_CERT_FILE, which is read once: hence another process.
 func TestTLS(t *testing.T) {
 	if url := os.Getenv(tlsURL); url != "" {
-		node := openNode(t, url, redisnode.Options{})
-		wantOutcome(t, ask(t, node, acquire(admitted(t, node), "a")), lockcore.Granted)
+		redis := openNode(t, url, redisnode.Options{})
+		wantOutcome(t, ask(t, redis, acquire(admitted(t, redis), "a")), node.Granted)
 		return
 	}
 	server := testenv.StartRedis(t, testenv.WithTLS(), testenv.WithPassword("s3cret"))
@@ -345,31 +345,31 @@ func TestAddressesThatAreRefused(t *testing.T) {
 func TestFrozenNodeFailsFast(t *testing.T) {
 	server := testenv.StartRedis(t)
 	const limit = 100 * time.Millisecond
-	node := openNode(t, server.Addr(), redisnode.Options{Timeout: limit})
-	view := admitted(t, node)
-	wantOutcome(t, ask(t, node, acquire(view, "a")), lockcore.Granted)
+	redis := openNode(t, server.Addr(), redisnode.Options{Timeout: limit})
+	view := admitted(t, redis)
+	wantOutcome(t, ask(t, redis, acquire(view, "a")), node.Granted)
 	server.Freeze()
 	sent := 0
 	testenv.Eventually(t, 10*time.Second, func() error {
 		began := time.Now()
-		r := ask(t, node, acquire(view, "b"))
-		if r.Outcome != lockcore.Failed {
+		r := ask(t, redis, acquire(view, "b"))
+		if r.Outcome != node.Failed {
 			t.Fatalf("%+v", r)
 		}
 		if r.Sent {
 			sent++
 		}
-		if took := time.Since(began); took > limit/4 || !errors.Is(r.Err, lockcore.ErrNodeDown) {
+		if took := time.Since(began); took > limit/4 || !errors.Is(r.Err, node.ErrNodeDown) {
 			return fmt.Errorf("failed after %s: %w", took, r.Err)
 		}
 		return nil
 	})
 	if sent > 3 {
-		t.Errorf("%d operations were sent to a frozen node", sent)
+		t.Errorf("%d operations were sent to a frozen redis", sent)
 	}
 	for range 100 {
 		began := time.Now()
-		if r := ask(t, node, acquire(view, "c")); r.Sent || !errors.Is(r.Err, lockcore.ErrNodeDown) {
+		if r := ask(t, redis, acquire(view, "c")); r.Sent || !errors.Is(r.Err, node.ErrNodeDown) {
 			t.Fatalf("%+v", r)
 		}
 		if took := time.Since(began); took > limit {
@@ -378,7 +378,7 @@ func TestFrozenNodeFailsFast(t *testing.T) {
 	}
 	server.Thaw()
 	testenv.Eventually(t, 10*time.Second, func() error {
-		if r := ask(t, node, acquire(view, "d")); r.Outcome != lockcore.Granted {
+		if r := ask(t, redis, acquire(view, "d")); r.Outcome != node.Granted {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
@@ -387,12 +387,12 @@ func TestFrozenNodeFailsFast(t *testing.T) {
 
 func TestNodeThatIsNotThere(t *testing.T) {
 	server := testenv.StartRedis(t)
-	node := openNode(t, server.Addr(), redisnode.Options{})
-	view := admitted(t, node)
+	redis := openNode(t, server.Addr(), redisnode.Options{})
+	view := admitted(t, redis)
 	server.Kill()
 	testenv.Eventually(t, 10*time.Second, func() error {
-		r := ask(t, node, acquire(view, "a"))
-		if r.Outcome != lockcore.Failed {
+		r := ask(t, redis, acquire(view, "a"))
+		if r.Outcome != node.Failed {
 			t.Fatalf("%+v", r)
 		}
 		if r.Sent {
@@ -400,12 +400,12 @@ func TestNodeThatIsNotThere(t *testing.T) {
 		}
 		return nil
 	})
-	if _, err := node.Observe(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot connect") {
+	if _, err := redis.Observe(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot connect") {
 		t.Errorf("%v", err)
 	}
 	server.Restart()
 	testenv.Eventually(t, 10*time.Second, func() error {
-		if r := ask(t, node, acquire(view, "a")); r.Outcome != lockcore.NotAdmitted {
+		if r := ask(t, redis, acquire(view, "a")); r.Outcome != node.NotAdmitted {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
@@ -416,35 +416,35 @@ func TestNodeThatIsNotThere(t *testing.T) {
 func TestLostReply(t *testing.T) {
 	server := testenv.StartRedis(t)
 	proxy := testenv.StartProxy(t, server.Addr())
-	node := openNode(t, proxy.Addr(), redisnode.Options{Timeout: 200 * time.Millisecond})
-	view := admitted(t, node)
-	wantOutcome(t, ask(t, node, acquire(view, "a")), lockcore.Granted)
+	redis := openNode(t, proxy.Addr(), redisnode.Options{Timeout: 200 * time.Millisecond})
+	view := admitted(t, redis)
+	wantOutcome(t, ask(t, redis, acquire(view, "a")), node.Granted)
 	proxy.DropReplies(true)
-	if r := ask(t, node, acquire(view, "b")); r.Outcome != lockcore.Failed || !r.Sent {
+	if r := ask(t, redis, acquire(view, "b")); r.Outcome != node.Failed || !r.Sent {
 		t.Errorf("%+v", r)
 	}
 	proxy.DropReplies(false)
 	proxy.Reset()
 	testenv.Eventually(t, 10*time.Second, func() error {
-		if r := ask(t, node, acquire(view, "b")); r.Outcome != lockcore.Granted || !r.Existing {
+		if r := ask(t, redis, acquire(view, "b")); r.Outcome != node.Granted || !r.Existing {
 			return fmt.Errorf("%+v", r) // it had taken effect, once
 		}
 		return nil
 	})
 }
 
-type replyChan chan lockcore.Reply
+type replyChan chan node.Reply
 
-func (c replyChan) Deliver(_ int, r lockcore.Reply) { c <- r }
+func (c replyChan) Deliver(_ int, r node.Reply) { c <- r }
 
-func (c replyChan) next(t *testing.T) lockcore.Reply {
+func (c replyChan) next(t *testing.T) node.Reply {
 	t.Helper()
 	select {
 	case r := <-c:
 		return r
 	case <-time.After(10 * time.Second):
 		t.Fatal("an operation without a reply")
-		return lockcore.Reply{}
+		return node.Reply{}
 	}
 }
 
@@ -464,14 +464,14 @@ func stuck(t *testing.T, opts redisnode.Options) (*redisnode.Node, replyChan) {
 
 func TestFullQueueFailsAtOnce(t *testing.T) {
 	const queue, more = 10, 50
-	node, replies := stuck(t, redisnode.Options{Queue: queue, Batch: 1})
+	redis, replies := stuck(t, redisnode.Options{Queue: queue, Batch: 1})
 	began := time.Now()
 	op := acquire(1, "a")
 	for range queue + more {
-		node.Submit(&op, 0, replies)
+		redis.Submit(&op, 0, replies)
 	}
 	for range more - 1 { // the sender may have taken one more
-		if r := replies.next(t); !errors.Is(r.Err, lockcore.ErrQueueFull) || r.Sent {
+		if r := replies.next(t); !errors.Is(r.Err, node.ErrQueueFull) || r.Sent {
 			t.Fatalf("%+v", r)
 		}
 	}
@@ -481,27 +481,27 @@ func TestFullQueueFailsAtOnce(t *testing.T) {
 }
 
 func TestCloseAnswersWhatWaits(t *testing.T) {
-	node, replies := stuck(t, redisnode.Options{})
+	redis, replies := stuck(t, redisnode.Options{})
 	const waiting = 20
 	op := acquire(1, "a")
 	for range waiting {
-		node.Submit(&op, 0, replies)
+		redis.Submit(&op, 0, replies)
 	}
-	if err := node.Close(); err != nil {
+	if err := redis.Close(); err != nil {
 		t.Error(err)
 	}
 	for range waiting + 1 {
-		wantOutcome(t, replies.next(t), lockcore.Failed)
+		wantOutcome(t, replies.next(t), node.Failed)
 	}
-	node.Submit(&op, 0, replies)
-	if r := replies.next(t); !errors.Is(r.Err, lockcore.ErrNodeDown) || r.Sent {
+	redis.Submit(&op, 0, replies)
+	if r := replies.next(t); !errors.Is(r.Err, node.ErrNodeDown) || r.Sent {
 		t.Errorf("after Close: %+v", r)
 	}
 	if len(replies) > 0 {
 		t.Errorf("%d replies too many", len(replies))
 	}
-	if _, err := node.Observe(t.Context()); err == nil {
-		t.Error("a closed node answers")
+	if _, err := redis.Observe(t.Context()); err == nil {
+		t.Error("a closed redis answers")
 	}
 }
 
@@ -537,13 +537,13 @@ func TestCloseWhileSubmitting(t *testing.T) {
 // FLUSHALL takes the record; SCRIPT FLUSH takes nothing that matters.
 func TestScriptFlushChangesNothing(t *testing.T) {
 	server := testenv.StartRedis(t)
-	node := openNode(t, server.Addr(), redisnode.Options{})
-	view := admitted(t, node)
-	wantOutcome(t, ask(t, node, acquire(view, "a")), lockcore.Granted)
+	redis := openNode(t, server.Addr(), redisnode.Options{})
+	view := admitted(t, redis)
+	wantOutcome(t, ask(t, redis, acquire(view, "a")), node.Granted)
 	if err := server.Client().ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if r := ask(t, node, acquire(view, "a")); r.Outcome != lockcore.Granted || !r.Existing {
+	if r := ask(t, redis, acquire(view, "a")); r.Outcome != node.Granted || !r.Existing {
 		t.Errorf("%+v", r)
 	}
 }

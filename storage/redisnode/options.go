@@ -9,17 +9,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
-
-	"github.com/fencelock/fencelock/lockcore"
 )
 
 // Options tune a Node. The zero value of a field takes its default.
 type Options struct {
 	// Timeout bounds a batch: connecting, sending and the reply. Default 200ms.
 	// It should be several times as long as a request waits for the node
-	// (lockcore.Config.NodeTimeout): a node that is late for a request is not a
+	// (redlock.Config.NodeTimeout): a node that is late for a request is not a
 	// node that is down, and breaking its connection would lose the answers and
 	// make it later yet. Nobody waits for it longer than the request does.
 	Timeout time.Duration
@@ -27,7 +26,7 @@ type Options struct {
 	// Longer than any TTL, since a counter never goes before its lock.
 	CounterTTL time.Duration
 	// Queue bounds the operations that wait for the node; default 8192. More
-	// fail at once with lockcore.ErrQueueFull.
+	// fail at once with node.ErrQueueFull.
 	Queue int
 	// Batch bounds the operations of one script call; default 256.
 	Batch  int
@@ -146,8 +145,8 @@ func clientOptions(r *redis.Options, o Options) *redis.Options {
 }
 
 var (
-	_ lockcore.Node    = (*Node)(nil)
-	_ lockcore.Clocked = (*Node)(nil)
+	_ node.Node    = (*Node)(nil)
+	_ node.Clocked = (*Node)(nil)
 )
 
 // LogLibrary makes the Redis library log to logger, at the debug level: what it

@@ -10,14 +10,16 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
 // quorum is a Locker over real Redis servers.
 type quorum struct {
-	*lockcore.Locker
+	*redlock.Locker
 	servers []*testenv.Redis
-	nodes   []lockcore.Node
+	nodes   []node.Node
 }
 
 // testMaxTTL keeps quarantines short. The time limits are long for what they
@@ -27,13 +29,13 @@ const (
 	testNodeTimeout = testMaxTTL / 10
 )
 
-func startQuorum(t *testing.T, n int, change func(*lockcore.Config), opts ...testenv.RedisOption) *quorum {
+func startQuorum(t *testing.T, n int, change func(*redlock.Config), opts ...testenv.RedisOption) *quorum {
 	t.Helper()
 	return joinQuorum(t, testenv.StartRedisN(t, n, opts...), change)
 }
 
 // joinQuorum starts one more server's Locker over the same Redis.
-func joinQuorum(t *testing.T, servers []*testenv.Redis, change func(*lockcore.Config)) *quorum {
+func joinQuorum(t *testing.T, servers []*testenv.Redis, change func(*redlock.Config)) *quorum {
 	t.Helper()
 	return joinQuorumWith(t, servers, redisnode.Options{Timeout: testNodeTimeout}, change)
 }
@@ -42,7 +44,7 @@ func redisnodeOptions(counterTTL time.Duration) redisnode.Options {
 	return redisnode.Options{Timeout: testNodeTimeout, CounterTTL: counterTTL}
 }
 
-func joinQuorumWith(t *testing.T, servers []*testenv.Redis, opts redisnode.Options, change func(*lockcore.Config)) *quorum {
+func joinQuorumWith(t *testing.T, servers []*testenv.Redis, opts redisnode.Options, change func(*redlock.Config)) *quorum {
 	t.Helper()
 	q := &quorum{servers: servers}
 	for _, s := range servers {
@@ -53,11 +55,11 @@ func joinQuorumWith(t *testing.T, servers []*testenv.Redis, opts redisnode.Optio
 		t.Cleanup(func() { _ = node.Close() })
 		q.nodes = append(q.nodes, node)
 	}
-	cfg := lockcore.Config{MaxTTL: testMaxTTL, NodeTimeout: testNodeTimeout, WatchInterval: 20 * time.Millisecond, New: true}
+	cfg := redlock.Config{MaxTTL: testMaxTTL, NodeTimeout: testNodeTimeout, WatchInterval: 20 * time.Millisecond, New: true}
 	if change != nil {
 		change(&cfg)
 	}
-	locker, err := lockcore.New(cfg, q.nodes)
+	locker, err := redlock.New(cfg, q.nodes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // probePause is how long a node that failed is left alone between looks.
@@ -22,7 +22,7 @@ func (n *Node) send() {
 	for {
 		select {
 		case <-n.closed:
-			n.drain(lockcore.ErrNodeDown)
+			n.drain(node.ErrNodeDown)
 			return
 		case first := <-n.queue:
 			b.collect(first)
@@ -37,7 +37,7 @@ func (n *Node) send() {
 // answers a ping, fails at once instead of waiting for the time limit, one
 // batch after another. Nothing of it was sent, so nothing needs cleaning up.
 func (n *Node) rest(cause error) {
-	why := fmt.Errorf("%w: %w", lockcore.ErrNodeDown, explain(cause))
+	why := fmt.Errorf("%w: %w", node.ErrNodeDown, explain(cause))
 	n.down.Store(&why)
 	defer n.down.Store(nil)
 	for {
@@ -61,7 +61,7 @@ func (n *Node) drain(why error) {
 	for {
 		select {
 		case j := <-n.queue:
-			j.sink.Deliver(j.index, lockcore.Reply{Err: why})
+			j.sink.Deliver(j.index, node.Reply{Err: why})
 		default:
 			return
 		}
@@ -74,7 +74,7 @@ type batch struct {
 	jobs []job
 	args []any
 	ops  packer
-	view lockcore.View
+	view node.View
 }
 
 // collect gathers the first job and what is queued behind it. It gives way once
@@ -111,7 +111,7 @@ func (b *batch) run() error {
 			continue
 		}
 		if err := b.call(now); err != nil {
-			fail(rest, lockcore.Reply{Err: explain(err)})
+			fail(rest, node.Reply{Err: explain(err)})
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func (b *batch) cut(jobs []job) (now, rest []job) {
 	at := time.Now()
 	for i, j := range jobs {
 		if !j.op.Deadline.IsZero() && at.After(j.op.Deadline) {
-			j.sink.Deliver(j.index, lockcore.Reply{Err: errTimeout})
+			j.sink.Deliver(j.index, node.Reply{Err: errTimeout})
 			continue
 		}
 		if v := j.op.View; v != 0 && b.view != 0 && v != b.view {
@@ -146,29 +146,29 @@ func (n *Node) keep() string { return millis(n.opts.CounterTTL) }
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // op writes an operation as vote.lua reads it.
-func (p *packer) op(op *lockcore.Op) {
+func (p *packer) op(op *node.Op) {
 	switch op.Kind {
-	case lockcore.OpAcquire:
+	case node.OpAcquire:
 		p.acquire(op)
-	case lockcore.OpConfirm:
+	case node.OpConfirm:
 		p.owned("c", op)
-	case lockcore.OpExtend:
+	case node.OpExtend:
 		p.owned("e", op)
 		p.int(op.TTL.Milliseconds())
-	case lockcore.OpRelease:
+	case node.OpRelease:
 		p.owned("r", op)
-	case lockcore.OpRetract:
+	case node.OpRetract:
 		p.strs("t", op.Resource, op.Owner, op.Attempt)
 		p.int(int64(op.Above))
-	case lockcore.OpRead:
+	case node.OpRead:
 		p.strs("g", op.Resource)
-	case lockcore.OpEnqueue:
+	case node.OpEnqueue:
 		p.strs("n", op.Resource, op.Ticket.ID, op.Ticket.Server)
 		p.int(op.Ticket.Arrival)
 		p.str(op.Ticket.Holder)
-	case lockcore.OpDequeue:
+	case node.OpDequeue:
 		p.strs("d", op.Resource, op.Ticket.ID, op.Ticket.Server, op.Ticket.Holder)
-	case lockcore.OpHeartbeat:
+	case node.OpHeartbeat:
 		p.strs("h", op.Ticket.Server)
 		p.int(op.TTL.Milliseconds())
 	default:
@@ -183,12 +183,12 @@ func (p *packer) strs(texts ...string) {
 }
 
 // owned writes an operation that names an owner and its token.
-func (p *packer) owned(kind string, op *lockcore.Op) {
+func (p *packer) owned(kind string, op *node.Op) {
 	p.strs(kind, op.Resource, op.Owner)
 	p.int(int64(op.Token))
 }
 
-func (p *packer) acquire(op *lockcore.Op) {
+func (p *packer) acquire(op *node.Op) {
 	kind := "a"
 	if op.Ticket.ID != "" {
 		kind = "w"
@@ -219,7 +219,7 @@ func (b *batch) call(jobs []job) error {
 		}
 	}
 	if err != nil {
-		fail(jobs, lockcore.Reply{Err: explain(err), Sent: reached(err)})
+		fail(jobs, node.Reply{Err: explain(err), Sent: reached(err)})
 		return err
 	}
 	for _, j := range jobs {
@@ -228,7 +228,7 @@ func (b *batch) call(jobs []job) error {
 	return nil
 }
 
-func fail(jobs []job, reply lockcore.Reply) {
+func fail(jobs []job, reply node.Reply) {
 	for _, j := range jobs {
 		j.sink.Deliver(j.index, reply)
 	}
@@ -236,14 +236,14 @@ func fail(jobs []job, reply lockcore.Reply) {
 
 // parseAnswer reads the answer to one operation: a line, or for a read a line
 // and the waiters.
-func parseAnswer(u *unpacker) lockcore.Reply {
+func parseAnswer(u *unpacker) node.Reply {
 	if !u.isArray() {
 		return parseReply(u.str())
 	}
 	parts := u.array()
 	reply := parseReply(u.str())
-	if reply.Outcome == lockcore.Held { // in an answer to a read, that is what was asked
-		reply.Outcome = lockcore.Granted
+	if reply.Outcome == node.Held { // in an answer to a read, that is what was asked
+		reply.Outcome = node.Granted
 	}
 	reply.Waiting = u.count()
 	for at := 2; at+1 < parts && !u.bad; at += 2 {
@@ -260,7 +260,7 @@ func parseAnswer(u *unpacker) lockcore.Reply {
 }
 
 // parseTicket reads a member of a queue: "id server holder".
-func parseTicket(member string) (t lockcore.Ticket) {
+func parseTicket(member string) (t node.Ticket) {
 	id, rest, _ := strings.Cut(member, " ")
 	t.ID = id
 	t.Server, t.Holder, _ = strings.Cut(rest, " ")
@@ -268,37 +268,37 @@ func parseTicket(member string) (t lockcore.Ticket) {
 }
 
 // parseReply reads one line of vote.lua's answer.
-func parseReply(text string) lockcore.Reply {
+func parseReply(text string) node.Reply {
 	if len(text) == 0 {
 		return unreadable(text)
 	}
 	f := fields{rest: strings.TrimPrefix(text[1:], " ")}
-	var r lockcore.Reply
+	var r node.Reply
 	switch text[0] {
 	case 'G':
-		r = lockcore.Reply{Outcome: lockcore.Granted, Grant: f.token(), Remaining: f.millis(), Meta: f.tail()}
+		r = node.Reply{Outcome: node.Granted, Grant: f.token(), Remaining: f.millis(), Meta: f.tail()}
 	case 'E':
-		r = lockcore.Reply{Outcome: lockcore.Granted, Existing: true, Grant: f.token(), Remaining: f.millis(), TTL: f.millis(), Meta: f.tail()}
+		r = node.Reply{Outcome: node.Granted, Existing: true, Grant: f.token(), Remaining: f.millis(), TTL: f.millis(), Meta: f.tail()}
 	case 'C':
-		r = lockcore.Reply{Outcome: lockcore.Granted, Recreated: true, Grant: f.token(), Remaining: f.millis()}
+		r = node.Reply{Outcome: node.Granted, Recreated: true, Grant: f.token(), Remaining: f.millis()}
 	case 'H':
-		r = lockcore.Reply{Outcome: lockcore.Held, Grant: f.token(), Remaining: f.millis(), TTL: f.millis(), Waiting: int(f.number()), Owner: f.word(), Meta: f.tail()}
+		r = node.Reply{Outcome: node.Held, Grant: f.token(), Remaining: f.millis(), TTL: f.millis(), Waiting: int(f.number()), Owner: f.word(), Meta: f.tail()}
 	case 'W':
-		r = lockcore.Reply{Outcome: lockcore.Queued}
+		r = node.Reply{Outcome: node.Queued}
 	case 'N':
-		r = lockcore.Reply{Outcome: lockcore.NotHeld}
+		r = node.Reply{Outcome: node.NotHeld}
 	case 'O':
-		r = lockcore.Reply{Outcome: lockcore.OtherResource}
+		r = node.Reply{Outcome: node.OtherResource}
 	case 'Q':
-		r = lockcore.Reply{Outcome: lockcore.Exhausted}
+		r = node.Reply{Outcome: node.Exhausted}
 	case 'S':
-		r = lockcore.Reply{Outcome: lockcore.StaleView, View: lockcore.View(f.number())}
+		r = node.Reply{Outcome: node.StaleView, View: node.View(f.number())}
 	case 'X':
-		r = lockcore.Reply{Outcome: lockcore.NotAdmitted, View: lockcore.View(f.number())}
+		r = node.Reply{Outcome: node.NotAdmitted, View: node.View(f.number())}
 	case 'T':
-		return lockcore.Reply{Err: lockcore.ErrUnreachableToken, Sent: true}
+		return node.Reply{Err: node.ErrUnreachableToken, Sent: true}
 	case '!':
-		return lockcore.Reply{Err: fmt.Errorf("the node refused the operation: %s", f.rest), Sent: true}
+		return node.Reply{Err: fmt.Errorf("the node refused the operation: %s", f.rest), Sent: true}
 	default:
 		return unreadable(text)
 	}
@@ -308,9 +308,9 @@ func parseReply(text string) lockcore.Reply {
 	return r
 }
 
-func unreadable(text string) lockcore.Reply {
+func unreadable(text string) node.Reply {
 	const shown = 1 // never more: a line may hold an owner
-	return lockcore.Reply{Err: fmt.Errorf("unreadable reply %.*q…", shown, text), Sent: true}
+	return node.Reply{Err: fmt.Errorf("unreadable reply %.*q…", shown, text), Sent: true}
 }
 
 // fields reads blank-separated fields from the front of a line.

@@ -9,17 +9,19 @@ import (
 
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // Two independent sets of one node each: resources spread over them, bundles
 // reach over both, and a set that is down stops only its share.
 func TestSetsShareTheResources(t *testing.T) {
 	servers := testenv.StartRedisN(t, 2)
-	var sets [][]lockcore.Node
+	var sets [][]node.Node
 	for _, s := range servers {
-		sets = append(sets, []lockcore.Node{openNode(t, s.Addr(), redisnodeOptions(time.Hour))})
+		sets = append(sets, []node.Node{openNode(t, s.Addr(), redisnodeOptions(time.Hour))})
 	}
-	all, err := lockcore.New(lockcore.Config{MaxTTL: 10 * time.Second, NodeTimeout: time.Second, WatchInterval: 20 * time.Millisecond, New: true}, sets...)
+	all, err := redlock.New(redlock.Config{MaxTTL: 10 * time.Second, NodeTimeout: time.Second, WatchInterval: 20 * time.Millisecond, New: true}, sets...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@
 --       the member whose turn it is, with blanks between.
 --
 -- resource, scope, meta and holder are texts of callers and may hold anything; owner,
--- attempt, id and server are words (lockcore.Op.Validate). So a record is read from
+-- attempt, id and server are words (node.Op.Validate). So a record is read from
 -- its front, where the words are, and never searched: what a caller wrote comes last.
 --
 -- An acquire of a free lock, an extend and a release, which most batches consist

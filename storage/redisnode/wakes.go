@@ -6,16 +6,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/fencelock/fencelock/lockcore"
 )
 
 // resubscribePause is how long a lost subscription waits before the next try.
 const resubscribePause = 250 * time.Millisecond
 
 // Wakes listens for the turns of the server's tickets, on one connection.
-func (n *Node) Wakes(ctx context.Context, server string, w lockcore.Wakes) {
+func (n *Node) Wakes(ctx context.Context, server string, w node.Wakes) {
 	n.subscribe(ctx, "fencelock:wake:"+server, func(message any) {
 		switch message := message.(type) {
 		case *redis.Subscription:
@@ -30,7 +29,7 @@ func (n *Node) Wakes(ctx context.Context, server string, w lockcore.Wakes) {
 
 // parseWake reads what vote.lua sends: the length of the resource's name, the name,
 // and the ticket, with blanks between.
-func parseWake(payload string) (resource string, t lockcore.Ticket, ok bool) {
+func parseWake(payload string) (resource string, t node.Ticket, ok bool) {
 	size, rest, _ := strings.Cut(payload, " ")
 	n, err := strconv.Atoi(size)
 	if err != nil || n < 0 || n >= len(rest) || rest[n] != ' ' {

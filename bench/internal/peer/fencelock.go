@@ -11,6 +11,8 @@ import (
 
 	"github.com/fencelock/fencelock/bench/internal/rawhttp"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -178,7 +180,7 @@ func get(ctx context.Context, addr, path string, into any) (err error) {
 
 // InProcess is fencelock without its server: the Locker as a library.
 type InProcess struct {
-	locker *lockcore.Locker
+	locker *redlock.Locker
 	stop   context.CancelFunc
 	done   chan error
 	nodes  []*redisnode.Node
@@ -187,7 +189,7 @@ type InProcess struct {
 // NewInProcess opens the nodes, whose databases have to be empty.
 func NewInProcess(urls []string) (*InProcess, error) {
 	p := &InProcess{done: make(chan error, 1)}
-	nodes := make([]lockcore.Node, 0, len(urls))
+	nodes := make([]node.Node, 0, len(urls))
 	for _, url := range urls {
 		node, err := redisnode.Open(url, redisnode.Options{})
 		if err != nil {
@@ -195,7 +197,7 @@ func NewInProcess(urls []string) (*InProcess, error) {
 		}
 		p.nodes, nodes = append(p.nodes, node), append(nodes, node)
 	}
-	locker, err := lockcore.New(lockcore.Config{New: true, MaxTTL: 10 * time.Minute}, nodes)
+	locker, err := redlock.New(redlock.Config{New: true, MaxTTL: 10 * time.Minute}, nodes)
 	if err != nil {
 		return nil, errors.Join(err, p.closeNodes())
 	}
@@ -235,7 +237,7 @@ func (p *InProcess) closeNodes() error {
 }
 
 type inProcess struct {
-	locker *lockcore.Locker
+	locker *redlock.Locker
 	lease  string
 	ttl    time.Duration
 }

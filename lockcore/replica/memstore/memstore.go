@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
@@ -45,7 +45,7 @@ type row struct {
 
 type listener struct {
 	server string
-	wakes  lockcore.Wakes
+	wakes  node.Wakes
 }
 
 // New makes an empty store.
@@ -84,7 +84,7 @@ func (s *Store) Update(_ context.Context, fn func(replica.Tx) error) error {
 func (s *Store) View(ctx context.Context, fn func(replica.Tx) error) error { return s.Update(ctx, fn) }
 
 // Listen calls w until ctx ends.
-func (s *Store) Listen(ctx context.Context, server string, w lockcore.Wakes) {
+func (s *Store) Listen(ctx context.Context, server string, w node.Wakes) {
 	l := &listener{server: server, wakes: w}
 	s.mu.Lock()
 	s.listeners = append(s.listeners, l)
@@ -130,7 +130,7 @@ func (s *Store) put(key string, r row, there bool) {
 
 type turn struct {
 	resource string
-	ticket   lockcore.Ticket
+	ticket   node.Ticket
 }
 
 // tx is a transaction.
@@ -213,7 +213,7 @@ func (t *tx) Purge() {
 	}
 }
 
-func (t *tx) Notify(resource string, ticket lockcore.Ticket) {
+func (t *tx) Notify(resource string, ticket node.Ticket) {
 	t.turns = append(t.turns, turn{resource, ticket})
 }
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
@@ -288,7 +288,7 @@ type wakes struct {
 	subscribed int
 }
 
-func (w *wakes) Turn(resource string, ticket lockcore.Ticket) {
+func (w *wakes) Turn(resource string, ticket node.Ticket) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.turns = append(w.turns, resource+" "+ticket.ID+" "+ticket.Server+" "+ticket.Holder)
@@ -325,7 +325,7 @@ func (s *suite) notify(resource, server string) {
 	s.Helper()
 	s.update(func(tx replica.Tx) {
 		tx.Put("note", []byte(resource), 0)
-		tx.Notify(resource, lockcore.Ticket{ID: "t1", Server: server, Holder: "who it is"})
+		tx.Notify(resource, node.Ticket{ID: "t1", Server: server, Holder: "who it is"})
 	})
 }
 
@@ -346,7 +346,7 @@ func (s *suite) notification() {
 func (s *suite) noNotification() {
 	w := s.listen("mine")
 	_ = s.Store.Update(s.Context(), func(tx replica.Tx) error {
-		tx.Notify("never", lockcore.Ticket{ID: "t1", Server: "mine"})
+		tx.Notify("never", node.Ticket{ID: "t1", Server: "mine"})
 		return errors.New("on purpose")
 	})
 	s.notify("after it", "mine")

@@ -1,0 +1,482 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// req is the acquisition of most tests.
+var req = lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second, Holder: "h"}
+
+func mustAcquire(t *testing.T, c *cluster, req lockcore.AcquireRequest) lockcore.Lease {
+	t.Helper()
+	lease, err := c.Acquire(t.Context(), req)
+	if err != nil {
+		t.Fatalf("acquire: %v", err)
+	}
+	return lease
+}
+
+func TestAcquireInOneRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		began := time.Now()
+		lease := mustAcquire(t, c, req)
+		if took := time.Since(began); took != roundTrip {
+			t.Errorf("took %s", took)
+		}
+		if want := req.TTL - roundTrip - drift(req.TTL); lease.Validity != want || lease.Token != 1 {
+			t.Errorf("token %d, validity %s, want 1 and %s", lease.Token, lease.Validity, want)
+		}
+		if lease.TTL != req.TTL || lease.Holder != "h" || lease.Existing || lease.MaxHoldRemaining != time.Hour-roundTrip {
+			t.Errorf("%+v", lease)
+		}
+		synctest.Wait()
+		for _, f := range c.fakes {
+			if len(f.ops(node.OpConfirm)) != 0 {
+				t.Error("equal grants were confirmed")
+			}
+		}
+	})
+}
+
+// The answer goes out at the quorum; a frozen minority costs nothing (rule 18).
+func TestFrozenMinorityCostsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 5, Config{})
+		c.cut(1, 3)
+		began := time.Now()
+		lease := mustAcquire(t, c, req)
+		if _, err := c.Extend(t.Context(), lease.ID, 0); err != nil {
+			t.Error(err)
+		}
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != 3*roundTrip {
+			t.Errorf("acquire, extend and release took %s", took)
+		}
+	})
+}
+
+// The node that is slow has its vote counted, or taken back, when it comes.
+func TestLateGrantsAreConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		c.votes[0].counter, c.votes[1].counter = 6, 6
+		c.spoil(2, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return 20 * time.Millisecond, r })
+		lease := mustAcquire(t, c, req)
+		if lease.Token != 7 {
+			t.Fatalf("token %d", lease.Token)
+		}
+		settle(time.Second)
+		if got := c.votes[2].counter; got != 7 {
+			t.Errorf("the slow node's counter is %d: it was not confirmed", got)
+		}
+	})
+}
+
+// The votes of a lost attempt are on their way back before its caller hears of
+// it: else the next attempt finds them, and one waiter is in its own way for ever.
+func TestVotesGoBackBeforeTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		c.spoil(0, func(node.Op, node.Reply) (time.Duration, node.Reply) {
+			return roundTrip, node.Reply{Outcome: node.NotAdmitted}
+		})
+		c.spoil(1, func(node.Op, node.Reply) (time.Duration, node.Reply) {
+			return roundTrip, node.Reply{Outcome: node.Held, Owner: "another"}
+		})
+		op := node.Op{Kind: node.OpAcquire, View: 1, Resource: "r", Owner: "mine", TTL: req.TTL}
+		a := c.set.newAcquisition(t.Context(), op, time.Second)
+		var retracted, told bool
+		c.spoil(2, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
+			if op.Kind == node.OpRetract {
+				retracted = true
+				select {
+				case <-a.done:
+					told = true
+				default:
+				}
+			}
+			return roundTrip, r
+		})
+		a.start()
+		a.wait(t.Context())
+		if res := a.result(); res.verdict != Lost || !retracted || told {
+			t.Errorf("%s, the vote taken back: %v, after its caller was told: %v", res.verdict, retracted, told)
+		}
+	})
+}
+
+// Rule 1: unequal grants are confirmed before the answer.
+func TestUnequalGrantsAreConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		c.cut(2)
+		c.votes[0].counter = 4
+		began := time.Now()
+		lease := mustAcquire(t, c, req)
+		if took := time.Since(began); lease.Token != 5 || took != 2*roundTrip {
+			t.Errorf("token %d after %s", lease.Token, took)
+		}
+		if c.votes[1].counter != 5 || c.votes[1].grant != 5 {
+			t.Errorf("node 2 holds %+v", c.votes[1])
+		}
+	})
+}
+
+// A confirm that nobody answers ends the attempt, within two limits, and every
+// vote goes back (rule 16).
+func TestUnansweredConfirmIsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		c.cut(2)
+		c.votes[0].counter = 4
+		c.fakes[1].answer(func(op node.Op) (time.Duration, node.Reply) {
+			if op.Kind == node.OpConfirm {
+				return -1, node.Reply{}
+			}
+			return roundTrip, c.votes[1].do(op)
+		})
+		limit := 2 * c.cfg.NodeTimeout
+		began := time.Now()
+		lease, err := c.set.tryAcquire(t.Context(), &request{AcquireRequest: req, scope: req.Resource}, node.Ticket{})
+		if took := time.Since(began); err == nil || took > limit {
+			t.Errorf("%+v, %v after %s", lease, err, took)
+		}
+		began = time.Now()
+		_, err = c.Acquire(t.Context(), req)
+		if took := time.Since(began); err == nil || took > mostTries*(limit+2*splitMostPause) {
+			t.Errorf("%v after %s", err, took)
+		}
+		settle(time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d votes stayed behind", n)
+		}
+	})
+}
+
+func TestNodeTimeoutBoundsAnAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 5, Config{NodeTimeout: 30 * time.Millisecond})
+		c.cut(0, 1, 2)
+		began := time.Now()
+		_, err := c.Acquire(t.Context(), req)
+		var e *lockcore.QuorumError
+		if !errors.As(err, &e) || time.Since(began) != 30*time.Millisecond {
+			t.Fatalf("%v after %s", err, time.Since(began))
+		}
+		if e.Quorum != 3 || e.Answered != 2 || e.Granted != 2 || len(e.Nodes) != 5 || e.Nodes[0].Reason != errNoAnswer.Error() || e.Nodes[3].Reason != "granted" {
+			t.Errorf("%+v", e)
+		}
+		settle(time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d votes stayed behind", n)
+		}
+	})
+}
+
+// Lost as soon as a quorum is impossible, not at the time limit, and a node that
+// nobody waited for is not blamed.
+func TestLostQuorumIsToldAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		for _, i := range []int{0, 1} {
+			c.fakes[i].answer(always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
+		}
+		c.spoil(2, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return 2 * roundTrip, r })
+		calls := map[string]func() error{
+			"acquire": func() error { _, err := c.Acquire(t.Context(), req); return err },
+			"extend":  func() error { _, err := c.Extend(t.Context(), lease.ID, 0); return err },
+		}
+		for name, call := range calls {
+			began := time.Now()
+			var e *lockcore.QuorumError
+			if err := call(); !errors.As(err, &e) || time.Since(began) != roundTrip {
+				t.Fatalf("%s: %v after %s", name, err, time.Since(began))
+			}
+			if e.Nodes[0].Reason != node.ErrNodeDown.Error() || e.Nodes[2].Reason != notAwaited {
+				t.Errorf("%s: %+v", name, e.Nodes)
+			}
+		}
+	})
+}
+
+// A caller that gives up leaves no vote, whenever it does, not even on the
+// node whose reply is lost.
+func TestAbandonedAcquireLeavesNoVote(t *testing.T) {
+	for _, after := range []time.Duration{0, 500 * time.Microsecond, 2 * time.Millisecond, 12 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, 3, Config{})
+			c.votes[0].counter = 4
+			for i := range 3 {
+				slow := time.Duration(i+1) * 5 * time.Millisecond
+				c.spoil(i, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
+					if i == 2 && op.Kind == node.OpAcquire {
+						return slow, node.Reply{Outcome: node.Failed, Err: errNoAnswer, Sent: true}
+					}
+					return slow, r
+				})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), after)
+			defer cancel()
+			_, err := c.Acquire(ctx, req)
+			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, lockcore.ErrNoQuorum) {
+				t.Errorf("after %s: %v", after, err)
+			}
+			settle(time.Second)
+			if n := c.locked(); n != 0 {
+				t.Errorf("after %s: %d votes stayed behind", after, n)
+			}
+		})
+	}
+}
+
+// A grant that comes after the attempt was lost goes back.
+func TestLateGrantIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		c.cut(1, 2)
+		c.spoil(0, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
+			if op.Kind == node.OpAcquire {
+				return time.Second, r
+			}
+			return roundTrip, r
+		})
+		if _, err := c.Acquire(t.Context(), req); !errors.Is(err, lockcore.ErrNoQuorum) {
+			t.Fatal(err)
+		}
+		if c.locked() != 1 {
+			t.Fatal("the test is wrong: no late vote")
+		}
+		settle(2 * time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d votes stayed behind", n)
+		}
+	})
+}
+
+func TestHeldSaysByWhom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		first := mustAcquire(t, c, req)
+		settle(time.Second)
+		_, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", Holder: "other"})
+		var held *lockcore.HeldError
+		if !errors.As(err, &held) {
+			t.Fatal(err)
+		}
+		if held.Holder != "h" || held.Token != first.Token || held.Remaining != 9*time.Second-roundTrip && held.Remaining != 9*time.Second {
+			t.Errorf("%+v", held)
+		}
+	})
+}
+
+// Votes that split between two callers are asked for again.
+func TestSplitVotesAreRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		// Another caller's votes on one node, a third's on another; both go
+		// back a little later.
+		for i := range 2 {
+			c.votes[i].lease, c.votes[i].grant = []string{"one", "two"}[i], 1
+			c.votes[i].counter, c.votes[i].until = 1, time.Now().Add(3*time.Millisecond)
+		}
+		c.spoil(2, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return roundTrip / 2, r })
+		lease := mustAcquire(t, c, req)
+		if lease.Token < 2 {
+			t.Errorf("token %d", lease.Token)
+		}
+		synctest.Wait()
+		owners := make(map[string]bool)
+		for _, op := range c.fakes[0].ops(node.OpAcquire) {
+			owners[op.Owner] = true
+		}
+		if len(owners) < 2 || len(owners) != len(c.fakes[0].ops(node.OpAcquire)) {
+			t.Errorf("%d attempts used %d owners: a fresh one each attempt (rule 3)", len(c.fakes[0].ops(node.OpAcquire)), len(owners))
+		}
+	})
+}
+
+// A split that does not resolve is an answer after all.
+func TestSplitVotesAreGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		for i, lease := range []string{"one", "two", "three"} {
+			c.votes[i].lease, c.votes[i].until = lease, time.Now().Add(time.Minute)
+		}
+		began := time.Now()
+		_, err := c.Acquire(t.Context(), req)
+		var held *lockcore.HeldError
+		if !errors.As(err, &held) || held.Token != 0 || time.Since(began) > time.Second {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+	})
+}
+
+// A vote refused because the view has changed is asked for again under the
+// view that the node named (rule 8).
+func TestStaleViewIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		for _, v := range c.votes {
+			v.view = 7
+		}
+		lease := mustAcquire(t, c, req)
+		if c.set.view.Load() != 7 {
+			t.Errorf("the view is %d", c.set.view.Load())
+		}
+		for _, v := range c.votes {
+			v.view = 9
+		}
+		if _, err := c.Extend(t.Context(), lease.ID, 0); err != nil {
+			t.Errorf("extend: %v", err)
+		}
+	})
+}
+
+// An implausible token of a broken node does not become anybody's token.
+func TestImplausibleGrantDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		c.votes[1].counter = 1 << 52
+		lease := mustAcquire(t, c, req)
+		if lease.Token != 1 {
+			t.Errorf("token %d", lease.Token)
+		}
+		c.votes[2].counter = 1 << 52
+		if _, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "other"}); err != nil {
+			// One sound node of three is no quorum.
+			t.Log(err)
+		}
+	})
+}
+
+// Nothing of the TTL may be left once the quorum has agreed: that is no lease.
+func TestLeaseWithoutValidityIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{MaxTTL: time.Second, NodeTimeout: 100 * time.Millisecond})
+		for i := range 3 {
+			c.spoil(i, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
+				if op.Kind == node.OpAcquire {
+					r.Remaining = 4 * time.Millisecond
+					return 5 * time.Millisecond, r
+				}
+				return roundTrip, r
+			})
+		}
+		_, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: lockcore.MinTTL})
+		if !errors.Is(err, lockcore.ErrNoQuorum) {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d votes stayed behind", n)
+		}
+	})
+}
+
+func TestExhaustedAndMismatched(t *testing.T) {
+	for want, outcome := range map[error]node.Outcome{lockcore.ErrTokensExhausted: node.Exhausted, lockcore.ErrIdempotencyMismatch: node.OtherResource} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, 3, Config{})
+			for i := range 3 {
+				c.fakes[i].answer(always(node.Reply{Outcome: outcome}))
+			}
+			if _, err := c.Acquire(t.Context(), req); !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+		})
+	}
+}
+
+// A retry under an idempotency key finds the lease of the answer that was
+// lost: the same id, the same token, and what is left of it.
+func TestIdempotentRetryFindsItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		c.votes[2].counter = 8
+		keyed := req
+		keyed.IdempotencyKey = "key"
+		first := mustAcquire(t, c, keyed)
+		settle(time.Second)
+		keyed.Holder = "another label"
+		again := mustAcquire(t, c, keyed)
+		if again.ID != first.ID || again.Token != first.Token || !again.Existing || again.Holder != "h" {
+			t.Errorf("first %+v\nagain %+v", first, again)
+		}
+		if again.Validity >= first.Validity-time.Second+2*roundTrip {
+			t.Errorf("validity %s, and %s a second later", first.Validity, again.Validity)
+		}
+	})
+}
+
+// An attempt under a key that fails takes back only the votes that nobody else
+// may have counted.
+func TestFailedIdempotentRetryKeepsTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		keyed := req
+		keyed.IdempotencyKey = "key"
+		first := mustAcquire(t, c, keyed)
+		for i := range 3 {
+			c.spoil(i, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
+				if op.Kind == node.OpAcquire {
+					return 20 * time.Millisecond, r
+				}
+				return roundTrip, r
+			})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		defer cancel()
+		if _, err := c.Acquire(ctx, keyed); err == nil {
+			t.Fatal("the retry was in time")
+		}
+		settle(2 * time.Second)
+		if n := c.locked(); n != 3 {
+			t.Errorf("the failed retry left %d of 3 votes of the lease", n)
+		}
+		if _, err := c.Lease(t.Context(), first.ID); err != nil {
+			t.Errorf("the lease: %v", err)
+		}
+	})
+}
+
+// A node is down and two say that the resource is held: no quorum can grant any
+// more, but whether the resource is held or the nodes are away, the two that are
+// still to answer tell.
+func TestHeldWithANodeDownIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 5, Config{})
+		first := mustAcquire(t, c, req)
+		settle(time.Second)
+		c.fakes[0].answer(func(node.Op) (time.Duration, node.Reply) { return 0, node.Reply{Err: errFake} })
+		for _, slow := range []int{3, 4} {
+			c.spoil(slow, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return 10 * roundTrip, r })
+		}
+		began := time.Now()
+		_, err := c.Acquire(t.Context(), req)
+		var held *lockcore.HeldError
+		if !errors.As(err, &held) || held.Token != first.Token {
+			t.Errorf("%v, want held with token %d", err, first.Token)
+		}
+		if took := time.Since(began); took != 10*roundTrip {
+			t.Errorf("took %s, want until a quorum had told", took)
+		}
+		c.cut(3, 4)
+		began = time.Now()
+		if _, err = c.Acquire(t.Context(), req); !errors.Is(err, lockcore.ErrNoQuorum) {
+			t.Errorf("with two more silent: %v", err)
+		}
+		if took := time.Since(began); took > c.cfg.NodeTimeout {
+			t.Errorf("took %s, longer than a node's time limit", took)
+		}
+	})
+}

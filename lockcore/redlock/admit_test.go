@@ -1,0 +1,143 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore/node"
+)
+
+// reader is a node that a rejoin reads.
+type reader struct {
+	*fakeNode
+	lock    node.CarriedLock
+	counter fencing.Token
+}
+
+func (r *reader) Survey(context.Context, node.View, string) ([]node.CarriedLock, string, error) {
+	return []node.CarriedLock{r.lock}, "", nil
+}
+
+func (r *reader) Counters(context.Context, node.View, []string) ([]fencing.Token, error) {
+	return []fencing.Token{r.counter}, nil
+}
+
+func (r *reader) Fence(context.Context, node.View) (node.Marks, error) { return node.Marks{}, nil }
+
+// A lock is not carried to a node with a grant below the counter: a retry under
+// its idempotency key would find it, get a token between the two elsewhere, and
+// the node would confirm that token, although larger ones have been given.
+func TestCarriedLockIsNotBelowItsCounter(t *testing.T) {
+	nodes := fakes(3)
+	for i, grant := range []fencing.Token{0, 29, 79} {
+		f, _ := nodes[i].(*fakeNode)
+		nodes[i] = &reader{
+			fakeNode: f, counter: grant,
+			lock: node.CarriedLock{Resource: "r", Owner: "keyed", Grant: grant, Remaining: time.Minute, TTL: time.Minute},
+		}
+	}
+	l, err := New(Config{}, nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	carried, err := l.sets[0].members.carry(t.Context(), []int{1, 2}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(carried) != 1 || carried[0].Owner != "keyed" || carried[0].Counter != 79 || carried[0].Grant != 79 {
+		t.Errorf("carried %+v, want the lock with counter and grant 79", carried)
+	}
+}
+
+// Several nodes rejoin one after the other, each in a view above the last one's,
+// though nobody has looked at a node in between.
+func TestFencedNodesAreInTheView(t *testing.T) {
+	nodes := fakes(3)
+	for i := range nodes {
+		f, _ := nodes[i].(*fakeNode)
+		nodes[i] = &reader{fakeNode: f}
+	}
+	l, err := New(Config{}, nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := l.sets[0].members
+	now := time.Now()
+	for i := range m.seen.sights {
+		m.seen.sights[i].update(node.Observation{Incarnation: nodes[i].Name(), Admitted: i > 0, View: 10, Cluster: m.cluster}, nil, true)
+	}
+	if readers, _ := m.fence(t.Context(), []int{1, 2}, 25); len(readers) != 2 {
+		t.Fatalf("%d nodes were read", len(readers))
+	}
+	if p := planFor(&m.seen, m.cfg, now); p.largest != 25 || p.view != 25 {
+		t.Errorf("after a fence in view 25 the plan knows of view %d, and votes in %d", p.largest, p.view)
+	}
+}
+
+// staging is a node that one founding meets: it takes what it is asked for, or
+// answers that somebody else was faster.
+type staging struct {
+	*fakeNode
+	did           *[]string // of all nodes, in order
+	staged, opens error
+}
+
+func (s *staging) Stage(context.Context, node.Admission) error {
+	*s.did = append(*s.did, "stage "+s.name)
+	return s.staged
+}
+
+func (s *staging) Admit(context.Context, node.Admission) error {
+	*s.did = append(*s.did, "open "+s.name)
+	return s.opens
+}
+
+// Who meets another founder stops while it has opened nothing, and opens what it
+// can afterwards. A node that does not answer stops nobody.
+func TestFounderYields(t *testing.T) {
+	const all = "stage node1, stage node2, stage node3, stage node4, "
+	raced, gone := fmt.Errorf("staging: %w", node.ErrRaced), errNoAnswer
+	cases := []struct {
+		name          string
+		staged, opens [5]error
+		did           string
+		founded       bool
+	}{
+		{"alone", [5]error{}, [5]error{}, all + "open node1, open node2, open node3, open node4", true},
+		{"met at the first", [5]error{raced}, [5]error{}, "stage node1", false},
+		{"met when a quorum is closed", [5]error{3: raced}, [5]error{}, all[:len(all)-2], false},
+		{"a silent node", [5]error{gone}, [5]error{gone}, all + "open node2, open node3, open node4", true},
+		{"two silent nodes", [5]error{gone, gone}, [5]error{}, all[:len(all)-2], false},
+		{"overtaken before it opens", [5]error{}, [5]error{raced}, all + "open node1", false},
+		{"overtaken behind a silent node", [5]error{}, [5]error{gone, raced}, all + "open node1, open node2", false},
+		{"overtaken later", [5]error{}, [5]error{1: raced}, all + "open node1, open node2, open node3, open node4", true},
+	}
+	for _, c := range cases {
+		nodes, did := fakes(5), []string{}
+		for i := range nodes {
+			f, _ := nodes[i].(*fakeNode)
+			nodes[i] = &staging{fakeNode: f, did: &did, staged: c.staged[i], opens: c.opens[i]}
+		}
+		m := newMembership(Config{}.withDefaults(), nodes, new(knownView))
+		err := m.found(t.Context(), plan{found: []int{0, 1, 2, 3}, pins: make([]pin, len(nodes))})
+		if got := strings.Join(did, ", "); got != c.did || (err == nil) != c.founded {
+			t.Errorf("%s: %s, %v; want %s", c.name, got, err, c.did)
+		}
+	}
+}
+
+// A rejoining node is given no lock that its lease, perhaps made under a key, could
+// not use or release.
+func TestCarriedLock(t *testing.T) {
+	lock := func(grant fencing.Token) map[string]node.CarriedLock {
+		return map[string]node.CarriedLock{"r": {Resource: "r", Owner: "l", Grant: grant, Remaining: time.Minute, TTL: time.Minute, Keyed: grant > 5}}
+	}
+	kept, largest := reserve("r", []map[string]node.CarriedLock{lock(5), lock(7), lock(6)}, 2, 0)
+	if kept.Grant != 5 || largest != 7 || !kept.Keyed {
+		t.Errorf("%+v, largest grant %d", kept, largest)
+	}
+}

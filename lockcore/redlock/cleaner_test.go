@@ -1,0 +1,131 @@
+package redlock
+
+import (
+	"context"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// disposalOf sends one release to a fake fake and returns the fake and the cleaner.
+func disposalOf(until time.Duration, again recheck, script func(op node.Op) (time.Duration, node.Reply)) (*fakeNode, *cleaner) {
+	fake := &fakeNode{name: "fake", script: script}
+	c := newCleaner([]node.Node{fake})
+	c.send(0, node.Op{Kind: node.OpRelease, Resource: "r", Owner: "l"}, time.Now().Add(until), again)
+	return fake, c
+}
+
+// always answers every op alike.
+func always(reply node.Reply) func(node.Op) (time.Duration, node.Reply) {
+	return func(node.Op) (time.Duration, node.Reply) { return time.Millisecond, reply }
+}
+
+func (c *cleaner) pendingNow() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pending
+}
+
+func TestCleanerRepeatsUntilAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		times := 0
+		fake, c := disposalOf(time.Minute, recheckNever, func(node.Op) (time.Duration, node.Reply) {
+			if times++; times < 5 {
+				return time.Millisecond, node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}
+			}
+			return time.Millisecond, node.Reply{Outcome: node.NotHeld}
+		})
+		time.Sleep(50 * time.Second)
+		if got := len(fake.ops(node.OpRelease)); got != 5 || c.pendingNow() != 0 {
+			t.Errorf("asked %d times, %d pending", got, c.pendingNow())
+		}
+	})
+}
+
+func TestCleanerStopsAtTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, c := disposalOf(10*time.Second, recheckNever, always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		asked := len(fake.ops(node.OpRelease))
+		// 20 ms doubled up to 2 s, within 10 s: the pace is bounded both ways.
+		if asked < 9 || asked > 14 || c.pendingNow() != 0 {
+			t.Errorf("asked %d times in 10 s, %d pending", asked, c.pendingNow())
+		}
+		time.Sleep(time.Minute)
+		if more := len(fake.ops(node.OpRelease)); more != asked {
+			t.Errorf("asked %d times more after the vote had ended", more-asked)
+		}
+	})
+}
+
+// A release that found nothing is no answer while the vote may be given yet.
+func TestCleanerRepeatsWhatIsUncertain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, c := disposalOf(3*time.Second, recheckAlways, always(node.Reply{Outcome: node.NotHeld}))
+		time.Sleep(4 * time.Second)
+		if asked := len(fake.ops(node.OpRelease)); asked < 5 || c.pendingNow() != 0 {
+			t.Errorf("asked %d times, %d pending", asked, c.pendingNow())
+		}
+		found, c := disposalOf(time.Minute, recheckAlways, always(node.Reply{Outcome: node.Granted}))
+		time.Sleep(time.Minute)
+		if asked := len(found.ops(node.OpRelease)); asked != 1 || c.pendingNow() != 0 {
+			t.Errorf("asked %d times after it was found, %d pending", asked, c.pendingNow())
+		}
+	})
+}
+
+// A fake that may be told later yet is asked once more, after a while.
+func TestCleanerRechecksOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake, c := disposalOf(time.Minute, recheckOnce, always(node.Reply{Outcome: node.NotHeld}))
+		time.Sleep(latePause)
+		if asked := len(fake.ops(node.OpRelease)); asked != 1 {
+			t.Errorf("asked %d times too early", asked)
+		}
+		time.Sleep(time.Minute)
+		if asked := len(fake.ops(node.OpRelease)); asked != 2 || c.pendingNow() != 0 {
+			t.Errorf("asked %d times, %d pending", asked, c.pendingNow())
+		}
+	})
+}
+
+func TestCleanerIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := &fakeNode{name: "dead"}
+		c := newCleaner([]node.Node{fake})
+		c.bound = 3
+		for range 5 {
+			c.send(0, node.Op{Kind: node.OpRelease}, time.Now().Add(time.Minute), recheckNever)
+		}
+		if c.pendingNow() != 3 || c.dropped != 2 {
+			t.Errorf("%d pending, %d dropped", c.pendingNow(), c.dropped)
+		}
+	})
+}
+
+func TestCleanerCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, c := disposalOf(time.Minute, recheckNever, always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
+		c.close(t.Context())
+		if took := time.Since(began); took > time.Second || c.pendingNow() != 0 {
+			t.Errorf("closing took %s, %d pending", took, c.pendingNow())
+		}
+		c.close(t.Context()) // again is nothing
+		c.send(0, node.Op{Kind: node.OpRelease}, time.Now().Add(time.Minute), recheckNever)
+		if c.dropped != 1 || c.pendingNow() != 0 {
+			t.Errorf("a closed cleaner took a release: %d pending", c.pendingNow())
+		}
+
+		_, silent := disposalOf(time.Minute, recheckNever, func(node.Op) (time.Duration, node.Reply) { return -1, node.Reply{} })
+		closing, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		began = time.Now()
+		silent.close(closing)
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("closing over a silent fake took %s", took)
+		}
+	})
+}

@@ -1,0 +1,170 @@
+package redlock
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+)
+
+// Recovery says who re-founds a cluster that lost its majority (rule 12).
+type Recovery string
+
+// The ways of recovery.
+const (
+	RecoveryAuto   Recovery = "auto"   // by itself, after the wait
+	RecoveryManual Recovery = "manual" // by an operator, who runs a Locker with RecoveryAuto for it ('fencelock bootstrap')
+)
+
+// Config tunes a Locker. The zero value of a field takes its default.
+type Config struct {
+	DefaultTTL time.Duration // of a request that names none; default 30s
+	MaxTTL     time.Duration // the longest a request may ask for; default 60s
+	// MaxHold bounds how long extensions may keep one lease (rule 19); default
+	// 1h, negative for unbounded. At least MaxTTL.
+	MaxHold time.Duration
+	// NodeTimeout is how long a round waits for a node, never more than a
+	// tenth of the TTL (rule 18); default 50ms.
+	NodeTimeout time.Duration
+	// WatchInterval is how often each node is looked at; default 250ms.
+	WatchInterval time.Duration
+	// MaxWaiters bounds the requests that wait in line on this server; default 10000.
+	MaxWaiters int
+	// MaxRounds bounds the acquires that ask the nodes at the same time; more
+	// wait for their turn before they ask. Default 128.
+	MaxRounds int
+	Recovery  Recovery // default RecoveryAuto
+	// New: the operator says that the cluster is new, so the first founding
+	// need not wait. It acts only while every node is reachable and empty.
+	New bool
+	// Force: the operator says that the nodes that do not answer will never
+	// come back, so that a founding need not wait for them (rule 12). If one
+	// does come back, it may repeat tokens.
+	Force bool
+	// Floor, if not nil, gives the guard's highest mark, so that a re-founded
+	// cluster starts above it. An error only means that it cannot be read now.
+	Floor func(context.Context) (fencing.Token, error)
+	// Released, if not nil, is told of every lease that a Release of this
+	// Locker has ended, resource by resource. It must not block.
+	Released func(resource string, token fencing.Token)
+	Logger   *slog.Logger // default discards
+	// Audit gets a line for everything that is done to nodes: that one is
+	// quarantined, admitted, or part of a founding. Default Logger.
+	Audit *slog.Logger
+	// Keys, if not nil, gives the keys of lease ids and cursors, in the place of
+	// those that are made of the cluster's own secret. Every server needs the same.
+	Keys func() *Keys
+	// Meters, if not nil, gives the Meter of the node of that name.
+	Meters func(node string) Meter
+	// Trace, if not nil, is told of the attempts of contexts that Traced wants.
+	Trace  func(context.Context, Attempt)
+	Traced func(context.Context) bool
+	// Entropy is where lease ids, views and jitter come from; default
+	// crypto/rand. A simulation that replays needs one that repeats. It is read
+	// by many goroutines at once.
+	Entropy io.Reader
+}
+
+func (c Config) withDefaults() Config {
+	defaultTo(&c.MaxTTL, 60*time.Second)
+	defaultTo(&c.DefaultTTL, min(30*time.Second, c.MaxTTL))
+	defaultTo(&c.MaxHold, max(time.Hour, c.MaxTTL))
+	defaultTo(&c.NodeTimeout, 50*time.Millisecond)
+	defaultTo(&c.WatchInterval, 250*time.Millisecond)
+	defaultTo(&c.MaxWaiters, 10_000)
+	defaultTo(&c.MaxRounds, 128)
+	defaultTo(&c.Recovery, RecoveryAuto)
+	if c.Entropy == nil {
+		c.Entropy = rand.Reader
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Audit == nil {
+		c.Audit = c.Logger
+	}
+	return c
+}
+
+func defaultTo[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func (c Config) validate() error {
+	switch {
+	case c.MaxTTL < lockcore.MinTTL:
+		return fmt.Errorf("MaxTTL is %s: at least %s", c.MaxTTL, lockcore.MinTTL)
+	case c.DefaultTTL < lockcore.MinTTL || c.DefaultTTL > c.MaxTTL:
+		return fmt.Errorf("DefaultTTL is %s: %s to MaxTTL (%s)", c.DefaultTTL, lockcore.MinTTL, c.MaxTTL)
+	case c.MaxHold > 0 && c.MaxHold < c.MaxTTL:
+		return fmt.Errorf("MaxHold is %s: at least MaxTTL (%s)", c.MaxHold, c.MaxTTL)
+	case c.NodeTimeout < time.Millisecond || c.NodeTimeout > c.MaxTTL/10:
+		return fmt.Errorf("NodeTimeout is %s: 1ms to a tenth of MaxTTL (%s)", c.NodeTimeout, c.MaxTTL/10)
+	case c.MaxWaiters < 0:
+		return fmt.Errorf("MaxWaiters is %d: at least 1", c.MaxWaiters)
+	case c.MaxRounds < 0:
+		return fmt.Errorf("MaxRounds is %d: at least 1", c.MaxRounds)
+	case c.WatchInterval < time.Millisecond:
+		return fmt.Errorf("WatchInterval is %s: at least 1ms", c.WatchInterval)
+	case c.Recovery != RecoveryAuto && c.Recovery != RecoveryManual:
+		return fmt.Errorf("Recovery is %q: %q or %q", c.Recovery, RecoveryAuto, RecoveryManual)
+	}
+	return nil
+}
+
+func validateNodes(nodes []node.Node) error {
+	switch len(nodes) {
+	case 1, 3, 5, 7:
+	default:
+		return fmt.Errorf("%d nodes: 1, 3, 5 or 7 are supported", len(nodes))
+	}
+	seen := make(map[string]bool, len(nodes))
+	for _, n := range nodes {
+		if seen[n.Name()] {
+			return fmt.Errorf("node %s is listed twice: each node must be a server of its own", n.Name())
+		}
+		seen[n.Name()] = true
+	}
+	return nil
+}
+
+// checkTTL replaces 0 by the default and refuses what is out of bounds.
+func (c Config) checkTTL(ttl time.Duration) (time.Duration, error) {
+	if ttl == 0 {
+		return c.DefaultTTL, nil
+	}
+	if ttl < lockcore.MinTTL || ttl > c.MaxTTL {
+		return 0, &lockcore.FieldError{Field: "ttl_ms", Reason: fmt.Sprintf("must be %d to %d", lockcore.MinTTL.Milliseconds(), c.MaxTTL.Milliseconds())}
+	}
+	return ttl.Truncate(time.Millisecond), nil
+}
+
+func (c Config) checkAcquire(req *lockcore.AcquireRequest) (err error) {
+	if req.TTL, err = c.checkTTL(req.TTL); err != nil {
+		return err
+	}
+	if req.Wait < 0 || req.Wait > lockcore.MaxWait {
+		err = &lockcore.FieldError{Field: "wait_ms", Reason: fmt.Sprintf("must be 0 to %d", lockcore.MaxWait.Milliseconds())}
+	}
+	if len(req.Metadata) > lockcore.MaxMetadataBytes {
+		err = &lockcore.FieldError{Field: "metadata", Reason: fmt.Sprintf("must be at most %d bytes long", lockcore.MaxMetadataBytes)}
+	}
+	if len(req.IdempotencyKey) > lockcore.MaxIdempotencyKey {
+		err = &lockcore.FieldError{Field: "Idempotency-Key", Reason: "is too long"}
+	}
+	what := lockcore.ValidateResource(req.Resource)
+	if req.Resources != nil {
+		what = checkBundle(req)
+	}
+	return errors.Join(what, lockcore.ValidateText("holder", req.Holder, 0), err)
+}

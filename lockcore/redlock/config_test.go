@@ -1,0 +1,92 @@
+package redlock
+
+import (
+	"encoding/json"
+	"errors"
+	"github.com/fencelock/fencelock/lockcore"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestConfigDefaultsAreValid(t *testing.T) {
+	if err := (Config{}).withDefaults().validate(); err != nil {
+		t.Error(err)
+	}
+	for _, maxTTL := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Hour} {
+		if err := (Config{MaxTTL: maxTTL}).withDefaults().validate(); err != nil {
+			t.Errorf("with MaxTTL %s alone: %v", maxTTL, err)
+		}
+	}
+}
+
+func TestConfigValidationNamesTheField(t *testing.T) {
+	for field, cfg := range map[string]Config{
+		"MaxTTL":        {MaxTTL: lockcore.MinTTL - 1},
+		"DefaultTTL":    {DefaultTTL: time.Hour},
+		"MaxHold":       {MaxHold: time.Second},
+		"NodeTimeout":   {MaxTTL: time.Second, NodeTimeout: 101 * time.Millisecond},
+		"MaxRounds":     {MaxRounds: -1},
+		"MaxWaiters":    {MaxWaiters: -1},
+		"WatchInterval": {WatchInterval: time.Microsecond},
+		"Recovery":      {Recovery: "perhaps"},
+	} {
+		if err := cfg.withDefaults().validate(); err == nil || !strings.HasPrefix(err.Error(), field+" ") {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+func TestNewRefusesNodeSets(t *testing.T) {
+	for _, n := range []int{0, 2, 4, 6, 8, 9} {
+		if _, err := New(Config{}, fakes(n)); err == nil {
+			t.Errorf("%d nodes are taken", n)
+		}
+	}
+	twice := fakes(3)
+	twice[2] = twice[0]
+	if _, err := New(Config{}, twice); err == nil || !strings.Contains(err.Error(), "node1") {
+		t.Errorf("a node listed twice: %v", err)
+	}
+	if _, err := New(Config{MaxTTL: 1}, fakes(3)); err == nil {
+		t.Error("a configuration that is not valid is taken")
+	}
+}
+
+func TestCheckAcquire(t *testing.T) {
+	cfg := Config{}.withDefaults()
+	good := lockcore.AcquireRequest{Resource: "r", TTL: time.Second + time.Microsecond, Holder: "h"}
+	if err := cfg.checkAcquire(&good); err != nil || good.TTL != time.Second {
+		t.Errorf("a sound request: %v, TTL %s", err, good.TTL)
+	}
+	byDefault := lockcore.AcquireRequest{Resource: "r"}
+	if err := cfg.checkAcquire(&byDefault); err != nil || byDefault.TTL != cfg.DefaultTTL {
+		t.Errorf("a request without TTL: %v, %s", err, byDefault.TTL)
+	}
+	for field, req := range map[string]lockcore.AcquireRequest{
+		"resource":        {},
+		"ttl_ms":          {Resource: "r", TTL: time.Millisecond},
+		"wait_ms":         {Resource: "r", Wait: -1},
+		"holder":          {Resource: "r", Holder: "a\x1fb"},
+		"metadata":        {Resource: "r", Metadata: json.RawMessage(strings.Repeat(" ", lockcore.MaxMetadataBytes+1))},
+		"Idempotency-Key": {Resource: "r", IdempotencyKey: strings.Repeat("k", lockcore.MaxIdempotencyKey+1)},
+	} {
+		var bad *lockcore.FieldError
+		if err := cfg.checkAcquire(&req); !errors.As(err, &bad) || bad.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+func TestValidateResource(t *testing.T) {
+	for _, good := range []string{"a", "orders/17", "ü 漢 🔒", strings.Repeat("x", lockcore.MaxResourceBytes)} {
+		if err := lockcore.ValidateResource(good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"", "a\x00", "a\n", "a\u0085b", "\xff", strings.Repeat("x", lockcore.MaxResourceBytes+1)} {
+		if err := lockcore.ValidateResource(bad); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}

@@ -1,0 +1,236 @@
+package redlock
+
+import (
+	"bytes"
+	"encoding/base64"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/quick"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+func someLeaseID(resource string, token fencing.Token, millis int64) leaseID {
+	return leaseID{
+		value: Config{}.withDefaults().newLeaseValue(), token: token,
+		acquired: time.UnixMilli(millis), resource: resource,
+	}
+}
+
+// opened opens a lease id as the owner, with the keys.
+func opened(keys *Keys, owner, text string) (parts []leaseID, ok bool) {
+	sealed, ok := readSealed(text)
+	if !ok {
+		return nil, false
+	}
+	key := keys.named(sealed.keyID())
+	if key == nil {
+		return nil, false
+	}
+	return key.openLease(owner, sealed)
+}
+
+func TestLeaseIDRoundTrip(t *testing.T) {
+	keys := testKeys(t, "a secret")
+	for _, parts := range [][]leaseID{
+		{someLeaseID("a", 1, 0)},
+		{someLeaseID("orders/17 ü 漢", fencing.MaxToken, 1_900_000_000_000)},
+		{someLeaseID(strings.Repeat("x", lockcore.MaxResourceBytes), 1_700_000_000_000, int64(fencing.MaxToken))},
+		{someLeaseID("a", 1, 7), someLeaseID("b", 2, 7), someLeaseID("c", 3, 7)},
+	} {
+		got, ok := opened(keys, "owner", keys.sealLease("owner", parts))
+		if !ok || !slices.Equal(got, parts) {
+			t.Errorf("%+v came back as %+v", parts, got)
+		}
+	}
+	roundTrips := func(secret [leaseSecretBytes]byte, token, millis uint64, resource, owner string) bool {
+		id := leaseID{
+			value: base64.RawURLEncoding.EncodeToString(secret[:]), token: fencing.Token(token%uint64(fencing.MaxToken) + 1),
+			acquired: time.UnixMilli(int64(millis % uint64(fencing.MaxToken))), resource: resource,
+		}
+		got, ok := opened(keys, owner, keys.sealLease(owner, []leaseID{id}))
+		return ok && len(got) == 1 && got[0] == id
+	}
+	if err := quick.Check(roundTrips, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// The lease of several resources is as old as its oldest part.
+func TestASealedBundleHasTheEarliestTime(t *testing.T) {
+	keys := testKeys(t, "a secret")
+	got, _ := opened(keys, "", keys.sealLease("", []leaseID{someLeaseID("a", 1, 9), someLeaseID("b", 2, 5), someLeaseID("c", 3, 7)}))
+	for _, id := range got {
+		if id.acquired.UnixMilli() != 5 {
+			t.Errorf("%s was acquired at %d", id.resource, id.acquired.UnixMilli())
+		}
+	}
+}
+
+func TestLeaseIDRefusesAllElse(t *testing.T) {
+	keys := testKeys(t, "a secret")
+	good := keys.sealLease("owner", []leaseID{someLeaseID("orders", 300, 1_700_000_000_000)})
+	cases := map[string]string{
+		"nothing":             "",
+		"not base64":          "no lease id!",
+		"padded":              good + "=",
+		"a space before":      " " + good,
+		"a line break inside": good[:8] + "\n" + good[8:],
+		"the other alphabet":  strings.Repeat("+", len(good)),
+		"cut":                 good[:20],
+		"cut at its end":      good[:len(good)-4],
+		"longer":              good + "AAAA",
+		"too long":            good + strings.Repeat("A", mostLeaseIDChars),
+	}
+	for name, text := range cases {
+		if parts, ok := opened(keys, "owner", text); ok {
+			t.Errorf("%s: %+v", name, parts)
+		}
+	}
+	for _, owner := range []string{"", "Owner", "owner ", "other"} {
+		if _, ok := opened(keys, owner, good); ok {
+			t.Errorf("it opens for %q", owner)
+		}
+	}
+	if _, ok := opened(testKeys(t, "another"), "owner", good); ok {
+		t.Error("it opens under another secret")
+	}
+	// The last character of a text has bits to spare; only one form is right.
+	for _, last := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" {
+		if text := good[:len(good)-1] + string(last); text != good {
+			if _, ok := opened(keys, "owner", text); ok {
+				t.Errorf("%s was taken for %s", text, good)
+			}
+		}
+	}
+	raw, _ := base64.RawURLEncoding.DecodeString(good)
+	for i := range raw {
+		for bit := range 8 {
+			edited := slices.Clone(raw)
+			edited[i] ^= 1 << bit
+			if _, ok := opened(keys, "owner", base64.RawURLEncoding.EncodeToString(edited)); ok {
+				t.Fatalf("with bit %d of byte %d edited it opens", bit, i)
+			}
+		}
+	}
+}
+
+// Nothing that a key did not seal is taken apart, and no form of it makes a reader fail.
+func FuzzReadLeaseID(f *testing.F) {
+	keys := testKeys(f, "a secret")
+	f.Add("")
+	f.Add("AQ")
+	f.Add(keys.sealLease("", []leaseID{someLeaseID("orders", 300, 1_700_000_000_000)}))
+	f.Fuzz(func(t *testing.T, text string) {
+		if parts, ok := opened(keys, "somebody", text); ok {
+			t.Errorf("%q opens: %+v", text, parts)
+		}
+		if raw, err := base64.RawURLEncoding.DecodeString(text); err == nil {
+			_, _ = readParts(raw) // as one that has the secret could have sealed it
+		}
+	})
+}
+
+// A key that was replaced still opens, and one that is not known does not.
+func TestKeysAreReplaced(t *testing.T) {
+	id := []leaseID{someLeaseID("r", 7, 7)}
+	before := testKeys(t, "one").sealLease("", id)
+	for name, c := range map[string]struct {
+		keys  *Keys
+		opens bool
+	}{
+		"behind the new one": {testKeys(t, "two", "one"), true},
+		"before the new one": {testKeys(t, "one", "two"), true},
+		"taken away":         {testKeys(t, "two", "three"), false},
+	} {
+		if _, ok := opened(c.keys, "", before); ok != c.opens {
+			t.Errorf("%s: it opens: %t", name, ok)
+		}
+	}
+	after := testKeys(t, "two", "one").sealLease("", id)
+	if _, ok := opened(testKeys(t, "two"), "", after); !ok {
+		t.Error("the first key did not seal")
+	}
+}
+
+func TestNewKeysRefuses(t *testing.T) {
+	short, long, good := make([]byte, 31), make([]byte, 65), bytes.Repeat([]byte{0x5e}, 32)
+	for name, secrets := range map[string][][]byte{"none": {}, "a short one": {good, short}, "a long one": {long}, "one twice": {good, good}} {
+		if _, err := NewKeys(secrets...); err == nil || strings.Contains(err.Error(), "^^^^") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestCursorsAreSealed(t *testing.T) {
+	keys := testKeys(t, "two", "one")
+	for _, keys := range []*Keys{keys, testKeys(t, "one")} { // present, and before
+		text := keys.sealCursor("use", "place")
+		if got, ok := testKeys(t, "two", "one").openCursor("use", text); !ok || got != "place" {
+			t.Errorf("opened as %q, %t", got, ok)
+		}
+		for name, bad := range map[string]string{"edited": text[:9] + strings.Map(func(c rune) rune { return map[bool]rune{true: 'B', false: 'A'}[c == 'A'] }, text[9:10]) + text[10:], "cut": text[:len(text)-4], "nothing": "", "short": "AAAA"} {
+			if got, ok := keys.openCursor("use", bad); ok {
+				t.Errorf("%s: opened as %q", name, got)
+			}
+		}
+		if _, ok := keys.openCursor("another use", text); ok {
+			t.Error("it opens for another use")
+		}
+	}
+	if first, second := keys.sealCursor("use", "place"), keys.sealCursor("use", "place"); first == second {
+		t.Error("two cursors of one place are the same")
+	}
+}
+
+func TestLeaseValues(t *testing.T) {
+	cfg := Config{}.withDefaults()
+	seen := make(map[string]bool)
+	for range 1000 {
+		value := cfg.newLeaseValue()
+		if len(value) != LeaseValueLen || seen[value] {
+			t.Fatalf("lease value %q: its length, or drawn before", value)
+		}
+		seen[value] = true
+	}
+	keys := testKeys(t, "two", "one")
+	values := make(map[string]bool)
+	for _, of := range [][2]string{{"", "key"}, {"", "key2"}, {"a", "key"}, {"b", "key"}, {"ak", "ey"}, {"akey", ""}} {
+		both := keys.leaseValues(of[0], of[1])
+		if !slices.Equal(both, keys.leaseValues(of[0], of[1])) || both[1] != testKeys(t, "one").leaseValues(of[0], of[1])[0] {
+			t.Errorf("%q gives different values", of)
+		}
+		for _, value := range both {
+			if len(value) != LeaseValueLen || values[value] {
+				t.Errorf("%q gives %q: its length, or another's", of, value)
+			}
+			values[value] = true
+		}
+	}
+}
+
+// Entropy that repeats makes ids that repeat, for the simulation.
+func TestEntropyIsTheOnlyChance(t *testing.T) {
+	draw := func() (string, time.Duration, int64) {
+		cfg := Config{Entropy: rand.NewChaCha8([32]byte{1})}.withDefaults()
+		return cfg.newLeaseValue(), cfg.jitter(time.Second), cfg.randomBelow(1000)
+	}
+	a1, b1, c1 := draw()
+	a2, b2, c2 := draw()
+	if a1 != a2 || b1 != b2 || c1 != c2 {
+		t.Error("the same entropy gave different values")
+	}
+}
+
+func TestJitterStaysInItsBounds(t *testing.T) {
+	cfg := Config{}.withDefaults()
+	for range 1000 {
+		if d := cfg.jitter(time.Second); d < time.Second/2 || d >= 3*time.Second/2 {
+			t.Fatalf("jitter of a second is %s", d)
+		}
+	}
+}

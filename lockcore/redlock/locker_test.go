@@ -1,0 +1,481 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+)
+
+func TestExtend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		settle(5 * time.Second)
+		longer, err := c.Extend(t.Context(), lease.ID, 20*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if longer.ID != lease.ID || longer.Token != lease.Token || longer.TTL != 20*time.Second || longer.Holder != "h" {
+			t.Errorf("%+v", longer)
+		}
+		if want := 20*time.Second - roundTrip - drift(20*time.Second); longer.Validity != want {
+			t.Errorf("validity %s, want %s", longer.Validity, want)
+		}
+	})
+}
+
+// Rule 5: a lease whose locks have gone is made again while nobody else has
+// had the lock, and not afterwards.
+func TestExtendOfAnExpiredLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		settle(time.Minute)
+		if _, err := c.Extend(t.Context(), lease.ID, 0); err != nil {
+			t.Errorf("nobody else had it: %v", err)
+		}
+		settle(time.Minute)
+		next := mustAcquire(t, c, req)
+		if err := c.Release(t.Context(), next.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Extend(t.Context(), lease.ID, 0); !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Errorf("a successor had it: %v", err)
+		}
+		if n := c.locked(); n != 0 {
+			t.Errorf("the refused extend left %d locks", n)
+		}
+	})
+}
+
+// An extend that a majority refused leaves nothing on the minority that took it.
+func TestLostExtendIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		settle(time.Second)
+		for i := range 2 {
+			c.votes[i].lease, c.votes[i].counter = "", 9
+		}
+		if _, err := c.Extend(t.Context(), lease.ID, 0); !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed behind", n)
+		}
+	})
+}
+
+// Without a quorum the lease is neither lost nor extended, and stays where it is.
+func TestExtendWithoutQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		synctest.Wait()
+		c.cut(0, 1)
+		began := time.Now()
+		if _, err := c.Extend(t.Context(), lease.ID, 0); !errors.Is(err, lockcore.ErrNoQuorum) || errors.Is(err, lockcore.ErrNotHeld) {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != c.cfg.NodeTimeout {
+			t.Errorf("took %s", took)
+		}
+		settle(time.Second)
+		if n := c.locked(); n != 3 {
+			t.Errorf("%d locks are left", n)
+		}
+	})
+}
+
+// Rule 19.
+func TestMaxHoldEndsExtensions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{MaxTTL: 10 * time.Second, MaxHold: 25 * time.Second})
+		lease := mustAcquire(t, c, req)
+		for range 2 {
+			settle(9 * time.Second)
+			if _, err := c.Extend(t.Context(), lease.ID, 10*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		last, err := c.Extend(t.Context(), lease.ID, 10*time.Second)
+		if err != nil || last.TTL > 7*time.Second || last.MaxHoldRemaining > 7*time.Second {
+			t.Errorf("the last part of the hold: %+v, %v", last, err)
+		}
+		settle(7 * time.Second)
+		if _, err := c.Extend(t.Context(), lease.ID, 10*time.Second); !errors.Is(err, lockcore.ErrMaxHold) {
+			t.Errorf("after the hold: %v", err)
+		}
+		unbounded := newCluster(t, 3, Config{MaxHold: -1})
+		lease = mustAcquire(t, unbounded, req)
+		if lease.MaxHoldRemaining >= 0 {
+			t.Errorf("an unbounded hold ends in %s", lease.MaxHoldRemaining)
+		}
+	})
+}
+
+func TestRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed", n)
+		}
+		if err := c.Release(t.Context(), lease.ID); !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Errorf("a second release: %v", err)
+		}
+		if next := mustAcquire(t, c, req); next.Token != lease.Token+1 {
+			t.Errorf("the next token is %d after %d", next.Token, lease.Token)
+		}
+	})
+}
+
+// A release that a minority missed is a release, and goes on there.
+func TestReleaseGoesOnInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		synctest.Wait()
+		tries := 0
+		c.fakes[2].answer(func(op node.Op) (time.Duration, node.Reply) {
+			if tries++; tries < 4 {
+				return roundTrip / 2, node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}
+			}
+			return roundTrip, c.votes[2].do(op)
+		})
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed", n)
+		}
+	})
+}
+
+// A release that a quorum has answered asks nobody twice.
+func TestReleaseAsksOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		c.spoil(2, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return 5 * roundTrip, r })
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Second)
+		for i, f := range c.fakes {
+			if n := len(f.ops(node.OpRelease)); n != 1 {
+				t.Errorf("node %d was asked %d times", i+1, n)
+			}
+		}
+	})
+}
+
+// A node that never answers a release is asked again once it has failed.
+func TestReleaseGoesOnAfterALateFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		synctest.Wait()
+		first := true
+		c.fakes[2].answer(func(op node.Op) (time.Duration, node.Reply) {
+			if first {
+				first = false
+				return time.Second, node.Reply{Outcome: node.Failed, Err: errNoAnswer, Sent: true}
+			}
+			return roundTrip, c.votes[2].do(op)
+		})
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		settle(2 * time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed", n)
+		}
+	})
+}
+
+// A node that is being admitted is given the locks that the others had a moment
+// ago: one that was given back meanwhile must go there too.
+func TestReleaseDuringARejoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		synctest.Wait()
+		c.fakes[2].answer(always(node.Reply{Outcome: node.NotAdmitted}))
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		settle(50 * time.Millisecond)
+		c.heal(2) // and it has the lock
+		settle(2 * time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed", n)
+		}
+		// A node that stays silent is not asked for long.
+		asked := len(c.fakes[2].ops(node.OpRelease))
+		c.fakes[2].answer(always(node.Reply{Outcome: node.NotAdmitted}))
+		lease = mustAcquire(t, c, req)
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		settle(time.Minute)
+		if n := len(c.fakes[2].ops(node.OpRelease)) - asked; n > 6 {
+			t.Errorf("a silent node was asked %d times", n)
+		}
+	})
+}
+
+// A vote may come to a node behind the release of its own lease, which another
+// server has sent.
+func TestReleaseTakesBackALateVote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, answers := range []time.Duration{roundTrip / 2, 5 * roundTrip} { // before the release is answered, and after
+			c := newCluster(t, 3, Config{})
+			c.fakes[2].answer(func(op node.Op) (time.Duration, node.Reply) {
+				if op.Kind == node.OpAcquire {
+					time.AfterFunc(100*time.Millisecond, func() {
+						c.fakes[2].mu.Lock()
+						defer c.fakes[2].mu.Unlock()
+						c.votes[2].do(op)
+					})
+					return -1, node.Reply{}
+				}
+				return answers, c.votes[2].do(op)
+			})
+			lease := mustAcquire(t, c, req)
+			if err := c.Release(t.Context(), lease.ID); err != nil {
+				t.Fatal(err)
+			}
+			settle(150 * time.Millisecond)
+			if n := c.locked(); n != 1 {
+				t.Fatalf("%d locks, want the late vote", n)
+			}
+			settle(time.Second)
+			if n := c.locked(); n != 0 {
+				t.Errorf("the late vote stayed")
+			}
+			if n := len(c.fakes[2].ops(node.OpRelease)); n != 2 {
+				t.Errorf("the node was asked %d times", n)
+			}
+		}
+	})
+}
+
+func TestReleaseWithoutQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		synctest.Wait()
+		for _, i := range []int{0, 1} {
+			c.fakes[i].answer(always(node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}))
+		}
+		if err := c.Release(t.Context(), lease.ID); !errors.Is(err, lockcore.ErrNoQuorum) {
+			t.Fatal(err)
+		}
+		for _, i := range []int{0, 1} {
+			c.heal(i)
+		}
+		settle(3 * time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed after the nodes were back", n)
+		}
+	})
+}
+
+// One node that had lost the lock does not make the release of the others a failure.
+func TestReleaseOfAPartlyLostLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		synctest.Wait()
+		c.votes[1].lease = ""
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A text that is no lease id is of no lease: nobody is told in what it falls short.
+func TestMalformedLeaseIDs(t *testing.T) {
+	c := newCluster(t, 3, Config{})
+	ctx := t.Context()
+	_, extend := c.Extend(ctx, "?", 0)
+	_, look := c.Lease(ctx, "?")
+	for _, err := range []error{c.Release(ctx, "?"), extend, look} {
+		if !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestLeaseAsItStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		settle(4 * time.Second)
+		now, err := c.Lease(t.Context(), lease.ID)
+		if err != nil || now.Token != lease.Token || now.Holder != "h" || now.Validity >= lease.Validity-4*time.Second+2*roundTrip {
+			t.Errorf("%+v, %v", now, err)
+		}
+		settle(6 * time.Second)
+		if _, err := c.Lease(t.Context(), lease.ID); !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Errorf("after its end: %v", err)
+		}
+	})
+}
+
+func TestInspectAndBreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		if s, err := c.Inspect(t.Context(), "r"); err != nil || s.Held {
+			t.Errorf("free: %+v, %v", s, err)
+		}
+		if err := c.Break(t.Context(), "r"); !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Errorf("breaking what is free: %v", err)
+		}
+		lease := mustAcquire(t, c, req)
+		settle(time.Second)
+		s, err := c.Inspect(t.Context(), "r")
+		if err != nil || !s.Held || s.Token != lease.Token || s.Holder != "h" || s.HeldFor < time.Second {
+			t.Errorf("held: %+v, %v", s, err)
+		}
+		if err := c.Break(t.Context(), "r"); err != nil {
+			t.Error(err)
+		}
+		settle(time.Second)
+		if n := c.locked(); n != 0 {
+			t.Errorf("%d locks stayed", n)
+		}
+	})
+}
+
+// A vote that has no quorum and cannot get one is not shown as a holder.
+func TestInspectOfAStrayVote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		c.votes[0].lease, c.votes[0].until = "stray", time.Now().Add(time.Minute)
+		if s, err := c.Inspect(t.Context(), "r"); err != nil || s.Held {
+			t.Errorf("%+v, %v", s, err)
+		}
+		c.cut(1)
+		if s, err := c.Inspect(t.Context(), "r"); err != nil || !s.Held {
+			t.Errorf("with a silent node it may be a quorum: %+v, %v", s, err)
+		}
+	})
+}
+
+// Every call ends within its bounds over nodes that never answer.
+func TestCallsEndOverSilentNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		c.cut(0, 1, 2)
+		ctx := t.Context()
+		calls := map[string]func() error{
+			"acquire": func() error { _, err := c.Acquire(ctx, req); return err },
+			"extend":  func() error { _, err := c.Extend(ctx, lease.ID, 0); return err },
+			"release": func() error { return c.Release(ctx, lease.ID) },
+			"lease":   func() error { _, err := c.Lease(ctx, lease.ID); return err },
+			"inspect": func() error { _, err := c.Inspect(ctx, "r"); return err },
+			"break":   func() error { return c.Break(ctx, "r") },
+			"list":    func() error { _, err := c.List(ctx, lockcore.ListRequest{Limit: 10}); return err },
+		}
+		for name, call := range calls {
+			began := time.Now()
+			if err := call(); !errors.Is(err, lockcore.ErrNoQuorum) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if took := time.Since(began); took > 2*c.cfg.NodeTimeout {
+				t.Errorf("%s took %s", name, took)
+			}
+		}
+	})
+}
+
+// A context's error is never swallowed.
+func TestCancelledCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		c.cut(0, 1, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, acquire := c.Acquire(ctx, lockcore.AcquireRequest{Resource: "other"})
+		_, extend := c.Extend(ctx, lease.ID, 0)
+		_, inspect := c.Inspect(ctx, "r")
+		for _, err := range []error{acquire, extend, inspect, c.Release(ctx, lease.ID)} {
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%v does not wrap the context's error", err)
+			}
+		}
+	})
+}
+
+// The end of a lease is told once, by the release that ended it.
+func TestReleasedIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []fencing.Token
+		c := newCluster(t, 3, Config{Released: func(_ string, token fencing.Token) { told = append(told, token) }})
+		lease := mustAcquire(t, c, req)
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Release(t.Context(), lease.ID); !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Error(err)
+		}
+		broken := mustAcquire(t, c, req)
+		if err := c.Break(t.Context(), broken.Resource); err != nil {
+			t.Fatal(err)
+		}
+		if len(told) != 1 || told[0] != lease.Token {
+			t.Errorf("told %v, want %d alone", told, lease.Token)
+		}
+	})
+}
+
+// Extends of a lease that has ended leave nothing behind on nodes that were merely
+// slower than the others.
+func TestLostExtendsDoNotPileUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 5, Config{})
+		for _, i := range []int{3, 4} {
+			c.spoil(i, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return 3 * roundTrip, r })
+		}
+		lease := mustAcquire(t, c, req)
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		settle(10 * time.Second)
+		mustAcquire(t, c, req) // somebody else's
+		releases := func() (n int) {
+			for _, f := range c.fakes {
+				n += len(f.ops(node.OpRelease))
+			}
+			return n
+		}
+		before := releases()
+		const calls = 1000
+		for range calls {
+			if _, err := c.Extend(t.Context(), lease.ID, 0); err == nil {
+				t.Fatal("extended")
+			}
+		}
+		pending := c.set.clean.pendingNow()
+		settle(2 * time.Minute)
+		if each := (releases() - before) / calls; each > 2 || pending > calls/10 {
+			t.Errorf("%d extends of a lease that had ended: %d clean-ups pending, %d releases sent for each", calls, pending, each)
+		}
+	})
+}

@@ -1,0 +1,285 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// membership watches the nodes and decides which may vote: it keeps one
+// goroutine a node that looks, and one that acts on what was seen. Several
+// servers do the same on the same nodes; every step is made safe on the node
+// itself (rules 8 to 11), so they need not agree.
+type membership struct {
+	cfg     Config
+	nodes   []node.Node
+	cluster node.Cluster
+	meters  []Meter
+	base    time.Time // steady time counts from here, see readClock
+	view    *knownView
+	nudges  []chan struct{} // per node: look now
+	acts    chan struct{}   // something was seen
+
+	mu       sync.Mutex
+	seen     observations
+	clocks   []clockWatch
+	own      ownJump
+	backoff  time.Time // no admission before this
+	failures int
+	doubt    doubt
+	secrets  knownSecrets
+}
+
+func newMembership(cfg Config, nodes []node.Node, view *knownView) *membership {
+	m := &membership{
+		cfg: cfg, nodes: nodes, cluster: clusterOf(nodes), view: view,
+		meters: cfg.metersOf(nodes), base: time.Now(),
+		acts:   make(chan struct{}, 1),
+		clocks: make([]clockWatch, len(nodes)),
+		seen:   newObservations(nodes, time.Now()),
+	}
+	for range nodes {
+		m.nudges = append(m.nudges, make(chan struct{}, 1))
+	}
+	return m
+}
+
+// run watches until ctx ends, and returns when every goroutine has.
+func (m *membership) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for i := range m.nodes {
+		wg.Go(func() { m.watch(ctx, i) })
+	}
+	wg.Go(func() { m.act(ctx) })
+	wg.Wait()
+}
+
+// refused asks for a look at node i, whose gate was shut, unless that is no news:
+// then requests would make it be looked at ten times as often for nothing.
+func (m *membership) refused(i int) {
+	m.mu.Lock()
+	news := m.seen.sights[i].state == lockcore.NodeVoting
+	m.mu.Unlock()
+	if news {
+		m.nudge(i)
+	}
+}
+
+// nudge asks for a look at node i now.
+func (m *membership) nudge(i int) {
+	select {
+	case m.nudges[i] <- struct{}{}:
+	default:
+	}
+}
+
+// watch looks at node i at every interval and nudge.
+func (m *membership) watch(ctx context.Context, i int) {
+	for {
+		m.look(ctx, i)
+		select {
+		case m.acts <- struct{}{}:
+		default:
+		}
+		if !m.pause(ctx, i) {
+			return
+		}
+	}
+}
+
+// pause waits for the next look. Nudges come as fast as requests fail, so a
+// fraction of the interval is kept in any case.
+func (m *membership) pause(ctx context.Context, i int) bool {
+	const nudged = 10
+	if sleep(ctx, m.cfg.WatchInterval/nudged) != nil {
+		return false
+	}
+	timer := time.NewTimer(m.cfg.WatchInterval)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-m.nudges[i]:
+	}
+	return true
+}
+
+// observeTimeout is how long a look may take: it need not be as short as a
+// vote's limit, since nobody waits for it.
+func (c Config) observeTimeout() time.Duration { return max(4*c.NodeTimeout, c.WatchInterval) }
+
+func (m *membership) look(ctx context.Context, i int) {
+	looking, cancel := context.WithTimeout(ctx, m.cfg.observeTimeout())
+	defer cancel()
+	seen, err := m.observe(looking, i)
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil && seen.Admitted {
+		m.learnOf(seen)
+	}
+	if err == nil {
+		m.readClock(looking, i)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.seen.sights[i]
+	m.seen.see(i, seen, err, time.Now())
+	m.adoptSecrets(time.Now())
+	m.judge()
+	m.report(ctx, i, before)
+}
+
+// observe looks at node i, and notes on one that is not admitted that its
+// silence begins.
+func (m *membership) observe(ctx context.Context, i int) (node.Observation, error) {
+	seen, err := m.nodes[i].Observe(ctx)
+	if err != nil || seen.Admitted || seen.Note != "" || seen.Unfit != "" || !m.seen.ours(seen) {
+		return seen, err
+	}
+	if err := m.nodes[i].Quarantine(ctx, m.cfg.newLeaseValue()); err != nil {
+		return seen, nil //nolint:nilerr // it was seen; its wait begins with the note
+	}
+	m.audit(ctx, actQuarantine, i, slog.String("why", "it is not admitted: it restarted, or is new"))
+	return m.nodes[i].Observe(ctx)
+}
+
+func (m *membership) learnOf(seen node.Observation) {
+	if seen.Cluster == m.cluster {
+		m.view.learn(seen.View)
+	}
+}
+
+// report logs a change of a node's state; of its reason alone only now and
+// then, since a node that is away fails in many words.
+func (m *membership) report(ctx context.Context, i int, before sight) {
+	const often = time.Minute
+	after := &m.seen.sights[i]
+	if after.state == before.state && (after.reason == before.reason || time.Since(after.reported) < often) {
+		return
+	}
+	after.reported = time.Now()
+	level := slog.LevelInfo
+	if after.state != lockcore.NodeVoting {
+		level = slog.LevelWarn
+	}
+	m.cfg.Logger.Log(ctx, level, "node state",
+		"node", m.nodes[i].Name(), "state", string(after.state), "was", string(before.state), "reason", after.reason)
+}
+
+// judge gives every node its state, from all that was seen.
+func (m *membership) judge() {
+	now := time.Now()
+	m.seen.judge(planFor(&m.seen, m.cfg, now), now)
+}
+
+// status describes the cluster.
+func (m *membership) status() lockcore.ClusterStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	return m.seen.status(planFor(&m.seen, m.cfg, now), now)
+}
+
+// act carries plans out, one at a time.
+func (m *membership) act(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.acts:
+		}
+		m.step(ctx)
+	}
+}
+
+// step does what the plan of this moment asks for.
+func (m *membership) step(ctx context.Context) {
+	m.mu.Lock()
+	now := time.Now()
+	p := planFor(&m.seen, m.cfg, now)
+	m.settleView(p, now)
+	wait := now.Before(m.backoff)
+	m.mu.Unlock()
+	for _, i := range m.minded() {
+		m.expel(ctx, i)
+	}
+	for _, i := range p.raise {
+		m.raise(ctx, i, p.view)
+	}
+	for _, i := range p.raiseTTL {
+		m.raiseTTL(ctx, i)
+	}
+	for _, i := range p.raiseSecrets {
+		m.raiseSecrets(ctx, i, p.secrets)
+	}
+	switch {
+	case wait:
+	case len(p.found) > 0:
+		m.finish(ctx, "re-founding", m.found(ctx, p))
+	case len(p.rejoin) > 0:
+		m.finish(ctx, "rejoin", m.rejoin(ctx, p))
+	}
+}
+
+// finish looks again at every node at once, or draws a pause after a failure:
+// another server may be admitting the same node.
+func (m *membership) finish(ctx context.Context, what string, err error) {
+	m.mu.Lock()
+	if err == nil {
+		m.failures = 0
+	} else {
+		m.failures = min(m.failures+1, 5)
+		m.backoff = time.Now().Add(m.cfg.jitter(m.cfg.WatchInterval << m.failures / 4))
+	}
+	m.mu.Unlock()
+	if err != nil && ctx.Err() == nil && !errors.Is(err, node.ErrRaced) {
+		m.cfg.Logger.Warn("nodes were not admitted, will be tried again", "by", what, "error", err)
+	}
+	for i := range m.nodes {
+		m.look(ctx, i)
+	}
+}
+
+// raise brings an admitted node that missed a change of view up to it. It is
+// a fenced read (rule 8) whose result nobody needs.
+func (m *membership) raise(ctx context.Context, i int, view node.View) {
+	calling, cancel := context.WithTimeout(ctx, m.cfg.observeTimeout())
+	defer cancel()
+	if _, err := m.nodes[i].Fence(calling, view); err == nil {
+		m.nudge(i)
+	}
+}
+
+func (m *membership) raiseTTL(ctx context.Context, i int) {
+	calling, cancel := context.WithTimeout(ctx, m.cfg.observeTimeout())
+	defer cancel()
+	if err := m.nodes[i].RaiseMaxTTL(calling, m.cfg.MaxTTL); err != nil && ctx.Err() == nil {
+		m.cfg.Logger.Warn("a node did not take the longest TTL of this server", "node", m.nodes[i].Name(), "error", err)
+	}
+}
+
+// viewBits is how many low bits of a founding's view are random.
+const viewBits = 10
+
+// foundingView makes a view for a founding: from the wall clock, so that it is
+// larger than any that a lost majority knew, with random low bits, so that no
+// other admitter makes the same (rule 12). It is above what this server knows,
+// too, in case that the clock has been set back.
+func (m *membership) foundingView(largest node.View) node.View {
+	clock := node.View(time.Now().UnixMilli())<<viewBits | node.View(m.cfg.randomBelow(1<<viewBits))
+	return max(clock, m.rejoinView(max(largest, m.view.view())))
+}
+
+// rejoinView makes a view for a rejoin: just above the largest seen (rule 9).
+// It does not follow the clock, so that a rejoin among nodes that missed a
+// founding stays below the founding's view.
+func (m *membership) rejoinView(largest node.View) node.View {
+	const steps = 16
+	return largest + 1 + node.View(m.cfg.randomBelow(steps))
+}

@@ -1,0 +1,34 @@
+package redlock
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+)
+
+func TestMetaRoundTrip(t *testing.T) {
+	for _, m := range []meta{
+		{acquired: time.UnixMilli(1_700_000_000_000)},
+		{acquired: time.UnixMilli(1), holder: "worker 7 ü"},
+		{acquired: time.UnixMilli(1), holder: "w", metadata: json.RawMessage(`{"a":[1,"\u001f"]}`)},
+	} {
+		if got := parseMeta(m.String()); !reflect.DeepEqual(got, m) {
+			t.Errorf("%+v came back as %+v", m, got)
+		}
+	}
+}
+
+// Metadata is for display: what cannot be read is unknown, never an error.
+func TestMetaThatCannotBeRead(t *testing.T) {
+	if got := parseMeta(""); !reflect.DeepEqual(got, meta{}) {
+		t.Errorf("the empty text is %+v", got)
+	}
+	if got := parseMeta("no separator"); !reflect.DeepEqual(got, meta{}) {
+		t.Errorf("a text of something else is %+v", got)
+	}
+	got := parseMeta("?" + metaSeparator + "w" + metaSeparator + "{broken")
+	if !got.acquired.IsZero() || got.holder != "w" || got.metadata != nil {
+		t.Errorf("a half-readable text is %+v", got)
+	}
+}

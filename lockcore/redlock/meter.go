@@ -1,0 +1,80 @@
+package redlock
+
+import (
+	"context"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore/node"
+)
+
+// Meter is told what one node does, for statistics. Its methods are called by
+// many goroutines, some of them with locks held, so they must be quick and must
+// not call back.
+type Meter interface {
+	Vote(o node.Outcome)    // an answer to an acquire, late ones included
+	Silent()                // an acquire's time was up without an answer
+	Confirm(o node.Outcome) // an answer to a confirm
+	// Clock tells by how much the node's clock is ahead of this server's, the
+	// median of the last readings. Only nodes that are Clocked.
+	Clock(ahead time.Duration)
+	// Jump tells that the node's clock jumped against this server's.
+	Jump(by time.Duration)
+}
+
+// Attempt is one attempt at a lease as a Tracer is told of it. None of it is secret.
+type Attempt struct {
+	Verdict Verdict       // Lost also when the caller went away
+	Token   fencing.Token // 0 unless won
+	Votes   []VoteTaken   // in the order of the nodes
+}
+
+// VoteTaken is what one node said, as far as the attempt waited for it.
+type VoteTaken struct {
+	Node   string
+	Reason string // "granted", "held by another lease", "no answer in time", …
+	At     time.Time
+	Grant  fencing.Token // of a granted vote
+}
+
+// unmetered is the Meter of a Config without one.
+type unmetered struct{}
+
+func (unmetered) Vote(node.Outcome)    {}
+func (unmetered) Silent()              {}
+func (unmetered) Confirm(node.Outcome) {}
+func (unmetered) Clock(time.Duration)  {}
+func (unmetered) Jump(time.Duration)   {}
+
+// metersOf asks for every node's Meter, once.
+func (c Config) metersOf(nodes []node.Node) []Meter {
+	meters := make([]Meter, len(nodes))
+	for i, n := range nodes {
+		meters[i] = unmetered{}
+		if c.Meters != nil {
+			meters[i] = c.Meters(n.Name())
+		}
+	}
+	return meters
+}
+
+// tell describes a finished attempt to the Tracer.
+func (l *set) tell(ctx context.Context, res *acquired) {
+	if res.at == nil {
+		return
+	}
+	told := Attempt{Verdict: res.verdict, Votes: make([]VoteTaken, len(l.nodes))}
+	if res.verdict == Won {
+		told.Token = res.token
+	}
+	status := l.members.status()
+	for i, n := range l.nodes {
+		reply := &res.replies[i]
+		vote := VoteTaken{Node: n.Name(), Reason: reasonOf(reply, res.answered.has(i), status.Nodes[i]), At: res.at[i]}
+		if res.answered.has(i) && reply.Outcome == node.Granted {
+			vote.Grant = reply.Grant
+		}
+		told.Votes[i] = vote
+	}
+	l.cfg.Trace(ctx, told)
+}

@@ -1,0 +1,176 @@
+package redlock
+
+import (
+	"fmt"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"time"
+)
+
+// observations are what one server knows of its nodes.
+type observations struct {
+	names   []string
+	cluster node.Cluster
+	sights  []sight
+	longest time.Duration // the longest TTL that any node ever recorded
+}
+
+const notSeenYet = "not seen yet"
+
+func newObservations(nodes []node.Node, now time.Time) observations {
+	o := observations{cluster: clusterOf(nodes), sights: make([]sight, len(nodes))}
+	for i, n := range nodes {
+		o.names = append(o.names, n.Name())
+		o.sights[i] = sight{state: lockcore.NodeUnreachable, reason: notSeenYet, since: now}
+	}
+	return o
+}
+
+// see takes a look at node i.
+func (o *observations) see(i int, seen node.Observation, err error, now time.Time) {
+	o.sights[i].update(seen, err, o.ours(seen))
+	if err == nil {
+		o.sights[i].at = now
+	}
+	o.markOut(now)
+}
+
+// ours: the node bears this cluster's mark, or none.
+func (o *observations) ours(seen node.Observation) bool {
+	return seen.Cluster == node.Cluster{} || seen.Cluster == o.cluster
+}
+
+// sight is what one server knows of one node.
+type sight struct {
+	seen    node.Observation
+	err     error     // of the last look; seen is then older
+	looked  bool      // was seen at least once
+	at      time.Time // when it was seen so
+	cluster bool      // its record, if any, is this cluster's
+
+	away bool // admitted, but in a view from before the last founding
+
+	// outSince is when the node was first seen in this state without admission,
+	// on this server's monotonic clock (rule 13); zero while it is admitted.
+	outSince time.Time
+	outPin   pin
+
+	state    lockcore.NodeState
+	reason   string
+	since    time.Time
+	reported time.Time // when the state or the reason was last logged
+}
+
+func (s *sight) update(seen node.Observation, err error, ours bool) {
+	s.err = err
+	if err != nil {
+		return
+	}
+	s.seen, s.looked, s.cluster = seen, true, ours
+}
+
+// markOut notes since when each node is without a valid admission. A node
+// admitted in a view from before the last founding has none: it was away
+// during it and rejoins like one that restarted (rule 12).
+func (o *observations) markOut(now time.Time) {
+	founded := o.founded()
+	for i := range o.sights {
+		s := &o.sights[i]
+		if s.err != nil {
+			continue
+		}
+		if s.fit() {
+			o.longest = max(o.longest, min(s.seen.Marks.MaxTTL, mostRecordedTTL))
+		}
+		s.away = s.seen.Admitted && s.seen.View < founded
+		switch {
+		case s.seen.Admitted && !s.away:
+			s.outSince, s.outPin = time.Time{}, pin{}
+		case s.outPin != pinOf(s.seen), !s.away && s.seen.Note == "": // without the note no wait begins
+			s.outSince, s.outPin = now, pinOf(s.seen)
+		}
+	}
+}
+
+// founded is the view of the last founding that anybody knows of, as each node
+// was last seen: one that does not answer for a moment is no reason to take
+// another one, which was away during the founding, for a voting node again.
+func (o *observations) founded() (view node.View) {
+	for i := range o.sights {
+		if s := &o.sights[i]; s.looked && s.seen.Unfit == "" && s.cluster && s.seen.Admitted {
+			view = max(view, s.seen.Marks.Founded)
+		}
+	}
+	return view
+}
+
+// secrets are what the admitted nodes keep, as each was last seen, like founded.
+func (o *observations) secrets() (kept []node.Secrets) {
+	for i := range o.sights {
+		if s := &o.sights[i]; s.looked && s.seen.Unfit == "" && s.cluster && s.seen.Admitted && !s.away {
+			kept = append(kept, s.seen.Marks.Secrets)
+		}
+	}
+	return kept
+}
+
+// fit: answers, is configured as it must be, and is this cluster's or nobody's.
+func (s *sight) fit() bool { return s.err == nil && s.looked && s.seen.Unfit == "" && s.cluster }
+
+func (s *sight) admitted() bool { return s.fit() && s.seen.Admitted && !s.away }
+
+func (s *sight) out() bool { return s.fit() && (!s.seen.Admitted || s.away) }
+
+// waitLeft is what is left of a node's delayed restart (rule 13).
+func (s *sight) waitLeft(wait time.Duration, now time.Time) time.Duration {
+	return max(0, wait-now.Sub(s.outSince))
+}
+
+func (s *sight) judge(outReason string) (lockcore.NodeState, string) {
+	switch {
+	case s.err != nil:
+		return lockcore.NodeUnreachable, s.err.Error()
+	case !s.looked:
+		return lockcore.NodeUnreachable, notSeenYet
+	case s.seen.Unfit != "":
+		return lockcore.NodeRefused, s.seen.Unfit
+	case !s.cluster:
+		return lockcore.NodeRefused, fmt.Sprintf("it belongs to a cluster of %d other nodes (mark %s): configure every server with the same node list, or use an empty database", s.seen.Cluster.Nodes, s.seen.Cluster.Hash)
+	case outReason != "":
+		return lockcore.NodeQuarantined, outReason
+	}
+	return lockcore.NodeVoting, ""
+}
+
+// judge gives every node its state.
+func (o *observations) judge(p plan, now time.Time) {
+	for i := range o.sights {
+		s := &o.sights[i]
+		state, reason := s.judge(p.reasons[i])
+		if state != s.state {
+			s.since = now
+		}
+		s.state, s.reason = state, reason
+	}
+}
+
+// status describes the cluster.
+func (o *observations) status(p plan, now time.Time) lockcore.ClusterStatus {
+	s := lockcore.ClusterStatus{Quorum: QuorumOf(len(o.sights)), Nodes: make([]lockcore.NodeStatus, len(o.sights))}
+	for i := range o.sights {
+		at := &o.sights[i]
+		n := lockcore.NodeStatus{Name: o.names[i], State: at.state, Reason: at.reason, Since: now.Sub(at.since), View: int64(at.seen.View)}
+		switch at.state {
+		case lockcore.NodeVoting:
+			s.Voting++
+		case lockcore.NodeQuarantined:
+			n.Wait = at.waitLeft(p.wait, now)
+		}
+		s.Nodes[i] = n
+	}
+	s.Ready = s.Voting >= s.Quorum
+	if !s.Ready {
+		s.Reason = p.why
+	}
+	return s
+}

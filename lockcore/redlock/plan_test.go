@@ -1,0 +1,235 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore/node"
+)
+
+// planScenarios lets text say what a server sees of its nodes, and prints what
+// it plans. Nodes are counted from 1.
+type planScenarios struct {
+	cfg  Config
+	seen observations
+	now  time.Time
+}
+
+// scenarioStart is when a cluster's scenario begins.
+var scenarioStart = time.UnixMilli(1_800_000_000_000)
+
+func TestPlanScenarios(t *testing.T) {
+	p := &planScenarios{}
+	for _, file := range []string{"testdata/plan_rejoin.txt", "testdata/plan_founding.txt"} {
+		runScenarios(t, file, p)
+	}
+}
+
+func (s *planScenarios) do(cmd command) (string, error) {
+	switch cmd.Cmd {
+	case "cluster":
+		return "", s.cluster(cmd)
+	case "at":
+		at, err := time.ParseDuration(cmd.CmdArgs[0].Key)
+		s.now = scenarioStart.Add(at)
+		return "", err
+	case "see":
+		return "", s.see(cmd)
+	case "refound": // fencelock bootstrap: a Locker of its own that recovers by itself
+		s.cfg.Recovery = RecoveryAuto
+		return "", nil
+	case "plan": // printed after the commands before it
+		return s.show(), nil
+	}
+	return "", errors.New("no such command")
+}
+
+func (s *planScenarios) cluster(cmd command) error {
+	s.cfg = Config{
+		MaxTTL: 10 * time.Second,
+		New:    cmd.HasArg("new"), Force: cmd.HasArg("force"), Recovery: Recovery(cmd.pair("recovery")),
+	}
+	s.cfg = s.cfg.withDefaults()
+	nodes := make([]node.Node, cmd.pairNumber("n"))
+	for i := range nodes {
+		nodes[i] = &fakeNode{name: fmt.Sprintf("node%d", i+1)}
+	}
+	s.now = scenarioStart
+	s.seen = newObservations(nodes, s.now)
+	return errors.Join(s.cfg.validate(), validateNodes(nodes))
+}
+
+// see reads what a look at a node shows:
+//
+//	see 1 admitted view=5 founded=2 high=9 max-ttl=20s
+//	see 2 out [empty] [view=5]       not admitted; note=x, away=5 or unnoted: of its quarantine
+//	see 3 silent                     no answer
+//	see 4 unfit | foreign | twin=1   must not vote
+//
+// inc names its incarnation where it is not the first.
+func (s *planScenarios) see(cmd command) error {
+	i := int(cmd.number(0)) - 1
+	maxTTL, _ := time.ParseDuration(cmd.pair("max-ttl"))
+	seen := node.Observation{
+		Incarnation: fmt.Sprintf("%d%s", i+1, cmd.pair("inc")), View: node.View(cmd.pairNumber("view")),
+		Admitted: cmd.HasArg("admitted"), Empty: cmd.HasArg("empty"),
+		Marks: node.Marks{High: fencing.Token(cmd.pairNumber("high")), Founded: node.View(cmd.pairNumber("founded")), MaxTTL: max(maxTTL, s.cfg.MaxTTL)},
+	}
+	if !seen.Empty {
+		seen.Cluster = s.seen.cluster
+	}
+	if !seen.Admitted && !cmd.HasArg("unnoted") {
+		seen.Note = "note" + cmd.pair("note")
+	}
+	if away := cmd.pairNumber("away"); away != 0 {
+		seen.Note = node.AwayNote(node.View(away))
+	}
+	if twin := cmd.pair("twin"); twin != "" {
+		seen.Incarnation = twin
+	}
+	var err error
+	switch {
+	case cmd.HasArg("silent"):
+		err = errNoAnswer
+	case cmd.HasArg("unfit"):
+		seen.Unfit = "it is a replica"
+	case cmd.HasArg("foreign"):
+		seen.Cluster = node.Cluster{Nodes: 5, Hash: "elsewhere"}
+	}
+	s.seen.see(i, seen, err, s.now)
+	s.seen.judge(planFor(&s.seen, s.cfg, s.now), s.now)
+	return nil
+}
+
+func (s *planScenarios) show() string {
+	p := planFor(&s.seen, s.cfg, s.now)
+	s.seen.judge(p, s.now)
+	status := s.seen.status(p, s.now)
+	var out strings.Builder
+	for _, part := range []struct {
+		name  string
+		nodes []int
+	}{{"raise", p.raise}, {"raise-ttl", p.raiseTTL}, {"rejoin", p.rejoin}, {"found", p.found}} {
+		if len(part.nodes) > 0 {
+			fmt.Fprintf(&out, "%s %s\n", part.name, ordinals(part.nodes))
+		}
+	}
+	if p.fresh {
+		out.WriteString("fresh\n")
+	}
+	fmt.Fprintf(&out, "ready=%v", status.Ready)
+	if !status.Ready {
+		fmt.Fprintf(&out, ": %s", status.Reason)
+	}
+	out.WriteByte('\n')
+	for i, n := range status.Nodes {
+		fmt.Fprintf(&out, "%d %s", i+1, n.State)
+		if n.Wait > 0 {
+			fmt.Fprintf(&out, " wait=%s", n.Wait)
+		}
+		if n.Reason != "" && n.Reason != status.Reason {
+			fmt.Fprintf(&out, ": %s", n.Reason)
+		}
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
+
+// Views come from entropy and from what was seen, never from a constant.
+func TestViewsGrow(t *testing.T) {
+	m := newMembership(Config{}.withDefaults(), fakes(3), new(knownView))
+	for largest := range node.View(100) {
+		if v := m.rejoinView(largest); v <= largest || v > largest+16 {
+			t.Fatalf("a rejoin above view %d took %d", largest, v)
+		}
+	}
+	clock := node.View(time.Now().UnixMilli()) << viewBits
+	if v := m.foundingView(3); v < clock {
+		t.Errorf("the founding's view %d does not follow the clock (%d)", v, clock)
+	}
+	if v := m.foundingView(2 * clock); v <= 2*clock {
+		t.Errorf("the founding's view %d is not above the largest seen (%d)", v, 2*clock)
+	}
+}
+
+// The cluster's name does not depend on the order in which a server lists its
+// nodes, and does depend on each of them (rule 14).
+func TestClusterOfNodes(t *testing.T) {
+	nodes := fakes(3)
+	turned := []node.Node{nodes[2], nodes[0], nodes[1]}
+	if clusterOf(nodes) != clusterOf(turned) {
+		t.Error("the order of the list changes the cluster")
+	}
+	if clusterOf(nodes) == clusterOf(fakes(5)) {
+		t.Error("three nodes and five are one cluster")
+	}
+	other := []node.Node{nodes[0], nodes[1], &fakeNode{name: "elsewhere"}}
+	if clusterOf(nodes) == clusterOf(other) {
+		t.Error("another node is the same cluster")
+	}
+}
+
+func TestFoundingFloor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := node.FloorAt(time.Now())
+		cases := []struct {
+			name  string
+			high  fencing.Token
+			guard func(context.Context) (fencing.Token, error)
+			want  fencing.Token
+		}{
+			{"the clock", 0, nil, now},
+			{"a mark that survived", now + 5, nil, now + 5},
+			{"a broken mark", fencing.MaxToken, nil, now},
+			{"the guard's mark", now + 5, guardSays(now+9, nil), now + 9},
+			{"a broken guard's", now + 5, guardSays(fencing.MaxToken, nil), now + 5},
+			{"a guard that is away", now + 5, guardSays(now+9, errors.New("away")), now + 5},
+		}
+		for _, c := range cases {
+			m := newMembership(Config{Floor: c.guard}.withDefaults(), fakes(3), new(knownView))
+			m.seen.sights[1].update(node.Observation{Incarnation: "1", Marks: node.Marks{High: c.high}}, nil, true)
+			if got := m.foundingFloor(t.Context()); got != c.want {
+				t.Errorf("%s: floor %d, want %d", c.name, got, c.want)
+			}
+		}
+	})
+}
+
+func guardSays(mark fencing.Token, err error) func(context.Context) (fencing.Token, error) {
+	return func(context.Context) (fencing.Token, error) { return mark, err }
+}
+
+// The nodes that know of the founding are not seen for a moment: the one that was
+// away during it keeps the wait that it has served.
+func TestFoundingIsRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMembership(Config{MaxTTL: 10 * time.Second}.withDefaults(), fakes(3), new(knownView))
+		see := func(i int, view, founded node.View, err error) {
+			m.seen.sights[i].update(node.Observation{
+				Incarnation: string(rune('a' + i)), Admitted: true, View: view, Cluster: m.cluster,
+				Marks: node.Marks{Founded: founded, MaxTTL: 10 * time.Second},
+			}, err, true)
+			m.seen.markOut(time.Now())
+			m.judge()
+		}
+		see(0, 900, 900, nil)
+		see(1, 900, 900, nil)
+		see(2, 7, 1, nil)
+		time.Sleep(9 * time.Second)
+		for i := range 3 {
+			see(i, 0, 0, errNoAnswer)
+		}
+		see(2, 7, 1, nil)
+		see(0, 900, 900, nil)
+		see(1, 900, 900, nil)
+		if left := m.status().Nodes[2].Wait; left > 2*time.Second {
+			t.Errorf("after 9 s of the wait, %s are left", left)
+		}
+	})
+}

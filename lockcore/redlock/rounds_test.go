@@ -1,0 +1,87 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// More acquires than there are places wait for one before they ask any node, in
+// the order in which they came; none fails for having waited.
+func TestRoundsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const places, callers = 1, 10
+		c := newCluster(t, 3, Config{MaxRounds: places})
+		const answer = 4 * time.Millisecond
+		var mu sync.Mutex
+		var order []string
+		for i, node := range c.fakes {
+			node.answer(manyLocks(answer, i == 0, &mu, &order))
+		}
+		began := time.Now()
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				if _, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: fmt.Sprint("r", i)}); err != nil {
+					t.Errorf("caller %d: %v", i, err)
+				}
+			})
+			synctest.Wait() // it has taken a place, or stands behind the others
+		}
+		all.Wait()
+		if took, want := time.Since(began), callers/places*answer; took != want {
+			t.Errorf("%d acquires with %d places took %s, want %s", callers, places, took, want)
+		}
+		for i, resource := range order {
+			if want := fmt.Sprint("r", i); resource != want {
+				t.Errorf("asked for %v, want them in the order in which they came", order)
+				break
+			}
+		}
+	})
+}
+
+// manyLocks grants every acquire.
+func manyLocks(after time.Duration, note bool, mu *sync.Mutex, order *[]string) func(node.Op) (time.Duration, node.Reply) {
+	return func(op node.Op) (time.Duration, node.Reply) {
+		if note && op.Kind == node.OpAcquire {
+			mu.Lock()
+			*order = append(*order, op.Resource)
+			mu.Unlock()
+		}
+		return after, node.Reply{Outcome: node.Granted, Grant: 1, Remaining: op.TTL, TTL: op.TTL}
+	}
+}
+
+// Who gives up while it waits for a place asks nobody; an extend needs none.
+func TestWaitingForAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{MaxRounds: 1})
+		lease, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.set.rounds <- struct{}{} // somebody's round goes on and on
+		asked := len(c.fakes[0].ops(node.OpAcquire))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Acquire(ctx, lockcore.AcquireRequest{Resource: "other"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want the context's error", err)
+		}
+		if now := len(c.fakes[0].ops(node.OpAcquire)); now != asked {
+			t.Errorf("a node was asked %d times by a caller that never had a place", now-asked)
+		}
+		if _, err := c.Extend(t.Context(), lease.ID, time.Minute); err != nil {
+			t.Errorf("extend: %v", err)
+		}
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Errorf("release: %v", err)
+		}
+	})
+}

@@ -1,0 +1,259 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/lockcore/redlock"
+)
+
+// kept is what the nodes keep.
+func kept(t *testing.T, models []*nodetest.Model) (secrets []node.Secrets) {
+	t.Helper()
+	for _, m := range models {
+		seen, err := m.Observe(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets = append(secrets, seen.Marks.Secrets)
+	}
+	return secrets
+}
+
+// A node that restarts empty gets the secret back with its admission, and leases
+// live through the restart of every node, one after the other.
+func TestSecretOutlivesRestarts(t *testing.T) {
+	clockCluster(t, 3, func(t *testing.T, l *redlock.Locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
+		before := kept(t, models)
+		if before[0] == "" || before[1] != before[0] || before[2] != before[0] {
+			t.Fatalf("after the bootstrap the nodes keep %s", before)
+		}
+		lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range models {
+			m.Restart(false)
+			for range 5 {
+				time.Sleep(4 * time.Second)
+				if _, err := l.Extend(t.Context(), lease.ID, 10*time.Second); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for i, secrets := range kept(t, models) {
+			if secrets != before[0] {
+				t.Errorf("node %d keeps %s, want %s", i+1, secrets, before[0])
+			}
+		}
+	})
+}
+
+// After the loss of every node the cluster has another secret, and no id from
+// before is taken.
+func TestABootstrapDrawsAnotherSecret(t *testing.T) {
+	clockCluster(t, 3, func(t *testing.T, l *redlock.Locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
+		before := kept(t, models)
+		lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range models {
+			m.Restart(true) // also what was kept is no longer used
+		}
+		time.Sleep(time.Minute)
+		if after := kept(t, models); after[0] == before[0] || after[1] != after[0] || after[2] != after[0] {
+			t.Errorf("the nodes keep %s, before %s", after, before)
+		}
+		if _, err := l.Extend(t.Context(), lease.ID, 0); !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Errorf("a lease from before: %v", err)
+		}
+	})
+}
+
+// A rotation reaches a node that was away, and ends no lease; the second one is
+// refused while a lease of the first secret may live.
+func TestRotateSecret(t *testing.T) {
+	clockCluster(t, 3, func(t *testing.T, l *redlock.Locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
+		ctx := t.Context()
+		first, err := l.Acquire(ctx, lockcore.AcquireRequest{Resource: "a", TTL: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		models[2].SetReplica(true) // does not vote
+		time.Sleep(time.Second)
+		if err := l.RotateSecret(ctx, false); err != nil {
+			t.Fatal(err)
+		}
+		if now := kept(t, models); now[0] != now[1] || now[2] == now[0] {
+			t.Errorf("the nodes keep %s", now)
+		}
+		if _, err := l.Extend(ctx, first.ID, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		models[2].SetReplica(false)
+		time.Sleep(5 * time.Second)
+		second, err := l.Acquire(ctx, lockcore.AcquireRequest{Resource: "b", TTL: 10 * time.Second})
+		if err != nil || second.ID[:6] == first.ID[:6] { // version and key
+			t.Fatalf("the new secret does not seal: %v", err)
+		}
+		time.Sleep(time.Second)
+		if err := l.RotateSecret(ctx, false); !errors.Is(err, redlock.ErrSecretInUse) {
+			t.Fatalf("a second rotation: %v", err)
+		}
+		for _, lease := range []lockcore.Lease{first, second} {
+			if _, err := l.Extend(ctx, lease.ID, 10*time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.RotateSecret(ctx, true); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(9 * time.Second)
+		if _, err := l.Extend(ctx, first.ID, 0); !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Errorf("a lease of the secret before the last: %v", err)
+		}
+		if _, err := l.Extend(ctx, second.ID, 0); err != nil {
+			t.Errorf("a lease of the last secret: %v", err)
+		}
+		time.Sleep(2 * time.Hour)
+		if err := l.RotateSecret(ctx, false); err != nil {
+			t.Errorf("a rotation once no lease of the one before can live: %v", err)
+		}
+		if now := kept(t, models); now[0] != now[1] || now[1] != now[2] {
+			t.Errorf("the nodes keep %s", now)
+		}
+	})
+}
+
+// A server that has lost sight of the nodes does not say of an id whose key it
+// does not know that its lease has ended: the secret may have been replaced since.
+func TestUnknownKeyWithoutAQuorum(t *testing.T) {
+	clockCluster(t, 3, func(t *testing.T, l *redlock.Locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
+		foreign := newForeignID(t)
+		if _, err := l.Lease(t.Context(), foreign); !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Errorf("another cluster's: %v", err)
+		}
+		for _, m := range models[:2] {
+			m.SetReplica(true)
+		}
+		time.Sleep(5 * time.Second)
+		for name, err := range map[string]error{"release": l.Release(t.Context(), foreign), "look": second(l.Lease(t.Context(), foreign))} {
+			if !errors.Is(err, lockcore.ErrNoQuorum) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+}
+
+// keeper is a Model whose link may be cut, and of which is known with what it was admitted.
+type keeper struct {
+	*nodetest.Model
+	cut      atomic.Bool
+	mu       sync.Mutex
+	admitted []node.Secrets
+}
+
+func (k *keeper) Observe(ctx context.Context) (node.Observation, error) {
+	if k.cut.Load() {
+		return node.Observation{}, errCut
+	}
+	return k.Model.Observe(ctx)
+}
+
+func (k *keeper) Admit(ctx context.Context, a node.Admission) error {
+	k.mu.Lock()
+	k.admitted = append(k.admitted, a.Secrets)
+	k.mu.Unlock()
+	return k.Model.Admit(ctx, a)
+}
+
+// keepers is a running cluster of them.
+func keepers(t *testing.T, test func(t *testing.T, l *redlock.Locker, nodes []*keeper)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var all []*keeper
+		var nodes []node.Node
+		for i := range 3 {
+			k := &keeper{Model: nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)})}
+			all, nodes = append(all, k), append(nodes, k)
+		}
+		l, err := redlock.New(redlock.Config{New: true, MaxTTL: 10 * time.Second}, nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = l.Run(ctx) })
+		defer running.Wait()
+		defer cancel()
+		time.Sleep(5 * time.Second)
+		test(t, l, all)
+	})
+}
+
+// A rejoin brings the secret with it: a node that votes without it for a moment
+// would not count for the quorum that keeps it.
+func TestARejoinCarriesTheSecret(t *testing.T) {
+	keepers(t, func(t *testing.T, _ *redlock.Locker, nodes []*keeper) { //nolint:thelper // it is the test itself
+		nodes[0].Restart(false)
+		time.Sleep(time.Minute)
+		if a := nodes[0].admitted; len(a) != 2 || a[0] == "" || a[1] != a[0] {
+			t.Errorf("it was admitted with %s", a)
+		}
+	})
+}
+
+// A node that was out of reach during a rotation, and stayed admitted, is given the
+// new secret by the servers.
+func TestARotationReachesWhoMissedIt(t *testing.T) {
+	keepers(t, func(t *testing.T, l *redlock.Locker, nodes []*keeper) { //nolint:thelper // it is the test itself
+		nodes[0].cut.Store(true)
+		time.Sleep(time.Second)
+		if err := l.RotateSecret(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		nodes[0].cut.Store(false)
+		time.Sleep(5 * time.Second)
+		if now := kept(t, []*nodetest.Model{nodes[0].Model, nodes[1].Model, nodes[2].Model}); now[0] != now[1] || now[1] != now[2] {
+			t.Errorf("the nodes keep %s", now)
+		}
+	})
+}
+
+func second(_ lockcore.Lease, err error) error { return err }
+
+// newForeignID is a lease id under a secret of another cluster.
+func newForeignID(t *testing.T) string {
+	t.Helper()
+	keys, err := redlock.NewKeys(make([]byte, node.MinSecretBytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := redlock.New(redlock.Config{New: true, Keys: func() *redlock.Keys { return keys }}, []node.Node{nodetest.NewModel(nodetest.ModelOptions{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = l.Run(ctx)
+	}()
+	defer func() { cancel(); <-ended }()
+	time.Sleep(5 * time.Second)
+	lease, err := l.Acquire(ctx, lockcore.AcquireRequest{Resource: "r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease.ID
+}

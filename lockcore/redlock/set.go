@@ -1,0 +1,290 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"slices"
+	"sync"
+	"time"
+)
+
+var (
+	errNoAnswer    = errors.New("no answer in time")
+	errImplausible = errors.New("named a token that no cluster can have reached")
+)
+
+// set is one set of nodes: a cluster of its own, with its own quorum. It takes
+// leases of one resource each; a Locker routes to it.
+type set struct {
+	cfg     Config
+	nodes   []node.Node
+	meters  []Meter
+	quorum  int
+	view    knownView
+	clean   *cleaner
+	line    *line
+	rounds  rounds
+	members *membership
+}
+
+func newSet(cfg Config, nodes []node.Node) *set {
+	l := &set{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes), rounds: make(rounds, cfg.MaxRounds)}
+	l.line = newLine(cfg, nodes, l.clean, l.view.view)
+	l.members = newMembership(cfg, nodes, &l.view)
+	l.meters = l.members.meters
+	for _, n := range nodes {
+		n.Join(l.members.cluster)
+	}
+	return l
+}
+
+// run is Locker.Run.
+func (l *set) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() { l.members.run(ctx) })
+	wg.Go(func() { l.line.run(ctx) })
+	wg.Wait()
+	l.line.stop()
+	const tidy = 2 * time.Second
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidy)
+	defer cancel()
+	l.clean.close(closing)
+}
+
+// waiting is how many requests stand in line at this server.
+func (l *set) waiting() int {
+	l.line.mu.Lock()
+	defer l.line.mu.Unlock()
+	return l.line.waiting
+}
+
+// request is an AcquireRequest of one resource on its way to the nodes.
+type request struct {
+	lockcore.AcquireRequest
+	owner string // see WithOwner
+	scope string // what the idempotency key is used for
+}
+
+// part is one resource of a lease, taken.
+type part struct {
+	id      leaseID
+	lease   lockcore.Lease
+	attempt string // that took it under an idempotency key; "" without one
+	at      time.Time
+}
+
+// acquire and what it calls take and return pointers: requests and leases are
+// large, and whoever waits in line has them on its stack at every level. Ten
+// thousand may wait, and with small frames 4 KB are enough for each.
+func (l *set) acquire(ctx context.Context, req *request) (*part, error) {
+	if req.Wait > 0 {
+		return l.acquireInTurn(ctx, req)
+	}
+	pause := splitFirstPause
+	for try := 1; ; try++ {
+		taken, err := l.tryAcquire(ctx, req, node.Ticket{})
+		var again *retryError
+		if !errors.As(err, &again) {
+			return taken, err
+		}
+		if try == mostTries {
+			return nil, again.give
+		}
+		if err := sleep(ctx, l.cfg.jitter(pause)); err != nil {
+			return nil, again.give
+		}
+		pause = min(2*pause, splitMostPause)
+	}
+}
+
+// The tries of one Acquire. The pauses, jittered, are a few round trips long:
+// two callers that split the votes do not meet again.
+const (
+	mostTries       = 8
+	splitFirstPause = time.Millisecond
+	splitMostPause  = 32 * time.Millisecond
+)
+
+// retryError asks Acquire to try once more, and what to say when it will not.
+type retryError struct{ give error }
+
+func (e *retryError) Error() string { return e.give.Error() }
+
+func (l *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) (*part, error) {
+	if err := l.rounds.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer l.rounds.leave()
+	keys, err := l.currentKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id := leaseID{resource: req.Resource, acquired: time.Now()}
+	attempt, former := "", []string(nil)
+	if req.IdempotencyKey == "" {
+		id.value = l.cfg.newLeaseValue()
+	} else {
+		values := keys.leaseValues(req.owner, req.IdempotencyKey)
+		id.value, former = values[0], values[1:]
+		attempt = l.cfg.newLeaseValue()[:8]
+	}
+	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
+	op := node.Op{
+		Kind: node.OpAcquire, View: l.view.view(), Resource: req.Resource, Owner: id.value,
+		TTL: req.TTL, Meta: described.String(), Attempt: attempt, Scope: req.scope, Ticket: ticket,
+	}
+	res := l.ask(ctx, op)
+	if value := res.inTheWay(former); value != "" {
+		id.value, op.Owner = value, value
+		res = l.ask(ctx, op)
+	}
+	l.tell(ctx, &res)
+	if res.verdict != Won {
+		return nil, l.explainLoss(ctx, req, &res)
+	}
+	id.token = res.token
+	if res.existing {
+		described = describeExisting(res.meta, described)
+		id.acquired = described.acquired
+	}
+	lease := l.leaseOf(id, described, res.ttl, res.validity)
+	lease.Existing = res.existing
+	if lease.Validity <= 0 || ctx.Err() != nil {
+		l.retract(id, attempt, res.ttl)
+		return nil, l.tooLate(ctx, req.Resource, &res)
+	}
+	return &part{id: id, lease: lease, attempt: attempt, at: time.Now()}, nil
+}
+
+// ask is one acquisition, to its decision.
+func (l *set) ask(ctx context.Context, op node.Op) acquired {
+	a := l.newAcquisition(ctx, op, l.cfg.roundLimit(op.TTL))
+	a.start()
+	a.wait(ctx)
+	return a.result()
+}
+
+// inTheWay gives the one of the values whose lease made the acquisition lose, ""
+// if none did. They are what the idempotency key came to before the cluster's
+// secret was replaced: then the key has found its own lease, and must ask for that.
+func (res *acquired) inTheWay(values []string) string {
+	if res.verdict == Won || len(values) == 0 {
+		return ""
+	}
+	for i := range res.replies {
+		if value := res.replies[i].Owner; res.answered.has(i) && slices.Contains(values, value) {
+			return value
+		}
+	}
+	return ""
+}
+
+// describeExisting prefers what the nodes kept over what the retry says.
+func describeExisting(text string, retry meta) meta {
+	if kept := parseMeta(text); !kept.acquired.IsZero() {
+		return kept
+	}
+	return retry
+}
+
+func (l *set) leaseOf(id leaseID, m meta, ttl, validity time.Duration) lockcore.Lease {
+	return lockcore.Lease{
+		Resource: id.resource, Token: id.token, TTL: ttl, Validity: validity,
+		Acquired: id.acquired, MaxHoldRemaining: l.maxHoldRemaining(id), Holder: m.holder, Metadata: m.metadata,
+	}
+}
+
+func (l *set) maxHoldRemaining(id leaseID) time.Duration {
+	if l.cfg.MaxHold < 0 {
+		return -1
+	}
+	return max(0, l.cfg.MaxHold-time.Since(id.acquired))
+}
+
+// retract takes back the votes of a lease that was won and cannot be used. Under
+// an idempotency key another attempt may have answered with the same lease: its
+// votes stay.
+func (l *set) retract(id leaseID, attempt string, ttl time.Duration) {
+	op := node.Op{Kind: node.OpRetract, Resource: id.resource, Owner: id.value, Attempt: attempt}
+	for i := range l.nodes {
+		l.clean.send(i, op, time.Now().Add(ttl), recheckAlways)
+	}
+}
+
+// extend is Locker.Extend for one resource.
+func (l *set) extend(ctx context.Context, id leaseID, ttl time.Duration) (lockcore.Lease, error) {
+	if left := l.maxHoldRemaining(id); left >= 0 {
+		ttl = min(ttl, left.Truncate(time.Millisecond))
+	}
+	if ttl < lockcore.MinTTL {
+		return lockcore.Lease{}, lockcore.ErrMaxHold
+	}
+	op := node.Op{Kind: node.OpExtend, Resource: id.resource, Owner: id.value, Token: id.token, TTL: ttl}
+	b := l.pollInView(ctx, op, l.cfg.roundLimit(ttl), (*ballot).decided)
+	if granted := b.count(node.Granted); granted < l.quorum {
+		return lockcore.Lease{}, l.explainUnextended(id, &b)
+	}
+	left := validity(ttl, ttl, b.elapsed)
+	if left <= 0 {
+		return lockcore.Lease{}, l.quorumError(id.resource, &b)
+	}
+	return l.leaseOf(id, b.meta(), ttl, left), nil
+}
+
+// explainUnextended tells a lost lease from a lost quorum. A lease is lost
+// once so many nodes refused it that the others are no quorum: each has given
+// the lock, or a larger counter, to somebody else, and will never give it back.
+func (l *set) explainUnextended(id leaseID, b *ballot) error {
+	if b.count(node.NotHeld) < ReadersOf(len(l.nodes)) {
+		return l.quorumError(id.resource, b)
+	}
+	op := node.Op{Kind: node.OpRelease, Resource: id.resource, Owner: id.value, Token: id.token}
+	for i := range l.nodes {
+		if o := b.replies[i].Outcome; o == node.Granted || o == node.Failed {
+			l.clean.send(i, op, time.Now().Add(l.cfg.MaxTTL), recheckNever)
+		}
+	}
+	return lockcore.ErrNotHeld
+}
+
+// pollInView runs a poll that carries the view, and once more under each newer
+// view that it meets (rule 8).
+func (l *set) pollInView(ctx context.Context, op node.Op, limit time.Duration, enough func(*ballot) bool) ballot {
+	for try := 1; ; try++ {
+		op.View = l.view.view()
+		b := runPoll(ctx, l.nodes, op, limit, enough)
+		stale := l.learnFrom(b.replies[:b.n])
+		if !stale || b.count(node.Granted) >= b.quorum || try == mostTries || ctx.Err() != nil {
+			return b
+		}
+	}
+}
+
+// learnFrom adopts views that nodes named, wakes the watch when a node's gate
+// was shut, and reports whether a vote was refused as outdated.
+func (l *set) learnFrom(replies []node.Reply) (stale bool) {
+	for i := range replies {
+		switch replies[i].Outcome {
+		case node.StaleView:
+			l.view.learn(replies[i].View)
+			stale = true
+		case node.NotAdmitted:
+			l.members.refused(i)
+		}
+	}
+	return stale
+}
+
+// sleep waits, or returns early with the context's error.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

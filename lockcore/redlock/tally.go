@@ -1,0 +1,162 @@
+package redlock
+
+import "github.com/fencelock/fencelock/fencing"
+
+// MaxNodes is the largest supported cluster.
+const MaxNodes = 7
+
+// QuorumOf is the number of nodes that must agree: floor(n/2)+1.
+func QuorumOf(n int) int { return n/2 + 1 }
+
+// ReadersOf is the number R of nodes that meets every quorum: n-m+1 (rule 7).
+func ReadersOf(n int) int { return n - QuorumOf(n) + 1 }
+
+// Verdict is what a tally says so far.
+type Verdict uint8
+
+// The verdicts. Won and Lost are final.
+const (
+	Pending Verdict = iota
+	Won
+	Lost
+)
+
+func (v Verdict) String() string { return [...]string{"pending", "won", "lost"}[v] }
+
+// Tally counts the votes of one acquisition (rules 1 and 18). It does no I/O
+// and knows no time: votes go in, a verdict and the token come out.
+//
+// The token is the largest grant of the first quorum of grants. Nodes that
+// granted less must confirm it before they count; a node that grants more
+// afterwards does not count at all, since rule 3 would refuse its confirm.
+type Tally struct {
+	n, quorum int
+	votes     [MaxNodes]vote
+	token     fencing.Token // 0 until a quorum has granted
+	// reunion: this lease had votes already (a retry under an idempotency
+	// key). Then a token that a quorum shares is preferred, so that the retry
+	// finds the token of the answer that was lost.
+	reunion bool
+}
+
+type vote struct {
+	state voteState
+	grant fencing.Token
+}
+
+type voteState uint8
+
+const (
+	votePending  voteState = iota
+	voteGranted            // the token is not known yet, or this node holds less than it
+	voteCounts             // holds at least the token
+	voteExcluded           // refused, failed, or granted above the token
+)
+
+// NewTally starts a count over n nodes, n at most MaxNodes.
+func NewTally(n int) Tally { return Tally{n: n, quorum: QuorumOf(n)} }
+
+// Granted counts node i's grant; existing says that the lease had that vote
+// before. Only the first word of a node counts.
+func (t *Tally) Granted(i int, grant fencing.Token, existing bool) {
+	if t.votes[i].state != votePending {
+		return
+	}
+	t.reunion = t.reunion || existing
+	t.votes[i] = vote{state: voteGranted, grant: grant}
+	t.settle()
+}
+
+// Confirmed counts node i's confirmation of Token.
+func (t *Tally) Confirmed(i int) {
+	if t.votes[i].state == voteGranted && t.token != 0 {
+		t.votes[i].state = voteCounts
+	}
+}
+
+// Refused strikes node i out, whatever it said before.
+func (t *Tally) Refused(i int) {
+	t.votes[i].state = voteExcluded
+	t.settle()
+}
+
+// Token is the acquisition's token, 0 until a quorum has granted.
+func (t *Tally) Token() fencing.Token { return t.token }
+
+// Counts reports whether node i is known to hold at least the token.
+func (t *Tally) Counts(i int) bool { return t.votes[i].state == voteCounts }
+
+// MustConfirm reports whether node i granted less than the token.
+func (t *Tally) MustConfirm(i int) bool {
+	return t.token != 0 && t.votes[i].state == voteGranted
+}
+
+// Verdict says where the acquisition stands.
+func (t *Tally) Verdict() Verdict {
+	switch {
+	case t.token != 0 && t.count(voteCounts) >= t.quorum:
+		return Won
+	case t.n-t.count(voteExcluded) < t.quorum:
+		return Lost
+	}
+	return Pending
+}
+
+// settle fixes the token once that can be done, and sorts every grant by it.
+func (t *Tally) settle() {
+	if t.token == 0 {
+		t.token = t.choose()
+	}
+	if t.token == 0 {
+		return
+	}
+	for i := range t.votes[:t.n] {
+		v := &t.votes[i]
+		switch {
+		case v.state != voteGranted:
+		case v.grant == t.token:
+			v.state = voteCounts
+		case v.grant > t.token:
+			v.state = voteExcluded
+		}
+	}
+}
+
+// choose returns the token, or 0 while it is open.
+func (t *Tally) choose() fencing.Token {
+	if t.count(voteGranted) < t.quorum {
+		return 0
+	}
+	largest := fencing.Token(0)
+	for _, v := range t.votes[:t.n] {
+		if v.state != voteGranted {
+			continue
+		}
+		largest = max(largest, v.grant)
+		if t.sharing(v.grant) >= t.quorum {
+			return v.grant
+		}
+	}
+	if t.reunion && t.count(votePending) > 0 {
+		return 0
+	}
+	return largest
+}
+
+func (t *Tally) sharing(grant fencing.Token) (n int) {
+	for _, v := range t.votes[:t.n] {
+		if v.state == voteGranted && v.grant == grant {
+			n++
+		}
+	}
+	return n
+}
+
+func (t *Tally) count(state voteState) (n int) {
+	for _, v := range t.votes[:t.n] {
+		if v.state == state {
+			n++
+		}
+	}
+	return n
+}

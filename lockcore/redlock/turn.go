@@ -1,0 +1,101 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"github.com/fencelock/fencelock/lockcore"
+	"time"
+)
+
+// acquireInTurn waits in line for the lease: first come, first served, over
+// all servers of the cluster. It returns what Acquire documents.
+func (l *set) acquireInTurn(ctx context.Context, req *request) (*part, error) {
+	w, err := l.line.join(req.Resource, req.Holder)
+	if err != nil {
+		return nil, err
+	}
+	deadline := time.NewTimer(req.Wait)
+	defer deadline.Stop()
+	if !l.line.isFirst(w) {
+		l.line.stand(w)
+	}
+	taken, err := l.takeTurn(ctx, req, w, deadline.C)
+	if err == nil {
+		l.line.leave(w, time.Now().Add(taken.lease.TTL))
+		return taken, nil
+	}
+	l.line.leave(w, time.Now())
+	l.line.takeOff(w)
+	if errors.Is(err, errTimedOut) {
+		err = l.timedOut(ctx, req, w)
+	}
+	return nil, err
+}
+
+// errTimedOut ends a wait; the caller is told more (WaitTimeoutError).
+var errTimedOut = errors.New("waited long enough")
+
+// takeTurn asks whenever it is time to, until there is a lease or a reason to stop.
+func (l *set) takeTurn(ctx context.Context, req *request, w *waiter, deadline <-chan time.Time) (*part, error) {
+	var pace pace
+	for {
+		if err := l.line.await(ctx, w, deadline); err != nil {
+			return nil, err
+		}
+		l.line.asks(w)
+		taken, err := l.tryAcquire(ctx, req, w.ticket)
+		if err == nil || !l.worthWaiting(ctx, err) {
+			return taken, err
+		}
+		l.line.postpone(w, pace.after(err, l.cfg.jitter))
+	}
+}
+
+// worthWaiting tells a resource that is held, or nodes that are away, from a
+// request that can never succeed.
+func (l *set) worthWaiting(ctx context.Context, err error) bool {
+	var again *retryError
+	return ctx.Err() == nil && (errors.As(err, &again) || errors.Is(err, lockcore.ErrHeld) || errors.Is(err, lockcore.ErrNoQuorum))
+}
+
+// pace is how long the first in line waits before it asks again by itself.
+type pace struct{ split, poll, busy time.Duration }
+
+func (p *pace) after(err error, jitter func(time.Duration) time.Duration) time.Duration {
+	var again *retryError
+	var held *lockcore.HeldError
+	switch {
+	case errors.As(err, &again): // votes split, or a view changed: soon
+		return jitter(grow(&p.split, splitFirstPause, splitMostPause))
+	case errors.As(err, &held) && !held.Queued: // when the lease ends, or now and then
+		return min(held.Remaining+expirySlack, jitter(grow(&p.poll, firstPoll, mostPoll)))
+	}
+	// Others are first, perhaps on a server that just died; or no quorum.
+	const first, most = 25 * time.Millisecond, time.Second
+	return jitter(grow(&p.busy, first, most))
+}
+
+func grow(pause *time.Duration, first, most time.Duration) time.Duration {
+	*pause = min(max(first, 2**pause), most)
+	return *pause
+}
+
+// timedOut describes a wait that came to nothing.
+func (l *set) timedOut(ctx context.Context, req *request, w *waiter) error {
+	b, err := l.look(ctx, req.Resource, (*ballot).holderDecided)
+	if err != nil {
+		return err
+	}
+	e := &lockcore.WaitTimeoutError{HeldError: lockcore.HeldError{Resource: req.Resource}, Waited: req.Wait, Position: 1}
+	if lease, votes := b.leader(); votes > 0 {
+		e.HeldError = *b.heldBy(req.Resource, lease)
+	}
+	waiters := b.line()
+	e.Waiters = max(b.waiting(), len(waiters))
+	for _, t := range waiters {
+		if t.Before(w.ticket) {
+			e.Position++
+		}
+	}
+	return e
+}

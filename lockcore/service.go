@@ -1,0 +1,45 @@
+package lockcore
+
+import (
+	"context"
+	"time"
+)
+
+// Service takes leases: what the API calls, whatever keeps the locks. Its methods
+// may be called from any goroutine. Every error is one of those named, or wraps
+// ctx.Err(). A call acts for the owner that ctx names (WithOwner).
+//
+// redlock.Locker is one. lockcore/servicetest is the suite that every Service passes.
+type Service interface {
+	// Acquire grants a lease, or says why not: a *FieldError for each field out of
+	// bounds, *HeldError, ErrIdempotencyMismatch, ErrTokensExhausted, *QuorumError
+	// (safe to repeat). With req.Wait it waits in the queue for that long: then also
+	// *WaitTimeoutError, ErrTooManyWaiters and ErrStopping. Without, it never
+	// overtakes the queue. With req.Resources it grants all of them or none. After an
+	// error nothing stays granted.
+	Acquire(ctx context.Context, req AcquireRequest) (Lease, error)
+	// Extend gives the lease a new TTL, counted from now; 0 is the service's default.
+	// The token stays. Errors: *FieldError, ErrNotHeld (final), ErrMaxHold (the lease
+	// ends with its present TTL), *QuorumError (safe to repeat).
+	Extend(ctx context.Context, leaseID string, ttl time.Duration) (Lease, error)
+	// Release ends a lease. Errors: ErrNotHeld, *QuorumError (safe to repeat).
+	Release(ctx context.Context, leaseID string) error
+	// Lease returns a lease as it is now. Errors: ErrNotHeld, *QuorumError.
+	Lease(ctx context.Context, leaseID string) (Lease, error)
+	// ReadLeaseID verifies a lease id and returns its resources and when the lease
+	// was granted, on the granting server's wall clock; whether it still lives is
+	// another question. Errors: ErrNotHeld, *QuorumError.
+	ReadLeaseID(ctx context.Context, leaseID string) (resources []string, granted time.Time, err error)
+	// EndOf tells how a lease ended that was not seen to be released. Errors:
+	// ErrNotHeld (it is not the owner's), *QuorumError.
+	EndOf(ctx context.Context, leaseID string) (End, error)
+	// Inspect returns what anyone may know of a resource. Errors: *FieldError, *QuorumError.
+	Inspect(ctx context.Context, resource string) (LockState, error)
+	// List returns a page of the held resources. Errors: *FieldError, *QuorumError.
+	List(ctx context.Context, req ListRequest) (LockPage, error)
+	// Break ends whatever lease holds the resource. The next token is still larger.
+	// Errors: *FieldError, ErrNotHeld, *QuorumError (safe to repeat).
+	Break(ctx context.Context, resource string) error
+	// Status tells whether the service may grant anything, and why not.
+	Status() ClusterStatus
+}
