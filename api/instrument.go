@@ -84,7 +84,7 @@ func (s *Server) instrument(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(inner http.ResponseWriter, r *http.Request) {
 		w := &responder{ResponseWriter: inner, begun: time.Now()}
 		w.Header()[wire.HeaderRequestID] = []string{requestID(r)}
-		defer func() { //nolint:contextcheck // the request's may have ended, and is taken all the same
+		defer func() {
 			aborted := s.recovered(w, r, recover())
 			s.record(w, r)
 			if aborted {

@@ -46,7 +46,7 @@ func readyBody(c lockcore.ClusterStatus) wire.Ready {
 			Reason:  n.Reason,
 			SinceMS: millisDown(n.Since),
 			WaitMS:  millisUp(n.Wait),
-			View:    int64(n.View),
+			View:    n.View,
 		}
 	}
 	return body

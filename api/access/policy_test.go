@@ -307,7 +307,8 @@ func TestLimits(t *testing.T) {
 	}
 	free := mustParse(t, "w cert=c").certs["c"]
 	for range 1000 {
-		if _, err := free.Wait(); errors.Join(err, free.Request()) != nil {
+		_, err := free.Wait()
+		if err := errors.Join(err, free.Request()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -6,13 +6,14 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // traceTimeout bounds the sending of the last spans when the service ends.

@@ -1,10 +1,11 @@
 package sim
 
 import (
-	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"math/rand/v2"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // strike makes a fault happen, if it may now.

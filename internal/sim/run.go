@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -10,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // Result is what a run came to.

@@ -1,10 +1,11 @@
 package sim
 
 import (
-	"github.com/fencelock/fencelock/lockcore/node"
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // The scenes are plans that bring about, again and again, what one rule is there

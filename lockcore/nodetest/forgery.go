@@ -2,8 +2,9 @@ package nodetest
 
 import (
 	"fmt"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"strings"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // What a node keeps of one caller stands beside what it keeps of another. These

@@ -2,6 +2,7 @@ package nodetest
 
 import (
 	"fmt"
+
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 

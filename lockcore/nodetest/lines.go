@@ -3,9 +3,10 @@ package nodetest
 import (
 	"context"
 	"fmt"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"sync"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 func ticket(id, server string, arrival int64) node.Ticket {

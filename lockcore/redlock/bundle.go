@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/fencelock/fencelock/lockcore"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
 )
 
 // A bundle is one lease of several resources: all or none. They are taken one

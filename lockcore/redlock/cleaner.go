@@ -2,10 +2,11 @@ package redlock
 
 import (
 	"context"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"math"
 	"sync"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // cleaner sends retractions, releases and dequeues in the background (rule 16):

@@ -2,13 +2,14 @@ package redlock
 
 import (
 	"context"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// disposalOf sends one release to a fake fake and returns the fake and the cleaner.
+// disposalOf sends one release to a fake node and returns the two.
 func disposalOf(until time.Duration, again recheck, script func(op node.Op) (time.Duration, node.Reply)) (*fakeNode, *cleaner) {
 	fake := &fakeNode{name: "fake", script: script}
 	c := newCleaner([]node.Node{fake})

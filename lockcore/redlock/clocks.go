@@ -2,11 +2,12 @@ package redlock
 
 import (
 	"context"
-	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"log/slog"
 	"slices"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // What is a jump, and what is a clock's ordinary way. The readings of a node

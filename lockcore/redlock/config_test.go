@@ -3,10 +3,11 @@ package redlock
 import (
 	"encoding/json"
 	"errors"
-	"github.com/fencelock/fencelock/lockcore"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
 )
 
 func TestConfigDefaultsAreValid(t *testing.T) {

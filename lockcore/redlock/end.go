@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+
 	"github.com/fencelock/fencelock/lockcore"
 )
 

@@ -10,9 +10,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"hash"
 	"sync"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // MaxSecretBytes bounds the secrets that keys are made of: of more, HMAC would use the hash.

@@ -4,11 +4,12 @@ import (
 	"container/list"
 	"context"
 	"encoding/base64"
-	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"math/bits"
 	"sync"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // line is this server's part of the lines before resources. The order among

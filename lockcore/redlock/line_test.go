@@ -3,11 +3,12 @@ package redlock
 import (
 	"context"
 	"errors"
-	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // A node that lost its part of the line is given it back by a list that may be

@@ -3,13 +3,14 @@ package redlock
 import (
 	"context"
 	"fmt"
-	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // listBudget bounds how long one page searches: a node may hold few locks among

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"hash/fnv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // Locker takes leases over quorums of nodes. It is safe for concurrent use, and

@@ -2,9 +2,10 @@ package redlock
 
 import (
 	"fmt"
+	"time"
+
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"time"
 )
 
 // observations are what one server knows of its nodes.

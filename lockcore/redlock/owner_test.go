@@ -3,11 +3,12 @@ package redlock
 import (
 	"context"
 	"errors"
-	"github.com/fencelock/fencelock/lockcore"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
 )
 
 // asOwner gives every call that takes a lease id, with the lease ids' error.

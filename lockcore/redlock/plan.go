@@ -4,10 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // plan is what should be done about the nodes as they were last seen.

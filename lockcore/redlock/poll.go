@@ -2,9 +2,10 @@ package redlock
 
 import (
 	"context"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"sync"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // poll is a round that only asks: extend, release, read. It counts nothing but

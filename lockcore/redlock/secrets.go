@@ -5,10 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"sync/atomic"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // newSecrets draws the secret of a cluster that is bootstrapped in view.

@@ -3,11 +3,12 @@ package redlock
 import (
 	"encoding/json"
 	"fmt"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 func someSecret(epoch node.View, fill byte) node.Secrets {

@@ -3,8 +3,9 @@ package redlock
 import (
 	"context"
 	"errors"
-	"github.com/fencelock/fencelock/lockcore"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
 )
 
 // acquireInTurn waits in line for the lease: first come, first served, over

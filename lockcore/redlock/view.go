@@ -1,9 +1,10 @@
 package redlock
 
 import (
-	"github.com/fencelock/fencelock/lockcore/node"
 	"sync/atomic"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // knownView is the view that a server asks for votes in. Any is sound, since a

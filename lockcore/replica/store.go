@@ -2,8 +2,9 @@ package replica
 
 import (
 	"context"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // Store keeps a replica's rows. Its methods may be called from any goroutine.

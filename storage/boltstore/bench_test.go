@@ -25,12 +25,12 @@ func BenchmarkPair(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	testNode, err := replica.New(b.Context(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
+	embedded, err := replica.New(b.Context(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { _ = testNode.Close(); _ = store.Close(); _ = db.Close() })
-	locker, err := redlock.New(redlock.Config{NodeTimeout: time.Second}, []node.Node{testNode})
+	b.Cleanup(func() { _ = embedded.Close(); _ = store.Close(); _ = db.Close() })
+	locker, err := redlock.New(redlock.Config{NodeTimeout: time.Second}, []node.Node{embedded})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,8 +1,9 @@
 package boltstore
 
 import (
-	"github.com/fencelock/fencelock/lockcore/node"
 	"sync"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // listeners are who is notified that a ticket's turn has come.

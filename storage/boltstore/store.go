@@ -77,7 +77,8 @@ type Store struct {
 	opened      moment
 	listeners   listeners
 
-	cancel context.CancelFunc
+	closed chan struct{}
+	once   sync.Once
 	done   sync.WaitGroup
 }
 
@@ -87,13 +88,11 @@ var _ replica.Store = (*Store)(nil)
 // be written, or with boltfile.ErrSeal if a row is not as it was stored.
 func New(db File, opts Options) (*Store, error) {
 	opts = opts.withDefaults()
-	s := &Store{db: db, opts: opts, opened: opts.clock.now()}
+	s := &Store{closed: make(chan struct{}), db: db, opts: opts, opened: opts.clock.now()}
 	if err := db.Update(s.open); err != nil {
 		return nil, fmt.Errorf("boltstore: prepare the file: %w", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s.cancel = cancel
-	s.done.Go(func() { s.sweep(ctx) })
+	s.done.Go(s.sweep)
 	return s, nil
 }
 
@@ -146,7 +145,7 @@ func checkRows(tx *bbolt.Tx) error {
 
 // Close ends the sweeping. The file stays open.
 func (s *Store) Close() error {
-	s.cancel()
+	s.once.Do(func() { close(s.closed) })
 	s.done.Wait()
 	return nil
 }

@@ -1,7 +1,6 @@
 package boltstore
 
 import (
-	"context"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -17,14 +16,14 @@ type sweeping struct {
 // sweep walks through the rows, a page at a time, and removes those whose time has
 // passed, so that the file follows the resources in use. A failure is not logged:
 // the same file fails in every commit.
-func (s *Store) sweep(ctx context.Context) {
+func (s *Store) sweep() {
 	var next []byte // the first key of the next page; nil for the first
 	pause := s.opts.sweep.rest
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	for {
 		select {
-		case <-ctx.Done():
+		case <-s.closed:
 			return
 		case <-timer.C:
 		}

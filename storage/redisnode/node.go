@@ -9,8 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // Node is one Redis master. Close it when done.

@@ -9,9 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // Options tune a Node. The zero value of a field takes its default.

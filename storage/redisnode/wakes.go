@@ -6,8 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // resubscribePause is how long a lost subscription waits before the next try.

@@ -54,7 +54,7 @@ func secretsOf(list []Secret) Secrets {
 	return Secrets(strings.Join(texts, ","))
 }
 
-// list reads the text. What is broken in it is no secret.
+// List reads the text. What is broken in it is no secret.
 func (s Secrets) List() (list []Secret) {
 	for text := range strings.SplitSeq(string(s), ",") {
 		epoch, raw, _ := strings.Cut(text, ":")
@@ -96,7 +96,7 @@ func MergeSecrets(of ...Secrets) Secrets {
 	return secretsOf(all[:min(len(all), KeptSecrets)])
 }
 
-// has reports whether the node that keeps s has this one.
+// Has reports whether the node that keeps s has this one.
 func (s Secrets) Has(one Secret) bool {
 	return slices.ContainsFunc(s.List(), func(other Secret) bool {
 		return other.Epoch == one.Epoch && hmac.Equal(other.Raw[:], one.Raw[:])
