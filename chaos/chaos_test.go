@@ -40,10 +40,26 @@ func short(t *testing.T) Config {
 	}
 }
 
-// Every fault for a short while: nothing that is promised breaks.
-func TestEveryFault(t *testing.T) {
+// One fault of each kind for a short while: nothing that is promised breaks. All of
+// them are in TestSoakEveryFault.
+func TestFaults(t *testing.T) {
+	var faults []Fault
+	for _, name := range []string{
+		"none", "power loss, AOF cut", "fail-over and fail-back", "partition of two nodes", "flaky lines",
+		"clock of a node +20 s", "Postgres killed", "kill -9 of a server", "majority lost",
+	} {
+		faults = append(faults, named(t, name))
+	}
+	tryFaults(t, faults)
+}
+
+// Every fault for a short while.
+func TestSoakEveryFault(t *testing.T) { tryFaults(t, Faults()) }
+
+func tryFaults(t *testing.T, faults []Fault) {
+	t.Helper()
 	s := Start(t, short(t))
-	for _, f := range Faults() {
+	for _, f := range faults {
 		t.Run(f.Name, func(t *testing.T) {
 			if f.Jumps && s.NoClocks != nil {
 				t.Skipf("CLOCKS CANNOT BE SHIFTED HERE, so this fault was not tried: %v", s.NoClocks)

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // exitWithin bounds how long a server may take to end or to say where it listens.
@@ -62,6 +64,7 @@ type server struct {
 // with the test.
 func newServer(tb testing.TB, name string, env ...string) *server {
 	tb.Helper()
+	testenv.NeedsServer(tb)
 	log, err := os.Create(filepath.Join(tb.TempDir(), name+".log"))
 	if err != nil {
 		tb.Fatal(err)

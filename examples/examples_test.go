@@ -26,6 +26,7 @@ type program struct {
 func plainArgs(_, token, amount string) []string { return []string{token, amount} }
 
 func TestGuardExamples(t *testing.T) {
+	testenv.NeedsServer(t)
 	for name, find := range map[string]func(*testing.T) program{
 		"psql": func(t *testing.T) program {
 			t.Helper()

@@ -54,6 +54,7 @@ func startOverTLS(t *testing.T, env ...string) *process {
 // A waiter that has sent a byte of its next request and hangs up leaves the
 // queue, and the lock goes to nobody.
 func TestHangUpAfterAByte(t *testing.T) {
+	t.Parallel()
 	for name, p := range map[string]*process{
 		"plain": start(t, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db")),
 		"TLS":   startOverTLS(t),
@@ -87,6 +88,7 @@ func TestHangUpAfterAByte(t *testing.T) {
 
 // A page of another name reaches neither listener through a browser.
 func TestForeignHostsAreRefused(t *testing.T) {
+	t.Parallel()
 	status := func(t *testing.T, address, host string) int {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address, http.NoBody)
@@ -143,6 +145,7 @@ func TestForeignHostsAreRefused(t *testing.T) {
 
 // One name has its share of the event streams, and others still get theirs.
 func TestNobodyTakesAllStreams(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.txt")
 	greedy, modest := tokenFor(t, file, "greedy", "--read", "*"), tokenFor(t, file, "modest", "--read", "*")
 	p := start(t, "FENCELOCK_ACCESS_FILE="+file, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db"))
@@ -178,6 +181,7 @@ func TestNobodyTakesAllStreams(t *testing.T) {
 
 // A header that a proxy may understand otherwise is refused at once, and changes nothing.
 func TestAmbiguousHeadersAreRefused(t *testing.T) {
+	t.Parallel()
 	const post = "POST /locks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 	for name, p := range map[string]*process{
 		"plain": start(t, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db")),

@@ -171,6 +171,7 @@ func TestWhereTheConnectionComesFrom(t *testing.T) {
 
 // The tools show their credential, and what they are not allowed they are told.
 func TestToolsUnderAccessControl(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	access, credential := filepath.Join(dir, "access.txt"), filepath.Join(dir, "worker.token")
 	made := finish(t, command(t, nil, "token", "new", "--name", "worker", "--acquire", "orders/", "--append", access), "")

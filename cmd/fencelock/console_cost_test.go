@@ -19,11 +19,11 @@ import (
 // core, with a thousand locks.
 const consoleMostCPU = 0.02
 
-// TestConsoleCost measures the server with a thousand locks over five real
+// TestSoakConsoleCost measures the server with a thousand locks over five real
 // Redis and a little going on, without a console and with one, and compares.
 // What the opening costs (a listing by the page, and one by the server) counts
 // too. FENCELOCK_TEST_COST_WINDOW=1m measures for longer.
-func TestConsoleCost(t *testing.T) {
+func TestSoakConsoleCost(t *testing.T) {
 	window := 5 * time.Second
 	if text := os.Getenv("FENCELOCK_TEST_COST_WINDOW"); text != "" {
 		var err error

@@ -61,6 +61,7 @@ func usedFile(t *testing.T) (raw []byte, records, locks map[string]int64) {
 // TestDamagedFile starts servers on damaged files. Each refuses with what to
 // do, or serves the records and higher tokens.
 func TestDamagedFile(t *testing.T) {
+	t.Parallel()
 	raw, records, locks := usedFile(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	cases := map[string][]byte{}
@@ -146,6 +147,7 @@ func wantAdvice(t *testing.T, data, text string) {
 
 // TestFileCutWhileServing: the server ends with a message, and grants nothing more.
 func TestFileCutWhileServing(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int64{0, 4096, 8192} {
 		t.Run(fmt.Sprintf("to %d bytes", size), func(t *testing.T) {
 			data := filepath.Join(t.TempDir(), "cut.db")

@@ -128,6 +128,7 @@ func (d *demoRun) checkStory() {
 }
 
 func TestDemoEmbedded(t *testing.T) {
+	t.Parallel()
 	page := filepath.Join(t.TempDir(), "demo.html")
 	if err := os.WriteFile(page, []byte(strings.Repeat("an older, longer page ", 10_000)), 0o600); err != nil {
 		t.Fatal(err)
@@ -148,6 +149,7 @@ func TestDemoEmbedded(t *testing.T) {
 }
 
 func TestDemoOnRedisAndPostgres(t *testing.T) {
+	t.Parallel()
 	var addrs []string
 	for _, r := range testenv.StartRedisN(t, 5) {
 		addrs = append(addrs, r.Addr())
@@ -194,6 +196,7 @@ func checkNoTableLeft(t *testing.T, url string) {
 
 // TestDemoInterrupted ends it while a worker is stopped.
 func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(signal.String(), func(t *testing.T) {
 			page := filepath.Join(t.TempDir(), "demo.html")
@@ -218,6 +221,7 @@ func TestDemoInterrupted(t *testing.T) {
 
 // TestDemoThatGoesWrong kills the stopped worker: no story, no 0.
 func TestDemoThatGoesWrong(t *testing.T) {
+	t.Parallel()
 	d := startDemo(t, "--quick")
 	d.until("A  is stopped")
 	_, id, _ := strings.Cut(d.output.String(), "A  starts as process ")
@@ -236,6 +240,7 @@ func TestDemoThatGoesWrong(t *testing.T) {
 
 // TestDemoWhoseReaderIsGone is what `fencelock demo | head` does.
 func TestDemoWhoseReaderIsGone(t *testing.T) {
+	t.Parallel()
 	d := &demoRun{t: t, tmp: t.TempDir()}
 	d.cmd = command(t, []string{"TMPDIR=" + d.tmp}, "demo", "--quick")
 	r, w, err := os.Pipe()
@@ -253,6 +258,7 @@ func TestDemoWhoseReaderIsGone(t *testing.T) {
 
 // TestDemoKilled: the kernel ends the children where it can.
 func TestDemoKilled(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("only Linux tells a process that its parent has died")
 	}
@@ -266,6 +272,7 @@ func TestDemoKilled(t *testing.T) {
 }
 
 func TestDemosThatCannotBegin(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		args []string

@@ -107,6 +107,7 @@ func knownVariable(t *testing.T, where, name string) {
 }
 
 func TestDeploymentFitsTheService(t *testing.T) {
+	t.Parallel()
 	base := manifestsIn(t, "base")
 	d := ofKind(t, base, "Deployment")[0]
 	const pod, container = "spec.template.spec", "spec.template.spec.containers.0"
@@ -321,6 +322,7 @@ func TestSystemdUnit(t *testing.T) {
 
 // The Redis user of deploy/redis may do all that the service needs, and no more.
 func TestRedisUserMayDoWhatTheServiceNeeds(t *testing.T) {
+	t.Parallel()
 	var rules []string
 	for line := range strings.Lines(string(deployFile(t, "redis/users.acl"))) {
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "user fencelock on #PASSWORD-SHA256 "); ok {

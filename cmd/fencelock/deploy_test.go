@@ -133,6 +133,7 @@ func TestAlertsUseMetricsThatExist(t *testing.T) {
 
 // The rules' own tests want Prometheus's tool; what does not want it is tested above.
 func TestAlertsFireWhenTheyShould(t *testing.T) {
+	t.Parallel()
 	promtool := testenv.Unpacked(t, "promtool", "prometheus")
 	for _, args := range [][]string{{"check", "config", "--syntax-only", "prometheus.yaml"}, {"check", "rules", "fencelock.rules.yaml"}, {"test", "rules", "fencelock.rules.test.yaml"}} {
 		cmd := exec.Command(promtool, args...)

@@ -79,6 +79,7 @@ func tells(t *testing.T, all <-chan heard, kind wire.EventKind, about string) he
 // TestEventsOfSeveralServers listens at one server to what clients do at
 // another, while a node is down.
 func TestEventsOfSeveralServers(t *testing.T) {
+	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
 	servers := startServers(t, 2, nodes)
 	before := servers[1].acquire(`{"resource":"before","ttl_ms":2000}`)

@@ -82,6 +82,7 @@ func busyService(t *testing.T, env ...string) (p *process, secrets []string) {
 }
 
 func TestMetricsAreThoseOfTheirPage(t *testing.T) {
+	t.Parallel()
 	p, secrets := busyService(t)
 	p.until("a lease has run out", func() bool {
 		return strings.Contains(p.scrape(), `fencelock_leases_lost_total{found="expiry"} 1`)
@@ -141,6 +142,7 @@ func (p *process) logged() string {
 // The labels' values stay the same whatever resources come: nothing that a
 // client names gets into a label.
 func TestSeriesDoNotGrowWithResources(t *testing.T) {
+	t.Parallel()
 	p := start(t, "FENCELOCK_METRICS_PREFIXES=orders/,carts/")
 	call := func(i int) {
 		var lease wire.Lease

@@ -22,6 +22,7 @@ import (
 // TestOpenIDConnect: the program as it is configured, against an issuer on this
 // machine. What is refused in a JWT is tested in api/access.
 func TestOpenIDConnect(t *testing.T) {
+	t.Parallel()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)

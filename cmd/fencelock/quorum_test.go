@@ -23,6 +23,7 @@ func redisAddrs(nodes []*testenv.Redis) string {
 // TestQuorumAndPostgres boots the program on what it is for: a quorum of
 // Redis, and the guarded records in Postgres.
 func TestQuorumAndPostgres(t *testing.T) {
+	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
 	pg := testenv.StartPostgres(t)
 	p := start(t, redisAddrs(nodes), "FENCELOCK_DATABASE_URL="+pg.URL(), "FENCELOCK_BOOTSTRAP=new")
@@ -94,6 +95,7 @@ func (p *process) untilAnswer(status int, method, path, body string, header ...s
 // TestRedisWithoutPostgres: guarded records are refused rather than kept where
 // another server does not see them, unless the operator asks for a file.
 func TestRedisWithoutPostgres(t *testing.T) {
+	t.Parallel()
 	nodes := testenv.StartRedisN(t, 1)
 	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new")
 	var none wire.Problem
@@ -116,6 +118,7 @@ func TestRedisWithoutPostgres(t *testing.T) {
 // TestSeveralSets: resources are spread over two quorums, and the loss of one
 // stops its share alone.
 func TestSeveralSets(t *testing.T) {
+	t.Parallel()
 	nodes := testenv.StartRedisN(t, 2)
 	p := start(t, redisAddrs(nodes[:1])+";"+nodes[1].URL(), "FENCELOCK_BOOTSTRAP=new")
 	for i := range 20 {

@@ -116,6 +116,7 @@ func (o *openRequests) end(after time.Time, status int, problem string) {
 // TestRevocationReachesWhatIsOpen takes callers' rights away, each in its own way,
 // while they read events and wait for a lock.
 func TestRevocationReachesWhatIsOpen(t *testing.T) {
+	t.Parallel()
 	nodes := map[string][]string{"embedded": nil}
 	redis := testenv.StartRedisN(t, 3)
 	nodes["Redis"] = []string{"FENCELOCK_REDIS_ADDRS=" + redis[0].Addr() + "," + redis[1].Addr() + "," + redis[2].Addr(), "FENCELOCK_BOOTSTRAP=new"}
@@ -234,6 +235,7 @@ func newTestIssuer(t *testing.T) (signer jose.Signer, address string) {
 // its stream, when the rule of their certificate is taken away, and when the
 // certificate ends.
 func TestRevocationOfACertificate(t *testing.T) {
+	t.Parallel()
 	p, own, file := startWithCertificates(t)
 	boss := p.as(own.client(&x509.Certificate{DNSNames: []string{"worker.example.com"}}))
 	writeFile(t, file, "worker cert=worker.example.com admin=*\nold cert=old acquire=*\nshort cert=short acquire=*\nend\n")

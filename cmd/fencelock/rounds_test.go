@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	roundsFlag = flag.Int("rounds", 5, "how often a command's lease is lost in each way, to see that it dies in time")
+	roundsFlag = flag.Int("rounds", 2, "how often a command's lease is lost in each way, to see that it dies in time")
 	// A tenth of it is the time that a busy machine has to kill in.
 	roundTTL = flag.Duration("round-ttl", 3*time.Second, "the leases of these rounds")
 )
@@ -30,9 +30,11 @@ const stubbornScript = `exec 9>"$FIFO"; trap "" TERM; sleep 600 & echo here >&9;
 
 // TestCommandIsDeadBeforeTheNextGrant: the lease of a command is lost, in each of
 // several ways, and somebody else waits in line for the lock. When it gets the lock,
-// the whole group must have died.
+// the whole group must have died. The ways are tried at the same time: most of each
+// is waiting.
 func TestCommandIsDeadBeforeTheNextGrant(t *testing.T) {
 	t.Run("service frozen", func(t *testing.T) {
+		t.Parallel()
 		nodes := testenv.StartRedisN(t, 1)
 		servers := startServers(t, 2, nodes)
 		r := rounds{t: t, server: servers[0].url, other: servers[1], code: exitLost}
@@ -42,6 +44,7 @@ func TestCommandIsDeadBeforeTheNextGrant(t *testing.T) {
 	})
 	for name, cut := range map[string]testenv.Cut{"network cut": testenv.CutBlackhole, "network refused": testenv.CutRefuse} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			server := start(t)
 			proxy := testenv.StartProxy(t, strings.TrimPrefix(server.url, "http://"))
 			r := rounds{t: t, server: "http://" + proxy.Addr(), other: server, code: exitLost}
@@ -56,6 +59,7 @@ func TestCommandIsDeadBeforeTheNextGrant(t *testing.T) {
 	}
 	for name, s := range map[string]syscall.Signal{"fencelock run stopped": syscall.SIGSTOP, "fencelock run killed": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			server := start(t)
 			r := rounds{t: t, server: server.url, other: server, code: exitLost, heal: func() {}}
 			if s == syscall.SIGKILL {

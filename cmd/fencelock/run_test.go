@@ -50,6 +50,7 @@ func (s said) wants(t *testing.T, what string, code int, out, errOut string) {
 }
 
 func TestRunExitCodes(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	taken := p.acquire(`{"resource":"taken","holder":"somebody","ttl_ms":60000}`)
 	notExecutable := filepath.Join(t.TempDir(), "file")
@@ -100,6 +101,7 @@ func TestRunExitCodes(t *testing.T) {
 
 // The command gets the token, the lease, and its standard input.
 func TestRunPassesOn(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	const script = `echo "token $FENCING_TOKEN of $FENCELOCK_RESOURCE"; test -n "$FENCELOCK_LEASE_ID" && echo lease; cat; echo oops >&2`
 	got := p.tool("standard input", []string{"FENCING_TOKEN=1"}, "run", "a b/it's", "--", "sh", "-c", script)
@@ -111,6 +113,7 @@ func TestRunPassesOn(t *testing.T) {
 
 // A run inside a run of the same resource joins its lease, and leaves it in force.
 func TestRunInsideRun(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	path, err := program()
 	if err != nil {
@@ -142,6 +145,7 @@ func (p *process) background(env []string, args ...string) (*exec.Cmd, *testenv.
 // A run that outlives the one whose lease it joined ends its command: nobody works
 // under a lease that was given back.
 func TestJoinedRunEndsWithTheLease(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	lease := p.acquire(`{"resource":"r","ttl_ms":3000}`)
 	env := []string{"FENCELOCK_RESOURCE=r", "FENCELOCK_LEASE_ID=" + lease.LeaseID}
@@ -173,6 +177,7 @@ func exits(t *testing.T, cmd *exec.Cmd, code int, out *testenv.Buffer, says stri
 }
 
 func TestRunPassesSignals(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2} {
 		script := fmt.Sprintf(`trap 'echo got; exit 42' %d; echo here; while :; do sleep 0.02; done`, int(s))
@@ -186,6 +191,7 @@ func TestRunPassesSignals(t *testing.T) {
 
 // Ctrl-C in line ends the wait, and leaves nothing in it.
 func TestRunInterruptedInLine(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	lease := p.acquire(`{"resource":"r","ttl_ms":60000}`)
 	for s, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
@@ -207,6 +213,7 @@ func TestRunInterruptedInLine(t *testing.T) {
 
 // What the command left in its group is ended before the lock is free.
 func TestRunEndsWhatIsLeft(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	mark := filepath.Join(t.TempDir(), "mark")
 	begun := time.Now()
@@ -221,6 +228,7 @@ func TestRunEndsWhatIsLeft(t *testing.T) {
 // A lock that an administrator breaks is lost: SIGTERM first, and code 75 whatever
 // the command makes of it.
 func TestRunAfterABreak(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	cmd, out := p.background(nil, "run", "--ttl", "3s", "r", "--", "sh", "-c", `trap 'echo told; exit 0' TERM; echo here; while :; do sleep 0.02; done`)
 	p.wants(p.ask(nil, "DELETE", "/locks/r", ""), 204)
@@ -238,6 +246,7 @@ func TestRunAfterABreak(t *testing.T) {
 // A lease lives through a restart of the only server, and through the death of the
 // one of two that it was taken from.
 func TestRunOutlivesServers(t *testing.T) {
+	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
 	servers := startServers(t, 2, nodes)
 	proxy := testenv.StartProxy(t, strings.TrimPrefix(servers[0].url, "http://"))
@@ -293,6 +302,7 @@ func TestRunOutlivesServers(t *testing.T) {
 
 // Both that hold the deadline are killed at once: on Linux the command dies with them.
 func TestRunAndItsWatchdogKilled(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux ends a process with its parent")
 	}

@@ -95,6 +95,7 @@ func (w *watched) follow() {
 // level, metrics, profiles, events, standard output, and what is answered to
 // everybody but their owner.
 func TestNothingSecretIsTold(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file, keys := filepath.Join(dir, "access"), filepath.Join(dir, "keys")
 	key := strings.Repeat("5eC2e7", 11)[:64]

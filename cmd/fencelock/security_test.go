@@ -130,6 +130,7 @@ func tokenFor(t *testing.T, file, name string, rules ...string) string {
 func bearer(secret string) string { return "Authorization: Bearer " + secret }
 
 func TestTokenNew(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.txt")
 	worker := tokenFor(t, file, "worker", "--acquire", "orders/", "--acquire", "a b/", "--read", "*", "--none", "orders/secret/", "--requests", "1000", "--waiters", "5", "--held", "7")
 	boss := tokenFor(t, file, "boss", "--admin", "*")
@@ -170,6 +171,7 @@ func TestTokenNew(t *testing.T) {
 }
 
 func TestAccessFileIsReadAgain(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.txt")
 	worker := tokenFor(t, file, "worker", "--acquire", "orders/")
 	p := start(t, "FENCELOCK_ACCESS_FILE="+file)
@@ -204,6 +206,7 @@ func TestAccessFileIsReadAgain(t *testing.T) {
 // TestAHalfWrittenAccessFile: a file that gives more than the whole one would,
 // because the end of a line is missing, is never in force.
 func TestAHalfWrittenAccessFile(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.txt")
 	worker := tokenFor(t, file, "worker", "--acquire", "orders/")
 	p := start(t, "FENCELOCK_ACCESS_FILE="+file)
@@ -245,6 +248,7 @@ func (p *process) as(client *http.Client) *process {
 }
 
 func TestBadSecurityStopsTheStart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	broken := filepath.Join(dir, "broken")
 	writeFile(t, broken, "# a comment\nworker token=hunter2\n")
@@ -262,6 +266,7 @@ func TestBadSecurityStopsTheStart(t *testing.T) {
 }
 
 func TestTLSAndCertificates(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	certFile, keyFile, caFile, file := filepath.Join(dir, "cert"), filepath.Join(dir, "key"), filepath.Join(dir, "ca"), filepath.Join(dir, "access")
 	own, foreign := newAuthority(t), newAuthority(t)
@@ -348,6 +353,7 @@ func checkHealthOverTLS(t *testing.T, p *process, certFile, keyFile string) {
 // TestACertificateEndsDuringAConnection: the handshake was good, and a request
 // that comes after the certificate's end is refused all the same.
 func TestACertificateEndsDuringAConnection(t *testing.T) {
+	t.Parallel()
 	p, own, _ := startWithCertificates(t)
 	client := own.client(&x509.Certificate{DNSNames: []string{"worker.example.com"}, NotAfter: time.Now().Add(4 * time.Second)})
 	q := p.as(client)
@@ -361,6 +367,7 @@ func TestACertificateEndsDuringAConnection(t *testing.T) {
 // TestLongWaitsOverTLS: a connection that leaves net/http for a long wait comes
 // back with its certificate, however often.
 func TestLongWaitsOverTLS(t *testing.T) {
+	t.Parallel()
 	p, own, _ := startWithCertificates(t)
 	client := own.client(&x509.Certificate{DNSNames: []string{"worker.example.com"}})
 	config := client.Transport.(*http.Transport).TLSClientConfig.Clone()
@@ -416,6 +423,7 @@ func startWithCertificates(t *testing.T) (*process, *authority, string) {
 
 // TestAdminListenerThatIsExposed: off loopback it asks who calls, as the API does.
 func TestAdminListenerThatIsExposed(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.txt")
 	scraper := tokenFor(t, file, "scraper", "--read", "*")
 	partial := tokenFor(t, file, "partial", "--read", "*", "--none", "secret/")
@@ -448,6 +456,7 @@ func TestAdminListenerThatIsExposed(t *testing.T) {
 
 // TestNodesOfAServerThatAsks: the command says what it needs to show more.
 func TestNodesOfAServerThatAsks(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.txt")
 	secret := tokenFor(t, file, "worker", "--read", "orders/")
 	p := start(t, "FENCELOCK_ACCESS_FILE="+file)

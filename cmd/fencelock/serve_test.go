@@ -49,6 +49,7 @@ func TestMain(m *testing.M) {
 // command prepares a run of the program with nothing but these variables set.
 func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
+	testenv.NeedsServer(t)
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
@@ -227,6 +228,7 @@ func (p *process) acquire(body string) (lease wire.Lease) {
 }
 
 func TestStory(t *testing.T) {
+	t.Parallel()
 	data := filepath.Join(t.TempDir(), "locks.db")
 	p := start(t, "FENCELOCK_DATA="+data)
 
@@ -310,6 +312,7 @@ func TestStory(t *testing.T) {
 
 // TestBannerLinesWork pastes what the server prints into a shell.
 func TestBannerLinesWork(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("the lines use curl, which this machine has not got")
 	}
@@ -337,6 +340,7 @@ func TestBannerLinesWork(t *testing.T) {
 }
 
 func TestSecondServerOnTheSameFileIsRefused(t *testing.T) {
+	t.Parallel()
 	data := filepath.Join(t.TempDir(), "locks.db")
 	start(t, "FENCELOCK_DATA="+data)
 	out, err := command(t, []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=" + data}, "serve").CombinedOutput()
@@ -347,6 +351,7 @@ func TestSecondServerOnTheSameFileIsRefused(t *testing.T) {
 }
 
 func TestStartsThatFail(t *testing.T) {
+	t.Parallel()
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -385,6 +390,7 @@ func TestStartsThatFail(t *testing.T) {
 // TestDrain stops a server while one request waits in line and another is
 // under way: the first is told to go elsewhere, the second gets its answer.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.acquire(`{"resource":"a"}`)
 	type outcome struct {
@@ -451,6 +457,7 @@ func TestDrain(t *testing.T) {
 
 // TestSecondSignalEndsAtOnce: the drain waits for a body that never comes.
 func TestSecondSignalEndsAtOnce(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
 	if err != nil {
@@ -498,6 +505,7 @@ func (p *process) until(what string, done func() bool) {
 // middle of guarded writes. What was answered must be there afterwards, the
 // file must open, and the tokens must go on rising.
 func TestKilledServerLosesNoAnsweredWrite(t *testing.T) {
+	t.Parallel()
 	data := filepath.Join(t.TempDir(), "locks.db")
 	var lastToken int64
 	for round := range 6 {
@@ -548,6 +556,7 @@ func TestKilledServerLosesNoAnsweredWrite(t *testing.T) {
 }
 
 func TestCommandsOnARunningServer(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	listen := "FENCELOCK_LISTEN=" + strings.TrimPrefix(p.url, "http://")
 	run := func(code int, says string, env string, args ...string) {

@@ -16,6 +16,7 @@ import (
 )
 
 func TestAcquireExtendRelease(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	var lease, extended wire.Lease
 	got := p.tool("", nil, "acquire", "orders/42", "--ttl", "20s", "--holder", "me", "--metadata", `{"a":7}`)
@@ -44,6 +45,7 @@ func TestAcquireExtendRelease(t *testing.T) {
 
 // What acquire --export prints survives every shell, whatever the resource is called.
 func TestExportIsSafeInShells(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	path, err := program()
 	if err != nil {
@@ -71,6 +73,7 @@ func TestExportIsSafeInShells(t *testing.T) {
 }
 
 func TestListGetBreak(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.tool("", nil, "ls").wants(t, "ls of nothing", 0, "no locks are held\n", "")
 	p.tool("", nil, "ls", "-o", "json").wants(t, "ls of nothing", 0, "[]\n", "")
@@ -110,6 +113,7 @@ func TestListGetBreak(t *testing.T) {
 
 // ls --watch goes on, through an outage as well, until it is interrupted.
 func TestListWatch(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	cmd := command(t, []string{"FENCELOCK_URL=" + p.url}, "ls", "--watch", "--interval", "100ms")
 	out := &testenv.Buffer{}
@@ -134,6 +138,7 @@ func TestListWatch(t *testing.T) {
 }
 
 func TestCompletions(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	p.acquire(`{"resource":"orders/42"}`)
 	p.acquire(`{"resource":"other"}`)

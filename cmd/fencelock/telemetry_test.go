@@ -70,6 +70,7 @@ func (c *collection) named(name string) (found []*traces.Span) {
 const parentTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 func TestTraces(t *testing.T) {
+	t.Parallel()
 	c := &collection{names: map[string]bool{}}
 	server := httptest.NewServer(c)
 	defer server.Close()
@@ -124,6 +125,7 @@ func TestTraces(t *testing.T) {
 
 // A collector that is away must not disturb the service, nor its end.
 func TestTracingWithoutACollector(t *testing.T) {
+	t.Parallel()
 	p := start(t, "FENCELOCK_TRACING=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY=20")
 	p.untilReady()
 	lease := p.acquire(`{"resource":"a"}`)
@@ -132,6 +134,7 @@ func TestTracingWithoutACollector(t *testing.T) {
 }
 
 func TestNoTracesUnlessAskedFor(t *testing.T) {
+	t.Parallel()
 	c := &collection{names: map[string]bool{}}
 	server := httptest.NewServer(c)
 	defer server.Close()

@@ -82,6 +82,7 @@ func (p *process) shows(screen *testenv.Buffer, text string) {
 // The command is in the terminal's foreground: it reads what is typed, and Ctrl-C
 // reaches it.
 func TestRunOnATerminal(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	path, err := program()
 	if err != nil {
@@ -98,6 +99,7 @@ func TestRunOnATerminal(t *testing.T) {
 
 // Who waits at a terminal is told for what; a script is not.
 func TestWaitingIsSaidOnATerminal(t *testing.T) {
+	t.Parallel()
 	p := start(t)
 	path, err := program()
 	if err != nil {
@@ -126,6 +128,7 @@ func TestWaitingIsSaidOnATerminal(t *testing.T) {
 // In a shell with job control Ctrl-Z stops the command and gives the prompt back,
 // and fg goes on with it, under the same lease.
 func TestRunAsAJob(t *testing.T) {
+	t.Parallel()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		t.Skip("bash is not here")

@@ -129,6 +129,7 @@ func speakTo(t, later *testing.T, servers []*process) func() {
 // TestWaiting is the line as callers see it, on three servers and five Redis.
 // Towards the end it loses nodes and servers.
 func TestWaiting(t *testing.T) {
+	t.Parallel()
 	nodes := testenv.StartRedisN(t, 5)
 	servers := startServers(t, 3, nodes)
 	run := func(name string, test func(*testing.T)) {

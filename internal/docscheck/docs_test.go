@@ -22,6 +22,7 @@ const blockLimit = 3 * time.Minute
 
 // Every page's commands do what the page says.
 func TestDocs(t *testing.T) {
+	testenv.NeedsServer(t)
 	root := moduleRoot(t)
 	bin := build(t, root)
 	for _, path := range pages(t, root) {

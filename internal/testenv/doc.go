@@ -2,9 +2,9 @@
 // frozen, wiped and brought back on the same address, and PostgreSQL databases
 // that nobody else uses.
 //
-// A test that asks for a server gets one or fails. It is never skipped: a test
-// that did not run proves nothing and looks like one that passed. A server is
-// looked for in this order:
+// A test that asks for a server gets one or fails: a test that did not run
+// proves nothing and looks like one that passed. It is skipped only under
+// `go test -short`, which asks for that. A server is looked for in this order:
 //
 //  1. The environment. [EnvRedisAddrs] lists Redis servers (host:port, comma
 //     between them) and [EnvDatabaseURL] names a PostgreSQL server. Their data

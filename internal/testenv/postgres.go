@@ -36,6 +36,7 @@ var sharedServer = sync.OnceValues(func() (*pgServer, error) { return launchPost
 // The server does not sync to disk; for tests that kill it, see [StartPostgres].
 func Postgres(t testing.TB) *PG {
 	t.Helper()
+	NeedsServer(t)
 	admin := os.Getenv(EnvDatabaseURL)
 	if admin == "" {
 		srv, err := sharedServer()
@@ -52,6 +53,7 @@ func Postgres(t testing.TB) *PG {
 // added to its environment.
 func StartPostgres(t testing.TB, env ...string) *PG {
 	t.Helper()
+	NeedsServer(t)
 	if os.Getenv(EnvDatabaseURL) != "" {
 		t.Fatalf("testenv: this test kills its PostgreSQL; unset %s", EnvDatabaseURL)
 	}

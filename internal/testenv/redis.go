@@ -49,6 +49,7 @@ func StartRedis(t testing.TB, opts ...RedisOption) *Redis {
 // returns once all answer.
 func StartRedisN(t testing.TB, n int, opts ...RedisOption) []*Redis {
 	t.Helper()
+	NeedsServer(t)
 	config := newRedisConfig(opts)
 	if addrs := os.Getenv(EnvRedisAddrs); addrs != "" {
 		return externalRedis(t, n, config, strings.Split(addrs, ","))

@@ -11,6 +11,7 @@ import (
 )
 
 func TestBundleIsAllOrNone(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	q.awaitVoting(t, 3)
 	one := q.take(t, "b")
@@ -46,6 +47,7 @@ func TestBundleIsAllOrNone(t *testing.T) {
 }
 
 func TestBundlesDoNotDeadlock(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	q.awaitVoting(t, 3)
 	var wg sync.WaitGroup

@@ -16,6 +16,7 @@ import (
 // Words reach the servers of the same cluster, with the documented rights, and
 // go on doing so after the node was away.
 func TestTopicsAreTheClustersOwn(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartRedis(t, testenv.WithUser("locks", "s3cret", documentedACL(t)...))
 	open := func(cluster string) *redisnode.Node {
 		n := openNode(t, server.URL(), redisnode.Options{})

@@ -47,6 +47,7 @@ func (c *clockMeter) told() (time.Duration, int) {
 // yet nobody else gets the resource, since the node is silent before it votes
 // for a second time. It comes back with the lease on it.
 func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	library, err := chaos.BuildShim(dir)
 	if err != nil {

@@ -26,6 +26,7 @@ func openNode(tb testing.TB, addr string, opts redisnode.Options) *redisnode.Nod
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for name, persistence := range map[string]testenv.Persistence{
 		"no persistence": testenv.PersistNone, "AOF": testenv.PersistAOFAlways,
 	} {

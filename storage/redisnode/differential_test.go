@@ -9,6 +9,7 @@ import (
 )
 
 func TestDifferential(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartRedis(t, testenv.WithPersistence(testenv.PersistAOFAlways))
 	nodetest.Differential(t, func() (nodetest.Harness, func()) {
 		server.FlushAll()

@@ -11,6 +11,7 @@ import (
 )
 
 func TestEndOfTellsAnExpiryFromARelease(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, func(c *redlock.Config) { c.MaxTTL, c.NodeTimeout = time.Minute, 5*time.Second }) // a busy machine may take its time
 	q.awaitVoting(t, 3)
 	end := func(lease lockcore.Lease, want lockcore.End) {

@@ -39,6 +39,7 @@ func (q *quorum) cycle(t *testing.T, resource string, last fencing.Token) fencin
 // A node that may have lost its state is silent for the longest TTL, says so,
 // and votes again by itself; tokens rise throughout.
 func TestNodeIsQuarantinedAndReadmitted(t *testing.T) {
+	t.Parallel()
 	faults := map[string]func(*testenv.Redis){
 		"restart":  func(s *testenv.Redis) { s.Kill(); s.Restart() },
 		"wipe":     func(s *testenv.Redis) { s.Kill(); s.Wipe(); s.Restart() },
@@ -67,6 +68,7 @@ func TestNodeIsQuarantinedAndReadmitted(t *testing.T) {
 }
 
 func TestPromotedReplicaIsNotTrusted(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, nil)
 	q.awaitVoting(t, 3)
 	token := q.cycle(t, "r", 0)
@@ -85,6 +87,7 @@ func TestPromotedReplicaIsNotTrusted(t *testing.T) {
 // With a majority's state lost nothing is granted until the longest TTL has
 // passed; then the cluster is founded anew, above every earlier token.
 func TestMajorityLostIsFoundedAnew(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 5, nil)
 	q.awaitVoting(t, 5)
 	token := q.cycle(t, "r", 0)
@@ -112,6 +115,7 @@ func TestMajorityLostIsFoundedAnew(t *testing.T) {
 }
 
 func TestAllNodesLostIsFoundedAnew(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, func(c *redlock.Config) { c.New = false })
 	q.awaitVoting(t, 3)
 	token := q.cycle(t, "r", 0)
@@ -133,6 +137,7 @@ func TestAllNodesLostIsFoundedAnew(t *testing.T) {
 
 // Unreachable nodes may still know the last tokens: no founding without them.
 func TestMajorityAwayIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, nil, testenv.WithPersistence(testenv.PersistAOFAlways))
 	q.awaitVoting(t, 3)
 	token := q.cycle(t, "r", 0)
@@ -161,6 +166,7 @@ func TestMajorityAwayIsWaitedFor(t *testing.T) {
 
 // Two servers admit the same nodes at the same time.
 func TestTwoServersAdmitTogether(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 5, nil)
 	other := joinQuorum(t, q.servers, nil)
 	q.awaitVoting(t, 5)
@@ -179,6 +185,7 @@ func TestTwoServersAdmitTogether(t *testing.T) {
 
 // A long lease outlives the restart of every node, one after the other (rule 21).
 func TestLiveLeaseSurvivesRollingRestart(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, func(c *redlock.Config) { c.MaxTTL = 2 * time.Second })
 	q.awaitVoting(t, 3)
 	lease := q.take(t, "long")
@@ -209,6 +216,7 @@ func TestLiveLeaseSurvivesRollingRestart(t *testing.T) {
 
 // A frozen minority costs nothing once its first time limit is over.
 func TestFrozenMinorityCostsNothing(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 5, func(c *redlock.Config) { c.MaxTTL = 10 * time.Second })
 	q.awaitVoting(t, 5)
 	median := func() time.Duration {
@@ -234,6 +242,7 @@ func TestFrozenMinorityCostsNothing(t *testing.T) {
 // An acquire that one server sent may come to a node behind the release of its
 // lease, which another server sent.
 func TestLateVoteIsTakenBack(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	other := joinQuorum(t, q.servers, longTTL)
 	q.awaitVoting(t, 3)
@@ -260,6 +269,7 @@ func TestLateVoteIsTakenBack(t *testing.T) {
 
 // A node whose memory is full takes no new locks, and still lets go of those it has.
 func TestFullNodeReleases(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	q.awaitVoting(t, 3)
 	lease := q.take(t, "r")
@@ -281,6 +291,7 @@ func TestFullNodeReleases(t *testing.T) {
 
 // A request that is cancelled at any moment leaves no lock behind.
 func TestCancelledRequestLeavesNothing(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, func(c *redlock.Config) { c.MaxTTL = time.Minute })
 	q.awaitVoting(t, 3)
 	for i := range 100 {
@@ -328,6 +339,7 @@ func TestMemoryFollowsResourcesInUse(t *testing.T) {
 // A keep-alive that comes after a release or a break finds its lease lost, and
 // does not bring it back to life.
 func TestEndedLeaseStaysEnded(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	q.awaitVoting(t, 3)
 	ends := map[string]func(lockcore.Lease) error{

@@ -37,6 +37,7 @@ func (g *gauges) Leaked(locks int)     { g.leaked.Store(int64(locks)) }
 func (g *gauges) of(string) redisnode.Meter { return g }
 
 func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartRedis(t)
 	g, log := &gauges{}, &testenv.Buffer{}
 	g.leaked.Store(-1)

@@ -44,6 +44,7 @@ func (q *quorum) awaitWaiting(t *testing.T, resource string, n int) {
 func longTTL(c *redlock.Config) { c.MaxTTL = 30 * time.Second }
 
 func TestWaitersAreServedInOrder(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 5, longTTL)
 	q.awaitVoting(t, 5)
 	lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
@@ -76,6 +77,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 }
 
 func TestWaitTimesOutAndLeaves(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	q.awaitVoting(t, 3)
 	lease, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", Holder: "first"})
@@ -99,6 +101,7 @@ func TestWaitTimesOutAndLeaves(t *testing.T) {
 }
 
 func TestExpiryAndOtherServersHandOff(t *testing.T) {
+	t.Parallel()
 	a := startQuorum(t, 5, nil)
 	a.awaitVoting(t, 5)
 	b := joinQuorum(t, a.servers, nil)
@@ -121,6 +124,7 @@ func TestExpiryAndOtherServersHandOff(t *testing.T) {
 }
 
 func TestHotResource(t *testing.T) {
+	t.Parallel()
 	servers := testenv.StartRedisN(t, 5)
 	var qs []*quorum
 	for range 3 {
@@ -153,6 +157,7 @@ func TestHotResource(t *testing.T) {
 // Over three servers no waiter is overtaken by one that arrived more than
 // 50 ms later, and tokens rise in the order of the grants.
 func TestOrderOverServers(t *testing.T) {
+	t.Parallel()
 	servers := testenv.StartRedisN(t, 5)
 	var qs []*quorum
 	for range 3 {
@@ -207,6 +212,7 @@ type grant struct {
 // the lease, the other finds it; then neither may be left in the line, where
 // nobody would ever pass it.
 func TestFindingOnesOwnLeaseLeavesTheLine(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	q.awaitVoting(t, 3)
 	other := joinQuorum(t, q.servers, longTTL)
@@ -242,6 +248,7 @@ func TestFindingOnesOwnLeaseLeavesTheLine(t *testing.T) {
 // A node takes a ticket up again after its waiter left: the message that put it
 // there was overtaken. It does not stand in the way for long.
 func TestTicketThatCameTooLateIsTakenOff(t *testing.T) {
+	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	q.awaitVoting(t, 3)
 	first, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})

@@ -82,6 +82,7 @@ func wantOutcome(t *testing.T, r node.Reply, want node.Outcome) {
 // The gate stays shut over demotion and promotion, though the process, its
 // scripts, its connections and the replicated record are all there.
 func TestPromotionAndDemotionShutTheGate(t *testing.T) {
+	t.Parallel()
 	master := testenv.StartRedis(t)
 	redis := openNode(t, master.Addr(), redisnode.Options{})
 	view := admitted(t, redis)
@@ -135,6 +136,7 @@ func TestPromotionAndDemotionShutTheGate(t *testing.T) {
 }
 
 func TestUnfitNodes(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		opts  []testenv.RedisOption
 		wants []string
@@ -156,6 +158,7 @@ func TestUnfitNodes(t *testing.T) {
 
 // A database that is not ours is refused, and nothing in it is touched.
 func TestForeignDatabase(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartRedis(t)
 	client := server.Client()
 	for name, key := range map[string]string{"a key": "their key", "a key of our name": "fencelock", "a key like ours": "l:a"} {
@@ -198,6 +201,7 @@ func TestForeignDatabase(t *testing.T) {
 }
 
 func TestDatabaseNumberIsKept(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartRedis(t)
 	client := server.Client()
 	if err := client.Set(t.Context(), "their key", "theirs", 0).Err(); err != nil {
@@ -214,6 +218,7 @@ func TestDatabaseNumberIsKept(t *testing.T) {
 }
 
 func TestCredentials(t *testing.T) {
+	t.Parallel()
 	const password = "s3cret/with:odd@signs%"
 	for name, opts := range map[string][]testenv.RedisOption{
 		"password": {testenv.WithPassword(password)},
@@ -245,6 +250,7 @@ func TestCredentials(t *testing.T) {
 
 // The rules that the package's comment documents are enough for everything.
 func TestDocumentedACL(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartRedis(t, testenv.WithUser("locks", "s3cret", documentedACL(t)...))
 	nodetest.Run(t, func(t *testing.T) nodetest.Harness {
 		t.Helper()
@@ -277,6 +283,7 @@ const tlsURL = "FENCELOCK_TEST_TLS_NODE"
 // The authority of a private certificate is given to a Go program by
 // SSL_CERT_FILE, which is read once: hence another process.
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	if url := os.Getenv(tlsURL); url != "" {
 		redis := openNode(t, url, redisnode.Options{})
 		wantOutcome(t, ask(t, redis, acquire(admitted(t, redis), "a")), node.Granted)
@@ -343,6 +350,7 @@ func TestAddressesThatAreRefused(t *testing.T) {
 // A frozen node costs its time limit twice and then nothing: what is asked
 // fails at once and unsent, until it answers again.
 func TestFrozenNodeFailsFast(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartRedis(t)
 	const limit = 100 * time.Millisecond
 	redis := openNode(t, server.Addr(), redisnode.Options{Timeout: limit})
@@ -386,6 +394,7 @@ func TestFrozenNodeFailsFast(t *testing.T) {
 }
 
 func TestNodeThatIsNotThere(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartRedis(t)
 	redis := openNode(t, server.Addr(), redisnode.Options{})
 	view := admitted(t, redis)
@@ -414,6 +423,7 @@ func TestNodeThatIsNotThere(t *testing.T) {
 
 // Replies that get lost: the operation may have taken effect, and says so.
 func TestLostReply(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartRedis(t)
 	proxy := testenv.StartProxy(t, server.Addr())
 	redis := openNode(t, proxy.Addr(), redisnode.Options{Timeout: 200 * time.Millisecond})
@@ -507,6 +517,7 @@ func TestCloseAnswersWhatWaits(t *testing.T) {
 
 // Every operation gets exactly one reply, whenever the node is closed.
 func TestCloseWhileSubmitting(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartRedis(t)
 	for range 10 {
 		node := openNode(t, server.Addr(), redisnode.Options{Queue: 16})
@@ -536,6 +547,7 @@ func TestCloseWhileSubmitting(t *testing.T) {
 
 // FLUSHALL takes the record; SCRIPT FLUSH takes nothing that matters.
 func TestScriptFlushChangesNothing(t *testing.T) {
+	t.Parallel()
 	server := testenv.StartRedis(t)
 	redis := openNode(t, server.Addr(), redisnode.Options{})
 	view := admitted(t, redis)

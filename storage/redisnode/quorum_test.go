@@ -114,6 +114,7 @@ func (q *quorum) takeNext(t *testing.T, resource string, after fencing.Token) lo
 }
 
 func TestQuorumLife(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{1, 3, 5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			q := startQuorum(t, n, nil)
@@ -140,6 +141,7 @@ func TestQuorumLife(t *testing.T) {
 }
 
 func TestRollingRestartKeepsTokensRising(t *testing.T) {
+	t.Parallel()
 	for _, persistence := range []testenv.Persistence{testenv.PersistNone, testenv.PersistAOFAlways} {
 		t.Run(fmt.Sprint(persistence), func(t *testing.T) {
 			q := startQuorum(t, 5, nil, testenv.WithPersistence(persistence))

@@ -16,6 +16,7 @@ import (
 // Two independent sets of one node each: resources spread over them, bundles
 // reach over both, and a set that is down stops only its share.
 func TestSetsShareTheResources(t *testing.T) {
+	t.Parallel()
 	servers := testenv.StartRedisN(t, 2)
 	var sets [][]node.Node
 	for _, s := range servers {
