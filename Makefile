@@ -13,7 +13,16 @@ CORES    := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 PARALLEL ?= $(shell if [ $(CORES) -lt 4 ]; then echo $(CORES); else echo 4; fi)
 
 # Results are not taken from the cache: Go does not see when a server changes.
-TEST     := $(GO) test -race -count=1 -p $(PARALLEL) -timeout 12m
+# Tests that call t.Parallel mostly wait, so there may be more of them than cores.
+TEST     := $(GO) test -race -count=1 -p $(PARALLEL) -parallel 4 -timeout 12m
+
+# What is too long for every day is in tests of this name. They may measure, so
+# make soak runs one package at a time.
+SOAK     := ^TestSoak
+
+# How long make explore takes, and where its random tests begin.
+EXPLOREFOR ?= 10m
+SEED       ?= $(shell date +%s)
 
 .DEFAULT_GOAL := help
 
@@ -29,13 +38,28 @@ build: ## build bin/fencelock
 run: ## run the service on its embedded default, http://127.0.0.1:8080
 	$(GO) run ./cmd/fencelock serve
 
+.PHONY: check
+check: fmt-check vet ## the inner loop: what needs no server, in a minute
+	$(GO) test -short -skip '$(SOAK)' $(PKG)
+
 .PHONY: test
-test: ## all tests with -race, on real Redis and Postgres that start by themselves
-	$(TEST) $(PKG)
+test: ## the tests with -race, on real Redis and Postgres that start by themselves; the same in every run
+	$(TEST) -skip '$(SOAK)' $(PKG)
+
+.PHONY: soak
+soak: ## what is too long for make test: every fault, every mutant of the simulation, more rounds, costs
+	$(TEST) -p 1 -run '$(SOAK)' $(PKG)
+	$(GO) test ./internal/sim -count=1 -run '^TestSimulation$$' -sim.seeds=100 -sim.workers=$(CORES) -timeout 12m
+	$(MAKE) --no-print-directory kill-rounds ROUNDS=5
+
+.PHONY: explore
+explore: ## random tests with new SEEDs for EXPLOREFOR (10m) and more; prints the seed of what fails
+	RAPID_SEED=$(SEED) RAPID_CHECKS=1000 $(GO) test ./storage/... -run '^TestDifferential$$' -count=1 -timeout 0
+	$(MAKE) --no-print-directory sim SIMTIME=$(EXPLOREFOR)
 
 .PHONY: race
-race: ## all tests COUNT times (5) in changing order, to find what fails only sometimes
-	$(GO) test -race -count=$(COUNT) -shuffle=on -p $(PARALLEL) -timeout 60m $(PKG)
+race: ## the tests COUNT times (5) in changing order, to find what fails only sometimes
+	$(GO) test -race -count=$(COUNT) -shuffle=on -p $(PARALLEL) -parallel 4 -timeout 60m -skip '$(SOAK)' $(PKG)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (30s)
@@ -63,7 +87,7 @@ bench-compare: ## Go benchmarks against the merge base, by ratio; BENCH=-h for o
 
 .PHONY: sim
 sim: ## simulate the protocol until told to stop, or SIMTIME=10m; prints the seed of what fails, made small
-	$(GO) test ./internal/sim -run TestSimulation -v -count=1 -timeout 0 -sim.start=0 -sim.workers=$(CORES) -sim.budget=$(SIMTIME)
+	$(GO) test ./internal/sim -run TestSimulation -v -count=1 -timeout 0 -sim.start=0 -sim.seeds=0 -sim.workers=$(CORES) -sim.budget=$(SIMTIME)
 
 .PHONY: docs-check
 docs-check: ## run the commands of README.md and docs/, and say which are not run and why
@@ -71,7 +95,7 @@ docs-check: ## run the commands of README.md and docs/, and say which are not ru
 
 .PHONY: console-cost
 console-cost: ## what an open console costs a server with a thousand locks, measured for three minutes
-	FENCELOCK_TEST_COST_WINDOW=1m $(GO) test ./cmd/fencelock -run '^TestConsoleCost$$' -v -count=1 -timeout 30m
+	FENCELOCK_TEST_COST_WINDOW=1m $(GO) test ./cmd/fencelock -run '^TestSoakConsoleCost$$' -v -count=1 -timeout 30m
 
 .PHONY: kill-rounds
 kill-rounds: ## is a command dead before the next grant? ROUNDS (100) with the service frozen, and with the network cut

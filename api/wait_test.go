@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -251,8 +252,10 @@ func TestHangUpOverHTTP2(t *testing.T) {
 // TestWaitWithMoreRequests: what a caller sends before it has its answer is
 // answered afterwards, however the wait's end meets it.
 func TestWaitWithMoreRequests(t *testing.T) {
+	var waits atomic.Uint64
 	s := newService(t, &fake{acquire: func(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
-		around := time.NewTimer(api.WatchAfter - 10*time.Millisecond + rand.N(20*time.Millisecond))
+		random := rand.New(rand.NewPCG(1, waits.Add(1)))
+		around := time.NewTimer(api.WatchAfter - 10*time.Millisecond + time.Duration(random.Int64N(int64(20*time.Millisecond))))
 		defer around.Stop()
 		select {
 		case <-around.C:
@@ -269,11 +272,11 @@ func TestWaitWithMoreRequests(t *testing.T) {
 			conn = dialRaw(t, overTLS)
 		}
 		callers.Go(func() {
-			reader := bufio.NewReader(conn)
+			reader, random := bufio.NewReader(conn), rand.New(rand.NewPCG(2, uint64(i)))
 			for range 6 {
 				_, _ = io.WriteString(conn, post(patient))
-				if rand.IntN(4) > 0 {
-					<-time.After(rand.N(api.WatchAfter + 10*time.Millisecond)) // the early request comes at any time
+				if random.IntN(4) > 0 {
+					<-time.After(time.Duration(random.Int64N(int64(api.WatchAfter + 10*time.Millisecond)))) // the early request comes at any time
 				}
 				_, _ = io.WriteString(conn, health)
 				for _, status := range []int{http.StatusCreated, http.StatusOK} {

@@ -17,11 +17,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // The backends take a lock per order and write guarded: of requests that come at
 // the same time none is lost, and one that has fallen behind writes nothing.
 func TestOrderBackends(t *testing.T) {
+	testenv.NeedsServer(t)
 	locks := serve(t)
 	for name, find := range map[string]func(*testing.T) (command, env []string){
 		"go": func(t *testing.T) ([]string, []string) {

@@ -112,7 +112,8 @@ func (r rounds) round(i int) time.Duration {
 	dead := r.alive(fifo, cmd)
 	next := r.other.waitsFor(r.t.Context(), resource, "second", time.Minute, 10*time.Second)
 	r.other.awaitWaiting(resource, 1, 30*time.Second)
-	<-time.After(rand.N(*roundTTL / 3)) // anywhere between two extensions
+	moment := rand.New(rand.NewPCG(1, uint64(i)))                    // the same in every run
+	<-time.After(time.Duration(moment.Int64N(int64(*roundTTL / 3)))) // anywhere between two extensions
 	r.fault(cmd)
 
 	got, ends := r.await(resource, next)

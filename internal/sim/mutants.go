@@ -36,7 +36,8 @@ type Mutant struct {
 	narrow    bool                  // the second server knows a node set less
 	front     func(service) service // stands before the service
 	trusting  bool                  // clients count the whole TTL, from the answer
-	quick     bool                  // is caught within a few hundred acquisitions
+	quick     bool                  // is caught within a few hundred acquisitions: in make test
+	soak      bool                  // takes some more: in make soak
 }
 
 // Mutants are the rules, switched off one by one. Each runs in plans that
@@ -58,8 +59,8 @@ var Mutants = []Mutant{
 	{Rule: "6", Name: "the gate takes any incarnation", weak: replica.OpensForAnyLife, plan: rolling(Rollback), quick: true},
 	{Rule: "7", Name: "R-1 nodes are read", wrap: func(r rules) rules { return doubled{r} }, plan: forgetful(Lose, nil)},
 	{Rule: "8", Name: "votes carry no view", weak: replica.VotesInAnyView, plan: crossing, quick: true},
-	{Rule: "8", Name: "there are no views", weak: replica.VotesInAnyView | replica.FencesWithoutView, plan: crossing, quick: true},
-	{Rule: "9", Name: "two rejoins may share a view", weak: replica.SharesViews, wrap: func(r rules) rules { return sharing{r} }, plan: crossing, quick: true},
+	{Rule: "8", Name: "there are no views", weak: replica.VotesInAnyView | replica.FencesWithoutView, plan: crossing, soak: true},
+	{Rule: "9", Name: "two rejoins may share a view", weak: replica.SharesViews, wrap: func(r rules) rules { return sharing{r} }, plan: crossing, soak: true},
 	{Rule: "10", Name: "an admission outlives a restart", weak: replica.AdmitsAnyLife, plan: again},
 	{Rule: "11", Name: "staging purges nothing", weak: replica.KeepsOnStaging, plan: revived, quick: true},
 	{Rule: "12", Name: "silent nodes count as lost", force: true, plan: forsaken, quick: true},
@@ -68,9 +69,9 @@ var Mutants = []Mutant{
 	{Rule: "12", Name: "a rejoin of before opens what a founding closed", weak: replica.ForgetsStaging, plan: relapse},
 	{Rule: "13", Name: "leases outlive the wait", longer: true, weak: replica.GrantsTooLong, plan: rolling(Lose)},
 	{Rule: "13", Name: "the silence is not noted", weak: replica.NotesNothing, plan: flushed, quick: true},
-	{Rule: "16", Name: "lost votes are not taken back", careless: true, plan: tidy, quick: true},
+	{Rule: "16", Name: "lost votes are not taken back", careless: true, plan: tidy, soak: true},
 	{Rule: "17", Name: "a lease is thought valid for its TTL, from the answer", trusting: true, plan: expiring, quick: true},
-	{Rule: "21", Name: "counters are read before the fence", wrap: func(r rules) rules { return hasty{r} }, plan: forgetful(Lose, nil), quick: true},
+	{Rule: "21", Name: "counters are read before the fence", wrap: func(r rules) rules { return hasty{r} }, plan: forgetful(Lose, nil), soak: true},
 	{Rule: "21", Name: "missing counters are skipped", weak: replica.SkipsMissing, plan: forgetful(Lose, dropped), quick: true},
 	{Rule: "21", Name: "the smallest counter is carried", wrap: func(r rules) rules { return modest{r} }, plan: forgetful(Lose, nil)},
 	{Rule: "21", Name: "a lock is carried with the smallest grant", wrap: func(r rules) rules { return low{r} }, plan: lowCarried},

@@ -17,14 +17,24 @@ var (
 )
 
 // TestMutants switches off rules that the simulation misses at once. The
-// others, which take longer to be caught, are in the table.
+// others, which take longer to be caught, are in TestSoakMutants and in the table.
 func TestMutants(t *testing.T) {
+	huntAll(t, func(m Mutant) bool { return m.quick })
+}
+
+// TestSoakMutants switches off rules that take a little longer to be missed.
+func TestSoakMutants(t *testing.T) {
+	huntAll(t, func(m Mutant) bool { return m.soak })
+}
+
+func huntAll(t *testing.T, which func(Mutant) bool) {
+	t.Helper()
 	if *mutantTable != "" || *mutantOnly != "" {
 		t.Skip("TestMutantTable runs them all")
 	}
 	const limit = 12_000
 	for _, m := range Mutants {
-		if m.quick {
+		if which(m) {
 			t.Run(m.Name, func(t *testing.T) {
 				t.Parallel()
 				if c := hunt(t, m, 3, func(c *catch) bool { return c.acquisitions < limit }); c.by == nil {

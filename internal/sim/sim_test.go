@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	seeds   = flag.Uint64("sim.seeds", 8, "how many seeds to simulate; 0: as many as there is time for")
+	seeds   = flag.Uint64("sim.seeds", 4, "how many seeds to simulate; 0: as many as there is time for")
 	budget  = flag.Duration("sim.budget", 0, "how long to simulate; 0: no limit")
 	start   = flag.Uint64("sim.start", 1, "the first seed; 0: one that follows the clock")
 	workers = flag.Int("sim.workers", 2, "how many simulations at once")

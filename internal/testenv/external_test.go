@@ -90,12 +90,14 @@ func TestEnvironmentPostgres(t *testing.T) {
 }
 
 func TestSharedPostgresIsNotToBeKilled(t *testing.T) {
+	NeedsServer(t)
 	if got := failure(t, func(t testing.TB) { Postgres(t).Kill() }); !strings.Contains(got, "StartPostgres") {
 		t.Errorf("failed with %q", got)
 	}
 }
 
 func TestFilesOfARunningNodeAreNotToBeChanged(t *testing.T) {
+	NeedsServer(t)
 	if got := failure(t, func(t testing.TB) { StartRedis(t).TruncateAOF(1) }); !strings.Contains(got, "Kill it first") {
 		t.Errorf("failed with %q", got)
 	}

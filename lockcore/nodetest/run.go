@@ -22,8 +22,8 @@ type Harness struct {
 	// Wipe takes the node's data away and leaves its incarnation; nil if
 	// nothing but its owner can do that.
 	Wipe func()
-	// CounterTTL is how long the node keeps a counter. Tests that wait for its
-	// end need less than a second, or Advance.
+	// CounterTTL is how long the node keeps a counter. The test that waits for its
+	// end needs at most three seconds, or Advance; the others end in less.
 	CounterTTL time.Duration
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
 // awaitState waits until node i is in the state.
@@ -320,7 +321,7 @@ func TestCancelledRequestLeavesNothing(t *testing.T) {
 // live is over.
 func TestMemoryFollowsResourcesInUse(t *testing.T) {
 	servers := testenv.StartRedisN(t, 1)
-	q := joinQuorumWith(t, servers, redisnodeOptions(500*time.Millisecond), nil)
+	q := joinQuorumWith(t, servers, redisnode.Options{CounterTTL: 500 * time.Millisecond}, nil)
 	q.awaitVoting(t, 1)
 	var last fencing.Token
 	for i := range 2000 {

@@ -255,8 +255,8 @@ func TestDocumentedACL(t *testing.T) {
 	nodetest.Run(t, func(t *testing.T) nodetest.Harness {
 		t.Helper()
 		server.FlushAll()
-		node := openNode(t, server.URL(), redisnode.Options{CounterTTL: 900 * time.Millisecond})
-		return nodetest.Harness{Node: node, Wipe: server.FlushAll, CounterTTL: 900 * time.Millisecond}
+		node := openNode(t, server.URL(), redisnode.Options{CounterTTL: testCounterTTL})
+		return nodetest.Harness{Node: node, Wipe: server.FlushAll, CounterTTL: testCounterTTL}
 	})
 }
 

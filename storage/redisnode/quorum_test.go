@@ -37,15 +37,16 @@ func startQuorum(t *testing.T, n int, change func(*redlock.Config), opts ...test
 // joinQuorum starts one more server's Locker over the same Redis.
 func joinQuorum(t *testing.T, servers []*testenv.Redis, change func(*redlock.Config)) *quorum {
 	t.Helper()
-	return joinQuorumWith(t, servers, redisnode.Options{Timeout: testNodeTimeout}, change)
-}
-
-func redisnodeOptions(counterTTL time.Duration) redisnode.Options {
-	return redisnode.Options{Timeout: testNodeTimeout, CounterTTL: counterTTL}
+	return joinQuorumWith(t, servers, redisnode.Options{}, change)
 }
 
 func joinQuorumWith(t *testing.T, servers []*testenv.Redis, opts redisnode.Options, change func(*redlock.Config)) *quorum {
 	t.Helper()
+	cfg := redlock.Config{MaxTTL: testMaxTTL, NodeTimeout: testNodeTimeout, WatchInterval: 20 * time.Millisecond, New: true}
+	if change != nil {
+		change(&cfg)
+	}
+	opts.Timeout = cfg.NodeTimeout
 	q := &quorum{servers: servers}
 	for _, s := range servers {
 		node, err := redisnode.Open(s.Addr(), opts)
@@ -55,11 +56,7 @@ func joinQuorumWith(t *testing.T, servers []*testenv.Redis, opts redisnode.Optio
 		t.Cleanup(func() { _ = node.Close() })
 		q.nodes = append(q.nodes, node)
 	}
-	cfg := redlock.Config{MaxTTL: testMaxTTL, NodeTimeout: testNodeTimeout, WatchInterval: 20 * time.Millisecond, New: true}
-	if change != nil {
-		change(&cfg)
-	}
-	locker, err := redlock.New(cfg, q.nodes)
+	locker, err := redlock.New(q.nodes, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
 // Two independent sets of one node each: resources spread over them, bundles
@@ -20,7 +21,7 @@ func TestSetsShareTheResources(t *testing.T) {
 	servers := testenv.StartRedisN(t, 2)
 	var sets [][]node.Node
 	for _, s := range servers {
-		sets = append(sets, []node.Node{openNode(t, s.Addr(), redisnodeOptions(time.Hour))})
+		sets = append(sets, []node.Node{openNode(t, s.Addr(), redisnode.Options{Timeout: time.Second, CounterTTL: time.Hour})})
 	}
 	all, err := redlock.New(redlock.Config{MaxTTL: 10 * time.Second, NodeTimeout: time.Second, WatchInterval: 20 * time.Millisecond, New: true}, sets...)
 	if err != nil {
