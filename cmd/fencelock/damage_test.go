@@ -173,6 +173,7 @@ func TestFileCutWhileServing(t *testing.T) {
 // any number. That locks out the holders of that record, and not the service,
 // which starts above the guard's highest mark.
 func TestMadeUpTokenInTheGuard(t *testing.T) {
+	t.Parallel()
 	for guard, extra := range map[string][]string{"file": nil, "Postgres": {"FENCELOCK_DATABASE_URL=" + testenv.Postgres(t).OwnerURL()}} {
 		t.Run(guard, func(t *testing.T) {
 			env := append(slices.Clone(extra), "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "node.db"), "FENCELOCK_NODE_TIMEOUT=1s")

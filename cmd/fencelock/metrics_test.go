@@ -3,8 +3,6 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -14,21 +12,6 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
-
-// scrape reads /metrics.
-func (p *process) scrape() string {
-	p.t.Helper()
-	resp, err := http.Get("http://" + p.admin + "/metrics")
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		p.t.Fatalf("/metrics: %d, %v", resp.StatusCode, err)
-	}
-	return string(text)
-}
 
 // families are the metrics of a scrape that are ours, with their types.
 func families(scrape string) map[string]string {
@@ -131,12 +114,6 @@ func noSecrets(t *testing.T, where, text string, secrets []string) {
 			t.Errorf("%s: %q is in …%s…", where, secret, text[max(0, i-80):min(len(text), i+80)])
 		}
 	}
-}
-
-func (p *process) logged() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return strings.Join(p.log, "\n")
 }
 
 // The labels' values stay the same whatever resources come: nothing that a

@@ -11,15 +11,6 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// redisAddrs makes the variable's value of some Redis nodes.
-func redisAddrs(nodes []*testenv.Redis) string {
-	var addrs []string
-	for _, n := range nodes {
-		addrs = append(addrs, n.URL())
-	}
-	return "FENCELOCK_REDIS_ADDRS=" + strings.Join(addrs, ",")
-}
-
 // TestQuorumAndPostgres boots the program on what it is for: a quorum of
 // Redis, and the guarded records in Postgres.
 func TestQuorumAndPostgres(t *testing.T) {
@@ -82,14 +73,6 @@ func TestQuorumAndPostgres(t *testing.T) {
 			t.Errorf("node %+v", n)
 		}
 	}
-}
-
-// untilAnswer asks until the status is as wanted.
-func (p *process) untilAnswer(status int, method, path, body string, header ...string) {
-	p.t.Helper()
-	p.until(method+" "+path+" answers "+strconv.Itoa(status), func() bool {
-		return p.ask(nil, method, path, body, header...).StatusCode == status
-	})
 }
 
 // TestRedisWithoutPostgres: guarded records are refused rather than kept where

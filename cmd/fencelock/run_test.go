@@ -18,37 +18,6 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// said is how a run of the program ended.
-type said struct {
-	code        int
-	out, errOut string
-}
-
-// tool runs the program against a server, with a PATH and nothing else.
-func (p *process) tool(stdin string, env []string, args ...string) said {
-	p.t.Helper()
-	cmd := command(p.t, append([]string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + p.url}, env...), args...)
-	return finish(p.t, cmd, stdin)
-}
-
-func finish(t *testing.T, cmd *exec.Cmd, stdin string) said {
-	t.Helper()
-	var out, errOut testenv.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errOut
-	var exit *exec.ExitError
-	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
-		t.Fatal(err)
-	}
-	return said{cmd.ProcessState.ExitCode(), out.String(), errOut.String()}
-}
-
-func (s said) wants(t *testing.T, what string, code int, out, errOut string) {
-	t.Helper()
-	if s.code != code || !strings.Contains(s.out, out) || !strings.Contains(s.errOut, errOut) {
-		t.Errorf("%s: code %d, want %d; said %q, want %q; complained %q, want %q", what, s.code, code, s.out, out, s.errOut, errOut)
-	}
-}
-
 func TestRunExitCodes(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -128,20 +97,6 @@ func TestRunInsideRun(t *testing.T) {
 	}
 }
 
-// background runs the program and waits until the command under the lock says "here".
-func (p *process) background(env []string, args ...string) (*exec.Cmd, *testenv.Buffer) {
-	p.t.Helper()
-	cmd := command(p.t, append([]string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + p.url}, env...), args...)
-	out := &testenv.Buffer{}
-	cmd.Stdout, cmd.Stderr = out, out
-	if err := cmd.Start(); err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(func() { _ = cmd.Process.Kill() })
-	p.until("the command runs", func() bool { return strings.Contains(out.String(), "here") })
-	return cmd, out
-}
-
 // A run that outlives the one whose lease it joined ends its command: nobody works
 // under a lease that was given back.
 func TestJoinedRunEndsWithTheLease(t *testing.T) {
@@ -156,24 +111,6 @@ func TestJoinedRunEndsWithTheLease(t *testing.T) {
 	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
 	exits(t, cmd, exitLost, out, "lost the lease of r")
 	p.tool("", env, "run", "r", "--", "true").wants(t, "joining a lease that has ended", exitLost, "", "lease")
-}
-
-// exits waits for the end of a command.
-func exits(t *testing.T, cmd *exec.Cmd, code int, out *testenv.Buffer, says string) {
-	t.Helper()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait()
-	}()
-	select {
-	case <-ended:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("it does not end: %s", out)
-	}
-	if got := cmd.ProcessState.ExitCode(); got != code || !strings.Contains(out.String(), says) {
-		t.Errorf("exit code %d, want %d; said %q, want %q", got, code, out, says)
-	}
 }
 
 func TestRunPassesSignals(t *testing.T) {

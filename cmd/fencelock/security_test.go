@@ -108,27 +108,6 @@ func (a *authority) server(certFile, keyFile string) *x509.Certificate {
 	return cert
 }
 
-func writeFile(t *testing.T, path, text string) {
-	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// tokenFor makes a bearer token with fencelock token new, and its line in the file.
-func tokenFor(t *testing.T, file, name string, rules ...string) string {
-	t.Helper()
-	var out bytes.Buffer
-	cmd := command(t, nil, append([]string{"token", "new", "--name", name, "--append", file}, rules...)...)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("token new: %v: %s", err, out.String())
-	}
-	return strings.TrimSpace(out.String())
-}
-
-func bearer(secret string) string { return "Authorization: Bearer " + secret }
-
 func TestTokenNew(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.txt")
@@ -240,11 +219,6 @@ func TestExampleAccessFilesAreGood(t *testing.T) {
 			t.Error(err)
 		}
 	}
-}
-
-// as is the same server, called by another client.
-func (p *process) as(client *http.Client) *process {
-	return &process{t: p.t, url: p.url, admin: p.admin, client: client}
 }
 
 func TestBadSecurityStopsTheStart(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -18,20 +17,6 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
-
-// startServers runs servers of the program over the same nodes. Their patience
-// with a node is that of a busy machine.
-func startServers(t *testing.T, n int, nodes []*testenv.Redis) (servers []*process) {
-	t.Helper()
-	for i := range n {
-		env := []string{redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=3s"}
-		if i == 0 {
-			env = append(env, "FENCELOCK_BOOTSTRAP=new")
-		}
-		servers = append(servers, start(t, env...))
-	}
-	return servers
-}
 
 // turn is how a wait in line ended.
 type turn struct {
@@ -95,11 +80,6 @@ func granted(t *testing.T, turns <-chan turn, last wire.Lease, within time.Durat
 		t.Fatalf("no turn within %s", within)
 		return wire.Lease{}
 	}
-}
-
-func (p *process) release(lease wire.Lease) {
-	p.t.Helper()
-	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
 }
 
 func (p *process) queue(resource string) (holders []string) {
@@ -560,25 +540,4 @@ func (p *process) waitRaw(resource, holder string) net.Conn {
 		p.t.Fatal(err)
 	}
 	return conn
-}
-
-// awaitWaiting waits until so many stand in line.
-func (p *process) awaitWaiting(resource string, n int, within time.Duration) {
-	p.t.Helper()
-	testenv.Eventually(p.t, within, func() error {
-		var lock wire.Lock
-		resp, err := p.try(p.t.Context(), &lock, "GET", "/locks/"+resource, "")
-		switch {
-		case err != nil:
-			return err
-		case resp.StatusCode != http.StatusOK || lock.Waiters != n:
-			return fmt.Errorf("status %d, %d wait, want %d", resp.StatusCode, lock.Waiters, n)
-		}
-		return nil
-	})
-}
-
-func readJSON(resp *http.Response, into any) error {
-	defer func() { _ = resp.Body.Close() }()
-	return json.NewDecoder(resp.Body).Decode(into)
 }

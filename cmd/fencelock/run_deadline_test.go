@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -205,11 +204,4 @@ func (r rounds) grantedAt(resource string, got turn, ends time.Time) time.Time {
 		return got.at
 	}
 	return began
-}
-
-func (p *process) signal(s syscall.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		p.t.Fatal(err)
-	}
 }

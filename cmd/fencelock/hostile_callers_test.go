@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -14,42 +13,6 @@ import (
 
 	"github.com/fencelock/fencelock/api/wire"
 )
-
-// dialRaw opens a connection to the server, over TLS if it serves that.
-func (p *process) dialRaw() net.Conn {
-	p.t.Helper()
-	scheme, address, _ := strings.Cut(p.url, "://")
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if scheme == "https" {
-		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
-	}
-	p.t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
-		p.t.Fatal(err)
-	}
-	return conn
-}
-
-func (p *process) sendRaw(conn net.Conn, text string) {
-	p.t.Helper()
-	if _, err := io.WriteString(conn, text); err != nil {
-		p.t.Fatal(err)
-	}
-}
-
-// startOverTLS starts a server with a certificate, and without access control.
-func startOverTLS(t *testing.T, env ...string) *process {
-	t.Helper()
-	own := newAuthority(t)
-	dir := t.TempDir()
-	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	own.server(certFile, keyFile)
-	return startOver(t, "https", own.client(nil), append(env,
-		"FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db"), "FENCELOCK_TLS_CERT_FILE="+certFile, "FENCELOCK_TLS_KEY_FILE="+keyFile)...)
-}
 
 // A waiter that has sent a byte of its next request and hangs up leaves the
 // queue, and the lock goes to nobody.

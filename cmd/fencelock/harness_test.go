@@ -1,0 +1,390 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// program builds the program once for all tests of this package.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "fencelock")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "fencelock")
+	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w: %s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := program(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// command prepares a run of the program with nothing but these variables set.
+func command(t *testing.T, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	testenv.NeedsServer(t)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = env
+	return cmd
+}
+
+// process is a running server.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	url    string // of the API
+	client *http.Client
+	admin  string // host:port
+	stdout testenv.Buffer
+	ended  chan error
+	mu     sync.Mutex
+	log    []string
+}
+
+// start runs a server and reads from the log's first line where it listens.
+func start(t *testing.T, env ...string) *process {
+	t.Helper()
+	return startOver(t, "http", http.DefaultClient, env...)
+}
+
+func startOver(t *testing.T, scheme string, client *http.Client, env ...string) *process {
+	t.Helper()
+	p := &process{t: t, client: client, ended: make(chan error, 1)}
+	p.cmd = command(t, append([]string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0"}, env...), "serve")
+	p.cmd.Stdout = &p.stdout
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.kill()
+		p.lastWords()
+	})
+	lines := bufio.NewScanner(stderr)
+	if !lines.Scan() {
+		t.Fatalf("the server ended at once: %v", p.cmd.Wait())
+	}
+	var first struct {
+		Msg       string `json:"msg"`
+		Addr      string `json:"addr"`
+		AdminAddr string `json:"admin_addr"`
+	}
+	if err := json.Unmarshal(lines.Bytes(), &first); err != nil || first.Msg != "listening" || first.Addr == "" {
+		t.Fatalf("the first line does not say where it listens: %s", lines.Text())
+	}
+	p.url, p.admin = scheme+"://"+first.Addr, first.AdminAddr
+	go func() {
+		for lines.Scan() {
+			p.mu.Lock()
+			p.log = append(p.log, lines.Text())
+			p.mu.Unlock()
+		}
+		p.ended <- p.cmd.Wait()
+	}()
+	p.untilReady()
+	return p
+}
+
+// lastWords shows the end of the log of a test that failed.
+func (p *process) lastWords() {
+	const most = 30
+	if !p.t.Failed() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.t.Logf("last words of the server at %s:\n%s", p.url, strings.Join(p.log[max(0, len(p.log)-most):], "\n"))
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	select {
+	case err := <-p.ended:
+		p.ended <- err
+	case <-time.After(10 * time.Second):
+		p.t.Error("the killed server does not end")
+	}
+}
+
+// exit waits for the end of the process and returns its code.
+func (p *process) exit() int {
+	p.t.Helper()
+	select {
+	case err := <-p.ended:
+		p.ended <- err
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			return exit.ExitCode()
+		}
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		return 0
+	case <-time.After(30 * time.Second):
+		p.t.Fatal("the server does not end")
+		return -1
+	}
+}
+
+func (p *process) untilReady() {
+	p.t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if r, err := p.client.Get(p.url + "/readyz"); err == nil {
+			_ = r.Body.Close()
+			if r.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			p.t.Fatal("the server does not become ready")
+		}
+	}
+}
+
+// ask sends a request and reads the answer into v, if v is not nil.
+func (p *process) ask(v any, method, path, body string, header ...string) *http.Response {
+	p.t.Helper()
+	resp, err := p.try(p.t.Context(), v, method, path, body, header...)
+	if err != nil {
+		p.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return resp
+}
+
+func (p *process) try(ctx context.Context, v any, method, path, body string, header ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, p.url+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && v != nil {
+		err = json.Unmarshal(text, v)
+	}
+	return resp, err
+}
+
+func (p *process) wants(resp *http.Response, status int) {
+	p.t.Helper()
+	if resp.StatusCode != status {
+		p.t.Fatalf("%s %s answered %d, want %d", resp.Request.Method, resp.Request.URL.Path, resp.StatusCode, status)
+	}
+}
+
+func (p *process) acquire(body string) (lease wire.Lease) {
+	p.t.Helper()
+	p.wants(p.ask(&lease, "POST", "/locks", body), http.StatusCreated)
+	return lease
+}
+
+func (p *process) until(what string, done func() bool) {
+	p.t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			p.t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
+func (p *process) release(lease wire.Lease) {
+	p.t.Helper()
+	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Fatal(err)
+	}
+}
+
+// untilAnswer asks until the status is as wanted.
+func (p *process) untilAnswer(status int, method, path, body string, header ...string) {
+	p.t.Helper()
+	p.until(method+" "+path+" answers "+strconv.Itoa(status), func() bool {
+		return p.ask(nil, method, path, body, header...).StatusCode == status
+	})
+}
+
+// scrape reads /metrics.
+func (p *process) scrape() string {
+	p.t.Helper()
+	resp, err := http.Get("http://" + p.admin + "/metrics")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		p.t.Fatalf("/metrics: %d, %v", resp.StatusCode, err)
+	}
+	return string(text)
+}
+
+func (p *process) logged() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.log, "\n")
+}
+
+// dialRaw opens a connection to the server, over TLS if it serves that.
+func (p *process) dialRaw() net.Conn {
+	p.t.Helper()
+	scheme, address, _ := strings.Cut(p.url, "://")
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if scheme == "https" {
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+	}
+	p.t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		p.t.Fatal(err)
+	}
+	return conn
+}
+
+func (p *process) sendRaw(conn net.Conn, text string) {
+	p.t.Helper()
+	if _, err := io.WriteString(conn, text); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// startOverTLS starts a server with a certificate, and without access control.
+func startOverTLS(t *testing.T, env ...string) *process {
+	t.Helper()
+	own := newAuthority(t)
+	dir := t.TempDir()
+	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	own.server(certFile, keyFile)
+	return startOver(t, "https", own.client(nil), append(env,
+		"FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db"), "FENCELOCK_TLS_CERT_FILE="+certFile, "FENCELOCK_TLS_KEY_FILE="+keyFile)...)
+}
+
+// startServers runs servers of the program over the same nodes. Their patience
+// with a node is that of a busy machine.
+func startServers(t *testing.T, n int, nodes []*testenv.Redis) (servers []*process) {
+	t.Helper()
+	for i := range n {
+		env := []string{redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=3s"}
+		if i == 0 {
+			env = append(env, "FENCELOCK_BOOTSTRAP=new")
+		}
+		servers = append(servers, start(t, env...))
+	}
+	return servers
+}
+
+// redisAddrs makes the variable's value of some Redis nodes.
+func redisAddrs(nodes []*testenv.Redis) string {
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.URL())
+	}
+	return "FENCELOCK_REDIS_ADDRS=" + strings.Join(addrs, ",")
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tokenFor makes a bearer token with fencelock token new, and its line in the file.
+func tokenFor(t *testing.T, file, name string, rules ...string) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := command(t, nil, append([]string{"token", "new", "--name", name, "--append", file}, rules...)...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("token new: %v: %s", err, out.String())
+	}
+	return strings.TrimSpace(out.String())
+}
+
+func bearer(secret string) string { return "Authorization: Bearer " + secret }
+
+// as is the same server, called by another client.
+func (p *process) as(client *http.Client) *process {
+	return &process{t: p.t, url: p.url, admin: p.admin, client: client}
+}
+
+func readJSON(resp *http.Response, into any) error {
+	defer func() { _ = resp.Body.Close() }()
+	return json.NewDecoder(resp.Body).Decode(into)
+}
+
+// awaitWaiting waits until so many stand in line.
+func (p *process) awaitWaiting(resource string, n int, within time.Duration) {
+	p.t.Helper()
+	testenv.Eventually(p.t, within, func() error {
+		var lock wire.Lock
+		resp, err := p.try(p.t.Context(), &lock, "GET", "/locks/"+resource, "")
+		switch {
+		case err != nil:
+			return err
+		case resp.StatusCode != http.StatusOK || lock.Waiters != n:
+			return fmt.Errorf("status %d, %d wait, want %d", resp.StatusCode, lock.Waiters, n)
+		}
+		return nil
+	})
+}
