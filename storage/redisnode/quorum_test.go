@@ -56,7 +56,7 @@ func joinQuorumWith(t *testing.T, servers []*testenv.Redis, opts redisnode.Optio
 		t.Cleanup(func() { _ = node.Close() })
 		q.nodes = append(q.nodes, node)
 	}
-	locker, err := redlock.New(q.nodes, cfg)
+	locker, err := redlock.New(cfg, q.nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
