@@ -85,6 +85,9 @@ func (w *world) live() {
 	w.checkService()
 	w.drainLines()
 	w.runUntil(w.now() + w.tidyTime())
+	if w.plan.Clocks { // a jump just before the calm may be noticed after it, and its node rejoins
+		w.awaitWhole()
+	}
 	w.checkClean()
 }
 
@@ -126,15 +129,7 @@ func (w *world) recovery() time.Duration { return w.plan.MaxTTL + 5*time.Second 
 // checkService waits until all nodes vote, and asks every server for every
 // resource: each must be granted.
 func (w *world) checkService() {
-	deadline := w.now() + w.recovery()
-	for w.now() < deadline && !w.check.failed() && !w.whole() {
-		w.runUntil(w.now() + w.plan.Watch/2)
-	}
-	for _, n := range w.nodes {
-		if !n.votes() {
-			w.check.violatef("recovery", "%s does not vote %s after the last fault: %s", n.name, w.recovery(), w.nodeStory(n))
-		}
-	}
+	deadline := w.awaitWhole()
 	if w.plan.Tidy { // no lock is there whose TTL would have to end first
 		deadline = max(w.now(), w.calmAt+givenUp)
 	}
@@ -143,6 +138,20 @@ func (w *world) checkService() {
 			w.checkGrant(s, resource, deadline)
 		}
 	}
+}
+
+// awaitWhole waits until all nodes vote, and returns until when it would have waited.
+func (w *world) awaitWhole() (deadline time.Duration) {
+	deadline = w.now() + w.recovery()
+	for w.now() < deadline && !w.check.failed() && !w.whole() {
+		w.runUntil(w.now() + w.plan.Watch/2)
+	}
+	for _, n := range w.nodes {
+		if !n.votes() {
+			w.check.violatef("recovery", "%s does not vote %s after the last fault: %s", n.name, w.recovery(), w.nodeStory(n))
+		}
+	}
+	return deadline
 }
 
 // whole reports whether every node votes, every server knows it, and every
