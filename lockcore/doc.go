@@ -3,6 +3,5 @@
 // API calls. It decides nothing.
 //
 // lockcore/redlock is the Service over quorums of nodes, lockcore/node what a node
-// is, lockcore/replica a node in Go over a store. lockcore/servicetest is the suite
-// that every Service passes.
+// is, lockcore/replica a node in Go over a store.
 package lockcore

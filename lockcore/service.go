@@ -9,7 +9,7 @@ import (
 // may be called from any goroutine. Every error is one of those named, or wraps
 // ctx.Err(). A call acts for the owner that ctx names (WithOwner).
 //
-// redlock.Locker is one. lockcore/servicetest is the suite that every Service passes.
+// redlock.Locker is one.
 type Service interface {
 	// Acquire grants a lease, or says why not: a *FieldError for each field out of
 	// bounds, *HeldError, ErrIdempotencyMismatch, ErrTokensExhausted, *QuorumError
