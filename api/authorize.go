@@ -94,7 +94,7 @@ func ofRecord(_ *Server, who *access.Identity, r *http.Request) error {
 // ofLease refuses with what a lease that has ended is answered: whether there is
 // a lease is for its owner to know, and lockcore refuses everybody else so, too.
 func ofLease(s *Server, who *access.Identity, r *http.Request) error {
-	resources, _, err := s.Leases.ReadLeaseID(lockcore.WithOwner(r.Context(), who.Name()), leaseID(r))
+	resources, _, err := s.Leases.ReadLeaseID(lockcore.WithCaller(r.Context(), who.Name()), leaseID(r))
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (s *Server) unknown(w http.ResponseWriter, r *http.Request, err error) erro
 
 // whileAllowed serves a request that may stay open for long, for as long as a new
 // one would be let in. After that its context ends, and h's refusal is that of a
-// new request. What h was granted meanwhile it has to give back.
+// new request. What h was granted meanwhile it has to release.
 func (s *Server) whileAllowed(w http.ResponseWriter, r *http.Request, still func(*access.Identity) error, h handler) error {
 	who := callerOf(w)
 	if who == nil {
@@ -233,7 +233,7 @@ func onBehalfOf(ctx context.Context, who *access.Identity) context.Context {
 	if who == nil {
 		return ctx
 	}
-	return lockcore.WithOwner(ctx, who.Name())
+	return lockcore.WithCaller(ctx, who.Name())
 }
 
 // mayRead tells which resources the caller may be shown, by its rights of the

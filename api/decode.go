@@ -94,8 +94,8 @@ func resources(body acquireBody) (string, []string, error) {
 
 func checkResources(list []string) error {
 	const field = "resources"
-	if len(list) < lockcore.LeastBundle || len(list) > lockcore.MostBundle {
-		return badField(field, fmt.Sprintf("must name %d to %d resources", lockcore.LeastBundle, lockcore.MostBundle))
+	if len(list) < lockcore.MinBundle || len(list) > lockcore.MaxBundle {
+		return badField(field, fmt.Sprintf("must name %d to %d resources", lockcore.MinBundle, lockcore.MaxBundle))
 	}
 	for i, resource := range list {
 		if err := checkText(field, resource, 1, lockcore.MaxResourceBytes); err != nil {

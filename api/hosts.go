@@ -17,7 +17,7 @@ const AnyHost = "*"
 // this server's address (DNS rebinding) could otherwise call it from the browser
 // of somebody who can reach it.
 type Hosts struct {
-	// Listen is the address that the listener was given, host:port.
+	// Subscribe is the address that the listener was given, host:port.
 	Listen string
 	// Names are further hosts, without ports; AnyHost for all.
 	Names []string

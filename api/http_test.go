@@ -65,16 +65,16 @@ func TestReadyz(t *testing.T) {
 	var status lockcore.ClusterStatus
 	s := newService(t, &fake{status: func() lockcore.ClusterStatus { return status }})
 	status = lockcore.ClusterStatus{Ready: true, Quorum: 1, Voting: 1, Nodes: []lockcore.NodeStatus{
-		{Name: "n1", State: lockcore.NodeVoting, Since: 1500 * time.Millisecond, View: 5},
+		{Name: "n1", State: lockcore.NodeVoting, Since: 1500 * time.Millisecond, Epoch: 5},
 	}}
 	a := s.call("GET", "/readyz", "").wants(http.StatusOK)
-	want(t, "ready", strings.TrimSpace(a.body), `{"ready":true,"reason":"","quorum":1,"voting":1,"nodes":[{"name":"n1","state":"voting","reason":"","since_ms":1500,"wait_ms":0,"view":5}]}`)
+	want(t, "ready", strings.TrimSpace(a.body), `{"ready":true,"reason":"","quorum":1,"voting":1,"nodes":[{"name":"n1","state":"voting","reason":"","since_ms":1500,"wait_ms":0,"epoch":5}]}`)
 
 	status = lockcore.ClusterStatus{Reason: "waiting", Quorum: 1, Nodes: []lockcore.NodeStatus{
 		{Name: "n1", State: lockcore.NodeQuarantined, Reason: "restarted", Wait: time.Second + 1},
 	}}
 	a = s.call("GET", "/readyz", "").wants(http.StatusServiceUnavailable)
-	want(t, "not ready", strings.TrimSpace(a.body), `{"ready":false,"reason":"waiting","quorum":1,"voting":0,"nodes":[{"name":"n1","state":"quarantined","reason":"restarted","since_ms":0,"wait_ms":1001,"view":0}]}`)
+	want(t, "not ready", strings.TrimSpace(a.body), `{"ready":false,"reason":"waiting","quorum":1,"voting":0,"nodes":[{"name":"n1","state":"quarantined","reason":"restarted","since_ms":0,"wait_ms":1001,"epoch":0}]}`)
 	want(t, "Cache-Control", a.header.Get("Cache-Control"), "no-store")
 	s.call("GET", "/healthz", "").wants(http.StatusOK)
 }
@@ -235,7 +235,7 @@ func TestGrantOfACallerThatHungUpIsGivenBack(t *testing.T) {
 	case id := <-released:
 		want(t, "released", id, leaseID)
 	case <-time.After(10 * time.Second):
-		t.Fatal("the grant was not given back")
+		t.Fatal("the grant was not released")
 	}
 }
 
@@ -353,7 +353,7 @@ func TestBodyThatDoesNotArrive(t *testing.T) {
 	}
 }
 
-// The deadline ends with the body: a request that waits in line may take longer.
+// The deadline ends with the body: a request that waits in the queue may take longer.
 func TestDeadlineEndsWithTheBody(t *testing.T) {
 	s := newService(t, &fake{write: func(context.Context, string, fencing.Token, json.RawMessage) (fencing.Record, error) {
 		return fencing.Record{Resource: "r", Mark: 1, Value: json.RawMessage("1"), Version: 1}, nil

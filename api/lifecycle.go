@@ -181,7 +181,7 @@ func (l *lifecycle) run(ctx context.Context) {
 // settle asks the nodes how a lease ended: its holder has lost it, or another
 // server has extended or released it.
 func (l *lifecycle) settle(ctx context.Context, lease leases.Lease) {
-	switch end, err := l.service.EndOf(lockcore.WithOwner(ctx, lease.Owner), lease.ID); {
+	switch end, err := l.service.EndOf(lockcore.WithCaller(ctx, lease.Owner), lease.ID); {
 	case err != nil || end == lockcore.EndUnknown:
 		l.metrics.unseen.Inc()
 	case end == lockcore.EndExpired:

@@ -90,7 +90,7 @@ func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (asked, 
 }
 
 // deliver writes a grant all the way to the connection, so that a failure is
-// seen here, while the lease can still be given back.
+// seen here, while the lease can still be released.
 func (s *Server) deliver(w http.ResponseWriter, lease lockcore.Lease) error {
 	if err := s.writeGrant(w, lease); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (s *Server) giveBack(w http.ResponseWriter, r *http.Request, req *asked, le
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseTimeout)
 	defer cancel()
 	if err := s.leases.Release(ctx, callerOf(w), lease.ID); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
-		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant whose caller has gone could not be given back and ends with its TTL",
+		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant whose caller has gone could not be released and ends with its TTL",
 			slog.String("resource", resourcesOf(lease)), slog.Any("error", err))
 	}
 }

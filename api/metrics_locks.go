@@ -141,7 +141,7 @@ func newLockMetrics(registry prometheus.Registerer, prefixes []string, held func
 	acquisitions := counter("fencelock_acquisitions_total", "Acquires answered, by what came of them.", "outcome", "prefix")
 	extensions := counter("fencelock_extensions_total", "Extends answered, by what came of them.", "outcome")
 	releases := counter("fencelock_releases_total", "Releases answered, by what came of them.", "outcome")
-	lost := counter("fencelock_leases_lost_total", "Leases that ended without having been given back, by how that was found out.", "found")
+	lost := counter("fencelock_leases_lost_total", "Leases that ended without having been released, by how that was found out.", "found")
 	stale := counter("fencelock_stale_writes_refused_total", "Guarded writes and claims that were refused because a larger token had been seen.", "operation")
 	m := &lockMetrics{
 		prefixes:   slices.Clone(prefixes),

@@ -62,14 +62,14 @@ func problems() []problem {
 		{"method-not-allowed", http.StatusMethodNotAllowed, "The path does not know this method", errMethodNotAllowed, nil},
 		{"lock-held", http.StatusConflict, "The resource is locked", lockcore.ErrHeld, fillHeld},
 		{"wait-timeout", http.StatusConflict, "The wait ended before the turn came", lockcore.ErrWaitTimeout, fillWait},
-		{"too-many-waiters", http.StatusTooManyRequests, "Too many requests wait in line at this server", lockcore.ErrTooManyWaiters, fillRetry},
+		{"too-many-waiters", http.StatusTooManyRequests, "Too many requests wait in the queue at this server", lockcore.ErrTooManyWaiters, fillRetry},
 		{"too-many-listeners", http.StatusTooManyRequests, "Too many readers listen to this server's events", errTooManyListeners, fillRetry},
 		{"too-many-lists", http.StatusTooManyRequests, "The caller has as many listings under way as it may", errTooManyLists, fillRetry},
 		{"host-not-served", http.StatusMisdirectedRequest, "The server does not answer to this host", errHost, fillHost},
 		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, fillRetry},
 		{"lock-not-held", http.StatusNotFound, "The resource is not locked", errLockNotHeld, nil},
-		{"lease-not-held", http.StatusNotFound, "The lease has ended", lockcore.ErrNotHeld, fillDetail("the lease has ended, or never was: whoever used it must stop and acquire anew")},
-		{"max-hold-reached", http.StatusConflict, "The lease was extended for as long as one may be", lockcore.ErrMaxHold, fillDetail("release the lease, or let it end, and acquire anew")},
+		{"lease-not-held", http.StatusNotFound, "The lease has ended", lockcore.ErrNotHeld, fillDetail("the lease has ended, or never was: whoever used it must stop and acquire again")},
+		{"max-hold-reached", http.StatusConflict, "The lease was extended for as long as one may be", lockcore.ErrMaxHold, fillDetail("release the lease, or let it end, and acquire again")},
 		{"idempotency-mismatch", http.StatusUnprocessableEntity, "The idempotency key was used for another resource", lockcore.ErrIdempotencyMismatch, nil},
 		{"tokens-exhausted", http.StatusConflict, "The resource has used up its fencing tokens", lockcore.ErrTokensExhausted, nil},
 		{"no-quorum", http.StatusServiceUnavailable, "No quorum of nodes", lockcore.ErrNoQuorum, fillQuorum},
@@ -84,7 +84,7 @@ func problems() []problem {
 		{"forbidden", http.StatusForbidden, "The caller may not do this", errForbidden, fillForbidden},
 		{"identity-unavailable", http.StatusServiceUnavailable, "The caller's identity cannot be checked now", access.ErrUnavailable, fillIdentityUnavailable},
 		{"too-many-requests", http.StatusTooManyRequests, "The caller sends more requests than it may", access.ErrRequestLimit, fillLimit},
-		{"waiter-limit", http.StatusTooManyRequests, "The caller has as many requests in line as it may", access.ErrWaiterLimit, fillLimit},
+		{"waiter-limit", http.StatusTooManyRequests, "The caller has as many requests in the queue as it may", access.ErrWaiterLimit, fillLimit},
 		{"lease-limit", http.StatusTooManyRequests, "The caller holds as many leases as it may", access.ErrLeaseLimit, fillLimit},
 		{"internal-error", http.StatusInternalServerError, "Internal error", errInternal, fillDetail("the server's log says more, under this response's X-Request-Id")},
 	}
@@ -156,7 +156,7 @@ func fillHeld(a *refusal, err error) {
 	if !errors.As(err, &held) {
 		held = &lockcore.HeldError{}
 	}
-	a.Detail = "another lease holds the resource, or others are before you in line"
+	a.Detail = "another lease holds the resource, or others are before you in the queue"
 	a.holds(held)
 }
 
@@ -165,7 +165,7 @@ func fillWait(a *refusal, err error) {
 	if !errors.As(err, &timeout) {
 		timeout = &lockcore.WaitTimeoutError{}
 	}
-	a.Detail = "the time to wait was up before it was this request's turn; it is not in line any more"
+	a.Detail = "the time to wait was up before it was this request's turn; it is not in the queue any more"
 	a.holds(&timeout.HeldError)
 	a.WaitDetails = &wire.WaitDetails{Position: timeout.Position, WaitedMS: millisDown(timeout.Waited)}
 }
@@ -213,7 +213,7 @@ func fillStale(a *refusal, err error) {
 	if !errors.As(err, &stale) {
 		stale = &fencing.StaleTokenError{}
 	}
-	a.Detail = "a larger token was seen: somebody else has held the resource since; stop, and acquire anew"
+	a.Detail = "a larger token was seen: somebody else has held the resource since; stop, and acquire again"
 	a.Resource = stale.Resource
 	a.StaleDetails = &wire.StaleDetails{Presented: int64(stale.Presented), Highest: int64(stale.Highest)}
 }

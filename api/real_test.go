@@ -136,7 +136,7 @@ func TestRealWait(t *testing.T) {
 	var next answered
 	var waiting sync.WaitGroup
 	waiting.Go(func() { next = s.call("POST", "/locks", `{"resource":"a","holder":"w2","wait_ms":60000}`) })
-	eventually(t, "the second waits in line", func() bool {
+	eventually(t, "the second waits in the queue", func() bool {
 		lock := decode[wire.Lock](s.call("GET", "/locks/a", ""))
 		return lock.Waiters == 1 && len(lock.Queue) == 1 && lock.Queue[0].Holder == "w2"
 	})

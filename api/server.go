@@ -27,7 +27,7 @@ const (
 	MaxPage            = 1000 // locks in a listing, attempts in a history
 	DefaultPage        = 100
 	bodyTimeout        = 10 * time.Second // for a request body to arrive
-	releaseTimeout     = 5 * time.Second  // for a grant to be given back
+	releaseTimeout     = 5 * time.Second  // for a grant to be released
 	guardTimeout       = 5 * time.Second  // for the guard's storage to answer
 	answerTimeout      = 10 * time.Second // for a caller to take its answer
 	soon               = time.Second      // when to try again where nothing better is known
@@ -38,7 +38,7 @@ const (
 
 // Leases grants and ends leases.
 type Leases interface {
-	// Acquire grants a lease, perhaps after a wait in line, or tells whose it
+	// Acquire grants a lease, perhaps after a wait in the queue, or tells whose it
 	// is. Errors: *lockcore.FieldError, *lockcore.HeldError,
 	// *lockcore.WaitTimeoutError, lockcore.ErrTooManyWaiters,
 	// lockcore.ErrStopping, *lockcore.QuorumError,

@@ -46,7 +46,7 @@ func readyBody(c lockcore.ClusterStatus) wire.Ready {
 			Reason:  n.Reason,
 			SinceMS: millisDown(n.Since),
 			WaitMS:  millisUp(n.Wait),
-			View:    n.View,
+			Epoch:   n.Epoch,
 		}
 	}
 	return body

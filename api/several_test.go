@@ -79,7 +79,7 @@ func TestRealSeveral(t *testing.T) {
 // of headers and paths.
 func TestRealLargestLeaseID(t *testing.T) {
 	s := newRealService(t)
-	names := make([]string, lockcore.MostBundle)
+	names := make([]string, lockcore.MaxBundle)
 	for i := range names {
 		names[i] = fmt.Sprintf("%02d", i) + strings.Repeat("x", lockcore.MaxResourceBytes-2)
 	}
@@ -123,7 +123,7 @@ func TestRealSeveralInAnyOrder(t *testing.T) {
 }
 
 // TestRealSeveralLosesAPart: a part that is broken while the caller waits for
-// the rest is taken anew.
+// the rest is taken again.
 func TestRealSeveralLosesAPart(t *testing.T) {
 	s := newRealService(t)
 	b := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"b"}`).wants(http.StatusCreated))
@@ -133,7 +133,7 @@ func TestRealSeveralLosesAPart(t *testing.T) {
 	eventually(t, "the caller has a and waits for b", func() bool { return s.inspect("b").Waiters == 1 })
 	taken := s.inspect("a").FencingToken
 	s.call("DELETE", "/locks/a", "").wants(http.StatusNoContent)
-	eventually(t, "a is taken anew", func() bool { return s.inspect("a").FencingToken > taken })
+	eventually(t, "a is taken again", func() bool { return s.inspect("a").FencingToken > taken })
 	s.call("DELETE", "/leases/"+b.LeaseID, "").wants(http.StatusNoContent)
 	waiting.Wait()
 	lease := decode[wire.Lease](both.wants(http.StatusCreated))

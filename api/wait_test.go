@@ -23,7 +23,7 @@ import (
 
 const patient = `{"resource":"a","wait_ms":60000}`
 
-// inLine is an Acquire that waits for its result.
+// inQueue is an Acquire that waits for its result.
 type inLine struct {
 	entered chan struct{}
 	results chan error
@@ -315,7 +315,7 @@ func TestRealWaits(t *testing.T) {
 			defer close(done[i])
 			answers[i] = s.call("POST", "/locks", fmt.Sprintf(`{"resource":"a","holder":"w%d","wait_ms":60000}`, i))
 		})
-		eventually(t, "the next one stands in line", func() bool {
+		eventually(t, "the next one stands in the queue", func() bool {
 			lock := s.inspect("a")
 			return lock.Waiters == i+1 && lock.Queue[i].Holder == fmt.Sprint("w", i)
 		})
@@ -338,7 +338,7 @@ func (s *service) inspect(resource string) wire.Lock {
 	return decode[wire.Lock](s.call("GET", "/locks/"+resource, "").wants(http.StatusOK))
 }
 
-// waiting is closed when so many stand in line.
+// waiting is closed when so many stand in the queue.
 func (s *service) waiting(resource string, n int) <-chan struct{} {
 	there := make(chan struct{})
 	go func() {

@@ -77,7 +77,7 @@ func (c *client) about(lease *op) *op {
 
 func (c *client) server() int { return c.random.IntN(len(c.stand.servers)) }
 
-// acquire asks for a lease: at once or in line, with or without a key, now and
+// acquire asks for a lease: at once or in the queue, with or without a key, now and
 // then twice at once or with a caller that hangs up. With a key, a question whose
 // answer was lost is asked again, of any server.
 func (c *client) acquire(ctx context.Context) *op {

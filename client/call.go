@@ -22,9 +22,9 @@ import (
 const (
 	firstPause  = 50 * time.Millisecond
 	mostPause   = time.Second
-	mostWait    = 10 * time.Minute // that a server lets one request stand in line
-	probeEvery  = 5 * time.Second  // while a request stands in line
-	abandonTime = 2 * time.Second  // to give back what a cancelled request was granted
+	mostWait    = 10 * time.Minute // that a server lets one request stand in the queue
+	probeEvery  = 5 * time.Second  // while a request stands in the queue
+	abandonTime = 2 * time.Second  // to release what a cancelled request was granted
 )
 
 // call is one request, to be sent to whichever server answers. Every call may be
@@ -33,7 +33,7 @@ type call struct {
 	method, path string
 	body         func(wait time.Duration) any // sent as JSON; nil for none
 	key          string                       // Idempotency-Key; "" for none
-	waitUntil    time.Time                    // how long it may stand in line; zero for not at all
+	waitUntil    time.Time                    // how long it may stand in the queue; zero for not at all
 	attempt      time.Duration                // bounds one try, without the wait; 0 for the client's timeout
 	into         any                          // decoded from a success; nil for none
 }
@@ -191,7 +191,7 @@ func (c *Client) request(ctx context.Context, server string, call call, wait tim
 	return req, nil
 }
 
-// watch looks, while a request stands in line, whether its server is still
+// watch looks, while a request stands in the queue, whether its server is still
 // there, and cancels it otherwise: one that was frozen would keep its callers
 // for ever. What it returns waits for its end, which is that of ctx.
 func (c *Client) watch(ctx context.Context, cancel func(), server string, wait time.Duration, t *tries) (ended func()) {

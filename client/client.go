@@ -30,7 +30,7 @@ type Client struct {
 type Option func(*Client)
 
 // WithHTTPClient replaces the HTTP client, for a transport of one's own. Its
-// Timeout must be 0: a request that waits in line may take minutes.
+// Timeout must be 0: a request that waits in the queue may take minutes.
 func WithHTTPClient(c *http.Client) Option { return func(cl *Client) { cl.http = c } }
 
 // WithTLSConfig sets how TLS connections are made: which authorities are
@@ -76,7 +76,7 @@ func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = 
 
 // WithPatience sets how long a call goes on asking while no server answers or
 // none has a quorum, before it returns ErrUnavailable; default 10s. Every server
-// is asked at least once. A caller in line counts from when it lost its server.
+// is asked at least once. A caller in the queue counts from when it lost its server.
 func WithPatience(d time.Duration) Option { return func(c *Client) { c.patience = d } }
 
 // New makes a Client for one or more servers of the same service, separated by
@@ -97,7 +97,7 @@ func New(servers string, opts ...Option) (*Client, error) {
 	case c.http != nil && c.tls != nil:
 		return nil, errors.New("client: WithTLSConfig changes nothing in the client of WithHTTPClient: set it in that one's transport")
 	case c.http != nil && c.http.Timeout != 0:
-		return nil, errors.New("client: the HTTP client's Timeout must be 0, since waiting in line takes longer; see WithTimeout")
+		return nil, errors.New("client: the HTTP client's Timeout must be 0, since waiting in the queue takes longer; see WithTimeout")
 	case c.http == nil:
 		c.http = &http.Client{Transport: transport(c.tls)}
 	}

@@ -280,7 +280,7 @@ func TestCancelledDoReleases(t *testing.T) {
 	}
 }
 
-// After a wait in line validity counts from a question asked after it.
+// After a wait in the queue validity counts from a question asked after it.
 func TestValidityAfterAWait(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newLocker(t))

@@ -23,9 +23,9 @@ const Forever time.Duration = math.MaxInt64
 // the service.
 type Request struct {
 	TTL time.Duration // whole milliseconds
-	// Wait is how long to stand in line; 0 tries once, Forever does not give up.
-	// The place in line is kept for ten minutes, which is as long as the service
-	// lets a request wait, and then taken anew.
+	// Wait is how long to stand in the queue; 0 tries once, Forever does not give up.
+	// The place in the queue is kept for ten minutes, which is as long as the service
+	// lets a request wait, and then taken again.
 	Wait     time.Duration
 	Holder   string // public label; default the client's
 	Metadata json.RawMessage
@@ -46,7 +46,7 @@ type Lease struct {
 // it), ErrUnavailable, ErrDenied, a *ProblemError for anything else, or ctx's. It
 // may be repeated: a request whose answer was lost is sent again with the same
 // idempotency key and finds its own lease, and what a cancelled one was granted
-// is given back.
+// is released.
 //
 // The caller keeps the lease alive (KeepAlive, or Extend) and releases it; Do
 // does both.
@@ -86,7 +86,7 @@ func (c *Client) acquireCall(resource string, r Request, key string) call {
 	return acquire
 }
 
-// delivered makes a Lease of a grant. After a wait in line the time of the
+// delivered makes a Lease of a grant. After a wait in the queue the time of the
 // request is far too early to count from, and the time of the answer would be
 // unsafe: this process may have been paused before it read it. So it asks what is
 // left; if nobody answers, the early count stays.
@@ -122,7 +122,7 @@ func (c *Client) newLease(granted wire.Lease, sent time.Time) *Lease {
 	return l
 }
 
-// Extend gives a lease its TTL anew by its lease id, for leases that another
+// Extend gives a lease its TTL again by its lease id, for leases that another
 // process acquired. A ttl of 0 leaves it to the service. Errors as for Lease.Extend.
 // An extend never shortens a lease.
 func (c *Client) Extend(ctx context.Context, leaseID string, ttl time.Duration) (*Lease, error) {
@@ -190,7 +190,7 @@ func (l *Lease) ID() string { return l.id }
 // lease of several resources, see Wire.
 func (l *Lease) Token() fencing.Token { return fencing.Token(l.Wire().FencingToken) }
 
-// TTL is the lease's time to live, which every Extend gives it anew.
+// TTL is the lease's time to live, which every Extend gives it again.
 func (l *Lease) TTL() time.Duration { return l.ttl }
 
 // Until is the end of the lease's validity, on this process's monotonic clock: counted
@@ -215,7 +215,7 @@ func (l *Lease) Wire() wire.Lease {
 	return now
 }
 
-// Extend gives the lease its TTL anew. Errors: ErrLeaseLost (final),
+// Extend gives the lease its TTL again. Errors: ErrLeaseLost (final),
 // ErrUnavailable (the lease goes on for what is left of it; safe to repeat).
 func (l *Lease) Extend(ctx context.Context) error { return l.extend(ctx, 0) }
 

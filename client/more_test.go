@@ -108,7 +108,7 @@ func TestLostAnswerOfARelease(t *testing.T) {
 	}
 }
 
-// A caller that gives up in line, at the very moment of its grant, leaves nothing.
+// A caller that gives up in the queue, at the very moment of its grant, leaves nothing.
 func TestCancelledAcquireIsGivenBack(t *testing.T) {
 	s := serve(t, newLocker(t))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -158,7 +158,7 @@ func swallow(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
 	<-r.Context().Done()
 }
 
-// A server that was frozen while a caller stood in line there is found out.
+// A server that was frozen while a caller stood in the queue there is found out.
 func TestWaitLeavesAFrozenServer(t *testing.T) {
 	t.Parallel()
 	locker := newLocker(t)

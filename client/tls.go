@@ -10,7 +10,7 @@ import (
 
 // TLSFiles makes a TLS configuration from PEM files: the authorities to trust
 // ("" for the system's), and this client's certificate and key for mutual TLS
-// ("" for none). Certificate and key are read anew for every connection, so that
+// ("" for none). Certificate and key are read again for every connection, so that
 // a renewed certificate needs no restart.
 func TLSFiles(caFile, certFile, keyFile string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}

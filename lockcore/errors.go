@@ -60,7 +60,7 @@ func (e *HeldError) Error() string {
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
 // WaitTimeoutError is ErrWaitTimeout with who is in the way. The HeldError has
-// no Token when the resource was free just then, with others first in line.
+// no Token when the resource was free just then, with others first in the queue.
 type WaitTimeoutError struct {
 	HeldError
 	Position int // place in the line when it ended; 1 is the first

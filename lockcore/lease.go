@@ -15,10 +15,10 @@ type AcquireRequest struct {
 	Holder   string          // a label, at most 256 bytes; public
 	Metadata json.RawMessage // any JSON value, at most 4096 bytes; public
 	// IdempotencyKey makes a retried request find its own live lease. The same
-	// key of two owners (WithOwner) means two leases.
+	// key of two owners (WithCaller) means two leases.
 	IdempotencyKey string
 	// Resources asks for several at once instead of Resource: all or none,
-	// LeastBundle to MostBundle of them, in any order.
+	// MinBundle to MaxBundle of them, in any order.
 	Resources []string
 }
 
@@ -38,7 +38,7 @@ type Lease struct {
 	MaxHoldRemaining time.Duration
 	Holder           string
 	Metadata         json.RawMessage
-	// Existing: an idempotency key found its own live lease; nothing was granted anew.
+	// Existing: an idempotency key found its own live lease; nothing was granted again.
 	Existing bool
 	// Parts are the resources of a lease of several, in the order of their
 	// names; then Resource and Token are empty.
@@ -61,8 +61,8 @@ type LockState struct {
 	TTL       time.Duration // what the lease was last given
 	HeldFor   time.Duration
 	Metadata  json.RawMessage
-	Waiting   int      // how many stand in line
-	Waiters   []Waiter // the first of them, in their order; MostShown at most
+	Waiting   int      // how many stand in the queue
+	Waiters   []Waiter // the first of them, in their order; MaxShown at most
 }
 
 // Waiter is a place in a resource's queue.
@@ -119,7 +119,7 @@ type NodeStatus struct {
 	Reason string        // why, and what to do; empty while voting
 	Since  time.Duration // for how long it has been in this state
 	Wait   time.Duration // quarantined: what is left of the wait, 0 when it only waits for others
-	View   int64         // of its admission record, 0 without one
+	Epoch  int64         // of its admission record, 0 without one
 }
 
 // ClusterStatus is the state of the node set as this server sees it.

@@ -7,7 +7,7 @@ import (
 
 // Service takes leases: what the API calls, whatever keeps the locks. Its methods
 // may be called from any goroutine. Every error is one of those named, or wraps
-// ctx.Err(). A call acts for the owner that ctx names (WithOwner).
+// ctx.Err(). A call acts for the owner that ctx names (WithCaller).
 //
 // redlock.Locker is one.
 type Service interface {

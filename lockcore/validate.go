@@ -19,8 +19,8 @@ const (
 
 // Bounds of a lease of several resources.
 const (
-	LeastBundle = 2
-	MostBundle  = 16
+	MinBundle = 2
+	MaxBundle = 16
 )
 
 // ValidateResource checks a resource's name. The error is a *FieldError.

@@ -93,7 +93,7 @@ func (i *Identity) MayAll(right Right) bool {
 // Which of a caller's limits is reached.
 var (
 	ErrRequestLimit = errors.New("the caller's limit of requests a second is reached")
-	ErrWaiterLimit  = errors.New("the caller's limit of requests in line is reached")
+	ErrWaiterLimit  = errors.New("the caller's limit of requests in the queue is reached")
 	ErrLeaseLimit   = errors.New("the caller's limit of leases held is reached")
 )
 

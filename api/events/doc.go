@@ -1,5 +1,5 @@
 // Package events is what a server tells of the locks as they change: GET /events
-// and the console read it. It is a view for people and dashboards, made of best
+// and the console read it. It is a summary for people and dashboards, made of best
 // efforts, and never a lock primitive: an event may be late, come twice, or be
 // missing (a gap is told), and by the time it is read it is outdated.
 //

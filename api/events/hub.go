@@ -104,7 +104,7 @@ func (h *Hub) Stop() { h.stop.Do(func() { close(h.stopped) }) }
 // Listened reports whether somebody listens, here or at another server.
 func (h *Hub) Listened() bool { return h.on.Load() }
 
-// Released is for redlock.Config: a lease was given back.
+// Released is for redlock.Config: a lease was released.
 func (h *Hub) Released(resource string, token fencing.Token) {
 	if h.Recording() {
 		h.Publish(Event{Kind: wire.EventReleased, Event: wire.Event{Resource: resource, FencingToken: int64(token)}})
@@ -244,7 +244,7 @@ func (e *TooManyError) Error() string {
 	return fmt.Sprintf("this server already streams events to %d readers", e.Most)
 }
 
-// Listen begins a stream, with what comes from now on; Close must follow.
+// Subscribe begins a stream, with what comes from now on; Close must follow.
 // Errors: *TooManyError.
 func (h *Hub) Listen() (*Reader, error) {
 	h.mu.Lock()

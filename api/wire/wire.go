@@ -75,8 +75,8 @@ type Lock struct {
 	TTLMS        *int64          `json:"ttl_ms,omitempty"` // what the lease was last given
 	HeldMS       *int64          `json:"held_ms,omitempty"`
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
-	Waiters      int             `json:"waiters"` // how many stand in line
-	Queue        []Waiter        `json:"queue"`   // the first of them, first in line first
+	Waiters      int             `json:"waiters"` // how many stand in the queue
+	Queue        []Waiter        `json:"queue"`   // the first of them, first in the queue first
 }
 
 // Waiter is a place in the queue.
@@ -136,7 +136,7 @@ type Node struct {
 	Reason  string `json:"reason"`   // why, and what to do; empty while voting
 	SinceMS int64  `json:"since_ms"` // for how long it has been so
 	WaitMS  int64  `json:"wait_ms"`  // quarantined: what is left of the wait
-	View    int64  `json:"view"`     // of its admission record, 0 without one
+	Epoch   int64  `json:"epoch"`    // of its admission record, 0 without one
 }
 
 // ProblemPrefix is what a problem's type begins with; its page is served there.

@@ -29,18 +29,18 @@ const (
 	bootstrapRemind = 15 * time.Second       // between two lines that say how long yet
 )
 
-// founding is what the operator asked for.
-type founding struct {
+// bootstrap is what the operator asked for.
+type bootstrap struct {
 	isNew, force, yes bool
 	timeout           time.Duration // 0 for one that fits the configuration
 }
 
 func bootstrapCommand() *cobra.Command {
-	var f founding
+	var f bootstrap
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
-		Short: "Found a cluster of Redis nodes: for the first time, or anew after most of them lost their data",
-		Long: `Found the cluster of FENCELOCK_REDIS_ADDRS: for the first time, or anew after a majority of its
+		Short: "Found a cluster of Redis nodes: for the first time, or again after most of them lost their data",
+		Long: `Found the cluster of FENCELOCK_REDIS_ADDRS: for the first time, or again after a majority of its
 nodes lost their data (a restart without persistence is enough). With FENCELOCK_RECOVERY=auto servers
 do this by themselves; with manual they grant nothing until it was done here. Servers may run meanwhile.
 
@@ -72,7 +72,7 @@ a node that does come back may repeat tokens.`,
 	return cmd
 }
 
-func (f founding) run(cmd *cobra.Command, cfg config) error {
+func (f bootstrap) run(cmd *cobra.Command, cfg config) error {
 	logger := slog.New(trouble{slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})})
 	redisnode.LogLibrary(logger)
 	audit := newAudit(cfg, cmd.ErrOrStderr()).With(slog.String("identity", operator()))
@@ -93,7 +93,7 @@ func operator() string {
 	return strconv.Itoa(os.Getuid())
 }
 
-func (f founding) found(cmd *cobra.Command, cfg config, logger, audit *slog.Logger) error {
+func (f bootstrap) found(cmd *cobra.Command, cfg config, logger, audit *slog.Logger) error {
 	timeout := f.timeout
 	if timeout <= 0 {
 		timeout = 2*cfg.maxTTL + time.Minute
@@ -129,7 +129,7 @@ func (h trouble) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // confirm says what --force does to this cluster, and asks.
-func (f founding) confirm(cmd *cobra.Command, cfg config, logger, audit *slog.Logger) error {
+func (f bootstrap) confirm(cmd *cobra.Command, cfg config, logger, audit *slog.Logger) error {
 	var seen lockcore.ClusterStatus
 	ctx, cancel := context.WithTimeout(cmd.Context(), bootstrapLook)
 	defer cancel()

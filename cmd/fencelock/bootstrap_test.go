@@ -58,7 +58,7 @@ func (p *process) staysShut(why string) {
 }
 
 // TestBootstrap: a new cluster, and one whose nodes all lost their data, is
-// founded by an operator while a server runs; tokens go on rising.
+// bootstrapped by an operator while a server runs; tokens go on rising.
 func TestBootstrap(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3, testenv.WithPersistence(testenv.PersistNone))
@@ -84,7 +84,7 @@ func TestBootstrap(t *testing.T) {
 	}
 	p.staysShut("run 'fencelock bootstrap'")
 	out = founds(t, env, "--timeout=20s")
-	for _, says := range []string{"quarantined", "; another ", "the cluster is founded anew once the longest TTL (2.022s) has passed", "ready: 3 of 3 nodes vote"} {
+	for _, says := range []string{"quarantined", "; another ", "the cluster is bootstrapped again once the longest TTL (2.022s) has passed", "ready: 3 of 3 nodes vote"} {
 		if !strings.Contains(out, says) {
 			t.Errorf("bootstrap does not say %q:\n%s", says, out)
 		}

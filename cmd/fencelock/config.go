@@ -34,12 +34,12 @@ type environment struct {
 	DatabaseURL     postgresURL   `split_words:"true" desc:"Postgres for the guarded records, a postgres:// URL. Secret."`
 	DatabaseURLFile string        `split_words:"true" desc:"A file that holds the value of FENCELOCK_DATABASE_URL."`
 	Bootstrap       bootstrapMode `split_words:"true" desc:"new: the cluster is new, so the first start need not wait for old leases to end. Acts only while every node is reachable and empty."`
-	Recovery        recovery      `split_words:"true" default:"auto" desc:"After the loss of a majority: auto founds the cluster anew by itself after the wait, manual leaves it to the operator."`
+	Recovery        recovery      `split_words:"true" default:"auto" desc:"After the loss of a majority: auto founds the cluster again by itself after the wait, manual leaves it to the operator."`
 	MaxTTL          time.Duration `split_words:"true" default:"60s" desc:"The longest lease that may be asked for, a duration from 100ms to 24h."`
 	DefaultTTL      time.Duration `split_words:"true" default:"30s" desc:"The lease of a request that names none, a duration from 100ms to FENCELOCK_MAX_TTL."`
 	MaxHold         time.Duration `split_words:"true" default:"1h" desc:"How long extensions may keep one lease, a duration from FENCELOCK_MAX_TTL on, which the default follows; 0 for ever."`
 	NodeTimeout     time.Duration `split_words:"true" desc:"How long a request waits for a node, a duration from 1ms to a tenth of FENCELOCK_MAX_TTL (and never more than a tenth of the request's TTL). By default 50ms; 2s with the embedded file, since a slow disk is no reason to give up the only node."`
-	MaxWaiters      int           `split_words:"true" default:"10000" desc:"How many requests may wait in line at this server, 1 to 1000000."`
+	MaxWaiters      int           `split_words:"true" default:"10000" desc:"How many requests may wait in the queue at this server, 1 to 1000000."`
 	CounterTTL      time.Duration `split_words:"true" default:"24h" desc:"How long a Redis node keeps a resource's counter after its last use, a duration from FENCELOCK_MAX_TTL on."`
 	AccessFile      string        `split_words:"true" desc:"A file that says who may do what: names with their bearer tokens (fencelock token new), certificates, rules and limits. Read again when it changes. Without it nobody is asked."`
 	TLSCertFile     string        `split_words:"true" desc:"The server's certificate and its intermediates, PEM: the API is served over TLS. Read again when it changes."`

@@ -360,7 +360,7 @@ func TestRedisUserMayDoWhatTheServiceNeeds(t *testing.T) {
 			}
 		})
 	}
-	p.until("both stand in line", func() bool {
+	p.until("both stand in the queue", func() bool {
 		var lock wire.Lock
 		p.ask(&lock, "GET", "/locks/queue", "")
 		return lock.Waiters == 2

@@ -373,7 +373,7 @@ func readJSON(resp *http.Response, into any) error {
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// awaitWaiting waits until so many stand in line.
+// awaitWaiting waits until so many stand in the queue.
 func (p *process) awaitWaiting(resource string, n int, within time.Duration) {
 	p.t.Helper()
 	testenv.Eventually(p.t, within, func() error {

@@ -98,8 +98,8 @@ func extendCommand() *cobra.Command {
 	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "extend [LEASE_ID]",
-		Short: "Give a lease its time to live anew",
-		Long: `Give a lease its time to live anew and print it as JSON. Without LEASE_ID it is
+		Short: "Give a lease its time to live again",
+		Long: `Give a lease its time to live again and print it as JSON. Without LEASE_ID it is
 $FENCELOCK_LEASE_ID, which is safer: arguments show in the list of processes.
 
 Exit codes: 0; 75 if the lease has ended (stop what it protects), 69 if the

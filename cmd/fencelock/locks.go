@@ -50,7 +50,7 @@ func listCommand() *cobra.Command {
 who holds them, under which token, for how long yet, since when, and how many wait.
 
 With --watch it goes on until it is interrupted: on a terminal the list is drawn
-anew, elsewhere one list follows the other, with -o json one line each.`,
+again, elsewhere one list follows the other, with -o json one line each.`,
 		Example: "  fencelock ls\n  fencelock ls orders/ --watch\n  fencelock ls -o json | jq -r '.[] | select(.waiters > 0).resource'",
 		Args:    mostArgs(1, "PREFIX"),
 	}

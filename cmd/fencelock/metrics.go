@@ -77,14 +77,14 @@ func newNodeMetrics(registry prometheus.Registerer) *nodeMetrics {
 func answers() map[node.Outcome]string {
 	return map[node.Outcome]string{
 		node.Failed: "failed", node.Granted: "granted", node.Held: "held", node.NotHeld: "not_held",
-		node.Queued: "queued", node.OtherResource: "idempotency_mismatch", node.StaleView: "stale_view",
+		node.Queued: "queued", node.OtherResource: "idempotency_mismatch", node.StaleEpoch: "stale_epoch",
 		node.NotAdmitted: "not_admitted", node.Exhausted: "tokens_exhausted",
 	}
 }
 
-// silent is the answer of a node that has given none in time. What it says
+// noAnswer is the answer of a node that has given none in time. What it says
 // later is counted once more, under what it says.
-const silent = "silent"
+const noAnswer = "no_answer"
 
 // voteMeter is a redlock.Meter.
 type voteMeter struct {
@@ -98,21 +98,21 @@ type voteMeter struct {
 // with its first word: the embedded node has no clock of its own.
 func (m *nodeMetrics) ofVotes(name string) redlock.Meter {
 	v := &voteMeter{
-		silent: m.votes.WithLabelValues(name, silent),
+		silent: m.votes.WithLabelValues(name, noAnswer),
 		jumps:  m.jumps.WithLabelValues(name),
 		ahead:  func(seconds float64) { m.ahead.WithLabelValues(name).Set(seconds) },
 	}
 	for outcome, answer := range answers() {
 		v.votes[outcome] = m.votes.WithLabelValues(name, answer)
 	}
-	for _, outcome := range []node.Outcome{node.Granted, node.NotHeld, node.StaleView, node.NotAdmitted, node.Failed} {
+	for _, outcome := range []node.Outcome{node.Granted, node.NotHeld, node.StaleEpoch, node.NotAdmitted, node.Failed} {
 		v.confirms[outcome] = m.confirms.WithLabelValues(name, answers()[outcome])
 	}
 	return v
 }
 
 func (v *voteMeter) Vote(o node.Outcome) { v.votes[o].Inc() }
-func (v *voteMeter) Silent()             { v.silent.Inc() }
+func (v *voteMeter) NoAnswer()           { v.silent.Inc() }
 
 func (v *voteMeter) Confirm(o node.Outcome) {
 	counter := v.confirms[o]
@@ -192,7 +192,7 @@ func newClusterCollector(sets clusters, queues []queued, maxWaiters int) *cluste
 		ready:      desc("fencelock_ready", "1 while a quorum of the node set may vote, as this server sees it.", "set"),
 		voting:     desc("fencelock_nodes_voting", "Nodes that may vote, as this server sees it.", "set"),
 		quorum:     desc("fencelock_nodes_quorum", "Nodes that must agree.", "set"),
-		waiters:    desc("fencelock_waiters", "Acquires that stand in line at this server.", "set"),
+		waiters:    desc("fencelock_waiters", "Acquires that stand in the queue at this server.", "set"),
 		waitMax:    desc("fencelock_waiters_limit", "FENCELOCK_MAX_WAITERS.", "set"),
 		queue:      desc("fencelock_node_queue_operations", "Operations that wait to be sent to a node.", "node"),
 		queueMax:   desc("fencelock_node_queue_limit", "Operations that may wait to be sent to a node; more fail at once.", "node"),

@@ -41,8 +41,8 @@ func (f *lockFlags) add(cmd *cobra.Command) {
 	f.connection = connect(cmd)
 	flags := cmd.Flags()
 	flags.DurationVar(&f.ttl, "ttl", 0, "the lease's time to live, such as 30s (default: the server's)")
-	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait in line for at most this long (default: for as long as it takes)")
-	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait in line")
+	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait in the queue for at most this long (default: for as long as it takes)")
+	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait in the queue")
 	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitFailed, "exit code if somebody else has the lock")
 	flags.DurationVar(&f.patience, "patience", 10*time.Second, "go on asking for this long while no server answers")
 	flags.StringVar(&f.holder, "holder", "", "label that others see (default host:pid)")
@@ -110,7 +110,7 @@ func (f *lockFlags) notAcquired(resource string, err error) error {
 		text = resource + " is held by " + d.Holder
 	}
 	if d := problem.HeldDetails; d != nil && d.Waiters > 0 {
-		text += fmt.Sprintf("; in line for it: %d", d.Waiters)
+		text += fmt.Sprintf("; in the queue for it: %d", d.Waiters)
 	}
 	return codeError{error: errors.New(text), code: f.conflict}
 }
@@ -336,7 +336,7 @@ func (r *running) outcome(ctx context.Context, result supervise.Result, lost err
 	case errors.Is(err, client.ErrLeaseLost) || errors.Is(lost, client.ErrLeaseLost):
 		return codeError{error: errors.New("the lease was lost before the command ended: was it broken by an administrator?"), code: exitLost}
 	case err != nil:
-		r.say(fmt.Sprintf("%s could not be given back, and is free in %s at the latest: %s",
+		r.say(fmt.Sprintf("%s could not be released, and is free in %s at the latest: %s",
 			r.lease.Resource(), r.lease.TTL().Round(time.Second), err))
 	}
 	if result.Code != 0 {

@@ -28,7 +28,7 @@ var (
 const stubbornScript = `exec 9>"$FIFO"; trap "" TERM; sleep 600 & echo here >&9; sleep 600`
 
 // TestCommandIsDeadBeforeTheNextGrant: the lease of a command is lost, in each of
-// several ways, and somebody else waits in line for the lock. When it gets the lock,
+// several ways, and somebody else waits in the queue for the lock. When it gets the lock,
 // the whole group must have died. The ways are tried at the same time: most of each
 // is waiting.
 func TestCommandIsDeadBeforeTheNextGrant(t *testing.T) {

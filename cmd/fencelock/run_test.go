@@ -98,7 +98,7 @@ func TestRunInsideRun(t *testing.T) {
 }
 
 // A run that outlives the one whose lease it joined ends its command: nobody works
-// under a lease that was given back.
+// under a lease that was released.
 func TestJoinedRunEndsWithTheLease(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -126,7 +126,7 @@ func TestRunPassesSignals(t *testing.T) {
 	}
 }
 
-// Ctrl-C in line ends the wait, and leaves nothing in it.
+// Ctrl-C in the queue ends the wait, and leaves nothing in it.
 func TestRunInterruptedInLine(t *testing.T) {
 	t.Parallel()
 	p := start(t)

@@ -174,7 +174,7 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 }
 
 // httpServer bounds what a connection may cost. There is no ReadTimeout: it
-// would end a request that waits in line, so api limits bodies by itself.
+// would end a request that waits in the queue, so api limits bodies by itself.
 func (s *service) httpServer(h http.Handler) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

@@ -180,7 +180,7 @@ func TestStartsThatFail(t *testing.T) {
 	}
 }
 
-// TestDrain stops a server while one request waits in line and another is
+// TestDrain stops a server while one request waits in the queue and another is
 // under way: the first is told to go elsewhere, the second gets its answer.
 func TestDrain(t *testing.T) {
 	t.Parallel()
@@ -200,7 +200,7 @@ func TestDrain(t *testing.T) {
 		}
 		waiting <- o
 	}()
-	p.until("the request waits in line", func() bool {
+	p.until("the request waits in the queue", func() bool {
 		var lock wire.Lock
 		p.ask(&lock, "GET", "/locks/a", "")
 		return lock.Waiters == 1

@@ -67,7 +67,7 @@ printed. Servers read the file by themselves. A file that is not there is made.`
 	f.StringArrayVar(&g.admin, "admin", nil, "prefix of resources whose locks it may break; may be repeated")
 	f.StringArrayVar(&g.none, "none", nil, "prefix that is taken out of a shorter one; may be repeated")
 	f.StringVar(&g.requests, "requests", "", "at most so many requests a second at each server")
-	f.StringVar(&g.waiters, "waiters", "", "at most so many requests in line at each server")
+	f.StringVar(&g.waiters, "waiters", "", "at most so many requests in the queue at each server")
 	f.StringVar(&g.held, "held", "", "at most so many leases at each server")
 	f.StringVar(&g.add, "append", "", "add the line to this file, and print the secret alone")
 	return cmd

@@ -43,7 +43,7 @@ func TestCrowd(t *testing.T) {
 		}
 	}
 	p.awaitWaiting("hot", crowd, time.Minute)
-	t.Logf("%d requests stood in line after %s", crowd, time.Since(begun).Round(time.Millisecond))
+	t.Logf("%d requests stood in the queue after %s", crowd, time.Since(begun).Round(time.Millisecond))
 
 	p.costs(t, crowd, empty)
 	p.wants(p.ask(nil, "DELETE", "/leases/"+holder.LeaseID, ""), http.StatusNoContent)

@@ -18,7 +18,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// turn is how a wait in line ended.
+// turn is how a wait in the queue ended.
 type turn struct {
 	lease      wire.Lease
 	refusal    wire.Problem
@@ -28,7 +28,7 @@ type turn struct {
 	sent, at   time.Time
 }
 
-// waits stands in line in the background, for a lease of the usual time.
+// waits stands in the queue in the background, for a lease of the usual time.
 func (p *process) waits(ctx context.Context, resource, holder string, wait time.Duration) <-chan turn {
 	return p.waitsFor(ctx, resource, holder, wait, 30*time.Second)
 }
@@ -54,7 +54,7 @@ func (p *process) waitsFor(ctx context.Context, resource, holder string, wait, t
 	return ended
 }
 
-// lineUp lets callers come one by one: each stands in line before the next one comes.
+// lineUp lets callers come one by one: each stands in the queue before the next one comes.
 func lineUp(t *testing.T, servers []*process, resource string, n int) (turns []<-chan turn) {
 	t.Helper()
 	for i := range n {
@@ -170,7 +170,7 @@ func orderOfArrival(t *testing.T, servers []*process) {
 }
 
 // nobodyOvertakes tries without waiting all the time while a line is served.
-// Leases end in turn by a release, which the next one in line is told of, and
+// Leases end in turn by a release, which the next one in the queue is told of, and
 // by their time, when the lock is free until somebody notices.
 func nobodyOvertakes(t *testing.T, servers []*process) {
 	t.Helper()
@@ -196,7 +196,7 @@ func nobodyOvertakes(t *testing.T, servers []*process) {
 		})
 	}
 	for i, next := range turns {
-		if i%2 == 0 { // the first is not given back by its time: it has the usual one
+		if i%2 == 0 { // the first is not released by its time: it has the usual one
 			servers[i%len(servers)].ask(nil, "DELETE", "/leases/"+last.LeaseID, "") // 404 if it took longer than its time
 		}
 		last = granted(t, next, last, 10*time.Second)
@@ -236,7 +236,7 @@ func hangUps(t *testing.T, servers []*process) {
 	servers[0].release(last)
 }
 
-// untilWaited waits until the first in line has waited for so long.
+// untilWaited waits until the first in the queue has waited for so long.
 func (p *process) untilWaited(resource string, d time.Duration) {
 	p.t.Helper()
 	p.until("the first has waited for "+d.String(), func() bool {
@@ -433,7 +433,7 @@ func uncontended(t *testing.T, p *process, n int) time.Duration {
 	return median(took)
 }
 
-// contended keeps so many in line, who pass the lease around.
+// contended keeps so many in the queue, who pass the lease around.
 func contended(t *testing.T, p *process, waiters, handOffs int) time.Duration {
 	t.Helper()
 	type event struct {

@@ -61,7 +61,7 @@ func (e Event) Sentence() string {
 	case Started:
 		return fmt.Sprintf("starts as process %d", e.PID)
 	case Held:
-		return fmt.Sprintf("finds the lock held by %s for another %s, waits in line", e.Who.other(), seconds(e.Left))
+		return fmt.Sprintf("finds the lock held by %s for another %s, waits in the queue", e.Who.other(), seconds(e.Left))
 	case Acquired:
 		return fmt.Sprintf("has the lock: token %d, good for %s", e.Token, seconds(e.Left))
 	case Read:

@@ -17,7 +17,7 @@ import (
 	"unicode/utf8"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // golden compares a text with a file.
 func golden(t *testing.T, name, got string) {

@@ -88,7 +88,7 @@ func (l *lane) add(e Event, end time.Duration) {
 	case Started, Continued:
 		begin("run")
 	case Held:
-		begin("wait", "waits in line", "waits")
+		begin("wait", "waits in the queue", "waits")
 	case Stopped:
 		begin("stopped", "stopped (SIGSTOP)", "stopped")
 	case Acquired:

@@ -222,7 +222,7 @@ func (c *checker) checkService(d *completion) {
 func (c *checker) acquired(d *completion, i int, part lockcore.LeasePart) {
 	l, token, floor := c.ledger(part.Resource), part.Token, d.floors[i]
 	delete(c.dark, l.set)
-	anew := !d.lease.Existing && len(d.parts) == 1 // of several some may exist
+	again := !d.lease.Existing && len(d.parts) == 1 // of several some may exist
 	switch used := l.tokens[token]; {
 	case part.Resource != d.parts[i].Resource:
 		c.violatef("errors", "%s was asked for and %s given", d.parts[i].Resource, part.Resource)
@@ -230,8 +230,8 @@ func (c *checker) acquired(d *completion, i int, part lockcore.LeasePart) {
 		c.violatef("unique tokens", "token %d of %s was given twice", token, part.Resource)
 	case token < floor.token || token == floor.token && d.owner != floor.owner:
 		c.violatef("ordered tokens", "token %d of %s was given after %d had been", token, part.Resource, floor.token)
-	case used != "" && anew:
-		c.violatef("unique tokens", "token %d of %s was given anew", token, part.Resource)
+	case used != "" && again:
+		c.violatef("unique tokens", "token %d of %s was given again", token, part.Resource)
 	}
 	if most := node.FloorAt(c.w.began.Add(c.w.now() + time.Minute)); token > most {
 		c.violatef("reachable tokens", "token %d of %s is above %d", token, part.Resource, most)

@@ -177,11 +177,11 @@ func (c *client) anyResource() string {
 // anyResources draws what to ask for: one, or several at once.
 func (c *client) anyResources() []string {
 	all := c.w.resources()
-	if len(all) < lockcore.LeastBundle || !chance(c.rng, c.w.plan.Several) {
+	if len(all) < lockcore.MinBundle || !chance(c.rng, c.w.plan.Several) {
 		return []string{c.anyResource()}
 	}
 	const most = 4
-	some := make([]string, lockcore.LeastBundle+c.rng.IntN(min(most, len(all))-1))
+	some := make([]string, lockcore.MinBundle+c.rng.IntN(min(most, len(all))-1))
 	for i, k := range c.rng.Perm(len(all))[:len(some)] {
 		some[i] = all[k]
 	}
@@ -412,7 +412,7 @@ func (c *client) learn(d *completion) {
 		c.retry = ""
 	case d.verb == "break":
 	case d.verb != "release" && errors.Is(d.err, lockcore.ErrNotHeld) && len(d.parts) > 1:
-		d.grip.torn = !d.grip.over // the other parts are to be given back
+		d.grip.torn = !d.grip.over // the other parts are to be released
 	case d.verb == "release", errors.Is(d.err, lockcore.ErrNotHeld):
 		d.grip.over = d.grip.over || d.err == nil || errors.Is(d.err, lockcore.ErrNotHeld)
 		c.retry = ""

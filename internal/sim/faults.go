@@ -70,7 +70,7 @@ func (w *world) cutLink(n *simNode, s *server, f Fault) {
 	w.at(until+time.Millisecond, func() { n.reconnect(s) })
 }
 
-// reconnect is what follows a broken connection: the subscription begins anew.
+// reconnect is what follows a broken connection: the subscription begins again.
 func (n *simNode) reconnect(s *server) {
 	n.w.mu.Lock()
 	r := relay{}

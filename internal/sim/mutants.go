@@ -28,7 +28,7 @@ type Mutant struct {
 	force     bool                  // silent nodes count as lost
 	longer    bool                  // leases are longer than anybody waits
 	careless  bool                  // nothing is retracted
-	keeps     bool                  // what an acquisition of several took, before it failed, is not given back
+	keeps     bool                  // what an acquisition of several took, before it failed, is not released
 	idle      bool                  // what an acquisition of several has taken is not extended until it is complete
 	unheeded  bool                  // a node that is told that its clock has jumped goes on
 	unwatched bool                  // servers do not read the nodes' clocks
@@ -58,18 +58,18 @@ var Mutants = []Mutant{
 	{Rule: "5", Name: "a release does not count where another's lock stands", weak: replica.PassesNoOthers, plan: strayVotes},
 	{Rule: "6", Name: "the gate takes any incarnation", weak: replica.OpensForAnyLife, plan: rolling(Rollback), quick: true},
 	{Rule: "7", Name: "R-1 nodes are read", wrap: func(r rules) rules { return doubled{r} }, plan: forgetful(Lose, nil)},
-	{Rule: "8", Name: "votes carry no view", weak: replica.VotesInAnyView, plan: crossing, soak: true},
-	{Rule: "8", Name: "there are no views", weak: replica.VotesInAnyView | replica.FencesWithoutView, plan: crossing, soak: true},
-	{Rule: "9", Name: "two rejoins may share a view", weak: replica.SharesViews, wrap: func(r rules) rules { return sharing{r} }, plan: crossing, soak: true},
+	{Rule: "8", Name: "votes carry no epoch", weak: replica.VotesInAnyView, plan: crossing, soak: true},
+	{Rule: "8", Name: "there are no epochs", weak: replica.VotesInAnyView | replica.FencesWithoutView, plan: crossing, soak: true},
+	{Rule: "9", Name: "two rejoins may share an epoch", weak: replica.SharesViews, wrap: func(r rules) rules { return sharing{r} }, plan: crossing, soak: true},
 	{Rule: "10", Name: "an admission outlives a restart", weak: replica.AdmitsAnyLife, plan: again},
 	{Rule: "11", Name: "staging purges nothing", weak: replica.KeepsOnStaging, plan: revived, quick: true},
 	{Rule: "12", Name: "silent nodes count as lost", force: true, plan: forsaken, quick: true},
-	{Rule: "12", Name: "a founding has no floor", weak: replica.ForgetsFloor, plan: disasters, quick: true},
-	{Rule: "12", Name: "a founding purges what another opened", weak: replica.StagesAdmitted, plan: duels, quick: true},
-	{Rule: "12", Name: "a rejoin of before opens what a founding closed", weak: replica.ForgetsStaging, plan: relapse},
+	{Rule: "12", Name: "a bootstrap has no floor", weak: replica.ForgetsFloor, plan: disasters, quick: true},
+	{Rule: "12", Name: "a bootstrap purges what another opened", weak: replica.StagesAdmitted, plan: duels, quick: true},
+	{Rule: "12", Name: "a rejoin of before opens what a bootstrap closed", weak: replica.ForgetsStaging, plan: relapse},
 	{Rule: "13", Name: "leases outlive the wait", longer: true, weak: replica.GrantsTooLong, plan: rolling(Lose)},
 	{Rule: "13", Name: "the silence is not noted", weak: replica.NotesNothing, plan: flushed, quick: true},
-	{Rule: "16", Name: "lost votes are not taken back", careless: true, plan: tidy, soak: true},
+	{Rule: "16", Name: "lost votes are not retracted", careless: true, plan: tidy, soak: true},
 	{Rule: "17", Name: "a lease is thought valid for its TTL, from the answer", trusting: true, plan: expiring, quick: true},
 	{Rule: "21", Name: "counters are read before the fence", wrap: func(r rules) rules { return hasty{r} }, plan: forgetful(Lose, nil), soak: true},
 	{Rule: "21", Name: "missing counters are skipped", weak: replica.SkipsMissing, plan: forgetful(Lose, dropped), quick: true},
@@ -129,7 +129,7 @@ func (m Mutant) rash(w *world, jumped ...*simNode) {
 	for _, n := range jumped {
 		w.after(looks*w.plan.Watch, func() {
 			if seen, err := n.model.Observe(context.Background()); err == nil {
-				_ = n.model.Expel(context.Background(), seen.Incarnation, seen.View, "rash")
+				_ = n.model.Expel(context.Background(), seen.Incarnation, seen.Epoch, "rash")
 			}
 		})
 	}
@@ -200,8 +200,8 @@ func (doubled) source(n *simNode) *simNode {
 	return n
 }
 
-func (d doubled) fence(ctx context.Context, n *simNode, view node.View) (node.Marks, error) {
-	marks, err := d.rules.fence(ctx, n, view)
+func (d doubled) fence(ctx context.Context, n *simNode, epoch node.Epoch) (node.Marks, error) {
+	marks, err := d.rules.fence(ctx, n, epoch)
 	if err != nil {
 		return marks, err
 	}
@@ -209,35 +209,35 @@ func (d doubled) fence(ctx context.Context, n *simNode, view node.View) (node.Ma
 	return seen.Marks, err
 }
 
-func (d doubled) survey(ctx context.Context, n *simNode, view node.View, cursor string) ([]node.CarriedLock, string, error) {
-	return d.rules.survey(ctx, d.source(n), view, cursor)
+func (d doubled) survey(ctx context.Context, n *simNode, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
+	return d.rules.survey(ctx, d.source(n), epoch, cursor)
 }
 
-func (d doubled) counters(ctx context.Context, n *simNode, view node.View, resources []string) ([]fencing.Token, error) {
-	return d.rules.counters(ctx, d.source(n), view, resources)
+func (d doubled) counters(ctx context.Context, n *simNode, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
+	return d.rules.counters(ctx, d.source(n), epoch, resources)
 }
 
-// sharing lets the rejoins of one founding share its view: the bits by which
+// sharing lets the rejoins of one bootstrap share its epoch: the bits by which
 // they would exceed it are dropped from all that is said.
 type sharing struct{ rules }
 
-func common(v node.View) node.View { return v &^ (1<<16 - 1) }
+func common(v node.Epoch) node.Epoch { return v &^ (1<<16 - 1) }
 
 func (s sharing) vote(n *simNode, op node.Op) node.Reply {
-	op.View = common(op.View)
+	op.Epoch = common(op.Epoch)
 	return s.rules.vote(n, op)
 }
 
-func (s sharing) fence(ctx context.Context, n *simNode, view node.View) (node.Marks, error) {
-	return s.rules.fence(ctx, n, common(view))
+func (s sharing) fence(ctx context.Context, n *simNode, epoch node.Epoch) (node.Marks, error) {
+	return s.rules.fence(ctx, n, common(epoch))
 }
 
-func (s sharing) survey(ctx context.Context, n *simNode, view node.View, cursor string) ([]node.CarriedLock, string, error) {
-	return s.rules.survey(ctx, n, common(view), cursor)
+func (s sharing) survey(ctx context.Context, n *simNode, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
+	return s.rules.survey(ctx, n, common(epoch), cursor)
 }
 
-func (s sharing) counters(ctx context.Context, n *simNode, view node.View, resources []string) ([]fencing.Token, error) {
-	return s.rules.counters(ctx, n, common(view), resources)
+func (s sharing) counters(ctx context.Context, n *simNode, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
+	return s.rules.counters(ctx, n, common(epoch), resources)
 }
 
 func (s sharing) stage(ctx context.Context, n *simNode, a node.Admission) error {
@@ -253,7 +253,7 @@ func (s sharing) admit(ctx context.Context, n *simNode, a node.Admission) error 
 }
 
 func inCommon(a node.Admission) node.Admission {
-	a.View, a.Founded = common(a.View), common(a.Founded)
+	a.Epoch, a.Bootstrapped = common(a.Epoch), common(a.Bootstrapped)
 	return a
 }
 
@@ -277,12 +277,12 @@ func (h hasty) observe(ctx context.Context, n *simNode) (node.Observation, error
 	return seen, err
 }
 
-func (h hasty) counters(ctx context.Context, n *simNode, view node.View, resources []string) ([]fencing.Token, error) {
-	counters, err := h.rules.counters(ctx, n, view, resources)
+func (h hasty) counters(ctx context.Context, n *simNode, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
+	counters, err := h.rules.counters(ctx, n, epoch, resources)
 	if err != nil || n.shadow == nil {
 		return counters, err
 	}
-	if old, err := n.shadow.Counters(ctx, view, resources); err == nil {
+	if old, err := n.shadow.Counters(ctx, epoch, resources); err == nil {
 		return old, nil
 	}
 	return counters, nil
@@ -307,13 +307,13 @@ func (l low) load(ctx context.Context, n *simNode, a node.Admission, locks []nod
 // modest answers with the smallest counter that any node has.
 type modest struct{ rules }
 
-func (m modest) counters(ctx context.Context, n *simNode, view node.View, resources []string) ([]fencing.Token, error) {
-	least, err := m.rules.counters(ctx, n, view, resources)
+func (m modest) counters(ctx context.Context, n *simNode, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
+	least, err := m.rules.counters(ctx, n, epoch, resources)
 	if err != nil {
 		return nil, err
 	}
 	for _, other := range n.w.nodes {
-		counters, err := m.rules.counters(ctx, other, view, resources)
+		counters, err := m.rules.counters(ctx, other, epoch, resources)
 		if err != nil {
 			continue
 		}

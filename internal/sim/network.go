@@ -262,7 +262,7 @@ func (p *port) Submit(op *node.Op, index int, sink node.Sink) {
 		port: p, kind: int(op.Kind), op: op, giveUp: p.w.clock() + max(limit, 0),
 		sort: rank{
 			server: p.server.id, kind: inOrder(op.Kind), node: p.node.id, a: op.Resource,
-			b: op.Owner + op.Ticket.ID, c: op.Attempt, n: int64(op.Token+op.Above)<<8 ^ int64(op.View),
+			b: op.Owner + op.Ticket.ID, c: op.Attempt, n: int64(op.Token+op.Above)<<8 ^ int64(op.Epoch),
 		},
 		answer: func(reply any) {
 			r, _ := reply.(node.Reply)
@@ -335,9 +335,9 @@ func (p *port) Observe(ctx context.Context) (node.Observation, error) {
 }
 
 // Fence is a fenced read.
-func (p *port) Fence(ctx context.Context, view node.View) (node.Marks, error) {
-	return call(ctx, p, msgFence, "", int64(view), func(n *simNode) (node.Marks, error) {
-		marks, err := n.rules.fence(ctx, n, view)
+func (p *port) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Marks, error) {
+	return call(ctx, p, msgFence, "", int64(epoch), func(n *simNode) (node.Marks, error) {
+		marks, err := n.rules.fence(ctx, n, epoch)
 		marks.MaxTTL = p.slower.own(marks.MaxTTL)
 		return marks, err
 	})
@@ -350,18 +350,18 @@ type survey struct {
 }
 
 // Survey lists locks.
-func (p *port) Survey(ctx context.Context, view node.View, cursor string) ([]node.CarriedLock, string, error) {
-	page, err := call(ctx, p, msgSurvey, cursor, int64(view), func(n *simNode) (s survey, err error) {
-		s.locks, s.next, err = n.rules.survey(ctx, n, view, cursor)
+func (p *port) Survey(ctx context.Context, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
+	page, err := call(ctx, p, msgSurvey, cursor, int64(epoch), func(n *simNode) (s survey, err error) {
+		s.locks, s.next, err = n.rules.survey(ctx, n, epoch, cursor)
 		return s, err
 	})
 	return page.locks, page.next, err
 }
 
 // Counters reads counters.
-func (p *port) Counters(ctx context.Context, view node.View, resources []string) ([]fencing.Token, error) {
-	return call(ctx, p, msgCounters, first(resources), int64(view), func(n *simNode) ([]fencing.Token, error) {
-		return n.rules.counters(ctx, n, view, resources)
+func (p *port) Counters(ctx context.Context, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
+	return call(ctx, p, msgCounters, first(resources), int64(epoch), func(n *simNode) ([]fencing.Token, error) {
+		return n.rules.counters(ctx, n, epoch, resources)
 	})
 }
 
@@ -397,7 +397,7 @@ func (p *port) Quarantine(ctx context.Context, note string) error {
 
 // Stage begins an admission.
 func (p *port) Stage(ctx context.Context, a node.Admission) error {
-	_, err := call(ctx, p, msgStage, a.Incarnation, int64(a.View), func(n *simNode) (struct{}, error) {
+	_, err := call(ctx, p, msgStage, a.Incarnation, int64(a.Epoch), func(n *simNode) (struct{}, error) {
 		return struct{}{}, n.rules.stage(ctx, n, a)
 	})
 	return err
@@ -405,7 +405,7 @@ func (p *port) Stage(ctx context.Context, a node.Admission) error {
 
 // Load writes carried state.
 func (p *port) Load(ctx context.Context, a node.Admission, locks []node.CarriedLock) error {
-	_, err := call(ctx, p, msgLoad, a.Incarnation, int64(a.View), func(n *simNode) (struct{}, error) {
+	_, err := call(ctx, p, msgLoad, a.Incarnation, int64(a.Epoch), func(n *simNode) (struct{}, error) {
 		return struct{}{}, n.rules.load(ctx, n, a, locks)
 	})
 	return err
@@ -414,7 +414,7 @@ func (p *port) Load(ctx context.Context, a node.Admission, locks []node.CarriedL
 // Admit ends an admission.
 func (p *port) Admit(ctx context.Context, a node.Admission) error {
 	a.MaxTTL = p.slower.real(a.MaxTTL)
-	_, err := call(ctx, p, msgAdmit, a.Incarnation, int64(a.View), func(n *simNode) (struct{}, error) {
+	_, err := call(ctx, p, msgAdmit, a.Incarnation, int64(a.Epoch), func(n *simNode) (struct{}, error) {
 		return struct{}{}, n.rules.admit(ctx, n, a)
 	})
 	return err
@@ -449,9 +449,9 @@ func (c clocked) Time(ctx context.Context) (time.Time, error) {
 }
 
 // Expel takes the admission back.
-func (c clocked) Expel(ctx context.Context, incarnation string, view node.View, note string) error {
-	_, err := call(ctx, c.port, msgExpel, note, int64(view), func(n *simNode) (struct{}, error) {
-		err := n.model.Expel(ctx, incarnation, view, note)
+func (c clocked) Expel(ctx context.Context, incarnation string, epoch node.Epoch, note string) error {
+	_, err := call(ctx, c.port, msgExpel, note, int64(epoch), func(n *simNode) (struct{}, error) {
+		err := n.model.Expel(ctx, incarnation, epoch, note)
 		if err == nil {
 			n.expelled()
 		}
@@ -461,23 +461,23 @@ func (c clocked) Expel(ctx context.Context, incarnation string, view node.View, 
 }
 
 // Wakes subscribes; what is told travels as messages do.
-func (p *port) Wakes(ctx context.Context, server string, w node.Wakes) {
+func (p *port) Subscribe(ctx context.Context, server string, w node.Listener) {
 	r := relay{p, w}
 	p.w.mu.Lock()
 	p.relays[p.node.id] = r
 	p.w.mu.Unlock()
-	p.node.model.Wakes(ctx, server, r)
+	p.node.model.Subscribe(ctx, server, r)
 }
 
 // relay carries what a node tells to a server.
 type relay struct {
 	*port
-	to node.Wakes
+	to node.Listener
 }
 
 // Turn is told once, or lost.
-func (r relay) Turn(resource string, t node.Ticket) {
-	r.w.post(&told{relay: r, kind: msgTurn, resource: resource, ticket: t, tell: func() { r.to.Turn(resource, t) }})
+func (r relay) Wake(resource string, t node.Ticket) {
+	r.w.post(&told{relay: r, kind: msgTurn, resource: resource, ticket: t, tell: func() { r.to.Wake(resource, t) }})
 }
 
 // Subscribed is told after a restart.

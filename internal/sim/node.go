@@ -123,9 +123,9 @@ func (n *simNode) submit(op node.Op) node.Reply { return n.rules.vote(n, op) }
 type rules interface {
 	vote(n *simNode, op node.Op) node.Reply
 	observe(ctx context.Context, n *simNode) (node.Observation, error)
-	fence(ctx context.Context, n *simNode, view node.View) (node.Marks, error)
-	survey(ctx context.Context, n *simNode, view node.View, cursor string) ([]node.CarriedLock, string, error)
-	counters(ctx context.Context, n *simNode, view node.View, resources []string) ([]fencing.Token, error)
+	fence(ctx context.Context, n *simNode, epoch node.Epoch) (node.Marks, error)
+	survey(ctx context.Context, n *simNode, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error)
+	counters(ctx context.Context, n *simNode, epoch node.Epoch, resources []string) ([]fencing.Token, error)
 	stage(ctx context.Context, n *simNode, a node.Admission) error
 	load(ctx context.Context, n *simNode, a node.Admission, locks []node.CarriedLock) error
 	admit(ctx context.Context, n *simNode, a node.Admission) error
@@ -139,16 +139,16 @@ func (honest) observe(ctx context.Context, n *simNode) (node.Observation, error)
 	return n.model.Observe(ctx)
 }
 
-func (honest) fence(ctx context.Context, n *simNode, view node.View) (node.Marks, error) {
-	return n.model.Fence(ctx, view)
+func (honest) fence(ctx context.Context, n *simNode, epoch node.Epoch) (node.Marks, error) {
+	return n.model.InstallEpoch(ctx, epoch)
 }
 
-func (honest) survey(ctx context.Context, n *simNode, view node.View, cursor string) ([]node.CarriedLock, string, error) {
-	return n.model.Survey(ctx, view, cursor)
+func (honest) survey(ctx context.Context, n *simNode, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
+	return n.model.Survey(ctx, epoch, cursor)
 }
 
-func (honest) counters(ctx context.Context, n *simNode, view node.View, resources []string) ([]fencing.Token, error) {
-	return n.model.Counters(ctx, view, resources)
+func (honest) counters(ctx context.Context, n *simNode, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
+	return n.model.Counters(ctx, epoch, resources)
 }
 
 func (honest) stage(ctx context.Context, n *simNode, a node.Admission) error {
@@ -178,7 +178,7 @@ func (n *simNode) locked() []string {
 	return resources
 }
 
-// waiting is how many tickets stand in line for the resource.
+// waiting is how many tickets stand in the queue for the resource.
 func (n *simNode) waiting(resource string) int {
 	return n.model.Apply(node.Op{Kind: node.OpRead, Resource: resource}).Waiting
 }

@@ -55,7 +55,7 @@ type Plan struct {
 	Stubborn bool
 	// Clocks: servers read the nodes' clocks, and mind those that jump (rule 22).
 	Clocks bool
-	// Turns: clients wait in line.
+	// Turns: clients wait in the queue.
 	Turns bool
 	// Perfect: no message is lost, late or doubled and no server fails. Then a node
 	// set of which a quorum is sound answers, and nobody waits for nothing.

@@ -212,8 +212,8 @@ func (w *world) await(c *client, a *action) {
 	w.runWhile(func() bool { return !c.done })
 }
 
-// givenUp is how long after the last fault everything has been given back that
-// somebody lives to give back.
+// givenUp is how long after the last fault everything has been released that
+// somebody lives to release.
 const givenUp = 5 * time.Second
 
 // tidyTime is how long a vote that nobody counts may stand once all is calm:
@@ -237,7 +237,7 @@ func (w *world) checkClean() {
 		}
 		for _, resource := range w.resources() {
 			if waiting := n.waiting(resource); waiting > 0 {
-				w.check.violatef("left behind", "%s has %d in line for %s, and nobody waits", n.name, waiting, resource)
+				w.check.violatef("left behind", "%s has %d in the queue for %s, and nobody waits", n.name, waiting, resource)
 			}
 		}
 	}
@@ -301,8 +301,8 @@ func (w *world) logMessage(m *message, reply any) {
 		if m.op.Above > 0 {
 			what += fmt.Sprintf(" above %d", m.op.Above)
 		}
-		if m.op.View > 0 {
-			what += fmt.Sprintf(" view %d", m.op.View)
+		if m.op.Epoch > 0 {
+			what += fmt.Sprintf(" epoch %d", m.op.Epoch)
 		}
 	} else {
 		what += fmt.Sprintf(" %s %d", m.sort.a, m.sort.n)
@@ -313,7 +313,7 @@ func (w *world) logMessage(m *message, reply any) {
 	w.logf("server %d (life %d) -> %s: %s: %s", m.server.id+1, m.epoch, m.node.name, what, replyText(reply))
 }
 
-var outcomeNames = [...]string{"failed", "granted", "held", "not held", "queued", "other resource", "stale view", "not admitted", "exhausted"}
+var outcomeNames = [...]string{"failed", "granted", "held", "not held", "queued", "other resource", "stale epoch", "not admitted", "exhausted"}
 
 func replyText(reply any) string {
 	r, ok := reply.(node.Reply)
@@ -324,8 +324,8 @@ func replyText(reply any) string {
 	if r.Grant > 0 {
 		text += fmt.Sprintf(" %d", r.Grant)
 	}
-	if r.View > 0 {
-		text += fmt.Sprintf(" view %d", r.View)
+	if r.Epoch > 0 {
+		text += fmt.Sprintf(" epoch %d", r.Epoch)
 	}
 	return text
 }

@@ -240,21 +240,21 @@ func forsaken(p *Plan) {
 	})
 }
 
-// relapse: a founding has closed the last node, and opened others, when a rejoin
-// that began before would open it in the old view. With the laggards it is a
+// relapse: a bootstrap has closed the last node, and opened others, when a rejoin
+// that began before would open it in the old epoch. With the laggards it is a
 // quorum there, for a server that cannot see the others.
 func relapse(p *Plan) {
 	p.quiet()
 	p.Servers, p.Disasters, p.New, p.Resources, p.Forget = 3, true, false, 2, 0.3
-	const founder, blind, late = 1, 2, 3
+	const bootstrapper, blind, late = 1, 2, 3
 	ttl := p.MaxTTL
 	p.Tardy = []Tardy{
 		{Kind: msgStage, Chance: 0.9, Server: late, Least: ttl * 12 / 10, Most: ttl * 15 / 10},
-		{Kind: msgAdmit, Chance: 0.7, Server: founder, Least: 10 * time.Millisecond, Most: 100 * time.Millisecond},
+		{Kind: msgAdmit, Chance: 0.7, Server: bootstrapper, Least: 10 * time.Millisecond, Most: 100 * time.Millisecond},
 	}
 	p.scene(7*ttl, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Lose, 0, c.last)
-		for _, server := range []int{founder, blind} {
+		for _, server := range []int{bootstrapper, blind} {
 			p.Faults = append(p.Faults, Fault{At: at(ttl * 6 / 10), Kind: Cut, Node: c.last, Server: server - 1, For: ttl * 6 / 10})
 		}
 		p.fault(at(ttl*12/10), Lose, 0, c.knowers...)
@@ -505,7 +505,7 @@ func rolling(kind FaultKind) func(*Plan) {
 	}
 }
 
-// scatter makes the plan's faults anew.
+// scatter makes the plan's faults again.
 func (p *Plan) scatter(n int, kinds ...FaultKind) {
 	rng := rand.New(rand.NewPCG(p.Seed, uint64(n)))
 	p.Faults = nil

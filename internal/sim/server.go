@@ -40,7 +40,7 @@ type server struct {
 }
 
 // mayWait: only one resource of a server is waited for at a time. When a
-// subscription begins anew, every first waiter asks at once, and would draw from
+// subscription begins again, every first waiter asks at once, and would draw from
 // one source of chance in no order.
 func (s *server) mayWait(resource string) bool {
 	return s.waiters == 0 || resource != "" && resource == s.waitFor

@@ -214,7 +214,7 @@ func firstDifference(t *testing.T, plan Plan) {
 	a, b := Trace(t, plan).Trace, Trace(t, plan).Trace
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
-			t.Logf("the first difference, in line %d:\n%s\n%s\nafter\n%s", i, a[i], b[i], strings.Join(a[max(0, i-5):i], "\n"))
+			t.Logf("the first difference, in the queue %d:\n%s\n%s\nafter\n%s", i, a[i], b[i], strings.Join(a[max(0, i-5):i], "\n"))
 			return
 		}
 	}

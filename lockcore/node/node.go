@@ -11,7 +11,7 @@ import (
 
 // Node is one independent vote: a Redis master, the embedded file, a model in
 // a test. Its operations are atomic on the node and pass the gate there (rule
-// 6): they count only while the node is admitted under the caller's view.
+// 6): they count only while the node is admitted under the caller's epoch.
 //
 // storage/redisnode and lockcore/replica are Nodes; lockcore/nodetest is the
 // conformance suite that every one of them passes.
@@ -40,8 +40,8 @@ type Sink interface {
 }
 
 // View numbers the cluster's configurations of admitted nodes. Every rejoin
-// and every founding makes a larger one (rule 9). Below 2^53.
-type View int64
+// and every bootstrap makes a larger one (rule 9). Below 2^53.
+type Epoch int64
 
 // OpKind says what an Op does.
 type OpKind uint8
@@ -52,15 +52,15 @@ const (
 	OpConfirm
 	OpExtend
 	OpRelease   // ends a lease for good
-	OpRetract   // takes back the vote of one acquisition attempt
+	OpRetract   // retracts the vote of one acquisition attempt
 	OpRead      // changes nothing
 	OpEnqueue   // puts a ticket in the queue without asking for the lock
 	OpDequeue   // takes a ticket off the queue
 	OpHeartbeat // keeps the tickets of Ticket.Server alive for another TTL
 )
 
-// MostAttempts bounds the attempts that are noted with a lock.
-const MostAttempts = 8
+// MaxAttempts bounds the attempts that are noted with a lock.
+const MaxAttempts = 8
 
 // Ticket is a place in the line for a resource. Tickets are served in the order
 // of Arrival, then ID. A ticket lives as long as its server keeps it alive.
@@ -90,7 +90,7 @@ func (t Ticket) Before(other Ticket) bool {
 //	Heartbeat  Ticket.Server, TTL
 type Op struct {
 	Kind     OpKind
-	View     View   // refused unless it is the node's own
+	Epoch    Epoch  // refused unless it is the node's own
 	Resource string // any text
 	Owner    string // the secret ownership value, LeaseValueLen bytes; see Validate
 	// Token is the lease's. After a release, wherever the lock is the owner's or
@@ -108,8 +108,8 @@ type Op struct {
 	// lock that it makes or finds, and the Scope with the owner, so that the
 	// key cannot be used for two. A retract strikes it out, and deletes the lock
 	// with the last: a failed attempt never takes away a vote that another one
-	// may have counted. Of more than MostAttempts none takes it away. A retract
-	// without an Attempt takes back a lock that was made without one.
+	// may have counted. Of more than MaxAttempts none takes it away. A retract
+	// without an Attempt retracts a lock that was made without one.
 	Attempt string
 	Scope   string // with Attempt: what the idempotency key is used for; any text
 	// Ticket makes an acquire wait its turn: it is enqueued where it is not
@@ -174,15 +174,15 @@ const (
 	// NotHeld: confirm, extend, release: the lock is not this lease's; retract:
 	// nothing of it was left to take away; read: there is no lock.
 	NotHeld
-	// Queued: acquire: the lock is free, but others are first in line; the
+	// Queued: acquire: the lock is free, but others are first in the queue; the
 	// first of them has been told once more.
 	Queued
 	// OtherResource: acquire with Attempt: the owner is used in another Scope.
 	OtherResource
-	// StaleView: the node is in a larger view, given in Reply.View.
-	StaleView
+	// StaleEpoch: the node is in a larger epoch, given in Reply.View.
+	StaleEpoch
 	// NotAdmitted: the gate is shut: the node may not vote (rule 6), or its own
-	// view is behind the caller's.
+	// epoch is behind the caller's.
 	NotAdmitted
 	// Exhausted: acquire: the counter has reached fencing.MaxToken.
 	Exhausted
@@ -198,15 +198,15 @@ type Reply struct {
 	Recreated bool          // extend: the lock had gone and was made again (rule 5)
 	Owner     string        // Held, read: of the lease in the way; secret
 	Meta      string        // Held, read, existing, extend: the lock's metadata
-	Waiting   int           // Held, read: how many stand in line
-	Line      []Ticket      // read: the first of them, MostShown at most
-	View      View          // StaleView, NotAdmitted: the node's own view, 0 without one
+	Waiting   int           // Held, read: how many stand in the queue
+	Queue     []Ticket      // read: the first of them, MaxShown at most
+	Epoch     Epoch         // StaleEpoch, NotAdmitted: the node's own epoch, 0 without one
 	Err       error         // Failed
 	Sent      bool          // Failed: the operation may have taken effect
 }
 
-// MostShown bounds the waiters that a read lists.
-const MostShown = 100
+// MaxShown bounds the waiters that a read lists.
+const MaxShown = 100
 
 // Waker tells a server when its tickets' turn comes. A release of a lock that
 // somebody waits for tells the first living ticket's server, and nobody else;
@@ -214,28 +214,28 @@ const MostShown = 100
 type Waker interface {
 	// Wakes subscribes and calls w until ctx ends, reconnecting by itself. A
 	// Locker subscribes once a node.
-	Wakes(ctx context.Context, server string, w Wakes)
+	Subscribe(ctx context.Context, server string, w Listener)
 }
 
 // Wakes is what a Waker calls. Neither method may block.
-type Wakes interface {
-	Turn(resource string, t Ticket) // it is this ticket's turn on the node; its arrival is not told
+type Listener interface {
+	Wake(resource string, t Ticket) // it is this ticket's turn on the node; its arrival is not told
 	Subscribed()                    // from now on; what was told before may be lost
 }
 
 // Reader reads an admitted node, for a rejoin (rules 7, 8 and 21) and for listings.
 type Reader interface {
-	// Fence installs view on an admitted node whose own view is smaller, and
-	// returns its marks. From then on votes under an older view are refused
-	// there. ErrStaleView if the node's view is not smaller, ErrNotAdmitted.
-	Fence(ctx context.Context, view View) (Marks, error)
-	// Survey lists the locks of an admitted node in exactly this view, a page
+	// Fence installs epoch on an admitted node whose own epoch is smaller, and
+	// returns its marks. From then on votes under an older epoch are refused
+	// there. ErrStaleEpoch if the node's epoch is not smaller, ErrNotAdmitted.
+	InstallEpoch(ctx context.Context, epoch Epoch) (Marks, error)
+	// Survey lists the locks of an admitted node in exactly this epoch, a page
 	// at a time: "" starts, an empty next ends. A lock that stands during the
-	// whole survey is seen at least once. ErrStaleView, ErrNotAdmitted.
-	Survey(ctx context.Context, view View, cursor string) (locks []CarriedLock, next string, err error)
+	// whole survey is seen at least once. ErrStaleEpoch, ErrNotAdmitted.
+	Survey(ctx context.Context, epoch Epoch, cursor string) (locks []CarriedLock, next string, err error)
 	// Counters reads the effective counter of each resource (a missing one
-	// reads as high, rule 4) in exactly this view. ErrStaleView, ErrNotAdmitted.
-	Counters(ctx context.Context, view View, resources []string) ([]fencing.Token, error)
+	// reads as high, rule 4) in exactly this epoch. ErrStaleEpoch, ErrNotAdmitted.
+	Counters(ctx context.Context, epoch Epoch, resources []string) ([]fencing.Token, error)
 	// Scan lists resources that are locked and begin with prefix, about limit
 	// of them (it may give none and yet not be at its end). ErrNotAdmitted.
 	Scan(ctx context.Context, prefix, cursor string, limit int) (resources []string, next string, err error)
@@ -247,10 +247,10 @@ type Reader interface {
 type Clocked interface {
 	// Time reads the node's clock, whether it is admitted or not.
 	Time(ctx context.Context) (time.Time, error)
-	// Expel takes back the admission of a node that is in this very incarnation
-	// and view, and notes that its silence has begun, as Quarantine does.
+	// Expel retracts the admission of a node that is in this very incarnation
+	// and epoch, and notes that its silence has begun, as Quarantine does.
 	// ErrRaced when it is in another, or not admitted.
-	Expel(ctx context.Context, incarnation string, view View, note string) error
+	Expel(ctx context.Context, incarnation string, epoch Epoch, note string) error
 }
 
 // Admittee is a node seen by who may admit it.
@@ -268,7 +268,7 @@ type Admittee interface {
 	Quarantine(ctx context.Context, note string) error
 	// Stage begins an admission: it purges every lock and counter (rule 11)
 	// and keeps high = max(own, floor). ErrRaced when the node bears another
-	// note, is admitted (but see AwayNote) or is staged under a larger view, and
+	// note, is admitted (but see MissedNote) or is staged under a larger epoch, and
 	// ErrForeign.
 	Stage(ctx context.Context, a Admission) error
 	// Load writes counters, and reserves locks, on a node that a holds staged. ErrRaced.
@@ -285,10 +285,10 @@ type Admittee interface {
 
 // Marks are what a fenced read returns.
 type Marks struct {
-	High    fencing.Token // the largest counter or token the node ever saw
-	MaxTTL  time.Duration // the longest TTL in use, from its admission record
-	Founded View          // the view of the last founding that the node took part in, or read of
-	Secrets Secrets       // the cluster's, from its admission record
+	HighWater    fencing.Token // the largest counter or token the node ever saw
+	MaxTTL       time.Duration // the longest TTL in use, from its admission record
+	Bootstrapped Epoch         // the epoch of the last bootstrap that the node took part in, or read of
+	Secrets      Secrets       // the cluster's, from its admission record
 }
 
 // CarriedLock is a resource's state on its way from admitted nodes to one that rejoins.
@@ -317,8 +317,8 @@ type Observation struct {
 	// Admitted: its record exists and names this very incarnation.
 	Admitted bool
 	Cluster  Cluster // from its record; zero without one
-	View     View    // from its record, admitted or not
-	Staged   View    // of an admission that was begun and not ended
+	Epoch    Epoch   // from its record, admitted or not
+	Staged   Epoch   // of an admission that was begun and not ended
 	Marks    Marks   // what survives of them
 	Empty    bool    // holds nothing at all, or only the note
 	Note     string  // of its quarantine, "" without one or while admitted
@@ -330,32 +330,32 @@ type Observation struct {
 // Admission is one attempt to admit a node.
 type Admission struct {
 	Incarnation string // pinned before the reads; anything else is ErrRaced (rule 10)
-	Note        string // pinned like it; of a node that was away, its AwayNote
-	View        View
-	// Founded is the view of the founding that View descends from; never above View.
-	Founded     View
-	Cluster     Cluster
-	Floor       fencing.Token
-	MaxTTL      time.Duration
-	Secrets     Secrets
-	OnlyIfEmpty bool // the operator said that the cluster is new: ErrRaced if it holds anything
+	Note        string // pinned like it; of a node that missed a bootstrap, its MissedNote
+	Epoch       Epoch
+	// Bootstrapped is the epoch of the bootstrap that View descends from; never above View.
+	Bootstrapped Epoch
+	Cluster      Cluster
+	Floor        fencing.Token
+	MaxTTL       time.Duration
+	Secrets      Secrets
+	OnlyIfEmpty  bool // the operator said that the cluster is new: ErrRaced if it holds anything
 }
 
-// AwayNote stands for the note of a node that was away during a founding: it is
-// admitted in view, which is from before Admission.Founded, and may be staged while
-// it is still in that very view (rule 12). Stage writes it into the node's data,
+// MissedNote stands for the note of a node that missed a bootstrap: it is
+// admitted in epoch, which is from before Admission.Bootstrapped, and may be staged while
+// it is still in that very epoch (rule 12). Stage writes it into the node's data,
 // so that the silence which others wait for is the same before and after.
 //
 // It names one silence though nothing in it is random, since an incarnation is never
-// admitted in a view again (rule 9): who stages a node that was away does it under
-// a larger view, no smaller one is staged over that, and Admit, which takes the
+// admitted in an epoch again (rule 9): who stages a node that missed a bootstrap does it under
+// a larger epoch, no smaller one is staged over that, and Admit, which takes the
 // note away, installs it. So a Stage that comes late or twice finds this very
-// silence, or is refused. FLUSHALL forgets the view, and the note with it.
-func AwayNote(view View) string { return "away " + strconv.FormatInt(int64(view), 10) }
+// silence, or is refused. FLUSHALL forgets the epoch, and the note with it.
+func MissedNote(epoch Epoch) string { return "missed " + strconv.FormatInt(int64(epoch), 10) }
 
-// FloorAt is where the tokens of a cluster that is founded now begin at least
+// FloorAt is where the tokens of a cluster that is bootstrapped now begin at least
 // (rule 12): the Unix time in microseconds. A lease uses up two numbers (its
-// grant, and one more when it is given back), so the clock stays ahead of any
+// grant, and one more when it is released), so the clock stays ahead of any
 // resource that is taken fewer than half a million times a second. Below 2^53
 // until the year 2255.
 func FloorAt(now time.Time) fencing.Token { return fencing.Token(now.UnixMicro()) }
@@ -370,7 +370,7 @@ func Reachable(token, high fencing.Token, now time.Time) bool {
 }
 
 // Plausible refuses a number that no cluster of ours can have reached: far
-// above where one founded now would begin. A broken node that names a larger
+// above where one bootstrapped now would begin. A broken node that names a larger
 // one, or a guard in which somebody has claimed with one, must not drag every
 // counter to the end of its range.
 func Plausible(token fencing.Token, now time.Time) bool {
@@ -381,8 +381,8 @@ func Plausible(token fencing.Token, now time.Time) bool {
 var (
 	// ErrNotAdmitted: the node's gate is shut.
 	ErrNotAdmitted = errors.New("node is not admitted")
-	// ErrStaleView: the node has gone on to another view. See StaleViewError.
-	ErrStaleView = errors.New("node is in another view")
+	// ErrStaleEpoch: the node has gone on to another epoch. See StaleEpochError.
+	ErrStaleEpoch = errors.New("node is in another epoch")
 	// ErrRaced: somebody else admitted the node, or it restarted meanwhile.
 	ErrRaced = errors.New("node changed during its admission")
 	// ErrForeign: the node holds data that is not this cluster's; nothing was touched.
@@ -396,10 +396,10 @@ var (
 	ErrNodeDown = errors.New("node is down")
 )
 
-// StaleViewError is ErrStaleView with the node's view.
-type StaleViewError struct{ View View }
+// StaleEpochError is ErrStaleEpoch with the node's epoch.
+type StaleEpochError struct{ Epoch Epoch }
 
-func (e *StaleViewError) Error() string { return ErrStaleView.Error() }
+func (e *StaleEpochError) Error() string { return ErrStaleEpoch.Error() }
 
-// Is makes errors.Is(err, ErrStaleView) true.
-func (e *StaleViewError) Is(target error) bool { return target == ErrStaleView }
+// Is makes errors.Is(err, ErrStaleEpoch) true.
+func (e *StaleEpochError) Is(target error) bool { return target == ErrStaleEpoch }

@@ -19,9 +19,9 @@ const (
 	KeyIDBytes     = 4
 )
 
-// MaxView leaves room above every view, so that a broken node that names a
+// MaxEpoch leaves room above every epoch, so that a broken node that names a
 // huge one cannot use them up.
-const MaxView = View(fencing.MaxToken) - 1<<40
+const MaxEpoch = Epoch(fencing.MaxToken) - 1<<40
 
 // Secrets are a cluster's secrets as its nodes keep them, with the admission
 // record: the newest first, "" for none. To a node they are a text. Every
@@ -36,14 +36,14 @@ const KeptSecrets = 2
 // Secret is one of them. A larger epoch is newer; it is made as an epoch is at
 // a bootstrap, of the clock and some chance, so that no two are the same.
 type Secret struct {
-	Epoch View
+	Epoch Epoch
 	Raw   [MinSecretBytes]byte
 }
 
-// NewSecrets are the secrets of a node that bootstraps itself in view, of
+// NewSecrets are the secrets of a node that bootstraps itself in epoch, of
 // MinSecretBytes random bytes.
-func NewSecrets(view View, random [MinSecretBytes]byte) Secrets {
-	return secretsOf([]Secret{{Epoch: view, Raw: random}})
+func NewSecrets(epoch Epoch, random [MinSecretBytes]byte) Secrets {
+	return secretsOf([]Secret{{Epoch: epoch, Raw: random}})
 }
 
 func secretsOf(list []Secret) Secrets {
@@ -60,8 +60,8 @@ func (s Secrets) List() (list []Secret) {
 		epoch, raw, _ := strings.Cut(text, ":")
 		n, err := strconv.ParseInt(epoch, 10, 64)
 		bytes, errRaw := hex.DecodeString(raw)
-		if err == nil && errRaw == nil && n > 0 && View(n) <= MaxView && len(bytes) == MinSecretBytes {
-			list = append(list, Secret{Epoch: View(n), Raw: [MinSecretBytes]byte(bytes)})
+		if err == nil && errRaw == nil && n > 0 && Epoch(n) <= MaxEpoch && len(bytes) == MinSecretBytes {
+			list = append(list, Secret{Epoch: Epoch(n), Raw: [MinSecretBytes]byte(bytes)})
 		}
 	}
 	return list

@@ -14,7 +14,7 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 		{"an empty node holds nothing and votes nothing", func(s *suite) {
 			seen := s.observe()
 			if !seen.Empty {
-				return // it founded itself
+				return // it bootstrapped itself
 			}
 			if (seen != node.Observation{Incarnation: seen.Incarnation, Empty: true}) || seen.Incarnation == "" {
 				s.Errorf("%+v", seen)
@@ -25,61 +25,61 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			}
 		}},
 		{"an admission is seen", func(s *suite) {
-			a := s.founding(1234)
-			a.Founded = a.View - 1
+			a := s.bootstrap(1234)
+			a.Bootstrapped = a.Epoch - 1
 			s.must(s.Node.Stage(s.Context(), a))
 			s.must(s.Node.Admit(s.Context(), a))
 			want := node.Observation{
-				Incarnation: a.Incarnation, Admitted: true, Cluster: s.cluster, View: a.View,
-				Marks: node.Marks{High: s.observe().Marks.High, MaxTTL: maxTTL, Founded: a.Founded},
+				Incarnation: a.Incarnation, Admitted: true, Cluster: s.cluster, Epoch: a.Epoch,
+				Marks: node.Marks{HighWater: s.observe().Marks.HighWater, MaxTTL: maxTTL, Bootstrapped: a.Bootstrapped},
 			}
-			if seen := s.observe(); seen != want || seen.Marks.High < 1234 {
+			if seen := s.observe(); seen != want || seen.Marks.HighWater < 1234 {
 				s.Errorf("%+v, want %+v", seen, want)
 			}
 		}},
 		{"staging purges, and keeps what must be kept", staging},
 		{"a staged node votes nothing", func(s *suite) {
 			s.admit(100)
-			a := s.founding(0)
+			a := s.bootstrap(0)
 			s.must(s.Node.Stage(s.Context(), a))
 			seen := s.observe()
-			if seen.Admitted || seen.Empty || seen.Cluster != s.cluster || seen.View != 0 || seen.Staged != a.View || seen.Marks.High != s.high || seen.Marks.MaxTTL != maxTTL {
+			if seen.Admitted || seen.Empty || seen.Cluster != s.cluster || seen.Epoch != 0 || seen.Staged != a.Epoch || seen.Marks.HighWater != s.high || seen.Marks.MaxTTL != maxTTL {
 				s.Errorf("%+v", seen)
 			}
 			s.wantShut()
 			s.must(s.Node.Admit(s.Context(), a))
-			s.view = a.View
+			s.epoch = a.Epoch
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 		}},
 		{"an admitted node is not admitted twice", func(s *suite) {
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-			a := s.founding(100)
-			for _, founded := range []node.View{0, s.view - 1, s.view} {
-				a.Founded = founded
+			a := s.bootstrap(100)
+			for _, bootstrapped := range []node.Epoch{0, s.epoch - 1, s.epoch} {
+				a.Bootstrapped = bootstrapped
 				s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
 			}
-			a.Founded = a.View
-			for _, note := range []string{"", "a note", node.AwayNote(s.view - 1), node.AwayNote(s.view + 1)} { // seen out, or in another view
+			a.Bootstrapped = a.Epoch
+			for _, note := range []string{"", "a note", node.MissedNote(s.epoch - 1), node.MissedNote(s.epoch + 1)} { // seen out, or in another epoch
 				a.Note = note
 				s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
 			}
 			s.want(read("a"), locked(s.high+1, "L1", longTTL))
 		}},
-		{"a node that was away during a founding is staged though admitted", func(s *suite) {
+		{"a node that missed a bootstrap is staged though admitted", func(s *suite) {
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-			a := s.founding(100)
-			a.Founded = s.view + 1
+			a := s.bootstrap(100)
+			a.Bootstrapped = s.epoch + 1
 			s.must(s.Node.Stage(s.Context(), a))
 			s.must(s.Node.Admit(s.Context(), a))
-			s.view = a.View
+			s.epoch = a.Epoch
 			s.want(acquire("a", "L2"), granted(s.high+2, longTTL)) // high outlived the purge
 		}},
 		{"a node that was away serves one silence, staged or not", awayStaged},
-		{"of two admitters the one with the larger view goes on", func(s *suite) {
-			first, second := s.founding(100), s.founding(100)
-			second.View++
+		{"of two admitters the one with the larger epoch goes on", func(s *suite) {
+			first, second := s.bootstrap(100), s.bootstrap(100)
+			second.Epoch++
 			s.must(s.Node.Stage(s.Context(), first))
 			s.must(s.Node.Stage(s.Context(), second))
 			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), first))
@@ -92,12 +92,12 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), second)) // is through
 			s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), second, nil))
 			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), first))
-			if seen := s.observe(); !seen.Admitted || seen.View != second.View {
+			if seen := s.observe(); !seen.Admitted || seen.Epoch != second.Epoch {
 				s.Errorf("%+v", seen)
 			}
 		}},
 		{"another incarnation is not admitted", func(s *suite) {
-			a := s.founding(100)
+			a := s.bootstrap(100)
 			other := a
 			other.Incarnation = "0123456789abcdef0123456789abcdef01234567"
 			before := s.observe()
@@ -111,12 +111,12 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.must(s.Node.Admit(s.Context(), a))
 		}},
 		{"nothing is loaded or admitted that was not staged", func(s *suite) {
-			a := s.founding(100)
+			a := s.bootstrap(100)
 			s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), a, nil))
 			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), a))
 		}},
 		{"a quarantine is noted once, and ends with the admission", quarantine},
-		{"an admission is taken back from the node as it was seen", expulsion},
+		{"an admission is retracted from the node as it was seen", expulsion},
 		{"a wipe takes the note of a quarantine away", func(s *suite) {
 			if s.Wipe == nil {
 				return
@@ -124,7 +124,7 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.admit(100)
 			s.Wipe()
 			s.must(s.Node.Quarantine(s.Context(), "first"))
-			before := s.founding(100)
+			before := s.bootstrap(100)
 			s.Wipe()
 			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), before))
 			s.must(s.Node.Quarantine(s.Context(), "second"))
@@ -138,7 +138,7 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 		{"an admission from before a restart comes too late", lateInstall},
 		{"a wipe takes the admission away", wipe},
 		{"only an empty node, if so asked", func(s *suite) {
-			a := s.founding(100)
+			a := s.bootstrap(100)
 			a.OnlyIfEmpty = true
 			if s.observe().Empty {
 				s.must(s.Node.Stage(s.Context(), a))
@@ -158,7 +158,7 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 			s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
 			s.Node.Join(node.Cluster{Nodes: 3, Hash: "beef"})
-			refused := node.Reply{Outcome: node.NotAdmitted, View: s.view}
+			refused := node.Reply{Outcome: node.NotAdmitted, Epoch: s.epoch}
 			s.want(release("a", "L1", s.high+1), refused)
 			s.want(retract("b", "L2", ""), refused)
 			s.Node.Join(s.cluster)
@@ -170,14 +170,14 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 		}},
 		{"counters and locks are carried", carry},
 		{"a carried lock ends", func(s *suite) {
-			a := s.founding(100)
+			a := s.bootstrap(100)
 			s.must(s.Node.Stage(s.Context(), a))
 			s.must(s.Node.Load(s.Context(), a, []node.CarriedLock{
 				{Resource: "a", Counter: 105, Owner: "L1", Grant: 103, Remaining: shortTTL, TTL: longTTL},
 				{Resource: "b", Counter: 105, Owner: "L1", Grant: 103, Remaining: 0, TTL: longTTL},
 			}))
 			s.must(s.Node.Admit(s.Context(), a))
-			s.view = a.View
+			s.epoch = a.Epoch
 			s.expires("a", shortTTL)
 			s.expires("b", time.Millisecond)
 		}},
@@ -185,14 +185,14 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 		{"no token takes a node beyond what can have been reached", beyondReach},
 		{"the recorded longest TTL only grows", func(s *suite) {
 			s.admit(100)
-			a := s.founding(100)
+			a := s.bootstrap(100)
 			a.MaxTTL = time.Second
 			s.must(s.Node.Stage(s.Context(), a))
 			s.must(s.Node.Admit(s.Context(), a))
 			if got := s.observe().Marks.MaxTTL; got != maxTTL {
 				s.Errorf("%s, want %s", got, maxTTL)
 			}
-			a = s.founding(100)
+			a = s.bootstrap(100)
 			a.MaxTTL = maxTTL + time.Second
 			s.must(s.Node.Stage(s.Context(), a))
 			s.must(s.Node.Admit(s.Context(), a))
@@ -211,8 +211,8 @@ func (s *suite) wantErr(want, got error) {
 }
 
 func quarantine(s *suite) {
-	a := s.founding(100)
-	first := a.Note // of a node that founded itself: that it was away
+	a := s.bootstrap(100)
+	first := a.Note // of a node that bootstrapped itself: that it was away
 	if first == "" {
 		first = "first"
 	}
@@ -222,7 +222,7 @@ func quarantine(s *suite) {
 	if seen := s.observe(); seen.Note != first {
 		s.Errorf("noted %q", seen.Note)
 	}
-	a = s.founding(100)
+	a = s.bootstrap(100)
 	for _, other := range []string{"", "second"} {
 		a.Note = other
 		s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
@@ -246,16 +246,16 @@ func quarantine(s *suite) {
 // and one of them stages it.
 func awayStaged(s *suite) {
 	s.admit(100)
-	away := node.AwayNote(s.view)
-	first, second := s.founding(100), s.founding(100)
-	second.View++
+	away := node.MissedNote(s.epoch)
+	first, second := s.bootstrap(100), s.bootstrap(100)
+	second.Epoch++
 	s.must(s.Node.Stage(s.Context(), first))
 	if seen := s.observe(); seen.Admitted || seen.Note != away {
 		s.Errorf("staged: %+v, want the note %q", seen, away)
 	}
 	s.must(s.Node.Quarantine(s.Context(), "fresh"))
 	s.must(s.Node.Stage(s.Context(), second))
-	if seen := s.observe(); seen.Note != away || seen.Staged != second.View {
+	if seen := s.observe(); seen.Note != away || seen.Staged != second.Epoch {
 		s.Errorf("staged twice: %+v, want the note %q", seen, away)
 	}
 	s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), first))
@@ -264,8 +264,8 @@ func awayStaged(s *suite) {
 		s.Errorf("admitted with the note %q", seen.Note)
 	}
 	third := second // comes late: that silence is over
-	third.View += 10
-	third.Founded = third.View
+	third.Epoch += 10
+	third.Bootstrapped = third.Epoch
 	s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), third))
 	if s.Wipe != nil {
 		s.Wipe()
@@ -281,7 +281,7 @@ func awayStaged(s *suite) {
 
 // expeller is the part of node.Clocked that changes the node.
 type expeller interface {
-	Expel(ctx context.Context, incarnation string, view node.View, note string) error
+	Expel(ctx context.Context, incarnation string, epoch node.Epoch, note string) error
 }
 
 func expulsion(s *suite) {
@@ -292,23 +292,23 @@ func expulsion(s *suite) {
 	s.admit(100)
 	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 	high, before := s.high+1, s.observe()
-	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.View-1, "x"))
-	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.View+1, "x"))
-	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), "another life", before.View, "x"))
+	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.Epoch-1, "x"))
+	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.Epoch+1, "x"))
+	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), "another life", before.Epoch, "x"))
 	s.Node.Join(node.Cluster{Nodes: 3, Hash: "beef"})
-	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.View, "x"))
+	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.Epoch, "x"))
 	s.Node.Join(s.cluster)
 	if seen := s.observe(); seen != before {
 		s.Errorf("%+v, was %+v", seen, before)
 	}
-	s.must(expels.Expel(s.Context(), before.Incarnation, before.View, "first"))
+	s.must(expels.Expel(s.Context(), before.Incarnation, before.Epoch, "first"))
 	seen := s.observe()
-	if seen.Admitted || seen.Note != "first" || seen.View != before.View || seen.Marks != before.Marks || seen.Empty {
+	if seen.Admitted || seen.Note != "first" || seen.Epoch != before.Epoch || seen.Marks != before.Marks || seen.Empty {
 		s.Errorf("%+v, was %+v", seen, before)
 	}
-	s.want(acquire("b", "L2"), node.Reply{Outcome: node.NotAdmitted, View: s.view})
-	s.want(read("a"), node.Reply{Outcome: node.NotAdmitted, View: s.view})
-	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.View, "second")) // once
+	s.want(acquire("b", "L2"), node.Reply{Outcome: node.NotAdmitted, Epoch: s.epoch})
+	s.want(read("a"), node.Reply{Outcome: node.NotAdmitted, Epoch: s.epoch})
+	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.Epoch, "second")) // once
 	s.must(s.Node.Quarantine(s.Context(), "second"))
 	if seen := s.observe(); seen.Note != "first" {
 		s.Errorf("noted %q", seen.Note)
@@ -318,7 +318,7 @@ func expulsion(s *suite) {
 		s.Errorf("high is %d, want its own, %d", s.high, high)
 	}
 	s.want(read("a"), outcome(node.NotHeld))
-	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.View, "late")) // another view
+	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.Epoch, "late")) // another epoch
 }
 
 func staging(s *suite) {
@@ -366,7 +366,7 @@ func lateInstall(s *suite) {
 	if s.Restart == nil {
 		return
 	}
-	staged, notYet := s.founding(100), s.founding(100)
+	staged, notYet := s.bootstrap(100), s.bootstrap(100)
 	s.must(s.Node.Stage(s.Context(), staged))
 	s.Restart()
 	s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), staged, []node.CarriedLock{{Resource: "a", Counter: 5}}))
@@ -387,7 +387,7 @@ func wipe(s *suite) {
 	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 	before := s.observe()
 	s.Wipe()
-	if seen := s.observe(); seen.Admitted || !seen.Empty || seen.View != 0 || seen.Incarnation != before.Incarnation {
+	if seen := s.observe(); seen.Admitted || !seen.Empty || seen.Epoch != 0 || seen.Incarnation != before.Incarnation {
 		s.Errorf("%+v, was %+v", seen, before)
 	}
 	s.wantShut()
@@ -404,18 +404,18 @@ func foreign(s *suite) {
 	for _, other := range []node.Cluster{
 		{Nodes: s.cluster.Nodes, Hash: "beef"}, {Nodes: s.cluster.Nodes + 2, Hash: s.cluster.Hash},
 	} {
-		a := s.founding(100)
+		a := s.bootstrap(100)
 		a.Cluster = other
 		s.wantErr(node.ErrForeign, s.Node.Stage(s.Context(), a))
 		s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), a))
 	}
 	s.want(read("a"), locked(s.high+1, "L1", longTTL))
 	// Also while an admission is under way.
-	a := s.founding(100)
+	a := s.bootstrap(100)
 	s.must(s.Node.Stage(s.Context(), a))
 	theirs := a
 	theirs.Cluster.Hash = "beef"
-	theirs.View++
+	theirs.Epoch++
 	s.wantErr(node.ErrForeign, s.Node.Stage(s.Context(), theirs))
 	s.must(s.Node.Admit(s.Context(), a))
 }
@@ -439,7 +439,7 @@ func otherCluster(s *suite) {
 func carry(s *suite) {
 	s.admit(100)
 	floor := s.high
-	a := s.founding(floor)
+	a := s.bootstrap(floor)
 	s.must(s.Node.Stage(s.Context(), a))
 	s.must(s.Node.Load(s.Context(), a, []node.CarriedLock{
 		{Resource: "a b", Counter: floor - 40, Owner: "L1", Grant: floor - 45, Remaining: longTTL / 2, TTL: longTTL, Meta: "meta of L1"},
@@ -451,13 +451,13 @@ func carry(s *suite) {
 	}))
 	s.must(s.Node.Load(s.Context(), a, nil))
 	s.must(s.Node.Admit(s.Context(), a))
-	s.view = a.View
+	s.epoch = a.Epoch
 	for resource, want := range map[string]fencing.Token{"a b": floor - 40, "c": floor - 30, "d*": floor + 7, "e": floor + 7} {
 		if got := s.counter(resource); got != want {
 			s.Errorf("counter of %q is %d, want %d", resource, got, want)
 		}
 	}
-	if high := s.observe().Marks.High; high != floor+7 {
+	if high := s.observe().Marks.HighWater; high != floor+7 {
 		s.Errorf("high is %d, want %d", high, floor+7)
 	}
 	s.want(acquire("a b", "L9"), node.Reply{

@@ -35,7 +35,7 @@ func Differential(t *testing.T, open func() (h Harness, done func())) {
 		for _, c := range commands {
 			p.run(c)
 		}
-		p.compareTurns()
+		p.compareWakes()
 		p.run(command{Kind: "read all"})
 	})
 }
@@ -62,7 +62,7 @@ type command struct {
 	Attempt  int
 	TTL      int
 	Token    int // added to the lock's grant, or the counter
-	View     int // added to the node's view
+	View     int // added to the node's epoch
 	Other    int
 }
 
@@ -91,7 +91,7 @@ func drawCommand(t *rapid.T) command {
 		Attempt:  pick("attempt", 0, 0, 1, 2),
 		TTL:      pick("ttl", 0, 0, 0, 0, 1, 2),
 		Token:    pick("token", 0, 0, 0, -1, 1, 7),
-		View:     pick("view", 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 1, 2),
+		View:     pick("epoch", 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 1, 2),
 		Other:    pick("other", 0, 0, 0, 0, 1, 2),
 	}
 }
@@ -143,7 +143,7 @@ func (p *pair) stop() {
 }
 
 // differf fails, unless so much time has passed that something may have ended
-// on one of the two only: a server in line, which lives for replica.EnqueuedTTL.
+// on one of the two only: a server in the queue, which lives for replica.EnqueuedTTL.
 func (p *pair) differf(format string, args ...any) {
 	p.Helper()
 	if time.Since(p.began) > replica.EnqueuedTTL/2 {
@@ -224,7 +224,7 @@ func (c command) ticket() node.Ticket {
 // op builds an operation around the model's state.
 func (p *pair) op(kind node.OpKind, c command) node.Op {
 	op := node.Op{
-		Kind: kind, View: p.model.observed().View + node.View(c.View), Resource: c.resource(), Owner: c.owner(), TTL: c.ttl(),
+		Kind: kind, Epoch: p.model.observed().Epoch + node.Epoch(c.View), Resource: c.resource(), Owner: c.owner(), TTL: c.ttl(),
 		Token: max(1, p.model.lastGrant(c.resource())+fencing.Token(c.Token)), Meta: fmt.Sprintf("meta %d", c.Other),
 	}
 	if c.Attempt > 0 {
@@ -243,7 +243,7 @@ func (m *Model) lastGrant(resource string) fencing.Token {
 	if r := m.Apply(read(resource)); r.Outcome == node.Granted {
 		return r.Grant
 	}
-	counters, err := m.Counters(context.Background(), m.observed().View, []string{resource})
+	counters, err := m.Counters(context.Background(), m.observed().Epoch, []string{resource})
 	if err != nil {
 		return 1
 	}
@@ -341,12 +341,12 @@ func (p *pair) runRestart() {
 func (p *pair) runMember(c command) {
 	p.Helper()
 	seen := p.model.observed()
-	view := seen.View + node.View(c.View)
+	epoch := seen.Epoch + node.Epoch(c.View)
 	switch c.Kind {
 	case "found":
 		a := p.admission(c)
 		for i := range a {
-			a[i].Founded, a[i].Cluster, a[i].OnlyIfEmpty = a[i].View, p.joined, false
+			a[i].Bootstrapped, a[i].Cluster, a[i].OnlyIfEmpty = a[i].Epoch, p.joined, false
 		}
 		p.staged = a
 		p.admit("stage", node.Node.Stage)
@@ -359,7 +359,7 @@ func (p *pair) runMember(c command) {
 	case "staged": // to its end
 		p.staged = p.admission(command{Kind: c.Kind, Token: c.Token, View: 1})
 		p.admit("stage", node.Node.Stage)
-		p.runRead(command{Kind: "observe"}, view)
+		p.runRead(command{Kind: "observe"}, epoch)
 		p.load(c)
 		p.admit("admit", node.Node.Admit)
 	case "admit":
@@ -370,26 +370,26 @@ func (p *pair) runMember(c command) {
 	case "raise":
 		p.same("raise", fault(p.node.RaiseMaxTTL(p.ctx, c.ttl())), fault(p.model.RaiseMaxTTL(p.ctx, c.ttl())))
 	case "fence":
-		got, err := p.node.Fence(p.ctx, view)
-		want, wantErr := p.model.Fence(p.ctx, view)
+		got, err := p.node.InstallEpoch(p.ctx, epoch)
+		want, wantErr := p.model.InstallEpoch(p.ctx, epoch)
 		p.same("fence", []any{got, fault(err)}, []any{want, fault(wantErr)})
 	default:
-		p.runRead(c, view)
+		p.runRead(c, epoch)
 	}
 }
 
-func (p *pair) runRead(c command, view node.View) {
+func (p *pair) runRead(c command, epoch node.Epoch) {
 	p.Helper()
 	resources := []string{"a", "b *", "ü", "never used"}
 	if all := c.Kind == "read all"; all || c.Kind == "observe" {
 		p.same("observe", p.observe(p.node), p.observe(p.model))
 	}
 	if all := c.Kind == "read all"; all || c.Kind == "survey" {
-		p.same("survey", p.survey(p.node, view), p.survey(p.model, view))
+		p.same("survey", p.survey(p.node, epoch), p.survey(p.model, epoch))
 	}
 	if all := c.Kind == "read all"; all || c.Kind == "counters" {
-		got, err := p.node.Counters(p.ctx, view, resources)
-		want, wantErr := p.model.Counters(p.ctx, view, resources)
+		got, err := p.node.Counters(p.ctx, epoch, resources)
+		want, wantErr := p.model.Counters(p.ctx, epoch, resources)
 		p.same("counters", []any{got, fault(err)}, []any{want, fault(wantErr)})
 	}
 	if all := c.Kind == "read all"; all || c.Kind == "scan" {
@@ -408,14 +408,14 @@ func (p *pair) runRead(c command, view node.View) {
 func (p *pair) admission(c command) [2]node.Admission {
 	seen := p.model.observed()
 	a := node.Admission{
-		View: max(1, max(seen.View, seen.Staged)+1+node.View(c.Owner)-node.View(c.Ticket/4)), Founded: seen.View + node.View(c.View), Cluster: p.cluster(c.Other),
-		Floor: max(100, seen.Marks.High+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2, Note: seen.Note,
+		Epoch: max(1, max(seen.Epoch, seen.Staged)+1+node.Epoch(c.Owner)-node.Epoch(c.Ticket/4)), Bootstrapped: seen.Epoch + node.Epoch(c.View), Cluster: p.cluster(c.Other),
+		Floor: max(100, seen.Marks.HighWater+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2, Note: seen.Note,
 	}
 	switch {
 	case c.Attempt == 1: // as if it were in no quarantine yet
 		a.Note = ""
 	case seen.Admitted:
-		a.Note = node.AwayNote(seen.View - node.View(c.Owner/2))
+		a.Note = node.MissedNote(seen.Epoch - node.Epoch(c.Owner/2))
 	}
 	theirs, err := p.node.Observe(p.ctx)
 	if err != nil {
@@ -437,7 +437,7 @@ func (p *pair) admit(what string, step func(node.Node, context.Context, node.Adm
 
 func (p *pair) load(c command) {
 	p.Helper()
-	lock := node.CarriedLock{Resource: c.resource(), Counter: max(1, p.model.observed().Marks.High+fencing.Token(c.Token))}
+	lock := node.CarriedLock{Resource: c.resource(), Counter: max(1, p.model.observed().Marks.HighWater+fencing.Token(c.Token))}
 	if c.Attempt > 0 {
 		lock.Owner, lock.Grant, lock.Remaining, lock.TTL, lock.Meta = c.owner(), lock.Counter, longTTL, longTTL, "carried"
 		lock.Keyed = c.Attempt == 2
@@ -449,12 +449,12 @@ func (p *pair) load(c command) {
 
 // fault is an error as its class: its text is each node's own.
 func fault(err error) string {
-	var stale *node.StaleViewError
+	var stale *node.StaleEpochError
 	switch {
 	case err == nil:
 		return "no error"
 	case errors.As(err, &stale):
-		return fmt.Sprintf("stale view, own %d", stale.View)
+		return fmt.Sprintf("stale epoch, own %d", stale.Epoch)
 	}
 	for _, class := range []error{node.ErrNotAdmitted, node.ErrRaced, node.ErrForeign} {
 		if errors.Is(err, class) {
@@ -474,10 +474,10 @@ func (p *pair) observe(n node.Node) node.Observation {
 }
 
 // survey gives all locks in order, without what time does to them.
-func (p *pair) survey(n node.Node, view node.View) any {
+func (p *pair) survey(n node.Node, epoch node.Epoch) any {
 	all := make(map[string]node.CarriedLock)
 	for cursor := ""; ; {
-		locks, next, err := n.Survey(p.ctx, view, cursor)
+		locks, next, err := n.Survey(p.ctx, epoch, cursor)
 		if err != nil {
 			return fault(err)
 		}
@@ -506,15 +506,15 @@ func (p *pair) scan(n node.Node, prefix string) any {
 	}
 }
 
-// compareTurns compares what the servers were told, up to a mark.
-func (p *pair) compareTurns() {
+// compareWakes compares what the servers were told, up to a mark.
+func (p *pair) compareWakes() {
 	p.Helper()
 	if p.deaf {
 		return
 	}
 	p.heal()
 	for server, r := range p.turns {
-		op := node.Op{View: p.model.observed().View, Resource: "mark " + server, Owner: "M", TTL: longTTL}
+		op := node.Op{Epoch: p.model.observed().Epoch, Resource: "mark " + server, Owner: "M", TTL: longTTL}
 		op.Ticket = node.Ticket{ID: "mark", Server: server, Arrival: 1}
 		for _, op.Kind = range []node.OpKind{node.OpHeartbeat, node.OpEnqueue} {
 			p.vote(op)

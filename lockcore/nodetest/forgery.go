@@ -32,7 +32,7 @@ func (s *suite) victim() {
 // unharmed: everything of the victim is as it was.
 func (s *suite) unharmed() {
 	s.Helper()
-	s.want(read("a"), inLine(locked(s.high+1, "L1", longTTL), ticket("t1", "s1", 10)))
+	s.want(read("a"), inQueue(locked(s.high+1, "L1", longTTL), ticket("t1", "s1", 10)))
 	s.want(read("b"), locked(s.high+2, "K1", longTTL))
 	s.want(attempt("c", "K1", "attempt2"), outcome(node.OtherResource))
 	s.want(keep("s1", longTTL), node.Reply{Outcome: node.Granted, Existing: true})
@@ -98,7 +98,7 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 					}
 					s.want(stand(resource, ticket("t9", "s9", 1)), outcome(node.Granted))
 					r := s.do(read(resource))
-					if r.Owner != owner || len(r.Line) != 1 || r.Line[0] != ticket("t9", "s9", 1) {
+					if r.Owner != owner || len(r.Queue) != 1 || r.Queue[0] != ticket("t9", "s9", 1) {
 						s.Fatalf("%q: %+v", resource, r)
 					}
 					s.want(leave(resource, ticket("t9", "s9", 1)), outcome(node.Granted))
@@ -139,17 +139,17 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 				s.want(stand(resource, odd), outcome(node.Granted))
 				s.want(stand(resource, more), outcome(node.Granted))
 				r := s.do(read(resource))
-				if len(r.Line) != 2 || r.Line[0] != odd || r.Line[1] != more {
-					s.Fatalf("%q: %+v", lure, r.Line)
+				if len(r.Queue) != 2 || r.Queue[0] != odd || r.Queue[1] != more {
+					s.Fatalf("%q: %+v", lure, r.Queue)
 				}
 				s.want(leave(resource, ticket("t1", "s1", 1)), outcome(node.Granted)) // not there
 				s.want(release(resource, "V", r.Grant), granted(r.Grant, 0))
-				s.wantTurn(s9, resource, odd)
+				s.wantWake(s9, resource, odd)
 				s.want(leave(resource, odd), outcome(node.Granted))
-				s.wantTurn(s9, resource, more)
+				s.wantWake(s9, resource, more)
 				s.want(leave(resource, more), outcome(node.Granted))
 			}
-			s.wantNoTurn(s1, "s1")
+			s.wantNoWake(s1, "s1")
 			s.unharmed()
 		}},
 		{"an owner, attempt or ticket that is missing or has a separator is refused", func(s *suite) {
@@ -163,7 +163,7 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 				badID, badServer := worded, worded
 				badID.ID, badServer.Server = lure, lure
 				for what, op := range map[string]node.Op{
-					"owner": acquire("c", lure), "attempt": attempt("c", "V", lure), "id": inTurn("c", "V", badID), "server": inTurn("c", "V", badServer),
+					"owner": acquire("c", lure), "attempt": attempt("c", "V", lure), "id": wakesFor("c", "V", badID), "server": wakesFor("c", "V", badServer),
 					"confirm": confirm("a", lure, s.high+1), "extend": extend("a", lure, s.high+1, longTTL), "release": release("a", lure, s.high+1),
 					"retract": retract("b", "K1", lure), "enqueue": stand("a", badID), "dequeue": leave("a", badServer), "heartbeat": keep(lure, longTTL),
 				} {
@@ -174,7 +174,7 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			}
 			for what, op := range map[string]node.Op{
 				"owner": acquire("c", ""), "id": stand("c", ticket("", "s9", 1)), "server": stand("c", ticket("t9", "", 1)),
-				"acquire's server": inTurn("c", "V", ticket("t9", "", 1)), "released owner": release("a", "", s.high+1), "heartbeat": keep("", longTTL),
+				"acquire's server": wakesFor("c", "V", ticket("t9", "", 1)), "released owner": release("a", "", s.high+1), "heartbeat": keep("", longTTL),
 			} {
 				if r := s.do(op); r.Outcome != node.Failed || r.Sent || r.Err == nil {
 					s.Fatalf("%s missing: %+v, want a failure that was not sent", what, r)

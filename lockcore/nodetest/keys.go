@@ -15,14 +15,14 @@ func attempt(resource, owner, name string) node.Op {
 
 func keyTests() []test { //nolint:funlen // a table of scenarios
 	return []test{
-		{"an attempt takes back its own lock", func(s *suite) {
+		{"an attempt retracts its own lock", func(s *suite) {
 			s.admit(100)
 			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
 			s.want(retract("a", "K1", "attempt2"), outcome(node.NotHeld))
 			s.want(retract("a", "K2", "attempt1"), outcome(node.NotHeld))
 			s.want(retract("a", "K1", "attempt1"), granted(s.high+1, 0))
 		}},
-		{"an attempt takes back nothing that another was told of", func(s *suite) {
+		{"an attempt retracts nothing that another was told of", func(s *suite) {
 			s.admit(100)
 			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
 			existing := locked(s.high+1, "K1", longTTL)
@@ -33,7 +33,7 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 			s.want(read("a"), locked(s.high+1, "K1", longTTL))
 			s.want(release("a", "K1", s.high+1), granted(s.high+1, 0)) // its holder may
 		}},
-		{"the last attempt takes back what all were told of", func(s *suite) {
+		{"the last attempt retracts what all were told of", func(s *suite) {
 			s.admit(100)
 			s.want(attempt("a", "K1", "attempt1"), granted(s.high+1, longTTL))
 			for _, name := range []string{"attempt2", "attempt3", "attempt2"} {
@@ -49,10 +49,10 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 		{"of too many attempts none takes the lock back", func(s *suite) {
 			s.admit(100)
 			s.want(attempt("a", "K1", "attempt0"), granted(s.high+1, longTTL))
-			for i := range node.MostAttempts {
+			for i := range node.MaxAttempts {
 				s.do(attempt("a", "K1", fmt.Sprintf("attempt%d", i+1)))
 			}
-			for i := range node.MostAttempts + 1 {
+			for i := range node.MaxAttempts + 1 {
 				s.want(retract("a", "K1", fmt.Sprintf("attempt%d", i)), outcome(node.NotHeld))
 			}
 			s.want(release("a", "K1", s.high+1), granted(s.high+1, 0))
@@ -80,7 +80,7 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 			s.want(extend("a", "K1", s.high+3, longTTL), withMeta(granted(s.high+3, longTTL), "meta of K1"))
 			s.want(retract("a", "K1", "attempt1"), granted(s.high+3, 0))
 		}},
-		{"an attempt does not take back a lock of no attempt", func(s *suite) {
+		{"an attempt does not retract a lock of no attempt", func(s *suite) {
 			s.admit(100)
 			s.want(acquire("a", "K1"), granted(s.high+1, longTTL))
 			s.want(retract("a", "K1", "attempt1"), outcome(node.NotHeld))
@@ -148,7 +148,7 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 			s.want(release("a", "K1", s.high+4), outcome(node.NotHeld))
 			s.want(read("a"), locked(s.high+5, "K1", longTTL))
 			s.want(release("a", "K1", s.high+5), granted(s.high+5, 0))
-			// An attempt takes back what was granted above a token.
+			// An attempt retracts what was granted above a token.
 			s.want(attempt("c", "K1", "attempt2"), granted(s.high+7, longTTL))
 			spare := retract("c", "K1", "attempt2")
 			spare.Above = s.high + 7

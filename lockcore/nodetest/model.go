@@ -71,8 +71,8 @@ func (m *Model) Apply(op node.Op) (reply node.Reply) {
 	return reply
 }
 
-// Wakes calls w until ctx ends.
-func (m *Model) Wakes(ctx context.Context, server string, w node.Wakes) {
+// Subscribe notifies w until ctx ends.
+func (m *Model) Subscribe(ctx context.Context, server string, w node.Listener) {
 	m.Listen(ctx, server, w)
 }
 
@@ -96,19 +96,19 @@ func (m *Model) Observe(context.Context) (seen node.Observation, err error) {
 	return seen, err
 }
 
-// Fence installs a view and returns the marks.
-func (m *Model) Fence(_ context.Context, view node.View) (marks node.Marks, err error) {
+// Fence installs an epoch and returns the marks.
+func (m *Model) InstallEpoch(_ context.Context, epoch node.Epoch) (marks node.Marks, err error) {
 	err = m.in(func(t *replica.Txn) error {
-		marks, err = t.Fence(view)
+		marks, err = t.InstallEpoch(epoch)
 		return err
 	})
 	return marks, err
 }
 
 // Survey lists a page of locks.
-func (m *Model) Survey(_ context.Context, view node.View, cursor string) (locks []node.CarriedLock, next string, err error) {
+func (m *Model) Survey(_ context.Context, epoch node.Epoch, cursor string) (locks []node.CarriedLock, next string, err error) {
 	err = m.in(func(t *replica.Txn) error {
-		locks, next, err = t.Survey(view, cursor)
+		locks, next, err = t.Survey(epoch, cursor)
 		return err
 	})
 	return locks, next, err
@@ -124,9 +124,9 @@ func (m *Model) Scan(_ context.Context, prefix, cursor string, limit int) (resou
 }
 
 // Counters reads effective counters.
-func (m *Model) Counters(_ context.Context, view node.View, resources []string) (counters []fencing.Token, err error) {
+func (m *Model) Counters(_ context.Context, epoch node.Epoch, resources []string) (counters []fencing.Token, err error) {
 	err = m.in(func(t *replica.Txn) error {
-		counters, err = t.Counters(view, resources)
+		counters, err = t.Counters(epoch, resources)
 		return err
 	})
 	return counters, err
@@ -139,8 +139,8 @@ func (m *Model) Quarantine(_ context.Context, note string) error {
 
 // Expel takes the admission back. A Model is no node.Clocked by itself, so
 // that a simulation need not hear of it.
-func (m *Model) Expel(_ context.Context, incarnation string, view node.View, note string) error {
-	return m.in(func(t *replica.Txn) error { return t.Expel(incarnation, view, note) })
+func (m *Model) Expel(_ context.Context, incarnation string, epoch node.Epoch, note string) error {
+	return m.in(func(t *replica.Txn) error { return t.Expel(incarnation, epoch, note) })
 }
 
 // Stage purges the node for an admission.

@@ -16,9 +16,9 @@ import (
 // been enqueued elsewhere since. Its node goes on all the same.
 func TestQueueOfAClockThatIsSetBack(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})
-	view := admitted(t, m)
+	epoch := admitted(t, m)
 	ticket := node.Ticket{ID: "t", Server: "s", Arrival: 5, Holder: "h"}
-	enqueue := node.Op{Kind: node.OpEnqueue, View: view, Resource: "r", Ticket: ticket}
+	enqueue := node.Op{Kind: node.OpEnqueue, Epoch: epoch, Resource: "r", Ticket: ticket}
 	m.Apply(enqueue)
 	m.JumpClock(time.Hour)
 	enqueue.Ticket.Arrival = 7
@@ -27,17 +27,17 @@ func TestQueueOfAClockThatIsSetBack(t *testing.T) {
 	m.Apply(node.Op{Kind: node.OpDequeue, Resource: "r", Ticket: ticket})
 	m.Apply(node.Op{Kind: node.OpHeartbeat, Ticket: ticket, TTL: time.Second})
 	m.JumpClock(2 * time.Second) // its server is dead
-	wantOutcome(t, m, acquire(view, "r", "L1"), node.Granted)
+	wantOutcome(t, m, acquire(epoch, "r", "L1"), node.Granted)
 }
 
 // A ticket keeps the place that it has, whatever arrival it is named with again, and
 // is not in its own way.
 func TestTicketIsNotBeforeItself(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})
-	view := admitted(t, m)
+	epoch := admitted(t, m)
 	ticket := node.Ticket{ID: "t", Server: "s", Arrival: 40}
-	m.Apply(node.Op{Kind: node.OpEnqueue, View: view, Resource: "r", Ticket: ticket})
-	op := acquire(view, "r", "L1")
+	m.Apply(node.Op{Kind: node.OpEnqueue, Epoch: epoch, Resource: "r", Ticket: ticket})
+	op := acquire(epoch, "r", "L1")
 	op.Ticket, op.Ticket.Arrival = ticket, 90
 	wantOutcome(t, m, op, node.Granted)
 }
@@ -45,9 +45,9 @@ func TestTicketIsNotBeforeItself(t *testing.T) {
 // A node that has become a replica cannot remove the tickets of dead servers.
 func TestQueueOfAReplica(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})
-	view := admitted(t, m)
-	wantOutcome(t, m, acquire(view, "r", "L1"), node.Granted)
-	m.Apply(node.Op{Kind: node.OpEnqueue, View: view, Resource: "r", Ticket: node.Ticket{ID: "t", Server: "s", Arrival: 5}})
+	epoch := admitted(t, m)
+	wantOutcome(t, m, acquire(epoch, "r", "L1"), node.Granted)
+	m.Apply(node.Op{Kind: node.OpEnqueue, Epoch: epoch, Resource: "r", Ticket: node.Ticket{ID: "t", Server: "s", Arrival: 5}})
 	m.JumpClock(5 * time.Second) // its server is dead
 	m.SetReplica(true)
 	m.Apply(node.Op{Kind: node.OpRelease, Resource: "r", Owner: "L1", Token: fencing.MaxToken}) // returns
@@ -74,12 +74,12 @@ func TestModel(t *testing.T) {
 func TestModelInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := nodetest.NewModel(nodetest.ModelOptions{})
-		view := admitted(t, m)
-		wantOutcome(t, m, acquire(view, "a", "L1"), node.Granted)
+		epoch := admitted(t, m)
+		wantOutcome(t, m, acquire(epoch, "a", "L1"), node.Granted)
 		time.Sleep(time.Minute - time.Nanosecond)
-		wantOutcome(t, m, acquire(view, "a", "L2"), node.Held)
+		wantOutcome(t, m, acquire(epoch, "a", "L2"), node.Held)
 		time.Sleep(time.Nanosecond)
-		wantOutcome(t, m, acquire(view, "a", "L2"), node.Granted)
+		wantOutcome(t, m, acquire(epoch, "a", "L2"), node.Granted)
 	})
 }
 
@@ -101,41 +101,41 @@ func TestModelFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := nodetest.NewModel(nodetest.ModelOptions{})
-			view := admitted(t, m)
-			wantOutcome(t, m, acquire(view, "a", "L1"), node.Granted)
+			epoch := admitted(t, m)
+			wantOutcome(t, m, acquire(epoch, "a", "L1"), node.Granted)
 			c.fault(m)
-			wantOutcome(t, m, acquire(view, "a", "L2"), c.want)
+			wantOutcome(t, m, acquire(epoch, "a", "L2"), c.want)
 		})
 	}
 }
 
 func TestModelRollsBack(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})
-	view := admitted(t, m)
+	epoch := admitted(t, m)
 	before := m.Snapshot()
-	wantOutcome(t, m, acquire(view, "a", "L1"), node.Granted)
+	wantOutcome(t, m, acquire(epoch, "a", "L1"), node.Granted)
 	m.Restore(before) // nobody can tell
-	wantOutcome(t, m, acquire(view, "a", "L2"), node.Granted)
+	wantOutcome(t, m, acquire(epoch, "a", "L2"), node.Granted)
 	m.Restore(before) // a snapshot is not used up
-	wantOutcome(t, m, acquire(view, "a", "L3"), node.Granted)
+	wantOutcome(t, m, acquire(epoch, "a", "L3"), node.Granted)
 	m.Restart(true)
 	m.Restore(before)
-	wantOutcome(t, m, acquire(view, "a", "L4"), node.NotAdmitted)
+	wantOutcome(t, m, acquire(epoch, "a", "L4"), node.NotAdmitted)
 }
 
 func TestModelDropsCounters(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})
-	view := admitted(t, m)
-	wantOutcome(t, m, acquire(view, "a", "L1"), node.Granted)
-	wantOutcome(t, m, acquire(view, "b", "L1"), node.Granted)
+	epoch := admitted(t, m)
+	wantOutcome(t, m, acquire(epoch, "a", "L1"), node.Granted)
+	wantOutcome(t, m, acquire(epoch, "b", "L1"), node.Granted)
 	m.DropCounter("a")
-	counters, err := m.Counters(t.Context(), view, []string{"a", "b"})
+	counters, err := m.Counters(t.Context(), epoch, []string{"a", "b"})
 	if err != nil || counters[0] != counters[1] {
 		t.Errorf("%v, %v", counters, err)
 	}
 }
 
-func admitted(t *testing.T, m *nodetest.Model) node.View {
+func admitted(t *testing.T, m *nodetest.Model) node.Epoch {
 	t.Helper()
 	cluster := node.Cluster{Nodes: 3, Hash: "c0ffee"}
 	m.Join(cluster)
@@ -143,15 +143,15 @@ func admitted(t *testing.T, m *nodetest.Model) node.View {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := node.Admission{Incarnation: seen.Incarnation, View: 5, Founded: 5, Cluster: cluster, Floor: 1000, MaxTTL: time.Minute}
+	a := node.Admission{Incarnation: seen.Incarnation, Epoch: 5, Bootstrapped: 5, Cluster: cluster, Floor: 1000, MaxTTL: time.Minute}
 	if err := errors.Join(m.Stage(t.Context(), a), m.Admit(t.Context(), a)); err != nil {
 		t.Fatal(err)
 	}
-	return a.View
+	return a.Epoch
 }
 
-func acquire(view node.View, resource, lease string) node.Op {
-	return node.Op{Kind: node.OpAcquire, View: view, Resource: resource, Owner: lease, TTL: time.Minute}
+func acquire(epoch node.Epoch, resource, lease string) node.Op {
+	return node.Op{Kind: node.OpAcquire, Epoch: epoch, Resource: resource, Owner: lease, TTL: time.Minute}
 }
 
 func wantOutcome(t *testing.T, m *nodetest.Model, op node.Op, want node.Outcome) {

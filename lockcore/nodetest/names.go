@@ -37,7 +37,7 @@ func nameTests() []test { //nolint:gocognit // a table of scenarios
 					s.Fatalf("%q (%d): %+v", resource, i, r)
 				}
 			}
-			counters, err := s.Node.Counters(s.Context(), s.view, oddNames())
+			counters, err := s.Node.Counters(s.Context(), s.epoch, oddNames())
 			s.must(err)
 			for i, resource := range oddNames() {
 				if r := s.do(retract(resource, "L1", "")); r.Outcome != node.Granted || r.Grant != counters[i] {
@@ -93,7 +93,7 @@ func (s *suite) surveyed() []string {
 func (s *suite) survey() (all []node.CarriedLock) {
 	s.Helper()
 	for cursor := ""; ; {
-		locks, next, err := s.Node.Survey(s.Context(), s.view, cursor)
+		locks, next, err := s.Node.Survey(s.Context(), s.epoch, cursor)
 		s.must(err)
 		all = append(all, locks...)
 		if cursor = next; cursor == "" {

@@ -12,19 +12,19 @@ import (
 
 func readTests() []test { //nolint:gocognit,funlen // a table of scenarios
 	return []test{
-		{"a fenced read installs a view that is strictly larger", fence},
+		{"a fenced read installs an epoch that is strictly larger", fence},
 		{"a survey pages through all locks", survey},
-		{"a survey and counters are of exactly one view", func(s *suite) {
+		{"a survey and counters are of exactly one epoch", func(s *suite) {
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-			for _, view := range []node.View{s.view - 1, s.view + 1} {
-				_, _, err := s.Node.Survey(s.Context(), view, "")
+			for _, epoch := range []node.Epoch{s.epoch - 1, s.epoch + 1} {
+				_, _, err := s.Node.Survey(s.Context(), epoch, "")
 				s.wantStale(err)
-				_, err = s.Node.Counters(s.Context(), view, []string{"a"})
+				_, err = s.Node.Counters(s.Context(), epoch, []string{"a"})
 				s.wantStale(err)
 			}
 			if got := s.scanned("", 10); !slices.Equal(got, []string{"a"}) {
-				s.Errorf("a listing, in any view: %q", got)
+				s.Errorf("a listing, in any epoch: %q", got)
 			}
 		}},
 		{"a survey leaves out what has ended", func(s *suite) {
@@ -48,12 +48,12 @@ func readTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 			s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
 			s.want(acquire("c", "L3"), granted(s.high+3, longTTL))
-			got, err := s.Node.Counters(s.Context(), s.view, []string{"b", "none", "a", "c", "a"})
+			got, err := s.Node.Counters(s.Context(), s.epoch, []string{"b", "none", "a", "c", "a"})
 			s.must(err)
 			if want := []fencing.Token{s.high + 2, s.high + 3, s.high + 1, s.high + 3, s.high + 1}; !slices.Equal(got, want) {
 				s.Errorf("%v, want %v", got, want)
 			}
-			none, err := s.Node.Counters(s.Context(), s.view, nil)
+			none, err := s.Node.Counters(s.Context(), s.epoch, nil)
 			if err != nil || len(none) != 0 {
 				s.Errorf("no counters: %v, %v", none, err)
 			}
@@ -81,7 +81,7 @@ func readTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			}
 		}},
 		{"nothing is read where the gate is shut", func(s *suite) {
-			a := s.founding(100)
+			a := s.bootstrap(100)
 			s.must(s.Node.Stage(s.Context(), a))
 			s.wantShut()
 		}},
@@ -90,19 +90,19 @@ func readTests() []test { //nolint:gocognit,funlen // a table of scenarios
 
 func (s *suite) wantStale(err error) {
 	s.Helper()
-	var stale *node.StaleViewError
-	if !errors.As(err, &stale) || stale.View != s.view || !errors.Is(err, node.ErrStaleView) {
-		s.Errorf("%v, want ErrStaleView with view %d", err, s.view)
+	var stale *node.StaleEpochError
+	if !errors.As(err, &stale) || stale.Epoch != s.epoch || !errors.Is(err, node.ErrStaleEpoch) {
+		s.Errorf("%v, want ErrStaleView with epoch %d", err, s.epoch)
 	}
 }
 
 // wantShut: whatever goes through the gate says that it is shut.
 func (s *suite) wantShut() {
 	s.Helper()
-	ctx, view := s.Context(), s.observe().View
-	_, fenced := s.Node.Fence(ctx, view+5)
-	_, _, surveyed := s.Node.Survey(ctx, view, "")
-	_, counted := s.Node.Counters(ctx, view, []string{"a"})
+	ctx, epoch := s.Context(), s.observe().Epoch
+	_, fenced := s.Node.InstallEpoch(ctx, epoch+5)
+	_, _, surveyed := s.Node.Survey(ctx, epoch, "")
+	_, counted := s.Node.Counters(ctx, epoch, []string{"a"})
 	_, _, scanned := s.Node.Scan(ctx, "", "", 10)
 	raised := s.Node.RaiseMaxTTL(ctx, longTTL)
 	for what, err := range map[string]error{
@@ -112,13 +112,13 @@ func (s *suite) wantShut() {
 			s.Errorf("%s: %v, want ErrNotAdmitted", what, err)
 		}
 	}
-	refused := node.Reply{Outcome: node.NotAdmitted, View: view}
+	refused := node.Reply{Outcome: node.NotAdmitted, Epoch: epoch}
 	for _, op := range []node.Op{
 		acquire("a", "L1"), confirm("a", "L1", 5), extend("a", "L1", fencing.MaxToken, longTTL), release("a", "L1", 5), retract("a", "L1", ""), read("a"),
 		stand("a", ticket("t1", "s1", 1)), keep("s1", longTTL),
 	} {
-		for _, asked := range []node.View{max(view, 1), view + 1} {
-			op.View = asked
+		for _, asked := range []node.Epoch{max(epoch, 1), epoch + 1} {
+			op.Epoch = asked
 			if diff := Diff(op.Kind, s.do(op), refused); diff != "" {
 				s.Errorf("operation %d: %s", op.Kind, diff)
 			}
@@ -129,25 +129,25 @@ func (s *suite) wantShut() {
 func fence(s *suite) {
 	s.admit(100)
 	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-	for _, view := range []node.View{s.view, s.view - 1} {
-		_, err := s.Node.Fence(s.Context(), view)
+	for _, epoch := range []node.Epoch{s.epoch, s.epoch - 1} {
+		_, err := s.Node.InstallEpoch(s.Context(), epoch)
 		s.wantStale(err)
 	}
-	old := s.view
-	marks, err := s.Node.Fence(s.Context(), old+1)
+	old := s.epoch
+	marks, err := s.Node.InstallEpoch(s.Context(), old+1)
 	s.must(err)
-	if want := (node.Marks{High: s.high + 1, MaxTTL: maxTTL, Founded: old}); marks != want {
+	if want := (node.Marks{HighWater: s.high + 1, MaxTTL: maxTTL, Bootstrapped: old}); marks != want {
 		s.Errorf("marks %+v, want %+v", marks, want)
 	}
-	if seen := s.observe(); !seen.Admitted || seen.View != old+1 || seen.Marks != marks {
+	if seen := s.observe(); !seen.Admitted || seen.Epoch != old+1 || seen.Marks != marks {
 		s.Errorf("%+v", seen)
 	}
-	s.view = old + 1
+	s.epoch = old + 1
 	stale := confirm("a", "L1", s.high+5)
-	stale.View = old
-	s.want(stale, node.Reply{Outcome: node.StaleView, View: old + 1})
+	stale.Epoch = old
+	s.want(stale, node.Reply{Outcome: node.StaleEpoch, Epoch: old + 1})
 	s.want(confirm("a", "L1", s.high+5), granted(s.high+5, longTTL))
-	_, err = s.Node.Fence(s.Context(), old+1)
+	_, err = s.Node.InstallEpoch(s.Context(), old+1)
 	s.wantStale(err)
 }
 
@@ -159,7 +159,7 @@ func survey(s *suite) {
 	for i := range locks {
 		resource := fmt.Sprintf("r%d", i)
 		op := acquire(resource, "L"+resource)
-		op.View = s.view
+		op.Epoch = s.epoch
 		s.Node.Submit(&op, i, replies)
 		want[resource] = node.CarriedLock{
 			Resource: resource, Owner: op.Owner, Grant: s.high + 1 + fencing.Token(i), TTL: longTTL, Meta: op.Meta,

@@ -11,7 +11,7 @@ import (
 
 // Harness is a node under test with what the suite may do to it.
 type Harness struct {
-	// Node has not been used, and holds nothing unless it founded itself.
+	// Node has not been used, and holds nothing unless it bootstrapped itself.
 	Node node.Node
 	// Advance lets the node's clock go on by d. nil: the suite waits for a real
 	// clock, and asks for short times only.
@@ -31,7 +31,7 @@ type Harness struct {
 type suite struct {
 	*testing.T
 	Harness
-	view    node.View
+	epoch   node.Epoch
 	high    fencing.Token // at the time of its admission
 	cluster node.Cluster
 	server  string
@@ -87,24 +87,24 @@ func newSuite(t *testing.T, h Harness) *suite {
 // admit founds a cluster on the node, with tokens above floor.
 func (s *suite) admit(floor fencing.Token) {
 	s.Helper()
-	a := s.founding(floor)
+	a := s.bootstrap(floor)
 	s.must(s.Node.Stage(s.Context(), a))
 	s.must(s.Node.Admit(s.Context(), a))
-	s.view = a.View
-	s.high = s.observe().Marks.High
+	s.epoch = a.Epoch
+	s.high = s.observe().Marks.HighWater
 }
 
-// founding is an admission that any node takes: it has either none, or was
+// bootstrap is an admission that any node takes: it has either none, or was
 // away during this one.
-func (s *suite) founding(floor fencing.Token) node.Admission {
+func (s *suite) bootstrap(floor fencing.Token) node.Admission {
 	s.Helper()
 	seen := s.observe()
-	view := max(seen.View, seen.Staged) + 10
+	epoch := max(seen.Epoch, seen.Staged) + 10
 	a := node.Admission{
-		Incarnation: seen.Incarnation, Note: seen.Note, View: view, Founded: view, Cluster: s.cluster, Floor: floor, MaxTTL: maxTTL,
+		Incarnation: seen.Incarnation, Note: seen.Note, Epoch: epoch, Bootstrapped: epoch, Cluster: s.cluster, Floor: floor, MaxTTL: maxTTL,
 	}
 	if seen.Admitted {
-		a.Note = node.AwayNote(seen.View)
+		a.Note = node.MissedNote(seen.Epoch)
 	}
 	return a
 }
@@ -123,12 +123,12 @@ func (s *suite) must(err error) {
 	}
 }
 
-// do submits an operation and waits for its reply. An operation without a view
+// do submits an operation and waits for its reply. An operation without an epoch
 // is given the node's own.
 func (s *suite) do(op node.Op) node.Reply {
 	s.Helper()
-	if op.View == 0 {
-		op.View = s.view
+	if op.Epoch == 0 {
+		op.Epoch = s.epoch
 	}
 	reply, err := Submit(s.Node, op)
 	s.must(err)
@@ -198,8 +198,8 @@ func meaningful(kind node.OpKind, r node.Reply) node.Reply {
 	switch r.Outcome {
 	case node.Failed:
 		m.Sent = r.Sent
-	case node.StaleView, node.NotAdmitted:
-		m.View = r.View
+	case node.StaleEpoch, node.NotAdmitted:
+		m.Epoch = r.Epoch
 	case node.Granted:
 		m = r
 		if kind == node.OpConfirm || kind == node.OpRelease {
@@ -209,10 +209,10 @@ func meaningful(kind node.OpKind, r node.Reply) node.Reply {
 		m = r
 	}
 	if reading {
-		m.Waiting, m.Line = r.Waiting, r.Line
+		m.Waiting, m.Queue = r.Waiting, r.Queue
 	}
-	if len(m.Line) == 0 {
-		m.Line = nil
+	if len(m.Queue) == 0 {
+		m.Queue = nil
 	}
 	m.Err = nil
 	return m
@@ -254,7 +254,7 @@ func (s *suite) expires(resource string, ttl time.Duration) {
 // counter reads one effective counter.
 func (s *suite) counter(resource string) fencing.Token {
 	s.Helper()
-	counters, err := s.Node.Counters(s.Context(), s.view, []string{resource})
+	counters, err := s.Node.Counters(s.Context(), s.epoch, []string{resource})
 	s.must(err)
 	if len(counters) != 1 {
 		s.Fatalf("%d counters, want 1", len(counters))
@@ -280,7 +280,7 @@ func release(resource, owner string, token fencing.Token) node.Op {
 	return node.Op{Kind: node.OpRelease, Resource: resource, Owner: owner, Token: token}
 }
 
-// retract takes back the vote of an attempt; "" is one without an idempotency key.
+// retract retracts the vote of an attempt; "" is one without an idempotency key.
 func retract(resource, owner, attempt string) node.Op {
 	return node.Op{Kind: node.OpRetract, Resource: resource, Owner: owner, Attempt: attempt}
 }

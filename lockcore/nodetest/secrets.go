@@ -11,7 +11,7 @@ import (
 // the record, and takes others in exchange for those that it has.
 func secrets(s *suite) {
 	first, second := node.NewSecrets(7, [node.MinSecretBytes]byte{7}), node.NewSecrets(8, [node.MinSecretBytes]byte{8})
-	a := s.founding(100)
+	a := s.bootstrap(100)
 	a.Secrets = first
 	s.must(s.Node.Stage(s.Context(), a))
 	s.wantErr(node.ErrNotAdmitted, s.Node.ReplaceSecrets(s.Context(), "", first))
@@ -19,7 +19,7 @@ func secrets(s *suite) {
 		s.Errorf("a staged node keeps %s", got)
 	}
 	s.must(s.Node.Admit(s.Context(), a))
-	s.view = a.View
+	s.epoch = a.Epoch
 	s.keeps(first)
 	s.wantErr(node.ErrRaced, s.Node.ReplaceSecrets(s.Context(), second, second))
 	s.wantErr(node.ErrRaced, s.Node.ReplaceSecrets(s.Context(), "", second))
@@ -30,9 +30,9 @@ func secrets(s *suite) {
 	s.Node.Join(node.Cluster{Nodes: 3, Hash: "beef"})
 	s.wantErr(node.ErrNotAdmitted, s.Node.ReplaceSecrets(s.Context(), second, first))
 	s.Node.Join(s.cluster)
-	marks, err := s.Node.Fence(s.Context(), s.view+1)
+	marks, err := s.Node.InstallEpoch(s.Context(), s.epoch+1)
 	s.must(err)
-	s.view++
+	s.epoch++
 	if marks.Secrets != second {
 		s.Errorf("a fenced read gives %s, want %s", marks.Secrets, second)
 	}
@@ -56,7 +56,7 @@ func beyondReach(s *suite) {
 	}
 	s.want(read("held"), locked(s.high+1, "L1", longTTL))
 	s.want(read("free"), outcome(node.NotHeld))
-	if high, free := s.observe().Marks.High, s.counter("free"); high != s.high+1 || free != high {
+	if high, free := s.observe().Marks.HighWater, s.counter("free"); high != s.high+1 || free != high {
 		s.Errorf("high is %d and the counter %d, want %d", high, free, s.high+1)
 	}
 	// Within a minute's worth a node may have missed what the others granted.

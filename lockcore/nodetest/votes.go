@@ -43,7 +43,7 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(retract("a", "L1", ""), granted(s.high+1, 0))
 			s.want(acquire("a", "L3"), granted(s.high+2, longTTL)) // its own counter, not high
 			s.want(acquire("c", "L4"), granted(s.high+3, longTTL))
-			if high := s.observe().Marks.High; high != s.high+3 {
+			if high := s.observe().Marks.HighWater; high != s.high+3 {
 				s.Errorf("high is %d, want %d", high, s.high+3)
 			}
 		}},
@@ -72,7 +72,7 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(above, granted(s.high+1, 0))
 			s.want(above, outcome(node.NotHeld))
 			s.want(read("a"), outcome(node.NotHeld))
-			if counter, high := s.counter("a"), s.observe().Marks.High; counter != s.high+1 || high != s.high+1 {
+			if counter, high := s.counter("a"), s.observe().Marks.HighWater; counter != s.high+1 || high != s.high+1 {
 				s.Errorf("counter %d, high %d, want %d", counter, high, s.high+1)
 			}
 		}},
@@ -94,7 +94,7 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.admit(100)
 			s.want(release("a", "L1", s.high+5), outcome(node.NotHeld))
 			s.want(extend("a", "L1", s.high+5, longTTL), outcome(node.NotHeld))
-			if high := s.observe().Marks.High; high != s.high+6 {
+			if high := s.observe().Marks.HighWater; high != s.high+6 {
 				s.Errorf("high is %d, want %d", high, s.high+6)
 			}
 		}},
@@ -126,7 +126,7 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 			s.want(confirm("a", "L1", s.high+5), granted(s.high+5, longTTL))
 			s.want(read("a"), locked(s.high+5, "L1", longTTL))
-			if counter, high := s.counter("a"), s.observe().Marks.High; counter != s.high+5 || high != s.high+5 {
+			if counter, high := s.counter("a"), s.observe().Marks.HighWater; counter != s.high+5 || high != s.high+5 {
 				s.Errorf("counter %d, high %d, want %d", counter, high, s.high+5)
 			}
 			s.want(retract("a", "L1", ""), granted(s.high+5, 0))
@@ -139,7 +139,7 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(confirm("b", "L0", s.high+9), granted(s.high+9, longTTL))
 			s.want(acquire("a", "L1"), granted(s.high+10, longTTL))
 			s.want(confirm("a", "L1", s.high+10), granted(s.high+10, longTTL))
-			if high := s.observe().Marks.High; high != s.high+10 {
+			if high := s.observe().Marks.HighWater; high != s.high+10 {
 				s.Errorf("high is %d, want %d", high, s.high+10)
 			}
 		}},
@@ -199,12 +199,12 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(acquire("a", "L2"), granted(s.high+2, longTTL))
 		}},
 		{"a TTL above the recorded longest is refused", tooLong},
-		{"a smaller view is stale, a larger one is ahead", views},
-		{"a release counts in any view", func(s *suite) {
+		{"a smaller epoch is stale, a larger one is ahead", epochs},
+		{"a release counts in any epoch", func(s *suite) {
 			s.admit(100)
 			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 			op := release("a", "L1", s.high+1)
-			op.View = s.view + 3
+			op.Epoch = s.epoch + 3
 			s.want(op, granted(s.high+1, 0))
 		}},
 		{"the last token is used, and then no more", exhaustion},
@@ -303,7 +303,7 @@ func tooLong(s *suite) {
 	s.admit(100)
 	op := acquire("a", "L1")
 	op.TTL = maxTTL + time.Millisecond
-	refused := node.Reply{Outcome: node.NotAdmitted, View: s.view}
+	refused := node.Reply{Outcome: node.NotAdmitted, Epoch: s.epoch}
 	s.want(op, refused)
 	s.want(read("a"), outcome(node.NotHeld))
 	op.TTL = maxTTL
@@ -317,7 +317,7 @@ func tooLong(s *suite) {
 	}
 }
 
-func views(s *suite) {
+func epochs(s *suite) {
 	s.admit(100)
 	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
 	ops := map[string]node.Op{
@@ -331,13 +331,13 @@ func views(s *suite) {
 		"stand":          {Kind: node.OpEnqueue, Resource: "a", Ticket: node.Ticket{ID: "t1", Server: "s1", Arrival: 1}},
 	}
 	for name, op := range ops {
-		op.View = s.view - 1
-		if diff := Diff(op.Kind, s.do(op), node.Reply{Outcome: node.StaleView, View: s.view}); diff != "" {
-			s.Errorf("%s in a smaller view: %s", name, diff)
+		op.Epoch = s.epoch - 1
+		if diff := Diff(op.Kind, s.do(op), node.Reply{Outcome: node.StaleEpoch, Epoch: s.epoch}); diff != "" {
+			s.Errorf("%s in a smaller epoch: %s", name, diff)
 		}
-		op.View = s.view + 1
-		if diff := Diff(op.Kind, s.do(op), node.Reply{Outcome: node.NotAdmitted, View: s.view}); diff != "" {
-			s.Errorf("%s in a larger view: %s", name, diff)
+		op.Epoch = s.epoch + 1
+		if diff := Diff(op.Kind, s.do(op), node.Reply{Outcome: node.NotAdmitted, Epoch: s.epoch}); diff != "" {
+			s.Errorf("%s in a larger epoch: %s", name, diff)
 		}
 	}
 	s.want(read("a"), locked(s.high+1, "L1", longTTL)) // none of them did anything
@@ -368,7 +368,7 @@ func exhaustion(s *suite) {
 	if counter := s.counter("b"); counter != fencing.MaxToken {
 		s.Errorf("a refused acquire left the counter at %d", counter)
 	}
-	if high := s.observe().Marks.High; high != fencing.MaxToken {
+	if high := s.observe().Marks.HighWater; high != fencing.MaxToken {
 		s.Errorf("high is %d, want %d", high, fencing.MaxToken)
 	}
 }
@@ -389,16 +389,16 @@ func largeNumbers(s *suite) {
 	if counter := s.counter("a"); counter != large+778 {
 		s.Errorf("the counter is %d, want %d", counter, fencing.Token(large+778))
 	}
-	view := node.View(1<<53 - 1)
-	marks, err := s.Node.Fence(s.Context(), view)
+	epoch := node.Epoch(1<<53 - 1)
+	marks, err := s.Node.InstallEpoch(s.Context(), epoch)
 	s.must(err)
-	if marks.High != large+778 || s.observe().View != view {
-		s.Errorf("marks %+v, view %d", marks, s.observe().View)
+	if marks.HighWater != large+778 || s.observe().Epoch != epoch {
+		s.Errorf("marks %+v, epoch %d", marks, s.observe().Epoch)
 	}
 	op := acquire("b", "L2")
-	op.View = view - 1
-	s.want(op, node.Reply{Outcome: node.StaleView, View: view})
-	op.View = view
+	op.Epoch = epoch - 1
+	s.want(op, node.Reply{Outcome: node.StaleEpoch, Epoch: epoch})
+	op.Epoch = epoch
 	s.want(op, granted(large+779, longTTL))
 }
 
@@ -431,7 +431,7 @@ func sideBySide(s *suite) {
 	replies := make(sink, 2*callers)
 	for i := range callers {
 		op := acquire(fmt.Sprintf("r%d", i), "L1")
-		op.View = s.view
+		op.Epoch = s.epoch
 		s.Node.Submit(&op, i, replies)
 	}
 	seen, grants := make(map[int]bool), make(map[fencing.Token]bool)

@@ -99,7 +99,7 @@ func (a *acquisition) step(change func(*attempt) effects) {
 	token := a.attempt.tally.Token()
 	if e.confirm != 0 && a.confirm == nil {
 		a.confirm = &node.Op{
-			Kind: node.OpConfirm, View: a.acquire.View, Resource: a.acquire.Resource,
+			Kind: node.OpConfirm, Epoch: a.acquire.Epoch, Resource: a.acquire.Resource,
 			Owner: a.acquire.Owner, Token: token, Deadline: time.Now().Add(a.limit),
 		}
 	}
@@ -108,14 +108,14 @@ func (a *acquisition) step(change func(*attempt) effects) {
 	e.confirm.each(func(i int) { a.nodes[i].Submit(confirm, i, (*confirmations)(a)) })
 	e.retract.each(func(i int) { a.retract(i, 0) })
 	e.retractAbove.each(func(i int) { a.retract(i, token) })
-	e.silent.each(func(i int) { a.meters[i].Silent() })
+	e.noAnswer.each(func(i int) { a.meters[i].NoAnswer() })
 	if e.answer {
 		close(a.done)
 	}
 	e.dequeue.each(a.dequeue)
 }
 
-// retract takes back the attempt's vote on node i; with above, one granted above it.
+// retract retracts the attempt's vote on node i; with above, one granted above it.
 func (a *acquisition) retract(i int, above fencing.Token) {
 	recheck := recheckNever
 	if a.attempt.replies[i].Outcome != node.Granted { // the acquire may lie in the node's socket yet

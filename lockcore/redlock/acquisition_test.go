@@ -65,7 +65,7 @@ func TestFrozenMinorityCostsNothing(t *testing.T) {
 	})
 }
 
-// The node that is slow has its vote counted, or taken back, when it comes.
+// The node that is slow has its vote counted, or retracted, when it comes.
 func TestLateGrantsAreConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
@@ -93,7 +93,7 @@ func TestVotesGoBackBeforeTheAnswer(t *testing.T) {
 		c.spoil(1, func(node.Op, node.Reply) (time.Duration, node.Reply) {
 			return roundTrip, node.Reply{Outcome: node.Held, Owner: "another"}
 		})
-		op := node.Op{Kind: node.OpAcquire, View: 1, Resource: "r", Owner: "mine", TTL: req.TTL}
+		op := node.Op{Kind: node.OpAcquire, Epoch: 1, Resource: "r", Owner: "mine", TTL: req.TTL}
 		a := c.set.newAcquisition(t.Context(), op, time.Second)
 		var retracted, told bool
 		c.spoil(2, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
@@ -110,7 +110,7 @@ func TestVotesGoBackBeforeTheAnswer(t *testing.T) {
 		a.start()
 		a.wait(t.Context())
 		if res := a.result(); res.verdict != Lost || !retracted || told {
-			t.Errorf("%s, the vote taken back: %v, after its caller was told: %v", res.verdict, retracted, told)
+			t.Errorf("%s, the vote retracted: %v, after its caller was told: %v", res.verdict, retracted, told)
 		}
 	})
 }
@@ -153,7 +153,7 @@ func TestUnansweredConfirmIsNoLease(t *testing.T) {
 		}
 		began = time.Now()
 		_, err = c.Acquire(t.Context(), req)
-		if took := time.Since(began); err == nil || took > mostTries*(limit+2*splitMostPause) {
+		if took := time.Since(began); err == nil || took > maxTries*(limit+2*splitMaxPause) {
 			t.Errorf("%v after %s", err, took)
 		}
 		settle(time.Second)
@@ -322,20 +322,20 @@ func TestSplitVotesAreGivenUp(t *testing.T) {
 	})
 }
 
-// A vote refused because the view has changed is asked for again under the
-// view that the node named (rule 8).
+// A vote refused because the epoch has changed is asked for again under the
+// epoch that the node named (rule 8).
 func TestStaleViewIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
 		for _, v := range c.votes {
-			v.view = 7
+			v.epoch = 7
 		}
 		lease := mustAcquire(t, c, req)
-		if c.set.view.Load() != 7 {
-			t.Errorf("the view is %d", c.set.view.Load())
+		if c.set.epoch.Load() != 7 {
+			t.Errorf("the epoch is %d", c.set.epoch.Load())
 		}
 		for _, v := range c.votes {
-			v.view = 9
+			v.epoch = 9
 		}
 		if _, err := c.Extend(t.Context(), lease.ID, 0); err != nil {
 			t.Errorf("extend: %v", err)
@@ -419,7 +419,7 @@ func TestIdempotentRetryFindsItsLease(t *testing.T) {
 	})
 }
 
-// An attempt under a key that fails takes back only the votes that nobody else
+// An attempt under a key that fails retracts only the votes that nobody else
 // may have counted.
 func TestFailedIdempotentRetryKeepsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

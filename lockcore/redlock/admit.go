@@ -17,23 +17,23 @@ import (
 // carryPage is how many resources one call of a rejoin reads or writes.
 const carryPage = 500
 
-// found founds the cluster anew on the planned nodes (rule 12). It purges and
-// closes a quorum of them before it opens any: from then on no other founding
+// found founds the cluster again on the planned nodes (rule 12). It purges and
+// closes a quorum of them before it opens any: from then on no other bootstrap
 // and no late rejoin can make a quorum, so that of servers which found at the
 // same time one alone succeeds, and none purges what another has opened.
 //
 // All begin with the same node, if they can, so that it decides between them:
-// who meets another there stops, and leaves the nodes to the larger view. Going
-// on would open a few nodes only, and make the others be away and wait anew.
-func (m *membership) found(ctx context.Context, p plan) error {
+// who meets another there stops, and leaves the nodes to the larger epoch. Going
+// on would open a few nodes only, and make the others be away and wait again.
+func (m *membership) bootstrap(ctx context.Context, p plan) error {
 	log := m.cfg.Logger
-	log.Warn("founding the cluster", "nodes", len(p.found), "new", p.fresh)
-	view := m.foundingView(p.largest)
+	log.Warn("bootstrap the cluster", "nodes", len(p.bootstrap), "new", p.fresh)
+	epoch := m.bootstrapEpoch(p.largest)
 	a := node.Admission{
-		View: view, Founded: view, Cluster: m.cluster, Floor: m.foundingFloor(ctx),
-		MaxTTL: m.cfg.MaxTTL, Secrets: m.cfg.newSecrets(view), OnlyIfEmpty: p.fresh,
+		Epoch: epoch, Bootstrapped: epoch, Cluster: m.cluster, Floor: m.bootstrapFloor(ctx),
+		MaxTTL: m.cfg.MaxTTL, Secrets: m.cfg.newSecrets(epoch), OnlyIfEmpty: p.fresh,
 	}
-	nodes := m.byName(p.found)
+	nodes := m.byName(p.bootstrap)
 	admissions := make(map[int]node.Admission, len(nodes))
 	staged, failed := m.each(nodes, func(i int) error {
 		admissions[i] = pinTo(a, p.pins[i])
@@ -45,15 +45,15 @@ func (m *membership) found(ctx context.Context, p plan) error {
 	admitted, failed := m.each(staged, func(i int) error {
 		err := m.open(ctx, i, admissions[i])
 		if err == nil {
-			m.audit(ctx, actFound, i, slog.Bool("new", p.fresh), slog.Bool("force", m.cfg.Force), slog.Int64("view", int64(a.View)))
+			m.audit(ctx, actBootstrap, i, slog.Bool("new", p.fresh), slog.Bool("force", m.cfg.Force), slog.Int64("epoch", int64(a.Epoch)))
 		}
 		return err
 	}, func(opened []int) bool { return len(opened) == 0 })
 	if len(admitted) == 0 {
 		return failed
 	}
-	m.view.learn(a.View)
-	log.Info("the cluster is founded", "nodes", len(admitted), "view", int64(a.View), "floor", int64(a.Floor))
+	m.epoch.learn(a.Epoch)
+	log.Info("the cluster is bootstrapped", "nodes", len(admitted), "epoch", int64(a.Epoch), "floor", int64(a.Floor))
 	return nil
 }
 
@@ -65,14 +65,14 @@ func (m *membership) byName(nodes []int) []int {
 	})
 }
 
-// foundingFloor is above every earlier token: the clock's floor, and every mark
+// bootstrapFloor is above every earlier token: the clock's floor, and every mark
 // that survived anywhere.
-func (m *membership) foundingFloor(ctx context.Context) fencing.Token {
+func (m *membership) bootstrapFloor(ctx context.Context) fencing.Token {
 	now := time.Now()
 	floor := node.FloorAt(now)
 	m.mu.Lock()
-	for i := range m.seen.sights {
-		if high := m.seen.sights[i].seen.Marks.High; m.seen.sights[i].fit() && node.Plausible(high, now) {
+	for i := range m.seen.nodes {
+		if high := m.seen.nodes[i].seen.Marks.HighWater; m.seen.nodes[i].fit() && node.Plausible(high, now) {
 			floor = max(floor, high)
 		}
 	}
@@ -84,7 +84,7 @@ func (m *membership) foundingFloor(ctx context.Context) fencing.Token {
 	defer cancel()
 	mark, err := m.cfg.Floor(reading)
 	if err != nil {
-		m.cfg.Logger.Warn("the guard's highest mark cannot be read: the cluster is founded on the clock alone", "error", err)
+		m.cfg.Logger.Warn("the guard's highest mark cannot be read: the cluster is bootstrapped on the clock alone", "error", err)
 		return floor
 	}
 	if node.Plausible(mark, now) {
@@ -168,24 +168,24 @@ func (m *membership) rejoinOne(ctx context.Context, i int, pinned pin) error {
 	m.mu.Lock()
 	p := planFor(&m.seen, m.cfg, time.Now())
 	m.mu.Unlock()
-	a.View = m.rejoinView(p.largest)
-	readers, marks := m.fence(ctx, p.admitted, a.View)
+	a.Epoch = m.rejoinEpoch(p.largest)
+	readers, marks := m.installEpoch(ctx, p.admitted, a.Epoch)
 	if err := m.enough(readers, "answered the fenced read"); err != nil {
 		return err
 	}
 	if err := m.waited(i, pinned, marks.MaxTTL); err != nil {
 		return err
 	}
-	m.view.learn(a.View)
-	locks, err := m.carry(ctx, readers, a.View)
+	m.epoch.learn(a.Epoch)
+	locks, err := m.carry(ctx, readers, a.Epoch)
 	if err != nil {
 		return err
 	}
-	a.Founded, a.Floor, a.MaxTTL, a.Secrets = marks.Founded, marks.High, max(m.cfg.MaxTTL, marks.MaxTTL), marks.Secrets
+	a.Bootstrapped, a.Floor, a.MaxTTL, a.Secrets = marks.Bootstrapped, marks.HighWater, max(m.cfg.MaxTTL, marks.MaxTTL), marks.Secrets
 	if err := m.admit(ctx, i, a, locks); err != nil {
 		return err
 	}
-	m.cfg.Logger.Info("node rejoined", "node", m.nodes[i].Name(), "view", int64(a.View), "floor", int64(a.Floor), "locks", len(locks))
+	m.cfg.Logger.Info("node rejoined", "node", m.nodes[i].Name(), "epoch", int64(a.Epoch), "floor", int64(a.Floor), "locks", len(locks))
 	return nil
 }
 
@@ -211,52 +211,52 @@ func (m *membership) enough(readers []int, did string) error {
 func (m *membership) waited(i int, pinned pin, longest time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := &m.seen.sights[i]
-	if longest = max(longest, m.cfg.MaxTTL); s.outPin != pinned || s.waitLeft(longest+drift(longest), time.Now()) > 0 {
+	s := &m.seen.nodes[i]
+	if longest = max(longest, m.cfg.MaxTTL); s.quarantinedAs != pinned || s.waitLeft(longest+drift(longest), time.Now()) > 0 {
 		return node.ErrRaced
 	}
 	return nil
 }
 
-// fence reads the marks of the nodes under a new view (rules 7 and 8).
-func (m *membership) fence(ctx context.Context, nodes []int, view node.View) (readers []int, marks node.Marks) {
+// fence reads the marks of the nodes under a new epoch (rules 7 and 8).
+func (m *membership) installEpoch(ctx context.Context, nodes []int, epoch node.Epoch) (readers []int, marks node.Marks) {
 	read := make([]*node.Marks, len(m.nodes))
 	m.sideBySide(ctx, nodes, func(ctx context.Context, i int) {
-		switch got, err := m.nodes[i].Fence(ctx, view); {
+		switch got, err := m.nodes[i].InstallEpoch(ctx, epoch); {
 		case err == nil:
 			read[i] = &got
-		case errors.Is(err, node.ErrStaleView):
+		case errors.Is(err, node.ErrStaleEpoch):
 			m.learnStale(err)
 		}
 	})
-	m.fenced(read, view)
+	m.installed(read, epoch)
 	for i, r := range read {
-		if r != nil && (r.High == 0 || node.Plausible(r.High, time.Now())) {
+		if r != nil && (r.HighWater == 0 || node.Plausible(r.HighWater, time.Now())) {
 			readers = append(readers, i)
-			marks.High = max(marks.High, r.High)
-			marks.Founded = max(marks.Founded, r.Founded)
-			marks.MaxTTL = max(marks.MaxTTL, min(r.MaxTTL, mostRecordedTTL))
+			marks.HighWater = max(marks.HighWater, r.HighWater)
+			marks.Bootstrapped = max(marks.Bootstrapped, r.Bootstrapped)
+			marks.MaxTTL = max(marks.MaxTTL, min(r.MaxTTL, maxRecordedTTL))
 			marks.Secrets = node.MergeSecrets(marks.Secrets, r.Secrets)
 		}
 	}
 	return readers, marks
 }
 
-// fenced notes the view that the nodes which were read are in now: the next
+// fenced notes the epoch that the nodes which were read are in now: the next
 // rejoin, which may begin before they are looked at again, must exceed it.
-func (m *membership) fenced(read []*node.Marks, view node.View) {
+func (m *membership) installed(read []*node.Marks, epoch node.Epoch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i, r := range read {
 		if r != nil {
-			m.seen.sights[i].seen.View = max(m.seen.sights[i].seen.View, view)
+			m.seen.nodes[i].seen.Epoch = max(m.seen.nodes[i].seen.Epoch, epoch)
 		}
 	}
 }
 
 func (m *membership) learnStale(err error) {
-	if stale, ok := errors.AsType[*node.StaleViewError](err); ok {
-		m.view.learn(stale.View)
+	if stale, ok := errors.AsType[*node.StaleEpochError](err); ok {
+		m.epoch.learn(stale.Epoch)
 	}
 }
 
@@ -276,11 +276,11 @@ func (m *membership) sideBySide(ctx context.Context, nodes []int, f func(context
 // carry reads what a rejoining node must know of live leases, so that they
 // survive a rolling restart (rule 21): the effective counter of every resource
 // that is locked on a reader, from at least R of them.
-func (m *membership) carry(ctx context.Context, readers []int, view node.View) ([]node.CarriedLock, error) {
+func (m *membership) carry(ctx context.Context, readers []int, epoch node.Epoch) ([]node.CarriedLock, error) {
 	began := time.Now()
 	surveys := make([]map[string]node.CarriedLock, len(m.nodes))
 	m.eachReader(ctx, readers, func(ctx context.Context, i int) error {
-		locks, err := survey(ctx, m.nodes[i], view, m.cfg.observeTimeout())
+		locks, err := survey(ctx, m.nodes[i], epoch, m.cfg.observeTimeout())
 		surveys[i] = locks
 		return err
 	})
@@ -289,7 +289,7 @@ func (m *membership) carry(ctx context.Context, readers []int, view node.View) (
 		return nil, err
 	}
 	resources := lockedOn(surveys)
-	counters, err := m.readCounters(ctx, readers, view, resources)
+	counters, err := m.readCounters(ctx, readers, epoch, resources)
 	if err != nil {
 		return nil, err
 	}
@@ -330,11 +330,11 @@ func (m *membership) eachReader(ctx context.Context, readers []int, f func(conte
 }
 
 // survey lists every lock of one node; nil with an error.
-func survey(ctx context.Context, n node.Node, view node.View, limit time.Duration) (map[string]node.CarriedLock, error) {
+func survey(ctx context.Context, n node.Node, epoch node.Epoch, limit time.Duration) (map[string]node.CarriedLock, error) {
 	locks := make(map[string]node.CarriedLock)
 	for cursor := ""; ; {
 		calling, cancel := context.WithTimeout(ctx, limit)
-		page, next, err := n.Survey(calling, view, cursor)
+		page, next, err := n.Survey(calling, epoch, cursor)
 		cancel()
 		if err != nil {
 			return nil, err
@@ -367,12 +367,12 @@ func lockedOn(surveys []map[string]node.CarriedLock) []string {
 // readCounters gives for each resource the R-th smallest effective counter of
 // the readers: some completed quorum's node is among any R, and the largest of
 // the best R reads is the smallest number that is sure to be high enough.
-func (m *membership) readCounters(ctx context.Context, readers []int, view node.View, resources []string) ([]fencing.Token, error) {
+func (m *membership) readCounters(ctx context.Context, readers []int, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
 	chosen := make([]fencing.Token, 0, len(resources))
 	for page := range slices.Chunk(resources, carryPage) {
 		read := make([][]fencing.Token, len(m.nodes))
 		m.sideBySide(ctx, readers, func(ctx context.Context, i int) {
-			if counters, err := m.nodes[i].Counters(ctx, view, page); err == nil && len(counters) == len(page) {
+			if counters, err := m.nodes[i].Counters(ctx, epoch, page); err == nil && len(counters) == len(page) {
 				read[i] = counters
 			}
 		})

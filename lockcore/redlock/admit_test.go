@@ -18,15 +18,17 @@ type reader struct {
 	counter fencing.Token
 }
 
-func (r *reader) Survey(context.Context, node.View, string) ([]node.CarriedLock, string, error) {
+func (r *reader) Survey(context.Context, node.Epoch, string) ([]node.CarriedLock, string, error) {
 	return []node.CarriedLock{r.lock}, "", nil
 }
 
-func (r *reader) Counters(context.Context, node.View, []string) ([]fencing.Token, error) {
+func (r *reader) Counters(context.Context, node.Epoch, []string) ([]fencing.Token, error) {
 	return []fencing.Token{r.counter}, nil
 }
 
-func (r *reader) Fence(context.Context, node.View) (node.Marks, error) { return node.Marks{}, nil }
+func (r *reader) InstallEpoch(context.Context, node.Epoch) (node.Marks, error) {
+	return node.Marks{}, nil
+}
 
 // A lock is not carried to a node with a grant below the counter: a retry under
 // its idempotency key would find it, get a token between the two elsewhere, and
@@ -53,7 +55,7 @@ func TestCarriedLockIsNotBelowItsCounter(t *testing.T) {
 	}
 }
 
-// Several nodes rejoin one after the other, each in a view above the last one's,
+// Several nodes rejoin one after the other, each in an epoch above the last one's,
 // though nobody has looked at a node in between.
 func TestFencedNodesAreInTheView(t *testing.T) {
 	nodes := fakes(3)
@@ -67,18 +69,18 @@ func TestFencedNodesAreInTheView(t *testing.T) {
 	}
 	m := l.sets[0].members
 	now := time.Now()
-	for i := range m.seen.sights {
-		m.seen.sights[i].update(node.Observation{Incarnation: nodes[i].Name(), Admitted: i > 0, View: 10, Cluster: m.cluster}, nil, true)
+	for i := range m.seen.nodes {
+		m.seen.nodes[i].update(node.Observation{Incarnation: nodes[i].Name(), Admitted: i > 0, Epoch: 10, Cluster: m.cluster}, nil, true)
 	}
-	if readers, _ := m.fence(t.Context(), []int{1, 2}, 25); len(readers) != 2 {
+	if readers, _ := m.installEpoch(t.Context(), []int{1, 2}, 25); len(readers) != 2 {
 		t.Fatalf("%d nodes were read", len(readers))
 	}
-	if p := planFor(&m.seen, m.cfg, now); p.largest != 25 || p.view != 25 {
-		t.Errorf("after a fence in view 25 the plan knows of view %d, and votes in %d", p.largest, p.view)
+	if p := planFor(&m.seen, m.cfg, now); p.largest != 25 || p.epoch != 25 {
+		t.Errorf("after a fence in epoch 25 the plan knows of epoch %d, and votes in %d", p.largest, p.epoch)
 	}
 }
 
-// staging is a node that one founding meets: it takes what it is asked for, or
+// staging is a node that one bootstrap meets: it takes what it is asked for, or
 // answers that somebody else was faster.
 type staging struct {
 	*fakeNode
@@ -96,7 +98,7 @@ func (s *staging) Admit(context.Context, node.Admission) error {
 	return s.opens
 }
 
-// Who meets another founder stops while it has opened nothing, and opens what it
+// Who meets another bootstrapper stops while it has opened nothing, and opens what it
 // can afterwards. A node that does not answer stops nobody.
 func TestFounderYields(t *testing.T) {
 	const all = "stage node1, stage node2, stage node3, stage node4, "
@@ -105,7 +107,7 @@ func TestFounderYields(t *testing.T) {
 		name          string
 		staged, opens [5]error
 		did           string
-		founded       bool
+		bootstrapped  bool
 	}{
 		{"alone", [5]error{}, [5]error{}, all + "open node1, open node2, open node3, open node4", true},
 		{"met at the first", [5]error{raced}, [5]error{}, "stage node1", false},
@@ -122,9 +124,9 @@ func TestFounderYields(t *testing.T) {
 			f, _ := nodes[i].(*fakeNode)
 			nodes[i] = &staging{fakeNode: f, did: &did, staged: c.staged[i], opens: c.opens[i]}
 		}
-		m := newMembership(Config{}.withDefaults(), nodes, new(knownView))
-		err := m.found(t.Context(), plan{found: []int{0, 1, 2, 3}, pins: make([]pin, len(nodes))})
-		if got := strings.Join(did, ", "); got != c.did || (err == nil) != c.founded {
+		m := newMembership(Config{}.withDefaults(), nodes, new(knownEpoch))
+		err := m.bootstrap(t.Context(), plan{bootstrap: []int{0, 1, 2, 3}, pins: make([]pin, len(nodes))})
+		if got := strings.Join(did, ", "); got != c.did || (err == nil) != c.bootstrapped {
 			t.Errorf("%s: %s, %v; want %s", c.name, got, err, c.did)
 		}
 	}

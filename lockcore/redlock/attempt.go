@@ -44,7 +44,7 @@ type effects struct {
 	retract      nodeSet // the attempt's vote, whatever its grant
 	retractAbove nodeSet // the attempt's vote if it was granted above the token
 	dequeue      nodeSet // the ticket
-	silent       nodeSet // had not answered when their time was up
+	noAnswer     nodeSet // had not answered when their time was up
 	// answer: the caller may be answered, once the retractions have been sent. An
 	// attempt that follows must not find this one's votes.
 	answer bool
@@ -104,7 +104,7 @@ func (a *attempt) votesDue() effects {
 	}
 	a.hurried = true
 	e := a.settle()
-	e.silent = silent
+	e.noAnswer = silent
 	return e
 }
 

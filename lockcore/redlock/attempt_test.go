@@ -184,7 +184,7 @@ func TestLostAttemptIsExplained(t *testing.T) {
 	}
 	b := newAttempt(5, false, false)
 	b.voted(0, node.Reply{Outcome: node.Held})
-	if e := b.votesDue(); !e.answer || e.silent != 0b11110 {
+	if e := b.votesDue(); !e.answer || e.noAnswer != 0b11110 {
 		t.Errorf("%+v", e)
 	}
 }

@@ -9,7 +9,7 @@ import (
 const (
 	actQuarantine = "quarantine-node"
 	actAdmit      = "admit-node"
-	actFound      = "found-cluster"
+	actBootstrap  = "found-cluster"
 )
 
 // audit notes what was done to node i. What failed is in the log, each time that

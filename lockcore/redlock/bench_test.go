@@ -94,7 +94,7 @@ func BenchmarkLocker(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	locker.sets[0].view.learn(1)
+	locker.sets[0].epoch.learn(1)
 	b.ReportAllocs()
 	for b.Loop() {
 		lease, err := locker.Acquire(b.Context(), lockcore.AcquireRequest{Resource: "orders/42"})

@@ -22,8 +22,8 @@ func checkBundle(req *lockcore.AcquireRequest) error {
 	if req.Resource != "" {
 		return &lockcore.FieldError{Field: "resources", Reason: "must not be given together with resource"}
 	}
-	if n := len(req.Resources); n < lockcore.LeastBundle || n > lockcore.MostBundle {
-		return &lockcore.FieldError{Field: "resources", Reason: fmt.Sprintf("must name %d to %d resources", lockcore.LeastBundle, lockcore.MostBundle)}
+	if n := len(req.Resources); n < lockcore.MinBundle || n > lockcore.MaxBundle {
+		return &lockcore.FieldError{Field: "resources", Reason: fmt.Sprintf("must name %d to %d resources", lockcore.MinBundle, lockcore.MaxBundle)}
 	}
 	req.Resources = slices.Clone(req.Resources)
 	slices.Sort(req.Resources)
@@ -42,7 +42,7 @@ func checkBundle(req *lockcore.AcquireRequest) error {
 // for as long as one may be.
 var errPartLost = errors.New("a part of the bundle was lost")
 
-// acquireBundle takes all or none, and begins anew when a part was lost
+// acquireBundle takes all or none, and begins again when a part was lost
 // meanwhile and there is time left.
 func (l *Locker) acquireBundle(ctx context.Context, req *request) (lockcore.Lease, error) {
 	began := time.Now()
@@ -54,7 +54,7 @@ func (l *Locker) acquireBundle(ctx context.Context, req *request) (lockcore.Leas
 		}
 		switch {
 		case err == nil:
-			lease := l.sealed(req.owner, taken)
+			lease := l.sealed(req.caller, taken)
 			lease.Validity = validity
 			return lease, nil
 		case !errors.Is(err, errPartLost) || ctx.Err() != nil:

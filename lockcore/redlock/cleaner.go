@@ -27,7 +27,7 @@ type cleaner struct {
 // beyond that would take away is left to its TTL.
 const (
 	cleanFirstPause = 20 * time.Millisecond
-	cleanMostPause  = 2 * time.Second
+	cleanMaxPause   = 2 * time.Second
 	cleanBound      = 100_000
 )
 
@@ -58,7 +58,7 @@ func newCleaner(nodes []node.Node) *cleaner {
 // send does op on node i, and gives up at the instant until.
 func (c *cleaner) send(i int, op node.Op, until time.Time, again recheck) {
 	if c.begin() {
-		d := &disposal{cleaner: c, op: op, until: until, recheck: again, pause: cleanFirstPause}
+		d := &cleanup{cleaner: c, op: op, until: until, recheck: again, pause: cleanFirstPause}
 		d.submit(i)
 	}
 }
@@ -67,7 +67,7 @@ func (c *cleaner) send(i int, op node.Op, until time.Time, again recheck) {
 // soon come to hold what op takes away.
 func (c *cleaner) sendLater(i int, op node.Op, until time.Time) {
 	if c.begin() {
-		d := &disposal{cleaner: c, op: op, until: until, pause: latePause}
+		d := &cleanup{cleaner: c, op: op, until: until, pause: latePause}
 		d.Deliver(i, node.Reply{Outcome: node.NotAdmitted})
 	}
 }
@@ -118,7 +118,7 @@ func (c *cleaner) close(ctx context.Context) {
 }
 
 // disposal is one operation until it is done.
-type disposal struct {
+type cleanup struct {
 	cleaner *cleaner
 	op      node.Op
 	until   time.Time
@@ -127,24 +127,24 @@ type disposal struct {
 }
 
 // submit sends the operation. It is copied: the last try's may still be in use.
-func (d *disposal) submit(i int) {
+func (d *cleanup) submit(i int) {
 	op := d.op
 	op.Deadline = d.until
 	d.cleaner.nodes[i].Submit(&op, i, d)
 }
 
 // Deliver takes the node's answer.
-func (d *disposal) Deliver(i int, reply node.Reply) {
+func (d *cleanup) Deliver(i int, reply node.Reply) {
 	if d.done(reply.Outcome) || !time.Now().Add(d.pause).Before(d.until) || d.cleaner.isClosed() {
 		d.cleaner.finished()
 		return
 	}
 	pause := d.pause
-	d.pause = min(2*d.pause, cleanMostPause) // before the next answer can come
+	d.pause = min(2*d.pause, cleanMaxPause) // before the next answer can come
 	time.AfterFunc(pause, func() { d.submit(i) })
 }
 
-func (d *disposal) done(o node.Outcome) bool {
+func (d *cleanup) done(o node.Outcome) bool {
 	switch {
 	case o != node.NotHeld || d.recheck == recheckNever:
 		return o == node.Granted || o == node.NotHeld

@@ -16,7 +16,7 @@ const (
 	clockStep    = 100 * time.Millisecond // the smallest jump; a clock that is only steered never gets near it
 	clockSkew    = 500                    // and a five-hundredth of the time between two readings: an ordinary clock strays by a 2000th
 	clockTrip    = 100 * time.Millisecond // a reading that took longer says too little
-	clockGap     = 30 * time.Second       // without a reading for so long, the history begins anew
+	clockGap     = 30 * time.Second       // without a reading for so long, the history begins again
 	clockConfirm = 3                      // readings in a row that must agree on a jump
 	clockWindow  = 16                     // readings that are kept
 	clockMedian  = 9                      // readings that the offset is the median of
@@ -25,9 +25,9 @@ const (
 // reading is one look at a node's clock: by how much it was ahead of this
 // server's steady clock, which is never set, between least and most.
 type reading struct {
-	at          time.Time // when it was asked
-	least, most time.Duration
-	ahead       time.Duration // of this server's wall clock, halfway
+	at       time.Time // when it was asked
+	min, max time.Duration
+	ahead    time.Duration // of this server's wall clock, halfway
 }
 
 // readClock asks a node for its time. Steady time counts from base on the
@@ -42,7 +42,7 @@ func readClock(ctx context.Context, n node.Clocked, base time.Time) (reading, bo
 	}
 	steady := func(t time.Time) time.Time { return base.Round(0).Add(t.Sub(base)) }
 	return reading{
-		at: asked, least: told.Sub(steady(answered)), most: told.Sub(steady(asked)),
+		at: asked, min: told.Sub(steady(answered)), max: told.Sub(steady(asked)),
 		ahead: told.Sub(asked.Round(0).Add(trip / 2)),
 	}, true
 }
@@ -52,22 +52,22 @@ func readClock(ctx context.Context, n node.Clocked, base time.Time) (reading, bo
 func (r reading) differs(earlier reading) time.Duration {
 	allowed := clockStep + r.at.Sub(earlier.at)/clockSkew
 	switch {
-	case r.least-earlier.most > allowed:
-		return r.least - earlier.most
-	case earlier.least-r.most > allowed:
-		return r.most - earlier.least
+	case r.min-earlier.max > allowed:
+		return r.min - earlier.max
+	case earlier.min-r.max > allowed:
+		return r.max - earlier.min
 	}
 	return 0
 }
 
 // clockWatch is what one server knows of one node's clock.
 type clockWatch struct {
-	recent []reading // that agree with each other, oldest first
-	strays []reading // that contradict them, since the last that did not
-	began  time.Time // of this history: it has not jumped since, up to steady
-	steady time.Time // of the last reading that agreed
-	jump   time.Duration
-	since  time.Time // of the first reading after the jump
+	recent        []reading // that agree with each other, oldest first
+	contradicting []reading // that contradict them, since the last that did not
+	began         time.Time // of this history: it has not jumped since, up to steady
+	steady        time.Time // of the last reading that agreed
+	jump          time.Duration
+	since         time.Time // of the first reading after the jump
 }
 
 // take takes a reading, and reports a jump when it has just become certain.
@@ -82,35 +82,35 @@ func (c *clockWatch) take(r reading) (jumped bool) {
 		if len(c.recent) > clockWindow {
 			c.recent = c.recent[1:]
 		}
-		c.strays, c.jump, c.steady = nil, 0, r.at
+		c.contradicting, c.jump, c.steady = nil, 0, r.at
 		return false
 	}
-	if len(c.strays) > 0 && r.differs(c.strays[0]) != 0 {
-		c.strays = nil // it has jumped again, or is being turned
+	if len(c.contradicting) > 0 && r.differs(c.contradicting[0]) != 0 {
+		c.contradicting = nil // it has jumped again, or is being turned
 	}
-	c.strays = append(c.strays, r)
-	if c.jump != 0 || len(c.strays) < clockConfirm {
+	c.contradicting = append(c.contradicting, r)
+	if c.jump != 0 || len(c.contradicting) < clockConfirm {
 		return false
 	}
-	c.jump, c.since = by, c.strays[0].at
+	c.jump, c.since = by, c.contradicting[0].at
 	return true
 }
 
 func (c *clockWatch) last() time.Time {
-	if n := len(c.strays); n > 0 {
-		return c.strays[n-1].at
+	if n := len(c.contradicting); n > 0 {
+		return c.contradicting[n-1].at
 	}
 	return c.recent[len(c.recent)-1].at
 }
 
 // sharpest is the reading whose bounds are closest.
 func (c *clockWatch) sharpest() reading {
-	return slices.MinFunc(c.recent, func(a, b reading) int { return int((a.most - a.least) - (b.most - b.least)) })
+	return slices.MinFunc(c.recent, func(a, b reading) int { return int((a.max - a.min) - (b.max - b.min)) })
 }
 
 // ahead is the median of the last readings.
 func (c *clockWatch) ahead() time.Duration {
-	readings := slices.Concat(c.recent, c.strays)
+	readings := slices.Concat(c.recent, c.contradicting)
 	var ahead []time.Duration
 	for _, r := range readings[max(0, len(readings)-clockMedian):] {
 		ahead = append(ahead, r.ahead)
@@ -121,7 +121,7 @@ func (c *clockWatch) ahead() time.Duration {
 
 // settle makes what the clock says now the rule.
 func (c *clockWatch) settle() {
-	*c = clockWatch{recent: c.strays, began: c.since, steady: c.last()}
+	*c = clockWatch{recent: c.contradicting, began: c.since, steady: c.last()}
 }
 
 // clockVerdict says what should be done about clocks that jumped.
@@ -202,7 +202,7 @@ func (m *membership) minded() (expel []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.clocks {
-		if c := &m.clocks[i]; c.jump != 0 && m.seen.sights[i].out() {
+		if c := &m.clocks[i]; c.jump != 0 && m.seen.nodes[i].quarantined() {
 			c.settle() // its silence has begun already: somebody else was faster
 		}
 	}
@@ -222,12 +222,12 @@ func (m *membership) minded() (expel []int) {
 // that are to go.
 func (m *membership) dispensable(i int, expel []int) bool {
 	others := 0
-	for j := range m.seen.sights {
-		if m.seen.sights[j].state == lockcore.NodeVoting && !slices.Contains(expel, j) {
+	for j := range m.seen.nodes {
+		if m.seen.nodes[j].state == lockcore.NodeVoting && !slices.Contains(expel, j) {
 			others++
 		}
 	}
-	return m.seen.sights[i].admitted() && others >= QuorumOf(len(m.nodes))
+	return m.seen.nodes[i].admitted() && others >= QuorumOf(len(m.nodes))
 }
 
 // expel begins the silence of a node whose clock jumped (rule 22). It is admitted
@@ -238,10 +238,10 @@ func (m *membership) expel(ctx context.Context, i int) {
 		return
 	}
 	m.mu.Lock()
-	seen, by := m.seen.sights[i].seen, m.clocks[i].jump
+	seen, by := m.seen.nodes[i].seen, m.clocks[i].jump
 	m.mu.Unlock()
 	err := m.call(ctx, func(ctx context.Context) error {
-		return clocked.Expel(ctx, seen.Incarnation, seen.View, m.cfg.newLeaseValue())
+		return clocked.Expel(ctx, seen.Incarnation, seen.Epoch, m.cfg.newLeaseValue())
 	})
 	if err == nil {
 		m.mu.Lock()

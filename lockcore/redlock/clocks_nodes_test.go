@@ -33,7 +33,7 @@ type jumpsOf struct {
 }
 
 func (j jumpsOf) Vote(node.Outcome)    {}
-func (j jumpsOf) Silent()              {}
+func (j jumpsOf) NoAnswer()            {}
 func (j jumpsOf) Confirm(node.Outcome) {}
 func (j jumpsOf) Clock(time.Duration)  {}
 func (j jumpsOf) Jump(time.Duration) {
@@ -52,7 +52,7 @@ func (j *jumps) told() int {
 	return n
 }
 
-// clockCluster is a founded cluster of models in a bubble of time of its own.
+// clockCluster is a bootstrapped cluster of models in a bubble of time of its own.
 func clockCluster(t *testing.T, n int, test func(t *testing.T, l *redlock.Locker, models []*nodetest.Model, j *jumps)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 func clockAt(at, ahead, trip time.Duration, late float64) reading {
 	asked := time.Unix(1_000_000, 0).Add(at)
 	told := ahead + time.Duration(float64(trip)*late) // as seen from asked
-	return reading{at: asked, least: told - trip, most: told, ahead: told - trip/2}
+	return reading{at: asked, min: told - trip, max: told, ahead: told - trip/2}
 }
 
 const look = 250 * time.Millisecond
@@ -132,7 +132,7 @@ func TestRareReadingsAllowForSkew(t *testing.T) {
 		if c.take(clockAt(at, at/700, time.Millisecond, 0.5)) {
 			t.Fatalf("a jump by %s after %s", c.jump, at)
 		}
-		if len(c.strays) > 0 { // as good as a jump once there are three
+		if len(c.contradicting) > 0 { // as good as a jump once there are three
 			t.Fatalf("suspected after %s", at)
 		}
 	}

@@ -35,20 +35,20 @@ type Config struct {
 	NodeTimeout time.Duration
 	// WatchInterval is how often each node is looked at; default 250ms.
 	WatchInterval time.Duration
-	// MaxWaiters bounds the requests that wait in line on this server; default 10000.
+	// MaxWaiters bounds the requests that wait in the queue on this server; default 10000.
 	MaxWaiters int
-	// MaxRounds bounds the acquires that ask the nodes at the same time; more
+	// MaxInFlight bounds the acquires that ask the nodes at the same time; more
 	// wait for their turn before they ask. Default 128.
-	MaxRounds int
-	Recovery  Recovery // default RecoveryAuto
-	// New: the operator says that the cluster is new, so the first founding
+	MaxInFlight int
+	Recovery    Recovery // default RecoveryAuto
+	// New: the operator says that the cluster is new, so the first bootstrap
 	// need not wait. It acts only while every node is reachable and empty.
 	New bool
 	// Force: the operator says that the nodes that do not answer will never
-	// come back, so that a founding need not wait for them (rule 12). If one
+	// come back, so that a bootstrap need not wait for them (rule 12). If one
 	// does come back, it may repeat tokens.
 	Force bool
-	// Floor, if not nil, gives the guard's highest mark, so that a re-founded
+	// Floor, if not nil, gives the guard's highest mark, so that a re-bootstrapped
 	// cluster starts above it. An error only means that it cannot be read now.
 	Floor func(context.Context) (fencing.Token, error)
 	// Released, if not nil, is told of every lease that a Release of this
@@ -56,7 +56,7 @@ type Config struct {
 	Released func(resource string, token fencing.Token)
 	Logger   *slog.Logger // default discards
 	// Audit gets a line for everything that is done to nodes: that one is
-	// quarantined, admitted, or part of a founding. Default Logger.
+	// quarantined, admitted, or part of a bootstrap. Default Logger.
 	Audit *slog.Logger
 	// Keys, if not nil, gives the keys of lease ids and cursors, in the place of
 	// those that are made of the cluster's own secret. Every server needs the same.
@@ -66,7 +66,7 @@ type Config struct {
 	// Trace, if not nil, is told of the attempts of contexts that Traced wants.
 	Trace  func(context.Context, Attempt)
 	Traced func(context.Context) bool
-	// Entropy is where lease ids, views and jitter come from; default
+	// Entropy is where lease ids, epochs and jitter come from; default
 	// crypto/rand. A simulation that replays needs one that repeats. It is read
 	// by many goroutines at once.
 	Entropy io.Reader
@@ -79,7 +79,7 @@ func (c Config) withDefaults() Config {
 	defaultTo(&c.NodeTimeout, 50*time.Millisecond)
 	defaultTo(&c.WatchInterval, 250*time.Millisecond)
 	defaultTo(&c.MaxWaiters, 10_000)
-	defaultTo(&c.MaxRounds, 128)
+	defaultTo(&c.MaxInFlight, 128)
 	defaultTo(&c.Recovery, RecoveryAuto)
 	if c.Entropy == nil {
 		c.Entropy = rand.Reader
@@ -112,8 +112,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("NodeTimeout is %s: 1ms to a tenth of MaxTTL (%s)", c.NodeTimeout, c.MaxTTL/10)
 	case c.MaxWaiters < 0:
 		return fmt.Errorf("MaxWaiters is %d: at least 1", c.MaxWaiters)
-	case c.MaxRounds < 0:
-		return fmt.Errorf("MaxRounds is %d: at least 1", c.MaxRounds)
+	case c.MaxInFlight < 0:
+		return fmt.Errorf("MaxRounds is %d: at least 1", c.MaxInFlight)
 	case c.WatchInterval < time.Millisecond:
 		return fmt.Errorf("WatchInterval is %s: at least 1ms", c.WatchInterval)
 	case c.Recovery != RecoveryAuto && c.Recovery != RecoveryManual:

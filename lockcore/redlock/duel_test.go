@@ -52,13 +52,13 @@ func (n *distant) Observe(ctx context.Context) (seen node.Observation, err error
 	return seen, err
 }
 
-func (n *distant) Fence(ctx context.Context, view node.View) (marks node.Marks, err error) {
-	err = n.far(func() error { marks, err = n.Model.Fence(ctx, view); return err })
+func (n *distant) InstallEpoch(ctx context.Context, epoch node.Epoch) (marks node.Marks, err error) {
+	err = n.far(func() error { marks, err = n.Model.InstallEpoch(ctx, epoch); return err })
 	return marks, err
 }
 
-func (n *distant) Counters(ctx context.Context, view node.View, resources []string) (counters []fencing.Token, err error) {
-	err = n.far(func() error { counters, err = n.Model.Counters(ctx, view, resources); return err })
+func (n *distant) Counters(ctx context.Context, epoch node.Epoch, resources []string) (counters []fencing.Token, err error) {
+	err = n.far(func() error { counters, err = n.Model.Counters(ctx, epoch, resources); return err })
 	return counters, err
 }
 
@@ -174,7 +174,7 @@ func (d *duel) restart(nodes ...int) {
 	}
 }
 
-// Three servers found the cluster anew at the same moment, over a network that
+// Three servers found the cluster again at the same moment, over a network that
 // is slow beside their watch interval, on nodes that restarted and nodes that
 // were away: whoever wins, no wait is lost, and a second one is not needed.
 func TestFoundersThatMeet(t *testing.T) {
@@ -186,7 +186,7 @@ func TestFoundersThatMeet(t *testing.T) {
 				defer d.run()()
 				d.within(soon, 5) // a new cluster need not wait
 
-				// The last two are away during a founding on the others, of which one
+				// The last two are missed a bootstrap on the others, of which one
 				// alone keeps its admission when they come back.
 				d.cut(true, 3, 4)
 				d.restart(0, 1, 2)

@@ -37,17 +37,17 @@ func (l *set) endOf(ctx context.Context, id leaseID) (lockcore.End, error) {
 }
 
 // endByCounters looks at a resource that is free. A release has reached a
-// quorum, so of a lease that was given back fewer than a quorum of counters
+// quorum, so of a lease that was released fewer than a quorum of counters
 // stand at its token or below.
 func (l *set) endByCounters(ctx context.Context, id leaseID) lockcore.End {
-	view := l.view.view()
+	epoch := l.epoch.current()
 	everybody := make([]int, len(l.nodes))
 	for i := range everybody {
 		everybody[i] = i
 	}
 	at := make([]bool, len(l.nodes))
 	l.members.sideBySide(ctx, everybody, func(ctx context.Context, i int) {
-		counters, err := l.nodes[i].Counters(ctx, view, []string{id.resource})
+		counters, err := l.nodes[i].Counters(ctx, epoch, []string{id.resource})
 		at[i] = err == nil && len(counters) == 1 && counters[0] <= id.token
 	})
 	left := 0

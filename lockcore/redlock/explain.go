@@ -38,7 +38,7 @@ func (l *set) explainLoss(ctx context.Context, req *request, res *acquired) erro
 	case b.count(node.Granted) == 0 && b.count(node.Queued) > 0:
 		return &lockcore.HeldError{Resource: req.Resource, Waiters: b.waiting(), Queued: true}
 	}
-	return &retryError{give: &lockcore.HeldError{Resource: req.Resource, Remaining: splitMostPause}}
+	return &retryError{give: &lockcore.HeldError{Resource: req.Resource, Remaining: splitMaxPause}}
 }
 
 // tooLate explains a lease that was won and cannot be handed out.
@@ -79,7 +79,7 @@ func (b *ballot) heldBy(resource, owner string) *lockcore.HeldError {
 	}
 }
 
-// waiting is how many stand in line, as far as the nodes show.
+// waiting is how many stand in the queue, as far as the nodes show.
 func (b *ballot) waiting() (n int) {
 	for i := range b.replies[:b.n] {
 		n = max(n, b.replies[i].Waiting)
@@ -91,7 +91,7 @@ func (b *ballot) waiting() (n int) {
 func (b *ballot) line() (line []node.Ticket) {
 	seen := make(map[string]bool)
 	for i := range b.replies[:b.n] {
-		for _, t := range b.replies[i].Line {
+		for _, t := range b.replies[i].Queue {
 			if !seen[t.ID] {
 				seen[t.ID] = true
 				line = append(line, t)
@@ -105,7 +105,7 @@ func (b *ballot) line() (line []node.Ticket) {
 }
 
 // standing is what the replies of one round show of a lease.
-type standing struct {
+type holding struct {
 	votes     int
 	token     fencing.Token
 	remaining time.Duration // the quorum's; of what was heard when that is less
@@ -115,7 +115,7 @@ type standing struct {
 
 // stateOf sums up a lease. Its token is the grant that a quorum shares, else
 // the largest (which its holder has confirmed, or is about to).
-func (b *ballot) stateOf(owner string) (s standing) {
+func (b *ballot) stateOf(owner string) (s holding) {
 	remaining := make([]time.Duration, 0, MaxNodes)
 	shared := 0
 	for i := range b.replies[:b.n] {
@@ -191,11 +191,11 @@ func reasonOf(r *node.Reply, answered bool, status lockcore.NodeStatus) string {
 	case node.Held:
 		return "held by another lease"
 	case node.Queued:
-		return "others are first in line"
+		return "others are first in the queue"
 	case node.NotHeld:
 		return "not held"
-	case node.StaleView:
-		return "the cluster's view was changing"
+	case node.StaleEpoch:
+		return "the cluster's epoch was changing"
 	case node.NotAdmitted:
 		if status.State == lockcore.NodeVoting || status.Reason == "" {
 			return "not admitted"

@@ -70,22 +70,22 @@ var errFake = errors.New("fake nodes are not members")
 
 func (f *fakeNode) Join(node.Cluster) {}
 
-func (f *fakeNode) Wakes(ctx context.Context, _ string, _ node.Wakes) { <-ctx.Done() }
+func (f *fakeNode) Subscribe(ctx context.Context, _ string, _ node.Listener) { <-ctx.Done() }
 
 func (f *fakeNode) Observe(ctx context.Context) (node.Observation, error) {
 	<-ctx.Done()
 	return node.Observation{}, ctx.Err()
 }
 
-func (f *fakeNode) Fence(context.Context, node.View) (node.Marks, error) {
+func (f *fakeNode) InstallEpoch(context.Context, node.Epoch) (node.Marks, error) {
 	return node.Marks{}, errFake
 }
 
-func (f *fakeNode) Survey(context.Context, node.View, string) ([]node.CarriedLock, string, error) {
+func (f *fakeNode) Survey(context.Context, node.Epoch, string) ([]node.CarriedLock, string, error) {
 	return nil, "", errFake
 }
 
-func (f *fakeNode) Counters(context.Context, node.View, []string) ([]fencing.Token, error) {
+func (f *fakeNode) Counters(context.Context, node.Epoch, []string) ([]fencing.Token, error) {
 	return nil, errFake
 }
 
@@ -114,7 +114,7 @@ func testKeys(tb testing.TB, secrets ...string) *Keys {
 	return keys
 }
 
-// vote is a small node: one lock and one counter a resource, in view 1, which
+// vote is a small node: one lock and one counter a resource, in epoch 1, which
 // answers at once. It is what the scripts of most tests build upon.
 type vote1 struct {
 	counter fencing.Token
@@ -124,15 +124,15 @@ type vote1 struct {
 	until   time.Time
 	ttl     time.Duration
 	meta    string
-	view    node.View
+	epoch   node.Epoch
 }
 
 func (v *vote1) do(op node.Op) node.Reply {
 	held := v.lease != "" && time.Now().Before(v.until)
 	own := held && v.lease == op.Owner
 	left := time.Until(v.until)
-	if op.View < v.view && (op.Kind == node.OpAcquire || op.Kind == node.OpConfirm || op.Kind == node.OpExtend) {
-		return node.Reply{Outcome: node.StaleView, View: v.view}
+	if op.Epoch < v.epoch && (op.Kind == node.OpAcquire || op.Kind == node.OpConfirm || op.Kind == node.OpExtend) {
+		return node.Reply{Outcome: node.StaleEpoch, Epoch: v.epoch}
 	}
 	switch {
 	case op.Kind == node.OpAcquire && own:
@@ -165,7 +165,7 @@ func (v *vote1) do(op node.Op) node.Reply {
 }
 
 // cluster is a Locker over fake nodes that vote, without membership: it starts
-// in view 1. A test spoils single nodes through answer.
+// in epoch 1. A test spoils single nodes through answer.
 type cluster struct {
 	*Locker
 	set   *set
@@ -187,10 +187,10 @@ func newCluster(t *testing.T, n int, cfg Config) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.sets[0].view.learn(1)
+	l.sets[0].epoch.learn(1)
 	c := &cluster{Locker: l, set: l.sets[0]}
 	for _, n := range nodes {
-		f, v := n.(*fakeNode), &vote1{view: 1}
+		f, v := n.(*fakeNode), &vote1{epoch: 1}
 		c.fakes, c.votes = append(c.fakes, f), append(c.votes, v)
 		f.answer(func(op node.Op) (time.Duration, node.Reply) { return roundTrip, v.do(op) })
 	}

@@ -56,7 +56,7 @@ type forgery struct {
 
 func newForgery(tb testing.TB) *forgery {
 	tb.Helper()
-	f := &forgery{locker: serving(tb, "own", 3), owner: lockcore.WithOwner(context.Background(), "alice")}
+	f := &forgery{locker: serving(tb, "own", 3), owner: lockcore.WithCaller(context.Background(), "alice")}
 	take := func(l *redlock.Locker, owner context.Context, req lockcore.AcquireRequest) string {
 		req.TTL = time.Minute
 		lease, err := l.Acquire(owner, req)
@@ -65,7 +65,7 @@ func newForgery(tb testing.TB) *forgery {
 		}
 		return lease.ID
 	}
-	bob := lockcore.WithOwner(context.Background(), "bob")
+	bob := lockcore.WithCaller(context.Background(), "bob")
 	for _, req := range []lockcore.AcquireRequest{
 		{Resource: "held"}, {Resource: "free"}, {Resources: []string{"b1", "b2", "b3"}}, {Resource: "keyed", IdempotencyKey: "k"},
 	} {

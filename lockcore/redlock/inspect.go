@@ -23,9 +23,9 @@ func (l *set) lease(ctx context.Context, id leaseID) (lockcore.Lease, error) {
 		}
 		return n
 	}
-	b := runPoll(ctx, l.nodes, node.Op{Kind: node.OpRead, Resource: id.resource}, l.cfg.NodeTimeout, func(b *ballot) bool {
+	b := runRound(ctx, l.nodes, node.Op{Kind: node.OpRead, Resource: id.resource}, l.cfg.NodeTimeout, func(b *ballot) bool {
 		n := owned(b)
-		return n >= b.quorum || n+b.silent < b.quorum && b.heard() >= b.quorum
+		return n >= b.quorum || n+b.open < b.quorum && b.heard() >= b.quorum
 	})
 	l.learnFrom(b.replies[:b.n])
 	held := owned(&b)
@@ -72,7 +72,7 @@ func (b *ballot) lockState(resource string) (lockcore.LockState, string) {
 
 func (b *ballot) waiters() []lockcore.Waiter {
 	line := b.line()
-	waiters := make([]lockcore.Waiter, min(len(line), node.MostShown))
+	waiters := make([]lockcore.Waiter, min(len(line), node.MaxShown))
 	for i := range waiters {
 		waiters[i] = lockcore.Waiter{Holder: line[i].Holder, WaitingFor: max(0, time.Since(time.UnixMicro(line[i].Arrival)))}
 	}
@@ -82,11 +82,11 @@ func (b *ballot) waiters() []lockcore.Waiter {
 // holderDecided: a quorum holds one lease, or no lease can have one any more.
 func (b *ballot) holderDecided() bool {
 	_, votes := b.leader()
-	return votes >= b.quorum || votes+b.silent < b.quorum && b.heard() >= b.quorum
+	return votes >= b.quorum || votes+b.open < b.quorum && b.heard() >= b.quorum
 }
 
 func (l *set) look(ctx context.Context, resource string, enough func(*ballot) bool) (ballot, error) {
-	b := runPoll(ctx, l.nodes, node.Op{Kind: node.OpRead, Resource: resource}, l.cfg.NodeTimeout, enough)
+	b := runRound(ctx, l.nodes, node.Op{Kind: node.OpRead, Resource: resource}, l.cfg.NodeTimeout, enough)
 	l.learnFrom(b.replies[:b.n])
 	if b.heard() < b.quorum {
 		err := l.quorumError(resource, &b)

@@ -21,7 +21,7 @@ const (
 	leaseIDVersion   = 1
 	leaseHeadBytes   = 1 + node.KeyIDBytes
 	leaseBodyAt      = leaseHeadBytes + tagBytes
-	mostLeaseIDChars = 8192 // of MostBundle resources with the longest names some 6,200
+	mostLeaseIDChars = 8192 // of MaxBundle resources with the longest names some 6,200
 )
 
 // leaseID is what a lease id says of one resource. It carries what a server needs
@@ -160,7 +160,7 @@ func (l *Locker) openLease(ctx context.Context, text string) ([]leaseID, error) 
 	if !ok {
 		return nil, lockcore.ErrNotHeld
 	}
-	owner, known := lockcore.OwnerOf(ctx), false
+	owner, known := lockcore.CallerOf(ctx), false
 	for _, set := range l.sets {
 		keys, err := set.currentKeys(ctx)
 		if err != nil {

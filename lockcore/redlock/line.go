@@ -17,59 +17,59 @@ import (
 // waiter, and only the first of a resource asks the nodes again: when its turn
 // is told, when the lease in the way ends, and now and then in case the word
 // was lost. The others cost nothing while they wait.
-type line struct {
+type queue struct {
 	cfg    Config
 	nodes  []node.Node
 	clean  *cleaner
-	view   func() node.View
+	epoch  func() node.Epoch
 	server string
 	quorum int
 
-	mu      sync.Mutex
-	queues  map[string]*list.List // of *waiter, by arrival
-	tickets map[string]*waiter    // by ticket id
-	gone    recent                // tickets that left lately
-	waiting int
-	arrival int64         // the last one given
-	closed  chan struct{} // no more waiting: the server stops
-	closing bool
+	mu       sync.Mutex
+	waiters  map[string]*list.List // of *waiter, by arrival
+	tickets  map[string]*waiter    // by ticket id
+	dequeued recent                // tickets that left lately
+	waiting  int
+	arrival  int64         // the last one given
+	closed   chan struct{} // no more waiting: the server stops
+	closing  bool
 }
 
-// waiter is one request in line.
+// waiter is one request in the queue.
 type waiter struct {
 	resource string
 	ticket   node.Ticket
 	at       *list.Element
-	turn     chan struct{} // holds a signal after any change of what follows
-	askAt    time.Time     // the first in line asks the nodes at this time,
-	due      bool          // or now: its turn was told
-	told     uint8         // nodes that told it since it last asked, a bit each
+	changed  chan struct{} // holds a signal after any change of what follows
+	tryAt    time.Time     // the first in the queue asks the nodes at this time,
+	tryNow   bool          // or now: its turn was told
+	wokenBy  uint8         // nodes that told it since it last asked, a bit each
 }
 
 // The pace of the line. A server's tickets live for ticketTTL after it last
 // kept them alive, so that a dead server's waiters are passed over within it.
 const (
-	ticketTTL   = 3 * time.Second
-	keepPause   = time.Second
-	turnGrace   = 3 * time.Millisecond // for a quorum of nodes to tell the turn
-	firstPoll   = time.Second
-	mostPoll    = 15 * time.Second
-	expirySlack = 2 * time.Millisecond
+	ticketTTL      = 3 * time.Second
+	heartbeatPause = time.Second
+	wakeGrace      = 3 * time.Millisecond // for a quorum of nodes to tell the turn
+	firstRetry     = time.Second
+	maxRetry       = 15 * time.Second
+	expirySlack    = 2 * time.Millisecond
 )
 
-func newLine(cfg Config, nodes []node.Node, clean *cleaner, view func() node.View) *line {
+func newQueue(cfg Config, nodes []node.Node, clean *cleaner, epoch func() node.Epoch) *queue {
 	var id [9]byte
 	cfg.random(id[:])
-	return &line{
-		cfg: cfg, nodes: nodes, clean: clean, view: view, quorum: QuorumOf(len(nodes)),
-		server: base64.RawURLEncoding.EncodeToString(id[:]),
-		queues: make(map[string]*list.List), tickets: make(map[string]*waiter),
+	return &queue{
+		cfg: cfg, nodes: nodes, clean: clean, epoch: epoch, quorum: QuorumOf(len(nodes)),
+		server:  base64.RawURLEncoding.EncodeToString(id[:]),
+		waiters: make(map[string]*list.List), tickets: make(map[string]*waiter),
 		closed: make(chan struct{}),
 	}
 }
 
 // join puts a request at the end of this server's line.
-func (q *line) join(resource, holder string) (*waiter, error) {
+func (q *queue) enqueue(resource, holder string) (*waiter, error) {
 	var id [9]byte
 	q.cfg.random(id[:])
 	q.mu.Lock()
@@ -86,12 +86,12 @@ func (q *line) join(resource, holder string) (*waiter, error) {
 		ticket: node.Ticket{
 			ID: base64.RawURLEncoding.EncodeToString(id[:]), Server: q.server, Arrival: q.arrival, Holder: holder,
 		},
-		turn: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1),
 	}
-	queue := q.queues[resource]
+	queue := q.waiters[resource]
 	if queue == nil {
 		queue = list.New()
-		q.queues[resource] = queue
+		q.waiters[resource] = queue
 	}
 	w.at = queue.PushBack(w)
 	q.tickets[w.ticket.ID] = w
@@ -104,91 +104,91 @@ func waiterAt(e *list.Element) *waiter {
 	return w
 }
 
-// firstOf is the first in line; a queue that is kept is never empty.
+// firstOf is the first in the queue; a queue that is kept is never empty.
 func firstOf(queue *list.List) *waiter { return waiterAt(queue.Front()) }
 
 // leave takes a request out, and gives the next one the first place: it looks
 // again when the lease that was just granted, if one was, ends.
-func (q *line) leave(w *waiter, freeAt time.Time) {
+func (q *queue) remove(w *waiter, freeAt time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	queue := q.queues[w.resource]
+	queue := q.waiters[w.resource]
 	wasFirst := queue.Front() == w.at
 	queue.Remove(w.at)
 	delete(q.tickets, w.ticket.ID)
-	q.gone.add(w.ticket.ID)
+	q.dequeued.add(w.ticket.ID)
 	q.waiting--
 	if queue.Len() == 0 {
-		delete(q.queues, w.resource)
+		delete(q.waiters, w.resource)
 		return
 	}
 	if next := firstOf(queue); wasFirst {
-		next.askAt = freeAt
+		next.tryAt = freeAt
 		next.signal()
 	}
 }
 
-// takeOff takes the ticket off the nodes.
-func (q *line) takeOff(w *waiter) {
+// dequeue takes the ticket off the nodes.
+func (q *queue) dequeue(w *waiter) {
 	for i := range q.nodes {
-		q.clean.send(i, w.leaving(), time.Now().Add(lockcore.MaxWait), recheckNever)
+		q.clean.send(i, w.dequeueOp(), time.Now().Add(lockcore.MaxWait), recheckNever)
 	}
 }
 
-func (w *waiter) leaving() node.Op {
+func (w *waiter) dequeueOp() node.Op {
 	return node.Op{Kind: node.OpDequeue, Resource: w.resource, Ticket: w.ticket}
 }
 
 // signal says that something changed for the waiter.
 func (w *waiter) signal() {
 	select {
-	case w.turn <- struct{}{}:
+	case w.changed <- struct{}{}:
 	default:
 	}
 }
 
 // isFirst reports whether nobody of this server is before the waiter.
-func (q *line) isFirst(w *waiter) bool {
+func (q *queue) isFirst(w *waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.queues[w.resource].Front() == w.at
+	return q.waiters[w.resource].Front() == w.at
 }
 
 // asks notes that the waiter is about to ask the nodes.
-func (q *line) asks(w *waiter) {
+func (q *queue) trying(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.told, w.due = 0, false
+	w.wokenBy, w.tryNow = 0, false
 }
 
 // postpone sets when the waiter asks again unless its turn is told before.
-func (q *line) postpone(w *waiter, pause time.Duration) {
+func (q *queue) postpone(w *waiter, pause time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.askAt = time.Now().Add(pause)
+	w.tryAt = time.Now().Add(pause)
 }
 
 // wait is how long the waiter has nothing to do: 0 to ask now, negative for
 // until something is signalled.
-func (q *line) wait(w *waiter) time.Duration {
+func (q *queue) wait(w *waiter) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case q.queues[w.resource].Front() != w.at:
+	case q.waiters[w.resource].Front() != w.at:
 		return -1
-	case w.due:
+	case w.tryNow:
 		return 0
 	}
-	return max(0, time.Until(w.askAt))
+	return max(0, time.Until(w.tryAt))
 }
 
 // await returns nil when the waiter should ask the nodes, errTimedOut after
 // the deadline, ErrStopping, or the context's error.
-func (q *line) await(ctx context.Context, w *waiter, deadline <-chan time.Time) error {
+func (q *queue) await(ctx context.Context, w *waiter, deadline <-chan time.Time) error {
 	for {
 		pause := q.wait(w)
 		if pause == 0 {
-			return q.enough(ctx, deadline)
+			return q.mustStop(ctx, deadline)
 		}
 		if err := q.rest(ctx, w, pause, deadline); err != nil {
 			return err
@@ -198,7 +198,7 @@ func (q *line) await(ctx context.Context, w *waiter, deadline <-chan time.Time) 
 
 // enough reports, as await does, that the waiter must not ask once more, though
 // its turn may be told again and again.
-func (q *line) enough(ctx context.Context, deadline <-chan time.Time) error {
+func (q *queue) mustStop(ctx context.Context, deadline <-chan time.Time) error {
 	select {
 	case <-deadline:
 		return errTimedOut
@@ -210,7 +210,7 @@ func (q *line) enough(ctx context.Context, deadline <-chan time.Time) error {
 }
 
 // rest waits for the pause (without an end if it is negative) or a signal.
-func (q *line) rest(ctx context.Context, w *waiter, pause time.Duration, deadline <-chan time.Time) error {
+func (q *queue) rest(ctx context.Context, w *waiter, pause time.Duration, deadline <-chan time.Time) error {
 	var due <-chan time.Time
 	if pause > 0 {
 		timer := time.NewTimer(pause)
@@ -218,7 +218,7 @@ func (q *line) rest(ctx context.Context, w *waiter, pause time.Duration, deadlin
 		due = timer.C
 	}
 	select {
-	case <-w.turn:
+	case <-w.changed:
 	case <-due:
 	case <-deadline:
 		return errTimedOut
@@ -233,8 +233,8 @@ func (q *line) rest(ctx context.Context, w *waiter, pause time.Duration, deadlin
 // stand puts the waiter's ticket on every node, behind those of this server
 // that came before. Nobody waits for the answers: a node that misses it gets
 // it with the waiter's first question.
-func (q *line) stand(w *waiter) {
-	op := &node.Op{Kind: node.OpEnqueue, View: q.view(), Resource: w.resource, Ticket: w.ticket, Deadline: time.Now().Add(q.cfg.NodeTimeout)}
+func (q *queue) sendTicket(w *waiter) {
+	op := &node.Op{Kind: node.OpEnqueue, Epoch: q.epoch(), Resource: w.resource, Ticket: w.ticket, Deadline: time.Now().Add(q.cfg.NodeTimeout)}
 	for i, n := range q.nodes {
 		n.Submit(op, i, unheard{})
 	}
@@ -245,9 +245,9 @@ type unheard struct{}
 
 func (unheard) Deliver(int, node.Reply) {}
 
-// nodeLine is the line as one node's Waker speaks to it.
-type nodeLine struct {
-	*line
+// nodeQueue is the line as one node's Waker speaks to it.
+type nodeQueue struct {
+	*queue
 	node int
 }
 
@@ -255,11 +255,11 @@ type nodeLine struct {
 // this server has sent: each node takes the two in that order, so that the
 // lease changes hands in one round trip. If another server's ticket is first,
 // the nodes say so.
-func (q *line) freed(resource string) {
+func (q *queue) released(resource string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if queue := q.queues[resource]; queue != nil {
-		firstOf(queue).ask()
+	if queue := q.waiters[resource]; queue != nil {
+		firstOf(queue).wake()
 	}
 }
 
@@ -267,8 +267,8 @@ func (q *line) freed(resource string) {
 // node named: the node may not know the ones before. The word of a quorum
 // makes it ask; a smaller number does after a moment. A ticket that nobody
 // here has is taken off the node.
-func (q nodeLine) Turn(resource string, t node.Ticket) {
-	if !q.passWord(resource, t) {
+func (q nodeQueue) Wake(resource string, t node.Ticket) {
+	if !q.wakeFirst(resource, t) {
 		op := node.Op{Kind: node.OpDequeue, Resource: resource, Ticket: t}
 		if op.Validate() != nil {
 			return // no node can have such a ticket: the word is false
@@ -277,37 +277,37 @@ func (q nodeLine) Turn(resource string, t node.Ticket) {
 	}
 }
 
-// passWord reports whether the ticket is somebody's here.
-func (q nodeLine) passWord(resource string, t node.Ticket) bool {
+// wakeFirst reports whether the ticket is somebody's here.
+func (q nodeQueue) wakeFirst(resource string, t node.Ticket) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w := q.tickets[t.ID]
 	if w == nil || w.resource != resource {
-		return q.gone.lately(t.ID) // granted a moment ago: off the node already
+		return q.dequeued.lately(t.ID) // granted a moment ago: off the node already
 	}
-	first := firstOf(q.queues[resource])
-	before := first.told
-	first.told |= 1 << q.node
+	first := firstOf(q.waiters[resource])
+	before := first.wokenBy
+	first.wokenBy |= 1 << q.node
 	switch {
-	case bits.OnesCount8(first.told) >= q.quorum:
-		first.ask()
+	case bits.OnesCount8(first.wokenBy) >= q.quorum:
+		first.wake()
 	case before == 0:
-		time.AfterFunc(turnGrace, func() { q.lateTurn(first) })
+		time.AfterFunc(wakeGrace, func() { q.wakeLate(first) })
 	}
 	return true
 }
 
-func (q *line) lateTurn(w *waiter) {
+func (q *queue) wakeLate(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.told != 0 {
-		w.ask()
+	if w.wokenBy != 0 {
+		w.wake()
 	}
 }
 
 // ask says that it is time to ask the nodes.
-func (w *waiter) ask() {
-	w.due = true
+func (w *waiter) wake() {
+	w.tryNow = true
 	w.signal()
 }
 
@@ -318,10 +318,10 @@ type recent struct {
 	next int
 }
 
-// wordDelay is how long a node's word for a ticket that left may be on its way.
+// wakeDelay is how long a node's word for a ticket that left may be on its way.
 // Later the ticket must be on the node again, put there by a message that was
 // delayed and overtaken by the one that took it off.
-const wordDelay = 100 * time.Millisecond
+const wakeDelay = 100 * time.Millisecond
 
 func (r *recent) add(id string) {
 	if r.left == nil {
@@ -336,30 +336,30 @@ func (r *recent) add(id string) {
 // lately reports whether the ticket left a moment ago.
 func (r *recent) lately(id string) bool {
 	at, known := r.left[id]
-	return known && time.Since(at) < wordDelay
+	return known && time.Since(at) < wakeDelay
 }
 
 // Subscribed lets every first waiter look: the word may have been lost.
-func (q nodeLine) Subscribed() {
+func (q nodeQueue) Subscribed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, queue := range q.queues {
-		firstOf(queue).ask()
+	for _, queue := range q.waiters {
+		firstOf(queue).wake()
 	}
 }
 
 // run listens to every node and keeps this server's tickets alive, until ctx ends.
-func (q *line) run(ctx context.Context) {
+func (q *queue) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for i, n := range q.nodes {
-		wg.Go(func() { n.Wakes(ctx, q.server, nodeLine{line: q, node: i}) })
-		wg.Go(func() { q.keep(ctx, i) })
+		wg.Go(func() { n.Subscribe(ctx, q.server, nodeQueue{queue: q, node: i}) })
+		wg.Go(func() { q.heartbeat(ctx, i) })
 	}
 	wg.Wait()
 }
 
 // stop answers everybody who waits, and lets nobody in.
-func (q *line) stop() {
+func (q *queue) stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.closing {
@@ -371,46 +371,46 @@ func (q *line) stop() {
 // keep keeps this server's tickets alive on node i. Where they had died (the
 // node lost its data, or this server was frozen for too long) it puts them
 // back, with the arrivals they had.
-func (q *line) keep(ctx context.Context, i int) {
+func (q *queue) heartbeat(ctx context.Context, i int) {
 	for {
-		reply := q.ask(ctx, i, node.Op{Kind: node.OpHeartbeat, Ticket: node.Ticket{Server: q.server}, TTL: ticketTTL})
+		reply := q.call(ctx, i, node.Op{Kind: node.OpHeartbeat, Ticket: node.Ticket{Server: q.server}, TTL: ticketTTL})
 		if reply.Outcome == node.Granted && !reply.Existing {
 			q.restore(ctx, i)
 		}
-		if sleep(ctx, keepPause) != nil {
+		if sleep(ctx, heartbeatPause) != nil {
 			return
 		}
 	}
 }
 
-func (q *line) restore(ctx context.Context, i int) {
-	for _, w := range q.standing() {
-		a, waits := q.standAgain(i, w)
+func (q *queue) restore(ctx context.Context, i int) {
+	for _, w := range q.all() {
+		a, waits := q.resendTicket(i, w)
 		if waits && a.wait(ctx).Outcome != node.Granted {
 			return // the next keep finds it, or the waiter's own next question
 		}
 	}
 }
 
-// standAgain puts the waiter back in line on node i, unless it has left since it
+// resendTicket puts the waiter back in the queue on node i, unless it has left since it
 // was listed. It is sent under the lock, so that what takes the ticket off comes
 // behind it.
-func (q *line) standAgain(i int, w *waiter) (a answer, waits bool) {
+func (q *queue) resendTicket(i int, w *waiter) (a answer, waits bool) {
 	a = make(answer, 1)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.tickets[w.ticket.ID] != w {
 		return nil, false
 	}
-	q.nodes[i].Submit(&node.Op{Kind: node.OpEnqueue, View: q.view(), Resource: w.resource, Ticket: w.ticket}, i, a)
+	q.nodes[i].Submit(&node.Op{Kind: node.OpEnqueue, Epoch: q.epoch(), Resource: w.resource, Ticket: w.ticket}, i, a)
 	return a, true
 }
 
-// standing lists everybody in line.
-func (q *line) standing() (all []*waiter) {
+// standing lists everybody in the queue.
+func (q *queue) all() (all []*waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, queue := range q.queues {
+	for _, queue := range q.waiters {
 		for e := queue.Front(); e != nil; e = e.Next() {
 			all = append(all, waiterAt(e))
 		}
@@ -433,7 +433,7 @@ func (a answer) wait(ctx context.Context) node.Reply {
 }
 
 // ask sends one operation to one node and waits for its answer.
-func (q *line) ask(ctx context.Context, i int, op node.Op) node.Reply {
+func (q *queue) call(ctx context.Context, i int, op node.Op) node.Reply {
 	a := make(answer, 1)
 	q.nodes[i].Submit(&op, i, a)
 	return a.wait(ctx)

@@ -18,10 +18,10 @@ func TestRestoredLineHasNobodyWhoLeft(t *testing.T) {
 		fake := &fakeNode{name: "node"}
 		fake.answer(func(node.Op) (time.Duration, node.Reply) { return time.Second, node.Reply{Outcome: node.Granted} })
 		nodes := []node.Node{fake}
-		q := newLine(Config{}.withDefaults(), nodes, newCleaner(nodes), func() node.View { return 1 })
+		q := newQueue(Config{}.withDefaults(), nodes, newCleaner(nodes), func() node.Epoch { return 1 })
 		var waiters []*waiter
 		for _, resource := range []string{"a", "a", "b"} {
-			w, err := q.join(resource, "")
+			w, err := q.enqueue(resource, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -35,7 +35,7 @@ func TestRestoredLineHasNobodyWhoLeft(t *testing.T) {
 		}
 		for _, w := range waiters {
 			if w.ticket.ID != first[0].Ticket.ID {
-				q.leave(w, time.Now())
+				q.remove(w, time.Now())
 			}
 		}
 		settle(5 * time.Second)
@@ -49,8 +49,8 @@ func TestRestoredLineHasNobodyWhoLeft(t *testing.T) {
 // its time is over.
 func TestWaitEndsThoughTurnsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newLine(Config{}.withDefaults(), nil, newCleaner(nil), func() node.View { return 1 })
-		w, err := q.join("r", "")
+		q := newQueue(Config{}.withDefaults(), nil, newCleaner(nil), func() node.Epoch { return 1 })
+		w, err := q.enqueue("r", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestWaitEndsThoughTurnsAreTold(t *testing.T) {
 			{q.stop, lockcore.ErrStopping},
 		} {
 			end.by()
-			q.freed("r")
+			q.released("r")
 			if err := q.await(ctx, w, deadline.C); !errors.Is(err, end.want) {
 				t.Errorf("%v, want %v", err, end.want)
 			}

@@ -22,7 +22,7 @@ const listBudget = 250 * time.Millisecond
 // other, since each held lock stands on at least one of them; a lock that moves
 // meanwhile may be missed or shown twice. A page takes a quarter of a second at
 // most for the search, and may then be short, or empty, and yet have a NextCursor.
-// The cursor is sealed, and good for this owner (WithOwner) and prefix, until
+// The cursor is sealed, and good for this owner (WithCaller) and prefix, until
 // the cluster's secret has been replaced twice. Errors: *FieldError, *QuorumError.
 func (l *Locker) List(ctx context.Context, req lockcore.ListRequest) (lockcore.LockPage, error) {
 	if err := lockcore.ValidateText("prefix", req.Prefix, 0); err != nil {
@@ -35,7 +35,7 @@ func (l *Locker) List(ctx context.Context, req lockcore.ListRequest) (lockcore.L
 	if err != nil {
 		return lockcore.LockPage{}, err
 	}
-	owner := lockcore.OwnerOf(ctx)
+	owner := lockcore.CallerOf(ctx)
 	use := strconv.Itoa(len(owner)) + " " + owner + req.Prefix
 	w := listing{sets: l.sets, req: req, until: time.Now().Add(listBudget)}
 	if w.at, err = openListPlace(keys, use, req.Cursor, l.sets); err != nil {
@@ -138,7 +138,7 @@ func (l *set) inspectAll(ctx context.Context, resources []string, earlier []node
 	for i, resource := range resources {
 		wg.Go(func() {
 			b, err := l.look(ctx, resource, func(*ballot) bool { return false })
-			if state, owner := b.lockState(resource); err == nil && !l.stands(&b, owner, earlier) {
+			if state, owner := b.lockState(resource); err == nil && !l.isHeld(&b, owner, earlier) {
 				states[i] = state
 			}
 		})
@@ -154,7 +154,7 @@ func (l *set) inspectAll(ctx context.Context, resources []string, earlier []node
 }
 
 // stands reports whether one of the nodes has a lock of the owner.
-func (l *set) stands(b *ballot, owner string, nodes []node.Node) bool {
+func (l *set) isHeld(b *ballot, owner string, nodes []node.Node) bool {
 	for i, n := range l.nodes {
 		for _, e := range nodes {
 			if n == e && b.answered.has(i) && b.replies[i].Owner == owner {

@@ -68,7 +68,7 @@ func TestHiddenResourcesAreHiddenInEveryWay(t *testing.T) {
 // A cursor says nothing, and is good for nobody else and no other list.
 func TestCursorsAreOpaque(t *testing.T) {
 	l := serving(t, "own", 3)
-	alice, bob := lockcore.WithOwner(t.Context(), "alice"), lockcore.WithOwner(t.Context(), "bob")
+	alice, bob := lockcore.WithCaller(t.Context(), "alice"), lockcore.WithCaller(t.Context(), "bob")
 	for _, resource := range []string{"x/a-very-long-name-to-be-seen-in-a-cursor", "x/b", "x/c"} {
 		if _, err := l.Acquire(alice, lockcore.AcquireRequest{Resource: resource}); err != nil {
 			t.Fatal(err)

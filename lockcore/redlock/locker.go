@@ -108,11 +108,11 @@ func (l *Locker) Run(ctx context.Context) error {
 // one that would wait. Call it before a server stops.
 func (l *Locker) StopWaiting() {
 	for _, s := range l.sets {
-		s.line.stop()
+		s.queue.stop()
 	}
 }
 
-// Waiting is how many requests stand in line at this server, set by set.
+// Waiting is how many requests stand in the queue at this server, set by set.
 func (l *Locker) Waiting() []int {
 	waiting := make([]int, len(l.sets))
 	for i, s := range l.sets {
@@ -149,20 +149,20 @@ func (l *Locker) Status() lockcore.ClusterStatus {
 // Acquire takes a lease, or says why not: *HeldError, *QuorumError, a
 // *FieldError for each field out of bounds, ErrIdempotencyMismatch,
 // ErrTokensExhausted, or an error that wraps ctx.Err(). After any error no
-// vote stays behind: what was granted is taken back in the background.
+// vote stays behind: what was granted is retracted in the background.
 //
-// With req.Wait it stands in line for that long: first come, first served
+// With req.Wait it stands in the queue for that long: first come, first served
 // over all servers; then also *WaitTimeoutError, ErrTooManyWaiters and
 // ErrStopping. Without, it never overtakes the line. With req.Resources it
 // takes all of them or none.
 //
 // Votes split between callers that came at the same time, and votes that met a
-// change of view, are asked for again a few times before it gives up.
+// change of epoch, are asked for again a few times before it gives up.
 func (l *Locker) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
 	if err := l.cfg.checkAcquire(&req); err != nil {
 		return lockcore.Lease{}, err
 	}
-	one := &request{AcquireRequest: req, owner: lockcore.OwnerOf(ctx), scope: req.Resource}
+	one := &request{AcquireRequest: req, caller: lockcore.CallerOf(ctx), scope: req.Resource}
 	if req.Resources != nil {
 		return l.acquireBundle(ctx, one)
 	}
@@ -170,7 +170,7 @@ func (l *Locker) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lock
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
-	return l.sealed(one.owner, []*part{taken}), nil
+	return l.sealed(one.caller, []*part{taken}), nil
 }
 
 // Extend gives the lease a new TTL, counted from now; 0 asks for the default.

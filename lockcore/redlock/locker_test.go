@@ -207,7 +207,7 @@ func TestReleaseGoesOnAfterALateFailure(t *testing.T) {
 }
 
 // A node that is being admitted is given the locks that the others had a moment
-// ago: one that was given back meanwhile must go there too.
+// ago: one that was released meanwhile must go there too.
 func TestReleaseDuringARejoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})

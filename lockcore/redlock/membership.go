@@ -21,23 +21,23 @@ type membership struct {
 	cluster node.Cluster
 	meters  []Meter
 	base    time.Time // steady time counts from here, see readClock
-	view    *knownView
+	epoch   *knownEpoch
 	nudges  []chan struct{} // per node: look now
 	acts    chan struct{}   // something was seen
 
-	mu       sync.Mutex
-	seen     observations
-	clocks   []clockWatch
-	own      ownJump
-	backoff  time.Time // no admission before this
-	failures int
-	doubt    doubt
-	secrets  knownSecrets
+	mu          sync.Mutex
+	seen        observations
+	clocks      []clockWatch
+	own         ownJump
+	backoff     time.Time // no admission before this
+	failures    int
+	unconfirmed unknownEpoch
+	secrets     knownSecrets
 }
 
-func newMembership(cfg Config, nodes []node.Node, view *knownView) *membership {
+func newMembership(cfg Config, nodes []node.Node, epoch *knownEpoch) *membership {
 	m := &membership{
-		cfg: cfg, nodes: nodes, cluster: clusterOf(nodes), view: view,
+		cfg: cfg, nodes: nodes, cluster: clusterOf(nodes), epoch: epoch,
 		meters: cfg.metersOf(nodes), base: time.Now(),
 		acts:   make(chan struct{}, 1),
 		clocks: make([]clockWatch, len(nodes)),
@@ -63,7 +63,7 @@ func (m *membership) run(ctx context.Context) {
 // then requests would make it be looked at ten times as often for nothing.
 func (m *membership) refused(i int) {
 	m.mu.Lock()
-	news := m.seen.sights[i].state == lockcore.NodeVoting
+	news := m.seen.nodes[i].state == lockcore.NodeVoting
 	m.mu.Unlock()
 	if news {
 		m.nudge(i)
@@ -129,7 +129,7 @@ func (m *membership) look(ctx context.Context, i int) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before := m.seen.sights[i]
+	before := m.seen.nodes[i]
 	m.seen.see(i, seen, err, time.Now())
 	m.adoptSecrets(time.Now())
 	m.judge()
@@ -152,15 +152,15 @@ func (m *membership) observe(ctx context.Context, i int) (node.Observation, erro
 
 func (m *membership) learnOf(seen node.Observation) {
 	if seen.Cluster == m.cluster {
-		m.view.learn(seen.View)
+		m.epoch.learn(seen.Epoch)
 	}
 }
 
 // report logs a change of a node's state; of its reason alone only now and
 // then, since a node that is away fails in many words.
-func (m *membership) report(ctx context.Context, i int, before sight) {
+func (m *membership) report(ctx context.Context, i int, before observed) {
 	const often = time.Minute
-	after := &m.seen.sights[i]
+	after := &m.seen.nodes[i]
 	if after.state == before.state && (after.reason == before.reason || time.Since(after.reported) < often) {
 		return
 	}
@@ -204,14 +204,14 @@ func (m *membership) step(ctx context.Context) {
 	m.mu.Lock()
 	now := time.Now()
 	p := planFor(&m.seen, m.cfg, now)
-	m.settleView(p, now)
+	m.settleEpoch(p, now)
 	wait := now.Before(m.backoff)
 	m.mu.Unlock()
 	for _, i := range m.minded() {
 		m.expel(ctx, i)
 	}
 	for _, i := range p.raise {
-		m.raise(ctx, i, p.view)
+		m.raise(ctx, i, p.epoch)
 	}
 	for _, i := range p.raiseTTL {
 		m.raiseTTL(ctx, i)
@@ -221,8 +221,8 @@ func (m *membership) step(ctx context.Context) {
 	}
 	switch {
 	case wait:
-	case len(p.found) > 0:
-		m.finish(ctx, "re-founding", m.found(ctx, p))
+	case len(p.bootstrap) > 0:
+		m.finish(ctx, "re-bootstrap", m.bootstrap(ctx, p))
 	case len(p.rejoin) > 0:
 		m.finish(ctx, "rejoin", m.rejoin(ctx, p))
 	}
@@ -247,12 +247,12 @@ func (m *membership) finish(ctx context.Context, what string, err error) {
 	}
 }
 
-// raise brings an admitted node that missed a change of view up to it. It is
+// raise brings an admitted node that missed a change of epoch up to it. It is
 // a fenced read (rule 8) whose result nobody needs.
-func (m *membership) raise(ctx context.Context, i int, view node.View) {
+func (m *membership) raise(ctx context.Context, i int, epoch node.Epoch) {
 	calling, cancel := context.WithTimeout(ctx, m.cfg.observeTimeout())
 	defer cancel()
-	if _, err := m.nodes[i].Fence(calling, view); err == nil {
+	if _, err := m.nodes[i].InstallEpoch(calling, epoch); err == nil {
 		m.nudge(i)
 	}
 }
@@ -265,22 +265,22 @@ func (m *membership) raiseTTL(ctx context.Context, i int) {
 	}
 }
 
-// viewBits is how many low bits of a founding's view are random.
-const viewBits = 10
+// epochBits is how many low bits of a bootstrap's epoch are random.
+const epochBits = 10
 
-// foundingView makes a view for a founding: from the wall clock, so that it is
+// bootstrapEpoch makes an epoch for a bootstrap: from the wall clock, so that it is
 // larger than any that a lost majority knew, with random low bits, so that no
 // other admitter makes the same (rule 12). It is above what this server knows,
 // too, in case that the clock has been set back.
-func (m *membership) foundingView(largest node.View) node.View {
-	clock := node.View(time.Now().UnixMilli())<<viewBits | node.View(m.cfg.randomBelow(1<<viewBits))
-	return max(clock, m.rejoinView(max(largest, m.view.view())))
+func (m *membership) bootstrapEpoch(largest node.Epoch) node.Epoch {
+	clock := node.Epoch(time.Now().UnixMilli())<<epochBits | node.Epoch(m.cfg.randomBelow(1<<epochBits))
+	return max(clock, m.rejoinEpoch(max(largest, m.epoch.current())))
 }
 
-// rejoinView makes a view for a rejoin: just above the largest seen (rule 9).
+// rejoinEpoch makes an epoch for a rejoin: just above the largest seen (rule 9).
 // It does not follow the clock, so that a rejoin among nodes that missed a
-// founding stays below the founding's view.
-func (m *membership) rejoinView(largest node.View) node.View {
+// bootstrap stays below the bootstrap's epoch.
+func (m *membership) rejoinEpoch(largest node.Epoch) node.Epoch {
 	const steps = 16
-	return largest + 1 + node.View(m.cfg.randomBelow(steps))
+	return largest + 1 + node.Epoch(m.cfg.randomBelow(steps))
 }

@@ -13,7 +13,7 @@ import (
 // not call back.
 type Meter interface {
 	Vote(o node.Outcome)    // an answer to an acquire, late ones included
-	Silent()                // an acquire's time was up without an answer
+	NoAnswer()              // an acquire's time was up without an answer
 	Confirm(o node.Outcome) // an answer to a confirm
 	// Clock tells by how much the node's clock is ahead of this server's, the
 	// median of the last readings. Only nodes that are Clocked.
@@ -41,7 +41,7 @@ type VoteTaken struct {
 type unmetered struct{}
 
 func (unmetered) Vote(node.Outcome)    {}
-func (unmetered) Silent()              {}
+func (unmetered) NoAnswer()            {}
 func (unmetered) Confirm(node.Outcome) {}
 func (unmetered) Clock(time.Duration)  {}
 func (unmetered) Jump(time.Duration)   {}
@@ -59,13 +59,13 @@ func (c Config) metersOf(nodes []node.Node) []Meter {
 }
 
 // tell describes a finished attempt to the Tracer.
-func (l *set) tell(ctx context.Context, res *acquired) {
+func (l *set) trace(ctx context.Context, res *acquired) {
 	if res.at == nil {
 		return
 	}
-	told := Attempt{Verdict: res.verdict, Votes: make([]VoteTaken, len(l.nodes))}
+	traced := Attempt{Verdict: res.verdict, Votes: make([]VoteTaken, len(l.nodes))}
 	if res.verdict == Won {
-		told.Token = res.token
+		traced.Token = res.token
 	}
 	status := l.members.status()
 	for i, n := range l.nodes {
@@ -74,7 +74,7 @@ func (l *set) tell(ctx context.Context, res *acquired) {
 		if res.answered.has(i) && reply.Outcome == node.Granted {
 			vote.Grant = reply.Grant
 		}
-		told.Votes[i] = vote
+		traced.Votes[i] = vote
 	}
-	l.cfg.Trace(ctx, told)
+	l.cfg.Trace(ctx, traced)
 }

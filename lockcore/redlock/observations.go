@@ -12,28 +12,28 @@ import (
 type observations struct {
 	names   []string
 	cluster node.Cluster
-	sights  []sight
+	nodes   []observed
 	longest time.Duration // the longest TTL that any node ever recorded
 }
 
 const notSeenYet = "not seen yet"
 
 func newObservations(nodes []node.Node, now time.Time) observations {
-	o := observations{cluster: clusterOf(nodes), sights: make([]sight, len(nodes))}
+	o := observations{cluster: clusterOf(nodes), nodes: make([]observed, len(nodes))}
 	for i, n := range nodes {
 		o.names = append(o.names, n.Name())
-		o.sights[i] = sight{state: lockcore.NodeUnreachable, reason: notSeenYet, since: now}
+		o.nodes[i] = observed{state: lockcore.NodeUnreachable, reason: notSeenYet, since: now}
 	}
 	return o
 }
 
 // see takes a look at node i.
 func (o *observations) see(i int, seen node.Observation, err error, now time.Time) {
-	o.sights[i].update(seen, err, o.ours(seen))
+	o.nodes[i].update(seen, err, o.ours(seen))
 	if err == nil {
-		o.sights[i].at = now
+		o.nodes[i].at = now
 	}
-	o.markOut(now)
+	o.markQuarantined(now)
 }
 
 // ours: the node bears this cluster's mark, or none.
@@ -42,19 +42,19 @@ func (o *observations) ours(seen node.Observation) bool {
 }
 
 // sight is what one server knows of one node.
-type sight struct {
+type observed struct {
 	seen    node.Observation
 	err     error     // of the last look; seen is then older
 	looked  bool      // was seen at least once
 	at      time.Time // when it was seen so
 	cluster bool      // its record, if any, is this cluster's
 
-	away bool // admitted, but in a view from before the last founding
+	missed bool // admitted, but in an epoch from before the last bootstrap
 
-	// outSince is when the node was first seen in this state without admission,
+	// quarantinedSince is when the node was first seen in this state without admission,
 	// on this server's monotonic clock (rule 13); zero while it is admitted.
-	outSince time.Time
-	outPin   pin
+	quarantinedSince time.Time
+	quarantinedAs    pin
 
 	state    lockcore.NodeState
 	reason   string
@@ -62,7 +62,7 @@ type sight struct {
 	reported time.Time // when the state or the reason was last logged
 }
 
-func (s *sight) update(seen node.Observation, err error, ours bool) {
+func (s *observed) update(seen node.Observation, err error, ours bool) {
 	s.err = err
 	if err != nil {
 		return
@@ -70,45 +70,45 @@ func (s *sight) update(seen node.Observation, err error, ours bool) {
 	s.seen, s.looked, s.cluster = seen, true, ours
 }
 
-// markOut notes since when each node is without a valid admission. A node
-// admitted in a view from before the last founding has none: it was away
+// markQuarantined notes since when each node is without a valid admission. A node
+// admitted in an epoch from before the last bootstrap has none: it was away
 // during it and rejoins like one that restarted (rule 12).
-func (o *observations) markOut(now time.Time) {
-	founded := o.founded()
-	for i := range o.sights {
-		s := &o.sights[i]
+func (o *observations) markQuarantined(now time.Time) {
+	bootstrapped := o.bootstrapped()
+	for i := range o.nodes {
+		s := &o.nodes[i]
 		if s.err != nil {
 			continue
 		}
 		if s.fit() {
-			o.longest = max(o.longest, min(s.seen.Marks.MaxTTL, mostRecordedTTL))
+			o.longest = max(o.longest, min(s.seen.Marks.MaxTTL, maxRecordedTTL))
 		}
-		s.away = s.seen.Admitted && s.seen.View < founded
+		s.missed = s.seen.Admitted && s.seen.Epoch < bootstrapped
 		switch {
-		case s.seen.Admitted && !s.away:
-			s.outSince, s.outPin = time.Time{}, pin{}
-		case s.outPin != pinOf(s.seen), !s.away && s.seen.Note == "": // without the note no wait begins
-			s.outSince, s.outPin = now, pinOf(s.seen)
+		case s.seen.Admitted && !s.missed:
+			s.quarantinedSince, s.quarantinedAs = time.Time{}, pin{}
+		case s.quarantinedAs != pinOf(s.seen), !s.missed && s.seen.Note == "": // without the note no wait begins
+			s.quarantinedSince, s.quarantinedAs = now, pinOf(s.seen)
 		}
 	}
 }
 
-// founded is the view of the last founding that anybody knows of, as each node
+// bootstrapped is the epoch of the last bootstrap that anybody knows of, as each node
 // was last seen: one that does not answer for a moment is no reason to take
-// another one, which was away during the founding, for a voting node again.
-func (o *observations) founded() (view node.View) {
-	for i := range o.sights {
-		if s := &o.sights[i]; s.looked && s.seen.Unfit == "" && s.cluster && s.seen.Admitted {
-			view = max(view, s.seen.Marks.Founded)
+// another one, which missed the bootstrap, for a voting node again.
+func (o *observations) bootstrapped() (epoch node.Epoch) {
+	for i := range o.nodes {
+		if s := &o.nodes[i]; s.looked && s.seen.Unfit == "" && s.cluster && s.seen.Admitted {
+			epoch = max(epoch, s.seen.Marks.Bootstrapped)
 		}
 	}
-	return view
+	return epoch
 }
 
-// secrets are what the admitted nodes keep, as each was last seen, like founded.
+// secrets are what the admitted nodes keep, as each was last seen, like bootstrapped.
 func (o *observations) secrets() (kept []node.Secrets) {
-	for i := range o.sights {
-		if s := &o.sights[i]; s.looked && s.seen.Unfit == "" && s.cluster && s.seen.Admitted && !s.away {
+	for i := range o.nodes {
+		if s := &o.nodes[i]; s.looked && s.seen.Unfit == "" && s.cluster && s.seen.Admitted && !s.missed {
 			kept = append(kept, s.seen.Marks.Secrets)
 		}
 	}
@@ -116,18 +116,18 @@ func (o *observations) secrets() (kept []node.Secrets) {
 }
 
 // fit: answers, is configured as it must be, and is this cluster's or nobody's.
-func (s *sight) fit() bool { return s.err == nil && s.looked && s.seen.Unfit == "" && s.cluster }
+func (s *observed) fit() bool { return s.err == nil && s.looked && s.seen.Unfit == "" && s.cluster }
 
-func (s *sight) admitted() bool { return s.fit() && s.seen.Admitted && !s.away }
+func (s *observed) admitted() bool { return s.fit() && s.seen.Admitted && !s.missed }
 
-func (s *sight) out() bool { return s.fit() && (!s.seen.Admitted || s.away) }
+func (s *observed) quarantined() bool { return s.fit() && (!s.seen.Admitted || s.missed) }
 
 // waitLeft is what is left of a node's delayed restart (rule 13).
-func (s *sight) waitLeft(wait time.Duration, now time.Time) time.Duration {
-	return max(0, wait-now.Sub(s.outSince))
+func (s *observed) waitLeft(wait time.Duration, now time.Time) time.Duration {
+	return max(0, wait-now.Sub(s.quarantinedSince))
 }
 
-func (s *sight) judge(outReason string) (lockcore.NodeState, string) {
+func (s *observed) judge(outReason string) (lockcore.NodeState, string) {
 	switch {
 	case s.err != nil:
 		return lockcore.NodeUnreachable, s.err.Error()
@@ -145,8 +145,8 @@ func (s *sight) judge(outReason string) (lockcore.NodeState, string) {
 
 // judge gives every node its state.
 func (o *observations) judge(p plan, now time.Time) {
-	for i := range o.sights {
-		s := &o.sights[i]
+	for i := range o.nodes {
+		s := &o.nodes[i]
 		state, reason := s.judge(p.reasons[i])
 		if state != s.state {
 			s.since = now
@@ -157,10 +157,10 @@ func (o *observations) judge(p plan, now time.Time) {
 
 // status describes the cluster.
 func (o *observations) status(p plan, now time.Time) lockcore.ClusterStatus {
-	s := lockcore.ClusterStatus{Quorum: QuorumOf(len(o.sights)), Nodes: make([]lockcore.NodeStatus, len(o.sights))}
-	for i := range o.sights {
-		at := &o.sights[i]
-		n := lockcore.NodeStatus{Name: o.names[i], State: at.state, Reason: at.reason, Since: now.Sub(at.since), View: int64(at.seen.View)}
+	s := lockcore.ClusterStatus{Quorum: QuorumOf(len(o.nodes)), Nodes: make([]lockcore.NodeStatus, len(o.nodes))}
+	for i := range o.nodes {
+		at := &o.nodes[i]
+		n := lockcore.NodeStatus{Name: o.names[i], State: at.state, Reason: at.reason, Since: now.Sub(at.since), Epoch: int64(at.seen.Epoch)}
 		switch at.state {
 		case lockcore.NodeVoting:
 			s.Voting++

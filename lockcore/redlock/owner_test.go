@@ -23,7 +23,7 @@ func asOwner(c *cluster, ctx context.Context, id string) map[string]error { //no
 func TestALeaseAnswersToItsOwnerAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
-		alice, bob := lockcore.WithOwner(t.Context(), "alice"), lockcore.WithOwner(t.Context(), "bob")
+		alice, bob := lockcore.WithCaller(t.Context(), "alice"), lockcore.WithCaller(t.Context(), "bob")
 		lease, err := c.Acquire(alice, req)
 		if err != nil {
 			t.Fatal(err)
@@ -92,7 +92,7 @@ func TestAnIdempotencyKeyOutlivesItsSecret(t *testing.T) {
 func TestAnIdempotencyKeyIsItsOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
-		alice, bob := lockcore.WithOwner(t.Context(), "alice"), lockcore.WithOwner(t.Context(), "bob")
+		alice, bob := lockcore.WithCaller(t.Context(), "alice"), lockcore.WithCaller(t.Context(), "bob")
 		keyed := req
 		keyed.IdempotencyKey = "k"
 		lease, err := c.Acquire(alice, keyed)

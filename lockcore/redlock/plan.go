@@ -13,22 +13,22 @@ import (
 
 // plan is what should be done about the nodes as they were last seen.
 type plan struct {
-	view     node.View     // the largest of the admitted nodes
-	largest  node.View     // the largest seen anywhere
+	epoch    node.Epoch    // the largest of the admitted nodes
+	largest  node.Epoch    // the largest seen anywhere
 	wait     time.Duration // how long a node stays silent (rule 13)
 	admitted []int
-	raise    []int // admitted, in an older view
+	raise    []int // admitted, in an older epoch
 	raiseTTL []int // admitted, not told of this server's longest TTL
 	// raiseSecrets are admitted and lack some of the secrets.
 	raiseSecrets []int
 	secrets      node.Secrets
 	rejoin       []int // have waited, and enough nodes are there to read from (rule 7)
-	found        []int // a majority lost its state: found anew on these (rule 12)
+	bootstrap    []int // a majority lost its state: bootstrap again on these (rule 12)
 	fresh        bool  // found: the operator said that the cluster is new
 	pins         []pin // by node: what was seen, and must still be so when it is touched
 	reasons      []string
-	founded      node.View // the last founding's
-	why          string    // why no quorum may vote
+	bootstrapped node.Epoch // the last bootstrap's
+	why          string     // why no quorum may vote
 }
 
 // pin is the state in which a node serves its wait, and which a plan is about.
@@ -41,7 +41,7 @@ type pin struct {
 
 func pinOf(o node.Observation) pin {
 	if o.Admitted {
-		return pin{o.Incarnation, node.AwayNote(o.View)}
+		return pin{o.Incarnation, node.MissedNote(o.Epoch)}
 	}
 	return pin{o.Incarnation, o.Note}
 }
@@ -61,122 +61,122 @@ type planner struct {
 
 func (in *planner) plan() plan {
 	p := plan{
-		wait: in.restartWait(), founded: in.founded(), secrets: node.MergeSecrets(in.secrets()...),
-		reasons: make([]string, len(in.sights)), pins: make([]pin, 0, len(in.sights)),
+		wait: in.restartWait(), bootstrapped: in.bootstrapped(), secrets: node.MergeSecrets(in.secrets()...),
+		reasons: make([]string, len(in.nodes)), pins: make([]pin, 0, len(in.nodes)),
 	}
 	in.sameServer(p.reasons)
-	var out, waited []int
-	silent := 0
-	for i := range in.sights {
-		s := &in.sights[i]
+	var quarantined, waited []int
+	unreachable := 0
+	for i := range in.nodes {
+		s := &in.nodes[i]
 		p.pins = append(p.pins, pinOf(s.seen))
 		if s.fit() {
-			p.largest = max(p.largest, s.seen.View, s.seen.Staged)
+			p.largest = max(p.largest, s.seen.Epoch, s.seen.Staged)
 		}
 		switch {
 		case p.reasons[i] != "":
 		case s.admitted():
 			p.admitted = append(p.admitted, i)
-			p.view = max(p.view, s.seen.View)
-		case s.out():
-			out = append(out, i)
+			p.epoch = max(p.epoch, s.seen.Epoch)
+		case s.quarantined():
+			quarantined = append(quarantined, i)
 			if s.waitLeft(p.wait, in.now) == 0 {
 				waited = append(waited, i)
 			}
 		case s.err != nil:
-			silent++
+			unreachable++
 		}
 	}
 	if !in.cfg.Force {
-		silent = 0
+		unreachable = 0
 	}
 	in.planAdmitted(&p)
-	in.planOut(&p, out, waited, silent)
+	in.planQuarantined(&p, quarantined, waited, unreachable)
 	return p
 }
 
 func (in *planner) planAdmitted(p *plan) {
 	for _, i := range p.admitted {
-		if in.sights[i].seen.View < p.view {
+		if in.nodes[i].seen.Epoch < p.epoch {
 			p.raise = append(p.raise, i)
-			p.reasons[i] = "catching up with the cluster's view"
+			p.reasons[i] = "catching up with the cluster's epoch"
 		}
-		if in.sights[i].seen.Marks.MaxTTL < in.cfg.MaxTTL {
+		if in.nodes[i].seen.Marks.MaxTTL < in.cfg.MaxTTL {
 			p.raiseTTL = append(p.raiseTTL, i)
 		}
-		if had := in.sights[i].seen.Marks.Secrets; node.MergeSecrets(had, p.secrets) != had {
+		if had := in.nodes[i].seen.Marks.Secrets; node.MergeSecrets(had, p.secrets) != had {
 			p.raiseSecrets = append(p.raiseSecrets, i)
 		}
 	}
 }
 
-// planOut decides about the nodes that are not admitted. The forsaken are the
+// planQuarantined decides about the nodes that are not admitted. The forsaken are the
 // silent ones that an operator gave up.
-func (in *planner) planOut(p *plan, out, waited []int, forsaken int) {
-	n := len(in.sights)
+func (in *planner) planQuarantined(p *plan, quarantined, waited []int, givenUp int) {
+	n := len(in.nodes)
 	if len(p.admitted) >= ReadersOf(n) {
 		p.rejoin = waited
-		in.explainOut(p, out, "it restarted, lost its data, was away during a founding or its clock jumped; it votes again once the longest TTL has passed")
+		in.explainQuarantined(p, quarantined, "it restarted, lost its data, missed a bootstrap or its clock jumped; it votes again once the longest TTL has passed")
 		if voting := len(p.admitted) - len(p.raise); voting < QuorumOf(n) {
 			p.why = fmt.Sprintf("only %d of %d nodes may vote, %d needed", voting, n, QuorumOf(n))
 		}
 		return
 	}
-	in.planFounding(p, out, waited, forsaken)
+	in.planBootstrap(p, quarantined, waited, givenUp)
 }
 
-// planFounding is rule 12: only when a majority is seen to be not admitted,
+// planBootstrap is rule 12: only when a majority is seen to be not admitted,
 // each for the whole wait.
-func (in *planner) planFounding(p *plan, out, waited []int, forsaken int) {
-	n, quorum := len(in.sights), QuorumOf(len(in.sights))
+func (in *planner) planBootstrap(p *plan, quarantined, waited []int, givenUp int) {
+	n, quorum := len(in.nodes), QuorumOf(len(in.nodes))
 	switch {
-	case in.allNew(out):
-		p.found, p.fresh = out, true
-		p.why = "the new cluster is being founded"
-	case len(out) == 0 || len(out)+forsaken < quorum:
-		p.why = fmt.Sprintf("%d of %d nodes are admitted and %d have lost their admission: waiting for the nodes that are unreachable or refused, which may still know the last tokens", len(p.admitted), n, len(out))
+	case in.allNew(quarantined):
+		p.bootstrap, p.fresh = quarantined, true
+		p.why = "the new cluster is being bootstrapped"
+	case len(quarantined) == 0 || len(quarantined)+givenUp < quorum:
+		p.why = fmt.Sprintf("%d of %d nodes are admitted and %d have lost their admission: waiting for the nodes that are unreachable or refused, which may still know the last tokens", len(p.admitted), n, len(quarantined))
 	case in.cfg.Recovery == RecoveryManual:
-		p.why = fmt.Sprintf("%d of %d nodes have lost their admission and recovery is manual: run 'fencelock bootstrap'", len(out), n)
-	case len(waited)+forsaken < quorum || forsaken > 0 && len(waited) < len(out) || in.almostWaited(out, p.wait):
-		p.why = fmt.Sprintf("%d of %d nodes have lost their admission: the cluster is founded anew once the longest TTL (%s) has passed", len(out), n, p.wait.Round(time.Millisecond))
+		p.why = fmt.Sprintf("%d of %d nodes have lost their admission and recovery is manual: run 'fencelock bootstrap'", len(quarantined), n)
+	case len(waited)+givenUp < quorum || givenUp > 0 && len(waited) < len(quarantined) || in.almostWaited(quarantined, p.wait):
+		p.why = fmt.Sprintf("%d of %d nodes have lost their admission: the cluster is bootstrapped again once the longest TTL (%s) has passed", len(quarantined), n, p.wait.Round(time.Millisecond))
 	default:
-		p.found = waited
-		if forsaken > 0 {
-			p.found = append(p.found, p.admitted...) // too few to be read from
-			slices.Sort(p.found)
+		p.bootstrap = waited
+		if givenUp > 0 {
+			p.bootstrap = append(p.bootstrap, p.admitted...) // too few to be read from
+			slices.Sort(p.bootstrap)
 		}
-		p.why = "the cluster is being founded anew"
+		p.why = "the cluster is being bootstrapped again"
 	}
-	in.explainOut(p, out, p.why)
+	in.explainQuarantined(p, quarantined, p.why)
 }
 
 // almostWaited: a node's wait ends in a moment. Nodes that fell together are seen
-// one look after the other, by every server in another order. Founded together
+// one look after the other, by every server in another order. Bootstrapped together
 // they are the same nodes for all servers, which then begin with the same one.
-func (in *planner) almostWaited(out []int, wait time.Duration) bool {
+func (in *planner) almostWaited(quarantined []int, wait time.Duration) bool {
 	moment := min(in.cfg.WatchInterval+in.cfg.observeTimeout(), wait/4)
-	return slices.ContainsFunc(out, func(i int) bool {
-		left := in.sights[i].waitLeft(wait, in.now)
+	return slices.ContainsFunc(quarantined, func(i int) bool {
+		left := in.nodes[i].waitLeft(wait, in.now)
 		return left > 0 && left <= moment
 	})
 }
 
-func (in *planner) explainOut(p *plan, out []int, why string) {
-	for _, i := range out {
+func (in *planner) explainQuarantined(p *plan, quarantined []int, why string) {
+	for _, i := range quarantined {
 		p.reasons[i] = why
-		if in.sights[i].waitLeft(p.wait, in.now) == 0 && p.found == nil && len(p.rejoin) > 0 {
+		if in.nodes[i].waitLeft(p.wait, in.now) == 0 && p.bootstrap == nil && len(p.rejoin) > 0 {
 			p.reasons[i] = "it has waited and is being admitted"
 		}
 	}
 }
 
 // allNew: the operator said so, every node is there, and none holds anything.
-func (in *planner) allNew(out []int) bool {
-	if !in.cfg.New || len(out) < len(in.sights) {
+func (in *planner) allNew(quarantined []int) bool {
+	if !in.cfg.New || len(quarantined) < len(in.nodes) {
 		return false
 	}
-	for _, i := range out {
-		if !in.sights[i].seen.Empty {
+	for _, i := range quarantined {
+		if !in.nodes[i].seen.Empty {
 			return false
 		}
 	}
@@ -190,15 +190,15 @@ func (in *planner) restartWait() time.Duration {
 	return longest + drift(longest)
 }
 
-// mostRecordedTTL bounds what a broken record may ask for.
-const mostRecordedTTL = 24 * time.Hour
+// maxRecordedTTL bounds what a broken record may ask for.
+const maxRecordedTTL = 24 * time.Hour
 
 // sameServer gives its reason to every node that turns out to be one server
 // under two addresses: two masters never share an incarnation.
 func (in *planner) sameServer(reasons []string) {
-	for i := range in.sights {
+	for i := range in.nodes {
 		for j := range i {
-			a, b := &in.sights[i], &in.sights[j]
+			a, b := &in.nodes[i], &in.nodes[j]
 			if a.seen.Incarnation == b.seen.Incarnation && a.fit() && b.fit() {
 				const why = "it is the same server as %s: every node must be one of its own"
 				reasons[i] = fmt.Sprintf(why, in.names[j])

@@ -67,8 +67,8 @@ func (s *planScenarios) cluster(cmd command) error {
 
 // see reads what a look at a node shows:
 //
-//	see 1 admitted view=5 founded=2 high=9 max-ttl=20s
-//	see 2 out [empty] [view=5]       not admitted; note=x, away=5 or unnoted: of its quarantine
+//	see 1 admitted epoch=5 bootstrapped=2 high=9 max-ttl=20s
+//	see 2 out [empty] [epoch=5]       not admitted; note=x, away=5 or unnoted: of its quarantine
 //	see 3 silent                     no answer
 //	see 4 unfit | foreign | twin=1   must not vote
 //
@@ -77,9 +77,9 @@ func (s *planScenarios) see(cmd command) error {
 	i := int(cmd.number(0)) - 1
 	maxTTL, _ := time.ParseDuration(cmd.pair("max-ttl"))
 	seen := node.Observation{
-		Incarnation: fmt.Sprintf("%d%s", i+1, cmd.pair("inc")), View: node.View(cmd.pairNumber("view")),
+		Incarnation: fmt.Sprintf("%d%s", i+1, cmd.pair("inc")), Epoch: node.Epoch(cmd.pairNumber("epoch")),
 		Admitted: cmd.HasArg("admitted"), Empty: cmd.HasArg("empty"),
-		Marks: node.Marks{High: fencing.Token(cmd.pairNumber("high")), Founded: node.View(cmd.pairNumber("founded")), MaxTTL: max(maxTTL, s.cfg.MaxTTL)},
+		Marks: node.Marks{HighWater: fencing.Token(cmd.pairNumber("high")), Bootstrapped: node.Epoch(cmd.pairNumber("bootstrapped")), MaxTTL: max(maxTTL, s.cfg.MaxTTL)},
 	}
 	if !seen.Empty {
 		seen.Cluster = s.seen.cluster
@@ -88,7 +88,7 @@ func (s *planScenarios) see(cmd command) error {
 		seen.Note = "note" + cmd.pair("note")
 	}
 	if away := cmd.pairNumber("away"); away != 0 {
-		seen.Note = node.AwayNote(node.View(away))
+		seen.Note = node.MissedNote(node.Epoch(away))
 	}
 	if twin := cmd.pair("twin"); twin != "" {
 		seen.Incarnation = twin
@@ -115,7 +115,7 @@ func (s *planScenarios) show() string {
 	for _, part := range []struct {
 		name  string
 		nodes []int
-	}{{"raise", p.raise}, {"raise-ttl", p.raiseTTL}, {"rejoin", p.rejoin}, {"found", p.found}} {
+	}{{"raise", p.raise}, {"raise-ttl", p.raiseTTL}, {"rejoin", p.rejoin}, {"found", p.bootstrap}} {
 		if len(part.nodes) > 0 {
 			fmt.Fprintf(&out, "%s %s\n", part.name, ordinals(part.nodes))
 		}
@@ -143,18 +143,18 @@ func (s *planScenarios) show() string {
 
 // Views come from entropy and from what was seen, never from a constant.
 func TestViewsGrow(t *testing.T) {
-	m := newMembership(Config{}.withDefaults(), fakes(3), new(knownView))
-	for largest := range node.View(100) {
-		if v := m.rejoinView(largest); v <= largest || v > largest+16 {
-			t.Fatalf("a rejoin above view %d took %d", largest, v)
+	m := newMembership(Config{}.withDefaults(), fakes(3), new(knownEpoch))
+	for largest := range node.Epoch(100) {
+		if v := m.rejoinEpoch(largest); v <= largest || v > largest+16 {
+			t.Fatalf("a rejoin above epoch %d took %d", largest, v)
 		}
 	}
-	clock := node.View(time.Now().UnixMilli()) << viewBits
-	if v := m.foundingView(3); v < clock {
-		t.Errorf("the founding's view %d does not follow the clock (%d)", v, clock)
+	clock := node.Epoch(time.Now().UnixMilli()) << epochBits
+	if v := m.bootstrapEpoch(3); v < clock {
+		t.Errorf("the bootstrap's epoch %d does not follow the clock (%d)", v, clock)
 	}
-	if v := m.foundingView(2 * clock); v <= 2*clock {
-		t.Errorf("the founding's view %d is not above the largest seen (%d)", v, 2*clock)
+	if v := m.bootstrapEpoch(2 * clock); v <= 2*clock {
+		t.Errorf("the bootstrap's epoch %d is not above the largest seen (%d)", v, 2*clock)
 	}
 }
 
@@ -192,9 +192,9 @@ func TestFoundingFloor(t *testing.T) {
 			{"a guard that is away", now + 5, guardSays(now+9, errors.New("away")), now + 5},
 		}
 		for _, c := range cases {
-			m := newMembership(Config{Floor: c.guard}.withDefaults(), fakes(3), new(knownView))
-			m.seen.sights[1].update(node.Observation{Incarnation: "1", Marks: node.Marks{High: c.high}}, nil, true)
-			if got := m.foundingFloor(t.Context()); got != c.want {
+			m := newMembership(Config{Floor: c.guard}.withDefaults(), fakes(3), new(knownEpoch))
+			m.seen.nodes[1].update(node.Observation{Incarnation: "1", Marks: node.Marks{HighWater: c.high}}, nil, true)
+			if got := m.bootstrapFloor(t.Context()); got != c.want {
 				t.Errorf("%s: floor %d, want %d", c.name, got, c.want)
 			}
 		}
@@ -205,17 +205,17 @@ func guardSays(mark fencing.Token, err error) func(context.Context) (fencing.Tok
 	return func(context.Context) (fencing.Token, error) { return mark, err }
 }
 
-// The nodes that know of the founding are not seen for a moment: the one that was
+// The nodes that know of the bootstrap are not seen for a moment: the one that was
 // away during it keeps the wait that it has served.
 func TestFoundingIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMembership(Config{MaxTTL: 10 * time.Second}.withDefaults(), fakes(3), new(knownView))
-		see := func(i int, view, founded node.View, err error) {
-			m.seen.sights[i].update(node.Observation{
-				Incarnation: string(rune('a' + i)), Admitted: true, View: view, Cluster: m.cluster,
-				Marks: node.Marks{Founded: founded, MaxTTL: 10 * time.Second},
+		m := newMembership(Config{MaxTTL: 10 * time.Second}.withDefaults(), fakes(3), new(knownEpoch))
+		see := func(i int, epoch, bootstrapped node.Epoch, err error) {
+			m.seen.nodes[i].update(node.Observation{
+				Incarnation: string(rune('a' + i)), Admitted: true, Epoch: epoch, Cluster: m.cluster,
+				Marks: node.Marks{Bootstrapped: bootstrapped, MaxTTL: 10 * time.Second},
 			}, err, true)
-			m.seen.markOut(time.Now())
+			m.seen.markQuarantined(time.Now())
 			m.judge()
 		}
 		see(0, 900, 900, nil)

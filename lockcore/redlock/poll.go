@@ -11,7 +11,7 @@ import (
 // poll is a round that only asks: extend, release, read. It counts nothing but
 // the replies to its own question (rule 5), and ends as soon as enough says
 // that no further reply can matter, at its limit, or when the caller goes away.
-type poll struct {
+type round struct {
 	n      int
 	enough func(*ballot) bool
 	late   func(b *ballot, i int, reply node.Reply) // takes what is answered after the end, and how that was; may be nil
@@ -30,23 +30,23 @@ type ballot struct {
 	n, quorum int
 	replies   [MaxNodes]node.Reply
 	answered  nodeSet
-	silent    int  // nodes that have not answered yet
+	open      int  // nodes that have not answered yet
 	early     bool // it ended before its limit: the silent were not waited for
 	elapsed   time.Duration
 	cause     error // the context's, when the caller went away
 }
 
-func runPoll(ctx context.Context, nodes []node.Node, op node.Op, limit time.Duration, enough func(*ballot) bool) ballot {
-	return startPoll(nodes, op, limit, enough, nil).wait(ctx)
+func runRound(ctx context.Context, nodes []node.Node, op node.Op, limit time.Duration, enough func(*ballot) bool) ballot {
+	return startRound(nodes, op, limit, enough, nil).wait(ctx)
 }
 
-// startPoll asks the nodes; wait for the answers must follow.
-func startPoll(nodes []node.Node, op node.Op, limit time.Duration, enough func(*ballot) bool, late func(*ballot, int, node.Reply)) *poll {
-	p := &poll{
+// startRound asks the nodes; wait for the answers must follow.
+func startRound(nodes []node.Node, op node.Op, limit time.Duration, enough func(*ballot) bool, late func(*ballot, int, node.Reply)) *round {
+	p := &round{
 		n: len(nodes), enough: enough, late: late, op: op,
 		began:  time.Now(),
 		done:   make(chan struct{}),
-		ballot: ballot{n: len(nodes), quorum: QuorumOf(len(nodes)), silent: len(nodes)},
+		ballot: ballot{n: len(nodes), quorum: QuorumOf(len(nodes)), open: len(nodes)},
 	}
 	for i := range nodes {
 		p.ballot.replies[i] = node.Reply{Outcome: node.Failed, Err: errNoAnswer, Sent: true}
@@ -59,7 +59,7 @@ func startPoll(nodes []node.Node, op node.Op, limit time.Duration, enough func(*
 }
 
 // wait returns the replies once they are enough, at the limit, or when ctx ends.
-func (p *poll) wait(ctx context.Context) ballot {
+func (p *round) wait(ctx context.Context) ballot {
 	timer := time.NewTimer(time.Until(p.op.Deadline))
 	defer timer.Stop()
 	select {
@@ -77,14 +77,14 @@ func (p *poll) wait(ctx context.Context) ballot {
 }
 
 // Deliver takes node i's answer.
-func (p *poll) Deliver(i int, reply node.Reply) {
+func (p *round) Deliver(i int, reply node.Reply) {
 	if !p.take(i, reply) && p.late != nil {
 		p.late(&p.ballot, i, reply) // the replies in it do not change any more
 	}
 }
 
 // take reports whether the answer came before the end.
-func (p *poll) take(i int, reply node.Reply) bool {
+func (p *round) take(i int, reply node.Reply) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ended {
@@ -92,8 +92,8 @@ func (p *poll) take(i int, reply node.Reply) bool {
 	}
 	p.ballot.replies[i] = reply
 	p.ballot.answered |= only(i)
-	p.ballot.silent--
-	if p.ballot.silent == 0 || p.enough(&p.ballot) {
+	p.ballot.open--
+	if p.ballot.open == 0 || p.enough(&p.ballot) {
 		p.ended = true
 		close(p.done)
 	}
@@ -116,5 +116,5 @@ func (b *ballot) heard() int { return b.count(node.Granted) + b.count(node.NotHe
 // decided is enough for calls that need a quorum of Granted.
 func (b *ballot) decided() bool {
 	granted := b.count(node.Granted)
-	return granted >= b.quorum || granted+b.silent < b.quorum
+	return granted >= b.quorum || granted+b.open < b.quorum
 }

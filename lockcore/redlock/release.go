@@ -12,10 +12,10 @@ import (
 // release ends the owner's lease of a resource on every node.
 func (l *set) release(ctx context.Context, resource, owner string, token fencing.Token) error {
 	op := node.Op{Kind: node.OpRelease, Resource: resource, Owner: owner, Token: token}
-	p := startPoll(l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided, func(b *ballot, i int, reply node.Reply) {
+	p := startRound(l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided, func(b *ballot, i int, reply node.Reply) {
 		l.afterRelease(op, b, i, reply)
 	})
-	l.line.freed(resource)
+	l.queue.released(resource)
 	b := p.wait(ctx)
 	for i := range l.nodes {
 		if b.answered.has(i) { // the others' answers are still to come

@@ -10,10 +10,10 @@ import "context"
 // all places are taken waits for one, first come, first served, before its
 // clock starts. Extends and releases never wait: the former have no time to
 // lose, and there is at most one of the latter for each acquire.
-type rounds chan struct{}
+type inFlight chan struct{}
 
 // enter takes a place. It returns ctx's cause when that ends first.
-func (r rounds) enter(ctx context.Context) error {
+func (r inFlight) enter(ctx context.Context) error {
 	select {
 	case r <- struct{}{}:
 		return nil
@@ -27,4 +27,4 @@ func (r rounds) enter(ctx context.Context) error {
 	}
 }
 
-func (r rounds) leave() { <-r }
+func (r inFlight) leave() { <-r }

@@ -18,7 +18,7 @@ import (
 func TestRoundsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const places, callers = 1, 10
-		c := newCluster(t, 3, Config{MaxRounds: places})
+		c := newCluster(t, 3, Config{MaxInFlight: places})
 		const answer = 4 * time.Millisecond
 		var mu sync.Mutex
 		var order []string
@@ -63,12 +63,12 @@ func manyLocks(after time.Duration, note bool, mu *sync.Mutex, order *[]string) 
 // Who gives up while it waits for a place asks nobody; an extend needs none.
 func TestWaitingForAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCluster(t, 3, Config{MaxRounds: 1})
+		c := newCluster(t, 3, Config{MaxInFlight: 1})
 		lease, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.set.rounds <- struct{}{} // somebody's round goes on and on
+		c.set.inFlight <- struct{}{} // somebody's round goes on and on
 		asked := len(c.fakes[0].ops(node.OpAcquire))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -181,7 +181,7 @@ func TestBundleFoundAtItsEnd(t *testing.T) {
 	}
 }
 
-// A lease is given back and taken again under its idempotency key. The late release
+// A lease is released and taken again under its idempotency key. The late release
 // of the first takes away a vote that the second counts on.
 func TestKeyUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -336,7 +336,7 @@ func TestTwoAttemptsAtABundle(t *testing.T) {
 	})
 }
 
-// A bundle under a key whose part was broken while it waited begins anew under the same lease
+// A bundle under a key whose part was broken while it waited begins again under the same lease
 // value. The clean-up of the extend that noticed goes on for MaxTTL on the node that was merely
 // slower than the others, and takes away the new vote there.
 func TestBundleBegunAnew(t *testing.T) {
@@ -469,7 +469,7 @@ func TestTwoAttemptsAtABundleOnOneNode(t *testing.T) {
 }
 
 // Two servers with different MaxTTL. All nodes lose what they kept (or: two of three, while the
-// third cannot be reached). The server with the smaller MaxTTL founds the cluster anew after its own.
+// third cannot be reached). The server with the smaller MaxTTL founds the cluster again after its own.
 func TestServersWithOtherMaxTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var models []*nodetest.Model
@@ -509,8 +509,8 @@ func TestServersWithOtherMaxTTL(t *testing.T) {
 	})
 }
 
-// The cluster was founded by a server whose clock was an hour ahead; that was mended. Then
-// every node loses what it kept. The servers found it anew, in a view that is smaller than the
+// The cluster was bootstrapped by a server whose clock was an hour ahead; that was mended. Then
+// every node loses what it kept. The servers found it again, in an epoch that is smaller than the
 // one they still know themselves, and never ask for votes in it.
 func TestViewAfterAClockWasSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -524,12 +524,12 @@ func TestViewAfterAClockWasSetBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// What a founding by a clock that is an hour ahead leaves.
+		// What a bootstrap by a clock that is an hour ahead leaves.
 		for _, m := range models {
 			ahead := time.Now().Add(time.Hour)
 			seen, _ := m.Observe(t.Context())
-			a := node.Admission{Incarnation: seen.Incarnation, View: node.View(ahead.UnixMilli() << 10), Cluster: redlock.ClusterOf(nodes), Floor: node.FloorAt(ahead), MaxTTL: 10 * time.Second}
-			a.Founded, a.Secrets = a.View, node.NewSecrets(a.View, [node.MinSecretBytes]byte{1})
+			a := node.Admission{Incarnation: seen.Incarnation, Epoch: node.Epoch(ahead.UnixMilli() << 10), Cluster: redlock.ClusterOf(nodes), Floor: node.FloorAt(ahead), MaxTTL: 10 * time.Second}
+			a.Bootstrapped, a.Secrets = a.Epoch, node.NewSecrets(a.Epoch, [node.MinSecretBytes]byte{1})
 			if err := errors.Join(m.Stage(t.Context(), a), m.Admit(t.Context(), a)); err != nil {
 				t.Fatal(err)
 			}
@@ -554,7 +554,7 @@ func TestViewAfterAClockWasSetBack(t *testing.T) {
 	})
 }
 
-// liar says once that it is in a view of the year 2100.
+// liar says once that it is in an epoch of the year 2100.
 type liar struct {
 	*wire
 	lie bool
@@ -563,14 +563,14 @@ type liar struct {
 func (n *liar) Submit(op *node.Op, i int, sink node.Sink) {
 	if n.lie && op.Kind == node.OpAcquire {
 		n.lie = false
-		sink.Deliver(i, node.Reply{Outcome: node.StaleView, View: node.View(time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() << 10)})
+		sink.Deliver(i, node.Reply{Outcome: node.StaleEpoch, Epoch: node.Epoch(time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() << 10)})
 		return
 	}
 	n.wire.Submit(op, i, sink)
 }
 
 // One broken answer of one node of three (GUARANTEES: "a broken node cannot break the service
-// while a quorum is sound (… views beyond what a cluster can have reached are not believed)").
+// while a quorum is sound (… epochs beyond what a cluster can have reached are not believed)").
 func TestOneFalseView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []node.Node

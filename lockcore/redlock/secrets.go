@@ -12,11 +12,11 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// newSecrets draws the secret of a cluster that is bootstrapped in view.
-func (c Config) newSecrets(view node.View) node.Secrets {
+// newSecrets draws the secret of a cluster that is bootstrapped in epoch.
+func (c Config) newSecrets(epoch node.Epoch) node.Secrets {
 	var raw [node.MinSecretBytes]byte
 	c.random(raw[:])
-	return node.NewSecrets(view, raw)
+	return node.NewSecrets(epoch, raw)
 }
 
 // knownSecrets is what a server knows of its cluster's secrets.
@@ -25,8 +25,8 @@ type knownSecrets struct {
 
 	// The rest is guarded by membership.mu.
 	all     node.Secrets
-	sealing node.View               // the epoch of the secret that seals
-	since   map[node.View]time.Time // since when a quorum has been seen to have a secret
+	sealing node.Epoch               // the epoch of the secret that seals
+	since   map[node.Epoch]time.Time // since when a quorum has been seen to have a secret
 }
 
 // adopt learns from what the nodes keep, as last seen; m.mu is held.
@@ -40,7 +40,7 @@ func (m *membership) adoptSecrets(now time.Time) {
 	known := &m.secrets
 	all := node.MergeSecrets(kept...)
 	var sealing *node.Secret
-	since := make(map[node.View]time.Time, node.KeptSecrets)
+	since := make(map[node.Epoch]time.Time, node.KeptSecrets)
 	for _, s := range all.List() { // the newest first
 		holders := 0
 		for _, k := range kept {
@@ -86,8 +86,8 @@ func (m *membership) uptodate() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	voting := 0
-	for i := range m.seen.sights {
-		if s := &m.seen.sights[i]; s.admitted() && time.Since(s.at) < m.cfg.inTouch() {
+	for i := range m.seen.nodes {
+		if s := &m.seen.nodes[i]; s.admitted() && time.Since(s.at) < m.cfg.inTouch() {
 			voting++
 		}
 	}
@@ -177,11 +177,11 @@ func (l *set) rotateSecret(ctx context.Context, force bool) error {
 	if len(present) == 0 {
 		return l.unknown(ctx)
 	}
-	age := time.Since(time.UnixMilli(int64(present[0].Epoch >> viewBits)))
+	age := time.Since(time.UnixMilli(int64(present[0].Epoch >> epochBits)))
 	if len(present) == node.KeptSecrets && !force && (l.cfg.MaxHold < 0 || age < l.cfg.MaxHold+l.cfg.inTouch()) {
 		return fmt.Errorf("%w: the present one was made %s ago, and a lease may be held for longer", ErrSecretInUse, age.Round(time.Second))
 	}
-	fresh := l.cfg.newSecrets(m.foundingView(present[0].Epoch))
+	fresh := l.cfg.newSecrets(m.bootstrapEpoch(present[0].Epoch))
 	var took atomic.Int64
 	m.sideBySide(ctx, p.admitted, func(ctx context.Context, i int) {
 		if m.addSecrets(ctx, i, fresh) == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-func someSecret(epoch node.View, fill byte) node.Secrets {
+func someSecret(epoch node.Epoch, fill byte) node.Secrets {
 	var raw [node.MinSecretBytes]byte
 	for i := range raw {
 		raw[i] = fill
@@ -34,7 +34,7 @@ func TestMergeSecrets(t *testing.T) {
 		{[]node.Secrets{two + "," + one, three}, newest},
 		{[]node.Secrets{three, two + "," + one}, newest},
 		{[]node.Secrets{newest, one}, newest},
-		{[]node.Secrets{"nonsense", two, "5:abcd", "9:" + node.Secrets(strings.Repeat("zz", 32)), node.Secrets(fmt.Sprint(int64(node.MaxView)+1) + ":" + strings.Repeat("ab", 32))}, two},
+		{[]node.Secrets{"nonsense", two, "5:abcd", "9:" + node.Secrets(strings.Repeat("zz", 32)), node.Secrets(fmt.Sprint(int64(node.MaxEpoch)+1) + ":" + strings.Repeat("ab", 32))}, two},
 	} {
 		if got := node.MergeSecrets(c.of...); got != c.want {
 			t.Errorf("%q comes to %q, want %q", c.of, string(got), string(c.want))
@@ -72,7 +72,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 // knowing has the server see nodes with these secrets.
 func knowing(m *membership, now time.Time, nodes ...node.Secrets) {
 	for i, secrets := range nodes {
-		m.seen.see(i, node.Observation{Admitted: true, Cluster: m.cluster, View: 1, Marks: node.Marks{Secrets: secrets}}, nil, now)
+		m.seen.see(i, node.Observation{Admitted: true, Cluster: m.cluster, Epoch: 1, Marks: node.Marks{Secrets: secrets}}, nil, now)
 	}
 	m.adoptSecrets(now)
 }

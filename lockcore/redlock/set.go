@@ -19,21 +19,21 @@ var (
 // set is one set of nodes: a cluster of its own, with its own quorum. It takes
 // leases of one resource each; a Locker routes to it.
 type set struct {
-	cfg     Config
-	nodes   []node.Node
-	meters  []Meter
-	quorum  int
-	view    knownView
-	clean   *cleaner
-	line    *line
-	rounds  rounds
-	members *membership
+	cfg      Config
+	nodes    []node.Node
+	meters   []Meter
+	quorum   int
+	epoch    knownEpoch
+	clean    *cleaner
+	queue    *queue
+	inFlight inFlight
+	members  *membership
 }
 
 func newSet(cfg Config, nodes []node.Node) *set {
-	l := &set{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes), rounds: make(rounds, cfg.MaxRounds)}
-	l.line = newLine(cfg, nodes, l.clean, l.view.view)
-	l.members = newMembership(cfg, nodes, &l.view)
+	l := &set{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes), inFlight: make(inFlight, cfg.MaxInFlight)}
+	l.queue = newQueue(cfg, nodes, l.clean, l.epoch.current)
+	l.members = newMembership(cfg, nodes, &l.epoch)
 	l.meters = l.members.meters
 	for _, n := range nodes {
 		n.Join(l.members.cluster)
@@ -45,27 +45,27 @@ func newSet(cfg Config, nodes []node.Node) *set {
 func (l *set) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { l.members.run(ctx) })
-	wg.Go(func() { l.line.run(ctx) })
+	wg.Go(func() { l.queue.run(ctx) })
 	wg.Wait()
-	l.line.stop()
+	l.queue.stop()
 	const tidy = 2 * time.Second
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidy)
 	defer cancel()
 	l.clean.close(closing)
 }
 
-// waiting is how many requests stand in line at this server.
+// waiting is how many requests stand in the queue at this server.
 func (l *set) waiting() int {
-	l.line.mu.Lock()
-	defer l.line.mu.Unlock()
-	return l.line.waiting
+	l.queue.mu.Lock()
+	defer l.queue.mu.Unlock()
+	return l.queue.waiting
 }
 
 // request is an AcquireRequest of one resource on its way to the nodes.
 type request struct {
 	lockcore.AcquireRequest
-	owner string // see WithOwner
-	scope string // what the idempotency key is used for
+	caller string // see WithCaller
+	scope  string // what the idempotency key is used for
 }
 
 // part is one resource of a lease, taken.
@@ -77,11 +77,11 @@ type part struct {
 }
 
 // acquire and what it calls take and return pointers: requests and leases are
-// large, and whoever waits in line has them on its stack at every level. Ten
+// large, and whoever waits in the queue has them on its stack at every level. Ten
 // thousand may wait, and with small frames 4 KB are enough for each.
 func (l *set) acquire(ctx context.Context, req *request) (*part, error) {
 	if req.Wait > 0 {
-		return l.acquireInTurn(ctx, req)
+		return l.acquireQueued(ctx, req)
 	}
 	pause := splitFirstPause
 	for try := 1; ; try++ {
@@ -90,22 +90,22 @@ func (l *set) acquire(ctx context.Context, req *request) (*part, error) {
 		if !errors.As(err, &again) {
 			return taken, err
 		}
-		if try == mostTries {
+		if try == maxTries {
 			return nil, again.give
 		}
 		if err := sleep(ctx, l.cfg.jitter(pause)); err != nil {
 			return nil, again.give
 		}
-		pause = min(2*pause, splitMostPause)
+		pause = min(2*pause, splitMaxPause)
 	}
 }
 
 // The tries of one Acquire. The pauses, jittered, are a few round trips long:
 // two callers that split the votes do not meet again.
 const (
-	mostTries       = 8
+	maxTries        = 8
 	splitFirstPause = time.Millisecond
-	splitMostPause  = 32 * time.Millisecond
+	splitMaxPause   = 32 * time.Millisecond
 )
 
 // retryError asks Acquire to try once more, and what to say when it will not.
@@ -114,10 +114,10 @@ type retryError struct{ give error }
 func (e *retryError) Error() string { return e.give.Error() }
 
 func (l *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) (*part, error) {
-	if err := l.rounds.enter(ctx); err != nil {
+	if err := l.inFlight.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer l.rounds.leave()
+	defer l.inFlight.leave()
 	keys, err := l.currentKeys(ctx)
 	if err != nil {
 		return nil, err
@@ -127,13 +127,13 @@ func (l *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) 
 	if req.IdempotencyKey == "" {
 		id.value = l.cfg.newLeaseValue()
 	} else {
-		values := keys.leaseValues(req.owner, req.IdempotencyKey)
+		values := keys.leaseValues(req.caller, req.IdempotencyKey)
 		id.value, former = values[0], values[1:]
 		attempt = l.cfg.newLeaseValue()[:8]
 	}
 	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
 	op := node.Op{
-		Kind: node.OpAcquire, View: l.view.view(), Resource: req.Resource, Owner: id.value,
+		Kind: node.OpAcquire, Epoch: l.epoch.current(), Resource: req.Resource, Owner: id.value,
 		TTL: req.TTL, Meta: described.String(), Attempt: attempt, Scope: req.scope, Ticket: ticket,
 	}
 	res := l.ask(ctx, op)
@@ -141,7 +141,7 @@ func (l *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) 
 		id.value, op.Owner = value, value
 		res = l.ask(ctx, op)
 	}
-	l.tell(ctx, &res)
+	l.trace(ctx, &res)
 	if res.verdict != Won {
 		return nil, l.explainLoss(ctx, req, &res)
 	}
@@ -204,7 +204,7 @@ func (l *set) maxHoldRemaining(id leaseID) time.Duration {
 	return max(0, l.cfg.MaxHold-time.Since(id.acquired))
 }
 
-// retract takes back the votes of a lease that was won and cannot be used. Under
+// retract retracts the votes of a lease that was won and cannot be used. Under
 // an idempotency key another attempt may have answered with the same lease: its
 // votes stay.
 func (l *set) retract(id leaseID, attempt string, ttl time.Duration) {
@@ -223,7 +223,7 @@ func (l *set) extend(ctx context.Context, id leaseID, ttl time.Duration) (lockco
 		return lockcore.Lease{}, lockcore.ErrMaxHold
 	}
 	op := node.Op{Kind: node.OpExtend, Resource: id.resource, Owner: id.value, Token: id.token, TTL: ttl}
-	b := l.pollInView(ctx, op, l.cfg.roundLimit(ttl), (*ballot).decided)
+	b := l.roundInEpoch(ctx, op, l.cfg.roundLimit(ttl), (*ballot).decided)
 	if granted := b.count(node.Granted); granted < l.quorum {
 		return lockcore.Lease{}, l.explainUnextended(id, &b)
 	}
@@ -250,26 +250,26 @@ func (l *set) explainUnextended(id leaseID, b *ballot) error {
 	return lockcore.ErrNotHeld
 }
 
-// pollInView runs a poll that carries the view, and once more under each newer
-// view that it meets (rule 8).
-func (l *set) pollInView(ctx context.Context, op node.Op, limit time.Duration, enough func(*ballot) bool) ballot {
+// roundInEpoch runs a poll that carries the epoch, and once more under each newer
+// epoch that it meets (rule 8).
+func (l *set) roundInEpoch(ctx context.Context, op node.Op, limit time.Duration, enough func(*ballot) bool) ballot {
 	for try := 1; ; try++ {
-		op.View = l.view.view()
-		b := runPoll(ctx, l.nodes, op, limit, enough)
+		op.Epoch = l.epoch.current()
+		b := runRound(ctx, l.nodes, op, limit, enough)
 		stale := l.learnFrom(b.replies[:b.n])
-		if !stale || b.count(node.Granted) >= b.quorum || try == mostTries || ctx.Err() != nil {
+		if !stale || b.count(node.Granted) >= b.quorum || try == maxTries || ctx.Err() != nil {
 			return b
 		}
 	}
 }
 
-// learnFrom adopts views that nodes named, wakes the watch when a node's gate
+// learnFrom adopts epochs that nodes named, wakes the watch when a node's gate
 // was shut, and reports whether a vote was refused as outdated.
 func (l *set) learnFrom(replies []node.Reply) (stale bool) {
 	for i := range replies {
 		switch replies[i].Outcome {
-		case node.StaleView:
-			l.view.learn(replies[i].View)
+		case node.StaleEpoch:
+			l.epoch.learn(replies[i].Epoch)
 			stale = true
 		case node.NotAdmitted:
 			l.members.refused(i)

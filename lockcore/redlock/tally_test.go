@@ -58,7 +58,7 @@ func (s *tallyScenarios) show() string {
 }
 
 // naiveTally says the same as Tally by keeping the whole story and telling it
-// anew, from its start, whenever it is asked; and it finds quorums by trying
+// again, from its start, whenever it is asked; and it finds quorums by trying
 // every set of nodes.
 type naiveTally struct {
 	n     int

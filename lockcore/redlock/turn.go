@@ -8,25 +8,25 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// acquireInTurn waits in line for the lease: first come, first served, over
+// acquireQueued waits in the queue for the lease: first come, first served, over
 // all servers of the cluster. It returns what Acquire documents.
-func (l *set) acquireInTurn(ctx context.Context, req *request) (*part, error) {
-	w, err := l.line.join(req.Resource, req.Holder)
+func (l *set) acquireQueued(ctx context.Context, req *request) (*part, error) {
+	w, err := l.queue.enqueue(req.Resource, req.Holder)
 	if err != nil {
 		return nil, err
 	}
 	deadline := time.NewTimer(req.Wait)
 	defer deadline.Stop()
-	if !l.line.isFirst(w) {
-		l.line.stand(w)
+	if !l.queue.isFirst(w) {
+		l.queue.sendTicket(w)
 	}
-	taken, err := l.takeTurn(ctx, req, w, deadline.C)
+	taken, err := l.tryUntilGranted(ctx, req, w, deadline.C)
 	if err == nil {
-		l.line.leave(w, time.Now().Add(taken.lease.TTL))
+		l.queue.remove(w, time.Now().Add(taken.lease.TTL))
 		return taken, nil
 	}
-	l.line.leave(w, time.Now())
-	l.line.takeOff(w)
+	l.queue.remove(w, time.Now())
+	l.queue.dequeue(w)
 	if errors.Is(err, errTimedOut) {
 		err = l.timedOut(ctx, req, w)
 	}
@@ -36,19 +36,19 @@ func (l *set) acquireInTurn(ctx context.Context, req *request) (*part, error) {
 // errTimedOut ends a wait; the caller is told more (WaitTimeoutError).
 var errTimedOut = errors.New("waited long enough")
 
-// takeTurn asks whenever it is time to, until there is a lease or a reason to stop.
-func (l *set) takeTurn(ctx context.Context, req *request, w *waiter, deadline <-chan time.Time) (*part, error) {
+// tryUntilGranted asks whenever it is time to, until there is a lease or a reason to stop.
+func (l *set) tryUntilGranted(ctx context.Context, req *request, w *waiter, deadline <-chan time.Time) (*part, error) {
 	var pace pace
 	for {
-		if err := l.line.await(ctx, w, deadline); err != nil {
+		if err := l.queue.await(ctx, w, deadline); err != nil {
 			return nil, err
 		}
-		l.line.asks(w)
+		l.queue.trying(w)
 		taken, err := l.tryAcquire(ctx, req, w.ticket)
 		if err == nil || !l.worthWaiting(ctx, err) {
 			return taken, err
 		}
-		l.line.postpone(w, pace.after(err, l.cfg.jitter))
+		l.queue.postpone(w, pace.after(err, l.cfg.jitter))
 	}
 }
 
@@ -59,17 +59,17 @@ func (l *set) worthWaiting(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && (errors.As(err, &again) || errors.Is(err, lockcore.ErrHeld) || errors.Is(err, lockcore.ErrNoQuorum))
 }
 
-// pace is how long the first in line waits before it asks again by itself.
+// pace is how long the first in the queue waits before it asks again by itself.
 type pace struct{ split, poll, busy time.Duration }
 
 func (p *pace) after(err error, jitter func(time.Duration) time.Duration) time.Duration {
 	var again *retryError
 	var held *lockcore.HeldError
 	switch {
-	case errors.As(err, &again): // votes split, or a view changed: soon
-		return jitter(grow(&p.split, splitFirstPause, splitMostPause))
+	case errors.As(err, &again): // votes split, or an epoch changed: soon
+		return jitter(grow(&p.split, splitFirstPause, splitMaxPause))
 	case errors.As(err, &held) && !held.Queued: // when the lease ends, or now and then
-		return min(held.Remaining+expirySlack, jitter(grow(&p.poll, firstPoll, mostPoll)))
+		return min(held.Remaining+expirySlack, jitter(grow(&p.poll, firstRetry, maxRetry)))
 	}
 	// Others are first, perhaps on a server that just died; or no quorum.
 	const first, most = 25 * time.Millisecond, time.Second

@@ -7,43 +7,43 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// knownView is the view that a server asks for votes in. Any is sound, since a
+// knownEpoch is the epoch that a server asks for votes in. Any is sound, since a
 // node in another one refuses (rule 8); only in the nodes' own do they count.
-type knownView struct{ atomic.Int64 }
+type knownEpoch struct{ atomic.Int64 }
 
-func (k *knownView) view() node.View { return node.View(k.Load()) }
+func (k *knownEpoch) current() node.Epoch { return node.Epoch(k.Load()) }
 
-// learn adopts a larger view than the one known.
-func (k *knownView) learn(v node.View) {
+// learn adopts a larger epoch than the one known.
+func (k *knownEpoch) learn(v node.Epoch) {
 	for {
 		known := k.Load()
-		if int64(v) <= known || v > node.MaxView || k.CompareAndSwap(known, int64(v)) {
+		if int64(v) <= known || v > node.MaxEpoch || k.CompareAndSwap(known, int64(v)) {
 			return
 		}
 	}
 }
 
-// A doubt is about a view that is larger than every node's of a quorum: one that
+// A doubt is about an epoch that is larger than every node's of a quorum: one that
 // a broken node made up, that a node bears which has gone since, or from before
 // every node lost what it knew.
-type doubt struct {
-	of    node.View
+type unknownEpoch struct {
+	of    node.Epoch
 	since time.Time
 }
 
-// settleView goes back to the nodes' own view where the known one has been above
+// settleEpoch goes back to the nodes' own epoch where the known one has been above
 // it for several looks: votes would be asked for in vain for ever.
-func (m *membership) settleView(p plan, now time.Time) {
-	known := m.view.view()
+func (m *membership) settleEpoch(p plan, now time.Time) {
+	known := m.epoch.current()
 	switch {
-	case len(p.admitted) < QuorumOf(len(m.nodes)) || known <= p.view:
-		m.doubt = doubt{}
-	case m.doubt.of != known:
-		m.doubt = doubt{of: known, since: now}
-	case now.Sub(m.doubt.since) > 3*m.cfg.observeTimeout():
-		if m.view.CompareAndSwap(int64(known), int64(p.view)) {
-			m.cfg.Logger.Warn("no node is in the view that was known: back to theirs", "known", int64(known), "theirs", int64(p.view))
+	case len(p.admitted) < QuorumOf(len(m.nodes)) || known <= p.epoch:
+		m.unconfirmed = unknownEpoch{}
+	case m.unconfirmed.of != known:
+		m.unconfirmed = unknownEpoch{of: known, since: now}
+	case now.Sub(m.unconfirmed.since) > 3*m.cfg.observeTimeout():
+		if m.epoch.CompareAndSwap(int64(known), int64(p.epoch)) {
+			m.cfg.Logger.Warn("no node is in the epoch that was known: back to theirs", "known", int64(known), "theirs", int64(p.epoch))
 		}
-		m.doubt = doubt{}
+		m.unconfirmed = unknownEpoch{}
 	}
 }

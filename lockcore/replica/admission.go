@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// viewBits is how far a bootstrap's view is shifted from its Unix milliseconds:
+// epochBits is how far a bootstrap's epoch is shifted from its Unix milliseconds:
 // as wide as a bootstrap of several nodes leaves for its random bits.
 const viewBits = 10
 
@@ -22,12 +22,12 @@ func (t *Txn) Open(bootstrap bool, floor fencing.Token) {
 	if bootstrap && t.rec.empty() {
 		now := t.tx.Now()
 		t.rec.Admitted = t.status.Incarnation
-		t.rec.View = node.View(now.UnixMilli()) << viewBits
-		t.rec.Founded = t.rec.View
+		t.rec.Epoch = node.Epoch(now.UnixMilli()) << viewBits
+		t.rec.Bootstrapped = t.rec.Epoch
 		t.rec.HighWater = node.FloorAt(now)
 		var random [node.MinSecretBytes]byte
 		_, _ = rand.Read(random[:]) // never fails
-		t.rec.Secrets = string(node.NewSecrets(t.rec.View, random))
+		t.rec.Secrets = string(node.NewSecrets(t.rec.Epoch, random))
 	}
 	if node.Plausible(floor, t.tx.Now()) {
 		t.rec.HighWater = max(t.rec.HighWater, floor)
@@ -51,7 +51,7 @@ func (t *Txn) ClearQueues() {
 func (t *Txn) Observe() node.Observation {
 	seen := node.Observation{
 		Incarnation: t.status.Incarnation, Unfit: t.status.Unfit, Admitted: t.status.Unfit == "" && t.admitted(),
-		Cluster: t.rec.cluster(), View: t.rec.View, Staged: t.rec.Staged, Marks: t.rec.marks(),
+		Cluster: t.rec.cluster(), Epoch: t.rec.Epoch, Staged: t.rec.Staged, Marks: t.rec.marks(),
 		Empty: t.rec.empty(), Note: t.rec.Note,
 	}
 	if t.weak(NotesNothing) {
@@ -60,34 +60,34 @@ func (t *Txn) Observe() node.Observation {
 	return seen
 }
 
-// Fence installs a view and returns the marks.
-func (t *Txn) Fence(view node.View) (node.Marks, error) {
+// Fence installs an epoch and returns the marks.
+func (t *Txn) InstallEpoch(epoch node.Epoch) (node.Marks, error) {
 	switch {
 	case !t.open():
 		return node.Marks{}, node.ErrNotAdmitted
-	case t.rec.View > view, t.rec.View == view && !t.weak(SharesViews):
-		return node.Marks{}, &node.StaleViewError{View: t.rec.View}
+	case t.rec.Epoch > epoch, t.rec.Epoch == epoch && !t.weak(SharesViews):
+		return node.Marks{}, &node.StaleEpochError{Epoch: t.rec.Epoch}
 	}
 	if !t.weak(FencesWithoutView) {
-		t.rec.View = view
+		t.rec.Epoch = epoch
 	}
 	return t.rec.marks(), nil
 }
 
-// reading is the gate of fenced reads: exactly this view.
-func (t *Txn) reading(view node.View) error {
+// reading is the gate of fenced reads: exactly this epoch.
+func (t *Txn) reading(epoch node.Epoch) error {
 	switch {
 	case !t.open():
 		return node.ErrNotAdmitted
-	case t.rec.View != view && !t.weak(ReadsInAnyView|FencesWithoutView):
-		return &node.StaleViewError{View: t.rec.View}
+	case t.rec.Epoch != epoch && !t.weak(ReadsInAnyView|FencesWithoutView):
+		return &node.StaleEpochError{Epoch: t.rec.Epoch}
 	}
 	return nil
 }
 
 // Survey lists a page of locks.
-func (t *Txn) Survey(view node.View, cursor string) (locks []node.CarriedLock, next string, err error) {
-	if err := t.reading(view); err != nil {
+func (t *Txn) Survey(epoch node.Epoch, cursor string) (locks []node.CarriedLock, next string, err error) {
+	if err := t.reading(epoch); err != nil {
 		return nil, "", err
 	}
 	rows, next, err := t.page("", cursor, t.m.rules.Page)
@@ -136,8 +136,8 @@ func (t *Txn) page(prefix, cursor string, limit int) (rows []Row, next string, e
 }
 
 // Counters reads effective counters.
-func (t *Txn) Counters(view node.View, resources []string) ([]fencing.Token, error) {
-	if err := t.reading(view); err != nil {
+func (t *Txn) Counters(epoch node.Epoch, resources []string) ([]fencing.Token, error) {
+	if err := t.reading(epoch); err != nil {
 		return nil, err
 	}
 	counters := make([]fencing.Token, len(resources))
@@ -163,8 +163,8 @@ func (t *Txn) Quarantine(note string) error {
 }
 
 // Expel takes the admission back.
-func (t *Txn) Expel(incarnation string, view node.View, note string) error {
-	if !t.open() || t.rec.View != view || incarnation != t.status.Incarnation {
+func (t *Txn) Expel(incarnation string, epoch node.Epoch, note string) error {
+	if !t.open() || t.rec.Epoch != epoch || incarnation != t.status.Incarnation {
 		return node.ErrRaced
 	}
 	t.rec.Admitted, t.rec.Note = "", note
@@ -176,7 +176,7 @@ func (t *Txn) Stage(a node.Admission) error {
 	if err := t.stageable(a); err != nil {
 		return err
 	}
-	if a.View == a.Founded && t.weak(ForgetsFloor) {
+	if a.Epoch == a.Bootstrapped && t.weak(ForgetsFloor) {
 		a.Floor = 0
 	}
 	if !t.weak(KeepsOnStaging) {
@@ -185,7 +185,7 @@ func (t *Txn) Stage(a node.Admission) error {
 	note := t.note()
 	t.read = record{} // the row has gone
 	t.rec = record{
-		Format: format, Nodes: a.Cluster.Nodes, Hash: a.Cluster.Hash, Staged: a.View, Note: note,
+		Format: format, Nodes: a.Cluster.Nodes, Hash: a.Cluster.Hash, Staged: a.Epoch, Note: note,
 		MaxTTL: t.rec.MaxTTL, HighWater: max(t.rec.HighWater, a.Floor),
 	}
 	return nil
@@ -198,7 +198,7 @@ func (t *Txn) stageable(a node.Admission) error {
 		return node.ErrRaced
 	case !empty && t.rec.cluster() != a.Cluster:
 		return node.ErrForeign
-	case !t.waited(a), t.admitted() && t.rec.View >= a.Founded, t.rec.Staged > a.View && !t.weak(ForgetsStaging):
+	case !t.waited(a), t.admitted() && t.rec.Epoch >= a.Bootstrapped, t.rec.Staged > a.Epoch && !t.weak(ForgetsStaging):
 		return node.ErrRaced
 	}
 	return nil
@@ -222,14 +222,14 @@ func (t *Txn) waited(a node.Admission) bool {
 // a bootstrap.
 func (t *Txn) note() string {
 	if t.admitted() {
-		return node.AwayNote(t.rec.View)
+		return node.MissedNote(t.rec.Epoch)
 	}
 	return t.rec.Note
 }
 
 // staged: this very incarnation was staged for this admission (rule 10).
 func (t *Txn) staged(a node.Admission) bool {
-	return t.status.Unfit == "" && t.rec.Staged != 0 && t.rec.Staged == a.View && t.pinned(a)
+	return t.status.Unfit == "" && t.rec.Staged != 0 && t.rec.Staged == a.Epoch && t.pinned(a)
 }
 
 // Load writes carried counters and locks.
@@ -258,7 +258,7 @@ func (t *Txn) Admit(a node.Admission) error {
 		return node.ErrRaced
 	}
 	t.rec.Admitted, t.rec.Staged, t.rec.Note = t.status.Incarnation, 0, ""
-	t.rec.View, t.rec.Founded = a.View, a.Founded
+	t.rec.Epoch, t.rec.Bootstrapped = a.Epoch, a.Bootstrapped
 	t.rec.MaxTTL, t.rec.Secrets = max(t.rec.MaxTTL, a.MaxTTL.Milliseconds()), string(a.Secrets)
 	return nil
 }

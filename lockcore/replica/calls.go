@@ -31,19 +31,19 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 	return result(ctx, n, false, func(t *Txn) (node.Observation, error) { return t.Observe(), nil })
 }
 
-// Fence installs a view and returns the marks.
-func (n *Node) Fence(ctx context.Context, view node.View) (node.Marks, error) {
-	return result(ctx, n, true, func(t *Txn) (node.Marks, error) { return t.Fence(view) })
+// Fence installs an epoch and returns the marks.
+func (n *Node) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Marks, error) {
+	return result(ctx, n, true, func(t *Txn) (node.Marks, error) { return t.InstallEpoch(epoch) })
 }
 
 // Survey lists a page of locks.
-func (n *Node) Survey(ctx context.Context, view node.View, cursor string) ([]node.CarriedLock, string, error) {
+func (n *Node) Survey(ctx context.Context, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
 	type page struct {
 		locks []node.CarriedLock
 		next  string
 	}
 	p, err := result(ctx, n, false, func(t *Txn) (p page, err error) {
-		p.locks, p.next, err = t.Survey(view, cursor)
+		p.locks, p.next, err = t.Survey(epoch, cursor)
 		return p, err
 	})
 	return p.locks, p.next, err
@@ -63,8 +63,8 @@ func (n *Node) Scan(ctx context.Context, prefix, cursor string, limit int) ([]st
 }
 
 // Counters reads effective counters.
-func (n *Node) Counters(ctx context.Context, view node.View, resources []string) ([]fencing.Token, error) {
-	return result(ctx, n, false, func(t *Txn) ([]fencing.Token, error) { return t.Counters(view, resources) })
+func (n *Node) Counters(ctx context.Context, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
+	return result(ctx, n, false, func(t *Txn) ([]fencing.Token, error) { return t.Counters(epoch, resources) })
 }
 
 // Quarantine notes that the node's quarantine has begun.

@@ -93,7 +93,7 @@ func (t *Txn) admitted() bool {
 	return t.rec.Admitted != "" && (t.rec.Admitted == t.status.Incarnation || t.weak(OpensForAnyLife))
 }
 
-// open is the gate, but for the caller's view.
+// open is the gate, but for the caller's epoch.
 func (t *Txn) open() bool {
 	return t.status.Unfit == "" && t.admitted() && t.rec.cluster() == *t.m.cluster.Load()
 }

@@ -106,8 +106,8 @@ func (n *Node) Name() string { return n.name }
 // Join names the cluster that asks.
 func (n *Node) Join(c node.Cluster) { n.machine.Join(c) }
 
-// Wakes calls w until ctx ends.
-func (n *Node) Wakes(ctx context.Context, server string, w node.Wakes) {
+// Subscribe notifies w until ctx ends.
+func (n *Node) Subscribe(ctx context.Context, server string, w node.Listener) {
 	n.store.Listen(ctx, server, w)
 }
 

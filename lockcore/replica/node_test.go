@@ -24,8 +24,8 @@ const testTTL = time.Minute
 // store counts its transactions, and fails to commit on request.
 type store struct {
 	*memstore.Store
-	updates, views atomic.Int64
-	full           atomic.Bool
+	updates, epochs atomic.Int64
+	full            atomic.Bool
 }
 
 var errFull = errors.New("the disk is full")
@@ -42,7 +42,7 @@ func (s *store) Update(ctx context.Context, fn func(replica.Tx) error) error {
 }
 
 func (s *store) View(ctx context.Context, fn func(replica.Tx) error) error {
-	s.views.Add(1)
+	s.epochs.Add(1)
 	return s.Store.Update(ctx, fn)
 }
 
@@ -82,10 +82,10 @@ func (n *testNode) seen(tb testing.TB) node.Observation {
 	return seen
 }
 
-// ask does an operation in the node's own view.
+// ask does an operation in the node's own epoch.
 func (n *testNode) ask(tb testing.TB, op node.Op) node.Reply {
 	tb.Helper()
-	op.View = n.seen(tb).View
+	op.Epoch = n.seen(tb).Epoch
 	reply, err := nodetest.Submit(n, op)
 	if err != nil {
 		tb.Fatal(err)
@@ -149,14 +149,14 @@ func TestBootstrapsItself(t *testing.T) {
 	s.JumpClock(time.Until(time.UnixMilli(1_800_000_000_000)))
 	n := open(t, s, replica.Options{})
 	seen := n.seen(t)
-	if !seen.Admitted || seen.View < 1_800_000_000_000<<10 || seen.Marks.Founded != seen.View || seen.Marks.High < 1_800_000_000_000_000 {
+	if !seen.Admitted || seen.Epoch < 1_800_000_000_000<<10 || seen.Marks.Bootstrapped != seen.Epoch || seen.Marks.HighWater < 1_800_000_000_000_000 {
 		t.Fatalf("%+v", seen)
 	}
-	if grant := n.acquired(t, "a", "L1"); grant != seen.Marks.High+1 {
-		t.Errorf("grant %d above %d", grant, seen.Marks.High)
+	if grant := n.acquired(t, "a", "L1"); grant != seen.Marks.HighWater+1 {
+		t.Errorf("grant %d above %d", grant, seen.Marks.HighWater)
 	}
 	again := open(t, s, replica.Options{})
-	if now := again.seen(t); now.View != seen.View || now.Incarnation != seen.Incarnation {
+	if now := again.seen(t); now.Epoch != seen.Epoch || now.Incarnation != seen.Incarnation {
 		t.Errorf("%+v, was %+v", now, seen)
 	}
 	again.Join(node.Cluster{Nodes: 1, Hash: "beef"}) // the cluster that came first keeps the store
@@ -230,15 +230,15 @@ func TestFailedCommitFailsTheWholeBatch(t *testing.T) {
 	told := &turns{subscribed: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	var listening sync.WaitGroup
-	listening.Go(func() { n.Wakes(ctx, "s1", told) })
+	listening.Go(func() { n.Subscribe(ctx, "s1", told) })
 	defer listening.Wait()
 	defer cancel()
 	<-told.subscribed
-	view := n.seen(t).View
+	epoch := n.seen(t).Epoch
 	ops := []node.Op{
-		{Kind: node.OpRelease, View: view, Resource: "a", Owner: "L1", Token: grant},
-		{Kind: node.OpRead, View: view, Resource: "a"},
-		{Kind: node.OpAcquire, View: view, Resource: "b", Owner: "L2", TTL: testTTL},
+		{Kind: node.OpRelease, Epoch: epoch, Resource: "a", Owner: "L1", Token: grant},
+		{Kind: node.OpRead, Epoch: epoch, Resource: "a"},
+		{Kind: node.OpAcquire, Epoch: epoch, Resource: "b", Owner: "L2", TTL: testTTL},
 	}
 	free := n.Block(t)
 	n.store.full.Store(true)
@@ -266,15 +266,15 @@ type turns struct {
 }
 
 func (s *turns) Subscribed()              { close(s.subscribed) }
-func (s *turns) Turn(string, node.Ticket) { s.n.Add(1) }
+func (s *turns) Wake(string, node.Ticket) { s.n.Add(1) }
 
 func TestWhatWaitsIsOneTransaction(t *testing.T) {
 	n := open(t, newStore(), replica.Options{})
-	view := n.seen(t).View
+	epoch := n.seen(t).Epoch
 	ops := make([]node.Op, 300)
 	for i := range ops {
 		ops[i] = acquire(fmt.Sprintf("r%d", i), "L1")
-		ops[i].View = view
+		ops[i].Epoch = epoch
 	}
 	before := n.store.updates.Load()
 	free := n.Block(t)
@@ -297,10 +297,10 @@ func TestWhatWaitsIsOneTransaction(t *testing.T) {
 
 func TestQueueIsBounded(t *testing.T) {
 	n := open(t, newStore(), replica.Options{Queue: 4})
-	view := n.seen(t).View
+	epoch := n.seen(t).Epoch
 	ops := make([]node.Op, 5)
 	for i := range ops {
-		ops[i] = node.Op{Kind: node.OpRead, View: view, Resource: "a"}
+		ops[i] = node.Op{Kind: node.OpRead, Epoch: epoch, Resource: "a"}
 	}
 	free := n.Block(t)
 	replies := n.submit(ops)
@@ -393,7 +393,7 @@ func TestCloseWhileSubmitting(t *testing.T) {
 
 func TestWhatCannotBeStoredFailsAlone(t *testing.T) {
 	n := open(t, newStore(), replica.Options{})
-	view := n.seen(t).View
+	epoch := n.seen(t).Epoch
 	huge := strings.Repeat("x", 40_000)
 	ops := []node.Op{
 		acquire("", "L1"), acquire(huge, "L1"), acquire("a", ""), acquire("a", huge), acquire("a", "L 1"),
@@ -403,7 +403,7 @@ func TestWhatCannotBeStoredFailsAlone(t *testing.T) {
 	}
 	ops = append(ops, acquire("a", "L1"))
 	for i := range ops {
-		ops[i].View = view
+		ops[i].Epoch = epoch
 	}
 	free := n.Block(t)
 	replies := n.submit(ops)
@@ -437,7 +437,7 @@ func TestABrokenRowIsAFailure(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if _, _, err := n.Survey(t.Context(), n.seen(t).View, ""); !errors.Is(err, replica.ErrCorrupt) {
+	if _, _, err := n.Survey(t.Context(), n.seen(t).Epoch, ""); !errors.Is(err, replica.ErrCorrupt) {
 		t.Error(err)
 	}
 	wantGranted(t, n.ask(t, read("b")))

@@ -78,17 +78,17 @@ const format = 1
 
 // record is the admission record and the marks.
 type record struct {
-	Format    int           `json:"format"`
-	Admitted  string        `json:"admitted,omitempty"` // the incarnation that was admitted
-	Nodes     int           `json:"nodes,omitempty"`
-	Hash      string        `json:"hash,omitempty"`
-	View      node.View     `json:"view,omitempty"`
-	Founded   node.View     `json:"founded,omitempty"`
-	Staged    node.View     `json:"staged,omitempty"` // the view of an admission under way
-	Note      string        `json:"note,omitempty"`   // of its quarantine, until it is admitted
-	MaxTTL    int64         `json:"max_ttl_ms,omitempty"`
-	HighWater fencing.Token `json:"high_water,omitempty"`
-	Secrets   string        `json:"secrets,omitempty"` // node.Secrets, whose own JSON shows none
+	Format       int           `json:"format"`
+	Admitted     string        `json:"admitted,omitempty"` // the incarnation that was admitted
+	Nodes        int           `json:"nodes,omitempty"`
+	Hash         string        `json:"hash,omitempty"`
+	Epoch        node.Epoch    `json:"epoch,omitempty"`
+	Bootstrapped node.Epoch    `json:"bootstrapped,omitempty"`
+	Staged       node.Epoch    `json:"staged,omitempty"` // the epoch of an admission under way
+	Note         string        `json:"note,omitempty"`   // of its quarantine, until it is admitted
+	MaxTTL       int64         `json:"max_ttl_ms,omitempty"`
+	HighWater    fencing.Token `json:"high_water,omitempty"`
+	Secrets      string        `json:"secrets,omitempty"` // node.Secrets, whose own JSON shows none
 }
 
 func (r *record) cluster() node.Cluster { return node.Cluster{Nodes: r.Nodes, Hash: r.Hash} }
@@ -100,7 +100,7 @@ func (r *record) empty() bool { return *r == record{Format: r.Format, Note: r.No
 
 func (r *record) marks() node.Marks {
 	return node.Marks{
-		High: r.HighWater, MaxTTL: time.Duration(r.MaxTTL) * time.Millisecond, Founded: r.Founded, Secrets: node.Secrets(r.Secrets),
+		HighWater: r.HighWater, MaxTTL: time.Duration(r.MaxTTL) * time.Millisecond, Bootstrapped: r.Bootstrapped, Secrets: node.Secrets(r.Secrets),
 	}
 }
 

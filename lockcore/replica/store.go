@@ -17,9 +17,9 @@ type Store interface {
 	Update(ctx context.Context, fn func(Tx) error) error
 	// View is Update for an fn that writes nothing.
 	View(ctx context.Context, fn func(Tx) error) error
-	// Listen calls w for what transactions notify server of, until ctx ends. It
+	// Subscribe calls w for what transactions notify server of, until ctx ends. It
 	// connects again by itself. A notification may get lost.
-	Listen(ctx context.Context, server string, w node.Wakes)
+	Listen(ctx context.Context, server string, w node.Listener)
 }
 
 // Tx is a transaction. Keys are not empty and at most [MaxKeyBytes] long. After

@@ -32,7 +32,7 @@ func (t *Txn) Vote(op *node.Op) node.Reply {
 	case node.OpHeartbeat:
 		return t.heartbeat(op)
 	}
-	if refusal, refused := t.outOfView(op); refused {
+	if refusal, refused := t.outOfEpoch(op); refused {
 		return refusal
 	}
 	if t.unreachable(op) {
@@ -76,16 +76,16 @@ func storable(op *node.Op) error {
 }
 
 func (t *Txn) behind() node.Reply {
-	return node.Reply{Outcome: node.NotAdmitted, View: t.rec.View}
+	return node.Reply{Outcome: node.NotAdmitted, Epoch: t.rec.Epoch}
 }
 
-// outOfView: only a node in the caller's own view may vote (rule 8).
-func (t *Txn) outOfView(op *node.Op) (refusal node.Reply, refused bool) {
+// outOfEpoch: only a node in the caller's own epoch may vote (rule 8).
+func (t *Txn) outOfEpoch(op *node.Op) (refusal node.Reply, refused bool) {
 	switch {
-	case t.weak(VotesInAnyView), t.rec.View == op.View:
+	case t.weak(VotesInAnyView), t.rec.Epoch == op.Epoch:
 		return node.Reply{}, false
-	case t.rec.View > op.View:
-		return node.Reply{Outcome: node.StaleView, View: t.rec.View}, true
+	case t.rec.Epoch > op.Epoch:
+		return node.Reply{Outcome: node.StaleEpoch, Epoch: t.rec.Epoch}, true
 	}
 	return t.behind(), true
 }
@@ -169,7 +169,7 @@ func noted(note, attempt string) string {
 	switch {
 	case note == "" || note == shared || slices.Contains(attempts, attempt):
 		return note
-	case attempt == "" || len(attempts) >= node.MostAttempts:
+	case attempt == "" || len(attempts) >= node.MaxAttempts:
 		return shared
 	}
 	return note + "," + attempt
@@ -250,7 +250,7 @@ func (t *Txn) recreate(op *node.Op) node.Reply {
 	return node.Reply{Outcome: node.Granted, Recreated: true, Grant: op.Token, Remaining: op.TTL}
 }
 
-// takeBack releases or retracts. That is sound on any node and in any view, so it
+// takeBack releases or retracts. That is sound on any node and in any epoch, so it
 // is done even where the gate is shut; but then it does not count as an answer.
 func (t *Txn) takeBack(op *node.Op) node.Reply {
 	if t.open() && t.unreachable(op) {
@@ -282,7 +282,7 @@ func (t *Txn) release(op *node.Op) node.Reply {
 	return t.free(op.Resource, &l)
 }
 
-// retract takes back the vote of one attempt, and the lock with the last of those
+// retract retracts the vote of one attempt, and the lock with the last of those
 // that may count on it. The lock of no idempotency key has the note "", which is
 // the attempt of its one acquisition.
 func (t *Txn) retract(op *node.Op) node.Reply {
@@ -331,6 +331,6 @@ func (t *Txn) lookAt(op *node.Op) node.Reply {
 		reply.Outcome = node.Granted
 	}
 	queue := t.queue(op.Resource)
-	reply.Waiting, reply.Line = queue.length(), queue.list(node.MostShown)
+	reply.Waiting, reply.Queue = queue.length(), queue.list(node.MaxShown)
 	return reply
 }

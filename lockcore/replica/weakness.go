@@ -19,17 +19,17 @@ const (
 	PassesOnlyLocks                         // 5: a release takes the counter past the token only where it finds the lock
 	PassesNoOthers                          // 5: a release leaves the counter where another's lock stands
 	OpensForAnyLife                         // 6: the gate takes any incarnation
-	VotesInAnyView                          // 8: votes do not look at the view
-	FencesWithoutView                       // 8: a fenced read installs no view
-	SharesViews                             // 9: a fenced read takes the view that stands
+	VotesInAnyView                          // 8: votes do not look at the epoch
+	FencesWithoutView                       // 8: a fenced read installs no epoch
+	SharesViews                             // 9: a fenced read takes the epoch that stands
 	AdmitsAnyLife                           // 10: an admission begun with one incarnation ends with another
 	KeepsOnStaging                          // 11: staging purges nothing
 	ForgetsFloor                            // 12: a bootstrap keeps only the node's own marks
-	StagesAdmitted                          // 12: a bootstrap may take any node in an older view
-	ForgetsStaging                          // 12: what a bootstrap has closed, a rejoin of before opens in the old view
+	StagesAdmitted                          // 12: a bootstrap may take any node in an older epoch
+	ForgetsStaging                          // 12: what a bootstrap has closed, a rejoin of before opens in the old epoch
 	GrantsTooLong                           // 13: a TTL longer than the recorded one is granted
 	NotesNothing                            // 13: a quarantine is the same after a flush
-	ReadsInAnyView                          // 21: counters and locks are read in any view
+	ReadsInAnyView                          // 21: counters and locks are read in any epoch
 	SkipsMissing                            // 21: a missing counter is carried as 0
 	LoadsAdmitted                           // 21: carried state is written on an admitted node
 	TakesAnyToken                           // 23: believes any token that an operation carries

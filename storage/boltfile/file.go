@@ -262,7 +262,7 @@ func ofFile(reason any) bool {
 }
 
 // Close closes the file. A damaged one is left to the end of the process:
-// bbolt may never give back its locks.
+// bbolt may never release its locks.
 func (f *File) Close() error {
 	select {
 	case <-f.damaged:

@@ -9,7 +9,7 @@ import (
 // listeners are who is notified that a ticket's turn has come.
 type listeners struct {
 	mu       sync.Mutex
-	byServer map[string]map[*node.Wakes]struct{}
+	byServer map[string]map[*node.Listener]struct{}
 }
 
 // turn says whose turn it is.
@@ -18,20 +18,20 @@ type turn struct {
 	ticket   node.Ticket
 }
 
-func (l *listeners) add(server string, w node.Wakes) (remove func()) {
+func (l *listeners) add(server string, w node.Listener) (remove func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.byServer == nil {
-		l.byServer = make(map[string]map[*node.Wakes]struct{})
+		l.byServer = make(map[string]map[*node.Listener]struct{})
 	}
 	if l.byServer[server] == nil {
-		l.byServer[server] = make(map[*node.Wakes]struct{})
+		l.byServer[server] = make(map[*node.Listener]struct{})
 	}
 	l.byServer[server][&w] = struct{}{}
 	return func() { l.remove(server, &w) }
 }
 
-func (l *listeners) remove(server string, w *node.Wakes) {
+func (l *listeners) remove(server string, w *node.Listener) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.byServer[server], w)
@@ -48,7 +48,7 @@ func (l *listeners) notify(turns []turn) {
 	defer l.mu.Unlock()
 	for _, turn := range turns {
 		for w := range l.byServer[turn.ticket.Server] {
-			(*w).Turn(turn.resource, turn.ticket)
+			(*w).Wake(turn.resource, turn.ticket)
 		}
 	}
 }

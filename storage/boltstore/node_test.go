@@ -129,10 +129,10 @@ func (n *testNode) seen(tb testing.TB) node.Observation {
 	return seen
 }
 
-// ask does an operation in the node's own view.
+// ask does an operation in the node's own epoch.
 func (n *testNode) ask(tb testing.TB, op node.Op) node.Reply {
 	tb.Helper()
-	op.View = n.seen(tb).View
+	op.Epoch = n.seen(tb).Epoch
 	reply, err := nodetest.Submit(n, op)
 	if err != nil {
 		tb.Fatal(err)
@@ -178,7 +178,7 @@ func TestReopening(t *testing.T) {
 	}
 	clock.advance(10 * time.Second)
 	again(10*time.Second, 0)
-	if seen := n.seen(t); seen.Incarnation != before.Incarnation || !seen.Admitted || seen.View != before.View || seen.Marks.High != grant {
+	if seen := n.seen(t); seen.Incarnation != before.Incarnation || !seen.Admitted || seen.Epoch != before.Epoch || seen.Marks.HighWater != grant {
 		t.Errorf("%+v, was %+v", seen, before)
 	}
 	wantLeft(t, n.ask(t, read("a")), testTTL-20*time.Second)
@@ -332,7 +332,7 @@ func (c replyChan) Deliver(_ int, r node.Reply) { c <- r }
 // fill takes n locks under keys, with a queue each.
 func fill(t *testing.T, n *testNode, prefix string, locks int) {
 	t.Helper()
-	view := n.seen(t).View
+	epoch := n.seen(t).Epoch
 	ops := []node.Op{{Kind: node.OpHeartbeat, Ticket: node.Ticket{Server: "s1"}, TTL: testTTL}}
 	for i := range locks {
 		op := acquire(fmt.Sprintf("%s/%d", prefix, i), fmt.Sprintf("%sL%d", prefix, i))
@@ -342,7 +342,7 @@ func fill(t *testing.T, n *testNode, prefix string, locks int) {
 	}
 	replies := make(replyChan, len(ops))
 	for i := range ops {
-		ops[i].View = view
+		ops[i].Epoch = epoch
 		n.Submit(&ops[i], i, replies)
 	}
 	for range ops {
@@ -364,7 +364,7 @@ func TestSweepRemovesWhatHasExpired(t *testing.T) {
 	awaitRows(t, n, (1+perQueue)*locks+perLock*10+server)
 	clock.advance(lockcore.MaxWait + testTTL)
 	awaitRows(t, n, locks+10) // the counters
-	high := n.seen(t).Marks.High
+	high := n.seen(t).Marks.HighWater
 	clock.advance(testCounterTTL)
 	awaitRows(t, n, 0)
 	if grant := n.acquired(t, "r/1", "L1"); grant != high+1 {

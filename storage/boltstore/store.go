@@ -180,8 +180,8 @@ func (s *Store) transact(run func(func(*bbolt.Tx) error) error, fn func(replica.
 	return nil
 }
 
-// Listen calls w until ctx ends.
-func (s *Store) Listen(ctx context.Context, server string, w node.Wakes) {
+// Subscribe calls w until ctx ends.
+func (s *Store) Listen(ctx context.Context, server string, w node.Listener) {
 	remove := s.listeners.add(server, w)
 	defer remove()
 	w.Subscribed()

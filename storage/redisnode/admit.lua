@@ -2,12 +2,12 @@
 -- incarnation (rule 10), and the gate is open.
 --
 -- KEYS  none
--- ARGV  incarnation, view, founded, longest TTL (ms), secrets
+-- ARGV  incarnation, epoch, bootstrapped, longest TTL (ms), secrets
 -- Reply "OK"; "RACED" when this is not the node that was staged
 local role, replid = replication()
 local state = redis.call('HMGET', STATE, 'staged', 'max_ttl')
 if role ~= 'master' or replid ~= ARGV[1] or state[1] ~= ARGV[2] then return 'RACED' end
-redis.call('HSET', STATE, 'replid', replid, 'view', ARGV[2], 'founded', ARGV[3], 'secrets', ARGV[5],
+redis.call('HSET', STATE, 'replid', replid, 'epoch', ARGV[2], 'bootstrapped', ARGV[3], 'secrets', ARGV[5],
   'max_ttl', text(math.max(tonumber(state[2]), tonumber(ARGV[4]))))
 redis.call('HDEL', STATE, 'staged', 'note')
 return 'OK'

@@ -23,7 +23,7 @@ type clockMeter struct {
 }
 
 func (c *clockMeter) Vote(node.Outcome)    {}
-func (c *clockMeter) Silent()              {}
+func (c *clockMeter) NoAnswer()            {}
 func (c *clockMeter) Confirm(node.Outcome) {}
 func (c *clockMeter) Clock(ahead time.Duration) {
 	c.mu.Lock()

@@ -1,9 +1,9 @@
 -- The effective counters of resources (rules 4 and 21).
 --
 -- KEYS  none
--- ARGV  cluster, view, resource…
--- Reply {"V", counter…}, in the order asked; {"S", view}; {"X"}
-local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'view', 'high')
+-- ARGV  cluster, epoch, resource…
+-- Reply {"V", counter…}, in the order asked; {"S", epoch}; {"X"}
+local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'epoch', 'high_water')
 if state[1] ~= ARGV[1] or not admitted(state[2]) then return { 'X' } end
 if state[3] ~= ARGV[2] then return { 'S', state[3] } end
 local reply = { 'V' }

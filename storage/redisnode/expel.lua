@@ -2,11 +2,11 @@
 -- restarted (rule 22). What it keeps stays, behind the gate, until it is staged.
 --
 -- KEYS  none
--- ARGV  cluster, incarnation, view, note of the silence
+-- ARGV  cluster, incarnation, epoch, note of the silence
 -- Reply "OK"; "RACED" when this is not the node as it was seen: another
---       incarnation, another view, or not admitted
+--       incarnation, another epoch, or not admitted
 local role, replid = replication()
-local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'view')
+local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'epoch')
 if role ~= 'master' or state[1] ~= ARGV[1] or replid ~= ARGV[2] then return 'RACED' end
 if state[2] ~= replid or state[3] ~= ARGV[3] then return 'RACED' end
 redis.call('HDEL', STATE, 'replid')

@@ -86,7 +86,7 @@ func TestPromotedReplicaIsNotTrusted(t *testing.T) {
 }
 
 // With a majority's state lost nothing is granted until the longest TTL has
-// passed; then the cluster is founded anew, above every earlier token.
+// passed; then the cluster is bootstrapped again, above every earlier token.
 func TestMajorityLostIsFoundedAnew(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 5, nil)
@@ -110,7 +110,7 @@ func TestMajorityLostIsFoundedAnew(t *testing.T) {
 	}
 	q.awaitVoting(t, 5)
 	if waited := time.Since(lost); waited < testMaxTTL {
-		t.Fatalf("founded after %s, before the longest TTL", waited)
+		t.Fatalf("bootstrapped after %s, before the longest TTL", waited)
 	}
 	q.cycle(t, "r", token)
 }
@@ -136,7 +136,7 @@ func TestAllNodesLostIsFoundedAnew(t *testing.T) {
 	}
 }
 
-// Unreachable nodes may still know the last tokens: no founding without them.
+// Unreachable nodes may still know the last tokens: no bootstrap without them.
 func TestMajorityAwayIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, nil, testenv.WithPersistence(testenv.PersistAOFAlways))

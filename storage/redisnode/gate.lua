@@ -3,25 +3,25 @@
 -- State in the dedicated database:
 --   fencelock          hash: cluster  which node set this node belongs to
 --                            replid   the incarnation that was admitted
---                            view     the view it was admitted or fenced under
---                            founded  the view of the last founding it knows of
+--                            epoch     the epoch it was admitted or fenced under
+--                            bootstrapped  the epoch of the last bootstrap it knows of
 --                            max_ttl  the longest TTL in use, milliseconds
---                            high     the largest counter or token ever seen here
+--                            high_water     the largest counter or token ever seen here
 --                            secrets  the cluster's, by which lease ids are sealed
---                            staged   the view of an admission under way
+--                            staged   the epoch of an admission under way
 --                            note     of its quarantine, until it is admitted
 --   l:<resource>       string "grant ttl owner note meta", PX what is left: the
 --                      lock. note is empty without an idempotency key, else the
 --                      attempts with commas between them, "=" for any.
---   c:<resource>       string: the last grant. A missing one reads as high.
+--   c:<resource>       string: the last grant. A missing one reads as high_water.
 --   i:<owner>          string: the scope an idempotency key is used for.
 --   q:<resource>       sorted set: the queue, "id server holder" by arrival.
 --   s:<server>         string: this server's tickets are alive.
 --
 -- Every number goes through text(): Lua's own conversion keeps 14 digits only.
--- (%d is exact up to MOST, and several times faster than %.0f.)
+-- (%d is exact up to MAX, and several times faster than %.0f.)
 local STATE = 'fencelock'
-local MOST = 9007199254740991
+local MAX = 9007199254740991
 
 local function text(number) return string.format('%d', number) end
 

@@ -121,7 +121,7 @@ func TestHostileServer(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			for range 3 {
-				op := node.Op{Kind: node.OpAcquire, View: 1, Resource: "a", Owner: "L1", TTL: time.Minute}
+				op := node.Op{Kind: node.OpAcquire, Epoch: 1, Resource: "a", Owner: "L1", TTL: time.Minute}
 				began := time.Now()
 				r, err := nodetest.Submit(server, op)
 				if err != nil || r.Outcome != node.Failed || r.Err == nil || r.Grant != 0 {
@@ -146,16 +146,16 @@ func askHostile(t *testing.T, server *redisnode.Node) {
 	t.Helper()
 	ctx, cancel := contextFor(t, 500*time.Millisecond) // for all of them together
 	defer cancel()
-	a := node.Admission{Incarnation: "x", View: 2, Cluster: node.Cluster{Nodes: 3, Hash: "c0ffee"}}
+	a := node.Admission{Incarnation: "x", Epoch: 2, Cluster: node.Cluster{Nodes: 3, Hash: "c0ffee"}}
 	seen, observed := server.Observe(ctx)
-	_, fenced := server.Fence(ctx, 2)
+	_, fenced := server.InstallEpoch(ctx, 2)
 	locks, _, surveyed := server.Survey(ctx, 1, "")
 	counters, counted := server.Counters(ctx, 1, []string{"a"})
 	if surveyed == nil && len(locks) > 0 || observed == nil && seen.Admitted || counted == nil && len(counters) > 0 {
 		t.Errorf("locks %+v, seen %+v, counters %v", locks, seen, counters)
 	}
 	for what, err := range map[string]error{
-		"fence": fenced, "load": server.Load(ctx, a, nil), "raise": server.RaiseMaxTTL(ctx, time.Minute),
+		"install epoch": fenced, "load": server.Load(ctx, a, nil), "raise": server.RaiseMaxTTL(ctx, time.Minute),
 	} {
 		if err == nil {
 			t.Errorf("%s succeeded", what)
@@ -175,7 +175,7 @@ func TestWakesFromAHostileServer(t *testing.T) {
 			var done sync.WaitGroup
 			ctx, cancel := contextFor(t, 300*time.Millisecond)
 			defer cancel()
-			done.Go(func() { server.Wakes(ctx, "s1", noTurns{t}) })
+			done.Go(func() { server.Subscribe(ctx, "s1", noTurns{t}) })
 			done.Wait()
 		})
 	}
@@ -184,4 +184,4 @@ func TestWakesFromAHostileServer(t *testing.T) {
 type noTurns struct{ *testing.T }
 
 func (n noTurns) Subscribed()                  {}
-func (n noTurns) Turn(r string, t node.Ticket) { n.Errorf("told of a turn: %q, %+v", r, t) }
+func (n noTurns) Wake(r string, t node.Ticket) { n.Errorf("told of a turn: %q, %+v", r, t) }

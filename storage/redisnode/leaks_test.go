@@ -42,9 +42,9 @@ func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
 	g, log := &gauges{}, &testenv.Buffer{}
 	g.leaked.Store(-1)
 	watched := openNode(t, server.Addr(), redisnode.Options{Meters: g.of, Logger: slog.New(slog.NewTextHandler(log, nil))})
-	view := admitted(t, watched)
+	epoch := admitted(t, watched)
 	for i := range 300 {
-		wantOutcome(t, ask(t, watched, acquire(view, fmt.Sprintf("r/%d", i))), node.Granted)
+		wantOutcome(t, ask(t, watched, acquire(epoch, fmt.Sprintf("r/%d", i))), node.Granted)
 	}
 	client := server.Client()
 	for _, key := range []string{"l:r/7", "l:r/123", "c:r/9"} { // a counter is no lock

@@ -83,7 +83,7 @@ func FuzzParseReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		checkReply(t, text, func() (string, bool) {
 			r := parseReply(text)
-			return fmt.Sprintf("%+v", r), r.Grant >= 0 && r.Grant <= 1<<53-1 && r.Remaining >= 0 && r.TTL >= 0 && r.View >= 0 && r.Waiting >= 0
+			return fmt.Sprintf("%+v", r), r.Grant >= 0 && r.Grant <= 1<<53-1 && r.Remaining >= 0 && r.TTL >= 0 && r.Epoch >= 0 && r.Waiting >= 0
 		})
 	})
 }
@@ -99,7 +99,7 @@ func FuzzParseAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		checkReply(t, text, func() (string, bool) {
 			r := parseAnswer(&unpacker{rest: text})
-			return fmt.Sprintf("%+v", r), r.Waiting >= 0 && r.Remaining >= 0 && r.Grant >= 0 && len(r.Line) <= len(text)
+			return fmt.Sprintf("%+v", r), r.Waiting >= 0 && r.Remaining >= 0 && r.Grant >= 0 && len(r.Queue) <= len(text)
 		})
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// waitFor stands in line for the resource in the background.
+// waitFor stands in the queue for the resource in the background.
 func (q *quorum) waitFor(ctx context.Context, resource, holder string, wait time.Duration) chan result {
 	out := make(chan result, 1)
 	go func() {
@@ -208,7 +208,7 @@ type grant struct {
 	token   fencing.Token
 }
 
-// Two requests under one idempotency key wait in line at two servers. One gets
+// Two requests under one idempotency key wait in the queue at two servers. One gets
 // the lease, the other finds it; then neither may be left in the line, where
 // nobody would ever pass it.
 func TestFindingOnesOwnLeaseLeavesTheLine(t *testing.T) {

@@ -25,7 +25,7 @@ func BenchmarkVoteScript(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	a := node.Admission{Incarnation: seen.Incarnation, View: 1, Founded: 1, Cluster: n.cluster, Floor: 1700000000000, MaxTTL: time.Minute}
+	a := node.Admission{Incarnation: seen.Incarnation, Epoch: 1, Bootstrapped: 1, Cluster: n.cluster, Floor: 1700000000000, MaxTTL: time.Minute}
 	if err := n.Stage(ctx, a); err != nil {
 		b.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func BenchmarkVoteScript(b *testing.B) {
 			var acquire, release []job
 			sink := discard{}
 			for i := range size {
-				op := node.Op{View: 1, Resource: fmt.Sprint("bench/", i), Owner: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
+				op := node.Op{Epoch: 1, Resource: fmt.Sprint("bench/", i), Owner: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
 				op.Kind = node.OpAcquire
 				free := op
 				free.Kind = node.OpRelease
@@ -90,7 +90,7 @@ func BenchmarkMarshal(b *testing.B) {
 	batch := &batch{node: &Node{}}
 	jobs := make([]job, size)
 	for i := range jobs {
-		op := &node.Op{Kind: node.OpAcquire, View: 1, Resource: fmt.Sprint("bench/", i), Owner: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
+		op := &node.Op{Kind: node.OpAcquire, Epoch: 1, Resource: fmt.Sprint("bench/", i), Owner: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
 		if i%2 == 1 {
 			op.Kind, op.Token = node.OpRelease, 1_790_000_000_000_000
 		}

@@ -32,8 +32,8 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 		Incarnation: info["master_replid"],
 		Admitted:    open == 1,
 		Cluster:     parseMark(str(reply[2])),
-		View:        node.View(number(reply[4])),
-		Staged:      node.View(number(reply[8])),
+		Epoch:       node.Epoch(number(reply[4])),
+		Staged:      node.Epoch(number(reply[8])),
 		Marks:       marks(reply[7], reply[6], reply[5], reply[10]),
 		Empty:       size == 0,
 		Note:        str(reply[9]),
@@ -47,12 +47,12 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 
 var errUnreadable = errors.New("unreadable reply")
 
-func marks(high, maxTTL, founded, secrets any) node.Marks {
+func marks(high, maxTTL, bootstrapped, secrets any) node.Marks {
 	return node.Marks{
-		High:    fencing.Token(number(high)),
-		MaxTTL:  inMillis(number(maxTTL)),
-		Founded: node.View(number(founded)),
-		Secrets: node.Secrets(str(secrets)),
+		HighWater:    fencing.Token(number(high)),
+		MaxTTL:       inMillis(number(maxTTL)),
+		Bootstrapped: node.Epoch(number(bootstrapped)),
+		Secrets:      node.Secrets(str(secrets)),
 	}
 }
 
@@ -123,14 +123,14 @@ func reading(reply []any, err error, want string) error {
 	case head == "X":
 		return node.ErrNotAdmitted
 	case head == "S" && len(reply) == 2:
-		return &node.StaleViewError{View: node.View(number(reply[1]))}
+		return &node.StaleEpochError{Epoch: node.Epoch(number(reply[1]))}
 	}
 	return errUnreadable
 }
 
-// Fence installs a view and returns the marks.
-func (n *Node) Fence(ctx context.Context, view node.View) (node.Marks, error) {
-	reply, err := n.scripts.fence.call(ctx, n.client, n.mark(), int64(view))
+// Fence installs an epoch and returns the marks.
+func (n *Node) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Marks, error) {
+	reply, err := n.scripts.installEpoch.call(ctx, n.client, n.mark(), int64(epoch))
 	if err := reading(reply, err, "M"); err != nil {
 		return node.Marks{}, err
 	}
@@ -149,18 +149,18 @@ func (n *Node) Fence(ctx context.Context, view node.View) (node.Marks, error) {
 const surveyCount = 500
 
 // Survey lists a page of locks.
-func (n *Node) Survey(ctx context.Context, view node.View, cursor string) ([]node.CarriedLock, string, error) {
-	return n.page(ctx, strconv.FormatInt(int64(view), 10), cursor, "l:*")
+func (n *Node) Survey(ctx context.Context, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
+	return n.page(ctx, strconv.FormatInt(int64(epoch), 10), cursor, "l:*")
 }
 
-func (n *Node) page(ctx context.Context, view, cursor, pattern string) (locks []node.CarriedLock, next string, err error) {
+func (n *Node) page(ctx context.Context, epoch, cursor, pattern string) (locks []node.CarriedLock, next string, err error) {
 	if cursor == "" {
 		cursor = "0"
 	}
 	if _, err := strconv.ParseUint(cursor, 10, 64); err != nil {
 		return nil, "", &lockcore.FieldError{Field: "cursor", Reason: "must be the next_cursor of an earlier page"}
 	}
-	reply, err := n.scripts.survey.call(ctx, n.client, n.mark(), view, cursor, pattern, surveyCount)
+	reply, err := n.scripts.survey.call(ctx, n.client, n.mark(), epoch, cursor, pattern, surveyCount)
 	if err := reading(reply, err, "L"); err != nil {
 		return nil, "", err
 	}
@@ -221,9 +221,9 @@ func escapeGlob(text string) string {
 }
 
 // Counters reads effective counters.
-func (n *Node) Counters(ctx context.Context, view node.View, resources []string) ([]fencing.Token, error) {
+func (n *Node) Counters(ctx context.Context, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
 	args := make([]any, 0, len(resources)+2)
-	args = append(args, n.mark(), int64(view))
+	args = append(args, n.mark(), int64(epoch))
 	for _, r := range resources {
 		args = append(args, r)
 	}
@@ -251,8 +251,8 @@ func (n *Node) Quarantine(ctx context.Context, note string) error {
 func (n *Node) Time(ctx context.Context) (time.Time, error) { return n.client.Time(ctx).Result() }
 
 // Expel takes the admission back.
-func (n *Node) Expel(ctx context.Context, incarnation string, view node.View, note string) error {
-	return n.admission(ctx, n.scripts.expel, n.mark(), incarnation, int64(view), note)
+func (n *Node) Expel(ctx context.Context, incarnation string, epoch node.Epoch, note string) error {
+	return n.admission(ctx, n.scripts.expel, n.mark(), incarnation, int64(epoch), note)
 }
 
 // Stage purges the node for an admission.
@@ -261,12 +261,12 @@ func (n *Node) Stage(ctx context.Context, a node.Admission) error {
 	if a.OnlyIfEmpty {
 		empty = "1"
 	}
-	return n.admission(ctx, n.scripts.stage, markOf(a.Cluster), a.Incarnation, int64(a.View), int64(a.Founded), a.Floor.String(), empty, a.Note)
+	return n.admission(ctx, n.scripts.stage, markOf(a.Cluster), a.Incarnation, int64(a.Epoch), int64(a.Bootstrapped), a.Floor.String(), empty, a.Note)
 }
 
 // Load writes carried counters and locks.
 func (n *Node) Load(ctx context.Context, a node.Admission, locks []node.CarriedLock) error {
-	args := []any{a.Incarnation, int64(a.View), n.keep()}
+	args := []any{a.Incarnation, int64(a.Epoch), n.keep()}
 	for _, l := range locks {
 		note := ""
 		if l.Keyed {
@@ -280,7 +280,7 @@ func (n *Node) Load(ctx context.Context, a node.Admission, locks []node.CarriedL
 
 // Admit opens the gate.
 func (n *Node) Admit(ctx context.Context, a node.Admission) error {
-	return n.admission(ctx, n.scripts.admit, a.Incarnation, int64(a.View), int64(a.Founded), millis(a.MaxTTL), string(a.Secrets))
+	return n.admission(ctx, n.scripts.admit, a.Incarnation, int64(a.Epoch), int64(a.Bootstrapped), millis(a.MaxTTL), string(a.Secrets))
 }
 
 func (n *Node) admission(ctx context.Context, s script, args ...any) error {

@@ -42,25 +42,25 @@ func observe(t *testing.T, node *redisnode.Node) node.Observation {
 }
 
 // admitted makes the node a voting one.
-func admitted(t *testing.T, redis *redisnode.Node) node.View {
+func admitted(t *testing.T, redis *redisnode.Node) node.Epoch {
 	t.Helper()
 	redis.Join(cluster)
 	seen := observe(t, redis)
-	view := max(seen.View, seen.Staged) + 10
+	epoch := max(seen.Epoch, seen.Staged) + 10
 	a := node.Admission{
-		Incarnation: seen.Incarnation, View: view, Founded: view, Cluster: cluster, Floor: 1000, MaxTTL: time.Minute,
+		Incarnation: seen.Incarnation, Epoch: epoch, Bootstrapped: epoch, Cluster: cluster, Floor: 1000, MaxTTL: time.Minute,
 	}
 	if seen.Admitted {
-		a.Note = node.AwayNote(seen.View)
+		a.Note = node.MissedNote(seen.Epoch)
 	}
 	if err := errors.Join(redis.Stage(t.Context(), a), redis.Admit(t.Context(), a)); err != nil {
 		t.Fatal(err)
 	}
-	return view
+	return epoch
 }
 
-func acquire(view node.View, resource string) node.Op {
-	return node.Op{Kind: node.OpAcquire, View: view, Resource: resource, Owner: "L1", TTL: time.Minute}
+func acquire(epoch node.Epoch, resource string) node.Op {
+	return node.Op{Kind: node.OpAcquire, Epoch: epoch, Resource: resource, Owner: "L1", TTL: time.Minute}
 }
 
 func ask(t *testing.T, node *redisnode.Node, op node.Op) node.Reply {
@@ -85,8 +85,8 @@ func TestPromotionAndDemotionShutTheGate(t *testing.T) {
 	t.Parallel()
 	master := testenv.StartRedis(t)
 	redis := openNode(t, master.Addr(), redisnode.Options{})
-	view := admitted(t, redis)
-	wantOutcome(t, ask(t, redis, acquire(view, "a")), node.Granted)
+	epoch := admitted(t, redis)
+	wantOutcome(t, ask(t, redis, acquire(epoch, "a")), node.Granted)
 
 	replica := testenv.StartRedis(t, testenv.WithReplicaOf(master))
 	twin := openNode(t, replica.Addr(), redisnode.Options{})
@@ -94,17 +94,17 @@ func TestPromotionAndDemotionShutTheGate(t *testing.T) {
 	if seen := observe(t, twin); seen.Admitted || !strings.Contains(seen.Unfit, "replica of") || !strings.Contains(seen.Unfit, "REPLICAOF NO ONE") {
 		t.Errorf("a replica: %+v", seen)
 	}
-	wantOutcome(t, ask(t, twin, acquire(view, "b")), node.NotAdmitted)
-	a := node.Admission{Incarnation: observe(t, twin).Incarnation, View: view + 10, Founded: view + 10, Cluster: cluster}
+	wantOutcome(t, ask(t, twin, acquire(epoch, "b")), node.NotAdmitted)
+	a := node.Admission{Incarnation: observe(t, twin).Incarnation, Epoch: epoch + 10, Bootstrapped: epoch + 10, Cluster: cluster}
 	if err := twin.Stage(t.Context(), a); !errors.Is(err, node.ErrRaced) {
 		t.Errorf("a replica was staged: %v", err)
 	}
 
 	// The master is admitted with its replica attached: the record and the
 	// replication id are the same on both, and only the role tells them apart.
-	view = admitted(t, redis)
+	epoch = admitted(t, redis)
 	testenv.Eventually(t, 10*time.Second, func() error {
-		if seen := observe(t, twin); seen.View != view || seen.Incarnation != observe(t, redis).Incarnation {
+		if seen := observe(t, twin); seen.Epoch != epoch || seen.Incarnation != observe(t, redis).Incarnation {
 			return fmt.Errorf("the replica is not in step: %+v", seen)
 		}
 		return nil
@@ -112,27 +112,27 @@ func TestPromotionAndDemotionShutTheGate(t *testing.T) {
 	if seen := observe(t, twin); seen.Admitted {
 		t.Errorf("a replica: %+v", seen)
 	}
-	wantOutcome(t, ask(t, twin, acquire(view, "b")), node.NotAdmitted)
+	wantOutcome(t, ask(t, twin, acquire(epoch, "b")), node.NotAdmitted)
 	wantOutcome(t, ask(t, twin, node.Op{Kind: node.OpRead, Resource: "b"}), node.NotAdmitted)
-	if _, err := twin.Counters(t.Context(), view, []string{"b"}); !errors.Is(err, node.ErrNotAdmitted) {
+	if _, err := twin.Counters(t.Context(), epoch, []string{"b"}); !errors.Is(err, node.ErrNotAdmitted) {
 		t.Errorf("a replica was read for a rejoin: %v", err)
 	}
 
 	replica.Promote()
-	if seen := observe(t, twin); seen.Admitted || seen.Unfit != "" || seen.View != view {
+	if seen := observe(t, twin); seen.Admitted || seen.Unfit != "" || seen.Epoch != epoch {
 		t.Errorf("a promoted replica: %+v", seen)
 	}
-	wantOutcome(t, ask(t, twin, acquire(view, "b")), node.NotAdmitted)
+	wantOutcome(t, ask(t, twin, acquire(epoch, "b")), node.NotAdmitted)
 
-	view = admitted(t, redis) // attaching a replica changed its replication id
+	epoch = admitted(t, redis) // attaching a replica changed its replication id
 	before := observe(t, redis)
 	master.ReplicaOf(replica)
-	wantOutcome(t, ask(t, redis, acquire(view, "c")), node.NotAdmitted)
+	wantOutcome(t, ask(t, redis, acquire(epoch, "c")), node.NotAdmitted)
 	master.Promote()
 	if seen := observe(t, redis); seen.Admitted || seen.Incarnation == before.Incarnation {
 		t.Errorf("demoted and promoted: %+v, was %+v", seen, before)
 	}
-	wantOutcome(t, ask(t, redis, acquire(view, "c")), node.NotAdmitted)
+	wantOutcome(t, ask(t, redis, acquire(epoch, "c")), node.NotAdmitted)
 }
 
 func TestUnfitNodes(t *testing.T) {
@@ -173,7 +173,7 @@ func TestForeignDatabase(t *testing.T) {
 			if seen.Empty || seen.Admitted || !strings.Contains(seen.Unfit, "database of its own") {
 				t.Errorf("%+v", seen)
 			}
-			a := node.Admission{Incarnation: seen.Incarnation, View: 5, Founded: 5, Cluster: cluster, Floor: 1000}
+			a := node.Admission{Incarnation: seen.Incarnation, Epoch: 5, Bootstrapped: 5, Cluster: cluster, Floor: 1000}
 			if err := redis.Stage(t.Context(), a); !errors.Is(err, node.ErrForeign) {
 				t.Errorf("staged: %v", err)
 			}
@@ -183,7 +183,7 @@ func TestForeignDatabase(t *testing.T) {
 			}
 			for _, op := range []node.Op{
 				acquire(5, "a"), {Kind: node.OpHeartbeat, Ticket: node.Ticket{Server: "s1"}, TTL: time.Minute},
-				{Kind: node.OpEnqueue, View: 5, Resource: "a", Ticket: node.Ticket{ID: "t", Server: "s1", Arrival: 1}},
+				{Kind: node.OpEnqueue, Epoch: 5, Resource: "a", Ticket: node.Ticket{ID: "t", Server: "s1", Arrival: 1}},
 				{Kind: node.OpRead, Resource: "a"},
 			} {
 				if r := ask(t, redis, op); r.Outcome != node.NotAdmitted && r.Outcome != node.Failed {
@@ -354,13 +354,13 @@ func TestFrozenNodeFailsFast(t *testing.T) {
 	server := testenv.StartRedis(t)
 	const limit = 100 * time.Millisecond
 	redis := openNode(t, server.Addr(), redisnode.Options{Timeout: limit})
-	view := admitted(t, redis)
-	wantOutcome(t, ask(t, redis, acquire(view, "a")), node.Granted)
+	epoch := admitted(t, redis)
+	wantOutcome(t, ask(t, redis, acquire(epoch, "a")), node.Granted)
 	server.Freeze()
 	sent := 0
 	testenv.Eventually(t, 10*time.Second, func() error {
 		began := time.Now()
-		r := ask(t, redis, acquire(view, "b"))
+		r := ask(t, redis, acquire(epoch, "b"))
 		if r.Outcome != node.Failed {
 			t.Fatalf("%+v", r)
 		}
@@ -377,7 +377,7 @@ func TestFrozenNodeFailsFast(t *testing.T) {
 	}
 	for range 100 {
 		began := time.Now()
-		if r := ask(t, redis, acquire(view, "c")); r.Sent || !errors.Is(r.Err, node.ErrNodeDown) {
+		if r := ask(t, redis, acquire(epoch, "c")); r.Sent || !errors.Is(r.Err, node.ErrNodeDown) {
 			t.Fatalf("%+v", r)
 		}
 		if took := time.Since(began); took > limit {
@@ -386,7 +386,7 @@ func TestFrozenNodeFailsFast(t *testing.T) {
 	}
 	server.Thaw()
 	testenv.Eventually(t, 10*time.Second, func() error {
-		if r := ask(t, redis, acquire(view, "d")); r.Outcome != node.Granted {
+		if r := ask(t, redis, acquire(epoch, "d")); r.Outcome != node.Granted {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
@@ -397,10 +397,10 @@ func TestNodeThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t)
 	redis := openNode(t, server.Addr(), redisnode.Options{})
-	view := admitted(t, redis)
+	epoch := admitted(t, redis)
 	server.Kill()
 	testenv.Eventually(t, 10*time.Second, func() error {
-		r := ask(t, redis, acquire(view, "a"))
+		r := ask(t, redis, acquire(epoch, "a"))
 		if r.Outcome != node.Failed {
 			t.Fatalf("%+v", r)
 		}
@@ -414,7 +414,7 @@ func TestNodeThatIsNotThere(t *testing.T) {
 	}
 	server.Restart()
 	testenv.Eventually(t, 10*time.Second, func() error {
-		if r := ask(t, redis, acquire(view, "a")); r.Outcome != node.NotAdmitted {
+		if r := ask(t, redis, acquire(epoch, "a")); r.Outcome != node.NotAdmitted {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
@@ -427,16 +427,16 @@ func TestLostReply(t *testing.T) {
 	server := testenv.StartRedis(t)
 	proxy := testenv.StartProxy(t, server.Addr())
 	redis := openNode(t, proxy.Addr(), redisnode.Options{Timeout: 200 * time.Millisecond})
-	view := admitted(t, redis)
-	wantOutcome(t, ask(t, redis, acquire(view, "a")), node.Granted)
+	epoch := admitted(t, redis)
+	wantOutcome(t, ask(t, redis, acquire(epoch, "a")), node.Granted)
 	proxy.DropReplies(true)
-	if r := ask(t, redis, acquire(view, "b")); r.Outcome != node.Failed || !r.Sent {
+	if r := ask(t, redis, acquire(epoch, "b")); r.Outcome != node.Failed || !r.Sent {
 		t.Errorf("%+v", r)
 	}
 	proxy.DropReplies(false)
 	proxy.Reset()
 	testenv.Eventually(t, 10*time.Second, func() error {
-		if r := ask(t, redis, acquire(view, "b")); r.Outcome != node.Granted || !r.Existing {
+		if r := ask(t, redis, acquire(epoch, "b")); r.Outcome != node.Granted || !r.Existing {
 			return fmt.Errorf("%+v", r) // it had taken effect, once
 		}
 		return nil
@@ -464,10 +464,10 @@ func stuck(t *testing.T, opts redisnode.Options) (*redisnode.Node, replyChan) {
 	server := testenv.StartRedis(t)
 	opts.Timeout = time.Second / 2
 	node := openNode(t, server.Addr(), opts)
-	view := admitted(t, node)
+	epoch := admitted(t, node)
 	server.Freeze()
 	replies := make(replyChan, 100_000)
-	op := acquire(view, "first")
+	op := acquire(epoch, "first")
 	node.Submit(&op, 0, replies)
 	return node, replies
 }
@@ -550,12 +550,12 @@ func TestScriptFlushChangesNothing(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t)
 	redis := openNode(t, server.Addr(), redisnode.Options{})
-	view := admitted(t, redis)
-	wantOutcome(t, ask(t, redis, acquire(view, "a")), node.Granted)
+	epoch := admitted(t, redis)
+	wantOutcome(t, ask(t, redis, acquire(epoch, "a")), node.Granted)
 	if err := server.Client().ScriptFlush(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if r := ask(t, redis, acquire(view, "a")); r.Outcome != node.Granted || !r.Existing {
+	if r := ask(t, redis, acquire(epoch, "a")); r.Outcome != node.Granted || !r.Existing {
 		t.Errorf("%+v", r)
 	}
 }

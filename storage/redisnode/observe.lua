@@ -4,7 +4,7 @@
 -- ARGV  none
 -- Reply INFO of the sections server, memory, cluster and replication as one
 --       text; the number of keys, 0 when there is nothing but the note of a
---       quarantine; then cluster, replid, view, founded, max_ttl, high, staged,
+--       quarantine; then cluster, replid, epoch, bootstrapped, max_ttl, high_water, staged,
 --       note and secrets, each false when missing; and whether the gate is open.
 local info = {}
 for _, section in ipairs({ 'server', 'memory', 'cluster', 'replication' }) do
@@ -18,7 +18,7 @@ end
 local kind = redis.call('TYPE', STATE)['ok']
 local state = { false, false, false, false, false, false, false, false, false }
 if kind == 'hash' then
-  state = redis.call('HMGET', STATE, 'cluster', 'replid', 'view', 'founded', 'max_ttl', 'high', 'staged', 'note', 'secrets')
+  state = redis.call('HMGET', STATE, 'cluster', 'replid', 'epoch', 'bootstrapped', 'max_ttl', 'high_water', 'staged', 'note', 'secrets')
 end
 local size = redis.call('DBSIZE')
 return {

@@ -79,7 +79,7 @@ func (q *quorum) awaitVoting(t *testing.T, n int) {
 }
 
 // take acquires the resource. It asks again when a quorum is late on a busy
-// machine, and while what an earlier call left behind is being taken back (a
+// machine, and while what an earlier call left behind is being retracted (a
 // frozen node, once thawed, still carries out what lay in its socket).
 func (q *quorum) take(t *testing.T, resource string) (lease lockcore.Lease) {
 	t.Helper()

@@ -19,8 +19,8 @@ var voteSource string
 //go:embed observe.lua
 var observeSource string
 
-//go:embed fence.lua
-var fenceSource string
+//go:embed install_epoch.lua
+var installEpochSource string
 
 //go:embed survey.lua
 var surveySource string
@@ -87,12 +87,12 @@ func (s script) call(ctx context.Context, client *redis.Client, args ...any) ([]
 
 // scripts are the files, ready to call.
 type scripts struct {
-	vote, observe, fence, survey, counters, quarantine, stage, load, admit, maxTTL, secrets, leaks, expel script
+	vote, observe, installEpoch, survey, counters, quarantine, stage, load, admit, maxTTL, secrets, leaks, expel script
 }
 
 func newScripts() scripts {
 	return scripts{
-		vote: newScript(voteSource), observe: newScript(observeSource), fence: newScript(fenceSource),
+		vote: newScript(voteSource), observe: newScript(observeSource), installEpoch: newScript(installEpochSource),
 		survey: newScript(surveySource), counters: newScript(countersSource), quarantine: newScript(quarantineSource), stage: newScript(stageSource),
 		load: newScript(loadSource), admit: newScript(admitSource), maxTTL: newScript(maxTTLSource),
 		secrets: newScript(secretsSource),

@@ -70,11 +70,11 @@ func (n *Node) drain(why error) {
 
 // batch is one script call in the making. Its memory is used again and again.
 type batch struct {
-	node *Node
-	jobs []job
-	args []any
-	ops  packer
-	view node.View
+	node  *Node
+	jobs  []job
+	args  []any
+	ops   packer
+	epoch node.Epoch
 }
 
 // collect gathers the first job and what is queued behind it. It gives way once
@@ -100,7 +100,7 @@ func (b *batch) drain() {
 	}
 }
 
-// run sends the batch, in as many calls as it has views (one, but around a
+// run sends the batch, in as many calls as it has epochs (one, but around a
 // change), and delivers every reply. An error means that the node failed.
 func (b *batch) run() error {
 	rest := b.jobs
@@ -118,10 +118,10 @@ func (b *batch) run() error {
 	return nil
 }
 
-// cut takes the jobs from the front that go in one call: same view, and not
+// cut takes the jobs from the front that go in one call: same epoch, and not
 // too late. Those that are too late are answered here.
 func (b *batch) cut(jobs []job) (now, rest []job) {
-	b.view = 0
+	b.epoch = 0
 	b.ops.reset()
 	kept := jobs[:0:len(jobs)]
 	at := time.Now()
@@ -130,10 +130,10 @@ func (b *batch) cut(jobs []job) (now, rest []job) {
 			j.sink.Deliver(j.index, node.Reply{Err: errTimeout})
 			continue
 		}
-		if v := j.op.View; v != 0 && b.view != 0 && v != b.view {
+		if v := j.op.Epoch; v != 0 && b.epoch != 0 && v != b.epoch {
 			return kept, jobs[i:]
 		} else if v != 0 {
-			b.view = v
+			b.epoch = v
 		}
 		kept = append(kept, j)
 		b.ops.op(j.op)
@@ -208,7 +208,7 @@ func (b *batch) call(jobs []job) error {
 	n := b.node
 	ctx, cancel := context.WithTimeout(context.Background(), n.opts.Timeout)
 	defer cancel()
-	b.args = append(append(b.args[:0], n.scripts.vote.args...), n.mark(), int64(b.view), n.keep(), b.ops.bytes())
+	b.args = append(append(b.args[:0], n.scripts.vote.args...), n.mark(), int64(b.epoch), n.keep(), b.ops.bytes())
 	began := time.Now()
 	text, err := n.scripts.vote.run(ctx, n.client, b.args).Text()
 	n.meter.Batch(len(jobs), time.Since(began), err != nil)
@@ -250,7 +250,7 @@ func parseAnswer(u *unpacker) node.Reply {
 		ticket := parseTicket(u.str())
 		if arrival, err := strconv.ParseFloat(u.str(), 64); err == nil {
 			ticket.Arrival = int64(arrival)
-			reply.Line = append(reply.Line, ticket)
+			reply.Queue = append(reply.Queue, ticket)
 		}
 	}
 	if u.bad {
@@ -292,9 +292,9 @@ func parseReply(text string) node.Reply {
 	case 'Q':
 		r = node.Reply{Outcome: node.Exhausted}
 	case 'S':
-		r = node.Reply{Outcome: node.StaleView, View: node.View(f.number())}
+		r = node.Reply{Outcome: node.StaleEpoch, Epoch: node.Epoch(f.number())}
 	case 'X':
-		r = node.Reply{Outcome: node.NotAdmitted, View: node.View(f.number())}
+		r = node.Reply{Outcome: node.NotAdmitted, Epoch: node.Epoch(f.number())}
 	case 'T':
 		return node.Reply{Err: node.ErrUnreachableToken, Sent: true}
 	case '!':

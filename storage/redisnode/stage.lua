@@ -1,28 +1,28 @@
--- Begins an admission: purges every lock and counter, and keeps high (rule 11).
+-- Begins an admission: purges every lock and counter, and keeps high_water (rule 11).
 --
 -- KEYS  none
--- ARGV  cluster, incarnation, view, founded, floor, "1" if only an empty database
+-- ARGV  cluster, incarnation, epoch, bootstrapped, floor, "1" if only an empty database
 --       will do, and the note of its quarantine, "" without one; of a node that
---       is admitted in a view from before founded, "away" and that view
+--       is admitted in an epoch from before bootstrapped, "missed" and that epoch
 -- Reply "OK", and the note is in its data; "RACED" when this is another
 --       incarnation, no master, admitted already, under another note, or staged
---       under a larger view; "FOREIGN" when the database holds what is not this
+--       under a larger epoch; "FOREIGN" when the database holds what is not this
 --       cluster's
 local role, replid = replication()
 if role ~= 'master' or replid ~= ARGV[2] then return 'RACED' end
 local free = blank(redis.call('DBSIZE'))
 if ARGV[6] == '1' and not free then return 'RACED' end
 if not free and redis.call('TYPE', STATE)['ok'] ~= 'hash' then return 'FOREIGN' end
-local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'view', 'high', 'max_ttl', 'staged', 'note')
+local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'epoch', 'high_water', 'max_ttl', 'staged', 'note')
 if not free and state[1] ~= ARGV[1] then return 'FOREIGN' end
 local note = state[7] or ''
 local open = state[2] == replid
-if open then note = 'away ' .. (state[3] or '') end
+if open then note = 'missed ' .. (state[3] or '') end
 if note ~= ARGV[7] then return 'RACED' end
 if open and tonumber(state[3]) >= tonumber(ARGV[4]) then return 'RACED' end
 if tonumber(state[6] or 0) > tonumber(ARGV[3]) then return 'RACED' end
 redis.call('FLUSHDB', 'ASYNC')
 redis.call('HSET', STATE, 'cluster', ARGV[1], 'staged', ARGV[3],
-  'high', text(math.max(tonumber(state[4] or 0), tonumber(ARGV[5]))), 'max_ttl', state[5] or '0')
+  'high_water', text(math.max(tonumber(state[4] or 0), tonumber(ARGV[5]))), 'max_ttl', state[5] or '0')
 if note ~= '' then redis.call('HSET', STATE, 'note', note) end
 return 'OK'

@@ -2,7 +2,7 @@
 -- Each operation stands or falls alone.
 --
 -- KEYS  none: the database is dedicated, and what is touched follows from ARGV.
--- ARGV  cluster, view, counter time to live (ms), and the operations: a
+-- ARGV  cluster, epoch, counter time to live (ms), and the operations: a
 --       MessagePack array of strings, which Lua reads several times faster than
 --       as many arguments. For each operation:
 --       a resource owner ttl attempt scope meta   acquire without a ticket; attempt "" without an idempotency key
@@ -26,8 +26,8 @@
 --       O                                         the idempotency key is used for something else
 --       Q                                         the counter is used up
 --       T                                         the token is beyond what can have been reached
---       S view                                    the node is in a larger view
---       X view                                    not admitted, or in a smaller view
+--       S epoch                                    the node is in a larger epoch
+--       X epoch                                    not admitted, or in a smaller epoch
 --       ! message                                 the operation failed
 --       For g the string is followed by how many wait, then member and arrival
 --       of the first hundred.
@@ -43,27 +43,27 @@
 -- something of it is wanted: to make forty functions costs as much as to run two
 -- operations.
 local call = redis.call
-local cluster, view, keep = ARGV[1], ARGV[2], ARGV[3]
+local cluster, epoch, keep = ARGV[1], ARGV[2], ARGV[3]
 local keep_ms = tonumber(keep)
 local ARGV = cmsgpack.unpack(ARGV[4])
-local state = call('HMGET', STATE, 'cluster', 'replid', 'view', 'max_ttl', 'high', 'lines')
+local state = call('HMGET', STATE, 'cluster', 'replid', 'epoch', 'max_ttl', 'high_water', 'queued_until')
 local own = state[3] or '0'
 local longest = tonumber(state[4] or 0)
-local high = tonumber(state[5] or 0)
-local before = high
+local high_water = tonumber(state[5] or 0)
+local before = high_water
 local behind = 'X ' .. own
 local open = state[1] == cluster and admitted(state[2])
-local shut = false -- what an operation that needs the view is told instead
+local shut = false -- what an operation that needs the epoch is told instead
 if not open then
   shut = behind
-elseif own ~= view then
-  shut = tonumber(own) > tonumber(view) and 'S ' .. own or behind
+elseif own ~= epoch then
+  shut = tonumber(own) > tonumber(epoch) and 'S ' .. own or behind
 end
 -- Until when there may be queues at all (seconds on this node's clock): where
 -- nobody waits, no operation looks for one.
-local lines = tonumber(state[6] or 0)
-local lined = lines
-local clock = lines > 0 and tonumber(call('TIME')[1]) or 1
+local queued_until = tonumber(state[6] or 0)
+local before_until = queued_until
+local clock = queued_until > 0 and tonumber(call('TIME')[1]) or 1
 local rest -- what others() has made
 
 local function split(value)
@@ -78,12 +78,12 @@ end
 local function effective(counter)
   local value = call('GET', counter)
   if value then return tonumber(value), true end
-  return high, false
+  return high_water, false
 end
 
 local function count(counter, value)
   call('SET', counter, text(value), 'PX', keep)
-  if value > high then high = value end
+  if value > high_water then high_water = value end
 end
 
 -- Counts up and returns the grant as text, nil when the counter is used up. A
@@ -92,19 +92,19 @@ end
 local function up(counter)
   local grant = call('INCR', counter)
   if grant == 1 then -- it was missing
-    grant = high + 1
-    if grant > MOST then
+    grant = high_water + 1
+    if grant > MAX then
       call('DEL', counter) -- and must be still: it would read as 0
       return nil
     end
     count(counter, grant)
-  elseif grant > MOST then
+  elseif grant > MAX then
     call('DECR', counter)
     return nil
   elseif call('PTTL', counter) * 2 < keep_ms then
     call('PEXPIRE', counter, keep)
   end
-  if grant > high then high = grant end
+  if grant > high_water then high_water = grant end
   return text(grant)
 end
 
@@ -113,13 +113,13 @@ end
 -- the token, so it is counted up first and looked at then.
 local function pass(counter, token)
   if not open then return end
-  local past = token < MOST and token + 1 or MOST
+  local past = token < MAX and token + 1 or MAX
   local value = call('INCR', counter)
   if value == past then
-    if value > high then high = value end
-  elseif value == 1 then -- it was missing, and reads as high
+    if value > high_water then high_water = value end
+  elseif value == 1 then -- it was missing, and reads as high_water
     call('DEL', counter)
-    if high <= token then count(counter, past) end
+    if high_water <= token then count(counter, past) end
   elseif value > token then -- it was past the token already
     call('DECR', counter)
   else
@@ -130,7 +130,7 @@ end
 -- Whether no cluster can have come to the token (rule 23): a minute's worth above
 -- both what was seen here and the clock. Nearly always it is no news here.
 local function unreachable(token)
-  if token <= high + 60000000 then return false end
+  if token <= high_water + 60000000 then return false end
   local now = call('TIME')
   return token > now[1] * 1000000 + now[2] + 60000000
 end
@@ -144,7 +144,7 @@ local function acquire(at)
   if tonumber(ttl) > longest then return behind end
   local lock = 'l:' .. resource
   local value = call('GET', lock)
-  if value or ARGV[at + 3] ~= '' or lines >= clock then
+  if value or ARGV[at + 3] ~= '' or queued_until >= clock then
     rest = rest or others()
     return rest.acquire(at, value, false)
   end
@@ -184,13 +184,13 @@ end
 -- first in the queue is notified.
 local function freed(resource, owner, note)
   if note ~= '' then call('DEL', 'i:' .. owner) end
-  if lines >= clock then
+  if queued_until >= clock then
     rest = rest or others()
     rest.wake_first('q:' .. resource)
   end
 end
 
--- Taking a vote away is sound on any node and in any view, so a release and a
+-- Taking a vote away is sound on any node and in any epoch, so a release and a
 -- retract are done even where the gate is shut; but then it is no answer.
 local function release(at)
   local resource, owner, token = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
@@ -230,7 +230,7 @@ function others()
 
   -- The first in the queue whose server lives; the dead before it leave.
   local function head(queue)
-    if lines < clock then return nil end
+    if queued_until < clock then return nil end
     while true do
       local first = call('ZRANGE', queue, 0, 0)[1]
       if not first then return nil end
@@ -254,7 +254,7 @@ function others()
     call('SET', 's:' .. server_of(ticket), '', 'PX', TICKET_TTL, 'NX')
     call('ZADD', queue, 'NX', arrival, ticket)
     call('PEXPIRE', queue, QUEUE_TTL)
-    lines = clock + QUEUE_TTL / 1000 + 20 -- more than what is left unwritten below
+    queued_until = clock + QUEUE_TTL / 1000 + 20 -- more than what is left unwritten below
   end
 
   local function locked(value, lock, queue)
@@ -321,7 +321,7 @@ function others()
     end
     if misused(owner, attempt, scope) then return 'O' end
     if value then return again(value, lock, attempt) end
-    if (ticket or lines >= clock) and overtakes(queue, ticket, tonumber(arrival)) then
+    if (ticket or queued_until >= clock) and overtakes(queue, ticket, tonumber(arrival)) then
       if ticket then enqueue(queue, ticket, arrival) end
       return 'W'
     end
@@ -443,6 +443,6 @@ while at <= last do
   end
   replies[#replies + 1] = reply
 end
-if high > before then call('HSET', STATE, 'high', text(high)) end
-if lines - lined > 10 then call('HSET', STATE, 'lines', text(lines)) end
+if high_water > before then call('HSET', STATE, 'high_water', text(high_water)) end
+if queued_until - before_until > 10 then call('HSET', STATE, 'queued_until', text(queued_until)) end
 return cmsgpack.pack(replies)

@@ -15,14 +15,14 @@ import (
 const resubscribePause = 250 * time.Millisecond
 
 // Wakes listens for the turns of the server's tickets, on one connection.
-func (n *Node) Wakes(ctx context.Context, server string, w node.Wakes) {
+func (n *Node) Subscribe(ctx context.Context, server string, w node.Listener) {
 	n.subscribe(ctx, "fencelock:wake:"+server, func(message any) {
 		switch message := message.(type) {
 		case *redis.Subscription:
 			w.Subscribed()
 		case *redis.Message:
 			if resource, ticket, ok := parseWake(message.Payload); ok {
-				w.Turn(resource, ticket)
+				w.Wake(resource, ticket)
 			}
 		}
 	})

@@ -23,7 +23,7 @@ type Options struct {
 	Now  func() time.Time // default time.Now, so that it works in testing/synctest
 }
 
-// Store is a replica.Store. None of its methods waits, but for Listen.
+// Store is a replica.Store. None of its methods waits, but for Subscribe.
 type Store struct {
 	opts Options
 
@@ -45,7 +45,7 @@ type row struct {
 
 type listener struct {
 	server string
-	wakes  node.Wakes
+	wakes  node.Listener
 }
 
 // New makes an empty store.
@@ -69,7 +69,7 @@ func (s *Store) Update(_ context.Context, fn func(replica.Tx) error) error {
 	if err != nil {
 		t.undo()
 	}
-	calls := s.calls(t.turns)
+	calls := s.calls(t.wakes)
 	s.mu.Unlock()
 	if err != nil {
 		return err
@@ -83,8 +83,8 @@ func (s *Store) Update(_ context.Context, fn func(replica.Tx) error) error {
 // View runs fn.
 func (s *Store) View(ctx context.Context, fn func(replica.Tx) error) error { return s.Update(ctx, fn) }
 
-// Listen calls w until ctx ends.
-func (s *Store) Listen(ctx context.Context, server string, w node.Wakes) {
+// Subscribe calls w until ctx ends.
+func (s *Store) Listen(ctx context.Context, server string, w node.Listener) {
 	l := &listener{server: server, wakes: w}
 	s.mu.Lock()
 	s.listeners = append(s.listeners, l)
@@ -97,11 +97,11 @@ func (s *Store) Listen(ctx context.Context, server string, w node.Wakes) {
 }
 
 // calls are the notifications to make once the mutex is free.
-func (s *Store) calls(turns []turn) (calls []func()) {
-	for _, turn := range turns {
+func (s *Store) calls(wakes []wake) (calls []func()) {
+	for _, w := range wakes {
 		for _, l := range s.listeners {
-			if l.server == turn.ticket.Server {
-				calls = append(calls, func() { l.wakes.Turn(turn.resource, turn.ticket) })
+			if l.server == w.ticket.Server {
+				calls = append(calls, func() { l.wakes.Wake(w.resource, w.ticket) })
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Store) put(key string, r row, there bool) {
 	}
 }
 
-type turn struct {
+type wake struct {
 	resource string
 	ticket   node.Ticket
 }
@@ -137,7 +137,7 @@ type turn struct {
 type tx struct {
 	s      *Store
 	now    time.Time
-	turns  []turn
+	wakes  []wake
 	before []change // in order
 	err    error
 }
@@ -214,7 +214,7 @@ func (t *tx) Purge() {
 }
 
 func (t *tx) Notify(resource string, ticket node.Ticket) {
-	t.turns = append(t.turns, turn{resource, ticket})
+	t.wakes = append(t.wakes, wake{resource, ticket})
 }
 
 func (t *tx) Now() time.Time { return t.now }
