@@ -27,7 +27,7 @@ func (t *Txn) Open(bootstrap bool, floor fencing.Token) {
 		t.rec.HighWater = node.FloorAt(now)
 		var random [node.MinSecretBytes]byte
 		_, _ = rand.Read(random[:]) // never fails
-		t.rec.Secrets = string(node.NewSecrets(t.rec.Epoch, random))
+		t.rec.Secrets = node.NewSecrets(t.rec.Epoch, random)
 	}
 	if node.Plausible(floor, t.tx.Now()) {
 		t.rec.HighWater = max(t.rec.HighWater, floor)
@@ -185,7 +185,7 @@ func (t *Txn) Stage(a node.Admission) error {
 	note := t.note()
 	t.read = record{} // the row has gone
 	t.rec = record{
-		Format: format, Nodes: a.Cluster.Nodes, Hash: a.Cluster.Hash, Staged: a.Epoch, Note: note,
+		Nodes: a.Cluster.Nodes, Hash: a.Cluster.Hash, Staged: a.Epoch, Note: note,
 		MaxTTL: t.rec.MaxTTL, HighWater: max(t.rec.HighWater, a.Floor),
 	}
 	return nil
@@ -259,7 +259,7 @@ func (t *Txn) Admit(a node.Admission) error {
 	}
 	t.rec.Admitted, t.rec.Staged, t.rec.Note = t.status.Incarnation, 0, ""
 	t.rec.Epoch, t.rec.Bootstrapped = a.Epoch, a.Bootstrapped
-	t.rec.MaxTTL, t.rec.Secrets = max(t.rec.MaxTTL, a.MaxTTL.Milliseconds()), string(a.Secrets)
+	t.rec.MaxTTL, t.rec.Secrets = max(t.rec.MaxTTL, a.MaxTTL.Milliseconds()), a.Secrets
 	return nil
 }
 
@@ -268,10 +268,10 @@ func (t *Txn) ReplaceSecrets(was, with node.Secrets) error {
 	switch {
 	case !t.open():
 		return node.ErrNotAdmitted
-	case t.rec.Secrets != string(was):
+	case t.rec.Secrets != was:
 		return node.ErrRaced
 	}
-	t.rec.Secrets = string(with)
+	t.rec.Secrets = with
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"encoding/json"
 	"sync/atomic"
 	"time"
 
@@ -75,15 +74,10 @@ type Txn struct {
 
 // end writes the record if it changed.
 func (t *Txn) end() error {
-	if t.err != nil || t.rec == t.read {
-		return t.err
+	if t.err == nil && t.rec != t.read {
+		t.tx.Put(recordKey, t.rec.encode(), 0)
 	}
-	raw, err := json.Marshal(&t.rec)
-	if err != nil {
-		return err
-	}
-	t.tx.Put(recordKey, raw, 0)
-	return nil
+	return t.err
 }
 
 func (t *Txn) weak(w Weakness) bool { return t.m.rules.Weak&w != 0 }

@@ -446,10 +446,10 @@ func TestABrokenRowIsAFailure(t *testing.T) {
 func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
 	s := newStore()
 	n := open(t, s, replica.Options{})
-	for _, raw := range []string{`{"format":2,"high_water":7}`, `no JSON`, `{}`, ``} {
+	for _, raw := range []string{`{"format":1,"high_water":7}`, "\x01", "\x02", "\x02\x00", ``} {
 		n.write(t, "s", raw)
 		if _, err := replica.New(t.Context(), "node", s, replica.Options{}); err == nil {
-			t.Errorf("record %s was taken", raw)
+			t.Errorf("record %q was taken", raw)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package replica
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,7 +14,7 @@ import (
 // The rows. Where more follows a resource, its length (2 bytes) is before it, so
 // that no resource's keys begin with those of another.
 //
-//	s                                  the record, as JSON
+//	s                                  the record
 //	l <resource>                       the lock; goes with its TTL
 //	c <resource>                       the counter; goes with its TTL
 //	k <owner>                          what an idempotency key is used for; goes with the lock
@@ -73,22 +72,18 @@ func decodeNumber(raw []byte) (int64, bool) {
 	return int64(binary.BigEndian.Uint64(raw)), true
 }
 
-// format is the version of what the rows hold.
-const format = 1
-
 // record is the admission record and the marks.
 type record struct {
-	Format       int           `json:"format"`
-	Admitted     string        `json:"admitted,omitempty"` // the incarnation that was admitted
-	Nodes        int           `json:"nodes,omitempty"`
-	Hash         string        `json:"hash,omitempty"`
-	Epoch        node.Epoch    `json:"epoch,omitempty"`
-	Bootstrapped node.Epoch    `json:"bootstrapped,omitempty"`
-	Staged       node.Epoch    `json:"staged,omitempty"` // the epoch of an admission under way
-	Note         string        `json:"note,omitempty"`   // of its quarantine, until it is admitted
-	MaxTTL       int64         `json:"max_ttl_ms,omitempty"`
-	HighWater    fencing.Token `json:"high_water,omitempty"`
-	Secrets      string        `json:"secrets,omitempty"` // node.Secrets, whose own JSON shows none
+	Admitted     string // the incarnation that was admitted
+	Nodes        int
+	Hash         string
+	Epoch        node.Epoch
+	Bootstrapped node.Epoch
+	Staged       node.Epoch // the epoch of an admission under way
+	Note         string     // of its quarantine, until it is admitted
+	MaxTTL       int64      // ms
+	HighWater    fencing.Token
+	Secrets      node.Secrets
 }
 
 func (r *record) cluster() node.Cluster { return node.Cluster{Nodes: r.Nodes, Hash: r.Hash} }
@@ -96,28 +91,51 @@ func (r *record) cluster() node.Cluster { return node.Cluster{Nodes: r.Nodes, Ha
 func (r *record) setCluster(c node.Cluster) { r.Nodes, r.Hash = c.Nodes, c.Hash }
 
 // empty: nothing was ever kept here but perhaps the note.
-func (r *record) empty() bool { return *r == record{Format: r.Format, Note: r.Note} }
+func (r *record) empty() bool { return *r == record{Note: r.Note} }
 
 func (r *record) marks() node.Marks {
 	return node.Marks{
-		HighWater: r.HighWater, MaxTTL: time.Duration(r.MaxTTL) * time.Millisecond, Bootstrapped: r.Bootstrapped, Secrets: node.Secrets(r.Secrets),
+		HighWater: r.HighWater, MaxTTL: time.Duration(r.MaxTTL) * time.Millisecond, Bootstrapped: r.Bootstrapped, Secrets: r.Secrets,
 	}
 }
 
+// recordFormat is the version of the record's fields, and its first byte.
+const recordFormat = 2
+
+func (r *record) encode() []byte {
+	raw := []byte{recordFormat}
+	for _, text := range []string{r.Admitted, r.Hash, r.Note, string(r.Secrets)} {
+		raw = appendText(raw, text)
+	}
+	for _, n := range []int64{
+		int64(r.Nodes), int64(r.Epoch), int64(r.Bootstrapped), int64(r.Staged), r.MaxTTL, int64(r.HighWater),
+	} {
+		raw = binary.AppendVarint(raw, n)
+	}
+	return raw
+}
+
+// decodeRecord reads a record; where there is no row, an empty one.
 func decodeRecord(raw []byte) (r record, err error) {
 	if raw == nil {
-		return record{Format: format}, nil
+		return r, nil
 	}
-	if err := json.Unmarshal(raw, &r); err != nil {
-		return r, fmt.Errorf("the node's record: %w", err)
+	if len(raw) == 0 || raw[0] != recordFormat {
+		return r, fmt.Errorf("the node's record was written by another version: this one reads format %d", recordFormat)
 	}
-	if r.Format != format {
-		return r, fmt.Errorf("the node's record has format %d, this program reads %d", r.Format, format)
+	d := decoder{rest: raw[1:]}
+	r = record{
+		Admitted: d.text(), Hash: d.text(), Note: d.text(), Secrets: node.Secrets(d.text()),
+		Nodes: int(d.number()), Epoch: node.Epoch(d.number()), Bootstrapped: node.Epoch(d.number()), Staged: node.Epoch(d.number()),
+		MaxTTL: d.number(), HighWater: fencing.Token(d.number()),
+	}
+	if d.failed || len(d.rest) > 0 {
+		return record{}, fmt.Errorf("the node's record: %w", errCorrupt)
 	}
 	return r, nil
 }
 
-// lock is a resource's lock. What is left of it is the row's affair.
+// lock is a resource's lock. Its row's time to live is what remains of it.
 type lock struct {
 	ttl   time.Duration // as last given; whole milliseconds
 	grant fencing.Token
@@ -133,32 +151,57 @@ const shared = "="
 func (l *lock) keyed() bool { return l.note != "" }
 
 func (l *lock) encode() []byte {
-	raw := make([]byte, 0, 2*numberLen+2*binary.MaxVarintLen16+len(l.owner)+len(l.note)+len(l.meta))
-	raw = binary.BigEndian.AppendUint64(raw, uint64(l.ttl.Milliseconds()))
-	raw = binary.BigEndian.AppendUint64(raw, uint64(l.grant))
-	for _, text := range []string{l.owner, l.note} {
-		raw = binary.AppendUvarint(raw, uint64(len(text)))
-		raw = append(raw, text...)
+	raw := make([]byte, 0, 2*binary.MaxVarintLen64+3*binary.MaxVarintLen16+len(l.owner)+len(l.note)+len(l.meta))
+	raw = binary.AppendVarint(raw, l.ttl.Milliseconds())
+	raw = binary.AppendVarint(raw, int64(l.grant))
+	for _, text := range []string{l.owner, l.note, l.meta} {
+		raw = appendText(raw, text)
 	}
-	return append(raw, l.meta...)
+	return raw
 }
 
 func decodeLock(raw []byte) (l lock, ok bool) {
-	if len(raw) < 2*numberLen {
-		return l, false
+	d := decoder{rest: raw}
+	l = lock{
+		ttl: time.Duration(d.number()) * time.Millisecond, grant: fencing.Token(d.number()),
+		owner: d.text(), note: d.text(), meta: d.text(),
 	}
-	l.ttl = time.Duration(binary.BigEndian.Uint64(raw)) * time.Millisecond
-	l.grant = fencing.Token(binary.BigEndian.Uint64(raw[numberLen:]))
-	rest := raw[2*numberLen:]
-	for _, text := range []*string{&l.owner, &l.note} {
-		size, n := binary.Uvarint(rest)
-		if n <= 0 || size > uint64(len(rest)-n) {
-			return l, false
-		}
-		*text, rest = string(rest[n:n+int(size)]), rest[n+int(size):]
+	return l, !d.failed && len(d.rest) == 0
+}
+
+// appendText appends a text with its length before it.
+func appendText(raw []byte, text string) []byte {
+	return append(binary.AppendVarint(raw, int64(len(text))), text...)
+}
+
+// decoder reads what a row's value holds, part by part.
+type decoder struct {
+	rest   []byte
+	failed bool // a part was not there: it and what follows are zero
+}
+
+func (d *decoder) number() int64 {
+	n, size := binary.Varint(d.rest)
+	if size <= 0 {
+		return d.fail()
 	}
-	l.meta = string(rest)
-	return l, true
+	d.rest = d.rest[size:]
+	return n
+}
+
+func (d *decoder) text() string {
+	size := d.number()
+	if size < 0 || size > int64(len(d.rest)) {
+		size = d.fail()
+	}
+	text := string(d.rest[:size])
+	d.rest = d.rest[size:]
+	return text
+}
+
+func (d *decoder) fail() int64 {
+	d.failed, d.rest = true, nil
+	return 0
 }
 
 // nameOf tells tickets apart; among those that arrived at once it orders them.
