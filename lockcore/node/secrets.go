@@ -86,8 +86,10 @@ func (s Secrets) MarshalText() ([]byte, error) { return []byte(s.String()), nil 
 // nodes' secrets are merged, the same come out.
 func MergeSecrets(of ...Secrets) Secrets {
 	var all []Secret
-	for _, s := range of {
-		all = append(all, s.List()...)
+	for i, s := range of {
+		if !slices.Contains(of[:i], s) { // most nodes have the same
+			all = append(all, s.List()...)
+		}
 	}
 	slices.SortFunc(all, func(a, b Secret) int {
 		return cmp.Or(-cmp.Compare(a.Epoch, b.Epoch), slices.Compare(b.Raw[:], a.Raw[:]))
