@@ -104,7 +104,7 @@ func (in *planner) planAdmitted(p *plan) {
 		if in.nodes[i].seen.Marks.MaxTTL < in.cfg.MaxTTL {
 			p.raiseTTL = append(p.raiseTTL, i)
 		}
-		if had := in.nodes[i].seen.Marks.Secrets; node.MergeSecrets(had, p.secrets) != had {
+		if in.nodes[i].seen.Marks.Secrets != p.secrets { // which are merged of these and all others
 			p.raiseSecrets = append(p.raiseSecrets, i)
 		}
 	}
