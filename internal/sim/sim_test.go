@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,12 @@ var (
 	repeats = flag.Uint64("sim.repeats", 4, "how many seeds to run twice, to compare")
 	lines   = flag.Int("sim.lines", 200, "how many lines of a trace to print, the last ones")
 )
+
+// A run allocates much and keeps little, so that collecting less often is faster.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
 
 // TestSimulation runs seed after seed, at three nodes and at five, and finds
 // nothing wrong. Without flags these are the same seeds in every run; make explore
