@@ -9,6 +9,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
 // service is what clients ask of a server: a Locker, or one that a mutant
@@ -88,7 +89,7 @@ func (s *server) config() redlock.Config {
 	return redlock.Config{
 		MaxTTL: slower.own(p.MaxTTL), NodeTimeout: slower.own(p.NodeTimeout), WatchInterval: p.Watch, MaxHold: -1,
 		New: p.New, Force: p.Mutant.force,
-		Entropy: &entropy{from: rand.NewChaCha8(seedOf(p.Seed, uint64(s.id), uint64(s.epoch)))},
+		Random: random.Source{Reader: &entropy{from: rand.NewChaCha8(seedOf(p.Seed, uint64(s.id), uint64(s.epoch)))}},
 	}
 }
 

@@ -241,7 +241,7 @@ func (m *membership) expel(ctx context.Context, i int) {
 	seen, by := m.seen.nodes[i].seen, m.clocks[i].jump
 	m.mu.Unlock()
 	err := m.call(ctx, func(ctx context.Context) error {
-		return clocked.Expel(ctx, seen.Incarnation, seen.Epoch, m.cfg.newLeaseValue())
+		return clocked.Expel(ctx, seen.Incarnation, seen.Epoch, m.cfg.Random.Word())
 	})
 	if err == nil {
 		m.mu.Lock()

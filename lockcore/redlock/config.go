@@ -5,13 +5,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
 // Recovery says who re-founds a cluster that lost its majority (rule 12).
@@ -66,10 +66,9 @@ type Config struct {
 	// Trace, if not nil, is told of the attempts of contexts that Traced wants.
 	Trace  func(context.Context, Attempt)
 	Traced func(context.Context) bool
-	// Entropy is where lease ids, epochs and jitter come from; default
-	// crypto/rand. A simulation that replays needs one that repeats. It is read
-	// by many goroutines at once.
-	Entropy io.Reader
+	// Random is where lease ids, epochs and jitter come from; default crypto/rand.
+	// Many goroutines read it at once.
+	Random random.Source
 }
 
 func (c Config) withDefaults() Config {
@@ -81,8 +80,8 @@ func (c Config) withDefaults() Config {
 	defaultTo(&c.MaxWaiters, 10_000)
 	defaultTo(&c.MaxInFlight, 128)
 	defaultTo(&c.Recovery, RecoveryAuto)
-	if c.Entropy == nil {
-		c.Entropy = rand.Reader
+	if c.Random.Reader == nil {
+		c.Random.Reader = rand.Reader
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -167,4 +166,9 @@ func (c Config) checkAcquire(req *lockcore.AcquireRequest) (err error) {
 		what = checkBundle(req)
 	}
 	return errors.Join(what, lockcore.ValidateText("holder", req.Holder, 0), err)
+}
+
+// roundLimit is how long one round waits for its nodes (rule 18).
+func (c Config) roundLimit(ttl time.Duration) time.Duration {
+	return min(c.NodeTimeout, ttl/10)
 }

@@ -91,3 +91,14 @@ func TestValidateResource(t *testing.T) {
 		}
 	}
 }
+
+// A round never takes a large part of the TTL (rule 18).
+func TestRoundLimit(t *testing.T) {
+	cfg := Config{NodeTimeout: 50 * time.Millisecond}
+	if got := cfg.roundLimit(time.Minute); got != 50*time.Millisecond {
+		t.Errorf("a minute's round may take %s", got)
+	}
+	if got := cfg.roundLimit(lockcore.MinTTL); got != lockcore.MinTTL/10 {
+		t.Errorf("a round of the shortest TTL may take %s", got)
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
 // distant is a Model as a server sees it that is milliseconds away.
@@ -121,7 +122,7 @@ func newDuel(t *testing.T, seed uint64) *duel {
 		}
 		l, err := redlock.New(redlock.Config{
 			New: true, MaxTTL: duelTTL, WatchInterval: 20 * time.Millisecond, NodeTimeout: 20 * time.Millisecond,
-			Entropy: &seeded{rng: rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(k)})},
+			Random: random.Source{Reader: &seeded{rng: rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(k)})}},
 		}, nodes)
 		if err != nil {
 			t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"encoding/base64"
 	"encoding/binary"
-	"io"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -70,7 +69,7 @@ func appendParts(raw []byte, parts []leaseID) []byte {
 		var err error
 		raw, err = base64.RawURLEncoding.AppendDecode(raw, []byte(id.value))
 		if err != nil || len(raw) != before+leaseSecretBytes {
-			panic("redlock: ownership value is not one that newLeaseValue or leaseValue made")
+			panic("redlock: ownership value is neither drawn nor derived here")
 		}
 		raw = binary.AppendUvarint(raw, uint64(id.token))
 		raw = binary.AppendUvarint(raw, uint64(len(id.resource)))
@@ -203,31 +202,4 @@ func (l *Locker) ReadLeaseID(ctx context.Context, lease string) (resources []str
 		resources = append(resources, parts[i].resource)
 	}
 	return resources, parts[0].acquired, nil
-}
-
-// newLeaseValue draws a fresh ownership value: one an attempt (rule 3).
-func (c Config) newLeaseValue() string {
-	var secret [leaseSecretBytes]byte
-	c.random(secret[:])
-	return base64.RawURLEncoding.EncodeToString(secret[:])
-}
-
-// random fills b from the configured entropy.
-func (c Config) random(b []byte) {
-	if _, err := io.ReadFull(c.Entropy, b); err != nil {
-		panic("redlock: no entropy: " + err.Error()) // crypto/rand never fails (since Go 1.24)
-	}
-}
-
-// randomBelow draws from [0, n).
-func (c Config) randomBelow(n int64) int64 {
-	var b [8]byte
-	c.random(b[:])
-	return int64(binary.LittleEndian.Uint64(b[:])>>1) % n
-}
-
-// jitter draws a pause from [pause/2, pause*3/2), so that servers that failed
-// together do not try again together.
-func (c Config) jitter(pause time.Duration) time.Duration {
-	return pause/2 + time.Duration(c.randomBelow(int64(pause)))
 }

@@ -3,7 +3,6 @@ package redlock
 import (
 	"bytes"
 	"encoding/base64"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +15,7 @@ import (
 
 func someLeaseID(resource string, token fencing.Token, millis int64) leaseID {
 	return leaseID{
-		value: Config{}.withDefaults().newLeaseValue(), token: token,
+		value: Config{}.withDefaults().Random.Word(), token: token,
 		acquired: time.UnixMilli(millis), resource: resource,
 	}
 }
@@ -188,10 +187,10 @@ func TestCursorsAreSealed(t *testing.T) {
 }
 
 func TestLeaseValues(t *testing.T) {
-	cfg := Config{}.withDefaults()
+	source := Config{}.withDefaults().Random
 	seen := make(map[string]bool)
 	for range 1000 {
-		value := cfg.newLeaseValue()
+		value := source.Word()
 		if len(value) != LeaseValueLen || seen[value] {
 			t.Fatalf("lease value %q: its length, or drawn before", value)
 		}
@@ -209,28 +208,6 @@ func TestLeaseValues(t *testing.T) {
 				t.Errorf("%q gives %q: its length, or another's", of, value)
 			}
 			values[value] = true
-		}
-	}
-}
-
-// Entropy that repeats makes ids that repeat, for the simulation.
-func TestEntropyIsTheOnlyChance(t *testing.T) {
-	draw := func() (string, time.Duration, int64) {
-		cfg := Config{Entropy: rand.NewChaCha8([32]byte{1})}.withDefaults()
-		return cfg.newLeaseValue(), cfg.jitter(time.Second), cfg.randomBelow(1000)
-	}
-	a1, b1, c1 := draw()
-	a2, b2, c2 := draw()
-	if a1 != a2 || b1 != b2 || c1 != c2 {
-		t.Error("the same entropy gave different values")
-	}
-}
-
-func TestJitterStaysInItsBounds(t *testing.T) {
-	cfg := Config{}.withDefaults()
-	for range 1000 {
-		if d := cfg.jitter(time.Second); d < time.Second/2 || d >= 3*time.Second/2 {
-			t.Fatalf("jitter of a second is %s", d)
 		}
 	}
 }

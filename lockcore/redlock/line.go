@@ -59,7 +59,7 @@ const (
 
 func newQueue(cfg Config, nodes []node.Node, clean *cleaner, epoch func() node.Epoch) *queue {
 	var id [9]byte
-	cfg.random(id[:])
+	cfg.Random.Fill(id[:])
 	return &queue{
 		cfg: cfg, nodes: nodes, clean: clean, epoch: epoch, quorum: QuorumOf(len(nodes)),
 		server:  base64.RawURLEncoding.EncodeToString(id[:]),
@@ -71,7 +71,7 @@ func newQueue(cfg Config, nodes []node.Node, clean *cleaner, epoch func() node.E
 // join puts a request at the end of this server's line.
 func (q *queue) enqueue(resource, holder string) (*waiter, error) {
 	var id [9]byte
-	q.cfg.random(id[:])
+	q.cfg.Random.Fill(id[:])
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {

@@ -143,7 +143,7 @@ func (m *membership) observe(ctx context.Context, i int) (node.Observation, erro
 	if err != nil || seen.Admitted || seen.Note != "" || seen.Unfit != "" || !m.seen.ours(seen) {
 		return seen, err
 	}
-	if err := m.nodes[i].Quarantine(ctx, m.cfg.newLeaseValue()); err != nil {
+	if err := m.nodes[i].Quarantine(ctx, m.cfg.Random.Word()); err != nil {
 		return seen, nil //nolint:nilerr // it was seen; its wait begins with the note
 	}
 	m.audit(ctx, actQuarantine, i, slog.String("why", "it is not admitted: it restarted, or is new"))
@@ -236,7 +236,7 @@ func (m *membership) finish(ctx context.Context, what string, err error) {
 		m.failures = 0
 	} else {
 		m.failures = min(m.failures+1, 5)
-		m.backoff = time.Now().Add(m.cfg.jitter(m.cfg.WatchInterval << m.failures / 4))
+		m.backoff = time.Now().Add(m.cfg.Random.Jitter(m.cfg.WatchInterval << m.failures / 4))
 	}
 	m.mu.Unlock()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, node.ErrRaced) {
@@ -273,7 +273,7 @@ const epochBits = 10
 // other admitter makes the same (rule 12). It is above what this server knows,
 // too, in case that the clock has been set back.
 func (m *membership) bootstrapEpoch(largest node.Epoch) node.Epoch {
-	clock := node.Epoch(time.Now().UnixMilli())<<epochBits | node.Epoch(m.cfg.randomBelow(1<<epochBits))
+	clock := node.Epoch(time.Now().UnixMilli())<<epochBits | node.Epoch(m.cfg.Random.Below(1<<epochBits))
 	return max(clock, m.rejoinEpoch(max(largest, m.epoch.current())))
 }
 
@@ -282,5 +282,5 @@ func (m *membership) bootstrapEpoch(largest node.Epoch) node.Epoch {
 // bootstrap stays below the bootstrap's epoch.
 func (m *membership) rejoinEpoch(largest node.Epoch) node.Epoch {
 	const steps = 16
-	return largest + 1 + node.Epoch(m.cfg.randomBelow(steps))
+	return largest + 1 + node.Epoch(m.cfg.Random.Below(steps))
 }

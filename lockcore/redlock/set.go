@@ -93,7 +93,7 @@ func (l *set) acquire(ctx context.Context, req *request) (*part, error) {
 		if try == maxTries {
 			return nil, again.give
 		}
-		if err := sleep(ctx, l.cfg.jitter(pause)); err != nil {
+		if err := sleep(ctx, l.cfg.Random.Jitter(pause)); err != nil {
 			return nil, again.give
 		}
 		pause = min(2*pause, splitMaxPause)
@@ -125,11 +125,11 @@ func (l *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) 
 	id := leaseID{resource: req.Resource, acquired: time.Now()}
 	attempt, former := "", []string(nil)
 	if req.IdempotencyKey == "" {
-		id.value = l.cfg.newLeaseValue()
+		id.value = l.cfg.Random.Word()
 	} else {
 		values := keys.leaseValues(req.caller, req.IdempotencyKey)
 		id.value, former = values[0], values[1:]
-		attempt = l.cfg.newLeaseValue()[:8]
+		attempt = l.cfg.Random.Word()[:8]
 	}
 	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
 	op := node.Op{

@@ -48,7 +48,7 @@ func (l *set) tryUntilGranted(ctx context.Context, req *request, w *waiter, dead
 		if err == nil || !l.worthWaiting(ctx, err) {
 			return taken, err
 		}
-		l.queue.postpone(w, pace.after(err, l.cfg.jitter))
+		l.queue.postpone(w, pace.after(err, l.cfg.Random.Jitter))
 	}
 }
 

@@ -26,8 +26,3 @@ func quorumth(remaining []time.Duration, quorum int) time.Duration {
 	slices.Sort(remaining)
 	return remaining[len(remaining)-quorum]
 }
-
-// roundLimit is how long one round waits for its nodes (rule 18).
-func (c Config) roundLimit(ttl time.Duration) time.Duration {
-	return min(c.NodeTimeout, ttl/10)
-}

@@ -4,9 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 func TestValidity(t *testing.T) {
@@ -57,30 +55,6 @@ func TestQuorumth(t *testing.T) {
 	for _, c := range cases {
 		if got := quorumth(c.remaining, c.quorum); got != c.want {
 			t.Errorf("the %d-th of %v is %d, want %d", c.quorum, c.remaining, got, c.want)
-		}
-	}
-}
-
-// A round never takes a large part of the TTL (rule 18).
-func TestRoundLimit(t *testing.T) {
-	cfg := Config{NodeTimeout: 50 * time.Millisecond}
-	if got := cfg.roundLimit(time.Minute); got != 50*time.Millisecond {
-		t.Errorf("a minute's round may take %s", got)
-	}
-	if got := cfg.roundLimit(lockcore.MinTTL); got != lockcore.MinTTL/10 {
-		t.Errorf("a round of the shortest TTL may take %s", got)
-	}
-}
-
-func TestPlausible(t *testing.T) {
-	now := time.Now()
-	clock := node.FloorAt(now)
-	for token, want := range map[fencing.Token]bool{
-		0: false, 1: true, clock: true, clock + 1_000_000_000: true,
-		clock + 1<<51: true, clock + 1<<51 + 1: false, fencing.MaxToken: false, -1: false,
-	} {
-		if node.Plausible(token, now) != want {
-			t.Errorf("Plausible(%d) is %v", token, !want)
 		}
 	}
 }
