@@ -15,6 +15,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/boltfile"
 	"github.com/fencelock/fencelock/storage/boltguard"
@@ -237,7 +238,7 @@ func (b *backend) openEmbedded(ctx context.Context, cfg config, file *boltfile.F
 func redisMode(sets [][]string) string {
 	var quorums []string
 	for _, urls := range sets {
-		quorums = append(quorums, fmt.Sprintf("quorum of %d of %d Redis nodes", redlock.QuorumOf(len(urls)), len(urls)))
+		quorums = append(quorums, fmt.Sprintf("quorum of %d of %d Redis nodes", quorum.Of(len(urls)), len(urls)))
 	}
 	return strings.Join(quorums, ", ")
 }

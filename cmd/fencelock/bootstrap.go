@@ -18,6 +18,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -106,7 +107,7 @@ func (f bootstrap) found(cmd *cobra.Command, cfg config, logger, audit *slog.Log
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
 	found := func(c *redlock.Config) {
-		c.Recovery, c.New, c.Force, c.Audit = redlock.RecoveryAuto, f.isNew, f.force, audit
+		c.Recovery, c.New, c.Force, c.Audit = membership.RecoveryAuto, f.isNew, f.force, audit
 	}
 	err := withCluster(ctx, cfg, logger, found, func(locker *redlock.Locker) error {
 		return awaitCluster(ctx, cmd.ErrOrStderr(), locker.Status)
@@ -133,7 +134,7 @@ func (f bootstrap) confirm(cmd *cobra.Command, cfg config, logger, audit *slog.L
 	var seen lockcore.ClusterStatus
 	ctx, cancel := context.WithTimeout(cmd.Context(), bootstrapLook)
 	defer cancel()
-	look := func(c *redlock.Config) { c.Recovery, c.New, c.Audit = redlock.RecoveryManual, false, audit }
+	look := func(c *redlock.Config) { c.Recovery, c.New, c.Audit = membership.RecoveryManual, false, audit }
 	err := withCluster(ctx, cfg, logger, look, func(locker *redlock.Locker) error {
 		<-ctx.Done()
 		seen = locker.Status()

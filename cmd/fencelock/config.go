@@ -14,7 +14,7 @@ import (
 
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
 const envPrefix = "FENCELOCK"
@@ -68,7 +68,7 @@ type config struct {
 	redisSets       [][]string // URLs, set by set
 	databaseURL     string     // "" for none
 	bootstrap       bool       // the cluster is new
-	recovery        redlock.Recovery
+	recovery        membership.Recovery
 	maxTTL          time.Duration
 	defaultTTL      time.Duration
 	maxHold         time.Duration // negative for unbounded
@@ -230,7 +230,7 @@ func (c *checker) check(env environment) config {
 		redisSets:       env.RedisAddrs,
 		databaseURL:     string(env.DatabaseURL),
 		bootstrap:       env.Bootstrap == "new",
-		recovery:        redlock.Recovery(env.Recovery),
+		recovery:        membership.Recovery(env.Recovery),
 		maxWaiters:      env.MaxWaiters,
 		allowedHosts:    env.AllowedHosts,
 		metricsPrefixes: env.MetricsPrefixes,

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/access"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
 // clearEnvironment takes what the test's own environment may hold of ours.
@@ -36,7 +36,7 @@ func TestConfigDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := config{
-		listen: "127.0.0.1:8080", adminListen: "127.0.0.1:8081", data: "fencelock.db", recovery: redlock.RecoveryAuto,
+		listen: "127.0.0.1:8080", adminListen: "127.0.0.1:8081", data: "fencelock.db", recovery: membership.RecoveryAuto,
 		maxTTL: time.Minute, defaultTTL: 30 * time.Second, maxHold: time.Hour, nodeTimeout: 2 * time.Second,
 		maxWaiters: 10000, counterTTL: 24 * time.Hour, logLevel: slog.LevelInfo, openAdmin: true,
 	}
@@ -72,7 +72,7 @@ func TestConfigOfEverything(t *testing.T) {
 	}
 	want := config{
 		listen: "0.0.0.0:0", adminListen: "[::]:9", redisSets: [][]string{{"redis://a:1", "rediss://u:p%2C@b:2/3", "redis://[::1]:6379"}, {"redis://c:1"}},
-		databaseURL: "postgres://u:p@h/d", bootstrap: true, recovery: redlock.RecoveryManual, maxTTL: 2 * time.Second,
+		databaseURL: "postgres://u:p@h/d", bootstrap: true, recovery: membership.RecoveryManual, maxTTL: 2 * time.Second,
 		defaultTTL: 2 * time.Second, // not above the maximum, although nobody said so
 		access:     accessFiles{file: "a", oidc: access.OIDC{Issuer: "https://issuer", Audience: "e", Claim: "email"}},
 		tls:        tlsFiles{cert: "b", key: "c", clientCA: "d"}, openAdmin: true, proofKeys: "f", proofRequired: true,

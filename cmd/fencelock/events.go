@@ -7,7 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // channelsOf gives the channels over which servers tell each other what
@@ -15,7 +15,7 @@ import (
 // has a quorum. The embedded node has one server, and no channel.
 func channelsOf(sets [][]node.Node) (channels []events.Channel) {
 	first := sets[0]
-	for _, n := range first[:redlock.ReadersOf(len(first))] {
+	for _, n := range first[:quorum.Readers(len(first))] {
 		if c, ok := n.(events.Channel); ok {
 			channels = append(channels, c)
 		}

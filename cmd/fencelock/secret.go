@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -65,7 +66,7 @@ func rotateSecret(cmd *cobra.Command, cfg config, force bool) error {
 	audit := newAudit(cfg, cmd.ErrOrStderr()).With(slog.String("identity", operator()))
 	ctx, cancel := context.WithTimeout(cmd.Context(), rotateTimeout)
 	defer cancel()
-	look := func(c *redlock.Config) { c.Recovery, c.New, c.Audit = redlock.RecoveryManual, false, audit }
+	look := func(c *redlock.Config) { c.Recovery, c.New, c.Audit = membership.RecoveryManual, false, audit }
 	err := withCluster(ctx, cfg, logger, look, func(locker *redlock.Locker) error {
 		if err := awaitCluster(ctx, cmd.ErrOrStderr(), locker.Status); err != nil {
 			return err
@@ -78,7 +79,7 @@ func rotateSecret(cmd *cobra.Command, cfg config, force bool) error {
 	}
 	audit.Info("audit", slog.String("act", "rotate-secret"), slog.String("result", result), slog.Bool("force", force))
 	switch {
-	case errors.Is(err, redlock.ErrSecretInUse):
+	case errors.Is(err, membership.ErrSecretInUse):
 		return fmt.Errorf("%w. Wait, or say --force, which ends such leases", err)
 	case err == nil:
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "the nodes have a new secret; lease ids from before it are still accepted")

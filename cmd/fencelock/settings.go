@@ -11,7 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
 // The types of the variables that are no plain text, number or duration. Each
@@ -19,14 +19,14 @@ import (
 // never repeats it, since it may be secret.
 
 type (
-	recovery      redlock.Recovery
+	recovery      membership.Recovery
 	bootstrapMode string
 	tracingMode   string
 	logFormat     string
 )
 
 func (r *recovery) Decode(text string) error {
-	return choose(r, text, recovery(redlock.RecoveryAuto), recovery(redlock.RecoveryManual))
+	return choose(r, text, recovery(membership.RecoveryAuto), recovery(membership.RecoveryManual))
 }
 
 func (m *bootstrapMode) Decode(text string) error { return choose(m, text, "new") }

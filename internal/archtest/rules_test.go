@@ -60,6 +60,18 @@ var rules = []rule{
 		why: "the algorithm: no Redis, no HTTP, so that a simulation can run it as it is",
 	},
 	{
+		pkg: "lockcore/redlock/quorum", ours: []string{"fencing"}, never: []string{"context", "sync", "net"},
+		why: "votes in, a verdict out: no I/O, no clock, no goroutine",
+	},
+	{
+		pkg: "lockcore/redlock/membership", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock/quorum", "lockcore/redlock/random", "lockcore/redlock/internal", "fencing"}, never: []string{"net", "net/http", "database/sql"},
+		why: "who may vote; it knows nothing of leases",
+	},
+	{
+		pkg: "lockcore/redlock/internal/scenario", others: true, kit: true,
+		why: "text scenarios of the algorithm's pure parts",
+	},
+	{
 		pkg: "storage", ours: []string{"lockcore", "lockcore/node", "fencing", "migrations"}, apart: true, others: true,
 		why: "adapters; they know what they implement and not who uses them",
 	},
@@ -136,7 +148,7 @@ var rules = []rule{
 		why: "it breaks the built program from outside and judges it by its HTTP API; what knew the inside would believe it",
 	},
 	{
-		pkg: "internal/sim", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock", "lockcore/nodetest", "lockcore/replica", "lockcore/replica/memstore", "fencing"}, kit: true,
+		pkg: "internal/sim", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock", "lockcore/redlock/quorum", "lockcore/nodetest", "lockcore/replica", "lockcore/replica/memstore", "fencing"}, kit: true,
 		why: "it owns the clock and every message, and runs the algorithm as it is",
 	},
 	{

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // strike makes a fault happen, if it may now.
@@ -95,7 +95,7 @@ func (w *world) mayLose(n *simNode) bool {
 			lost++
 		}
 	}
-	return lost+1 < redlock.QuorumOf(w.plan.Nodes)
+	return lost+1 < quorum.Of(w.plan.Nodes)
 }
 
 // strike is a fault of a single node.

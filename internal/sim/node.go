@@ -8,7 +8,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
-	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 	"github.com/fencelock/fencelock/lockcore/replica/memstore"
 )
 
@@ -92,7 +92,7 @@ func (w *world) sound(set int, then time.Duration) bool {
 			sound++
 		}
 	}
-	return sound >= redlock.QuorumOf(w.plan.Nodes)
+	return sound >= quorum.Of(w.plan.Nodes)
 }
 
 // link is the way between a server and a node.

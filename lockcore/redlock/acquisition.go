@@ -8,6 +8,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // acquisition drives an attempt: it sends the nodes what the attempt asks for, and
@@ -23,8 +24,8 @@ type acquisition struct {
 
 	mu      sync.Mutex
 	attempt attempt
-	at      *[MaxNodes]time.Time // of the answers; nil unless traced
-	confirm *node.Op             // set once, with the token
+	at      *[quorum.MaxNodes]time.Time // of the answers; nil unless traced
+	confirm *node.Op                    // set once, with the token
 }
 
 // confirmations is an acquisition in its other role: the sink of its confirms.
@@ -38,7 +39,7 @@ func (l *set) newAcquisition(ctx context.Context, op node.Op, limit time.Duratio
 		attempt: newAttempt(len(l.nodes), op.Attempt != "", op.Ticket.ID != ""),
 	}
 	if l.cfg.Traced != nil && l.cfg.Traced(ctx) {
-		a.at = new([MaxNodes]time.Time)
+		a.at = new([quorum.MaxNodes]time.Time)
 	}
 	return a
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // req is the acquisition of most tests.
@@ -31,7 +32,7 @@ func TestAcquireInOneRoundTrip(t *testing.T) {
 		if took := time.Since(began); took != roundTrip {
 			t.Errorf("took %s", took)
 		}
-		if want := req.TTL - roundTrip - drift(req.TTL); lease.Validity != want || lease.Token != 1 {
+		if want := req.TTL - roundTrip - quorum.Drift(req.TTL); lease.Validity != want || lease.Token != 1 {
 			t.Errorf("token %d, validity %s, want 1 and %s", lease.Token, lease.Validity, want)
 		}
 		if lease.TTL != req.TTL || lease.Holder != "h" || lease.Existing || lease.MaxHoldRemaining != time.Hour-roundTrip {
@@ -109,7 +110,7 @@ func TestVotesGoBackBeforeTheAnswer(t *testing.T) {
 		})
 		a.start()
 		a.wait(t.Context())
-		if res := a.result(); res.verdict != Lost || !retracted || told {
+		if res := a.result(); res.verdict != quorum.Lost || !retracted || told {
 			t.Errorf("%s, the vote retracted: %v, after its caller was told: %v", res.verdict, retracted, told)
 		}
 	})
@@ -331,8 +332,8 @@ func TestStaleViewIsRetried(t *testing.T) {
 			v.epoch = 7
 		}
 		lease := mustAcquire(t, c, req)
-		if c.set.epoch.Load() != 7 {
-			t.Errorf("the epoch is %d", c.set.epoch.Load())
+		if c.set.members.Epoch() != 7 {
+			t.Errorf("the epoch is %d", c.set.members.Epoch())
 		}
 		for _, v := range c.votes {
 			v.epoch = 9

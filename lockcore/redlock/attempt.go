@@ -6,6 +6,7 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // attempt is one attempt at a lease, the whole of Redlock with tokens, as a value:
@@ -27,15 +28,15 @@ type attempt struct {
 	keyed  bool // several attempts may share the owner (an idempotency key)
 	ticket bool // it waits in the queue
 
-	tally     Tally
-	replies   [MaxNodes]node.Reply
+	tally     quorum.Tally
+	replies   [quorum.MaxNodes]node.Reply
 	answered  nodeSet
-	confirms  nodeSet // were asked to confirm
-	dequeued  nodeSet // were asked to take the ticket out of the queue
-	retracted nodeSet // were asked to give up a vote, or one above the token
-	verdict   Verdict // Lost also when the caller went away
-	hurried   bool    // the answer waits for no further reply
-	closed    bool    // the answer may go out
+	confirms  nodeSet        // were asked to confirm
+	dequeued  nodeSet        // were asked to take the ticket out of the queue
+	retracted nodeSet        // were asked to give up a vote, or one above the token
+	verdict   quorum.Verdict // Lost also when the caller went away
+	hurried   bool           // the answer waits for no further reply
+	closed    bool           // the answer may go out
 }
 
 // effects are what a step asks for, each of a node once.
@@ -66,7 +67,7 @@ func (s nodeSet) each(f func(i int)) {
 }
 
 func newAttempt(n int, keyed, ticket bool) attempt {
-	return attempt{n: n, keyed: keyed, ticket: ticket, tally: NewTally(n)}
+	return attempt{n: n, keyed: keyed, ticket: ticket, tally: quorum.NewTally(n)}
 }
 
 // voted takes node i's answer to the acquire.
@@ -94,7 +95,7 @@ func (a *attempt) confirmed(i int, reply node.Reply) effects {
 // votesDue: the time for votes is up. Nodes that have not answered count as refusals.
 func (a *attempt) votesDue() effects {
 	var silent nodeSet
-	if a.verdict == Pending {
+	if a.verdict == quorum.Pending {
 		for i := range a.n {
 			if !a.answered.has(i) {
 				silent |= only(i)
@@ -121,7 +122,7 @@ func (a *attempt) abandon() effects {
 // strike counts nodes as refusals, unless the attempt is decided, and hurries the answer.
 func (a *attempt) strike(out func(i int) bool) effects {
 	a.hurried = true
-	if a.verdict == Pending {
+	if a.verdict == quorum.Pending {
 		for i := range a.n {
 			if out(i) {
 				a.tally.Refused(i)
@@ -133,20 +134,20 @@ func (a *attempt) strike(out func(i int) bool) effects {
 
 // settle says what follows from the tally as it is now.
 func (a *attempt) settle() (e effects) {
-	if a.verdict == Pending {
+	if a.verdict == quorum.Pending {
 		a.verdict = a.tally.Verdict()
 	}
 	switch a.verdict {
-	case Lost:
+	case quorum.Lost:
 		e.retract = a.retractions(func(r *node.Reply) bool { return r.Outcome == node.Granted })
-	case Won:
+	case quorum.Won:
 		e.dequeue = a.dequeues()
 		if a.keyed {
 			e.retractAbove = a.retractions(func(r *node.Reply) bool { return r.Outcome == node.Granted && r.Grant > a.tally.Token() })
 		}
 	}
 	e.confirm = a.confirmations()
-	e.answer = !a.closed && a.verdict != Pending && (a.verdict == Won || a.hurried || a.explained())
+	e.answer = !a.closed && a.verdict != quorum.Pending && (a.verdict == quorum.Won || a.hurried || a.explained())
 	a.closed = a.closed || e.answer
 	return e
 }
@@ -187,7 +188,7 @@ func (a *attempt) dequeues() (nodes nodeSet) {
 
 // confirmations lists the nodes that granted less than the token.
 func (a *attempt) confirmations() (nodes nodeSet) {
-	if a.verdict == Lost {
+	if a.verdict == quorum.Lost {
 		return 0
 	}
 	for i := range a.n {
@@ -213,34 +214,34 @@ func (a *attempt) explained() bool {
 			votes++
 		}
 	}
-	return votes >= a.tally.quorum || votes+open < a.tally.quorum
+	return votes >= quorum.Of(a.n) || votes+open < quorum.Of(a.n)
 }
 
 // acquired is what an attempt came to.
 type acquired struct {
-	verdict  Verdict
+	verdict  quorum.Verdict
 	token    fencing.Token
 	validity time.Duration
 	existing bool
 	ttl      time.Duration
 	meta     string // of the lease that an idempotency key found
-	replies  [MaxNodes]node.Reply
+	replies  [quorum.MaxNodes]node.Reply
 	answered nodeSet
-	at       *[MaxNodes]time.Time // of the answers; nil unless traced
-	early    bool                 // it was decided before its limit
+	at       *[quorum.MaxNodes]time.Time // of the answers; nil unless traced
+	early    bool                        // it was decided before its limit
 }
 
 // result sums the attempt up, elapsed after its first request was sent (rule 17).
 func (a *attempt) result(ttl, elapsed time.Duration) acquired {
 	res := acquired{
-		verdict: Lost, token: a.tally.Token(), ttl: ttl,
+		verdict: quorum.Lost, token: a.tally.Token(), ttl: ttl,
 		replies: a.replies, answered: a.answered, early: !a.hurried,
 	}
-	if a.verdict != Won {
+	if a.verdict != quorum.Won {
 		return res
 	}
-	res.verdict = Won
-	remaining := make([]time.Duration, 0, MaxNodes)
+	res.verdict = quorum.Won
+	remaining := make([]time.Duration, 0, quorum.MaxNodes)
 	for i := range a.n {
 		if !a.tally.Counts(i) {
 			continue
@@ -251,6 +252,6 @@ func (a *attempt) result(ttl, elapsed time.Duration) acquired {
 			res.existing, res.ttl, res.meta = true, reply.TTL, reply.Meta
 		}
 	}
-	res.validity = validity(quorumth(remaining, a.tally.quorum), res.ttl, elapsed)
+	res.validity = quorum.Validity(quorum.KthLargest(remaining, quorum.Of(a.n)), res.ttl, elapsed)
 	return res
 }

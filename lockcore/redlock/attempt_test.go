@@ -7,6 +7,7 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // event is an input of an attempt.
@@ -116,7 +117,7 @@ func (a *attempt) judge(all []effects, keyed bool) error {
 			answers++
 		}
 	}
-	if answers != 1 || a.verdict == Pending {
+	if answers != 1 || a.verdict == quorum.Pending {
 		return fmt.Errorf("%d answers, %s", answers, a.verdict)
 	}
 	for i := range a.n {
@@ -124,7 +125,7 @@ func (a *attempt) judge(all []effects, keyed bool) error {
 			return err
 		}
 	}
-	if a.verdict == Won {
+	if a.verdict == quorum.Won {
 		return a.judgeToken()
 	}
 	return nil
@@ -135,13 +136,13 @@ func (a *attempt) judgeNode(i int, sum effects, keyed bool) error {
 	may := a.answered.has(i) && (r.Outcome == node.Granted || r.Outcome == node.Failed && r.Sent)
 	above := may && (r.Outcome != node.Granted || r.Grant > token)
 	switch {
-	case sum.retract.has(i) != (may && a.verdict == Lost):
+	case sum.retract.has(i) != (may && a.verdict == quorum.Lost):
 		return fmt.Errorf("%s, node %d retracts: %t", a.verdict, i, sum.retract.has(i))
-	case sum.retractAbove.has(i) != (above && keyed && a.verdict == Won):
+	case sum.retractAbove.has(i) != (above && keyed && a.verdict == quorum.Won):
 		return fmt.Errorf("%s, node %d retracts above %d: %t", a.verdict, i, token, sum.retractAbove.has(i))
 	case sum.confirm.has(i) && (r.Outcome != node.Granted || r.Grant >= token):
 		return fmt.Errorf("node %d was asked to confirm %d", i, token)
-	case sum.dequeue.has(i) != (a.verdict == Won && a.answered.has(i) && (r.Outcome != node.Granted || r.Existing)):
+	case sum.dequeue.has(i) != (a.verdict == quorum.Won && a.answered.has(i) && (r.Outcome != node.Granted || r.Existing)):
 		return fmt.Errorf("%s, node %d dequeues: %t", a.verdict, i, sum.dequeue.has(i))
 	}
 	return nil
@@ -157,7 +158,7 @@ func (a *attempt) judgeToken() error {
 			grants = append(grants, a.replies[i].Grant)
 		}
 	}
-	if counting < QuorumOf(a.n) || slices.Max(grants) != a.tally.Token() {
+	if counting < quorum.Of(a.n) || slices.Max(grants) != a.tally.Token() {
 		return fmt.Errorf("won with token %d by %d nodes that granted %v", a.tally.Token(), counting, grants)
 	}
 	return nil

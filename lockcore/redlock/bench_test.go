@@ -8,6 +8,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // BenchmarkTally counts the votes of one acquire: grants that are equal, as
@@ -20,7 +21,7 @@ func BenchmarkTally(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				tally := NewTally(len(grants))
+				tally := quorum.NewTally(len(grants))
 				for i, grant := range grants {
 					tally.Granted(i, grant, false)
 				}
@@ -29,7 +30,7 @@ func BenchmarkTally(b *testing.B) {
 						tally.Confirmed(i)
 					}
 				}
-				if tally.Verdict() != Won || tally.Token() != 41 {
+				if tally.Verdict() != quorum.Won || tally.Token() != 41 {
 					b.Fatal(tally.Verdict(), tally.Token())
 				}
 			}
@@ -45,7 +46,7 @@ func BenchmarkValidity(b *testing.B) {
 		for i := range remaining {
 			remaining[i] = 10*time.Second - time.Duration(i)*time.Millisecond
 		}
-		if got := validity(quorumth(remaining, 3), 10*time.Second, 5*time.Millisecond); got <= 0 {
+		if got := quorum.Validity(quorum.KthLargest(remaining, 3), 10*time.Second, 5*time.Millisecond); got <= 0 {
 			b.Fatal(got)
 		}
 	}
@@ -94,7 +95,7 @@ func BenchmarkLocker(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	locker.sets[0].epoch.learn(1)
+	locker.sets[0].members.Learn(1)
 	b.ReportAllocs()
 	for b.Loop() {
 		lease, err := locker.Acquire(b.Context(), lockcore.AcquireRequest{Resource: "orders/42"})

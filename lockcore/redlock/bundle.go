@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
 )
 
 // A bundle is one lease of several resources: all or none. They are taken one
@@ -102,7 +103,7 @@ func (l *Locker) acquireKeeping(ctx context.Context, req *request, taken []*part
 	var keeper sync.WaitGroup
 	keeper.Go(func() {
 		const often = 3
-		for sleep(waiting, req.TTL/often) == nil {
+		for pause.For(waiting, req.TTL/often) == nil {
 			if _, err := l.extendAll(waiting, taken, req.TTL); errors.Is(err, lockcore.ErrNotHeld) || errors.Is(err, lockcore.ErrMaxHold) {
 				lose(err)
 			}

@@ -11,16 +11,8 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
-)
-
-// Recovery says who re-founds a cluster that lost its majority (rule 12).
-type Recovery string
-
-// The ways of recovery.
-const (
-	RecoveryAuto   Recovery = "auto"   // by itself, after the wait
-	RecoveryManual Recovery = "manual" // by an operator, who runs a Locker with RecoveryAuto for it ('fencelock bootstrap')
 )
 
 // Config tunes a Locker. The zero value of a field takes its default.
@@ -40,7 +32,7 @@ type Config struct {
 	// MaxInFlight bounds the acquires that ask the nodes at the same time; more
 	// wait for their turn before they ask. Default 128.
 	MaxInFlight int
-	Recovery    Recovery // default RecoveryAuto
+	Recovery    membership.Recovery // default RecoveryAuto
 	// New: the operator says that the cluster is new, so the first bootstrap
 	// need not wait. It acts only while every node is reachable and empty.
 	New bool
@@ -79,7 +71,7 @@ func (c Config) withDefaults() Config {
 	defaultTo(&c.WatchInterval, 250*time.Millisecond)
 	defaultTo(&c.MaxWaiters, 10_000)
 	defaultTo(&c.MaxInFlight, 128)
-	defaultTo(&c.Recovery, RecoveryAuto)
+	defaultTo(&c.Recovery, membership.RecoveryAuto)
 	if c.Random.Reader == nil {
 		c.Random.Reader = rand.Reader
 	}
@@ -115,8 +107,8 @@ func (c Config) validate() error {
 		return fmt.Errorf("MaxRounds is %d: at least 1", c.MaxInFlight)
 	case c.WatchInterval < time.Millisecond:
 		return fmt.Errorf("WatchInterval is %s: at least 1ms", c.WatchInterval)
-	case c.Recovery != RecoveryAuto && c.Recovery != RecoveryManual:
-		return fmt.Errorf("Recovery is %q: %q or %q", c.Recovery, RecoveryAuto, RecoveryManual)
+	case c.Recovery != membership.RecoveryAuto && c.Recovery != membership.RecoveryManual:
+		return fmt.Errorf("Recovery is %q: %q or %q", c.Recovery, membership.RecoveryAuto, membership.RecoveryManual)
 	}
 	return nil
 }
@@ -171,4 +163,15 @@ func (c Config) checkAcquire(req *lockcore.AcquireRequest) (err error) {
 // roundLimit is how long one round waits for its nodes (rule 18).
 func (c Config) roundLimit(ttl time.Duration) time.Duration {
 	return min(c.NodeTimeout, ttl/10)
+}
+
+// membership is what a set's members need of the configuration.
+func (c Config) membership(l *set) membership.Config {
+	return membership.Config{
+		MaxTTL: c.MaxTTL, NodeTimeout: c.NodeTimeout, WatchInterval: c.WatchInterval,
+		Recovery: c.Recovery, New: c.New, Force: c.Force, Floor: c.Floor,
+		Logger: c.Logger, Audit: c.Audit, Random: c.Random,
+		Meter:   func(i int) membership.Meter { return l.meters[i] },
+		Secrets: l.takeSecrets,
+	}
 }

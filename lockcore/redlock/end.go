@@ -40,13 +40,13 @@ func (l *set) endOf(ctx context.Context, id leaseID) (lockcore.End, error) {
 // quorum, so of a lease that was released fewer than a quorum of counters
 // stand at its token or below.
 func (l *set) endByCounters(ctx context.Context, id leaseID) lockcore.End {
-	epoch := l.epoch.current()
+	epoch := l.members.Epoch()
 	everybody := make([]int, len(l.nodes))
 	for i := range everybody {
 		everybody[i] = i
 	}
 	at := make([]bool, len(l.nodes))
-	l.members.sideBySide(ctx, everybody, func(ctx context.Context, i int) {
+	l.members.ForEach(ctx, everybody, func(ctx context.Context, i int) {
 		counters, err := l.nodes[i].Counters(ctx, epoch, []string{id.resource})
 		at[i] = err == nil && len(counters) == 1 && counters[0] <= id.token
 	})

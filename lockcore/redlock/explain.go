@@ -10,6 +10,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // explainLoss says why an acquisition failed. A *retryError around the answer
@@ -116,7 +117,7 @@ type holding struct {
 // stateOf sums up a lease. Its token is the grant that a quorum shares, else
 // the largest (which its holder has confirmed, or is about to).
 func (b *ballot) stateOf(owner string) (s holding) {
-	remaining := make([]time.Duration, 0, MaxNodes)
+	remaining := make([]time.Duration, 0, quorum.MaxNodes)
 	shared := 0
 	for i := range b.replies[:b.n] {
 		r := &b.replies[i]
@@ -133,7 +134,7 @@ func (b *ballot) stateOf(owner string) (s holding) {
 			s.meta = m
 		}
 	}
-	s.remaining = max(0, quorumth(remaining, min(b.quorum, len(remaining))))
+	s.remaining = max(0, quorum.KthLargest(remaining, min(b.quorum, len(remaining))))
 	return s
 }
 
@@ -159,7 +160,7 @@ func (b *ballot) meta() meta {
 // quorumError names every node's part in a round that came to nothing.
 func (l *set) quorumError(resource string, b *ballot) *lockcore.QuorumError {
 	e := &lockcore.QuorumError{Resource: resource, Quorum: b.quorum, Cause: b.cause, Nodes: make([]lockcore.NodeOutcome, b.n)}
-	status := l.members.status()
+	status := l.members.Status()
 	for i := range b.replies[:b.n] {
 		r := &b.replies[i]
 		if b.answered.has(i) && r.Outcome != node.Failed {
@@ -221,5 +222,5 @@ func retryAfter(s lockcore.ClusterStatus) time.Duration {
 			waits = append(waits, -n.Wait)
 		}
 	}
-	return max(time.Second, -quorumth(waits, s.Quorum))
+	return max(time.Second, -quorum.KthLargest(waits, s.Quorum))
 }

@@ -187,7 +187,7 @@ func newCluster(t *testing.T, n int, cfg Config) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.sets[0].epoch.learn(1)
+	l.sets[0].members.Learn(1)
 	c := &cluster{Locker: l, set: l.sets[0]}
 	for _, n := range nodes {
 		f, v := n.(*fakeNode), &vote1{epoch: 1}

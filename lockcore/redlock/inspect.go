@@ -8,6 +8,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // lease is Locker.Lease for one resource.
@@ -33,7 +34,7 @@ func (l *set) lease(ctx context.Context, id leaseID) (lockcore.Lease, error) {
 		return lockcore.Lease{}, lockcore.ErrNotHeld
 	}
 	state := b.stateOf(id.value)
-	left := validity(state.remaining, state.ttl, b.elapsed)
+	left := quorum.Validity(state.remaining, state.ttl, b.elapsed)
 	switch {
 	case held < b.quorum:
 		return lockcore.Lease{}, l.quorumError(id.resource, &b)
@@ -102,7 +103,7 @@ func (l *set) breakLock(ctx context.Context, resource string) error {
 		return err
 	}
 	result, failed := lockcore.ErrNotHeld, false
-	done := make(map[string]bool, MaxNodes)
+	done := make(map[string]bool, quorum.MaxNodes)
 	for i := range b.replies[:b.n] {
 		owner := b.replies[i].Owner
 		if owner == "" || done[owner] {

@@ -182,7 +182,7 @@ func (l *Locker) openLease(ctx context.Context, text string) ([]leaseID, error) 
 // nodes have got a moment ago.
 func (l *Locker) noSuchKey(ctx context.Context) error {
 	for _, set := range l.sets {
-		if set.cfg.Keys == nil && !set.members.uptodate() {
+		if set.cfg.Keys == nil && !set.members.UpToDate() {
 			return set.unknown(ctx)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // line is this server's part of the lines before resources. The order among
@@ -61,7 +63,7 @@ func newQueue(cfg Config, nodes []node.Node, clean *cleaner, epoch func() node.E
 	var id [9]byte
 	cfg.Random.Fill(id[:])
 	return &queue{
-		cfg: cfg, nodes: nodes, clean: clean, epoch: epoch, quorum: QuorumOf(len(nodes)),
+		cfg: cfg, nodes: nodes, clean: clean, epoch: epoch, quorum: quorum.Of(len(nodes)),
 		server:  base64.RawURLEncoding.EncodeToString(id[:]),
 		waiters: make(map[string]*list.List), tickets: make(map[string]*waiter),
 		closed: make(chan struct{}),
@@ -377,7 +379,7 @@ func (q *queue) heartbeat(ctx context.Context, i int) {
 		if reply.Outcome == node.Granted && !reply.Existing {
 			q.restore(ctx, i)
 		}
-		if sleep(ctx, heartbeatPause) != nil {
+		if pause.For(ctx, heartbeatPause) != nil {
 			return
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // listBudget bounds how long one page searches: a node may hold few locks among
@@ -107,13 +108,13 @@ func (w *listing) more(ctx context.Context) bool {
 
 // readers returns the first R nodes that may vote.
 func (l *set) readers() (readers []node.Node, err error) {
-	status := l.members.status()
+	status := l.members.Status()
 	for i, n := range l.nodes {
-		if status.Nodes[i].State == lockcore.NodeVoting && len(readers) < ReadersOf(len(l.nodes)) {
+		if status.Nodes[i].State == lockcore.NodeVoting && len(readers) < quorum.Readers(len(l.nodes)) {
 			readers = append(readers, n)
 		}
 	}
-	if len(readers) < ReadersOf(len(l.nodes)) {
+	if len(readers) < quorum.Readers(len(l.nodes)) {
 		b := ballot{n: len(l.nodes), quorum: l.quorum}
 		for i := range status.Nodes {
 			b.answered |= only(i)
@@ -193,7 +194,7 @@ func (p listPlace) String() string {
 }
 
 func (p listPlace) within(sets []*set) bool {
-	return 0 <= p.set && p.set < len(sets) && 0 <= p.reader && p.reader < ReadersOf(len(sets[p.set].nodes))
+	return 0 <= p.set && p.set < len(sets) && 0 <= p.reader && p.reader < quorum.Readers(len(sets[p.set].nodes))
 }
 
 func openListPlace(keys *Keys, use, cursor string, sets []*set) (p listPlace, err error) {

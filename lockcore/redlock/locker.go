@@ -72,7 +72,7 @@ func (l *Locker) of(resource string) *set {
 		return best
 	}
 	for _, s := range l.sets {
-		if w := weight(s.members.cluster.Hash, resource); w >= most {
+		if w := weight(s.members.Cluster().Hash, resource); w >= most {
 			best, most = s, w
 		}
 	}
@@ -125,7 +125,7 @@ func (l *Locker) Waiting() []int {
 func (l *Locker) Statuses() []lockcore.ClusterStatus {
 	statuses := make([]lockcore.ClusterStatus, len(l.sets))
 	for i, s := range l.sets {
-		statuses[i] = s.members.status()
+		statuses[i] = s.members.Status()
 	}
 	return statuses
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 func TestExtend(t *testing.T) {
@@ -24,7 +25,7 @@ func TestExtend(t *testing.T) {
 		if longer.ID != lease.ID || longer.Token != lease.Token || longer.TTL != 20*time.Second || longer.Holder != "h" {
 			t.Errorf("%+v", longer)
 		}
-		if want := 20*time.Second - roundTrip - drift(20*time.Second); longer.Validity != want {
+		if want := 20*time.Second - roundTrip - quorum.Drift(20*time.Second); longer.Validity != want {
 			t.Errorf("validity %s, want %s", longer.Validity, want)
 		}
 	})

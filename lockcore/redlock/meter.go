@@ -6,6 +6,8 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // Meter is told what one node does, for statistics. Its methods are called by
@@ -15,18 +17,14 @@ type Meter interface {
 	Vote(o node.Outcome)    // an answer to an acquire, late ones included
 	NoAnswer()              // an acquire's time was up without an answer
 	Confirm(o node.Outcome) // an answer to a confirm
-	// Clock tells by how much the node's clock is ahead of this server's, the
-	// median of the last readings. Only nodes that are Clocked.
-	Clock(ahead time.Duration)
-	// Jump tells that the node's clock jumped against this server's.
-	Jump(by time.Duration)
+	membership.Meter
 }
 
 // Attempt is one attempt at a lease as a Tracer is told of it. None of it is secret.
 type Attempt struct {
-	Verdict Verdict       // Lost also when the caller went away
-	Token   fencing.Token // 0 unless won
-	Votes   []VoteTaken   // in the order of the nodes
+	Verdict quorum.Verdict // Lost also when the caller went away
+	Token   fencing.Token  // 0 unless won
+	Votes   []VoteTaken    // in the order of the nodes
 }
 
 // VoteTaken is what one node said, as far as the attempt waited for it.
@@ -64,10 +62,10 @@ func (l *set) trace(ctx context.Context, res *acquired) {
 		return
 	}
 	traced := Attempt{Verdict: res.verdict, Votes: make([]VoteTaken, len(l.nodes))}
-	if res.verdict == Won {
+	if res.verdict == quorum.Won {
 		traced.Token = res.token
 	}
-	status := l.members.status()
+	status := l.members.Status()
 	for i, n := range l.nodes {
 		reply := &res.replies[i]
 		vote := VoteTaken{Node: n.Name(), Reason: reasonOf(reply, res.answered.has(i), status.Nodes[i]), At: res.at[i]}

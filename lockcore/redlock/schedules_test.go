@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
 // wire is a Model a millisecond away, that a test may cut off or delay, for one server.
@@ -528,7 +529,7 @@ func TestViewAfterAClockWasSetBack(t *testing.T) {
 		for _, m := range models {
 			ahead := time.Now().Add(time.Hour)
 			seen, _ := m.Observe(t.Context())
-			a := node.Admission{Incarnation: seen.Incarnation, Epoch: node.Epoch(ahead.UnixMilli() << 10), Cluster: redlock.ClusterOf(nodes), Floor: node.FloorAt(ahead), MaxTTL: 10 * time.Second}
+			a := node.Admission{Incarnation: seen.Incarnation, Epoch: node.Epoch(ahead.UnixMilli() << 10), Cluster: membership.ClusterOf(nodes), Floor: node.FloorAt(ahead), MaxTTL: 10 * time.Second}
 			a.Bootstrapped, a.Secrets = a.Epoch, node.NewSecrets(a.Epoch, [node.MinSecretBytes]byte{1})
 			if err := errors.Join(m.Stage(t.Context(), a), m.Admit(t.Context(), a)); err != nil {
 				t.Fatal(err)

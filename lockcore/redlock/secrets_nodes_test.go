@@ -14,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
 // kept is what the nodes keep.
@@ -107,7 +108,7 @@ func TestRotateSecret(t *testing.T) {
 			t.Fatalf("the new secret does not seal: %v", err)
 		}
 		time.Sleep(time.Second)
-		if err := l.RotateSecret(ctx, false); !errors.Is(err, redlock.ErrSecretInUse) {
+		if err := l.RotateSecret(ctx, false); !errors.Is(err, membership.ErrSecretInUse) {
 			t.Fatalf("a second rotation: %v", err)
 		}
 		for _, lease := range []lockcore.Lease{first, second} {

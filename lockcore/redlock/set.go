@@ -5,10 +5,14 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 var (
@@ -23,28 +27,24 @@ type set struct {
 	nodes    []node.Node
 	meters   []Meter
 	quorum   int
-	epoch    knownEpoch
 	clean    *cleaner
+	keys     atomic.Pointer[Keys] // of the cluster's secrets; nil before a quorum has shown them
 	queue    *queue
 	inFlight inFlight
-	members  *membership
+	members  *membership.Controller
 }
 
 func newSet(cfg Config, nodes []node.Node) *set {
-	l := &set{cfg: cfg, nodes: nodes, quorum: QuorumOf(len(nodes)), clean: newCleaner(nodes), inFlight: make(inFlight, cfg.MaxInFlight)}
-	l.queue = newQueue(cfg, nodes, l.clean, l.epoch.current)
-	l.members = newMembership(cfg, nodes, &l.epoch)
-	l.meters = l.members.meters
-	for _, n := range nodes {
-		n.Join(l.members.cluster)
-	}
+	l := &set{cfg: cfg, nodes: nodes, quorum: quorum.Of(len(nodes)), meters: cfg.metersOf(nodes), clean: newCleaner(nodes), inFlight: make(inFlight, cfg.MaxInFlight)}
+	l.members = membership.New(cfg.membership(l), nodes)
+	l.queue = newQueue(cfg, nodes, l.clean, l.members.Epoch)
 	return l
 }
 
 // run is Locker.Run.
 func (l *set) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	wg.Go(func() { l.members.run(ctx) })
+	wg.Go(func() { l.members.Run(ctx) })
 	wg.Go(func() { l.queue.run(ctx) })
 	wg.Wait()
 	l.queue.stop()
@@ -83,7 +83,7 @@ func (l *set) acquire(ctx context.Context, req *request) (*part, error) {
 	if req.Wait > 0 {
 		return l.acquireQueued(ctx, req)
 	}
-	pause := splitFirstPause
+	wait := splitFirstPause
 	for try := 1; ; try++ {
 		taken, err := l.tryAcquire(ctx, req, node.Ticket{})
 		var again *retryError
@@ -93,10 +93,10 @@ func (l *set) acquire(ctx context.Context, req *request) (*part, error) {
 		if try == maxTries {
 			return nil, again.give
 		}
-		if err := sleep(ctx, l.cfg.Random.Jitter(pause)); err != nil {
+		if err := pause.For(ctx, l.cfg.Random.Jitter(wait)); err != nil {
 			return nil, again.give
 		}
-		pause = min(2*pause, splitMaxPause)
+		wait = min(2*wait, splitMaxPause)
 	}
 }
 
@@ -133,7 +133,7 @@ func (l *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) 
 	}
 	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
 	op := node.Op{
-		Kind: node.OpAcquire, Epoch: l.epoch.current(), Resource: req.Resource, Owner: id.value,
+		Kind: node.OpAcquire, Epoch: l.members.Epoch(), Resource: req.Resource, Owner: id.value,
 		TTL: req.TTL, Meta: described.String(), Attempt: attempt, Scope: req.scope, Ticket: ticket,
 	}
 	res := l.ask(ctx, op)
@@ -142,7 +142,7 @@ func (l *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) 
 		res = l.ask(ctx, op)
 	}
 	l.trace(ctx, &res)
-	if res.verdict != Won {
+	if res.verdict != quorum.Won {
 		return nil, l.explainLoss(ctx, req, &res)
 	}
 	id.token = res.token
@@ -171,7 +171,7 @@ func (l *set) ask(ctx context.Context, op node.Op) acquired {
 // if none did. They are what the idempotency key came to before the cluster's
 // secret was replaced: then the key has found its own lease, and must ask for that.
 func (res *acquired) inTheWay(values []string) string {
-	if res.verdict == Won || len(values) == 0 {
+	if res.verdict == quorum.Won || len(values) == 0 {
 		return ""
 	}
 	for i := range res.replies {
@@ -227,7 +227,7 @@ func (l *set) extend(ctx context.Context, id leaseID, ttl time.Duration) (lockco
 	if granted := b.count(node.Granted); granted < l.quorum {
 		return lockcore.Lease{}, l.explainUnextended(id, &b)
 	}
-	left := validity(ttl, ttl, b.elapsed)
+	left := quorum.Validity(ttl, ttl, b.elapsed)
 	if left <= 0 {
 		return lockcore.Lease{}, l.quorumError(id.resource, &b)
 	}
@@ -238,7 +238,7 @@ func (l *set) extend(ctx context.Context, id leaseID, ttl time.Duration) (lockco
 // once so many nodes refused it that the others are no quorum: each has given
 // the lock, or a larger counter, to somebody else, and will never give it back.
 func (l *set) explainUnextended(id leaseID, b *ballot) error {
-	if b.count(node.NotHeld) < ReadersOf(len(l.nodes)) {
+	if b.count(node.NotHeld) < quorum.Readers(len(l.nodes)) {
 		return l.quorumError(id.resource, b)
 	}
 	op := node.Op{Kind: node.OpRelease, Resource: id.resource, Owner: id.value, Token: id.token}
@@ -254,7 +254,7 @@ func (l *set) explainUnextended(id leaseID, b *ballot) error {
 // epoch that it meets (rule 8).
 func (l *set) roundInEpoch(ctx context.Context, op node.Op, limit time.Duration, enough func(*ballot) bool) ballot {
 	for try := 1; ; try++ {
-		op.Epoch = l.epoch.current()
+		op.Epoch = l.members.Epoch()
 		b := runRound(ctx, l.nodes, op, limit, enough)
 		stale := l.learnFrom(b.replies[:b.n])
 		if !stale || b.count(node.Granted) >= b.quorum || try == maxTries || ctx.Err() != nil {
@@ -269,23 +269,11 @@ func (l *set) learnFrom(replies []node.Reply) (stale bool) {
 	for i := range replies {
 		switch replies[i].Outcome {
 		case node.StaleEpoch:
-			l.epoch.learn(replies[i].Epoch)
+			l.members.Learn(replies[i].Epoch)
 			stale = true
 		case node.NotAdmitted:
-			l.members.refused(i)
+			l.members.Refused(i)
 		}
 	}
 	return stale
-}
-
-// sleep waits, or returns early with the context's error.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

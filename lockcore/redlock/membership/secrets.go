@@ -1,26 +1,25 @@
-package redlock
+package membership
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // newSecrets draws the secret of a cluster that is bootstrapped in epoch.
-func (c Config) newSecrets(epoch node.Epoch) node.Secrets {
+func (m *Controller) newSecrets(epoch node.Epoch) node.Secrets {
 	var raw [node.MinSecretBytes]byte
-	c.Random.Fill(raw[:])
+	m.cfg.Random.Fill(raw[:])
 	return node.NewSecrets(epoch, raw)
 }
 
 // knownSecrets is what a server knows of its cluster's secrets.
 type knownSecrets struct {
-	keys atomic.Pointer[Keys] // that it uses; nil before it knows any
-
-	// The rest is guarded by membership.mu.
 	all     node.Secrets
 	sealing node.Epoch               // the epoch of the secret that seals
 	since   map[node.Epoch]time.Time // since when a quorum has been seen to have a secret
@@ -32,7 +31,7 @@ type knownSecrets struct {
 // with it. It seals once a quorum has had it for as long as a server that is in
 // touch with a quorum may take to see that: then no other server refuses the id,
 // and a rejoining node reads the secret from whichever R nodes there are.
-func (m *membership) adoptSecrets(now time.Time) {
+func (m *Controller) adoptSecrets(now time.Time) {
 	kept := m.seen.secrets()
 	known := &m.secrets
 	all := node.MergeSecrets(kept...)
@@ -45,7 +44,7 @@ func (m *membership) adoptSecrets(now time.Time) {
 				holders++
 			}
 		}
-		if holders < QuorumOf(len(m.nodes)) {
+		if holders < quorum.Of(len(m.nodes)) {
 			continue
 		}
 		from, ok := known.since[s.Epoch]
@@ -67,19 +66,15 @@ func (m *membership) adoptSecrets(now time.Time) {
 			raw = append(raw, s.Raw[:])
 		}
 	}
-	keys, err := NewKeys(raw...)
-	if err != nil {
-		return // two epochs of one secret: no honest node has that
-	}
-	known.keys.Store(keys)
+	m.cfg.Secrets(raw)
 }
 
 // inTouch is how old what a server knows of a quorum may be, so that it speaks
 // for what the nodes know now.
 func (c Config) inTouch() time.Duration { return 4 * (c.WatchInterval + c.observeTimeout()) }
 
-// uptodate: a quorum of admitted nodes was seen lately.
-func (m *membership) uptodate() bool {
+// UpToDate reports whether a quorum of admitted nodes was seen lately.
+func (m *Controller) UpToDate() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	voting := 0
@@ -88,11 +83,11 @@ func (m *membership) uptodate() bool {
 			voting++
 		}
 	}
-	return voting >= QuorumOf(len(m.nodes))
+	return voting >= quorum.Of(len(m.nodes))
 }
 
 // raiseSecrets has node i keep these secrets, too, where they are newer than its own.
-func (m *membership) raiseSecrets(ctx context.Context, i int, secrets node.Secrets) {
+func (m *Controller) raiseSecrets(ctx context.Context, i int, secrets node.Secrets) {
 	calling, cancel := context.WithTimeout(ctx, m.cfg.observeTimeout())
 	defer cancel()
 	if err := m.addSecrets(calling, i, secrets); err != nil && ctx.Err() == nil {
@@ -100,7 +95,7 @@ func (m *membership) raiseSecrets(ctx context.Context, i int, secrets node.Secre
 	}
 }
 
-func (m *membership) addSecrets(ctx context.Context, i int, secrets node.Secrets) error {
+func (m *Controller) addSecrets(ctx context.Context, i int, secrets node.Secrets) error {
 	const tries = 3 // somebody else may be doing the same
 	for try := 1; ; try++ {
 		seen, err := m.nodes[i].Observe(ctx)
@@ -115,4 +110,38 @@ func (m *membership) addSecrets(ctx context.Context, i int, secrets node.Secrets
 			return err
 		}
 	}
+}
+
+// Errors of RotateSecret.
+var (
+	// ErrSecretInUse: a lease may live whose id only the secret opens that would go.
+	ErrSecretInUse = errors.New("the secret before the present one may be in use")
+	// ErrNoSecret: no quorum has shown its secret yet.
+	ErrNoSecret = errors.New("the cluster's secret is not known to a quorum yet")
+)
+
+// RotateSecret gives the nodes a new secret and returns how many took it. The
+// servers give it to the others. The secret before the present one goes: while a
+// lease of it may live (the present one is younger than maxHold, or maxHold is
+// negative), force has to be true. Errors: ErrSecretInUse, ErrNoSecret.
+func (m *Controller) RotateSecret(ctx context.Context, maxHold time.Duration, force bool) (took int, err error) {
+	m.mu.Lock()
+	present := m.secrets.all.List()
+	p := planFor(&m.seen, m.cfg, time.Now())
+	m.mu.Unlock()
+	if len(present) == 0 {
+		return 0, ErrNoSecret
+	}
+	age := time.Since(time.UnixMilli(int64(present[0].Epoch >> epochBits)))
+	if len(present) == node.KeptSecrets && !force && (maxHold < 0 || age < maxHold+m.cfg.inTouch()) {
+		return 0, fmt.Errorf("%w: the present one was made %s ago, and a lease may be held for longer", ErrSecretInUse, age.Round(time.Second))
+	}
+	fresh := m.newSecrets(m.bootstrapEpoch(present[0].Epoch))
+	var n atomic.Int64
+	m.ForEach(ctx, p.admitted, func(ctx context.Context, i int) {
+		if m.addSecrets(ctx, i, fresh) == nil {
+			n.Add(1)
+		}
+	})
+	return int(n.Load()), nil
 }

@@ -1,4 +1,4 @@
-package redlock
+package membership
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // carryPage is how many resources one call of a rejoin reads or writes.
@@ -25,13 +26,13 @@ const carryPage = 500
 // All begin with the same node, if they can, so that it decides between them:
 // who meets another there stops, and leaves the nodes to the larger epoch. Going
 // on would open a few nodes only, and make the others be away and wait again.
-func (m *membership) bootstrap(ctx context.Context, p plan) error {
+func (m *Controller) bootstrap(ctx context.Context, p plan) error {
 	log := m.cfg.Logger
 	log.Warn("bootstrap the cluster", "nodes", len(p.bootstrap), "new", p.fresh)
 	epoch := m.bootstrapEpoch(p.largest)
 	a := node.Admission{
 		Epoch: epoch, Bootstrapped: epoch, Cluster: m.cluster, Floor: m.bootstrapFloor(ctx),
-		MaxTTL: m.cfg.MaxTTL, Secrets: m.cfg.newSecrets(epoch), OnlyIfEmpty: p.fresh,
+		MaxTTL: m.cfg.MaxTTL, Secrets: m.newSecrets(epoch), OnlyIfEmpty: p.fresh,
 	}
 	nodes := m.byName(p.bootstrap)
 	admissions := make(map[int]node.Admission, len(nodes))
@@ -39,7 +40,7 @@ func (m *membership) bootstrap(ctx context.Context, p plan) error {
 		admissions[i] = pinTo(a, p.pins[i])
 		return m.stage(ctx, i, admissions[i])
 	}, func([]int) bool { return true })
-	if len(staged) < min(QuorumOf(len(m.nodes)), len(nodes)) || errors.Is(failed, node.ErrRaced) {
+	if len(staged) < min(quorum.Of(len(m.nodes)), len(nodes)) || errors.Is(failed, node.ErrRaced) {
 		return failed
 	}
 	admitted, failed := m.each(staged, func(i int) error {
@@ -59,7 +60,7 @@ func (m *membership) bootstrap(ctx context.Context, p plan) error {
 
 // byName puts nodes in an order that all servers share, whatever the order they
 // are listed in.
-func (m *membership) byName(nodes []int) []int {
+func (m *Controller) byName(nodes []int) []int {
 	return slices.SortedFunc(slices.Values(nodes), func(i, j int) int {
 		return strings.Compare(m.nodes[i].Name(), m.nodes[j].Name())
 	})
@@ -67,7 +68,7 @@ func (m *membership) byName(nodes []int) []int {
 
 // bootstrapFloor is above every earlier token: the clock's floor, and every mark
 // that survived anywhere.
-func (m *membership) bootstrapFloor(ctx context.Context) fencing.Token {
+func (m *Controller) bootstrapFloor(ctx context.Context) fencing.Token {
 	now := time.Now()
 	floor := node.FloorAt(now)
 	m.mu.Lock()
@@ -95,7 +96,7 @@ func (m *membership) bootstrapFloor(ctx context.Context) fencing.Token {
 
 // each does f for one node after the other, and says for which it succeeded. Where
 // somebody else was faster, it stops if yield says so of what is done.
-func (m *membership) each(nodes []int, f func(int) error, yield func(done []int) bool) (done []int, failed error) {
+func (m *Controller) each(nodes []int, f func(int) error, yield func(done []int) bool) (done []int, failed error) {
 	for _, i := range nodes {
 		err := f(i)
 		if err == nil {
@@ -119,7 +120,7 @@ func pinTo(a node.Admission, to pin) node.Admission {
 
 // stage purges and closes node i. What it holds staged is worthless to anybody
 // else, so a failure later on needs no undoing.
-func (m *membership) stage(ctx context.Context, i int, a node.Admission) error {
+func (m *Controller) stage(ctx context.Context, i int, a node.Admission) error {
 	if err := m.call(ctx, func(ctx context.Context) error { return m.nodes[i].Stage(ctx, a) }); err != nil {
 		return fmt.Errorf("staging: %w", err)
 	}
@@ -127,7 +128,7 @@ func (m *membership) stage(ctx context.Context, i int, a node.Admission) error {
 }
 
 // load writes what a rejoining node must know.
-func (m *membership) load(ctx context.Context, i int, a node.Admission, locks []node.CarriedLock) error {
+func (m *Controller) load(ctx context.Context, i int, a node.Admission, locks []node.CarriedLock) error {
 	for page := range slices.Chunk(locks, carryPage) {
 		if err := m.call(ctx, func(ctx context.Context) error { return m.nodes[i].Load(ctx, a, page) }); err != nil {
 			return fmt.Errorf("loading: %w", err)
@@ -137,21 +138,21 @@ func (m *membership) load(ctx context.Context, i int, a node.Admission, locks []
 }
 
 // open ends the admission of node i.
-func (m *membership) open(ctx context.Context, i int, a node.Admission) error {
+func (m *Controller) open(ctx context.Context, i int, a node.Admission) error {
 	if err := m.call(ctx, func(ctx context.Context) error { return m.nodes[i].Admit(ctx, a) }); err != nil {
 		return fmt.Errorf("admitting: %w", err)
 	}
 	return nil
 }
 
-func (m *membership) call(ctx context.Context, f func(context.Context) error) error {
+func (m *Controller) call(ctx context.Context, f func(context.Context) error) error {
 	calling, cancel := context.WithTimeout(ctx, max(time.Second, m.cfg.observeTimeout()))
 	defer cancel()
 	return f(calling)
 }
 
 // rejoin admits the planned nodes again, each by reads of its own.
-func (m *membership) rejoin(ctx context.Context, p plan) error {
+func (m *Controller) rejoin(ctx context.Context, p plan) error {
 	_, failed := m.each(p.rejoin, func(i int) error {
 		err := m.rejoinOne(ctx, i, p.pins[i])
 		if err == nil {
@@ -163,7 +164,7 @@ func (m *membership) rejoin(ctx context.Context, p plan) error {
 }
 
 // rejoinOne is rules 7 to 11, 13 and 21 for one node.
-func (m *membership) rejoinOne(ctx context.Context, i int, pinned pin) error {
+func (m *Controller) rejoinOne(ctx context.Context, i int, pinned pin) error {
 	a := pinTo(node.Admission{Cluster: m.cluster}, pinned) // before the reads (rule 10)
 	m.mu.Lock()
 	p := planFor(&m.seen, m.cfg, time.Now())
@@ -190,7 +191,7 @@ func (m *membership) rejoinOne(ctx context.Context, i int, pinned pin) error {
 }
 
 // admit purges, loads and opens node i.
-func (m *membership) admit(ctx context.Context, i int, a node.Admission, locks []node.CarriedLock) error {
+func (m *Controller) admit(ctx context.Context, i int, a node.Admission, locks []node.CarriedLock) error {
 	if err := m.stage(ctx, i, a); err != nil {
 		return err
 	}
@@ -200,28 +201,28 @@ func (m *membership) admit(ctx context.Context, i int, a node.Admission, locks [
 	return m.open(ctx, i, a)
 }
 
-func (m *membership) enough(readers []int, did string) error {
-	if r := ReadersOf(len(m.nodes)); len(readers) < r {
+func (m *Controller) enough(readers []int, did string) error {
+	if r := quorum.Readers(len(m.nodes)); len(readers) < r {
 		return fmt.Errorf("only %d nodes %s, %d needed", len(readers), did, r)
 	}
 	return nil
 }
 
 // waited checks rule 13 once more, against the records that were read.
-func (m *membership) waited(i int, pinned pin, longest time.Duration) error {
+func (m *Controller) waited(i int, pinned pin, longest time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := &m.seen.nodes[i]
-	if longest = max(longest, m.cfg.MaxTTL); s.quarantinedAs != pinned || s.waitLeft(longest+drift(longest), time.Now()) > 0 {
+	if longest = max(longest, m.cfg.MaxTTL); s.quarantinedAs != pinned || s.waitLeft(longest+quorum.Drift(longest), time.Now()) > 0 {
 		return node.ErrRaced
 	}
 	return nil
 }
 
 // fence reads the marks of the nodes under a new epoch (rules 7 and 8).
-func (m *membership) installEpoch(ctx context.Context, nodes []int, epoch node.Epoch) (readers []int, marks node.Marks) {
+func (m *Controller) installEpoch(ctx context.Context, nodes []int, epoch node.Epoch) (readers []int, marks node.Marks) {
 	read := make([]*node.Marks, len(m.nodes))
-	m.sideBySide(ctx, nodes, func(ctx context.Context, i int) {
+	m.ForEach(ctx, nodes, func(ctx context.Context, i int) {
 		switch got, err := m.nodes[i].InstallEpoch(ctx, epoch); {
 		case err == nil:
 			read[i] = &got
@@ -244,7 +245,7 @@ func (m *membership) installEpoch(ctx context.Context, nodes []int, epoch node.E
 
 // fenced notes the epoch that the nodes which were read are in now: the next
 // rejoin, which may begin before they are looked at again, must exceed it.
-func (m *membership) installed(read []*node.Marks, epoch node.Epoch) {
+func (m *Controller) installed(read []*node.Marks, epoch node.Epoch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i, r := range read {
@@ -254,14 +255,15 @@ func (m *membership) installed(read []*node.Marks, epoch node.Epoch) {
 	}
 }
 
-func (m *membership) learnStale(err error) {
+func (m *Controller) learnStale(err error) {
 	if stale, ok := errors.AsType[*node.StaleEpochError](err); ok {
 		m.epoch.learn(stale.Epoch)
 	}
 }
 
-// sideBySide runs f for each node, each within a time limit, and waits for all.
-func (m *membership) sideBySide(ctx context.Context, nodes []int, f func(context.Context, int)) {
+// ForEach runs f for each of the nodes at the same time, each within a time limit,
+// and waits for all.
+func (m *Controller) ForEach(ctx context.Context, nodes []int, f func(context.Context, int)) {
 	var wg sync.WaitGroup
 	for _, i := range nodes {
 		wg.Go(func() {
@@ -276,7 +278,7 @@ func (m *membership) sideBySide(ctx context.Context, nodes []int, f func(context
 // carry reads what a rejoining node must know of live leases, so that they
 // survive a rolling restart (rule 21): the effective counter of every resource
 // that is locked on a reader, from at least R of them.
-func (m *membership) carry(ctx context.Context, readers []int, epoch node.Epoch) ([]node.CarriedLock, error) {
+func (m *Controller) carry(ctx context.Context, readers []int, epoch node.Epoch) ([]node.CarriedLock, error) {
 	began := time.Now()
 	surveys := make([]map[string]node.CarriedLock, len(m.nodes))
 	m.eachReader(ctx, readers, func(ctx context.Context, i int) error {
@@ -293,7 +295,7 @@ func (m *membership) carry(ctx context.Context, readers []int, epoch node.Epoch)
 	if err != nil {
 		return nil, err
 	}
-	quorumReads := ReadersOf(len(m.nodes))
+	quorumReads := quorum.Readers(len(m.nodes))
 	carried := make([]node.CarriedLock, len(resources))
 	for k, resource := range resources {
 		lock, largest := reserve(resource, surveys, quorumReads, time.Since(began))
@@ -317,7 +319,7 @@ func setCounter(c *node.CarriedLock, counter fencing.Token) {
 }
 
 // eachReader runs f side by side without a common time limit.
-func (m *membership) eachReader(ctx context.Context, readers []int, f func(context.Context, int) error) {
+func (m *Controller) eachReader(ctx context.Context, readers []int, f func(context.Context, int) error) {
 	var wg sync.WaitGroup
 	for _, i := range readers {
 		wg.Go(func() {
@@ -367,27 +369,27 @@ func lockedOn(surveys []map[string]node.CarriedLock) []string {
 // readCounters gives for each resource the R-th smallest effective counter of
 // the readers: some completed quorum's node is among any R, and the largest of
 // the best R reads is the smallest number that is sure to be high enough.
-func (m *membership) readCounters(ctx context.Context, readers []int, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
+func (m *Controller) readCounters(ctx context.Context, readers []int, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
 	chosen := make([]fencing.Token, 0, len(resources))
 	for page := range slices.Chunk(resources, carryPage) {
 		read := make([][]fencing.Token, len(m.nodes))
-		m.sideBySide(ctx, readers, func(ctx context.Context, i int) {
+		m.ForEach(ctx, readers, func(ctx context.Context, i int) {
 			if counters, err := m.nodes[i].Counters(ctx, epoch, page); err == nil && len(counters) == len(page) {
 				read[i] = counters
 			}
 		})
 		for k := range page {
-			values := make([]fencing.Token, 0, MaxNodes)
+			values := make([]fencing.Token, 0, quorum.MaxNodes)
 			for _, counters := range read {
 				if counters != nil {
 					values = append(values, counters[k])
 				}
 			}
-			if len(values) < ReadersOf(len(m.nodes)) {
-				return nil, fmt.Errorf("only %d nodes read their counters, %d needed", len(values), ReadersOf(len(m.nodes)))
+			if len(values) < quorum.Readers(len(m.nodes)) {
+				return nil, fmt.Errorf("only %d nodes read their counters, %d needed", len(values), quorum.Readers(len(m.nodes)))
 			}
 			slices.Sort(values)
-			chosen = append(chosen, values[ReadersOf(len(m.nodes))-1])
+			chosen = append(chosen, values[quorum.Readers(len(m.nodes))-1])
 		}
 	}
 	return chosen, nil

@@ -1,10 +1,11 @@
-package redlock
+package membership
 
 import (
 	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // knownEpoch is the epoch that a server asks for votes in. Any is sound, since a
@@ -12,6 +13,12 @@ import (
 type knownEpoch struct{ atomic.Int64 }
 
 func (k *knownEpoch) current() node.Epoch { return node.Epoch(k.Load()) }
+
+// Epoch is the epoch that the server asks for votes in.
+func (m *Controller) Epoch() node.Epoch { return m.epoch.current() }
+
+// Learn adopts an epoch that a node named, if it is larger than the known one.
+func (m *Controller) Learn(e node.Epoch) { m.epoch.learn(e) }
 
 // learn adopts a larger epoch than the one known.
 func (k *knownEpoch) learn(v node.Epoch) {
@@ -33,10 +40,10 @@ type unknownEpoch struct {
 
 // settleEpoch goes back to the nodes' own epoch where the known one has been above
 // it for several looks: votes would be asked for in vain for ever.
-func (m *membership) settleEpoch(p plan, now time.Time) {
+func (m *Controller) settleEpoch(p plan, now time.Time) {
 	known := m.epoch.current()
 	switch {
-	case len(p.admitted) < QuorumOf(len(m.nodes)) || known <= p.epoch:
+	case len(p.admitted) < quorum.Of(len(m.nodes)) || known <= p.epoch:
 		m.unconfirmed = unknownEpoch{}
 	case m.unconfirmed.of != known:
 		m.unconfirmed = unknownEpoch{of: known, since: now}

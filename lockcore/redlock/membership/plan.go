@@ -1,4 +1,4 @@
-package redlock
+package membership
 
 import (
 	"crypto/sha256"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // plan is what should be done about the nodes as they were last seen.
@@ -114,11 +115,11 @@ func (in *planner) planAdmitted(p *plan) {
 // silent ones that an operator gave up.
 func (in *planner) planQuarantined(p *plan, quarantined, waited []int, givenUp int) {
 	n := len(in.nodes)
-	if len(p.admitted) >= ReadersOf(n) {
+	if len(p.admitted) >= quorum.Readers(n) {
 		p.rejoin = waited
 		in.explainQuarantined(p, quarantined, "it restarted, lost its data, missed a bootstrap or its clock jumped; it votes again once the longest TTL has passed")
-		if voting := len(p.admitted) - len(p.raise); voting < QuorumOf(n) {
-			p.why = fmt.Sprintf("only %d of %d nodes may vote, %d needed", voting, n, QuorumOf(n))
+		if voting := len(p.admitted) - len(p.raise); voting < quorum.Of(n) {
+			p.why = fmt.Sprintf("only %d of %d nodes may vote, %d needed", voting, n, quorum.Of(n))
 		}
 		return
 	}
@@ -128,7 +129,7 @@ func (in *planner) planQuarantined(p *plan, quarantined, waited []int, givenUp i
 // planBootstrap is rule 12: only when a majority is seen to be not admitted,
 // each for the whole wait.
 func (in *planner) planBootstrap(p *plan, quarantined, waited []int, givenUp int) {
-	n, quorum := len(in.nodes), QuorumOf(len(in.nodes))
+	n, quorum := len(in.nodes), quorum.Of(len(in.nodes))
 	switch {
 	case in.allNew(quarantined):
 		p.bootstrap, p.fresh = quarantined, true
@@ -187,7 +188,7 @@ func (in *planner) allNew(quarantined []int) bool {
 // has ever seen, with the drift allowance: the records go with the nodes.
 func (in *planner) restartWait() time.Duration {
 	longest := max(in.cfg.MaxTTL, in.longest)
-	return longest + drift(longest)
+	return longest + quorum.Drift(longest)
 }
 
 // maxRecordedTTL bounds what a broken record may ask for.
@@ -208,8 +209,8 @@ func (in *planner) sameServer(reasons []string) {
 	}
 }
 
-// clusterOf names a node set, whatever the order it is listed in.
-func clusterOf(nodes []node.Node) node.Cluster {
+// ClusterOf names a node set, whatever the order it is listed in.
+func ClusterOf(nodes []node.Node) node.Cluster {
 	names := make([]string, len(nodes))
 	for i, n := range nodes {
 		names[i] = n.Name()

@@ -1,4 +1,4 @@
-package redlock
+package quorum
 
 import (
 	"fmt"
@@ -6,35 +6,36 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore/redlock/internal/scenario"
 )
 
 // tallyScenarios lets text drive a Tally. Nodes are counted from 1.
 type tallyScenarios struct{ tally Tally }
 
 func TestTallyScenarios(t *testing.T) {
-	runScenarios(t, "testdata/tally.txt", &tallyScenarios{})
+	scenario.Run(t, "testdata/tally.txt", &tallyScenarios{})
 }
 
-func (s *tallyScenarios) do(cmd command) (string, error) {
-	i := int(cmd.number(0)) - 1
+func (s *tallyScenarios) Do(cmd scenario.Command) (string, error) {
+	i := int(cmd.Number(0)) - 1
 	switch cmd.Cmd {
 	case "acquire":
-		s.tally = NewTally(int(cmd.pairNumber("n")))
+		s.tally = NewTally(int(cmd.PairNumber("n")))
 	case "grant":
-		s.tally.Granted(i, fencing.Token(cmd.number(1)), cmd.HasArg("existing"))
+		s.tally.Granted(i, fencing.Token(cmd.Number(1)), cmd.HasArg("existing"))
 	case "confirm":
 		s.tally.Confirmed(i)
 	case "refuse":
 		s.tally.Refused(i)
 	case "verdict": // printed after the commands before it
-		return s.show(), nil
+		return s.Show(), nil
 	default:
 		return "", fmt.Errorf("no such command")
 	}
 	return "", nil
 }
 
-func (s *tallyScenarios) show() string {
+func (s *tallyScenarios) Show() string {
 	var counts, confirm []int
 	for i := range s.tally.n {
 		if s.tally.Counts(i) {
@@ -49,10 +50,10 @@ func (s *tallyScenarios) show() string {
 		text += fmt.Sprintf(" token=%d", token)
 	}
 	if counts != nil {
-		text += " counts=" + ordinals(counts)
+		text += " counts=" + scenario.Ordinals(counts)
 	}
 	if confirm != nil {
-		text += " confirm=" + ordinals(confirm)
+		text += " confirm=" + scenario.Ordinals(confirm)
 	}
 	return text + "\n"
 }
@@ -254,10 +255,10 @@ func TestTallyNeverCountsALargerGrant(t *testing.T) {
 
 func TestQuorumsMeet(t *testing.T) {
 	for _, n := range []int{1, 3, 5, 7} {
-		if 2*QuorumOf(n) <= n {
+		if 2*Of(n) <= n {
 			t.Errorf("two quorums of %d nodes may be apart", n)
 		}
-		if QuorumOf(n)+ReadersOf(n) != n+1 {
+		if Of(n)+Readers(n) != n+1 {
 			t.Errorf("the readers of %d nodes do not just meet every quorum", n)
 		}
 	}

@@ -1,4 +1,4 @@
-package redlock
+package membership
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // What is a jump, and what is a clock's ordinary way. The readings of a node
@@ -166,9 +167,9 @@ func judgeClocks(clocks []clockWatch, own ownJump) (v clockVerdict) {
 			}
 		}
 		switch {
-		case like >= QuorumOf(n), own.explains(&clocks[i]):
+		case like >= quorum.Of(n), own.explains(&clocks[i]):
 			v.ours = append(v.ours, i)
-		case steady >= ReadersOf(n):
+		case steady >= quorum.Readers(n):
 			v.expel = append(v.expel, i)
 		}
 	}
@@ -176,7 +177,7 @@ func judgeClocks(clocks []clockWatch, own ownJump) (v clockVerdict) {
 }
 
 // readClock takes a reading of node i's clock.
-func (m *membership) readClock(ctx context.Context, i int) {
+func (m *Controller) readClock(ctx context.Context, i int) {
 	clocked, ok := m.nodes[i].(node.Clocked)
 	if !ok {
 		return
@@ -189,16 +190,16 @@ func (m *membership) readClock(ctx context.Context, i int) {
 	defer m.mu.Unlock()
 	c := &m.clocks[i]
 	jumped := c.take(r)
-	m.meters[i].Clock(c.ahead())
+	m.cfg.Meter(i).Clock(c.ahead())
 	if jumped {
-		m.meters[i].Jump(c.jump)
+		m.cfg.Meter(i).Jump(c.jump)
 		m.cfg.Logger.Warn("the clock of a node jumped against this server's", "node", m.nodes[i].Name(), "by", c.jump)
 	}
 }
 
 // minded takes the nodes whose clocks need nothing to be done off the verdict,
 // and returns those to expel.
-func (m *membership) minded() (expel []int) {
+func (m *Controller) minded() (expel []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.clocks {
@@ -220,19 +221,19 @@ func (m *membership) minded() (expel []int) {
 
 // dispensable: the node votes, and a quorum does without it and the others
 // that are to go.
-func (m *membership) dispensable(i int, expel []int) bool {
+func (m *Controller) dispensable(i int, expel []int) bool {
 	others := 0
 	for j := range m.seen.nodes {
 		if m.seen.nodes[j].state == lockcore.NodeVoting && !slices.Contains(expel, j) {
 			others++
 		}
 	}
-	return m.seen.nodes[i].admitted() && others >= QuorumOf(len(m.nodes))
+	return m.seen.nodes[i].admitted() && others >= quorum.Of(len(m.nodes))
 }
 
 // expel begins the silence of a node whose clock jumped (rule 22). It is admitted
 // again like a node that restarted.
-func (m *membership) expel(ctx context.Context, i int) {
+func (m *Controller) expel(ctx context.Context, i int) {
 	clocked, ok := m.nodes[i].(node.Clocked)
 	if !ok {
 		return

@@ -1,4 +1,4 @@
-package redlock
+package membership
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // observations are what one server knows of its nodes.
@@ -19,7 +20,7 @@ type observations struct {
 const notSeenYet = "not seen yet"
 
 func newObservations(nodes []node.Node, now time.Time) observations {
-	o := observations{cluster: clusterOf(nodes), nodes: make([]observed, len(nodes))}
+	o := observations{cluster: ClusterOf(nodes), nodes: make([]observed, len(nodes))}
 	for i, n := range nodes {
 		o.names = append(o.names, n.Name())
 		o.nodes[i] = observed{state: lockcore.NodeUnreachable, reason: notSeenYet, since: now}
@@ -157,7 +158,7 @@ func (o *observations) judge(p plan, now time.Time) {
 
 // status describes the cluster.
 func (o *observations) status(p plan, now time.Time) lockcore.ClusterStatus {
-	s := lockcore.ClusterStatus{Quorum: QuorumOf(len(o.nodes)), Nodes: make([]lockcore.NodeStatus, len(o.nodes))}
+	s := lockcore.ClusterStatus{Quorum: quorum.Of(len(o.nodes)), Nodes: make([]lockcore.NodeStatus, len(o.nodes))}
 	for i := range o.nodes {
 		at := &o.nodes[i]
 		n := lockcore.NodeStatus{Name: o.names[i], State: at.state, Reason: at.reason, Since: now.Sub(at.since), Epoch: int64(at.seen.Epoch)}

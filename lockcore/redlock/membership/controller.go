@@ -1,4 +1,4 @@
-package redlock
+package membership
 
 import (
 	"context"
@@ -9,19 +9,19 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
 )
 
 // membership watches the nodes and decides which may vote: it keeps one
 // goroutine a node that looks, and one that acts on what was seen. Several
 // servers do the same on the same nodes; every step is made safe on the node
 // itself (rules 8 to 11), so they need not agree.
-type membership struct {
+type Controller struct {
 	cfg     Config
 	nodes   []node.Node
 	cluster node.Cluster
-	meters  []Meter
 	base    time.Time // steady time counts from here, see readClock
-	epoch   *knownEpoch
+	epoch   knownEpoch
 	nudges  []chan struct{} // per node: look now
 	acts    chan struct{}   // something was seen
 
@@ -35,22 +35,25 @@ type membership struct {
 	secrets     knownSecrets
 }
 
-func newMembership(cfg Config, nodes []node.Node, epoch *knownEpoch) *membership {
-	m := &membership{
-		cfg: cfg, nodes: nodes, cluster: clusterOf(nodes), epoch: epoch,
-		meters: cfg.metersOf(nodes), base: time.Now(),
+func New(cfg Config, nodes []node.Node) *Controller {
+	m := &Controller{
+		cfg: cfg, nodes: nodes, cluster: ClusterOf(nodes), base: time.Now(),
 		acts:   make(chan struct{}, 1),
 		clocks: make([]clockWatch, len(nodes)),
 		seen:   newObservations(nodes, time.Now()),
 	}
-	for range nodes {
+	for _, n := range nodes {
+		n.Join(m.cluster)
 		m.nudges = append(m.nudges, make(chan struct{}, 1))
 	}
 	return m
 }
 
+// Cluster names the node set.
+func (m *Controller) Cluster() node.Cluster { return m.cluster }
+
 // run watches until ctx ends, and returns when every goroutine has.
-func (m *membership) run(ctx context.Context) {
+func (m *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for i := range m.nodes {
 		wg.Go(func() { m.watch(ctx, i) })
@@ -61,7 +64,7 @@ func (m *membership) run(ctx context.Context) {
 
 // refused asks for a look at node i, whose gate was shut, unless that is no news:
 // then requests would make it be looked at ten times as often for nothing.
-func (m *membership) refused(i int) {
+func (m *Controller) Refused(i int) {
 	m.mu.Lock()
 	news := m.seen.nodes[i].state == lockcore.NodeVoting
 	m.mu.Unlock()
@@ -71,7 +74,7 @@ func (m *membership) refused(i int) {
 }
 
 // nudge asks for a look at node i now.
-func (m *membership) nudge(i int) {
+func (m *Controller) nudge(i int) {
 	select {
 	case m.nudges[i] <- struct{}{}:
 	default:
@@ -79,7 +82,7 @@ func (m *membership) nudge(i int) {
 }
 
 // watch looks at node i at every interval and nudge.
-func (m *membership) watch(ctx context.Context, i int) {
+func (m *Controller) watch(ctx context.Context, i int) {
 	for {
 		m.look(ctx, i)
 		select {
@@ -94,9 +97,9 @@ func (m *membership) watch(ctx context.Context, i int) {
 
 // pause waits for the next look. Nudges come as fast as requests fail, so a
 // fraction of the interval is kept in any case.
-func (m *membership) pause(ctx context.Context, i int) bool {
+func (m *Controller) pause(ctx context.Context, i int) bool {
 	const nudged = 10
-	if sleep(ctx, m.cfg.WatchInterval/nudged) != nil {
+	if pause.For(ctx, m.cfg.WatchInterval/nudged) != nil {
 		return false
 	}
 	timer := time.NewTimer(m.cfg.WatchInterval)
@@ -114,7 +117,7 @@ func (m *membership) pause(ctx context.Context, i int) bool {
 // vote's limit, since nobody waits for it.
 func (c Config) observeTimeout() time.Duration { return max(4*c.NodeTimeout, c.WatchInterval) }
 
-func (m *membership) look(ctx context.Context, i int) {
+func (m *Controller) look(ctx context.Context, i int) {
 	looking, cancel := context.WithTimeout(ctx, m.cfg.observeTimeout())
 	defer cancel()
 	seen, err := m.observe(looking, i)
@@ -138,7 +141,7 @@ func (m *membership) look(ctx context.Context, i int) {
 
 // observe looks at node i, and notes on one that is not admitted that its
 // silence begins.
-func (m *membership) observe(ctx context.Context, i int) (node.Observation, error) {
+func (m *Controller) observe(ctx context.Context, i int) (node.Observation, error) {
 	seen, err := m.nodes[i].Observe(ctx)
 	if err != nil || seen.Admitted || seen.Note != "" || seen.Unfit != "" || !m.seen.ours(seen) {
 		return seen, err
@@ -150,7 +153,7 @@ func (m *membership) observe(ctx context.Context, i int) (node.Observation, erro
 	return m.nodes[i].Observe(ctx)
 }
 
-func (m *membership) learnOf(seen node.Observation) {
+func (m *Controller) learnOf(seen node.Observation) {
 	if seen.Cluster == m.cluster {
 		m.epoch.learn(seen.Epoch)
 	}
@@ -158,7 +161,7 @@ func (m *membership) learnOf(seen node.Observation) {
 
 // report logs a change of a node's state; of its reason alone only now and
 // then, since a node that is away fails in many words.
-func (m *membership) report(ctx context.Context, i int, before observed) {
+func (m *Controller) report(ctx context.Context, i int, before observed) {
 	const often = time.Minute
 	after := &m.seen.nodes[i]
 	if after.state == before.state && (after.reason == before.reason || time.Since(after.reported) < often) {
@@ -174,13 +177,13 @@ func (m *membership) report(ctx context.Context, i int, before observed) {
 }
 
 // judge gives every node its state, from all that was seen.
-func (m *membership) judge() {
+func (m *Controller) judge() {
 	now := time.Now()
 	m.seen.judge(planFor(&m.seen, m.cfg, now), now)
 }
 
 // status describes the cluster.
-func (m *membership) status() lockcore.ClusterStatus {
+func (m *Controller) Status() lockcore.ClusterStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
@@ -188,7 +191,7 @@ func (m *membership) status() lockcore.ClusterStatus {
 }
 
 // act carries plans out, one at a time.
-func (m *membership) act(ctx context.Context) {
+func (m *Controller) act(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -200,7 +203,7 @@ func (m *membership) act(ctx context.Context) {
 }
 
 // step does what the plan of this moment asks for.
-func (m *membership) step(ctx context.Context) {
+func (m *Controller) step(ctx context.Context) {
 	m.mu.Lock()
 	now := time.Now()
 	p := planFor(&m.seen, m.cfg, now)
@@ -230,7 +233,7 @@ func (m *membership) step(ctx context.Context) {
 
 // finish looks again at every node at once, or draws a pause after a failure:
 // another server may be admitting the same node.
-func (m *membership) finish(ctx context.Context, what string, err error) {
+func (m *Controller) finish(ctx context.Context, what string, err error) {
 	m.mu.Lock()
 	if err == nil {
 		m.failures = 0
@@ -249,7 +252,7 @@ func (m *membership) finish(ctx context.Context, what string, err error) {
 
 // raise brings an admitted node that missed a change of epoch up to it. It is
 // a fenced read (rule 8) whose result nobody needs.
-func (m *membership) raise(ctx context.Context, i int, epoch node.Epoch) {
+func (m *Controller) raise(ctx context.Context, i int, epoch node.Epoch) {
 	calling, cancel := context.WithTimeout(ctx, m.cfg.observeTimeout())
 	defer cancel()
 	if _, err := m.nodes[i].InstallEpoch(calling, epoch); err == nil {
@@ -257,7 +260,7 @@ func (m *membership) raise(ctx context.Context, i int, epoch node.Epoch) {
 	}
 }
 
-func (m *membership) raiseTTL(ctx context.Context, i int) {
+func (m *Controller) raiseTTL(ctx context.Context, i int) {
 	calling, cancel := context.WithTimeout(ctx, m.cfg.observeTimeout())
 	defer cancel()
 	if err := m.nodes[i].RaiseMaxTTL(calling, m.cfg.MaxTTL); err != nil && ctx.Err() == nil {
@@ -272,7 +275,7 @@ const epochBits = 10
 // larger than any that a lost majority knew, with random low bits, so that no
 // other admitter makes the same (rule 12). It is above what this server knows,
 // too, in case that the clock has been set back.
-func (m *membership) bootstrapEpoch(largest node.Epoch) node.Epoch {
+func (m *Controller) bootstrapEpoch(largest node.Epoch) node.Epoch {
 	clock := node.Epoch(time.Now().UnixMilli())<<epochBits | node.Epoch(m.cfg.Random.Below(1<<epochBits))
 	return max(clock, m.rejoinEpoch(max(largest, m.epoch.current())))
 }
@@ -280,7 +283,7 @@ func (m *membership) bootstrapEpoch(largest node.Epoch) node.Epoch {
 // rejoinEpoch makes an epoch for a rejoin: just above the largest seen (rule 9).
 // It does not follow the clock, so that a rejoin among nodes that missed a
 // bootstrap stays below the bootstrap's epoch.
-func (m *membership) rejoinEpoch(largest node.Epoch) node.Epoch {
+func (m *Controller) rejoinEpoch(largest node.Epoch) node.Epoch {
 	const steps = 16
 	return largest + 1 + node.Epoch(m.cfg.Random.Below(steps))
 }

@@ -1,4 +1,4 @@
-package redlock
+package node_test
 
 import (
 	"encoding/json"
@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fencelock/fencelock/lockcore/node"
 )
@@ -67,62 +66,4 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 			t.Errorf("%s shows nothing: %s", how, text)
 		}
 	}
-}
-
-// knowing has the server see nodes with these secrets.
-func knowing(m *membership, now time.Time, nodes ...node.Secrets) {
-	for i, secrets := range nodes {
-		m.seen.see(i, node.Observation{Admitted: true, Cluster: m.cluster, Epoch: 1, Marks: node.Marks{Secrets: secrets}}, nil, now)
-	}
-	m.adoptSecrets(now)
-}
-
-// A secret opens lease ids as soon as one node has it, and seals once a quorum
-// has had it for so long that every server which is in touch with one knows it.
-func TestWhichSecretSeals(t *testing.T) {
-	l, err := New(Config{}, fakes(3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, now := l.sets[0].members, time.Now()
-	one, two, three := someSecret(1, 1), someSecret(2, 2), someSecret(3, 3)
-	keyID := func(s node.Secrets) [node.KeyIDBytes]byte { raw := s.List()[0].Raw; return newKey(raw[:]).id }
-	uses := func(what string, sealing node.Secrets, opening ...node.Secrets) {
-		t.Helper()
-		keys := l.sets[0].keysNow()
-		if keys == nil || len(keys.keys) != 1+len(opening) || keys.keys[0].id != keyID(sealing) {
-			t.Fatalf("%s: other keys", what)
-		}
-		for _, s := range opening {
-			if id := keyID(s); keys.named(id[:]) == nil {
-				t.Errorf("%s: %s does not open", what, s)
-			}
-		}
-	}
-	knowing(m, now, one)
-	if l.sets[0].keysNow() != nil {
-		t.Error("one node of three is believed")
-	}
-	knowing(m, now, one, one)
-	uses("the first secret, on a quorum", one)
-	knowing(m, now, two+","+one, one, one)
-	uses("a new one on one node", one, two)
-	now = now.Add(time.Hour)
-	knowing(m, now, two+","+one, one, one)
-	uses("on one node for an hour", one, two)
-	knowing(m, now, two+","+one, two+","+one, one)
-	uses("on a quorum just now", one, two)
-	now = now.Add(m.cfg.inTouch() - time.Millisecond)
-	knowing(m, now, two+","+one, two+","+one, one)
-	uses("not for long enough", one, two)
-	now = now.Add(time.Millisecond)
-	knowing(m, now, two+","+one, two+","+one, one)
-	uses("for long enough", two, one)
-	knowing(m, now, two+","+one, three+","+two, two)
-	uses("the next one", two, three)
-	m.seen.see(0, node.Observation{}, errFake, now) // as it was last seen
-	knowing(m, now)
-	uses("a node that does not answer", two, three)
-	knowing(m, now, "", "", "")
-	uses("no node has any more", two, three)
 }

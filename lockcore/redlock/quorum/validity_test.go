@@ -1,4 +1,4 @@
-package redlock
+package quorum
 
 import (
 	"testing"
@@ -20,7 +20,7 @@ func TestValidity(t *testing.T) {
 		{"less than nothing", 100 * ms, 100 * ms, 200 * ms, -103 * ms},
 	}
 	for _, c := range cases {
-		if got := validity(c.remaining, c.ttl, c.elapsed); got != c.want {
+		if got := Validity(c.remaining, c.ttl, c.elapsed); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
@@ -33,13 +33,13 @@ func TestDrift(t *testing.T) {
 		10 * time.Second: 102 * time.Millisecond,
 		time.Minute:      602 * time.Millisecond,
 	} {
-		if got := drift(ttl); got != want {
+		if got := Drift(ttl); got != want {
 			t.Errorf("drift of %s is %s, want %s", ttl, got, want)
 		}
 	}
 }
 
-func TestQuorumth(t *testing.T) {
+func TestKthLargest(t *testing.T) {
 	cases := []struct {
 		remaining []time.Duration
 		quorum    int
@@ -53,7 +53,7 @@ func TestQuorumth(t *testing.T) {
 		{[]time.Duration{8}, 1, 8},
 	}
 	for _, c := range cases {
-		if got := quorumth(c.remaining, c.quorum); got != c.want {
+		if got := KthLargest(c.remaining, c.quorum); got != c.want {
 			t.Errorf("the %d-th of %v is %d, want %d", c.quorum, c.remaining, got, c.want)
 		}
 	}

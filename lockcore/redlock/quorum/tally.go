@@ -1,15 +1,15 @@
-package redlock
+package quorum
 
 import "github.com/fencelock/fencelock/fencing"
 
 // MaxNodes is the largest supported cluster.
 const MaxNodes = 7
 
-// QuorumOf is the number of nodes that must agree: floor(n/2)+1.
-func QuorumOf(n int) int { return n/2 + 1 }
+// Of is the number of nodes that must agree: floor(n/2)+1.
+func Of(n int) int { return n/2 + 1 }
 
-// ReadersOf is the number R of nodes that meets every quorum: n-m+1 (rule 7).
-func ReadersOf(n int) int { return n - QuorumOf(n) + 1 }
+// Readers is the number R of nodes that meets every quorum: n-m+1 (rule 7).
+func Readers(n int) int { return n - Of(n) + 1 }
 
 // Verdict is what a tally says so far.
 type Verdict uint8
@@ -54,7 +54,7 @@ const (
 )
 
 // NewTally starts a count over n nodes, n at most MaxNodes.
-func NewTally(n int) Tally { return Tally{n: n, quorum: QuorumOf(n)} }
+func NewTally(n int) Tally { return Tally{n: n, quorum: Of(n)} }
 
 // Granted counts node i's grant; existing says that the lease had that vote
 // before. Only the first word of a node counts.

@@ -1,4 +1,4 @@
-package redlock
+package membership
 
 import (
 	"context"
@@ -14,7 +14,7 @@ const (
 
 // audit notes what was done to node i. What failed is in the log, each time that
 // it is tried.
-func (m *membership) audit(ctx context.Context, act string, i int, more ...slog.Attr) {
+func (m *Controller) audit(ctx context.Context, act string, i int, more ...slog.Attr) {
 	attrs := append([]slog.Attr{slog.String("act", act), slog.String("node", m.nodes[i].Name()), slog.String("result", "done")}, more...)
 	m.cfg.Audit.LogAttrs(ctx, slog.LevelInfo, "audit", attrs...)
 }

@@ -1,4 +1,6 @@
-package redlock
+// Package scenario runs text scenarios against a value: blocks of commands, and
+// what the value shows after them.
+package scenario
 
 import (
 	"strconv"
@@ -8,15 +10,15 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// scenarioRunner gives the commands of a scenario a meaning.
-type scenarioRunner interface {
-	do(cmd command) (printed string, err error)
-	show() string // what stands after a block
+// Runner gives the commands of a scenario a meaning.
+type Runner interface {
+	Do(cmd Command) (printed string, err error)
+	Show() string // what stands after a block
 }
 
-// runScenarios runs a file of testdata, which datadriven reads: blocks of
+// Run runs a file of testdata, which datadriven reads: blocks of
 // commands, a line each, then ---- and what they print. Lines that begin with #
-// are for the reader. `go test ./lockcore -rewrite` writes what is printed now.
+// are for the reader. `go test -rewrite` writes what is printed now.
 //
 //	# two nodes have seen more leases than the third
 //	acquire n=3
@@ -24,42 +26,42 @@ type scenarioRunner interface {
 //	grant 2 3
 //	----
 //	pending token=5 counts=1 confirm=2
-func runScenarios(t *testing.T, file string, r scenarioRunner) {
+func Run(t *testing.T, file string, r Runner) {
 	t.Helper()
 	datadriven.RunTest(t, file, func(t *testing.T, block *datadriven.TestData) string {
 		t.Helper()
 		var got strings.Builder
 		for _, cmd := range commands(t, block) {
-			printed, err := r.do(cmd)
+			printed, err := r.Do(cmd)
 			if err != nil {
 				t.Fatalf("%s: %s: %v", block.Pos, cmd.Cmd, err)
 			}
 			got.WriteString(printed)
 		}
-		got.WriteString(r.show())
+		got.WriteString(r.Show())
 		return got.String()
 	})
 }
 
-// command is one line: a verb, then words and key=value pairs.
-type command struct{ datadriven.TestData }
+// Command is one line: a verb, then words and key=value pairs.
+type Command struct{ datadriven.TestData }
 
 // commands are the lines of a block: datadriven's directive and its input.
-func commands(t *testing.T, block *datadriven.TestData) []command {
+func commands(t *testing.T, block *datadriven.TestData) []Command {
 	t.Helper()
-	list := []command{{*block}}
+	list := []Command{{*block}}
 	for line := range strings.Lines(block.Input) {
 		verb, args, err := datadriven.ParseLine(line)
 		if err != nil {
 			t.Fatalf("%s: %v", block.Pos, err)
 		}
-		list = append(list, command{datadriven.TestData{Pos: block.Pos, Cmd: verb, CmdArgs: args}})
+		list = append(list, Command{datadriven.TestData{Pos: block.Pos, Cmd: verb, CmdArgs: args}})
 	}
 	return list
 }
 
-// number reads the k-th argument, or 0.
-func (c command) number(k int) int64 {
+// Number reads the k-th argument, or 0.
+func (c Command) Number(k int) int64 {
 	if k >= len(c.CmdArgs) {
 		return 0
 	}
@@ -67,8 +69,8 @@ func (c command) number(k int) int64 {
 	return n
 }
 
-// pair reads the value of a pair, or "".
-func (c command) pair(key string) string {
+// Pair reads the value of a pair, or "".
+func (c Command) Pair(key string) string {
 	for _, arg := range c.CmdArgs {
 		if arg.Key == key && len(arg.Vals) == 1 {
 			return arg.Vals[0]
@@ -77,14 +79,14 @@ func (c command) pair(key string) string {
 	return ""
 }
 
-// pairNumber reads a numeric pair, or 0.
-func (c command) pairNumber(key string) int64 {
-	n, _ := strconv.ParseInt(c.pair(key), 10, 64)
+// PairNumber reads a numeric pair, or 0.
+func (c Command) PairNumber(key string) int64 {
+	n, _ := strconv.ParseInt(c.Pair(key), 10, 64)
 	return n
 }
 
-// ordinals writes node numbers as the scenarios count them: from 1.
-func ordinals(nodes []int) string {
+// Ordinals writes node numbers as the scenarios count them: from 1.
+func Ordinals(nodes []int) string {
 	parts := make([]string, len(nodes))
 	for k, i := range nodes {
 		parts[k] = strconv.Itoa(i + 1)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // poll is a round that only asks: extend, release, read. It counts nothing but
@@ -28,7 +29,7 @@ type round struct {
 // errNoAnswer.
 type ballot struct {
 	n, quorum int
-	replies   [MaxNodes]node.Reply
+	replies   [quorum.MaxNodes]node.Reply
 	answered  nodeSet
 	open      int  // nodes that have not answered yet
 	early     bool // it ended before its limit: the silent were not waited for
@@ -46,7 +47,7 @@ func startRound(nodes []node.Node, op node.Op, limit time.Duration, enough func(
 		n: len(nodes), enough: enough, late: late, op: op,
 		began:  time.Now(),
 		done:   make(chan struct{}),
-		ballot: ballot{n: len(nodes), quorum: QuorumOf(len(nodes)), open: len(nodes)},
+		ballot: ballot{n: len(nodes), quorum: quorum.Of(len(nodes)), open: len(nodes)},
 	}
 	for i := range nodes {
 		p.ballot.replies[i] = node.Reply{Outcome: node.Failed, Err: errNoAnswer, Sent: true}

@@ -1,4 +1,4 @@
-package redlock
+package membership
 
 import (
 	"context"
@@ -42,11 +42,7 @@ func TestCarriedLockIsNotBelowItsCounter(t *testing.T) {
 			lock: node.CarriedLock{Resource: "r", Owner: "keyed", Grant: grant, Remaining: time.Minute, TTL: time.Minute},
 		}
 	}
-	l, err := New(Config{}, nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	carried, err := l.sets[0].members.carry(t.Context(), []int{1, 2}, 1)
+	carried, err := New(testConfig(), nodes).carry(t.Context(), []int{1, 2}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,11 +59,7 @@ func TestFencedNodesAreInTheView(t *testing.T) {
 		f, _ := nodes[i].(*fakeNode)
 		nodes[i] = &reader{fakeNode: f}
 	}
-	l, err := New(Config{}, nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := l.sets[0].members
+	m := New(testConfig(), nodes)
 	now := time.Now()
 	for i := range m.seen.nodes {
 		m.seen.nodes[i].update(node.Observation{Incarnation: nodes[i].Name(), Admitted: i > 0, Epoch: 10, Cluster: m.cluster}, nil, true)
@@ -102,7 +94,7 @@ func (s *staging) Admit(context.Context, node.Admission) error {
 // can afterwards. A node that does not answer stops nobody.
 func TestFounderYields(t *testing.T) {
 	const all = "stage node1, stage node2, stage node3, stage node4, "
-	raced, gone := fmt.Errorf("staging: %w", node.ErrRaced), errNoAnswer
+	raced, gone := fmt.Errorf("staging: %w", node.ErrRaced), errFake
 	cases := []struct {
 		name          string
 		staged, opens [5]error
@@ -124,7 +116,7 @@ func TestFounderYields(t *testing.T) {
 			f, _ := nodes[i].(*fakeNode)
 			nodes[i] = &staging{fakeNode: f, did: &did, staged: c.staged[i], opens: c.opens[i]}
 		}
-		m := newMembership(Config{}.withDefaults(), nodes, new(knownEpoch))
+		m := New(testConfig(), nodes)
 		err := m.bootstrap(t.Context(), plan{bootstrap: []int{0, 1, 2, 3}, pins: make([]pin, len(nodes))})
 		if got := strings.Join(did, ", "); got != c.did || (err == nil) != c.bootstrapped {
 			t.Errorf("%s: %s, %v; want %s", c.name, got, err, c.did)

@@ -1,6 +1,7 @@
-package redlock
+package membership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/internal/scenario"
 )
 
 // planScenarios lets text say what a server sees of its nodes, and prints what
@@ -26,12 +28,12 @@ var scenarioStart = time.UnixMilli(1_800_000_000_000)
 
 func TestPlanScenarios(t *testing.T) {
 	p := &planScenarios{}
-	for _, file := range []string{"testdata/plan_rejoin.txt", "testdata/plan_founding.txt"} {
-		runScenarios(t, file, p)
+	for _, file := range []string{"testdata/plan_rejoin.txt", "testdata/plan_bootstrap.txt"} {
+		scenario.Run(t, file, p)
 	}
 }
 
-func (s *planScenarios) do(cmd command) (string, error) {
+func (s *planScenarios) Do(cmd scenario.Command) (string, error) {
 	switch cmd.Cmd {
 	case "cluster":
 		return "", s.cluster(cmd)
@@ -45,24 +47,23 @@ func (s *planScenarios) do(cmd command) (string, error) {
 		s.cfg.Recovery = RecoveryAuto
 		return "", nil
 	case "plan": // printed after the commands before it
-		return s.show(), nil
+		return s.Show(), nil
 	}
 	return "", errors.New("no such command")
 }
 
-func (s *planScenarios) cluster(cmd command) error {
-	s.cfg = Config{
-		MaxTTL: 10 * time.Second,
-		New:    cmd.HasArg("new"), Force: cmd.HasArg("force"), Recovery: Recovery(cmd.pair("recovery")),
-	}
-	s.cfg = s.cfg.withDefaults()
-	nodes := make([]node.Node, cmd.pairNumber("n"))
+func (s *planScenarios) cluster(cmd scenario.Command) error {
+	s.cfg = testConfig()
+	s.cfg.MaxTTL = 10 * time.Second
+	s.cfg.New, s.cfg.Force = cmd.HasArg("new"), cmd.HasArg("force")
+	s.cfg.Recovery = cmp.Or(Recovery(cmd.Pair("recovery")), RecoveryAuto)
+	nodes := make([]node.Node, cmd.PairNumber("n"))
 	for i := range nodes {
 		nodes[i] = &fakeNode{name: fmt.Sprintf("node%d", i+1)}
 	}
 	s.now = scenarioStart
 	s.seen = newObservations(nodes, s.now)
-	return errors.Join(s.cfg.validate(), validateNodes(nodes))
+	return nil
 }
 
 // see reads what a look at a node shows:
@@ -73,30 +74,30 @@ func (s *planScenarios) cluster(cmd command) error {
 //	see 4 unfit | foreign | twin=1   must not vote
 //
 // inc names its incarnation where it is not the first.
-func (s *planScenarios) see(cmd command) error {
-	i := int(cmd.number(0)) - 1
-	maxTTL, _ := time.ParseDuration(cmd.pair("max-ttl"))
+func (s *planScenarios) see(cmd scenario.Command) error {
+	i := int(cmd.Number(0)) - 1
+	maxTTL, _ := time.ParseDuration(cmd.Pair("max-ttl"))
 	seen := node.Observation{
-		Incarnation: fmt.Sprintf("%d%s", i+1, cmd.pair("inc")), Epoch: node.Epoch(cmd.pairNumber("epoch")),
+		Incarnation: fmt.Sprintf("%d%s", i+1, cmd.Pair("inc")), Epoch: node.Epoch(cmd.PairNumber("epoch")),
 		Admitted: cmd.HasArg("admitted"), Empty: cmd.HasArg("empty"),
-		Marks: node.Marks{HighWater: fencing.Token(cmd.pairNumber("high")), Bootstrapped: node.Epoch(cmd.pairNumber("bootstrapped")), MaxTTL: max(maxTTL, s.cfg.MaxTTL)},
+		Marks: node.Marks{HighWater: fencing.Token(cmd.PairNumber("high")), Bootstrapped: node.Epoch(cmd.PairNumber("bootstrapped")), MaxTTL: max(maxTTL, s.cfg.MaxTTL)},
 	}
 	if !seen.Empty {
 		seen.Cluster = s.seen.cluster
 	}
 	if !seen.Admitted && !cmd.HasArg("unnoted") {
-		seen.Note = "note" + cmd.pair("note")
+		seen.Note = "note" + cmd.Pair("note")
 	}
-	if away := cmd.pairNumber("away"); away != 0 {
+	if away := cmd.PairNumber("away"); away != 0 {
 		seen.Note = node.MissedNote(node.Epoch(away))
 	}
-	if twin := cmd.pair("twin"); twin != "" {
+	if twin := cmd.Pair("twin"); twin != "" {
 		seen.Incarnation = twin
 	}
 	var err error
 	switch {
 	case cmd.HasArg("silent"):
-		err = errNoAnswer
+		err = errFake
 	case cmd.HasArg("unfit"):
 		seen.Unfit = "it is a replica"
 	case cmd.HasArg("foreign"):
@@ -107,7 +108,7 @@ func (s *planScenarios) see(cmd command) error {
 	return nil
 }
 
-func (s *planScenarios) show() string {
+func (s *planScenarios) Show() string {
 	p := planFor(&s.seen, s.cfg, s.now)
 	s.seen.judge(p, s.now)
 	status := s.seen.status(p, s.now)
@@ -117,7 +118,7 @@ func (s *planScenarios) show() string {
 		nodes []int
 	}{{"raise", p.raise}, {"raise-ttl", p.raiseTTL}, {"rejoin", p.rejoin}, {"found", p.bootstrap}} {
 		if len(part.nodes) > 0 {
-			fmt.Fprintf(&out, "%s %s\n", part.name, ordinals(part.nodes))
+			fmt.Fprintf(&out, "%s %s\n", part.name, scenario.Ordinals(part.nodes))
 		}
 	}
 	if p.fresh {
@@ -143,7 +144,7 @@ func (s *planScenarios) show() string {
 
 // Views come from entropy and from what was seen, never from a constant.
 func TestViewsGrow(t *testing.T) {
-	m := newMembership(Config{}.withDefaults(), fakes(3), new(knownEpoch))
+	m := New(testConfig(), fakes(3))
 	for largest := range node.Epoch(100) {
 		if v := m.rejoinEpoch(largest); v <= largest || v > largest+16 {
 			t.Fatalf("a rejoin above epoch %d took %d", largest, v)
@@ -163,14 +164,14 @@ func TestViewsGrow(t *testing.T) {
 func TestClusterOfNodes(t *testing.T) {
 	nodes := fakes(3)
 	turned := []node.Node{nodes[2], nodes[0], nodes[1]}
-	if clusterOf(nodes) != clusterOf(turned) {
+	if ClusterOf(nodes) != ClusterOf(turned) {
 		t.Error("the order of the list changes the cluster")
 	}
-	if clusterOf(nodes) == clusterOf(fakes(5)) {
+	if ClusterOf(nodes) == ClusterOf(fakes(5)) {
 		t.Error("three nodes and five are one cluster")
 	}
 	other := []node.Node{nodes[0], nodes[1], &fakeNode{name: "elsewhere"}}
-	if clusterOf(nodes) == clusterOf(other) {
+	if ClusterOf(nodes) == ClusterOf(other) {
 		t.Error("another node is the same cluster")
 	}
 }
@@ -192,7 +193,7 @@ func TestFoundingFloor(t *testing.T) {
 			{"a guard that is away", now + 5, guardSays(now+9, errors.New("away")), now + 5},
 		}
 		for _, c := range cases {
-			m := newMembership(Config{Floor: c.guard}.withDefaults(), fakes(3), new(knownEpoch))
+			m := New(withFloor(c.guard), fakes(3))
 			m.seen.nodes[1].update(node.Observation{Incarnation: "1", Marks: node.Marks{HighWater: c.high}}, nil, true)
 			if got := m.bootstrapFloor(t.Context()); got != c.want {
 				t.Errorf("%s: floor %d, want %d", c.name, got, c.want)
@@ -209,7 +210,7 @@ func guardSays(mark fencing.Token, err error) func(context.Context) (fencing.Tok
 // away during it keeps the wait that it has served.
 func TestFoundingIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMembership(Config{MaxTTL: 10 * time.Second}.withDefaults(), fakes(3), new(knownEpoch))
+		m := New(withMaxTTL(10*time.Second), fakes(3))
 		see := func(i int, epoch, bootstrapped node.Epoch, err error) {
 			m.seen.nodes[i].update(node.Observation{
 				Incarnation: string(rune('a' + i)), Admitted: true, Epoch: epoch, Cluster: m.cluster,
@@ -223,13 +224,25 @@ func TestFoundingIsRemembered(t *testing.T) {
 		see(2, 7, 1, nil)
 		time.Sleep(9 * time.Second)
 		for i := range 3 {
-			see(i, 0, 0, errNoAnswer)
+			see(i, 0, 0, errFake)
 		}
 		see(2, 7, 1, nil)
 		see(0, 900, 900, nil)
 		see(1, 900, 900, nil)
-		if left := m.status().Nodes[2].Wait; left > 2*time.Second {
+		if left := m.Status().Nodes[2].Wait; left > 2*time.Second {
 			t.Errorf("after 9 s of the wait, %s are left", left)
 		}
 	})
+}
+
+func withFloor(floor func(context.Context) (fencing.Token, error)) Config {
+	cfg := testConfig()
+	cfg.Floor = floor
+	return cfg
+}
+
+func withMaxTTL(ttl time.Duration) Config {
+	cfg := testConfig()
+	cfg.MaxTTL = ttl
+	return cfg
 }

@@ -1,0 +1,47 @@
+package membership
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore/redlock/random"
+)
+
+// Recovery says who bootstraps a cluster again that lost its majority (rule 12).
+type Recovery string
+
+// The ways of recovery.
+const (
+	RecoveryAuto   Recovery = "auto"   // by itself, after the wait
+	RecoveryManual Recovery = "manual" // by an operator, who runs a Controller with RecoveryAuto for it ('fencelock bootstrap')
+)
+
+// Config tunes a Controller. Every field is needed, but for Floor.
+type Config struct {
+	MaxTTL        time.Duration // the longest TTL that this server grants
+	NodeTimeout   time.Duration // how long a vote may take; an observation may take longer
+	WatchInterval time.Duration // how often each node is observed
+	Recovery      Recovery
+	New, Force    bool // see redlock.Config
+	// Floor, if not nil, reads the guard's largest mark.
+	Floor  func(context.Context) (fencing.Token, error)
+	Logger *slog.Logger
+	Audit  *slog.Logger // gets a line for everything that is done to nodes
+	Random random.Source
+	// Meter gives node i's.
+	Meter func(i int) Meter
+	// Secrets takes the cluster's secrets whenever they change: the one that seals
+	// first. It must not block.
+	Secrets func(secrets [][]byte)
+}
+
+// Meter takes what is seen of one node's clock. Its methods must be quick.
+type Meter interface {
+	// Clock takes by how much the node's clock is ahead of this server's, the
+	// median of the last readings. Only nodes that are Clocked.
+	Clock(ahead time.Duration)
+	// Jump takes by how much the node's clock jumped against this server's.
+	Jump(by time.Duration)
+}

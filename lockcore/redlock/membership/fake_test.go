@@ -1,0 +1,47 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/random"
+)
+
+var errFake = errors.New("no answer in time")
+
+// fakeNode has a name and refuses to be observed; what else a test calls it brings itself.
+type fakeNode struct {
+	node.Node
+	name string
+}
+
+func (f *fakeNode) Name() string      { return f.name }
+func (f *fakeNode) Join(node.Cluster) {}
+
+func (f *fakeNode) Observe(context.Context) (node.Observation, error) {
+	return node.Observation{}, errFake
+}
+
+func fakes(n int) []node.Node {
+	nodes := make([]node.Node, n)
+	for i := range nodes {
+		nodes[i] = &fakeNode{name: fmt.Sprintf("node%d", i+1)}
+	}
+	return nodes
+}
+
+// testConfig is that of a Locker with defaults.
+func testConfig() Config {
+	log := slog.New(slog.DiscardHandler)
+	return Config{
+		MaxTTL: time.Minute, NodeTimeout: 50 * time.Millisecond, WatchInterval: 250 * time.Millisecond,
+		Recovery: RecoveryAuto, Logger: log, Audit: log,
+		Random:  random.Source{Reader: rand.NewChaCha8([32]byte{1})},
+		Secrets: func([][]byte) {},
+	}
+}
