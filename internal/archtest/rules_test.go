@@ -68,6 +68,10 @@ var rules = []rule{
 		why: "who may vote; it knows nothing of leases",
 	},
 	{
+		pkg: "lockcore/redlock/waitqueue", ours: []string{"lockcore", "lockcore/node", "lockcore/redlock/quorum", "lockcore/redlock/random", "lockcore/redlock/internal"}, never: []string{"net", "net/http", "database/sql"},
+		why: "tickets, and whose place is first; it acquires nothing",
+	},
+	{
 		pkg: "lockcore/redlock/internal/scenario", others: true, kit: true,
 		why: "text scenarios of the algorithm's pure parts",
 	},

@@ -108,7 +108,7 @@ func (l *Locker) Run(ctx context.Context) error {
 // one that would wait. Call it before a server stops.
 func (l *Locker) StopWaiting() {
 	for _, s := range l.sets {
-		s.queue.stop()
+		s.queue.Stop()
 	}
 }
 
@@ -116,7 +116,7 @@ func (l *Locker) StopWaiting() {
 func (l *Locker) Waiting() []int {
 	waiting := make([]int, len(l.sets))
 	for i, s := range l.sets {
-		waiting[i] = s.waiting()
+		waiting[i] = s.queue.Len()
 	}
 	return waiting
 }

@@ -6,49 +6,42 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
 // acquireQueued waits in the queue for the lease: first come, first served, over
 // all servers of the cluster. It returns what Acquire documents.
 func (l *set) acquireQueued(ctx context.Context, req *request) (*part, error) {
-	w, err := l.queue.enqueue(req.Resource, req.Holder)
+	w, err := l.queue.Enqueue(req.Resource, req.Holder)
 	if err != nil {
 		return nil, err
 	}
 	deadline := time.NewTimer(req.Wait)
 	defer deadline.Stop()
-	if !l.queue.isFirst(w) {
-		l.queue.sendTicket(w)
-	}
 	taken, err := l.tryUntilGranted(ctx, req, w, deadline.C)
 	if err == nil {
-		l.queue.remove(w, time.Now().Add(taken.lease.TTL))
+		l.queue.Granted(w, taken.lease.TTL)
 		return taken, nil
 	}
-	l.queue.remove(w, time.Now())
-	l.queue.dequeue(w)
-	if errors.Is(err, errTimedOut) {
+	l.queue.Dequeue(w)
+	if errors.Is(err, waitqueue.ErrTimedOut) {
 		err = l.timedOut(ctx, req, w)
 	}
 	return nil, err
 }
 
-// errTimedOut ends a wait; the caller is told more (WaitTimeoutError).
-var errTimedOut = errors.New("waited long enough")
-
 // tryUntilGranted asks whenever it is time to, until there is a lease or a reason to stop.
-func (l *set) tryUntilGranted(ctx context.Context, req *request, w *waiter, deadline <-chan time.Time) (*part, error) {
+func (l *set) tryUntilGranted(ctx context.Context, req *request, w *waitqueue.Waiter, deadline <-chan time.Time) (*part, error) {
 	var pace pace
 	for {
-		if err := l.queue.await(ctx, w, deadline); err != nil {
+		if err := l.queue.Await(ctx, w, deadline); err != nil {
 			return nil, err
 		}
-		l.queue.trying(w)
-		taken, err := l.tryAcquire(ctx, req, w.ticket)
+		taken, err := l.tryAcquire(ctx, req, w.Ticket)
 		if err == nil || !l.worthWaiting(ctx, err) {
 			return taken, err
 		}
-		l.queue.postpone(w, pace.after(err, l.cfg.Random.Jitter))
+		l.queue.Postpone(w, pace.after(err, l.cfg.Random.Jitter))
 	}
 }
 
@@ -58,6 +51,14 @@ func (l *set) worthWaiting(ctx context.Context, err error) bool {
 	var again *retryError
 	return ctx.Err() == nil && (errors.As(err, &again) || errors.Is(err, lockcore.ErrHeld) || errors.Is(err, lockcore.ErrNoQuorum))
 }
+
+// What the first waiter tries by itself: when the lease in the way has ended, or at
+// growing intervals.
+const (
+	firstRetry  = time.Second
+	maxRetry    = 15 * time.Second
+	expirySlack = 2 * time.Millisecond
+)
 
 // pace is how long the first in the queue waits before it asks again by itself.
 type pace struct{ split, poll, busy time.Duration }
@@ -82,7 +83,7 @@ func grow(pause *time.Duration, first, most time.Duration) time.Duration {
 }
 
 // timedOut describes a wait that came to nothing.
-func (l *set) timedOut(ctx context.Context, req *request, w *waiter) error {
+func (l *set) timedOut(ctx context.Context, req *request, w *waitqueue.Waiter) error {
 	b, err := l.look(ctx, req.Resource, (*ballot).holderDecided)
 	if err != nil {
 		return err
@@ -94,7 +95,7 @@ func (l *set) timedOut(ctx context.Context, req *request, w *waiter) error {
 	waiters := b.line()
 	e.Waiters = max(b.waiting(), len(waiters))
 	for _, t := range waiters {
-		if t.Before(w.ticket) {
+		if t.Before(w.Ticket) {
 			e.Position++
 		}
 	}

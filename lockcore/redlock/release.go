@@ -15,7 +15,7 @@ func (l *set) release(ctx context.Context, resource, owner string, token fencing
 	p := startRound(l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided, func(b *ballot, i int, reply node.Reply) {
 		l.afterRelease(op, b, i, reply)
 	})
-	l.queue.released(resource)
+	l.queue.Released(resource)
 	b := p.wait(ctx)
 	for i := range l.nodes {
 		if b.answered.has(i) { // the others' answers are still to come

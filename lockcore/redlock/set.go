@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
+	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
 var (
@@ -29,7 +30,7 @@ type set struct {
 	quorum   int
 	clean    *cleaner
 	keys     atomic.Pointer[Keys] // of the cluster's secrets; nil before a quorum has shown them
-	queue    *queue
+	queue    *waitqueue.Queue
 	inFlight inFlight
 	members  *membership.Controller
 }
@@ -37,7 +38,10 @@ type set struct {
 func newSet(cfg Config, nodes []node.Node) *set {
 	l := &set{cfg: cfg, nodes: nodes, quorum: quorum.Of(len(nodes)), meters: cfg.metersOf(nodes), clean: newCleaner(nodes), inFlight: make(inFlight, cfg.MaxInFlight)}
 	l.members = membership.New(cfg.membership(l), nodes)
-	l.queue = newQueue(cfg, nodes, l.clean, l.members.Epoch)
+	l.queue = waitqueue.New(waitqueue.Config{
+		Nodes: nodes, NodeTimeout: cfg.NodeTimeout, MaxWaiters: cfg.MaxWaiters, Random: cfg.Random, Epoch: l.members.Epoch,
+		Cleanup: func(i int, op node.Op, until time.Time) { l.clean.send(i, op, until, recheckNever) },
+	})
 	return l
 }
 
@@ -45,20 +49,13 @@ func newSet(cfg Config, nodes []node.Node) *set {
 func (l *set) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { l.members.Run(ctx) })
-	wg.Go(func() { l.queue.run(ctx) })
+	wg.Go(func() { l.queue.Run(ctx) })
 	wg.Wait()
-	l.queue.stop()
+	l.queue.Stop()
 	const tidy = 2 * time.Second
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidy)
 	defer cancel()
 	l.clean.close(closing)
-}
-
-// waiting is how many requests stand in the queue at this server.
-func (l *set) waiting() int {
-	l.queue.mu.Lock()
-	defer l.queue.mu.Unlock()
-	return l.queue.waiting
 }
 
 // request is an AcquireRequest of one resource on its way to the nodes.

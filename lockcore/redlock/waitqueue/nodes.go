@@ -1,0 +1,176 @@
+package waitqueue
+
+import (
+	"context"
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
+)
+
+// The pace of what the queue does on nodes.
+const (
+	ticketTTL      = 3 * time.Second // from a heartbeat
+	heartbeatPause = time.Second
+	wakeGrace      = 3 * time.Millisecond // for a quorum of nodes to wake a waiter
+	// wakeDelay is how long the wake of a ticket that was removed may be on its way.
+	// Later the ticket must be on the node again, put there by a message that was
+	// delayed and overtaken by the dequeue.
+	wakeDelay = 100 * time.Millisecond
+)
+
+// Run subscribes to every node's wakes and keeps this server's tickets alive, until
+// ctx ends.
+func (q *Queue) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for i, n := range q.cfg.Nodes {
+		wg.Go(func() { n.Subscribe(ctx, q.server, listener{q, i}) })
+		wg.Go(func() { q.heartbeat(ctx, i) })
+	}
+	wg.Wait()
+}
+
+// listener takes the wakes of one node.
+type listener struct {
+	*Queue
+	node int
+}
+
+// Wake passes the wake to the resource's first waiter here, whichever ticket the
+// node named: the node may lack earlier ones. The waiter tries when a quorum of
+// nodes has woken it, or a moment after the first did. The node dequeues a ticket
+// that no waiter has.
+func (l listener) Wake(resource string, t node.Ticket) {
+	if l.wakeFirst(resource, t) {
+		return
+	}
+	op := node.Op{Kind: node.OpDequeue, Resource: resource, Ticket: t}
+	if op.Validate() == nil { // else no node can have such a ticket
+		l.dequeueOn(l.node, resource, t, time.Minute)
+	}
+}
+
+// wakeFirst reports whether the ticket is a waiter's, or was a moment ago.
+func (l listener) wakeFirst(resource string, t node.Ticket) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.tickets[t.ID]
+	if w == nil || w.resource != resource {
+		return l.removed.lately(t.ID)
+	}
+	first := firstOf(l.waiters[resource])
+	before := first.wokenBy
+	first.wokenBy |= 1 << l.node
+	switch {
+	case bits.OnesCount8(first.wokenBy) >= l.quorum:
+		first.wake()
+	case before == 0:
+		time.AfterFunc(wakeGrace, func() { l.wakeLate(first) })
+	}
+	return true
+}
+
+func (q *Queue) wakeLate(w *Waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.wokenBy != 0 {
+		w.wake()
+	}
+}
+
+// Subscribed lets every first waiter try: wakes may have been lost.
+func (l listener) Subscribed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, waiters := range l.waiters {
+		firstOf(waiters).wake()
+	}
+}
+
+// heartbeat keeps this server's tickets alive on node i. Where they had expired (the
+// node lost its data, or this server was frozen for too long) it puts them back,
+// with the arrivals that they had.
+func (q *Queue) heartbeat(ctx context.Context, i int) {
+	for {
+		r := make(reply, 1)
+		q.cfg.Nodes[i].Submit(&node.Op{Kind: node.OpHeartbeat, Ticket: node.Ticket{Server: q.server}, TTL: ticketTTL}, i, r)
+		if got := r.wait(ctx); got.Outcome == node.Granted && !got.Existing {
+			q.restore(ctx, i)
+		}
+		if pause.For(ctx, heartbeatPause) != nil {
+			return
+		}
+	}
+}
+
+// restore puts the tickets of all waiters on node i again.
+func (q *Queue) restore(ctx context.Context, i int) {
+	for _, w := range q.all() {
+		r, waits := q.restoreOne(i, w)
+		if waits && r.wait(ctx).Outcome != node.Granted {
+			return // the next heartbeat finds it, or the waiter's own next try
+		}
+	}
+}
+
+// restoreOne sends the ticket, unless the waiter was removed since it was listed.
+func (q *Queue) restoreOne(i int, w *Waiter) (r reply, waits bool) {
+	r = make(reply, 1)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.tickets[w.Ticket.ID] != w {
+		return nil, false
+	}
+	q.submitTicket(i, w, time.Time{}, r)
+	return r, true
+}
+
+func (q *Queue) all() (all []*Waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, waiters := range q.waiters {
+		for e := waiters.Front(); e != nil; e = e.Next() {
+			all = append(all, waiterAt(e))
+		}
+	}
+	return all
+}
+
+// reply is a sink for one reply.
+type reply chan node.Reply
+
+func (r reply) Deliver(_ int, got node.Reply) { r <- got }
+
+func (r reply) wait(ctx context.Context) node.Reply {
+	select {
+	case got := <-r:
+		return got
+	case <-ctx.Done():
+		return node.Reply{Err: ctx.Err()}
+	}
+}
+
+// recent remembers when the last 512 tickets were removed.
+type recent struct {
+	at   map[string]time.Time
+	ring [512]string
+	next int
+}
+
+func (r *recent) add(id string) {
+	if r.at == nil {
+		r.at = make(map[string]time.Time, len(r.ring))
+	}
+	delete(r.at, r.ring[r.next])
+	r.ring[r.next] = id
+	r.at[id] = time.Now()
+	r.next = (r.next + 1) % len(r.ring)
+}
+
+// lately reports whether the ticket was removed a moment ago.
+func (r *recent) lately(id string) bool {
+	at, known := r.at[id]
+	return known && time.Since(at) < wakeDelay
+}

@@ -1,0 +1,106 @@
+package waitqueue
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/random"
+)
+
+// slowNode grants every operation after a second, and notes the tickets that it gets.
+type slowNode struct {
+	node.Node
+	mu      sync.Mutex
+	tickets []node.Ticket
+}
+
+func (n *slowNode) Submit(op *node.Op, i int, sink node.Sink) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if op.Kind == node.OpEnqueue {
+		n.tickets = append(n.tickets, op.Ticket)
+	}
+	time.AfterFunc(time.Second, func() { sink.Deliver(i, node.Reply{Outcome: node.Granted}) })
+}
+
+func (n *slowNode) enqueued() []node.Ticket {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.tickets
+}
+
+func newQueue(nodes ...node.Node) *Queue {
+	return New(Config{
+		Nodes: nodes, NodeTimeout: time.Second, MaxWaiters: 10, Random: random.Source{Reader: rand.Reader},
+		Epoch:   func() node.Epoch { return 1 },
+		Cleanup: func(int, node.Op, time.Time) {},
+	})
+}
+
+// A node that lost its tickets gets them again from a list that may be old by the
+// time it is sent: a waiter that was removed since is not put back.
+func TestRestoreSkipsRemovedWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &slowNode{}
+		q := newQueue(slow)
+		var waiters []*Waiter
+		for _, resource := range []string{"a", "b", "c"} { // the first of each: no ticket is sent
+			w, err := q.Enqueue(resource, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			waiters = append(waiters, w)
+		}
+		go q.restore(t.Context(), 0)
+		synctest.Wait() // the first reply is on its way
+		first := slow.enqueued()
+		if len(first) != 1 {
+			t.Fatalf("%d tickets at once", len(first))
+		}
+		for _, w := range waiters {
+			if w.Ticket.ID != first[0].ID {
+				q.Dequeue(w)
+			}
+		}
+		time.Sleep(5 * time.Second)
+		if n := len(slow.enqueued()); n != 1 {
+			t.Errorf("%d tickets were put back, 1 still waited", n)
+		}
+	})
+}
+
+// A waiter that is woken again and again, and is granted nothing, ends when its
+// time is over.
+func TestWaitEndsThoughItIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		w, err := q.Enqueue("r", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		deadline := time.NewTimer(time.Second)
+		for _, end := range []struct {
+			by   func()
+			want error
+		}{
+			{func() {}, nil},
+			{func() { time.Sleep(time.Second); synctest.Wait() }, ErrTimedOut},
+			{cancel, context.Canceled},
+			{q.Stop, lockcore.ErrStopping},
+		} {
+			end.by()
+			q.Released("r")
+			if err := q.Await(ctx, w, deadline.C); !errors.Is(err, end.want) {
+				t.Errorf("%v, want %v", err, end.want)
+			}
+		}
+	})
+}
