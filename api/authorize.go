@@ -18,16 +18,16 @@ import (
 // decision is what a route asks of its callers where there is access control.
 type decision struct {
 	needs string // for people, as docs/access.md has it
-	// open routes look at no credentials; optional ones at those that are there.
+	// open routes ignore credentials; optional ones accept requests without any.
 	open, optional bool
-	// check refuses who may not; nil lets everybody who is known pass.
+	// check refuses callers without the right; nil lets every authenticated caller pass.
 	check func(s *Server, who *access.Identity, r *http.Request) error
 	// act names an administrative act, which is audited.
 	act string
 }
 
 // decisions is the one table of who may do what, by method and pattern; HEAD is
-// as GET. A route that is not in it is refused to everybody.
+// as GET. A route that is not in it refuses every caller.
 func decisions() map[string]decision {
 	return map[string]decision{
 		"POST /locks":                    {needs: "acquire of every resource that it names"}, // see asked.allowed
@@ -57,7 +57,7 @@ type forbiddenError struct {
 }
 
 func (e *forbiddenError) Error() string {
-	return fmt.Sprintf("%s has not the right %s over %q", e.who, e.right, e.resource)
+	return fmt.Sprintf("%s does not have the right %s over %q", e.who, e.right, e.resource)
 }
 
 func (e *forbiddenError) Is(target error) bool { return target == errForbidden }
@@ -91,10 +91,10 @@ func ofRecord(_ *Server, who *access.Identity, r *http.Request) error {
 	return may(who, right, resource)
 }
 
-// ofLease refuses with what a lease that has ended is answered: whether there is
-// a lease is for its owner to know, and lockcore refuses everybody else so, too.
+// ofLease refuses as if the lease had ended: only its caller may know that it
+// exists, and the Service refuses other callers in the same way.
 func ofLease(s *Server, who *access.Identity, r *http.Request) error {
-	resources, _, err := s.Leases.ReadLeaseID(lockcore.WithCaller(r.Context(), who.Name()), leaseID(r))
+	resources, _, err := s.Service.ReadLeaseID(lockcore.WithCaller(r.Context(), who.Name()), leaseID(r))
 	if err != nil {
 		return err
 	}
@@ -109,8 +109,8 @@ func ofLease(s *Server, who *access.Identity, r *http.Request) error {
 // leaseID is the lease id that the path names.
 func leaseID(r *http.Request) string { return chi.URLParam(r, "lease_id") }
 
-// guard lets a handler be reached by those whom the table lets in.
-func (s *Server) guard(method, pattern string, h handler) handler {
+// authorize puts the table's decision before a handler.
+func (s *Server) authorize(method, pattern string, h handler) handler {
 	d, decided := decisions()[method+" "+pattern]
 	if !decided {
 		d.check = func(_ *Server, who *access.Identity, _ *http.Request) error {
@@ -126,7 +126,7 @@ func (s *Server) guard(method, pattern string, h handler) handler {
 	return h
 }
 
-// checked finds out who calls, and asks the decision.
+// checked authenticates the caller, and takes the decision.
 func (s *Server) checked(d decision, h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		who, err := s.Access.Identify(r)
@@ -134,7 +134,7 @@ func (s *Server) checked(d decision, h handler) handler {
 		case d.optional && errors.Is(err, access.ErrNoCredentials):
 			return h(w, r)
 		case err != nil:
-			return s.unknown(w, r, err)
+			return s.unauthenticated(w, r, err)
 		}
 		if rw, ok := w.(*responder); ok {
 			rw.who = who
@@ -151,11 +151,11 @@ func (s *Server) checked(d decision, h handler) handler {
 	}
 }
 
-// GuardAdmin puts the admin listener's handler behind access control, for where
-// it is not on loopback: the metrics are for who may read everything, and what
-// else there is (profiles, which may hold secrets) for who may administer
-// everything. Every look at the latter is audited.
-func (s *Server) GuardAdmin(next http.Handler) http.Handler {
+// AuthorizeAdmin puts the admin listener's handler behind access control, for when
+// it is not on loopback: the metrics need the right to read everything, the rest
+// (profiles, which may hold secrets) the right to administer everything. Each
+// request for the rest is audited.
+func (s *Server) AuthorizeAdmin(next http.Handler) http.Handler {
 	metrics := decision{check: mayAll(access.Read)}
 	profiles := decision{check: mayAll(access.Admin)}
 	pass := func(w http.ResponseWriter, r *http.Request) error {
@@ -178,9 +178,9 @@ func mayAll(right access.Right) func(*Server, *access.Identity, *http.Request) e
 	}
 }
 
-// unknown answers a caller that is not known. Why, only the log is told: an
-// error of the library says what of a JWT does not fit, and never the JWT.
-func (s *Server) unknown(w http.ResponseWriter, r *http.Request, err error) error {
+// unauthenticated refuses a caller that is not authenticated. Only the log says
+// why: an error of the library names what is wrong with a JWT, and never the JWT.
+func (s *Server) unauthenticated(w http.ResponseWriter, r *http.Request, err error) error {
 	challenge := `Bearer realm="fencelock"`
 	switch {
 	case errors.Is(err, access.ErrBadCredentials):
@@ -188,15 +188,15 @@ func (s *Server) unknown(w http.ResponseWriter, r *http.Request, err error) erro
 	case !errors.Is(err, access.ErrNoCredentials):
 		return err
 	}
-	s.Logger.LogAttrs(r.Context(), slog.LevelDebug, "caller not known",
+	s.Logger.LogAttrs(r.Context(), slog.LevelDebug, "caller not authenticated",
 		slog.String("request_id", w.Header().Get(wire.HeaderRequestID)), slog.Any("error", err))
 	w.Header().Set("WWW-Authenticate", challenge)
 	return errUnauthorized
 }
 
-// whileAllowed serves a request that may stay open for long, for as long as a new
-// one would be let in. After that its context ends, and h's refusal is that of a
-// new request. What h was granted meanwhile it has to release.
+// whileAllowed serves a request that may stay open for long. Its context ends once
+// a new request would be refused, and its answer is then that refusal. h has to
+// release what it was granted meanwhile.
 func (s *Server) whileAllowed(w http.ResponseWriter, r *http.Request, still func(*access.Identity) error, h handler) error {
 	who := callerOf(w)
 	if who == nil {
@@ -208,13 +208,13 @@ func (s *Server) whileAllowed(w http.ResponseWriter, r *http.Request, still func
 	if err == nil || ctx.Err() == nil || r.Context().Err() != nil {
 		return err
 	}
-	return s.unknown(w, r, context.Cause(ctx)) //nolint:contextcheck // as above
+	return s.unauthenticated(w, r, context.Cause(ctx)) //nolint:contextcheck // as above
 }
 
-// anyName lets everybody go on who is known.
+// anyName lets every authenticated caller continue.
 func anyName(*access.Identity) error { return nil }
 
-// callerOf is who calls, nil without access control.
+// callerOf is the authenticated caller, nil without access control.
 func callerOf(w http.ResponseWriter) *access.Identity {
 	if rw, ok := w.(*responder); ok {
 		return rw.who
@@ -222,13 +222,13 @@ func callerOf(w http.ResponseWriter) *access.Identity {
 	return nil
 }
 
-// asCaller is the request's context for calls about leases, which answer to
-// their owners.
+// asCaller is the request's context for calls about leases, each of which is only
+// its caller's.
 func asCaller(w http.ResponseWriter, r *http.Request) context.Context {
 	return onBehalfOf(r.Context(), callerOf(w))
 }
 
-// onBehalfOf has calls under ctx made for leases of who, if there is access control.
+// onBehalfOf has calls under ctx made for leases of who; nil for no access control.
 func onBehalfOf(ctx context.Context, who *access.Identity) context.Context {
 	if who == nil {
 		return ctx
@@ -236,8 +236,8 @@ func onBehalfOf(ctx context.Context, who *access.Identity) context.Context {
 	return lockcore.WithCaller(ctx, who.Name())
 }
 
-// mayRead tells which resources the caller may be shown, by its rights of the
-// moment; nil for all. It is safe for concurrent use.
+// mayRead says which resources the caller may read, by its rights at each call; nil
+// for all. It is safe for concurrent use.
 func (s *Server) mayRead(w http.ResponseWriter) func(resource string) bool {
 	if s.Access == nil {
 		return nil
@@ -246,7 +246,7 @@ func (s *Server) mayRead(w http.ResponseWriter) func(resource string) bool {
 	return func(resource string) bool { return who.Now().May(access.Read, resource) }
 }
 
-// allowed asks whether who has acquire of each resource.
+// allowed refuses a caller without the right acquire over each resource.
 func (a *asked) allowed(who *access.Identity) error {
 	if a.Resource != "" {
 		return may(who, access.Acquire, a.Resource)
@@ -259,11 +259,11 @@ func (a *asked) allowed(who *access.Identity) error {
 	return nil
 }
 
-// audited leaves a line in the audit log for each attempt at an administrative
-// act, with what became of it.
+// audited writes a line to the audit log for each attempt at an administrative
+// act, with its result.
 func (s *Server) audited(act string, h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) (err error) {
-		result := "failed" // unless it gets to say otherwise
+		result := "failed" // of a panic
 		defer func() { s.audit(w, r, act, result) }()
 		if err = h(w, r); err == nil {
 			result = "done"
@@ -274,17 +274,14 @@ func (s *Server) audited(act string, h handler) handler {
 	}
 }
 
-// nobody is the identity in the audit log where there is none.
-const nobody = "-"
-
 func (s *Server) audit(w http.ResponseWriter, r *http.Request, act, result string) {
-	identity := nobody
+	identity := "-" // without access control
 	if who := callerOf(w); who != nil {
 		identity = who.Name()
 	}
-	resource := r.URL.Path // of the admin listener, where no path is secret
+	resource := r.URL.Path // of the admin listener, whose paths hold no secret
 	if name, ok := strings.CutPrefix(r.URL.EscapedPath(), "/locks/"); ok {
-		resource, _ = parseResource(name) // "" if it is none, which the result says
+		resource, _ = parseResource(name) // "" for a malformed one, which the result says
 	}
 	s.Audit.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "audit",
 		slog.String("identity", identity),

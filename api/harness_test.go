@@ -208,7 +208,7 @@ func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
 	}
 	if f != nil {
 		f.t = t
-		opts.Leases, opts.Locks, opts.Cluster, opts.Guard = f, f, f, f
+		opts.Service, opts.Guard = f, f
 	}
 	for _, c := range change {
 		c(&opts)

@@ -12,12 +12,11 @@ import (
 // AnyHost in Hosts.Names admits every name.
 const AnyHost = "*"
 
-// Hosts are the names by which a listener that asks nobody who they are may be
-// called (the Host of a request). A web page that has its own name resolve to
-// this server's address (DNS rebinding) could otherwise call it from the browser
-// of somebody who can reach it.
+// Hosts are the hosts that a listener without access control answers to. A web page
+// whose name resolves to this server's address (DNS rebinding) could otherwise call
+// it from the browser of a user who can reach it.
 type Hosts struct {
-	// Subscribe is the address that the listener was given, host:port.
+	// Listen is the address that the listener was given, host:port.
 	Listen string
 	// Names are further hosts, without ports; AnyHost for all.
 	Names []string
@@ -54,17 +53,12 @@ func hostname(host string) string {
 type hostError struct{ host string }
 
 func (e *hostError) Error() string {
-	return fmt.Sprintf("%s: %q", errHost, e.host)
+	return fmt.Sprintf("%s: %q; without access control the server answers to loopback addresses, the address that it listens on, and FENCELOCK_ALLOWED_HOSTS", errHost, e.host)
 }
 
 func (e *hostError) Is(target error) bool { return target == errHost }
 
-func fillHost(a *refusal, err error) {
-	a.Detail = err.Error() + "; without access control only loopback addresses, the address that the server listens on and FENCELOCK_ALLOWED_HOSTS are answered"
-}
-
-// OnlyHosts refuses requests for other hosts. It is for listeners that ask
-// nobody who they are.
+// OnlyHosts refuses requests for other hosts. It is for listeners without access control.
 func (s *Server) OnlyHosts(hosts Hosts, next http.Handler) http.Handler {
 	return s.answer(func(w http.ResponseWriter, r *http.Request) error {
 		if !hosts.serves(r.Host) {

@@ -17,14 +17,14 @@ import (
 // lifecycle is all that this server does around the service's calls that begin,
 // prolong and end leases: limits, spans, metrics, events, and the table of live leases.
 type lifecycle struct {
-	service Leases
+	service lockcore.Service
 	live    leases.Table
 	metrics *lockMetrics
 	events  *events.Hub
 	tracer  trace.Tracer // nil for none
 }
 
-// Acquire is Leases.Acquire on behalf of who, within who's limits. who is nil
+// Acquire is Service.Acquire on behalf of who, within who's limits. who is nil
 // without access control. Errors besides: *access.LimitError.
 func (l *lifecycle) Acquire(ctx context.Context, who *access.Identity, req *lockcore.AcquireRequest) (lockcore.Lease, error) {
 	done, err := l.admit(who, req.Wait > 0)
@@ -55,7 +55,7 @@ func (l *lifecycle) Acquire(ctx context.Context, who *access.Identity, req *lock
 	return lease, nil
 }
 
-// Extend is Leases.Extend on behalf of who.
+// Extend is Service.Extend on behalf of who.
 func (l *lifecycle) Extend(ctx context.Context, who *access.Identity, leaseID string, ttl time.Duration) (lockcore.Lease, error) {
 	ctx = onBehalfOf(ctx, who)
 	lease, err := l.service.Extend(ctx, leaseID, ttl)
@@ -74,7 +74,7 @@ func (l *lifecycle) Extend(ctx context.Context, who *access.Identity, leaseID st
 	return lease, err
 }
 
-// Release is Leases.Release on behalf of who. lockcore publishes the event
+// Release is Service.Release on behalf of who. lockcore publishes the event
 // (Config.Released): the resources and tokens are not known here.
 func (l *lifecycle) Release(ctx context.Context, who *access.Identity, leaseID string) error {
 	ctx = onBehalfOf(ctx, who)

@@ -11,7 +11,7 @@ import (
 )
 
 // noLeases grants at once.
-type noLeases struct{ Leases }
+type noLeases struct{ lockcore.Service }
 
 func (noLeases) Acquire(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {
 	return lockcore.Lease{Resource: "r", ID: "AYFqX3kfbB0sZ8Jp2i5cVxw0m9QeIoDw3gZvcmRlcnMvNDI", Token: 1, TTL: time.Minute}, nil

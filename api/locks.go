@@ -147,7 +147,7 @@ func resourcesOf(lease lockcore.Lease) string {
 
 // lease is GET /leases/{lease_id}.
 func (s *Server) lease(w http.ResponseWriter, r *http.Request) error {
-	lease, err := s.Leases.Lease(asCaller(w, r), leaseID(r))
+	lease, err := s.Service.Lease(asCaller(w, r), leaseID(r))
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (s *Server) inspect(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	state, err := s.Locks.Inspect(r.Context(), resource)
+	state, err := s.Service.Inspect(r.Context(), resource)
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	); err != nil {
 		return err
 	}
-	page, err := s.Locks.List(asCaller(w, r), lockcore.ListRequest{Prefix: prefix, Limit: limit, Cursor: cursor, Show: s.mayRead(w)})
+	page, err := s.Service.List(asCaller(w, r), lockcore.ListRequest{Prefix: prefix, Limit: limit, Cursor: cursor, Show: s.mayRead(w)})
 	if err != nil {
 		return err
 	}
@@ -229,11 +229,11 @@ func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
 	}
 	broken := events.Event{Kind: wire.EventBroken, Event: wire.Event{Resource: resource}}
 	if s.Events.Listened() {
-		if held, err := s.Locks.Inspect(r.Context(), resource); err == nil && held.Held {
+		if held, err := s.Service.Inspect(r.Context(), resource); err == nil && held.Held {
 			broken.FencingToken, broken.Holder = int64(held.Token), held.Holder
 		}
 	}
-	err = s.Locks.Break(r.Context(), resource)
+	err = s.Service.Break(r.Context(), resource)
 	if errors.Is(err, lockcore.ErrNotHeld) {
 		return errLockNotHeld
 	}

@@ -1,11 +1,13 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,15 +24,17 @@ var (
 	errMediaType        = errors.New("the request body must be sent as Content-Type: application/json")
 	errTokenRequired    = errors.New("send the token of your lease in the header Fencing-Token")
 	errUnknownPath      = errors.New("there is nothing at this path; see /openapi.yaml")
-	errMethodNotAllowed = errors.New("the path does not know this method; see the header Allow")
-	errLockNotHeld      = errors.New("nobody holds the resource")
+	errMethodNotAllowed = errors.New("the path does not allow this method; see the header Allow")
+	errLockNotHeld      = errors.New("no lease holds the resource")
 	errNoGuard          = errors.New("this server keeps no guarded records: FENCELOCK_DATABASE_URL is not set")
 	errTooManyListeners = errors.New("this server streams events to as many readers as it may, or to as many of this caller's")
-	errTooManyLists     = fmt.Errorf("this caller has %d listings under way or not read yet, and no caller may have more", maxListsOfCaller)
+	errTooManyLists     = fmt.Errorf("this caller has %d listings in flight or not read yet, the most that a caller may have", maxListsOfCaller)
 	errHost             = errors.New("this server does not answer to this host")
-	errUnauthorized     = errors.New("the caller is not known")
-	errForbidden        = errors.New("the caller's rules do not allow this")
-	errInternal         = errors.New("internal error")
+	errUnauthorized     = errors.New("send Authorization: Bearer with a token that this service knows, or a client certificate; see docs/access.md")
+	errForbidden        = errors.New("the caller's rules do not give the right that this needs")
+	errInternal         = errors.New("the server's log says more, under this response's X-Request-Id")
+	// errField stands for every *lockcore.FieldError and malformed value, see classify.
+	errField = errors.New("invalid field")
 )
 
 // problem is a kind of refusal: what an error becomes on the wire. Every kind
@@ -39,9 +43,8 @@ type problem struct {
 	slug   string
 	status int
 	title  string
-	is     error // what errors.Is finds in the error
-	// fill adds what is particular to this kind; nil leaves it at the error's text.
-	fill func(a *refusal, err error)
+	is     error  // what errors.Is finds in the error
+	detail string // "" for the text of is
 }
 
 // refusal is a problem on its way out.
@@ -51,214 +54,139 @@ type refusal struct {
 }
 
 // problems is the one table from errors to HTTP. The first match counts; the
-// last matches everything.
+// last matches everything. details adds what an error itself says.
 func problems() []problem {
 	return []problem{
-		{"invalid-request", http.StatusBadRequest, "The request is not valid", errField, fillField},
-		{"request-timeout", http.StatusRequestTimeout, "The request body did not arrive in time", errBodyTimeout, nil},
-		{"body-too-large", http.StatusRequestEntityTooLarge, "The request body is too large", errBodyTooLarge, nil},
-		{"unsupported-media-type", http.StatusUnsupportedMediaType, "The request body is not JSON", errMediaType, nil},
-		{"not-found", http.StatusNotFound, "There is nothing at this path", errUnknownPath, nil},
-		{"method-not-allowed", http.StatusMethodNotAllowed, "The path does not know this method", errMethodNotAllowed, nil},
-		{"lock-held", http.StatusConflict, "The resource is locked", lockcore.ErrHeld, fillHeld},
-		{"wait-timeout", http.StatusConflict, "The wait ended before the turn came", lockcore.ErrWaitTimeout, fillWait},
-		{"too-many-waiters", http.StatusTooManyRequests, "Too many requests wait in the queue at this server", lockcore.ErrTooManyWaiters, fillRetry},
-		{"too-many-listeners", http.StatusTooManyRequests, "Too many readers listen to this server's events", errTooManyListeners, fillRetry},
-		{"too-many-lists", http.StatusTooManyRequests, "The caller has as many listings under way as it may", errTooManyLists, fillRetry},
-		{"host-not-served", http.StatusMisdirectedRequest, "The server does not answer to this host", errHost, fillHost},
-		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, fillRetry},
-		{"lock-not-held", http.StatusNotFound, "The resource is not locked", errLockNotHeld, nil},
-		{"lease-not-held", http.StatusNotFound, "The lease has ended", lockcore.ErrNotHeld, fillDetail("the lease has ended, or never was: whoever used it must stop and acquire again")},
-		{"max-hold-reached", http.StatusConflict, "The lease was extended for as long as one may be", lockcore.ErrMaxHold, fillDetail("release the lease, or let it end, and acquire again")},
-		{"idempotency-mismatch", http.StatusUnprocessableEntity, "The idempotency key was used for another resource", lockcore.ErrIdempotencyMismatch, nil},
-		{"tokens-exhausted", http.StatusConflict, "The resource has used up its fencing tokens", lockcore.ErrTokensExhausted, nil},
-		{"no-quorum", http.StatusServiceUnavailable, "No quorum of nodes", lockcore.ErrNoQuorum, fillQuorum},
-		{"token-required", http.StatusPreconditionRequired, "A fencing token is required", errTokenRequired, nil},
-		{"proof-required", http.StatusPreconditionRequired, "A fencing proof is required", fencing.ErrNoProof, fillDetail("send the fence_proof of your lease in the header Fencing-Proof, beside its token")},
-		{"proof-refused", http.StatusForbidden, "The fencing proof is refused", fencing.ErrProof, fillProof},
-		{"stale-token", http.StatusPreconditionFailed, "The fencing token is stale", fencing.ErrStaleToken, fillStale},
-		{"record-not-found", http.StatusNotFound, "There is no such record", fencing.ErrNotFound, fillDetail("the resource was neither written nor claimed")},
-		{"guard-unavailable", http.StatusServiceUnavailable, "The guarded storage does not answer", fencing.ErrGuardUnavailable, fillGuardUnavailable},
-		{"guard-not-configured", http.StatusNotImplemented, "This server keeps no guarded records", errNoGuard, nil},
-		{"unauthorized", http.StatusUnauthorized, "The caller is not known", errUnauthorized, fillUnauthorized},
-		{"forbidden", http.StatusForbidden, "The caller may not do this", errForbidden, fillForbidden},
-		{"identity-unavailable", http.StatusServiceUnavailable, "The caller's identity cannot be checked now", access.ErrUnavailable, fillIdentityUnavailable},
-		{"too-many-requests", http.StatusTooManyRequests, "The caller sends more requests than it may", access.ErrRequestLimit, fillLimit},
-		{"waiter-limit", http.StatusTooManyRequests, "The caller has as many requests in the queue as it may", access.ErrWaiterLimit, fillLimit},
-		{"lease-limit", http.StatusTooManyRequests, "The caller holds as many leases as it may", access.ErrLeaseLimit, fillLimit},
-		{"internal-error", http.StatusInternalServerError, "Internal error", errInternal, fillDetail("the server's log says more, under this response's X-Request-Id")},
+		{"invalid-request", http.StatusBadRequest, "The request is not valid", errField, ""},
+		{"request-timeout", http.StatusRequestTimeout, "The request body did not arrive in time", errBodyTimeout, ""},
+		{"body-too-large", http.StatusRequestEntityTooLarge, "The request body is too large", errBodyTooLarge, ""},
+		{"unsupported-media-type", http.StatusUnsupportedMediaType, "The request body is not JSON", errMediaType, ""},
+		{"not-found", http.StatusNotFound, "There is nothing at this path", errUnknownPath, ""},
+		{"method-not-allowed", http.StatusMethodNotAllowed, "The path does not allow this method", errMethodNotAllowed, ""},
+		{"lock-held", http.StatusConflict, "The resource is locked", lockcore.ErrHeld, "another lease holds the resource, or other requests are before this one in the queue"},
+		{"wait-timeout", http.StatusConflict, "The wait ended without a grant", lockcore.ErrWaitTimeout, "the time to wait passed before the request was first in the queue and granted; it has left the queue"},
+		{"too-many-waiters", http.StatusTooManyRequests, "Too many requests wait in the queue at this server", lockcore.ErrTooManyWaiters, ""},
+		{"too-many-listeners", http.StatusTooManyRequests, "Too many readers listen to this server's events", errTooManyListeners, ""},
+		{"too-many-lists", http.StatusTooManyRequests, "The caller has as many listings in flight as it may", errTooManyLists, ""},
+		{"host-not-served", http.StatusMisdirectedRequest, "The server does not answer to this host", errHost, ""},
+		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, ""},
+		{"lock-not-held", http.StatusNotFound, "The resource is not locked", errLockNotHeld, ""},
+		{"lease-not-held", http.StatusNotFound, "The lease has ended", lockcore.ErrNotHeld, "the lease has ended, or never was: stop the work that it protects, and acquire again"},
+		{"max-hold-reached", http.StatusConflict, "The lease has reached its maximum hold time", lockcore.ErrMaxHold, "release the lease, or let it expire, and acquire again"},
+		{"idempotency-mismatch", http.StatusUnprocessableEntity, "The idempotency key was used for another resource", lockcore.ErrIdempotencyMismatch, ""},
+		{"tokens-exhausted", http.StatusConflict, "The resource has used up its fencing tokens", lockcore.ErrTokensExhausted, ""},
+		{"no-quorum", http.StatusServiceUnavailable, "No quorum of nodes", lockcore.ErrNoQuorum, ""},
+		{"token-required", http.StatusPreconditionRequired, "A fencing token is required", errTokenRequired, ""},
+		{"proof-required", http.StatusPreconditionRequired, "A fencing proof is required", fencing.ErrNoProof, "send the fence_proof of your lease in the header Fencing-Proof, beside its token"},
+		{"proof-refused", http.StatusForbidden, "The fencing proof is refused", fencing.ErrProof, "the proof does not show that the token was minted for the resource: send both as they stand in the lease"},
+		{"stale-token", http.StatusPreconditionFailed, "The fencing token is stale", fencing.ErrStaleToken, "a larger token was seen, so another lease has held the resource since: stop, and acquire again"},
+		{"record-not-found", http.StatusNotFound, "There is no such record", fencing.ErrNotFound, "the resource was neither written nor claimed"},
+		// The causes of what is unavailable are for the log: they name hosts and users.
+		{"guard-unavailable", http.StatusServiceUnavailable, "The guarded storage does not answer", fencing.ErrGuardUnavailable, "the storage of guarded records does not answer; locks still work. " +
+			"A write may have taken effect, and may be repeated with the same token while its lease is held"},
+		{"guard-not-configured", http.StatusNotImplemented, "This server keeps no guarded records", errNoGuard, ""},
+		// The same for every reason: how near a credential was to a right one is a secret.
+		{"unauthorized", http.StatusUnauthorized, "The caller is not authenticated", errUnauthorized, ""},
+		{"forbidden", http.StatusForbidden, "The caller is not allowed to do this", errForbidden, ""},
+		{"identity-unavailable", http.StatusServiceUnavailable, "The caller's identity cannot be checked now", access.ErrUnavailable, access.ErrUnavailable.Error() + "; other credentials still work"},
+		{"too-many-requests", http.StatusTooManyRequests, "The caller sends more requests than it may", access.ErrRequestLimit, ""},
+		{"waiter-limit", http.StatusTooManyRequests, "The caller has as many requests in the queue as it may", access.ErrWaiterLimit, ""},
+		{"lease-limit", http.StatusTooManyRequests, "The caller holds as many leases as it may", access.ErrLeaseLimit, ""},
+		{"internal-error", http.StatusInternalServerError, "Internal error", errInternal, ""},
 	}
 }
-
-// errField stands for every *lockcore.FieldError and malformed value, see classify.
-var errField = errors.New("invalid field")
 
 // classify finds the error's kind and makes the refusal.
 func (s *Server) classify(err error) refusal {
-	if asField(err) != nil {
-		err = errors.Join(errField, err)
+	if field := asField(err); field != nil {
+		err = errors.Join(errField, field)
 	}
-	for _, k := range s.kinds {
-		if errors.Is(err, k.is) {
-			return k.refuse(err)
-		}
+	kind := slices.IndexFunc(s.kinds, func(k problem) bool { return errors.Is(err, k.is) })
+	if kind < 0 {
+		kind, err = len(s.kinds)-1, errInternal
 	}
-	return s.kinds[len(s.kinds)-1].refuse(err)
+	k := s.kinds[kind]
+	a := refusal{Problem: wire.Problem{
+		Type: wire.ProblemPrefix + k.slug, Title: k.title, Status: k.status, Detail: cmp.Or(k.detail, k.is.Error()),
+	}}
+	if k.status == http.StatusTooManyRequests || k.status == http.StatusServiceUnavailable {
+		a.retryAfter = soon
+	}
+	a.details(err)
+	return a
 }
 
-func (k problem) refuse(err error) refusal {
-	a := refusal{Problem: wire.Problem{
-		Type:   wire.ProblemPrefix + k.slug,
-		Title:  k.title,
-		Status: k.status,
-	}}
-	if k.fill == nil {
-		a.Detail = k.is.Error()
-	} else {
-		k.fill(&a, err)
+// details adds what the error itself says.
+func (a *refusal) details(err error) {
+	describe(err, func(e *lockcore.FieldError) { a.Field, a.Detail = e.Field, e.Error() })
+	describe(err, a.held)
+	describe(err, func(e *lockcore.WaitTimeoutError) {
+		a.held(&e.HeldError)
+		a.WaitDetails = &wire.WaitDetails{Position: e.Position, WaitedMS: millisDown(e.Waited)}
+	})
+	describe(err, a.noQuorum)
+	describe(err, func(e *fencing.StaleTokenError) {
+		a.Resource = e.Resource
+		a.StaleDetails = &wire.StaleDetails{Presented: int64(e.Presented), Highest: int64(e.Highest)}
+	})
+	describe(err, func(e *fencing.ProofError) { a.Resource = e.Resource })
+	describe(err, func(e *hostError) { a.Detail = e.Error() })
+	describe(err, func(e *forbiddenError) {
+		a.Resource = e.resource
+		a.Detail = fmt.Sprintf("this needs the right %s, which %s does not have here; it is given by the service's access file", e.right, e.who)
+	})
+	describe(err, func(e *access.LimitError) {
+		a.Detail = fmt.Sprintf("%s: %s at this server", e.Error(), strconv.FormatFloat(e.Max, 'f', -1, 64))
+		a.retryAfter = e.Retry
+	})
+}
+
+// describe calls add with the error of its type, if err is or wraps one.
+func describe[E error](err error, add func(E)) {
+	if e, ok := errors.AsType[E](err); ok {
+		add(e)
 	}
-	return a
+}
+
+// held tells which lease is in the way.
+func (a *refusal) held(e *lockcore.HeldError) {
+	a.Resource = e.Resource
+	a.HeldDetails = &wire.HeldDetails{
+		Holder: e.Holder, FencingToken: int64(e.Token), RemainingMS: millisUp(e.Remaining), Waiters: e.Waiters,
+	}
+	a.retryAfter = max(e.Remaining, time.Millisecond)
+}
+
+func (a *refusal) noQuorum(e *lockcore.QuorumError) {
+	a.Resource = e.Resource
+	a.Detail = fmt.Sprintf("%d of %d nodes agreed, %d are needed", e.Granted, len(e.Nodes), e.Quorum)
+	a.QuorumDetails = &wire.QuorumDetails{
+		Asked: len(e.Nodes), Answered: e.Answered, Granted: e.Granted, Quorum: e.Quorum, Nodes: make([]wire.NodeOutcome, len(e.Nodes)),
+	}
+	for i, n := range e.Nodes {
+		a.Nodes[i] = wire.NodeOutcome{Node: n.Node, Reason: n.Reason}
+	}
+	a.retryAfter = max(e.RetryAfter, time.Millisecond)
 }
 
 // asField finds the field that an error is about, nil if there is none.
 func asField(err error) *lockcore.FieldError {
-	var field *lockcore.FieldError
-	switch {
-	case errors.As(err, &field):
+	if field, ok := errors.AsType[*lockcore.FieldError](err); ok {
 		return field
+	}
+	switch {
 	case errors.Is(err, fencing.ErrMalformedToken):
 		return badField(wire.HeaderFencingToken, fmt.Sprintf("must be a whole number from 1 to %d, in digits alone", fencing.MaxToken))
 	case errors.Is(err, fencing.ErrMalformedResource):
 		return badField("resource", "is not one that the guard's storage takes")
 	case errors.Is(err, fencing.ErrMalformedValue):
 		return badField(fieldBody, "is not a JSON value that the guard's storage takes")
-	default:
-		return nil
 	}
+	return nil
 }
 
 func badField(field, reason string) *lockcore.FieldError {
 	return &lockcore.FieldError{Field: field, Reason: reason}
-}
-
-func fillField(a *refusal, err error) {
-	field := asField(err)
-	a.Field = field.Field
-	a.Detail = field.Error()
-}
-
-func fillDetail(detail string) func(*refusal, error) {
-	return func(a *refusal, _ error) { a.Detail = detail }
-}
-
-func fillHeld(a *refusal, err error) {
-	var held *lockcore.HeldError
-	if !errors.As(err, &held) {
-		held = &lockcore.HeldError{}
-	}
-	a.Detail = "another lease holds the resource, or others are before you in the queue"
-	a.holds(held)
-}
-
-func fillWait(a *refusal, err error) {
-	var timeout *lockcore.WaitTimeoutError
-	if !errors.As(err, &timeout) {
-		timeout = &lockcore.WaitTimeoutError{}
-	}
-	a.Detail = "the time to wait was up before it was this request's turn; it is not in the queue any more"
-	a.holds(&timeout.HeldError)
-	a.WaitDetails = &wire.WaitDetails{Position: timeout.Position, WaitedMS: millisDown(timeout.Waited)}
-}
-
-// holds tells who is in the way.
-func (a *refusal) holds(held *lockcore.HeldError) {
-	a.Resource = held.Resource
-	a.HeldDetails = &wire.HeldDetails{
-		Holder:       held.Holder,
-		FencingToken: int64(held.Token),
-		RemainingMS:  millisUp(held.Remaining),
-		Waiters:      held.Waiters,
-	}
-	a.retryAfter = max(held.Remaining, time.Millisecond)
-}
-
-// fillRetry leaves it at the error's text, and asks to come back soon.
-func fillRetry(a *refusal, err error) {
-	a.Detail = err.Error()
-	a.retryAfter = soon
-}
-
-func fillQuorum(a *refusal, err error) {
-	var quorum *lockcore.QuorumError
-	if !errors.As(err, &quorum) {
-		quorum = &lockcore.QuorumError{}
-	}
-	a.Detail = fmt.Sprintf("%d of %d nodes agreed, %d are needed", quorum.Granted, len(quorum.Nodes), quorum.Quorum)
-	a.Resource = quorum.Resource
-	a.QuorumDetails = &wire.QuorumDetails{
-		Asked:    len(quorum.Nodes),
-		Answered: quorum.Answered,
-		Granted:  quorum.Granted,
-		Quorum:   quorum.Quorum,
-		Nodes:    make([]wire.NodeOutcome, len(quorum.Nodes)),
-	}
-	for i, n := range quorum.Nodes {
-		a.Nodes[i] = wire.NodeOutcome{Node: n.Node, Reason: n.Reason}
-	}
-	a.retryAfter = max(quorum.RetryAfter, time.Millisecond)
-}
-
-func fillStale(a *refusal, err error) {
-	var stale *fencing.StaleTokenError
-	if !errors.As(err, &stale) {
-		stale = &fencing.StaleTokenError{}
-	}
-	a.Detail = "a larger token was seen: somebody else has held the resource since; stop, and acquire again"
-	a.Resource = stale.Resource
-	a.StaleDetails = &wire.StaleDetails{Presented: int64(stale.Presented), Highest: int64(stale.Highest)}
-}
-
-func fillProof(a *refusal, err error) {
-	a.Detail = "the proof does not show that the token was minted for the resource: send both as they stand in the lease"
-	if refused, ok := errors.AsType[*fencing.ProofError](err); ok {
-		a.Resource = refused.Resource
-	}
-}
-
-// fillGuardUnavailable leaves the cause to the log: it names hosts and users.
-func fillGuardUnavailable(a *refusal, _ error) {
-	a.Detail = "the storage of guarded records does not answer; locks go on working. " +
-		"A write may have taken effect, and may be repeated with the same token while its lease is held"
-	a.retryAfter = soon
-}
-
-// fillUnauthorized says the same for every reason: what was nearly right is
-// nobody's business.
-func fillUnauthorized(a *refusal, _ error) {
-	a.Detail = "send Authorization: Bearer with a token that this service knows, or a client certificate; see docs/access.md"
-}
-
-func fillForbidden(a *refusal, err error) {
-	a.Detail = "the caller's rules do not give the right that this needs"
-	if forbidden, ok := errors.AsType[*forbiddenError](err); ok {
-		a.Detail = fmt.Sprintf("this needs the right %s, which %s has not got here; whoever keeps the service's access file can give it", forbidden.right, forbidden.who)
-		a.Resource = forbidden.resource
-	}
-}
-
-// fillIdentityUnavailable leaves the cause to the log.
-func fillIdentityUnavailable(a *refusal, _ error) {
-	a.Detail = access.ErrUnavailable.Error() + "; other credentials go on working"
-	a.retryAfter = soon
-}
-
-func fillLimit(a *refusal, err error) {
-	var limit *access.LimitError
-	if !errors.As(err, &limit) {
-		limit = &access.LimitError{Limit: errInternal, Retry: soon}
-	}
-	a.Detail = fmt.Sprintf("%s: %s at this server", limit.Error(), strconv.FormatFloat(limit.Max, 'f', -1, 64))
-	a.retryAfter = limit.Retry
 }
 
 // handler answers a request, or says why not.
@@ -273,9 +201,8 @@ func (s *Server) answer(h handler) http.HandlerFunc {
 	}
 }
 
-// refuse writes the error as a problem. To a caller that has gone away nothing
-// is said, not even the empty 200 that net/http would send on its own; and an
-// answer that could not be finished is cut off.
+// refuse writes the error as a problem. For a caller that has gone away it aborts,
+// since net/http would send an empty 200, and likewise an answer that was begun.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if rw, ok := w.(*responder); r.Context().Err() != nil || errors.Is(err, errHungUp) || ok && rw.status != 0 {
 		panic(http.ErrAbortHandler)
@@ -292,9 +219,8 @@ func (s *Server) writeRefusal(w http.ResponseWriter, a refusal) error {
 	return s.write(w, a.Status, wire.TypeProblem, a.Problem)
 }
 
-// logRefusal keeps what the caller is not told. The other refusals tell the
-// caller everything, and a lost quorum is the Locker's to log, once and not
-// per request.
+// logRefusal logs what the answer leaves out. The other refusals say everything,
+// and the Service logs a lost quorum, once and not per request.
 func (s *Server) logRefusal(w http.ResponseWriter, r *http.Request, status int, err error) {
 	level := slog.LevelWarn
 	switch {

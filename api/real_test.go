@@ -69,7 +69,7 @@ func newRealServiceTelling(t *testing.T, hub *events.Hub, change ...func(*api.Op
 	})
 	eventually(t, "the node votes", func() bool { return locker.Status().Ready })
 	return newService(t, nil, append(change, func(o *api.Options) {
-		o.Leases, o.Locks, o.Cluster, o.Guard = locker, locker, locker, guard
+		o.Service, o.Guard = locker, guard
 	})...)
 }
 

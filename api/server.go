@@ -22,7 +22,7 @@ import (
 const (
 	MaxBodyBytes       = 64 << 10
 	MaxBodyDepth       = 64  // of arrays and objects, one in the other
-	MaxIdempotencyKey  = 255 // characters of the header
+	MaxIdempotencyKey  = 255 // bytes of the header
 	MaxCursorBytes     = 1024
 	MaxPage            = 1000 // locks in a listing, attempts in a history
 	DefaultPage        = 100
@@ -33,87 +33,34 @@ const (
 	soon               = time.Second      // when to try again where nothing better is known
 	maxPooledBodyBytes = 2 * MaxBodyBytes
 	maxStreamsOfCaller = events.MaxReaders / 4
-	maxListsOfCaller   = 8 // under way or not read yet; each may take some megabytes
+	maxListsOfCaller   = 8 // in flight or not read yet; each may take some megabytes
 )
-
-// Leases grants and ends leases.
-type Leases interface {
-	// Acquire grants a lease, perhaps after a wait in the queue, or tells whose it
-	// is. Errors: *lockcore.FieldError, *lockcore.HeldError,
-	// *lockcore.WaitTimeoutError, lockcore.ErrTooManyWaiters,
-	// lockcore.ErrStopping, *lockcore.QuorumError,
-	// lockcore.ErrIdempotencyMismatch, lockcore.ErrTokensExhausted, ctx.Err().
-	Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error)
-	// Extend gives a lease a fresh TTL; 0 asks for the default. Errors:
-	// *lockcore.FieldError, lockcore.ErrNotHeld,
-	// lockcore.ErrMaxHold, *lockcore.QuorumError, ctx.Err().
-	Extend(ctx context.Context, leaseID string, ttl time.Duration) (lockcore.Lease, error)
-	// Release ends a lease. Errors: lockcore.ErrNotHeld, *lockcore.QuorumError, ctx.Err().
-	Release(ctx context.Context, leaseID string) error
-	// Lease looks at a lease. Errors as for Release.
-	Lease(ctx context.Context, leaseID string) (lockcore.Lease, error)
-	// ReadLeaseID verifies a lease id and tells its resources, and when the lease
-	// was granted. Errors: lockcore.ErrNotHeld, *lockcore.QuorumError.
-	ReadLeaseID(ctx context.Context, leaseID string) (resources []string, granted time.Time, err error)
-	// EndOf asks the nodes how a lease ended whose end was not seen here. Errors:
-	// lockcore.ErrNotHeld, *lockcore.QuorumError (the nodes cannot tell now), ctx.Err().
-	EndOf(ctx context.Context, leaseID string) (lockcore.End, error)
-}
-
-// Locks is the public state of resources.
-type Locks interface {
-	// Inspect looks at one resource. Errors: *lockcore.FieldError, *lockcore.QuorumError, ctx.Err().
-	Inspect(ctx context.Context, resource string) (lockcore.LockState, error)
-	// List gives a page of the held resources. Errors as for Inspect.
-	List(ctx context.Context, req lockcore.ListRequest) (lockcore.LockPage, error)
-	// Break ends whatever lease holds resource. Errors: lockcore.ErrNotHeld and as for Inspect.
-	Break(ctx context.Context, resource string) error
-}
-
-// Cluster tells whether this server may grant anything, and why not.
-type Cluster interface {
-	Status() lockcore.ClusterStatus
-}
-
-// Access knows the callers.
-type Access interface {
-	// Identify tells who sent the request. Errors: access.ErrNoCredentials,
-	// access.ErrBadCredentials, access.ErrUnavailable, ctx.Err().
-	Identify(r *http.Request) (*access.Identity, error)
-	// Follow returns the context of a request of who that stays open for long,
-	// which ends when who is locked out or still refuses, see access.Keeper.
-	Follow(r *http.Request, who *access.Identity, still func(*access.Identity) error) (ctx context.Context, stop func())
-}
 
 // Options are what a Server serves. All are required unless said otherwise.
 type Options struct {
-	Leases  Leases
-	Locks   Locks
-	Cluster Cluster
-	// Guard keeps the guarded records; nil if there is none, which the callers
-	// of /guarded are told.
+	Service lockcore.Service
+	// Guard keeps the guarded records; nil for none: /guarded answers 501.
 	Guard fencing.Guard
-	// Access says who may do what (decisions); nil if anybody may do everything.
-	Access Access
-	// Hosts are the hosts that are answered; nil for all, which is for where
-	// Access says who may do what.
+	// Access is access control; nil for none: every caller may do everything.
+	Access *access.Keeper
+	// Hosts are the hosts that the server answers to; nil for all, which is for
+	// servers with access control.
 	Hosts *Hosts
-	// Audit gets a line for each administrative act, refused ones too; nil for Logger.
+	// Audit gets a line for each administrative act, also a refused one; nil for Logger.
 	Audit *slog.Logger
-	// Proofs gives the keys that leases' fence_proof is made with, their latest
-	// version; nil for no proofs.
+	// Proofs gives the latest keys for leases' fence_proof; nil for no proofs.
 	Proofs func() *fencing.ProofKeys
 	// ProofRequired makes the guarded records demand a proof.
 	ProofRequired bool
 	// MaxTTL is the longest lease that may be asked for.
 	MaxTTL  time.Duration
-	Events  *events.Hub // gets what happens here, and is streamed by GET /events
-	Console bool        // serve the page that shows it
+	Events  *events.Hub // gets this server's events, and is streamed by GET /events
+	Console bool        // serve the console
 	OpenAPI []byte      // what /openapi.yaml serves
 	Logger  *slog.Logger
 	Metrics prometheus.Registerer
-	// MetricsPrefixes give the metrics of locks a label, the longest prefix that
-	// a resource begins with. Few: each is a family of series of its own.
+	// MetricsPrefixes give the metrics of locks a label: the longest of these that
+	// the resource begins with. Keep them few: each adds a set of series.
 	MetricsPrefixes []string
 	// Tracer, if not nil, makes spans of requests.
 	Tracer trace.Tracer
@@ -146,25 +93,24 @@ func New(opts Options) *Server {
 	if s.Audit == nil {
 		s.Audit = s.Logger
 	}
-	s.leases = &lifecycle{service: s.Leases, events: s.Events, tracer: s.Tracer}
+	s.leases = &lifecycle{service: s.Service, events: s.Events, tracer: s.Tracer}
 	s.leases.metrics = newLockMetrics(s.Metrics, s.MetricsPrefixes, s.leases.live.Held)
 	s.routes()
 	return s
 }
 
-// Run finds out what becomes of the leases that were granted here and end by
-// themselves, until ctx ends.
+// Run finds out how the leases that were granted here ended without a release,
+// until ctx ends.
 func (s *Server) Run(ctx context.Context) { s.leases.run(ctx) }
 
-// ServeHTTP gives the request's body bodyTimeout to arrive, whoever reads it: of
-// a body that nobody wants, or not to its end, net/http itself reads what is left,
-// and without a deadline for as long as the client cares to send.
+// ServeHTTP gives the request's body bodyTimeout to arrive, whoever reads it: what
+// a handler leaves of a body net/http reads itself, and without a deadline.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's writer has none
 	}
 	if len(r.TransferEncoding) > 0 {
-		w.Header().Set("Connection", "close") // what comes behind it is not checked, see headerCheck
+		w.Header().Set("Connection", "close") // headerCheck does not look behind such a body
 	}
 	s.router.ServeHTTP(w, r)
 }
@@ -198,19 +144,19 @@ func (s *Server) routes() {
 	s.get("/problems/{type}", s.problemPage)
 }
 
-// route serves a method of a path to those whom decisions lets in.
+// route serves a method of a path as decisions allows.
 func (s *Server) route(method, pattern string, h handler) {
-	s.router.Method(method, pattern, s.answer(s.guard(method, pattern, h)))
+	s.router.Method(method, pattern, s.answer(s.authorize(method, pattern, h)))
 }
 
 // get serves HEAD wherever it serves GET; net/http leaves the body out.
 func (s *Server) get(pattern string, h handler) {
 	s.route(http.MethodGet, pattern, h)
-	s.router.Head(pattern, s.answer(s.guard(http.MethodGet, pattern, h)))
+	s.router.Head(pattern, s.answer(s.authorize(http.MethodGet, pattern, h)))
 }
 
-// methodNotAllowed names the methods that the path knows. A method that the
-// router has never heard of comes here for every path.
+// methodNotAllowed names the methods of the path. The router calls it for every
+// path when it does not know the method.
 func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 	path := r.URL.RawPath
 	if path == "" {

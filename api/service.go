@@ -17,7 +17,7 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 // readyz is GET /readyz: 200 only while a quorum may vote. With access control,
 // only who is known is told the nodes, which are names of machines.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
-	cluster := s.Cluster.Status()
+	cluster := s.Service.Status()
 	status := http.StatusOK
 	if !cluster.Ready {
 		status = http.StatusServiceUnavailable

@@ -90,7 +90,7 @@ func openLocker(dir string) (l *redlock.Locker, stop func(), err error) {
 
 func handlerOf(locker *redlock.Locker) http.Handler {
 	return api.New(api.Options{
-		Leases: locker, Locks: locker, Cluster: locker, MaxTTL: maxTTL, Metrics: prometheus.NewRegistry(),
+		Service: locker, MaxTTL: maxTTL, Metrics: prometheus.NewRegistry(),
 		Logger: slog.New(slog.DiscardHandler), Events: events.NewHub(),
 	})
 }

@@ -9,19 +9,6 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// Locks is what a Follower looks at: api.Locks without Break.
-type Locks interface {
-	// Inspect looks at one resource.
-	Inspect(ctx context.Context, resource string) (lockcore.LockState, error)
-	// List gives a page of the held resources that begin with prefix.
-	List(ctx context.Context, req lockcore.ListRequest) (lockcore.LockPage, error)
-}
-
-// Cluster tells the states of the nodes.
-type Cluster interface {
-	Status() lockcore.ClusterStatus
-}
-
 // The pace of a Follower.
 const (
 	tickPause    = 100 * time.Millisecond
@@ -38,13 +25,12 @@ const (
 // only while somebody listens to this server.
 type Follower struct {
 	hub     *Hub
-	locks   Locks
-	cluster Cluster
+	service lockcore.Service
 }
 
 // NewFollower makes a Follower that publishes to hub.
-func NewFollower(hub *Hub, locks Locks, cluster Cluster) *Follower {
-	return &Follower{hub: hub, locks: locks, cluster: cluster}
+func NewFollower(hub *Hub, service lockcore.Service) *Follower {
+	return &Follower{hub: hub, service: service}
 }
 
 // Run follows whenever somebody listens, until ctx ends.
@@ -122,7 +108,7 @@ func (w *following) look() {
 		}
 		w.looking++
 		w.workers.Go(func() {
-			state, err := w.locks.Inspect(w.ctx, l.resource)
+			state, err := w.service.Inspect(w.ctx, l.resource)
 			w.looks <- look{lease: l, state: state, err: err} // there is room for all
 		})
 	}
@@ -131,7 +117,7 @@ func (w *following) look() {
 // watchNodes tells which nodes have changed their state.
 func (w *following) watchNodes() {
 	states := make(map[string]lockcore.NodeState)
-	for _, n := range w.cluster.Status().Nodes {
+	for _, n := range w.service.Status().Nodes {
 		states[n.Name] = n.State
 		if was, known := w.nodes[n.Name]; known && was != n.State {
 			w.hub.Publish(Event{Kind: wire.EventNode, Event: wire.Event{
@@ -174,7 +160,7 @@ func (w *following) sweepAll(first bool) bool {
 	began := time.Now()
 	for cursor := ""; ; {
 		at := time.Now()
-		page, err := w.locks.List(w.ctx, lockcore.ListRequest{Limit: surveyPage, Cursor: cursor})
+		page, err := w.service.List(w.ctx, lockcore.ListRequest{Limit: surveyPage, Cursor: cursor})
 		if err != nil {
 			return false
 		}

@@ -213,6 +213,8 @@ func TestRelayOfNonsense(t *testing.T) {
 
 // fakeNodes is what a Follower looks at.
 type fakeNodes struct {
+	lockcore.Service // no other call is expected: it panics
+
 	mu    sync.Mutex
 	locks map[string]lockcore.LockState
 	until map[string]time.Time
@@ -269,7 +271,7 @@ func TestFollower(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := &fakeNodes{locks: make(map[string]lockcore.LockState), until: make(map[string]time.Time), nodes: []lockcore.NodeStatus{{Name: "n1", State: lockcore.NodeVoting}}}
 		h := NewHub()
-		stop := running(t, h.Run, NewFollower(h, nodes, nodes).Run)
+		stop := running(t, h.Run, NewFollower(h, nodes).Run)
 		defer stop()
 		nodes.lock("before", 1, 10*time.Second) // from before anybody listened
 		time.Sleep(5 * time.Second)

@@ -27,7 +27,7 @@ func channelsOf(sets [][]node.Node) (channels []events.Channel) {
 func (b *backend) runEvents(ctx context.Context, parts *errgroup.Group) {
 	for _, run := range []func(context.Context) error{
 		b.events.Run,
-		events.NewFollower(b.events, b.locker, b.locker).Run,
+		events.NewFollower(b.events, b.locker).Run,
 		events.NewRelay(b.events, b.channels).Run,
 	} {
 		parts.Go(func() error { return unlessStopped(ctx, run(ctx)) })

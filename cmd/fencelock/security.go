@@ -115,14 +115,6 @@ func openSecurity(cfg config) (*security, error) {
 	return s, nil
 }
 
-// access is what the API asks; nil if nobody is to be asked.
-func (s *security) access() api.Access {
-	if s.keeper == nil {
-		return nil
-	}
-	return s.keeper
-}
-
 // hosts are the hosts that are answered where nobody is asked who they are.
 func (s *security) hosts(cfg config) *api.Hosts {
 	if s.keeper != nil {

@@ -144,12 +144,10 @@ func (s *service) close() error {
 
 func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 	s.handler = api.New(api.Options{
-		Leases:  s.backend.locker,
-		Locks:   s.backend.locker,
-		Cluster: s.backend.locker,
+		Service: s.backend.locker,
 		Guard:   s.backend.guard,
 		Events:  s.backend.events,
-		Access:  s.security.access(),
+		Access:  s.security.keeper,
 		Hosts:   s.security.hosts(cfg),
 		Audit:   s.audit,
 		Console: cfg.console,
@@ -168,7 +166,7 @@ func (s *service) handlers(cfg config, registry *prometheus.Registry) {
 	if cfg.openAdmin {
 		admin = s.handler.OnlyHosts(api.Hosts{Listen: cfg.adminListen, Names: cfg.allowedHosts}, admin)
 	} else {
-		admin = s.handler.GuardAdmin(admin)
+		admin = s.handler.AuthorizeAdmin(admin)
 	}
 	s.admin = s.httpServer(admin)
 }
