@@ -247,7 +247,7 @@ func (s *Server) mayRead(w http.ResponseWriter) func(resource string) bool {
 }
 
 // allowed refuses a caller without the right acquire over each resource.
-func (a *asked) allowed(who *access.Identity) error {
+func (a *acquisition) allowed(who *access.Identity) error {
 	if a.Resource != "" {
 		return may(who, access.Acquire, a.Resource)
 	}

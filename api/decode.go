@@ -16,8 +16,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// acquireBody is wire.AcquireRequest as the server reads it: pointers tell a
-// member that is absent from one that is empty.
+// acquireBody is wire.AcquireRequest as the server reads it: a pointer is nil for a
+// member that is absent.
 type acquireBody struct {
 	Resource  *string        `json:"resource"`
 	Resources []string       `json:"resources"`
@@ -27,14 +27,14 @@ type acquireBody struct {
 	Metadata  jsontext.Value `json:"metadata"`
 }
 
-// asked is what an acquire request's body says.
-type asked struct {
+// acquisition is an acquire request.
+type acquisition struct {
 	lockcore.AcquireRequest
-	namesWait bool // wait_ms was there, which goes before Prefer
+	namesWait bool // wait_ms was given, which overrides Prefer
 }
 
 // decodeAcquire reads and checks the body of POST /locks. The error is a *lockcore.FieldError.
-func decodeAcquire(data []byte, maxTTL time.Duration) (req asked, err error) {
+func decodeAcquire(data []byte, maxTTL time.Duration) (req acquisition, err error) {
 	var body acquireBody
 	if err := decodeJSON(data, &body); err != nil {
 		return req, err
@@ -48,7 +48,7 @@ func decodeAcquire(data []byte, maxTTL time.Duration) (req asked, err error) {
 	if req.Wait, err = millis("wait_ms", body.WaitMS, 0, lockcore.MaxWait); err != nil {
 		return req, err
 	}
-	if err := checkText("holder", body.Holder, 0, lockcore.MaxHolderBytes); err != nil {
+	if err := lockcore.ValidateText("holder", body.Holder, 0); err != nil {
 		return req, err
 	}
 	req.namesWait = body.WaitMS != nil
@@ -88,7 +88,7 @@ func resources(body acquireBody) (string, []string, error) {
 	case body.Resources != nil:
 		return "", nil, badField("resources", "must not be given together with resource")
 	default:
-		return *body.Resource, nil, checkText("resource", *body.Resource, 1, lockcore.MaxResourceBytes)
+		return *body.Resource, nil, lockcore.ValidateResource(*body.Resource)
 	}
 }
 
@@ -98,7 +98,7 @@ func checkResources(list []string) error {
 		return badField(field, fmt.Sprintf("must name %d to %d resources", lockcore.MinBundle, lockcore.MaxBundle))
 	}
 	for i, resource := range list {
-		if err := checkText(field, resource, 1, lockcore.MaxResourceBytes); err != nil {
+		if err := lockcore.ValidateText(field, resource, 1); err != nil {
 			return err
 		}
 		if slices.Contains(list[:i], resource) {
@@ -109,12 +109,12 @@ func checkResources(list []string) error {
 }
 
 // millis is a duration between two bounds, 0 if it is not given.
-func millis(field string, ms *int64, least, most time.Duration) (time.Duration, error) {
+func millis(field string, ms *int64, shortest, longest time.Duration) (time.Duration, error) {
 	if ms == nil {
 		return 0, nil
 	}
-	if *ms < least.Milliseconds() || *ms > most.Milliseconds() {
-		return 0, badField(field, fmt.Sprintf("must be a whole number from %d to %d", least.Milliseconds(), most.Milliseconds()))
+	if *ms < shortest.Milliseconds() || *ms > longest.Milliseconds() {
+		return 0, badField(field, fmt.Sprintf("must be a whole number from %d to %d", shortest.Milliseconds(), longest.Milliseconds()))
 	}
 	return time.Duration(*ms) * time.Millisecond, nil
 }
@@ -129,9 +129,8 @@ func metadata(value jsontext.Value) ([]byte, error) {
 	return value, nil
 }
 
-// strict adds unknown members to what package json refuses by itself: a name
-// that occurs twice, a name in other letters, invalid UTF-8, and anything after
-// the value.
+// strict refuses unknown members. Package json refuses by itself a name that occurs
+// twice or in other case, invalid UTF-8, and anything after the value.
 var strict = json.RejectUnknownMembers(true)
 
 // strictNulls also refuses null, since a member without a value is left out.
@@ -139,7 +138,7 @@ var strict = json.RejectUnknownMembers(true)
 var strictNulls = json.JoinOptions(strict, json.WithUnmarshalers(json.UnmarshalFromFunc(
 	func(dec *jsontext.Decoder, into any) error {
 		if _, anything := into.(*jsontext.Value); anything || dec.PeekKind() != 'n' {
-			return errors.ErrUnsupported // go on as usual
+			return errors.ErrUnsupported // decode as usual
 		}
 		return &json.SemanticError{GoType: reflect.TypeOf(into)}
 	})))
@@ -177,8 +176,7 @@ func tooDeep(data []byte) (offset int64, deep bool) {
 	}
 }
 
-// explain puts an error of package json into our words: which field it is
-// about, what is wrong and where.
+// explain says which field an error of package json is about, what is wrong and where.
 func explain(err error) *lockcore.FieldError {
 	var syntax *jsontext.SyntacticError
 	var semantic *json.SemanticError
@@ -234,6 +232,6 @@ func unknownField(name string) *lockcore.FieldError {
 
 // clip shortens a name that a caller chose, so that an answer stays short.
 func clip(name string) string {
-	const most = 64
-	return strings.ToValidUTF8(name[:min(len(name), most)], "…")
+	const maxBytes = 64
+	return strings.ToValidUTF8(name[:min(len(name), maxBytes)], "…")
 }

@@ -27,7 +27,7 @@ type socketKey struct{}
 //
 //   - In the moment of a grant. net/http notices by a goroutine of its own, a
 //     moment later, and an answer that is written in that moment is a lease that
-//     no client knows of and that stands in the way for all of its TTL.
+//     no client knows of, which blocks the resource for all of its TTL.
 //   - After a byte of the caller's next request: net/http stops to read until the
 //     present one is answered, and a request that waits would be granted a lease
 //     that no client knows of.
@@ -104,7 +104,7 @@ func untilHangUp(ctx context.Context, r *http.Request) (_ context.Context, stop 
 	return ctx, w.stop
 }
 
-// watch stands behind net/http for the right to read from the connection. It
+// watch waits for net/http to give up the right to read from the connection. It
 // gets it when net/http has taken a byte, or reads no more because the request is
 // answered. It reads nothing: the runtime wakes it whenever something happens.
 func (w *hangUpWatch) watch() {

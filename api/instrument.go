@@ -50,7 +50,7 @@ func newMetrics(registry prometheus.Registerer) metrics {
 type responder struct {
 	http.ResponseWriter
 	begun  time.Time
-	who    *access.Identity // who calls, nil without access control
+	who    *access.Identity // the caller; nil without access control
 	status int              // 0 until the header was written
 }
 
@@ -96,7 +96,7 @@ func (s *Server) instrument(next http.Handler) http.Handler {
 }
 
 // recovered answers a panic with a problem. It reports whether the connection
-// has to be cut: an answer was begun, or the handler asked for it.
+// has to be cut: an answer was begun, or the handler aborted.
 func (s *Server) recovered(w *responder, r *http.Request, cause any) (abort bool) {
 	if cause == nil {
 		return false

@@ -14,8 +14,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// lifecycle is all that this server does around the service's calls that begin,
-// prolong and end leases: limits, spans, metrics, events, and the table of live leases.
+// lifecycle surrounds the Service's calls that begin, extend and end leases with
+// limits, spans, metrics, events, and the table of live leases.
 type lifecycle struct {
 	service lockcore.Service
 	live    leases.Table
@@ -48,7 +48,7 @@ func (l *lifecycle) Acquire(ctx context.Context, who *access.Identity, req *lock
 	}
 	granted := lease.Acquired
 	if !lease.Existing {
-		granted = time.Now() // is more exact, but known here and now alone
+		granted = time.Now() // more exact than Acquired
 		publishLease(l.events, wire.EventGranted, &lease)
 	}
 	l.follow(who, &lease, granted)
@@ -67,15 +67,15 @@ func (l *lifecycle) Extend(ctx context.Context, who *access.Identity, leaseID st
 		l.follow(who, &lease, lease.Acquired)
 	case outcomeNotHeld:
 		l.live.Remove(leaseID)
-		if _, _, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // what nobody was given, nobody has lost
-			l.metrics.countLost(lostByExtend)
+		if _, _, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // it was once granted
+			l.metrics.lost[lostByExtend].Inc()
 		}
 	}
 	return lease, err
 }
 
-// Release is Service.Release on behalf of who. lockcore publishes the event
-// (Config.Released): the resources and tokens are not known here.
+// Release is Service.Release on behalf of who. The Service publishes the event
+// (redlock.Config.Released), with the resources and tokens.
 func (l *lifecycle) Release(ctx context.Context, who *access.Identity, leaseID string) error {
 	ctx = onBehalfOf(ctx, who)
 	err := l.service.Release(ctx, leaseID)
@@ -88,21 +88,21 @@ func (l *lifecycle) Release(ctx context.Context, who *access.Identity, leaseID s
 	case outcomeReleased:
 		if lease, known := l.live.Remove(leaseID); known {
 			l.metrics.held(lease.Resource, lease.Granted)
-		} else if resources, granted, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // by another server, or in an earlier life
+		} else if resources, granted, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // granted by another server, or before a restart
 			l.metrics.held(resources[0], granted)
 		}
 	case outcomeNotHeld:
-		// A release that is repeated finds nothing, too: only of a lease that is
-		// held as far as this server knows, it is a loss.
+		// A repeated release finds nothing, too: a lease counts as lost only if this
+		// server took it to be held.
 		if _, known := l.live.Remove(leaseID); known {
-			l.metrics.countLost(lostByRelease)
+			l.metrics.lost[lostByRelease].Inc()
 		}
 	}
 	return err
 }
 
-// admit lets an acquire begin that is within the caller's limits; done must be
-// called when it is over. Errors: *access.LimitError.
+// admit begins an acquire within the caller's limits; done must be called when it
+// ends. Errors: *access.LimitError.
 func (l *lifecycle) admit(who *access.Identity, waits bool) (done func(), err error) {
 	if who == nil {
 		return func() {}, nil
@@ -142,23 +142,23 @@ func (l *lifecycle) follow(who *access.Identity, lease *lockcore.Lease, granted 
 	}
 }
 
-// The pace of looking for leases whose TTL has passed, and how many of them may
-// wait for the nodes to be asked about them; the others count as unseen.
+// How often leases whose TTL has passed are collected, and how many of them may
+// wait for a request to the nodes; the others count as unseen.
 const (
 	expiryPause  = 250 * time.Millisecond
-	maxQuestions = 250
+	maxUnsettled = 250
 )
 
-// run finds out what became of leases whose TTL passes, until ctx ends.
+// run finds out how leases ended whose TTL passes, until ctx ends.
 func (l *lifecycle) run(ctx context.Context) {
-	expired := make(chan leases.Lease, maxQuestions)
-	var asking sync.WaitGroup
-	asking.Go(func() {
+	expired := make(chan leases.Lease, maxUnsettled)
+	var settling sync.WaitGroup
+	settling.Go(func() {
 		for lease := range expired {
 			l.settle(ctx, lease)
 		}
 	})
-	defer asking.Wait()
+	defer settling.Wait()
 	defer close(expired)
 	tick := time.NewTicker(expiryPause)
 	defer tick.Stop()
@@ -178,13 +178,13 @@ func (l *lifecycle) run(ctx context.Context) {
 	}
 }
 
-// settle asks the nodes how a lease ended: its holder has lost it, or another
-// server has extended or released it.
+// settle asks the nodes how a lease ended: it expired, or another server has extended
+// or released it.
 func (l *lifecycle) settle(ctx context.Context, lease leases.Lease) {
 	switch end, err := l.service.EndOf(lockcore.WithCaller(ctx, lease.Owner), lease.ID); {
 	case err != nil || end == lockcore.EndUnknown:
 		l.metrics.unseen.Inc()
 	case end == lockcore.EndExpired:
-		l.metrics.countLost(lostByExpiry)
+		l.metrics.lost[lostByExpiry].Inc()
 	}
 }

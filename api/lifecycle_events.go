@@ -26,11 +26,11 @@ func publishLease(hub *events.Hub, kind wire.EventKind, lease *lockcore.Lease) {
 	}
 }
 
-// publishWaitAfter is how long a request waits before an event says so: most are
-// granted at once.
+// publishWaitAfter is how long a request waits before an event says so: most
+// requests are granted sooner.
 const publishWaitAfter = 50 * time.Millisecond
 
-// waiting is a request that waits while somebody listens; nil for any other.
+// waiting is a request that waits while events are read; nil for any other.
 type waiting struct {
 	hub   *events.Hub
 	timer *time.Timer
@@ -42,7 +42,7 @@ type waiting struct {
 }
 
 func beginWaiting(hub *events.Hub, req *lockcore.AcquireRequest) *waiting {
-	if req.Wait == 0 || req.Resource == "" || !hub.Listened() { // for several resources it waits one by one
+	if req.Wait == 0 || req.Resource == "" || !hub.Listened() { // a request for several resources waits for each
 		return nil
 	}
 	w := &waiting{hub: hub, event: wire.Event{Resource: req.Resource, Holder: req.Holder}}
@@ -59,7 +59,7 @@ func (w *waiting) publish() {
 	}
 }
 
-// end publishes that a wait came to nothing; a grant has an event of its own.
+// end publishes that a wait ended without a grant; a grant has an event of its own.
 func (w *waiting) end(granted bool) {
 	if w == nil {
 		return

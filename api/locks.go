@@ -25,18 +25,18 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 	if req.Wait == 0 {
 		return s.grant(w, r, &req)
 	}
-	waits := req // which is kept, and so on the heap: req is not
+	waits := req // on the heap, since the closure keeps it; req is not
 	return s.whileAllowed(w, r, waits.allowed, func(w http.ResponseWriter, r *http.Request) error {
 		return s.grant(w, r, &waits)
 	})
 }
 
 // grant acquires and answers.
-func (s *Server) grant(w http.ResponseWriter, r *http.Request, req *asked) error {
+func (s *Server) grant(w http.ResponseWriter, r *http.Request, req *acquisition) error {
 	lease, err := s.take(r, callerOf(w), req)
 	if left := gone(r); left != nil {
 		if err == nil {
-			s.giveBack(w, r, req, lease)
+			s.releaseUnread(w, r, req, lease)
 		}
 		return left
 	}
@@ -44,13 +44,13 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, req *asked) error
 		return err
 	}
 	if err = s.deliver(w, lease); err != nil {
-		s.giveBack(w, r, req, lease)
+		s.releaseUnread(w, r, req, lease)
 	}
 	return err
 }
 
-// take acquires for as long as the caller is there.
-func (s *Server) take(r *http.Request, who *access.Identity, req *asked) (lockcore.Lease, error) {
+// take acquires until the caller hangs up.
+func (s *Server) take(r *http.Request, who *access.Identity, req *acquisition) (lockcore.Lease, error) {
 	ctx := r.Context()
 	if req.Wait > 0 {
 		var stop func()
@@ -60,27 +60,27 @@ func (s *Server) take(r *http.Request, who *access.Identity, req *asked) (lockco
 	return s.leases.Acquire(ctx, who, &req.AcquireRequest)
 }
 
-func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (asked, error) {
+func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (acquisition, error) {
 	buf := s.buffer()
 	defer s.recycle(buf)
 	if err := readBody(w, r, buf, false); err != nil {
-		return asked{}, err
+		return acquisition{}, err
 	}
 	req, err := decodeAcquire(buf.Bytes(), s.MaxTTL)
 	if err != nil {
-		return asked{}, err
+		return acquisition{}, err
 	}
 	if s.Access != nil {
 		if err := req.allowed(callerOf(w)); err != nil {
-			return asked{}, err
+			return acquisition{}, err
 		}
 	}
 	if req.IdempotencyKey, err = idempotencyKey(r); err != nil {
-		return asked{}, err
+		return acquisition{}, err
 	}
 	wait, preferred, err := preferredWait(r)
 	if err != nil {
-		return asked{}, err
+		return acquisition{}, err
 	}
 	if preferred && !req.namesWait {
 		req.Wait = wait
@@ -89,8 +89,8 @@ func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (asked, 
 	return req, nil
 }
 
-// deliver writes a grant all the way to the connection, so that a failure is
-// seen here, while the lease can still be released.
+// deliver writes a grant to the connection, so that a failure shows while the lease
+// can still be released.
 func (s *Server) deliver(w http.ResponseWriter, lease lockcore.Lease) error {
 	if err := s.writeGrant(w, lease); err != nil {
 		return err
@@ -111,29 +111,28 @@ func (s *Server) writeGrant(w http.ResponseWriter, lease lockcore.Lease) error {
 	return s.write(w, status, wire.TypeJSON, body)
 }
 
-// setToken names the token, if there is one: a lease of several resources has
-// several, which are in its body.
+// setToken sends the token of a lease of one resource.
 func setToken(h http.Header, lease lockcore.Lease) {
 	if lease.Token.Valid() {
 		h.Set(wire.HeaderFencingToken, lease.Token.String())
 	}
 }
 
-// giveBack releases a grant that its caller cannot read any more. One under an
-// idempotency key is left alone: a retry may have been given the same lease.
-func (s *Server) giveBack(w http.ResponseWriter, r *http.Request, req *asked, lease lockcore.Lease) {
+// releaseUnread releases a grant that its caller cannot read any more. One under an
+// idempotency key stays: a retry may have found the same lease.
+func (s *Server) releaseUnread(w http.ResponseWriter, r *http.Request, req *acquisition, lease lockcore.Lease) {
 	if req.IdempotencyKey != "" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseTimeout)
 	defer cancel()
 	if err := s.leases.Release(ctx, callerOf(w), lease.ID); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
-		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant whose caller has gone could not be released and ends with its TTL",
+		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant whose caller has gone could not be released; it ends with its TTL",
 			slog.String("resource", resourcesOf(lease)), slog.Any("error", err))
 	}
 }
 
-// resourcesOf names what a lease is of, for the log.
+// resourcesOf names the lease's resources, for the log.
 func resourcesOf(lease lockcore.Lease) string {
 	if len(lease.Parts) == 0 {
 		return lease.Resource
@@ -204,11 +203,11 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	prefix, cursor := params["prefix"], params["cursor"]
-	if err := errors.Join(
-		checkText("prefix", prefix, 0, lockcore.MaxResourceBytes),
-		checkText("cursor", cursor, 0, MaxCursorBytes),
-	); err != nil {
+	if err := lockcore.ValidateText("prefix", prefix, 0); err != nil {
 		return err
+	}
+	if len(cursor) > MaxCursorBytes || !visible(cursor) {
+		return badField("cursor", "must be the next_cursor of the page before")
 	}
 	page, err := s.Service.List(asCaller(w, r), lockcore.ListRequest{Prefix: prefix, Limit: limit, Cursor: cursor, Show: s.mayRead(w)})
 	if err != nil {

@@ -240,12 +240,12 @@ func TestResourcesInPaths(t *testing.T) {
 
 func TestList(t *testing.T) {
 	s := newService(t, &fake{list: func(prefix string, limit int, cursor string) (lockcore.LockPage, error) {
-		if prefix != "orders/" || limit != 7 || cursor != "c 1" {
+		if prefix != "orders/" || limit != 7 || cursor != "c+1" {
 			t.Errorf("asked for %q, %d, %q", prefix, limit, cursor)
 		}
 		return lockcore.LockPage{Locks: []lockcore.LockState{{Resource: "orders/1", Held: true, Holder: "h", Token: 1}}, NextCursor: "c2"}, nil
 	}})
-	page := decode[wire.LockPage](s.call("GET", "/locks?prefix=orders%2F&limit=7&cursor=c+1", "").wants(http.StatusOK))
+	page := decode[wire.LockPage](s.call("GET", "/locks?prefix=orders%2F&limit=7&cursor=c%2B1", "").wants(http.StatusOK))
 	if len(page.Locks) != 1 || page.Locks[0].Resource != "orders/1" || page.NextCursor != "c2" {
 		t.Errorf("page %+v", page)
 	}

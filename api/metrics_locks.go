@@ -16,69 +16,67 @@ import (
 // otherPrefix labels the resources that begin with none of Options.MetricsPrefixes.
 const otherPrefix = "other"
 
-// What became of a call, as a label. Every value exists from the start, so that
-// a rate over it has a beginning.
+// The outcome of a call, as a label. Every value exists from the start, so that a
+// rate over it begins at 0.
 const (
 	outcomeGranted    = "granted"
 	outcomeExisting   = "existing"
 	outcomeReleased   = "released"
-	outcomeHeld       = "held"
 	outcomeTimeout    = "wait_timeout"
 	outcomeNotHeld    = "not_held"
-	outcomeMaxHold    = "max_hold"
 	outcomeNoQuorum   = "no_quorum"
-	outcomeManyWait   = "too_many_waiters"
 	outcomeStopping   = "stopping"
 	outcomeGone       = "gone"
-	outcomeMismatch   = "idempotency_mismatch"
-	outcomeExhausted  = "tokens_exhausted"
 	outcomeInvalid    = "invalid"
 	outcomeUnexpected = "error"
 )
 
+// refusals are the outcomes of errors. The first match counts: no quorum because the
+// caller left is the caller's doing.
+var refusals = []struct {
+	outcome string
+	err     error
+}{
+	{outcomeGone, context.Canceled},
+	{outcomeGone, context.DeadlineExceeded},
+	{outcomeTimeout, lockcore.ErrWaitTimeout},
+	{"held", lockcore.ErrHeld},
+	{outcomeNotHeld, lockcore.ErrNotHeld},
+	{"max_hold", lockcore.ErrMaxHold},
+	{outcomeNoQuorum, lockcore.ErrNoQuorum},
+	{"too_many_waiters", lockcore.ErrTooManyWaiters},
+	{outcomeStopping, lockcore.ErrStopping},
+	{"idempotency_mismatch", lockcore.ErrIdempotencyMismatch},
+	{"tokens_exhausted", lockcore.ErrTokensExhausted},
+}
+
 var (
 	acquireOutcomes = []string{
-		outcomeGranted, outcomeExisting, outcomeHeld, outcomeTimeout, outcomeNoQuorum, outcomeManyWait, outcomeStopping,
-		outcomeGone, outcomeMismatch, outcomeExhausted, outcomeInvalid, outcomeUnexpected,
+		outcomeGranted, outcomeExisting, "held", outcomeTimeout, outcomeNoQuorum, "too_many_waiters", outcomeStopping,
+		outcomeGone, "idempotency_mismatch", "tokens_exhausted", outcomeInvalid, outcomeUnexpected,
 	}
-	extendOutcomes  = []string{outcomeGranted, outcomeNotHeld, outcomeMaxHold, outcomeNoQuorum, outcomeGone, outcomeInvalid, outcomeUnexpected}
+	extendOutcomes  = []string{outcomeGranted, outcomeNotHeld, "max_hold", outcomeNoQuorum, outcomeGone, outcomeInvalid, outcomeUnexpected}
 	releaseOutcomes = []string{outcomeReleased, outcomeNotHeld, outcomeNoQuorum, outcomeGone, outcomeInvalid, outcomeUnexpected}
 )
 
-// outcomeOf names what came of a call. The order matters: a quorum that was not waited
-// for because the caller left is the caller's affair.
+// outcomeOf names the outcome of a call.
 func outcomeOf(err error) string {
-	switch {
-	case err == nil:
+	if err == nil {
 		return outcomeGranted
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return outcomeGone
-	case errors.Is(err, lockcore.ErrWaitTimeout):
-		return outcomeTimeout
-	case errors.Is(err, lockcore.ErrHeld):
-		return outcomeHeld
-	case errors.Is(err, lockcore.ErrNotHeld):
-		return outcomeNotHeld
-	case errors.Is(err, lockcore.ErrMaxHold):
-		return outcomeMaxHold
-	case errors.Is(err, lockcore.ErrNoQuorum):
-		return outcomeNoQuorum
-	case errors.Is(err, lockcore.ErrTooManyWaiters):
-		return outcomeManyWait
-	case errors.Is(err, lockcore.ErrStopping):
-		return outcomeStopping
-	case errors.Is(err, lockcore.ErrIdempotencyMismatch):
-		return outcomeMismatch
-	case errors.Is(err, lockcore.ErrTokensExhausted):
-		return outcomeExhausted
-	case asField(err) != nil:
+	}
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return r.outcome
+		}
+	}
+	if asField(err) != nil {
 		return outcomeInvalid
 	}
 	return outcomeUnexpected
 }
 
-// lockMetrics are what the lock service itself is judged by. Everything that a
-// request touches is looked up once, at the start.
+// lockMetrics are the metrics of the lock service itself. Every series that a
+// request counts in is looked up once, at the start.
 type lockMetrics struct {
 	prefixes   []string // longest first; the last group is for all others
 	groups     []groupMetrics
@@ -107,13 +105,13 @@ func (o outcomes) count(outcome string) {
 	counter.Inc()
 }
 
-// lostBy says how it was found out that a lease had ended under its holder.
+// lostBy says how this server noticed that a lease had ended before its release.
 type lostBy string
 
 const (
-	lostByExpiry  lostBy = "expiry"  // its TTL was over, and nobody had given it back
-	lostByExtend  lostBy = "extend"  // its holder asked for more time, too late
-	lostByRelease lostBy = "release" // its holder gave it back, too late
+	lostByExpiry  lostBy = "expiry"  // its TTL passed without a release
+	lostByExtend  lostBy = "extend"  // its extend came too late
+	lostByRelease lostBy = "release" // its release came too late
 )
 
 // longTimes are buckets for what may take a millisecond or ten minutes.
@@ -124,7 +122,7 @@ func longTimes() []float64 {
 func newLockMetrics(registry prometheus.Registerer, prefixes []string, held func() int) *lockMetrics {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "fencelock_leases_held",
-		Help: "Leases granted or last extended through this server that are neither released nor over.",
+		Help: "Leases granted or last extended through this server that were neither released nor have expired.",
 	}, func() float64 { return float64(held()) }))
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -136,19 +134,19 @@ func newLockMetrics(registry prometheus.Registerer, prefixes []string, held func
 		registry.MustRegister(v)
 		return v
 	}
-	wait := histogram("fencelock_wait_seconds", "Time from an acquire to its grant, or to the end of a wait in vain.")
+	wait := histogram("fencelock_wait_seconds", "Time from an acquire to its grant, or to the end of a wait without a grant.")
 	hold := histogram("fencelock_hold_seconds", "Time from a lease's grant to its release through this server.")
-	acquisitions := counter("fencelock_acquisitions_total", "Acquires answered, by what came of them.", "outcome", "prefix")
-	extensions := counter("fencelock_extensions_total", "Extends answered, by what came of them.", "outcome")
-	releases := counter("fencelock_releases_total", "Releases answered, by what came of them.", "outcome")
-	lost := counter("fencelock_leases_lost_total", "Leases that ended without having been released, by how that was found out.", "found")
+	acquisitions := counter("fencelock_acquisitions_total", "Acquires answered, by outcome.", "outcome", "prefix")
+	extensions := counter("fencelock_extensions_total", "Extends answered, by outcome.", "outcome")
+	releases := counter("fencelock_releases_total", "Releases answered, by outcome.", "outcome")
+	lost := counter("fencelock_leases_lost_total", "Leases that ended without a release, by how this server noticed it.", "found")
 	stale := counter("fencelock_stale_writes_refused_total", "Guarded writes and claims that were refused because a larger token had been seen.", "operation")
 	m := &lockMetrics{
 		prefixes:   slices.Clone(prefixes),
 		extensions: resolved(extensions, extendOutcomes),
 		releases:   resolved(releases, releaseOutcomes),
 		breaks:     counter("fencelock_breaks_total", "Locks broken by an administrator.").WithLabelValues(),
-		unseen:     counter("fencelock_leases_unseen_total", "Leases granted or extended here whose end this server did not see: released through another server, broken, or lost.").WithLabelValues(),
+		unseen:     counter("fencelock_leases_unseen_total", "Leases granted or extended here whose end this server did not see: released through another server, broken, or expired.").WithLabelValues(),
 		lost:       resolved(lost, []lostBy{lostByExpiry, lostByExtend, lostByRelease}),
 		stale:      resolved(stale, []fencing.AttemptKind{fencing.KindWrite, fencing.KindClaim}),
 	}
@@ -202,15 +200,12 @@ func (m *lockMetrics) acquired(req *lockcore.AcquireRequest, outcome string, too
 	}
 }
 
-// waited tells the ends of a wait from refusals that nobody waited for.
+// waited says whether a refusal ends a wait, and did not come at once.
 func waited(outcome string) bool {
 	return outcome == outcomeTimeout || outcome == outcomeGone || outcome == outcomeNoQuorum || outcome == outcomeStopping
 }
 
-// held counts how long a lease was held that is released now.
+// held counts how long a lease was held that has been released now.
 func (m *lockMetrics) held(resource string, granted time.Time) {
 	m.group(resource).hold.Observe(max(0, time.Since(granted)).Seconds())
 }
-
-// countLost counts a lease that its holder lost.
-func (m *lockMetrics) countLost(how lostBy) { m.lost[how].Inc() }

@@ -10,8 +10,8 @@ import (
 	"github.com/fencelock/fencelock/api/console"
 )
 
-// consoleRoutes serve the console's files, which hold no data: what the page
-// shows it asks the API for, with the rights of who looks at it.
+// consoleRoutes serve the console's files, which hold no data: the page gets what it
+// shows from the API, with the rights of its user.
 func (s *Server) consoleRoutes() {
 	files := map[string]console.File{}
 	if s.Console {

@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
@@ -45,8 +43,8 @@ func readBody(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer, optiona
 	return nil
 }
 
-// readLimited reads a body to its end. Then it takes the deadline back that
-// ServeHTTP set, since net/http goes on reading to notice a caller that goes away.
+// readLimited reads a body to its end. Then it removes the deadline that
+// ServeHTTP set, since net/http reads on to notice a caller that hangs up.
 func readLimited(w http.ResponseWriter, r *http.Request, buf *bytes.Buffer) error {
 	body := io.LimitedReader{R: r.Body, N: MaxBodyBytes + 1}
 	_, err := buf.ReadFrom(&body)
@@ -77,19 +75,6 @@ func isJSON(contentType string) bool {
 	return !ok || strings.EqualFold(charset, "utf-8")
 }
 
-// checkText refuses a text of a wrong length, of invalid UTF-8, or with control characters.
-func checkText(field, text string, least, most int) error {
-	switch {
-	case len(text) < least || len(text) > most:
-		return badField(field, fmt.Sprintf("must be %d to %d bytes long", least, most))
-	case !utf8.ValidString(text):
-		return badField(field, "must be valid UTF-8")
-	case strings.IndexFunc(text, unicode.IsControl) >= 0:
-		return badField(field, "must not contain control characters")
-	}
-	return nil
-}
-
 // pathResource is the resource that the path names after prefix.
 func pathResource(r *http.Request, prefix string) (string, error) {
 	return parseResource(strings.TrimPrefix(r.URL.EscapedPath(), prefix))
@@ -102,7 +87,7 @@ func parseResource(escaped string) (string, error) {
 	if err != nil {
 		return "", badField("resource", "is not correctly percent-encoded")
 	}
-	return resource, checkText("resource", resource, 1, lockcore.MaxResourceBytes)
+	return resource, lockcore.ValidateResource(resource)
 }
 
 // header gives the only value of a header, "" if it is not there.
@@ -132,15 +117,19 @@ func idempotencyKey(r *http.Request) (string, error) {
 	if err != nil || len(r.Header[wire.HeaderIdempotencyKey]) == 0 {
 		return "", err
 	}
-	invisible := func(c rune) bool { return c < '!' || c > '~' }
-	if len(key) == 0 || len(key) > MaxIdempotencyKey || strings.IndexFunc(key, invisible) >= 0 {
+	if len(key) == 0 || len(key) > MaxIdempotencyKey || !visible(key) {
 		return "", badField(wire.HeaderIdempotencyKey, fmt.Sprintf("must be 1 to %d visible ASCII characters", MaxIdempotencyKey))
 	}
 	return key, nil
 }
 
+// visible says whether a text has visible ASCII characters only.
+func visible(text string) bool {
+	return strings.IndexFunc(text, func(c rune) bool { return c < '!' || c > '~' }) < 0
+}
+
 // preferredWait reads wait=N from Prefer (RFC 7240), in seconds; other
-// preferences are not ours and are passed over, and the first wait counts.
+// preferences are ignored, and the first wait counts.
 func preferredWait(r *http.Request) (wait time.Duration, found bool, err error) {
 	for _, line := range r.Header[wire.HeaderPrefer] {
 		for preference := range strings.SplitSeq(line, ",") {
@@ -159,8 +148,8 @@ func preferredWait(r *http.Request) (wait time.Duration, found bool, err error) 
 	return 0, false, nil
 }
 
-// query reads the query's parameters, each at most once and none but those
-// named: a listing whose misspelt prefix is passed over lists everything.
+// query reads the query's parameters, each at most once and none but those named:
+// a listing that ignores a misspelt prefix would list everything.
 func query(r *http.Request, names ...string) (map[string]string, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// healthz is GET /healthz: the process lives and answers.
+// healthz is GET /healthz: the process runs and answers.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 	return s.write(w, http.StatusOK, wire.TypeJSON, wire.Health{Status: "ok"})
 }
 
-// readyz is GET /readyz: 200 only while a quorum may vote. With access control,
-// only who is known is told the nodes, which are names of machines.
+// readyz is GET /readyz: 200 only while a quorum may vote. With access control, only
+// authenticated callers see the nodes, which are names of machines.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
 	cluster := s.Service.Status()
 	status := http.StatusOK
@@ -25,7 +25,7 @@ func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
 	if s.Access != nil && callerOf(w) == nil {
 		cluster.Nodes, cluster.Reason = nil, ""
 		if !cluster.Ready {
-			cluster.Reason = "too few nodes may vote; who is known here is told more"
+			cluster.Reason = "too few nodes may vote; an authenticated request gets the nodes and reasons"
 		}
 	}
 	return s.write(w, status, wire.TypeJSON, readyBody(cluster))

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// share bounds how much of something one caller may have at the same time, so
-// that none takes what is there for all. Its zero value with a max is ready.
+// share bounds how much of a common resource one caller may have at a time. Its zero
+// value with a max is ready.
 type share struct {
 	max int
 
@@ -50,9 +50,8 @@ func (s *share) within(tooMany error, h handler) handler {
 	}
 }
 
-// ownNetwork is how many bits of an IPv6 address tell callers apart: whoever has
-// one address of a /64 mostly has all.
-const ownNetwork = 64
+// callerBits of an IPv6 address tell callers apart: a host mostly has its whole /64.
+const callerBits = 64
 
 // shareholder is the caller's name or, without access control, the address that
 // it calls from.
@@ -68,6 +67,6 @@ func shareholder(w http.ResponseWriter, r *http.Request) string {
 	if err != nil || addr.Unmap().Is4() {
 		return host
 	}
-	network, _ := addr.Prefix(ownNetwork) // an IPv6 address has as many bits
+	network, _ := addr.Prefix(callerBits) // an IPv6 address has as many bits
 	return network.String()
 }

@@ -22,28 +22,28 @@ const (
 	streamWrite  = 10 * time.Second // for a reader to take what it is sent
 	streamRetry  = time.Second      // after which a reader comes back
 	streamBatch  = 256
-	mostRecent   = 1000
+	maxRecent    = 1000
 	maxLastEvent = 64 // bytes of the header
 )
 
-// listening is what a reader of GET /events asked for.
-type listening struct {
+// subscription is what a request of GET /events selects.
+type subscription struct {
 	prefix, resource string
 	recent           int
 	lastID           string
 	mayRead          func(resource string) bool // nil for all
 }
 
-func listeningRequest(r *http.Request, mayRead func(resource string) bool) (listening, error) {
+func subscriptionOf(r *http.Request, mayRead func(resource string) bool) (subscription, error) {
 	params, err := query(r, "prefix", "resource", "recent")
 	if err != nil {
-		return listening{}, err
+		return subscription{}, err
 	}
-	l := listening{prefix: params["prefix"], resource: params["resource"], mayRead: mayRead}
+	l := subscription{prefix: params["prefix"], resource: params["resource"], mayRead: mayRead}
 	if text, ok := params["recent"]; ok {
 		n, err := strconv.ParseUint(text, 10, 31)
-		if err != nil || n > mostRecent {
-			return l, badField("recent", fmt.Sprintf("must be a whole number from 0 to %d", mostRecent))
+		if err != nil || n > maxRecent {
+			return l, badField("recent", fmt.Sprintf("must be a whole number from 0 to %d", maxRecent))
 		}
 		l.recent = int(n)
 	}
@@ -51,12 +51,12 @@ func listeningRequest(r *http.Request, mayRead func(resource string) bool) (list
 		err = badField(wire.HeaderLastEventID, "must be the id of an event of this service")
 	}
 	return l, errors.Join(err,
-		checkText("prefix", l.prefix, 0, lockcore.MaxResourceBytes),
-		checkText("resource", l.resource, 0, lockcore.MaxResourceBytes))
+		lockcore.ValidateText("prefix", l.prefix, 0),
+		lockcore.ValidateText("resource", l.resource, 0))
 }
 
-// wants: events of the service itself are for everybody.
-func (l *listening) wants(e *events.Event) bool {
+// wants says whether the reader gets the event; events of the service itself go to all.
+func (l *subscription) wants(e *events.Event) bool {
 	if e.Resource == "" {
 		return true
 	}
@@ -65,7 +65,7 @@ func (l *listening) wants(e *events.Event) bool {
 
 // events is GET /events.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
-	asked, err := listeningRequest(r, s.mayRead(w))
+	sub, err := subscriptionOf(r, s.mayRead(w))
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer reader.Close()
 	return s.whileAllowed(w, r, anyName, func(w http.ResponseWriter, r *http.Request) error {
-		st := &stream{w: w, control: http.NewResponseController(w), reader: reader, asked: asked}
+		st := &stream{w: w, control: http.NewResponseController(w), reader: reader, sub: sub}
 		streamHeader(w)
 		st.begin()
 		st.run(r.Context())
@@ -106,19 +106,19 @@ type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	reader  *events.Reader
-	asked   listening
+	sub     subscription
 	text    bytes.Buffer
 	list    []events.Numbered
 }
 
-// begin goes back to where the reader was, or as far as it asked.
+// begin goes back to where the reader was, or by as many events as it wants.
 func (st *stream) begin() {
 	fmt.Fprintf(&st.text, "retry: %d\n: events of fencelock\n\n", streamRetry.Milliseconds())
 	switch {
-	case st.asked.lastID == "":
-		st.reader.Rewind(st.asked.recent, st.asked.wants)
-	case !st.reader.Resume(st.asked.lastID):
-		st.gap("the last event is one of another server, or from before a restart; what is still known follows")
+	case st.sub.lastID == "":
+		st.reader.Rewind(st.sub.recent, st.sub.wants)
+	case !st.reader.Resume(st.sub.lastID):
+		st.gap("the last event is of another server, or from before a restart; the events that are still kept follow")
 	}
 }
 
@@ -148,16 +148,16 @@ func (st *stream) run(ctx context.Context) {
 	}
 }
 
-// fill writes down what there is. A reader that fell behind so far that events
-// were lost before it took them is told how many, and dropped: it may come back.
+// fill appends the events that there are. A reader that fell behind so far that events
+// were lost gets a gap, and is cut off: it may come back.
 func (st *stream) fill() (slow, more bool) {
 	var missed uint64
-	st.list, missed, more = st.reader.Next(st.list[:0], streamBatch, st.asked.wants)
+	st.list, missed, more = st.reader.Next(st.list[:0], streamBatch, st.sub.wants)
 	if missed > 0 {
-		slow = st.asked.lastID == ""
-		st.gap("the reader was too slow, or away for too long")
+		slow = st.sub.lastID == ""
+		st.gap("the reader was too slow, or disconnected for too long")
 	}
-	st.asked.lastID = "" // only the first gap is one of a reader that was away
+	st.sub.lastID = "" // only the first gap may be of a reader that was disconnected
 	if slow {
 		return true, false
 	}
@@ -171,7 +171,7 @@ func (st *stream) gap(reason string) {
 	st.event("", &events.Event{Kind: wire.EventGap, Event: wire.Event{At: time.Now(), Server: st.reader.Server(), Reason: reason}})
 }
 
-// event writes one event down. JSON has no line breaks, and so no end of an event.
+// event appends one event to the text. JSON has no line breaks, which would end it.
 func (st *stream) event(id string, e *events.Event) {
 	e.At = e.At.UTC().Truncate(time.Millisecond)
 	data, err := json.Marshal(e.Event)
@@ -184,7 +184,7 @@ func (st *stream) event(id string, e *events.Event) {
 	fmt.Fprintf(&st.text, "event: %s\ndata: %s\n\n", e.Kind, data)
 }
 
-// send sends what was written down, and reports whether the reader is still there.
+// send writes the text, and reports whether the reader still takes it.
 func (st *stream) send() bool {
 	if st.text.Len() == 0 {
 		return true

@@ -57,7 +57,7 @@ type headerCheck struct {
 	line    []byte // what has come of the present line, as far as it matters
 	last    byte   // of the present line
 	lines   int    // that this header has had
-	old     bool   // it is of HTTP/1.0, which knows no Transfer-Encoding
+	old     bool   // it is of HTTP/1.0, which has no Transfer-Encoding
 	body    int64  // bytes of the body that are still to come
 	length  int64  // the header's Content-Length, -1 for none
 	coded   bool   // it has a Transfer-Encoding
@@ -150,8 +150,8 @@ type Listener struct {
 }
 
 // NewListener wraps l, and has connections speak TLS if there is a config, whose
-// handshake may take as long as limit; the logger is told, at debug level, of those
-// that fail. Close must follow.
+// handshake may take as long as limit; the logger gets, at debug level, those that
+// fail. Close must follow.
 func NewListener(l net.Listener, config *tls.Config, limit time.Duration, logger *slog.Logger) *Listener {
 	w := &Listener{Listener: l, config: config, limit: limit, logger: logger, accepted: make(chan net.Conn), failed: make(chan error, 1)}
 	w.closed, w.close = context.WithCancel(context.Background())
@@ -188,7 +188,7 @@ func (l *Listener) acceptTLS() {
 			continue
 		}
 		select {
-		case l.failed <- err: // net/http says whether it goes on
+		case l.failed <- err: // net/http decides whether to continue
 		case <-l.closed.Done():
 			return
 		}
@@ -214,7 +214,7 @@ func (l *Listener) shake(conn *tls.Conn) {
 	}
 }
 
-// refuse closes a connection, and tells a caller that speaks plain HTTP why.
+// refuse closes a connection, with an answer for a caller that speaks plain HTTP.
 func (l *Listener) refuse(ctx context.Context, conn *tls.Conn, err error) {
 	l.logger.LogAttrs(ctx, slog.LevelDebug, "TLS handshake failed", slog.Any("remote", conn.RemoteAddr()), slog.Any("error", err))
 	if notTLS, ok := errors.AsType[tls.RecordHeaderError](err); ok && notTLS.Conn != nil {

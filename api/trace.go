@@ -37,7 +37,7 @@ func (s *Server) trace(next http.Handler) http.Handler {
 	})
 }
 
-// finishSpan tells how the request went.
+// finishSpan records the status.
 func finishSpan(span trace.Span, w *responder) {
 	status := w.status
 	if status == 0 {
@@ -49,7 +49,7 @@ func finishSpan(span trace.Span, w *responder) {
 	}
 }
 
-// startAcquire begins the span of an acquire, which the Locker adds the votes to;
+// startAcquire begins the span of an acquire, which the Service adds the votes to;
 // nil without a tracer. endAcquire ends it.
 func startAcquire(ctx context.Context, tracer trace.Tracer, req *lockcore.AcquireRequest) (context.Context, trace.Span) {
 	if tracer == nil {

@@ -21,9 +21,9 @@ import (
 // The pace of repeated requests.
 const (
 	firstPause  = 50 * time.Millisecond
-	mostPause   = time.Second
-	mostWait    = 10 * time.Minute // that a server lets one request stand in the queue
-	probeEvery  = 5 * time.Second  // while a request stands in the queue
+	maxPause    = time.Second
+	maxWait     = 10 * time.Minute // that a server lets one request wait in the queue
+	probeEvery  = 5 * time.Second  // while a request waits in the queue
 	abandonTime = 2 * time.Second  // to release what a cancelled request was granted
 )
 
@@ -33,22 +33,22 @@ type call struct {
 	method, path string
 	body         func(wait time.Duration) any // sent as JSON; nil for none
 	key          string                       // Idempotency-Key; "" for none
-	waitUntil    time.Time                    // how long it may stand in the queue; zero for not at all
+	waitUntil    time.Time                    // how long it may wait in the queue; zero for not at all
 	attempt      time.Duration                // bounds one try, without the wait; 0 for the client's timeout
 	into         any                          // decoded from a success; nil for none
 }
 
 // tries is how a call has gone so far.
 type tries struct {
-	contact   atomic.Int64 // when a server was last known to be there, since begun
+	contact   atomic.Int64 // when a server last answered, since begun
 	begun     time.Time
-	ambiguous bool // a try may have taken effect although nobody answered
+	ambiguous bool // a try without an answer may have taken effect
 }
 
 func (t *tries) touch() { t.contact.Store(int64(time.Since(t.begun))) }
 
-// silence is for how long no server has been there.
-func (t *tries) silence() time.Duration {
+// sinceContact is for how long no server has answered.
+func (t *tries) sinceContact() time.Duration {
 	return time.Since(t.begun) - time.Duration(t.contact.Load())
 }
 
@@ -64,14 +64,14 @@ func (c *Client) do(ctx context.Context, call call) (sent time.Time, err error) 
 			return sent, t.settle(call, err)
 		}
 		next := c.pause(pause, err)
-		if t.silence()+next > c.patience || sleep(ctx, next) != nil {
+		if t.sinceContact()+next > c.patience || sleep(ctx, next) != nil {
 			return sent, err
 		}
-		pause = min(2*pause, mostPause)
+		pause = min(2*pause, maxPause)
 	}
 }
 
-// pause spreads callers that failed together, and obeys a server that limits this one.
+// pause spreads callers that failed together, and obeys Retry-After of a limit.
 func (c *Client) pause(d time.Duration, err error) time.Duration {
 	d = d/2 + rand.N(d) //nolint:gosec // no secret
 	if problem, ok := errors.AsType[*ProblemError](err); ok && problem.Status == http.StatusTooManyRequests {
@@ -109,7 +109,7 @@ func (c *Client) askAll(ctx context.Context, call call, t *tries) (sent time.Tim
 }
 
 func (c *Client) ask(caller context.Context, server string, call call, t *tries) error {
-	wait := min(max(0, time.Until(call.waitUntil)), mostWait).Truncate(time.Millisecond)
+	wait := min(max(0, time.Until(call.waitUntil)), maxWait).Truncate(time.Millisecond)
 	attempt := call.attempt
 	if attempt <= 0 || attempt > c.timeout {
 		attempt = c.timeout
@@ -131,7 +131,7 @@ func (c *Client) ask(caller context.Context, server string, call call, t *tries)
 	return c.judge(caller, err, t)
 }
 
-// judge says what the outcome of a try means for the call.
+// judge makes the call's error of a try's.
 func (c *Client) judge(caller context.Context, err error, t *tries) error {
 	problem, answered := errors.AsType[*ProblemError](err)
 	switch {
@@ -191,9 +191,9 @@ func (c *Client) request(ctx context.Context, server string, call call, wait tim
 	return req, nil
 }
 
-// watch looks, while a request stands in the queue, whether its server is still
-// there, and cancels it otherwise: one that was frozen would keep its callers
-// for ever. What it returns waits for its end, which is that of ctx.
+// watch probes a request's server while the request waits in the queue, and cancels the
+// request when the server does not answer: a frozen one would keep it for ever. ended
+// waits for the watch to end, which it does with ctx.
 func (c *Client) watch(ctx context.Context, cancel func(), server string, wait time.Duration, t *tries) (ended func()) {
 	if wait <= probeEvery {
 		return func() {}
@@ -212,7 +212,7 @@ func (c *Client) watch(ctx context.Context, cancel func(), server string, wait t
 	return func() { <-done }
 }
 
-// probe asks whether a server answers at all.
+// probe returns an error if a server does not answer at all.
 func (c *Client) probe(ctx context.Context, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -225,7 +225,7 @@ func (c *Client) probe(ctx context.Context, server string) error {
 		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, bodyMost))
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxBody))
 	return err
 }
 
@@ -239,11 +239,11 @@ func withoutURL(err error) error {
 
 var errNotOurs = errors.New("the answer is not the lock service's")
 
-// bodyMost bounds what is read of an answer, in bytes: the longest is a page of locks.
-const bodyMost = 16 << 20
+// maxBody bounds an answer, in bytes: the longest is a page of locks.
+const maxBody = 16 << 20
 
 func read(resp *http.Response, into any) error {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, bodyMost))
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
 	if err != nil {
 		return fmt.Errorf("the answer broke off: %w", err)
 	}

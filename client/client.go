@@ -43,7 +43,7 @@ func WithBearerToken(credential string) Option {
 	return WithBearerTokenFunc(func(context.Context) (string, error) { return credential, nil })
 }
 
-// WithBearerTokenFunc asks for the bearer token before every request, for
+// WithBearerTokenFunc gets the bearer token before every request, for
 // credentials that change. It may be called by several goroutines at once. Its
 // error is returned as it is, and nothing is sent.
 func WithBearerTokenFunc(credential func(context.Context) (string, error)) Option {
@@ -71,16 +71,16 @@ func WithBearerTokenFile(path string) Option {
 func WithHolder(label string) Option { return func(c *Client) { c.holder = label } }
 
 // WithTimeout bounds one request to one server, beyond what it may wait in
-// line; default 5s. Keeping a lease alive is more impatient when less is left.
+// the queue; default 5s. Less when a lease is about to end.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
-// WithPatience sets how long a call goes on asking while no server answers or
-// none has a quorum, before it returns ErrUnavailable; default 10s. Every server
-// is asked at least once. A caller in the queue counts from when it lost its server.
+// WithPatience sets how long a call is repeated while no server answers or none has a
+// quorum, before it returns ErrUnavailable; default 10s. Every server is asked at
+// least once. For a caller in the queue it counts from its server's last answer.
 func WithPatience(d time.Duration) Option { return func(c *Client) { c.patience = d } }
 
 // New makes a Client for one or more servers of the same service, separated by
-// commas: when one does not answer, the next is asked.
+// commas: a call goes to the next server when one does not answer.
 func New(servers string, opts ...Option) (*Client, error) {
 	c := &Client{timeout: 5 * time.Second, patience: 10 * time.Second}
 	for server := range strings.SplitSeq(servers, ",") {

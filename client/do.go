@@ -91,7 +91,7 @@ func (s *session) run(ctx context.Context, work func(context.Context, *Lease) er
 	defer func() {
 		unhook()
 		cancel(nil)
-		if lost := s.leave(ctx); lost != nil && !errors.Is(err, ErrLeaseLost) {
+		if lost := s.exit(ctx); lost != nil && !errors.Is(err, ErrLeaseLost) {
 			err = errors.Join(err, lost)
 		}
 	}()
@@ -104,13 +104,13 @@ func (s *session) run(ctx context.Context, work func(context.Context, *Lease) er
 	return work(working, s.lease)
 }
 
-// lost is why the lease is lost, nil if it is not. It is for a Do that is counted
-// in: the end of the session looks the same.
+// lost is why the lease is lost, nil if it is not. Only a Do that is counted in may
+// call it: the end of the session looks the same.
 func (s *session) lost() error { return context.Cause(s.kept) }
 
-// leave counts a Do out, and ends the session with the last. It returns why the
+// exit counts a Do out, and ends the session with the last. It returns why the
 // lease was lost, nil if it was not.
-func (s *session) leave(ctx context.Context) error {
+func (s *session) exit(ctx context.Context) error {
 	lost := s.lost()
 	s.mu.Lock()
 	s.inside--

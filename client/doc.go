@@ -1,5 +1,5 @@
 // Package client is the Go client of fencelock: it takes leases over HTTP,
-// keeps them alive, and tells the work that it runs when a lease is lost.
+// keeps them alive, and cancels the work's context when a lease is lost.
 //
 //	locks, err := client.New("https://locks-1:8080,https://locks-2:8080",
 //		client.WithBearerTokenFile("/run/secrets/fencelock"))
@@ -9,7 +9,7 @@
 //	})
 //
 // The guarantee: while the context that Do gives is not cancelled, the lease is
-// valid as far as this process can tell: validity is counted on the monotonic
+// valid as far as this process knows: validity is counted on the monotonic
 // clock from before the request was sent, and the context is cancelled, with
 // the cause ErrLeaseLost, a margin before it ends.
 //

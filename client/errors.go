@@ -18,10 +18,10 @@ var (
 	// with the token is safe, what comes may be refused.
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrUnavailable: no server answered, or none had a quorum, or this caller
-	// asks more often than it may. Safe to retry.
+	// sends more requests than it may. Safe to retry.
 	ErrUnavailable = errors.New("lock service unavailable")
-	// ErrDenied: the service wants a credential, knows it not, or allows it
-	// something else only. Another try will not help.
+	// ErrDenied: the service requires a credential, does not accept this one, or does
+	// not allow it this. Not worth a retry.
 	ErrDenied = errors.New("access denied")
 )
 
@@ -44,7 +44,7 @@ func (e *ProblemError) Error() string {
 // Kind is the problem's type without the path: "lock-held", "no-quorum", ….
 func (e *ProblemError) Kind() string { return strings.TrimPrefix(e.Type, wire.ProblemPrefix) }
 
-// Is tells the kinds of problem apart.
+// Is maps the kinds of problem to this package's errors.
 func (e *ProblemError) Is(target error) bool {
 	switch e.Kind() {
 	case "lock-held", "wait-timeout":

@@ -10,8 +10,8 @@ import (
 
 // KeepOptions tune KeepAlive and Do.
 type KeepOptions struct {
-	// Margin is how long before the end of validity the work is told to stop;
-	// default a tenth of the TTL, most two thirds of it.
+	// Margin is how long before the end of validity the work's context is cancelled;
+	// default a tenth of the TTL, at most two thirds of it.
 	Margin time.Duration
 	// Extended is called after each extension, by the goroutine that keeps the
 	// lease alive: it must not block.
@@ -23,7 +23,7 @@ type KeepOptions struct {
 // is lost, or a margin before its validity ends.
 //
 // The end of ctx cancels the context, too, but the lease is kept alive until
-// stop, so that nobody else gets the resource while the work comes to its end.
+// stop, so that no other lease is granted while the work comes to its end.
 // stop waits for what is under way, and does not release the lease.
 func (l *Lease) KeepAlive(ctx context.Context, opts KeepOptions) (working context.Context, stop func()) {
 	working, cancel := context.WithCancelCause(ctx)
@@ -50,7 +50,7 @@ func (o KeepOptions) margin(ttl time.Duration) time.Duration {
 	return min(o.Margin, ttl*2/3) //nolint:mnd // before that, the first extension is due
 }
 
-// keeper extends a lease until it is told to stop, or has lost it.
+// keeper extends a lease until its context ends, or the lease is lost.
 type keeper struct {
 	lease    *Lease
 	margin   time.Duration
@@ -68,12 +68,12 @@ func (k keeper) run(ctx context.Context) error {
 			return fmt.Errorf("%w: it could not be extended in time", ErrLeaseLost)
 		}
 		if sleep(ctx, min(next, left)) != nil {
-			return nil //nolint:nilerr // told to stop
+			return nil //nolint:nilerr // stopped
 		}
 		err := k.extend(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // told to stop
+			return nil //nolint:nilerr // stopped
 		case errors.Is(err, ErrLeaseLost):
 			return err
 		case err != nil:
@@ -84,7 +84,7 @@ func (k keeper) run(ctx context.Context) error {
 	}
 }
 
-// left is the time until the work has to be told.
+// left is the time until the work's context has to be cancelled.
 func (k keeper) left() time.Duration { return k.lease.Validity() - k.margin }
 
 // due is the time until a fraction of the TTL has passed since the lease's
@@ -93,12 +93,11 @@ func (k keeper) due(fraction time.Duration) time.Duration {
 	return max(0, k.lease.Validity()-k.lease.ttl+k.lease.ttl/fraction)
 }
 
-// extend bounds each try so that every server can be asked twice before the
-// work has to be told.
+// extend bounds each try so that every server can be asked twice before left ends.
 func (k keeper) extend(ctx context.Context) error {
 	left := k.left()
 	if left <= 0 {
-		return nil // run tells
+		return nil // run returns the error
 	}
 	ctx, cancel := context.WithTimeout(ctx, left)
 	defer cancel()

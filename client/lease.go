@@ -23,7 +23,7 @@ const Forever time.Duration = math.MaxInt64
 // the service.
 type Request struct {
 	TTL time.Duration // whole milliseconds
-	// Wait is how long to stand in the queue; 0 tries once, Forever does not give up.
+	// Wait is how long to wait in the queue; 0 tries once, Forever does not end.
 	// The place in the queue is kept for ten minutes, which is as long as the service
 	// lets a request wait, and then taken again.
 	Wait     time.Duration
@@ -42,8 +42,8 @@ type Lease struct {
 	until time.Time  // the end of validity, on the monotonic clock
 }
 
-// Acquire takes a lease. Errors: ErrHeld (a *ProblemError that tells who has
-// it), ErrUnavailable, ErrDenied, a *ProblemError for anything else, or ctx's. It
+// Acquire takes a lease. Errors: ErrHeld (a *ProblemError that names the
+// holder), ErrUnavailable, ErrDenied, a *ProblemError for anything else, or ctx's. It
 // may be repeated: a request whose answer was lost is sent again with the same
 // idempotency key and finds its own lease, and what a cancelled one was granted
 // is released.
@@ -66,7 +66,7 @@ func (c *Client) Acquire(ctx context.Context, resource string, r Request) (*Leas
 		case !errors.Is(err, ErrHeld) || time.Until(acquire.waitUntil) <= 0 || sleep(ctx, firstPause) != nil:
 			return nil, err
 		}
-		// The service lets nobody wait for longer at a time.
+		// The service lets no request wait for longer at a time.
 	}
 }
 
@@ -103,8 +103,8 @@ func (c *Client) delivered(ctx context.Context, granted wire.Lease, sent time.Ti
 	return nil, fmt.Errorf("%w: the grant arrived when it was over; a longer TTL may help", ErrUnavailable)
 }
 
-// abandon gives back what a cancelled request may have been granted: it is found
-// under the key, and would otherwise stand until its TTL ends.
+// abandon releases what a cancelled request may have been granted: it is found under
+// the key, and would otherwise block the resource until its TTL ends.
 func (c *Client) abandon(ctx context.Context, resource, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
 	defer cancel()
@@ -134,7 +134,7 @@ func (c *Client) Extend(ctx context.Context, leaseID string, ttl time.Duration) 
 	return l, nil
 }
 
-// Release gives a lease back by its lease id. Errors as for Lease.Release.
+// Release releases a lease by its lease id. Errors as for Lease.Release.
 func (c *Client) Release(ctx context.Context, leaseID string) error {
 	return (&Lease{client: c, id: leaseID}).Release(ctx)
 }
@@ -194,7 +194,7 @@ func (l *Lease) Token() fencing.Token { return fencing.Token(l.Wire().FencingTok
 func (l *Lease) TTL() time.Duration { return l.ttl }
 
 // Until is the end of the lease's validity, on this process's monotonic clock: counted
-// from before the last request that succeeded. From then on somebody else may hold
+// from before the last request that succeeded. From then on another lease may hold
 // the resource.
 func (l *Lease) Until() time.Time {
 	l.mu.Lock()
@@ -216,7 +216,7 @@ func (l *Lease) Wire() wire.Lease {
 }
 
 // Extend gives the lease its TTL again. Errors: ErrLeaseLost (final),
-// ErrUnavailable (the lease goes on for what is left of it; safe to repeat).
+// ErrUnavailable (the lease keeps its old validity; safe to repeat).
 func (l *Lease) Extend(ctx context.Context) error { return l.extend(ctx, 0) }
 
 func (l *Lease) extend(ctx context.Context, attempt time.Duration) error {
@@ -231,7 +231,7 @@ func (l *Lease) extend(ctx context.Context, attempt time.Duration) error {
 	return err
 }
 
-// Release gives the lease back.
+// Release releases the lease. Errors:
 // ErrLeaseLost: it had ended before. ErrUnavailable: it may not have been
 // released; safe to repeat, and it ends with its TTL in any case.
 func (l *Lease) Release(ctx context.Context) error {
@@ -240,7 +240,7 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 // releaseAfter releases with a deadline of its own: the caller's context may
-// have ended, and nobody should wait for the TTL because of that.
+// have ended, and that should not block the resource for the TTL.
 func (l *Lease) releaseAfter(ctx context.Context) error {
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.client.timeout)
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 )
 
-// Inspect tells whether a resource is held, by whom, for how long yet, and who
-// waits for it. Errors: ErrUnavailable, ErrDenied, or another *ProblemError.
+// Inspect returns whether a resource is held, by which holder, for how much longer,
+// and its queue. Errors: ErrUnavailable, ErrDenied, or another *ProblemError.
 func (c *Client) Inspect(ctx context.Context, resource string) (wire.Lock, error) {
 	var lock wire.Lock
 	_, err := c.do(ctx, call{method: http.MethodGet, path: lockPath(resource), into: &lock})
@@ -42,9 +42,9 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[wire.Lock, 
 	}
 }
 
-// Break takes a lock from whoever holds it, which is for administrators. The
-// holder is not told until it asks; its token is stale once the next lease is
-// used. Errors: a *ProblemError of the kind "lock-not-held" if nobody holds it,
+// Break ends the lease of a resource, which is for administrators. Its holder learns
+// it from its next request; its token is stale once the next lease is
+// used. Errors: a *ProblemError of the kind "lock-not-held" if the resource is free,
 // ErrUnavailable (safe to repeat), ErrDenied.
 func (c *Client) Break(ctx context.Context, resource string) error {
 	_, err := c.do(ctx, call{method: http.MethodDelete, path: lockPath(resource)})

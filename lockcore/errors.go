@@ -17,17 +17,17 @@ var (
 	// Safe to retry. See QuorumError.
 	ErrNoQuorum = errors.New("no quorum of nodes")
 	// ErrNotHeld: the lease has ended, or never was: the text is no lease id, or one
-	// of another owner or cluster, or was edited. Not worth a retry.
+	// of another caller or cluster, or was edited. Not worth a retry.
 	ErrNotHeld = errors.New("lease not held")
 	// ErrMaxHold: the lease has been extended for as long as one may be.
 	ErrMaxHold = errors.New("lease has reached its maximum hold time")
 	// ErrIdempotencyMismatch: the idempotency key holds a lease of another resource.
 	ErrIdempotencyMismatch = errors.New("idempotency key was used for another resource")
-	// ErrWaitTimeout: the wait ended before the turn came. See WaitTimeoutError.
-	ErrWaitTimeout = errors.New("waited in vain")
-	// ErrTooManyWaiters: this server keeps no more requests waiting (Config.MaxWaiters).
+	// ErrWaitTimeout: the wait ended without a grant. See WaitTimeoutError.
+	ErrWaitTimeout = errors.New("the wait ended without a grant")
+	// ErrTooManyWaiters: this server's queue is full (Config.MaxWaiters).
 	ErrTooManyWaiters = errors.New("too many requests wait on this server")
-	// ErrStopping: this server stops and keeps nobody waiting. Try another one.
+	// ErrStopping: this server stops, and no request may wait at it. Try another one.
 	ErrStopping = errors.New("server is stopping")
 	// ErrTokensExhausted: the resource's counter has reached fencing.MaxToken.
 	ErrTokensExhausted = errors.New("fencing tokens exhausted")
@@ -41,8 +41,8 @@ type FieldError struct {
 
 func (e *FieldError) Error() string { return e.Field + " " + e.Reason }
 
-// HeldError is ErrHeld with what may be told about the lease in the way.
-// None of it is secret, all of it may be outdated when it is read.
+// HeldError is ErrHeld with the public state of the lease in the way. It may be
+// outdated when it is read.
 type HeldError struct {
 	Resource  string
 	Holder    string        // the label the holder gave itself; may be empty
@@ -59,16 +59,16 @@ func (e *HeldError) Error() string {
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// WaitTimeoutError is ErrWaitTimeout with who is in the way. The HeldError has
-// no Token when the resource was free just then, with others first in the queue.
+// WaitTimeoutError is ErrWaitTimeout with the lease in the way. The HeldError has no
+// Token when the resource was free then, with others first in the queue.
 type WaitTimeoutError struct {
 	HeldError
-	Position int // place in the line when it ended; 1 is the first
+	Position int // place in the queue when it ended; 1 is the first
 	Waited   time.Duration
 }
 
 func (e *WaitTimeoutError) Error() string {
-	return fmt.Sprintf("waited %s in vain, at place %d of the line: %s", e.Waited, e.Position, e.HeldError.Error())
+	return fmt.Sprintf("waited %s without a grant, at place %d of the queue: %s", e.Waited, e.Position, e.HeldError.Error())
 }
 
 // Is makes errors.Is(err, ErrWaitTimeout) true.

@@ -15,7 +15,7 @@ type AcquireRequest struct {
 	Holder   string          // a label, at most 256 bytes; public
 	Metadata json.RawMessage // any JSON value, at most 4096 bytes; public
 	// IdempotencyKey makes a retried request find its own live lease. The same
-	// key of two owners (WithCaller) means two leases.
+	// key of two callers (WithCaller) means two leases.
 	IdempotencyKey string
 	// Resources asks for several at once instead of Resource: all or none,
 	// MinBundle to MaxBundle of them, in any order.
@@ -51,7 +51,7 @@ type LeasePart struct {
 	Token    fencing.Token
 }
 
-// LockState is what anyone may know of a resource.
+// LockState is the public state of a resource.
 type LockState struct {
 	Resource  string
 	Held      bool
@@ -61,7 +61,7 @@ type LockState struct {
 	TTL       time.Duration // what the lease was last given
 	HeldFor   time.Duration
 	Metadata  json.RawMessage
-	Waiting   int      // how many stand in the queue
+	Waiting   int      // how many requests wait in the queue
 	Waiters   []Waiter // the first of them, in their order; MaxShown at most
 }
 
@@ -85,9 +85,9 @@ type ListRequest struct {
 	Prefix string // of the resources, at most MaxResourceBytes
 	Limit  int    // about how many locks the page holds, 1 to MaxPage
 	Cursor string // the NextCursor of the page before; "" for the first
-	// Show tells which resources may be shown; nil for all. What it hides is hidden
-	// in every way: a page is filled from what it shows, and has a NextCursor only
-	// if more of that follows, or may: the search for it is bounded in time.
+	// Show says which resources may be shown; nil for all. A page is filled from these
+	// alone, and has a NextCursor only if more of them follow, or may: the search for
+	// them is bounded in time.
 	Show func(resource string) bool
 }
 
@@ -96,9 +96,9 @@ type End uint8
 
 // The ends. They are for statistics: what is not certain is EndUnknown.
 const (
-	EndUnknown End = iota // released, broken or lost, and the resource was used since
+	EndUnknown End = iota // released, broken or expired, and the resource was used since
 	EndNone               // it is held
-	EndExpired            // its TTL passed, and nobody had given it back
+	EndExpired            // its TTL passed without a release
 )
 
 // NodeState is where a node stands with this server.
@@ -107,12 +107,12 @@ type NodeState string
 // The states of a node.
 const (
 	NodeVoting      NodeState = "voting"      // admitted: its votes count
-	NodeQuarantined NodeState = "quarantined" // lost its admission; silent until its wait is over (rules 7, 12 and 13)
+	NodeQuarantined NodeState = "quarantined" // without admission; casts no vote until its wait ends (rules 7, 12 and 13)
 	NodeUnreachable NodeState = "unreachable" // does not answer
 	NodeRefused     NodeState = "refused"     // answers, but is unfit to vote; Reason says what to change
 )
 
-// NodeStatus is one node's line in ClusterStatus.
+// NodeStatus is one node in ClusterStatus.
 type NodeStatus struct {
 	Name   string
 	State  NodeState

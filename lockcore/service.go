@@ -7,7 +7,7 @@ import (
 
 // Service takes leases: what the API calls, whatever keeps the locks. Its methods
 // may be called from any goroutine. Every error is one of those named, or wraps
-// ctx.Err(). A call acts for the owner that ctx names (WithCaller).
+// ctx.Err(). A call acts for the caller that ctx names (WithCaller).
 //
 // redlock.Locker is one.
 type Service interface {
@@ -30,16 +30,16 @@ type Service interface {
 	// was granted, on the granting server's wall clock; whether it still lives is
 	// another question. Errors: ErrNotHeld, *QuorumError.
 	ReadLeaseID(ctx context.Context, leaseID string) (resources []string, granted time.Time, err error)
-	// EndOf tells how a lease ended that was not seen to be released. Errors:
-	// ErrNotHeld (it is not the owner's), *QuorumError.
+	// EndOf returns how a lease ended that was not seen to be released. Errors:
+	// ErrNotHeld (it is not the caller's), *QuorumError.
 	EndOf(ctx context.Context, leaseID string) (End, error)
-	// Inspect returns what anyone may know of a resource. Errors: *FieldError, *QuorumError.
+	// Inspect returns the public state of a resource. Errors: *FieldError, *QuorumError.
 	Inspect(ctx context.Context, resource string) (LockState, error)
 	// List returns a page of the held resources. Errors: *FieldError, *QuorumError.
 	List(ctx context.Context, req ListRequest) (LockPage, error)
 	// Break ends whatever lease holds the resource. The next token is still larger.
 	// Errors: *FieldError, ErrNotHeld, *QuorumError (safe to repeat).
 	Break(ctx context.Context, resource string) error
-	// Status tells whether the service may grant anything, and why not.
+	// Status says whether the service may grant anything, and why not.
 	Status() ClusterStatus
 }

@@ -2,6 +2,7 @@ package lockcore
 
 import (
 	"fmt"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -28,19 +29,16 @@ func ValidateResource(resource string) error {
 	return ValidateText("resource", resource, 1)
 }
 
-// ValidateText checks a text of at least so many bytes, and at most MaxResourceBytes:
-// valid UTF-8 without control characters. The error is a *FieldError.
-func ValidateText(field, text string, least int) error {
+// ValidateText checks a text of minBytes to MaxResourceBytes: valid UTF-8 without
+// control characters. The error is a *FieldError.
+func ValidateText(field, text string, minBytes int) error {
 	switch {
-	case len(text) < least || len(text) > MaxResourceBytes:
-		return &FieldError{Field: field, Reason: fmt.Sprintf("must be %d to %d bytes long", least, MaxResourceBytes)}
+	case len(text) < minBytes || len(text) > MaxResourceBytes:
+		return &FieldError{Field: field, Reason: fmt.Sprintf("must be %d to %d bytes long", minBytes, MaxResourceBytes)}
 	case !utf8.ValidString(text):
 		return &FieldError{Field: field, Reason: "must be valid UTF-8"}
-	}
-	for _, r := range text {
-		if unicode.IsControl(r) {
-			return &FieldError{Field: field, Reason: "must not contain control characters"}
-		}
+	case strings.IndexFunc(text, unicode.IsControl) >= 0:
+		return &FieldError{Field: field, Reason: "must not contain control characters"}
 	}
 	return nil
 }

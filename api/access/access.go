@@ -1,9 +1,9 @@
-// Package access decides who calls and what a caller may do: names, how each
-// is known (bearer token, certificate, JWT), rules and limits, from one file
-// that is read again when it changes. docs/access.md describes the file.
+// Package access authenticates callers and says what each may do: names, their
+// credentials (bearer token, certificate, JWT), rules and limits, from one file that
+// is read again when it changes. docs/access.md describes the file.
 //
-// Denied is whatever no rule allows. Of several rules that fit a resource the
-// one with the longest prefix counts, whether it gives more or less than others.
+// What no rule allows is denied. Of several rules that fit a resource the one with
+// the longest prefix counts, whether it gives more or less than others.
 //
 // Bearer tokens are kept as SHA-256 only. That is enough for secrets with 128
 // random bits or more, which nobody can guess and no table can list; it would
@@ -31,18 +31,18 @@ var rightNames = [...]string{None: "none", Read: "read", Acquire: "acquire", Adm
 
 func (r Right) String() string { return rightNames[r] }
 
-// Why a caller is not known.
+// Why a caller is not authenticated.
 var (
-	// ErrNoCredentials: the request brings nothing that tells who sends it.
-	ErrNoCredentials = errors.New("the request says nothing of who sends it")
-	// ErrBadCredentials: what it brings is not known here, malformed, or has expired.
-	ErrBadCredentials = errors.New("the credentials are not known here, or have expired")
-	// ErrUnavailable: the issuer of a JWT could not be asked for its keys. Safe to retry.
+	// ErrNoCredentials: the request has no credentials.
+	ErrNoCredentials = errors.New("the request has no credentials")
+	// ErrBadCredentials: the credentials are unknown here, malformed, or have expired.
+	ErrBadCredentials = errors.New("the credentials are unknown here, or have expired")
+	// ErrUnavailable: the keys of a JWT's issuer could not be fetched. Safe to retry.
 	ErrUnavailable = errors.New("the issuer of the token does not answer, so its signature cannot be checked")
 )
 
-// Identity is who calls. It is never changed: a file that is read again makes
-// new ones, and only what is counted of a name goes on.
+// Identity is an authenticated caller. It is never changed: a file that is read again
+// makes new ones, which share only the counts of a name.
 type Identity struct {
 	name   string
 	rules  []rule // the longest prefix first
@@ -59,10 +59,10 @@ type rule struct {
 // Name is the caller's name in the file; it is fit for a log.
 func (i *Identity) Name() string { return i.name }
 
-// Now is the same name by the file's latest version; nil if it has gone.
+// Now is the same name in the file's latest version; nil if it has none.
 func (i *Identity) Now() *Identity { return i.keeper.policy.Load().names[i.name] }
 
-// May tells whether the caller has the right over the resource. Nobody (nil) has any.
+// May says whether the caller has the right over the resource; nil has none.
 func (i *Identity) May(right Right, resource string) bool {
 	if i == nil {
 		return false
@@ -75,7 +75,7 @@ func (i *Identity) May(right Right, resource string) bool {
 	return false
 }
 
-// MayAll tells whether the caller has the right over every resource there can be.
+// MayAll says whether the caller has the right over every resource.
 func (i *Identity) MayAll(right Right) bool {
 	if i == nil {
 		return false
@@ -90,7 +90,7 @@ func (i *Identity) MayAll(right Right) bool {
 	return everything
 }
 
-// Which of a caller's limits is reached.
+// The limits of a caller that may be reached.
 var (
 	ErrRequestLimit = errors.New("the caller's limit of requests a second is reached")
 	ErrWaiterLimit  = errors.New("the caller's limit of requests in the queue is reached")

@@ -15,16 +15,15 @@ type followed struct {
 }
 
 // Follow returns the context of a request of who that stays open for long. It ends
-// once a new request with the same credentials would not be let in: the file does
-// not name them any more, or names somebody else; a JWT or a certificate is past its
-// end; still refuses the name by its latest rules. context.Cause is then
-// ErrBadCredentials, or the error of still, which must not block. Rights that are
-// taken away with the file end it before Load returns. stop has to be called when
-// the request is over.
+// once a new request with the same credentials would be refused: the file does not
+// have them any more, or for another name; a JWT or a certificate has expired; still
+// refuses the name by its latest rules. context.Cause is then ErrBadCredentials, or
+// the error of still, which must not block. A right that the file no longer gives ends
+// it before Load returns. stop has to be called when the request ends.
 func (k *Keeper) Follow(r *http.Request, who *Identity, still func(*Identity) error) (ctx context.Context, stop func()) {
 	ctx, end := context.WithCancelCause(r.Context())
 	shown, err := k.shown(r)
-	if err != nil { // it ended just now
+	if err != nil { // the credentials expired just now
 		end(err)
 		return ctx, func() {}
 	}
@@ -32,7 +31,7 @@ func (k *Keeper) Follow(r *http.Request, who *Identity, still func(*Identity) er
 	k.mu.Lock()
 	k.open[f] = struct{}{}
 	k.mu.Unlock()
-	f.check(k.policy.Load()) // after it is known to Load, so that no version is missed
+	f.check(k.policy.Load()) // after Load sees it, so that no version is missed
 	expired := func() bool { return true }
 	if !shown.ends.IsZero() {
 		expired = time.AfterFunc(time.Until(shown.ends), func() { end(ErrBadCredentials) }).Stop
@@ -46,7 +45,7 @@ func (k *Keeper) Follow(r *http.Request, who *Identity, still func(*Identity) er
 	}
 }
 
-// check ends the request if the policy does not let it go on.
+// check ends the request if the policy does not let it continue.
 func (f *followed) check(p *Policy) {
 	now := p.find(&f.shown)
 	if now == nil || now.name != f.who.name {
@@ -56,7 +55,7 @@ func (f *followed) check(p *Policy) {
 	}
 }
 
-// revoke ends what is open of callers that the policy locks out.
+// revoke ends the open requests that the policy does not let continue.
 func (k *Keeper) revoke(p *Policy) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -15,19 +15,19 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// The pace of fetching an issuer's keys. The library's own key set fetches them
-// for every token that they do not verify, so that anybody who sends garbage has
-// the server call the issuer, once for each request.
+// The pace of fetching an issuer's keys. The library's own key set fetches them for
+// every token that they do not verify: each request with garbage would make the server
+// call the issuer.
 const (
 	fetchTimeout = 10 * time.Second
-	fetchPause   = time.Minute     // between two fetches, whatever tokens say
+	fetchPause   = time.Minute     // between two fetches
 	firstPause   = 5 * time.Second // the same while no keys are known
-	keysAge      = time.Hour       // then keys are fetched again, so that one which the issuer withdrew is not believed for ever
+	keysAge      = time.Hour       // then keys are fetched again, so that one which the issuer withdrew is dropped
 	keysWait     = 2 * time.Second // how long a request waits for a fetch
 	maxKeysBytes = 1 << 20
 )
 
-// keySet is what an issuer said of itself at one time. It is never changed.
+// keySet is an issuer's keys and algorithms at one time. It is never changed.
 type keySet struct {
 	verifier   *oidc.IDTokenVerifier
 	algorithms []jose.SignatureAlgorithm
@@ -56,11 +56,11 @@ func (i *Issuer) Run(ctx context.Context, logger *slog.Logger) {
 	}
 }
 
-// rest lets whoever waited for the fetch go on, and nobody wait until the next is due.
+// rest wakes the requests that waited for the fetch, and lets none wait until the next is due.
 func (i *Issuer) rest(ctx context.Context, pause time.Duration) {
 	i.mu.Lock()
 	select {
-	case <-i.wanted: // by somebody whom this fetch has served
+	case <-i.wanted: // by a request that this fetch has served
 	default:
 	}
 	close(i.next)
@@ -97,9 +97,9 @@ func (i *Issuer) keysFor(ctx context.Context, token string) (*keySet, error) {
 	return nil, ErrUnavailable
 }
 
-// want returns the keys that are known; if they lack the token's, it asks for a
-// fetch and returns what is closed when that is over. It looks at the keys under
-// the lock, so that no fetch is asked for which has just brought them.
+// want returns the keys; if they lack the token's, it requests a fetch and returns a
+// channel that is closed when the fetch ends. It reads the keys under the lock, so
+// that it requests none for keys that a fetch has just brought.
 func (i *Issuer) want(token string) (*keySet, <-chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -108,7 +108,7 @@ func (i *Issuer) want(token string) (*keySet, <-chan struct{}) {
 	}
 	select {
 	case i.wanted <- struct{}{}:
-	default: // somebody asked already
+	default: // another request asked already
 	}
 	return nil, i.next
 }
@@ -149,8 +149,8 @@ func (i *Issuer) fetch(ctx context.Context) error {
 	return nil
 }
 
-// signs leaves out the algorithms by which anybody can make a token (none), or
-// whoever knows a secret that is not for us to have.
+// signs leaves out algorithms without a signature (none), and those with a shared
+// secret, which this server does not have.
 func signs(algorithm string) bool {
 	return algorithm != "none" && !strings.HasPrefix(algorithm, "HS")
 }
@@ -176,7 +176,7 @@ func (i *Issuer) fetchKeys(ctx context.Context, address string) (keys []jose.JSO
 	}
 	for _, text := range set.Keys {
 		var key jose.JSONWebKey
-		// A key of a kind that is not known here is one for somebody else.
+		// A key of an unknown kind is for other services.
 		if json.Unmarshal(text, &key) == nil && key.Valid() && key.IsPublic() {
 			keys = append(keys, key)
 		}

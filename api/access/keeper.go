@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// Verifier tells what a JWT says of who carries it.
+// Verifier verifies JWTs.
 type Verifier interface {
-	// Verify checks signature, issuer, audience and times, and tells when the
-	// token ends. Errors: ErrUnavailable, ctx.Err(); any other says that the
-	// token is not valid.
+	// Verify checks signature, issuer, audience and times, and returns the claim that
+	// names the caller and when the token expires. Errors: ErrUnavailable, ctx.Err();
+	// any other says that the token is not valid.
 	Verify(ctx context.Context, token string) (claim string, ends time.Time, err error)
 }
 
-// Keeper knows the callers: the last good version of the file.
+// Keeper has the last good version of the file.
 type Keeper struct {
 	path   string
 	jwt    Verifier // nil for none
@@ -31,7 +31,7 @@ type Keeper struct {
 	open map[*followed]struct{} // see Follow
 }
 
-// Open reads the file. verifier may be nil: then nobody is known by a JWT.
+// Open reads the file. verifier may be nil: then no JWT is accepted.
 func Open(path string, verifier Verifier) (*Keeper, error) {
 	k := &Keeper{path: path, jwt: verifier, open: make(map[*followed]struct{})}
 	if err := k.Load(); err != nil {
@@ -40,7 +40,7 @@ func Open(path string, verifier Verifier) (*Keeper, error) {
 	return k, nil
 }
 
-// Load reads the file again, and ends what is open of callers that it locks out
+// Load reads the file again, and ends the open requests that it no longer allows
 // (Follow). After an error the version before stays.
 func (k *Keeper) Load() error {
 	text, err := os.ReadFile(k.path)
@@ -57,11 +57,11 @@ func (k *Keeper) Load() error {
 	return nil
 }
 
-// Identities is how many names are known.
+// Identities is how many names the file has.
 func (k *Keeper) Identities() int { return k.policy.Load().Identities() }
 
-// Identify tells who sent the request: by its bearer token if it has one, else
-// by its certificate. Errors: ErrNoCredentials, ErrBadCredentials,
+// Identify authenticates a request: by its bearer token if it has one, else by its
+// certificate. Errors: ErrNoCredentials, ErrBadCredentials,
 // ErrUnavailable, ctx.Err().
 func (k *Keeper) Identify(r *http.Request) (*Identity, error) {
 	shown, err := k.shown(r)
@@ -74,8 +74,7 @@ func (k *Keeper) Identify(r *http.Request) (*Identity, error) {
 	return nil, ErrBadCredentials
 }
 
-// credentials are what a request shows of its sender: all that is needed to look
-// it up in a version of the file.
+// credentials are a request's, in the form that is looked up in a version of the file.
 type credentials struct {
 	kind  kind
 	token [sha256.Size]byte // the hash of a bearer token

@@ -12,7 +12,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// OIDC says whose JWTs are believed.
+// OIDC says which JWTs are accepted.
 type OIDC struct {
 	Issuer   string // a URL, as in the tokens' iss
 	Audience string // what aud must contain
@@ -25,8 +25,8 @@ const (
 	maxTrusted = 10_000      // tokens
 )
 
-// Issuer verifies the JWTs of one OpenID Connect issuer. Requests never fetch
-// anything from it: Run does, at its own pace.
+// Issuer verifies the JWTs of one OpenID Connect issuer. Requests never fetch from
+// it: Run does, at its own pace.
 type Issuer struct {
 	cfg    OIDC
 	client *http.Client
@@ -38,7 +38,7 @@ type Issuer struct {
 	good   map[[sha256.Size]byte]verified
 }
 
-// verified is a token whose signature was found good.
+// verified is a token whose signature was verified.
 type verified struct {
 	claim string
 	ends  time.Time // the token's exp
@@ -53,9 +53,8 @@ func NewIssuer(cfg OIDC) *Issuer {
 	}
 }
 
-// Verify is Verifier.Verify. Verifying a signature costs as much as everything
-// else that a request needs, so a token that was found good is believed for a
-// minute, and never beyond its own end.
+// Verify is Verifier.Verify. Verifying a signature costs as much as the rest of a
+// request, so a verified token is accepted for a minute, but not beyond its expiry.
 func (i *Issuer) Verify(ctx context.Context, token string) (claim string, ends time.Time, err error) {
 	at := sha256.Sum256([]byte(token))
 	i.mu.Lock()
@@ -95,7 +94,7 @@ func (i *Issuer) claim(token *oidc.IDToken) (string, error) {
 	if !ok || text == "" {
 		return "", fmt.Errorf("%w: no claim %s", ErrBadCredentials, i.cfg.Claim)
 	}
-	// A claim that anybody may set for himself, until the issuer has looked.
+	// Until the issuer has verified it, the caller may have set any address.
 	if verified, said := claims["email_verified"].(bool); i.cfg.Claim == "email" && said && !verified {
 		return "", fmt.Errorf("%w: the e-mail address is not verified", ErrBadCredentials)
 	}

@@ -55,7 +55,7 @@ type credential struct {
 // Identities is how many names the file has.
 func (p *Policy) Identities() int { return len(p.names) }
 
-// find tells whose credentials these are, nil if nobody's.
+// find returns the identity with these credentials, nil for none.
 func (p *Policy) find(shown *credentials) *Identity {
 	switch shown.kind {
 	case jsonWebToken:
@@ -77,11 +77,10 @@ func hashToken(token string) [sha256.Size]byte {
 	return sha256.Sum256(append(room[:0], token...))
 }
 
-// byToken finds whose bearer token has the hash, nil if nobody's.
+// byToken returns the identity whose bearer token has the hash, nil for none.
 //
-// The time it takes tells nothing of use. What is looked up is not the token
-// but its hash, of which a caller cannot choose a single bit without trying as
-// many tokens; the whole hash is then compared in constant time.
+// Its timing shows nothing of use: a caller cannot choose the bits of a hash, and the
+// whole hash is compared in constant time.
 func (p *Policy) byToken(hash *[sha256.Size]byte) *Identity {
 	found, ok := p.tokens[binary.BigEndian.Uint64(hash[:])]
 	if !ok || subtle.ConstantTimeCompare(found.hash[:], hash[:]) != 1 {
@@ -90,8 +89,8 @@ func (p *Policy) byToken(hash *[sha256.Size]byte) *Identity {
 	return found.who
 }
 
-// Parse reads a file. The error names every bad line, by its number and never
-// by what it holds: somebody may have put a secret there.
+// Parse reads a file. The error names every bad line by its number, and quotes none:
+// it may hold a secret.
 func Parse(text string) (*Policy, error) {
 	p := &Policy{
 		tokens: make(map[uint64]credential), certs: make(map[string]*Identity),
@@ -166,13 +165,13 @@ func (p *Policy) add(name string, fields []string) error {
 		}
 	}
 	if credentials == 0 {
-		return fmt.Errorf("%s has no token=, cert= or jwt=, so nobody can be it", name)
+		return fmt.Errorf("%s has no token=, cert= or jwt=, so no caller can be it", name)
 	}
 	slices.SortFunc(who.rules, func(a, b rule) int { return cmp.Compare(len(b.prefix), len(a.prefix)) })
 	return nil
 }
 
-var errUnknownField = errors.New("a field is none of token=, cert=, jwt=, none=, read=, acquire=, admin=, requests=, waiters=, held=; a space in a value is written %20")
+var errUnknownField = errors.New("a field must be one of token=, cert=, jwt=, none=, read=, acquire=, admin=, requests=, waiters=, held=; a space in a value is written %20")
 
 func validName(name string) bool {
 	if len(name) > maxNameBytes {
@@ -187,7 +186,7 @@ func validName(name string) bool {
 	return name != "" && name != end
 }
 
-// credential reads a field that tells how somebody is known.
+// credential reads a field with a credential.
 func (p *Policy) credential(who *Identity, key, value string) (known bool, err error) {
 	switch key {
 	case "token":
@@ -205,7 +204,7 @@ func (p *Policy) addToken(who *Identity, value string) error {
 	text, found := strings.CutPrefix(value, tokenPrefix)
 	hash, err := hex.DecodeString(text)
 	if !found || err != nil || len(hash) != sha256.Size {
-		return errors.New("token= must be sha256: and the 64 hexadecimal digits of the token's SHA-256, as fencelock token new prints it; a token itself does not belong into the file")
+		return errors.New("token= must be sha256: and the 64 hexadecimal digits of the token's SHA-256, as fencelock token new prints it; a token itself does not belong in the file")
 	}
 	at := binary.BigEndian.Uint64(hash)
 	if _, taken := p.tokens[at]; taken {
@@ -274,7 +273,7 @@ func (i *Identity) addRule(right Right, value string) error {
 	return nil
 }
 
-// inherit goes on counting where the keeper's policy before has counted.
+// inherit keeps the counts of the keeper's policy before.
 func (p *Policy) inherit(k *Keeper) {
 	before := k.policy.Load()
 	for name, who := range p.names {

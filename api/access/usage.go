@@ -15,7 +15,7 @@ type limits struct {
 	held     int
 }
 
-// usage is what one name uses at this server. It outlives the file's versions.
+// usage counts what one name uses at this server. It outlives the file's versions.
 type usage struct {
 	requests *rate.Limiter
 
@@ -49,7 +49,7 @@ func (i *Identity) Request() error {
 	return &LimitError{Limit: ErrRequestLimit, Max: i.limits.requests, Retry: max(wait, time.Millisecond)}
 }
 
-// retryLater is when a place in the queue or a lease may be free: nobody knows.
+// retryLater is when to try again for a place in the queue or a lease: a guess.
 const retryLater = time.Second
 
 // Wait counts a request that is about to wait; done must be called when it waits

@@ -1,6 +1,6 @@
 // Package console is the page at /console: HTML, CSS and JavaScript as they are
 // served, with no build step and nothing from elsewhere. It speaks the public
-// API like any client and knows nothing that the API does not tell.
+// API like any client, and shows only what the API returns.
 package console
 
 import (

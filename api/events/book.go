@@ -10,28 +10,28 @@ import (
 
 // Bounds of a book.
 const (
-	maxFollowed = 50_000 // leases whose end is watched for
+	maxFollowed = 50_000 // leases whose end is watched
 	maxEnded    = 20_000
-	// grace is how long an event of another server may be under way: nothing is
-	// inferred before.
+	// grace is how long an event of another server may be in flight: the book infers
+	// nothing before.
 	grace = 700 * time.Millisecond
-	// nearly: a lease that is gone so shortly before its deadline has expired;
-	// deadlines are counted from when an event was heard of.
+	// nearly: a lease that ended so shortly before its deadline has expired; deadlines
+	// are counted from when an event arrived.
 	nearly    = 300 * time.Millisecond
 	lookAgain = time.Second
 	forgotten = 3 * time.Second // how long a listing may be behind
 )
 
-// book is the present leases of the cluster as a listener would know them: from the
-// events of all servers and from what a Follower sees on the nodes. It names the
-// holders of what ends, and infers the events that no server published. It is not
-// the table of what this server granted (package leases): it is incomplete, and of
-// use only while somebody listens. It does no I/O and has no clock.
+// book is the present leases of the cluster, from the events of all servers and from
+// what a Follower sees on the nodes. It names the holders of leases that end, and
+// infers the events that no server published. It is not the table of what this server
+// granted (package leases): it is incomplete, and used only while events are read.
+// It does no I/O and has no clock.
 type book struct {
-	held    deadlines.Map[string, lease]              // by resource; due when the lock is to be looked at
+	held    deadlines.Map[string, lease]              // by resource; due when the lock is to be inspected
 	ended   deadlines.Map[string, int64]              // the largest token that has ended lately, by resource
-	missing deadlines.Map[grant, ending]              // leases that are gone, and no event said how; due when that is told
-	found   deadlines.Map[string, lockcore.LockState] // leases that were seen and not heard of; due when that is told
+	missing deadlines.Map[grant, ending]              // leases that ended, and no event said how; due when that is published
+	found   deadlines.Map[string, lockcore.LockState] // leases without a granted event; due when that is published
 }
 
 // lease is a lease that is held as far as is known.
@@ -39,7 +39,7 @@ type lease struct {
 	resource, holder string
 	token            int64
 	until            time.Time // when it ends unless it is extended
-	touched          time.Time // when it was last heard of or seen
+	touched          time.Time // when the last event or inspection was
 }
 
 func (l *lease) grant() grant { return grant{l.resource, l.token} }
@@ -50,13 +50,13 @@ type grant struct {
 	token    int64
 }
 
-// ending is a lease that was found to be gone.
+// ending is a lease that has ended.
 type ending struct {
 	lease
 	gone time.Time
 }
 
-// hear takes an event, and names the holder of a lease that ends.
+// hear takes an event, and adds the holder to one of a lease that ends.
 func (b *book) hear(e *Event, now time.Time) {
 	ttl := time.Duration(e.TTLMS) * time.Millisecond
 	switch e.Kind {
@@ -70,7 +70,7 @@ func (b *book) hear(e *Event, now time.Time) {
 	}
 }
 
-// holder is whose lease it is or was; "" if that is not known.
+// holder is the label of the lease's holder; "" if it is not known.
 func (b *book) holder(g grant) string {
 	if l, ok := b.held.Get(g.resource); ok && l.token == g.token {
 		return l.holder
@@ -87,7 +87,7 @@ func (b *book) hasEnded(g grant) bool {
 // hold notes a lease, and that an earlier one of the resource must have ended.
 func (b *book) hold(l lease) {
 	if b.hasEnded(l.grant()) {
-		return // the event came late
+		return // the event is late
 	}
 	b.forgetFound(l.resource, l.token)
 	switch before, known := b.held.Get(l.resource); {
@@ -128,10 +128,10 @@ func (b *book) bury(g grant, now time.Time) {
 	}
 }
 
-// miss notes that a lease is gone, which is told at the time unless an event says how.
-func (b *book) miss(l lease, gone, tellAt time.Time) {
+// miss notes that a lease has ended, which is published at the time unless an event says how.
+func (b *book) miss(l lease, gone, publishAt time.Time) {
 	if b.missing.Len() < maxEnded {
-		b.missing.Put(l.grant(), ending{lease: l, gone: gone}, tellAt)
+		b.missing.Put(l.grant(), ending{lease: l, gone: gone}, publishAt)
 	}
 }
 
@@ -140,13 +140,13 @@ func leaseOf(s *lockcore.LockState, now time.Time) lease {
 	return lease{resource: s.Resource, holder: s.Holder, token: int64(s.Token), until: now.Add(s.Remaining), touched: now}
 }
 
-// see takes what the nodes show of a resource that is held. known: it may be
-// new to this book without being new.
+// see takes what the nodes show of a resource that is held. known: a lease that the
+// book does not have may be an old one.
 func (b *book) see(s lockcore.LockState, known bool, now time.Time) {
 	seen := leaseOf(&s, now)
 	held, heard := b.held.Get(s.Resource)
 	switch {
-	case seen.token == 0, heard && held.token > seen.token: // no quorum agrees on one, or it is behind
+	case seen.token == 0, heard && held.token > seen.token: // no quorum agrees on one, or the listing is behind
 	case heard && held.token == seen.token, !heard && known:
 		b.hold(seen)
 	default:
@@ -160,7 +160,7 @@ func (b *book) see(s lockcore.LockState, known bool, now time.Time) {
 	}
 }
 
-// swept ends a listing that began at the time: what it did not show is looked at.
+// swept ends a listing that began at the time: the locks that it did not show are inspected.
 func (b *book) swept(began, now time.Time) {
 	var unseen []lease
 	for _, l := range b.held.All() {
@@ -173,7 +173,7 @@ func (b *book) swept(began, now time.Time) {
 	}
 }
 
-// next returns a lease whose lock is to be looked at now; looked takes what that showed.
+// next returns a lease whose lock is to be inspected now; looked takes the result.
 func (b *book) next(now time.Time) (l lease, ok bool) {
 	resource, l, ok := b.held.Due(now)
 	if ok {
@@ -182,34 +182,34 @@ func (b *book) next(now time.Time) (l lease, ok bool) {
 	return l, ok
 }
 
-// looked takes what a look at the lease's lock showed.
+// looked takes the result of inspecting the lease's lock.
 func (b *book) looked(l lease, s lockcore.LockState, err error, now time.Time) {
 	held, ok := b.held.Get(l.resource)
 	if !ok || held.token != l.token {
-		return // something was heard of it meanwhile
+		return // an event came meanwhile
 	}
 	switch token := int64(s.Token); {
-	case err != nil || s.Held && token < l.token: // the nodes cannot tell now, or votes are split: next has put it off
+	case err != nil || s.Held && token < l.token: // no quorum now, or the votes are split: it is inspected again (lookAgain)
 	case s.Held && token == l.token:
 		held.until, held.touched = now.Add(s.Remaining), now
 		b.held.Put(l.resource, held, now.Add(max(s.Remaining, nearly/2)))
 	default:
 		b.held.Delete(l.resource)
-		tellAt := now
+		publishAt := now
 		if held.until.After(now) {
-			tellAt = now.Add(grace) // another server's event may be under way
+			publishAt = now.Add(grace) // another server's event may be in flight
 		}
-		b.miss(held, now, tellAt)
+		b.miss(held, now, publishAt)
 		if s.Held {
 			b.see(s, false, now)
 		}
 	}
 }
 
-// tick returns what no event said within its time.
-func (b *book) tick(now time.Time) (tell []Event) {
+// tick returns the events that are inferred by now.
+func (b *book) tick(now time.Time) (inferred []Event) {
 	for g, gone := range b.missing.TakeDue(now) {
-		tell = append(tell, gone.event())
+		inferred = append(inferred, gone.event())
 		b.bury(g, now)
 	}
 	for resource, f := range b.found.TakeDue(now) {
@@ -218,24 +218,24 @@ func (b *book) tick(now time.Time) (tell []Event) {
 			continue
 		}
 		b.hold(l)
-		tell = append(tell, Event{Kind: wire.EventGranted, Event: wire.Event{
+		inferred = append(inferred, Event{Kind: wire.EventGranted, Event: wire.Event{
 			Resource: resource, FencingToken: l.token, Holder: l.holder, TTLMS: f.TTL.Milliseconds(), Inferred: true,
 		}})
 	}
-	for range b.ended.TakeDue(now) { // is forgotten
+	for range b.ended.TakeDue(now) { // drops them
 	}
-	return tell
+	return inferred
 }
 
-// forget drops what is due, for when nobody listens who would be told.
+// forget drops what is due, for when there is no reader.
 func (b *book) forget(now time.Time) {
 	b.tick(now)
-	for range b.held.TakeDue(now) { // how it ended nobody asks
+	for range b.held.TakeDue(now) { // drops them
 	}
 }
 
-// event says how a lease ended, as far as can be found out: by itself, if it
-// was near its end.
+// event says how a lease ended, as far as can be inferred: expired, if it was near
+// its deadline.
 func (gone *ending) event() Event {
 	e := Event{Kind: wire.EventExpired, Event: wire.Event{
 		At: gone.until, Resource: gone.resource, FencingToken: gone.token, Holder: gone.holder, Inferred: true,

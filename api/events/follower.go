@@ -11,18 +11,18 @@ import (
 
 // The pace of a Follower.
 const (
-	tickPause    = 100 * time.Millisecond
-	surveyPause  = 30 * time.Second // between two listings of all locks
-	surveyPage   = 200
-	surveyFails  = 5 * time.Second
-	firstPortion = 20  // the first listing works a twentieth of the time,
-	portion      = 100 // the others a hundredth
-	maxLooks     = 64  // at the same time
+	tickPause   = 100 * time.Millisecond
+	surveyPause = 30 * time.Second // between two listings of all locks
+	surveyPage  = 200
+	surveyFails = 5 * time.Second
+	firstRest   = 20  // times as long as a page took: the pause after it in the first listing,
+	rest        = 100 // and in the others
+	maxLooks    = 64  // at the same time
 )
 
-// Follower tells what no server is asked for: that a lease has expired, that a
-// node changed its state, and what went unsaid between the servers. It works
-// only while somebody listens to this server.
+// Follower publishes what no request causes: a lease has expired, a node changed its
+// state, an event of another server was missing. It works only while this server
+// has a reader.
 type Follower struct {
 	hub     *Hub
 	service lockcore.Service
@@ -33,7 +33,7 @@ func NewFollower(hub *Hub, service lockcore.Service) *Follower {
 	return &Follower{hub: hub, service: service}
 }
 
-// Run follows whenever somebody listens, until ctx ends.
+// Run follows whenever this server has a reader, until ctx ends.
 func (f *Follower) Run(ctx context.Context) error {
 	begun := f.hub.listening()
 	for {
@@ -62,7 +62,7 @@ type look struct {
 	err   error
 }
 
-// follow returns when nobody has listened for a while, or with ctx.
+// follow returns when there was no reader for a while, or with ctx.
 func (f *Follower) follow(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &following{
@@ -89,16 +89,16 @@ func (f *Follower) follow(ctx context.Context) {
 			}
 			w.look()
 			w.watchNodes()
-			var tell []Event
-			f.hub.withBook(func(b *book) { tell = b.tick(time.Now()) })
-			for _, e := range tell {
+			var inferred []Event
+			f.hub.withBook(func(b *book) { inferred = b.tick(time.Now()) })
+			for _, e := range inferred {
 				f.hub.Publish(e)
 			}
 		}
 	}
 }
 
-// look looks at the locks whose time has come.
+// look inspects the locks that are due.
 func (w *following) look() {
 	for w.looking < maxLooks {
 		var l lease
@@ -114,7 +114,7 @@ func (w *following) look() {
 	}
 }
 
-// watchNodes tells which nodes have changed their state.
+// watchNodes publishes which nodes have changed their state.
 func (w *following) watchNodes() {
 	states := make(map[string]lockcore.NodeState)
 	for _, n := range w.service.Status().Nodes {
@@ -128,34 +128,32 @@ func (w *following) watchNodes() {
 	w.nodes = states
 }
 
-// survey goes through all locks again and again, at a pace that costs little
-// however many there are, and at once when events are missing.
+// survey lists all locks again and again, at a pace that costs little however many
+// there are, and at once when events are missing.
 func (w *following) survey() {
 	for first := true; w.ctx.Err() == nil; {
-		rest := surveyPause
+		next := surveyPause
 		if w.sweepAll(first) {
 			first = false
 		} else {
-			rest = surveyFails
+			next = surveyFails
 		}
-		timer := time.NewTimer(rest)
+		timer := time.NewTimer(next)
 		select {
 		case <-w.ctx.Done():
 		case <-timer.C:
 		case <-w.hub.gaps:
-			pause(w.ctx, grace) // what comes next may be behind, too
+			pause(w.ctx, grace) // the listing may be behind, too
 		}
 		timer.Stop()
 	}
 }
 
-func times(n int, d time.Duration) time.Duration { return time.Duration(int64(n) * int64(d)) }
-
-// sweepAll reports whether it came to the end.
+// sweepAll lists all locks once, and reports whether it came to the end.
 func (w *following) sweepAll(first bool) bool {
-	share := portion
+	share := time.Duration(rest)
 	if first {
-		share = firstPortion
+		share = firstRest
 	}
 	began := time.Now()
 	for cursor := ""; ; {
@@ -178,6 +176,6 @@ func (w *following) sweepAll(first bool) bool {
 		if cursor == "" {
 			return true
 		}
-		pause(w.ctx, times(share, took))
+		pause(w.ctx, share*took)
 	}
 }

@@ -15,14 +15,14 @@ import (
 
 // Bounds of a Hub.
 const (
-	ringSize   = 4096 // events that are kept for who comes back
-	idleBudget = 200  // events a second that are kept while nobody listens
+	ringSize   = 4096 // events that are kept for readers that come back
+	idleBudget = 200  // events a second that are kept while there is no reader
 	MaxReaders = 256  // streams at the same time
-	// gather is how long events are gathered before the readers are woken, so
-	// that many events cost a reader few awakenings.
+	// gather is how long events are gathered before the readers are woken, so that
+	// many events wake a reader rarely.
 	gather = 25 * time.Millisecond
-	// linger is how long a Hub goes on as if it were read after the last reader
-	// went away: most come back.
+	// linger is how long a Hub continues as if it had a reader after the last one
+	// disconnected: most come back.
 	linger = 15 * time.Second
 )
 
@@ -30,21 +30,21 @@ const (
 type Event struct {
 	Kind wire.EventKind
 	wire.Event
-	// Missed is how many a gap lacks, 0 where that is not known. No reader is
-	// shown it: most of them may have been about what the reader may not see.
+	// Missed is how many a gap lacks, 0 for an unknown number. No reader sees it: most
+	// of them may have been about resources that the reader may not see.
 	Missed uint64
 }
 
-// Hub keeps the last events and wakes who reads them. It is safe for concurrent use.
+// Hub keeps the last events and wakes their readers. It is safe for concurrent use.
 type Hub struct {
 	server  string
 	ids     ids
-	on      atomic.Bool  // somebody listens, here or at another server
-	budget  atomic.Int64 // events that are still kept this second while nobody does
+	on      atomic.Bool  // there is a reader, here or at another server
+	budget  atomic.Int64 // events that are still kept this second while there is none
 	skipped atomic.Bool  // some were not
 	nudged  chan struct{}
 	gaps    chan struct{}   // signalled when events are missing
-	begun   []chan struct{} // each is signalled when somebody begins to listen here
+	begun   []chan struct{} // each is signalled when a reader connects here
 	stopped chan struct{}
 	stop    sync.Once
 
@@ -101,7 +101,7 @@ func pause(ctx context.Context, d time.Duration) {
 // Stop ends every stream, and lets no new one begin: the server stops.
 func (h *Hub) Stop() { h.stop.Do(func() { close(h.stopped) }) }
 
-// Listened reports whether somebody listens, here or at another server.
+// Listened reports whether there is a reader, here or at another server.
 func (h *Hub) Listened() bool { return h.on.Load() }
 
 // Released is for redlock.Config: a lease was released.
@@ -111,22 +111,19 @@ func (h *Hub) Released(resource string, token fencing.Token) {
 	}
 }
 
-// Recording reports whether an event would be kept. It is what a hot path asks
-// before it makes one.
+// Recording reports whether an event would be kept, so that a hot path makes none
+// for nothing.
 func (h *Hub) Recording() bool {
-	if h.on.Load() {
+	if h.on.Load() || h.budget.Load() > 0 {
 		return true
 	}
-	if h.budget.Load() > 0 {
-		return true
-	}
-	if !h.skipped.Load() {
+	if !h.skipped.Load() { // a load is cheaper where many store
 		h.skipped.Store(true)
 	}
 	return false
 }
 
-// Publish keeps an event and has the readers woken. It never waits for one.
+// Publish keeps an event and has the readers woken. It never waits for a reader.
 // The event bears this server's name and the present time, unless it has others.
 func (h *Hub) Publish(e Event) {
 	if !h.on.Load() && h.budget.Add(-1) < 0 {
@@ -142,7 +139,7 @@ func (h *Hub) Publish(e Event) {
 	h.mu.Lock()
 	if h.skipped.Load() {
 		h.skipped.Store(false)
-		h.keep(Event{Kind: wire.EventGap, Event: wire.Event{At: e.At, Server: h.server, Reason: "more happened than is kept while nobody listens"}})
+		h.keep(Event{Kind: wire.EventGap, Event: wire.Event{At: e.At, Server: h.server, Reason: "more happened than is kept without a reader"}})
 	}
 	h.book.hear(&e, time.Now())
 	h.keep(e)
@@ -173,7 +170,7 @@ func (h *Hub) wake() {
 	}
 }
 
-// settle decides whether anybody listens, and bounds the book while nobody does.
+// settle decides whether there is a reader, and bounds the book while there is none.
 func (h *Hub) settle() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,8 +180,8 @@ func (h *Hub) settle() {
 	h.on.Store(h.streams > 0 || time.Since(h.lastOne) < linger || time.Since(h.remote) < listenedFor)
 }
 
-// beginFollowing gives the book to a Follower until the end. What was heard while
-// nobody listened is incomplete, so the book begins empty.
+// beginFollowing gives the book to a Follower until the end. The events from before
+// are incomplete, so the book begins empty.
 func (h *Hub) beginFollowing() (end func()) {
 	following := func(is bool) {
 		h.mu.Lock()
@@ -202,17 +199,17 @@ func (h *Hub) withBook(f func(*book)) {
 	f(&h.book)
 }
 
-// local reports whether this server has somebody who listens, or had a moment ago.
+// local reports whether this server has a reader, or had one a moment ago.
 func (h *Hub) local() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.streams > 0 || time.Since(h.lastOne) < linger
 }
 
-// listenedFor is how long another server's word that somebody listens there counts.
+// listenedFor is how long another server's message that it has a reader counts.
 const listenedFor = 4 * time.Second
 
-// wanted notes that somebody listens at another server. It reports whether that is new.
+// wanted notes that another server has a reader. It reports whether that is new.
 func (h *Hub) wanted() (begins bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -222,7 +219,7 @@ func (h *Hub) wanted() (begins bool) {
 	return begins
 }
 
-// wantedNow reports whether somebody listens at another server.
+// wantedNow reports whether another server has a reader.
 func (h *Hub) wantedNow() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -238,19 +235,19 @@ type Reader struct {
 }
 
 // TooManyError refuses one more stream.
-type TooManyError struct{ Most int }
+type TooManyError struct{ Max int }
 
 func (e *TooManyError) Error() string {
-	return fmt.Sprintf("this server already streams events to %d readers", e.Most)
+	return fmt.Sprintf("this server already streams events to %d readers", e.Max)
 }
 
-// Subscribe begins a stream, with what comes from now on; Close must follow.
+// Listen begins a stream of the events from now on; Close must follow.
 // Errors: *TooManyError.
 func (h *Hub) Listen() (*Reader, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.streams >= MaxReaders {
-		return nil, &TooManyError{Most: MaxReaders}
+		return nil, &TooManyError{Max: MaxReaders}
 	}
 	h.streams++
 	h.on.Store(true)
@@ -262,7 +259,7 @@ func (h *Hub) Listen() (*Reader, error) {
 	return r, nil
 }
 
-// tap reads along without counting as somebody who listens.
+// tap reads without counting as a reader.
 func (h *Hub) tap() *Reader {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -275,7 +272,7 @@ func (h *Hub) reader() *Reader {
 	return r
 }
 
-// listening gives a channel that is signalled when somebody begins to listen here.
+// listening returns a channel that is signalled when a reader connects here.
 func (h *Hub) listening() <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -287,7 +284,7 @@ func (h *Hub) listening() <-chan struct{} {
 	return begun
 }
 
-// signal leaves a word for who comes to look, unless there is one already.
+// signal leaves a signal in the channel, unless there is one already.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -314,10 +311,9 @@ func (r *Reader) Wake() <-chan struct{} { return r.wake }
 // Stopped is closed when the server stops.
 func (r *Reader) Stopped() <-chan struct{} { return r.hub.stopped }
 
-// Resume goes back to just behind the event of this id. If that is not to be
-// had any more, it goes back as far as there is anything; the gap is told by
-// Next, or here by false where even its size is unknown: the id is another server's, or
-// from before a restart.
+// Resume goes back to just behind the event of this id. If that is not kept any more,
+// it goes back to the oldest event; Next reports the gap, or false does where even its
+// size is unknown: the id is another server's, or from before a restart.
 func (r *Reader) Resume(id string) bool {
 	n, ok := r.hub.ids.open(id)
 	r.hub.mu.Lock()
@@ -352,10 +348,10 @@ type Numbered struct {
 	Event
 }
 
-// Next appends to list the events that want accepts, most of them at most, and
-// reports how many were lost before them because the reader was too slow.
+// Next appends to list the events that want accepts, until it has limit events, and
+// reports how many were missed before them because the reader was too slow.
 // more: there is more to read at once.
-func (r *Reader) Next(list []Numbered, most int, want func(*Event) bool) (_ []Numbered, missed uint64, more bool) {
+func (r *Reader) Next(list []Numbered, limit int, want func(*Event) bool) (_ []Numbered, missed uint64, more bool) {
 	h := r.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -363,8 +359,8 @@ func (r *Reader) Next(list []Numbered, most int, want func(*Event) bool) (_ []Nu
 		missed = oldest - r.at
 		r.at = oldest
 	}
-	const look = 1024 // at once, so that nobody is kept from publishing for long
-	for looked := 0; r.at < h.next && looked < look && len(list) < most; looked++ {
+	const look = 1024 // at once, so that publishing is not blocked for long
+	for looked := 0; r.at < h.next && looked < look && len(list) < limit; looked++ {
 		e := &h.ring[(r.at-1)%ringSize]
 		if want(e) {
 			list = append(list, Numbered{ID: h.ids.seal(r.at), Event: *e})

@@ -150,16 +150,16 @@ func TestRelay(t *testing.T) {
 			t.Errorf("heard %+v", list)
 		}
 
-		for i := range int64(2*mostBatch + 100) { // more than is passed on at once, and once more
+		for i := range int64(2*maxBatch + 100) { // more than is passed on at once, and once more
 			two.Publish(granted("many", i))
 		}
 		time.Sleep(time.Second / 2)
-		list, _, _ = r.Next(nil, 3*mostBatch, all)
+		list, _, _ = r.Next(nil, 3*maxBatch, all)
 		missed := int64(0) // the batches may begin in the middle of it
 		for _, e := range list {
 			missed += int64(e.Missed)
 		}
-		if missed == 0 || missed+int64(len(list)) < 2*mostBatch+100 {
+		if missed == 0 || missed+int64(len(list)) < 2*maxBatch+100 {
 			t.Errorf("%d events, and %d missed", len(list), missed)
 		}
 

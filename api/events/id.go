@@ -9,10 +9,10 @@ import (
 	mathrand "math/rand/v2"
 )
 
-// ids makes the ids by which a reader resumes. An id is the event's number,
-// encrypted with a random half under the server's own key: a reader sees neither
-// how many events of others lie between two of its own, nor whether any do. An
-// id of another server, or from before a restart, is a number that has not been yet.
+// ids makes the ids by which a reader resumes. An id is the event's number, encrypted
+// with a random half under the server's own key: a reader does not see how many events
+// it may not read lie between two of its own. An id of another server, or from before
+// a restart, decrypts to a number that has not been yet.
 type ids struct{ block cipher.Block }
 
 func newIDs() ids {

@@ -11,44 +11,43 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// Channel carries words between the servers of a cluster, over a node that they
-// share. What is said may get lost, and may come from anybody who can write to
-// the node.
+// Channel carries messages between the servers of a cluster, over a node that they
+// share. A message may get lost, and may come from anybody who can write to the node.
 type Channel interface {
-	// Tell sends a word to whoever hears the topic now.
+	// Tell sends a message to the present subscribers of the topic.
 	Tell(ctx context.Context, topic, word string) error
-	// Hear calls heard for every word until ctx ends, reconnecting by itself.
+	// Hear calls heard for every message until ctx ends, reconnecting by itself.
 	Hear(ctx context.Context, topic string, heard func(word string))
 }
 
 // The topics and the pace of a Relay.
 const (
-	topicListen = "listen" // "somebody listens at this server": its name
+	topicListen = "listen" // a server has a reader: its name
 	topicEvents = "events" // a batch
 	batchPause  = 100 * time.Millisecond
-	mostBatch   = 512
+	maxBatch    = 512
 	tellTimeout = 300 * time.Millisecond
 	beaconPause = time.Second
-	mostWord    = 1 << 20 // bytes
+	maxWord     = 1 << 20 // bytes
 )
 
-// Relay passes events on between the servers of a cluster, while somebody
-// listens to one of them. Otherwise it is silent.
+// Relay passes events on between the servers of a cluster, while one of them has a
+// reader. Otherwise it sends nothing.
 type Relay struct {
 	hub      *Hub
 	channels []Channel
 
 	mu     sync.Mutex
-	recent deadlines.Map[batchID, struct{}] // that have come
+	recent deadlines.Map[batchID, struct{}] // batches that have come
 }
 
-// NewRelay makes a Relay over the channels, which should be so many that one
-// of them works whenever there is a quorum.
+// NewRelay makes a Relay over the channels, so many that one of them works whenever
+// there is a quorum.
 func NewRelay(hub *Hub, channels []Channel) *Relay {
 	return &Relay{hub: hub, channels: channels}
 }
 
-// batch is what one server tells the others.
+// batch is events that one server sends to the others.
 type batch struct {
 	Server string  `json:"server"`
 	Number uint64  `json:"number"` // counts this server's batches
@@ -84,7 +83,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// listen asks the other servers for their events while somebody listens here.
+// listen asks the other servers for their events while this one has a reader.
 func (r *Relay) listen(ctx context.Context) {
 	begun := r.hub.listening()
 	for {
@@ -111,18 +110,18 @@ func (r *Relay) listenNow(ctx context.Context) {
 	}
 }
 
-// tell says a word on every channel.
+// tell sends a message on every channel.
 func (r *Relay) tell(ctx context.Context, topic, word string) {
 	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, c := range r.channels {
-		wg.Go(func() { _ = c.Tell(ctx, topic, word) }) // a word may get lost
+		wg.Go(func() { _ = c.Tell(ctx, topic, word) }) // a message may get lost
 	}
 	wg.Wait()
 }
 
-// send tells this server's own events while another server asks for them.
+// send passes this server's own events on while another server asks for them.
 func (r *Relay) send(ctx context.Context, wanted <-chan struct{}) {
 	number := uint64(0)
 	for {
@@ -155,21 +154,21 @@ func (r *Relay) sendNow(ctx context.Context, number uint64) uint64 {
 	return number
 }
 
-// own reads what this server's clients did, mostBatch at most; the rest is missed.
+// own reads what this server's clients did, maxBatch at most; the rest is missed.
 func (r *Reader) own(list []Numbered) (_ []Numbered, missed uint64) {
 	own := func(e *Event) bool { return e.Server == r.hub.server && passedOn(e) }
 	for more := true; more; {
 		var lost uint64
-		list, lost, more = r.Next(list, mostBatch, own)
+		list, lost, more = r.Next(list, maxBatch, own)
 		missed += lost
-		if len(list) == mostBatch && more {
+		if len(list) == maxBatch && more {
 			return list, missed + r.skip()
 		}
 	}
 	return list, missed
 }
 
-// skip passes over what there is, and reports how much it was.
+// skip skips what there is to read, and reports how many events that was.
 func (r *Reader) skip() uint64 {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
@@ -178,7 +177,7 @@ func (r *Reader) skip() uint64 {
 	return n
 }
 
-// passedOn: every server finds out by itself what was only found out.
+// passedOn: every server infers for itself what is inferred.
 func passedOn(e *Event) bool {
 	switch e.Kind {
 	case wire.EventGranted, wire.EventExtended, wire.EventReleased, wire.EventBroken,
@@ -200,10 +199,10 @@ func relayed(list []Numbered) []relay {
 // hear takes a batch, which comes on several channels.
 func (r *Relay) hear(word string) {
 	var b batch
-	if len(word) > mostWord || json.Unmarshal([]byte(word), &b) != nil {
+	if len(word) > maxWord || json.Unmarshal([]byte(word), &b) != nil {
 		return
 	}
-	if b.Server == r.hub.server || !fits(b.Server) || len(b.Events) > mostBatch || !r.isNew(batchID{b.Server, b.Number}) {
+	if b.Server == r.hub.server || !fits(b.Server) || len(b.Events) > maxBatch || !r.isNew(batchID{b.Server, b.Number}) {
 		return
 	}
 	if b.Missed > 0 {
@@ -221,10 +220,10 @@ func (r *Relay) hear(word string) {
 	}
 }
 
-// fits bounds the names that another server may give.
+// fits bounds names that another server sends.
 func fits(name string) bool { return len(name) <= 32 }
 
-// Bounds of what is remembered of batches: they come on all channels at about the same time.
+// Bounds of the batches that are remembered: each comes on all channels at about the same time.
 const (
 	rememberBatch = 10 * time.Second
 	maxBatches    = 20_000
@@ -236,13 +235,13 @@ type batchID struct {
 	number uint64
 }
 
-// isNew reports whether the batch has not come before. None is new while too many
-// are remembered: somebody makes them up.
+// isNew reports whether the batch has not come before. None is new while too many are
+// remembered: they are forged.
 func (r *Relay) isNew(id batchID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	for range r.recent.TakeDue(now) { // is forgotten
+	for range r.recent.TakeDue(now) { // drops them
 	}
 	if _, known := r.recent.Get(id); known || r.recent.Len() >= maxBatches {
 		return false

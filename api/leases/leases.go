@@ -1,12 +1,11 @@
 // Package leases has the one table of live leases that a server keeps.
 //
-// No server needs a table to extend or release a lease: the lease id says all
-// that is needed. The table is for what a server tells about leases: how many it
-// knows to be held, which of them were lost, and how many a caller holds. So it
-// knows only the leases that were granted or extended through this server, and
-// takes a lease to be held until it is released through this server or its TTL
-// has passed. Another server may have extended, released or broken it meanwhile:
-// only the nodes know that.
+// No server needs a table to extend or release a lease: the lease id is enough. The
+// table is for metrics (how many leases are held, how many expired) and for the limit
+// of leases a caller holds. It has only the leases that were granted or extended
+// through this server, and counts a lease as held until it is released through this
+// server or its TTL has passed. Another server may have extended, released or broken
+// it meanwhile: only the nodes know that.
 package leases
 
 import (

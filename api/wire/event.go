@@ -5,7 +5,7 @@ import "time"
 // TypeEvents is the media type of GET /events.
 const TypeEvents = "text/event-stream"
 
-// HeaderLastEventID is sent by a reader that goes on where it was.
+// HeaderLastEventID is sent by a reader that resumes where it was.
 const HeaderLastEventID = "Last-Event-ID"
 
 // EventKind is the name of a server-sent event (its "event:" line).
@@ -18,7 +18,7 @@ const (
 	EventReleased   EventKind = "released"
 	EventBroken     EventKind = "broken"
 	EventExpired    EventKind = "expired"
-	EventEnded      EventKind = "ended" // and nobody told how
+	EventEnded      EventKind = "ended" // before its TTL passed, and no event says how
 	EventWaiting    EventKind = "waiting"
 	EventLeft       EventKind = "left"
 	EventStaleToken EventKind = "stale-token-refused" //nolint:gosec // a fencing token, no credential
@@ -29,7 +29,7 @@ const (
 // Event is the data of a server-sent event. It holds no secret: no lease id
 // and no metadata. Which fields there are depends on the kind.
 type Event struct {
-	At           time.Time `json:"at"`     // the wall clock of the server that tells it
+	At           time.Time `json:"at"`     // the wall clock of the server that published it
 	Server       string    `json:"server"` // which server that is; a new name at each start
 	Resource     string    `json:"resource,omitempty"`
 	FencingToken int64     `json:"fencing_token,omitempty"` // 0 where it is not known

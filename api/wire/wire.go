@@ -75,7 +75,7 @@ type Lock struct {
 	TTLMS        *int64          `json:"ttl_ms,omitempty"` // what the lease was last given
 	HeldMS       *int64          `json:"held_ms,omitempty"`
 	Metadata     json.RawMessage `json:"metadata,omitempty"`
-	Waiters      int             `json:"waiters"` // how many stand in the queue
+	Waiters      int             `json:"waiters"` // how many wait in the queue
 	Queue        []Waiter        `json:"queue"`   // the first of them, first in the queue first
 }
 
@@ -157,7 +157,7 @@ type Problem struct {
 	*StaleDetails
 }
 
-// HeldDetails tell who is in the way: lock-held, wait-timeout.
+// HeldDetails describe the lease in the way: lock-held, wait-timeout.
 type HeldDetails struct {
 	Holder       string `json:"holder"`
 	FencingToken int64  `json:"fencing_token,omitempty"` // absent if no quorum agreed on a holder
@@ -165,13 +165,13 @@ type HeldDetails struct {
 	Waiters      int    `json:"waiters"`
 }
 
-// WaitDetails tell how far a wait came: wait-timeout.
+// WaitDetails say where in the queue a wait ended: wait-timeout.
 type WaitDetails struct {
-	Position int   `json:"position"` // place in the line when the wait ended; 1 is the first
+	Position int   `json:"position"` // place in the queue when the wait ended; 1 is the first
 	WaitedMS int64 `json:"waited_ms"`
 }
 
-// QuorumDetails tell why there was no quorum: no-quorum.
+// QuorumDetails say why there was no quorum: no-quorum.
 type QuorumDetails struct {
 	Asked    int           `json:"asked"`
 	Answered int           `json:"answered"`
@@ -186,7 +186,7 @@ type NodeOutcome struct {
 	Reason string `json:"reason"`
 }
 
-// StaleDetails tell how far behind a token is: stale-token.
+// StaleDetails say which token was refused: stale-token.
 type StaleDetails struct {
 	Presented int64 `json:"presented"`
 	Highest   int64 `json:"highest"`

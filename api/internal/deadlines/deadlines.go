@@ -8,7 +8,7 @@ import (
 )
 
 // Map is a map of which every entry has a deadline. It has no clock and no
-// timer: its user asks what is due. Put, Delete and Due cost O(log n). The zero
+// timer: Due returns what is due. Put, Delete and Due cost O(log n). The zero
 // value is an empty map. It is not safe for concurrent use.
 type Map[K comparable, V any] struct {
 	entries map[K]*entry[K, V]
@@ -61,7 +61,7 @@ func (m *Map[K, V]) Delete(key K) (value V, ok bool) {
 }
 
 // Due returns the entry with the earliest deadline, if that is not after now. It
-// stays in the map: to go on, delete it or put it off.
+// stays in the map until Put or Delete.
 func (m *Map[K, V]) Due(now time.Time) (key K, value V, ok bool) {
 	if len(m.order) == 0 || m.order[0].at.After(now) {
 		return key, value, false
