@@ -18,8 +18,8 @@ type Service interface {
 	// overtakes the queue. With req.Resources it grants all of them or none. After an
 	// error nothing stays granted.
 	Acquire(ctx context.Context, req AcquireRequest) (Lease, error)
-	// Extend gives the lease a new TTL, counted from now; 0 is the service's default.
-	// The token stays. Errors: *FieldError, ErrNotHeld (final), ErrMaxHold (the lease
+	// Extend gives the lease a new TTL, counted from now; 0 is the one that it was last
+	// given, or the service's default once it has expired. The token stays. Errors: *FieldError, ErrNotHeld (final), ErrMaxHold (the lease
 	// ends with its present TTL), *QuorumError (safe to repeat).
 	Extend(ctx context.Context, leaseID string, ttl time.Duration) (Lease, error)
 	// Release ends a lease. Errors: ErrNotHeld, *QuorumError (safe to repeat).

@@ -54,7 +54,7 @@ func TestFrozenMinorityCostsNothing(t *testing.T) {
 		c.cut(1, 3)
 		began := time.Now()
 		lease := mustAcquire(t, c, req)
-		if _, err := c.Extend(t.Context(), lease.ID, 0); err != nil {
+		if _, err := c.Extend(t.Context(), lease.ID, time.Second); err != nil {
 			t.Error(err)
 		}
 		if err := c.Release(t.Context(), lease.ID); err != nil {
@@ -196,7 +196,7 @@ func TestLostQuorumIsToldAtOnce(t *testing.T) {
 		c.spoil(2, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return 2 * roundTrip, r })
 		calls := map[string]func() error{
 			"acquire": func() error { _, err := c.Acquire(t.Context(), req); return err },
-			"extend":  func() error { _, err := c.Extend(t.Context(), lease.ID, 0); return err },
+			"extend":  func() error { _, err := c.Extend(t.Context(), lease.ID, time.Second); return err },
 		}
 		for name, call := range calls {
 			began := time.Now()

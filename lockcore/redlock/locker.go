@@ -173,7 +173,8 @@ func (l *Locker) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lock
 	return l.sealed(one.caller, []*part{taken}), nil
 }
 
-// Extend gives the lease a new TTL, counted from now; 0 asks for the default.
+// Extend gives the lease a new TTL, counted from now; 0 is the one that it was last
+// given, or the default once it has expired.
 // The token stays. Errors: *FieldError, ErrNotHeld (final:
 // stop working), ErrMaxHold (the lease ends with its present TTL), *QuorumError
 // (the lease goes on for what was left of it; safe to repeat).
@@ -181,6 +182,13 @@ func (l *Locker) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lock
 // A successful extend means that no acquisition with a larger token had
 // completed when it was sent.
 func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (lockcore.Lease, error) {
+	if ttl == 0 {
+		last, err := l.Lease(ctx, lease)
+		if err != nil && !errors.Is(err, lockcore.ErrNotHeld) { // rule 5: one that has expired may be made again
+			return lockcore.Lease{}, err
+		}
+		ttl = min(last.TTL, l.cfg.MaxTTL)
+	}
 	ttl, err := l.cfg.checkTTL(ttl)
 	if err != nil {
 		return lockcore.Lease{}, err

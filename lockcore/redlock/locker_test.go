@@ -31,6 +31,23 @@ func TestExtend(t *testing.T) {
 	})
 }
 
+// Without a TTL an extend gives the last one again, not the default.
+func TestExtendWithoutATTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, req)
+		for _, ttl := range []time.Duration{7 * time.Second, 50 * time.Second} {
+			if _, err := c.Extend(t.Context(), lease.ID, ttl); err != nil {
+				t.Fatal(err)
+			}
+			again, err := c.Extend(t.Context(), lease.ID, 0)
+			if err != nil || again.TTL != ttl {
+				t.Errorf("TTL %s, want %s; %v", again.TTL, ttl, err)
+			}
+		}
+	})
+}
+
 // Rule 5: a lease whose locks have gone is made again while nobody else has
 // had the lock, and not afterwards.
 func TestExtendOfAnExpiredLease(t *testing.T) {
