@@ -12,36 +12,36 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// MinSecretBytes is the length of a secret that is drawn, KeyIDBytes that of the
-// public id of what is made of it.
+// MinSecretBytes is the length of a generated secret, KeyIDBytes that of the public id
+// of the key that is derived from it.
 const (
 	MinSecretBytes = 32
 	KeyIDBytes     = 4
 )
 
-// MaxEpoch leaves room above every epoch, so that a broken node that names a
-// huge one cannot use them up.
+// MaxEpoch is the largest epoch that a server believes. It leaves room above, so that
+// a broken node that reports a huge epoch cannot use them up.
 const MaxEpoch = Epoch(fencing.MaxToken) - 1<<40
 
-// Secrets are a cluster's secrets as its nodes keep them, with the admission
-// record: the newest first, "" for none. To a node they are a text. Every
-// bootstrap draws a secret, and 'fencelock secret rotate' another one, which
-// replaces it while the one before still opens lease ids. What Secrets print
-// are the ids of their keys, which are public.
+// Secrets are a cluster's secrets as its nodes keep them in the admission record: a
+// text, opaque to the node, the newest secret first, "" for none. Every bootstrap
+// generates a secret. 'fencelock secret rotate' generates another one, which seals new
+// lease ids, while the one before still opens those that exist. Secrets print as the
+// ids of their keys, which are public.
 type Secrets string
 
-// KeptSecrets is how many a node keeps: the present one and the one before.
+// KeptSecrets is how many secrets a node keeps: the present one and the one before.
 const KeptSecrets = 2
 
-// Secret is one of them. A larger epoch is newer; it is made as an epoch is at
-// a bootstrap, of the clock and some chance, so that no two are the same.
+// Secret is one secret. The one with the larger epoch is newer. Its epoch is made like
+// that of a bootstrap, from the clock and random bits, so that no two secrets share one.
 type Secret struct {
 	Epoch Epoch
 	Raw   [MinSecretBytes]byte
 }
 
-// NewSecrets are the secrets of a node that bootstraps itself in epoch, of
-// MinSecretBytes random bytes.
+// NewSecrets are the secrets of a node that bootstraps itself in epoch: one secret, of
+// these random bytes.
 func NewSecrets(epoch Epoch, random [MinSecretBytes]byte) Secrets {
 	return secretsOf([]Secret{{Epoch: epoch, Raw: random}})
 }
@@ -54,7 +54,7 @@ func secretsOf(list []Secret) Secrets {
 	return Secrets(strings.Join(texts, ","))
 }
 
-// List reads the text. What is broken in it is no secret.
+// List parses the text. It skips what cannot be parsed.
 func (s Secrets) List() (list []Secret) {
 	for text := range strings.SplitSeq(string(s), ",") {
 		epoch, raw, _ := strings.Cut(text, ":")
@@ -82,8 +82,8 @@ func (s Secrets) GoString() string { return s.String() }
 // MarshalText is String, for logs in JSON.
 func (s Secrets) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// MergeSecrets keeps the newest of all. However often and in whatever order
-// nodes' secrets are merged, the same come out.
+// MergeSecrets keeps the newest KeptSecrets of all. The result does not depend on the
+// order, or on how often a node's secrets are merged.
 func MergeSecrets(of ...Secrets) Secrets {
 	var all []Secret
 	for i, s := range of {
@@ -98,15 +98,15 @@ func MergeSecrets(of ...Secrets) Secrets {
 	return secretsOf(all[:min(len(all), KeptSecrets)])
 }
 
-// Has reports whether the node that keeps s has this one.
+// Has reports whether s contains this secret.
 func (s Secrets) Has(one Secret) bool {
 	return slices.ContainsFunc(s.List(), func(other Secret) bool {
 		return other.Epoch == one.Epoch && hmac.Equal(other.Raw[:], one.Raw[:])
 	})
 }
 
-// Subkey makes a key of a secret for one use, so that what is made for one is of no
-// use for another.
+// Subkey derives a key for one use from a secret, so that a value made for one use is
+// worthless for another.
 func Subkey(secret []byte, use string) []byte {
 	mac := hmac.New(sha256.New, secret)
 	_, _ = mac.Write([]byte("fencelock " + use + " v1")) // never fails (hash.Hash)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
 // Differential gives a node and a Model the same random commands, admissions
@@ -143,10 +142,10 @@ func (p *pair) stop() {
 }
 
 // differf fails, unless so much time has passed that something may have ended
-// on one of the two only: a server in the queue, which lives for replica.EnqueuedTTL.
+// on one of the two only: a server in the queue, which lives for node.EnqueuedTTL.
 func (p *pair) differf(format string, args ...any) {
 	p.Helper()
-	if time.Since(p.began) > replica.EnqueuedTTL/2 {
+	if time.Since(p.began) > node.EnqueuedTTL/2 {
 		p.Skip("too slow a machine: what ends by itself may have ended")
 	}
 	p.Fatalf(format+"\nmodel: %s", append(args, p.model)...)

@@ -3,17 +3,8 @@ package replica
 import (
 	"time"
 
-	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 )
-
-// ticketTTL is how long a ticket stays without being enqueued again: longer than
-// a request may wait. It ends one that its server forgot to dequeue.
-const ticketTTL = lockcore.MaxWait + time.Minute
-
-// EnqueuedTTL is for how long a server counts as alive that enqueues a ticket and
-// has sent no heartbeat.
-const EnqueuedTTL = 3 * time.Second
 
 // queue is who waits for a resource.
 type queue struct {
@@ -36,7 +27,7 @@ func (q queue) grow(by int) {
 		q.t.tx.Delete(lengthKey(q.resource))
 		return
 	}
-	q.t.tx.Put(lengthKey(q.resource), encodeNumber(int64(n)), ticketTTL)
+	q.t.tx.Put(lengthKey(q.resource), encodeNumber(int64(n)), node.TicketTTL)
 }
 
 // list gives the first tickets, the dead included.
@@ -72,15 +63,15 @@ func (q queue) first() (first node.Ticket, found bool) {
 // add enqueues a ticket. One that is there keeps its place.
 func (q queue) add(ticket node.Ticket) {
 	if !q.t.alive(ticket.Server) {
-		q.t.keepAlive(ticket.Server, EnqueuedTTL)
+		q.t.keepAlive(ticket.Server, node.EnqueuedTTL)
 	}
 	name := nameOf(ticket)
 	arrival, there := q.t.number(ticketKey(q.resource, name))
 	if !there {
 		arrival = ticket.Arrival
 	}
-	q.t.tx.Put(queueKey(q.resource, arrival, name), []byte{}, ticketTTL)
-	q.t.tx.Put(ticketKey(q.resource, name), encodeNumber(arrival), ticketTTL)
+	q.t.tx.Put(queueKey(q.resource, arrival, name), []byte{}, node.TicketTTL)
+	q.t.tx.Put(ticketKey(q.resource, name), encodeNumber(arrival), node.TicketTTL)
 	if !there {
 		q.grow(1)
 	}

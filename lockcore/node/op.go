@@ -1,0 +1,200 @@
+package node
+
+import (
+	"errors"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// OpKind says what an Op does.
+type OpKind uint8
+
+// The operations.
+const (
+	OpAcquire   OpKind = iota + 1 // grants a free lock
+	OpConfirm                     // raises the lock's counter and grant to the token
+	OpExtend                      // gives the lock a later expiry
+	OpRelease                     // ends a lease for good
+	OpRetract                     // retracts the vote of one acquisition attempt
+	OpRead                        // reports the lock and its queue; changes nothing
+	OpEnqueue                     // puts a ticket in the queue without asking for the lock
+	OpDequeue                     // removes a ticket from the queue
+	OpHeartbeat                   // keeps all tickets of Ticket.Server alive for another TTL
+)
+
+// Ticket is a place in the queue for a resource. Tickets are ordered by Arrival, then
+// by ID. A ticket is alive as long as its server is: until the TTL of the server's
+// last heartbeat has passed, or EnqueuedTTL after an enqueue.
+type Ticket struct {
+	ID      string // random; "" is no ticket. See Op.Validate
+	Server  string // the server to notify when the ticket's place is first. See Op.Validate
+	Arrival int64  // microseconds since 1970, on the server's wall clock
+	Holder  string // the waiting client's label; public, any text
+}
+
+// Before reports whether t comes before the other in a queue.
+func (t Ticket) Before(other Ticket) bool {
+	return t.Arrival < other.Arrival || t.Arrival == other.Arrival && t.ID < other.ID
+}
+
+// Op is one operation on one resource. The same Op goes to every node of a round.
+// Each kind uses these fields and no others:
+//
+//	Acquire    Resource, Owner, TTL, Meta, Attempt, Scope, Ticket; Epoch
+//	Confirm    Resource, Owner, Token; Epoch
+//	Extend     Resource, Owner, Token, TTL; Epoch
+//	Release    Resource, Owner, Token
+//	Retract    Resource, Owner, Attempt, Above
+//	Read       Resource
+//	Enqueue    Resource, Ticket; Epoch
+//	Dequeue    Resource, Ticket
+//	Heartbeat  Ticket.Server, TTL
+//
+// An operation that lists the Epoch is refused with StaleEpoch or NotAdmitted unless
+// the node is admitted in that very epoch. Read and Heartbeat need a node that is
+// admitted in any epoch. Release, Retract and Dequeue are done on every node, since
+// removing a vote or a ticket is always sound; on a node that is not admitted a
+// release and a retraction leave the counters alone and are answered NotAdmitted.
+type Op struct {
+	Kind     OpKind
+	Epoch    Epoch  // the epoch in which the caller counts votes
+	Resource string // any text but ""
+	Owner    string // the secret ownership value of the lease; see Validate
+	// Token is the fencing token of the lease. A confirm, an extend and a release of
+	// a lease whose lock records a larger grant find that the lock is not theirs; for
+	// a release this holds only under an idempotency key, where the next lease may
+	// have the same Owner.
+	//
+	// A release also takes the effective counter past Token where the lock is the
+	// owner's, absent or another's, so that a late extend cannot create the lock again.
+	Token fencing.Token
+	// Above protects a lease that counts on the lock: a retract leaves a lock whose
+	// grant is at most Above. 0 retracts whatever the grant.
+	Above fencing.Token
+	// TTL is a whole number of milliseconds, at least 1 and at most the longest TTL
+	// in the node's admission record; an acquire or extend with a longer one is
+	// answered NotAdmitted.
+	TTL  time.Duration
+	Meta string // public metadata, kept with the lock; any text
+	// Attempt names one of several acquisitions that share an Owner, which happens
+	// under an idempotency key only. "" is an acquisition without a key.
+	//
+	// An acquire notes the Attempt with the lock that it creates or finds. A retract
+	// removes its Attempt from that note, and deletes the lock with the last one, so
+	// that a failed attempt never removes a vote that another attempt may have
+	// counted. Once more than MaxAttempts were noted, no retract deletes the lock. A
+	// retract without an Attempt deletes a lock that was created without one.
+	Attempt string
+	// Scope is what the idempotency key is used for; any text. The node keeps it with
+	// the Owner while the lock lives, and refuses an acquire of the same Owner with
+	// another Scope (OtherResource). Only with an Attempt.
+	Scope string
+	// Ticket makes an acquire wait in the queue: the node enqueues the ticket if it
+	// does not grant, and dequeues it if it does. An acquire without a ticket is not
+	// granted while a living ticket waits.
+	Ticket Ticket
+	// Deadline is when the caller stops waiting: a node that has not sent the
+	// operation by then does not send it. The zero time is no deadline.
+	Deadline time.Time
+}
+
+// Validate reports why a node must refuse the operation unsent: the Owner or the
+// Ticket that its kind needs is missing, or the Owner, the Attempt or the Ticket's ID
+// or Server has a character other than letters, digits, '-' and '_'.
+//
+// A node stores these words beside the texts of callers, so no word may contain a
+// separator. The texts (Resource, Meta, Scope and the Ticket's Holder) may hold
+// anything.
+func (op *Op) Validate() error {
+	missing := op.Ticket.ID != "" && op.Ticket.Server == ""
+	switch op.Kind {
+	case OpAcquire, OpConfirm, OpExtend, OpRelease, OpRetract:
+		missing = missing || op.Owner == ""
+	case OpEnqueue, OpDequeue:
+		missing = missing || op.Ticket.ID == ""
+	case OpHeartbeat:
+		missing = op.Ticket.Server == ""
+	}
+	if missing {
+		return errIncomplete
+	}
+	for _, word := range [...]string{op.Owner, op.Attempt, op.Ticket.ID, op.Ticket.Server} {
+		for i := range len(word) {
+			if !inWord(word[i]) {
+				return errNotAWord
+			}
+		}
+	}
+	return nil
+}
+
+func inWord(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
+}
+
+var (
+	errIncomplete = errors.New("the operation has no owner or no ticket, and its kind needs one")
+	errNotAWord   = errors.New("an owner, attempt or ticket may have letters, digits, '-' and '_' only")
+)
+
+// Outcome is the node's answer to an Op, without its details.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Failed is no answer. Err says why, and Sent whether the operation may have taken
+	// effect, or may take effect later.
+	Failed Outcome = iota
+	// Granted: after an acquire or extend, the lock is the owner's. After a confirm,
+	// the counter is at least the token. After a release or retract, the lock was the
+	// owner's and is deleted. A read found the resource locked. An enqueue, dequeue or
+	// heartbeat was done.
+	Granted
+	// Held: an acquire found the lock of another lease.
+	Held
+	// NotHeld: a confirm, extend or release found that the lock is not this lease's. A
+	// retract deleted no lock. A read found no lock.
+	NotHeld
+	// Queued: an acquire found no lock, but a living ticket is before it in the queue.
+	// The node has notified the first ticket's server again.
+	Queued
+	// OtherResource: an acquire's Owner is in use with another Scope.
+	OtherResource
+	// StaleEpoch: the node is in a larger epoch than the caller. Reply.Epoch has it.
+	StaleEpoch
+	// NotAdmitted: the node may not vote (rule 6), or its epoch is smaller than the
+	// caller's, or the TTL is above the longest one recorded. Reply.Epoch has its epoch.
+	NotAdmitted
+	// Exhausted: an acquire found the counter at fencing.MaxToken.
+	Exhausted
+)
+
+// Reply is a node's answer to an Op. Each outcome sets these fields and no others;
+// numbers are of the lock on this node, at the moment of the operation:
+//
+//	Granted  acquire            Grant, Remaining; with Existing also TTL, Meta
+//	         confirm            Grant (the token), Remaining
+//	         extend             Grant, Remaining, Meta; or Recreated, Grant, Remaining
+//	         release, retract   Grant
+//	         read               Grant, Remaining, TTL, Owner, Meta, Waiting, Queue
+//	         heartbeat          Existing
+//	Held     acquire            Grant, Remaining, TTL, Owner, Meta, Waiting
+//	NotHeld  read               Waiting, Queue
+//	StaleEpoch, NotAdmitted     Epoch
+//	Failed                      Err, Sent
+type Reply struct {
+	Outcome   Outcome
+	Grant     fencing.Token // the grant that the lock records
+	Remaining time.Duration // until the lock expires, whole milliseconds; at least 0
+	TTL       time.Duration // the TTL that the lock was last given
+	Existing  bool          // acquire: the owner had the lock already; heartbeat: the server was alive
+	Recreated bool          // extend: there was no lock, and it was created again (rule 5)
+	Owner     string        // of the lease that has the lock; secret
+	Meta      string        // the lock's metadata; "" if it was recreated
+	Waiting   int           // tickets in the queue, those of dead servers included
+	Queue     []Ticket      // the first of them, in order, at most MaxShown
+	Epoch     Epoch         // the node's own; 0 if it never had one
+	Err       error         // why there is no answer
+	Sent      bool          // the operation may have taken effect
+}
