@@ -1,9 +1,9 @@
--- Ends an admission: the record goes in by compare-and-set on the pinned
--- incarnation (rule 10), and the gate is open.
+-- Ends an admission: writes the record, by compare-and-set on the pinned incarnation
+-- (rule 10). From then on the gate is open.
 --
 -- KEYS  none
 -- ARGV  incarnation, epoch, bootstrapped, longest TTL (ms), secrets
--- Reply "OK"; "RACED" when this is not the node that was staged
+-- Reply "OK"; "RACED" if it is not the node that was staged
 local role, replid = replication()
 local state = redis.call('HMGET', STATE, 'staged', 'max_ttl')
 if role ~= 'master' or replid ~= ARGV[1] or state[1] ~= ARGV[2] then return 'RACED' end

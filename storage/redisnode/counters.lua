@@ -2,7 +2,7 @@
 --
 -- KEYS  none
 -- ARGV  cluster, epoch, resource…
--- Reply {"V", counter…}, in the order asked; {"S", epoch}; {"X"}
+-- Reply {"V", counter…}, in the order of the resources; {"S", epoch}; {"X"}
 local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'epoch', 'high_water')
 if state[1] ~= ARGV[1] or not admitted(state[2]) then return { 'X' } end
 if state[3] ~= ARGV[2] then return { 'S', state[3] } end

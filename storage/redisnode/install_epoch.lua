@@ -2,8 +2,8 @@
 --
 -- KEYS  none
 -- ARGV  cluster, epoch
--- Reply {"M", high_water, max_ttl, bootstrapped, secrets}; {"S", epoch} when the node's own epoch is
---       not smaller; {"X"} when it is not admitted
+-- Reply {"M", high_water, max_ttl, bootstrapped, secrets}; {"S", epoch} if the
+--       node's own epoch is not smaller; {"X"} if it is not admitted
 local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'epoch', 'high_water', 'max_ttl', 'bootstrapped', 'secrets')
 if state[1] ~= ARGV[1] or not admitted(state[2]) then return { 'X' } end
 if tonumber(state[3]) >= tonumber(ARGV[2]) then return { 'S', state[3] } end

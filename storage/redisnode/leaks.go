@@ -1,110 +1,82 @@
 package redisnode
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
-// Leaks says how a node is searched for locks that would stay for ever, because
-// somebody took their expiry away (PERSIST, a restored dump). The zero value of
-// a field takes its default.
+// Leaks tunes the search for locks that would stay for ever because another program
+// removed their expiry (PERSIST, a restored dump). The zero value of a field takes its
+// default.
 type Leaks struct {
-	Page  int           // keys of one step; default 200, about a quarter of a millisecond of the server's time
-	Pause time.Duration // between steps; default 100ms
+	Page  int           // keys visited in one call; default 200, about 0.25 ms of the server's time
+	Pause time.Duration // between calls; default 100ms
 	Rest  time.Duration // between the end of a search and the next; default 10m
 }
 
 func (l Leaks) withDefaults() Leaks {
-	if l.Page == 0 {
-		l.Page = 200
+	return Leaks{
+		Page:  cmp.Or(l.Page, 200),
+		Pause: cmp.Or(l.Pause, 100*time.Millisecond),
+		Rest:  cmp.Or(l.Rest, 10*time.Minute),
 	}
-	if l.Pause == 0 {
-		l.Pause = 100 * time.Millisecond
-	}
-	if l.Rest == 0 {
-		l.Rest = 10 * time.Minute
-	}
-	return l
 }
 
-// WatchLeaks searches again and again until ctx ends, and tells the Meter and
-// the log what it finds. Several servers on one node search side by side: each
-// would otherwise depend on another's being there.
+// WatchLeaks searches again and again until ctx ends, and reports what it finds to the
+// Meter and the log. Every server searches by itself, so that none depends on another.
 func (n *Node) WatchLeaks(ctx context.Context, l Leaks) {
 	l = l.withDefaults()
-	told := 0
-	for pause := time.Duration(rand.Int64N(int64(l.Pause) + int64(l.Rest)/10)); rest(ctx, pause); pause = l.Rest { //nolint:gosec // so that servers do not step in time
-		found, whole := n.searchLeaks(ctx, l)
-		if !whole {
-			continue // the node is away, or about to be purged: the next search tells
+	logged := 0
+	for wait := time.Duration(rand.Int64N(int64(l.Pause) + int64(l.Rest)/10)); pause(ctx, wait); wait = l.Rest { //nolint:gosec // it spreads the servers' searches
+		found, err := n.searchLeaks(ctx, l)
+		if err != nil {
+			continue // the node is down or not admitted; the next search reports
 		}
 		n.meter.Leaked(len(found))
-		if len(found) != told {
-			n.tellLeaks(found)
+		if len(found) != logged {
+			n.logLeaks(found)
 		}
-		told = len(found)
+		logged = len(found)
 	}
 }
 
-func (n *Node) tellLeaks(found []string) {
+func (n *Node) logLeaks(found []string) {
 	const examples = 5
 	if len(found) == 0 {
 		n.opts.Logger.Info("no locks without an expiry any more", "node", n.name)
 		return
 	}
-	n.opts.Logger.Warn("locks without an expiry: nobody gets them again until somebody breaks them (DELETE /locks/{resource}), or gives them an expiry on the node (PEXPIRE l:{resource} 60000); nothing of this service makes such, so find who changes the keys of this database",
+	n.opts.Logger.Warn("locks without an expiry: they stay locked until an operator breaks them (DELETE /locks/{resource}) or sets an expiry on the node (PEXPIRE l:{resource} 60000); this service makes no such locks, so find the program that changes the keys of this database",
 		"node", n.name, "locks", len(found), "some", found[:min(len(found), examples)])
 }
 
-// searchLeaks looks at every key once. What it returns is whole unless the node
-// failed meanwhile.
-func (n *Node) searchLeaks(ctx context.Context, l Leaks) (found []string, whole bool) {
-	seen := make(map[string]bool) // a key may be scanned twice
+// searchLeaks visits every key once and returns the resources of the locks without an
+// expiry, each once.
+func (n *Node) searchLeaks(ctx context.Context, l Leaks) (found []string, err error) {
 	for cursor := "0"; ; {
-		page, next, err := n.leakPage(ctx, cursor, l.Page)
+		page, err := n.leakPage(ctx, cursor, l.Page)
 		if err != nil {
-			return nil, false
+			return nil, err
 		}
-		for _, resource := range page {
-			if !seen[resource] {
-				seen[resource] = true
-				found = append(found, resource)
-			}
+		for _, resource := range page[1:] {
+			found = append(found, str(resource))
 		}
-		if cursor = next; cursor == "0" {
-			return found, true
+		if cursor = str(page[0]); cursor == "0" {
+			slices.Sort(found) // SCAN may visit a key twice
+			return slices.Compact(found), nil
 		}
-		if !rest(ctx, l.Pause) {
-			return nil, false
+		if !pause(ctx, l.Pause) {
+			return nil, ctx.Err()
 		}
 	}
 }
 
-func (n *Node) leakPage(ctx context.Context, cursor string, count int) (resources []string, next string, err error) {
+// leakPage returns the next cursor and resources.
+func (n *Node) leakPage(ctx context.Context, cursor string, count int) ([]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(n.opts.Timeout, time.Second))
 	defer cancel()
-	reply, err := n.scripts.leaks.call(ctx, n.client, n.mark(), cursor, count)
-	if err := reading(reply, err, "L"); err != nil {
-		return nil, "", err
-	}
-	if len(reply) < 2 {
-		return nil, "", errUnreadable
-	}
-	for _, resource := range reply[2:] {
-		resources = append(resources, str(resource))
-	}
-	return resources, str(reply[1]), nil
-}
-
-// rest waits; false when ctx ended.
-func rest(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return n.read(ctx, leaksScript, "L", 1, cursor, count)
 }

@@ -1,8 +1,8 @@
--- One page of a look for locks that would stay for ever: those without an expiry.
+-- One page of a search for locks without an expiry, which would stay for ever.
 --
 -- KEYS  none
 -- ARGV  cluster, SCAN cursor, COUNT
--- Reply {"L", next cursor, resource, …}; {"X"} when the node is not admitted
+-- Reply {"L", next cursor, resource, …}; {"X"} if the node is not admitted
 local state = redis.call('HMGET', STATE, 'cluster', 'replid')
 if state[1] ~= ARGV[1] or not admitted(state[2]) then return { 'X' } end
 local page = redis.call('SCAN', ARGV[2], 'MATCH', 'l:*', 'COUNT', ARGV[3])

@@ -12,21 +12,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What one reply may hold. The largest that a sound node sends is a page of
-// locks with all their metadata, a few megabytes. The library makes room for
-// whatever length a reply announces, before it has come: a broken node could
-// end the whole service with one line.
+// The limits of one reply. The largest reply of a sound node is a page of locks with
+// all their metadata, a few megabytes. The library allocates whatever length a reply
+// announces before its bytes have arrived, so without limits one line of a broken node
+// could end the whole service.
 const (
-	mostReplyBytes    = 64 << 20
-	mostReplyElements = 1 << 20
-	mostReplyDepth    = 8
-	mostReplyLine     = 64 << 10
+	maxReplyBytes    = 64 << 20
+	maxReplyElements = 1 << 20
+	maxReplyDepth    = 8
+	maxReplyLine     = 64 << 10
 )
 
 var errReplyLimit = errors.New("the node's reply is malformed or larger than any that this service asks for")
 
-// limitedDialer connects as the library would, and looks at what comes back
-// before the library does.
+// limitedDialer connects as the library would, and checks replies before the library
+// reads them.
 func limitedDialer(r *redis.Options) func(context.Context, string, string) (net.Conn, error) {
 	plain := &net.Dialer{Timeout: r.DialTimeout}
 	dial := plain.DialContext
@@ -42,8 +42,8 @@ func limitedDialer(r *redis.Options) func(context.Context, string, string) (net.
 	}
 }
 
-// limited wraps a connection. The library asks a socket whether it is still
-// there before it uses it again, so what has that method keeps it.
+// limited wraps a connection. A syscall.Conn stays one: the library uses that to check
+// a connection before it uses it again.
 func limited(conn net.Conn) net.Conn {
 	l := &limitedConn{Conn: conn}
 	if socket, ok := conn.(syscall.Conn); ok {
@@ -64,7 +64,7 @@ type limitedConn struct {
 	broken  bool
 }
 
-// Read reads what keeps to the limits.
+// Read returns what is within the limits.
 func (c *limitedConn) Read(p []byte) (int, error) {
 	if c.broken {
 		return 0, errReplyLimit
@@ -72,7 +72,7 @@ func (c *limitedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if !c.replies.scan(p[:n]) {
 		c.broken = true
-		_ = c.Close() // nothing that follows can be told apart
+		_ = c.Close() // the beginning of the next reply is unknown
 		return 0, errReplyLimit
 	}
 	return n, err
@@ -80,14 +80,14 @@ func (c *limitedConn) Read(p []byte) (int, error) {
 
 // replyScanner follows a stream of RESP2 replies as far as their lengths.
 type replyScanner struct {
-	line     []byte // the beginning of a line, until its end comes
-	skip     int    // how much of a string is to come, its line end included
-	open     []int  // of each array around: how many elements are to come
-	bytes    int    // of the reply under way
-	elements int
+	line     []byte // the beginning of a line whose end has not arrived
+	skip     int    // bytes of a string that have not arrived, its line end included
+	open     []int  // for each enclosing array: elements that have not arrived
+	bytes    int    // of the present reply
+	elements int    // of its arrays
 }
 
-// scan takes what came next and reports whether it is within the limits.
+// scan takes the next bytes and reports whether they are within the limits.
 func (s *replyScanner) scan(p []byte) bool {
 	for len(p) > 0 {
 		if s.skip > 0 {
@@ -101,11 +101,11 @@ func (s *replyScanner) scan(p []byte) bool {
 		end := bytes.IndexByte(p, '\n')
 		if end < 0 {
 			s.line = append(s.line, p...)
-			return len(s.line) <= mostReplyLine
+			return len(s.line) <= maxReplyLine
 		}
 		s.line = append(s.line, p[:end+1]...)
 		p = p[end+1:]
-		if len(s.line) > mostReplyLine || !s.head() {
+		if len(s.line) > maxReplyLine || !s.head() {
 			return false
 		}
 		s.line = s.line[:0]
@@ -126,13 +126,13 @@ func (s *replyScanner) head() bool {
 	default:
 		return false
 	}
-	return s.bytes <= mostReplyBytes
+	return s.bytes <= maxReplyBytes
 }
 
 // announce reads a length; -1 stands for nil.
 func (s *replyScanner) announce(text []byte, length func(int)) bool {
 	n, err := strconv.Atoi(string(text))
-	if err != nil || n < -1 || n > mostReplyBytes {
+	if err != nil || n < -1 || n > maxReplyBytes {
 		return false
 	}
 	if n == -1 {
@@ -140,7 +140,7 @@ func (s *replyScanner) announce(text []byte, length func(int)) bool {
 	} else {
 		length(n)
 	}
-	return s.bytes <= mostReplyBytes && s.elements <= mostReplyElements && len(s.open) <= mostReplyDepth
+	return s.bytes <= maxReplyBytes && s.elements <= maxReplyElements && len(s.open) <= maxReplyDepth
 }
 
 func (s *replyScanner) text(n int) {
@@ -157,7 +157,7 @@ func (s *replyScanner) array(n int) {
 	s.open = append(s.open, n)
 }
 
-// ended counts an element off its array, and every array that ends with it.
+// ended counts an element of its array, and ends every array whose last it was.
 func (s *replyScanner) ended() {
 	for last := len(s.open) - 1; last >= 0; last-- {
 		if s.open[last]--; s.open[last] > 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,9 +13,11 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Observe looks at the node.
+var errUnreadable = errors.New("unreadable reply")
+
+// Observe reports the node's state.
 func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
-	reply, err := n.scripts.observe.call(ctx, n.client)
+	reply, err := observeScript.call(ctx, n.client).Slice()
 	if err != nil {
 		return node.Observation{}, explain(err)
 	}
@@ -45,11 +46,9 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 	return seen, nil
 }
 
-var errUnreadable = errors.New("unreadable reply")
-
-func marks(high, maxTTL, bootstrapped, secrets any) node.Marks {
+func marks(highWater, maxTTL, bootstrapped, secrets any) node.Marks {
 	return node.Marks{
-		HighWater:    fencing.Token(number(high)),
+		HighWater:    fencing.Token(number(highWater)),
 		MaxTTL:       inMillis(number(maxTTL)),
 		Bootstrapped: node.Epoch(number(bootstrapped)),
 		Secrets:      node.Secrets(str(secrets)),
@@ -61,20 +60,16 @@ func str(v any) string {
 	return s
 }
 
-// number reads a stored number; what is missing or broken reads as 0.
+// number reads a stored number; a missing or broken one reads as 0.
 func number(v any) int64 {
-	n, _ := exact(v)
+	n, _ := exact(str(v))
 	return n
 }
 
-// exact reads a stored number where a broken one must not pass for a small one.
-func exact(v any) (int64, bool) {
-	n, err := strconv.ParseInt(str(v), 10, 64)
-	if err != nil || n < 0 || n > int64(fencing.MaxToken) {
-		return 0, false
-	}
-	return n, true
-}
+// mark is the cluster as the scripts store and compare it.
+func (n *Node) mark() string { return markOf(n.cluster) }
+
+func markOf(c node.Cluster) string { return strconv.Itoa(c.Nodes) + ":" + c.Hash }
 
 func parseMark(text string) node.Cluster {
 	nodes, hash, _ := strings.Cut(text, ":")
@@ -102,51 +97,64 @@ func unfit(info map[string]string) string {
 	case info["cluster_enabled"] == "1":
 		return "it runs in cluster mode: set cluster-enabled no, nodes must be independent"
 	case info["maxmemory_policy"] != "noeviction":
-		return "its maxmemory-policy is " + info["maxmemory_policy"] + ": set noeviction, an evicted counter or lock is a lost one"
+		return "its maxmemory-policy is " + info["maxmemory_policy"] + ": set noeviction, since eviction would delete locks and counters"
 	case version < 7:
 		return "it is version " + info["redis_version"] + ": Redis 7 or Valkey 7.2 at least"
 	}
 	return ""
 }
 
-// reading turns the first element of a reader's reply into an error.
-func reading(reply []any, err error, want string) error {
-	if err != nil {
-		return explain(err)
+// read calls a script that answers with want and at least so many values behind it, or
+// says that the node is not admitted or in another epoch. It returns the values.
+func (n *Node) read(ctx context.Context, s script, want string, values int, args ...any) ([]any, error) {
+	reply, err := s.call(ctx, n.client, append([]any{n.mark()}, args...)...).Slice()
+	switch {
+	case err != nil:
+		return nil, explain(err)
+	case len(reply) == 0:
+		return nil, errUnreadable
 	}
-	if len(reply) == 0 {
-		return errUnreadable
-	}
-	switch head := str(reply[0]); {
-	case head == want:
-		return nil
+	switch head, rest := str(reply[0]), reply[1:]; {
+	case head == want && len(rest) >= values:
+		return rest, nil
 	case head == "X":
-		return node.ErrNotAdmitted
-	case head == "S" && len(reply) == 2:
-		return &node.StaleEpochError{Epoch: node.Epoch(number(reply[1]))}
+		return nil, node.ErrNotAdmitted
+	case head == "S" && len(rest) == 1:
+		return nil, &node.StaleEpochError{Epoch: node.Epoch(number(rest[0]))}
 	}
-	return errUnreadable
+	return nil, errUnreadable
 }
 
-// Fence installs an epoch and returns the marks.
+// InstallEpoch installs an epoch and returns the marks.
 func (n *Node) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Marks, error) {
-	reply, err := n.scripts.installEpoch.call(ctx, n.client, n.mark(), int64(epoch))
-	if err := reading(reply, err, "M"); err != nil {
+	reply, err := n.read(ctx, installEpochScript, "M", 4, int64(epoch))
+	if err != nil {
 		return node.Marks{}, err
 	}
-	if len(reply) != 5 {
-		return node.Marks{}, errUnreadable
+	if _, err := exactAll(reply[:3]); err != nil {
+		return node.Marks{}, err
 	}
-	for _, mark := range reply[1:4] { // a floor that is too low would repeat tokens
-		if _, ok := exact(mark); !ok {
-			return node.Marks{}, errUnreadable
-		}
-	}
-	return marks(reply[1], reply[2], reply[3], reply[4]), nil
+	return marks(reply[0], reply[1], reply[2], reply[3]), nil
 }
 
-// surveyCount is how many keys one page of a survey looks at.
-const surveyCount = 500
+// exactAll parses numbers none of which may be broken: a token that is too low would be
+// granted twice.
+func exactAll(values []any) ([]fencing.Token, error) {
+	tokens := make([]fencing.Token, len(values))
+	for i, v := range values {
+		n, ok := exact(str(v))
+		if !ok {
+			return nil, errUnreadable
+		}
+		tokens[i] = fencing.Token(n)
+	}
+	return tokens, nil
+}
+
+const (
+	surveyCount = 500 // keys that one page of a survey visits
+	scanCalls   = 16  // pages of one Scan, on a node that has few locks among many counters
+)
 
 // Survey lists a page of locks.
 func (n *Node) Survey(ctx context.Context, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
@@ -160,42 +168,35 @@ func (n *Node) page(ctx context.Context, epoch, cursor, pattern string) (locks [
 	if _, err := strconv.ParseUint(cursor, 10, 64); err != nil {
 		return nil, "", &lockcore.FieldError{Field: "cursor", Reason: "must be the next_cursor of an earlier page"}
 	}
-	reply, err := n.scripts.survey.call(ctx, n.client, n.mark(), epoch, cursor, pattern, surveyCount)
-	if err := reading(reply, err, "L"); err != nil {
+	reply, err := n.read(ctx, surveyScript, "L", 1, epoch, cursor, pattern, surveyCount)
+	if err != nil {
 		return nil, "", err
 	}
-	if len(reply) < 2 {
-		return nil, "", errUnreadable
-	}
-	for _, entry := range reply[2:] {
+	for _, entry := range reply[1:] {
 		if lock, ok := parseLock(entry); ok {
 			locks = append(locks, lock)
 		}
 	}
-	if next = str(reply[1]); next == "0" {
+	if next = str(reply[0]); next == "0" {
 		next = ""
 	}
 	return locks, next, nil
 }
 
-// parseLock reads {resource, "grant ttl owner note meta", left}.
+// parseLock reads {resource, "grant ttl owner note meta", remaining}.
 func parseLock(entry any) (lock node.CarriedLock, ok bool) {
 	parts, _ := entry.([]any)
 	if len(parts) != 3 {
 		return lock, false
 	}
-	left, _ := parts[2].(int64)
+	remaining, _ := parts[2].(int64)
 	f := fields{rest: str(parts[1])}
 	lock = node.CarriedLock{Resource: str(parts[0]), Grant: f.token(), TTL: f.millis(), Owner: f.word()}
-	lock.Keyed = f.perhaps() != ""
-	lock.Meta = f.tail()
-	lock.Remaining = inMillis(left)
+	lock.Keyed = f.optional() != ""
+	lock.Meta = f.rest
+	lock.Remaining = inMillis(remaining)
 	return lock, !f.bad
 }
-
-// scanCalls bounds how often one Scan asks a node that holds few locks among
-// many counters.
-const scanCalls = 16
 
 // Scan lists a page of locked resources.
 func (n *Node) Scan(ctx context.Context, prefix, cursor string, limit int) (resources []string, next string, err error) {
@@ -222,69 +223,29 @@ func escapeGlob(text string) string {
 
 // Counters reads effective counters.
 func (n *Node) Counters(ctx context.Context, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
-	args := make([]any, 0, len(resources)+2)
-	args = append(args, n.mark(), int64(epoch))
+	args := []any{int64(epoch)}
 	for _, r := range resources {
 		args = append(args, r)
 	}
-	reply, err := n.scripts.counters.call(ctx, n.client, args...)
-	if err := reading(reply, err, "V"); err != nil {
+	reply, err := n.read(ctx, countersScript, "V", len(resources), args...)
+	if err != nil {
 		return nil, err
 	}
-	counters := make([]fencing.Token, len(reply)-1)
-	for i, v := range reply[1:] {
-		n, ok := exact(v)
-		if !ok {
-			return nil, errUnreadable
-		}
-		counters[i] = fencing.Token(n)
-	}
-	return counters, nil
+	return exactAll(reply[:len(resources)])
 }
 
-// Quarantine notes that the node's silence has begun.
-func (n *Node) Quarantine(ctx context.Context, note string) error {
-	return n.admission(ctx, n.scripts.quarantine, n.mark(), note)
+// RaiseMaxTTL records a longer TTL.
+func (n *Node) RaiseMaxTTL(ctx context.Context, ttl time.Duration) error {
+	_, err := n.read(ctx, maxTTLScript, "OK", 0, ttl.Milliseconds())
+	return err
 }
 
 // Time reads the server's clock.
 func (n *Node) Time(ctx context.Context) (time.Time, error) { return n.client.Time(ctx).Result() }
 
-// Expel takes the admission back.
-func (n *Node) Expel(ctx context.Context, incarnation string, epoch node.Epoch, note string) error {
-	return n.admission(ctx, n.scripts.expel, n.mark(), incarnation, int64(epoch), note)
-}
-
-// Stage purges the node for an admission.
-func (n *Node) Stage(ctx context.Context, a node.Admission) error {
-	empty := "0"
-	if a.OnlyIfEmpty {
-		empty = "1"
-	}
-	return n.admission(ctx, n.scripts.stage, markOf(a.Cluster), a.Incarnation, int64(a.Epoch), int64(a.Bootstrapped), a.Floor.String(), empty, a.Note)
-}
-
-// Load writes carried counters and locks.
-func (n *Node) Load(ctx context.Context, a node.Admission, locks []node.CarriedLock) error {
-	args := []any{a.Incarnation, int64(a.Epoch), n.keep()}
-	for _, l := range locks {
-		note := ""
-		if l.Keyed {
-			note = "=" // no attempt takes it back
-		}
-		args = append(args, l.Resource, l.Counter.String(), l.Owner, l.Grant.String(), millis(max(l.Remaining, time.Millisecond)), millis(l.TTL),
-			note, l.Meta)
-	}
-	return n.admission(ctx, n.scripts.load, args...)
-}
-
-// Admit opens the gate.
-func (n *Node) Admit(ctx context.Context, a node.Admission) error {
-	return n.admission(ctx, n.scripts.admit, a.Incarnation, int64(a.Epoch), int64(a.Bootstrapped), millis(a.MaxTTL), string(a.Secrets))
-}
-
-func (n *Node) admission(ctx context.Context, s script, args ...any) error {
-	reply, err := s.run(ctx, n.client, append(slices.Clip(s.args), args...)).Text()
+// change calls a script that answers with one word.
+func (n *Node) change(ctx context.Context, s script, args ...any) error {
+	reply, err := s.call(ctx, n.client, args...).Text()
 	switch {
 	case err != nil:
 		return explain(err)
@@ -298,13 +259,44 @@ func (n *Node) admission(ctx context.Context, s script, args ...any) error {
 	return node.ErrRaced
 }
 
-// ReplaceSecrets replaces the cluster's secrets.
-func (n *Node) ReplaceSecrets(ctx context.Context, was, with node.Secrets) error {
-	return n.admission(ctx, n.scripts.secrets, n.mark(), string(was), string(with))
+// Quarantine begins the node's quarantine.
+func (n *Node) Quarantine(ctx context.Context, note string) error {
+	return n.change(ctx, quarantineScript, n.mark(), note)
 }
 
-// RaiseMaxTTL records a longer TTL.
-func (n *Node) RaiseMaxTTL(ctx context.Context, ttl time.Duration) error {
-	reply, err := n.scripts.maxTTL.call(ctx, n.client, n.mark(), ttl.Milliseconds())
-	return reading(reply, err, "OK")
+// Expel revokes the admission.
+func (n *Node) Expel(ctx context.Context, incarnation string, epoch node.Epoch, note string) error {
+	return n.change(ctx, expelScript, n.mark(), incarnation, int64(epoch), note)
+}
+
+// Stage purges the node for an admission.
+func (n *Node) Stage(ctx context.Context, a node.Admission) error {
+	empty := "0"
+	if a.OnlyIfEmpty {
+		empty = "1"
+	}
+	return n.change(ctx, stageScript, markOf(a.Cluster), a.Incarnation, int64(a.Epoch), int64(a.Bootstrapped), a.Floor.String(), empty, a.Note)
+}
+
+// Load writes carried counters and locks.
+func (n *Node) Load(ctx context.Context, a node.Admission, locks []node.CarriedLock) error {
+	args := []any{a.Incarnation, int64(a.Epoch), millis(n.opts.CounterTTL)}
+	for _, l := range locks {
+		note := ""
+		if l.Keyed {
+			note = "=" // attempts are not carried, so no retraction deletes the lock
+		}
+		args = append(args, l.Resource, l.Counter.String(), l.Owner, l.Grant.String(), millis(max(l.Remaining, time.Millisecond)), millis(l.TTL), note, l.Meta)
+	}
+	return n.change(ctx, loadScript, args...)
+}
+
+// Admit opens the gate.
+func (n *Node) Admit(ctx context.Context, a node.Admission) error {
+	return n.change(ctx, admitScript, a.Incarnation, int64(a.Epoch), int64(a.Bootstrapped), millis(a.MaxTTL), string(a.Secrets))
+}
+
+// ReplaceSecrets replaces the cluster's secrets.
+func (n *Node) ReplaceSecrets(ctx context.Context, was, with node.Secrets) error {
+	return n.change(ctx, secretsScript, n.mark(), string(was), string(with))
 }

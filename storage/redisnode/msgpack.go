@@ -5,19 +5,19 @@ import (
 	"strconv"
 )
 
-// The few forms of MessagePack that vote.lua and this package exchange:
-// arrays, strings, and small integers in replies. They are written by hand since
-// a library's values and reflection would cost every request allocations, where
-// this appends to a buffer that is used again.
+// The forms of MessagePack that vote.lua and this package exchange: arrays and
+// strings. They are written by hand: a library's values and reflection would cost every
+// request allocations, where this appends to a buffer that is used again.
 
 const (
+	packArray16 = 0xdc
 	packArray32 = 0xdd
 	packStr8    = 0xd9
 	packStr16   = 0xda
 	packStr32   = 0xdb
 )
 
-// packer writes one array of strings. Its memory is used again and again.
+// packer writes one array of strings. It uses its memory again.
 type packer struct {
 	buf []byte
 	n   uint32
@@ -36,6 +36,13 @@ func (p *packer) str(s string) {
 	p.buf = append(p.buf, s...)
 }
 
+func (p *packer) strs(texts ...string) {
+	for _, text := range texts {
+		p.str(text)
+	}
+}
+
+// int writes a number as decimal text.
 func (p *packer) int(v int64) {
 	var digits [20]byte
 	text := strconv.AppendInt(digits[:0], v, 10)
@@ -44,14 +51,14 @@ func (p *packer) int(v int64) {
 }
 
 func (p *packer) head(size int) {
-	const fix, mostFix, most8, most16 = 0xa0, 31, 0xff, 0xffff
+	const fix, maxFix, max8, max16 = 0xa0, 31, 0xff, 0xffff
 	p.n++
 	switch {
-	case size <= mostFix:
+	case size <= maxFix:
 		p.buf = append(p.buf, fix|byte(size))
-	case size <= most8:
+	case size <= max8:
 		p.buf = append(p.buf, packStr8, byte(size))
-	case size <= most16:
+	case size <= max16:
 		p.buf = binary.BigEndian.AppendUint16(append(p.buf, packStr16), uint16(size))
 	default:
 		p.buf = binary.BigEndian.AppendUint32(append(p.buf, packStr32), uint32(size))
@@ -64,8 +71,8 @@ func (p *packer) bytes() []byte {
 	return p.buf
 }
 
-// unpacker reads from the front of a text. After an error bad is set and every
-// further read gives nothing.
+// unpacker reads from the front of a text. After an error bad is set, and every further
+// read returns nothing.
 type unpacker struct {
 	rest string
 	bad  bool
@@ -94,19 +101,19 @@ func (u *unpacker) kind() byte {
 	if head := u.take(1); head != "" {
 		return head[0]
 	}
-	return 0xc1 // never used: no reader takes it
+	return 0xc1 // a kind that MessagePack never uses
 }
 
-// isArray reports whether an array follows.
 func (u *unpacker) isArray() bool {
-	return !u.bad && len(u.rest) > 0 && (u.rest[0]&0xf0 == 0x90 || u.rest[0] == 0xdc || u.rest[0] == packArray32)
+	return !u.bad && u.rest != "" && (u.rest[0]&0xf0 == 0x90 || u.rest[0] == packArray16 || u.rest[0] == packArray32)
 }
 
+// array reads the length of an array.
 func (u *unpacker) array() int {
 	switch k := u.kind(); {
 	case k&0xf0 == 0x90:
 		return int(k & 0x0f)
-	case k == 0xdc:
+	case k == packArray16:
 		return u.uint(2)
 	case k == packArray32:
 		return u.uint(4)
@@ -128,20 +135,4 @@ func (u *unpacker) str() string {
 	}
 	u.bad = true
 	return ""
-}
-
-// count reads an integer from 0 up.
-func (u *unpacker) count() int {
-	switch k := u.kind(); {
-	case k < 0x80:
-		return int(k)
-	case k == 0xcc:
-		return u.uint(1)
-	case k == 0xcd:
-		return u.uint(2)
-	case k == 0xce:
-		return u.uint(4)
-	}
-	u.bad = true
-	return 0
 }

@@ -20,11 +20,10 @@ type Node struct {
 	client  *redis.Client
 	opts    Options
 	meter   Meter
-	scripts scripts
 	cluster node.Cluster
 
 	queue  chan job
-	down   atomic.Pointer[error] // why the node is not asked now; nil while it answers
+	down   atomic.Pointer[error] // why operations fail unsent; nil while the node answers
 	closed chan struct{}
 	once   sync.Once
 	done   sync.WaitGroup
@@ -37,8 +36,8 @@ type job struct {
 	sink  node.Sink
 }
 
-// Open makes a Node for an address as ParseAddr reads it, and starts its
-// sender. It does not wait for the server, which may come and go.
+// Open makes a Node for an address as ParseAddr reads it, and starts its sender. It
+// does not wait for the server, which may be down now and later.
 func Open(addr string, opts Options) (*Node, error) {
 	parsed, err := ParseAddr(addr)
 	if err != nil {
@@ -46,12 +45,11 @@ func Open(addr string, opts Options) (*Node, error) {
 	}
 	opts = opts.withDefaults()
 	n := &Node{
-		name:    parsed.Addr + "/" + strconv.Itoa(parsed.DB),
-		client:  redis.NewClient(clientOptions(parsed, opts)),
-		opts:    opts,
-		scripts: newScripts(),
-		queue:   make(chan job, opts.Queue),
-		closed:  make(chan struct{}),
+		name:   parsed.Addr + "/" + strconv.Itoa(parsed.DB),
+		client: redis.NewClient(clientOptions(parsed, opts)),
+		opts:   opts,
+		queue:  make(chan job, opts.Queue),
+		closed: make(chan struct{}),
 	}
 	n.meter = opts.Meters(n.name)
 	n.done.Go(n.send)
@@ -61,13 +59,13 @@ func Open(addr string, opts Options) (*Node, error) {
 // Name is host:port/database, without user or password.
 func (n *Node) Name() string { return n.name }
 
-// Join tells the node which cluster it votes in, before its first use.
+// Join sets the cluster in which the node votes, before its first use.
 func (n *Node) Join(c node.Cluster) { n.cluster = c }
 
-// Queue is how many operations wait to be sent, and how many may.
+// Queue is the number of operations that wait to be sent, and its bound.
 func (n *Node) Queue() (length, bound int) { return len(n.queue), cap(n.queue) }
 
-// Close stops the sender and the connections. What waits fails.
+// Close ends the sender and the connections. Operations that wait fail.
 func (n *Node) Close() error {
 	n.once.Do(func() { close(n.closed) })
 	n.done.Wait()
@@ -92,7 +90,7 @@ func (n *Node) Submit(op *node.Op, index int, sink node.Sink) {
 	}
 }
 
-// drainIfClosed answers what came into the queue after the sender had left.
+// drainIfClosed fails what was queued after the sender had ended.
 func (n *Node) drainIfClosed() {
 	select {
 	case <-n.closed:
@@ -100,11 +98,6 @@ func (n *Node) drainIfClosed() {
 	default:
 	}
 }
-
-// mark is the cluster's mark as the scripts compare it.
-func (n *Node) mark() string { return markOf(n.cluster) }
-
-func markOf(c node.Cluster) string { return strconv.Itoa(c.Nodes) + ":" + c.Hash }
 
 // reached reports whether the command may have reached the server.
 func reached(err error) bool {
@@ -116,7 +109,7 @@ func reached(err error) bool {
 	return true
 }
 
-// explain makes a short reason of a command's error.
+// explain shortens a command's error to what an operator needs.
 func explain(err error) error {
 	var op *net.OpError
 	switch {

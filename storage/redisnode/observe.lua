@@ -1,17 +1,17 @@
--- A look at the node that changes nothing.
+-- The node's state. Changes nothing.
 --
 -- KEYS  none
 -- ARGV  none
 -- Reply INFO of the sections server, memory, cluster and replication as one
---       text; the number of keys, 0 when there is nothing but the note of a
---       quarantine; then cluster, replid, epoch, bootstrapped, max_ttl, high_water, staged,
---       note and secrets, each false when missing; and whether the gate is open.
+--       text; the number of keys, 0 if there is nothing but the note of a
+--       quarantine; then cluster, replid, epoch, bootstrapped, max_ttl, high_water,
+--       staged, note and secrets, each false if missing; and 1 if the gate is open.
 local info = {}
 for _, section in ipairs({ 'server', 'memory', 'cluster', 'replication' }) do
   info[#info + 1] = redis.call('INFO', section)
 end
 info = table.concat(info, '\r\n')
--- In cluster mode a script must not touch what it did not declare.
+-- In cluster mode a script must not use keys that it did not declare.
 if string.find(info, 'cluster_enabled:1', 1, true) then
   return { info, 0, false, false, false, false, false, false, false, false, false, 0 }
 end

@@ -1,6 +1,7 @@
 package redisnode
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -17,35 +18,33 @@ import (
 
 // Options tune a Node. The zero value of a field takes its default.
 type Options struct {
-	// Timeout bounds a batch: connecting, sending and the reply. Default 200ms.
-	// It should be several times as long as a request waits for the node
-	// (redlock.Config.NodeTimeout): a node that is late for a request is not a
-	// node that is down, and breaking its connection would lose the answers and
-	// make it later yet. Nobody waits for it longer than the request does.
+	// Timeout bounds a batch: connecting, sending and the reply. Default 200ms. It
+	// should be several times redlock.Config.NodeTimeout, after which a request stops
+	// waiting for the node: a node that is late is not down, and to break its
+	// connection would lose the answers.
 	Timeout time.Duration
-	// CounterTTL is how long a counter stays after its last use; default 24h.
-	// Longer than any TTL, since a counter never goes before its lock.
+	// CounterTTL is how long a counter stays after its last use; default 24h. It must
+	// be longer than any TTL, since a counter must not expire before its lock.
 	CounterTTL time.Duration
-	// Queue bounds the operations that wait for the node; default 8192. More
-	// fail at once with node.ErrQueueFull.
+	// Queue bounds the operations that wait for the node; default 8192. An operation
+	// above the bound fails at once with node.ErrQueueFull.
 	Queue int
 	// Batch bounds the operations of one script call; default 256.
 	Batch  int
 	Logger *slog.Logger // default discards
-	// Meters, if not nil, gives the Meter of the node of that name.
+	// Meters returns the Meter of the node of that name; default none.
 	Meters func(node string) Meter
 }
 
-// Meter is told what the node's one sender does, for statistics. Its methods
-// are called by several goroutines and must not block.
+// Meter receives the node's statistics. Its methods are called from several goroutines
+// and must not block.
 type Meter interface {
-	// Batch tells of a script call with so many operations, and how long its
-	// answer took; of one that failed, too.
+	// Batch is called after each script call, also one that failed.
 	Batch(operations int, took time.Duration, failed bool)
-	// Memory tells what the server uses and may use, in bytes; most is 0 where
-	// nothing limits it.
-	Memory(used, most int64)
-	// Leaked tells how many locks without an expiry the last look at all keys found.
+	// Memory is called after each Observe: bytes that the server uses, and its limit, 0
+	// without one.
+	Memory(used, limit int64)
+	// Leaked is called after each search for locks without an expiry, with their number.
 	Leaked(locks int)
 }
 
@@ -56,21 +55,11 @@ func (unmetered) Memory(int64, int64)            {}
 func (unmetered) Leaked(int)                     {}
 
 func (o Options) withDefaults() Options {
-	if o.Timeout == 0 {
-		o.Timeout = 200 * time.Millisecond
-	}
-	if o.CounterTTL == 0 {
-		o.CounterTTL = 24 * time.Hour
-	}
-	if o.Queue == 0 {
-		o.Queue = 8192
-	}
-	if o.Batch == 0 {
-		o.Batch = 256
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Timeout = cmp.Or(o.Timeout, 200*time.Millisecond)
+	o.CounterTTL = cmp.Or(o.CounterTTL, 24*time.Hour)
+	o.Queue = cmp.Or(o.Queue, 8192)
+	o.Batch = cmp.Or(o.Batch, 256)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Meters == nil {
 		o.Meters = func(string) Meter { return unmetered{} }
 	}
@@ -93,19 +82,18 @@ func ParseAddr(addr string) (*redis.Options, error) {
 	return &redis.Options{Addr: addr}, nil
 }
 
-// Redact takes user and password out of an address.
+// Redact removes user and password from an address.
 func Redact(addr string) string {
 	scheme, rest, isURL := strings.Cut(addr, "://")
 	if !isURL {
 		scheme, rest = "", addr
+	} else {
+		scheme += "://"
 	}
 	if at := strings.LastIndex(rest, "@"); at >= 0 {
 		rest = "***@" + rest[at+1:]
 	}
-	if isURL {
-		return scheme + "://" + rest
-	}
-	return rest
+	return scheme + rest
 }
 
 func isPort(text string) bool {
@@ -113,8 +101,8 @@ func isPort(text string) bool {
 	return err == nil && n >= 1 && n <= 65535
 }
 
-// parseURL reads a URL. What the library says about one that it cannot read may
-// repeat a part of the password, so it is not told.
+// parseURL reads a URL. It drops the library's error, which may repeat a part of the
+// password.
 func parseURL(addr string) (*redis.Options, error) {
 	opts, err := redis.ParseURL(addr)
 	if err == nil && opts.Network == "tcp" && opts.DB >= 0 {
@@ -125,8 +113,8 @@ func parseURL(addr string) (*redis.Options, error) {
 	return nil, fmt.Errorf("node address %s: want redis:// or rediss://user:password@host:port/database, with %%XX for special characters in the password", Redact(addr))
 }
 
-// clientOptions turns off whatever could repeat a script, outlast its time
-// limit or add commands of its own.
+// clientOptions switches off whatever could repeat a script, outlast its time limit or
+// add commands of the library's own.
 func clientOptions(r *redis.Options, o Options) *redis.Options {
 	r.MaxRetries = -1 // rule 3: a script is never sent twice
 	r.ContextTimeoutEnabled = true
@@ -150,9 +138,9 @@ var (
 	_ node.Clocked = (*Node)(nil)
 )
 
-// LogLibrary makes the Redis library log to logger, at the debug level: what it
-// has to say about connections, the nodes' states tell better. The library has
-// one logger for the whole process, so this is for a program's start.
+// LogLibrary makes the Redis library log to logger, at the debug level: the nodes'
+// states say more about connections. The library has one logger for the whole process,
+// so a program calls this at its start.
 func LogLibrary(logger *slog.Logger) { redis.SetLogger(libraryLog{logger}) }
 
 type libraryLog struct{ *slog.Logger }

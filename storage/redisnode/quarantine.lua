@@ -1,10 +1,10 @@
--- Notes on a node that is not admitted, and bears no such note, that its
--- silence has begun (rule 13). FLUSHALL and an admission take the note away.
+-- Begins the quarantine of a node that is not admitted: stores the note, unless there
+-- is one (rule 13). FLUSHALL and an admission delete the note.
 --
 -- KEYS  none
 -- ARGV  cluster, note
--- Reply "OK"; "RACED" when this is no master, or admitted; "FOREIGN" when the
---       database holds what is not this cluster's
+-- Reply "OK"; "RACED" if it is not a master, or admitted; "FOREIGN" if the database is
+--       not this cluster's
 local role, replid = replication()
 if role ~= 'master' then return 'RACED' end
 if not blank(redis.call('DBSIZE')) then

@@ -3,69 +3,66 @@ package redisnode
 import (
 	"context"
 	"crypto/sha1" //nolint:gosec // Redis names scripts by their SHA-1; nothing is secured by it
-	_ "embed"
+	"embed"
 	"encoding/hex"
+	"fmt"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-//go:embed gate.lua
-var gateSource string
+//go:embed *.lua
+var sources embed.FS
 
-//go:embed vote.lua
-var voteSource string
+// The scripts: each is the file of that name behind the constants and gate.lua.
+var (
+	voteScript         = newScript("vote")
+	observeScript      = newScript("observe")
+	installEpochScript = newScript("install_epoch")
+	surveyScript       = newScript("survey")
+	countersScript     = newScript("counters")
+	quarantineScript   = newScript("quarantine")
+	expelScript        = newScript("expel")
+	stageScript        = newScript("stage")
+	loadScript         = newScript("load")
+	admitScript        = newScript("admit")
+	maxTTLScript       = newScript("maxttl")
+	secretsScript      = newScript("secrets")
+	leaksScript        = newScript("leaks")
+)
 
-//go:embed observe.lua
-var observeSource string
-
-//go:embed install_epoch.lua
-var installEpochSource string
-
-//go:embed survey.lua
-var surveySource string
-
-//go:embed counters.lua
-var countersSource string
-
-//go:embed quarantine.lua
-var quarantineSource string
-
-//go:embed stage.lua
-var stageSource string
-
-//go:embed load.lua
-var loadSource string
-
-//go:embed admit.lua
-var admitSource string
-
-//go:embed maxttl.lua
-var maxTTLSource string
-
-//go:embed secrets.lua
-var secretsSource string
-
-//go:embed leaks.lua
-var leaksSource string
-
-//go:embed expel.lua
-var expelSource string
-
-// script is one Lua file behind the gate's prelude.
+// script is one Lua file, ready to call.
 type script struct {
 	body string
 	args []any // "EVALSHA", its hash, "0": the head of every call
 }
 
-func newScript(source string) script {
-	body := gateSource + source
+func newScript(name string) script {
+	body := constants() + source("gate") + source(name)
 	sum := sha1.Sum([]byte(body)) //nolint:gosec // see above
 	return script{body: body, args: []any{"EVALSHA", hex.EncodeToString(sum[:]), "0"}}
 }
 
-// run calls the script. When the node does not know it, nothing has run: it is
-// loaded and called again. (The cache says nothing about safety: the gate does.)
+func source(name string) string {
+	text, err := sources.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return string(text)
+}
+
+// constants are what the scripts share with every other node, in Lua.
+func constants() string {
+	return fmt.Sprintf("local MAX_TOKEN, MAX_SHOWN, MAX_ATTEMPTS = %d, %d, %d\n", fencing.MaxToken, node.MaxShown, node.MaxAttempts) +
+		fmt.Sprintf("local TICKET_TTL, ENQUEUED_TTL, MAX_TOKENS_AHEAD = %s, %s, %d\n",
+			millis(node.TicketTTL), millis(node.EnqueuedTTL), node.MaxTokensAhead)
+}
+
+// run calls the script. A node that does not know it has run nothing: the script is
+// loaded and called again. (The script cache proves nothing about the node: the gate does.)
 func (s script) run(ctx context.Context, client *redis.Client, args []any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx, args...)
 	if err := client.Process(ctx, cmd); !redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -81,21 +78,6 @@ func (s script) run(ctx context.Context, client *redis.Client, args []any) *redi
 }
 
 // call runs the script with these arguments.
-func (s script) call(ctx context.Context, client *redis.Client, args ...any) ([]any, error) {
-	return s.run(ctx, client, append(slices.Clip(s.args), args...)).Slice()
-}
-
-// scripts are the files, ready to call.
-type scripts struct {
-	vote, observe, installEpoch, survey, counters, quarantine, stage, load, admit, maxTTL, secrets, leaks, expel script
-}
-
-func newScripts() scripts {
-	return scripts{
-		vote: newScript(voteSource), observe: newScript(observeSource), installEpoch: newScript(installEpochSource),
-		survey: newScript(surveySource), counters: newScript(countersSource), quarantine: newScript(quarantineSource), stage: newScript(stageSource),
-		load: newScript(loadSource), admit: newScript(admitSource), maxTTL: newScript(maxTTLSource),
-		secrets: newScript(secretsSource),
-		leaks:   newScript(leaksSource), expel: newScript(expelSource),
-	}
+func (s script) call(ctx context.Context, client *redis.Client, args ...any) *redis.Cmd {
+	return s.run(ctx, client, append(slices.Clip(s.args), args...))
 }

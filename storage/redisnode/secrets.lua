@@ -1,8 +1,8 @@
 -- Replaces the cluster's secrets, by compare-and-set.
 --
 -- KEYS  none
--- ARGV  cluster, the secrets that it has, those that it is to have
--- Reply "OK"; "RACED" when it has others; "SHUT" when the node is not admitted
+-- ARGV  cluster, the present secrets, the new ones
+-- Reply "OK"; "RACED" if it has others; "SHUT" if the node is not admitted
 local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'secrets')
 if state[1] ~= ARGV[1] or not admitted(state[2]) then return 'SHUT' end
 if (state[3] or '') ~= ARGV[2] then return 'RACED' end

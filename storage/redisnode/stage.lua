@@ -1,13 +1,12 @@
 -- Begins an admission: purges every lock and counter, and keeps high_water (rule 11).
 --
 -- KEYS  none
--- ARGV  cluster, incarnation, epoch, bootstrapped, floor, "1" if only an empty database
---       will do, and the note of its quarantine, "" without one; of a node that
---       is admitted in an epoch from before bootstrapped, "missed" and that epoch
--- Reply "OK", and the note is in its data; "RACED" when this is another
---       incarnation, no master, admitted already, under another note, or staged
---       under a larger epoch; "FOREIGN" when the database holds what is not this
---       cluster's
+-- ARGV  cluster, incarnation, epoch, bootstrapped, floor, "1" if the database must be
+--       empty, and the note of its quarantine, "" without one; for a node that is
+--       admitted in an epoch smaller than bootstrapped, "missed" and that epoch
+-- Reply "OK", and the note is stored; "RACED" if it is another incarnation, not a
+--       master, admitted in an epoch that is not smaller, has another note, or is staged
+--       under a larger epoch; "FOREIGN" if the database is not this cluster's
 local role, replid = replication()
 if role ~= 'master' or replid ~= ARGV[2] then return 'RACED' end
 local free = blank(redis.call('DBSIZE'))

@@ -1,8 +1,8 @@
--- One page of the locks of an admitted node (rule 21), or of a listing.
+-- One page of the locks of an admitted node: of a survey (rule 21), or of a listing.
 --
 -- KEYS  none
 -- ARGV  cluster, epoch ("" for a listing: any), SCAN cursor, MATCH pattern, COUNT
--- Reply {"L", next cursor, {resource, value, left}, …}; {"S", epoch}; {"X"}
+-- Reply {"L", next cursor, {resource, record, remaining ms}, …}; {"S", epoch}; {"X"}
 local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'epoch')
 if state[1] ~= ARGV[1] or not admitted(state[2]) then return { 'X' } end
 if ARGV[2] ~= '' and state[3] ~= ARGV[2] then return { 'S', state[3] } end
