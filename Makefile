@@ -106,8 +106,8 @@ bench-guard: ## what the guard costs in Postgres, side by side with pgbench (RUN
 	storage/pgguard/bench/run.sh
 
 .PHONY: mutants
-mutants: ## switch off every rule in turn, and write docs/simulation.md; up to MUTANTLIMIT (2m) each
-	$(GO) test ./internal/sim -run TestMutantTable -v -count=1 -timeout 0 -sim.mutants=$(CURDIR)/docs/simulation.md -sim.limit=$(or $(MUTANTLIMIT),2m)
+mutants: ## switch off every rule in turn, and write docs/internals/simulation.md; up to MUTANTLIMIT (2m) each
+	$(GO) test ./internal/sim -run TestMutantTable -v -count=1 -timeout 0 -sim.mutants=$(CURDIR)/docs/internals/simulation.md -sim.limit=$(or $(MUTANTLIMIT),2m)
 
 .PHONY: fmt
 fmt: ## format the code

@@ -152,7 +152,7 @@ func writeTable(t *testing.T, rows [][2]catch, took time.Duration) {
 		controls += row[0].control + row[1].control
 		fmt.Fprintf(&table, "| %s | %s |%s|%s|\n", row[0].mutant.Rule, row[0].mutant.Name, row[0].cells(), row[1].cells())
 	}
-	fmt.Fprintf(&table, "\nHunted for %s in all, and up to %s each. The same plans with every rule in place: %d acquisitions, %s.\n",
+	fmt.Fprintf(&table, "\nHunted for %s in all, and up to %s each.\nThe same plans with every rule in place: %d acquisitions, %s.\n",
 		took.Round(time.Minute), *mutantLimit, controls, verdict(t))
 	if err := os.WriteFile(*mutantTable, []byte(head+tableMark+table.String()+tableEndMark+foot), 0o644); err != nil {
 		t.Fatal(err)
