@@ -18,7 +18,7 @@ WORKDIR /data
 VOLUME /data
 USER 65532:65532
 # It listens on 127.0.0.1 until FENCELOCK_LISTEN says 0.0.0.0:8080, which needs
-# FENCELOCK_ACCESS_FILE (docs/access.md), or FENCELOCK_INSECURE=true.
+# FENCELOCK_ACCESS_FILE (docs/how-to/access.md), or FENCELOCK_INSECURE=true.
 EXPOSE 8080
 # A server that waits for the leases of an earlier life to end is not ready for up
 # to the longest lease (FENCELOCK_MAX_TTL, 60 s), and not sick either.

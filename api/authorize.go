@@ -17,7 +17,7 @@ import (
 
 // decision is what a route asks of its callers where there is access control.
 type decision struct {
-	needs string // for people, as docs/access.md has it
+	needs string // for people, as docs/reference/access.md has it
 	// open routes ignore credentials; optional ones accept requests without any.
 	open, optional bool
 	// check refuses callers without the right; nil lets every authenticated caller pass.

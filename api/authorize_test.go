@@ -76,7 +76,7 @@ func (s *service) send(r []string, header ...string) answered {
 // TestEveryRouteIsDecided fails for a route that nobody has thought about.
 func TestEveryRouteIsDecided(t *testing.T) {
 	decided := api.Decisions()
-	text, err := os.ReadFile("../docs/access.md")
+	text, err := os.ReadFile("../docs/reference/access.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestEveryRouteIsDecided(t *testing.T) {
 			continue
 		}
 		if row := "| `" + pattern + "` | " + needs + " |"; !strings.Contains(string(text), row) {
-			t.Errorf("docs/access.md lacks the line\n%s", row)
+			t.Errorf("docs/reference/access.md lacks the line\n%s", row)
 		}
 		if tried[pattern] == nil {
 			t.Errorf("%s is not among the requests of this test", pattern)

@@ -30,7 +30,7 @@ var (
 	errTooManyListeners = errors.New("this server streams events to as many readers as it may, or to as many of this caller's")
 	errTooManyLists     = fmt.Errorf("this caller has %d listings in flight or not read yet, the most that a caller may have", maxListsOfCaller)
 	errHost             = errors.New("this server does not answer to this host")
-	errUnauthorized     = errors.New("send Authorization: Bearer with a token that this service knows, or a client certificate; see docs/access.md")
+	errUnauthorized     = errors.New("send Authorization: Bearer with a token that this service knows, or a client certificate; see docs/how-to/access.md")
 	errForbidden        = errors.New("the caller's rules do not give the right that this needs")
 	errInternal         = errors.New("the server's log says more, under this response's X-Request-Id")
 	// errField stands for every *lockcore.FieldError and malformed value, see classify.

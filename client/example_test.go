@@ -136,7 +136,7 @@ func ExampleLease_Token() {
 	// Output: true true
 }
 
-// What docs/migrating.md shows: a mutex that is locked, extended and unlocked
+// What docs/how-to/migrate.md shows: a mutex that is locked, extended and unlocked
 // by hand becomes a call.
 func ExampleClient_DoWith_migrating() {
 	url, stop := exampleService()

@@ -1,6 +1,6 @@
 // Package access authenticates callers and says what each may do: names, their
 // credentials (bearer token, certificate, JWT), rules and limits, from one file that
-// is read again when it changes. docs/access.md describes the file.
+// is read again when it changes. docs/reference/access.md describes the file.
 //
 // What no rule allows is denied. Of several rules that fit a resource the one with
 // the longest prefix counts, whether it gives more or less than others.

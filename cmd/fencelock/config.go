@@ -26,38 +26,38 @@ const envPrefix = "FENCELOCK"
 //
 // An empty variable counts as one that is not set.
 type environment struct {
-	Listen          address       `split_words:"true" default:"127.0.0.1:8080" desc:"Address of the HTTP API, host:port; port 0 picks a free one, which the first line of the log names. An address that is not loopback needs FENCELOCK_ACCESS_FILE, or FENCELOCK_INSECURE=true."`
-	AdminListen     address       `split_words:"true" default:"127.0.0.1:8081" desc:"Address of /metrics and /debug/pprof, as above. Where it is not loopback, FENCELOCK_ACCESS_FILE (read=* for the metrics, admin=* for profiles) and the TLS files are in force here, too, unless FENCELOCK_INSECURE=true."`
-	Data            string        `split_words:"true" default:"fencelock.db" desc:"The embedded file: the lock node if there is no FENCELOCK_REDIS_ADDRS, and the guarded records if there is no FENCELOCK_DATABASE_URL. Together with FENCELOCK_REDIS_ADDRS it is used only when it is set."`
-	RedisAddrs      redisSets     `split_words:"true" desc:"The Redis nodes: 1, 3, 5 or 7 of host:port, redis:// or rediss:// URLs, separated by commas; several independent sets of them, over which the resources are spread, are separated by semicolons. Secret (URLs hold passwords)."`
-	RedisAddrsFile  string        `split_words:"true" desc:"A file that holds the value of FENCELOCK_REDIS_ADDRS."`
+	Listen          address       `split_words:"true" default:"127.0.0.1:8080" desc:"Address of the HTTP API, host:port. Port 0 picks a free one, which the first line of the log names. An address that is not loopback needs FENCELOCK_ACCESS_FILE, or FENCELOCK_INSECURE=true."`
+	AdminListen     address       `split_words:"true" default:"127.0.0.1:8081" desc:"Address of /metrics and /debug/pprof, host:port. On an address that is not loopback, FENCELOCK_ACCESS_FILE (read=* for metrics, admin=* for profiles) and the TLS files apply here too, unless FENCELOCK_INSECURE=true."`
+	Data            string        `split_words:"true" default:"fencelock.db" desc:"The embedded file. It is the lock node if FENCELOCK_REDIS_ADDRS is not set, and holds the guarded records if FENCELOCK_DATABASE_URL is not set. With FENCELOCK_REDIS_ADDRS it is used only when it is set."`
+	RedisAddrs      redisSets     `split_words:"true" desc:"The Redis nodes: 1, 3, 5 or 7, each host:port or a redis:// or rediss:// URL with user, password and database, separated by commas. Semicolons separate independent node sets, over which the resources are spread. Secret."`
+	RedisAddrsFile  string        `split_words:"true" desc:"A file with the value of FENCELOCK_REDIS_ADDRS."`
 	DatabaseURL     postgresURL   `split_words:"true" desc:"Postgres for the guarded records, a postgres:// URL. Secret."`
-	DatabaseURLFile string        `split_words:"true" desc:"A file that holds the value of FENCELOCK_DATABASE_URL."`
-	Bootstrap       bootstrapMode `split_words:"true" desc:"new: the cluster is new, so the first start need not wait for old leases to end. Acts only while every node is reachable and empty."`
-	Recovery        recovery      `split_words:"true" default:"auto" desc:"After the loss of a majority: auto founds the cluster again by itself after the wait, manual leaves it to the operator."`
-	MaxTTL          time.Duration `split_words:"true" default:"60s" desc:"The longest lease that may be asked for, a duration from 100ms to 24h."`
-	DefaultTTL      time.Duration `split_words:"true" default:"30s" desc:"The lease of a request that names none, a duration from 100ms to FENCELOCK_MAX_TTL."`
-	MaxHold         time.Duration `split_words:"true" default:"1h" desc:"How long extensions may keep one lease, a duration from FENCELOCK_MAX_TTL on, which the default follows; 0 for ever."`
-	NodeTimeout     time.Duration `split_words:"true" desc:"How long a request waits for a node, a duration from 1ms to a tenth of FENCELOCK_MAX_TTL (and never more than a tenth of the request's TTL). By default 50ms; 2s with the embedded file, since a slow disk is no reason to give up the only node."`
-	MaxWaiters      int           `split_words:"true" default:"10000" desc:"How many requests may wait in the queue at this server, 1 to 1000000."`
-	CounterTTL      time.Duration `split_words:"true" default:"24h" desc:"How long a Redis node keeps a resource's counter after its last use, a duration from FENCELOCK_MAX_TTL on."`
-	AccessFile      string        `split_words:"true" desc:"A file that says who may do what: names with their bearer tokens (fencelock token new), certificates, rules and limits. Read again when it changes. Without it nobody is asked."`
+	DatabaseURLFile string        `split_words:"true" desc:"A file with the value of FENCELOCK_DATABASE_URL."`
+	Bootstrap       bootstrapMode `split_words:"true" desc:"new: the cluster is new, so the first start does not wait for old leases to expire. It acts only while every node is reachable and empty. Unset it after the first start if the nodes have no persistence: a power cut that empties all of them would skip the wait."`
+	Recovery        recovery      `split_words:"true" default:"auto" desc:"What happens after a majority of the nodes lost its data. auto bootstraps the cluster again once the longest TTL has passed; manual leaves it to fencelock bootstrap."`
+	MaxTTL          time.Duration `split_words:"true" default:"60s" desc:"The longest TTL that a request may ask for, a duration from 100ms to 24h. It is also how long a restarted node is quarantined. All servers need the same."`
+	DefaultTTL      time.Duration `split_words:"true" default:"30s" desc:"The TTL of a request without ttl_ms, a duration from 100ms to FENCELOCK_MAX_TTL."`
+	MaxHold         time.Duration `split_words:"true" default:"1h" desc:"How long extensions may keep one lease, a duration of at least FENCELOCK_MAX_TTL, which raises the default; 0 for no limit."`
+	NodeTimeout     time.Duration `split_words:"true" desc:"How long a request waits for a node, a duration from 1ms to a tenth of FENCELOCK_MAX_TTL (and never more than a tenth of the request's TTL). By default 50ms, or 2s with the embedded file, which has no other node to decide without it."`
+	MaxWaiters      int           `split_words:"true" default:"10000" desc:"How many requests may wait in queues at this server, 1 to 1000000."`
+	CounterTTL      time.Duration `split_words:"true" default:"24h" desc:"How long a Redis node keeps a resource's counter after its last use, a duration of at least FENCELOCK_MAX_TTL."`
+	AccessFile      string        `split_words:"true" desc:"The access file: names with their bearer tokens (fencelock token new), certificates, rules and limits. Read again when it changes. Without it no caller is authenticated."`
 	TLSCertFile     string        `split_words:"true" desc:"The server's certificate and its intermediates, PEM: the API is served over TLS. Read again when it changes."`
 	TLSKeyFile      string        `split_words:"true" desc:"The key of FENCELOCK_TLS_CERT_FILE, PEM."`
-	TLSClientCAFile string        `split_words:"true" desc:"The authorities of client certificates, PEM: callers may show one, and its name (cert= in FENCELOCK_ACCESS_FILE) is who they are."`
-	OIDCIssuer      string        `split_words:"true" desc:"An OpenID Connect issuer, an https:// URL: its JWTs are taken for bearer tokens, and a claim (jwt= in FENCELOCK_ACCESS_FILE) is who sends them."`
+	TLSClientCAFile string        `split_words:"true" desc:"The authorities of client certificates, PEM. A caller may present a certificate; its name (cert= in FENCELOCK_ACCESS_FILE) identifies the caller."`
+	OIDCIssuer      string        `split_words:"true" desc:"An OpenID Connect issuer, an https:// URL. Its JWTs are accepted as bearer tokens, and a claim (jwt= in FENCELOCK_ACCESS_FILE) identifies the caller."`
 	OIDCAudience    string        `split_words:"true" desc:"What the aud of a JWT must contain."`
-	OIDCClaim       string        `split_words:"true" default:"sub" desc:"The claim of a JWT that is the identity, a text."`
-	Console         bool          `split_words:"true" default:"true" desc:"false serves no console at /console. What it shows stays reachable by the API."`
-	ProofKeyFile    string        `split_words:"true" desc:"A file of keys, a line for each: its id, a space, 32 to 64 bytes in hexadecimal digits. Leases then carry a fence_proof of their token, made with the first key; all verify. Every server needs the same. Read again when it changes."`
-	LeaseKeyFile    string        `split_words:"true" desc:"A file of keys, of the form of FENCELOCK_PROOF_KEY_FILE: lease ids and list cursors are sealed with the first, all open them. Without it servers use a secret that the nodes keep (fencelock secret rotate). Every server needs the same. Read again when it changes."`
+	OIDCClaim       string        `split_words:"true" default:"sub" desc:"The claim of a JWT that identifies the caller, a string."`
+	Console         bool          `split_words:"true" default:"true" desc:"false serves no console at /console. The API still returns what it shows."`
+	ProofKeyFile    string        `split_words:"true" desc:"A file of keys, one a line: its id, a space, 32 to 64 bytes in hexadecimal digits. Leases then carry a fence_proof of their token, made with the first key; every key verifies. All servers need the same. Read again when it changes."`
+	LeaseKeyFile    string        `split_words:"true" desc:"A file of keys, in the format of FENCELOCK_PROOF_KEY_FILE. The first seals lease ids and list cursors; every key opens them. Without it servers use a secret that the nodes keep (fencelock secret rotate). All servers need the same. Read again when it changes."`
 	ProofRequired   bool          `split_words:"true" default:"false" desc:"true makes the guarded records refuse tokens without their fence_proof (header Fencing-Proof)."`
-	AllowedHosts    hosts         `split_words:"true" desc:"Names by which the service may be asked (the Host of a request) where there is no access control, separated by commas, without ports: web pages of other names must not reach it through a browser (DNS rebinding). Loopback and the address that it listens on always may; a server that listens on all addresses also answers to each IP address. * allows all."`
-	Insecure        bool          `split_words:"true" default:"false" desc:"true allows addresses that are not loopback without access control, although anybody who reaches them may lock, break and write. It does not switch FENCELOCK_ACCESS_FILE off."`
-	MetricsPrefixes prefixes      `split_words:"true" desc:"Prefixes of resources, separated by commas, at most 20 of them: the metrics of locks then tell the resources under each apart. By default they tell none."`
-	Tracing         tracingMode   `split_words:"true" default:"off" desc:"otlp sends OpenTelemetry traces over HTTP; where to is said by OTEL_EXPORTER_OTLP_ENDPOINT and the other OTEL_… variables. off sends none."`
+	AllowedHosts    hosts         `split_words:"true" desc:"Host names that requests to a server without access control may use, separated by commas, without ports. They keep web pages of other names from reaching it through a browser (DNS rebinding). Loopback and the listen address are always allowed; a server that listens on all addresses also answers to each IP address. * allows all."`
+	Insecure        bool          `split_words:"true" default:"false" desc:"true allows addresses that are not loopback without access control, although any client that reaches them may lock, break and write. It does not switch FENCELOCK_ACCESS_FILE off."`
+	MetricsPrefixes prefixes      `split_words:"true" desc:"At most 20 prefixes of resources, separated by commas, which become values of a label of the lock metrics. Without it there is no such label."`
+	Tracing         tracingMode   `split_words:"true" default:"off" desc:"otlp sends OpenTelemetry traces over HTTP, to where OTEL_EXPORTER_OTLP_ENDPOINT and the other OTEL_… variables say. off sends none."`
 	LogFormat       logFormat     `split_words:"true" desc:"text or json. By default text on a terminal, else json."`
-	LogLevel        slog.Level    `split_words:"true" default:"info" desc:"debug (every request is logged), info, warn or error."`
+	LogLevel        slog.Level    `split_words:"true" default:"info" desc:"debug (logs every request), info, warn or error."`
 }
 
 // config is the configuration, checked.

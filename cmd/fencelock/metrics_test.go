@@ -25,10 +25,10 @@ func families(scrape string) map[string]string {
 	return found
 }
 
-// documentedMetrics are the rows of docs/metrics.md.
+// documentedMetrics are the rows of docs/reference/metrics.md.
 func documentedMetrics(t *testing.T) map[string]string {
 	t.Helper()
-	file, err := os.Open("../../docs/metrics.md")
+	file, err := os.Open("../../docs/reference/metrics.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,12 +78,12 @@ func TestMetricsAreThoseOfTheirPage(t *testing.T) {
 	delete(told, "fencelock_node_leaked_locks")
 	for name, kind := range told {
 		if documented[name] != kind {
-			t.Errorf("%s is a %s: docs/metrics.md says %q", name, kind, documented[name])
+			t.Errorf("%s is a %s: docs/reference/metrics.md says %q", name, kind, documented[name])
 		}
 	}
 	for name := range documented {
 		if told[name] == "" {
-			t.Errorf("docs/metrics.md has %s: the service has not", name)
+			t.Errorf("docs/reference/metrics.md has %s: the service has not", name)
 		}
 	}
 	for _, line := range []string{

@@ -51,7 +51,7 @@ Give it the configuration of the servers.`,
 			case err != nil:
 				return usageError{err}
 			case cfg.leaseKeys != "":
-				return usageError{errors.New("FENCELOCK_LEASE_KEY_FILE takes the place of the cluster's secret: rotate the keys in that file (docs/access.md)")}
+				return usageError{errors.New("FENCELOCK_LEASE_KEY_FILE takes the place of the cluster's secret: rotate the keys in that file (docs/how-to/access.md)")}
 			}
 			return rotateSecret(cmd, cfg, force)
 		},

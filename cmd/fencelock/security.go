@@ -90,7 +90,7 @@ func openSecurity(cfg config) (*security, error) {
 		}
 		keeper, err := access.Open(s.file, verifier)
 		if err != nil {
-			return nil, fmt.Errorf("FENCELOCK_ACCESS_FILE cannot be used; docs/access.md says what it holds:\n%w", err)
+			return nil, fmt.Errorf("FENCELOCK_ACCESS_FILE cannot be used; docs/reference/access.md says what it holds:\n%w", err)
 		}
 		s.keeper = keeper
 	}

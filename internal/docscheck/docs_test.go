@@ -3,12 +3,17 @@ package docscheck
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"iter"
 	"net/http"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,12 +30,8 @@ func TestDocs(t *testing.T) {
 	testenv.NeedsServer(t)
 	root := moduleRoot(t)
 	bin := build(t, root)
-	for _, path := range pages(t, root) {
-		name, err := filepath.Rel(root, path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		blocks := read(t, path)
+	for name, path := range pages(t, root) {
+		blocks := slices.DeleteFunc(read(t, path), func(b Block) bool { return !b.Runs() })
 		if len(blocks) > 0 {
 			t.Run(name, func(t *testing.T) {
 				r := newReader(t, root, bin)
@@ -41,17 +42,26 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// pages are the paths of what is followed.
-func pages(t *testing.T, root string) (paths []string) {
+// pages are the pages for users, in order: names and paths.
+func pages(t *testing.T, root string) iter.Seq2[string, string] {
 	t.Helper()
-	for _, pattern := range []string{"README.md", "docs/*.md", "examples/README.md"} {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil || len(found) == 0 {
-			t.Fatalf("no page like %s: %v", pattern, err)
+	names := []string{"README.md", "examples/README.md"}
+	err := fs.WalkDir(os.DirFS(root), "docs", func(name string, _ fs.DirEntry, err error) error {
+		if path.Ext(name) == ".md" {
+			names = append(names, name)
 		}
-		paths = append(paths, found...)
+		return err
+	})
+	if err != nil || len(names) < 10 {
+		t.Fatalf("only the pages %q: %v", names, err)
 	}
-	return paths
+	return func(yield func(string, string) bool) {
+		for _, name := range names {
+			if !yield(name, filepath.Join(root, filepath.FromSlash(name))) {
+				return
+			}
+		}
+	}
 }
 
 func moduleRoot(t *testing.T) string {
@@ -118,14 +128,15 @@ const shop = "postgres://owner@localhost/shop"
 // provide starts what the blocks speak of.
 func (r *reader) provide(t *testing.T, blocks []Block) {
 	t.Helper()
-	for i, b := range blocks {
-		if b.Skipped == "" && strings.Contains(b.Text, shop) {
-			url := testenv.Postgres(t).OwnerURL()
-			for j := i; j < len(blocks); j++ {
-				blocks[j].Text = strings.ReplaceAll(blocks[j].Text, shop, "'"+url+"'")
-			}
-			return
-		}
+	if !slices.ContainsFunc(blocks, func(b Block) bool {
+		return b.Skipped == "" && (b.Lang == "sql" || strings.Contains(b.Text, shop))
+	}) {
+		return
+	}
+	url := testenv.Postgres(t).OwnerURL()
+	r.env = append(r.env, "SHOP="+url)
+	for i := range blocks {
+		blocks[i].Text = strings.ReplaceAll(blocks[i].Text, shop, "'"+url+"'")
 	}
 }
 
@@ -163,8 +174,8 @@ func (r *reader) run(t *testing.T, b Block) {
 	defer cancel()
 	cmd := r.shell(ctx, b)
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Errorf("line %d: %v\n%s\n%s", b.Line, err, b.Text, out)
+	if (err != nil) != b.Fails {
+		t.Errorf("line %d: ends with %v\n%s\n%s", b.Line, err, b.Text, out)
 		return
 	}
 	for _, want := range b.Prints {
@@ -178,6 +189,9 @@ func (r *reader) run(t *testing.T, b Block) {
 // shell is a shell in a process group of its own, in the state in which the
 // block before left it.
 func (r *reader) shell(ctx context.Context, b Block) *exec.Cmd {
+	if b.Lang == "sql" {
+		b.Text = "psql -X -v ON_ERROR_STOP=1 -v VERBOSITY=verbose \"$SHOP\" <<'--END'\n" + b.Text + "--END\n"
+	}
 	script := fmt.Sprintf("set -eo pipefail\n[ ! -e %[1]s ] || . %[1]s >/dev/null 2>&1\n%[2]s\n{ declare -p | grep -v '^declare -[a-zA-Z]*r'; declare -f; } >%[1]s\n", r.state, r.replace.Replace(b.Text))
 	cmd := exec.CommandContext(ctx, "bash", "-c", script)
 	cmd.Dir, cmd.Env = r.dir, r.env
@@ -216,7 +230,10 @@ func (r *reader) serve(t *testing.T, b Block) {
 		if err != nil {
 			return err
 		}
-		return resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("/readyz answers %d", resp.StatusCode)
+		}
+		return errors.Join(err, resp.Body.Close())
 	})
 	t.Logf("line %d: serves", b.Line)
 }
@@ -233,10 +250,10 @@ func TestBlocksCanBePasted(t *testing.T) {
 			t.Errorf("%q is found bad: %t", text, got)
 		}
 	}
-	for _, path := range pages(t, moduleRoot(t)) {
+	for name, path := range pages(t, moduleRoot(t)) {
 		for _, b := range read(t, path) {
-			if line := unpastable(b.Text); line != "" {
-				t.Errorf("%s, block at line %d: the comment does not survive zsh: %s", path, b.Line, line)
+			if line := unpastable(b.Text); b.Lang == "sh" && line != "" {
+				t.Errorf("%s, block at line %d: the comment does not survive zsh: %s", name, b.Line, line)
 			}
 		}
 	}
@@ -260,19 +277,22 @@ func unpastable(text string) string {
 // What the pages may say to this package.
 func TestBlocks(t *testing.T) {
 	page := strings.Join([]string{
-		"text", "```sh", "true", "```", "```sql", "SELECT 1;", "```",
+		"text", "```sh", "true", "```", "```json", "{}", "```",
 		"<!-- docs-check: prints a and b; lines 2 -->", "```sh", "false", "echo a b", "```",
 		"<!-- docs-check: not run: no such thing here -->", "```sh", "false", "```",
 		"<!-- docs-check: serve -->", "```sh", "fencelock serve", "```",
+		"```sql", "SELECT 1;", "```", "<!-- docs-check: run; fails -->", "```sql", "SELECT;", "```",
+		"<!-- docs-check: given a, b int; c string -->", "```go", "_ = a", "```",
 	}, "\n")
 	got, err := Blocks(page)
-	if err != nil || len(got) != 4 {
+	if err != nil || len(got) != 7 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if got[0].Text != "true\n" || got[1].Text != "echo a b\n" || len(got[1].Prints) != 2 || got[2].Skipped != "no such thing here" || !got[3].Serve {
+	if got[0].Text != "true\n" || got[1].Text != "echo a b\n" || len(got[1].Prints) != 2 || got[2].Skipped != "no such thing here" || !got[3].Serve ||
+		got[4].Runs() || !got[5].Runs() || !got[5].Fails || got[6].Given != "a, b int; c string" {
 		t.Errorf("%+v", got)
 	}
-	for _, bad := range []string{"```sh\ntrue", "<!-- docs-check: perhaps -->\n```sh\ntrue\n```", "<!-- docs-check: lines 2 -->\n```sh\ntrue\n```"} {
+	for _, bad := range []string{"```sh\ntrue", "<!-- docs-check: perhaps -->\n```sh\ntrue\n```", "<!-- docs-check: lines 2 -->\n```sh\ntrue\n```", "<!-- docs-check: run -->\n```go\n```"} {
 		if got, err := Blocks(bad); err == nil {
 			t.Errorf("%q is %+v", bad, got)
 		}

@@ -3,27 +3,40 @@ package docscheck
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Block is one ```sh block of a page.
+// Block is one fenced block of a page.
 type Block struct {
-	Line    int // of its fence
+	Line    int    // of its fence
+	Lang    string // sh, sql, go, …
 	Text    string
 	Serve   bool
 	Root    bool // run in the module's root
+	Fails   bool
 	Prints  []string
-	Skipped string // why it is not run
+	Given   string // parameters of a Go block's function
+	Skipped string // why it is not run or compiled
+
+	ordered bool // a comment says what to do with it
 }
+
+// Runs tells whether the block is commands to run.
+func (b Block) Runs() bool { return b.Lang == "sh" || b.Lang == "sql" && b.ordered }
 
 var directive = regexp.MustCompile(`^<!-- docs-check: (.*) -->$`)
 
-// Blocks reads a page's blocks.
+// checked are the languages of the blocks that something is done with.
+var checked = []string{"sh", "sql", "go", "python", "js"}
+
+// Blocks reads the blocks of a page that are run or compiled.
 func Blocks(page string) (blocks []Block, err error) {
 	lines := strings.Split(page, "\n")
 	for i := 0; i < len(lines); i++ {
-		if !strings.HasPrefix(strings.TrimSpace(lines[i]), "```") {
+		lang, ok := strings.CutPrefix(strings.TrimSpace(lines[i]), "```")
+		if !ok {
 			continue
 		}
 		end := i + 1
@@ -33,8 +46,8 @@ func Blocks(page string) (blocks []Block, err error) {
 		if end == len(lines) {
 			return nil, fmt.Errorf("line %d: the block does not end", i+1)
 		}
-		if strings.TrimSpace(lines[i]) == "```sh" {
-			b, err := block(i, lines[max(0, i-1)], lines[i+1:end])
+		if slices.Contains(checked, lang) {
+			b, err := block(lang, i, lines[max(0, i-1)], lines[i+1:end])
 			if err != nil {
 				return nil, fmt.Errorf("line %d: %w", i+1, err)
 			}
@@ -45,13 +58,15 @@ func Blocks(page string) (blocks []Block, err error) {
 	return blocks, nil
 }
 
-func block(at int, before string, lines []string) (Block, error) {
-	b := Block{Line: at + 1}
+func block(lang string, at int, before string, lines []string) (Block, error) {
+	b := Block{Line: at + 1, Lang: lang}
 	if said := directive.FindStringSubmatch(strings.TrimSpace(before)); said != nil {
-		if reason, ok := strings.CutPrefix(said[1], "not run: "); ok {
-			b.Skipped, said[1] = reason, ""
+		b.ordered = true
+		orders := strings.Split(said[1], "; ")
+		if strings.HasPrefix(said[1], "not run: ") || strings.HasPrefix(said[1], "given ") {
+			orders = said[1:]
 		}
-		for order := range strings.SplitSeq(said[1], "; ") {
+		for _, order := range orders {
 			var err error
 			if lines, err = b.obey(order, lines); err != nil {
 				return b, err
@@ -70,7 +85,13 @@ func (b *Block) obey(order string, lines []string) ([]string, error) {
 		b.Root = true
 	case order == "serve":
 		b.Serve = true
-	case order == "":
+	case order == "fails":
+		b.Fails = true
+	case order == "run" && b.Lang == "sql":
+	case word == "given" && rest != "" && b.Lang == "go":
+		b.Given = rest
+	case strings.HasPrefix(order, "not run: "):
+		b.Skipped = strings.TrimPrefix(order, "not run: ")
 	case word == "prints" && rest != "":
 		b.Prints = strings.Split(rest, " and ")
 	case word == "lines":
