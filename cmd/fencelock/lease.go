@@ -24,11 +24,12 @@ func acquireCommand() *cobra.Command {
 		Use:   "acquire RESOURCE",
 		Short: "Take a lease and print it; extend and release it with the other commands",
 		Long: `Take a lease on a resource and print it as JSON or, with --export, as lines for a
-shell's eval, which set FENCING_TOKEN, FENCELOCK_RESOURCE and FENCELOCK_LEASE_ID;
-if it fails, the eval fails with the same exit code.
+shell's eval, which set FENCING_TOKEN, FENCING_PROOF (if the server makes proofs),
+FENCELOCK_RESOURCE and FENCELOCK_LEASE_ID. If it fails, the eval fails with the
+same exit code.
 
-The lease id is a secret: whoever knows it has the lease. Nobody keeps the lease
-alive: it ends with its TTL, unless it is extended. To run one command under a
+The lease id is a secret: whoever knows it has the lease. The lease expires after
+its TTL unless it is extended. To run one command under a
 lock, use fencelock run.
 
 Exit codes: 0; 1, or what -E says, if somebody else has the lock; 69 if the service

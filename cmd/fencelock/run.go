@@ -127,13 +127,16 @@ func runCommand() *cobra.Command {
 		Use:   "run RESOURCE [flags] -- COMMAND [ARG…]",
 		Short: "Run a command under a lock, and end it before the lock is lost",
 		Long: `Run a command under a lock: wait for the lock, keep its lease alive while the
-command runs, and give it back at the end.
+command runs, and release it at the end.
 
 If the lease can no longer be kept alive, or was broken, the command's process
-group gets SIGTERM and, --grace later, SIGKILL: in time before the lease ends, so
-that it never runs beside the next one. A watchdog process does the same should
-this one be stopped or killed. What left the group (setsid, a daemon) is not
-reached: let the command's storage check the token.
+group gets SIGTERM and, --grace later, SIGKILL, before the lease expires. A watchdog
+process does the same if this one is stopped or killed. A lease lasts at most the
+server's FENCELOCK_MAX_HOLD; a longer command is ended then.
+
+Two commands can still overlap: processes that left the group (setsid, a daemon)
+are not reached, a suspended machine counts no time, and after a break the lock is
+free at once. Let the command's storage check the token.
 
 The command finds in its environment
   FENCING_TOKEN         the fencing token: pass it to the storage that is written
@@ -141,7 +144,7 @@ The command finds in its environment
   FENCELOCK_RESOURCE    the resource
   FENCELOCK_LEASE_ID    the lease id, a secret: whoever knows it has the lease
 A run of the same resource inside it works under the same lease instead of
-waiting for it, and leaves it to the outer one to give it back.
+waiting for it, and leaves the release to the outer one.
 
 Signals are passed on to the group, and so is the terminal. What the command left
 running in its group when it ended is ended, too.
@@ -151,7 +154,7 @@ it); 1, or what -E says, if somebody else has the lock; 69 if the service is
 unavailable, 75 if the lease was lost, 77 if access is denied, 2 for wrong usage,
 126 and 127 if the command cannot be run or is not there.`,
 		Example: `  fencelock run backups/nightly -- pg_dump -f shop.sql shop
-  fencelock run -n -E 0 cron/report -- ./report.sh       # at most one at a time; else be quiet
+  fencelock run -n -E 0 cron/report -- ./report.sh       # skip this run if another holds the lock
   fencelock run --wait 30s --ttl 15s deploy/web -- sh -c 'deploy --fencing-token "$FENCING_TOKEN"'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
