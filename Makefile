@@ -90,8 +90,8 @@ sim: ## simulate the protocol until told to stop, or SIMTIME=10m; prints the see
 	$(GO) test ./internal/sim -run TestSimulation -v -count=1 -timeout 0 -sim.start=0 -sim.seeds=0 -sim.workers=$(CORES) -sim.budget=$(SIMTIME)
 
 .PHONY: docs-check
-docs-check: ## run the commands of README.md and docs/, and say which are not run and why
-	$(GO) test ./internal/docscheck -run TestDocs -v -count=1
+docs-check: ## run the commands and compile the snippets of README.md and docs/, check links and lengths, and say what is not run and why
+	$(GO) test ./internal/docscheck -v -count=1
 
 .PHONY: console-cost
 console-cost: ## what an open console costs a server with a thousand locks, measured for three minutes
