@@ -24,7 +24,7 @@ type Block struct {
 }
 
 // Runs tells whether the block is commands to run.
-func (b Block) Runs() bool { return b.Lang == "sh" || b.Lang == "sql" && b.ordered }
+func (b *Block) Runs() bool { return b.Lang == "sh" || b.Lang == "sql" && b.ordered }
 
 var directive = regexp.MustCompile(`^<!-- docs-check: (.*) -->$`)
 

@@ -45,6 +45,12 @@ func words(page string) (n int) {
 	return n
 }
 
+func TestWords(t *testing.T) {
+	if n := words("# A page\n<!-- not this -->\n| `b c` | --- | 12 |\n```\ncode\n```\n"); n != 6 {
+		t.Errorf("%d words, want 6", n)
+	}
+}
+
 func TestOneSentenceALine(t *testing.T) {
 	for name, path := range pages(t, moduleRoot(t)) {
 		for i, line := range prose(text(t, path)) {
