@@ -17,21 +17,35 @@ import (
 // The budgets, in words: long pages are not read.
 const (
 	maxWordsReadme = 900
-	maxWords       = 20_000 // README.md, examples/README.md and everything below docs/
+	maxWords       = 20_000 // of everything below docs/
 )
+
+// moving is the page that becomes guardPages: until then it is run, and not
+// measured or compiled, and links to them are taken.
+const moving = "docs/guard.md"
+
+var guardPages = []string{"docs/how-to/guard.md", "docs/reference/guard.md"}
+
+func TestExceptionIsNeeded(t *testing.T) {
+	if _, err := os.Stat(filepath.Join(moduleRoot(t), moving)); err != nil {
+		t.Errorf("%s has moved: remove moving and guardPages from this package", moving)
+	}
+}
 
 func TestPagesAreShort(t *testing.T) {
 	total := 0
 	for name, path := range pages(t, moduleRoot(t)) {
 		n := words(text(t, path))
-		total += n
+		if strings.HasPrefix(name, "docs/") && name != moving {
+			total += n
+		}
 		t.Logf("%6d %s", n, name)
 		if name == "README.md" && n > maxWordsReadme {
 			t.Errorf("README.md has %d words, more than %d", n, maxWordsReadme)
 		}
 	}
 	if total > maxWords {
-		t.Errorf("the pages have %d words, more than %d", total, maxWords)
+		t.Errorf("the pages below docs/ have %d words, more than %d", total, maxWords)
 	}
 }
 
@@ -54,7 +68,7 @@ func TestWords(t *testing.T) {
 func TestOneSentenceALine(t *testing.T) {
 	for name, path := range pages(t, moduleRoot(t)) {
 		for i, line := range prose(text(t, path)) {
-			if !strings.HasPrefix(line, "|") && sentenceEnd.MatchString(line) {
+			if name != moving && !strings.HasPrefix(line, "|") && sentenceEnd.MatchString(line) {
 				t.Errorf("%s:%d: begin a new line after %q", name, i+1, sentenceEnd.FindString(line))
 			}
 		}
@@ -122,7 +136,7 @@ var (
 // names, that do not exist.
 func deadLinks(t *testing.T, root fs.FS, name string) (dead []string) {
 	t.Helper()
-	if !slices.Contains(mentioning, path.Ext(name)) || strings.HasPrefix(name, "internal/docscheck/") {
+	if !slices.Contains(mentioning, path.Ext(name)) || strings.HasPrefix(name, "internal/docscheck/") || name == moving {
 		return nil
 	}
 	content, err := fs.ReadFile(root, name)
@@ -137,6 +151,7 @@ func deadLinks(t *testing.T, root fs.FS, name string) (dead []string) {
 		}
 		linked, err := fs.ReadFile(root, file)
 		switch info, errStat := fs.Stat(root, file); {
+		case slices.Contains(guardPages, file):
 		case errors.Is(errStat, fs.ErrNotExist):
 			dead = append(dead, fmt.Sprintf("%s does not exist", target))
 		case errStat != nil || info.IsDir() || anchor == "" || path.Ext(file) != ".md":
