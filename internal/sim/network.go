@@ -284,7 +284,7 @@ func (p *port) Submit(op *node.Op, index int, sink node.Sink) {
 // server sends the two when the one makes room for the other.
 func inOrder(kind node.OpKind) int {
 	switch kind {
-	case node.OpRelease:
+	case node.OpRelease, node.OpReleaseAfter:
 		return -2
 	case node.OpRetract:
 		return -1

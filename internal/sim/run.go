@@ -284,7 +284,7 @@ func (w *world) note(m *message, reply any) {
 
 var kindNames = map[int]string{
 	int(node.OpAcquire): "acquire", int(node.OpConfirm): "confirm", int(node.OpExtend): "extend",
-	int(node.OpRelease): "release", int(node.OpRetract): "retract", int(node.OpRead): "read",
+	int(node.OpRelease): "release", int(node.OpReleaseAfter): "release-after", int(node.OpRetract): "retract", int(node.OpRead): "read",
 	int(node.OpEnqueue): "enqueue", int(node.OpDequeue): "dequeue", int(node.OpHeartbeat): "heartbeat",
 	msgObserve: "observe", msgFence: "fence", msgSurvey: "survey", msgCounters: "counters", msgScan: "scan",
 	msgQuarantine: "quarantine", msgStage: "stage", msgLoad: "load", msgAdmit: "admit", msgRaise: "raise", msgSecrets: "secrets",

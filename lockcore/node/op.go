@@ -21,6 +21,7 @@ const (
 	OpEnqueue                     // puts a ticket in the queue without asking for the lock
 	OpDequeue                     // removes a ticket from the queue
 	OpHeartbeat                   // keeps all tickets of Ticket.Server alive for another TTL
+	OpReleaseAfter                // ends a lease for good, and keeps its resource taken for TTL
 )
 
 // Ticket is a place in the queue for a resource. Tickets are ordered by Arrival, then
@@ -45,6 +46,7 @@ func (t Ticket) Before(other Ticket) bool {
 //	Confirm    Resource, Owner, Token; Epoch
 //	Extend     Resource, Owner, Token, TTL; Epoch
 //	Release    Resource, Owner, Token
+//	ReleaseAfter  Resource, Owner, Token, TTL
 //	Retract    Resource, Owner, Attempt, Above
 //	Read       Resource
 //	Enqueue    Resource, Ticket; Epoch
@@ -53,7 +55,7 @@ func (t Ticket) Before(other Ticket) bool {
 //
 // An operation that lists the Epoch is refused with StaleEpoch or NotAdmitted unless
 // the node is admitted in that very epoch. Read and Heartbeat need a node that is
-// admitted in any epoch. Release, Retract and Dequeue are done on every node, since
+// admitted in any epoch. Release, ReleaseAfter, Retract and Dequeue are done on every node, since
 // removing a vote or a ticket is always sound; on a node that is not admitted a
 // release and a retraction leave the counters alone and are answered NotAdmitted.
 type Op struct {
@@ -74,7 +76,8 @@ type Op struct {
 	Above fencing.Token
 	// TTL is a whole number of milliseconds, at least 1 and at most the longest TTL
 	// in the node's admission record; an acquire or extend with a longer one is
-	// answered NotAdmitted.
+	// answered NotAdmitted. Of a release-after it is for how long the resource stays
+	// taken by no lease: at least 0, and at most what remains of the lock is done.
 	TTL  time.Duration
 	Meta string // public metadata, kept with the lock; any text
 	// Attempt names one of several acquisitions that share an Owner, which happens
@@ -109,7 +112,7 @@ type Op struct {
 func (op *Op) Validate() error {
 	missing := op.Ticket.ID != "" && op.Ticket.Server == ""
 	switch op.Kind {
-	case OpAcquire, OpConfirm, OpExtend, OpRelease, OpRetract:
+	case OpAcquire, OpConfirm, OpExtend, OpRelease, OpReleaseAfter, OpRetract:
 		missing = missing || op.Owner == ""
 	case OpEnqueue, OpDequeue:
 		missing = missing || op.Ticket.ID == ""
@@ -137,6 +140,10 @@ var (
 	errIncomplete = errors.New("the operation has no owner or no ticket, and its kind needs one")
 	errNotAWord   = errors.New("an owner, attempt or ticket may have letters, digits, '-' and '_' only")
 )
+
+// NoLease is the owner of the lock that a release-after leaves of owner's. It is the
+// value of no lease, so nothing confirms or extends that lock.
+func NoLease(owner string) string { return "-" + owner[:len(owner)-1] }
 
 // Outcome is the node's answer to an Op, without its details.
 type Outcome uint8

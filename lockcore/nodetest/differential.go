@@ -71,7 +71,7 @@ func commandKinds() []string {
 	return strings.Fields(`
 		acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire
 		confirm confirm confirm confirm confirm extend extend extend extend extend extend extend
-		release release release release release release retract retract retract retract retract read read
+		release release release release release release release-after release-after release-after retract retract retract retract retract read read
 		turn turn turn turn turn turn turn turn enqueue enqueue enqueue dequeue dequeue dequeue heartbeat heartbeat
 		expire expire expire expire fence raise survey counters scan observe
 		found stage load admit staged staged quarantine join restart wipe`)
@@ -254,7 +254,7 @@ func (p *pair) run(c command) {
 	p.Helper()
 	kinds := map[string]node.OpKind{
 		"acquire": node.OpAcquire, "turn": node.OpAcquire, "confirm": node.OpConfirm, "extend": node.OpExtend,
-		"release": node.OpRelease, "retract": node.OpRetract, "read": node.OpRead,
+		"release": node.OpRelease, "release-after": node.OpReleaseAfter, "retract": node.OpRetract, "read": node.OpRead,
 		"enqueue": node.OpEnqueue, "dequeue": node.OpDequeue, "heartbeat": node.OpHeartbeat,
 	}
 	if kind, isVote := kinds[c.Kind]; isVote {

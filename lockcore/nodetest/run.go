@@ -280,6 +280,10 @@ func release(resource, owner string, token fencing.Token) node.Op {
 	return node.Op{Kind: node.OpRelease, Resource: resource, Owner: owner, Token: token}
 }
 
+func releaseAfter(resource, owner string, token fencing.Token, left time.Duration) node.Op {
+	return node.Op{Kind: node.OpReleaseAfter, Resource: resource, Owner: owner, Token: token, TTL: left}
+}
+
 // retract retracts the vote of an attempt; "" is one without an idempotency key.
 func retract(resource, owner, attempt string) node.Op {
 	return node.Op{Kind: node.OpRetract, Resource: resource, Owner: owner, Attempt: attempt}

@@ -90,6 +90,47 @@ func voteTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.want(release("b", "L3", s.high+15), granted(s.high+10, 0)) // the token may be above the grant
 			s.want(acquire("b", "L4"), granted(s.high+17, longTTL))
 		}},
+		{"a release-after keeps the resource taken, by no lease", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(releaseAfter("a", "L1", s.high+1, longTTL), granted(s.high+1, longTTL))
+			taken := locked(s.high+1, node.NoLease("L1"), longTTL)
+			taken.Meta = "meta of L1"
+			s.want(read("a"), taken)
+			s.want(extend("a", "L1", s.high+1, longTTL), outcome(node.NotHeld))
+			s.want(confirm("a", "L1", s.high+1), outcome(node.NotHeld))
+			s.want(releaseAfter("a", "L1", s.high+1, longTTL), outcome(node.NotHeld)) // again changes nothing
+			s.want(release("a", "L1", s.high+1), outcome(node.NotHeld))
+			taken.Outcome = node.Held
+			s.want(acquire("a", "L2"), taken)
+		}},
+		{"a resource that a release-after kept taken is free after its time", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(releaseAfter("a", "L1", s.high+1, shortTTL), granted(s.high+1, shortTTL))
+			s.expires("a", shortTTL)
+			s.want(extend("a", "L1", s.high+1, longTTL), outcome(node.NotHeld))
+			s.want(acquire("a", "L2"), granted(s.high+3, longTTL))
+		}},
+		{"a release-after never lengthens, and takes nothing that is free", func(s *suite) {
+			s.admit(100)
+			op := acquire("a", "L1")
+			op.TTL = shortTTL
+			s.want(op, granted(s.high+1, shortTTL))
+			s.want(releaseAfter("a", "L1", s.high+1, longTTL), granted(s.high+1, shortTTL))
+			s.want(releaseAfter("b", "L2", s.high+1, longTTL), outcome(node.NotHeld))
+			s.want(read("b"), outcome(node.NotHeld))
+			s.want(acquire("c", "L3"), granted(s.high+3, longTTL))
+			s.want(releaseAfter("c", "L3", s.high+3, 0), granted(s.high+3, 0))
+			s.want(read("c"), outcome(node.NotHeld))
+		}},
+		{"a lock that a release-after left is released by who reads its owner", func(s *suite) {
+			s.admit(100)
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(releaseAfter("a", "L1", s.high+1, longTTL), granted(s.high+1, longTTL))
+			s.want(release("a", node.NoLease("L1"), s.high+1), granted(s.high+1, 0))
+			s.want(acquire("a", "L2"), granted(s.high+3, longTTL))
+		}},
 		{"a release of a lease whose lock had ended keeps it so", func(s *suite) {
 			s.admit(100)
 			s.want(release("a", "L1", s.high+5), outcome(node.NotHeld))

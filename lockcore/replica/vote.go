@@ -18,7 +18,7 @@ func (t *Txn) Vote(op *node.Op) node.Reply {
 		return node.Reply{Err: err}
 	}
 	switch op.Kind {
-	case node.OpRelease, node.OpRetract:
+	case node.OpRelease, node.OpReleaseAfter, node.OpRetract:
 		return t.takeBack(op)
 	case node.OpDequeue:
 		return t.dequeue(op)
@@ -59,7 +59,7 @@ func storable(op *node.Op) error {
 	const room = MaxKeyBytes / 4
 	names := []string{op.Resource}
 	switch op.Kind {
-	case node.OpAcquire, node.OpConfirm, node.OpExtend, node.OpRelease, node.OpRetract:
+	case node.OpAcquire, node.OpConfirm, node.OpExtend, node.OpRelease, node.OpReleaseAfter, node.OpRetract:
 		names = append(names, op.Owner)
 	case node.OpHeartbeat:
 		names = []string{op.Ticket.Server}
@@ -93,7 +93,7 @@ func (t *Txn) outOfEpoch(op *node.Op) (refusal node.Reply, refused bool) {
 // unreachable: the operation carries a token that no cluster can have come to (rule 23).
 func (t *Txn) unreachable(op *node.Op) bool {
 	switch op.Kind {
-	case node.OpConfirm, node.OpExtend, node.OpRelease:
+	case node.OpConfirm, node.OpExtend, node.OpRelease, node.OpReleaseAfter:
 		return !node.Reachable(op.Token, t.rec.HighWater, t.tx.Now()) && !t.weak(TakesAnyToken)
 	}
 	return false
@@ -256,9 +256,9 @@ func (t *Txn) takeBack(op *node.Op) node.Reply {
 	if t.open() && t.unreachable(op) {
 		return unreachable()
 	}
-	do := t.retract
-	if op.Kind == node.OpRelease {
-		do = t.release
+	do := t.release
+	if op.Kind == node.OpRetract {
+		do = t.retract
 	}
 	if reply := do(op); t.open() {
 		return reply
@@ -276,10 +276,26 @@ func (t *Txn) release(op *node.Op) node.Reply {
 	if own || left == 0 && !t.weak(PassesOnlyLocks) || left > 0 && !t.weak(PassesNoOthers) {
 		t.pass(op)
 	}
-	if !own {
+	switch {
+	case !own:
 		return notHeld()
+	case op.Kind == node.OpReleaseAfter && op.TTL > 0:
+		return t.keepTaken(op, l, min(op.TTL, left))
 	}
 	return t.free(op.Resource, &l)
+}
+
+// keepTaken leaves the lock of a lease that was released to no lease (rule 27).
+func (t *Txn) keepTaken(op *node.Op, l lock, left time.Duration) node.Reply {
+	if l.keyed() {
+		t.tx.Delete(ScopeKey(l.owner))
+	}
+	l.note = ""
+	if !t.weak(KeepsOwner) {
+		l.owner = node.NoLease(l.owner)
+	}
+	t.setLock(op.Resource, l, left)
+	return node.Reply{Outcome: node.Granted, Grant: l.grant, Remaining: whole(left)}
 }
 
 // retract retracts the vote of one attempt, and the lock with the last of those

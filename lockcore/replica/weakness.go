@@ -33,4 +33,5 @@ const (
 	SkipsMissing                            // 21: a missing counter is carried as 0
 	LoadsAdmitted                           // 21: carried state is written on an admitted node
 	TakesAnyToken                           // 23: believes any token that an operation carries
+	KeepsOwner                              // 27: a release-after leaves the lock to its lease
 )

@@ -149,6 +149,9 @@ func (p *packer) op(op *node.Op) {
 		p.int(op.TTL.Milliseconds())
 	case node.OpRelease:
 		p.owned("r", op)
+	case node.OpReleaseAfter:
+		p.owned("k", op)
+		p.int(op.TTL.Milliseconds())
 	case node.OpRetract:
 		p.strs("t", op.Resource, op.Owner, op.Attempt)
 		p.int(int64(op.Above))

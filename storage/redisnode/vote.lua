@@ -10,6 +10,7 @@
 --       c resource owner token                    confirm
 --       e resource owner token ttl                extend
 --       r resource owner token                    release
+--       k resource owner token ttl                release-after; ttl 0 for a release
 --       t resource owner attempt above            retract; above 0 for any grant
 --       g resource                                read
 --       n resource id server arrival holder       enqueue
@@ -343,6 +344,31 @@ function define_uncommon()
     return 'G ' .. text(token) .. ' ' .. remaining(lock)
   end
 
+  -- A release that keeps the resource taken, by no lease (rule 27).
+  local function release_after(resource, owner, token, ttl)
+    token = tonumber(token)
+    if open and unreachable(token) then return 'T' end
+    local lock, counter = 'l:' .. resource, 'c:' .. resource
+    local value = call('GET', lock)
+    local reply = 'N'
+    if value then
+      local grant, last_ttl, holder, note, meta = parse(value)
+      if holder == owner and (note == '' or tonumber(grant) <= token) then
+        local kept = math.min(tonumber(ttl), tonumber(remaining(lock)))
+        if kept > 0 then
+          call('SET', lock, record(grant, last_ttl, '-' .. string.sub(owner, 1, -2), '', meta), 'PX', kept)
+          if note ~= '' then call('DEL', 'i:' .. owner) end
+        else
+          call('DEL', lock)
+          freed(resource, owner, note)
+        end
+        reply = 'G ' .. grant .. ' ' .. kept
+      end
+    end
+    pass(counter, token)
+    return open and reply or not_admitted
+  end
+
   local function retracted(resource, owner, attempt, above)
     local lock = 'l:' .. resource
     local value = call('GET', lock)
@@ -400,9 +426,9 @@ function define_uncommon()
   return {
     acquire = acquire_any, wake_first = wake_first,
     run = {
-      w = acquire_with_ticket, c = confirm, t = retract, g = read, n = enqueue, d = dequeue, h = heartbeat,
+      w = acquire_with_ticket, c = confirm, k = release_after, t = retract, g = read, n = enqueue, d = dequeue, h = heartbeat,
     },
-    arguments = { w = 10, c = 3, t = 4, g = 1, n = 5, d = 4, h = 2 },
+    arguments = { w = 10, c = 3, k = 4, t = 4, g = 1, n = 5, d = 4, h = 2 },
   }
 end
 
