@@ -12,16 +12,16 @@ type OpKind uint8
 
 // The operations.
 const (
-	OpAcquire   OpKind = iota + 1 // grants a free lock
-	OpConfirm                     // raises the lock's counter and grant to the token
-	OpExtend                      // gives the lock a later expiry
-	OpRelease                     // ends a lease for good
-	OpRetract                     // retracts the vote of one acquisition attempt
-	OpRead                        // reports the lock and its queue; changes nothing
-	OpEnqueue                     // puts a ticket in the queue without asking for the lock
-	OpDequeue                     // removes a ticket from the queue
-	OpHeartbeat                   // keeps all tickets of Ticket.Server alive for another TTL
-	OpReleaseAfter                // ends a lease for good, and keeps its resource taken for TTL
+	OpAcquire      OpKind = iota + 1 // grants a free lock
+	OpConfirm                        // raises the lock's counter and grant to the token
+	OpExtend                         // gives the lock a later expiry
+	OpRelease                        // ends a lease for good
+	OpRetract                        // retracts the vote of one acquisition attempt
+	OpRead                           // reports the lock and its queue; changes nothing
+	OpEnqueue                        // puts a ticket in the queue without asking for the lock
+	OpDequeue                        // removes a ticket from the queue
+	OpHeartbeat                      // keeps all tickets of Ticket.Server alive for another TTL
+	OpReleaseAfter                   // ends a lease for good, and keeps its resource taken for TTL
 )
 
 // Ticket is a place in the queue for a resource. Tickets are ordered by Arrival, then
@@ -32,6 +32,13 @@ type Ticket struct {
 	Server  string // the server to notify when the ticket's place is first. See Op.Validate
 	Arrival int64  // microseconds since 1970, on the server's wall clock
 	Holder  string // the waiting client's label; public, any text
+	// Keyed: the ID is made of an idempotency key, so that the retry of a request that
+	// waits has the same one, through whichever server. Until TicketTTL after the last
+	// enqueue the node remembers the earliest Arrival of the ID. A ticket of the ID that
+	// is enqueued gets this Arrival, and takes the place of the one before. A grant to
+	// the ticket, and a dequeue of a Keyed ticket, forget it; a request that ends
+	// without a grant dequeues its ticket without Keyed.
+	Keyed bool
 }
 
 // Before reports whether t comes before the other in a queue.

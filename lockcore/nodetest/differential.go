@@ -86,7 +86,7 @@ func drawCommand(t *rapid.T) command {
 		Kind:     rapid.SampledFrom(commandKinds()).Draw(t, "kind"),
 		Resource: pick("resource", 0, 0, 0, 1, 2),
 		Owner:    pick("owner", 0, 0, 1, 2),
-		Ticket:   pick("ticket", 0, 1, 2, 3, 4),
+		Ticket:   pick("ticket", 0, 1, 2, 3, 4, 5, 6, 7),
 		Attempt:  pick("attempt", 0, 0, 1, 2),
 		TTL:      pick("ttl", 0, 0, 0, 0, 1, 2),
 		Token:    pick("token", 0, 0, 0, -1, 1, 7),
@@ -217,6 +217,7 @@ func (c command) ticket() node.Ticket {
 	return []node.Ticket{
 		{ID: "t0", Server: "s0", Arrival: 50, Holder: "a holder"}, {ID: "t1", Server: "s1", Arrival: 50},
 		{ID: "t2", Server: "s0", Arrival: 40}, {ID: "t2", Server: "s0", Arrival: 90}, {ID: "t3", Server: "s2", Arrival: 45},
+		{ID: "k1", Server: "s0", Arrival: 60, Keyed: true}, {ID: "k1", Server: "s1", Arrival: 70, Keyed: true}, {ID: "k1", Server: "s1", Arrival: 70},
 	}[c.Ticket]
 }
 

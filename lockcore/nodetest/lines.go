@@ -186,6 +186,35 @@ func lineTests() []test { //nolint:funlen // a table of scenarios
 			s.want(stand("a", y), outcome(node.Granted))
 			s.want(read("a"), inQueue(outcome(node.NotHeld), y, x))
 		}},
+		{"a keyed ticket keeps its place over its servers", func(s *suite) {
+			kept(s)
+			mine := node.Ticket{ID: "k", Server: "s1", Arrival: 10, Holder: "x", Keyed: true}
+			later := node.Ticket{ID: "k", Server: "s2", Arrival: 90, Holder: "x", Keyed: true}
+			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(stand("a", mine), outcome(node.Granted))
+			s.want(stand("a", t2), outcome(node.Granted))
+			s.want(stand("a", later), outcome(node.Granted))
+			shown := later
+			shown.Arrival, shown.Keyed = 10, false
+			s.want(read("a"), inQueue(locked(s.high+1, "L1", longTTL), shown, t2))
+			leaving := later
+			leaving.Keyed = false // it ends without a grant
+			s.want(leave("a", leaving), outcome(node.Granted))
+			s.want(read("a"), inQueue(locked(s.high+1, "L1", longTTL), t2))
+			s.want(stand("a", mine), outcome(node.Granted))
+			s.want(release("a", "L1", s.high+1), granted(s.high+1, 0))
+			s.want(wakesFor("a", "L2", t2), queued)
+			s.want(wakesFor("a", "L3", later), granted(s.high+3, longTTL))
+			s.want(stand("a", later), outcome(node.Granted)) // the grant ended that wait
+			shown.Arrival = 90
+			s.want(read("a"), inQueue(locked(s.high+3, "L3", longTTL), t2, shown))
+			s.want(leave("a", later), outcome(node.Granted))
+			latest := later
+			latest.Arrival = 95
+			s.want(stand("a", latest), outcome(node.Granted))
+			shown.Arrival = 95
+			s.want(read("a"), inQueue(locked(s.high+3, "L3", longTTL), t2, shown))
+		}},
 		{"the tickets of a dead server do not block the line", func(s *suite) {
 			s.admit(100)
 			s.want(keep("s1", shortTTL), outcome(node.Granted))

@@ -109,6 +109,31 @@ func before(a, b node.Ticket) bool {
 	return nameOf(a) < nameOf(b)
 }
 
+// placed is the operation with the place of its keyed ticket: the ID's earliest
+// arrival. The ticket that has the place so far is removed.
+func (t *Txn) placed(op *node.Op) *node.Op {
+	if !op.Ticket.Keyed || op.Ticket.ID == "" {
+		return op
+	}
+	placed := *op
+	if raw, _ := t.tx.Get(placeKey(op.Ticket.ID)); len(raw) >= numberLen {
+		arrival, _ := decodeNumber(raw[:numberLen])
+		placed.Ticket.Arrival = min(arrival, op.Ticket.Arrival)
+		if former := string(raw[numberLen:]); former != nameOf(op.Ticket) {
+			t.queue(op.Resource).remove(parseName(former))
+		}
+	}
+	t.tx.Put(placeKey(op.Ticket.ID), append(encodeNumber(placed.Ticket.Arrival), nameOf(op.Ticket)...), node.TicketTTL)
+	return &placed
+}
+
+// forgetPlace: the wait under the key has ended with a grant.
+func (t *Txn) forgetPlace(ticket node.Ticket) {
+	if ticket.Keyed {
+		t.tx.Delete(placeKey(ticket.ID))
+	}
+}
+
 func (t *Txn) enqueue(op *node.Op) {
 	if op.Ticket.ID != "" {
 		t.queue(op.Resource).add(op.Ticket)
@@ -120,6 +145,7 @@ func (t *Txn) dequeue(op *node.Op) node.Reply {
 	q := t.queue(op.Resource)
 	first := q.list(1)
 	q.remove(op.Ticket)
+	t.forgetPlace(op.Ticket)
 	if len(first) > 0 && nameOf(first[0]) == nameOf(op.Ticket) {
 		if _, left := t.lock(op.Resource); left == 0 {
 			q.notifyFirst()

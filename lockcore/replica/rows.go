@@ -22,6 +22,7 @@ import (
 //	q <length><resource><arrival><name> a ticket of the queue, in order of arrival
 //	t <length><resource><name>         the ticket's arrival
 //	n <resource>                       how many tickets the queue has
+//	p <id>                             the earliest arrival of a keyed ticket, and its present name
 //
 // A ticket's name is "id server holder"; neither id nor server has a blank
 // (node.Op.Validate). Numbers are 8 bytes, big-endian.
@@ -34,6 +35,7 @@ const (
 	queuePrefix   = "q"
 	ticketPrefix  = "t"
 	lengthPrefix  = "n"
+	placePrefix   = "p"
 
 	numberLen = 8
 )
@@ -49,6 +51,7 @@ func ScopeKey(owner string) string { return scopePrefix + owner }
 
 func serverKey(server string) string   { return serverPrefix + server }
 func lengthKey(resource string) string { return lengthPrefix + resource }
+func placeKey(id string) string        { return placePrefix + id }
 
 // after is the end of the range of all keys that begin with prefix, which has a
 // byte other than the last there is.

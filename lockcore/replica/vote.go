@@ -40,13 +40,13 @@ func (t *Txn) Vote(op *node.Op) node.Reply {
 	}
 	switch op.Kind {
 	case node.OpAcquire:
-		return t.acquire(op)
+		return t.acquire(t.placed(op))
 	case node.OpConfirm:
 		return t.confirm(op)
 	case node.OpExtend:
 		return t.extend(op)
 	case node.OpEnqueue:
-		t.enqueue(op)
+		t.enqueue(t.placed(op))
 		return node.Reply{Outcome: node.Granted}
 	}
 	return node.Reply{Err: fmt.Errorf("operation of unknown kind %d", op.Kind)}
@@ -149,6 +149,7 @@ func (t *Txn) grant(op *node.Op, grant fencing.Token) {
 	}
 	if op.Ticket.ID != "" {
 		t.queue(op.Resource).remove(op.Ticket)
+		t.forgetPlace(op.Ticket)
 	}
 }
 

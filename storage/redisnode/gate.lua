@@ -20,6 +20,7 @@
 --   i:<owner>          string: the scope that an idempotency key is used for.
 --   q:<resource>       sorted set: the queue, members "id server holder" by arrival.
 --   s:<server>         string: this server is alive.
+--   p:<id>             string "arrival member": the place of a keyed ticket.
 --
 -- Every number goes through text(): Lua's own conversion keeps 14 digits only.
 -- (%d is exact up to MAX_TOKEN, and several times faster than %.0f.)

@@ -161,7 +161,7 @@ func (p *packer) op(op *node.Op) {
 		p.strs("n", op.Resource)
 		p.ticket(op.Ticket)
 	case node.OpDequeue:
-		p.strs("d", op.Resource, op.Ticket.ID, op.Ticket.Server, op.Ticket.Holder)
+		p.strs("d", op.Resource, op.Ticket.ID, op.Ticket.Server, op.Ticket.Holder, flag(op.Ticket.Keyed))
 	case node.OpHeartbeat:
 		p.strs("h", op.Ticket.Server)
 		p.int(op.TTL.Milliseconds())
@@ -192,7 +192,14 @@ func (p *packer) acquire(op *node.Op) {
 func (p *packer) ticket(t node.Ticket) {
 	p.strs(t.ID, t.Server)
 	p.int(t.Arrival)
-	p.str(t.Holder)
+	p.strs(t.Holder, flag(t.Keyed))
+}
+
+func flag(set bool) string {
+	if set {
+		return "1"
+	}
+	return ""
 }
 
 // call sends one script call and delivers its replies.

@@ -6,15 +6,15 @@
 --       strings, which Lua reads several times faster than as many arguments. For
 --       each operation its kind, then its arguments:
 --       a resource owner ttl attempt scope meta   acquire without a ticket; attempt "" without an idempotency key
---       w resource owner ttl attempt scope meta id server arrival holder   acquire with a ticket
+--       w resource owner ttl attempt scope meta id server arrival holder keyed   acquire with a ticket; keyed "1" or ""
 --       c resource owner token                    confirm
 --       e resource owner token ttl                extend
 --       r resource owner token                    release
 --       k resource owner token ttl                release-after; ttl 0 for a release
 --       t resource owner attempt above            retract; above 0 for any grant
 --       g resource                                read
---       n resource id server arrival holder       enqueue
---       d resource id server holder               dequeue
+--       n resource id server arrival holder keyed   enqueue
+--       d resource id server holder keyed         dequeue
 --       h server ttl                              heartbeat
 -- Reply a MessagePack array with a string for each operation (for g an array of strings,
 --       which begins with that one). All times are milliseconds:
@@ -211,6 +211,7 @@ local function release(at)
 end
 
 function define_uncommon()
+  local GRANTED = string.byte('G')
   now = tonumber(call('TIME')[1])
 
   local function remaining(lock)
@@ -248,6 +249,19 @@ function define_uncommon()
     call('ZADD', queue, 'NX', arrival, ticket)
     call('PEXPIRE', queue, TICKET_TTL)
     queued_until = now + TICKET_TTL / 1000 + 20 -- more than what the last line leaves unwritten
+  end
+
+  -- The arrival of a keyed ticket is the earliest of its id. The ticket that has the
+  -- place so far is removed.
+  local function placed(queue, id, ticket, arrival)
+    local place = call('GET', 'p:' .. id)
+    if place then
+      local earliest, former = string.match(place, '^(%d+) (.*)$')
+      if tonumber(earliest) < tonumber(arrival) then arrival = earliest end
+      if former ~= ticket then call('ZREM', queue, former) end
+    end
+    call('SET', 'p:' .. id, arrival .. ' ' .. ticket, 'PX', TICKET_TTL)
+    return arrival
   end
 
   local function locked(value, lock, queue)
@@ -321,11 +335,14 @@ function define_uncommon()
     return 'G ' .. grant .. ' ' .. ttl
   end
 
-  local function acquire_with_ticket(resource, owner, ttl, attempt, scope, meta, id, server, arrival, holder)
+  local function acquire_with_ticket(resource, owner, ttl, attempt, scope, meta, id, server, arrival, holder, keyed)
     if refusal then return refusal end
     if tonumber(ttl) > max_ttl then return not_admitted end
     local ticket = id .. ' ' .. server .. ' ' .. holder
-    return acquire_any(call('GET', 'l:' .. resource), resource, owner, ttl, attempt, scope, meta, ticket, arrival)
+    if keyed == '1' then arrival = placed('q:' .. resource, id, ticket, arrival) end
+    local reply = acquire_any(call('GET', 'l:' .. resource), resource, owner, ttl, attempt, scope, meta, ticket, arrival)
+    if keyed == '1' and string.byte(reply) == GRANTED then call('DEL', 'p:' .. id) end
+    return reply
   end
 
   local function confirm(resource, owner, token)
@@ -402,16 +419,19 @@ function define_uncommon()
     return reply
   end
 
-  local function enqueue(resource, id, server, arrival, holder)
+  local function enqueue(resource, id, server, arrival, holder, keyed)
     if refusal then return refusal end
-    add('q:' .. resource, id .. ' ' .. server .. ' ' .. holder, arrival)
+    local queue, ticket = 'q:' .. resource, id .. ' ' .. server .. ' ' .. holder
+    if keyed == '1' then arrival = placed(queue, id, ticket, arrival) end
+    add(queue, ticket, arrival)
     return 'G 0 0'
   end
 
-  local function dequeue(resource, id, server, holder)
+  local function dequeue(resource, id, server, holder, keyed)
     local queue, ticket = 'q:' .. resource, id .. ' ' .. server .. ' ' .. holder
     local first = call('ZRANGE', queue, 0, 0)[1]
     call('ZREM', queue, ticket)
+    if keyed == '1' then call('DEL', 'p:' .. id) end
     if first == ticket and call('EXISTS', 'l:' .. resource) == 0 then wake_first(queue) end
     return 'G 0 0'
   end
@@ -428,7 +448,7 @@ function define_uncommon()
     run = {
       w = acquire_with_ticket, c = confirm, k = release_after, t = retract, g = read, n = enqueue, d = dequeue, h = heartbeat,
     },
-    arguments = { w = 10, c = 3, k = 4, t = 4, g = 1, n = 5, d = 4, h = 2 },
+    arguments = { w = 11, c = 3, k = 4, t = 4, g = 1, n = 6, d = 5, h = 2 },
   }
 end
 
