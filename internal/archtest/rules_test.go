@@ -124,6 +124,10 @@ var rules = []rule{
 		why: "the suite that every Node passes",
 	},
 	{
+		pkg: "lockcore/servicetest", ours: []string{"lockcore"}, kit: true,
+		why: "the suite that every Service passes; it knows no kind of service",
+	},
+	{
 		pkg: "fencing/guardtest", ours: []string{"fencing"}, others: true, kit: true,
 		why: "the suite that every Guard passes",
 	},

@@ -1,0 +1,385 @@
+// Package servicetest is the suite that every lockcore.Service passes, whatever keeps
+// its locks, in-process and over HTTP. What only one kind of service promises is in
+// its own tests.
+package servicetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// MaxTTL is the longest TTL that the service under test allows; its default is
+// another one than the suite's.
+const (
+	MaxTTL = 60 * time.Second
+	ttl    = 20 * time.Second
+)
+
+// Callers are the callers that the suite acts for, see lockcore.WithCaller.
+var Callers = []string{"alice", "bob"}
+
+// Run runs the suite. open returns a service that is ready and holds nothing. Its
+// calls are made with a caller of Callers, which may acquire every resource.
+func Run(t *testing.T, open func(t *testing.T) lockcore.Service) {
+	t.Helper()
+	for name, test := range map[string]func(*fixture){
+		"lease":       (*fixture).lease,
+		"tokens":      (*fixture).tokens,
+		"held":        (*fixture).held,
+		"extend":      (*fixture).extend,
+		"ended":       (*fixture).ended,
+		"expiry":      (*fixture).expiry,
+		"callers":     (*fixture).callers,
+		"idempotency": (*fixture).idempotency,
+		"several":     (*fixture).several,
+		"wait":        (*fixture).wait,
+		"wait ends":   (*fixture).waitEnds,
+		"list":        (*fixture).list,
+		"break":       (*fixture).breaks,
+		"bounds":      (*fixture).bounds,
+		"cancelled":   (*fixture).cancelled,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(&fixture{T: t, Service: open(t), ctx: lockcore.WithCaller(t.Context(), Callers[0])})
+		})
+	}
+}
+
+// fixture is a service under test, and the context of the first caller.
+type fixture struct {
+	*testing.T
+	lockcore.Service
+	ctx context.Context //nolint:containedctx // of the test
+}
+
+func (f *fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// refused wants the error.
+func (f *fixture) refused(what string, err, want error) {
+	f.Helper()
+	if !errors.Is(err, want) {
+		f.Errorf("%s: %v, want %v", what, err, want)
+	}
+}
+
+func (f *fixture) check(what string, ok bool, got any) {
+	f.Helper()
+	if !ok {
+		f.Errorf("%s: %+v", what, got)
+	}
+}
+
+func (f *fixture) acquire(resource string) lockcore.Lease {
+	f.Helper()
+	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: resource, TTL: ttl})
+	f.must(err)
+	return lease
+}
+
+func (f *fixture) state(resource string) lockcore.LockState {
+	f.Helper()
+	state, err := f.Inspect(f.ctx, resource)
+	f.must(err)
+	return state
+}
+
+// eventually returns when done does; the test's own time limit ends it.
+func (f *fixture) eventually(done func() bool) {
+	f.Helper()
+	const pause = 5 * time.Millisecond
+	for tick := time.NewTicker(pause); !done(); <-tick.C {
+		f.must(f.ctx.Err())
+	}
+}
+
+func (f *fixture) lease() {
+	f.check("ready", f.Status().Ready, f.Status())
+	f.check("free", !f.state("a/b").Held, f.state("a/b"))
+	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "a/b", TTL: ttl, Holder: "worker ü", Metadata: json.RawMessage(`{"job":[1]}`)})
+	f.must(err)
+	whole := func(what string, l lockcore.Lease) {
+		f.check(what, l.Resource == "a/b" && l.ID == lease.ID && l.Token == lease.Token && l.TTL == ttl && l.Holder == "worker ü" &&
+			string(l.Metadata) == `{"job":[1]}` && l.Validity > 0 && l.Validity < ttl && !l.Existing && l.Parts == nil, l)
+	}
+	whole("granted", lease)
+	now, err := f.Lease(f.ctx, lease.ID)
+	f.must(err)
+	whole("looked up", now)
+	f.check("validity runs", now.Validity <= lease.Validity, now)
+
+	state := f.state("a/b")
+	f.check("state", state.Held && state.Token == lease.Token && state.Holder == "worker ü" && string(state.Metadata) == `{"job":[1]}` &&
+		state.TTL == ttl && state.Remaining > 0 && state.Remaining <= ttl && state.Waiting == 0, state)
+	resources, _, err := f.ReadLeaseID(f.ctx, lease.ID)
+	f.check("lease id", err == nil && len(resources) == 1 && resources[0] == "a/b", resources)
+	f.must(f.Release(f.ctx, lease.ID))
+	f.check("released", !f.state("a/b").Held, f.state("a/b"))
+}
+
+// tokens grow with every grant, however the lease before ended.
+func (f *fixture) tokens() {
+	last := f.acquire("r")
+	for _, end := range []func() error{
+		func() error { return f.Release(f.ctx, last.ID) },
+		func() error { return f.Break(f.ctx, "r") },
+		func() error { return f.Release(f.ctx, last.ID) },
+	} {
+		f.must(end())
+		next := f.acquire("r")
+		f.check("larger than the token before", next.Token > last.Token && next.ID != last.ID, next)
+		last = next
+	}
+}
+
+func (f *fixture) held() {
+	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: ttl, Holder: "h"})
+	f.must(err)
+	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", Holder: "other"})
+	f.refused("held", err, lockcore.ErrHeld)
+	refusal, ok := errors.AsType[*lockcore.HeldError](err)
+	if !ok {
+		f.Fatalf("%T", err)
+	}
+	f.check("the lease in the way", refusal.Resource == "r" && refusal.Holder == "h" && refusal.Token == lease.Token &&
+		refusal.Remaining > 0 && refusal.Remaining <= ttl, refusal)
+	f.acquire("R") // another resource
+}
+
+func (f *fixture) extend() {
+	lease := f.acquire("r")
+	for _, given := range []time.Duration{40 * time.Second, MaxTTL} {
+		longer, err := f.Extend(f.ctx, lease.ID, given)
+		f.must(err)
+		f.check("extended", longer.ID == lease.ID && longer.Token == lease.Token && longer.TTL == given && longer.Validity > given-5*time.Second, longer)
+		again, err := f.Extend(f.ctx, lease.ID, 0)
+		f.must(err)
+		f.check("extended by its own TTL", again.TTL == given && again.Token == lease.Token, again)
+	}
+}
+
+// ended: a released lease, a broken one, and texts that are no lease id.
+func (f *fixture) ended() {
+	released, broken, other := f.acquire("r"), f.acquire("s"), f.acquire("t")
+	f.must(f.Release(f.ctx, released.ID))
+	f.must(f.Break(f.ctx, "s"))
+	next := f.acquire("r")
+	for _, id := range []string{released.ID, broken.ID, "nonsense", other.ID[:len(other.ID)-1], other.ID + "A"} {
+		_, err := f.Extend(f.ctx, id, ttl)
+		f.refused("extend", err, lockcore.ErrNotHeld)
+		_, err = f.Lease(f.ctx, id)
+		f.refused("look up", err, lockcore.ErrNotHeld)
+		f.refused("release", f.Release(f.ctx, id), lockcore.ErrNotHeld)
+	}
+	for _, lease := range []lockcore.Lease{next, other} {
+		_, err := f.Lease(f.ctx, lease.ID)
+		f.must(err)
+	}
+}
+
+// expiry: a lease that is not extended ends, and a request that waits gets the resource.
+func (f *fixture) expiry() {
+	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: lockcore.MinTTL})
+	f.must(err)
+	next, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: ttl, Wait: time.Minute})
+	f.must(err)
+	f.check("the next token", next.Token > lease.Token, next)
+	_, err = f.Extend(f.ctx, lease.ID, ttl)
+	f.refused("extend", err, lockcore.ErrNotHeld)
+	end, err := f.EndOf(f.ctx, lease.ID)
+	f.check("the end", err == nil && end != lockcore.EndNone, end)
+	end, err = f.EndOf(f.ctx, next.ID)
+	f.check("no end", err == nil && end == lockcore.EndNone, end)
+}
+
+// callers: a lease is its caller's.
+func (f *fixture) callers() {
+	lease := f.acquire("r")
+	other := lockcore.WithCaller(f.Context(), Callers[1])
+	_, err := f.Extend(other, lease.ID, ttl)
+	f.refused("extend", err, lockcore.ErrNotHeld)
+	_, err = f.Lease(other, lease.ID)
+	f.refused("look up", err, lockcore.ErrNotHeld)
+	f.refused("release", f.Release(other, lease.ID), lockcore.ErrNotHeld)
+	_, _, err = f.ReadLeaseID(other, lease.ID)
+	f.refused("read the id", err, lockcore.ErrNotHeld)
+	_, err = f.Lease(f.ctx, lease.ID)
+	f.must(err)
+}
+
+func (f *fixture) idempotency() {
+	req := lockcore.AcquireRequest{Resource: "r", TTL: ttl, IdempotencyKey: "key"}
+	first, err := f.Acquire(f.ctx, req)
+	f.must(err)
+	again, err := f.Acquire(f.ctx, req)
+	f.must(err)
+	f.check("the same lease", again.Existing && again.ID == first.ID && again.Token == first.Token, again)
+	_, err = f.Acquire(lockcore.WithCaller(f.Context(), Callers[1]), req)
+	f.refused("another caller's", err, lockcore.ErrHeld)
+	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "s", IdempotencyKey: "key"})
+	f.refused("another resource", err, lockcore.ErrIdempotencyMismatch)
+	f.must(f.Release(f.ctx, first.ID))
+	next, err := f.Acquire(f.ctx, req)
+	f.must(err)
+	f.check("after a release", !next.Existing && next.Token > first.Token, next)
+}
+
+// several: all or none.
+func (f *fixture) several() {
+	taken := f.acquire("b")
+	_, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resources: []string{"c", "b", "a"}})
+	refusal, ok := errors.AsType[*lockcore.HeldError](err)
+	f.check("the one in the way", ok && refusal.Resource == "b", err)
+	f.eventually(func() bool { return !f.state("a").Held && !f.state("c").Held })
+	f.must(f.Release(f.ctx, taken.ID))
+
+	all, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resources: []string{"c", "b", "a"}, TTL: ttl, Wait: time.Minute})
+	f.must(err)
+	if len(all.Parts) != 3 || all.Resource != "" || all.Token != 0 {
+		f.Fatalf("%+v", all)
+	}
+	for i, part := range all.Parts {
+		state := f.state(part.Resource)
+		f.check("a part", part.Resource == []string{"a", "b", "c"}[i] && state.Held && state.Token == part.Token, part)
+	}
+	longer, err := f.Extend(f.ctx, all.ID, 0)
+	f.must(err)
+	f.check("extended", longer.ID == all.ID && len(longer.Parts) == 3 && longer.TTL == ttl, longer)
+	f.must(f.Release(f.ctx, all.ID))
+	for _, part := range all.Parts {
+		f.check("released", !f.state(part.Resource).Held, part)
+	}
+}
+
+// wait: first come, first served; the queue is shown.
+func (f *fixture) wait() {
+	lease := f.acquire("r")
+	order := make(chan string, 2)
+	var waiting sync.WaitGroup
+	for i, holder := range []string{"first", "second"} {
+		waiting.Go(func() {
+			next, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: ttl, Wait: time.Minute, Holder: holder})
+			if err != nil {
+				f.Error(err)
+				return
+			}
+			order <- next.Holder
+			if err := f.Release(f.ctx, next.ID); err != nil {
+				f.Error(err)
+			}
+		})
+		f.eventually(func() bool { return f.state("r").Waiting == i+1 })
+	}
+	queue := f.state("r").Waiters
+	f.check("the queue", len(queue) == 2 && queue[0].Holder == "first" && queue[1].Holder == "second", queue)
+	_, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r"})
+	f.refused("overtakes the queue", err, lockcore.ErrHeld)
+	f.must(f.Release(f.ctx, lease.ID))
+	waiting.Wait()
+	close(order)
+	if first, second := <-order, <-order; first != "first" || second != "second" {
+		f.Errorf("granted to %q, then to %q", first, second)
+	}
+}
+
+// waitEnds: at its time limit, or with its context. Then the queue is empty.
+func (f *fixture) waitEnds() {
+	lease := f.acquire("r")
+	const short = 100 * time.Millisecond
+	_, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", Wait: short})
+	f.refused("the time limit", err, lockcore.ErrWaitTimeout)
+	timeout, ok := errors.AsType[*lockcore.WaitTimeoutError](err)
+	f.check("the lease in the way", ok && timeout.Token == lease.Token && timeout.Position == 1 && timeout.Waited >= short, err)
+
+	ctx, cancel := context.WithCancel(f.ctx)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		_, err := f.Acquire(ctx, lockcore.AcquireRequest{Resource: "r", Wait: time.Minute})
+		f.refused("its context", err, context.Canceled)
+	})
+	f.eventually(func() bool { return f.state("r").Waiting == 1 })
+	cancel()
+	waiting.Wait()
+	f.eventually(func() bool { return f.state("r").Waiting == 0 })
+}
+
+func (f *fixture) list() {
+	const n = 5
+	for i := range n {
+		f.acquire("x/" + strconv.Itoa(i))
+	}
+	f.acquire("y")
+	seen := make(map[string]int)
+	req := lockcore.ListRequest{Prefix: "x/", Limit: 2, Show: func(resource string) bool { return resource != "x/3" }}
+	for more := true; more; more = req.Cursor != "" {
+		page, err := f.List(f.ctx, req)
+		f.must(err)
+		for _, lock := range page.Locks {
+			f.check("a lock", lock.Held && lock.Token > 0 && lock.TTL == ttl && lock.Remaining > 0, lock)
+			seen[lock.Resource]++
+		}
+		req.Cursor = page.NextCursor
+	}
+	f.check("all that may be shown, once", len(seen) == n-1 && seen["x/3"] == 0 && seen["x/0"] == 1, seen)
+}
+
+func (f *fixture) breaks() {
+	f.refused("free", f.Break(f.ctx, "r"), lockcore.ErrNotHeld)
+	f.acquire("r")
+	f.must(f.Break(f.ctx, "r"))
+	f.check("broken", !f.state("r").Held, f.state("r"))
+}
+
+// bounds: what is out of bounds is refused with its field, and nothing is granted.
+func (f *fixture) bounds() {
+	long := strings.Repeat("x", lockcore.MaxResourceBytes+1)
+	for field, req := range map[string]lockcore.AcquireRequest{
+		"resource":  {Resource: long},
+		"ttl_ms":    {Resource: "r", TTL: MaxTTL + time.Millisecond},
+		"wait_ms":   {Resource: "r", Wait: lockcore.MaxWait + time.Millisecond},
+		"holder":    {Resource: "r", Holder: "a\nb"},
+		"metadata":  {Resource: "r", Metadata: json.RawMessage(`"` + strings.Repeat("x", lockcore.MaxMetadataBytes) + `"`)},
+		"resources": {Resources: []string{"r", "r"}},
+	} {
+		_, err := f.Acquire(f.ctx, req)
+		f.field(field, err)
+	}
+	f.check("nothing granted", !f.state("r").Held, nil)
+	lease := f.acquire("r")
+	_, err := f.Extend(f.ctx, lease.ID, MaxTTL+time.Millisecond)
+	f.field("ttl_ms", err)
+	_, err = f.Inspect(f.ctx, "a\x00")
+	f.field("resource", err)
+	f.field("resource", f.Break(f.ctx, long))
+	_, err = f.List(f.ctx, lockcore.ListRequest{Prefix: long, Limit: 1})
+	f.field("prefix", err)
+}
+
+func (f *fixture) field(want string, err error) {
+	f.Helper()
+	if field, ok := errors.AsType[*lockcore.FieldError](err); !ok || field.Field != want {
+		f.Errorf("%v, want a refusal of %s", err, want)
+	}
+}
+
+// cancelled: under an ended context nothing is granted.
+func (f *fixture) cancelled() {
+	ended, cancel := context.WithCancel(f.ctx)
+	cancel()
+	_, err := f.Acquire(ended, lockcore.AcquireRequest{Resource: "r"})
+	f.refused("acquire", err, context.Canceled)
+	f.eventually(func() bool { return !f.state("r").Held })
+}
