@@ -22,7 +22,10 @@ type pgServer struct {
 // fastAndLoose are the settings of a server whose data need not survive it, and
 // whose databases may replicate one another.
 func fastAndLoose() []string {
-	return []string{"fsync=off", "synchronous_commit=off", "full_page_writes=off", "wal_level=logical"}
+	return []string{
+		"fsync=off", "synchronous_commit=off", "full_page_writes=off",
+		"wal_level=logical", "wal_retrieve_retry_interval=50ms", "wal_receiver_status_interval=1s",
+	}
 }
 
 // launchPostgres starts a server, on another port if its port was taken meanwhile.
