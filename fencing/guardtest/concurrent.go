@@ -77,13 +77,13 @@ func (o *outcomes) wrote(token fencing.Token, version int64) {
 
 // attempt makes one claim or write on resource r, with a token that is new, or
 // older by some.
-func (o *outcomes) attempt(ctx context.Context, g fencing.Guard) {
+func (o *outcomes) attempt(ctx context.Context, g fencing.Guard, draw *rand.Rand) {
 	token := fencing.Token(o.next.Add(1))
-	if rand.IntN(3) == 0 {
-		token = max(1, token-fencing.Token(rand.IntN(holders)))
+	if draw.IntN(3) == 0 {
+		token = max(1, token-fencing.Token(draw.IntN(holders)))
 	}
 	floor := fencing.Token(o.floor.Load())
-	writes := rand.IntN(2) == 0
+	writes := draw.IntN(2) == 0
 	var record fencing.Record
 	var err error
 	if writes {
@@ -117,9 +117,10 @@ func inParallel(n int, work func(worker int)) {
 func manyHolders(t *testing.T, g fencing.Guard) {
 	o := &outcomes{versions: map[int64]fencing.Token{}}
 	ctx := limited(t)
-	inParallel(holders, func(int) {
+	inParallel(holders, func(holder int) {
+		draw := rand.New(rand.NewPCG(1, uint64(holder)))
 		for range attempts {
-			o.attempt(ctx, g)
+			o.attempt(ctx, g, draw)
 		}
 	})
 	o.report(t)
