@@ -1,13 +1,7 @@
--- +goose Up
--- The marks: for each resource the largest fencing token seen.
--- Every statement here can be run again: `fencelock guard sql` prints the same
--- files for people who run their own migrations.
+-- The marks: for each resource its high-water mark, the largest fencing token seen.
+-- Every statement of these files can be run again. They run in one transaction,
+-- with search_path = pg_catalog, pg_temp.
 
--- Names mean what is in pg_catalog, whoever may make operators in a schema that
--- is in the path of who installs.
-SET LOCAL search_path = pg_catalog, pg_temp;
-
--- +goose StatementBegin
 DO $$
 DECLARE
     owner oid := (SELECT nspowner FROM pg_namespace WHERE nspname = 'fencing');
@@ -31,11 +25,9 @@ BEGIN
     END IF;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON SCHEMA fencing IS
     'Fencing tokens: refuses writes by holders of a lock that somebody else has taken over since. Made by fencelock.';
 
--- +goose StatementBegin
 DO $$
 BEGIN
     IF current_setting('server_version_num')::int < 130000 THEN
@@ -48,7 +40,6 @@ BEGIN
     END IF;
 END
 $$;
--- +goose StatementEnd
 
 -- A transaction that claims a mark rewrites its row, even when the mark stays
 -- as high as it was. Three things follow. The row lock lasts until the
@@ -68,8 +59,7 @@ CREATE TABLE IF NOT EXISTS fencing.marks (
     mark       bigint NOT NULL,
     previous   bigint NOT NULL,
     xid        xid8 NOT NULL,
-    claimed_at timestamptz NOT NULL,
-    refused    bigint NOT NULL DEFAULT 0
+    claimed_at timestamptz NOT NULL
 ) WITH (fillfactor = 20);
 COMMENT ON TABLE fencing.marks IS
     'One row for each resource ever claimed. Never delete a row while a holder of an older token may live.';
@@ -78,14 +68,11 @@ COMMENT ON COLUMN fencing.marks.previous IS 'the mark before the last claim; equ
 COMMENT ON COLUMN fencing.marks.xid IS
     'the transaction that claimed last; together with claimed_at it names one transaction even in a restored copy';
 COMMENT ON COLUMN fencing.marks.claimed_at IS 'when that transaction began';
-COMMENT ON COLUMN fencing.marks.refused IS
-    'refusals that were recorded: by try_claim and by the guarded records; one raised as an error is rolled back with its transaction';
 
 -- A subscription would write its publisher's mark over a larger one of here, and stop
 -- for good where both have made a row. So marks that are replicated are merged: the
 -- larger one stays. The trigger fires for replicated changes only (ENABLE REPLICA),
 -- so no claim pays for it. No transaction of here has the number that comes along.
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._merge() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -104,12 +91,10 @@ BEGIN
     RETURN new;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._merge() IS
     'what replication does to marks: a larger one stays, none is deleted; a trigger of fencing.marks and fencing.proven that fires for replicated changes only';
 REVOKE ALL ON FUNCTION fencing._merge() FROM PUBLIC;
 
--- +goose StatementBegin
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'fencing.marks'::regclass AND tgname = 'merge') THEN
@@ -117,15 +102,12 @@ BEGIN
     END IF;
 END
 $$;
--- +goose StatementEnd
 ALTER TABLE fencing.marks ENABLE REPLICA TRIGGER merge;
 
--- Counts refusals that end in an error: a sequence keeps its step when the
--- transaction is rolled back, and needs no lock.
+-- A sequence keeps its step when the transaction is rolled back, and needs no lock.
 CREATE SEQUENCE IF NOT EXISTS fencing.refusals;
-COMMENT ON SEQUENCE fencing.refusals IS 'claims and guarded writes refused as stale by an error (LK001), over all resources';
+COMMENT ON SEQUENCE fencing.refusals IS 'claims and writes refused as stale, over all resources; the history of the guarded records has theirs';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing.valid_resource(resource text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     SET search_path = pg_catalog, pg_temp
@@ -134,10 +116,8 @@ AS $$
        AND octet_length(resource) BETWEEN 1 AND 256
        AND resource COLLATE "C" !~ '[\u0001-\u001f\u007f-\u009f]'
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing.valid_resource(text) IS 'true for 1 to 256 bytes of UTF-8 without control characters';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._malformed(resource text, token bigint) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -155,26 +135,8 @@ BEGIN
     END IF;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._malformed(text, bigint) IS 'raises LK003 unless both are well formed';
 
--- +goose StatementBegin
-CREATE OR REPLACE FUNCTION fencing._stale(resource text, presented bigint, highest bigint) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    PERFORM nextval('fencing.refusals');
-    RAISE EXCEPTION 'stale fencing token for %: presented %, highest seen %', quote_literal(resource), presented, highest
-        USING ERRCODE = 'LK001',
-              DETAIL = json_build_object('resource', resource, 'presented', presented, 'highest', highest),
-              HINT = 'Somebody else holds, or has held, the resource since. Stop, and acquire the lock again.';
-END
-$$;
--- +goose StatementEnd
-COMMENT ON FUNCTION fencing._stale(text, bigint, bigint) IS 'counts a refusal and raises it as LK001';
-
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._raise(p_resource text, p_token bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -217,7 +179,6 @@ BEGIN
     RETURN compared;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._raise(text, bigint) IS
     'locks the mark for the transaction and raises it to the token; returns the mark it was compared with: if that is larger than the token, the token is stale and nothing was raised';
 
@@ -228,7 +189,6 @@ COMMENT ON FUNCTION fencing._raise(text, bigint) IS
 -- Every name is written in full, operators and types too, because there is no
 -- SET search_path: to set and reset it at each call was a ninth of its cost.
 -- An assignment is cheaper than PERFORM, which starts an executor.
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing.claim(resource text, token bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
 AS $$
@@ -242,18 +202,16 @@ BEGIN
     IF NOT FOUND THEN
         compared := fencing._raise(resource, token);
         IF compared OPERATOR(pg_catalog.>) token THEN
-            PERFORM fencing._stale(resource, token, compared);
+            PERFORM fencing._stale(resource, token, compared, NULL);
         END IF;
     END IF;
     noted := pg_catalog.set_config('fencing.claimed', pg_catalog.concat(pg_catalog.pg_current_xact_id(), ' ', resource), true);
     RETURN compared;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing.claim(text, bigint) IS
     'Call it before the first read. Takes the resource''s mark for the transaction (a row lock), raises it to the token, and lets this transaction write the rows of the resource. Returns the previous mark, 0 before the first. LK001: the token is stale. LK003: token or resource is malformed.';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing.try_claim(resource text, token bigint, OUT accepted boolean, OUT highest bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -264,12 +222,11 @@ BEGIN
     accepted := compared <= token;
     highest := greatest(compared, token);
     IF NOT accepted THEN
-        UPDATE fencing.marks AS m SET refused = m.refused + 1 WHERE m.resource = try_claim.resource COLLATE "C";
+        PERFORM fencing._count_refusal(resource, NULL);
     END IF;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing.try_claim(text, bigint) IS
-    'fencing.claim that answers instead of raising LK001, so that the transaction can go on and the refusal is recorded with the resource';
+    'fencing.claim that answers instead of raising LK001, so that the transaction can continue';
 
-REVOKE ALL ON FUNCTION fencing._raise(text, bigint), fencing._stale(text, bigint, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencing._raise(text, bigint) FROM PUBLIC;

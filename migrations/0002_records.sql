@@ -1,10 +1,5 @@
--- +goose Up
 -- The guarded records of the service: values that are read and written under
 -- a mark, with a bounded history of every attempt.
-
--- Names mean what is in pg_catalog, whoever may make operators in a schema that
--- is in the path of who installs.
-SET LOCAL search_path = pg_catalog, pg_temp;
 
 CREATE TABLE IF NOT EXISTS fencing.records (
     resource text COLLATE "C" PRIMARY KEY,
@@ -32,7 +27,6 @@ COMMENT ON TABLE fencing.attempts IS
 COMMENT ON COLUMN fencing.attempts.compared IS 'the mark that the token was compared with';
 COMMENT ON COLUMN fencing.attempts.version IS 'the record''s version after the attempt';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._attempt(
     p_resource text, p_token bigint, p_kind text, p_value json, p_keep bigint,
     OUT compared bigint, OUT version bigint, OUT value json)
@@ -55,12 +49,8 @@ BEGIN
          INTO version, number, value;
     INSERT INTO fencing.attempts VALUES (p_resource, number, p_token, compared, p_kind, version, clock_timestamp());
     DELETE FROM fencing.attempts AS a WHERE a.resource = p_resource COLLATE "C" AND a.seq <= number - p_keep;
-    IF compared > p_token THEN
-        UPDATE fencing.marks AS m SET refused = m.refused + 1 WHERE m.resource = p_resource COLLATE "C";
-    END IF;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._attempt(text, bigint, text, json, bigint) IS
     'one claim or write of a guarded record, and its line in the history; a refusal changes nothing else and raises nothing, so that it can be kept';
 REVOKE ALL ON FUNCTION fencing._attempt(text, bigint, text, json, bigint) FROM PUBLIC;

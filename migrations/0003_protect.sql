@@ -1,28 +1,36 @@
--- +goose Up
 -- Protected tables: triggers that let a row of a resource change only in a
 -- transaction that has presented a live token for it.
-
--- Names mean what is in pg_catalog, whoever may make operators in a schema that
--- is in the path of who installs.
-SET LOCAL search_path = pg_catalog, pg_temp;
 
 CREATE TABLE IF NOT EXISTS fencing.protected (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     relation     regclass NOT NULL UNIQUE,
     resource_sql text NOT NULL,
-    mode         text NOT NULL CHECK (mode IN ('strict', 'migrating')),
-    since        timestamptz NOT NULL DEFAULT now()
+    mode         text NOT NULL CHECK (mode IN ('strict', 'inserts', 'migrating')),
+    since        timestamptz NOT NULL DEFAULT now(),
+    prefix       text
 );
 COMMENT ON TABLE fencing.protected IS
     'The protected tables. Use fencing.protect and fencing.unprotect; a row alone protects nothing. The id is in the names of the table''s functions and counters: guard_<id>, truncate_<id>, refused_<id>, unfenced_<id>.';
 COMMENT ON COLUMN fencing.protected.resource_sql IS 'the expression over a row that names its resource, as PostgreSQL printed it back';
-COMMENT ON COLUMN fencing.protected.mode IS 'strict: no token, no write; migrating: writes without a token are let through and counted';
+COMMENT ON COLUMN fencing.protected.mode IS
+    'strict: no token, no write; inserts: the same, but a row may be inserted without a token while its resource has no mark; migrating: writes without a token are let through and counted';
+COMMENT ON COLUMN fencing.protected.prefix IS
+    'what every resource of the table begins with, if the expression begins with a literal: a claim refused for such a resource is counted as one of the table';
+
+CREATE TABLE IF NOT EXISTS fencing.unguarded (
+    xid    xid8 NOT NULL,
+    at     timestamptz NOT NULL,
+    role   name NOT NULL,
+    reason text NOT NULL,
+    PRIMARY KEY (xid, at)
+);
+COMMENT ON TABLE fencing.unguarded IS
+    'The transactions that wrote protected tables without tokens, and why: see fencing.unguarded(reason). Old rows may be deleted.';
 
 -- A transaction may present a token in the setting fencing.token instead of
 -- calling fencing.claim. The setting begins with the transaction's own number,
 -- so what an earlier transaction left on the connection never counts, whether
 -- it was set for the session or reads as '' after a SET LOCAL.
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing.present(resource text, token bigint) RETURNS text
     LANGUAGE sql VOLATILE
 AS $$
@@ -31,11 +39,9 @@ AS $$
         THEN fencing._malformed(resource, token)::pg_catalog.text
         ELSE pg_catalog.set_config('fencing.token', pg_catalog.concat_ws(' ', pg_catalog.pg_current_xact_id(), token, resource), true) END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing.present(text, bigint) IS
     'States a token for the writes of this transaction, inside the statement that writes: UPDATE … WHERE … AND fencing.present(''accounts/1'', 34) <> ''''. It is shorthand for set_config(''fencing.token'', pg_current_xact_id() || '' 34 accounts/1'', true). The write itself raises the mark and is refused if the token is stale. It does not claim: claim before the first read. It locks the row before the mark, where a transaction that claims locks the mark first: the two can deadlock, and one of them is then told 40P01. UPDATE … WHERE … AND (SELECT fencing.claim(''accounts/1'', 34)) IS NOT NULL cannot.';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._presented(p_resource text) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -59,12 +65,97 @@ BEGIN
     RETURN NULL;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._presented(text) IS
     'the token that this transaction presents for the resource in the setting fencing.token, NULL if none: lines of "transaction token resource"';
 
--- +goose StatementBegin
-CREATE OR REPLACE FUNCTION fencing._admit(p_resource text, p_protected bigint, p_strict boolean) RETURNS void
+CREATE OR REPLACE FUNCTION fencing._count_refusal(p_resource text, p_protected bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    counter regclass;
+BEGIN
+    PERFORM nextval('fencing.refusals');
+    FOR counter IN
+        SELECT to_regclass('fencing.refused_' || id) FROM fencing.protected
+         WHERE id = p_protected OR p_protected IS NULL AND starts_with(p_resource, prefix)
+    LOOP
+        PERFORM nextval(counter) WHERE counter IS NOT NULL;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION fencing._count_refusal(text, bigint) IS
+    'counts a stale claim or write: in all, and for the protected table, or for every table with such resources';
+
+CREATE OR REPLACE FUNCTION fencing._stale(p_resource text, p_presented bigint, p_highest bigint, p_protected bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM fencing._count_refusal(p_resource, p_protected);
+    RAISE EXCEPTION 'stale fencing token for %: presented %, highest seen %', quote_literal(p_resource), p_presented, p_highest
+        USING ERRCODE = 'LK001',
+              DETAIL = json_build_object('resource', p_resource, 'presented', p_presented, 'highest', p_highest),
+              HINT = 'Another holder has, or has had, the resource since. Stop, and acquire the lock again.';
+END
+$$;
+COMMENT ON FUNCTION fencing._stale(text, bigint, bigint, bigint) IS 'counts a refusal and raises it as LK001';
+
+-- There is no index on xid, which would cost every claim. So the marks are searched
+-- only while that takes milliseconds; the settings name the last claim in any case.
+CREATE OR REPLACE FUNCTION fencing._claimed() RETURNS text[]
+    LANGUAGE sql VOLATILE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT coalesce(array_agg(resource ORDER BY resource), '{}') FROM (
+        SELECT resource FROM fencing.marks
+         WHERE (SELECT pg_relation_size('fencing.marks') < 64 * 1024 * 1024) AND xid = pg_current_xact_id() AND claimed_at = now()
+        UNION
+        SELECT substr(noted, length(pg_current_xact_id()::text) + 2) COLLATE "C" FROM current_setting('fencing.claimed', true) AS noted
+         WHERE starts_with(noted, pg_current_xact_id()::text || ' ')
+        UNION
+        SELECT regexp_replace(line, '^\d+ \S* ', '') COLLATE "C" FROM unnest(string_to_array(current_setting('fencing.token', true), E'\n')) AS line
+         WHERE starts_with(line, pg_current_xact_id()::text || ' ')
+         LIMIT 10) AS found
+$$;
+COMMENT ON FUNCTION fencing._claimed() IS 'at most ten of the resources that this transaction has claimed or presented a token for';
+
+CREATE OR REPLACE FUNCTION fencing._unclaimed(p_resource text, p_protected bigint, p_mode text, p_highest bigint, p_proof boolean) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    claimed text[];
+    unproven bigint;
+BEGIN
+    PERFORM nextval(format('fencing.unfenced_%s', p_protected));
+    IF p_mode = 'migrating' OR EXISTS (SELECT FROM fencing.unguarded WHERE xid = pg_current_xact_id() AND at = now()) THEN
+        RETURN;
+    END IF;
+    IF p_resource IS NULL THEN
+        RAISE EXCEPTION 'a row of % has no resource: the expression gave NULL', (SELECT relation FROM fencing.protected WHERE id = p_protected)
+            USING ERRCODE = 'LK003',
+                  DETAIL = json_build_object('resource', NULL, 'presented', NULL, 'highest', NULL);
+    END IF;
+    IF p_proof THEN
+        unproven := coalesce(fencing._presented(p_resource), (SELECT mark FROM fencing.marks WHERE resource = p_resource COLLATE "C" AND xid = pg_current_xact_id() AND claimed_at = now()));
+        IF unproven IS NOT NULL THEN
+            PERFORM fencing._unproven(p_resource, unproven, NULL);
+        END IF;
+    END IF;
+    claimed := fencing._claimed();
+    RAISE EXCEPTION 'no fencing token for %: this transaction has claimed %', quote_literal(p_resource),
+            CASE WHEN claimed = '{}' THEN 'nothing' ELSE 'only ' || (SELECT string_agg(quote_literal(c), ', ') FROM unnest(claimed) AS c) END
+        USING ERRCODE = 'LK002',
+              DETAIL = json_build_object('resource', p_resource, 'presented', NULL, 'highest', p_highest, 'claimed', claimed),
+              HINT = format('Run this first in the transaction: SELECT fencing.claim(%s, <fencing_token of your lease>%s); For backfills, fixtures, new rows and imports there are fencing.claim_existing, fencing.unguarded and the mode inserts.',
+                  quote_literal(p_resource), CASE WHEN p_proof THEN ', <its fence_proof>' ELSE '' END);
+END
+$$;
+COMMENT ON FUNCTION fencing._unclaimed(text, bigint, text, bigint, boolean) IS
+    'counts a write without a token, and raises LK002, LK003 for a row without a resource, or LK004 for a token without its proof, unless the mode or the transaction lets it pass';
+
+CREATE OR REPLACE FUNCTION fencing._admit(p_resource text, p_protected bigint, p_mode text, p_insert boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -76,44 +167,113 @@ BEGIN
     SELECT mark, xid = pg_current_xact_id() AND claimed_at = now()
       INTO current_mark, own
       FROM fencing.marks WHERE resource = p_resource;
-    IF presented IS NULL THEN
-        IF own THEN
-            RETURN;
-        END IF;
-        IF NOT p_strict THEN
-            PERFORM nextval(format('fencing.unfenced_%s', p_protected));
-            RETURN;
-        END IF;
-        IF p_resource IS NULL THEN
-            RAISE EXCEPTION 'a row of % has no resource: the expression gave NULL', (SELECT relation FROM fencing.protected WHERE id = p_protected)
-                USING ERRCODE = 'LK003',
-                      DETAIL = json_build_object('resource', NULL, 'presented', NULL, 'highest', NULL);
-        END IF;
-        RAISE EXCEPTION 'no fencing token for %', quote_literal(p_resource)
-            USING ERRCODE = 'LK002',
-                  DETAIL = json_build_object('resource', p_resource, 'presented', NULL, 'highest', current_mark),
-                  HINT = 'Call fencing.claim(resource, token) first in this transaction.';
+    IF own AND (presented IS NULL OR presented = current_mark) THEN
+        RETURN;
     END IF;
-    IF own AND current_mark = presented THEN
+    IF presented IS NULL THEN
+        -- Without a mark there is no holder that could be stale. The mark is made here,
+        -- so a claim at the same time waits for this transaction, or makes it fail.
+        IF p_insert AND p_mode = 'inserts' AND fencing.valid_resource(p_resource) THEN
+            INSERT INTO fencing.marks (resource, mark, previous, xid, claimed_at)
+            VALUES (p_resource, 1, 0, pg_current_xact_id(), now()) ON CONFLICT DO NOTHING;
+            IF FOUND THEN
+                RETURN;
+            END IF;
+        END IF;
+        PERFORM fencing._unclaimed(p_resource, p_protected, p_mode, current_mark, false);
         RETURN;
     END IF;
     current_mark := fencing._raise(p_resource, presented);
     IF current_mark > presented THEN
-        PERFORM nextval(format('fencing.refused_%s', p_protected));
-        PERFORM fencing._stale(p_resource, presented, current_mark);
+        PERFORM fencing._stale(p_resource, presented, current_mark, p_protected);
     END IF;
 END
 $$;
--- +goose StatementEnd
-COMMENT ON FUNCTION fencing._admit(text, bigint, boolean) IS
+COMMENT ON FUNCTION fencing._admit(text, bigint, text, boolean) IS
     'lets a change of a protected row pass, or raises LK001, LK002 or LK003: what the table''s own trigger function falls back to when its short path does not decide';
+
+CREATE OR REPLACE FUNCTION fencing.unguarded(reason text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF coalesce(reason, '') = '' THEN
+        RAISE EXCEPTION 'fencing.unguarded needs a reason, which is kept' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    INSERT INTO fencing.unguarded (xid, at, role, reason) VALUES (pg_current_xact_id(), now(), session_user, unguarded.reason)
+    ON CONFLICT DO NOTHING;
+END
+$$;
+COMMENT ON FUNCTION fencing.unguarded(text) IS
+    'Lets the rest of this transaction write protected tables without tokens, and keeps the reason in the table fencing.unguarded. It waits for no holder: use it while there is none. For the schema''s owner and roles that are granted it.';
+
+-- The condition runs with the rights of its caller.
+CREATE OR REPLACE FUNCTION fencing.claim_existing(relation regclass, condition text DEFAULT 'true') RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET datestyle = 'ISO, MDY'
+    SET timezone = 'UTC'
+    SET intervalstyle = 'postgres'
+    SET extra_float_digits = 1
+    SET bytea_output = 'hex'
+    SET lc_monetary = 'C'
+    SET quote_all_identifiers = off
+    SET standard_conforming_strings = on
+AS $$
+DECLARE
+    resources text[];
+BEGIN
+    EXECUTE format(E'SELECT array_agg(DISTINCT (%s) COLLATE "C") FROM %s WHERE (\n%s\n)', fencing._resource_sql(relation), relation, condition) INTO resources;
+    RETURN fencing._claim_existing(relation, array_remove(resources, NULL));
+END
+$$;
+COMMENT ON FUNCTION fencing.claim_existing(regclass, text) IS
+    'Claims the resources of all rows that fulfil the condition for this transaction, each at the mark that it has, or 1: for backfills. Returns how many. It waits for transactions of holders, and they wait for this one. The condition is read with search_path = pg_catalog and dates in ISO. For the schema''s owner and roles that are granted it and fencing._claim_existing.';
+
+CREATE OR REPLACE FUNCTION fencing._resource_sql(p_relation regclass) RETURNS text
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    expression text := (SELECT resource_sql FROM fencing.protected WHERE relation = p_relation);
+BEGIN
+    IF expression IS NULL THEN
+        RAISE EXCEPTION '% is not a protected table', p_relation USING ERRCODE = 'wrong_object_type';
+    END IF;
+    RETURN expression;
+END
+$$;
+COMMENT ON FUNCTION fencing._resource_sql(regclass) IS 'the resource expression of a protected table';
+
+CREATE OR REPLACE FUNCTION fencing._claim_existing(p_relation regclass, p_resources text[]) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    claimed bigint;
+    marks text;
+BEGIN
+    PERFORM fencing._malformed(r, 1) FROM unnest(p_resources) AS r;
+    FOREACH marks IN ARRAY CASE WHEN (SELECT proof FROM fencing.protected WHERE relation = p_relation)
+                                THEN ARRAY['fencing.marks', 'fencing.proven'] ELSE ARRAY['fencing.marks'] END LOOP
+        EXECUTE format('INSERT INTO %s AS m (resource, mark, previous, xid, claimed_at)
+            SELECT r, 1, 0, pg_current_xact_id(), now() FROM unnest($1) AS r
+            ON CONFLICT (resource) DO UPDATE SET previous = m.mark, xid = excluded.xid, claimed_at = excluded.claimed_at', marks) USING p_resources;
+        GET DIAGNOSTICS claimed = ROW_COUNT;
+    END LOOP;
+    RETURN claimed;
+END
+$$;
+COMMENT ON FUNCTION fencing._claim_existing(regclass, text[]) IS 'claims resources of a table at the marks that they have, in the order given';
+
+REVOKE ALL ON FUNCTION fencing._count_refusal(text, bigint), fencing._stale(text, bigint, bigint, bigint), fencing.unguarded(text),
+    fencing.claim_existing(regclass, text), fencing._claim_existing(regclass, text[]) FROM PUBLIC;
 
 -- The expression is the table owner's, and becomes part of a function. It is
 -- read twice, between brackets of different kinds: text that could end one
 -- kind and go on as SQL of its own is a syntax error in the other. A cursor
 -- takes one statement only, and runs none of it. What is kept is not the text
 -- but what PostgreSQL understood, printed back with every name resolved.
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._compile(
     p_relation regclass, p_resource_sql text, p_path text,
     OUT bare text, OUT of_new text, OUT of_old text)
@@ -146,14 +306,12 @@ BEGIN
     END IF;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._compile(regclass, text, text) IS
     'checks a resource expression and gives it with plain columns, and with those of row_now and row_was';
 
 -- What the expression uses runs with the rights of the schema's owner, and its own
 -- owner can change it later. It may have come into the expression unseen, like an
 -- operator || that fits better than PostgreSQL's.
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._refuse_foreign(p_relation regclass, p_probe text) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -187,14 +345,12 @@ BEGIN
     END LOOP;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._refuse_foreign(regclass, text) IS
     'raises an error for a resource expression with functions, operators or types of anybody but superusers and the owners of the table and of the schema';
 
 -- The expression was read under the settings of whoever protects, so that its
 -- literals mean what they mean there. They are printed as the trigger functions
 -- will read them, who run under fencing._settings(): these are the same settings.
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._print(p_probe text, OUT bare text, OUT of_new text, OUT of_old text)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -216,11 +372,9 @@ BEGIN
     of_old := fencing._qualify(p_probe, bare, 'row_was');
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._print(text) IS
     'a checked resource expression as PostgreSQL prints it, with plain columns, and with those of row_now and row_was';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._qualify(p_probe text, p_bare text, p_row text) RETURNS text
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -248,7 +402,6 @@ BEGIN
         length(viewed[2]) - length(' SELECT ') - length(' AS r') - (length(viewed[1]) - length(head)));
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._qualify(text, text, text) IS 'an expression over the probe table, with every column written as row.column';
 
 -- A resource is one text, whoever writes. But the text of a date, a float or an
@@ -256,14 +409,12 @@ COMMENT ON FUNCTION fencing._qualify(text, text, text) IS 'an expression over th
 -- search_path, and a stale token for the other text would pass. So whatever forms
 -- a resource's text does it under these settings: all that the text of a built-in
 -- type depends on, and how literals are read.
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._settings() RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT $set$SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO, MDY' SET timezone = 'UTC' SET intervalstyle = 'postgres' SET extra_float_digits = 1 SET bytea_output = 'hex' SET lc_monetary = 'C' SET quote_all_identifiers = off SET standard_conforming_strings = on$set$
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._settings() IS 'the settings under which the text of a resource is formed: ISO, UTC, and no search_path of the writer''s';
 
 -- Most expressions are columns and literals joined with ||. Where no setting and
@@ -274,7 +425,6 @@ COMMENT ON FUNCTION fencing._settings() IS 'the settings under which the text of
 -- the function then sets.
 -- A column becomes text before it is joined: || with another type is a function
 -- in SQL that would look up the rest under the writer's search_path.
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._in_full(p_expression text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path = pg_catalog, pg_temp
@@ -289,7 +439,6 @@ AS $$
                $re$(\|\||::text\M|'(?:[^'\\]|'')*'|row_(?:now|was)\.(?:[a-z_][a-z0-9_]*|"(?:[^"]|"")*")|[\s()]+)$re$, 'g')
            WITH ORDINALITY AS found (tokens, place), unnest(tokens) AS token
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._in_full(text) IS
     'a compiled resource expression with operators and types named in full; NULL if it is more than columns and literals joined with ||';
 
@@ -298,7 +447,6 @@ COMMENT ON FUNCTION fencing._in_full(text) IS
 -- types that a column might be changed to and that they do not fit: so they also
 -- keep columns out whose text depends on settings, then and later. A domain is
 -- none of these types, and a cast to text that somebody has made keeps its type out.
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._stays(p_relation regclass, p_new text) RETURNS text
     LANGUAGE sql STABLE
     SET search_path = pg_catalog, pg_temp
@@ -317,7 +465,6 @@ AS $$
              AS known (types, equal) ON atttypid = ANY (types)
                 AND NOT EXISTS (SELECT FROM pg_cast AS c WHERE castsource = atttypid AND casttarget = 'text'::regtype AND c.oid >= 16384)
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._stays(regclass, text) IS
     'the test whether old and new row have one resource, of an expression that _in_full takes; NULL if a column''s text could depend on a setting. Not true for an insert or a delete, unless all rows have one resource';
 
@@ -325,8 +472,7 @@ COMMENT ON FUNCTION fencing._stays(regclass, text) IS
 -- more than what it does. First come the short paths: a presented token that
 -- is the mark, which is taken for this transaction as a claim does; what this
 -- transaction claimed last; and what it has taken before.
--- +goose StatementBegin
-CREATE OR REPLACE FUNCTION fencing._admission(p_variable text, p_id bigint, p_strict boolean) RETURNS text
+CREATE OR REPLACE FUNCTION fencing._admission(p_variable text, p_id bigint, p_mode text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -344,19 +490,17 @@ AS $$
             PERFORM FROM fencing.marks
              WHERE resource OPERATOR(pg_catalog.=) %1$s AND xid OPERATOR(pg_catalog.=) pg_catalog.pg_current_xact_id() AND claimed_at OPERATOR(pg_catalog.=) pg_catalog.now();
             IF NOT FOUND THEN
-                PERFORM fencing._admit(%1$s, %2$s, %3$L);
+                PERFORM fencing._admit(%1$s, %2$s, %3$L, TG_OP OPERATOR(pg_catalog.=) 'INSERT');
             END IF;
-        END IF;$body$, p_variable, p_id, p_strict)
+        END IF;$body$, p_variable, p_id, p_mode)
 $$;
--- +goose StatementEnd
-COMMENT ON FUNCTION fencing._admission(text, bigint, boolean) IS 'the part of a trigger function that lets a row of one resource pass or not';
+COMMENT ON FUNCTION fencing._admission(text, bigint, text) IS 'the part of a trigger function that lets a row of one resource pass or not';
 
 -- Every expression of the function is made ready anew in each transaction, so
 -- they are few, and the cheaper of two was chosen by counting instructions:
 -- no TG_OP on the short paths, and NEW is returned, which is ignored like NULL
 -- but is not an expression.
--- +goose StatementBegin
-CREATE OR REPLACE FUNCTION fencing._guard_body(p_id bigint, p_strict boolean, p_new text, p_old text, p_stays text) RETURNS text
+CREATE OR REPLACE FUNCTION fencing._guard_body(p_id bigint, p_mode text, p_new text, p_old text, p_stays text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -396,13 +540,11 @@ BEGIN
     END IF;
     RETURN NULL;
 END
-$body$, p_new, p_old, fencing._admission('resource_now', p_id, p_strict), fencing._admission('resource_was', p_id, p_strict), p_stays)
+$body$, p_new, p_old, fencing._admission('resource_now', p_id, p_mode), fencing._admission('resource_was', p_id, p_mode), p_stays)
 $$;
--- +goose StatementEnd
-COMMENT ON FUNCTION fencing._guard_body(bigint, boolean, text, text, text) IS 'the text of a protected table''s row trigger function';
+COMMENT ON FUNCTION fencing._guard_body(bigint, text, text, text, text) IS 'the text of a protected table''s row trigger function';
 
--- +goose StatementBegin
-CREATE OR REPLACE FUNCTION fencing._guard(p_relation regclass, p_id bigint, p_strict boolean, p_new text, p_old text) RETURNS text
+CREATE OR REPLACE FUNCTION fencing._guard(p_relation regclass, p_id bigint, p_mode text, p_new text, p_old text) RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -424,14 +566,12 @@ BEGIN
         stays := format($stays$TG_OP = 'UPDATE' AND %s = %s$stays$, of_new, of_old);
     END IF;
     RETURN format('CREATE OR REPLACE FUNCTION fencing.guard_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER %s AS %L',
-        p_id, settings, fencing._guard_body(p_id, p_strict, of_new, of_old, stays));
+        p_id, settings, fencing._guard_body(p_id, p_mode, of_new, of_old, stays));
 END
 $$;
--- +goose StatementEnd
-COMMENT ON FUNCTION fencing._guard(regclass, bigint, boolean, text, text) IS 'the statement that makes a protected table''s row trigger function';
+COMMENT ON FUNCTION fencing._guard(regclass, bigint, text, text, text) IS 'the statement that makes a protected table''s row trigger function';
 
--- +goose StatementBegin
-CREATE OR REPLACE FUNCTION fencing._truncate_body(p_id bigint, p_strict boolean, p_bare text) RETURNS text
+CREATE OR REPLACE FUNCTION fencing._truncate_body(p_id bigint, p_mode text, p_bare text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -446,17 +586,15 @@ BEGIN
             USING ERRCODE = 'feature_not_supported', HINT = 'Use READ COMMITTED, or DELETE.';
     END IF;
     FOR emptied IN EXECUTE format('SELECT DISTINCT (%%s) COLLATE "C" FROM %%s', %1$L, TG_RELID::regclass) LOOP
-        PERFORM fencing._admit(emptied, %2$s, %3$L);
+        PERFORM fencing._admit(emptied, %2$s, %3$L, false);
     END LOOP;
     RETURN NULL;
 END
-$body$, p_bare, p_id, p_strict)
+$body$, p_bare, p_id, p_mode)
 $$;
--- +goose StatementEnd
-COMMENT ON FUNCTION fencing._truncate_body(bigint, boolean, text) IS
+COMMENT ON FUNCTION fencing._truncate_body(bigint, text, text) IS
     'the text of a protected table''s truncate trigger function: a token is needed for every resource that has a row';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._unguarded_children(p_relation regclass) RETURNS SETOF regclass
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -464,13 +602,11 @@ AS $$
     SELECT inhrelid::regclass FROM pg_inherits
      WHERE inhparent = p_relation AND NOT EXISTS (SELECT FROM fencing.protected WHERE relation = inhrelid)
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._unguarded_children(regclass) IS
     'the tables that inherit from a table, which is not partitioned, and are not protected themselves';
 
 -- Partitions are protected with their table or each by itself, never both: else the
 -- one would take off what the other needs.
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._refuse_partition(p_relation regclass) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -489,11 +625,9 @@ BEGIN
     END IF;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._refuse_partition(regclass) IS
     'raises an error for a partition of a protected table, and for a table with a partition that is protected by itself';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._refuse_relation(p_relation regclass) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -520,10 +654,8 @@ BEGIN
     END IF;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._refuse_relation(regclass) IS 'raises an error for what cannot be protected';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._drop_triggers(p_relation regclass) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -540,10 +672,8 @@ BEGIN
     END LOOP;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._drop_triggers(regclass) IS 'takes the guard''s triggers off a table and its partitions';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._forget(p_id bigint) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -554,10 +684,8 @@ BEGIN
     DELETE FROM fencing.protected WHERE id = p_id;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._forget(bigint) IS 'drops what belongs to a protected table in the schema fencing';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._protect(p_relation regclass, p_resource_sql text, p_mode text, p_path text) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -565,7 +693,6 @@ CREATE OR REPLACE FUNCTION fencing._protect(p_relation regclass, p_resource_sql 
 AS $$
 DECLARE
     compiled record;
-    is_strict boolean := p_mode = 'strict';
     number bigint;
     made text;
     part regclass;
@@ -577,14 +704,15 @@ BEGIN
     compiled := fencing._compile(p_relation, p_resource_sql, p_path);
     PERFORM fencing._forget(id) FROM fencing.protected WHERE NOT EXISTS (SELECT FROM pg_class WHERE oid = relation);
 
-    INSERT INTO fencing.protected AS p (relation, resource_sql, mode) VALUES (p_relation, compiled.bare, p_mode)
-    ON CONFLICT (relation) DO UPDATE SET resource_sql = excluded.resource_sql, mode = excluded.mode
+    INSERT INTO fencing.protected AS p (relation, resource_sql, mode, prefix)
+    VALUES (p_relation, compiled.bare, p_mode, nullif(replace(substring(compiled.bare FROM $re$^\(*'((?:[^']|'')*)'::text(?: \|\||$)$re$), $q$''$q$, $q$'$q$), ''))
+    ON CONFLICT (relation) DO UPDATE SET resource_sql = excluded.resource_sql, mode = excluded.mode, prefix = excluded.prefix
     RETURNING id INTO number;
     EXECUTE format('CREATE SEQUENCE IF NOT EXISTS fencing.refused_%s', number);
     EXECUTE format('CREATE SEQUENCE IF NOT EXISTS fencing.unfenced_%s', number);
-    EXECUTE fencing._guard(p_relation, number, is_strict, compiled.of_new, compiled.of_old);
+    EXECUTE fencing._guard(p_relation, number, p_mode, compiled.of_new, compiled.of_old);
     EXECUTE format('CREATE OR REPLACE FUNCTION fencing.truncate_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER %s SET row_security = off AS %L',
-        number, fencing._settings(), fencing._truncate_body(number, is_strict, compiled.bare));
+        number, fencing._settings(), fencing._truncate_body(number, p_mode, compiled.bare));
     -- The trigger functions run as the schema's owner, whoever called protect.
     FOREACH made IN ARRAY ARRAY[format('FUNCTION fencing.guard_%s()', number), format('FUNCTION fencing.truncate_%s()', number),
                                 format('SEQUENCE fencing.refused_%s', number), format('SEQUENCE fencing.unfenced_%s', number)] LOOP
@@ -615,26 +743,8 @@ BEGIN
     END LOOP;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._protect(regclass, text, text, text) IS 'fencing.protect, with the search_path of its caller';
 
--- +goose StatementBegin
-CREATE OR REPLACE FUNCTION fencing.protect(relation regclass, resource_sql text, mode text DEFAULT 'strict') RETURNS void
-    LANGUAGE plpgsql
-AS $$
-BEGIN
-    IF relation IS NULL OR resource_sql IS NULL OR (mode OPERATOR(pg_catalog.=) ANY (ARRAY['strict'::pg_catalog.text, 'migrating'::pg_catalog.text])) IS NOT TRUE THEN
-        RAISE EXCEPTION 'fencing.protect needs a table, an expression, and the mode strict or migrating'
-            USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    PERFORM fencing._protect(relation, resource_sql, mode, pg_catalog.current_setting('search_path'));
-END
-$$;
--- +goose StatementEnd
-COMMENT ON FUNCTION fencing.protect(regclass, text, text) IS
-    'Makes a table refuse changes of rows whose resource the transaction has no live token for. resource_sql is an expression of type text over a row, like ''accounts/'' || id. strict: no token, no write. migrating: writes without a token are let through and counted, stale ones refused. Call it again to change expression or mode, or to include partitions made since.';
-
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing.unprotect(relation regclass) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -652,11 +762,9 @@ BEGIN
     RETURN true;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing.unprotect(regclass) IS
     'Takes the protection off a table; true if there was any. Marks stay: a table that is protected again still refuses what was stale.';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._counted(p_name text) RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -667,14 +775,12 @@ BEGIN
     RETURN CASE WHEN counter IS NULL THEN 0 ELSE coalesce(pg_sequence_last_value(counter), 0) END;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._counted(text) IS 'how often a counter has been stepped';
 
 -- A subscription applies changes with session_replication_role = replica, which no
 -- ordinary trigger sees. That is sound only if the marks come along. A trigger that
 -- fires always does see it, and finds no claim. (Not SQL: fencing.protected gets its
 -- column proof later.)
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._unmarked(p_relation regclass) RETURNS SETOF text
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -694,11 +800,9 @@ BEGIN
      WHERE g.tgname IN ('0_fencing_guard', '0_fencing_truncate') AND g.tgenabled IN ('A', 'R');
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._unmarked(regclass) IS
     'what is wrong with the subscriptions that write a protected table: marks that do not come along, triggers that make them stop';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._problem(p_relation regclass, p_id bigint) RETURNS text
     LANGUAGE sql STABLE
     SET search_path = pg_catalog, pg_temp
@@ -723,7 +827,6 @@ AS $$
          ORDER BY 1
     ) AS p
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._problem(regclass, bigint) IS 'what is missing from a table''s protection, NULL if nothing is';
 
 CREATE OR REPLACE VIEW fencing.status AS
@@ -738,7 +841,16 @@ SELECT 'table' AS kind,
        CASE WHEN c.oid IS NULL THEN 'the table has been dropped' ELSE fencing._problem(p.relation, p.id) END AS problem
   FROM fencing.protected AS p LEFT JOIN pg_catalog.pg_class AS c ON c.oid = p.relation
 UNION ALL
-SELECT 'resource', m.resource, NULL, NULL, m.mark, m.claimed_at, m.refused, NULL, NULL
-  FROM fencing.marks AS m;
+SELECT 'resource', m.resource, NULL, NULL, m.mark, m.claimed_at, NULL, NULL, NULL
+  FROM fencing.marks AS m
+UNION ALL
+SELECT 'database', pg_catalog.current_database(), NULL, NULL, NULL, NULL, fencing._counted('refusals'), NULL, NULL
+UNION ALL
+SELECT 'role', r.name, pg_catalog.string_agg(DISTINCT r.may, ', '), NULL, NULL, pg_catalog.max(r.at), NULL, pg_catalog.count(r.at), NULL
+  FROM (SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE pg_catalog.pg_get_userbyid(a.grantee)::text END AS name, f.proname::text AS may, NULL::timestamptz AS at
+          FROM pg_catalog.pg_proc AS f CROSS JOIN pg_catalog.aclexplode(f.proacl) AS a
+         WHERE f.pronamespace = 'fencing'::regnamespace AND f.proname IN ('unguarded', 'claim_existing') AND a.grantee <> f.proowner
+        UNION ALL SELECT role::text, NULL, at FROM fencing.unguarded) AS r
+ GROUP BY r.name;
 COMMENT ON VIEW fencing.status IS
-    'Every protected table and every resource. since: protected since, or claimed last. refused: stale writes of a table; refusals of a resource that were recorded (see fencing.marks). unfenced: writes let through without a token in mode migrating. problem: what is missing from the protection, such as a partition made since, or the marks for what a subscription writes. Counts of tables may run ahead by up to 32 after a crash.';
+    'Every protected table, every resource, the database as a whole, and every role that may write without tokens, or has. since: protected since, claimed last, or wrote unguarded last. refused: stale claims and writes. unfenced: writes of a table without a token, refused in the modes strict and inserts; transactions of a role without tokens. problem: what is missing from the protection, such as a partition made since, or the marks for what a subscription writes. Counts of tables and of the database survive rollbacks, and may run ahead by up to 32 after a crash.';

@@ -1,12 +1,7 @@
--- +goose Up
 -- Proofs: a token that is shown to have been minted, by an HMAC-SHA256 that the
 -- lock service made of resource and token (the fence_proof of a lease). Tables can
 -- be protected so that nothing else counts for them. Where none is, nothing here
 -- is ever called.
-
--- Names mean what is in pg_catalog, whoever may make operators in a schema that
--- is in the path of who installs.
-SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- HMAC(key, m) = sha256(outer_pad || sha256(inner_pad || m)). The pads are kept
 -- and not the key: then a proof costs two calls of a built-in function, and needs
@@ -36,7 +31,6 @@ CREATE TABLE IF NOT EXISTS fencing.proven (
 COMMENT ON TABLE fencing.proven IS
     'One row for each resource claimed with a proof: its mark among proven tokens. The columns are as in fencing.marks.';
 
--- +goose StatementBegin
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'fencing.proven'::regclass AND tgname = 'merge') THEN
@@ -44,13 +38,11 @@ BEGIN
     END IF;
 END
 $$;
--- +goose StatementEnd
 ALTER TABLE fencing.proven ENABLE REPLICA TRIGGER merge;
 
 ALTER TABLE fencing.protected ADD COLUMN IF NOT EXISTS proof boolean NOT NULL DEFAULT false;
 COMMENT ON COLUMN fencing.protected.proof IS 'whether only a token that was claimed with its proof counts';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing.set_proof_key(key_id text, key bytea) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -71,11 +63,9 @@ BEGIN
     ON CONFLICT (id) DO UPDATE SET inner_pad = excluded.inner_pad, outer_pad = excluded.outer_pad;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing.set_proof_key(text, bytea) IS
     'Adds a key that proofs are verified with, or replaces it. For the schema''s owner. The statement holds the key: mind log_statement.';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._proven(p_resource text, p_token bigint, p_proof text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -88,10 +78,8 @@ AS $$
                    sha256(k.outer_pad || sha256(k.inner_pad || convert_to(concat('fencelock proof v1', chr(10), p_token, chr(10), p_resource), 'UTF8'))),
                'base64'), '+/', '-_'), '='), 'UTF8')))
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._proven(text, bigint, text) IS 'whether the proof is one of the token for the resource, by a key that is known';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._unproven(p_resource text, p_token bigint, p_proof text) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -104,13 +92,11 @@ BEGIN
               HINT = 'Call fencing.claim(resource, token, proof) with the fence_proof of the lease.';
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._unproven(text, bigint, text) IS 'raises LK004';
 
 -- The ordinary mark is raised as well, for tables that demand no proof. It comes
 -- first, so that whoever claims in either way locks the two in one order. If it is
 -- larger, somebody has raised it without a proof, and that counts for nothing here.
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._claim_proven(p_resource text, p_token bigint, p_proof text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -147,11 +133,9 @@ BEGIN
     RETURN compared;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._claim_proven(text, bigint, text) IS
     'fencing._raise for a token with its proof, and for both marks; returns the proven mark that it was compared with';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing.claim(resource text, token bigint, proof text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -160,16 +144,14 @@ DECLARE
     compared bigint := fencing._claim_proven(resource, token, proof);
 BEGIN
     IF compared > token THEN
-        PERFORM fencing._stale(resource, token, compared);
+        PERFORM fencing._stale(resource, token, compared, NULL);
     END IF;
     RETURN compared;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing.claim(text, bigint, text) IS
     'fencing.claim with the fence_proof of the lease, for tables that demand it; works for all others, too. Returns the previous proven mark. LK001: the token is stale. LK003: token or resource is malformed. LK004: the proof is missing or wrong; no mark was raised.';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing.try_claim(resource text, token bigint, proof text, OUT accepted boolean, OUT highest bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -180,52 +162,41 @@ BEGIN
     accepted := compared <= token;
     highest := greatest(compared, token);
     IF NOT accepted THEN
-        UPDATE fencing.marks AS m SET refused = m.refused + 1 WHERE m.resource = try_claim.resource COLLATE "C";
+        PERFORM fencing._count_refusal(resource, NULL);
     END IF;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing.try_claim(text, bigint, text) IS
-    'fencing.claim with a proof that answers instead of raising LK001, so that the transaction can go on and the refusal is recorded with the resource; a proof that is missing or wrong still raises LK004';
+    'fencing.claim with a proof that answers instead of raising LK001, so that the transaction can continue; a proof that is missing or wrong still raises LK004';
 
--- +goose StatementBegin
-CREATE OR REPLACE FUNCTION fencing._admit_proven(p_resource text, p_protected bigint, p_strict boolean) RETURNS void
+CREATE OR REPLACE FUNCTION fencing._admit_proven(p_resource text, p_protected bigint, p_mode text, p_insert boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    presented bigint;
+    current_mark bigint;
+    own boolean;
 BEGIN
-    IF EXISTS (SELECT FROM fencing.proven WHERE resource = p_resource COLLATE "C" AND xid = pg_current_xact_id() AND claimed_at = now()) THEN
+    SELECT mark, xid = pg_current_xact_id() AND claimed_at = now()
+      INTO current_mark, own
+      FROM fencing.proven WHERE resource = p_resource COLLATE "C";
+    IF own THEN
         RETURN;
     END IF;
-    IF NOT p_strict THEN
-        PERFORM nextval(format('fencing.unfenced_%s', p_protected));
-        RETURN;
+    IF p_insert AND p_mode = 'inserts' AND fencing.valid_resource(p_resource) THEN -- see fencing._admit
+        INSERT INTO fencing.proven (resource, mark, previous, xid, claimed_at)
+        VALUES (p_resource, 1, 0, pg_current_xact_id(), now()) ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            RETURN;
+        END IF;
     END IF;
-    IF p_resource IS NULL THEN
-        RAISE EXCEPTION 'a row of % has no resource: the expression gave NULL', (SELECT relation FROM fencing.protected WHERE id = p_protected)
-            USING ERRCODE = 'LK003',
-                  DETAIL = json_build_object('resource', NULL, 'presented', NULL, 'highest', NULL);
-    END IF;
-    SELECT coalesce(fencing._presented(p_resource), (SELECT mark FROM fencing.marks WHERE resource = p_resource COLLATE "C" AND xid = pg_current_xact_id() AND claimed_at = now()))
-      INTO presented;
-    IF presented IS NOT NULL THEN
-        PERFORM fencing._unproven(p_resource, presented, NULL);
-    END IF;
-    RAISE EXCEPTION 'no fencing token for %', quote_literal(p_resource)
-        USING ERRCODE = 'LK002',
-              DETAIL = json_build_object('resource', p_resource, 'presented', NULL,
-                  'highest', (SELECT mark FROM fencing.proven WHERE resource = p_resource COLLATE "C")),
-              HINT = 'Call fencing.claim(resource, token, proof) first in this transaction.';
+    PERFORM fencing._unclaimed(p_resource, p_protected, p_mode, current_mark, true);
 END
 $$;
--- +goose StatementEnd
-COMMENT ON FUNCTION fencing._admit_proven(text, bigint, boolean) IS
+COMMENT ON FUNCTION fencing._admit_proven(text, bigint, text, boolean) IS
     'fencing._admit for tables that demand proofs: nothing counts but a claim of this transaction with a proof, which is in fencing.proven and in no setting';
 
--- +goose StatementBegin
-CREATE OR REPLACE FUNCTION fencing._proof_body(p_id bigint, p_strict boolean, p_new text, p_old text) RETURNS text
+CREATE OR REPLACE FUNCTION fencing._proof_body(p_id bigint, p_mode text, p_new text, p_old text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path = pg_catalog, pg_temp
 AS $$
@@ -240,23 +211,21 @@ BEGIN
         resource_now := %1$s;
         PERFORM FROM fencing.proven WHERE resource = resource_now AND xid = pg_current_xact_id() AND claimed_at = now();
         IF NOT FOUND THEN
-            PERFORM fencing._admit_proven(resource_now, %3$s, %4$L);
+            PERFORM fencing._admit_proven(resource_now, %3$s, %4$L, TG_OP = 'INSERT');
         END IF;
     END IF;
     IF TG_OP <> 'INSERT' THEN
         resource_was := %2$s;
         IF TG_OP = 'DELETE' OR resource_was IS DISTINCT FROM resource_now THEN
-            PERFORM fencing._admit_proven(resource_was, %3$s, %4$L);
+            PERFORM fencing._admit_proven(resource_was, %3$s, %4$L, false);
         END IF;
     END IF;
     RETURN NULL;
 END
-$body$, '(' || p_new || ')', '(' || p_old || ')', p_id, p_strict)
+$body$, '(' || p_new || ')', '(' || p_old || ')', p_id, p_mode)
 $$;
--- +goose StatementEnd
-COMMENT ON FUNCTION fencing._proof_body(bigint, boolean, text, text) IS 'the text of the row trigger function of a table that demands proofs';
+COMMENT ON FUNCTION fencing._proof_body(bigint, text, text, text) IS 'the text of the row trigger function of a table that demands proofs';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._demand(p_relation regclass) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -279,15 +248,13 @@ BEGIN
     -- printed under the settings that are set here too.
     compiled := fencing._compile(p_relation, table_of.resource_sql, 'pg_catalog, pg_temp');
     EXECUTE format('CREATE OR REPLACE FUNCTION fencing.guard_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER %s AS %L',
-        table_of.id, fencing._settings(), fencing._proof_body(table_of.id, table_of.mode = 'strict', compiled.of_new, compiled.of_old));
+        table_of.id, fencing._settings(), fencing._proof_body(table_of.id, table_of.mode, compiled.of_new, compiled.of_old));
     EXECUTE format('CREATE OR REPLACE FUNCTION fencing.truncate_%s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER %s SET row_security = off AS %L',
-        table_of.id, fencing._settings(), replace(fencing._truncate_body(table_of.id, table_of.mode = 'strict', compiled.bare), 'fencing._admit(', 'fencing._admit_proven('));
+        table_of.id, fencing._settings(), replace(fencing._truncate_body(table_of.id, table_of.mode, compiled.bare), 'fencing._admit(', 'fencing._admit_proven('));
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._demand(regclass) IS 'makes the trigger functions of a protected table demand proofs';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing._protect_proof(p_relation regclass, p_resource_sql text, p_mode text, p_proof boolean, p_path text) RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
@@ -297,8 +264,8 @@ DECLARE
     demands boolean := coalesce(p_proof, demanded);
     problem text;
 BEGIN
-    IF p_relation IS NULL OR p_resource_sql IS NULL OR (p_mode IN ('strict', 'migrating')) IS NOT TRUE THEN
-        RAISE EXCEPTION 'fencing.protect needs a table, an expression, and the mode strict or migrating'
+    IF p_relation IS NULL OR p_resource_sql IS NULL OR (p_mode IN ('strict', 'inserts', 'migrating')) IS NOT TRUE THEN
+        RAISE EXCEPTION 'fencing.protect needs a table, an expression, and the mode strict, inserts or migrating'
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF demands AND NOT demanded THEN
@@ -334,11 +301,9 @@ BEGIN
     END IF;
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing._protect_proof(regclass, text, text, boolean, text) IS
     'fencing.protect, with the search_path of its caller; a proof that is NULL leaves the demand as it is';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing.protect(relation regclass, resource_sql text, mode text DEFAULT 'strict') RETURNS void
     LANGUAGE plpgsql
 AS $$
@@ -346,9 +311,9 @@ BEGIN
     PERFORM fencing._protect_proof(relation, resource_sql, mode, NULL, pg_catalog.current_setting('search_path'));
 END
 $$;
--- +goose StatementEnd
+COMMENT ON FUNCTION fencing.protect(regclass, text, text) IS
+    'Makes a table refuse changes of rows whose resource the transaction has no live token for. resource_sql is an expression of type text over a row, like ''accounts/'' || id. strict: no token, no write. inserts: the same, but a row may be inserted without a token while its resource has no mark. migrating: writes without a token are let through and counted, stale ones refused. Call it again to change expression or mode, or to include partitions made since.';
 
--- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing.protect(relation regclass, resource_sql text, proof boolean, mode text DEFAULT 'strict') RETURNS void
     LANGUAGE plpgsql
 AS $$
@@ -356,9 +321,8 @@ BEGIN
     PERFORM fencing._protect_proof(relation, resource_sql, mode, proof, pg_catalog.current_setting('search_path'));
 END
 $$;
--- +goose StatementEnd
 COMMENT ON FUNCTION fencing.protect(regclass, text, boolean, text) IS
     'fencing.protect that says whether proofs are demanded: protect(''accounts'', $$''accounts/'' || id$$, proof => true). Then only a claim with the fence_proof of the lease lets its transaction write. Marks from before count as proven at that moment.';
 
 REVOKE ALL ON FUNCTION fencing.set_proof_key(text, bytea), fencing._proven(text, bigint, text), fencing._unproven(text, bigint, text),
-    fencing._claim_proven(text, bigint, text), fencing._admit_proven(text, bigint, boolean) FROM PUBLIC;
+    fencing._claim_proven(text, bigint, text), fencing._admit_proven(text, bigint, text, boolean) FROM PUBLIC;

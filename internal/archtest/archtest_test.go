@@ -54,7 +54,7 @@ func TestRulesForbid(t *testing.T) {
 		{"fencing", "github.com/jackc/pgx/v5", "only the standard library"},
 		{"fencing", module + "/lockcore", "may import only []"},
 		{"api/wire", module + "/fencing", "may import only []"},
-		{"migrations", "github.com/pressly/goose/v3", "only the standard library"},
+		{"migrations", "github.com/jackc/pgx/v5", "only the standard library"},
 		{"lockcore", "github.com/redis/go-redis/v9", "only the standard library"},
 		{"lockcore", "net/http", "no HTTP"},
 		{"lockcore", module + "/storage/redisnode", "may import only [fencing]"},

@@ -5,22 +5,15 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// noteTimeout bounds recording a refusal, which happens after the caller's
-// transaction has ended.
-const noteTimeout = 2 * time.Second
-
 const (
 	claimSQL       = `SELECT fencing.claim($1, $2)`
 	claimProvenSQL = `SELECT fencing.claim($1, $2, $3)`
-	noteSQL        = `SELECT accepted FROM fencing.try_claim($1, $2)`
-	noteProvenSQL  = `SELECT accepted FROM fencing.try_claim($1, $2, $3)`
 )
 
 // Option tunes Do and DoSQL.
@@ -54,15 +47,6 @@ func (c claim) sql() (string, []any) {
 	return claimSQL, []any{c.resource, int64(c.token)}
 }
 
-// note is the statement that records a refusal, perhaps of a resource that fn
-// claimed by itself.
-func (c claim) note(s *fencing.StaleTokenError) (string, []any) {
-	if c.proven && s.Resource == c.resource && s.Presented == c.token {
-		return noteProvenSQL, []any{c.resource, int64(c.token), c.proof}
-	}
-	return noteSQL, []any{s.Resource, int64(s.Presented)}
-}
-
 // Beginner starts transactions: a *pgxpool.Pool or a *pgx.Conn.
 type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
@@ -86,21 +70,13 @@ func Do(ctx context.Context, db Beginner, resource string, token fencing.Token, 
 	if err != nil {
 		return err
 	}
-	err = refusal(pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+	return refusal(pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		sql, args := c.sql()
 		if _, err := tx.Exec(ctx, sql, args...); err != nil {
 			return err
 		}
 		return fn(tx)
 	}))
-	noteRefusal(ctx, err, func(ctx context.Context, s *fencing.StaleTokenError) error {
-		return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-			sql, args := c.note(s)
-			_, err := tx.Exec(ctx, sql, args...)
-			return err
-		})
-	})
-	return err
 }
 
 // DoSQL is Do for database/sql, with any driver whose errors tell the SQLSTATE.
@@ -109,19 +85,13 @@ func DoSQL(ctx context.Context, db *sql.DB, resource string, token fencing.Token
 	if err != nil {
 		return err
 	}
-	err = refusal(inSQLTx(ctx, db, func(tx *sql.Tx) error {
+	return refusal(inSQLTx(ctx, db, func(tx *sql.Tx) error {
 		text, args := c.sql()
 		if _, err := tx.ExecContext(ctx, text, args...); err != nil {
 			return err
 		}
 		return fn(tx)
 	}))
-	noteRefusal(ctx, err, func(ctx context.Context, s *fencing.StaleTokenError) error {
-		text, args := c.note(s)
-		_, err := db.ExecContext(ctx, text, args...)
-		return err
-	})
-	return err
 }
 
 func inSQLTx(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) (err error) {
@@ -140,19 +110,6 @@ func inSQLTx(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) (err error
 		return err
 	}
 	return tx.Commit()
-}
-
-// noteRefusal counts a refusal with its resource, for fencing.status: the
-// transaction that was refused took its own count with it. It is done as well
-// as it can be, and without the caller's deadline.
-func noteRefusal(ctx context.Context, err error, note func(context.Context, *fencing.StaleTokenError) error) {
-	var stale *fencing.StaleTokenError
-	if !errors.As(err, &stale) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTimeout)
-	defer cancel()
-	_ = note(ctx, stale) // the caller has the refusal; a lost count is no second error
 }
 
 // refusal gives the guard's own SQLSTATEs their Go errors.

@@ -44,21 +44,26 @@ func openPool(t *testing.T, url string) *pgxpool.Pool {
 
 // TestConformance runs as a role that owns the database and is no superuser.
 func TestConformance(t *testing.T) {
-	urls := map[fencing.Guard]string{}
+	t.Parallel()
+	url := testenv.Postgres(t).OwnerURL()
+	open := func(t *testing.T) fencing.Guard {
+		t.Helper()
+		return openGuard(t, url, pgguard.Options{CallTimeout: 20 * time.Second})
+	}
 	guardtest.RunDurable(t,
 		func(t *testing.T) fencing.Guard {
 			t.Helper()
-			url := testenv.Postgres(t).OwnerURL()
-			g := openGuard(t, url, pgguard.Options{CallTimeout: 20 * time.Second})
-			urls[g] = url
-			return g
+			if err := pgguard.Uninstall(t.Context(), url); err != nil {
+				t.Fatal(err)
+			}
+			return open(t)
 		},
 		func(t *testing.T, g fencing.Guard) fencing.Guard {
 			t.Helper()
 			if err := g.(*pgguard.Guard).Close(); err != nil {
 				t.Fatal(err)
 			}
-			return openGuard(t, urls[g], pgguard.Options{})
+			return open(t)
 		})
 }
 
@@ -176,14 +181,16 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// unavailable checks what a guard says while Postgres is away: quickly, and
-// without secrets.
-func unavailable(t *testing.T, g *pgguard.Guard, within time.Duration, secret string) {
+// unavailable checks what a guard says while Postgres is away: without secrets,
+// and without waiting for it. The limit is far above Options.CallTimeout, since
+// the machine may be busy; a call without a limit would not return at all.
+func unavailable(t *testing.T, g *pgguard.Guard, secret string) {
 	t.Helper()
+	const limit = 20 * time.Second
 	started := time.Now()
 	_, err := g.Write(t.Context(), "r", 1, json.RawMessage(`1`))
-	if took := time.Since(started); took > within {
-		t.Errorf("a write took %s to find Postgres away, want at most %s", took, within)
+	if took := time.Since(started); took > limit {
+		t.Errorf("a write took %s to find Postgres away, want at most %s", took, limit)
 	}
 	if !errors.Is(err, fencing.ErrGuardUnavailable) {
 		t.Errorf("a write without Postgres gives %v, want ErrGuardUnavailable", err)
@@ -196,20 +203,21 @@ func unavailable(t *testing.T, g *pgguard.Guard, within time.Duration, secret st
 func TestWrongPasswordIsUnavailable(t *testing.T) {
 	const secret = "hunter2hunter2"
 	g := openGuard(t, "postgres://nobody:"+secret+"@127.0.0.1:1/db", pgguard.Options{})
-	unavailable(t, g, 3*time.Second, secret)
+	unavailable(t, g, secret)
 }
 
 // TestComesAndGoes starts without Postgres, and lives through its restart, its
 // crash, its freezing, and the loss of the schema.
 func TestComesAndGoes(t *testing.T) {
+	t.Parallel()
 	pg := testenv.StartPostgres(t)
 	pg.Shutdown()
 	g := openGuard(t, pg.OwnerURL(), pgguard.Options{})
-	unavailable(t, g, 3*time.Second, "")
+	unavailable(t, g, "")
 
 	back := func(token fencing.Token) {
 		t.Helper()
-		testenv.Eventually(t, 20*time.Second, func() error {
+		testenv.Eventually(t, time.Minute, func() error {
 			_, err := g.Write(t.Context(), "r", token, json.RawMessage(`1`))
 			return err
 		})
@@ -218,7 +226,7 @@ func TestComesAndGoes(t *testing.T) {
 	back(1)
 
 	pg.Kill()
-	unavailable(t, g, 3*time.Second, "")
+	unavailable(t, g, "")
 	pg.Restart()
 	if record, err := g.Read(t.Context(), "r"); err == nil && record.Mark != 1 {
 		t.Errorf("after a crash the record is %+v", record)
@@ -226,7 +234,7 @@ func TestComesAndGoes(t *testing.T) {
 	back(2)
 
 	pg.Freeze()
-	unavailable(t, g, 4*time.Second, "")
+	unavailable(t, g, "")
 	pg.Thaw()
 	back(3)
 
@@ -234,14 +242,21 @@ func TestComesAndGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	back(4)
-	if record, err := g.Read(t.Context(), "r"); err != nil || record.Version != 1 {
-		t.Errorf("after the schema was dropped the record is %+v, %v; want one write", record, err)
-	}
+	testenv.Eventually(t, time.Minute, func() error {
+		attempts, err := g.History(t.Context(), "r", 100)
+		for _, a := range attempts { // a write that was not answered may have been made, too
+			if a.Token != 4 {
+				t.Errorf("after the schema was dropped the history has token %d", a.Token)
+			}
+		}
+		return err
+	})
 }
 
 // TestCrashKeepsAnswers kills the server under load: every write that was
 // answered is there afterwards.
 func TestCrashKeepsAnswers(t *testing.T) {
+	t.Parallel()
 	pg := testenv.StartPostgres(t)
 	g := openGuard(t, pg.OwnerURL(), pgguard.Options{})
 	answered := make([]fencing.Token, 8)

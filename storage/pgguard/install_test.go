@@ -2,6 +2,7 @@ package pgguard_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/url"
@@ -24,6 +25,13 @@ func detail(err error) string {
 	return ""
 }
 
+func hint(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pg.Hint
+	}
+	return ""
+}
+
 // objects describes everything in the schema fencing, to the letter.
 func objects(t *testing.T, conn *pgx.Conn) string {
 	t.Helper()
@@ -33,7 +41,7 @@ func objects(t *testing.T, conn *pgx.Conn) string {
 			SELECT pg_get_functiondef(oid) || coalesce(proacl::text, '') || obj_description(oid) AS what FROM pg_proc WHERE pronamespace = 'fencing'::regnamespace
 			UNION ALL SELECT relname || ' ' || relkind::text || coalesce(obj_description(oid), '') FROM pg_class WHERE relnamespace = 'fencing'::regnamespace
 			UNION ALL SELECT attrelid::regclass || '.' || attname || ' ' || format_type(atttypid, atttypmod) FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE c.relnamespace = 'fencing'::regnamespace AND attnum > 0 AND NOT attisdropped
-			UNION ALL SELECT 'version ' || string_agg(version_id::text, ',' ORDER BY version_id) FROM fencing.goose_db_version WHERE is_applied
+			UNION ALL SELECT 'version ' || max(version) FROM fencing.version
 		) AS o`).Scan(&all)
 	if err != nil {
 		t.Fatal(err)
@@ -63,9 +71,6 @@ func TestPlainSQLIsTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(script, "+goose") {
-		t.Error("the script has annotations in it")
-	}
 	installed, scripted := testenv.Postgres(t), testenv.Postgres(t)
 	if err := pgguard.Install(t.Context(), installed.OwnerURL()); err != nil {
 		t.Fatal(err)
@@ -87,6 +92,30 @@ func TestPlainSQLIsTheSame(t *testing.T) {
 	}
 }
 
+// installed is a database with the guard in it.
+func installed(t *testing.T) *testenv.PG {
+	t.Helper()
+	pg := testenv.Postgres(t)
+	if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
+		t.Fatal(err)
+	}
+	return pg
+}
+
+// newRole is a role with the password pw, until the test ends.
+func newRole(t *testing.T, super *pgx.Conn) (name string) {
+	t.Helper()
+	name = "role_" + strings.ToLower(rand.Text()[:10])
+	mustExec(t, super, `CREATE ROLE `+name+` LOGIN PASSWORD 'pw'`)
+	t.Cleanup(func() {
+		if conn, err := pgx.ConnectConfig(context.Background(), super.Config()); err == nil {
+			_, _ = conn.Exec(context.Background(), `DROP OWNED BY `+name+` CASCADE; DROP ROLE `+name)
+			_ = conn.Close(context.Background())
+		}
+	})
+	return name
+}
+
 func connectTo(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -101,18 +130,15 @@ func connectTo(t *testing.T, url string) *pgx.Conn {
 // its marks in it.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
-	pg := testenv.Postgres(t)
-	if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
-		t.Fatal(err)
-	}
+	pg := installed(t)
 	conn := connectTo(t, pg.OwnerURL())
 	want := objects(t, conn)
 	mustExec(t, conn, `SELECT fencing.claim('r', 7)`)
 	for _, undo := range []string{
-		`DELETE FROM fencing.goose_db_version WHERE version_id >= 4; DROP TABLE fencing.proof_keys, fencing.proven; ALTER TABLE fencing.protected DROP COLUMN proof;
+		`DELETE FROM fencing.version; DROP TABLE fencing.proof_keys, fencing.proven; ALTER TABLE fencing.protected DROP COLUMN proof;
 		 DROP FUNCTION fencing.claim(text, bigint, text), fencing.try_claim(text, bigint, text), fencing.protect(regclass, text, boolean, text)`,
-		`DELETE FROM fencing.goose_db_version WHERE version_id >= 3; DROP FUNCTION fencing.protect(regclass, text, text); DROP TABLE fencing.protected CASCADE`,
-		`DELETE FROM fencing.goose_db_version WHERE version_id >= 2; DROP TABLE fencing.records, fencing.attempts`,
+		`DELETE FROM fencing.version; DROP FUNCTION fencing.protect(regclass, text, text); DROP TABLE fencing.protected CASCADE`,
+		`DELETE FROM fencing.version; DROP TABLE fencing.records, fencing.attempts`,
 	} {
 		mustExec(t, conn, undo)
 		if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
@@ -161,16 +187,13 @@ func TestUninstall(t *testing.T) {
 // TestEverythingIsCommented holds every function, table and view to a comment.
 func TestEverythingIsCommented(t *testing.T) {
 	t.Parallel()
-	pg := testenv.Postgres(t)
-	if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
-		t.Fatal(err)
-	}
+	pg := installed(t)
 	var silent string
 	err := connectTo(t, pg.OwnerURL()).QueryRow(t.Context(), `
 		SELECT coalesce(string_agg(name, ' '), '') FROM (
 			SELECT oid::regprocedure::text AS name FROM pg_proc WHERE pronamespace = 'fencing'::regnamespace AND obj_description(oid) IS NULL
 			UNION ALL SELECT oid::regclass::text FROM pg_class WHERE relnamespace = 'fencing'::regnamespace AND relkind IN ('r', 'v')
-			      AND obj_description(oid) IS NULL AND relname <> 'goose_db_version'
+			      AND obj_description(oid) IS NULL
 		) AS o`).Scan(&silent)
 	if err != nil || silent != "" {
 		t.Errorf("without a comment: %s (%v)", silent, err)
@@ -181,19 +204,9 @@ func TestEverythingIsCommented(t *testing.T) {
 // the service runs under a role with the rights that docs/guard.md lists.
 func TestServesUnderARoleThatOwnsNothing(t *testing.T) {
 	t.Parallel()
-	pg := testenv.Postgres(t)
-	if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
-		t.Fatal(err)
-	}
+	pg := installed(t)
 	super := connectTo(t, pg.URL())
-	name := "service_" + strings.TrimPrefix(super.Config().Database, "test_")
-	mustExec(t, super, `CREATE ROLE `+name+` LOGIN PASSWORD 'pw'`)
-	t.Cleanup(func() {
-		if conn, err := pgx.Connect(context.Background(), pg.URL()); err == nil {
-			_, _ = conn.Exec(context.Background(), `DROP OWNED BY `+name+`; DROP ROLE `+name)
-			_ = conn.Close(context.Background())
-		}
-	})
+	name := newRole(t, super)
 	for _, grant := range serviceGrants(t) {
 		mustExec(t, super, strings.ReplaceAll(grant, " TO service", " TO "+name))
 	}
@@ -231,22 +244,12 @@ func serviceGrants(t *testing.T) (grants []string) {
 // a trigger function, which runs as the schema's owner, on a table of its own.
 func TestTriggerFunctionsAreForNobody(t *testing.T) {
 	t.Parallel()
-	pg := testenv.Postgres(t)
-	if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
-		t.Fatal(err)
-	}
+	pg := installed(t)
 	owner, super := connectTo(t, pg.OwnerURL()), connectTo(t, pg.URL())
 	mustExec(t, owner, `CREATE SCHEMA app`)
 	mustExec(t, owner, `CREATE TABLE app.accounts (id int)`)
 	mustExec(t, owner, `CREATE TABLE public.secret AS SELECT 'the owner''s alone' AS word`)
-	name := "hanger_" + strings.TrimPrefix(super.Config().Database, "test_")
-	mustExec(t, super, `CREATE ROLE `+name+` LOGIN PASSWORD 'pw'`)
-	t.Cleanup(func() {
-		if conn, err := pgx.Connect(context.Background(), pg.URL()); err == nil {
-			_, _ = conn.Exec(context.Background(), `DROP OWNED BY `+name+` CASCADE; DROP ROLE `+name)
-			_ = conn.Close(context.Background())
-		}
-	})
+	name := newRole(t, super)
 	mustExec(t, owner, `ALTER DEFAULT PRIVILEGES IN SCHEMA fencing GRANT EXECUTE ON FUNCTIONS TO `+name)
 	const protect = `SELECT fencing.protect('app.accounts', $$'accounts/' || id$$)`
 	mustExec(t, owner, protect)
@@ -293,14 +296,7 @@ func withUser(t *testing.T, raw, name, password string) string {
 func newcomer(t *testing.T, pg *testenv.PG) (name string, conn *pgx.Conn) {
 	t.Helper()
 	super := connectTo(t, pg.URL())
-	name = "newcomer_" + strings.TrimPrefix(super.Config().Database, "test_")
-	mustExec(t, super, `CREATE ROLE `+name+` LOGIN PASSWORD 'pw'`)
-	t.Cleanup(func() {
-		if conn, err := pgx.Connect(context.Background(), pg.URL()); err == nil {
-			_, _ = conn.Exec(context.Background(), `DROP OWNED BY `+name+` CASCADE; DROP ROLE `+name)
-			_ = conn.Close(context.Background())
-		}
-	})
+	name = newRole(t, super)
 	mustExec(t, super, `GRANT ALL ON SCHEMA public TO `+name)
 	return name, connectTo(t, withUser(t, pg.URL(), name, "pw"))
 }
@@ -360,10 +356,7 @@ func TestOperatorsOfOthers(t *testing.T) {
 // TestForeignPartsOfExpressions: what others own is refused, what is the owners' is not.
 func TestForeignPartsOfExpressions(t *testing.T) {
 	t.Parallel()
-	pg := testenv.Postgres(t)
-	if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
-		t.Fatal(err)
-	}
+	pg := installed(t)
 	name, mallory := newcomer(t, pg)
 	owner, super := connectTo(t, pg.OwnerURL()), connectTo(t, pg.URL())
 	for prefix, conn := range map[string]*pgx.Conn{"theirs": mallory, "ours": owner, "super": super} {

@@ -22,7 +22,7 @@ func (s *stage) status(kind, name string) status {
 	s.t.Helper()
 	var st status
 	err := s.admn.QueryRow(s.t.Context(), `
-		SELECT coalesce(mode, ''), coalesce(problem, ''), coalesce(mark, 0), refused, coalesce(unfenced, 0), coalesce(resource_sql, '')
+		SELECT coalesce(mode, ''), coalesce(problem, ''), coalesce(mark, 0), coalesce(refused, 0), coalesce(unfenced, 0), coalesce(resource_sql, '')
 		  FROM fencing.status WHERE kind = $1 AND name = $2`, kind, name).
 		Scan(&st.Mode, &st.Problem, &st.Mark, &st.Refused, &st.Unfenced, &st.Resource)
 	if err != nil {
@@ -58,8 +58,8 @@ func TestMigratingMode(t *testing.T) {
 	if got := s.fails(s.admn, `UPDATE accounts SET balance = 3`); got != pgguard.SQLStateMissing {
 		t.Errorf("without a token, mode strict gives %s", got)
 	}
-	if got := s.status("table", "accounts"); got.Mode != "strict" || got.Unfenced != 5 {
-		t.Errorf("status is %+v after the change of mode, want the counts kept", got)
+	if got := s.status("table", "accounts"); got.Mode != "strict" || got.Unfenced != 6 {
+		t.Errorf("status is %+v after the change of mode, want the counts kept and the refusal counted", got)
 	}
 }
 
@@ -68,10 +68,10 @@ func TestStatus(t *testing.T) {
 	s.claim34()
 	s.exec(`SELECT fencing.try_claim('accounts/1', 33)`)
 	s.exec(`SELECT fencing.try_claim('accounts/1', 35)`)
-	if got := s.status("resource", "accounts/1"); got.Mark != 35 || got.Refused != 1 {
+	if got := s.status("resource", "accounts/1"); got.Mark != 35 {
 		t.Errorf("status of the resource is %+v", got)
 	}
-	if got := s.status("table", "accounts"); got.Problem != "" || got.Resource != `('accounts/'::text || id)` {
+	if got := s.status("table", "accounts"); got.Problem != "" || got.Refused != 1 || got.Resource != `('accounts/'::text || id)` {
 		t.Errorf("status of the table is %+v", got)
 	}
 	s.exec(`ALTER TABLE accounts DISABLE TRIGGER "0_fencing_guard"`)
@@ -466,14 +466,7 @@ func TestWriterWithoutRights(t *testing.T) {
 	s := th.newStage(t, true, pgx.ReadCommitted)
 	s.claim34()
 	super := connectTo(t, th.superURL)
-	role := "writer_" + strings.TrimPrefix(super.Config().Database, "test_")
-	mustExec(t, super, fmt.Sprintf(`CREATE ROLE %s LOGIN PASSWORD 'pw'`, role))
-	t.Cleanup(func() {
-		if conn, err := pgx.Connect(context.Background(), th.superURL); err == nil {
-			_, _ = conn.Exec(context.Background(), fmt.Sprintf(`DROP OWNED BY %[1]s; DROP ROLE %[1]s`, role))
-			_ = conn.Close(context.Background())
-		}
-	})
+	role := newRole(t, super)
 	mustExec(t, super, fmt.Sprintf(`GRANT USAGE ON SCHEMA app TO %[1]s; GRANT SELECT, INSERT, UPDATE, DELETE ON app.accounts TO %[1]s`, role))
 	writer := connectTo(t, withUser(t, th.superURL, role, "pw"))
 
@@ -513,7 +506,7 @@ func TestErrorDetails(t *testing.T) {
 	for sql, want := range map[string]string{
 		`SELECT fencing.claim('accounts/1', 33)`:                                        `LK001 {"resource" : "accounts/1", "presented" : 33, "highest" : 34}`,
 		`DELETE FROM accounts WHERE id = 1 AND fencing.present('accounts/1', 33) <> ''`: `LK001 {"resource" : "accounts/1", "presented" : 33, "highest" : 34}`,
-		`DELETE FROM accounts WHERE id = 1`:                                             `LK002 {"resource" : "accounts/1", "presented" : null, "highest" : 34}`,
+		`DELETE FROM accounts WHERE id = 1`:                                             `LK002 {"resource" : "accounts/1", "presented" : null, "highest" : 34, "claimed" : []}`,
 		`SELECT fencing.claim('accounts/1', 0)`:                                         `LK003 {"resource" : "accounts/1", "presented" : 0, "highest" : null}`,
 		`SELECT fencing.claim('accounts/1', NULL)`:                                      `LK003 {"resource" : "accounts/1", "presented" : null, "highest" : null}`,
 		`SELECT fencing.claim('accounts/1', 9007199254740992)`:                          `LK003 {"resource" : "accounts/1", "presented" : 9007199254740992, "highest" : null}`,
@@ -569,14 +562,7 @@ func TestTriggersCannotBeReplaced(t *testing.T) {
 	th := newTheatre(t)
 	s := th.newStage(t, true, pgx.ReadCommitted)
 	super := connectTo(t, th.superURL)
-	role := "trigger_" + strings.TrimPrefix(super.Config().Database, "test_")
-	mustExec(t, super, fmt.Sprintf(`CREATE ROLE %s LOGIN PASSWORD 'pw'`, role))
-	t.Cleanup(func() {
-		if conn, err := pgx.Connect(context.Background(), th.superURL); err == nil {
-			_, _ = conn.Exec(context.Background(), fmt.Sprintf(`DROP OWNED BY %[1]s CASCADE; DROP ROLE %[1]s`, role))
-			_ = conn.Close(context.Background())
-		}
-	})
+	role := newRole(t, super)
 	s.partition()
 	s.exec(`CREATE TABLE attached (id int, region text, balance bigint NOT NULL DEFAULT 0)`)
 	s.exec(`ALTER TABLE accounts ATTACH PARTITION attached FOR VALUES IN ('africa')`)
@@ -673,14 +659,7 @@ func TestPresentStatesOneToken(t *testing.T) {
 	th := newTheatre(t)
 	th.newStage(t, true, pgx.ReadCommitted)
 	super := connectTo(t, th.superURL)
-	role := "presenter_" + strings.TrimPrefix(super.Config().Database, "test_")
-	mustExec(t, super, `CREATE ROLE `+role+` LOGIN PASSWORD 'pw'`)
-	t.Cleanup(func() {
-		if conn, err := pgx.Connect(context.Background(), th.superURL); err == nil {
-			_, _ = conn.Exec(context.Background(), fmt.Sprintf(`DROP OWNED BY %[1]s; DROP ROLE %[1]s`, role))
-			_ = conn.Close(context.Background())
-		}
-	})
+	role := newRole(t, super)
 	mustExec(t, super, fmt.Sprintf(`GRANT USAGE ON SCHEMA fencing, app TO %[1]s; GRANT ALL ON app.accounts TO %[1]s`, role))
 	conn := connectTo(t, withUser(t, th.superURL, role, "pw"))
 	err := tried(t, conn, `SELECT fencing.present('accounts/2' || E'\n' || pg_current_xact_id() || ' 99 accounts/1', 33)`,

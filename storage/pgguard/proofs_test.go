@@ -1,7 +1,6 @@
 package pgguard_test
 
 import (
-	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -34,10 +33,7 @@ const (
 func newProofs(t *testing.T) (url string, conn *pgx.Conn, keys *fencing.ProofKeys) {
 	t.Helper()
 	t.Parallel()
-	pg := testenv.Postgres(t)
-	if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
-		t.Fatal(err)
-	}
+	pg := installed(t)
 	keys = proofKeys(t, keyOne)
 	if err := pgguard.SetProofKeys(t.Context(), pg.OwnerURL(), keys); err != nil {
 		t.Fatal(err)
@@ -206,7 +202,7 @@ func TestDoWithProof(t *testing.T) {
 		t.Errorf("a stale token: %v", err)
 	}
 	var counted int64
-	if err := pool.QueryRow(t.Context(), `SELECT refused FROM fencing.marks WHERE resource = 'accounts/1'`).Scan(&counted); err != nil || counted != 1 {
+	if err := pool.QueryRow(t.Context(), `SELECT refused FROM fencing.status WHERE kind = 'table'`).Scan(&counted); err != nil || counted != 1 {
 		t.Errorf("%d refusals are counted, %v", counted, err)
 	}
 	db := stdlib.OpenDBFromPool(pool)
@@ -254,14 +250,7 @@ func TestProofKeysAreTheOwners(t *testing.T) {
 		t.Fatal(err)
 	}
 	super := connectTo(t, pg.URL())
-	name := "reader_" + strings.TrimPrefix(super.Config().Database, "test_")
-	mustExec(t, super, `CREATE ROLE `+name+` LOGIN PASSWORD 'pw'`)
-	t.Cleanup(func() {
-		if conn, err := pgx.Connect(context.Background(), pg.URL()); err == nil {
-			_, _ = conn.Exec(context.Background(), `DROP OWNED BY `+name+`; DROP ROLE `+name)
-			_ = conn.Close(context.Background())
-		}
-	})
+	name := newRole(t, super)
 	for _, grant := range serviceGrants(t) {
 		if !strings.Contains(grant, "ALL TABLES") {
 			mustExec(t, super, strings.ReplaceAll(grant, " TO service", " TO "+name))

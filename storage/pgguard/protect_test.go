@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
@@ -27,12 +26,8 @@ type theatre struct {
 func newTheatre(t *testing.T) *theatre {
 	t.Helper()
 	t.Parallel()
-	pg := testenv.Postgres(t)
-	th := &theatre{t: t, url: pg.OwnerURL(), superURL: pg.URL()}
-	if err := pgguard.Install(t.Context(), th.url); err != nil {
-		t.Fatal(err)
-	}
-	return th
+	pg := installed(t)
+	return &theatre{t: t, url: pg.OwnerURL(), superURL: pg.URL()}
 }
 
 // stage is a table accounts with the rows 1, 2 and 3, each the resource
@@ -51,11 +46,12 @@ func (th *theatre) newStage(t *testing.T, protected bool, iso pgx.TxIsoLevel) *s
 	t.Helper()
 	s := &stage{t: t, url: th.url, iso: iso, protected: protected}
 	s.admn = s.connect()
-	s.exec(`DROP SCHEMA IF EXISTS app CASCADE`)
-	s.exec(`TRUNCATE fencing.marks`)
-	s.exec(`CREATE SCHEMA app`)
-	s.exec(`CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL DEFAULT 0, note text)`)
-	s.exec(`INSERT INTO accounts SELECT generate_series(1, 3)`)
+	s.exec(`
+		DROP SCHEMA IF EXISTS app CASCADE;
+		DELETE FROM fencing.marks;
+		CREATE SCHEMA app;
+		CREATE TABLE accounts (id int PRIMARY KEY, balance bigint NOT NULL DEFAULT 0, note text);
+		INSERT INTO accounts SELECT generate_series(1, 3)`)
 	s.protect("accounts", `'accounts/' || id`)
 	return s
 }

@@ -31,10 +31,7 @@ func newReplication(t *testing.T) *replication {
 	t.Parallel()
 	r := &replication{t: t}
 	for i, own := range []**pgx.Conn{&r.publisher, &r.subscriber} {
-		pg := testenv.Postgres(t)
-		if err := pgguard.Install(t.Context(), pg.OwnerURL()); err != nil {
-			t.Fatal(err)
-		}
+		pg := installed(t)
 		config, err := pgx.ParseConfig(pg.OwnerURL())
 		if err != nil {
 			t.Fatal(err)
