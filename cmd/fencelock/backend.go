@@ -68,6 +68,9 @@ func openBackend(ctx context.Context, cfg config, leaseKeys func() *redlock.Keys
 	if err := b.open(ctx, cfg, logger); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
+	if guard, ok := b.guard.(*pgguard.Guard); ok {
+		registry.MustRegister(newGuardRefusals(guard))
+	}
 	return b, nil
 }
 

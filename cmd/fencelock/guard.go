@@ -3,11 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,7 +28,7 @@ func newGuardCommand() *cobra.Command {
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	guard.AddCommand(guardInstallCommand(), guardSQLCommand(), guardUninstallCommand(), guardProofKeysCommand())
+	guard.AddCommand(guardInstallCommand(), guardSQLCommand(), guardStatusCommand(), guardUninstallCommand(), guardProofKeysCommand())
 	return guard
 }
 
@@ -35,7 +37,7 @@ func guardInstallCommand() *cobra.Command {
 		Use:   "install",
 		Short: "Make the schema fencing, or bring it up to this version",
 		Long: `Make the schema fencing, or bring it up to this version. Nothing outside it is touched.
-The role needs CREATE on the database. Connect directly, or through a pooler in session mode.
+The role needs CREATE on the database the first time, and to own the schema later.
 Then, in SQL:
 
   SELECT fencing.protect('accounts', $$'accounts/' || id$$);`,
@@ -70,6 +72,60 @@ func guardSQLCommand() *cobra.Command {
 	}
 }
 
+func guardStatusCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the protected tables: what was refused, what is missing, who may write without tokens",
+		Long: `Show what the guard protects and what it has refused, as the view fencing.status does.
+REFUSED counts stale claims and writes, also those whose transaction was rolled back.
+UNFENCED counts writes without a token: refused in the modes strict and inserts, let through
+in the mode migrating and in transactions that called fencing.unguarded.
+Exits with 1 if something is missing from the protection of a table.`,
+		Example: "  fencelock guard status --database-url postgres://owner@localhost/shop",
+		Args:    noArgs,
+	}
+	url := guardURLFlag(cmd)
+	outputFlag(cmd, &output)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkOutput(output); err != nil {
+			return err
+		}
+		return onGuardDatabase(cmd.Context(), *url, func(ctx context.Context, url string) error {
+			status, err := pgguard.ReadStatus(ctx, url)
+			if err != nil {
+				return fmt.Errorf("read fencing.status: %w", err)
+			}
+			return printGuardStatus(cmd.OutOrStdout(), status, output)
+		})
+	}
+	return cmd
+}
+
+func printGuardStatus(w io.Writer, status pgguard.Status, output string) error {
+	var incomplete error
+	for _, t := range status.Tables {
+		if t.Problem != "" {
+			incomplete = errors.New("something is missing from the protection")
+		}
+	}
+	if output == "json" {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return cmp.Or(enc.Encode(status), incomplete)
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "TABLE\tMODE\tREFUSED\tUNFENCED\tPROBLEM") // tabwriter keeps the error for Flush
+	for _, t := range status.Tables {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\n", t.Name, t.Mode, t.Refused, t.Unfenced, orDash(t.Problem))
+	}
+	for _, r := range status.Roles {
+		_, _ = fmt.Fprintf(table, "role %s may call %s: %d transactions without tokens\n", r.Name, orDash(r.May), r.Transactions)
+	}
+	_, _ = fmt.Fprintf(table, "%d resources, highest mark %d, %d stale claims and writes refused in all\n", status.Resources, status.Highest, status.Refused)
+	return cmp.Or(table.Flush(), incomplete)
+}
+
 func guardUninstallCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
@@ -85,7 +141,7 @@ A holder of an old token can write again afterwards.`,
 	cmd.Flags().BoolVar(&yes, "yes", false, "really do it")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !yes {
-			return usageError{errors.New("this removes all marks and guarded records; say --yes to do it")}
+			return usageError{errors.New("uninstall removes all marks and guarded records: add --yes to do it")}
 		}
 		return onGuardDatabase(cmd.Context(), *url, pgguard.Uninstall)
 	}

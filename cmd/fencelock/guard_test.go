@@ -114,3 +114,39 @@ func TestGuardProofKeysCommand(t *testing.T) {
 		t.Errorf("a bad file: %v", err)
 	}
 }
+
+func TestGuardStatusCommand(t *testing.T) {
+	pg := testenv.Postgres(t)
+	t.Setenv("FENCELOCK_DATABASE_URL", pg.OwnerURL())
+	if _, err := runGuard(t, "status"); err == nil || !strings.Contains(err.Error(), "guard install") {
+		t.Errorf("without a guard: %v", err)
+	}
+	if _, err := runGuard(t, "install"); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), pg.OwnerURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), `CREATE TABLE accounts (id int); SELECT fencing.protect('accounts', $$'accounts/' || id$$);
+		SELECT fencing.claim('accounts/1', 34); SELECT fencing.try_claim('accounts/1', 33)`); err != nil {
+		t.Fatal(err)
+	}
+	out, err := runGuard(t, "status")
+	for _, line := range []string{"accounts  strict  1        0         -\n", "1 resources, highest mark 34, 1 stale claims and writes refused in all\n"} {
+		if err != nil || !strings.Contains(out, line) {
+			t.Errorf("no line %q, %v:\n%s", line, err, out)
+		}
+	}
+	if _, err := conn.Exec(t.Context(), `ALTER TABLE accounts DISABLE TRIGGER "0_fencing_guard"`); err != nil {
+		t.Fatal(err)
+	}
+	out, err = runGuard(t, "status", "-o", "json")
+	if exitCode(err) != exitFailed || !strings.Contains(out, `"problem": "public.accounts has no working trigger 0_fencing_guard"`) {
+		t.Errorf("a disabled trigger gives %v:\n%s", err, out)
+	}
+	if _, err := runGuard(t, "status", "-o", "xml"); !isUsage(err) {
+		t.Errorf("another output gives %v", err)
+	}
+}
