@@ -5,7 +5,7 @@
 // Do, DoSQL and the SQL functions of the schema "fencing" protect tables of
 // an application's own: after fencing.claim with token T has returned, no
 // transaction with a token below T commits a change to a protected row, at any
-// isolation level. See docs/guard.md.
+// isolation level. See docs/reference/guard.md.
 //
 // Assumed: clients reach the primary, and the primary keeps what it committed
 // (an asynchronous failover may take marks back). Not promised: protection

@@ -201,7 +201,7 @@ func TestEverythingIsCommented(t *testing.T) {
 }
 
 // TestServesUnderARoleThatOwnsNothing: the schema was installed by an owner,
-// the service runs under a role with the rights that docs/guard.md lists.
+// the service runs under a role with the rights that docs/reference/guard.md lists.
 func TestServesUnderARoleThatOwnsNothing(t *testing.T) {
 	t.Parallel()
 	pg := installed(t)
@@ -222,10 +222,10 @@ func TestServesUnderARoleThatOwnsNothing(t *testing.T) {
 	}
 }
 
-// serviceGrants are the statements that docs/guard.md lists for the service.
+// serviceGrants are the statements that docs/reference/guard.md lists for the service.
 func serviceGrants(t *testing.T) (grants []string) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/guard.md")
+	page, err := os.ReadFile("../../docs/reference/guard.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func serviceGrants(t *testing.T) (grants []string) {
 		}
 	}
 	if len(grants) != 3 {
-		t.Fatalf("docs/guard.md has %d grants for the service, want 3: %q", len(grants), grants)
+		t.Fatalf("docs/reference/guard.md has %d grants for the service, want 3: %q", len(grants), grants)
 	}
 	return grants
 }

@@ -241,7 +241,7 @@ func TestProofKeysAreRotated(t *testing.T) {
 	}
 }
 
-// TestProofKeysAreTheOwners: a role with the rights that docs/guard.md lists for
+// TestProofKeysAreTheOwners: a role with the rights that docs/reference/guard.md lists for
 // a service, and every table granted besides, neither reads a key nor sets one.
 func TestProofKeysAreTheOwners(t *testing.T) {
 	t.Parallel()

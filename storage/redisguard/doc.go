@@ -8,5 +8,5 @@
 // which keeps what it acknowledged (appendfsync always), evicts nothing
 // (maxmemory-policy noeviction), and is not failed over to a replica that
 // lags. Where Redis forgets a mark, it forgets that a token is stale; see
-// docs/guard.md.
+// docs/how-to/guard.md.
 package redisguard

@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 		})
 }
 
-// TestScriptOfOnesOwn guards a balance in a hash, as docs/guard.md shows it.
+// TestScriptOfOnesOwn guards a balance in a hash, as docs/how-to/guard.md shows it.
 func TestScriptOfOnesOwn(t *testing.T) {
 	c := client(t, testenv.StartRedis(t))
 	deposit := redisguard.NewScript(`
