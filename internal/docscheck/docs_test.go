@@ -122,8 +122,11 @@ func newReader(t *testing.T, root, bin string) *reader {
 	return r
 }
 
-// shop is the database of all pages.
-const shop = "postgres://owner@localhost/shop"
+// shop is the database of all pages, for its owner and for a superuser.
+const (
+	shop      = "postgres://owner@localhost/shop"
+	superShop = "postgres://postgres@localhost/shop"
+)
 
 // provide starts what the blocks speak of.
 func (r *reader) provide(t *testing.T, blocks []Block) {
@@ -133,10 +136,11 @@ func (r *reader) provide(t *testing.T, blocks []Block) {
 	}) {
 		return
 	}
-	url := testenv.Postgres(t).OwnerURL()
-	r.env = append(r.env, "SHOP="+url)
+	pg := testenv.Postgres(t)
+	r.env = append(r.env, "SHOP="+pg.OwnerURL())
+	urls := strings.NewReplacer(shop, "'"+pg.OwnerURL()+"'", superShop, "'"+pg.URL()+"'")
 	for i := range blocks {
-		blocks[i].Text = strings.ReplaceAll(blocks[i].Text, shop, "'"+url+"'")
+		blocks[i].Text = urls.Replace(blocks[i].Text)
 	}
 }
 

@@ -20,23 +20,11 @@ const (
 	maxWords       = 20_000 // of everything below docs/
 )
 
-// moving is the page that becomes guardPages: until then it is run, and not
-// measured or compiled, and links to them are taken.
-const moving = "docs/guard.md"
-
-var guardPages = []string{"docs/how-to/guard.md", "docs/reference/guard.md"}
-
-func TestExceptionIsNeeded(t *testing.T) {
-	if _, err := os.Stat(filepath.Join(moduleRoot(t), moving)); err != nil {
-		t.Errorf("%s has moved: remove moving and guardPages from this package", moving)
-	}
-}
-
 func TestPagesAreShort(t *testing.T) {
 	total := 0
 	for name, path := range pages(t, moduleRoot(t)) {
 		n := words(text(t, path))
-		if strings.HasPrefix(name, "docs/") && name != moving {
+		if strings.HasPrefix(name, "docs/") {
 			total += n
 		}
 		t.Logf("%6d %s", n, name)
@@ -68,7 +56,7 @@ func TestWords(t *testing.T) {
 func TestOneSentenceALine(t *testing.T) {
 	for name, path := range pages(t, moduleRoot(t)) {
 		for i, line := range prose(text(t, path)) {
-			if name != moving && !strings.HasPrefix(line, "|") && sentenceEnd.MatchString(line) {
+			if !strings.HasPrefix(line, "|") && sentenceEnd.MatchString(line) {
 				t.Errorf("%s:%d: begin a new line after %q", name, i+1, sentenceEnd.FindString(line))
 			}
 		}
@@ -136,7 +124,7 @@ var (
 // names, that do not exist.
 func deadLinks(t *testing.T, root fs.FS, name string) (dead []string) {
 	t.Helper()
-	if !slices.Contains(mentioning, path.Ext(name)) || strings.HasPrefix(name, "internal/docscheck/") || name == moving {
+	if !slices.Contains(mentioning, path.Ext(name)) || strings.HasPrefix(name, "internal/docscheck/") {
 		return nil
 	}
 	content, err := fs.ReadFile(root, name)
@@ -151,7 +139,6 @@ func deadLinks(t *testing.T, root fs.FS, name string) (dead []string) {
 		}
 		linked, err := fs.ReadFile(root, file)
 		switch info, errStat := fs.Stat(root, file); {
-		case slices.Contains(guardPages, file):
 		case errors.Is(errStat, fs.ErrNotExist):
 			dead = append(dead, fmt.Sprintf("%s does not exist", target))
 		case errStat != nil || info.IsDir() || anchor == "" || path.Ext(file) != ".md":

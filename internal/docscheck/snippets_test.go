@@ -35,7 +35,6 @@ func TestSnippets(t *testing.T) {
 		for _, b := range read(t, path) {
 			at := fmt.Sprintf("%s:%d", name, b.Line)
 			switch {
-			case name == moving:
 			case b.Skipped != "" && !b.Runs():
 				t.Logf("%s: not compiled: %s", at, b.Skipped)
 			case b.Lang == "go":
