@@ -39,15 +39,16 @@ token does about it.
 
 Two workers deposit into the same account under the same lock. The first one is
 stopped (SIGSTOP) between the check of its lease and its write, until its lease
-has ended; the second one takes over and deposits; the first one goes on. Round
-one keeps the account in storage that takes every write: a deposit is lost. Round
-two keeps it in a guarded record: the late write is refused (412), and nothing is.
+has expired; the second one takes over and deposits; the first one continues.
+Round one keeps the account in a file, which takes every write: a deposit is lost.
+Round two keeps it in a guarded record: the late write is refused (412), and
+nothing is lost.
 
 The server is started for the demonstration, on a free port, with its data in a
-temporary directory. With --redis and --database-url it stands on those instead:
+temporary directory. With --redis and --database-url it uses those instead:
 then the resource is fencelock-demo/…/accounts/alice, and one guarded record of
-that name stays in the database. FENCELOCK_… variables are not looked at. Redis
-nodes that were used before may first have to wait until old leases have ended.
+that name stays in the database. FENCELOCK_… variables are ignored. Redis
+nodes that were used before may first have to wait until old leases have expired.
 
 Exits with 0 only if round one lost an update and round two prevented it.`,
 		Example: "  fencelock demo\n  fencelock demo --html demo.html\n" +
@@ -62,7 +63,7 @@ Exits with 0 only if round one lost an update and round two prevented it.`,
 	}
 	cmd.Flags().StringVar(&flags.html, "html", "", "also write what happened to this file, as a page")
 	cmd.Flags().StringVar(&flags.redis, "redis", "", "Redis nodes, as in FENCELOCK_REDIS_ADDRS (default: one embedded node)")
-	cmd.Flags().StringVar(&flags.databaseURL, "database-url", "", "Postgres for both accounts, as in FENCELOCK_DATABASE_URL (default: files)")
+	cmd.Flags().StringVar(&flags.databaseURL, "database-url", "", "Postgres for the guarded record, as in FENCELOCK_DATABASE_URL (default: a file)")
 	cmd.Flags().DurationVar(&flags.ttl, "ttl", 2*time.Second, "the workers' leases, from 500ms to 1m")
 	cmd.Flags().BoolVar(&flags.quick, "quick", false, "with leases of 800ms")
 	return cmd

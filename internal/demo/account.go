@@ -3,105 +3,70 @@ package demo
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
+	"net/http"
 	"os"
+	"strconv"
+	"strings"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/client"
 )
 
-// account is storage of one balance. Storage that checks tokens claims the
-// record before a read, and returns a *staleError where it has seen a larger one.
-type account interface {
-	read(ctx context.Context, token int64) (int64, error)
-	write(ctx context.Context, token, amount int64) error
-}
+// account is where the balance is stored: the path of a file, which takes every
+// write, or the URL of a guarded record, which checks tokens.
+type account string
 
-// AccountConfig names an account's storage: a file, a schema of a database, or
-// a guarded record of the service.
-type AccountConfig struct {
-	File        string `json:"file,omitempty"`
-	DatabaseURL string `json:"database_url,omitempty"`
-	Schema      string `json:"schema,omitempty"`
-	Resource    string `json:"resource,omitempty"`
-}
+func (a account) guarded() bool { return strings.HasPrefix(string(a), "http") }
 
-// name says in words what holds the account.
-func (c AccountConfig) name(guard string) string {
-	switch {
-	case c.File != "":
-		return "a plain JSON file"
-	case c.Schema != "":
-		return "a plain table in Postgres"
-	default:
-		return "a guarded record in " + guard
+// read gives the balance; with a token that is not 0 it claims a record first.
+func (a account) read(ctx context.Context, token int64) (int64, error) {
+	if a.guarded() {
+		return a.ask(ctx, http.MethodGet, token, "")
 	}
-}
-
-func (c AccountConfig) open(server string) account {
-	switch {
-	case c.File != "":
-		return fileAccount(c.File)
-	case c.Schema != "":
-		return table{url: c.DatabaseURL, schema: c.Schema}
-	default:
-		return guardedRecord(server + "/guarded/" + c.Resource)
-	}
-}
-
-// balance is what is stored, in a file as in a guarded record.
-type balance struct {
-	Balance int64 `json:"balance"`
-}
-
-// fileAccount is a JSON file. It takes every write, as files do.
-type fileAccount string
-
-func (f fileAccount) read(context.Context, int64) (int64, error) {
-	var b balance
-	text, err := os.ReadFile(string(f))
-	if err == nil {
-		err = json.Unmarshal(text, &b)
-	}
-	return b.Balance, err
-}
-
-func (f fileAccount) write(_ context.Context, _, amount int64) error {
-	text, err := json.Marshal(balance{amount})
-	return errors.Join(err, os.WriteFile(string(f), text, 0o600))
-}
-
-// table is a plain table in a schema of its own. It takes every write, as tables do.
-type table struct{ url, schema string }
-
-func (t table) read(ctx context.Context, _ int64) (amount int64, err error) {
-	err = t.do(ctx, func(c *pgx.Conn) error {
-		return c.QueryRow(ctx, "SELECT balance FROM "+t.schema+".accounts").Scan(&amount)
-	})
-	return amount, err
-}
-
-func (t table) write(ctx context.Context, _, amount int64) error {
-	return t.exec(ctx, "UPDATE "+t.schema+".accounts SET balance = $1", amount)
-}
-
-func (t table) create(ctx context.Context) error {
-	return errors.Join(t.exec(ctx, "CREATE SCHEMA "+t.schema),
-		t.exec(ctx, "CREATE TABLE "+t.schema+".accounts AS SELECT 0::bigint AS balance"))
-}
-
-func (t table) drop(ctx context.Context) error {
-	return t.exec(ctx, "DROP SCHEMA IF EXISTS "+t.schema+" CASCADE")
-}
-
-func (t table) exec(ctx context.Context, sql string, args ...any) error {
-	return t.do(ctx, func(c *pgx.Conn) error { _, err := c.Exec(ctx, sql, args...); return err })
-}
-
-// do uses a connection of its own: the demonstration is in no hurry.
-func (t table) do(ctx context.Context, use func(*pgx.Conn) error) error {
-	conn, err := pgx.Connect(ctx, t.url)
+	text, err := os.ReadFile(string(a))
 	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(string(text), 10, 64)
+}
+
+// write fails with a *client.ProblemError that has StaleDetails if a record has
+// seen a larger token.
+func (a account) write(ctx context.Context, token, amount int64) error {
+	text := strconv.FormatInt(amount, 10)
+	if a.guarded() {
+		_, err := a.ask(ctx, http.MethodPut, token, text)
 		return err
 	}
-	return errors.Join(use(conn), conn.Close(ctx))
+	return os.WriteFile(string(a), []byte(text), 0o600)
+}
+
+// ask sends a request and reads the balance from the answer.
+func (a account) ask(ctx context.Context, method string, token int64, body string) (int64, error) {
+	req, err := http.NewRequestWithContext(ctx, method, string(a), strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", wire.TypeJSON)
+	if token != 0 {
+		req.Header.Set(wire.HeaderFencingToken, strconv.FormatInt(token, 10))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var answer struct {
+		wire.Problem
+
+		Value int64 `json:"value"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return 0, fmt.Errorf("%s %s: %s: %w", method, a, resp.Status, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return 0, &client.ProblemError{Problem: answer.Problem}
+	}
+	return answer.Value, nil
 }

@@ -2,11 +2,127 @@ package demo
 
 import (
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 )
+
+// timeline is a round in time, for the terminal and for the page.
+type timeline struct {
+	Length time.Duration
+	Lanes  []lane
+	Marks  []mark // in their order
+	Money  []span // the balance over time
+}
+
+// lane is what a worker did, and its leases as far as it could know.
+type lane struct {
+	Who          Actor
+	Does, Leases []span
+}
+
+// span is something that lasts.
+type span struct {
+	Class    string // run, wait, stopped, lease or money, with the worker's letter where it is its
+	From, To time.Duration
+	Texts    []string // what to write there, the longest first
+}
+
+// Mid is the instant in the middle.
+func (s span) Mid() time.Duration { return (s.From + s.To) / 2 }
+
+// mark is a moment at which a worker met the account: Read, Wrote or Refused.
+type mark struct {
+	Event
+
+	Class string // the worker's, or bad
+	Note  string // what went wrong
+}
+
+func layOut(r Round) timeline {
+	t := timeline{Lanes: []lane{{Who: WorkerA}, {Who: WorkerB}}}
+	for _, e := range r.Events {
+		t.Length = max(t.Length, e.At)
+	}
+	t.Length += t.Length / 10 // room after the last write
+	stored := int64(opening)
+	t.Money = []span{{Class: "money", To: t.Length, Texts: []string{strconv.FormatInt(stored, 10)}}}
+	for _, e := range r.Events {
+		for i := range t.Lanes {
+			t.Lanes[i].add(e, t.Length)
+		}
+		m := mark{Event: e, Class: string(e.Who)}
+		switch e.Kind {
+		case Read:
+		case Refused:
+			m.Class, m.Note = "bad", "refused: 412 stale-token"
+		case Wrote:
+			if e.Balance != stored+deposits[e.Who] {
+				m.Class, m.Note = "bad", string(other[e.Who])+"'s deposit is overwritten"
+			}
+			stored = e.Balance
+			t.Money[len(t.Money)-1].To = e.At
+			t.Money = append(t.Money, span{
+				Class: "money " + m.Class, From: e.At, To: t.Length, Texts: []string{strconv.FormatInt(stored, 10)},
+			})
+		default:
+			continue
+		}
+		t.Marks = append(t.Marks, m)
+	}
+	return t
+}
+
+// doing is what a worker does from an event on.
+var doing = map[Kind]span{
+	Started: {Class: "run"}, Acquired: {Class: "run"}, Continued: {Class: "run"},
+	Held:    {Class: "wait", Texts: []string{"waits in the queue", "waits"}},
+	Stopped: {Class: "stopped", Texts: []string{"stopped (SIGSTOP)", "stopped"}},
+}
+
+// add follows the worker by one event.
+func (l *lane) add(e Event, end time.Duration) {
+	if e.Who != l.Who || e.Kind == Expired { // which it does not see
+		return
+	}
+	n := len(l.Does)
+	if n > 0 {
+		l.Does[n-1].To = e.At
+	}
+	if next, begins := doing[e.Kind]; begins && (n == 0 || l.Does[n-1].Class != next.Class) {
+		next.From, next.To = e.At, e.At
+		l.Does = append(l.Does, next)
+	}
+	switch n := len(l.Leases); {
+	case e.Kind == Acquired:
+		l.Leases = append(l.Leases, span{
+			Class: "lease", From: e.At, To: min(e.At+e.Left, end),
+			Texts: []string{fmt.Sprintf("token %d", e.Token), "token " + short(e.Token), short(e.Token)},
+		})
+	case e.Kind == Released && n > 0:
+		l.Leases[n-1].To = min(l.Leases[n-1].To, e.At)
+	}
+}
+
+// Ticks are at most seven instants, at round numbers.
+func (t timeline) Ticks() (ticks []time.Duration) {
+	var step time.Duration
+	for _, seconds := range []float64{0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50} {
+		if step = time.Duration(seconds * float64(time.Second)); t.Length < 7*step {
+			break
+		}
+	}
+	for at := time.Duration(0); at < t.Length; at += step {
+		ticks = append(ticks, at)
+	}
+	return ticks
+}
+
+// tickText is a tick's label.
+func tickText(at time.Duration) string {
+	return strconv.FormatFloat(at.Seconds(), 'f', -1, 64) + " s"
+}
 
 // gutter is the width of the names before the timeline.
 const gutter = 11
@@ -62,8 +178,8 @@ func (p *printer) chart(r Round) string {
 	return text.String()
 }
 
-// spans draws what lasts, each with the longest of its texts that fits into it,
-// or before it.
+// spans draws what lasts, each with the longest of its texts that fits inside or
+// before it.
 func (p *printer) spans(t timeline, name string, look style, who Actor, all []span) string {
 	own := styles[string(who)]
 	form := map[string]struct {
@@ -77,15 +193,11 @@ func (p *printer) spans(t timeline, name string, look style, who Actor, all []sp
 	for _, sp := range all {
 		f := form[sp.Class]
 		from, to := max(s.at, t.column(sp.From)), t.column(sp.To)
-		inside, before := "", ""
-		for _, text := range slices.Backward(sp.Texts) {
-			n := utf8.RuneCountInString(text)
-			switch {
-			case to-from >= n+4:
-				inside, before = " "+text+" ", ""
-			case from-s.at >= n+2:
-				inside, before = "", text+" "
-			}
+		inside, before := longest(sp.Texts, to-from-4), longest(sp.Texts, from-s.at-2)
+		if len(before) > len(inside) {
+			inside, before = "", before+" "
+		} else if inside != "" {
+			inside, before = " "+inside+" ", ""
 		}
 		s.to(from-utf8.RuneCountInString(before), " ", plain)
 		s.put(before, f.style)
@@ -98,6 +210,16 @@ func (p *printer) spans(t timeline, name string, look style, who Actor, all []sp
 		}
 	}
 	return s.String()
+}
+
+// longest is the first text of at most so many columns; the longest are first.
+func longest(texts []string, columns int) string {
+	for _, text := range texts {
+		if utf8.RuneCountInString(text) <= columns {
+			return text
+		}
+	}
+	return ""
 }
 
 // account writes each balance where it was written, each refusal, and below
@@ -115,10 +237,10 @@ func (p *printer) account(t timeline) string {
 		}
 		column := t.column(m.At)
 		s.to(max(s.at+1, min(column, width-gutter-len(text))), "─", dim)
-		s.put(text, styles[m.Class()])
-		if note := m.note(); note != "" {
-			notes.to(column-len(note)-1, " ", plain)
-			notes.put(note+" ▲", red)
+		s.put(text, styles[m.Class])
+		if m.Note != "" {
+			notes.to(column-len(m.Note)-1, " ", plain)
+			notes.put(m.Note+" ▲", red)
 		}
 	}
 	s.to(width-gutter, "─", dim)

@@ -1,3 +1,18 @@
+// Package demo shows, with real processes, what a lock alone cannot prevent
+// and what a fencing token does about it.
+//
+// Two workers deposit money into the same account, under the same lock. The
+// first is stopped (SIGSTOP) between the check of its lease and its write, as by
+// a long garbage collection, until its lease has expired. The second takes the
+// lock over and deposits. Then the first continues, knows of nothing, and writes.
+//
+// Round one keeps the account in a file, which takes every write: the second
+// deposit is lost. Round two keeps it in a guarded record: the late write is
+// refused, the first worker begins again, and both deposits are there.
+//
+// [Run] directs the processes, [RunWorker] is a worker's whole program, and a
+// [Report] is what happened. [Round.Verdict] judges only by what the workers
+// reported and what the storage holds in the end.
 package demo
 
 import (
@@ -17,54 +32,49 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// cleanupTimeout bounds what is tidied up after a run that may have been cut off.
-const cleanupTimeout = 5 * time.Second
-
-// Options are what Run is told.
+// Options tune Run.
 type Options struct {
 	Program     string        // the executable that has serve and demo-worker
 	Version     string        // of it
 	Redis       string        // addresses as in FENCELOCK_REDIS_ADDRS; "" for the embedded node
-	DatabaseURL string        // "" for the embedded guard and a file
+	DatabaseURL string        // of the guarded record; "" for the embedded guard
 	TTL         time.Duration // of the workers' leases
 	Out         io.Writer
 	Color       bool // Out shows colours
 	Live        bool // Out is a terminal, where a line can be overwritten
 }
 
-// beat is the time unit of the play: long enough to be seen next to the TTL,
-// and no longer than anybody likes to wait.
+// beat is the time unit of the play: long enough to be seen beside the TTL, and
+// short enough to wait for.
 func (o Options) beat() time.Duration { return min(o.TTL/5, 2*time.Second) }
+
+// backend describes what the server runs on.
+func (o Options) backend() string {
+	locks, guard := "one embedded node", "the embedded file"
+	if o.Redis != "" {
+		nodes := strings.Count(o.Redis, ",") + 1
+		locks = fmt.Sprintf("a quorum of %d of %d Redis nodes", nodes/2+1, nodes)
+	}
+	if o.DatabaseURL != "" {
+		guard = "Postgres"
+	}
+	return locks + ", guarded records in " + guard
+}
 
 // Run shows both rounds on Out and reports what happened. After an error, the
 // report holds the rounds that were complete. It leaves no process and no file.
 func Run(ctx context.Context, o Options) (report Report, err error) {
 	if stopSignal == nil {
-		return report, errors.New("the demonstration stops processes with SIGSTOP, which this system has not got")
+		return report, errors.New("the demonstration stops processes with SIGSTOP, which this system does not have")
 	}
 	dir, err := os.MkdirTemp("", "fencelock-demo-")
 	if err != nil {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	name := strings.ToLower(rand.Text()[:8])
 	d := &director{Options: o, resource: "accounts/alice", show: &printer{w: o.Out, color: o.Color, live: o.Live}}
-	if o.Redis != "" || o.DatabaseURL != "" {
-		// What others may use gets a name that is nobody's account.
-		d.resource = "fencelock-demo/" + name + "/accounts/alice"
-	}
-	plain := AccountConfig{File: filepath.Join(dir, "alice.json")}
-	if o.DatabaseURL != "" {
-		t := table{url: o.DatabaseURL, schema: "fencelock_demo_" + name}
-		defer func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-			defer cancel()
-			err = errors.Join(err, t.drop(ctx))
-		}()
-		if err := t.create(ctx); err != nil {
-			return report, fmt.Errorf("cannot make a table for the demonstration in Postgres: %w", err)
-		}
-		plain = AccountConfig{DatabaseURL: t.url, Schema: t.schema}
+	if o.Redis != "" || o.DatabaseURL != "" { // others may use these, so the name is no one else's account
+		d.resource = "fencelock-demo/" + strings.ToLower(rand.Text()[:8]) + "/accounts/alice"
 	}
 	report = Report{Backend: o.backend(), Account: d.resource, TTL: o.TTL, Begun: time.Now(), Version: o.Version}
 	d.show.opening(report)
@@ -73,34 +83,22 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 		return report, err
 	}
 	defer server.end()
-	for _, account := range []AccountConfig{plain, {Resource: d.resource}} {
-		round, err := d.play(ctx, account)
-		if err != nil {
+	storages := []account{account(filepath.Join(dir, "alice")), account(d.url + "/guarded/" + d.resource)}
+	for _, storage := range storages {
+		if err := d.open(ctx, storage); err != nil {
+			return report, fmt.Errorf("cannot open the account, %s: %w", report.Backend, err)
+		}
+	}
+	for i, round := range []Round{roundOne, roundTwo} {
+		d.round = round
+		if err := d.play(ctx, storages[i]); err != nil {
 			return report, err
 		}
-		report.Rounds = append(report.Rounds, round)
-		d.show.print("\n" + d.show.chart(round))
+		report.Rounds = append(report.Rounds, d.round)
+		d.show.print("\n" + d.show.chart(d.round))
 	}
-	report.Took = time.Since(report.Begun).Round(100 * time.Millisecond)
 	d.show.verdicts(report)
 	return report, d.show.err
-}
-
-// backend says what the server stands on.
-func (o Options) backend() string {
-	locks := "one embedded node"
-	if o.Redis != "" {
-		nodes := strings.Count(o.Redis, ",") + 1
-		locks = fmt.Sprintf("a quorum of %d of %d Redis nodes", nodes/2+1, nodes)
-	}
-	return locks + ", guarded records in " + o.guard()
-}
-
-func (o Options) guard() string {
-	if o.DatabaseURL != "" {
-		return "Postgres"
-	}
-	return "the embedded file"
 }
 
 // director starts the processes and stops and continues them.
@@ -113,47 +111,41 @@ type director struct {
 	show     *printer
 
 	// Of the round that is played:
-	begun    time.Time
-	round    Round
-	leaseEnd time.Time // of A's first lease
+	begun time.Time
+	round Round
 }
 
 // play is a round: A is stopped between the check of its lease and its write,
-// B takes over when A's lease has ended, and A continues.
-func (d *director) play(ctx context.Context, account AccountConfig) (Round, error) {
-	d.round = Round{Guarded: account.Resource != "", Storage: account.name(d.guard())}
+// B takes over when A's lease has expired, and A continues.
+func (d *director) play(ctx context.Context, storage account) error {
 	d.show.heading(d.round)
-	storage := account.open(d.url)
-	if err := d.deposit(ctx, storage); err != nil {
-		return d.round, fmt.Errorf("cannot open the account: %w", err)
-	}
-	d.begun, d.leaseEnd = time.Now(), time.Time{}
+	d.begun = time.Now()
 	// A will be stopped long before its work is done, even if this machine is busy.
-	a, err := d.start(WorkerA, account, d.TTL*3/4)
+	a, err := d.start(WorkerA, storage, d.TTL*3/4)
 	if err != nil {
-		return d.round, err
+		return err
 	}
 	defer a.end()
-	if _, err := a.until(ctx, Checked); err != nil {
-		return d.round, err
+	if _, err := d.follow(ctx, a, Checked); err != nil {
+		return err
 	}
 	err = pause(ctx, d.beat()/2)
 	a.signal(stopSignal)
 	d.record(Event{Who: WorkerA, Kind: Stopped, Time: time.Now()})
-	if err := errors.Join(err, pause(ctx, d.beat()/4), d.takeOver(ctx, account), pause(ctx, d.beat())); err != nil {
-		return d.round, err
+	if err := errors.Join(err, pause(ctx, d.beat()/4), d.takeOver(ctx, storage), pause(ctx, d.beat())); err != nil {
+		return err
 	}
-	// Noted before it happens, or A might seem to write while it stands.
+	// Recorded before it happens, or A might seem to write while it is stopped.
 	d.record(Event{Who: WorkerA, Kind: Continued, Time: time.Now()})
 	a.signal(continueSignal)
-	if _, err = a.until(ctx); err == nil {
+	if _, err = d.follow(ctx, a); err == nil {
 		d.round.Final, err = storage.read(ctx, 0)
 	}
-	return d.round, err
+	return err
 }
 
-// deposit puts the opening balance on the account.
-func (d *director) deposit(ctx context.Context, storage account) error {
+// open puts the opening balance on the account.
+func (d *director) open(ctx context.Context, storage account) error {
 	lease, err := d.locks.Acquire(ctx, d.resource, client.Request{TTL: d.TTL})
 	if err != nil {
 		return err
@@ -161,46 +153,39 @@ func (d *director) deposit(ctx context.Context, storage account) error {
 	return errors.Join(storage.write(ctx, int64(lease.Token()), opening), lease.Release(ctx))
 }
 
-// takeOver runs B, from its question for the lock to its end.
-func (d *director) takeOver(ctx context.Context, account AccountConfig) error {
-	b, err := d.start(WorkerB, account, d.beat())
+// takeOver runs B, from its request for the lock to its end.
+func (d *director) takeOver(ctx context.Context, storage account) error {
+	b, err := d.start(WorkerB, storage, d.beat())
 	if err != nil {
 		return err
 	}
 	defer b.end()
-	// On a very busy machine A's lease may be over before B asks.
-	met, err := b.until(ctx, Held, Acquired)
+	// On a very busy machine A's lease may have expired before B asks.
+	met, err := d.follow(ctx, b, Held, Acquired)
 	if err == nil && met == Held {
-		err = d.show.countdown(ctx, "waiting for A's lease to end", d.leaseEnd)
-		d.record(Event{Who: WorkerA, Kind: Ended, Time: d.leaseEnd})
+		lease := d.round.first(WorkerA, Acquired)
+		expiry := lease.Time.Add(lease.Left)
+		err = d.show.countdown(ctx, "waiting for A's lease to expire", expiry)
+		d.record(Event{Who: WorkerA, Kind: Expired, Time: expiry})
 	}
 	if err == nil {
-		_, err = b.until(ctx)
+		_, err = d.follow(ctx, b)
 	}
 	return err
 }
 
-// record notes an event and shows it.
+// record keeps an event and shows it.
 func (d *director) record(e Event) {
-	// What came out of another process has no monotonic clock.
+	// Times from other processes have no monotonic clock.
 	e.At = max(e.Time.Round(0).Sub(d.begun.Round(0)), 0)
-	if e.Kind == Acquired && d.leaseEnd.IsZero() {
-		d.leaseEnd = e.Time.Add(e.Left)
-	}
 	d.round.Events = append(d.round.Events, e)
 	d.show.event(e)
 }
 
-// cast is a worker as the director sees it.
-type cast struct {
-	*process
-	*director
-}
-
-// start starts one of the two.
-func (d *director) start(who Actor, account AccountConfig, work time.Duration) (*cast, error) {
+// start starts a worker.
+func (d *director) start(who Actor, storage account, work time.Duration) (*process, error) {
 	input, err := json.Marshal(WorkerConfig{
-		Who: who, Server: d.url, Resource: d.resource, Account: account, TTL: d.TTL, Work: work, RetryWork: d.beat(),
+		Who: who, Server: d.url, Resource: d.resource, Account: storage, TTL: d.TTL, Work: work, RetryWork: d.beat(),
 	})
 	if err != nil {
 		return nil, err
@@ -211,28 +196,65 @@ func (d *director) start(who Actor, account AccountConfig, work time.Duration) (
 		return nil, err
 	}
 	d.record(Event{Who: who, Kind: Started, Time: started, PID: p.cmd.Process.Pid})
-	return &cast{process: p, director: d}, nil
+	return p, nil
 }
 
-// until records what the worker tells, up to one of these kinds, which it
+// follow records what a worker reports, up to one of these kinds, which it
 // returns, or to its end if there are none.
-func (c *cast) until(ctx context.Context, kinds ...Kind) (Kind, error) {
+func (d *director) follow(ctx context.Context, worker *process, kinds ...Kind) (Kind, error) {
 	for {
-		line, err := c.next(ctx)
+		line, err := worker.next(ctx)
 		var e Event
 		switch {
-		case err != nil:
+		case err != nil || line == "" && worker.cmd.ProcessState.Success() && len(kinds) == 0:
 			return "", err
-		case line == "" && c.err == nil && len(kinds) == 0:
-			return "", nil
 		case line == "":
-			return "", c.failure()
+			return "", worker.failure()
 		case json.Unmarshal([]byte(line), &e) != nil:
 			continue // its last words, if it fails
 		}
-		c.record(e)
+		d.record(e)
 		if slices.Contains(kinds, e.Kind) {
 			return e.Kind, nil
 		}
 	}
+}
+
+// serve starts the server, with its data in dir.
+func (d *director) serve(ctx context.Context, dir string) (*process, error) {
+	cmd := exec.Command(d.Program, "serve")
+	cmd.Dir = dir
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "FENCELOCK_") })
+	cmd.Env = append(cmd.Env, // where secrets may be, unlike in arguments
+		"FENCELOCK_LISTEN=127.0.0.1:0",
+		"FENCELOCK_ADMIN_LISTEN=127.0.0.1:0",
+		"FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db"),
+		"FENCELOCK_LOG_FORMAT=json",
+		// A tenth of the TTL is the longest that is allowed: this machine plays all
+		// parts at once and may be busy.
+		"FENCELOCK_NODE_TIMEOUT="+(d.TTL/10).Truncate(time.Millisecond).String(),
+		// New nodes need not wait for leases that no client can have.
+		"FENCELOCK_BOOTSTRAP=new",
+		"FENCELOCK_REDIS_ADDRS="+d.Redis,
+		"FENCELOCK_DATABASE_URL="+d.DatabaseURL)
+	server, err := startProcess("the server", cmd, nil)
+	if err != nil {
+		return nil, err
+	}
+	var first struct {
+		Message string `json:"msg"`
+		Addr    string `json:"addr"`
+	}
+	line, err := server.next(ctx)
+	if err != nil || json.Unmarshal([]byte(line), &first) != nil || first.Message != "listening" {
+		server.end() // what else it has to say is on its way
+		return nil, errors.Join(err, server.failure())
+	}
+	go func() {
+		for range server.lines { // it must not block on its log
+		}
+	}()
+	d.url = "http://" + first.Addr
+	d.locks, err = client.New(d.url, client.WithHolder("demo"), client.WithPatience(maxStart))
+	return server, err
 }

@@ -15,13 +15,10 @@ const (
 	WorkerB Actor = "B"
 )
 
-// other is the worker in the way of this one.
-func (a Actor) other() Actor {
-	if a == WorkerA {
-		return WorkerB
-	}
-	return WorkerA
-}
+var (
+	other    = map[Actor]Actor{WorkerA: WorkerB, WorkerB: WorkerA}
+	deposits = map[Actor]int64{WorkerA: depositA, WorkerB: depositB}
+)
 
 // Kind is what happened.
 type Kind string
@@ -29,17 +26,17 @@ type Kind string
 // The kinds of events, with the fields of Event that they use.
 const (
 	Started   Kind = "started"   // PID
-	Held      Kind = "held"      // Left: the lock is somebody else's for so long yet
+	Held      Kind = "held"      // Left: of the lease that holds the lock
 	Acquired  Kind = "acquired"  // Token, Left
 	Read      Kind = "read"      // Balance, and Token if the read was a claim
 	Checked   Kind = "checked"   // Left
 	Stopped   Kind = "stopped"   //
-	Ended     Kind = "ended"     // the lease of Who
+	Expired   Kind = "expired"   // the lease of Who
 	Continued Kind = "continued" //
 	Wrote     Kind = "wrote"     // Balance, and Token if the storage asked for it
 	Refused   Kind = "refused"   // Token, Highest
 	Released  Kind = "released"  //
-	Lost      Kind = "lost"      // the release found no lease
+	TooLate   Kind = "too-late"  // the release found no lease
 )
 
 // Event is one thing that a worker did or that was done to it.
@@ -55,13 +52,13 @@ type Event struct {
 	Left    time.Duration `json:"left,omitempty"` // of the lease
 }
 
-// Sentence tells the event.
+// Sentence describes the event.
 func (e Event) Sentence() string {
 	switch e.Kind {
 	case Started:
 		return fmt.Sprintf("starts as process %d", e.PID)
 	case Held:
-		return fmt.Sprintf("finds the lock held by %s for another %s, waits in the queue", e.Who.other(), seconds(e.Left))
+		return fmt.Sprintf("finds the lock held by %s for another %s, waits in the queue", other[e.Who], seconds(e.Left))
 	case Acquired:
 		return fmt.Sprintf("has the lock: token %d, good for %s", e.Token, seconds(e.Left))
 	case Read:
@@ -73,10 +70,10 @@ func (e Event) Sentence() string {
 		return "checks its lease before it writes: good for " + seconds(e.Left)
 	case Stopped:
 		return "is stopped (SIGSTOP), as by a long garbage collection"
-	case Ended:
-		return "its lease ends, and it cannot know"
+	case Expired:
+		return "its lease expires, which it cannot know"
 	case Continued:
-		return "goes on (SIGCONT), and knows of nothing"
+		return "continues (SIGCONT), and knows of nothing"
 	case Wrote:
 		if e.Token != 0 {
 			return fmt.Sprintf("writes the balance with token %s: %d", short(e.Token), e.Balance)
@@ -85,12 +82,11 @@ func (e Event) Sentence() string {
 	case Refused:
 		return fmt.Sprintf("writes with token %s: 412 stale-token, %s has been seen", short(e.Token), short(e.Highest))
 	case Released:
-		return "gives the lock back"
-	case Lost:
-		return "wants to give the lock back: 404, it was its lock no more"
-	default:
-		return string(e.Kind)
+		return "releases the lock"
+	case TooLate:
+		return "releases the lock: 404, its lease had expired"
 	}
+	return string(e.Kind)
 }
 
 // seconds writes a duration the way people say it.
@@ -99,9 +95,8 @@ func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds())
 // short writes a token. Those of a new cluster begin at the time in
 // microseconds, so a run's tokens differ only in their last few digits.
 func short(token int64) string {
-	const readable, last = 100_000, 1000
-	if token < readable {
+	if token < 100_000 {
 		return strconv.FormatInt(token, 10)
 	}
-	return fmt.Sprintf("…%03d", token%last)
+	return fmt.Sprintf("…%03d", token%1000)
 }

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// Limits for processes.
 const (
-	endMost       = 5 * time.Second // an orderly end, before it is killed
-	lastWordsMost = 8               // lines that are kept for an error
+	maxStart = 90 * time.Second // of the server: restarted Redis nodes are quarantined for the longest TTL
+	maxEnd   = 5 * time.Second  // for an orderly end, before it is killed
+	maxLines = 8                // that are kept for an error
 )
 
 // process is a process of ours. The terminal's Ctrl-C reaches the director
@@ -26,7 +26,6 @@ type process struct {
 	cmd   *exec.Cmd
 	lines chan string // of both outputs; closed when it has ended
 	last  []string    // of the lines; only after its end
-	err   error       // of the end; only after it
 }
 
 // startProcess starts a program and gives it its input.
@@ -43,17 +42,17 @@ func startProcess(name string, cmd *exec.Cmd, input []byte) (*process, error) {
 		defer close(p.lines)
 		for scanner := bufio.NewScanner(output); scanner.Scan(); {
 			line := scanner.Text()
-			if !strings.HasPrefix(line, "{") { // no event, nor a line of the log
-				p.last = append(p.last[max(0, len(p.last)-lastWordsMost):], line)
+			if !strings.HasPrefix(line, "{") { // no event, and not of the log
+				p.last = append(p.last[max(0, len(p.last)-maxLines):], line)
 			}
 			p.lines <- line // the programs write no empty lines
 		}
-		p.err = cmd.Wait()
+		_ = cmd.Wait() // cmd.ProcessState has the outcome
 	}()
 	return p, nil
 }
 
-// next is the next line that it says, or "" at its end.
+// next is the next line of its output, or "" at its end.
 func (p *process) next(ctx context.Context) (string, error) {
 	select {
 	case line := <-p.lines:
@@ -63,23 +62,19 @@ func (p *process) next(ctx context.Context) (string, error) {
 	}
 }
 
-// failure says how it ended, and what it said last. Only after its end.
+// failure describes how it ended, and its last output. Only after its end.
 func (p *process) failure() error {
-	how := "too early"
-	if p.err != nil {
-		how = "with " + p.err.Error()
-	}
-	return fmt.Errorf("%s ended %s\n%s", p.name, how, strings.Join(p.last, "\n"))
+	return fmt.Errorf("%s ended with %s\n%s", p.name, p.cmd.ProcessState, strings.Join(p.last, "\n"))
 }
 
-// signal does nothing if the process has ended, of which its lines tell.
+// signal does nothing if the process has ended.
 func (p *process) signal(signal os.Signal) { _ = p.cmd.Process.Signal(signal) }
 
 // end ends the process, stopped or not, and returns when it is gone.
 func (p *process) end() {
 	p.signal(syscall.SIGTERM)
-	p.signal(continueSignal) // a stopped process hears nothing
-	kill := time.AfterFunc(endMost, func() { p.signal(os.Kill) })
+	p.signal(continueSignal) // a stopped process takes no signal
+	kill := time.AfterFunc(maxEnd, func() { p.signal(os.Kill) })
 	defer kill.Stop()
 	for range p.lines { // to their end
 	}

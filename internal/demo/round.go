@@ -14,20 +14,12 @@ const (
 	both     = opening + depositA + depositB
 )
 
-func depositOf(who Actor) int64 {
-	if who == WorkerA {
-		return depositA
-	}
-	return depositB
-}
-
 // Report is what a run showed.
 type Report struct {
 	Backend string // what the server stood on, in words
 	Account string // the resource
 	TTL     time.Duration
 	Begun   time.Time
-	Took    time.Duration
 	Version string
 	Rounds  []Round
 }
@@ -39,19 +31,19 @@ func (r Report) OK() bool {
 
 // Round is one run of the two workers.
 type Round struct {
-	Guarded bool
-	Storage string // what holds the account, in words
+	Title   string
+	Storage string // what holds the account
+	Guarded bool   // that is a guarded record, not a file
 	Events  []Event
 	Final   int64 // the balance in the end
+	want    int64 // what that must be
 }
 
-// Title is the round's heading.
-func (r Round) Title() string {
-	if r.Guarded {
-		return "Round two: storage that checks the token"
-	}
-	return "Round one: storage that takes every write"
-}
+// The rounds, before they are played.
+var (
+	roundOne = Round{Title: "Round one: storage that takes every write", Storage: "a plain file", want: opening + depositA}
+	roundTwo = Round{Title: "Round two: storage that checks the token", Storage: "a guarded record", Guarded: true, want: both}
+)
 
 // Verdict is the judgement of a round, in two lines.
 type Verdict struct {
@@ -71,23 +63,18 @@ func (r Round) Verdict() Verdict {
 	case r.Guarded:
 		return Verdict{true, "Round two: the late write was refused, and nothing was lost.",
 			fmt.Sprintf("The balance is %d: %d + A's %d + B's %d. A got 412 and began again.", r.Final, opening, depositA, depositB)}
-	default:
-		return Verdict{true, "Round one: an update was lost.",
-			fmt.Sprintf("The balance is %d, but %d + A's %d + B's %d are %d: B's deposit is gone.", r.Final, opening, depositA, depositB, both)}
 	}
+	return Verdict{true, "Round one: an update was lost.",
+		fmt.Sprintf("The balance is %d, but %d + A's %d + B's %d are %d: B's deposit is gone.", r.Final, opening, depositA, depositB, both)}
 }
 
-// wrong says what did not go as it must, or nothing: A was stopped between its
-// check and its write, its lease ended, B took over with a larger token and
+// wrong describes the first thing that did not go as it must, if there is one: A was stopped between its
+// check and its write, its lease expired, B took over with a larger token and
 // wrote, and only then A continued; its write was lost or refused.
 func (r Round) wrong() string {
 	a, b := r.first(WorkerA, Acquired), r.first(WorkerB, Acquired)
 	stopped, continued := r.first(WorkerA, Stopped), r.first(WorkerA, Continued)
 	wrote, late := r.first(WorkerB, Wrote), r.first(WorkerA, Wrote, Refused)
-	final := int64(opening + depositA)
-	if r.Guarded {
-		final = both
-	}
 	for _, check := range []struct {
 		wrong bool
 		what  string
@@ -99,13 +86,13 @@ func (r Round) wrong() string {
 		{continued.Kind == "", "A was not continued"},
 		{late.Kind == "", "A never tried to write"},
 		{late.At < max(stopped.At, continued.At), "A wrote before it could be stopped (this machine may be very busy)"},
-		{b.At < a.At+a.Left, fmt.Sprintf("B had the lock %s before A's lease ended", seconds(a.At+a.Left-b.At))},
+		{b.At < a.At+a.Left, fmt.Sprintf("B had the lock %s before A's lease expired", seconds(a.At+a.Left-b.At))},
 		{b.Token <= a.Token, fmt.Sprintf("B's token %d is not above A's token %d", b.Token, a.Token)},
 		{late.At < wrote.At, "A wrote before B"},
 		{!r.Guarded && late.Kind == Refused, "A's late write was refused by storage that checks nothing"},
 		{r.Guarded && late.Kind == Wrote, "A's late write was accepted"},
 		{r.Guarded && (late.Token != a.Token || late.Highest < b.Token), fmt.Sprintf("A was refused token %d after %d, and its token was %d and B's %d", late.Token, late.Highest, a.Token, b.Token)},
-		{r.Final != final, fmt.Sprintf("the balance is %d, and %d was expected", r.Final, final)},
+		{r.Final != r.want, fmt.Sprintf("the balance is %d, and %d was expected", r.Final, r.want)},
 	} {
 		if check.wrong {
 			return check.what

@@ -22,7 +22,8 @@ func processID(n int) func(*Event) { return func(e *Event) { e.PID = n } }
 
 // lost is a round as it goes without a guard.
 func lost() Round {
-	return Round{Storage: "a plain JSON file", Final: 130, Events: []Event{
+	r := roundOne
+	r.Final, r.Events = 130, []Event{
 		at(0, WorkerA, Started, processID(4711)),
 		at(10, WorkerA, Acquired, token(34), left(1980)),
 		at(11, WorkerA, Read, amount(100)),
@@ -30,7 +31,7 @@ func lost() Round {
 		at(210, WorkerA, Stopped),
 		at(310, WorkerB, Started, processID(4712)),
 		at(320, WorkerB, Held, left(1690)),
-		at(1990, WorkerA, Ended),
+		at(1990, WorkerA, Expired),
 		at(2010, WorkerB, Acquired, token(35), left(1970)),
 		at(2011, WorkerB, Read, amount(100)),
 		at(2012, WorkerB, Checked, left(1968)),
@@ -38,15 +39,17 @@ func lost() Round {
 		at(2413, WorkerB, Released),
 		at(2820, WorkerA, Continued),
 		at(2821, WorkerA, Wrote, amount(130)),
-		at(2822, WorkerA, Lost),
-	}}
+		at(2822, WorkerA, TooLate),
+	}
+	return r
 }
 
 // kept is a round as it goes with the guard, and with the long tokens of a
 // real cluster.
 func kept() Round {
 	const t = 1795168220055
-	return Round{Guarded: true, Storage: "a guarded record in the embedded file", Final: 150, Events: []Event{
+	r := roundTwo
+	r.Final, r.Events = 150, []Event{
 		at(0, WorkerA, Started, processID(4713)),
 		at(10, WorkerA, Acquired, token(t), left(1980)),
 		at(11, WorkerA, Read, amount(100), token(t)),
@@ -54,7 +57,7 @@ func kept() Round {
 		at(210, WorkerA, Stopped),
 		at(310, WorkerB, Started, processID(4714)),
 		at(320, WorkerB, Held, left(1690)),
-		at(1990, WorkerA, Ended),
+		at(1990, WorkerA, Expired),
 		at(2010, WorkerB, Acquired, token(t+1), left(1970)),
 		at(2011, WorkerB, Read, amount(100), token(t+1)),
 		at(2012, WorkerB, Checked, left(1968)),
@@ -67,7 +70,8 @@ func kept() Round {
 		at(2827, WorkerA, Checked, left(1978)),
 		at(3227, WorkerA, Wrote, amount(150), token(t+2)),
 		at(3228, WorkerA, Released),
-	}}
+	}
+	return r
 }
 
 func report(rounds ...Round) Report {
@@ -76,7 +80,6 @@ func report(rounds ...Round) Report {
 		Account: "accounts/alice",
 		TTL:     2 * time.Second,
 		Begun:   time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
-		Took:    6400 * time.Millisecond,
 		Version: "v1.2.3",
 		Rounds:  rounds,
 	}

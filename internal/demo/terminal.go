@@ -50,29 +50,25 @@ func (p *printer) paint(s style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
-// countdown shows until an instant how long it takes yet: on a terminal in a
-// line that is gone afterwards, else once.
+// countdown shows how long it takes until an instant: on a terminal in a line that
+// is gone afterwards, else once.
 func (p *printer) countdown(ctx context.Context, what string, end time.Time) error {
-	const form = "             %s: %.1f s"
+	const form, often = "             %s: %.1f s", 100 * time.Millisecond
 	if !p.live {
 		p.print(fmt.Sprintf(form+"\n", what, max(0, time.Until(end).Seconds())))
 		return pause(ctx, time.Until(end))
 	}
-	const often = 100 * time.Millisecond
 	defer p.print("\r\x1b[K")
-	for {
-		left := time.Until(end)
-		if left <= 0 {
-			return nil
-		}
+	for left := time.Until(end); left > 0; left = time.Until(end) {
 		p.print("\r\x1b[K" + p.paint(dim, fmt.Sprintf(form, what, left.Seconds())))
 		if err := pause(ctx, min(often, left)); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
-// opening says what will be seen.
+// opening describes what will be seen.
 func (p *printer) opening(r Report) {
 	p.print(p.paint(bold, "A lock is not enough: two workers, one account, a pause at the wrong moment") + "\n\n")
 	p.print("Both deposit into " + r.Account + ", each under the lock.\nA is stopped between the check of its lease and its write.\n" +
@@ -80,21 +76,18 @@ func (p *printer) opening(r Report) {
 }
 
 func (p *printer) heading(r Round) {
-	p.print("\n" + p.paint(bold, r.Title()) + p.paint(dim, " ("+r.Storage+")") + "\n\n")
+	p.print("\n" + p.paint(bold, r.Title) + p.paint(dim, " ("+r.Storage+")") + "\n\n")
+}
+
+var looks = map[Kind]style{
+	Refused: red, Stopped: yellow, Continued: yellow, Expired: yellow, Started: dim, Released: dim,
 }
 
 // event writes a line: when, who, what.
 func (p *printer) event(e Event) {
-	text := e.Sentence()
-	switch e.Kind {
-	case Refused:
-		text = p.paint(red, text)
-	case Stopped, Continued, Ended:
-		text = p.paint(yellow, text)
-	case Started, Released:
-		text = p.paint(dim, text)
-	}
-	p.print(fmt.Sprintf("  %s  %s  %s\n", p.paint(dim, fmt.Sprintf("%6.2f", e.At.Seconds())), p.paint(styles[string(e.Who)], string(e.Who)), text))
+	at := p.paint(dim, fmt.Sprintf("%6.2f", e.At.Seconds()))
+	who := p.paint(styles[string(e.Who)], string(e.Who))
+	p.print("  " + at + "  " + who + "  " + p.paint(looks[e.Kind], e.Sentence()) + "\n")
 }
 
 // verdicts ends the run.

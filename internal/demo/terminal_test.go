@@ -43,8 +43,8 @@ func transcript(p *printer, r Report) {
 	for _, round := range r.Rounds {
 		p.heading(round)
 		for _, e := range round.Events {
-			if e.Kind == Ended {
-				p.print("             waiting for A's lease to end: 1.3 s\n")
+			if e.Kind == Expired {
+				p.print("             waiting for A's lease to expire: 1.3 s\n")
 			}
 			p.event(e)
 		}

@@ -50,7 +50,7 @@ func TestVerdictsOfBadRounds(t *testing.T) {
 		{"B had no lock", lost(), drop(WorkerB, Acquired), "B never had the lock"},
 		{"A was too quick", lost(), change(WorkerA, Wrote, func(e *Event) { e.At = 0 }), "before it could be stopped"},
 		{"B was too slow", lost(), change(WorkerB, Wrote, func(e *Event) { e.At *= 2 }), "A wrote before B"},
-		{"two valid leases", lost(), change(WorkerB, Acquired, func(e *Event) { e.At /= 2 }), "before A's lease ended"},
+		{"two valid leases", lost(), change(WorkerB, Acquired, func(e *Event) { e.At /= 2 }), "before A's lease expired"},
 		{"B's token is no larger", lost(), change(WorkerB, Acquired, token(34)), "B's token 34 is not above A's token 34"},
 		{"plain storage refused", lost(), change(WorkerA, Wrote, func(e *Event) { e.Kind = Refused }), "refused by storage that checks nothing"},
 		{"the late write was accepted", kept(), change(WorkerA, Refused, func(e *Event) { e.Kind = Wrote }), "A's late write was accepted"},

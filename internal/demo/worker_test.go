@@ -81,16 +81,16 @@ func TestWorkerBeginsAgainAfterARefusal(t *testing.T) {
 	stale := wire.Problem{Type: "/problems/stale-token", StaleDetails: &wire.StaleDetails{Presented: 34, Highest: 35}}
 	server := scripted(t,
 		answer(t, "POST /locks", http.StatusCreated, lease(34)),
-		answer(t, "GET /guarded/a/b 34", http.StatusOK, wire.Record{Value: json.RawMessage(`{"balance":100}`)}),
+		answer(t, "GET /guarded/a/b 34", http.StatusOK, wire.Record{Value: json.RawMessage(`100`)}),
 		answer(t, "PUT /guarded/a/b 34", http.StatusPreconditionFailed, stale),
 		answer(t, "POST /locks", http.StatusCreated, lease(36)),
-		answer(t, "GET /guarded/a/b 36", http.StatusOK, wire.Record{Value: json.RawMessage(`{"balance":120}`)}),
+		answer(t, "GET /guarded/a/b 36", http.StatusOK, wire.Record{Value: json.RawMessage(`120`)}),
 		answer(t, "PUT /guarded/a/b 36", http.StatusOK, wire.Record{}),
 		answer(t, "DELETE /leases/x", http.StatusNoContent, nil),
 	)
 	kinds, err := work(t, WorkerConfig{
 		Who: WorkerA, Server: server.URL, Resource: "a/b", TTL: time.Second,
-		Account: AccountConfig{Resource: "a/b"},
+		Account: account(server.URL + "/guarded/a/b"),
 	})
 	want := []Kind{Acquired, Read, Checked, Refused, Acquired, Read, Checked, Wrote, Released}
 	if err != nil || !slices.Equal(kinds, want) {
@@ -98,8 +98,8 @@ func TestWorkerBeginsAgainAfterARefusal(t *testing.T) {
 	}
 }
 
-// TestWorkerStandsInLine also loses its lease in the end.
-func TestWorkerStandsInLine(t *testing.T) {
+// TestWorkerWaitsInTheQueue also loses its lease in the end.
+func TestWorkerWaitsInTheQueue(t *testing.T) {
 	held := wire.Problem{Type: "/problems/lock-held", HeldDetails: &wire.HeldDetails{Holder: "x", RemainingMS: 900}}
 	lease := wire.Lease{LeaseID: "y", FencingToken: 7, TTLMS: 60_000, ValidityMS: 5000}
 	server := scripted(t,
@@ -108,17 +108,17 @@ func TestWorkerStandsInLine(t *testing.T) {
 		answer(t, "DELETE /leases/y", http.StatusNotFound, wire.Problem{Type: "/problems/lease-not-held"}),
 	)
 	file := filepath.Join(t.TempDir(), "account.json")
-	if err := fileAccount(file).write(t.Context(), 0, 100); err != nil {
+	if err := account(file).write(t.Context(), 0, 100); err != nil {
 		t.Fatal(err)
 	}
 	kinds, err := work(t, WorkerConfig{
 		Who: WorkerB, Server: server.URL, Resource: "a", TTL: time.Second,
-		Account: AccountConfig{File: file},
+		Account: account(file),
 	})
-	if want := []Kind{Held, Acquired, Read, Checked, Wrote, Lost}; err != nil || !slices.Equal(kinds, want) {
+	if want := []Kind{Held, Acquired, Read, Checked, Wrote, TooLate}; err != nil || !slices.Equal(kinds, want) {
 		t.Errorf("%v, %v, want %v", kinds, err, want)
 	}
-	if amount, err := fileAccount(file).read(t.Context(), 0); err != nil || amount != 120 {
+	if amount, err := account(file).read(t.Context(), 0); err != nil || amount != 120 {
 		t.Errorf("balance %d, %v", amount, err)
 	}
 }
@@ -135,10 +135,10 @@ func TestWorkerIsPatient(t *testing.T) {
 		answer(t, "DELETE /leases/y", http.StatusNotFound, wire.Problem{Type: "/problems/lease-not-held"}),
 	)
 	file := filepath.Join(t.TempDir(), "account.json")
-	if err := fileAccount(file).write(t.Context(), 0, 100); err != nil {
+	if err := account(file).write(t.Context(), 0, 100); err != nil {
 		t.Fatal(err)
 	}
-	kinds, err := work(t, WorkerConfig{Who: WorkerB, Server: server.URL, Account: AccountConfig{File: file}})
+	kinds, err := work(t, WorkerConfig{Who: WorkerB, Server: server.URL, Account: account(file)})
 	if want := []Kind{Acquired, Read, Checked, Wrote, Released}; err != nil || !slices.Equal(kinds, want) {
 		t.Errorf("%v, %v, want %v", kinds, err, want)
 	}
@@ -147,7 +147,7 @@ func TestWorkerIsPatient(t *testing.T) {
 func TestWorkerTellsWhatWentWrong(t *testing.T) {
 	server := scripted(t, answer(t, "POST /locks", http.StatusBadRequest,
 		wire.Problem{Type: "/problems/invalid-request", Status: http.StatusBadRequest, Detail: "ttl_ms"}))
-	_, err := work(t, WorkerConfig{Who: WorkerA, Server: server.URL, Account: AccountConfig{File: "x"}})
+	_, err := work(t, WorkerConfig{Who: WorkerA, Server: server.URL, Account: account("x")})
 	if err == nil || !strings.Contains(err.Error(), "(400): ttl_ms") {
 		t.Errorf("%v", err)
 	}
@@ -155,10 +155,10 @@ func TestWorkerTellsWhatWentWrong(t *testing.T) {
 		answer(t, "POST /locks", http.StatusCreated, wire.Lease{LeaseID: "z", FencingToken: 1, TTLMS: 60_000}),
 		answer(t, "DELETE /leases/z", http.StatusNoContent, nil))
 	file := filepath.Join(t.TempDir(), "account.json")
-	if err := fileAccount(file).write(t.Context(), 0, 100); err != nil {
+	if err := account(file).write(t.Context(), 0, 100); err != nil {
 		t.Fatal(err)
 	}
-	kinds, err := work(t, WorkerConfig{Who: WorkerA, Server: server.URL, Account: AccountConfig{File: file}})
+	kinds, err := work(t, WorkerConfig{Who: WorkerA, Server: server.URL, Account: account(file)})
 	if err == nil || slices.Contains(kinds, Wrote) {
 		t.Errorf("wrote after its lease had ended: %v, %v", kinds, err)
 	}
