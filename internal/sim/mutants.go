@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/lockcore/replica/memstore"
 )
 
 // Mutant is a protocol with one rule switched off. The zero value is the
@@ -22,7 +23,7 @@ type Mutant struct {
 	Name string // what is done instead
 
 	weak replica.Weakness
-	wrap func(rules) rules
+	wrap func(*simNode) rules
 	plan func(*Plan) // brings in what the rule is there for, where few plans have it
 
 	force     bool                  // silent nodes count as lost
@@ -31,6 +32,7 @@ type Mutant struct {
 	keeps     bool                  // what an acquisition of several took, before it failed, is not released
 	idle      bool                  // what an acquisition of several has taken is not extended until it is complete
 	unheeded  bool                  // a node that is told that its clock has jumped goes on
+	shares    bool                  // epochs are rounded, so that rejoins share one
 	unwatched bool                  // servers do not read the nodes' clocks
 	rashly    bool                  // a node is expelled without asking whose clock it was, and what the others are worth
 	narrow    bool                  // the second server knows a node set less
@@ -43,7 +45,7 @@ type Mutant struct {
 // Mutants are the rules, switched off one by one. Each runs in plans that
 // bring in often what the rule is there for.
 var Mutants = []Mutant{
-	{Rule: "1", Name: "unequal grants are not confirmed", wrap: func(r rules) rules { return unconfirmed{r} }, quick: true},
+	{Rule: "1", Name: "unequal grants are not confirmed", wrap: func(n *simNode) rules { return unconfirmed{n.model} }, quick: true},
 	{Rule: "2", Name: "confirm does not ask who owns the lock", weak: replica.ConfirmsForAnybody, plan: messy},
 	{Rule: "3", Name: "confirm takes any grant of the lease", weak: replica.ConfirmsAnyGrant, plan: crossed},
 	{Rule: "3", Name: "extend takes any grant of the lease", weak: replica.ExtendsAnyGrant, plan: revenants, quick: true},
@@ -57,10 +59,10 @@ var Mutants = []Mutant{
 	{Rule: "5", Name: "a release counts only where it finds its lock", weak: replica.PassesOnlyLocks, plan: breaking, quick: true},
 	{Rule: "5", Name: "a release does not count where another's lock stands", weak: replica.PassesNoOthers, plan: strayVotes},
 	{Rule: "6", Name: "the gate takes any incarnation", weak: replica.OpensForAnyLife, plan: rolling(Rollback), quick: true},
-	{Rule: "7", Name: "R-1 nodes are read", wrap: func(r rules) rules { return doubled{r} }, plan: forgetful(Lose, nil)},
+	{Rule: "7", Name: "R-1 nodes are read", wrap: func(n *simNode) rules { return doubled{n.model, n} }, plan: forgetful(Lose, nil)},
 	{Rule: "8", Name: "votes carry no epoch", weak: replica.VotesInAnyView, plan: crossing, soak: true},
 	{Rule: "8", Name: "there are no epochs", weak: replica.VotesInAnyView | replica.FencesWithoutView, plan: crossing, soak: true},
-	{Rule: "9", Name: "two rejoins may share an epoch", weak: replica.SharesViews, wrap: func(r rules) rules { return sharing{r} }, plan: crossing, soak: true},
+	{Rule: "9", Name: "two rejoins may share an epoch", weak: replica.SharesViews, shares: true, plan: crossing, soak: true},
 	{Rule: "10", Name: "an admission outlives a restart", weak: replica.AdmitsAnyLife, plan: again},
 	{Rule: "11", Name: "staging purges nothing", weak: replica.KeepsOnStaging, plan: revived, quick: true},
 	{Rule: "12", Name: "silent nodes count as lost", force: true, plan: forsaken, quick: true},
@@ -71,10 +73,10 @@ var Mutants = []Mutant{
 	{Rule: "13", Name: "the silence is not noted", weak: replica.NotesNothing, plan: flushed, quick: true},
 	{Rule: "16", Name: "lost votes are not retracted", careless: true, plan: tidy, soak: true},
 	{Rule: "17", Name: "a lease is thought valid for its TTL, from the answer", trusting: true, plan: expiring, quick: true},
-	{Rule: "21", Name: "counters are read before the fence", wrap: func(r rules) rules { return hasty{r} }, plan: forgetful(Lose, nil), soak: true},
+	{Rule: "21", Name: "counters are read before the fence", wrap: func(n *simNode) rules { return &hasty{Model: n.model, n: n} }, plan: forgetful(Lose, nil), soak: true},
 	{Rule: "21", Name: "missing counters are skipped", weak: replica.SkipsMissing, plan: forgetful(Lose, dropped), quick: true},
-	{Rule: "21", Name: "the smallest counter is carried", wrap: func(r rules) rules { return modest{r} }, plan: forgetful(Lose, nil)},
-	{Rule: "21", Name: "a lock is carried with the smallest grant", wrap: func(r rules) rules { return low{r} }, plan: lowCarried},
+	{Rule: "21", Name: "the smallest counter is carried", wrap: func(n *simNode) rules { return modest{n.model, n} }, plan: forgetful(Lose, nil)},
+	{Rule: "21", Name: "a lock is carried with the smallest grant", wrap: func(n *simNode) rules { return low{n.model, n} }, plan: lowCarried},
 	{Rule: "21", Name: "an admitted node is written on", weak: replica.LoadsAdmitted, plan: reloading, quick: true},
 	{Rule: "22", Name: "nobody watches the clocks", unwatched: true, plan: jumping, quick: true},
 	{Rule: "22", Name: "a node whose clock jumped goes on", unheeded: true, plan: jumping, quick: true},
@@ -152,14 +154,6 @@ func (m Mutant) control(p Plan) Plan {
 	return p
 }
 
-// mutate wraps a node's rules.
-func (m Mutant) mutate(r rules) rules {
-	if m.wrap == nil {
-		return r
-	}
-	return m.wrap(r)
-}
-
 // change is what a mutant does to a message: it may answer in the node's place.
 func (m Mutant) change(msg *message) (answered bool) {
 	switch {
@@ -180,140 +174,133 @@ func (m Mutant) change(msg *message) (answered bool) {
 }
 
 // unconfirmed says yes to every confirm, and does nothing.
-type unconfirmed struct{ rules }
+type unconfirmed struct{ *nodetest.Model }
 
-func (u unconfirmed) vote(n *simNode, op node.Op) node.Reply {
+func (u unconfirmed) Apply(op node.Op) node.Reply {
 	if op.Kind == node.OpConfirm {
 		return node.Reply{Outcome: node.Granted, Grant: op.Token}
 	}
-	return u.rules.vote(n, op)
+	return u.Model.Apply(op)
 }
 
-// doubled answers for the first node what the second knows: whoever reads both
-// has read one node less than it believes.
-type doubled struct{ rules }
+// doubled answers for the first node what the second knows: a server that reads
+// both has read one node less than it believes.
+type doubled struct {
+	*nodetest.Model
 
-func (doubled) source(n *simNode) *simNode {
-	if other := n.w.nodes[1]; n.id == 0 && other.votes() {
-		return other
+	n *simNode
+}
+
+func (d doubled) source() *nodetest.Model {
+	if other := d.n.w.nodes[1]; d.n.id == 0 && other.votes() {
+		return other.model
 	}
-	return n
+	return d.Model
 }
 
-func (d doubled) fence(ctx context.Context, n *simNode, epoch node.Epoch) (node.Marks, error) {
-	marks, err := d.rules.fence(ctx, n, epoch)
+func (d doubled) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Marks, error) {
+	marks, err := d.Model.InstallEpoch(ctx, epoch)
 	if err != nil {
 		return marks, err
 	}
-	seen, err := d.source(n).model.Observe(ctx)
+	seen, err := d.source().Observe(ctx)
 	return seen.Marks, err
 }
 
-func (d doubled) survey(ctx context.Context, n *simNode, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
-	return d.rules.survey(ctx, d.source(n), epoch, cursor)
+func (d doubled) Survey(ctx context.Context, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
+	return d.source().Survey(ctx, epoch, cursor)
 }
 
-func (d doubled) counters(ctx context.Context, n *simNode, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
-	return d.rules.counters(ctx, d.source(n), epoch, resources)
+func (d doubled) Counters(ctx context.Context, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
+	return d.source().Counters(ctx, epoch, resources)
 }
 
-// sharing lets the rejoins of one bootstrap share its epoch: the bits by which
-// they would exceed it are dropped from all that is said.
-type sharing struct{ rules }
-
-func common(v node.Epoch) node.Epoch { return v &^ (1<<16 - 1) }
-
-func (s sharing) vote(n *simNode, op node.Op) node.Reply {
-	op.Epoch = common(op.Epoch)
-	return s.rules.vote(n, op)
+// common is an epoch as it arrives. A mutant drops the bits by which the rejoins
+// after one bootstrap would exceed its epoch.
+func (p *port) common(e node.Epoch) node.Epoch {
+	if p.w.plan.Mutant.shares {
+		return e &^ (1<<16 - 1)
+	}
+	return e
 }
 
-func (s sharing) fence(ctx context.Context, n *simNode, epoch node.Epoch) (node.Marks, error) {
-	return s.rules.fence(ctx, n, common(epoch))
-}
-
-func (s sharing) survey(ctx context.Context, n *simNode, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
-	return s.rules.survey(ctx, n, common(epoch), cursor)
-}
-
-func (s sharing) counters(ctx context.Context, n *simNode, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
-	return s.rules.counters(ctx, n, common(epoch), resources)
-}
-
-func (s sharing) stage(ctx context.Context, n *simNode, a node.Admission) error {
-	return s.rules.stage(ctx, n, inCommon(a))
-}
-
-func (s sharing) load(ctx context.Context, n *simNode, a node.Admission, locks []node.CarriedLock) error {
-	return s.rules.load(ctx, n, inCommon(a), locks)
-}
-
-func (s sharing) admit(ctx context.Context, n *simNode, a node.Admission) error {
-	return s.rules.admit(ctx, n, inCommon(a))
-}
-
-func inCommon(a node.Admission) node.Admission {
-	a.Epoch, a.Bootstrapped = common(a.Epoch), common(a.Bootstrapped)
+func (p *port) admission(a node.Admission) node.Admission {
+	a.Epoch, a.Bootstrapped = p.common(a.Epoch), p.common(a.Bootstrapped)
 	return a
 }
 
 // hasty answers counters with what it knew at an earlier look, three to six TTLs
 // ago: before the node that asks was lost.
-type hasty struct{ rules }
+type hasty struct {
+	*nodetest.Model
 
-func (h hasty) observe(ctx context.Context, n *simNode) (node.Observation, error) {
-	age := 3 * n.w.plan.MaxTTL
-	if n.shadow == nil {
-		n.shadow = nodetest.NewModel(nodetest.ModelOptions{
-			Now: n.clock, CounterTTL: n.w.plan.CounterTTL, Weak: replica.OpensForAnyLife | replica.ReadsInAnyView,
+	n      *simNode
+	shadow *nodetest.Model   // as it was
+	seen   memstore.Snapshot // will be the shadow
+	seenAt time.Duration
+}
+
+func (h *hasty) Observe(ctx context.Context) (node.Observation, error) {
+	age := 3 * h.n.w.plan.MaxTTL
+	if h.shadow == nil {
+		h.shadow = nodetest.NewModel(nodetest.ModelOptions{
+			Now: h.n.clock, CounterTTL: h.n.w.plan.CounterTTL, Weak: replica.OpensForAnyLife | replica.ReadsInAnyView,
 		})
 	}
-	seen, err := h.rules.observe(ctx, n)
-	if seen.Admitted && n.w.now() > n.seenAt+age {
-		n.shadow.Join(seen.Cluster)
-		n.shadow.Restore(n.seen)
-		n.seen, n.seenAt = n.model.Snapshot(), n.w.now()
+	seen, err := h.Model.Observe(ctx)
+	if seen.Admitted && h.n.w.now() > h.seenAt+age {
+		h.shadow.Join(seen.Cluster)
+		h.shadow.Restore(h.seen)
+		h.seen, h.seenAt = h.Snapshot(), h.n.w.now()
 	}
 	return seen, err
 }
 
-func (h hasty) counters(ctx context.Context, n *simNode, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
-	counters, err := h.rules.counters(ctx, n, epoch, resources)
-	if err != nil || n.shadow == nil {
+func (h *hasty) Counters(ctx context.Context, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
+	counters, err := h.Model.Counters(ctx, epoch, resources)
+	if err != nil || h.shadow == nil {
 		return counters, err
 	}
-	if old, err := n.shadow.Counters(ctx, epoch, resources); err == nil {
+	if old, err := h.shadow.Counters(ctx, epoch, resources); err == nil {
 		return old, nil
 	}
 	return counters, nil
 }
 
 // low installs locks with the smallest grant that their lease has anywhere.
-type low struct{ rules }
+type low struct {
+	*nodetest.Model
 
-func (l low) load(ctx context.Context, n *simNode, a node.Admission, locks []node.CarriedLock) error {
+	n *simNode
+}
+
+func (l low) Load(ctx context.Context, a node.Admission, locks []node.CarriedLock) error {
 	locks = slices.Clone(locks)
 	for i := range locks {
-		for _, other := range n.w.nodes {
+		for _, other := range l.n.w.nodes {
 			r := other.model.Apply(node.Op{Kind: node.OpRead, Resource: locks[i].Resource})
 			if r.Outcome == node.Granted && r.Owner == locks[i].Owner {
 				locks[i].Grant = min(locks[i].Grant, r.Grant)
 			}
 		}
 	}
-	return l.rules.load(ctx, n, a, locks)
+	return l.Model.Load(ctx, a, locks)
 }
 
 // modest answers with the smallest counter that any node has.
-type modest struct{ rules }
+type modest struct {
+	*nodetest.Model
 
-func (m modest) counters(ctx context.Context, n *simNode, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
-	least, err := m.rules.counters(ctx, n, epoch, resources)
+	n *simNode
+}
+
+func (m modest) Counters(ctx context.Context, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
+	least, err := m.Model.Counters(ctx, epoch, resources)
 	if err != nil {
 		return nil, err
 	}
-	for _, other := range n.w.nodes {
-		counters, err := m.rules.counters(ctx, other, epoch, resources)
+	for _, other := range m.n.w.nodes {
+		counters, err := other.model.Counters(ctx, epoch, resources)
 		if err != nil {
 			continue
 		}

@@ -271,8 +271,8 @@ func (p *port) Submit(op *node.Op, index int, sink node.Sink) {
 	}
 	m.run = func(n *simNode) any {
 		op := *m.op
-		op.TTL = p.slower.real(op.TTL)
-		reply := n.submit(op)
+		op.TTL, op.Epoch = p.slower.real(op.TTL), p.common(op.Epoch)
+		reply := n.rules.Apply(op)
 		reply.Remaining = p.slower.own(reply.Remaining)
 		reply.TTL = p.slower.own(reply.TTL)
 		return reply
@@ -328,7 +328,7 @@ func (p *port) Join(c node.Cluster) { p.node.model.Join(c) }
 // Observe looks at the node.
 func (p *port) Observe(ctx context.Context) (node.Observation, error) {
 	return call(ctx, p, msgObserve, "", 0, func(n *simNode) (node.Observation, error) {
-		seen, err := n.rules.observe(ctx, n)
+		seen, err := n.rules.Observe(ctx)
 		seen.Marks.MaxTTL = p.slower.own(seen.Marks.MaxTTL)
 		return seen, err
 	})
@@ -337,7 +337,7 @@ func (p *port) Observe(ctx context.Context) (node.Observation, error) {
 // Fence is a fenced read.
 func (p *port) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Marks, error) {
 	return call(ctx, p, msgFence, "", int64(epoch), func(n *simNode) (node.Marks, error) {
-		marks, err := n.rules.fence(ctx, n, epoch)
+		marks, err := n.rules.InstallEpoch(ctx, p.common(epoch))
 		marks.MaxTTL = p.slower.own(marks.MaxTTL)
 		return marks, err
 	})
@@ -352,7 +352,7 @@ type survey struct {
 // Survey lists locks.
 func (p *port) Survey(ctx context.Context, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
 	page, err := call(ctx, p, msgSurvey, cursor, int64(epoch), func(n *simNode) (s survey, err error) {
-		s.locks, s.next, err = n.rules.survey(ctx, n, epoch, cursor)
+		s.locks, s.next, err = n.rules.Survey(ctx, p.common(epoch), cursor)
 		return s, err
 	})
 	return page.locks, page.next, err
@@ -361,7 +361,7 @@ func (p *port) Survey(ctx context.Context, epoch node.Epoch, cursor string) ([]n
 // Counters reads counters.
 func (p *port) Counters(ctx context.Context, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
 	return call(ctx, p, msgCounters, first(resources), int64(epoch), func(n *simNode) ([]fencing.Token, error) {
-		return n.rules.counters(ctx, n, epoch, resources)
+		return n.rules.Counters(ctx, p.common(epoch), resources)
 	})
 }
 
@@ -398,7 +398,7 @@ func (p *port) Quarantine(ctx context.Context, note string) error {
 // Stage begins an admission.
 func (p *port) Stage(ctx context.Context, a node.Admission) error {
 	_, err := call(ctx, p, msgStage, a.Incarnation, int64(a.Epoch), func(n *simNode) (struct{}, error) {
-		return struct{}{}, n.rules.stage(ctx, n, a)
+		return struct{}{}, n.rules.Stage(ctx, p.admission(a))
 	})
 	return err
 }
@@ -406,7 +406,7 @@ func (p *port) Stage(ctx context.Context, a node.Admission) error {
 // Load writes carried state.
 func (p *port) Load(ctx context.Context, a node.Admission, locks []node.CarriedLock) error {
 	_, err := call(ctx, p, msgLoad, a.Incarnation, int64(a.Epoch), func(n *simNode) (struct{}, error) {
-		return struct{}{}, n.rules.load(ctx, n, a, locks)
+		return struct{}{}, n.rules.Load(ctx, p.admission(a), locks)
 	})
 	return err
 }
@@ -415,7 +415,7 @@ func (p *port) Load(ctx context.Context, a node.Admission, locks []node.CarriedL
 func (p *port) Admit(ctx context.Context, a node.Admission) error {
 	a.MaxTTL = p.slower.real(a.MaxTTL)
 	_, err := call(ctx, p, msgAdmit, a.Incarnation, int64(a.Epoch), func(n *simNode) (struct{}, error) {
-		return struct{}{}, n.rules.admit(ctx, n, a)
+		return struct{}{}, n.rules.Admit(ctx, p.admission(a))
 	})
 	return err
 }

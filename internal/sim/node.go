@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
@@ -27,9 +26,6 @@ type simNode struct {
 	saved       memstore.Snapshot // what a rollback brings back
 	hasSaved    bool
 	clock       func() time.Time
-	shadow      *nodetest.Model   // of a mutant that answers with what was
-	seen        memstore.Snapshot // will be the shadow
-	seenAt      time.Duration
 	troubled    time.Duration // until when it may be unable to vote, because of what has happened to it
 	stale       bool          // what is on it may last for longer than it was meant to: nobody saw its clock jump back
 	blind       []window      // in which its clock had jumped, and nobody can have seen it
@@ -104,7 +100,6 @@ func newNode(w *world, id int) *simNode {
 		links: make([]link, w.plan.Servers), troubled: w.recovery(),
 	}
 	rate := w.plan.Rates[id]
-	n.rules = w.plan.Mutant.mutate(honest{})
 	n.clock = func() time.Time {
 		passed := w.now()
 		return w.began.Add(passed + time.Duration(float64(passed)*rate))
@@ -112,55 +107,16 @@ func newNode(w *world, id int) *simNode {
 	n.model = nodetest.NewModel(nodetest.ModelOptions{
 		Name: n.name, CounterTTL: w.plan.CounterTTL, Page: 3, Weak: w.plan.Mutant.weak, Now: n.clock,
 	})
+	if n.rules = n.model; w.plan.Mutant.wrap != nil {
+		n.rules = w.plan.Mutant.wrap(n)
+	}
 	return n
 }
 
-// submit votes.
-func (n *simNode) submit(op node.Op) node.Reply { return n.rules.vote(n, op) }
-
-// rules is what a node does with a message. The honest one asks the model;
-// mutants wrap it.
+// rules is what a node does with a message: the model, or a mutant before it.
 type rules interface {
-	vote(n *simNode, op node.Op) node.Reply
-	observe(ctx context.Context, n *simNode) (node.Observation, error)
-	fence(ctx context.Context, n *simNode, epoch node.Epoch) (node.Marks, error)
-	survey(ctx context.Context, n *simNode, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error)
-	counters(ctx context.Context, n *simNode, epoch node.Epoch, resources []string) ([]fencing.Token, error)
-	stage(ctx context.Context, n *simNode, a node.Admission) error
-	load(ctx context.Context, n *simNode, a node.Admission, locks []node.CarriedLock) error
-	admit(ctx context.Context, n *simNode, a node.Admission) error
-}
-
-type honest struct{}
-
-func (honest) vote(n *simNode, op node.Op) node.Reply { return n.model.Apply(op) }
-
-func (honest) observe(ctx context.Context, n *simNode) (node.Observation, error) {
-	return n.model.Observe(ctx)
-}
-
-func (honest) fence(ctx context.Context, n *simNode, epoch node.Epoch) (node.Marks, error) {
-	return n.model.InstallEpoch(ctx, epoch)
-}
-
-func (honest) survey(ctx context.Context, n *simNode, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
-	return n.model.Survey(ctx, epoch, cursor)
-}
-
-func (honest) counters(ctx context.Context, n *simNode, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
-	return n.model.Counters(ctx, epoch, resources)
-}
-
-func (honest) stage(ctx context.Context, n *simNode, a node.Admission) error {
-	return n.model.Stage(ctx, a)
-}
-
-func (honest) load(ctx context.Context, n *simNode, a node.Admission, locks []node.CarriedLock) error {
-	return n.model.Load(ctx, a, locks)
-}
-
-func (honest) admit(ctx context.Context, n *simNode, a node.Admission) error {
-	return n.model.Admit(ctx, a)
+	node.Node
+	Apply(op node.Op) node.Reply
 }
 
 // votes reports whether the node may vote now, whatever a mutant makes it say.
