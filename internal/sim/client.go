@@ -171,12 +171,12 @@ func (c *client) current() *grip {
 }
 
 func (c *client) anyResource() string {
-	return c.w.resources()[c.rng.IntN(c.w.plan.Resources)]
+	return c.w.names[c.rng.IntN(c.w.plan.Resources)]
 }
 
 // anyResources draws what to ask for: one, or several at once.
 func (c *client) anyResources() []string {
-	all := c.w.resources()
+	all := c.w.names
 	if len(all) < lockcore.MinBundle || !chance(c.rng, c.w.plan.Several) {
 		return []string{c.anyResource()}
 	}
@@ -356,7 +356,7 @@ type completion struct {
 }
 
 func (d *completion) rank() rank {
-	return rank{server: d.server.id, kind: msgDone, n: int64(d.client.id)}
+	return rank{server: d.server.id, kind: kindOf("done"), n: int64(d.client.id)}
 }
 
 // accept hands the answer to the client, if its server lives to send it.

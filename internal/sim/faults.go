@@ -130,11 +130,11 @@ func (n *simNode) strike(f Fault) {
 		n.down = true
 		w.after(f.For, func() { n.up() })
 	case Drop:
-		for _, resource := range w.resources() {
+		for _, resource := range w.names {
 			n.model.DropCounter(resource)
 		}
 	case Expire:
-		for _, resource := range w.resources() {
+		for _, resource := range w.names {
 			n.model.ExpireNow(resource)
 		}
 	case Jump:
@@ -152,7 +152,7 @@ func (n *simNode) strike(f Fault) {
 // The token is not so large that servers would take the node for broken.
 func (n *simNode) forge() {
 	const far = 1 << 50
-	for _, resource := range n.w.resources() {
+	for _, resource := range n.w.names {
 		n.model.Apply(node.Op{
 			Kind: node.OpRelease, Resource: resource, Owner: "forged", Token: node.FloorAt(n.clock()) + far,
 		})

@@ -42,6 +42,8 @@ type Mutant struct {
 	soak      bool                  // takes some more: in make soak
 }
 
+func (m Mutant) String() string { return m.Name }
+
 // Mutants are the rules, switched off one by one. Each runs in plans that
 // bring in often what the rule is there for.
 var Mutants = []Mutant{
@@ -157,7 +159,7 @@ func (m Mutant) control(p Plan) Plan {
 // change is what a mutant does to a message: it may answer in the node's place.
 func (m Mutant) change(msg *message) (answered bool) {
 	switch {
-	case m.unheeded && msg.kind == msgExpel:
+	case m.unheeded && msg.kind == kindOf("expel"):
 		return true
 	case msg.op == nil:
 	case m.keeps && msg.op.Kind == node.OpRelease, m.idle && msg.op.Kind == node.OpExtend:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -24,25 +26,16 @@ type port struct {
 
 var _ node.Node = (*port)(nil)
 
-// The kinds of messages that are not votes; those have their OpKind.
-const (
-	msgObserve = 100 + iota
-	msgFence
-	msgSurvey
-	msgCounters
-	msgScan
-	msgQuarantine
-	msgStage
-	msgLoad
-	msgAdmit
-	msgRaise
-	msgSecrets
-	msgTime
-	msgExpel
-	msgTurn
-	msgSubscribed
-	msgDone
-)
+// kinds are the names of all kinds of messages: votes, by their OpKind, and others.
+var kinds = [...]string{
+	node.OpAcquire: "acquire", node.OpConfirm: "confirm", node.OpExtend: "extend", node.OpRelease: "release",
+	node.OpReleaseAfter: "release-after", node.OpRetract: "retract", node.OpRead: "read", node.OpEnqueue: "enqueue",
+	node.OpDequeue: "dequeue", node.OpHeartbeat: "heartbeat",
+	100: "observe", "install-epoch", "survey", "counters", "scan", "quarantine", "stage", "load", "admit", "raise-max-ttl",
+	"replace-secrets", "time", "expel", "wake", "subscribed", "done",
+}
+
+func kindOf(name string) int { return slices.Index(kinds[:], name) }
 
 // message is one request with the way back of its reply.
 type message struct {
@@ -122,7 +115,7 @@ func (m *message) delay(rng *rand.Rand) time.Duration {
 // 0: it does not.
 func (m *message) kept(rng *rand.Rand, again bool) time.Duration {
 	for _, t := range m.w.plan.Tardy {
-		if t.Kind == m.kind && t.Again == again && (t.Server == 0 || t.Server == m.server.id+1) && !m.w.calm && chance(rng, t.Chance) {
+		if t.Kind == kinds[m.kind] && t.Again == again && (t.Server == 0 || t.Server == m.server.id+1) && !m.w.calm && chance(rng, t.Chance) {
 			return between(rng, t.Least, t.Most)
 		}
 	}
@@ -299,8 +292,8 @@ type outcome[T any] struct {
 }
 
 // call sends a request and waits for its reply, or for ctx.
-func call[T any](ctx context.Context, p *port, kind int, detail string, n int64, f func(*simNode) (T, error)) (T, error) {
-	back := make(chan outcome[T], 1)
+func call[T any](ctx context.Context, p *port, name, detail string, n int64, f func(*simNode) (T, error)) (T, error) {
+	kind, back := kindOf(name), make(chan outcome[T], 1)
 	p.w.post(&message{
 		port: p, kind: kind,
 		sort: rank{server: p.server.id, kind: kind, node: p.node.id, a: detail, n: n},
@@ -322,12 +315,28 @@ func call[T any](ctx context.Context, p *port, kind int, detail string, n int64,
 	}
 }
 
+// try is a call that gives nothing but an error.
+func (p *port) try(ctx context.Context, name, detail string, n int64, f func(*simNode) error) error {
+	_, err := call(ctx, p, name, detail, n, func(n *simNode) (struct{}, error) { return struct{}{}, f(n) })
+	return err
+}
+
+// page is a page of a list.
+type page[T any] struct {
+	items []T
+	next  string
+}
+
+func pageOf[T any](items []T, next string, err error) (page[T], error) {
+	return page[T]{items, next}, err
+}
+
 // Join needs no message: it is configuration.
 func (p *port) Join(c node.Cluster) { p.node.model.Join(c) }
 
 // Observe looks at the node.
 func (p *port) Observe(ctx context.Context) (node.Observation, error) {
-	return call(ctx, p, msgObserve, "", 0, func(n *simNode) (node.Observation, error) {
+	return call(ctx, p, "observe", "", 0, func(n *simNode) (node.Observation, error) {
 		seen, err := n.rules.Observe(ctx)
 		seen.Marks.MaxTTL = p.slower.own(seen.Marks.MaxTTL)
 		return seen, err
@@ -336,104 +345,77 @@ func (p *port) Observe(ctx context.Context) (node.Observation, error) {
 
 // Fence is a fenced read.
 func (p *port) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Marks, error) {
-	return call(ctx, p, msgFence, "", int64(epoch), func(n *simNode) (node.Marks, error) {
+	return call(ctx, p, "install-epoch", "", int64(epoch), func(n *simNode) (node.Marks, error) {
 		marks, err := n.rules.InstallEpoch(ctx, p.common(epoch))
 		marks.MaxTTL = p.slower.own(marks.MaxTTL)
 		return marks, err
 	})
 }
 
-// survey is a page of locks.
-type survey struct {
-	locks []node.CarriedLock
-	next  string
-}
-
 // Survey lists locks.
 func (p *port) Survey(ctx context.Context, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
-	page, err := call(ctx, p, msgSurvey, cursor, int64(epoch), func(n *simNode) (s survey, err error) {
-		s.locks, s.next, err = n.rules.Survey(ctx, p.common(epoch), cursor)
-		return s, err
+	locks, err := call(ctx, p, "survey", cursor, int64(epoch), func(n *simNode) (page[node.CarriedLock], error) {
+		return pageOf(n.rules.Survey(ctx, p.common(epoch), cursor))
 	})
-	return page.locks, page.next, err
+	return locks.items, locks.next, err
 }
 
 // Counters reads counters.
 func (p *port) Counters(ctx context.Context, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
-	return call(ctx, p, msgCounters, first(resources), int64(epoch), func(n *simNode) ([]fencing.Token, error) {
+	return call(ctx, p, "counters", strings.Join(resources[:min(1, len(resources))], ""), int64(epoch), func(n *simNode) ([]fencing.Token, error) {
 		return n.rules.Counters(ctx, p.common(epoch), resources)
 	})
 }
 
-func first(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return list[0]
-}
-
-// scanned is a page of resources.
-type scanned struct {
-	resources []string
-	next      string
-}
-
 // Scan lists resources.
 func (p *port) Scan(ctx context.Context, prefix, cursor string, limit int) ([]string, string, error) {
-	page, err := call(ctx, p, msgScan, prefix+"\n"+cursor, int64(limit), func(n *simNode) (s scanned, err error) {
-		s.resources, s.next, err = n.model.Scan(ctx, prefix, cursor, limit)
-		return s, err
+	found, err := call(ctx, p, "scan", prefix+"\n"+cursor, int64(limit), func(n *simNode) (page[string], error) {
+		return pageOf(n.model.Scan(ctx, prefix, cursor, limit))
 	})
-	return page.resources, page.next, err
+	return found.items, found.next, err
 }
 
 // Quarantine notes that a silence has begun.
 func (p *port) Quarantine(ctx context.Context, note string) error {
-	_, err := call(ctx, p, msgQuarantine, note, 0, func(n *simNode) (struct{}, error) {
-		return struct{}{}, n.model.Quarantine(ctx, note)
+	return p.try(ctx, "quarantine", note, 0, func(n *simNode) error {
+		return n.model.Quarantine(ctx, note)
 	})
-	return err
 }
 
 // Stage begins an admission.
 func (p *port) Stage(ctx context.Context, a node.Admission) error {
-	_, err := call(ctx, p, msgStage, a.Incarnation, int64(a.Epoch), func(n *simNode) (struct{}, error) {
-		return struct{}{}, n.rules.Stage(ctx, p.admission(a))
+	return p.try(ctx, "stage", a.Incarnation, int64(a.Epoch), func(n *simNode) error {
+		return n.rules.Stage(ctx, p.admission(a))
 	})
-	return err
 }
 
 // Load writes carried state.
 func (p *port) Load(ctx context.Context, a node.Admission, locks []node.CarriedLock) error {
-	_, err := call(ctx, p, msgLoad, a.Incarnation, int64(a.Epoch), func(n *simNode) (struct{}, error) {
-		return struct{}{}, n.rules.Load(ctx, p.admission(a), locks)
+	return p.try(ctx, "load", a.Incarnation, int64(a.Epoch), func(n *simNode) error {
+		return n.rules.Load(ctx, p.admission(a), locks)
 	})
-	return err
 }
 
 // Admit ends an admission.
 func (p *port) Admit(ctx context.Context, a node.Admission) error {
 	a.MaxTTL = p.slower.real(a.MaxTTL)
-	_, err := call(ctx, p, msgAdmit, a.Incarnation, int64(a.Epoch), func(n *simNode) (struct{}, error) {
-		return struct{}{}, n.rules.Admit(ctx, p.admission(a))
+	return p.try(ctx, "admit", a.Incarnation, int64(a.Epoch), func(n *simNode) error {
+		return n.rules.Admit(ctx, p.admission(a))
 	})
-	return err
 }
 
 // RaiseMaxTTL records a longer TTL.
 func (p *port) RaiseMaxTTL(ctx context.Context, ttl time.Duration) error {
-	_, err := call(ctx, p, msgRaise, "", int64(ttl), func(n *simNode) (struct{}, error) {
-		return struct{}{}, n.model.RaiseMaxTTL(ctx, p.slower.real(ttl))
+	return p.try(ctx, "raise-max-ttl", "", int64(ttl), func(n *simNode) error {
+		return n.model.RaiseMaxTTL(ctx, p.slower.real(ttl))
 	})
-	return err
 }
 
 // ReplaceSecrets replaces the cluster's secrets.
 func (p *port) ReplaceSecrets(ctx context.Context, was, with node.Secrets) error {
-	_, err := call(ctx, p, msgSecrets, with.String(), 0, func(n *simNode) (struct{}, error) {
-		return struct{}{}, n.model.ReplaceSecrets(ctx, was, with)
+	return p.try(ctx, "replace-secrets", with.String(), 0, func(n *simNode) error {
+		return n.model.ReplaceSecrets(ctx, was, with)
 	})
-	return err
 }
 
 // clocked is a port to a node whose clock is read.
@@ -443,21 +425,20 @@ var _ node.Clocked = clocked{}
 
 // Time reads the node's clock.
 func (c clocked) Time(ctx context.Context) (time.Time, error) {
-	return call(ctx, c.port, msgTime, "", 0, func(n *simNode) (time.Time, error) {
+	return call(ctx, c.port, "time", "", 0, func(n *simNode) (time.Time, error) {
 		return n.model.Clock().Add(c.server.skew), nil
 	})
 }
 
 // Expel takes the admission back.
 func (c clocked) Expel(ctx context.Context, incarnation string, epoch node.Epoch, note string) error {
-	_, err := call(ctx, c.port, msgExpel, note, int64(epoch), func(n *simNode) (struct{}, error) {
+	return c.try(ctx, "expel", note, int64(epoch), func(n *simNode) error {
 		err := n.model.Expel(ctx, incarnation, epoch, note)
 		if err == nil {
 			n.expelled()
 		}
-		return struct{}{}, err
+		return err
 	})
-	return err
 }
 
 // Wakes subscribes; what is told travels as messages do.
@@ -477,12 +458,12 @@ type relay struct {
 
 // Turn is told once, or lost.
 func (r relay) Wake(resource string, t node.Ticket) {
-	r.w.post(&told{relay: r, kind: msgTurn, resource: resource, ticket: t, tell: func() { r.to.Wake(resource, t) }})
+	r.w.post(&told{relay: r, kind: kindOf("wake"), resource: resource, ticket: t, tell: func() { r.to.Wake(resource, t) }})
 }
 
 // Subscribed is told after a restart.
 func (r relay) Subscribed() {
-	r.w.post(&told{relay: r, kind: msgSubscribed, tell: r.to.Subscribed})
+	r.w.post(&told{relay: r, kind: kindOf("subscribed"), tell: r.to.Subscribed})
 }
 
 // told is a message from a node that nobody asked for.

@@ -54,7 +54,7 @@ func (n *simNode) unlock() {
 		return
 	}
 	n.blind = append(n.blind, window{n.w.now(), n.w.now() + n.w.plan.MaxTTL})
-	for _, resource := range n.w.resources() {
+	for _, resource := range n.w.names {
 		n.model.ExpireNow(resource)
 	}
 }

@@ -74,7 +74,7 @@ type Plan struct {
 // Tardy is a kind of request that the network keeps: each, with the chance, is
 // so long on its way, or (Again) arrives once more after that time.
 type Tardy struct {
-	Kind        int // as in messages
+	Kind        string // one of kinds
 	Chance      float64
 	Again       bool
 	Server      int // only of the server of that number, from 1; 0: of all
@@ -278,21 +278,13 @@ func (p *Plan) allows(kind FaultKind) bool {
 	return true
 }
 
-// Describe tells the plan in words.
-func (p *Plan) Describe() string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "seed=%d nodes=%d sets=%d servers=%d clients=%d resources=%d several=%g breaks=%g ops=%d length=%s max-ttl=%s node-timeout=%s watch=%s delay=%s loss=%g double=%g late=%g keep=%g dream=%g forget=%g reuse=%g",
-		p.Seed, p.Nodes, p.Sets, p.Servers, p.Clients, p.Resources, p.Several, p.Breaks, p.MaxOps, p.Length, p.MaxTTL, p.NodeTimeout, p.Watch, p.Delay, p.Loss, p.Double, p.Late, p.Keep, p.Dream, p.Forget, p.Reuse)
-	for _, word := range []struct {
-		on   bool
-		name string
-	}{{p.New, "new"}, {p.Wild, "wild"}, {p.Disasters, "disasters"}, {p.Tidy, "tidy"}, {p.Slow, "slow"}, {p.Stubborn, "stubborn"}, {p.Clocks, "clocks"}, {p.Turns, "turns"}, {p.Perfect, "perfect"}, {p.Mutant.Name != "", "mutant: " + p.Mutant.Name}} {
-		if word.on {
-			text.WriteString(" " + word.name)
-		}
-	}
+// String is the plan on a line, and a line for each fault.
+func (p Plan) String() string {
+	type fields Plan // has no String
+	lines := []string{""}
 	for _, f := range p.Faults {
-		text.WriteString("\n  " + f.String())
+		lines = append(lines, f.String())
 	}
-	return text.String()
+	p.Faults = nil
+	return fmt.Sprintf("%+v", fields(p)) + strings.Join(lines, "\n  ")
 }

@@ -24,12 +24,12 @@ type Result struct {
 }
 
 // Run executes a plan.
-func Run(t *testing.T, plan Plan) (result Result) {
+func Run(t *testing.T, plan Plan) Result {
 	t.Helper()
 	return run(t, plan, false)
 }
 
-// Trace executes a plan and tells what happened.
+// Trace executes a plan and keeps the lines of its trace.
 func Trace(t *testing.T, plan Plan) Result {
 	t.Helper()
 	return run(t, plan, true)
@@ -111,9 +111,6 @@ func (w *world) end() {
 	w.calling.Wait()
 }
 
-// resources are the names of the plan's resources.
-func (w *world) resources() []string { return w.names }
-
 func resourceNames(n int) []string {
 	all := make([]string, n)
 	for i := range all {
@@ -134,7 +131,7 @@ func (w *world) checkService() {
 		deadline = max(w.now(), w.calmAt+givenUp)
 	}
 	for _, s := range w.servers {
-		for _, resource := range w.resources() {
+		for _, resource := range w.names {
 			w.checkGrant(s, resource, deadline)
 		}
 	}
@@ -196,7 +193,7 @@ func (w *world) checkGrant(s *server, resource string, deadline time.Duration) {
 func (w *world) drainLines() {
 	const most = 30
 	for range most {
-		for _, resource := range w.resources() {
+		for _, resource := range w.names {
 			if slices.ContainsFunc(w.nodes, func(n *simNode) bool { return !n.stale && n.waiting(resource) > 0 }) {
 				w.checkGrant(w.servers[0], resource, w.now()+w.recovery())
 				w.runUntil(w.now() + time.Second)
@@ -235,7 +232,7 @@ func (w *world) checkClean() {
 		if locked := n.locked(); len(locked) > 0 {
 			w.check.violatef("left behind", "%s holds locks of %v, and nobody does: %s", n.name, locked, w.nodeStory(n))
 		}
-		for _, resource := range w.resources() {
+		for _, resource := range w.names {
 			if waiting := n.waiting(resource); waiting > 0 {
 				w.check.violatef("left behind", "%s has %d in the queue for %s, and nobody waits", n.name, waiting, resource)
 			}
@@ -282,50 +279,16 @@ func (w *world) note(m *message, reply any) {
 	}
 }
 
-var kindNames = map[int]string{
-	int(node.OpAcquire): "acquire", int(node.OpConfirm): "confirm", int(node.OpExtend): "extend",
-	int(node.OpRelease): "release", int(node.OpReleaseAfter): "release-after", int(node.OpRetract): "retract", int(node.OpRead): "read",
-	int(node.OpEnqueue): "enqueue", int(node.OpDequeue): "dequeue", int(node.OpHeartbeat): "heartbeat",
-	msgObserve: "observe", msgFence: "fence", msgSurvey: "survey", msgCounters: "counters", msgScan: "scan",
-	msgQuarantine: "quarantine", msgStage: "stage", msgLoad: "load", msgAdmit: "admit", msgRaise: "raise", msgSecrets: "secrets",
-	msgExpel: "expel",
-}
-
 func (w *world) logMessage(m *message, reply any) {
-	what := kindNames[m.kind]
-	if m.op != nil {
-		what += fmt.Sprintf(" %s %.6s", m.op.Resource, m.op.Owner)
-		if m.op.Token > 0 {
-			what += fmt.Sprintf(" token %d", m.op.Token)
-		}
-		if m.op.Above > 0 {
-			what += fmt.Sprintf(" above %d", m.op.Above)
-		}
-		if m.op.Epoch > 0 {
-			what += fmt.Sprintf(" epoch %d", m.op.Epoch)
-		}
-	} else {
-		what += fmt.Sprintf(" %s %d", m.sort.a, m.sort.n)
-	}
-	if m.kind == msgObserve || m.kind == msgTime || m.kind == int(node.OpHeartbeat) {
+	what := fmt.Sprintf("%s %s %d", kinds[m.kind], m.sort.a, m.sort.n)
+	switch r, vote := reply.(node.Reply); {
+	case m.kind == kindOf("observe"), m.kind == kindOf("time"), m.kind == int(node.OpHeartbeat):
 		return
+	case vote:
+		what = fmt.Sprintf("%s %s %.6s token %d above %d epoch %d", kinds[m.kind], m.op.Resource, m.op.Owner, m.op.Token, m.op.Above, m.op.Epoch)
+		reply = fmt.Sprintf("%s %d epoch %d", outcomes[r.Outcome], r.Grant, r.Epoch)
 	}
-	w.logf("server %d (life %d) -> %s: %s: %s", m.server.id+1, m.epoch, m.node.name, what, replyText(reply))
+	w.logf("server %d (life %d) -> %s: %s: %+v", m.server.id+1, m.epoch, m.node.name, what, reply)
 }
 
-var outcomeNames = [...]string{"failed", "granted", "held", "not held", "queued", "other resource", "stale epoch", "not admitted", "exhausted"}
-
-func replyText(reply any) string {
-	r, ok := reply.(node.Reply)
-	if !ok {
-		return fmt.Sprintf("%+v", reply)
-	}
-	text := outcomeNames[r.Outcome]
-	if r.Grant > 0 {
-		text += fmt.Sprintf(" %d", r.Grant)
-	}
-	if r.Epoch > 0 {
-		text += fmt.Sprintf(" epoch %d", r.Epoch)
-	}
-	return text
-}
+var outcomes = [...]string{"failed", "granted", "held", "not held", "queued", "other resource", "stale epoch", "not admitted", "exhausted"}

@@ -4,8 +4,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // The scenes are plans that bring about, again and again, what one rule is there
@@ -144,7 +142,7 @@ func crossing(p *Plan) {
 		p.Rates[i] = -0.9
 	}
 	ttl := p.MaxTTL
-	p.Tardy = []Tardy{{Kind: int(node.OpConfirm), Chance: 0.8, Server: slowServer, Least: ttl, Most: 3 * ttl}}
+	p.Tardy = []Tardy{{Kind: "confirm", Chance: 0.8, Server: slowServer, Least: ttl, Most: 3 * ttl}}
 	p.scene(5*ttl/2, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Lose, 0, c.last)
 		p.fault(at(p.rejoined()+ttl/3), Drop, 0, c.last)
@@ -157,8 +155,8 @@ func again(p *Plan) {
 	ttl := p.MaxTTL
 	step := p.rejoined() + ttl/2
 	p.Tardy = []Tardy{
-		{Kind: msgStage, Chance: 0.9, Again: true, Least: ttl / 2, Most: ttl * 6 / 10},
-		{Kind: msgAdmit, Chance: 0.9, Again: true, Least: ttl * 6 / 10, Most: ttl * 8 / 10},
+		{Kind: "stage", Chance: 0.9, Again: true, Least: ttl / 2, Most: ttl * 6 / 10},
+		{Kind: "admit", Chance: 0.9, Again: true, Least: ttl * 6 / 10, Most: ttl * 8 / 10},
 	}
 	p.scene(step, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Lose, 0, c.last)
@@ -173,7 +171,7 @@ func reloading(p *Plan) {
 	p.quiet()
 	p.Resources, p.Keep, p.Keepers = 3, 0.3, 2
 	ttl := p.MaxTTL
-	p.Tardy = []Tardy{{Kind: msgLoad, Chance: 0.9, Again: true, Least: ttl / 2, Most: ttl}}
+	p.Tardy = []Tardy{{Kind: "load", Chance: 0.9, Again: true, Least: ttl / 2, Most: ttl}}
 	p.scene(p.rejoined()+3*ttl, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Lose, 0, c.last)
 		p.fault(at(p.rejoined()), Isolate, ttl, c.laggards...)
@@ -202,7 +200,7 @@ func flushed(p *Plan) {
 func duels(p *Plan) {
 	p.quiet()
 	p.Servers, p.Disasters, p.New, p.MaxTTL = 3, true, false, 500*time.Millisecond
-	p.Tardy = []Tardy{{Kind: msgStage, Chance: 0.4, Least: 10 * time.Millisecond, Most: 400 * time.Millisecond}}
+	p.Tardy = []Tardy{{Kind: "stage", Chance: 0.4, Least: 10 * time.Millisecond, Most: 400 * time.Millisecond}}
 	p.scene(3*p.MaxTTL, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Disaster, 0, c.last)
 	})
@@ -213,7 +211,7 @@ func shortening(p *Plan) {
 	p.quiet()
 	p.Resources, p.Extend, p.Old = 2, 80, 0
 	p.Pause = 40 * time.Millisecond
-	p.Tardy = []Tardy{{Kind: int(node.OpExtend), Chance: 0.7, Again: true, Least: 5 * time.Millisecond, Most: p.MaxTTL / 2}}
+	p.Tardy = []Tardy{{Kind: "extend", Chance: 0.7, Again: true, Least: 5 * time.Millisecond, Most: p.MaxTTL / 2}}
 	p.Faults = nil
 }
 
@@ -222,7 +220,7 @@ func shortening(p *Plan) {
 func revenants(p *Plan) {
 	p.quiet()
 	p.Resources, p.Old, p.Extend = 2, 40, 10
-	p.Tardy = []Tardy{{Kind: int(node.OpAcquire), Chance: 0.5, Again: true, Least: 5 * time.Millisecond, Most: p.MaxTTL / 2}}
+	p.Tardy = []Tardy{{Kind: "acquire", Chance: 0.5, Again: true, Least: 5 * time.Millisecond, Most: p.MaxTTL / 2}}
 	p.Faults = nil
 }
 
@@ -249,8 +247,8 @@ func relapse(p *Plan) {
 	const bootstrapper, blind, late = 1, 2, 3
 	ttl := p.MaxTTL
 	p.Tardy = []Tardy{
-		{Kind: msgStage, Chance: 0.9, Server: late, Least: ttl * 12 / 10, Most: ttl * 15 / 10},
-		{Kind: msgAdmit, Chance: 0.7, Server: bootstrapper, Least: 10 * time.Millisecond, Most: 100 * time.Millisecond},
+		{Kind: "stage", Chance: 0.9, Server: late, Least: ttl * 12 / 10, Most: ttl * 15 / 10},
+		{Kind: "admit", Chance: 0.7, Server: bootstrapper, Least: 10 * time.Millisecond, Most: 100 * time.Millisecond},
 	}
 	p.scene(7*ttl, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Lose, 0, c.last)
@@ -272,8 +270,8 @@ func crossed(p *Plan) {
 	p.MaxTTL = 200 * time.Millisecond
 	ttl := p.MaxTTL
 	p.Tardy = []Tardy{
-		{Kind: int(node.OpConfirm), Chance: 0.8, Server: slowServer, Least: ttl / 4, Most: ttl},
-		{Kind: int(node.OpAcquire), Chance: 0.6, Again: true, Server: slowServer, Least: ttl / 8, Most: ttl},
+		{Kind: "confirm", Chance: 0.8, Server: slowServer, Least: ttl / 4, Most: ttl},
+		{Kind: "acquire", Chance: 0.6, Again: true, Server: slowServer, Least: ttl / 8, Most: ttl},
 	}
 	p.scatter(600, Expire)
 }
@@ -285,7 +283,7 @@ func lowCarried(p *Plan) {
 	p.Wild, p.Stubborn = true, true
 	p.Clients, p.Keepers, p.Resources, p.Keep, p.Forget = 6, 6, 4, 0.2, 0.3
 	ttl := p.MaxTTL
-	p.Tardy = []Tardy{{Kind: int(node.OpConfirm), Chance: 0.95, Least: 4 * ttl, Most: 8 * ttl}}
+	p.Tardy = []Tardy{{Kind: "confirm", Chance: 0.95, Least: 4 * ttl, Most: 8 * ttl}}
 	p.scene(5*ttl, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Isolate, ttl/2, c.laggards...)
 		p.fault(at(ttl), Lose, 0, c.last)
@@ -303,10 +301,10 @@ func reusing(p *Plan) {
 	p.Stubborn, p.Reuse, p.Servers, p.Clients, p.Resources, p.Extend = true, 0.95, 3, 6, 2, 5
 	ttl := p.MaxTTL
 	p.Tardy = []Tardy{
-		{Kind: int(node.OpRelease), Chance: 0.5, Least: ttl / 30, Most: ttl / 2},
-		{Kind: int(node.OpRelease), Chance: 0.5, Again: true, Least: ttl / 30, Most: ttl / 2},
-		{Kind: int(node.OpRetract), Chance: 0.5, Least: ttl / 30, Most: ttl / 2},
-		{Kind: int(node.OpRetract), Chance: 0.5, Again: true, Least: ttl / 30, Most: ttl / 2},
+		{Kind: "release", Chance: 0.5, Least: ttl / 30, Most: ttl / 2},
+		{Kind: "release", Chance: 0.5, Again: true, Least: ttl / 30, Most: ttl / 2},
+		{Kind: "retract", Chance: 0.5, Least: ttl / 30, Most: ttl / 2},
+		{Kind: "retract", Chance: 0.5, Again: true, Least: ttl / 30, Most: ttl / 2},
 	}
 	p.scatter(100, CutTo, CutFrom)
 	for i := range p.Faults {
@@ -320,7 +318,7 @@ func sparing(p *Plan) {
 	p.quiet()
 	p.Stubborn, p.Servers, p.Clients, p.Keepers, p.Resources, p.Keep = true, 2, 6, 6, 4, 0.5
 	ttl := p.MaxTTL
-	p.Tardy = []Tardy{{Kind: int(node.OpRetract), Chance: 0.95, Least: ttl / 2, Most: 2 * ttl}}
+	p.Tardy = []Tardy{{Kind: "retract", Chance: 0.95, Least: ttl / 2, Most: 2 * ttl}}
 	p.scene(4*ttl, func(at func(time.Duration) time.Duration, c cast) {
 		for server := range p.Servers {
 			p.Faults = append(p.Faults, Fault{At: at(0), Kind: CutFrom, Node: c.last, Server: server, For: ttl / 2})
@@ -350,7 +348,7 @@ func breaking(p *Plan) {
 	p.quiet()
 	p.Breaks, p.Resources, p.Clients, p.Keepers, p.Keep, p.Servers = 0.1, 3, 6, 4, 0.5, 2
 	ttl := p.MaxTTL
-	p.Tardy = []Tardy{{Kind: int(node.OpRelease), Chance: 0.3, Least: ttl / 10, Most: ttl}}
+	p.Tardy = []Tardy{{Kind: "release", Chance: 0.3, Least: ttl / 10, Most: ttl}}
 	p.scatter(60, CutTo, CutFrom, Drop)
 	for i := range p.Faults {
 		p.Faults[i].For = min(p.Faults[i].For, ttl)
@@ -364,8 +362,8 @@ func strayVotes(p *Plan) {
 	p.Breaks, p.Resources, p.Clients, p.Keepers, p.Keep, p.Servers, p.Forget = 0.15, 3, 8, 4, 0.6, 3, 0.5
 	ttl := p.MaxTTL
 	p.Tardy = []Tardy{
-		{Kind: int(node.OpRelease), Chance: 0.3, Least: ttl / 20, Most: ttl / 2},
-		{Kind: int(node.OpRetract), Chance: 0.5, Least: ttl / 20, Most: ttl / 4},
+		{Kind: "release", Chance: 0.3, Least: ttl / 20, Most: ttl / 2},
+		{Kind: "retract", Chance: 0.5, Least: ttl / 20, Most: ttl / 4},
 	}
 	p.scene(2*ttl, func(at func(time.Duration) time.Duration, c cast) { p.fault(at(0), Isolate, ttl, c.laggards...) })
 }
