@@ -13,14 +13,12 @@ import (
 
 // checker keeps what every client was told, and finds what must not be.
 type checker struct {
-	w            *world
-	ledgers      map[string]*ledger
-	violation    *Violation
-	acquisitions int
-	extensions   int
-	calls        int
-	busy         time.Duration         // until when anybody was told that it holds anything
-	dark         map[int]time.Duration // by node set: since when nobody got an answer of its quorum
+	Result
+
+	w       *world
+	ledgers map[string]*ledger
+	busy    time.Duration         // until when some client believes that it holds anything
+	dark    map[int]time.Duration // by node set: since when no quorum of it answered
 }
 
 // Violation is a broken promise.
@@ -82,12 +80,12 @@ func newChecker(w *world) *checker {
 	return &checker{w: w, ledgers: make(map[string]*ledger), dark: make(map[int]time.Duration)}
 }
 
-func (c *checker) failed() bool { return c.violation != nil }
+func (c *checker) failed() bool { return c.Violation != nil }
 
 func (c *checker) violatef(rule, format string, args ...any) {
-	if c.violation == nil {
-		c.violation = &Violation{At: c.w.now(), Rule: rule, Story: fmt.Sprintf(format, args...)}
-		c.w.logf("VIOLATION %s", c.violation)
+	if c.Violation == nil {
+		c.Violation = &Violation{At: c.w.now(), Rule: rule, Story: fmt.Sprintf(format, args...)}
+		c.w.logf("VIOLATION %s", c.Violation)
 	}
 }
 
@@ -146,7 +144,7 @@ func (c *checker) returned(d *completion) {
 
 // ends checks an answer.
 func (c *checker) ends(d *completion) {
-	c.calls++
+	c.Calls++
 	if took := d.at - d.began; took > d.bound+d.grace() {
 		c.violatef("bounds", "%s took %s, longer than %s", d.verb, took, d.bound)
 	}
@@ -156,12 +154,12 @@ func (c *checker) ends(d *completion) {
 	}
 	switch d.verb {
 	case "acquire":
-		c.acquisitions++
+		c.Acquisitions++
 		for i, part := range partsOf(&d.lease) {
 			c.acquired(d, i, part)
 		}
 	case "extend":
-		c.extensions++
+		c.Extensions++
 		c.kept(d)
 	case "look":
 		c.kept(d)

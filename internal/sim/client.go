@@ -142,20 +142,20 @@ func (c *client) choose(s *server) *action {
 	case chance(c.rng, c.w.plan.Breaks):
 		return c.breaks(s, c.anyResource())
 	case g != nil && c.keeping > c.w.now():
-		return c.extendFor(s, g, c.w.plan.slower(s.id).own(c.w.plan.MaxTTL))
+		return c.extend(s, g, c.w.plan.slower(s.id).own(c.w.plan.MaxTTL))
 	case c.retry != "" && dice < 70:
-		return c.acquire(s, c.what, c.retry)
+		return c.acquire(s, c.what, c.retry, c.ttl(s))
 	case len(c.held) > 0 && dice < c.w.plan.Old:
 		return c.old(s)
 	case g == nil || dice < c.w.plan.Old+more:
-		return c.acquire(s, c.anyResources(), c.maybeKey())
+		return c.acquire(s, c.anyResources(), c.maybeKey(), c.ttl(s))
 	case dice < c.w.plan.Old+more+c.w.plan.Extend:
-		return c.extend(s, g)
+		return c.extend(s, g, c.ttl(s))
 	case dice < c.w.plan.Old+more+c.w.plan.Extend+looks:
 		return c.look(s, g)
 	case !c.w.plan.Tidy && chance(c.rng, c.w.plan.Forget):
 		g.over = true // forgotten: it ends by itself
-		return c.acquire(s, c.anyResources(), c.maybeKey())
+		return c.acquire(s, c.anyResources(), c.maybeKey(), c.ttl(s))
 	}
 	return c.release(s, g)
 }
@@ -205,7 +205,7 @@ func (c *client) old(s *server) *action {
 	case dice == 1, c.w.plan.Tidy && g.over: // an extend may leave a vote to its TTL, which nobody gives back then
 		return c.release(s, g)
 	}
-	return c.extend(s, g)
+	return c.extend(s, g, c.ttl(s))
 }
 
 func (c *client) ttl(s *server) time.Duration {
@@ -222,18 +222,14 @@ func (c *client) limit(s *server) time.Duration {
 	return c.w.plan.slower(s.id).own(c.w.plan.NodeTimeout)
 }
 
-func (c *client) acquire(s *server, resources []string, key string) *action {
-	return c.acquireFor(s, resources, key, c.ttl(s))
-}
-
-func (c *client) acquireFor(s *server, resources []string, key string, ttl time.Duration) *action {
+func (c *client) acquire(s *server, resources []string, key string, ttl time.Duration) *action {
 	req := lockcore.AcquireRequest{TTL: ttl, Holder: fmt.Sprintf("c%d", c.id), IdempotencyKey: key}
 	if len(resources) == 1 {
 		req.Resource = resources[0]
 	} else {
 		req.Resources = resources
 	}
-	if c.w.plan.Turns && !c.w.calm && c.rng.IntN(2) == 0 && s.mayWait(req.Resource) {
+	if c.w.plan.Queues && !c.w.calm && c.rng.IntN(2) == 0 && s.mayWait(req.Resource) {
 		req.Wait = between(c.rng, time.Millisecond, c.w.plan.longestWait())
 	}
 	a := &action{
@@ -265,11 +261,7 @@ func (g *grip) about(verb string, s *server) *action {
 	return &action{verb: verb, parts: g.parts, owner: g.owner, grip: g, server: s}
 }
 
-func (c *client) extend(s *server, g *grip) *action {
-	return c.extendFor(s, g, c.ttl(s))
-}
-
-func (c *client) extendFor(s *server, g *grip, ttl time.Duration) *action {
+func (c *client) extend(s *server, g *grip, ttl time.Duration) *action {
 	const tries = 8
 	a := g.about("extend", s)
 	a.ttl, a.bound = ttl, tries*c.limit(s)

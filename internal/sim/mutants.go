@@ -105,22 +105,6 @@ func (m Mutant) Catches(v *Violation) bool {
 // liveness: what is wrong about the mutant is that something stays or does not come.
 func (m Mutant) liveness() bool { return m.careless || m.keeps || m.rashly || m.front != nil }
 
-// serve gives what answers the clients.
-func (m Mutant) serve(s service) service {
-	if m.front == nil {
-		return s
-	}
-	return m.front(s)
-}
-
-// knows is which of the node sets the server is configured with.
-func (m Mutant) knows(s *server, sets [][]node.Node) [][]node.Node {
-	if m.narrow && s.id == 1 && len(sets) > 1 {
-		return sets[1:]
-	}
-	return sets
-}
-
 // rash expels the nodes after so many looks, whatever the others do.
 func (m Mutant) rash(w *world, jumped ...*simNode) {
 	if !m.rashly {

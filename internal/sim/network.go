@@ -116,7 +116,7 @@ func (m *message) delay(rng *rand.Rand) time.Duration {
 func (m *message) kept(rng *rand.Rand, again bool) time.Duration {
 	for _, t := range m.w.plan.Tardy {
 		if t.Kind == kinds[m.kind] && t.Again == again && (t.Server == 0 || t.Server == m.server.id+1) && !m.w.calm && chance(rng, t.Chance) {
-			return between(rng, t.Least, t.Most)
+			return between(rng, t.Min, t.Max)
 		}
 	}
 	return 0
@@ -458,28 +458,28 @@ type relay struct {
 
 // Turn is told once, or lost.
 func (r relay) Wake(resource string, t node.Ticket) {
-	r.w.post(&told{relay: r, kind: kindOf("wake"), resource: resource, ticket: t, tell: func() { r.to.Wake(resource, t) }})
+	r.w.post(&notification{relay: r, kind: kindOf("wake"), resource: resource, ticket: t, deliver: func() { r.to.Wake(resource, t) }})
 }
 
 // Subscribed is told after a restart.
 func (r relay) Subscribed() {
-	r.w.post(&told{relay: r, kind: kindOf("subscribed"), tell: r.to.Subscribed})
+	r.w.post(&notification{relay: r, kind: kindOf("subscribed"), deliver: r.to.Subscribed})
 }
 
-// told is a message from a node that nobody asked for.
-type told struct {
+// notification is a message from a node that nobody asked for.
+type notification struct {
 	relay
 	kind     int
 	resource string
 	ticket   node.Ticket
-	tell     func()
+	deliver  func()
 }
 
-func (t *told) rank() rank {
+func (t *notification) rank() rank {
 	return rank{server: t.server.id, kind: t.kind, node: t.node.id, a: t.resource, b: t.ticket.ID}
 }
 
-func (t *told) accept(w *world) {
+func (t *notification) accept(w *world) {
 	rng := w.fates.draw(t.server.id, t.epoch, t.node.id)
 	if w.cut(t.server.id, t.node.id, true) || chance(rng, w.plan.Loss) {
 		return
@@ -487,7 +487,7 @@ func (t *told) accept(w *world) {
 	delay := max(w.plan.delay(rng), t.server.pausedUntil-w.now())
 	w.after(delay, func() {
 		if t.epoch == t.server.epoch {
-			t.tell()
+			t.deliver()
 		}
 	})
 }

@@ -55,8 +55,8 @@ type Plan struct {
 	Stubborn bool
 	// Clocks: servers read the nodes' clocks, and mind those that jump (rule 22).
 	Clocks bool
-	// Turns: clients wait in the queue.
-	Turns bool
+	// Queues: clients wait in the queue.
+	Queues bool
 	// Perfect: no message is lost, late or doubled and no server fails. Then a node
 	// set of which a quorum is sound answers, and nobody waits for nothing.
 	Perfect bool
@@ -74,11 +74,11 @@ type Plan struct {
 // Tardy is a kind of request that the network keeps: each, with the chance, is
 // so long on its way, or (Again) arrives once more after that time.
 type Tardy struct {
-	Kind        string // one of kinds
-	Chance      float64
-	Again       bool
-	Server      int // only of the server of that number, from 1; 0: of all
-	Least, Most time.Duration
+	Kind     string // one of kinds
+	Chance   float64
+	Again    bool
+	Server   int // only of the server of that number, from 1; 0: of all
+	Min, Max time.Duration
 }
 
 // Fault is something that happens to a node, a server or a link.
@@ -150,7 +150,7 @@ func NewPlan(seed uint64, nodes int) Plan {
 		Keep:   pick(rng, 0, 0.002, 0.02, 0.1), Dream: pick(rng, 0.001, 0.005, 0.05),
 		Forget: pick(rng, 0, 0.002, 0.02), Reuse: pick(rng, 0, 0.5, 0.9),
 		Loss: pick(rng, 0, 0.001, 0.001, 0.01, 0.1), Double: pick(rng, 0, 0.01, 0.1, 0.3), Late: pick(rng, 0, 0.001, 0.001, 0.01, 0.1),
-		Wild: rng.IntN(4) == 0, Disasters: rng.IntN(3) == 0, Turns: rng.IntN(3) == 0,
+		Wild: rng.IntN(4) == 0, Disasters: rng.IntN(3) == 0, Queues: rng.IntN(3) == 0,
 	}
 	p.NodeTimeout = min(pick(rng, 10*time.Millisecond, 20*time.Millisecond, 50*time.Millisecond), p.MaxTTL/10)
 	if !p.Disasters {

@@ -40,10 +40,8 @@ func run(t *testing.T, plan Plan, keep bool) (result Result) {
 	synctest.Test(t, func(*testing.T) {
 		w := newWorld(plan, keep)
 		w.live()
-		result = Result{
-			Violation: w.check.violation, Acquisitions: w.check.acquisitions, Extensions: w.check.extensions,
-			Calls: w.check.calls, Hash: w.trace.hash, Trace: w.trace.lines,
-		}
+		result = w.check.Result
+		result.Hash, result.Trace = w.trace.hash, w.trace.lines
 	})
 	return result
 }
@@ -52,7 +50,9 @@ func newWorld(plan Plan, keep bool) *world {
 	w := &world{plan: plan, began: time.Now(), instant: -1, fates: newFates(plan.Seed), stir: make(chan struct{}, 1)}
 	w.trace = trace{hash: fnvOffset, keep: keep}
 	w.alarm = time.NewTimer(time.Hour)
-	w.names = resourceNames(plan.Resources)
+	for i := range plan.Resources {
+		w.names = append(w.names, "r"+strconv.Itoa(i+1))
+	}
 	w.check = newChecker(w)
 	for i := range plan.Nodes * plan.Sets {
 		w.nodes = append(w.nodes, newNode(w, i))
@@ -83,7 +83,7 @@ func (w *world) live() {
 	w.runUntil(w.plan.Length)
 	w.heal()
 	w.checkService()
-	w.drainLines()
+	w.drainQueues()
 	w.runUntil(w.now() + w.tidyTime())
 	if w.plan.Clocks { // a jump just before the calm may be noticed after it, and its node rejoins
 		w.awaitWhole()
@@ -109,14 +109,6 @@ func (w *world) end() {
 		close(caller)
 	}
 	w.calling.Wait()
-}
-
-func resourceNames(n int) []string {
-	all := make([]string, n)
-	for i := range all {
-		all[i] = "r" + strconv.Itoa(i+1)
-	}
-	return all
 }
 
 // recovery is how long after the last fault the service may take to be whole
@@ -180,19 +172,19 @@ func (w *world) checkGrant(s *server, resource string, deadline time.Duration) {
 			w.check.violatef("recovery", "server %d gets no lease of %s %s after the last fault", s.id+1, resource, w.now()-w.calmAt)
 			return
 		}
-		a := c.acquireFor(s, []string{resource}, "", w.plan.MaxTTL)
+		a := c.acquire(s, []string{resource}, "", w.plan.MaxTTL)
 		a.patience = 0
 		w.await(c, a)
 	}
 	w.await(c, c.release(s, c.current()))
 }
 
-// drainLines asks for resources in whose line somebody stands, though nobody
-// waits: a request that came behind its waiter's leave put a ticket back. Each
-// question shows one of them to its server, which takes it off.
-func (w *world) drainLines() {
-	const most = 30
-	for range most {
+// drainQueues acquires resources that have tickets though no client waits: a
+// request that arrived after its waiter's dequeue put a ticket back. Each
+// acquisition shows one of them to its server, which dequeues it.
+func (w *world) drainQueues() {
+	const rounds = 30
+	for range rounds {
 		for _, resource := range w.names {
 			if slices.ContainsFunc(w.nodes, func(n *simNode) bool { return !n.stale && n.waiting(resource) > 0 }) {
 				w.checkGrant(w.servers[0], resource, w.now()+w.recovery())

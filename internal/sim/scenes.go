@@ -81,7 +81,7 @@ func (p *Plan) fault(at time.Duration, kind FaultKind, d time.Duration, nodes ..
 
 // quiet is a network that does nothing but what the scene asks for.
 func (p *Plan) quiet() {
-	p.Tidy, p.Disasters, p.Slow, p.Wild, p.Stubborn, p.Turns, p.Clocks = false, false, false, false, false, false, false
+	p.Tidy, p.Disasters, p.Slow, p.Wild, p.Stubborn, p.Queues, p.Clocks = false, false, false, false, false, false, false
 	p.Sets, p.Several, p.Breaks = 1, 0, 0
 	p.Loss, p.Late, p.Double = 0.001, 0.001, 0
 	p.MaxTTL, p.NodeTimeout, p.Watch, p.Delay = 300*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, 500*time.Microsecond
@@ -142,7 +142,7 @@ func crossing(p *Plan) {
 		p.Rates[i] = -0.9
 	}
 	ttl := p.MaxTTL
-	p.Tardy = []Tardy{{Kind: "confirm", Chance: 0.8, Server: slowServer, Least: ttl, Most: 3 * ttl}}
+	p.Tardy = []Tardy{{Kind: "confirm", Chance: 0.8, Server: slowServer, Min: ttl, Max: 3 * ttl}}
 	p.scene(5*ttl/2, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Lose, 0, c.last)
 		p.fault(at(p.rejoined()+ttl/3), Drop, 0, c.last)
@@ -155,8 +155,8 @@ func again(p *Plan) {
 	ttl := p.MaxTTL
 	step := p.rejoined() + ttl/2
 	p.Tardy = []Tardy{
-		{Kind: "stage", Chance: 0.9, Again: true, Least: ttl / 2, Most: ttl * 6 / 10},
-		{Kind: "admit", Chance: 0.9, Again: true, Least: ttl * 6 / 10, Most: ttl * 8 / 10},
+		{Kind: "stage", Chance: 0.9, Again: true, Min: ttl / 2, Max: ttl * 6 / 10},
+		{Kind: "admit", Chance: 0.9, Again: true, Min: ttl * 6 / 10, Max: ttl * 8 / 10},
 	}
 	p.scene(step, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Lose, 0, c.last)
@@ -171,7 +171,7 @@ func reloading(p *Plan) {
 	p.quiet()
 	p.Resources, p.Keep, p.Keepers = 3, 0.3, 2
 	ttl := p.MaxTTL
-	p.Tardy = []Tardy{{Kind: "load", Chance: 0.9, Again: true, Least: ttl / 2, Most: ttl}}
+	p.Tardy = []Tardy{{Kind: "load", Chance: 0.9, Again: true, Min: ttl / 2, Max: ttl}}
 	p.scene(p.rejoined()+3*ttl, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Lose, 0, c.last)
 		p.fault(at(p.rejoined()), Isolate, ttl, c.laggards...)
@@ -200,7 +200,7 @@ func flushed(p *Plan) {
 func duels(p *Plan) {
 	p.quiet()
 	p.Servers, p.Disasters, p.New, p.MaxTTL = 3, true, false, 500*time.Millisecond
-	p.Tardy = []Tardy{{Kind: "stage", Chance: 0.4, Least: 10 * time.Millisecond, Most: 400 * time.Millisecond}}
+	p.Tardy = []Tardy{{Kind: "stage", Chance: 0.4, Min: 10 * time.Millisecond, Max: 400 * time.Millisecond}}
 	p.scene(3*p.MaxTTL, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Disaster, 0, c.last)
 	})
@@ -211,7 +211,7 @@ func shortening(p *Plan) {
 	p.quiet()
 	p.Resources, p.Extend, p.Old = 2, 80, 0
 	p.Pause = 40 * time.Millisecond
-	p.Tardy = []Tardy{{Kind: "extend", Chance: 0.7, Again: true, Least: 5 * time.Millisecond, Most: p.MaxTTL / 2}}
+	p.Tardy = []Tardy{{Kind: "extend", Chance: 0.7, Again: true, Min: 5 * time.Millisecond, Max: p.MaxTTL / 2}}
 	p.Faults = nil
 }
 
@@ -220,7 +220,7 @@ func shortening(p *Plan) {
 func revenants(p *Plan) {
 	p.quiet()
 	p.Resources, p.Old, p.Extend = 2, 40, 10
-	p.Tardy = []Tardy{{Kind: "acquire", Chance: 0.5, Again: true, Least: 5 * time.Millisecond, Most: p.MaxTTL / 2}}
+	p.Tardy = []Tardy{{Kind: "acquire", Chance: 0.5, Again: true, Min: 5 * time.Millisecond, Max: p.MaxTTL / 2}}
 	p.Faults = nil
 }
 
@@ -247,8 +247,8 @@ func relapse(p *Plan) {
 	const bootstrapper, blind, late = 1, 2, 3
 	ttl := p.MaxTTL
 	p.Tardy = []Tardy{
-		{Kind: "stage", Chance: 0.9, Server: late, Least: ttl * 12 / 10, Most: ttl * 15 / 10},
-		{Kind: "admit", Chance: 0.7, Server: bootstrapper, Least: 10 * time.Millisecond, Most: 100 * time.Millisecond},
+		{Kind: "stage", Chance: 0.9, Server: late, Min: ttl * 12 / 10, Max: ttl * 15 / 10},
+		{Kind: "admit", Chance: 0.7, Server: bootstrapper, Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
 	}
 	p.scene(7*ttl, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Lose, 0, c.last)
@@ -270,8 +270,8 @@ func crossed(p *Plan) {
 	p.MaxTTL = 200 * time.Millisecond
 	ttl := p.MaxTTL
 	p.Tardy = []Tardy{
-		{Kind: "confirm", Chance: 0.8, Server: slowServer, Least: ttl / 4, Most: ttl},
-		{Kind: "acquire", Chance: 0.6, Again: true, Server: slowServer, Least: ttl / 8, Most: ttl},
+		{Kind: "confirm", Chance: 0.8, Server: slowServer, Min: ttl / 4, Max: ttl},
+		{Kind: "acquire", Chance: 0.6, Again: true, Server: slowServer, Min: ttl / 8, Max: ttl},
 	}
 	p.scatter(600, Expire)
 }
@@ -283,7 +283,7 @@ func lowCarried(p *Plan) {
 	p.Wild, p.Stubborn = true, true
 	p.Clients, p.Keepers, p.Resources, p.Keep, p.Forget = 6, 6, 4, 0.2, 0.3
 	ttl := p.MaxTTL
-	p.Tardy = []Tardy{{Kind: "confirm", Chance: 0.95, Least: 4 * ttl, Most: 8 * ttl}}
+	p.Tardy = []Tardy{{Kind: "confirm", Chance: 0.95, Min: 4 * ttl, Max: 8 * ttl}}
 	p.scene(5*ttl, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Isolate, ttl/2, c.laggards...)
 		p.fault(at(ttl), Lose, 0, c.last)
@@ -301,10 +301,10 @@ func reusing(p *Plan) {
 	p.Stubborn, p.Reuse, p.Servers, p.Clients, p.Resources, p.Extend = true, 0.95, 3, 6, 2, 5
 	ttl := p.MaxTTL
 	p.Tardy = []Tardy{
-		{Kind: "release", Chance: 0.5, Least: ttl / 30, Most: ttl / 2},
-		{Kind: "release", Chance: 0.5, Again: true, Least: ttl / 30, Most: ttl / 2},
-		{Kind: "retract", Chance: 0.5, Least: ttl / 30, Most: ttl / 2},
-		{Kind: "retract", Chance: 0.5, Again: true, Least: ttl / 30, Most: ttl / 2},
+		{Kind: "release", Chance: 0.5, Min: ttl / 30, Max: ttl / 2},
+		{Kind: "release", Chance: 0.5, Again: true, Min: ttl / 30, Max: ttl / 2},
+		{Kind: "retract", Chance: 0.5, Min: ttl / 30, Max: ttl / 2},
+		{Kind: "retract", Chance: 0.5, Again: true, Min: ttl / 30, Max: ttl / 2},
 	}
 	p.scatter(100, CutTo, CutFrom)
 	for i := range p.Faults {
@@ -318,7 +318,7 @@ func sparing(p *Plan) {
 	p.quiet()
 	p.Stubborn, p.Servers, p.Clients, p.Keepers, p.Resources, p.Keep = true, 2, 6, 6, 4, 0.5
 	ttl := p.MaxTTL
-	p.Tardy = []Tardy{{Kind: "retract", Chance: 0.95, Least: ttl / 2, Most: 2 * ttl}}
+	p.Tardy = []Tardy{{Kind: "retract", Chance: 0.95, Min: ttl / 2, Max: 2 * ttl}}
 	p.scene(4*ttl, func(at func(time.Duration) time.Duration, c cast) {
 		for server := range p.Servers {
 			p.Faults = append(p.Faults, Fault{At: at(0), Kind: CutFrom, Node: c.last, Server: server, For: ttl / 2})
@@ -332,7 +332,7 @@ func sparing(p *Plan) {
 // themselves while others wait for them.
 func expiring(p *Plan) {
 	p.quiet()
-	p.Delay, p.Forget, p.Turns, p.Extend = 4*time.Millisecond, 0.9, true, 5
+	p.Delay, p.Forget, p.Queues, p.Extend = 4*time.Millisecond, 0.9, true, 5
 	p.Faults = nil
 }
 
@@ -348,7 +348,7 @@ func breaking(p *Plan) {
 	p.quiet()
 	p.Breaks, p.Resources, p.Clients, p.Keepers, p.Keep, p.Servers = 0.1, 3, 6, 4, 0.5, 2
 	ttl := p.MaxTTL
-	p.Tardy = []Tardy{{Kind: "release", Chance: 0.3, Least: ttl / 10, Most: ttl}}
+	p.Tardy = []Tardy{{Kind: "release", Chance: 0.3, Min: ttl / 10, Max: ttl}}
 	p.scatter(60, CutTo, CutFrom, Drop)
 	for i := range p.Faults {
 		p.Faults[i].For = min(p.Faults[i].For, ttl)
@@ -362,8 +362,8 @@ func strayVotes(p *Plan) {
 	p.Breaks, p.Resources, p.Clients, p.Keepers, p.Keep, p.Servers, p.Forget = 0.15, 3, 8, 4, 0.6, 3, 0.5
 	ttl := p.MaxTTL
 	p.Tardy = []Tardy{
-		{Kind: "release", Chance: 0.3, Least: ttl / 20, Most: ttl / 2},
-		{Kind: "retract", Chance: 0.5, Least: ttl / 20, Most: ttl / 4},
+		{Kind: "release", Chance: 0.3, Min: ttl / 20, Max: ttl / 2},
+		{Kind: "retract", Chance: 0.5, Min: ttl / 20, Max: ttl / 4},
 	}
 	p.scene(2*ttl, func(at func(time.Duration) time.Duration, c cast) { p.fault(at(0), Isolate, ttl, c.laggards...) })
 }
@@ -371,14 +371,14 @@ func strayVotes(p *Plan) {
 // rings: everybody waits for the same resources, each asking in an order of its own.
 func rings(p *Plan) {
 	p.perfect()
-	p.Turns, p.Wait, p.Several, p.Resources, p.Servers, p.Clients, p.Forget = true, 8*time.Second, 1, 2, 3, 6, 0
+	p.Queues, p.Wait, p.Several, p.Resources, p.Servers, p.Clients, p.Forget = true, 8*time.Second, 1, 2, 3, 6, 0
 	p.Faults = nil
 }
 
 // gathering: acquisitions of several wait for one part for longer than the others last.
 func gathering(p *Plan) {
 	p.quiet()
-	p.Turns, p.Several, p.Resources, p.Servers, p.Clients, p.Forget = true, 0.6, 4, 3, 8, 0.1
+	p.Queues, p.Several, p.Resources, p.Servers, p.Clients, p.Forget = true, 0.6, 4, 3, 8, 0.1
 	p.Faults = nil
 }
 

@@ -69,11 +69,16 @@ func (s *server) start() {
 			sets[n.set] = append(sets[n.set], to)
 		}
 	}
-	locker, err := redlock.New(s.config(), w.plan.Mutant.knows(s, sets)...)
+	if w.plan.Mutant.narrow && s.id == 1 && len(sets) > 1 {
+		sets = sets[1:]
+	}
+	locker, err := redlock.New(s.config(), sets...)
 	if err != nil {
 		panic("sim: the plan's configuration is refused: " + err.Error())
 	}
-	s.locker = w.plan.Mutant.serve(locker)
+	if s.locker = locker; w.plan.Mutant.front != nil {
+		s.locker = w.plan.Mutant.front(locker)
+	}
 	s.ctx, s.kill = context.WithCancel(context.Background())
 	s.ended = make(chan struct{})
 	go func(ctx context.Context, ended chan struct{}) {

@@ -53,7 +53,7 @@ func (s *shrinker) round() (helped bool) {
 		func(p *Plan) bool { p.Clients--; return p.Clients > 0 },
 		func(p *Plan) bool { p.Resources--; return p.Resources > 0 },
 		func(p *Plan) bool { p.MaxOps /= 2; return p.MaxOps > 0 },
-		func(p *Plan) bool { was := p.Turns; p.Turns = false; return was },
+		func(p *Plan) bool { was := p.Queues; p.Queues = false; return was },
 		func(p *Plan) bool { was := len(p.Tardy) > 0; p.Tardy = nil; return was },
 		func(p *Plan) bool { was := p.Clocks; p.Clocks = false; return was },
 		func(p *Plan) bool { return turnOff(&p.Several) },

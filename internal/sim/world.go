@@ -123,10 +123,10 @@ func (w *world) runWhile(condition func() bool) {
 // happen lets the first thing happen that is due.
 func (w *world) happen(now time.Duration) bool {
 	from := &w.events
-	if len(*from) == 0 || len(w.arrivals) > 0 && w.arrivals[0].before((*from)[0]) {
+	if len(*from) == 0 || len(w.arrivals) > 0 && w.arrivals.next().before(from.next()) {
 		from = &w.arrivals
 	}
-	if len(*from) == 0 || (*from)[0].when > now {
+	if len(*from) == 0 || from.next().when > now {
 		return false
 	}
 	next := from.pop()
@@ -151,10 +151,10 @@ func (w *world) settle() {
 func (w *world) untilNext() time.Duration {
 	wait := time.Hour
 	if len(w.events) > 0 {
-		wait = w.events[0].when - w.now()
+		wait = w.events.next().when - w.now()
 	}
 	if len(w.arrivals) > 0 {
-		wait = min(wait, w.arrivals[0].when+w.lookahead()-w.now())
+		wait = min(wait, w.arrivals.next().when+w.lookahead()-w.now())
 	}
 	return wait
 }
@@ -197,7 +197,7 @@ type event struct {
 	run  func()
 }
 
-// events is a heap by time: the next one stands first.
+// events are in order, the next one last.
 type events []event
 
 func (e event) before(o event) bool {
@@ -205,44 +205,17 @@ func (e event) before(o event) bool {
 }
 
 func (h *events) push(e event) {
-	*h = append(*h, e)
-	all := *h
-	for i := len(all) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if !all[i].before(all[parent]) {
-			return
-		}
-		all[i], all[parent] = all[parent], all[i]
-		i = parent
-	}
+	at, _ := slices.BinarySearchFunc(*h, e, func(a, b event) int { return cmp.Or(cmp.Compare(b.when, a.when), cmp.Compare(b.seq, a.seq)) })
+	*h = slices.Insert(*h, at, e)
 }
 
 func (h *events) pop() event {
-	all := *h
-	first, last := all[0], len(all)-1
-	all[0], all[last] = all[last], event{}
-	*h = all[:last]
-	h.sink()
-	return first
+	next := h.next()
+	*h = slices.Delete(*h, len(*h)-1, len(*h))
+	return next
 }
 
-// sink moves the first event down to its place.
-func (h *events) sink() {
-	all := *h
-	for i := 0; ; {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(all); child++ {
-			if all[child].before(all[least]) {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		all[i], all[least] = all[least], all[i]
-		i = least
-	}
-}
+func (h *events) next() event { return (*h)[len(*h)-1] }
 
 // trace is the hash of everything that happened (FNV-1a), and its last lines.
 type trace struct {
