@@ -118,6 +118,8 @@ func (f *fake) Break(_ context.Context, resource string) error {
 	return f.brk(resource)
 }
 
+func (f *fake) Observe(context.Context) lockcore.ClusterStatus { return f.Status() }
+
 func (f *fake) Status() lockcore.ClusterStatus {
 	if f.status == nil {
 		f.unexpected("Status")

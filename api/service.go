@@ -16,8 +16,8 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 
 // readyz is GET /readyz: 200 only while a quorum may vote. With access control, only
 // authenticated callers see the nodes, which are names of machines.
-func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) error {
-	cluster := s.Service.Status()
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
+	cluster := s.Service.Observe(r.Context())
 	status := http.StatusOK
 	if !cluster.Ready {
 		status = http.StatusServiceUnavailable

@@ -40,6 +40,9 @@ type Service interface {
 	// Break ends whatever lease holds the resource. The next token is still larger.
 	// Errors: *FieldError, ErrNotHeld, *QuorumError (safe to repeat).
 	Break(ctx context.Context, resource string) error
+	// Observe looks at what the service depends on, which takes a fraction of a second
+	// where a node does not answer, and returns the Status of this moment.
+	Observe(ctx context.Context) ClusterStatus
 	// Status says whether the service may grant anything, and why not.
 	Status() ClusterStatus
 }

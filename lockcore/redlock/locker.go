@@ -130,6 +130,16 @@ func (l *Locker) Statuses() []lockcore.ClusterStatus {
 	return statuses
 }
 
+// Observe observes every node now, and returns the joined states.
+func (l *Locker) Observe(ctx context.Context) lockcore.ClusterStatus {
+	var wg sync.WaitGroup
+	for _, s := range l.sets {
+		wg.Go(func() { s.members.Observe(ctx) })
+	}
+	wg.Wait()
+	return l.Status()
+}
+
 // Status joins the sets' states. It is ready when every set is.
 func (l *Locker) Status() lockcore.ClusterStatus {
 	statuses := l.Statuses()

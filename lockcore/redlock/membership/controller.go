@@ -23,6 +23,7 @@ type Controller struct {
 	base    time.Time // steady time counts from here, see readClock
 	epoch   knownEpoch
 	nudges  []chan struct{} // per node: look now
+	refresh refresh
 	acts    chan struct{}   // something was seen
 
 	mu          sync.Mutex
