@@ -94,11 +94,11 @@ func ofRecord(_ *Server, who *access.Identity, r *http.Request) error {
 // ofLease refuses as if the lease had ended: only its caller may know that it
 // exists, and the Service refuses other callers in the same way.
 func ofLease(s *Server, who *access.Identity, r *http.Request) error {
-	resources, _, err := s.Service.ReadLeaseID(lockcore.WithCaller(r.Context(), who.Name()), leaseID(r))
+	terms, err := s.Service.ReadLeaseID(lockcore.WithCaller(r.Context(), who.Name()), leaseID(r))
 	if err != nil {
 		return err
 	}
-	for _, resource := range resources {
+	for _, resource := range terms.Resources {
 		if !who.May(access.Acquire, resource) {
 			return lockcore.ErrNotHeld
 		}

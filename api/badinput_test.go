@@ -43,6 +43,14 @@ func TestBadInput(t *testing.T) {
 			`{"resource":"a","wait_ms":-1}`, `{"resource":"a","wait_ms":600001}`, `{"resource":"a","wait_ms":0.5}`,
 			`{"resource":"a","wait_ms":"0"}`, `{"resource":"a","wait_ms":null}`, `{"resource":"a","wait_ms":99999999999999999999}`,
 		},
+		"min_hold_ms": {
+			`{"resource":"a","min_hold_ms":-1}`, `{"resource":"a","min_hold_ms":60001}`, `{"resource":"a","min_hold_ms":"1"}`,
+			`{"resource":"a","min_hold_ms":null}`, `{"resource":"a","min_hold_ms":0.5}`,
+		},
+		"max_hold_ms": {
+			`{"resource":"a","max_hold_ms":-1}`, `{"resource":"a","max_hold_ms":315360000001}`, `{"resource":"a","max_hold_ms":"1"}`,
+			`{"resource":"a","max_hold_ms":null}`, `{"resource":"a","max_hold_ms":1e3}`,
+		},
 		"holder": {
 			`{"resource":"a","holder":1}`, `{"resource":"a","holder":null}`, `{"resource":"a","holder":"` + long + `"}`, `{"resource":"a","holder":"\u001b[31m"}`, `{"resource":"a","holder":["b"]}`,
 		},

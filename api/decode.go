@@ -23,6 +23,8 @@ type acquireBody struct {
 	Resources []string       `json:"resources"`
 	TTLMS     *int64         `json:"ttl_ms"`
 	WaitMS    *int64         `json:"wait_ms"`
+	MinHoldMS *int64         `json:"min_hold_ms"`
+	MaxHoldMS *int64         `json:"max_hold_ms"`
 	Holder    string         `json:"holder"`
 	Metadata  jsontext.Value `json:"metadata"`
 }
@@ -32,6 +34,9 @@ type acquisition struct {
 	lockcore.AcquireRequest
 	namesWait bool // wait_ms was given, which overrides Prefer
 }
+
+// longestHold bounds max_hold_ms: ten years are as good as none.
+const longestHold = 10 * 365 * 24 * time.Hour
 
 // decodeAcquire reads and checks the body of POST /locks. The error is a *lockcore.FieldError.
 func decodeAcquire(data []byte, maxTTL time.Duration) (req acquisition, err error) {
@@ -46,6 +51,12 @@ func decodeAcquire(data []byte, maxTTL time.Duration) (req acquisition, err erro
 		return req, err
 	}
 	if req.Wait, err = millis("wait_ms", body.WaitMS, 0, lockcore.MaxWait); err != nil {
+		return req, err
+	}
+	if req.MinHold, err = millis("min_hold_ms", body.MinHoldMS, 0, maxTTL); err != nil {
+		return req, err
+	}
+	if req.MaxHold, err = millis("max_hold_ms", body.MaxHoldMS, 0, longestHold); err != nil {
 		return req, err
 	}
 	if err := lockcore.ValidateText("holder", body.Holder, 0); err != nil {

@@ -58,7 +58,7 @@ func naiveAcquire(body []byte) (req lockcore.AcquireRequest, err error) {
 	if members == nil {
 		return req, errors.New("null")
 	}
-	known := []string{"resource", "resources", "ttl_ms", "wait_ms", "holder", "metadata"}
+	known := []string{"resource", "resources", "ttl_ms", "wait_ms", "min_hold_ms", "max_hold_ms", "holder", "metadata"}
 	for name := range maps.Keys(members) {
 		if !slices.Contains(known, name) {
 			return req, errors.New("unknown field")
@@ -88,6 +88,16 @@ func naiveAcquire(body []byte) (req lockcore.AcquireRequest, err error) {
 	}
 	if raw, ok := members["wait_ms"]; ok {
 		if req.Wait, err = naiveMillis(raw, 0, 600_000); err != nil {
+			return req, err
+		}
+	}
+	if raw, ok := members["min_hold_ms"]; ok {
+		if req.MinHold, err = naiveMillis(raw, 0, 60_000); err != nil {
+			return req, err
+		}
+	}
+	if raw, ok := members["max_hold_ms"]; ok {
+		if req.MaxHold, err = naiveMillis(raw, 0, 315_360_000_000); err != nil {
 			return req, err
 		}
 	}

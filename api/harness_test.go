@@ -40,6 +40,7 @@ type fake struct {
 	inspect func(resource string) (lockcore.LockState, error)
 	list    func(prefix string, limit int, cursor string) (lockcore.LockPage, error)
 	brk     func(resource string) error
+	minHold time.Duration
 	status  func() lockcore.ClusterStatus
 	claim   func(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error)
 	write   func(ctx context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error)
@@ -90,8 +91,8 @@ func (f *fake) Inspect(_ context.Context, resource string) (lockcore.LockState, 
 }
 
 // ReadLeaseID takes every id for one of the caller's.
-func (f *fake) ReadLeaseID(context.Context, string) ([]string, time.Time, error) {
-	return []string{"orders/42"}, time.Now(), nil
+func (f *fake) ReadLeaseID(context.Context, string) (lockcore.LeaseTerms, error) {
+	return lockcore.LeaseTerms{Resources: []string{"orders/42"}, Granted: time.Now(), MinHold: f.minHold}, nil
 }
 
 func (f *fake) EndOf(_ context.Context, id string) (lockcore.End, error) {

@@ -67,7 +67,7 @@ func (l *lifecycle) Extend(ctx context.Context, who *access.Identity, leaseID st
 		l.follow(who, &lease, lease.Acquired)
 	case outcomeNotHeld:
 		l.live.Remove(leaseID)
-		if _, _, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // it was once granted
+		if _, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // it was once granted
 			l.metrics.lost[lostByExtend].Inc()
 		}
 	}
@@ -88,8 +88,8 @@ func (l *lifecycle) Release(ctx context.Context, who *access.Identity, leaseID s
 	case outcomeReleased:
 		if lease, known := l.live.Remove(leaseID); known {
 			l.metrics.held(lease.Resource, lease.Granted)
-		} else if resources, granted, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // granted by another server, or before a restart
-			l.metrics.held(resources[0], granted)
+		} else if terms, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // granted by another server, or before a restart
+			l.metrics.held(terms.Resources[0], terms.Granted)
 		}
 	case outcomeNotHeld:
 		// A repeated release finds nothing, too: a lease counts as lost only if this

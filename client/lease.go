@@ -26,7 +26,14 @@ type Request struct {
 	// Wait is how long to wait in the queue; 0 tries once, Forever does not end.
 	// The place in the queue is kept for ten minutes, which is as long as the service
 	// lets a request wait, and then taken again.
-	Wait     time.Duration
+	Wait time.Duration
+	// MinHold keeps the resource taken for so long from the grant, though the lease is
+	// released before: at most TTL. A job that is shorter than the clocks of the hosts
+	// differ then runs once. A holder that dies frees the resource with the TTL.
+	MinHold time.Duration
+	// MaxHold ends extensions so long after the grant: at least TTL, and not more than
+	// the service's FENCELOCK_MAX_HOLD. 0 leaves it to the service.
+	MaxHold  time.Duration
 	Holder   string // public label; default the client's
 	Metadata json.RawMessage
 }
@@ -77,6 +84,7 @@ func (c *Client) acquireCall(resource string, r Request, key string) call {
 	acquire := call{method: http.MethodPost, path: "/locks", key: key, body: func(wait time.Duration) any {
 		return wire.AcquireRequest{
 			Resource: resource, Holder: r.Holder, Metadata: r.Metadata, TTLMS: millis(r.TTL), WaitMS: millis(wait),
+			MinHoldMS: millis(r.MinHold), MaxHoldMS: millis(r.MaxHold),
 		}
 	}}
 	if r.Wait > 0 {

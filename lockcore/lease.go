@@ -9,10 +9,16 @@ import (
 
 // AcquireRequest asks for a lease.
 type AcquireRequest struct {
-	Resource string          // 1 to 256 bytes of UTF-8 without control characters
-	TTL      time.Duration   // MinTTL to Config.MaxTTL; 0 asks for Config.DefaultTTL
-	Wait     time.Duration   // 0 tries once; at most MaxWait
-	Holder   string          // a label, at most 256 bytes; public
+	Resource string        // 1 to 256 bytes of UTF-8 without control characters
+	TTL      time.Duration // MinTTL to Config.MaxTTL; 0 asks for Config.DefaultTTL
+	Wait     time.Duration // 0 tries once; at most MaxWait
+	Holder   string        // a label, at most 256 bytes; public
+	// MinHold keeps the resource taken for that long from the grant, though the lease
+	// is released before; at most TTL. A holder that dies frees it with the TTL.
+	MinHold time.Duration
+	// MaxHold bounds how long extensions may keep the lease, from the grant: at least
+	// TTL, and not more than the service allows. 0 leaves it to the service.
+	MaxHold  time.Duration
 	Metadata json.RawMessage // any JSON value, at most 4096 bytes; public
 	// IdempotencyKey makes a retried request find its own live lease. The same
 	// key of two callers (WithCaller) means two leases.
@@ -43,6 +49,13 @@ type Lease struct {
 	// Parts are the resources of a lease of several, in the order of their
 	// names; then Resource and Token are empty.
 	Parts []LeasePart
+}
+
+// LeaseTerms are what a lease id says of its lease.
+type LeaseTerms struct {
+	Resources []string      // in the order of their names
+	Granted   time.Time     // on the granting server's wall clock
+	MinHold   time.Duration // for how long from Granted the resources stay taken
 }
 
 // LeasePart is one resource of a lease of several.

@@ -22,14 +22,13 @@ type Service interface {
 	// given, or the service's default once it has expired. The token stays. Errors: *FieldError, ErrNotHeld (final), ErrMaxHold (the lease
 	// ends with its present TTL), *QuorumError (safe to repeat).
 	Extend(ctx context.Context, leaseID string, ttl time.Duration) (Lease, error)
-	// Release ends a lease. Errors: ErrNotHeld, *QuorumError (safe to repeat).
+	// Release ends a lease. Before its MinHold the resource stays taken until then. Errors: ErrNotHeld, *QuorumError (safe to repeat).
 	Release(ctx context.Context, leaseID string) error
 	// Lease returns a lease as it is now. Errors: ErrNotHeld, *QuorumError.
 	Lease(ctx context.Context, leaseID string) (Lease, error)
-	// ReadLeaseID verifies a lease id and returns its resources and when the lease
-	// was granted, on the granting server's wall clock; whether it still lives is
-	// another question. Errors: ErrNotHeld, *QuorumError.
-	ReadLeaseID(ctx context.Context, leaseID string) (resources []string, granted time.Time, err error)
+	// ReadLeaseID verifies a lease id and returns what it says; whether the lease still
+	// lives is another question. Errors: ErrNotHeld, *QuorumError.
+	ReadLeaseID(ctx context.Context, leaseID string) (LeaseTerms, error)
 	// EndOf returns how a lease ended that was not seen to be released. Errors:
 	// ErrNotHeld (it is not the caller's), *QuorumError.
 	EndOf(ctx context.Context, leaseID string) (End, error)

@@ -29,12 +29,17 @@ const (
 // AcquireRequest is the body of POST /locks: for one resource, or for several
 // at once.
 type AcquireRequest struct {
-	Resource  string          `json:"resource,omitempty"`
-	Resources []string        `json:"resources,omitempty"` // instead of Resource
-	TTLMS     *int64          `json:"ttl_ms,omitempty"`    // nil asks for the server's default
-	WaitMS    *int64          `json:"wait_ms,omitempty"`   // nil tries once, as 0 does
-	Holder    string          `json:"holder,omitempty"`    // a public label
-	Metadata  json.RawMessage `json:"metadata,omitempty"`  // any JSON value, public
+	Resource  string   `json:"resource,omitempty"`
+	Resources []string `json:"resources,omitempty"` // instead of Resource
+	TTLMS     *int64   `json:"ttl_ms,omitempty"`    // nil asks for the server's default
+	WaitMS    *int64   `json:"wait_ms,omitempty"`   // nil tries once, as 0 does
+	// MinHoldMS keeps the resource taken for so long from the grant, though the lease
+	// is released before; 0 to TTLMS.
+	MinHoldMS *int64 `json:"min_hold_ms,omitempty"`
+	// MaxHoldMS ends extensions so long after the grant; at least TTLMS, 0 leaves it to the server.
+	MaxHoldMS *int64          `json:"max_hold_ms,omitempty"`
+	Holder    string          `json:"holder,omitempty"`   // a public label
+	Metadata  json.RawMessage `json:"metadata,omitempty"` // any JSON value, public
 }
 
 // ExtendRequest is the body of POST /leases/{lease_id}/extend.
@@ -55,6 +60,11 @@ type Lease struct {
 	MaxHoldRemainingMS *int64          `json:"max_hold_remaining_ms"` // null if unbounded
 	Holder             string          `json:"holder"`
 	Metadata           json.RawMessage `json:"metadata"` // null if none was given
+}
+
+// Released is the answer to a release before the lease's min hold (200; 204 otherwise).
+type Released struct {
+	TakenForMS int64 `json:"taken_for_ms"` // for how long the resources stay taken
 }
 
 // LeasePart is one resource of a lease of several, with the token that is its own.

@@ -92,7 +92,7 @@ func (s *server) config() redlock.Config {
 	p := &s.w.plan
 	slower := p.slower(s.id)
 	return redlock.Config{
-		MaxTTL: slower.own(p.MaxTTL), NodeTimeout: slower.own(p.NodeTimeout), WatchInterval: p.Watch, MaxHold: -1,
+		MaxTTL: slower.own(p.MaxTTL), NodeTimeout: slower.own(p.NodeTimeout), WatchInterval: p.Watch, MaxHold: 0,
 		New: p.New, Force: p.Mutant.force,
 		Random: random.Source{Reader: &entropy{from: rand.NewChaCha8(seedOf(p.Seed, uint64(s.id), uint64(s.epoch)))}},
 	}

@@ -35,7 +35,7 @@ func TestAcquireInOneRoundTrip(t *testing.T) {
 		if want := req.TTL - roundTrip - quorum.Drift(req.TTL); lease.Validity != want || lease.Token != 1 {
 			t.Errorf("token %d, validity %s, want 1 and %s", lease.Token, lease.Validity, want)
 		}
-		if lease.TTL != req.TTL || lease.Holder != "h" || lease.Existing || lease.MaxHoldRemaining != time.Hour-roundTrip {
+		if lease.TTL != req.TTL || lease.Holder != "h" || lease.Existing || lease.MaxHoldRemaining >= 0 {
 			t.Errorf("%+v", lease)
 		}
 		synctest.Wait()

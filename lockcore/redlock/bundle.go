@@ -178,7 +178,7 @@ func (l *Locker) dropAll(ctx context.Context, taken []*part) {
 		parts = append(parts, p.id)
 	}
 	_, _ = l.eachPart(parts, func(s *set, id leaseID) (lockcore.Lease, error) {
-		return lockcore.Lease{}, s.release(dropping, id.resource, id.value, id.token)
+		return lockcore.Lease{}, s.release(dropping, id.resource, id.value, id.token, 0)
 	})
 }
 

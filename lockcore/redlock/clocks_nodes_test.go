@@ -63,7 +63,7 @@ func clockCluster(t *testing.T, n int, test func(t *testing.T, l *redlock.Locker
 			models, nodes = append(models, m), append(nodes, timed{m})
 		}
 		j := &jumps{count: map[string]int{}}
-		l, err := redlock.New(redlock.Config{
+		l, err := redlock.New(redlock.Config{MaxHold: time.Hour, 
 			New: true, MaxTTL: 10 * time.Second, Meters: func(node string) redlock.Meter { return jumpsOf{j, node} },
 		}, nodes)
 		if err != nil {

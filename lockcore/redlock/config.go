@@ -19,8 +19,8 @@ import (
 type Config struct {
 	DefaultTTL time.Duration // of a request that names none; default 30s
 	MaxTTL     time.Duration // the longest a request may ask for; default 60s
-	// MaxHold bounds how long extensions may keep one lease (rule 19); default
-	// 1h, negative for unbounded. At least MaxTTL.
+	// MaxHold bounds how long extensions may keep one lease (rule 19); 0 or less for no
+	// bound, else at least MaxTTL.
 	MaxHold time.Duration
 	// NodeTimeout is how long a round waits for a node, never more than a
 	// tenth of the TTL (rule 18); default 50ms.
@@ -66,7 +66,6 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	defaultTo(&c.MaxTTL, 60*time.Second)
 	defaultTo(&c.DefaultTTL, min(30*time.Second, c.MaxTTL))
-	defaultTo(&c.MaxHold, max(time.Hour, c.MaxTTL))
 	defaultTo(&c.NodeTimeout, 50*time.Millisecond)
 	defaultTo(&c.WatchInterval, 250*time.Millisecond)
 	defaultTo(&c.MaxWaiters, 10_000)
@@ -98,7 +97,7 @@ func (c Config) validate() error {
 	case c.DefaultTTL < lockcore.MinTTL || c.DefaultTTL > c.MaxTTL:
 		return fmt.Errorf("DefaultTTL is %s: %s to MaxTTL (%s)", c.DefaultTTL, lockcore.MinTTL, c.MaxTTL)
 	case c.MaxHold > 0 && c.MaxHold < c.MaxTTL:
-		return fmt.Errorf("MaxHold is %s: at least MaxTTL (%s)", c.MaxHold, c.MaxTTL)
+		return fmt.Errorf("MaxHold is %s: 0 for no bound, or at least MaxTTL (%s)", c.MaxHold, c.MaxTTL)
 	case c.NodeTimeout < time.Millisecond || c.NodeTimeout > c.MaxTTL/10:
 		return fmt.Errorf("NodeTimeout is %s: 1ms to a tenth of MaxTTL (%s)", c.NodeTimeout, c.MaxTTL/10)
 	case c.MaxWaiters < 0:
@@ -143,6 +142,12 @@ func (c Config) checkTTL(ttl time.Duration) (time.Duration, error) {
 func (c Config) checkAcquire(req *lockcore.AcquireRequest) (err error) {
 	if req.TTL, err = c.checkTTL(req.TTL); err != nil {
 		return err
+	}
+	if req.MinHold < 0 || req.MinHold > req.TTL {
+		return &lockcore.FieldError{Field: "min_hold_ms", Reason: fmt.Sprintf("must be 0 to the TTL (%d)", req.TTL.Milliseconds())}
+	}
+	if req.MaxHold < 0 || req.MaxHold > 0 && req.MaxHold < req.TTL {
+		return &lockcore.FieldError{Field: "max_hold_ms", Reason: fmt.Sprintf("must be 0 for no bound, or at least the TTL (%d)", req.TTL.Milliseconds())}
 	}
 	if req.Wait < 0 || req.Wait > lockcore.MaxWait {
 		err = &lockcore.FieldError{Field: "wait_ms", Reason: fmt.Sprintf("must be 0 to %d", lockcore.MaxWait.Milliseconds())}

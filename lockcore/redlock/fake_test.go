@@ -155,7 +155,7 @@ func (v *vote1) do(op node.Op) node.Reply {
 		v.lease, v.grant, v.attempt, v.meta = op.Owner, op.Token, "", ""
 		v.until, v.ttl = time.Now().Add(op.TTL), op.TTL
 		return node.Reply{Outcome: node.Granted, Grant: op.Token, Remaining: op.TTL, Recreated: true}
-	case op.Kind == node.OpRelease && own && (v.attempt == "" || v.grant <= op.Token), op.Kind == node.OpRetract && own && op.Attempt == v.attempt && v.grant > op.Above:
+	case (op.Kind == node.OpRelease || op.Kind == node.OpReleaseAfter) && own && (v.attempt == "" || v.grant <= op.Token), op.Kind == node.OpRetract && own && op.Attempt == v.attempt && v.grant > op.Above:
 		v.lease = ""
 		return node.Reply{Outcome: node.Granted, Grant: v.grant}
 	case op.Kind == node.OpRead && held:

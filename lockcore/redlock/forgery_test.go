@@ -25,7 +25,7 @@ func serving(tb testing.TB, name string, n int) *redlock.Locker {
 	for i := range n {
 		nodes = append(nodes, nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("%s%d", name, i+1)}))
 	}
-	l, err := redlock.New(redlock.Config{New: true, MaxHold: -1, WatchInterval: 10 * time.Millisecond, NodeTimeout: time.Second}, nodes)
+	l, err := redlock.New(redlock.Config{New: true, MaxHold: 0, WatchInterval: 10 * time.Millisecond, NodeTimeout: time.Second}, nodes)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func (f *forgery) refused(tb testing.TB, id string) {
 	tb.Helper()
 	_, extend := f.locker.Extend(f.owner, id, 0)
 	_, look := f.locker.Lease(f.owner, id)
-	_, _, read := f.locker.ReadLeaseID(f.owner, id)
+	_, read := f.locker.ReadLeaseID(f.owner, id)
 	_, end := f.locker.EndOf(f.owner, id)
 	for call, err := range map[string]error{"extend": extend, "look": look, "read": read, "end": end, "release": f.locker.Release(f.owner, id)} {
 		if !errors.Is(err, lockcore.ErrNotHeld) {

@@ -110,7 +110,7 @@ func (l *set) breakLock(ctx context.Context, resource string) error {
 			continue
 		}
 		done[owner] = true
-		err := l.release(ctx, resource, owner, b.largestGrant(owner))
+		err := l.release(ctx, resource, owner, b.largestGrant(owner), 0)
 		switch {
 		case err == nil && !failed:
 			result = nil

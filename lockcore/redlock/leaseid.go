@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"encoding/base64"
 	"encoding/binary"
+	"math"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -31,6 +32,13 @@ type leaseID struct {
 	token    fencing.Token
 	acquired time.Time // the granting server's wall clock, whole milliseconds; of several resources the earliest
 	resource string
+	terms
+}
+
+// terms are what was agreed on with the caller for the whole lease.
+type terms struct {
+	minHold time.Duration // the resource stays taken for so long from acquired
+	maxHold time.Duration // extensions end so long after acquired; 0 for no end
 }
 
 // sealLease makes the lease id of one resource or more, for the owner alone: in
@@ -40,6 +48,8 @@ type leaseID struct {
 //	key        4 bytes, the id of the key
 //	tag        16 bytes of HMAC-SHA256 over the owner and everything else
 //	acquired   a varint
+//	min hold   a varint, milliseconds
+//	max hold   a varint, milliseconds
 //	and for each resource
 //	value      20 bytes
 //	token      a varint
@@ -64,6 +74,8 @@ func appendParts(raw []byte, parts []leaseID) []byte {
 		}
 	}
 	raw = binary.AppendUvarint(raw, uint64(acquired.UnixMilli()))
+	raw = binary.AppendUvarint(raw, uint64(parts[0].minHold.Milliseconds()))
+	raw = binary.AppendUvarint(raw, uint64(parts[0].maxHold.Milliseconds()))
 	for _, id := range parts {
 		before := len(raw)
 		var err error
@@ -110,8 +122,9 @@ func (k *key) openLease(owner string, sealed sealedLease) (parts []leaseID, ok b
 func readParts(raw []byte) (parts []leaseID, ok bool) {
 	r := partsReader{rest: raw}
 	acquired := time.UnixMilli(int64(r.number()))
+	agreed := terms{minHold: r.duration(), maxHold: r.duration()}
 	for len(r.rest) > 0 && !r.bad {
-		id := leaseID{acquired: acquired, value: base64.RawURLEncoding.EncodeToString(r.bytes(leaseSecretBytes))}
+		id := leaseID{acquired: acquired, terms: agreed, value: base64.RawURLEncoding.EncodeToString(r.bytes(leaseSecretBytes))}
 		id.token = fencing.Token(r.number())
 		id.resource = string(r.bytes(r.number()))
 		parts = append(parts, id)
@@ -132,6 +145,11 @@ func (r *partsReader) number() uint64 {
 	}
 	r.rest = r.rest[size:]
 	return n
+}
+
+// duration reads milliseconds, as many as fit in a Duration.
+func (r *partsReader) duration() time.Duration {
+	return time.Duration(min(r.number(), uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
 func (r *partsReader) bytes(n uint64) []byte {
@@ -189,17 +207,16 @@ func (l *Locker) noSuchKey(ctx context.Context) error {
 	return lockcore.ErrNotHeld
 }
 
-// ReadLeaseID verifies a lease id and tells what it says: the resources, and when
-// the lease was granted, on the granting server's wall clock. It asks no node, so
-// whether the lease still lives is another question. Errors: ErrNotHeld (the id is
-// not one of this cluster for the owner of ctx), *QuorumError.
-func (l *Locker) ReadLeaseID(ctx context.Context, lease string) (resources []string, granted time.Time, err error) {
+// ReadLeaseID verifies a lease id and returns what it says. It asks no node. Errors:
+// ErrNotHeld (the id is not one of this cluster for the caller of ctx), *QuorumError.
+func (l *Locker) ReadLeaseID(ctx context.Context, lease string) (lockcore.LeaseTerms, error) {
 	parts, err := l.openLease(ctx, lease)
 	if err != nil {
-		return nil, time.Time{}, err
+		return lockcore.LeaseTerms{}, err
 	}
+	read := lockcore.LeaseTerms{Granted: parts[0].acquired, MinHold: parts[0].minHold}
 	for i := range parts {
-		resources = append(resources, parts[i].resource)
+		read.Resources = append(read.Resources, parts[i].resource)
 	}
-	return resources, parts[0].acquired, nil
+	return read, nil
 }

@@ -223,7 +223,7 @@ func (l *Locker) Release(ctx context.Context, lease string) error {
 		return err
 	}
 	_, err = l.eachPart(parts, func(s *set, id leaseID) (lockcore.Lease, error) {
-		err := s.release(ctx, id.resource, id.value, id.token)
+		err := s.release(ctx, id.resource, id.value, id.token, id.keepTaken())
 		if err == nil && l.cfg.Released != nil {
 			l.cfg.Released(id.resource, id.token)
 		}

@@ -131,10 +131,28 @@ func TestMaxHoldEndsExtensions(t *testing.T) {
 		if _, err := c.Extend(t.Context(), lease.ID, 10*time.Second); !errors.Is(err, lockcore.ErrMaxHold) {
 			t.Errorf("after the hold: %v", err)
 		}
-		unbounded := newCluster(t, 3, Config{MaxHold: -1})
+		unbounded := newCluster(t, 3, Config{MaxHold: 0})
 		lease = mustAcquire(t, unbounded, req)
 		if lease.MaxHoldRemaining >= 0 {
 			t.Errorf("an unbounded hold ends in %s", lease.MaxHoldRemaining)
+		}
+	})
+}
+
+// Rule 27: a release before the min hold ends the lease, and not the taking.
+func TestMinHoldOutlivesTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{MaxTTL: 10 * time.Second})
+		hold := lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second, MinHold: 5 * time.Second}
+		lease := mustAcquire(t, c, hold)
+		settle(2 * time.Second)
+		if err := c.Release(t.Context(), lease.ID); err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range []int{0, 1, 2} {
+			if op := c.fakes[i].ops(node.OpReleaseAfter); len(op) != 1 || op[0].TTL > 3*time.Second || op[0].TTL < 2900*time.Millisecond {
+				t.Errorf("node %d was sent %+v", i+1, op)
+			}
 		}
 	})
 }

@@ -9,13 +9,19 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// release ends the owner's lease of a resource on every node.
-func (l *set) release(ctx context.Context, resource, owner string, token fencing.Token) error {
+// release ends the owner's lease of a resource on every node. With keep the resource
+// stays taken for so long (rule 27).
+func (l *set) release(ctx context.Context, resource, owner string, token fencing.Token, keep time.Duration) error {
 	op := node.Op{Kind: node.OpRelease, Resource: resource, Owner: owner, Token: token}
+	if keep > 0 {
+		op.Kind, op.TTL = node.OpReleaseAfter, keep
+	}
 	p := startRound(l.nodes, op, l.cfg.NodeTimeout, (*ballot).releaseDecided, func(b *ballot, i int, reply node.Reply) {
 		l.afterRelease(op, b, i, reply)
 	})
-	l.queue.Released(resource)
+	if keep == 0 {
+		l.queue.Released(resource)
+	}
 	b := p.wait(ctx)
 	for i := range l.nodes {
 		if b.answered.has(i) { // the others' answers are still to come
@@ -50,4 +56,9 @@ func (l *set) afterRelease(op node.Op, b *ballot, i int, reply node.Reply) {
 // releaseDecided: a quorum gave it up, or too few can ever have held it.
 func (b *ballot) releaseDecided() bool {
 	return b.count(node.Granted) >= b.quorum || b.n-b.count(node.NotHeld) < b.quorum
+}
+
+// keepTaken is for how long a resource that is released now stays taken.
+func (id leaseID) keepTaken() time.Duration {
+	return min(max(0, id.minHold-time.Since(id.acquired)), id.minHold).Truncate(time.Millisecond)
 }

@@ -119,7 +119,7 @@ func (l *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) 
 	if err != nil {
 		return nil, err
 	}
-	id := leaseID{resource: req.Resource, acquired: time.Now()}
+	id := leaseID{resource: req.Resource, acquired: time.Now(), terms: terms{minHold: req.MinHold, maxHold: req.MaxHold}}
 	attempt, former := "", []string(nil)
 	if req.IdempotencyKey == "" {
 		id.value = l.cfg.Random.Word()
@@ -195,10 +195,14 @@ func (l *set) leaseOf(id leaseID, m meta, ttl, validity time.Duration) lockcore.
 }
 
 func (l *set) maxHoldRemaining(id leaseID) time.Duration {
-	if l.cfg.MaxHold < 0 {
+	longest := l.cfg.MaxHold
+	if id.maxHold > 0 && (longest <= 0 || id.maxHold < longest) {
+		longest = id.maxHold
+	}
+	if longest <= 0 {
 		return -1
 	}
-	return max(0, l.cfg.MaxHold-time.Since(id.acquired))
+	return max(0, longest-time.Since(id.acquired))
 }
 
 // retract retracts the votes of a lease that was won and cannot be used. Under

@@ -36,6 +36,8 @@ func Run(t *testing.T, open func(t *testing.T) lockcore.Service) {
 		"held":        (*fixture).held,
 		"extend":      (*fixture).extend,
 		"ended":       (*fixture).ended,
+		"min hold":    (*fixture).minHold,
+		"max hold":    (*fixture).maxHold,
 		"expiry":      (*fixture).expiry,
 		"callers":     (*fixture).callers,
 		"idempotency": (*fixture).idempotency,
@@ -124,10 +126,48 @@ func (f *fixture) lease() {
 	state := f.state("a/b")
 	f.check("state", state.Held && state.Token == lease.Token && state.Holder == "worker ü" && string(state.Metadata) == `{"job":[1]}` &&
 		state.TTL == ttl && state.Remaining > 0 && state.Remaining <= ttl && state.Waiting == 0, state)
-	resources, _, err := f.ReadLeaseID(f.ctx, lease.ID)
-	f.check("lease id", err == nil && len(resources) == 1 && resources[0] == "a/b", resources)
+	terms, err := f.ReadLeaseID(f.ctx, lease.ID)
+	f.check("lease id", err == nil && len(terms.Resources) == 1 && terms.Resources[0] == "a/b", terms)
 	f.must(f.Release(f.ctx, lease.ID))
 	f.check("released", !f.state("a/b").Held, f.state("a/b"))
+}
+
+// minHold keeps the resource taken after a release, by no lease.
+func (f *fixture) minHold() {
+	ask := lockcore.AcquireRequest{Resource: "r", TTL: ttl, MinHold: ttl / 2, Holder: "job"}
+	lease, err := f.Acquire(f.ctx, ask)
+	f.must(err)
+	f.must(f.Release(f.ctx, lease.ID))
+	state := f.state("r")
+	f.check("taken", state.Held && state.Holder == "job" && state.Remaining <= ttl/2 && state.Remaining > ttl/4, state)
+	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: ttl})
+	f.refused("acquire", err, lockcore.ErrHeld)
+	_, err = f.Extend(f.ctx, lease.ID, ttl)
+	f.refused("extend", err, lockcore.ErrNotHeld)
+	f.refused("release", f.Release(f.ctx, lease.ID), lockcore.ErrNotHeld)
+	f.must(f.Break(f.ctx, "r"))
+	next := f.acquire("r")
+	f.check("token", next.Token > lease.Token, next)
+	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "s", TTL: ttl, MinHold: ttl + time.Second})
+	f.refusedField("min_hold_ms", err)
+}
+
+// maxHold ends extensions.
+func (f *fixture) maxHold() {
+	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: ttl, MaxHold: ttl})
+	f.must(err)
+	f.check("remaining", lease.MaxHoldRemaining >= 0 && lease.MaxHoldRemaining <= ttl, lease)
+	extended, err := f.Extend(f.ctx, lease.ID, ttl)
+	f.check("extended to the end of the hold", err == nil && extended.TTL <= ttl && extended.MaxHoldRemaining <= ttl, extended)
+	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "s", TTL: ttl, MaxHold: ttl - time.Second})
+	f.refusedField("max_hold_ms", err)
+}
+
+func (f *fixture) refusedField(field string, err error) {
+	f.Helper()
+	if e, ok := errors.AsType[*lockcore.FieldError](err); !ok || e.Field != field {
+		f.Errorf("%v, want %s refused", err, field)
+	}
 }
 
 // tokens grow with every grant, however the lease before ended.
@@ -214,7 +254,7 @@ func (f *fixture) callers() {
 	_, err = f.Lease(other, lease.ID)
 	f.refused("look up", err, lockcore.ErrNotHeld)
 	f.refused("release", f.Release(other, lease.ID), lockcore.ErrNotHeld)
-	_, _, err = f.ReadLeaseID(other, lease.ID)
+	_, err = f.ReadLeaseID(other, lease.ID)
 	f.refused("read the id", err, lockcore.ErrNotHeld)
 	_, err = f.Lease(f.ctx, lease.ID)
 	f.must(err)

@@ -67,8 +67,8 @@ func TestEndOfTellsAnExpiryFromARelease(t *testing.T) {
 	if _, err := q.EndOf(t.Context(), "nonsense"); !errors.Is(err, lockcore.ErrNotHeld) {
 		t.Errorf("nonsense: %v", err)
 	}
-	resources, granted, err := q.ReadLeaseID(t.Context(), broken.ID)
-	if len(resources) != 1 || resources[0] != "broken" || time.Since(granted) > time.Minute || err != nil {
-		t.Errorf("it says %q %s %v", resources, granted, err)
+	terms, err := q.ReadLeaseID(t.Context(), broken.ID)
+	if len(terms.Resources) != 1 || terms.Resources[0] != "broken" || time.Since(terms.Granted) > time.Minute || err != nil {
+		t.Errorf("it says %+v %v", terms, err)
 	}
 }

@@ -24,7 +24,7 @@ type Controller struct {
 	epoch   knownEpoch
 	nudges  []chan struct{} // per node: look now
 	refresh refresh
-	acts    chan struct{}   // something was seen
+	acts    chan struct{} // something was seen
 
 	mu          sync.Mutex
 	seen        observations

@@ -122,8 +122,8 @@ var (
 
 // RotateSecret gives the nodes a new secret and returns how many took it. The
 // servers give it to the others. The secret before the present one goes: while a
-// lease of it may live (the present one is younger than maxHold, or maxHold is
-// negative), force has to be true. Errors: ErrSecretInUse, ErrNoSecret.
+// lease of it may live (the present one is younger than maxHold, or maxHold is 0 for no
+// bound), force has to be true. Errors: ErrSecretInUse, ErrNoSecret.
 func (m *Controller) RotateSecret(ctx context.Context, maxHold time.Duration, force bool) (took int, err error) {
 	m.mu.Lock()
 	present := m.secrets.all.List()
@@ -133,7 +133,7 @@ func (m *Controller) RotateSecret(ctx context.Context, maxHold time.Duration, fo
 		return 0, ErrNoSecret
 	}
 	age := time.Since(time.UnixMilli(int64(present[0].Epoch >> epochBits)))
-	if len(present) == node.KeptSecrets && !force && (maxHold < 0 || age < maxHold+m.cfg.inTouch()) {
+	if len(present) == node.KeptSecrets && !force && (maxHold <= 0 || age < maxHold+m.cfg.inTouch()) {
 		return 0, fmt.Errorf("%w: the present one was made %s ago, and a lease may be held for longer", ErrSecretInUse, age.Round(time.Second))
 	}
 	fresh := m.newSecrets(m.bootstrapEpoch(present[0].Epoch))
