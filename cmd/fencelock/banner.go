@@ -4,16 +4,18 @@ import (
 	"fmt"
 	"net"
 	"strings"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 )
 
 // banner says what runs, and gives lines that can be pasted into a shell: two
 // workers, of which the first is paused until its lease has ended, and whose
 // write is then refused.
-func banner(public, admin net.Addr, mode string, cfg config, security *security) string {
+func banner(public, admin net.Addr, mode string, cfg config.Config, security *security) string {
 	text := `fencelock VERSION: MODE
 API SCHEME://PUBLIC  ·  metrics ADMINSCHEME://ADMIN/metrics  ·  contract SCHEME://PUBLIC/openapi.yaml
 `
-	if cfg.console {
+	if cfg.Console {
 		text += "In a browser: SCHEME://PUBLIC/console\n"
 	}
 	const try = `
@@ -30,11 +32,11 @@ Try it in another terminal:
   curl -si -X PUT $api/guarded/orders/42 -H "Fencing-Token: $old" -H "$json" -d '{"by":"worker-1"}'
 
 `
-	if !security.asksCallers() && security.proofs == nil && security.scheme() == "http" { // else who tries it knows what to add
+	if security.keeper == nil && security.proofs == nil && security.scheme() == "http" { // else the requests need more
 		text += try
 	}
 	adminScheme := "http"
-	if !cfg.openAdmin {
+	if !cfg.OpenAdmin() {
 		adminScheme = security.scheme()
 	}
 	return strings.NewReplacer(

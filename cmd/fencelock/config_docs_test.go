@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 )
 
 var update = flag.Bool("update", false, "write docs/reference/configuration.md")
@@ -38,13 +40,13 @@ func TestConfigurationGroupsAreWhole(t *testing.T) {
 	for _, g := range configurationGroups {
 		grouped = append(grouped, g.names...)
 	}
-	for _, v := range variables() {
-		if n := count(grouped, v.name); n != 1 {
-			t.Errorf("%s is in %d groups of configurationGroups", v.name, n)
+	for _, v := range config.Variables() {
+		if n := count(grouped, v.Name); n != 1 {
+			t.Errorf("%s is in %d groups of configurationGroups", v.Name, n)
 		}
 	}
-	if len(grouped) != len(variables()) {
-		t.Errorf("configurationGroups has %d names, the server %d variables", len(grouped), len(variables()))
+	if len(grouped) != len(config.Variables()) {
+		t.Errorf("configurationGroups has %d names, the server %d variables", len(grouped), len(config.Variables()))
 	}
 }
 
@@ -64,7 +66,7 @@ type configurationGroup struct {
 
 func group(title string, names ...string) configurationGroup {
 	for i, name := range names {
-		names[i] = envPrefix + "_" + name
+		names[i] = "FENCELOCK_" + name
 	}
 	return configurationGroup{title, names}
 }
@@ -81,7 +83,7 @@ func configurationMarkdown() string {
 	var b strings.Builder
 	b.WriteString(`# Configuration
 
-<!-- Generated from cmd/fencelock/config.go by: go test ./cmd/fencelock -run TestConfigurationPage -update -->
+<!-- Generated from cmd/fencelock/internal/config by: go test ./cmd/fencelock -run TestConfigurationPage -update -->
 
 The server is configured by environment variables.
 ` + "`fencelock serve --help`" + ` prints the same list.
@@ -92,19 +94,19 @@ The server logs a warning about a ` + "`FENCELOCK_`" + ` variable that it does n
 
 The variables of the other commands are in [cli.md](cli.md#which-server-and-who-asks).
 `)
-	known := variables()
+	known := config.Variables()
 	for _, g := range configurationGroups {
 		fmt.Fprintf(&b, "\n## %s\n\n| variable | default | meaning |\n| --- | --- | --- |\n", g.title)
 		for _, name := range g.names {
-			i := slices.IndexFunc(known, func(v variable) bool { return v.name == name })
+			i := slices.IndexFunc(known, func(v config.Variable) bool { return v.Name == name })
 			if i < 0 {
 				continue // TestConfigurationGroupsAreWhole fails
 			}
-			fallback := known[i].fallback
+			fallback := known[i].Default
 			if fallback != "" {
 				fallback = "`" + fallback + "`"
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, fallback, strings.ReplaceAll(known[i].meaning, "|", `\|`))
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, fallback, strings.ReplaceAll(known[i].Meaning, "|", `\|`))
 		}
 	}
 	return b.String()

@@ -2,11 +2,17 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,9 +21,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+)
+
+const (
+	getTimeout     = 5 * time.Second
+	maxAnswerBytes = 4 << 20
 )
 
 // The variables of the commands that talk to a server. They may also stand in
@@ -51,10 +63,10 @@ func configurable() []string {
 }
 
 const connectionHelp = `
-Where the server is and what this caller may show to it comes from flags, else
-from variables, else from the file FENCELOCK_CONFIG (default fencelock/config in
-the user's configuration directory, ~/.config on Linux), which holds the same
-variables, a line NAME=value each:
+The address of the server and this caller's credentials come from flags, else from
+variables, else from the file FENCELOCK_CONFIG (default fencelock/config in the
+user's configuration directory, ~/.config on Linux), which holds the same variables,
+a line NAME=value each:
   FENCELOCK_URL                http(s)://host:port; several servers of one service
                                separated by commas (default: the one on FENCELOCK_LISTEN)
   FENCELOCK_BEARER_TOKEN       a bearer token, or …
@@ -66,96 +78,72 @@ variables, a line NAME=value each:
 // connection is how a command reaches the service, as its flags say.
 type connection struct {
 	server, credentialFile, caFile, certFile, keyFile string
-
-	file map[string]string // the configuration file, once it is read
 }
 
 // connect adds the flags to a command.
 func connect(cmd *cobra.Command) *connection {
 	c := &connection{}
-	c.flags(cmd.Flags())
 	cmd.Long += "\n" + connectionHelp
-	noFiles := cobra.FixedCompletions(nil, cobra.ShellCompDirectiveNoFileComp)
-	_ = cmd.RegisterFlagCompletionFunc("server", noFiles) // the flag is there
-	return c
-}
-
-func (c *connection) flags(flags *pflag.FlagSet) {
+	flags := cmd.Flags()
 	flags.StringVar(&c.server, "server", "", "URL of the server, or several separated by commas ("+varURL+")")
 	flags.StringVar(&c.credentialFile, "credential-file", "", "file that holds the bearer token ("+varBearerTokenFile+")")
 	flags.StringVar(&c.caFile, "ca-file", "", "authorities to trust, PEM ("+varCAFile+")")
 	flags.StringVar(&c.certFile, "cert-file", "", "client certificate, PEM ("+varClientCertFile+")")
 	flags.StringVar(&c.keyFile, "key-file", "", "key of the client certificate, PEM ("+varClientKeyFile+")")
+	noFiles(cmd, "server")
+	return c
 }
 
-// setting is the flag, else the variable, else the line in the file.
-func (c *connection) setting(flag, variable string) (string, error) {
-	if flag != "" {
-		return flag, nil
+// settings are the values of the variables in configurable.
+type settings map[string]string
+
+// settings are the flags, else the variables, else the lines of the file. Without a
+// URL they lead to the server that this environment configures.
+func (c *connection) settings() (settings, *tls.Config, error) {
+	s, err := readClientConfig()
+	if err != nil {
+		return nil, nil, usageError{err}
 	}
-	if value := os.Getenv(variable); value != "" {
-		return value, nil
+	flags := settings{varURL: c.server, varBearerTokenFile: c.credentialFile, varCAFile: c.caFile, varClientCertFile: c.certFile, varClientKeyFile: c.keyFile}
+	for _, name := range configurable() {
+		s[name] = cmp.Or(flags[name], os.Getenv(name), s[name])
 	}
-	if c.file == nil {
-		file, err := readClientConfig()
-		if err != nil {
-			return "", usageError{err}
-		}
-		c.file = file
+	config, err := client.TLSFiles(s[varCAFile], s[varClientCertFile], s[varClientKeyFile])
+	if err != nil {
+		return nil, nil, usageError{err}
 	}
-	return c.file[variable], nil
+	if s[varURL] != "" {
+		return s, config, nil
+	}
+	if s[varURL], err = ownServer(); err != nil {
+		return nil, nil, err
+	}
+	return s, config, trustOwn(config)
 }
 
 // client makes a client of the service.
 func (c *connection) client(opts ...client.Option) (*client.Client, error) {
-	servers, err := c.servers()
+	s, config, err := c.settings()
 	if err != nil {
 		return nil, err
 	}
-	credential, err := c.credential()
-	if err != nil {
-		return nil, err
+	opts = append(opts, client.WithTLSConfig(config))
+	if s[varBearerTokenFile] != "" || s[varBearerToken] != "" {
+		opts = append(opts, client.WithBearerTokenFunc(func(context.Context) (string, error) { return s.bearerToken() }))
 	}
-	tlsConfig, err := c.tls()
-	if err != nil {
-		return nil, err
-	}
-	opts = append(opts, client.WithTLSConfig(tlsConfig))
-	if credential != nil {
-		opts = append(opts, client.WithBearerTokenFunc(credential))
-	}
-	made, err := client.New(servers, opts...)
+	made, err := client.New(s[varURL], opts...)
 	if err != nil {
 		return nil, usageError{err}
 	}
 	return made, nil
 }
 
-func (c *connection) servers() (string, error) {
-	servers, err := c.setting(c.server, varURL)
-	if err != nil || servers != "" {
-		return servers, err
+// bearerToken is what identifies the caller; "" for none.
+func (s settings) bearerToken() (string, error) {
+	path := s[varBearerTokenFile]
+	if path == "" {
+		return s[varBearerToken], nil
 	}
-	return ownServer()
-}
-
-// credential is where the bearer token comes from; nil for none.
-func (c *connection) credential() (func(context.Context) (string, error), error) {
-	file, err := c.setting(c.credentialFile, varBearerTokenFile)
-	if err != nil {
-		return nil, err
-	}
-	if file != "" {
-		return func(context.Context) (string, error) { return readCredential(file) }, nil
-	}
-	text, err := c.setting("", varBearerToken)
-	if err != nil || text == "" {
-		return nil, err
-	}
-	return func(context.Context) (string, error) { return text, nil }, nil
-}
-
-func readCredential(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("bearer token: %w", err)
@@ -166,60 +154,108 @@ func readCredential(path string) (string, error) {
 	return "", fmt.Errorf("bearer token: %s is empty", path)
 }
 
-func (c *connection) tls() (*tls.Config, error) {
-	ca, errCA := c.setting(c.caFile, varCAFile)
-	cert, errCert := c.setting(c.certFile, varClientCertFile)
-	key, errKey := c.setting(c.keyFile, varClientKeyFile)
-	if err := errors.Join(errCA, errCert, errKey); err != nil {
-		return nil, err
-	}
-	config, err := client.TLSFiles(ca, cert, key)
+// get asks the server, the first of several, and returns the status and the body.
+func (c *connection) get(ctx context.Context, path string) (int, []byte, error) {
+	s, config, err := c.settings()
 	if err != nil {
-		return nil, usageError{err}
+		return 0, nil, err
 	}
-	if servers, err := c.setting(c.server, varURL); err != nil || servers != "" {
-		return config, err
-	}
-	return trustOwn(config)
-}
-
-// httpClient is for the commands that ask one server something besides locks.
-func (c *connection) httpClient() (*http.Client, error) {
-	config, err := c.tls()
+	credential, err := s.bearerToken()
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
-	return &http.Client{Timeout: remoteTimeout, Transport: &http.Transport{TLSClientConfig: config, Proxy: http.ProxyFromEnvironment}}, nil
+	server, _, _ := strings.Cut(s[varURL], ",")
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(strings.TrimSpace(server), "/")+path, nil)
+	if err != nil {
+		return 0, nil, usageError{err}
+	}
+	if credential != "" {
+		req.Header.Set("Authorization", "Bearer "+credential)
+	}
+	asking := &http.Client{Timeout: getTimeout, Transport: &http.Transport{TLSClientConfig: config, Proxy: http.ProxyFromEnvironment}}
+	resp, err := asking.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	return resp.StatusCode, body, err
 }
 
-// authorize puts the bearer token on a request.
-func (c *connection) authorize(req *http.Request) error {
-	credential, err := c.credential()
-	if err != nil || credential == nil {
-		return err
+// ready asks a server for its nodes.
+func (c *connection) ready(ctx context.Context) (r wire.Ready, err error) {
+	status, body, err := c.get(ctx, "/readyz")
+	switch {
+	case err != nil:
+		return r, err
+	case status == http.StatusUnauthorized:
+		return r, errors.New("the server does not know these credentials: see FENCELOCK_BEARER_TOKEN_FILE, or ask without any")
+	case json.Unmarshal(body, &r) != nil || status != http.StatusOK && status != http.StatusServiceUnavailable:
+		return r, fmt.Errorf("the server answered %d to /readyz: is it a fencelock?", status)
 	}
-	text, err := credential(req.Context())
-	if err == nil {
-		req.Header.Set("Authorization", "Bearer "+text)
-	}
-	return err
+	return r, nil
 }
 
-// readClientConfig reads the configuration file. That the usual one is not there
-// is no mistake.
-func readClientConfig() (map[string]string, error) {
+// ownServer is the URL of the server that the environment configures, as seen
+// from the same machine.
+func ownServer() (string, error) {
+	address := cmp.Or(os.Getenv("FENCELOCK_LISTEN"), config.DefaultOf("FENCELOCK_LISTEN"))
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || port == "0" {
+		return "", usageError{fmt.Errorf("FENCELOCK_LISTEN=%q names no port to ask: use --server http://host:port", address)}
+	}
+	switch host {
+	case "", "0.0.0.0":
+		host = "127.0.0.1"
+	case "::":
+		host = "::1"
+	}
+	scheme := "http"
+	if os.Getenv(certFile) != "" {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port), nil
+}
+
+// trustOwn trusts the certificate of the server that the environment configures,
+// whatever name that is for.
+func trustOwn(config *tls.Config) error {
+	path := os.Getenv(certFile)
+	if path == "" {
+		return nil
+	}
+	text, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return fmt.Errorf("%s: %w", certFile, err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return errors.New(certFile + " holds no certificate in PEM")
+	}
+	config.InsecureSkipVerify = true // the certificate itself is compared
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
+			return errors.New("the server shows another certificate than the one in " + certFile + ": use --server")
+		}
+		return nil
+	}
+	return nil
+}
+
+// readClientConfig reads the configuration file. The usual one need not exist.
+func readClientConfig() (settings, error) {
 	path, named := os.Getenv(varConfig), true
 	if path == "" {
 		dir, err := os.UserConfigDir()
 		if err != nil {
-			return map[string]string{}, nil // a system user has none
+			return settings{}, nil // a system user has none
 		}
 		path, named = filepath.Join(dir, "fencelock", "config"), false
 	}
 	file, err := os.Open(path) //nolint:gosec // the user's own file, named by the user
 	if err != nil {
-		if !named && errors.Is(err, fs.ErrNotExist) || !named && errors.Is(err, fs.ErrPermission) {
-			return map[string]string{}, nil
+		if !named && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission)) {
+			return settings{}, nil
 		}
 		return nil, fmt.Errorf("%s: %w", varConfig, err)
 	}
@@ -231,8 +267,8 @@ func readClientConfig() (map[string]string, error) {
 	return values, checkMode(path, file, values)
 }
 
-func parseClientConfig(lines *bufio.Scanner) (map[string]string, error) {
-	values := map[string]string{}
+func parseClientConfig(lines *bufio.Scanner) (settings, error) {
+	values := settings{}
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
 		if line == "" || strings.HasPrefix(line, "#") {
@@ -250,7 +286,7 @@ func parseClientConfig(lines *bufio.Scanner) (map[string]string, error) {
 }
 
 // checkMode refuses a file with a secret that others may read.
-func checkMode(path string, file *os.File, values map[string]string) error {
+func checkMode(path string, file *os.File, values settings) error {
 	info, err := file.Stat()
 	const others = 0o077
 	if err != nil || values[varBearerToken] == "" || info.Mode().Perm()&others == 0 || filepath.Separator == '\\' {

@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 )
 
 // tlsServer wants client certificates and says who asked, and with which credential.
@@ -97,7 +99,9 @@ func do(t *testing.T, args ...string) said {
 
 func clearConnection(t *testing.T) (home string) {
 	t.Helper()
-	clearEnvironment(t)
+	for _, v := range config.Variables() {
+		t.Setenv(v.Name, "")
+	}
 	for _, name := range clientVariables() {
 		t.Setenv(name, "")
 	}
@@ -129,11 +133,11 @@ func TestWhereTheConnectionComesFrom(t *testing.T) {
 	home := clearConnection(t)
 	checks("flags", "Bearer from-file", "--server", s.URL, "--ca-file", s.ca, "--cert-file", s.cert, "--key-file", s.key, "--credential-file", credential)
 
-	config := filepath.Join(home, ".config", "fencelock", "config")
-	if err := os.MkdirAll(filepath.Dir(config), 0o700); err != nil {
+	file := filepath.Join(home, ".config", "fencelock", "config")
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(config, []byte(settings), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	checks("the usual file", "Bearer from-config")
@@ -147,7 +151,7 @@ func TestWhereTheConnectionComesFrom(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "config")
 	t.Setenv("FENCELOCK_CONFIG", elsewhere)
 	do(t, "ls").wants(t, "a file that is named and not there", 2, "", "FENCELOCK_CONFIG")
-	if err := os.Rename(config, elsewhere); err != nil {
+	if err := os.Rename(file, elsewhere); err != nil {
 		t.Fatal(err)
 	}
 	checks("a named file", "Bearer from-config")

@@ -17,12 +17,11 @@ import (
 
 // The bounds of --ttl. Below, a busy machine could not stop a worker in time.
 const (
-	demoTTLLeast = 500 * time.Millisecond
-	demoTTLMost  = time.Minute
+	demoTTLMin   = 500 * time.Millisecond
+	demoTTLMax   = time.Minute
 	demoTTLQuick = 800 * time.Millisecond
 )
 
-// demoFlags are what the command is told.
 type demoFlags struct {
 	html, redis, databaseURL string
 	ttl                      time.Duration
@@ -83,8 +82,8 @@ func demoWorkerCommand() *cobra.Command {
 }
 
 func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
-	if err := flags.check(); err != nil {
-		return usageError{err}
+	if flags.ttl < demoTTLMin || flags.ttl > demoTTLMax || flags.ttl%time.Millisecond != 0 {
+		return usageError{fmt.Errorf("--ttl %s: must be from %s to %s, in whole milliseconds", flags.ttl, demoTTLMin, demoTTLMax)}
 	}
 	page, err := openPage(flags.html)
 	if err != nil {
@@ -95,9 +94,10 @@ func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// Also whoever closes the terminal, or the pipe, wants no process left.
+	// Closing the terminal or the pipe also ends the processes.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
+	live := isTerminal(stdout) && os.Getenv("TERM") != "dumb"
 	report, err := demo.Run(ctx, demo.Options{
 		Program:     program,
 		Version:     version(),
@@ -105,8 +105,8 @@ func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
 		DatabaseURL: flags.databaseURL,
 		TTL:         flags.ttl,
 		Out:         stdout,
-		Color:       wantsColor(stdout),
-		Live:        isTerminal(stdout) && os.Getenv("TERM") != "dumb",
+		Color:       live && os.Getenv("NO_COLOR") == "", // https://no-color.org
+		Live:        live,
 	})
 	if err != nil && ctx.Err() != nil {
 		return errors.New("the demonstration was interrupted; its processes have been ended")
@@ -114,13 +114,8 @@ func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := page.write(report); err != nil {
+	if err := page.write(report, stdout); err != nil {
 		return err
-	}
-	if flags.html != "" {
-		if _, err := fmt.Fprintf(stdout, "\nThe page is in %s.\n", flags.html); err != nil {
-			return err
-		}
 	}
 	if !report.OK() {
 		return errors.New("the demonstration did not show what it is for")
@@ -128,24 +123,11 @@ func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
 	return nil
 }
 
-// check looks at what the flags say; the addresses are for the server to check.
-func (f demoFlags) check() error {
-	if f.ttl < demoTTLLeast || f.ttl > demoTTLMost || f.ttl%time.Millisecond != 0 {
-		return fmt.Errorf("--ttl %s: must be from %s to %s, in whole milliseconds", f.ttl, demoTTLLeast, demoTTLMost)
-	}
-	return nil
-}
-
-// wantsColor follows https://no-color.org.
-func wantsColor(stdout io.Writer) bool {
-	return isTerminal(stdout) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-}
-
 // demoPage is the file of --html. It is opened before the run, so that a wrong
 // name does not cost the run.
 type demoPage struct {
-	file    *os.File // nil without --html
-	created bool     // by us, and empty yet
+	*os.File      // nil without --html
+	created  bool // by us, and still empty
 }
 
 func openPage(path string) (*demoPage, error) {
@@ -157,31 +139,29 @@ func openPage(path string) (*demoPage, error) {
 	if errOpen != nil {
 		return nil, fmt.Errorf("--html: %w", errOpen)
 	}
-	return &demoPage{file: file, created: errors.Is(err, os.ErrNotExist)}, nil
+	return &demoPage{File: file, created: errors.Is(err, os.ErrNotExist)}, nil
 }
 
 // write replaces what is in the file.
-func (p *demoPage) write(report demo.Report) error {
-	if p.file == nil {
+func (p *demoPage) write(report demo.Report, stdout io.Writer) error {
+	if p.File == nil {
 		return nil
 	}
 	// A device or a pipe cannot be truncated, and need not be.
-	if info, err := p.file.Stat(); err == nil && info.Mode().IsRegular() {
-		if err := p.file.Truncate(0); err != nil {
+	if info, err := p.Stat(); err == nil && info.Mode().IsRegular() {
+		if err := p.Truncate(0); err != nil {
 			return err
 		}
 	}
 	p.created = false
-	return errors.Join(demo.WriteHTML(p.file, report), p.file.Close())
+	_, err := fmt.Fprintf(stdout, "\nThe page is in %s.\n", p.Name())
+	return errors.Join(demo.WriteHTML(p.File, report), p.Close(), err)
 }
 
 // discard removes the file if nothing was written to it.
 func (p *demoPage) discard() {
-	if p.file == nil {
-		return
-	}
-	_ = p.file.Close()
+	_ = p.Close() // also of no file
 	if p.created {
-		_ = os.Remove(p.file.Name())
+		_ = os.Remove(p.Name())
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -101,7 +102,7 @@ func ofKind(t *testing.T, all []manifest, kind string) (found []manifest) {
 // knownVariable fails for a variable that the service does not read.
 func knownVariable(t *testing.T, where, name string) {
 	t.Helper()
-	if !slices.ContainsFunc(variables(), func(v variable) bool { return v.name == name }) {
+	if !slices.ContainsFunc(config.Variables(), func(v config.Variable) bool { return v.Name == name }) {
 		t.Errorf("%s: there is no variable %s", where, name)
 	}
 }
@@ -172,15 +173,15 @@ func TestManifestsAreAConfiguration(t *testing.T) {
 			for name, value := range settings {
 				t.Setenv(name, strings.Replace(value, "/etc/fencelock", folder, 1))
 			}
-			cfg, err := loadConfig()
+			cfg, err := config.Load()
 			if err != nil {
 				t.Fatal(err)
 			}
 			if _, err := openSecurity(cfg); err != nil {
 				t.Error(err)
 			}
-			if !strings.HasSuffix(cfg.listen, ":8080") || !strings.HasSuffix(cfg.adminListen, ":8081") {
-				t.Errorf("listens on %s and %s, which are not the Deployment's ports", cfg.listen, cfg.adminListen)
+			if !strings.HasSuffix(cfg.Listen, ":8080") || !strings.HasSuffix(cfg.AdminListen, ":8081") {
+				t.Errorf("listens on %s and %s, which are not the Deployment's ports", cfg.Listen, cfg.AdminListen)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -88,9 +87,6 @@ Exits with 1 if something is missing from the protection of a table.`,
 	url := guardURLFlag(cmd)
 	outputFlag(cmd, &output)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := checkOutput(output); err != nil {
-			return err
-		}
 		return onGuardDatabase(cmd.Context(), *url, func(ctx context.Context, url string) error {
 			status, err := pgguard.ReadStatus(ctx, url)
 			if err != nil {
@@ -110,9 +106,7 @@ func printGuardStatus(w io.Writer, status pgguard.Status, output string) error {
 		}
 	}
 	if output == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return cmp.Or(enc.Encode(status), incomplete)
+		return cmp.Or(printJSON(w, status), incomplete)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "TABLE\tMODE\tREFUSED\tUNFENCED\tPROBLEM") // tabwriter keeps the error for Flush
@@ -163,14 +157,14 @@ the fence_proof of leases with. Run it again when the file has changed. Then, in
 	url := guardURLFlag(cmd)
 	cmd.Flags().StringVar(&file, "file", "", "the file of keys (default FENCELOCK_PROOF_KEY_FILE)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p := newProofKeyFile(cmp.Or(file, os.Getenv("FENCELOCK_PROOF_KEY_FILE")))
-		if p.file == "" {
+		path := cmp.Or(file, os.Getenv("FENCELOCK_PROOF_KEY_FILE"))
+		if path == "" {
 			return usageError{errors.New("which keys? Set --file or FENCELOCK_PROOF_KEY_FILE")}
 		}
-		if err := p.load(); err != nil {
+		keys, err := readProofKeys(path)
+		if err != nil {
 			return usageError{err}
 		}
-		keys := p.current.Load()
 		return onGuardDatabase(cmd.Context(), *url, func(ctx context.Context, url string) error {
 			return pgguard.SetProofKeys(ctx, url, keys)
 		})

@@ -1,15 +1,11 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,15 +21,14 @@ func acquireCommand() *cobra.Command {
 		Short: "Take a lease and print it; extend and release it with the other commands",
 		Long: `Take a lease on a resource and print it as JSON or, with --export, as lines for a
 shell's eval, which set FENCING_TOKEN, FENCING_PROOF (if the server makes proofs),
-FENCELOCK_RESOURCE and FENCELOCK_LEASE_ID. If it fails, the eval fails with the
-same exit code.
+FENCELOCK_RESOURCE and FENCELOCK_LEASE_ID; if it fails, the eval fails with the same
+exit code.
 
-The lease id is a secret: whoever knows it has the lease. The lease expires after
-its TTL unless it is extended. To run one command under a
-lock, use fencelock run.
+The lease id is a secret: whoever knows it has the lease. The lease expires with its
+TTL unless it is extended. To run one command under a lock, use fencelock run.
 
-Exit codes: 0; 1, or what -E says, if somebody else has the lock; 69 if the service
-is unavailable, 77 if access is denied, 2 for wrong usage.`,
+Exit codes: 0; 1, or the one of -E, if the lock is held; 69 if the service is
+unavailable, 77 if access is denied, 2 for wrong usage.`,
 		Example: `  fencelock acquire --ttl 60s orders/42
   eval "$(fencelock acquire --export --wait 10s orders/42)" || exit
   fencelock extend && fencelock release          # of $FENCELOCK_LEASE_ID`,
@@ -44,7 +39,7 @@ is unavailable, 77 if access is denied, 2 for wrong usage.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := f.check(cmd)
 		if err == nil {
-			err = f.acquire(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], export)
+			err = f.print(cmd, args[0], export)
 		}
 		if err != nil && export {
 			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "(exit %d)\n", exitCode(err)) // eval's own status
@@ -54,30 +49,19 @@ is unavailable, 77 if access is denied, 2 for wrong usage.`,
 	return cmd
 }
 
-func (f *lockFlags) acquire(ctx context.Context, out, stderr io.Writer, resource string, export bool) error {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	locks, err := f.client(client.WithPatience(f.patience))
+// print takes a lease and prints it.
+func (f *lockFlags) print(cmd *cobra.Command, resource string, export bool) error {
+	lease, err := f.obtain(cmd.Context(), cmd.ErrOrStderr(), resource)
 	if err != nil {
 		return err
 	}
-	begun := sayWaiting(stderr, resource)
-	lease, err := locks.Acquire(ctx, resource, f.request())
-	begun()
-	switch {
-	case err != nil && ctx.Err() != nil:
-		return interrupted(signals)
-	case err != nil:
-		return f.notAcquired(resource, err)
-	}
 	if export {
-		_, err = io.WriteString(out, exports(lease))
+		_, err = io.WriteString(cmd.OutOrStdout(), exports(lease))
 	} else {
-		err = printJSON(out, lease.Wire())
+		err = printJSON(cmd.OutOrStdout(), lease.Wire())
 	}
-	if err != nil { // nobody has read the lease id
-		return errors.Join(err, release(ctx, lease))
+	if err != nil { // no reader got the lease id
+		return errors.Join(err, f.release(cmd.Context(), lease))
 	}
 	return nil
 }
@@ -85,7 +69,8 @@ func (f *lockFlags) acquire(ctx context.Context, out, stderr io.Writer, resource
 func exports(lease *client.Lease) string {
 	var b strings.Builder
 	for _, v := range leaseVariables(lease) {
-		fmt.Fprintf(&b, "export %s=%s\n", v[0], shellQuote(v[1]))
+		name, value, _ := strings.Cut(v, "=")
+		fmt.Fprintf(&b, "export %s=%s\n", name, shellQuote(value))
 	}
 	return b.String()
 }
@@ -104,90 +89,59 @@ func extendCommand() *cobra.Command {
 $FENCELOCK_LEASE_ID, which is safer: arguments show in the list of processes.
 
 Exit codes: 0; 75 if the lease has ended (stop what it protects), 69 if the
-service is unavailable (the lease goes on for what is left of it), 77 if access is
+service is unavailable (the lease keeps what is left of its TTL), 77 if access is
 denied, 2 for wrong usage.`,
 		Example: "  fencelock extend\n  fencelock extend --ttl 60s | jq .validity_ms",
-		Args:    mostArgs(1, "LEASE_ID"),
 	}
-	server := connect(cmd)
-	cmd.Flags().DurationVar(&ttl, "ttl", 0, "the new time to live, counted from now (default: the server's)")
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if ttl < 0 || ttl%time.Millisecond != 0 {
-			return usageError{fmt.Errorf("--ttl %s: must be whole milliseconds, and not negative", ttl)}
+	onLease(cmd, func(cmd *cobra.Command, locks *client.Client, id string) error {
+		if err := checkTTL(ttl); err != nil {
+			return err
 		}
-		return onLease(server, args, func(locks *client.Client, id string) error {
-			lease, err := locks.Extend(cmd.Context(), id, ttl)
-			if err != nil {
-				return err
-			}
-			return printJSON(cmd.OutOrStdout(), lease.Wire())
-		})
-	}
+		lease, err := locks.Extend(cmd.Context(), id, ttl)
+		if err != nil {
+			return err
+		}
+		return printJSON(cmd.OutOrStdout(), lease.Wire())
+	})
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "the new time to live, counted from now (default: the server's)")
 	return cmd
 }
 
 func releaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release [LEASE_ID]",
-		Short: "Give a lease back",
-		Long: `Give a lease back. Without LEASE_ID it is $FENCELOCK_LEASE_ID, which is safer:
+		Short: "Release a lease",
+		Long: `Release a lease. Without LEASE_ID it is $FENCELOCK_LEASE_ID, which is safer:
 arguments show in the list of processes.
 
-Exit codes: 0; 75 if the lease had ended before, so that what it protected was
-not protected to the end; 69 if the service is unavailable (the lease ends with
+Exit codes: 0; 75 if the lease had ended before, so that its work was not
+protected to the end; 69 if the service is unavailable (the lease expires with
 its TTL), 77 if access is denied, 2 for wrong usage.`,
 		Example: "  fencelock release\n  fencelock release \"$lease\"",
-		Args:    mostArgs(1, "LEASE_ID"),
 	}
-	server := connect(cmd)
-	cmd.ValidArgsFunction = cobra.NoFileCompletions
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return onLease(server, args, func(locks *client.Client, id string) error {
-			return locks.Release(cmd.Context(), id)
-		})
-	}
+	onLease(cmd, func(cmd *cobra.Command, locks *client.Client, id string) error {
+		return locks.Release(cmd.Context(), id)
+	})
 	return cmd
 }
 
-// onLease does something with the lease that the arguments or the environment name.
-func onLease(server *connection, args []string, do func(*client.Client, string) error) error {
-	id := os.Getenv(varLeaseID)
-	if len(args) > 0 {
-		id = args[0]
-	}
-	if id == "" {
-		return usageError{errors.New("which lease? Name its lease id, or set " + varLeaseID)}
-	}
-	locks, err := server.client()
-	if err != nil {
-		return err
-	}
-	return advise(do(locks, id))
-}
-
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
-}
-
-// exactArgs and mostArgs are cobra's as usage errors that name what is missing.
-func exactArgs(n int, names string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usageError{fmt.Errorf("say %s %s", cmd.CommandPath(), names)}
+// onLease makes a command act on the lease that its argument or the environment names.
+func onLease(cmd *cobra.Command, act func(*cobra.Command, *client.Client, string) error) {
+	server := connect(cmd)
+	cmd.Args = maxArgs(1, "LEASE_ID")
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id := os.Getenv(varLeaseID)
+		if len(args) > 0 {
+			id = args[0]
 		}
-		return nil
-	}
-}
-
-func mostArgs(n int, names string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > n {
-			return usageError{fmt.Errorf("say %s [%s]", cmd.CommandPath(), names)}
+		if id == "" {
+			return usageError{errors.New("no lease is named: give its lease id, or set " + varLeaseID)}
 		}
-		return nil
+		locks, err := server.client()
+		if err != nil {
+			return err
+		}
+		return advise(act(cmd, locks, id))
 	}
 }

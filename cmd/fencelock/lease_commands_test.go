@@ -100,7 +100,7 @@ func TestListGetBreak(t *testing.T) {
 	p.tool("", nil, "get", "orders/3").wants(t, "get of a free one", 0, "state     free", "")
 	p.tool("", nil, "get", "orders/3", "-o", "json").wants(t, "get of a free one", 0, `"held": false`, "")
 	p.tool("", nil, "get", "orders/3", "-o", "xml").wants(t, "get", 2, "", "must be table or json")
-	p.tool("", nil, "get").wants(t, "get of nothing", 2, "", "say fencelock get RESOURCE")
+	p.tool("", nil, "get").wants(t, "get of nothing", 2, "", "use fencelock get RESOURCE")
 
 	p.tool("yes\n", nil, "break", "orders/1").wants(t, "break by a script", 2, "", "--yes")
 	p.tool("", nil, "break", "--yes", "orders/1").wants(t, "break", 0, "orders/1 is broken\n", "")
@@ -150,7 +150,7 @@ func TestCompletions(t *testing.T) {
 		"get r --out":                      "--output\ttable or json\n:4\n",
 		"acquire --ttl ":                   ":4\n",
 		"get --server http://127.0.0.1:1 ": ":4\n",
-		"rel":                              "release\tGive a lease back\n:4\n",
+		"rel":                              "release\tRelease a lease\n:4\n",
 	} {
 		cut := strings.Split(args, " ")
 		got := p.tool("", nil, append([]string{"__complete"}, cut...)...)

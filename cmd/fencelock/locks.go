@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -20,20 +19,7 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-func outputFlag(cmd *cobra.Command, output *string) {
-	cmd.Flags().StringVarP(output, "output", "o", "table", "table or json")
-	complete := cobra.FixedCompletions([]cobra.Completion{"table", "json"}, cobra.ShellCompDirectiveNoFileComp)
-	_ = cmd.RegisterFlagCompletionFunc("output", complete) // the flag is there
-}
-
-func checkOutput(output string) error {
-	if output != "table" && output != "json" {
-		return usageError{fmt.Errorf("-o %s: must be table or json", output)}
-	}
-	return nil
-}
-
-// listing is what ls is told.
+// listing is what ls shows, and how.
 type listing struct {
 	prefix, output string
 	watch          bool
@@ -45,24 +31,21 @@ func listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls [PREFIX]",
 		Aliases: []string{"list"},
-		Short:   "List the locks that are held: by whom, for how long yet, and how many wait",
+		Short:   "List the locks that are held: their holders, for how long yet, and how many wait",
 		Long: `List the locks that are held, those that begin with PREFIX or all, sorted by name:
-who holds them, under which token, for how long yet, since when, and how many wait.
+their holders, their tokens, for how long yet, since when, and how many wait.
 
-With --watch it goes on until it is interrupted: on a terminal the list is drawn
-again, elsewhere one list follows the other, with -o json one line each.`,
+--watch repeats that until it is interrupted: on a terminal the list is redrawn,
+elsewhere one list follows the other, with -o json one line each.`,
 		Example: "  fencelock ls\n  fencelock ls orders/ --watch\n  fencelock ls -o json | jq -r '.[] | select(.waiters > 0).resource'",
-		Args:    mostArgs(1, "PREFIX"),
+		Args:    maxArgs(1, "PREFIX"),
 	}
 	server := connect(cmd)
 	outputFlag(cmd, &l.output)
-	cmd.Flags().BoolVar(&l.watch, "watch", false, "go on until interrupted")
+	cmd.Flags().BoolVar(&l.watch, "watch", false, "repeat until interrupted")
 	cmd.Flags().DurationVar(&l.interval, "interval", time.Second, "with --watch, the pause between two looks, at least 100ms")
 	cmd.ValidArgsFunction = server.resourceCompletion
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkOutput(l.output); err != nil {
-			return err
-		}
 		const least = 100 * time.Millisecond
 		if l.interval < least {
 			return usageError{fmt.Errorf("--interval %s: must be at least %s", l.interval, least)}
@@ -132,20 +115,22 @@ func (l listing) follow(ctx context.Context, locks *client.Client, out io.Writer
 // frame is one picture of --watch, written at once so that it does not flicker.
 func (l listing) frame(out io.Writer, held []wire.Lock, failed error, draw, first bool) error {
 	var b bytes.Buffer
-	var err error
-	switch {
-	case l.output == "json" && failed == nil:
+	if l.output == "json" {
+		var v any = held
+		if failed != nil {
+			v = map[string]string{"error": failed.Error()}
+		}
 		enc := json.NewEncoder(&b)
 		enc.SetEscapeHTML(false)
-		err = enc.Encode(held)
-	case l.output == "json":
-		err = json.NewEncoder(&b).Encode(map[string]string{"error": failed.Error()})
-	case failed != nil:
-		_, err = fmt.Fprintln(&b, failed)
-	default:
-		err = printLocks(&b, held)
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+		_, err := out.Write(b.Bytes())
+		return err
 	}
-	if err != nil {
+	if failed != nil {
+		fmt.Fprintln(&b, failed)
+	} else if err := printLocks(&b, held); err != nil {
 		return err
 	}
 	text := b.String()
@@ -156,10 +141,10 @@ func (l listing) frame(out io.Writer, held []wire.Lock, failed error, draw, firs
 		if first {
 			text = "\x1b[2J" + text
 		}
-	case l.output == "table" && !first:
+	case !first:
 		text = "\n" + text
 	}
-	_, err = io.WriteString(out, text)
+	_, err := io.WriteString(out, text)
 	return err
 }
 
@@ -188,15 +173,15 @@ func msOf(ms *int64) string {
 	if ms == nil {
 		return "-"
 	}
-	return inWords(*ms)
+	return msInWords(*ms)
 }
 
 func getCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:     "get RESOURCE",
-		Short:   "Show one lock: its holder, its token, and the line that waits for it",
-		Long:    "Show one lock: whether it is held, by whom, and who waits for it. A free lock is no failure: the exit code is 0.",
+		Short:   "Show one lock: its holder, its token, and the queue for it",
+		Long:    "Show one lock: whether it is held, by which holder, and the queue for it. A free lock is no failure: the exit code is 0.",
 		Example: "  fencelock get orders/42\n  fencelock get orders/42 -o json | jq .held",
 		Args:    exactArgs(1, "RESOURCE"),
 	}
@@ -204,9 +189,6 @@ func getCommand() *cobra.Command {
 	outputFlag(cmd, &output)
 	cmd.ValidArgsFunction = server.resourceCompletion
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := checkOutput(output); err != nil {
-			return err
-		}
 		locks, err := server.client(client.WithPatience(time.Second))
 		if err != nil {
 			return err
@@ -242,7 +224,7 @@ func printLock(w io.Writer, lock wire.Lock) error {
 	}
 	line("waiting", strconv.Itoa(lock.Waiters))
 	for i, waiter := range lock.Queue {
-		line(fmt.Sprintf("  %d.", i+1), fmt.Sprintf("%s  for %s", orDash(waiter.Holder), inWords(waiter.WaitingMS)))
+		line(fmt.Sprintf("  %d.", i+1), fmt.Sprintf("%s  for %s", orDash(waiter.Holder), msInWords(waiter.WaitingMS)))
 	}
 	return table.Flush()
 }
@@ -251,16 +233,16 @@ func breakCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "break RESOURCE",
-		Short: "Take a lock from whoever holds it",
-		Long: `Take a lock from whoever holds it, for administrators. The holder is not told before
-it asks, which may be a third of its TTL later: until then it works beside the next
-one. Its token is stale as soon as the next lease is used, so storage that checks
+		Short: "Take a lock from its holder",
+		Long: `Take a lock from its holder, for administrators. The holder learns of it with its next
+request, which may be a third of its TTL later: until then it works beside the next
+holder. Its token is stale as soon as the next lease is used, so storage that checks
 tokens is safe.`,
 		Example: "  fencelock break orders/42\n  fencelock break --yes orders/42",
 		Args:    exactArgs(1, "RESOURCE"),
 	}
 	server := connect(cmd)
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	cmd.ValidArgsFunction = server.resourceCompletion
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		locks, err := server.client(client.WithPatience(time.Second))
@@ -283,25 +265,16 @@ tokens is safe.`,
 
 // confirmBreak shows whose lock it is, and asks.
 func confirmBreak(cmd *cobra.Command, locks *client.Client, resource string) error {
-	if !isTerminal(cmd.InOrStdin()) {
-		return usageError{errors.New("nobody is there to ask: say --yes as well")}
-	}
 	lock, err := locks.Inspect(cmd.Context(), resource)
 	if err != nil {
 		return advise(err)
 	}
 	if !lock.Held {
-		return fmt.Errorf("nobody holds %s", resource)
+		return fmt.Errorf("no lease holds %s", resource)
 	}
-	const word = "break"
-	out := cmd.ErrOrStderr()
-	if err := printLock(out, lock); err != nil {
+	if err := printLock(cmd.ErrOrStderr(), lock); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "The holder is not told before it asks. Type %q to go on: ", word) // nobody to ask if it fails, and no answer is no
-	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
-	if strings.TrimSpace(answer) != word {
-		return errors.New("nothing was done")
-	}
-	return nil
+	_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "The holder learns of it only with its next request.")
+	return confirm(cmd, "break")
 }

@@ -5,21 +5,22 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/fencelock/fencelock/internal/supervise"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/supervise"
 )
 
 // newLogger writes text to a terminal and JSON to anything else, unless the
 // configuration says which.
-func newLogger(cfg config, w io.Writer) *slog.Logger { return loggerFrom(cfg, cfg.logLevel, w) }
+func newLogger(cfg config.Config, w io.Writer) *slog.Logger { return loggerFrom(cfg, cfg.LogLevel, w) }
 
 // newAudit is the same log for administrative acts, which no level hides.
-func newAudit(cfg config, w io.Writer) *slog.Logger {
-	return loggerFrom(cfg, min(cfg.logLevel, slog.LevelInfo), w)
+func newAudit(cfg config.Config, w io.Writer) *slog.Logger {
+	return loggerFrom(cfg, min(cfg.LogLevel, slog.LevelInfo), w)
 }
 
-func loggerFrom(cfg config, level slog.Level, w io.Writer) *slog.Logger {
+func loggerFrom(cfg config.Config, level slog.Level, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
-	if cfg.logFormat == "text" || cfg.logFormat == "" && isTerminal(w) {
+	if cfg.LogFormat == "text" || cfg.LogFormat == "" && isTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
 	return slog.New(slog.NewJSONHandler(w, opts))

@@ -20,9 +20,8 @@ func main() {
 	os.Exit(run(ctx, rootCommand()))
 }
 
-// endOrderly: the first signal asks for an orderly end. Before anybody hears of it
-// the default is back, so that a second one ends the process at once, also one
-// that came meanwhile.
+// endOrderly cancels with the first signal. Before that it restores the default, so
+// that a second signal ends the process at once, also one that came meanwhile.
 func endOrderly(signals chan os.Signal, cancel func()) {
 	<-signals
 	signal.Stop(signals)
@@ -60,12 +59,4 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(runCommand(), watchdogCommand(), acquireCommand(), extendCommand(), releaseCommand(), listCommand(), getCommand(), breakCommand())
 	root.AddCommand(newGuardCommand(), serveCommand(), bootstrapCommand(), healthcheckCommand(), nodesCommand(), versionCommand(), demoCommand(), demoWorkerCommand(), tokenCommand(), secretCommand())
 	return root
-}
-
-// noArgs is cobra.NoArgs as a usage error.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
-		return usageError{err}
-	}
-	return nil
 }

@@ -151,16 +151,3 @@ func TestSeriesDoNotGrowWithResources(t *testing.T) {
 		t.Error("the prefix is not counted")
 	}
 }
-
-func TestMetricsPrefixesAreChecked(t *testing.T) {
-	for _, bad := range []string{",", "a,,b", "a,a", strings.Repeat("x,", 30) + "y"} {
-		t.Setenv("FENCELOCK_METRICS_PREFIXES", bad)
-		if _, err := loadConfig(); err == nil || !strings.Contains(err.Error(), "FENCELOCK_METRICS_PREFIXES") {
-			t.Errorf("%q: %v", bad, err)
-		}
-	}
-	t.Setenv("FENCELOCK_METRICS_PREFIXES", "orders/,carts/")
-	if cfg, err := loadConfig(); err != nil || !slices.Equal(cfg.metricsPrefixes, []string{"orders/", "carts/"}) {
-		t.Errorf("%v, %v", cfg.metricsPrefixes, err)
-	}
-}

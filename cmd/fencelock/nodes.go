@@ -1,12 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +14,6 @@ import (
 
 func nodesCommand() *cobra.Command {
 	var output string
-	var server *connection
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "Show the nodes of a running server: which may vote, which not, why, and for how long yet",
@@ -23,42 +21,42 @@ func nodesCommand() *cobra.Command {
 why, and for how long yet. Exits with 1 while the server cannot grant locks.`,
 		Example: "  fencelock nodes\n  fencelock nodes --server http://10.0.0.7:8080 -o json",
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
-			r, err := server.ready(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if err := printNodes(cmd.OutOrStdout(), r, output); err != nil {
-				return err
-			}
-			if !r.Ready {
-				return errors.New("the server grants nothing: " + r.Reason)
-			}
-			return nil
-		},
 	}
-	server = connect(cmd)
+	server := connect(cmd)
 	outputFlag(cmd, &output)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		r, err := server.ready(cmd.Context())
+		if err != nil {
+			return err
+		}
+		print := printNodes
+		if output == "json" {
+			print = func(w io.Writer, r wire.Ready) error { return printJSON(w, r) }
+		}
+		if err := print(cmd.OutOrStdout(), r); err != nil {
+			return err
+		}
+		if !r.Ready {
+			return errors.New("the server grants nothing: " + r.Reason)
+		}
+		return nil
+	}
 	return cmd
 }
 
-func printNodes(w io.Writer, r wire.Ready, output string) error {
-	if output == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(r)
-	}
+func printNodes(w io.Writer, r wire.Ready) error {
 	if len(r.Nodes) == 0 {
-		_, err := fmt.Fprintf(w, "%d vote, %d are a quorum; the nodes are shown to callers that the server knows: set FENCELOCK_BEARER_TOKEN_FILE\n", r.Voting, r.Quorum)
+		_, err := fmt.Fprintf(w, "%d vote, %d are a quorum; the server shows its nodes only to callers that it knows: set FENCELOCK_BEARER_TOKEN_FILE\n", r.Voting, r.Quorum)
 		return err
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(table, "NODE\tSTATE\tFOR\tWAIT\tREASON") // tabwriter keeps the error for Flush
 	for _, n := range r.Nodes {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", n.Name, n.State, inWords(n.SinceMS), waitInWords(n.WaitMS), orDash(n.Reason))
+		wait := "-"
+		if n.WaitMS > 0 {
+			wait = msInWords(n.WaitMS)
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", n.Name, n.State, msInWords(n.SinceMS), wait, orDash(n.Reason))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -67,24 +65,32 @@ func printNodes(w io.Writer, r wire.Ready, output string) error {
 	return err
 }
 
-func inWords(ms int64) string {
-	d := time.Duration(ms) * time.Millisecond
-	if d >= time.Second {
-		d = d.Truncate(time.Second)
+func healthcheckCommand() *cobra.Command {
+	var live bool
+	cmd := &cobra.Command{
+		Use:   "healthcheck",
+		Short: "Ask a server, by default the one on FENCELOCK_LISTEN, whether it can grant locks",
+		Long: `Ask a server, by default the one on FENCELOCK_LISTEN, whether it can grant locks
+(/readyz), and exit with 0 if so, with 1 if not. For a container's HEALTHCHECK,
+which has no curl.`,
+		Example: "  fencelock healthcheck\n  fencelock healthcheck --live --server http://127.0.0.1:8080",
+		Args:    noArgs,
 	}
-	return d.String()
-}
-
-func waitInWords(ms int64) string {
-	if ms == 0 {
-		return "-"
+	server := connect(cmd)
+	cmd.Flags().BoolVar(&live, "live", false, "only ask whether the process answers (/healthz)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if live {
+			status, _, err := server.get(cmd.Context(), "/healthz")
+			if err == nil && status != http.StatusOK {
+				err = fmt.Errorf("the server answered %d to /healthz: is it a fencelock?", status)
+			}
+			return err
+		}
+		r, err := server.ready(cmd.Context())
+		if err == nil && !r.Ready {
+			err = errors.New("not ready: " + r.Reason)
+		}
+		return err
 	}
-	return inWords(ms)
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
+	return cmd
 }

@@ -112,7 +112,7 @@ func TestWaitingIsSaidOnATerminal(t *testing.T) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		_, _, screen := p.onTerminal(path, words...)
-		p.shows(screen, "waiting for r; fencelock get says who holds it")
+		p.shows(screen, "waiting for r; fencelock get shows its holder")
 		if quiet := p.tool("", nil, "acquire", "--wait", "1500ms", "r"); strings.Contains(quiet.errOut, "waiting") {
 			t.Errorf("a script is told: %s", quiet.errOut)
 		}

@@ -36,7 +36,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"run r -- sh -c kill␣-KILL␣$$", 137, "", ""},
 		{"run r -- sh -c kill␣-TERM␣$$", 143, "", ""},
 		{"run r -- echo -n x --ttl", 0, "x --ttl", ""}, // what follows -- is the command's
-		{"run r -- no-such-program", 127, "", "no-such-program is not there"},
+		{"run r -- no-such-program", 127, "", "no-such-program does not exist"},
 		{"run r -- " + notExecutable, 126, "", "cannot be run"},
 		{"run -n taken -- true", 1, "", "taken is held by somebody"},
 		{"run --wait 10ms taken -- true", 1, "", "taken is held by somebody"},
@@ -46,7 +46,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"run r true", 2, "", "with -- before the command"},
 		{"run -- true", 2, "", "with -- before the command"},
 		{"run r --", 2, "", "with -- before the command"},
-		{"run -n --wait 1s r -- true", 2, "", "either --no-wait or --wait"},
+		{"run -n --wait 1s r -- true", 2, "", "--no-wait and --wait exclude each other"},
 		{"run --grace 20s --ttl 30s r -- true", 2, "", "at most 12s"},
 		{"run --grace 20s r -- true", 2, "", "at most 12s"}, // known only from the server
 		{"run --ttl 2h r -- true", 2, "", "ttl_ms"},

@@ -16,114 +16,150 @@ import (
 
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/reload"
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/internal/reload"
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// security is who may call and over what; without files, anybody over anything.
+// The variables whose files are read again, as the log and the metric name them.
+const (
+	accessFile   = "FENCELOCK_ACCESS_FILE"
+	certFile     = "FENCELOCK_TLS_CERT_FILE"
+	proofKeyFile = "FENCELOCK_PROOF_KEY_FILE"
+	leaseKeyFile = "FENCELOCK_LEASE_KEY_FILE"
+)
+
+// security is who may call and over what; without files, every caller over HTTP.
 type security struct {
-	keeper *access.Keeper // nil: nobody is asked
-	file   string
-	issuer *access.Issuer              // nil: nobody is known by a JWT
-	certs  *certificates               // nil: no TLS
-	proofs *keyFile[fencing.ProofKeys] // nil: no proofs
-	leases *keyFile[redlock.Keys]      // nil: lease ids are sealed under the cluster's own secret
+	keeper *access.Keeper // nil: no access control
+	issuer *access.Issuer // nil: no JWTs
+	certs  *loaded[tls.Config]
+	proofs *loaded[fencing.ProofKeys]
+	leases *loaded[redlock.Keys]
 
-	unusable *prometheus.GaugeVec // by variable, see measure
+	files []reload.Files
 }
 
-// keyFile is the keys of a file as they last were good.
-type keyFile[Keys any] struct {
-	variable, file string
-	parse          func(text string) (*Keys, error)
-	current        atomic.Pointer[Keys]
-}
+// loaded is what some files held when they last were good; nil without files.
+type loaded[T any] struct{ current atomic.Pointer[T] }
 
-func (k *keyFile[Keys]) load() error {
-	text, err := os.ReadFile(k.file) //nolint:gosec // the operator names the file
-	if err != nil {
-		return fmt.Errorf("%s: %w", k.variable, err)
-	}
-	keys, err := k.parse(string(text))
-	if err != nil {
-		return fmt.Errorf("%s: %s: %w", k.variable, k.file, err)
-	}
-	k.current.Store(keys)
-	return nil
-}
-
-// get gives a function for the keys of the moment; nil if there is no file.
-func (k *keyFile[Keys]) get() func() *Keys {
-	if k == nil {
+// get gives a function for the value of the moment; nil if there are no files.
+func (l *loaded[T]) get() func() *T {
+	if l == nil {
 		return nil
 	}
-	return k.current.Load
+	return l.current.Load
 }
 
-func newProofKeyFile(path string) *keyFile[fencing.ProofKeys] {
-	return &keyFile[fencing.ProofKeys]{variable: proofKeyFile, file: path, parse: fencing.ParseProofKeys}
-}
-
-func newLeaseKeyFile(path string) *keyFile[redlock.Keys] {
-	return &keyFile[redlock.Keys]{variable: leaseKeyFile, file: path, parse: func(text string) (*redlock.Keys, error) {
-		parsed, err := fencing.ParseProofKeys(text) // the files have one form
+// load reads a variable's files, now and whenever they change; the first path is "" without them.
+func load[T any](s *security, variable string, read func() (*T, error), paths ...string) (*loaded[T], error) {
+	if paths[0] == "" {
+		return nil, nil //nolint:nilnil // no file is a configuration, not a failure
+	}
+	l := &loaded[T]{}
+	again := func() error {
+		value, err := read()
 		if err != nil {
-			return nil, err
+			return fmt.Errorf("%s: %w", variable, err)
 		}
-		var secrets [][]byte
-		for _, key := range parsed.Keys() {
-			secrets = append(secrets, key.Secret)
-		}
-		return redlock.NewKeys(secrets...)
-	}}
+		l.current.Store(value)
+		return nil
+	}
+	s.files = append(s.files, reload.Files{Name: variable, Paths: slices.DeleteFunc(paths, func(path string) bool { return path == "" }), Load: again})
+	return l, again()
 }
 
 // openSecurity reads the files. The error names the variable.
-func openSecurity(cfg config) (*security, error) {
-	s := &security{file: cfg.access.file}
-	if s.file != "" {
-		var verifier access.Verifier
-		if cfg.access.oidc.Issuer != "" {
-			s.issuer = access.NewIssuer(cfg.access.oidc)
-			verifier = s.issuer
-		}
-		keeper, err := access.Open(s.file, verifier)
-		if err != nil {
-			return nil, fmt.Errorf("FENCELOCK_ACCESS_FILE cannot be used; docs/reference/access.md says what it holds:\n%w", err)
-		}
-		s.keeper = keeper
+func openSecurity(cfg config.Config) (s *security, err error) {
+	s = &security{}
+	if err := s.openAccess(cfg); err != nil {
+		return nil, err
 	}
-	if cfg.proofKeys != "" {
-		s.proofs = newProofKeyFile(cfg.proofKeys)
-		if err := s.proofs.load(); err != nil {
-			return nil, err
-		}
+	readProofs := func() (*fencing.ProofKeys, error) { return readProofKeys(cfg.ProofKeyFile) }
+	if s.proofs, err = load(s, proofKeyFile, readProofs, cfg.ProofKeyFile); err != nil {
+		return nil, err
 	}
-	if cfg.leaseKeys != "" {
-		s.leases = newLeaseKeyFile(cfg.leaseKeys)
-		if err := s.leases.load(); err != nil {
-			return nil, err
-		}
+	readLeases := func() (*redlock.Keys, error) { return readLeaseKeys(cfg.LeaseKeyFile) }
+	if s.leases, err = load(s, leaseKeyFile, readLeases, cfg.LeaseKeyFile); err != nil {
+		return nil, err
 	}
-	if cfg.tls.cert != "" {
-		s.certs = &certificates{files: cfg.tls}
-		if err := s.certs.load(); err != nil {
-			return nil, err
-		}
-	}
-	return s, nil
+	readCerts := func() (*tls.Config, error) { return readCertificates(cfg) }
+	s.certs, err = load(s, certFile, readCerts, cfg.TLSCertFile, cfg.TLSKeyFile, cfg.TLSClientCAFile)
+	return s, err
 }
 
-// hosts are the hosts that are answered where nobody is asked who they are.
-func (s *security) hosts(cfg config) *api.Hosts {
+func (s *security) openAccess(cfg config.Config) (err error) {
+	if cfg.AccessFile == "" {
+		return nil
+	}
+	var verifier access.Verifier
+	if cfg.OIDCIssuer != "" {
+		s.issuer = access.NewIssuer(access.OIDC{Issuer: cfg.OIDCIssuer, Audience: cfg.OIDCAudience, Claim: cfg.OIDCClaim})
+		verifier = s.issuer
+	}
+	if s.keeper, err = access.Open(cfg.AccessFile, verifier); err != nil {
+		return fmt.Errorf("FENCELOCK_ACCESS_FILE cannot be used; docs/reference/access.md says what it holds:\n%w", err)
+	}
+	s.files = append(s.files, reload.Files{Name: accessFile, Paths: []string{cfg.AccessFile}, Load: s.keeper.Load})
+	return nil
+}
+
+func readProofKeys(path string) (*fencing.ProofKeys, error) {
+	text, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, err
+	}
+	keys, err := fencing.ParseProofKeys(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return keys, nil
+}
+
+// readLeaseKeys reads a file of the same form.
+func readLeaseKeys(path string) (*redlock.Keys, error) {
+	parsed, err := readProofKeys(path)
+	if err != nil {
+		return nil, err
+	}
+	var secrets [][]byte
+	for _, key := range parsed.Keys() {
+		secrets = append(secrets, key.Secret)
+	}
+	return redlock.NewKeys(secrets...)
+}
+
+func readCertificates(cfg config.Config) (*tls.Config, error) {
+	cert, err := tls.LoadX509KeyPair(cfg.TLSCertFile, cfg.TLSKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("it and FENCELOCK_TLS_KEY_FILE must name a certificate and its key, in PEM: %w", err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
+	if cfg.TLSClientCAFile == "" {
+		return config, nil
+	}
+	text, err := os.ReadFile(cfg.TLSClientCAFile)
+	if err == nil {
+		config.ClientCAs = x509.NewCertPool()
+		config.ClientAuth = tls.VerifyClientCertIfGiven // a caller without one may have a bearer token
+		if !config.ClientCAs.AppendCertsFromPEM(text) {
+			err = errors.New(cfg.TLSClientCAFile + " holds no certificate in PEM")
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("FENCELOCK_TLS_CLIENT_CA_FILE: %w", err)
+	}
+	return config, nil
+}
+
+// hosts are the hosts that are served where there is no access control.
+func (s *security) hosts(cfg config.Config) *api.Hosts {
 	if s.keeper != nil {
 		return nil
 	}
-	return &api.Hosts{Listen: cfg.listen, Names: cfg.allowedHosts}
+	return &api.Hosts{Listen: cfg.Listen, Names: cfg.AllowedHosts}
 }
-
-func (s *security) asksCallers() bool { return s.keeper != nil }
 
 func (s *security) scheme() string {
 	if s.certs != nil {
@@ -132,12 +168,16 @@ func (s *security) scheme() string {
 	return "http"
 }
 
-// tls is the configuration of the listeners; nil without a certificate.
+// tls is the configuration of the listeners, with the files' latest version for
+// each connection; nil without a certificate.
 func (s *security) tls() *tls.Config {
 	if s.certs == nil {
 		return nil
 	}
-	return s.certs.config()
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.certs.current.Load(), nil },
+	}
 }
 
 // describe is for the log's first line.
@@ -149,110 +189,43 @@ func (s *security) describe() string {
 }
 
 // notes are what the operator should know.
-func (s *security) notes(cfg config) (notes []string) {
-	if s.keeper != nil && s.certs == nil && !onLoopback(cfg.listen) {
-		notes = append(notes, "bearer tokens travel unencrypted: set FENCELOCK_TLS_CERT_FILE and FENCELOCK_TLS_KEY_FILE, unless something in front of this server ends TLS")
+func (s *security) notes(cfg config.Config) []string {
+	if s.keeper != nil && s.certs == nil && !config.OnLoopback(cfg.Listen) {
+		return []string{"bearer tokens travel unencrypted: set FENCELOCK_TLS_CERT_FILE and FENCELOCK_TLS_KEY_FILE, unless something in front of this server ends TLS"}
 	}
-	return notes
+	return nil
+}
+
+// measure adds the gauge of files that changed and cannot be used.
+func (s *security) measure(registry prometheus.Registerer) {
+	unusable := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "fencelock_file_refused",
+		Help: "1 while a file that changed cannot be used, and the version before stays in force.",
+	}, []string{"file"})
+	registry.MustRegister(unusable)
+	for _, variable := range []string{accessFile, certFile, proofKeyFile, leaseKeyFile} {
+		unusable.WithLabelValues(variable).Set(0)
+	}
+	for i, files := range s.files {
+		gauge := unusable.WithLabelValues(files.Name)
+		s.files[i].Refused = func(refused bool) {
+			gauge.Set(0)
+			if refused {
+				gauge.Set(1)
+			}
+		}
+	}
 }
 
 // watch reads the files again when they change, and keeps the issuer's keys,
 // until ctx ends.
 func (s *security) watch(ctx context.Context, logger *slog.Logger) {
 	var watches sync.WaitGroup
-	watch := func(variable string, paths []string, load func() error) {
-		files := reload.Files{Name: variable, Paths: paths, Load: load, Refused: s.refused(variable)}
+	for _, files := range s.files {
 		watches.Go(func() { reload.Watch(ctx, logger, files) })
-	}
-	if s.keeper != nil {
-		watch(accessFile, []string{s.file}, s.keeper.Load)
 	}
 	if s.issuer != nil {
 		watches.Go(func() { s.issuer.Run(ctx, logger) })
 	}
-	if s.certs != nil {
-		watch(certFile, s.certs.paths(), s.certs.load)
-	}
-	if s.proofs != nil {
-		watch(s.proofs.variable, []string{s.proofs.file}, s.proofs.load)
-	}
-	if s.leases != nil {
-		watch(s.leases.variable, []string{s.leases.file}, s.leases.load)
-	}
 	watches.Wait()
-}
-
-// The variables whose files are read again, as the log and the metric name them.
-const (
-	accessFile   = "FENCELOCK_ACCESS_FILE"
-	certFile     = "FENCELOCK_TLS_CERT_FILE"
-	proofKeyFile = "FENCELOCK_PROOF_KEY_FILE"
-	leaseKeyFile = "FENCELOCK_LEASE_KEY_FILE"
-)
-
-// measure adds the gauge of files that changed and cannot be used.
-func (s *security) measure(registry prometheus.Registerer) {
-	s.unusable = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "fencelock_file_refused",
-		Help: "1 while a file that changed cannot be used, and the version before stays in force.",
-	}, []string{"file"})
-	registry.MustRegister(s.unusable)
-	for _, variable := range []string{accessFile, certFile, proofKeyFile, leaseKeyFile} {
-		s.refused(variable)(false)
-	}
-}
-
-// refused tells the gauge of a file.
-func (s *security) refused(variable string) func(bool) {
-	return func(refused bool) { s.unusable.WithLabelValues(variable).Set(truth(refused)) }
-}
-
-// certificates are the TLS files as they last were good.
-type certificates struct {
-	files   tlsFiles
-	current atomic.Pointer[tls.Config]
-}
-
-func (c *certificates) paths() []string {
-	return slices.DeleteFunc([]string{c.files.cert, c.files.key, c.files.clientCA}, func(path string) bool { return path == "" })
-}
-
-// load reads the files. After an error those from before stay in use.
-func (c *certificates) load() error {
-	cert, err := tls.LoadX509KeyPair(c.files.cert, c.files.key)
-	if err != nil {
-		return fmt.Errorf("FENCELOCK_TLS_CERT_FILE and FENCELOCK_TLS_KEY_FILE must be a certificate and its key, in PEM: %w", err)
-	}
-	config := &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"},
-	}
-	if c.files.clientCA != "" {
-		if config.ClientCAs, err = readAuthorities(c.files.clientCA); err != nil {
-			return fmt.Errorf("FENCELOCK_TLS_CLIENT_CA_FILE: %w", err)
-		}
-		// Who shows none may still have a bearer token.
-		config.ClientAuth = tls.VerifyClientCertIfGiven
-	}
-	c.current.Store(config)
-	return nil
-}
-
-func readAuthorities(path string) (*x509.CertPool, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, errors.New(path + " holds no certificate in PEM")
-	}
-	return pool, nil
-}
-
-// config takes the files' latest version for each connection.
-func (c *certificates) config() *tls.Config {
-	return &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return c.current.Load(), nil },
-	}
 }

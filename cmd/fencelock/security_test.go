@@ -25,6 +25,7 @@ import (
 
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 )
 
 // authority signs certificates.
@@ -137,7 +138,7 @@ func TestTokenNew(t *testing.T) {
 			t.Errorf("%v: %v: %s", args, err, out)
 		}
 	}
-	if out, err := command(t, nil, "token", "new", "--name", "boss", "--append", file).CombinedOutput(); err == nil || !strings.Contains(string(out), "left as it is") {
+	if out, err := command(t, nil, "token", "new", "--name", "boss", "--append", file).CombinedOutput(); err == nil || !strings.Contains(string(out), "is unchanged") {
 		t.Errorf("a name twice: %v: %s", err, out)
 	}
 	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(after, text) {
@@ -227,9 +228,9 @@ func TestBadSecurityStopsTheStart(t *testing.T) {
 	broken := filepath.Join(dir, "broken")
 	writeFile(t, broken, "# a comment\nworker token=hunter2\n")
 	for part, env := range map[string][]string{
-		"line 2: token= must be sha256:":    {"FENCELOCK_ACCESS_FILE=" + broken},
-		"FENCELOCK_ACCESS_FILE":             {"FENCELOCK_ACCESS_FILE=" + broken + ".missing"},
-		"must be a certificate and its key": {"FENCELOCK_TLS_CERT_FILE=" + broken, "FENCELOCK_TLS_KEY_FILE=" + broken},
+		"line 2: token= must be sha256:":      {"FENCELOCK_ACCESS_FILE=" + broken},
+		"FENCELOCK_ACCESS_FILE":               {"FENCELOCK_ACCESS_FILE=" + broken + ".missing"},
+		"must name a certificate and its key": {"FENCELOCK_TLS_CERT_FILE=" + broken, "FENCELOCK_TLS_KEY_FILE=" + broken},
 	} {
 		cmd := command(t, append(env, "FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0"), "serve")
 		out, err := cmd.CombinedOutput()
@@ -439,7 +440,7 @@ func TestNodesOfAServerThatAsks(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"A=b"}, 0, "1 vote, 1 are a quorum; the nodes are shown to callers that the server knows"},
+		{[]string{"A=b"}, 0, "1 vote, 1 are a quorum; the server shows its nodes only to callers that it knows"},
 		{[]string{"FENCELOCK_BEARER_TOKEN=" + secret}, 0, "embedded  voting"},
 		{[]string{"FENCELOCK_BEARER_TOKEN=wrong"}, exitFailed, "the server does not know these credentials"},
 	} {
@@ -456,7 +457,7 @@ func TestNodesOfAServerThatAsks(t *testing.T) {
 
 // TestAuditIsLoggedAtEveryLevel: an operator who wants errors only wants these, too.
 func TestAuditIsLoggedAtEveryLevel(t *testing.T) {
-	cfg := config{logFormat: "json", logLevel: 8}
+	cfg := config.Config{LogFormat: "json", LogLevel: 8}
 	var out bytes.Buffer
 	newAudit(cfg, &out).Info("audit")
 	if !strings.Contains(out.String(), "audit") {

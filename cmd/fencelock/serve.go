@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,10 @@ import (
 
 	"github.com/fencelock/fencelock"
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/backend"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/storage/pgguard"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -26,11 +30,10 @@ import (
 // the Locker and the storages need afterwards has to fit into 30 s with it.
 const drainTimeout = 20 * time.Second
 
-// idleTimeout is how long a connection may be kept between two requests.
-const idleTimeout = 2 * time.Minute
-
-// headerTimeout is for a request's header to arrive.
-const headerTimeout = 10 * time.Second
+const (
+	idleTimeout   = 2 * time.Minute  // how long a connection may be kept between two requests
+	headerTimeout = 10 * time.Second // for a request's header to arrive
+)
 
 func serveCommand() *cobra.Command {
 	return &cobra.Command{
@@ -39,14 +42,14 @@ func serveCommand() *cobra.Command {
 		Long: `Run the lock service. Without any configuration it keeps a single durable lock
 node and the guarded records in one file, and listens on 127.0.0.1:8080.
 
-It stops on SIGTERM or SIGINT: it accepts nothing more, finishes what runs, and
-exits with 0. A second signal ends it at once.
+It stops on SIGTERM or SIGINT: it accepts no new requests, finishes those that run,
+and exits with 0. A second signal ends it at once.
 
-` + variablesHelp(),
+` + config.Help(),
 		Example: "  fencelock serve\n  FENCELOCK_REDIS_ADDRS=r1:6379,r2:6379,r3:6379 fencelock serve",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := loadConfig()
+			cfg, err := config.Load()
 			if err != nil {
 				return usageError{err}
 			}
@@ -58,38 +61,45 @@ exits with 0. A second signal ends it at once.
 }
 
 // serve runs the service until ctx ends, and then drains it.
-func serve(ctx context.Context, cfg config, stdout io.Writer, logger, audit *slog.Logger) (err error) {
-	security, err := openSecurity(cfg)
-	if err != nil {
+func serve(ctx context.Context, cfg config.Config, stdout io.Writer, logger, audit *slog.Logger) (err error) {
+	s := &service{cfg: cfg, logger: logger, audit: audit}
+	if s.security, err = openSecurity(cfg); err != nil {
 		return usageError{err}
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	traces, err := openTracing(ctx, cfg, logger)
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+	s.security.measure(registry)
+	if cfg.Tracing == "otlp" {
+		var end func() error
+		if s.tracer, end, err = openTracing(ctx, logger); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, end()) }()
+	}
+	s.backend, err = backend.Open(ctx, cfg, backend.Options{
+		Logger: logger, Audit: audit.With(slog.String("identity", "server")), Registry: registry,
+		LeaseKeys: s.security.leases.get(), Traced: s.tracer != nil,
+	})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, traces.close(ctx)) }()
-	b, err := openBackend(ctx, cfg, security.leases.get(), logger, audit, registry, traces)
-	if err != nil {
+	defer func() { err = errors.Join(err, s.backend.Close()) }()
+	if guard, ok := s.backend.Guard.(*pgguard.Guard); ok {
+		registry.MustRegister(newGuardRefusals(guard))
+	}
+	if err := s.listen(ctx); err != nil {
 		return err
 	}
-	registry.MustRegister(newClusterCollector(b.locker, b.queues, cfg.maxWaiters), buildInfo())
-	security.measure(registry)
-	s := &service{logger: logger, audit: audit, backend: b, security: security, tracer: traces.tracer()}
-	err = s.listen(ctx, cfg)
-	if err == nil {
-		s.handlers(cfg, registry)
-		s.announce(cfg, stdout)
-		err = s.run(ctx)
-	}
-	return errors.Join(err, s.close(), b.close())
+	s.handlers(registry)
+	s.announce(stdout)
+	return s.run(ctx)
 }
 
 // service is a running server.
 type service struct {
+	cfg           config.Config
 	logger, audit *slog.Logger
-	backend       *backend
+	backend       *backend.Backend
 	security      *security
 	tracer        trace.Tracer // nil for none
 	publicSocket  net.Listener
@@ -98,73 +108,49 @@ type service struct {
 	public, admin *http.Server
 }
 
-func (s *service) listen(ctx context.Context, cfg config) (err error) {
-	socket, err := listen(ctx, "FENCELOCK_LISTEN", cfg.listen)
-	if err != nil {
-		return err
+// listen opens the sockets, which a failure leaves to the end of the process.
+func (s *service) listen(ctx context.Context) (err error) {
+	open := func(variable, address string, config *tls.Config) (net.Listener, error) {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		if err != nil {
+			return nil, fmt.Errorf("cannot listen on %s=%s: %w", variable, address, err)
+		}
+		return api.NewListener(l, config, headerTimeout, s.logger), nil
 	}
-	s.publicSocket = api.NewListener(socket, s.security.tls(), headerTimeout, s.logger)
-	socket, err = listen(ctx, "FENCELOCK_ADMIN_LISTEN", cfg.adminListen)
-	if err != nil {
+	if s.publicSocket, err = open("FENCELOCK_LISTEN", s.cfg.Listen, s.security.tls()); err != nil {
 		return err
 	}
 	config := s.security.tls()
-	if cfg.openAdmin {
+	if s.cfg.OpenAdmin() {
 		config = nil
 	}
-	s.adminSocket = api.NewListener(socket, config, headerTimeout, s.logger)
-	return nil
+	s.adminSocket, err = open("FENCELOCK_ADMIN_LISTEN", s.cfg.AdminListen, config)
+	return err
 }
 
-func listen(ctx context.Context, variable, address string) (net.Listener, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s=%s: %w", variable, address, err)
-	}
-	return l, nil
-}
-
-// close frees what run did not get to serve.
-func (s *service) close() error {
-	var errs []error
-	var open []net.Listener
-	if s.publicSocket != nil {
-		open = append(open, s.publicSocket)
-	}
-	if s.adminSocket != nil {
-		open = append(open, s.adminSocket)
-	}
-	for _, l := range open {
-		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (s *service) handlers(cfg config, registry *prometheus.Registry) {
+func (s *service) handlers(registry *prometheus.Registry) {
 	s.handler = api.New(api.Options{
-		Service: s.backend.locker,
-		Guard:   s.backend.guard,
-		Events:  s.backend.events,
+		Service: s.backend.Locker,
+		Guard:   s.backend.Guard,
+		Events:  s.backend.Events,
 		Access:  s.security.keeper,
-		Hosts:   s.security.hosts(cfg),
+		Hosts:   s.security.hosts(s.cfg),
 		Audit:   s.audit,
-		Console: cfg.console,
+		Console: s.cfg.Console,
 		Proofs:  s.security.proofs.get(),
-		MaxTTL:  cfg.maxTTL,
+		MaxTTL:  s.cfg.MaxTTL,
 		OpenAPI: []byte(fencelock.OpenAPI),
 		Logger:  s.logger,
 		Metrics: registry,
 		Tracer:  s.tracer,
 
-		MetricsPrefixes: cfg.metricsPrefixes,
-		ProofRequired:   cfg.proofRequired,
+		MetricsPrefixes: s.cfg.MetricsPrefixes,
+		ProofRequired:   s.cfg.ProofRequired,
 	})
 	s.public = s.httpServer(s.handler)
 	admin := api.NewAdmin(registry)
-	if cfg.openAdmin {
-		admin = s.handler.OnlyHosts(api.Hosts{Listen: cfg.adminListen, Names: cfg.allowedHosts}, admin)
+	if s.cfg.OpenAdmin() {
+		admin = s.handler.OnlyHosts(api.Hosts{Listen: s.cfg.AdminListen, Names: s.cfg.AllowedHosts}, admin)
 	} else {
 		admin = s.handler.AuthorizeAdmin(admin)
 	}
@@ -197,43 +183,40 @@ func (s *service) httpServer(h http.Handler) *http.Server {
 	}
 }
 
-// announce writes the log's first line, and for who tries it out what to paste.
-func (s *service) announce(cfg config, stdout io.Writer) {
+// announce writes the log's first line and, with the embedded node, commands to try.
+func (s *service) announce(stdout io.Writer) {
 	s.logger.Info("listening",
 		slog.String("addr", s.publicSocket.Addr().String()),
 		slog.String("admin_addr", s.adminSocket.Addr().String()),
-		slog.String("mode", s.backend.mode),
+		slog.String("mode", s.backend.Mode),
 		slog.String("access", s.security.describe()),
 		slog.String("version", version()))
-	for _, v := range misspeltVariables() {
-		s.logger.Warn("unknown variable, ignored", slog.String("variable", v.name), slog.String("closest", v.closest))
+	for _, v := range config.MisspeltVariables(clientVariables()) {
+		s.logger.Warn("unknown variable, ignored", slog.String("variable", v.Name), slog.String("closest", v.Closest))
 	}
-	for _, note := range append(s.backend.notes, s.security.notes(cfg)...) {
+	for _, note := range append(s.backend.Notes, s.security.notes(s.cfg)...) {
 		s.logger.Warn("note", slog.String("note", note))
 	}
-	if len(cfg.redisSets) == 0 {
-		// Whoever reads the log must not miss it because this is lost.
-		_, _ = io.WriteString(stdout, banner(s.publicSocket.Addr(), s.adminSocket.Addr(), s.backend.mode, cfg, s.security))
+	if len(s.cfg.RedisSets) == 0 {
+		// The service runs although stdout may be gone.
+		_, _ = io.WriteString(stdout, banner(s.publicSocket.Addr(), s.adminSocket.Addr(), s.backend.Mode, s.cfg, s.security))
 	}
 }
 
 // run serves until ctx ends or a part fails, then stops the parts in order:
 // requests first, then the Locker, which they need.
 func (s *service) run(ctx context.Context) error {
-	lockerCtx, stopLocker := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopLocker()
+	backendCtx, stopBackend := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBackend()
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return unlessClosed(s.public.Serve(s.publicSocket)) })
 	parts.Go(func() error { return unlessClosed(s.admin.Serve(s.adminSocket)) })
 	parts.Go(func() error { s.security.watch(ctx, s.logger); return nil })
-	parts.Go(func() error { return unlessStopped(lockerCtx, s.backend.locker.Run(lockerCtx)) })
-	parts.Go(func() error { s.handler.Run(lockerCtx); return nil })
-	parts.Go(func() error { s.backend.watchLeaks(lockerCtx); return nil })
-	parts.Go(func() error { return s.backend.watchFile(ctx) })
-	s.backend.runEvents(lockerCtx, parts)
+	parts.Go(func() error { s.handler.Run(backendCtx); return nil })
+	s.backend.Start(backendCtx, parts)
 	parts.Go(func() error {
 		<-ctx.Done()
-		defer stopLocker()
+		defer stopBackend()
 		return s.drain(context.WithoutCancel(ctx))
 	})
 	err := parts.Wait()
@@ -245,8 +228,8 @@ func (s *service) run(ctx context.Context) error {
 // drainTimeout, and cuts those off that have not.
 func (s *service) drain(ctx context.Context) error {
 	s.logger.Info("stopping: no new requests, those under way may finish")
-	s.backend.locker.StopWaiting() // they might wait for minutes
-	s.backend.events.Stop()        // and these for ever
+	s.backend.Locker.StopWaiting() // they might wait for minutes
+	s.backend.Events.Stop()        // and these for ever
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	err := s.public.Shutdown(ctx)
@@ -259,14 +242,6 @@ func (s *service) drain(ctx context.Context) error {
 
 func unlessClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
-
-// unlessStopped passes an error on, unless it only says that ctx has ended.
-func unlessStopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
 	}
 	return err

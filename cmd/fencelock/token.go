@@ -45,16 +45,16 @@ func tokenNewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new",
 		Short: "Make a bearer token, and its line for FENCELOCK_ACCESS_FILE",
-		Long: `Make a bearer token: the secret by which a caller is known to the service. It is not a fencing
-token; those are made by the service, with each lease.
+		Long: `Make a bearer token: the secret that identifies a caller to the service. It is not a fencing
+token; the service makes those, with each lease.
 
-The secret is shown this once. The line for FENCELOCK_ACCESS_FILE holds its SHA-256 only, the name,
-and what the name may do: prefixes of resources, * for all. Each right contains the ones before it:
-read (see locks), acquire (take and extend leases, write guarded records), admin (break locks).
-The longest prefix counts, and what no rule allows is denied.
+The secret is shown this once. The line for FENCELOCK_ACCESS_FILE holds the name, the SHA-256 of
+the secret, and the rights of the name: prefixes of resources, * for all. Each right contains the
+ones before it: read (see locks), acquire (take and extend leases, write guarded records), admin
+(break locks). The longest prefix counts, and everything that no rule allows is denied.
 
-With --append the line is added to the file, before its last line (end), and the secret alone is
-printed. Servers read the file by themselves. A file that is not there is made.`,
+--append adds the line to the file, before its last line (end), and prints the secret alone. Running
+servers read the file again. If the file does not exist, it is made.`,
 		Example: `  fencelock token new --name worker --acquire orders/ --read '*'
   fencelock token new --name ops --admin '*' --append access.txt > ops.token`,
 		Args: noArgs,
@@ -99,23 +99,20 @@ func (g *grant) print(cmd *cobra.Command) error {
 	return err
 }
 
-// line is the line of the file. What it says is checked by who reads it.
+// line is the line of the file. Whoever reads it checks what it says.
 func (g *grant) line(secret string) string {
-	parts := []string{g.name, fmt.Sprintf("token=sha256:%x", sha256.Sum256([]byte(secret)))}
-	for _, rules := range []struct {
-		right    string
-		prefixes []string
-	}{{"none", g.none}, {"read", g.read}, {"acquire", g.acquire}, {"admin", g.admin}} {
-		for _, prefix := range rules.prefixes {
-			parts = append(parts, rules.right+"="+encodePrefix(prefix))
+	line := fmt.Sprintf("%s token=sha256:%x", g.name, sha256.Sum256([]byte(secret)))
+	for i, prefixes := range [][]string{g.none, g.read, g.acquire, g.admin} {
+		for _, prefix := range prefixes {
+			line += " " + []string{"none", "read", "acquire", "admin"}[i] + "=" + encodePrefix(prefix)
 		}
 	}
 	for _, limit := range [][2]string{{"requests", g.requests}, {"waiters", g.waiters}, {"held", g.held}} {
 		if limit[1] != "" {
-			parts = append(parts, limit[0]+"="+limit[1])
+			line += " " + limit[0] + "=" + limit[1]
 		}
 	}
-	return strings.Join(parts, " ")
+	return line
 }
 
 // encodePrefix writes a prefix without spaces; * stays itself.
@@ -128,19 +125,19 @@ func encodePrefix(prefix string) string {
 
 // addLine adds a line to a file that stays valid with it, or makes the file.
 func addLine(path, name, line string) error {
+	mode := os.FileMode(0o600)
 	before, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	text, err := access.Append(string(before), line)
-	if err != nil {
-		return fmt.Errorf("%s is left as it is: with the new line of %s it would not be a good access file (a name has one line; add token= to it by hand): %w", path, name, err)
-	}
-	mode := os.FileMode(0o600)
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 	}
-	// Another file in its place: who reads it meanwhile sees one or the other.
+	text, err := access.Append(string(before), line)
+	if err != nil {
+		return fmt.Errorf("%s is unchanged: with the new line of %s it would not be a valid access file (a name has one line; add token= to it by hand): %w", path, name, err)
+	}
+	// A reader sees the file before or after, and nothing between.
 	temporary := path + ".new"
 	if err := os.WriteFile(temporary, []byte(text), mode); err != nil { //nolint:gosec // the operator names the file
 		return err

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 )
 
@@ -36,4 +37,13 @@ func version() string {
 		}
 	}
 	return "devel"
+}
+
+// buildInfo names the version that runs.
+func buildInfo() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name:        "fencelock_build_info",
+		Help:        "1, with the version as a label.",
+		ConstLabels: prometheus.Labels{"version": version()},
+	}, func() float64 { return 1 })
 }

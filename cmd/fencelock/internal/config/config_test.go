@@ -1,25 +1,22 @@
-package main
+package config
 
 import (
-	"bytes"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/fencelock/fencelock/api/access"
-	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
 // clearEnvironment takes what the test's own environment may hold of ours.
 func clearEnvironment(t *testing.T) {
 	t.Helper()
-	for _, v := range variables() {
-		t.Setenv(v.name, "") // for the sake of putting it back
-		if err := os.Unsetenv(v.name); err != nil {
+	for _, v := range Variables() {
+		t.Setenv(v.Name, "") // for the sake of putting it back
+		if err := os.Unsetenv(v.Name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -31,63 +28,57 @@ func TestConfigDefaults(t *testing.T) {
 	t.Setenv("DATABASE_URL", "postgres://somebody.else/db")
 	t.Setenv("LISTEN", "0.0.0.0:1")
 	t.Setenv("DATA", "/somewhere/else")
-	got, err := loadConfig()
+	got, err := Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := config{
-		listen: "127.0.0.1:8080", adminListen: "127.0.0.1:8081", data: "fencelock.db", recovery: membership.RecoveryAuto,
-		maxTTL: time.Minute, defaultTTL: 30 * time.Second, maxHold: time.Hour, nodeTimeout: 2 * time.Second,
-		maxWaiters: 10000, counterTTL: 24 * time.Hour, logLevel: slog.LevelInfo, openAdmin: true,
+	want := Config{
+		Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:8081", Data: "fencelock.db", Recovery: "auto",
+		MaxTTL: time.Minute, DefaultTTL: 30 * time.Second, MaxHold: time.Hour, NodeTimeout: 2 * time.Second,
+		MaxWaiters: 10000, CounterTTL: 24 * time.Hour, OIDCClaim: "sub", Console: true, Tracing: "off", LogLevel: slog.LevelInfo,
 	}
-	if !equalConfig(got, want) {
+	if !reflect.DeepEqual(got, want) || !got.OpenAdmin() {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-}
-
-func equalConfig(a, b config) bool {
-	redis := slices.EqualFunc(a.redisSets, b.redisSets, slices.Equal)
-	a.redisSets, b.redisSets = nil, nil
-	return redis && a.listen == b.listen && a.adminListen == b.adminListen && a.data == b.data && a.databaseURL == b.databaseURL &&
-		a.bootstrap == b.bootstrap && a.recovery == b.recovery && a.maxTTL == b.maxTTL && a.defaultTTL == b.defaultTTL &&
-		a.maxHold == b.maxHold && a.nodeTimeout == b.nodeTimeout && a.maxWaiters == b.maxWaiters && a.counterTTL == b.counterTTL &&
-		a.logFormat == b.logFormat && a.logLevel == b.logLevel && a.access == b.access && a.tls == b.tls && a.openAdmin == b.openAdmin &&
-		a.proofKeys == b.proofKeys && a.proofRequired == b.proofRequired
 }
 
 func TestConfigOfEverything(t *testing.T) {
 	clearEnvironment(t)
 	for name, value := range map[string]string{
-		"LISTEN": "0.0.0.0:0", "ADMIN_LISTEN": "[::]:9", "REDIS_ADDRS": " a:1, rediss://u:p%2C@b:2/3 ,[::1]:6379; c:1", "DATABASE_URL": "postgres://u:p@h/d",
+		"LISTEN": "0.0.0.0:0", "ADMIN_LISTEN": "[::]:9", "REDIS_ADDRS": "a:1, rediss://u:p%2C@b:2/3 ,[::1]:6379/4; c:1", "DATABASE_URL": "postgres://u:p@h/d",
 		"BOOTSTRAP": "new", "RECOVERY": "manual", "MAX_TTL": "2s", "MAX_HOLD": "0", "NODE_TIMEOUT": "200ms", "MAX_WAITERS": "1",
 		"ACCESS_FILE": "a", "TLS_CERT_FILE": "b", "TLS_KEY_FILE": "c", "TLS_CLIENT_CA_FILE": "d",
 		"OIDC_ISSUER": "https://issuer", "OIDC_AUDIENCE": "e", "OIDC_CLAIM": "email", "PROOF_KEY_FILE": "f", "PROOF_REQUIRED": "true",
-		"COUNTER_TTL": "2s", "INSECURE": "true", "LOG_FORMAT": "json", "LOG_LEVEL": "Debug",
+		"COUNTER_TTL": "2s", "INSECURE": "true", "TRACING": "otlp", "ALLOWED_HOSTS": "locks.example.com, 10.0.0.7", "METRICS_PREFIXES": "orders/,carts/", "LOG_FORMAT": "json", "LOG_LEVEL": "Debug",
 	} {
 		t.Setenv("FENCELOCK_"+name, value)
 	}
-	got, err := loadConfig()
+	got, err := Load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := config{
-		listen: "0.0.0.0:0", adminListen: "[::]:9", redisSets: [][]string{{"redis://a:1", "rediss://u:p%2C@b:2/3", "redis://[::1]:6379"}, {"redis://c:1"}},
-		databaseURL: "postgres://u:p@h/d", bootstrap: true, recovery: membership.RecoveryManual, maxTTL: 2 * time.Second,
-		defaultTTL: 2 * time.Second, // not above the maximum, although nobody said so
-		access:     accessFiles{file: "a", oidc: access.OIDC{Issuer: "https://issuer", Audience: "e", Claim: "email"}},
-		tls:        tlsFiles{cert: "b", key: "c", clientCA: "d"}, openAdmin: true, proofKeys: "f", proofRequired: true,
-		maxHold: -1, nodeTimeout: 200 * time.Millisecond, maxWaiters: 1, counterTTL: 2 * time.Second, logFormat: "json", logLevel: slog.LevelDebug,
+	want := Config{
+		Listen: "0.0.0.0:0", AdminListen: "[::]:9",
+		RedisAddrs:  "a:1, rediss://u:p%2C@b:2/3 ,[::1]:6379/4; c:1",
+		RedisSets:   [][]string{{"redis://a:1", "rediss://u:p%2C@b:2/3", "redis://[::1]:6379/4"}, {"redis://c:1"}},
+		DatabaseURL: "postgres://u:p@h/d", Bootstrap: "new", Recovery: "manual", MaxTTL: 2 * time.Second,
+		DefaultTTL: 2 * time.Second, // not above the maximum, although it was not set
+		AccessFile: "a", OIDCIssuer: "https://issuer", OIDCAudience: "e", OIDCClaim: "email",
+		TLSCertFile: "b", TLSKeyFile: "c", TLSClientCAFile: "d", ProofKeyFile: "f", ProofRequired: true,
+		MaxHold: 0, NodeTimeout: 200 * time.Millisecond, MaxWaiters: 1, CounterTTL: 2 * time.Second,
+		Console: true, AllowedHosts: []string{"locks.example.com", "10.0.0.7"}, MetricsPrefixes: []string{"orders/", "carts/"},
+		Insecure: true, Tracing: "otlp", LogFormat: "json", LogLevel: slog.LevelDebug,
 	}
-	if !equalConfig(got, want) {
+	if !reflect.DeepEqual(got, want) || !got.OpenAdmin() {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
 	t.Setenv("FENCELOCK_NODE_TIMEOUT", "")
-	if got, err = loadConfig(); err != nil || got.nodeTimeout != 50*time.Millisecond {
-		t.Errorf("the node timeout is %s (%v): with Redis it is short", got.nodeTimeout, err)
+	if got, err = Load(); err != nil || got.NodeTimeout != 50*time.Millisecond {
+		t.Errorf("the node timeout is %s (%v): with Redis it is short", got.NodeTimeout, err)
 	}
 	t.Setenv("FENCELOCK_DATA", "own.db")
-	if got, err = loadConfig(); err != nil || got.data != "own.db" {
-		t.Errorf("data is %q (%v): with Redis it is used when it is set", got.data, err)
+	if got, err = Load(); err != nil || got.Data != "own.db" {
+		t.Errorf("data is %q (%v): with Redis it is used when it is set", got.Data, err)
 	}
 }
 
@@ -96,14 +87,14 @@ func TestAllBadValuesAreNamedAtOnce(t *testing.T) {
 	bad := map[string]string{
 		"LISTEN": "8080", "ADMIN_LISTEN": "127.0.0.1:70000", "BOOTSTRAP": "old", "RECOVERY": "maybe", "MAX_TTL": "50ms",
 		"DEFAULT_TTL": "1000h", "MAX_HOLD": "-1s", "NODE_TIMEOUT": "5", "MAX_WAITERS": "0", "COUNTER_TTL": "soon", "INSECURE": "yes",
-		"LOG_FORMAT": "xml", "LOG_LEVEL": "loud",
+		"LOG_FORMAT": "xml", "LOG_LEVEL": "loud", "CONSOLE": "maybe", "TRACING": "on", "ALLOWED_HOSTS": "https://a", "METRICS_PREFIXES": "a,a",
 	}
 	for name, value := range bad {
 		t.Setenv("FENCELOCK_"+name, value)
 	}
 	t.Setenv("FENCELOCK_REDIS_ADDRS", "redis://:hunter2@a:1,b:2")
 	t.Setenv("FENCELOCK_DATABASE_URL", "mysql://u:hunter2@h/d")
-	_, err := loadConfig()
+	_, err := Load()
 	if err == nil {
 		t.Fatal("accepted")
 	}
@@ -132,15 +123,15 @@ func TestBadAndEmptyValues(t *testing.T) {
 	t.Setenv("FENCELOCK_MAX_TTL", "10s")
 	t.Setenv("FENCELOCK_DEFAULT_TTL", "soon")
 	for range 2 {
-		if _, err := loadConfig(); err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), `FENCELOCK_DEFAULT_TTL="soon": must be a duration`) {
+		if _, err := Load(); err == nil || strings.Count(err.Error(), "\n") != 1 || !strings.Contains(err.Error(), `FENCELOCK_DEFAULT_TTL="soon": must be a duration`) {
 			t.Errorf("one mistake is told as: %v", err)
 		}
 	}
-	for _, v := range variables() {
-		t.Setenv(v.name, "")
+	for _, v := range Variables() {
+		t.Setenv(v.Name, "")
 	}
 	t.Setenv("FENCELOCK_MAX_TTL", "10s")
-	if cfg, err := loadConfig(); err != nil || cfg.defaultTTL != 10*time.Second || cfg.data != "fencelock.db" || !cfg.console || cfg.access.oidc.Claim != "" {
+	if cfg, err := Load(); err != nil || cfg.DefaultTTL != 10*time.Second || cfg.Data != "fencelock.db" || !cfg.Console || cfg.OIDCClaim != "sub" {
 		t.Errorf("%+v, %v", cfg, err)
 	}
 }
@@ -149,24 +140,24 @@ func TestBadAndEmptyValues(t *testing.T) {
 func TestDefaultsFollowTheLongestLease(t *testing.T) {
 	clearEnvironment(t)
 	t.Setenv("FENCELOCK_MAX_TTL", "24h")
-	if got, err := loadConfig(); err != nil || got.maxHold != 24*time.Hour {
-		t.Errorf("held for at most %s: %v", got.maxHold, err)
+	if got, err := Load(); err != nil || got.MaxHold != 24*time.Hour {
+		t.Errorf("held for at most %s: %v", got.MaxHold, err)
 	}
 	for _, said := range []string{"2h", "1h"} { // the one is the default's own value
 		t.Setenv("FENCELOCK_MAX_HOLD", said)
-		if _, err := loadConfig(); err == nil {
+		if _, err := Load(); err == nil {
 			t.Errorf("a longest hold of %s, below the longest lease, was taken, although somebody said it", said)
 		}
 	}
 	clearEnvironment(t)
 	t.Setenv("FENCELOCK_MAX_TTL", "10s")
 	t.Setenv("FENCELOCK_DEFAULT_TTL", "30s")
-	if _, err := loadConfig(); err == nil {
+	if _, err := Load(); err == nil {
 		t.Error("a default TTL above the longest was taken, although somebody said it")
 	}
 	clearEnvironment(t)
 	t.Setenv("FENCELOCK_MAX_TTL", "x")
-	if _, err := loadConfig(); err == nil || strings.Count(err.Error(), "FENCELOCK_") != 1 {
+	if _, err := Load(); err == nil || strings.Count(err.Error(), "FENCELOCK_") != 1 {
 		t.Errorf("one mistake is told as: %v", err)
 	}
 }
@@ -179,18 +170,18 @@ func TestAddressesThatNeedInsecure(t *testing.T) {
 		for _, name := range []string{"FENCELOCK_LISTEN", "FENCELOCK_ADMIN_LISTEN"} {
 			clearEnvironment(t)
 			t.Setenv(name, address)
-			_, err := loadConfig()
+			_, err := Load()
 			if (err == nil) != loopback || err != nil && (!strings.Contains(err.Error(), "FENCELOCK_INSECURE=true") || !strings.Contains(err.Error(), "FENCELOCK_ACCESS_FILE")) {
 				t.Errorf("%s=%s: %v", name, address, err)
 			}
 			t.Setenv("FENCELOCK_ACCESS_FILE", "access")
-			cfg, err := loadConfig()
-			if err != nil || cfg.openAdmin != (name == "FENCELOCK_LISTEN" || loopback) {
-				t.Errorf("%s=%s with access control: the admin listener is open: %t, %v", name, address, cfg.openAdmin, err)
+			cfg, err := Load()
+			if err != nil || cfg.OpenAdmin() != (name == "FENCELOCK_LISTEN" || loopback) {
+				t.Errorf("%s=%s with access control: the admin listener is open: %t, %v", name, address, cfg.OpenAdmin(), err)
 			}
 			t.Setenv("FENCELOCK_ACCESS_FILE", "")
 			t.Setenv("FENCELOCK_INSECURE", "true")
-			if _, err := loadConfig(); err != nil {
+			if _, err := Load(); err != nil {
 				t.Errorf("%s=%s, insecure: %v", name, address, err)
 			}
 		}
@@ -216,7 +207,7 @@ func TestHalfOfASecurity(t *testing.T) {
 			name, value, _ := strings.Cut(assignment, "=")
 			t.Setenv("FENCELOCK_"+name, value)
 		}
-		if _, err := loadConfig(); err == nil || !strings.Contains(err.Error(), part) || strings.Count(err.Error(), "\n") != 1 {
+		if _, err := Load(); err == nil || !strings.Contains(err.Error(), part) || strings.Count(err.Error(), "\n") != 1 {
 			t.Errorf("%s: %v", setting, err)
 		}
 	}
@@ -226,11 +217,11 @@ func TestRedisAddrs(t *testing.T) {
 	for value, good := range map[string]bool{
 		"a:1": true, "a:1,b:1,c:1": true, "redis://a": true, "redis://u:p@a:1/2": true, "a:1,b:1,c:1,d:1,e:1": true,
 		"a:1,b:1": false, "a": false, ":1": false, "a:x": false, "a:70000": false, "http://a:1": false, "redis://": false, "a:1,": false,
-		"a:1;b:1,c:1,d:1": true, "a:1;": false, "a:1;b:1,c:1": false, "u:p@a:1": false, "redis://:p/w@a:1": false,
+		"a:1;b:1,c:1,d:1": true, "a:1;": false, "a:1;b:1,c:1": false, "u:p@a:1": false, "redis://:p/w@a:1": false, "a:1/15": true, "a:1/x": false, "a/1": false, "a:1/": false, "a:1/2?db=3": false, "redis://a:70000": false,
 	} {
 		clearEnvironment(t)
 		t.Setenv("FENCELOCK_REDIS_ADDRS", value)
-		if _, err := loadConfig(); (err == nil) != good {
+		if _, err := Load(); (err == nil) != good {
 			t.Errorf("%q: %v", value, err)
 		}
 	}
@@ -243,35 +234,36 @@ func TestSecretsFromFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("FENCELOCK_DATABASE_URL_FILE", path)
-	cfg, err := loadConfig()
-	if err != nil || cfg.databaseURL != "postgres://u:p@h/d" {
-		t.Errorf("%q, %v", cfg.databaseURL, err)
+	cfg, err := Load()
+	if err != nil || cfg.DatabaseURL != "postgres://u:p@h/d" {
+		t.Errorf("%q, %v", cfg.DatabaseURL, err)
 	}
 	t.Setenv("FENCELOCK_DATABASE_URL", "postgres://x/y")
-	if _, err := loadConfig(); err == nil || !strings.Contains(err.Error(), "not both") {
+	if _, err := Load(); err == nil || !strings.Contains(err.Error(), "not both") {
 		t.Errorf("both were accepted: %v", err)
 	}
 	clearEnvironment(t)
 	t.Setenv("FENCELOCK_REDIS_ADDRS_FILE", path)
-	if _, err := loadConfig(); err == nil || !strings.Contains(err.Error(), "what the file holds, set 1 has an address, number 1, that is not host:port") || strings.Contains(err.Error(), "u:p@h") {
+	if _, err := Load(); err == nil || !strings.Contains(err.Error(), "in the file: set 1 has an address, number 1, that is not host:port") || strings.Contains(err.Error(), "u:p@h") {
 		t.Errorf("a file with something else: %v", err)
 	}
 	clearEnvironment(t)
 	t.Setenv("FENCELOCK_REDIS_ADDRS_FILE", path+".missing")
-	if _, err := loadConfig(); err == nil || !strings.Contains(err.Error(), "FENCELOCK_REDIS_ADDRS_FILE") {
+	if _, err := Load(); err == nil || !strings.Contains(err.Error(), "FENCELOCK_REDIS_ADDRS_FILE") {
 		t.Errorf("a missing file was accepted: %v", err)
 	}
 }
 
 func TestMisspeltVariables(t *testing.T) {
 	clearEnvironment(t)
+	t.Setenv("FENCELOCK_URL", "x")
 	t.Setenv("FENCELOCK_LITSEN", "x")
 	t.Setenv("FENCELOCK_MAXTTL", "x")
 	t.Setenv("FENCELOCK_SERVICE_HOST", "10.0.0.1") // Kubernetes sets these two
 	t.Setenv("FENCELOCK_PORT_8080_TCP", "tcp://10.0.0.1:8080")
-	found := misspeltVariables()
-	slices.SortFunc(found, func(a, b misspelt) int { return strings.Compare(a.name, b.name) })
-	want := []misspelt{{"FENCELOCK_LITSEN", "FENCELOCK_LISTEN"}, {"FENCELOCK_MAXTTL", "FENCELOCK_MAX_TTL"}}
+	found := MisspeltVariables([]string{"FENCELOCK_URL"})
+	slices.SortFunc(found, func(a, b Misspelt) int { return strings.Compare(a.Name, b.Name) })
+	want := []Misspelt{{"FENCELOCK_LITSEN", "FENCELOCK_LISTEN"}, {"FENCELOCK_MAXTTL", "FENCELOCK_MAX_TTL"}}
 	if !slices.Equal(found, want) {
 		t.Errorf("found %v, want %v", found, want)
 	}
@@ -284,25 +276,18 @@ func TestHelpListsEveryVariable(t *testing.T) {
 		"OIDC_ISSUER", "OIDC_AUDIENCE", "OIDC_CLAIM", "CONSOLE", "PROOF_KEY_FILE", "LEASE_KEY_FILE", "PROOF_REQUIRED", "ALLOWED_HOSTS", "INSECURE", "METRICS_PREFIXES", "TRACING", "LOG_FORMAT", "LOG_LEVEL",
 	}
 	var listed []string
-	for _, v := range variables() {
-		listed = append(listed, strings.TrimPrefix(v.name, "FENCELOCK_"))
-		if v.meaning == "" {
-			t.Errorf("%s has no meaning", v.name)
+	for _, v := range Variables() {
+		listed = append(listed, strings.TrimPrefix(v.Name, "FENCELOCK_"))
+		if v.Meaning == "" {
+			t.Errorf("%s has no meaning", v.Name)
 		}
 	}
 	if !slices.Equal(listed, names) {
 		t.Errorf("variables %v\nwant %v", listed, names)
 	}
-	var out bytes.Buffer
-	root := rootCommand()
-	root.SetArgs([]string{"serve", "--help"})
-	root.SetOut(&out)
-	if code := run(t.Context(), root); code != 0 {
-		t.Fatalf("exit code %d", code)
-	}
 	for _, name := range names {
-		if !strings.Contains(out.String(), "\n  FENCELOCK_"+name) {
-			t.Errorf("serve --help does not list %s", name)
+		if !strings.Contains(Help(), "\n  FENCELOCK_"+name) {
+			t.Errorf("the help does not list %s", name)
 		}
 	}
 }
@@ -315,5 +300,19 @@ func TestDistance(t *testing.T) {
 		if got := distance(c.a, c.b); got != c.want {
 			t.Errorf("distance of %q and %q is %d, want %d", c.a, c.b, got, c.want)
 		}
+	}
+}
+
+func TestMetricsPrefixesAreChecked(t *testing.T) {
+	clearEnvironment(t)
+	for _, bad := range []string{",", "a,,b", "a,a", strings.Repeat("x,", 30) + "y"} {
+		t.Setenv("FENCELOCK_METRICS_PREFIXES", bad)
+		if _, err := Load(); err == nil || !strings.Contains(err.Error(), "FENCELOCK_METRICS_PREFIXES") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+	t.Setenv("FENCELOCK_METRICS_PREFIXES", "orders/,carts/")
+	if cfg, err := Load(); err != nil || !slices.Equal(cfg.MetricsPrefixes, []string{"orders/", "carts/"}) {
+		t.Errorf("%v, %v", cfg.MetricsPrefixes, err)
 	}
 }

@@ -50,7 +50,7 @@ func TestCommandsOnAServerThatIsNotReady(t *testing.T) {
 
 func TestInWords(t *testing.T) {
 	for ms, want := range map[int64]string{0: "0s", 1: "1ms", 999: "999ms", 1500: "1s", 61_000: "1m1s"} {
-		if got := inWords(ms); got != want {
+		if got := msInWords(ms); got != want {
 			t.Errorf("%d is %q, want %q", ms, got, want)
 		}
 	}
@@ -59,7 +59,7 @@ func TestInWords(t *testing.T) {
 		"FENCELOCK_BEARER_TOKEN_FILE": {}, // who is not known is shown no nodes
 	} {
 		var out bytes.Buffer
-		if err := printNodes(&out, ready, "table"); err != nil || !strings.Contains(out.String(), want) {
+		if err := printNodes(&out, ready); err != nil || !strings.Contains(out.String(), want) {
 			t.Errorf("no %q: %v %s", want, err, out.String())
 		}
 	}

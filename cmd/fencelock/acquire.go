@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock/client"
+)
+
+// releaseLimit bounds the release of a lease.
+const releaseLimit = 5 * time.Second
+
+// waitingNotice is how long a wait may last before a person is told what it waits for.
+const waitingNotice = time.Second
+
+// lockFlags are what acquire and run have in common.
+type lockFlags struct {
+	*connection
+
+	ttl, wait, patience time.Duration
+	noWait              bool
+	conflict            int
+	holder, metadata    string
+	// outer is the lease id of the run around this one, which owns the lease; else "".
+	outer string
+}
+
+func (f *lockFlags) add(cmd *cobra.Command) {
+	f.connection = connect(cmd)
+	flags := cmd.Flags()
+	flags.DurationVar(&f.ttl, "ttl", 0, "the lease's time to live, such as 30s (default: the server's)")
+	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait in the queue for at most this long (default: without end)")
+	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait in the queue")
+	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitFailed, "exit code if the lock is held")
+	flags.DurationVar(&f.patience, "patience", 10*time.Second, "how long to ask again while no server answers")
+	flags.StringVar(&f.holder, "holder", "", "label that everybody sees (default host:pid)")
+	flags.StringVar(&f.metadata, "metadata", "", "JSON value that everybody sees")
+	cmd.ValidArgsFunction = f.resourceCompletion
+	noFiles(cmd, "ttl", "wait", "conflict-exit-code", "patience", "holder", "metadata")
+}
+
+func (f *lockFlags) check(cmd *cobra.Command) error {
+	waits := cmd.Flags().Changed("wait")
+	switch {
+	case f.noWait && waits:
+		return usageError{errors.New("--no-wait and --wait exclude each other: give one of them")}
+	case f.wait < 0 || f.patience < 0:
+		return usageError{errors.New("--wait and --patience must not be negative")}
+	case f.conflict < 0 || f.conflict > 255:
+		return usageError{fmt.Errorf("-E %d: must be an exit code from 0 to 255", f.conflict)}
+	case f.metadata != "" && !json.Valid([]byte(f.metadata)):
+		return usageError{errors.New(`--metadata: must be JSON, such as '{"job":7}'`)}
+	}
+	if !f.noWait && !waits {
+		f.wait = client.Forever
+	}
+	return checkTTL(f.ttl)
+}
+
+func (f *lockFlags) request() client.Request {
+	r := client.Request{TTL: f.ttl, Wait: f.wait, Holder: f.holder}
+	if f.metadata != "" {
+		r.Metadata = json.RawMessage(f.metadata)
+	}
+	if r.Holder == "" {
+		host, _ := os.Hostname() // without one the number says something
+		r.Holder = fmt.Sprintf("%s:%d", host, os.Getpid())
+	}
+	return r
+}
+
+// obtain waits for a lease until a signal ends ctx. A person at a terminal is told
+// what a long wait is for.
+func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resource string) (*client.Lease, error) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	locks, err := f.client(client.WithPatience(f.patience))
+	if err != nil {
+		return nil, err
+	}
+	if isTerminal(stderr) {
+		defer time.AfterFunc(waitingNotice, func() {
+			_, _ = fmt.Fprintf(stderr, "fencelock: waiting for %s; fencelock get shows its holder\n", resource)
+		}).Stop()
+	}
+	var lease *client.Lease
+	if f.outer == "" {
+		lease, err = locks.Acquire(ctx, resource, f.request())
+	} else {
+		lease, err = locks.Lease(ctx, f.outer)
+	}
+	switch {
+	case ctx.Err() != nil:
+		if err == nil {
+			_ = f.release(ctx, lease) // it expires with its TTL otherwise
+		}
+		return nil, interrupted(signals)
+	case err != nil:
+		return nil, f.notAcquired(resource, err)
+	}
+	return lease, nil
+}
+
+// interrupted is the end of a command that got a signal while it waited.
+func interrupted(signals <-chan os.Signal) error {
+	select {
+	case s := <-signals:
+		if number, ok := s.(syscall.Signal); ok {
+			return codeError{code: exitSignalled + int(number)}
+		}
+	default:
+	}
+	return codeError{code: exitFailed}
+}
+
+// notAcquired is the end of a command that did not get its lock.
+func (f *lockFlags) notAcquired(resource string, err error) error {
+	problem, _ := errors.AsType[*client.ProblemError](err)
+	if !errors.Is(err, client.ErrHeld) || problem == nil {
+		return advise(err)
+	}
+	text := resource + " is held by another lease"
+	if d := problem.HeldDetails; d != nil && d.Holder != "" {
+		text = resource + " is held by " + d.Holder
+	}
+	if d := problem.HeldDetails; d != nil && d.Waiters > 0 {
+		text += fmt.Sprintf("; in the queue for it: %d", d.Waiters)
+	}
+	return codeError{error: errors.New(text), code: f.conflict}
+}
+
+// release releases the lease although ctx may have ended, within what is left of it.
+// It leaves a lease of the run around this one.
+func (f *lockFlags) release(ctx context.Context, lease *client.Lease) error {
+	if f.outer != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(releaseLimit, lease.Validity()))
+	defer cancel()
+	return lease.Release(ctx)
+}
+
+// leaseVariables describe a lease to a command, as name=value.
+func leaseVariables(lease *client.Lease) []string {
+	list := []string{varFencingToken + "=" + lease.Token().String()}
+	if proof := lease.Proof(); proof != "" {
+		list = append(list, varFencingProof+"="+proof)
+	}
+	return append(list, varResource+"="+lease.Resource(), varLeaseID+"="+lease.ID())
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/user"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/backend"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
+	"github.com/fencelock/fencelock/storage/redisnode"
+)
+
+// The pace of the commands that work on a cluster.
+const (
+	clusterLook   = 2 * time.Second        // to tell which nodes answer
+	clusterPause  = 100 * time.Millisecond // between two looks at the status
+	clusterSettle = time.Second            // for the status to stay as it is
+	clusterRemind = 15 * time.Second       // between two reminders of how long it still takes
+)
+
+// clusterTool is a command that works on the nodes of the configuration.
+type clusterTool struct {
+	cfg           config.Config
+	out           io.Writer
+	logger, audit *slog.Logger
+}
+
+func newClusterTool(cmd *cobra.Command, cfg config.Config) clusterTool {
+	out := cmd.ErrOrStderr()
+	logger := slog.New(withoutStates{slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn})})
+	redisnode.LogLibrary(logger)
+	return clusterTool{cfg: cfg, out: out, logger: logger, audit: newAudit(cfg, out).With(slog.String("identity", operator()))}
+}
+
+// operator is the login name of the user who runs the program, else the number.
+func operator() string {
+	if who, err := user.Current(); err == nil {
+		return who.Username
+	}
+	return strconv.Itoa(os.Getuid())
+}
+
+// withoutStates is a log without the nodes' states, which the progress shows.
+type withoutStates struct{ slog.Handler }
+
+func (h withoutStates) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "node state" {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// record writes to the audit log how an act ended.
+func (t clusterTool) record(act string, err error, details ...slog.Attr) {
+	result := "done"
+	if err != nil {
+		result = "failed"
+	}
+	t.audit.LogAttrs(context.Background(), slog.LevelInfo, "audit", append([]slog.Attr{slog.String("act", act), slog.String("result", result)}, details...)...)
+}
+
+// watching is the Locker's configuration of a tool that changes nothing by itself.
+func watching(c *redlock.Config) { c.Recovery, c.New = membership.RecoveryManual, false }
+
+// with runs a Locker over the nodes for as long as act takes.
+func (t clusterTool) with(ctx context.Context, change func(*redlock.Config), act func(*redlock.Locker) error) (err error) {
+	b, err := backend.Open(ctx, t.cfg, backend.Options{Logger: t.logger, Audit: t.audit, Registry: prometheus.NewRegistry(), Tool: change})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.Close()) }()
+	for _, note := range b.Notes {
+		t.logger.Warn("note", slog.String("note", note))
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = b.Locker.Run(running) // the context's error
+	}()
+	defer func() { stop(); <-ended }()
+	return act(b.Locker)
+}
+
+// await waits until a quorum may vote and no reachable node is in quarantine, or
+// until ctx ends, which is no failure if a quorum may vote by then.
+func (t clusterTool) await(ctx context.Context, status func() lockcore.ClusterStatus) error {
+	p := progress{out: t.out, shown: make(map[string]lockcore.NodeState), remind: time.Now().Add(clusterRemind)}
+	tick := time.NewTicker(clusterPause)
+	defer tick.Stop()
+	incomplete := time.Now()
+	for ctx.Err() == nil && time.Since(incomplete) < clusterSettle {
+		s := status()
+		p.show(s)
+		if !complete(s) {
+			incomplete = time.Now()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	return p.end(status())
+}
+
+func complete(s lockcore.ClusterStatus) bool {
+	for _, n := range s.Nodes {
+		if n.State == lockcore.NodeQuarantined {
+			return false
+		}
+	}
+	return s.Ready
+}
+
+// progress shows what changes, and every clusterRemind how long it still takes.
+type progress struct {
+	out    io.Writer
+	shown  map[string]lockcore.NodeState
+	reason string
+	remind time.Time
+}
+
+func (p *progress) show(s lockcore.ClusterStatus) {
+	again := time.Now().After(p.remind)
+	if again {
+		p.remind = time.Now().Add(clusterRemind)
+	}
+	for _, n := range s.Nodes {
+		known, shown := p.shown[n.Name]
+		switch {
+		case shown && known == n.State && (!again || n.State == lockcore.NodeVoting):
+			continue
+		case !shown && n.State == lockcore.NodeUnreachable && n.Since < clusterLook && !again:
+			continue // it may not have been looked at yet
+		}
+		p.shown[n.Name] = n.State
+		_, _ = fmt.Fprintf(p.out, "%s  %s\n", n.Name, describe(n)) // the work goes on although stderr may be gone
+	}
+	if s.Reason != p.reason && len(p.shown) == len(s.Nodes) {
+		p.reason = s.Reason
+		if s.Reason != "" {
+			_, _ = fmt.Fprintln(p.out, s.Reason)
+		}
+	}
+}
+
+func describe(n lockcore.NodeStatus) string {
+	text := string(n.State)
+	if n.Reason != "" {
+		text += ": " + n.Reason
+	}
+	if n.Wait > 0 {
+		text += "; another " + n.Wait.Round(100*time.Millisecond).String()
+	}
+	return text
+}
+
+func (p *progress) end(s lockcore.ClusterStatus) error {
+	if !s.Ready {
+		p.remind = time.Time{}
+		p.show(s)
+		return errors.New("the cluster grants nothing: " + s.Reason)
+	}
+	_, _ = fmt.Fprintf(p.out, "ready: %d of %d nodes vote, %d are a quorum\n", s.Voting, len(s.Nodes), s.Quorum)
+	return nil
+}

@@ -1,0 +1,304 @@
+// Package backend opens what a server stands on: lock nodes, guarded records and
+// the events between servers, as the configuration names them.
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fencelock/fencelock/api/events"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
+	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/boltfile"
+	"github.com/fencelock/fencelock/storage/boltguard"
+	"github.com/fencelock/fencelock/storage/boltstore"
+	"github.com/fencelock/fencelock/storage/pgguard"
+	"github.com/fencelock/fencelock/storage/redisnode"
+)
+
+const (
+	fileLockTimeout = time.Second      // for the server before this one to let go of the embedded file
+	fileCheckTime   = 10 * time.Second // for the check of the embedded file: enough for gigabytes on most disks
+	markTimeout     = 2 * time.Second  // for the guard's highest mark at the start
+	batchTimeouts   = 4                // a batch waits this many times as long as a request (redisnode.Options.Timeout says why)
+)
+
+// embeddedName is the same for every file, since the admission record is bound to
+// it and a file may be moved.
+const embeddedName = "embedded"
+
+// Options are what a Backend needs besides the configuration.
+type Options struct {
+	Logger, Audit *slog.Logger // Audit is for acts on nodes
+	Registry      prometheus.Registerer
+	// LeaseKeys are those of FENCELOCK_LEASE_KEY_FILE; nil for the cluster's own secret.
+	LeaseKeys func() *redlock.Keys
+	// Traced adds the nodes' votes to the spans of requests.
+	Traced bool
+	// Tool is set by commands that run a Locker for a while: it changes the Locker's
+	// configuration. A running server may then have the file of the guarded records.
+	Tool func(*redlock.Config)
+}
+
+// Backend is what a server stands on.
+type Backend struct {
+	Locker *redlock.Locker
+	Guard  fencing.Guard // nil for none
+	Events *events.Hub
+	Mode   string   // in a few words, for people
+	Notes  []string // what the operator should know
+
+	opts     Options
+	cfg      config.Config
+	metrics  *nodeMetrics
+	file     *boltfile.File // nil for none
+	channels []events.Channel
+	redis    []*redisnode.Node
+	closers  []func() error
+}
+
+// Open opens what the configuration names. After an error nothing stays open.
+func Open(ctx context.Context, cfg config.Config, opts Options) (*Backend, error) {
+	b := &Backend{Events: events.NewHub(), opts: opts, cfg: cfg, metrics: newNodeMetrics(opts.Registry)}
+	if err := b.open(ctx); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+func (b *Backend) open(ctx context.Context) error {
+	if err := b.openFile(); err != nil {
+		return err
+	}
+	if err := b.openGuard(ctx); err != nil {
+		return err
+	}
+	sets, queues, err := b.openNodes(ctx)
+	if err != nil {
+		return err
+	}
+	// Servers meet on so many nodes of the first set that one of them is up while
+	// the set has a quorum. The embedded node has one server, and no channel.
+	for _, n := range sets[0][:quorum.Readers(len(sets[0]))] {
+		if c, ok := n.(events.Channel); ok {
+			b.channels = append(b.channels, c)
+		}
+	}
+	if b.Locker, err = redlock.New(b.lockerConfig(), sets...); err != nil {
+		return err
+	}
+	b.opts.Registry.MustRegister(&clusterCollector{sets: b.Locker, queues: queues, maxWaiters: b.cfg.MaxWaiters})
+	return nil
+}
+
+// Start runs what the nodes and the events need until ctx ends.
+func (b *Backend) Start(ctx context.Context, parts *errgroup.Group) {
+	for _, run := range []func(context.Context) error{
+		b.Locker.Run,
+		b.Events.Run,
+		events.NewFollower(b.Events, b.Locker).Run,
+		events.NewRelay(b.Events, b.channels).Run,
+		b.watchFile,
+	} {
+		parts.Go(func() error {
+			err := run(ctx)
+			if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+				return nil
+			}
+			return err
+		})
+	}
+	for _, node := range b.redis {
+		parts.Go(func() error { node.WatchLeaks(ctx, redisnode.Leaks{}); return nil })
+	}
+}
+
+// Close closes in the reverse order of opening.
+func (b *Backend) Close() error {
+	var errs []error
+	for ; len(b.closers) > 0; b.closers = b.closers[:len(b.closers)-1] {
+		errs = append(errs, b.closers[len(b.closers)-1]())
+	}
+	return errors.Join(errs...)
+}
+
+func (b *Backend) notef(format string, values ...any) {
+	b.Notes = append(b.Notes, fmt.Sprintf(format, values...))
+}
+
+func (b *Backend) lockerConfig() redlock.Config {
+	c := redlock.Config{
+		DefaultTTL:  b.cfg.DefaultTTL,
+		MaxTTL:      b.cfg.MaxTTL,
+		MaxHold:     b.cfg.MaxHold,
+		NodeTimeout: b.cfg.NodeTimeout,
+		MaxWaiters:  b.cfg.MaxWaiters,
+		Recovery:    membership.Recovery(b.cfg.Recovery),
+		New:         b.cfg.Bootstrap == "new",
+		Released:    b.Events.Released,
+		Logger:      b.opts.Logger,
+		Audit:       b.opts.Audit,
+		Keys:        b.opts.LeaseKeys,
+		Meters:      b.metrics.ofVotes,
+	}
+	if c.MaxHold == 0 {
+		c.MaxHold = -1
+	}
+	if b.opts.Traced {
+		c.Traced = func(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
+		c.Trace = traceVotes
+	}
+	if b.Guard != nil {
+		c.Floor = b.Guard.HighestMark
+	}
+	if b.opts.Tool != nil {
+		b.opts.Tool(&c)
+	}
+	return c
+}
+
+// openFile opens the embedded file if anything is to be kept in it.
+func (b *Backend) openFile() error {
+	if b.cfg.Data == "" || len(b.cfg.RedisSets) > 0 && b.cfg.DatabaseURL != "" {
+		return nil
+	}
+	file, err := boltfile.Open(b.cfg.Data, boltfile.Options{Timeout: fileLockTimeout, CheckTime: fileCheckTime})
+	switch {
+	case err != nil && b.opts.Tool != nil && len(b.cfg.RedisSets) > 0:
+		// Tokens start above the clock, which is as good unless it was set back.
+		b.notef("the guard's highest mark is not read: %v", err)
+		return nil
+	case errors.Is(err, boltfile.ErrInUse):
+		return fmt.Errorf("%w: one server at a time may have it. Stop the other one, or give this one a file of its own with FENCELOCK_DATA", err)
+	case err != nil:
+		return fmt.Errorf("the embedded file (FENCELOCK_DATA): %w", err)
+	}
+	if file.Checked() < 1 {
+		b.notef("%s is large: %.0f%% of it were checked for damage in %v, the rest is checked as it is used", file.Path(), 100*file.Checked(), fileCheckTime)
+	}
+	b.file = file
+	b.closers = append(b.closers, file.Close)
+	return nil
+}
+
+// watchFile returns why when the embedded file must not be used any more.
+func (b *Backend) watchFile(ctx context.Context) error {
+	if b.file == nil {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-b.file.Damaged():
+		return fmt.Errorf("the embedded file (FENCELOCK_DATA): %w", b.file.Err())
+	}
+}
+
+func (b *Backend) openGuard(ctx context.Context) error {
+	switch {
+	case b.cfg.DatabaseURL != "":
+		guard, err := pgguard.Open(ctx, b.cfg.DatabaseURL, pgguard.Options{})
+		if err != nil {
+			return fmt.Errorf("FENCELOCK_DATABASE_URL: %w", err)
+		}
+		b.Guard = guard
+		b.closers = append(b.closers, guard.Close)
+	case b.file != nil:
+		guard, err := boltguard.New(b.file)
+		if err != nil {
+			return fmt.Errorf("the embedded file (FENCELOCK_DATA) %s: %w", b.file.Path(), err)
+		}
+		b.Guard = guard
+		b.closers = append(b.closers, guard.Close)
+		if len(b.cfg.RedisSets) > 0 {
+			b.notef("guarded records are kept in %s, which guards the writes through this server only; set FENCELOCK_DATABASE_URL to share them", b.file.Path())
+		}
+	}
+	return nil
+}
+
+func (b *Backend) openNodes(ctx context.Context) (sets [][]node.Node, queues []queued, err error) {
+	if len(b.cfg.RedisSets) == 0 {
+		b.Mode = "single node, durable, no high availability: the locks are in " + b.file.Path()
+		embedded, err := b.openEmbedded(ctx)
+		if err != nil {
+			return nil, nil, fmt.Errorf("the embedded file (FENCELOCK_DATA) %s: %w", b.file.Path(), err)
+		}
+		return [][]node.Node{{embedded}}, []queued{embedded}, nil
+	}
+	var quorums []string
+	for i, urls := range b.cfg.RedisSets {
+		var nodes []node.Node
+		for j, url := range urls {
+			node, err := b.openRedis(url)
+			if err != nil {
+				return nil, nil, fmt.Errorf("FENCELOCK_REDIS_ADDRS, set %d, address %d: %w", i+1, j+1, err)
+			}
+			nodes, queues = append(nodes, node), append(queues, node)
+		}
+		sets = append(sets, nodes)
+		quorums = append(quorums, fmt.Sprintf("quorum of %d of %d Redis nodes", quorum.Of(len(urls)), len(urls)))
+	}
+	b.Mode = strings.Join(quorums, ", ")
+	return sets, queues, nil
+}
+
+func (b *Backend) openEmbedded(ctx context.Context) (*replica.Node, error) {
+	store, err := boltstore.New(b.file, boltstore.Options{})
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, store.Close)
+	node, err := replica.New(ctx, embeddedName, store, replica.Options{
+		Rules: replica.Rules{CounterTTL: b.cfg.CounterTTL}, Bootstrap: true, Sole: true,
+		Floor: b.highestMark(ctx), Logger: b.opts.Logger, Meter: b.metrics.ofBatches(embeddedName),
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, node.Close)
+	return node, nil
+}
+
+func (b *Backend) openRedis(url string) (*redisnode.Node, error) {
+	node, err := redisnode.Open(url, redisnode.Options{
+		Timeout: batchTimeouts * b.cfg.NodeTimeout, CounterTTL: b.cfg.CounterTTL, Logger: b.opts.Logger,
+		Meters: func(node string) redisnode.Meter { return b.metrics.ofBatches(node) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.closers = append(b.closers, node.Close)
+	b.redis = append(b.redis, node)
+	return node, nil
+}
+
+// highestMark is what the embedded node's tokens must start above: the guard
+// may have seen those of a file that is gone. 0 if it cannot be read now; the
+// node then starts above Unix time, which is as good unless a clock was set back.
+func (b *Backend) highestMark(ctx context.Context) fencing.Token {
+	if b.Guard == nil {
+		return 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, markTimeout)
+	defer cancel()
+	mark, err := b.Guard.HighestMark(ctx)
+	if err != nil {
+		b.notef("the guard's highest mark cannot be read: %v", err)
+		return 0
+	}
+	return mark
+}

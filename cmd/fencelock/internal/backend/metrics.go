@@ -1,0 +1,204 @@
+package backend
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
+)
+
+// nodeMetrics are what the service reports of its nodes. The label "node" is
+// host:port/database, of which a configuration names a handful.
+type nodeMetrics struct {
+	votes, confirms, failures, jumps  *prometheus.CounterVec
+	seconds, operations               *prometheus.HistogramVec
+	memory, memoryLimit, leaks, ahead *prometheus.GaugeVec
+}
+
+func newNodeMetrics(registry prometheus.Registerer) *nodeMetrics {
+	auto := promauto.With(registry)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"node"}, labels...))
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"node"})
+	}
+	histogram := func(name, help string, buckets ...float64) *prometheus.HistogramVec {
+		return auto.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"node"})
+	}
+	return &nodeMetrics{
+		votes:    counter("fencelock_node_votes_total", "Votes requested of a node for an acquire, by its answer.", "answer"),
+		confirms: counter("fencelock_node_confirms_total", "Confirmations of a token requested of a node, by its answer.", "answer"),
+		seconds: histogram("fencelock_node_batch_seconds", "Time from the sending of a batch of operations to a node until its answer, or until it failed.",
+			.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5),
+		operations:  histogram("fencelock_node_batch_operations", "Operations in a batch sent to a node.", 1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+		failures:    counter("fencelock_node_batch_failures_total", "Batches that a node did not answer, or not usably."),
+		memory:      gauge("fencelock_node_memory_used_bytes", "The memory that a Redis node uses, as it reports itself."),
+		memoryLimit: gauge("fencelock_node_memory_limit_bytes", "A Redis node's maxmemory; 0 where nothing limits it."),
+		leaks:       gauge("fencelock_node_leaked_locks", "Locks without an expiry that the last whole scan of a Redis node's keys found."),
+		ahead:       gauge("fencelock_node_clock_ahead_seconds", "By how much a node's clock is ahead of this server's: the median of the last round trips."),
+		jumps:       counter("fencelock_node_clock_jumps_total", "Jumps of a node's clock against this server's."),
+	}
+}
+
+// answers names the outcomes of votes and confirmations.
+func answers() map[node.Outcome]string {
+	return map[node.Outcome]string{
+		node.Failed: "failed", node.Granted: "granted", node.Held: "held", node.NotHeld: "not_held",
+		node.Queued: "queued", node.OtherResource: "idempotency_mismatch", node.StaleEpoch: "stale_epoch",
+		node.NotAdmitted: "not_admitted", node.Exhausted: "tokens_exhausted",
+	}
+}
+
+// noAnswer is the answer of a node that has given none in time. A late answer is
+// counted once more, under its own name.
+const noAnswer = "no_answer"
+
+// voteMeter is a redlock.Meter. Its counters are looked up once.
+type voteMeter struct {
+	votes, confirms [node.Exhausted + 1]prometheus.Counter // by outcome
+	missing, jumps  prometheus.Counter
+	ahead           func() prometheus.Gauge
+}
+
+// ofVotes is the Meter of the node of that name. The gauge of its clock appears
+// with its first value: the embedded node has no clock of its own.
+func (m *nodeMetrics) ofVotes(name string) redlock.Meter {
+	v := &voteMeter{
+		missing: m.votes.WithLabelValues(name, noAnswer),
+		jumps:   m.jumps.WithLabelValues(name),
+		ahead:   func() prometheus.Gauge { return m.ahead.WithLabelValues(name) },
+	}
+	for outcome, answer := range answers() {
+		v.votes[outcome] = m.votes.WithLabelValues(name, answer)
+	}
+	for _, outcome := range []node.Outcome{node.Granted, node.NotHeld, node.StaleEpoch, node.NotAdmitted, node.Failed} {
+		v.confirms[outcome] = m.confirms.WithLabelValues(name, answers()[outcome])
+	}
+	return v
+}
+
+func (v *voteMeter) Vote(o node.Outcome) { v.votes[o].Inc() }
+func (v *voteMeter) NoAnswer()           { v.missing.Inc() }
+
+func (v *voteMeter) Confirm(o node.Outcome) {
+	counter := v.confirms[o]
+	if counter == nil { // a sound node answers a confirm with no other outcome
+		counter = v.confirms[node.Failed]
+	}
+	counter.Inc()
+}
+
+func (v *voteMeter) Clock(ahead time.Duration) { v.ahead().Set(ahead.Seconds()) }
+func (v *voteMeter) Jump(time.Duration)        { v.jumps.Inc() }
+
+// batchMeter is a redisnode.Meter and a replica.Meter.
+type batchMeter struct {
+	metrics             *nodeMetrics
+	node                string
+	seconds, operations prometheus.Observer
+	failures            prometheus.Counter
+}
+
+func (m *nodeMetrics) ofBatches(node string) *batchMeter {
+	return &batchMeter{
+		metrics: m, node: node,
+		seconds: m.seconds.WithLabelValues(node), operations: m.operations.WithLabelValues(node), failures: m.failures.WithLabelValues(node),
+	}
+}
+
+func (b *batchMeter) Batch(operations int, took time.Duration, failed bool) {
+	b.seconds.Observe(took.Seconds())
+	b.operations.Observe(float64(operations))
+	if failed {
+		b.failures.Inc()
+	}
+}
+
+func (b *batchMeter) Memory(used, limit int64) {
+	b.metrics.memory.WithLabelValues(b.node).Set(float64(used))
+	b.metrics.memoryLimit.WithLabelValues(b.node).Set(float64(limit))
+}
+
+func (b *batchMeter) Leaked(locks int) { b.metrics.leaks.WithLabelValues(b.node).Set(float64(locks)) }
+
+// clusterCollector reports the nodes' states as they are at each scrape.
+type clusterCollector struct {
+	sets       clusters
+	queues     []queued
+	maxWaiters int
+}
+
+// clusters are the node sets, as clusterCollector sees them.
+type clusters interface {
+	Statuses() []lockcore.ClusterStatus
+	Waiting() []int
+}
+
+// queued is a node's queue of operations.
+type queued interface {
+	Name() string
+	Queue() (length, bound int)
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+var (
+	stateDesc      = desc("fencelock_node_state", "1 for the state that a node is in, 0 for the others.", "node", "set", "state")
+	sinceDesc      = desc("fencelock_node_state_seconds", "For how long a node has been in its state.", "node", "set")
+	quarantineDesc = desc("fencelock_node_quarantine_remaining_seconds", "What is left of a quarantined node's wait; 0 for a node that is not quarantined.", "node", "set")
+	readyDesc      = desc("fencelock_ready", "1 while a quorum of the node set may vote, as this server sees it.", "set")
+	votingDesc     = desc("fencelock_nodes_voting", "Nodes that may vote, as this server sees it.", "set")
+	quorumDesc     = desc("fencelock_nodes_quorum", "Nodes that must agree.", "set")
+	waitersDesc    = desc("fencelock_waiters", "Requests that wait in the queue at this server.", "set")
+	waitersMaxDesc = desc("fencelock_waiters_limit", "FENCELOCK_MAX_WAITERS.", "set")
+	queueDesc      = desc("fencelock_node_queue_operations", "Operations that wait to be sent to a node.", "node")
+	queueMaxDesc   = desc("fencelock_node_queue_limit", "Operations that may wait to be sent to a node; more fail at once.", "node")
+)
+
+// Describe implements prometheus.Collector.
+func (c *clusterCollector) Describe(out chan<- *prometheus.Desc) {
+	prometheus.DescribeByCollect(c, out)
+}
+
+// Collect implements prometheus.Collector.
+func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	waiting := c.sets.Waiting()
+	for i, status := range c.sets.Statuses() {
+		set := strconv.Itoa(i + 1)
+		gauge(readyDesc, truth(status.Ready), set)
+		gauge(votingDesc, float64(status.Voting), set)
+		gauge(quorumDesc, float64(status.Quorum), set)
+		gauge(waitersDesc, float64(waiting[i]), set)
+		gauge(waitersMaxDesc, float64(c.maxWaiters), set)
+		for _, node := range status.Nodes {
+			for _, state := range []lockcore.NodeState{lockcore.NodeVoting, lockcore.NodeQuarantined, lockcore.NodeUnreachable, lockcore.NodeRefused} {
+				gauge(stateDesc, truth(node.State == state), node.Name, set, string(state))
+			}
+			gauge(sinceDesc, node.Since.Seconds(), node.Name, set)
+			gauge(quarantineDesc, node.Wait.Seconds(), node.Name, set)
+		}
+	}
+	for _, node := range c.queues {
+		length, bound := node.Queue()
+		gauge(queueDesc, float64(length), node.Name())
+		gauge(queueMaxDesc, float64(bound), node.Name())
+	}
+}
+
+func truth(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

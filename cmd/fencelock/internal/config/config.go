@@ -1,0 +1,162 @@
+// Package config reads the server's configuration from environment variables.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kelseyhightower/envconfig"
+)
+
+const prefix = "FENCELOCK"
+
+// Config is the configuration, a field for each variable; desc gives its meaning,
+// unit and range, for --help and the reference page. The names come from the fields
+// (split_words), not from tags: a tag would make envconfig look for the name
+// without its prefix, too, and DATABASE_URL often belongs to another program.
+type Config struct {
+	Listen          string        `split_words:"true" default:"127.0.0.1:8080" desc:"Address of the HTTP API, host:port. Port 0 picks a free one, which the first line of the log names. An address that is not loopback needs FENCELOCK_ACCESS_FILE, or FENCELOCK_INSECURE=true."`
+	AdminListen     string        `split_words:"true" default:"127.0.0.1:8081" desc:"Address of /metrics and /debug/pprof, host:port. On an address that is not loopback, FENCELOCK_ACCESS_FILE (read=* for metrics, admin=* for profiles) and the TLS files apply here too, unless FENCELOCK_INSECURE=true."`
+	Data            string        `split_words:"true" default:"fencelock.db" desc:"The embedded file. It is the lock node if FENCELOCK_REDIS_ADDRS is not set, and holds the guarded records if FENCELOCK_DATABASE_URL is not set. With FENCELOCK_REDIS_ADDRS it is used only when it is set."`
+	RedisAddrs      string        `split_words:"true" desc:"The Redis nodes: 1, 3, 5 or 7, each host:port, host:port/database, or a redis:// or rediss:// URL with user, password and database, separated by commas. Semicolons separate independent node sets, over which the resources are spread. Secret."`
+	RedisAddrsFile  string        `split_words:"true" desc:"A file with the value of FENCELOCK_REDIS_ADDRS."`
+	DatabaseURL     string        `split_words:"true" desc:"Postgres for the guarded records, a postgres:// URL. Secret."`
+	DatabaseURLFile string        `split_words:"true" desc:"A file with the value of FENCELOCK_DATABASE_URL."`
+	Bootstrap       string        `split_words:"true" desc:"new: the cluster is new, so the first start does not wait for old leases to expire. It acts only while every node is reachable and empty. Unset it after the first start if the nodes have no persistence: a power cut that empties all of them would skip the wait."`
+	Recovery        string        `split_words:"true" default:"auto" desc:"What happens after a majority of the nodes lost its data. auto bootstraps the cluster again once the longest TTL has passed; manual leaves it to fencelock bootstrap."`
+	MaxTTL          time.Duration `split_words:"true" default:"60s" desc:"The longest TTL that a request may ask for, a duration from 100ms to 24h. It is also how long a restarted node is quarantined. All servers need the same."`
+	DefaultTTL      time.Duration `split_words:"true" default:"30s" desc:"The TTL of a request without ttl_ms, a duration from 100ms to FENCELOCK_MAX_TTL."`
+	MaxHold         time.Duration `split_words:"true" default:"1h" desc:"How long extensions may keep one lease, a duration of at least FENCELOCK_MAX_TTL, which raises the default; 0 for no limit."`
+	NodeTimeout     time.Duration `split_words:"true" desc:"How long a request waits for a node, a duration from 1ms to a tenth of FENCELOCK_MAX_TTL (and never more than a tenth of the request's TTL). By default 50ms, or 2s with the embedded file, which has no other node to decide without it."`
+	MaxWaiters      int           `split_words:"true" default:"10000" desc:"How many requests may wait in queues at this server, 1 to 1000000."`
+	CounterTTL      time.Duration `split_words:"true" default:"24h" desc:"How long a Redis node keeps a resource's counter after its last use, a duration of at least FENCELOCK_MAX_TTL."`
+	AccessFile      string        `split_words:"true" desc:"The access file: names with their bearer tokens (fencelock token new), certificates, rules and limits. Read again when it changes. Without it no caller is authenticated."`
+	TLSCertFile     string        `split_words:"true" desc:"The server's certificate and its intermediates, PEM: the API is served over TLS. Read again when it changes."`
+	TLSKeyFile      string        `split_words:"true" desc:"The key of FENCELOCK_TLS_CERT_FILE, PEM."`
+	TLSClientCAFile string        `split_words:"true" desc:"The authorities of client certificates, PEM. A caller may present a certificate; its name (cert= in FENCELOCK_ACCESS_FILE) identifies the caller."`
+	OIDCIssuer      string        `split_words:"true" desc:"An OpenID Connect issuer, an https:// URL. Its JWTs are accepted as bearer tokens, and a claim (jwt= in FENCELOCK_ACCESS_FILE) identifies the caller."`
+	OIDCAudience    string        `split_words:"true" desc:"What the aud of a JWT must contain."`
+	OIDCClaim       string        `split_words:"true" default:"sub" desc:"The claim of a JWT that identifies the caller, a string."`
+	Console         bool          `split_words:"true" default:"true" desc:"false serves no console at /console. The API still returns what it shows."`
+	ProofKeyFile    string        `split_words:"true" desc:"A file of keys, one a line: its id, a space, 32 to 64 bytes in hexadecimal digits. Leases then carry a fence_proof of their token, made with the first key; every key verifies. All servers need the same. Read again when it changes."`
+	LeaseKeyFile    string        `split_words:"true" desc:"A file of keys, in the format of FENCELOCK_PROOF_KEY_FILE. The first seals lease ids and list cursors; every key opens them. Without it servers use a secret that the nodes keep (fencelock secret rotate). All servers need the same. Read again when it changes."`
+	ProofRequired   bool          `split_words:"true" default:"false" desc:"true makes the guarded records refuse tokens without their fence_proof (header Fencing-Proof)."`
+	AllowedHosts    []string      `split_words:"true" desc:"Host names that requests to a server without access control may use, separated by commas, without ports. They keep web pages of other names from reaching it through a browser (DNS rebinding). Loopback and the listen address are always allowed; a server that listens on all addresses also answers to each IP address. * allows all."`
+	Insecure        bool          `split_words:"true" default:"false" desc:"true allows addresses that are not loopback without access control, although any client that reaches them may lock, break and write. It does not switch FENCELOCK_ACCESS_FILE off."`
+	MetricsPrefixes []string      `split_words:"true" desc:"At most 20 prefixes of resources, separated by commas, which become values of a label of the lock metrics. Without it there is no such label."`
+	Tracing         string        `split_words:"true" default:"off" desc:"otlp sends OpenTelemetry traces over HTTP, to where OTEL_EXPORTER_OTLP_ENDPOINT and the other OTEL_… variables say. off sends none."`
+	LogFormat       string        `split_words:"true" desc:"text or json. By default text on a terminal, else json."`
+	LogLevel        slog.Level    `split_words:"true" default:"info" desc:"debug (logs every request), info, warn or error."`
+
+	// RedisSets are the URLs of RedisAddrs, set by set.
+	RedisSets [][]string `ignored:"true"`
+}
+
+// OpenAdmin says that the admin listener serves every caller: it is on loopback, or
+// may be insecure.
+func (c Config) OpenAdmin() bool { return c.Insecure || OnLoopback(c.AdminListen) }
+
+// Load reads the environment. An empty variable counts as one that is not set.
+// The error names every bad value, a line for each.
+func Load() (Config, error) {
+	for _, v := range Variables() {
+		if os.Getenv(v.Name) == "" {
+			_ = os.Unsetenv(v.Name) // fails only for a name that is not valid
+		}
+	}
+	var c Config
+	p := problems{}
+	if err := p.read(&c); err != nil {
+		return Config{}, err
+	}
+	p.readFile("FENCELOCK_REDIS_ADDRS", c.RedisAddrsFile, &c.RedisAddrs)
+	p.readFile("FENCELOCK_DATABASE_URL", c.DatabaseURLFile, &c.DatabaseURL)
+	p.check(&c)
+	if len(c.RedisSets) > 0 && !given("FENCELOCK_DATA") {
+		c.Data = ""
+	}
+	return c, p.err()
+}
+
+// given tells a value that was set from an equal default.
+func given(variable string) bool {
+	_, ok := os.LookupEnv(variable)
+	return ok
+}
+
+// problems collects what is wrong, a line for each variable.
+type problems struct {
+	lines   []error
+	refused []string // the variables
+}
+
+// read fills c. envconfig stops at the first bad value, so it runs again without
+// that variable until there is none; then the variables are set again.
+func (p *problems) read(c *Config) error {
+	hidden := map[string]string{}
+	defer func() {
+		for name, value := range hidden {
+			_ = os.Setenv(name, value) // it could be set before
+		}
+	}()
+	for {
+		var parse *envconfig.ParseError
+		err := envconfig.Process(prefix, c)
+		if !errors.As(err, &parse) || !given(parse.KeyName) { // none, or a default is bad
+			return err
+		}
+		p.refuse(parse.KeyName, map[string]string{
+			"bool":          "must be true or false",
+			"int":           "must be a whole number",
+			"time.Duration": "must be a duration such as 250ms or 30s",
+			"slog.Level":    "must be debug, info, warn or error",
+		}[parse.TypeName])
+		hidden[parse.KeyName] = parse.Value
+		_ = os.Unsetenv(parse.KeyName)
+	}
+}
+
+// readFile takes a value from the file of its …_FILE variable.
+func (p *problems) readFile(name, file string, into *string) {
+	if file == "" {
+		return
+	}
+	if given(name) {
+		p.refuse(name+"_FILE", "set either this or "+name+", not both")
+		return
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		p.refuse(name+"_FILE", "must name a readable file: "+err.Error())
+	}
+	*into = strings.TrimSpace(string(content))
+}
+
+func (p *problems) err() error {
+	if len(p.lines) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the configuration is not valid:\n%w", errors.Join(p.lines...))
+}
+
+// refuse says what is wrong with a variable, and shows its value unless that may
+// hold a password. Only the first problem of a variable counts.
+func (p *problems) refuse(name, problem string) {
+	if given(name + "_FILE") {
+		name, problem = name+"_FILE", "in the file: "+problem
+	}
+	if slices.Contains(p.refused, name) {
+		return
+	}
+	p.refused = append(p.refused, name)
+	shown := fmt.Sprintf("=%q", os.Getenv(name))
+	if name == "FENCELOCK_REDIS_ADDRS" || name == "FENCELOCK_DATABASE_URL" {
+		shown = " (value not shown)"
+	}
+	p.lines = append(p.lines, fmt.Errorf("  %s%s: %s", name, shown, problem))
+}
