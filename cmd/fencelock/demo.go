@@ -17,9 +17,9 @@ import (
 
 // The bounds of --ttl. Below, a busy machine could not stop a worker in time.
 const (
-	demoTTLMin   = 500 * time.Millisecond
-	demoTTLMax   = time.Minute
-	demoTTLQuick = 800 * time.Millisecond
+	demoMinTTL   = 500 * time.Millisecond
+	demoMaxTTL   = time.Minute
+	demoQuickTTL = 800 * time.Millisecond
 )
 
 type demoFlags struct {
@@ -55,7 +55,7 @@ Exits with 0 only if round one lost an update and round two prevented it.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if flags.quick && !cmd.Flags().Changed("ttl") {
-				flags.ttl = demoTTLQuick
+				flags.ttl = demoQuickTTL
 			}
 			return runDemo(cmd.Context(), flags, cmd.OutOrStdout())
 		},
@@ -82,8 +82,8 @@ func demoWorkerCommand() *cobra.Command {
 }
 
 func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
-	if flags.ttl < demoTTLMin || flags.ttl > demoTTLMax || flags.ttl%time.Millisecond != 0 {
-		return usageError{fmt.Errorf("--ttl %s: must be from %s to %s, in whole milliseconds", flags.ttl, demoTTLMin, demoTTLMax)}
+	if flags.ttl < demoMinTTL || flags.ttl > demoMaxTTL || flags.ttl%time.Millisecond != 0 {
+		return usageError{fmt.Errorf("--ttl %s: must be from %s to %s, in whole milliseconds", flags.ttl, demoMinTTL, demoMaxTTL)}
 	}
 	page, err := openPage(flags.html)
 	if err != nil {

@@ -107,7 +107,7 @@ func TestListGetBreak(t *testing.T) {
 	if turn := <-next; turn.status != 201 || turn.lease.FencingToken <= first.FencingToken {
 		t.Errorf("the next one got %d", turn.status)
 	}
-	p.tool("", nil, "break", "--yes", "orders/3").wants(t, "break of a free one", 1, "", "nobody holds the resource")
+	p.tool("", nil, "break", "--yes", "orders/3").wants(t, "break of a free one", 1, "", "no lease holds the resource")
 	p.tool("", nil, "ls", "--server", "http://127.0.0.1:1").wants(t, "ls of no server", 69, "", "does it run")
 }
 

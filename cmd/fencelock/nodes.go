@@ -29,11 +29,11 @@ why, and for how long yet. Exits with 1 while the server cannot grant locks.`,
 		if err != nil {
 			return err
 		}
-		print := printNodes
+		show := printNodes
 		if output == "json" {
-			print = func(w io.Writer, r wire.Ready) error { return printJSON(w, r) }
+			show = func(w io.Writer, r wire.Ready) error { return printJSON(w, r) }
 		}
-		if err := print(cmd.OutOrStdout(), r); err != nil {
+		if err := show(cmd.OutOrStdout(), r); err != nil {
 			return err
 		}
 		if !r.Ready {

@@ -177,7 +177,7 @@ func clusterSecret(t *testing.T, p *process) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile(`"secrets":"[0-9]+:([0-9a-f]{64})`).FindSubmatch(file)
+	found := regexp.MustCompile(`[0-9]{10,}:([0-9a-f]{64})`).FindSubmatch(file)
 	if found == nil {
 		t.Fatal("the file keeps no secret: the test looks at the wrong place")
 	}

@@ -101,18 +101,18 @@ func (g *grant) print(cmd *cobra.Command) error {
 
 // line is the line of the file. Whoever reads it checks what it says.
 func (g *grant) line(secret string) string {
-	line := fmt.Sprintf("%s token=sha256:%x", g.name, sha256.Sum256([]byte(secret)))
+	parts := []string{g.name, fmt.Sprintf("token=sha256:%x", sha256.Sum256([]byte(secret)))}
 	for i, prefixes := range [][]string{g.none, g.read, g.acquire, g.admin} {
 		for _, prefix := range prefixes {
-			line += " " + []string{"none", "read", "acquire", "admin"}[i] + "=" + encodePrefix(prefix)
+			parts = append(parts, []string{"none", "read", "acquire", "admin"}[i]+"="+encodePrefix(prefix))
 		}
 	}
 	for _, limit := range [][2]string{{"requests", g.requests}, {"waiters", g.waiters}, {"held", g.held}} {
 		if limit[1] != "" {
-			line += " " + limit[0] + "=" + limit[1]
+			parts = append(parts, limit[0]+"="+limit[1])
 		}
 	}
-	return line
+	return strings.Join(parts, " ")
 }
 
 // encodePrefix writes a prefix without spaces; * stays itself.
