@@ -112,19 +112,22 @@ func readState(tx *bbolt.Tx, resource string) (s state, found bool, err error) {
 	case len(raw) != stateLen:
 		return s, false, errCorrupt
 	}
-	s.mark = fencing.Token(binary.BigEndian.Uint64(raw))
-	s.version = int64(binary.BigEndian.Uint64(raw[8:]))
-	s.attempts = binary.BigEndian.Uint64(raw[16:])
-	return s, true, nil
+	return state{mark: fencing.Token(number(raw, 0)), version: number(raw, 1), attempts: uint64(number(raw, 2))}, true, nil
 }
 
 func writeState(tx *bbolt.Tx, resource string, s state) error {
-	raw := make([]byte, 0, stateLen)
-	raw = binary.BigEndian.AppendUint64(raw, uint64(s.mark))
-	raw = binary.BigEndian.AppendUint64(raw, uint64(s.version))
-	raw = binary.BigEndian.AppendUint64(raw, s.attempts)
-	return put(tx, statesBucket, []byte(resource), raw)
+	return put(tx, statesBucket, []byte(resource), appendNumbers(nil, int64(s.mark), s.version, int64(s.attempts)))
 }
+
+func appendNumbers(raw []byte, numbers ...int64) []byte {
+	for _, n := range numbers {
+		raw = binary.BigEndian.AppendUint64(raw, uint64(n))
+	}
+	return raw
+}
+
+// number reads the i-th number.
+func number(raw []byte, i int) int64 { return int64(binary.BigEndian.Uint64(raw[8*i:])) }
 
 // readValue copies: what bbolt returns is gone with the transaction.
 func readValue(tx *bbolt.Tx, resource string) (json.RawMessage, error) {
@@ -132,21 +135,13 @@ func readValue(tx *bbolt.Tx, resource string) (json.RawMessage, error) {
 	return bytes.Clone(value), err
 }
 
-func historyKey(resource string, number uint64) []byte {
-	key := make([]byte, 0, len(resource)+1+8)
-	key = append(key, resource...)
-	key = append(key, 0)
-	return binary.BigEndian.AppendUint64(key, number)
+func historyKey(resource string, attempt uint64) []byte {
+	return appendNumbers([]byte(resource+"\x00"), int64(attempt))
 }
 
 // noteAttempt adds a line to the history and drops the one it pushes out.
 func noteAttempt(tx *bbolt.Tx, op *operation, compared fencing.Token, s state) error {
-	raw := make([]byte, 0, attemptLen)
-	raw = append(raw, op.kind[0])
-	raw = binary.BigEndian.AppendUint64(raw, uint64(op.token))
-	raw = binary.BigEndian.AppendUint64(raw, uint64(compared))
-	raw = binary.BigEndian.AppendUint64(raw, uint64(s.version))
-	raw = binary.BigEndian.AppendUint64(raw, uint64(op.at.UnixNano()))
+	raw := appendNumbers([]byte{op.kind[0]}, int64(op.token), int64(compared), s.version, op.at.UnixNano())
 	err := put(tx, historyBucket, historyKey(op.resource, s.attempts), raw)
 	if s.attempts > HistoryKept {
 		err = errors.Join(err, tx.Bucket([]byte(historyBucket)).Delete(historyKey(op.resource, s.attempts-HistoryKept)))
@@ -156,8 +151,8 @@ func noteAttempt(tx *bbolt.Tx, op *operation, compared fencing.Token, s state) e
 
 func readHistory(tx *bbolt.Tx, resource string, newest uint64, limit int) ([]fencing.Attempt, error) {
 	var attempts []fencing.Attempt
-	for number := newest; number > 0 && len(attempts) < limit; number-- {
-		raw, err := get(tx, historyBucket, historyKey(resource, number))
+	for n := newest; n > 0 && len(attempts) < limit; n-- {
+		raw, err := get(tx, historyBucket, historyKey(resource, n))
 		if err != nil {
 			return nil, err
 		}
@@ -179,10 +174,10 @@ func decodeAttempt(raw []byte) (fencing.Attempt, error) {
 	}
 	a := fencing.Attempt{
 		Kind:    fencing.KindClaim,
-		Token:   fencing.Token(binary.BigEndian.Uint64(raw[1:])),
-		Highest: fencing.Token(binary.BigEndian.Uint64(raw[9:])),
-		Version: int64(binary.BigEndian.Uint64(raw[17:])),
-		At:      time.Unix(0, int64(binary.BigEndian.Uint64(raw[25:]))).UTC(),
+		Token:   fencing.Token(number(raw[1:], 0)),
+		Highest: fencing.Token(number(raw[1:], 1)),
+		Version: number(raw[1:], 2),
+		At:      time.Unix(0, number(raw[1:], 3)).UTC(),
 	}
 	if raw[0] == fencing.KindWrite[0] {
 		a.Kind = fencing.KindWrite
@@ -199,7 +194,7 @@ func readHighest(tx *bbolt.Tx) (fencing.Token, error) {
 	case len(raw) != 8:
 		return 0, errCorrupt
 	}
-	return fencing.Token(binary.BigEndian.Uint64(raw)), nil
+	return fencing.Token(number(raw, 0)), nil
 }
 
 func raiseHighest(tx *bbolt.Tx, mark fencing.Token) error {
@@ -207,5 +202,5 @@ func raiseHighest(tx *bbolt.Tx, mark fencing.Token) error {
 	if err != nil || mark <= highest {
 		return err
 	}
-	return put(tx, metaBucket, []byte(highestKey), binary.BigEndian.AppendUint64(nil, uint64(mark)))
+	return put(tx, metaBucket, []byte(highestKey), appendNumbers(nil, int64(mark)))
 }

@@ -38,15 +38,9 @@ type committer struct {
 
 	mu      sync.Mutex
 	waiting []*operation
-	leading bool // somebody is committing, and will look at waiting again
+	leading bool // a goroutine is committing, and will look at waiting again
 	closed  bool
-	idle    *sync.Cond // signalled when leading ends
-}
-
-func newCommitter(db File) *committer {
-	c := &committer{file: db}
-	c.idle = sync.NewCond(&c.mu)
-	return c
+	leaders sync.WaitGroup
 }
 
 // do returns once op is in the file, or with ctx.Err() as soon as its caller
@@ -56,14 +50,8 @@ func (c *committer) do(op *operation) error {
 		return err
 	}
 	op.done = make(chan struct{})
-	lead, err := c.enqueue(op)
-	if err != nil {
+	if err := c.enqueue(op); err != nil {
 		return err
-	}
-	if lead {
-		// The leader may go on for others after its own operation is done, so
-		// it is not the caller's goroutine.
-		go c.lead()
 	}
 	select {
 	case <-op.done:
@@ -73,16 +61,19 @@ func (c *committer) do(op *operation) error {
 	}
 }
 
-func (c *committer) enqueue(op *operation) (lead bool, err error) {
+func (c *committer) enqueue(op *operation) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return false, errClosed
+		return errClosed
 	}
-	c.waiting = append(c.waiting, op)
-	lead = !c.leading
-	c.leading = true
-	return lead, nil
+	if c.waiting = append(c.waiting, op); !c.leading {
+		// The leader may continue for others after its own operation is done, so
+		// it is not the caller's goroutine.
+		c.leading = true
+		c.leaders.Go(c.lead)
+	}
+	return nil
 }
 
 // lead commits whatever waits until nothing does.
@@ -96,11 +87,7 @@ func (c *committer) next() []*operation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	batch := c.waiting
-	c.waiting = nil
-	if batch == nil {
-		c.leading = false
-		c.idle.Broadcast()
-	}
+	c.waiting, c.leading = nil, batch != nil
 	return batch
 }
 
@@ -123,21 +110,16 @@ func (c *committer) commit(batch []*operation) {
 }
 
 // run applies one operation. An operation whose caller has gone does nothing.
-func (op *operation) run(tx *bbolt.Tx) error {
-	op.err = op.ctx.Err()
-	if op.err == nil {
-		var err error
+func (op *operation) run(tx *bbolt.Tx) (err error) {
+	if op.err = op.ctx.Err(); op.err == nil {
 		op.compared, op.record, err = apply(tx, op)
-		return err
 	}
-	return nil
+	return err
 }
 
 func (c *committer) close() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.closed = true
-	for c.leading {
-		c.idle.Wait()
-	}
+	c.mu.Unlock()
+	c.leaders.Wait()
 }

@@ -42,7 +42,7 @@ func New(file File) (*Guard, error) {
 	if err := file.View(checkEntries); err != nil {
 		return nil, fmt.Errorf("read the guarded records: %w", err)
 	}
-	return &Guard{file: file, commits: newCommitter(file)}, nil
+	return &Guard{file: file, commits: &committer{file: file}}, nil
 }
 
 // Close refuses further changes and returns once those under way are in the
@@ -84,7 +84,7 @@ func (g *Guard) attempt(ctx context.Context, kind fencing.AttemptKind, resource 
 // Read returns the record as it stands; see fencing.Guard.
 func (g *Guard) Read(ctx context.Context, resource string) (fencing.Record, error) {
 	var record fencing.Record
-	err := g.epoch(ctx, func(tx *bbolt.Tx) error {
+	err := g.view(ctx, func(tx *bbolt.Tx) error {
 		s, found, err := readState(tx, resource)
 		if err != nil {
 			return err
@@ -102,7 +102,7 @@ func (g *Guard) Read(ctx context.Context, resource string) (fencing.Record, erro
 // History returns the newest attempts first; see fencing.Guard.
 func (g *Guard) History(ctx context.Context, resource string, limit int) ([]fencing.Attempt, error) {
 	var attempts []fencing.Attempt
-	err := g.epoch(ctx, func(tx *bbolt.Tx) error {
+	err := g.view(ctx, func(tx *bbolt.Tx) error {
 		s, found, err := readState(tx, resource)
 		if err != nil {
 			return err
@@ -119,14 +119,14 @@ func (g *Guard) History(ctx context.Context, resource string, limit int) ([]fenc
 // HighestMark returns the largest mark of all; see fencing.Guard.
 func (g *Guard) HighestMark(ctx context.Context) (fencing.Token, error) {
 	var highest fencing.Token
-	err := g.epoch(ctx, func(tx *bbolt.Tx) (err error) {
+	err := g.view(ctx, func(tx *bbolt.Tx) (err error) {
 		highest, err = readHighest(tx)
 		return err
 	})
 	return highest, err
 }
 
-func (g *Guard) epoch(ctx context.Context, read func(*bbolt.Tx) error) error {
+func (g *Guard) view(ctx context.Context, read func(*bbolt.Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/boltfile"
 )
@@ -70,12 +69,13 @@ type File interface {
 
 // Store is a replica.Store in a bbolt file. Close it before the file.
 type Store struct {
+	replica.Listeners
+
 	db          File
 	opts        Options
 	incarnation string
 	opening     uint64 // this opening of the file
 	opened      moment
-	listeners   listeners
 
 	closed chan struct{}
 	once   sync.Once
@@ -162,12 +162,12 @@ func (s *Store) View(_ context.Context, fn func(replica.Tx) error) error {
 }
 
 func (s *Store) transact(run func(func(*bbolt.Tx) error) error, fn func(replica.Tx) error) error {
-	var turns []turn
+	var wakes []replica.Wake
 	var failed error // fn's own
 	err := run(func(btx *bbolt.Tx) error {
 		t := s.begin(btx)
 		failed = fn(t)
-		turns = t.turns
+		wakes = t.wakes
 		return errors.Join(failed, t.err)
 	})
 	switch {
@@ -176,16 +176,8 @@ func (s *Store) transact(run func(func(*bbolt.Tx) error) error, fn func(replica.
 	case err != nil:
 		return fmt.Errorf("the file of the embedded store: %w", err)
 	}
-	s.listeners.notify(turns)
+	s.Notify(wakes)
 	return nil
-}
-
-// Subscribe calls w until ctx ends.
-func (s *Store) Listen(ctx context.Context, server string, w node.Listener) {
-	remove := s.listeners.add(server, w)
-	defer remove()
-	w.Subscribed()
-	<-ctx.Done()
 }
 
 // clock is the two clocks of a machine: one that only goes forward, and one that

@@ -20,7 +20,7 @@ type tx struct {
 	tx    *bbolt.Tx
 	rows  *bbolt.Bucket
 	at    moment
-	turns []turn
+	wakes []replica.Wake
 	err   error // the first that the file gave: the transaction is undone
 }
 
@@ -122,7 +122,7 @@ func (t *tx) Purge() {
 }
 
 func (t *tx) Notify(resource string, ticket node.Ticket) {
-	t.turns = append(t.turns, turn{resource, ticket})
+	t.wakes = append(t.wakes, replica.Wake{Resource: resource, Ticket: ticket})
 }
 
 func (t *tx) Now() time.Time { return t.at.wall }

@@ -25,15 +25,16 @@ type Options struct {
 
 // Store is a replica.Store. None of its methods waits, but for Subscribe.
 type Store struct {
+	replica.Listeners
+
 	opts Options
 
-	mu        sync.Mutex
-	rows      map[string]row
-	keys      []string      // of rows, sorted
-	offset    time.Duration // how far its clock is off
-	lives     int           // incarnations so far
-	readOnly  bool
-	listeners []*listener // in order, so that a simulation repeats
+	mu       sync.Mutex
+	rows     map[string]row
+	keys     []string      // of rows, sorted
+	offset   time.Duration // how far its clock is off
+	lives    int           // incarnations so far
+	readOnly bool
 }
 
 var _ replica.Store = (*Store)(nil)
@@ -41,11 +42,6 @@ var _ replica.Store = (*Store)(nil)
 type row struct {
 	value []byte
 	until time.Time // zero: for good
-}
-
-type listener struct {
-	server string
-	wakes  node.Listener
 }
 
 // New makes an empty store.
@@ -69,44 +65,15 @@ func (s *Store) Update(_ context.Context, fn func(replica.Tx) error) error {
 	if err != nil {
 		t.undo()
 	}
-	calls := s.calls(t.wakes)
 	s.mu.Unlock()
-	if err != nil {
-		return err
+	if err == nil {
+		s.Notify(t.wakes)
 	}
-	for _, call := range calls {
-		call()
-	}
-	return nil
+	return err
 }
 
 // View runs fn.
 func (s *Store) View(ctx context.Context, fn func(replica.Tx) error) error { return s.Update(ctx, fn) }
-
-// Subscribe calls w until ctx ends.
-func (s *Store) Listen(ctx context.Context, server string, w node.Listener) {
-	l := &listener{server: server, wakes: w}
-	s.mu.Lock()
-	s.listeners = append(s.listeners, l)
-	s.mu.Unlock()
-	w.Subscribed()
-	<-ctx.Done()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listeners = slices.DeleteFunc(s.listeners, func(o *listener) bool { return o == l })
-}
-
-// calls are the notifications to make once the mutex is free.
-func (s *Store) calls(wakes []wake) (calls []func()) {
-	for _, w := range wakes {
-		for _, l := range s.listeners {
-			if l.server == w.ticket.Server {
-				calls = append(calls, func() { l.wakes.Wake(w.resource, w.ticket) })
-			}
-		}
-	}
-	return calls
-}
 
 func (s *Store) now() time.Time { return s.opts.Now().Add(s.offset) }
 
@@ -128,16 +95,11 @@ func (s *Store) put(key string, r row, there bool) {
 	}
 }
 
-type wake struct {
-	resource string
-	ticket   node.Ticket
-}
-
 // tx is a transaction.
 type tx struct {
 	s      *Store
 	now    time.Time
-	wakes  []wake
+	wakes  []replica.Wake
 	before []change // in order
 	err    error
 }
@@ -214,7 +176,7 @@ func (t *tx) Purge() {
 }
 
 func (t *tx) Notify(resource string, ticket node.Ticket) {
-	t.wakes = append(t.wakes, wake{resource, ticket})
+	t.wakes = append(t.wakes, replica.Wake{Resource: resource, Ticket: ticket})
 }
 
 func (t *tx) Now() time.Time { return t.now }
@@ -236,11 +198,8 @@ func (s *Store) Restart(keep bool) {
 	if !keep {
 		s.clear()
 	}
-	listeners := slices.Clone(s.listeners)
 	s.mu.Unlock()
-	for _, l := range listeners {
-		l.wakes.Subscribed()
-	}
+	s.Resubscribed()
 }
 
 // Wipe takes all rows away without a restart, as FLUSHALL does.

@@ -71,7 +71,7 @@ func (s *suite) update(fn func(replica.Tx)) {
 	}))
 }
 
-func (s *suite) epoch(fn func(replica.Tx)) {
+func (s *suite) view(fn func(replica.Tx)) {
 	s.Helper()
 	s.must(s.Store.View(s.Context(), func(tx replica.Tx) error {
 		fn(tx)
@@ -89,7 +89,7 @@ func (s *suite) must(err error) {
 // get reads a row in a transaction of its own.
 func (s *suite) get(key string) (value string, left time.Duration, found bool) {
 	s.Helper()
-	s.epoch(func(tx replica.Tx) {
+	s.view(func(tx replica.Tx) {
 		raw, l := tx.Get(key)
 		value, left, found = string(raw), l, raw != nil
 	})
@@ -223,7 +223,7 @@ func (s *suite) pass(ttl time.Duration, row string) {
 
 func (s *suite) keys(from, to string, limit int) (keys []string) {
 	s.Helper()
-	s.epoch(func(tx replica.Tx) {
+	s.view(func(tx replica.Tx) {
 		for _, row := range tx.Range(from, to, limit) {
 			keys = append(keys, row.Key)
 			if string(row.Value) != "v"+row.Key {
@@ -416,7 +416,7 @@ func (s *suite) large() {
 		}
 	})
 	n := 0
-	s.epoch(func(tx replica.Tx) {
+	s.view(func(tx replica.Tx) {
 		for _, row := range tx.Range("row", "rox", 2*rows) {
 			if bytes.Equal(row.Value, value) {
 				n++
@@ -458,7 +458,7 @@ func (s *suite) durable() {
 
 func (s *suite) status() (status replica.Status) {
 	s.Helper()
-	s.epoch(func(tx replica.Tx) { status = tx.Status() })
+	s.view(func(tx replica.Tx) { status = tx.Status() })
 	return status
 }
 

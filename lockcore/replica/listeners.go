@@ -1,0 +1,64 @@
+package replica
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+)
+
+// Listeners are what Store.Listen needs in a store that a single process uses.
+// The zero value has none.
+type Listeners struct {
+	mu  sync.Mutex
+	all []*listening // in the order of their calls, so that a simulation repeats
+}
+
+type listening struct {
+	server   string
+	listener node.Listener
+}
+
+// Wake is a call of Tx.Notify, to be done once the transaction is committed.
+type Wake struct {
+	Resource string
+	Ticket   node.Ticket
+}
+
+// Listen is Store.Listen.
+func (l *Listeners) Listen(ctx context.Context, server string, listener node.Listener) {
+	one := &listening{server, listener}
+	l.mu.Lock()
+	l.all = append(l.all, one)
+	l.mu.Unlock()
+	listener.Subscribed()
+	<-ctx.Done()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = slices.DeleteFunc(l.all, func(o *listening) bool { return o == one })
+}
+
+// Notify calls the listeners of the tickets' servers.
+func (l *Listeners) Notify(wakes []Wake) {
+	for _, wake := range wakes {
+		for _, one := range l.now() {
+			if one.server == wake.Ticket.Server {
+				one.listener.Wake(wake.Resource, wake.Ticket)
+			}
+		}
+	}
+}
+
+// Resubscribed calls all listeners after a time in which notifications got lost.
+func (l *Listeners) Resubscribed() {
+	for _, one := range l.now() {
+		one.listener.Subscribed()
+	}
+}
+
+func (l *Listeners) now() []*listening {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.all)
+}
