@@ -32,8 +32,8 @@ func (q queue) grow(by int) {
 
 // list gives the first tickets, the dead included.
 func (q queue) list(limit int) (tickets []node.Ticket) {
-	from := queueKeys(q.resource)
-	for _, row := range q.t.tx.Range(from, after(from), limit) {
+	from, to := queueRange(q.resource)
+	for _, row := range q.t.tx.Range(from, to, limit) {
 		tickets = append(tickets, parseQueueKey(q.resource, row.Key))
 	}
 	return tickets
@@ -41,9 +41,8 @@ func (q queue) list(limit int) (tickets []node.Ticket) {
 
 // first is the first ticket whose server lives; the dead before it are removed.
 func (q queue) first() (first node.Ticket, found bool) {
-	keys := queueKeys(q.resource)
-	for from := keys; ; {
-		next := q.t.tx.Range(from, after(keys), 1)
+	for from, to := queueRange(q.resource); ; {
+		next := q.t.tx.Range(from, to, 1)
 		if len(next) == 0 {
 			return first, false
 		}

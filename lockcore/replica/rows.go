@@ -216,12 +216,18 @@ func parseName(name string) (t node.Ticket) {
 	return node.Ticket{ID: id, Server: server, Holder: holder}
 }
 
-// sized is a resource with its length before it.
-func sized(resource string) string {
-	return string(binary.BigEndian.AppendUint16(nil, uint16(len(resource)))) + resource
+// sized is a prefix, and a resource with its length before it.
+func sized(prefix, resource string) string {
+	return prefix + string([]byte{byte(len(resource) >> 8), byte(len(resource))}) + resource
 }
 
-func queueKeys(resource string) string { return queuePrefix + sized(resource) }
+func queueKeys(resource string) string { return sized(queuePrefix, resource) }
+
+// queueRange has all keys of a resource's queue: a name does not begin with 0xff.
+func queueRange(resource string) (from, to string) {
+	from = queueKeys(resource)
+	return from, from + "\xff\xff\xff\xff\xff\xff\xff\xff\xff"
+}
 
 func queueKey(resource string, arrival int64, name string) string {
 	return string(binary.BigEndian.AppendUint64([]byte(queueKeys(resource)), uint64(arrival))) + name
@@ -235,4 +241,4 @@ func parseQueueKey(resource, key string) node.Ticket {
 	return ticket
 }
 
-func ticketKey(resource, name string) string { return ticketPrefix + sized(resource) + name }
+func ticketKey(resource, name string) string { return sized(ticketPrefix, resource) + name }

@@ -57,19 +57,18 @@ var errUnstorable = errors.New("the operation's names cannot be stored")
 // storable refuses names that no key can be made of.
 func storable(op *node.Op) error {
 	const room = MaxKeyBytes / 4
-	names := []string{op.Resource}
+	fits := func(name string) bool { return name != "" && len(name) <= room }
+	ticket := op.Ticket
+	ok := len(ticket.ID)+len(ticket.Server)+len(ticket.Holder)+2 <= room && (ticket.ID == "" || ticket.Server != "")
 	switch op.Kind {
 	case node.OpAcquire, node.OpConfirm, node.OpExtend, node.OpRelease, node.OpReleaseAfter, node.OpRetract:
-		names = append(names, op.Owner)
+		ok = ok && fits(op.Resource) && fits(op.Owner)
 	case node.OpHeartbeat:
-		names = []string{op.Ticket.Server}
+		ok = ok && fits(ticket.Server)
+	default:
+		ok = ok && fits(op.Resource)
 	}
-	for _, name := range names {
-		if name == "" || len(name) > room {
-			return errUnstorable
-		}
-	}
-	if len(nameOf(op.Ticket)) > room || op.Ticket.ID != "" && op.Ticket.Server == "" {
+	if !ok {
 		return errUnstorable
 	}
 	return nil

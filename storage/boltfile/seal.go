@@ -32,15 +32,14 @@ func Buckets(tx *bbolt.Tx, names ...string) error {
 	return nil
 }
 
-const sealLen = 4
+// SealLen is how many bytes Seal appends.
+const SealLen = 4
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Seal is value with a checksum over it and its key.
+// Seal appends to value a checksum over it and its key.
 func Seal(key, value []byte) []byte {
-	sealed := make([]byte, 0, len(value)+sealLen)
-	sealed = append(sealed, value...)
-	return binary.BigEndian.AppendUint32(sealed, sum(key, value))
+	return binary.BigEndian.AppendUint32(value, sum(key, value))
 }
 
 // Unseal is the value that was sealed under key, a part of sealed; ErrSeal if
@@ -49,7 +48,7 @@ func Unseal(key, sealed []byte) ([]byte, error) {
 	if sealed == nil {
 		return nil, nil
 	}
-	last := len(sealed) - sealLen
+	last := len(sealed) - SealLen
 	if last < 0 || binary.BigEndian.Uint32(sealed[last:]) != sum(key, sealed[:last]) {
 		return nil, ErrSeal
 	}

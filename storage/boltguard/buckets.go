@@ -67,7 +67,7 @@ func get(tx *bbolt.Tx, bucket string, key []byte) ([]byte, error) {
 }
 
 func put(tx *bbolt.Tx, bucket string, key, value []byte) error {
-	return tx.Bucket([]byte(bucket)).Put(key, boltfile.Seal(key, value))
+	return tx.Bucket([]byte(bucket)).Put(key, boltfile.Seal(key, bytes.Clone(value)))
 }
 
 // state is the small part of a record: a claim rewrites it without the value.

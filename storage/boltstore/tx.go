@@ -21,7 +21,14 @@ type tx struct {
 	rows  *bbolt.Bucket
 	at    moment
 	wakes []replica.Wake
-	err   error // the first that the file gave: the transaction is undone
+	key   []byte // of the last row
+	err   error  // the first that the file gave: the transaction is undone
+}
+
+// row is a key for bbolt, which keeps none that it is given.
+func (t *tx) row(key string) []byte {
+	t.key = append(t.key[:0], key...)
+	return t.key
 }
 
 func (s *Store) begin(btx *bbolt.Tx) *tx {
@@ -43,7 +50,8 @@ func (t *tx) Get(key string) ([]byte, time.Duration) {
 }
 
 func (t *tx) get(key string) (value []byte, left time.Duration, live bool) {
-	return t.read([]byte(key), t.rows.Get([]byte(key)))
+	row := t.row(key)
+	return t.read(row, t.rows.Get(row))
 }
 
 // read takes a sealed row apart, and tells whether it still stands.
@@ -81,13 +89,14 @@ func (t *tx) Put(key string, value []byte, ttl time.Duration) {
 	if t.err != nil {
 		return
 	}
-	raw := make([]byte, 0, endLen+len(value))
+	raw := make([]byte, 0, endLen+len(value)+boltfile.SealLen)
 	for _, n := range []int64{
 		wholeMillis(ttl), int64(t.s.opening), int64(t.at.mono + ttl), t.at.wall.Add(ttl).UnixMilli(),
 	} {
 		raw = binary.BigEndian.AppendUint64(raw, uint64(n))
 	}
-	t.failed(t.rows.Put([]byte(key), boltfile.Seal([]byte(key), append(raw, value...))))
+	row := t.row(key)
+	t.failed(t.rows.Put(row, boltfile.Seal(row, append(raw, value...))))
 }
 
 // wholeMillis rounds up, so that no TTL becomes 0, which is for good.
@@ -97,13 +106,13 @@ func wholeMillis(ttl time.Duration) int64 {
 
 func (t *tx) Delete(key string) {
 	if t.err == nil {
-		t.failed(t.rows.Delete([]byte(key)))
+		t.failed(t.rows.Delete(t.row(key)))
 	}
 }
 
 func (t *tx) Range(from, to string, limit int) (rows []replica.Row) {
 	c := t.rows.Cursor()
-	for key, raw := c.Seek([]byte(from)); key != nil && string(key) < to && len(rows) < limit; key, raw = c.Next() {
+	for key, raw := c.Seek(t.row(from)); key != nil && string(key) < to && len(rows) < limit; key, raw = c.Next() {
 		if value, left, live := t.read(key, raw); live {
 			rows = append(rows, replica.Row{Key: string(key), Value: value, Left: left})
 		}
