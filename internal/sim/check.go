@@ -11,7 +11,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// checker keeps what every client was told, and finds what must not be.
+// checker keeps every answer to a client, and finds those that must not be.
 type checker struct {
 	Result
 
@@ -56,8 +56,8 @@ type ledger struct {
 	set      int                      // the node set that it was asked for on; negative: none yet
 }
 
-// excused: the owner's lease may overlap others, since somebody has broken it, or
-// may have, or since a clock had jumped that nobody can have seen yet (rule 22).
+// excused: the owner's lease may overlap others, since it was broken, or
+// may have been, or since a clock had jumped that no server can have seen yet (rule 22).
 func (l *ledger) excused(owner string) bool {
 	return l.breaking > 0 || l.since[owner] <= l.breakEnd || l.blind[owner]
 }
@@ -194,7 +194,7 @@ func (c *checker) checkError(d *completion) {
 }
 
 // checkService: where messages are as they should be, a node set of which a quorum
-// is sound answers, but for a moment, and nobody waits while nobody holds anything.
+// is sound answers, but for a moment, and no client waits while none holds anything.
 func (c *checker) checkService(d *completion) {
 	const moment = 500 * time.Millisecond
 	var refused *lockcore.QuorumError
@@ -212,7 +212,7 @@ func (c *checker) checkService(d *completion) {
 	}
 	idle := d.at - max(d.began, c.busy)
 	if errors.Is(d.err, lockcore.ErrWaitTimeout) && idle > c.w.plan.MaxTTL+4*moment {
-		c.violatef("stuck", "a client waited for %v, and nobody held anything for the last %s", d.parts, idle)
+		c.violatef("stuck", "a client waited for %v, and no client held anything for the last %s", d.parts, idle)
 	}
 }
 
@@ -259,8 +259,8 @@ func (c *checker) kept(d *completion) {
 	}
 }
 
-// believe notes the time for which the client was told that it holds the
-// lease, and checks that nobody else was told so.
+// believe notes the time for which the client may believe that it holds the
+// lease, and checks that no other client may.
 func (c *checker) believe(d *completion, part lockcore.LeasePart, floor floor) {
 	valid := d.lease.Validity
 	if c.w.plan.Mutant.trusting {

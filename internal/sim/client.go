@@ -51,7 +51,7 @@ type action struct {
 	owner    string               // of the lease: all attempts under one idempotency key share it
 	grip     *grip
 	key      string        // of an acquire
-	waits    bool          // it stands in a queue of its server
+	waits    bool          // it waits in a queue of its server
 	ttl      time.Duration // asked for, by an extend
 	call     func(context.Context, service) (lockcore.Lease, error)
 	bound    time.Duration // it must have ended by then
@@ -202,7 +202,7 @@ func (c *client) old(s *server) *action {
 	switch dice := c.rng.IntN(3); {
 	case dice == 0:
 		return c.look(s, g)
-	case dice == 1, c.w.plan.Tidy && g.over: // an extend may leave a vote to its TTL, which nobody gives back then
+	case dice == 1, c.w.plan.Tidy && g.over: // an extend may leave a vote to its TTL, which no client retracts then
 		return c.release(s, g)
 	}
 	return c.extend(s, g, c.ttl(s))

@@ -26,12 +26,12 @@ type Mutant struct {
 	wrap func(*simNode) rules
 	plan func(*Plan) // brings in what the rule is there for, where few plans have it
 
-	force     bool                  // silent nodes count as lost
+	force     bool                  // nodes that do not answer count as lost
 	longer    bool                  // leases are longer than anybody waits
 	careless  bool                  // nothing is retracted
 	keeps     bool                  // what an acquisition of several took, before it failed, is not released
 	idle      bool                  // what an acquisition of several has taken is not extended until it is complete
-	unheeded  bool                  // a node that is told that its clock has jumped goes on
+	unheeded  bool                  // a node whose clock has jumped is not expelled
 	shares    bool                  // epochs are rounded, so that rejoins share one
 	unwatched bool                  // servers do not read the nodes' clocks
 	rashly    bool                  // a node is expelled without asking whose clock it was, and what the others are worth
@@ -52,7 +52,7 @@ var Mutants = []Mutant{
 	{Rule: "3", Name: "confirm takes any grant of the lease", weak: replica.ConfirmsAnyGrant, plan: crossed},
 	{Rule: "3", Name: "extend takes any grant of the lease", weak: replica.ExtendsAnyGrant, plan: revenants, quick: true},
 	{Rule: "3", Name: "a release takes a later lease under its key", weak: replica.ReleasesAnyGrant, plan: reusing, quick: true},
-	{Rule: "3", Name: "a retraction takes a vote that other attempts were told of", weak: replica.RetractsAnyAttempt, plan: reusing, quick: true},
+	{Rule: "3", Name: "a retraction takes a vote that other attempts may count", weak: replica.RetractsAnyAttempt, plan: reusing, quick: true},
 	{Rule: "3", Name: "a retraction takes what its attempt's lease counts on", weak: replica.RetractsAnyGrant, plan: sparing, soak: true},
 	{Rule: "4", Name: "a missing counter reads as 0", weak: replica.ForgetsHighWater, quick: true},
 	{Rule: "5", Name: "extend makes any absent lock again", weak: replica.RevivesAnybody, quick: true},
@@ -67,7 +67,7 @@ var Mutants = []Mutant{
 	{Rule: "9", Name: "two rejoins may share an epoch", weak: replica.SharesViews, shares: true, plan: crossing, soak: true},
 	{Rule: "10", Name: "an admission outlives a restart", weak: replica.AdmitsAnyLife, plan: again},
 	{Rule: "11", Name: "staging purges nothing", weak: replica.KeepsOnStaging, plan: revived, quick: true},
-	{Rule: "12", Name: "silent nodes count as lost", force: true, plan: forsaken, quick: true},
+	{Rule: "12", Name: "nodes that do not answer count as lost", force: true, plan: unreachable, quick: true},
 	{Rule: "12", Name: "a bootstrap has no floor", weak: replica.ForgetsFloor, plan: disasters, quick: true},
 	{Rule: "12", Name: "a bootstrap purges what another opened", weak: replica.StagesAdmitted, plan: duels, quick: true},
 	{Rule: "12", Name: "a rejoin of before opens what a bootstrap closed", weak: replica.ForgetsStaging, plan: relapse},
@@ -80,8 +80,8 @@ var Mutants = []Mutant{
 	{Rule: "21", Name: "the smallest counter is carried", wrap: func(n *simNode) rules { return modest{n.model, n} }, plan: forgetful(Lose, nil)},
 	{Rule: "21", Name: "a lock is carried with the smallest grant", wrap: func(n *simNode) rules { return low{n.model, n} }, plan: lowCarried},
 	{Rule: "21", Name: "an admitted node is written on", weak: replica.LoadsAdmitted, plan: reloading, quick: true},
-	{Rule: "22", Name: "nobody watches the clocks", unwatched: true, plan: jumping, quick: true},
-	{Rule: "22", Name: "a node whose clock jumped goes on", unheeded: true, plan: jumping, quick: true},
+	{Rule: "22", Name: "no server watches the clocks", unwatched: true, plan: jumping, quick: true},
+	{Rule: "22", Name: "a node whose clock jumped is not expelled", unheeded: true, plan: jumping, quick: true},
 	{Rule: "22", Name: "a node is suspected without witnesses", rashly: true, plan: sleeping, quick: true},
 	{Rule: "22", Name: "a node is expelled where the others are no quorum", rashly: true, plan: alone, quick: true},
 	{Rule: "23", Name: "any token is believed", weak: replica.TakesAnyToken, plan: forged, quick: true},
@@ -147,7 +147,7 @@ func (m Mutant) change(msg *message) (answered bool) {
 		return true
 	case msg.op == nil:
 	case m.keeps && msg.op.Kind == node.OpRelease, m.idle && msg.op.Kind == node.OpExtend:
-		return msg.w.check.ledger(msg.op.Resource).tokens[msg.op.Token] == "" // nobody has been told of it
+		return msg.w.check.ledger(msg.op.Resource).tokens[msg.op.Token] == "" // no client has got it
 	case m.longer && msg.op.Kind == node.OpAcquire:
 		const times = 10
 		longer := *msg.op

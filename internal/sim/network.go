@@ -441,7 +441,7 @@ func (c clocked) Expel(ctx context.Context, incarnation string, epoch node.Epoch
 	})
 }
 
-// Wakes subscribes; what is told travels as messages do.
+// Subscribe subscribes; notifications travel as messages do.
 func (p *port) Subscribe(ctx context.Context, server string, w node.Listener) {
 	r := relay{p, w}
 	p.w.mu.Lock()
@@ -456,17 +456,17 @@ type relay struct {
 	to node.Listener
 }
 
-// Turn is told once, or lost.
+// Wake is sent once, or lost.
 func (r relay) Wake(resource string, t node.Ticket) {
 	r.w.post(&notification{relay: r, kind: kindOf("wake"), resource: resource, ticket: t, deliver: func() { r.to.Wake(resource, t) }})
 }
 
-// Subscribed is told after a restart.
+// Subscribed is sent after a restart.
 func (r relay) Subscribed() {
 	r.w.post(&notification{relay: r, kind: kindOf("subscribed"), deliver: r.to.Subscribed})
 }
 
-// notification is a message from a node that nobody asked for.
+// notification is a message from a node that answers no request.
 type notification struct {
 	relay
 	kind     int

@@ -27,14 +27,14 @@ type simNode struct {
 	hasSaved    bool
 	clock       func() time.Time
 	troubled    time.Duration // until when it may be unable to vote, because of what has happened to it
-	stale       bool          // what is on it may last for longer than it was meant to: nobody saw its clock jump back
-	blind       []window      // in which its clock had jumped, and nobody can have seen it
+	stale       bool          // what is on it may last for longer than it was meant to: no server saw its clock jump back
+	blind       []window      // in which its clock had jumped, and no server can have seen it
 }
 
 // window is a time from which on something is so, until it is not.
 type window struct{ from, until time.Duration }
 
-// jump sets the clock. Nobody can see it yet: rule 22 promises only that it is seen
+// jump sets the clock. No server can see it yet: rule 22 promises only that it is seen
 // soon, and whatever the node had promised before ends within the longest TTL.
 func (n *simNode) jump(by time.Duration) {
 	const sure = 2 * 100 * time.Millisecond // what is less may be taken for a clock's ordinary way
@@ -59,7 +59,7 @@ func (n *simNode) unlock() {
 	}
 }
 
-// expelled: it has lost its admission because its clock had jumped.
+// expelled: it is quarantined because its clock had jumped.
 func (n *simNode) expelled() {
 	n.stale = false
 	for i := range n.blind {

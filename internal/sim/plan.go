@@ -33,7 +33,7 @@ type Plan struct {
 	Several    float64       // of acquires: those of several resources at once
 	Breaks     float64       // of calls: breaks by an operator
 	Wait       time.Duration // in a queue, at most; 0: two of the longest TTL
-	Seen       time.Duration // a jump of a clock is seen by then, unless it is too small; 0: nobody knows when
+	Seen       time.Duration // a jump of a clock is seen by then, unless it is too small; 0: at an unknown time
 	Old        int           // of a hundred calls, those about a lease of long ago
 	Extend     int           // of a hundred calls, those that extend
 	Keepers    int           // how many clients may keep their leases
@@ -58,7 +58,7 @@ type Plan struct {
 	// Queues: clients wait in the queue.
 	Queues bool
 	// Perfect: no message is lost, late or doubled and no server fails. Then a node
-	// set of which a quorum is sound answers, and nobody waits for nothing.
+	// set of which a quorum is sound answers, and no client waits for nothing.
 	Perfect bool
 	// Slow: the first server's clock runs slowTimes slower than the others', so
 	// that its acquisitions outlast the wait of a node that restarted. Then
@@ -119,7 +119,7 @@ const (
 
 // The faults that are in some plans only.
 const (
-	Forge  = faultKinds + iota // somebody releases what was never granted, with a token of their own
+	Forge  = faultKinds + iota // a release of what was never granted, with a made-up token
 	Outage                     // a node set, from all servers
 	Sleep                      // a server's steady clock loses time, as on a machine that was suspended
 )
@@ -218,7 +218,7 @@ func (p *Plan) sortFaults() {
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
 
-// longestWait is how long a client stands in a queue at most.
+// longestWait is how long a client waits in a queue at most.
 func (p *Plan) longestWait() time.Duration { return max(p.Wait, 2*p.MaxTTL) }
 
 // timed: the clocks are good enough for exclusion.

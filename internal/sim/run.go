@@ -201,11 +201,11 @@ func (w *world) await(c *client, a *action) {
 	w.runWhile(func() bool { return !c.done })
 }
 
-// givenUp is how long after the last fault everything has been released that
-// somebody lives to release.
+// givenUp is how long after the last fault everything has been released whose
+// client and server are alive.
 const givenUp = 5 * time.Second
 
-// tidyTime is how long a vote that nobody counts may stand once all is calm:
+// tidyTime is how long a vote that no server counts may stand once all is calm:
 // for ever shorter than its TTL where nothing died. A request that was lost at
 // the end is given up within 2.3 s, and its release repeated after 2 s more.
 func (w *world) tidyTime() time.Duration {
@@ -222,11 +222,11 @@ func (w *world) checkClean() {
 			continue
 		}
 		if locked := n.locked(); len(locked) > 0 {
-			w.check.violatef("left behind", "%s holds locks of %v, and nobody does: %s", n.name, locked, w.nodeStory(n))
+			w.check.violatef("left behind", "%s holds locks of %v, and no client does: %s", n.name, locked, w.nodeStory(n))
 		}
 		for _, resource := range w.names {
 			if waiting := n.waiting(resource); waiting > 0 {
-				w.check.violatef("left behind", "%s has %d in the queue for %s, and nobody waits", n.name, waiting, resource)
+				w.check.violatef("left behind", "%s has %d in the queue for %s, and no client waits", n.name, waiting, resource)
 			}
 		}
 	}
@@ -247,7 +247,7 @@ func (w *world) nodeStory(n *simNode) string {
 	return story.String()
 }
 
-// logf keeps a line of the trace, if somebody wants to read it.
+// logf keeps a line of the trace, if it will be read.
 func (w *world) logf(format string, args ...any) {
 	if w.trace.keep {
 		w.trace.lines = append(w.trace.lines, fmt.Sprintf("%12.6f ", w.now().Seconds())+fmt.Sprintf(format, args...))

@@ -17,7 +17,7 @@ var scenes = []struct {
 }{
 	{"forgetful", forgetful(Lose, nil)}, {"dropped", forgetful(Lose, dropped)}, {"older", forgetful(Rollback, nil)},
 	{"revived", revived}, {"crossing", crossing}, {"again", again}, {"reloading", reloading}, {"flushed", flushed},
-	{"duels", duels}, {"forsaken", forsaken}, {"relapse", relapse}, {"shortening", shortening},
+	{"duels", duels}, {"unreachable", unreachable}, {"relapse", relapse}, {"shortening", shortening},
 	{"revenants", revenants}, {"crossed", crossed}, {"low carried", lowCarried}, {"again under its key", reusing},
 	{"sparing", sparing}, {"breaking", breaking}, {"stray votes", strayVotes}, {"rings", rings}, {"gathering", gathering}, {"partly", partly},
 	{"several again", severalAgain}, {"apart", apart}, {"jumping", jumping}, {"sleeping", sleeping}, {"alone", alone},
@@ -224,9 +224,9 @@ func revenants(p *Plan) {
 	p.Faults = nil
 }
 
-// forsaken: the last node is lost, and one server cannot see the knowers, which
+// unreachable: the last node is lost, and one server cannot see the knowers, which
 // vote for the others all the while.
-func forsaken(p *Plan) {
+func unreachable(p *Plan) {
 	p.quiet()
 	p.Servers, p.New, p.Keep = 2, false, 0.1
 	ttl := p.MaxTTL

@@ -31,7 +31,7 @@ type world struct {
 	arrivals events // of requests at nodes
 	seq      uint64
 	alarm    *time.Timer
-	quiet    bool          // what happened last can have moved nobody but a node
+	quiet    bool          // what happened last can have moved nothing but a node
 	instant  time.Duration // of what happens at the moment; negative while nothing does
 
 	mu    sync.Mutex
@@ -89,7 +89,7 @@ func (w *world) at(when time.Duration, f func()) {
 	w.events.push(event{when: max(when, w.now()), seq: w.seq, run: f})
 }
 
-// arrive schedules what happens on a node alone. Nobody hears of it at once, so
+// arrive schedules what happens on a node alone. No server hears of it at once, so
 // that time need not be moved for it: it is made to happen, in order and as if
 // it were then, when time has moved for something else.
 func (w *world) arrive(when time.Duration, f func()) {
@@ -137,8 +137,8 @@ func (w *world) happen(now time.Duration) bool {
 	return true
 }
 
-// settle lets everybody come to rest, and takes in what they did. Nobody was
-// moved by what happens on a node alone, unless the node told somebody.
+// settle lets all goroutines come to rest, and takes in what they did. None was
+// moved by what happens on a node alone, unless the node notified a server.
 func (w *world) settle() {
 	if w.quiet && len(w.stir) == 0 {
 		return
@@ -159,7 +159,7 @@ func (w *world) untilNext() time.Duration {
 	return wait
 }
 
-// rest waits for the next event, or until somebody posts something.
+// rest waits for the next event, or until something is posted.
 func (w *world) rest(wait time.Duration) {
 	w.quiet = false
 	w.alarm.Reset(wait)
@@ -175,7 +175,7 @@ func (w *world) acceptAll() {
 	w.mu.Lock()
 	batch := w.inbox
 	w.inbox = w.spare[:0]
-	select { // nobody need be woken for these any more
+	select { // these need wake the world no more
 	case <-w.stir:
 	default:
 	}
@@ -220,7 +220,7 @@ func (h *events) next() event { return (*h)[len(*h)-1] }
 // trace is the hash of everything that happened (FNV-1a), and its last lines.
 type trace struct {
 	hash  uint64
-	lines []string // kept only when somebody wants to read them
+	lines []string // kept only when they will be read
 	keep  bool
 }
 
