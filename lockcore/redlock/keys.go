@@ -55,12 +55,13 @@ func NewKeys(secrets ...[]byte) (*Keys, error) {
 type key struct {
 	id      [node.KeyIDBytes]byte // public: sealed texts name their key by it
 	values  []byte                // of the lease values of idempotency keys
+	tickets []byte                // of their tickets
 	sealers sync.Pool             // *sealer, of lease ids
 	cursors cipher.AEAD
 }
 
 func newKey(secret []byte) *key {
-	k := &key{values: node.Subkey(secret, "idempotency key")}
+	k := &key{values: node.Subkey(secret, "idempotency key"), tickets: node.Subkey(secret, "ticket")}
 	copy(k.id[:], node.Subkey(secret, "key id"))
 	leases := node.Subkey(secret, "lease id")
 	k.sealers.New = func() any { return &sealer{mac: hmac.New(sha256.New, leases)} }
@@ -102,6 +103,19 @@ func (k *key) leaseValue(owner, idempotencyKey string) string {
 	text = append(text, owner...)
 	_, _ = mac.Write(append(text, idempotencyKey...))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:leaseSecretBytes])
+}
+
+// ticketID is the id of the ticket with which a request under an idempotency key
+// waits for a resource. A request that waits over a rotation of the secret has
+// another one afterwards.
+func (k *Keys) ticketID(caller, idempotencyKey, resource string) string {
+	const idBytes = 9
+	mac := hmac.New(sha256.New, k.keys[0].tickets)
+	for _, text := range []string{caller, idempotencyKey, resource} {
+		_, _ = mac.Write(binary.AppendUvarint(nil, uint64(len(text))))
+		_, _ = mac.Write([]byte(text))
+	}
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:idBytes])
 }
 
 // leaseValues are the values of an idempotency key under every key, the one to

@@ -12,7 +12,7 @@ import (
 // acquireQueued waits in the queue for the lease: first come, first served, over
 // all servers of the cluster. It returns what Acquire documents.
 func (l *set) acquireQueued(ctx context.Context, req *request) (*part, error) {
-	w, err := l.queue.Enqueue(req.Resource, req.Holder)
+	w, err := l.queue.Enqueue(req.Resource, req.Holder, l.ticketID(ctx, req))
 	if err != nil {
 		return nil, err
 	}
@@ -23,11 +23,28 @@ func (l *set) acquireQueued(ctx context.Context, req *request) (*part, error) {
 		l.queue.Granted(w, taken.lease.TTL)
 		return taken, nil
 	}
+	if ctx.Err() != nil || errors.Is(err, lockcore.ErrStopping) {
+		l.queue.BreakOff(w)
+		return nil, err
+	}
 	l.queue.Dequeue(w)
 	if errors.Is(err, waitqueue.ErrTimedOut) {
 		err = l.timedOut(ctx, req, w)
 	}
 	return nil, err
+}
+
+// ticketID is made of the request's idempotency key, so that a retry has the same
+// one; "" without a key, or before the cluster's secret is known.
+func (l *set) ticketID(ctx context.Context, req *request) string {
+	if req.IdempotencyKey == "" {
+		return ""
+	}
+	keys, err := l.currentKeys(ctx)
+	if err != nil {
+		return ""
+	}
+	return keys.ticketID(req.caller, req.IdempotencyKey, req.Resource)
 }
 
 // tryUntilGranted asks whenever it is time to, until there is a lease or a reason to stop.

@@ -50,7 +50,11 @@ type Waiter struct {
 	tryAt    time.Time     // the first waiter of a resource tries at this time,
 	tryNow   bool          // or now: it was woken
 	wokenBy  uint8         // the nodes that woke it since its last try, a bit each
+	lingers  *time.Timer   // its request was broken off, and may come again; nil while it waits
 }
+
+// lingerTime is for how long a broken-off request keeps its place.
+const lingerTime = 2 * time.Second
 
 // ErrTimedOut ends a wait at its deadline.
 var ErrTimedOut = errors.New("waited long enough")
@@ -75,20 +79,34 @@ func drawID(r random.Source) string {
 // nodes unless it is the first: the first brings its ticket with its try. Nothing
 // waits for the nodes' answers; a node that misses the ticket gets it with the
 // waiter's first try. Errors: ErrStopping, ErrTooManyWaiters.
-func (q *Queue) Enqueue(resource, holder string) (*Waiter, error) {
-	id := drawID(q.cfg.Random)
+//
+// id, if not "", is made of an idempotency key: a request that was broken off and
+// comes again with it has its place again. While a request with the id waits here,
+// another one gets a place of its own.
+func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
+	drawn := drawID(q.cfg.Random)
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	former := q.tickets[id]
 	switch {
 	case q.stopped:
 		return nil, lockcore.ErrStopping
+	case former != nil && former.resource == resource && former.lingers != nil:
+		former.lingers.Stop()
+		former.lingers = nil
+		former.wake()
+		return former, nil
 	case len(q.tickets) >= q.cfg.MaxWaiters:
 		return nil, lockcore.ErrTooManyWaiters
+	}
+	keyed := id != "" && former == nil
+	if !keyed {
+		id = drawn
 	}
 	q.arrival = max(q.arrival+1, time.Now().UnixMicro())
 	w := &Waiter{
 		resource: resource, changed: make(chan struct{}, 1),
-		Ticket: node.Ticket{ID: id, Server: q.server, Arrival: q.arrival, Holder: holder},
+		Ticket: node.Ticket{ID: id, Server: q.server, Arrival: q.arrival, Holder: holder, Keyed: keyed},
 	}
 	waiters := q.waiters[resource]
 	if waiters == nil {
@@ -130,12 +148,40 @@ func firstOf(waiters *list.List) *Waiter { return waiterAt(waiters.Front()) }
 // grant. The next waiter tries when that lease ends, unless it is woken before.
 func (q *Queue) Granted(w *Waiter, ttl time.Duration) { q.remove(w, time.Now().Add(ttl)) }
 
-// Dequeue takes a waiter out that gives up, here and on the nodes. The next one tries now.
+// Dequeue takes a waiter out that gives up, here and on the nodes. The next one tries
+// now. Of a keyed ticket the nodes remember the arrival.
 func (q *Queue) Dequeue(w *Waiter) {
 	q.remove(w, time.Now())
+	ticket := w.Ticket
+	ticket.Keyed = false
 	for i := range q.cfg.Nodes {
-		q.dequeueOn(i, w.resource, w.Ticket, lockcore.MaxWait)
+		q.dequeueOn(i, w.resource, ticket, lockcore.MaxWait)
 	}
+}
+
+// BreakOff takes a waiter out whose request has gone. A keyed one keeps its place
+// for lingerTime, in which no other waiter passes it, or on the nodes for as long as
+// this server lives if it stops: its request may come again, here or elsewhere.
+func (q *Queue) BreakOff(w *Waiter) {
+	if !w.Ticket.Keyed {
+		q.Dequeue(w)
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stopped {
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(lingerTime, func() {
+		q.mu.Lock()
+		over := w.lingers == timer
+		q.mu.Unlock()
+		if over {
+			q.Dequeue(w)
+		}
+	})
+	w.lingers = timer
 }
 
 func (q *Queue) dequeueOn(i int, resource string, t node.Ticket, within time.Duration) {

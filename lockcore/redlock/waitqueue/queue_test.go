@@ -19,13 +19,23 @@ type slowNode struct {
 	node.Node
 	mu      sync.Mutex
 	tickets []node.Ticket
+	gone    []node.Ticket
+}
+
+func (n *slowNode) dequeued() []node.Ticket {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.gone
 }
 
 func (n *slowNode) Submit(op *node.Op, i int, sink node.Sink) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if op.Kind == node.OpEnqueue {
+	switch op.Kind {
+	case node.OpEnqueue:
 		n.tickets = append(n.tickets, op.Ticket)
+	case node.OpDequeue:
+		n.gone = append(n.gone, op.Ticket)
 	}
 	time.AfterFunc(time.Second, func() { sink.Deliver(i, node.Reply{Outcome: node.Granted}) })
 }
@@ -40,7 +50,56 @@ func newQueue(nodes ...node.Node) *Queue {
 	return New(Config{
 		Nodes: nodes, NodeTimeout: time.Second, MaxWaiters: 10, Random: random.Source{Reader: rand.Reader},
 		Epoch:   func() node.Epoch { return 1 },
-		Cleanup: func(int, node.Op, time.Time) {},
+		Cleanup: func(i int, op node.Op, _ time.Time) { nodes[i].Submit(&op, i, ignored{}) },
+	})
+}
+
+// A request under a key that is broken off keeps its place for a while, and has it
+// again if it comes again; the one behind it waits for that long.
+func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &slowNode{}
+		q := newQueue(n)
+		enqueue := func(id string) *Waiter {
+			w, err := q.Enqueue("r", "", id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return w
+		}
+		first, second := enqueue("key"), enqueue("")
+		if twin := enqueue("key"); twin.Ticket.ID == "key" || twin.Ticket.Keyed {
+			t.Error("two requests with one key have one place")
+		} else {
+			q.Dequeue(twin)
+		}
+		q.BreakOff(first)
+		time.Sleep(lingerTime - time.Millisecond)
+		if _, tries := q.untilTry(second); tries {
+			t.Error("the next one is first already")
+		}
+		if again := enqueue("key"); again != first {
+			t.Error("the place is another one")
+		}
+		time.Sleep(time.Minute)
+		if _, tries := q.untilTry(first); !tries {
+			t.Error("it is not first any more")
+		}
+		q.BreakOff(first)
+		before := len(n.dequeued())
+		time.Sleep(lingerTime)
+		synctest.Wait()
+		if _, tries := q.untilTry(second); !tries {
+			t.Error("the next one is not first")
+		}
+		if gone := n.dequeued()[before:]; len(gone) != 1 || gone[0].ID != "key" || gone[0].Keyed {
+			t.Errorf("dequeued %+v: the nodes must remember the arrival", gone)
+		}
+		q.BreakOff(second) // has no key
+		if n := q.Len(); n != 0 {
+			t.Errorf("%d wait", n)
+		}
+		time.Sleep(time.Minute)
 	})
 }
 
@@ -52,7 +111,7 @@ func TestRestoreSkipsRemovedWaiters(t *testing.T) {
 		q := newQueue(slow)
 		var waiters []*Waiter
 		for _, resource := range []string{"a", "b", "c"} { // the first of each: no ticket is sent
-			w, err := q.Enqueue(resource, "")
+			w, err := q.Enqueue(resource, "", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +140,7 @@ func TestRestoreSkipsRemovedWaiters(t *testing.T) {
 func TestWaitEndsThoughItIsWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		w, err := q.Enqueue("r", "")
+		w, err := q.Enqueue("r", "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
