@@ -279,12 +279,13 @@ func (p *Plan) allows(kind FaultKind) bool {
 }
 
 // String is the plan on a line, and a line for each fault.
-func (p Plan) String() string {
+func (p *Plan) String() string {
 	type fields Plan // has no String
-	lines := []string{""}
+	line := fields(*p)
+	line.Faults = nil
+	lines := []string{fmt.Sprintf("%+v", line)}
 	for _, f := range p.Faults {
 		lines = append(lines, f.String())
 	}
-	p.Faults = nil
-	return fmt.Sprintf("%+v", fields(p)) + strings.Join(lines, "\n  ")
+	return strings.Join(lines, "\n  ")
 }

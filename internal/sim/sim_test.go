@@ -158,7 +158,7 @@ func tell(t *testing.T, plan Plan, v *Violation) {
 	small := Shrink(t, plan, v.Rule, time.Now().Add(30*time.Second))
 	r := Trace(t, small)
 	t.Errorf("%s\nRun it again: go test ./internal/sim -run TestSeed -v -sim.seed=%d -sim.nodes=%d\nThe smallest plan that fails alike: %s\n%s\n%s",
-		v, plan.Seed, plan.Nodes, small, r.Violation, tail(r.Trace))
+		v, plan.Seed, plan.Nodes, &small, r.Violation, tail(r.Trace))
 }
 
 func tail(trace []string) string { return strings.Join(trace[max(0, len(trace)-*lines):], "\n") }
@@ -170,7 +170,7 @@ func TestSeed(t *testing.T) {
 	}
 	plan := DrawPlan(*seed, *nodes)
 	r := Trace(t, plan)
-	t.Logf("%s\n%s", plan, tail(r.Trace))
+	t.Logf("%s\n%s", &plan, tail(r.Trace))
 	if r.Violation != nil {
 		tell(t, plan, r.Violation)
 	}

@@ -60,7 +60,7 @@ func (t *Txn) Observe() node.Observation {
 	return seen
 }
 
-// Fence installs an epoch and returns the marks.
+// InstallEpoch installs an epoch and returns the marks.
 func (t *Txn) InstallEpoch(epoch node.Epoch) (node.Marks, error) {
 	switch {
 	case !t.open():

@@ -31,7 +31,7 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 	return result(ctx, n, false, func(t *Txn) (node.Observation, error) { return t.Observe(), nil })
 }
 
-// Fence installs an epoch and returns the marks.
+// InstallEpoch installs an epoch and returns the marks.
 func (n *Node) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Marks, error) {
 	return result(ctx, n, true, func(t *Txn) (node.Marks, error) { return t.InstallEpoch(epoch) })
 }
