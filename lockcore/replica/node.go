@@ -64,6 +64,7 @@ func (unmetered) Batch(int, time.Duration, bool) {}
 
 // Node is a lockcore.Node over a Store. Close it before the store.
 type Node struct {
+	Calls
 	name    string
 	store   Store
 	machine *Machine
@@ -86,6 +87,9 @@ func New(ctx context.Context, name string, store Store, opts Options) (*Node, er
 		name: name, store: store, machine: NewMachine(opts.Rules), opts: opts,
 		queue: make(chan job, opts.Queue), closed: make(chan struct{}),
 	}
+	n.Calls = Calls{Transact: func(ctx context.Context, writes bool, f func(*Txn) error) error {
+		return n.do(ctx, &call{writes: writes, run: f})
+	}}
 	err := n.in(ctx, true, func(t *Txn) error {
 		t.Open(opts.Bootstrap, opts.Floor)
 		if opts.Sole {
