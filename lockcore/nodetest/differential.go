@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +16,10 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Differential gives a node and a Model the same random commands, admissions
-// included, and wants the same replies. open makes a node that holds nothing,
-// for one sequence of commands, and tells how to end it. The sequences are the same
-// in every run; RAPID_SEED draws others, as make explore does. A sequence that fails
-// is made as short as it gets and printed with its seed.
+// Differential gives a node and a Model the same random commands, admissions included,
+// and compares the replies. open makes a node that holds nothing, for one sequence of
+// commands; done ends it. The sequences are the same in every run; RAPID_SEED draws
+// others, as make explore does. A sequence that fails is shrunk and printed with its seed.
 func Differential(t *testing.T, open func() (h Harness, done func())) {
 	t.Helper()
 	fixSeed(t)
@@ -40,7 +38,7 @@ func Differential(t *testing.T, open func() (h Harness, done func())) {
 }
 
 // fixSeed makes rapid draw the same sequences in every run, unless -rapid.seed or
-// RAPID_SEED names others: a test that passed must not fail because of the draw.
+// RAPID_SEED says otherwise: a test that passed must not fail because of the draw.
 func fixSeed(t *testing.T) {
 	t.Helper()
 	if flag.Lookup("rapid.seed").Value.String() != "0" {
@@ -51,8 +49,8 @@ func fixSeed(t *testing.T) {
 	}
 }
 
-// command is one step. Its numbers are choices among few: what they mean
-// follows from the model's state when it is run.
+// command is one step. Its numbers are choices among few; their meaning follows from the
+// model's state when the command is run.
 type command struct {
 	Kind     string
 	Resource int
@@ -60,21 +58,21 @@ type command struct {
 	Ticket   int
 	Attempt  int
 	TTL      int
-	Token    int // added to the lock's grant, or the counter
-	View     int // added to the node's epoch
+	Token    int // added to the lock's grant, or to the counter
+	Epoch    int // added to the node's epoch
 	Other    int
 }
 
-// commandKinds has each as often as it is to be drawn.
+// commandKinds has each kind as often as it is to be drawn.
 func commandKinds() []string {
 	//nolint:dupword // on purpose
 	return strings.Fields(`
 		acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire
 		confirm confirm confirm confirm confirm extend extend extend extend extend extend extend
 		release release release release release release release-after release-after release-after retract retract retract retract retract read read
-		turn turn turn turn turn turn turn turn enqueue enqueue enqueue dequeue dequeue dequeue heartbeat heartbeat
-		expire expire expire expire fence raise survey counters scan observe
-		found stage load admit staged staged quarantine join restart wipe`)
+		wait wait wait wait wait wait wait wait enqueue enqueue enqueue dequeue dequeue dequeue heartbeat heartbeat
+		expire expire expire expire install raise survey counters scan observe
+		bootstrap stage load admit rejoin rejoin quarantine join restart wipe`)
 }
 
 // GoString is how a sequence that failed is printed.
@@ -90,48 +88,44 @@ func drawCommand(t *rapid.T) command {
 		Attempt:  pick("attempt", 0, 0, 1, 2),
 		TTL:      pick("ttl", 0, 0, 0, 0, 1, 2),
 		Token:    pick("token", 0, 0, 0, -1, 1, 7),
-		View:     pick("epoch", 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 1, 2),
+		Epoch:    pick("epoch", 0, 0, 0, 0, 0, 0, 0, 0, 0, -1, 1, 2),
 		Other:    pick("other", 0, 0, 0, 0, 1, 2),
 	}
 }
 
-// pair is a node and the model that it is held against.
+// pair is a node and the model that it is compared with.
 type pair struct {
 	*rapid.T
+	Harness
 	ctx     context.Context
 	cancel  context.CancelFunc
 	cleanup []func()
 	began   time.Time
-
 	model   *Model
-	node    node.Node
-	restart func()
-	wipe    func()
 
-	joined            node.Cluster      // whose operations they are asked
-	staged            [2]node.Admission // the last one that was tried, for the model and for the node
-	modelTurns, turns map[string]*recorder
-	deaf              bool // a restart broke the subscriptions
+	joined node.Cluster                 // the caller's
+	staged map[node.Node]node.Admission // the last that was tried: each names its node's incarnation
+	wakes  map[string][2]*recorder      // of each server: the node's and the model's
+	deaf   bool                         // a restart broke the node's subscriptions
 }
 
 func newPair(t *rapid.T, h Harness) *pair {
 	p := &pair{
-		T: t, began: time.Now(), model: NewModel(ModelOptions{}), node: h.Node, restart: h.Restart, wipe: h.Wipe,
-		modelTurns: make(map[string]*recorder), turns: make(map[string]*recorder),
+		T: t, Harness: h, began: time.Now(), model: NewModel(ModelOptions{}),
+		staged: make(map[node.Node]node.Admission), wakes: make(map[string][2]*recorder),
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.join(0)
 	for _, server := range []string{"s0", "s1"} {
-		p.modelTurns[server] = listen(p, p.model, server)
-		p.turns[server] = listen(p, p.node, server)
+		p.wakes[server] = [2]*recorder{listen(p, p.Node, server), listen(p, p.model, server)}
 	}
 	return p
 }
 
-// Context and Cleanup are for listen: rapid's own end with the whole check.
+// Context is for listen: rapid's own ends with the whole check.
 func (p *pair) Context() context.Context { return p.ctx }
 
-// Cleanup is called in stop.
+// Cleanup calls f in stop: rapid's own waits for the whole check.
 func (p *pair) Cleanup(f func()) { p.cleanup = append(p.cleanup, f) }
 
 func (p *pair) stop() {
@@ -141,47 +135,38 @@ func (p *pair) stop() {
 	}
 }
 
-// differf fails, unless so much time has passed that something may have ended
-// on one of the two only: a server in the queue, which lives for node.EnqueuedTTL.
+// differf fails, unless so much time has passed that something may have expired on one
+// of the two only: a server that enqueued, after node.EnqueuedTTL.
 func (p *pair) differf(format string, args ...any) {
 	p.Helper()
 	if time.Since(p.began) > node.EnqueuedTTL/2 {
-		p.Skip("too slow a machine: what ends by itself may have ended")
+		p.Skip("the machine is too slow: something may have expired")
 	}
 	p.Fatalf(format+"\nmodel: %s", append(args, p.model)...)
 }
 
-func (p *pair) same(what string, node, model any) {
+// both does the same on the node and on the model, and compares the results as text.
+func (p *pair) both(what string, do func(n node.Node) any) {
 	p.Helper()
-	n, m := fmt.Sprintf("%+v", node), fmt.Sprintf("%+v", model)
-	p.Logf("%s: %s", what, m)
-	if n != m {
-		p.differf("%s:\n node %s\nmodel %s", what, n, m)
+	got, want := fmt.Sprintf("%+v", do(p.Node)), fmt.Sprintf("%+v", do(p.model))
+	p.Logf("%s: %s", what, want)
+	if got != want {
+		p.differf("%s:\n node %s\nmodel %s", what, got, want)
 	}
 }
 
-func (p *pair) cluster(other int) node.Cluster {
-	return node.Cluster{Nodes: 3, Hash: []string{"c0ffee", "beef", "beef"}[other]}
-}
-
-func (p *pair) join(other int) {
-	p.joined = p.cluster(other)
-	p.model.Join(p.joined)
-	p.node.Join(p.cluster(other))
-}
-
-// vote gives both the same operation.
+// vote submits the same operation to both.
 func (p *pair) vote(op node.Op) (reply node.Reply) {
 	p.Helper()
 	want := p.model.Apply(op)
-	got, err := Submit(p.node, op)
+	got, err := Submit(p.Node, op)
 	if err != nil {
 		p.Fatal(err)
 	}
 	p.Logf("%s: %s", brief(op), brief(want))
 	near := got
 	if off := got.Remaining - want.Remaining; off.Abs() < slack && (got.Remaining == 0) == (want.Remaining == 0) {
-		near.Remaining = want.Remaining // their clocks were not asked at the same time
+		near.Remaining = want.Remaining // their clocks were not read at the same time
 	}
 	if diff := Diff(op.Kind, near, want); diff != "" {
 		p.differf("%s:\n node %s\nmodel %s\n%s", brief(op), brief(got), brief(want), diff)
@@ -189,7 +174,7 @@ func (p *pair) vote(op node.Op) (reply node.Reply) {
 	return want
 }
 
-// brief prints the fields of a structure that say something.
+// brief prints the fields of a structure that are not zero.
 func brief(of any) string {
 	v := reflect.ValueOf(of)
 	if v.Kind() != reflect.Struct {
@@ -211,8 +196,12 @@ func (c command) ttl() time.Duration {
 	return []time.Duration{longTTL, maxTTL, maxTTL + time.Second}[c.TTL]
 }
 
-// ticket gives two that arrived at the same time, one that arrives again later,
-// and one of a server that nobody listens for.
+func (c command) cluster() node.Cluster {
+	return node.Cluster{Nodes: 3, Hash: []string{"c0ffee", "beef", "beef"}[c.Other]}
+}
+
+// ticket returns one of: two with the same arrival, one with two arrivals, one of a
+// server that does not listen, and a keyed one of two servers.
 func (c command) ticket() node.Ticket {
 	return []node.Ticket{
 		{ID: "t0", Server: "s0", Arrival: 50, Holder: "a holder"}, {ID: "t1", Server: "s1", Arrival: 50},
@@ -224,26 +213,33 @@ func (c command) ticket() node.Ticket {
 // op builds an operation around the model's state.
 func (p *pair) op(kind node.OpKind, c command) node.Op {
 	op := node.Op{
-		Kind: kind, Epoch: p.model.observed().Epoch + node.Epoch(c.View), Resource: c.resource(), Owner: c.owner(), TTL: c.ttl(),
-		Token: max(1, p.model.lastGrant(c.resource())+fencing.Token(c.Token)), Meta: fmt.Sprintf("meta %d", c.Other),
+		Kind: kind, Epoch: p.observed().Epoch + node.Epoch(c.Epoch), Resource: c.resource(), Owner: c.owner(), TTL: c.ttl(),
+		Token: max(1, p.lastGrant(c.resource())+fencing.Token(c.Token)), Meta: fmt.Sprintf("meta %d", c.Other),
 	}
 	if c.Attempt > 0 {
 		op.Attempt, op.Scope = fmt.Sprintf("attempt%d", c.Attempt), fmt.Sprintf("scope %d", c.Other)
 	}
+	switch {
+	case c.Kind == "wait" || kind == node.OpEnqueue || kind == node.OpDequeue || kind == node.OpHeartbeat:
+		op.Ticket = c.ticket()
+	case kind == node.OpRetract && c.Other > 0:
+		op.Above = op.Token
+	}
 	return op
 }
 
-func (m *Model) observed() node.Observation {
-	seen, _ := m.Observe(context.Background())
+// observed is the model's state.
+func (p *pair) observed() node.Observation {
+	seen, _ := p.model.Observe(p.ctx)
 	return seen
 }
 
-// lastGrant is of the lock if there is one, else what the counter says.
-func (m *Model) lastGrant(resource string) fencing.Token {
-	if r := m.Apply(read(resource)); r.Outcome == node.Granted {
+// lastGrant is the grant of the model's lock, or else its counter.
+func (p *pair) lastGrant(resource string) fencing.Token {
+	if r := p.model.Apply(read(resource)); r.Outcome == node.Granted {
 		return r.Grant
 	}
-	counters, err := m.Counters(context.Background(), m.observed().Epoch, []string{resource})
+	counters, err := p.model.Counters(p.ctx, p.observed().Epoch, []string{resource})
 	if err != nil {
 		return 1
 	}
@@ -254,15 +250,15 @@ func (m *Model) lastGrant(resource string) fencing.Token {
 func (p *pair) run(c command) {
 	p.Helper()
 	kinds := map[string]node.OpKind{
-		"acquire": node.OpAcquire, "turn": node.OpAcquire, "confirm": node.OpConfirm, "extend": node.OpExtend,
+		"acquire": node.OpAcquire, "wait": node.OpAcquire, "confirm": node.OpConfirm, "extend": node.OpExtend,
 		"release": node.OpRelease, "release-after": node.OpReleaseAfter, "retract": node.OpRetract, "read": node.OpRead,
 		"enqueue": node.OpEnqueue, "dequeue": node.OpDequeue, "heartbeat": node.OpHeartbeat,
 	}
 	if kind, isVote := kinds[c.Kind]; isVote {
-		if c.Other == 0 && !p.model.votes() {
+		if c.Other == 0 && p.model.Apply(read("any")).Outcome == node.NotAdmitted {
 			p.heal()
 		}
-		p.runVote(p.op(kind, c), c)
+		p.vote(p.op(kind, c))
 		return
 	}
 	switch c.Kind {
@@ -271,43 +267,42 @@ func (p *pair) run(c command) {
 	case "join":
 		p.join(c.Other)
 	case "restart":
-		p.runRestart()
-	case "wipe":
-		if p.wipe != nil {
-			p.model.Wipe()
-			p.wipe()
+		if p.Restart != nil {
+			p.deaf = true
+			p.model.Restart(true)
+			p.Restart()
 		}
+	case "wipe":
+		if p.Wipe != nil {
+			p.model.Wipe()
+			p.Wipe()
+		}
+	case "bootstrap", "stage", "load", "rejoin", "admit", "quarantine":
+		p.runAdmission(c)
 	default:
-		p.runMember(c)
+		p.runRead(c)
 	}
 }
 
-func (p *pair) runVote(op node.Op, c command) {
-	switch {
-	case c.Kind == "turn", c.Kind == "enqueue", c.Kind == "dequeue", c.Kind == "heartbeat":
-		op.Ticket = c.ticket()
-	case c.Kind == "retract" && c.Other > 0:
-		op.Above = op.Token
-	}
-	p.vote(op)
+func (p *pair) join(other int) {
+	p.joined = command{Other: other}.cluster()
+	p.model.Join(p.joined)
+	p.Node.Join(p.joined)
 }
 
-// votes reports whether the gate is open.
-func (m *Model) votes() bool { return m.Apply(read("any")).Outcome != node.NotAdmitted }
-
-// heal admits the nodes to the cluster that they belong to.
+// heal admits both to the cluster to which they belong.
 func (p *pair) heal() {
 	p.join(0)
-	if seen := p.model.observed(); seen.Cluster == p.cluster(1) {
+	if seen := p.observed(); seen.Cluster == (command{Other: 1}).cluster() {
 		p.join(1)
 	}
-	p.run(command{Kind: "found"})
+	p.run(command{Kind: "bootstrap"})
 }
 
-// expire lets a lock end by itself on both: what is locked is released, and
-// taken again for almost no time. (An extend cannot do it: it never shortens.)
+// expire lets a lock expire on both: it is released, and acquired again for almost no
+// time. (An extend never shortens.)
 func (p *pair) expire(c command) {
-	if now := p.vote(node.Op{Kind: node.OpRead, Resource: c.resource()}); now.Outcome == node.Granted {
+	if now := p.vote(read(c.resource())); now.Outcome == node.Granted {
 		p.vote(release(c.resource(), now.Owner, now.Grant))
 	}
 	op := p.op(node.OpAcquire, c)
@@ -315,10 +310,10 @@ func (p *pair) expire(c command) {
 	if p.vote(op).Outcome != node.Granted {
 		return
 	}
-	for _, n := range []node.Node{p.model, p.node} {
+	for _, n := range []node.Node{p.model, p.Node} {
 		deadline := time.Now().Add(patience)
 		for {
-			r, err := Submit(n, node.Op{Kind: node.OpRead, Resource: c.resource()})
+			r, err := Submit(n, read(c.resource()))
 			if err != nil || time.Now().After(deadline) {
 				p.Fatalf("%s: %+v, %v", n.Name(), r, err)
 			}
@@ -329,126 +324,121 @@ func (p *pair) expire(c command) {
 	}
 }
 
-func (p *pair) runRestart() {
-	if p.restart != nil {
-		p.deaf = true
-		p.model.Restart(true)
-		p.restart()
-	}
-}
-
-// runMember runs a command of Reader or Admittee on both.
-func (p *pair) runMember(c command) {
+func (p *pair) runAdmission(c command) {
 	p.Helper()
-	seen := p.model.observed()
-	epoch := seen.Epoch + node.Epoch(c.View)
 	switch c.Kind {
-	case "found":
-		a := p.admission(c)
-		for i := range a {
-			a[i].Bootstrapped, a[i].Cluster, a[i].OnlyIfEmpty = a[i].Epoch, p.joined, false
-		}
-		p.staged = a
+	case "bootstrap":
+		p.newAdmission(c, func(a *node.Admission) {
+			a.Bootstrapped, a.Cluster, a.OnlyIfEmpty = a.Epoch, p.joined, false
+		})
 		p.admit("stage", node.Node.Stage)
 		p.admit("admit", node.Node.Admit)
 	case "stage":
-		p.staged = p.admission(c)
+		p.newAdmission(c, func(*node.Admission) {})
 		p.admit("stage", node.Node.Stage)
 	case "load":
 		p.load(c)
-	case "staged": // to its end
-		p.staged = p.admission(command{Kind: c.Kind, Token: c.Token, View: 1})
+	case "rejoin":
+		p.newAdmission(command{Kind: c.Kind, Token: c.Token, Epoch: 1}, func(*node.Admission) {})
 		p.admit("stage", node.Node.Stage)
-		p.runRead(command{Kind: "observe"}, epoch)
+		p.runRead(command{Kind: "observe"})
 		p.load(c)
 		p.admit("admit", node.Node.Admit)
 	case "admit":
 		p.admit("admit", node.Node.Admit)
 	case "quarantine":
-		note := fmt.Sprintf("note %d", c.Owner)
-		p.same("quarantine", fault(p.node.Quarantine(p.ctx, note)), fault(p.model.Quarantine(p.ctx, note)))
-	case "raise":
-		p.same("raise", fault(p.node.RaiseMaxTTL(p.ctx, c.ttl())), fault(p.model.RaiseMaxTTL(p.ctx, c.ttl())))
-	case "fence":
-		got, err := p.node.InstallEpoch(p.ctx, epoch)
-		want, wantErr := p.model.InstallEpoch(p.ctx, epoch)
-		p.same("fence", []any{got, fault(err)}, []any{want, fault(wantErr)})
-	default:
-		p.runRead(c, epoch)
+		p.both("quarantine", func(n node.Node) any { return class(n.Quarantine(p.ctx, fmt.Sprintf("note %d", c.Owner))) })
 	}
 }
 
-func (p *pair) runRead(c command, epoch node.Epoch) {
-	p.Helper()
-	resources := []string{"a", "b *", "ü", "never used"}
-	if all := c.Kind == "read all"; all || c.Kind == "observe" {
-		p.same("observe", p.observe(p.node), p.observe(p.model))
-	}
-	if all := c.Kind == "read all"; all || c.Kind == "survey" {
-		p.same("survey", p.survey(p.node, epoch), p.survey(p.model, epoch))
-	}
-	if all := c.Kind == "read all"; all || c.Kind == "counters" {
-		got, err := p.node.Counters(p.ctx, epoch, resources)
-		want, wantErr := p.model.Counters(p.ctx, epoch, resources)
-		p.same("counters", []any{got, fault(err)}, []any{want, fault(wantErr)})
-	}
-	if all := c.Kind == "read all"; all || c.Kind == "scan" {
-		prefix := []string{"", "b *", "*"}[c.Other]
-		p.same("scan", p.scan(p.node, prefix), p.scan(p.model, prefix))
-	}
-	if c.Kind == "read all" {
-		for _, resource := range resources {
-			p.vote(node.Op{Kind: node.OpRead, Resource: resource})
-		}
-	}
-}
-
-// admission makes one for the model and one for the node: they differ in the
-// incarnation that they name.
-func (p *pair) admission(c command) [2]node.Admission {
-	seen := p.model.observed()
+// newAdmission makes an admission for each of the two.
+func (p *pair) newAdmission(c command, change func(*node.Admission)) {
+	seen := p.observed()
 	a := node.Admission{
-		Epoch: max(1, max(seen.Epoch, seen.Staged)+1+node.Epoch(c.Owner)-node.Epoch(c.Ticket/4)), Bootstrapped: seen.Epoch + node.Epoch(c.View), Cluster: p.cluster(c.Other),
+		Epoch: max(1, max(seen.Epoch, seen.Staged)+1+node.Epoch(c.Owner)-node.Epoch(c.Ticket/4)), Bootstrapped: seen.Epoch + node.Epoch(c.Epoch), Cluster: c.cluster(),
 		Floor: max(100, seen.Marks.HighWater+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2, Note: seen.Note,
 	}
 	switch {
-	case c.Attempt == 1: // as if it were in no quarantine yet
+	case c.Attempt == 1: // as if it had no note
 		a.Note = ""
 	case seen.Admitted:
 		a.Note = node.MissedNote(seen.Epoch - node.Epoch(c.Owner/2))
 	}
-	theirs, err := p.node.Observe(p.ctx)
-	if err != nil {
-		p.Fatal(err)
+	change(&a)
+	for _, n := range []node.Node{p.model, p.Node} {
+		a.Incarnation = p.observe(n).Incarnation
+		if c.TTL == 2 {
+			a.Incarnation = "0123"
+		}
+		p.staged[n] = a
 	}
-	both := [2]node.Admission{a, a}
-	both[0].Incarnation, both[1].Incarnation = seen.Incarnation, theirs.Incarnation
-	if c.TTL == 2 {
-		both[0].Incarnation, both[1].Incarnation = "0123", "0123"
-	}
-	return both
 }
 
 func (p *pair) admit(what string, step func(node.Node, context.Context, node.Admission) error) {
 	p.Helper()
-	p.Logf("%s %+v", what, p.staged[0])
-	p.same(what, fault(step(p.node, p.ctx, p.staged[1])), fault(step(p.model, p.ctx, p.staged[0])))
+	p.Logf("%s %+v", what, p.staged[p.model])
+	p.both(what, func(n node.Node) any { return class(step(n, p.ctx, p.staged[n])) })
 }
 
 func (p *pair) load(c command) {
 	p.Helper()
-	lock := node.CarriedLock{Resource: c.resource(), Counter: max(1, p.model.observed().Marks.HighWater+fencing.Token(c.Token))}
+	lock := node.CarriedLock{Resource: c.resource(), Counter: max(1, p.observed().Marks.HighWater+fencing.Token(c.Token))}
 	if c.Attempt > 0 {
 		lock.Owner, lock.Grant, lock.Remaining, lock.TTL, lock.Meta = c.owner(), lock.Counter, longTTL, longTTL, "carried"
 		lock.Keyed = c.Attempt == 2
 	}
-	locks := []node.CarriedLock{lock}
 	p.Logf("load %+v", lock)
-	p.same("load", fault(p.node.Load(p.ctx, p.staged[1], locks)), fault(p.model.Load(p.ctx, p.staged[0], locks)))
+	p.both("load", func(n node.Node) any { return class(n.Load(p.ctx, p.staged[n], []node.CarriedLock{lock})) })
 }
 
-// fault is an error as its class: its text is each node's own.
-func fault(err error) string {
+// runRead compares what one of the reading calls returns, or each of them ("read all").
+func (p *pair) runRead(c command) {
+	p.Helper()
+	epoch := p.observed().Epoch + node.Epoch(c.Epoch)
+	resources := []string{"a", "b *", "ü", "never used"}
+	calls := map[string]func(n node.Node) any{
+		"raise": func(n node.Node) any { return class(n.RaiseMaxTTL(p.ctx, c.ttl())) },
+		"install": func(n node.Node) any {
+			marks, err := n.InstallEpoch(p.ctx, epoch)
+			return []any{marks, class(err)}
+		},
+		"observe": func(n node.Node) any {
+			seen := p.observe(n)
+			seen.Incarnation = ""
+			return seen
+		},
+		"survey": func(n node.Node) any {
+			locks, err := surveyAll(p.ctx, n, epoch)
+			byName := make(map[string]node.CarriedLock) // printed in the order of its keys
+			for _, lock := range locks {
+				lock.Remaining = 0
+				byName[lock.Resource] = lock
+			}
+			return []any{byName, class(err)}
+		},
+		"counters": func(n node.Node) any {
+			counters, err := n.Counters(p.ctx, epoch, resources)
+			return []any{counters, class(err)}
+		},
+		"scan": func(n node.Node) any {
+			found, err := scanAll(p.ctx, n, []string{"", "b *", "*"}[c.Other], 2)
+			return []any{found, class(err)}
+		},
+	}
+	if c.Kind != "read all" {
+		p.both(c.Kind, calls[c.Kind])
+		return
+	}
+	for _, kind := range []string{"observe", "survey", "counters", "scan"} {
+		p.both(kind, calls[kind])
+	}
+	for _, resource := range resources {
+		p.vote(read(resource))
+	}
+}
+
+// class is an error without its text, which is each node's own.
+func class(err error) string {
 	var stale *node.StaleEpochError
 	switch {
 	case err == nil:
@@ -469,73 +459,37 @@ func (p *pair) observe(n node.Node) node.Observation {
 	if err != nil {
 		p.Fatal(err)
 	}
-	seen.Incarnation = ""
 	return seen
 }
 
-// survey gives all locks in order, without what time does to them.
-func (p *pair) survey(n node.Node, epoch node.Epoch) any {
-	all := make(map[string]node.CarriedLock)
-	for cursor := ""; ; {
-		locks, next, err := n.Survey(p.ctx, epoch, cursor)
-		if err != nil {
-			return fault(err)
-		}
-		for _, lock := range locks {
-			lock.Remaining = 0
-			all[lock.Resource] = lock
-		}
-		if cursor = next; cursor == "" {
-			return all // printed in the order of its keys
-		}
-	}
-}
-
-func (p *pair) scan(n node.Node, prefix string) any {
-	var all []string
-	for cursor := ""; ; {
-		resources, next, err := n.Scan(p.ctx, prefix, cursor, 2)
-		if err != nil {
-			return fault(err)
-		}
-		all = append(all, resources...)
-		if cursor = next; cursor == "" {
-			slices.Sort(all)
-			return slices.Compact(all)
-		}
-	}
-}
-
-// compareWakes compares what the servers were told, up to a mark.
+// compareWakes compares the servers' notifications, up to one that it causes.
 func (p *pair) compareWakes() {
 	p.Helper()
 	if p.deaf {
 		return
 	}
 	p.heal()
-	for server, r := range p.turns {
-		op := node.Op{Epoch: p.model.observed().Epoch, Resource: "mark " + server, Owner: "M", TTL: longTTL}
+	for server, recorders := range p.wakes {
+		op := node.Op{Epoch: p.observed().Epoch, Resource: "mark " + server, Owner: "M", TTL: longTTL}
 		op.Ticket = node.Ticket{ID: "mark", Server: server, Arrival: 1}
 		for _, op.Kind = range []node.OpKind{node.OpHeartbeat, node.OpEnqueue} {
 			p.vote(op)
 		}
 		op.Kind, op.Ticket = node.OpAcquire, node.Ticket{}
 		p.vote(op)
-		p.same("turns told to "+server, p.told(r), p.told(p.modelTurns[server]))
+		if got, want := recorders[0].untilMark(), recorders[1].untilMark(); got != want {
+			p.differf("notifications of %s:\n node %s\nmodel %s", server, got, want)
+		}
 	}
 }
 
-func (p *pair) told(r *recorder) (turns []string) {
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
+// untilMark returns the notifications up to that of compareWakes.
+func (r *recorder) untilMark() (wakes string) {
 	for {
-		select {
-		case turn := <-r.turns:
-			if turns = append(turns, turn); strings.HasPrefix(turn, `"mark `) {
-				return turns
-			}
-		case <-timeout.C:
-			return append(turns, "no mark")
+		wake := r.next()
+		wakes += wake + "\n"
+		if wake == "" || strings.HasPrefix(wake, `"mark `) {
+			return wakes
 		}
 	}
 }

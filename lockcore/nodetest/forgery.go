@@ -7,10 +7,10 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// What a node keeps of one caller stands beside what it keeps of another. These
-// texts look like everything that a record, a list, a key or a message of a node
-// may be made of: of an owner L1 with attempts, and a ticket t1 of a server s1.
-func lures() []string {
+// A node stores the texts of one caller beside those of another. These texts look like
+// everything that a record, a list, a key or a message of a node may consist of: of an
+// owner L1 with attempts, and a ticket t1 of a server s1.
+func forgeries() []string {
 	return []string{
 		"L1", " L1 ", " L1  ", " L1 - ", " L1 - . ", "1 60000 L1  ", "9007199254740991 60000 L1 = ", " attempt1 ", ",attempt1,", "=", "-", ".", " - . ",
 		"l:a", "c:a", "i:K1", "iK1", "K1", "i:holds:a", "holds:a", "q:a", "s:s1", "fencelock", "a\n", "\na", "\n", "1 a", "1 a t1 s1 ",
@@ -19,41 +19,40 @@ func lures() []string {
 	}
 }
 
-// victim holds "a" without an idempotency key, waits for it with ticket t1, and
-// holds "b" under one.
+// victim holds "a" without an idempotency key, holds "b" under one, and waits for "a"
+// with ticket t1.
 func (s *suite) victim() {
 	s.Helper()
-	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-	s.want(attempt("b", "K1", "attempt1"), granted(s.high+2, longTTL))
-	s.want(keep("s1", longTTL), outcome(node.Granted))
-	s.want(stand("a", ticket("t1", "s1", 10)), outcome(node.Granted))
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+	s.want(attempt("b", "K1", "attempt1"), granted(s.base+2, longTTL))
+	s.want(heartbeat("s1", longTTL), outcome(node.Granted))
+	s.want(enqueue("a", ticket("t1", "s1", 10)), outcome(node.Granted))
 }
 
-// unharmed: everything of the victim is as it was.
+// unharmed checks that everything of the victim is as victim left it.
 func (s *suite) unharmed() {
 	s.Helper()
-	s.want(read("a"), inQueue(locked(s.high+1, "L1", longTTL), ticket("t1", "s1", 10)))
-	s.want(read("b"), locked(s.high+2, "K1", longTTL))
+	s.want(read("a"), inQueue(locked(s.base+1, "L1", longTTL), ticket("t1", "s1", 10)))
+	s.want(read("b"), locked(s.base+2, "K1", longTTL))
 	s.want(attempt("c", "K1", "attempt2"), outcome(node.OtherResource))
-	s.want(keep("s1", longTTL), node.Reply{Outcome: node.Granted, Existing: true})
+	s.want(heartbeat("s1", longTTL), node.Reply{Outcome: node.Granted, Existing: true})
 }
 
 func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 	return []test{
-		{"metadata that looks like another's record ends nothing", func(s *suite) {
-			s.admit(100)
-			for i, lure := range lures() {
+		{"metadata that look like another's record end nothing", func(s *suite) {
+			for i, forged := range forgeries() {
 				resource := fmt.Sprintf("r%d", i)
-				for n, meta := range []string{lure, lure + "1 60000 L1  rest", " " + lure + " L1 - . "} {
+				for n, meta := range []string{forged, forged + "1 60000 L1  rest", " " + forged + " L1 - . "} {
 					op := acquire(resource, "V")
 					op.Meta = meta
 					grant := s.do(op).Grant
-					for _, forged := range []node.Op{
+					for _, op := range []node.Op{
 						release(resource, "L1", grant), release(resource, "rest", grant), retract(resource, "L1", ""),
 						retract(resource, "L1", "attempt1"), retract(resource, "V", "attempt1"),
 						extend(resource, "L1", grant, longTTL), confirm(resource, "L1", grant+5),
 					} {
-						s.want(forged, outcome(node.NotHeld))
+						s.want(op, outcome(node.NotHeld))
 					}
 					if r := s.do(read(resource)); r.Owner != "V" || r.Grant != grant || r.Meta != meta || r.TTL != longTTL {
 						s.Fatalf("metadata %q, %d: %+v", meta, n, r)
@@ -69,26 +68,24 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 				}
 			}
 		}},
-		{"metadata of a keyed lock adds and strikes no attempt", func(s *suite) {
-			s.admit(100)
-			for i, lure := range lures() {
+		{"metadata of a keyed lock add and remove no attempt", func(s *suite) {
+			for i, forged := range forgeries() {
 				resource, owner := fmt.Sprintf("r%d", i), fmt.Sprintf("V%d", i)
 				op := attempt(resource, owner, "attempt7")
-				op.Meta = "attempt1 " + lure + " attempt1 "
+				op.Meta = "attempt1 " + forged + " attempt1 "
 				grant := s.do(op).Grant
 				s.want(retract(resource, owner, "attempt1"), outcome(node.NotHeld))
 				s.want(retract(resource, owner, ""), outcome(node.NotHeld))
 				if r := s.do(read(resource)); r.Owner != owner || r.Meta != op.Meta {
-					s.Fatalf("%q: %+v", lure, r)
+					s.Fatalf("%q: %+v", forged, r)
 				}
 				s.want(retract(resource, owner, "attempt7"), granted(grant, 0))
 			}
 		}},
 		{"a resource's name reaches nothing of another", func(s *suite) {
-			s.admit(100)
 			s.victim()
-			for i, lure := range lures() {
-				for _, resource := range []string{lure, lure + "a", "a" + lure, "a\n" + lure, "b" + lure} {
+			for i, forged := range forgeries() {
+				for _, resource := range []string{forged, forged + "a", "a" + forged, "a\n" + forged, "b" + forged} {
 					if resource == "" || resource == "a" || resource == "b" {
 						continue
 					}
@@ -96,85 +93,82 @@ func forgeryTests() []test { //nolint:gocognit,funlen // a table of scenarios
 					if r := s.do(acquire(resource, owner)); r.Outcome != node.Granted || r.Existing {
 						s.Fatalf("%q: %+v", resource, r)
 					}
-					s.want(stand(resource, ticket("t9", "s9", 1)), outcome(node.Granted))
+					s.want(enqueue(resource, ticket("t9", "s9", 1)), outcome(node.Granted))
 					r := s.do(read(resource))
 					if r.Owner != owner || len(r.Queue) != 1 || r.Queue[0] != ticket("t9", "s9", 1) {
 						s.Fatalf("%q: %+v", resource, r)
 					}
-					s.want(leave(resource, ticket("t9", "s9", 1)), outcome(node.Granted))
+					s.want(dequeue(resource, ticket("t9", "s9", 1)), outcome(node.Granted))
 					s.want(release(resource, owner, r.Grant), granted(r.Grant, 0))
 				}
 			}
 			s.unharmed()
 		}},
 		{"the scope of a key is no key, record or other scope", func(s *suite) {
-			s.admit(100)
 			s.victim()
-			for i, lure := range lures() {
+			for i, forged := range forgeries() {
 				resource, owner := fmt.Sprintf("r%d", i), fmt.Sprintf("V%d", i)
 				op := attempt(resource, owner, "attempt1")
-				op.Scope = lure
+				op.Scope = forged
 				grant := s.do(op).Grant
 				other := op
-				other.Attempt, other.Scope = "attempt2", lure+" "
+				other.Attempt, other.Scope = "attempt2", forged+" "
 				s.want(other, outcome(node.OtherResource))
-				other.Scope = "\n" + lure
+				other.Scope = "\n" + forged
 				s.want(other, outcome(node.OtherResource))
 				s.want(retract(resource, owner, "attempt1"), granted(grant, 0))
 			}
 			s.unharmed()
 		}},
 		{"a waiter's label is no other ticket", func(s *suite) {
-			s.admit(100)
 			s.victim()
 			s1, s9 := listen(s, s.Node, "s1"), listen(s, s.Node, "s9")
-			for i, lure := range lures() {
+			for i, forged := range forgeries() {
 				resource := fmt.Sprintf("r %d\nx", i)
-				odd := node.Ticket{ID: "t9", Server: "s9", Arrival: 1, Holder: lure}
-				more := node.Ticket{ID: "t9", Server: "s9", Arrival: 2, Holder: " " + lure + " s1 t1"}
-				s.want(keep("s9", longTTL), node.Reply{Outcome: node.Granted, Existing: i > 0})
+				odd := node.Ticket{ID: "t9", Server: "s9", Arrival: 1, Holder: forged}
+				more := node.Ticket{ID: "t9", Server: "s9", Arrival: 2, Holder: " " + forged + " s1 t1"}
+				s.want(heartbeat("s9", longTTL), node.Reply{Outcome: node.Granted, Existing: i > 0})
 				if r := s.do(acquire(resource, "V")); r.Outcome != node.Granted {
 					s.Fatalf("%q: %+v", resource, r)
 				}
-				s.want(stand(resource, odd), outcome(node.Granted))
-				s.want(stand(resource, more), outcome(node.Granted))
+				s.want(enqueue(resource, odd), outcome(node.Granted))
+				s.want(enqueue(resource, more), outcome(node.Granted))
 				r := s.do(read(resource))
 				if len(r.Queue) != 2 || r.Queue[0] != odd || r.Queue[1] != more {
-					s.Fatalf("%q: %+v", lure, r.Queue)
+					s.Fatalf("%q: %+v", forged, r.Queue)
 				}
-				s.want(leave(resource, ticket("t1", "s1", 1)), outcome(node.Granted)) // not there
+				s.want(dequeue(resource, ticket("t1", "s1", 1)), outcome(node.Granted)) // not there
 				s.want(release(resource, "V", r.Grant), granted(r.Grant, 0))
 				s.wantWake(s9, resource, odd)
-				s.want(leave(resource, odd), outcome(node.Granted))
+				s.want(dequeue(resource, odd), outcome(node.Granted))
 				s.wantWake(s9, resource, more)
-				s.want(leave(resource, more), outcome(node.Granted))
+				s.want(dequeue(resource, more), outcome(node.Granted))
 			}
 			s.wantNoWake(s1, "s1")
 			s.unharmed()
 		}},
 		{"an owner, attempt or ticket that is missing or has a separator is refused", func(s *suite) {
-			s.admit(100)
 			s.victim()
-			for _, lure := range lures() {
-				if (&node.Op{Owner: lure}).Validate() == nil {
-					continue // it is a word
+			for _, forged := range forgeries() {
+				if (&node.Op{Owner: forged}).Validate() == nil {
+					continue // it is a valid word
 				}
 				worded := ticket("t9", "s9", 1)
 				badID, badServer := worded, worded
-				badID.ID, badServer.Server = lure, lure
+				badID.ID, badServer.Server = forged, forged
 				for what, op := range map[string]node.Op{
-					"owner": acquire("c", lure), "attempt": attempt("c", "V", lure), "id": wakesFor("c", "V", badID), "server": wakesFor("c", "V", badServer),
-					"confirm": confirm("a", lure, s.high+1), "extend": extend("a", lure, s.high+1, longTTL), "release": release("a", lure, s.high+1),
-					"retract": retract("b", "K1", lure), "enqueue": stand("a", badID), "dequeue": leave("a", badServer), "heartbeat": keep(lure, longTTL),
+					"owner": acquire("c", forged), "attempt": attempt("c", "V", forged), "id": acquireWith("c", "V", badID), "server": acquireWith("c", "V", badServer),
+					"confirm": confirm("a", forged, s.base+1), "extend": extend("a", forged, s.base+1, longTTL), "release": release("a", forged, s.base+1),
+					"retract": retract("b", "K1", forged), "enqueue": enqueue("a", badID), "dequeue": dequeue("a", badServer), "heartbeat": heartbeat(forged, longTTL),
 				} {
 					if r := s.do(op); r.Outcome != node.Failed || r.Sent || r.Err == nil {
-						s.Fatalf("%s %q: %+v, want a failure that was not sent", what, lure, r)
+						s.Fatalf("%s %q: %+v, want a failure that was not sent", what, forged, r)
 					}
 				}
 			}
 			for what, op := range map[string]node.Op{
-				"owner": acquire("c", ""), "id": stand("c", ticket("", "s9", 1)), "server": stand("c", ticket("t9", "", 1)),
-				"acquire's server": wakesFor("c", "V", ticket("t9", "", 1)), "released owner": release("a", "", s.high+1), "heartbeat": keep("", longTTL),
+				"owner": acquire("c", ""), "id": enqueue("c", ticket("", "s9", 1)), "server": enqueue("c", ticket("t9", "", 1)),
+				"acquire's server": acquireWith("c", "V", ticket("t9", "", 1)), "released owner": release("a", "", s.base+1), "heartbeat": heartbeat("", longTTL),
 			} {
 				if r := s.do(op); r.Outcome != node.Failed || r.Sent || r.Err == nil {
 					s.Fatalf("%s missing: %+v, want a failure that was not sent", what, r)

@@ -1,6 +1,7 @@
 package nodetest
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -8,8 +9,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// oddNames are resources that a careless encoding confuses with each other,
-// with its own keys or with a pattern.
+// oddNames are resources that a careless encoding confuses with each other, with keys of
+// its own or with a pattern.
 func oddNames() []string {
 	return []string{
 		"a", " ", "  ", "a b", " a", "a ", "A", "l:a", "c:a", "i:a", "q:a", "s:a", "fencelock", "node_locks", "#", "n", "0",
@@ -24,8 +25,7 @@ func oddNames() []string {
 
 func nameTests() []test { //nolint:gocognit // a table of scenarios
 	return []test{
-		{"odd names are told apart", func(s *suite) {
-			s.admit(100)
+		{"odd names are distinguished", func(s *suite) {
 			for i, resource := range oddNames() {
 				op := acquire(resource, "L1")
 				if r := s.do(op); r.Outcome != node.Granted || r.Existing {
@@ -46,7 +46,6 @@ func nameTests() []test { //nolint:gocognit // a table of scenarios
 			}
 		}},
 		{"odd names are listed", func(s *suite) {
-			s.admit(100)
 			for _, resource := range oddNames() {
 				s.do(acquire(resource, "L1"))
 			}
@@ -59,7 +58,6 @@ func nameTests() []test { //nolint:gocognit // a table of scenarios
 			}
 		}},
 		{"a prefix is taken literally", func(s *suite) {
-			s.admit(100)
 			for _, resource := range oddNames() {
 				s.do(acquire(resource, "L1"))
 			}
@@ -79,7 +77,7 @@ func nameTests() []test { //nolint:gocognit // a table of scenarios
 	}
 }
 
-// surveyed pages through all locks and gives their resources, sorted.
+// surveyed lists the resources of a survey, sorted.
 func (s *suite) surveyed() []string {
 	s.Helper()
 	var resources []string
@@ -90,28 +88,45 @@ func (s *suite) surveyed() []string {
 	return slices.Compact(resources)
 }
 
-func (s *suite) survey() (all []node.CarriedLock) {
+func (s *suite) survey() []node.CarriedLock {
 	s.Helper()
+	locks, err := surveyAll(s.Context(), s.Node, s.epoch)
+	s.must(err)
+	return locks
+}
+
+func (s *suite) scanned(prefix string, limit int) []string {
+	s.Helper()
+	resources, err := scanAll(s.Context(), s.Node, prefix, limit)
+	s.must(err)
+	return resources
+}
+
+// surveyAll lists all locks; a lock may come twice.
+func surveyAll(ctx context.Context, n node.Reader, epoch node.Epoch) (all []node.CarriedLock, err error) {
 	for cursor := ""; ; {
-		locks, next, err := s.Node.Survey(s.Context(), s.epoch, cursor)
-		s.must(err)
+		locks, next, err := n.Survey(ctx, epoch, cursor)
+		if err != nil {
+			return nil, err
+		}
 		all = append(all, locks...)
 		if cursor = next; cursor == "" {
-			return all
+			return all, nil
 		}
 	}
 }
 
-// scanned pages through a listing and gives it sorted.
-func (s *suite) scanned(prefix string, limit int) (all []string) {
-	s.Helper()
+// scanAll lists all locked resources with the prefix, sorted, each once.
+func scanAll(ctx context.Context, n node.Reader, prefix string, limit int) (all []string, err error) {
 	for cursor := ""; ; {
-		resources, next, err := s.Node.Scan(s.Context(), prefix, cursor, limit)
-		s.must(err)
+		resources, next, err := n.Scan(ctx, prefix, cursor, limit)
+		if err != nil {
+			return nil, err
+		}
 		all = append(all, resources...)
 		if cursor = next; cursor == "" {
 			slices.Sort(all)
-			return slices.Compact(all)
+			return slices.Compact(all), nil
 		}
 	}
 }

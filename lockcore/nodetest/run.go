@@ -1,6 +1,7 @@
 package nodetest
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -9,65 +10,68 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Harness is a node under test with what the suite may do to it.
+// Harness is a node under test, with what the suite may do to it.
 type Harness struct {
-	// Node has not been used, and holds nothing unless it bootstrapped itself.
+	// Node has not been used. It holds nothing, unless it bootstrapped itself.
 	Node node.Node
-	// Advance lets the node's clock go on by d. nil: the suite waits for a real
-	// clock, and asks for short times only.
+	// Advance moves the node's clock forward by d. nil: the suite waits for a real
+	// clock, for short times only.
 	Advance func(d time.Duration)
-	// Restart gives the node another incarnation, with the data it had; nil if
-	// its incarnation never changes.
+	// Restart gives the node another incarnation with the same data; nil if its
+	// incarnation never changes.
 	Restart func()
-	// Wipe takes the node's data away and leaves its incarnation; nil if
-	// nothing but its owner can do that.
+	// Wipe deletes the node's data and leaves its incarnation; nil if no other program
+	// can do that.
 	Wipe func()
-	// CounterTTL is how long the node keeps a counter. The test that waits for its
-	// end needs at most three seconds, or Advance; the others end in less.
+	// CounterTTL is how long the node keeps a counter. One test waits for it, at most
+	// three seconds without Advance; every other test takes less.
 	CounterTTL time.Duration
 }
 
-// suite is one test's node, admitted unless the test does that itself.
+// suite is one test of one node.
 type suite struct {
 	*testing.T
 	Harness
-	epoch   node.Epoch
-	high    fencing.Token // at the time of its admission
+	epoch   node.Epoch    // of its admission
+	base    fencing.Token // the high-water mark then: the first grant is base+1
 	cluster node.Cluster
-	server  string
 }
 
 const (
-	// longTTL is one that does not end during a test; maxTTL the longest allowed.
-	longTTL = time.Minute
-	maxTTL  = 2 * time.Minute
-	// shortTTL is one that a test waits for.
-	shortTTL = 80 * time.Millisecond
-	// patience is how long a real node may take for anything.
-	patience = 10 * time.Second
-	// slack is how much later than expected a real clock may be read.
-	slack = 20 * time.Second
+	longTTL  = time.Minute           // does not pass during a test
+	maxTTL   = 2 * time.Minute       // the longest allowed
+	shortTTL = 80 * time.Millisecond // a test waits for its end
+	patience = 10 * time.Second      // how long a real node may take for anything
+	slack    = 20 * time.Second      // how much later than expected a real clock may be read
 )
 
-// Run tests a node through its interface alone. open is called once for every
-// test and cleans up behind itself with t.Cleanup.
+// Run tests a node through its interface alone. It calls open once for every test;
+// open cleans up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
 	for _, group := range []struct {
-		name  string
-		tests []test
+		name     string
+		admitted bool
+		tests    []test
 	}{
-		{"vote", voteTests()},
-		{"key", keyTests()},
-		{"line", lineTests()},
-		{"name", nameTests()},
-		{"forgery", forgeryTests()},
-		{"read", readTests()},
-		{"admission", admissionTests()},
+		{"lock", true, lockTests()},
+		{"key", true, keyTests()},
+		{"queue", true, queueTests()},
+		{"name", true, nameTests()},
+		{"forgery", true, forgeryTests()},
+		{"read", true, readTests()},
+		{"admission", false, admissionTests()},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
-				t.Run(test.name, func(t *testing.T) { test.run(newSuite(t, open(t))) })
+				t.Run(test.name, func(t *testing.T) {
+					s := &suite{T: t, Harness: open(t), cluster: node.Cluster{Nodes: 1, Hash: "c0ffee"}}
+					s.Node.Join(s.cluster)
+					if group.admitted {
+						s.admit(100)
+					}
+					test.run(s)
+				})
 			}
 		})
 	}
@@ -78,24 +82,23 @@ type test struct {
 	run  func(*suite)
 }
 
-func newSuite(t *testing.T, h Harness) *suite {
-	s := &suite{T: t, Harness: h, cluster: node.Cluster{Nodes: 1, Hash: "c0ffee"}, server: "server-1"}
-	s.Node.Join(s.cluster)
-	return s
-}
-
-// admit founds a cluster on the node, with tokens above floor.
+// admit bootstraps a cluster on the node, with tokens above floor.
 func (s *suite) admit(floor fencing.Token) {
 	s.Helper()
-	a := s.bootstrap(floor)
+	s.install(s.bootstrap(floor))
+	s.base = s.observe().Marks.HighWater
+}
+
+// install stages and admits.
+func (s *suite) install(a node.Admission) {
+	s.Helper()
 	s.must(s.Node.Stage(s.Context(), a))
 	s.must(s.Node.Admit(s.Context(), a))
 	s.epoch = a.Epoch
-	s.high = s.observe().Marks.HighWater
 }
 
-// bootstrap is an admission that any node takes: it has either none, or was
-// away during this one.
+// bootstrap is an admission that the node takes: either it is not admitted, or it
+// missed this bootstrap.
 func (s *suite) bootstrap(floor fencing.Token) node.Admission {
 	s.Helper()
 	seen := s.observe()
@@ -123,8 +126,52 @@ func (s *suite) must(err error) {
 	}
 }
 
-// do submits an operation and waits for its reply. An operation without an epoch
-// is given the node's own.
+func (s *suite) wantErr(want, got error) {
+	s.Helper()
+	if !errors.Is(got, want) {
+		s.Errorf("error %v, want %v", got, want)
+	}
+}
+
+// wantObserved compares the node's state.
+func (s *suite) wantObserved(want node.Observation) {
+	s.Helper()
+	if seen := s.observe(); seen != want {
+		s.Errorf("observed %+v, want %+v", seen, want)
+	}
+}
+
+func (s *suite) wantNote(want string) {
+	s.Helper()
+	if seen := s.observe(); seen.Note != want {
+		s.Errorf("the note is %q, want %q", seen.Note, want)
+	}
+}
+
+func (s *suite) wantHighWater(want fencing.Token) {
+	s.Helper()
+	if got := s.observe().Marks.HighWater; got != want {
+		s.Errorf("the high-water mark is %d, want %d", got, want)
+	}
+}
+
+func (s *suite) wantMaxTTL(want time.Duration) {
+	s.Helper()
+	if got := s.observe().Marks.MaxTTL; got != want {
+		s.Errorf("the longest TTL in use is %s, want %s", got, want)
+	}
+}
+
+// wantCounter compares an effective counter.
+func (s *suite) wantCounter(resource string, want fencing.Token) {
+	s.Helper()
+	if got := s.counter(resource); got != want {
+		s.Errorf("the counter of %q is %d, want %d", resource, got, want)
+	}
+}
+
+// do submits an operation and waits for its reply. An operation without an epoch gets
+// the suite's.
 func (s *suite) do(op node.Op) node.Reply {
 	s.Helper()
 	if op.Epoch == 0 {
@@ -173,10 +220,9 @@ func (s *suite) want(op node.Op, want node.Reply) {
 	}
 }
 
-// Diff tells how two replies to one kind of operation differ, "" if they do
-// not. Fields that mean nothing in such a reply are not compared, the text of
-// errors is not, and what is left of a lock may be less than wanted, since time
-// goes on.
+// Diff says how two replies to one kind of operation differ, "" if they do not. It
+// compares the fields that node.Reply documents for the outcome, and no texts of errors.
+// Remaining may be less than wanted, since time passes.
 func Diff(kind node.OpKind, got, want node.Reply) string {
 	got, want = meaningful(kind, got), meaningful(kind, want)
 	left := got.Remaining
@@ -191,24 +237,21 @@ func Diff(kind node.OpKind, got, want node.Reply) string {
 	return ""
 }
 
-// meaningful keeps what node.Reply documents for the outcome.
+// meaningful keeps the fields that node.Reply documents for the outcome.
 func meaningful(kind node.OpKind, r node.Reply) node.Reply {
 	m := node.Reply{Outcome: r.Outcome}
-	reading := kind == node.OpRead
 	switch r.Outcome {
 	case node.Failed:
 		m.Sent = r.Sent
 	case node.StaleEpoch, node.NotAdmitted:
 		m.Epoch = r.Epoch
-	case node.Granted:
+	case node.Granted, node.Held:
 		m = r
 		if kind == node.OpConfirm || kind == node.OpRelease {
 			m.Meta = ""
 		}
-	case node.Held:
-		m = r
 	}
-	if reading {
+	if kind == node.OpRead {
 		m.Waiting, m.Queue = r.Waiting, r.Queue
 	}
 	if len(m.Queue) == 0 {
@@ -218,9 +261,8 @@ func meaningful(kind node.OpKind, r node.Reply) node.Reply {
 	return m
 }
 
-// passes lets d pass and then waits until done. It is given d's end by the
-// test, so a real clock is only waited for.
-func (s *suite) passes(d time.Duration, done func() error) {
+// afterwards lets d pass and waits until done returns nil.
+func (s *suite) afterwards(d time.Duration, done func() error) {
 	s.Helper()
 	if s.Advance != nil {
 		s.Advance(d)
@@ -240,12 +282,12 @@ func (s *suite) passes(d time.Duration, done func() error) {
 	}
 }
 
-// expires waits for the end of a lock that was given ttl.
+// expires waits until a lock with this TTL has expired.
 func (s *suite) expires(resource string, ttl time.Duration) {
 	s.Helper()
-	s.passes(ttl, func() error {
+	s.afterwards(ttl, func() error {
 		if r := s.do(read(resource)); r.Outcome != node.NotHeld {
-			return fmt.Errorf("%q is locked still: %+v", resource, r)
+			return fmt.Errorf("%q is still locked: %+v", resource, r)
 		}
 		return nil
 	})
@@ -268,6 +310,12 @@ func acquire(resource, owner string) node.Op {
 	return node.Op{Kind: node.OpAcquire, Resource: resource, Owner: owner, TTL: longTTL, Meta: "meta of " + owner}
 }
 
+func acquireFor(resource, owner string, ttl time.Duration) node.Op {
+	op := acquire(resource, owner)
+	op.TTL = ttl
+	return op
+}
+
 func confirm(resource, owner string, token fencing.Token) node.Op {
 	return node.Op{Kind: node.OpConfirm, Resource: resource, Owner: owner, Token: token}
 }
@@ -286,26 +334,43 @@ func releaseAfter(resource, owner string, token fencing.Token, left time.Duratio
 
 // retract retracts the vote of an attempt; "" is one without an idempotency key.
 func retract(resource, owner, attempt string) node.Op {
-	return node.Op{Kind: node.OpRetract, Resource: resource, Owner: owner, Attempt: attempt}
+	return retractAbove(resource, owner, attempt, 0)
+}
+
+func retractAbove(resource, owner, attempt string, above fencing.Token) node.Op {
+	return node.Op{Kind: node.OpRetract, Resource: resource, Owner: owner, Attempt: attempt, Above: above}
 }
 
 func read(resource string) node.Op { return node.Op{Kind: node.OpRead, Resource: resource} }
 
-// Replies.
+// Replies. Locks have the metadata that acquire gives them, unless withMeta says otherwise.
 
 func granted(grant fencing.Token, left time.Duration) node.Reply {
 	return node.Reply{Outcome: node.Granted, Grant: grant, Remaining: left}
 }
 
-func held(grant fencing.Token, owner string, ttl time.Duration) node.Reply {
+func recreated(grant fencing.Token) node.Reply {
+	return node.Reply{Outcome: node.Granted, Grant: grant, Remaining: longTTL, Recreated: true}
+}
+
+func existing(grant fencing.Token, owner string) node.Reply {
 	return node.Reply{
-		Outcome: node.Held, Grant: grant, Remaining: ttl, TTL: ttl, Owner: owner, Meta: "meta of " + owner,
+		Outcome: node.Granted, Grant: grant, Remaining: longTTL, TTL: longTTL, Existing: true, Meta: "meta of " + owner,
 	}
+}
+
+func held(grant fencing.Token, owner string, ttl time.Duration) node.Reply {
+	return node.Reply{Outcome: node.Held, Grant: grant, Remaining: ttl, TTL: ttl, Owner: owner, Meta: "meta of " + owner}
 }
 
 func locked(grant fencing.Token, owner string, ttl time.Duration) node.Reply {
 	r := held(grant, owner, ttl)
 	r.Outcome = node.Granted
+	return r
+}
+
+func withMeta(r node.Reply, meta string) node.Reply {
+	r.Meta = meta
 	return r
 }
 

@@ -2,7 +2,6 @@ package nodetest
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -11,7 +10,7 @@ import (
 
 func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 	return []test{
-		{"an empty node holds nothing and votes nothing", func(s *suite) {
+		{"an empty node holds nothing and does not vote", func(s *suite) {
 			seen := s.observe()
 			if !seen.Empty {
 				return // it bootstrapped itself
@@ -20,15 +19,23 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 				s.Errorf("%+v", seen)
 			}
 			s.wantShut()
-			if again := s.observe(); again != seen {
-				s.Errorf("being asked changed it: %+v", again)
-			}
+			s.wantObserved(seen)
 		}},
-		{"an admission is seen", func(s *suite) {
+		{"an empty node keeps no queue", func(s *suite) {
+			seen := s.observe()
+			if !seen.Empty {
+				return // it bootstrapped itself
+			}
+			s.want(heartbeat("s1", longTTL), node.Reply{Outcome: node.NotAdmitted, Epoch: seen.Epoch})
+			s.want(dequeue("a", ticket("t1", "s1", 10)), outcome(node.Granted))
+			s.wantObserved(seen)
+			s.admit(100)
+			s.want(heartbeat("s1", longTTL), outcome(node.Granted))
+		}},
+		{"an admission is observed", func(s *suite) {
 			a := s.bootstrap(1234)
 			a.Bootstrapped = a.Epoch - 1
-			s.must(s.Node.Stage(s.Context(), a))
-			s.must(s.Node.Admit(s.Context(), a))
+			s.install(a)
 			want := node.Observation{
 				Incarnation: a.Incarnation, Admitted: true, Cluster: s.cluster, Epoch: a.Epoch,
 				Marks: node.Marks{HighWater: s.observe().Marks.HighWater, MaxTTL: maxTTL, Bootstrapped: a.Bootstrapped},
@@ -37,47 +44,45 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 				s.Errorf("%+v, want %+v", seen, want)
 			}
 		}},
-		{"staging purges, and keeps what must be kept", staging},
-		{"a staged node votes nothing", func(s *suite) {
+		{"staging purges, and keeps the high-water mark", staging},
+		{"a staged node does not vote", func(s *suite) {
 			s.admit(100)
 			a := s.bootstrap(0)
 			s.must(s.Node.Stage(s.Context(), a))
 			seen := s.observe()
-			if seen.Admitted || seen.Empty || seen.Cluster != s.cluster || seen.Epoch != 0 || seen.Staged != a.Epoch || seen.Marks.HighWater != s.high || seen.Marks.MaxTTL != maxTTL {
+			if seen.Admitted || seen.Empty || seen.Cluster != s.cluster || seen.Epoch != 0 || seen.Staged != a.Epoch || seen.Marks.HighWater != s.base || seen.Marks.MaxTTL != maxTTL {
 				s.Errorf("%+v", seen)
 			}
 			s.wantShut()
 			s.must(s.Node.Admit(s.Context(), a))
 			s.epoch = a.Epoch
-			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
 		}},
 		{"an admitted node is not admitted twice", func(s *suite) {
 			s.admit(100)
-			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
 			a := s.bootstrap(100)
 			for _, bootstrapped := range []node.Epoch{0, s.epoch - 1, s.epoch} {
 				a.Bootstrapped = bootstrapped
 				s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
 			}
 			a.Bootstrapped = a.Epoch
-			for _, note := range []string{"", "a note", node.MissedNote(s.epoch - 1), node.MissedNote(s.epoch + 1)} { // seen out, or in another epoch
+			for _, note := range []string{"", "a note", node.MissedNote(s.epoch - 1), node.MissedNote(s.epoch + 1)} { // observed in quarantine, or in another epoch
 				a.Note = note
 				s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
 			}
-			s.want(read("a"), locked(s.high+1, "L1", longTTL))
+			s.want(read("a"), locked(s.base+1, "L1", longTTL))
 		}},
 		{"a node that missed a bootstrap is staged though admitted", func(s *suite) {
 			s.admit(100)
-			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
 			a := s.bootstrap(100)
 			a.Bootstrapped = s.epoch + 1
-			s.must(s.Node.Stage(s.Context(), a))
-			s.must(s.Node.Admit(s.Context(), a))
-			s.epoch = a.Epoch
-			s.want(acquire("a", "L2"), granted(s.high+2, longTTL)) // high outlived the purge
+			s.install(a)
+			s.want(acquire("a", "L2"), granted(s.base+2, longTTL)) // the high-water mark survived the purge
 		}},
-		{"a node that was away serves one silence, staged or not", awayStaged},
-		{"of two admitters the one with the larger epoch goes on", func(s *suite) {
+		{"a node that missed a bootstrap has one quarantine, staged or not", missedStaged},
+		{"of two admissions the one with the larger epoch is completed", func(s *suite) {
 			first, second := s.bootstrap(100), s.bootstrap(100)
 			second.Epoch++
 			s.must(s.Node.Stage(s.Context(), first))
@@ -89,7 +94,7 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.must(s.Node.Load(s.Context(), second, nil))
 			s.must(s.Node.Admit(s.Context(), second))
 			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), first))
-			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), second)) // is through
+			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), second)) // completed already
 			s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), second, nil))
 			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), first))
 			if seen := s.observe(); !seen.Admitted || seen.Epoch != second.Epoch {
@@ -102,22 +107,20 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			other.Incarnation = "0123456789abcdef0123456789abcdef01234567"
 			before := s.observe()
 			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), other))
-			if seen := s.observe(); seen != before {
-				s.Errorf("%+v, was %+v", seen, before)
-			}
+			s.wantObserved(before)
 			s.must(s.Node.Stage(s.Context(), a))
 			s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), other, nil))
 			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), other))
 			s.must(s.Node.Admit(s.Context(), a))
 		}},
-		{"nothing is loaded or admitted that was not staged", func(s *suite) {
+		{"a node that is not staged is not loaded or admitted", func(s *suite) {
 			a := s.bootstrap(100)
 			s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), a, nil))
 			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), a))
 		}},
-		{"a quarantine is noted once, and ends with the admission", quarantine},
-		{"an admission is retracted from the node as it was seen", expulsion},
-		{"a wipe takes the note of a quarantine away", func(s *suite) {
+		{"a quarantine has one note, and ends with the admission", quarantine},
+		{"an admission is revoked from the node as observed", expulsion},
+		{"a wipe deletes the note of a quarantine", func(s *suite) {
 			if s.Wipe == nil {
 				return
 			}
@@ -134,10 +137,10 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			}
 			s.admit(100)
 		}},
-		{"a restart takes the admission away", restart},
-		{"an admission from before a restart comes too late", lateInstall},
-		{"a wipe takes the admission away", wipe},
-		{"only an empty node, if so asked", func(s *suite) {
+		{"a restart ends the admission", restart},
+		{"an admission that began before a restart is refused", lateAdmission},
+		{"a wipe ends the admission", wipe},
+		{"OnlyIfEmpty refuses a node that holds anything", func(s *suite) {
 			a := s.bootstrap(100)
 			a.OnlyIfEmpty = true
 			if s.observe().Empty {
@@ -147,29 +150,25 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
 			a.Cluster.Hash = "other"
 			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
-			if seen := s.observe(); seen != before {
-				s.Errorf("%+v, was %+v", seen, before)
-			}
+			s.wantObserved(before)
 		}},
-		{"another cluster's node is left alone", foreign},
+		{"another cluster's node is refused and unchanged", foreign},
 		{"a node belongs to one cluster", otherCluster},
-		{"a release and a retraction are done even where they are no answer", func(s *suite) {
+		{"a release and a retraction are done where the gate is shut", func(s *suite) {
 			s.admit(100)
-			s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-			s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
+			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+			s.want(acquire("b", "L2"), granted(s.base+2, longTTL))
 			s.Node.Join(node.Cluster{Nodes: 3, Hash: "beef"})
 			refused := node.Reply{Outcome: node.NotAdmitted, Epoch: s.epoch}
-			s.want(release("a", "L1", s.high+1), refused)
+			s.want(release("a", "L1", s.base+1), refused)
 			s.want(retract("b", "L2", ""), refused)
 			s.Node.Join(s.cluster)
 			s.want(read("a"), outcome(node.NotHeld))
 			s.want(read("b"), outcome(node.NotHeld))
-			if counter := s.counter("a"); counter != s.high+1 { // which would be to vote
-				s.Errorf("counter of a is %d, want %d", counter, s.high+1)
-			}
+			s.wantCounter("a", s.base+1)
 		}},
 		{"counters and locks are carried", carry},
-		{"a carried lock ends", func(s *suite) {
+		{"a carried lock expires", func(s *suite) {
 			a := s.bootstrap(100)
 			s.must(s.Node.Stage(s.Context(), a))
 			s.must(s.Node.Load(s.Context(), a, []node.CarriedLock{
@@ -181,47 +180,32 @@ func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
 			s.expires("a", shortTTL)
 			s.expires("b", time.Millisecond)
 		}},
-		{"the secrets come with the admission and go with it", secrets},
-		{"no token takes a node beyond what can have been reached", beyondReach},
+		{"secrets belong to the admission record", secrets},
+		{"a token that cannot have been reached is refused", beyondReach},
 		{"the recorded longest TTL only grows", func(s *suite) {
 			s.admit(100)
 			a := s.bootstrap(100)
 			a.MaxTTL = time.Second
-			s.must(s.Node.Stage(s.Context(), a))
-			s.must(s.Node.Admit(s.Context(), a))
-			if got := s.observe().Marks.MaxTTL; got != maxTTL {
-				s.Errorf("%s, want %s", got, maxTTL)
-			}
+			s.install(a)
+			s.wantMaxTTL(maxTTL)
 			a = s.bootstrap(100)
 			a.MaxTTL = maxTTL + time.Second
-			s.must(s.Node.Stage(s.Context(), a))
-			s.must(s.Node.Admit(s.Context(), a))
-			if got := s.observe().Marks.MaxTTL; got != maxTTL+time.Second {
-				s.Errorf("%s, want %s", got, maxTTL+time.Second)
-			}
+			s.install(a)
+			s.wantMaxTTL(maxTTL + time.Second)
 		}},
-	}
-}
-
-func (s *suite) wantErr(want, got error) {
-	s.Helper()
-	if !errors.Is(got, want) {
-		s.Errorf("error %v, want %v", got, want)
 	}
 }
 
 func quarantine(s *suite) {
 	a := s.bootstrap(100)
-	first := a.Note // of a node that bootstrapped itself: that it was away
+	first := a.Note // a node that bootstrapped itself has missed this bootstrap
 	if first == "" {
 		first = "first"
 	}
 	s.must(s.Node.Stage(s.Context(), a))
 	s.must(s.Node.Quarantine(s.Context(), first))
 	s.must(s.Node.Quarantine(s.Context(), "second"))
-	if seen := s.observe(); seen.Note != first {
-		s.Errorf("noted %q", seen.Note)
-	}
+	s.wantNote(first)
 	a = s.bootstrap(100)
 	for _, other := range []string{"", "second"} {
 		a.Note = other
@@ -229,41 +213,35 @@ func quarantine(s *suite) {
 	}
 	a.Note = first
 	s.must(s.Node.Stage(s.Context(), a))
-	if seen := s.observe(); seen.Note != first {
-		s.Errorf("staging made the note %q", seen.Note)
-	}
+	s.wantNote(first)
 	s.must(s.Node.Admit(s.Context(), a))
-	if seen := s.observe(); seen.Note != "" {
-		s.Errorf("admitted with the note %q", seen.Note)
-	}
+	s.wantNote("")
 	s.wantErr(node.ErrRaced, s.Node.Quarantine(s.Context(), "late"))
 	s.Node.Join(node.Cluster{Nodes: 3, Hash: "beef"})
 	s.wantErr(node.ErrForeign, s.Node.Quarantine(s.Context(), "foreign"))
 	s.Node.Join(s.cluster)
 }
 
-// awayStaged: several servers wait for the same silence of a node that was away,
-// and one of them stages it.
-func awayStaged(s *suite) {
+// missedStaged: several servers wait for the same quarantine of a node that missed a
+// bootstrap, and one of them stages it.
+func missedStaged(s *suite) {
 	s.admit(100)
-	away := node.MissedNote(s.epoch)
+	missed := node.MissedNote(s.epoch)
 	first, second := s.bootstrap(100), s.bootstrap(100)
 	second.Epoch++
 	s.must(s.Node.Stage(s.Context(), first))
-	if seen := s.observe(); seen.Admitted || seen.Note != away {
-		s.Errorf("staged: %+v, want the note %q", seen, away)
+	if seen := s.observe(); seen.Admitted || seen.Note != missed {
+		s.Errorf("staged: %+v, want the note %q", seen, missed)
 	}
 	s.must(s.Node.Quarantine(s.Context(), "fresh"))
 	s.must(s.Node.Stage(s.Context(), second))
-	if seen := s.observe(); seen.Note != away || seen.Staged != second.Epoch {
-		s.Errorf("staged twice: %+v, want the note %q", seen, away)
+	if seen := s.observe(); seen.Note != missed || seen.Staged != second.Epoch {
+		s.Errorf("staged twice: %+v, want the note %q", seen, missed)
 	}
 	s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), first))
 	s.must(s.Node.Admit(s.Context(), second))
-	if seen := s.observe(); seen.Note != "" {
-		s.Errorf("admitted with the note %q", seen.Note)
-	}
-	third := second // comes late: that silence is over
+	s.wantNote("")
+	third := second // too late: that quarantine has ended
 	third.Epoch += 10
 	third.Bootstrapped = third.Epoch
 	s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), third))
@@ -290,17 +268,15 @@ func expulsion(s *suite) {
 		return // it has no clock of its own
 	}
 	s.admit(100)
-	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-	high, before := s.high+1, s.observe()
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+	highWater, before := s.base+1, s.observe()
 	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.Epoch-1, "x"))
 	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.Epoch+1, "x"))
-	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), "another life", before.Epoch, "x"))
+	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), "another incarnation", before.Epoch, "x"))
 	s.Node.Join(node.Cluster{Nodes: 3, Hash: "beef"})
 	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.Epoch, "x"))
 	s.Node.Join(s.cluster)
-	if seen := s.observe(); seen != before {
-		s.Errorf("%+v, was %+v", seen, before)
-	}
+	s.wantObserved(before)
 	s.must(expels.Expel(s.Context(), before.Incarnation, before.Epoch, "first"))
 	seen := s.observe()
 	if seen.Admitted || seen.Note != "first" || seen.Epoch != before.Epoch || seen.Marks != before.Marks || seen.Empty {
@@ -310,38 +286,28 @@ func expulsion(s *suite) {
 	s.want(read("a"), node.Reply{Outcome: node.NotAdmitted, Epoch: s.epoch})
 	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.Epoch, "second")) // once
 	s.must(s.Node.Quarantine(s.Context(), "second"))
-	if seen := s.observe(); seen.Note != "first" {
-		s.Errorf("noted %q", seen.Note)
-	}
-	s.admit(5) // as after a restart: purged, and high is kept
-	if s.high != high {
-		s.Errorf("high is %d, want its own, %d", s.high, high)
-	}
+	s.wantNote("first")
+	s.admit(5) // purges, and keeps the high-water mark, as after a restart
+	s.wantHighWater(highWater)
 	s.want(read("a"), outcome(node.NotHeld))
 	s.wantErr(node.ErrRaced, expels.Expel(s.Context(), before.Incarnation, before.Epoch, "late")) // another epoch
 }
 
 func staging(s *suite) {
 	s.admit(100)
-	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-	s.want(acquire("b", "L2"), granted(s.high+2, longTTL))
-	high := s.high + 2
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+	s.want(acquire("b", "L2"), granted(s.base+2, longTTL))
+	own := s.base + 2
 	s.admit(5)
-	if s.high != high {
-		s.Fatalf("high is %d, want its own, %d", s.high, high)
-	}
+	s.wantHighWater(own)
 	s.want(read("a"), outcome(node.NotHeld))
-	if got := s.counter("a"); got != high {
-		s.Errorf("the counter is %d: it outlived the purge", got)
-	}
+	s.wantCounter("a", own)
 	if got := s.surveyed(); len(got) != 0 {
 		s.Errorf("locked: %q", got)
 	}
-	s.admit(high + 1000)
-	if s.high != high+1000 {
-		s.Fatalf("high is %d, want the floor, %d", s.high, high+1000)
-	}
-	s.want(acquire("a", "L1"), granted(high+1001, longTTL))
+	s.admit(own + 1000)
+	s.wantHighWater(own + 1000)
+	s.want(acquire("a", "L1"), granted(own+1001, longTTL))
 }
 
 func restart(s *suite) {
@@ -349,7 +315,7 @@ func restart(s *suite) {
 		return
 	}
 	s.admit(100)
-	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
 	before := s.observe()
 	s.Restart()
 	seen := s.observe()
@@ -357,12 +323,12 @@ func restart(s *suite) {
 		s.Fatalf("%+v, was %+v", seen, before)
 	}
 	s.wantShut()
-	s.admit(s.high + 50)
+	s.admit(s.base + 50)
 	s.want(read("a"), outcome(node.NotHeld))
-	s.want(acquire("a", "L2"), granted(s.high+1, longTTL))
+	s.want(acquire("a", "L2"), granted(s.base+1, longTTL))
 }
 
-func lateInstall(s *suite) {
+func lateAdmission(s *suite) {
 	if s.Restart == nil {
 		return
 	}
@@ -384,7 +350,7 @@ func wipe(s *suite) {
 		return
 	}
 	s.admit(100)
-	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
 	before := s.observe()
 	s.Wipe()
 	if seen := s.observe(); seen.Admitted || !seen.Empty || seen.Epoch != 0 || seen.Incarnation != before.Incarnation {
@@ -392,25 +358,27 @@ func wipe(s *suite) {
 	}
 	s.wantShut()
 	if seen := s.observe(); !seen.Empty {
-		s.Errorf("an empty node that was asked is empty no longer: %+v", seen)
+		s.Errorf("requests made an empty node %+v", seen)
 	}
-	s.admit(s.high + 50)
-	s.want(acquire("a", "L2"), granted(s.high+1, longTTL))
+	s.admit(s.base + 50)
+	s.want(acquire("a", "L2"), granted(s.base+1, longTTL))
+}
+
+func (s *suite) otherClusters() []node.Cluster {
+	return []node.Cluster{{Nodes: s.cluster.Nodes, Hash: "beef"}, {Nodes: s.cluster.Nodes + 2, Hash: s.cluster.Hash}}
 }
 
 func foreign(s *suite) {
 	s.admit(100)
-	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-	for _, other := range []node.Cluster{
-		{Nodes: s.cluster.Nodes, Hash: "beef"}, {Nodes: s.cluster.Nodes + 2, Hash: s.cluster.Hash},
-	} {
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+	for _, other := range s.otherClusters() {
 		a := s.bootstrap(100)
 		a.Cluster = other
 		s.wantErr(node.ErrForeign, s.Node.Stage(s.Context(), a))
 		s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), a))
 	}
-	s.want(read("a"), locked(s.high+1, "L1", longTTL))
-	// Also while an admission is under way.
+	s.want(read("a"), locked(s.base+1, "L1", longTTL))
+	// Also during an admission.
 	a := s.bootstrap(100)
 	s.must(s.Node.Stage(s.Context(), a))
 	theirs := a
@@ -422,61 +390,51 @@ func foreign(s *suite) {
 
 func otherCluster(s *suite) {
 	s.admit(100)
-	s.want(acquire("a", "L1"), granted(s.high+1, longTTL))
-	for _, other := range []node.Cluster{
-		{Nodes: s.cluster.Nodes, Hash: "beef"}, {Nodes: s.cluster.Nodes + 2, Hash: s.cluster.Hash}, {},
-	} {
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+	for _, other := range append(s.otherClusters(), node.Cluster{}) {
 		s.Node.Join(other)
 		s.wantShut()
 		if seen := s.observe(); seen.Cluster != s.cluster {
-			s.Errorf("observed %+v", seen)
+			s.Errorf("the node changed its cluster: %+v", seen)
 		}
 	}
 	s.Node.Join(s.cluster)
-	s.want(acquire("b", "L1"), granted(s.high+2, longTTL))
+	s.want(acquire("b", "L1"), granted(s.base+2, longTTL))
 }
 
 func carry(s *suite) {
 	s.admit(100)
-	floor := s.high
+	floor := s.base
 	a := s.bootstrap(floor)
 	s.must(s.Node.Stage(s.Context(), a))
-	s.must(s.Node.Load(s.Context(), a, []node.CarriedLock{
-		{Resource: "a b", Counter: floor - 40, Owner: "L1", Grant: floor - 45, Remaining: longTTL / 2, TTL: longTTL, Meta: "meta of L1"},
-		{Resource: "c", Counter: floor - 30},
-	}))
-	s.must(s.Node.Load(s.Context(), a, []node.CarriedLock{{Resource: "d*", Counter: floor + 7, Owner: "L2", Grant: floor + 7, Remaining: longTTL, TTL: longTTL}}))
-	s.must(s.Node.Load(s.Context(), a, []node.CarriedLock{
-		{Resource: "f", Counter: floor + 2, Owner: "L3", Grant: floor + 2, Remaining: longTTL, TTL: longTTL, Keyed: true},
-	}))
-	s.must(s.Node.Load(s.Context(), a, nil))
+	for _, page := range [][]node.CarriedLock{
+		{
+			{Resource: "a b", Counter: floor - 40, Owner: "L1", Grant: floor - 45, Remaining: longTTL / 2, TTL: longTTL, Meta: "meta of L1"},
+			{Resource: "c", Counter: floor - 30},
+		},
+		{{Resource: "d*", Counter: floor + 7, Owner: "L2", Grant: floor + 7, Remaining: longTTL, TTL: longTTL}},
+		{{Resource: "f", Counter: floor + 2, Owner: "L3", Grant: floor + 2, Remaining: longTTL, TTL: longTTL, Keyed: true}},
+		nil,
+	} {
+		s.must(s.Node.Load(s.Context(), a, page))
+	}
 	s.must(s.Node.Admit(s.Context(), a))
 	s.epoch = a.Epoch
 	for resource, want := range map[string]fencing.Token{"a b": floor - 40, "c": floor - 30, "d*": floor + 7, "e": floor + 7} {
-		if got := s.counter(resource); got != want {
-			s.Errorf("counter of %q is %d, want %d", resource, got, want)
-		}
+		s.wantCounter(resource, want)
 	}
-	if high := s.observe().Marks.HighWater; high != floor+7 {
-		s.Errorf("high is %d, want %d", high, floor+7)
-	}
-	s.want(acquire("a b", "L9"), node.Reply{
-		Outcome: node.Held, Grant: floor - 45, Remaining: longTTL / 2, TTL: longTTL, Owner: "L1", Meta: "meta of L1",
-	})
+	s.wantHighWater(floor + 7)
+	half := held(floor-45, "L1", longTTL)
+	half.Remaining = longTTL / 2
+	s.want(acquire("a b", "L9"), half)
 	s.want(confirm("a b", "L1", floor-44), granted(floor-44, longTTL/2))
-	if got := s.counter("a b"); got != floor-40 {
-		s.Errorf("a confirm below the counter moved it to %d", got)
-	}
+	s.wantCounter("a b", floor-40)
 	s.want(extend("a b", "L1", floor-41, longTTL), withMeta(granted(floor-44, longTTL), "meta of L1"))
 	s.want(release("a b", "L1", floor-41), granted(floor-44, 0))
 	s.want(extend("a b", "L1", floor-41, longTTL), outcome(node.NotHeld))
-	s.want(extend("c", "L3", floor-30, longTTL), node.Reply{
-		Outcome: node.Granted, Recreated: true, Grant: floor - 30, Remaining: longTTL,
-	})
+	s.want(extend("c", "L3", floor-30, longTTL), recreated(floor-30))
 	s.want(acquire("a b", "L9"), granted(floor-39, longTTL))
-	s.want(acquire("d*", "L2"), node.Reply{
-		Outcome: node.Granted, Existing: true, Grant: floor + 7, Remaining: longTTL, TTL: longTTL,
-	})
+	s.want(acquire("d*", "L2"), withMeta(existing(floor+7, "L2"), ""))
 	for _, lock := range s.survey() {
 		if recreated := "c"; lock.Resource != recreated && lock.Keyed != (lock.Resource == "f") {
 			s.Errorf("carried as %+v", lock)
