@@ -21,7 +21,7 @@ const (
 	OpEnqueue                        // puts a ticket in the queue without asking for the lock
 	OpDequeue                        // removes a ticket from the queue
 	OpHeartbeat                      // keeps all tickets of Ticket.Server alive for another TTL
-	OpReleaseAfter                   // ends a lease for good, and keeps its resource taken for TTL
+	OpReleaseAfter                   // ends a lease for good, and keeps its resource locked for TTL
 )
 
 // Ticket is a place in the queue for a resource. Tickets are ordered by Arrival, then
@@ -49,22 +49,22 @@ func (t Ticket) Before(other Ticket) bool {
 // Op is one operation on one resource. The same Op goes to every node of a round.
 // Each kind uses these fields and no others:
 //
-//	Acquire    Resource, Owner, TTL, Meta, Attempt, Scope, Ticket; Epoch
-//	Confirm    Resource, Owner, Token; Epoch
-//	Extend     Resource, Owner, Token, TTL; Epoch
-//	Release    Resource, Owner, Token
+//	Acquire       Resource, Owner, TTL, Meta, Attempt, Scope, Ticket; Epoch
+//	Confirm       Resource, Owner, Token; Epoch
+//	Extend        Resource, Owner, Token, TTL; Epoch
+//	Release       Resource, Owner, Token
 //	ReleaseAfter  Resource, Owner, Token, TTL
-//	Retract    Resource, Owner, Attempt, Above
-//	Read       Resource
-//	Enqueue    Resource, Ticket; Epoch
-//	Dequeue    Resource, Ticket
-//	Heartbeat  Ticket.Server, TTL
+//	Retract       Resource, Owner, Attempt, Above
+//	Read          Resource
+//	Enqueue       Resource, Ticket; Epoch
+//	Dequeue       Resource, Ticket
+//	Heartbeat     Ticket.Server, TTL
 //
 // An operation that lists the Epoch is refused with StaleEpoch or NotAdmitted unless
 // the node is admitted in that very epoch. Read and Heartbeat need a node that is
-// admitted in any epoch. Release, ReleaseAfter, Retract and Dequeue are done on every node, since
-// removing a vote or a ticket is always sound; on a node that is not admitted a
-// release and a retraction leave the counters alone and are answered NotAdmitted.
+// admitted in any epoch. Release, ReleaseAfter, Retract and Dequeue are done on every
+// node, since removing a vote or a ticket is always sound; on a node that is not admitted
+// the first three leave the counters alone and are answered NotAdmitted.
 type Op struct {
 	Kind     OpKind
 	Epoch    Epoch  // the epoch in which the caller counts votes
@@ -83,8 +83,8 @@ type Op struct {
 	Above fencing.Token
 	// TTL is a whole number of milliseconds, at least 1 and at most the longest TTL
 	// in the node's admission record; an acquire or extend with a longer one is
-	// answered NotAdmitted. Of a release-after it is for how long the resource stays
-	// taken by no lease: at least 0, and at most what remains of the lock is done.
+	// answered NotAdmitted. A release-after keeps the resource locked for at most this,
+	// from 0 up, and never for longer than the lock had left.
 	TTL  time.Duration
 	Meta string // public metadata, kept with the lock; any text
 	// Attempt names one of several acquisitions that share an Owner, which happens
@@ -148,8 +148,8 @@ var (
 	errNotAWord   = errors.New("an owner, attempt or ticket may have letters, digits, '-' and '_' only")
 )
 
-// NoLease is the owner of the lock that a release-after leaves of owner's. It is the
-// value of no lease, so nothing confirms or extends that lock.
+// NoLease is the owner of the lock that a release-after leaves behind for this owner. No
+// lease has this value, so no client confirms or extends the lock.
 func NoLease(owner string) string { return "-" + owner[:len(owner)-1] }
 
 // Outcome is the node's answer to an Op, without its details.
@@ -190,7 +190,7 @@ const (
 //	Granted  acquire            Grant, Remaining; with Existing also TTL, Meta
 //	         confirm            Grant (the token), Remaining
 //	         extend             Grant, Remaining, Meta; or Recreated, Grant, Remaining
-//	         release, retract   Grant
+//	         release, retract   Grant; a release-after also Remaining
 //	         read               Grant, Remaining, TTL, Owner, Meta, Waiting, Queue
 //	         heartbeat          Existing
 //	Held     acquire            Grant, Remaining, TTL, Owner, Meta, Waiting

@@ -8,7 +8,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-func lockTests() []test { //nolint:gocognit,funlen // a table of scenarios
+func lockTests() []test { //nolint:funlen // a table of scenarios
 	return []test{
 		{"a free lock is granted once, then held", func(s *suite) {
 			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))

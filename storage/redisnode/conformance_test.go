@@ -29,17 +29,21 @@ func openNode(tb testing.TB, addr string, opts redisnode.Options) *redisnode.Nod
 // machine, and short enough to wait for.
 const testCounterTTL = 3 * time.Second
 
+// The user of the second server has the rights that the package's comment documents,
+// which must be enough for everything.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for name, persistence := range map[string]testenv.Persistence{
-		"no persistence": testenv.PersistNone, "AOF": testenv.PersistAOFAlways,
+	for name, option := range map[string]testenv.RedisOption{
+		"AOF":            testenv.WithPersistence(testenv.PersistAOFAlways),
+		"documented ACL": testenv.WithUser("locks", "s3cret", documentedACL(t)...),
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := testenv.StartRedis(t, testenv.WithPersistence(persistence))
+			t.Parallel()
+			server := testenv.StartRedis(t, option)
 			nodetest.Run(t, func(t *testing.T) nodetest.Harness {
 				t.Helper()
 				server.FlushAll()
-				node := openNode(t, server.Addr(), redisnode.Options{CounterTTL: testCounterTTL})
+				node := openNode(t, server.URL(), redisnode.Options{CounterTTL: testCounterTTL})
 				return nodetest.Harness{Node: node, Restart: server.Restart, Wipe: server.FlushAll, CounterTTL: testCounterTTL}
 			})
 		})

@@ -48,6 +48,7 @@ func TestNodeIsQuarantinedAndReadmitted(t *testing.T) {
 	}
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			q := startQuorum(t, 3, nil, testenv.WithPersistence(testenv.PersistAOFAlways))
 			q.awaitVoting(t, 3)
 			token := q.cycle(t, "r", 0)
@@ -320,6 +321,7 @@ func TestCancelledRequestLeavesNothing(t *testing.T) {
 // Resources that are no longer used leave nothing once their counters' time to
 // live is over.
 func TestMemoryFollowsResourcesInUse(t *testing.T) {
+	t.Parallel()
 	servers := testenv.StartRedisN(t, 1)
 	q := joinQuorumWith(t, servers, redisnode.Options{CounterTTL: 500 * time.Millisecond}, nil)
 	q.awaitVoting(t, 1)

@@ -248,18 +248,6 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// The rules that the package's comment documents are enough for everything.
-func TestDocumentedACL(t *testing.T) {
-	t.Parallel()
-	server := testenv.StartRedis(t, testenv.WithUser("locks", "s3cret", documentedACL(t)...))
-	nodetest.Run(t, func(t *testing.T) nodetest.Harness {
-		t.Helper()
-		server.FlushAll()
-		node := openNode(t, server.URL(), redisnode.Options{CounterTTL: testCounterTTL})
-		return nodetest.Harness{Node: node, Wipe: server.FlushAll, CounterTTL: testCounterTTL}
-	})
-}
-
 // documentedACL reads the rules from the package's comment.
 func documentedACL(t *testing.T) (rules []string) {
 	t.Helper()
@@ -473,6 +461,7 @@ func stuck(t *testing.T, opts redisnode.Options) (*redisnode.Node, replyChan) {
 }
 
 func TestFullQueueFailsAtOnce(t *testing.T) {
+	t.Parallel()
 	const queue, more = 10, 50
 	redis, replies := stuck(t, redisnode.Options{Queue: queue, Batch: 1})
 	began := time.Now()
@@ -491,6 +480,7 @@ func TestFullQueueFailsAtOnce(t *testing.T) {
 }
 
 func TestCloseAnswersWhatWaits(t *testing.T) {
+	t.Parallel()
 	redis, replies := stuck(t, redisnode.Options{})
 	const waiting = 20
 	op := acquire(1, "a")

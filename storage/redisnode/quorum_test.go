@@ -141,6 +141,7 @@ func TestRollingRestartKeepsTokensRising(t *testing.T) {
 	t.Parallel()
 	for _, persistence := range []testenv.Persistence{testenv.PersistNone, testenv.PersistAOFAlways} {
 		t.Run(fmt.Sprint(persistence), func(t *testing.T) {
+			t.Parallel()
 			q := startQuorum(t, 5, nil, testenv.WithPersistence(persistence))
 			q.awaitVoting(t, 5)
 			var last fencing.Token
