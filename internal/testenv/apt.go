@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 )
 
-// errByHand says what a human can do where testenv can do nothing.
+// errByHand says what a person can do where testenv cannot install a server.
 var errByHand = errors.New("install redis-server and postgresql, or start Docker, or name running servers in " +
 	EnvRedisAddrs + " and " + EnvDatabaseURL)
 
-// aptInstall installs a Debian package unless it is there by now. Test
-// packages run in parallel processes, so one of them installs and the others
-// wait for it. Debian starts a server of its own with it, which nobody here uses.
+// aptInstall installs a Debian package unless it is installed by now. Test packages run
+// in parallel processes: one of them installs and the others wait for it. Debian starts a
+// server of its own with it, which stays unused.
 func aptInstall(pkg string, installed func() bool) error {
 	apt, err := exec.LookPath("apt-get")
 	if err != nil || os.Getuid() != 0 {
@@ -34,7 +34,7 @@ func aptInstall(pkg string, installed func() bool) error {
 		}
 	}
 	if !installed() {
-		return fmt.Errorf("apt-get installed %s and the server is not to be found: %w", pkg, errByHand)
+		return fmt.Errorf("apt-get installed %s, but the server was not found: %w", pkg, errByHand)
 	}
 	return nil
 }
@@ -44,8 +44,8 @@ func aptLock() string {
 	return filepath.Join(os.TempDir(), fmt.Sprintf("fencelock-testenv-apt-%d", os.Getuid()))
 }
 
-// awaitInstall waits while another process of this user installs a package, whose
-// files are there before they work.
+// awaitInstall waits while another process of this user installs a package: its files
+// exist before they work.
 func awaitInstall() error {
 	unlock, err := waitLock(aptLock())
 	if err != nil {

@@ -14,8 +14,8 @@ const EnvBrowser = "FENCELOCK_TEST_BROWSER"
 const browserPackage = "chromium-headless-shell"
 
 // Browser is the path of a Chromium: the one that EnvBrowser names, one that is
-// installed, or, on Debian as root, one that it installs. Without, the test
-// fails and says what to do; it is never skipped.
+// installed, or, on Debian as root, one that it installs. Without one the test fails and
+// says what to do; it is never skipped.
 func Browser(t testing.TB) string {
 	t.Helper()
 	path, err := findBrowser()
@@ -44,8 +44,8 @@ func findBrowser() (string, error) {
 // localBrowser is an installed Chromium, or "".
 func localBrowser() string {
 	for _, name := range []string{
-		// Debian's own script does not replace itself with the browser: who kills
-		// what it started kills the script, and the browser lives on.
+		// Debian's script starts the browser as a child: to kill the script would leave
+		// the browser running.
 		"/usr/lib/chromium/chromium-headless-shell",
 		"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell",
 		"/Applications/Google Chrome.app/Contents/MacOS/Google Chrome", "/Applications/Chromium.app/Contents/MacOS/Chromium",

@@ -7,28 +7,28 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-
-	"github.com/ory/dockertest/v3"
 )
 
-// program is a way to run a server on this machine: what was found installed,
-// or Docker.
+// program is a way to run a server on this machine.
 type program struct {
-	path string // the Redis server, or the folder of PostgreSQL's programs
-	pool *dockertest.Pool
+	path   string // the Redis server, or the folder of PostgreSQL's programs
+	docker bool   // there is no such program: run the image
 }
+
+// outside reports whether the server's network is not this machine's.
+func (p program) outside() bool { return p.docker && !sharesNetwork() }
 
 // bind is the address on which the server has to listen.
 func (p program) bind() string {
-	if p.pool != nil && !sharesNetwork() {
-		return "0.0.0.0" // inside the container; outside, Docker publishes it on 127.0.0.1 only
+	if p.outside() {
+		return "0.0.0.0" // inside the container; Docker publishes it on 127.0.0.1 only
 	}
 	return "127.0.0.1"
 }
 
 // peerHost is the name by which one server reaches another.
 func (p program) peerHost() string {
-	if p.pool != nil && !sharesNetwork() {
+	if p.outside() {
 		return "host.docker.internal"
 	}
 	return "127.0.0.1"
@@ -48,9 +48,9 @@ func find(local func() string, image, pkg string) (program, error) {
 	if path := local(); path != "" {
 		return program{path: path}, nil
 	}
-	pool, dockerErr := dockerPool(image)
+	dockerErr := pull(image)
 	if dockerErr == nil {
-		return program{pool: pool}, nil
+		return program{docker: true}, nil
 	}
 	if err := aptInstall(pkg, func() bool { return local() != "" }); err != nil {
 		return program{}, fmt.Errorf("no %s on this machine: %w", pkg, errors.Join(dockerErr, err))

@@ -14,17 +14,16 @@ import (
 
 // Ports are taken from below the range that systems hand out by themselves
 // (32768 and up on Linux, 49152 and up elsewhere). A port got by listening on
-// :0 would be in that range, and while a killed server is away any outgoing
-// connection of any process could take it; then the server could not come back
-// on the same address.
+// :0 would be in that range, and while a killed server is down any outgoing connection of
+// any process could take it; then the server could not restart on the same address.
 const (
 	firstPort = 15000
 	lastPort  = 31999
 )
 
-// reservePort picks a port of 127.0.0.1 on which nobody listens and that no
-// other test process has reserved. The reservation is a lock on a file, so it
-// ends with the process at the latest.
+// reservePort picks a port of 127.0.0.1 on which no program listens and that no other
+// test process has reserved. The reservation is a lock on a file, so it ends with the
+// process at the latest.
 func reservePort() (port int, release func(), err error) {
 	dir := filepath.Join(os.TempDir(), "fencelock-testenv-ports-"+strconv.Itoa(os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -47,6 +46,19 @@ func reservePort() (port int, release func(), err error) {
 	return 0, nil, fmt.Errorf("no free port between %d and %d", firstPort, lastPort)
 }
 
+// errPortTaken marks a start that failed because of its port.
+var errPortTaken = errors.New("port taken")
+
+// onFreePort calls start again, for another port, if a program took the port meanwhile.
+func onFreePort[T any](start func() (T, error)) (server T, err error) {
+	for range 5 {
+		if server, err = start(); !errors.Is(err, errPortTaken) {
+			break
+		}
+	}
+	return server, err
+}
+
 // listenable says whether a server could listen on the port now.
 func listenable(port int) bool {
 	l, err := net.Listen("tcp", localAddr(port))
@@ -61,8 +73,8 @@ func localAddr(port int) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
-// errLocked is tryLock's answer when somebody else has the lock.
-var errLocked = errors.New("locked by somebody else")
+// errLocked is tryLock's error if another caller has the lock.
+var errLocked = errors.New("another caller has the lock")
 
 // tryLock locks a file between processes and between callers in one process,
 // or returns errLocked at once.

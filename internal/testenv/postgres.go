@@ -21,11 +21,10 @@ const EnvDatabaseURL = "FENCELOCK_TEST_DATABASE_URL"
 
 // PG is a PostgreSQL database of a test's own.
 type PG struct {
-	t     testing.TB
-	name  string
-	admin string // the server's superuser, in database postgres
-	owner *url.Userinfo
-	srv   *pgServer // nil unless the server is the test's own too
+	control
+	database string
+	admin    string // the server's superuser, in database postgres
+	owner    *url.Userinfo
 }
 
 // sharedServer is this process's server for databases of single tests. It
@@ -76,15 +75,20 @@ func StartPostgres(t testing.TB, env ...string) *PG {
 func newDatabase(t testing.TB, admin string, srv *pgServer) *PG {
 	t.Helper()
 	id := strings.ToLower(rand.Text()[:10])
-	pg := &PG{t: t, name: "test_" + id, admin: admin, srv: srv, owner: url.UserPassword("owner_"+id, id)}
+	pg := &PG{
+		control:  control{t: t, name: "PostgreSQL", shared: "other tests use this server too; use StartPostgres"},
+		database: "test_" + id, admin: admin, owner: url.UserPassword("owner_"+id, id),
+	}
 	err := pg.adminExec(
 		fmt.Sprintf("CREATE ROLE owner_%s LOGIN NOSUPERUSER PASSWORD '%s'", id, id),
-		fmt.Sprintf("CREATE DATABASE %s OWNER owner_%s", pg.name, id))
+		fmt.Sprintf("CREATE DATABASE %s OWNER owner_%s", pg.database, id))
 	if err != nil {
 		t.Fatalf("testenv: make a database: %v", err)
 	}
 	if srv == nil {
 		t.Cleanup(pg.drop)
+	} else {
+		pg.srv, pg.await = srv, srv.awaitReady
 	}
 	return pg
 }
@@ -92,10 +96,10 @@ func newDatabase(t testing.TB, admin string, srv *pgServer) *PG {
 // drop removes the database and its owner from a server that lives on.
 func (pg *PG) drop() {
 	err := pg.adminExec(
-		fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", pg.name),
+		fmt.Sprintf("DROP DATABASE IF EXISTS %s WITH (FORCE)", pg.database),
 		"DROP ROLE IF EXISTS "+pg.owner.Username())
 	if err != nil {
-		pg.t.Errorf("testenv: drop database %s: %v", pg.name, err)
+		pg.t.Errorf("testenv: drop database %s: %v", pg.database, err)
 	}
 }
 
@@ -128,60 +132,11 @@ func (pg *PG) url(user *url.Userinfo) string {
 	if err != nil {
 		pg.t.Fatalf("testenv: %s: %v", EnvDatabaseURL, err)
 	}
-	u.Path = "/" + pg.name
+	u.Path = "/" + pg.database
 	if user != nil {
 		u.User = user
 	}
 	return u.String()
-}
-
-// Kill ends the server as a crash does: SIGKILL, nothing is written any more.
-func (pg *PG) Kill() {
-	pg.t.Helper()
-	pg.control("Kill", (*pgServer).kill)
-}
-
-// Shutdown ends the server in order; open connections are cut.
-func (pg *PG) Shutdown() {
-	pg.t.Helper()
-	pg.control("Shutdown", (*pgServer).stop)
-}
-
-// Freeze stops the execution of the server and of all its workers.
-func (pg *PG) Freeze() {
-	pg.t.Helper()
-	pg.control("Freeze", (*pgServer).freeze)
-}
-
-// Thaw continues a frozen server.
-func (pg *PG) Thaw() {
-	pg.t.Helper()
-	pg.control("Thaw", (*pgServer).thaw)
-}
-
-// Restart starts the server again on the same port and data, and returns once
-// it answers. One that still runs is shut down in order first.
-func (pg *PG) Restart() {
-	pg.t.Helper()
-	pg.control("Restart", (*pgServer).restart)
-}
-
-// Logs returns what the server of this test printed.
-func (pg *PG) Logs() string {
-	if pg.srv == nil {
-		return ""
-	}
-	return pg.srv.logs()
-}
-
-func (pg *PG) control(what string, do func(*pgServer) error) {
-	pg.t.Helper()
-	if pg.srv == nil {
-		pg.t.Fatalf("testenv: %s: other tests use this PostgreSQL too; use StartPostgres", what)
-	}
-	if err := do(pg.srv); err != nil {
-		pg.t.Fatalf("testenv: %s PostgreSQL: %v", what, err)
-	}
 }
 
 // answers returns nil once the server takes connections.

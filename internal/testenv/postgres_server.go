@@ -28,17 +28,9 @@ func fastAndLoose() []string {
 	}
 }
 
-// launchPostgres starts a server, on another port if its port was taken meanwhile.
-// Env is added to its environment.
+// launchPostgres starts a server. Env is added to its environment.
 func launchPostgres(settings, env []string) (*pgServer, error) {
-	var err error
-	for range startTries {
-		var s *pgServer
-		if s, err = tryPostgres(settings, env); err == nil || !errors.Is(err, errPortTaken) {
-			return s, err
-		}
-	}
-	return nil, err
+	return onFreePort(func() (*pgServer, error) { return tryPostgres(settings, env) })
 }
 
 func tryPostgres(settings, env []string) (*pgServer, error) {
@@ -53,7 +45,10 @@ func tryPostgres(settings, env []string) (*pgServer, error) {
 	}
 	s := &pgServer{dir: dir, port: port, release: release}
 	if s.server, err = newPostgresServer(dir, port, settings, env); err == nil {
-		err = s.startAndWait()
+		err = s.start()
+	}
+	if err == nil {
+		err = s.awaitReady()
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.remove())
@@ -66,34 +61,13 @@ func (s *pgServer) adminURL() string {
 	return fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable", localAddr(s.port))
 }
 
-func (s *pgServer) restart() error {
-	if s.running() {
-		if err := s.stop(); err != nil {
-			return err
-		}
-	}
-	return s.startAndWait()
-}
-
-func (s *pgServer) running() bool {
-	select {
-	case <-s.exited():
-		return false
-	default:
-		return true
-	}
-}
-
-// startAndWait starts the server and waits until it answers. After a kill its
-// old workers may need a moment to see that they are orphans; the new server
-// refuses to start next to them, so it is started again.
-func (s *pgServer) startAndWait() error {
-	if err := s.start(); err != nil {
-		return err
-	}
+// awaitReady waits until a server that was started answers. After a kill its old
+// workers may need a moment to see that they are orphans; the new server refuses to
+// start next to them, so it is started again.
+func (s *pgServer) awaitReady() error {
 	var final error
 	err := poll(readyWithin, func() error {
-		if s.running() {
+		if running(s) {
 			return answers(s.adminURL())
 		}
 		if strings.Contains(s.lastWords(), "Address already in use") {
@@ -135,12 +109,12 @@ func newPostgresServer(dir string, port int, settings, env []string) (server, er
 		args = append(args, "-c", s)
 	}
 	switch {
-	case prog.pool == nil:
+	case !prog.docker:
 		return localPostgresServer(prog.path, dir, args, env)
 	case len(env) > 0:
 		return nil, fmt.Errorf("the environment %v is for an installed PostgreSQL, not for a container: install one", env)
 	}
-	return postgresContainer(prog.pool, dir, port, args)
+	return postgresContainer(dir, port, args)
 }
 
 // localPostgresServer makes the data folder for the program in bin.
@@ -168,8 +142,8 @@ func localPostgresServer(bin, dir string, args, env []string) (server, error) {
 	return p, nil
 }
 
-// postgresUser is the user to run as: nil for one's own, and somebody without
-// rights for root, as whom PostgreSQL refuses to run.
+// postgresUser is the user to run as: nil for the test's own, and one without rights if
+// that is root, as which PostgreSQL refuses to run.
 func postgresUser() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil //nolint:nilnil // no credential is what exec takes for "as I am"

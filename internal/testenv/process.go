@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// exitWithin bounds how long a server may take to end after it was told to.
+// exitWithin bounds how long a server may take to end.
 const exitWithin = 20 * time.Second
 
-// signalEvery is how often a server is told to end again: Redis refuses while it
+// signalEvery is how often the signal to end is repeated: Redis ignores it while it
 // writes the first append-only file of a new replica.
 const signalEvery = 250 * time.Millisecond
 
@@ -29,7 +29,7 @@ type server interface {
 	kill() error
 	// stop ends it in order and waits.
 	stop() error
-	// freeze stops its execution; sockets stay open and silent.
+	// freeze stops its execution; sockets stay open and send nothing.
 	freeze() error
 	// thaw continues it.
 	thaw() error

@@ -24,8 +24,8 @@ const (
 	CutBlackhole
 )
 
-// Proxy stands between a client and a server and spoils their conversation as
-// told. All methods may be called from any goroutine.
+// Proxy forwards connections between clients and a server, and disturbs them as its
+// methods say. All methods may be called from any goroutine.
 type Proxy struct {
 	listener net.Listener
 	running  sync.WaitGroup

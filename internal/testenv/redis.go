@@ -20,22 +20,18 @@ import (
 const (
 	// readyWithin bounds how long a server may take until it answers.
 	readyWithin = 30 * time.Second
-	// startTries is how often a first start is tried on another port when
-	// somebody took the port in between.
-	startTries = 5
 	// commandWithin bounds one of testenv's own commands to a server.
 	commandWithin = 10 * time.Second
 )
 
 // Redis is one Redis server of a test's own.
 type Redis struct {
-	t      testing.TB
+	control
 	config redisConfig
 	addr   string
 	prog   program
 	dir    string // "" for a server from the environment
 	tls    *tls.Config
-	srv    server // nil for a server from the environment
 	admin  *redis.Client
 }
 
@@ -56,30 +52,14 @@ func StartRedisN(t testing.TB, n int, opts ...RedisOption) []*Redis {
 	}
 	nodes := make([]*Redis, 0, n)
 	for range n {
-		nodes = append(nodes, launchRedis(t, config))
+		node, err := onFreePort(func() (*Redis, error) { return tryRedis(t, config) })
+		if err != nil {
+			t.Fatalf("testenv: start Redis: %v", err)
+		}
+		nodes = append(nodes, node)
 	}
 	return nodes
 }
-
-// launchRedis starts one node, on another port if its port was taken meanwhile.
-func launchRedis(t testing.TB, config redisConfig) *Redis {
-	t.Helper()
-	var err error
-	for range startTries {
-		var r *Redis
-		if r, err = tryRedis(t, config); err == nil {
-			return r
-		}
-		if !errors.Is(err, errPortTaken) {
-			break
-		}
-	}
-	t.Fatalf("testenv: start Redis: %v", err)
-	return nil
-}
-
-// errPortTaken marks a start that failed because of its port.
-var errPortTaken = errors.New("port taken")
 
 func tryRedis(t testing.TB, config redisConfig) (*Redis, error) {
 	port, release, err := reservePort()
@@ -95,7 +75,8 @@ func tryRedis(t testing.TB, config redisConfig) (*Redis, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Redis{t: t, config: config, addr: localAddr(port), dir: dir, prog: prog}
+	r := newRedis(t, config, localAddr(port))
+	r.dir, r.prog = dir, prog
 	if err := r.writeFiles(port); err != nil {
 		return nil, err
 	}
@@ -113,10 +94,19 @@ func tryRedis(t testing.TB, config redisConfig) (*Redis, error) {
 	return r, nil
 }
 
+func newRedis(t testing.TB, config redisConfig, addr string) *Redis {
+	r := &Redis{config: config, addr: addr}
+	r.control = control{
+		t: t, name: "Redis " + addr, await: r.awaitReady,
+		shared: "it comes from " + EnvRedisAddrs + "; unset the variable, so that this test starts servers of its own",
+	}
+	return r
+}
+
 // newRedisServer prepares the server for a folder that holds redis.conf.
 func newRedisServer(prog program, dir string, port int, env []string) (server, error) {
-	if prog.pool != nil {
-		return redisContainer(prog.pool, dir, port, env)
+	if prog.docker {
+		return redisContainer(dir, port, env)
 	}
 	return &process{
 		path: prog.path, args: []string{filepath.Join(dir, "redis.conf")}, env: env, dir: dir,
@@ -127,7 +117,7 @@ func newRedisServer(prog program, dir string, port int, env []string) (server, e
 // writeFiles writes redis.conf and, for TLS, the certificates.
 func (r *Redis) writeFiles(port int) error {
 	if r.config.tls {
-		config, err := writeCertificates(r.dir)
+		config, err := writeCertificate(r.dir)
 		if err != nil {
 			return err
 		}
@@ -250,5 +240,5 @@ func (r *Redis) CAFile() string {
 	if r.tls == nil {
 		return ""
 	}
-	return filepath.Join(r.dir, caFile)
+	return filepath.Join(r.dir, certFile)
 }

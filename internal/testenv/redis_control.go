@@ -8,54 +8,6 @@ import (
 	"strings"
 )
 
-// Kill ends the node as kill -9 does. What it had written to its log stays.
-func (r *Redis) Kill() {
-	r.t.Helper()
-	r.control("Kill", server.kill)
-}
-
-// Shutdown ends the node in order; with [PersistRDB] it writes a snapshot.
-func (r *Redis) Shutdown() {
-	r.t.Helper()
-	r.control("Shutdown", server.stop)
-}
-
-// Freeze stops the node's execution. Its port accepts connections that
-// nobody answers. Nothing happens in it, but time passes.
-func (r *Redis) Freeze() {
-	r.t.Helper()
-	r.control("Freeze", server.freeze)
-}
-
-// Thaw continues a frozen node.
-func (r *Redis) Thaw() {
-	r.t.Helper()
-	r.control("Thaw", server.thaw)
-}
-
-// Restart starts the node again on the same address and data, and returns once
-// it answers. A node that still runs is shut down in order first.
-func (r *Redis) Restart() {
-	r.t.Helper()
-	if r.running() {
-		r.Shutdown()
-	}
-	r.control("Restart", func(s server) error {
-		if err := s.start(); err != nil {
-			return err
-		}
-		return r.awaitReady()
-	})
-}
-
-// Logs returns what the node printed over all its incarnations.
-func (r *Redis) Logs() string {
-	if r.srv == nil {
-		return ""
-	}
-	return r.srv.logs()
-}
-
 // Wipe deletes the data files of a node that is down.
 func (r *Redis) Wipe() {
 	r.t.Helper()
@@ -123,9 +75,7 @@ func (r *Redis) Promote() {
 // role changes the role and writes it to redis.conf.
 func (r *Redis) role(host, port string) {
 	r.t.Helper()
-	if r.srv == nil {
-		r.notOurs("a change of role")
-	}
+	r.mustBeOwn("change the role of")
 	r.config.replicaOf = nil
 	r.command("replicaof", host, port)
 	r.command("config", "rewrite")
@@ -151,44 +101,11 @@ func (r *Redis) command(args ...any) {
 	}
 }
 
-// control does one thing to the server.
-func (r *Redis) control(what string, do func(server) error) {
-	r.t.Helper()
-	if r.srv == nil {
-		r.notOurs(what)
-	}
-	if err := do(r.srv); err != nil {
-		r.t.Fatalf("testenv: %s Redis %s: %v", what, r.addr, err)
-	}
-}
-
-// notOurs fails the test of somebody who wants to control a foreign server.
-func (r *Redis) notOurs(what string) {
-	r.t.Helper()
-	r.t.Fatalf("testenv: %s: Redis %s comes from %s and cannot be controlled; "+
-		"unset the variable, so that this test starts servers of its own", what, r.addr, EnvRedisAddrs)
-}
-
-// running says whether the node's current incarnation lives.
-func (r *Redis) running() bool {
-	if r.srv == nil {
-		return true
-	}
-	select {
-	case <-r.srv.exited():
-		return false
-	default:
-		return true
-	}
-}
-
-// mustBeDown fails the test of somebody who would change files under a running server.
+// mustBeDown fails a test that would change files under a running server.
 func (r *Redis) mustBeDown(what string) {
 	r.t.Helper()
-	if r.srv == nil {
-		r.notOurs(what)
-	}
-	if r.running() {
-		r.t.Fatalf("testenv: %s: Redis %s is running; Kill it first", what, r.addr)
+	r.mustBeOwn(what)
+	if running(r.srv) {
+		r.t.Fatalf("testenv: %s: %s is running; Kill it first", what, r.name)
 	}
 }

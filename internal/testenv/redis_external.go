@@ -33,7 +33,7 @@ func externalRedis(t testing.TB, n int, config redisConfig, addrs []string) []*R
 	})
 	nodes := make([]*Redis, n)
 	for i, addr := range free {
-		nodes[i] = &Redis{t: t, config: config, addr: strings.TrimSpace(addr)}
+		nodes[i] = newRedis(t, config, strings.TrimSpace(addr))
 		nodes[i].admin = nodes[i].Client()
 		nodes[i].FlushAll()
 	}

@@ -39,8 +39,6 @@ type RedisOption func(*redisConfig)
 
 type redisConfig struct {
 	persistence Persistence
-	policy      string
-	databases   int
 	user        string // "default" unless WithUser
 	password    string
 	acl         []string // the named user's rules
@@ -52,7 +50,7 @@ type redisConfig struct {
 }
 
 func newRedisConfig(opts []RedisOption) redisConfig {
-	c := redisConfig{policy: "noeviction", databases: 16, user: "default", custom: len(opts) > 0}
+	c := redisConfig{user: "default", custom: len(opts) > 0}
 	for _, opt := range opts {
 		opt(&c)
 	}
@@ -92,14 +90,6 @@ func WithUser(name, password string, rules ...string) RedisOption {
 // authority made for this node; see [Redis.TLSConfig] and [Redis.CAFile].
 func WithTLS() RedisOption { return func(c *redisConfig) { c.tls = true } }
 
-// WithMaxmemoryPolicy sets the eviction policy; the default is noeviction.
-func WithMaxmemoryPolicy(policy string) RedisOption {
-	return func(c *redisConfig) { c.policy = policy }
-}
-
-// WithDatabases sets the number of databases; the default is 16.
-func WithDatabases(n int) RedisOption { return func(c *redisConfig) { c.databases = n } }
-
 // WithReplicaOf starts the node as a replica of another.
 func WithReplicaOf(master *Redis) RedisOption {
 	return func(c *redisConfig) { c.replicaOf = master }
@@ -114,7 +104,7 @@ func (c redisConfig) file(dir string, prog program, port int) string {
 	lines := []string{
 		"bind " + prog.bind(), "protected-mode no", "daemonize no", "dir " + dir,
 		"repl-diskless-sync-delay 0", // a replica's first copy would wait five seconds for a second replica
-		"maxmemory-policy " + c.policy, fmt.Sprintf("databases %d", c.databases),
+		"maxmemory-policy noeviction",
 	}
 	lines = append(lines, c.persistence.config()...)
 	lines = append(lines, c.portLines(dir, port)...)
@@ -132,7 +122,7 @@ func (c redisConfig) portLines(dir string, port int) []string {
 	return []string{
 		"port 0", fmt.Sprintf("tls-port %d", port), "tls-auth-clients no", "tls-replication yes",
 		"tls-cert-file " + dir + "/" + certFile, "tls-key-file " + dir + "/" + keyFile,
-		"tls-ca-cert-file " + dir + "/" + caFile,
+		"tls-ca-cert-file " + dir + "/" + certFile,
 	}
 }
 

@@ -69,7 +69,7 @@ func TestRedisDefaults(t *testing.T) {
 }
 
 func TestRedisOptions(t *testing.T) {
-	r := StartRedis(t, WithMaxmemoryPolicy("allkeys-lru"), WithDatabases(3), WithConfig("maxclients 77"),
+	r := StartRedis(t, WithConfig("maxmemory-policy allkeys-lru", "databases 3", "maxclients 77"),
 		WithEnv("TZ=UTC"))
 	for name, want := range map[string]string{
 		"maxmemory-policy": "allkeys-lru", "maxclients": "77", "databases": "3",

@@ -11,8 +11,8 @@ import (
 
 // Unpacked is a program that tests use and no user needs: the one in PATH, or
 // the file of that name in a Debian package's usr/bin, which is downloaded and
-// unpacked into a folder of the test's own, not installed. Where it cannot be
-// had, the test is skipped with a word, and fails with CI set.
+// unpacked into a folder of the test's own, not installed. If that fails, the test is
+// skipped and says why; it fails if CI is set.
 func Unpacked(t testing.TB, name, pkg string) string {
 	t.Helper()
 	if path, err := exec.LookPath(name); err == nil {

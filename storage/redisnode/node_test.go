@@ -142,7 +142,7 @@ func TestUnfitNodes(t *testing.T) {
 		wants []string
 	}{
 		"cluster mode": {[]testenv.RedisOption{testenv.WithConfig("cluster-enabled yes")}, []string{"cluster mode", "cluster-enabled no"}},
-		"evicting":     {[]testenv.RedisOption{testenv.WithMaxmemoryPolicy("allkeys-lru")}, []string{"allkeys-lru", "noeviction"}},
+		"evicting":     {[]testenv.RedisOption{testenv.WithConfig("maxmemory-policy allkeys-lru")}, []string{"allkeys-lru", "noeviction"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := testenv.StartRedis(t, c.opts...)
