@@ -40,7 +40,7 @@ type options struct {
 	strict      bool
 }
 
-const leastRounds = 5
+const minRounds = 5
 
 func parse(args []string) (o options, err error) {
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
@@ -55,8 +55,8 @@ func parse(args []string) (o options, err error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if o.rounds < leastRounds {
-		return o, fmt.Errorf("-rounds %d: with fewer than %d of them chance looks like a change", o.rounds, leastRounds)
+	if o.rounds < minRounds {
+		return o, fmt.Errorf("-rounds %d: fewer than %d rounds cannot tell a change from chance", o.rounds, minRounds)
 	}
 	return o, nil
 }

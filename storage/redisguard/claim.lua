@@ -1,6 +1,6 @@
 -- The prelude of every guarded script.
 --
--- claim(mark_key, token) compares a token with the mark in a key of its own
+-- claim(mark_key, token) compares a token with the high-water mark in a key of its own
 -- (a decimal string), and raises the mark to it unless it is stale.
 --   token    a string of decimal digits, 1 to 2^53-1 (Lua counts in doubles)
 --   returns  true, mark before (0 before the first) when the token is live

@@ -15,7 +15,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// clockMeter remembers what it is told of one node's clock.
+// clockMeter records the last report of one node's clock, and its jumps.
 type clockMeter struct {
 	mu    sync.Mutex
 	ahead time.Duration
@@ -37,15 +37,15 @@ func (c *clockMeter) Jump(time.Duration) {
 	c.jumps++
 }
 
-func (c *clockMeter) told() (time.Duration, int) {
+func (c *clockMeter) reported() (time.Duration, int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ahead, c.jumps
 }
 
-// Real servers, one of whose clocks is set: the lock ends there at once, and
-// yet nobody else gets the resource, since the node is silent before it votes
-// for a second time. It comes back with the lease on it.
+// The clock of one real server is set. Its lock expires at once, but no other client gets
+// the resource, since the node is quarantined before its next vote. It rejoins with the
+// lease on it.
 func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -71,7 +71,7 @@ func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
 	q.awaitVoting(t, 3)
 	first := meters[q.nodes[0].Name()]
 	testenv.Eventually(t, 20*time.Second, func() error {
-		if ahead, _ := first.told(); ahead == 0 {
+		if ahead, _ := first.reported(); ahead == 0 {
 			return errors.New("no reading")
 		}
 		return nil
@@ -101,15 +101,15 @@ func TestServerWhoseClockIsSetIsQuarantined(t *testing.T) {
 		}
 		return nil
 	})
-	// The other two are gone, one after the other: the lease stands on the first.
+	// Of the other two one is killed: the quorum needs the first, which must have the lease.
 	servers[1].Kill()
 	q.awaitState(t, 1, lockcore.NodeUnreachable)
 	extended()
 	if _, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); !errors.Is(err, lockcore.ErrHeld) {
-		t.Errorf("a second holder, or none: %v", err)
+		t.Errorf("there is a second holder, or none: %v", err)
 	}
 	testenv.Eventually(t, 20*time.Second, func() error {
-		if ahead, jumps := first.told(); jumps != 1 || ahead < time.Hour-time.Minute {
+		if ahead, jumps := first.reported(); jumps != 1 || ahead < time.Hour-time.Minute {
 			return fmt.Errorf("%d jumps, ahead by %s", jumps, ahead)
 		}
 		return nil

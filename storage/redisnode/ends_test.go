@@ -52,7 +52,7 @@ func TestEndOfTellsAnExpiryFromARelease(t *testing.T) {
 	next := q.take(t, "taken")
 	end(taken, lockcore.EndExpired)
 	q.give(t, next)
-	end(taken, lockcore.EndUnknown) // nobody can tell any more
+	end(taken, lockcore.EndUnknown) // the node no longer knows
 
 	given := q.take(t, "given")
 	q.give(t, given)

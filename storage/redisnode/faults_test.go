@@ -37,8 +37,8 @@ func (q *quorum) cycle(t *testing.T, resource string, last fencing.Token) fencin
 	return lease.Token
 }
 
-// A node that may have lost its state is silent for the longest TTL, says so,
-// and votes again by itself; tokens rise throughout.
+// A node that may have lost its state is quarantined for the longest TTL, is reported so,
+// and votes again by itself. Tokens rise all the while.
 func TestNodeIsQuarantinedAndReadmitted(t *testing.T) {
 	t.Parallel()
 	faults := map[string]func(*testenv.Redis){
@@ -59,7 +59,7 @@ func TestNodeIsQuarantinedAndReadmitted(t *testing.T) {
 			}
 			token = q.cycle(t, "r", token)
 			q.awaitVoting(t, 3)
-			// The readmitted node counts: with another one gone, it is needed.
+			// The readmitted node counts: with another one down, it is needed.
 			q.servers[1].Kill()
 			q.awaitState(t, 1, lockcore.NodeUnreachable)
 			token = q.cycle(t, "r", token)
@@ -75,7 +75,7 @@ func TestPromotedReplicaIsNotTrusted(t *testing.T) {
 	q.awaitVoting(t, 3)
 	token := q.cycle(t, "r", 0)
 	other := testenv.StartRedis(t)
-	q.servers[0].ReplicaOf(other) // takes its data over: ours is gone
+	q.servers[0].ReplicaOf(other) // copies its data over ours
 	if s := q.awaitState(t, 0, lockcore.NodeRefused); !strings.Contains(s.Reason, "replica") {
 		t.Fatalf("%+v", s)
 	}
@@ -88,7 +88,7 @@ func TestPromotedReplicaIsNotTrusted(t *testing.T) {
 
 // With a majority's state lost nothing is granted until the longest TTL has
 // passed; then the cluster is bootstrapped again, above every earlier token.
-func TestMajorityLostIsFoundedAnew(t *testing.T) {
+func TestLostMajorityIsBootstrappedAgain(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 5, nil)
 	q.awaitVoting(t, 5)
@@ -116,7 +116,7 @@ func TestMajorityLostIsFoundedAnew(t *testing.T) {
 	q.cycle(t, "r", token)
 }
 
-func TestAllNodesLostIsFoundedAnew(t *testing.T) {
+func TestLostClusterIsBootstrappedAgain(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, func(c *redlock.Config) { c.New = false })
 	q.awaitVoting(t, 3)
@@ -138,7 +138,7 @@ func TestAllNodesLostIsFoundedAnew(t *testing.T) {
 }
 
 // Unreachable nodes may still know the last tokens: no bootstrap without them.
-func TestMajorityAwayIsWaitedFor(t *testing.T) {
+func TestUnreachableMajorityIsAwaited(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, nil, testenv.WithPersistence(testenv.PersistAOFAlways))
 	q.awaitVoting(t, 3)
@@ -243,7 +243,7 @@ func TestFrozenMinorityCostsNothing(t *testing.T) {
 
 // An acquire that one server sent may come to a node behind the release of its
 // lease, which another server sent.
-func TestLateVoteIsTakenBack(t *testing.T) {
+func TestLateVoteIsRetracted(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	other := joinQuorum(t, q.servers, longTTL)
@@ -269,7 +269,7 @@ func TestLateVoteIsTakenBack(t *testing.T) {
 	t.Fatal("late votes stay")
 }
 
-// A node whose memory is full takes no new locks, and still lets go of those it has.
+// A node whose memory is full refuses new locks and releases those that it has.
 func TestFullNodeReleases(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, longTTL)

@@ -15,8 +15,7 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// hostileServer takes connections and leaves them to talk, which gets them
-// once something was asked.
+// hostileServer accepts connections and passes each to talk after its first request.
 func hostileServer(t *testing.T, talk func(net.Conn)) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -167,7 +166,7 @@ func askHostile(t *testing.T, server *redisnode.Node) {
 func TestWakesFromAHostileServer(t *testing.T) {
 	for name, talk := range hostileTalks() {
 		if name == "nothing" || name == "messages" {
-			continue // waits, or is told, as it should
+			continue // it waits, or gets a notification, as it should
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -175,13 +174,13 @@ func TestWakesFromAHostileServer(t *testing.T) {
 			var done sync.WaitGroup
 			ctx, cancel := contextFor(t, 300*time.Millisecond)
 			defer cancel()
-			done.Go(func() { server.Subscribe(ctx, "s1", noTurns{t}) })
+			done.Go(func() { server.Subscribe(ctx, "s1", noWakes{t}) })
 			done.Wait()
 		})
 	}
 }
 
-type noTurns struct{ *testing.T }
+type noWakes struct{ *testing.T }
 
-func (n noTurns) Subscribed()                  {}
-func (n noTurns) Wake(r string, t node.Ticket) { n.Errorf("told of a turn: %q, %+v", r, t) }
+func (n noWakes) Subscribed()                  {}
+func (n noWakes) Wake(r string, t node.Ticket) { n.Errorf("notified: %q, %+v", r, t) }

@@ -19,7 +19,7 @@ import (
 type gauges struct {
 	batches, operations, failed atomic.Int64
 	used                        atomic.Int64
-	leaked                      atomic.Int64 // -1 until told
+	leaked                      atomic.Int64 // -1 before the first report
 }
 
 func (g *gauges) Batch(operations int, took time.Duration, failed bool) {

@@ -19,7 +19,7 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// The library has a logger of its own, and tells of every connection that fails.
+// The library has a logger of its own, which logs every connection that fails.
 func TestMain(m *testing.M) {
 	redisnode.LogLibrary(slog.New(slog.DiscardHandler))
 	os.Exit(m.Run())
@@ -280,7 +280,7 @@ func TestTLS(t *testing.T) {
 	server := testenv.StartRedis(t, testenv.WithTLS(), testenv.WithPassword("s3cret"))
 	untrusting := openNode(t, server.URL(), redisnode.Options{})
 	if _, err := untrusting.Observe(t.Context()); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate that nobody vouches for: %v", err)
+		t.Errorf("a certificate of an unknown authority: %v", err)
 	}
 	plain := openNode(t, strings.Replace(server.URL(), "rediss://", "redis://", 1), redisnode.Options{})
 	if _, err := plain.Observe(t.Context()); err == nil {

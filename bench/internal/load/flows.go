@@ -67,7 +67,7 @@ const (
 	releasing
 )
 
-// Next takes an answer and goes on.
+// Next takes an answer and continues.
 func (f *flow) Next(resp *rawhttp.Response, now time.Time, buf []byte) ([]byte, error) {
 	switch f.state {
 	case acquiring:

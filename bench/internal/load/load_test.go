@@ -153,7 +153,7 @@ func TestHotRunTimesHandoffs(t *testing.T) {
 	}
 }
 
-// With one place in line, who gave back is not the next holder.
+// With one place in the queue, the worker that released is not the next holder.
 func TestNobodyHandsOverToHimself(t *testing.T) {
 	f, j := newFake(), job(1, "one", time.Minute)
 	j.Hot = true
@@ -164,7 +164,7 @@ func TestNobodyHandsOverToHimself(t *testing.T) {
 	again := 0
 	for i := 1; i < len(order.holders); i++ {
 		if order.holders[i] == order.holders[i-1] {
-			again++ // nobody else had come to stand in line yet
+			again++ // no other worker was in the queue yet
 		}
 	}
 	if n := len(order.holders); n < 10 || again > n/5 {

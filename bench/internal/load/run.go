@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// grace is how long a turn may still take after time was up, before it is cut off.
+	// grace is how long a turn may still take after the round, before it is cut off.
 	grace = 3 * time.Second
 	// stopWithin bounds how long that may take.
 	stopWithin = 15 * time.Second
@@ -88,7 +88,7 @@ func direct(ctx context.Context, w *window, c crew, job Job, records []*record, 
 	o.Seconds, o.CPU = seconds, used
 	if cut && !job.Hot {
 		o.Failed++
-		o.Err = fmt.Sprintf("some turn had not ended %s after the round and was cut off", grace)
+		o.Err = fmt.Sprintf("a turn had not ended %s after the round and was cut off", grace)
 	}
 	return o, nil
 }

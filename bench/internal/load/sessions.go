@@ -18,12 +18,12 @@ type sessions struct {
 	workers []peer.Session
 	records []*record
 	hot     hotspot
-	line    chan struct{} // places in line; nil where nobody waits
+	line    chan struct{} // places in the queue; nil if no worker waits
 }
 
 // spare is how many workers a hot resource has beyond its waiters: who gives it
-// back stands in line again only when somebody else has got it. So the line
-// keeps its length, and nobody hands the resource to himself.
+// back waits in the queue again only when another worker has got it. So the queue
+// keeps its length, and no worker hands the resource to itself.
 const spare = 2
 
 func newSessions(ctx context.Context, p peer.Peer, job Job, records []*record) (*sessions, error) {
@@ -79,7 +79,7 @@ func (s *sessions) loop(ctx context.Context, i int) {
 	}
 }
 
-// queue waits for a place in line, where there is one.
+// queue waits for a place in the queue, if its places are limited.
 func (s *sessions) queue(ctx context.Context) error {
 	if s.line == nil {
 		return ctx.Err()
@@ -92,14 +92,14 @@ func (s *sessions) queue(ctx context.Context) error {
 	}
 }
 
-// leave gives the place in line to the next who wants one.
+// leave gives the place in the queue to the next worker.
 func (s *sessions) leave() {
 	if s.line != nil {
 		s.line <- struct{}{}
 	}
 }
 
-// turn acquires, does what is to be done, and releases.
+// turn acquires, does its work, and releases.
 func (s *sessions) turn(ctx context.Context, i int, claim peer.Claim) error {
 	session, r := s.workers[i], s.records[i]
 	t := turn{begin: time.Now()}
@@ -161,14 +161,14 @@ func (h *hotspot) releasing(at time.Time) {
 	h.sent = at
 }
 
-// granted is told of a grant. The next in line may hear of it before the
+// granted records a grant. The next in the queue may see it before the
 // releaser hears of the release: that is a hand-off in no time.
 func (h *hotspot) granted(at time.Time, r *record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.grants++
 	if h.grants == 1 || !r.w.measuring() {
-		return // nobody had it before
+		return // no worker had it before
 	}
 	var took time.Duration
 	if h.releases == h.grants-1 {

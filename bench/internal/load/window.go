@@ -13,9 +13,9 @@ import (
 
 // Job is one round's work.
 type Job struct {
-	Workers       int // of a hot resource: how many stand in line beside the holder
+	Workers       int // of a hot resource: how many wait in the queue besides the holder
 	Warm, Measure time.Duration
-	// Claim names what a worker takes in its n-th turn.
+	// Claim names what a worker acquires in its n-th turn.
 	Claim func(worker, n int) peer.Claim
 	Uses  int // how often Session.Use is called between acquire and release
 	// Hot says that all want the same resource and wait for it: hand-offs are
@@ -44,7 +44,7 @@ type Outcome struct {
 	Seconds float64
 	Pairs   int // completed acquire and release
 	Uses    int
-	Busy    int // refused since somebody else held it
+	Busy    int // refused since another worker held it
 	Failed  int
 	Err     string        // the first failure
 	Acquire stats.Latency // of granted acquires

@@ -205,7 +205,7 @@ func TestDriveReportsErrors(t *testing.T) {
 		t.Errorf("a failing flow: %v", err)
 	}
 	if err := Drive(t.Context(), []string{"127.0.0.1:1"}, []Flow{&counted{rounds: 1}}); err == nil {
-		t.Error("nobody there, and no error")
+		t.Error("no server listens, and there is no error")
 	}
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -109,7 +109,7 @@ func (o *output) text() string {
 	return o.buf.String()
 }
 
-// freePort is a port on which nobody listens now.
+// freePort is a port on which no program listens now.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -150,7 +150,7 @@ func (f flowFunc) Next(resp *rawhttp.Response, _ time.Time, buf []byte) ([]byte,
 	return f(resp, buf)
 }
 
-// parked: many wait in line while nothing happens.
+// parked: many wait in the queue while nothing happens.
 func (s *Suite) parked() []step {
 	return []step{{
 		label: fmt.Sprintf("%d parked waiters", s.size.parked),

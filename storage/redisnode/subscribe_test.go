@@ -13,8 +13,8 @@ import (
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
-// Words reach the servers of the same cluster, with the documented rights, and
-// go on doing so after the node was away.
+// Messages reach the servers of the same cluster, with the documented rights, and
+// continue to after the node was down.
 func TestTopicsAreTheClustersOwn(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartRedis(t, testenv.WithUser("locks", "s3cret", documentedACL(t)...))
@@ -29,37 +29,37 @@ func TestTopicsAreTheClustersOwn(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var listening sync.WaitGroup
 	listening.Go(func() {
-		listener.Hear(ctx, "topic", func(word string) {
+		listener.Hear(ctx, "topic", func(message string) {
 			mu.Lock()
 			defer mu.Unlock()
-			heard = append(heard, word)
+			heard = append(heard, message)
 		})
 	})
-	untilHeard := func(word string) {
+	await := func(message string) {
 		t.Helper()
 		testenv.Eventually(t, 20*time.Second, func() error {
-			_ = stranger.Tell(ctx, "topic", "a stranger's word")
-			_ = speaker.Tell(ctx, "another topic", "a word elsewhere")
-			if err := speaker.Tell(ctx, "topic", word); err != nil {
+			_ = stranger.Tell(ctx, "topic", "a stranger's message")
+			_ = speaker.Tell(ctx, "another topic", "another topic's message")
+			if err := speaker.Tell(ctx, "topic", message); err != nil {
 				return err
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if !slices.Contains(heard, word) {
-				return fmt.Errorf("not heard: %q", word)
+			if !slices.Contains(heard, message) {
+				return fmt.Errorf("not heard: %q", message)
 			}
 			return nil
 		})
 	}
-	untilHeard("hello\nthere")
+	await("hello\nthere")
 	server.Kill()
 	server.Restart()
-	untilHeard("and again")
+	await("and again")
 	cancel()
 	listening.Wait()
-	for _, word := range heard {
-		if word != "hello\nthere" && word != "and again" {
-			t.Errorf("heard %q", word)
+	for _, message := range heard {
+		if message != "hello\nthere" && message != "and again" {
+			t.Errorf("heard %q", message)
 		}
 	}
 }

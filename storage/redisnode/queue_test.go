@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// waitFor stands in the queue for the resource in the background.
+// waitFor waits in the queue for the resource in the background.
 func (q *quorum) waitFor(ctx context.Context, resource, holder string, wait time.Duration) chan result {
 	out := make(chan result, 1)
 	go func() {
@@ -78,7 +78,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	q.awaitWaiting(t, "r", 0)
 }
 
-func TestWaitTimesOutAndLeaves(t *testing.T) {
+func TestWaitTimesOutAndDequeues(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	q.awaitVoting(t, 3)
@@ -209,9 +209,9 @@ type grant struct {
 }
 
 // Two requests under one idempotency key wait in the queue at two servers. One gets
-// the lease, the other finds it; then neither may be left in the line, where
-// nobody would ever pass it.
-func TestFindingOnesOwnLeaseLeavesTheLine(t *testing.T) {
+// the lease, the other finds it; then neither may stay in the queue, where
+// it would block every later ticket.
+func TestFindingOnesOwnLeaseDequeues(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	q.awaitVoting(t, 3)
@@ -241,13 +241,13 @@ func TestFindingOnesOwnLeaseLeavesTheLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); err != nil {
-		t.Fatal("a free resource that nobody waits for:", err)
+		t.Fatal("a free resource without a queue:", err)
 	}
 }
 
 // A node takes a ticket up again after its waiter left: the message that put it
-// there was overtaken. It does not stand in the way for long.
-func TestTicketThatCameTooLateIsTakenOff(t *testing.T) {
+// there was overtaken. It does not block the queue for long.
+func TestLateTicketIsDequeued(t *testing.T) {
 	t.Parallel()
 	q := startQuorum(t, 3, longTTL)
 	q.awaitVoting(t, 3)
@@ -258,14 +258,14 @@ func TestTicketThatCameTooLateIsTakenOff(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	got := q.waitFor(ctx, "r", "gone", 20*time.Second)
 	q.awaitWaiting(t, "r", 1)
-	line := q.servers[0].Client().ZRangeWithScores(t.Context(), "q:r", 0, -1).Val()
+	queue := q.servers[0].Client().ZRangeWithScores(t.Context(), "q:r", 0, -1).Val()
 	cancel()
 	if r := <-got; !errors.Is(r.err, context.Canceled) {
 		t.Fatal(r.err)
 	}
 	q.awaitWaiting(t, "r", 0)
 	for _, s := range q.servers {
-		if err := s.Client().ZAdd(t.Context(), "q:r", line...).Err(); err != nil {
+		if err := s.Client().ZAdd(t.Context(), "q:r", queue...).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
