@@ -114,9 +114,6 @@ func (p *problems) durations(c *Config) {
 	}
 	p.between("FENCELOCK_NODE_TIMEOUT", c.NodeTimeout, time.Millisecond, c.MaxTTL/10)
 	p.between("FENCELOCK_COUNTER_TTL", c.CounterTTL, c.MaxTTL, long)
-	if !given("FENCELOCK_MAX_HOLD") {
-		c.MaxHold = max(c.MaxHold, c.MaxTTL)
-	}
 	if c.MaxHold != 0 {
 		p.between("FENCELOCK_MAX_HOLD", c.MaxHold, c.MaxTTL, long)
 	}

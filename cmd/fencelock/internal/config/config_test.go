@@ -34,7 +34,7 @@ func TestConfigDefaults(t *testing.T) {
 	}
 	want := Config{
 		Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:8081", Data: "fencelock.db", Recovery: "auto",
-		MaxTTL: time.Minute, DefaultTTL: 30 * time.Second, MaxHold: time.Hour, NodeTimeout: 2 * time.Second,
+		MaxTTL: time.Minute, DefaultTTL: 30 * time.Second, NodeTimeout: 2 * time.Second,
 		MaxWaiters: 10000, CounterTTL: 24 * time.Hour, OIDCClaim: "sub", Console: true, Tracing: "off", LogLevel: slog.LevelInfo,
 	}
 	if !reflect.DeepEqual(got, want) || !got.OpenAdmin() {
@@ -46,7 +46,7 @@ func TestConfigOfEverything(t *testing.T) {
 	clearEnvironment(t)
 	for name, value := range map[string]string{
 		"LISTEN": "0.0.0.0:0", "ADMIN_LISTEN": "[::]:9", "REDIS_ADDRS": "a:1, rediss://u:p%2C@b:2/3 ,[::1]:6379/4; c:1", "DATABASE_URL": "postgres://u:p@h/d",
-		"BOOTSTRAP": "new", "RECOVERY": "manual", "MAX_TTL": "2s", "MAX_HOLD": "0", "NODE_TIMEOUT": "200ms", "MAX_WAITERS": "1",
+		"BOOTSTRAP": "new", "RECOVERY": "manual", "MAX_TTL": "2s", "MAX_HOLD": "3s", "NODE_TIMEOUT": "200ms", "MAX_WAITERS": "1",
 		"ACCESS_FILE": "a", "TLS_CERT_FILE": "b", "TLS_KEY_FILE": "c", "TLS_CLIENT_CA_FILE": "d",
 		"OIDC_ISSUER": "https://issuer", "OIDC_AUDIENCE": "e", "OIDC_CLAIM": "email", "PROOF_KEY_FILE": "f", "PROOF_REQUIRED": "true",
 		"COUNTER_TTL": "2s", "INSECURE": "true", "TRACING": "otlp", "ALLOWED_HOSTS": "locks.example.com, 10.0.0.7", "METRICS_PREFIXES": "orders/,carts/", "LOG_FORMAT": "json", "LOG_LEVEL": "Debug",
@@ -65,7 +65,7 @@ func TestConfigOfEverything(t *testing.T) {
 		DefaultTTL: 2 * time.Second, // not above the maximum, although it was not set
 		AccessFile: "a", OIDCIssuer: "https://issuer", OIDCAudience: "e", OIDCClaim: "email",
 		TLSCertFile: "b", TLSKeyFile: "c", TLSClientCAFile: "d", ProofKeyFile: "f", ProofRequired: true,
-		MaxHold: 0, NodeTimeout: 200 * time.Millisecond, MaxWaiters: 1, CounterTTL: 2 * time.Second,
+		MaxHold: 3 * time.Second, NodeTimeout: 200 * time.Millisecond, MaxWaiters: 1, CounterTTL: 2 * time.Second,
 		Console: true, AllowedHosts: []string{"locks.example.com", "10.0.0.7"}, MetricsPrefixes: []string{"orders/", "carts/"},
 		Insecure: true, Tracing: "otlp", LogFormat: "json", LogLevel: slog.LevelDebug,
 	}
@@ -140,13 +140,10 @@ func TestBadAndEmptyValues(t *testing.T) {
 func TestDefaultsFollowTheLongestLease(t *testing.T) {
 	clearEnvironment(t)
 	t.Setenv("FENCELOCK_MAX_TTL", "24h")
-	if got, err := Load(); err != nil || got.MaxHold != 24*time.Hour {
-		t.Errorf("held for at most %s: %v", got.MaxHold, err)
-	}
-	for _, said := range []string{"2h", "1h"} { // the one is the default's own value
-		t.Setenv("FENCELOCK_MAX_HOLD", said)
-		if _, err := Load(); err == nil {
-			t.Errorf("a longest hold of %s, below the longest lease, was taken, although somebody said it", said)
+	for hold, good := range map[string]bool{"0": true, "24h": true, "23h": false, "-1s": false} {
+		t.Setenv("FENCELOCK_MAX_HOLD", hold)
+		if _, err := Load(); (err == nil) != good {
+			t.Errorf("a longest hold of %s: %v", hold, err)
 		}
 	}
 	clearEnvironment(t)
