@@ -27,7 +27,7 @@ type lockFlags struct {
 	*connection
 
 	ttl, wait, patience time.Duration
-	noWait              bool
+	noWait, quiet       bool
 	conflict            int
 	holder, metadata    string
 	// outer is the lease id of the run around this one, which owns the lease; else "".
@@ -40,7 +40,8 @@ func (f *lockFlags) add(cmd *cobra.Command) {
 	flags.DurationVar(&f.ttl, "ttl", 0, "the lease's time to live, such as 30s (default: the server's)")
 	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait in the queue for at most this long (default: without end)")
 	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait in the queue")
-	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitFailed, "exit code if the lock is held")
+	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitFailed, "exit code if the lock is held; with -n and 0, nothing is printed then")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing about the lock and the service: the exit code tells what happened")
 	flags.DurationVar(&f.patience, "patience", 10*time.Second, "how long to ask again while no server answers")
 	flags.StringVar(&f.holder, "holder", "", "label that everybody sees (default host:pid)")
 	flags.StringVar(&f.metadata, "metadata", "", "JSON value that everybody sees")
@@ -88,7 +89,7 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resource strin
 	if err != nil {
 		return nil, err
 	}
-	if isTerminal(stderr) {
+	if isTerminal(stderr) && !f.quiet {
 		defer time.AfterFunc(waitingNotice, func() {
 			_, _ = fmt.Fprintf(stderr, "fencelock: waiting for %s; fencelock get shows its holder\n", resource)
 		}).Stop()
@@ -106,7 +107,7 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resource strin
 		}
 		return nil, interrupted(signals)
 	case err != nil:
-		return nil, f.notAcquired(resource, err)
+		return nil, f.hush(f.notAcquired(resource, err))
 	}
 	return lease, nil
 }
@@ -123,11 +124,22 @@ func interrupted(signals <-chan os.Signal) error {
 	return codeError{code: exitFailed}
 }
 
+// hush leaves of an error only the exit code, if --quiet says so.
+func (f *lockFlags) hush(err error) error {
+	if _, wrong := errors.AsType[usageError](err); err == nil || wrong || !f.quiet {
+		return err
+	}
+	return codeError{code: exitCode(err)}
+}
+
 // notAcquired is the end of a command that did not get its lock.
 func (f *lockFlags) notAcquired(resource string, err error) error {
 	problem, _ := errors.AsType[*client.ProblemError](err)
 	if !errors.Is(err, client.ErrHeld) || problem == nil {
 		return advise(err)
+	}
+	if f.noWait && f.conflict == 0 { // cron mails whatever is printed
+		return codeError{}
 	}
 	text := resource + " is held by another lease"
 	if d := problem.HeldDetails; d != nil && d.Holder != "" {

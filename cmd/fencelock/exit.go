@@ -25,8 +25,7 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// codeError ends the program with a code of its own. Without an error nothing
-// more is said.
+// codeError ends the program with a code of its own. Without an error it prints nothing.
 type codeError struct {
 	error
 

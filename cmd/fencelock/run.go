@@ -51,6 +51,9 @@ The command finds in its environment
 A run of the same resource inside it works under the same lease instead of
 waiting for it, and the outer run releases it.
 
+-n skips a run while another runs; it does not make one run of each tick of a clock:
+a second host whose clock is late finds the lock free once the first one's run is over.
+
 Signals and the terminal are passed on to the group. Processes of the group that
 still run when the command ends are ended, too.
 
@@ -59,7 +62,7 @@ it); 1, or the one of -E, if the lock is held; 69 if the service is unavailable,
 75 if the lease was lost, 77 if access is denied, 2 for wrong usage, 126 and 127
 if the command cannot be run or does not exist.`,
 		Example: `  fencelock run backups/nightly -- pg_dump -f shop.sql shop
-  fencelock run -n -E 0 cron/report -- ./report.sh       # skip this run if the lock is held
+  fencelock run -n -E 0 cron/report -- ./report.sh       # skip this run, and print nothing, if the lock is held
   fencelock run --wait 30s --ttl 15s deploy/web -- sh -c 'deploy --fencing-token "$FENCING_TOKEN"'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
@@ -146,6 +149,9 @@ type running struct {
 }
 
 func (r *running) say(text string) {
+	if r.quiet {
+		return
+	}
 	_, _ = fmt.Fprintln(r.stderr, "fencelock:", text) // the command continues although stderr may be gone
 }
 
@@ -168,7 +174,7 @@ func (r *running) run(ctx context.Context, path string, argv []string) error {
 	result := group.Run(kept.Done())
 	lost := context.Cause(kept)
 	stop()
-	return r.outcome(ctx, result, lost)
+	return r.hush(r.outcome(ctx, result, lost))
 }
 
 // deadline is when the command must be killed.

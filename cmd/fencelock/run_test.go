@@ -18,6 +18,39 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
+// What cron mails is what is printed: nothing for a run that is skipped, and with -q
+// nothing of fencelock's at all.
+func TestQuiet(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	p.acquire(`{"resource":"taken","holder":"somebody","ttl_ms":60000}`)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]said{
+		"run -n -E 0 taken -- false":                                {0, "", ""},
+		"acquire -n -E 0 taken":                                     {0, "", ""},
+		"run -q -n taken -- false":                                  {exitFailed, "", ""},
+		"run -q -w 10ms -E 0 taken -- false":                        {0, "", ""},
+		"acquire -q -n -E 9 taken":                                  {9, "", ""},
+		"run -q --ttl 2h r -- true":                                 {exitUsage, "", ""}, // the service's refusal
+		"run -q own -- " + path + " break --yes own":                {exitLost, "own is broken\n", ""},
+		"run -q r -- sh -c echo␣out;echo␣err>&2":                    {0, "out\n", "err\n"}, // the command's own
+		"run -q --server http://127.0.0.1:1 --patience 0 r -- true": {exitUnavailable, "", ""},
+	} {
+		list := strings.Fields(args)
+		for i := range list {
+			list[i] = strings.ReplaceAll(list[i], "␣", " ")
+		}
+		if got := p.tool("", nil, list...); got != want {
+			t.Errorf("%s: %+v, want %+v", args, got, want)
+		}
+	}
+	p.tool("", nil, "run", "-q", "-E", "256", "r", "--", "true").wants(t, "wrong usage", exitUsage, "", "-E 256")
+	p.tool("", nil, "run", "-w", "10ms", "-E", "0", "taken", "--", "true").wants(t, "a wait in vain", 0, "", "taken is held")
+}
+
 func TestRunExitCodes(t *testing.T) {
 	t.Parallel()
 	p := start(t)
@@ -40,7 +73,7 @@ func TestRunExitCodes(t *testing.T) {
 		{"run r -- " + notExecutable, 126, "", "cannot be run"},
 		{"run -n taken -- true", 1, "", "taken is held by somebody"},
 		{"run --wait 10ms taken -- true", 1, "", "taken is held by somebody"},
-		{"run -n -E 0 taken -- false", 0, "", "taken is held by somebody"},
+		{"run -n -E 3 taken -- false", 3, "", "taken is held by somebody"},
 		{"run --no-wait --conflict-exit-code 99 taken -- true", 99, "", ""},
 		{"run --server http://127.0.0.1:1 --patience 0 r -- true", 69, "", "does it run"},
 		{"run r true", 2, "", "with -- before the command"},
