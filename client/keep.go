@@ -64,11 +64,20 @@ func (k keeper) run(ctx context.Context) error {
 	next := k.due(third)
 	for {
 		left := k.left()
-		if left <= 0 {
+		capped := k.lease.capped()
+		switch {
+		case left <= 0 && capped:
+			return fmt.Errorf("%w: it has reached its longest hold (max_hold_ms, or FENCELOCK_MAX_HOLD)", ErrLeaseLost)
+		case left <= 0:
 			return fmt.Errorf("%w: it could not be extended in time", ErrLeaseLost)
+		case capped:
+			next = left
 		}
 		if sleep(ctx, min(next, left)) != nil {
 			return nil //nolint:nilerr // stopped
+		}
+		if capped {
+			continue
 		}
 		err := k.extend(ctx)
 		switch {
@@ -82,6 +91,13 @@ func (k keeper) run(ctx context.Context) error {
 			next = k.due(third)
 		}
 	}
+}
+
+// capped says that no extension makes the lease last longer: it has reached its
+// longest hold.
+func (l *Lease) capped() bool {
+	left := l.Wire().MaxHoldRemainingMS
+	return left != nil && time.Duration(*left)*time.Millisecond <= l.ttl
 }
 
 // left is the time until the work's context has to be cancelled.
