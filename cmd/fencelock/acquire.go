@@ -27,6 +27,7 @@ type lockFlags struct {
 	*connection
 
 	ttl, wait, patience time.Duration
+	atLeast, maxHold    time.Duration
 	noWait, quiet       bool
 	conflict            int
 	holder, metadata    string
@@ -38,6 +39,8 @@ func (f *lockFlags) add(cmd *cobra.Command) {
 	f.connection = connect(cmd)
 	flags := cmd.Flags()
 	flags.DurationVar(&f.ttl, "ttl", 0, "the lease's time to live, such as 30s (default: the server's)")
+	flags.DurationVar(&f.atLeast, "at-least", 0, "keep the lock taken for this long from the start, at most the TTL, also after the release")
+	flags.DurationVar(&f.maxHold, "max-hold", 0, "how long extensions may keep the lease, at least the TTL (default: the server's FENCELOCK_MAX_HOLD)")
 	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait in the queue for at most this long (default: without end)")
 	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait in the queue")
 	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitFailed, "exit code if the lock is held; with -n and 0, nothing is printed then")
@@ -46,7 +49,7 @@ func (f *lockFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.holder, "holder", "", "label that everybody sees (default host:pid)")
 	flags.StringVar(&f.metadata, "metadata", "", "JSON value that everybody sees")
 	cmd.ValidArgsFunction = f.resourceCompletion
-	noFiles(cmd, "ttl", "wait", "conflict-exit-code", "patience", "holder", "metadata")
+	noFiles(cmd, "ttl", "at-least", "max-hold", "wait", "conflict-exit-code", "patience", "holder", "metadata")
 }
 
 func (f *lockFlags) check(cmd *cobra.Command) error {
@@ -64,11 +67,11 @@ func (f *lockFlags) check(cmd *cobra.Command) error {
 	if !f.noWait && !waits {
 		f.wait = client.Forever
 	}
-	return checkTTL(f.ttl)
+	return errors.Join(checkMillis("ttl", f.ttl), checkMillis("at-least", f.atLeast), checkMillis("max-hold", f.maxHold))
 }
 
 func (f *lockFlags) request() client.Request {
-	r := client.Request{TTL: f.ttl, Wait: f.wait, Holder: f.holder}
+	r := client.Request{TTL: f.ttl, MinHold: f.atLeast, MaxHold: f.maxHold, Wait: f.wait, Holder: f.holder}
 	if f.metadata != "" {
 		r.Metadata = json.RawMessage(f.metadata)
 	}

@@ -57,10 +57,10 @@ func outputFlag(cmd *cobra.Command, output *string) {
 	}
 }
 
-// checkTTL refuses a --ttl that the service cannot take. 0 leaves it to the service.
-func checkTTL(ttl time.Duration) error {
-	if ttl < 0 || ttl%time.Millisecond != 0 {
-		return usageError{fmt.Errorf("--ttl %s: must be whole milliseconds, and not negative", ttl)}
+// checkMillis refuses a duration that the service cannot take. 0 leaves it to the service.
+func checkMillis(flag string, d time.Duration) error {
+	if d < 0 || d%time.Millisecond != 0 {
+		return usageError{fmt.Errorf("--%s %s: must be whole milliseconds, and not negative", flag, d)}
 	}
 	return nil
 }

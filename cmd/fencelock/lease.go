@@ -94,7 +94,7 @@ denied, 2 for wrong usage.`,
 		Example: "  fencelock extend\n  fencelock extend --ttl 60s | jq .validity_ms",
 	}
 	onLease(cmd, func(cmd *cobra.Command, locks *client.Client, id string) error {
-		if err := checkTTL(ttl); err != nil {
+		if err := checkMillis("ttl", ttl); err != nil {
 			return err
 		}
 		lease, err := locks.Extend(cmd.Context(), id, ttl)

@@ -51,8 +51,12 @@ The command finds in its environment
 A run of the same resource inside it works under the same lease instead of
 waiting for it, and the outer run releases it.
 
--n skips a run while another runs; it does not make one run of each tick of a clock:
-a second host whose clock is late finds the lock free once the first one's run is over.
+-n skips a run while another runs. That alone is not once a tick of cron: a second host
+whose clock is late finds the lock free when the first one's short run is over. --at-least
+keeps the lock taken for longer than the clocks differ.
+
+Extensions have no limit unless --max-hold or the server's FENCELOCK_MAX_HOLD sets one;
+run warns when a tenth of it is left, and ends the command with it.
 
 Signals and the terminal are passed on to the group. Processes of the group that
 still run when the command ends are ended, too.
@@ -62,7 +66,7 @@ it); 1, or the one of -E, if the lock is held; 69 if the service is unavailable,
 75 if the lease was lost, 77 if access is denied, 2 for wrong usage, 126 and 127
 if the command cannot be run or does not exist.`,
 		Example: `  fencelock run backups/nightly -- pg_dump -f shop.sql shop
-  fencelock run -n -E 0 cron/report -- ./report.sh       # skip this run, and print nothing, if the lock is held
+  fencelock run -n -E 0 --at-least 30s cron/report -- ./report.sh   # once a tick on all hosts, and quiet
   fencelock run --wait 30s --ttl 15s deploy/web -- sh -c 'deploy --fencing-token "$FENCING_TOKEN"'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
@@ -171,6 +175,7 @@ func (r *running) run(ctx context.Context, path string, argv []string) error {
 		Margin: r.timing.grace + r.lead, Extended: func(*client.Lease) { group.Extend(r.deadline()) },
 	})
 	go r.explain(kept)
+	defer r.warn()()
 	result := group.Run(kept.Done())
 	lost := context.Cause(kept)
 	stop()
@@ -179,6 +184,20 @@ func (r *running) run(ctx context.Context, path string, argv []string) error {
 
 // deadline is when the command must be killed.
 func (r *running) deadline() time.Time { return r.lease.Until().Add(-r.lead) }
+
+// warn says when a tenth of the longest hold is left, if there is one.
+func (r *running) warn() (stop func() bool) {
+	longest := r.lease.Wire().MaxHoldRemainingMS
+	if longest == nil {
+		return func() bool { return false }
+	}
+	const tenth = 10
+	left := time.Duration(*longest)*time.Millisecond - r.timing.grace - r.lead
+	return time.AfterFunc(left-left/tenth, func() {
+		r.say(fmt.Sprintf("the command gets SIGTERM in %s: the lease of %s reaches its longest hold (--max-hold, or the server's FENCELOCK_MAX_HOLD)",
+			(left / tenth).Round(time.Millisecond), r.lease.Resource()))
+	}).Stop
+}
 
 // explain says at once why the command gets a SIGTERM.
 func (r *running) explain(kept context.Context) {

@@ -7,8 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,6 +51,41 @@ func TestQuiet(t *testing.T) {
 	}
 	p.tool("", nil, "run", "-q", "-E", "256", "r", "--", "true").wants(t, "wrong usage", exitUsage, "", "-E 256")
 	p.tool("", nil, "run", "-w", "10ms", "-E", "0", "taken", "--", "true").wants(t, "a wait in vain", 0, "", "taken is held")
+}
+
+// A longest hold is announced, explained, and reached without a storm of extensions.
+func TestRunReachesItsLongestHold(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	got := p.tool("", nil, "run", "--ttl", "1s", "--max-hold", "2s", "r", "--", "sleep", "60")
+	got.wants(t, "a longest hold", exitLost, "", "the lease of r reaches its longest hold")
+	got.wants(t, "a longest hold", exitLost, "", "lost the lease of r: it has reached its longest hold (max_hold_ms, or FENCELOCK_MAX_HOLD)")
+	const most = 10 // every third of a TTL
+	extended := regexp.MustCompile(`fencelock_extensions_total{outcome="granted"} (\d+)`).FindStringSubmatch(p.scrape())
+	if n, err := strconv.Atoi(extended[1]); err != nil || n < 1 || n > most {
+		t.Errorf("%s extensions", extended[1])
+	}
+	if left := p.tool("", nil, "acquire", "--max-hold", "45s", "other"); !strings.Contains(left.out, `"max_hold_remaining_ms": 4`) {
+		t.Errorf("acquire with a longest hold: %+v", left)
+	}
+	p.tool("", nil, "run", "--ttl", "30s", "--max-hold", "1s", "r", "--", "true").wants(t, "below the TTL", exitUsage, "", "max_hold_ms")
+}
+
+// --at-least makes a short job run once on hosts whose clocks differ, and no longer.
+func TestRunAtLeast(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	tick := func(resource string, ran string) {
+		t.Helper()
+		p.tool("", nil, "run", "-n", "-E", "0", "--ttl", "2s", "--at-least", "1s", resource, "--", "echo", "ran").wants(t, resource, 0, ran, "")
+	}
+	tick("cron/a", "ran")
+	if again := p.tool("", nil, "run", "-n", "-E", "0", "cron/a", "--", "echo", "ran"); again != (said{}) {
+		t.Errorf("a second host's tick: %+v", again)
+	}
+	p.tool("", nil, "run", "--wait", "10s", "cron/a", "--", "echo", "ran").wants(t, "the next tick", 0, "ran", "")
+	p.tool("", nil, "run", "--ttl", "1s", "--at-least", "2s", "r", "--", "true").wants(t, "above the TTL", exitUsage, "", "min_hold_ms")
+	p.tool("", nil, "run", "--at-least", "-1s", "r", "--", "true").wants(t, "negative", exitUsage, "", "--at-least")
 }
 
 func TestRunExitCodes(t *testing.T) {

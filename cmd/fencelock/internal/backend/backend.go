@@ -154,9 +154,6 @@ func (b *Backend) lockerConfig() redlock.Config {
 		Keys:        b.opts.LeaseKeys,
 		Meters:      b.metrics.ofVotes,
 	}
-	if c.MaxHold == 0 {
-		c.MaxHold = -1
-	}
 	if b.opts.Traced {
 		c.Traced = func(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
 		c.Trace = traceVotes
