@@ -13,7 +13,7 @@ const (
 type Config struct {
 	Clients     int           // goroutines, each a client of its own
 	Resources   int           // that the clients compete for
-	MaxTTL      time.Duration // FENCELOCK_MAX_TTL; a lost node is silent for this long
+	MaxTTL      time.Duration // FENCELOCK_MAX_TTL; a node that lost its data is quarantined for this long
 	NodeTimeout time.Duration // FENCELOCK_NODE_TIMEOUT
 	Think       time.Duration // a client's pause between two leases, on average
 	Hold        time.Duration // how long a fault lasts

@@ -21,7 +21,7 @@ type mark struct {
 const searchWithin = 30 * time.Second
 
 // guardModel is what a guard may do. An operation without an answer is put
-// where it takes effect, or behind everything else, where nobody sees it.
+// where it takes effect, or behind everything else, where no client sees it.
 func guardModel(start mark) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return start },
@@ -52,7 +52,7 @@ func step(before mark, o *op) (right bool, after mark) {
 }
 
 // linearizable looks for an order of the guarded operations on one resource in
-// which every answer is right. Operations without an answer that nobody can
+// which every answer is right. Operations without an answer that no client can
 // have seen the effect of are left out first: that is what makes the search
 // short, and an order without them is one with them at its end.
 func linearizable(start mark, ops []*op, seen func(id string) bool) porcupine.CheckResult {

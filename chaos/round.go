@@ -201,7 +201,7 @@ func (r *round) awaitService() {
 	limit := r.stand.config.recoverWithin()
 	served := func() error {
 		if _, found := r.probe.since(r.ended); !found {
-			return errors.New("nobody was served")
+			return errors.New("no client was served")
 		}
 		return nil
 	}

@@ -18,12 +18,12 @@ import (
 const (
 	// probeEvery is how often each server is asked whether there is service.
 	probeEvery = 50 * time.Millisecond
-	// noService is how long nobody may be served before it counts.
+	// noService is how long no client may be served before it counts.
 	noService = 500 * time.Millisecond
 )
 
 // probe notes when the service served: one goroutine a server takes and
-// gives back a lock that nobody else wants.
+// releases a lock that no other client wants.
 type probe struct {
 	stand   *Stand
 	running sync.WaitGroup
@@ -67,7 +67,7 @@ func (p *probe) try(ctx context.Context, server int, resource string) {
 
 // ruler measures the machine beside the service: a Redis that no fault is about,
 // behind a proxy as the nodes are, is asked as often as the servers. Where it is
-// late for half of the time that a server gives a node, nobody can tell what the
+// late for half of the time that a server gives a node, nothing shows what the
 // service would have done on a machine that had time for it.
 type ruler struct {
 	stand  *Stand

@@ -19,7 +19,7 @@ import (
 // releaseLimit bounds the release of a lease.
 const releaseLimit = 5 * time.Second
 
-// waitingNotice is how long a wait may last before a person is told what it waits for.
+// waitingNotice is how long a wait may last before a message says what for.
 const waitingNotice = time.Second
 
 // lockFlags are what acquire and run have in common.
@@ -82,8 +82,8 @@ func (f *lockFlags) request() client.Request {
 	return r
 }
 
-// obtain waits for a lease until a signal ends ctx. A person at a terminal is told
-// what a long wait is for.
+// obtain waits for a lease until a signal ends ctx. A terminal shows what a
+// long wait is for.
 func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resource string) (*client.Lease, error) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)

@@ -146,7 +146,7 @@ func (p *progress) show(s lockcore.ClusterStatus) {
 			continue // it may not have been looked at yet
 		}
 		p.shown[n.Name] = n.State
-		_, _ = fmt.Fprintf(p.out, "%s  %s\n", n.Name, describe(n)) // the work goes on although stderr may be gone
+		_, _ = fmt.Fprintf(p.out, "%s  %s\n", n.Name, describe(n)) // the work continues although stderr may be gone
 	}
 	if s.Reason != p.reason && len(p.shown) == len(s.Nodes) {
 		p.reason = s.Reason

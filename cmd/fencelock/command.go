@@ -68,7 +68,7 @@ func checkMillis(flag string, d time.Duration) error {
 // confirm asks whoever sits at the terminal to type a word.
 func confirm(cmd *cobra.Command, word string) error {
 	if !isTerminal(cmd.InOrStdin()) {
-		return usageError{errors.New("stdin is no terminal, so nobody can confirm: use --yes")}
+		return usageError{errors.New("stdin is no terminal to confirm at: use --yes")}
 	}
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Type %q to continue: ", word)
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // no answer is no

@@ -32,7 +32,7 @@ const (
 	maxAnswerBytes = 4 << 20
 )
 
-// The variables of the commands that talk to a server. They may also stand in
+// The variables of the commands that talk to a server. They may also be in
 // the file that FENCELOCK_CONFIG names.
 const (
 	varURL             = "FENCELOCK_URL"

@@ -1,5 +1,5 @@
-// Package reload notices files that change, without asking the system to tell:
-// what mounts and renames do to such notices differs from system to system.
+// Package reload notices files that change. It polls, since mounts and renames
+// affect the system's notifications differently on every system.
 package reload
 
 import (
@@ -19,15 +19,14 @@ type Files struct {
 	Paths []string
 	// Load reads the files. After an error what was loaded before stays in use.
 	Load func() error
-	// Refused is told whether the files as they are now cannot be used; nil for nobody.
+	// Refused, if not nil, is called with whether the present files cannot be used.
 	Refused func(bool)
 }
 
-// Watch loads the files at once, since they may have changed after the start of
-// the program read them, and each time one of them has changed, until ctx ends.
-// Files that Load refuses (one is half written, say, or a certificate's key is
-// yet to come) are loaded again at each look, and reported if they are refused
-// at the second, too.
+// Watch loads the files at once, since they may have changed after the program's
+// start read them, and each time one of them has changed, until ctx ends. Files that
+// Load refuses (half written, or a certificate without its new key) are loaded again
+// at each look, and reported from the second refusal on.
 func Watch(ctx context.Context, logger *slog.Logger, files Files) {
 	tick := time.NewTicker(Every)
 	defer tick.Stop()

@@ -162,8 +162,8 @@ func (g *Group) result() Result {
 	return Result{Code: status.ExitStatus(), Ended: g.ended || killed}
 }
 
-// endRest sees to it that nothing of the group outlives the lock: what is left
-// may end by itself, and is then told to.
+// endRest ends what is left of the group, so that nothing outlives the lock: it
+// may end by itself, and then gets SIGTERM.
 func (g *Group) endRest() {
 	if g.restDies(time.Now().Add(straggle)) {
 		return
@@ -209,7 +209,7 @@ func (g *Group) close() (killed bool) {
 // shell gets its terminal back.
 func (g *Group) stopped(by syscall.Signal) {
 	if g.tty == nil || by == syscall.SIGSTOP {
-		return // somebody's kill -STOP: the command is theirs to continue, and its lease is kept
+		return // by kill -STOP: its sender continues the command, and the lease is extended
 	}
 	if (by == syscall.SIGTTIN || by == syscall.SIGTTOU) && g.tty.ours() {
 		g.tty.give(g.pgid) // it wants the terminal, and may have it
@@ -220,13 +220,13 @@ func (g *Group) stopped(by syscall.Signal) {
 }
 
 // suspend stops this process, with the others of its job, until it is continued.
-// Meanwhile nobody keeps the lease alive, and the watchdog stands by.
+// Meanwhile the lease is not extended, and the watchdog keeps the deadline.
 func (g *Group) suspend() {
 	if orphaned() {
-		return // nobody would continue it
+		return // no shell would continue it
 	}
 	hadTerminal := g.tty.takeBack(g.pgid)
-	g.opts.Say(fmt.Sprintf("suspended: nobody keeps the lease alive, and the command is killed in %s unless it goes on before",
+	g.opts.Say(fmt.Sprintf("suspended: the lease is not extended, and the command is killed in %s unless it is continued before",
 		max(0, g.until()).Round(time.Second)))
 	// Not SIGTSTP: once caught, Go does not give that one its default back.
 	_ = syscall.Kill(0, syscall.SIGSTOP)

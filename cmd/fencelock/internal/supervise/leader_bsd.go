@@ -35,7 +35,7 @@ func (l *leader) run() {
 		default:
 			select {
 			case l.stops <- l.status.StopSignal():
-			default: // nobody asked for so many
+			default: // the ones before are yet to be read
 			}
 		}
 	}

@@ -16,11 +16,11 @@ import (
 // process; Go's threads live as long as the process, unless one is locked.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// unknownEnd is the exit code 255, should somebody else have reaped the process.
+// unknownEnd is the exit code 255, for a process that was reaped elsewhere.
 const unknownEnd syscall.WaitStatus = 0xff00
 
 // leader is the first process of a group. It is not reaped before the group has
-// ended, so that nobody else gets its number.
+// ended, so that no other process gets its number.
 type leader struct {
 	pid    int
 	stops  chan syscall.Signal
@@ -61,7 +61,7 @@ func (l *leader) takeStop() (ended bool) {
 	case status.Stopped():
 		select {
 		case l.stops <- status.StopSignal():
-		default: // nobody asked for so many
+		default: // the ones before are yet to be read
 		}
 	default:
 		l.reaped, l.status = true, status

@@ -3,8 +3,8 @@
 // lease.
 //
 // Two processes hold the deadline: the one that calls Start, and a watchdog, a
-// second process in a session of its own, which is told of every new deadline
-// through a pipe. The watchdog kills the group when the deadline comes, and ends
+// second process in a session of its own, which reads every new deadline
+// from a pipe. The watchdog kills the group when the deadline comes, and ends
 // it at once when the pipe closes, because the first process was killed. So a
 // supervisor that is stopped, starved or killed does not leave the command
 // running beyond the deadline.
@@ -56,7 +56,7 @@ type Result struct {
 }
 
 // straggle is how long what is left of a group may take to end by itself after
-// its first process did, before it is told to.
+// its first process did, before it gets SIGTERM.
 const straggle = time.Second
 
 // The pauses between looks at whether a group has died.

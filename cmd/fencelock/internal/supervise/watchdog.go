@@ -17,9 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The watchdog is told in lines: which group to watch and the grace in
-// nanoseconds; when to kill it, in nanoseconds of the monotonic clock; and that
-// all is over.
+// The watchdog reads lines: the group to watch and the grace in nanoseconds; when to
+// kill it, in nanoseconds of the monotonic clock; and the end.
 const (
 	lineWatch = "watch %d %d\n"
 	lineKill  = "kill %d\n"
