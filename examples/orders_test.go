@@ -11,46 +11,180 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencelock/fencelock/client"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
+
+// orderBackend is a backend in one language: how to run it, and a part of the
+// orders for itself.
+type orderBackend struct {
+	find   func(*testing.T) (command, env []string)
+	orders int
+}
+
+var orderBackends = map[string]orderBackend{
+	"go": {orders: 10, find: func(t *testing.T) ([]string, []string) {
+		t.Helper()
+		return []string{build(t, "./orders-go")}, nil
+	}},
+	"python": {orders: 20, find: func(t *testing.T) ([]string, []string) {
+		t.Helper()
+		return []string{findPython(t), "orders-python/app.py"}, nil
+	}},
+	"node": {orders: 30, find: func(t *testing.T) ([]string, []string) {
+		t.Helper()
+		return []string{"node", "orders-node/app.js"}, []string{"NODE_PATH=" + findNodePg(t)}
+	}},
+}
+
+// start runs the backend on a database of its own.
+func (b orderBackend) start(t *testing.T, locks string) (backend, database string) {
+	t.Helper()
+	command, env := b.find(t)
+	database = prepare(t, "orders.sql")
+	line, _ := start(t, append(env, "DATABASE_URL="+database, "FENCELOCK_URL="+locks, "PORT=0"), command...)
+	backend, ok := strings.CutPrefix(line, "listening on ")
+	if !ok {
+		t.Fatalf("the backend said %q", line)
+	}
+	return backend, database
+}
 
 // The backends take a lock per order and write guarded: of requests that come at
 // the same time none is lost, and one that has fallen behind writes nothing.
 func TestOrderBackends(t *testing.T) {
 	testenv.NeedsServer(t)
 	locks := serve(t)
-	for name, find := range map[string]func(*testing.T) (command, env []string){
-		"go": func(t *testing.T) ([]string, []string) {
-			t.Helper()
-			return []string{build(t, "./orders-go")}, nil
-		},
-		"python": func(t *testing.T) ([]string, []string) {
-			t.Helper()
-			return []string{findPython(t), "orders-python/app.py"}, nil
-		},
-		"node": func(t *testing.T) ([]string, []string) {
-			t.Helper()
-			return []string{"node", "orders-node/app.js"}, []string{"NODE_PATH=" + findNodePg(t)}
-		},
-	} {
+	for name, b := range orderBackends {
 		t.Run(name, func(t *testing.T) {
-			command, env := find(t)
-			url := prepare(t, "orders.sql")
-			line := start(t, append(env, "DATABASE_URL="+url, "FENCELOCK_URL="+locks, "PORT=0"), command...)
-			backend, ok := strings.CutPrefix(line, "listening on ")
-			if !ok {
-				t.Fatalf("the backend said %q", line)
-			}
+			backend, database := b.start(t, locks)
 			chargesAtOnce(t, backend)
-			refusesTheStale(t, backend, url)
+			refusesTheStale(t, backend, database)
 		})
 	}
+}
+
+// A charge is made once, in less time than a lease lives, and its lease is released,
+// although the first of two lock servers fails.
+func TestOrderBackendsSurvive(t *testing.T) {
+	testenv.NeedsServer(t)
+	bin := build(t, "../cmd/fencelock")
+	var nodes []string
+	for _, r := range testenv.StartRedisN(t, 3) {
+		nodes = append(nodes, r.URL())
+	}
+	for name, b := range orderBackends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers := startPair(t, bin, nodes)
+			for i, fault := range servers.faults() {
+				t.Run(fault.name, func(t *testing.T) {
+					backend, _ := b.start(t, "http://"+servers.proxy.Addr()+","+servers.second)
+					servers.survives(t, fault, backend, b.orders+i)
+				})
+			}
+		})
+	}
+}
+
+// pair is two lock servers on the same nodes, the first one behind a proxy.
+type pair struct {
+	first, second string // URLs
+	process       *os.Process
+	proxy         *testenv.Proxy
+}
+
+func startPair(t *testing.T, bin string, nodes []string) *pair {
+	t.Helper()
+	env := []string{"FENCELOCK_REDIS_ADDRS=" + strings.Join(nodes, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=3s", "FENCELOCK_DATA="}
+	var p pair
+	p.first, p.process = serveAs(t, bin, env...)
+	p.second, _ = serveAs(t, bin, env...)
+	p.proxy = testenv.StartProxy(t, strings.TrimPrefix(p.first, "http://"))
+	for _, url := range []string{p.first, p.second} {
+		eventuallyAnswers(t, url+"/readyz", `"ready":true`)
+	}
+	return &p
+}
+
+// fault is what happens to the first server.
+type fault struct {
+	name       string
+	begin, end func()
+	queued     bool // it begins while the request waits in the first server's queue
+}
+
+func (p *pair) faults() []fault {
+	signal := func(s syscall.Signal) func() { return func() { _ = p.process.Signal(s) } }
+	freeze, thaw := signal(syscall.SIGSTOP), signal(syscall.SIGCONT)
+	return []fault{
+		{"its answers are lost", func() { p.proxy.DropReplies(true) }, func() { p.proxy.DropReplies(false) }, false},
+		{"it refuses connections", func() { p.proxy.Cut(testenv.CutRefuse) }, func() { p.proxy.Cut(testenv.CutNone) }, false},
+		{"it is frozen", freeze, thaw, false},
+		{"it is frozen later", freeze, thaw, true},
+	}
+}
+
+func (p *pair) survives(t *testing.T, f fault, backend string, order int) {
+	t.Helper()
+	resource, free := fmt.Sprintf("orders/%d", order), func() {}
+	begin := sync.OnceFunc(f.begin)
+	if f.queued {
+		free = p.hold(t, resource)
+	} else {
+		begin()
+	}
+	defer f.end()
+	begun, answer := time.Now(), make(chan string, 1)
+	go func() { answer <- post(fmt.Sprintf("%s/orders/%d/charge", backend, order)) }()
+	if f.queued {
+		eventuallyAnswers(t, p.second+"/locks/"+resource, `"waiters":1`)
+		begin()
+		free()
+	}
+	if got := strings.Join(strings.Fields(<-answer), ""); got != `200{"charges":1}` || time.Since(begun) > leaseTTL/2 {
+		t.Errorf("after %s the backend answers %s", time.Since(begun), got)
+	}
+	eventuallyAnswers(t, p.second+"/locks/"+resource, `"held":false`)
+}
+
+// leaseTTL is that of the backends' leases.
+const leaseTTL = 30 * time.Second
+
+// hold takes a lease through the second server, until free is called.
+func (p *pair) hold(t *testing.T, resource string) (free func()) {
+	t.Helper()
+	locks, err := client.New(p.second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := locks.Acquire(t.Context(), resource, client.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// eventuallyAnswers waits until a GET is answered with a text.
+func eventuallyAnswers(t *testing.T, url, text string) {
+	t.Helper()
+	testenv.Eventually(t, leaseTTL/3, func() error {
+		if got := request(http.MethodGet, url); !strings.Contains(got, text) {
+			return fmt.Errorf("GET %s answers %s, want %s", url, got, text)
+		}
+		return nil
+	})
 }
 
 // chargesAtOnce sends requests for one order at the same time.
@@ -69,12 +203,12 @@ func chargesAtOnce(t *testing.T, backend string) {
 	}
 	for i := 1; i <= requests; i++ {
 		if want := fmt.Sprintf(`200{"charges":%d}`, i); !seen[want] {
-			t.Errorf("nobody was told %s; they were told %q", want, said)
+			t.Errorf("no request was answered with %s, but with %q", want, said)
 		}
 	}
 }
 
-// refusesTheStale lets somebody with a larger token have the order already.
+// refusesTheStale gives the order to a larger token first.
 func refusesTheStale(t *testing.T, backend, url string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -94,9 +228,15 @@ func refusesTheStale(t *testing.T, backend, url string) {
 	}
 }
 
-// post returns status and body.
-func post(url string) string {
-	resp, err := (&http.Client{Timeout: time.Minute}).Post(url, "application/json", http.NoBody)
+func post(url string) string { return request(http.MethodPost, url) }
+
+// request returns status and body.
+func request(method, url string) string {
+	req, err := http.NewRequest(method, url, http.NoBody)
+	if err != nil {
+		return err.Error()
+	}
+	resp, err := (&http.Client{Timeout: time.Minute}).Do(req)
 	if err != nil {
 		return err.Error()
 	}
@@ -120,22 +260,26 @@ func build(t *testing.T, pkg string) string {
 // serve runs the lock service on its embedded default.
 func serve(t *testing.T) (url string) {
 	t.Helper()
-	env := []string{
-		"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_LOG_FORMAT=json",
-		"FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "fencelock.db"),
-	}
-	line := start(t, env, build(t, "../cmd/fencelock"), "serve")
+	url, _ = serveAs(t, build(t, "../cmd/fencelock"), "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db"))
+	return url
+}
+
+// serveAs runs a built lock service.
+func serveAs(t *testing.T, bin string, env ...string) (url string, process *os.Process) {
+	t.Helper()
+	env = append(env, "FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_LOG_FORMAT=json")
+	line, process := start(t, env, bin, "serve")
 	var first struct {
 		Addr string `json:"addr"`
 	}
 	if err := json.Unmarshal([]byte(line), &first); err != nil || first.Addr == "" {
 		t.Fatalf("the service's first line names no address: %s", line)
 	}
-	return "http://" + first.Addr
+	return "http://" + first.Addr, process
 }
 
 // start runs a program until the test ends, and returns the first line that it says.
-func start(t *testing.T, env []string, command ...string) string {
+func start(t *testing.T, env []string, command ...string) (line string, process *os.Process) {
 	t.Helper()
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -157,9 +301,9 @@ func start(t *testing.T, env []string, command ...string) string {
 		}
 		_ = out.Close()
 	})
-	line, err := lines.ReadString('\n')
+	line, err = lines.ReadString('\n')
 	if err != nil {
 		t.Fatalf("%s said %q and ended: %v", command[0], line, err)
 	}
-	return strings.TrimSpace(line)
+	return strings.TrimSpace(line), cmd.Process
 }

@@ -22,8 +22,13 @@ import (
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
-// turn is how long a request stands in line for its order.
-const turn = 10 * time.Second
+// The client repeats an acquire under one Idempotency-Key, counts the validity
+// from when it sent it, asks the next server when one does not answer in time,
+// and releases what a cancelled request was granted.
+const (
+	wait   = 15 * time.Second // in the queue for an order
+	answer = 2 * time.Second
+)
 
 type backend struct {
 	locks *client.Client
@@ -38,7 +43,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	locks, err := client.New(os.Getenv("FENCELOCK_URL"))
+	locks, err := client.New(os.Getenv("FENCELOCK_URL"), client.WithTimeout(answer)) // one server, or several with commas
 	if err != nil {
 		return err
 	}
@@ -54,7 +59,7 @@ func run(ctx context.Context) error {
 	fmt.Printf("listening on http://%s\n", listener.Addr())
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders/{id}/charge", (&backend{locks: locks, pool: pool}).charge)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: turn}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: answer}
 	return server.Serve(listener)
 }
 
@@ -65,7 +70,7 @@ func (b *backend) charge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	resource, charges := fmt.Sprintf("orders/%d", id), 0
-	opts := client.DoOptions{Request: client.Request{Wait: turn}}
+	opts := client.DoOptions{Request: client.Request{Wait: wait}}
 	err = b.locks.DoWith(r.Context(), resource, opts, func(ctx context.Context, l *client.Lease) error {
 		charges, err = b.charged(ctx, resource, l.Token(), id)
 		return err
@@ -73,7 +78,7 @@ func (b *backend) charge(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		_, _ = fmt.Fprintf(w, "{\"charges\":%d}\n", charges)
-	case errors.Is(err, fencing.ErrStaleToken): // somebody else had the order since: nothing was written
+	case errors.Is(err, fencing.ErrStaleToken): // another lease was used since: nothing was written
 		http.Error(w, "the order changed hands, try again", http.StatusConflict)
 	default:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -81,13 +86,13 @@ func (b *backend) charge(w http.ResponseWriter, r *http.Request) {
 }
 
 // charged reads the order and writes it back. The token makes PostgreSQL refuse
-// that once somebody else has had the lock, however late this process is.
+// that once another lease of the order was used, however late this process is.
 func (b *backend) charged(ctx context.Context, resource string, token fencing.Token, id int) (charges int, err error) {
 	err = pgguard.Do(ctx, b.pool, resource, token, func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, `SELECT charges FROM orders WHERE id = $1`, id).Scan(&charges); err != nil {
 			return err
 		}
-		charges++ // here is where a payment would be made
+		charges++ // here is where a payment would be made, with ctx: it ends before the lease
 		_, err := tx.Exec(ctx, `UPDATE orders SET charges = $1 WHERE id = $2`, charges, id)
 		return err
 	})
