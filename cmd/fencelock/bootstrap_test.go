@@ -68,7 +68,7 @@ func TestBootstrap(t *testing.T) {
 		t.Errorf("bootstrap says:\n%s", out)
 	}
 	for _, n := range nodes {
-		if line := `"msg":"audit","identity":"` + operator() + `","act":"found-cluster","node":"` + n.Addr(); !strings.Contains(out, line) {
+		if line := `"msg":"audit","identity":"` + operator() + `","act":"bootstrap-cluster","node":"` + n.Addr(); !strings.Contains(out, line) {
 			t.Errorf("the audit log has no %s:\n%s", line, out)
 		}
 	}

@@ -83,9 +83,9 @@ func TestLateGrantsAreConfirmed(t *testing.T) {
 	})
 }
 
-// The votes of a lost attempt are on their way back before its caller hears of
-// it: else the next attempt finds them, and one waiter is in its own way for ever.
-func TestVotesGoBackBeforeTheAnswer(t *testing.T) {
+// The retractions of a lost attempt are sent before its caller gets the answer. Else
+// the next attempt finds the votes, and a waiter could block itself for ever.
+func TestVotesAreRetractedBeforeTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
 		c.spoil(0, func(node.Op, node.Reply) (time.Duration, node.Reply) {
@@ -96,13 +96,13 @@ func TestVotesGoBackBeforeTheAnswer(t *testing.T) {
 		})
 		op := node.Op{Kind: node.OpAcquire, Epoch: 1, Resource: "r", Owner: "mine", TTL: req.TTL}
 		a := c.set.newAcquisition(t.Context(), op, time.Second)
-		var retracted, told bool
+		var retracted, answered bool
 		c.spoil(2, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
 			if op.Kind == node.OpRetract {
 				retracted = true
 				select {
 				case <-a.done:
-					told = true
+					answered = true
 				default:
 				}
 			}
@@ -110,8 +110,8 @@ func TestVotesGoBackBeforeTheAnswer(t *testing.T) {
 		})
 		a.start()
 		a.wait(t.Context())
-		if res := a.result(); res.verdict != quorum.Lost || !retracted || told {
-			t.Errorf("%s, the vote retracted: %v, after its caller was told: %v", res.verdict, retracted, told)
+		if res := a.result(); res.verdict != quorum.Lost || !retracted || answered {
+			t.Errorf("%s, the vote retracted: %v, after the answer: %v", res.verdict, retracted, answered)
 		}
 	})
 }
@@ -133,8 +133,8 @@ func TestUnequalGrantsAreConfirmed(t *testing.T) {
 	})
 }
 
-// A confirm that nobody answers ends the attempt, within two limits, and every
-// vote goes back (rule 16).
+// A confirm without an answer ends the attempt within two limits, and every vote is
+// retracted (rule 16).
 func TestUnansweredConfirmIsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
@@ -159,7 +159,7 @@ func TestUnansweredConfirmIsNoLease(t *testing.T) {
 		}
 		settle(time.Second)
 		if n := c.locked(); n != 0 {
-			t.Errorf("%d votes stayed behind", n)
+			t.Errorf("%d votes are left", n)
 		}
 	})
 }
@@ -179,14 +179,14 @@ func TestNodeTimeoutBoundsAnAcquire(t *testing.T) {
 		}
 		settle(time.Second)
 		if n := c.locked(); n != 0 {
-			t.Errorf("%d votes stayed behind", n)
+			t.Errorf("%d votes are left", n)
 		}
 	})
 }
 
-// Lost as soon as a quorum is impossible, not at the time limit, and a node that
-// nobody waited for is not blamed.
-func TestLostQuorumIsToldAtOnce(t *testing.T) {
+// An attempt is lost as soon as a quorum is impossible, not at the time limit. The
+// error does not blame a node that was not waited for.
+func TestLostQuorumIsAnsweredAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
 		lease := mustAcquire(t, c, req)
@@ -211,8 +211,8 @@ func TestLostQuorumIsToldAtOnce(t *testing.T) {
 	})
 }
 
-// A caller that gives up leaves no vote, whenever it does, not even on the
-// node whose reply is lost.
+// A caller that gives up leaves no vote, at any moment, not even on the
+// node whose reply does not arrive.
 func TestAbandonedAcquireLeavesNoVote(t *testing.T) {
 	for _, after := range []time.Duration{0, 500 * time.Microsecond, 2 * time.Millisecond, 12 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
@@ -235,14 +235,14 @@ func TestAbandonedAcquireLeavesNoVote(t *testing.T) {
 			}
 			settle(time.Second)
 			if n := c.locked(); n != 0 {
-				t.Errorf("after %s: %d votes stayed behind", after, n)
+				t.Errorf("after %s: %d votes are left", after, n)
 			}
 		})
 	}
 }
 
-// A grant that comes after the attempt was lost goes back.
-func TestLateGrantIsReleased(t *testing.T) {
+// A grant that comes after the attempt was lost is retracted.
+func TestLateGrantIsRetracted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
 		c.cut(1, 2)
@@ -260,7 +260,7 @@ func TestLateGrantIsReleased(t *testing.T) {
 		}
 		settle(2 * time.Second)
 		if n := c.locked(); n != 0 {
-			t.Errorf("%d votes stayed behind", n)
+			t.Errorf("%d votes are left", n)
 		}
 	})
 }
@@ -281,7 +281,7 @@ func TestHeldSaysByWhom(t *testing.T) {
 	})
 }
 
-// Votes that split between two callers are asked for again.
+// A caller whose votes are split with another's tries again.
 func TestSplitVotesAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
@@ -307,7 +307,7 @@ func TestSplitVotesAreRetried(t *testing.T) {
 	})
 }
 
-// A split that does not resolve is an answer after all.
+// A split that does not resolve ends the acquire.
 func TestSplitVotesAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
@@ -323,9 +323,9 @@ func TestSplitVotesAreGivenUp(t *testing.T) {
 	})
 }
 
-// A vote refused because the epoch has changed is asked for again under the
-// epoch that the node named (rule 8).
-func TestStaleViewIsRetried(t *testing.T) {
+// A vote that is refused because the epoch has changed is requested again in the
+// epoch that the node returned (rule 8).
+func TestStaleEpochIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
 		for _, v := range c.votes {
@@ -344,7 +344,7 @@ func TestStaleViewIsRetried(t *testing.T) {
 	})
 }
 
-// An implausible token of a broken node does not become anybody's token.
+// An implausible grant of a broken node does not become a token.
 func TestImplausibleGrantDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
@@ -361,7 +361,7 @@ func TestImplausibleGrantDoesNotCount(t *testing.T) {
 	})
 }
 
-// Nothing of the TTL may be left once the quorum has agreed: that is no lease.
+// When nothing of the TTL is left once the quorum has agreed, there is no lease.
 func TestLeaseWithoutValidityIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{MaxTTL: time.Second, NodeTimeout: 100 * time.Millisecond})
@@ -380,7 +380,7 @@ func TestLeaseWithoutValidityIsRefused(t *testing.T) {
 		}
 		settle(time.Second)
 		if n := c.locked(); n != 0 {
-			t.Errorf("%d votes stayed behind", n)
+			t.Errorf("%d votes are left", n)
 		}
 	})
 }
@@ -399,8 +399,8 @@ func TestExhaustedAndMismatched(t *testing.T) {
 	}
 }
 
-// A retry under an idempotency key finds the lease of the answer that was
-// lost: the same id, the same token, and what is left of it.
+// A retry under an idempotency key finds the lease of the answer that did not arrive:
+// the same id, the same token, and what is left of the TTL.
 func TestIdempotentRetryFindsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
@@ -420,8 +420,8 @@ func TestIdempotentRetryFindsItsLease(t *testing.T) {
 	})
 }
 
-// An attempt under a key that fails retracts only the votes that nobody else
-// may have counted.
+// A failed attempt under a key retracts only the votes that no other attempt may have
+// counted.
 func TestFailedIdempotentRetryKeepsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
@@ -451,9 +451,8 @@ func TestFailedIdempotentRetryKeepsTheLease(t *testing.T) {
 	})
 }
 
-// A node is down and two say that the resource is held: no quorum can grant any
-// more, but whether the resource is held or the nodes are away, the two that are
-// still to answer tell.
+// A node is down and two say that the resource is held: no quorum can grant any more.
+// Only the other two can tell whether the resource is held or the nodes are unreachable.
 func TestHeldWithANodeDownIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 5, Config{})
@@ -470,12 +469,12 @@ func TestHeldWithANodeDownIsHeld(t *testing.T) {
 			t.Errorf("%v, want held with token %d", err, first.Token)
 		}
 		if took := time.Since(began); took != 10*roundTrip {
-			t.Errorf("took %s, want until a quorum had told", took)
+			t.Errorf("took %s, want until a quorum had answered", took)
 		}
 		c.cut(3, 4)
 		began = time.Now()
 		if _, err = c.Acquire(t.Context(), req); !errors.Is(err, lockcore.ErrNoQuorum) {
-			t.Errorf("with two more silent: %v", err)
+			t.Errorf("with two more that do not answer: %v", err)
 		}
 		if took := time.Since(began); took > c.cfg.NodeTimeout {
 			t.Errorf("took %s, longer than a node's time limit", took)

@@ -24,7 +24,7 @@ func votes(node int, r node.Reply) event {
 var (
 	votesDue    = event{"votes are due", -1, (*attempt).votesDue}
 	confirmsDue = event{"confirms are due", -1, (*attempt).confirmsDue}
-	goneAway    = event{"the caller goes away", -1, (*attempt).abandon}
+	abandoned   = event{"the caller goes away", -1, (*attempt).abandon}
 )
 
 func grant(token fencing.Token) node.Reply { return node.Reply{Outcome: node.Granted, Grant: token} }
@@ -32,15 +32,15 @@ func grant(token fencing.Token) node.Reply { return node.Reply{Outcome: node.Gra
 var unanswered = node.Reply{Outcome: node.Failed, Err: errNoAnswer, Sent: true}
 
 // Every order in which three nodes can answer, from a small alphabet, and a caller
-// that may go away or a time limit that may pass at any moment: what is asked for
-// is asked once, of the right nodes, and no vote of a lost attempt is left.
+// that may go away or a time limit that may pass at any moment: each effect happens
+// once, for the right nodes, and no vote of a lost attempt is left.
 func TestAttemptInEveryOrder(t *testing.T) {
 	replies := []node.Reply{grant(5), grant(7), {Outcome: node.Granted, Grant: 6, Existing: true}, {Outcome: node.Held}, unanswered, {Outcome: node.NotAdmitted}}
 	runs := 0
 	for _, r0 := range replies {
 		for _, r1 := range replies {
 			for _, r2 := range replies {
-				for _, interruption := range []event{votesDue, confirmsDue, goneAway} {
+				for _, interruption := range []event{votesDue, confirmsDue, abandoned} {
 					events := []event{votes(0, r0), votes(1, r1), votes(2, r2), interruption}
 					permute(events, func(order []event) {
 						for _, keyed := range []bool{false, true} {
@@ -76,7 +76,7 @@ func permute(events []event, f func([]event)) {
 	rest(0)
 }
 
-// checkRun plays the events; a node that is asked to confirm answers at once.
+// checkRun plays the events; a node answers a confirm at once.
 func checkRun(t *testing.T, order []event, keyed bool, confirms node.Outcome) {
 	t.Helper()
 	a := newAttempt(3, keyed, true)
@@ -89,7 +89,7 @@ func checkRun(t *testing.T, order []event, keyed bool, confirms node.Outcome) {
 	for _, ev := range order {
 		take(ev.do(&a))
 	}
-	take(a.confirmsDue()) // the driver's last word, if nothing else decided it
+	take(a.confirmsDue()) // the last limit, if nothing else decided it
 	if err := a.judge(all, keyed); err != nil {
 		names := []string{fmt.Sprintf("keyed: %t, confirms: %d", keyed, confirms)}
 		for _, ev := range order {
@@ -99,7 +99,7 @@ func checkRun(t *testing.T, order []event, keyed bool, confirms node.Outcome) {
 	}
 }
 
-// judge holds what was asked for against how it ended.
+// judge compares the effects with the verdict.
 func (a *attempt) judge(all []effects, keyed bool) error {
 	var sum effects
 	answers := 0
@@ -108,7 +108,7 @@ func (a *attempt) judge(all []effects, keyed bool) error {
 			{sum.confirm, e.confirm}, {sum.retract | sum.retractAbove, e.retract | e.retractAbove}, {sum.dequeue, e.dequeue},
 		} {
 			if pair[0]&pair[1] != 0 {
-				return fmt.Errorf("asked twice: %+v after %+v", e, sum)
+				return fmt.Errorf("an effect twice: %+v after %+v", e, sum)
 			}
 		}
 		sum.confirm, sum.retract, sum.retractAbove = sum.confirm|e.confirm, sum.retract|e.retract, sum.retractAbove|e.retractAbove

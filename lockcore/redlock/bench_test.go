@@ -54,7 +54,7 @@ func BenchmarkValidity(b *testing.B) {
 
 // BenchmarkLeaseID seals and opens what a client holds.
 func BenchmarkLeaseID(b *testing.B) {
-	id := leaseID{value: Config{}.withDefaults().Random.Word(), token: 1_790_000_000_000_000, acquired: time.UnixMilli(1_790_000_000_000), resource: "orders/42"}
+	id := leaseID{owner: Config{}.withDefaults().Random.Word(), token: 1_790_000_000_000_000, acquired: time.UnixMilli(1_790_000_000_000), resource: "orders/42"}
 	keys := testKeys(b, "a secret")
 	parts := []leaseID{id}
 	text := keys.sealLease("orders-service", parts)

@@ -10,15 +10,16 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
 )
 
-// A bundle is one lease of several resources: all or none. They are taken one
-// after the other in the order of their names, whatever the order in which a
-// caller gives them, so that two callers never wait for each other in a ring.
-// Every resource has a token of its own (rule 25).
+// A bundle is one lease of several resources: all or none. They are acquired one
+// after the other in the order of their names, whatever their order in the request,
+// so that two callers never wait for each other in a ring. Every resource has a
+// token of its own (rule 25).
 
-// checkBundle sorts the resources and refuses what a bundle cannot be.
+// checkBundle sorts the resources and refuses a wrong list.
 func checkBundle(req *lockcore.AcquireRequest) error {
 	if req.Resource != "" {
 		return &lockcore.FieldError{Field: "resources", Reason: "must not be given together with resource"}
@@ -39,36 +40,45 @@ func checkBundle(req *lockcore.AcquireRequest) error {
 	return nil
 }
 
-// errPartLost: somebody broke a lease that was taken already, or it was held
-// for as long as one may be.
-var errPartLost = errors.New("a part of the bundle was lost")
+// errPartEnded: a part that was acquired already was broken, or has reached its
+// longest hold.
+var errPartEnded = errors.New("a part of the bundle has ended")
 
-// acquireBundle takes all or none, and begins again when a part was lost
-// meanwhile and there is time left.
+// partEnded wraps the error in errPartEnded if it means that a part has ended.
+func partEnded(err error) error {
+	if errors.Is(err, lockcore.ErrNotHeld) || errors.Is(err, lockcore.ErrMaxHold) {
+		return fmt.Errorf("%w: %w", errPartEnded, err)
+	}
+	return err
+}
+
+// acquireBundle acquires all or none. It begins again when a part has ended in the
+// meantime and there is time left.
 func (l *Locker) acquireBundle(ctx context.Context, req *request) (lockcore.Lease, error) {
 	began := time.Now()
 	until := began.Add(req.Wait)
 	for {
-		taken, validity, err := l.takeAll(ctx, req, until)
+		lease, err := l.acquireAll(ctx, req, until)
 		if timeout := (*lockcore.WaitTimeoutError)(nil); errors.As(err, &timeout) {
 			timeout.Waited = time.Since(began) // for all of them
 		}
-		switch {
-		case err == nil:
-			lease := l.sealed(req.caller, taken)
-			lease.Validity = validity
-			return lease, nil
-		case !errors.Is(err, errPartLost) || ctx.Err() != nil:
-			return lockcore.Lease{}, err
-		case !time.Now().Before(until):
+		if !errors.Is(err, errPartEnded) || ctx.Err() != nil {
+			return lease, err
+		}
+		if !time.Now().Before(until) {
 			return lockcore.Lease{}, &lockcore.HeldError{Resource: req.Resources[0]}
 		}
 	}
 }
 
-// takeAll takes one after the other. What is taken is kept alive while it waits
-// for the rest.
-func (l *Locker) takeAll(ctx context.Context, req *request, until time.Time) (taken []*part, validity time.Duration, err error) {
+// acquireAll acquires one part after the other.
+func (l *Locker) acquireAll(ctx context.Context, req *request, until time.Time) (lease lockcore.Lease, err error) {
+	taken := make([]*part, 0, len(req.Resources))
+	defer func() {
+		if err != nil {
+			l.dropAll(ctx, taken)
+		}
+	}()
 	scope := strings.Join(req.Resources, "\n")
 	for i, resource := range req.Resources {
 		one := *req
@@ -81,108 +91,98 @@ func (l *Locker) takeAll(ctx context.Context, req *request, until time.Time) (ta
 		}
 		next, err := l.acquireKeeping(ctx, &one, taken)
 		if err != nil {
-			l.dropAll(ctx, taken)
-			return nil, 0, err
+			return lockcore.Lease{}, err
 		}
 		taken = append(taken, next)
 	}
-	if validity, err = l.complete(ctx, taken, req.TTL); err != nil {
-		l.dropAll(ctx, taken)
+	validity, err := l.complete(ctx, taken, req.TTL)
+	if err != nil {
+		return lockcore.Lease{}, err
 	}
-	return taken, validity, err
+	lease = l.seal(req.caller, taken)
+	lease.Validity = validity
+	return lease, nil
 }
 
-// acquireKeeping acquires one more part while it extends those that are taken.
-// Losing one of them ends the wait.
+// acquireKeeping acquires one more part while it extends those that are taken. It
+// gives up when one of them has ended.
 func (l *Locker) acquireKeeping(ctx context.Context, req *request, taken []*part) (*part, error) {
 	if req.Wait == 0 || len(taken) == 0 {
 		return l.of(req.Resource).acquire(ctx, req)
 	}
-	waiting, lose := context.WithCancelCause(ctx)
-	defer lose(nil)
+	waiting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	var keeper sync.WaitGroup
 	keeper.Go(func() {
-		const often = 3
-		for pause.For(waiting, req.TTL/often) == nil {
-			if _, err := l.extendAll(waiting, taken, req.TTL); errors.Is(err, lockcore.ErrNotHeld) || errors.Is(err, lockcore.ErrMaxHold) {
-				lose(err)
+		for pause.For(waiting, req.TTL/3) == nil {
+			if _, err := l.extend(waiting, "", idsOf(taken), req.TTL); errors.Is(partEnded(err), errPartEnded) {
+				stop(partEnded(err))
 			}
 		}
 	})
 	next, err := l.of(req.Resource).acquire(waiting, req)
-	lose(nil)
+	stop(nil)
 	keeper.Wait()
-	if lost := context.Cause(waiting); err != nil && ctx.Err() == nil && !errors.Is(lost, context.Canceled) {
-		err = fmt.Errorf("%w while waiting for %q: %w", errPartLost, req.Resource, lost)
+	if cause := context.Cause(waiting); err != nil && ctx.Err() == nil && errors.Is(cause, errPartEnded) {
+		err = fmt.Errorf("waiting for %q: %w", req.Resource, cause)
 	}
 	return next, err
 }
 
 // complete returns for how long the lease of all parts is valid. Unless all were
-// taken in a moment, and something is left of each, they get their full TTL again:
-// an idempotency key may have found one that is about to end.
+// acquired in a twentieth of the TTL, and each is still valid, it extends them to
+// the full TTL: an idempotency key may have found one that is about to expire.
 func (l *Locker) complete(ctx context.Context, taken []*part, ttl time.Duration) (time.Duration, error) {
-	const moment = 20
 	validity := taken[0].lease.Validity
 	for _, p := range taken {
 		validity = min(validity, p.lease.Validity-time.Since(p.at))
 	}
-	if time.Since(taken[0].at) <= ttl/moment && validity > 0 {
+	if time.Since(taken[0].at) <= ttl/20 && validity > 0 {
 		return validity, nil
 	}
-	validity, err := l.extendAll(ctx, taken, ttl)
-	if errors.Is(err, lockcore.ErrNotHeld) || errors.Is(err, lockcore.ErrMaxHold) {
-		err = fmt.Errorf("%w: %w", errPartLost, err)
-	}
-	return validity, err
+	lease, err := l.extend(ctx, "", idsOf(taken), ttl)
+	return lease.Validity, partEnded(err)
 }
 
-// sealed makes the owner's lease of what was taken.
-func (l *Locker) sealed(owner string, taken []*part) lockcore.Lease {
-	ids, leases := make([]leaseID, len(taken)), make([]lockcore.Lease, len(taken))
+func idsOf(taken []*part) []leaseID {
+	ids := make([]leaseID, len(taken))
 	for i, p := range taken {
-		ids[i], leases[i] = p.id, p.lease
+		ids[i] = p.id
 	}
-	return together(l.seal(owner, ids), leases)
+	return ids
 }
 
-// extendAll extends every part side by side and returns the least validity.
-func (l *Locker) extendAll(ctx context.Context, taken []*part, ttl time.Duration) (time.Duration, error) {
-	parts := make([]leaseID, len(taken))
-	for i := range taken {
-		parts[i] = taken[i].id
+// seal makes the caller's lease of the parts.
+func (l *Locker) seal(caller string, taken []*part) lockcore.Lease {
+	leases := make([]lockcore.Lease, len(taken))
+	for i, p := range taken {
+		leases[i] = p.lease
 	}
-	leases, err := l.eachPart(parts, func(s *set, id leaseID) (lockcore.Lease, error) { return s.extend(ctx, id, ttl) })
-	if err != nil {
-		return 0, err
-	}
-	least := leases[0].Validity
-	for _, lease := range leases {
-		least = min(least, lease.Validity)
-	}
-	return least, nil
+	keys := l.of(taken[0].id.resource).keysNow()
+	return together(keys.sealLease(caller, idsOf(taken)), leases)
 }
 
-// dropAll gives back, in the background of a caller that may be gone, what was taken.
-// Under an idempotency key only this attempt's own votes go: another attempt at
-// the same bundle may hold the part, and count on it.
+// dropAll releases the parts, also for a caller that went away. Under an idempotency
+// key it retracts only this attempt's votes: another attempt at the same bundle may
+// hold the part.
 func (l *Locker) dropAll(ctx context.Context, taken []*part) {
 	dropping, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.NodeTimeout)
 	defer cancel()
-	parts := make([]leaseID, 0, len(taken))
+	var ids []leaseID
 	for _, p := range taken {
-		if p.attempt != "" {
-			l.of(p.id.resource).retract(p.id, p.attempt, p.lease.TTL)
+		if p.attempt == "" {
+			ids = append(ids, p.id)
 			continue
 		}
-		parts = append(parts, p.id)
+		acquire := node.Op{Resource: p.id.resource, Owner: p.id.owner, Attempt: p.attempt}
+		l.of(p.id.resource).retract(&acquire, p.lease.TTL)
 	}
-	_, _ = l.eachPart(parts, func(s *set, id leaseID) (lockcore.Lease, error) {
-		return lockcore.Lease{}, s.release(dropping, id.resource, id.value, id.token, 0)
+	_, _ = l.eachPart(ids, func(s *set, id leaseID) (lockcore.Lease, error) {
+		return lockcore.Lease{}, s.release(dropping, id, 0)
 	})
 }
 
-// together makes one lease of this id of the leases of its parts.
+// together makes the lease of that id from the leases of its parts.
 func together(id string, parts []lockcore.Lease) lockcore.Lease {
 	lease := parts[0]
 	lease.ID = id

@@ -30,7 +30,7 @@ func TestALeaseAnswersToItsOwnerAlone(t *testing.T) {
 		}
 		for name, err := range asOwner(c, bob, lease.ID) {
 			if !errors.Is(err, lockcore.ErrNotHeld) {
-				t.Errorf("%s by somebody else gives %v", name, err)
+				t.Errorf("%s by another caller gives %v", name, err)
 			}
 		}
 		again, err := c.Extend(alice, lease.ID, 20*time.Second)
@@ -46,7 +46,7 @@ func TestALeaseAnswersToItsOwnerAlone(t *testing.T) {
 		// Nor can it be brought back under another name once it has ended.
 		settle(time.Minute)
 		if _, err := c.Extend(bob, lease.ID, 0); !errors.Is(err, lockcore.ErrNotHeld) {
-			t.Errorf("an expired lease extended by somebody else: %v", err)
+			t.Errorf("an expired lease extended by another caller: %v", err)
 		}
 		if n := c.locked(); n != 0 {
 			t.Errorf("that left %d locks", n)
@@ -60,8 +60,8 @@ func TestALeaseAnswersToItsOwnerAlone(t *testing.T) {
 	})
 }
 
-// A retry under an idempotency key finds its lease also after the secret, which
-// its value hangs on, was replaced, and by way of a server that has not heard of it.
+// A retry under an idempotency key finds its lease also after the secret, from
+// which its value is derived, was replaced, and through a server that does not know that.
 func TestAnIdempotencyKeyOutlivesItsSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := testKeys(t, "one")
@@ -103,7 +103,7 @@ func TestAnIdempotencyKeyIsItsOwners(t *testing.T) {
 			t.Errorf("the same owner's retry: %+v, %v", again, err)
 		}
 		if _, err := c.Acquire(bob, keyed); !errors.Is(err, lockcore.ErrHeld) {
-			t.Errorf("somebody else's request with the same key: %v", err)
+			t.Errorf("another caller's request with the same key: %v", err)
 		}
 	})
 }

@@ -9,43 +9,42 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// cleaner sends retractions, releases and dequeues in the background (rule 16):
-// each is repeated until its node has answered, or what it takes away has ended by
-// itself.
+// cleaner sends retractions, releases and dequeues in the background (rule 16). It
+// repeats each until the node has answered, or until what the operation removes
+// has expired.
 type cleaner struct {
 	nodes []node.Node
 	bound int
 
 	mu      sync.Mutex
 	pending int
-	dropped int64
 	closed  bool
 	idle    chan struct{} // closed when nothing is pending and the cleaner is closed
 }
 
-// The pace of repetition, and how many operations may wait for dead nodes. What one
-// beyond that would take away is left to its TTL.
 const (
 	cleanFirstPause = 20 * time.Millisecond
 	cleanMaxPause   = 2 * time.Second
-	cleanBound      = 100_000
+	// cleanBound is how many operations may wait for dead nodes. Beyond it the
+	// cleaner drops operations: what they would remove expires.
+	cleanBound = 100_000
 )
 
-// recheck is how often an operation that found nothing is sent again. The acquire
-// may still lie in the node's socket, to be read after a retraction or a release
-// that came by another connection.
+// recheck is how often an operation that found nothing is sent again. The node may
+// still have to read the acquire, which came by another connection than the
+// retraction or the release.
 type recheck int
 
 const (
 	recheckNever  recheck = 0
-	recheckOnce   recheck = 1           // a release: another server's acquire may be on its way
+	recheckOnce   recheck = 1           // a release: another server's acquire may still arrive
 	recheckAlways recheck = math.MaxInt // a retraction of an acquire that was never answered
 )
 
-// rejoinTime is how long a node may take from what a rejoin reads for it to its
-// first vote, and latePause how soon it is looked what a node came to hold: seldom,
-// since a node is silent for far longer than its rejoin takes, and later than the
-// node reads what other connections had brought before.
+// rejoinTime is the longest time from the reads of a rejoin to the node's first
+// vote. latePause is the first pause before a release that may come too early:
+// longer than a node takes to read what other connections brought before. It can
+// be long, since a node is quarantined for far longer than its rejoin takes.
 const (
 	rejoinTime = 4 * time.Second
 	latePause  = 200 * time.Millisecond
@@ -55,29 +54,28 @@ func newCleaner(nodes []node.Node) *cleaner {
 	return &cleaner{nodes: nodes, bound: cleanBound, idle: make(chan struct{})}
 }
 
-// send does op on node i, and gives up at the instant until.
+// send sends op to node i, until the given time at most.
 func (c *cleaner) send(i int, op node.Op, until time.Time, again recheck) {
 	if c.begin() {
-		d := &cleanup{cleaner: c, op: op, until: until, recheck: again, pause: cleanFirstPause}
-		d.submit(i)
+		t := &cleanup{cleaner: c, op: op, until: until, recheck: again, pause: cleanFirstPause}
+		t.submit(i)
 	}
 }
 
-// sendLater does op on node i for the first time after latePause: the node may
-// soon come to hold what op takes away.
+// sendLater sends op to node i for the first time after latePause: the node may
+// soon get what op removes.
 func (c *cleaner) sendLater(i int, op node.Op, until time.Time) {
 	if c.begin() {
-		d := &cleanup{cleaner: c, op: op, until: until, pause: latePause}
-		d.Deliver(i, node.Reply{Outcome: node.NotAdmitted})
+		t := &cleanup{cleaner: c, op: op, until: until, pause: latePause}
+		t.again(i)
 	}
 }
 
-// begin counts one more that is pending, unless there are too many.
+// begin counts one more pending operation, unless there are too many.
 func (c *cleaner) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || c.pending >= c.bound {
-		c.dropped++
 		return false
 	}
 	c.pending++
@@ -99,17 +97,13 @@ func (c *cleaner) isClosed() bool {
 	return c.closed
 }
 
-// close waits for what is under way to be answered once, or for ctx.
+// close waits until what is pending was answered once, or until ctx ends.
 func (c *cleaner) close(ctx context.Context) {
 	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return
-	}
-	c.closed = true
-	if c.pending == 0 {
+	if !c.closed && c.pending == 0 {
 		close(c.idle)
 	}
+	c.closed = true
 	c.mu.Unlock()
 	select {
 	case <-c.idle:
@@ -117,7 +111,7 @@ func (c *cleaner) close(ctx context.Context) {
 	}
 }
 
-// disposal is one operation until it is done.
+// cleanup is one operation until it is done.
 type cleanup struct {
 	cleaner *cleaner
 	op      node.Op
@@ -126,31 +120,40 @@ type cleanup struct {
 	pause   time.Duration
 }
 
-// submit sends the operation. It is copied: the last try's may still be in use.
-func (d *cleanup) submit(i int) {
-	op := d.op
-	op.Deadline = d.until
-	d.cleaner.nodes[i].Submit(&op, i, d)
+// submit sends a copy of the operation: the node may still use that of the last try.
+func (t *cleanup) submit(i int) {
+	op := t.op
+	op.Deadline = t.until
+	t.cleaner.nodes[i].Submit(&op, i, t)
 }
 
-// Deliver takes the node's answer.
-func (d *cleanup) Deliver(i int, reply node.Reply) {
-	if d.done(reply.Outcome) || !time.Now().Add(d.pause).Before(d.until) || d.cleaner.isClosed() {
-		d.cleaner.finished()
+// Deliver takes the node's reply.
+func (t *cleanup) Deliver(i int, reply node.Reply) {
+	if t.done(reply.Outcome) {
+		t.cleaner.finished()
 		return
 	}
-	pause := d.pause
-	d.pause = min(2*d.pause, cleanMaxPause) // before the next answer can come
-	time.AfterFunc(pause, func() { d.submit(i) })
+	t.again(i)
 }
 
-func (d *cleanup) done(o node.Outcome) bool {
+// again sends the operation after the pause, unless it is too late for that.
+func (t *cleanup) again(i int) {
+	if !time.Now().Add(t.pause).Before(t.until) || t.cleaner.isClosed() {
+		t.cleaner.finished()
+		return
+	}
+	pause := t.pause
+	t.pause = min(2*t.pause, cleanMaxPause) // before the next reply can come
+	time.AfterFunc(pause, func() { t.submit(i) })
+}
+
+func (t *cleanup) done(o node.Outcome) bool {
 	switch {
-	case o != node.NotHeld || d.recheck == recheckNever:
+	case o != node.NotHeld || t.recheck == recheckNever:
 		return o == node.Granted || o == node.NotHeld
-	case d.recheck != recheckAlways:
-		d.recheck--
-		d.pause = max(d.pause, latePause)
+	case t.recheck != recheckAlways:
+		t.recheck--
+		t.pause = max(t.pause, latePause)
 	}
 	return false
 }

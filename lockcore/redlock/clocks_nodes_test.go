@@ -20,7 +20,7 @@ type timed struct{ *nodetest.Model }
 
 func (n timed) Time(context.Context) (time.Time, error) { return n.Clock(), nil }
 
-// jumps counts what a Meter is told.
+// jumps counts the jumps that a Meter gets.
 type jumps struct {
 	redlock.Meter
 	mu    sync.Mutex
@@ -42,7 +42,7 @@ func (j jumpsOf) Jump(time.Duration) {
 	j.count[j.node]++
 }
 
-func (j *jumps) told() int {
+func (j *jumps) total() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	n := 0
@@ -63,7 +63,7 @@ func clockCluster(t *testing.T, n int, test func(t *testing.T, l *redlock.Locker
 			models, nodes = append(models, m), append(nodes, timed{m})
 		}
 		j := &jumps{count: map[string]int{}}
-		l, err := redlock.New(redlock.Config{MaxHold: time.Hour, 
+		l, err := redlock.New(redlock.Config{MaxHold: time.Hour,
 			New: true, MaxTTL: 10 * time.Second, Meters: func(node string) redlock.Meter { return jumpsOf{j, node} },
 		}, nodes)
 		if err != nil {
@@ -95,7 +95,7 @@ func TestNodeWhoseClockJumpedIsSilent(t *testing.T) {
 			models[0].JumpClock(by)
 			time.Sleep(2 * time.Second)
 			s := l.Status()
-			if s.Nodes[0].State != lockcore.NodeQuarantined || s.Voting != 2 || j.count["n1"] != 1 || j.told() != 1 {
+			if s.Nodes[0].State != lockcore.NodeQuarantined || s.Voting != 2 || j.count["n1"] != 1 || j.total() != 1 {
 				t.Fatalf("after a jump by %s: %+v, %v", by, s, j.count)
 			}
 			if _, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); !errors.Is(err, lockcore.ErrHeld) {
@@ -109,7 +109,7 @@ func TestNodeWhoseClockJumpedIsSilent(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Second) // the longest TTL has passed
-			if s := l.Status(); s.Voting != 3 || j.told() != 1 {
+			if s := l.Status(); s.Voting != 3 || j.total() != 1 {
 				t.Fatalf("it does not come back: %+v, %v", s, j.count)
 			}
 			lease, err := l.Lease(t.Context(), first.ID)
@@ -132,10 +132,10 @@ func TestServerWhoseClockJumpedBlamesNobody(t *testing.T) {
 					t.Fatalf("%d of %d jumped: %+v", jump, n, s)
 				}
 			}
-			if j.told() != jump {
-				t.Errorf("%d jumps, want %d", j.told(), jump)
+			if j.total() != jump {
+				t.Errorf("%d jumps, want %d", j.total(), jump)
 			}
-			// What is known afterwards is good enough for the next one.
+			// After that the readings are enough for the next jump.
 			models[0].JumpClock(time.Minute)
 			time.Sleep(2 * time.Second)
 			if s := l.Status(); n > 1 && s.Nodes[0].State != lockcore.NodeQuarantined {
@@ -167,7 +167,7 @@ func TestQuorumIsNotGivenUpForAClock(t *testing.T) {
 	})
 }
 
-// Two servers see the same jump: the node is silent once.
+// Two servers see the same jump: the node is quarantined once.
 func TestTwoServersSeeAJump(t *testing.T) {
 	clockCluster(t, 3, func(t *testing.T, first *redlock.Locker, models []*nodetest.Model, j *jumps) { //nolint:thelper // it is the test itself
 		var nodes []node.Node

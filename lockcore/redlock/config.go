@@ -17,48 +17,46 @@ import (
 
 // Config tunes a Locker. The zero value of a field takes its default.
 type Config struct {
-	DefaultTTL time.Duration // of a request that names none; default 30s
-	MaxTTL     time.Duration // the longest a request may ask for; default 60s
-	// MaxHold bounds how long extensions may keep one lease (rule 19); 0 or less for no
-	// bound, else at least MaxTTL.
+	DefaultTTL time.Duration // of a request without a TTL; default 30s
+	MaxTTL     time.Duration // the longest TTL of a request; default 60s
+	// MaxHold bounds how long extensions may keep one lease (rule 19): at least MaxTTL,
+	// or 0 or less for no bound.
 	MaxHold time.Duration
-	// NodeTimeout is how long a round waits for a node, never more than a
-	// tenth of the TTL (rule 18); default 50ms.
-	NodeTimeout time.Duration
-	// WatchInterval is how often each node is looked at; default 250ms.
-	WatchInterval time.Duration
-	// MaxWaiters bounds the requests that wait in the queue on this server; default 10000.
-	MaxWaiters int
-	// MaxInFlight bounds the acquires that ask the nodes at the same time; more
-	// wait for their turn before they ask. Default 128.
+	// NodeTimeout is how long a round waits for a node, at most a tenth of the
+	// TTL (rule 18); default 50ms.
+	NodeTimeout   time.Duration
+	WatchInterval time.Duration // between two observations of a node; default 250ms
+	MaxWaiters    int           // bounds the requests in the queue of this server; default 10000
+	// MaxInFlight bounds the acquires that ask the nodes at the same time. More
+	// wait before they ask. Default 128.
 	MaxInFlight int
 	Recovery    membership.Recovery // default RecoveryAuto
-	// New: the operator says that the cluster is new, so the first bootstrap
-	// need not wait. It acts only while every node is reachable and empty.
+	// New: the operator says that the cluster is new, so that the first bootstrap
+	// need not wait. It has an effect only while every node is reachable and empty.
 	New bool
-	// Force: the operator says that the nodes that do not answer will never
-	// come back, so that a bootstrap need not wait for them (rule 12). If one
-	// does come back, it may repeat tokens.
+	// Force: the operator says that the unreachable nodes will never come back, so
+	// that a bootstrap need not wait for them (rule 12). A node that does come back
+	// may repeat tokens.
 	Force bool
-	// Floor, if not nil, gives the guard's highest mark, so that a re-bootstrapped
-	// cluster starts above it. An error only means that it cannot be read now.
+	// Floor, if not nil, returns the guard's largest mark, so that a re-bootstrapped
+	// cluster starts above it. An error means that it cannot be read now.
 	Floor func(context.Context) (fencing.Token, error)
-	// Released, if not nil, is told of every lease that a Release of this
-	// Locker has ended, resource by resource. It must not block.
+	// Released, if not nil, is called for every resource of a lease that a Release
+	// of this Locker has ended. It must not block.
 	Released func(resource string, token fencing.Token)
 	Logger   *slog.Logger // default discards
-	// Audit gets a line for everything that is done to nodes: that one is
-	// quarantined, admitted, or part of a bootstrap. Default Logger.
+	// Audit gets a record for everything that is done to nodes: a quarantine, an
+	// admission, a bootstrap. Default Logger.
 	Audit *slog.Logger
-	// Keys, if not nil, gives the keys of lease ids and cursors, in the place of
-	// those that are made of the cluster's own secret. Every server needs the same.
+	// Keys, if not nil, returns the keys of lease ids and cursors, instead of those
+	// of the cluster's own secret. Every server needs the same.
 	Keys func() *Keys
-	// Meters, if not nil, gives the Meter of the node of that name.
+	// Meters, if not nil, returns the Meter of the node of that name.
 	Meters func(node string) Meter
-	// Trace, if not nil, is told of the attempts of contexts that Traced wants.
+	// Trace, if not nil, gets the attempts of the contexts that Traced selects.
 	Trace  func(context.Context, Attempt)
 	Traced func(context.Context) bool
-	// Random is where lease ids, epochs and jitter come from; default crypto/rand.
+	// Random is the source of lease ids, epochs and jitter; default crypto/rand.
 	// Many goroutines read it at once.
 	Random random.Source
 }
@@ -103,7 +101,7 @@ func (c Config) validate() error {
 	case c.MaxWaiters < 0:
 		return fmt.Errorf("MaxWaiters is %d: at least 1", c.MaxWaiters)
 	case c.MaxInFlight < 0:
-		return fmt.Errorf("MaxRounds is %d: at least 1", c.MaxInFlight)
+		return fmt.Errorf("MaxInFlight is %d: at least 1", c.MaxInFlight)
 	case c.WatchInterval < time.Millisecond:
 		return fmt.Errorf("WatchInterval is %s: at least 1ms", c.WatchInterval)
 	case c.Recovery != membership.RecoveryAuto && c.Recovery != membership.RecoveryManual:
@@ -112,23 +110,28 @@ func (c Config) validate() error {
 	return nil
 }
 
-func validateNodes(nodes []node.Node) error {
-	switch len(nodes) {
-	case 1, 3, 5, 7:
-	default:
-		return fmt.Errorf("%d nodes: 1, 3, 5 or 7 are supported", len(nodes))
+func validateSets(sets [][]node.Node) (err error) {
+	if len(sets) == 0 {
+		return errors.New("no set of nodes")
 	}
-	seen := make(map[string]bool, len(nodes))
-	for _, n := range nodes {
-		if seen[n.Name()] {
-			return fmt.Errorf("node %s is listed twice: each node must be a server of its own", n.Name())
+	seen := make(map[string]bool)
+	for _, nodes := range sets {
+		switch len(nodes) {
+		case 1, 3, 5, 7:
+		default:
+			err = errors.Join(err, fmt.Errorf("%d nodes: 1, 3, 5 or 7 are supported", len(nodes)))
 		}
-		seen[n.Name()] = true
+		for _, n := range nodes {
+			if seen[n.Name()] {
+				err = errors.Join(err, fmt.Errorf("node %s is listed twice: each node must be a server of its own", n.Name()))
+			}
+			seen[n.Name()] = true
+		}
 	}
-	return nil
+	return err
 }
 
-// checkTTL replaces 0 by the default and refuses what is out of bounds.
+// checkTTL replaces 0 by the default and refuses a TTL out of bounds.
 func (c Config) checkTTL(ttl time.Duration) (time.Duration, error) {
 	if ttl == 0 {
 		return c.DefaultTTL, nil
@@ -158,25 +161,25 @@ func (c Config) checkAcquire(req *lockcore.AcquireRequest) (err error) {
 	if len(req.IdempotencyKey) > lockcore.MaxIdempotencyKey {
 		err = &lockcore.FieldError{Field: "Idempotency-Key", Reason: "is too long"}
 	}
-	what := lockcore.ValidateResource(req.Resource)
+	named := lockcore.ValidateResource(req.Resource)
 	if req.Resources != nil {
-		what = checkBundle(req)
+		named = checkBundle(req)
 	}
-	return errors.Join(what, lockcore.ValidateText("holder", req.Holder, 0), err)
+	return errors.Join(named, lockcore.ValidateText("holder", req.Holder, 0), err)
 }
 
-// roundLimit is how long one round waits for its nodes (rule 18).
+// roundLimit is how long a round waits for its nodes (rule 18).
 func (c Config) roundLimit(ttl time.Duration) time.Duration {
 	return min(c.NodeTimeout, ttl/10)
 }
 
-// membership is what a set's members need of the configuration.
-func (c Config) membership(l *set) membership.Config {
+// membership is the configuration of the set's Controller.
+func (c Config) membership(s *set) membership.Config {
 	return membership.Config{
 		MaxTTL: c.MaxTTL, NodeTimeout: c.NodeTimeout, WatchInterval: c.WatchInterval,
 		Recovery: c.Recovery, New: c.New, Force: c.Force, Floor: c.Floor,
 		Logger: c.Logger, Audit: c.Audit, Random: c.Random,
-		Meter:   func(i int) membership.Meter { return l.meters[i] },
-		Secrets: l.takeSecrets,
+		Meter:   func(i int) membership.Meter { return s.meters[i] },
+		Secrets: s.takeSecrets,
 	}
 }

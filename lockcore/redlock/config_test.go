@@ -27,7 +27,7 @@ func TestConfigValidationNamesTheField(t *testing.T) {
 		"DefaultTTL":    {DefaultTTL: time.Hour},
 		"MaxHold":       {MaxHold: time.Second},
 		"NodeTimeout":   {MaxTTL: time.Second, NodeTimeout: 101 * time.Millisecond},
-		"MaxRounds":     {MaxInFlight: -1},
+		"MaxInFlight":   {MaxInFlight: -1},
 		"MaxWaiters":    {MaxWaiters: -1},
 		"WatchInterval": {WatchInterval: time.Microsecond},
 		"Recovery":      {Recovery: "perhaps"},

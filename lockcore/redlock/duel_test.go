@@ -19,7 +19,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
-// distant is a Model as a server sees it that is milliseconds away.
+// distant is a Model behind a network of some milliseconds.
 type distant struct {
 	*nodetest.Model
 	cut *atomic.Bool // for every server
@@ -37,7 +37,7 @@ func (n *distant) trip() time.Duration {
 	return time.Millisecond + time.Duration(n.rng.Int64N(int64(6*time.Millisecond)))
 }
 
-// far does f on the node, a trip away.
+// far calls f on the node after a trip, and returns after another.
 func (n *distant) far(f func() error) error {
 	if n.cut.Load() {
 		return errCut
@@ -175,9 +175,9 @@ func (d *duel) restart(nodes ...int) {
 	}
 }
 
-// Three servers found the cluster again at the same moment, over a network that
-// is slow beside their watch interval, on nodes that restarted and nodes that
-// were away: whoever wins, no wait is lost, and a second one is not needed.
+// Three servers bootstrap the cluster again at the same moment, over a network that is
+// slow against their watch interval, on nodes that restarted and nodes that missed a
+// bootstrap. Whichever server wins, no wait is repeated.
 func TestFoundersThatMeet(t *testing.T) {
 	const wait, soon = duelTTL + duelTTL/100 + 2*time.Millisecond, 2 * time.Second
 	for seed := range uint64(8) {

@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// fakeNode answers as a test says. Without a script it is silent.
+// fakeNode answers with the test's script. Without a script it does not answer.
 type fakeNode struct {
 	name string
 
@@ -48,7 +48,7 @@ func (f *fakeNode) Submit(op *node.Op, index int, sink node.Sink) {
 	time.AfterFunc(after, func() { sink.Deliver(index, reply) })
 }
 
-// ops returns what the node was asked, of one kind.
+// ops returns the operations of one kind that the node got.
 func (f *fakeNode) ops(kind node.OpKind) (ops []node.Op) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -209,14 +209,14 @@ func (c *cluster) heal(i int) {
 	c.spoil(i, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return roundTrip, r })
 }
 
-// cut makes a node silent: nothing reaches it.
+// cut makes nodes unreachable.
 func (c *cluster) cut(nodes ...int) {
 	for _, i := range nodes {
 		c.fakes[i].answer(func(node.Op) (time.Duration, node.Reply) { return -1, node.Reply{} })
 	}
 }
 
-// locked counts the nodes on which a lock stands.
+// locked counts the nodes that have a lock.
 func (c *cluster) locked() (n int) {
 	for i := range c.votes {
 		c.fakes[i].mu.Lock()

@@ -13,9 +13,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// More acquires than there are places wait for one before they ask any node, in
-// the order in which they came; none fails for having waited.
-func TestRoundsAreBounded(t *testing.T) {
+// More acquires than there are places wait for a place before they ask any node, in
+// the order in which they came. None fails because it waited.
+func TestAcquiresInFlightAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const places, callers = 1, 10
 		c := newCluster(t, 3, Config{MaxInFlight: places})
@@ -33,7 +33,7 @@ func TestRoundsAreBounded(t *testing.T) {
 					t.Errorf("caller %d: %v", i, err)
 				}
 			})
-			synctest.Wait() // it has taken a place, or stands behind the others
+			synctest.Wait() // it has a place, or waits behind the others
 		}
 		all.Wait()
 		if took, want := time.Since(began), callers/places*answer; took != want {
@@ -41,7 +41,7 @@ func TestRoundsAreBounded(t *testing.T) {
 		}
 		for i, resource := range order {
 			if want := fmt.Sprint("r", i); resource != want {
-				t.Errorf("asked for %v, want them in the order in which they came", order)
+				t.Errorf("acquired %v, want them in the order in which they came", order)
 				break
 			}
 		}
@@ -60,7 +60,7 @@ func manyLocks(after time.Duration, note bool, mu *sync.Mutex, order *[]string) 
 	}
 }
 
-// Who gives up while it waits for a place asks nobody; an extend needs none.
+// A caller that gives up while it waits for a place asks no node. An extend needs no place.
 func TestWaitingForAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{MaxInFlight: 1})
@@ -68,7 +68,7 @@ func TestWaitingForAPlace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.set.inFlight <- struct{}{} // somebody's round goes on and on
+		c.set.inFlight <- struct{}{} // another round never ends
 		asked := len(c.fakes[0].ops(node.OpAcquire))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -76,7 +76,7 @@ func TestWaitingForAPlace(t *testing.T) {
 			t.Errorf("%v, want the context's error", err)
 		}
 		if now := len(c.fakes[0].ops(node.OpAcquire)); now != asked {
-			t.Errorf("a node was asked %d times by a caller that never had a place", now-asked)
+			t.Errorf("a node got %d acquires of a caller that never had a place", now-asked)
 		}
 		if _, err := c.Extend(t.Context(), lease.ID, time.Minute); err != nil {
 			t.Errorf("extend: %v", err)

@@ -16,21 +16,21 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// MaxSecretBytes bounds the secrets that keys are made of: of more, HMAC would use the hash.
+// MaxSecretBytes bounds the secrets of keys: HMAC hashes a longer one.
 const MaxSecretBytes = 64
 
-// tagBytes is the length of the check in a sealed text.
+// tagBytes is the length of the HMAC in a lease id.
 const tagBytes = 16
 
-// Keys seal lease ids and list cursors, and derive the lease values of
-// idempotency keys. The first key seals, all of them open, so that a key is
-// replaced without ending a live lease: add the new one behind the old one on
-// every server, then put it first, and take the old one away when no lease of
-// it can live. They are safe for concurrent use.
+// Keys seal lease ids and list cursors, and derive the ownership values of
+// idempotency keys. The first key seals, all of them open. To replace a key without
+// ending a live lease, add the new key behind the old one on every server, then put
+// it first, and remove the old one when no lease of it can live. Keys are safe for
+// concurrent use.
 type Keys struct{ keys []*key }
 
-// NewKeys makes keys of secrets, MinSecretBytes to MaxSecretBytes random bytes
-// each, of which no two are the same. The error never shows a secret.
+// NewKeys makes keys of secrets: node.MinSecretBytes to MaxSecretBytes random bytes
+// each, no two the same. The error never shows a secret.
 func NewKeys(secrets ...[]byte) (*Keys, error) {
 	if len(secrets) == 0 {
 		return nil, errors.New("no secret")
@@ -42,7 +42,7 @@ func NewKeys(secrets ...[]byte) (*Keys, error) {
 		}
 		for _, other := range secrets[:i] {
 			if bytes.Equal(other, secret) {
-				return nil, fmt.Errorf("secret %d is there twice", i+1)
+				return nil, fmt.Errorf("secret %d is the same as an earlier one", i+1)
 			}
 		}
 		k.keys = append(k.keys, newKey(secret))
@@ -50,18 +50,18 @@ func NewKeys(secrets ...[]byte) (*Keys, error) {
 	return k, nil
 }
 
-// key is one secret, ready to use. Every use has a key of its own made of the
-// secret, so that what is made for one use is of no use for another.
+// key is one secret. Every use has its own subkey of the secret, so that a text made
+// for one use is worthless for another.
 type key struct {
 	id      [node.KeyIDBytes]byte // public: sealed texts name their key by it
-	values  []byte                // of the lease values of idempotency keys
+	owners  []byte                // of the ownership values of idempotency keys
 	tickets []byte                // of their tickets
 	sealers sync.Pool             // *sealer, of lease ids
 	cursors cipher.AEAD
 }
 
 func newKey(secret []byte) *key {
-	k := &key{values: node.Subkey(secret, "idempotency key"), tickets: node.Subkey(secret, "ticket")}
+	k := &key{owners: node.Subkey(secret, "idempotency key"), tickets: node.Subkey(secret, "ticket")}
 	copy(k.id[:], node.Subkey(secret, "key id"))
 	leases := node.Subkey(secret, "lease id")
 	k.sealers.New = func() any { return &sealer{mac: hmac.New(sha256.New, leases)} }
@@ -75,7 +75,7 @@ func newKey(secret []byte) *key {
 	return k
 }
 
-// sealer is the room that sealing a lease id takes, used again and again.
+// sealer is the memory for sealing one lease id, which is used again.
 type sealer struct {
 	mac  hash.Hash
 	raw  []byte
@@ -83,31 +83,40 @@ type sealer struct {
 	sum  [sha256.Size]byte
 }
 
-// tag is over the owner and two parts of a lease id, around the tag itself.
-func (s *sealer) tag(owner string, head, body []byte) []byte {
+// tag is the HMAC over the caller and the raw lease id without its tag.
+func (s *sealer) tag(caller string, raw []byte) []byte {
 	s.mac.Reset()
-	s.text = binary.AppendUvarint(s.text[:0], uint64(len(owner)))
-	s.text = append(s.text, owner...)
-	s.text = append(s.text, head...)
+	s.text = binary.AppendUvarint(s.text[:0], uint64(len(caller)))
+	s.text = append(s.text, caller...)
+	s.text = append(s.text, raw[:leaseHeadBytes]...)
 	_, _ = s.mac.Write(s.text)
-	_, _ = s.mac.Write(body)
+	_, _ = s.mac.Write(raw[leaseBodyAt:])
 	return s.mac.Sum(s.sum[:0])[:tagBytes]
 }
 
-// leaseValue makes the same ownership value of the same idempotency key and
-// owner each time, so that a retry finds its own lease with nothing stored. Who
-// does not know the secret can compute no value, and no two owners share one.
-func (k *key) leaseValue(owner, idempotencyKey string) string {
-	mac := hmac.New(sha256.New, k.values)
-	text := binary.AppendUvarint(make([]byte, 0, 128), uint64(len(owner)))
-	text = append(text, owner...)
+// owner derives the ownership value of a caller's idempotency key: always the same,
+// so that a retry finds its own lease with nothing stored. Without the secret no
+// client can compute one, and no two callers share one.
+func (k *key) owner(caller, idempotencyKey string) string {
+	mac := hmac.New(sha256.New, k.owners)
+	text := binary.AppendUvarint(make([]byte, 0, 128), uint64(len(caller)))
+	text = append(text, caller...)
 	_, _ = mac.Write(append(text, idempotencyKey...))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:leaseSecretBytes])
 }
 
+// owners are the ownership values of an idempotency key under every key, the
+// current one first: an older lease has one of the others.
+func (k *Keys) owners(caller, idempotencyKey string) []string {
+	owners := make([]string, len(k.keys))
+	for i, key := range k.keys {
+		owners[i] = key.owner(caller, idempotencyKey)
+	}
+	return owners
+}
+
 // ticketID is the id of the ticket with which a request under an idempotency key
-// waits for a resource. A request that waits over a rotation of the secret has
-// another one afterwards.
+// waits for a resource. After a rotation of the secret a retry gets another one.
 func (k *Keys) ticketID(caller, idempotencyKey, resource string) string {
 	const idBytes = 9
 	mac := hmac.New(sha256.New, k.keys[0].tickets)
@@ -118,17 +127,7 @@ func (k *Keys) ticketID(caller, idempotencyKey, resource string) string {
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:idBytes])
 }
 
-// leaseValues are the values of an idempotency key under every key, the one to
-// use first: a lease from before the secret was replaced has one of the others.
-func (k *Keys) leaseValues(owner, idempotencyKey string) []string {
-	values := make([]string, len(k.keys))
-	for i, key := range k.keys {
-		values[i] = key.leaseValue(owner, idempotencyKey)
-	}
-	return values
-}
-
-// named gives the key of that id, nil if there is none.
+// named returns the key of that id, nil if there is none.
 func (k *Keys) named(id []byte) *key {
 	for _, key := range k.keys {
 		if bytes.Equal(key.id[:], id) {
@@ -138,16 +137,16 @@ func (k *Keys) named(id []byte) *key {
 	return nil
 }
 
-// sealCursor hides where a listing stands from who asks for its next page. It
-// opens only with the same use, which is the owner and the list's prefix.
+// sealCursor encrypts the position of a listing. The text opens only with the same
+// use, which is the caller and the list's prefix.
 func (k *Keys) sealCursor(use, cursor string) string {
 	key := k.keys[0]
 	raw := append(make([]byte, 0, node.KeyIDBytes+key.cursors.Overhead()+len(cursor)), key.id[:]...)
-	sealed := key.cursors.Seal(raw, nil, []byte(cursor), []byte(use)) //nolint:gosec // it draws a nonce by itself
+	sealed := key.cursors.Seal(raw, nil, []byte(cursor), []byte(use)) //nolint:gosec // the AEAD draws the nonce
 	return base64.RawURLEncoding.EncodeToString(sealed)
 }
 
-// openCursor reports false for what sealCursor did not make for this use.
+// openCursor reports false for a text that sealCursor did not make for this use.
 func (k *Keys) openCursor(use, text string) (cursor string, ok bool) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err != nil || len(raw) < node.KeyIDBytes {

@@ -21,47 +21,47 @@ const (
 	leaseIDVersion   = 1
 	leaseHeadBytes   = 1 + node.KeyIDBytes
 	leaseBodyAt      = leaseHeadBytes + tagBytes
-	mostLeaseIDChars = 8192 // of MaxBundle resources with the longest names some 6,200
+	maxLeaseIDChars  = 8192 // MaxBundle resources with the longest names take some 6,200
 )
 
-// leaseID is what a lease id says of one resource. It carries what a server needs
-// to act on a lease it never saw: any server of the cluster can extend or release
+// leaseID is what a lease id says of one resource. It has all that a server needs
+// for a lease that it never saw: any server of the cluster can extend or release
 // it, and none keeps a table of leases.
 type leaseID struct {
-	value    string // the ownership value on the nodes
+	owner    string // the secret ownership value on the nodes
 	token    fencing.Token
 	acquired time.Time // the granting server's wall clock, whole milliseconds; of several resources the earliest
 	resource string
 	terms
 }
 
-// terms are what was agreed on with the caller for the whole lease.
+// terms are what the caller asked for, for the whole lease.
 type terms struct {
 	minHold time.Duration // the resource stays taken for so long from acquired
-	maxHold time.Duration // extensions end so long after acquired; 0 for no end
+	maxHold time.Duration // extensions end so long after acquired; 0 for no bound
 }
 
-// sealLease makes the lease id of one resource or more, for the owner alone: in
+// sealLease makes the lease id of one or more resources, for this caller alone: in
 // unpadded URL-safe base64
 //
 //	version    1 byte
 //	key        4 bytes, the id of the key
-//	tag        16 bytes of HMAC-SHA256 over the owner and everything else
+//	tag        16 bytes of HMAC-SHA256 over the caller and everything else
 //	acquired   a varint
 //	min hold   a varint, milliseconds
 //	max hold   a varint, milliseconds
 //	and for each resource
-//	value      20 bytes
+//	owner      20 bytes
 //	token      a varint
 //	resource   its length as a varint, and its bytes
-func (k *Keys) sealLease(owner string, parts []leaseID) string {
+func (k *Keys) sealLease(caller string, parts []leaseID) string {
 	key := k.keys[0]
 	s, _ := key.sealers.Get().(*sealer)
 	defer key.sealers.Put(s)
 	s.raw = append(append(s.raw[:0], leaseIDVersion), key.id[:]...)
 	s.raw = append(s.raw, make([]byte, tagBytes)...)
 	s.raw = appendParts(s.raw, parts)
-	copy(s.raw[leaseHeadBytes:], s.tag(owner, s.raw[:leaseHeadBytes], s.raw[leaseBodyAt:]))
+	copy(s.raw[leaseHeadBytes:], s.tag(caller, s.raw))
 	s.text = base64.RawURLEncoding.AppendEncode(s.text[:0], s.raw)
 	return string(s.text)
 }
@@ -79,9 +79,9 @@ func appendParts(raw []byte, parts []leaseID) []byte {
 	for _, id := range parts {
 		before := len(raw)
 		var err error
-		raw, err = base64.RawURLEncoding.AppendDecode(raw, []byte(id.value))
+		raw, err = base64.RawURLEncoding.AppendDecode(raw, []byte(id.owner))
 		if err != nil || len(raw) != before+leaseSecretBytes {
-			panic("redlock: ownership value is neither drawn nor derived here")
+			panic("redlock: an ownership value is neither random nor of an idempotency key")
 		}
 		raw = binary.AppendUvarint(raw, uint64(id.token))
 		raw = binary.AppendUvarint(raw, uint64(len(id.resource)))
@@ -90,32 +90,26 @@ func appendParts(raw []byte, parts []leaseID) []byte {
 	return raw
 }
 
-// sealedLease is a lease id before it was verified.
-type sealedLease []byte
-
-// readSealed reads the text's form. It takes a text that sealLease makes, and no
-// other one for the same bytes.
-func readSealed(text string) (sealedLease, bool) {
-	if len(text) > mostLeaseIDChars {
+// decodeLeaseID decodes a text that sealLease makes, and no other text for the same
+// bytes. It does not verify the tag.
+func decodeLeaseID(text string) (raw []byte, ok bool) {
+	if len(text) > maxLeaseIDChars {
 		return nil, false
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	// The decoder skips line breaks, so a text with some would be a second form.
-	ok := err == nil && len(raw) > leaseBodyAt && raw[0] == leaseIDVersion && base64.RawURLEncoding.EncodedLen(len(raw)) == len(text)
+	// The decoder skips line breaks: a text with some would be a second form.
+	ok = err == nil && len(raw) > leaseBodyAt && raw[0] == leaseIDVersion && base64.RawURLEncoding.EncodedLen(len(raw)) == len(text)
 	return raw, ok
 }
 
-func (l sealedLease) keyID() []byte { return l[1:leaseHeadBytes] }
-func (l sealedLease) tag() []byte   { return l[leaseHeadBytes:leaseBodyAt] }
-
-// openLease gives what the id says if the key sealed it for the owner.
-func (k *key) openLease(owner string, sealed sealedLease) (parts []leaseID, ok bool) {
+// openLease returns the parts if the key sealed them for the caller.
+func (k *key) openLease(caller string, raw []byte) (parts []leaseID, ok bool) {
 	s, _ := k.sealers.Get().(*sealer)
 	defer k.sealers.Put(s)
-	if !hmac.Equal(s.tag(owner, sealed[:leaseHeadBytes], sealed[leaseBodyAt:]), sealed.tag()) {
+	if !hmac.Equal(s.tag(caller, raw), raw[leaseHeadBytes:leaseBodyAt]) {
 		return nil, false
 	}
-	return readParts(sealed[leaseBodyAt:])
+	return readParts(raw[leaseBodyAt:])
 }
 
 // readParts reads what appendParts wrote.
@@ -124,7 +118,7 @@ func readParts(raw []byte) (parts []leaseID, ok bool) {
 	acquired := time.UnixMilli(int64(r.number()))
 	agreed := terms{minHold: r.duration(), maxHold: r.duration()}
 	for len(r.rest) > 0 && !r.bad {
-		id := leaseID{acquired: acquired, terms: agreed, value: base64.RawURLEncoding.EncodeToString(r.bytes(leaseSecretBytes))}
+		id := leaseID{acquired: acquired, terms: agreed, owner: base64.RawURLEncoding.EncodeToString(r.bytes(leaseSecretBytes))}
 		id.token = fencing.Token(r.number())
 		id.resource = string(r.bytes(r.number()))
 		parts = append(parts, id)
@@ -162,29 +156,22 @@ func (r *partsReader) bytes(n uint64) []byte {
 	return taken
 }
 
-// seal makes the id of a lease that was granted to the owner just now.
-func (l *Locker) seal(owner string, parts []leaseID) string {
-	keys := l.of(parts[0].resource).keysNow()
-	return keys.sealLease(owner, parts)
-}
-
-// openLease opens a lease id for the owner of ctx. ErrNotHeld for whatever this
-// cluster did not seal for this owner: such a lease never was, and an id that was
-// edited or made up is answered like one whose lease has ended. *QuorumError while
-// this server knows too little of the nodes to tell.
+// openLease opens a lease id for the caller of ctx. It returns ErrNotHeld for an id
+// that this cluster did not seal for this caller: there never was such a lease. It
+// returns a *QuorumError while this server knows too little of the nodes to decide.
 func (l *Locker) openLease(ctx context.Context, text string) ([]leaseID, error) {
-	sealed, ok := readSealed(text)
+	raw, ok := decodeLeaseID(text)
 	if !ok {
 		return nil, lockcore.ErrNotHeld
 	}
-	owner, known := lockcore.CallerOf(ctx), false
-	for _, set := range l.sets {
-		keys, err := set.currentKeys(ctx)
+	caller, known := lockcore.CallerOf(ctx), false
+	for _, s := range l.sets {
+		keys, err := s.currentKeys(ctx)
 		if err != nil {
 			continue
 		}
-		if key := keys.named(sealed.keyID()); key != nil {
-			if parts, ok := key.openLease(owner, sealed); ok {
+		if key := keys.named(raw[1:leaseHeadBytes]); key != nil {
+			if parts, ok := key.openLease(caller, raw); ok {
 				return parts, nil
 			}
 			known = true
@@ -196,19 +183,18 @@ func (l *Locker) openLease(ctx context.Context, text string) ([]leaseID, error) 
 	return nil, l.noSuchKey(ctx)
 }
 
-// noSuchKey answers an id whose key nobody here knows: it may be one that the
-// nodes have got a moment ago.
+// noSuchKey is the error for an id whose key this server does not know. The nodes
+// may have got the key a moment ago.
 func (l *Locker) noSuchKey(ctx context.Context) error {
-	for _, set := range l.sets {
-		if set.cfg.Keys == nil && !set.members.UpToDate() {
-			return set.unknown(ctx)
+	for _, s := range l.sets {
+		if s.cfg.Keys == nil && !s.members.UpToDate() {
+			return s.unready(ctx, noSecret)
 		}
 	}
 	return lockcore.ErrNotHeld
 }
 
-// ReadLeaseID verifies a lease id and returns what it says. It asks no node. Errors:
-// ErrNotHeld (the id is not one of this cluster for the caller of ctx), *QuorumError.
+// ReadLeaseID is lockcore.Service's. It asks no node.
 func (l *Locker) ReadLeaseID(ctx context.Context, lease string) (lockcore.LeaseTerms, error) {
 	parts, err := l.openLease(ctx, lease)
 	if err != nil {

@@ -10,21 +10,19 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // listBudget bounds how long one page searches: a node may hold few locks among
-// many counters, or few that may be shown. The page is then short, and its cursor
-// continues there.
+// many counters, or few that may be shown.
 const listBudget = 250 * time.Millisecond
 
-// List returns held locks in the nodes' own order. It asks R nodes one after the
-// other, since each held lock stands on at least one of them; a lock that moves
-// meanwhile may be missed or shown twice. A page takes a quarter of a second at
-// most for the search, and may then be short, or empty, and yet have a NextCursor.
-// The cursor is sealed, and good for this owner (WithCaller) and prefix, until
-// the cluster's secret has been replaced twice. Errors: *FieldError, *QuorumError.
+// List is lockcore.Service's, in the nodes' own order. It reads R nodes one after the
+// other, since at least one of them has each held lock. It may miss a lock that moves
+// in the meantime, or show it twice. A page searches for a quarter of a second at
+// most. It may then be short or empty and still have a NextCursor. The cursor is
+// sealed for this caller and prefix, and valid until the cluster's secret was
+// replaced twice.
 func (l *Locker) List(ctx context.Context, req lockcore.ListRequest) (lockcore.LockPage, error) {
 	if err := lockcore.ValidateText("prefix", req.Prefix, 0); err != nil {
 		return lockcore.LockPage{}, err
@@ -36,8 +34,8 @@ func (l *Locker) List(ctx context.Context, req lockcore.ListRequest) (lockcore.L
 	if err != nil {
 		return lockcore.LockPage{}, err
 	}
-	owner := lockcore.CallerOf(ctx)
-	use := strconv.Itoa(len(owner)) + " " + owner + req.Prefix
+	caller := lockcore.CallerOf(ctx)
+	use := strconv.Itoa(len(caller)) + " " + caller + req.Prefix
 	w := listing{sets: l.sets, req: req, until: time.Now().Add(listBudget)}
 	if w.at, err = openListPlace(keys, use, req.Cursor, l.sets); err != nil {
 		return lockcore.LockPage{}, err
@@ -53,7 +51,7 @@ func (l *Locker) List(ctx context.Context, req lockcore.ListRequest) (lockcore.L
 	return page, nil
 }
 
-// listing is a page in the making.
+// listing is the state of one List.
 type listing struct {
 	sets  []*set
 	req   lockcore.ListRequest
@@ -66,26 +64,27 @@ func (w *listing) ended() bool { return w.at.set == len(w.sets) }
 func (w *listing) page(ctx context.Context) (lockcore.LockPage, error) {
 	page := lockcore.LockPage{Locks: []lockcore.LockState{}}
 	for !w.ended() && len(page.Locks) < w.req.Limit && time.Now().Before(w.until) {
-		l, earlier := w.sets[w.at.set], w.at.reader
+		s, earlier := w.sets[w.at.set], w.at.reader
 		found, readers, err := w.step(ctx, w.req.Limit-len(page.Locks))
 		if err != nil {
 			return lockcore.LockPage{}, err
 		}
-		page.Locks = append(page.Locks, l.inspectAll(ctx, found, readers[:earlier])...)
+		page.Locks = append(page.Locks, s.inspectAll(ctx, found, readers[:earlier])...)
 	}
 	return page, nil
 }
 
-// step asks the reader at the present place for resources, and goes on behind them.
-func (w *listing) step(ctx context.Context, limit int) (found []string, readers []node.Node, err error) {
-	l := w.sets[w.at.set]
-	if readers, err = l.readers(); err != nil {
+// step scans the reader at the present place, and moves the place on.
+func (w *listing) step(ctx context.Context, limit int) (found []string, readers []int, err error) {
+	s := w.sets[w.at.set]
+	if readers, err = s.readers(ctx); err != nil {
 		return nil, nil, err
 	}
-	n := readers[w.at.reader]
-	found, next, err := n.Scan(ctx, w.req.Prefix, w.at.node, limit)
+	reader := s.nodes[readers[w.at.reader]]
+	found, next, err := reader.Scan(ctx, w.req.Prefix, w.at.node, limit)
 	if err != nil {
-		return nil, nil, l.unreadable(n, err)
+		failed := lockcore.NodeOutcome{Node: reader.Name(), Reason: err.Error()}
+		return nil, nil, &lockcore.QuorumError{Quorum: s.quorum, Nodes: []lockcore.NodeOutcome{failed}, RetryAfter: time.Second}
 	}
 	if w.req.Show != nil {
 		found = slices.DeleteFunc(found, func(resource string) bool { return !w.req.Show(resource) })
@@ -94,86 +93,59 @@ func (w *listing) step(ctx context.Context, limit int) (found []string, readers 
 	return found, readers, nil
 }
 
-// more reports whether something may be shown behind a full page, as far as there
-// is time to look. Where nothing is hidden the nodes' word that there is more will do.
+// more reports whether the next page may show something, as far as there is time to
+// search. When nothing is hidden, a node's cursor is enough.
 func (w *listing) more(ctx context.Context) bool {
-	const many = 100
+	const limit = 100
 	for w.req.Show != nil && !w.ended() && time.Now().Before(w.until) {
-		if found, _, err := w.step(ctx, many); err != nil || len(found) > 0 {
-			return true // an error is for the next page to tell
+		if found, _, err := w.step(ctx, limit); err != nil || len(found) > 0 {
+			return true // the next page returns the error
 		}
 	}
 	return !w.ended()
 }
 
 // readers returns the first R nodes that may vote.
-func (l *set) readers() (readers []node.Node, err error) {
-	status := l.members.Status()
-	for i, n := range l.nodes {
-		if status.Nodes[i].State == lockcore.NodeVoting && len(readers) < quorum.Readers(len(l.nodes)) {
-			readers = append(readers, n)
+func (s *set) readers(ctx context.Context) (readers []int, err error) {
+	want := quorum.Readers(len(s.nodes))
+	for i, n := range s.members.Status().Nodes {
+		if n.State == lockcore.NodeVoting && len(readers) < want {
+			readers = append(readers, i)
 		}
 	}
-	if len(readers) < quorum.Readers(len(l.nodes)) {
-		b := ballot{n: len(l.nodes), quorum: l.quorum}
-		for i := range status.Nodes {
-			b.answered |= only(i)
-			b.replies[i] = node.Reply{Outcome: node.Failed, Err: fmt.Errorf("%s %s", status.Nodes[i].State, status.Nodes[i].Reason)}
-		}
-		return nil, l.quorumError("", &b)
+	if len(readers) < want {
+		return nil, s.unready(ctx, "ready")
 	}
 	return readers, nil
 }
 
-func (l *set) unreadable(n node.Node, err error) error {
-	return &lockcore.QuorumError{
-		Quorum: l.quorum, Nodes: []lockcore.NodeOutcome{{Node: n.Name(), Reason: err.Error()}}, RetryAfter: time.Second,
-	}
-}
-
-// inspectAll looks at the resources side by side and keeps those that are held
-// and were not already found on an earlier reader.
-func (l *set) inspectAll(ctx context.Context, resources []string, earlier []node.Node) []lockcore.LockState {
+// inspectAll reads the resources side by side. It keeps those that are held and
+// were not found on an earlier reader.
+func (s *set) inspectAll(ctx context.Context, resources []string, earlier []int) []lockcore.LockState {
 	states := make([]lockcore.LockState, len(resources))
 	var wg sync.WaitGroup
 	for i, resource := range resources {
 		wg.Go(func() {
-			b, err := l.look(ctx, resource, func(*ballot) bool { return false })
-			if state, owner := b.lockState(resource); err == nil && !l.isHeld(&b, owner, earlier) {
+			b, err := s.read(ctx, resource, (*ballot).holderDecided)
+			state, owner := b.lockState(resource)
+			onEarlier := func(i int) bool { return b.replies[i].Owner == owner }
+			if err == nil && !slices.ContainsFunc(earlier, onEarlier) {
 				states[i] = state
 			}
 		})
 	}
 	wg.Wait()
-	held := states[:0]
-	for _, s := range states {
-		if s.Held {
-			held = append(held, s)
-		}
-	}
-	return held
+	return slices.DeleteFunc(states, func(state lockcore.LockState) bool { return !state.Held })
 }
 
-// stands reports whether one of the nodes has a lock of the owner.
-func (l *set) isHeld(b *ballot, owner string, nodes []node.Node) bool {
-	for i, n := range l.nodes {
-		for _, e := range nodes {
-			if n == e && b.answered.has(i) && b.replies[i].Owner == owner {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// listPlace is where a listing stands: in which set, at which reader, and that
-// reader's own cursor.
+// listPlace is the position of a listing: the set, the reader, and the reader's own
+// cursor.
 type listPlace struct {
 	set, reader int
 	node        string
 }
 
-// next is behind what the reader gave, where it may have more at the cursor node.
+// next is the position after a scan that returned the node's cursor, "" at its end.
 func (p listPlace) next(node string, readers int) listPlace {
 	switch {
 	case node != "":
@@ -184,8 +156,8 @@ func (p listPlace) next(node string, readers int) listPlace {
 	return listPlace{set: p.set + 1}
 }
 
-// listPlaceBytes is the length of a place as text: a node's cursor may have the
-// length of a name in it, which is nobody's to know.
+// listPlaceBytes is the length of a place as text. It is always the same, since the
+// length of a node's cursor may tell the length of a hidden name.
 const listPlaceBytes = 512
 
 func (p listPlace) String() string {

@@ -33,8 +33,8 @@ func walk(t *testing.T, l *redlock.Locker, req lockcore.ListRequest) (pages [][]
 	}
 }
 
-// A list shows who may see a part of it the same pages, whether there is more that
-// is hidden or not, and wherever that stands.
+// A caller that may see a part of a list gets the same pages, whether more is hidden
+// or not, and wherever that is.
 func TestHiddenResourcesAreHiddenInEveryWay(t *testing.T) {
 	ctx := t.Context()
 	names := func(l *redlock.Locker, resources ...string) {
@@ -65,7 +65,7 @@ func TestHiddenResourcesAreHiddenInEveryWay(t *testing.T) {
 	}
 }
 
-// A cursor says nothing, and is good for nobody else and no other list.
+// A cursor reveals nothing, and is worthless to other callers and for other lists.
 func TestCursorsAreOpaque(t *testing.T) {
 	l := serving(t, "own", 3)
 	alice, bob := lockcore.WithCaller(t.Context(), "alice"), lockcore.WithCaller(t.Context(), "bob")
@@ -86,10 +86,10 @@ func TestCursorsAreOpaque(t *testing.T) {
 	}
 	bad := new(lockcore.FieldError)
 	for name, list := range map[string]func() error{
-		"somebody else's": func() error { _, err := l.List(bob, req); return err },
-		"another prefix":  func() error { r := req; r.Prefix = "x"; _, err := l.List(alice, r); return err },
-		"another cluster": func() error { _, err := serving(t, "other", 3).List(alice, req); return err },
-		"edited":          func() error { r := req; r.Cursor = flipped(r.Cursor); _, err := l.List(alice, r); return err },
+		"another caller's": func() error { _, err := l.List(bob, req); return err },
+		"another prefix":   func() error { r := req; r.Prefix = "x"; _, err := l.List(alice, r); return err },
+		"another cluster":  func() error { _, err := serving(t, "other", 3).List(alice, req); return err },
+		"edited":           func() error { r := req; r.Cursor = flipped(r.Cursor); _, err := l.List(alice, r); return err },
 	} {
 		if err := list(); !errors.As(err, &bad) || bad.Field != "cursor" {
 			t.Errorf("%s: %v", name, err)

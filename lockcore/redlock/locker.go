@@ -1,10 +1,12 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,16 +18,15 @@ import (
 // Locker takes leases over quorums of nodes. It is safe for concurrent use, and
 // any number of Lockers may serve the same nodes: they share nothing else.
 //
-// Resources spread over one or several independent sets of nodes, to scale out
-// beyond what one set can serve. Each set is a cluster of its own, with its own
-// quorum: a set that is down stops its share of the resources and no other. A
-// resource belongs to the set that wins its rendezvous (Thaler and Ravishankar,
-// 1998): adding a set moves only the resources that the new one wins. Every server
-// must be configured with the same sets; changing them while leases are held moves
-// resources away from their locks (the guard still refuses stale tokens, since
-// floors follow the clock), so do it at rest. The rendezvous is a few lines on
-// hash/fnv and no library: where a resource belongs must never change with a
-// library's version.
+// Resources spread over one or several independent sets of nodes, for more load
+// than one set can serve. Each set is a cluster of its own, with its own quorum. A
+// set that is down stops its own resources and no other. A resource belongs to the
+// set that wins its rendezvous (Thaler and Ravishankar, 1998): a new set takes only
+// the resources that it wins. Every server must have the same sets. Change them
+// only while no lease is held: a resource that moves leaves its lock behind. (The
+// guard still refuses stale tokens, since floors follow the clock.) The rendezvous
+// is a few lines on hash/fnv and no library: the place of a resource must never
+// change with a library's version.
 type Locker struct {
 	cfg  Config
 	sets []*set
@@ -33,8 +34,8 @@ type Locker struct {
 
 var _ lockcore.Service = (*Locker)(nil)
 
-// New makes a Locker over sets of 1, 3, 5 or 7 nodes each. It grants nothing before
-// Run has found a quorum of them admitted.
+// New makes a Locker over sets of 1, 3, 5 or 7 nodes each. It grants nothing until
+// Run has seen a quorum of them admitted.
 func New(cfg Config, sets ...[]node.Node) (*Locker, error) {
 	cfg = cfg.withDefaults()
 	if err := errors.Join(cfg.validate(), validateSets(sets)); err != nil {
@@ -47,40 +48,18 @@ func New(cfg Config, sets ...[]node.Node) (*Locker, error) {
 	return l, nil
 }
 
-func validateSets(sets [][]node.Node) error {
-	if len(sets) == 0 {
-		return errors.New("no set of nodes")
-	}
-	var errs []error
-	seen := make(map[string]bool)
-	for _, nodes := range sets {
-		errs = append(errs, validateNodes(nodes))
-		for _, n := range nodes {
-			if seen[n.Name()] {
-				errs = append(errs, fmt.Errorf("node %s is listed twice: each node must be a server of its own", n.Name()))
-			}
-			seen[n.Name()] = true
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // of is the resource's set.
 func (l *Locker) of(resource string) *set {
-	best, most := l.sets[0], uint64(0)
 	if len(l.sets) == 1 {
-		return best
+		return l.sets[0]
 	}
-	for _, s := range l.sets {
-		if w := weight(s.members.Cluster().Hash, resource); w >= most {
-			best, most = s, w
-		}
-	}
-	return best
+	return slices.MaxFunc(l.sets, func(a, b *set) int {
+		return cmp.Compare(weight(a.members.Cluster().Hash, resource), weight(b.members.Cluster().Hash, resource))
+	})
 }
 
-// weight is the draw of a set for a resource. FNV alone leaves the draws of
-// similar names similar, so its bits are mixed (the finaliser of MurmurHash3).
+// weight is the weight of a set for a resource. FNV alone gives similar names similar
+// weights, so its bits are mixed (the finaliser of MurmurHash3).
 func weight(set, resource string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(set)) // never fails (hash.Hash)
@@ -92,9 +71,8 @@ func weight(set, resource string) uint64 {
 	return x ^ x>>33
 }
 
-// Run watches the nodes, quarantines what restarted and admits it again, and
-// keeps the line moving, until ctx ends. It then answers who still waits, and
-// waits itself, within a bound, for the releases under way.
+// Run observes the nodes, quarantines and admits them, and serves the queue, until
+// ctx ends. It then ends every wait, and gives the releases under way two seconds.
 func (l *Locker) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for _, s := range l.sets {
@@ -104,15 +82,15 @@ func (l *Locker) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// StopWaiting answers every waiting Acquire with ErrStopping, and every later
-// one that would wait. Call it before a server stops.
+// StopWaiting ends every waiting Acquire with ErrStopping, and every later one
+// that would wait. Call it before a server stops.
 func (l *Locker) StopWaiting() {
 	for _, s := range l.sets {
 		s.queue.Stop()
 	}
 }
 
-// Waiting is how many requests stand in the queue at this server, set by set.
+// Waiting is how many requests wait in the queue at this server, by set.
 func (l *Locker) Waiting() []int {
 	waiting := make([]int, len(l.sets))
 	for i, s := range l.sets {
@@ -121,7 +99,7 @@ func (l *Locker) Waiting() []int {
 	return waiting
 }
 
-// Statuses are the states of the nodes as Run last saw them, set by set.
+// Statuses are the states of the nodes as Run last observed them, by set.
 func (l *Locker) Statuses() []lockcore.ClusterStatus {
 	statuses := make([]lockcore.ClusterStatus, len(l.sets))
 	for i, s := range l.sets {
@@ -156,18 +134,9 @@ func (l *Locker) Status() lockcore.ClusterStatus {
 	return joined
 }
 
-// Acquire takes a lease, or says why not: *HeldError, *QuorumError, a
-// *FieldError for each field out of bounds, ErrIdempotencyMismatch,
-// ErrTokensExhausted, or an error that wraps ctx.Err(). After any error no
-// vote stays behind: what was granted is retracted in the background.
-//
-// With req.Wait it stands in the queue for that long: first come, first served
-// over all servers; then also *WaitTimeoutError, ErrTooManyWaiters and
-// ErrStopping. Without, it never overtakes the line. With req.Resources it
-// takes all of them or none.
-//
-// Votes split between callers that came at the same time, and votes that met a
-// change of epoch, are asked for again a few times before it gives up.
+// Acquire is lockcore.Service's. After an error it retracts in the background what
+// nodes granted. It repeats a few times by itself when votes split between callers
+// that came at the same time, or when the epoch changed.
 func (l *Locker) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
 	if err := l.cfg.checkAcquire(&req); err != nil {
 		return lockcore.Lease{}, err
@@ -180,17 +149,11 @@ func (l *Locker) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lock
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
-	return l.sealed(one.caller, []*part{taken}), nil
+	return l.seal(one.caller, []*part{taken}), nil
 }
 
-// Extend gives the lease a new TTL, counted from now; 0 is the one that it was last
-// given, or the default once it has expired.
-// The token stays. Errors: *FieldError, ErrNotHeld (final:
-// stop working), ErrMaxHold (the lease ends with its present TTL), *QuorumError
-// (the lease goes on for what was left of it; safe to repeat).
-//
-// A successful extend means that no acquisition with a larger token had
-// completed when it was sent.
+// Extend is lockcore.Service's. When it succeeds, no acquisition with a larger
+// token had completed when it was sent.
 func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (lockcore.Lease, error) {
 	if ttl == 0 {
 		last, err := l.Lease(ctx, lease)
@@ -207,6 +170,10 @@ func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (l
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
+	return l.extend(ctx, lease, parts, ttl)
+}
+
+func (l *Locker) extend(ctx context.Context, lease string, parts []leaseID, ttl time.Duration) (lockcore.Lease, error) {
 	leases, err := l.eachPart(parts, func(s *set, id leaseID) (lockcore.Lease, error) { return s.extend(ctx, id, ttl) })
 	if err != nil {
 		return lockcore.Lease{}, err
@@ -214,16 +181,15 @@ func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (l
 	return together(lease, leases), nil
 }
 
-// Release ends a lease. Errors: ErrNotHeld (it had ended
-// before), *QuorumError (too few nodes answered to know; the release continues
-// in the background, and the lease ends with its TTL at the latest).
+// Release is lockcore.Service's. After a *QuorumError the release continues in the
+// background; the lease ends with its TTL at the latest.
 func (l *Locker) Release(ctx context.Context, lease string) error {
 	parts, err := l.openLease(ctx, lease)
 	if err != nil {
 		return err
 	}
 	_, err = l.eachPart(parts, func(s *set, id leaseID) (lockcore.Lease, error) {
-		err := s.release(ctx, id.resource, id.value, id.token, id.keepTaken())
+		err := s.release(ctx, id, id.keepTaken())
 		if err == nil && l.cfg.Released != nil {
 			l.cfg.Released(id.resource, id.token)
 		}
@@ -232,8 +198,7 @@ func (l *Locker) Release(ctx context.Context, lease string) error {
 	return err
 }
 
-// Lease returns a lease as it stands, its validity counted from now. Errors:
-// ErrNotHeld, *QuorumError.
+// Lease is lockcore.Service's. The validity counts from now.
 func (l *Locker) Lease(ctx context.Context, lease string) (lockcore.Lease, error) {
 	parts, err := l.openLease(ctx, lease)
 	if err != nil {
@@ -246,9 +211,8 @@ func (l *Locker) Lease(ctx context.Context, lease string) (lockcore.Lease, error
 	return together(lease, leases), nil
 }
 
-// Inspect returns what anyone may know of a resource. A resource counts as
-// held when a quorum holds the same lease, or may hold it as far as the nodes
-// that answered show. Errors: *FieldError, *QuorumError.
+// Inspect is lockcore.Service's. A resource is held when a quorum holds one lease,
+// or may hold it as far as the nodes that answered show.
 func (l *Locker) Inspect(ctx context.Context, resource string) (lockcore.LockState, error) {
 	if err := lockcore.ValidateResource(resource); err != nil {
 		return lockcore.LockState{}, err
@@ -256,9 +220,7 @@ func (l *Locker) Inspect(ctx context.Context, resource string) (lockcore.LockSta
 	return l.of(resource).inspect(ctx, resource)
 }
 
-// Break ends whatever lease there is on a resource, and stray votes with it.
-// The next token is still higher. Errors: *FieldError, ErrNotHeld when the
-// resource is free, *QuorumError.
+// Break is lockcore.Service's. It also removes votes without a quorum.
 func (l *Locker) Break(ctx context.Context, resource string) error {
 	if err := lockcore.ValidateResource(resource); err != nil {
 		return err
@@ -266,8 +228,8 @@ func (l *Locker) Break(ctx context.Context, resource string) error {
 	return l.of(resource).breakLock(ctx, resource)
 }
 
-// eachPart calls f for every part side by side, with its set of nodes. Of several
-// errors the gravest is returned: a lost part over a part of which nothing is known.
+// eachPart calls f for every part side by side, with the part's set. Of several
+// errors it returns the gravest: a part that is not held over one without an answer.
 func (l *Locker) eachPart(parts []leaseID, f func(*set, leaseID) (lockcore.Lease, error)) ([]lockcore.Lease, error) {
 	leases, errs := make([]lockcore.Lease, len(parts)), make([]error, len(parts))
 	if len(parts) == 1 {

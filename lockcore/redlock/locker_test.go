@@ -48,7 +48,7 @@ func TestExtendWithoutATTL(t *testing.T) {
 	})
 }
 
-// Rule 5: a lease whose locks have gone is made again while nobody else has
+// Rule 5: a lease whose locks have expired is made again while no other lease has
 // had the lock, and not afterwards.
 func TestExtendOfAnExpiredLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestExtendOfAnExpiredLease(t *testing.T) {
 		lease := mustAcquire(t, c, req)
 		settle(time.Minute)
 		if _, err := c.Extend(t.Context(), lease.ID, 0); err != nil {
-			t.Errorf("nobody else had it: %v", err)
+			t.Errorf("no other lease had it: %v", err)
 		}
 		settle(time.Minute)
 		next := mustAcquire(t, c, req)
@@ -91,7 +91,7 @@ func TestLostExtendIsTakenBack(t *testing.T) {
 	})
 }
 
-// Without a quorum the lease is neither lost nor extended, and stays where it is.
+// Without a quorum the lease is neither ended nor extended, and its locks stay.
 func TestExtendWithoutQuorum(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
@@ -177,7 +177,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// A release that a minority missed is a release, and goes on there.
+// A release that a minority missed is a release, and continues there.
 func TestReleaseGoesOnInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
@@ -200,7 +200,7 @@ func TestReleaseGoesOnInTheBackground(t *testing.T) {
 	})
 }
 
-// A release that a quorum has answered asks nobody twice.
+// A release that a quorum has answered asks no node twice.
 func TestReleaseAsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
@@ -218,7 +218,7 @@ func TestReleaseAsksOnce(t *testing.T) {
 	})
 }
 
-// A node that never answers a release is asked again once it has failed.
+// A node that never answers a release gets it again once it has failed.
 func TestReleaseGoesOnAfterALateFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
@@ -259,7 +259,7 @@ func TestReleaseDuringARejoin(t *testing.T) {
 		if n := c.locked(); n != 0 {
 			t.Errorf("%d locks stayed", n)
 		}
-		// A node that stays silent is not asked for long.
+		// A node that does not answer is not asked for long.
 		asked := len(c.fakes[2].ops(node.OpRelease))
 		c.fakes[2].answer(always(node.Reply{Outcome: node.NotAdmitted}))
 		lease = mustAcquire(t, c, req)
@@ -268,7 +268,7 @@ func TestReleaseDuringARejoin(t *testing.T) {
 		}
 		settle(time.Minute)
 		if n := len(c.fakes[2].ops(node.OpRelease)) - asked; n > 6 {
-			t.Errorf("a silent node was asked %d times", n)
+			t.Errorf("a node that does not answer was asked %d times", n)
 		}
 	})
 }
@@ -343,7 +343,7 @@ func TestReleaseOfAPartlyLostLease(t *testing.T) {
 	})
 }
 
-// A text that is no lease id is of no lease: nobody is told in what it falls short.
+// A text that is no lease id is of no lease. The error does not say what is wrong with it.
 func TestMalformedLeaseIDs(t *testing.T) {
 	c := newCluster(t, 3, Config{})
 	ctx := t.Context()
@@ -401,13 +401,13 @@ func TestInspectAndBreak(t *testing.T) {
 func TestInspectOfAStrayVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
-		c.votes[0].lease, c.votes[0].until = "stray", time.Now().Add(time.Minute)
+		c.votes[0].lease, c.votes[0].until = "other", time.Now().Add(time.Minute)
 		if s, err := c.Inspect(t.Context(), "r"); err != nil || s.Held {
 			t.Errorf("%+v, %v", s, err)
 		}
 		c.cut(1)
 		if s, err := c.Inspect(t.Context(), "r"); err != nil || !s.Held {
-			t.Errorf("with a silent node it may be a quorum: %+v, %v", s, err)
+			t.Errorf("with a node that does not answer it may be a quorum: %+v, %v", s, err)
 		}
 	})
 }
@@ -459,11 +459,11 @@ func TestCancelledCalls(t *testing.T) {
 	})
 }
 
-// The end of a lease is told once, by the release that ended it.
+// The end of a lease is reported once, by the release that ended it.
 func TestReleasedIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []fencing.Token
-		c := newCluster(t, 3, Config{Released: func(_ string, token fencing.Token) { told = append(told, token) }})
+		var reported []fencing.Token
+		c := newCluster(t, 3, Config{Released: func(_ string, token fencing.Token) { reported = append(reported, token) }})
 		lease := mustAcquire(t, c, req)
 		if err := c.Release(t.Context(), lease.ID); err != nil {
 			t.Fatal(err)
@@ -475,8 +475,8 @@ func TestReleasedIsTold(t *testing.T) {
 		if err := c.Break(t.Context(), broken.Resource); err != nil {
 			t.Fatal(err)
 		}
-		if len(told) != 1 || told[0] != lease.Token {
-			t.Errorf("told %v, want %d alone", told, lease.Token)
+		if len(reported) != 1 || reported[0] != lease.Token {
+			t.Errorf("reported %v, want %d alone", reported, lease.Token)
 		}
 	})
 }
@@ -494,7 +494,7 @@ func TestLostExtendsDoNotPileUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		settle(10 * time.Second)
-		mustAcquire(t, c, req) // somebody else's
+		mustAcquire(t, c, req) // another caller's
 		releases := func() (n int) {
 			for _, f := range c.fakes {
 				n += len(f.ops(node.OpRelease))
@@ -508,7 +508,7 @@ func TestLostExtendsDoNotPileUp(t *testing.T) {
 				t.Fatal("extended")
 			}
 		}
-		pending := c.set.clean.pendingNow()
+		pending := c.set.cleaner.pendingNow()
 		settle(2 * time.Minute)
 		if each := (releases() - before) / calls; each > 2 || pending > calls/10 {
 			t.Errorf("%d extends of a lease that had ended: %d clean-ups pending, %d releases sent for each", calls, pending, each)

@@ -21,8 +21,8 @@ func (m meta) String() string {
 	return strconv.FormatInt(m.acquired.UnixMilli(), 36) + metaSeparator + m.holder + metaSeparator + string(m.metadata)
 }
 
-// parseMeta reads what String wrote. Anything else, and the empty text of a
-// lock that an extend made again (rule 5), reads as unknown: it is for display only.
+// parseMeta reads what String wrote. Any other text is unknown, as is the empty one
+// of a lock that an extend made again (rule 5): meta is for display only.
 func parseMeta(text string) (m meta) {
 	millis, rest, ok := strings.Cut(text, metaSeparator)
 	if !ok {

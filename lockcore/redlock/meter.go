@@ -10,24 +10,23 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// Meter is told what one node does, for statistics. Its methods are called by
-// many goroutines, some of them with locks held, so they must be quick and must
-// not call back.
+// Meter counts what one node does. Many goroutines call its methods, some of them
+// with locks held: a method must be quick and must not call back.
 type Meter interface {
-	Vote(o node.Outcome)    // an answer to an acquire, late ones included
-	NoAnswer()              // an acquire's time was up without an answer
-	Confirm(o node.Outcome) // an answer to a confirm
+	Vote(o node.Outcome)    // a reply to an acquire, late ones included
+	NoAnswer()              // no reply to an acquire within its limit
+	Confirm(o node.Outcome) // a reply to a confirm
 	membership.Meter
 }
 
-// Attempt is one attempt at a lease as a Tracer is told of it. None of it is secret.
+// Attempt is one attempt at a lease, for Config.Trace. None of it is secret.
 type Attempt struct {
 	Verdict quorum.Verdict // Lost also when the caller went away
 	Token   fencing.Token  // 0 unless won
 	Votes   []VoteTaken    // in the order of the nodes
 }
 
-// VoteTaken is what one node said, as far as the attempt waited for it.
+// VoteTaken is a node's reply, as far as the attempt waited for it.
 type VoteTaken struct {
 	Node   string
 	Reason string // "granted", "held by another lease", "no answer in time", …
@@ -44,7 +43,6 @@ func (unmetered) Confirm(node.Outcome) {}
 func (unmetered) Clock(time.Duration)  {}
 func (unmetered) Jump(time.Duration)   {}
 
-// metersOf asks for every node's Meter, once.
 func (c Config) metersOf(nodes []node.Node) []Meter {
 	meters := make([]Meter, len(nodes))
 	for i, n := range nodes {
@@ -56,23 +54,22 @@ func (c Config) metersOf(nodes []node.Node) []Meter {
 	return meters
 }
 
-// tell describes a finished attempt to the Tracer.
-func (l *set) trace(ctx context.Context, res *acquired) {
+// trace describes a finished attempt to Config.Trace.
+func (s *set) trace(ctx context.Context, res *acquired) {
 	if res.at == nil {
 		return
 	}
-	traced := Attempt{Verdict: res.verdict, Votes: make([]VoteTaken, len(l.nodes))}
+	traced := Attempt{Verdict: res.verdict, Votes: make([]VoteTaken, len(s.nodes))}
 	if res.verdict == quorum.Won {
 		traced.Token = res.token
 	}
-	status := l.members.Status()
-	for i, n := range l.nodes {
-		reply := &res.replies[i]
-		vote := VoteTaken{Node: n.Name(), Reason: reasonOf(reply, res.answered.has(i), status.Nodes[i]), At: res.at[i]}
-		if res.answered.has(i) && reply.Outcome == node.Granted {
+	status := s.members.Status()
+	for i, n := range s.nodes {
+		vote := VoteTaken{Node: n.Name(), Reason: res.reasonOf(i, status.Nodes[i]), At: res.at[i]}
+		if reply := &res.replies[i]; reply.Outcome == node.Granted {
 			vote.Grant = reply.Grant
 		}
 		traced.Votes[i] = vote
 	}
-	l.cfg.Trace(ctx, traced)
+	s.cfg.Trace(ctx, traced)
 }

@@ -9,109 +9,103 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
-// acquireQueued waits in the queue for the lease: first come, first served, over
-// all servers of the cluster. It returns what Acquire documents.
-func (l *set) acquireQueued(ctx context.Context, req *request) (*part, error) {
-	w, err := l.queue.Enqueue(req.Resource, req.Holder, l.ticketID(ctx, req))
+// acquireQueued waits in the queue for the lease. The queue is first come, first
+// served over all servers of the cluster.
+func (s *set) acquireQueued(ctx context.Context, req *request) (*part, error) {
+	w, err := s.queue.Enqueue(req.Resource, req.Holder, s.ticketID(ctx, req))
 	if err != nil {
 		return nil, err
 	}
 	deadline := time.NewTimer(req.Wait)
 	defer deadline.Stop()
-	taken, err := l.tryUntilGranted(ctx, req, w, deadline.C)
+	taken, err := s.tryUntilGranted(ctx, req, w, deadline.C)
 	if err == nil {
-		l.queue.Granted(w, taken.lease.TTL)
+		s.queue.Granted(w, taken.lease.TTL)
 		return taken, nil
 	}
 	if ctx.Err() != nil || errors.Is(err, lockcore.ErrStopping) {
-		l.queue.BreakOff(w)
+		s.queue.BreakOff(w)
 		return nil, err
 	}
-	l.queue.Dequeue(w)
+	s.queue.Dequeue(w)
 	if errors.Is(err, waitqueue.ErrTimedOut) {
-		err = l.timedOut(ctx, req, w)
+		err = s.timedOut(ctx, req, w)
 	}
 	return nil, err
 }
 
-// ticketID is made of the request's idempotency key, so that a retry has the same
-// one; "" without a key, or before the cluster's secret is known.
-func (l *set) ticketID(ctx context.Context, req *request) string {
-	if req.IdempotencyKey == "" {
-		return ""
-	}
-	keys, err := l.currentKeys(ctx)
-	if err != nil {
+// ticketID is derived from the request's idempotency key, so that a retry has the
+// same one. It is "" without a key, or before the cluster's secret is known.
+func (s *set) ticketID(ctx context.Context, req *request) string {
+	keys, err := s.currentKeys(ctx)
+	if err != nil || req.IdempotencyKey == "" {
 		return ""
 	}
 	return keys.ticketID(req.caller, req.IdempotencyKey, req.Resource)
 }
 
-// tryUntilGranted asks whenever it is time to, until there is a lease or a reason to stop.
-func (l *set) tryUntilGranted(ctx context.Context, req *request, w *waitqueue.Waiter, deadline <-chan time.Time) (*part, error) {
-	var pace pace
+func (s *set) tryUntilGranted(ctx context.Context, req *request, w *waitqueue.Waiter, deadline <-chan time.Time) (*part, error) {
+	var pauses retryPauses
 	for {
-		if err := l.queue.Await(ctx, w, deadline); err != nil {
+		if err := s.queue.Await(ctx, w, deadline); err != nil {
 			return nil, err
 		}
-		taken, err := l.tryAcquire(ctx, req, w.Ticket)
-		if err == nil || !l.worthWaiting(ctx, err) {
+		taken, err := s.tryAcquire(ctx, req, w.Ticket)
+		if err == nil || !worthWaiting(ctx, err) {
 			return taken, err
 		}
-		l.queue.Postpone(w, pace.after(err, l.cfg.Random.Jitter))
+		s.queue.Postpone(w, pauses.after(err, s.cfg.Random.Jitter))
 	}
 }
 
-// worthWaiting tells a resource that is held, or nodes that are away, from a
-// request that can never succeed.
-func (l *set) worthWaiting(ctx context.Context, err error) bool {
+// worthWaiting is false after an error that every later try would return, too.
+func worthWaiting(ctx context.Context, err error) bool {
 	var again *retryError
 	return ctx.Err() == nil && (errors.As(err, &again) || errors.Is(err, lockcore.ErrHeld) || errors.Is(err, lockcore.ErrNoQuorum))
 }
 
-// What the first waiter tries by itself: when the lease in the way has ended, or at
-// growing intervals.
-const (
-	firstRetry  = time.Second
-	maxRetry    = 15 * time.Second
-	expirySlack = 2 * time.Millisecond
-)
+// retryPauses are the last pauses of the first waiter between its tries, unless it
+// is woken before. They grow.
+type retryPauses struct{ split, held, busy time.Duration }
 
-// pace is how long the first in the queue waits before it asks again by itself.
-type pace struct{ split, poll, busy time.Duration }
-
-func (p *pace) after(err error, jitter func(time.Duration) time.Duration) time.Duration {
+// after is the pause after the error.
+func (p *retryPauses) after(err error, jitter func(time.Duration) time.Duration) time.Duration {
+	const (
+		heldFirst, heldMax = time.Second, 15 * time.Second
+		busyFirst, busyMax = 25 * time.Millisecond, time.Second
+		expirySlack        = 2 * time.Millisecond
+	)
 	var again *retryError
 	var held *lockcore.HeldError
 	switch {
-	case errors.As(err, &again): // votes split, or an epoch changed: soon
+	case errors.As(err, &again): // votes split, or the epoch changed
 		return jitter(grow(&p.split, splitFirstPause, splitMaxPause))
-	case errors.As(err, &held) && !held.Queued: // when the lease ends, or now and then
-		return min(held.Remaining+expirySlack, jitter(grow(&p.poll, firstRetry, maxRetry)))
+	case errors.As(err, &held) && !held.Queued: // until the lease expires at the latest
+		return min(held.Remaining+expirySlack, jitter(grow(&p.held, heldFirst, heldMax)))
 	}
-	// Others are first, perhaps on a server that just died; or no quorum.
-	const first, most = 25 * time.Millisecond, time.Second
-	return jitter(grow(&p.busy, first, most))
+	// Others are first, perhaps on a server that has just died; or there is no quorum.
+	return jitter(grow(&p.busy, busyFirst, busyMax))
 }
 
-func grow(pause *time.Duration, first, most time.Duration) time.Duration {
-	*pause = min(max(first, 2**pause), most)
+// grow doubles the pause within its bounds.
+func grow(pause *time.Duration, first, longest time.Duration) time.Duration {
+	*pause = min(max(first, 2**pause), longest)
 	return *pause
 }
 
-// timedOut describes a wait that came to nothing.
-func (l *set) timedOut(ctx context.Context, req *request, w *waitqueue.Waiter) error {
-	b, err := l.look(ctx, req.Resource, (*ballot).holderDecided)
+// timedOut describes the queue at the end of a wait.
+func (s *set) timedOut(ctx context.Context, req *request, w *waitqueue.Waiter) error {
+	b, err := s.read(ctx, req.Resource, (*ballot).holderDecided)
 	if err != nil {
 		return err
 	}
 	e := &lockcore.WaitTimeoutError{HeldError: lockcore.HeldError{Resource: req.Resource}, Waited: req.Wait, Position: 1}
-	if lease, votes := b.leader(); votes > 0 {
-		e.HeldError = *b.heldBy(req.Resource, lease)
+	if owner, locks := b.leader(); locks > 0 {
+		e.HeldError = *b.heldError(req.Resource, owner)
 	}
-	waiters := b.line()
-	e.Waiters = max(b.waiting(), len(waiters))
-	for _, t := range waiters {
+	tickets := b.tickets()
+	e.Waiters = max(b.waiting(), len(tickets))
+	for _, t := range tickets {
 		if t.Before(w.Ticket) {
 			e.Position++
 		}

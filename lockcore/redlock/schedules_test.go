@@ -16,14 +16,14 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
-// wire is a Model a millisecond away, that a test may cut off or delay, for one server.
+// wire is a Model behind a network of a millisecond, which a test may cut or delay, for one server.
 type wire struct {
 	*nodetest.Model
 	mu   sync.Mutex
 	down bool                           // nothing arrives
 	hook func(op node.Op) time.Duration // extra time on the way there; nil none
-	deaf bool                           // replies are lost
-	lose node.OpKind                    // the replies to these are noticed to be lost
+	deaf bool                           // replies do not arrive
+	lose node.OpKind                    // the replies to these fail
 }
 
 func (w *wire) set(f func()) { w.mu.Lock(); defer w.mu.Unlock(); f() }
@@ -152,9 +152,9 @@ func TestBrokenWhereAnothersVoteStands(t *testing.T) {
 			t.Fatal(err)
 		}
 		if on := a.on("r"); len(on) != 3 {
-			t.Fatalf("the stray vote is not there: %v", on)
+			t.Fatalf("the vote is not there: %v", on)
 		}
-		delay(a.wires[2][1], node.OpRelease) // node 2 is slow to hear of the break
+		delay(a.wires[2][1], node.OpRelease) // the break reaches node 2 late
 		if err := operator.Break(t.Context(), "r"); err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +165,7 @@ func TestBrokenWhereAnothersVoteStands(t *testing.T) {
 }
 
 // A retry under a key finds a lease of several that is about to end, part by part:
-// what was left of the first when it was found is gone when the last is.
+// what was left of the first when it was found has passed when the last is found.
 func TestBundleFoundAtItsEnd(t *testing.T) {
 	for wait := 970 * time.Millisecond; wait < 1010*time.Millisecond; wait += 500 * time.Microsecond {
 		synctest.Test(t, func(t *testing.T) {
@@ -183,14 +183,14 @@ func TestBundleFoundAtItsEnd(t *testing.T) {
 }
 
 // A lease is released and taken again under its idempotency key. The late release
-// of the first takes away a vote that the second counts on.
+// of the first deletes a vote that the second counts on.
 func TestKeyUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
 		defer stop()
 		l := a.servers[0]
 		req := lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, IdempotencyKey: "k"}
-		a.cut(true, 3) // a minority is away
+		a.cut(true, 3) // a minority is unreachable
 		first := a.must(l, req)
 		a.cut(false, 3)
 		if err := l.Release(t.Context(), first.ID); err != nil {
@@ -209,9 +209,9 @@ func TestKeyUsedAgain(t *testing.T) {
 	})
 }
 
-// A lease is won on two nodes; the third has its vote, and the answer is lost. An extend
-// counts that vote while another node is away. The late retraction of the vote, if it took
-// what is not above the token, would let somebody else in.
+// A lease is won on two nodes; the third has its vote, and the answer does not arrive. An extend
+// counts that vote while another node is unreachable. The late retraction of the vote would let
+// another lease in if it took a vote that is not above the token.
 func TestRetractionOfAVoteThatAnExtendCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
@@ -250,8 +250,8 @@ func TestRetractionOfAVoteThatAnExtendCounts(t *testing.T) {
 	})
 }
 
-// A bundle fails, since its second part is held; the client asks again with the same key at once.
-// The late retraction of the failed attempt takes away a vote of the bundle that was then granted.
+// A bundle fails, since its second part is held. The client repeats it at once with the same key.
+// The late retraction of the failed attempt deletes a vote of the bundle that was then granted.
 func TestBundleRetriedUnderItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
@@ -292,8 +292,8 @@ func TestBundleRetriedUnderItsKey(t *testing.T) {
 	})
 }
 
-// No fault at all: two attempts at a bundle under one key. The first goes away and takes
-// back a part that the second counts on, though both are noted on it.
+// No fault: two attempts at a bundle under one key. The caller of the first goes away, and the
+// first drops a part that the second counts on, though both are noted on it.
 func TestTwoAttemptsAtABundle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
@@ -304,8 +304,8 @@ func TestTwoAttemptsAtABundle(t *testing.T) {
 		firstDone := make(chan error, 1)
 		go func() { _, err := a.servers[0].Acquire(ctx, req); firstDone <- err }()
 		time.Sleep(time.Second)
-		// The client repeats its request at the other server; the first one learns a
-		// moment later that its caller has gone.
+		// The client repeats its request at the other server; the first one notices a
+		// moment later that its caller went away.
 		type res struct {
 			lease lockcore.Lease
 			err   error
@@ -338,8 +338,8 @@ func TestTwoAttemptsAtABundle(t *testing.T) {
 }
 
 // A bundle under a key whose part was broken while it waited begins again under the same lease
-// value. The clean-up of the extend that noticed goes on for MaxTTL on the node that was merely
-// slower than the others, and takes away the new vote there.
+// value. The cleanup of the extend that noticed continues for MaxTTL on the node that was only
+// slower than the others, and deletes the new vote there.
 func TestBundleBegunAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
@@ -370,7 +370,7 @@ func TestBundleBegunAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		fails := a.wires[0][0]
-		fails.set(func() { // node 1 goes away right after the keeper's extend
+		fails.set(func() { // node 1 becomes unreachable right after the keeper's extend
 			fails.hook = func(op node.Op) time.Duration {
 				if op.Kind == node.OpExtend {
 					fails.down = true
@@ -398,7 +398,7 @@ func TestBundleBegunAnew(t *testing.T) {
 }
 
 // A bundle's wait ends while its keeper's extend is under way to slow nodes. The release that
-// follows names no token, so the late extend makes the part's lock again, and nobody takes it back.
+// follows names no token, so the late extend makes the part's lock again, and nothing releases it.
 func TestDroppedPartStaysFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, stop := newArena(t, 3, 2)
@@ -510,9 +510,9 @@ func TestServersWithOtherMaxTTL(t *testing.T) {
 	})
 }
 
-// The cluster was bootstrapped by a server whose clock was an hour ahead; that was mended. Then
-// every node loses what it kept. The servers found it again, in an epoch that is smaller than the
-// one they still know themselves, and never ask for votes in it.
+// The cluster was bootstrapped by a server whose clock was an hour ahead; the clock was then set right.
+// Every node loses its data. The servers bootstrap again, in an epoch that is smaller than the one
+// they still know themselves, and never ask for votes in it.
 func TestViewAfterAClockWasSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var models []*nodetest.Model
@@ -555,7 +555,7 @@ func TestViewAfterAClockWasSetBack(t *testing.T) {
 	})
 }
 
-// liar says once that it is in an epoch of the year 2100.
+// liar returns once an epoch of the year 2100.
 type liar struct {
 	*wire
 	lie bool

@@ -1,47 +1,37 @@
 package redlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 
-	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
-// currentKeys gives the keys, the configured ones if there are any. A server that
-// has just started has none. The error is a *QuorumError.
-func (l *set) currentKeys(ctx context.Context) (*Keys, error) {
-	if keys := l.keysNow(); keys != nil {
+// currentKeys returns the configured keys, or else those of the cluster's secrets,
+// which a server that has just started does not know yet. The error is a *QuorumError.
+func (s *set) currentKeys(ctx context.Context) (*Keys, error) {
+	if keys := s.keysNow(); keys != nil {
 		return keys, nil
 	}
-	return nil, l.unknown(ctx)
+	return nil, s.unready(ctx, noSecret)
 }
 
-func (l *set) keysNow() *Keys {
-	if l.cfg.Keys != nil {
-		return l.cfg.Keys()
+func (s *set) keysNow() *Keys {
+	if s.cfg.Keys != nil {
+		return s.cfg.Keys()
 	}
-	return l.keys.Load()
+	return s.keys.Load()
 }
 
-// unknown says that this server is not in touch with enough nodes to tell
-// whether a lease id is the cluster's.
-func (l *set) unknown(ctx context.Context) *lockcore.QuorumError {
-	status := l.members.Status()
-	e := &lockcore.QuorumError{Quorum: l.quorum, RetryAfter: retryAfter(status), Cause: ctx.Err()}
-	for _, n := range status.Nodes {
-		e.Nodes = append(e.Nodes, lockcore.NodeOutcome{Node: n.Name, Reason: cmp.Or(n.Reason, "its secret is not known to a quorum yet")})
-	}
-	return e
-}
+// noSecret is the reason of a node that votes.
+const noSecret = "its secret is not known to a quorum yet"
 
 // RotateSecret gives the nodes a new secret. Servers begin to seal with it within
-// seconds; what was sealed with the one before is still opened. The one before
-// that goes: if leases of it may live (the present one is younger than
-// Config.MaxHold), force has to be true, and their holders are answered ErrNotHeld
-// from then on. Errors: ErrSecretInUse, *QuorumError (some nodes may have it, and
-// the servers give it to the others; safe to repeat), ctx.Err().
+// seconds, and still open what the present one sealed. The secret before the
+// present one is deleted. If leases of it may live (the present one is younger than
+// Config.MaxHold), force has to be true: their holders get ErrNotHeld from then on.
+// Errors: ErrSecretInUse, *QuorumError (some nodes may have it, and the servers give
+// it to the others; safe to repeat), ctx.Err().
 func (l *Locker) RotateSecret(ctx context.Context, force bool) error {
 	for _, s := range l.sets {
 		if err := s.rotateSecret(ctx, force); err != nil {
@@ -51,13 +41,10 @@ func (l *Locker) RotateSecret(ctx context.Context, force bool) error {
 	return nil
 }
 
-func (l *set) rotateSecret(ctx context.Context, force bool) error {
-	took, err := l.members.RotateSecret(ctx, l.cfg.MaxHold, force)
-	switch {
-	case errors.Is(err, membership.ErrNoSecret):
-		return l.unknown(ctx)
-	case err == nil && took < l.quorum:
-		e := l.unknown(ctx)
+func (s *set) rotateSecret(ctx context.Context, force bool) error {
+	took, err := s.members.RotateSecret(ctx, s.cfg.MaxHold, force)
+	if errors.Is(err, membership.ErrNoSecret) || err == nil && took < s.quorum {
+		e := s.unready(ctx, noSecret)
 		e.Granted = took
 		return e
 	}
@@ -65,10 +52,10 @@ func (l *set) rotateSecret(ctx context.Context, force bool) error {
 }
 
 // takeSecrets makes the keys of the cluster's secrets.
-func (l *set) takeSecrets(secrets [][]byte) {
+func (s *set) takeSecrets(secrets [][]byte) {
 	keys, err := NewKeys(secrets...)
 	if err != nil {
-		return // two epochs of one secret: no honest node has that
+		return // one secret in two epochs: no correct node has that
 	}
-	l.keys.Store(keys)
+	s.keys.Store(keys)
 }

@@ -81,7 +81,7 @@ func TestABootstrapDrawsAnotherSecret(t *testing.T) {
 	})
 }
 
-// A rotation reaches a node that was away, and ends no lease; the second one is
+// A rotation reaches a node that was unreachable, and ends no lease; the second one is
 // refused while a lease of the first secret may live.
 func TestRotateSecret(t *testing.T) {
 	clockCluster(t, 3, func(t *testing.T, l *redlock.Locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself
@@ -136,7 +136,7 @@ func TestRotateSecret(t *testing.T) {
 	})
 }
 
-// A server that has lost sight of the nodes does not say of an id whose key it
+// A server that is out of touch with the nodes does not say of an id whose key it
 // does not know that its lease has ended: the secret may have been replaced since.
 func TestUnknownKeyWithoutAQuorum(t *testing.T) {
 	clockCluster(t, 3, func(t *testing.T, l *redlock.Locker, models []*nodetest.Model, _ *jumps) { //nolint:thelper // it is the test itself

@@ -18,7 +18,7 @@ import (
 
 var (
 	errNoAnswer    = errors.New("no answer in time")
-	errImplausible = errors.New("named a token that no cluster can have reached")
+	errImplausible = errors.New("granted a token that no cluster can have reached")
 )
 
 // set is one set of nodes: a cluster of its own, with its own quorum. It takes
@@ -28,7 +28,7 @@ type set struct {
 	nodes    []node.Node
 	meters   []Meter
 	quorum   int
-	clean    *cleaner
+	cleaner  *cleaner
 	keys     atomic.Pointer[Keys] // of the cluster's secrets; nil before a quorum has shown them
 	queue    *waitqueue.Queue
 	inFlight inFlight
@@ -36,36 +36,36 @@ type set struct {
 }
 
 func newSet(cfg Config, nodes []node.Node) *set {
-	l := &set{cfg: cfg, nodes: nodes, quorum: quorum.Of(len(nodes)), meters: cfg.metersOf(nodes), clean: newCleaner(nodes), inFlight: make(inFlight, cfg.MaxInFlight)}
-	l.members = membership.New(cfg.membership(l), nodes)
-	l.queue = waitqueue.New(waitqueue.Config{
-		Nodes: nodes, NodeTimeout: cfg.NodeTimeout, MaxWaiters: cfg.MaxWaiters, Random: cfg.Random, Epoch: l.members.Epoch,
-		Cleanup: func(i int, op node.Op, until time.Time) { l.clean.send(i, op, until, recheckNever) },
+	s := &set{cfg: cfg, nodes: nodes, quorum: quorum.Of(len(nodes)), meters: cfg.metersOf(nodes), cleaner: newCleaner(nodes), inFlight: make(inFlight, cfg.MaxInFlight)}
+	s.members = membership.New(cfg.membership(s), nodes)
+	s.queue = waitqueue.New(waitqueue.Config{
+		Nodes: nodes, NodeTimeout: cfg.NodeTimeout, MaxWaiters: cfg.MaxWaiters, Random: cfg.Random, Epoch: s.members.Epoch,
+		Cleanup: func(i int, op node.Op, until time.Time) { s.cleaner.send(i, op, until, recheckNever) },
 	})
-	return l
+	return s
 }
 
 // run is Locker.Run.
-func (l *set) run(ctx context.Context) {
+func (s *set) run(ctx context.Context) {
 	var wg sync.WaitGroup
-	wg.Go(func() { l.members.Run(ctx) })
-	wg.Go(func() { l.queue.Run(ctx) })
+	wg.Go(func() { s.members.Run(ctx) })
+	wg.Go(func() { s.queue.Run(ctx) })
 	wg.Wait()
-	l.queue.Stop()
-	const tidy = 2 * time.Second
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidy)
+	s.queue.Stop()
+	const closeLimit = 2 * time.Second
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeLimit)
 	defer cancel()
-	l.clean.close(closing)
+	s.cleaner.close(closing)
 }
 
-// request is an AcquireRequest of one resource on its way to the nodes.
+// request is an AcquireRequest for one resource.
 type request struct {
 	lockcore.AcquireRequest
-	caller string // see WithCaller
+	caller string // see lockcore.WithCaller
 	scope  string // what the idempotency key is used for
 }
 
-// part is one resource of a lease, taken.
+// part is one resource of a lease.
 type part struct {
 	id      leaseID
 	lease   lockcore.Lease
@@ -73,129 +73,127 @@ type part struct {
 	at      time.Time
 }
 
-// acquire and what it calls take and return pointers: requests and leases are
-// large, and whoever waits in the queue has them on its stack at every level. Ten
-// thousand may wait, and with small frames 4 KB are enough for each.
-func (l *set) acquire(ctx context.Context, req *request) (*part, error) {
-	if req.Wait > 0 {
-		return l.acquireQueued(ctx, req)
-	}
-	wait := splitFirstPause
-	for try := 1; ; try++ {
-		taken, err := l.tryAcquire(ctx, req, node.Ticket{})
-		var again *retryError
-		if !errors.As(err, &again) {
-			return taken, err
-		}
-		if try == maxTries {
-			return nil, again.give
-		}
-		if err := pause.For(ctx, l.cfg.Random.Jitter(wait)); err != nil {
-			return nil, again.give
-		}
-		wait = min(2*wait, splitMaxPause)
-	}
-}
-
-// The tries of one Acquire. The pauses, jittered, are a few round trips long:
-// two callers that split the votes do not meet again.
+// The tries of an Acquire without a wait. The pauses, jittered, are a few round
+// trips long, so that two callers that split the votes do not meet again.
 const (
 	maxTries        = 8
 	splitFirstPause = time.Millisecond
 	splitMaxPause   = 32 * time.Millisecond
 )
 
-// retryError asks Acquire to try once more, and what to say when it will not.
-type retryError struct{ give error }
+// acquire and what it calls take and return pointers. Requests and leases are
+// large, and a request in the queue has them on its stack at every level. With
+// small frames 4 KB of stack are enough for each of ten thousand waiters.
+func (s *set) acquire(ctx context.Context, req *request) (*part, error) {
+	if req.Wait > 0 {
+		return s.acquireQueued(ctx, req)
+	}
+	var wait time.Duration
+	for try := 1; ; try++ {
+		taken, err := s.tryAcquire(ctx, req, node.Ticket{})
+		var again *retryError
+		if !errors.As(err, &again) {
+			return taken, err
+		}
+		if try == maxTries || pause.For(ctx, s.cfg.Random.Jitter(grow(&wait, splitFirstPause, splitMaxPause))) != nil {
+			return nil, again.error
+		}
+	}
+}
 
-func (e *retryError) Error() string { return e.give.Error() }
-
-func (l *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) (*part, error) {
-	if err := l.inFlight.enter(ctx); err != nil {
+func (s *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) (*part, error) {
+	if err := s.inFlight.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer l.inFlight.leave()
-	keys, err := l.currentKeys(ctx)
+	defer s.inFlight.leave()
+	keys, err := s.currentKeys(ctx)
 	if err != nil {
 		return nil, err
 	}
-	id := leaseID{resource: req.Resource, acquired: time.Now(), terms: terms{minHold: req.MinHold, maxHold: req.MaxHold}}
-	attempt, former := "", []string(nil)
-	if req.IdempotencyKey == "" {
-		id.value = l.cfg.Random.Word()
-	} else {
-		values := keys.leaseValues(req.caller, req.IdempotencyKey)
-		id.value, former = values[0], values[1:]
-		attempt = l.cfg.Random.Word()[:8]
-	}
-	described := meta{acquired: id.acquired, holder: req.Holder, metadata: req.Metadata}
+	described := meta{acquired: time.Now(), holder: req.Holder, metadata: req.Metadata}
 	op := node.Op{
-		Kind: node.OpAcquire, Epoch: l.members.Epoch(), Resource: req.Resource, Owner: id.value,
-		TTL: req.TTL, Meta: described.String(), Attempt: attempt, Scope: req.scope, Ticket: ticket,
+		Kind: node.OpAcquire, Epoch: s.members.Epoch(), Resource: req.Resource,
+		TTL: req.TTL, Meta: described.String(), Scope: req.scope, Ticket: ticket,
 	}
-	res := l.ask(ctx, op)
-	if value := res.inTheWay(former); value != "" {
-		id.value, op.Owner = value, value
-		res = l.ask(ctx, op)
+	former := s.chooseOwner(&op, req, keys)
+	res := s.runAttempt(ctx, op)
+	if owner := res.ownerAmong(former); owner != "" {
+		op.Owner = owner
+		res = s.runAttempt(ctx, op)
 	}
-	l.trace(ctx, &res)
+	s.trace(ctx, &res)
 	if res.verdict != quorum.Won {
-		return nil, l.explainLoss(ctx, req, &res)
+		return nil, s.explainLoss(ctx, req.Resource, &res)
 	}
-	id.token = res.token
-	if res.existing {
-		described = describeExisting(res.meta, described)
-		id.acquired = described.acquired
+	p := s.newPart(req, &op, &res, described)
+	if p.lease.Validity <= 0 || ctx.Err() != nil {
+		s.retract(&op, res.ttl)
+		return nil, s.tooLate(ctx, req.Resource, &res)
 	}
-	lease := l.leaseOf(id, described, res.ttl, res.validity)
-	lease.Existing = res.existing
-	if lease.Validity <= 0 || ctx.Err() != nil {
-		l.retract(id, attempt, res.ttl)
-		return nil, l.tooLate(ctx, req.Resource, &res)
-	}
-	return &part{id: id, lease: lease, attempt: attempt, at: time.Now()}, nil
+	return p, nil
 }
 
-// ask is one acquisition, to its decision.
-func (l *set) ask(ctx context.Context, op node.Op) acquired {
-	a := l.newAcquisition(ctx, op, l.cfg.roundLimit(op.TTL))
+// chooseOwner sets the ownership value: a random one, or that of the idempotency
+// key. It returns the key's values under secrets that were replaced.
+func (s *set) chooseOwner(op *node.Op, req *request, keys *Keys) (former []string) {
+	if req.IdempotencyKey == "" {
+		op.Owner = s.cfg.Random.Word()
+		return nil
+	}
+	owners := keys.owners(req.caller, req.IdempotencyKey)
+	op.Owner, op.Attempt = owners[0], s.cfg.Random.Word()[:8]
+	return owners[1:]
+}
+
+// runAttempt is one attempt at a lease.
+func (s *set) runAttempt(ctx context.Context, op node.Op) acquired {
+	a := s.newAcquisition(ctx, op, s.cfg.roundLimit(op.TTL))
 	a.start()
 	a.wait(ctx)
 	return a.result()
 }
 
-// inTheWay gives the one of the values whose lease made the acquisition lose, ""
-// if none did. They are what the idempotency key came to before the cluster's
-// secret was replaced: then the key has found its own lease, and must ask for that.
-func (res *acquired) inTheWay(values []string) string {
-	if res.verdict == quorum.Won || len(values) == 0 {
+// ownerAmong returns the one of the owners whose lease made the attempt lose, ""
+// if none did. The idempotency key has found its own lease then, which was granted
+// before the cluster's secret was replaced. The next attempt asks for that lease.
+func (res *acquired) ownerAmong(owners []string) string {
+	if res.verdict == quorum.Won || len(owners) == 0 {
 		return ""
 	}
 	for i := range res.replies {
-		if value := res.replies[i].Owner; res.answered.has(i) && slices.Contains(values, value) {
-			return value
+		if owner := res.replies[i].Owner; slices.Contains(owners, owner) {
+			return owner
 		}
 	}
 	return ""
 }
 
-// describeExisting prefers what the nodes kept over what the retry says.
-func describeExisting(text string, retry meta) meta {
-	if kept := parseMeta(text); !kept.acquired.IsZero() {
-		return kept
+// newPart is what an attempt won. The description of a lease that an idempotency
+// key found is the one that the nodes kept.
+func (s *set) newPart(req *request, op *node.Op, res *acquired, described meta) *part {
+	if res.existing != nil {
+		if kept := parseMeta(res.existing.Meta); !kept.acquired.IsZero() {
+			described = kept
+		}
 	}
-	return retry
+	id := leaseID{
+		resource: op.Resource, owner: op.Owner, token: res.token, acquired: described.acquired,
+		terms: terms{minHold: req.MinHold, maxHold: req.MaxHold},
+	}
+	lease := s.leaseOf(id, described, res.ttl, res.validity)
+	lease.Existing = res.existing != nil
+	return &part{id: id, lease: lease, attempt: op.Attempt, at: time.Now()}
 }
 
-func (l *set) leaseOf(id leaseID, m meta, ttl, validity time.Duration) lockcore.Lease {
+func (s *set) leaseOf(id leaseID, m meta, ttl, validity time.Duration) lockcore.Lease {
 	return lockcore.Lease{
 		Resource: id.resource, Token: id.token, TTL: ttl, Validity: validity,
-		Acquired: id.acquired, MaxHoldRemaining: l.maxHoldRemaining(id), Holder: m.holder, Metadata: m.metadata,
+		Acquired: id.acquired, MaxHoldRemaining: s.maxHoldRemaining(id), Holder: m.holder, Metadata: m.metadata,
 	}
 }
 
-func (l *set) maxHoldRemaining(id leaseID) time.Duration {
-	longest := l.cfg.MaxHold
+func (s *set) maxHoldRemaining(id leaseID) time.Duration {
+	longest := s.cfg.MaxHold
 	if id.maxHold > 0 && (longest <= 0 || id.maxHold < longest) {
 		longest = id.maxHold
 	}
@@ -205,75 +203,73 @@ func (l *set) maxHoldRemaining(id leaseID) time.Duration {
 	return max(0, longest-time.Since(id.acquired))
 }
 
-// retract retracts the votes of a lease that was won and cannot be used. Under
-// an idempotency key another attempt may have answered with the same lease: its
+// retract retracts the votes of an attempt that won a lease which is not used.
+// Another attempt under the idempotency key may have returned the same lease: its
 // votes stay.
-func (l *set) retract(id leaseID, attempt string, ttl time.Duration) {
-	op := node.Op{Kind: node.OpRetract, Resource: id.resource, Owner: id.value, Attempt: attempt}
-	for i := range l.nodes {
-		l.clean.send(i, op, time.Now().Add(ttl), recheckAlways)
+func (s *set) retract(acquire *node.Op, ttl time.Duration) {
+	for i := range s.nodes {
+		s.cleaner.send(i, retraction(acquire, 0), time.Now().Add(ttl), recheckAlways)
 	}
 }
 
 // extend is Locker.Extend for one resource.
-func (l *set) extend(ctx context.Context, id leaseID, ttl time.Duration) (lockcore.Lease, error) {
-	if left := l.maxHoldRemaining(id); left >= 0 {
+func (s *set) extend(ctx context.Context, id leaseID, ttl time.Duration) (lockcore.Lease, error) {
+	if left := s.maxHoldRemaining(id); left >= 0 {
 		ttl = min(ttl, left.Truncate(time.Millisecond))
 	}
 	if ttl < lockcore.MinTTL {
 		return lockcore.Lease{}, lockcore.ErrMaxHold
 	}
-	op := node.Op{Kind: node.OpExtend, Resource: id.resource, Owner: id.value, Token: id.token, TTL: ttl}
-	b := l.roundInEpoch(ctx, op, l.cfg.roundLimit(ttl), (*ballot).decided)
-	if granted := b.count(node.Granted); granted < l.quorum {
-		return lockcore.Lease{}, l.explainUnextended(id, &b)
+	op := node.Op{Kind: node.OpExtend, Resource: id.resource, Owner: id.owner, Token: id.token, TTL: ttl}
+	b := s.roundInEpoch(ctx, op)
+	if b.count(node.Granted) < s.quorum {
+		return lockcore.Lease{}, s.explainUnextended(id, &b)
 	}
 	left := quorum.Validity(ttl, ttl, b.elapsed)
 	if left <= 0 {
-		return lockcore.Lease{}, l.quorumError(id.resource, &b)
+		return lockcore.Lease{}, s.quorumError(id.resource, &b)
 	}
-	return l.leaseOf(id, b.meta(), ttl, left), nil
+	return s.leaseOf(id, b.firstMeta(), ttl, left), nil
 }
 
-// explainUnextended tells a lost lease from a lost quorum. A lease is lost
-// once so many nodes refused it that the others are no quorum: each has given
-// the lock, or a larger counter, to somebody else, and will never give it back.
-func (l *set) explainUnextended(id leaseID, b *ballot) error {
-	if b.count(node.NotHeld) < quorum.Readers(len(l.nodes)) {
-		return l.quorumError(id.resource, b)
+// explainUnextended tells a lease that has ended from a missing quorum. A lease has
+// ended once so many nodes refused it that the others are no quorum: each of them
+// granted the lock or a larger counter to another lease, and never takes that back.
+func (s *set) explainUnextended(id leaseID, b *ballot) error {
+	if b.count(node.NotHeld) < quorum.Readers(len(s.nodes)) {
+		return s.quorumError(id.resource, b)
 	}
-	op := node.Op{Kind: node.OpRelease, Resource: id.resource, Owner: id.value, Token: id.token}
-	for i := range l.nodes {
+	for i := range s.nodes {
 		if o := b.replies[i].Outcome; o == node.Granted || o == node.Failed {
-			l.clean.send(i, op, time.Now().Add(l.cfg.MaxTTL), recheckNever)
+			s.cleaner.send(i, releaseOp(id), time.Now().Add(s.cfg.MaxTTL), recheckNever)
 		}
 	}
 	return lockcore.ErrNotHeld
 }
 
-// roundInEpoch runs a poll that carries the epoch, and once more under each newer
-// epoch that it meets (rule 8).
-func (l *set) roundInEpoch(ctx context.Context, op node.Op, limit time.Duration, enough func(*ballot) bool) ballot {
+// roundInEpoch runs a round of an operation that carries the epoch, and repeats it
+// in each newer epoch that it meets (rule 8).
+func (s *set) roundInEpoch(ctx context.Context, op node.Op) ballot {
 	for try := 1; ; try++ {
-		op.Epoch = l.members.Epoch()
-		b := runRound(ctx, l.nodes, op, limit, enough)
-		stale := l.learnFrom(b.replies[:b.n])
+		op.Epoch = s.members.Epoch()
+		b := runRound(ctx, s.nodes, op, s.cfg.roundLimit(op.TTL), (*ballot).grantDecided)
+		stale := s.learnFrom(&b)
 		if !stale || b.count(node.Granted) >= b.quorum || try == maxTries || ctx.Err() != nil {
 			return b
 		}
 	}
 }
 
-// learnFrom adopts epochs that nodes named, wakes the watch when a node's gate
-// was shut, and reports whether a vote was refused as outdated.
-func (l *set) learnFrom(replies []node.Reply) (stale bool) {
-	for i := range replies {
-		switch replies[i].Outcome {
+// learnFrom adopts the epochs that nodes returned and has nodes observed that are
+// not admitted. It reports whether a node refused the epoch as too old.
+func (s *set) learnFrom(b *ballot) (stale bool) {
+	for i := range b.replies[:b.n] {
+		switch b.replies[i].Outcome {
 		case node.StaleEpoch:
-			l.members.Learn(replies[i].Epoch)
+			s.members.Learn(b.replies[i].Epoch)
 			stale = true
 		case node.NotAdmitted:
-			l.members.Refused(i)
+			s.members.Refused(i)
 		}
 	}
 	return stale

@@ -30,9 +30,9 @@ func (r *reader) InstallEpoch(context.Context, node.Epoch) (node.Marks, error) {
 	return node.Marks{}, nil
 }
 
-// A lock is not carried to a node with a grant below the counter: a retry under
-// its idempotency key would find it, get a token between the two elsewhere, and
-// the node would confirm that token, although larger ones have been given.
+// A lock is not carried to a node with a grant below the counter. A retry under its
+// idempotency key would find it and get a token between the two on other nodes. The
+// node would confirm that token, although larger ones have been granted.
 func TestCarriedLockIsNotBelowItsCounter(t *testing.T) {
 	nodes := fakes(3)
 	for i, grant := range []fencing.Token{0, 29, 79} {
@@ -42,7 +42,7 @@ func TestCarriedLockIsNotBelowItsCounter(t *testing.T) {
 			lock: node.CarriedLock{Resource: "r", Owner: "keyed", Grant: grant, Remaining: time.Minute, TTL: time.Minute},
 		}
 	}
-	carried, err := New(testConfig(), nodes).carry(t.Context(), []int{1, 2}, 1)
+	carried, err := New(testConfig(), nodes).readLocks(t.Context(), []int{1, 2}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,8 +52,8 @@ func TestCarriedLockIsNotBelowItsCounter(t *testing.T) {
 }
 
 // Several nodes rejoin one after the other, each in an epoch above the last one's,
-// though nobody has looked at a node in between.
-func TestFencedNodesAreInTheView(t *testing.T) {
+// though no node was observed in between.
+func TestReadNodesAreInTheEpoch(t *testing.T) {
 	nodes := fakes(3)
 	for i := range nodes {
 		f, _ := nodes[i].(*fakeNode)
@@ -62,18 +62,17 @@ func TestFencedNodesAreInTheView(t *testing.T) {
 	m := New(testConfig(), nodes)
 	now := time.Now()
 	for i := range m.seen.nodes {
-		m.seen.nodes[i].update(node.Observation{Incarnation: nodes[i].Name(), Admitted: i > 0, Epoch: 10, Cluster: m.cluster}, nil, true)
+		m.seen.add(i, node.Observation{Incarnation: nodes[i].Name(), Admitted: i > 0, Epoch: 10, Cluster: m.cluster}, nil, now)
 	}
 	if readers, _ := m.installEpoch(t.Context(), []int{1, 2}, 25); len(readers) != 2 {
 		t.Fatalf("%d nodes were read", len(readers))
 	}
 	if p := planFor(&m.seen, m.cfg, now); p.largest != 25 || p.epoch != 25 {
-		t.Errorf("after a fence in epoch 25 the plan knows of epoch %d, and votes in %d", p.largest, p.epoch)
+		t.Errorf("after epoch 25 was installed the plan has largest epoch %d, and epoch %d", p.largest, p.epoch)
 	}
 }
 
-// staging is a node that one bootstrap meets: it takes what it is asked for, or
-// answers that somebody else was faster.
+// staging is a node of a bootstrap: it accepts every step, or returns an error.
 type staging struct {
 	*fakeNode
 	did           *[]string // of all nodes, in order
@@ -90,11 +89,11 @@ func (s *staging) Admit(context.Context, node.Admission) error {
 	return s.opens
 }
 
-// Who meets another bootstrapper stops while it has opened nothing, and opens what it
-// can afterwards. A node that does not answer stops nobody.
-func TestFounderYields(t *testing.T) {
+// A server that meets another bootstrap stops while it has opened no node. After that
+// it opens every node it can. A node that does not answer does not stop it.
+func TestBootstrapYields(t *testing.T) {
 	const all = "stage node1, stage node2, stage node3, stage node4, "
-	raced, gone := fmt.Errorf("staging: %w", node.ErrRaced), errFake
+	raced, failed := fmt.Errorf("staging: %w", node.ErrRaced), errFake
 	cases := []struct {
 		name          string
 		staged, opens [5]error
@@ -104,10 +103,10 @@ func TestFounderYields(t *testing.T) {
 		{"alone", [5]error{}, [5]error{}, all + "open node1, open node2, open node3, open node4", true},
 		{"met at the first", [5]error{raced}, [5]error{}, "stage node1", false},
 		{"met when a quorum is closed", [5]error{3: raced}, [5]error{}, all[:len(all)-2], false},
-		{"a silent node", [5]error{gone}, [5]error{gone}, all + "open node2, open node3, open node4", true},
-		{"two silent nodes", [5]error{gone, gone}, [5]error{}, all[:len(all)-2], false},
+		{"a node without an answer", [5]error{failed}, [5]error{failed}, all + "open node2, open node3, open node4", true},
+		{"two nodes without an answer", [5]error{failed, failed}, [5]error{}, all[:len(all)-2], false},
 		{"overtaken before it opens", [5]error{}, [5]error{raced}, all + "open node1", false},
-		{"overtaken behind a silent node", [5]error{}, [5]error{gone, raced}, all + "open node1, open node2", false},
+		{"overtaken after a node without an answer", [5]error{}, [5]error{failed, raced}, all + "open node1, open node2", false},
 		{"overtaken later", [5]error{}, [5]error{1: raced}, all + "open node1, open node2, open node3, open node4", true},
 	}
 	for _, c := range cases {
@@ -124,13 +123,13 @@ func TestFounderYields(t *testing.T) {
 	}
 }
 
-// A rejoining node is given no lock that its lease, perhaps made under a key, could
-// not use or release.
+// A rejoining node gets no lock that its lease, perhaps under an idempotency key,
+// could not use or release.
 func TestCarriedLock(t *testing.T) {
-	lock := func(grant fencing.Token) map[string]node.CarriedLock {
-		return map[string]node.CarriedLock{"r": {Resource: "r", Owner: "l", Grant: grant, Remaining: time.Minute, TTL: time.Minute, Keyed: grant > 5}}
+	lock := func(grant fencing.Token) survey {
+		return survey{"r": {Resource: "r", Owner: "l", Grant: grant, Remaining: time.Minute, TTL: time.Minute, Keyed: grant > 5}}
 	}
-	kept, largest := reserve("r", []map[string]node.CarriedLock{lock(5), lock(7), lock(6)}, 2, 0)
+	kept, largest := reserve("r", []survey{lock(5), lock(7), lock(6)}, 2, 0)
 	if kept.Grant != 5 || largest != 7 || !kept.Keyed {
 		t.Errorf("%+v, largest grant %d", kept, largest)
 	}

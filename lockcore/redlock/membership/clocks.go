@@ -11,31 +11,30 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// What is a jump, and what is a clock's ordinary way. The readings of a node
-// are compared by their bounds, so a slow answer proves nothing either way.
+// The readings of a node's clock are compared by their bounds, so a slow answer is no
+// evidence of a jump.
 const (
-	clockStep    = 100 * time.Millisecond // the smallest jump; a clock that is only steered never gets near it
-	clockSkew    = 500                    // and a five-hundredth of the time between two readings: an ordinary clock strays by a 2000th
-	clockTrip    = 100 * time.Millisecond // a reading that took longer says too little
-	clockGap     = 30 * time.Second       // without a reading for so long, the history begins again
+	clockStep    = 100 * time.Millisecond // the smallest jump; a clock that is slewed never gets near it
+	clockSkew    = 500                    // and a 500th of the time between two readings: an ordinary clock drifts by a 2000th
+	clockTrip    = 100 * time.Millisecond // a reading that took longer is not used
+	clockGap     = 30 * time.Second       // after so long without a reading, the history begins again
 	clockConfirm = 3                      // readings in a row that must agree on a jump
 	clockWindow  = 16                     // readings that are kept
-	clockMedian  = 9                      // readings that the offset is the median of
+	clockMedian  = 9                      // readings of which the median is the offset
 )
 
-// reading is one look at a node's clock: by how much it was ahead of this
-// server's steady clock, which is never set, between least and most.
+// reading is one reading of a node's clock: by how much it was ahead of this
+// server's steady clock, which is never set, at least and at most.
 type reading struct {
-	at       time.Time // when it was asked
+	at       time.Time // when it was asked for
 	min, max time.Duration
 	ahead    time.Duration // of this server's wall clock, halfway
 }
 
-// readClock asks a node for its time. Steady time counts from base on the
-// monotonic clock.
+// readClock reads a node's clock. Steady time counts from base on the monotonic clock.
 func readClock(ctx context.Context, n node.Clocked, base time.Time) (reading, bool) {
 	asked := time.Now()
-	told, err := n.Time(ctx)
+	shown, err := n.Time(ctx)
 	answered := time.Now()
 	trip := answered.Sub(asked)
 	if err != nil || trip > clockTrip {
@@ -43,13 +42,13 @@ func readClock(ctx context.Context, n node.Clocked, base time.Time) (reading, bo
 	}
 	steady := func(t time.Time) time.Time { return base.Round(0).Add(t.Sub(base)) }
 	return reading{
-		at: asked, min: told.Sub(steady(answered)), max: told.Sub(steady(asked)),
-		ahead: told.Sub(asked.Round(0).Add(trip / 2)),
+		at: asked, min: shown.Sub(steady(answered)), max: shown.Sub(steady(asked)),
+		ahead: shown.Sub(asked.Round(0).Add(trip / 2)),
 	}, true
 }
 
-// differs is by how much the two readings contradict each other, beyond what
-// two clocks may stray: positive when r is ahead of the earlier one.
+// differs is by how much two readings contradict each other, beyond what two clocks
+// may drift: positive when r is ahead of the earlier one.
 func (r reading) differs(earlier reading) time.Duration {
 	allowed := clockStep + r.at.Sub(earlier.at)/clockSkew
 	switch {
@@ -65,13 +64,13 @@ func (r reading) differs(earlier reading) time.Duration {
 type clockWatch struct {
 	recent        []reading // that agree with each other, oldest first
 	contradicting []reading // that contradict them, since the last that did not
-	began         time.Time // of this history: it has not jumped since, up to steady
-	steady        time.Time // of the last reading that agreed
+	began         time.Time // of this history: there was no jump from then
+	steady        time.Time // to then, the last reading that agreed
 	jump          time.Duration
 	since         time.Time // of the first reading after the jump
 }
 
-// take takes a reading, and reports a jump when it has just become certain.
+// take adds a reading. It reports a jump when that has just become certain.
 func (c *clockWatch) take(r reading) (jumped bool) {
 	if len(c.recent) == 0 || r.at.Sub(c.last()) > clockGap {
 		*c = clockWatch{recent: []reading{r}, began: r.at, steady: r.at}
@@ -87,7 +86,7 @@ func (c *clockWatch) take(r reading) (jumped bool) {
 		return false
 	}
 	if len(c.contradicting) > 0 && r.differs(c.contradicting[0]) != 0 {
-		c.contradicting = nil // it has jumped again, or is being turned
+		c.contradicting = nil // it jumped again, or is being set step by step
 	}
 	c.contradicting = append(c.contradicting, r)
 	if c.jump != 0 || len(c.contradicting) < clockConfirm {
@@ -120,15 +119,15 @@ func (c *clockWatch) ahead() time.Duration {
 	return ahead[len(ahead)/2]
 }
 
-// settle makes what the clock says now the rule.
+// settle begins a new history with the readings after the jump.
 func (c *clockWatch) settle() {
 	*c = clockWatch{recent: c.contradicting, began: c.since, steady: c.last()}
 }
 
-// clockVerdict says what should be done about clocks that jumped.
+// clockVerdict is which clocks jumped.
 type clockVerdict struct {
-	expel []int // their own clocks jumped
-	ours  []int // so many jumped alike that it was this server's own
+	expel []int // the clocks of these nodes
+	ours  []int // so many nodes jumped alike that it was this server's clock
 }
 
 // ownJump is the last jump of this server's own clock, zero for none. The nodes
@@ -142,14 +141,14 @@ func (o ownJump) explains(c *clockWatch) bool {
 	return alike(o.by, c.jump) && c.since.Sub(o.at).Abs() < clockGap/3
 }
 
-// alike: two nodes that show the same jump of this server's clock differ by
-// what either may have strayed meanwhile.
+// alike: two nodes that show the same jump of this server's clock differ by what
+// each may have drifted in the meantime.
 func alike(a, b time.Duration) bool { return a != 0 && b != 0 && (a-b).Abs() <= 2*clockStep }
 
-// judgeClocks tells whose clock it was that jumped. All are compared with this
-// server's, so a jump of that one shows as a jump of all nodes: a node is
-// suspected only while R nodes are seen to have gone on as before, and the
-// server when a quorum of nodes jumped alike. Until either is known, nothing is done.
+// judgeClocks decides whose clock jumped. All are compared with this server's, so a
+// jump of that one shows as a jump of all nodes. A node is expelled only while R other
+// nodes are seen without a jump. The server's clock jumped when a quorum of nodes
+// jumped alike. Until either is known, nothing is done.
 func judgeClocks(clocks []clockWatch, own ownJump) (v clockVerdict) {
 	n := len(clocks)
 	for i := range clocks {
@@ -176,81 +175,80 @@ func judgeClocks(clocks []clockWatch, own ownJump) (v clockVerdict) {
 	return v
 }
 
-// readClock takes a reading of node i's clock.
-func (m *Controller) readClock(ctx context.Context, i int) {
-	clocked, ok := m.nodes[i].(node.Clocked)
+// readClock reads node i's clock.
+func (c *Controller) readClock(ctx context.Context, i int) {
+	clocked, ok := c.nodes[i].(node.Clocked)
 	if !ok {
 		return
 	}
-	r, ok := readClock(ctx, clocked, m.base)
+	r, ok := readClock(ctx, clocked, c.base)
 	if !ok {
 		return
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := &m.clocks[i]
-	jumped := c.take(r)
-	m.cfg.Meter(i).Clock(c.ahead())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clock := &c.clocks[i]
+	jumped := clock.take(r)
+	c.cfg.Meter(i).Clock(clock.ahead())
 	if jumped {
-		m.cfg.Meter(i).Jump(c.jump)
-		m.cfg.Logger.Warn("the clock of a node jumped against this server's", "node", m.nodes[i].Name(), "by", c.jump)
+		c.cfg.Meter(i).Jump(clock.jump)
+		c.cfg.Logger.Warn("the clock of a node jumped against this server's", "node", c.nodes[i].Name(), "by", clock.jump)
 	}
 }
 
-// minded takes the nodes whose clocks need nothing to be done off the verdict,
-// and returns those to expel.
-func (m *Controller) minded() (expel []int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i := range m.clocks {
-		if c := &m.clocks[i]; c.jump != 0 && m.seen.nodes[i].quarantined() {
-			c.settle() // its silence has begun already: somebody else was faster
+// judgeJumps settles the clocks that need no quarantine, and returns the nodes to expel.
+func (c *Controller) judgeJumps() (expel []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.clocks {
+		if clock := &c.clocks[i]; clock.jump != 0 && c.seen.nodes[i].quarantined() {
+			clock.settle() // another server was faster
 		}
 	}
-	v := judgeClocks(m.clocks, m.own)
-	before := m.own
+	v := judgeClocks(c.clocks, c.own)
+	before := c.own
 	for _, i := range v.ours {
-		if !before.explains(&m.clocks[i]) && m.own == before {
-			m.cfg.Logger.Warn("the clocks of so many nodes jumped alike that it was this server's own, which was asleep or stopped: no node is quarantined for it", "by", -m.clocks[i].jump)
+		clock := &c.clocks[i]
+		if !before.explains(clock) && c.own == before {
+			c.cfg.Logger.Warn("this server's own clock jumped, since so many nodes' clocks jumped alike: it was asleep or stopped, and no node is quarantined for it", "by", -clock.jump)
 		}
-		m.own = ownJump{by: m.clocks[i].jump, at: m.clocks[i].since}
-		m.clocks[i].settle()
+		c.own = ownJump{by: clock.jump, at: clock.since}
+		clock.settle()
 	}
-	return slices.DeleteFunc(v.expel, func(i int) bool { return !m.dispensable(i, v.expel) })
+	return slices.DeleteFunc(v.expel, func(i int) bool { return !c.dispensable(i, v.expel) })
 }
 
-// dispensable: the node votes, and a quorum does without it and the others
-// that are to go.
-func (m *Controller) dispensable(i int, expel []int) bool {
+// dispensable: the node votes, and the others without those to expel are a quorum.
+func (c *Controller) dispensable(i int, expel []int) bool {
 	others := 0
-	for j := range m.seen.nodes {
-		if m.seen.nodes[j].state == lockcore.NodeVoting && !slices.Contains(expel, j) {
+	for j := range c.seen.nodes {
+		if c.seen.nodes[j].state == lockcore.NodeVoting && !slices.Contains(expel, j) {
 			others++
 		}
 	}
-	return m.seen.nodes[i].admitted() && others >= quorum.Of(len(m.nodes))
+	return c.seen.nodes[i].admitted() && others >= quorum.Of(len(c.nodes))
 }
 
-// expel begins the silence of a node whose clock jumped (rule 22). It is admitted
-// again like a node that restarted.
-func (m *Controller) expel(ctx context.Context, i int) {
-	clocked, ok := m.nodes[i].(node.Clocked)
+// expel quarantines a node whose clock jumped (rule 22). It is admitted again like a
+// node that restarted.
+func (c *Controller) expel(ctx context.Context, i int) {
+	clocked, ok := c.nodes[i].(node.Clocked)
 	if !ok {
 		return
 	}
-	m.mu.Lock()
-	seen, by := m.seen.nodes[i].seen, m.clocks[i].jump
-	m.mu.Unlock()
-	err := m.call(ctx, func(ctx context.Context) error {
-		return clocked.Expel(ctx, seen.Incarnation, seen.Epoch, m.cfg.Random.Word())
+	c.mu.Lock()
+	seen, by := c.seen.nodes[i].seen, c.clocks[i].jump
+	c.mu.Unlock()
+	err := c.call(ctx, "expelling", func(ctx context.Context) error {
+		return clocked.Expel(ctx, seen.Incarnation, seen.Epoch, c.cfg.Random.Word())
 	})
 	if err == nil {
-		m.mu.Lock()
-		m.clocks[i].settle()
-		m.mu.Unlock()
-		m.audit(ctx, actQuarantine, i, slog.String("why", "its clock jumped"), slog.Duration("by", by))
-		m.cfg.Logger.Warn("a node is quarantined because its clock jumped: its locks may have ended early; see that its time is only ever slewed (chrony without makestep, ntpd -x)",
-			"node", m.nodes[i].Name(), "by", by)
+		c.mu.Lock()
+		c.clocks[i].settle()
+		c.mu.Unlock()
+		c.audit(ctx, actQuarantine, i, slog.String("why", "its clock jumped"), slog.Duration("by", by))
+		c.cfg.Logger.Warn("a node is quarantined because its clock jumped: its locks may have ended early; see that its time is only ever slewed (chrony without makestep, ntpd -x)",
+			"node", c.nodes[i].Name(), "by", by)
 	}
-	m.nudge(i)
+	signal(c.nudges[i])
 }

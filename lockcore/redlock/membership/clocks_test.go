@@ -10,8 +10,8 @@ import (
 // before the clock was read.
 func clockAt(at, ahead, trip time.Duration, late float64) reading {
 	asked := time.Unix(1_000_000, 0).Add(at)
-	told := ahead + time.Duration(float64(trip)*late) // as seen from asked
-	return reading{at: asked, min: told - trip, max: told, ahead: told - trip/2}
+	shown := ahead + time.Duration(float64(trip)*late) // at the start of the trip
+	return reading{at: asked, min: shown - trip, max: shown, ahead: shown - trip/2}
 }
 
 const look = 250 * time.Millisecond
@@ -19,12 +19,12 @@ const look = 250 * time.Millisecond
 func TestOrdinaryClocksDoNotJump(t *testing.T) {
 	hour := time.Hour
 	for name, ahead := range map[string]func(at time.Duration) time.Duration{
-		"steady":                     func(time.Duration) time.Duration { return hour },
-		"skew of 500 in a million":   func(at time.Duration) time.Duration { return at / 2000 },
-		"skew of 1 %":                func(at time.Duration) time.Duration { return -at / 100 },
-		"a step of 90 ms":            func(at time.Duration) time.Duration { return step(at, 90*time.Millisecond) },
-		"slewed by a whole second":   func(at time.Duration) time.Duration { return min(at/1000, time.Second) },
-		"one look at a wrong moment": func(at time.Duration) time.Duration { return glitch(at, 2) },
+		"steady":                        func(time.Duration) time.Duration { return hour },
+		"skew of 500 in a million":      func(at time.Duration) time.Duration { return at / 2000 },
+		"skew of 1 %":                   func(at time.Duration) time.Duration { return -at / 100 },
+		"a step of 90 ms":               func(at time.Duration) time.Duration { return step(at, 90*time.Millisecond) },
+		"slewed by a whole second":      func(at time.Duration) time.Duration { return min(at/1000, time.Second) },
+		"one reading at a wrong moment": func(at time.Duration) time.Duration { return glitch(at, 2) },
 	} {
 		var c clockWatch
 		for i := range 20_000 {
@@ -69,7 +69,7 @@ func TestJumpsAreSeen(t *testing.T) {
 		c.settle()
 		for end := at + time.Minute; at < end; at += look {
 			if c.take(clockAt(at, by, time.Millisecond, 0.5)) {
-				t.Fatal("told twice")
+				t.Fatal("reported twice")
 			}
 		}
 		if ahead := c.ahead(); (ahead - by).Abs() > 10*time.Millisecond {
@@ -78,12 +78,12 @@ func TestJumpsAreSeen(t *testing.T) {
 	}
 }
 
-func TestNothingIsKnownOfAClockThatWasNotSeen(t *testing.T) {
+func TestHistoryBeginsAgainAfterAGap(t *testing.T) {
 	var c clockWatch
 	c.take(clockAt(0, 0, time.Millisecond, 0))
 	for i := range 10 {
 		if at := clockGap + time.Second + time.Duration(i)*look; c.take(clockAt(at, time.Hour, time.Millisecond, 0)) {
-			t.Fatal("a jump out of nothing")
+			t.Fatal("a jump across a gap")
 		}
 	}
 }
@@ -91,8 +91,8 @@ func TestNothingIsKnownOfAClockThatWasNotSeen(t *testing.T) {
 func TestWhoseClockJumped(t *testing.T) {
 	base := time.Unix(1_000_000, 0)
 	steady := clockWatch{began: base, steady: base.Add(10 * time.Second)}
-	fresh := clockWatch{began: base.Add(6 * time.Second), steady: base.Add(10 * time.Second)} // was away until after the jump
-	silent := clockWatch{began: base, steady: base.Add(4 * time.Second)}
+	fresh := clockWatch{began: base.Add(6 * time.Second), steady: base.Add(10 * time.Second)} // unreachable until after the jump
+	unseen := clockWatch{began: base, steady: base.Add(4 * time.Second)}
 	jumped := clockWatch{began: base, steady: base.Add(5 * time.Second), jump: time.Hour, since: base.Add(5 * time.Second)}
 	other := jumped
 	other.jump = -time.Minute
@@ -110,13 +110,13 @@ func TestWhoseClockJumped(t *testing.T) {
 		"the only one":                   {[]clockWatch{jumped}, 0, 1, ownJump{}},
 		"one, and the others not known":  {[]clockWatch{jumped, {}, {}}, 0, 0, ownJump{}},
 		"one, and another not known":     {[]clockWatch{jumped, steady, {}}, 0, 0, ownJump{}},
-		"one, and another not seen yet":  {[]clockWatch{jumped, steady, silent}, 0, 0, ownJump{}},
+		"one, and another not seen yet":  {[]clockWatch{jumped, steady, unseen}, 0, 0, ownJump{}},
 		"one, and another seen too late": {[]clockWatch{jumped, steady, fresh}, 0, 0, ownJump{}},
 		"two of three, each another way": {[]clockWatch{jumped, steady, other}, 0, 0, ownJump{}},
 		"one more after the others":      {[]clockWatch{jumped, steady, steady}, 0, 1, ownJump{by: time.Hour, at: base.Add(4 * time.Second)}},
 		"one by itself after the others": {[]clockWatch{other, steady, steady}, 1, 0, ownJump{by: time.Hour, at: base.Add(4 * time.Second)}},
 		"one long after the others":      {[]clockWatch{jumped, steady, steady}, 1, 0, ownJump{by: time.Hour, at: base.Add(-time.Hour)}},
-		"nobody":                         {[]clockWatch{steady, steady, steady}, 0, 0, ownJump{}},
+		"none":                           {[]clockWatch{steady, steady, steady}, 0, 0, ownJump{}},
 	} {
 		if v := judgeClocks(c.clocks, c.own); len(v.expel) != c.expel || len(v.ours) != c.ours {
 			t.Errorf("%s: %+v", name, v)
@@ -124,7 +124,7 @@ func TestWhoseClockJumped(t *testing.T) {
 	}
 }
 
-// Between two readings that are far apart, ordinary clocks stray further.
+// Between two readings that are far apart, ordinary clocks drift further.
 func TestRareReadingsAllowForSkew(t *testing.T) {
 	var c clockWatch
 	for i := range 1000 {

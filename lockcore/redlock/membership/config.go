@@ -9,16 +9,16 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
-// Recovery says who bootstraps a cluster again that lost its majority (rule 12).
+// Recovery says who bootstraps a cluster again after a lost majority (rule 12).
 type Recovery string
 
 // The ways of recovery.
 const (
-	RecoveryAuto   Recovery = "auto"   // by itself, after the wait
-	RecoveryManual Recovery = "manual" // by an operator, who runs a Controller with RecoveryAuto for it ('fencelock bootstrap')
+	RecoveryAuto   Recovery = "auto"   // every Controller, after the wait
+	RecoveryManual Recovery = "manual" // an operator, with a Controller that has RecoveryAuto ('fencelock bootstrap')
 )
 
-// Config tunes a Controller. Every field is needed, but for Floor.
+// Config tunes a Controller. Every field is needed, except for Floor.
 type Config struct {
 	MaxTTL        time.Duration // the longest TTL that this server grants
 	NodeTimeout   time.Duration // how long a vote may take; an observation may take longer
@@ -28,19 +28,18 @@ type Config struct {
 	// Floor, if not nil, reads the guard's largest mark.
 	Floor  func(context.Context) (fencing.Token, error)
 	Logger *slog.Logger
-	Audit  *slog.Logger // gets a line for everything that is done to nodes
+	Audit  *slog.Logger // gets a record for everything that is done to nodes
 	Random random.Source
-	// Meter gives node i's.
-	Meter func(i int) Meter
-	// Secrets takes the cluster's secrets whenever they change: the one that seals
+	Meter  func(node int) Meter
+	// Secrets gets the cluster's secrets whenever they change, the one that seals
 	// first. It must not block.
 	Secrets func(secrets [][]byte)
 }
 
-// Meter takes what is seen of one node's clock. Its methods must be quick.
+// Meter takes the readings of one node's clock. Its methods must be quick.
 type Meter interface {
-	// Clock takes by how much the node's clock is ahead of this server's, the
-	// median of the last readings. Only nodes that are Clocked.
+	// Clock takes by how much the node's clock is ahead of this server's: the median
+	// of the last readings. It is not called for nodes that are not Clocked.
 	Clock(ahead time.Duration)
 	// Jump takes by how much the node's clock jumped against this server's.
 	Jump(by time.Duration)

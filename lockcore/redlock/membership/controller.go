@@ -3,8 +3,10 @@ package membership
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
@@ -12,19 +14,18 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
 )
 
-// membership watches the nodes and decides which may vote: it keeps one
-// goroutine a node that looks, and one that acts on what was seen. Several
-// servers do the same on the same nodes; every step is made safe on the node
-// itself (rules 8 to 11), so they need not agree.
+// Controller observes the nodes of a set, with one goroutine for each, and carries
+// out the plans that follow, one at a time.
 type Controller struct {
-	cfg     Config
-	nodes   []node.Node
-	cluster node.Cluster
-	base    time.Time // steady time counts from here, see readClock
-	epoch   knownEpoch
-	nudges  []chan struct{} // per node: look now
-	refresh refresh
-	acts    chan struct{} // something was seen
+	cfg      Config
+	nodes    []node.Node
+	cluster  node.Cluster
+	base     time.Time       // steady time counts from here, see readClock
+	epoch    atomic.Int64    // see Epoch
+	nudges   []chan struct{} // by node: observe it now
+	observed chan struct{}   // a node was observed
+	// refreshed holds when the last complete Observe began.
+	refreshed chan time.Time
 
 	mu          sync.Mutex
 	seen        observations
@@ -32,140 +33,149 @@ type Controller struct {
 	own         ownJump
 	backoff     time.Time // no admission before this
 	failures    int
-	unconfirmed unknownEpoch
+	unconfirmed unconfirmedEpoch
 	secrets     knownSecrets
 }
 
+// New makes a Controller, which does nothing before Run.
 func New(cfg Config, nodes []node.Node) *Controller {
-	m := &Controller{
+	c := &Controller{
 		cfg: cfg, nodes: nodes, cluster: ClusterOf(nodes), base: time.Now(),
-		acts:   make(chan struct{}, 1),
+		observed: make(chan struct{}, 1), refreshed: make(chan time.Time, 1),
 		clocks: make([]clockWatch, len(nodes)),
 		seen:   newObservations(nodes, time.Now()),
 	}
+	c.refreshed <- time.Time{}
 	for _, n := range nodes {
-		n.Join(m.cluster)
-		m.nudges = append(m.nudges, make(chan struct{}, 1))
+		n.Join(c.cluster)
+		c.nudges = append(c.nudges, make(chan struct{}, 1))
 	}
-	return m
+	return c
 }
 
 // Cluster names the node set.
-func (m *Controller) Cluster() node.Cluster { return m.cluster }
+func (c *Controller) Cluster() node.Cluster { return c.cluster }
 
-// run watches until ctx ends, and returns when every goroutine has.
-func (m *Controller) Run(ctx context.Context) {
+// Run observes and acts until ctx ends. Every goroutine has ended when it returns.
+func (c *Controller) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for i := range m.nodes {
-		wg.Go(func() { m.watch(ctx, i) })
+	for i := range c.nodes {
+		wg.Go(func() { c.watch(ctx, i) })
 	}
-	wg.Go(func() { m.act(ctx) })
+	wg.Go(func() { c.act(ctx) })
 	wg.Wait()
 }
 
-// refused asks for a look at node i, whose gate was shut, unless that is no news:
-// then requests would make it be looked at ten times as often for nothing.
-func (m *Controller) Refused(i int) {
-	m.mu.Lock()
-	news := m.seen.nodes[i].state == lockcore.NodeVoting
-	m.mu.Unlock()
+// Status describes the nodes as they were last observed.
+func (c *Controller) Status() lockcore.ClusterStatus {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	return c.seen.status(c.plan(now), now)
+}
+
+// plan is the plan of the moment; c.mu is held.
+func (c *Controller) plan(now time.Time) plan { return planFor(&c.seen, c.cfg, now) }
+
+// Refused has node i observed soon, which refused a request as not admitted. It does
+// nothing when that is known already: else requests would have the node observed ten
+// times as often.
+func (c *Controller) Refused(i int) {
+	c.mu.Lock()
+	news := c.seen.nodes[i].state == lockcore.NodeVoting
+	c.mu.Unlock()
 	if news {
-		m.nudge(i)
+		signal(c.nudges[i])
 	}
 }
 
-// nudge asks for a look at node i now.
-func (m *Controller) nudge(i int) {
+// signal puts a signal into a channel of one, unless there is one already.
+func signal(to chan struct{}) {
 	select {
-	case m.nudges[i] <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }
 
-// watch looks at node i at every interval and nudge.
-func (m *Controller) watch(ctx context.Context, i int) {
+// watch observes node i at every interval and nudge.
+func (c *Controller) watch(ctx context.Context, i int) {
 	for {
-		m.look(ctx, i)
-		select {
-		case m.acts <- struct{}{}:
-		default:
-		}
-		if !m.pause(ctx, i) {
+		c.observeNode(ctx, i)
+		signal(c.observed)
+		if !c.pause(ctx, i) {
 			return
 		}
 	}
 }
 
-// pause waits for the next look. Nudges come as fast as requests fail, so a
-// fraction of the interval is kept in any case.
-func (m *Controller) pause(ctx context.Context, i int) bool {
-	const nudged = 10
-	if pause.For(ctx, m.cfg.WatchInterval/nudged) != nil {
+// pause waits for the next observation. Nudges come as fast as requests fail, so it
+// waits for a tenth of the interval in any case.
+func (c *Controller) pause(ctx context.Context, i int) bool {
+	if pause.For(ctx, c.cfg.WatchInterval/10) != nil {
 		return false
 	}
-	timer := time.NewTimer(m.cfg.WatchInterval)
+	timer := time.NewTimer(c.cfg.WatchInterval)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-timer.C:
-	case <-m.nudges[i]:
+	case <-c.nudges[i]:
 	}
 	return true
 }
 
-// observeTimeout is how long a look may take: it need not be as short as a
-// vote's limit, since nobody waits for it.
+// observeTimeout is how long an observation may take. It may be longer than a vote's
+// limit, since no client waits for it.
 func (c Config) observeTimeout() time.Duration { return max(4*c.NodeTimeout, c.WatchInterval) }
 
-func (m *Controller) look(ctx context.Context, i int) {
-	looking, cancel := context.WithTimeout(ctx, m.cfg.observeTimeout())
+func (c *Controller) observeNode(ctx context.Context, i int) {
+	observing, cancel := context.WithTimeout(ctx, c.cfg.observeTimeout())
 	defer cancel()
-	seen, err := m.observe(looking, i)
+	seen, err := c.observeOrQuarantine(observing, i)
 	if ctx.Err() != nil {
 		return
 	}
-	if err == nil && seen.Admitted {
-		m.learnOf(seen)
-	}
 	if err == nil {
-		m.readClock(looking, i)
+		if seen.Admitted && seen.Cluster == c.cluster {
+			c.Learn(seen.Epoch)
+		}
+		c.readClock(observing, i)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	before := m.seen.nodes[i]
-	m.seen.see(i, seen, err, time.Now())
-	m.adoptSecrets(time.Now())
-	m.judge()
-	m.report(ctx, i, before)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.seen.nodes[i]
+	c.seen.add(i, seen, err, time.Now())
+	c.adoptSecrets(time.Now())
+	c.judge()
+	c.report(ctx, i, before)
 }
 
-// observe looks at node i, and notes on one that is not admitted that its
-// silence begins.
-func (m *Controller) observe(ctx context.Context, i int) (node.Observation, error) {
-	seen, err := m.nodes[i].Observe(ctx)
-	if err != nil || seen.Admitted || seen.Note != "" || seen.Unfit != "" || !m.seen.ours(seen) {
+// observeOrQuarantine observes node i. It begins the quarantine of a node that is
+// not admitted.
+func (c *Controller) observeOrQuarantine(ctx context.Context, i int) (node.Observation, error) {
+	seen, err := c.nodes[i].Observe(ctx)
+	if err != nil || seen.Admitted || seen.Note != "" || seen.Unfit != "" || !c.seen.ours(seen) {
 		return seen, err
 	}
-	if err := m.nodes[i].Quarantine(ctx, m.cfg.Random.Word()); err != nil {
-		return seen, nil //nolint:nilerr // it was seen; its wait begins with the note
+	if err := c.nodes[i].Quarantine(ctx, c.cfg.Random.Word()); err != nil {
+		return seen, nil //nolint:nilerr // the observation is sound; the wait begins with the note
 	}
-	m.audit(ctx, actQuarantine, i, slog.String("why", "it is not admitted: it restarted, or is new"))
-	return m.nodes[i].Observe(ctx)
+	c.audit(ctx, actQuarantine, i, slog.String("why", "it is not admitted: it restarted, or is new"))
+	return c.nodes[i].Observe(ctx)
 }
 
-func (m *Controller) learnOf(seen node.Observation) {
-	if seen.Cluster == m.cluster {
-		m.epoch.learn(seen.Epoch)
-	}
+// judge gives every node its state; c.mu is held.
+func (c *Controller) judge() {
+	now := time.Now()
+	c.seen.judge(c.plan(now), now)
 }
 
-// report logs a change of a node's state; of its reason alone only now and
-// then, since a node that is away fails in many words.
-func (m *Controller) report(ctx context.Context, i int, before observed) {
-	const often = time.Minute
-	after := &m.seen.nodes[i]
-	if after.state == before.state && (after.reason == before.reason || time.Since(after.reported) < often) {
+// report logs a change of a node's state. A change of the reason alone is logged once
+// a minute at most, since an unreachable node fails with many errors.
+func (c *Controller) report(ctx context.Context, i int, before observed) {
+	after := &c.seen.nodes[i]
+	if after.state == before.state && (after.reason == before.reason || time.Since(after.reported) < time.Minute) {
 		return
 	}
 	after.reported = time.Now()
@@ -173,118 +183,132 @@ func (m *Controller) report(ctx context.Context, i int, before observed) {
 	if after.state != lockcore.NodeVoting {
 		level = slog.LevelWarn
 	}
-	m.cfg.Logger.Log(ctx, level, "node state",
-		"node", m.nodes[i].Name(), "state", string(after.state), "was", string(before.state), "reason", after.reason)
+	c.cfg.Logger.Log(ctx, level, "node state",
+		"node", c.nodes[i].Name(), "state", string(after.state), "was", string(before.state), "reason", after.reason)
 }
 
-// judge gives every node its state, from all that was seen.
-func (m *Controller) judge() {
-	now := time.Now()
-	m.seen.judge(planFor(&m.seen, m.cfg, now), now)
-}
-
-// status describes the cluster.
-func (m *Controller) Status() lockcore.ClusterStatus {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	return m.seen.status(planFor(&m.seen, m.cfg, now), now)
-}
-
-// act carries plans out, one at a time.
-func (m *Controller) act(ctx context.Context) {
+// act carries out the plan after each observation.
+func (c *Controller) act(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-m.acts:
+		case <-c.observed:
 		}
-		m.step(ctx)
+		c.step(ctx)
 	}
 }
 
-// step does what the plan of this moment asks for.
-func (m *Controller) step(ctx context.Context) {
-	m.mu.Lock()
+// step does what the plan of the moment asks for.
+func (c *Controller) step(ctx context.Context) {
+	c.mu.Lock()
 	now := time.Now()
-	p := planFor(&m.seen, m.cfg, now)
-	m.settleEpoch(p, now)
-	wait := now.Before(m.backoff)
-	m.mu.Unlock()
-	for _, i := range m.minded() {
-		m.expel(ctx, i)
+	p := c.plan(now)
+	c.settleEpoch(p, now)
+	wait := now.Before(c.backoff)
+	c.mu.Unlock()
+	for _, i := range c.judgeJumps() {
+		c.expel(ctx, i)
 	}
-	for _, i := range p.raise {
-		m.raise(ctx, i, p.epoch)
-	}
-	for _, i := range p.raiseTTL {
-		m.raiseTTL(ctx, i)
-	}
-	for _, i := range p.raiseSecrets {
-		m.raiseSecrets(ctx, i, p.secrets)
-	}
+	c.update(ctx, p.oldEpoch, "the cluster's epoch", func(ctx context.Context, i int) error {
+		_, err := c.nodes[i].InstallEpoch(ctx, p.epoch)
+		return err
+	})
+	c.update(ctx, p.lowMaxTTL, "the longest TTL of this server", func(ctx context.Context, i int) error {
+		return c.nodes[i].RaiseMaxTTL(ctx, c.cfg.MaxTTL)
+	})
+	c.update(ctx, p.lackSecrets, "the cluster's secret", func(ctx context.Context, i int) error {
+		return c.addSecrets(ctx, i, p.secrets)
+	})
 	switch {
 	case wait:
 	case len(p.bootstrap) > 0:
-		m.finish(ctx, "re-bootstrap", m.bootstrap(ctx, p))
+		c.finish(ctx, "bootstrap", c.bootstrap(ctx, p))
 	case len(p.rejoin) > 0:
-		m.finish(ctx, "rejoin", m.rejoin(ctx, p))
+		c.finish(ctx, "rejoin", c.rejoin(ctx, p))
 	}
 }
 
-// finish looks again at every node at once, or draws a pause after a failure:
+// update changes the records of admitted nodes.
+func (c *Controller) update(ctx context.Context, nodes []int, what string, change func(context.Context, int) error) {
+	c.forEach(ctx, nodes, func(calling context.Context, i int) {
+		err := change(calling, i)
+		if err == nil {
+			signal(c.nudges[i])
+		} else if ctx.Err() == nil {
+			c.cfg.Logger.Warn("a node did not take "+what, "node", c.nodes[i].Name(), "error", err)
+		}
+	})
+}
+
+// finish observes every node at once. After a failure it first sets a random backoff:
 // another server may be admitting the same node.
-func (m *Controller) finish(ctx context.Context, what string, err error) {
-	m.mu.Lock()
+func (c *Controller) finish(ctx context.Context, what string, err error) {
+	c.mu.Lock()
+	c.failures++
 	if err == nil {
-		m.failures = 0
+		c.failures = 0
 	} else {
-		m.failures = min(m.failures+1, 5)
-		m.backoff = time.Now().Add(m.cfg.Random.Jitter(m.cfg.WatchInterval << m.failures / 4))
+		c.backoff = time.Now().Add(c.cfg.Random.Jitter(c.cfg.WatchInterval << min(c.failures, 5) / 4))
 	}
-	m.mu.Unlock()
+	c.mu.Unlock()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, node.ErrRaced) {
-		m.cfg.Logger.Warn("nodes were not admitted, will be tried again", "by", what, "error", err)
+		c.cfg.Logger.Warn("no node was admitted; the server tries again", "by", what, "error", err)
 	}
-	for i := range m.nodes {
-		m.look(ctx, i)
+	for i := range c.nodes {
+		c.observeNode(ctx, i)
 	}
 }
 
-// raise brings an admitted node that missed a change of epoch up to it. It is
-// a fenced read (rule 8) whose result nobody needs.
-func (m *Controller) raise(ctx context.Context, i int, epoch node.Epoch) {
-	calling, cancel := context.WithTimeout(ctx, m.cfg.observeTimeout())
+// call makes one call of an admission.
+func (c *Controller) call(ctx context.Context, what string, f func(context.Context) error) error {
+	calling, cancel := context.WithTimeout(ctx, max(time.Second, c.cfg.observeTimeout()))
 	defer cancel()
-	if _, err := m.nodes[i].InstallEpoch(calling, epoch); err == nil {
-		m.nudge(i)
+	if err := f(calling); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
+	return nil
 }
 
-func (m *Controller) raiseTTL(ctx context.Context, i int) {
-	calling, cancel := context.WithTimeout(ctx, m.cfg.observeTimeout())
-	defer cancel()
-	if err := m.nodes[i].RaiseMaxTTL(calling, m.cfg.MaxTTL); err != nil && ctx.Err() == nil {
-		m.cfg.Logger.Warn("a node did not take the longest TTL of this server", "node", m.nodes[i].Name(), "error", err)
+// ForAll calls f for every node at the same time, each within a time limit.
+func (c *Controller) ForAll(ctx context.Context, f func(context.Context, int)) {
+	c.forEach(ctx, c.all(), f)
+}
+
+func (c *Controller) all() []int {
+	all := make([]int, len(c.nodes))
+	for i := range all {
+		all[i] = i
 	}
+	return all
 }
 
-// epochBits is how many low bits of a bootstrap's epoch are random.
-const epochBits = 10
-
-// bootstrapEpoch makes an epoch for a bootstrap: from the wall clock, so that it is
-// larger than any that a lost majority knew, with random low bits, so that no
-// other admitter makes the same (rule 12). It is above what this server knows,
-// too, in case that the clock has been set back.
-func (m *Controller) bootstrapEpoch(largest node.Epoch) node.Epoch {
-	clock := node.Epoch(time.Now().UnixMilli())<<epochBits | node.Epoch(m.cfg.Random.Below(1<<epochBits))
-	return max(clock, m.rejoinEpoch(max(largest, m.epoch.current())))
+func (c *Controller) forEach(ctx context.Context, nodes []int, f func(context.Context, int)) {
+	sideBySide(nodes, func(i int) {
+		calling, cancel := context.WithTimeout(ctx, c.cfg.observeTimeout())
+		defer cancel()
+		f(calling, i)
+	})
 }
 
-// rejoinEpoch makes an epoch for a rejoin: just above the largest seen (rule 9).
-// It does not follow the clock, so that a rejoin among nodes that missed a
-// bootstrap stays below the bootstrap's epoch.
-func (m *Controller) rejoinEpoch(largest node.Epoch) node.Epoch {
-	const steps = 16
-	return largest + 1 + node.Epoch(m.cfg.Random.Below(steps))
+// sideBySide calls f for the nodes at the same time and waits for all.
+func sideBySide(nodes []int, f func(i int)) {
+	var wg sync.WaitGroup
+	for _, i := range nodes {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
+// What is done to nodes, in the audit log.
+const (
+	actQuarantine = "quarantine-node"
+	actAdmit      = "admit-node"
+	actBootstrap  = "bootstrap-cluster"
+)
+
+// audit records what was done to node i. Failures are in the log only.
+func (c *Controller) audit(ctx context.Context, act string, i int, more ...slog.Attr) {
+	attrs := append([]slog.Attr{slog.String("act", act), slog.String("node", c.nodes[i].Name()), slog.String("result", "done")}, more...)
+	c.cfg.Audit.LogAttrs(ctx, slog.LevelInfo, "audit", attrs...)
 }

@@ -28,32 +28,31 @@ func newObservations(nodes []node.Node, now time.Time) observations {
 	return o
 }
 
-// see takes a look at node i.
-func (o *observations) see(i int, seen node.Observation, err error, now time.Time) {
-	o.nodes[i].update(seen, err, o.ours(seen))
-	if err == nil {
-		o.nodes[i].at = now
+// add takes an observation of node i, or the error of one that failed.
+func (o *observations) add(i int, seen node.Observation, err error, now time.Time) {
+	s := &o.nodes[i]
+	if s.err = err; err == nil {
+		s.seen, s.at, s.ours = seen, now, o.ours(seen)
 	}
 	o.markQuarantined(now)
 }
 
-// ours: the node bears this cluster's mark, or none.
+// ours reports whether the node's record is this cluster's, or there is none.
 func (o *observations) ours(seen node.Observation) bool {
 	return seen.Cluster == node.Cluster{} || seen.Cluster == o.cluster
 }
 
-// sight is what one server knows of one node.
+// observed is what one server knows of one node.
 type observed struct {
-	seen    node.Observation
-	err     error     // of the last look; seen is then older
-	looked  bool      // was seen at least once
-	at      time.Time // when it was seen so
-	cluster bool      // its record, if any, is this cluster's
+	seen node.Observation
+	at   time.Time // of seen; zero if there is none
+	err  error     // of the last observation; seen is then older
+	ours bool      // its record, if any, is this cluster's
 
 	missed bool // admitted, but in an epoch from before the last bootstrap
 
-	// quarantinedSince is when the node was first seen in this state without admission,
-	// on this server's monotonic clock (rule 13); zero while it is admitted.
+	// quarantinedSince is when the node was first seen without admission in this
+	// state, on this server's monotonic clock (rule 13); zero while it is admitted.
 	quarantinedSince time.Time
 	quarantinedAs    pin
 
@@ -63,17 +62,9 @@ type observed struct {
 	reported time.Time // when the state or the reason was last logged
 }
 
-func (s *observed) update(seen node.Observation, err error, ours bool) {
-	s.err = err
-	if err != nil {
-		return
-	}
-	s.seen, s.looked, s.cluster = seen, true, ours
-}
-
-// markQuarantined notes since when each node is without a valid admission. A node
-// admitted in an epoch from before the last bootstrap has none: it was away
-// during it and rejoins like one that restarted (rule 12).
+// markQuarantined notes since when each node has had no valid admission. A node
+// admitted in an epoch from before the last bootstrap has none: it missed that
+// bootstrap and rejoins like a node that restarted (rule 12).
 func (o *observations) markQuarantined(now time.Time) {
 	bootstrapped := o.bootstrapped()
 	for i := range o.nodes {
@@ -94,85 +85,88 @@ func (o *observations) markQuarantined(now time.Time) {
 	}
 }
 
-// bootstrapped is the epoch of the last bootstrap that anybody knows of, as each node
-// was last seen: one that does not answer for a moment is no reason to take
-// another one, which missed the bootstrap, for a voting node again.
+// bootstrapped is the epoch of the last bootstrap that any node knows of, as each
+// was last seen. A node that fails to answer for a moment does not make another one,
+// which missed the bootstrap, a voting node again.
 func (o *observations) bootstrapped() (epoch node.Epoch) {
 	for i := range o.nodes {
-		if s := &o.nodes[i]; s.looked && s.seen.Unfit == "" && s.cluster && s.seen.Admitted {
+		if s := &o.nodes[i]; s.usable() && s.seen.Admitted {
 			epoch = max(epoch, s.seen.Marks.Bootstrapped)
 		}
 	}
 	return epoch
 }
 
-// secrets are what the admitted nodes keep, as each was last seen, like bootstrapped.
-func (o *observations) secrets() (kept []node.Secrets) {
+// keptSecrets are what the admitted nodes keep, as each was last seen.
+func (o *observations) keptSecrets() (kept []node.Secrets) {
 	for i := range o.nodes {
-		if s := &o.nodes[i]; s.looked && s.seen.Unfit == "" && s.cluster && s.seen.Admitted && !s.missed {
+		if s := &o.nodes[i]; s.usable() && s.seen.Admitted && !s.missed {
 			kept = append(kept, s.seen.Marks.Secrets)
 		}
 	}
 	return kept
 }
 
-// fit: answers, is configured as it must be, and is this cluster's or nobody's.
-func (s *observed) fit() bool { return s.err == nil && s.looked && s.seen.Unfit == "" && s.cluster }
+// usable: when last seen it was configured as it must be, and of this cluster or none.
+func (s *observed) usable() bool { return !s.at.IsZero() && s.seen.Unfit == "" && s.ours }
+
+// fit: usable, and it answered the last observation.
+func (s *observed) fit() bool { return s.err == nil && s.usable() }
 
 func (s *observed) admitted() bool { return s.fit() && s.seen.Admitted && !s.missed }
 
 func (s *observed) quarantined() bool { return s.fit() && (!s.seen.Admitted || s.missed) }
 
-// waitLeft is what is left of a node's delayed restart (rule 13).
+// waitLeft is what is left of a node's wait (rule 13).
 func (s *observed) waitLeft(wait time.Duration, now time.Time) time.Duration {
 	return max(0, wait-now.Sub(s.quarantinedSince))
 }
 
-func (s *observed) judge(outReason string) (lockcore.NodeState, string) {
+// stateNow is the node's state, with the reason of the plan why it may not vote.
+func (s *observed) stateNow(planned string) (lockcore.NodeState, string) {
 	switch {
 	case s.err != nil:
 		return lockcore.NodeUnreachable, s.err.Error()
-	case !s.looked:
+	case s.at.IsZero():
 		return lockcore.NodeUnreachable, notSeenYet
 	case s.seen.Unfit != "":
 		return lockcore.NodeRefused, s.seen.Unfit
-	case !s.cluster:
+	case !s.ours:
 		return lockcore.NodeRefused, fmt.Sprintf("it belongs to a cluster of %d other nodes (mark %s): configure every server with the same node list, or use an empty database", s.seen.Cluster.Nodes, s.seen.Cluster.Hash)
-	case outReason != "":
-		return lockcore.NodeQuarantined, outReason
+	case planned != "":
+		return lockcore.NodeQuarantined, planned
 	}
 	return lockcore.NodeVoting, ""
 }
 
-// judge gives every node its state.
+// judge sets every node's state.
 func (o *observations) judge(p plan, now time.Time) {
 	for i := range o.nodes {
 		s := &o.nodes[i]
-		state, reason := s.judge(p.reasons[i])
-		if state != s.state {
+		was := s.state
+		if s.state, s.reason = s.stateNow(p.reasons[i]); s.state != was {
 			s.since = now
 		}
-		s.state, s.reason = state, reason
 	}
 }
 
 // status describes the cluster.
 func (o *observations) status(p plan, now time.Time) lockcore.ClusterStatus {
-	s := lockcore.ClusterStatus{Quorum: quorum.Of(len(o.nodes)), Nodes: make([]lockcore.NodeStatus, len(o.nodes))}
+	status := lockcore.ClusterStatus{Quorum: quorum.Of(len(o.nodes)), Nodes: make([]lockcore.NodeStatus, len(o.nodes))}
 	for i := range o.nodes {
-		at := &o.nodes[i]
-		n := lockcore.NodeStatus{Name: o.names[i], State: at.state, Reason: at.reason, Since: now.Sub(at.since), Epoch: int64(at.seen.Epoch)}
-		switch at.state {
+		s := &o.nodes[i]
+		n := lockcore.NodeStatus{Name: o.names[i], State: s.state, Reason: s.reason, Since: now.Sub(s.since), Epoch: int64(s.seen.Epoch)}
+		switch s.state {
 		case lockcore.NodeVoting:
-			s.Voting++
+			status.Voting++
 		case lockcore.NodeQuarantined:
-			n.Wait = at.waitLeft(p.wait, now)
+			n.Wait = s.waitLeft(p.wait, now)
 		}
-		s.Nodes[i] = n
+		status.Nodes[i] = n
 	}
-	s.Ready = s.Voting >= s.Quorum
-	if !s.Ready {
-		s.Reason = p.why
+	status.Ready = status.Voting >= status.Quorum
+	if !status.Ready {
+		status.Reason = p.why
 	}
-	return s
+	return status
 }

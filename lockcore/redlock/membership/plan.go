@@ -14,30 +14,27 @@ import (
 
 // plan is what should be done about the nodes as they were last seen.
 type plan struct {
-	epoch    node.Epoch    // the largest of the admitted nodes
-	largest  node.Epoch    // the largest seen anywhere
-	wait     time.Duration // how long a node stays silent (rule 13)
-	admitted []int
-	raise    []int // admitted, in an older epoch
-	raiseTTL []int // admitted, not told of this server's longest TTL
-	// raiseSecrets are admitted and lack some of the secrets.
-	raiseSecrets []int
-	secrets      node.Secrets
-	rejoin       []int // have waited, and enough nodes are there to read from (rule 7)
-	bootstrap    []int // a majority lost its state: bootstrap again on these (rule 12)
-	fresh        bool  // found: the operator said that the cluster is new
-	pins         []pin // by node: what was seen, and must still be so when it is touched
-	reasons      []string
-	bootstrapped node.Epoch // the last bootstrap's
-	why          string     // why no quorum may vote
+	epoch       node.Epoch    // the largest of the admitted nodes
+	largest     node.Epoch    // the largest seen on any node
+	wait        time.Duration // how long a quarantine lasts (rule 13)
+	admitted    []int
+	oldEpoch    []int // admitted, in an older epoch than others
+	lowMaxTTL   []int // admitted, with a record below this server's longest TTL
+	lackSecrets []int // admitted, without some of the secrets
+	secrets     node.Secrets
+	rejoin      []int    // have waited, and there are enough nodes to read from (rule 7)
+	bootstrap   []int    // the cluster is to be bootstrapped on these (rule 12)
+	fresh       bool     // by a first start: the operator said that the cluster is new
+	pins        []pin    // by node: the state that was seen, in which alone it may be changed
+	reasons     []string // by node: why it may not vote, "" if it may
+	why         string   // why no quorum may vote
 }
 
-// pin is the state in which a node serves its wait, and which a plan is about.
-// Whoever carries the plan out must not look again instead: what has come
-// since did not serve the wait.
+// pin is the state in which a node waits, and which a plan is about. The plan must be
+// carried out on this state and no later one: a later state has not waited.
 type pin struct {
 	incarnation string
-	note        string // of its quarantine, or that it is away
+	note        string // of its quarantine, or that it missed a bootstrap
 }
 
 func pinOf(o node.Observation) pin {
@@ -47,29 +44,34 @@ func pinOf(o node.Observation) pin {
 	return pin{o.Incarnation, o.Note}
 }
 
-// planFor decides, from what was seen of the nodes, the configuration and the time
-// alone: the same arguments give the same plan.
+// planFor decides from the observations, the configuration and the time alone: the
+// same arguments give the same plan.
 func planFor(seen *observations, cfg Config, now time.Time) plan {
-	return (&planner{observations: seen, cfg: cfg, now: now}).plan()
+	p := &planner{observations: seen, cfg: cfg, now: now}
+	p.wait = withDrift(max(cfg.MaxTTL, seen.longest))
+	p.secrets = node.MergeSecrets(seen.keptSecrets()...)
+	p.reasons = make([]string, len(seen.nodes))
+	p.sortNodes()
+	p.planAdmitted()
+	p.planQuarantined()
+	return p.plan
 }
 
-// planner is the arguments of planFor.
+// planner is a plan in the making.
 type planner struct {
+	plan
 	*observations
-	cfg Config
-	now time.Time
+	cfg                 Config
+	now                 time.Time
+	quarantined, waited []int
+	unreachable         int
 }
 
-func (in *planner) plan() plan {
-	p := plan{
-		wait: in.restartWait(), bootstrapped: in.bootstrapped(), secrets: node.MergeSecrets(in.secrets()...),
-		reasons: make([]string, len(in.nodes)), pins: make([]pin, 0, len(in.nodes)),
-	}
-	in.sameServer(p.reasons)
-	var quarantined, waited []int
-	unreachable := 0
-	for i := range in.nodes {
-		s := &in.nodes[i]
+// sortNodes sorts the nodes by what is known of them.
+func (p *planner) sortNodes() {
+	p.refuseSameServer()
+	for i := range p.nodes {
+		s := &p.nodes[i]
 		p.pins = append(p.pins, pinOf(s.seen))
 		if s.fit() {
 			p.largest = max(p.largest, s.seen.Epoch, s.seen.Staged)
@@ -80,136 +82,126 @@ func (in *planner) plan() plan {
 			p.admitted = append(p.admitted, i)
 			p.epoch = max(p.epoch, s.seen.Epoch)
 		case s.quarantined():
-			quarantined = append(quarantined, i)
-			if s.waitLeft(p.wait, in.now) == 0 {
-				waited = append(waited, i)
+			p.quarantined = append(p.quarantined, i)
+			if s.waitLeft(p.wait, p.now) == 0 {
+				p.waited = append(p.waited, i)
 			}
 		case s.err != nil:
-			unreachable++
+			p.unreachable++
 		}
 	}
-	if !in.cfg.Force {
-		unreachable = 0
-	}
-	in.planAdmitted(&p)
-	in.planQuarantined(&p, quarantined, waited, unreachable)
-	return p
 }
 
-func (in *planner) planAdmitted(p *plan) {
+// refuseSameServer gives its reason to every node that is one server under two
+// addresses: two masters never share an incarnation.
+func (p *planner) refuseSameServer() {
+	for i := range p.nodes {
+		for j := range i {
+			a, b := &p.nodes[i], &p.nodes[j]
+			if a.seen.Incarnation == b.seen.Incarnation && a.fit() && b.fit() {
+				const why = "it is the same server as %s: every node must be one of its own"
+				p.reasons[i] = fmt.Sprintf(why, p.names[j])
+				p.reasons[j] = fmt.Sprintf(why, p.names[i])
+			}
+		}
+	}
+}
+
+func (p *planner) planAdmitted() {
 	for _, i := range p.admitted {
-		if in.nodes[i].seen.Epoch < p.epoch {
-			p.raise = append(p.raise, i)
+		seen := &p.nodes[i].seen
+		if seen.Epoch < p.epoch {
+			p.oldEpoch = append(p.oldEpoch, i)
 			p.reasons[i] = "catching up with the cluster's epoch"
 		}
-		if in.nodes[i].seen.Marks.MaxTTL < in.cfg.MaxTTL {
-			p.raiseTTL = append(p.raiseTTL, i)
+		if seen.Marks.MaxTTL < p.cfg.MaxTTL {
+			p.lowMaxTTL = append(p.lowMaxTTL, i)
 		}
-		if in.nodes[i].seen.Marks.Secrets != p.secrets { // which are merged of these and all others
-			p.raiseSecrets = append(p.raiseSecrets, i)
+		if seen.Marks.Secrets != p.secrets { // which are merged of these and all others
+			p.lackSecrets = append(p.lackSecrets, i)
 		}
 	}
 }
 
-// planQuarantined decides about the nodes that are not admitted. The forsaken are the
-// silent ones that an operator gave up.
-func (in *planner) planQuarantined(p *plan, quarantined, waited []int, givenUp int) {
-	n := len(in.nodes)
-	if len(p.admitted) >= quorum.Readers(n) {
-		p.rejoin = waited
-		in.explainQuarantined(p, quarantined, "it restarted, lost its data, missed a bootstrap or its clock jumped; it votes again once the longest TTL has passed")
-		if voting := len(p.admitted) - len(p.raise); voting < quorum.Of(n) {
-			p.why = fmt.Sprintf("only %d of %d nodes may vote, %d needed", voting, n, quorum.Of(n))
-		}
+// planQuarantined plans a rejoin while there are enough nodes to read from, else a
+// bootstrap.
+func (p *planner) planQuarantined() {
+	n := len(p.nodes)
+	if len(p.admitted) < quorum.Readers(n) {
+		p.planBootstrap()
+		p.explainQuarantined(p.why)
 		return
 	}
-	in.planBootstrap(p, quarantined, waited, givenUp)
+	p.rejoin = p.waited
+	p.explainQuarantined("it restarted, lost its data, missed a bootstrap or its clock jumped; it votes again once the longest TTL has passed")
+	if voting := len(p.admitted) - len(p.oldEpoch); voting < quorum.Of(n) {
+		p.why = fmt.Sprintf("only %d of %d nodes may vote, %d needed", voting, n, quorum.Of(n))
+	}
 }
 
-// planBootstrap is rule 12: only when a majority is seen to be not admitted,
-// each for the whole wait.
-func (in *planner) planBootstrap(p *plan, quarantined, waited []int, givenUp int) {
-	n, quorum := len(in.nodes), quorum.Of(len(in.nodes))
+// planBootstrap is rule 12: a bootstrap takes a majority that is seen without
+// admission, each node for the whole wait. Nodes that an operator has given up
+// (Force) count as if they had waited.
+func (p *planner) planBootstrap() {
+	n, quorum := len(p.nodes), quorum.Of(len(p.nodes))
+	givenUp := 0
+	if p.cfg.Force {
+		givenUp = p.unreachable
+	}
+	quarantined, waited := len(p.quarantined), len(p.waited)
 	switch {
-	case in.allNew(quarantined):
-		p.bootstrap, p.fresh = quarantined, true
+	case p.allNew():
+		p.bootstrap, p.fresh = p.quarantined, true
 		p.why = "the new cluster is being bootstrapped"
-	case len(quarantined) == 0 || len(quarantined)+givenUp < quorum:
-		p.why = fmt.Sprintf("%d of %d nodes are admitted and %d have lost their admission: waiting for the nodes that are unreachable or refused, which may still know the last tokens", len(p.admitted), n, len(quarantined))
-	case in.cfg.Recovery == RecoveryManual:
-		p.why = fmt.Sprintf("%d of %d nodes have lost their admission and recovery is manual: run 'fencelock bootstrap'", len(quarantined), n)
-	case len(waited)+givenUp < quorum || givenUp > 0 && len(waited) < len(quarantined) || in.almostWaited(quarantined, p.wait):
-		p.why = fmt.Sprintf("%d of %d nodes have lost their admission: the cluster is bootstrapped again once the longest TTL (%s) has passed", len(quarantined), n, p.wait.Round(time.Millisecond))
+	case quarantined == 0 || quarantined+givenUp < quorum:
+		p.why = fmt.Sprintf("%d of %d nodes are admitted and %d are quarantined: waiting for the nodes that are unreachable or refused, which may still know the last tokens", len(p.admitted), n, quarantined)
+	case p.cfg.Recovery == RecoveryManual:
+		p.why = fmt.Sprintf("%d of %d nodes are quarantined and recovery is manual: run 'fencelock bootstrap'", quarantined, n)
+	case waited+givenUp < quorum || givenUp > 0 && waited < quarantined || p.almostWaited():
+		p.why = fmt.Sprintf("%d of %d nodes are quarantined: the cluster is bootstrapped again once the longest TTL (%s) has passed", quarantined, n, p.wait.Round(time.Millisecond))
 	default:
-		p.bootstrap = waited
+		p.bootstrap = p.waited
 		if givenUp > 0 {
-			p.bootstrap = append(p.bootstrap, p.admitted...) // too few to be read from
+			p.bootstrap = append(p.bootstrap, p.admitted...) // too few to read from
 			slices.Sort(p.bootstrap)
 		}
 		p.why = "the cluster is being bootstrapped again"
 	}
-	in.explainQuarantined(p, quarantined, p.why)
 }
 
-// almostWaited: a node's wait ends in a moment. Nodes that fell together are seen
-// one look after the other, by every server in another order. Bootstrapped together
-// they are the same nodes for all servers, which then begin with the same one.
-func (in *planner) almostWaited(quarantined []int, wait time.Duration) bool {
-	moment := min(in.cfg.WatchInterval+in.cfg.observeTimeout(), wait/4)
-	return slices.ContainsFunc(quarantined, func(i int) bool {
-		left := in.nodes[i].waitLeft(wait, in.now)
+// almostWaited reports whether a node's wait ends in a moment. Nodes that fail
+// together are seen one after the other, by every server in another order. When they
+// are bootstrapped together, all servers begin with the same node.
+func (p *planner) almostWaited() bool {
+	moment := min(p.cfg.WatchInterval+p.cfg.observeTimeout(), p.wait/4)
+	return slices.ContainsFunc(p.quarantined, func(i int) bool {
+		left := p.nodes[i].waitLeft(p.wait, p.now)
 		return left > 0 && left <= moment
 	})
 }
 
-func (in *planner) explainQuarantined(p *plan, quarantined []int, why string) {
-	for _, i := range quarantined {
+func (p *planner) explainQuarantined(why string) {
+	for _, i := range p.quarantined {
 		p.reasons[i] = why
-		if in.nodes[i].waitLeft(p.wait, in.now) == 0 && p.bootstrap == nil && len(p.rejoin) > 0 {
+		if slices.Contains(p.rejoin, i) {
 			p.reasons[i] = "it has waited and is being admitted"
 		}
 	}
 }
 
-// allNew: the operator said so, every node is there, and none holds anything.
-func (in *planner) allNew(quarantined []int) bool {
-	if !in.cfg.New || len(quarantined) < len(in.nodes) {
-		return false
-	}
-	for _, i := range quarantined {
-		if !in.nodes[i].seen.Empty {
-			return false
-		}
-	}
-	return true
+// allNew: the operator said so, every node is quarantined, and none holds anything.
+func (p *planner) allNew() bool {
+	return p.cfg.New && len(p.quarantined) == len(p.nodes) &&
+		!slices.ContainsFunc(p.nodes, func(s observed) bool { return !s.seen.Empty })
 }
 
-// restartWait is the longest TTL in use that anybody recorded as far as this server
-// has ever seen, with the drift allowance: the records go with the nodes.
-func (in *planner) restartWait() time.Duration {
-	longest := max(in.cfg.MaxTTL, in.longest)
-	return longest + quorum.Drift(longest)
-}
+// withDrift is how long a node waits after leases of that TTL (rule 13).
+func withDrift(longest time.Duration) time.Duration { return longest + quorum.Drift(longest) }
 
-// maxRecordedTTL bounds what a broken record may ask for.
+// maxRecordedTTL bounds the longest TTL of a record, which may be broken.
 const maxRecordedTTL = 24 * time.Hour
 
-// sameServer gives its reason to every node that turns out to be one server
-// under two addresses: two masters never share an incarnation.
-func (in *planner) sameServer(reasons []string) {
-	for i := range in.nodes {
-		for j := range i {
-			a, b := &in.nodes[i], &in.nodes[j]
-			if a.seen.Incarnation == b.seen.Incarnation && a.fit() && b.fit() {
-				const why = "it is the same server as %s: every node must be one of its own"
-				reasons[i] = fmt.Sprintf(why, in.names[j])
-				reasons[j] = fmt.Sprintf(why, in.names[i])
-			}
-		}
-	}
-}
-
-// ClusterOf names a node set, whatever the order it is listed in.
+// ClusterOf names a node set, whatever the order of the nodes.
 func ClusterOf(nodes []node.Node) node.Cluster {
 	names := make([]string, len(nodes))
 	for i, n := range nodes {

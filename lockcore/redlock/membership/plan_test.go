@@ -15,8 +15,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/internal/scenario"
 )
 
-// planScenarios lets text say what a server sees of its nodes, and prints what
-// it plans. Nodes are counted from 1.
+// planScenarios runs scenarios of what a server observes of its nodes, and prints
+// the plan. Nodes are counted from 1.
 type planScenarios struct {
 	cfg  Config
 	seen observations
@@ -43,7 +43,7 @@ func (s *planScenarios) Do(cmd scenario.Command) (string, error) {
 		return "", err
 	case "see":
 		return "", s.see(cmd)
-	case "refound": // fencelock bootstrap: a Locker of its own that recovers by itself
+	case "bootstrap": // fencelock bootstrap: a Locker of its own with automatic recovery
 		s.cfg.Recovery = RecoveryAuto
 		return "", nil
 	case "plan": // printed after the commands before it
@@ -66,14 +66,14 @@ func (s *planScenarios) cluster(cmd scenario.Command) error {
 	return nil
 }
 
-// see reads what a look at a node shows:
+// see reads an observation of a node:
 //
 //	see 1 admitted epoch=5 bootstrapped=2 high=9 max-ttl=20s
-//	see 2 out [empty] [epoch=5]       not admitted; note=x, away=5 or unnoted: of its quarantine
-//	see 3 silent                     no answer
-//	see 4 unfit | foreign | twin=1   must not vote
+//	see 2 unadmitted [empty] [epoch=5] not admitted; note=x, missed=5 or unnoted: of its quarantine
+//	see 3 unanswered                 no answer
+//	see 4 unfit | foreign | twin=1   may not vote
 //
-// inc names its incarnation where it is not the first.
+// inc names its incarnation if that is not the first.
 func (s *planScenarios) see(cmd scenario.Command) error {
 	i := int(cmd.Number(0)) - 1
 	maxTTL, _ := time.ParseDuration(cmd.Pair("max-ttl"))
@@ -88,22 +88,22 @@ func (s *planScenarios) see(cmd scenario.Command) error {
 	if !seen.Admitted && !cmd.HasArg("unnoted") {
 		seen.Note = "note" + cmd.Pair("note")
 	}
-	if away := cmd.PairNumber("away"); away != 0 {
-		seen.Note = node.MissedNote(node.Epoch(away))
+	if missed := cmd.PairNumber("missed"); missed != 0 {
+		seen.Note = node.MissedNote(node.Epoch(missed))
 	}
 	if twin := cmd.Pair("twin"); twin != "" {
 		seen.Incarnation = twin
 	}
 	var err error
 	switch {
-	case cmd.HasArg("silent"):
+	case cmd.HasArg("unanswered"):
 		err = errFake
 	case cmd.HasArg("unfit"):
 		seen.Unfit = "it is a replica"
 	case cmd.HasArg("foreign"):
 		seen.Cluster = node.Cluster{Nodes: 5, Hash: "elsewhere"}
 	}
-	s.seen.see(i, seen, err, s.now)
+	s.seen.add(i, seen, err, s.now)
 	s.seen.judge(planFor(&s.seen, s.cfg, s.now), s.now)
 	return nil
 }
@@ -116,7 +116,7 @@ func (s *planScenarios) Show() string {
 	for _, part := range []struct {
 		name  string
 		nodes []int
-	}{{"raise", p.raise}, {"raise-ttl", p.raiseTTL}, {"rejoin", p.rejoin}, {"found", p.bootstrap}} {
+	}{{"old-epoch", p.oldEpoch}, {"low-max-ttl", p.lowMaxTTL}, {"rejoin", p.rejoin}, {"bootstrap", p.bootstrap}} {
 		if len(part.nodes) > 0 {
 			fmt.Fprintf(&out, "%s %s\n", part.name, scenario.Ordinals(part.nodes))
 		}
@@ -142,8 +142,8 @@ func (s *planScenarios) Show() string {
 	return out.String()
 }
 
-// Views come from entropy and from what was seen, never from a constant.
-func TestViewsGrow(t *testing.T) {
+// Epochs come from random bytes and from what was seen, never from a constant.
+func TestEpochsGrow(t *testing.T) {
 	m := New(testConfig(), fakes(3))
 	for largest := range node.Epoch(100) {
 		if v := m.rejoinEpoch(largest); v <= largest || v > largest+16 {
@@ -176,7 +176,7 @@ func TestClusterOfNodes(t *testing.T) {
 	}
 }
 
-func TestFoundingFloor(t *testing.T) {
+func TestBootstrapFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := node.FloorAt(time.Now())
 		cases := []struct {
@@ -190,11 +190,11 @@ func TestFoundingFloor(t *testing.T) {
 			{"a broken mark", fencing.MaxToken, nil, now},
 			{"the guard's mark", now + 5, guardSays(now+9, nil), now + 9},
 			{"a broken guard's", now + 5, guardSays(fencing.MaxToken, nil), now + 5},
-			{"a guard that is away", now + 5, guardSays(now+9, errors.New("away")), now + 5},
+			{"an unreachable guard", now + 5, guardSays(now+9, errors.New("unreachable")), now + 5},
 		}
 		for _, c := range cases {
 			m := New(withFloor(c.guard), fakes(3))
-			m.seen.nodes[1].update(node.Observation{Incarnation: "1", Marks: node.Marks{HighWater: c.high}}, nil, true)
+			m.seen.add(1, node.Observation{Incarnation: "1", Marks: node.Marks{HighWater: c.high}}, nil, time.Now())
 			if got := m.bootstrapFloor(t.Context()); got != c.want {
 				t.Errorf("%s: floor %d, want %d", c.name, got, c.want)
 			}
@@ -206,17 +206,16 @@ func guardSays(mark fencing.Token, err error) func(context.Context) (fencing.Tok
 	return func(context.Context) (fencing.Token, error) { return mark, err }
 }
 
-// The nodes that know of the bootstrap are not seen for a moment: the one that was
-// away during it keeps the wait that it has served.
-func TestFoundingIsRemembered(t *testing.T) {
+// The nodes that know of the bootstrap do not answer for a moment: the node that
+// missed it keeps the wait so far.
+func TestBootstrapIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := New(withMaxTTL(10*time.Second), fakes(3))
 		see := func(i int, epoch, bootstrapped node.Epoch, err error) {
-			m.seen.nodes[i].update(node.Observation{
+			m.seen.add(i, node.Observation{
 				Incarnation: string(rune('a' + i)), Admitted: true, Epoch: epoch, Cluster: m.cluster,
 				Marks: node.Marks{Bootstrapped: bootstrapped, MaxTTL: 10 * time.Second},
-			}, err, true)
-			m.seen.markQuarantined(time.Now())
+			}, err, time.Now())
 			m.judge()
 		}
 		see(0, 900, 900, nil)

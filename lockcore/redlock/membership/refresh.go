@@ -2,29 +2,27 @@ package membership
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
-// refresh lets calls of Observe that came together share one look at the nodes.
-type refresh struct {
-	mu    sync.Mutex
-	began time.Time
-}
-
-// Observe observes every node now, each within a time limit. Afterwards Status
-// says nothing that was so before the call only.
-func (m *Controller) Observe(ctx context.Context) {
-	asked := time.Now()
-	m.refresh.mu.Lock()
-	defer m.refresh.mu.Unlock()
-	if m.refresh.began.After(asked) || ctx.Err() != nil {
+// Observe observes every node now, each within a time limit. Status then describes
+// the nodes as they were after the call began. Calls that come together share one
+// observation.
+func (c *Controller) Observe(ctx context.Context) {
+	called := time.Now()
+	var last time.Time
+	select {
+	case last = <-c.refreshed: // no other call observes until it is put back
+	case <-ctx.Done():
 		return
 	}
-	m.refresh.began = time.Now()
-	all := make([]int, len(m.nodes))
-	for i := range all {
-		all[i] = i
+	defer func() { c.refreshed <- last }()
+	if last.After(called) {
+		return
 	}
-	m.ForEach(ctx, all, m.look)
+	began := time.Now()
+	sideBySide(c.all(), func(i int) { c.observeNode(ctx, i) })
+	if ctx.Err() == nil {
+		last = began
+	}
 }

@@ -15,20 +15,19 @@ import (
 // switched is a node that votes until it is switched off.
 type switched struct {
 	fakeNode
-	off    atomic.Bool
-	looked atomic.Int32
+	off      atomic.Bool
+	observed atomic.Int32
 }
 
 func (n *switched) Observe(context.Context) (node.Observation, error) {
-	n.looked.Add(1)
+	n.observed.Add(1)
 	if n.off.Load() {
 		return node.Observation{}, errFake
 	}
 	return node.Observation{Incarnation: n.name, Admitted: true, Epoch: 1, Marks: node.Marks{MaxTTL: time.Hour}}, nil
 }
 
-// A node that no vote could be counted from is not called voting, with no look of
-// the watch in between.
+// Observe sees that a node has become unreachable, without Run.
 func TestObserveSeesTheNodeOfNow(t *testing.T) {
 	n := &switched{fakeNode: fakeNode{name: "n"}}
 	m := New(testConfig(), []node.Node{n})
@@ -43,8 +42,8 @@ func TestObserveSeesTheNodeOfNow(t *testing.T) {
 	}
 }
 
-// Many who ask at the same time cost two looks: the one under way, which may be from
-// before they asked, and another.
+// Many calls at the same time cost two observations: the one under way, which may have
+// begun before them, and another.
 func TestObserveIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &slow{switched{fakeNode: fakeNode{name: "n"}}}
@@ -55,16 +54,37 @@ func TestObserveIsShared(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		wg.Wait()
-		if looks := n.looked.Load(); looks != 2 {
-			t.Errorf("%d looks", looks)
+		if observations := n.observed.Load(); observations != 2 {
+			t.Errorf("%d observations", observations)
 		}
 	})
 }
 
-// slow takes its time to answer.
+// slow answers after 100 ms.
 type slow struct{ switched }
 
 func (n *slow) Observe(ctx context.Context) (node.Observation, error) {
 	time.Sleep(100 * time.Millisecond)
 	return n.switched.Observe(ctx)
+}
+
+// A node that never answers is unreachable after the time limit.
+func TestObserveEndsWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &switched{fakeNode: fakeNode{name: "n"}}
+		hung := &hanging{switched{fakeNode: fakeNode{name: "hung"}}}
+		m := New(testConfig(), []node.Node{n, hung})
+		m.Observe(t.Context())
+		if s := m.Status().Nodes; s[0].State != lockcore.NodeVoting || s[1].Reason != context.DeadlineExceeded.Error() {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// hanging does not answer before the context ends.
+type hanging struct{ switched }
+
+func (n *hanging) Observe(ctx context.Context) (node.Observation, error) {
+	<-ctx.Done()
+	return node.Observation{}, ctx.Err()
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// knowing has the server see nodes with these secrets.
+// knowing has the server observe nodes with these secrets.
 func knowing(m *Controller, now time.Time, nodes ...node.Secrets) {
 	for i, secrets := range nodes {
-		m.seen.see(i, node.Observation{Admitted: true, Cluster: m.cluster, Epoch: 1, Marks: node.Marks{Secrets: secrets}}, nil, now)
+		m.seen.add(i, node.Observation{Admitted: true, Cluster: m.cluster, Epoch: 1, Marks: node.Marks{Secrets: secrets}}, nil, now)
 	}
 	m.adoptSecrets(now)
 }
@@ -57,7 +57,7 @@ func TestWhichSecretSeals(t *testing.T) {
 	uses("for long enough", two, one)
 	knowing(m, now, two+","+one, three+","+two, two)
 	uses("the next one", two, three)
-	m.seen.see(0, node.Observation{}, errFake, now) // as it was last seen
+	m.seen.add(0, node.Observation{}, errFake, now) // as it was last seen
 	knowing(m, now)
 	uses("a node that does not answer", two, three)
 	knowing(m, now, "", "", "")

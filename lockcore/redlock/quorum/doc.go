@@ -1,5 +1,10 @@
 // Package quorum is the arithmetic of Redlock with tokens, as pure values: how many
-// votes are needed ([Of], [Readers]), what the votes of one acquisition come to
+// votes are needed ([Of], [Readers]), what the votes of one acquisition decide
 // ([Tally]), and for how long the lease is valid ([Validity]). It does no I/O and
-// knows no clock.
+// reads no clock.
+//
+// The guarantee: a Tally that is Won has a quorum of nodes that hold at least its
+// token, and the token is the largest grant of a quorum. It assumes that its caller
+// reports what the nodes said. It does not promise that a lease is valid: that takes
+// Validity, and clocks that run at about the same rate.
 package quorum

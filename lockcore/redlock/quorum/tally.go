@@ -11,7 +11,7 @@ func Of(n int) int { return n/2 + 1 }
 // Readers is the number R of nodes that meets every quorum: n-m+1 (rule 7).
 func Readers(n int) int { return n - Of(n) + 1 }
 
-// Verdict is what a tally says so far.
+// Verdict is what a Tally decides.
 type Verdict uint8
 
 // The verdicts. Won and Lost are final.
@@ -23,20 +23,20 @@ const (
 
 func (v Verdict) String() string { return [...]string{"pending", "won", "lost"}[v] }
 
-// Tally counts the votes of one acquisition (rules 1 and 18). It does no I/O
-// and knows no time: votes go in, a verdict and the token come out.
+// Tally counts the votes of one acquisition (rules 1 and 18). Votes go in, a verdict
+// and the token come out.
 //
-// The token is the largest grant of the first quorum of grants. Nodes that
-// granted less must confirm it before they count; a node that grants more
-// afterwards does not count at all, since rule 3 would refuse its confirm.
+// The token is the largest grant of the first quorum of grants. A node that granted
+// less must confirm the token before it counts. A node that grants more afterwards
+// does not count, since rule 3 would refuse its confirm.
 type Tally struct {
 	n, quorum int
 	votes     [MaxNodes]vote
 	token     fencing.Token // 0 until a quorum has granted
-	// reunion: this lease had votes already (a retry under an idempotency
-	// key). Then a token that a quorum shares is preferred, so that the retry
-	// finds the token of the answer that was lost.
-	reunion bool
+	// existing: this lease had votes already (a retry under an idempotency key). Then
+	// a token that a quorum shares is preferred, so that the retry finds the token of
+	// the answer that did not arrive.
+	existing bool
 }
 
 type vote struct {
@@ -48,7 +48,7 @@ type voteState uint8
 
 const (
 	votePending  voteState = iota
-	voteGranted            // the token is not known yet, or this node holds less than it
+	voteGranted            // the token is not chosen yet, or this node holds less
 	voteCounts             // holds at least the token
 	voteExcluded           // refused, failed, or granted above the token
 )
@@ -56,13 +56,13 @@ const (
 // NewTally starts a count over n nodes, n at most MaxNodes.
 func NewTally(n int) Tally { return Tally{n: n, quorum: Of(n)} }
 
-// Granted counts node i's grant; existing says that the lease had that vote
-// before. Only the first word of a node counts.
+// Granted counts node i's grant. existing says that the lease had that vote before.
+// Only the first grant of a node counts.
 func (t *Tally) Granted(i int, grant fencing.Token, existing bool) {
 	if t.votes[i].state != votePending {
 		return
 	}
-	t.reunion = t.reunion || existing
+	t.existing = t.existing || existing
 	t.votes[i] = vote{state: voteGranted, grant: grant}
 	t.settle()
 }
@@ -74,7 +74,7 @@ func (t *Tally) Confirmed(i int) {
 	}
 }
 
-// Refused strikes node i out, whatever it said before.
+// Refused excludes node i, even after a grant.
 func (t *Tally) Refused(i int) {
 	t.votes[i].state = voteExcluded
 	t.settle()
@@ -91,7 +91,7 @@ func (t *Tally) MustConfirm(i int) bool {
 	return t.token != 0 && t.votes[i].state == voteGranted
 }
 
-// Verdict says where the acquisition stands.
+// Verdict is what the votes decide so far.
 func (t *Tally) Verdict() Verdict {
 	switch {
 	case t.token != 0 && t.count(voteCounts) >= t.quorum:
@@ -102,7 +102,7 @@ func (t *Tally) Verdict() Verdict {
 	return Pending
 }
 
-// settle fixes the token once that can be done, and sorts every grant by it.
+// settle chooses the token once it can, and compares every grant with it.
 func (t *Tally) settle() {
 	if t.token == 0 {
 		t.token = t.choose()
@@ -122,7 +122,7 @@ func (t *Tally) settle() {
 	}
 }
 
-// choose returns the token, or 0 while it is open.
+// choose returns the token, or 0 while more votes are needed.
 func (t *Tally) choose() fencing.Token {
 	if t.count(voteGranted) < t.quorum {
 		return 0
@@ -137,7 +137,7 @@ func (t *Tally) choose() fencing.Token {
 			return v.grant
 		}
 	}
-	if t.reunion && t.count(votePending) > 0 {
+	if t.existing && t.count(votePending) > 0 {
 		return 0
 	}
 	return largest

@@ -58,12 +58,11 @@ func (s *tallyScenarios) Show() string {
 	return text + "\n"
 }
 
-// naiveTally says the same as Tally by keeping the whole story and telling it
-// again, from its start, whenever it is asked; and it finds quorums by trying
-// every set of nodes.
+// naiveTally is a twin of Tally. It keeps all events and replays them for every
+// question. It finds quorums by trying every set of nodes.
 type naiveTally struct {
-	n     int
-	story []tallyEvent
+	n      int
+	events []tallyEvent
 }
 
 type tallyEvent struct {
@@ -73,21 +72,21 @@ type tallyEvent struct {
 	existing bool
 }
 
-// state tells the story: what each node granted, who has confirmed, who is
-// struck out, and the token, in the plain words of rule 1.
+// state replays the events with rule 1: the token, and the nodes that count and those
+// that are excluded.
 func (n naiveTally) state() (token fencing.Token, counts, excluded map[int]bool) {
 	grants := map[int]fencing.Token{}
 	counts, excluded = map[int]bool{}, map[int]bool{}
-	reunion := false
-	for _, e := range n.story {
+	existing := false
+	for _, e := range n.events {
 		_, granted := grants[e.node]
 		switch e.kind {
 		case 0:
 			if granted || excluded[e.node] {
-				continue // the first word counts
+				continue // the first grant counts
 			}
 			grants[e.node] = e.grant
-			reunion = reunion || e.existing
+			existing = existing || e.existing
 		case 1:
 			if granted && token != 0 && !excluded[e.node] {
 				counts[e.node] = true
@@ -97,7 +96,7 @@ func (n naiveTally) state() (token fencing.Token, counts, excluded map[int]bool)
 			delete(counts, e.node)
 		}
 		if token == 0 {
-			token = n.choose(grants, excluded, reunion)
+			token = n.choose(grants, excluded, existing)
 		}
 		for node, grant := range grants {
 			switch {
@@ -113,7 +112,7 @@ func (n naiveTally) state() (token fencing.Token, counts, excluded map[int]bool)
 }
 
 // choose tries every set of nodes that is a quorum.
-func (n naiveTally) choose(grants map[int]fencing.Token, excluded map[int]bool, reunion bool) (largest fencing.Token) {
+func (n naiveTally) choose(grants map[int]fencing.Token, excluded map[int]bool, existing bool) (largest fencing.Token) {
 	silent := 0
 	for i := range n.n {
 		if _, granted := grants[i]; !granted && !excluded[i] {
@@ -142,7 +141,7 @@ func (n naiveTally) choose(grants map[int]fencing.Token, excluded map[int]bool, 
 			return first
 		}
 	}
-	if !quorum || reunion && silent > 0 {
+	if !quorum || existing && silent > 0 {
 		return 0
 	}
 	for i, grant := range grants {
@@ -192,7 +191,7 @@ func TestTallyAgreesWithItsNaiveTwin(t *testing.T) {
 				kind: []int{0, 0, 0, 1, 2}[rng.IntN(5)], node: rng.IntN(n),
 				grant: fencing.Token(1 + rng.IntN(4)), existing: rng.IntN(8) == 0,
 			}
-			twin.story = append(twin.story, e)
+			twin.events = append(twin.events, e)
 			switch e.kind {
 			case 0:
 				tally.Granted(e.node, e.grant, e.existing)
@@ -203,7 +202,7 @@ func TestTallyAgreesWithItsNaiveTwin(t *testing.T) {
 			}
 			compareTwins(t, &tally, twin)
 			if t.Failed() {
-				t.Fatalf("seed %d, step %d, n=%d: %+v", seed, step, n, twin.story)
+				t.Fatalf("seed %d, step %d, n=%d: %+v", seed, step, n, twin.events)
 			}
 		}
 	}
@@ -223,7 +222,7 @@ func compareTwins(t *testing.T, tally *Tally, twin naiveTally) {
 			t.Errorf("node %d counts: %v, the twin says %v", i, tally.Counts(i), counts[i])
 		}
 		if tally.MustConfirm(i) && (counts[i] || excluded[i]) {
-			t.Errorf("node %d must confirm, the twin says that it counts (%v) or is out (%v)", i, counts[i], excluded[i])
+			t.Errorf("node %d must confirm, the twin says that it counts (%v) or is excluded (%v)", i, counts[i], excluded[i])
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestValidity(t *testing.T) {
 	}
 }
 
-// The drift allowance is what the guarantees say: 1 % and 2 ms.
+// The drift allowance is that of the guarantees: 1 % and 2 ms.
 func TestDrift(t *testing.T) {
 	for ttl, want := range map[time.Duration]time.Duration{
 		lockcore.MinTTL:  3 * time.Millisecond,
@@ -49,7 +49,7 @@ func TestKthLargest(t *testing.T) {
 		{[]time.Duration{5, 9}, 2, 5},
 		{[]time.Duration{5}, 2, 0},
 		{[]time.Duration{3, 1, 5, 2, 4}, 3, 3},
-		{nil, 1, 0}, // no quorum was heard
+		{nil, 1, 0}, // no quorum answered
 		{[]time.Duration{8}, 1, 8},
 	}
 	for _, c := range cases {

@@ -1,5 +1,5 @@
-// Package random draws what the algorithm leaves to chance: ownership values,
-// notes, epochs and pauses.
+// Package random makes what is random in the algorithm: ownership values, notes of a
+// quarantine, epochs and pauses.
 package random
 
 import (
@@ -12,9 +12,9 @@ import (
 // WordBytes is how many random bytes a Word holds.
 const WordBytes = 20
 
-// Source draws from a reader of random bytes, and panics if that fails
-// (crypto/rand never does, since Go 1.24). A simulation that replays gives a
-// reader that repeats. It is safe for concurrent use if the reader is.
+// Source reads random bytes, and panics if that fails (crypto/rand never does, since
+// Go 1.24). A simulation uses a reader that repeats. A Source is safe for concurrent
+// use if its reader is.
 type Source struct{ io.Reader }
 
 // Fill fills b.
@@ -24,22 +24,22 @@ func (s Source) Fill(b []byte) {
 	}
 }
 
-// Word draws a text that nobody can guess and that no other draw repeats: letters,
-// digits, '-' and '_'.
+// Word makes a text of 20 random bytes that cannot be guessed and does not repeat:
+// letters, digits, '-' and '_'.
 func (s Source) Word() string {
 	var raw [WordBytes]byte
 	s.Fill(raw[:])
 	return base64.RawURLEncoding.EncodeToString(raw[:])
 }
 
-// Below draws from [0, n).
+// Below returns a random number in [0, n).
 func (s Source) Below(n int64) int64 {
 	var b [8]byte
 	s.Fill(b[:])
 	return int64(binary.LittleEndian.Uint64(b[:])>>1) % n
 }
 
-// Jitter draws a pause from [pause/2, pause*3/2), so that servers that failed
+// Jitter returns a random pause in [pause/2, pause*3/2), so that servers that failed
 // together do not try again together.
 func (s Source) Jitter(pause time.Duration) time.Duration {
 	return pause/2 + time.Duration(s.Below(int64(pause)))

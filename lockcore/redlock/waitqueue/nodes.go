@@ -10,19 +10,18 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
 )
 
-// The pace of what the queue does on nodes.
 const (
 	ticketTTL      = 3 * time.Second // from a heartbeat
 	heartbeatPause = time.Second
 	wakeGrace      = 3 * time.Millisecond // for a quorum of nodes to wake a waiter
-	// wakeDelay is how long the wake of a ticket that was removed may be on its way.
-	// Later the ticket must be on the node again, put there by a message that was
-	// delayed and overtaken by the dequeue.
+	// wakeDelay is how long the wake of a dequeued ticket may be on its way. A later
+	// wake means that the ticket is on the node again: a delayed enqueue came after
+	// the dequeue.
 	wakeDelay = 100 * time.Millisecond
 )
 
-// Run subscribes to every node's wakes and keeps this server's tickets alive, until
-// ctx ends.
+// Run subscribes to the wakes of every node and keeps this server's tickets alive,
+// until ctx ends.
 func (q *Queue) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for i, n := range q.cfg.Nodes {
@@ -38,27 +37,26 @@ type listener struct {
 	node int
 }
 
-// Wake passes the wake to the resource's first waiter here, whichever ticket the
-// node named: the node may lack earlier ones. The waiter tries when a quorum of
-// nodes has woken it, or a moment after the first did. The node dequeues a ticket
-// that no waiter has.
+// Wake wakes the resource's first waiter here, whichever ticket the node named: the
+// node may lack earlier ones. The waiter tries when a quorum of nodes has woken it,
+// or a moment after the first did. A ticket without a waiter is dequeued on the node.
 func (l listener) Wake(resource string, t node.Ticket) {
 	if l.wakeFirst(resource, t) {
 		return
 	}
 	op := node.Op{Kind: node.OpDequeue, Resource: resource, Ticket: t}
 	if op.Validate() == nil { // else no node can have such a ticket
-		l.dequeueOn(l.node, resource, t, time.Minute)
+		l.cfg.Cleanup(l.node, op, time.Now().Add(time.Minute))
 	}
 }
 
-// wakeFirst reports whether the ticket is a waiter's, or was a moment ago.
+// wakeFirst reports whether the ticket is that of a waiter, or was a moment ago.
 func (l listener) wakeFirst(resource string, t node.Ticket) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.tickets[t.ID]
 	if w == nil || w.resource != resource {
-		return l.removed.lately(t.ID)
+		return l.removed[t.ID]
 	}
 	first := firstOf(l.waiters[resource])
 	before := first.wokenBy
@@ -89,9 +87,9 @@ func (l listener) Subscribed() {
 	}
 }
 
-// heartbeat keeps this server's tickets alive on node i. Where they had expired (the
-// node lost its data, or this server was frozen for too long) it puts them back,
-// with the arrivals that they had.
+// heartbeat keeps this server's tickets alive on node i. When they had expired (the
+// node lost its data, or this server was stopped for too long) it enqueues them
+// again, with the same arrivals.
 func (q *Queue) heartbeat(ctx context.Context, i int) {
 	for {
 		r := make(reply, 1)
@@ -105,17 +103,17 @@ func (q *Queue) heartbeat(ctx context.Context, i int) {
 	}
 }
 
-// restore puts the tickets of all waiters on node i again.
+// restore enqueues the tickets of all waiters on node i again.
 func (q *Queue) restore(ctx context.Context, i int) {
 	for _, w := range q.all() {
 		r, waits := q.restoreOne(i, w)
 		if waits && r.wait(ctx).Outcome != node.Granted {
-			return // the next heartbeat finds it, or the waiter's own next try
+			return // the next heartbeat repeats it, or the waiter's own next try
 		}
 	}
 }
 
-// restoreOne sends the ticket, unless the waiter was removed since it was listed.
+// restoreOne sends the ticket, unless the waiter has been removed.
 func (q *Queue) restoreOne(i int, w *Waiter) (r reply, waits bool) {
 	r = make(reply, 1)
 	q.mu.Lock()
@@ -150,27 +148,4 @@ func (r reply) wait(ctx context.Context) node.Reply {
 	case <-ctx.Done():
 		return node.Reply{Err: ctx.Err()}
 	}
-}
-
-// recent remembers when the last 512 tickets were removed.
-type recent struct {
-	at   map[string]time.Time
-	ring [512]string
-	next int
-}
-
-func (r *recent) add(id string) {
-	if r.at == nil {
-		r.at = make(map[string]time.Time, len(r.ring))
-	}
-	delete(r.at, r.ring[r.next])
-	r.ring[r.next] = id
-	r.at[id] = time.Now()
-	r.next = (r.next + 1) % len(r.ring)
-}
-
-// lately reports whether the ticket was removed a moment ago.
-func (r *recent) lately(id string) bool {
-	at, known := r.at[id]
-	return known && time.Since(at) < wakeDelay
 }

@@ -21,8 +21,8 @@ type Config struct {
 	MaxWaiters  int           // of this server, over all resources
 	Random      random.Source
 	Epoch       func() node.Epoch
-	// Cleanup sends op to a node in the background, again until it is answered or
-	// until is past.
+	// Cleanup sends op to a node in the background, and repeats it until the node has
+	// answered or the time is past.
 	Cleanup func(nodeIndex int, op node.Op, until time.Time)
 }
 
@@ -35,8 +35,8 @@ type Queue struct {
 	mu       sync.Mutex
 	waiters  map[string]*list.List // of *Waiter, by resource, in the order of arrival
 	tickets  map[string]*Waiter    // by ticket id
-	removed  recent                // tickets that were removed lately
-	arrival  int64                 // the last one given
+	removed  map[string]bool       // by id: tickets that were removed within wakeDelay
+	arrival  int64                 // of the last ticket
 	stopping chan struct{}         // closed by Stop
 	stopped  bool
 }
@@ -47,41 +47,41 @@ type Waiter struct {
 	resource string
 	at       *list.Element
 	changed  chan struct{} // holds a signal after any change of what follows
-	tryAt    time.Time     // the first waiter of a resource tries at this time,
-	tryNow   bool          // or now: it was woken
-	wokenBy  uint8         // the nodes that woke it since its last try, a bit each
-	lingers  *time.Timer   // its request was broken off, and may come again; nil while it waits
+	tryAt    time.Time     // when the first waiter of a resource tries,
+	tryNow   bool          // unless it was woken to try now
+	wokenBy  uint8         // the nodes that woke it since its last try, one bit each
+	lingers  *time.Timer   // its request was broken off and may come again; nil while it waits
 }
 
-// lingerTime is for how long a broken-off request keeps its place.
+// lingerTime is how long a request that was broken off keeps its place.
 const lingerTime = 2 * time.Second
 
 // ErrTimedOut ends a wait at its deadline.
-var ErrTimedOut = errors.New("waited long enough")
+var ErrTimedOut = errors.New("the wait timed out")
 
-// New makes an empty queue. Nothing wakes before Run.
+// New makes an empty queue. No waiter is woken before Run.
 func New(cfg Config) *Queue {
 	return &Queue{
 		cfg: cfg, server: drawID(cfg.Random), quorum: quorum.Of(len(cfg.Nodes)),
-		waiters: make(map[string]*list.List), tickets: make(map[string]*Waiter),
+		waiters: make(map[string]*list.List), tickets: make(map[string]*Waiter), removed: make(map[string]bool),
 		stopping: make(chan struct{}),
 	}
 }
 
-// drawID draws an id of 12 characters, short since nodes keep it with every ticket.
+// drawID makes a random id of 12 characters, short since nodes keep it with every ticket.
 func drawID(r random.Source) string {
 	var id [9]byte
 	r.Fill(id[:])
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
-// Enqueue adds a request behind those of this server, and puts its ticket on the
-// nodes unless it is the first: the first brings its ticket with its try. Nothing
-// waits for the nodes' answers; a node that misses the ticket gets it with the
-// waiter's first try. Errors: ErrStopping, ErrTooManyWaiters.
+// Enqueue adds a request behind those of this server, and enqueues its ticket on the
+// nodes. The first sends its ticket with its try instead. Enqueue does not wait for
+// the nodes: one that misses the ticket gets it with the waiter's first try. Errors:
+// ErrStopping, ErrTooManyWaiters.
 //
-// id, if not "", is made of an idempotency key: a request that was broken off and
-// comes again with it has its place again. While a request with the id waits here,
+// id, if not "", is derived from an idempotency key: a request that was broken off
+// and comes again has its place again. While a request with the id waits here,
 // another one gets a place of its own.
 func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 	drawn := drawID(q.cfg.Random)
@@ -124,8 +124,8 @@ func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 	return w, nil
 }
 
-// submitTicket sends the waiter's ticket to node i. It is called under the lock, so
-// that a dequeue comes behind it.
+// submitTicket sends the waiter's ticket to node i. q.mu is held, so that a dequeue
+// comes after it.
 func (q *Queue) submitTicket(i int, w *Waiter, deadline time.Time, sink node.Sink) {
 	op := &node.Op{Kind: node.OpEnqueue, Epoch: q.cfg.Epoch(), Resource: w.resource, Ticket: w.Ticket, Deadline: deadline}
 	q.cfg.Nodes[i].Submit(op, i, sink)
@@ -137,31 +137,32 @@ type ignored struct{}
 func (ignored) Deliver(int, node.Reply) {}
 
 func waiterAt(e *list.Element) *Waiter {
-	w, _ := e.Value.(*Waiter) // nothing else is put in
+	w, _ := e.Value.(*Waiter) // the list holds nothing else
 	return w
 }
 
-// firstOf is the first waiter; a list that is kept is never empty.
+// firstOf is the first waiter. An empty list is deleted.
 func firstOf(waiters *list.List) *Waiter { return waiterAt(waiters.Front()) }
 
-// Granted takes a waiter out that has its lease, which the nodes dequeued with the
-// grant. The next waiter tries when that lease ends, unless it is woken before.
+// Granted removes a waiter that has its lease. The nodes dequeued it with the grant.
+// The next waiter tries when that lease expires, unless it is woken before.
 func (q *Queue) Granted(w *Waiter, ttl time.Duration) { q.remove(w, time.Now().Add(ttl)) }
 
-// Dequeue takes a waiter out that gives up, here and on the nodes. The next one tries
-// now. Of a keyed ticket the nodes remember the arrival.
+// Dequeue removes a waiter that gives up, here and on the nodes. The next one tries
+// now. The nodes remember the arrival of a keyed ticket.
 func (q *Queue) Dequeue(w *Waiter) {
 	q.remove(w, time.Now())
-	ticket := w.Ticket
-	ticket.Keyed = false
+	op := node.Op{Kind: node.OpDequeue, Resource: w.resource, Ticket: w.Ticket}
+	op.Ticket.Keyed = false
 	for i := range q.cfg.Nodes {
-		q.dequeueOn(i, w.resource, ticket, lockcore.MaxWait)
+		q.cfg.Cleanup(i, op, time.Now().Add(lockcore.MaxWait))
 	}
 }
 
-// BreakOff takes a waiter out whose request has gone. A keyed one keeps its place
-// for lingerTime, in which no other waiter passes it, or on the nodes for as long as
-// this server lives if it stops: its request may come again, here or elsewhere.
+// BreakOff removes a waiter whose request was broken off. A keyed one keeps its place
+// for lingerTime, since the request may come again. No other waiter passes it until
+// then. When this server stops, the ticket stays on the nodes until it expires: the
+// request may come again at another server.
 func (q *Queue) BreakOff(w *Waiter) {
 	if !w.Ticket.Keyed {
 		q.Dequeue(w)
@@ -173,19 +174,21 @@ func (q *Queue) BreakOff(w *Waiter) {
 		return
 	}
 	var timer *time.Timer
-	timer = time.AfterFunc(lingerTime, func() {
-		q.mu.Lock()
-		over := w.lingers == timer
-		q.mu.Unlock()
-		if over {
-			q.Dequeue(w)
-		}
-	})
+	timer = time.AfterFunc(lingerTime, func() { q.endLinger(w, timer) })
 	w.lingers = timer
 }
 
-func (q *Queue) dequeueOn(i int, resource string, t node.Ticket, within time.Duration) {
-	q.cfg.Cleanup(i, node.Op{Kind: node.OpDequeue, Resource: resource, Ticket: t}, time.Now().Add(within))
+// endLinger dequeues the waiter unless its request has come again.
+func (q *Queue) endLinger(w *Waiter, timer *time.Timer) {
+	q.mu.Lock()
+	over := w.lingers == timer
+	if over {
+		w.lingers = nil // from now on a request gets a place of its own
+	}
+	q.mu.Unlock()
+	if over {
+		q.Dequeue(w)
+	}
 }
 
 func (q *Queue) remove(w *Waiter, nextTry time.Time) {
@@ -195,7 +198,8 @@ func (q *Queue) remove(w *Waiter, nextTry time.Time) {
 	wasFirst := waiters.Front() == w.at
 	waiters.Remove(w.at)
 	delete(q.tickets, w.Ticket.ID)
-	q.removed.add(w.Ticket.ID)
+	q.removed[w.Ticket.ID] = true
+	time.AfterFunc(wakeDelay, func() { q.forget(w.Ticket.ID) })
 	if waiters.Len() == 0 {
 		delete(q.waiters, w.resource)
 		return
@@ -206,7 +210,13 @@ func (q *Queue) remove(w *Waiter, nextTry time.Time) {
 	}
 }
 
-// signal says that something changed for the waiter.
+func (q *Queue) forget(id string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.removed, id)
+}
+
+// signal has the waiter look at its state again.
 func (w *Waiter) signal() {
 	select {
 	case w.changed <- struct{}{}:
@@ -214,7 +224,7 @@ func (w *Waiter) signal() {
 	}
 }
 
-// wake makes the waiter try now. It is called under the lock.
+// wake makes the waiter try now; the queue's lock is held.
 func (w *Waiter) wake() {
 	w.tryNow = true
 	w.signal()
@@ -227,10 +237,9 @@ func (q *Queue) Len() int {
 	return len(q.tickets)
 }
 
-// Await returns nil when the waiter should try to acquire: it then is the first of
-// this server for the resource. Errors: ErrTimedOut after the deadline,
-// ErrStopping, the context's error. A waiter that is woken again and again ends
-// by them all the same.
+// Await returns nil when the waiter should try to acquire: it is the first of this
+// server for the resource. Errors, also for a waiter that is woken again and again:
+// ErrTimedOut after the deadline, ErrStopping, the context's error.
 func (q *Queue) Await(ctx context.Context, w *Waiter, deadline <-chan time.Time) error {
 	for {
 		pause, tries := q.untilTry(w)
@@ -243,7 +252,7 @@ func (q *Queue) Await(ctx context.Context, w *Waiter, deadline <-chan time.Time)
 	}
 }
 
-// rest waits for the pause (without an end if it is 0) or a change.
+// rest waits for the pause (for ever if it is 0) or a change.
 func (q *Queue) rest(ctx context.Context, w *Waiter, pause time.Duration, deadline <-chan time.Time) error {
 	var due <-chan time.Time
 	if pause > 0 {
@@ -264,8 +273,8 @@ func (q *Queue) rest(ctx context.Context, w *Waiter, pause time.Duration, deadli
 	return nil
 }
 
-// untilTry reports whether the waiter tries now, which clears what woke it; else
-// for how long it has nothing to do: 0 for until something changes.
+// untilTry reports whether the waiter tries now, and then clears its wakes. Else it
+// returns how long the waiter has to wait: 0 for until a change.
 func (q *Queue) untilTry(w *Waiter) (pause time.Duration, tries bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -279,7 +288,7 @@ func (q *Queue) untilTry(w *Waiter) (pause time.Duration, tries bool) {
 	return 0, true
 }
 
-// ended is the reason why a waiter must not try once more.
+// ended is the reason why a waiter must not try again, nil if there is none.
 func (q *Queue) ended(ctx context.Context, deadline <-chan time.Time) error {
 	select {
 	case <-deadline:
@@ -298,9 +307,9 @@ func (q *Queue) Postpone(w *Waiter, pause time.Duration) {
 	w.tryAt = time.Now().Add(pause)
 }
 
-// Released lets the resource's first waiter try right behind a release that this
-// server has sent: each node takes the two in that order, so that the lease changes
-// hands in one round trip. If another server's ticket is first, the nodes say so.
+// Released lets the resource's first waiter try right after a release that this
+// server has sent. Each node takes the two in that order, so that the lease passes on
+// in one round trip. If another server's ticket is first, the nodes refuse the try.
 func (q *Queue) Released(resource string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -309,7 +318,7 @@ func (q *Queue) Released(resource string) {
 	}
 }
 
-// Stop ends every wait with ErrStopping, and lets no request in.
+// Stop ends every wait with ErrStopping, and refuses every later one.
 func (q *Queue) Stop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

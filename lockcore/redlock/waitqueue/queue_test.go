@@ -103,8 +103,8 @@ func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// A node that lost its tickets gets them again from a list that may be old by the
-// time it is sent: a waiter that was removed since is not put back.
+// A node that lost its tickets gets them again from a list. A waiter that was removed
+// after the list was made is not enqueued again.
 func TestRestoreSkipsRemovedWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowNode{}

@@ -1,0 +1,211 @@
+package redlock
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
+)
+
+// ballot is the answers of the nodes to one operation. A node that has not
+// answered has the zero Reply, which is Failed and names no owner.
+type ballot struct {
+	n, quorum int
+	replies   [quorum.MaxNodes]node.Reply
+	answered  nodeSet
+	elapsed   time.Duration // since before the first request was sent
+	early     bool          // it ended before its limit: some nodes may not have been waited for
+	cause     error         // the context's, when the caller went away
+}
+
+func newBallot(n int) ballot { return ballot{n: n, quorum: quorum.Of(n)} }
+
+func (b *ballot) add(i int, reply node.Reply) {
+	b.replies[i] = reply
+	b.answered |= only(i)
+}
+
+// open is the number of nodes that have not answered.
+func (b *ballot) open() int { return b.n - bits.OnesCount8(uint8(b.answered)) }
+
+// countIf counts the replies for which match is true. The match must be false for
+// the zero Reply.
+func (b *ballot) countIf(match func(*node.Reply) bool) (n int) {
+	for i := range b.replies[:b.n] {
+		if match(&b.replies[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// count counts the replies with an outcome other than Failed.
+func (b *ballot) count(outcome node.Outcome) int {
+	return b.countIf(func(r *node.Reply) bool { return r.Outcome == outcome })
+}
+
+// votes counts the nodes that voted on an acquire, for it or against it.
+func (b *ballot) votes() int {
+	return b.count(node.Granted) + b.count(node.Held) + b.count(node.Queued)
+}
+
+// usable counts the nodes that are admitted and did what was asked.
+func (b *ballot) usable() int { return b.count(node.Granted) + b.count(node.NotHeld) }
+
+// grantDecided ends a round that needs a quorum of Granted.
+func (b *ballot) grantDecided() bool {
+	granted := b.count(node.Granted)
+	return granted >= b.quorum || granted+b.open() < b.quorum
+}
+
+// releaseDecided ends a release: a quorum deleted the lock, or too few nodes can
+// have held it.
+func (b *ballot) releaseDecided() bool {
+	return b.count(node.Granted) >= b.quorum || b.n-b.count(node.NotHeld) < b.quorum
+}
+
+// holderDecided ends a read: a quorum holds one lease, or none can have a quorum.
+func (b *ballot) holderDecided() bool {
+	_, locks := b.leader()
+	return b.readDecided(locks)
+}
+
+// readDecided ends a read that has found so many locks of the lease that it is about.
+func (b *ballot) readDecided(locks int) bool {
+	return locks >= b.quorum || locks+b.open() < b.quorum && b.usable() >= b.quorum
+}
+
+// leader returns the owner that holds the lock on most nodes, "" if none does.
+func (b *ballot) leader() (owner string, locks int) {
+	for i := range b.replies[:b.n] {
+		candidate := b.replies[i].Owner
+		n := b.countIf(func(r *node.Reply) bool { return r.Owner == candidate })
+		if candidate != "" && n > locks {
+			owner, locks = candidate, n
+		}
+	}
+	return owner, locks
+}
+
+// waiting is the length of the queue, as far as the nodes show it.
+func (b *ballot) waiting() (n int) {
+	for i := range b.replies[:b.n] {
+		n = max(n, b.replies[i].Waiting)
+	}
+	return n
+}
+
+// tickets merges the queues of the nodes, each of which may have missed a ticket.
+func (b *ballot) tickets() (tickets []node.Ticket) {
+	seen := make(map[string]bool)
+	for i := range b.replies[:b.n] {
+		for _, t := range b.replies[i].Queue {
+			if !seen[t.ID] {
+				seen[t.ID] = true
+				tickets = append(tickets, t)
+			}
+		}
+	}
+	slices.SortFunc(tickets, func(a, b node.Ticket) int {
+		return cmp.Or(cmp.Compare(a.Arrival, b.Arrival), cmp.Compare(a.ID, b.ID))
+	})
+	return tickets
+}
+
+// holding is what the replies show of one lease.
+type holding struct {
+	token     fencing.Token
+	remaining time.Duration // of a quorum; of all that answered when these are fewer
+	ttl       time.Duration
+	meta
+}
+
+// holdingOf describes the owner's lease. Its token is the grant that a quorum
+// shares, else the largest: its holder has confirmed that one, or is about to.
+func (b *ballot) holdingOf(owner string) (h holding) {
+	remaining := make([]time.Duration, 0, quorum.MaxNodes)
+	shared := 0
+	for i := range b.replies[:b.n] {
+		r := &b.replies[i]
+		if r.Owner != owner {
+			continue
+		}
+		remaining = append(remaining, r.Remaining)
+		h.ttl = max(h.ttl, r.TTL)
+		same := b.countIf(func(other *node.Reply) bool { return other.Owner == owner && other.Grant == r.Grant })
+		if same >= b.quorum && same > shared || shared < b.quorum && r.Grant > h.token {
+			h.token, shared = r.Grant, same
+		}
+		if m := parseMeta(r.Meta); !m.acquired.IsZero() {
+			h.meta = m
+		}
+	}
+	h.remaining = max(0, quorum.KthLargest(remaining, min(b.quorum, len(remaining))))
+	return h
+}
+
+// firstMeta is the first description that a node returned.
+func (b *ballot) firstMeta() meta {
+	for i := range b.replies[:b.n] {
+		if m := parseMeta(b.replies[i].Meta); !m.acquired.IsZero() {
+			return m
+		}
+	}
+	return meta{}
+}
+
+// largestGrant is at least every grant of the owner that a node shows.
+func (b *ballot) largestGrant(owner string) (grant fencing.Token) {
+	for i := range b.replies[:b.n] {
+		if r := &b.replies[i]; r.Owner == owner {
+			grant = max(grant, r.Grant)
+		}
+	}
+	return grant
+}
+
+// lockState describes the resource's holder, if there is or may be one, and
+// returns its owner.
+func (b *ballot) lockState(resource string) (lockcore.LockState, string) {
+	state := lockcore.LockState{Resource: resource, Waiting: b.waiting(), Waiters: b.waiters()}
+	owner, locks := b.leader()
+	if locks == 0 || locks+b.n-b.usable() < b.quorum {
+		return state, ""
+	}
+	h := b.holdingOf(owner)
+	state.Held, state.Holder, state.Token = true, h.holder, h.token
+	state.Remaining, state.TTL, state.Metadata = h.remaining, h.ttl, h.metadata
+	if !h.acquired.IsZero() {
+		state.HeldFor = max(0, time.Since(h.acquired))
+	}
+	return state, owner
+}
+
+func (b *ballot) waiters() []lockcore.Waiter {
+	tickets := b.tickets()
+	waiters := make([]lockcore.Waiter, min(len(tickets), node.MaxShown))
+	for i := range waiters {
+		waiters[i] = lockcore.Waiter{Holder: tickets[i].Holder, WaitingFor: max(0, time.Since(time.UnixMicro(tickets[i].Arrival)))}
+	}
+	return waiters
+}
+
+// nodeSet is a set of nodes, one bit each; |= adds.
+type nodeSet uint8
+
+// only is the set of node i.
+func only(i int) nodeSet { return 1 << i }
+
+func (s nodeSet) has(i int) bool { return s&only(i) != 0 }
+
+// each calls f for every node of the set.
+func (s nodeSet) each(f func(i int)) {
+	for ; s != 0; s &= s - 1 {
+		f(bits.TrailingZeros8(uint8(s)))
+	}
+}

@@ -1,0 +1,145 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
+)
+
+// carryPage is how many resources one call of a rejoin reads or writes.
+const carryPage = 500
+
+// survey is the locks of one node, by resource.
+type survey map[string]node.CarriedLock
+
+// readLocks reads what a rejoining node must know of live leases, so that they
+// survive a rolling restart (rule 21): the counter of every resource that is locked
+// on a reader, and the locks of leases, from at least R readers.
+func (c *Controller) readLocks(ctx context.Context, readers []int, epoch node.Epoch) ([]node.CarriedLock, error) {
+	began := time.Now()
+	surveys := make([]survey, len(c.nodes))
+	sideBySide(readers, func(i int) { surveys[i] = c.survey(ctx, i, epoch) })
+	readers = slices.DeleteFunc(slices.Clone(readers), func(i int) bool { return surveys[i] == nil })
+	if err := c.checkReaders(readers, "listed their locks"); err != nil {
+		return nil, err
+	}
+	all := make(survey)
+	for _, s := range surveys {
+		maps.Copy(all, s)
+	}
+	resources := slices.Sorted(maps.Keys(all))
+	counters, err := c.readCounters(ctx, readers, epoch, resources)
+	if err != nil {
+		return nil, err
+	}
+	quorumReads := quorum.Readers(len(c.nodes))
+	carried := make([]node.CarriedLock, len(resources))
+	for k, resource := range resources {
+		carried[k] = carry(resource, surveys, quorumReads, time.Since(began), counters[k])
+	}
+	return carried, nil
+}
+
+// survey lists every lock of node i. It returns nil, and logs why, after an error.
+func (c *Controller) survey(ctx context.Context, i int, epoch node.Epoch) survey {
+	locks := make(survey)
+	for cursor := ""; ; {
+		calling, cancel := context.WithTimeout(ctx, c.cfg.observeTimeout())
+		page, next, err := c.nodes[i].Survey(calling, epoch, cursor)
+		cancel()
+		if err != nil {
+			if ctx.Err() == nil {
+				c.cfg.Logger.Info("a node could not be read for a rejoin", "node", c.nodes[i].Name(), "error", err)
+			}
+			return nil
+		}
+		for _, lock := range page {
+			locks[lock.Resource] = lock
+		}
+		if cursor = next; cursor == "" {
+			return locks
+		}
+	}
+}
+
+// readCounters returns for each resource the R-th smallest effective counter of
+// the readers. Any R readers include a node of every completed quorum, so the
+// largest of the R smallest is the smallest number that is sure to be large enough.
+func (c *Controller) readCounters(ctx context.Context, readers []int, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
+	r := quorum.Readers(len(c.nodes))
+	chosen := make([]fencing.Token, 0, len(resources))
+	for page := range slices.Chunk(resources, carryPage) {
+		read := make([][]fencing.Token, len(c.nodes))
+		c.forEach(ctx, readers, func(ctx context.Context, i int) {
+			if counters, err := c.nodes[i].Counters(ctx, epoch, page); err == nil && len(counters) == len(page) {
+				read[i] = counters
+			}
+		})
+		read = slices.DeleteFunc(read, func(counters []fencing.Token) bool { return counters == nil })
+		if len(read) < r {
+			return nil, fmt.Errorf("only %d nodes read their counters, %d needed", len(read), r)
+		}
+		for k := range page {
+			values := make([]fencing.Token, len(read))
+			for i := range read {
+				values[i] = read[i][k]
+			}
+			slices.Sort(values)
+			chosen = append(chosen, values[r-1])
+		}
+	}
+	return chosen, nil
+}
+
+// carry is a resource's counter, and the lock of its lease if there may be one. A
+// lock under an idempotency key is of no use below the counter: the lease's release
+// would leave it. Any other lock gets the counter as its grant at least: with a
+// smaller grant it would accept a confirm or an extend with a token below the
+// counter, though a larger token may have been granted since.
+func carry(resource string, surveys []survey, quorumReads int, age time.Duration, counter fencing.Token) node.CarriedLock {
+	lock, largest := reserve(resource, surveys, quorumReads, age)
+	if lock.Keyed && counter > largest {
+		lock = node.CarriedLock{Resource: resource}
+	}
+	lock.Counter = counter
+	if lock.Owner != "" {
+		lock.Grant = max(lock.Grant, counter)
+	}
+	return lock
+}
+
+// reserve returns the lock of a lease that at least R readers have, with the
+// smallest grant, which is at most the lease's token, and the largest grant.
+func reserve(resource string, surveys []survey, quorumReads int, age time.Duration) (lock node.CarriedLock, largest fencing.Token) {
+	for _, s := range surveys {
+		owner := s[resource].Owner
+		if owner == "" {
+			continue
+		}
+		kept, readers := node.CarriedLock{Resource: resource, Owner: owner}, 0
+		largest = 0
+		for _, other := range surveys {
+			lock := other[resource]
+			if lock.Owner != owner {
+				continue
+			}
+			if readers++; readers == 1 || lock.Grant < kept.Grant {
+				kept.Grant = lock.Grant
+			}
+			largest = max(largest, lock.Grant)
+			kept.Meta, kept.TTL = lock.Meta, lock.TTL
+			kept.Remaining = max(kept.Remaining, lock.Remaining)
+			kept.Keyed = kept.Keyed || lock.Keyed
+		}
+		if kept.Remaining -= age; readers >= quorumReads && kept.Remaining > 0 {
+			return kept, largest
+		}
+	}
+	return node.CarriedLock{Resource: resource}, 0
+}
