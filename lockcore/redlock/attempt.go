@@ -170,7 +170,7 @@ func (a *attempt) confirmations() nodeSet {
 }
 
 // explained reports whether it is known why the attempt is lost. With a node down,
-// two of five that refuse make a quorum impossible. They do not tell whether the
+// two of five that refuse make a quorum impossible. They do not show whether the
 // resource is held or the nodes are unreachable: that takes a quorum of votes, or
 // as many as can still come.
 func (a *attempt) explained() bool {

@@ -105,7 +105,7 @@ func (c Config) validate() error {
 	case c.WatchInterval < time.Millisecond:
 		return fmt.Errorf("WatchInterval is %s: at least 1ms", c.WatchInterval)
 	case c.Recovery != membership.RecoveryAuto && c.Recovery != membership.RecoveryManual:
-		return fmt.Errorf("Recovery is %q: %q or %q", c.Recovery, membership.RecoveryAuto, membership.RecoveryManual)
+		return fmt.Errorf("Recovery is %q: %q or %q", c.Recovery, membership.RecoveryAuto, membership.RecoveryManual) //nolint:staticcheck // the error begins with the field
 	}
 	return nil
 }

@@ -1,16 +1,16 @@
 // Package redlock takes leases with fencing tokens over a quorum of independent
-// nodes: Redlock, with the tokens that it was said to lack. It knows neither Redis
-// nor HTTP; a node is whatever passes lockcore/nodetest.
+// nodes: Redlock, with the tokens that critics found missing in it. It has no
+// knowledge of Redis or HTTP; a node is whatever passes lockcore/nodetest.
 //
-// The guarantee, with n nodes, a quorum of m = n/2+1, and at most m-1 nodes
-// that lose their state at once:
+// It assumes n nodes, of which at most m-1 lose their state at once, for a quorum of
+// m = n/2+1. It guarantees:
 //
 //   - Tokens, with no assumption about clocks: an acquisition that completes
-//     before another of the same resource starts has the smaller token; no two
-//     share one; a successful extend with token T means that no acquisition with
-//     a larger one had completed when it was sent.
-//   - Exclusion, while clocks run at about the same rate and do not jump: at
-//     most one valid lease of a resource at a time.
+//     before another of the same resource starts has the smaller token. No two
+//     share a token. When an extend with token T succeeds, no acquisition with a
+//     larger token had completed when it was sent.
+//   - Exclusion, while clocks run at about the same rate and do not jump: a
+//     resource has at most one valid lease at a time.
 //
 // A lease is valid for
 //
@@ -19,11 +19,16 @@
 // counted on the monotonic clock from before the first request was sent. Its
 // token is the largest grant of the quorum, confirmed by m nodes.
 //
-// Not promised: exclusion when clocks jump or a holder pauses (that is what the
-// token and a fencing.Guard are for), and anything about nodes that were
+// It does not promise exclusion when clocks jump or a holder pauses: for that there
+// are the token and a fencing.Guard. It promises nothing about nodes that were
 // restored from a memory snapshot.
 //
+// An Acquire is an attempt, which is a pure value, driven by an acquisition. Extends,
+// releases and reads are a round. What nodes replied is a ballot in both. The parts
+// below are quorum (arithmetic), membership (which nodes vote), waitqueue (the order
+// of waiting requests) and random.
+//
 // The rules, each with the counterexample that makes it necessary, are in
-// docs/PROTOCOL.md; comments name them by their number. The Redlock text is at
+// docs/PROTOCOL.md; comments refer to them by number. The Redlock text is at
 // https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
 package redlock

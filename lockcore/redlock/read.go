@@ -14,7 +14,8 @@ func (s *set) read(ctx context.Context, resource string, decided func(*ballot) b
 	b := runRound(ctx, s.nodes, node.Op{Kind: node.OpRead, Resource: resource}, s.cfg.NodeTimeout, decided)
 	s.learnFrom(&b)
 	if b.usable() < b.quorum {
-		return b, s.quorumError(resource, &b)
+		err := s.quorumError(resource, &b)
+		return b, err
 	}
 	return b, nil
 }

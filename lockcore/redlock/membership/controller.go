@@ -236,7 +236,7 @@ func (c *Controller) update(ctx context.Context, nodes []int, what string, chang
 		if err == nil {
 			signal(c.nudges[i])
 		} else if ctx.Err() == nil {
-			c.cfg.Logger.Warn("a node did not take "+what, "node", c.nodes[i].Name(), "error", err)
+			c.cfg.Logger.Warn("a node was not updated; the server tries again", "update", what, "node", c.nodes[i].Name(), "error", err)
 		}
 	})
 }

@@ -58,7 +58,7 @@ func (l listener) wakeFirst(resource string, t node.Ticket) bool {
 	if w == nil || w.resource != resource {
 		return l.removed[t.ID]
 	}
-	first := firstOf(l.waiters[resource])
+	first := l.waiters[resource][0]
 	before := first.wokenBy
 	first.wokenBy |= 1 << l.node
 	switch {
@@ -83,7 +83,7 @@ func (l listener) Subscribed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, waiters := range l.waiters {
-		firstOf(waiters).wake()
+		waiters[0].wake()
 	}
 }
 
@@ -129,9 +129,7 @@ func (q *Queue) all() (all []*Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, waiters := range q.waiters {
-		for e := waiters.Front(); e != nil; e = e.Next() {
-			all = append(all, waiterAt(e))
-		}
+		all = append(all, waiters...)
 	}
 	return all
 }

@@ -1,10 +1,10 @@
 package waitqueue
 
 import (
-	"container/list"
 	"context"
 	"encoding/base64"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,11 +33,11 @@ type Queue struct {
 	quorum int
 
 	mu       sync.Mutex
-	waiters  map[string]*list.List // of *Waiter, by resource, in the order of arrival
-	tickets  map[string]*Waiter    // by ticket id
-	removed  map[string]bool       // by id: tickets that were removed within wakeDelay
-	arrival  int64                 // of the last ticket
-	stopping chan struct{}         // closed by Stop
+	waiters  map[string][]*Waiter // by resource, in the order of arrival; never empty
+	tickets  map[string]*Waiter   // by ticket id
+	removed  map[string]bool      // by id: tickets that were removed within wakeDelay
+	arrival  int64                // of the last ticket
+	stopping chan struct{}        // closed by Stop
 	stopped  bool
 }
 
@@ -45,7 +45,6 @@ type Queue struct {
 type Waiter struct {
 	Ticket   node.Ticket
 	resource string
-	at       *list.Element
 	changed  chan struct{} // holds a signal after any change of what follows
 	tryAt    time.Time     // when the first waiter of a resource tries,
 	tryNow   bool          // unless it was woken to try now
@@ -63,7 +62,7 @@ var ErrTimedOut = errors.New("the wait timed out")
 func New(cfg Config) *Queue {
 	return &Queue{
 		cfg: cfg, server: drawID(cfg.Random), quorum: quorum.Of(len(cfg.Nodes)),
-		waiters: make(map[string]*list.List), tickets: make(map[string]*Waiter), removed: make(map[string]bool),
+		waiters: make(map[string][]*Waiter), tickets: make(map[string]*Waiter), removed: make(map[string]bool),
 		stopping: make(chan struct{}),
 	}
 }
@@ -108,14 +107,9 @@ func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 		resource: resource, changed: make(chan struct{}, 1),
 		Ticket: node.Ticket{ID: id, Server: q.server, Arrival: q.arrival, Holder: holder, Keyed: keyed},
 	}
-	waiters := q.waiters[resource]
-	if waiters == nil {
-		waiters = list.New()
-		q.waiters[resource] = waiters
-	}
-	w.at = waiters.PushBack(w)
+	q.waiters[resource] = append(q.waiters[resource], w)
 	q.tickets[id] = w
-	if waiters.Len() > 1 {
+	if len(q.waiters[resource]) > 1 {
 		deadline := time.Now().Add(q.cfg.NodeTimeout)
 		for i := range q.cfg.Nodes {
 			q.submitTicket(i, w, deadline, ignored{})
@@ -135,14 +129,6 @@ func (q *Queue) submitTicket(i int, w *Waiter, deadline time.Time, sink node.Sin
 type ignored struct{}
 
 func (ignored) Deliver(int, node.Reply) {}
-
-func waiterAt(e *list.Element) *Waiter {
-	w, _ := e.Value.(*Waiter) // the list holds nothing else
-	return w
-}
-
-// firstOf is the first waiter. An empty list is deleted.
-func firstOf(waiters *list.List) *Waiter { return waiterAt(waiters.Front()) }
 
 // Granted removes a waiter that has its lease. The nodes dequeued it with the grant.
 // The next waiter tries when that lease expires, unless it is woken before.
@@ -195,18 +181,18 @@ func (q *Queue) remove(w *Waiter, nextTry time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	waiters := q.waiters[w.resource]
-	wasFirst := waiters.Front() == w.at
-	waiters.Remove(w.at)
+	place := slices.Index(waiters, w)
+	waiters = slices.Delete(waiters, place, place+1)
+	q.waiters[w.resource] = waiters
 	delete(q.tickets, w.Ticket.ID)
 	q.removed[w.Ticket.ID] = true
 	time.AfterFunc(wakeDelay, func() { q.forget(w.Ticket.ID) })
-	if waiters.Len() == 0 {
+	switch {
+	case len(waiters) == 0:
 		delete(q.waiters, w.resource)
-		return
-	}
-	if next := firstOf(waiters); wasFirst {
-		next.tryAt = nextTry
-		next.signal()
+	case place == 0:
+		waiters[0].tryAt = nextTry
+		waiters[0].signal()
 	}
 }
 
@@ -216,7 +202,7 @@ func (q *Queue) forget(id string) {
 	delete(q.removed, id)
 }
 
-// signal has the waiter look at its state again.
+// signal has the waiter check its state again.
 func (w *Waiter) signal() {
 	select {
 	case w.changed <- struct{}{}:
@@ -278,7 +264,7 @@ func (q *Queue) rest(ctx context.Context, w *Waiter, pause time.Duration, deadli
 func (q *Queue) untilTry(w *Waiter) (pause time.Duration, tries bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.waiters[w.resource].Front() != w.at {
+	if q.waiters[w.resource][0] != w {
 		return 0, false
 	}
 	if pause = time.Until(w.tryAt); !w.tryNow && pause > 0 {
@@ -314,7 +300,7 @@ func (q *Queue) Released(resource string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if waiters := q.waiters[resource]; waiters != nil {
-		firstOf(waiters).wake()
+		waiters[0].wake()
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // Runner gives the commands of a scenario a meaning.
 type Runner interface {
 	Do(cmd Command) (printed string, err error)
-	Show() string // what stands after a block
+	Show() string // the value after a block
 }
 
 // Run runs a file of testdata, which datadriven reads: blocks of
