@@ -90,8 +90,7 @@ func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 	switch {
 	case q.stopped:
 		return nil, lockcore.ErrStopping
-	case former != nil && former.resource == resource && former.lingers != nil:
-		former.lingers.Stop()
+	case former != nil && former.resource == resource && former.lingers != nil && former.lingers.Stop():
 		former.lingers = nil
 		former.wake()
 		return former, nil
@@ -159,22 +158,7 @@ func (q *Queue) BreakOff(w *Waiter) {
 	if q.stopped {
 		return
 	}
-	var timer *time.Timer
-	timer = time.AfterFunc(lingerTime, func() { q.endLinger(w, timer) })
-	w.lingers = timer
-}
-
-// endLinger dequeues the waiter unless its request has come again.
-func (q *Queue) endLinger(w *Waiter, timer *time.Timer) {
-	q.mu.Lock()
-	over := w.lingers == timer
-	if over {
-		w.lingers = nil // from now on a request gets a place of its own
-	}
-	q.mu.Unlock()
-	if over {
-		q.Dequeue(w)
-	}
+	w.lingers = time.AfterFunc(lingerTime, func() { q.Dequeue(w) })
 }
 
 func (q *Queue) remove(w *Waiter, nextTry time.Time) {
