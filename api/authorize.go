@@ -37,8 +37,13 @@ func decisions() map[string]decision {
 		"GET /leases/{lease_id}":         {needs: "the lease's owner, with acquire", check: ofLease},
 		"POST /leases/{lease_id}/extend": {needs: "the lease's owner, with acquire", check: ofLease},
 		"DELETE /leases/{lease_id}":      {needs: "the lease's owner, with acquire", check: ofLease},
-		"GET /guarded/*":                 {needs: "read; with a token, which claims, acquire", check: ofRecord},
+		"GET /leases/current":            {needs: "the lease's owner, with acquire", check: ofLease},
+		"POST /leases/current/extend":    {needs: "the lease's owner, with acquire", check: ofLease},
+		"DELETE /leases/current":         {needs: "the lease's owner, with acquire", check: ofLease},
+		"GET /guarded/*":                 {needs: "read", check: ofRecord},
 		"PUT /guarded/*":                 {needs: "acquire", check: ofRecord},
+		"POST /guarded/*":                {needs: "acquire", check: ofRecord},
+		"GET /history":                   {needs: "read", check: ofHistory},
 		"GET /events":                    {needs: "any name; it tells of what the caller may read"},
 		"GET /console":                   {needs: "nothing: the page holds no data", open: true},
 		"GET /console/{file}":            {needs: "nothing", open: true},
@@ -80,21 +85,40 @@ func ofPath(right access.Right) func(*Server, *access.Identity, *http.Request) e
 }
 
 func ofRecord(_ *Server, who *access.Identity, r *http.Request) error {
-	resource, _, err := guardedPath(r)
+	path := strings.TrimPrefix(r.URL.EscapedPath(), guardedPrefix)
+	right := access.Acquire
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		right = access.Read
+	case http.MethodPost:
+		path = strings.TrimSuffix(path, claimSuffix)
+	}
+	resource, err := parseResource(path)
 	if err != nil {
 		return err
 	}
-	right := access.Read
-	if r.Method == http.MethodPut || len(r.Header[wire.HeaderFencingToken]) > 0 {
-		right = access.Acquire
-	}
 	return may(who, right, resource)
+}
+
+func ofHistory(_ *Server, who *access.Identity, r *http.Request) error {
+	params, err := query(r, "resource", "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	if err := lockcore.ValidateResource(params["resource"]); err != nil {
+		return err
+	}
+	return may(who, access.Read, params["resource"])
 }
 
 // ofLease refuses as if the lease had ended: only its caller may know that it
 // exists, and the Service refuses other callers in the same way.
 func ofLease(s *Server, who *access.Identity, r *http.Request) error {
-	terms, err := s.Service.ReadLeaseID(lockcore.WithCaller(r.Context(), who.Name()), leaseID(r))
+	id, err := leaseID(r)
+	if err != nil {
+		return err
+	}
+	terms, err := s.Service.ReadLeaseID(lockcore.WithCaller(r.Context(), who.Name()), id)
 	if err != nil {
 		return err
 	}
@@ -106,8 +130,24 @@ func ofLease(s *Server, who *access.Identity, r *http.Request) error {
 	return nil
 }
 
-// leaseID is the lease id that the path names.
-func leaseID(r *http.Request) string { return chi.URLParam(r, "lease_id") }
+// currentLease is the path of the lease whose id is in the header Fencelock-Lease: a
+// path gets into access logs, and a lease id is a secret.
+const currentLease = "/leases/current"
+
+// leaseID is the request's lease id, from the header or the path.
+func leaseID(r *http.Request) (string, error) {
+	sent, err := header(r, wire.HeaderLease)
+	id := chi.URLParam(r, "lease_id")
+	switch {
+	case err != nil:
+		return "", err
+	case id == "" && sent == "":
+		return "", badField(wire.HeaderLease, "is required: the lease_id of the lease")
+	case id != "" && len(r.Header[wire.HeaderLease]) > 0:
+		return "", badField(wire.HeaderLease, "must not be sent with a lease id in the path")
+	}
+	return id + sent, nil
+}
 
 // authorize puts the table's decision before a handler.
 func (s *Server) authorize(method, pattern string, h handler) handler {

@@ -92,9 +92,27 @@ func TestBadInput(t *testing.T) {
 
 	for _, token := range []string{"", "0", "-1", "+1", "1.0", "1e3", "abc", "01", "0x1", "9007199254740992", "18446744073709551617", strings.Repeat("9", 300), "1, 2", "١"} {
 		s.call("PUT", "/guarded/a", "1", "Fencing-Token: "+token).refusedField("Fencing-Token")
-		s.call("GET", "/guarded/a", "", "Fencing-Token: "+token).refusedField("Fencing-Token")
+		s.call("POST", "/guarded/a/claim", "", "Fencing-Token: "+token).refusedField("Fencing-Token")
 	}
 	s.call("PUT", "/guarded/a", "1", "Fencing-Token: 1", "Fencing-Token: 2").refusedField("Fencing-Token")
+	s.call("POST", "/guarded/a/claim", "", "Fencing-Token: 1", "Fencing-Token: 2").refusedField("Fencing-Token")
+	s.call("POST", "/guarded/a/claim", "{}", "Fencing-Token: 1").refusedField("body")
+	for _, token := range []string{"1", "", "x"} { // a read claims nothing, and says so
+		s.call("GET", "/guarded/a", "", "Fencing-Token: "+token).refusedField("Fencing-Token")
+	}
+	s.call("GET", "/guarded/a?history=1", "").refusedField("history")
+
+	for _, call := range [][]string{{"GET", "", ""}, {"POST", "/extend", ""}, {"POST", "/extend", `{"ttl_ms":1000}`}, {"DELETE", "", ""}} {
+		method, current, byPath := call[0], "/leases/current"+call[1], "/leases/"+leaseID+call[1]
+		s.call(method, current, call[2]).refusedField("Fencelock-Lease")
+		s.call(method, current, call[2], "Fencelock-Lease: ").refusedField("Fencelock-Lease")
+		s.call(method, current, call[2], "Fencelock-Lease: "+leaseID, "Fencelock-Lease: "+leaseID).refusedField("Fencelock-Lease")
+		s.call(method, byPath, call[2], "Fencelock-Lease: "+leaseID).refusedField("Fencelock-Lease")
+		s.call(method, byPath, call[2], "Fencelock-Lease: ").refusedField("Fencelock-Lease")
+	}
+	for _, prefer := range []string{"wait=", "wait", "wait=-1", "wait=x", "wait=1.5", "wait=1e3", "wait=+1", `wait="`} {
+		s.call("POST", "/locks", `{"resource":"a"}`, "Prefer: "+prefer).refusedField("Prefer")
+	}
 
 	for _, key := range []string{"", "a b", "é", "a\tb", strings.Repeat("k", 256)} {
 		s.call("POST", "/locks", `{"resource":"a"}`, "Idempotency-Key: "+key).refusedField("Idempotency-Key")
@@ -105,7 +123,8 @@ func TestBadInput(t *testing.T) {
 		s.call("GET", "/locks/"+path, "").refusedField("resource")
 		s.call("DELETE", "/locks/"+path, "").refusedField("resource")
 		s.call("GET", "/guarded/"+path, "").refusedField("resource")
-		s.call("GET", "/guarded/"+path+"/history", "").refusedField("resource")
+		s.call("GET", "/history?resource="+path, "").refusedField("resource")
+		s.call("POST", "/guarded/"+path+"/claim", "", "Fencing-Token: 1").refusedField("resource")
 		s.call("PUT", "/guarded/"+path, "1", "Fencing-Token: 1").refusedField("resource")
 	}
 
@@ -116,8 +135,13 @@ func TestBadInput(t *testing.T) {
 	} {
 		s.call("GET", "/locks?"+query, "").refusedField(field)
 	}
-	s.call("GET", "/guarded/a/history?limit=0", "").refusedField("limit")
-	s.call("GET", "/guarded/a/history?limits=1", "").refusedField("limits")
+	for query, field := range map[string]string{
+		"": "resource", "limit=1": "resource", "resource=a&resource=b": "resource", "resource=a&limit=0": "limit", "resource=a&limit=1001": "limit",
+		"resource=a&limit=-1": "limit", "resource=a&limits=1": "limits", "resource=a&cursor=x": "cursor", "resource=a&cursor=1": "cursor",
+		"resource=a&cursor=1.0": "cursor", "resource=a&cursor=01.1": "cursor", "resource=a&cursor=1.1&cursor=1.1": "cursor", "resource=a&cursor=-.1": "cursor",
+	} {
+		s.call("GET", "/history?"+query, "").refusedField(field)
+	}
 }
 
 func shorten(name string) string { return fmt.Sprintf("%.40q", name) }

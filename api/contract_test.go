@@ -3,12 +3,15 @@ package api_test
 import (
 	"bytes"
 	"context"
-	"errors"
+	"encoding/json"
+	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -25,8 +28,54 @@ import (
 // contract is openapi.yaml, made stricter than it is for clients: a client has
 // to put up with members that it does not know, a test has not.
 type contract struct {
-	doc    *openapi3.T
-	router routers.Router
+	doc      *openapi3.T
+	router   routers.Router
+	problems map[string]problemLine // by slug
+}
+
+// problemLine is a line of the table in the schema Problem.
+type problemLine struct {
+	status  int
+	members map[string]bool // that it adds; whether they are required
+}
+
+// problemTable reads the table in the schema's description.
+func problemTable(doc *openapi3.T) map[string]problemLine {
+	table := make(map[string]problemLine)
+	for line := range strings.Lines(doc.Components.Schemas["Problem"].Value.Description) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 5 || !strings.Contains(cells[1], "`") {
+			continue
+		}
+		status, _ := strconv.Atoi(strings.TrimSpace(cells[2]))
+		members := map[string]bool{"type": true, "title": true, "status": true, "detail": true}
+		for cell := range strings.SplitSeq(cells[3], ",") {
+			if name := strings.Split(cell, "`"); len(name) == 3 {
+				members[name[1]] = !strings.Contains(name[2], "absent")
+			}
+		}
+		table[strings.Trim(cells[1], " `")] = problemLine{status: status, members: members}
+	}
+	return table
+}
+
+// checkProblem holds a problem against the table.
+func (c *contract) checkProblem(slug string, status int, problem map[string]any) error {
+	line, ok := c.problems[slug]
+	if !ok || line.status != status {
+		return fmt.Errorf("the table of Problem has no type %q with status %d", slug, status)
+	}
+	for member, required := range line.members {
+		if _, there := problem[member]; required && !there {
+			return fmt.Errorf("%s lacks %s", slug, member)
+		}
+	}
+	for member := range problem {
+		if _, known := line.members[member]; !known {
+			return fmt.Errorf("the table of Problem does not give %s the member %s", slug, member)
+		}
+	}
+	return nil
 }
 
 var loadOnce = sync.OnceValues(func() (*contract, error) {
@@ -57,7 +106,7 @@ var loadOnce = sync.OnceValues(func() (*contract, error) {
 	}
 	doc.Servers = nil // the tests listen elsewhere
 	router, err := gorillamux.NewRouter(doc)
-	return &contract{doc: doc, router: router}, err
+	return &contract{doc: doc, router: router, problems: problemTable(doc)}, err
 })
 
 func loadContract(t *testing.T) *contract {
@@ -111,14 +160,30 @@ func readAll(body io.ReadCloser) ([]byte, error) {
 
 func (c *contract) check(req *http.Request, sent []byte, resp *http.Response, got []byte) error {
 	seen := req.Clone(context.Background())
-	seen.URL = oneSegment(req.URL)
+	seen.URL = oneSegment(req.Method, req.URL)
 	seen.Body = io.NopCloser(bytes.NewReader(sent))
 	if req.Method == http.MethodHead {
 		seen.Method = http.MethodGet
 	}
+	problem, isProblem := make(map[string]any), resp.Header.Get("Content-Type") == wire.TypeProblem && len(got) > 0
+	if isProblem {
+		if err := json.Unmarshal(got, &problem); err != nil {
+			return err
+		}
+	}
+	kind, _ := problem["type"].(string)
+	slug := strings.TrimPrefix(kind, wire.ProblemPrefix)
+	if err := c.checkProblem(slug, resp.StatusCode, problem); isProblem && err != nil {
+		return err
+	}
 	route, params, err := c.router.FindRoute(seen)
-	if err != nil || resp.StatusCode == http.StatusMisdirectedRequest { // which every operation may answer
-		return c.checkUnrouted(resp, got)
+	if err != nil {
+		return c.checkUnrouted(resp, slug)
+	}
+	if declared := route.Operation.Responses.Status(resp.StatusCode); isProblem && declared != nil {
+		if _, named := declared.Value.Content[wire.TypeProblem].Examples[slug]; !named {
+			return fmt.Errorf("the operation has no example of the problem %s", slug)
+		}
 	}
 	options := &openapi3filter.Options{
 		IncludeResponseStatus:             true,
@@ -142,41 +207,34 @@ func (c *contract) check(req *http.Request, sent []byte, resp *http.Response, go
 }
 
 // checkUnrouted allows what the file's description says of other paths and methods.
-func (c *contract) checkUnrouted(resp *http.Response, got []byte) error {
-	name := map[int]string{
-		http.StatusBadRequest:         "InvalidRequest", // a path that ends where the resource should begin
-		http.StatusNotFound:           "NotFound",
-		http.StatusMethodNotAllowed:   "MethodNotAllowed",
-		http.StatusMisdirectedRequest: "HostNotServed",
+func (c *contract) checkUnrouted(resp *http.Response, slug string) error {
+	allowed := map[int]string{
+		http.StatusBadRequest:         "invalid-request", // a path that ends where the resource should begin
+		http.StatusNotFound:           "not-found",
+		http.StatusMethodNotAllowed:   "method-not-allowed",
+		http.StatusMisdirectedRequest: "host-not-served",
 	}[resp.StatusCode]
-	if name == "" {
-		return errors.New("no operation of the file has this path and method")
+	if allowed == "" || allowed != slug && resp.Request.Method != http.MethodHead {
+		return fmt.Errorf("no operation of the file has this path and method, and it got the problem %q", slug)
 	}
-	if len(got) == 0 && resp.Request.Method == http.MethodHead {
-		return nil
-	}
-	schema := c.doc.Components.Schemas[name].Value
-	value, err := openapi3filter.JSONBodyDecoder(bytes.NewReader(got), nil, nil, nil)
-	if err != nil {
-		return err
-	}
-	return schema.VisitJSON(value, openapi3.EnableJSONSchema2020())
+	return nil
 }
 
 // oneSegment writes a resource's slashes as %2F, which is the form of a path
 // that OpenAPI can express.
-func oneSegment(u *url.URL) *url.URL {
+func oneSegment(method string, u *url.URL) *url.URL {
 	path := u.EscapedPath()
 	for _, prefix := range []string{"/locks/", "/guarded/"} {
 		rest, ok := strings.CutPrefix(path, prefix)
 		if !ok {
 			continue
 		}
-		rest, history := strings.CutSuffix(rest, "/history")
-		path = prefix + strings.ReplaceAll(rest, "/", "%2F")
-		if history && prefix == "/guarded/" {
-			path += "/history"
+		rest, claim := rest, ""
+		if method == http.MethodPost {
+			claim = "/claim"
+			rest = strings.TrimSuffix(rest, claim)
 		}
+		path = prefix + strings.ReplaceAll(rest, "/", "%2F") + claim
 	}
 	copied := *u
 	copied.Path, _ = url.PathUnescape(path)
@@ -196,12 +254,13 @@ func (c *contract) operations() (list []string) {
 }
 
 func TestRouterAndContractAgree(t *testing.T) {
-	// What the router cannot say by itself: the wildcard is the resource, and
-	// the history is a suffix of it.
+	// What the router cannot say by itself: the wildcard is the resource, and a claim
+	// its suffix.
 	inFile := map[string][]string{
 		"GET /locks/*":    {"GET /locks/{resource}"},
 		"DELETE /locks/*": {"DELETE /locks/{resource}"},
-		"GET /guarded/*":  {"GET /guarded/{resource}", "GET /guarded/{resource}/history"},
+		"GET /guarded/*":  {"GET /guarded/{resource}"},
+		"POST /guarded/*": {"POST /guarded/{resource}/claim"},
 		"PUT /guarded/*":  {"PUT /guarded/{resource}"},
 	}
 	patterns := newService(t, nil).handler.Patterns()
@@ -241,11 +300,7 @@ func TestEveryProblemHasItsPageItsLineAndItsExample(t *testing.T) {
 		t.Errorf("a slug occurs twice: %v", slugs)
 	}
 
-	var enum []string
-	for _, value := range doc.Components.Schemas["Problem"].Value.Properties["type"].Value.Enum {
-		enum = append(enum, strings.TrimPrefix(value.(string), wire.ProblemPrefix))
-	}
-	slices.Sort(enum)
+	table := slices.Sorted(maps.Keys(loadContract(t).problems))
 	var examples []string
 	for name := range doc.Components.Examples {
 		if !strings.HasPrefix(name, "Lease") {
@@ -261,9 +316,9 @@ func TestEveryProblemHasItsPageItsLineAndItsExample(t *testing.T) {
 		files[i] = strings.TrimSuffix(files[i], ".html")
 	}
 	slices.Sort(files)
-	for what, list := range map[string][]string{"enum in openapi.yaml": enum, "examples in openapi.yaml": examples, "pages": files} {
+	for what, list := range map[string][]string{"the table of Problem": table, "examples in openapi.yaml": examples, "pages": files} {
 		if !slices.Equal(list, slugs) {
-			t.Errorf("%s: %v\ntable: %v", what, list, slugs)
+			t.Errorf("%s: %v\nthe server: %v", what, list, slugs)
 		}
 	}
 
@@ -278,14 +333,54 @@ func TestEveryProblemHasItsPageItsLineAndItsExample(t *testing.T) {
 }
 
 func TestExamplesAreWhatTheServerSays(t *testing.T) {
-	doc := loadContract(t).doc
+	c := loadContract(t)
 	for _, kind := range api.Kinds() {
-		example := doc.Components.Examples[kind.Slug].Value.Value
-		if got := example.(map[string]any)["status"]; got != float64(kind.Status) && got != kind.Status && got != uint64(kind.Status) {
-			t.Errorf("%s: the example's status is %v (%T), the table's %d", kind.Slug, got, got, kind.Status)
+		example, _ := c.doc.Components.Examples[kind.Slug].Value.Value.(map[string]any)
+		want(t, kind.Slug+": title", example["title"], any(kind.Title))
+		if kind.Detail != "" {
+			want(t, kind.Slug+": detail", example["detail"], any(kind.Detail))
 		}
-		if err := doc.Components.Schemas["Problem"].Value.VisitJSON(example, openapi3.EnableJSONSchema2020()); err != nil {
+		if err := c.checkProblem(kind.Slug, kind.Status, example); err != nil {
+			t.Error(err)
+		}
+		if err := c.doc.Components.Schemas["Problem"].Value.VisitJSON(example, openapi3.EnableJSONSchema2020()); err != nil {
 			t.Errorf("%s: the example breaks the schema: %v", kind.Slug, err)
+		}
+	}
+}
+
+// What the server takes from its configuration has no default in the file: a generated
+// client would send that, and so override the configuration and Prefer.
+func TestSchemasOfRequestsHaveNoDefaults(t *testing.T) {
+	doc := loadContract(t).doc
+	for _, name := range []string{"AcquireRequest", "ExtendRequest"} {
+		for member, schema := range doc.Components.Schemas[name].Value.Properties {
+			if schema.Value.Default != nil {
+				t.Errorf("%s.%s has the default %v", name, member, schema.Value.Default)
+			}
+		}
+	}
+}
+
+// TestEveryOperationDeclares holds what is common to all operations.
+func TestEveryOperationDeclares(t *testing.T) {
+	open := []string{"console", "consoleFile", "health", "contract", "problemPage"}
+	for path, item := range loadContract(t).doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			for _, status := range []int{http.StatusMethodNotAllowed, http.StatusMisdirectedRequest, http.StatusInternalServerError} {
+				if op.Responses.Status(status) == nil {
+					t.Errorf("%s %s does not declare %d", method, path, status)
+				}
+			}
+			isOpen := op.Security != nil && len(*op.Security) == 0
+			if isOpen != slices.Contains(open, op.OperationID) {
+				t.Errorf("%s %s: security: [] is %t", method, path, isOpen)
+			}
+			if isOpen != (op.Responses.Status(http.StatusUnauthorized) == nil) {
+				t.Errorf("%s %s: 401 and security: [] contradict each other", method, path)
+			}
+			browser := slices.Contains([]string{"/console", "/console/{file}", "/events", "/openapi.yaml", "/problems/{type}"}, path)
+			want(t, path+" is for browsers", slices.Equal(op.Tags, []string{"browser"}), browser)
 		}
 	}
 }

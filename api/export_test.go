@@ -1,8 +1,11 @@
 package api
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
+	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -12,12 +15,23 @@ import (
 type Kind struct {
 	Slug   string
 	Status int
+	Title  string
+	Detail string // "" where the error itself gives it
+}
+
+// dynamic are the kinds whose detail is made by refusal.details.
+var dynamic = []error{
+	errField, errHost, errForbidden, lockcore.ErrNoQuorum, access.ErrRequestLimit, access.ErrWaiterLimit, access.ErrLeaseLimit,
 }
 
 // Kinds lists the problem table.
 func Kinds() (kinds []Kind) {
 	for _, k := range problems() {
-		kinds = append(kinds, Kind{Slug: k.slug, Status: k.status})
+		kind := Kind{Slug: k.slug, Status: k.status, Title: k.title, Detail: cmp.Or(k.detail, k.is.Error())}
+		if slices.Contains(dynamic, k.is) {
+			kind.Detail = ""
+		}
+		kinds = append(kinds, kind)
 	}
 	return kinds
 }

@@ -5,35 +5,68 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
 )
 
 const (
 	guardedPrefix = "/guarded/"
-	historySuffix = "/history"
+	claimSuffix   = "/claim"
 )
+
+// readRecord is GET /guarded/{resource}. It refuses a token, which only a claim takes.
+func (s *Server) readRecord(w http.ResponseWriter, r *http.Request) error {
+	resource, err := pathResource(r, guardedPrefix)
+	if err != nil {
+		return err
+	}
+	if len(r.Header[wire.HeaderFencingToken]) > 0 {
+		return badField(wire.HeaderFencingToken, "must not be sent with GET, which claims nothing: POST /guarded/{resource}/claim does")
+	}
+	if _, err := query(r); err != nil {
+		return err
+	}
+	return s.withRecord(w, r, "", func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
+		return guard.Read(ctx, resource)
+	})
+}
+
+// claimRecord is POST /guarded/{resource}/claim: it raises the mark before the
+// holder's first read, so that a read-modify-write under a lock loses nothing.
+func (s *Server) claimRecord(w http.ResponseWriter, r *http.Request) error {
+	escaped, isClaim := strings.CutSuffix(strings.TrimPrefix(r.URL.EscapedPath(), guardedPrefix), claimSuffix)
+	if !isClaim {
+		return refuseMethod(w, http.MethodGet, http.MethodHead, http.MethodPut)
+	}
+	resource, err := parseResource(escaped)
+	if err != nil {
+		return err
+	}
+	token, err := s.presentedToken(r, resource)
+	if err != nil {
+		return err
+	}
+	if r.ContentLength != 0 {
+		return badField(fieldBody, "must be empty: a claim takes none")
+	}
+	return s.withRecord(w, r, fencing.KindClaim, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
+		return guard.Claim(ctx, resource, token)
+	})
+}
 
 // writeRecord is PUT /guarded/{resource}.
 func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request) error {
-	resource, history, err := guardedPath(r)
+	resource, err := pathResource(r, guardedPrefix)
 	if err != nil {
 		return err
 	}
-	if history {
-		return refuseMethod(w, http.MethodGet, http.MethodHead)
-	}
-	token, err := fencingToken(r)
+	token, err := s.presentedToken(r, resource)
 	if err != nil {
-		return err
-	}
-	if token == 0 {
-		return errTokenRequired
-	}
-	if err := s.checkProof(r, resource, token); err != nil {
 		return err
 	}
 	buf := s.buffer()
@@ -50,74 +83,106 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// readRecord is GET /guarded/{resource} and GET /guarded/{resource}/history.
-// With a token it claims before it reads, so that a read-modify-write under a
-// lock loses nothing; without, it only reads.
-func (s *Server) readRecord(w http.ResponseWriter, r *http.Request) error {
-	resource, history, err := guardedPath(r)
+// presentedToken is the request's token, whose proof it checks.
+func (s *Server) presentedToken(r *http.Request, resource string) (fencing.Token, error) {
+	text, err := header(r, wire.HeaderFencingToken)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if history {
-		return s.history(w, r, resource)
+	if len(r.Header[wire.HeaderFencingToken]) == 0 {
+		return 0, errTokenRequired
 	}
-	token, err := fencingToken(r)
+	token, err := fencing.ParseToken(text)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if token != 0 {
-		if err := s.checkProof(r, resource, token); err != nil {
-			return err
-		}
-	}
-	return s.withRecord(w, r, fencing.KindClaim, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
-		if token == 0 {
-			return guard.Read(ctx, resource)
-		}
-		return guard.Claim(ctx, resource, token)
-	})
+	return token, s.checkProof(r, resource, token)
 }
 
-func (s *Server) history(w http.ResponseWriter, r *http.Request, resource string) error {
-	params, err := query(r, "limit")
+// history is GET /history?resource=….
+func (s *Server) history(w http.ResponseWriter, r *http.Request) error {
+	params, err := query(r, "resource", "limit", "cursor")
 	if err != nil {
+		return err
+	}
+	resource := params["resource"]
+	if err := lockcore.ValidateResource(resource); err != nil {
 		return err
 	}
 	limit, err := pageLimit(params)
 	if err != nil {
 		return err
 	}
+	after, err := parsePosition(params["cursor"])
+	if err != nil {
+		return err
+	}
 	var attempts []fencing.Attempt
 	err = s.withGuard(r, func(ctx context.Context, guard fencing.Guard) (err error) {
-		attempts, err = guard.History(ctx, resource, limit)
+		attempts, err = guard.History(ctx, resource, maxAttempts)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	body := wire.History{Resource: resource, Attempts: make([]wire.Attempt, len(attempts))}
-	for i, a := range attempts {
-		body.Attempts[i] = wire.Attempt{
-			FencingToken: int64(a.Token),
-			Highest:      int64(a.Highest),
-			Kind:         string(a.Kind),
-			Accepted:     a.Accepted,
-			Version:      a.Version,
-			At:           a.At.UTC(),
+	return s.write(w, http.StatusOK, wire.TypeJSON, historyPage(resource, attempts, after, limit))
+}
+
+// maxAttempts is more than any guard keeps of a resource.
+const maxAttempts = 1000
+
+// position is that of an attempt in a history: newer attempts come before it, and
+// the oldest drop out behind it.
+type position struct {
+	at    int64 // Unix time in ns; 0 for before the newest
+	token fencing.Token
+}
+
+func positionOf(a fencing.Attempt) position { return position{at: a.At.UnixNano(), token: a.Token} }
+
+func (p position) String() string { return fmt.Sprintf("%d.%d", p.at, p.token) }
+
+func parsePosition(cursor string) (p position, err error) {
+	if cursor == "" {
+		return p, nil
+	}
+	at, token, _ := strings.Cut(cursor, ".")
+	p.at, err = strconv.ParseInt(at, 10, 64)
+	if err == nil {
+		p.token, err = fencing.ParseToken(token)
+	}
+	if err != nil || p.String() != cursor {
+		return p, badField("cursor", "must be the next_cursor of the page before")
+	}
+	return p, nil
+}
+
+// historyPage is the page after a position; it is empty once that has dropped out.
+func historyPage(resource string, attempts []fencing.Attempt, after position, limit int) wire.HistoryPage {
+	if after.at != 0 {
+		for len(attempts) > 0 && positionOf(attempts[0]) != after {
+			attempts = attempts[1:]
+		}
+		for len(attempts) > 0 && positionOf(attempts[0]) == after {
+			attempts = attempts[1:]
 		}
 	}
-	return s.write(w, http.StatusOK, wire.TypeJSON, body)
+	page := wire.HistoryPage{Resource: resource, Attempts: []wire.Attempt{}}
+	for i, a := range attempts {
+		if i >= limit && positionOf(a) != positionOf(attempts[i-1]) { // those at one position stay together
+			page.NextCursor = positionOf(attempts[i-1]).String()
+			break
+		}
+		page.Attempts = append(page.Attempts, wire.Attempt{
+			FencingToken: int64(a.Token), Highest: int64(a.Highest), Kind: string(a.Kind),
+			Accepted: a.Accepted, Version: a.Version, At: a.At.UTC(),
+		})
+	}
+	return page
 }
 
-// guardedPath tells the record's resource, and whether its history is meant.
-func guardedPath(r *http.Request) (resource string, history bool, err error) {
-	escaped, history := strings.CutSuffix(strings.TrimPrefix(r.URL.EscapedPath(), guardedPrefix), historySuffix)
-	resource, err = parseResource(escaped)
-	return resource, history, err
-}
-
-// withRecord runs op on the guard and answers with the record it returns. kind
-// names the attempt if op presents a token.
+// withRecord runs op on the guard and answers with the record it returns. kind is
+// the attempt's, "" for a read.
 func (s *Server) withRecord(w http.ResponseWriter, r *http.Request, kind fencing.AttemptKind, op func(context.Context, fencing.Guard) (fencing.Record, error)) error {
 	var record fencing.Record
 	err := s.withGuard(r, func(ctx context.Context, guard fencing.Guard) (err error) {
@@ -150,8 +215,8 @@ func (s *Server) countStale(kind fencing.AttemptKind, stale *fencing.StaleTokenE
 	}})
 }
 
-// withGuard runs op under a time limit of its own, since a storage that hangs
-// is as far away as one that refuses connections.
+// withGuard runs op under a time limit of its own: a storage that hangs counts as
+// unavailable.
 func (s *Server) withGuard(r *http.Request, op func(context.Context, fencing.Guard) error) error {
 	if s.Guard == nil {
 		return errNoGuard

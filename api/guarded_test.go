@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 )
@@ -44,45 +43,74 @@ func TestGuardedRead(t *testing.T) {
 	a := s.call("GET", "/guarded/orders%2F42", "").wants(http.StatusOK)
 	want(t, "read", strings.TrimSpace(a.body), `{"resource":"orders/42","fencing_token":34,"value":{"paid":true},"version":1}`)
 	want(t, "Fencing-Token", a.header.Get("Fencing-Token"), "34")
-	a = s.call("GET", "/guarded/orders/42", "", "Fencing-Token: 9007199254740991").wants(http.StatusOK)
+	a = s.call("POST", "/guarded/orders/42/claim", "", "Fencing-Token: 9007199254740991").wants(http.StatusOK)
 	want(t, "claim", strings.TrimSpace(a.body), `{"resource":"orders/42","fencing_token":9007199254740991,"value":null,"version":0}`)
 	want(t, "Fencing-Token", a.header.Get("Fencing-Token"), "9007199254740991")
 }
 
-func TestGuardedHistory(t *testing.T) {
-	var asked string
-	var limit int
+// A resource may be called as a claim is: POST strips one suffix, and the others none.
+func TestClaimPath(t *testing.T) {
+	var read, claimed, written string
 	s := newService(t, &fake{
-		history: func(resource string, n int) ([]fencing.Attempt, error) {
-			asked, limit = resource, n
-			return []fencing.Attempt{
-				{Token: 1, Highest: 2, Kind: fencing.KindWrite, Version: 5, At: time.Date(2026, 3, 1, 14, 0, 0, 5e8, time.FixedZone("", 7200))},
-				{Token: 2, Kind: fencing.KindClaim, Accepted: true, At: time.Unix(0, 0)},
-			}, nil
-		},
 		read: func(resource string) (fencing.Record, error) {
+			read = resource
 			return fencing.Record{Resource: resource, Mark: 1}, nil
 		},
+		claim: func(_ context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+			claimed = resource
+			return fencing.Record{Resource: resource, Mark: token}, nil
+		},
+		write: func(_ context.Context, resource string, token fencing.Token, _ json.RawMessage) (fencing.Record, error) {
+			written = resource
+			return fencing.Record{Resource: resource, Mark: token, Version: 1}, nil
+		},
 	})
-	a := s.call("GET", "/guarded/orders/42/history?limit=5", "").wants(http.StatusOK)
+	for path, resource := range map[string]string{"a/claim": "a/claim", "a%2Fclaim": "a/claim", "claim": "claim", "a/history": "a/history"} {
+		s.call("GET", "/guarded/"+path, "").wants(http.StatusOK)
+		s.call("PUT", "/guarded/"+path, "1", "Fencing-Token: 1").wants(http.StatusOK)
+		s.call("POST", "/guarded/"+path+"/claim", "", "Fencing-Token: 1").wants(http.StatusOK)
+		want(t, "read", read, resource)
+		want(t, "written", written, resource)
+		want(t, "claimed", claimed, resource)
+	}
+	a := s.call("POST", "/guarded/a", "", "Fencing-Token: 1").wants(http.StatusMethodNotAllowed)
+	want(t, "Allow", a.header.Get("Allow"), "GET, HEAD, PUT")
+}
+
+func TestGuardedHistory(t *testing.T) {
+	var asked string
+	attempts := []fencing.Attempt{
+		{Token: 1, Highest: 2, Kind: fencing.KindWrite, Version: 5, At: time.Date(2026, 3, 1, 14, 0, 0, 5e8, time.FixedZone("", 7200))},
+		{Token: 2, Highest: 2, Kind: fencing.KindWrite, Accepted: true, Version: 5, At: time.Unix(1, 0)}, // two at one time
+		{Token: 2, Highest: 2, Kind: fencing.KindWrite, Accepted: true, Version: 4, At: time.Unix(1, 0)},
+		{Token: 2, Kind: fencing.KindClaim, Accepted: true, At: time.Unix(0, 1)},
+	}
+	s := newService(t, &fake{history: func(resource string, _ int) ([]fencing.Attempt, error) {
+		asked = resource
+		return attempts, nil
+	}})
+	page := func(query string) wire.HistoryPage {
+		t.Helper()
+		return decode[wire.HistoryPage](s.call("GET", "/history?resource=orders%2F42"+query, "").wants(http.StatusOK))
+	}
+	all := page("")
 	want(t, "resource", asked, "orders/42")
-	want(t, "limit", limit, 5)
-	want(t, "body", strings.TrimSpace(a.body), `{"resource":"orders/42","attempts":[`+
-		`{"fencing_token":1,"highest":2,"kind":"write","accepted":false,"version":5,"at":"2026-03-01T12:00:00.5Z"},`+
-		`{"fencing_token":2,"highest":0,"kind":"claim","accepted":true,"version":0,"at":"1970-01-01T00:00:00Z"}]}`)
-	s.call("GET", "/guarded/history/history", "").wants(http.StatusOK)
-	want(t, "the history of a record called history", asked, "history")
-	want(t, "default limit", limit, api.DefaultPage)
-
-	// A record whose name ends so is reached by an encoded slash.
-	record := decode[wire.Record](s.call("GET", "/guarded/orders%2Fhistory", "").wants(http.StatusOK))
-	want(t, "resource", record.Resource, "orders/history")
-	record = decode[wire.Record](s.call("GET", "/guarded/history", "").wants(http.StatusOK))
-	want(t, "resource", record.Resource, "history")
-
-	a = s.call("PUT", "/guarded/orders/42/history", "1", "Fencing-Token: 1").wants(http.StatusMethodNotAllowed)
-	a.problem("method-not-allowed")
-	want(t, "Allow", a.header.Get("Allow"), "GET, HEAD")
+	want(t, "attempts", len(all.Attempts), 4)
+	want(t, "next", all.NextCursor, "")
+	first := page("&limit=1")
+	want(t, "body", strings.TrimSpace(s.call("GET", "/history?resource=orders/42&limit=1", "").body), `{"resource":"orders/42","attempts":[`+
+		`{"fencing_token":1,"highest":2,"kind":"write","accepted":false,"version":5,"at":"2026-03-01T12:00:00.5Z"}],"next_cursor":"`+first.NextCursor+`"}`)
+	attempts = append([]fencing.Attempt{{Token: 9, Kind: fencing.KindWrite, At: time.Now()}}, attempts...) // a newer one shifts none
+	second := page("&limit=1&cursor=" + first.NextCursor)
+	if len(second.Attempts) != 2 || second.Attempts[1].Version != 4 { // those of one moment stay together
+		t.Errorf("second page %+v", second)
+	}
+	third := page("&limit=1&cursor=" + second.NextCursor)
+	if len(third.Attempts) != 1 || third.Attempts[0].Kind != "claim" || third.NextCursor != "" {
+		t.Errorf("third page %+v", third)
+	}
+	attempts = attempts[:1] // the others dropped out
+	want(t, "attempts behind one that dropped out", len(page("&cursor="+first.NextCursor).Attempts), 0)
 }
 
 func TestRefusalsOfGuarded(t *testing.T) {
@@ -100,7 +128,7 @@ func TestRefusalsOfGuarded(t *testing.T) {
 	err = &fencing.StaleTokenError{Resource: "a", Presented: 33, Highest: 34}
 	for _, a := range []answered{
 		s.call("PUT", "/guarded/a", "1", "Fencing-Token: 33"),
-		s.call("GET", "/guarded/a", "", "Fencing-Token: 33"),
+		s.call("POST", "/guarded/a/claim", "", "Fencing-Token: 33"),
 	} {
 		p := a.wants(http.StatusPreconditionFailed).problem("stale-token")
 		if p.Resource != "a" || p.StaleDetails == nil || p.Presented != 33 || p.Highest != 34 {
@@ -110,7 +138,7 @@ func TestRefusalsOfGuarded(t *testing.T) {
 
 	err = fencing.ErrNotFound
 	s.call("GET", "/guarded/a", "").wants(http.StatusNotFound).problem("record-not-found")
-	s.call("GET", "/guarded/a/history", "").wants(http.StatusNotFound).problem("record-not-found")
+	s.call("GET", "/history?resource=a", "").wants(http.StatusNotFound).problem("record-not-found")
 
 	for _, away := range []error{
 		errors.Join(fencing.ErrGuardUnavailable, errors.New("dial db.internal: refused")),
@@ -119,8 +147,8 @@ func TestRefusalsOfGuarded(t *testing.T) {
 		err = away
 		for _, a := range []answered{
 			s.call("GET", "/guarded/a", ""),
-			s.call("GET", "/guarded/a/history", ""),
-			s.call("GET", "/guarded/a", "", "Fencing-Token: 1"),
+			s.call("GET", "/history?resource=a", ""),
+			s.call("POST", "/guarded/a/claim", "", "Fencing-Token: 1"),
 			s.call("PUT", "/guarded/a", "1", "Fencing-Token: 1"),
 		} {
 			a.wants(http.StatusServiceUnavailable).problem("guard-unavailable")
@@ -140,6 +168,6 @@ func TestRefusalsOfGuarded(t *testing.T) {
 func TestNoGuard(t *testing.T) {
 	s := newService(t, nil)
 	s.call("GET", "/guarded/a", "").wants(http.StatusNotImplemented).problem("guard-not-configured")
-	s.call("GET", "/guarded/a/history", "").wants(http.StatusNotImplemented).problem("guard-not-configured")
+	s.call("GET", "/history?resource=a", "").wants(http.StatusNotImplemented).problem("guard-not-configured")
 	s.call("PUT", "/guarded/a", "1", "Fencing-Token: 1").wants(http.StatusNotImplemented).problem("guard-not-configured")
 }

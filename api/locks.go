@@ -106,7 +106,7 @@ func (s *Server) writeGrant(w http.ResponseWriter, lease lockcore.Lease) error {
 	body := leaseBody(lease)
 	s.prove(body)
 	h := w.Header()
-	h.Set("Location", "/leases/"+body.LeaseID)
+	h.Set("Location", currentLease) // with Fencelock-Lease: a URL with the lease id would be a secret
 	setToken(h, lease)
 	return s.write(w, status, wire.TypeJSON, body)
 }
@@ -144,17 +144,25 @@ func resourcesOf(lease lockcore.Lease) string {
 	return strings.Join(names, ", ")
 }
 
-// lease is GET /leases/{lease_id}.
+// lease is GET /leases/current.
 func (s *Server) lease(w http.ResponseWriter, r *http.Request) error {
-	lease, err := s.Service.Lease(asCaller(w, r), leaseID(r))
+	id, err := leaseID(r)
+	if err != nil {
+		return err
+	}
+	lease, err := s.Service.Lease(asCaller(w, r), id)
 	if err != nil {
 		return err
 	}
 	return s.writeLease(w, lease)
 }
 
-// extend is POST /leases/{lease_id}/extend.
+// extend is POST /leases/current/extend.
 func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
+	id, err := leaseID(r)
+	if err != nil {
+		return err
+	}
 	buf := s.buffer()
 	defer s.recycle(buf)
 	if err := readBody(w, r, buf, true); err != nil {
@@ -164,16 +172,19 @@ func (s *Server) extend(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	lease, err := s.leases.Extend(r.Context(), callerOf(w), leaseID(r), ttl)
+	lease, err := s.leases.Extend(r.Context(), callerOf(w), id, ttl)
 	if err != nil {
 		return err
 	}
 	return s.writeLease(w, lease)
 }
 
-// release is DELETE /leases/{lease_id}.
+// release is DELETE /leases/current.
 func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
-	id := leaseID(r)
+	id, err := leaseID(r)
+	if err != nil {
+		return err
+	}
 	if err := s.leases.Release(r.Context(), callerOf(w), id); err != nil {
 		return err
 	}
@@ -259,15 +270,18 @@ func (s *Server) writeLease(w http.ResponseWriter, lease lockcore.Lease) error {
 
 func leaseBody(l lockcore.Lease) *wire.Lease {
 	body := &wire.Lease{
+		Kind:         wire.KindLease,
 		Resource:     l.Resource,
 		LeaseID:      l.ID,
 		FencingToken: int64(l.Token),
 		TTLMS:        millisDown(l.TTL),
 		ValidityMS:   millisDown(l.Validity),
+		WaitedMS:     millisDown(l.Waited),
 		Holder:       l.Holder,
 		Metadata:     orNull(l.Metadata),
 	}
 	for _, part := range l.Parts {
+		body.Kind = wire.KindBundle
 		body.Resources = append(body.Resources, wire.LeasePart{Resource: part.Resource, FencingToken: int64(part.Token)})
 	}
 	if l.MaxHoldRemaining >= 0 {

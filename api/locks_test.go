@@ -40,11 +40,11 @@ func TestAcquire(t *testing.T) {
 	want(t, "holder", asked.Holder, "worker-7")
 	want(t, "metadata", string(asked.Metadata), `{"job": 1234}`)
 	want(t, "key", asked.IdempotencyKey, "k-1")
-	want(t, "Location", a.header.Get("Location"), "/leases/"+leaseID)
+	want(t, "Location", a.header.Get("Location"), "/leases/current")
 	want(t, "Fencing-Token", a.header.Get("Fencing-Token"), "34")
 	want(t, "Cache-Control", a.header.Get("Cache-Control"), "no-store")
 	want(t, "X-Request-Id", a.header.Get(wire.HeaderRequestID), "checkout-7")
-	want(t, "body", strings.TrimSpace(a.body), `{"resource":"orders/42","lease_id":"`+leaseID+`","fencing_token":34,"ttl_ms":10000,"validity_ms":9897,"max_hold_remaining_ms":3599999,"holder":"worker-7","metadata":{"job":1234}}`)
+	want(t, "body", strings.TrimSpace(a.body), `{"kind":"lease","resource":"orders/42","lease_id":"`+leaseID+`","fencing_token":34,"ttl_ms":10000,"validity_ms":9897,"waited_ms":0,"max_hold_remaining_ms":3599999,"holder":"worker-7","metadata":{"job":1234}}`)
 }
 
 func TestAcquireWithTheLeast(t *testing.T) {
@@ -83,7 +83,7 @@ func TestPrefer(t *testing.T) {
 	}
 	a := acquire(`{"resource":"a","wait_ms":0}`, "wait=0").wants(http.StatusCreated)
 	want(t, "wait_ms goes before Prefer", a.header.Get("Preference-Applied"), "")
-	for _, prefer := range []string{"wait=601", "wait=-1", "wait=x", "wait", "wait=1.5"} {
+	for _, prefer := range []string{"wait=-1", "wait=x", "wait", "wait=1.5"} {
 		acquire(`{"resource":"a"}`, prefer).refusedField("Prefer")
 	}
 }
@@ -99,6 +99,11 @@ func TestWait(t *testing.T) {
 	a := s.call("POST", "/locks", `{"resource":"a"}`, "Prefer: wait=600").wants(http.StatusCreated)
 	want(t, "wait", asked, 600*time.Second)
 	want(t, "Preference-Applied", a.header.Get("Preference-Applied"), "wait=600")
+	for _, long := range []string{"601", "3600", "9223372036854775808", strings.Repeat("9", 300)} {
+		a := s.call("POST", "/locks", `{"resource":"a"}`, "Prefer: wait="+long).wants(http.StatusCreated)
+		want(t, "wait", asked, 600*time.Second)
+		want(t, "Preference-Applied", a.header.Get("Preference-Applied"), "wait=600")
+	}
 	s.call("POST", "/locks", `{"resource":"a","wait_ms":0}`, "Prefer: wait=600").wants(http.StatusCreated)
 	want(t, "wait", asked, 0)
 }

@@ -73,6 +73,7 @@ func TestPrefixesLabelTheMetrics(t *testing.T) {
 		lease := lockcore.Lease{Resource: req.Resource, ID: leaseID, Token: 3, TTL: time.Minute}
 		for _, resource := range req.Resources {
 			lease.Parts = append(lease.Parts, lockcore.LeasePart{Resource: resource, Token: 3})
+			lease.Resource, lease.Token = "", 0
 		}
 		return lease, nil
 	}}
@@ -167,7 +168,7 @@ func TestRefusedStaleWritesAreCounted(t *testing.T) {
 	}
 	s := newService(t, f)
 	s.call("PUT", "/guarded/r", `1`, "Fencing-Token: 1").wants(http.StatusPreconditionFailed)
-	s.call("GET", "/guarded/r", ``, "Fencing-Token: 1").wants(http.StatusPreconditionFailed)
+	s.call("POST", "/guarded/r/claim", ``, "Fencing-Token: 1").wants(http.StatusPreconditionFailed)
 	s.call("DELETE", "/locks/r", ``).wants(http.StatusNoContent)
 	s.series("fencelock_stale_writes_refused_total",
 		`fencelock_stale_writes_refused_total{operation="claim"} 1`,

@@ -37,7 +37,7 @@ func TestLeasesCarryProofs(t *testing.T) {
 	s := newRealService(t, func(o *api.Options) { o.Proofs = func() *fencing.ProofKeys { return keys } })
 	created := s.call("POST", "/locks", `{"resource":"r"}`).wants(http.StatusCreated)
 	lease := decode[wire.Lease](created)
-	want(t, "location", created.header.Get("Location"), "/leases/"+lease.LeaseID)
+	want(t, "Location", created.header.Get("Location"), "/leases/current")
 	for what, call := range map[string][]string{
 		"lease": {"GET", "/leases/" + lease.LeaseID, ""}, "extend": {"POST", "/leases/" + lease.LeaseID + "/extend", ""},
 	} {
@@ -108,21 +108,24 @@ func TestGuardedRecordsDemandProofs(t *testing.T) {
 	lease := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"r"}`).wants(http.StatusCreated))
 	other := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"r2"}`).wants(http.StatusCreated))
 	big := fmt.Sprintf("Fencing-Token: %d", fencing.MaxToken)
-	for _, method := range []string{"PUT", "GET"} {
-		body := map[string]string{"PUT": "1", "GET": ""}[method]
-		s.call(method, "/guarded/r", body, tokenHeader(lease)).wants(http.StatusPreconditionRequired).problem("proof-required")
-		s.call(method, "/guarded/r", body, big).wants(http.StatusPreconditionRequired).problem("proof-required")
-		s.call(method, "/guarded/r", body, big, proofHeader(lease.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
-		s.call(method, "/guarded/r", body, tokenHeader(lease), proofHeader(other.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
-		s.call(method, "/guarded/r2", body, tokenHeader(lease), proofHeader(lease.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
-		s.call(method, "/guarded/r", body, tokenHeader(lease), proofHeader("k1.nonsense")).wants(http.StatusForbidden).problem("proof-refused")
-		s.call(method, "/guarded/r", body, tokenHeader(lease), proofHeader(proofKeys(t, "k2").Prove("r", fencing.Token(lease.FencingToken)))).wants(http.StatusForbidden).problem("proof-refused")
-		s.call(method, "/guarded/r", body, tokenHeader(lease), proofHeader(lease.FenceProof), proofHeader(lease.FenceProof)).refusedField("Fencing-Proof")
+	for _, method := range []string{"PUT", "POST"} {
+		body, claim := "1", ""
+		if method == "POST" {
+			body, claim = "", "/claim"
+		}
+		s.call(method, "/guarded/r"+claim, body, tokenHeader(lease)).wants(http.StatusPreconditionRequired).problem("proof-required")
+		s.call(method, "/guarded/r"+claim, body, big).wants(http.StatusPreconditionRequired).problem("proof-required")
+		s.call(method, "/guarded/r"+claim, body, big, proofHeader(lease.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r"+claim, body, tokenHeader(lease), proofHeader(other.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r2"+claim, body, tokenHeader(lease), proofHeader(lease.FenceProof)).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r"+claim, body, tokenHeader(lease), proofHeader("k1.nonsense")).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r"+claim, body, tokenHeader(lease), proofHeader(proofKeys(t, "k2").Prove("r", fencing.Token(lease.FencingToken)))).wants(http.StatusForbidden).problem("proof-refused")
+		s.call(method, "/guarded/r"+claim, body, tokenHeader(lease), proofHeader(lease.FenceProof), proofHeader(lease.FenceProof)).refusedField("Fencing-Proof")
 	}
 	// None of it has left a mark.
 	s.call("GET", "/guarded/r", "").wants(http.StatusNotFound)
 	s.call("GET", "/guarded/r2", "").wants(http.StatusNotFound)
-	s.call("GET", "/guarded/r", "", tokenHeader(lease), proofHeader(lease.FenceProof)).wants(http.StatusOK)
+	s.call("POST", "/guarded/r/claim", "", tokenHeader(lease), proofHeader(lease.FenceProof)).wants(http.StatusOK)
 	record := decode[wire.Record](s.call("PUT", "/guarded/r", "1", tokenHeader(lease), proofHeader(lease.FenceProof)).wants(http.StatusOK))
 	want(t, "mark", record.FencingToken, lease.FencingToken)
 

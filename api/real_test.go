@@ -173,7 +173,7 @@ func TestRealGuard(t *testing.T) {
 	s.call("DELETE", "/locks/a/b", "").wants(http.StatusNoContent)
 	young := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a/b"}`).wants(http.StatusCreated))
 
-	claimed := decode[wire.Record](s.call("GET", "/guarded/a/b", "", tokenHeader(young)).wants(http.StatusOK))
+	claimed := decode[wire.Record](s.call("POST", "/guarded/a/b/claim", "", tokenHeader(young)).wants(http.StatusOK))
 	if claimed.Version != 0 || string(claimed.Value) != "null" || claimed.FencingToken != young.FencingToken {
 		t.Errorf("claimed record %+v", claimed)
 	}
@@ -188,7 +188,7 @@ func TestRealGuard(t *testing.T) {
 	}
 	read := decode[wire.Record](s.call("GET", "/guarded/a/b", "").wants(http.StatusOK))
 	want(t, "value", string(read.Value), `{"n":2}`)
-	history := decode[wire.History](s.call("GET", "/guarded/a/b/history?limit=5", "").wants(http.StatusOK))
+	history := decode[wire.HistoryPage](s.call("GET", "/history?resource=a/b&limit=5", "").wants(http.StatusOK))
 	if len(history.Attempts) != 5 || history.Attempts[3].Accepted || history.Attempts[3].Highest != young.FencingToken || history.Attempts[4].Kind != "claim" {
 		t.Errorf("history %+v", history)
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
-	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -102,15 +101,6 @@ func header(r *http.Request, name string) (string, error) {
 	}
 }
 
-// fencingToken reads the Fencing-Token header; 0 if it is not there.
-func fencingToken(r *http.Request) (fencing.Token, error) {
-	text, err := header(r, wire.HeaderFencingToken)
-	if err != nil || len(r.Header[wire.HeaderFencingToken]) == 0 {
-		return 0, err
-	}
-	return fencing.ParseToken(text)
-}
-
 // idempotencyKey reads the Idempotency-Key header; "" if it is not there.
 func idempotencyKey(r *http.Request) (string, error) {
 	key, err := header(r, wire.HeaderIdempotencyKey)
@@ -128,8 +118,8 @@ func visible(text string) bool {
 	return strings.IndexFunc(text, func(c rune) bool { return c < '!' || c > '~' }) < 0
 }
 
-// preferredWait reads wait=N from Prefer (RFC 7240), in seconds; other
-// preferences are ignored, and the first wait counts.
+// preferredWait reads wait=N from Prefer (RFC 7240), in seconds; a longer wait than
+// MaxWait becomes that. Other preferences are ignored, and the first wait counts.
 func preferredWait(r *http.Request) (wait time.Duration, found bool, err error) {
 	for _, line := range r.Header[wire.HeaderPrefer] {
 		for preference := range strings.SplitSeq(line, ",") {
@@ -138,9 +128,13 @@ func preferredWait(r *http.Request) (wait time.Duration, found bool, err error) 
 			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
 				continue
 			}
-			seconds, err := strconv.ParseUint(strings.Trim(strings.TrimSpace(value), `"`), 10, 32)
-			if most := lockcore.MaxWait; err != nil || seconds > uint64(most/time.Second) {
-				return 0, false, badField(wire.HeaderPrefer, fmt.Sprintf("must ask to wait 0 to %d seconds", most/time.Second))
+			digits := strings.Trim(strings.TrimSpace(value), `"`)
+			if digits == "" || strings.Trim(digits, "0123456789") != "" {
+				return 0, false, badField(wire.HeaderPrefer, "must ask to wait a whole number of seconds")
+			}
+			seconds, err := strconv.ParseInt(digits, 10, 32)
+			if longest := int64(lockcore.MaxWait / time.Second); err != nil || seconds > longest {
+				seconds = longest
 			}
 			return time.Duration(seconds) * time.Second, true, nil
 		}

@@ -24,7 +24,7 @@ const (
 	MaxBodyDepth       = 64  // of arrays and objects, one in the other
 	MaxIdempotencyKey  = 255 // bytes of the header
 	MaxCursorBytes     = 1024
-	MaxPage            = 1000 // locks in a listing, attempts in a history
+	MaxPage            = 1000 // locks of a listing, attempts of a history
 	DefaultPage        = 100
 	bodyTimeout        = 10 * time.Second // for a request body to arrive
 	releaseTimeout     = 5 * time.Second  // for a grant to be released
@@ -128,12 +128,16 @@ func (s *Server) routes() {
 	s.get("/locks/*", s.inspect)
 	s.route(http.MethodDelete, "/locks/*", s.breakLock)
 
-	s.get("/leases/{lease_id}", s.lease)
-	s.route(http.MethodPost, "/leases/{lease_id}/extend", s.extend)
-	s.route(http.MethodDelete, "/leases/{lease_id}", s.release)
+	for _, lease := range []string{currentLease, "/leases/{lease_id}"} {
+		s.get(lease, s.lease)
+		s.route(http.MethodPost, lease+"/extend", s.extend)
+		s.route(http.MethodDelete, lease, s.release)
+	}
 
 	s.get("/guarded/*", s.readRecord)
 	s.route(http.MethodPut, "/guarded/*", s.writeRecord)
+	s.route(http.MethodPost, "/guarded/*", s.claimRecord)
+	s.get("/history", s.history)
 
 	s.get("/events", s.events)
 	s.consoleRoutes()
@@ -164,7 +168,8 @@ func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) error 
 	}
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
-		if s.router.Match(chi.NewRouteContext(), method, path) {
+		claims := method == http.MethodPost && strings.HasPrefix(path, guardedPrefix) // see claimRecord
+		if s.router.Match(chi.NewRouteContext(), method, path) && (!claims || strings.HasSuffix(path, claimSuffix)) {
 			allowed = append(allowed, method)
 		}
 	}

@@ -23,9 +23,9 @@ func TestAcquireSeveral(t *testing.T) {
 		return lockcore.Lease{ID: leaseID, TTL: time.Second, Validity: time.Second, MaxHoldRemaining: -1, Parts: []lockcore.LeasePart{{Resource: "a", Token: 34}, {Resource: "b", Token: 7}}}, nil
 	}})
 	a := s.call("POST", "/locks", `{"resources":["b","a"],"wait_ms":1000}`).wants(http.StatusCreated)
-	want(t, "Location", a.header.Get("Location"), "/leases/"+leaseID)
+	want(t, "Location", a.header.Get("Location"), "/leases/current")
 	want(t, "tokens in the header", len(a.header.Values("Fencing-Token")), 0)
-	want(t, "body", strings.TrimSpace(a.body), `{"lease_id":"`+leaseID+`","resources":[{"resource":"a","fencing_token":34},{"resource":"b","fencing_token":7}],"ttl_ms":1000,"validity_ms":1000,"max_hold_remaining_ms":null,"holder":"","metadata":null}`)
+	want(t, "body", strings.TrimSpace(a.body), `{"kind":"bundle","lease_id":"`+leaseID+`","resources":[{"resource":"a","fencing_token":34},{"resource":"b","fencing_token":7}],"ttl_ms":1000,"validity_ms":1000,"waited_ms":0,"max_hold_remaining_ms":null,"holder":"","metadata":null}`)
 }
 
 // TestRealSeveral: all or none, and one lease id for all of it.
@@ -113,7 +113,7 @@ func TestRealSeveralInAnyOrder(t *testing.T) {
 					t.Errorf("%d %s", a.status, a.body)
 					return
 				}
-				if a := s.call("DELETE", a.header.Get("Location"), ""); a.status != http.StatusNoContent {
+				if a := s.call("DELETE", a.header.Get("Location"), "", "Fencelock-Lease: "+decode[wire.Lease](a).LeaseID); a.status != http.StatusNoContent {
 					t.Errorf("%d %s", a.status, a.body)
 				}
 			}

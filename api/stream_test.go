@@ -192,7 +192,7 @@ func TestRealEvents(t *testing.T) {
 	if e = l.next(wire.EventStaleToken); e.FencingToken != first.FencingToken || e.Highest != second.FencingToken || e.Attempt != "write" {
 		t.Errorf("%+v", e)
 	}
-	s.call("GET", "/guarded/orders/1", "", tokenHeader(first)).wants(412)
+	s.call("POST", "/guarded/orders/1/claim", "", tokenHeader(first)).wants(412)
 	if e = l.next(wire.EventStaleToken); e.Attempt != "claim" {
 		t.Errorf("%+v", e)
 	}

@@ -129,11 +129,10 @@ func (s *Stand) release(ctx context.Context, h *history, o *op) {
 	s.call(ctx, h, o, request{method: http.MethodDelete, path: "/leases/" + o.Lease}, nil)
 }
 
-// claim is GET /guarded/{resource} with the token; it returns what it read.
-// With no token it is a plain read and not kept.
+// claim is POST /guarded/{resource}/claim with the token; it returns what it read.
 func (s *Stand) claim(ctx context.Context, h *history, o *op) (value string) {
 	o.Kind = opClaim
-	r := request{method: http.MethodGet, path: guardedPath(o.Resource), header: o.tokenHeader()}
+	r := request{method: http.MethodPost, path: guardedPath(o.Resource) + "/claim", header: o.tokenHeader()}
 	s.call(ctx, h, o, r, func(a *answer) { value = o.readRecord(a) })
 	return value
 }

@@ -33,6 +33,7 @@ type call struct {
 	method, path string
 	body         func(wait time.Duration) any // sent as JSON; nil for none
 	key          string                       // Idempotency-Key; "" for none
+	lease        string                       // Fencelock-Lease, a lease id; "" for none
 	waitUntil    time.Time                    // how long it may wait in the queue; zero for not at all
 	attempt      time.Duration                // bounds one try, without the wait; 0 for the client's timeout
 	into         any                          // decoded from a success; nil for none
@@ -181,6 +182,9 @@ func (c *Client) request(ctx context.Context, server string, call call, wait tim
 	if call.key != "" {
 		req.Header.Set(wire.HeaderIdempotencyKey, call.key)
 	}
+	if call.lease != "" {
+		req.Header.Set(wire.HeaderLease, call.lease)
+	}
 	if c.bearer != nil {
 		credential, err := c.bearer(ctx)
 		if err != nil {
@@ -229,7 +233,7 @@ func (c *Client) probe(ctx context.Context, server string) error {
 	return err
 }
 
-// withoutURL drops the URL from the error: a lease id is part of it.
+// withoutURL drops the URL from the error, which the caller knows.
 func withoutURL(err error) error {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		return failed.Err

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -280,11 +281,18 @@ func TestCancelledDoReleases(t *testing.T) {
 	}
 }
 
-// After a wait in the queue validity counts from a question asked after it.
+// After a wait in the queue validity counts from after the wait, without another
+// request, and never beyond what the service itself takes the lease to last. No
+// request has the lease id in its URL.
 func TestValidityAfterAWait(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newLocker(t))
 	c := connect(t, s)
+	var requests []string
+	s.breaks(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		requests = append(requests, r.Method+" "+r.URL.String()) // one at a time
+		next.ServeHTTP(w, r)
+	})
 	first, err := c.Acquire(t.Context(), "r", client.Request{TTL: short})
 	if err != nil {
 		t.Fatal(err)
@@ -293,8 +301,20 @@ func TestValidityAfterAWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := second.Validity(); second.Token() <= first.Token() || v <= 0 {
+	if v := second.Validity(); second.Token() <= first.Token() || v < short/2 {
 		t.Fatalf("token %d after %d, validity %s", second.Token(), first.Token(), v)
+	}
+	until := second.Until()
+	now, err := s.locker.Lease(t.Context(), second.ID())
+	if left := time.Now().Add(now.Validity); err != nil || until.After(left) {
+		t.Errorf("counted to %s after the end; %v", until.Sub(left), err)
+	}
+	if err := errors.Join(second.Extend(t.Context()), second.Release(t.Context())); err != nil {
+		t.Error(err)
+	}
+	want := []string{"POST /locks", "POST /locks", "POST /leases/current/extend", "DELETE /leases/current"}
+	if !slices.Equal(requests, want) {
+		t.Errorf("requests %q", requests)
 	}
 }
 

@@ -8,13 +8,15 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 )
+
+// currentLease is the path of the lease whose id is in the header Fencelock-Lease.
+const currentLease = "/leases/current"
 
 // Forever is a Wait without an end.
 const Forever time.Duration = math.MaxInt64
@@ -94,16 +96,9 @@ func (c *Client) acquireCall(resource string, r Request, key string) call {
 	return acquire
 }
 
-// delivered makes a Lease of a grant. After a wait in the queue the time of the
-// request is far too early to count from, and the time of the answer would be
-// unsafe: this process may have been paused before it read it. So it asks what is
-// left; if nobody answers, the early count stays.
+// delivered makes a Lease of a grant, unless it came too late.
 func (c *Client) delivered(ctx context.Context, granted wire.Lease, sent time.Time) (*Lease, error) {
-	const much = 20 // a twentieth of the TTL is worth a question
 	l := c.newLease(granted, sent)
-	if time.Since(sent) > l.ttl/much {
-		_ = l.refresh(ctx)
-	}
 	if l.Validity() > 0 {
 		return l, nil
 	}
@@ -131,7 +126,7 @@ func (c *Client) newLease(granted wire.Lease, sent time.Time) *Lease {
 }
 
 // Extend gives a lease its TTL again by its lease id, for leases that another
-// process acquired. A ttl of 0 leaves it to the service. Errors as for Lease.Extend.
+// process acquired. A ttl of 0 gives the lease its own TTL again. Errors as for Lease.Extend.
 // An extend never shortens a lease.
 func (c *Client) Extend(ctx context.Context, leaseID string, ttl time.Duration) (*Lease, error) {
 	l := &Lease{client: c, id: leaseID, ttl: ttl}
@@ -169,19 +164,20 @@ func millis(d time.Duration) *int64 {
 	return &ms
 }
 
-// renewed notes the validity that an answer gives, counted from when its
-// request was sent.
+// renewed notes the validity that an answer gives, counted from when its request was
+// sent and, after a wait in the queue, so much later as the service says it waited.
+// Counting from the answer would be unsafe: this process may have been paused since.
 func (l *Lease) renewed(sent time.Time, granted wire.Lease) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last = granted
-	l.until = sent.Add(time.Duration(granted.ValidityMS) * time.Millisecond)
+	l.until = sent.Add(time.Duration(granted.WaitedMS+granted.ValidityMS) * time.Millisecond)
 }
 
 // refresh asks how long the lease is valid still.
 func (l *Lease) refresh(ctx context.Context) error {
 	var now wire.Lease
-	sent, err := l.client.do(ctx, call{method: http.MethodGet, path: l.path(""), into: &now})
+	sent, err := l.client.do(ctx, call{method: http.MethodGet, path: currentLease, lease: l.id, into: &now})
 	if err == nil {
 		l.renewed(sent, now)
 	}
@@ -219,7 +215,7 @@ func (l *Lease) Wire() wire.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.last
-	now.ValidityMS = max(0, time.Until(l.until).Milliseconds())
+	now.WaitedMS, now.ValidityMS = 0, max(0, time.Until(l.until).Milliseconds())
 	return now
 }
 
@@ -230,7 +226,7 @@ func (l *Lease) Extend(ctx context.Context) error { return l.extend(ctx, 0) }
 func (l *Lease) extend(ctx context.Context, attempt time.Duration) error {
 	var granted wire.Lease
 	sent, err := l.client.do(ctx, call{
-		method: http.MethodPost, path: l.path("/extend"), into: &granted, attempt: attempt,
+		method: http.MethodPost, path: currentLease + "/extend", lease: l.id, into: &granted, attempt: attempt,
 		body: func(time.Duration) any { return wire.ExtendRequest{TTLMS: millis(l.ttl)} },
 	})
 	if err == nil {
@@ -243,7 +239,7 @@ func (l *Lease) extend(ctx context.Context, attempt time.Duration) error {
 // ErrLeaseLost: it had ended before. ErrUnavailable: it may not have been
 // released; safe to repeat, and it ends with its TTL in any case.
 func (l *Lease) Release(ctx context.Context) error {
-	_, err := l.client.do(ctx, call{method: http.MethodDelete, path: l.path("")})
+	_, err := l.client.do(ctx, call{method: http.MethodDelete, path: currentLease, lease: l.id})
 	return err
 }
 
@@ -254,5 +250,3 @@ func (l *Lease) releaseAfter(ctx context.Context) error {
 	defer cancel()
 	return l.Release(releasing)
 }
-
-func (l *Lease) path(suffix string) string { return "/leases/" + url.PathEscape(l.id) + suffix }

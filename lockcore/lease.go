@@ -37,6 +37,10 @@ type Lease struct {
 	// Validity is how long the lease is sure to hold, counted from the moment
 	// the service answered: TTL less the time spent and the drift allowance.
 	Validity time.Duration
+	// Waited is how long the acquire waited before it asked the nodes for this grant,
+	// on a monotonic clock: so whoever made the request may count Validity from so
+	// long after it. Of an acquire alone.
+	Waited time.Duration
 	// Acquired is when it was granted, on the granting server's wall clock; of
 	// several resources the first of them.
 	Acquired time.Time

@@ -151,7 +151,7 @@ func (w *following) survey() {
 
 // sweepAll lists all locks once, and reports whether it came to the end.
 func (w *following) sweepAll(first bool) bool {
-	share := time.Duration(rest)
+	share := rest
 	if first {
 		share = firstRest
 	}
@@ -176,6 +176,6 @@ func (w *following) sweepAll(first bool) bool {
 		if cursor == "" {
 			return true
 		}
-		pause(w.ctx, share*took)
+		pause(w.ctx, took*time.Duration(share)) //nolint:durationcheck // so many times
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 // Header names that are not Go's own.
 const (
+	HeaderLease             = "Fencelock-Lease" // a lease id, for /leases/current
 	HeaderFencingToken      = "Fencing-Token"
 	HeaderFencingProof      = "Fencing-Proof"
 	HeaderIdempotencyKey    = "Idempotency-Key"
@@ -42,14 +43,21 @@ type AcquireRequest struct {
 	Metadata  json.RawMessage `json:"metadata,omitempty"` // any JSON value, public
 }
 
-// ExtendRequest is the body of POST /leases/{lease_id}/extend.
+// ExtendRequest is the body of POST /leases/current/extend.
 type ExtendRequest struct {
-	TTLMS *int64 `json:"ttl_ms,omitempty"` // nil asks for the server's default
+	TTLMS *int64 `json:"ttl_ms,omitempty"` // nil gives the lease its own TTL again
 }
 
-// Lease is a grant as its holder sees it. A lease of several resources has
-// Resources in place of Resource and FencingToken.
+// The kinds of leases.
+const (
+	KindLease  = "lease"  // of one resource
+	KindBundle = "bundle" // of several
+)
+
+// Lease is a grant as its holder sees it. A bundle has Resources in place of
+// Resource and FencingToken.
 type Lease struct {
+	Kind               string          `json:"kind"`
 	Resource           string          `json:"resource,omitempty"`
 	LeaseID            string          `json:"lease_id"` // secret
 	FencingToken       int64           `json:"fencing_token,omitempty"`
@@ -57,6 +65,7 @@ type Lease struct {
 	Resources          []LeasePart     `json:"resources,omitempty"`   // in the order of their names
 	TTLMS              int64           `json:"ttl_ms"`
 	ValidityMS         int64           `json:"validity_ms"`
+	WaitedMS           int64           `json:"waited_ms"`             // before the server asked the nodes for this grant
 	MaxHoldRemainingMS *int64          `json:"max_hold_remaining_ms"` // null if unbounded
 	Holder             string          `json:"holder"`
 	Metadata           json.RawMessage `json:"metadata"` // null if none was given
@@ -109,10 +118,11 @@ type Record struct {
 	Version      int64           `json:"version"`       // the number of accepted writes
 }
 
-// History is the answer to GET /guarded/{resource}/history, newest first.
-type History struct {
-	Resource string    `json:"resource"`
-	Attempts []Attempt `json:"attempts"`
+// HistoryPage is the answer to GET /history, newest first.
+type HistoryPage struct {
+	Resource   string    `json:"resource"`
+	Attempts   []Attempt `json:"attempts"`
+	NextCursor string    `json:"next_cursor,omitempty"` // absent after the last page
 }
 
 // Attempt is a write or a claim, accepted or refused.

@@ -92,8 +92,8 @@ func (f *fencelock) acquire(ctx context.Context, resource string) (lease, error)
 	if err := f.call(ctx, http.MethodPost, "/locks", body, 0, l); err != nil {
 		return nil, err
 	}
-	// The claim: the first read carries the token.
-	return l, f.call(ctx, http.MethodGet, "/guarded/"+url.PathEscape(resource), "", l.Token, nil)
+	// The first read is a claim, which carries the token.
+	return l, f.call(ctx, http.MethodPost, "/guarded/"+url.PathEscape(resource)+"/claim", "", l.Token, nil)
 }
 
 func (l *fenced) token() int64     { return l.Token }

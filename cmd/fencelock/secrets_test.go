@@ -217,7 +217,7 @@ func liveALife(t *testing.T, w *watched, round int) (leases []wire.Lease) {
 		proof := lease.FenceProof
 		token := fmt.Sprintf("Fencing-Token: %d", lease.FencingToken)
 		w.call("PUT", "/guarded/r", `1`, token, "Fencing-Proof: "+proof)
-		w.call("GET", "/guarded/r", "", token, "Fencing-Proof: "+proof)
+		w.call("POST", "/guarded/r/claim", "", token, "Fencing-Proof: "+proof)
 		w.call("PUT", "/guarded/other", `1`, token, "Fencing-Proof: "+proof)
 		w.call("PUT", "/guarded/r", `1`, "Fencing-Token: 9007199254740991", "Fencing-Proof: "+proof)
 		w.call("PUT", "/guarded/r", `1`, "Fencing-Token: 1", "Fencing-Proof: "+proof+"x")
@@ -241,7 +241,7 @@ func pry(w *watched, lease wire.Lease) {
 		w.call("POST", "/locks", `{"resource":"`+resource+`"}`, "Idempotency-Key: idempotency-of-mine-0-0")
 		w.call("GET", "/locks/"+resource, "")
 		w.call("GET", "/guarded/"+resource, "")
-		w.call("GET", "/guarded/"+resource+"/history", "")
+		w.call("GET", "/history?resource="+resource, "")
 	}
 	for _, page := range []string{"/locks", "/readyz", "/console", "/nothing/here", "/openapi.yaml"} {
 		w.call("GET", page, "")

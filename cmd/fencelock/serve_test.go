@@ -56,11 +56,11 @@ func TestStory(t *testing.T) {
 		t.Fatalf("token %d after %d", second.FencingToken, first.FencingToken)
 	}
 	token := func(l wire.Lease) string { return "Fencing-Token: " + strconv.FormatInt(l.FencingToken, 10) }
-	p.wants(p.ask(nil, "GET", "/guarded/orders/42", "", token(second)), http.StatusOK)
+	p.wants(p.ask(nil, "POST", "/guarded/orders/42/claim", "", token(second)), http.StatusOK)
 	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{"by":1}`, token(first)), http.StatusPreconditionFailed)
 	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{"by":2}`, token(second)), http.StatusOK)
 	var stale wire.Problem
-	p.wants(p.ask(&stale, "GET", "/guarded/orders/42", "", token(first)), http.StatusPreconditionFailed)
+	p.wants(p.ask(&stale, "POST", "/guarded/orders/42/claim", "", token(first)), http.StatusPreconditionFailed)
 	if stale.StaleDetails == nil || stale.Presented != first.FencingToken || stale.Highest != second.FencingToken {
 		t.Errorf("refusal %+v", stale)
 	}
@@ -81,8 +81,8 @@ func TestStory(t *testing.T) {
 	if string(record.Value) != `{"by":2}` || record.Version != 1 || record.FencingToken != second.FencingToken {
 		t.Errorf("record after the restart: %+v", record)
 	}
-	var history wire.History
-	p.wants(p.ask(&history, "GET", "/guarded/orders/42/history", ""), http.StatusOK)
+	var history wire.HistoryPage
+	p.wants(p.ask(&history, "GET", "/history?resource=orders/42", ""), http.StatusOK)
 	if len(history.Attempts) != 4 || history.Attempts[0].Accepted || !history.Attempts[1].Accepted {
 		t.Errorf("history after the restart: %+v", history)
 	}

@@ -22,6 +22,9 @@ func (a account) guarded() bool { return strings.HasPrefix(string(a), "http") }
 // read gives the balance; with a token that is not 0 it claims a record first.
 func (a account) read(ctx context.Context, token int64) (int64, error) {
 	if a.guarded() {
+		if token != 0 {
+			return (a + "/claim").ask(ctx, http.MethodPost, token, "")
+		}
 		return a.ask(ctx, http.MethodGet, token, "")
 	}
 	text, err := os.ReadFile(string(a))

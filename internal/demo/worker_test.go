@@ -44,6 +44,9 @@ func answer(t *testing.T, question string, status int, body any) func(http.Respo
 		if token := r.Header.Get(wire.HeaderFencingToken); token != "" {
 			got += " " + token
 		}
+		if lease := r.Header.Get(wire.HeaderLease); lease != "" {
+			got += " " + lease
+		}
 		if got != question {
 			t.Errorf("question %q, want %q", got, question)
 		}
@@ -81,12 +84,12 @@ func TestWorkerBeginsAgainAfterARefusal(t *testing.T) {
 	stale := wire.Problem{Type: "/problems/stale-token", StaleDetails: &wire.StaleDetails{Presented: 34, Highest: 35}}
 	server := scripted(t,
 		answer(t, "POST /locks", http.StatusCreated, lease(34)),
-		answer(t, "GET /guarded/a/b 34", http.StatusOK, wire.Record{Value: json.RawMessage(`100`)}),
+		answer(t, "POST /guarded/a/b/claim 34", http.StatusOK, wire.Record{Value: json.RawMessage(`100`)}),
 		answer(t, "PUT /guarded/a/b 34", http.StatusPreconditionFailed, stale),
 		answer(t, "POST /locks", http.StatusCreated, lease(36)),
-		answer(t, "GET /guarded/a/b 36", http.StatusOK, wire.Record{Value: json.RawMessage(`120`)}),
+		answer(t, "POST /guarded/a/b/claim 36", http.StatusOK, wire.Record{Value: json.RawMessage(`120`)}),
 		answer(t, "PUT /guarded/a/b 36", http.StatusOK, wire.Record{}),
-		answer(t, "DELETE /leases/x", http.StatusNoContent, nil),
+		answer(t, "DELETE /leases/current x", http.StatusNoContent, nil),
 	)
 	kinds, err := work(t, WorkerConfig{
 		Who: WorkerA, Server: server.URL, Resource: "a/b", TTL: time.Second,
@@ -105,7 +108,7 @@ func TestWorkerWaitsInTheQueue(t *testing.T) {
 	server := scripted(t,
 		answer(t, "POST /locks", http.StatusConflict, held),
 		answer(t, "POST /locks", http.StatusCreated, lease),
-		answer(t, "DELETE /leases/y", http.StatusNotFound, wire.Problem{Type: "/problems/lease-not-held"}),
+		answer(t, "DELETE /leases/current y", http.StatusNotFound, wire.Problem{Type: "/problems/lease-not-held"}),
 	)
 	file := filepath.Join(t.TempDir(), "account.json")
 	if err := account(file).write(t.Context(), 0, 100); err != nil {
@@ -131,8 +134,8 @@ func TestWorkerIsPatient(t *testing.T) {
 	server := scripted(t,
 		answer(t, "POST /locks", http.StatusServiceUnavailable, away),
 		answer(t, "POST /locks", http.StatusCreated, lease),
-		answer(t, "DELETE /leases/y", http.StatusServiceUnavailable, away),
-		answer(t, "DELETE /leases/y", http.StatusNotFound, wire.Problem{Type: "/problems/lease-not-held"}),
+		answer(t, "DELETE /leases/current y", http.StatusServiceUnavailable, away),
+		answer(t, "DELETE /leases/current y", http.StatusNotFound, wire.Problem{Type: "/problems/lease-not-held"}),
 	)
 	file := filepath.Join(t.TempDir(), "account.json")
 	if err := account(file).write(t.Context(), 0, 100); err != nil {
@@ -153,7 +156,7 @@ func TestWorkerTellsWhatWentWrong(t *testing.T) {
 	}
 	server = scripted(t,
 		answer(t, "POST /locks", http.StatusCreated, wire.Lease{LeaseID: "z", FencingToken: 1, TTLMS: 60_000}),
-		answer(t, "DELETE /leases/z", http.StatusNoContent, nil))
+		answer(t, "DELETE /leases/current z", http.StatusNoContent, nil))
 	file := filepath.Join(t.TempDir(), "account.json")
 	if err := account(file).write(t.Context(), 0, 100); err != nil {
 		t.Fatal(err)

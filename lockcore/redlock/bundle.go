@@ -197,6 +197,7 @@ func together(id string, parts []lockcore.Lease) lockcore.Lease {
 			lease.Acquired = p.Acquired
 		}
 		lease.Validity = min(lease.Validity, p.Validity)
+		lease.Waited = max(lease.Waited, p.Waited)
 		lease.MaxHoldRemaining = min(lease.MaxHoldRemaining, p.MaxHoldRemaining)
 	}
 	return lease

@@ -141,7 +141,7 @@ func (l *Locker) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lock
 	if err := l.cfg.checkAcquire(&req); err != nil {
 		return lockcore.Lease{}, err
 	}
-	one := &request{AcquireRequest: req, caller: lockcore.CallerOf(ctx), scope: req.Resource}
+	one := &request{AcquireRequest: req, caller: lockcore.CallerOf(ctx), scope: req.Resource, began: time.Now()}
 	if req.Resources != nil {
 		return l.acquireBundle(ctx, one)
 	}

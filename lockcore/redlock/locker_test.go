@@ -515,3 +515,22 @@ func TestLostExtendsDoNotPileUp(t *testing.T) {
 		}
 	})
 }
+
+// Waited ends before the round that granted: whoever counts validity from so long
+// after its request never counts beyond the lease.
+func TestWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		first := mustAcquire(t, c, req)
+		const held = 7 * time.Second
+		time.AfterFunc(held, func() { _ = c.Release(t.Context(), first.ID) })
+		began := time.Now()
+		waits := req
+		waits.Wait = time.Minute
+		lease := mustAcquire(t, c, waits)
+		ends := time.Now().Add(lease.Validity)
+		if count := began.Add(lease.Waited + lease.Validity); first.Waited != 0 || lease.Waited < held || count.After(ends) {
+			t.Errorf("waited %s and %s; counted to %s after the end", first.Waited, lease.Waited, count.Sub(ends))
+		}
+	})
+}

@@ -63,6 +63,7 @@ type request struct {
 	lockcore.AcquireRequest
 	caller string // see lockcore.WithCaller
 	scope  string // what the idempotency key is used for
+	began  time.Time
 }
 
 // part is one resource of a lease.
@@ -126,6 +127,7 @@ func (s *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) 
 		return nil, s.explainLoss(ctx, req.Resource, &res)
 	}
 	p := s.newPart(req, &op, &res, described)
+	p.lease.Waited = described.acquired.Sub(req.began) // before the round that granted
 	if p.lease.Validity <= 0 || ctx.Err() != nil {
 		s.retract(&op, res.ttl)
 		return nil, s.tooLate(ctx, req.Resource, &res)

@@ -307,7 +307,8 @@ func (f *fixture) several() {
 // wait: first come, first served; the queue is shown.
 func (f *fixture) wait() {
 	lease := f.acquire("r")
-	order := make(chan string, 2)
+	f.check("not waited", lease.Waited < time.Second, lease.Waited)
+	granted := make(chan lockcore.Lease, 2)
 	var waiting sync.WaitGroup
 	for i, holder := range []string{"first", "second"} {
 		waiting.Go(func() {
@@ -316,7 +317,7 @@ func (f *fixture) wait() {
 				f.Error(err)
 				return
 			}
-			order <- next.Holder
+			granted <- next
 			if err := f.Release(f.ctx, next.ID); err != nil {
 				f.Error(err)
 			}
@@ -327,11 +328,15 @@ func (f *fixture) wait() {
 	f.check("the queue", len(queue) == 2 && queue[0].Holder == "first" && queue[1].Holder == "second", queue)
 	_, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r"})
 	f.refused("overtakes the queue", err, lockcore.ErrHeld)
+	const queued = 20 * time.Millisecond
+	began := time.Now()
+	f.eventually(func() bool { return time.Since(began) > queued })
 	f.must(f.Release(f.ctx, lease.ID))
 	waiting.Wait()
-	close(order)
-	if first, second := <-order, <-order; first != "first" || second != "second" {
-		f.Errorf("granted to %q, then to %q", first, second)
+	close(granted)
+	for _, holder := range []string{"first", "second"} {
+		next := <-granted
+		f.check(holder, next.Holder == holder && next.Waited >= queued && next.Validity < ttl, next)
 	}
 }
 

@@ -34,10 +34,10 @@ async function run() {
 
   const guarded = `guarded/${encodeURIComponent(me.resource)}`;
   const fenced = { 'Fencing-Token': String(token), ...(minted ? { 'Fencing-Proof': minted } : {}) };
-  const claim = await call('GET', guarded, { headers: fenced });
+  const claim = await call('POST', `${guarded}/claim`, { headers: fenced });
   if (claim.status === 501) throw new Error('This server keeps no guarded records (FENCELOCK_DATABASE_URL or FENCELOCK_DATA), so there is no guard to race against.');
   if (claim.status !== 200) throw refusal('claim the record', claim);
-  tell('claimed', { text: 'claims the record and reads it: GET /guarded with its token, 200' });
+  tell('claimed', { text: 'claims the record and reads it: POST /guarded/…/claim with its token, 200' });
 
   if (me.freeze) {
     const left = Math.round(validity - (clock() - sent));
@@ -55,7 +55,7 @@ async function run() {
       ? 'writes to the guarded storage: 200'
       : `writes to the guarded storage: 412 Precondition Failed. ${written.answer.title}: presented ${written.answer.presented}, highest ${written.answer.highest}`,
   });
-  await call('DELETE', `leases/${id}`); // 404 tells A that its lease has ended; it is not asked here
+  await call('DELETE', 'leases/current', { headers: { 'Fencelock-Lease': id } }); // 404 tells A that its lease has ended; it is not asked here
   tell('done', me.freeze ? {} : { text: 'gives the lock back' });
 }
 
