@@ -115,40 +115,6 @@ func TestRealLife(t *testing.T) {
 	s.call("GET", "/leases/"+second.LeaseID, "").wants(http.StatusNotFound)
 }
 
-func TestRealIdempotencyKey(t *testing.T) {
-	s := newRealService(t)
-	first := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a"}`, "Idempotency-Key: k1").wants(http.StatusCreated))
-	again := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a"}`, "Idempotency-Key: k1").wants(http.StatusOK))
-	if again.LeaseID != first.LeaseID || again.FencingToken != first.FencingToken {
-		t.Errorf("the retry got %+v, the first try %+v", again, first)
-	}
-	s.call("POST", "/locks", `{"resource":"a"}`, "Idempotency-Key: k2").wants(http.StatusConflict).problem("lock-held")
-	s.call("POST", "/locks", `{"resource":"b"}`, "Idempotency-Key: k1").wants(http.StatusUnprocessableEntity).problem("idempotency-mismatch")
-}
-
-func TestRealWait(t *testing.T) {
-	s := newRealService(t)
-	holder := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a","holder":"w1"}`).wants(http.StatusCreated))
-	timeout := s.call("POST", "/locks", `{"resource":"a","wait_ms":20}`).wants(http.StatusConflict).problem("wait-timeout")
-	if timeout.WaitDetails == nil || timeout.Position != 1 || timeout.Holder != "w1" {
-		t.Errorf("refusal %+v", timeout)
-	}
-	var next answered
-	var waiting sync.WaitGroup
-	waiting.Go(func() { next = s.call("POST", "/locks", `{"resource":"a","holder":"w2","wait_ms":60000}`) })
-	eventually(t, "the second waits in the queue", func() bool {
-		lock := decode[wire.Lock](s.call("GET", "/locks/a", ""))
-		return lock.Waiters == 1 && len(lock.Queue) == 1 && lock.Queue[0].Holder == "w2"
-	})
-	s.call("DELETE", "/leases/"+holder.LeaseID, "").wants(http.StatusNoContent)
-	waiting.Wait()
-	if lease := decode[wire.Lease](next.wants(http.StatusCreated)); lease.FencingToken <= holder.FencingToken {
-		t.Errorf("token %d after %d", lease.FencingToken, holder.FencingToken)
-	}
-}
-
-// TestRealHangUpLeavesNothing cancels requests at every stage and wants the
-// resource to become free, and the line empty, well before any TTL.
 func TestRealHangUpLeavesNothing(t *testing.T) {
 	s := newRealService(t)
 	for i := range 50 {

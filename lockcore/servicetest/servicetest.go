@@ -232,7 +232,7 @@ func (f *fixture) ended() {
 
 // expiry: a lease that is not extended ends, and a request that waits gets the resource.
 func (f *fixture) expiry() {
-	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: lockcore.MinTTL})
+	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: time.Second}) // a node has a tenth of it to answer
 	f.must(err)
 	next, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: ttl, Wait: time.Minute})
 	f.must(err)
@@ -367,8 +367,16 @@ func (f *fixture) list() {
 		f.acquire("x/" + strconv.Itoa(i))
 	}
 	f.acquire("y")
+	all := f.listed(lockcore.ListRequest{Prefix: "x/", Limit: 2})
+	f.check("all under the prefix, once", len(all) == n && all["x/3"] == 1, all)
+	shown := f.listed(lockcore.ListRequest{Prefix: "x/", Limit: 2, Show: func(resource string) bool { return resource != "x/3" }})
+	f.check("all that may be shown, once", len(shown) == n-1 && shown["x/3"] == 0 && shown["x/0"] == 1, shown)
+}
+
+// listed counts the locks of all pages.
+func (f *fixture) listed(req lockcore.ListRequest) map[string]int {
+	f.Helper()
 	seen := make(map[string]int)
-	req := lockcore.ListRequest{Prefix: "x/", Limit: 2, Show: func(resource string) bool { return resource != "x/3" }}
 	for more := true; more; more = req.Cursor != "" {
 		page, err := f.List(f.ctx, req)
 		f.must(err)
@@ -378,7 +386,7 @@ func (f *fixture) list() {
 		}
 		req.Cursor = page.NextCursor
 	}
-	f.check("all that may be shown, once", len(seen) == n-1 && seen["x/3"] == 0 && seen["x/0"] == 1, seen)
+	return seen
 }
 
 func (f *fixture) breaks() {

@@ -1,0 +1,187 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
+)
+
+// TestService holds the API against the suite of what it serves.
+func TestService(t *testing.T) {
+	var lines []string
+	for _, caller := range servicetest.Callers {
+		lines = append(lines, line(caller, "admin=*"))
+	}
+	servicetest.Run(t, func(t *testing.T) lockcore.Service {
+		t.Helper()
+		s := newRealService(t, withAccess(t, lines...))
+		return &remote{Service: s.handler.Service, s: s}
+	})
+}
+
+// remote is a lockcore.Service over HTTP. What HTTP does not have it takes from the
+// Service behind the API: ReadLeaseID, EndOf, Status and ListRequest.Show.
+type remote struct {
+	lockcore.Service
+	s *service
+}
+
+// call sends a request on behalf of the context's caller, and reads the answer.
+func (r *remote) call(ctx context.Context, method, path string, body any, into any, header ...string) (status int, err error) {
+	text := []byte(nil)
+	if body != nil {
+		if text, err = json.Marshal(body); err != nil {
+			return 0, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, r.s.url+path, strings.NewReader(string(text)))
+	if err != nil {
+		return 0, err
+	}
+	for _, l := range append(header, "Content-Type: application/json", bearer(lockcore.CallerOf(ctx))) {
+		name, value, _ := strings.Cut(l, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := r.s.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		return resp.StatusCode, errorOf(answer)
+	}
+	if into != nil {
+		err = json.Unmarshal(answer, into)
+	}
+	return resp.StatusCode, err
+}
+
+// errorOf is the error that the problem was made of.
+func errorOf(answer []byte) error {
+	var p wire.Problem
+	if err := json.Unmarshal(answer, &p); err != nil {
+		return err
+	}
+	held := lockcore.HeldError{Resource: p.Resource}
+	if p.HeldDetails != nil {
+		held.Holder, held.Token, held.Remaining, held.Waiters = p.Holder, fencing.Token(p.FencingToken), ms(p.RemainingMS), p.Waiters
+	}
+	switch strings.TrimPrefix(p.Type, wire.ProblemPrefix) {
+	case "invalid-request":
+		return &lockcore.FieldError{Field: p.Field, Reason: p.Detail}
+	case "lock-held":
+		return &held
+	case "wait-timeout":
+		return &lockcore.WaitTimeoutError{HeldError: held, Position: p.Position, Waited: ms(p.WaitedMS)}
+	case "lease-not-held", "lock-not-held":
+		return lockcore.ErrNotHeld
+	case "idempotency-mismatch":
+		return lockcore.ErrIdempotencyMismatch
+	}
+	return errors.New(string(answer))
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func millisOf(d time.Duration) *int64 {
+	n := d.Milliseconds()
+	if n == 0 {
+		return nil
+	}
+	return &n
+}
+
+func leaseOf(w wire.Lease, existing bool) lockcore.Lease {
+	l := lockcore.Lease{
+		Resource: w.Resource, ID: w.LeaseID, Token: fencing.Token(w.FencingToken), TTL: ms(w.TTLMS), Validity: ms(w.ValidityMS),
+		Waited: ms(w.WaitedMS), Holder: w.Holder, Metadata: w.Metadata, Existing: existing,
+	}
+	for _, part := range w.Resources {
+		l.Parts = append(l.Parts, lockcore.LeasePart{Resource: part.Resource, Token: fencing.Token(part.FencingToken)})
+	}
+	return l
+}
+
+func stateOf(w wire.Lock) lockcore.LockState {
+	s := lockcore.LockState{Resource: w.Resource, Held: w.Held, Token: fencing.Token(w.FencingToken), Metadata: w.Metadata, Waiting: w.Waiters}
+	if w.Held {
+		s.Holder, s.Remaining, s.TTL = *w.Holder, ms(*w.RemainingMS), ms(*w.TTLMS)
+	}
+	for _, waiter := range w.Queue {
+		s.Waiters = append(s.Waiters, lockcore.Waiter{Holder: waiter.Holder, WaitingFor: ms(waiter.WaitingMS)})
+	}
+	return s
+}
+
+func (r *remote) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	var header []string
+	if req.IdempotencyKey != "" {
+		header = append(header, "Idempotency-Key: "+req.IdempotencyKey)
+	}
+	var granted wire.Lease
+	status, err := r.call(ctx, "POST", "/locks", wire.AcquireRequest{
+		Resource: req.Resource, Resources: req.Resources, TTLMS: millisOf(req.TTL), WaitMS: millisOf(req.Wait), Holder: req.Holder, Metadata: req.Metadata,
+	}, &granted, header...)
+	return leaseOf(granted, status == http.StatusOK), err
+}
+
+func (r *remote) Extend(ctx context.Context, id string, ttl time.Duration) (lockcore.Lease, error) {
+	var lease wire.Lease
+	_, err := r.call(ctx, "POST", "/leases/current/extend", wire.ExtendRequest{TTLMS: millisOf(ttl)}, &lease, "Fencelock-Lease: "+id)
+	return leaseOf(lease, false), err
+}
+
+func (r *remote) Release(ctx context.Context, id string) error {
+	_, err := r.call(ctx, "DELETE", "/leases/current", nil, nil, "Fencelock-Lease: "+id)
+	return err
+}
+
+func (r *remote) Lease(ctx context.Context, id string) (lockcore.Lease, error) {
+	var lease wire.Lease
+	_, err := r.call(ctx, "GET", "/leases/current", nil, &lease, "Fencelock-Lease: "+id)
+	return leaseOf(lease, false), err
+}
+
+func (r *remote) Inspect(ctx context.Context, resource string) (lockcore.LockState, error) {
+	var lock wire.Lock
+	_, err := r.call(ctx, "GET", "/locks/"+url.PathEscape(resource), nil, &lock)
+	return stateOf(lock), err
+}
+
+func (r *remote) List(ctx context.Context, req lockcore.ListRequest) (page lockcore.LockPage, err error) {
+	if req.Show != nil {
+		return r.Service.List(ctx, req)
+	}
+	query := url.Values{"prefix": {req.Prefix}, "limit": {fmt.Sprint(req.Limit)}}
+	if req.Cursor != "" {
+		query.Set("cursor", req.Cursor)
+	}
+	var w wire.LockPage
+	_, err = r.call(ctx, "GET", "/locks?"+query.Encode(), nil, &w)
+	for _, lock := range w.Locks {
+		page.Locks = append(page.Locks, stateOf(lock))
+	}
+	page.NextCursor = w.NextCursor
+	return page, err
+}
+
+func (r *remote) Break(ctx context.Context, resource string) error {
+	_, err := r.call(ctx, "DELETE", "/locks/"+url.PathEscape(resource), nil, nil)
+	return err
+}
