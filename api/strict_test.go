@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/wire"
 )
 
 // strictly serves what echoes a body's length, over connections of a Listener.
@@ -204,7 +205,7 @@ func TestRefusalsWithoutAProblem(t *testing.T) {
 			t.Errorf("%.40q: %v", text, err)
 			continue
 		}
-		if resp.StatusCode != status || !resp.Close || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") || resp.Header.Get("X-Request-Id") != "" {
+		if resp.StatusCode != status || !resp.Close || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/plain") || resp.Header.Get(wire.HeaderRequestID) != "" {
 			t.Errorf("%.40q: %d, want %d, closed: %t, %v", text, resp.StatusCode, status, resp.Close, resp.Header)
 		}
 		_ = resp.Body.Close()

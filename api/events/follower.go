@@ -176,6 +176,6 @@ func (w *following) sweepAll(first bool) bool {
 		if cursor == "" {
 			return true
 		}
-		pause(w.ctx, took*time.Duration(share)) //nolint:durationcheck // so many times
+		pause(w.ctx, took*time.Duration(share))
 	}
 }
