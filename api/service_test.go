@@ -110,7 +110,10 @@ func millisOf(d time.Duration) *int64 {
 func leaseOf(w wire.Lease, existing bool) lockcore.Lease {
 	l := lockcore.Lease{
 		Resource: w.Resource, ID: w.LeaseID, Token: fencing.Token(w.FencingToken), TTL: ms(w.TTLMS), Validity: ms(w.ValidityMS),
-		Waited: ms(w.WaitedMS), Holder: w.Holder, Metadata: w.Metadata, Existing: existing,
+		Waited: ms(w.WaitedMS), Holder: w.Holder, Metadata: w.Metadata, Existing: existing, MaxHoldRemaining: -1,
+	}
+	if w.MaxHoldRemainingMS != nil {
+		l.MaxHoldRemaining = ms(*w.MaxHoldRemainingMS)
 	}
 	for _, part := range w.Resources {
 		l.Parts = append(l.Parts, lockcore.LeasePart{Resource: part.Resource, Token: fencing.Token(part.FencingToken)})
@@ -136,7 +139,8 @@ func (r *remote) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lock
 	}
 	var granted wire.Lease
 	status, err := r.call(ctx, "POST", "/locks", wire.AcquireRequest{
-		Resource: req.Resource, Resources: req.Resources, TTLMS: millisOf(req.TTL), WaitMS: millisOf(req.Wait), Holder: req.Holder, Metadata: req.Metadata,
+		Resource: req.Resource, Resources: req.Resources, TTLMS: millisOf(req.TTL), WaitMS: millisOf(req.Wait),
+		MinHoldMS: millisOf(req.MinHold), MaxHoldMS: millisOf(req.MaxHold), Holder: req.Holder, Metadata: req.Metadata,
 	}, &granted, header...)
 	return leaseOf(granted, status == http.StatusOK), err
 }

@@ -407,24 +407,17 @@ func (f *fixture) bounds() {
 		"resources": {Resources: []string{"r", "r"}},
 	} {
 		_, err := f.Acquire(f.ctx, req)
-		f.field(field, err)
+		f.refusedField(field, err)
 	}
 	f.check("nothing granted", !f.state("r").Held, nil)
 	lease := f.acquire("r")
 	_, err := f.Extend(f.ctx, lease.ID, MaxTTL+time.Millisecond)
-	f.field("ttl_ms", err)
+	f.refusedField("ttl_ms", err)
 	_, err = f.Inspect(f.ctx, "a\x00")
-	f.field("resource", err)
-	f.field("resource", f.Break(f.ctx, long))
+	f.refusedField("resource", err)
+	f.refusedField("resource", f.Break(f.ctx, long))
 	_, err = f.List(f.ctx, lockcore.ListRequest{Prefix: long, Limit: 1})
-	f.field("prefix", err)
-}
-
-func (f *fixture) field(want string, err error) {
-	f.Helper()
-	if field, ok := errors.AsType[*lockcore.FieldError](err); !ok || field.Field != want {
-		f.Errorf("%v, want a refusal of %s", err, want)
-	}
+	f.refusedField("prefix", err)
 }
 
 // cancelled: under an ended context nothing is granted.
