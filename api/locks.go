@@ -188,7 +188,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 	if err := s.leases.Release(r.Context(), callerOf(w), id); err != nil {
 		return err
 	}
-	if terms, err := s.Service.ReadLeaseID(asCaller(w, r), id); err == nil {
+	if terms, err := s.Service.ReadLeaseID(onBehalfOf(r.Context(), callerOf(w)), id); err == nil {
 		if taken := terms.MinHold - time.Since(terms.Granted); taken > 0 {
 			return s.write(w, http.StatusOK, wire.TypeJSON, wire.Released{TakenForMS: millisUp(taken)})
 		}
