@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -222,12 +223,23 @@ func TestFindingOnesOwnLeaseDequeues(t *testing.T) {
 		t.Fatal(err)
 	}
 	twins := make(chan result, 2)
+	var members [2]string
 	for i, at := range []*quorum{q, other} {
 		go func() {
 			lease, err := at.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", Wait: 20 * time.Second, IdempotencyKey: "key"})
 			twins <- result{lease: lease, err: err}
 		}()
-		q.awaitWaiting(t, "r", i+1)
+		q.awaitWaiting(t, "r", 1)
+		testenv.Eventually(t, 10*time.Second, func() error { // the second ticket takes the first one's place
+			for _, server := range q.servers {
+				now := server.Client().ZRange(t.Context(), "q:r", 0, 0).Val()
+				if len(now) != 1 || slices.Contains(members[:i], now[0]) {
+					return fmt.Errorf("request %d is not in the queue: %q", i, now)
+				}
+				members[i] = now[0]
+			}
+			return nil
+		})
 	}
 	if err := q.Release(t.Context(), first.ID); err != nil {
 		t.Fatal(err)
