@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-func readTests() []test { //nolint:gocognit,funlen // a table of scenarios
+func readTests() []test { //nolint:gocognit // a table of scenarios
 	return []test{
 		{"a fenced read installs a strictly larger epoch", fence},
 		{"a survey pages through all locks", survey},
