@@ -266,6 +266,7 @@ func TestConsole(t *testing.T) {
 
 // TestConsoleRace lets two clients of the page race, one of them frozen past its lease.
 func TestConsoleRace(t *testing.T) {
+	t.Parallel()
 	keys := filepath.Join(t.TempDir(), "proof.keys")
 	if err := os.WriteFile(keys, []byte("k1 "+strings.Repeat("5a", 32)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -302,6 +303,7 @@ func TestConsoleRace(t *testing.T) {
 // TestConsoleAsksWhoYouAre shows the console where there is access control: to
 // nobody, to who may read a part, and breaking to administrators alone.
 func TestConsoleAsksWhoYouAre(t *testing.T) {
+	t.Parallel()
 	hash := func(secret string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(secret))) }
 	file := filepath.Join(t.TempDir(), "access")
 	rules := "reader token=sha256:" + hash("of-the-reader") + " read=orders/\nroot token=sha256:" + hash("of-the-root") + " admin=*\nend\n"
@@ -348,6 +350,7 @@ func TestConsoleAsksWhoYouAre(t *testing.T) {
 
 // TestConsoleComesBack kills the server under the page, and starts it again.
 func TestConsoleComesBack(t *testing.T) {
+	t.Parallel()
 	env := []string{"FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "locks.db"), fmt.Sprintf("FENCELOCK_LISTEN=127.0.0.1:%d", testenv.FreePort(t))}
 	p := start(t, env...)
 	p.acquire(`{"resource":"before","ttl_ms":60000}`)

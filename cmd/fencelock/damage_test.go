@@ -62,6 +62,15 @@ func usedFile(t *testing.T) (raw []byte, records, locks map[string]int64) {
 // do, or serves the records and higher tokens.
 func TestDamagedFile(t *testing.T) {
 	t.Parallel()
+	damagedFiles(t, 4)
+}
+
+// TestSoakDamagedFile tries all of the damages that TestDamagedFile draws from.
+func TestSoakDamagedFile(t *testing.T) { damagedFiles(t, 1) }
+
+// damagedFiles tries one of every so many damages.
+func damagedFiles(t *testing.T, every int) {
+	t.Helper()
 	raw, records, locks := usedFile(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	cases := map[string][]byte{}
@@ -82,7 +91,11 @@ func TestDamagedFile(t *testing.T) {
 		}
 	}
 	refused := 0
-	for _, name := range slices.Sorted(maps.Keys(cases)) {
+	names := slices.Sorted(maps.Keys(cases))
+	for i, name := range names {
+		if i%every != 0 {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			data := filepath.Join(t.TempDir(), "damaged.db")
 			if err := os.WriteFile(data, cases[name], 0o600); err != nil {
@@ -107,7 +120,7 @@ func TestDamagedFile(t *testing.T) {
 			}
 		})
 	}
-	if refused < 20 {
+	if refused < 20/every {
 		t.Errorf("%d of %d damaged files were refused", refused, len(cases))
 	}
 }

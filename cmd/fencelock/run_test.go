@@ -272,7 +272,7 @@ func TestRunOutlivesServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = w.Close() })
-		cmd := command(t, []string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + url}, "run", "--ttl", "15s", resource, "--", "sh", "-c", script)
+		cmd := command(t, []string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + url}, "run", "--ttl", "10s", resource, "--", "sh", "-c", script)
 		j := job{cmd, &testenv.Buffer{}, w}
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = r, j.out, j.out
 		if err := cmd.Start(); err != nil {
@@ -295,7 +295,7 @@ func TestRunOutlivesServers(t *testing.T) {
 	proxy.Retarget(strings.TrimPrefix(again.url, "http://"))
 	for _, r := range []string{"restart", "failover"} {
 		testenv.Eventually(t, 40*time.Second, func() error { // longer than the TTL: it was extended since
-			if now := see(r); !now.Held || now.FencingToken != before[r].FencingToken || *now.HeldMS < 16_000 {
+			if now := see(r); !now.Held || now.FencingToken != before[r].FencingToken || *now.HeldMS < 10_500 {
 				return fmt.Errorf("%+v", now)
 			}
 			return nil
