@@ -139,7 +139,7 @@ func TestRunAsAJob(t *testing.T) {
 	_, _ = keys.WriteString(`"$PROGRAM" run --ttl 30s r -- sh -c 'echo he""re; read line; echo "typed <$line>"; read line; echo "typed <$line>"'` + "\n")
 	p.shows(screen, "here")
 	_, _ = keys.WriteString("\x1a")
-	p.shows(screen, "suspended: nobody keeps the lease alive")
+	p.shows(screen, "suspended: the lease is not extended")
 	p.shows(screen, "Stopped")
 	_, _ = keys.WriteString("echo prompt $((40+2))\n")
 	p.shows(screen, "prompt 42")

@@ -31,7 +31,7 @@ type Config struct {
 	Recovery        string        `split_words:"true" default:"auto" desc:"What happens after a majority of the nodes lost its data. auto bootstraps the cluster again once the longest TTL has passed; manual leaves it to fencelock bootstrap."`
 	MaxTTL          time.Duration `split_words:"true" default:"60s" desc:"The longest TTL that a request may ask for, a duration from 100ms to 24h. It is also how long a restarted node is quarantined. All servers need the same."`
 	DefaultTTL      time.Duration `split_words:"true" default:"30s" desc:"The TTL of a request without ttl_ms, a duration from 100ms to FENCELOCK_MAX_TTL."`
-	MaxHold         time.Duration `split_words:"true" default:"0" desc:"How long extensions may keep one lease, a duration of at least FENCELOCK_MAX_TTL; 0 for no limit. A request may ask for less."`
+	MaxHold         time.Duration `split_words:"true" default:"0" desc:"How long extensions may keep one lease, a duration of at least FENCELOCK_MAX_TTL; 0 for no limit."`
 	NodeTimeout     time.Duration `split_words:"true" desc:"How long a request waits for a node, a duration from 1ms to a tenth of FENCELOCK_MAX_TTL (and never more than a tenth of the request's TTL). By default 50ms, or 2s with the embedded file, which has no other node to decide without it."`
 	MaxWaiters      int           `split_words:"true" default:"10000" desc:"How many requests may wait in queues at this server, 1 to 1000000."`
 	CounterTTL      time.Duration `split_words:"true" default:"24h" desc:"How long a Redis node keeps a resource's counter after its last use, a duration of at least FENCELOCK_MAX_TTL."`
