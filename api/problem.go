@@ -122,6 +122,7 @@ func (a *refusal) details(err error) {
 	describe(err, a.held)
 	describe(err, func(e *lockcore.WaitTimeoutError) {
 		a.held(&e.HeldError)
+		a.retryAfter = min(a.retryAfter, time.Second) // it may queue again at once: the lease may be released before it expires
 		a.WaitDetails = &wire.WaitDetails{Position: e.Position, WaitedMS: millisDown(e.Waited)}
 	})
 	describe(err, a.noQuorum)

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,18 +16,21 @@ import (
 
 func nodesCommand() *cobra.Command {
 	var output string
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "nodes",
 		Short: "Show the nodes of a running server: which may vote, which not, why, and for how long yet",
 		Long: `Show the nodes as a running server sees them (/readyz): which may vote, which not,
-why, and for how long yet. Exits with 1 while the server cannot grant locks.`,
-		Example: "  fencelock nodes\n  fencelock nodes --server http://10.0.0.7:8080 -o json",
+why, and for how long yet. The server observes the nodes at that moment. Exits with
+1 while the server cannot grant locks, with --wait also while a node does not vote.`,
+		Example: "  fencelock nodes\n  fencelock nodes --wait 2m            # before the next node is restarted\n  fencelock nodes --server http://10.0.0.7:8080 -o json",
 		Args:    noArgs,
 	}
 	server := connect(cmd)
 	outputFlag(cmd, &output)
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait until all nodes vote, for at most this long")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		r, err := server.ready(cmd.Context())
+		r, err := allVoting(cmd.Context(), wait, server.ready)
 		if err != nil {
 			return err
 		}
@@ -36,12 +41,33 @@ why, and for how long yet. Exits with 1 while the server cannot grant locks.`,
 		if err := show(cmd.OutOrStdout(), r); err != nil {
 			return err
 		}
-		if !r.Ready {
+		switch {
+		case !r.Ready:
 			return errors.New("the server grants nothing: " + r.Reason)
+		case wait > 0 && len(r.Nodes) == 0:
+			return errors.New("it cannot be told whether all nodes vote: the server shows them only to callers that it knows (FENCELOCK_BEARER_TOKEN_FILE)")
+		case wait > 0 && r.Voting < len(r.Nodes):
+			return fmt.Errorf("%d of %d nodes vote after %s; the table says what the others wait for", r.Voting, len(r.Nodes), wait)
 		}
 		return nil
 	}
 	return cmd
+}
+
+// allVoting asks until all nodes vote, or the wait has passed, and gives the last answer.
+func allVoting(ctx context.Context, wait time.Duration, ready func(context.Context) (wire.Ready, error)) (wire.Ready, error) {
+	const pause = 200 * time.Millisecond
+	for deadline := time.Now().Add(wait); ; {
+		r, err := ready(ctx)
+		if err == nil && r.Ready && (len(r.Nodes) == 0 || r.Voting == len(r.Nodes)) || time.Until(deadline) <= pause {
+			return r, err
+		}
+		select {
+		case <-ctx.Done():
+			return r, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
 }
 
 func printNodes(w io.Writer, r wire.Ready) error {

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/fencelock/fencelock/api/wire"
@@ -45,6 +47,37 @@ func TestCommandsOnAServerThatIsNotReady(t *testing.T) {
 		if wanted := map[bool]int{true: 0, false: exitFailed}[strings.HasSuffix(args, "--live")]; code != wanted || !strings.Contains(out.String(), says) {
 			t.Errorf("%s: code %d, want %d and %q: %s", args, code, wanted, says, out.String())
 		}
+	}
+}
+
+// nodes --wait ends when the last node votes, and with an error when it does not.
+func TestNodesWaits(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		voting, second := 1, "quarantined"
+		if asked.Add(1) > 2 {
+			voting, second = 2, "voting"
+		}
+		_, _ = fmt.Fprintf(w, `{"ready":true,"reason":"","quorum":1,"voting":%d,"nodes":[{"name":"n1","state":"voting"},{"name":"n2","state":%q}]}`,
+			voting, second)
+	}))
+	defer server.Close()
+	for _, c := range []struct {
+		wait string
+		code int
+		says string
+	}{{"1ms", exitFailed, "1 of 2 nodes vote after 1ms"}, {"1m", 0, "2 of 2 vote"}} {
+		var out bytes.Buffer
+		root := rootCommand()
+		root.SetArgs([]string{"nodes", "--wait", c.wait, "--server", server.URL})
+		root.SetOut(&out)
+		root.SetErr(&out)
+		if code := run(t.Context(), root); code != c.code || !strings.Contains(out.String(), c.says) {
+			t.Errorf("%s: code %d: %s", c.wait, code, out.String())
+		}
+	}
+	if n := asked.Load(); n != 3 {
+		t.Errorf("asked %d times, 3 were enough", n)
 	}
 }
 

@@ -116,6 +116,7 @@ func (p *planner) planAdmitted() {
 		}
 		if seen.Marks.MaxTTL < p.cfg.MaxTTL {
 			p.lowMaxTTL = append(p.lowMaxTTL, i)
+			p.reasons[i] = "it does not know this server's longest TTL yet, and refuses leases that long"
 		}
 		if seen.Marks.Secrets != p.secrets { // which are merged of these and all others
 			p.lackSecrets = append(p.lackSecrets, i)
@@ -134,7 +135,13 @@ func (p *planner) planQuarantined() {
 	}
 	p.rejoin = p.waited
 	p.explainQuarantined("it restarted, lost its data, missed a bootstrap or its clock jumped; it votes again once the longest TTL has passed")
-	if voting := len(p.admitted) - len(p.oldEpoch); voting < quorum.Of(n) {
+	voting := 0
+	for _, i := range p.admitted {
+		if p.reasons[i] == "" {
+			voting++
+		}
+	}
+	if voting < quorum.Of(n) {
 		p.why = fmt.Sprintf("only %d of %d nodes may vote, %d needed", voting, n, quorum.Of(n))
 	}
 }
@@ -201,6 +208,11 @@ func withDrift(longest time.Duration) time.Duration { return longest + quorum.Dr
 // maxRecordedTTL bounds the longest TTL of a record, which may be broken.
 const maxRecordedTTL = 24 * time.Hour
 
+// format names what nodes keep and how. A version of the program that changes it
+// in a way that the one before would misread changes this, too: the gate then
+// refuses the other version's nodes (rule 14).
+const format = "fencelock 1\n"
+
 // ClusterOf names a node set, whatever the order of the nodes.
 func ClusterOf(nodes []node.Node) node.Cluster {
 	names := make([]string, len(nodes))
@@ -208,6 +220,6 @@ func ClusterOf(nodes []node.Node) node.Cluster {
 		names[i] = n.Name()
 	}
 	slices.Sort(names)
-	sum := sha256.Sum256([]byte(strings.Join(names, "\n")))
+	sum := sha256.Sum256([]byte(format + strings.Join(names, "\n")))
 	return node.Cluster{Nodes: len(nodes), Hash: hex.EncodeToString(sum[:8])}
 }

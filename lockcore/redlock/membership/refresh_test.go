@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 // switched is a node that votes until it is switched off.
 type switched struct {
 	fakeNode
+	maxTTL   time.Duration // of its record; 0 for an hour
 	off      atomic.Bool
 	observed atomic.Int32
 }
@@ -24,7 +26,7 @@ func (n *switched) Observe(context.Context) (node.Observation, error) {
 	if n.off.Load() {
 		return node.Observation{}, errFake
 	}
-	return node.Observation{Incarnation: n.name, Admitted: true, Epoch: 1, Marks: node.Marks{MaxTTL: time.Hour}}, nil
+	return node.Observation{Incarnation: n.name, Admitted: true, Epoch: 1, Marks: node.Marks{MaxTTL: cmp.Or(n.maxTTL, time.Hour)}}, nil
 }
 
 // Observe sees that a node has become unreachable, without Run.
