@@ -19,7 +19,7 @@ async function main([token, amount]) {
   } catch (error) {
     if (error.code !== 'LK001') throw error;
     const stale = JSON.parse(error.detail);
-    console.error(`stale: presented ${stale.presented}, highest ${stale.highest}; acquire the lock anew`);
+    console.error(`stale: presented ${stale.presented}, highest ${stale.highest}; acquire the lock again`);
     process.exitCode = 3;
   } finally {
     await client.end(); // ends a transaction that failed

@@ -16,6 +16,6 @@ except psycopg.Error as error:
     if error.sqlstate != "LK001":
         raise
     stale = json.loads(error.diag.message_detail)
-    print(f"stale: presented {stale['presented']}, highest {stale['highest']}; acquire the lock anew", file=sys.stderr)
+    print(f"stale: presented {stale['presented']}, highest {stale['highest']}; acquire the lock again", file=sys.stderr)
     sys.exit(3)
 print("balance is", balance)
