@@ -365,7 +365,7 @@ func (r *round) sabotage() {
 // forget makes a node forget its locks, its counters, and how far it had counted.
 const forget = `
 for _, key in ipairs(redis.call('KEYS', '[lc]:*')) do redis.call('DEL', key) end
-redis.call('HSET', 'fencelock', 'high', '0')
+redis.call('HSET', 'fencelock', 'high_water', '0')
 return 1`
 
 func (s *Stand) command(n *node, args ...any) {
