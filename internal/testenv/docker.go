@@ -1,16 +1,19 @@
 package testenv
 
 import (
+	"bytes"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ory/dockertest/v3"
+	"github.com/ory/dockertest/v3/docker"
 )
 
 // The images that run where the programs are not installed.
@@ -19,48 +22,58 @@ const (
 	PostgresImage = "postgres:17"
 )
 
-// docker gives one command to Docker and returns what it prints.
-func docker(args ...string) (string, error) {
-	out, err := exec.Command("docker", args...).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("docker %s: %w: %s", args[0], err, tail(string(out), 3))
-	}
-	return string(out), nil
-}
+// pullWithin bounds the download of an image.
+const pullWithin = 5 * time.Minute
 
-// pull makes sure that Docker has the image.
-func pull(image string) error {
-	if _, err := docker("image", "inspect", image); err == nil {
-		return nil
+// dockerPool connects to Docker and makes sure that it has the image.
+func dockerPool(image string) (*dockertest.Pool, error) {
+	pool, err := dockertest.NewPool("")
+	if err != nil {
+		return nil, fmt.Errorf("connect to Docker: %w", err)
 	}
-	_, err := docker("pull", "--quiet", image)
-	return err
+	_, err = pool.Client.InspectImage(image)
+	if err == nil {
+		return pool, nil
+	}
+	if !errors.Is(err, docker.ErrNoSuchImage) {
+		return nil, fmt.Errorf("ask Docker for %s: %w", image, err)
+	}
+	name, tag, _ := strings.Cut(image, ":")
+	ctx, cancel := context.WithTimeout(context.Background(), pullWithin)
+	defer cancel()
+	err = pool.Client.PullImage(docker.PullImageOptions{Repository: name, Tag: tag, Context: ctx}, docker.AuthConfiguration{})
+	if err != nil {
+		return nil, fmt.Errorf("pull %s: %w", image, err)
+	}
+	return pool, nil
 }
 
 // container is a server in Docker. On Linux it shares the machine's network, so that
 // addresses mean the same inside and outside.
 type container struct {
-	name string
-	dir  string
-	done chan struct{}
+	client *docker.Client
+	name   string
+	dir    string
+	done   chan struct{}
 }
 
-// newContainer makes a container that does not run yet. Options are those of docker
-// create, args the program's.
-func newContainer(dir, image string, port int, env, options, args []string) (*container, error) {
-	c := &container{name: "fencelock-test-" + strings.ToLower(rand.Text()[:12]), dir: dir}
-	create := []string{"create", "--name", c.name}
+// newContainer makes a container that does not run yet. Binds are the folders that it
+// shares with the machine, as "outside:inside".
+func newContainer(pool *dockertest.Pool, dir string, port int, config docker.Config, binds ...string) (*container, error) {
+	c := &container{client: pool.Client, name: "fencelock-test-" + strings.ToLower(rand.Text()[:12]), dir: dir}
+	host := &docker.HostConfig{Binds: binds}
 	if sharesNetwork() {
-		create = append(create, "--network=host")
+		host.NetworkMode = "host"
 	} else {
-		create = append(create, fmt.Sprintf("--publish=127.0.0.1:%d:%d", port, port))
+		inside := docker.Port(fmt.Sprintf("%d/tcp", port))
+		config.ExposedPorts = map[docker.Port]struct{}{inside: {}}
+		host.PortBindings = map[docker.Port][]docker.PortBinding{
+			inside: {{HostIP: "127.0.0.1", HostPort: inside.Port()}},
+		}
 	}
-	for _, pair := range env {
-		create = append(create, "--env="+pair)
-	}
-	create = append(append(create, options...), image)
-	if _, err := docker(append(create, args...)...); err != nil {
-		return nil, err
+	_, err := c.client.CreateContainer(docker.CreateContainerOptions{Name: c.name, Config: &config, HostConfig: host})
+	if err != nil {
+		return nil, fmt.Errorf("make a container of %s: %w", config.Image, err)
 	}
 	return c, nil
 }
@@ -69,13 +82,13 @@ func newContainer(dir, image string, port int, env, options, args []string) (*co
 func sharesNetwork() bool { return runtime.GOOS == "linux" }
 
 func (c *container) start() error {
-	if _, err := docker("start", c.name); err != nil {
+	if err := c.client.StartContainer(c.name, nil); err != nil {
 		return err
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = docker("wait", c.name)
+		_, _ = c.client.WaitContainer(c.name)
 	}()
 	c.done = done
 	return writeReap(c.dir, "docker rm -f -v "+c.name)
@@ -87,18 +100,17 @@ func (c *container) kill() error {
 	if c.done == nil {
 		return nil
 	}
-	return c.end("kill", c.name)
+	return c.awaitExit(c.client.KillContainer(docker.KillContainerOptions{ID: c.name, Signal: docker.SIGKILL}))
 }
 
 func (c *container) stop() error {
 	_ = c.thaw() // it fails unless the container is frozen
-	return c.end("stop", "--time="+strconv.Itoa(int(exitWithin/time.Second)), c.name)
+	return c.awaitExit(c.client.StopContainer(c.name, uint(exitWithin/time.Second)))
 }
 
-// end gives a command that ends the container, frozen or not. One that is down already
-// is no error.
-func (c *container) end(command ...string) error {
-	_, err := docker(command...)
+// awaitExit waits for the end of a container, frozen or not, after a command whose error
+// counts only if the container still runs.
+func (c *container) awaitExit(err error) error {
 	_ = c.thaw() // a frozen one ends only then
 	select {
 	case <-c.done:
@@ -108,43 +120,42 @@ func (c *container) end(command ...string) error {
 	}
 }
 
-func (c *container) freeze() error {
-	_, err := docker("pause", c.name)
-	return err
-}
+func (c *container) freeze() error { return c.client.PauseContainer(c.name) }
 
-func (c *container) thaw() error {
-	_, err := docker("unpause", c.name)
-	return err
-}
+func (c *container) thaw() error { return c.client.UnpauseContainer(c.name) }
 
 func (c *container) logs() string {
-	out, err := docker("logs", c.name)
+	var out bytes.Buffer
+	err := c.client.Logs(docker.LogsOptions{
+		Container: c.name, OutputStream: &out, ErrorStream: &out, Stdout: true, Stderr: true,
+	})
 	if err != nil {
 		return err.Error()
 	}
-	return out
+	return out.String()
 }
 
 func (c *container) close() error {
 	removeReap(c.dir)
-	_, err := docker("rm", "--force", "--volumes", c.name)
-	return err
+	return c.client.RemoveContainer(docker.RemoveContainerOptions{ID: c.name, Force: true, RemoveVolumes: true})
 }
 
 // redisContainer runs redis-server as the test's own user, so that its files can be
 // changed from outside.
-func redisContainer(dir string, port int, env []string) (server, error) {
+func redisContainer(pool *dockertest.Pool, dir string, port int, env []string) (server, error) {
 	base := filepath.Dir(dir)
-	return newContainer(dir, RedisImage, port, env, []string{
-		"--volume=" + base + ":" + base, fmt.Sprintf("--user=%d:%d", os.Getuid(), os.Getgid()),
-		"--entrypoint=redis-server", "--stop-signal=SIGTERM",
-	}, []string{filepath.Join(dir, "redis.conf")})
+	return newContainer(pool, dir, port, docker.Config{
+		Image: RedisImage, Env: env, StopSignal: "SIGTERM",
+		User:       fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()),
+		Entrypoint: []string{"redis-server"}, Cmd: []string{filepath.Join(dir, "redis.conf")},
+	}, base+":"+base)
 }
 
 // postgresContainer keeps the data inside the container. SIGTERM would wait for the
 // clients to disconnect.
-func postgresContainer(dir string, port int, args []string) (server, error) {
-	return newContainer(dir, PostgresImage, port, []string{"POSTGRES_HOST_AUTH_METHOD=trust"},
-		[]string{"--stop-signal=SIGINT"}, append([]string{"postgres"}, args...))
+func postgresContainer(pool *dockertest.Pool, dir string, port int, args []string) (server, error) {
+	return newContainer(pool, dir, port, docker.Config{
+		Image: PostgresImage, Env: []string{"POSTGRES_HOST_AUTH_METHOD=trust"}, StopSignal: "SIGINT",
+		Cmd: append([]string{"postgres"}, args...),
+	})
 }

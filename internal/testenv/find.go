@@ -7,16 +7,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+
+	"github.com/ory/dockertest/v3"
 )
 
 // program is a way to run a server on this machine.
 type program struct {
-	path   string // the Redis server, or the folder of PostgreSQL's programs
-	docker bool   // there is no such program: run the image
+	path string           // the Redis server, or the folder of PostgreSQL's programs
+	pool *dockertest.Pool // not nil: there is no such program, run the image
 }
 
 // outside reports whether the server's network is not this machine's.
-func (p program) outside() bool { return p.docker && !sharesNetwork() }
+func (p program) outside() bool { return p.pool != nil && !sharesNetwork() }
 
 // bind is the address on which the server has to listen.
 func (p program) bind() string {
@@ -48,9 +50,9 @@ func find(local func() string, image, pkg string) (program, error) {
 	if path := local(); path != "" {
 		return program{path: path}, nil
 	}
-	dockerErr := pull(image)
+	pool, dockerErr := dockerPool(image)
 	if dockerErr == nil {
-		return program{docker: true}, nil
+		return program{pool: pool}, nil
 	}
 	if err := aptInstall(pkg, func() bool { return local() != "" }); err != nil {
 		return program{}, fmt.Errorf("no %s on this machine: %w", pkg, errors.Join(dockerErr, err))

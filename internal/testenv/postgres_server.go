@@ -109,12 +109,12 @@ func newPostgresServer(dir string, port int, settings, env []string) (server, er
 		args = append(args, "-c", s)
 	}
 	switch {
-	case !prog.docker:
+	case prog.pool == nil:
 		return localPostgresServer(prog.path, dir, args, env)
 	case len(env) > 0:
 		return nil, fmt.Errorf("the environment %v is for an installed PostgreSQL, not for a container: install one", env)
 	}
-	return postgresContainer(dir, port, args)
+	return postgresContainer(prog.pool, dir, port, args)
 }
 
 // localPostgresServer makes the data folder for the program in bin.

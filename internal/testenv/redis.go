@@ -105,8 +105,8 @@ func newRedis(t testing.TB, config redisConfig, addr string) *Redis {
 
 // newRedisServer prepares the server for a folder that holds redis.conf.
 func newRedisServer(prog program, dir string, port int, env []string) (server, error) {
-	if prog.docker {
-		return redisContainer(dir, port, env)
+	if prog.pool != nil {
+		return redisContainer(prog.pool, dir, port, env)
 	}
 	return &process{
 		path: prog.path, args: []string{filepath.Join(dir, "redis.conf")}, env: env, dir: dir,
