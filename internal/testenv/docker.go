@@ -55,12 +55,18 @@ type container struct {
 	name   string
 	dir    string
 	done   chan struct{}
+
+	stopSignal docker.Signal // an orderly end
 }
 
 // newContainer makes a container that does not run yet. Binds are the folders that it
 // shares with the machine, as "outside:inside".
-func newContainer(pool *dockertest.Pool, dir string, port int, config docker.Config, binds ...string) (*container, error) {
-	c := &container{client: pool.Client, name: "fencelock-test-" + strings.ToLower(rand.Text()[:12]), dir: dir}
+func newContainer(
+	pool *dockertest.Pool, dir string, port int, stop docker.Signal, config docker.Config, binds ...string,
+) (*container, error) {
+	c := &container{
+		client: pool.Client, name: "fencelock-test-" + strings.ToLower(rand.Text()[:12]), dir: dir, stopSignal: stop,
+	}
 	host := &docker.HostConfig{Binds: binds}
 	if sharesNetwork() {
 		host.NetworkMode = "host"
@@ -96,28 +102,31 @@ func (c *container) start() error {
 
 func (c *container) exited() <-chan struct{} { return c.done }
 
-func (c *container) kill() error {
+func (c *container) kill() error { return c.end(docker.SIGKILL) }
+
+func (c *container) stop() error { return c.end(c.stopSignal) }
+
+// end sends the signal, again and again, and waits for the end; a container that is down
+// already is no error.
+func (c *container) end(sig docker.Signal) error {
 	if c.done == nil {
 		return nil
 	}
-	return c.awaitExit(c.client.KillContainer(docker.KillContainerOptions{ID: c.name, Signal: docker.SIGKILL}))
-}
-
-func (c *container) stop() error {
-	_ = c.thaw() // it fails unless the container is frozen
-	return c.awaitExit(c.client.StopContainer(c.name, uint(exitWithin/time.Second)))
-}
-
-// awaitExit waits for the end of a container, frozen or not, after a command whose error
-// counts only if the container still runs.
-func (c *container) awaitExit(err error) error {
-	_ = c.thaw() // a frozen one ends only then
-	select {
-	case <-c.done:
-		return nil
-	case <-time.After(exitWithin):
-		return errors.Join(err, fmt.Errorf("container %s still runs after %v", c.name, exitWithin))
-	}
+	var sent time.Time
+	var err error
+	return poll(exitWithin, func() error {
+		select {
+		case <-c.done:
+			return nil
+		default:
+		}
+		if time.Since(sent) > signalEvery {
+			sent = time.Now()
+			err = c.client.KillContainer(docker.KillContainerOptions{ID: c.name, Signal: sig})
+			_ = c.thaw() // a frozen one acts on the signal only then
+		}
+		return errors.Join(err, fmt.Errorf("container %s still runs after signal %d", c.name, sig))
+	})
 }
 
 func (c *container) freeze() error { return c.client.PauseContainer(c.name) }
@@ -144,8 +153,8 @@ func (c *container) close() error {
 // changed from outside.
 func redisContainer(pool *dockertest.Pool, dir string, port int, env []string) (server, error) {
 	base := filepath.Dir(dir)
-	return newContainer(pool, dir, port, docker.Config{
-		Image: RedisImage, Env: env, StopSignal: "SIGTERM",
+	return newContainer(pool, dir, port, docker.SIGTERM, docker.Config{
+		Image: RedisImage, Env: env,
 		User:       fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid()),
 		Entrypoint: []string{"redis-server"}, Cmd: []string{filepath.Join(dir, "redis.conf")},
 	}, base+":"+base)
@@ -154,8 +163,8 @@ func redisContainer(pool *dockertest.Pool, dir string, port int, env []string) (
 // postgresContainer keeps the data inside the container. SIGTERM would wait for the
 // clients to disconnect.
 func postgresContainer(pool *dockertest.Pool, dir string, port int, args []string) (server, error) {
-	return newContainer(pool, dir, port, docker.Config{
-		Image: PostgresImage, Env: []string{"POSTGRES_HOST_AUTH_METHOD=trust"}, StopSignal: "SIGINT",
+	return newContainer(pool, dir, port, docker.SIGINT, docker.Config{
+		Image: PostgresImage, Env: []string{"POSTGRES_HOST_AUTH_METHOD=trust"},
 		Cmd: append([]string{"postgres"}, args...),
 	})
 }
