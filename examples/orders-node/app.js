@@ -48,13 +48,13 @@ async function withLock(resource, work) {
     patience: PATIENCE,
   });
   if (!lease) throw new Unavailable(`not acquired: ${status}`);
-  const until = sent + (lease.waited_ms ?? 0) + lease.validity_ms; // never from when the answer came
+  const until = sent + lease.waited_ms + lease.validity_ms; // never from when the answer came
   try {
     if (until - performance.now() < WORK) throw new Unavailable('the lease arrived too late');
     return await work(lease.fencing_token, until);
   } finally {
     // After a lost answer, 404 is as good as 204. Without any answer the TTL ends the lease.
-    await ask('DELETE', `/leases/${lease.lease_id}`).catch(() => {});
+    await ask('DELETE', '/leases/current', { headers: { 'Fencelock-Lease': lease.lease_id } }).catch(() => {});
   }
 }
 

@@ -58,14 +58,14 @@ def lock(resource):
     sent, status, lease = ask("POST", "/locks", body, key, WAIT, PATIENCE)
     if lease is None:
         raise Unavailable(f"not acquired: {status}")
-    until = sent + (lease.get("waited_ms", 0) + lease["validity_ms"]) / 1000  # never from when the answer came
+    until = sent + (lease["waited_ms"] + lease["validity_ms"]) / 1000  # never from when the answer came
     try:
         if until - time.monotonic() < WORK:
             raise Unavailable("the lease arrived too late")
         yield lease["fencing_token"], until
     finally:
         with contextlib.suppress(Unavailable):  # the TTL ends it anyway
-            ask("DELETE", "/leases/" + lease["lease_id"])  # after a lost answer, 404 is as good as 204
+            ask("DELETE", "/leases/current", headers={"Fencelock-Lease": lease["lease_id"]})  # after a lost answer, 404 is as good as 204
 
 
 def charge(order):
