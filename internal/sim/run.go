@@ -278,9 +278,7 @@ func (w *world) logMessage(m *message, reply any) {
 		return
 	case vote:
 		what = fmt.Sprintf("%s %s %.6s token %d above %d epoch %d", kinds[m.kind], m.op.Resource, m.op.Owner, m.op.Token, m.op.Above, m.op.Epoch)
-		reply = fmt.Sprintf("%s %d epoch %d", outcomes[r.Outcome], r.Grant, r.Epoch)
+		reply = fmt.Sprintf("%s %d epoch %d", r.Outcome, r.Grant, r.Epoch)
 	}
 	w.logf("server %d (life %d) -> %s: %s: %+v", m.server.id+1, m.epoch, m.node.name, what, reply)
 }
-
-var outcomes = [...]string{"failed", "granted", "held", "not held", "queued", "other resource", "stale epoch", "not admitted", "exhausted"}

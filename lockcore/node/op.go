@@ -182,7 +182,15 @@ const (
 	NotAdmitted
 	// Exhausted: an acquire found the counter at fencing.MaxToken.
 	Exhausted
+	// Outcomes is the number of outcomes. Whoever adds one gives it a name in String.
+	Outcomes int = iota
 )
+
+func (o Outcome) String() string {
+	return [Outcomes]string{
+		"failed", "granted", "held", "not held", "queued", "other resource", "stale epoch", "not admitted", "exhausted",
+	}[o]
+}
 
 // Reply is a node's answer to an Op. Each outcome sets these fields and no others;
 // numbers are of the lock on this node, at the moment of the operation:

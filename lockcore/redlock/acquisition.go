@@ -107,6 +107,7 @@ func (a *acquisition) step(change func(*attempt) effects) {
 	e.confirm.each(func(i int) { a.set.nodes[i].Submit(confirm, i, (*confirmations)(a)) })
 	e.retract.each(func(i int) { a.retract(i, 0) })
 	e.retractAbove.each(func(i int) { a.retract(i, token) })
+	e.retractLater.each(func(i int) { a.set.cleaner.sendLater(i, retraction(&a.acquire, 0), time.Now().Add(rejoinTime)) })
 	e.noAnswer.each(func(i int) { a.set.meters[i].NoAnswer() })
 	if e.answer {
 		close(a.done)

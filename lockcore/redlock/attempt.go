@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -41,6 +42,7 @@ type effects struct {
 	confirm      nodeSet // the token
 	retract      nodeSet // the attempt's vote, whatever its grant
 	retractAbove nodeSet // the attempt's vote if its grant is above the token
+	retractLater nodeSet // the attempt's vote: a rejoin may be giving it to the node
 	dequeue      nodeSet // the ticket
 	noAnswer     nodeSet // had not answered at the limit
 	// answer: the caller may have its answer, once the retractions were sent. The
@@ -118,6 +120,7 @@ func (a *attempt) settle() (e effects) {
 	switch a.verdict {
 	case quorum.Lost:
 		e.retract = a.retractions(0)
+		e.retractLater = a.carriers()
 	case quorum.Won:
 		e.dequeue = a.dequeues()
 		if a.keyed {
@@ -142,6 +145,22 @@ func (a *attempt) retractions(above fencing.Token) nodeSet {
 		r := &a.replies[i]
 		return r.Outcome == node.Granted && (above == 0 || r.Grant > above) || r.Outcome == node.Failed && r.Sent
 	}) &^ a.retracted
+	a.retracted |= nodes
+	return nodes
+}
+
+// carriers are the nodes that a lost attempt found without admission. A rejoin may
+// have read the attempt's votes on the others before they were retracted, and give
+// the lock to such a node (rule 21). It takes R votes for that.
+func (a *attempt) carriers() nodeSet {
+	voted := a.nodesWith(func(i int) bool {
+		r := &a.replies[i]
+		return r.Outcome == node.Granted || r.Outcome == node.Failed && r.Sent
+	})
+	if bits.OnesCount8(uint8(voted)) < quorum.Readers(a.n) {
+		return 0
+	}
+	nodes := a.nodesWith(func(i int) bool { return a.answered.has(i) && a.replies[i].Outcome == node.NotAdmitted }) &^ a.retracted
 	a.retracted |= nodes
 	return nodes
 }

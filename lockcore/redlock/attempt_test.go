@@ -199,6 +199,19 @@ func TestAttemptRetractsWithTheAnswer(t *testing.T) {
 	if e := a.voted(2, node.Reply{Outcome: node.Held}); !e.answer || e.retract != 0b001 {
 		t.Errorf("%+v", e)
 	}
+	// A rejoin may give the votes of two nodes to the third, before they are retracted.
+	b := newAttempt(3, false, false)
+	b.voted(0, grant(5))
+	b.voted(1, node.Reply{Outcome: node.NotAdmitted})
+	if e := b.voted(2, node.Reply{Outcome: node.Failed, Sent: true}); e.retract != 0b101 || e.retractLater != 0b010 {
+		t.Errorf("a node without admission: %+v", e)
+	}
+	c := newAttempt(3, false, false)
+	c.voted(0, grant(5))
+	c.voted(1, node.Reply{Outcome: node.NotAdmitted})
+	if e := c.voted(2, node.Reply{Outcome: node.Held}); e.retractLater != 0 {
+		t.Errorf("one vote is given to no node: %+v", e)
+	}
 	late := newAttempt(3, false, false)
 	late.abandon()
 	if e := late.voted(0, grant(5)); e.retract != 0b001 || e.answer {

@@ -3,7 +3,7 @@
 //
 // [Machine] has the rules of a node (docs/PROTOCOL.md, "What a node does") and
 // nothing else: no goroutine, no clock, no I/O. It runs inside a transaction of a
-// store. [Node] is a lockcore.Node that queues operations and puts all that are
+// store. [Node] is a node.Node that queues operations and puts all that are
 // queued into one transaction (group commit), so that a store pays for one commit
 // a batch.
 //

@@ -62,7 +62,7 @@ type unmetered struct{}
 
 func (unmetered) Batch(int, time.Duration, bool) {}
 
-// Node is a lockcore.Node over a Store. Close it before the store.
+// Node is a node.Node over a Store. Close it before the store.
 type Node struct {
 	Calls
 	name    string

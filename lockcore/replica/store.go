@@ -17,7 +17,7 @@ type Store interface {
 	Update(ctx context.Context, fn func(Tx) error) error
 	// View is Update for an fn that writes nothing.
 	View(ctx context.Context, fn func(Tx) error) error
-	// Subscribe calls w for what transactions notify server of, until ctx ends. It
+	// Listen calls w for what transactions notify server of, until ctx ends. It
 	// connects again by itself. A notification may get lost.
 	Listen(ctx context.Context, server string, w node.Listener)
 }

@@ -61,7 +61,7 @@ const noAnswer = "no_answer"
 
 // voteMeter is a redlock.Meter. Its counters are looked up once.
 type voteMeter struct {
-	votes, confirms [node.Exhausted + 1]prometheus.Counter // by outcome
+	votes, confirms [node.Outcomes]prometheus.Counter // by outcome
 	missing, jumps  prometheus.Counter
 	ahead           func() prometheus.Gauge
 }
