@@ -3,6 +3,7 @@ package waitqueue
 import (
 	"context"
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,6 +59,9 @@ func (l listener) wakeFirst(resource string, t node.Ticket) bool {
 	if w == nil || w.resource != resource {
 		return l.removed[t.ID]
 	}
+	if w.Ticket.Keyed {
+		l.moveToFront(w)
+	}
 	first := l.waiters[resource][0]
 	before := first.wokenBy
 	first.wokenBy |= 1 << l.node
@@ -68,6 +72,15 @@ func (l listener) wakeFirst(resource string, t node.Ticket) bool {
 		time.AfterFunc(wakeGrace, func() { l.wakeLate(first) })
 	}
 	return true
+}
+
+// moveToFront puts a waiter first whose keyed ticket is first on a node: the request
+// came back, and the node remembers that it arrived before those here.
+func (q *Queue) moveToFront(w *Waiter) {
+	waiters := q.waiters[w.resource]
+	place := slices.Index(waiters, w)
+	copy(waiters[1:place+1], waiters[:place])
+	waiters[0] = w
 }
 
 func (q *Queue) wakeLate(w *Waiter) {
