@@ -244,9 +244,11 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 // releaseAfter releases with a deadline of its own: the caller's context may
-// have ended, and that should not block the resource for the TTL.
+// have ended, and that should not block the resource for the TTL. There is time for
+// every server: the one that granted the lease may be frozen.
 func (l *Lease) releaseAfter(ctx context.Context) error {
-	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.client.timeout)
+	limit := l.client.timeout * time.Duration(len(l.client.servers))
+	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	return l.Release(releasing)
 }

@@ -226,6 +226,12 @@ func TestComesAndGoes(t *testing.T) {
 	back(1)
 
 	pg.Kill()
+	testenv.Eventually(t, time.Minute, func() error { // a backend may outlive the postmaster for a moment
+		if _, err := g.Read(t.Context(), "r"); err == nil {
+			return errors.New("Postgres still answers")
+		}
+		return nil
+	})
 	unavailable(t, g, "")
 	pg.Restart()
 	if record, err := g.Read(t.Context(), "r"); err == nil && record.Mark != 1 {

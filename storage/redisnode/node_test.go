@@ -343,7 +343,12 @@ func TestFrozenNodeFailsFast(t *testing.T) {
 	const limit = 100 * time.Millisecond
 	redis := openNode(t, server.Addr(), redisnode.Options{Timeout: limit})
 	epoch := admitted(t, redis)
-	wantOutcome(t, ask(t, redis, acquire(epoch, "a")), node.Granted)
+	testenv.Eventually(t, 10*time.Second, func() error { // a busy machine may be slower than the limit
+		if r := ask(t, redis, acquire(epoch, "a")); r.Outcome != node.Granted {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
 	server.Freeze()
 	sent := 0
 	testenv.Eventually(t, 10*time.Second, func() error {
