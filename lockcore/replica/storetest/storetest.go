@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync"
 	"testing"
@@ -155,18 +156,28 @@ func (s *suite) rows() {
 
 func (s *suite) undone() {
 	s.put("kept", "before", 0)
+	s.put("purged only", "before", time.Hour)
+	s.failedUpdate()
+	s.want("kept", "before")
+	s.want("purged only", "before")
+	s.wantNone("new")
+}
+
+// failedUpdate changes rows in every way, and fails.
+func (s *suite) failedUpdate() {
+	s.Helper()
 	failure := errors.New("on purpose")
 	err := s.Store.Update(s.Context(), func(tx replica.Tx) error {
 		tx.Put("kept", []byte("after"), 0)
 		tx.Put("new", []byte("after"), 0)
 		tx.Delete("kept")
+		tx.Purge()
+		tx.Put("new", []byte("after"), 0)
 		return failure
 	})
 	if !errors.Is(err, failure) {
 		s.Errorf("the error is %v, want the transaction's own", err)
 	}
-	s.want("kept", "before")
-	s.wantNone("new")
 }
 
 // ttl is short where the suite waits for it.
@@ -250,6 +261,7 @@ func (s *suite) ranges() {
 	s.wantKeys(s.keys("b", "c", 10), "b", "b\x00", "b1", "bä", "b\xff")
 	s.wantKeys(s.keys("b\x00", "b1", 10), "b\x00")
 	s.wantKeys(s.keys("a", "d", 2), "a", "b")
+	s.wantKeys(s.keys("b\xff", "d", math.MaxInt), "b\xff", "c")
 	s.wantKeys(s.keys("d", "e", 2))
 	s.update(func(tx replica.Tx) {
 		tx.Delete("b")
@@ -441,19 +453,72 @@ func (s *suite) durable() {
 	if s.Reopen == nil {
 		return // a store that has no restart of its own loses nothing by one
 	}
-	const ttl = 24 * time.Hour
-	s.put("for good", "1", 0)
-	s.put("for a while", "2", ttl)
-	before := s.status()
+	const long = 24 * time.Hour
+	s.put("purged", "first", 0)
+	s.update(func(tx replica.Tx) {
+		tx.Purge()
+		for _, key := range []string{"bounded", "deleted", "kept"} {
+			tx.Put(key, []byte("first"), 0)
+		}
+		tx.Put("for good", []byte("first"), long)
+		tx.Put("renewed", []byte("first"), long/2)
+		tx.Put("deleted early", []byte("first"), long)
+	})
+	s.reopen("bounded", "deleted", "deleted early", "for good", "kept", "renewed")
+	s.update(func(tx replica.Tx) {
+		tx.Put("bounded", nil, long)
+		tx.Put("for good", []byte("second"), 0)
+		tx.Put("renewed", []byte("second"), long)
+		tx.Put("put again", []byte("first"), 0)
+		tx.Delete("put again")
+		tx.Put("put again", []byte("second"), 0)
+		tx.Delete("deleted early")
+	})
+	s.update(func(tx replica.Tx) { tx.Delete("deleted") })
+	s.put("expired", "first", s.ttl())
+	s.pass(s.ttl(), "expired")
+	s.failedUpdate()
+	for range 2 { // the second process after a write has it, too
+		s.reopen("bounded", "for good", "kept", "put again", "renewed")
+	}
+	s.want("for good", "second")
+	s.update(func(tx replica.Tx) { tx.Purge() })
+	s.reopen()
+}
+
+// reopen restarts the store, which must have exactly these rows (keys in order)
+// before and after, and the same values, times to live and incarnation.
+func (s *suite) reopen(keys ...string) {
+	s.Helper()
+	before, status := s.all(), s.status()
 	s.Store = s.Reopen()
-	s.want("for good", "1")
-	s.want("for a while", "2")
-	if _, left, _ := s.get("for a while"); left > ttl {
-		s.Errorf("%s are left of %s after a restart", left, ttl)
+	after := s.all()
+	if now := s.status(); now != status {
+		s.Errorf("a restart that lost nothing makes %+v of %+v", now, status)
 	}
-	if now := s.status(); now != before {
-		s.Errorf("a restart that lost nothing makes %+v of %+v", now, before)
+	if len(before) != len(keys) || len(after) != len(keys) {
+		s.Fatalf("rows before the restart: %q\nafter it: %q\nwant the keys %q", before, after, keys)
 	}
+	for i, key := range keys {
+		b, a := before[i], after[i]
+		passed := b.Left - a.Left
+		if b.Key != key || a.Key != key || !bytes.Equal(b.Value, a.Value) ||
+			(b.Left == 0) != (a.Left == 0) || passed < -time.Millisecond || passed > patience {
+			s.Errorf("want the row %q, before the restart: %q, after it: %q", key, b, a)
+		}
+	}
+}
+
+// all reads every row.
+func (s *suite) all() (rows []replica.Row) {
+	s.Helper()
+	s.view(func(tx replica.Tx) {
+		rows = tx.Range("\x00", "\xff", math.MaxInt)
+		for i := range rows {
+			rows[i].Value = bytes.Clone(rows[i].Value)
+		}
+	})
+	return rows
 }
 
 func (s *suite) status() (status replica.Status) {
