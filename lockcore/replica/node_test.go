@@ -196,6 +196,46 @@ func TestQueuesOfASoleProcessBeginEmpty(t *testing.T) {
 	}
 }
 
+// A ticket that its server forgot to dequeue expires, and is not counted, also while
+// others come and go.
+func TestExpiredTicketsAreNotCounted(t *testing.T) {
+	const forgotten, step = 50, node.TicketTTL/2 + time.Minute
+	for name, c := range map[string]struct{ stay, steps int }{
+		"a short queue": {1, 3},
+		"a long queue":  {node.MaxShown + 20, 4}, // its length is counted again in the last step
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := open(t, newStore(), replica.Options{})
+			if err := n.RaiseMaxTTL(t.Context(), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			long := acquire("a", "L1")
+			long.TTL = time.Hour
+			wantGranted(t, n.ask(t, long))
+			enqueue := func(prefix string, count int) {
+				for i := range count {
+					ticket := node.Ticket{ID: fmt.Sprintf("%s%d", prefix, i), Server: "s1", Arrival: 1}
+					wantGranted(t, n.ask(t, node.Op{Kind: node.OpEnqueue, Resource: "a", Ticket: ticket}))
+				}
+			}
+			enqueue("stays", c.stay)
+			for i := range c.steps {
+				n.store.JumpClock(step)
+				if i == 0 {
+					enqueue("forgotten", forgotten)
+				}
+				enqueue("stays", c.stay+i)
+			}
+			want := c.stay + c.steps - 1
+			for _, op := range []node.Op{read("a"), acquire("a", "L2")} {
+				if r := n.ask(t, op); r.Waiting != want {
+					t.Errorf("%d wait, want %d", r.Waiting, want)
+				}
+			}
+		})
+	}
+}
+
 func TestFailedCommitChangesNothing(t *testing.T) {
 	var logged strings.Builder
 	n := open(t, newStore(), replica.Options{Logger: textLogger(&logged)})

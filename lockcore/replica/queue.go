@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"cmp"
+	"math"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/node"
@@ -14,20 +16,25 @@ type queue struct {
 
 func (t *Txn) queue(resource string) queue { return queue{t: t, resource: resource} }
 
-// length is how many tickets there are, the dead included.
+// length is how many tickets there are, the dead included: counted, or the kept
+// number of a long queue.
 func (q queue) length() int {
-	n, _ := q.t.number(lengthKey(q.resource))
-	return int(n)
+	if kept, found := q.t.number(lengthKey(q.resource)); found {
+		return int(kept)
+	}
+	return len(q.list(math.MaxInt))
 }
 
-// grow adds to the length.
+// grow adds to the length, before the rows are written. Only the length of a long
+// queue is kept. It does not see a ticket expire: TicketTTL after the count it expires too.
 func (q queue) grow(by int) {
-	n := q.length() + by
-	if n <= 0 {
-		q.t.tx.Delete(lengthKey(q.resource))
+	key, n := lengthKey(q.resource), q.length()+by
+	if n <= node.MaxShown {
+		q.t.tx.Delete(key)
 		return
 	}
-	q.t.tx.Put(lengthKey(q.resource), encodeNumber(int64(n)), node.TicketTTL)
+	_, left := q.t.tx.Get(key)
+	q.t.tx.Put(key, encodeNumber(int64(n)), cmp.Or(left, node.TicketTTL))
 }
 
 // list gives the first tickets, the dead included.
@@ -69,11 +76,11 @@ func (q queue) add(ticket node.Ticket) {
 	if !there {
 		arrival = ticket.Arrival
 	}
-	q.t.tx.Put(queueKey(q.resource, arrival, name), []byte{}, node.TicketTTL)
-	q.t.tx.Put(ticketKey(q.resource, name), encodeNumber(arrival), node.TicketTTL)
 	if !there {
 		q.grow(1)
 	}
+	q.t.tx.Put(queueKey(q.resource, arrival, name), []byte{}, node.TicketTTL)
+	q.t.tx.Put(ticketKey(q.resource, name), encodeNumber(arrival), node.TicketTTL)
 }
 
 // remove dequeues a ticket.
@@ -83,9 +90,9 @@ func (q queue) remove(ticket node.Ticket) {
 	if !there {
 		return
 	}
+	q.grow(-1)
 	q.t.tx.Delete(queueKey(q.resource, arrival, name))
 	q.t.tx.Delete(ticketKey(q.resource, name))
-	q.grow(-1)
 }
 
 // notify tells a ticket's server that its turn has come.

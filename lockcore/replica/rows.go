@@ -21,7 +21,7 @@ import (
 //	h <server>                         the server's heartbeat: its tickets are alive; goes with its TTL
 //	q <length><resource><arrival><name> a ticket of the queue, in order of arrival
 //	t <length><resource><name>         the ticket's arrival
-//	n <resource>                       how many tickets the queue has
+//	n <resource>                       how many tickets the queue has, if more than node.MaxShown
 //	p <id>                             the earliest arrival of a keyed ticket, and its present name
 //
 // A ticket's name is "id server holder"; neither id nor server has a blank

@@ -319,10 +319,10 @@ func awaitRows(t *testing.T, n *testNode, want int) {
 	})
 }
 
-// What fill leaves for each lock: lock, counter, key, and three for its queue.
+// What fill leaves for each lock: lock, counter, key, and two for its queue.
 const (
-	perLock  = 6
-	perQueue = 3
+	perLock  = 5
+	perQueue = 2
 )
 
 type replyChan chan node.Reply
