@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -29,8 +31,8 @@ type DoOptions struct {
 //     that takes a lease of its own.
 //   - Once the lease is lost, an inner Do returns ErrLeaseLost and does not run
 //     its work, until all have returned.
-//   - Another resource, another Client, or a context that is not derived from
-//     work's, does not join; nor does Acquire. They wait like any other caller,
+//   - Another resource, one of the several of a DoAll, another Client, or a context
+//     that is not derived from work's, does not join; nor does Acquire. They wait like any other caller,
 //     for ever if work waits for them.
 //
 // It returns work's error; ErrLeaseLost with it if the lease was lost
@@ -42,11 +44,17 @@ func (c *Client) Do(ctx context.Context, resource string, work func(context.Cont
 // DoWith is Do with options. Its zero options do not wait for a resource that is
 // held: they return ErrHeld.
 func (c *Client) DoWith(ctx context.Context, resource string, opts DoOptions, work func(context.Context, *Lease) error) error {
-	key := sessionKey{c, resource}
+	return c.DoAll(ctx, []string{resource}, opts, work)
+}
+
+// DoAll is DoWith under one lease of several resources, as AcquireAll takes it. It
+// nests where the resources are the same, in any order.
+func (c *Client) DoAll(ctx context.Context, resources []string, opts DoOptions, work func(context.Context, *Lease) error) error {
+	key := sessionKey{c, strings.Join(slices.Sorted(slices.Values(resources)), "\x00")} // no resource has it in its name
 	if s, ok := ctx.Value(key).(*session); ok && s.enter() {
 		return s.run(ctx, work)
 	}
-	lease, err := c.Acquire(ctx, resource, opts.Request)
+	lease, err := c.AcquireAll(ctx, resources, opts.Request)
 	if err != nil {
 		return err
 	}
@@ -57,8 +65,8 @@ func (c *Client) DoWith(ctx context.Context, resource string, opts DoOptions, wo
 
 // sessionKey finds, in a context, the session that a Do of it may join.
 type sessionKey struct {
-	client   *Client
-	resource string
+	client    *Client
+	resources string
 }
 
 // session is a lease that one Do took and that those nested in it share. It is

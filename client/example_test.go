@@ -76,6 +76,31 @@ func ExampleClient_Do_nested() {
 	// error: <nil>
 }
 
+// A transfer needs both accounts: one lease has them, or neither, and each has a token
+// of its own for the storage.
+func ExampleClient_DoAll() {
+	url, stop := exampleService()
+	defer stop()
+	locks, err := client.New(url)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	accounts := []string{"accounts/2", "accounts/1"}
+	opts := client.DoOptions{Request: client.Request{Wait: client.Forever}}
+	err = locks.DoAll(context.Background(), accounts, opts, func(ctx context.Context, l *client.Lease) error {
+		for _, part := range l.Parts() { // in the order of their names: claims in one order do not block each other
+			fmt.Println("claim", part.Resource, "with a token:", part.Token.Valid())
+		}
+		return ctx.Err()
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// claim accounts/1 with a token: true
+	// claim accounts/2 with a token: true
+	// error: <nil>
+}
+
 func ExampleClient_DoWith() {
 	url, stop := exampleService()
 	defer stop()

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -60,8 +61,18 @@ type Lease struct {
 // The caller keeps the lease alive (KeepAlive, or Extend) and releases it; Do
 // does both.
 func (c *Client) Acquire(ctx context.Context, resource string, r Request) (*Lease, error) {
+	return c.AcquireAll(ctx, []string{resource}, r)
+}
+
+// AcquireAll takes one lease of several resources, all or none: 2 to 16 different
+// ones, in any order. Lease.Parts has the token of each; the rest is as for one
+// resource. ErrHeld names the resource in the way. With one resource it is Acquire.
+//
+// Callers that name the same resources in different orders do not block each other
+// for ever; a caller that holds one of them already waits for itself.
+func (c *Client) AcquireAll(ctx context.Context, resources []string, r Request) (*Lease, error) {
 	key := rand.Text()
-	acquire := c.acquireCall(resource, r, key)
+	acquire := c.acquireCall(resources, r, key)
 	var granted wire.Lease
 	acquire.into = &granted
 	for {
@@ -70,7 +81,7 @@ func (c *Client) Acquire(ctx context.Context, resource string, r Request) (*Leas
 		case err == nil:
 			return c.delivered(ctx, granted, sent)
 		case ctx.Err() != nil:
-			c.abandon(ctx, resource, key)
+			c.abandon(ctx, resources, key)
 			return nil, err
 		case !errors.Is(err, ErrHeld) || time.Until(acquire.waitUntil) <= 0 || sleep(ctx, firstPause) != nil:
 			return nil, err
@@ -79,15 +90,17 @@ func (c *Client) Acquire(ctx context.Context, resource string, r Request) (*Leas
 	}
 }
 
-func (c *Client) acquireCall(resource string, r Request, key string) call {
-	if r.Holder == "" {
-		r.Holder = c.holder
+func (c *Client) acquireCall(resources []string, r Request, key string) call {
+	body := wire.AcquireRequest{
+		Resources: resources, Holder: cmp.Or(r.Holder, c.holder), Metadata: r.Metadata,
+		TTLMS: millis(r.TTL), MinHoldMS: millis(r.MinHold), MaxHoldMS: millis(r.MaxHold),
+	}
+	if len(resources) == 1 {
+		body.Resource, body.Resources = resources[0], nil
 	}
 	acquire := call{method: http.MethodPost, path: "/locks", key: key, body: func(wait time.Duration) any {
-		return wire.AcquireRequest{
-			Resource: resource, Holder: r.Holder, Metadata: r.Metadata, TTLMS: millis(r.TTL), WaitMS: millis(wait),
-			MinHoldMS: millis(r.MinHold), MaxHoldMS: millis(r.MaxHold),
-		}
+		body.WaitMS = millis(wait)
+		return body
 	}}
 	if r.Wait > 0 {
 		const century = 100 * 365 * 24 * time.Hour // later than that, time.Time would overflow
@@ -108,10 +121,10 @@ func (c *Client) delivered(ctx context.Context, granted wire.Lease, sent time.Ti
 
 // abandon releases what a cancelled request may have been granted: it is found under
 // the key, and would otherwise block the resource until its TTL ends.
-func (c *Client) abandon(ctx context.Context, resource, key string) {
+func (c *Client) abandon(ctx context.Context, resources []string, key string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
 	defer cancel()
-	found := c.acquireCall(resource, Request{}, key)
+	found := c.acquireCall(resources, Request{}, key)
 	var granted wire.Lease
 	found.into = &granted
 	if sent, err := c.do(ctx, found); err == nil {
@@ -184,15 +197,36 @@ func (l *Lease) refresh(ctx context.Context) error {
 	return err
 }
 
-// Resource is what the lease is of; "" for a lease of several resources, see Wire.
+// Resource is what the lease is of; "" for a lease of several resources, see Parts.
 func (l *Lease) Resource() string { return l.Wire().Resource }
 
 // ID is the lease id, the capability of the lease. It is a secret.
 func (l *Lease) ID() string { return l.id }
 
 // Token is the fencing token, the same for the whole life of the lease; 0 for a
-// lease of several resources, see Wire.
+// lease of several resources, see Parts.
 func (l *Lease) Token() fencing.Token { return fencing.Token(l.Wire().FencingToken) }
+
+// Part is one resource of a lease.
+type Part struct {
+	Resource string
+	Token    fencing.Token // the same for the whole life of the lease
+	Proof    string        // as Lease.Proof
+}
+
+// Parts are the resources of the lease, with a token each, in the order of their
+// names: one for a lease of one resource.
+func (l *Lease) Parts() []Part {
+	now := l.Wire()
+	if len(now.Resources) == 0 {
+		return []Part{{now.Resource, fencing.Token(now.FencingToken), now.FenceProof}}
+	}
+	parts := make([]Part, len(now.Resources))
+	for i, p := range now.Resources {
+		parts[i] = Part{p.Resource, fencing.Token(p.FencingToken), p.FenceProof}
+	}
+	return parts
+}
 
 // TTL is the lease's time to live, which every Extend gives it again.
 func (l *Lease) TTL() time.Duration { return l.ttl }

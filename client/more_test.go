@@ -122,12 +122,10 @@ func TestCancelledAcquireIsGivenBack(t *testing.T) {
 		}
 		next.ServeHTTP(w, r)
 	})
-	if _, err := connect(t, s).Acquire(ctx, "r", client.Request{}); !errors.Is(err, context.Canceled) {
+	if _, err := connect(t, s).AcquireAll(ctx, []string{"a", "b"}, client.Request{}); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if held(t, s.locker, "r") {
-		t.Error("still held")
-	}
+	wantHeld(t, s, false, "a", "b")
 }
 
 // The service lets nobody wait for longer than ten minutes; the client does.
