@@ -84,7 +84,7 @@ func (f *lockFlags) request() client.Request {
 
 // obtain waits for a lease until a signal ends ctx. A terminal shows what a
 // long wait is for.
-func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resource string) (*client.Lease, error) {
+func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resources []string) (*client.Lease, error) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
@@ -94,12 +94,12 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resource strin
 	}
 	if isTerminal(stderr) && !f.quiet {
 		defer time.AfterFunc(waitingNotice, func() {
-			_, _ = fmt.Fprintf(stderr, "fencelock: waiting for %s; fencelock get shows its holder\n", resource)
+			_, _ = fmt.Fprintf(stderr, "fencelock: waiting for %s; fencelock get shows its holder\n", named(resources))
 		}).Stop()
 	}
 	var lease *client.Lease
 	if f.outer == "" {
-		lease, err = locks.Acquire(ctx, resource, f.request())
+		lease, err = locks.AcquireAll(ctx, resources, f.request())
 	} else {
 		lease, err = locks.Lease(ctx, f.outer)
 	}
@@ -110,7 +110,7 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resource strin
 		}
 		return nil, interrupted(signals)
 	case err != nil:
-		return nil, f.hush(f.notAcquired(resource, err))
+		return nil, f.hush(f.notAcquired(err))
 	}
 	return lease, nil
 }
@@ -136,7 +136,7 @@ func (f *lockFlags) hush(err error) error {
 }
 
 // notAcquired is the end of a command that did not get its lock.
-func (f *lockFlags) notAcquired(resource string, err error) error {
+func (f *lockFlags) notAcquired(err error) error {
 	problem, _ := errors.AsType[*client.ProblemError](err)
 	if !errors.Is(err, client.ErrHeld) || problem == nil {
 		return advise(err)
@@ -144,9 +144,9 @@ func (f *lockFlags) notAcquired(resource string, err error) error {
 	if f.noWait && f.conflict == 0 { // cron mails whatever is printed
 		return codeError{}
 	}
-	text := resource + " is held by another lease"
+	text := problem.Resource + " is held by another lease"
 	if d := problem.HeldDetails; d != nil && d.Holder != "" {
-		text = resource + " is held by " + d.Holder
+		text = problem.Resource + " is held by " + d.Holder
 	}
 	if d := problem.HeldDetails; d != nil && d.Waiters > 0 {
 		text += fmt.Sprintf("; in the queue for it: %d", d.Waiters)
@@ -163,13 +163,4 @@ func (f *lockFlags) release(ctx context.Context, lease *client.Lease) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(releaseLimit, lease.Validity()))
 	defer cancel()
 	return lease.Release(ctx)
-}
-
-// leaseVariables describe a lease to a command, as name=value.
-func leaseVariables(lease *client.Lease) []string {
-	list := []string{varFencingToken + "=" + lease.Token().String()}
-	if proof := lease.Proof(); proof != "" {
-		list = append(list, varFencingProof+"="+proof)
-	}
-	return append(list, varResource+"="+lease.Resource(), varLeaseID+"="+lease.ID())
 }

@@ -44,14 +44,6 @@ const (
 	varConfig          = "FENCELOCK_CONFIG"
 )
 
-// The variables that fencelock run gives its command.
-const (
-	varFencingToken = "FENCING_TOKEN"
-	varFencingProof = "FENCING_PROOF"
-	varResource     = "FENCELOCK_RESOURCE"
-	varLeaseID      = "FENCELOCK_LEASE_ID"
-)
-
 // clientVariables are those that mean something to the commands and nothing to a server.
 func clientVariables() []string {
 	return append(configurable(), varConfig, varResource, varLeaseID)

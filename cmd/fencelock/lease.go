@@ -17,12 +17,12 @@ func acquireCommand() *cobra.Command {
 	var f lockFlags
 	var export bool
 	cmd := &cobra.Command{
-		Use:   "acquire RESOURCE",
+		Use:   "acquire RESOURCE…",
 		Short: "Take a lease and print it; extend and release it with the other commands",
-		Long: `Take a lease on a resource and print it as JSON or, with --export, as lines for a
-shell's eval, which set FENCING_TOKEN, FENCING_PROOF (if the server makes proofs),
-FENCELOCK_RESOURCE and FENCELOCK_LEASE_ID; if it fails, the eval fails with the same
-exit code.
+		Long: `Take a lease on a resource, or on 2 to 16 at once, all or none, and print it as JSON.
+With --export it prints lines for a shell's eval, which set the variables that
+fencelock run gives its command, and unset those of another lease; if it fails, the
+eval fails with the same exit code.
 
 The lease id is a secret: whoever knows it has the lease. The lease expires with its
 TTL unless it is extended. To run one command under a lock, use fencelock run.
@@ -31,15 +31,24 @@ Exit codes: 0; 1, or the one of -E, if the lock is held; 69 if the service is
 unavailable, 77 if access is denied, 2 for wrong usage.`,
 		Example: `  fencelock acquire --ttl 60s orders/42
   eval "$(fencelock acquire --export --wait 10s orders/42)" || exit
+  fencelock acquire accounts/1 accounts/2        # one lease, with a token for each
   fencelock extend && fencelock release          # of $FENCELOCK_LEASE_ID`,
-		Args: exactArgs(1, "RESOURCE"),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usageError{errors.New("no resource is named: use fencelock acquire RESOURCE…")}
+			}
+			return nil
+		},
 	}
 	f.add(cmd)
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return f.resourceCompletion(cmd, nil, begun) // every argument is a resource
+	}
 	cmd.Flags().BoolVar(&export, "export", false, "print lines for a shell's eval")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := f.check(cmd)
 		if err == nil {
-			err = f.print(cmd, args[0], export)
+			err = f.print(cmd, args, export)
 		}
 		if err != nil && export {
 			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "(exit %d)\n", exitCode(err)) // eval's own status
@@ -50,8 +59,8 @@ unavailable, 77 if access is denied, 2 for wrong usage.`,
 }
 
 // print takes a lease and prints it.
-func (f *lockFlags) print(cmd *cobra.Command, resource string, export bool) error {
-	lease, err := f.obtain(cmd.Context(), cmd.ErrOrStderr(), resource)
+func (f *lockFlags) print(cmd *cobra.Command, resources []string, export bool) error {
+	lease, err := f.obtain(cmd.Context(), cmd.ErrOrStderr(), resources)
 	if err != nil {
 		return err
 	}
@@ -68,6 +77,7 @@ func (f *lockFlags) print(cmd *cobra.Command, resource string, export bool) erro
 
 func exports(lease *client.Lease) string {
 	var b strings.Builder
+	fmt.Fprintf(&b, "unset %s\n", strings.Join(allLeaseVariables(), " "))
 	for _, v := range leaseVariables(lease) {
 		name, value, _ := strings.Cut(v, "=")
 		fmt.Fprintf(&b, "export %s=%s\n", name, shellQuote(value))

@@ -146,6 +146,7 @@ func TestCompletions(t *testing.T) {
 		"get or":                           "orders/42\n:4\n",
 		"break ":                           "orders/42\nother\n:4\n",
 		"run ord":                          "orders/42\n:4\n",
+		"acquire a oth":                    "other\n:4\n",
 		"ls -o ":                           "table\njson\n:4\n",
 		"get r --out":                      "--output\ttable or json\n:4\n",
 		"acquire --ttl ":                   ":4\n",

@@ -30,10 +30,11 @@ type runFlags struct {
 func runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run RESOURCE [flags] -- COMMAND [ARG…]",
+		Use:   "run RESOURCE… [flags] -- COMMAND [ARG…]",
 		Short: "Run a command under a lock, and end it before the lock is lost",
 		Long: `Run a command under a lock: wait for the lock, extend its lease while the command
-runs, and release it at the end.
+runs, and release it at the end. Several resources, 2 to 16 before the --, are taken
+at once, all or none, in any order.
 
 If the lease can no longer be extended, or was broken, the command's process group
 gets SIGTERM and, --grace later, SIGKILL, before the lease expires. A watchdog process
@@ -48,8 +49,11 @@ The command finds in its environment
   FENCING_PROOF         the proof that it was minted, if the server makes them
   FENCELOCK_RESOURCE    the resource
   FENCELOCK_LEASE_ID    the lease id, a secret: whoever knows it has the lease
-A run of the same resource inside it works under the same lease instead of
-waiting for it, and the outer run releases it.
+and with several resources, in place of the first three,
+  FENCING_TOKENS        the tokens, as JSON: {"accounts/1":34,"accounts/2":7}
+  FENCING_PROOFS        the proofs, likewise
+A run of the same resources inside it works under the same lease, which the outer run
+releases. A run of only some of them, or of more, would wait for itself: exit code 2.
 
 -n skips a run while another runs. That alone is not once a tick of cron: a second host
 whose clock is late finds the lock free when the first one's short run is over. --at-least
@@ -67,10 +71,11 @@ it); 1, or the one of -E, if the lock is held; 69 if the service is unavailable,
 if the command cannot be run or does not exist.`,
 		Example: `  fencelock run backups/nightly -- pg_dump -f shop.sql shop
   fencelock run -n -E 0 --at-least 30s cron/report -- ./report.sh   # once a tick on all hosts, and quiet
+  fencelock run accounts/1 accounts/2 -- ./transfer.sh              # reads $FENCING_TOKENS
   fencelock run --wait 30s --ttl 15s deploy/web -- sh -c 'deploy --fencing-token "$FENCING_TOKEN"'`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if cmd.ArgsLenAtDash() != 1 || len(args) < 2 {
-				return usageError{errors.New("use fencelock run RESOURCE -- COMMAND, with -- before the command")}
+			if dash := cmd.ArgsLenAtDash(); dash < 1 || dash == len(args) {
+				return usageError{errors.New("use fencelock run RESOURCE… -- COMMAND, with -- before the command")}
 			}
 			return nil
 		},
@@ -89,7 +94,8 @@ if the command cannot be run or does not exist.`,
 		if err != nil {
 			return err
 		}
-		return f.run(cmd.Context(), cmd.ErrOrStderr(), args[0], args[1:])
+		dash := cmd.ArgsLenAtDash()
+		return f.run(cmd.Context(), cmd.ErrOrStderr(), args[:dash], args[dash:])
 	}
 	return cmd
 }
@@ -111,15 +117,15 @@ func (f *runFlags) timing(ttl time.Duration) (timing, error) {
 }
 
 // run takes the lock, or joins the lease of the run around this one, and runs the command.
-func (f *runFlags) run(ctx context.Context, stderr io.Writer, resource string, argv []string) error {
+func (f *runFlags) run(ctx context.Context, stderr io.Writer, resources, argv []string) error {
 	path, err := lookUp(argv[0])
 	if err != nil {
 		return err
 	}
-	if os.Getenv(varResource) == resource {
-		f.outer = os.Getenv(varLeaseID)
+	if f.outer, err = outerLease(resources); err != nil {
+		return err
 	}
-	lease, err := f.obtain(ctx, stderr, resource)
+	lease, err := f.obtain(ctx, stderr, resources)
 	if err != nil {
 		return err
 	}
@@ -195,7 +201,7 @@ func (r *running) warn() (stop func() bool) {
 	left := time.Duration(*longest)*time.Millisecond - r.timing.grace - r.lead
 	return time.AfterFunc(left-left/tenth, func() {
 		r.say(fmt.Sprintf("the command gets SIGTERM in %s: the lease of %s reaches its longest hold (--max-hold, or the server's FENCELOCK_MAX_HOLD)",
-			(left / tenth).Round(time.Millisecond), r.lease.Resource()))
+			(left / tenth).Round(time.Millisecond), resourcesOf(r.lease)))
 	}).Stop
 }
 
@@ -208,7 +214,7 @@ func (r *running) explain(kept context.Context) {
 			why = "it was broken, or has expired"
 		}
 		r.say(fmt.Sprintf("lost the lease of %s: %s. The command gets SIGTERM now, and SIGKILL in %s at the latest",
-			r.lease.Resource(), why, max(0, min(r.timing.grace, time.Until(r.deadline()))).Round(10*time.Millisecond)))
+			resourcesOf(r.lease), why, max(0, min(r.timing.grace, time.Until(r.deadline()))).Round(10*time.Millisecond)))
 	}
 }
 
@@ -222,7 +228,7 @@ func (r *running) outcome(ctx context.Context, result supervise.Result, lost err
 		return codeError{error: errors.New("the lease was lost before the command ended: was it broken by an administrator?"), code: exitLost}
 	case err != nil:
 		r.say(fmt.Sprintf("%s could not be released, and is free in %s at the latest: %s",
-			r.lease.Resource(), r.lease.TTL().Round(time.Second), err))
+			resourcesOf(r.lease), r.lease.TTL().Round(time.Second), err))
 	}
 	if result.Code != 0 {
 		return codeError{code: result.Code}
@@ -234,7 +240,7 @@ func (r *running) outcome(ctx context.Context, result supervise.Result, lost err
 func environmentOf(lease *client.Lease) []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
-		return name == varFencingToken || name == varFencingProof || name == varResource || name == varLeaseID
+		return slices.Contains(allLeaseVariables(), name)
 	})
 	return append(env, leaseVariables(lease)...)
 }

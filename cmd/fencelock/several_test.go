@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fencelock/fencelock/api/wire"
+)
+
+// held are the resources that are taken.
+func (p *process) held() (resources []string) {
+	p.t.Helper()
+	var page wire.LockPage
+	p.wants(p.ask(&page, "GET", "/locks", ""), 200)
+	for _, lock := range page.Locks {
+		resources = append(resources, lock.Resource)
+	}
+	return resources
+}
+
+// A run of several has all or none, gives the command a token and a proof for each, and
+// no variable of another lease.
+func TestRunSeveral(t *testing.T) {
+	t.Parallel()
+	keys := filepath.Join(t.TempDir(), "proof.keys")
+	if err := os.WriteFile(keys, []byte("k1 "+strings.Repeat("5a", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, "FENCELOCK_PROOF_KEY_FILE="+keys)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale := []string{"FENCING_TOKEN=1", "FENCING_PROOF=old", "FENCELOCK_RESOURCE=old", "FENCELOCK_LEASE_ID=old", "PROGRAM=" + path}
+	const script = `echo "$FENCING_TOKENS"; echo "$FENCING_PROOFS"; "$PROGRAM" ls -o json; echo "rest $FENCING_TOKEN$FENCING_PROOF$FENCELOCK_RESOURCE"`
+	got := p.tool("", stale, "run", "b b", "a", "--", "sh", "-c", script)
+	got.wants(t, "run of two", 0, "\nrest \n", "")
+	var tokens map[string]int64
+	var proofs map[string]string
+	var locks []wire.Lock
+	d := json.NewDecoder(strings.NewReader(got.out))
+	for _, into := range []any{&tokens, &proofs, &locks} {
+		if err := d.Decode(into); err != nil {
+			t.Fatalf("%v in %s", err, got.out)
+		}
+	}
+	if len(locks) != 2 || len(tokens) != 2 || len(proofs) != 2 {
+		t.Fatalf("%+v, tokens %v, proofs %v", locks, tokens, proofs)
+	}
+	for _, lock := range locks {
+		if tokens[lock.Resource] != lock.FencingToken || proofs[lock.Resource] == "" {
+			t.Errorf("%s has the token %d, and the command got %v, %v", lock.Resource, lock.FencingToken, tokens, proofs)
+		}
+	}
+	if left := p.held(); left != nil {
+		t.Errorf("still held: %q", left)
+	}
+
+	p.acquire(`{"resource":"taken","holder":"somebody","ttl_ms":60000}`)
+	p.tool("", nil, "run", "-n", "a", "taken", "--", "false").wants(t, "one is taken", exitFailed, "", "fencelock: taken is held by somebody")
+	if held := p.held(); !slices.Equal(held, []string{"taken"}) {
+		t.Errorf("held: %q", held)
+	}
+	for args, complaint := range map[string]string{
+		"run a b":            "with -- before the command",
+		"run a b --":         "with -- before the command",
+		"run a b a -- true":  "must not name a resource twice",
+		"acquire":            "no resource is named",
+		"acquire a b c b":    "must not name a resource twice",
+		"run -n a b -- nope": "nope does not exist",
+	} {
+		if got := p.tool("", nil, strings.Fields(args)...); got.code == 0 || !strings.Contains(got.errOut, complaint) {
+			t.Errorf("%s: %+v, want %q", args, got, complaint)
+		}
+	}
+}
+
+// A run inside a run of several joins with the same resources in any order, and is
+// refused with only some of them.
+func TestRunSeveralInside(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside := func(args string) said {
+		return p.tool("", []string{"PROGRAM=" + path}, "run", "a", "b", "--", "sh", "-c", `echo "$FENCING_TOKENS"; "$PROGRAM" run `+args+` -- sh -c 'echo "$FENCING_TOKENS"'`)
+	}
+	got := inside("b a")
+	if lines := strings.Fields(got.out); got.code != 0 || len(lines) != 2 || lines[0] != lines[1] {
+		t.Errorf("the same resources: %+v", got)
+	}
+	inside("c").wants(t, "another resource", 0, "", "")
+	for _, args := range []string{"a", "a b c", "c b"} {
+		inside(args).wants(t, args, exitUsage, "", "would wait for itself")
+	}
+	p.tool("", []string{"PROGRAM=" + path}, "run", "a", "--", "sh", "-c", `"$PROGRAM" run a b -- true`).wants(t, "more resources", exitUsage, "", "would wait for itself")
+}
+
+// The variables of acquire --export replace those of the lease before.
+func TestAcquireSeveral(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = `set -eu
+		eval "$("$PROGRAM" acquire --export one)"; "$PROGRAM" release
+		eval "$("$PROGRAM" acquire --export "it's" b)"; "$PROGRAM" extend; "$PROGRAM" release
+		echo "${FENCING_TOKEN-no} ${FENCELOCK_RESOURCE-resource} $FENCING_TOKENS"
+		eval "$("$PROGRAM" acquire --export one)"; "$PROGRAM" release
+		echo "$FENCELOCK_RESOURCE ${FENCING_TOKENS-unset}"`
+	cmd := exec.Command("sh", "-c", script)
+	cmd.Dir, cmd.Env = t.TempDir(), []string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + p.url, "PROGRAM=" + path}
+	got := finish(t, cmd, "")
+	got.wants(t, "acquire of several", 0, `"kind": "bundle"`, "")
+	got.wants(t, "acquire of several", 0, `no resource {"b":`, "")
+	got.wants(t, "acquire of one", 0, "one unset\n", "")
+	if left := p.held(); left != nil {
+		t.Errorf("still held: %q", left)
+	}
+}
