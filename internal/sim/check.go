@@ -33,7 +33,7 @@ func (v *Violation) String() string { return fmt.Sprintf("at %s: %s: %s", v.At, 
 // Safety reports whether the promise is one about safety, not about time.
 func (v *Violation) Safety() bool {
 	switch v.Rule {
-	case "unique tokens", "ordered tokens", "superseded lease", "token of a lease", "exclusion", "reachable tokens", "broken lease":
+	case "unique tokens", "ordered tokens", "superseded lease", "released lease", "token of a lease", "exclusion", "reachable tokens", "broken lease":
 		return true
 	}
 	return false
@@ -41,6 +41,7 @@ func (v *Violation) Safety() bool {
 
 // ledger is what was completed on one resource.
 type ledger struct {
+	ended   map[string]fencing.Token // by owner: of a lease whose release succeeded
 	largest fencing.Token            // of the completed acquisitions
 	owner   string                   // whose that is
 	tokens  map[fencing.Token]string // by whom each is used
@@ -71,6 +72,7 @@ type span struct {
 
 // floor is what had been completed when a call began.
 type floor struct {
+	ended  fencing.Token // the largest token of the owner whose release had succeeded
 	token  fencing.Token
 	owner  string
 	broken fencing.Token
@@ -93,7 +95,7 @@ func (c *checker) ledger(resource string) *ledger {
 	l := c.ledgers[resource]
 	if l == nil {
 		l = &ledger{
-			tokens: make(map[fencing.Token]string), released: make(map[string]fencing.Token),
+			tokens: make(map[fencing.Token]string), released: make(map[string]fencing.Token), ended: make(map[string]fencing.Token),
 			since: make(map[string]time.Duration), blind: make(map[string]bool), breakEnd: -1, set: -1,
 		}
 		c.ledgers[resource] = l
@@ -119,7 +121,7 @@ func (c *checker) begins(a *action) (floors []floor) {
 			const drift = 100
 			l.shorten(a.owner, part.Token, c.w.now()+a.ttl-a.ttl/drift-2*time.Millisecond)
 		}
-		floors = append(floors, floor{token: l.largest, owner: l.owner, broken: l.broken})
+		floors = append(floors, floor{token: l.largest, owner: l.owner, broken: l.broken, ended: l.ended[a.owner]})
 	}
 	return floors
 }
@@ -163,6 +165,11 @@ func (c *checker) ends(d *completion) {
 		c.kept(d)
 	case "look":
 		c.kept(d)
+	case "release":
+		for _, part := range d.parts {
+			l := c.ledger(part.Resource)
+			l.ended[d.owner] = max(l.ended[d.owner], part.Token)
+		}
 	case "break": // whatever was completed before it was asked for has ended
 		l := c.ledger(d.parts[0].Resource)
 		l.broken = max(l.broken, d.floors[0].token)
@@ -251,6 +258,9 @@ func (c *checker) kept(d *completion) {
 		if part.Token < d.floors[i].token {
 			c.violatef("superseded lease", "%s with token %d of %s succeeded after token %d had been given",
 				d.verb, part.Token, part.Resource, d.floors[i].token)
+		}
+		if part.Token <= d.floors[i].ended {
+			c.violatef("released lease", "%s of %s with token %d succeeded after its release had", d.verb, part.Resource, part.Token)
 		}
 		if part != d.parts[i] {
 			c.violatef("token of a lease", "%s changed %v to %v", d.verb, d.parts[i], part)

@@ -224,6 +224,9 @@ func (c *client) limit(s *server) time.Duration {
 
 func (c *client) acquire(s *server, resources []string, key string, ttl time.Duration) *action {
 	req := lockcore.AcquireRequest{TTL: ttl, Holder: fmt.Sprintf("c%d", c.id), IdempotencyKey: key}
+	if c.w.plan.MinHold {
+		req.MinHold = (ttl / 2).Truncate(time.Millisecond)
+	}
 	if len(resources) == 1 {
 		req.Resource = resources[0]
 	} else {

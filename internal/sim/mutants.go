@@ -91,6 +91,7 @@ var Mutants = []Mutant{
 	{Rule: "25", Name: "what failed under a key ends another attempt's parts", weak: replica.RetractsAnyAttempt, plan: severalAgain, soak: true},
 	{Rule: "26", Name: "a server knows a node set less", narrow: true, plan: apart, soak: true},
 	{Rule: "26", Name: "a node set that is away stops the others", front: func(s service) service { return allOrNothing{s} }, plan: apart, soak: true},
+	{Rule: "27", Name: "a resource that stays taken is still its lease's", weak: replica.KeepsOwner, plan: holding, quick: true},
 }
 
 // Catches reports whether the violation is one that the mutant is about: the

@@ -36,6 +36,7 @@ type Plan struct {
 	Seen       time.Duration // a jump of a clock is seen by then, unless it is too small; 0: at an unknown time
 	Old        int           // of a hundred calls, those about a lease of long ago
 	Extend     int           // of a hundred calls, those that extend
+	MinHold    bool          // resources stay taken for half the TTL
 	Keepers    int           // how many clients may keep their leases
 	Tardy      []Tardy       // kinds of messages that the network keeps
 	Pause      time.Duration // between a client's calls, at most, where that is longer than usual

@@ -18,7 +18,7 @@ var scenes = []struct {
 	{"forgetful", forgetful(Lose, nil)}, {"dropped", forgetful(Lose, dropped)}, {"older", forgetful(Rollback, nil)},
 	{"revived", revived}, {"crossing", crossing}, {"again", again}, {"reloading", reloading}, {"flushed", flushed},
 	{"duels", duels}, {"unreachable", unreachable}, {"relapse", relapse}, {"shortening", shortening},
-	{"revenants", revenants}, {"crossed", crossed}, {"low carried", lowCarried}, {"again under its key", reusing},
+	{"revenants", revenants}, {"holding", holding}, {"crossed", crossed}, {"low carried", lowCarried}, {"again under its key", reusing},
 	{"sparing", sparing}, {"breaking", breaking}, {"stray votes", strayVotes}, {"rings", rings}, {"gathering", gathering}, {"partly", partly},
 	{"several again", severalAgain}, {"apart", apart}, {"jumping", jumping}, {"sleeping", sleeping}, {"alone", alone},
 }
@@ -221,6 +221,14 @@ func revenants(p *Plan) {
 	p.quiet()
 	p.Resources, p.Old, p.Extend = 2, 40, 10
 	p.Tardy = []Tardy{{Kind: "acquire", Chance: 0.5, Again: true, Min: 5 * time.Millisecond, Max: p.MaxTTL / 2}}
+	p.Faults = nil
+}
+
+// holding: resources stay taken for a while after their release, and clients extend
+// leases that they have released.
+func holding(p *Plan) {
+	p.quiet()
+	p.Resources, p.Old, p.Extend, p.MinHold = 2, 40, 10, true
 	p.Faults = nil
 }
 
