@@ -290,9 +290,10 @@ func (c *client) release(s *server, g *grip) *action {
 
 // breaks is what an operator does: it ends whatever lease there is.
 func (c *client) breaks(s *server, resource string) *action {
+	const tries = 3 // of a release of each owner, and a read
 	return &action{
 		verb: "break", parts: []lockcore.LeasePart{{Resource: resource}}, server: s,
-		bound: time.Duration(c.w.plan.Nodes+3) * c.limit(s),
+		bound: (2 + tries*time.Duration(c.w.plan.Nodes+1)) * c.limit(s),
 		call: func(ctx context.Context, l service) (lockcore.Lease, error) {
 			return lockcore.Lease{}, l.Break(ctx, resource)
 		},

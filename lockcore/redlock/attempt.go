@@ -103,15 +103,6 @@ func (a *attempt) refuse(nodes nodeSet) effects {
 	return a.settle()
 }
 
-func (a *attempt) nodesWith(match func(i int) bool) (nodes nodeSet) {
-	for i := range a.n {
-		if match(i) {
-			nodes |= only(i)
-		}
-	}
-	return nodes
-}
-
 // settle returns what follows from the tally.
 func (a *attempt) settle() (e effects) {
 	if a.verdict == quorum.Pending {

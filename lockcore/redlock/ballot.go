@@ -33,6 +33,16 @@ func (b *ballot) add(i int, reply node.Reply) {
 // open is the number of nodes that have not answered.
 func (b *ballot) open() int { return b.n - bits.OnesCount8(uint8(b.answered)) }
 
+// nodesWith are the nodes for which match is true.
+func (b *ballot) nodesWith(match func(i int) bool) (nodes nodeSet) {
+	for i := range b.n {
+		if match(i) {
+			nodes |= only(i)
+		}
+	}
+	return nodes
+}
+
 // countIf counts the replies for which match is true. The match must be false for
 // the zero Reply.
 func (b *ballot) countIf(match func(*node.Reply) bool) (n int) {
@@ -54,8 +64,13 @@ func (b *ballot) votes() int {
 	return b.count(node.Granted) + b.count(node.Held) + b.count(node.Queued)
 }
 
+// done reports whether node i is admitted and did what was asked.
+func (b *ballot) done(i int) bool {
+	return b.replies[i].Outcome == node.Granted || b.replies[i].Outcome == node.NotHeld
+}
+
 // usable counts the nodes that are admitted and did what was asked.
-func (b *ballot) usable() int { return b.count(node.Granted) + b.count(node.NotHeld) }
+func (b *ballot) usable() int { return b.nodesWith(b.done).len() }
 
 // grantDecided ends a round that needs a quorum of Granted.
 func (b *ballot) grantDecided() bool {
@@ -202,6 +217,8 @@ type nodeSet uint8
 func only(i int) nodeSet { return 1 << i }
 
 func (s nodeSet) has(i int) bool { return s&only(i) != 0 }
+
+func (s nodeSet) len() int { return bits.OnesCount8(uint8(s)) }
 
 // each calls f for every node of the set.
 func (s nodeSet) each(f func(i int)) {

@@ -21,6 +21,7 @@ type fakeNode struct {
 	mu     sync.Mutex
 	script func(op node.Op) (after time.Duration, reply node.Reply) // after < 0: no answer
 	asked  []node.Op
+	vote   *vote1 // that the script answers by, if any
 }
 
 func fakes(n int) []node.Node {
@@ -86,7 +87,12 @@ func (f *fakeNode) Survey(context.Context, node.Epoch, string) ([]node.CarriedLo
 }
 
 func (f *fakeNode) Counters(context.Context, node.Epoch, []string) ([]fencing.Token, error) {
-	return nil, errFake
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.vote == nil {
+		return nil, errFake
+	}
+	return []fencing.Token{f.vote.counter}, nil
 }
 
 func (f *fakeNode) Scan(context.Context, string, string, int) ([]string, string, error) {
@@ -191,6 +197,7 @@ func newCluster(t *testing.T, n int, cfg Config) *cluster {
 	c := &cluster{Locker: l, set: l.sets[0]}
 	for _, n := range nodes {
 		f, v := n.(*fakeNode), &vote1{epoch: 1}
+		f.vote = v
 		c.fakes, c.votes = append(c.fakes, f), append(c.votes, v)
 		f.answer(func(op node.Op) (time.Duration, node.Reply) { return roundTrip, v.do(op) })
 	}

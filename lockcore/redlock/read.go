@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
@@ -54,31 +53,6 @@ func (s *set) inspect(ctx context.Context, resource string) (lockcore.LockState,
 	}
 	state, _ := b.lockState(resource)
 	return state, nil
-}
-
-// breakLock is Locker.Break. It releases the lock of every owner that a node shows.
-func (s *set) breakLock(ctx context.Context, resource string) error {
-	b, err := s.read(ctx, resource, func(*ballot) bool { return false })
-	if err != nil {
-		return err
-	}
-	result, failed := lockcore.ErrNotHeld, false
-	done := map[string]bool{"": true}
-	for i := range b.replies[:b.n] {
-		owner := b.replies[i].Owner
-		if done[owner] {
-			continue
-		}
-		done[owner] = true
-		err := s.release(ctx, leaseID{resource: resource, owner: owner, token: b.largestGrant(owner)}, 0)
-		switch {
-		case err == nil && !failed:
-			result = nil
-		case err != nil && !errors.Is(err, lockcore.ErrNotHeld):
-			result, failed = err, true // this owner's may be the lease
-		}
-	}
-	return result
 }
 
 // EndOf tells how a lease ended that was not seen to be released. A release takes

@@ -11,6 +11,11 @@ import (
 // release releases a lease of one resource on every node. The resource stays taken
 // for keep after that (rule 27).
 func (s *set) release(ctx context.Context, id leaseID, keep time.Duration) error {
+	b := s.releaseRound(ctx, id, keep)
+	return s.releaseResult(id, &b)
+}
+
+func (s *set) releaseRound(ctx context.Context, id leaseID, keep time.Duration) ballot {
 	op := releaseOp(id)
 	if keep > 0 {
 		op.Kind, op.TTL = node.OpReleaseAfter, keep
@@ -23,12 +28,17 @@ func (s *set) release(ctx context.Context, id leaseID, keep time.Duration) error
 	}
 	b := r.wait(ctx)
 	b.answered.each(func(i int) { s.afterRelease(op, &b, i, b.replies[i]) })
+	return b
+}
+
+// releaseResult is what a round of releases came to: nil, ErrNotHeld or a *QuorumError.
+func (s *set) releaseResult(id leaseID, b *ballot) error {
 	released, absent := b.count(node.Granted), b.count(node.NotHeld)
 	switch {
 	case b.n-absent < b.quorum:
 		return lockcore.ErrNotHeld // too few nodes can have held it for a lease
 	case released+absent < b.quorum:
-		return s.quorumError(id.resource, &b)
+		return s.quorumError(id.resource, b)
 	}
 	return nil
 }

@@ -121,6 +121,18 @@ func (a *arena) must(l *redlock.Locker, req lockcore.AcquireRequest) lockcore.Le
 	return lease
 }
 
+// delay makes operations of a kind arrive after the node's time limit.
+func (w *wire) delay(kind node.OpKind) {
+	w.set(func() {
+		w.hook = func(op node.Op) time.Duration {
+			if op.Kind == kind {
+				return 200 * time.Millisecond
+			}
+			return 0
+		}
+	})
+}
+
 // A release meets another's vote on the node that its quorum needs. Unless it takes
 // the counter past the token there too, the holder of a lease that was broken
 // extends it once that vote is gone: on that node, where the lock is made again, and
@@ -137,28 +149,61 @@ func TestBrokenWhereAnothersVoteStands(t *testing.T) {
 		}
 		lease := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
 		a.cut(false, 3)
-		delay := func(w *wire, kind node.OpKind) {
-			w.set(func() {
-				w.hook = func(op node.Op) time.Duration {
-					if op.Kind == kind {
-						return 200 * time.Millisecond
-					}
-					return 0
-				}
-			})
-		}
-		delay(a.wires[1][2], node.OpRetract) // the vote of an attempt that failed stays for a moment
+		a.wires[1][2].delay(node.OpRetract) // the vote of an attempt that failed stays for a moment
 		if _, err := other.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second}); !errors.Is(err, lockcore.ErrHeld) {
 			t.Fatal(err)
 		}
 		if on := a.on("r"); len(on) != 3 {
 			t.Fatalf("the vote is not there: %v", on)
 		}
-		delay(a.wires[2][1], node.OpRelease) // the break reaches node 2 late
+		a.wires[2][1].delay(node.OpRelease) // the break reaches node 2 late
 		if err := operator.Break(t.Context(), "r"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := holder.Extend(t.Context(), lease.ID, 30*time.Second); !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Errorf("a broken lease was extended: %v", err)
+		}
+	})
+}
+
+// Rule 28. A break does not hear node 1, which has the lease, and finds another's vote
+// on node 3 alone. The release of that vote reaches nodes 1 and 3. Node 1 answers that
+// the vote is not there, and node 2 can make the lease's lock again: the lease is not
+// broken yet.
+func TestBreakLooksAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 2)
+		defer func() { stop(); time.Sleep(time.Minute) }() // for what is on its way
+		holder, operator := a.servers[0], a.servers[1]
+		a.cut(true, 2) // node 2 knows less than was given
+		for range 3 {
+			a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Second})
+			time.Sleep(2 * time.Second)
+		}
+		lease := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: 60 * time.Second})
+		a.cut(false, 2)
+		third := a.models[2]
+		owner, epoch := third.Apply(node.Op{Kind: node.OpRead, Resource: "r"}).Owner, node.Epoch(operator.Status().Nodes[2].Epoch)
+		third.Apply(node.Op{Kind: node.OpRelease, Resource: "r", Owner: owner, Token: lease.Token}) // of an earlier break
+		stray := third.Apply(node.Op{Kind: node.OpAcquire, Epoch: epoch, Resource: "r", Owner: "stray", TTL: time.Minute})
+		if stray.Outcome != node.Granted {
+			t.Fatalf("%+v", stray)
+		}
+		a.wires[1][0].delay(node.OpRead)
+		a.wires[1][1].delay(node.OpRelease)
+		broken := operator.Break(t.Context(), "r")
+		time.Sleep(time.Millisecond)
+		_, extended := holder.Extend(t.Context(), lease.ID, 60*time.Second)
+		if broken == nil && extended == nil {
+			t.Fatal("a broken lease was extended")
+		}
+		for _, w := range a.wires[1] {
+			w.set(func() { w.hook = nil })
+		}
+		if err := operator.Break(t.Context(), "r"); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Fatal(err) // ErrNotHeld: what the first break left on its way ended the lease
+		}
+		if _, err := holder.Extend(t.Context(), lease.ID, 60*time.Second); !errors.Is(err, lockcore.ErrNotHeld) {
 			t.Errorf("a broken lease was extended: %v", err)
 		}
 	})
