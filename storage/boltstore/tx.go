@@ -1,6 +1,7 @@
 package boltstore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"time"
@@ -19,6 +20,7 @@ type tx struct {
 	s     *Store
 	tx    *bbolt.Tx
 	rows  *bbolt.Bucket
+	seek  *bbolt.Cursor // of rows; one for all reads, since each costs an allocation
 	at    moment
 	wakes []replica.Wake
 	key   []byte // of the last row
@@ -32,7 +34,8 @@ func (t *tx) row(key string) []byte {
 }
 
 func (s *Store) begin(btx *bbolt.Tx) *tx {
-	return &tx{s: s, tx: btx, rows: btx.Bucket([]byte(rowsBucket)), at: s.opts.clock.now()}
+	rows := btx.Bucket([]byte(rowsBucket))
+	return &tx{s: s, tx: btx, rows: rows, seek: rows.Cursor(), at: s.opts.clock.now()}
 }
 
 func (t *tx) failed(err error) {
@@ -51,7 +54,11 @@ func (t *tx) Get(key string) ([]byte, time.Duration) {
 
 func (t *tx) get(key string) (value []byte, left time.Duration, live bool) {
 	row := t.row(key)
-	return t.read(row, t.rows.Get(row))
+	found, sealed := t.seek.Seek(row)
+	if !bytes.Equal(found, row) {
+		return nil, 0, false
+	}
+	return t.read(row, sealed)
 }
 
 // read takes a sealed row apart, and tells whether it still stands.
@@ -111,8 +118,7 @@ func (t *tx) Delete(key string) {
 }
 
 func (t *tx) Range(from, to string, limit int) (rows []replica.Row) {
-	c := t.rows.Cursor()
-	for key, raw := c.Seek(t.row(from)); key != nil && string(key) < to && len(rows) < limit; key, raw = c.Next() {
+	for key, raw := t.seek.Seek(t.row(from)); key != nil && string(key) < to && len(rows) < limit; key, raw = t.seek.Next() {
 		if value, left, live := t.read(key, raw); live {
 			rows = append(rows, replica.Row{Key: string(key), Value: value, Left: left})
 		}
@@ -127,7 +133,7 @@ func (t *tx) Purge() {
 	t.failed(t.tx.DeleteBucket([]byte(rowsBucket)))
 	rows, err := t.tx.CreateBucketIfNotExists([]byte(rowsBucket))
 	t.failed(err)
-	t.rows = rows
+	t.rows, t.seek = rows, rows.Cursor()
 }
 
 func (t *tx) Notify(resource string, ticket node.Ticket) {
