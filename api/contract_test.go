@@ -372,6 +372,11 @@ func TestEveryOperationDeclares(t *testing.T) {
 					t.Errorf("%s %s does not declare %d", method, path, status)
 				}
 			}
+			for status, response := range op.Responses.Map() {
+				if response.Value.Headers[wire.HeaderServer] == nil {
+					t.Errorf("%s %s: the answer %s does not declare %s", method, path, status, wire.HeaderServer)
+				}
+			}
 			isOpen := op.Security != nil && len(*op.Security) == 0
 			if isOpen != slices.Contains(open, op.OperationID) {
 				t.Errorf("%s %s: security: [] is %t", method, path, isOpen)

@@ -105,6 +105,35 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
+// Clients behind a load balancer tell the servers apart by it, so it is in answers
+// of every kind, and differs between two servers and two starts of one.
+func TestEveryAnswerNamesItsServer(t *testing.T) {
+	panics := &fake{
+		inspect: func(string) (lockcore.LockState, error) { panic("a bug") },
+		status:  func() lockcore.ClusterStatus { return lockcore.ClusterStatus{Quorum: 1} },
+	}
+	s, other := newService(t, panics), newService(t, panics)
+	name := s.call("GET", "/healthz", "").header.Get(wire.HeaderServer)
+	if name == "" || name != s.handler.Events.Server() || name == other.handler.Events.Server() {
+		t.Errorf("%s is %q, the events name %q, another server is %q", wire.HeaderServer, name, s.handler.Events.Server(), other.handler.Events.Server())
+	}
+	for _, c := range []struct {
+		method, path string
+		status       int
+	}{
+		{"HEAD", "/healthz", http.StatusOK},
+		{"GET", "/readyz", http.StatusServiceUnavailable},
+		{"GET", "/openapi.yaml", http.StatusOK},
+		{"GET", "/problems/lock-held", http.StatusOK},
+		{"GET", "/nowhere", http.StatusNotFound},
+		{"PATCH", "/locks", http.StatusMethodNotAllowed},
+		{"POST", "/locks", http.StatusBadRequest},
+		{"GET", "/locks/a", http.StatusInternalServerError},
+	} {
+		want(t, c.method+" "+c.path, s.call(c.method, c.path, "").wants(c.status).header.Get(wire.HeaderServer), name)
+	}
+}
+
 func TestLogsHoldNoSecrets(t *testing.T) {
 	s := newService(t, &fake{
 		acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {

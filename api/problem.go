@@ -193,9 +193,12 @@ func badField(field, reason string) *lockcore.FieldError {
 // handler answers a request, or says why not.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// answer turns a handler's error into a problem.
+// answer names the server, and turns a handler's error into a problem. Everything that
+// is served passes through it, on the admin listener too.
 func (s *Server) answer(h handler) http.HandlerFunc {
+	name := []string{s.Events.Server()}
 	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header()[wire.HeaderServer] = name
 		if err := h(w, r); err != nil {
 			s.refuse(w, r, err)
 		}

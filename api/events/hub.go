@@ -98,6 +98,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
+// Server is the name of the server: random, and new with each start.
+func (h *Hub) Server() string { return h.server }
+
 // Stop ends every stream, and lets no new one begin: the server stops.
 func (h *Hub) Stop() { h.stop.Do(func() { close(h.stopped) }) }
 

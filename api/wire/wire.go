@@ -19,6 +19,7 @@ const (
 	HeaderPrefer            = "Prefer"
 	HeaderPreferenceApplied = "Preference-Applied"
 	HeaderRequestID         = "X-Request-Id"
+	HeaderServer            = "Fencelock-Server" // the name of the server that answered
 )
 
 // Media types.
