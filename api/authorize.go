@@ -47,6 +47,7 @@ func decisions() map[string]decision {
 		"GET /events":                    {needs: "any name; it tells of what the caller may read"},
 		"GET /console":                   {needs: "nothing: the page holds no data", open: true},
 		"GET /console/{file}":            {needs: "nothing", open: true},
+		"GET /whoami":                    {needs: "any name; it shows the caller's own rules"},
 		"GET /healthz":                   {needs: "nothing", open: true},
 		"GET /readyz":                    {needs: "nothing; the nodes are shown to any name", optional: true},
 		"GET /openapi.yaml":              {needs: "nothing", open: true},

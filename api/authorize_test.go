@@ -66,6 +66,7 @@ func requests(resource, lease string) map[string][]string {
 		"GET /events":                    {"GET", "/events", ""},
 		"GET /console":                   {"GET", "/console", ""},
 		"GET /console/{file}":            {"GET", "/console/app.js", ""},
+		"GET /whoami":                    {"GET", "/whoami", ""},
 		"GET /healthz":                   {"GET", "/healthz", ""},
 		"GET /readyz":                    {"GET", "/readyz", ""},
 		"GET /openapi.yaml":              {"GET", "/openapi.yaml", ""},

@@ -76,6 +76,10 @@ func TestReadyz(t *testing.T) {
 	a = s.call("GET", "/readyz", "").wants(http.StatusServiceUnavailable)
 	want(t, "not ready", strings.TrimSpace(a.body), `{"ready":false,"reason":"waiting","quorum":1,"voting":0,"nodes":[{"name":"n1","state":"quarantined","reason":"restarted","since_ms":0,"wait_ms":1001,"epoch":0}]}`)
 	want(t, "Cache-Control", a.header.Get("Cache-Control"), "no-store")
+
+	status.Nodes[0] = lockcore.NodeStatus{Name: "n1", State: lockcore.NodeVoting, Version: "Redis 7.2.4", Role: "master", LastError: "no answer", LastErrorAgo: 2 * time.Second}
+	a = s.call("GET", "/readyz", "").wants(http.StatusServiceUnavailable)
+	want(t, "for people", strings.Contains(a.body, `"epoch":0,"version":"Redis 7.2.4","role":"master","last_error":"no answer","last_error_ms":2000}`), true)
 	s.call("GET", "/healthz", "").wants(http.StatusOK)
 }
 

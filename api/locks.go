@@ -211,7 +211,7 @@ func (s *Server) inspect(w http.ResponseWriter, r *http.Request) error {
 
 // list is GET /locks.
 func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
-	params, err := query(r, "prefix", "limit", "cursor")
+	params, err := query(r, "prefix", "search", "limit", "cursor")
 	if err != nil {
 		return err
 	}
@@ -219,14 +219,14 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	prefix, cursor := params["prefix"], params["cursor"]
-	if err := lockcore.ValidateText("prefix", prefix, 0); err != nil {
+	prefix, text, cursor := params["prefix"], params["search"], params["cursor"]
+	if err := errors.Join(lockcore.ValidateText("prefix", prefix, 0), lockcore.ValidateText("search", text, 0)); err != nil {
 		return err
 	}
 	if len(cursor) > MaxCursorBytes || !visible(cursor) {
 		return badField("cursor", "must be the next_cursor of the page before")
 	}
-	page, err := s.Service.List(asCaller(w, r), lockcore.ListRequest{Prefix: prefix, Limit: limit, Cursor: cursor, Show: s.mayRead(w)})
+	page, err := s.search(asCaller(w, r), text, lockcore.ListRequest{Prefix: prefix, Limit: limit, Cursor: cursor, Show: s.mayRead(w)})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -261,6 +263,45 @@ func TestList(t *testing.T) {
 		return lockcore.LockPage{}, nil
 	}})
 	want(t, "empty page", strings.TrimSpace(s.call("GET", "/locks", "").wants(http.StatusOK).body), `{"locks":[]}`)
+}
+
+// A search is in resource and holder, and reads on until the page is full.
+func TestListSearches(t *testing.T) {
+	locks := []lockcore.LockState{
+		{Resource: "orders/1", Held: true, Holder: "Worker-7", Token: 1}, {Resource: "orders/2", Held: true, Holder: "w", Token: 1},
+		{Resource: "of-worker-7", Held: true, Token: 1}, {Resource: "orders/3", Held: true, Holder: "my WORKER-7", Token: 1},
+		{Resource: "orders/4", Held: true, Holder: "w", Token: 1}, {Resource: "worker-7", Held: true, Holder: "w", Token: 1},
+	}
+	s := newService(t, &fake{list: func(_ string, limit int, cursor string) (lockcore.LockPage, error) {
+		at, _ := strconv.Atoi(cursor)
+		end := min(at+limit, len(locks))
+		page := lockcore.LockPage{Locks: slices.Clone(locks[at:end])}
+		if end < len(locks) {
+			page.NextCursor = strconv.Itoa(end)
+		}
+		return page, nil
+	}})
+	find := func(query string) (found []string, next string) {
+		page := decode[wire.LockPage](s.call("GET", "/locks?"+query, "").wants(http.StatusOK))
+		for _, lock := range page.Locks {
+			found = append(found, lock.Resource)
+		}
+		return found, page.NextCursor
+	}
+	found, next := find("search=worker-7&limit=3")
+	if !slices.Equal(found, []string{"orders/1", "of-worker-7", "orders/3"}) || next != "4" {
+		t.Errorf("found %q, next %q", found, next)
+	}
+	found, next = find("search=WORKER-7&limit=3&cursor=" + next)
+	if !slices.Equal(found, []string{"worker-7"}) || next != "" {
+		t.Errorf("behind it found %q, next %q", found, next)
+	}
+	if found, _ = find("search=7&limit=1"); !slices.Equal(found, []string{"orders/1"}) {
+		t.Errorf("with limit 1 found %q", found)
+	}
+	want(t, "no match", strings.TrimSpace(s.call("GET", "/locks?search=none", "").wants(http.StatusOK).body), `{"locks":[]}`)
+	s.call("GET", "/locks?search=%00", "").wants(http.StatusBadRequest).problem("invalid-request")
+	s.call("GET", "/locks?search="+strings.Repeat("a", 257), "").wants(http.StatusBadRequest).problem("invalid-request")
 }
 
 func TestBreak(t *testing.T) {

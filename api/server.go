@@ -142,6 +142,7 @@ func (s *Server) routes() {
 	s.get("/events", s.events)
 	s.consoleRoutes()
 
+	s.get("/whoami", s.whoami)
 	s.get("/healthz", s.healthz)
 	s.get("/readyz", s.readyz)
 	s.get("/openapi.yaml", s.openapi)

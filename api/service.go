@@ -40,13 +40,20 @@ func readyBody(c lockcore.ClusterStatus) wire.Ready {
 		Nodes:  make([]wire.Node, len(c.Nodes)),
 	}
 	for i, n := range c.Nodes {
-		body.Nodes[i] = wire.Node{
+		node := &body.Nodes[i]
+		*node = wire.Node{
 			Name:    n.Name,
 			State:   string(n.State),
 			Reason:  n.Reason,
 			SinceMS: millisDown(n.Since),
 			WaitMS:  millisUp(n.Wait),
 			Epoch:   n.Epoch,
+			Version: n.Version,
+			Role:    n.Role,
+		}
+		if n.LastError != "" {
+			ago := millisDown(n.LastErrorAgo)
+			node.LastError, node.LastErrorMS = n.LastError, &ago
 		}
 	}
 	return body

@@ -137,6 +137,10 @@ type NodeStatus struct {
 	Since  time.Duration // for how long it has been in this state
 	Wait   time.Duration // quarantined: what is left of the wait, 0 when it only waits for others
 	Epoch  int64         // of its admission record, 0 without one
+	// Version and Role are as the node last reported them, "" if it reports none.
+	Version, Role string
+	LastError     string        // why it last did not answer; "" if it always did
+	LastErrorAgo  time.Duration // how long ago that was
 }
 
 // ClusterStatus is the state of the node set as this server sees it.

@@ -12,6 +12,7 @@ package access
 
 import (
 	"errors"
+	"iter"
 	"strings"
 	"time"
 )
@@ -61,6 +62,18 @@ func (i *Identity) Name() string { return i.name }
 
 // Now is the same name in the file's latest version; nil if it has none.
 func (i *Identity) Now() *Identity { return i.keeper.policy.Load().names[i.name] }
+
+// Rules are the caller's: a prefix and the right over the resources that begin with it,
+// the longest prefix first. The first that fits a resource decides.
+func (i *Identity) Rules() iter.Seq2[string, Right] {
+	return func(yield func(string, Right) bool) {
+		for _, r := range i.rules {
+			if !yield(r.prefix, r.right) {
+				return
+			}
+		}
+	}
+}
 
 // May says whether the caller has the right over the resource; nil has none.
 func (i *Identity) May(right Right, resource string) bool {

@@ -136,6 +136,18 @@ type Attempt struct {
 	At           time.Time `json:"at"`
 }
 
+// Caller is the answer to GET /whoami.
+type Caller struct {
+	Name  string `json:"name"`  // "" where there is no access control
+	Rules []Rule `json:"rules"` // the first whose prefix fits a resource decides; no right without one
+}
+
+// Rule gives a right over the resources that begin with a prefix.
+type Rule struct {
+	Prefix string `json:"prefix"`
+	Right  string `json:"right"` // none, read, acquire, admin: each contains the ones before it
+}
+
 // Health is the answer to GET /healthz.
 type Health struct {
 	Status string `json:"status"` // ok
@@ -158,6 +170,12 @@ type Node struct {
 	SinceMS int64  `json:"since_ms"` // for how long it has been so
 	WaitMS  int64  `json:"wait_ms"`  // quarantined: what is left of the wait
 	Epoch   int64  `json:"epoch"`    // of its admission record, 0 without one
+	// For people; absent where the node reports none.
+	Version   string `json:"version,omitempty"`
+	Role      string `json:"role,omitempty"`
+	LastError string `json:"last_error,omitempty"` // why it last did not answer
+	// LastErrorMS is how long ago that was; absent without LastError.
+	LastErrorMS *int64 `json:"last_error_ms,omitempty"`
 }
 
 // ProblemPrefix is what a problem's type begins with; its page is served there.

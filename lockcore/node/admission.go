@@ -82,6 +82,9 @@ type Observation struct {
 	Marks    Marks   // as far as they survived
 	Empty    bool    // the node holds nothing, or only the note of its quarantine
 	Note     string  // of its quarantine; "" without one, and while it is admitted
+	// Version and Role are for people: the node's program ("Redis 7.2.4") and what it is
+	// there ("master"). "" where there is none.
+	Version, Role string
 	// Unfit says why the node must not vote and what an operator must change: it is a
 	// replica, evicts, is shared, is too old. "" if it may vote.
 	Unfit string

@@ -459,6 +459,7 @@ func (p *pair) observe(n node.Node) node.Observation {
 	if err != nil {
 		p.Fatal(err)
 	}
+	seen.Version, seen.Role = "", "" // the model has none
 	return seen
 }
 

@@ -112,10 +112,12 @@ func (s *suite) bootstrap(floor fencing.Token) node.Admission {
 	return a
 }
 
+// observe is the node's state without what is for people alone.
 func (s *suite) observe() node.Observation {
 	s.Helper()
 	seen, err := s.Node.Observe(s.Context())
 	s.must(err)
+	seen.Version, seen.Role = "", ""
 	return seen
 }
 

@@ -38,6 +38,8 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 		Marks:       marks(reply[7], reply[6], reply[5], reply[10]),
 		Empty:       size == 0,
 		Note:        str(reply[9]),
+		Version:     version(info),
+		Role:        info["role"],
 		Unfit:       unfit(info),
 	}
 	if seen.Unfit == "" && size > 0 && reply[2] == nil {
@@ -85,6 +87,15 @@ func parseInfo(text string) map[string]string {
 		}
 	}
 	return info
+}
+
+// version names the node's program. Valkey also has a redis_version, which it is
+// compatible with.
+func version(info map[string]string) string {
+	if valkey := info["valkey_version"]; valkey != "" {
+		return "Valkey " + valkey
+	}
+	return "Redis " + info["redis_version"]
 }
 
 // unfit says what must be changed before the node may vote.

@@ -41,6 +41,15 @@ func observe(t *testing.T, node *redisnode.Node) node.Observation {
 	return seen
 }
 
+func TestObserveNamesProgramAndRole(t *testing.T) {
+	t.Parallel()
+	seen := observe(t, openNode(t, testenv.StartRedis(t).Addr(), redisnode.Options{}))
+	program, version, _ := strings.Cut(seen.Version, " ")
+	if program != "Redis" && program != "Valkey" || !strings.Contains(version, ".") || seen.Role != "master" {
+		t.Errorf("version %q, role %q", seen.Version, seen.Role)
+	}
+}
+
 // admitted makes the node a voting one.
 func admitted(t *testing.T, redis *redisnode.Node) node.Epoch {
 	t.Helper()

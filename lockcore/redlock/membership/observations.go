@@ -33,6 +33,8 @@ func (o *observations) add(i int, seen node.Observation, err error, now time.Tim
 	s := &o.nodes[i]
 	if s.err = err; err == nil {
 		s.seen, s.at, s.ours = seen, now, o.ours(seen)
+	} else {
+		s.failure, s.failedAt = err.Error(), now
 	}
 	o.markQuarantined(now)
 }
@@ -48,6 +50,9 @@ type observed struct {
 	at   time.Time // of seen; zero if there is none
 	err  error     // of the last observation; seen is then older
 	ours bool      // its record, if any, is this cluster's
+
+	failure  string    // of the last observation that failed; "" if none did
+	failedAt time.Time // when that was
 
 	missed bool // admitted, but in an epoch from before the last bootstrap
 
@@ -155,7 +160,10 @@ func (o *observations) status(p plan, now time.Time) lockcore.ClusterStatus {
 	status := lockcore.ClusterStatus{Quorum: quorum.Of(len(o.nodes)), Nodes: make([]lockcore.NodeStatus, len(o.nodes))}
 	for i := range o.nodes {
 		s := &o.nodes[i]
-		n := lockcore.NodeStatus{Name: o.names[i], State: s.state, Reason: s.reason, Since: now.Sub(s.since), Epoch: int64(s.seen.Epoch)}
+		n := lockcore.NodeStatus{Name: o.names[i], State: s.state, Reason: s.reason, Since: now.Sub(s.since), Epoch: int64(s.seen.Epoch), Version: s.seen.Version, Role: s.seen.Role}
+		if s.failure != "" {
+			n.LastError, n.LastErrorAgo = s.failure, now.Sub(s.failedAt)
+		}
 		switch s.state {
 		case lockcore.NodeVoting:
 			status.Voting++

@@ -26,7 +26,7 @@ func (n *switched) Observe(context.Context) (node.Observation, error) {
 	if n.off.Load() {
 		return node.Observation{}, errFake
 	}
-	return node.Observation{Incarnation: n.name, Admitted: true, Epoch: 1, Marks: node.Marks{MaxTTL: cmp.Or(n.maxTTL, time.Hour)}}, nil
+	return node.Observation{Incarnation: n.name, Version: "Redis 7", Role: "master", Admitted: true, Epoch: 1, Marks: node.Marks{MaxTTL: cmp.Or(n.maxTTL, time.Hour)}}, nil
 }
 
 // Observe sees that a node has become unreachable, without Run.
@@ -37,10 +37,18 @@ func TestObserveSeesTheNodeOfNow(t *testing.T) {
 	if s := m.Status(); s.Nodes[0].State != lockcore.NodeVoting {
 		t.Fatalf("%+v", s)
 	}
+	if s := m.Status().Nodes[0]; s.LastError != "" || s.Version != "Redis 7" || s.Role != "master" {
+		t.Errorf("%+v", s)
+	}
 	n.off.Store(true)
 	m.Observe(t.Context())
 	if s := m.Status(); s.Nodes[0].State != lockcore.NodeUnreachable {
 		t.Errorf("%+v", s)
+	}
+	n.off.Store(false)
+	m.Observe(t.Context())
+	if s := m.Status().Nodes[0]; s.State != lockcore.NodeVoting || s.LastError != errFake.Error() || s.LastErrorAgo < 0 || s.Version == "" {
+		t.Errorf("it remembers no error: %+v", s)
 	}
 }
 
