@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,7 +63,7 @@ func (*HTTP) Close() error { return nil }
 // fencelock is the dialect.
 type fencelock struct {
 	resource string
-	lease    []byte // the path /leases/{lease_id}
+	lease    []byte // the header line with the lease id
 	token    []byte
 	body     []byte
 }
@@ -87,7 +88,7 @@ func (f *fencelock) Acquire(buf []byte, c Claim) []byte {
 func (f *fencelock) Acquired(resp *rawhttp.Response) error {
 	switch resp.Status {
 	case http.StatusCreated, http.StatusOK:
-		f.lease = append(f.lease[:0], resp.Header("Location")...)
+		f.lease = AppendLeaseHeader(f.lease[:0], resp.Body)
 		f.token = append(f.token[:0], resp.Header("Fencing-Token")...)
 		return nil
 	case http.StatusConflict:
@@ -97,17 +98,22 @@ func (f *fencelock) Acquired(resp *rawhttp.Response) error {
 }
 
 func (f *fencelock) Use(buf []byte) []byte {
-	buf = append(buf, "POST "...)
-	buf = append(buf, f.lease...)
-	return append(buf, "/extend HTTP/1.1\r\nHost: bench\r\nContent-Length: 0\r\n\r\n"...)
+	return rawhttp.AppendJSON(buf, http.MethodPost, "/leases/current/extend", string(f.lease), nil)
 }
 
 func (*fencelock) Used(resp *rawhttp.Response) error { return expect(resp, http.StatusOK) }
 
 func (f *fencelock) Release(buf []byte) []byte {
-	buf = append(buf, "DELETE "...)
-	buf = append(buf, f.lease...)
-	return append(buf, " HTTP/1.1\r\nHost: bench\r\n\r\n"...)
+	return rawhttp.AppendRequest(buf, http.MethodDelete, "/leases/current", string(f.lease))
+}
+
+// AppendLeaseHeader appends the header line with the lease id of a grant's body.
+func AppendLeaseHeader(buf, body []byte) []byte {
+	_, id, _ := bytes.Cut(body, []byte(`"lease_id":"`))
+	id, _, _ = bytes.Cut(id, []byte{'"'})
+	buf = append(buf, "Fencelock-Lease: "...)
+	buf = append(buf, id...)
+	return append(buf, "\r\n"...)
 }
 
 func (*fencelock) Released(resp *rawhttp.Response) error { return expect(resp, http.StatusNoContent) }

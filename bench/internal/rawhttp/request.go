@@ -2,6 +2,9 @@ package rawhttp
 
 import "strconv"
 
+// Host is the name that every request is for.
+const Host = "bench"
+
 // AppendRequest appends a request without a body of its own: method, path, and
 // further header lines, each with its line break.
 func AppendRequest(buf []byte, method, path, headers string) []byte {
@@ -22,6 +25,6 @@ func appendHead(buf []byte, method, path, headers string) []byte {
 	buf = append(buf, method...)
 	buf = append(buf, ' ')
 	buf = append(buf, path...)
-	buf = append(buf, " HTTP/1.1\r\nHost: bench\r\n"...)
+	buf = append(buf, " HTTP/1.1\r\nHost: "+Host+"\r\n"...)
 	return append(buf, headers...)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/bench/internal/peer"
+	"github.com/fencelock/fencelock/bench/internal/rawhttp"
 )
 
 // Fencelock is a running server.
@@ -47,7 +48,7 @@ func StartFencelockSets(ctx context.Context, s *Scope, path string, sets [][]str
 	env = append([]string{
 		"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0",
 		"FENCELOCK_REDIS_ADDRS=" + strings.Join(groups, ";"), "FENCELOCK_BOOTSTRAP=new",
-		"FENCELOCK_LOG_FORMAT=json", "FENCELOCK_MAX_TTL=10m",
+		"FENCELOCK_LOG_FORMAT=json", "FENCELOCK_MAX_TTL=10m", "FENCELOCK_ALLOWED_HOSTS=" + rawhttp.Host,
 	}, env...)
 	p, err := startProgram(s, path, env, "serve")
 	if err != nil {

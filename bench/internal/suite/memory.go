@@ -56,7 +56,7 @@ func (s *Suite) take(ctx context.Context, store *leases) error {
 	if err != nil {
 		return err
 	}
-	n := float64(len(store.paths))
+	n := float64(len(store.held))
 	s.set.Set("held leases", n)
 	s.set.Set("held redis bytes", (after.redis-before.redis)/n)
 	s.set.Set("held server bytes", max(0, after.server-before.server)/n)
@@ -88,7 +88,7 @@ type leases struct {
 	want   int
 	next   int
 	failed int
-	paths  []string
+	held   []string // header lines with the lease ids
 }
 
 func (l *leases) acquire(ctx context.Context, addr string) error {
@@ -110,7 +110,7 @@ func (l *leases) note(resp *rawhttp.Response) error {
 	switch {
 	case resp == nil:
 	case resp.Status == http.StatusCreated:
-		l.paths = append(l.paths, string(resp.Header("Location")))
+		l.held = append(l.held, string(peer.AppendLeaseHeader(nil, resp.Body)))
 	default:
 		l.failed++
 		if l.failed > l.want/10 {
@@ -121,16 +121,16 @@ func (l *leases) note(resp *rawhttp.Response) error {
 }
 
 func (l *leases) release(ctx context.Context, addr string) error {
-	if len(l.paths) == 0 {
+	if len(l.held) == 0 {
 		return errNoRound
 	}
 	return rawhttp.Drive(ctx, []string{addr}, l.flows(func(_ *rawhttp.Response, buf []byte) ([]byte, error) {
-		if len(l.paths) == 0 {
+		if len(l.held) == 0 {
 			return buf, nil
 		}
-		path := l.paths[len(l.paths)-1]
-		l.paths = l.paths[:len(l.paths)-1]
-		return rawhttp.AppendRequest(buf, http.MethodDelete, path, ""), nil
+		lease := l.held[len(l.held)-1]
+		l.held = l.held[:len(l.held)-1]
+		return rawhttp.AppendRequest(buf, http.MethodDelete, "/leases/current", lease), nil
 	}))
 }
 
