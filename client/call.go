@@ -57,6 +57,9 @@ func (t *tries) sinceContact() time.Duration {
 // for as long as the client is patient. It returns when the answered request
 // was sent.
 func (c *Client) do(ctx context.Context, call call) (sent time.Time, err error) {
+	if err := c.made(); err != nil {
+		return sent, err
+	}
 	t := &tries{begun: time.Now()}
 	pause := firstPause
 	for {

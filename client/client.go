@@ -14,19 +14,22 @@ import (
 )
 
 // Client talks to one lock service, through any of its servers. It is safe for
-// concurrent use.
+// concurrent use. New makes one; the calls of a zero Client return an error.
 type Client struct {
-	servers  []string
-	at       atomic.Uint32 // the server that answered last
-	http     *http.Client
-	tls      *tls.Config
-	bearer   func(context.Context) (string, error) // nil for none
-	holder   string
-	timeout  time.Duration
-	patience time.Duration
+	servers []string
+	at      atomic.Uint32 // the server that answered last
+	http    *http.Client
+	tls     *tls.Config
+	life    *lifetime
+
+	ownsTransport bool                                  // http was made here
+	bearer        func(context.Context) (string, error) // nil for none
+	holder        string
+	timeout       time.Duration
+	patience      time.Duration
 }
 
-// Option tunes a Client.
+// Option tunes a Client, in New.
 type Option func(*Client)
 
 // WithHTTPClient replaces the HTTP client, for a transport of one's own. Its
@@ -67,7 +70,8 @@ func WithBearerTokenFile(path string) Option {
 	})
 }
 
-// WithHolder sets the label that leases of this client show to everybody.
+// WithHolder sets the label that leases of this client show to all callers: at most
+// 256 bytes of valid UTF-8. The option Holder replaces it for one lease.
 func WithHolder(label string) Option { return func(c *Client) { c.holder = label } }
 
 // WithTimeout bounds one request to one server, beyond what it may wait in
@@ -82,7 +86,7 @@ func WithPatience(d time.Duration) Option { return func(c *Client) { c.patience 
 // New makes a Client for one or more servers of the same service, separated by
 // commas: a call goes to the next server when one does not answer.
 func New(servers string, opts ...Option) (*Client, error) {
-	c := &Client{timeout: 5 * time.Second, patience: 10 * time.Second}
+	c := &Client{timeout: 5 * time.Second, patience: 10 * time.Second, life: newLifetime()}
 	for server := range strings.SplitSeq(servers, ",") {
 		u, err := url.Parse(strings.TrimSpace(server))
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
@@ -99,7 +103,7 @@ func New(servers string, opts ...Option) (*Client, error) {
 	case c.http != nil && c.http.Timeout != 0:
 		return nil, errors.New("client: the HTTP client's Timeout must be 0, since waiting in the queue takes longer; see WithTimeout")
 	case c.http == nil:
-		c.http = &http.Client{Transport: transport(c.tls)}
+		c.http, c.ownsTransport = &http.Client{Transport: transport(c.tls)}, true
 	}
 	return c, nil
 }

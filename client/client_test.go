@@ -113,10 +113,6 @@ func serve(t *testing.T, locker *redlock.Locker) *service {
 
 func (s *service) breaks(f fault) { s.fault.Store(&f) }
 
-func ttlOf(ttl time.Duration) client.DoOptions {
-	return client.DoOptions{Request: client.Request{TTL: ttl}}
-}
-
 func connect(t *testing.T, services ...*service) *client.Client {
 	t.Helper()
 	return connectWith(t, services)
@@ -148,14 +144,14 @@ func held(t *testing.T, l *redlock.Locker, resource string) bool {
 func TestLeaseLife(t *testing.T) {
 	s := serve(t, newLocker(t))
 	c := connect(t, s)
-	lease, err := c.Acquire(t.Context(), "r", client.Request{TTL: 5 * time.Second})
+	lease, err := c.TryAcquire(t.Context(), "r", client.TTL(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if v := lease.Validity(); !lease.Token().Valid() || v <= 0 || v >= 5*time.Second {
 		t.Fatalf("token %d, validity %s", lease.Token(), v)
 	}
-	_, err = c.Acquire(t.Context(), "r", client.Request{})
+	_, err = c.TryAcquire(t.Context(), "r")
 	problem, ok := errors.AsType[*client.ProblemError](err)
 	if !ok || !errors.Is(err, client.ErrHeld) || problem.HeldDetails == nil || problem.Holder != "tester" {
 		t.Fatalf("%v", err)
@@ -179,7 +175,7 @@ func TestDoKeepsTheLeaseAlive(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newLocker(t))
 	const ttl = short
-	err := connect(t, s).DoWith(t.Context(), "r", ttlOf(ttl), func(ctx context.Context, l *client.Lease) error {
+	err := connect(t, s).TryDo(t.Context(), "r", func(ctx context.Context, l *client.Lease) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -189,7 +185,7 @@ func TestDoKeepsTheLeaseAlive(t *testing.T) {
 			return errors.New("not valid")
 		}
 		return nil
-	})
+	}, client.TTL(ttl))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,12 +199,12 @@ func TestDoTellsOfTheLoss(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newLocker(t))
 	var left time.Duration
-	err := connect(t, s).DoWith(t.Context(), "r", ttlOf(short), func(ctx context.Context, l *client.Lease) error {
+	err := connect(t, s).TryDo(t.Context(), "r", func(ctx context.Context, l *client.Lease) error {
 		s.breaks(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { w.WriteHeader(http.StatusBadGateway) })
 		<-ctx.Done()
 		left = l.Validity()
 		return context.Cause(ctx)
-	})
+	}, client.TTL(short))
 	if !errors.Is(err, client.ErrLeaseLost) || left <= 0 {
 		t.Fatalf("%v with %s left", err, left)
 	}
@@ -218,13 +214,13 @@ func TestDoTellsOfTheLoss(t *testing.T) {
 func TestDoLearnsThatItsLeaseWasBroken(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newLocker(t))
-	err := connect(t, s).DoWith(t.Context(), "r", ttlOf(short), func(ctx context.Context, _ *client.Lease) error {
+	err := connect(t, s).TryDo(t.Context(), "r", func(ctx context.Context, _ *client.Lease) error {
 		if err := s.locker.Break(ctx, "r"); err != nil {
 			return err
 		}
 		<-ctx.Done()
 		return nil
-	})
+	}, client.TTL(short))
 	if !errors.Is(err, client.ErrLeaseLost) {
 		t.Fatal(err)
 	}
@@ -240,7 +236,7 @@ func TestLostAnswerIsFoundAgain(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	c := connect(t, first, second)
-	lease, err := c.Acquire(t.Context(), "r", client.Request{TTL: 5 * time.Second})
+	lease, err := c.TryAcquire(t.Context(), "r", client.TTL(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +256,7 @@ func TestNobodyAnswers(t *testing.T) {
 	s := serve(t, newLocker(t))
 	c := connectWith(t, []*service{s}, client.WithPatience(time.Millisecond))
 	s.Close()
-	if _, err := c.Acquire(t.Context(), "r", client.Request{}); !errors.Is(err, client.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "/leases/") {
+	if _, err := c.TryAcquire(t.Context(), "r"); !errors.Is(err, client.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "/leases/") {
 		t.Fatal(err)
 	}
 }
@@ -293,11 +289,11 @@ func TestValidityAfterAWait(t *testing.T) {
 		requests = append(requests, r.Method+" "+r.URL.String()) // one at a time
 		next.ServeHTTP(w, r)
 	})
-	first, err := c.Acquire(t.Context(), "r", client.Request{TTL: short})
+	first, err := c.TryAcquire(t.Context(), "r", client.TTL(short))
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := c.Acquire(t.Context(), "r", client.Request{TTL: short, Wait: 30 * time.Second}) // the first one's TTL ends
+	second, err := c.Acquire(t.Context(), "r", client.TTL(short), client.Wait(30*time.Second)) // the first one's TTL ends
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,23 +9,23 @@ import (
 	"sync"
 )
 
-// DoOptions tune DoWith.
-type DoOptions struct {
-	Request
-	KeepOptions
-}
-
-// Do runs work under a lease of the resource, and waits for it for as long as it
-// takes or ctx allows. It keeps the lease alive at a third of its TTL, and
-// cancels the context that work gets, with the cause ErrLeaseLost, a margin
-// before validity ends. Work should pass the context on and l.Token() to its
-// storage. The lease is released when work returns, even if ctx has ended.
+// Do runs work under a lease of the resource. It waits for the lease as long as Wait or
+// ctx allows, keeps it alive at a third of its TTL, and cancels the context that work
+// gets, with the cause ErrLeaseLost, a margin before validity ends. Work should pass the
+// context on and l.Token() to its storage. The lease is released when work returns, even
+// if ctx has ended.
+//
+// The Err of the context that work gets looks at the clock: it is not nil as soon as the
+// margin has begun, also in a process that was stopped and has just continued. Its Done,
+// and contexts that are derived from it, follow when the runtime has run a timer. The
+// clock is Go's monotonic one, which on most systems stands still while the machine is
+// suspended.
 //
 // A Do nests: with the same Client, the same resource and a context that is the
 // one work got, or derived from it, it joins the lease instead of waiting for
 // itself. That sends no request.
 //   - The inner work gets the same Lease, so the same token, TTL and validity.
-//     The options of an inner DoWith are ignored.
+//     The options of the inner Do are ignored.
 //   - Any number of goroutines may join at once. The lease is released when the
 //     last of them and the outer Do have returned, whichever that is. A Do after
 //     that takes a lease of its own.
@@ -37,29 +37,39 @@ type DoOptions struct {
 //
 // It returns work's error; ErrLeaseLost with it if the lease was lost
 // meanwhile; and what Acquire returns if there was no lease.
-func (c *Client) Do(ctx context.Context, resource string, work func(context.Context, *Lease) error) error {
-	return c.DoWith(ctx, resource, DoOptions{Request: Request{Wait: Forever}}, work)
+func (c *Client) Do(ctx context.Context, resource string, work func(context.Context, *Lease) error, opts ...DoOption) error {
+	return c.DoAll(ctx, []string{resource}, work, opts...)
 }
 
-// DoWith is Do with options. Its zero options do not wait for a resource that is
-// held: they return ErrHeld.
-func (c *Client) DoWith(ctx context.Context, resource string, opts DoOptions, work func(context.Context, *Lease) error) error {
-	return c.DoAll(ctx, []string{resource}, opts, work)
+// TryDo is Do that does not wait in the queue: if the resource is held, it returns
+// ErrHeld and does not run work. The option Wait changes nothing.
+func (c *Client) TryDo(ctx context.Context, resource string, work func(context.Context, *Lease) error, opts ...DoOption) error {
+	o := doOptionsOf(opts)
+	o.wait = 0
+	return c.doWork(ctx, []string{resource}, work, o)
 }
 
-// DoAll is DoWith under one lease of several resources, as AcquireAll takes it. It
-// nests where the resources are the same, in any order.
-func (c *Client) DoAll(ctx context.Context, resources []string, opts DoOptions, work func(context.Context, *Lease) error) error {
+// DoAll is Do under one lease of several resources, as AcquireAll takes it: Lease.Parts
+// has the token of each. It nests where the resources are the same, in any order.
+func (c *Client) DoAll(ctx context.Context, resources []string, work func(context.Context, *Lease) error, opts ...DoOption) error {
+	return c.doWork(ctx, resources, work, doOptionsOf(opts))
+}
+
+func (c *Client) doWork(ctx context.Context, resources []string, work func(context.Context, *Lease) error, opts doOptions) error {
 	key := sessionKey{c, strings.Join(slices.Sorted(slices.Values(resources)), "\x00")} // no resource has it in its name
 	if s, ok := ctx.Value(key).(*session); ok && s.enter() {
 		return s.run(ctx, work)
 	}
-	lease, err := c.AcquireAll(ctx, resources, opts.Request)
+	if err := c.enter(); err != nil {
+		return failed("acquire", strings.Join(resources, ", "), err)
+	}
+	lease, err := c.acquire(ctx, resources, opts.acquisition)
 	if err != nil {
+		c.leave()
 		return err
 	}
-	s := &session{lease: lease, inside: 1}
-	s.kept, s.stop = lease.KeepAlive(context.WithoutCancel(ctx), opts.KeepOptions)
+	s := &session{lease: lease, inside: 1} // exit calls leave
+	s.kept, s.stop = lease.keepAlive(context.WithoutCancel(ctx), opts.keeping)
 	return s.run(context.WithValue(ctx, key, s), work)
 }
 
@@ -94,8 +104,8 @@ func (s *session) enter() bool {
 // run does the work of a Do that was counted in, and counts it out, even if the
 // work panics.
 func (s *session) run(ctx context.Context, work func(context.Context, *Lease) error) (err error) {
-	working, cancel := context.WithCancelCause(ctx)
-	unhook := context.AfterFunc(s.kept, func() { cancel(s.lost()) }) //nolint:contextcheck // two contexts: the caller's, and the lease's
+	inner, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(s.kept, func() { cancel(s.over()) }) //nolint:contextcheck // two contexts: the caller's, and the lease's
 	defer func() {
 		unhook()
 		cancel(nil)
@@ -104,22 +114,26 @@ func (s *session) run(ctx context.Context, work func(context.Context, *Lease) er
 		}
 	}()
 	switch {
-	case s.lost() != nil:
-		return s.lost()
+	case s.over() != nil:
+		return s.over()
 	case ctx.Err() != nil: // as an Acquire would: whether work runs does not depend on the nesting
-		return ctx.Err()
+		return failed("acquire", s.lease.names(), ctx.Err())
 	}
-	return work(working, s.lease)
+	return work(workContext{inner, cancel, s.over}, s.lease) //nolint:contextcheck // it is inner, which is ctx
 }
 
-// lost is why the lease is lost, nil if it is not. Only a Do that is counted in may
-// call it: the end of the session looks the same.
-func (s *session) lost() error { return context.Cause(s.kept) }
+// over is why no work may run under the lease: it is lost, or the client is closed; nil
+// if work may. Only a Do that is counted in may call it: the end of the session looks the
+// same.
+func (s *session) over() error { return context.Cause(s.kept) }
 
 // exit counts a Do out, and ends the session with the last. It returns why the
 // lease was lost, nil if it was not.
 func (s *session) exit(ctx context.Context) error {
-	lost := s.lost()
+	lost := s.over()
+	if !errors.Is(lost, ErrLeaseLost) {
+		lost = nil
+	}
 	s.mu.Lock()
 	s.inside--
 	last := s.inside == 0
@@ -128,9 +142,10 @@ func (s *session) exit(ctx context.Context) error {
 		return lost
 	}
 	s.stop()
+	defer s.lease.client.leave()
 	err := s.lease.releaseAfter(ctx) // if no server answers, the TTL ends the lease
 	if lost == nil && errors.Is(err, ErrLeaseLost) {
-		return fmt.Errorf("%w: it had ended when it was released", ErrLeaseLost)
+		return failed("release", s.lease.names(), fmt.Errorf("%w: it had ended before", ErrLeaseLost))
 	}
 	return lost
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/fencelock/fencelock/api/wire"
 )
@@ -23,10 +25,39 @@ var (
 	// ErrDenied: the service requires a credential, does not accept this one, or does
 	// not allow it this. Not worth a retry.
 	ErrDenied = errors.New("access denied")
+	// ErrInvalid: the request can never succeed as it is, because of a malformed
+	// resource, holder or time, for example. What this package sees of that is not sent.
+	ErrInvalid = errors.New("invalid request")
 )
 
+// Error is the error of every method of a Client and of a Lease, but for the errors of a
+// Do's own work, which it returns as they are. errors.Is and errors.As see what it wraps.
+type Error struct {
+	Op       string // acquire, extend, release, keep alive, look up, inspect, list, break or close
+	Resource string // or several, separated by ", "; the prefix of a list; "" if it is not known
+	Err      error
+}
+
+func (e *Error) Error() string {
+	if e.Resource == "" {
+		return e.Op + ": " + e.Err.Error()
+	}
+	return fmt.Sprintf("%s %q: %s", e.Op, e.Resource, e.Err)
+}
+
+// Unwrap returns what happened.
+func (e *Error) Unwrap() error { return e.Err }
+
+// failed makes an Error of err, and nil of nil.
+func failed(op, resource string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Op: op, Resource: resource, Err: err}
+}
+
 // ProblemError is a refusal by the service. It matches ErrHeld, ErrLeaseLost,
-// ErrDenied or ErrUnavailable with errors.Is where it means that.
+// ErrDenied, ErrUnavailable or ErrInvalid with errors.Is where it means that.
 type ProblemError struct {
 	wire.Problem
 
@@ -34,7 +65,12 @@ type ProblemError struct {
 }
 
 func (e *ProblemError) Error() string {
-	text := fmt.Sprintf("%s (%d)", e.Title, e.Status)
+	first, size := utf8.DecodeRuneInString(e.Title)
+	text := string(unicode.ToLower(first)) + e.Title[size:]
+	if size == 0 {
+		text = "refused"
+	}
+	text = fmt.Sprintf("%s (%d)", text, e.Status)
 	if e.Detail != "" {
 		text += ": " + e.Detail
 	}
@@ -51,6 +87,8 @@ func (e *ProblemError) Is(target error) bool {
 		return target == ErrHeld
 	case "lease-not-held", "max-hold-reached":
 		return target == ErrLeaseLost
+	case "invalid-request":
+		return target == ErrInvalid
 	}
 	switch e.Status {
 	case http.StatusUnauthorized, http.StatusForbidden:

@@ -87,8 +87,7 @@ func ExampleClient_DoAll() {
 		return
 	}
 	accounts := []string{"accounts/2", "accounts/1"}
-	opts := client.DoOptions{Request: client.Request{Wait: client.Forever}}
-	err = locks.DoAll(context.Background(), accounts, opts, func(ctx context.Context, l *client.Lease) error {
+	err = locks.DoAll(context.Background(), accounts, func(ctx context.Context, l *client.Lease) error {
 		for _, part := range l.Parts() { // in the order of their names: claims in one order do not block each other
 			fmt.Println("claim", part.Resource, "with a token:", part.Token.Valid())
 		}
@@ -101,7 +100,7 @@ func ExampleClient_DoAll() {
 	// error: <nil>
 }
 
-func ExampleClient_DoWith() {
+func ExampleClient_Do_options() {
 	url, stop := exampleService()
 	defer stop()
 	locks, err := client.New(url, client.WithHolder("worker-1"))
@@ -110,12 +109,12 @@ func ExampleClient_DoWith() {
 		return
 	}
 	ctx := context.Background()
-	if _, err := locks.Acquire(ctx, "reports/daily", client.Request{}); err != nil {
+	if _, err := locks.TryAcquire(ctx, "reports/daily"); err != nil {
 		fmt.Println(err)
 		return
 	}
-	opts := client.DoOptions{Request: client.Request{TTL: 5 * time.Second, Wait: 100 * time.Millisecond}}
-	err = locks.DoWith(ctx, "reports/daily", opts, func(context.Context, *client.Lease) error { return nil })
+	err = locks.Do(ctx, "reports/daily", func(context.Context, *client.Lease) error { return nil },
+		client.TTL(5*time.Second), client.Wait(100*time.Millisecond))
 	if problem := (*client.ProblemError)(nil); errors.Is(err, client.ErrHeld) && errors.As(err, &problem) {
 		fmt.Println("held by", problem.Holder)
 	}
@@ -131,12 +130,12 @@ func ExampleLease_KeepAlive() {
 		return
 	}
 	ctx := context.Background()
-	lease, err := locks.Acquire(ctx, "leader", client.Request{TTL: 5 * time.Second, Wait: client.Forever})
+	lease, err := locks.Acquire(ctx, "leader", client.TTL(5*time.Second))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	leading, end := lease.KeepAlive(ctx, client.KeepOptions{Margin: time.Second})
+	leading, end := lease.KeepAlive(ctx, client.Margin(time.Second))
 	fmt.Println("leading:", leading.Err() == nil)
 	end()
 	fmt.Println("released:", lease.Release(ctx))
@@ -163,7 +162,7 @@ func ExampleLease_Token() {
 
 // What docs/how-to/migrate.md shows: a mutex that is locked, extended and unlocked
 // by hand becomes a call.
-func ExampleClient_DoWith_migrating() {
+func ExampleClient_Do_migrating() {
 	url, stop := exampleService()
 	defer stop()
 	locks, err := client.New(url)
@@ -176,11 +175,9 @@ func ExampleClient_DoWith_migrating() {
 		fmt.Println("shipping order", order, "with a token:", token.Valid())
 		return ctx.Err()
 	}
-	err = locks.DoWith(ctx, "orders/42", client.DoOptions{
-		Request: client.Request{TTL: 10 * time.Second, Wait: 5 * time.Second},
-	}, func(ctx context.Context, lease *client.Lease) error {
+	err = locks.Do(ctx, "orders/42", func(ctx context.Context, lease *client.Lease) error {
 		return ship(ctx, 42, lease.Token()) // ctx ends before the lease does
-	})
+	}, client.TTL(10*time.Second), client.Wait(5*time.Second))
 	fmt.Println("error:", err)
 	// Output:
 	// shipping order 42 with a token: true

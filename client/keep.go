@@ -8,46 +8,50 @@ import (
 	"time"
 )
 
-// KeepOptions tune KeepAlive and Do.
-type KeepOptions struct {
-	// Margin is how long before the end of validity the work's context is cancelled;
-	// default a tenth of the TTL, at most two thirds of it.
-	Margin time.Duration
-	// Extended is called after each extension, by the goroutine that keeps the
-	// lease alive: it must not block.
-	Extended func(*Lease)
-}
-
 // KeepAlive extends the lease at a third of its TTL until stop is called. The
 // context that it gives is cancelled with the cause ErrLeaseLost when the lease
-// is lost, or a margin before its validity ends.
+// is lost, or a margin before its validity ends; its Err looks at the clock, as Do's.
 //
-// The end of ctx cancels the context, too, but the lease is kept alive until
+// The end of ctx, and Close, cancel the context, too, but the lease is kept alive until
 // stop, so that no other lease is granted while the work comes to its end.
-// stop waits for what is under way, and does not release the lease.
-func (l *Lease) KeepAlive(ctx context.Context, opts KeepOptions) (working context.Context, stop func()) {
-	working, cancel := context.WithCancelCause(ctx)
+// stop waits for what is under way, and does not release the lease. It may be called
+// more than once.
+func (l *Lease) KeepAlive(ctx context.Context, opts ...KeepOption) (working context.Context, stop func()) {
+	return l.keepAlive(ctx, keepingOf(opts))
+}
+
+func (l *Lease) keepAlive(ctx context.Context, opts keeping) (working context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if err := l.client.enter(); err != nil {
+		cancel(failed("keep alive", l.names(), err))
+		return ctx, func() {}
+	}
 	keeping, end := context.WithCancel(context.WithoutCancel(ctx))
-	k := keeper{lease: l, margin: opts.margin(l.ttl), extended: opts.Extended}
+	unhookClosing := context.AfterFunc(l.client.life.closing, func() { cancel(ErrClosed) })
+	unhookEnded := context.AfterFunc(l.client.life.ended, end)
+	k := keeper{lease: l, margin: opts.marginOf(l.ttl), extended: opts.extended}
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := k.run(keeping); err != nil {
 			cancel(err)
 		}
 	})
-	return working, func() {
+	return workContext{ctx, cancel, k.lost}, sync.OnceFunc(func() {
 		end()
 		running.Wait()
+		unhookClosing()
+		unhookEnded()
 		cancel(nil)
-	}
+		l.client.leave()
+	})
 }
 
-func (o KeepOptions) margin(ttl time.Duration) time.Duration {
+func (k keeping) marginOf(ttl time.Duration) time.Duration {
 	const tenth = 10
-	if o.Margin <= 0 {
+	if k.margin <= 0 {
 		return ttl / tenth
 	}
-	return min(o.Margin, ttl*2/3) //nolint:mnd // before that, the first extension is due
+	return min(k.margin, ttl*2/3) //nolint:mnd // before that, the first extension is due
 }
 
 // keeper extends a lease until its context ends, or the lease is lost.
@@ -63,14 +67,12 @@ func (k keeper) run(ctx context.Context) error {
 	const soon = 20 // a short outage is to be outlived
 	next := k.due(third)
 	for {
+		if err := k.lost(); err != nil {
+			return err
+		}
 		left := k.left()
 		capped := k.lease.capped()
-		switch {
-		case left <= 0 && capped:
-			return fmt.Errorf("%w: it has reached its longest hold (max_hold_ms, or FENCELOCK_MAX_HOLD)", ErrLeaseLost)
-		case left <= 0:
-			return fmt.Errorf("%w: it could not be extended in time", ErrLeaseLost)
-		case capped:
+		if capped {
 			next = left
 		}
 		if sleep(ctx, min(next, left)) != nil {
@@ -84,13 +86,24 @@ func (k keeper) run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // stopped
 		case errors.Is(err, ErrLeaseLost):
-			return err
+			return failed("keep alive", k.lease.names(), err)
 		case err != nil:
 			next = k.lease.ttl / soon
 		default:
 			next = k.due(third)
 		}
 	}
+}
+
+// lost is why the lease is lost by the clock: because left is over.
+func (k keeper) lost() error {
+	switch {
+	case k.left() > 0:
+		return nil
+	case k.lease.capped():
+		return failed("keep alive", k.lease.names(), fmt.Errorf("%w: it has reached its longest hold (max_hold_ms, or FENCELOCK_MAX_HOLD)", ErrLeaseLost))
+	}
+	return failed("keep alive", k.lease.names(), fmt.Errorf("%w: it could not be extended in time", ErrLeaseLost))
 }
 
 // capped says that no extension makes the lease last longer: it has reached its

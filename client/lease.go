@@ -4,11 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,32 +18,10 @@ import (
 // currentLease is the path of the lease whose id is in the header Fencelock-Lease.
 const currentLease = "/leases/current"
 
-// Forever is a Wait without an end.
-const Forever time.Duration = math.MaxInt64
-
-// Request describes what to acquire. The zero value of a field leaves it to
-// the service.
-type Request struct {
-	TTL time.Duration // whole milliseconds
-	// Wait is how long to wait in the queue; 0 tries once, Forever does not end.
-	// The place in the queue is kept for ten minutes, which is as long as the service
-	// lets a request wait, and then taken again.
-	Wait time.Duration
-	// MinHold keeps the resource taken for so long from the grant, though the lease is
-	// released before: at most TTL. A job that is shorter than the clocks of the hosts
-	// differ then runs once. A holder that dies frees the resource with the TTL.
-	MinHold time.Duration
-	// MaxHold ends extensions so long after the grant: at least TTL, and not more than
-	// the service's FENCELOCK_MAX_HOLD. 0 leaves it to the service.
-	MaxHold  time.Duration
-	Holder   string // public label; default the client's
-	Metadata json.RawMessage
-}
-
 // Lease is a lease that this process holds. It is safe for concurrent use.
 type Lease struct {
 	client *Client
-	id     string
+	id     secret
 	ttl    time.Duration
 
 	mu    sync.Mutex
@@ -52,16 +29,27 @@ type Lease struct {
 	until time.Time  // the end of validity, on the monotonic clock
 }
 
-// Acquire takes a lease. Errors: ErrHeld (a *ProblemError that names the
-// holder), ErrUnavailable, ErrDenied, a *ProblemError for anything else, or ctx's. It
-// may be repeated: a request whose answer was lost is sent again with the same
-// idempotency key and finds its own lease, and what a cancelled one was granted
-// is released.
+// Acquire takes a lease, and waits for it as long as Wait or ctx allows. Errors: ErrHeld
+// (a *ProblemError that names the holder), ErrUnavailable, ErrDenied, ErrInvalid,
+// ErrClosed, a *ProblemError for anything else, or ctx's. It may be repeated: a request
+// whose answer was lost is sent again with the same idempotency key and finds its own
+// lease, and what a cancelled one was granted is released in the background.
+//
+// The place in the queue is kept for ten minutes, which is as long as the service lets a
+// request wait, and then taken again.
 //
 // The caller keeps the lease alive (KeepAlive, or Extend) and releases it; Do
 // does both.
-func (c *Client) Acquire(ctx context.Context, resource string, r Request) (*Lease, error) {
-	return c.AcquireAll(ctx, []string{resource}, r)
+func (c *Client) Acquire(ctx context.Context, resource string, opts ...AcquireOption) (*Lease, error) {
+	return c.AcquireAll(ctx, []string{resource}, opts...)
+}
+
+// TryAcquire is Acquire that does not wait in the queue: if the resource is held, it
+// returns ErrHeld. The option Wait changes nothing.
+func (c *Client) TryAcquire(ctx context.Context, resource string, opts ...AcquireOption) (*Lease, error) {
+	a := acquisitionOf(opts)
+	a.wait = 0
+	return c.acquire(ctx, []string{resource}, a)
 }
 
 // AcquireAll takes one lease of several resources, all or none: 2 to 16 different
@@ -70,9 +58,39 @@ func (c *Client) Acquire(ctx context.Context, resource string, r Request) (*Leas
 //
 // Callers that name the same resources in different orders do not block each other
 // for ever; a caller that holds one of them already waits for itself.
-func (c *Client) AcquireAll(ctx context.Context, resources []string, r Request) (*Lease, error) {
+func (c *Client) AcquireAll(ctx context.Context, resources []string, opts ...AcquireOption) (*Lease, error) {
+	return c.acquire(ctx, resources, acquisitionOf(opts))
+}
+
+func (c *Client) acquire(ctx context.Context, resources []string, a acquisition) (*Lease, error) {
+	lease, err := c.tryToAcquire(ctx, resources, a)
+	return lease, failed("acquire", strings.Join(resources, ", "), err)
+}
+
+// tryToAcquire is acquire until the client is closed.
+func (c *Client) tryToAcquire(ctx context.Context, resources []string, a acquisition) (*Lease, error) {
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	defer c.leave()
+	a.holder = cmp.Or(a.holder, c.holder)
+	if err := a.check(resources); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(c.life.closing, func() { cancel(ErrClosed) })() //nolint:contextcheck // two contexts: the caller's, and the client's
+	lease, err := c.granted(ctx, resources, a)
+	if err != nil && errors.Is(context.Cause(ctx), ErrClosed) {
+		return nil, ErrClosed
+	}
+	return lease, err
+}
+
+// granted asks for a lease until it is granted or refused for good.
+func (c *Client) granted(ctx context.Context, resources []string, a acquisition) (*Lease, error) {
 	key := rand.Text()
-	acquire := c.acquireCall(resources, r, key)
+	acquire := a.call(resources, key)
 	var granted wire.Lease
 	acquire.into = &granted
 	for {
@@ -81,7 +99,7 @@ func (c *Client) AcquireAll(ctx context.Context, resources []string, r Request) 
 		case err == nil:
 			return c.delivered(ctx, granted, sent)
 		case ctx.Err() != nil:
-			c.abandon(ctx, resources, key)
+			c.background(ctx, abandonTime, func(ctx context.Context) { c.abandon(ctx, resources, key) })
 			return nil, err
 		case !errors.Is(err, ErrHeld) || time.Until(acquire.waitUntil) <= 0 || sleep(ctx, firstPause) != nil:
 			return nil, err
@@ -90,10 +108,10 @@ func (c *Client) AcquireAll(ctx context.Context, resources []string, r Request) 
 	}
 }
 
-func (c *Client) acquireCall(resources []string, r Request, key string) call {
+func (a acquisition) call(resources []string, key string) call {
 	body := wire.AcquireRequest{
-		Resources: resources, Holder: cmp.Or(r.Holder, c.holder), Metadata: r.Metadata,
-		TTLMS: millis(r.TTL), MinHoldMS: millis(r.MinHold), MaxHoldMS: millis(r.MaxHold),
+		Resources: resources, Holder: a.holder, Metadata: a.metadata,
+		TTLMS: millis(a.ttl), MinHoldMS: millis(a.minHold), MaxHoldMS: millis(a.maxHold),
 	}
 	if len(resources) == 1 {
 		body.Resource, body.Resources = resources[0], nil
@@ -102,9 +120,9 @@ func (c *Client) acquireCall(resources []string, r Request, key string) call {
 		body.WaitMS = millis(wait)
 		return body
 	}}
-	if r.Wait > 0 {
+	if a.wait > 0 {
 		const century = 100 * 365 * 24 * time.Hour // later than that, time.Time would overflow
-		acquire.waitUntil = time.Now().Add(min(r.Wait, century))
+		acquire.waitUntil = time.Now().Add(min(a.wait, century))
 	}
 	return acquire
 }
@@ -122,9 +140,7 @@ func (c *Client) delivered(ctx context.Context, granted wire.Lease, sent time.Ti
 // abandon releases what a cancelled request may have been granted: it is found under
 // the key, and would otherwise block the resource until its TTL ends.
 func (c *Client) abandon(ctx context.Context, resources []string, key string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), abandonTime)
-	defer cancel()
-	found := c.acquireCall(resources, Request{}, key)
+	found := acquisition{}.call(resources, key)
 	var granted wire.Lease
 	found.into = &granted
 	if sent, err := c.do(ctx, found); err == nil {
@@ -133,7 +149,7 @@ func (c *Client) abandon(ctx context.Context, resources []string, key string) {
 }
 
 func (c *Client) newLease(granted wire.Lease, sent time.Time) *Lease {
-	l := &Lease{client: c, id: granted.LeaseID, ttl: time.Duration(granted.TTLMS) * time.Millisecond}
+	l := &Lease{client: c, id: hide(granted.LeaseID), ttl: time.Duration(granted.TTLMS) * time.Millisecond}
 	l.renewed(sent, granted)
 	return l
 }
@@ -142,7 +158,10 @@ func (c *Client) newLease(granted wire.Lease, sent time.Time) *Lease {
 // process acquired. A ttl of 0 gives the lease its own TTL again. Errors as for Lease.Extend.
 // An extend never shortens a lease.
 func (c *Client) Extend(ctx context.Context, leaseID string, ttl time.Duration) (*Lease, error) {
-	l := &Lease{client: c, id: leaseID, ttl: ttl}
+	if err := checkMillis(ttl); err != nil {
+		return nil, failed("extend", "", err)
+	}
+	l := &Lease{client: c, id: hide(leaseID), ttl: ttl}
 	if err := l.Extend(ctx); err != nil {
 		return nil, err
 	}
@@ -152,7 +171,7 @@ func (c *Client) Extend(ctx context.Context, leaseID string, ttl time.Duration) 
 
 // Release releases a lease by its lease id. Errors as for Lease.Release.
 func (c *Client) Release(ctx context.Context, leaseID string) error {
-	return (&Lease{client: c, id: leaseID}).Release(ctx)
+	return (&Lease{client: c, id: hide(leaseID)}).Release(ctx)
 }
 
 // Lease looks up a live lease by its lease id, for a process that works under a
@@ -161,9 +180,9 @@ func (c *Client) Release(ctx context.Context, leaseID string) error {
 // Errors: ErrLeaseLost (it has ended), ErrUnavailable (safe to repeat), or
 // another *ProblemError.
 func (c *Client) Lease(ctx context.Context, leaseID string) (*Lease, error) {
-	l := &Lease{client: c, id: leaseID}
+	l := &Lease{client: c, id: hide(leaseID)}
 	if err := l.refresh(ctx); err != nil {
-		return nil, err
+		return nil, failed("look up", "", err)
 	}
 	l.ttl = time.Duration(l.last.TTLMS) * time.Millisecond
 	return l, nil
@@ -190,7 +209,7 @@ func (l *Lease) renewed(sent time.Time, granted wire.Lease) {
 // refresh asks how long the lease is valid still.
 func (l *Lease) refresh(ctx context.Context) error {
 	var now wire.Lease
-	sent, err := l.client.do(ctx, call{method: http.MethodGet, path: currentLease, lease: l.id, into: &now})
+	sent, err := l.client.do(ctx, call{method: http.MethodGet, path: currentLease, lease: l.id.reveal(), into: &now})
 	if err == nil {
 		l.renewed(sent, now)
 	}
@@ -201,7 +220,7 @@ func (l *Lease) refresh(ctx context.Context) error {
 func (l *Lease) Resource() string { return l.Wire().Resource }
 
 // ID is the lease id, the capability of the lease. It is a secret.
-func (l *Lease) ID() string { return l.id }
+func (l *Lease) ID() string { return l.id.reveal() }
 
 // Token is the fencing token, the same for the whole life of the lease; 0 for a
 // lease of several resources, see Parts.
@@ -211,21 +230,33 @@ func (l *Lease) Token() fencing.Token { return fencing.Token(l.Wire().FencingTok
 type Part struct {
 	Resource string
 	Token    fencing.Token // the same for the whole life of the lease
-	Proof    string        // as Lease.Proof
+	proof    secret
 }
+
+// Proof is the fence_proof of the token, as Lease.Proof.
+func (p Part) Proof() string { return p.proof.reveal() }
 
 // Parts are the resources of the lease, with a token each, in the order of their
 // names: one for a lease of one resource.
 func (l *Lease) Parts() []Part {
 	now := l.Wire()
 	if len(now.Resources) == 0 {
-		return []Part{{now.Resource, fencing.Token(now.FencingToken), now.FenceProof}}
+		return []Part{{now.Resource, fencing.Token(now.FencingToken), hide(now.FenceProof)}}
 	}
 	parts := make([]Part, len(now.Resources))
 	for i, p := range now.Resources {
-		parts[i] = Part{p.Resource, fencing.Token(p.FencingToken), p.FenceProof}
+		parts[i] = Part{p.Resource, fencing.Token(p.FencingToken), hide(p.FenceProof)}
 	}
 	return parts
+}
+
+// names are the resources of the lease, for errors; "" before they are known.
+func (l *Lease) names() string {
+	var names []string
+	for _, p := range l.Parts() {
+		names = append(names, p.Resource)
+	}
+	return strings.Join(names, ", ")
 }
 
 // TTL is the lease's time to live, which every Extend gives it again.
@@ -255,12 +286,14 @@ func (l *Lease) Wire() wire.Lease {
 
 // Extend gives the lease its TTL again. Errors: ErrLeaseLost (final),
 // ErrUnavailable (the lease keeps its old validity; safe to repeat).
-func (l *Lease) Extend(ctx context.Context) error { return l.extend(ctx, 0) }
+func (l *Lease) Extend(ctx context.Context) error {
+	return failed("extend", l.names(), l.extend(ctx, 0))
+}
 
 func (l *Lease) extend(ctx context.Context, attempt time.Duration) error {
 	var granted wire.Lease
 	sent, err := l.client.do(ctx, call{
-		method: http.MethodPost, path: currentLease + "/extend", lease: l.id, into: &granted, attempt: attempt,
+		method: http.MethodPost, path: currentLease + "/extend", lease: l.id.reveal(), into: &granted, attempt: attempt,
 		body: func(time.Duration) any { return wire.ExtendRequest{TTLMS: millis(l.ttl)} },
 	})
 	if err == nil {
@@ -273,7 +306,7 @@ func (l *Lease) extend(ctx context.Context, attempt time.Duration) error {
 // ErrLeaseLost: it had ended before. ErrUnavailable: it may not have been
 // released; safe to repeat, and it ends with its TTL in any case.
 func (l *Lease) Release(ctx context.Context) error {
-	_, err := l.client.do(ctx, call{method: http.MethodDelete, path: currentLease, lease: l.id})
+	_, err := l.client.do(ctx, call{method: http.MethodDelete, path: currentLease, lease: l.id.reveal()})
 	return err
 }
 

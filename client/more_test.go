@@ -40,7 +40,7 @@ func TestLeaseIsKeptWhileCancelledWorkEnds(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newLocker(t))
 	ctx, cancel := context.WithCancel(t.Context())
-	err := connect(t, s).DoWith(ctx, "r", ttlOf(short), func(ctx context.Context, l *client.Lease) error {
+	err := connect(t, s).TryDo(ctx, "r", func(ctx context.Context, l *client.Lease) error {
 		cancel()
 		<-ctx.Done()
 		first := l.Until()
@@ -51,7 +51,7 @@ func TestLeaseIsKeptWhileCancelledWorkEnds(t *testing.T) {
 			return nil
 		})
 		return nil
-	})
+	}, client.TTL(short))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,13 +61,13 @@ func TestLeaseIsKeptWhileCancelledWorkEnds(t *testing.T) {
 func TestKeepAliveGoesOnUntilStop(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newLocker(t))
-	lease, err := connect(t, s).Acquire(t.Context(), "r", client.Request{TTL: short})
+	lease, err := connect(t, s).TryAcquire(t.Context(), "r", client.TTL(short))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var extended atomic.Int32
-	working, stop := lease.KeepAlive(ctx, client.KeepOptions{Extended: func(*client.Lease) { extended.Add(1) }})
+	working, stop := lease.KeepAlive(ctx, client.OnExtend(func(*client.Lease) { extended.Add(1) }))
 	cancel()
 	<-working.Done()
 	testenv.Eventually(t, 10*time.Second, func() error {
@@ -88,7 +88,7 @@ func TestKeepAliveGoesOnUntilStop(t *testing.T) {
 // A release whose answer was lost is no lost lease.
 func TestLostAnswerOfARelease(t *testing.T) {
 	s := serve(t, newLocker(t))
-	lease, err := connect(t, s).Acquire(t.Context(), "r", client.Request{})
+	lease, err := connect(t, s).TryAcquire(t.Context(), "r")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,11 @@ func TestCancelledAcquireIsGivenBack(t *testing.T) {
 		}
 		next.ServeHTTP(w, r)
 	})
-	if _, err := connect(t, s).AcquireAll(ctx, []string{"a", "b"}, client.Request{}); !errors.Is(err, context.Canceled) {
+	c := connect(t, s)
+	if _, err := c.AcquireAll(ctx, []string{"a", "b"}); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if err := c.Close(t.Context()); err != nil { // waits for the release
 		t.Fatal(err)
 	}
 	wantHeld(t, s, false, "a", "b")
@@ -144,7 +148,7 @@ func TestWaitGoesOn(t *testing.T) {
 			_, _ = w.Write([]byte(`{"type":"/problems/wait-timeout"}`))
 		}
 	})
-	_, err := connect(t, s).Acquire(t.Context(), "r", client.Request{Wait: client.Forever})
+	_, err := connect(t, s).Acquire(t.Context(), "r")
 	if errors.Is(err, client.ErrHeld) || len(waits) != 3 || waits[0] != int64(600_000) || keys[0] != keys[2] {
 		t.Errorf("%v; waits %v, keys %v", err, waits, keys)
 	}
@@ -164,7 +168,7 @@ func TestWaitLeavesAFrozenServer(t *testing.T) {
 	frozen.breaks(swallow)
 	c := connectWith(t, []*service{frozen, well}, client.WithTimeout(time.Second))
 	begun := time.Now()
-	lease, err := c.Acquire(t.Context(), "r", client.Request{Wait: time.Minute})
+	lease, err := c.Acquire(t.Context(), "r", client.Wait(time.Minute))
 	if err != nil || time.Since(begun) > 30*time.Second {
 		t.Fatalf("%v after %s", err, time.Since(begun))
 	}
@@ -187,7 +191,7 @@ func TestFailoverIsQuickerThanTheLease(t *testing.T) {
 		}
 		next.ServeHTTP(w, r)
 	})
-	err := connect(t, first, second).DoWith(t.Context(), "r", ttlOf(ttl), func(ctx context.Context, _ *client.Lease) error {
+	err := connect(t, first, second).TryDo(t.Context(), "r", func(ctx context.Context, _ *client.Lease) error {
 		first.breaks(every)
 		second.breaks(every)
 		select {
@@ -195,7 +199,7 @@ func TestFailoverIsQuickerThanTheLease(t *testing.T) {
 		case <-time.After(2 * ttl):
 		}
 		return context.Cause(ctx)
-	})
+	}, client.TTL(ttl))
 	if err != nil || extensions.Load() < 6 {
 		t.Fatalf("%v after %d requests", err, extensions.Load())
 	}
@@ -205,7 +209,7 @@ func TestFailoverIsQuickerThanTheLease(t *testing.T) {
 func TestLeaseByID(t *testing.T) {
 	s := serve(t, newLocker(t))
 	c := connect(t, s)
-	lease, err := c.Acquire(t.Context(), "r", client.Request{TTL: 5 * time.Second})
+	lease, err := c.TryAcquire(t.Context(), "r", client.TTL(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +234,7 @@ func TestLeaseByID(t *testing.T) {
 func TestLocksInspectBreak(t *testing.T) {
 	c := connect(t, serve(t, newLocker(t)))
 	for _, r := range []string{"a/1", "a/2 ü?#%", "b"} {
-		if _, err := c.Acquire(t.Context(), r, client.Request{Metadata: json.RawMessage(`{"n":1}`)}); err != nil {
+		if _, err := c.TryAcquire(t.Context(), r, client.Metadata(json.RawMessage(`{"n":1}`))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -299,7 +303,7 @@ func TestDenied(t *testing.T) {
 	s := serve(t, newLocker(t))
 	for status, denied := range map[int]bool{401: true, 403: true, 404: false} {
 		s.breaks(func(w http.ResponseWriter, _ *http.Request, _ http.Handler) { w.WriteHeader(status) })
-		_, err := connect(t, s).Acquire(t.Context(), "r", client.Request{})
+		_, err := connect(t, s).TryAcquire(t.Context(), "r")
 		if errors.Is(err, client.ErrDenied) != denied || errors.Is(err, client.ErrUnavailable) {
 			t.Errorf("%d: %v", status, err)
 		}
@@ -372,7 +376,7 @@ func TestTokenFitsPgguard(t *testing.T) {
 		if err := c.Break(ctx, "accounts/1"); err != nil {
 			return err
 		}
-		second, err := c.Acquire(ctx, "accounts/1", client.Request{})
+		second, err := c.TryAcquire(ctx, "accounts/1")
 		if err != nil {
 			return err
 		}

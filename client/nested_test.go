@@ -32,18 +32,18 @@ func TestNestedDoJoins(t *testing.T) {
 	c := connect(t, s)
 	requests := s.counts()
 	const ttl = 9 * time.Second // its first extension comes after the test
-	options := []client.DoOptions{{}, ttlOf(2 * time.Second), {Request: client.Request{Holder: "other", Wait: client.Forever}}}
-	err := c.DoWith(t.Context(), "r", ttlOf(ttl), func(ctx context.Context, outer *client.Lease) error {
+	options := [][]client.DoOption{{client.Wait(0)}, {client.TTL(2 * time.Second)}, {client.Holder("other")}}
+	err := c.TryDo(t.Context(), "r", func(ctx context.Context, outer *client.Lease) error {
 		before := requests.Load()
 		for _, opts := range options {
-			if err := c.DoWith(ctx, "r", opts, func(ctx context.Context, middle *client.Lease) error {
+			if err := c.Do(ctx, "r", func(ctx context.Context, middle *client.Lease) error {
 				return c.Do(ctx, "r", func(_ context.Context, inner *client.Lease) error {
 					if middle != outer || inner != outer || inner.TTL() != ttl {
 						return errors.New("another lease")
 					}
 					return nil
 				})
-			}); err != nil {
+			}, opts...); err != nil {
 				return err
 			}
 		}
@@ -54,7 +54,7 @@ func TestNestedDoJoins(t *testing.T) {
 			return errors.New("released by the inner Do")
 		}
 		return nil
-	})
+	}, client.TTL(ttl))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestInnerDoOutlivesTheOuter(t *testing.T) {
 	var innerErr error
 	var lease *client.Lease
 	joined, finish := make(chan struct{}), make(chan struct{})
-	err := c.DoWith(t.Context(), "r", ttlOf(short), func(ctx context.Context, outer *client.Lease) error {
+	err := c.TryDo(t.Context(), "r", func(ctx context.Context, outer *client.Lease) error {
 		lease = outer
 		inner.Go(func() {
 			innerErr = c.Do(context.WithoutCancel(ctx), "r", func(ctx context.Context, _ *client.Lease) error {
@@ -113,7 +113,7 @@ func TestInnerDoOutlivesTheOuter(t *testing.T) {
 		})
 		<-joined
 		return nil
-	})
+	}, client.TTL(short))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestLossReachesInnerDo(t *testing.T) {
 	s := serve(t, newLocker(t))
 	c := connect(t, s)
 	var inner error
-	err := c.DoWith(t.Context(), "r", ttlOf(short), func(ctx context.Context, _ *client.Lease) error {
+	err := c.TryDo(t.Context(), "r", func(ctx context.Context, _ *client.Lease) error {
 		inner = c.Do(context.WithoutCancel(ctx), "r", func(ctx context.Context, _ *client.Lease) error {
 			if err := s.locker.Break(t.Context(), "r"); err != nil {
 				return err
@@ -173,7 +173,7 @@ func TestLossReachesInnerDo(t *testing.T) {
 			return nil
 		})
 		return nil
-	})
+	}, client.TTL(short))
 	if !errors.Is(inner, client.ErrLeaseLost) || !errors.Is(err, client.ErrLeaseLost) {
 		t.Fatalf("inner: %v; outer: %v", inner, err)
 	}
@@ -186,7 +186,7 @@ func TestNestedDoAfterTheLoss(t *testing.T) {
 	s := serve(t, newLocker(t))
 	c := connect(t, s)
 	refused := func(context.Context, *client.Lease) error { return errors.New("the work ran") }
-	err := c.DoWith(t.Context(), "r", ttlOf(short), func(ctx context.Context, _ *client.Lease) error {
+	err := c.TryDo(t.Context(), "r", func(ctx context.Context, _ *client.Lease) error {
 		if err := s.locker.Break(t.Context(), "r"); err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func TestNestedDoAfterTheLoss(t *testing.T) {
 			t.Errorf("%d requests", n)
 		}
 		return nil
-	})
+	}, client.TTL(short))
 	if !errors.Is(err, client.ErrLeaseLost) {
 		t.Fatal(err)
 	}
@@ -273,11 +273,11 @@ func TestWhatDoesNotJoin(t *testing.T) {
 	c := connect(t, s)
 	refused := func(context.Context, *client.Lease) error { return errors.New("the work ran") }
 	err := c.Do(t.Context(), "r", func(ctx context.Context, _ *client.Lease) error {
-		_, acquire := c.Acquire(ctx, "r", client.Request{})
+		_, acquire := c.TryAcquire(ctx, "r")
 		for what, err := range map[string]error{
 			"Acquire":         acquire,
-			"another client":  connect(t, s).DoWith(ctx, "r", client.DoOptions{}, refused),
-			"another context": c.DoWith(t.Context(), "r", client.DoOptions{}, refused),
+			"another client":  connect(t, s).TryDo(ctx, "r", refused),
+			"another context": c.TryDo(t.Context(), "r", refused),
 		} {
 			if !errors.Is(err, client.ErrHeld) {
 				t.Errorf("%s: %v", what, err)

@@ -15,14 +15,14 @@ import (
 func TestAcquireAll(t *testing.T) {
 	s := serve(t, newLocker(t))
 	c := connect(t, s)
-	one, err := c.Acquire(t.Context(), "b", client.Request{Holder: "one"})
+	one, err := c.TryAcquire(t.Context(), "b", client.Holder("one"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := []client.Part{{Resource: "b", Token: one.Token()}}; !slices.Equal(one.Parts(), want) {
 		t.Errorf("the parts of one: %+v, want %+v", one.Parts(), want)
 	}
-	_, err = c.AcquireAll(t.Context(), []string{"c", "b", "a"}, client.Request{})
+	_, err = c.AcquireAll(t.Context(), []string{"c", "b", "a"}, client.Wait(0))
 	problem, _ := errors.AsType[*client.ProblemError](err)
 	if !errors.Is(err, client.ErrHeld) || problem == nil || problem.Resource != "b" || problem.Holder != "one" {
 		t.Errorf("b is in the way, and the refusal says: %v", err)
@@ -32,7 +32,7 @@ func TestAcquireAll(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	all, err := c.AcquireAll(t.Context(), []string{"c", "b", "a"}, client.Request{TTL: short})
+	all, err := c.AcquireAll(t.Context(), []string{"c", "b", "a"}, client.TTL(short), client.Wait(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +54,8 @@ func TestAcquireAll(t *testing.T) {
 	wantHeld(t, s, false, "a", "b", "c")
 
 	for _, wrong := range [][]string{nil, {"a", "a"}, {"a", ""}} {
-		_, err := c.AcquireAll(t.Context(), wrong, client.Request{})
-		if problem, _ := errors.AsType[*client.ProblemError](err); problem == nil || problem.Status != http.StatusBadRequest {
+		_, err := c.AcquireAll(t.Context(), wrong, client.Wait(0))
+		if !errors.Is(err, client.ErrInvalid) {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
@@ -76,18 +76,18 @@ func TestDoAll(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newLocker(t))
 	c := connect(t, s)
-	err := c.DoAll(t.Context(), []string{"a", "b"}, ttlOf(short), func(ctx context.Context, outer *client.Lease) error {
-		err := c.DoAll(ctx, []string{"b", "a"}, client.DoOptions{}, func(_ context.Context, inner *client.Lease) error {
+	err := c.DoAll(t.Context(), []string{"a", "b"}, func(ctx context.Context, outer *client.Lease) error {
+		err := c.DoAll(ctx, []string{"b", "a"}, func(_ context.Context, inner *client.Lease) error {
 			if inner != outer {
 				return errors.New("another lease")
 			}
 			return nil
-		})
+		}, client.Wait(0))
 		if err != nil {
 			return err
 		}
 		wantHeld(t, s, true, "a", "b")
-		if err := c.DoAll(ctx, []string{"a", "b", "c"}, client.DoOptions{}, nil); !errors.Is(err, client.ErrHeld) {
+		if err := c.DoAll(ctx, []string{"a", "b", "c"}, nil, client.Wait(0)); !errors.Is(err, client.ErrHeld) {
 			t.Errorf("more resources: %v", err)
 		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodDelete, s.URL+"/locks/b", nil)
@@ -101,7 +101,7 @@ func TestDoAll(t *testing.T) {
 		_ = broken.Body.Close()
 		<-ctx.Done()
 		return context.Cause(ctx)
-	})
+	}, client.TTL(short), client.Wait(0))
 	if problem, _ := errors.AsType[*client.ProblemError](err); !errors.Is(err, client.ErrLeaseLost) || problem == nil || problem.Kind() != "lease-not-held" {
 		t.Errorf("after a break: %v", err)
 	}

@@ -165,7 +165,7 @@ func (p *pair) hold(t *testing.T, resource string) (free func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := locks.Acquire(t.Context(), resource, client.Request{})
+	lease, err := locks.TryAcquire(t.Context(), resource)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ type lockFlags struct {
 	ttl, wait, patience time.Duration
 	atLeast, maxHold    time.Duration
 	noWait, quiet       bool
+	waits               bool // for at most wait
 	conflict            int
 	holder, metadata    string
 	// outer is the lease id of the run around this one, which owns the lease; else "".
@@ -64,22 +65,24 @@ func (f *lockFlags) check(cmd *cobra.Command) error {
 	case f.metadata != "" && !json.Valid([]byte(f.metadata)):
 		return usageError{errors.New(`--metadata: must be JSON, such as '{"job":7}'`)}
 	}
-	if !f.noWait && !waits {
-		f.wait = client.Forever
-	}
+	f.waits = waits || f.noWait
 	return errors.Join(checkMillis("ttl", f.ttl), checkMillis("at-least", f.atLeast), checkMillis("max-hold", f.maxHold))
 }
 
-func (f *lockFlags) request() client.Request {
-	r := client.Request{TTL: f.ttl, MinHold: f.atLeast, MaxHold: f.maxHold, Wait: f.wait, Holder: f.holder}
-	if f.metadata != "" {
-		r.Metadata = json.RawMessage(f.metadata)
-	}
-	if r.Holder == "" {
+func (f *lockFlags) options() []client.AcquireOption {
+	holder := f.holder
+	if holder == "" {
 		host, _ := os.Hostname() // without one the number says something
-		r.Holder = fmt.Sprintf("%s:%d", host, os.Getpid())
+		holder = fmt.Sprintf("%s:%d", host, os.Getpid())
 	}
-	return r
+	opts := []client.AcquireOption{
+		client.TTL(f.ttl), client.MinHold(f.atLeast), client.MaxHold(f.maxHold),
+		client.Holder(holder), client.Metadata(json.RawMessage(f.metadata)),
+	}
+	if f.waits {
+		opts = append(opts, client.Wait(f.wait))
+	}
+	return opts
 }
 
 // obtain waits for a lease until a signal ends ctx. A terminal shows what a
@@ -99,7 +102,7 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resources []st
 	}
 	var lease *client.Lease
 	if f.outer == "" {
-		lease, err = locks.AcquireAll(ctx, resources, f.request())
+		lease, err = locks.AcquireAll(ctx, resources, f.options()...)
 	} else {
 		lease, err = locks.Lease(ctx, f.outer)
 	}

@@ -43,7 +43,7 @@ func exitCode(err error) int {
 		return 0
 	case hasCode:
 		return coded.code
-	case isUsage, refusedAs(err, "invalid-request"):
+	case isUsage, errors.Is(err, client.ErrInvalid):
 		return exitUsage
 	case errors.Is(err, client.ErrLeaseLost):
 		return exitLost

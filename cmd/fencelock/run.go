@@ -177,9 +177,8 @@ func (r *running) run(ctx context.Context, path string, argv []string) error {
 	if err != nil {
 		return errors.Join(codeError{error: fmt.Errorf("%s cannot be run: %w", argv[0], err), code: exitNotRunnable}, r.release(ctx, r.lease))
 	}
-	kept, stop := r.lease.KeepAlive(ctx, client.KeepOptions{
-		Margin: r.timing.grace + r.lead, Extended: func(*client.Lease) { group.Extend(r.deadline()) },
-	})
+	kept, stop := r.lease.KeepAlive(ctx, client.Margin(r.timing.grace+r.lead),
+		client.OnExtend(func(*client.Lease) { group.Extend(r.deadline()) }))
 	go r.explain(kept)
 	defer r.warn()()
 	result := group.Run(kept.Done())
@@ -209,7 +208,10 @@ func (r *running) warn() (stop func() bool) {
 func (r *running) explain(kept context.Context) {
 	<-kept.Done()
 	if lost := context.Cause(kept); errors.Is(lost, client.ErrLeaseLost) {
-		why := strings.TrimPrefix(lost.Error(), client.ErrLeaseLost.Error()+": ")
+		why := lost.Error()
+		if failed, ok := errors.AsType[*client.Error](lost); ok {
+			why = strings.TrimPrefix(failed.Err.Error(), client.ErrLeaseLost.Error()+": ")
+		}
 		if refusedAs(lost, "lease-not-held") {
 			why = "it was broken, or has expired"
 		}

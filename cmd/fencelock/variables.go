@@ -34,7 +34,7 @@ func leaseVariables(lease *client.Lease) []string {
 	variables := []string{varLeaseID + "=" + lease.ID()}
 	parts := lease.Parts()
 	if len(parts) == 1 {
-		if proof := parts[0].Proof; proof != "" {
+		if proof := parts[0].Proof(); proof != "" {
 			variables = append(variables, varFencingProof+"="+proof)
 		}
 		return append(variables, varFencingToken+"="+parts[0].Token.String(), varResource+"="+parts[0].Resource)
@@ -42,8 +42,8 @@ func leaseVariables(lease *client.Lease) []string {
 	tokens, proofs := make(map[string]fencing.Token), make(map[string]string)
 	for _, p := range parts {
 		tokens[p.Resource] = p.Token
-		if p.Proof != "" {
-			proofs[p.Resource] = p.Proof
+		if proof := p.Proof(); proof != "" {
+			proofs[p.Resource] = proof
 		}
 	}
 	if len(proofs) > 0 {

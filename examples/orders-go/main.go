@@ -70,11 +70,10 @@ func (b *backend) charge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	resource, charges := fmt.Sprintf("orders/%d", id), 0
-	opts := client.DoOptions{Request: client.Request{Wait: wait}}
-	err = b.locks.DoWith(r.Context(), resource, opts, func(ctx context.Context, l *client.Lease) error {
+	err = b.locks.Do(r.Context(), resource, func(ctx context.Context, l *client.Lease) error {
 		charges, err = b.charged(ctx, resource, l.Token(), id)
 		return err
-	})
+	}, client.Wait(wait))
 	switch {
 	case err == nil:
 		_, _ = fmt.Fprintf(w, "{\"charges\":%d}\n", charges)

@@ -98,12 +98,10 @@ func (w *worker) deposit(ctx context.Context, work time.Duration) error {
 
 // acquire takes the lock, and waits for it in the queue if it is held.
 func (w *worker) acquire(ctx context.Context) (*client.Lease, error) {
-	request := client.Request{TTL: w.TTL}
-	lease, err := w.locks.Acquire(ctx, w.Resource, request)
+	lease, err := w.locks.TryAcquire(ctx, w.Resource, client.TTL(w.TTL))
 	if held, ok := errors.AsType[*client.ProblemError](err); ok && held.HeldDetails != nil {
 		w.report(Event{Kind: Held, Left: time.Duration(held.RemainingMS) * time.Millisecond})
-		request.Wait = maxWait
-		lease, err = w.locks.Acquire(ctx, w.Resource, request)
+		lease, err = w.locks.Acquire(ctx, w.Resource, client.TTL(w.TTL), client.Wait(maxWait))
 	}
 	if err == nil {
 		w.report(Event{Kind: Acquired, Token: int64(lease.Token()), Left: lease.Validity()})

@@ -141,7 +141,7 @@ func TestWorkerIsPatient(t *testing.T) {
 	if err := account(file).write(t.Context(), 0, 100); err != nil {
 		t.Fatal(err)
 	}
-	kinds, err := work(t, WorkerConfig{Who: WorkerB, Server: server.URL, Account: account(file)})
+	kinds, err := work(t, WorkerConfig{Who: WorkerB, Server: server.URL, Resource: "a", Account: account(file)})
 	if want := []Kind{Acquired, Read, Checked, Wrote, Released}; err != nil || !slices.Equal(kinds, want) {
 		t.Errorf("%v, %v, want %v", kinds, err, want)
 	}
@@ -150,7 +150,7 @@ func TestWorkerIsPatient(t *testing.T) {
 func TestWorkerTellsWhatWentWrong(t *testing.T) {
 	server := scripted(t, answer(t, "POST /locks", http.StatusBadRequest,
 		wire.Problem{Type: "/problems/invalid-request", Status: http.StatusBadRequest, Detail: "ttl_ms"}))
-	_, err := work(t, WorkerConfig{Who: WorkerA, Server: server.URL, Account: account("x")})
+	_, err := work(t, WorkerConfig{Who: WorkerA, Server: server.URL, Resource: "a", Account: account("x")})
 	if err == nil || !strings.Contains(err.Error(), "(400): ttl_ms") {
 		t.Errorf("%v", err)
 	}
@@ -161,7 +161,7 @@ func TestWorkerTellsWhatWentWrong(t *testing.T) {
 	if err := account(file).write(t.Context(), 0, 100); err != nil {
 		t.Fatal(err)
 	}
-	kinds, err := work(t, WorkerConfig{Who: WorkerA, Server: server.URL, Account: account(file)})
+	kinds, err := work(t, WorkerConfig{Who: WorkerA, Server: server.URL, Resource: "a", Account: account(file)})
 	if err == nil || slices.Contains(kinds, Wrote) {
 		t.Errorf("wrote after its lease had ended: %v, %v", kinds, err)
 	}
