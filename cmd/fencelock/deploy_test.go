@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -128,6 +129,21 @@ func TestAlertsUseMetricsThatExist(t *testing.T) {
 	}
 	if len(seen) < 10 || !seen["FencelockWaitP99"] {
 		t.Errorf("alerts %v", seen)
+	}
+}
+
+// testAlerts runs a rule test over what is shipped: an item of promtool's list of tests.
+func testAlerts(t *testing.T, item string) {
+	t.Helper()
+	promtool := testenv.Unpacked(t, "promtool", "prometheus")
+	rules, err := filepath.Abs("../../deploy/prometheus/fencelock.rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "alert.yaml")
+	writeFile(t, path, fmt.Sprintf("rule_files: [%q]\nevaluation_interval: 15s\ntests:\n%s", rules, item))
+	if out, err := exec.Command(promtool, "test", "rules", path).CombinedOutput(); err != nil {
+		t.Errorf("promtool: %v\n%s", err, out)
 	}
 }
 

@@ -90,13 +90,29 @@ func (l *Locker) StopWaiting() {
 	}
 }
 
-// Waiting is how many requests wait in the queue at this server, by set.
-func (l *Locker) Waiting() []int {
-	waiting := make([]int, len(l.sets))
+// Waiting counts the requests in the queue of a node set at one server.
+type Waiting struct {
+	Requests int
+	NoQuorum int // of these, those that cannot be granted now: too few nodes vote, or answered the last try
+}
+
+// Waiting counts the requests that wait in the queue at this server, by set.
+func (l *Locker) Waiting() []Waiting {
+	waiting := make([]Waiting, len(l.sets))
 	for i, s := range l.sets {
-		waiting[i] = s.queue.Len()
+		waiting[i] = s.waiting()
 	}
 	return waiting
+}
+
+// waiting: a waiter that found its resource held may not try again for 15 s, so the
+// loss of the quorum shows in the status first.
+func (s *set) waiting() Waiting {
+	w := Waiting{Requests: s.queue.Len(), NoQuorum: s.queue.NoQuorum()}
+	if !s.members.Status().Ready {
+		w.NoQuorum = w.Requests
+	}
+	return w
 }
 
 // Statuses are the states of the nodes as Run last observed them, by set.

@@ -55,6 +55,16 @@ func (w *wire) Submit(op *node.Op, i int, sink node.Sink) {
 	}()
 }
 
+func (w *wire) Observe(ctx context.Context) (node.Observation, error) {
+	w.mu.Lock()
+	down := w.down
+	w.mu.Unlock()
+	if down {
+		return node.Observation{}, node.ErrNodeDown
+	}
+	return w.Model.Observe(ctx)
+}
+
 type arena struct {
 	*testing.T
 	models  []*nodetest.Model

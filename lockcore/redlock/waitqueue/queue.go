@@ -49,6 +49,7 @@ type Waiter struct {
 	tryAt    time.Time     // when the first waiter of a resource tries,
 	tryNow   bool          // unless it was woken to try now
 	wokenBy  uint8         // the nodes that woke it since its last try, one bit each
+	noQuorum bool          // its last try met no quorum
 	lingers  *time.Timer   // its request was broken off and may come again; nil while it waits
 }
 
@@ -207,6 +208,19 @@ func (q *Queue) Len() int {
 	return len(q.tickets)
 }
 
+// NoQuorum is how many requests wait at this server for a resource whose first
+// waiter met no quorum with its last try.
+func (q *Queue) NoQuorum() (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, waiters := range q.waiters {
+		if waiters[0].noQuorum {
+			n += len(waiters)
+		}
+	}
+	return n
+}
+
 // Await returns nil when the waiter should try to acquire: it is the first of this
 // server for the resource. Errors, also for a waiter that is woken again and again:
 // ErrTimedOut after the deadline, ErrStopping, the context's error.
@@ -270,11 +284,12 @@ func (q *Queue) ended(ctx context.Context, deadline <-chan time.Time) error {
 	}
 }
 
-// Postpone sets when the waiter tries again unless it is woken before.
-func (q *Queue) Postpone(w *Waiter, pause time.Duration) {
+// Postpone sets when the waiter tries again unless it is woken before. noQuorum says
+// whether the last try met no quorum.
+func (q *Queue) Postpone(w *Waiter, pause time.Duration, noQuorum bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.tryAt = time.Now().Add(pause)
+	w.tryAt, w.noQuorum = time.Now().Add(pause), noQuorum
 }
 
 // Released lets the resource's first waiter try right after a release that this

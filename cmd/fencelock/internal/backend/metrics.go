@@ -137,7 +137,7 @@ type clusterCollector struct {
 // clusters are the node sets, as clusterCollector sees them.
 type clusters interface {
 	Statuses() []lockcore.ClusterStatus
-	Waiting() []int
+	Waiting() []redlock.Waiting
 }
 
 // queued is a node's queue of operations.
@@ -158,6 +158,7 @@ var (
 	votingDesc     = desc("fencelock_nodes_voting", "Nodes that may vote, as this server sees it.", "set")
 	quorumDesc     = desc("fencelock_nodes_quorum", "Nodes that must agree.", "set")
 	waitersDesc    = desc("fencelock_waiters", "Requests that wait in the queue at this server.", "set")
+	noQuorumDesc   = desc("fencelock_waiters_without_quorum", "Requests that wait in the queue at this server and cannot be granted, since too few nodes vote or answer.", "set")
 	waitersMaxDesc = desc("fencelock_waiters_limit", "FENCELOCK_MAX_WAITERS.", "set")
 	queueDesc      = desc("fencelock_node_queue_operations", "Operations that wait to be sent to a node.", "node")
 	queueMaxDesc   = desc("fencelock_node_queue_limit", "Operations that may wait to be sent to a node; more fail at once.", "node")
@@ -179,7 +180,8 @@ func (c *clusterCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(readyDesc, truth(status.Ready), set)
 		gauge(votingDesc, float64(status.Voting), set)
 		gauge(quorumDesc, float64(status.Quorum), set)
-		gauge(waitersDesc, float64(waiting[i]), set)
+		gauge(waitersDesc, float64(waiting[i].Requests), set)
+		gauge(noQuorumDesc, float64(waiting[i].NoQuorum), set)
 		gauge(waitersMaxDesc, float64(c.maxWaiters), set)
 		for _, node := range status.Nodes {
 			for _, state := range []lockcore.NodeState{lockcore.NodeVoting, lockcore.NodeQuarantined, lockcore.NodeUnreachable, lockcore.NodeRefused} {
