@@ -94,7 +94,7 @@ func ofRecord(_ *Server, who *access.Identity, r *http.Request) error {
 	case http.MethodPost:
 		path = strings.TrimSuffix(path, claimSuffix)
 	}
-	resource, err := parseResource(path)
+	resource, err := namedResource(r, path)
 	if err != nil {
 		return err
 	}
@@ -322,7 +322,7 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request, act, result strin
 	}
 	resource := r.URL.Path // of the admin listener, whose paths hold no secret
 	if name, ok := strings.CutPrefix(r.URL.EscapedPath(), "/locks/"); ok {
-		resource, _ = parseResource(name) // "" for a malformed one, which the result says
+		resource, _ = unescapeResource("resource", name) // "" for a malformed one, which the result says
 	}
 	s.Audit.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "audit",
 		slog.String("identity", identity),

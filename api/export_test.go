@@ -56,7 +56,7 @@ func DecodeAcquire(body []byte, maxTTL time.Duration) (lockcore.AcquireRequest, 
 func DecodeValue(body []byte) ([]byte, error) { return decodeValue(body) }
 
 // ParseResource reads a resource from a path.
-func ParseResource(escaped string) (string, error) { return parseResource(escaped) }
+func ParseResource(escaped string) (string, error) { return unescapeResource("resource", escaped) }
 
 // Patterns lists the router's routes as "METHOD /pattern".
 func (s *Server) Patterns() (patterns []string) {

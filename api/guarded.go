@@ -43,7 +43,7 @@ func (s *Server) claimRecord(w http.ResponseWriter, r *http.Request) error {
 	if !isClaim {
 		return refuseMethod(w, http.MethodGet, http.MethodHead, http.MethodPut)
 	}
-	resource, err := parseResource(escaped)
+	resource, err := namedResource(r, escaped)
 	if err != nil {
 		return err
 	}

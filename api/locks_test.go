@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -223,26 +224,74 @@ func TestResourcesInPaths(t *testing.T) {
 		asked = resource
 		return lockcore.LockState{Resource: resource}, nil
 	}})
-	cases := map[string]string{
-		"orders/42":               "orders/42",
-		"orders%2F42":             "orders/42",
-		"orders%2f42":             "orders/42",
-		"orders%252F42":           "orders%2F42", // decoded once
-		"orders//42/":             "orders//42/",
-		"a%20b+c":                 "a b+c",
-		"%C3%A9":                  "é",
-		"%F0%9F%94%92":            "🔒",
-		"..%2F..":                 "../..",
-		"a?prefix=x":              "a",
-		strings.Repeat("x", 256):  strings.Repeat("x", 256),
-		"%3F%23%25":               "?#%",
-		strings.Repeat("%2F", 10): strings.Repeat("/", 10),
-	}
-	for path, resource := range cases {
+	for path, resource := range map[string]string{
+		"orders/42":              "orders/42",
+		"orders%2F42":            "orders/42",
+		"orders%2f42":            "orders/42",
+		"a%20b+c":                "a b+c",
+		"%C3%A9":                 "é",
+		"%F0%9F%94%92":           "🔒",
+		"a?prefix=x":             "a",
+		strings.Repeat("x", 256): strings.Repeat("x", 256),
+		"%3F%23%25":              "?#%",
+		"50%25":                  "50%",
+		"..a/.b/c..":             "..a/.b/c..",
+		"a%255":                  "a%5",
+	} {
 		asked = ""
 		s.call("GET", "/locks/"+path, "").wants(http.StatusOK)
 		want(t, path, asked, resource)
 	}
+}
+
+// What a proxy may make another name of is served only with the header, whose name
+// counts as much as the path's.
+func TestResourcesThatProxiesChange(t *testing.T) {
+	var asked string
+	s := newService(t, &fake{inspect: func(resource string) (lockcore.LockState, error) {
+		asked = resource
+		return lockcore.LockState{Resource: resource}, nil
+	}})
+	for path, resource := range map[string]string{
+		"orders%252F42":           "orders%2F42", // decoded once
+		"orders//42":              "orders//42",
+		"orders%2F%2F42":          "orders//42",
+		"orders/":                 "orders/",
+		"%2Fvar/lock":             "/var/lock",
+		"a/./b":                   "a/./b",
+		"a%2F..%2Fb":              "a/../b",
+		"%2E%2E/..":               "../..",
+		"..":                      "..",
+		"a%5Cb":                   `a\b`,
+		strings.Repeat("%2F", 10): strings.Repeat("/", 10),
+	} {
+		p := s.call("GET", "/locks/"+path, "").wants(http.StatusBadRequest).problem("invalid-request")
+		if p.Field != "resource" || !strings.Contains(p.Detail, wire.HeaderResource) {
+			t.Errorf("%s: %+v", path, p)
+		}
+		asked = ""
+		s.call("GET", "/locks/"+path, "", wire.HeaderResource+": "+url.PathEscape(resource)).wants(http.StatusOK)
+		want(t, path, asked, resource)
+	}
+	asked = ""
+	for _, c := range []struct{ method, path, header string }{
+		{"GET", "/locks/b", "a%2F..%2Fb"},
+		{"DELETE", "/locks/b", "a%2F..%2Fb"},
+		{"GET", "/guarded/b", "a%2F..%2Fb"},
+		{"PUT", "/guarded/b", "a%2F..%2Fb"},
+		{"POST", "/guarded/b/claim", "a%2F..%2Fb"},
+		{"POST", "/guarded/b/claim", "b%2Fclaim"},
+		{"GET", "/locks/b", ""},
+		{"GET", "/locks/b", "%FF"},
+		{"GET", "/locks/b", "%zz"},
+		{"GET", "/locks/b", "B"},
+	} {
+		p := s.call(c.method, c.path, "", wire.HeaderResource+": "+c.header, "Fencing-Token: 1").wants(http.StatusBadRequest).problem("invalid-request")
+		want(t, c.method+" "+c.path, p.Field, wire.HeaderResource)
+	}
+	p := s.call("GET", "/locks/b", "", wire.HeaderResource+": b", wire.HeaderResource+": b").wants(http.StatusBadRequest).problem("invalid-request")
+	want(t, "sent twice", p.Field, wire.HeaderResource)
+	want(t, "asked", asked, "")
 }
 
 func TestList(t *testing.T) {

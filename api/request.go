@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -76,17 +77,49 @@ func isJSON(contentType string) bool {
 
 // pathResource is the resource that the path names after prefix.
 func pathResource(r *http.Request, prefix string) (string, error) {
-	return parseResource(strings.TrimPrefix(r.URL.EscapedPath(), prefix))
+	return namedResource(r, strings.TrimPrefix(r.URL.EscapedPath(), prefix))
 }
 
-// parseResource reads a resource from a path: percent-decoded once, slashes as
-// they stand or encoded. The error is a *lockcore.FieldError.
-func parseResource(escaped string) (string, error) {
+// namedResource is the resource of a part of the request's path: percent-decoded once,
+// slashes as they stand or encoded. A proxy that normalises paths makes another resource
+// of some names, "b" of "a/../b", and this server sees only the result. So such a name
+// must be in a header as well, and a header that is sent must agree with the path. The
+// error is a *lockcore.FieldError.
+func namedResource(r *http.Request, escaped string) (string, error) {
+	resource, err := unescapeResource("resource", escaped)
+	if err != nil {
+		return "", err
+	}
+	sent, err := header(r, wire.HeaderResource)
+	switch {
+	case err != nil:
+		return "", err
+	case len(r.Header[wire.HeaderResource]) == 0 && changesInPaths(resource):
+		return "", badField("resource", `has a path that proxies may change: send it percent-encoded in the header `+wire.HeaderResource+
+			` as well, or choose a name without "." and ".." between slashes, two slashes in a row, a slash at either end, "\", or "%" before two hexadecimal digits`)
+	case len(r.Header[wire.HeaderResource]) == 0:
+		return resource, nil
+	}
+	repeated, err := unescapeResource(wire.HeaderResource, sent)
+	if err == nil && repeated != resource {
+		err = badField(wire.HeaderResource, "names another resource than the path: a proxy has changed the path; have it pass paths on as they are (nginx: proxy_pass without a path)")
+	}
+	return resource, err
+}
+
+func unescapeResource(field, escaped string) (string, error) {
 	resource, err := url.PathUnescape(escaped)
 	if err != nil {
-		return "", badField("resource", "is not correctly percent-encoded")
+		return "", badField(field, "is not correctly percent-encoded")
 	}
-	return resource, lockcore.ValidateResource(resource)
+	return resource, lockcore.ValidateText(field, resource, 1)
+}
+
+// changesInPaths reports whether a proxy that normalises or decodes paths may make
+// another resource of the name.
+func changesInPaths(resource string) bool {
+	decoded, err := url.PathUnescape(resource)
+	return path.Clean("/"+resource) != "/"+resource || strings.Contains(resource, `\`) || err == nil && decoded != resource
 }
 
 // header gives the only value of a header, "" if it is not there.

@@ -19,7 +19,8 @@ const (
 	HeaderPrefer            = "Prefer"
 	HeaderPreferenceApplied = "Preference-Applied"
 	HeaderRequestID         = "X-Request-Id"
-	HeaderServer            = "Fencelock-Server" // the name of the server that answered
+	HeaderResource          = "Fencelock-Resource" // the resource of the path, percent-encoded, where no proxy changes it
+	HeaderServer            = "Fencelock-Server"   // the name of the server that answered
 )
 
 // Media types.

@@ -1,6 +1,6 @@
 // Package testenv gives tests real servers: Redis nodes that can be killed,
-// frozen, wiped and restarted on the same address, and PostgreSQL databases of their
-// own.
+// frozen, wiped and restarted on the same address, PostgreSQL databases of their own, and
+// an nginx.
 //
 // A test that asks for a server gets one or fails: a test that did not run
 // proves nothing and looks like one that passed. It is skipped only under
