@@ -40,7 +40,8 @@ func TestWaitersWithoutQuorumAreSeen(t *testing.T) {
 
 	nodes[1].Kill()
 	nodes[2].Kill()
-	p.until("the others are counted when two nodes are dead", func() bool { return count() == "2" })
+	after := ""
+	p.until("the others are counted when two nodes are dead", func() bool { after = count(); return after == "2" })
 	select {
 	case o := <-turns[1]:
 		t.Errorf("it got an answer: %+v after token %d", o, next.FencingToken)
@@ -61,5 +62,5 @@ func TestWaitersWithoutQuorumAreSeen(t *testing.T) {
               summary: "Node set 1: requests wait without a quorum"
               description: "2 requests wait and cannot be granted, since too few nodes vote or answer."
               runbook_url: docs/how-to/operate.md#fencelockwaiterswithoutquorum
-`, before, count()))
+`, before, after))
 }
