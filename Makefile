@@ -101,6 +101,10 @@ console-cost: ## what an open console costs a server with a thousand locks, meas
 kill-rounds: ## is a command dead before the next grant? ROUNDS (100) with the service frozen, and with the network cut
 	$(GO) test ./cmd/fencelock -count=1 -run '^TestCommandIsDeadBeforeTheNextGrant$$' -v -timeout 0 -args -rounds $(or $(ROUNDS),100) -round-ttl 1500ms
 
+.PHONY: conformance
+conformance: ## what each client does in each scenario of the conformance kit, and whether that is right
+	@$(GO) test ./clients/conformance -count=1 -v -run '^TestConformance$$' -timeout 10m
+
 .PHONY: bench-guard
 bench-guard: ## what the guard costs in Postgres, side by side with pgbench (RUNS=5, SECONDS_EACH=3)
 	storage/pgguard/bench/run.sh

@@ -164,6 +164,14 @@ var rules = []rule{
 		why: "it owns the clock and every message, and runs the algorithm as it is",
 	},
 	{
+		pkg: "clients/conformance", ours: []string{"api/wire", "chaos"}, kit: true,
+		why: "it judges clients by what they send, in any language; what knew a client would believe it",
+	},
+	{
+		pkg: "clients/conformance/drivers", ours: []string{"client"}, apart: true,
+		why: "what a client's users would write",
+	},
+	{
 		pkg: "examples", ours: []string{"storage/pgguard", "fencing", "client"}, others: true,
 		why: "what an application would write, with what an application would import",
 	},

@@ -1,0 +1,52 @@
+package conformance
+
+import (
+	"flag"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var other = flag.String("driver", "", "the command of one more driver, to test a client of your own")
+
+// Every client does the right thing in every scenario. With -v it prints the table.
+func TestConformance(t *testing.T) {
+	clients := []Client{{Name: "go", Command: []string{buildDriver(t, "go")}}}
+	if *other != "" {
+		clients = append(clients, Client{Name: "yours", Command: strings.Fields(*other)})
+	}
+	Run(t, clients)
+}
+
+// The kit finds the mistakes of a client as one is written first: it breaks every rule
+// somewhere, and does wrong in every scenario but plain ones.
+func TestKitFindsMistakes(t *testing.T) {
+	plain := []string{"nothing goes wrong", "a wait", "two in a row"}
+	broken := map[string]bool{}
+	for _, r := range Table(t, []Client{{Name: "naive", Command: []string{buildDriver(t, "naive")}}}, 1) {
+		if len(r.Wrong) == 0 && !r.Unsupported && !slices.Contains(plain, r.Scenario) {
+			t.Errorf("%s: it was not found wrong: %s", r.Scenario, r.Did)
+		}
+		for _, wrong := range r.Wrong {
+			name, _, _ := strings.Cut(wrong, ": ")
+			broken[name] = true
+		}
+	}
+	for _, rule := range rules {
+		if !broken[rule.name] {
+			t.Errorf("it did not break the rule %q", rule.name)
+		}
+	}
+}
+
+// buildDriver builds a driver in Go.
+func buildDriver(t *testing.T, name string) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), name)
+	if out, err := exec.Command("go", "build", "-o", bin, "./drivers/"+name).CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return bin
+}

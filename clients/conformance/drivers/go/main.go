@@ -1,0 +1,148 @@
+// Command go is the conformance kit's driver of the Go client.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/fencelock/fencelock/client"
+)
+
+type setup struct {
+	Servers    string `json:"servers"`
+	TimeoutMS  int64  `json:"timeout_ms"`
+	PatienceMS int64  `json:"patience_ms"`
+}
+
+type order struct {
+	Do          string `json:"do"`
+	Resource    string `json:"resource"`
+	TTLMS       int64  `json:"ttl_ms"`
+	WaitMS      int64  `json:"wait_ms"`
+	WorkMS      int64  `json:"work_ms"`
+	CancelAfter int64  `json:"cancel_after_ms"`
+}
+
+type line struct {
+	Event      string `json:"event,omitempty"`
+	Result     string `json:"result,omitempty"`
+	Token      int64  `json:"token,omitempty"`
+	ValidityMS int64  `json:"validity_ms,omitempty"`
+	Message    string `json:"message,omitempty"`
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func say(l line) {
+	raw, err := json.Marshal(l)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(string(raw))
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	lines := bufio.NewScanner(os.Stdin)
+	if !lines.Scan() {
+		return errors.New("no set-up")
+	}
+	var s setup
+	if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
+		return err
+	}
+	locks, err := client.New(s.Servers, client.WithTimeout(ms(s.TimeoutMS)), client.WithPatience(ms(s.PatienceMS)))
+	if err != nil {
+		return err
+	}
+	say(line{Result: "ready"})
+	d := &driver{locks: locks}
+	for lines.Scan() {
+		var o order
+		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+			return err
+		}
+		say(d.obey(context.Background(), o))
+	}
+	return lines.Err()
+}
+
+type driver struct {
+	locks *client.Client
+	lease *client.Lease
+}
+
+func (d *driver) obey(ctx context.Context, o order) line {
+	request := client.Request{TTL: ms(o.TTLMS), Wait: ms(o.WaitMS)}
+	switch o.Do {
+	case "acquire":
+		if o.CancelAfter > 0 {
+			var cancel func()
+			ctx, cancel = context.WithTimeout(ctx, ms(o.CancelAfter))
+			defer cancel()
+		}
+		lease, err := d.locks.Acquire(ctx, o.Resource, request)
+		if err != nil {
+			return failure(err)
+		}
+		d.lease = lease
+		return line{Result: "acquired", Token: int64(lease.Token()), ValidityMS: lease.Validity().Milliseconds()}
+	case "release":
+		if err := d.lease.Release(ctx); err != nil {
+			return failure(err)
+		}
+		return line{Result: "released"}
+	case "work":
+		return d.work(ctx, o, request)
+	case "pause":
+		time.Sleep(ms(o.WorkMS))
+		return line{Result: "paused"}
+	default: // a Go process does not fork
+		return line{Result: "unsupported"}
+	}
+}
+
+func (d *driver) work(ctx context.Context, o order, request client.Request) line {
+	err := d.locks.DoWith(ctx, o.Resource, client.DoOptions{Request: request}, func(ctx context.Context, _ *client.Lease) error {
+		say(line{Event: "began"})
+		select {
+		case <-ctx.Done():
+			say(line{Event: "told"})
+		case <-time.After(ms(o.WorkMS)):
+		}
+		say(line{Event: "ended"})
+		return nil
+	})
+	if err != nil {
+		return failure(err)
+	}
+	return line{Result: "worked"}
+}
+
+func failure(err error) line {
+	name := "refused"
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		name = "cancelled"
+	case errors.Is(err, client.ErrHeld):
+		name = "held"
+	case errors.Is(err, client.ErrLeaseLost):
+		name = "lost"
+	case errors.Is(err, client.ErrDenied):
+		name = "denied"
+	case errors.Is(err, client.ErrUnavailable):
+		name = "unavailable"
+	}
+	return line{Result: name, Message: err.Error()}
+}

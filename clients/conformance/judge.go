@@ -1,0 +1,307 @@
+package conformance
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// run is what happened in a scenario.
+type run struct {
+	scenario scenario
+	service  *service
+	requests []*request
+	steps    []step
+	took     time.Duration
+}
+
+// step is an order and what came of it.
+type step struct {
+	order  order
+	result result
+	sent   time.Time // when the driver got the order
+	began  time.Time // work: when it began, was told of the loss, and ended
+	told   time.Time
+	ended  time.Time
+	done   time.Time // when the result came
+}
+
+// rule is something that has to hold.
+type rule struct {
+	name  string
+	holds func(run) error
+}
+
+// late is how much later than it should a process may be seen to act on a busy machine.
+const late = 100 * time.Millisecond
+
+// rules hold in every scenario.
+var rules = []rule{
+	{"the calls are these", traceMatches},
+	{"the client says this", resultsMatch},
+	{"it takes no longer", inTime},
+	{"work is told of the loss when it has to be", toldInTime},
+	{"no work goes on after its lease", workEnds},
+	{"validity counts from when the request was sent", validityCounts},
+	{"every request is well-formed", wellFormed},
+	{"one key for an acquisition, and for no other", oneKey},
+	{"one try at a time", oneAtATime},
+	{"an extend names the TTL of the lease", extendNamesTTL},
+	{"keep-alive has stopped before the release", keepAliveStopped},
+	{"no lease is left behind", nothingLeft},
+}
+
+// judge returns what is wrong.
+func (r run) judge() (wrong []string) {
+	for _, rule := range slices.Concat(rules, r.scenario.also) {
+		if err := rule.holds(r); err != nil {
+			wrong = append(wrong, fmt.Sprintf("%s: %v", rule.name, err))
+		}
+	}
+	return wrong
+}
+
+// calls are the requests but probes.
+func (r run) calls() []*request {
+	return slices.DeleteFunc(slices.Clone(r.requests), func(q *request) bool { return q.call == probe })
+}
+
+func (r run) trace() string {
+	var calls []string
+	for _, q := range r.calls() {
+		calls = append(calls, q.String())
+	}
+	return strings.Join(calls, " ")
+}
+
+func (r run) said() string {
+	var results []string
+	for _, s := range r.steps {
+		results = append(results, s.result.String())
+	}
+	return strings.Join(results, "; ")
+}
+
+func matches(pattern, text string) error {
+	if regexp.MustCompile("^(" + pattern + ")$").MatchString(text) {
+		return nil
+	}
+	return fmt.Errorf("%q, want %q", text, pattern)
+}
+
+func traceMatches(r run) error { return matches(r.scenario.trace, r.trace()) }
+
+func resultsMatch(r run) error { return matches(r.scenario.results, r.said()) }
+
+func inTime(r run) error {
+	limit := r.scenario.within
+	if limit == 0 {
+		limit = 10 * time.Second
+	}
+	if r.took > limit {
+		return fmt.Errorf("it took %s, want %s at most", r.took.Round(time.Millisecond), limit)
+	}
+	return nil
+}
+
+func toldInTime(r run) error {
+	want := r.scenario.told
+	for _, s := range r.steps {
+		switch at := s.told.Sub(s.began); {
+		case s.order.Do != "work":
+		case s.told.IsZero() && want != span{}:
+			return fmt.Errorf("it was not told")
+		case !s.told.IsZero() && (at < want.from || at > want.to+late):
+			return fmt.Errorf("it was told %s after it began, want %s to %s", at.Round(time.Millisecond), want.from, want.to)
+		}
+	}
+	return nil
+}
+
+// until is the end of the validity that a step's lease was last given; zero for none.
+func (r run) until(n int) (end time.Time) {
+	for _, q := range r.requests {
+		if q.step == n && q.until.After(end) {
+			end = q.until
+		}
+	}
+	return end
+}
+
+func workEnds(r run) error {
+	for n, s := range r.steps {
+		if s.began.IsZero() {
+			continue
+		}
+		stopped := s.ended
+		if !s.told.IsZero() {
+			stopped = s.told
+		}
+		if over := stopped.Sub(r.until(n)); over > late {
+			return fmt.Errorf("it went on for %s", over.Round(time.Millisecond))
+		}
+	}
+	return nil
+}
+
+func validityCounts(r run) error {
+	for n, s := range r.steps {
+		if s.result.Result != "acquired" {
+			continue
+		}
+		believed := s.done.Add(time.Duration(s.result.ValidityMS) * time.Millisecond)
+		if over := believed.Sub(r.until(n)); over > late {
+			return fmt.Errorf("the client believes that its lease is valid for %s longer than it is", over.Round(time.Millisecond))
+		}
+	}
+	return nil
+}
+
+// wholeValidity says that the wait was not taken from the validity.
+func wholeValidity(r run) error {
+	s := r.steps[0]
+	if got := s.result.ValidityMS; got < s.order.TTLMS-300 {
+		return fmt.Errorf("%d ms of %d are left", got, s.order.TTLMS)
+	}
+	return nil
+}
+
+func wellFormed(r run) error {
+	for _, q := range r.requests {
+		needsLease := q.call == extend || q.call == release || q.call == lookup
+		switch {
+		case q.problem != "":
+			return fmt.Errorf("%s: %s", q, q.problem)
+		case q.call == unknown:
+			return fmt.Errorf("%s %s is no operation, or has a lease id in its path", q.method, q.path)
+		case needsLease && q.lease == "":
+			return fmt.Errorf("%s: no Fencelock-Lease", q)
+		case q.call == acquire && len(q.key) < 16:
+			return fmt.Errorf("%s: its Idempotency-Key is short enough to be guessed: %d characters", q, len(q.key))
+		}
+	}
+	return nil
+}
+
+// oneKey allows a second key within an acquisition only once the lease of the first
+// is being released.
+func oneKey(r run) error {
+	owner, current := map[string]int{}, map[int]string{}
+	for _, q := range r.requests {
+		if q.call == release {
+			delete(current, q.step)
+		}
+		if q.call != acquire {
+			continue
+		}
+		if _, known := owner[q.key]; !known {
+			owner[q.key] = q.step
+		}
+		if q.step != owner[q.key] && r.steps[owner[q.key]].result.Result != "cancelled" {
+			return fmt.Errorf("the key of order %d came again in order %d", owner[q.key]+1, q.step+1)
+		}
+		if before := current[owner[q.key]]; before != "" && before != q.key {
+			return fmt.Errorf("one acquisition used two keys")
+		}
+		current[owner[q.key]] = q.key
+	}
+	return nil
+}
+
+// oneAtATime finds requests of one acquisition, and extends of one lease, at the same
+// time. A frozen server does not see that its client has gone until later, so what was
+// sent to it may overlap for a moment.
+func oneAtATime(r run) error {
+	const moment = 50 * time.Millisecond
+	for i, a := range r.requests {
+		for _, b := range r.requests[i+1:] {
+			same := a.call == acquire && a.key == b.key || a.call == extend && a.lease == b.lease
+			if same && a.call == b.call && (a.ended.IsZero() || a.ended.After(b.at.Add(moment))) {
+				return fmt.Errorf("%s was under way when %s came", a, b)
+			}
+		}
+	}
+	return nil
+}
+
+func extendNamesTTL(r run) error {
+	for _, q := range r.requests {
+		if q.call != extend {
+			continue
+		}
+		want := r.steps[q.step].order.TTLMS
+		if want == 0 {
+			want = defaultTTL.Milliseconds()
+		}
+		if got := value(q.body.TTLMS); got != want {
+			return fmt.Errorf("%s: ttl_ms is %d, want %d", q, got, want)
+		}
+	}
+	return nil
+}
+
+func keepAliveStopped(r run) error {
+	const moment = 50 * time.Millisecond
+	for i, q := range r.requests {
+		if q.call != release {
+			continue
+		}
+		for j, e := range r.requests {
+			if e.call != extend || e.lease != q.lease {
+				continue
+			}
+			if j > i || e.ended.IsZero() || e.ended.After(q.at.Add(moment)) {
+				return fmt.Errorf("%s was sent after, or was under way at, %s", e, q)
+			}
+		}
+	}
+	return nil
+}
+
+func nothingLeft(r run) error {
+	if left := r.service.left(); len(left) > 0 && !r.scenario.leaves {
+		return fmt.Errorf("%d leases are", len(left))
+	}
+	return nil
+}
+
+// pauseOf asks for a pause between the first two calls.
+func pauseOf(d time.Duration) func(run) error {
+	return func(r run) error {
+		calls := r.calls()
+		if len(calls) < 2 {
+			return fmt.Errorf("there was no second call")
+		}
+		if got := calls[1].at.Sub(calls[0].ended); got < d-5*time.Millisecond {
+			return fmt.Errorf("it was %s, want %s", got, d)
+		}
+		return nil
+	}
+}
+
+func lastDoesNotWait(r run) error {
+	calls := r.calls()
+	if last := calls[len(calls)-1]; value(last.body.WaitMS) != 0 {
+		return fmt.Errorf("it waits %d ms", value(last.body.WaitMS))
+	}
+	return nil
+}
+
+func childConnectsItself(r run) error {
+	child, parent := map[string]bool{}, map[string]bool{}
+	for _, q := range r.requests {
+		if r.steps[q.step].order.Do == "fork" {
+			child[q.conn] = true
+		} else {
+			parent[q.conn] = true
+		}
+	}
+	for conn := range child {
+		if parent[conn] {
+			return fmt.Errorf("it used its parent's")
+		}
+	}
+	return nil
+}

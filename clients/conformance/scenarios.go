@@ -1,0 +1,330 @@
+package conformance
+
+import (
+	"net/http"
+	"time"
+)
+
+// resource is what every scenario locks.
+const resource = "orders/42"
+
+// scenario is one row of the table: what happens to a client, and what a right
+// client does. trace and results are regular expressions over the whole; besides
+// them everything in rules (judge.go) holds in each scenario.
+type scenario struct {
+	name string
+	why  string // what goes wrong for a client that does otherwise
+
+	servers     int           // addresses of the service; 1 unless set
+	down        int           // this server refuses connections
+	held        time.Duration // another's lease holds the resource for so long
+	longestPoll time.Duration // after so long the service ends a wait
+	maxHold     time.Duration // no extension makes a lease last longer
+	faults      []fault
+
+	patience time.Duration // of the client; 3s unless set
+	orders   []order
+	trace    string        // calls and their outcomes, but probes: "acquire@1=cut acquire@1=200"
+	results  string        // what the client said: "acquired 2; released"
+	within   time.Duration // how long all of it may take; 10s unless set
+	told     span          // when work was told of the loss, counted from when it began
+	leaves   bool          // a lease may be left to its TTL
+	also     []rule        // what else has to hold
+
+	moveClock func(time.Duration)
+}
+
+// span is an interval of time; the zero span says that nothing of the kind happened.
+type span struct{ from, to time.Duration }
+
+// fault is what happens to a call. nth counts the calls of a kind over all servers.
+type fault struct {
+	on     call
+	nth    int // 0 for each
+	from   int // this one and all later ones; 0 for no such limit
+	server int // 0 for any
+
+	before      time.Duration // the server does nothing for so long
+	status      int           // it answers with this instead
+	kind        string        // its problem type; "" for a proxy's page
+	retryAfter  string
+	effect      bool          // though it answers otherwise, it has taken effect
+	after       time.Duration // it answers so long after it has taken effect
+	cut         bool          // the connection is reset instead of the answer
+	half        bool          // half an answer, and the connection is reset
+	freeze      bool          // the server stops, with its connections open
+	freezeAfter time.Duration // it stops a while after this request came
+	ends        bool          // the lease has ended
+	validity    time.Duration // what the answer says of it
+	clock       time.Duration // the wall clocks jump, the client's and the server's
+}
+
+func (f fault) problem() any {
+	if f.kind == "" {
+		return "<html>Bad gateway</html>"
+	}
+	return problem(f.status, f.kind, resource)
+}
+
+// order is what a driver is to do, see README.md.
+type order struct {
+	Do          string `json:"do"`
+	Resource    string `json:"resource,omitempty"`
+	TTLMS       int64  `json:"ttl_ms,omitempty"`
+	WaitMS      int64  `json:"wait_ms,omitempty"`
+	WorkMS      int64  `json:"work_ms,omitempty"`
+	CancelAfter int64  `json:"cancel_after_ms,omitempty"`
+}
+
+func take(ttl, wait int64) order {
+	return order{Do: "acquire", Resource: resource, TTLMS: ttl, WaitMS: wait}
+}
+
+func work(ttl, ms int64) order {
+	return order{Do: "work", Resource: resource, TTLMS: ttl, WorkMS: ms}
+}
+
+var letGo = order{Do: "release"}
+
+// pair takes a lease without a wait, and releases it.
+var pair = []order{take(2000, 0), letGo}
+
+// Scenarios is the table.
+var scenarios = []scenario{
+	{
+		name: "nothing goes wrong", why: "a pair is two requests",
+		orders: pair, trace: "acquire@1=201 release@1=204", results: "acquired 1; released",
+	},
+
+	// An acquire without an answer.
+	{
+		name: "the answer to an acquire is lost", why: "without the same key the client locks itself out; the token of the last answer counts",
+		faults: []fault{{on: acquire, nth: 1, effect: true, cut: true}},
+		orders: pair, trace: "acquire@1=cut acquire@1=200 release@1=204", results: "acquired 2; released",
+	},
+	{
+		name: "half of an answer", why: "as if it was lost",
+		faults: []fault{{on: acquire, nth: 1, half: true}},
+		orders: pair, trace: "acquire@1=cut acquire@1=200 release@1=204", results: "acquired 2; released",
+	},
+	{
+		name: "the answer is lost, and there are two servers", why: "the next server knows the key, too",
+		servers: 2, faults: []fault{{on: acquire, nth: 1, cut: true, effect: true}},
+		orders: pair, trace: "acquire@1=cut acquire@2=200 release@2=204", results: "acquired 2; released",
+	},
+	{
+		name: "the connection is reset", why: "nothing was granted, and a repeat is safe",
+		faults: []fault{{on: acquire, nth: 1, status: 1, cut: true}},
+		orders: pair, trace: "acquire@1=cut acquire@1=201 release@1=204", results: "acquired 1; released",
+	},
+	{
+		name: "a server is down", why: "the next one is asked at once",
+		servers: 2, down: 1,
+		orders: pair, trace: "acquire@2=201 release@2=204", results: "acquired 1; released", within: 2 * time.Second,
+	},
+	{
+		name: "an answer takes too long", why: "a try has a time limit, and tries come one at a time",
+		faults: []fault{{on: acquire, nth: 1, before: 5 * time.Second}},
+		orders: pair, trace: "acquire@1=gone acquire@1=201 release@1=204", results: "acquired 1; released", within: 3 * time.Second,
+	},
+	{
+		name: "an answer comes late", why: "validity counts from when the request was sent",
+		faults: []fault{{on: acquire, nth: 1, after: 400 * time.Millisecond}},
+		orders: pair, trace: "acquire@1=201 release@1=204", results: "acquired 1; released",
+	},
+	{
+		name: "a server is frozen among two", why: "it must not cost the wait",
+		servers: 2, faults: []fault{{on: acquire, server: 1, freeze: true}},
+		orders: pair, trace: "acquire@1=gone acquire@2=201 release@2=204", results: "acquired 1; released", within: 3 * time.Second,
+	},
+	{
+		name: "a server freezes during the wait", why: "its client would wait for the rest of it",
+		servers: 2, held: 1500 * time.Millisecond, faults: []fault{{on: acquire, nth: 1, freezeAfter: 300 * time.Millisecond}},
+		orders:  []order{take(2000, 40000), letGo},
+		trace:   "acquire@1=gone acquire@2=201 release@2=204",
+		results: "acquired 1; released", within: 9 * time.Second,
+	},
+
+	// Refusals of an acquire.
+	{
+		name: "409, without a wait", why: "the caller asked for one try",
+		held: time.Minute, orders: []order{take(2000, 0)}, trace: "acquire@1=409", results: "held", within: 2 * time.Second,
+	},
+	{
+		name: "409 at the end of the wait", why: "the caller's time is over",
+		held: time.Minute, orders: []order{take(2000, 500)}, trace: "acquire@1=409( acquire@1=409)?", results: "held", within: 2 * time.Second,
+	},
+	{
+		name: "a wait", why: "waited_ms belongs to the client: the lease is not nearly over",
+		held: 600 * time.Millisecond, orders: []order{take(2000, 5000), letGo},
+		trace: "acquire@1=201 release@1=204", results: "acquired 1; released", also: []rule{{"a whole validity is left after a wait", wholeValidity}},
+	},
+	{
+		name: "a wait of several polls", why: "a service or a proxy ends long requests; the same key keeps the place",
+		held: 900 * time.Millisecond, longestPoll: 300 * time.Millisecond, orders: []order{take(2000, 5000), letGo},
+		trace: "acquire@1=409( acquire@1=409){1,3} acquire@1=201 release@1=204", results: "acquired 1; released",
+	},
+	{
+		name: "the server stops during a wait", why: "503 server-stopping: the next server keeps the place",
+		servers: 2, held: 600 * time.Millisecond, faults: []fault{{on: acquire, nth: 1, before: 200 * time.Millisecond, status: 503, kind: "server-stopping"}},
+		orders: []order{take(2000, 5000), letGo}, trace: "acquire@1=503 acquire@2=201 release@2=204", results: "acquired 1; released",
+	},
+	{
+		name: "validity is over when the grant comes", why: "work would begin under a lease that has ended",
+		faults: []fault{{on: acquire, after: 400 * time.Millisecond, validity: 250 * time.Millisecond}},
+		orders: []order{take(2000, 0)}, trace: "acquire@1=201( release@1=(204|404))( acquire@1=201 release@1=(204|404))*", results: "unavailable",
+	},
+	{
+		name: "412", why: "a type that is not known is treated by its status: stop",
+		faults: []fault{{on: acquire, status: http.StatusPreconditionFailed, kind: "of-a-later-version"}},
+		orders: []order{take(2000, 5000)}, trace: "acquire@1=412", results: "refused", within: 2 * time.Second,
+	},
+	{
+		name: "422", why: "the same request is refused again",
+		faults: []fault{{on: acquire, status: http.StatusUnprocessableEntity, kind: "idempotency-mismatch"}},
+		orders: []order{take(2000, 5000)}, trace: "acquire@1=422", results: "refused", within: 2 * time.Second,
+	},
+	{
+		name: "401", why: "the credential has to be renewed",
+		faults: []fault{{on: acquire, status: http.StatusUnauthorized, kind: "unauthorized"}},
+		orders: []order{take(2000, 5000)}, trace: "acquire@1=401", results: "denied", within: 2 * time.Second,
+	},
+	{
+		name: "429 with Retry-After", why: "an early repeat counts against the limit",
+		faults: []fault{{on: acquire, nth: 1, status: http.StatusTooManyRequests, kind: "too-many-requests", retryAfter: "1"}},
+		orders: pair, trace: "acquire@1=429 acquire@1=201 release@1=204", results: "acquired 1; released",
+		also: []rule{{"Retry-After is obeyed", pauseOf(time.Second)}},
+	},
+	{
+		name: "503 with Retry-After", why: "no quorum now; it may come back within the patience",
+		faults: []fault{{on: acquire, nth: 1, status: http.StatusServiceUnavailable, kind: "no-quorum", retryAfter: "1"}},
+		orders: pair, trace: "acquire@1=503 acquire@1=201 release@1=204", results: "acquired 1; released",
+		also: []rule{{"there is a pause before the next try", pauseOf(20 * time.Millisecond)}},
+	},
+	{
+		name: "503 from one of two", why: "the other may have a quorum",
+		servers: 2, faults: []fault{{on: acquire, server: 1, status: http.StatusServiceUnavailable, kind: "no-quorum", effect: true}},
+		orders: pair, trace: "acquire@1=503 acquire@2=200 release@2=204", results: "acquired 2; released", within: 2 * time.Second,
+	},
+	{
+		name: "a proxy's 502", why: "it is no answer: the next server",
+		servers: 2, faults: []fault{{on: acquire, server: 1, status: http.StatusBadGateway, effect: true}},
+		orders: pair, trace: "acquire@1=502 acquire@2=200 release@2=204", results: "acquired 2; released", within: 2 * time.Second,
+	},
+	{
+		name: "no quorum for longer than the patience", why: "a caller is to hear of it, and the tries become rare",
+		faults: []fault{{on: acquire, status: http.StatusServiceUnavailable, kind: "no-quorum"}}, patience: 1500 * time.Millisecond,
+		orders: []order{take(2000, 0)}, trace: "acquire@1=503( acquire@1=503){2,8}", results: "unavailable", within: 4 * time.Second,
+	},
+	{
+		name: "a caller gives up", why: "what its request was granted would block the resource for the TTL",
+		held: 2 * time.Second, orders: []order{{Do: "acquire", Resource: resource, TTLMS: 5000, WaitMS: 30000, CancelAfter: 300}, {Do: "pause", WorkMS: 300}},
+		trace: "acquire@1=gone acquire@1=409", results: "cancelled; paused", within: 3 * time.Second,
+		also: []rule{{"the second try does not wait", lastDoesNotWait}},
+	},
+	{
+		name: "a caller gives up as the grant comes", why: "it is found under the key, and released",
+		faults: []fault{{on: acquire, nth: 1, after: 3 * time.Second}},
+		orders: []order{{Do: "acquire", Resource: resource, TTLMS: 5000, CancelAfter: 200}, {Do: "pause", WorkMS: 500}},
+		trace:  "acquire@1=gone acquire@1=200 release@1=204", results: "cancelled; paused", within: 3 * time.Second,
+	},
+
+	// Keep-alive.
+	{
+		name: "work that is longer than the TTL", why: "the lease is extended at a third, and by its own TTL",
+		orders: []order{work(1200, 1500)}, trace: "acquire@1=201( extend@1=200){2,4} release@1=204", results: "worked",
+	},
+	{
+		name: "a TTL that the service chose", why: "an extend names the TTL of the answer, or the lease shrinks",
+		orders: []order{work(0, 700)}, trace: "acquire@1=201 extend@1=200 release@1=204", results: "worked",
+	},
+	{
+		name: "the answer to an extend is lost", why: "an outage of a moment is outlived",
+		faults: []fault{{on: extend, nth: 1, effect: true, cut: true}},
+		orders: []order{work(1200, 1500)}, trace: "acquire@1=201 extend@1=cut( extend@1=200){2,4} release@1=204", results: "worked",
+	},
+	{
+		name: "an extend meets a frozen server among two", why: "there is time for every server twice",
+		servers: 2, faults: []fault{{on: extend, server: 1, freeze: true}},
+		orders: []order{work(1500, 1800)}, trace: "acquire@1=201 extend@1=gone( extend@2=200){2,4} release@2=204", results: "worked",
+	},
+	{
+		name: "an extend is answered late", why: "validity counts from when the extend was sent",
+		faults: []fault{{on: extend, nth: 1, after: 250 * time.Millisecond}, {on: extend, from: 2, status: 1, cut: true}},
+		orders: []order{work(1500, 5000)}, trace: "acquire@1=201 extend@1=200( extend@1=cut)+( release@1=(204|404))", results: "lost",
+		told: span{time.Second, 2100 * time.Millisecond},
+	},
+	{
+		name: "no extend is answered", why: "the work ends before the lease does",
+		faults: []fault{{on: extend, status: 1, cut: true}},
+		orders: []order{work(1500, 5000)}, trace: "acquire@1=201( extend@1=cut){2,}( release@1=(204|404))", results: "lost",
+		told: span{700 * time.Millisecond, 1500 * time.Millisecond},
+	},
+	{
+		name: "no quorum for any extend", why: "a 503 leaves the old validity",
+		faults: []fault{{on: extend, status: http.StatusServiceUnavailable, kind: "no-quorum"}},
+		orders: []order{work(1500, 5000)}, trace: "acquire@1=201( extend@1=503){2,}( release@1=(204|404))", results: "lost",
+		told: span{700 * time.Millisecond, 1500 * time.Millisecond},
+	},
+	{
+		name: "the lease ends early", why: "another may hold the resource: work stops at once",
+		faults: []fault{{on: extend, nth: 2, ends: true}},
+		orders: []order{work(1500, 5000)}, trace: "acquire@1=201 extend@1=200 extend@1=404( release@1=404)?", results: "lost",
+		told: span{800 * time.Millisecond, 1300 * time.Millisecond},
+	},
+	{
+		name: "an extend is refused", why: "409: the lease lasts as long as before and no longer",
+		faults: []fault{{on: extend, status: http.StatusConflict, kind: "max-hold-reached"}},
+		orders: []order{work(1500, 5000)}, trace: "acquire@1=201( extend@1=409)+ release@1=(204|404)", results: "lost",
+		told: span{400 * time.Millisecond, 1500 * time.Millisecond},
+	},
+	{
+		name: "the longest hold is reached", why: "extending a lease that cannot last longer is useless, and it must end in time",
+		maxHold: 2200 * time.Millisecond,
+		orders:  []order{work(1200, 5000)}, trace: "acquire@1=201( extend@1=200){2,4} release@1=204", results: "lost",
+		told: span{1700 * time.Millisecond, 2200 * time.Millisecond},
+	},
+	{
+		name: "work ends while an extend is under way", why: "an extend after the release could revive the lease: the keep-alive ends first",
+		faults: []fault{{on: extend, nth: 1, after: 600 * time.Millisecond}},
+		orders: []order{work(1500, 650)}, trace: "acquire@1=201 extend@1=(200|gone) release@1=204", results: "worked",
+	},
+	{
+		name: "a clock that moves", why: "only the monotonic clock counts",
+		faults: []fault{{on: acquire, clock: time.Hour}, {on: extend, nth: 1, clock: -3 * time.Hour}, {on: extend, nth: 2, clock: 5 * time.Hour}},
+		orders: []order{work(1200, 1500), take(1200, 0), letGo},
+		trace:  "acquire@1=201( extend@1=200){2,4} release@1=204 acquire@1=201 release@1=204", results: "worked; acquired 2; released",
+	},
+
+	// Releases.
+	{
+		name: "the answer to a release is lost", why: "404 to the repeat is as good as 204",
+		faults: []fault{{on: release, nth: 1, effect: true, cut: true}},
+		orders: pair, trace: "acquire@1=201 release@1=cut release@1=404", results: "acquired 1; released",
+	},
+	{
+		name: "a release finds that the lease has ended", why: "the work may have overlapped another's",
+		faults: []fault{{on: release, nth: 1, status: http.StatusNotFound, kind: "lease-not-held", effect: true}},
+		orders: pair, trace: "acquire@1=201 release@1=404", results: "acquired 1; lost",
+	},
+	{
+		name: "a release in doubt", why: "its key is never used again: that release may end the lease that a retry finds",
+		faults: []fault{{on: release, status: http.StatusServiceUnavailable, kind: "no-quorum"}}, patience: 400 * time.Millisecond,
+		orders: []order{take(700, 0), letGo, take(2000, 5000), letGo}, leaves: true,
+		trace:   "acquire@1=201( release@1=503)+ acquire@1=201( release@1=503)+",
+		results: "acquired 1; unavailable; acquired 2; unavailable",
+	},
+	{
+		name: "two in a row", why: "each acquisition has a key of its own",
+		orders: []order{take(2000, 0), letGo, take(2000, 0), letGo}, trace: "acquire@1=201 release@1=204 acquire@1=201 release@1=204",
+		results: "acquired 1; released; acquired 2; released",
+	},
+
+	// The process.
+	{
+		name: "a process forks", why: "parent and child on one connection read each other's answers",
+		orders: []order{take(2000, 0), letGo, {Do: "fork", Resource: resource, TTLMS: 2000}, take(2000, 0), letGo},
+		trace:  "acquire@1=201 release@1=204 acquire@1=201 release@1=204 acquire@1=201 release@1=204", results: "acquired 1; released; forked 2; acquired 3; released",
+		also: []rule{{"the child has connections of its own", childConnectsItself}},
+	},
+}

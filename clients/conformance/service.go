@@ -1,0 +1,358 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+)
+
+// service is a lock service in memory behind several addresses, which share their
+// leases as real servers do. Its faults are a scenario's.
+type service struct {
+	scenario scenario
+	servers  []*httptest.Server
+	over     chan struct{} // closed when the scenario has ended: frozen servers let go
+	working  sync.WaitGroup
+
+	mu       sync.Mutex
+	changed  chan struct{} // closed, and made again, when a lease begins or ends
+	step     int           // the driver's order that is under way
+	tokens   int64
+	leases   map[string]*grant // by lease id
+	keys     map[string]*grant // by Idempotency-Key
+	requests []*request
+	frozen   map[int]bool
+}
+
+// another is the id of another client's lease.
+const another = "another's"
+
+// grant is a lease of the service.
+type grant struct {
+	id, resource, key string
+	token             int64
+	ttl               time.Duration
+	until             time.Time
+	capped            time.Time // when the longest hold ends; zero for never
+	ended             bool
+}
+
+func (g *grant) live() bool { return !g.ended && time.Now().Before(g.until) }
+
+// request is one request as the service saw it.
+type request struct {
+	step         int // the order under way when it came
+	server       int // from 1
+	call         call
+	method, path string
+	key, lease   string
+	body         requestBody
+	problem      string // what is wrong with it in itself
+	conn         string // the client's address
+	at           time.Time
+
+	// guarded by service.mu until the scenario has ended
+	outcome string // the status, "cut", "gone" (the client broke it off), or "open"
+	ended   time.Time
+	until   time.Time // the end of validity that a success told, counted from at
+}
+
+func (r *request) String() string { return fmt.Sprintf("%s@%d=%s", r.call, r.server, r.outcome) }
+
+// requestBody has the members of every request.
+type requestBody struct {
+	wire.AcquireRequest
+}
+
+// call is a kind of request.
+type call string
+
+const (
+	acquire call = "acquire"
+	extend  call = "extend"
+	release call = "release"
+	lookup  call = "lookup"
+	probe   call = "probe"
+	unknown call = "unknown"
+)
+
+func callOf(r *http.Request) call {
+	switch r.Method + " " + r.URL.Path {
+	case "POST /locks":
+		return acquire
+	case "POST /leases/current/extend":
+		return extend
+	case "DELETE /leases/current":
+		return release
+	case "GET /leases/current":
+		return lookup
+	case "GET /healthz", "GET /readyz":
+		return probe
+	}
+	return unknown
+}
+
+func startService(t *testing.T, s scenario) *service {
+	t.Helper()
+	v := &service{
+		scenario: s, over: make(chan struct{}), changed: make(chan struct{}),
+		leases: map[string]*grant{}, keys: map[string]*grant{}, frozen: map[int]bool{},
+	}
+	for i := range max(1, s.servers) {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.serve(i+1, w, r) }))
+		v.servers = append(v.servers, server)
+		if s.down == i+1 {
+			server.Close()
+		}
+	}
+	t.Cleanup(v.stop)
+	return v
+}
+
+// stop ends the servers. It may be called twice.
+func (v *service) stop() {
+	v.mu.Lock()
+	select {
+	case <-v.over:
+	default:
+		close(v.over)
+	}
+	v.mu.Unlock()
+	for _, server := range v.servers {
+		server.CloseClientConnections()
+		server.Close()
+	}
+	v.working.Wait()
+}
+
+func (v *service) urls() string {
+	urls := make([]string, len(v.servers))
+	for i, server := range v.servers {
+		urls[i] = server.URL
+	}
+	return strings.Join(urls, ",")
+}
+
+// begin says that the driver gets its order number step. With the first, another's
+// lease begins.
+func (v *service) begin(step int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.step = step
+	if held := v.scenario.held; step == 0 && held > 0 {
+		v.leases[another] = &grant{id: another, resource: resource, ttl: held, until: time.Now().Add(held)}
+	}
+}
+
+func (v *service) serve(server int, w http.ResponseWriter, r *http.Request) {
+	v.working.Add(1)
+	defer v.working.Done()
+	req := v.note(server, r)
+	f := v.fault(req)
+	outcome := v.play(req, f, w, r)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	req.outcome, req.ended = outcome, time.Now()
+}
+
+// note records a request.
+func (v *service) note(server int, r *http.Request) *request {
+	req := &request{
+		at: time.Now(), server: server, call: callOf(r), method: r.Method, path: r.URL.Path, conn: r.RemoteAddr, outcome: "open",
+		key: r.Header.Get(wire.HeaderIdempotencyKey), lease: r.Header.Get(wire.HeaderLease),
+	}
+	body, err := io.ReadAll(r.Body)
+	if err == nil && len(body) > 0 {
+		decoder := json.NewDecoder(strings.NewReader(string(body)))
+		decoder.DisallowUnknownFields()
+		err = decoder.Decode(&req.body)
+		if r.Header.Get("Content-Type") != wire.TypeJSON {
+			err = errors.Join(err, errors.New("Content-Type is not application/json"))
+		}
+	}
+	if err != nil {
+		req.problem = err.Error()
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	req.step = v.step
+	v.requests = append(v.requests, req)
+	return req
+}
+
+// fault finds what the scenario does with a request: the first entry for its kind,
+// server and number. A frozen server answers nothing.
+func (v *service) fault(req *request) fault {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.frozen[req.server] {
+		return fault{freeze: true}
+	}
+	n := 0
+	for _, r := range v.requests {
+		if r.call == req.call {
+			n++
+		}
+	}
+	for _, f := range v.scenario.faults {
+		if f.on == req.call && (f.server == 0 || f.server == req.server) && (f.nth == 0 || f.nth == n) && (f.from == 0 || n >= f.from) {
+			return f
+		}
+	}
+	return fault{}
+}
+
+// play answers a request, with its fault, and returns its outcome.
+func (v *service) play(req *request, f fault, w http.ResponseWriter, r *http.Request) (outcome string) {
+	if f.freezeAfter > 0 {
+		time.AfterFunc(f.freezeAfter, func() { v.freeze(req.server) })
+	}
+	if f.freeze {
+		v.freeze(req.server)
+		v.untilOver(r.Context())
+		return "gone"
+	}
+	if !v.pause(r.Context(), f.before) {
+		return "gone"
+	}
+	v.clock(f)
+	status, body := f.status, f.problem()
+	if status == 0 || f.effect {
+		status, body = v.act(r.Context(), req, f)
+	}
+	if f.status != 0 {
+		status, body = f.status, f.problem()
+	}
+	if !v.pause(r.Context(), f.after) {
+		return "gone"
+	}
+	if v.isFrozen(req.server) {
+		v.untilOver(r.Context())
+		return "gone"
+	}
+	if f.cut {
+		cut(w)
+		return "cut"
+	}
+	return v.answer(w, r, req, status, body, f)
+}
+
+// clock moves the wall clock of the client, if there is one to move.
+func (v *service) clock(f fault) {
+	if f.clock != 0 && v.scenario.moveClock != nil {
+		v.scenario.moveClock(f.clock)
+	}
+}
+
+func (v *service) answer(w http.ResponseWriter, r *http.Request, req *request, status int, body any, f fault) string {
+	if f.retryAfter != "" {
+		w.Header().Set("Retry-After", f.retryAfter)
+	}
+	w.Header().Set("Fencelock-Server", fmt.Sprintf("server-%d", req.server))
+	w.Header().Set("Date", time.Now().Add(f.clock).UTC().Format(http.TimeFormat)) // no client may count on it
+	text, isText := body.(string)
+	switch {
+	case isText:
+		w.Header().Set("Content-Type", "text/html")
+	case status >= http.StatusBadRequest:
+		w.Header().Set("Content-Type", wire.TypeProblem)
+	default:
+		w.Header().Set("Content-Type", wire.TypeJSON)
+	}
+	if !isText && body != nil {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			panic(err)
+		}
+		text = string(raw)
+	}
+	if f.half {
+		w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text[:len(text)/2])
+		cut(w)
+		return "cut"
+	}
+	if r.Context().Err() != nil {
+		return "gone"
+	}
+	if granted, ok := body.(answeredLease); ok {
+		v.mu.Lock()
+		req.until = req.at.Add(time.Duration(granted.WaitedMS+granted.ValidityMS) * time.Millisecond)
+		v.mu.Unlock()
+	}
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
+	return fmt.Sprint(status)
+}
+
+// cut resets the connection, as a server that dies does.
+func cut(w http.ResponseWriter) {
+	if flusher, ok := w.(http.Flusher); ok {
+		if _, written := w.Header()["Content-Length"]; written {
+			flusher.Flush()
+		}
+	}
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+func (v *service) freeze(server int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.frozen[server] = true
+	v.wake()
+}
+
+func (v *service) isFrozen(server int) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.frozen[server]
+}
+
+// untilOver waits for the end of the scenario, or until the client has gone.
+func (v *service) untilOver(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-v.over:
+	}
+}
+
+// pause returns false if the client has gone meanwhile.
+func (v *service) pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-v.over:
+	}
+	return false
+}
+
+// wake lets waiting acquires look again. The caller holds mu.
+func (v *service) wake() {
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
