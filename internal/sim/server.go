@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"io"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -9,7 +10,6 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock"
-	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
 // service is what clients ask of a server: a Locker, or one that a mutant
@@ -94,7 +94,9 @@ func (s *server) config() redlock.Config {
 	return redlock.Config{
 		MaxTTL: slower.own(p.MaxTTL), NodeTimeout: slower.own(p.NodeTimeout), WatchInterval: p.Watch, MaxHold: 0,
 		New: p.New, Force: p.Mutant.force,
-		Random: random.Source{Reader: &entropy{from: rand.NewChaCha8(seedOf(p.Seed, uint64(s.id), uint64(s.epoch)))}},
+		Random: func(set int) io.Reader {
+			return &entropy{from: rand.NewChaCha8(seedOf(p.Seed, uint64(s.id), uint64(s.epoch), uint64(set)))}
+		},
 	}
 }
 

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"crypto/rand"
 	"strconv"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
+	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
 // BenchmarkTally counts the votes of one acquire: grants that are equal, as
@@ -54,7 +56,7 @@ func BenchmarkValidity(b *testing.B) {
 
 // BenchmarkLeaseID seals and opens what a client holds.
 func BenchmarkLeaseID(b *testing.B) {
-	id := leaseID{owner: Config{}.withDefaults().Random.Word(), token: 1_790_000_000_000_000, acquired: time.UnixMilli(1_790_000_000_000), resource: "orders/42"}
+	id := leaseID{owner: random.Source{Reader: rand.Reader}.Word(), token: 1_790_000_000_000_000, acquired: time.UnixMilli(1_790_000_000_000), resource: "orders/42"}
 	keys := testKeys(b, "a secret")
 	parts := []leaseID{id}
 	text := keys.sealLease("orders-service", parts)

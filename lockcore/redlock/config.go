@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
-	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
 // Config tunes a Locker. The zero value of a field takes its default.
@@ -56,9 +56,9 @@ type Config struct {
 	// Trace, if not nil, gets the attempts of the contexts that Traced selects.
 	Trace  func(context.Context, Attempt)
 	Traced func(context.Context) bool
-	// Random is the source of lease ids, epochs and jitter; default crypto/rand.
-	// Many goroutines read it at once.
-	Random random.Source
+	// Random, if not nil, returns the source of lease ids, epochs and jitter of a node
+	// set, by its place in New; default crypto/rand. Many goroutines read it at once.
+	Random func(set int) io.Reader
 }
 
 func (c Config) withDefaults() Config {
@@ -69,8 +69,8 @@ func (c Config) withDefaults() Config {
 	defaultTo(&c.MaxWaiters, 10_000)
 	defaultTo(&c.MaxInFlight, 128)
 	defaultTo(&c.Recovery, membership.RecoveryAuto)
-	if c.Random.Reader == nil {
-		c.Random.Reader = rand.Reader
+	if c.Random == nil {
+		c.Random = func(int) io.Reader { return rand.Reader }
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -178,7 +178,7 @@ func (c Config) membership(s *set) membership.Config {
 	return membership.Config{
 		MaxTTL: c.MaxTTL, NodeTimeout: c.NodeTimeout, WatchInterval: c.WatchInterval,
 		Recovery: c.Recovery, New: c.New, Force: c.Force, Floor: c.Floor,
-		Logger: c.Logger, Audit: c.Audit, Random: c.Random,
+		Logger: c.Logger, Audit: c.Audit, Random: s.random,
 		Meter:   func(i int) membership.Meter { return s.meters[i] },
 		Secrets: s.takeSecrets,
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -16,7 +17,6 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 	"github.com/fencelock/fencelock/lockcore/redlock"
-	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
 // distant is a Model behind a network of some milliseconds.
@@ -122,7 +122,9 @@ func newDuel(t *testing.T, seed uint64) *duel {
 		}
 		l, err := redlock.New(redlock.Config{
 			New: true, MaxTTL: duelTTL, WatchInterval: 20 * time.Millisecond, NodeTimeout: 20 * time.Millisecond,
-			Random: random.Source{Reader: &seeded{rng: rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(k)})}},
+			Random: func(int) io.Reader {
+				return &seeded{rng: rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(k)})}
+			},
 		}, nodes)
 		if err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/base64"
 	"slices"
 	"strings"
@@ -11,11 +12,12 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
 func someLeaseID(resource string, token fencing.Token, millis int64) leaseID {
 	return leaseID{
-		owner: Config{}.withDefaults().Random.Word(), token: token,
+		owner: random.Source{Reader: rand.Reader}.Word(), token: token,
 		acquired: time.UnixMilli(millis), resource: resource,
 	}
 }
@@ -187,7 +189,7 @@ func TestCursorsAreSealed(t *testing.T) {
 }
 
 func TestLeaseValues(t *testing.T) {
-	source := Config{}.withDefaults().Random
+	source := random.Source{Reader: rand.Reader}
 	seen := make(map[string]bool)
 	for range 1000 {
 		value := source.Word()

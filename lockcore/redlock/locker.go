@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
 // Locker takes leases over quorums of nodes. It is safe for concurrent use, and
@@ -42,8 +43,8 @@ func New(cfg Config, sets ...[]node.Node) (*Locker, error) {
 		return nil, fmt.Errorf("redlock: %w", err)
 	}
 	l := &Locker{cfg: cfg}
-	for _, nodes := range sets {
-		l.sets = append(l.sets, newSet(cfg, nodes))
+	for i, nodes := range sets {
+		l.sets = append(l.sets, newSet(cfg, nodes, random.Source{Reader: cfg.Random(i)}))
 	}
 	return l, nil
 }

@@ -54,7 +54,7 @@ func (s *set) tryUntilGranted(ctx context.Context, req *request, w *waitqueue.Wa
 		if err == nil || !worthWaiting(ctx, err) {
 			return taken, err
 		}
-		s.queue.Postpone(w, pauses.after(err, s.cfg.Random.Jitter), errors.Is(err, lockcore.ErrNoQuorum))
+		s.queue.Postpone(w, pauses.after(err, s.random.Jitter), errors.Is(err, lockcore.ErrNoQuorum))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
+	"github.com/fencelock/fencelock/lockcore/redlock/random"
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
@@ -25,6 +26,7 @@ var (
 // leases of one resource each; a Locker routes to it.
 type set struct {
 	cfg      Config
+	random   random.Source
 	nodes    []node.Node
 	meters   []Meter
 	quorum   int
@@ -35,11 +37,11 @@ type set struct {
 	members  *membership.Controller
 }
 
-func newSet(cfg Config, nodes []node.Node) *set {
-	s := &set{cfg: cfg, nodes: nodes, quorum: quorum.Of(len(nodes)), meters: cfg.metersOf(nodes), cleaner: newCleaner(nodes), inFlight: make(inFlight, cfg.MaxInFlight)}
+func newSet(cfg Config, nodes []node.Node, from random.Source) *set {
+	s := &set{cfg: cfg, random: from, nodes: nodes, quorum: quorum.Of(len(nodes)), meters: cfg.metersOf(nodes), cleaner: newCleaner(nodes), inFlight: make(inFlight, cfg.MaxInFlight)}
 	s.members = membership.New(cfg.membership(s), nodes)
 	s.queue = waitqueue.New(waitqueue.Config{
-		Nodes: nodes, NodeTimeout: cfg.NodeTimeout, MaxWaiters: cfg.MaxWaiters, Random: cfg.Random, Epoch: s.members.Epoch,
+		Nodes: nodes, NodeTimeout: cfg.NodeTimeout, MaxWaiters: cfg.MaxWaiters, Random: from, Epoch: s.members.Epoch,
 		Cleanup: func(i int, op node.Op, until time.Time) { s.cleaner.send(i, op, until, recheckNever) },
 	})
 	return s
@@ -96,7 +98,7 @@ func (s *set) acquire(ctx context.Context, req *request) (*part, error) {
 		if !errors.As(err, &again) {
 			return taken, err
 		}
-		if try == maxTries || pause.For(ctx, s.cfg.Random.Jitter(grow(&wait, splitFirstPause, splitMaxPause))) != nil {
+		if try == maxTries || pause.For(ctx, s.random.Jitter(grow(&wait, splitFirstPause, splitMaxPause))) != nil {
 			return nil, again.error
 		}
 	}
@@ -139,11 +141,11 @@ func (s *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) 
 // key. It returns the key's values under secrets that were replaced.
 func (s *set) chooseOwner(op *node.Op, req *request, keys *Keys) (former []string) {
 	if req.IdempotencyKey == "" {
-		op.Owner = s.cfg.Random.Word()
+		op.Owner = s.random.Word()
 		return nil
 	}
 	owners := keys.owners(req.caller, req.IdempotencyKey)
-	op.Owner, op.Attempt = owners[0], s.cfg.Random.Word()[:8]
+	op.Owner, op.Attempt = owners[0], s.random.Word()[:8]
 	return owners[1:]
 }
 
