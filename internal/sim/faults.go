@@ -47,7 +47,7 @@ func (w *world) strike(f Fault) {
 
 // isolate cuts the node off from all servers.
 func (n *simNode) isolate(f Fault) {
-	n.troubled = max(n.troubled, n.w.now()+f.For+n.w.recovery())
+	n.troubled = max(n.troubled, n.w.now()+f.For+n.w.recovery(1))
 	for _, server := range n.w.servers {
 		n.w.cutLink(n, server, f)
 	}
@@ -139,7 +139,7 @@ func (n *simNode) strike(f Fault) {
 		}
 	case Jump:
 		if w.plan.Clocks && w.sound(n.set, w.now()) { // the others do without it, so it is expelled
-			n.troubled = w.now() + w.recovery()
+			n.troubled = w.now() + w.recovery(1)
 		}
 		n.jump(f.For)
 		w.plan.Mutant.rash(w, n)

@@ -28,6 +28,7 @@ type simNode struct {
 	clock       func() time.Time
 	troubled    time.Duration // until when it may be unable to vote, because of what has happened to it
 	stale       bool          // what is on it may last for longer than it was meant to: no server saw its clock jump back
+	expulsions  int           // after the last fault
 	blind       []window      // in which its clock had jumped, and no server can have seen it
 }
 
@@ -62,6 +63,12 @@ func (n *simNode) unlock() {
 // expelled: it is quarantined because its clock had jumped.
 func (n *simNode) expelled() {
 	n.stale = false
+	if w := n.w; w.calm {
+		w.expelledAt = w.now()
+		if n.expulsions++; n.expulsions > len(w.servers) { // each may notice a jump late, once
+			w.check.violatef("recovery", "%s was expelled %d times after the last fault", n.name, n.expulsions)
+		}
+	}
 	for i := range n.blind {
 		n.blind[i].until = min(n.blind[i].until, n.w.now())
 	}
@@ -97,7 +104,7 @@ type link struct{ cutTo, cutFrom time.Duration } // cut until
 func newNode(w *world, id int) *simNode {
 	n := &simNode{
 		w: w, id: id, set: id / w.plan.Nodes, name: fmt.Sprintf("node%d", id+1),
-		links: make([]link, w.plan.Servers), troubled: w.recovery(),
+		links: make([]link, w.plan.Servers), troubled: w.recovery(1),
 	}
 	rate := w.plan.Rates[id]
 	n.clock = func() time.Time {

@@ -111,36 +111,47 @@ func (w *world) end() {
 	w.calling.Wait()
 }
 
-// recovery is how long after the last fault the service may take to be whole
-// again: a node that has just restarted waits for the longest TTL.
-func (w *world) recovery() time.Duration { return w.plan.MaxTTL + 5*time.Second }
+// recovery is how long after the last fault a server of that pace may take to be at work
+// again, and to bring the nodes back: a request whose answer was lost takes its time,
+// and a node that has just restarted waits for the longest TTL.
+func (w *world) recovery(slower pace) time.Duration {
+	return slower.own(w.plan.MaxTTL+portTimeout) + 5*time.Second
+}
+
+// recovered is when the server must be at work again. A clock's jump before the last
+// fault may be noticed after it, once a quorum is back (rule 22), and its node is
+// quarantined only then.
+func (w *world) recovered(s *server) time.Duration {
+	return max(w.calmAt, w.expelledAt) + w.recovery(w.plan.slower(s.id))
+}
 
 // checkService waits until all nodes vote, and asks every server for every
 // resource: each must be granted.
 func (w *world) checkService() {
-	deadline := w.awaitWhole()
-	if w.plan.Tidy { // no lock is there whose TTL would have to end first
-		deadline = max(w.now(), w.calmAt+givenUp)
-	}
+	w.awaitWhole()
 	for _, s := range w.servers {
+		deadline := w.recovered(s)
+		if w.plan.Tidy { // no lock is there whose TTL would have to end first
+			deadline = w.calmAt + givenUp
+		}
 		for _, resource := range w.names {
 			w.checkGrant(s, resource, deadline)
 		}
 	}
 }
 
-// awaitWhole waits until all nodes vote, and returns until when it would have waited.
-func (w *world) awaitWhole() (deadline time.Duration) {
-	deadline = w.now() + w.recovery()
-	for w.now() < deadline && !w.check.failed() && !w.whole() {
+// awaitWhole waits until everything is whole, or all servers should be at work again. If
+// a server is slow it is the first one; the last one brings the nodes back.
+func (w *world) awaitWhole() {
+	slowest, fastest := w.servers[0], w.servers[len(w.servers)-1]
+	for !w.whole() && !w.check.failed() && w.now() < w.recovered(slowest) {
 		w.runUntil(w.now() + w.plan.Watch/2)
-	}
-	for _, n := range w.nodes {
-		if !n.votes() {
-			w.check.violatef("recovery", "%s does not vote %s after the last fault: %s", n.name, w.recovery(), w.nodeStory(n))
+		for _, n := range w.nodes {
+			if w.now() > w.recovered(fastest) && !n.votes() {
+				w.check.violatef("recovery", "%s does not vote %s after the last fault: %s", n.name, w.now()-w.calmAt, w.nodeStory(n))
+			}
 		}
 	}
-	return deadline
 }
 
 // whole reports whether every node votes, every server knows it, and every
@@ -187,7 +198,7 @@ func (w *world) drainQueues() {
 	for range rounds {
 		for _, resource := range w.names {
 			if slices.ContainsFunc(w.nodes, func(n *simNode) bool { return !n.stale && n.waiting(resource) > 0 }) {
-				w.checkGrant(w.servers[0], resource, w.now()+w.recovery())
+				w.checkGrant(w.servers[0], resource, w.now()+w.recovery(w.plan.slower(0)))
 				w.runUntil(w.now() + time.Second)
 			}
 		}

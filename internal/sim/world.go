@@ -22,6 +22,8 @@ type world struct {
 	trace   trace
 	calm    bool          // the faults are over
 	calmAt  time.Duration // since when
+	// expelledAt is when a node was last expelled after that, because its clock had jumped.
+	expelledAt time.Duration
 
 	callers  []chan<- func() // that wait for a call to make
 	calling  sync.WaitGroup
