@@ -84,7 +84,6 @@ type driver struct {
 }
 
 func (d *driver) obey(ctx context.Context, o order) line {
-	request := client.Request{TTL: ms(o.TTLMS), Wait: ms(o.WaitMS)}
 	switch o.Do {
 	case "acquire":
 		if o.CancelAfter > 0 {
@@ -92,7 +91,7 @@ func (d *driver) obey(ctx context.Context, o order) line {
 			ctx, cancel = context.WithTimeout(ctx, ms(o.CancelAfter))
 			defer cancel()
 		}
-		lease, err := d.locks.Acquire(ctx, o.Resource, request)
+		lease, err := d.locks.Acquire(ctx, o.Resource, client.TTL(ms(o.TTLMS)), client.Wait(ms(o.WaitMS)))
 		if err != nil {
 			return failure(err)
 		}
@@ -104,7 +103,7 @@ func (d *driver) obey(ctx context.Context, o order) line {
 		}
 		return line{Result: "released"}
 	case "work":
-		return d.work(ctx, o, request)
+		return d.work(ctx, o)
 	case "pause":
 		time.Sleep(ms(o.WorkMS))
 		return line{Result: "paused"}
@@ -113,8 +112,8 @@ func (d *driver) obey(ctx context.Context, o order) line {
 	}
 }
 
-func (d *driver) work(ctx context.Context, o order, request client.Request) line {
-	err := d.locks.DoWith(ctx, o.Resource, client.DoOptions{Request: request}, func(ctx context.Context, _ *client.Lease) error {
+func (d *driver) work(ctx context.Context, o order) line {
+	err := d.locks.Do(ctx, o.Resource, func(ctx context.Context, _ *client.Lease) error {
 		say(line{Event: "began"})
 		select {
 		case <-ctx.Done():
@@ -123,7 +122,7 @@ func (d *driver) work(ctx context.Context, o order, request client.Request) line
 		}
 		say(line{Event: "ended"})
 		return nil
-	})
+	}, client.TTL(ms(o.TTLMS)), client.Wait(ms(o.WaitMS)))
 	if err != nil {
 		return failure(err)
 	}
