@@ -392,6 +392,9 @@ func (p *port) Stage(ctx context.Context, a node.Admission) error {
 // Load writes carried state.
 func (p *port) Load(ctx context.Context, a node.Admission, locks []node.CarriedLock) error {
 	return p.try(ctx, "load", a.Incarnation, int64(a.Epoch), func(n *simNode) error {
+		for i := range locks {
+			n.bound[locks[i].Owner] = locks[i].Keyed
+		}
 		return n.rules.Load(ctx, p.admission(a), locks)
 	})
 }

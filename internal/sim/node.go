@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/node"
@@ -29,7 +30,10 @@ type simNode struct {
 	troubled    time.Duration // until when it may be unable to vote, because of what has happened to it
 	stale       bool          // what is on it may last for longer than it was meant to: no server saw its clock jump back
 	expulsions  int           // after the last fault
-	blind       []window      // in which its clock had jumped, and no server can have seen it
+	// bound has the owners, of idempotency keys, of whose attempts the node does not know
+	// all: it keeps their locks until they are released, or expire.
+	bound map[string]bool
+	blind []window // in which its clock had jumped, and no server can have seen it
 }
 
 // window is a time from which on something is so, until it is not.
@@ -104,7 +108,7 @@ type link struct{ cutTo, cutFrom time.Duration } // cut until
 func newNode(w *world, id int) *simNode {
 	n := &simNode{
 		w: w, id: id, set: id / w.plan.Nodes, name: fmt.Sprintf("node%d", id+1),
-		links: make([]link, w.plan.Servers), troubled: w.recovery(1),
+		links: make([]link, w.plan.Servers), bound: make(map[string]bool), troubled: w.recovery(1),
 	}
 	rate := w.plan.Rates[id]
 	n.clock = func() time.Time {
@@ -132,13 +136,16 @@ func (n *simNode) votes() bool {
 	return err == nil && !n.down && seen.Admitted && seen.Unfit == ""
 }
 
-// locked lists what is locked on the node, in an admitted one.
-func (n *simNode) locked() []string {
+// locked lists what is locked on the node, in an admitted one; without the locks that
+// no attempt may retract, if they are not asked for.
+func (n *simNode) locked(bound bool) []string {
 	resources, _, err := n.model.Scan(context.Background(), "", "", 1000)
 	if err != nil {
 		return []string{"(" + err.Error() + ")"}
 	}
-	return resources
+	return slices.DeleteFunc(resources, func(resource string) bool {
+		return !bound && n.bound[n.model.Apply(node.Op{Kind: node.OpRead, Resource: resource}).Owner]
+	})
 }
 
 // waiting is how many tickets stand in the queue for the resource.

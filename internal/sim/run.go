@@ -47,7 +47,7 @@ func run(t *testing.T, plan Plan, keep bool) (result Result) {
 }
 
 func newWorld(plan Plan, keep bool) *world {
-	w := &world{plan: plan, began: time.Now(), instant: -1, fates: newFates(plan.Seed), stir: make(chan struct{}, 1)}
+	w := &world{plan: plan, began: time.Now(), instant: -1, fates: newFates(plan.Seed), stir: make(chan struct{}, 1), keyed: make(map[string]bool)}
 	w.trace = trace{hash: fnvOffset, keep: keep}
 	w.alarm = time.NewTimer(time.Hour)
 	for i := range plan.Resources {
@@ -84,11 +84,15 @@ func (w *world) live() {
 	w.heal()
 	w.checkService()
 	w.drainQueues()
-	w.runUntil(w.now() + w.tidyTime())
+	if w.plan.Tidy { // no vote may stand for as long as its TTL
+		w.runUntil(max(w.now()+time.Second, w.calmAt+givenUp))
+		w.checkClean(false)
+	}
+	w.runUntil(w.now() + w.plan.MaxTTL + 3*time.Second)
 	if w.plan.Clocks { // a jump just before the calm may be noticed after it, and its node rejoins
 		w.awaitWhole()
 	}
-	w.checkClean()
+	w.checkClean(true)
 }
 
 // end stops everybody.
@@ -213,26 +217,17 @@ func (w *world) await(c *client, a *action) {
 }
 
 // givenUp is how long after the last fault everything has been released whose
-// client and server are alive.
+// client and server are alive. A request that was lost at the end is given up within
+// 2.3 s, and its release repeated after 2 s more.
 const givenUp = 5 * time.Second
 
-// tidyTime is how long a vote that no server counts may stand once all is calm:
-// for ever shorter than its TTL where nothing died. A request that was lost at
-// the end is given up within 2.3 s, and its release repeated after 2 s more.
-func (w *world) tidyTime() time.Duration {
-	if w.plan.Tidy {
-		return max(time.Second, w.calmAt+givenUp-w.now())
-	}
-	return w.plan.MaxTTL + 3*time.Second
-}
-
-// checkClean finds what was left behind.
-func (w *world) checkClean() {
+// checkClean finds what was left behind: locks that are bound, too, or none of those.
+func (w *world) checkClean(bound bool) {
 	for _, n := range w.nodes {
 		if n.stale {
 			continue
 		}
-		if locked := n.locked(); len(locked) > 0 {
+		if locked := n.locked(bound); len(locked) > 0 {
 			w.check.violatef("left behind", "%s holds locks of %v, and no client does: %s", n.name, locked, w.nodeStory(n))
 		}
 		for _, resource := range w.names {
@@ -272,8 +267,17 @@ func (w *world) note(m *message, reply any) {
 	t.number(int64(m.kind)<<16 | int64(m.server.id)<<8 | int64(m.node.id))
 	if m.kind == int(node.OpAcquire) {
 		w.check.ledger(m.op.Resource).set = m.node.set
+		if m.op.Attempt != "" {
+			w.keyed[m.op.Owner] = true
+		}
 	}
 	if r, ok := reply.(node.Reply); ok {
+		switch {
+		case r.Recreated && w.keyed[m.op.Owner]: // by an extend, which names no attempt
+			m.node.bound[m.op.Owner] = true
+		case m.kind == int(node.OpAcquire) && r.Outcome == node.Granted && !r.Existing:
+			delete(m.node.bound, m.op.Owner)
+		}
 		t.text(m.op.Owner)
 		t.number(int64(r.Outcome)<<56 | int64(r.Grant))
 	}

@@ -32,6 +32,7 @@ type world struct {
 	events   events
 	arrivals events // of requests at nodes
 	seq      uint64
+	keyed    map[string]bool // the owners of idempotency keys
 	alarm    *time.Timer
 	quiet    bool          // what happened last can have moved nothing but a node
 	instant  time.Duration // of what happens at the moment; negative while nothing does
