@@ -38,8 +38,11 @@ func (l *lifecycle) Acquire(ctx context.Context, who *access.Identity, req *lock
 	lease, err := l.service.Acquire(ctx, *req)
 	waiting.end(err == nil)
 	outcome := outcomeOf(err)
-	if err == nil && lease.Existing {
+	switch {
+	case err == nil && lease.Existing:
 		outcome = outcomeExisting
+	case outcome == outcomeTimeout && req.Poll > 0:
+		outcome = outcomePolled
 	}
 	endAcquire(span, &lease, outcome)
 	l.metrics.acquired(req, outcome, time.Since(began))

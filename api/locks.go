@@ -78,15 +78,28 @@ func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (acquisi
 	if req.IdempotencyKey, err = idempotencyKey(r); err != nil {
 		return acquisition{}, err
 	}
+	err = req.prefer(w, r)
+	return req, err
+}
+
+// prefer applies what the request prefers to wait: for want of a wait_ms, or as the
+// bound of this request of several under an idempotency key.
+func (req *acquisition) prefer(w http.ResponseWriter, r *http.Request) error {
 	wait, preferred, err := preferredWait(r)
-	if err != nil {
-		return acquisition{}, err
-	}
-	if preferred && !req.namesWait {
+	switch {
+	case err != nil:
+		return err
+	case !preferred:
+		return nil
+	case !req.namesWait:
 		req.Wait = wait
-		w.Header().Set(wire.HeaderPreferenceApplied, "wait="+strconv.FormatInt(int64(wait/time.Second), 10))
+	case req.IdempotencyKey != "" && 0 < wait && wait < req.Wait:
+		req.Poll = wait
+	default:
+		return nil
 	}
-	return req, nil
+	w.Header().Set(wire.HeaderPreferenceApplied, "wait="+strconv.FormatInt(int64(wait/time.Second), 10))
+	return nil
 }
 
 // deliver writes a grant to the connection, so that a failure shows while the lease

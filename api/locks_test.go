@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -67,7 +68,9 @@ func TestAcquireWithTheLeast(t *testing.T) {
 }
 
 func TestPrefer(t *testing.T) {
+	var last lockcore.AcquireRequest
 	s := newService(t, &fake{acquire: func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+		last = req
 		return grant(req.Resource), nil
 	}})
 	acquire := func(body string, prefer ...string) answered {
@@ -86,6 +89,28 @@ func TestPrefer(t *testing.T) {
 	}
 	a := acquire(`{"resource":"a","wait_ms":0}`, "wait=0").wants(http.StatusCreated)
 	want(t, "wait_ms goes before Prefer", a.header.Get("Preference-Applied"), "")
+	for _, c := range []struct {
+		wait          time.Duration
+		key           bool
+		prefer        string
+		poll          time.Duration
+		applied, what string
+	}{
+		{time.Minute, true, "wait=45", 45 * time.Second, "wait=45", "a poll"},
+		{time.Minute, false, "wait=45", 0, "", "without a key there is no place to keep"},
+		{time.Minute, true, "wait=60", 0, "", "no shorter than the wait"},
+		{time.Minute, true, "wait=0", 0, "", "no wait at all"},
+		{time.Minute, true, "", 0, "", "no preference"},
+	} {
+		header := []string{"Prefer: " + c.prefer}
+		if c.key {
+			header = append(header, "Idempotency-Key: k")
+		}
+		a := s.call("POST", "/locks", fmt.Sprintf(`{"resource":"a","wait_ms":%d}`, c.wait.Milliseconds()), header...).wants(http.StatusCreated)
+		want(t, c.what, a.header.Get("Preference-Applied"), c.applied)
+		want(t, c.what, last.Poll, c.poll)
+		want(t, c.what, last.Wait, c.wait)
+	}
 	for _, prefer := range []string{"wait=-1", "wait=x", "wait", "wait=1.5"} {
 		acquire(`{"resource":"a"}`, prefer).refusedField("Prefer")
 	}

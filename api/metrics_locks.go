@@ -23,6 +23,7 @@ const (
 	outcomeExisting   = "existing"
 	outcomeReleased   = "released"
 	outcomeTimeout    = "wait_timeout"
+	outcomePolled     = "polled"
 	outcomeNotHeld    = "not_held"
 	outcomeNoQuorum   = "no_quorum"
 	outcomeStopping   = "stopping"
@@ -52,7 +53,7 @@ var refusals = []struct {
 
 var (
 	acquireOutcomes = []string{
-		outcomeGranted, outcomeExisting, "held", outcomeTimeout, outcomeNoQuorum, "too_many_waiters", outcomeStopping,
+		outcomeGranted, outcomeExisting, "held", outcomeTimeout, outcomePolled, outcomeNoQuorum, "too_many_waiters", outcomeStopping,
 		outcomeGone, "idempotency_mismatch", "tokens_exhausted", outcomeInvalid, outcomeUnexpected,
 	}
 	extendOutcomes  = []string{outcomeGranted, outcomeNotHeld, "max_hold", outcomeNoQuorum, outcomeGone, outcomeInvalid, outcomeUnexpected}
@@ -202,7 +203,7 @@ func (m *lockMetrics) acquired(req *lockcore.AcquireRequest, outcome string, too
 
 // waited says whether a refusal ends a wait, and did not come at once.
 func waited(outcome string) bool {
-	return outcome == outcomeTimeout || outcome == outcomeGone || outcome == outcomeNoQuorum || outcome == outcomeStopping
+	return outcome == outcomeTimeout || outcome == outcomePolled || outcome == outcomeGone || outcome == outcomeNoQuorum || outcome == outcomeStopping
 }
 
 // held counts how long a lease was held that has been released now.

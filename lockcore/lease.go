@@ -12,7 +12,11 @@ type AcquireRequest struct {
 	Resource string        // 1 to 256 bytes of UTF-8 without control characters
 	TTL      time.Duration // MinTTL to Config.MaxTTL; 0 asks for Config.DefaultTTL
 	Wait     time.Duration // 0 tries once; at most MaxWait
-	Holder   string        // a label, at most 256 bytes; public
+	// Poll answers a request that still waits then with ErrWaitTimeout; 0 for not before
+	// Wait ends. With an IdempotencyKey its place in the queue, and what it has of
+	// several resources, is kept for two seconds for the next request.
+	Poll   time.Duration
+	Holder string // a label, at most 256 bytes; public
 	// MinHold keeps the resource taken for that long from the grant, though the lease
 	// is released before; at most TTL. A holder that dies frees it with the TTL.
 	MinHold time.Duration

@@ -56,26 +56,29 @@ func partEnded(err error) error {
 // meantime and there is time left.
 func (l *Locker) acquireBundle(ctx context.Context, req *request) (lockcore.Lease, error) {
 	began := time.Now()
-	until := began.Add(req.Wait)
 	for {
-		lease, err := l.acquireAll(ctx, req, until)
+		lease, err := l.acquireAll(ctx, req, began)
 		if timeout := (*lockcore.WaitTimeoutError)(nil); errors.As(err, &timeout) {
 			timeout.Waited = time.Since(began) // for all of them
 		}
 		if !errors.Is(err, errPartEnded) || ctx.Err() != nil {
 			return lease, err
 		}
-		if !time.Now().Before(until) {
+		if time.Since(began) >= req.answerWithin() {
 			return lockcore.Lease{}, &lockcore.HeldError{Resource: req.Resources[0]}
 		}
 	}
 }
 
 // acquireAll acquires one part after the other.
-func (l *Locker) acquireAll(ctx context.Context, req *request, until time.Time) (lease lockcore.Lease, err error) {
+func (l *Locker) acquireAll(ctx context.Context, req *request, began time.Time) (lease lockcore.Lease, err error) {
 	taken := make([]*part, 0, len(req.Resources))
 	defer func() {
-		if err != nil {
+		switch {
+		case err == nil:
+		case errors.Is(err, lockcore.ErrWaitTimeout) && req.polls():
+			l.dropLater(ctx, taken)
+		default:
 			l.dropAll(ctx, taken)
 		}
 	}()
@@ -87,7 +90,10 @@ func (l *Locker) acquireAll(ctx context.Context, req *request, until time.Time) 
 			one.IdempotencyKey += "\n" + resource
 		}
 		if req.Wait > 0 {
-			one.Wait = max(time.Millisecond, time.Until(until))
+			one.Wait = max(time.Millisecond, req.Wait-time.Since(began))
+		}
+		if req.polls() {
+			one.Poll = max(time.Millisecond, req.Poll-time.Since(began))
 		}
 		next, err := l.acquireKeeping(ctx, &one, taken)
 		if err != nil {
@@ -114,7 +120,11 @@ func (l *Locker) acquireKeeping(ctx context.Context, req *request, taken []*part
 	defer stop(nil)
 	var keeper sync.WaitGroup
 	keeper.Go(func() {
-		for pause.For(waiting, req.TTL/3) == nil {
+		next := req.TTL / 3
+		if slices.ContainsFunc(taken, func(p *part) bool { return p.lease.Existing }) {
+			next = 0 // an earlier request under the key took it, some time ago
+		}
+		for ; pause.For(waiting, next) == nil; next = req.TTL / 3 {
 			if _, err := l.extend(waiting, "", idsOf(taken), req.TTL); errors.Is(partEnded(err), errPartEnded) {
 				stop(partEnded(err))
 			}
@@ -174,12 +184,30 @@ func (l *Locker) dropAll(ctx context.Context, taken []*part) {
 			ids = append(ids, p.id)
 			continue
 		}
-		acquire := node.Op{Resource: p.id.resource, Owner: p.id.owner, Attempt: p.attempt}
-		l.of(p.id.resource).retract(&acquire, p.lease.TTL)
+		l.of(p.id.resource).retract(p.acquire(), p.lease.TTL)
 	}
 	_, _ = l.eachPart(ids, func(s *set, id leaseID) (lockcore.Lease, error) {
 		return lockcore.Lease{}, s.release(dropping, id, 0)
 	})
+}
+
+// dropLater drops the parts of a request that ends before its wait: the next one under
+// the key finds them until then, and keeps them, since the lock notes its attempt, too.
+func (l *Locker) dropLater(ctx context.Context, taken []*part) {
+	for _, p := range taken {
+		if p.attempt == "" {
+			l.dropAll(ctx, taken)
+			return
+		}
+	}
+	for _, p := range taken {
+		l.of(p.id.resource).retractLater(p.acquire(), p.lease.TTL)
+	}
+}
+
+// acquire is the operation that took the part, as far as a retraction needs it.
+func (p *part) acquire() *node.Op {
+	return &node.Op{Resource: p.id.resource, Owner: p.id.owner, Attempt: p.attempt}
 }
 
 // together makes the lease of that id from the leases of its parts.

@@ -65,8 +65,13 @@ func (c *cleaner) send(i int, op node.Op, until time.Time, again recheck) {
 // sendLater sends op to node i for the first time after latePause: the node may
 // soon get what op removes.
 func (c *cleaner) sendLater(i int, op node.Op, until time.Time) {
+	c.sendAfter(latePause, i, op, until, recheckNever)
+}
+
+// sendAfter is send after a pause.
+func (c *cleaner) sendAfter(pause time.Duration, i int, op node.Op, until time.Time, again recheck) {
 	if c.begin() {
-		t := &cleanup{cleaner: c, op: op, until: until, pause: latePause}
+		t := &cleanup{cleaner: c, op: op, until: until, recheck: again, pause: pause}
 		t.again(i)
 	}
 }

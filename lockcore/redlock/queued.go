@@ -3,9 +3,13 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
@@ -16,22 +20,57 @@ func (s *set) acquireQueued(ctx context.Context, req *request) (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	deadline := time.NewTimer(req.Wait)
+	deadline := time.NewTimer(req.answerWithin())
 	defer deadline.Stop()
 	taken, err := s.tryUntilGranted(ctx, req, w, deadline.C)
 	if err == nil {
 		s.queue.Granted(w, taken.lease.TTL)
 		return taken, nil
 	}
-	if ctx.Err() != nil || errors.Is(err, lockcore.ErrStopping) {
+	timedOut, interrupted := errors.Is(err, waitqueue.ErrTimedOut), errors.Is(err, waitqueue.ErrInterrupted)
+	if ctx.Err() != nil || errors.Is(err, lockcore.ErrStopping) || interrupted || timedOut && req.polls() {
 		s.queue.BreakOff(w)
-		return nil, err
+	} else {
+		s.queue.Dequeue(w)
 	}
-	s.queue.Dequeue(w)
-	if errors.Is(err, waitqueue.ErrTimedOut) {
+	switch {
+	case timedOut:
 		err = s.timedOut(ctx, req, w)
+	case interrupted && !errors.Is(err, lockcore.ErrNoQuorum):
+		lost := s.unready(ctx, "ready")
+		lost.Resource, err = req.Resource, lost
 	}
 	return nil, err
+}
+
+// polls says whether the request is answered before its wait ends.
+func (r *request) polls() bool { return r.Poll > 0 && r.Poll < r.Wait }
+
+// answerWithin is how long this request waits.
+func (r *request) answerWithin() time.Duration {
+	if r.polls() {
+		return r.Poll
+	}
+	return r.Wait
+}
+
+// lostAfter is how long a waiting request outlives the loss of the quorum.
+const lostAfter = 5 * time.Second
+
+// interruptWithoutQuorum ends waits with a *QuorumError as long as too few nodes have
+// voted for lostAfter, until ctx ends: also the waits that are not first, and so ask
+// the nodes nothing. Their clients then know, and may give up.
+func (s *set) interruptWithoutQuorum(ctx context.Context) {
+	const look = time.Second
+	ready := time.Now()
+	for pause.For(ctx, look) == nil {
+		switch {
+		case s.members.Status().Ready:
+			ready = time.Now()
+		case time.Since(ready) > lostAfter:
+			s.queue.Interrupt()
+		}
+	}
 }
 
 // ticketID is derived from the request's idempotency key, so that a retry has the
@@ -46,13 +85,21 @@ func (s *set) ticketID(ctx context.Context, req *request) string {
 
 func (s *set) tryUntilGranted(ctx context.Context, req *request, w *waitqueue.Waiter, deadline <-chan time.Time) (*part, error) {
 	var pauses retryPauses
+	var lost time.Time // since when no try has found a quorum; zero if the last one has
 	for {
 		if err := s.queue.Await(ctx, w, deadline); err != nil {
 			return nil, err
 		}
 		taken, err := s.tryAcquire(ctx, req, w.Ticket)
-		if err == nil || !worthWaiting(ctx, err) {
+		switch {
+		case err == nil || !worthWaiting(ctx, err):
 			return taken, err
+		case !errors.Is(err, lockcore.ErrNoQuorum):
+			lost = time.Time{}
+		case lost.IsZero():
+			lost = time.Now()
+		case time.Since(lost) > lostAfter:
+			return nil, fmt.Errorf("%w: %w", waitqueue.ErrInterrupted, err)
 		}
 		s.queue.Postpone(w, pauses.after(err, s.random.Jitter), errors.Is(err, lockcore.ErrNoQuorum))
 	}
@@ -99,14 +146,18 @@ func (s *set) timedOut(ctx context.Context, req *request, w *waitqueue.Waiter) e
 	if err != nil {
 		return err
 	}
-	e := &lockcore.WaitTimeoutError{HeldError: lockcore.HeldError{Resource: req.Resource}, Waited: req.Wait, Position: 1}
+	e := &lockcore.WaitTimeoutError{HeldError: lockcore.HeldError{Resource: req.Resource}, Waited: req.answerWithin(), Position: 1}
 	if owner, locks := b.leader(); locks > 0 {
 		e.HeldError = *b.heldError(req.Resource, owner)
 	}
 	tickets := b.tickets()
 	e.Waiters = max(b.waiting(), len(tickets))
+	own := w.Ticket
+	if i := slices.IndexFunc(tickets, func(t node.Ticket) bool { return t.ID == own.ID }); i >= 0 {
+		own = tickets[i] // the nodes may remember an earlier arrival
+	}
 	for _, t := range tickets {
-		if t.Before(w.Ticket) {
+		if t.Before(own) {
 			e.Position++
 		}
 	}

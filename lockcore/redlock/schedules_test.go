@@ -24,9 +24,20 @@ type wire struct {
 	hook func(op node.Op) time.Duration // extra time on the way there; nil none
 	deaf bool                           // replies do not arrive
 	lose node.OpKind                    // the replies to these fail
+	dark bool                           // observations fail
 }
 
 func (w *wire) set(f func()) { w.mu.Lock(); defer w.mu.Unlock(); f() }
+
+func (w *wire) Observe(ctx context.Context) (node.Observation, error) {
+	w.mu.Lock()
+	dark := w.dark
+	w.mu.Unlock()
+	if dark {
+		return node.Observation{}, node.ErrNodeDown
+	}
+	return w.Model.Observe(ctx)
+}
 
 func (w *wire) Submit(op *node.Op, i int, sink node.Sink) {
 	o := *op

@@ -52,6 +52,7 @@ func (s *set) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.members.Run(ctx) })
 	wg.Go(func() { s.queue.Run(ctx) })
+	wg.Go(func() { s.interruptWithoutQuorum(ctx) })
 	wg.Wait()
 	s.queue.Stop()
 	const closeLimit = 2 * time.Second
@@ -213,6 +214,14 @@ func (s *set) maxHoldRemaining(id leaseID) time.Duration {
 func (s *set) retract(acquire *node.Op, ttl time.Duration) {
 	for i := range s.nodes {
 		s.cleaner.send(i, retraction(acquire, 0), time.Now().Add(ttl), recheckAlways)
+	}
+}
+
+// retractLater retracts the votes when the place of a request that was broken off is
+// given up, too. A server that stops before that leaves them to their TTL.
+func (s *set) retractLater(acquire *node.Op, ttl time.Duration) {
+	for i := range s.nodes {
+		s.cleaner.sendAfter(waitqueue.LingerTime, i, retraction(acquire, 0), time.Now().Add(ttl), recheckAlways)
 	}
 }
 

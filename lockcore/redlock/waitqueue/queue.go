@@ -32,13 +32,19 @@ type Queue struct {
 	server string
 	quorum int
 
-	mu       sync.Mutex
-	waiters  map[string][]*Waiter // by resource, in the order of arrival; never empty
-	tickets  map[string]*Waiter   // by ticket id
-	removed  map[string]bool      // by id: tickets that were removed within wakeDelay
-	arrival  int64                // of the last ticket
-	stopping chan struct{}        // closed by Stop
-	stopped  bool
+	mu      sync.Mutex
+	waiters map[string][]*Waiter // by resource, in the order of arrival; never empty
+	tickets map[string]*Waiter   // by ticket id
+	removed map[string]bool      // by id: tickets that were removed within wakeDelay
+	arrival int64                // of the last ticket
+	present *interruption        // ends the waits under way
+	stopped bool
+}
+
+// interruption ends waits with err when its channel is closed.
+type interruption struct {
+	done chan struct{}
+	err  error // set before
 }
 
 // Waiter is one request in the queue.
@@ -53,18 +59,22 @@ type Waiter struct {
 	lingers  *time.Timer   // its request was broken off and may come again; nil while it waits
 }
 
-// lingerTime is how long a request that was broken off keeps its place.
-const lingerTime = 2 * time.Second
+// LingerTime is how long a request that was broken off keeps its place.
+const LingerTime = 2 * time.Second
 
-// ErrTimedOut ends a wait at its deadline.
-var ErrTimedOut = errors.New("the wait timed out")
+var (
+	// ErrTimedOut ends a wait at its deadline.
+	ErrTimedOut = errors.New("the wait timed out")
+	// ErrInterrupted ends the waits that are under way at an Interrupt.
+	ErrInterrupted = errors.New("the wait was interrupted")
+)
 
 // New makes an empty queue. No waiter is woken before Run.
 func New(cfg Config) *Queue {
 	return &Queue{
 		cfg: cfg, server: drawID(cfg.Random), quorum: quorum.Of(len(cfg.Nodes)),
 		waiters: make(map[string][]*Waiter), tickets: make(map[string]*Waiter), removed: make(map[string]bool),
-		stopping: make(chan struct{}),
+		present: &interruption{done: make(chan struct{})},
 	}
 }
 
@@ -94,6 +104,7 @@ func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 	case former != nil && former.resource == resource && former.lingers != nil && former.lingers.Stop():
 		former.lingers = nil
 		former.wake()
+		q.sendTicket(former) // the nodes remember an arrival for so long after they last got it
 		return former, nil
 	case len(q.tickets) >= q.cfg.MaxWaiters:
 		return nil, lockcore.ErrTooManyWaiters
@@ -109,13 +120,20 @@ func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 	}
 	q.waiters[resource] = append(q.waiters[resource], w)
 	q.tickets[id] = w
-	if len(q.waiters[resource]) > 1 {
-		deadline := time.Now().Add(q.cfg.NodeTimeout)
-		for i := range q.cfg.Nodes {
-			q.submitTicket(i, w, deadline, ignored{})
-		}
-	}
+	q.sendTicket(w)
 	return w, nil
+}
+
+// sendTicket enqueues the waiter's ticket on the nodes, unless it is first here and so
+// sends it with its try. q.mu is held.
+func (q *Queue) sendTicket(w *Waiter) {
+	if q.waiters[w.resource][0] == w {
+		return
+	}
+	deadline := time.Now().Add(q.cfg.NodeTimeout)
+	for i := range q.cfg.Nodes {
+		q.submitTicket(i, w, deadline, ignored{})
+	}
 }
 
 // submitTicket sends the waiter's ticket to node i. q.mu is held, so that a dequeue
@@ -146,7 +164,7 @@ func (q *Queue) Dequeue(w *Waiter) {
 }
 
 // BreakOff removes a waiter whose request was broken off. A keyed one keeps its place
-// for lingerTime, since the request may come again. No other waiter passes it until
+// for LingerTime, since the request may come again. No other waiter passes it until
 // then. When this server stops, the ticket stays on the nodes until it expires: the
 // request may come again at another server.
 func (q *Queue) BreakOff(w *Waiter) {
@@ -159,7 +177,7 @@ func (q *Queue) BreakOff(w *Waiter) {
 	if q.stopped {
 		return
 	}
-	w.lingers = time.AfterFunc(lingerTime, func() { q.Dequeue(w) })
+	w.lingers = time.AfterFunc(LingerTime, func() { q.Dequeue(w) })
 }
 
 func (q *Queue) remove(w *Waiter, nextTry time.Time) {
@@ -223,21 +241,22 @@ func (q *Queue) NoQuorum() (n int) {
 
 // Await returns nil when the waiter should try to acquire: it is the first of this
 // server for the resource. Errors, also for a waiter that is woken again and again:
-// ErrTimedOut after the deadline, ErrStopping, the context's error.
+// ErrTimedOut after the deadline, ErrStopping, ErrInterrupted, the context's error.
 func (q *Queue) Await(ctx context.Context, w *Waiter, deadline <-chan time.Time) error {
+	present := q.interruption()
 	for {
 		pause, tries := q.untilTry(w)
 		if tries {
-			return q.ended(ctx, deadline)
+			return q.ended(ctx, present, deadline)
 		}
-		if err := q.rest(ctx, w, pause, deadline); err != nil {
+		if err := q.rest(ctx, w, pause, present, deadline); err != nil {
 			return err
 		}
 	}
 }
 
 // rest waits for the pause (for ever if it is 0) or a change.
-func (q *Queue) rest(ctx context.Context, w *Waiter, pause time.Duration, deadline <-chan time.Time) error {
+func (q *Queue) rest(ctx context.Context, w *Waiter, pause time.Duration, present *interruption, deadline <-chan time.Time) error {
 	var due <-chan time.Time
 	if pause > 0 {
 		timer := time.NewTimer(pause)
@@ -249,8 +268,8 @@ func (q *Queue) rest(ctx context.Context, w *Waiter, pause time.Duration, deadli
 	case <-due:
 	case <-deadline:
 		return ErrTimedOut
-	case <-q.stopping:
-		return lockcore.ErrStopping
+	case <-present.done:
+		return present.err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -273,12 +292,12 @@ func (q *Queue) untilTry(w *Waiter) (pause time.Duration, tries bool) {
 }
 
 // ended is the reason why a waiter must not try again, nil if there is none.
-func (q *Queue) ended(ctx context.Context, deadline <-chan time.Time) error {
+func (q *Queue) ended(ctx context.Context, present *interruption, deadline <-chan time.Time) error {
 	select {
 	case <-deadline:
 		return ErrTimedOut
-	case <-q.stopping:
-		return lockcore.ErrStopping
+	case <-present.done:
+		return present.err
 	default:
 		return ctx.Err()
 	}
@@ -309,6 +328,29 @@ func (q *Queue) Stop() {
 	defer q.mu.Unlock()
 	if !q.stopped {
 		q.stopped = true
-		close(q.stopping)
+		q.present.end(lockcore.ErrStopping)
 	}
+}
+
+// Interrupt ends the waits that are under way with ErrInterrupted, for a cause that
+// later ones may not meet.
+func (q *Queue) Interrupt() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.stopped {
+		q.present.end(ErrInterrupted)
+		q.present = &interruption{done: make(chan struct{})}
+	}
+}
+
+// interruption is what ends the waits that are under way now.
+func (q *Queue) interruption() *interruption {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.present
+}
+
+func (i *interruption) end(err error) {
+	i.err = err
+	close(i.done)
 }

@@ -74,7 +74,7 @@ func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 			q.Dequeue(twin)
 		}
 		q.BreakOff(first)
-		time.Sleep(lingerTime - time.Millisecond)
+		time.Sleep(LingerTime - time.Millisecond)
 		if _, tries := q.untilTry(second); tries {
 			t.Error("the next one is first already")
 		}
@@ -87,7 +87,7 @@ func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 		}
 		q.BreakOff(first)
 		before := len(n.dequeued())
-		time.Sleep(lingerTime)
+		time.Sleep(LingerTime)
 		synctest.Wait()
 		if _, tries := q.untilTry(second); !tries {
 			t.Error("the next one is not first")
