@@ -31,9 +31,9 @@ func (w *wire) set(f func()) { w.mu.Lock(); defer w.mu.Unlock(); f() }
 
 func (w *wire) Observe(ctx context.Context) (node.Observation, error) {
 	w.mu.Lock()
-	dark := w.dark
+	unheard := w.dark || w.down
 	w.mu.Unlock()
-	if dark {
+	if unheard {
 		return node.Observation{}, node.ErrNodeDown
 	}
 	return w.Model.Observe(ctx)
@@ -64,16 +64,6 @@ func (w *wire) Submit(op *node.Op, i int, sink node.Sink) {
 		}
 		sink.Deliver(i, r)
 	}()
-}
-
-func (w *wire) Observe(ctx context.Context) (node.Observation, error) {
-	w.mu.Lock()
-	down := w.down
-	w.mu.Unlock()
-	if down {
-		return node.Observation{}, node.ErrNodeDown
-	}
-	return w.Model.Observe(ctx)
 }
 
 type arena struct {
