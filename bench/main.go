@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fencelock/fencelock/bench/internal/barehttp"
 	"github.com/fencelock/fencelock/bench/internal/report"
 	"github.com/fencelock/fencelock/bench/internal/result"
 	"github.com/fencelock/fencelock/bench/internal/suite"
@@ -30,7 +31,11 @@ func status(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	if err := run(ctx, args); err != nil {
+	do := func() error { return run(ctx, args) }
+	if len(args) == 1 && args[0] == barehttp.Command {
+		do = func() error { return barehttp.Serve(ctx) }
+	}
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		return 1
 	}

@@ -7,7 +7,7 @@ import "testing"
 // that runs a server in another way calls it itself.
 func NeedsServer(t testing.TB) {
 	t.Helper()
-	if testing.Short() {
+	if testing.Testing() && testing.Short() {
 		t.Skip("needs a server, and this is -short: make test runs it")
 	}
 }

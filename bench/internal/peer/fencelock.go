@@ -27,6 +27,9 @@ type HTTP struct {
 // NewHTTP is the server at addr; Use extends the lease.
 func NewHTTP(addr string) *HTTP { return &HTTP{name: "fencelock-http", addrs: []string{addr}} }
 
+// NewBareHTTP is the server of recorded answers at addr, which has no locks.
+func NewBareHTTP(addr string) *HTTP { return &HTTP{name: "bare-http", addrs: []string{addr}} }
+
 // NewServers is several servers under a name of their own; clients are spread over them.
 func NewServers(name string, addrs []string) *HTTP { return &HTTP{name: name, addrs: addrs} }
 

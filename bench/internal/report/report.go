@@ -140,6 +140,17 @@ func ratio(m result.Metric) column {
 	}}
 }
 
+// floor compares with the floor in the same round.
+func floor() column {
+	return column{"÷ floor", func(set *result.Set, k result.Key) string {
+		base, ok := result.FloorOf(k)
+		if !ok {
+			return ""
+		}
+		return figure(set.Ratio(k, base, result.Rate).Median)
+	}}
+}
+
 func failed() column {
 	return column{"failed", func(set *result.Set, k result.Key) string {
 		if n, _ := set.Failures(k); n > 0 {
@@ -163,7 +174,7 @@ func cpuColumns() []column {
 
 func pairColumns() []column {
 	first := []column{
-		rate("pairs/s", result.Rate), ratio(result.Rate),
+		rate("pairs/s", result.Rate), ratio(result.Rate), floor(),
 		of("p50 µs", result.PairP50), of("p99 µs", result.PairP99),
 	}
 	return append(append(first, cpuColumns()...), failed())
@@ -193,10 +204,10 @@ func scenarios() []scenario {
 	}
 }
 
-// alonePairColumns leaves the ratio out, where the baseline does not run.
+// alonePairColumns leaves the ratios out, where neither baseline nor floors run.
 func alonePairColumns() []column {
 	all := pairColumns()
-	return append(all[:1:1], all[2:]...)
+	return append(all[:1:1], all[3:]...)
 }
 
 func (p *page) scenario(s scenario) {
@@ -276,6 +287,8 @@ func (p *page) contenders() {
 		{result.EtcdJSON, "the same etcd, v3lock by its JSON gateway", "nothing (one member)", "revision", "watch"},
 		{result.PgAdvisory, "Postgres session lock: no TTL, no disk, ends with its connection; 48 connections", "nothing", "no", "lock queue"},
 		{result.PgRow, "Postgres table of leases, synced; 48 connections", "nothing", "yes", "–"},
+		{result.Bare, "the floor in-process: fencelock's batches to the same five Redis, by the smallest script that locks and counts", "–", "yes", "–"},
+		{result.BareHTTP, "the floor of HTTP: chi and net/http with recorded answers, no locks", "–", "–", "–"},
 	} {
 		p.printf("| %s | %s | %s | %s | %s |\n", c[0], c[1], c[2], c[3], c[4])
 	}

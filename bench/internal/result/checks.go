@@ -48,6 +48,8 @@ const (
 	EtcdJSON    = "etcd-json"
 	PgAdvisory  = "pg-advisory"
 	PgRow       = "pg-row"
+	Bare        = "bare-batch"
+	BareHTTP    = "bare-http"
 	HTTPGuarded = "fencelock-http-guarded"
 	Unguarded   = "redsync-unguarded"
 
@@ -69,7 +71,7 @@ func HotVariant(waiters int, hold string) string { return fmt.Sprintf("%d waiter
 func (s *Set) Checks() []Check {
 	var all []Check
 	for _, group := range [][]Check{
-		s.throughputChecks(), s.fsyncChecks(), s.etcdChecks(), s.faultChecks(),
+		s.throughputChecks(), s.floorChecks(), s.fsyncChecks(), s.etcdChecks(), s.faultChecks(),
 		s.hotChecks(), s.memoryChecks(), s.lineChecks(),
 	} {
 		all = append(all, group...)
@@ -98,6 +100,33 @@ func (s *Set) throughputChecks() []Check {
 		latency("256", "p50", PairP50, "<", 1), latency("256", "p99", PairP99, "<", 1),
 		latency("1", "p50", PairP50, "≤", 1.5),
 		pairs("256", InProcess, 7),
+	}
+}
+
+// FloorOf is what the contender cannot be faster than in the same scenario and variant;
+// ok is false if it has no floor.
+func FloorOf(k Key) (floor Key, ok bool) {
+	switch k.Peer {
+	case HTTP:
+		k.Peer = BareHTTP
+	case InProcess:
+		k.Peer = Bare
+	default:
+		return Key{}, false
+	}
+	return k, true
+}
+
+func (s *Set) floorChecks() []Check {
+	share := func(variant, peer string, bound float64) Check {
+		k := Key{Uncontended, variant, peer}
+		floor, _ := FloorOf(k)
+		return target("floor", peer+" ÷ "+floor.Peer+", pairs/s at "+variant, s.Ratio(k, floor, Rate).Median, "≥", bound, "")
+	}
+	return []Check{
+		share("64", InProcess, 0.75), share("256", InProcess, 0.75), share("64", HTTP, 0.55), share("256", HTTP, 0.55),
+		target("floor", "nodes' time a pair ÷ "+Bare+"'s, at 256",
+			s.versus(Uncontended, "256", InProcess, Bare, StoreCPU), "≤", 1.25, ""),
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
+	"github.com/fencelock/fencelock/bench/internal/barehttp"
 	"github.com/fencelock/fencelock/bench/internal/peer"
 	"github.com/fencelock/fencelock/bench/internal/rawhttp"
 )
@@ -93,4 +95,25 @@ func listenAddr(log string) (string, error) {
 		return "", fmt.Errorf("the log's first line names no address: %s", line)
 	}
 	return first.Addr, nil
+}
+
+// StartBareHTTP starts this program as the server of recorded answers.
+func StartBareHTTP(ctx context.Context, s *Scope, answers []barehttp.Answer) (*Fencelock, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(answers)
+	if err != nil {
+		return nil, err
+	}
+	p, err := startProgram(s, path, []string{barehttp.Variable + "=" + string(text)}, barehttp.Command)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fencelock{Program: p}
+	return f, p.await(ctx, func(context.Context) (err error) {
+		f.Addr, err = listenAddr(f.out.text())
+		return err
+	})
 }

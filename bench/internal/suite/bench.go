@@ -7,8 +7,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/fencelock/fencelock/bench/internal/barehttp"
 	"github.com/fencelock/fencelock/bench/internal/cpu"
 	"github.com/fencelock/fencelock/bench/internal/peer"
+	"github.com/fencelock/fencelock/bench/internal/rawhttp"
 	"github.com/fencelock/fencelock/bench/internal/result"
 	"github.com/fencelock/fencelock/bench/internal/stand"
 	"github.com/fencelock/fencelock/internal/testenv"
@@ -24,6 +26,7 @@ const (
 	dbRedsync
 	dbRedislock
 	dbRueidislock
+	dbBare
 )
 
 // bench is a set of servers and the contenders that run on it.
@@ -118,7 +121,29 @@ func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persisten
 	if err := b.addLibraries(); err != nil {
 		return err
 	}
-	return b.awaitVoting(ctx, nodes)
+	if err := b.awaitVoting(ctx, nodes); err != nil {
+		return err
+	}
+	return b.addFloors(ctx)
+}
+
+// addFloors enters what fencelock cannot be faster than.
+func (b *bench) addFloors(ctx context.Context) error {
+	bare, err := peer.NewBare(b.redis.URLs(dbBare))
+	if err != nil {
+		return err
+	}
+	b.add(bare, nil, b.redis.CPU)
+	answers, err := barehttp.Record(ctx, b.server.Addr, rawhttp.Host)
+	if err != nil {
+		return err
+	}
+	server, err := stand.StartBareHTTP(ctx, b.scope, answers)
+	if err != nil {
+		return err
+	}
+	b.add(peer.NewBareHTTP(server.Addr), func() time.Duration { return cpu.Process(server.PID()) }, nil)
+	return nil
 }
 
 func (b *bench) addLibraries() error {

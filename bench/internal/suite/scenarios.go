@@ -64,7 +64,7 @@ func interleave(rounds int, peers []string, one func(peer string, round int) ste
 func (s *Suite) uncontended() []step {
 	peers := []string{
 		result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.Rueidislock,
-		result.EtcdGRPC, result.EtcdJSON, result.PgAdvisory, result.PgRow,
+		result.EtcdGRPC, result.EtcdJSON, result.PgAdvisory, result.PgRow, result.Bare, result.BareHTTP,
 	}
 	var steps []step
 	for _, workers := range s.size.levels {
@@ -80,7 +80,7 @@ func (s *Suite) uncontended() []step {
 // contenders that always do.
 func (s *Suite) fsynced() []step {
 	steps := []step{{label: "start Redis with appendfsync always", cost: 2 * time.Second, do: s.startFsync}}
-	onRedis := []string{result.HTTP, result.InProcess, result.Baseline, result.Redislock}
+	onRedis := []string{result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.Bare}
 	always := []string{result.EtcdGRPC, result.EtcdJSON, result.PgRow}
 	for _, workers := range s.size.fsyncLevels {
 		steps = append(steps, interleave(s.size.rounds, slices.Concat(onRedis, always), func(p string, round int) step {
