@@ -59,7 +59,8 @@ func (l listener) wakeFirst(resource string, t node.Ticket) bool {
 	if w == nil || w.resource != resource {
 		return l.removed[t.ID]
 	}
-	if w.Ticket.Keyed {
+	w.firstOn |= 1 << l.node
+	if bits.OnesCount8(w.firstOn) >= l.quorum {
 		l.moveToFront(w)
 	}
 	first := l.waiters[resource][0]
@@ -74,8 +75,10 @@ func (l listener) wakeFirst(resource string, t node.Ticket) bool {
 	return true
 }
 
-// moveToFront puts a waiter first whose keyed ticket is first on a node: the request
-// came back, and the node remembers that it arrived before those here.
+// moveToFront puts a waiter first whose ticket is first on a quorum of nodes. Its
+// request may have come back, and the nodes remember that it arrived before those here.
+// A single node proves nothing: it may lack tickets, and the waiter that it names tries
+// in vain while that of the others' first ticket never does.
 func (q *Queue) moveToFront(w *Waiter) {
 	waiters := q.waiters[w.resource]
 	place := slices.Index(waiters, w)

@@ -56,6 +56,7 @@ type Waiter struct {
 	tryNow   bool          // unless it was woken to try now
 	wokenBy  uint8         // the nodes that woke it since its last try, one bit each
 	noQuorum bool          // its last try met no quorum
+	firstOn  uint8         // the nodes that named its ticket since then, likewise
 	lingers  *time.Timer   // its request was broken off and may come again; nil while it waits
 }
 
@@ -287,7 +288,7 @@ func (q *Queue) untilTry(w *Waiter) (pause time.Duration, tries bool) {
 	if pause = time.Until(w.tryAt); !w.tryNow && pause > 0 {
 		return pause, false
 	}
-	w.tryNow, w.wokenBy = false, 0
+	w.tryNow, w.wokenBy, w.firstOn = false, 0, 0
 	return 0, true
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"math/bits"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -161,5 +162,43 @@ func TestWaitEndsThoughItIsWoken(t *testing.T) {
 				t.Errorf("%v, want %v", err, end.want)
 			}
 		}
+	})
+}
+
+// The nodes decide which of two waiters is first, and only a quorum of them: with a
+// single node's word the second one tries in vain, wakes the first by that, and is
+// itself tried again.
+func TestQuorumOfNodesDecidesWhoIsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(&slowNode{}, &slowNode{}, &slowNode{})
+		var waiters []*Waiter
+		for _, id := range []string{"", "key"} {
+			w, err := q.Enqueue("r", "", id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			waiters = append(waiters, w)
+		}
+		for i, woken := range []struct{ waiter, node, first int }{
+			{1, 0, 0}, // it lacks the other's ticket
+			{0, 1, 0},
+			{0, 2, 0}, // and the first tries
+			{1, 0, 0},
+			{1, 1, 1}, // the second has come back, and was there before
+			{0, 0, 1}, // not a quorum
+			{0, 2, 0}, // nor has an unkeyed ticket lost its place for good
+		} {
+			listener{q, woken.node}.Wake("r", waiters[woken.waiter].Ticket)
+			first := waiters[woken.first]
+			if q.waiters["r"][0] != first {
+				t.Fatalf("after wake %d waiter %d is not first", i+1, woken.first)
+			}
+			if bits.OnesCount8(first.wokenBy) >= q.quorum {
+				if _, tries := q.untilTry(first); !tries {
+					t.Errorf("after wake %d the first does not try", i+1)
+				}
+			}
+		}
+		time.Sleep(time.Minute)
 	})
 }
