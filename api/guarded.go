@@ -215,17 +215,9 @@ func (s *Server) countStale(kind fencing.AttemptKind, stale *fencing.StaleTokenE
 	}})
 }
 
-// withGuard runs op under a time limit of its own: a storage that hangs counts as
-// unavailable.
 func (s *Server) withGuard(r *http.Request, op func(context.Context, fencing.Guard) error) error {
 	if s.Guard == nil {
 		return errNoGuard
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), guardTimeout)
-	defer cancel()
-	err := op(ctx, s.Guard)
-	if errors.Is(err, context.DeadlineExceeded) && r.Context().Err() == nil {
-		return fmt.Errorf("%w: no answer within %s: %w", fencing.ErrGuardUnavailable, guardTimeout, err)
-	}
-	return err
+	return s.guard.call(r.Context(), op)
 }

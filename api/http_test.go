@@ -63,7 +63,7 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 
 func TestReadyz(t *testing.T) {
 	var status lockcore.ClusterStatus
-	s := newService(t, &fake{status: func() lockcore.ClusterStatus { return status }})
+	s := newService(t, &fake{status: func() lockcore.ClusterStatus { return status }}, func(o *api.Options) { o.Guard = nil })
 	status = lockcore.ClusterStatus{Ready: true, Quorum: 1, Voting: 1, Nodes: []lockcore.NodeStatus{
 		{Name: "n1", State: lockcore.NodeVoting, Since: 1500 * time.Millisecond, Epoch: 5},
 	}}

@@ -223,14 +223,14 @@ func (s *Server) writeRefusal(w http.ResponseWriter, a refusal) error {
 	return s.write(w, a.Status, wire.TypeProblem, a.Problem)
 }
 
-// logRefusal logs what the answer leaves out. The other refusals say everything,
-// and the Service logs a lost quorum, once and not per request.
+// logRefusal logs what the answer leaves out. The other refusals say everything. The
+// Service logs a lost quorum and guardWatch a failing guard, once and not per request.
 func (s *Server) logRefusal(w http.ResponseWriter, r *http.Request, status int, err error) {
 	level := slog.LevelWarn
 	switch {
 	case status == http.StatusInternalServerError:
 		level = slog.LevelError
-	case !errors.Is(err, fencing.ErrGuardUnavailable) && !errors.Is(err, access.ErrUnavailable):
+	case !errors.Is(err, access.ErrUnavailable):
 		return
 	}
 	s.Logger.LogAttrs(context.WithoutCancel(r.Context()), level, "request failed",

@@ -74,6 +74,7 @@ type Server struct {
 	pages   map[string][]byte // the problems' pages by slug
 	metrics metrics
 	leases  *lifecycle
+	guard   *guardWatch
 	streams share     // of GET /events
 	lists   share     // of GET /locks
 	bodies  sync.Pool // of *bytes.Buffer: requests in, responses out
@@ -95,13 +96,19 @@ func New(opts Options) *Server {
 	}
 	s.leases = &lifecycle{service: s.Service, events: s.Events, tracer: s.Tracer}
 	s.leases.metrics = newLockMetrics(s.Metrics, s.MetricsPrefixes, s.leases.live.Held)
+	s.guard = newGuardWatch(s.Guard, s.Metrics, s.Logger)
 	s.routes()
 	return s
 }
 
-// Run finds out how the leases that were granted here ended without a release,
-// until ctx ends.
-func (s *Server) Run(ctx context.Context) { s.leases.run(ctx) }
+// Run finds out how the leases that were granted here ended without a release, and
+// checks the guard, until ctx ends.
+func (s *Server) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { s.guard.run(ctx) })
+	s.leases.run(ctx)
+	running.Wait()
+}
 
 // ServeHTTP gives the request's body bodyTimeout to arrive, whoever reads it: what
 // a handler leaves of a body net/http reads itself, and without a deadline.

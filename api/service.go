@@ -14,21 +14,29 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 	return s.write(w, http.StatusOK, wire.TypeJSON, wire.Health{Status: "ok"})
 }
 
-// readyz is GET /readyz: 200 only while a quorum may vote. With access control, only
-// authenticated callers see the nodes, which are names of machines.
+// readyz is GET /readyz: 200 only while a quorum may vote. A guard that fails is told in
+// the body alone, since a load balancer must not take out a server that can lock. With
+// access control, only authenticated callers see the nodes and the guard's error, which
+// have names of machines.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	cluster := s.Service.Observe(r.Context())
 	status := http.StatusOK
 	if !cluster.Ready {
 		status = http.StatusServiceUnavailable
 	}
+	guard := s.guard.status()
 	if s.Access != nil && callerOf(w) == nil {
 		cluster.Nodes, cluster.Reason = nil, ""
 		if !cluster.Ready {
 			cluster.Reason = "too few nodes may vote; an authenticated request gets the nodes and reasons"
 		}
+		if guard != nil && !guard.Ready {
+			guard.Reason = "the storage fails; an authenticated request gets the reason"
+		}
 	}
-	return s.write(w, status, wire.TypeJSON, readyBody(cluster))
+	body := readyBody(cluster)
+	body.Guard = guard
+	return s.write(w, status, wire.TypeJSON, body)
 }
 
 func readyBody(c lockcore.ClusterStatus) wire.Ready {

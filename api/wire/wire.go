@@ -161,6 +161,16 @@ type Ready struct {
 	Quorum int    `json:"quorum"`
 	Voting int    `json:"voting"`
 	Nodes  []Node `json:"nodes"`
+	// Guard is the storage of the guarded records; nil for a server without one. It
+	// does not count in Ready, which is about locks.
+	Guard *GuardState `json:"guard,omitempty"`
+}
+
+// GuardState is the storage of the guarded records as this server sees it.
+type GuardState struct {
+	Ready   bool   `json:"ready"`
+	Reason  string `json:"reason"` // why not; empty while ready
+	SinceMS int64  `json:"since_ms"`
 }
 
 // Node is one node as this server sees it.

@@ -2,6 +2,7 @@ package pgguard
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -77,4 +78,20 @@ func (g *Guard) Refused(ctx context.Context) (refused int64, err error) {
 		return g.pool.QueryRow(ctx, `SELECT fencing._counted('refusals')`).Scan(&refused)
 	})
 	return refused, err
+}
+
+// Check returns nil if the guard is installed and its database takes writes. Errors:
+// fencing.ErrGuardUnavailable; ctx's.
+func (g *Guard) Check(ctx context.Context) error {
+	if _, err := g.Read(ctx, "fencelock/check"); err != nil && !errors.Is(err, fencing.ErrNotFound) {
+		return err
+	}
+	var readOnly bool
+	err := g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
+		return g.pool.QueryRow(ctx, `SELECT current_setting('transaction_read_only')::bool`).Scan(&readOnly)
+	})
+	if err == nil && readOnly {
+		err = fmt.Errorf("%w: the database takes no writes: it is a standby, or read-only", fencing.ErrGuardUnavailable)
+	}
+	return err
 }
