@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 )
 
 // Client talks to one lock service, through any of its servers. It is safe for
@@ -98,6 +99,8 @@ func New(servers string, opts ...Option) (*Client, error) {
 		opt(c)
 	}
 	switch {
+	case !utf8.ValidString(c.holder):
+		return nil, fmt.Errorf("client: the holder %q must be valid UTF-8", c.holder)
 	case c.http != nil && c.tls != nil:
 		return nil, errors.New("client: WithTLSConfig changes nothing in the client of WithHTTPClient: set it in that one's transport")
 	case c.http != nil && c.http.Timeout != 0:

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
@@ -23,10 +23,21 @@ type Lease struct {
 	client *Client
 	id     secret
 	ttl    time.Duration
+	last   atomic.Pointer[grant] // behind a pointer, it cannot be printed either
+}
 
-	mu    sync.Mutex
-	last  wire.Lease // the service's last answer
-	until time.Time  // the end of validity, on the monotonic clock
+// grant is the service's last answer.
+type grant struct {
+	lease wire.Lease
+	until time.Time // the end of validity, on the monotonic clock
+}
+
+// granted is the zero grant before the first answer.
+func (l *Lease) granted() grant {
+	if g := l.last.Load(); g != nil {
+		return *g
+	}
+	return grant{}
 }
 
 // Acquire takes a lease, and waits for it as long as Wait or ctx allows. Errors: ErrHeld
@@ -165,7 +176,7 @@ func (c *Client) Extend(ctx context.Context, leaseID string, ttl time.Duration) 
 	if err := l.Extend(ctx); err != nil {
 		return nil, err
 	}
-	l.ttl = time.Duration(l.last.TTLMS) * time.Millisecond
+	l.ttl = time.Duration(l.granted().lease.TTLMS) * time.Millisecond
 	return l, nil
 }
 
@@ -184,7 +195,7 @@ func (c *Client) Lease(ctx context.Context, leaseID string) (*Lease, error) {
 	if err := l.refresh(ctx); err != nil {
 		return nil, failed("look up", "", err)
 	}
-	l.ttl = time.Duration(l.last.TTLMS) * time.Millisecond
+	l.ttl = time.Duration(l.granted().lease.TTLMS) * time.Millisecond
 	return l, nil
 }
 
@@ -200,10 +211,8 @@ func millis(d time.Duration) *int64 {
 // sent and, after a wait in the queue, so much later as the service says it waited.
 // Counting from the answer would be unsafe: this process may have been paused since.
 func (l *Lease) renewed(sent time.Time, granted wire.Lease) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.last = granted
-	l.until = sent.Add(time.Duration(granted.WaitedMS+granted.ValidityMS) * time.Millisecond)
+	until := sent.Add(time.Duration(granted.WaitedMS+granted.ValidityMS) * time.Millisecond)
+	l.last.Store(&grant{granted, until})
 }
 
 // refresh asks how long the lease is valid still.
@@ -225,6 +234,11 @@ func (l *Lease) ID() string { return l.id.reveal() }
 // Token is the fencing token, the same for the whole life of the lease; 0 for a
 // lease of several resources, see Parts.
 func (l *Lease) Token() fencing.Token { return fencing.Token(l.Wire().FencingToken) }
+
+// Proof is the fence_proof of the lease's token, for guards that demand one; ""
+// if the service makes none (FENCELOCK_PROOF_KEY_FILE), and for a lease of several
+// resources, see Parts.
+func (l *Lease) Proof() string { return l.granted().lease.FenceProof }
 
 // Part is one resource of a lease.
 type Part struct {
@@ -265,11 +279,7 @@ func (l *Lease) TTL() time.Duration { return l.ttl }
 // Until is the end of the lease's validity, on this process's monotonic clock: counted
 // from before the last request that succeeded. From then on another lease may hold
 // the resource.
-func (l *Lease) Until() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.until
-}
+func (l *Lease) Until() time.Time { return l.granted().until }
 
 // Validity is how long the lease is still sure to hold; 0 when it may be over.
 func (l *Lease) Validity() time.Duration { return max(0, time.Until(l.Until())) }
@@ -277,11 +287,9 @@ func (l *Lease) Validity() time.Duration { return max(0, time.Until(l.Until())) 
 // Wire is the lease as the service shows it to its holder, with the validity as
 // of now. The lease id in it is a secret.
 func (l *Lease) Wire() wire.Lease {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.last
-	now.WaitedMS, now.ValidityMS = 0, max(0, time.Until(l.until).Milliseconds())
-	return now
+	now := l.granted()
+	now.lease.WaitedMS, now.lease.ValidityMS = 0, max(0, time.Until(now.until).Milliseconds())
+	return now.lease
 }
 
 // Extend gives the lease its TTL again. Errors: ErrLeaseLost (final),
@@ -307,7 +315,7 @@ func (l *Lease) extend(ctx context.Context, attempt time.Duration) error {
 // released; safe to repeat, and it ends with its TTL in any case.
 func (l *Lease) Release(ctx context.Context) error {
 	_, err := l.client.do(ctx, call{method: http.MethodDelete, path: currentLease, lease: l.id.reveal()})
-	return err
+	return failed("release", l.names(), err)
 }
 
 // releaseAfter releases with a deadline of its own: the caller's context may

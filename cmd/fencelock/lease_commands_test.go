@@ -178,3 +178,18 @@ func TestHelpHasExamples(t *testing.T) {
 		}
 	}
 }
+
+// A text that is not UTF-8 would name another resource at the server: no command sends it.
+func TestCommandsRefuseWhatIsNotUTF8(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	const bad = "bin/\xff"
+	for _, args := range [][]string{
+		{"acquire", bad}, {"acquire", "a", bad}, {"acquire", "--holder", bad, "a"}, {"acquire", "--metadata", `"` + bad + `"`, "a"},
+		{"run", bad, "--", "true"}, {"run", "--holder", bad, "a", "--", "true"},
+		{"get", bad}, {"ls", bad}, {"break", "--yes", bad},
+	} {
+		p.tool("", nil, args...).wants(t, strings.Join(args, " "), exitUsage, "", "must be valid UTF-8")
+	}
+	p.tool("", nil, "ls").wants(t, "what is held then", 0, "no locks are held", "")
+}

@@ -176,6 +176,10 @@ var rules = []rule{
 		why: "what an application would write, with what an application would import",
 	},
 	{
+		pkg: "internal/apicheck",
+		why: "it reads Go files",
+	},
+	{
 		pkg: "internal/archtest",
 		why: "this package",
 	},

@@ -1,0 +1,109 @@
+package client_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/client"
+)
+
+const (
+	fakeID     = "secret-lease-id"
+	fakeProof  = "k1.secret-proof"
+	fakeBearer = "secret-bearer-token"
+)
+
+// fake is a transport that answers as a service of one resource would, without a
+// network, so that a test may run in the time of testing/synctest.
+type fake struct {
+	mu       sync.Mutex
+	held     bool
+	requests []string                           // method and path
+	answer   func(*http.Request) *http.Response // instead of the fake's own; nil for its own
+}
+
+func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
+	var body wire.AcquireRequest
+	if r.Body != nil {
+		_ = json.NewDecoder(r.Body).Decode(&body)
+		_ = r.Body.Close()
+	}
+	f.mu.Lock()
+	f.requests = append(f.requests, r.Method+" "+r.URL.Path)
+	answer, held := f.answer, f.held
+	acquires := r.URL.Path == "/locks" && r.Method == http.MethodPost
+	f.held = (f.held || acquires) && r.Method != http.MethodDelete
+	f.mu.Unlock()
+	switch {
+	case answer != nil:
+		if resp := answer(r); resp != nil {
+			return resp, nil
+		}
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	case acquires && held && body.WaitMS != nil:
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	case acquires && held:
+		return response(r, http.StatusConflict, wire.Problem{
+			Type: "/problems/lock-held", Title: "The resource is locked", Status: http.StatusConflict, Resource: "r",
+			HeldDetails: &wire.HeldDetails{Holder: "other"},
+		}), nil
+	case r.Method == http.MethodDelete:
+		return response(r, http.StatusNoContent, nil), nil
+	}
+	return response(r, http.StatusOK, lease(time.Minute)), nil
+}
+
+// count is how many requests of a method and path there were.
+func (f *fake) count(request string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.requests {
+		if r == request {
+			n++
+		}
+	}
+	return n
+}
+
+func (f *fake) answers(answer func(*http.Request) *http.Response) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer = answer
+}
+
+func lease(ttl time.Duration) wire.Lease {
+	return wire.Lease{
+		Kind: wire.KindLease, Resource: "r", LeaseID: fakeID, FencingToken: 34, FenceProof: fakeProof,
+		TTLMS: ttl.Milliseconds(), ValidityMS: ttl.Milliseconds(),
+	}
+}
+
+func response(r *http.Request, status int, body any) *http.Response {
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err)
+	}
+	return &http.Response{
+		StatusCode: status, Status: fmt.Sprint(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{},
+		Body: io.NopCloser(bytes.NewReader(text)), ContentLength: int64(len(text)), Request: r,
+	}
+}
+
+// connectFake makes a client of a fake.
+func connectFake(t *testing.T, f *fake) *client.Client {
+	t.Helper()
+	c, err := client.New("http://fake", client.WithHTTPClient(&http.Client{Transport: f}), client.WithBearerToken(fakeBearer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
