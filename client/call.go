@@ -12,7 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync/atomic"
+	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
@@ -20,64 +20,164 @@ import (
 
 // The pace of repeated requests.
 const (
-	firstPause  = 50 * time.Millisecond
-	maxPause    = time.Second
-	maxWait     = 10 * time.Minute // that a server lets one request wait in the queue
-	probeEvery  = 5 * time.Second  // while a request waits in the queue
-	abandonTime = 2 * time.Second  // to release what a cancelled request was granted
+	firstPause   = 50 * time.Millisecond
+	maxPause     = time.Second
+	maxWait      = 10 * time.Minute // that a request may ask a server to wait
+	shortPoll    = time.Second      // the first poll after one that got no answer
+	abandonTime  = 10 * time.Second // to release what a given-up request was granted
+	tryPatience  = 2 * time.Second  // of a call that does not wait
+	shortestLast = time.Second      // what the last try has, though patience ends earlier
 )
 
 // call is one request, to be sent to whichever server answers. Every call may be
 // sent twice: an acquire carries a key, and the others change nothing twice.
 type call struct {
 	method, path string
+	resource     string                       // for errors
 	body         func(wait time.Duration) any // sent as JSON; nil for none
 	key          string                       // Idempotency-Key; "" for none
 	lease        string                       // Fencelock-Lease, a lease id; "" for none
 	waitUntil    time.Time                    // how long it may wait in the queue; zero for not at all
 	attempt      time.Duration                // bounds one try, without the wait; 0 for the client's timeout
 	into         any                          // decoded from a success; nil for none
+	quiet        bool                         // its retries are not observed: no caller waits for it
+}
+
+// waits says whether the call is a wait in the queue, which is a series of polls.
+func (c *call) waits() bool { return !c.waitUntil.IsZero() }
+
+// left is how long the call may still wait.
+func (c *call) left() time.Duration {
+	return min(max(0, time.Until(c.waitUntil)), maxWait).Truncate(time.Millisecond)
+}
+
+// op is what the call does, as Error.Op says it.
+func (c *call) op() string {
+	switch lease := c.lease != ""; {
+	case c.method == http.MethodPost && lease:
+		return "extend"
+	case c.method == http.MethodPost:
+		return "acquire"
+	case c.method == http.MethodDelete && lease:
+		return "release"
+	case c.method == http.MethodDelete:
+		return "break"
+	case lease:
+		return "look up"
+	case strings.HasPrefix(c.path, "/locks?"):
+		return "list"
+	default:
+		return "inspect"
+	}
 }
 
 // tries is how a call has gone so far.
 type tries struct {
-	contact   atomic.Int64 // when a server last answered, since begun
-	begun     time.Time
-	ambiguous bool // a try without an answer may have taken effect
+	patience  time.Duration
+	number    int
+	ambiguous bool          // a try without an answer may have taken effect
+	poll      time.Duration // how long the next poll may be
+	pause     time.Duration // before the next try
+
+	// When the failures began that still last; zero if none do.
+	unanswered time.Time // no server answers
+	unserved   time.Time // servers answer that they cannot serve it
 }
 
-func (t *tries) touch() { t.contact.Store(int64(time.Since(t.begun))) }
-
-// sinceContact is for how long no server has answered.
-func (t *tries) sinceContact() time.Duration {
-	return time.Since(t.begun) - time.Duration(t.contact.Load())
+func (c *Client) newTries(call *call) *tries {
+	t := &tries{patience: c.patience, poll: c.poll, pause: firstPause}
+	if call.key != "" && !call.waits() {
+		t.patience = min(t.patience, tryPatience)
+	}
+	return t
 }
 
-// do sends the call until a server answers it for good, or none has answered
-// for as long as the client is patient. It returns when the answered request
-// was sent.
+// failed notes a try that failed with ErrUnavailable.
+func (t *tries) failed(err error) {
+	since := &t.unanswered
+	if answered(err) {
+		since, t.unanswered = &t.unserved, time.Time{}
+	} else {
+		t.poll = min(t.poll, shortPoll)
+	}
+	if since.IsZero() {
+		*since = time.Now()
+	}
+}
+
+// held notes a poll that ended without a grant.
+func (t *tries) held(longest time.Duration) {
+	t.unanswered, t.unserved, t.pause = time.Time{}, time.Time{}, firstPause
+	t.poll = min(2*t.poll, longest)
+}
+
+// failing is for how long the call has failed.
+func (t *tries) failing() (d time.Duration) {
+	for _, since := range []time.Time{t.unanswered, t.unserved} {
+		if !since.IsZero() {
+			d = max(d, time.Since(since))
+		}
+	}
+	return d
+}
+
+// answered says whether a server of the service answered with the error, and not a proxy
+// for want of one.
+func answered(err error) bool {
+	problem, ok := errors.AsType[*ProblemError](err)
+	return ok && problem.Type != noType
+}
+
+// do sends the call until a server answers it for good, or the client's patience ends
+// (WithPatience), or ctx. It returns when the answered request was sent, and after an
+// error whether the call may have taken effect.
 func (c *Client) do(ctx context.Context, call call) (sent time.Time, err error) {
-	if err := c.made(); err != nil {
-		return sent, err
-	}
-	t := &tries{begun: time.Now()}
-	pause := firstPause
-	for {
-		sent, err = c.askAll(ctx, call, t)
-		if !errors.Is(err, ErrUnavailable) || ctx.Err() != nil {
-			return sent, t.settle(call, err)
-		}
-		next := c.pause(pause, err)
-		if t.sinceContact()+next > c.patience || sleep(ctx, next) != nil {
-			return sent, err
-		}
-		pause = min(2*pause, maxPause)
-	}
+	sent, _, err = c.try(ctx, call)
+	return sent, err
 }
 
-// pause spreads callers that failed together, and obeys Retry-After of a limit.
-func (c *Client) pause(d time.Duration, err error) time.Duration {
-	d = d/2 + rand.N(d) //nolint:gosec // no secret
+func (c *Client) try(ctx context.Context, call call) (sent time.Time, ambiguous bool, err error) {
+	if err := c.made(); err != nil {
+		return sent, false, err
+	}
+	t := c.newTries(&call)
+	for ctx.Err() == nil {
+		sent, err = c.askAll(ctx, &call, t)
+		pause := firstPause
+		switch {
+		case err == nil:
+			return sent, false, nil
+		case ctx.Err() != nil:
+			return sent, true, cause(ctx)
+		case errors.Is(err, ErrHeld) && call.left() > 0:
+			t.held(c.poll)
+		case !errors.Is(err, ErrUnavailable):
+			return sent, t.ambiguous, t.settle(&call, err)
+		default:
+			pause = t.nextPause(err)
+			if t.failing()+pause > t.patience {
+				return sent, t.ambiguous, err
+			}
+			c.retrying(&call, t, err, pause)
+		}
+		_ = sleep(ctx, pause)
+	}
+	return sent, t.number > 0, cause(ctx) // it may have a place in the queue
+}
+
+// cause is why ctx has ended: its error, and its cause if that is another one.
+func cause(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == err { //nolint:errorlint // the very same
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// nextPause spreads callers that failed together, and obeys Retry-After of a limit.
+func (t *tries) nextPause(err error) time.Duration {
+	d := t.pause/2 + rand.N(t.pause) //nolint:gosec // no secret
+	t.pause = min(2*t.pause, maxPause)
 	if problem, ok := errors.AsType[*ProblemError](err); ok && problem.Status == http.StatusTooManyRequests {
 		d = max(d, problem.RetryAfter)
 	}
@@ -86,7 +186,7 @@ func (c *Client) pause(d time.Duration, err error) time.Duration {
 
 // settle turns "it is gone" into success for a deletion of which an earlier try
 // may have done it.
-func (t *tries) settle(call call, err error) error {
+func (t *tries) settle(call *call, err error) error {
 	problem, ok := errors.AsType[*ProblemError](err)
 	if ok && t.ambiguous && call.method == http.MethodDelete && problem.Status == http.StatusNotFound {
 		return nil
@@ -95,53 +195,76 @@ func (t *tries) settle(call call, err error) error {
 }
 
 // askAll asks each server once, beginning with the one that answered last.
-func (c *Client) askAll(ctx context.Context, call call, t *tries) (sent time.Time, err error) {
+func (c *Client) askAll(ctx context.Context, call *call, t *tries) (sent time.Time, err error) {
 	first := c.at.Load()
-	for i := range c.servers {
-		n := (int(first) + i) % len(c.servers)
+	for i := range c.peers {
+		n := (int(first) + i) % len(c.peers)
 		sent = time.Now()
-		err = c.ask(ctx, c.servers[n], call, t)
+		err = c.ask(ctx, c.peers[n], call, t)
 		if !errors.Is(err, ErrUnavailable) {
 			c.at.Store(uint32(n))
 			return sent, err
 		}
-		if ctx.Err() != nil {
+		t.failed(err)
+		if call.waits() && t.unanswered.Before(c.reach.lastContact()) && !t.unanswered.IsZero() {
+			t.unanswered = c.reach.lastContact() // another request got an answer: so will this one
+		}
+		if ctx.Err() != nil || t.number >= len(c.peers) && t.failing() > t.patience {
 			break
 		}
 	}
 	return sent, err
 }
 
-func (c *Client) ask(caller context.Context, server string, call call, t *tries) error {
-	wait := min(max(0, time.Until(call.waitUntil)), maxWait).Truncate(time.Millisecond)
-	attempt := call.attempt
-	if attempt <= 0 || attempt > c.timeout {
-		attempt = c.timeout
-	}
-	ctx, cancel := context.WithTimeout(caller, attempt+wait)
+// ask sends the call to one server. Without an answer in time the error is ErrUnavailable.
+func (c *Client) ask(caller context.Context, server *peer, call *call, t *tries) error {
+	t.number++
+	left := call.left()
+	kept := min(left, t.poll) // how long the server may keep this request
+	ctx, cancel := context.WithTimeout(caller, c.limit(call, t)+kept)
 	defer cancel()
-	req, err := c.request(ctx, server, call, wait)
+	req, err := c.request(ctx, server.url, call, left)
 	if err != nil {
 		return err
 	}
-	watched := c.watch(ctx, cancel, server, wait, t)
+	if kept < left {
+		req.Header.Set(wire.HeaderPrefer, "wait="+strconv.Itoa(int(kept/time.Second)))
+	}
+	if kept > probeEvery {
+		defer c.watch(server, cancel)() //nolint:contextcheck // one probe for all that wait there
+	}
 	resp, err := c.http.Do(req)
 	if err == nil {
 		defer func() { _ = resp.Body.Close() }()
 		err = read(resp, call.into)
+		server.answered(resp.Header.Get(wire.HeaderServer))
 	}
-	cancel()
-	watched()
 	return c.judge(caller, err, t)
+}
+
+// limit bounds a try, without its wait: by the call, by the client's timeout, and by
+// what is left of its patience.
+func (c *Client) limit(call *call, t *tries) time.Duration {
+	limit := c.timeout
+	if call.attempt > 0 {
+		limit = min(limit, call.attempt)
+	}
+	if failing := t.failing(); failing > 0 {
+		limit = min(limit, max(t.patience-failing, shortestLast))
+	}
+	return limit
 }
 
 // judge makes the call's error of a try's.
 func (c *Client) judge(caller context.Context, err error, t *tries) error {
-	problem, answered := errors.AsType[*ProblemError](err)
+	if err == nil || !errors.Is(err, ErrUnavailable) && answered(err) {
+		c.reach.touch()
+	}
+	problem, refused := errors.AsType[*ProblemError](err)
 	switch {
 	case err == nil:
 		return nil
-	case answered:
+	case refused:
 		t.ambiguous = t.ambiguous || problem.Status >= http.StatusInternalServerError
 		return err
 	case errors.Is(err, errNotOurs):
@@ -149,10 +272,12 @@ func (c *Client) judge(caller context.Context, err error, t *tries) error {
 	}
 	dial, ok := errors.AsType[*net.OpError](err)
 	t.ambiguous = t.ambiguous || !ok || dial.Op != "dial"
-	// Other connections to a server that swallows requests are no better.
-	c.http.CloseIdleConnections()
 	if caller.Err() != nil {
-		return fmt.Errorf("%w: %w", ErrUnavailable, caller.Err())
+		return cause(caller)
+	}
+	if c.ownsTransport {
+		// A network that has lost this connection may have lost those that are idle.
+		c.http.CloseIdleConnections()
 	}
 	// The try's own time limit must not look like the caller's.
 	return fmt.Errorf("%w: %s", ErrUnavailable, reason(err))
@@ -166,7 +291,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-func (c *Client) request(ctx context.Context, server string, call call, wait time.Duration) (*http.Request, error) {
+func (c *Client) request(ctx context.Context, server string, call *call, wait time.Duration) (*http.Request, error) {
 	var body io.Reader
 	if call.body != nil {
 		text, err := json.Marshal(call.body(wait))
@@ -196,44 +321,6 @@ func (c *Client) request(ctx context.Context, server string, call call, wait tim
 		req.Header.Set("Authorization", "Bearer "+credential)
 	}
 	return req, nil
-}
-
-// watch probes a request's server while the request waits in the queue, and cancels the
-// request when the server does not answer: a frozen one would keep it for ever. ended
-// waits for the watch to end, which it does with ctx.
-func (c *Client) watch(ctx context.Context, cancel func(), server string, wait time.Duration, t *tries) (ended func()) {
-	if wait <= probeEvery {
-		return func() {}
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for sleep(ctx, probeEvery) == nil {
-			if err := c.probe(ctx, server); err != nil {
-				cancel()
-				return
-			}
-			t.touch()
-		}
-	}()
-	return func() { <-done }
-}
-
-// probe returns an error if a server does not answer at all.
-func (c *Client) probe(ctx context.Context, server string) error {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/healthz", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxBody))
-	return err
 }
 
 // withoutURL drops the URL from the error, which the caller knows.
@@ -266,10 +353,13 @@ func read(resp *http.Response, into any) error {
 	return nil
 }
 
+// noType is the type of a refusal that is not the service's: a proxy's.
+const noType = "about:blank"
+
 func problemOf(resp *http.Response, body []byte) error {
 	e := &ProblemError{}
 	if json.Unmarshal(body, &e.Problem) != nil || e.Type == "" { // not from the service: a proxy's
-		e.Problem = wire.Problem{Type: "about:blank", Title: http.StatusText(resp.StatusCode)}
+		e.Problem = wire.Problem{Type: noType, Title: http.StatusText(resp.StatusCode)}
 	}
 	e.Status = resp.StatusCode
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {

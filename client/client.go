@@ -18,7 +18,9 @@ import (
 // concurrent use. New makes one; the calls of a zero Client return an error.
 type Client struct {
 	servers []string
+	peers   []*peer       // the same
 	at      atomic.Uint32 // the server that answered last
+	reach   reach
 	http    *http.Client
 	tls     *tls.Config
 	life    *lifetime
@@ -28,6 +30,8 @@ type Client struct {
 	holder        string
 	timeout       time.Duration
 	patience      time.Duration
+	poll          time.Duration
+	onRetry       func(Retry) // nil for none
 }
 
 // Option tunes a Client, in New.
@@ -79,28 +83,27 @@ func WithHolder(label string) Option { return func(c *Client) { c.holder = label
 // the queue; default 5s. Less when a lease is about to end.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
-// WithPatience sets how long a call is repeated while no server answers or none has a
-// quorum, before it returns ErrUnavailable; default 10s. Every server is asked at
-// least once. For a caller in the queue it counts from its server's last answer.
-func WithPatience(d time.Duration) Option { return func(c *Client) { c.patience = d } }
-
 // New makes a Client for one or more servers of the same service, separated by
 // commas: a call goes to the next server when one does not answer.
 func New(servers string, opts ...Option) (*Client, error) {
-	c := &Client{timeout: 5 * time.Second, patience: 10 * time.Second, life: newLifetime()}
+	c := &Client{timeout: 5 * time.Second, patience: 10 * time.Second, poll: 45 * time.Second, life: newLifetime()}
 	for server := range strings.SplitSeq(servers, ",") {
 		u, err := url.Parse(strings.TrimSpace(server))
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
 			return nil, errors.New("client: every server must be a URL such as http://127.0.0.1:8080, without a password; several are separated by commas")
 		}
-		c.servers = append(c.servers, strings.TrimSuffix(u.String(), "/"))
+		server = strings.TrimSuffix(u.String(), "/")
+		c.servers, c.peers = append(c.servers, server), append(c.peers, &peer{url: server})
 	}
 	for _, opt := range opts {
 		opt(c)
 	}
+	c.poll = c.poll.Truncate(time.Second)
 	switch {
 	case !utf8.ValidString(c.holder):
 		return nil, fmt.Errorf("client: the holder %q must be valid UTF-8", c.holder)
+	case c.poll <= 0:
+		return nil, errors.New("client: WithPoll needs a second at least")
 	case c.http != nil && c.tls != nil:
 		return nil, errors.New("client: WithTLSConfig changes nothing in the client of WithHTTPClient: set it in that one's transport")
 	case c.http != nil && c.http.Timeout != 0:

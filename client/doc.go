@@ -15,7 +15,9 @@
 //
 // It outlives restarts and failures of servers: a call goes to the next server
 // when one does not answer, and is repeated with the same idempotency key, so
-// that a lost answer is not a lost lease. A live lease is kept for as long as any
+// that a lost answer is not a lost lease (see WithPatience). A wait in the queue is a
+// series of polls that keep the place, shorter than the time limits of proxies, so that
+// it outlives its server, too, and a load balancer may be in between. A live lease is kept for as long as any
 // server answers before its margin begins.
 //
 // Not promised: that the work stops in time. A process that is paused learns of

@@ -104,19 +104,14 @@ func (c *Client) granted(ctx context.Context, resources []string, a acquisition)
 	acquire := a.call(resources, key)
 	var granted wire.Lease
 	acquire.into = &granted
-	for {
-		sent, err := c.do(ctx, acquire)
-		switch {
-		case err == nil:
-			return c.delivered(ctx, granted, sent)
-		case ctx.Err() != nil:
-			c.background(ctx, abandonTime, func(ctx context.Context) { c.abandon(ctx, resources, key) })
-			return nil, err
-		case !errors.Is(err, ErrHeld) || time.Until(acquire.waitUntil) <= 0 || sleep(ctx, firstPause) != nil:
-			return nil, err
-		}
-		// The service lets no request wait for longer at a time.
+	sent, ambiguous, err := c.try(ctx, acquire)
+	switch {
+	case err == nil:
+		return c.delivered(ctx, granted, sent)
+	case ambiguous:
+		c.background(ctx, abandonTime, func(ctx context.Context) { c.abandon(ctx, resources, key) })
 	}
+	return nil, err
 }
 
 func (a acquisition) call(resources []string, key string) call {
@@ -127,7 +122,7 @@ func (a acquisition) call(resources []string, key string) call {
 	if len(resources) == 1 {
 		body.Resource, body.Resources = resources[0], nil
 	}
-	acquire := call{method: http.MethodPost, path: "/locks", key: key, body: func(wait time.Duration) any {
+	acquire := call{method: http.MethodPost, path: "/locks", resource: strings.Join(resources, ", "), key: key, body: func(wait time.Duration) any {
 		body.WaitMS = millis(wait)
 		return body
 	}}
@@ -148,14 +143,15 @@ func (c *Client) delivered(ctx context.Context, granted wire.Lease, sent time.Ti
 	return nil, fmt.Errorf("%w: the grant arrived when it was over; a longer TTL may help", ErrUnavailable)
 }
 
-// abandon releases what a cancelled request may have been granted: it is found under
-// the key, and would otherwise block the resource until its TTL ends.
+// abandon releases what a request that was given up may have been granted: it is found
+// under the key, and would otherwise block the resource until its TTL ends. Its place in
+// the queue is given up, too.
 func (c *Client) abandon(ctx context.Context, resources []string, key string) {
 	found := acquisition{}.call(resources, key)
 	var granted wire.Lease
-	found.into = &granted
-	if sent, err := c.do(ctx, found); err == nil {
-		_ = c.newLease(granted, sent).Release(ctx) // else its TTL ends it
+	found.into, found.quiet = &granted, true
+	if _, err := c.do(ctx, found); err == nil { // else its TTL ends it
+		_, _ = c.do(ctx, call{method: http.MethodDelete, path: currentLease, lease: granted.LeaseID, quiet: true})
 	}
 }
 
@@ -320,9 +316,9 @@ func (l *Lease) Release(ctx context.Context) error {
 
 // releaseAfter releases with a deadline of its own: the caller's context may
 // have ended, and that should not block the resource for the TTL. There is time for
-// every server: the one that granted the lease may be frozen.
+// every server, and for one retry: the one that granted the lease may be frozen.
 func (l *Lease) releaseAfter(ctx context.Context) error {
-	limit := l.client.timeout * time.Duration(len(l.client.servers))
+	limit := l.client.timeout * time.Duration(len(l.client.servers)+1)
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	return l.Release(releasing)

@@ -111,6 +111,9 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resources []st
 		if err == nil {
 			_ = f.release(ctx, lease) // it expires with its TTL otherwise
 		}
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseLimit)
+		defer cancel()
+		_ = locks.Close(closing) // which releases what the request was granted as it ended
 		return nil, interrupted(signals)
 	case err != nil:
 		return nil, f.hush(f.notAcquired(err))
@@ -165,5 +168,9 @@ func (f *lockFlags) release(ctx context.Context, lease *client.Lease) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(releaseLimit, lease.Validity()))
 	defer cancel()
-	return lease.Release(ctx)
+	err := lease.Release(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %w", client.ErrUnavailable, err)
+	}
+	return err
 }

@@ -92,6 +92,9 @@ func (s *set) acquire(ctx context.Context, req *request) (*part, error) {
 	if req.Wait > 0 {
 		return s.acquireQueued(ctx, req)
 	}
+	if req.IdempotencyKey != "" {
+		s.queue.GiveUp(req.Resource, s.ticketID(ctx, req))
+	}
 	var wait time.Duration
 	for try := 1; ; try++ {
 		taken, err := s.tryAcquire(ctx, req, node.Ticket{})

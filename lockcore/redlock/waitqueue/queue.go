@@ -181,6 +181,18 @@ func (q *Queue) BreakOff(w *Waiter) {
 	w.lingers = time.AfterFunc(LingerTime, func() { q.Dequeue(w) })
 }
 
+// GiveUp dequeues a waiter whose request was broken off: the request came again, and does
+// not wait any more.
+func (q *Queue) GiveUp(resource, id string) {
+	q.mu.Lock()
+	w := q.tickets[id]
+	lingers := w != nil && w.resource == resource && w.lingers != nil && w.lingers.Stop()
+	q.mu.Unlock()
+	if lingers {
+		q.Dequeue(w)
+	}
+}
+
 func (q *Queue) remove(w *Waiter, nextTry time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
