@@ -2,11 +2,14 @@ package conformance
 
 import (
 	"flag"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 var other = flag.String("driver", "", "the command of one more driver, to test a client of your own")
@@ -14,6 +17,12 @@ var other = flag.String("driver", "", "the command of one more driver, to test a
 // Every client does the right thing in every scenario. With -v it prints the table.
 func TestConformance(t *testing.T) {
 	clients := []Client{{Name: "go", Command: []string{buildDriver(t, "go")}}}
+	if pythons := testenv.FindPythons(); len(pythons) > 0 {
+		driver := []string{pythons[0].Path, "../python/tests/driver.py"}
+		clients = append(clients, Client{Name: "python", Command: append(driver[:2:2], "sync")}, Client{Name: "python aio", Command: append(driver[:2:2], "aio")})
+	} else if t.Log("NOT RUN: the Python client: there is no python3"); os.Getenv("CI") != "" {
+		t.Fail()
+	}
 	if *other != "" {
 		clients = append(clients, Client{Name: "yours", Command: strings.Fields(*other)})
 	}

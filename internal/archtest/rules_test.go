@@ -172,6 +172,10 @@ var rules = []rule{
 		why: "what a client's users would write",
 	},
 	{
+		pkg: "clients/python",
+		why: "the Python client; only its tests are in Go",
+	},
+	{
 		pkg: "examples", ours: []string{"storage/pgguard", "fencing", "client"}, others: true,
 		why: "what an application would write, with what an application would import",
 	},

@@ -12,10 +12,10 @@ import (
 var errByHand = errors.New("install redis-server and postgresql, or start Docker, or name running servers in " +
 	EnvRedisAddrs + " and " + EnvDatabaseURL)
 
-// aptInstall installs a Debian package unless it is installed by now. Test packages run
+// aptInstall installs Debian packages unless they are installed by now. Test packages run
 // in parallel processes: one of them installs and the others wait for it. Debian starts a
 // server of its own with it, which stays unused.
-func aptInstall(pkg string, installed func() bool) error {
+func aptInstall(pkgs []string, installed func() bool) error {
 	apt, err := exec.LookPath("apt-get")
 	if err != nil || os.Getuid() != 0 {
 		return errByHand
@@ -28,13 +28,13 @@ func aptInstall(pkg string, installed func() bool) error {
 	if installed() {
 		return nil
 	}
-	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", pkg}} {
+	for _, args := range [][]string{{"update"}, append([]string{"install", "-y", "--no-install-recommends"}, pkgs...)} {
 		if err := runApt(apt, args); err != nil {
 			return errors.Join(err, errByHand)
 		}
 	}
 	if !installed() {
-		return fmt.Errorf("apt-get installed %s, but the server was not found: %w", pkg, errByHand)
+		return fmt.Errorf("apt-get installed %v, but they were not found: %w", pkgs, errByHand)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func findBrowser() (string, error) {
 	if path := localBrowser(); path != "" {
 		return path, nil
 	}
-	if err := aptInstall(browserPackage, func() bool { return localBrowser() != "" }); err != nil {
+	if err := aptInstall([]string{browserPackage}, func() bool { return localBrowser() != "" }); err != nil {
 		return "", fmt.Errorf("no Chromium on this machine: install one, or name it in %s: %w", EnvBrowser, err)
 	}
 	return localBrowser(), nil

@@ -54,7 +54,7 @@ func find(local func() string, image, pkg string) (program, error) {
 	if dockerErr == nil {
 		return program{pool: pool}, nil
 	}
-	if err := aptInstall(pkg, func() bool { return local() != "" }); err != nil {
+	if err := aptInstall([]string{pkg}, func() bool { return local() != "" }); err != nil {
 		return program{}, fmt.Errorf("no %s on this machine: %w", pkg, errors.Join(dockerErr, err))
 	}
 	return program{path: local()}, nil

@@ -1,0 +1,128 @@
+// Package python_test runs the tests of the Python client.
+package python_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/storage/pgguard"
+)
+
+// The client's own tests, with every Python from 3.9 that is here.
+func TestPython(t *testing.T) {
+	for _, python := range testenv.Pythons(t) {
+		t.Run(python.Version, func(t *testing.T) {
+			t.Parallel()
+			unittest(t, python.Path, nil, "test_core", "test_http", "test_client")
+		})
+	}
+}
+
+// libraries are what the guard's helpers know, as they are imported and as Debian packages.
+var libraries = map[string]string{
+	"psycopg": "python3-psycopg", "psycopg2": "python3-psycopg2", "sqlalchemy": "python3-sqlalchemy", "django": "python3-django",
+}
+
+func TestGuardHelpers(t *testing.T) {
+	testenv.NeedsServer(t)
+	var names []string
+	for name := range libraries {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	python := testenv.PythonWith(t, libraries)
+	unittest(t, python, []string{"DATABASE_URL=" + accounts(t), "FENCELOCK_TEST_LIBRARIES=" + strings.Join(names, " ")}, "test_guards")
+}
+
+// The package's types hold under mypy --strict.
+func TestTypes(t *testing.T) {
+	mypy := testenv.Installed(t, "mypy", "mypy")
+	cmd := exec.CommandContext(t.Context(), mypy, "--strict", "--cache-dir", t.TempDir(), "src/fencelock")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// Wheel and source distribution are built, and the wheel is installed, without a network.
+func TestPackage(t *testing.T) {
+	python := testenv.PythonWith(t, map[string]string{"setuptools": "python3-setuptools", "wheel": "python3-wheel", "venv": "python3-venv", "ensurepip": "python3-venv"})
+	dir := t.TempDir()
+	source := filepath.Join(dir, "source")
+	run(t, ".", "cp", "-r", ".", source)
+	run(t, source, python, "-c", "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')")
+	wheels, _ := filepath.Glob(filepath.Join(source, "dist", "fencelock-*-py3-none-any.whl"))
+	sources, _ := filepath.Glob(filepath.Join(source, "dist", "fencelock-*.tar.gz"))
+	if len(wheels) != 1 || len(sources) != 1 {
+		t.Fatalf("built %q and %q", wheels, sources)
+	}
+	run(t, dir, python, "-m", "venv", "venv")
+	venv := filepath.Join(dir, "venv", "bin", "python")
+	run(t, dir, venv, "-m", "pip", "install", "--no-index", wheels[0])
+	said := run(t, dir, venv, "-c", "import fencelock.aio, fencelock.guard, os; print(os.path.exists(os.path.join(os.path.dirname(fencelock.__file__), 'py.typed')))")
+	if strings.TrimSpace(said) != "True" {
+		t.Errorf("the installed package has no py.typed: %s", said)
+	}
+}
+
+func run(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return string(out)
+}
+
+// accounts makes a database with a protected table of a thousand accounts.
+func accounts(t *testing.T) (url string) {
+	t.Helper()
+	url = testenv.Postgres(t).OwnerURL()
+	if err := pgguard.Install(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	for _, sql := range []string{
+		"CREATE SCHEMA shop",
+		"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = shop', current_database()); END $$",
+		"CREATE TABLE shop.accounts (id int PRIMARY KEY, balance bigint NOT NULL)",
+		"INSERT INTO shop.accounts SELECT n, 0 FROM generate_series(1, 1000) n",
+		"SELECT fencing.protect('shop.accounts', $$'accounts/' || id$$)",
+	} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	return url
+}
+
+func unittest(t *testing.T, python string, env []string, modules ...string) {
+	t.Helper()
+	args := []string{"-W", "error::ResourceWarning", "-m", "unittest", "-v"}
+	for _, module := range modules {
+		args = append(args, "tests."+module)
+	}
+	cmd := exec.CommandContext(t.Context(), python, args...)
+	cmd.Env = append(append(os.Environ(), "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1"), env...)
+	out, err := cmd.CombinedOutput()
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, "NOT RUN") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
+	if err != nil {
+		t.Errorf("%s: %v\n%s", cmd, err, out)
+	}
+}

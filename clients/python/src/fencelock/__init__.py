@@ -1,0 +1,23 @@
+"""Leases with fencing tokens, from a fencelock service.
+
+    from fencelock import Client
+    from fencelock.guard import fenced
+
+    client = Client("https://locks-1:8080,https://locks-2:8080")
+    with client.lock("orders/42", ttl=30, wait=5) as lease:
+        lease.check()                   # raises LeaseLost if the lease is lost
+        with fenced(conn, lease):       # claims with the token; commits at the end
+            conn.execute("UPDATE …")
+
+``fencelock.aio`` has the same names for asyncio. See README.md.
+"""
+
+from ._core import Part, bearer_file
+from ._lease import current
+from ._sync import Client, Lease, Lock
+from .errors import Denied, FencelockError, Held, LeaseLost, Refused, StaleToken, Unavailable
+
+__all__ = [
+    "Client", "Denied", "FencelockError", "Held", "Lease", "LeaseLost", "Lock", "Part", "Refused", "StaleToken", "Unavailable", "bearer_file", "current",
+]
+

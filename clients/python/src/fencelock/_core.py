@@ -1,0 +1,417 @@
+"""The protocol, without threads, sockets or an event loop.
+
+Each operation is a generator. It yields what it wants done, a Send or a Sleep, and gets
+the Answer sent into it, or NoAnswer raised. So the rules of docs/reference/clients.md
+are written once, for the client with threads and the one on asyncio.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import secrets
+import time
+import urllib.parse
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+
+from . import _http
+from .errors import FencelockError, Held, LeaseLost, Refused, Unavailable, lost, of_problem
+
+T = TypeVar("T")
+
+_FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0  # seconds between tries
+_ABANDON = 2.0  # seconds to release what a request that was given up may have been granted
+PROBE_EVERY = 5.0  # seconds, while a request waits in the queue
+_FOREVER = 100 * 365 * 86400.0  # seconds
+
+Bearer = Union[str, Callable[[], str], None]
+Resources = Union[str, Sequence[str]]
+
+
+def bearer_file(path: str) -> Callable[[], str]:
+    """A bearer token that is read from a file before each request, so that a file that is
+    replaced needs no restart. White space around it is dropped."""
+
+    def read() -> str:
+        with open(path, encoding="utf-8") as f:
+            credential = f.read().strip()
+        if not credential:
+            raise ValueError(f"the bearer token file {path} is empty")
+        return credential
+
+    return read
+
+
+@dataclass(frozen=True)
+class Server:
+    host: str  # as it stands in the header Host
+    name: str
+    port: int
+    tls: bool
+    prefix: str  # of every path
+
+    @staticmethod
+    def parse(url: str) -> "Server":
+        parts = urllib.parse.urlsplit(url.strip())
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
+            raise ValueError("every server must be a URL such as http://127.0.0.1:8080, without a password")
+        tls = parts.scheme == "https"
+        return Server(parts.netloc, parts.hostname, parts.port or (443 if tls else 80), tls, parts.path.rstrip("/"))
+
+    def __str__(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.host}{self.prefix}"
+
+
+@dataclass(frozen=True)
+class Send:
+    """Wants one request sent to one server."""
+
+    server: Server
+    data: bytes = field(repr=False)
+    limit: float  # seconds for all of it
+    waits: bool  # in the queue for so long that the server is to be probed meanwhile
+
+
+@dataclass(frozen=True)
+class Sleep:
+    seconds: float
+
+
+class NoAnswer(Exception):
+    """A try came to nothing. ``sent`` says that the server may have seen the request."""
+
+    def __init__(self, why: str, sent: bool) -> None:
+        super().__init__(why)
+        self.sent = sent
+
+
+Steps = Generator[Union[Send, Sleep], Optional[_http.Answer], T]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One resource of a lease. The token is the same for the whole life of the lease."""
+
+    resource: str
+    token: int
+    proof: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to acquire; durations in seconds, None leaves them to the service."""
+
+    ttl: Optional[float] = None
+    wait: Optional[float] = None  # None for as long as it takes
+    min_hold: Optional[float] = None
+    max_hold: Optional[float] = None
+    holder: Optional[str] = None
+    metadata: Any = None
+
+
+class Grant:
+    """A lease as the process that holds it knows it."""
+
+    def __init__(self, now: Callable[[], float], sent: float, answer: Mapping[str, Any]) -> None:
+        self._now = now
+        self.pid = os.getpid()
+        self.id = str(answer["lease_id"])
+        self.ttl = int(answer["ttl_ms"]) / 1000
+        of = answer.get("resources") or [answer]
+        self.parts = tuple(Part(p["resource"], int(p["fencing_token"]), p.get("fence_proof") or "") for p in of)
+        self.name = ", ".join(p.resource for p in self.parts)
+        self.margin = 0.0  # seconds before the end of validity, from which it counts as lost
+        self.gone = ""  # why it has ended; "" while it has not
+        self.renew(sent, answer)
+
+    def renew(self, sent: float, answer: Mapping[str, Any]) -> None:
+        """Notes the validity that an answer tells, counted from when its request was sent."""
+        self.until = sent + (int(answer["waited_ms"]) + int(answer["validity_ms"])) / 1000
+        cap = answer.get("max_hold_remaining_ms")
+        self.capped = cap is not None and int(cap) / 1000 <= self.ttl
+
+    @property
+    def left(self) -> float:
+        """Seconds until the work has to stop."""
+        return self.until - self.margin - self._now()
+
+    def why_lost(self) -> str:
+        """Why the lease is lost; "" while it is not. It looks at the clock, so that a process
+        that was paused knows at once."""
+        if self.gone:
+            return self.gone
+        if self.pid != os.getpid():
+            return f"it belongs to process {self.pid}, from which this one was forked"
+        if self.left > 0:
+            return ""
+        if self.capped:
+            return "it has reached its longest hold (max_hold, or the service's FENCELOCK_MAX_HOLD)"
+        return "it was not extended in time"
+
+
+class Protocol:
+    """What a client knows of its servers, and how its calls go."""
+
+    def __init__(
+        self, servers: Resources, *, bearer: Bearer, holder: str, timeout: float, patience: float, poll: float,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        urls = servers.split(",") if isinstance(servers, str) else servers
+        self.servers = tuple(Server.parse(url) for url in urls)
+        if not self.servers or min(timeout, patience, poll) <= 0:
+            raise ValueError("a client needs a server, and timeout, patience and poll above 0 seconds")
+        self.now = now
+        self.timeout = timeout
+        self._bearer, self._holder, self._patience, self._poll = bearer, holder, patience, poll
+        self._first = 0  # the server that answered last
+
+    # Calls
+
+    def _request(
+        self, server: Server, method: str, path: str, body: Optional[Mapping[str, Any]], headers: List[Tuple[str, str]], limit: float, wait: float = 0,
+    ) -> Send:
+        content = None
+        headers = list(headers)
+        if body is not None:
+            content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+            headers.append(("Content-Type", "application/json"))
+        credential = self._bearer() if callable(self._bearer) else self._bearer
+        if credential:
+            headers.append(("Authorization", f"Bearer {credential}"))
+        data = _http.encode(method, server.host, server.prefix + path, headers, content)
+        return Send(server, data, limit, wait > PROBE_EVERY)
+
+    def probe(self, server: Server) -> Send:
+        """Asks whether a server answers at all, whatever it says."""
+        return self._request(server, "GET", "/healthz", None, [], self.timeout)
+
+    def _call(
+        self, what: str, method: str, path: str, body: Optional[Callable[[int], Mapping[str, Any]]] = None,
+        header: Tuple[Tuple[str, str], ...] = (), *, resource: str = "", wait_until: float = 0, limit: float = math.inf, deadline: float = math.inf,
+    ) -> Steps[Tuple[float, Dict[str, Any]]]:
+        """Sends a call until a server answers it for good, or none has for as long as the
+        client is patient. Returns when the answered request was sent, and the answer.
+
+        Every call may be sent twice: an acquire carries a key, and the others change nothing twice."""
+        ambiguous = False  # a try without an answer may have taken effect
+        trouble = math.inf  # since when no server answers
+        pause = _FIRST_PAUSE
+        while True:
+            retry_after = 0.0
+            failure = self._unavailable(what, resource, "no server")
+            for i in range(len(self.servers)):
+                at = (self._first + i) % len(self.servers)
+                sent = self.now()
+                wait = math.floor(min(max(0.0, wait_until - sent), self._poll) * 1000) / 1000
+                try_limit = min(limit, self.timeout, deadline - sent)
+                if try_limit <= 0:
+                    raise self._unavailable(what, resource, "no answer in time")
+                content = body(round(wait * 1000)) if body else None
+                try:
+                    answer = yield self._request(self.servers[at], method, path, content, list(header), try_limit + wait, wait)
+                    assert answer is not None
+                    error = self._judge(what, resource, answer)
+                except NoAnswer as e:
+                    ambiguous = ambiguous or e.sent
+                    failure = self._unavailable(what, resource, f"{self.servers[at]}: {e}")
+                else:
+                    if error is None:
+                        self._first = at
+                        return sent, self._result(what, method, answer)
+                    if not isinstance(error, Unavailable):
+                        self._first = at
+                        if ambiguous and method == "DELETE" and answer.status == 404:
+                            return sent, {}  # an earlier try did it
+                        raise error
+                    failure = error
+                    ambiguous = ambiguous or answer.status >= 500
+                    if answer.status == 429:
+                        retry_after = max(retry_after, _seconds(answer.headers.get("retry-after", "")))
+                # A try that waited in the queue failed at its end: what counts is since then.
+                trouble = min(trouble, max(sent, self.now() - self.timeout))
+            delay = max(random.uniform(pause / 2, pause * 3 / 2), retry_after)
+            now = self.now()
+            if now + delay - trouble > self._patience or now + delay >= deadline:
+                raise failure
+            yield Sleep(delay)
+            pause = min(2 * pause, _MAX_PAUSE)
+
+    @staticmethod
+    def _unavailable(what: str, resource: str, why: str) -> FencelockError:
+        error = Unavailable(f"{what}: {why}")
+        error.resource = resource
+        return error
+
+    @staticmethod
+    def _judge(what: str, resource: str, answer: _http.Answer) -> Optional[FencelockError]:
+        if answer.status < 300:
+            return None
+        return of_problem(what, resource, answer.status, _json(answer))
+
+    @staticmethod
+    def _result(what: str, method: str, answer: _http.Answer) -> Dict[str, Any]:
+        result = _json(answer)
+        if method != "DELETE" and not result:
+            raise Refused(f"{what}: the answer is not the lock service's: is the address right?")
+        return result
+
+    # Operations
+
+    def acquisition(self, resources: Resources, options: Options) -> "Acquisition":
+        return Acquisition(self, resources, options, options.holder or self._holder)
+
+    def extend(self, grant: Grant, limit: float = math.inf, deadline: float = math.inf) -> Steps[None]:
+        """Gives the lease its TTL again. It names the TTL: without, it would get the one of the
+        last extend, which another process may have sent."""
+        sent, answer = yield from self._call(
+            f"extend {grant.name}", "POST", "/leases/current/extend", lambda _: {"ttl_ms": _ms(grant.ttl)},
+            (("Fencelock-Lease", grant.id),), resource=grant.name, limit=limit, deadline=deadline,
+        )
+        grant.renew(sent, answer)
+
+    def release(self, grant: Grant, deadline: float = math.inf) -> Steps[None]:
+        yield from self._call(
+            f"release {grant.name}", "DELETE", "/leases/current", None, (("Fencelock-Lease", grant.id),), resource=grant.name, deadline=deadline,
+        )
+
+    def finish(self, grant: Grant) -> Steps[str]:
+        """Releases a lease whose work has ended, with time for every server: the one that
+        granted it may be frozen. Returns why the lease had ended before, "" if it had not.
+        If no server answers, the TTL ends it."""
+        try:
+            yield from self.release(grant, self.now() + self.timeout * len(self.servers))
+        except LeaseLost:
+            return "it had ended when it was released"
+        except FencelockError:
+            pass
+        return ""
+
+    def keep(self, grant: Grant) -> Steps[str]:
+        """Extends a lease at a third of its TTL. It returns why the lease is lost, a margin
+        before its validity ends, or never: whoever runs it stops it."""
+        due = self._due(grant)
+        while True:
+            left = grant.left
+            if left <= 0:
+                return grant.why_lost()
+            yield Sleep(left if grant.capped else min(due, left))
+            left = grant.left
+            if grant.capped or left <= 0:
+                continue
+            try:
+                # There is time for every server twice.
+                yield from self.extend(grant, left / (2 * len(self.servers)), self.now() + left)
+            except LeaseLost as e:
+                if e.kind != "max-hold-reached":
+                    return str(e)
+                grant.capped = True  # it lasts as long as before
+            except FencelockError:
+                due = grant.ttl / 20  # a short outage is to be outlived
+            else:
+                due = self._due(grant)
+
+    @staticmethod
+    def _due(grant: Grant) -> float:
+        """Seconds until a third of the TTL has passed since validity began."""
+        return max(0.0, grant.left + grant.margin - grant.ttl * 2 / 3)
+
+    def inspect(self, resource: str) -> Steps[Dict[str, Any]]:
+        path = "/locks/" + urllib.parse.quote(checked(resource), safe="")
+        _, answer = yield from self._call(f"inspect {resource}", "GET", path, resource=resource)
+        return answer
+
+
+class Acquisition:
+    """One attempt to get a lease: all its tries have one key, on every server."""
+
+    def __init__(self, protocol: Protocol, resources: Resources, options: Options, holder: str) -> None:
+        self._protocol = protocol
+        names = [resources] if isinstance(resources, str) else list(resources)
+        if not names:
+            raise ValueError("name a resource")
+        self._name = ", ".join(checked(n) for n in names)
+        self._key = secrets.token_urlsafe(24)
+        self._options = options
+        self._tried = False
+        body: Dict[str, Any] = {"resource": names[0]} if len(names) == 1 else {"resources": names}
+        if holder:
+            body["holder"] = holder
+        if options.metadata is not None:
+            body["metadata"] = options.metadata
+        for member, seconds in (("ttl_ms", options.ttl), ("min_hold_ms", options.min_hold), ("max_hold_ms", options.max_hold)):
+            if seconds is not None:
+                body[member] = _ms(seconds)
+        self._body = body
+
+    def take(self) -> Steps[Grant]:
+        """Waits in polls that are shorter than what proxies allow; the key keeps the place."""
+        p = self._protocol
+        wait = _FOREVER if self._options.wait is None else min(self._options.wait, _FOREVER)
+        wait_until = p.now() + wait if wait > 0 else 0.0
+        self._tried = True
+        while True:
+            try:
+                sent, answer = yield from self._acquire(wait_until)
+            except Held:
+                if p.now() >= wait_until:
+                    raise
+                yield Sleep(_FIRST_PAUSE)
+                continue
+            grant = Grant(p.now, sent, answer)
+            if grant.left > 0:
+                return grant
+            yield from p.finish(grant)
+            raise p._unavailable(f"acquire {self._name}", self._name, "the grant arrived when it was over; a longer ttl may help")
+
+    def _acquire(self, wait_until: float, deadline: float = math.inf) -> Steps[Tuple[float, Dict[str, Any]]]:
+        def body(wait_ms: int) -> Mapping[str, Any]:
+            return {**self._body, "wait_ms": wait_ms} if wait_ms else self._body
+
+        return self._protocol._call(
+            f"acquire {self._name}", "POST", "/locks", body, (("Idempotency-Key", self._key),),
+            resource=self._name, wait_until=wait_until, deadline=deadline,
+        )
+
+    def abandon(self) -> Steps[None]:
+        """Releases what a request that its caller gave up may have been granted."""
+        if not self._tried:
+            return
+        p = self._protocol
+        deadline = p.now() + _ABANDON
+        try:
+            sent, answer = yield from self._acquire(0, deadline)
+            yield from p.release(Grant(p.now, sent, answer), deadline)
+        except FencelockError:
+            pass  # nothing was granted, or its TTL ends it
+
+
+def checked(resource: str) -> str:
+    """Refuses what is no UTF-8: a server would see another name."""
+    try:
+        resource.encode()
+    except UnicodeEncodeError:
+        raise ValueError("a resource must be valid Unicode, without half a surrogate pair") from None
+    return resource
+
+
+def lost_error(grant: Grant, why: str) -> LeaseLost:
+    return lost(grant.name, why)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _seconds(header: str) -> float:
+    return float(header) if header.isdigit() else 0.0
+
+
+def _json(answer: _http.Answer) -> Dict[str, Any]:
+    try:
+        value = json.loads(answer.body) if answer.body else {}
+    except ValueError:
+        value = {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,118 @@
+"""HTTP/1.1 without sockets: requests to bytes, and bytes to answers.
+
+Both clients use it: http.client has no form for asyncio, and its time limits are for
+each read, while a try has one for the whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Dict, List, Optional, Tuple
+
+_MAX_HEAD = 64 << 10  # bytes
+_MAX_BODY = 16 << 20
+
+
+class Malformed(Exception):
+    """What came is no HTTP answer, or broke off."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Dict[str, str]  # names in lower case
+    body: bytes = field(repr=False)
+
+
+def encode(method: str, host: str, path: str, headers: List[Tuple[str, str]], body: Optional[bytes]) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {host}"]
+    lines += [f"{name}: {value}" for name, value in headers]
+    if body is not None:
+        lines.append(f"Content-Length: {len(body)}")
+    head = "\r\n".join(lines)
+    if head.count("\n") != len(lines) - 1:
+        raise ValueError("a header has a line break")
+    return head.encode("latin-1") + b"\r\n\r\n" + (body or b"")
+
+
+class Parser:
+    """Reads one answer. ``keep_alive`` says whether the connection may be used again."""
+
+    def __init__(self) -> None:
+        self.keep_alive = False
+        self._data = bytearray()
+        self._head: Optional[Tuple[int, Dict[str, str]]] = None
+
+    def feed(self, data: bytes) -> Optional[Answer]:
+        """Takes bytes as they come, b"" at the end of the connection. Returns the answer
+        when it is complete."""
+        self._data += data
+        if self._head is None and not self._read_head():
+            if not data:
+                raise Malformed("the connection was closed before the answer")
+            return None
+        assert self._head is not None
+        status, headers = self._head
+        body = self._read_body(status, headers, ended=not data)
+        if body is None:
+            if not data:
+                raise Malformed("the answer broke off")
+            if len(self._data) > _MAX_BODY:
+                raise Malformed("the answer is too long")
+            return None
+        return Answer(status, headers, body)
+
+    def _read_head(self) -> bool:
+        while True:
+            end = self._data.find(b"\r\n\r\n")
+            if end < 0:
+                if len(self._data) > _MAX_HEAD:
+                    raise Malformed("the answer's header is too long")
+                return False
+            lines = self._data[:end].decode("latin-1").split("\r\n")
+            del self._data[: end + 4]
+            version, _, rest = lines[0].partition(" ")
+            code = rest[:3]
+            if not version.startswith("HTTP/1.") or not code.isdigit():
+                raise Malformed("the answer is not HTTP")
+            if code.startswith("1"):
+                continue  # an interim answer
+            headers = {}
+            for line in lines[1:]:
+                name, _, value = line.partition(":")
+                headers[name.lower()] = value.strip()
+            self._head = int(code), headers
+            asked = headers.get("connection", "").lower()
+            self.keep_alive = asked != "close" and (version != "HTTP/1.0" or asked == "keep-alive")
+            return True
+
+    def _read_body(self, status: int, headers: Dict[str, str], ended: bool) -> Optional[bytes]:
+        if status in (204, 304):
+            return b""
+        if headers.get("transfer-encoding", "").lower() == "chunked":
+            return self._chunks()
+        length = headers.get("content-length")
+        if length is None:
+            self.keep_alive = False
+            return bytes(self._data) if ended else None
+        if not length.isdigit():
+            raise Malformed("the answer's Content-Length is no number")
+        return bytes(self._data[: int(length)]) if len(self._data) >= int(length) else None
+
+    def _chunks(self) -> Optional[bytes]:
+        body, at = bytearray(), 0
+        while True:
+            end = self._data.find(b"\r\n", at)
+            if end < 0:
+                return None
+            try:
+                size = int(bytes(self._data[at:end]).partition(b";")[0], 16)
+            except ValueError:
+                raise Malformed("a chunk has no length") from None
+            if size == 0:
+                # Trailers end with an empty line, and without any the size does.
+                return bytes(body) if self._data.find(b"\r\n\r\n", end) >= 0 else None
+            if len(self._data) < end + 2 + size + 2:
+                return None
+            body += self._data[end + 2 : end + 2 + size]
+            at = end + 2 + size + 2

@@ -1,0 +1,105 @@
+"""What a lease shows, with threads and on asyncio alike."""
+
+from __future__ import annotations
+
+import contextvars
+from typing import Generic, Optional, Tuple, TypeVar
+
+from ._core import Grant, Part, lost_error
+
+
+class LeaseView:
+    """A lease that this process holds. Times are seconds on the monotonic clock
+    (``time.monotonic``), counted from before the request that got them."""
+
+    def __init__(self, grant: Grant) -> None:
+        self._grant = grant
+
+    @property
+    def resource(self) -> str:
+        """What the lease is of; of several resources, their names with commas between them."""
+        return self._grant.name
+
+    @property
+    def token(self) -> int:
+        """The fencing token: pass it to storage that refuses smaller ones. A lease of several
+        resources has one for each: see ``parts``."""
+        if len(self._grant.parts) != 1:
+            raise ValueError("a lease of several resources has a token for each: see parts")
+        return self._grant.parts[0].token
+
+    @property
+    def parts(self) -> Tuple[Part, ...]:
+        """Each resource with its token and proof, in the order of their names."""
+        return self._grant.parts
+
+    @property
+    def proof(self) -> str:
+        """The token's fence_proof, a secret for guards that demand one; "" if the service makes none."""
+        return self._grant.parts[0].proof if len(self._grant.parts) == 1 else ""
+
+    @property
+    def id(self) -> str:
+        """The lease id, the capability of the lease. It is a secret."""
+        return self._grant.id
+
+    @property
+    def ttl(self) -> float:
+        """The time to live that every extension gives the lease again."""
+        return self._grant.ttl
+
+    @property
+    def until(self) -> float:
+        """When validity ends. From then on another lease may hold the resource."""
+        return self._grant.until
+
+    @property
+    def validity(self) -> float:
+        """How long the lease is sure to hold; 0 when it may be over."""
+        return 0.0 if self._grant.gone else max(0.0, self._grant.left + self._grant.margin)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease has ended, or is about to. It looks at the clock: a process that
+        was paused knows at once."""
+        return bool(self._grant.why_lost())
+
+    def check(self) -> None:
+        """Raises LeaseLost if the lease is lost. Call it before each write, and in loops."""
+        why = self._grant.why_lost()
+        if why:
+            raise lost_error(self._grant, why)
+
+    def __repr__(self) -> str:
+        tokens = ", ".join(f"{p.resource!r} token {p.token}" for p in self._grant.parts)
+        return f"<Lease of {tokens}, {'lost' if self.lost else f'valid for {self.validity:.3f} s'}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a lease belongs to one process: pass its resource and token on")
+
+
+L = TypeVar("L", bound=LeaseView)
+
+_current: contextvars.ContextVar[Tuple[LeaseView, ...]] = contextvars.ContextVar("fencelock_leases", default=())
+
+
+class Entered(Generic[L]):
+    """Remembers the lease of a with statement, for ``current``."""
+
+    def __init__(self, lease: L) -> None:
+        self.lease = lease
+        self._token: Optional[contextvars.Token[Tuple[LeaseView, ...]]] = _current.set((*_current.get(), lease))
+
+    def leave(self) -> None:
+        if self._token is not None:
+            _current.reset(self._token)
+            self._token = None
+
+
+def current() -> LeaseView:
+    """The lease of the innermost ``with client.lock(…)`` or ``@client.locked(…)`` around the
+    caller, in this thread or task. Raises LookupError if there is none."""
+    leases = _current.get()
+    if not leases:
+        raise LookupError("no lease here: this is not inside a lock")
+    return leases[-1]

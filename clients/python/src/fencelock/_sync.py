@@ -1,0 +1,401 @@
+"""The client with threads."""
+
+from __future__ import annotations
+
+import functools
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, TypeVar, cast
+
+from . import _http
+from ._core import PROBE_EVERY, Bearer, Grant, NoAnswer, Options, Protocol, Resources, Send, Server, Steps, T, lost_error
+from ._lease import Entered, LeaseView
+from ._names import resource_of
+
+_IDLE = 64  # connections that are kept to each server
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Stopped(Exception):
+    """The keep-alive was stopped."""
+
+
+class _Stop:
+    """Ends what a thread does, also in the middle of a request."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sock: Optional[socket.socket] = None
+        self._set = threading.Event()
+
+    def set(self) -> None:
+        with self._lock:
+            self._set.set()
+            if self._sock is not None:
+                _shut(self._sock)
+
+    def watch(self, sock: Optional[socket.socket]) -> None:
+        with self._lock:
+            self._sock = sock
+            if self._set.is_set():
+                raise _Stopped
+
+    def sleep(self, seconds: float) -> None:
+        if self._set.wait(seconds):
+            raise _Stopped
+
+
+def _shut(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+
+
+class _Connections:
+    """The connections of one process."""
+
+    def __init__(self, context: Optional[ssl.SSLContext]) -> None:
+        self.pid = os.getpid()
+        self._context = context
+        self._lock = threading.Lock()
+        self._idle: Dict[Server, List[socket.socket]] = {}
+        self._closed = False
+
+    def take(self, server: Server, deadline: float) -> socket.socket:
+        while True:
+            with self._lock:
+                if self._closed:
+                    raise RuntimeError("this client is closed")
+                idle = self._idle.get(server)
+                sock = idle.pop() if idle else None
+            if sock is None:
+                return self._connect(server, deadline)
+            if not _readable(sock):
+                return sock
+            sock.close()  # the server closed it
+
+    def _connect(self, server: Server, deadline: float) -> socket.socket:
+        sock = socket.create_connection((server.name, server.port), _left(deadline))
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not server.tls:
+                return sock
+            context = self._context or ssl.create_default_context()
+            sock.settimeout(_left(deadline))
+            return context.wrap_socket(sock, server_hostname=server.name)
+        except BaseException:
+            sock.close()
+            raise
+
+    def put(self, server: Server, sock: socket.socket) -> None:
+        with self._lock:
+            idle = self._idle.setdefault(server, [])
+            if not self._closed and len(idle) < _IDLE:
+                idle.append(sock)
+                return
+        sock.close()
+
+    def forget(self) -> None:
+        """Closes a child's copies of its parent's connections, which stay open there. Its lock may
+        have been held by another thread at the fork."""
+        for idle in self._idle.values():
+            for sock in idle:
+                sock.close()
+
+    def drop(self, server: Optional[Server] = None, closed: bool = False) -> None:
+        """Closes the idle connections, of one server or of all."""
+        with self._lock:
+            self._closed = self._closed or closed
+            servers = [server] if server else list(self._idle)
+            socks = [sock for s in servers for sock in self._idle.pop(s, [])]
+        for sock in socks:
+            sock.close()
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise socket.timeout("no answer in time")
+    return left
+
+
+def _readable(sock: socket.socket) -> bool:
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
+    return bool(select.select([sock], [], [], 0)[0])
+
+
+class Client:
+    """Talks to one lock service through any of its servers, for use by any number of threads.
+
+    servers   URLs: several in a list, or with commas between them. When one does not
+              answer, the next is asked.
+    bearer    the caller's credential, or a function that is called for it before each request
+              (see ``bearer_file``).
+    holder    a public label that leases show.
+    ssl_context  which authorities are trusted, and the certificate of a client that has one.
+    timeout   seconds that bound one try at one server, beyond what it waits in the queue.
+    patience  seconds for which a call is repeated while no server answers or none has a
+              quorum, before it raises Unavailable.
+    poll      seconds that one request waits in the queue at the longest; a longer wait is several
+              requests, which keep the place. Less than what proxies allow.
+
+    A client may be made before a process forks: the child opens connections of its own.
+    """
+
+    def __init__(
+        self, servers: Resources, *, bearer: Bearer = None, holder: str = "", ssl_context: Optional[ssl.SSLContext] = None,
+        timeout: float = 5.0, patience: float = 10.0, poll: float = 50.0,
+    ) -> None:
+        self._protocol = Protocol(servers, bearer=bearer, holder=holder, timeout=timeout, patience=patience, poll=poll)
+        self._context = ssl_context
+        self._pool = _Connections(ssl_context)
+
+    def __repr__(self) -> str:
+        return f"<fencelock.Client of {', '.join(map(str, self._protocol.servers))}>"
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections. Leases that are held end with their TTL."""
+        self._connections().drop(closed=True)
+
+    # Leases
+
+    def lock(
+        self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
+        max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None,
+        margin: Optional[float] = None, on_lost: Optional[Callable[["Lease"], object]] = None,
+    ) -> "Lock":
+        """A lock for a ``with`` statement, which waits for the lease, keeps it alive in a
+        thread, and releases it at the end. With several resources it takes all or none.
+
+        wait      seconds to wait in the queue: 0 tries once, None waits for as long as it takes.
+        ttl       seconds that the lease lives unless it is extended; None leaves it to the service.
+        min_hold  seconds from the grant for which the resource stays taken, though it is released.
+        max_hold  seconds from the grant after which the lease is not extended.
+        margin    seconds before the end of validity from which it counts as lost; a tenth of the
+                  TTL unless set, two thirds at most.
+        on_lost   called when the lease is lost, by the thread that keeps it alive: it must not block.
+
+        The block should call ``lease.check()`` before each write. At its end it raises
+        LeaseLost if the lease was lost meanwhile; an exception of the block's own comes first.
+        Entering raises Held, Unavailable, Denied or Refused."""
+        options = Options(ttl, wait, min_hold, max_hold, holder, metadata)
+        return Lock(self, resource, options, margin, on_lost)
+
+    def locked(self, resource: str, **options: Any) -> Callable[[F], F]:
+        """A decorator: each call runs under a lease. ``resource`` is formatted with the
+        function's arguments: ``@client.locked("orders/{order}", ttl=30)``. The options are those of
+        ``lock``; inside, ``fencelock.current()`` is the lease."""
+
+        def decorate(function: F) -> F:
+            name = resource_of(resource, function)
+
+            @functools.wraps(function)
+            def run(*args: Any, **kwargs: Any) -> Any:
+                with self.lock(name(args, kwargs), **options):
+                    return function(*args, **kwargs)
+
+            return cast(F, run)
+
+        return decorate
+
+    def acquire(
+        self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
+        max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None,
+    ) -> "Lease":
+        """Takes a lease, as ``lock`` does, that is not kept alive: the caller extends and releases it."""
+        return self._acquire(resource, Options(ttl, wait, min_hold, max_hold, holder, metadata))
+
+    def _acquire(self, resource: Resources, options: Options) -> "Lease":
+        acquisition = self._protocol.acquisition(resource, options)
+        try:
+            return Lease(self, self._run(acquisition.take()))
+        except BaseException as e:
+            if not isinstance(e, Exception):  # KeyboardInterrupt: the caller does not want to wait
+                threading.Thread(target=self._run, args=(acquisition.abandon(),), name="fencelock-abandon").start()
+            raise
+
+    def inspect(self, resource: str) -> Dict[str, Any]:
+        """Whether a resource is held, by which holder, for how much longer, and its queue, as
+        ``GET /locks/{resource}`` answers."""
+        return self._run(self._protocol.inspect(resource))
+
+    # Running the protocol
+
+    def _run(self, steps: Steps[T], stop: Optional[_Stop] = None) -> T:
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, Send):
+                    try:
+                        answer = self._send(step, stop)
+                    except NoAnswer as e:
+                        step = steps.throw(e)
+                    else:
+                        step = steps.send(answer)
+                else:
+                    (stop.sleep if stop else time.sleep)(step.seconds)
+                    step = next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
+
+    def _connections(self) -> _Connections:
+        """The connections of this process: after a fork, others than the parent's."""
+        if self._pool.pid != os.getpid():
+            parents, self._pool = self._pool, _Connections(self._context)
+            parents.forget()
+        return self._pool
+
+    def _send(self, request: Send, stop: Optional[_Stop] = None) -> _http.Answer:
+        pool, deadline = self._connections(), time.monotonic() + request.limit
+        sent = False
+        sock: Optional[socket.socket] = None
+        try:
+            sock = pool.take(request.server, deadline)
+            if stop:
+                stop.watch(sock)
+            sock.settimeout(_left(deadline))
+            sent = True
+            sock.sendall(request.data)
+            parser = _http.Parser()
+            answer = self._read(sock, parser, request, deadline)
+            if stop:
+                stop.watch(None)
+            if parser.keep_alive:
+                pool.put(request.server, sock)
+                sock = None
+            return answer
+        except (OSError, _http.Malformed) as e:
+            if stop:
+                stop.watch(None)
+            # Other connections to a server that swallows requests are no better.
+            pool.drop(request.server)
+            raise NoAnswer("no answer in time" if isinstance(e, socket.timeout) else str(e), sent) from None
+        finally:
+            if sock is not None:
+                sock.close()
+
+    def _read(self, sock: socket.socket, parser: _http.Parser, request: Send, deadline: float) -> _http.Answer:
+        answer = None
+        while answer is None:
+            left = _left(deadline)
+            sock.settimeout(min(left, PROBE_EVERY) if request.waits else left)
+            try:
+                answer = parser.feed(sock.recv(65536))
+            except socket.timeout:
+                if not request.waits:
+                    raise
+                self._probe(request.server)
+        return answer
+
+    def _probe(self, server: Server) -> None:
+        """Raises if a server does not answer at all: a frozen one would keep a request that
+        waits in the queue until the end of its wait."""
+        try:
+            self._send(self._protocol.probe(server))
+        except NoAnswer as e:
+            raise OSError(f"the server does not answer while the request waits: {e}") from None
+
+
+class Lease(LeaseView):
+    """A lease of a Client. Safe for use by several threads."""
+
+    def __init__(self, client: Client, grant: Grant) -> None:
+        super().__init__(grant)
+        self._client = client
+        self._lost = threading.Event()
+        self._released = False
+        self._stop: Optional[_Stop] = None
+        self._keeper: Optional[threading.Thread] = None
+
+    def wait_lost(self, timeout: Optional[float] = None) -> bool:
+        """Waits until the lease is lost, at most for so many seconds; says whether it is. Only a
+        lease of ``lock`` notices by itself."""
+        return self._lost.wait(timeout) or self.lost
+
+    def extend(self) -> None:
+        """Gives the lease its TTL again. Raises LeaseLost (final), or Unavailable: the lease keeps
+        its old validity, and the call may be repeated. A lease of ``lock`` is extended by itself."""
+        self._client._run(self._client._protocol.extend(self._grant))
+
+    def release(self) -> None:
+        """Releases the lease. Raises LeaseLost if it had ended before, and Unavailable if it may
+        not have been released: repeat it, or let the TTL end it."""
+        self._stop_keeping()
+        self._client._run(self._client._protocol.release(self._grant))
+        self._grant.gone, self._released = "it was released", True
+
+    def _stop_keeping(self) -> None:
+        if self._stop and self._keeper:
+            self._stop.set()
+            self._keeper.join()
+
+    def _keep(self, margin: Optional[float], on_lost: Optional[Callable[["Lease"], object]]) -> None:
+        grant = self._grant
+        grant.margin = grant.ttl / 10 if margin is None else min(margin, grant.ttl * 2 / 3)
+        stop = self._stop = _Stop()
+
+        def keep() -> None:
+            try:
+                grant.gone = self._client._run(self._client._protocol.keep(grant), stop)
+            except _Stopped:
+                return
+            self._lost.set()
+            if on_lost:
+                on_lost(self)
+
+        self._keeper = threading.Thread(target=keep, name=f"fencelock {grant.name}", daemon=True)
+        self._keeper.start()
+
+    def _finish(self) -> str:
+        """Ends the keep-alive, and then the lease. Returns why it was lost, or ""."""
+        if self._released:
+            return ""
+        if self._grant.pid != os.getpid():
+            return self._grant.why_lost()  # a child: the lease is its parent's
+        self._stop_keeping()
+        why = self._grant.why_lost()
+        ended = self._client._run(self._client._protocol.finish(self._grant))
+        self._grant.gone = why or ended or "it was released"
+        if why or ended:
+            self._lost.set()
+        return why or ended
+
+
+class Lock:
+    """What ``Client.lock`` makes. One ``with`` statement at a time."""
+
+    def __init__(self, client: Client, resource: Resources, options: Options, margin: Optional[float], on_lost: Optional[Callable[[Lease], object]]) -> None:
+        self._client, self._resource, self._options = client, resource, options
+        self._margin, self._on_lost = margin, on_lost
+        self._entered: Optional[Entered[Lease]] = None
+
+    def __enter__(self) -> Lease:
+        if self._entered:
+            raise RuntimeError("this lock is in use: make one for each with statement")
+        lease = self._client._acquire(self._resource, self._options)
+        lease._keep(self._margin, self._on_lost)
+        self._entered = Entered(lease)
+        return lease
+
+    def __exit__(self, kind: Optional[type], *exc: object) -> None:
+        assert self._entered
+        entered, self._entered = self._entered, None
+        entered.leave()
+        why = entered.lease._finish()
+        if why and kind is None:
+            raise lost_error(entered.lease._grant, why)

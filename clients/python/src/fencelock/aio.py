@@ -1,0 +1,294 @@
+"""The client on asyncio: the same names as ``fencelock``, with ``async with`` and ``await``.
+
+    from fencelock.aio import Client
+
+    async with client.lock("orders/42", ttl=30, wait=5) as lease:
+        async with fenced(conn, lease):
+            await conn.execute("UPDATE …")
+
+The work is cancelled when the lease is lost, and the block then raises LeaseLost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ssl
+import sys
+import time
+from typing import Any, Awaitable, Callable, Dict, List, Optional, Set, Tuple, TypeVar, cast
+
+from . import _http
+from ._core import PROBE_EVERY, Bearer, Grant, NoAnswer, Options, Part, Protocol, Resources, Send, Server, Steps, T, bearer_file, lost_error
+from ._lease import Entered, LeaseView, current
+from ._names import resource_of
+from .errors import Denied, FencelockError, Held, LeaseLost, Refused, StaleToken, Unavailable
+from .guard import afenced as fenced
+
+__all__ = [
+    "Client", "Denied", "FencelockError", "Held", "Lease", "LeaseLost", "Lock", "Part", "Refused", "StaleToken", "Unavailable", "bearer_file", "current",
+    "fenced",
+]
+
+_IDLE = 64  # connections that are kept to each server
+
+F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
+_Connection = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Client:
+    """Talks to one lock service through any of its servers, for any number of tasks of one
+    event loop. The settings are those of ``fencelock.Client``; a function for ``bearer`` must not
+    block for long."""
+
+    def __init__(
+        self, servers: Resources, *, bearer: Bearer = None, holder: str = "", ssl_context: Optional[ssl.SSLContext] = None,
+        timeout: float = 5.0, patience: float = 10.0, poll: float = 50.0,
+    ) -> None:
+        self._protocol = Protocol(servers, bearer=bearer, holder=holder, timeout=timeout, patience=patience, poll=poll)
+        self._context = ssl_context
+        self._idle: Dict[Server, List[_Connection]] = {}
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
+        self._background: Set["asyncio.Task[None]"] = set()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<fencelock.aio.Client of {', '.join(map(str, self._protocol.servers))}>"
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Waits for what requests that were given up left to do, at most two seconds, and closes
+        the connections. Leases that are held end with their TTL."""
+        while self._background:
+            await asyncio.wait(self._background)
+        self._closed = True
+        closing = [writer for idle in self._idle.values() for _, writer in idle]
+        self._idle.clear()
+        for writer in closing:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in closing), return_exceptions=True)
+
+    # Leases
+
+    def lock(
+        self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
+        max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None,
+        margin: Optional[float] = None, on_lost: Optional[Callable[["Lease"], object]] = None,
+    ) -> "Lock":
+        """A lock for an ``async with`` statement; the options are those of ``fencelock.Client.lock``.
+        When the lease is lost the task is cancelled where it is, and the statement raises LeaseLost."""
+        options = Options(ttl, wait, min_hold, max_hold, holder, metadata)
+        return Lock(self, resource, options, margin, on_lost)
+
+    def locked(self, resource: str, **options: Any) -> Callable[[F], F]:
+        """A decorator for coroutine functions, as ``fencelock.Client.locked``."""
+
+        def decorate(function: F) -> F:
+            name = resource_of(resource, function)
+
+            @functools.wraps(function)
+            async def run(*args: Any, **kwargs: Any) -> Any:
+                async with self.lock(name(args, kwargs), **options):
+                    return await function(*args, **kwargs)
+
+            return cast(F, run)
+
+        return decorate
+
+    async def acquire(
+        self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
+        max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None,
+    ) -> "Lease":
+        """Takes a lease that is not kept alive: the caller extends and releases it. A caller that
+        is cancelled returns at once; what its request was granted is released in the background."""
+        return await self._acquire(resource, Options(ttl, wait, min_hold, max_hold, holder, metadata))
+
+    async def _acquire(self, resource: Resources, options: Options) -> "Lease":
+        acquisition = self._protocol.acquisition(resource, options)
+        try:
+            return Lease(self, await self._run(acquisition.take()))
+        except asyncio.CancelledError:
+            task = asyncio.get_running_loop().create_task(self._run(acquisition.abandon()))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+            raise
+
+    async def inspect(self, resource: str) -> Dict[str, Any]:
+        """As ``fencelock.Client.inspect``."""
+        return await self._run(self._protocol.inspect(resource))
+
+    # Running the protocol
+
+    async def _run(self, steps: Steps[T]) -> T:
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, Send):
+                    try:
+                        answer = await self._send(step)
+                    except NoAnswer as e:
+                        step = steps.throw(e)
+                    else:
+                        step = steps.send(answer)
+                else:
+                    await asyncio.sleep(step.seconds)
+                    step = next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
+
+    async def _send(self, request: Send) -> _http.Answer:
+        deadline = time.monotonic() + request.limit
+        sent, writer = False, None
+        try:
+            reader, writer = await self._take(request.server, deadline)
+            sent = True
+            writer.write(request.data)
+            parser = _http.Parser()
+            answer = await self._read(reader, parser, request, deadline)
+            if parser.keep_alive:
+                self._put(request.server, (reader, writer))
+                writer = None
+            return answer
+        except (OSError, _http.Malformed, asyncio.TimeoutError) as e:
+            self._drop(request.server)
+            raise NoAnswer("no answer in time" if isinstance(e, asyncio.TimeoutError) else str(e), sent) from None
+        finally:
+            if writer is not None:
+                writer.transport.abort()
+
+    async def _read(self, reader: asyncio.StreamReader, parser: _http.Parser, request: Send, deadline: float) -> _http.Answer:
+        answer = None
+        while answer is None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise asyncio.TimeoutError
+            try:
+                answer = parser.feed(await asyncio.wait_for(reader.read(65536), min(left, PROBE_EVERY) if request.waits else left))
+            except asyncio.TimeoutError:
+                if not request.waits:
+                    raise
+                await self._probe(request.server)
+        return answer
+
+    async def _probe(self, server: Server) -> None:
+        try:
+            await self._send(self._protocol.probe(server))
+        except NoAnswer as e:
+            raise OSError(f"the server does not answer while the request waits: {e}") from None
+
+    async def _take(self, server: Server, deadline: float) -> _Connection:
+        if self._closed:
+            raise RuntimeError("this client is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # connections are of one event loop
+            self._idle.clear()
+            self._loop = loop
+        idle = self._idle.get(server, [])
+        while idle:
+            reader, writer = idle.pop()
+            if not reader.at_eof() and not writer.transport.is_closing():
+                return reader, writer
+            writer.transport.abort()
+        context = (self._context or ssl.create_default_context()) if server.tls else None
+        opening = asyncio.open_connection(server.name, server.port, ssl=context)
+        return await asyncio.wait_for(opening, max(0.0, deadline - time.monotonic()))
+
+    def _put(self, server: Server, connection: _Connection) -> None:
+        idle = self._idle.setdefault(server, [])
+        if self._closed or len(idle) >= _IDLE:
+            connection[1].close()
+        else:
+            idle.append(connection)
+
+    def _drop(self, server: Server) -> None:
+        for _, writer in self._idle.pop(server, []):
+            writer.transport.abort()
+
+
+class Lease(LeaseView):
+    """A lease of a Client, for the tasks of its event loop."""
+
+    def __init__(self, client: Client, grant: Grant) -> None:
+        super().__init__(grant)
+        self._client = client
+        self._released = False
+        self._keeper: Optional["asyncio.Task[None]"] = None
+
+    async def extend(self) -> None:
+        """As ``fencelock.Lease.extend``."""
+        await self._client._run(self._client._protocol.extend(self._grant))
+
+    async def release(self) -> None:
+        """As ``fencelock.Lease.release``."""
+        await self._stop_keeping()
+        await self._client._run(self._client._protocol.release(self._grant))
+        self._grant.gone, self._released = "it was released", True
+
+    def _keep(self, margin: Optional[float], tell: Callable[[], None]) -> None:
+        grant = self._grant
+        grant.margin = grant.ttl / 10 if margin is None else min(margin, grant.ttl * 2 / 3)
+
+        async def keep() -> None:
+            grant.gone = await self._client._run(self._client._protocol.keep(grant))
+            tell()
+
+        self._keeper = asyncio.get_running_loop().create_task(keep())
+
+    async def _stop_keeping(self) -> None:
+        if self._keeper:
+            self._keeper.cancel()
+            await asyncio.wait([self._keeper])
+
+    async def _finish(self) -> str:
+        if self._released:
+            return ""
+        await self._stop_keeping()
+        why = self._grant.why_lost()
+        ended = await self._client._run(self._client._protocol.finish(self._grant))
+        self._grant.gone = why or ended or "it was released"
+        return why or ended
+
+
+class Lock:
+    """What ``Client.lock`` makes. One ``async with`` statement at a time."""
+
+    def __init__(self, client: Client, resource: Resources, options: Options, margin: Optional[float], on_lost: Optional[Callable[[Lease], object]]) -> None:
+        self._client, self._resource, self._options = client, resource, options
+        self._margin, self._on_lost = margin, on_lost
+        self._entered: Optional[Entered[Lease]] = None
+        self._working: Optional["asyncio.Task[Any]"] = None
+        self._cancelled = False
+
+    async def __aenter__(self) -> Lease:
+        if self._entered:
+            raise RuntimeError("this lock is in use: make one for each async with statement")
+        lease = await self._client._acquire(self._resource, self._options)
+        self._working, self._cancelled = asyncio.current_task(), False
+        lease._keep(self._margin, lambda: self._tell(lease))
+        self._entered = Entered(lease)
+        return lease
+
+    def _tell(self, lease: Lease) -> None:
+        """Cancels the work, once."""
+        if self._working and not self._cancelled:
+            self._cancelled = True
+            self._working.cancel()
+        if self._on_lost:
+            self._on_lost(lease)
+
+    async def __aexit__(self, kind: Optional[type], error: Optional[BaseException], *exc: object) -> None:
+        assert self._entered
+        entered, self._entered = self._entered, None
+        entered.leave()
+        ours = self._cancelled and kind is not None and issubclass(kind, asyncio.CancelledError)
+        if self._cancelled and sys.version_info >= (3, 11) and self._working and self._working.uncancel() > 0:
+            ours = False  # another cancelled the task, too
+        self._working = None
+        why = await entered.lease._finish()
+        if why and (kind is None or ours):
+            raise lost_error(entered.lease._grant, why) from error

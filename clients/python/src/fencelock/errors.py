@@ -1,0 +1,87 @@
+"""What a call of the client can raise."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+
+class FencelockError(Exception):
+    """Any failure of a call. ``kind`` is the problem type of the service's answer
+    ("lock-held", "no-quorum", …), ``status`` its HTTP status; "" and 0 if there was no answer."""
+
+    kind: str = ""
+    status: int = 0
+    resource: str = ""
+
+
+class Held(FencelockError):
+    """Another lease holds the resource, or the wait for it ended. Asking again is safe.
+
+    ``holder`` is the label of that lease ("" if it has none), ``token`` its fencing token
+    (0 if it is not known), ``remaining`` how long it lives still, in seconds."""
+
+    holder: str = ""
+    token: int = 0
+    remaining: float = 0.0
+
+
+class LeaseLost(FencelockError):
+    """The lease has ended, or can no longer be kept alive: stop the work, and acquire again.
+    What was written with its token is safe; what comes may be refused."""
+
+
+class StaleToken(LeaseLost):
+    """A guard refused the token: it has seen a larger one. Nothing was written. Never repeat
+    it with the same token. ``presented`` and ``highest`` are the tokens, 0 if not known."""
+
+    presented: int = 0
+    highest: int = 0
+
+
+class Unavailable(FencelockError):
+    """No server answered, or none had a quorum, or this caller sends more requests than it
+    may, for as long as the client's patience. Safe to repeat."""
+
+
+class Denied(FencelockError):
+    """The service requires a credential, does not accept this one, or does not allow it this."""
+
+
+class Refused(FencelockError):
+    """Any other refusal. The same request would be refused again."""
+
+
+_HELD = ("lock-held", "wait-timeout")
+_LOST = ("lease-not-held", "max-hold-reached")
+_AGAIN = (408, 429, 500, 502, 503, 504)
+
+
+def of_problem(operation: str, resource: str, status: int, problem: Mapping[str, Any]) -> FencelockError:
+    """The error of a refusal, from its problem document ({} for an answer that has none)."""
+    kind = str(problem.get("type", "")).rpartition("/problems/")[2]
+    text = f"{operation}: {problem.get('title') or 'refused'} ({status})"
+    if problem.get("detail"):
+        text += f": {problem['detail']}"
+    error: FencelockError
+    if kind in _HELD:
+        held = Held(text)
+        held.holder = str(problem.get("holder") or "")
+        held.token = int(problem.get("fencing_token") or 0)
+        held.remaining = float(problem.get("remaining_ms") or 0) / 1000
+        error = held
+    elif kind in _LOST:
+        error = LeaseLost(text)
+    elif status in (401, 403):
+        error = Denied(text)
+    elif status in _AGAIN:
+        error = Unavailable(text)
+    else:
+        error = Refused(text)
+    error.kind, error.status, error.resource = kind, status, str(problem.get("resource") or resource)
+    return error
+
+
+def lost(resource: str, why: str, cause: Optional[BaseException] = None) -> LeaseLost:
+    error = LeaseLost(f"the lease of {resource} is lost: {why}")
+    error.resource, error.__cause__ = resource, cause
+    return error

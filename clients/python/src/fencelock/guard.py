@@ -1,0 +1,143 @@
+"""Presents a lease's token to the guard in Postgres (docs/reference/guard.md).
+
+    with client.lock("accounts/1") as lease:
+        with fenced(conn, lease):
+            balance = conn.execute("SELECT balance FROM accounts WHERE id = 1").fetchone()[0]
+            conn.execute("UPDATE accounts SET balance = %s WHERE id = 1", (balance + 10,))
+
+The block is one transaction. It claims with the token before anything else, so what it
+reads is at least as new as the last write of any earlier holder, and commits at its end. A
+token that is stale raises StaleToken, and nothing is written.
+
+``conn`` is a connection of psycopg 3, of psycopg2 (2.9 and newer), of SQLAlchemy (also a
+Session), or of Django (``django.db.connection``). It must not be in a transaction.
+``afenced`` (``fencelock.aio.fenced``) takes psycopg's AsyncConnection, and SQLAlchemy's
+AsyncConnection and AsyncSession.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+from typing import Any, AsyncIterator, Callable, Iterator, List, Optional, Tuple
+
+from ._core import Part
+from ._lease import LeaseView
+from .errors import StaleToken
+
+_STALE = "LK001"
+
+
+@contextlib.contextmanager
+def fenced(conn: Any, lease: LeaseView) -> Iterator[Any]:
+    """A transaction that has claimed the lease's resources with their tokens, and gives ``conn``.
+
+    Raises LeaseLost if the lease is lost, at the beginning or before the commit; nothing is
+    written then. StaleToken if the guard has seen a larger token: never repeat it, acquire again.
+    Other errors as the driver gives them: SQLSTATE 40001 and 40P01 may be repeated while the lease
+    is held. After an error of the commit itself the transaction may have taken effect."""
+    lease.check()
+    begin, execute = _adapter(conn)
+    try:
+        with begin():
+            for part in lease.parts:
+                execute(*_claim(part))
+            yield conn
+            lease.check()
+    except Exception as e:
+        stale = _stale(e, lease)
+        if stale is None:
+            raise
+        raise stale from e
+
+
+@contextlib.asynccontextmanager
+async def afenced(conn: Any, lease: LeaseView) -> AsyncIterator[Any]:
+    """``fenced`` for connections on asyncio."""
+    lease.check()
+    begin, execute = _adapter(conn)
+    try:
+        async with begin():
+            for part in lease.parts:
+                await execute(*_claim(part))
+            yield conn
+            lease.check()
+    except Exception as e:
+        stale = _stale(e, lease)
+        if stale is None:
+            raise
+        raise stale from e
+
+
+Begin = Callable[[], Any]  # gives a context manager
+Execute = Callable[[str, List[Any]], Any]
+
+
+def _claim(part: Part) -> Tuple[str, List[Any]]:
+    values: List[Any] = [part.resource, part.token]
+    if part.proof:
+        values.append(part.proof)
+    return f"SELECT fencing.claim({', '.join(['%s'] * len(values))})", values
+
+
+def _adapter(conn: Any) -> Tuple[Begin, Execute]:
+    """How a driver's connection begins a transaction, and runs a statement in it."""
+    library = type(conn).__module__.partition(".")[0]
+    adapter = _ADAPTERS.get(library)
+    if adapter is None:
+        raise TypeError(f"fenced knows no connections of {library}: run SELECT fencing.claim(resource, token) first in a transaction of yours")
+    begin, execute, idle = adapter(conn)
+    if not idle:
+        raise RuntimeError("the connection is in a transaction already: what it has read may be older than the claim")
+    return begin, execute
+
+
+def _psycopg(conn: Any) -> Tuple[Begin, Execute, bool]:
+    return conn.transaction, conn.execute, conn.info.transaction_status == 0
+
+
+def _psycopg2(conn: Any) -> Tuple[Begin, Execute, bool]:
+    def execute(sql: str, values: List[Any]) -> None:
+        with conn.cursor() as cursor:
+            cursor.execute(sql, values)
+
+    return lambda: conn, execute, conn.info.transaction_status == 0
+
+
+def _sqlalchemy(conn: Any) -> Tuple[Begin, Execute, bool]:
+    text = importlib.import_module("sqlalchemy").text
+
+    def execute(sql: str, values: List[Any]) -> Any:
+        names = [f"v{i}" for i in range(len(values))]
+        return conn.execute(text(sql % tuple(f":{n}" for n in names)), dict(zip(names, values)))
+
+    return conn.begin, execute, not conn.in_transaction()
+
+
+def _django(conn: Any) -> Tuple[Begin, Execute, bool]:
+    atomic = importlib.import_module("django.db.transaction").atomic
+
+    def execute(sql: str, values: List[Any]) -> None:
+        with conn.cursor() as cursor:
+            cursor.execute(sql, values)
+
+    return lambda: atomic(using=conn.alias, durable=True), execute, True  # durable refuses a transaction around it
+
+
+_ADAPTERS = {"psycopg": _psycopg, "psycopg2": _psycopg2, "sqlalchemy": _sqlalchemy, "django": _django}
+
+
+def _stale(error: Optional[BaseException], lease: LeaseView) -> Optional[StaleToken]:
+    """StaleToken, if an error or what it was made from has the guard's SQLSTATE."""
+    while error is not None:
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        if state == _STALE:
+            stale = StaleToken(f"the token of {lease.resource} is stale: stop, and acquire again")
+            stale.resource = lease.resource
+            with contextlib.suppress(ValueError, TypeError, AttributeError):
+                detail = json.loads(error.diag.message_detail)  # type: ignore[attr-defined]
+                stale.resource, stale.presented, stale.highest = detail["resource"], detail["presented"], detail["highest"]
+            return stale
+        error = getattr(error, "orig", None) or error.__cause__
+    return None

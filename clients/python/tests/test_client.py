@@ -1,0 +1,371 @@
+"""Both clients against a small service in this process: what Python adds to the protocol."""
+
+import asyncio
+import gc
+import json
+import os
+import pickle
+import signal
+import tempfile
+import threading
+import time
+import unittest
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import fencelock
+from fencelock import Client, FencelockError, Held, LeaseLost, Unavailable, aio, bearer_file
+
+SECRETS = ("secret-id", "secret-proof", "secret-bearer")
+
+
+class Service(ThreadingHTTPServer):
+    """Grants everything, for ``ttl_ms``. ``refuse`` maps a method and path to a problem."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.calls, self.refuse, self.tokens, self.wait = [], {}, 0, threading.Event()
+        self.hold = False
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request, client_address):
+        pass
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do(self):
+        service = self.server
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+        service.calls.append((self.command, self.path, body, dict(self.headers)))
+        if service.hold and self.path == "/locks":
+            service.wait.wait(10)
+        kind = service.refuse.get(f"{self.command} {self.path}")
+        if kind:
+            return self.answer(kind[0], {"type": f"/problems/{kind[1]}", "title": "no", "status": kind[0]})
+        if self.command == "DELETE":
+            return self.answer(204)
+        if self.path == "/locks":
+            service.tokens += 1
+        ttl = body.get("ttl_ms", 30_000)
+        self.answer(200, {
+            "lease_id": "secret-id", "resource": body.get("resource", "r"), "fencing_token": service.tokens, "fence_proof": "secret-proof", "ttl_ms": ttl,
+            "validity_ms": ttl - 5, "waited_ms": 0, "max_hold_remaining_ms": None,
+        })
+
+    do_GET = do_POST = do_DELETE = do
+
+    def answer(self, status, body=None):
+        raw = json.dumps(body).encode() if body is not None else b""
+        self.send_response(status)
+        if status != 204:
+            self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, *_):
+        pass
+
+
+class ServiceCase(unittest.TestCase):
+    def setUp(self):
+        self.service = Service()
+        self.addCleanup(self.service.server_close)
+        self.addCleanup(self.service.shutdown)
+        self.addCleanup(self.service.wait.set)
+
+    def methods(self):
+        return [(c[0], c[1]) for c in self.service.calls]
+
+
+class Sync(ServiceCase):
+    def setUp(self):
+        super().setUp()
+        self.client = Client(self.service.url, bearer="secret-bearer", timeout=2)
+        self.addCleanup(self.client.close)
+
+    def test_a_lock(self):
+        with self.client.lock("orders/42", ttl=30, wait=5) as lease:
+            self.assertEqual((lease.resource, lease.token, lease.ttl, lease.lost), ("orders/42", 1, 30, False))
+            self.assertTrue(29 < lease.validity < 30)
+            self.assertIs(fencelock.current(), lease)
+            lease.check()
+        with self.assertRaises(LeaseLost):
+            lease.check()
+        with self.assertRaises(LookupError):
+            fencelock.current()
+        self.assertEqual(self.methods(), [("POST", "/locks"), ("DELETE", "/leases/current")])
+
+    def test_the_loss_is_told_in_every_way(self):
+        self.service.refuse["POST /leases/current/extend"] = (404, "lease-not-held")
+        told = []
+        with self.assertRaises(LeaseLost) as caught:
+            with self.client.lock("r", ttl=1, on_lost=told.append) as lease:
+                self.assertTrue(lease.wait_lost(5))
+                self.assertTrue(lease.lost)
+                with self.assertRaises(LeaseLost):
+                    lease.check()
+        self.assertEqual((told, caught.exception.resource), ([lease], "r"))
+
+    def test_an_exception_of_the_block_comes_first(self):
+        self.service.refuse["DELETE /leases/current"] = (404, "lease-not-held")
+        with self.assertRaises(ZeroDivisionError):
+            with self.client.lock("r"):
+                1 / 0
+        with self.assertRaises(LeaseLost):
+            with self.client.lock("r"):
+                pass
+
+    def test_locked(self):
+        @self.client.locked("orders/{order}/{kind}", ttl=7)
+        def charge(order, kind="card"):
+            """charges"""
+            return fencelock.current().resource, fencelock.current().ttl
+
+        self.assertEqual(charge(42), ("orders/42/card", 7))
+        self.assertEqual(charge(kind="cash", order=1), ("orders/1/cash", 7))
+        self.assertEqual(charge.__doc__, "charges")
+
+    def test_a_lease_that_is_released_in_the_block(self):
+        with self.client.lock("r") as lease:
+            lease.release()
+            self.assertTrue(lease.lost)
+        self.assertEqual(self.methods().count(("DELETE", "/leases/current")), 1)
+
+    def test_held(self):
+        self.service.refuse["POST /locks"] = (409, "lock-held")
+        with self.assertRaises(Held):
+            with self.client.lock("r", wait=0):
+                self.fail("it ran")
+
+    def test_no_secret_is_shown(self):
+        with self.client.lock("r") as lease:
+            shown = [repr(self.client), repr(lease), str(lease), f"{lease}", repr(lease.parts)]
+            with self.assertRaises(TypeError):
+                pickle.dumps(lease)
+        self.service.refuse["DELETE /leases/current"] = (404, "lease-not-held")
+        try:
+            lease.release()
+        except FencelockError as e:
+            shown.append(repr(e))
+        for text in shown:
+            for secret in SECRETS:
+                self.assertNotIn(secret, text)
+
+    def test_a_bearer_file_is_read_for_each_request(self):
+        with tempfile.NamedTemporaryFile("w+") as f:
+            client = Client(self.service.url, bearer=bearer_file(f.name))
+            for credential in ("one", "two"):
+                f.seek(0)
+                f.write(credential + "\n")
+                f.flush()
+                client.inspect("r")
+                self.assertEqual(self.service.calls[-1][3]["Authorization"], f"Bearer {credential}")
+            client.close()
+
+    def test_a_resource_in_a_path_is_quoted(self):
+        self.client.inspect("orders/42 ä?")
+        self.assertEqual(self.service.calls[-1][1], "/locks/orders%2F42%20%C3%A4%3F")
+
+    def test_ctrl_c_during_a_wait_releases_what_may_have_been_granted(self):
+        self.service.hold = True
+
+        def interrupt(*_):
+            self.service.hold = False
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        begun = time.monotonic()
+        with self.assertRaises(KeyboardInterrupt):
+            self.client.acquire("r", wait=30)
+        self.assertLess(time.monotonic() - begun, 1)
+        eventually(lambda: ("DELETE", "/leases/current") in self.methods())
+        first, second = [c for c in self.service.calls if c[1] == "/locks"]
+        self.assertEqual(first[3]["Idempotency-Key"], second[3]["Idempotency-Key"])
+        self.assertNotIn("wait_ms", second[2])
+
+    def test_a_child_does_not_touch_its_parents_lease(self):
+        with self.client.lock("r") as lease:
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    with self.client.lock("other"):
+                        pass  # the child's own works
+                    code = 0 if lease.lost and "forked" in lease._finish() else 2
+                finally:
+                    os._exit(code)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+            self.assertFalse(lease.lost)
+            released = [c for c in self.service.calls if c[0] == "DELETE"]
+            self.assertEqual(len(released), 1)  # the child's own
+
+    def test_nothing_leaks(self):
+        gc.collect()
+        before = sockets()
+        client = Client(self.service.url)
+        for _ in range(30):
+            with client.lock("r"):
+                pass
+        self.assertGreater(sockets(), before)
+        client.close()
+        eventually(lambda: sockets() == before)
+        self.assertEqual([t.name for t in threading.enumerate() if t.name.startswith("fencelock")], [])
+
+    def test_a_closed_client(self):
+        self.client.close()
+        with self.assertRaises(RuntimeError):
+            self.client.acquire("r")
+
+    def test_a_wall_clock_that_jumps(self):
+        wall = time.time
+        self.addCleanup(setattr, time, "time", wall)
+        with self.client.lock("r", ttl=1) as lease:
+            time.time = lambda: wall() + 86400
+            self.assertFalse(lease.wait_lost(1.5))
+
+    def test_connections_are_used_again(self):
+        with self.client.lock("r"):
+            pass
+        with self.client.lock("r"):
+            pass
+        pool = self.client._connections()
+        self.assertEqual([len(s) for s in pool._idle.values()], [1])
+
+
+def sockets():
+    return sum("socket" in os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}"))
+
+
+def eventually(holds, timeout=5):
+    end = time.monotonic() + timeout
+    while not holds():
+        if time.monotonic() > end:
+            raise AssertionError("it did not come true")
+        time.sleep(0.01)
+
+
+class Aio(ServiceCase):
+    def run_with_client(self, work, **settings):
+        async def run():
+            async with aio.Client(self.service.url, timeout=2, **settings) as client:
+                await work(client)
+            return [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+
+        self.assertEqual(asyncio.run(run()), [])
+
+    def test_a_lock(self):
+        async def work(client):
+            async with client.lock("orders/42", ttl=30, wait=5) as lease:
+                self.assertEqual((lease.token, lease.ttl), (1, 30))
+                self.assertIs(fencelock.current(), lease)
+                lease.check()
+
+        self.run_with_client(work)
+        self.assertEqual(self.methods(), [("POST", "/locks"), ("DELETE", "/leases/current")])
+
+    def test_work_is_cancelled_when_the_lease_is_lost(self):
+        self.service.refuse["POST /leases/current/extend"] = (404, "lease-not-held")
+
+        async def work(client):
+            with self.assertRaises(LeaseLost):
+                async with client.lock("r", ttl=1):
+                    await asyncio.sleep(20)
+                    self.fail("the work continued")
+            await asyncio.sleep(0)  # the task itself is not cancelled
+
+        begun = time.monotonic()
+        self.run_with_client(work)
+        self.assertLess(time.monotonic() - begun, 5)
+
+    def test_a_cancel_of_the_caller_stays_a_cancel(self):
+        async def work(client):
+            entered = asyncio.Event()
+
+            async def job():
+                async with client.lock("r"):
+                    entered.set()
+                    await asyncio.sleep(20)
+
+            task = asyncio.create_task(job())
+            await entered.wait()
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+
+        self.run_with_client(work)
+        self.assertIn(("DELETE", "/leases/current"), self.methods())
+
+    def test_a_cancelled_acquire_returns_at_once(self):
+        self.service.hold = True
+
+        async def work(client):
+            task = asyncio.create_task(client.acquire("r", wait=30))
+            while not self.service.calls:
+                await asyncio.sleep(0.01)
+            begun = time.monotonic()
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            self.assertLess(time.monotonic() - begun, 0.1)
+            self.service.hold = False
+            self.service.wait.set()
+
+        self.run_with_client(work)
+        self.assertEqual(self.methods(), [("POST", "/locks"), ("POST", "/locks"), ("DELETE", "/leases/current")])
+
+    def test_locked(self):
+        async def work(client):
+            @client.locked("orders/{order}")
+            async def charge(order):
+                return fencelock.current().resource
+
+            self.assertEqual(await charge(7), "orders/7")
+
+        self.run_with_client(work)
+
+    def test_many_at_once(self):
+        async def work(client):
+            async def one(n):
+                async with client.lock(f"r/{n}") as lease:
+                    await asyncio.sleep(0.01)
+                    return lease.token
+
+            tokens = await asyncio.gather(*(one(n) for n in range(50)))
+            self.assertEqual(len(set(tokens)), 50)
+
+        self.run_with_client(work)
+
+    def test_a_client_serves_one_loop_after_another(self):
+        client = aio.Client(self.service.url)
+
+        async def once():
+            async with client.lock("r"):
+                pass
+            for idle in client._idle.values():  # what asyncio.run would warn of
+                for _, writer in idle:
+                    writer.transport.abort()
+
+        asyncio.run(once())
+        asyncio.run(once())
+
+    def test_no_server(self):
+        async def run():
+            async with aio.Client("http://127.0.0.1:1", patience=0.3) as client:
+                with self.assertRaises(Unavailable):
+                    await client.acquire("r")
+
+        asyncio.run(run())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,202 @@
+"""The protocol without I/O, on a clock of the test's own. What it sends to a service is
+judged by clients/conformance."""
+
+import json
+import unittest
+
+from fencelock import Held, LeaseLost, Refused, Unavailable, _core, _http
+
+TTL = 30_000
+
+
+class Clock:
+    def __init__(self):
+        self.time = 1000.0
+
+    def __call__(self):
+        return self.time
+
+
+def answer(status, headers=None, **body):
+    return _http.Answer(status, headers or {}, json.dumps(body).encode() if body else b"")
+
+
+def lease(token=1, validity=TTL - 100, waited=0, **more):
+    return answer(201, lease_id="secret-id", resource="r", fencing_token=token, ttl_ms=TTL, validity_ms=validity, waited_ms=waited, **more)
+
+
+def problem(status, kind, headers=None, **more):
+    return answer(status, headers, type=f"/problems/{kind}", title="no", **more)
+
+
+class Core(unittest.TestCase):
+    def setUp(self):
+        self.clock = Clock()
+        self.sent = []  # (server, headers and body as text, limit)
+        self.slept = []
+
+    def protocol(self, servers="http://a,http://b", **settings):
+        settings = {"bearer": None, "holder": "", "timeout": 5.0, "patience": 10.0, "poll": 50.0, **settings}
+        return _core.Protocol(servers, now=self.clock, **settings)
+
+    def run_steps(self, steps, world):
+        """Plays a world: a function from a Send to an answer, an exception, or either with the
+        seconds that it takes."""
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, _core.Sleep):
+                    self.slept.append(step.seconds)
+                    self.clock.time += step.seconds
+                    step = next(steps)
+                    continue
+                self.sent.append((str(step.server), step.data.decode(), step.limit))
+                came = world(step)
+                if isinstance(came, tuple):
+                    self.clock.time += came[1]
+                    came = came[0]
+                step = steps.throw(came) if isinstance(came, Exception) else steps.send(came)
+        except StopIteration as end:
+            return end.value
+
+    def take(self, world, protocol=None, resource="r", **options):
+        options = {"wait": 0, **options}
+        return self.run_steps((protocol or self.protocol()).acquisition(resource, _core.Options(**options)).take(), world)
+
+    def bodies(self):
+        return [json.loads(text.partition("\r\n\r\n")[2]) for _, text, _ in self.sent]
+
+    def test_a_long_wait_is_a_series_of_polls_under_one_key(self):
+        left = [3]
+
+        def world(_):
+            left[0] -= 1
+            return (problem(409, "wait-timeout"), 50) if left[0] else lease()
+
+        self.take(world, wait=120)
+        waits = [b["wait_ms"] for b in self.bodies()]
+        self.assertEqual(waits[:2], [50_000, 50_000])
+        self.assertTrue(19_000 < waits[2] < 20_000, waits)
+        keys = {line for _, text, _ in self.sent for line in text.split("\r\n") if line.startswith("Idempotency-Key")}
+        self.assertEqual(len(keys), 1)
+
+    def test_validity_counts_from_when_the_answered_request_was_sent(self):
+        grant = self.take(lambda _: (lease(waited=4000), 7), wait=60)
+        self.assertAlmostEqual(grant.until, 1000 + 4 + 29.9)
+        self.assertAlmostEqual(grant.left, 26.9)
+
+    def test_a_server_that_is_lost_late_in_a_wait_leaves_patience_for_the_next(self):
+        def world(send):
+            return (_core.NoAnswer("frozen", True), 55) if str(send.server) == "http://a" else lease()
+
+        grant = self.take(world, wait=300)
+        self.assertEqual([s for s, _, _ in self.sent], ["http://a", "http://b"])
+        self.assertGreater(grant.left, 29)
+
+    def test_one_server_that_is_lost_late_in_a_wait_is_asked_again(self):
+        answers = iter([(_core.NoAnswer("frozen", True), 55), lease()])
+        self.take(lambda _: next(answers), self.protocol("http://a"), wait=300)
+        self.assertEqual(len(self.sent), 2)
+
+    def test_patience_ends_a_call_and_pauses_grow(self):
+        with self.assertRaises(Unavailable) as caught:
+            self.take(lambda _: problem(503, "no-quorum"))
+        self.assertEqual((caught.exception.kind, caught.exception.status, caught.exception.resource), ("no-quorum", 503, "r"))
+        self.assertLess(sum(self.slept), 10)
+        self.assertGreater(sum(self.slept), 7)
+        self.assertTrue(all(p <= 1.5 for p in self.slept) and self.slept[0] < 0.1, self.slept)
+
+    def test_retry_after_is_obeyed_of_a_limit(self):
+        answers = iter([problem(429, "too-many-requests", {"retry-after": "3"}), problem(429, "too-many-requests", {"retry-after": "3"}), lease()])
+        self.take(lambda _: next(answers))
+        self.assertGreaterEqual(self.slept[0], 3)
+
+    def test_held_names_the_holder(self):
+        with self.assertRaises(Held) as caught:
+            self.take(lambda _: problem(409, "lock-held", holder="w7", fencing_token=34, remaining_ms=8123))
+        self.assertEqual((caught.exception.holder, caught.exception.token, caught.exception.remaining), ("w7", 34, 8.123))
+
+    def test_an_answer_that_is_not_the_services(self):
+        with self.assertRaises(Refused):
+            self.take(lambda _: _http.Answer(200, {}, b"<html>"))
+
+    def test_names_that_are_no_unicode_are_refused_before_they_are_sent(self):
+        for name in ("bin/\udcff", ["a", "b\ud800"]):
+            with self.assertRaises(ValueError):
+                self.take(lambda _: lease(), resource=name)
+        self.assertEqual(self.sent, [])
+
+    def test_several_resources_have_a_token_each(self):
+        granted = answer(
+            201, lease_id="x", ttl_ms=TTL, validity_ms=TTL, waited_ms=0,
+            resources=[{"resource": "a", "fencing_token": 3}, {"resource": "b", "fencing_token": 9, "fence_proof": "p"}],
+        )
+        grant = self.take(lambda _: granted, resource=["b", "a"])
+        self.assertEqual([(p.resource, p.token, p.proof) for p in grant.parts], [("a", 3, ""), ("b", 9, "p")])
+        self.assertEqual(self.bodies()[0], {"resources": ["b", "a"]})
+
+    def test_the_body_has_what_was_asked_for(self):
+        self.take(lambda _: lease(), self.protocol(holder="h", bearer=lambda: "tok"), ttl=1.5, min_hold=1, max_hold=60, metadata={"job": 7})
+        self.assertEqual(self.bodies()[0], {"resource": "r", "ttl_ms": 1500, "min_hold_ms": 1000, "max_hold_ms": 60000, "holder": "h", "metadata": {"job": 7}})
+        self.assertIn("Authorization: Bearer tok", self.sent[0][1])
+
+    def keep(self, world, grant=None, protocol=None, **answered):
+        protocol = protocol or self.protocol()
+        grant = grant or _core.Grant(self.clock, self.clock(), json.loads(lease(**answered).body))
+        grant.margin = 3.0
+        return grant, lambda: self.run_steps(protocol.keep(grant), world)
+
+    def test_keep_extends_at_a_third_and_stops_a_margin_before_the_end(self):
+        extended = []
+
+        def world(_):
+            if len(extended) == 2:
+                return _core.NoAnswer("down", False)
+            extended.append(self.clock())
+            return lease()
+
+        grant, run = self.keep(world)
+        why = run()
+        self.assertEqual([round(at - 1000, 1) for at in extended], [9.9, 19.8])
+        self.assertAlmostEqual(self.clock() - 1000, 19.8 + 29.9 - 3, places=1)
+        self.assertTrue(why and grant.why_lost())
+
+    def test_tries_to_extend_leave_time_for_every_server_twice(self):
+        _, run = self.keep(lambda send: (_core.NoAnswer("frozen", True), send.limit))
+        run()
+        self.assertLessEqual(self.clock() - 1000, 29.9 - 3 + 0.01)
+        self.assertGreaterEqual(len(self.sent), 4)
+
+    def test_a_lease_that_cannot_last_longer_is_not_extended(self):
+        grant, run = self.keep(lambda _: self.fail("it was extended"), max_hold_remaining_ms=20_000)
+        self.assertIn("longest hold", run())
+
+    def test_keep_ends_at_once_when_the_lease_has_ended(self):
+        _, run = self.keep(lambda _: problem(404, "lease-not-held"))
+        self.assertIn("404", run())
+        self.assertAlmostEqual(self.clock() - 1000, 9.9, places=1)
+
+    def test_a_paused_process_knows_of_the_loss_from_the_clock_alone(self):
+        grant, _ = self.keep(lambda _: None)
+        self.assertEqual(grant.why_lost(), "")
+        self.clock.time += 27
+        self.assertIn("not extended in time", grant.why_lost())
+
+    def test_finish_tries_every_server_once_though_the_first_is_frozen(self):
+        protocol = self.protocol()
+        grant, _ = self.keep(None)
+        world = lambda send: (_core.NoAnswer("frozen", True), send.limit) if str(send.server) == "http://a" else answer(204)  # noqa: E731
+        self.assertEqual(self.run_steps(protocol.finish(grant), world), "")
+        self.assertEqual(len(self.sent), 2)
+
+    def test_extend_without_a_lease(self):
+        grant, _ = self.keep(None)
+        with self.assertRaises(LeaseLost):
+            self.run_steps(self.protocol().extend(grant), lambda _: problem(404, "lease-not-held"))
+
+    def test_servers(self):
+        for url in ("localhost:8080", "ftp://x", "http://user:pw@x", "http://", "http://x/?a=b"):
+            with self.subTest(url), self.assertRaises(ValueError):
+                self.protocol(url)
+        s = _core.Server.parse("https://locks.example/api/")
+        self.assertEqual((s.name, s.port, s.tls, s.prefix, str(s)), ("locks.example", 443, True, "/api", "https://locks.example/api"))

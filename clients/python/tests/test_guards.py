@@ -1,0 +1,300 @@
+"""fenced() on a real Postgres, with every library that this Python can import. DATABASE_URL
+names a database with the guard, in which clients/python's Go test has made the tables."""
+
+import asyncio
+import importlib.util
+import os
+import time
+import unittest
+
+from fencelock import LeaseLost, StaleToken
+from fencelock._core import Grant
+from fencelock._lease import LeaseView
+from fencelock.guard import afenced, fenced
+
+URL = os.environ.get("DATABASE_URL", "")
+NEEDED = os.environ.get("FENCELOCK_TEST_LIBRARIES", "").split()  # the Go test names what has to be there
+
+
+def needs(library):
+    missing = library not in NEEDED and importlib.util.find_spec(library) is None
+    return unittest.skipIf(not URL or missing, f"NOT RUN: {library} cannot be imported, or DATABASE_URL is not set")
+
+
+def lease(*parts, validity=60_000, proof=""):
+    of = [{"resource": r, "fencing_token": t, "fence_proof": proof} for r, t in parts]
+    answer = {"lease_id": "secret", "ttl_ms": 60_000, "waited_ms": 0, "validity_ms": validity, "resources": of}
+    return LeaseView(Grant(time.monotonic, time.monotonic(), answer))
+
+
+class Guards:
+    """What holds with every library. Each has accounts of its own, from ``base``."""
+
+    base = 0
+
+    def account(self, n):
+        return self.base + n, f"accounts/{self.base + n}"
+
+    def balance(self, id):
+        with self.connect() as conn:
+            return self.read(conn, id)
+
+    def deposit(self, conn, id, lease, amount=10):
+        with fenced(conn, lease) as tx:
+            self.write(tx, id, self.read(tx, id) + amount)
+
+    def test_deposits_under_a_token(self):
+        id, name = self.account(1)
+        with self.connect() as conn:
+            self.deposit(conn, id, lease((name, 34)))
+            self.deposit(conn, id, lease((name, 34)))
+        self.assertEqual(self.balance(id), 20)
+
+    def test_a_stale_token_writes_nothing(self):
+        id, name = self.account(2)
+        with self.connect() as conn:
+            self.deposit(conn, id, lease((name, 34)))
+            with self.assertRaises(StaleToken) as caught:
+                self.deposit(conn, id, lease((name, 33)))
+            self.assertEqual((caught.exception.resource, caught.exception.presented, caught.exception.highest), (name, 33, 34))
+            self.deposit(conn, id, lease((name, 35)))  # the connection can be used again
+        self.assertEqual(self.balance(id), 20)
+
+    def test_a_token_that_becomes_stale_in_the_block(self):
+        one, name = self.account(3)
+        two, other = self.account(4)
+        with self.connect() as conn:
+            self.deposit(conn, two, lease((other, 9)))
+            with self.assertRaises(StaleToken):
+                with fenced(conn, lease((name, 5))) as tx:
+                    self.write(tx, one, 1)
+                    self.claim(tx, other, 8)
+        self.assertEqual((self.balance(one), self.balance(two)), (0, 10))
+
+    def test_an_exception_rolls_back(self):
+        id, name = self.account(5)
+        with self.connect() as conn:
+            with self.assertRaises(ZeroDivisionError):
+                with fenced(conn, lease((name, 1))) as tx:
+                    self.write(tx, id, 99)
+                    1 / 0
+        self.assertEqual(self.balance(id), 0)
+
+    def test_a_lost_lease_is_not_committed(self):
+        id, name = self.account(6)
+        with self.connect() as conn:
+            short = lease((name, 1), validity=200)
+            with self.assertRaises(LeaseLost):
+                with fenced(conn, short) as tx:
+                    self.write(tx, id, 99)
+                    time.sleep(short.validity + 0.01)
+            with self.assertRaises(LeaseLost):
+                with fenced(conn, short):
+                    self.fail("the block ran under a lost lease")
+        self.assertEqual(self.balance(id), 0)
+
+    def test_several_resources(self):
+        one, first = self.account(7)
+        two, second = self.account(8)
+        with self.connect() as conn:
+            with fenced(conn, lease((first, 3), (second, 4))) as tx:
+                self.write(tx, one, 1)
+                self.write(tx, two, 2)
+        self.assertEqual((self.balance(one), self.balance(two)), (1, 2))
+
+    def test_a_transaction_that_has_begun_is_refused(self):
+        _, name = self.account(9)
+        with self.connect() as conn:
+            with self.begun(conn):
+                with self.assertRaises(RuntimeError):
+                    with fenced(conn, lease((name, 1))):
+                        self.fail("the claim came after a read")
+
+
+class Cursors:
+    def read(self, conn, id):
+        with conn.cursor() as c:
+            c.execute("SELECT balance FROM accounts WHERE id = %s", (id,))
+            return c.fetchone()[0]
+
+    def write(self, conn, id, balance):
+        with conn.cursor() as c:
+            c.execute("UPDATE accounts SET balance = %s WHERE id = %s", (balance, id))
+
+    def claim(self, conn, name, token):
+        with conn.cursor() as c:
+            c.execute("SELECT fencing.claim(%s, %s)", (name, token))
+
+    def begun(self, conn):
+        self.read(conn, self.base + 9)
+        return unittest.mock.MagicMock()
+
+
+@needs("psycopg")
+class Psycopg3(Cursors, Guards, unittest.TestCase):
+    base = 100
+
+    def connect(self):
+        import psycopg
+
+        return psycopg.connect(URL)
+
+
+@needs("psycopg")
+class Psycopg3Autocommit(Psycopg3):
+    base = 200
+
+    def connect(self):
+        import psycopg
+
+        return psycopg.connect(URL, autocommit=True)
+
+    def begun(self, conn):
+        return conn.transaction()
+
+
+@needs("psycopg2")
+class Psycopg2(Cursors, Guards, unittest.TestCase):
+    base = 300
+    autocommit = False
+
+    def connect(self):
+        import contextlib
+
+        import psycopg2
+
+        conn = psycopg2.connect(URL)
+        conn.autocommit = self.autocommit
+        return contextlib.closing(conn)
+
+
+@needs("psycopg2")
+class Psycopg2Autocommit(Psycopg2):
+    base = 400
+    autocommit = True
+
+    def begun(self, conn):
+        with conn.cursor() as c:
+            c.execute("BEGIN")
+        return unittest.mock.MagicMock()
+
+
+@needs("sqlalchemy")
+class SQLAlchemyConnection(Guards, unittest.TestCase):
+    base = 500
+    future = False
+
+    def setUp(self):
+        import sqlalchemy
+
+        options = {"future": True} if self.future else {}
+        self.engine = sqlalchemy.create_engine(URL.replace("postgres://", "postgresql+psycopg2://"), **options)
+        self.addCleanup(self.engine.dispose)
+
+    def connect(self):
+        return self.engine.connect()
+
+    def run_sql(self, conn, sql, **values):
+        import sqlalchemy
+
+        return conn.execute(sqlalchemy.text(sql), values)
+
+    def read(self, conn, id):
+        return self.run_sql(conn, "SELECT balance FROM accounts WHERE id = :id", id=id).scalar()
+
+    def write(self, conn, id, balance):
+        self.run_sql(conn, "UPDATE accounts SET balance = :b WHERE id = :id", id=id, b=balance)
+
+    def claim(self, conn, name, token):
+        self.run_sql(conn, "SELECT fencing.claim(:r, :t)", r=name, t=token)
+
+    def begun(self, conn):
+        return conn.begin()
+
+
+@needs("sqlalchemy")
+class SQLAlchemyFuture(SQLAlchemyConnection):
+    base = 600
+    future = True
+
+
+@needs("sqlalchemy")
+class SQLAlchemySession(SQLAlchemyConnection):
+    base = 700
+    future = True
+
+    def connect(self):
+        from sqlalchemy.orm import Session
+
+        return Session(self.engine, future=True)
+
+
+@needs("django")
+class Django(Cursors, Guards, unittest.TestCase):
+    base = 800
+
+    @classmethod
+    def setUpClass(cls):
+        import urllib.parse
+
+        import django
+        from django.conf import settings
+
+        u = urllib.parse.urlsplit(URL)
+        database = {"ENGINE": "django.db.backends.postgresql", "NAME": u.path[1:], "USER": u.username, "PASSWORD": u.password or "", "HOST": u.hostname, "PORT": u.port}
+        if not settings.configured:
+            settings.configure(DATABASES={"default": database}, USE_TZ=True)
+            django.setup()
+
+    @classmethod
+    def tearDownClass(cls):
+        from django.db import connections
+
+        connections.close_all()
+
+    def connect(self):
+        import contextlib
+
+        from django.db import connection
+
+        return contextlib.nullcontext(connection)
+
+    def begun(self, conn):
+        from django.db import transaction
+
+        return transaction.atomic()
+
+
+@needs("psycopg")
+class PsycopgAsync(unittest.TestCase):
+    base = 900
+
+    def test_deposit_and_stale(self):
+        import psycopg
+
+        async def run():
+            conn = await psycopg.AsyncConnection.connect(URL)
+            async with conn:
+                async with afenced(conn, lease(("accounts/901", 7))):
+                    await conn.execute("UPDATE accounts SET balance = 10 WHERE id = 901")
+                with self.assertRaises(StaleToken) as caught:
+                    async with afenced(conn, lease(("accounts/901", 6))):
+                        self.fail("the claim was not refused")
+                self.assertEqual(caught.exception.highest, 7)
+                row = await (await conn.execute("SELECT balance FROM accounts WHERE id = 901")).fetchone()
+                self.assertEqual(row[0], 10)
+
+        asyncio.run(run())
+
+
+class Unknown(unittest.TestCase):
+    def test_an_unknown_connection_is_refused(self):
+        with self.assertRaises(TypeError):
+            with fenced(object(), lease(("accounts/1", 1))):
+                self.fail("it ran")
+
+
+import unittest.mock  # noqa: E402
+
+if __name__ == "__main__":
+    unittest.main()

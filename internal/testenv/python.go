@@ -1,0 +1,106 @@
+package testenv
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Python is an interpreter on this machine.
+type Python struct {
+	Path    string
+	Version string // "3.11"
+}
+
+// Pythons are the interpreters of Python 3.9 and newer on this machine, one of each version.
+// Without any, the test is skipped and says so; it fails if CI is set.
+func Pythons(t testing.TB) []Python {
+	t.Helper()
+	found := FindPythons()
+	if len(found) == 0 {
+		notRun(t, "there is no python3 (3.9 or newer) on this machine (Debian: apt-get install python3)")
+	}
+	return found
+}
+
+// FindPythons is Pythons for a test that has something to do without any.
+func FindPythons() (found []Python) {
+	candidates := []string{"python3", "/usr/bin/python3"}
+	for minor := 9; minor <= 20; minor++ {
+		candidates = append(candidates, fmt.Sprintf("python3.%d", minor))
+	}
+	home, _ := os.UserHomeDir()
+	others, _ := filepath.Glob(filepath.Join(home, ".pyenv/versions/3.*/bin/python3"))
+	seen := map[string]bool{}
+	for _, path := range append(candidates, others...) {
+		out, err := exec.Command(path, "-c", "import sys; print('%d.%d' % sys.version_info[:2]); sys.exit(sys.version_info < (3, 9))").Output()
+		version := strings.TrimSpace(string(out))
+		if err == nil && !seen[version] {
+			seen[version] = true
+			found = append(found, Python{path, version})
+		}
+	}
+	return found
+}
+
+// PythonWith is an interpreter that can import all the named modules, each with its Debian
+// package, which is installed if that is possible. If it is not, the test is skipped
+// and says so; it fails if CI is set.
+func PythonWith(t testing.TB, modules map[string]string) (path string) {
+	t.Helper()
+	var names, packages []string
+	for name, pkg := range modules {
+		names, packages = append(names, name), append(packages, pkg)
+	}
+	works := func() bool {
+		for _, candidate := range []string{"python3", "/usr/bin/python3"} {
+			if exec.Command(candidate, "-c", "import "+strings.Join(names, ", ")).Run() == nil {
+				path = candidate
+				return true
+			}
+		}
+		return false
+	}
+	if err := awaitInstall(); err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	if works() {
+		return path
+	}
+	if err := aptInstall(packages, works); err != nil {
+		notRun(t, fmt.Sprintf("no python3 here can import %s (Debian: apt-get install %s): %v", strings.Join(names, ", "), strings.Join(packages, " "), err))
+	}
+	return path
+}
+
+// Installed is the path of a program, from a Debian package that is installed if that is
+// possible. If it is not, the test is skipped and says so; it fails if CI is set.
+func Installed(t testing.TB, name, pkg string) (path string) {
+	t.Helper()
+	there := func() bool {
+		found, err := exec.LookPath(name)
+		path = found
+		return err == nil
+	}
+	if err := awaitInstall(); err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	if !there() {
+		if err := aptInstall([]string{pkg}, there); err != nil {
+			notRun(t, fmt.Sprintf("%s is not on this machine (Debian: apt-get install %s): %v", name, pkg, err))
+		}
+	}
+	return path
+}
+
+// notRun skips the test, or fails it where everything has to be installed.
+func notRun(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatal("testenv: " + why)
+	}
+	t.Skip("NOT RUN: " + why)
+}
