@@ -93,6 +93,10 @@ sim: ## simulate the protocol until told to stop, or SIMTIME=10m; prints the see
 docs-check: ## run the commands and compile the snippets of README.md and docs/, check links and lengths, and say what is not run and why
 	$(GO) test ./internal/docscheck -v -count=1
 
+.PHONY: pictures
+pictures: ## take the pictures in docs/images again, from the tests of the console
+	FENCELOCK_TEST_PICTURES=$(CURDIR)/docs/images $(GO) test ./cmd/fencelock -run '^TestConsole(Pictures|Race)$$' -count=1
+
 .PHONY: console-cost
 console-cost: ## what an open console costs a server with a thousand locks, measured for three minutes
 	FENCELOCK_TEST_COST_WINDOW=1m $(GO) test ./cmd/fencelock -run '^TestSoakConsoleCost$$' -v -count=1 -timeout 30m

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,6 +61,8 @@ func newPage(t *testing.T, p *process) *page {
 	ctx, cancel = context.WithTimeout(ctx, 3*time.Minute)
 	t.Cleanup(cancel)
 	c := &page{t: t, p: p, ctx: ctx}
+	// A resource without a guarded record is no mistake of the page.
+	c.expect("status of 404 (Not Found) " + p.url + "/history?")
 	chromedp.ListenTarget(ctx, c.listen)
 	c.run("start the browser", network.Enable(), log.Enable(), runtime.Enable(), chromedp.EmulateViewport(1360, 800))
 	t.Cleanup(c.complaints)
@@ -138,6 +141,17 @@ func (c *page) eval(expression string, result any) {
 	c.run(expression, chromedp.Evaluate(expression, result))
 }
 
+// look goes to a place of the page.
+func (c *page) look(hash string) {
+	c.t.Helper()
+	c.eval(fmt.Sprintf(`location.hash = %q; 0`, hash), nil)
+}
+
+func (c *page) click(what, selector string) {
+	c.t.Helper()
+	c.run(what, chromedp.Click(selector, chromedp.ByQuery))
+}
+
 func (c *page) keys(what string, keys ...string) {
 	c.t.Helper()
 	for _, key := range keys {
@@ -181,7 +195,7 @@ func TestConsole(t *testing.T) {
 	}
 	c := openConsole(t, p)
 	c.wait("all locks are there", `document.querySelectorAll('#rows tr').length == 14`)
-	c.wait("the node is there", `document.querySelector('#nodes li.voting') != null`)
+	c.wait("the node is there", `document.querySelector('#strip .voting') != null`)
 
 	// A change is shown within a second: the page notes when it drew it.
 	c.eval(`window.drawn = new Promise((done) => new MutationObserver(() => {
@@ -212,18 +226,21 @@ func TestConsole(t *testing.T) {
 	c.wait("the metadata is shown", `document.querySelector('#facts').innerText.includes('1234')`)
 	c.wait("who waits is shown", `document.querySelector('#queue').innerText.includes('invoicing')`)
 	c.wait("what happened is shown", `document.querySelector('#history').innerText.includes('granted')`)
+	c.wait("the chosen row is announced", `document.querySelector('#rows tr.chosen [aria-current=true]').innerText == 'accounts/7'`)
 	c.shots("lock")
 
 	// Break it: nothing happens without the confirmation.
 	c.run("ask to break", chromedp.Click("#break", chromedp.ByQuery))
-	c.wait("the dialog says whose it is", `document.querySelector('#break-dialog').open && document.querySelector('#break-holder').innerText.includes('billing')`)
+	c.wait("the dialog says whose it is", `document.querySelector('#break-dialog').open && document.querySelector('#doomed').innerText.includes('held by billing under token')`)
 	c.shots("break")
 	c.keys("no", kb.Enter) // the safe answer has the keyboard
 	c.wait("the dialog is gone", `!document.querySelector('#break-dialog').open`)
 	p.wants(p.ask(nil, "GET", "/leases/"+lease.LeaseID, ""), http.StatusOK)
 	c.run("break", chromedp.Click("#break", chromedp.ByQuery), chromedp.Click("#break-confirm", chromedp.ByQuery))
 	c.wait("it is broken", `document.querySelector('#history').innerText.includes('broken')`)
-	c.wait("the next in line has it", `document.querySelector('#facts').innerText.includes('invoicing')`)
+	c.wait("the next in the queue has it", `document.querySelector('#facts').innerText.includes('invoicing')`)
+	c.wait("the keyboard is still there", `document.activeElement.id == 'detail-title'`)
+	c.wait("the break is announced", `document.querySelector('#say').innerText.includes('broken')`)
 	p.wants(p.ask(nil, "GET", "/leases/"+lease.LeaseID, ""), http.StatusNotFound)
 	second := (<-turn).lease
 	if second.FencingToken <= lease.FencingToken {
@@ -234,10 +251,12 @@ func TestConsole(t *testing.T) {
 	p.wants(p.ask(nil, "PUT", "/guarded/accounts/7", "1", fmt.Sprint("Fencing-Token: ", second.FencingToken)), http.StatusOK)
 	p.wants(p.ask(nil, "PUT", "/guarded/accounts/7", "2", fmt.Sprint("Fencing-Token: ", lease.FencingToken)), http.StatusPreconditionFailed)
 	c.wait("the stale write is shown", `document.querySelector('#history').innerText.includes('stale write refused')`)
+	c.wait("the guard's mark is shown", fmt.Sprintf(`document.querySelector('#record dd')?.innerText == '%d'`, second.FencingToken))
+	c.wait("the refused write is counted", `document.querySelector('#record').innerText.includes('1 of the last 2 attempts')`)
 	p.wants(p.ask(nil, "DELETE", "/leases/"+second.LeaseID, ""), http.StatusNoContent)
 	c.wait("it is free", `document.querySelector('#detail-state').innerText.includes('Free')`)
 	c.keys("back", kb.Escape)
-	c.wait("the overview is back", `document.querySelector('#detail').hidden && location.hash == '#/locks'`)
+	c.wait("the list is back, as it was", `document.querySelector('#detail').hidden && location.hash == '#/locks?find=bill'`)
 	c.eval(`document.querySelector('#search').value = ''; document.querySelector('#search').dispatchEvent(new Event('input')); 0`, nil)
 	c.wait("all locks are back", `document.querySelectorAll('#rows tr').length == 14`)
 	c.shots("locks")
@@ -245,14 +264,6 @@ func TestConsole(t *testing.T) {
 	// What ends by itself.
 	p.acquire(`{"resource":"short","ttl_ms":2000}`)
 	c.wait("it expired", `document.querySelector('#feed').innerText.includes('expired short')`)
-
-	// On a phone nothing sticks out.
-	c.run("a phone", chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
-	for _, view := range []string{"#/locks", "#/locks/orders%2F1000", "#/race"} {
-		c.eval(fmt.Sprintf(`location.hash = %q; 0`, view), nil)
-		c.wait(view+" is as wide as the phone", `document.documentElement.scrollWidth <= 390 && document.title.startsWith({locks: 'Locks', 'locks/orders%2F1000': 'orders/1000', race: 'Race'}[location.hash.slice(2)])`)
-		c.shots("phone-" + strings.NewReplacer("#/", "", "/", "-", "%2F", "-").Replace(view))
-	}
 
 	// Nothing secret has come to the page.
 	var all string
@@ -276,7 +287,7 @@ func TestConsoleRace(t *testing.T) {
 	c := openConsole(t, p)
 	c.expect("status of 412") // the browser notes every refusal of the network
 	c.expect("status of 404") // A gives its lease back, which has ended
-	c.run("the race", chromedp.Click(`nav a[data-view="race"]`, chromedp.ByQuery))
+	c.click("the race", `nav a[data-view="race"]`)
 	c.wait("its view", `!document.querySelector('#view-race').hidden`)
 	if text := c.text("#view-race"); !strings.Contains(text, "Guarded") || strings.Contains(text, "Step by step") {
 		t.Errorf("before the race: who runs is not shown, or steps are: %q", text)
@@ -296,17 +307,31 @@ func TestConsoleRace(t *testing.T) {
 		}
 	}
 	c.shots("race")
-	c.run("the steps", chromedp.ScrollIntoView("#steps", chromedp.ByQuery))
-	c.shot("race-steps")
+	c.picture("console-race")
+	c.audit("the race")
+
+	// On a small phone the result is in view.
+	c.run("a phone", chromedp.EmulateViewport(320, 568, chromedp.EmulateMobile))
+	c.run("again", chromedp.Click("#run", chromedp.ByQuery))
+	c.wait("it runs again", `document.querySelector('#race-status').innerText == 'running'`)
+	c.wait("it ends in a 412 again", `document.querySelector('#race-status').innerText.includes('412')`)
+	c.wait("the 412 is in view", `[...document.querySelectorAll('#guard-verdict, #race-status, .word')].some((node) => {
+		const box = node.getBoundingClientRect();
+		return node.innerText.includes('412') && box.top >= 0 && box.left >= 0 && box.bottom <= innerHeight && box.right <= innerWidth;
+	})`)
+	c.layout("the race")
+	c.shot("race-phone")
 }
 
-// TestConsoleAsksWhoYouAre shows the console where there is access control: to
-// nobody, to who may read a part, and breaking to administrators alone.
+// TestConsoleAsksWhoYouAre shows the console where there is access control: to a
+// caller without a name, to one who may read a part, to one without any right, and to
+// an administrator, who alone is offered to break.
 func TestConsoleAsksWhoYouAre(t *testing.T) {
 	t.Parallel()
 	hash := func(secret string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(secret))) }
 	file := filepath.Join(t.TempDir(), "access")
-	rules := "reader token=sha256:" + hash("of-the-reader") + " read=orders/\nroot token=sha256:" + hash("of-the-root") + " admin=*\nend\n"
+	rules := "reader token=sha256:" + hash("of-the-reader") + " read=orders/\nroot token=sha256:" + hash("of-the-root") +
+		" admin=*\nidle token=sha256:" + hash("of-the-idle") + "\nend\n"
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +345,28 @@ func TestConsoleAsksWhoYouAre(t *testing.T) {
 	c.expect("status of 403")
 	c.run("open the console", chromedp.Navigate(p.url+"/console"))
 	c.wait("it asks who looks", `document.querySelector('#access-dialog').open && document.activeElement.id == 'bearer'`)
-	c.keys("type the token", "of-the-reader", kb.Enter)
+	c.wait("it says that the locks are unknown", `document.querySelector('#counts').innerText == 'unknown' && document.querySelector('#problem').innerText.includes('does not know who you are')`)
+	c.audit("the dialog for the token")
+
+	c.keys("type a wrong token", "of-an-impostor", kb.Enter)
+	c.wait("the dialog says that it is refused", `document.querySelector('#access-dialog').open && document.querySelector('#access-problem').checkVisibility() &&
+		document.querySelector('#access-problem').innerText.includes('refuses this bearer token') && document.activeElement.id == 'bearer'`)
+	c.audit("the refused token")
+	c.shots("token-refused")
+	c.eval(`document.querySelector('#bearer').value = ''; 0`, nil)
+	c.keys("type the token", "of-the-idle", kb.Enter)
+	c.wait("it knows who that is", `!document.querySelector('#access-dialog').open && document.querySelector('#access').innerText == 'Access: idle'`)
+	c.wait("it says that there is no right to read", `document.querySelector('#counts').innerText == 'unknown' || document.querySelector('#problem').innerText.includes('no right to read')`)
+	if text := c.text("#view-locks"); strings.Contains(text, "is locked") || !strings.Contains(text, "an administrator gives") && !strings.Contains(text, "An administrator gives") {
+		t.Errorf("without a right to read it says:\n%s", text)
+	}
+	c.look("#/locks/orders%2F1")
+	c.wait("nor is a lock said to be free", `document.querySelector('#detail-state').innerText.includes('Unknown whether it is held: you have no right to read it')`)
+	c.audit("without a right to read")
+	c.shots("no-right")
+	c.look("#/locks")
+
+	c.signIn("of-the-reader")
 	c.wait("the reader's part is shown", `document.querySelector('#rows').innerText.includes('orders/1')`)
 	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"salaries/2","holder":"w"}`, root), http.StatusCreated)
 	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"orders/2","holder":"w"}`, root), http.StatusCreated)
@@ -328,24 +374,35 @@ func TestConsoleAsksWhoYouAre(t *testing.T) {
 	if all := c.text("body"); strings.Contains(all, "salaries") {
 		t.Errorf("it shows what the reader may not read:\n%s", all)
 	}
-	tryToBreak := func() {
-		c.eval(`location.hash = '#/locks/orders%2F1'; 0`, nil)
-		c.wait("the lock is shown", `document.querySelector('#detail-title').innerText == 'orders/1' && !document.querySelector('#break').hidden`)
-		c.run("break", chromedp.Click("#break", chromedp.ByQuery), chromedp.Click("#break-confirm", chromedp.ByQuery))
-	}
-	tryToBreak()
-	c.wait("it may not", `document.querySelector('#break-problem').innerText.includes('administrator')`)
+	c.click("who am I", "#access")
+	c.wait("it says who, and what that may do", `document.querySelector('#access-me').innerText.includes('You are reader') && document.querySelector('#access-me').innerText.includes('read orders/')`)
 	c.keys("away", kb.Escape)
+	c.look("#/locks/orders%2F1")
+	c.wait("to break is not offered, and it says why", `!document.querySelector('#break').checkVisibility() && !document.querySelector('#command-break').checkVisibility() &&
+		document.querySelector('#no-break').innerText.includes('right admin, which reader does not have')`)
+	c.wait("nor for several", `!document.querySelector('#pick-all').checkVisibility() && !document.querySelector('.pick input').checkVisibility()`)
+	c.look("#/race")
+	c.wait("nor is the race", `document.querySelector('#run').disabled && document.querySelector('#race-status').innerText.includes('right acquire')`)
 
-	c.run("be the administrator", chromedp.Click("#access", chromedp.ByQuery))
-	c.keys("type the token", "of-the-root", kb.Enter)
-	c.eval(`location.hash = '#/locks'; 0`, nil)
+	c.look("#/locks")
+	c.signIn("of-the-root")
 	c.wait("all is shown", `document.querySelector('#rows').innerText.includes('salaries/2')`)
-	tryToBreak()
+	c.look("#/locks/orders%2F1")
+	c.wait("the administrator may break", `document.querySelector('#break').checkVisibility()`)
+	c.run("break", chromedp.Click("#break", chromedp.ByQuery), chromedp.Click("#break-confirm", chromedp.ByQuery))
 	c.wait("it is broken", `document.querySelector('#history').innerText.includes('broken')`)
 
-	c.run("forget it", chromedp.Click("#access", chromedp.ByQuery), chromedp.Click("#access-forget", chromedp.ByQuery))
+	c.run("sign out", chromedp.Click("#access", chromedp.ByQuery), chromedp.Click("#access-forget", chromedp.ByQuery))
 	c.wait("nothing is shown any more", `document.querySelector('#access-dialog').open && !document.body.innerText.includes('salaries')`)
+}
+
+// signIn types another bearer token.
+func (c *page) signIn(token string) {
+	c.t.Helper()
+	c.click("be another user", "#access")
+	c.wait("it asks for the token", `document.activeElement.id == 'bearer'`)
+	c.keys("type the token", token, kb.Enter)
+	c.wait("it is taken", `!document.querySelector('#access-dialog').open`)
 }
 
 // TestConsoleComesBack kills the server under the page, and starts it again.
@@ -361,20 +418,31 @@ func TestConsoleComesBack(t *testing.T) {
 	c.wait("the lock is there", `document.querySelector('#rows').innerText.includes('before')`)
 	p.kill()
 	c.wait("it says that the server is away", `document.querySelector('#link').innerText.includes('lost')`)
+	c.wait("what it shows is dated and dimmed", `document.querySelector('#rows').innerText.includes('before') && document.querySelector('#table').matches('.stale') &&
+		/as of \d\d:\d\d:\d\d.*the server does not answer/.test(document.querySelector('#problem').innerText) && /as of \d\d:\d\d:\d\d/.test(document.querySelector('#strip').innerText)`)
+	c.audit("while the server is away")
+	c.shots("away")
 	p = start(t, env...)
-	c.wait("it is back", `document.querySelector('#link').innerText.includes('live')`)
+	c.wait("it is back", `document.querySelector('#link').innerText.includes('live') && !document.querySelector('#table').matches('.stale') && document.querySelector('#problem').hidden`)
 
 	// Names are shown as they are, whatever they are made of.
 	const name = `<img src=x onerror=alert(1)>`
 	p.acquire(fmt.Sprintf(`{"resource":%q,"holder":%q,"ttl_ms":60000}`, name, "<script>alert(2)</script> 🔒 \u202e"))
 	p.acquire(fmt.Sprintf(`{"resource":%q,"holder":%q,"ttl_ms":60000}`, strings.Repeat("W", 256), strings.Repeat("W", 256)))
+	c.wait("what turns the text is made visible", `document.querySelector('#rows').innerText.includes('🔒 U+202E') && !document.body.textContent.includes('\u202e')`)
 	c.wait("the new lock is shown", fmt.Sprintf(`document.querySelector('#rows').innerText.includes(%q) && document.querySelector('#feed').innerText.includes(%q)`, name, name))
 	c.run("open it", chromedp.Click(`#rows tr button[title^="<img"]`, chromedp.ByQuery))
 	c.wait("it is shown", fmt.Sprintf(`document.querySelector('#detail-title').innerText == %q`, name))
 	c.shot("names")
-	c.run("a phone", chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
-	c.wait("nothing sticks out", `document.documentElement.scrollWidth <= 390`)
-	c.eval(`location.hash = '#/locks'; 0`, nil)
-	c.wait("nothing sticks out of the list", `document.title.startsWith('Locks') && document.documentElement.scrollWidth <= 390`)
+	p.acquire(`{"resource":"left\u202eright","holder":"\u2066evil\u2069\u200b","metadata":{"a":"\u202e"},"ttl_ms":60000}`)
+	c.look("#/locks/" + url.PathEscape("left\u202eright"))
+	c.wait("so is a resource", `document.querySelector('#detail-title').innerText == 'leftU+202Eright' && document.querySelector('#fact-holder').innerText == 'U+2066evilU+2069U+200B'`)
+	c.wait("so is metadata, and a command escapes it", `document.querySelector('#fact-metadata').innerText.includes('⟨U+202E⟩') && document.querySelector('#command-get').innerText.endsWith("$'left\\U0000202eright'")`)
+	c.wait("none is left", `!/[\u202a-\u202e\u2066-\u2069\u200b]/.test(document.body.textContent + document.title + [...document.querySelectorAll('[title], [aria-label]')].map((n) => n.title + n.ariaLabel).join(''))`)
+	c.run("a phone", chromedp.EmulateViewport(320, 568, chromedp.EmulateMobile))
+	c.layout("a long name")
+	c.look("#/locks")
+	c.wait("the list", `document.title.startsWith('Locks')`)
+	c.layout("a list of long names")
 	c.shot("names-phone")
 }

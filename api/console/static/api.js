@@ -8,8 +8,7 @@ export const bearer = {
   set: (token) => (token ? sessionStorage.setItem(KEY, token) : sessionStorage.removeItem(KEY)),
 };
 
-export function headers(extra = {}) {
-  const token = bearer.get();
+export function headers(extra = {}, token = bearer.get()) {
   return token ? { ...extra, Authorization: `Bearer ${token}` } : extra;
 }
 
@@ -30,11 +29,12 @@ export async function refusalOf(response) {
   return new Refusal(response.status, problem);
 }
 
-// call sends a request and returns the response's JSON, null without any.
+// call sends a request and returns the response's JSON, null without any. options are
+// those of fetch, with accept (statuses beside 2xx) and token (in place of the user's).
 export async function call(method, path, options = {}) {
   let response;
   try {
-    response = await fetch(path, { cache: 'no-store', ...options, method, headers: headers(options.headers) });
+    response = await fetch(path, { cache: 'no-store', ...options, method, headers: headers(options.headers, options.token) });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new Refusal(0, { detail: 'The server does not answer.' });

@@ -1,24 +1,29 @@
-import { bearer, call, lockPath, Refusal } from './api.js';
-import { historyOf, Live } from './live.js';
+// The page: what the address says is shown, from what is known.
+import { Access } from './access.js';
+import { bearer } from './api.js';
+import { Breaking } from './breaking.js';
+import { Detail } from './detail.js';
+import { Live } from './live.js';
+import { showPage, showStrip } from './nodes.js';
+import * as address from './place.js';
 import { Race } from './race.js';
 import { Table } from './table.js';
-import { duration, eventLine, make, named, token } from './words.js';
+import { $, eventLine, fill, plain, put, say, wall, why } from './words.js';
 
-const $ = (id) => document.getElementById(id);
-const say = (text) => { $('say').textContent = text; };
-
-let chosen = ''; // the resource whose details are shown
-let past = []; // its history from before the page knew of it
+let place = address.read();
+let paused = null; // the events that are shown while the list is paused
 let waitingFrame = false;
 
 const live = new Live((what, event) => {
-  if (what === 'link') showLink();
-  if (what === 'nodes') showNodes();
-  if (what === 'event') takeEvent(event);
+  if (what === 'link' && live.link === 'refused') access.ask(refused());
+  if (what === 'event') announce(event);
   show();
 });
-const table = new Table(live, $('rows'), choose);
+const access = new Access(live);
+const detail = new Detail(live, show);
 const race = new Race($);
+const breaking = new Breaking(live, broken);
+const table = new Table(live, $('rows'), { choose, open: openGroup, pick: show });
 
 // show draws what has changed, at most once a frame.
 function show() {
@@ -26,220 +31,227 @@ function show() {
   waitingFrame = true;
   const draw = () => {
     waitingFrame = false;
-    showLocks();
-    showPanel();
+    showTop();
+    if (place.view === 'locks') showLocks();
+    if (place.view === 'nodes') showPage(live);
+    if (place.view === 'race') race.allow(live.may('acquire', 'console/race/'));
   };
   if (document.hidden) setTimeout(draw, 500); // no frames are drawn then
   else requestAnimationFrame(draw);
 }
 
+function refused() {
+  if (live.refusal.status === 403) return 'This bearer token may not see anything here. Type another one.';
+  return bearer.get() ? 'The service refuses the bearer token that this tab has: it does not know it any more, or it has expired.' : '';
+}
+
+function showTop() {
+  const states = {
+    connecting: ['', 'connecting'],
+    lost: ['is-lost', `connection lost at ${wall(live.since)}, trying again`],
+    refused: ['is-lost', 'no access'],
+    live: live.nodes.ready?.ready === false ? ['is-lost', 'no quorum'] : live.listing.problem ? ['is-lost', 'locks unknown'] : ['is-live', 'live'],
+  };
+  const [className, text] = states[live.link];
+  $('link').className = `status ${className}`;
+  put($('link').lastElementChild, text);
+  access.show();
+  $('strip').hidden = place.view === 'nodes';
+  showStrip(live);
+}
+
+// The list of locks.
+
+// asOf is when the list was last known to be true.
+const asOf = () => wall(live.listing.problem ? live.listing.at : live.since);
+
+// unknown says why the locks are not known, or not of now; "" if they are.
+function unknown() {
+  const { listing } = live;
+  if (live.link === 'refused') return why('The locks are unknown', live.refusal);
+  if (live.link !== 'lost' && !live.maySome('read')) return why('The locks are unknown', { status: 403, problem: {} });
+  const problem = live.link === 'lost' ? { status: 0, problem: {} } : listing.problem;
+  if (!problem) return '';
+  if (!listing.at) return why('The locks are unknown', problem);
+  return why(`The locks as of ${asOf()}. Those of now are unknown`, problem);
+}
+
 function showLocks() {
-  const { shown, matching } = table.show($('search').value.trim(), $('sort').value, chosen);
+  const { shown, items, matching, locks } = table.show(place);
+  const problem = unknown();
+  if ($('problem').textContent !== problem) put($('problem'), problem);
+  $('problem').hidden = !problem;
+  $('table').classList.toggle('stale', Boolean(problem));
+  const none = live.locks.size === 0;
+  $('table').hidden = none && (problem !== '' || !live.listing.at);
+  put($('counts'), counts(matching, problem));
+  put($('empty'), empty(matching, problem));
+  $('empty').hidden = !$('empty').textContent;
+  $('more').hidden = shown >= items;
+  put($('more'), `Show ${Math.min(100, items - shown)} more of ${items - shown}`);
+  $('view-locks').classList.toggle('can-break', live.maySome('admin'));
+  const may = locks.filter((lock) => live.may('admin', lock.resource));
+  const chosen = table.picked.size;
+  $('pick-all').disabled = may.length === 0;
+  $('pick-all').checked = may.length > 0 && may.every((lock) => table.picked.has(lock.resource));
+  $('pick-all').indeterminate = chosen > 0 && !$('pick-all').checked;
+  $('bulk').hidden = chosen === 0;
+  put($('picked'), `${chosen} chosen`);
+  showPanel();
+}
+
+function counts(matching, problem) {
+  if (!live.listing.at) return problem ? 'unknown' : 'reading';
   let waiting = 0;
   for (const lock of live.locks.values()) waiting += lock.waiters;
-  const some = live.truncated ? `the first ${live.locks.size}` : String(live.locks.size);
-  $('counts').textContent = `${some} held${waiting ? ` · ${waiting} waiting` : ''}${matching < live.locks.size ? ` · ${matching} match` : ''}`;
-  $('empty').hidden = matching > 0;
-  $('empty').textContent = live.locks.size > 0 ? 'No lock matches.' : 'Nothing is locked.';
-  $('more').hidden = shown >= matching;
-  $('more').textContent = `Show ${Math.min(100, matching - shown)} more of ${matching - shown}`;
+  const some = live.listing.truncated || live.listing.text ? (place.find ? '' : `the first ${live.locks.size} held`) : `${live.locks.size} held`;
+  return [problem && some ? `${some} at ${asOf()}` : some, waiting ? `${waiting} waiting` : '', place.find && !problem ? found(matching) : ''].filter(Boolean).join(' · ');
 }
 
-function showLink() {
-  const words = { connecting: 'connecting', live: 'live', lost: 'connection lost, trying again', refused: 'no access' };
-  if ($('link').lastElementChild.textContent === words[live.link]) return;
-  $('link').className = `status ${live.link === 'live' ? 'is-live' : live.link === 'connecting' ? '' : 'is-lost'}`;
-  $('link').lastElementChild.textContent = words[live.link];
-  if (live.link === 'refused') askForAccess(live.refusal.status === 401
-    ? 'This service asks who you are. Type your bearer token; it is kept for this tab until it is closed.'
-    : 'This bearer token may not see anything here. Type another one.');
+function found(matching) {
+  if (live.complete) return `${matching} found`;
+  return live.listing.text === place.find ? `the first ${matching} found` : `${matching} found, the server searches the others`;
 }
 
-function showNodes() {
-  const { ready, reason, voting, quorum } = live.ready;
-  const nodes = live.ready.nodes ?? []; // which are for callers with a name
-  $('quorum').textContent = ready ? (nodes.length ? `${voting} of ${nodes.length} vote` : 'Ready') : `Nothing is granted${reason ? `: ${reason}` : ''}`;
-  $('quorum').classList.toggle('bad', !ready);
-  $('quorum').title = `${quorum} are needed`;
-  $('nodes').replaceChildren(...nodes.map((n) => {
-    const dot = make('i', 'dot');
-    dot.setAttribute('aria-hidden', 'true');
-    const wait = n.wait_ms > 0 ? `, ${duration(n.wait_ms)} to go` : '';
-    return make('li', n.state, dot, make('span', 'name', n.name), make('span', n.state === 'voting' ? 'unseen' : 'why', n.state + wait + (n.reason ? `: ${n.reason}` : '')));
-  }));
+function empty(matching, problem) {
+  if (matching > 0 || problem || !live.listing.at) return '';
+  if (place.find) return live.complete ? 'No lock has this in its resource or holder.' : 'The server searches resources and holders…';
+  return live.me?.name && live.me.rules.some((r) => r.right === 'none' || r.prefix) ? 'No resource that you may read is locked.' : 'No resource is locked.';
 }
 
-function takeEvent(e) {
+function announce(e) {
   if (live.link !== 'live') return;
-  if (e.resource === chosen && ['broken', 'expired', 'stale-token-refused'].includes(e.kind)) say(`${e.resource}: ${e.kind.replaceAll('-', ' ')}`);
+  if (e.resource === place.resource && ['broken', 'expired', 'stale-token-refused'].includes(e.kind)) say(`${plain(e.resource)}: ${e.kind.replaceAll('-', ' ')}`);
+  if (e.resource === place.resource && ['granted', 'stale-token-refused'].includes(e.kind)) detail.lookAtRecord(e.resource);
   if (e.kind === 'node') say(`node ${e.node} is ${e.state}`);
 }
 
-// The panel: one lock, or what happens everywhere.
+// The panel: one lock, or the activity everywhere.
 
 function showPanel() {
+  const chosen = place.resource !== '';
   $('detail').hidden = !chosen;
-  $('activity').hidden = Boolean(chosen);
-  $('view-locks').classList.toggle('choosing', Boolean(chosen));
-  if (!chosen) {
-    $('activity-hint').hidden = live.events.length > 0;
-    fill($('feed'), live.events.slice(0, 80), (e) => eventLine(e));
+  $('activity').hidden = chosen;
+  $('view-locks').classList.toggle('choosing', chosen);
+  if (chosen) {
+    detail.show();
     return;
   }
-  const lock = live.locks.get(chosen);
-  $('detail-title').textContent = chosen;
-  $('detail-state').textContent = lock ? '' : 'Free: nobody holds it.';
-  $('break').hidden = !lock;
-  $('facts').hidden = !lock;
-  if (lock) showFacts(lock);
-  showQueue(lock);
-  const known = new Set(live.events.map(identity));
-  const events = [...live.events.filter((e) => e.resource === chosen), ...past.filter((e) => !known.has(identity(e)))];
-  fill($('history'), events.slice(0, 100), (e) => eventLine(e, { resource: false }));
+  const kinds = $('kinds').value.split(' ').filter(Boolean);
+  const all = paused ?? live.events;
+  const events = all.filter((e) => !kinds.length || kinds.includes(e.kind));
+  const missed = paused ? live.events.length - paused.length : 0;
+  put($('activity-hint'), paused ? `Paused. ${missed < 0 || live.events.length >= 500 ? 'Newer' : missed} events wait.`
+    : live.link !== 'live' && live.link !== 'connecting' ? `As of ${wall(live.since)}.` : events.length ? '' : kinds.length ? 'No such event yet.' : 'No event yet. Grants, releases, waits and refused writes appear here.');
+  $('activity-hint').hidden = !$('activity-hint').textContent;
+  fill($('feed'), events.slice(0, 80), (e) => eventLine(e));
 }
 
-const identity = (e) => `${e.kind} ${e.at} ${e.fencing_token} ${e.holder}`;
-
-function showFacts(lock) {
-  const now = performance.now();
-  const rows = [
-    ['Holder', lock.holder || make('span', 'none', 'gave no name')],
-    ['Token', token(lock.token)],
-    ['Time left', `${duration(lock.ends - now)} of ${duration(lock.ttl)}`],
-    ['Held for', duration(now - lock.since)],
-  ];
-  if (lock.metadata !== undefined && lock.metadata !== null) rows.push(['Metadata', make('pre', '', JSON.stringify(lock.metadata, null, 1))]);
-  $('facts').replaceChildren(...rows.flatMap(([name, value]) => [make('dt', '', name), make('dd', '', value)]));
-}
-
-function showQueue(lock) {
-  const now = performance.now();
-  const list = (lock?.queue ?? []).map((w) => make('li', '', w.holder ? named(w.holder) : make('i', 'none', 'no name'), make('span', '', duration(now - w.since))));
-  const hidden = (lock?.waiters ?? 0) - list.length;
-  if (hidden > 0) list.push(make('li', 'none', `and ${hidden} more`));
-  $('queue').replaceChildren(...(list.length ? list : [make('li', 'none', 'Nobody waits.')]));
-}
-
-// fill draws a list, and leaves alone what is drawn already: it grows at its head.
-function fill(list, items, draw) {
-  const drawn = list.items ?? [];
-  let fresh = items.indexOf(drawn[0]);
-  const grows = fresh >= 0 && drawn.every((item, i) => i + fresh >= items.length || items[i + fresh] === item);
-  if (!grows) {
-    list.replaceChildren();
-    fresh = items.length;
-  }
-  list.prepend(...items.slice(0, fresh).map(draw));
-  while (list.children.length > items.length) list.lastElementChild.remove();
-  list.items = items;
-}
-
-async function choose(resource) {
-  location.hash = resource ? `#/locks/${encodeURIComponent(resource)}` : '#/locks';
-}
-
-async function showChosen(resource) {
-  const before = chosen;
-  chosen = resource;
-  past = [];
-  show();
-  if (!resource) {
-    if (before) table.focus(before);
-    return;
-  }
-  requestAnimationFrame(() => requestAnimationFrame(() => $('detail-title').focus()));
-  live.inspect(resource).catch(() => {}); // its metadata and queue
-  const events = await historyOf(resource).catch(() => []);
-  if (chosen === resource) past = events;
+function pause() {
+  paused = paused ? null : [...live.events];
+  $('pause').setAttribute('aria-pressed', String(Boolean(paused)));
+  put($('pause'), paused ? 'Resume' : 'Pause');
   show();
 }
 
-// Breaking a lock.
+// What the user does.
 
-let doomed = null; // the lease that the dialog is about
-
-function askToBreak() {
-  doomed = live.locks.get(chosen);
-  if (!doomed) return;
-  $('break-resource').textContent = doomed.resource;
-  sayHolder(doomed.holder, doomed.token);
-  $('break-problem').hidden = true;
-  $('break-dialog').showModal();
-  $('break-cancel').focus();
+function choose(resource) {
+  location.hash = address.hash({ ...place, resource });
 }
 
-function sayHolder(holder, number) {
-  $('break-holder').replaceChildren('Held by ', named(holder), ` under token ${number}.`);
+function openGroup(prefix) {
+  const open = new Set(place.open);
+  if (!open.delete(prefix)) open.add(prefix);
+  adjust({ open });
 }
 
-async function breakIt() {
-  $('break-confirm').disabled = true;
+// adjust changes what is shown of the list, without a step in the browser's history.
+function adjust(change) {
+  place = { ...place, ...change };
+  history.replaceState(null, '', address.hash(place));
+  linkToList();
+  show();
+}
+
+let searching = 0; // timers
+let saying = 0;
+function search() {
+  table.limit = 100;
+  adjust({ find: $('search').value.trim() });
+  clearTimeout(searching);
+  searching = setTimeout(() => live.search(place.find), 300);
+  clearTimeout(saying);
+  saying = setTimeout(() => say($('counts').textContent), 1000);
+}
+
+// broken leaves the keyboard near what was broken.
+function broken(resources) {
+  if (!resources.length) return;
+  table.pick(resources, false);
+  if (place.resource) $('detail-title').focus();
+  else table.focus(resources[0], places.get(resources[0]));
+}
+
+let places = new Map(); // of the rows that are to be broken
+function askToBreak(resources) {
+  places = new Map(resources.map((resource) => [resource, table.placeOf(resource)]));
+  breaking.ask(resources);
+}
+
+async function copy(button) {
+  const node = $(button.dataset.copy);
   try {
-    const now = await live.inspect(doomed.resource);
-    if (!now) throw new Refusal(404, { detail: 'Nobody holds it any more: there is nothing to break.' });
-    if (now.fencing_token !== doomed.token) {
-      doomed = live.locks.get(doomed.resource) ?? doomed;
-      sayHolder(now.holder, now.fencing_token);
-      throw new Refusal(409, { detail: 'Somebody else holds it by now. Look again before you break that lease.' });
-    }
-    await call('DELETE', lockPath(doomed.resource));
-    $('break-dialog').close();
-    say(`${doomed.resource} is broken`);
-  } catch (error) {
-    const words = { 401: 'The service asks for a bearer token: see Access.', 403: 'Your bearer token may not break this lock: that takes an administrator’s.' };
-    $('break-problem').textContent = words[error.status] ?? error.message;
-    $('break-problem').hidden = false;
+    await navigator.clipboard.writeText(node.textContent);
+    say('Copied');
+    button.textContent = 'Copied';
+    setTimeout(() => { button.textContent = 'Copy'; }, 1500);
+  } catch { // not allowed, or the page came over plain HTTP: the user copies
+    getSelection().selectAllChildren(node);
+    say('Selected. Copy it with the keyboard.');
   }
-  $('break-confirm').disabled = false;
 }
 
-// Access.
-
-const accessWords = $('access-why').textContent;
-
-function askForAccess(why = accessWords) {
-  $('access-why').textContent = why;
-  $('bearer').value = '';
-  if (!$('access-dialog').open) $('access-dialog').showModal();
-  $('bearer').focus();
+// linkToList has the other pages lead back to the list as it was.
+function linkToList() {
+  document.querySelector('nav a[data-view=locks]').href = address.hash({ ...place, view: 'locks', resource: '' });
 }
 
-function useBearer(token) {
-  bearer.set(token);
-  $('access-dialog').close();
-  live.restart();
-}
-
-// Which view.
-
-function route() {
-  const [, view, resource] = location.hash.match(/^#\/(\w+)(?:\/(.+))?$/) ?? [, 'locks', ''];
-  const racing = view === 'race';
-  $('view-locks').hidden = racing;
-  $('view-race').hidden = !racing;
+function route(event) {
+  const before = place;
+  place = address.read();
+  if (place.view !== 'locks') place = { ...before, view: place.view, resource: '' };
+  linkToList();
+  for (const view of ['locks', 'nodes', 'race']) $(`view-${view}`).hidden = view !== place.view;
   for (const link of document.querySelectorAll('nav a')) {
-    if ((link.dataset.view === 'race') === racing) link.setAttribute('aria-current', 'page');
+    if (link.dataset.view === place.view) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
   }
-  let name = '';
-  try {
-    name = racing ? '' : decodeURIComponent(resource ?? '');
-  } catch { /* a link that was cut off */ }
-  document.title = racing ? 'Race two clients – fencelock' : `${name || 'Locks'} – fencelock`;
-  if (name !== chosen) showChosen(name);
+  const titles = { locks: plain(place.resource) || 'Locks', nodes: 'Nodes', race: 'Race' };
+  document.title = `${titles[place.view]} – fencelock`;
+  $('search').value = place.find;
+  $('sort').value = place.sort;
+  $('group').checked = place.group;
+  live.search(place.find);
+  if (place.resource !== detail.resource) {
+    detail.open(place.resource);
+    if (place.resource && event) requestAnimationFrame(() => requestAnimationFrame(() => $('detail-title').focus()));
+    else if (place.view === 'locks') table.focus(before.resource);
+  }
+  show();
 }
 
 function keys(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]') || $('view-locks').hidden) return;
-  const typing = event.target.matches('input, select');
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]') || place.view !== 'locks') return;
+  const typing = event.target.matches('input:not([type=checkbox]), select');
   if (event.key === '/' && !typing) {
     event.preventDefault();
-    if (chosen && getComputedStyle(document.querySelector('.list')).display === 'none') choose('');
+    if (place.resource && !$('search').checkVisibility()) choose('');
     setTimeout(() => $('search').focus());
   } else if (event.key === 'Escape' && event.target === $('search') && $('search').value) {
     $('search').value = '';
-    searched();
-  } else if (event.key === 'Escape' && chosen) {
+    search();
+  } else if (event.key === 'Escape' && place.resource) {
     choose('');
   } else if ((event.key === 'ArrowDown' || event.key === 'ArrowUp') && (event.target === $('search') || event.target.closest?.('tbody'))) {
     event.preventDefault();
@@ -247,35 +259,36 @@ function keys(event) {
   }
 }
 
-let searching = 0;
-function searched() {
-  table.limit = 100;
-  clearTimeout(searching);
-  searching = setTimeout(() => live.search($('search').value.trim()), 300);
-  show();
-}
-
-$('search').addEventListener('input', searched);
-$('sort').addEventListener('change', show);
-$('more').addEventListener('click', () => { table.limit += 100; show(); });
-$('close').addEventListener('click', () => choose(''));
-$('break').addEventListener('click', askToBreak);
-$('break-cancel').addEventListener('click', () => $('break-dialog').close());
-$('break-confirm').addEventListener('click', breakIt);
-$('access').addEventListener('click', () => askForAccess());
-$('access-cancel').addEventListener('click', () => $('access-dialog').close());
-$('access-forget').addEventListener('click', () => useBearer(''));
-$('access-form').addEventListener('submit', (event) => {
-  event.preventDefault();
-  useBearer($('bearer').value.trim());
+const on = (id, kind, work) => $(id).addEventListener(kind, work);
+on('skip', 'click', (event) => {
+  event.preventDefault(); // the address is not a place in the page
+  $('main').focus();
 });
-$('run').addEventListener('click', () => race.run());
+on('search', 'input', search);
+on('sort', 'change', () => adjust({ sort: $('sort').value }));
+on('group', 'change', () => adjust({ group: $('group').checked }));
+on('more', 'click', () => { table.limit += 100; show(); });
+on('close', 'click', () => choose(''));
+on('break', 'click', () => askToBreak([place.resource]));
+on('pick-all', 'change', () => table.pick(table.show(place).locks.map((lock) => lock.resource).filter((r) => live.may('admin', r)), $('pick-all').checked));
+on('pick-none', 'click', () => {
+  table.pick([...table.picked], false);
+  $('search').focus();
+});
+on('break-picked', 'click', () => askToBreak([...table.picked].sort()));
+on('kinds', 'change', show);
+on('pause', 'click', pause);
+on('run', 'click', () => race.run());
+for (const button of document.querySelectorAll('.copy')) button.addEventListener('click', () => copy(button));
 addEventListener('hashchange', route);
 addEventListener('keydown', keys);
 setInterval(() => { // what passes by itself
-  if (document.hidden || $('view-locks').hidden) return;
+  if (document.hidden) return;
+  showTop();
+  if (place.view === 'nodes') showPage(live);
+  if (place.view !== 'locks') return;
   table.tick();
-  if (chosen) showPanel();
+  showPanel();
 }, 500);
 
 route();

@@ -1,24 +1,36 @@
-// What is known of the locks: a listing, kept up to date by events. Times are
-// the page's own (performance.now), since clocks differ.
+// What is known of the service: a listing of the locks, kept up to date by events,
+// the nodes, and who the user is. Times are the page's own (performance.now), since
+// clocks differ. What could not be read is a problem here (a Refusal), never a guess.
 import { call, lockPath, stream } from './api.js';
 
-const MOST_LOCKS = 5000; // that are kept; with more, a search asks the server
+const MOST_LOCKS = 5000; // that are kept; a search asks the server for the others
 const MOST_EVENTS = 500;
 const RESYNC = 60_000;
+const AGAIN = 3000; // after a problem
+
+const RIGHTS = ['none', 'read', 'acquire', 'admin'];
 
 export class Live {
-  locks = new Map(); // by resource
-  events = []; // newest first
-  ready = null; // GET /readyz
-  truncated = false;
   link = 'connecting'; // live, lost, refused
+  since = performance.now(); // of the link's state
   refusal = null; // why it is refused
-  prefix = ''; // of the listing, when it is truncated
+  me = null; // GET /whoami; null while it is not known
+  locks = new Map(); // by resource
+  // listing: when it was last complete (0: never), of which search, whether that left
+  // locks out, and what went wrong with the last one.
+  listing = { at: 0, text: '', truncated: false, problem: null };
+  // looked: the last look at a resource: when, whether it is held, what went wrong.
+  looked = new Map();
+  nodes = { at: 0, ready: null, problem: null }; // GET /readyz
+  events = []; // newest first
+  #text = ''; // of the search
+  #user = 0; // counts the users: what an earlier one may see is not shown to the next
+  #crowded = false; // there are more locks than are kept
   #ended = new Map(); // the last token that has ended, by resource
   #changed;
   #lastID = '';
   #listing = null;
-  #listAgain = false;
+  #listAgain = 0;
   #abort = null;
   #dirty = new Set(); // resources whose queue is to be looked at
   #looking = false;
@@ -29,23 +41,53 @@ export class Live {
 
   start() {
     this.#follow();
-    setInterval(() => document.hidden || this.list(), RESYNC);
-    setInterval(() => document.hidden || this.nodes(), 10_000);
-    document.addEventListener('visibilitychange', () => document.hidden || this.link !== 'live' || this.list());
+    const visible = (work) => () => document.hidden || this.link !== 'live' || work();
+    setInterval(visible(() => this.list()), RESYNC);
+    setInterval(visible(() => this.look()), 10_000);
+    document.addEventListener('visibilitychange', visible(() => this.list()));
   }
 
-  // restart begins anew, with other rights.
+  // restart begins again, with the rights of another user.
   restart() {
+    this.#user++;
+    this.#crowded = false;
     this.#lastID = '';
     this.locks.clear();
+    this.looked.clear();
     this.events = [];
-    this.#abort?.abort();
-    if (this.link === 'refused') this.#follow();
+    this.me = null;
+    this.listing = { at: 0, text: '', truncated: false, problem: null };
+    this.nodes = { at: 0, ready: null, problem: null };
+    const stopped = this.link === 'refused';
+    this.#set('connecting');
+    if (stopped) this.#follow();
+    else this.#abort?.abort();
+  }
+
+  // may says whether the user has the right over a resource; true while that is not known.
+  may(right, resource) {
+    const rule = this.me?.rules.find((r) => resource.startsWith(r.prefix));
+    return !this.me || RIGHTS.indexOf(rule?.right ?? 'none') >= RIGHTS.indexOf(right);
+  }
+
+  // maySome says whether the user has the right over any resource at all.
+  maySome(right) {
+    return !this.me || this.me.rules.some((r) => RIGHTS.indexOf(r.right) >= RIGHTS.indexOf(right));
+  }
+
+  // current says whether the listing is of now.
+  get current() {
+    return this.link === 'live' && this.listing.at > 0 && !this.listing.problem;
+  }
+
+  // complete says whether every lock that fits the search is among the locks.
+  get complete() {
+    return this.current && (!this.#crowded || (this.listing.text === this.#text && !this.listing.truncated));
   }
 
   async #follow() {
     for (let pause = 500; ; pause = Math.min(pause * 2, 10_000)) {
-      this.#abort = new AbortController();
+      const abort = this.#abort = new AbortController();
       try {
         await stream('?recent=200', this.#lastID, {
           id: (id) => { this.#lastID = id; },
@@ -54,24 +96,25 @@ export class Live {
             pause = 500;
             this.#set('live');
             this.list();
-            this.nodes();
+            this.look();
           },
-        }, this.#abort.signal);
+        }, abort.signal);
       } catch (error) {
         if (error.status === 401 || error.status === 403) {
           this.refusal = error;
           this.#set('refused');
-          return; // restart goes on
+          return; // restart begins again
         }
       }
+      if (abort.signal.aborted) continue; // by restart
       this.#set('lost');
-      await new Promise((done) => setTimeout(done, this.#abort.signal.aborted ? 0 : pause));
+      await new Promise((done) => setTimeout(done, pause));
     }
   }
 
   #set(link) {
+    if (this.link !== link) this.since = performance.now();
     this.link = link;
-    if (link === 'live') this.refusal = null;
     this.#changed('link');
   }
 
@@ -92,11 +135,11 @@ export class Live {
         this.#end(e, lock);
         break;
       case 'waiting': case 'left':
-        this.#dirty.add(e.resource);
-        this.#look();
+        this.#lookAt(e.resource);
         break;
       case 'node':
-        this.nodes();
+        this.look();
+        this.list();
         break;
       case 'gap':
         this.list();
@@ -106,7 +149,7 @@ export class Live {
 
   #hold(e, lock) {
     if (e.fencing_token <= (this.#ended.get(e.resource) ?? 0) || (lock && lock.token > e.fencing_token)) return;
-    if (!lock && !this.#fits(e.resource)) return;
+    if (!lock && this.#crowded && this.locks.size >= MOST_LOCKS) return;
     const now = performance.now();
     const same = lock && lock.token === e.fencing_token;
     this.locks.set(e.resource, {
@@ -114,43 +157,51 @@ export class Live {
       ttl: e.ttl_ms, ends: now + e.ttl_ms, since: same ? lock.since : now, metadata: same ? lock.metadata : undefined,
       waiters: lock?.waiters ?? 0, queue: lock?.queue ?? [], touched: now, fresh: !same,
     });
-    if (!same && lock?.waiters) {
-      this.#dirty.add(e.resource);
-      this.#look();
-    }
-  }
-
-  #fits(resource) {
-    return !this.truncated || (resource.startsWith(this.prefix) && this.locks.size < MOST_LOCKS);
+    this.looked.delete(e.resource);
+    if (!same && lock?.waiters) this.#lookAt(e.resource);
   }
 
   #end(e, lock) {
     const token = e.fencing_token || lock?.token || 0;
     if (token > (this.#ended.get(e.resource) ?? 0)) this.#ended.set(e.resource, token);
     if (this.#ended.size > MOST_EVENTS) this.#ended.delete(this.#ended.keys().next().value);
-    if (lock && lock.token <= token) this.locks.delete(e.resource);
+    if (lock && lock.token <= token) {
+      this.locks.delete(e.resource);
+      this.looked.set(e.resource, { at: performance.now(), held: false, problem: null });
+    }
   }
 
-  // look asks for the queues that have changed, one after the other.
-  async #look() {
+  // lookAt asks for the queues that have changed, one after the other.
+  async #lookAt(resource) {
+    this.#dirty.add(resource);
     if (this.#looking) return;
     this.#looking = true;
     while (this.#dirty.size > 0) {
       await new Promise((done) => setTimeout(done, 150)); // more may change in a moment
-      const resource = this.#dirty.values().next().value;
-      this.#dirty.delete(resource);
-      await this.inspect(resource).catch(() => {});
+      const next = this.#dirty.values().next().value;
+      this.#dirty.delete(next);
+      await this.inspect(next).catch(() => {});
     }
     this.#looking = false;
   }
 
   // inspect asks for one lock; it returns null if the resource is free.
   async inspect(resource) {
-    const body = await call('GET', lockPath(resource));
-    if (body.held) this.#listed(body, performance.now());
-    else this.locks.delete(resource);
-    this.#changed('locks');
-    return body.held ? body : null;
+    const [at, user] = [performance.now(), this.#user];
+    try {
+      const body = await call('GET', lockPath(resource));
+      if (user !== this.#user) return null;
+      if (body.held) this.#listed(body, performance.now());
+      else this.locks.delete(resource);
+      this.looked.set(resource, { at, held: body.held, queue: queueOf(body), waiters: body.waiters, problem: null });
+      return body.held ? body : null;
+    } catch (problem) {
+      if (user === this.#user) this.looked.set(resource, { at: this.looked.get(resource)?.at, problem });
+      throw problem;
+    } finally {
+      if (this.looked.size > MOST_EVENTS) this.looked.delete(this.looked.keys().next().value);
+      this.#changed('locks');
+    }
   }
 
   #listed(body, now) {
@@ -160,65 +211,77 @@ export class Live {
     this.locks.set(body.resource, {
       resource: body.resource, token: body.fencing_token, holder: body.holder,
       ttl: Math.max(body.ttl_ms, body.remaining_ms), ends: now + body.remaining_ms, since: now - body.held_ms,
-      metadata: body.metadata, waiters: body.waiters, queue: body.queue.map((w) => ({ holder: w.holder, since: now - w.waiting_ms })),
-      touched: now, fresh: false,
+      metadata: body.metadata, waiters: body.waiters, queue: queueOf(body), touched: now, fresh: false,
     });
   }
 
-  // list asks for all locks, or for those with the prefix when there are too many.
-  async list() {
-    if (this.#listing) {
-      this.#listAgain = true;
-      return;
-    }
-    this.#listing = this.#listAll();
-    try {
-      await this.#listing;
-    } catch { /* the stream tells when the server is away; then it is listed anew */ }
-    this.#listing = null;
-    if (this.#listAgain) {
-      this.#listAgain = false;
-      setTimeout(() => this.list(), 2000);
-    }
+  // search has the server find what the page does not have.
+  search(text) {
+    this.#text = text;
+    if (this.#crowded && text !== this.listing.text) this.list();
   }
 
-  async #listAll() {
+  // list asks for the locks: all, or those that fit the search where there are too many.
+  async list() {
+    clearTimeout(this.#listAgain);
+    if (this.#listing) {
+      this.#listing.again = true;
+      return;
+    }
+    const run = this.#listing = { text: this.#crowded ? this.#text : '', again: false, user: this.#user };
+    try {
+      await this.#read(run);
+    } catch (problem) {
+      if (problem.status === undefined) throw problem; // a mistake of this page
+      if (run.user === this.#user) this.listing = { ...this.listing, problem };
+    }
+    this.#listing = null;
+    this.#changed('locks');
+    if (run.again || run.user !== this.#user || (this.#crowded && run.text !== this.#text)) this.list();
+    else if (this.listing.problem) this.#listAgain = setTimeout(() => this.link !== 'live' || this.list(), AGAIN);
+  }
+
+  async #read(run) {
     const began = performance.now();
-    const query = this.prefix ? `&prefix=${encodeURIComponent(this.prefix)}` : '';
+    const query = run.text ? `&search=${encodeURIComponent(run.text)}` : '';
     let count = 0;
     let cursor = '';
     do {
       const page = await call('GET', `locks?limit=500${query}${cursor && `&cursor=${encodeURIComponent(cursor)}`}`);
       const now = performance.now();
+      if (run.user !== this.#user) return;
       for (const lock of page.locks) this.#listed(lock, now);
       count += page.locks.length;
       cursor = page.next_cursor ?? '';
       this.#changed('locks');
+      if (this.#crowded && run.text !== this.#text) return; // another search has begun
     } while (cursor && count < MOST_LOCKS);
-    if (!this.prefix) this.truncated = Boolean(cursor);
+    if (!run.text) this.#crowded = Boolean(cursor);
     for (const [resource, lock] of this.locks) {
       if (lock.touched < began) this.locks.delete(resource);
     }
-    this.#changed('locks');
+    this.listing = { at: performance.now(), text: run.text, truncated: Boolean(cursor), problem: null };
+    for (const [resource, { problem }] of this.looked) if (problem && problem.status !== 403) this.#lookAt(resource);
   }
 
-  // search narrows the listing on the server, where the page does not have all.
-  search(text) {
-    if (!this.truncated || text === this.prefix) return;
-    this.prefix = text;
-    this.locks.clear();
-    this.list();
-  }
-
-  async nodes() {
+  // look asks for the nodes, and who the user is.
+  async look() {
+    const user = this.#user;
     try {
-      this.ready = await call('GET', 'readyz', { accept: [503] });
-      this.#changed('nodes');
-    } catch { /* as above */ }
+      const [ready, me] = await Promise.all([call('GET', 'readyz', { accept: [503] }), call('GET', 'whoami')]);
+      if (user !== this.#user) return;
+      this.nodes = { at: performance.now(), ready, problem: null };
+      this.me = me;
+    } catch (problem) {
+      if (user === this.#user) this.nodes = { ...this.nodes, problem };
+    }
+    this.#changed('nodes');
   }
 }
 
-// historyOf reads what the server still has of a resource's past, newest first.
+const queueOf = (body) => body.queue.map((w) => ({ holder: w.holder, since: performance.now() - w.waiting_ms }));
+
+// historyOf reads what the server still has of a resource's events, newest first.
 export async function historyOf(resource) {
   const events = [];
   const abort = new AbortController();

@@ -24,7 +24,7 @@ function freeze(ms) {
 async function run() {
   tell('begins');
   const holder = `client ${me.name.toUpperCase()}`;
-  if (me.wait) tell('waits', { text: `asks for the lock and stands in line: POST /locks with wait_ms ${me.wait}` });
+  if (me.wait) tell('waits', { text: `asks for the lock and waits in the queue: POST /locks with wait_ms ${me.wait}` });
   const sent = clock();
   const lease = await call('POST', 'locks', { body: JSON.stringify({ resource: me.resource, holder, ttl_ms: me.ttl, wait_ms: me.wait }) });
   if (lease.status !== 201) throw refusal('take the lock', lease);
@@ -56,7 +56,7 @@ async function run() {
       : `writes to the guarded storage: 412 Precondition Failed. ${written.answer.title}: presented ${written.answer.presented}, highest ${written.answer.highest}`,
   });
   await call('DELETE', 'leases/current', { headers: { 'Fencelock-Lease': id } }); // 404 tells A that its lease has ended; it is not asked here
-  tell('done', me.freeze ? {} : { text: 'gives the lock back' });
+  tell('done', me.freeze ? {} : { text: 'releases the lock' });
 }
 
 function refusal(what, { status, answer }) {

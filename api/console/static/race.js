@@ -1,7 +1,7 @@
 // The race: two clients, each a worker thread, against the real service. The
 // page draws what they tell and plays the storage that checks nothing.
 import { headers } from './api.js';
-import { make } from './words.js';
+import { make, put } from './words.js';
 
 export const TTL = 1500; // ms, of A's lease
 const FREEZE = 4200; // ms, from right before A's write
@@ -13,7 +13,14 @@ export class Race {
 
   constructor($) {
     this.#$ = $;
-    new Track($('track')); // who will run, before anybody does
+    new Track($('track')); // the clients, before either runs
+  }
+
+  // allow lets those run it who may lock what it locks.
+  allow(may) {
+    if (this.#running) return;
+    this.#$('run').disabled = !may;
+    if (!may) put(this.#$('race-status'), 'The race takes the right acquire over console/race/, which your name does not have.');
   }
 
   async run() {
@@ -23,6 +30,7 @@ export class Race {
     $('run').disabled = true;
     $('race-problem').hidden = true;
     $('steps').replaceChildren();
+    $('steps-title').hidden = false;
     for (const store of ['plain', 'guard']) {
       $(`store-${store}`).className = 'store';
       $(`${store}-value`).textContent = 'empty';
@@ -39,6 +47,7 @@ export class Race {
       $('race-status').textContent = 'did not finish';
     }
     run.end();
+    $('stores').scrollIntoView({ block: 'nearest' }); // the result, on a small screen
     $('run').disabled = false;
     $('run').textContent = 'Run it again';
     this.#running = false;
@@ -107,7 +116,7 @@ class Run {
     if (text && step !== 'failed') this.#step(name, when, text, status === 412 ? 'refused' : step === 'freezes' ? 'frozen' : '');
     switch (step) {
       case 'waits':
-        this.#pieces.wait = track.piece(name, 'waits', when, 'stands in line');
+        this.#pieces.wait = track.piece(name, 'waits', when, 'waits');
         break;
       case 'holds':
         this.#finish('wait', when);
@@ -117,7 +126,7 @@ class Run {
         break;
       case 'freezes':
         this.#finish(name, when);
-        this.#pieces.frozen = track.piece(name, 'frozen', when, 'frozen: garbage collection');
+        this.#pieces.frozen = track.piece(name, 'frozen', when, 'frozen');
         break;
       case 'wakes':
         this.#finish('frozen', when);
@@ -131,7 +140,7 @@ class Run {
         break;
       case 'done':
         this.#finish(name, when);
-        if (name === 'b') track.until(this.#leases.b, when); // it gave it back
+        if (name === 'b') track.until(this.#leases.b, when); // it released it
         break;
     }
   }
@@ -149,10 +158,10 @@ class Run {
     const lost = this.#plain && this.#plain !== name;
     this.#plain = name;
     this.#$('plain-value').textContent = `written by client ${name.toUpperCase()} under token ${token}`;
-    this.#track.mark('plain', name, when, '✓', lost ? 'overwrites B' : `${name.toUpperCase()} writes`, lost);
+    this.#track.mark('plain', name, when, '✓', lost ? 'B is lost' : `${name.toUpperCase()} writes`, lost);
     if (lost) {
       this.#$('store-plain').classList.add('lost');
-      this.#$('plain-verdict').textContent = 'Client B’s write is lost, and nobody was told.';
+      this.#$('plain-verdict').textContent = 'Client B’s write is lost, and no client notices.';
     }
   }
 
@@ -170,7 +179,7 @@ class Run {
 
   verdict() {
     if (this.#answers.a === 412 && this.#answers.b === 200) return 'The guard refused the stale write: 412.';
-    return 'It went otherwise this time: B did not get the lock while A was frozen. Run it again.';
+    return 'This time B did not get the lock while A was frozen. Run it again.';
   }
 
   #step(name, when, text, kind) {

@@ -1,78 +1,110 @@
-// The table of locks. Rows are kept by resource and changed only where they
-// differ, so that a thousand locks cost a browser little.
-import { duration, make, token } from './words.js';
+// The table of locks. Rows are kept and changed only where they differ, so that a
+// thousand locks cost a browser little.
+import { duration, holderOf, make, name, plain, put, token } from './words.js';
 
 const still = matchMedia('(prefers-reduced-motion: reduce)');
 
 export class Table {
   limit = 100;
+  picked = new Set(); // resources
   #live;
   #body;
-  #choose;
-  #rows = new Map(); // by resource
+  #rows = new Map(); // by resource, or by 'group ' and a prefix
+  #on;
 
-  constructor(live, body, choose) {
+  // on.choose(resource), on.open(prefix) and on.pick() are called for what the user does.
+  constructor(live, body, on) {
     this.#live = live;
     this.#body = body;
-    this.#choose = choose;
-    body.addEventListener('click', (event) => {
-      const resource = event.target.closest('tr')?.resource;
-      if (resource !== undefined) choose(resource);
+    this.#on = on;
+    body.addEventListener('click', ({ target }) => {
+      const row = target.closest('tr');
+      if (!row || target.closest('.pick')) return;
+      if (row.group !== undefined) on.open(row.group);
+      else on.choose(row.resource);
     });
+    body.addEventListener('change', ({ target }) => this.pick([target.closest('tr').resource], target.checked));
+  }
+
+  pick(resources, chosen) {
+    for (const resource of resources) {
+      if (chosen) this.picked.add(resource);
+      else this.picked.delete(resource);
+    }
+    this.#on.pick();
   }
 
   // show draws the locks that match, and returns how many are shown and match.
-  show(text, order, chosen) {
-    const wanted = text.toLowerCase();
+  show({ find, sort, group, open, resource }) {
+    const wanted = find.toLowerCase();
     const list = [...this.#live.locks.values()].filter((lock) => !wanted
       || lock.resource.toLowerCase().includes(wanted) || lock.holder.toLowerCase().includes(wanted));
-    list.sort(by[order]);
-    const page = list.slice(0, this.limit);
-    const keep = new Set(page.map((lock) => lock.resource));
-    for (const [resource, row] of this.#rows) {
-      if (!keep.has(resource)) this.#drop(resource, row);
-    }
+    list.sort(by[sort] ?? byName);
+    for (const gone of this.picked) if (!this.#live.locks.has(gone)) this.picked.delete(gone);
+    const items = group ? grouped(list, open) : list;
+    const page = items.slice(0, this.limit);
+    const keep = new Set(page.map(keyOf));
+    for (const [key, row] of this.#rows) if (!keep.has(key)) this.#drop(key, row);
     let at = this.#body.firstElementChild;
-    for (const lock of page) {
-      const row = this.#row(lock);
-      row.classList.toggle('chosen', lock.resource === chosen);
+    for (const item of page) {
+      const row = this.#row(item);
+      if (item.resource !== undefined) this.#mark(row, item.resource === resource);
       if (row === at) at = at.nextElementSibling;
       else this.#body.insertBefore(row, at);
     }
-    return { shown: page.length, matching: list.length };
+    return { shown: page.length, items: items.length, matching: list.length, locks: page.filter((item) => item.resource !== undefined) };
+  }
+
+  #mark(row, chosen) {
+    row.classList.toggle('chosen', chosen);
+    if (chosen) row.button.setAttribute('aria-current', 'true');
+    else row.button.removeAttribute('aria-current');
+    const may = this.#live.may('admin', row.resource);
+    row.box.disabled = !may;
+    row.box.checked = may && this.picked.has(row.resource);
   }
 
   // drop takes a row out, and leaves the keyboard's place to its neighbour.
-  #drop(resource, row) {
-    if (row.contains(document.activeElement)) (row.nextElementSibling ?? row.previousElementSibling)?.querySelector('button').focus();
+  #drop(key, row) {
+    if (row.contains(document.activeElement)) (row.nextElementSibling ?? row.previousElementSibling)?.button.focus();
     row.remove();
-    this.#rows.delete(resource);
+    this.#rows.delete(key);
   }
 
-  #row(lock) {
-    let row = this.#rows.get(lock.resource);
+  #row(item) {
+    const key = keyOf(item);
+    let row = this.#rows.get(key);
     if (!row) {
-      row = newRow(lock.resource);
-      this.#rows.set(lock.resource, row);
+      row = item.resource === undefined ? newGroup(item.prefix) : newRow(item.resource);
+      this.#rows.set(key, row);
     }
-    if (row.lock !== lock) update(row, lock);
+    if (item.resource === undefined) updateGroup(row, item);
+    else if (row.lock !== item) update(row, item);
     return row;
   }
 
-  // tick says anew what time has changed.
+  // tick says again what time has changed.
   tick() {
-    for (const row of this.#rows.values()) showLeft(row, row.lock);
+    for (const row of this.#rows.values()) if (row.lock) showLeft(row, row.lock, this.#live.current);
   }
 
-  focus(resource) {
-    requestAnimationFrame(() => (this.#rows.get(resource)?.querySelector('button') ?? document.getElementById('search')).focus());
+  // focus goes to a lock's row or, where that is gone, to the one that is in its place.
+  focus(resource, place = 0) {
+    requestAnimationFrame(() => {
+      const row = this.#rows.get(keyOf({ resource })) ?? this.#body.children[Math.min(place, this.#body.children.length - 1)];
+      (row?.button ?? document.getElementById('search')).focus();
+    });
+  }
+
+  placeOf(resource) {
+    return Math.max(0, [...this.#body.children].indexOf(this.#rows.get(keyOf({ resource }))));
   }
 
   // step moves the keyboard's place up or down.
   step(from, by) {
     const row = from.closest('tr');
     const next = !row ? this.#body.firstElementChild : by > 0 ? row.nextElementSibling : row.previousElementSibling;
-    (next?.querySelector('button') ?? (by < 0 ? document.getElementById('search') : null))?.focus();
+    (next?.button ?? (by < 0 ? document.getElementById('search') : null))?.focus();
   }
 }
 
@@ -84,31 +116,64 @@ const by = {
   waiting: (a, b) => b.waiters - a.waiters || byName(a, b),
 };
 
+const keyOf = (item) => (item.resource === undefined ? `group ${item.prefix}` : `lock ${item.resource}`);
+
+// grouped puts locks below their prefix, up to the first slash, in the order in which
+// the prefixes come first; those of closed groups are only counted.
+function grouped(list, open) {
+  const groups = new Map();
+  for (const lock of list) {
+    const prefix = lock.resource.slice(0, lock.resource.indexOf('/') + 1);
+    if (!groups.has(prefix)) groups.set(prefix, { prefix, locks: [], waiters: 0, open: open.has(prefix) });
+    groups.get(prefix).locks.push(lock);
+    groups.get(prefix).waiters += lock.waiters;
+  }
+  return [...groups.values()].flatMap((group) => [group, ...(group.open ? group.locks : [])]);
+}
+
+function newGroup(prefix) {
+  const button = make('button', 'res', prefix ? name(prefix) : 'without a prefix');
+  button.type = 'button';
+  const about = make('td', 'about');
+  about.colSpan = 4;
+  const row = make('tr', 'group', make('td', 'pick'), make('td', '', button), about);
+  return Object.assign(row, { group: prefix, button, about });
+}
+
+function updateGroup(row, { locks, waiters, open }) {
+  row.button.setAttribute('aria-expanded', String(open));
+  put(row.about, `${locks.length} held${waiters ? ` · ${waiters} waiting` : ''}`);
+}
+
 function newRow(resource) {
-  const name = make('button', 'res', resource);
-  name.type = 'button';
-  name.title = resource;
+  const button = make('button', 'res', name(resource));
+  button.type = 'button';
+  button.title = plain(resource);
+  const box = make('input');
+  box.type = 'checkbox';
+  box.setAttribute('aria-label', `Choose ${plain(resource)}`);
   const gauge = make('span', 'gauge', make('i'));
   gauge.setAttribute('aria-hidden', 'true');
-  const row = make('tr', '', make('td', '', name), make('td'), make('td', 'num'),
+  const row = make('tr', '', make('td', 'pick', make('label', '', box)), make('td', '', button), make('td', 'holder'), make('td', 'num'),
     make('td', '', make('span', 'ttl', gauge, make('span', 'text'))), make('td', 'num'));
-  row.resource = resource;
-  return row;
+  return Object.assign(row, { resource, button, box });
 }
 
 function update(row, lock) {
-  const [, holder, number, , waiting] = row.children;
-  holder.replaceChildren(lock.holder || make('span', 'none', 'no name'));
-  holder.title = lock.holder;
+  const [, , holder, number, , waiting] = row.children;
+  if (row.lock?.holder !== lock.holder) {
+    holder.replaceChildren(holderOf(lock.holder));
+    holder.title = plain(lock.holder);
+  }
   if (row.lock?.token !== lock.token) number.replaceChildren(token(lock.token));
-  waiting.replaceChildren(lock.waiters > 0 ? make('span', 'waits', String(lock.waiters)) : make('span', 'none nobody', '–'));
+  if (row.lock?.waiters !== lock.waiters) waiting.replaceChildren(lock.waiters > 0 ? make('span', 'waits', String(lock.waiters)) : make('span', 'none no-waiter', '–'));
   if (lock.fresh && row.lock?.token !== lock.token) {
     row.classList.remove('fresh');
     requestAnimationFrame(() => row.classList.add('fresh'));
   }
   row.lock = lock;
   runDown(row, lock);
-  showLeft(row, lock);
+  showLeft(row, lock, true);
 }
 
 // runDown lets the gauge run down by itself, without any script.
@@ -121,12 +186,10 @@ function runDown(row, lock) {
   else gauge.animate([{ transform: `scaleX(${part})` }, { transform: 'scaleX(0)' }], { duration: left, fill: 'forwards' });
 }
 
-function showLeft(row, lock) {
+function showLeft(row, lock, current) {
   const left = lock.ends - performance.now();
   const cell = row.querySelector('.ttl');
-  const text = cell.lastElementChild;
-  const words = left > 0 ? duration(left) : 'ending';
-  if (text.textContent !== words) text.textContent = words;
+  put(cell.lastElementChild, left > 0 ? duration(left) : current ? 'ending' : 'unknown');
   cell.classList.toggle('low', left < lock.ttl / 4);
   if (still.matches) cell.querySelector('i').style.transform = `scaleX(${Math.max(0, Math.min(1, left / lock.ttl))})`;
 }

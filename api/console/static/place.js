@@ -1,0 +1,28 @@
+// What the address says is shown: #/locks/RESOURCE?find=…&sort=…&group=1&open=PREFIX.
+// A link to it shows the same to whoever may see it.
+
+export function read() {
+  const [, view, resource, query] = location.hash.match(/^#\/(locks|nodes|race)(?:\/([^?]+))?(?:\?(.*))?$/) ?? [, 'locks', '', ''];
+  const params = new URLSearchParams(query);
+  let name = '';
+  try {
+    name = view === 'locks' ? decodeURIComponent(resource ?? '') : '';
+  } catch { /* a link that was cut off */ }
+  return {
+    view, resource: name, find: params.get('find') ?? '', sort: params.get('sort') ?? 'name',
+    group: params.get('group') === '1', open: new Set(params.getAll('open')),
+  };
+}
+
+export function hash({ view, resource, find, sort, group, open }) {
+  if (view !== 'locks') return `#/${view}`;
+  const params = new URLSearchParams();
+  if (find) params.set('find', find);
+  if (sort !== 'name') params.set('sort', sort);
+  if (group) {
+    params.set('group', '1');
+    for (const prefix of open) params.append('open', prefix);
+  }
+  const query = params.toString();
+  return `#/locks${resource ? `/${encodeURIComponent(resource)}` : ''}${query && `?${query}`}`;
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// TestConsoleSaysWhatItDoesNotKnow takes the quorum away under the page, opens it
+// without one, and gives it back. What is not known is never shown as free, empty or live.
+func TestConsoleSaysWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	nodes := testenv.StartRedisN(t, 3)
+	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_MAX_TTL=6s", "FENCELOCK_DEFAULT_TTL=6s", "FENCELOCK_NODE_TIMEOUT=600ms")
+	client, stop := context.WithCancel(t.Context())
+	var holding sync.WaitGroup
+	defer holding.Wait()
+	defer stop()
+	holding.Go(func() { p.holds(client, "orders/1") })
+	c := openConsole(t, p)
+	c.expect("status of 501") // no guarded records
+	c.expect("status of 503")
+	c.wait("the lock is there", `document.querySelector('#rows').innerText.includes('orders/1')`)
+
+	for _, node := range nodes[1:] {
+		node.Freeze()
+	}
+	c.wait("there is no quorum", `document.querySelector('#link').innerText == 'no quorum' && document.querySelector('#strip b').innerText.startsWith('No lock is granted')`)
+	c.wait("the list is of the past, dated and dimmed", `document.querySelector('#table').matches('.stale') && document.querySelector('#rows').innerText.includes('orders/1') &&
+		/^1 held at \d\d:\d\d:\d\d/.test(document.querySelector('#counts').innerText) &&
+		/^The locks as of \d\d:\d\d:\d\d\. Those of now are unknown: too few nodes answer .* tries again by itself/.test(document.querySelector('#problem').innerText)`)
+	c.wait("what has run out is not said to be over", `document.querySelector('#rows .ttl .text').innerText == 'unknown'`)
+	c.wait("two nodes share the reason, and it is said once", `document.querySelectorAll('#strip .unreachable .name').length == 2 && document.querySelectorAll('#strip .why').length == 1`)
+	c.audit("stale locks")
+	c.shots("stale")
+	c.click("the lock", "#rows .res")
+	c.wait("its details are of the past", `/^As of \d\d:\d\d:\d\d\. What holds now is not known: too few nodes answer/.test(document.querySelector('#detail-state').innerText) && document.querySelector('#facts').checkVisibility()`)
+	c.audit("stale details")
+
+	// A page that is opened now knows nothing.
+	c.run("open it anew", chromedp.Navigate("about:blank"), chromedp.Navigate(p.url+"/console#/locks/orders%2F1"))
+	c.wait("a lock that is held is unknown", `document.querySelector('#detail-state').innerText.startsWith('Unknown whether it is held: too few nodes answer')`)
+	c.wait("so is its queue", `document.querySelector('#queue').innerText == 'Unknown.'`)
+	c.look("#/locks")
+	c.wait("so are the locks", `document.querySelector('#counts').innerText == 'unknown' && document.querySelector('#problem').innerText.startsWith('The locks are unknown: too few nodes answer') &&
+		!document.querySelector('#empty').checkVisibility() && !document.querySelector('#table').checkVisibility()`)
+	if text := c.text("body"); strings.Contains(text, "Free") || strings.Contains(text, "live") || strings.Contains(text, "0 held") {
+		t.Errorf("without a quorum it says:\n%s", text)
+	}
+	c.shots("no-quorum")
+	c.look("#/nodes")
+	c.wait("the nodes are explained, a shared reason once", `document.querySelectorAll('#nodes .notice').length == 1 && /are unreachable: .*See whether Redis runs there/.test(document.querySelector('#nodes .notice').innerText)`)
+	c.wait("each has its line", `(() => { const [up, down] = document.querySelectorAll('.node-table tbody tr');
+		return /Redis|Valkey/.test(up.innerText) && up.innerText.includes('master') && /ago/.test(down.cells[7].innerText) && /\d s/.test(down.cells[2].innerText); })()`)
+	c.eval(`window.since = document.querySelector('.node-table tbody tr').cells[2].innerText; 0`, nil)
+	c.wait("the times tick", `document.querySelector('.node-table tbody tr').cells[2].innerText != window.since`)
+	c.shots("nodes")
+
+	for _, node := range nodes[1:] {
+		node.Thaw()
+	}
+	c.look("#/locks")
+	c.wait("it is known again", `document.querySelector('#link').innerText == 'live' && document.querySelector('#problem').hidden && document.querySelector('#counts').innerText.includes('held')`)
+}
+
+// holds acquires a resource, and extends the lease as often as that is possible, until ctx ends.
+func (p *process) holds(ctx context.Context, resource string) {
+	var lease struct {
+		ID string `json:"lease_id"`
+	}
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		path, body, header := "/leases/current/extend", "", "Fencelock-Lease: "+lease.ID
+		if lease.ID == "" {
+			path, body, header = "/locks", fmt.Sprintf(`{"resource":%q}`, resource), "X-Request-Id: first"
+		}
+		resp, err := p.try(ctx, &lease, "POST", path, body, header)
+		if path != "/locks" && err == nil && resp.StatusCode == http.StatusNotFound {
+			lease.ID = ""
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// TestConsoleFinds shows more locks than the page keeps: the server finds the others.
+// Then prefixes are grouped, and several locks are broken at once.
+func TestConsoleFinds(t *testing.T) {
+	t.Parallel()
+	p := start(t, "FENCELOCK_MAX_TTL=1h")
+	var filling sync.WaitGroup
+	for worker := range 16 {
+		filling.Go(func() {
+			for i := range 325 {
+				p.acquire(fmt.Sprintf(`{"resource":"orders/%02d/%03d","holder":"worker-%d","ttl_ms":3600000}`, worker, i, worker))
+			}
+		})
+	}
+	filling.Wait()
+	for i := range 3 {
+		p.acquire(fmt.Sprintf(`{"resource":"zz/%d","holder":"Needle-%d","ttl_ms":3600000}`, i, i))
+	}
+	p.acquire(`{"resource":"zz/other","holder":"hay","ttl_ms":3600000}`)
+	c := openConsole(t, p)
+	c.wait("it says that it does not have all", `document.querySelector('#counts').innerText.startsWith('the first 5000 held')`)
+	c.eval(`document.querySelector('#search').focus(); 0`, nil)
+	c.keys("search a holder that the page does not have", "needle")
+	c.wait("the server finds it", `document.querySelector('#counts').innerText.includes('3 found') && document.querySelectorAll('#rows tr').length == 3`)
+	c.wait("what is found is announced", `document.querySelector('#say').innerText.includes('3 found')`)
+	c.eval(`document.querySelector('#search').value = 'nowhere'; document.querySelector('#search').dispatchEvent(new Event('input')); 0`, nil)
+	c.wait("that nothing is found is said once all were searched", `document.querySelector('#empty').innerText == 'No lock has this in its resource or holder.' && document.querySelector('#counts').innerText.includes('0 found')`)
+
+	// The address keeps what is shown.
+	c.eval(`document.querySelector('#search').value = 'NEEDLE'; document.querySelector('#search').dispatchEvent(new Event('input')); 0`, nil)
+	c.run("sort and group", chromedp.SetValue("#sort", "held", chromedp.ByQuery), chromedp.Evaluate(`document.querySelector('#sort').dispatchEvent(new Event('change')); 0`, nil), chromedp.Click("#group", chromedp.ByQuery))
+	c.wait("a group is shown", `document.querySelectorAll('#rows tr').length == 1 && document.querySelector('#rows .group').innerText.includes('zz/') && document.querySelector('#rows .group').innerText.includes('3 held')`)
+	c.click("open it", "#rows .group .res")
+	c.wait("its locks are shown", `document.querySelectorAll('#rows tr').length == 4 && document.querySelector('#rows .group .res').getAttribute('aria-expanded') == 'true'`)
+	c.wait("the address has it all", `location.hash == '#/locks?find=NEEDLE&sort=held&group=1&open=zz%2F'`)
+	c.run("load the page again", chromedp.Navigate("about:blank"), chromedp.Navigate(p.url+"/console#/locks/zz%2F1?find=NEEDLE&sort=held&group=1&open=zz%2F"))
+	c.wait("it shows the same", `document.querySelector('#search').value == 'NEEDLE' && document.querySelector('#sort').value == 'held' && document.querySelectorAll('#rows tr').length == 4 &&
+		document.querySelector('#detail-title').innerText == 'zz/1' && document.querySelector('#fact-holder').innerText == 'Needle-1'`)
+	c.click("another page", `nav a[data-view="nodes"]`)
+	c.wait("the nodes", `document.querySelector('#nodes').checkVisibility()`)
+	c.click("and back", `nav a[data-view="locks"]`)
+	c.wait("the list is as it was", `document.querySelectorAll('#rows tr').length == 4 && location.hash == '#/locks?find=NEEDLE&sort=held&group=1&open=zz%2F'`)
+
+	// Several are broken with one confirmation, but for the one that has changed hands.
+	c.click("choose all", "#pick-all")
+	c.wait("three are chosen", `document.querySelector('#picked').innerText == '3 chosen'`)
+	c.click("break them", "#break-picked")
+	c.wait("it says which", `document.querySelectorAll('#doomed li').length == 3 && document.querySelector('#doomed').innerText.includes('Needle-2')`)
+	p.wants(p.ask(nil, "DELETE", "/locks/zz/2", ""), http.StatusNoContent)
+	p.acquire(`{"resource":"zz/2","holder":"another needle","ttl_ms":3600000}`)
+	c.click("yes", "#break-confirm")
+	c.wait("one is left, and it says why", `document.querySelectorAll('#doomed li').length == 1 && document.querySelector('#doomed').innerText.includes('Another lease holds it by now') &&
+		document.querySelector('#break-problem').innerText.includes('2 are')`)
+	for i, held := range []bool{false, false, true} {
+		var lock struct{ Held bool }
+		p.ask(&lock, "GET", fmt.Sprint("/locks/zz/", i), "")
+		if lock.Held != held {
+			t.Errorf("zz/%d: held %t", i, lock.Held)
+		}
+	}
+	c.click("that one, too", "#break-confirm")
+	c.wait("all are broken, and the keyboard is in the list", `!document.querySelector('#break-dialog').open && document.querySelector('#bulk').hidden && document.activeElement.closest('.list') != null`)
+	p.wants(p.ask(nil, "GET", "/locks/zz/other", ""), http.StatusOK)
+}
+
+// TestConsoleActivity pauses and filters the activity, lets time run, and copies.
+func TestConsoleActivity(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	c := newPage(t, p)
+	c.run("allow the clipboard", browser.GrantPermissions([]browser.PermissionType{browser.PermissionTypeClipboardReadWrite, browser.PermissionTypeClipboardSanitizedWrite}))
+	c.run("open the console", chromedp.Navigate(p.url+"/console"))
+	c.wait("the page follows", `document.querySelector('#link').textContent.includes('live')`)
+	lease := p.acquire(`{"resource":"jobs/1","holder":"w","ttl_ms":60000}`)
+	c.wait("the grant is shown", `document.querySelector('#feed').innerText.includes('granted jobs/1')`)
+	c.click("pause", "#pause")
+	c.wait("it is paused", `document.querySelector('#pause').getAttribute('aria-pressed') == 'true'`)
+	p.acquire(`{"resource":"jobs/2","holder":"w","ttl_ms":60000}`)
+	c.wait("what comes is counted, not shown", `document.querySelector('#activity-hint').innerText == 'Paused. 1 events wait.' && !document.querySelector('#feed').innerText.includes('jobs/2')`)
+	c.click("resume", "#pause")
+	c.wait("it is shown", `document.querySelector('#feed').innerText.includes('granted jobs/2')`)
+	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
+	c.wait("the release is shown", `document.querySelector('#feed').innerText.includes('released jobs/1')`)
+	c.eval(`document.querySelector('#kinds').value = 'released broken expired ended'; document.querySelector('#kinds').dispatchEvent(new Event('change')); 0`, nil)
+	c.wait("only ends are shown", `document.querySelectorAll('#feed li').length == 1 && document.querySelector('#feed').innerText.includes('released')`)
+
+	c.eval(`window.left = document.querySelector('#rows .ttl .text').innerText; 0`, nil)
+	c.wait("the time left ticks", `document.querySelector('#rows .ttl .text').innerText != window.left`)
+	c.look("#/locks/jobs%2F2")
+	c.wait("the details", `document.querySelector('#fact-token').innerText != ''`)
+	c.click("copy the token", `[data-copy="fact-token"]`)
+	c.wait("it says so", `document.querySelector('#say').innerText == 'Copied'`)
+	c.copied(`document.querySelector('#fact-token').innerText`)
+	c.click("copy the command", `[data-copy="command-get"]`)
+	c.copied(`document.querySelector('#command-get').innerText`)
+	if command := c.text("#command-get"); command != "fencelock get --server "+p.url+" jobs/2" {
+		t.Errorf("the command is %q", command)
+	}
+	c.eval(`window.held = document.querySelector('#fact-held').innerText; document.querySelector('[data-copy="fact-token"]').focus(); 0`, nil)
+	c.wait("the details tick under the keyboard", `document.querySelector('#fact-held').innerText != window.held && document.activeElement.dataset.copy == 'fact-token'`)
+	c.keys("back", kb.Escape)
+	c.wait("the row has the keyboard", `document.activeElement.innerText == 'jobs/2'`)
+}
+
+// copied waits until the clipboard has the value of a JavaScript expression.
+func (c *page) copied(expression string) {
+	c.t.Helper()
+	c.wait("the clipboard", fmt.Sprintf(`(navigator.clipboard.readText().then((text) => { window.clip = text; }), window.clip == %s)`, expression))
+}
