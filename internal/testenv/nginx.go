@@ -87,7 +87,7 @@ func findNginx() (string, error) {
 	if path := localNginx(); path != "" {
 		return path, nil
 	}
-	if err := aptInstall("nginx-light", func() bool { return localNginx() != "" }); err != nil {
+	if err := aptInstall([]string{"nginx-light"}, func() bool { return localNginx() != "" }); err != nil {
 		return "", fmt.Errorf("no nginx on this machine: %w", err)
 	}
 	return localNginx(), nil
