@@ -53,6 +53,7 @@ type ledger struct {
 	blind    map[string]bool          // owners whose votes a node gave whose clock had jumped unseen
 	broken   fencing.Token            // leases up to this token were broken
 	breaking int                      // breaks under way
+	breakAt  time.Duration            // when the last one began
 	breakEnd time.Duration            // of the last one that is over; negative: none
 	set      int                      // the node set that it was asked for on; negative: none yet
 }
@@ -114,6 +115,7 @@ func (c *checker) begins(a *action) (floors []floor) {
 			}
 		case "break":
 			l.breaking++
+			l.breakAt = c.w.now()
 		case "release": // from here on the client holds nothing
 			l.released[a.owner] = max(l.released[a.owner], part.Token)
 			l.shorten(a.owner, part.Token, c.w.now())

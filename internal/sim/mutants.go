@@ -31,6 +31,7 @@ type Mutant struct {
 	careless  bool                  // nothing is retracted
 	keeps     bool                  // what an acquisition of several took, before it failed, is not released
 	idle      bool                  // what an acquisition of several has taken is not extended until it is complete
+	hopeful   bool                  // a break does not see what its releases left
 	unheeded  bool                  // a node whose clock has jumped is not expelled
 	shares    bool                  // epochs are rounded, so that rejoins share one
 	unwatched bool                  // servers do not read the nodes' clocks
@@ -92,6 +93,7 @@ var Mutants = []Mutant{
 	{Rule: "26", Name: "a server knows a node set less", narrow: true, plan: apart, soak: true},
 	{Rule: "26", Name: "a node set that is away stops the others", front: func(s service) service { return allOrNothing{s} }, plan: apart, soak: true},
 	{Rule: "27", Name: "a resource that stays taken is still its lease's", weak: replica.KeepsOwner, plan: holding, quick: true},
+	{Rule: "28", Name: "a break does not read again", hopeful: true, plan: breaking, quick: true},
 }
 
 // Catches reports whether the violation is one that the mutant is about: the
@@ -142,22 +144,26 @@ func (m Mutant) control(p Plan) Plan {
 }
 
 // change is what a mutant does to a message: it may answer in the node's place.
-func (m Mutant) change(msg *message) (answered bool) {
+func (m Mutant) change(msg *message) (reply node.Reply, answered bool) {
+	reply.Outcome = node.Granted
 	switch {
 	case m.unheeded && msg.kind == kindOf("expel"):
-		return true
+		return reply, true
 	case msg.op == nil:
 	case m.keeps && msg.op.Kind == node.OpRelease, m.idle && msg.op.Kind == node.OpExtend:
-		return msg.w.check.ledger(msg.op.Resource).tokens[msg.op.Token] == "" // no client has got it
+		return reply, msg.w.check.ledger(msg.op.Resource).tokens[msg.op.Token] == "" // no client has got it
+	case m.hopeful && msg.op.Kind == node.OpRead: // a break reads first when it begins
+		l := msg.w.check.ledger(msg.op.Resource)
+		return node.Reply{Outcome: node.NotHeld}, l.breaking > 0 && msg.w.now() > l.breakAt
 	case m.longer && msg.op.Kind == node.OpAcquire:
 		const times = 10
 		longer := *msg.op
 		longer.TTL *= times
 		msg.op = &longer
 	case m.careless && msg.op.Kind == node.OpRetract:
-		return true
+		return reply, true
 	}
-	return false
+	return reply, false
 }
 
 // unconfirmed says yes to every confirm, and does nothing.

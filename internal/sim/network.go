@@ -80,8 +80,8 @@ func (m *message) send() {
 	w := m.w
 	m.sent = w.now()
 	rng := w.fates.draw(m.server.id, m.epoch, m.node.id)
-	if w.plan.Mutant.change(m) {
-		w.after(w.plan.delay(rng), func() { m.reply(node.Reply{Outcome: node.Granted}) })
+	if reply, answered := w.plan.Mutant.change(m); answered {
+		w.after(w.plan.delay(rng), func() { m.reply(reply) })
 		return
 	}
 	if m.op != nil && m.failsAtOnce(rng) {
