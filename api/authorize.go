@@ -45,6 +45,8 @@ func decisions() map[string]decision {
 		"POST /guarded/*":                {needs: "acquire", check: ofRecord},
 		"GET /history":                   {needs: "read", check: ofHistory},
 		"GET /events":                    {needs: "any name; it tells of what the caller may read"},
+		"GET /":                          {needs: "nothing: it leads to the console, or to the contract", open: true},
+		"GET /console/":                  {needs: "nothing", open: true},
 		"GET /console":                   {needs: "nothing: the page holds no data", open: true},
 		"GET /console/{file}":            {needs: "nothing", open: true},
 		"GET /whoami":                    {needs: "any name; it shows the caller's own rules"},

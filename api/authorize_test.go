@@ -64,6 +64,8 @@ func requests(resource, lease string) map[string][]string {
 		"POST /leases/current/extend":    {"POST", "/leases/current/extend", "", "Fencelock-Lease: " + lease},
 		"DELETE /leases/current":         {"DELETE", "/leases/current", "", "Fencelock-Lease: " + lease},
 		"GET /events":                    {"GET", "/events", ""},
+		"GET /":                          {"GET", "/", ""},
+		"GET /console/":                  {"GET", "/console/", ""},
 		"GET /console":                   {"GET", "/console", ""},
 		"GET /console/{file}":            {"GET", "/console/app.js", ""},
 		"GET /whoami":                    {"GET", "/whoami", ""},

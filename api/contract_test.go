@@ -364,7 +364,7 @@ func TestSchemasOfRequestsHaveNoDefaults(t *testing.T) {
 
 // TestEveryOperationDeclares holds what is common to all operations.
 func TestEveryOperationDeclares(t *testing.T) {
-	open := []string{"console", "consoleFile", "health", "contract", "problemPage"}
+	open := []string{"root", "consoleSlash", "console", "consoleFile", "health", "contract", "problemPage"}
 	for path, item := range loadContract(t).doc.Paths.Map() {
 		for method, op := range item.Operations() {
 			for _, status := range []int{http.StatusMethodNotAllowed, http.StatusMisdirectedRequest, http.StatusInternalServerError} {
@@ -384,7 +384,7 @@ func TestEveryOperationDeclares(t *testing.T) {
 			if isOpen != (op.Responses.Status(http.StatusUnauthorized) == nil) {
 				t.Errorf("%s %s: 401 and security: [] contradict each other", method, path)
 			}
-			browser := slices.Contains([]string{"/console", "/console/{file}", "/events", "/openapi.yaml", "/problems/{type}"}, path)
+			browser := slices.Contains([]string{"/", "/console/", "/console", "/console/{file}", "/events", "/openapi.yaml", "/problems/{type}"}, path)
 			want(t, path+" is for browsers", slices.Equal(op.Tags, []string{"browser"}), browser)
 		}
 	}

@@ -146,6 +146,9 @@ func (f *fake) Write(ctx context.Context, resource string, token fencing.Token, 
 }
 
 func (f *fake) Read(_ context.Context, resource string) (fencing.Record, error) {
+	if f.read == nil && resource == "fencelock/check" { // of Server.Run
+		return fencing.Record{}, fencing.ErrNotFound
+	}
 	if f.read == nil {
 		f.unexpected("Read")
 		return fencing.Record{}, nil

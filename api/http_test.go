@@ -25,7 +25,7 @@ import (
 
 func TestUnknownPathsAndMethods(t *testing.T) {
 	s := newService(t, &fake{})
-	for _, path := range []string{"/", "/lock", "/locksx", "/leases", "/leases/", "/leases/a/b", "/problems/", "/problems", "/guarded", "/metrics", "/debug/pprof/", "//locks"} {
+	for _, path := range []string{"/lock", "/locksx", "/leases", "/leases/", "/leases/a/b", "/problems/", "/problems", "/guarded", "/metrics", "/debug/pprof/", "//locks"} {
 		s.call("GET", path, "").wants(http.StatusNotFound).problem("not-found")
 	}
 	s.call("PATCH", "/nowhere", "").wants(http.StatusNotFound).problem("not-found")

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -24,8 +25,28 @@ func (s *Server) consoleRoutes() {
 		}
 		return writeFile(w, r, file)
 	}
+	s.get("/", s.root)
+	s.get("/console/", func(w http.ResponseWriter, _ *http.Request) error { return redirect(w, "../console") })
 	s.get("/console", func(w http.ResponseWriter, r *http.Request) error { return serve(console.Page, w, r) })
 	s.get("/console/{file}", func(w http.ResponseWriter, r *http.Request) error { return serve(chi.URLParam(r, "file"), w, r) })
+}
+
+// root is GET /: a browser gets to the console, and a program to the contract.
+func (s *Server) root(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Vary", "Accept")
+	if s.Console && strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/html") {
+		return redirect(w, "console")
+	}
+	return redirect(w, "openapi.yaml")
+}
+
+// redirect sends the caller to a path relative to the request's, since a proxy may
+// serve all of this below a prefix.
+func redirect(w http.ResponseWriter, to string) error {
+	w.Header().Set("Location", to)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusFound)
+	return nil
 }
 
 // writeFile lets a browser keep the file, and ask whether it is still the same.

@@ -38,6 +38,32 @@ func TestConsoleFiles(t *testing.T) {
 	s.call("POST", "/console", "").wants(http.StatusMethodNotAllowed)
 }
 
+// A browser finds the console at the address that the log shows, and a program the contract.
+func TestRootLeadsOn(t *testing.T) {
+	const browser = "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	s, none := newService(t, &fake{}, withConsole), newService(t, &fake{})
+	for _, c := range []struct {
+		s            *service
+		path, accept string
+		to, leads    string
+	}{
+		{s, "/", browser, "console", "/console"},
+		{s, "/", "Accept: */*", "openapi.yaml", "/openapi.yaml"},
+		{s, "/", "Accept: application/json", "openapi.yaml", "/openapi.yaml"},
+		{s, "/?a=b", browser, "console", "/console"},
+		{s, "/console/", browser, "../console", "/console"},
+		{none, "/", browser, "openapi.yaml", "/openapi.yaml"},
+	} {
+		c.s.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		want(t, c.path+" "+c.accept, c.s.call("GET", c.path, "", c.accept).wants(http.StatusFound).header.Get("Location"), c.to)
+		c.s.call("HEAD", c.path, "", c.accept).wants(http.StatusFound)
+		c.s.client.CheckRedirect = nil
+		a := c.s.call("GET", c.path, "", c.accept).wants(http.StatusOK)
+		want(t, c.path+" leads to", a.body, c.s.call("GET", c.leads, "").body)
+	}
+	s.call("POST", "/", "").wants(http.StatusMethodNotAllowed)
+}
+
 func TestConsoleIsSwitchedOff(t *testing.T) {
 	s := newService(t, &fake{})
 	s.call("GET", "/console", "").wants(http.StatusNotFound).problem("not-found")
