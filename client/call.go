@@ -37,6 +37,7 @@ type call struct {
 	body         func(wait time.Duration) any // sent as JSON; nil for none
 	key          string                       // Idempotency-Key; "" for none
 	lease        string                       // Fencelock-Lease, a lease id; "" for none
+	named        string                       // Fencelock-Resource, the resource of the path; "" for none
 	waitUntil    time.Time                    // how long it may wait in the queue; zero for not at all
 	attempt      time.Duration                // bounds one try, without the wait; 0 for the client's timeout
 	into         any                          // decoded from a success; nil for none
@@ -312,6 +313,9 @@ func (c *Client) request(ctx context.Context, server string, call *call, wait ti
 	}
 	if call.lease != "" {
 		req.Header.Set(wire.HeaderLease, call.lease)
+	}
+	if call.named != "" {
+		req.Header.Set(wire.HeaderResource, url.PathEscape(call.named))
 	}
 	if c.bearer != nil {
 		credential, err := c.bearer(ctx)

@@ -16,7 +16,7 @@ func (c *Client) Inspect(ctx context.Context, resource string) (wire.Lock, error
 	if err := checkResource(resource); err != nil {
 		return lock, failed("inspect", resource, err)
 	}
-	_, err := c.do(ctx, call{method: http.MethodGet, path: lockPath(resource), into: &lock})
+	_, err := c.do(ctx, call{method: http.MethodGet, path: lockPath(resource), named: resource, into: &lock})
 	return lock, failed("inspect", resource, err)
 }
 
@@ -57,7 +57,7 @@ func (c *Client) Break(ctx context.Context, resource string) error {
 	if err := checkResource(resource); err != nil {
 		return failed("break", resource, err)
 	}
-	_, err := c.do(ctx, call{method: http.MethodDelete, path: lockPath(resource)})
+	_, err := c.do(ctx, call{method: http.MethodDelete, path: lockPath(resource), named: resource})
 	return failed("break", resource, err)
 }
 

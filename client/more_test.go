@@ -233,7 +233,8 @@ func TestLeaseByID(t *testing.T) {
 
 func TestLocksInspectBreak(t *testing.T) {
 	c := connect(t, serve(t, newLocker(t)))
-	for _, r := range []string{"a/1", "a/2 ü?#%", "b"} {
+	const odd = "a/../2 ü?#%//" // a path that a proxy would change
+	for _, r := range []string{"a/1", odd, "b"} {
 		if _, err := c.TryAcquire(t.Context(), r, client.Metadata(json.RawMessage(`{"n":1}`))); err != nil {
 			t.Fatal(err)
 		}
@@ -245,17 +246,17 @@ func TestLocksInspectBreak(t *testing.T) {
 		}
 		seen[lock.Resource] = true
 	}
-	if len(seen) != 2 || !seen["a/2 ü?#%"] {
+	if len(seen) != 2 || !seen[odd] {
 		t.Errorf("%v", seen)
 	}
-	lock, err := c.Inspect(t.Context(), "a/2 ü?#%")
+	lock, err := c.Inspect(t.Context(), odd)
 	if err != nil || !lock.Held || *lock.Holder != "tester" || string(lock.Metadata) != `{"n":1}` {
 		t.Errorf("%+v, %v", lock, err)
 	}
-	if err := c.Break(t.Context(), "a/2 ü?#%"); err != nil {
+	if err := c.Break(t.Context(), odd); err != nil {
 		t.Error(err)
 	}
-	problem, ok := errors.AsType[*client.ProblemError](c.Break(t.Context(), "a/2 ü?#%"))
+	problem, ok := errors.AsType[*client.ProblemError](c.Break(t.Context(), odd))
 	if !ok || problem.Kind() != "lock-not-held" {
 		t.Errorf("%v", problem)
 	}
