@@ -1,21 +1,40 @@
 # The service: one static program, on an image with nothing else in it.
 
-FROM golang:1.26-bookworm AS build
+# Pinned by digest, each an index of several platforms. make compose-check pulls them
+# where it can, and puts others in their place where it cannot.
+ARG BUILD_IMAGE=golang:1.26.6-bookworm@sha256:116d58cbd88c1297624acc6e967a060012422bacf9930927e23fb719189c6f36
+ARG BASE_IMAGE=gcr.io/distroless/static-debian13:nonroot@sha256:e2e927ec666bae08560abb3c55d0659eceabb657f56b6782ab500a9fc7f555e3
+
+FROM ${BUILD_IMAGE} AS build
+# For a build behind a proxy, or without git's data (-buildvcs=false).
+ARG GOPROXY
+ARG GOFLAGS
 WORKDIR /src
 # Dependencies first: they change less often than the code.
 COPY go.mod go.sum ./
-RUN go mod download
+RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 # The version comes from git (go version -m, fencelock version).
-RUN CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o /out/fencelock ./cmd/fencelock
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o /out/fencelock ./cmd/fencelock
 RUN mkdir -p /out/data
 
-FROM gcr.io/distroless/static:nonroot
+FROM ${BASE_IMAGE}
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="fencelock" \
+	org.opencontainers.image.description="A lock service that hands out fencing tokens" \
+	org.opencontainers.image.source="https://github.com/fencelock/fencelock" \
+	org.opencontainers.image.documentation="https://github.com/fencelock/fencelock/tree/main/docs" \
+	org.opencontainers.image.licenses="Apache-2.0" \
+	org.opencontainers.image.version="${VERSION}" \
+	org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /out/fencelock /fencelock
-# The embedded file, for a container that is given neither Redis nor Postgres.
+# The embedded file, for a container that is given neither Redis nor Postgres. Keep it with
+# -v fencelock:/data. No VOLUME is declared: that would leave a volume without a name behind
+# every container, those that keep nothing here included.
 COPY --from=build --chown=65532:65532 /out/data /data
 WORKDIR /data
-VOLUME /data
 USER 65532:65532
 # It listens on 127.0.0.1 until FENCELOCK_LISTEN says 0.0.0.0:8080, which needs
 # FENCELOCK_ACCESS_FILE (docs/how-to/access.md), or FENCELOCK_INSECURE=true.

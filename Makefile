@@ -97,6 +97,10 @@ docs-check: ## run the commands and compile the snippets of README.md and docs/,
 pictures: ## take the pictures in docs/images again, from the tests of the console
 	FENCELOCK_TEST_PICTURES=$(CURDIR)/docs/images $(GO) test ./cmd/fencelock -run '^TestConsole(Pictures|Race)$$' -count=1
 
+.PHONY: compose-check
+compose-check: ## run docker-compose.yml for real: starts, README's calls, lost Redis, monitoring; says which images, and times
+	deploy/compose/check.sh
+
 .PHONY: console-cost
 console-cost: ## what an open console costs a server with a thousand locks, measured for three minutes
 	FENCELOCK_TEST_COST_WINDOW=1m $(GO) test ./cmd/fencelock -run '^TestSoakConsoleCost$$' -v -count=1 -timeout 30m

@@ -151,7 +151,7 @@ func testAlerts(t *testing.T, item string) {
 func TestAlertsFireWhenTheyShould(t *testing.T) {
 	t.Parallel()
 	promtool := testenv.Unpacked(t, "promtool", "prometheus")
-	for _, args := range [][]string{{"check", "config", "prometheus.yaml"}, {"check", "rules", "fencelock.rules.yaml"}, {"test", "rules", "fencelock.rules.test.yaml"}} {
+	for _, args := range [][]string{{"check", "config", "--syntax-only", "prometheus.yaml"}, {"check", "config", "compose.yaml"}, {"check", "rules", "fencelock.rules.yaml"}, {"test", "rules", "fencelock.rules.test.yaml"}} {
 		cmd := exec.Command(promtool, args...)
 		cmd.Dir = "../../deploy/prometheus"
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// composeService is what is looked at of a service in docker-compose.yml.
+type composeService struct {
+	Image       string            `yaml:"image"`
+	Build       any               `yaml:"build"`
+	Environment map[string]string `yaml:"environment"`
+	Volumes     []string          `yaml:"volumes"`
+	ReadOnly    bool              `yaml:"read_only"`
+	CapDrop     []string          `yaml:"cap_drop"`
+	SecurityOpt []string          `yaml:"security_opt"`
+	MemLimit    string            `yaml:"mem_limit"`
+	Ports       []string          `yaml:"ports"`
+}
+
+func composeServices(t *testing.T, path string) map[string]composeService {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct {
+		Services map[string]composeService `yaml:"services"`
+	}
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return file.Services
+}
+
+// What make compose-check runs for real, as far as it can be seen without Docker.
+func TestComposeFile(t *testing.T) {
+	t.Parallel()
+	pinned := regexp.MustCompile(`^[a-z./-]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}$`)
+	standIns := composeServices(t, "deploy/compose/stand-ins.yaml")
+	services := composeServices(t, "docker-compose.yml")
+	for name, s := range services {
+		if s.Build == nil && !pinned.MatchString(s.Image) {
+			t.Errorf("%s: the image %q has no version and digest", name, s.Image)
+		}
+		if !s.ReadOnly || len(s.CapDrop) != 1 || s.CapDrop[0] != "ALL" || len(s.SecurityOpt) != 1 || s.MemLimit == "" {
+			t.Errorf("%s may do more than it needs: %+v", name, s)
+		}
+		if _, ok := standIns[name]; !ok && name != "grafana" {
+			t.Errorf("%s has no stand-in", name)
+		}
+		for _, port := range s.Ports {
+			if !strings.HasPrefix(port, "127.0.0.1:") {
+				t.Errorf("%s is open to others: %s", name, port)
+			}
+		}
+		for variable := range s.Environment {
+			if strings.HasPrefix(variable, "FENCELOCK_") {
+				knownVariable(t, name, variable)
+			}
+		}
+		for _, volume := range s.Volumes {
+			source, _, _ := strings.Cut(volume, ":")
+			if _, err := os.Stat(filepath.Join("..", "..", source)); strings.HasPrefix(source, ".") && err != nil {
+				t.Errorf("%s mounts %v", name, err)
+			}
+		}
+	}
+	if len(services) != 9 {
+		t.Errorf("%d services", len(services))
+	}
+	docker, err := os.ReadFile("../../Dockerfile")
+	if err != nil || len(regexp.MustCompile(`(?m)^ARG (BUILD|BASE)_IMAGE=\S+@sha256:[0-9a-f]{64}$`).FindAll(docker, -1)) != 2 || strings.Contains(string(docker), "\nVOLUME") {
+		t.Errorf("the Dockerfile's images have no digests, or it declares a volume: %v", err)
+	}
+}
