@@ -27,8 +27,8 @@ func bootstrapCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Bootstrap a cluster of Redis nodes: first, or again after most of them lost their data",
-		Long: `Bootstrap the cluster of FENCELOCK_REDIS_ADDRS: for the first time, or again after a majority of
-its nodes lost their data (a restart without persistence is enough). With FENCELOCK_RECOVERY=auto
+		Long: `Bootstrap the cluster of FENCELOCK_REDIS_ADDRS or FENCELOCK_STORE: for the first time, or again after
+a majority of its nodes lost their data (a restart without persistence, a promoted standby). With FENCELOCK_RECOVERY=auto
 servers do this by themselves; with manual they grant nothing before this command. Servers may run
 meanwhile.
 
@@ -45,8 +45,8 @@ a node that does come back may repeat tokens.`,
 			switch {
 			case err != nil:
 				return usageError{err}
-			case len(cfg.RedisSets) == 0:
-				return usageError{errors.New("FENCELOCK_REDIS_ADDRS is not set: there is no cluster to bootstrap, and the embedded file needs none")}
+			case len(cfg.RedisSets) == 0 && cfg.Store == "":
+				return usageError{errors.New("neither FENCELOCK_REDIS_ADDRS nor FENCELOCK_STORE is set: there is no cluster to bootstrap, and the embedded file needs none")}
 			case f.isNew && f.force:
 				return usageError{errors.New("--new is for nodes that all answer, --force for nodes that are gone: give one of them")}
 			}

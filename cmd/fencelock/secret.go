@@ -33,7 +33,7 @@ func secretRotateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Give the nodes a new secret; no lease ends",
-		Long: `Give the nodes of FENCELOCK_REDIS_ADDRS, or of the embedded file, a new secret. Running servers use it
+		Long: `Give the nodes of FENCELOCK_REDIS_ADDRS or FENCELOCK_STORE, or of the embedded file, a new secret. Running servers use it
 within seconds, and continue to accept lease ids and cursors that were sealed with the one before. (Stop a
 server on the embedded file first: one process at a time may have it.)
 

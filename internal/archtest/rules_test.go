@@ -88,6 +88,10 @@ var rules = []rule{
 		why: "its rows are sealed as boltfile seals",
 	},
 	{
+		pkg: "storage/pgstore", ours: []string{"lockcore/node", "lockcore/replica", "migrations"}, others: true,
+		why: "a Store of the replica",
+	},
+	{
 		pkg: "api", ours: []string{"lockcore", "fencing", "api/wire"}, others: true,
 		why: "HTTP over interfaces; it works the same over every storage",
 	},

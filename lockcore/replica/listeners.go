@@ -8,7 +8,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// Listeners are what Store.Listen needs in a store that a single process uses.
+// Listeners are what Store.Listen needs for the transactions of this process.
 // The zero value has none.
 type Listeners struct {
 	mu  sync.Mutex
@@ -37,6 +37,11 @@ func (l *Listeners) Listen(ctx context.Context, server string, listener node.Lis
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all = slices.DeleteFunc(l.all, func(o *listening) bool { return o == one })
+}
+
+// Has tells whether it listens for the server.
+func (l *Listeners) Has(server string) bool {
+	return slices.ContainsFunc(l.now(), func(one *listening) bool { return one.server == server })
 }
 
 // Notify calls the listeners of the tickets' servers.

@@ -12,8 +12,9 @@ type Store interface {
 	// Update runs fn in one atomic, serialisable transaction that may write. When
 	// it returns nil, what fn wrote is durable. With an error nothing of it is
 	// there, unless the commit itself failed: then it may be.
-	// fn may run again after a conflict, so it has no other effects. Update
-	// returns fn's error as it is.
+	// fn may run several times, and only its last run counts: so it has no other
+	// effects. In an earlier one it may find nothing where there is a row. Update
+	// returns the last run's error as it is.
 	Update(ctx context.Context, fn func(Tx) error) error
 	// View is Update for an fn that writes nothing.
 	View(ctx context.Context, fn func(Tx) error) error

@@ -235,6 +235,7 @@ func (s *suite) pass(ttl time.Duration, row string) {
 func (s *suite) keys(from, to string, limit int) (keys []string) {
 	s.Helper()
 	s.view(func(tx replica.Tx) {
+		keys = nil
 		for _, row := range tx.Range(from, to, limit) {
 			keys = append(keys, row.Key)
 			if string(row.Value) != "v"+row.Key {
@@ -263,13 +264,15 @@ func (s *suite) ranges() {
 	s.wantKeys(s.keys("a", "d", 2), "a", "b")
 	s.wantKeys(s.keys("b\xff", "d", math.MaxInt), "b\xff", "c")
 	s.wantKeys(s.keys("d", "e", 2))
+	var rows []replica.Row
 	s.update(func(tx replica.Tx) {
 		tx.Delete("b")
 		tx.Put("b0", []byte("vb0"), 0)
-		if rows := tx.Range("b", "c", 2); len(rows) != 2 || rows[0].Key != "b\x00" || rows[1].Key != "b0" {
-			s.Errorf("a transaction's range does not have what it wrote itself: %v", rows)
-		}
+		rows = tx.Range("b", "c", 2)
 	})
+	if len(rows) != 2 || rows[0].Key != "b\x00" || rows[1].Key != "b0" {
+		s.Errorf("a transaction's range does not have what it wrote itself: %v", rows)
+	}
 }
 
 func (s *suite) expiredRange() {
@@ -429,6 +432,7 @@ func (s *suite) large() {
 	})
 	n := 0
 	s.view(func(tx replica.Tx) {
+		n = 0
 		for _, row := range tx.Range("row", "rox", 2*rows) {
 			if bytes.Equal(row.Value, value) {
 				n++
@@ -441,8 +445,8 @@ func (s *suite) large() {
 }
 
 func (s *suite) copies() {
-	value := []byte("before")
 	s.update(func(tx replica.Tx) {
+		value := []byte("before")
 		tx.Put("a", value, 0)
 		copy(value, "change")
 	})

@@ -91,7 +91,8 @@ func (b *Backend) open(ctx context.Context) error {
 		return err
 	}
 	// Servers meet on so many nodes of the first set that one of them is up while
-	// the set has a quorum. The embedded node has one server, and no channel.
+	// the set has a quorum, or on the engine's store. The embedded node has one server,
+	// and no channel.
 	for _, n := range sets[0][:quorum.Readers(len(sets[0]))] {
 		if c, ok := n.(events.Channel); ok {
 			b.channels = append(b.channels, c)
@@ -228,6 +229,13 @@ func (b *Backend) openGuard(ctx context.Context) error {
 }
 
 func (b *Backend) openNodes(ctx context.Context) (sets [][]node.Node, queues []queued, err error) {
+	if b.cfg.Store != "" {
+		engine, err := b.openEngine(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		return [][]node.Node{{engine}}, []queued{engine}, nil
+	}
 	if len(b.cfg.RedisSets) == 0 {
 		b.Mode = "single node, durable, no high availability: the locks are in " + b.file.Path()
 		embedded, err := b.openEmbedded(ctx)
@@ -259,10 +267,14 @@ func (b *Backend) openEmbedded(ctx context.Context) (*replica.Node, error) {
 		return nil, err
 	}
 	b.closers = append(b.closers, store.Close)
-	node, err := replica.New(ctx, embeddedName, store, replica.Options{
-		Rules: replica.Rules{CounterTTL: b.cfg.CounterTTL}, Bootstrap: true, Sole: true,
-		Floor: b.highestMark(ctx), Logger: b.opts.Logger, Meter: b.metrics.ofBatches(embeddedName),
-	})
+	return b.openReplica(ctx, embeddedName, store, replica.Options{Bootstrap: true, Sole: true})
+}
+
+// openReplica runs a node over a store.
+func (b *Backend) openReplica(ctx context.Context, name string, store replica.Store, opts replica.Options) (*replica.Node, error) {
+	opts.CounterTTL, opts.Floor = b.cfg.CounterTTL, b.highestMark(ctx)
+	opts.Logger, opts.Meter = b.opts.Logger, b.metrics.ofBatches(name)
+	node, err := replica.New(ctx, name, store, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +295,7 @@ func (b *Backend) openRedis(url string) (*redisnode.Node, error) {
 	return node, nil
 }
 
-// highestMark is what the embedded node's tokens must start above: the guard
+// highestMark is what a single node's tokens must start above: the guard
 // may have seen those of a file that is gone. 0 if it cannot be read now; the
 // node then starts above Unix time, which is as good unless a clock was set back.
 func (b *Backend) highestMark(ctx context.Context) fencing.Token {

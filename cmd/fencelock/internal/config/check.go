@@ -33,8 +33,9 @@ func (p *problems) check(c *Config) {
 	if c.RedisSets, err = redisSets(c.RedisAddrs); err != nil {
 		p.refuse("FENCELOCK_REDIS_ADDRS", err.Error())
 	}
-	if u, err := url.Parse(c.DatabaseURL); c.DatabaseURL != "" && (err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql") {
-		p.refuse("FENCELOCK_DATABASE_URL", "must be a URL such as postgres://user:password@host:5432/database")
+	p.store(c)
+	if c.DatabaseURL != "" && !isPostgres(c.DatabaseURL) {
+		p.refuse("FENCELOCK_DATABASE_URL", mustBePostgres)
 	}
 	if c.MaxWaiters < 1 || c.MaxWaiters > maxWaiters {
 		p.refuse("FENCELOCK_MAX_WAITERS", fmt.Sprintf("must be a whole number from 1 to %d", maxWaiters))
@@ -49,6 +50,26 @@ func (p *problems) check(c *Config) {
 	p.durations(c)
 	p.oidc(c)
 	p.tls(c)
+}
+
+const mustBePostgres = "must be a URL such as postgres://user:password@host:5432/database"
+
+// isPostgres looks at the scheme alone: a URL of several hosts is none to url.Parse.
+func isPostgres(text string) bool {
+	return strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://")
+}
+
+// store checks where the locks are: in one place.
+func (p *problems) store(c *Config) {
+	switch {
+	case c.Store == "":
+	case !isPostgres(c.Store):
+		p.refuse("FENCELOCK_STORE", mustBePostgres)
+	case c.RedisAddrs != "":
+		p.refuse("FENCELOCK_STORE", "and FENCELOCK_REDIS_ADDRS are two places for the locks: set one of them")
+	case given("FENCELOCK_DATA"):
+		p.refuse("FENCELOCK_STORE", "and FENCELOCK_DATA are two places for the locks: set one of them")
+	}
 }
 
 func (p *problems) oneOf(name, value string, allowed ...string) {

@@ -22,9 +22,11 @@ const prefix = "FENCELOCK"
 type Config struct {
 	Listen          string        `split_words:"true" default:"127.0.0.1:8080" desc:"Address of the HTTP API, host:port. Port 0 picks a free one, which the first line of the log names. An address that is not loopback needs FENCELOCK_ACCESS_FILE, or FENCELOCK_INSECURE=true."`
 	AdminListen     string        `split_words:"true" default:"127.0.0.1:8081" desc:"Address of /metrics and /debug/pprof, host:port. On an address that is not loopback, FENCELOCK_ACCESS_FILE (read=* for metrics, admin=* for profiles) and the TLS files apply here too, unless FENCELOCK_INSECURE=true."`
-	Data            string        `split_words:"true" default:"fencelock.db" desc:"The embedded file. It is the lock node if FENCELOCK_REDIS_ADDRS is not set, and holds the guarded records if FENCELOCK_DATABASE_URL is not set. With FENCELOCK_REDIS_ADDRS it is used only when it is set."`
+	Data            string        `split_words:"true" default:"fencelock.db" desc:"The embedded file. It is the lock node if neither FENCELOCK_REDIS_ADDRS nor FENCELOCK_STORE is set, and holds the guarded records if FENCELOCK_DATABASE_URL is not set. With FENCELOCK_REDIS_ADDRS it is used only when it is set."`
 	RedisAddrs      string        `split_words:"true" desc:"The Redis nodes: 1, 3, 5 or 7, each host:port, host:port/database, or a redis:// or rediss:// URL with user, password and database, separated by commas. Semicolons separate independent node sets, over which the resources are spread. Secret."`
 	RedisAddrsFile  string        `split_words:"true" desc:"A file with the value of FENCELOCK_REDIS_ADDRS."`
+	Store           string        `split_words:"true" desc:"A replicated store that is the one lock node: a postgres:// URL. The locks are in its schema fencelock, several servers may share it, and without FENCELOCK_DATABASE_URL the guarded records are there, too. Not together with FENCELOCK_REDIS_ADDRS or FENCELOCK_DATA. Secret."`
+	StoreFile       string        `split_words:"true" desc:"A file with the value of FENCELOCK_STORE."`
 	DatabaseURL     string        `split_words:"true" desc:"Postgres for the guarded records, a postgres:// URL. Secret."`
 	DatabaseURLFile string        `split_words:"true" desc:"A file with the value of FENCELOCK_DATABASE_URL."`
 	Bootstrap       string        `split_words:"true" desc:"new: the cluster is new, so the first start does not wait for old leases to expire. It acts only while every node is reachable and empty. Unset it after the first start if the nodes have no persistence: a power cut that empties all of them would skip the wait."`
@@ -32,7 +34,7 @@ type Config struct {
 	MaxTTL          time.Duration `split_words:"true" default:"60s" desc:"The longest TTL that a request may ask for, a duration from 100ms to 24h. It is also how long a restarted node is quarantined. All servers need the same."`
 	DefaultTTL      time.Duration `split_words:"true" default:"30s" desc:"The TTL of a request without ttl_ms, a duration from 100ms to FENCELOCK_MAX_TTL."`
 	MaxHold         time.Duration `split_words:"true" default:"0" desc:"How long extensions may keep one lease, a duration of at least FENCELOCK_MAX_TTL; 0 for no limit."`
-	NodeTimeout     time.Duration `split_words:"true" desc:"How long a request waits for a node, a duration from 1ms to a tenth of FENCELOCK_MAX_TTL (and never more than a tenth of the request's TTL). By default 50ms, or 2s with the embedded file, which has no other node to decide without it."`
+	NodeTimeout     time.Duration `split_words:"true" desc:"How long a request waits for a node, a duration from 1ms to a tenth of FENCELOCK_MAX_TTL (and never more than a tenth of the request's TTL). By default 50ms, or 2s with the embedded file or FENCELOCK_STORE, which have no other node to decide without them."`
 	MaxWaiters      int           `split_words:"true" default:"10000" desc:"How many requests may wait in queues at this server, 1 to 1000000."`
 	CounterTTL      time.Duration `split_words:"true" default:"24h" desc:"How long a Redis node keeps a resource's counter after its last use, a duration of at least FENCELOCK_MAX_TTL."`
 	AccessFile      string        `split_words:"true" desc:"The access file: names with their bearer tokens (fencelock token new), certificates, rules and limits. Read again when it changes. Without it no caller is authenticated."`
@@ -75,10 +77,14 @@ func Load() (Config, error) {
 		return Config{}, err
 	}
 	p.readFile("FENCELOCK_REDIS_ADDRS", c.RedisAddrsFile, &c.RedisAddrs)
+	p.readFile("FENCELOCK_STORE", c.StoreFile, &c.Store)
 	p.readFile("FENCELOCK_DATABASE_URL", c.DatabaseURLFile, &c.DatabaseURL)
 	p.check(&c)
-	if len(c.RedisSets) > 0 && !given("FENCELOCK_DATA") {
+	if c.Store != "" || len(c.RedisSets) > 0 && !given("FENCELOCK_DATA") {
 		c.Data = ""
+	}
+	if c.DatabaseURL == "" {
+		c.DatabaseURL = c.Store
 	}
 	return c, p.err()
 }
@@ -155,7 +161,7 @@ func (p *problems) refuse(name, problem string) {
 	}
 	p.refused = append(p.refused, name)
 	shown := fmt.Sprintf("=%q", os.Getenv(name))
-	if name == "FENCELOCK_REDIS_ADDRS" || name == "FENCELOCK_DATABASE_URL" {
+	if slices.Contains([]string{"FENCELOCK_REDIS_ADDRS", "FENCELOCK_STORE", "FENCELOCK_DATABASE_URL"}, name) {
 		shown = " (value not shown)"
 	}
 	p.lines = append(p.lines, fmt.Errorf("  %s%s: %s", name, shown, problem))

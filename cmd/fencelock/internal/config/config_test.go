@@ -224,6 +224,35 @@ func TestRedisAddrs(t *testing.T) {
 	}
 }
 
+func TestStore(t *testing.T) {
+	clearEnvironment(t)
+	t.Setenv("FENCELOCK_STORE", "postgres://u:p@a:1,b:2/d")
+	cfg, err := Load()
+	if err != nil || cfg.Data != "" || cfg.DatabaseURL != cfg.Store || cfg.NodeTimeout != 2*time.Second {
+		t.Errorf("%+v, %v: the guarded records are beside the locks", cfg, err)
+	}
+	t.Setenv("FENCELOCK_DATABASE_URL", "postgres://u:p@c/d")
+	if cfg, err = Load(); err != nil || cfg.DatabaseURL != "postgres://u:p@c/d" {
+		t.Errorf("%+v, %v: the guarded records have a database of their own", cfg, err)
+	}
+	for setting, part := range map[string]string{
+		"STORE=postgres://:hunter2@h/d REDIS_ADDRS=a:1":   "two places",
+		"STORE=postgres://:hunter2@h/d DATA=fencelock.db": "two places",
+		"STORE=mysql://:hunter2@h/d":                      "must be a URL such as postgres://",
+		"STORE=etcd://h:2379":                             "must be a URL such as postgres://",
+	} {
+		clearEnvironment(t)
+		for assignment := range strings.FieldsSeq(setting) {
+			name, value, _ := strings.Cut(assignment, "=")
+			t.Setenv("FENCELOCK_"+name, value)
+		}
+		_, err := Load()
+		if err == nil || !strings.Contains(err.Error(), part) || !strings.Contains(err.Error(), "FENCELOCK_STORE (value not shown)") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: %v", setting, err)
+		}
+	}
+}
+
 func TestSecretsFromFiles(t *testing.T) {
 	clearEnvironment(t)
 	path := filepath.Join(t.TempDir(), "secret")
@@ -268,7 +297,7 @@ func TestMisspeltVariables(t *testing.T) {
 
 func TestHelpListsEveryVariable(t *testing.T) {
 	names := []string{
-		"LISTEN", "ADMIN_LISTEN", "DATA", "REDIS_ADDRS", "REDIS_ADDRS_FILE", "DATABASE_URL", "DATABASE_URL_FILE", "BOOTSTRAP", "RECOVERY", "MAX_TTL",
+		"LISTEN", "ADMIN_LISTEN", "DATA", "REDIS_ADDRS", "REDIS_ADDRS_FILE", "STORE", "STORE_FILE", "DATABASE_URL", "DATABASE_URL_FILE", "BOOTSTRAP", "RECOVERY", "MAX_TTL",
 		"DEFAULT_TTL", "MAX_HOLD", "NODE_TIMEOUT", "MAX_WAITERS", "COUNTER_TTL", "ACCESS_FILE", "TLS_CERT_FILE", "TLS_KEY_FILE", "TLS_CLIENT_CA_FILE",
 		"OIDC_ISSUER", "OIDC_AUDIENCE", "OIDC_CLAIM", "CONSOLE", "PROOF_KEY_FILE", "LEASE_KEY_FILE", "PROOF_REQUIRED", "ALLOWED_HOSTS", "INSECURE", "METRICS_PREFIXES", "TRACING", "LOG_FORMAT", "LOG_LEVEL",
 	}

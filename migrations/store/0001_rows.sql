@@ -1,0 +1,170 @@
+-- The rows of a lock node, when a server's FENCELOCK_STORE is this database. Every
+-- statement of these files can be run again. They run in one transaction, with
+-- search_path = pg_catalog, pg_temp.
+
+DO $$
+DECLARE
+    owner oid := (SELECT nspowner FROM pg_namespace WHERE nspname = 'fencelock');
+BEGIN
+    IF current_setting('server_version_num')::int < 150000 THEN
+        RAISE EXCEPTION 'the lock node needs PostgreSQL 15 or newer, this is %', current_setting('server_version')
+            USING ERRCODE = 'feature_not_supported', HINT = 'Upgrade the server, or name another one.';
+    END IF;
+    IF current_setting('server_encoding') <> 'UTF8' THEN
+        RAISE EXCEPTION 'the lock node needs a database in UTF8, this one is in %', current_setting('server_encoding')
+            USING ERRCODE = 'feature_not_supported', HINT = 'Make a database with ENCODING ''UTF8'' TEMPLATE template0, and name that one.';
+    END IF;
+    -- IF NOT EXISTS would ask for CREATE on the database even where it exists.
+    IF owner IS NULL THEN
+        CREATE SCHEMA fencelock;
+        RETURN;
+    END IF;
+    -- Memberships are read, since a superuser has those of all.
+    IF owner NOT IN (
+        WITH RECURSIVE mine (role) AS (
+            SELECT oid FROM pg_roles WHERE rolname = current_user
+            UNION SELECT roleid FROM pg_auth_members JOIN mine ON member = role)
+        SELECT role FROM mine)
+    THEN
+        RAISE EXCEPTION 'the schema fencelock belongs to %, not to %', owner::regrole, current_user
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = 'Start the first server of this version as that role, or name a database of its own.';
+    END IF;
+    IF to_regclass('fencelock.version') IS NULL AND EXISTS (
+        SELECT FROM pg_class WHERE relnamespace = to_regnamespace('fencelock'))
+    THEN
+        RAISE EXCEPTION 'the schema fencelock holds relations of something else'
+            USING ERRCODE = 'duplicate_schema', HINT = 'Rename that schema, or name a database of its own.';
+    END IF;
+END
+$$;
+COMMENT ON SCHEMA fencelock IS 'Locks, counters and queues of the lock service. Made by fencelock; change nothing in it.';
+
+-- Half of each page stays free, and no index but the key's: then a row that is
+-- written again stays on its page, and no index changes.
+CREATE TABLE IF NOT EXISTS fencelock.rows (
+    key   bytea PRIMARY KEY,
+    value bytea NOT NULL,
+    ends  bigint NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE fencelock.rows IS 'What the lock node keeps: its admission record, locks, counters and queues.';
+COMMENT ON COLUMN fencelock.rows.key IS 'a letter for the kind of row, and what it is about';
+COMMENT ON COLUMN fencelock.rows.ends IS 'Unix microseconds by clock_timestamp() of the primary, after which the row is as good as deleted; the largest bigint for never';
+
+-- Keys are looked up one by one, whatever the statistics say: a plan that was made
+-- for a small table must not read a large one.
+CREATE OR REPLACE FUNCTION fencelock._read(p_now bigint, p_keys bytea[], p_from bytea[], p_to bytea[], p_limits int[])
+    RETURNS TABLE (range int, key bytea, value bytea, ends bigint)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+BEGIN
+    RETURN QUERY SELECT 0, r.key, r.value, r.ends
+      FROM unnest(p_keys) AS k (key) JOIN fencelock.rows AS r ON r.key = k.key
+     WHERE r.ends > p_now;
+    IF cardinality(p_from) > 0 THEN
+        RETURN QUERY SELECT q.n::int, r.key, r.value, r.ends
+          FROM unnest(p_from, p_to, p_limits) WITH ORDINALITY AS q (first, after, size, n)
+         CROSS JOIN LATERAL (
+              SELECT * FROM fencelock.rows AS a
+               WHERE a.key >= q.first AND a.key < q.after AND a.ends > p_now
+               ORDER BY a.key LIMIT q.size) AS r
+         ORDER BY q.n, r.key;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION fencelock._read(bigint, bytea[], bytea[], bytea[], int[]) IS
+    'the living rows with these keys as range 0, and the first of the ranges as 1 and so on';
+
+CREATE OR REPLACE FUNCTION fencelock._open(p_writes boolean, p_idle int, p_keys bytea[], p_from bytea[], p_to bytea[], p_limits int[])
+    RETURNS TABLE (range int, key bytea, value bytea, ends bigint)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    moment bigint;
+    unfit text := '';
+    timeline text := 'standby';
+BEGIN
+    IF p_writes THEN
+        -- A server that stops in the middle of a transaction must not stop the others.
+        PERFORM set_config('idle_in_transaction_session_timeout', p_idle::text, true);
+        IF current_setting('synchronous_commit') = 'off' THEN
+            PERFORM set_config('synchronous_commit', 'on', true);
+        END IF;
+        -- One transaction at a time writes: "locknode" in letters. Those below see what
+        -- the one before has committed, since every statement has a snapshot of its own.
+        PERFORM pg_advisory_xact_lock(7813573191576544357);
+        moment := extract(epoch FROM clock_timestamp()) * 1000000;
+    ELSE
+        -- The snapshot is younger, so what has ended by then has ended.
+        moment := extract(epoch FROM transaction_timestamp()) * 1000000;
+    END IF;
+    IF pg_is_in_recovery() THEN
+        unfit := 'it is a standby: name the primary, or all hosts with target_session_attrs=primary';
+    ELSE
+        -- That of the last checkpoint would be the old one for a while after a promotion.
+        timeline := left(pg_walfile_name(pg_current_wal_lsn()), 8);
+        IF current_setting('default_transaction_read_only') = 'on' THEN
+            unfit := 'its transactions are read-only: set default_transaction_read_only = off for the role and the database';
+        ELSIF current_setting('fsync') = 'off' THEN
+            unfit := 'fsync is off, so a crash loses what was committed: set fsync = on';
+        END IF;
+    END IF;
+    range := -1;
+    -- A database or table that was made again from a backup is another one, too.
+    key := convert_to(format('%s/%s/%s/%s',
+        (SELECT system_identifier FROM pg_control_system()), timeline,
+        (SELECT oid FROM pg_database WHERE datname = current_database()), 'fencelock.rows'::regclass::oid), 'UTF8');
+    value := convert_to(unfit, 'UTF8');
+    ends := moment;
+    RETURN NEXT;
+    RETURN QUERY SELECT * FROM fencelock._read(moment, p_keys, p_from, p_to, p_limits);
+END
+$$;
+COMMENT ON FUNCTION fencelock._open(boolean, int, bytea[], bytea[], bytea[], int[]) IS
+    'begins what a transaction does: as range -1 the incarnation, what makes it unfit to vote, and the time; then fencelock._read';
+
+CREATE OR REPLACE FUNCTION fencelock._write(p_purge boolean, p_deleted bytea[], p_keys bytea[], p_values bytea[], p_ends bigint[], p_channels text[], p_words text[])
+    RETURNS void
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+BEGIN
+    IF p_purge THEN
+        DELETE FROM fencelock.rows;
+    ELSIF cardinality(p_deleted) > 0 THEN
+        DELETE FROM fencelock.rows AS r USING unnest(p_deleted) AS d (key) WHERE r.key = d.key;
+    END IF;
+    IF cardinality(p_keys) > 0 THEN
+        INSERT INTO fencelock.rows AS r (key, value, ends) SELECT * FROM unnest(p_keys, p_values, p_ends)
+            ON CONFLICT (key) DO UPDATE SET value = excluded.value, ends = excluded.ends;
+    END IF;
+    IF cardinality(p_channels) > 0 THEN
+        PERFORM pg_notify(channel, word) FROM unnest(p_channels, p_words) AS n (channel, word);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION fencelock._write(boolean, bytea[], bytea[], bytea[], bigint[], text[], text[]) IS 'what a transaction leaves';
+
+-- It needs no turn of its own: no transaction sees the rows that it deletes, and it
+-- leaves out those that one is writing again.
+CREATE OR REPLACE FUNCTION fencelock._sweep(p_from bytea, p_page int, OUT deleted bigint, OUT next bytea)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp
+    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    moment bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+BEGIN
+    SELECT r.key INTO next FROM fencelock.rows AS r WHERE r.key >= p_from ORDER BY r.key OFFSET p_page LIMIT 1;
+    DELETE FROM fencelock.rows WHERE key IN (
+        SELECT r.key FROM fencelock.rows AS r
+         WHERE r.key >= p_from AND (next IS NULL OR r.key < next) AND r.ends <= moment
+           FOR UPDATE SKIP LOCKED);
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+END
+$$;
+COMMENT ON FUNCTION fencelock._sweep(bytea, int) IS 'deletes what has ended among the next rows, and says where to continue; NULL after the last';

@@ -1,0 +1,191 @@
+package pgstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+const (
+	// reconnectPause is the time before a broken subscription is tried again.
+	reconnectPause = 250 * time.Millisecond
+	// pollPause is the time between two tries of the first waiters behind a pooler.
+	pollPause = 250 * time.Millisecond
+	// pingAfter is how long a subscription may be idle before it is looked at.
+	pingAfter = 10 * time.Second
+	// maxWord is less than what a notification may carry.
+	maxWord = 7900
+)
+
+// Listen calls w for the server's tickets until ctx ends; see replica.Store. What this
+// process commits comes at once, what others commit by LISTEN on a connection of its own.
+func (s *Store) Listen(ctx context.Context, server string, w node.Listener) {
+	var done sync.WaitGroup
+	done.Go(func() {
+		s.subscribe(ctx, channelOf(server), subscriber{
+			began: w.Subscribed,
+			heard: func(word string) { deliver(word, server, w) },
+			poll:  w.Subscribed,
+		})
+	})
+	s.local.Listen(ctx, server, w)
+	done.Wait()
+}
+
+// subscriber is what a subscription calls.
+type subscriber struct {
+	began func()            // earlier notifications may be lost
+	heard func(word string) // a notification came
+	poll  func()            // there are none, and pollPause has passed
+}
+
+// subscribe listens until ctx ends, and reconnects by itself.
+func (s *Store) subscribe(ctx context.Context, channel string, sub subscriber) {
+	for ctx.Err() == nil {
+		_ = s.listen(ctx, channel, sub) // it is tried again
+		pause(ctx, reconnectPause)
+	}
+}
+
+var errMoved = errors.New("the transactions are on another server by now")
+
+// listen returns when the subscription breaks.
+func (s *Store) listen(ctx context.Context, channel string, sub subscriber) error {
+	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer s.hangUp(ctx, conn)
+	pooled, err := pooled(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if pooled {
+		s.hangUp(ctx, conn)
+		return poll(ctx, sub.poll)
+	}
+	if _, err := conn.Exec(ctx, `LISTEN `+channel); err != nil {
+		return err
+	}
+	sub.began()
+	return s.hear(ctx, conn, sub.heard)
+}
+
+// hear looks at an idle connection now and then: one that was cut off without notice is
+// found broken, and one to a server that was replaced is given up.
+func (s *Store) hear(ctx context.Context, conn *pgx.Conn, heard func(word string)) error {
+	began := s.hints.incarnation()
+	for {
+		word, err := await(ctx, conn)
+		switch {
+		case err == nil:
+			heard(word)
+			continue
+		case ctx.Err() != nil || conn.IsClosed():
+			return err
+		case s.hints.incarnation() != began:
+			return errMoved
+		}
+		limited, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+		err = conn.Ping(limited)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// await waits for a notification, at most for pingAfter.
+func await(ctx context.Context, conn *pgx.Conn) (word string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pingAfter)
+	defer cancel()
+	notification, err := conn.WaitForNotification(ctx)
+	if err != nil {
+		return "", err
+	}
+	return notification.Payload, nil
+}
+
+func (s *Store) hangUp(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Timeout)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
+
+// pooled tells a pooler: it names a process of its own making when the connection
+// begins, since it does not know yet which of the server's will answer. In its
+// transaction mode a LISTEN would be lost.
+func pooled(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	var pid uint32
+	err := conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid)
+	return pid != conn.PgConn().PID(), err
+}
+
+// poll takes the place of notifications until ctx ends.
+func poll(ctx context.Context, try func()) error {
+	for pause(ctx, pollPause) {
+		try()
+	}
+	return ctx.Err()
+}
+
+// pause waits; it returns false if ctx ended before.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// channelOf is the channel of a server, a name that needs no quotes.
+func channelOf(server string) string {
+	sum := sha256.Sum256([]byte(server))
+	return "fencelock_" + hex.EncodeToString(sum[:16])
+}
+
+func encode(text string) string { return base64.RawStdEncoding.EncodeToString([]byte(text)) }
+
+func decode(text string) (string, bool) {
+	raw, err := base64.RawStdEncoding.DecodeString(text)
+	return string(raw), err == nil
+}
+
+// encodeWake is a notification: resource, ticket and holder, in base64 with blanks
+// between. If they are too long it is empty: then every first waiter tries.
+func encodeWake(w replica.Wake) string {
+	word := strings.Join([]string{encode(w.Resource), encode(w.Ticket.ID), encode(w.Ticket.Holder)}, " ")
+	if len(word) > maxWord {
+		return ""
+	}
+	return word
+}
+
+func deliver(word, server string, w node.Listener) {
+	parts := strings.Split(word, " ")
+	if len(parts) != 3 {
+		w.Subscribed()
+		return
+	}
+	resource, ok1 := decode(parts[0])
+	id, ok2 := decode(parts[1])
+	holder, ok3 := decode(parts[2])
+	if !ok1 || !ok2 || !ok3 {
+		w.Subscribed()
+		return
+	}
+	w.Wake(resource, node.Ticket{ID: id, Server: server, Holder: holder})
+}

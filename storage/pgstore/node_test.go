@@ -1,0 +1,101 @@
+package pgstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+// testCounterTTL is longer than what a test needs until it looks, also on a busy machine,
+// and short enough to wait for.
+const testCounterTTL = 3 * time.Second
+
+type testNode struct {
+	*replica.Node
+	store *Store
+	url   string
+}
+
+func openNode(tb testing.TB, store *Store, url string, opts replica.Options) *testNode {
+	tb.Helper()
+	r, err := replica.New(tb.Context(), "postgres", store, opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = r.Close() })
+	return &testNode{Node: r, store: store, url: url}
+}
+
+// restart makes the table another one with the same rows, which a restart of the server
+// does not.
+func (n *testNode) restart(tb testing.TB) func() {
+	return func() {
+		tb.Helper()
+		execSQL(tb, n.url,
+			`ALTER TABLE fencelock.rows RENAME TO former`,
+			`CREATE TABLE fencelock.rows (LIKE fencelock.former INCLUDING ALL)`,
+			`INSERT INTO fencelock.rows SELECT * FROM fencelock.former`,
+			`DROP TABLE fencelock.former`)
+	}
+}
+
+func (n *testNode) wipe(tb testing.TB) func() { return func() { wipe(tb, n.store) } }
+
+func wipe(tb testing.TB, store *Store) {
+	tb.Helper()
+	err := store.Update(context.Background(), func(tx replica.Tx) error {
+		tx.Purge()
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// patient are options for tests whose operations must not time out on a busy machine.
+func patient() Options {
+	opts := fast()
+	opts.Timeout, opts.Idle = time.Minute, time.Minute
+	opts.sweep.rest = 50 * time.Millisecond
+	return opts
+}
+
+func TestConformance(t *testing.T) {
+	for name, bootstrap := range map[string]bool{"blank": false, "bootstrapped": true} {
+		t.Run(name, func(t *testing.T) {
+			url := testenv.Postgres(t).OwnerURL()
+			nodetest.Run(t, func(t *testing.T) nodetest.Harness {
+				t.Helper()
+				store := openStore(t, url, patient())
+				wipe(t, store)
+				n := openNode(t, store, url, replica.Options{Rules: replica.Rules{CounterTTL: testCounterTTL}, Bootstrap: bootstrap})
+				h := nodetest.Harness{Node: n, CounterTTL: testCounterTTL, Restart: n.restart(t)}
+				if !bootstrap {
+					h.Wipe = n.wipe(t)
+				}
+				return h
+			})
+		})
+	}
+}
+
+func TestDifferential(t *testing.T) {
+	url := testenv.Postgres(t).OwnerURL()
+	nodetest.Differential(t, func() (nodetest.Harness, func()) {
+		store := openStore(t, url, patient())
+		n := openNode(t, store, url, replica.Options{})
+		n.wipe(t)()
+		return nodetest.Harness{Node: n, Restart: n.restart(t), Wipe: n.wipe(t)}, func() {
+			if err := n.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

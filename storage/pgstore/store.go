@@ -1,0 +1,332 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+// Options tune a Store. The zero value of a field takes its default.
+type Options struct {
+	// Timeout bounds a transaction, and an attempt to connect; default 2s.
+	Timeout time.Duration
+	// Idle is how long a server that stopped in the middle of a transaction may stop
+	// the others; default 1s.
+	Idle time.Duration
+	// Patience is how long Open waits for a server that cannot be reached or is just
+	// starting; default 10s.
+	Patience time.Duration
+
+	sweep  sweeping
+	unsafe bool // fsync may be off, for tests
+}
+
+const (
+	defaultTimeout  = 2 * time.Second
+	defaultIdle     = time.Second
+	defaultPatience = 10 * time.Second
+	retryPause      = 50 * time.Millisecond
+	maxConns        = 4
+	connName        = "fencelock"
+)
+
+func (o Options) withDefaults() Options {
+	defaultTo(&o.Timeout, defaultTimeout)
+	defaultTo(&o.Idle, defaultIdle)
+	defaultTo(&o.Patience, defaultPatience)
+	defaultTo(&o.sweep.page, 2000)
+	defaultTo(&o.sweep.pause, 250*time.Millisecond)
+	defaultTo(&o.sweep.rest, 2*time.Second)
+	return o
+}
+
+func defaultTo[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Store is a replica.Store in PostgreSQL. Several, also of other processes, may share a
+// database.
+type Store struct {
+	local replica.Listeners // of this process
+
+	pool  *pgxpool.Pool
+	opts  Options
+	hints *hints
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+var _ replica.Store = (*Store)(nil)
+
+// Open connects, makes the schema "fencelock" if it is not there, and starts to sweep.
+// The role needs CREATE on the database the first time. The error says what to do, and
+// never contains the URL. Nothing is changed if the server is unfit: a standby, say.
+func Open(ctx context.Context, url string, opts Options) (*Store, error) {
+	opts = opts.withDefaults()
+	config, err := poolConfig(url, opts)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{pool: pool, opts: opts, hints: newHints()}
+	if err := s.prepare(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.done.Go(s.sweep) //nolint:contextcheck // it ends with Close
+	return s, nil
+}
+
+// errMalformedURL keeps quiet about the URL on purpose: it holds a password.
+var errMalformedURL = errors.New("the URL is not valid; it should look like postgres://user:password@host:5432/database?sslmode=verify-full")
+
+// poolConfig reads the URL. It does not connect.
+func poolConfig(url string, opts Options) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, errMalformedURL
+	}
+	if !strings.Contains(url, "pool_max_conns") {
+		config.MaxConns = maxConns
+	}
+	config.MinConns, config.MinIdleConns = 0, 0
+	conn := config.ConnConfig
+	if t := conn.ConnectTimeout; t <= 0 || t > opts.Timeout {
+		conn.ConnectTimeout = opts.Timeout
+	}
+	if conn.RuntimeParams["application_name"] == "" {
+		conn.RuntimeParams["application_name"] = connName
+	}
+	conn.DefaultQueryExecMode = pgx.QueryExecModeExec // works through a pooler
+	return config, nil
+}
+
+// prepare waits for the server, and refuses one that is unfit before it changes anything.
+func (s *Store) prepare(ctx context.Context) error {
+	err := s.until(ctx, s.opts.Patience, func(ctx context.Context) error {
+		if err := s.mayInstall(ctx); err != nil {
+			return err
+		}
+		return install(ctx, s.pool)
+	})
+	if err != nil {
+		return hinted(err)
+	}
+	return s.View(ctx, func(tx replica.Tx) error {
+		if unfit := tx.Status().Unfit; unfit != "" {
+			return errors.New(unfit)
+		}
+		return nil
+	})
+}
+
+// mayInstall tells a standby, to which nothing can be written, before the script fails.
+func (s *Store) mayInstall(ctx context.Context) error {
+	var standby, readOnly bool
+	row := s.pool.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'`)
+	if err := row.Scan(&standby, &readOnly); err != nil {
+		return err
+	}
+	switch {
+	case standby:
+		return errors.New("it is a standby: name the primary, or all hosts with target_session_attrs=primary")
+	case readOnly:
+		return errors.New("its transactions are read-only: set default_transaction_read_only = off for the role and the database")
+	}
+	return nil
+}
+
+// Young tells whether the server was never promoted and never restored to a point in
+// time. Then a store that holds nothing never held anything.
+func (s *Store) Young() bool {
+	_, rest, _ := strings.Cut(s.hints.incarnation(), "/")
+	timeline, _, _ := strings.Cut(rest, "/")
+	return timeline == "00000001"
+}
+
+// Place names the host that the URL names first, and the database.
+func (s *Store) Place() string {
+	c := s.pool.Config().ConnConfig
+	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))) + "/" + c.Database
+}
+
+// Close ends the sweeping and closes the connections.
+func (s *Store) Close() error {
+	s.stop()
+	s.done.Wait()
+	s.pool.Close()
+	return nil
+}
+
+// Update runs fn in a transaction that writes; see replica.Store. It returns within
+// Options.Timeout.
+func (s *Store) Update(ctx context.Context, fn func(replica.Tx) error) error {
+	return s.until(ctx, s.opts.Timeout, func(ctx context.Context) error { return s.update(ctx, fn) })
+}
+
+// View runs fn on a snapshot; see replica.Store.
+func (s *Store) View(ctx context.Context, fn func(replica.Tx) error) error {
+	return s.until(ctx, s.opts.Timeout, func(ctx context.Context) error { return s.view(ctx, fn) })
+}
+
+// until repeats what failed without effect for reasons that pass.
+func (s *Store) until(ctx context.Context, limit time.Duration, run func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := run(ctx)
+		if failed, ok := errors.AsType[*fnError](err); ok {
+			return failed.error
+		}
+		if !passing(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+// commitError is one of the commit itself: it may have taken effect.
+type commitError struct{ error }
+
+func (e *commitError) Unwrap() error { return e.error }
+
+// fnError is one of the transaction's function.
+type fnError struct{ error }
+
+func ofFn(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fnError{err}
+}
+
+// with runs do on a connection. One that is left in the middle of a transaction is
+// closed: that undoes it.
+func (s *Store) with(ctx context.Context, do func(*pgconn.PgConn) error) error {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return do(conn.Conn().PgConn())
+}
+
+func (s *Store) idleMS() int32 { return int32(s.opts.Idle.Milliseconds()) } //nolint:gosec // seconds
+
+func (s *Store) update(ctx context.Context, fn func(replica.Tx) error) error {
+	wanted := s.hints.guess(fn)
+	return s.with(ctx, func(conn *pgconn.PgConn) error {
+		r := newReading(newKnown(), &wanted, 0)
+		if err := roundTrip(ctx, conn, statement{sql: beginWrite}, r.open(true, s.idleMS())); err != nil {
+			return err
+		}
+		t, err := s.finish(ctx, conn, r, fn)
+		if err != nil {
+			_ = roundTrip(ctx, conn, statement{sql: rollbackSQL}) // else the connection is closed
+			return err
+		}
+		return s.commit(ctx, conn, t, r.read)
+	})
+}
+
+// finish runs fn until it has found all that it wants.
+func (s *Store) finish(ctx context.Context, conn *pgconn.PgConn, r *reading, fn func(replica.Tx) error) (*tx, error) {
+	opened := r
+	for round := 1; ; round++ {
+		r.end()
+		t := newTx(r.read, opened.now, s.fit(opened.status))
+		err := fn(t)
+		if t.want.nothing() {
+			return t, ofFn(err)
+		}
+		r = newReading(r.read, &t.want, round)
+		if err := roundTrip(ctx, conn, r.more(opened.now)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *Store) fit(status replica.Status) replica.Status {
+	if s.opts.unsafe && strings.HasPrefix(status.Unfit, "fsync is off") {
+		status.Unfit = ""
+	}
+	return status
+}
+
+// commit writes what the transaction changed. Listeners of this process need no
+// notification of the server's.
+func (s *Store) commit(ctx context.Context, conn *pgconn.PgConn, t *tx, read *known) error {
+	changed := t.changes()
+	if changed.nothing() {
+		return roundTrip(ctx, conn, statement{sql: commitSQL})
+	}
+	others := slices.DeleteFunc(slices.Clone(t.wakes), func(w replica.Wake) bool { return s.local.Has(w.Ticket.Server) })
+	if err := roundTrip(ctx, conn, changed.write(t, others), statement{sql: commitSQL}); err != nil {
+		return &commitError{fmt.Errorf("commit: %w", err)}
+	}
+	s.hints.learn(t, read)
+	s.local.Notify(t.wakes)
+	return nil
+}
+
+// view tries in one round trip. If the guess was wrong, a second transaction reads round
+// trip after round trip.
+func (s *Store) view(ctx context.Context, fn func(replica.Tx) error) error {
+	wanted := s.hints.guess(fn)
+	return s.with(ctx, func(conn *pgconn.PgConn) error {
+		r := newReading(newKnown(), &wanted, 0)
+		err := roundTrip(ctx, conn, statement{sql: beginRead}, r.open(false, s.idleMS()), statement{sql: commitSQL})
+		if err != nil {
+			return err
+		}
+		r.end()
+		t := newTx(r.read, r.now, s.fit(r.status))
+		if err := fn(t); t.want.nothing() {
+			s.hints.learn(t, r.read)
+			return ofFn(err)
+		}
+		return s.viewSlowly(ctx, conn, r, t, fn)
+	})
+}
+
+func (s *Store) viewSlowly(ctx context.Context, conn *pgconn.PgConn, before *reading, t *tx, fn func(replica.Tx) error) error {
+	for _, key := range before.keys {
+		t.want.keys[key] = struct{}{}
+	}
+	t.want.ranges = append(t.want.ranges, before.ranges...)
+	r := newReading(newKnown(), &t.want, 1)
+	if err := roundTrip(ctx, conn, statement{sql: beginRead}, r.open(false, s.idleMS())); err != nil {
+		return err
+	}
+	t, err := s.finish(ctx, conn, r, fn)
+	if t != nil {
+		s.hints.learn(t, r.read)
+		_ = roundTrip(ctx, conn, statement{sql: commitSQL}) // else the connection is closed
+	}
+	return err
+}
