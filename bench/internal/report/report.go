@@ -286,6 +286,7 @@ func (p *page) contenders() {
 		{result.EtcdGRPC, "etcd, one member, synced; concurrency.Mutex", "nothing (one member)", "revision", "watch"},
 		{result.EtcdJSON, "the same etcd, v3lock by its JSON gateway", "nothing (one member)", "revision", "watch"},
 		{result.PgAdvisory, "Postgres session lock: no TTL, no disk, ends with its connection; 48 connections", "nothing", "no", "lock queue"},
+		{result.HTTPPostgres, "a fencelock server over HTTP, its locks in Postgres, synced", "nothing", "yes", "–"},
 		{result.PgRow, "Postgres table of leases, synced; 48 connections", "nothing", "yes", "–"},
 		{result.Bare, "the floor in-process: fencelock's batches to the same five Redis, by the smallest script that locks and counts", "–", "yes", "–"},
 		{result.BareHTTP, "the floor of HTTP: chi and net/http with recorded answers, no locks", "–", "–", "–"},

@@ -48,10 +48,12 @@ const (
 	EtcdJSON    = "etcd-json"
 	PgAdvisory  = "pg-advisory"
 	PgRow       = "pg-row"
-	Bare        = "bare-batch"
-	BareHTTP    = "bare-http"
-	HTTPGuarded = "fencelock-http-guarded"
-	Unguarded   = "redsync-unguarded"
+
+	HTTPPostgres = "fencelock-http-postgres"
+	Bare         = "bare-batch"
+	BareHTTP     = "bare-http"
+	HTTPGuarded  = "fencelock-http-guarded"
+	Unguarded    = "redsync-unguarded"
 
 	Uncontended = "uncontended"
 	Fsync       = "fsync"
@@ -71,7 +73,7 @@ func HotVariant(waiters int, hold string) string { return fmt.Sprintf("%d waiter
 func (s *Set) Checks() []Check {
 	var all []Check
 	for _, group := range [][]Check{
-		s.throughputChecks(), s.floorChecks(), s.fsyncChecks(), s.etcdChecks(), s.faultChecks(),
+		s.throughputChecks(), s.floorChecks(), s.fsyncChecks(), s.etcdChecks(), s.postgresChecks(), s.faultChecks(),
 		s.hotChecks(), s.memoryChecks(), s.lineChecks(),
 	} {
 		all = append(all, group...)
@@ -144,6 +146,14 @@ func (s *Set) etcdChecks() []Check {
 			s.versus(Uncontended, "256", HTTP, peer, Rate), "≥", bound, "etcd syncs to disk here; see the table with appendfsync always")
 	}
 	return []Check{check(EtcdJSON, 3), check(EtcdGRPC, 1.5)}
+}
+
+func (s *Set) postgresChecks() []Check {
+	check := func(variant string) Check {
+		return target("speed", HTTPPostgres+" ÷ "+PgRow+", pairs/s at "+variant,
+			s.versus(Uncontended, variant, HTTPPostgres, PgRow, Rate), "≥", 1, "")
+	}
+	return []Check{check("256"), check("64")}
 }
 
 func (s *Set) faultChecks() []Check {

@@ -47,9 +47,17 @@ func StartFencelockSets(ctx context.Context, s *Scope, path string, sets [][]str
 		groups = append(groups, strings.Join(set, ","))
 		nodes += len(set)
 	}
+	return startServer(ctx, s, path, nodes, append([]string{"FENCELOCK_REDIS_ADDRS=" + strings.Join(groups, ";")}, env...))
+}
+
+// StartFencelockStore starts the server over an empty store.
+func StartFencelockStore(ctx context.Context, s *Scope, path, store string) (*Fencelock, error) {
+	return startServer(ctx, s, path, 1, []string{"FENCELOCK_STORE=" + store})
+}
+
+func startServer(ctx context.Context, s *Scope, path string, nodes int, env []string) (*Fencelock, error) {
 	env = append([]string{
-		"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0",
-		"FENCELOCK_REDIS_ADDRS=" + strings.Join(groups, ";"), "FENCELOCK_BOOTSTRAP=new",
+		"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_BOOTSTRAP=new",
 		"FENCELOCK_LOG_FORMAT=json", "FENCELOCK_MAX_TTL=10m", "FENCELOCK_ALLOWED_HOSTS=" + rawhttp.Host,
 	}, env...)
 	p, err := startProgram(s, path, env, "serve")

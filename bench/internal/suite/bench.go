@@ -34,6 +34,7 @@ type bench struct {
 	scope      *stand.Scope
 	redis      *stand.Redis
 	server     *stand.Fencelock
+	onPostgres *stand.Fencelock // another server, with its locks there
 	inProcess  *peer.InProcess
 	etcd       *stand.Etcd
 	postgres   *stand.Postgres
@@ -55,6 +56,9 @@ func (b *bench) cpu() (total time.Duration) {
 	}
 	if b.server != nil {
 		total += cpu.Process(b.server.PID())
+	}
+	if b.onPostgres != nil {
+		total += cpu.Process(b.onPostgres.PID())
 	}
 	if b.etcd != nil {
 		total += cpu.Process(b.etcd.PID())
@@ -193,6 +197,10 @@ func (s *Suite) startOthers(ctx context.Context, b *bench) (err error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
+	if b.onPostgres, err = stand.StartFencelockStore(ctx, b.scope, s.program, b.postgres.URL); err != nil {
+		return err
+	}
+	b.add(peer.NewServers(result.HTTPPostgres, []string{b.onPostgres.Addr}), func() time.Duration { return cpu.Process(b.onPostgres.PID()) }, b.postgres.CPU)
 	b.add(advisory, nil, b.postgres.CPU)
 	b.add(rows, nil, b.postgres.CPU)
 	return nil

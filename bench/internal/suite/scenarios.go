@@ -64,7 +64,7 @@ func interleave(rounds int, peers []string, one func(peer string, round int) ste
 func (s *Suite) uncontended() []step {
 	peers := []string{
 		result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.Rueidislock,
-		result.EtcdGRPC, result.EtcdJSON, result.PgAdvisory, result.PgRow, result.Bare, result.BareHTTP,
+		result.EtcdGRPC, result.EtcdJSON, result.PgAdvisory, result.PgRow, result.HTTPPostgres, result.Bare, result.BareHTTP,
 	}
 	var steps []step
 	for _, workers := range s.size.levels {
@@ -81,7 +81,7 @@ func (s *Suite) uncontended() []step {
 func (s *Suite) fsynced() []step {
 	steps := []step{{label: "start Redis with appendfsync always", cost: 2 * time.Second, do: s.startFsync}}
 	onRedis := []string{result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.Bare}
-	always := []string{result.EtcdGRPC, result.EtcdJSON, result.PgRow}
+	always := []string{result.EtcdGRPC, result.EtcdJSON, result.PgRow, result.HTTPPostgres}
 	for _, workers := range s.size.fsyncLevels {
 		steps = append(steps, interleave(s.size.rounds, slices.Concat(onRedis, always), func(p string, round int) step {
 			on := s.onFsync
@@ -109,7 +109,7 @@ func (s *Suite) whenStarted(st step) step {
 
 // extend: a lease is taken, extended twenty times and given back.
 func (s *Suite) extend() []step {
-	peers := []string{result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.EtcdGRPC, result.PgRow}
+	peers := []string{result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.EtcdGRPC, result.PgRow, result.HTTPPostgres}
 	return interleave(s.size.minorRounds, peers, func(p string, round int) step {
 		job := s.job(result.Extend, usual, round)
 		job.Uses = extends
@@ -121,7 +121,7 @@ func (s *Suite) extend() []step {
 // contention: one turn in a hundred wants what all want, and does not wait.
 func (s *Suite) contention() []step {
 	const workers = 256
-	peers := []string{result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.EtcdGRPC, result.PgRow}
+	peers := []string{result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.EtcdGRPC, result.PgRow, result.HTTPPostgres}
 	return interleave(s.size.minorRounds, peers, func(p string, round int) step {
 		job := s.job(result.Contention, workers, round)
 		alone := job.Claim
