@@ -129,17 +129,20 @@ func localPostgresServer(bin, dir string, args, env []string) (server, error) {
 		}
 	}
 	data := filepath.Join(dir, "data")
-	p := &process{
-		path: filepath.Join(bin, "postgres"), dir: dir, env: env, cred: cred, withWorkers: true,
-		args:       append([]string{"-D", data, "-c", "unix_socket_directories="}, args...),
-		stopSignal: syscall.SIGINT, reapSignal: syscall.SIGQUIT,
-	}
+	p := newPostgresProcess(bin, dir, append([]string{"-D", data, "-c", "unix_socket_directories="}, args...), env, cred)
 	initdb := p.command(filepath.Join(bin, "initdb"), "-D", data,
 		"-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w\n%s", err, tail(string(out), 10))
 	}
 	return p, nil
+}
+
+func newPostgresProcess(bin, dir string, args, env []string, cred *syscall.Credential) *process {
+	return &process{
+		path: filepath.Join(bin, "postgres"), dir: dir, env: env, cred: cred, withWorkers: true, args: args,
+		stopSignal: syscall.SIGINT, reapSignal: syscall.SIGQUIT,
+	}
 }
 
 // postgresUser is the user to run as: nil for the test's own, and one without rights if
