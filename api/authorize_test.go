@@ -113,7 +113,7 @@ func TestEveryRouteIsDecided(t *testing.T) {
 // TestStrangersAreRefused calls everything without credentials, and with wrong
 // ones: the fake fails the test if anything behind is called.
 func TestStrangersAreRefused(t *testing.T) {
-	open := []string{"GET /console", "GET /console/{file}", "GET /healthz", "GET /openapi.yaml", "GET /problems/{type}"}
+	open := []string{"GET /", "GET /console/", "GET /console", "GET /console/{file}", "GET /healthz", "GET /openapi.yaml", "GET /problems/{type}"}
 	s := newService(t, &fake{status: func() lockcore.ClusterStatus {
 		return lockcore.ClusterStatus{Ready: true, Quorum: 1, Voting: 1, Reason: "why", Nodes: []lockcore.NodeStatus{{Name: "inner-host:6379", State: lockcore.NodeVoting}}}
 	}}, withConsole, withAccess(t, line("worker", "admin=*")))
