@@ -72,7 +72,7 @@ func TestRulesForbid(t *testing.T) {
 		{"client", module + "/api", "may import only"},
 		{"cmd/fencelock", module + "/internal/testenv", "test kits"},
 		{"cmd/fencelock", "testing", "wires"},
-		{"cmd/other", module + "/cmd/fencelock", "nobody imports cmd"},
+		{"cmd/other", module + "/cmd/fencelock", "no package imports cmd"},
 		{"internal/testenv", module + "/lockcore", "may import only []"},
 		{"chaos", module + "/lockcore", "may import only [internal/testenv api/wire]"},
 		{"cmd/fencelock", module + "/chaos", "test kits"},

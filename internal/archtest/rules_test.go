@@ -227,7 +227,7 @@ func check(e edge) error {
 	case !covered:
 		return fmt.Errorf("package %s has no import rule; add one to internal/archtest/rules_test.go", e.from)
 	case ours && within(to, "cmd") && program(to) != program(e.from):
-		return fmt.Errorf("%s imports %s: nobody imports cmd", e.from, to)
+		return fmt.Errorf("%s imports %s: no package imports cmd", e.from, to)
 	case e.test:
 		return nil
 	case ours && isKit(to) && !from.kit:

@@ -104,7 +104,7 @@ func (c *checker) ledger(resource string) *ledger {
 	return l
 }
 
-// begins notes what had been completed before a call, part by part.
+// begins records what had been completed before a call, part by part.
 func (c *checker) begins(a *action) (floors []floor) {
 	for _, part := range a.parts {
 		l := c.ledger(part.Resource)
@@ -137,7 +137,7 @@ func (l *ledger) shorten(owner string, token fencing.Token, until time.Duration)
 	}
 }
 
-// returned takes in a call that is over, whether or not anybody hears of it.
+// returned takes in a call that is over, whether or not its answer arrives.
 func (c *checker) returned(d *completion) {
 	if d.verb == "break" {
 		l := c.ledger(d.parts[0].Resource)
@@ -253,7 +253,7 @@ func (c *checker) acquired(d *completion, i int, part lockcore.LeasePart) {
 	c.believe(d, part, floor)
 }
 
-// kept checks that a lease which is said to go on was not superseded before it
+// kept checks that a lease which is said to be held was not superseded before it
 // was asked.
 func (c *checker) kept(d *completion) {
 	for i, part := range partsOf(&d.lease) {
@@ -271,7 +271,7 @@ func (c *checker) kept(d *completion) {
 	}
 }
 
-// believe notes the time for which the client may believe that it holds the
+// believe records the time for which the client may believe that it holds the
 // lease, and checks that no other client may.
 func (c *checker) believe(d *completion, part lockcore.LeasePart, floor floor) {
 	valid := d.lease.Validity
@@ -290,7 +290,7 @@ func (c *checker) believe(d *completion, part lockcore.LeasePart, floor floor) {
 		return
 	}
 	if s.token <= l.released[s.owner] {
-		return // who has asked to give it back does not believe any more that it holds it
+		return // a client that has asked for the release believes no more that it holds it
 	}
 	for _, o := range l.spans {
 		if o.owner != s.owner && o.from < s.until && s.from < o.until && !l.excused(o.owner) && !l.excused(s.owner) {

@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore"
 )
 
-// client takes leases, uses, extends, forgets and gives them back, one call at
+// client takes leases, uses, extends, forgets and releases them, one call at
 // a time, at any server.
 type client struct {
 	w    *world
@@ -55,7 +55,7 @@ type action struct {
 	ttl      time.Duration // asked for, by an extend
 	call     func(context.Context, service) (lockcore.Lease, error)
 	bound    time.Duration // it must have ended by then
-	patience time.Duration // the client goes away after it; 0: never
+	patience time.Duration // the client hangs up after it; 0: never
 	began    time.Duration
 	floors   []floor // what had been completed when it began, part by part
 }
@@ -119,7 +119,7 @@ func (c *client) act() {
 	c.begin(a)
 }
 
-// finish gives everything back, and then makes no more calls.
+// finish releases everything, and then makes no more calls.
 func (c *client) finish(s *server) {
 	for _, g := range c.held {
 		if !g.over {

@@ -8,7 +8,7 @@
 // come back as empty replicas; servers stop, pause and crash; clients forget
 // their leases and use old ones. Nothing happens but by the plan: everything
 // runs inside testing/synctest, one message is delivered at a time, and
-// everybody comes to rest before the next. So one seed is one run, exactly;
+// all goroutines come to rest before the next. So one seed is one run, exactly;
 // every run carries a hash of its trace to prove it.
 //
 // What is checked is in check.go. Mutants (mutants.go) switch the protocol's

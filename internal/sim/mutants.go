@@ -27,7 +27,7 @@ type Mutant struct {
 	plan func(*Plan) // brings in what the rule is there for, where few plans have it
 
 	force     bool                  // nodes that do not answer count as lost
-	longer    bool                  // leases are longer than anybody waits
+	longer    bool                  // leases are longer than any quarantine
 	careless  bool                  // nothing is retracted
 	keeps     bool                  // what an acquisition of several took, before it failed, is not released
 	idle      bool                  // what an acquisition of several has taken is not extended until it is complete
@@ -49,34 +49,34 @@ func (m Mutant) String() string { return m.Name }
 // bring in often what the rule is there for.
 var Mutants = []Mutant{
 	{Rule: "1", Name: "unequal grants are not confirmed", wrap: func(n *simNode) rules { return unconfirmed{n.model} }, quick: true},
-	{Rule: "2", Name: "confirm does not ask who owns the lock", weak: replica.ConfirmsForAnybody, plan: messy},
+	{Rule: "2", Name: "confirm does not ask who owns the lock", weak: replica.ConfirmsForAnyOwner, plan: messy},
 	{Rule: "3", Name: "confirm takes any grant of the lease", weak: replica.ConfirmsAnyGrant, plan: crossed},
 	{Rule: "3", Name: "extend takes any grant of the lease", weak: replica.ExtendsAnyGrant, plan: revenants, quick: true},
 	{Rule: "3", Name: "a release takes a later lease under its key", weak: replica.ReleasesAnyGrant, plan: reusing, quick: true},
 	{Rule: "3", Name: "a retraction takes a vote that other attempts may count", weak: replica.RetractsAnyAttempt, plan: reusing, quick: true},
 	{Rule: "3", Name: "a retraction takes what its attempt's lease counts on", weak: replica.RetractsAnyGrant, plan: sparing, soak: true},
 	{Rule: "4", Name: "a missing counter reads as 0", weak: replica.ForgetsHighWater, quick: true},
-	{Rule: "5", Name: "extend makes any absent lock again", weak: replica.RevivesAnybody, quick: true},
+	{Rule: "5", Name: "extend makes any absent lock again", weak: replica.RevivesAnyLock, quick: true},
 	{Rule: "5", Name: "extend may shorten", weak: replica.ShortensLocks, plan: shortening},
 	{Rule: "5", Name: "a release leaves the counter as it is", weak: replica.ReleasesOnlyLocks, plan: breaking, quick: true},
 	{Rule: "5", Name: "a release counts only where it finds its lock", weak: replica.PassesOnlyLocks, plan: breaking, quick: true},
 	{Rule: "5", Name: "a release does not count where another's lock stands", weak: replica.PassesNoOthers, plan: strayVotes},
-	{Rule: "6", Name: "the gate takes any incarnation", weak: replica.OpensForAnyLife, plan: rolling(Rollback), quick: true},
+	{Rule: "6", Name: "the gate takes any incarnation", weak: replica.OpensForAnyIncarnation, plan: rolling(Rollback), quick: true},
 	{Rule: "7", Name: "R-1 nodes are read", wrap: func(n *simNode) rules { return doubled{n.model, n} }, plan: forgetful(Lose, nil)},
-	{Rule: "8", Name: "votes carry no epoch", weak: replica.VotesInAnyView, plan: crossing, soak: true},
-	{Rule: "8", Name: "there are no epochs", weak: replica.VotesInAnyView | replica.FencesWithoutView, plan: crossing, soak: true},
-	{Rule: "9", Name: "two rejoins may share an epoch", weak: replica.SharesViews, shares: true, plan: crossing, soak: true},
-	{Rule: "10", Name: "an admission outlives a restart", weak: replica.AdmitsAnyLife, plan: again},
+	{Rule: "8", Name: "votes carry no epoch", weak: replica.VotesInAnyEpoch, plan: crossing, soak: true},
+	{Rule: "8", Name: "there are no epochs", weak: replica.VotesInAnyEpoch | replica.InstallsNoEpoch, plan: crossing, soak: true},
+	{Rule: "9", Name: "two rejoins may share an epoch", weak: replica.SharesEpochs, shares: true, plan: crossing, soak: true},
+	{Rule: "10", Name: "an admission outlives a restart", weak: replica.AdmitsAnyIncarnation, plan: again},
 	{Rule: "11", Name: "staging purges nothing", weak: replica.KeepsOnStaging, plan: revived, quick: true},
 	{Rule: "12", Name: "nodes that do not answer count as lost", force: true, plan: unreachable, quick: true},
 	{Rule: "12", Name: "a bootstrap has no floor", weak: replica.ForgetsFloor, plan: disasters, quick: true},
 	{Rule: "12", Name: "a bootstrap purges what another opened", weak: replica.StagesAdmitted, plan: duels, quick: true},
 	{Rule: "12", Name: "a rejoin of before opens what a bootstrap closed", weak: replica.ForgetsStaging, plan: relapse},
 	{Rule: "13", Name: "leases outlive the wait", longer: true, weak: replica.GrantsTooLong, plan: rolling(Lose)},
-	{Rule: "13", Name: "the silence is not noted", weak: replica.NotesNothing, plan: flushed, quick: true},
+	{Rule: "13", Name: "a later quarantine counts as the earlier", weak: replica.AdmitsAnyQuarantine, plan: flushed, quick: true},
 	{Rule: "16", Name: "lost votes are not retracted", careless: true, plan: tidy, soak: true},
 	{Rule: "17", Name: "a lease is thought valid for its TTL, from the answer", trusting: true, plan: expiring, quick: true},
-	{Rule: "21", Name: "counters are read before the fence", wrap: func(n *simNode) rules { return &hasty{Model: n.model, n: n} }, plan: forgetful(Lose, nil), soak: true},
+	{Rule: "21", Name: "counters are read before the epoch is installed", wrap: func(n *simNode) rules { return &hasty{Model: n.model, n: n} }, plan: forgetful(Lose, nil), soak: true},
 	{Rule: "21", Name: "missing counters are skipped", weak: replica.SkipsMissing, plan: forgetful(Lose, dropped), quick: true},
 	{Rule: "21", Name: "the smallest counter is carried", wrap: func(n *simNode) rules { return modest{n.model, n} }, plan: forgetful(Lose, nil)},
 	{Rule: "21", Name: "a lock is carried with the smallest grant", wrap: func(n *simNode) rules { return low{n.model, n} }, plan: lowCarried},
@@ -88,16 +88,16 @@ var Mutants = []Mutant{
 	{Rule: "23", Name: "any token is believed", weak: replica.TakesAnyToken, plan: forged, quick: true},
 	{Rule: "25", Name: "the parts are taken in the caller's order", front: func(s service) service { return byHand{s} }, plan: rings, soak: true},
 	{Rule: "25", Name: "parts are not extended while others are waited for", idle: true, plan: gathering, quick: true},
-	{Rule: "25", Name: "what failed gives no part back", keeps: true, plan: partly, quick: true},
+	{Rule: "25", Name: "what failed releases no part", keeps: true, plan: partly, quick: true},
 	{Rule: "25", Name: "what failed under a key ends another attempt's parts", weak: replica.RetractsAnyAttempt, plan: severalAgain, soak: true},
 	{Rule: "26", Name: "a server knows a node set less", narrow: true, plan: apart, soak: true},
-	{Rule: "26", Name: "a node set that is away stops the others", front: func(s service) service { return allOrNothing{s} }, plan: apart, soak: true},
+	{Rule: "26", Name: "a node set that is down stops the others", front: func(s service) service { return allOrNothing{s} }, plan: apart, soak: true},
 	{Rule: "27", Name: "a resource that stays taken is still its lease's", weak: replica.KeepsOwner, plan: holding, quick: true},
 	{Rule: "28", Name: "a break does not read again", hopeful: true, plan: breaking, quick: true},
 }
 
 // Catches reports whether the violation is one that the mutant is about: the
-// service that stays away, or a lock that stays, is so for one of them only.
+// service that does not come, or a lock that stays, is so for one of them only.
 func (m Mutant) Catches(v *Violation) bool {
 	if v == nil {
 		return false
@@ -237,7 +237,7 @@ func (h *hasty) Observe(ctx context.Context) (node.Observation, error) {
 	age := 3 * h.n.w.plan.MaxTTL
 	if h.shadow == nil {
 		h.shadow = nodetest.NewModel(nodetest.ModelOptions{
-			Now: h.n.clock, CounterTTL: h.n.w.plan.CounterTTL, Weak: replica.OpensForAnyLife | replica.ReadsInAnyView,
+			Now: h.n.clock, CounterTTL: h.n.w.plan.CounterTTL, Weak: replica.OpensForAnyIncarnation | replica.ReadsInAnyEpoch,
 		})
 	}
 	seen, err := h.Model.Observe(ctx)

@@ -67,7 +67,7 @@ func (c catch) String() string {
 		c.acquisitions, c.runs, c.took.Round(time.Millisecond), c.by.Rule, c.seed, c.control)
 }
 
-// hunt runs seed after seed until the mutant is caught, while it may go on.
+// hunt runs seed after seed until the mutant is caught, while it may continue.
 func hunt(t *testing.T, m Mutant, nodes int, goOn func(*catch) bool) (c catch) {
 	t.Helper()
 	c = catch{mutant: m, nodes: nodes}

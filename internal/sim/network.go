@@ -12,7 +12,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// port is a node as one life of one server sees it: a lockcore.Node whose
+// port is a node as one life of one server sees it: a node.Node whose
 // every call is a message.
 type port struct {
 	w      *world
@@ -174,7 +174,7 @@ func (m *message) arrive() {
 		return
 	}
 	reply := m.run(m.node)
-	w.note(m, reply)
+	w.record(m, reply)
 	if m.cutFrom() || chance(rng, w.plan.Loss) {
 		m.abandon(rng)
 		return
@@ -273,7 +273,7 @@ func (p *port) Submit(op *node.Op, index int, sink node.Sink) {
 	p.w.post(m)
 }
 
-// inOrder puts what takes a lock away before what asks for one: that is how a
+// inOrder puts what deletes a lock before what asks for one: that is how a
 // server sends the two when the one makes room for the other.
 func inOrder(kind node.OpKind) int {
 	switch kind {
@@ -343,7 +343,7 @@ func (p *port) Observe(ctx context.Context) (node.Observation, error) {
 	})
 }
 
-// Fence is a fenced read.
+// InstallEpoch is the first read of a rejoin.
 func (p *port) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Marks, error) {
 	return call(ctx, p, "install-epoch", "", int64(epoch), func(n *simNode) (node.Marks, error) {
 		marks, err := n.rules.InstallEpoch(ctx, p.common(epoch))
@@ -375,7 +375,7 @@ func (p *port) Scan(ctx context.Context, prefix, cursor string, limit int) ([]st
 	return found.items, found.next, err
 }
 
-// Quarantine notes that a silence has begun.
+// Quarantine begins a quarantine.
 func (p *port) Quarantine(ctx context.Context, note string) error {
 	return p.try(ctx, "quarantine", note, 0, func(n *simNode) error {
 		return n.model.Quarantine(ctx, note)
@@ -433,7 +433,7 @@ func (c clocked) Time(ctx context.Context) (time.Time, error) {
 	})
 }
 
-// Expel takes the admission back.
+// Expel withdraws the admission.
 func (c clocked) Expel(ctx context.Context, incarnation string, epoch node.Epoch, note string) error {
 	return c.try(ctx, "expel", note, int64(epoch), func(n *simNode) error {
 		err := n.model.Expel(ctx, incarnation, epoch, note)

@@ -95,7 +95,7 @@ func (w *world) live() {
 	w.checkClean(true)
 }
 
-// end stops everybody.
+// end stops every server.
 func (w *world) end() {
 	for _, s := range w.servers {
 		ended := s.ended
@@ -105,7 +105,7 @@ func (w *world) end() {
 		}
 	}
 	synctest.Wait()
-	for w.acceptAll(); w.underWay > 0; w.acceptAll() { // what an acquisition of several gives back takes its time
+	for w.acceptAll(); w.underWay > 0; w.acceptAll() { // what an acquisition of several releases takes its time
 		time.Sleep(w.plan.NodeTimeout)
 		synctest.Wait()
 	}
@@ -174,8 +174,8 @@ func (w *world) whole() bool {
 	return !slices.ContainsFunc(w.clients, func(c *client) bool { return !c.quiet })
 }
 
-// checkGrant takes and gives back one lease. Until the deadline it may be in
-// the hands of a client that went away.
+// checkGrant takes and releases one lease. Until the deadline the resource may be held
+// for a client that forgot it.
 func (w *world) checkGrant(s *server, resource string, deadline time.Duration) {
 	c := &client{w: w, id: 99, rng: rand.New(rand.NewPCG(w.plan.Seed, 99)), quiet: true}
 	for try := 1; c.current() == nil; try++ {
@@ -260,8 +260,8 @@ func (w *world) logf(format string, args ...any) {
 	}
 }
 
-// note puts what a node did into the trace.
-func (w *world) note(m *message, reply any) {
+// record puts what a node did into the trace.
+func (w *world) record(m *message, reply any) {
 	t := &w.trace
 	t.number(int64(w.now()))
 	t.number(int64(m.kind)<<16 | int64(m.server.id)<<8 | int64(m.node.id))

@@ -94,7 +94,7 @@ func (p *Plan) rejoined() time.Duration { return p.MaxTTL*11/10 + 2*p.Watch }
 
 // forgetful: the last node forgets what it knew, all or the latest, while the
 // laggards know less than was given. Leases are kept meanwhile, so that their
-// counters are carried to it; then the knowers are away, and it decides with the
+// counters are carried to it; then the knowers are cut off, and it decides with the
 // laggards.
 func forgetful(kind FaultKind, more func(p *Plan, at func(time.Duration) time.Duration, c cast)) func(*Plan) {
 	return func(p *Plan) {
@@ -196,7 +196,7 @@ func flushed(p *Plan) {
 	})
 }
 
-// duels: several servers found the cluster at once, and one of them is slow at it.
+// duels: several servers bootstrap the cluster at once, and one of them is slow at it.
 func duels(p *Plan) {
 	p.quiet()
 	p.Servers, p.Disasters, p.New, p.MaxTTL = 3, true, false, 500*time.Millisecond
@@ -321,7 +321,7 @@ func reusing(p *Plan) {
 }
 
 // sparing: the last node's answers to acquires are lost, and the retractions of its
-// votes come late, when extends have counted them while a knower was away.
+// votes come late, when extends have counted them while a knower was cut off.
 func sparing(p *Plan) {
 	p.quiet()
 	p.Stubborn, p.Servers, p.Clients, p.Keepers, p.Resources, p.Keep = true, 2, 6, 6, 4, 0.5
@@ -350,7 +350,7 @@ func (p *Plan) perfect() {
 	p.Perfect, p.Loss, p.Late, p.Length = true, 0, 0, 20*time.Second
 }
 
-// breaking: leases are broken whose holders go on extending them, while nodes are
+// breaking: leases are broken whose holders still extend them, while nodes are
 // slow to hear of it, and some know less than was given.
 func breaking(p *Plan) {
 	p.quiet()
@@ -363,7 +363,7 @@ func breaking(p *Plan) {
 	}
 }
 
-// strayVotes: leases are given while the laggards are away; they come back, and give
+// strayVotes: leases are given while the laggards are cut off; they come back, and give
 // votes to attempts that fail, which stay for a while, as breaks do on their way.
 func strayVotes(p *Plan) {
 	p.quiet()
@@ -376,7 +376,7 @@ func strayVotes(p *Plan) {
 	p.scene(2*ttl, func(at func(time.Duration) time.Duration, c cast) { p.fault(at(0), Isolate, ttl, c.laggards...) })
 }
 
-// rings: everybody waits for the same resources, each asking in an order of its own.
+// rings: all clients wait for the same resources, each asking in an order of its own.
 func rings(p *Plan) {
 	p.perfect()
 	p.Queues, p.Wait, p.Several, p.Resources, p.Servers, p.Clients, p.Forget = true, 8*time.Second, 1, 2, 3, 6, 0
@@ -404,7 +404,7 @@ func severalAgain(p *Plan) {
 	p.Several, p.Resources = 1, 3
 }
 
-// apart: two or three node sets, of which the first is away again and again, and
+// apart: two or three node sets, of which the first is cut off again and again, and
 // leases of resources of several of them.
 func apart(p *Plan) {
 	p.perfect()
@@ -418,7 +418,7 @@ func apart(p *Plan) {
 	p.Faults = outages
 }
 
-// jumping: leases are given while the laggards are away, and stay; the laggards come
+// jumping: leases are given while the laggards are cut off, and stay; the laggards come
 // back, and the last node's clock jumps.
 func jumping(p *Plan) {
 	p.perfect()

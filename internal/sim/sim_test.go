@@ -69,7 +69,7 @@ func TestSimulation(t *testing.T) {
 type campaign struct {
 	began        time.Time
 	mu           sync.Mutex
-	first, next  uint64 // seeds: where it began, and the first that nobody took
+	first, next  uint64 // seeds: where it began, and the first that is not taken
 	end          uint64 // the first seed that is not simulated
 	runs         atomic.Int64
 	acquisitions atomic.Int64
@@ -90,7 +90,7 @@ func (c *campaign) String() string {
 		took.Round(time.Second), float64(all)/took.Seconds(), c.violations.Load())
 }
 
-// report prints progress, where somebody watches.
+// report prints progress, with -v.
 func (c *campaign) report(done <-chan struct{}) {
 	ticker := time.NewTicker(10 * time.Second)
 	defer ticker.Stop()
@@ -177,7 +177,7 @@ func TestSeed(t *testing.T) {
 }
 
 // A node whose clock jumps loses its admission and comes back (rule 22), while
-// the leases of the others go on.
+// the leases of the others stay.
 func TestJumpsAreMinded(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		plan := NewPlan(1, n)

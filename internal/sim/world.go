@@ -38,7 +38,7 @@ type world struct {
 	instant  time.Duration // of what happens at the moment; negative while nothing does
 
 	mu    sync.Mutex
-	inbox []posted      // what the servers and the callers did since everybody was last at rest
+	inbox []posted      // what the servers and the callers did since all were last at rest
 	spare []posted      // the memory of the batch before it
 	stir  chan struct{} // holds a signal while the inbox is not empty
 }
@@ -83,7 +83,7 @@ func (w *world) now() time.Duration {
 	return w.clock()
 }
 
-// clock is the time as everybody else has it. Only the world may ask for now.
+// clock is the time as servers have it. Only the world may ask for now.
 func (w *world) clock() time.Duration { return time.Since(w.began) }
 
 // at schedules f. Events of one instant happen in the order of their scheduling.
@@ -100,7 +100,7 @@ func (w *world) arrive(when time.Duration, f func()) {
 	w.arrivals.push(event{when: max(when, w.now()), seq: w.seq, run: f})
 }
 
-// lookahead is how long time may go on before what happened on a node is looked
+// lookahead is how far time may advance before what happened on a node is looked
 // at: a round trip, since its reply comes by then.
 func (w *world) lookahead() time.Duration { return 2 * w.plan.Delay }
 
@@ -150,7 +150,7 @@ func (w *world) settle() {
 	w.acceptAll()
 }
 
-// untilNext is how long time may go on.
+// untilNext is how far time may advance.
 func (w *world) untilNext() time.Duration {
 	wait := time.Hour
 	if len(w.events) > 0 {

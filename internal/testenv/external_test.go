@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// watched is a test within a test: its failure is noted, not passed on.
+// watched is a test within a test: its failure is recorded, not reported.
 type watched struct {
 	testing.TB
 	failure string
@@ -56,10 +56,10 @@ func TestEnvironmentRedis(t *testing.T) {
 	t.Run("goes to one test at a time", func(t *testing.T) {
 		StartRedis(t)
 		if _, err := lockAddrs(t, 2, []string{own[0].Addr(), own[1].Addr()}); err == nil {
-			t.Error("a server is given away twice")
+			t.Error("a server is given to two tests")
 		}
 		if _, err := lockAddrs(t, 1, []string{own[0].Addr(), own[1].Addr()}); err != nil {
-			t.Error("an idle server is not given away:", err)
+			t.Error("an idle server is not given to a test:", err)
 		}
 	})
 	for name, f := range map[string]func(testing.TB){

@@ -26,7 +26,7 @@ var home = sync.OnceValues(newHome)
 const reapName = "reap.sh"
 
 // reaper waits until its standard input ends, which is when the test
-// process is gone however it went, and then ends what still runs and removes
+// process has ended in any way, and then ends what still runs and removes
 // everything. A test that cleans up leaves it only the shared PostgreSQL.
 const reaper = `cat >/dev/null
 for script in "$0"/*/` + reapName + `; do

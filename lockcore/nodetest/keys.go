@@ -65,7 +65,7 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 			s.want(read("a"), locked(s.base+3, "K1", longTTL))
 			s.want(extend("a", "K1", s.base+3, maxTTL), withMeta(granted(s.base+3, maxTTL), "meta of K1"))
 		}},
-		{"confirm and extend keep the noted attempts", func(s *suite) {
+		{"confirm and extend keep the recorded attempts", func(s *suite) {
 			s.want(attempt("a", "K1", "attempt1"), granted(s.base+1, longTTL))
 			s.want(confirm("a", "K1", s.base+3), granted(s.base+3, longTTL))
 			s.want(extend("a", "K1", s.base+3, longTTL), withMeta(granted(s.base+3, longTTL), "meta of K1"))
@@ -83,7 +83,7 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 			other.Scope = "scope of a and b"
 			s.want(attempt("a", "K1", "attempt1"), granted(s.base+1, longTTL))
 			s.want(other, outcome(node.OtherResource))
-			s.want(retract("a", "K1", "attempt1"), granted(s.base+1, 0)) // the attempt is still noted
+			s.want(retract("a", "K1", "attempt1"), granted(s.base+1, 0)) // the attempt is still recorded
 		}},
 		{"a key in use is refused for another resource", func(s *suite) {
 			s.want(attempt("a", "K1", "attempt1"), granted(s.base+1, longTTL))

@@ -12,8 +12,8 @@ import (
 	"github.com/fencelock/fencelock/lockcore/nodetest"
 )
 
-// A clock that is set back brings a row of a queue to life again whose ticket has
-// been enqueued elsewhere since. Its node goes on all the same.
+// A clock that is set back makes a row of a queue valid again whose ticket has
+// been enqueued elsewhere since. Its node works all the same.
 func TestQueueOfAClockThatIsSetBack(t *testing.T) {
 	m := nodetest.NewModel(nodetest.ModelOptions{})
 	epoch := admitted(t, m)
@@ -114,7 +114,7 @@ func TestModelRollsBack(t *testing.T) {
 	epoch := admitted(t, m)
 	before := m.Snapshot()
 	wantOutcome(t, m, acquire(epoch, "a", "L1"), node.Granted)
-	m.Restore(before) // nobody can tell
+	m.Restore(before) // no server can tell
 	wantOutcome(t, m, acquire(epoch, "a", "L2"), node.Granted)
 	m.Restore(before) // a snapshot is not used up
 	wantOutcome(t, m, acquire(epoch, "a", "L3"), node.Granted)

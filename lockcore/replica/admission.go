@@ -54,7 +54,7 @@ func (t *Txn) Observe() node.Observation {
 		Cluster: t.rec.cluster(), Epoch: t.rec.Epoch, Staged: t.rec.Staged, Marks: t.rec.marks(),
 		Empty: t.rec.empty(), Note: t.rec.Note,
 	}
-	if t.weak(NotesNothing) {
+	if t.weak(AdmitsAnyQuarantine) {
 		seen.Note = "one and the same"
 	}
 	return seen
@@ -65,10 +65,10 @@ func (t *Txn) InstallEpoch(epoch node.Epoch) (node.Marks, error) {
 	switch {
 	case !t.open():
 		return node.Marks{}, node.ErrNotAdmitted
-	case t.rec.Epoch > epoch, t.rec.Epoch == epoch && !t.weak(SharesViews):
+	case t.rec.Epoch > epoch, t.rec.Epoch == epoch && !t.weak(SharesEpochs):
 		return node.Marks{}, &node.StaleEpochError{Epoch: t.rec.Epoch}
 	}
-	if !t.weak(FencesWithoutView) {
+	if !t.weak(InstallsNoEpoch) {
 		t.rec.Epoch = epoch
 	}
 	return t.rec.marks(), nil
@@ -79,7 +79,7 @@ func (t *Txn) reading(epoch node.Epoch) error {
 	switch {
 	case !t.open():
 		return node.ErrNotAdmitted
-	case t.rec.Epoch != epoch && !t.weak(ReadsInAnyView|FencesWithoutView):
+	case t.rec.Epoch != epoch && !t.weak(ReadsInAnyEpoch|InstallsNoEpoch):
 		return &node.StaleEpochError{Epoch: t.rec.Epoch}
 	}
 	return nil
@@ -149,7 +149,7 @@ func (t *Txn) Counters(epoch node.Epoch, resources []string) ([]fencing.Token, e
 	return counters, nil
 }
 
-// Quarantine notes that the node's quarantine has begun.
+// Quarantine records the note by which this quarantine is known.
 func (t *Txn) Quarantine(note string) error {
 	switch {
 	case !t.rec.empty() && t.rec.cluster() != *t.m.cluster.Load():
@@ -162,7 +162,7 @@ func (t *Txn) Quarantine(note string) error {
 	return nil
 }
 
-// Expel takes the admission back.
+// Expel withdraws the admission.
 func (t *Txn) Expel(incarnation string, epoch node.Epoch, note string) error {
 	if !t.open() || t.rec.Epoch != epoch || incarnation != t.status.Incarnation {
 		return node.ErrRaced
@@ -183,7 +183,7 @@ func (t *Txn) Stage(a node.Admission) error {
 		t.tx.Purge()
 	}
 	note := t.note()
-	t.read = record{} // the row has gone
+	t.read = record{} // the row was purged
 	t.rec = record{
 		Nodes: a.Cluster.Nodes, Hash: a.Cluster.Hash, Staged: a.Epoch, Note: note,
 		MaxTTL: t.rec.MaxTTL, HighWater: max(t.rec.HighWater, a.Floor),
@@ -206,12 +206,12 @@ func (t *Txn) stageable(a node.Admission) error {
 
 // pinned: this is the incarnation that the admission is about (rule 10).
 func (t *Txn) pinned(a node.Admission) bool {
-	return a.Incarnation == t.status.Incarnation || t.weak(AdmitsAnyLife)
+	return a.Incarnation == t.status.Incarnation || t.weak(AdmitsAnyIncarnation)
 }
 
 // waited: the quarantine is the one that the admission waited for (rule 13).
 func (t *Txn) waited(a node.Admission) bool {
-	weak := NotesNothing | AdmitsAnyLife
+	weak := AdmitsAnyQuarantine | AdmitsAnyIncarnation
 	if t.admitted() {
 		weak = StagesAdmitted
 	}
@@ -245,7 +245,7 @@ func (t *Txn) Load(a node.Admission, locks []node.CarriedLock) error {
 		}
 		l := lock{ttl: carried.TTL, grant: carried.Grant, owner: carried.Owner, meta: carried.Meta}
 		if carried.Keyed {
-			l.note = shared // the attempts are not carried, so that none takes it back
+			l.attempts = shared // they are not carried
 		}
 		t.setLock(carried.Resource, l, max(carried.Remaining, time.Millisecond))
 	}

@@ -73,7 +73,7 @@ func (c Calls) Counters(ctx context.Context, epoch node.Epoch, resources []strin
 	return result(ctx, c, false, func(t *Txn) ([]fencing.Token, error) { return t.Counters(epoch, resources) })
 }
 
-// Quarantine notes that the node's quarantine has begun.
+// Quarantine records the note by which this quarantine is known.
 func (c Calls) Quarantine(ctx context.Context, note string) error {
 	return c.change(ctx, func(t *Txn) error { return t.Quarantine(note) })
 }

@@ -11,7 +11,7 @@ import (
 // Rules tune a Machine. The zero value of a field takes its default.
 type Rules struct {
 	// CounterTTL is how long a counter stays after its last use; default 24h. A
-	// counter that has gone reads as the node's high-water mark (rule 4).
+	// missing counter reads as the node's high-water mark (rule 4).
 	CounterTTL time.Duration
 	// Page bounds the locks of a page of Survey and Scan; default 500.
 	Page int
@@ -84,7 +84,7 @@ func (t *Txn) weak(w Weakness) bool { return t.m.rules.Weak&w != 0 }
 
 // admitted: the record names this very incarnation (rule 6).
 func (t *Txn) admitted() bool {
-	return t.rec.Admitted != "" && (t.rec.Admitted == t.status.Incarnation || t.weak(OpensForAnyLife))
+	return t.rec.Admitted != "" && (t.rec.Admitted == t.status.Incarnation || t.weak(OpensForAnyIncarnation))
 }
 
 // open is the gate, but for the caller's epoch.

@@ -51,7 +51,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Meter is told what the node's committer does, for statistics. It must not block.
+// Meter measures the node's committer. It must not block.
 type Meter interface {
 	// Batch tells of a transaction with so many operations, and how long it
 	// took; of one that failed, too.

@@ -267,13 +267,13 @@ func TestFailedCommitFailsTheWholeBatch(t *testing.T) {
 	grant := n.acquired(t, "a", "L1")
 	ticket := node.Ticket{ID: "t1", Server: "s1", Arrival: 1}
 	n.ask(t, node.Op{Kind: node.OpEnqueue, Resource: "a", Ticket: ticket})
-	told := &turns{subscribed: make(chan struct{})}
+	woken := &turns{subscribed: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
 	var listening sync.WaitGroup
-	listening.Go(func() { n.Subscribe(ctx, "s1", told) })
+	listening.Go(func() { n.Subscribe(ctx, "s1", woken) })
 	defer listening.Wait()
 	defer cancel()
-	<-told.subscribed
+	<-woken.subscribed
 	epoch := n.seen(t).Epoch
 	ops := []node.Op{
 		{Kind: node.OpRelease, Epoch: epoch, Resource: "a", Owner: "L1", Token: grant},
@@ -291,11 +291,11 @@ func TestFailedCommitFailsTheWholeBatch(t *testing.T) {
 	}
 	n.store.full.Store(false)
 	wantGranted(t, n.ask(t, read("a")))
-	if told.n.Load() != 0 {
+	if woken.n.Load() != 0 {
 		t.Error("a turn was notified that did not come")
 	}
 	n.ask(t, ops[0])
-	if told.n.Load() != 1 {
+	if woken.n.Load() != 1 {
 		t.Error("a turn was not notified")
 	}
 }

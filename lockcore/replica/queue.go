@@ -58,7 +58,7 @@ func (q queue) first() (first node.Ticket, found bool) {
 			return ticket, true
 		}
 		q.remove(ticket)
-		// A clock that was set back brings rows to life again, of which one of a
+		// A clock that was set back makes expired rows valid again, of which one of a
 		// ticket's two may have been written over since. A store that refuses to be
 		// written keeps them all, and says so when the transaction ends.
 		q.t.tx.Delete(next[0].Key)
@@ -95,7 +95,7 @@ func (q queue) remove(ticket node.Ticket) {
 	q.t.tx.Delete(ticketKey(q.resource, name))
 }
 
-// notify tells a ticket's server that its turn has come.
+// notify wakes the server of a ticket.
 func (q queue) notify(ticket node.Ticket) {
 	ticket.Arrival = 0 // no node tells it
 	q.t.tx.Notify(q.resource, ticket)

@@ -143,21 +143,23 @@ type lock struct {
 	ttl   time.Duration // as last given; whole milliseconds
 	grant fencing.Token
 	owner string
-	note  string // "" for a lease of its own, else the attempts of an idempotency key with commas between them, or shared
-	meta  string
+	// attempts is "" for a lease without an idempotency key, else the attempts under the
+	// key that got this lock, with commas between them, or shared.
+	attempts string
+	meta     string
 }
 
-// shared is the note of a lock that more attempts were told of than are noted: no
-// attempt retracts it.
+// shared is for attempts that the node does not know all: none of them may retract the
+// lock.
 const shared = "="
 
-func (l *lock) keyed() bool { return l.note != "" }
+func (l *lock) keyed() bool { return l.attempts != "" }
 
 func (l *lock) encode() []byte {
-	raw := make([]byte, 0, 2*binary.MaxVarintLen64+3*binary.MaxVarintLen16+len(l.owner)+len(l.note)+len(l.meta))
+	raw := make([]byte, 0, 2*binary.MaxVarintLen64+3*binary.MaxVarintLen16+len(l.owner)+len(l.attempts)+len(l.meta))
 	raw = binary.AppendVarint(raw, l.ttl.Milliseconds())
 	raw = binary.AppendVarint(raw, int64(l.grant))
-	for _, text := range []string{l.owner, l.note, l.meta} {
+	for _, text := range []string{l.owner, l.attempts, l.meta} {
 		raw = appendText(raw, text)
 	}
 	return raw
@@ -167,7 +169,7 @@ func decodeLock(raw []byte) (l lock, ok bool) {
 	d := decoder{rest: raw}
 	l = lock{
 		ttl: time.Duration(d.number()) * time.Millisecond, grant: fencing.Token(d.number()),
-		owner: d.text(), note: d.text(), meta: d.text(),
+		owner: d.text(), attempts: d.text(), meta: d.text(),
 	}
 	return l, !d.failed && len(d.rest) == 0
 }

@@ -10,13 +10,13 @@ import (
 
 func someRecord() record {
 	return record{
-		Admitted: "life#1", Nodes: 5, Hash: "c0ffee", Epoch: 1 << 50, Bootstrapped: 1 << 49, Staged: 7,
+		Admitted: "incarnation#1", Nodes: 5, Hash: "c0ffee", Epoch: 1 << 50, Bootstrapped: 1 << 49, Staged: 7,
 		Note: "since noon", MaxTTL: 60_000, HighWater: fencing.MaxToken, Secrets: "1:ab,2:cd",
 	}
 }
 
 func someLock() lock {
-	return lock{ttl: time.Minute, grant: fencing.MaxToken, owner: "L1", note: "a,b", meta: `{"a":"é"}`}
+	return lock{ttl: time.Minute, grant: fencing.MaxToken, owner: "L1", attempts: "a,b", meta: `{"a":"é"}`}
 }
 
 // What a program wrote it reads, and every part of it.
@@ -32,7 +32,7 @@ func FuzzRowsRoundTrip(f *testing.F) {
 		if got, err := decodeRecord(r.encode()); err != nil || got != r {
 			t.Errorf("%+v became %+v, %v", r, got, err)
 		}
-		l := lock{ttl: time.Duration(n1%(1<<40)) * time.Millisecond, grant: fencing.Token(n2), owner: a, note: b, meta: c}
+		l := lock{ttl: time.Duration(n1%(1<<40)) * time.Millisecond, grant: fencing.Token(n2), owner: a, attempts: b, meta: c}
 		if got, ok := decodeLock(l.encode()); !ok || got != l {
 			t.Errorf("%+v became %+v, %t", l, got, ok)
 		}

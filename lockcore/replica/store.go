@@ -46,7 +46,7 @@ type Tx interface {
 	Notify(resource string, ticket node.Ticket)
 	// Now is the store's wall clock, the same for all rows of a transaction.
 	Now() time.Time
-	// Status tells which life of the store this is.
+	// Status names the incarnation of the rows.
 	Status() Status
 }
 

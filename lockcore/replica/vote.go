@@ -19,7 +19,7 @@ func (t *Txn) Vote(op *node.Op) node.Reply {
 	}
 	switch op.Kind {
 	case node.OpRelease, node.OpReleaseAfter, node.OpRetract:
-		return t.takeBack(op)
+		return t.withdraw(op)
 	case node.OpDequeue:
 		return t.dequeue(op)
 	}
@@ -81,7 +81,7 @@ func (t *Txn) behind() node.Reply {
 // outOfEpoch: only a node in the caller's own epoch may vote (rule 8).
 func (t *Txn) outOfEpoch(op *node.Op) (refusal node.Reply, refused bool) {
 	switch {
-	case t.weak(VotesInAnyView), t.rec.Epoch == op.Epoch:
+	case t.weak(VotesInAnyEpoch), t.rec.Epoch == op.Epoch:
 		return node.Reply{}, false
 	case t.rec.Epoch > op.Epoch:
 		return node.Reply{Outcome: node.StaleEpoch, Epoch: t.rec.Epoch}, true
@@ -142,7 +142,7 @@ func (t *Txn) acquire(op *node.Op) node.Reply {
 
 func (t *Txn) grant(op *node.Op, grant fencing.Token) {
 	t.count(op.Resource, grant)
-	t.setLock(op.Resource, lock{ttl: op.TTL, grant: grant, owner: op.Owner, note: op.Attempt, meta: op.Meta}, op.TTL)
+	t.setLock(op.Resource, lock{ttl: op.TTL, grant: grant, owner: op.Owner, attempts: op.Attempt, meta: op.Meta}, op.TTL)
 	if op.Attempt != "" {
 		t.tx.Put(ScopeKey(op.Owner), []byte(op.Scope), op.TTL)
 	}
@@ -154,8 +154,8 @@ func (t *Txn) grant(op *node.Op, grant fencing.Token) {
 
 // again is an acquire that finds its own lock.
 func (t *Txn) again(op *node.Op, l lock, left time.Duration) node.Reply {
-	if all := noted(l.note, op.Attempt); all != l.note {
-		l.note = all
+	if all := withAttempt(l.attempts, op.Attempt); all != l.attempts {
+		l.attempts = all
 		t.setLock(op.Resource, l, left)
 	}
 	return node.Reply{
@@ -163,16 +163,16 @@ func (t *Txn) again(op *node.Op, l lock, left time.Duration) node.Reply {
 	}
 }
 
-// noted is the note of a lock that this attempt was told of, too.
-func noted(note, attempt string) string {
-	attempts := strings.Split(note, ",")
+// withAttempt adds an attempt to those that got a lock.
+func withAttempt(attempts, attempt string) string {
+	known := strings.Split(attempts, ",")
 	switch {
-	case note == "" || note == shared || slices.Contains(attempts, attempt):
-		return note
-	case attempt == "" || len(attempts) >= node.MaxAttempts:
+	case attempts == "" || attempts == shared || slices.Contains(known, attempt):
+		return attempts
+	case attempt == "" || len(known) >= node.MaxAttempts:
 		return shared
 	}
-	return note + "," + attempt
+	return attempts + "," + attempt
 }
 
 func (t *Txn) held(resource string, l *lock, left time.Duration) node.Reply {
@@ -205,7 +205,7 @@ func (t *Txn) owned(op *node.Op, anyGrant Weakness) (l lock, left time.Duration)
 
 func (t *Txn) confirm(op *node.Op) node.Reply {
 	l, left := t.owned(op, ConfirmsAnyGrant)
-	if left == 0 && !t.weak(ConfirmsForAnybody) {
+	if left == 0 && !t.weak(ConfirmsForAnyOwner) {
 		return notHeld()
 	}
 	if last, _ := t.counter(op.Resource); last < op.Token {
@@ -241,18 +241,18 @@ func (t *Txn) extend(op *node.Op) node.Reply {
 func (t *Txn) recreate(op *node.Op) node.Reply {
 	_, left := t.lock(op.Resource)
 	last, _ := t.counter(op.Resource)
-	if left > 0 || last > op.Token && !t.weak(RevivesAnybody) {
+	if left > 0 || last > op.Token && !t.weak(RevivesAnyLock) {
 		return notHeld()
 	}
 	t.touchCounter(op.Resource)
-	l := lock{ttl: op.TTL, grant: op.Token, owner: op.Owner, note: shared} // of a key or not, the node cannot know
+	l := lock{ttl: op.TTL, grant: op.Token, owner: op.Owner, attempts: shared} // of a key or not, the node cannot know
 	t.setLock(op.Resource, l, op.TTL)
 	return node.Reply{Outcome: node.Granted, Recreated: true, Grant: op.Token, Remaining: op.TTL}
 }
 
-// takeBack releases or retracts. That is sound on any node and in any epoch, so it
+// withdraw releases or retracts. That is sound on any node and in any epoch, so it
 // is done even where the gate is shut; but then it does not count as an answer.
-func (t *Txn) takeBack(op *node.Op) node.Reply {
+func (t *Txn) withdraw(op *node.Op) node.Reply {
 	if t.open() && t.unreachable(op) {
 		return unreachable()
 	}
@@ -267,7 +267,7 @@ func (t *Txn) takeBack(op *node.Op) node.Reply {
 }
 
 // release ends a lease, and takes the counter past its token whatever it finds: the
-// vote of somebody else may go again. Under an idempotency key the next lease has the same
+// vote of another lease may be retracted. Under an idempotency key the next lease has the same
 // owner, and is left alone: it was granted above the token (rule 3).
 func (t *Txn) release(op *node.Op) node.Reply {
 	l, left := t.lock(op.Resource)
@@ -290,7 +290,7 @@ func (t *Txn) keepTaken(op *node.Op, l lock, left time.Duration) node.Reply {
 	if l.keyed() {
 		t.tx.Delete(ScopeKey(l.owner))
 	}
-	l.note = ""
+	l.attempts = ""
 	if !t.weak(KeepsOwner) {
 		l.owner = node.NoLease(l.owner)
 	}
@@ -299,14 +299,14 @@ func (t *Txn) keepTaken(op *node.Op, l lock, left time.Duration) node.Reply {
 }
 
 // retract retracts the vote of one attempt, and the lock with the last of those
-// that may count on it. The lock of no idempotency key has the note "", which is
-// the attempt of its one acquisition.
+// that may count on it. Without an idempotency key, "" is
+// the attempt of the one acquisition.
 func (t *Txn) retract(op *node.Op) node.Reply {
 	l, left := t.lock(op.Resource)
 	if left == 0 || l.owner != op.Owner || l.grant <= op.Above && !t.weak(RetractsAnyGrant) {
 		return notHeld()
 	}
-	attempts := strings.Split(l.note, ",")
+	attempts := strings.Split(l.attempts, ",")
 	others := slices.DeleteFunc(slices.Clone(attempts), func(a string) bool { return a == op.Attempt })
 	switch {
 	case len(others) == len(attempts):
@@ -314,7 +314,7 @@ func (t *Txn) retract(op *node.Op) node.Reply {
 	case len(others) == 0, t.weak(RetractsAnyAttempt):
 		return t.free(op.Resource, &l)
 	}
-	l.note = strings.Join(others, ",")
+	l.attempts = strings.Join(others, ",")
 	t.setLock(op.Resource, l, left)
 	return notHeld()
 }

@@ -6,32 +6,32 @@ type Weakness uint32
 
 // The weaknesses, each with the number of its rule.
 const (
-	ConfirmsForAnybody Weakness = 1 << iota // 2: confirms though the lock is not the lease's
-	ConfirmsAnyGrant                        // 3: confirms though the grant is above the token
-	ExtendsAnyGrant                         // 3: extends though the grant is above the token
-	ReleasesAnyGrant                        // 3: a release takes any grant of the owner
-	RetractsAnyAttempt                      // 3: a retraction takes a vote that other attempts were told of
-	RetractsAnyGrant                        // 3: a retraction takes what the attempt's lease counts on
-	ForgetsHighWater                        // 4: a missing counter reads as 0
-	RevivesAnybody                          // 5: makes an absent lock again whatever the counter
-	ShortensLocks                           // 5: an extend may set an earlier end
-	ReleasesOnlyLocks                       // 5: a release leaves the counter as it is
-	PassesOnlyLocks                         // 5: a release takes the counter past the token only where it finds the lock
-	PassesNoOthers                          // 5: a release leaves the counter where another's lock stands
-	OpensForAnyLife                         // 6: the gate takes any incarnation
-	VotesInAnyView                          // 8: votes do not look at the epoch
-	FencesWithoutView                       // 8: a fenced read installs no epoch
-	SharesViews                             // 9: a fenced read takes the epoch that stands
-	AdmitsAnyLife                           // 10: an admission begun with one incarnation ends with another
-	KeepsOnStaging                          // 11: staging purges nothing
-	ForgetsFloor                            // 12: a bootstrap keeps only the node's own marks
-	StagesAdmitted                          // 12: a bootstrap may take any node in an older epoch
-	ForgetsStaging                          // 12: what a bootstrap has closed, a rejoin of before opens in the old epoch
-	GrantsTooLong                           // 13: a TTL longer than the recorded one is granted
-	NotesNothing                            // 13: a quarantine is the same after a flush
-	ReadsInAnyView                          // 21: counters and locks are read in any epoch
-	SkipsMissing                            // 21: a missing counter is carried as 0
-	LoadsAdmitted                           // 21: carried state is written on an admitted node
-	TakesAnyToken                           // 23: believes any token that an operation carries
-	KeepsOwner                              // 27: a release-after leaves the lock to its lease
+	ConfirmsForAnyOwner    Weakness = 1 << iota // 2: confirms though the lock is not the lease's
+	ConfirmsAnyGrant                            // 3: confirms though the grant is above the token
+	ExtendsAnyGrant                             // 3: extends though the grant is above the token
+	ReleasesAnyGrant                            // 3: a release takes any grant of the owner
+	RetractsAnyAttempt                          // 3: a retraction takes a vote that other attempts may count
+	RetractsAnyGrant                            // 3: a retraction takes what the attempt's lease counts on
+	ForgetsHighWater                            // 4: a missing counter reads as 0
+	RevivesAnyLock                              // 5: makes an absent lock again whatever the counter
+	ShortensLocks                               // 5: an extend may set an earlier end
+	ReleasesOnlyLocks                           // 5: a release leaves the counter as it is
+	PassesOnlyLocks                             // 5: a release takes the counter past the token only where it finds the lock
+	PassesNoOthers                              // 5: a release leaves the counter where another's lock stands
+	OpensForAnyIncarnation                      // 6: the gate takes any incarnation
+	VotesInAnyEpoch                             // 8: votes do not look at the epoch
+	InstallsNoEpoch                             // 8: the reads of a rejoin install no epoch
+	SharesEpochs                                // 9: the reads of a rejoin accept the epoch that the node is in
+	AdmitsAnyIncarnation                        // 10: an admission begun with one incarnation ends with another
+	KeepsOnStaging                              // 11: staging purges nothing
+	ForgetsFloor                                // 12: a bootstrap keeps only the node's own marks
+	StagesAdmitted                              // 12: a bootstrap may take any node in an older epoch
+	ForgetsStaging                              // 12: what a bootstrap has closed, a rejoin of before opens in the old epoch
+	GrantsTooLong                               // 13: a TTL longer than the recorded one is granted
+	AdmitsAnyQuarantine                         // 13: an admission takes a later quarantine than the one that it waited for
+	ReadsInAnyEpoch                             // 21: counters and locks are read in any epoch
+	SkipsMissing                                // 21: a missing counter is carried as 0
+	LoadsAdmitted                               // 21: carried state is written on an admitted node
+	TakesAnyToken                               // 23: an operation may carry any token
+	KeepsOwner                                  // 27: a release-after leaves the lock to its lease
 )

@@ -202,7 +202,7 @@ func (s *Store) Restart(keep bool) {
 	s.Resubscribed()
 }
 
-// Wipe takes all rows away without a restart, as FLUSHALL does.
+// Wipe deletes all rows without a restart, as FLUSHALL does.
 func (s *Store) Wipe() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

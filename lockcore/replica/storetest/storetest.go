@@ -23,7 +23,7 @@ type Harness struct {
 	// suite then waits for.
 	Advance func(time.Duration)
 	// Reopen is a restart that loses nothing; nil where there is none. It returns
-	// the store to go on with.
+	// the store that is used from then on.
 	Reopen func() replica.Store
 	// Lose is a restart that loses committed state; nil where there is none.
 	Lose func()
@@ -197,9 +197,9 @@ func (s *suite) expiry() {
 		s.Errorf("%s are left of %s", left, ttl)
 	}
 	if s.Advance == nil {
-		s.until("the row has gone", func() bool { _, _, found := s.get("for a while"); return !found })
+		s.until("the row is deleted", func() bool { _, _, found := s.get("for a while"); return !found })
 		if took := time.Since(began); took < ttl {
-			s.Errorf("the row went after %s, before its %s", took, ttl)
+			s.Errorf("the row expired after %s, before its %s", took, ttl)
 		}
 	} else {
 		s.Advance(ttl - time.Millisecond)
@@ -229,7 +229,7 @@ func (s *suite) pass(ttl time.Duration, row string) {
 	if s.Advance != nil {
 		s.Advance(ttl)
 	}
-	s.until("the row "+row+" has gone", func() bool { _, _, found := s.get(row); return !found })
+	s.until("the row "+row+" is deleted", func() bool { _, _, found := s.get(row); return !found })
 }
 
 func (s *suite) keys(from, to string, limit int) (keys []string) {
@@ -296,7 +296,7 @@ func (s *suite) purge() {
 	s.want("d", "1")
 }
 
-// wakes notes what it is told.
+// wakes keeps the notifications.
 type wakes struct {
 	mu         sync.Mutex
 	turns      []string
@@ -553,7 +553,7 @@ func (s *suite) clock() {
 			s.Errorf("the clock shows %s", now)
 		}
 		if again := tx.Now(); !again.Equal(now) {
-			s.Errorf("the clock went on by %s in one transaction", again.Sub(now))
+			s.Errorf("the clock advanced by %s in one transaction", again.Sub(now))
 		}
 	})
 }
