@@ -52,12 +52,12 @@ COMMENT ON COLUMN fencelock.rows.key IS 'a letter for the kind of row, and what 
 COMMENT ON COLUMN fencelock.rows.ends IS 'Unix microseconds by clock_timestamp() of the primary, after which the row is as good as deleted; the largest bigint for never';
 
 -- Keys are looked up one by one, whatever the statistics say: a plan that was made
--- for a small table must not read a large one.
+-- for a small table must not read a large one. It is made once.
 CREATE OR REPLACE FUNCTION fencelock._read(p_now bigint, p_keys bytea[], p_from bytea[], p_to bytea[], p_limits int[])
     RETURNS TABLE (range int, key bytea, value bytea, ends bigint)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 BEGIN
     RETURN QUERY SELECT 0, r.key, r.value, r.ends
@@ -69,37 +69,43 @@ BEGIN
          CROSS JOIN LATERAL (
               SELECT * FROM fencelock.rows AS a
                WHERE a.key >= q.first AND a.key < q.after AND a.ends > p_now
-               ORDER BY a.key LIMIT q.size) AS r
-         ORDER BY q.n, r.key;
+               ORDER BY a.key LIMIT q.size) AS r;
     END IF;
 END
 $$;
 COMMENT ON FUNCTION fencelock._read(bigint, bytea[], bytea[], bytea[], int[]) IS
     'the living rows with these keys as range 0, and the first of the ranges as 1 and so on';
 
-CREATE OR REPLACE FUNCTION fencelock._open(p_writes boolean, p_idle int, p_keys bytea[], p_from bytea[], p_to bytea[], p_limits int[])
+-- One statement a part: an assignment of an expression is cheaper than a query.
+CREATE OR REPLACE FUNCTION fencelock._open(p_writes boolean, p_idle text, p_keys bytea[], p_from bytea[], p_to bytea[], p_limits int[])
     RETURNS TABLE (range int, key bytea, value bytea, ends bigint)
     LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
+    SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    moment bigint;
-    unfit text := '';
+    place text := current_setting('fencelock.place', true);
     timeline text := 'standby';
+    unfit text := '';
 BEGIN
     IF p_writes THEN
         -- A server that stops in the middle of a transaction must not stop the others.
-        PERFORM set_config('idle_in_transaction_session_timeout', p_idle::text, true);
+        unfit := left(set_config('idle_in_transaction_session_timeout', p_idle, true), 0);
         IF current_setting('synchronous_commit') = 'off' THEN
-            PERFORM set_config('synchronous_commit', 'on', true);
+            unfit := left(set_config('synchronous_commit', 'on', true), 0);
         END IF;
         -- One transaction at a time writes: "locknode" in letters. Those below see what
         -- the one before has committed, since every statement has a snapshot of its own.
         PERFORM pg_advisory_xact_lock(7813573191576544357);
-        moment := extract(epoch FROM clock_timestamp()) * 1000000;
+        ends := extract(epoch FROM clock_timestamp()) * 1000000;
     ELSE
         -- The snapshot is younger, so what has ended by then has ended.
-        moment := extract(epoch FROM transaction_timestamp()) * 1000000;
+        ends := extract(epoch FROM transaction_timestamp()) * 1000000;
+    END IF;
+    IF coalesce(place, '') = '' THEN
+        -- It is the same for the whole life of a process of the server, and is kept there
+        -- since it costs the reading of a file.
+        SELECT set_config('fencelock.place', c.system_identifier || '/' || d.oid, false) INTO place
+          FROM pg_control_system() AS c, pg_database AS d WHERE d.datname = current_database();
     END IF;
     IF pg_is_in_recovery() THEN
         unfit := 'it is a standby: name the primary, or all hosts with target_session_attrs=primary';
@@ -114,23 +120,20 @@ BEGIN
     END IF;
     range := -1;
     -- A database or table that was made again from a backup is another one, too.
-    key := convert_to(format('%s/%s/%s/%s',
-        (SELECT system_identifier FROM pg_control_system()), timeline,
-        (SELECT oid FROM pg_database WHERE datname = current_database()), 'fencelock.rows'::regclass::oid), 'UTF8');
+    key := convert_to(timeline || '/' || place || '/' || 'fencelock.rows'::regclass::oid, 'UTF8');
     value := convert_to(unfit, 'UTF8');
-    ends := moment;
     RETURN NEXT;
-    RETURN QUERY SELECT * FROM fencelock._read(moment, p_keys, p_from, p_to, p_limits);
+    RETURN QUERY SELECT * FROM fencelock._read(ends, p_keys, p_from, p_to, p_limits);
 END
 $$;
-COMMENT ON FUNCTION fencelock._open(boolean, int, bytea[], bytea[], bytea[], int[]) IS
+COMMENT ON FUNCTION fencelock._open(boolean, text, bytea[], bytea[], bytea[], int[]) IS
     'begins what a transaction does: as range -1 the incarnation, what makes it unfit to vote, and the time; then fencelock._read';
 
 CREATE OR REPLACE FUNCTION fencelock._write(p_purge boolean, p_deleted bytea[], p_keys bytea[], p_values bytea[], p_ends bigint[], p_channels text[], p_words text[])
     RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 BEGIN
     IF p_purge THEN
@@ -154,7 +157,7 @@ COMMENT ON FUNCTION fencelock._write(boolean, bytea[], bytea[], bytea[], bigint[
 CREATE OR REPLACE FUNCTION fencelock._sweep(p_from bytea, p_page int, OUT deleted bigint, OUT next bytea)
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
-    SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
     moment bigint := extract(epoch FROM clock_timestamp()) * 1000000;

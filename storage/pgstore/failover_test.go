@@ -142,7 +142,7 @@ func promote(t *testing.T, standby *testenv.PG) {
 		t.Fatal(err)
 	}
 	s.pool = mustPool(t, config)
-	if status := incarnationOf(t, s); !strings.HasPrefix(status.Unfit, "it is a standby") || !strings.Contains(status.Incarnation, "/standby/") {
+	if status := incarnationOf(t, s); !strings.HasPrefix(status.Unfit, "it is a standby") || !strings.HasPrefix(status.Incarnation, "standby/") {
 		t.Errorf("a standby says of itself %+v", status)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -155,7 +155,7 @@ func promote(t *testing.T, standby *testenv.PG) {
 	for ctx.Err() == nil {
 		status := incarnationOf(t, s)
 		if status.Unfit == "" {
-			if strings.Contains(status.Incarnation, "/00000001/") {
+			if strings.HasPrefix(status.Incarnation, "00000001/") {
 				t.Errorf("the first state after the promotion is that of before: %+v", status)
 			}
 			break

@@ -160,9 +160,7 @@ func (s *Store) mayInstall(ctx context.Context) error {
 // Young tells whether the server was never promoted and never restored to a point in
 // time. Then a store that holds nothing never held anything.
 func (s *Store) Young() bool {
-	_, rest, _ := strings.Cut(s.hints.incarnation(), "/")
-	timeline, _, _ := strings.Cut(rest, "/")
-	return timeline == "00000001"
+	return strings.HasPrefix(s.hints.incarnation(), "00000001/")
 }
 
 // Place names the host that the URL names first, and the database.
@@ -236,13 +234,13 @@ func (s *Store) with(ctx context.Context, do func(*pgconn.PgConn) error) error {
 	return do(conn.Conn().PgConn())
 }
 
-func (s *Store) idleMS() int32 { return int32(s.opts.Idle.Milliseconds()) } //nolint:gosec // seconds
+func (s *Store) idle() string { return strconv.FormatInt(s.opts.Idle.Milliseconds(), 10) }
 
 func (s *Store) update(ctx context.Context, fn func(replica.Tx) error) error {
 	wanted := s.hints.guess(fn)
 	return s.with(ctx, func(conn *pgconn.PgConn) error {
 		r := newReading(newKnown(), &wanted, 0)
-		if err := roundTrip(ctx, conn, statement{sql: beginWrite}, r.open(true, s.idleMS())); err != nil {
+		if err := roundTrip(ctx, conn, statement{sql: beginWrite}, r.open(true, s.idle())); err != nil {
 			return err
 		}
 		t, err := s.finish(ctx, conn, r, fn)
@@ -300,7 +298,7 @@ func (s *Store) view(ctx context.Context, fn func(replica.Tx) error) error {
 	wanted := s.hints.guess(fn)
 	return s.with(ctx, func(conn *pgconn.PgConn) error {
 		r := newReading(newKnown(), &wanted, 0)
-		err := roundTrip(ctx, conn, statement{sql: beginRead}, r.open(false, s.idleMS()), statement{sql: commitSQL})
+		err := roundTrip(ctx, conn, statement{sql: beginRead}, r.open(false, s.idle()), statement{sql: commitSQL})
 		if err != nil {
 			return err
 		}
@@ -320,7 +318,7 @@ func (s *Store) viewSlowly(ctx context.Context, conn *pgconn.PgConn, before *rea
 	}
 	t.want.ranges = append(t.want.ranges, before.ranges...)
 	r := newReading(newKnown(), &t.want, 1)
-	if err := roundTrip(ctx, conn, statement{sql: beginRead}, r.open(false, s.idleMS())); err != nil {
+	if err := roundTrip(ctx, conn, statement{sql: beginRead}, r.open(false, s.idle())); err != nil {
 		return err
 	}
 	t, err := s.finish(ctx, conn, r, fn)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -99,8 +100,8 @@ func newReading(read *known, w *want, round int) *reading {
 }
 
 // open begins a transaction, and reads.
-func (r *reading) open(writes bool, idleMS int32) statement {
-	return statement{sql: openSQL, params: append([][]byte{boolean(writes), int4(idleMS)}, r.params()...), row: r.row}
+func (r *reading) open(writes bool, idle string) statement {
+	return statement{sql: openSQL, params: append([][]byte{boolean(writes), []byte(idle)}, r.params()...), row: r.row}
 }
 
 // more reads on, in a transaction that was opened at now.
@@ -154,6 +155,7 @@ func (r *reading) end() {
 		}
 	}
 	for i, wanted := range r.ranges {
+		slices.Sort(r.found[i]) // the server promises no order
 		s := span{from: wanted.from, upto: wanted.to, keys: r.found[i]}
 		if n := len(s.keys); n == r.sizes[i] {
 			s.upto = s.keys[n-1] + "\x00"
