@@ -52,11 +52,17 @@ func newRealServiceTelling(t *testing.T, hub *events.Hub, change ...func(*api.Op
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = embedded.Close() })
+	return serveNode(t, embedded, hub, append(change, func(o *api.Options) { o.Guard = guard })...)
+}
+
+// serveNode serves a Locker over one node.
+func serveNode(t *testing.T, one node.Node, hub *events.Hub, change ...func(*api.Options)) *service {
+	t.Helper()
 	cfg := redlock.Config{MaxTTL: maxTTL, NodeTimeout: 5 * time.Second}
 	if hub != nil {
 		cfg.Released = hub.Released
 	}
-	locker, err := redlock.New(cfg, []node.Node{embedded})
+	locker, err := redlock.New(cfg, []node.Node{one})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,9 +74,7 @@ func newRealServiceTelling(t *testing.T, hub *events.Hub, change ...func(*api.Op
 		running.Wait()
 	})
 	eventually(t, "the node votes", func() bool { return locker.Status().Ready })
-	return newService(t, nil, append(change, func(o *api.Options) {
-		o.Service, o.Guard = locker, guard
-	})...)
+	return newService(t, nil, append(change, func(o *api.Options) { o.Service = locker })...)
 }
 
 func tokenHeader(l wire.Lease) string {

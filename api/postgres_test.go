@@ -1,0 +1,107 @@
+package api_test
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
+	"github.com/fencelock/fencelock/storage/pgstore"
+)
+
+// TestServiceOnPostgres is the suite over two servers that share a database. Calls take
+// turns, so that every lease is used through both.
+func TestServiceOnPostgres(t *testing.T) {
+	pg := testenv.StartPostgres(t)
+	var lines []string
+	for _, caller := range servicetest.Callers {
+		lines = append(lines, line(caller, "admin=*"))
+	}
+	var databases atomic.Int64
+	servicetest.Run(t, func(t *testing.T) lockcore.Service {
+		t.Helper()
+		database := newDatabase(t, pg.URL(), "suite"+strconv.FormatInt(databases.Add(1), 10))
+		var both [2]remote
+		for i := range both {
+			both[i].s = serveNode(t, openPostgres(t, database), nil, withAccess(t, lines...))
+			both[i].Service = both[i].s.handler.Service
+		}
+		return &turns{Service: both[0].Service, both: both}
+	})
+}
+
+func newDatabase(t *testing.T, admin, name string) string {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := conn.Exec(t.Context(), `CREATE DATABASE `+name); err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+func openPostgres(t *testing.T, database string) *replica.Node {
+	t.Helper()
+	store, err := pgstore.Open(t.Context(), database, pgstore.Options{Timeout: 20 * time.Second, Patience: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	n, err := replica.New(t.Context(), "postgres", store, replica.Options{Bootstrap: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	return n
+}
+
+// turns is a lockcore.Service over two servers, which take turns.
+type turns struct {
+	lockcore.Service
+	both [2]remote
+	n    atomic.Int64
+}
+
+func (s *turns) next() *remote { return &s.both[s.n.Add(1)%2] }
+
+func (s *turns) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	return s.next().Acquire(ctx, req)
+}
+
+func (s *turns) Extend(ctx context.Context, id string, ttl time.Duration) (lockcore.Lease, error) {
+	return s.next().Extend(ctx, id, ttl)
+}
+
+func (s *turns) Release(ctx context.Context, id string) error { return s.next().Release(ctx, id) }
+
+func (s *turns) Lease(ctx context.Context, id string) (lockcore.Lease, error) {
+	return s.next().Lease(ctx, id)
+}
+
+func (s *turns) Inspect(ctx context.Context, resource string) (lockcore.LockState, error) {
+	return s.next().Inspect(ctx, resource)
+}
+
+func (s *turns) List(ctx context.Context, req lockcore.ListRequest) (lockcore.LockPage, error) {
+	return s.next().List(ctx, req)
+}
+
+func (s *turns) Break(ctx context.Context, resource string) error {
+	return s.next().Break(ctx, resource)
+}
