@@ -113,6 +113,10 @@ kill-rounds: ## is a command dead before the next grant? ROUNDS (100) with the s
 conformance: ## what each client does in each scenario of the conformance kit, and whether that is right
 	@$(GO) test ./clients/conformance -count=1 -v -run '^TestConformance$$' -timeout 10m
 
+.PHONY: faults-python
+faults-python: ## the Python client for FAULTS_FOR (10m) against servers that are killed and frozen: no deposit lost, no late work, no leak
+	$(GO) test ./clients/python -count=1 -v -run '^TestSoakFaults$$' -timeout 0 -args -for $(or $(FAULTS_FOR),10m)
+
 .PHONY: bench-guard
 bench-guard: ## what the guard costs in Postgres, side by side with pgbench (RUNS=5, SECONDS_EACH=3)
 	storage/pgguard/bench/run.sh

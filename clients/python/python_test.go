@@ -2,6 +2,7 @@
 package python_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -80,6 +81,33 @@ func run(t *testing.T, dir, name string, args ...string) string {
 		t.Fatalf("%s: %v\n%s", cmd, err, out)
 	}
 	return string(out)
+}
+
+// A pair costs at most 1.3 times one of a bare loop over http.client, in one run.
+func TestSoakSpeed(t *testing.T) {
+	testenv.NeedsServer(t)
+	server := &lockServer{bin: buildService(t), address: freeAddress(t), env: []string{
+		"FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "fencelock.db"), "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0",
+	}}
+	t.Cleanup(server.kill)
+	server.start(t)
+	for tries := 5; ; tries-- {
+		var measured struct {
+			Microseconds, Ratios map[string]float64
+		}
+		said := run(t, ".", testenv.Pythons(t)[0].Path, "tests/speed.py", "http://"+server.address, "21", "100")
+		if err := json.Unmarshal([]byte(said), &measured); err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+		worst := max(measured.Ratios["pair"], measured.Ratios["lock"], measured.Ratios["aio"])
+		t.Logf("a pair, in microseconds: %v; beside a bare loop: %v", measured.Microseconds, measured.Ratios)
+		if worst <= 1.3 {
+			return
+		}
+		if tries == 1 {
+			t.Fatalf("a pair costs %.2f times a bare one, want 1.3 at most", worst)
+		}
+	}
 }
 
 // accounts makes a database with a protected table of a thousand accounts.

@@ -313,6 +313,10 @@ class Protocol:
             else:
                 due = self._due(grant)
 
+    def first_extend(self, grant: Grant) -> float:
+        """When ``keep`` first has something to do: it need not run before."""
+        return self.now() + (grant.left if grant.capped else min(self._due(grant), grant.left))
+
     @staticmethod
     def _due(grant: Grant) -> float:
         """Seconds until a third of the TTL has passed since validity began."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import select
 import socket
@@ -39,6 +40,9 @@ class _Stop:
             if self._sock is not None:
                 _shut(self._sock)
 
+    def is_set(self) -> bool:
+        return self._set.is_set()
+
     def watch(self, sock: Optional[socket.socket]) -> None:
         with self._lock:
             self._sock = sock
@@ -50,6 +54,57 @@ class _Stop:
             raise _Stopped
 
 
+class _Alarm:
+    """Starts the threads that keep leases alive when their first extension is due, so that a
+    lease which is released before costs none. Its own thread ends when nothing is due."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._due: Dict["Lease", float] = {}
+        self._wake = math.inf
+        self._thread: Optional[threading.Thread] = None
+
+    def add(self, lease: "Lease", at: float) -> None:
+        with self._changed:
+            self._due[lease] = at
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="fencelock alarm", daemon=True)
+                self._thread.start()
+            elif at < self._wake:
+                self._changed.notify()
+
+    def remove(self, lease: "Lease") -> None:
+        with self._changed:
+            self._due.pop(lease, None)
+
+    def close(self) -> None:
+        with self._changed:
+            self._due.clear()
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                now = time.monotonic()
+                ready = [lease for lease, at in self._due.items() if at <= now]
+                for lease in ready:
+                    del self._due[lease]
+                if not ready:
+                    if not self._due:
+                        self._thread = None
+                        return
+                    self._wake = min(self._due.values())
+                    self._changed.wait(self._wake - now)
+            for lease in ready:
+                try:
+                    lease._start_keeping()
+                except RuntimeError:  # the system has no thread to spare now
+                    self.add(lease, time.monotonic() + 0.1)
+
+
 def _shut(sock: socket.socket) -> None:
     try:
         sock.shutdown(socket.SHUT_RDWR)
@@ -58,10 +113,11 @@ def _shut(sock: socket.socket) -> None:
 
 
 class _Connections:
-    """The connections of one process."""
+    """The connections of one process, and its alarm."""
 
     def __init__(self, context: Optional[ssl.SSLContext]) -> None:
         self.pid = os.getpid()
+        self.alarm = _Alarm()
         self._context = context
         self._lock = threading.Lock()
         self._idle: Dict[Server, List[socket.socket]] = {}
@@ -170,7 +226,9 @@ class Client:
 
     def close(self) -> None:
         """Closes the connections. Leases that are held end with their TTL."""
-        self._connections().drop(closed=True)
+        connections = self._connections()
+        connections.alarm.close()
+        connections.drop(closed=True)
 
     # Leases
 
@@ -318,7 +376,10 @@ class Lease(LeaseView):
         super().__init__(grant)
         self._client = client
         self._lost = threading.Event()
+        self._guard = threading.Lock()
         self._released = False
+        self._on_lost: Optional[Callable[[Lease], object]] = None
+        self._alarm: Optional[_Alarm] = None
         self._stop: Optional[_Stop] = None
         self._keeper: Optional[threading.Thread] = None
 
@@ -339,27 +400,37 @@ class Lease(LeaseView):
         self._client._run(self._client._protocol.release(self._grant))
         self._grant.gone, self._released = "it was released", True
 
-    def _stop_keeping(self) -> None:
-        if self._stop and self._keeper:
-            self._stop.set()
-            self._keeper.join()
-
     def _keep(self, margin: Optional[float], on_lost: Optional[Callable[["Lease"], object]]) -> None:
         grant = self._grant
         grant.margin = grant.ttl / 10 if margin is None else min(margin, grant.ttl * 2 / 3)
-        stop = self._stop = _Stop()
+        self._on_lost, self._stop = on_lost, _Stop()
+        alarm = self._alarm = self._client._connections().alarm
+        alarm.add(self, self._client._protocol.first_extend(grant))
 
-        def keep() -> None:
-            try:
-                grant.gone = self._client._run(self._client._protocol.keep(grant), stop)
-            except _Stopped:
-                return
-            self._lost.set()
-            if on_lost:
-                on_lost(self)
+    def _start_keeping(self) -> None:
+        with self._guard:
+            if self._stop and not self._stop.is_set():
+                self._keeper = threading.Thread(target=self._keep_alive, args=(self._stop,), name=f"fencelock {self.resource}", daemon=True)
+                self._keeper.start()
 
-        self._keeper = threading.Thread(target=keep, name=f"fencelock {grant.name}", daemon=True)
-        self._keeper.start()
+    def _keep_alive(self, stop: _Stop) -> None:
+        try:
+            self._grant.gone = self._client._run(self._client._protocol.keep(self._grant), stop)
+        except _Stopped:
+            return
+        self._lost.set()
+        if self._on_lost:
+            self._on_lost(self)
+
+    def _stop_keeping(self) -> None:
+        if self._stop is None or self._alarm is None:
+            return
+        self._alarm.remove(self)
+        with self._guard:
+            self._stop.set()
+            keeper = self._keeper
+        if keeper and keeper is not threading.current_thread():
+            keeper.join()
 
     def _finish(self) -> str:
         """Ends the keep-alive, and then the lease. Returns why it was lost, or ""."""

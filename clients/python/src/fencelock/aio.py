@@ -149,7 +149,7 @@ class Client:
             sent = True
             writer.write(request.data)
             parser = _http.Parser()
-            answer = await self._read(reader, parser, request, deadline)
+            answer = await self._read((reader, writer), parser, request, deadline)
             if parser.keep_alive:
                 self._put(request.server, (reader, writer))
                 writer = None
@@ -161,19 +161,29 @@ class Client:
             if writer is not None:
                 writer.transport.abort()
 
-    async def _read(self, reader: asyncio.StreamReader, parser: _http.Parser, request: Send, deadline: float) -> _http.Answer:
-        answer = None
-        while answer is None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise asyncio.TimeoutError
+    async def _read(self, connection: _Connection, parser: _http.Parser, request: Send, deadline: float) -> _http.Answer:
+        reader, writer = connection
+        timer = asyncio.get_running_loop().call_later(max(0.0, deadline - time.monotonic()), writer.transport.abort)
+        try:
+            answer = None
+            while answer is None:
+                answer = parser.feed(await (self._probing(reader, request.server) if request.waits else reader.read(65536)))
+            return answer
+        except _http.Malformed:
+            if time.monotonic() >= deadline:
+                raise asyncio.TimeoutError from None
+            raise
+        finally:
+            timer.cancel()
+
+    async def _probing(self, reader: asyncio.StreamReader, server: Server) -> bytes:
+        """Reads, and raises if the server does not answer at all: a frozen one would keep a
+        request that waits in the queue until the end of its wait."""
+        while True:
             try:
-                answer = parser.feed(await asyncio.wait_for(reader.read(65536), min(left, PROBE_EVERY) if request.waits else left))
+                return await asyncio.wait_for(reader.read(65536), PROBE_EVERY)
             except asyncio.TimeoutError:
-                if not request.waits:
-                    raise
-                await self._probe(request.server)
-        return answer
+                await self._probe(server)
 
     async def _probe(self, server: Server) -> None:
         try:
@@ -217,6 +227,7 @@ class Lease(LeaseView):
         super().__init__(grant)
         self._client = client
         self._released = False
+        self._alarm: Optional[asyncio.TimerHandle] = None
         self._keeper: Optional["asyncio.Task[None]"] = None
 
     async def extend(self) -> None:
@@ -237,9 +248,15 @@ class Lease(LeaseView):
             grant.gone = await self._client._run(self._client._protocol.keep(grant))
             tell()
 
-        self._keeper = asyncio.get_running_loop().create_task(keep())
+        def start() -> None:
+            self._keeper = loop.create_task(keep())
+
+        loop = asyncio.get_running_loop()  # a lease that is released before its first extension costs no task
+        self._alarm = loop.call_later(max(0.0, self._client._protocol.first_extend(grant) - time.monotonic()), start)
 
     async def _stop_keeping(self) -> None:
+        if self._alarm:
+            self._alarm.cancel()
         if self._keeper:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])

@@ -1,0 +1,173 @@
+"""A worker of the fault run (faults_test.go): python3 faults.py sync|aio SERVERS THREADS TTL
+
+It deposits into guarded accounts under locks until its standard input ends, and then says
+what it leaked. It writes lines of JSON:
+  {"effect": id}                       a deposit that was committed
+  {"work": [account, begin, end, until]}  it worked on an account; monotonic seconds
+  {"errors": {...}, "threads": n, "sockets": n}   at the end
+DATABASE_URL names the database."""
+
+import asyncio
+import collections
+import json
+import os
+import random
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src"))
+
+import psycopg  # noqa: E402
+
+import fencelock  # noqa: E402
+from fencelock import aio  # noqa: E402
+from fencelock.guard import fenced  # noqa: E402
+
+KIND, SERVERS, WORKERS, TTL = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+URL = os.environ["DATABASE_URL"]
+ACCOUNTS = 5
+STEP = 0.01  # seconds between two looks at the lease
+
+errors = collections.Counter()
+printing = threading.Lock()
+ending = threading.Event()
+
+
+def say(**line):
+    with printing:
+        print(json.dumps(line), flush=True)
+
+
+def steps():
+    """Most work is short; some outlives the TTL."""
+    return int(random.choice((0.02, 0.1, 0.3, TTL * 1.5)) / STEP)
+
+
+def new_id():
+    return f"{os.getpid()}-{random.getrandbits(62):x}"
+
+
+BALANCE = "SELECT balance FROM accounts WHERE id = %s"
+DEPOSIT = "UPDATE accounts SET balance = %s WHERE id = %s"
+EFFECT = "INSERT INTO effects (id, account) VALUES (%s, %s)"
+
+
+def deposit(client, conn):
+    account = random.randint(1, ACCOUNTS)
+    with client.lock(f"accounts/{account}", ttl=TTL, wait=random.choice((0, 5, 20))) as lease:
+        begin = time.monotonic()
+        try:
+            for _ in range(steps()):
+                time.sleep(STEP)
+                lease.check()
+            id = new_id()
+            with fenced(conn, lease):
+                (balance,) = conn.execute(BALANCE, (account,)).fetchone()
+                conn.execute(EFFECT, (id, account))
+                conn.execute(DEPOSIT, (balance + 1, account))
+        finally:
+            say(work=[account, begin, time.monotonic(), lease.until])
+        say(effect=id)
+
+
+async def adeposit(client, conn):
+    account = random.randint(1, ACCOUNTS)
+    async with client.lock(f"accounts/{account}", ttl=TTL, wait=random.choice((0, 5, 20))) as lease:
+        begin = time.monotonic()
+        try:
+            for _ in range(steps()):
+                await asyncio.sleep(STEP)
+            id = new_id()
+            async with aio.fenced(conn, lease):
+                (balance,) = await (await conn.execute(BALANCE, (account,))).fetchone()
+                await conn.execute(EFFECT, (id, account))
+                await conn.execute(DEPOSIT, (balance + 1, account))
+        finally:
+            say(work=[account, begin, time.monotonic(), lease.until])
+        say(effect=id)
+
+
+def note(error):
+    errors[type(error).__name__] += 1
+    if not isinstance(error, (fencelock.FencelockError, psycopg.OperationalError)):
+        errors[f"unexpected: {error!r}"] += 1
+
+
+def worker(client):
+    conn = psycopg.connect(URL, autocommit=True)
+    while not ending.is_set():
+        try:
+            deposit(client, conn)
+        except Exception as e:
+            note(e)
+            time.sleep(0.01)
+    conn.close()
+
+
+def sockets():
+    n = 0
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            n += os.readlink(f"/proc/self/fd/{fd}").startswith("socket")
+        except OSError:
+            pass
+    return n
+
+
+def leaks(threads_before, sockets_before):
+    end = time.monotonic() + 5
+    while time.monotonic() < end and (threading.active_count() > threads_before or sockets() > sockets_before):
+        time.sleep(0.05)
+    return {"threads": threading.active_count() - threads_before, "sockets": sockets() - sockets_before}
+
+
+def run_sync():
+    before = threading.active_count(), sockets()
+    client = fencelock.Client(SERVERS, timeout=2)
+    threads = [threading.Thread(target=worker, args=(client,)) for _ in range(WORKERS)]
+    for t in threads:
+        t.start()
+    sys.stdin.read()
+    ending.set()
+    for t in threads:
+        t.join()
+    client.close()
+    say(errors=errors, **leaks(*before))
+
+
+async def aworker(client):
+    conn = await psycopg.AsyncConnection.connect(URL, autocommit=True)
+    while not ending.is_set():
+        try:
+            await adeposit(client, conn)
+        except Exception as e:
+            note(e)
+            await asyncio.sleep(0.01)
+        if conn.closed:  # a task that is cancelled in a statement loses its connection
+            conn = await psycopg.AsyncConnection.connect(URL, autocommit=True)
+    await conn.close()
+
+
+async def run_aio():
+    client = aio.Client(SERVERS, timeout=2)
+    tasks = [asyncio.create_task(aworker(client)) for _ in range(WORKERS)]
+    while not ending.is_set():
+        await asyncio.sleep(0.05)
+    await asyncio.gather(*tasks)
+    await client.close()
+    left = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+    for t in left:
+        errors[f"unexpected: {t!r}"] += 1
+
+
+def main():
+    if KIND == "sync":
+        return run_sync()
+    before = threading.active_count(), sockets()
+    threading.Thread(target=lambda: (sys.stdin.read(), ending.set()), daemon=True).start()
+    asyncio.run(run_aio())
+    say(errors=errors, **leaks(*before))
+
+
+main()
