@@ -17,7 +17,7 @@ import (
 // The budgets, in words: long pages are not read.
 const (
 	maxWordsReadme = 900
-	maxWords       = 20_000 // of everything below docs/ that is not generated
+	maxWords       = 22_000 // of everything below docs/ that is not generated
 )
 
 func TestPagesAreShort(t *testing.T) {
