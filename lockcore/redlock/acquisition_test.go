@@ -70,14 +70,15 @@ func TestFrozenMinorityCostsNothing(t *testing.T) {
 func TestLateGrantsAreConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
-		c.votes[0].counter, c.votes[1].counter = 6, 6
+		c.fakes[0].count(6)
+		c.fakes[1].count(6)
 		c.spoil(2, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return 20 * time.Millisecond, r })
 		lease := mustAcquire(t, c, req)
 		if lease.Token != 7 {
 			t.Fatalf("token %d", lease.Token)
 		}
 		settle(time.Second)
-		if got := c.votes[2].counter; got != 7 {
+		if got := c.fakes[2].counter(t); got != 7 {
 			t.Errorf("the slow node's counter is %d: it was not confirmed", got)
 		}
 	})
@@ -121,14 +122,14 @@ func TestUnequalGrantsAreConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
 		c.cut(2)
-		c.votes[0].counter = 4
+		c.fakes[0].count(4)
 		began := time.Now()
 		lease := mustAcquire(t, c, req)
 		if took := time.Since(began); lease.Token != 5 || took != 2*roundTrip {
 			t.Errorf("token %d after %s", lease.Token, took)
 		}
-		if c.votes[1].counter != 5 || c.votes[1].grant != 5 {
-			t.Errorf("node 2 holds %+v", c.votes[1])
+		if c.fakes[1].counter(t) != 5 || c.fakes[1].lock().Grant != 5 {
+			t.Errorf("node 2 holds %s", c.fakes[1])
 		}
 	})
 }
@@ -139,12 +140,12 @@ func TestUnansweredConfirmIsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
 		c.cut(2)
-		c.votes[0].counter = 4
+		c.fakes[0].count(4)
 		c.fakes[1].answer(func(op node.Op) (time.Duration, node.Reply) {
 			if op.Kind == node.OpConfirm {
 				return -1, node.Reply{}
 			}
-			return roundTrip, c.votes[1].do(op)
+			return roundTrip, c.fakes[1].Apply(op)
 		})
 		limit := 2 * c.cfg.NodeTimeout
 		began := time.Now()
@@ -217,7 +218,7 @@ func TestAbandonedAcquireLeavesNoVote(t *testing.T) {
 	for _, after := range []time.Duration{0, 500 * time.Microsecond, 2 * time.Millisecond, 12 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t, 3, Config{})
-			c.votes[0].counter = 4
+			c.fakes[0].count(4)
 			for i := range 3 {
 				slow := time.Duration(i+1) * 5 * time.Millisecond
 				c.spoil(i, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
@@ -288,8 +289,7 @@ func TestSplitVotesAreRetried(t *testing.T) {
 		// Another caller's votes on one node, a third's on another; both go
 		// back a little later.
 		for i := range 2 {
-			c.votes[i].lease, c.votes[i].grant = []string{"one", "two"}[i], 1
-			c.votes[i].counter, c.votes[i].until = 1, time.Now().Add(3*time.Millisecond)
+			c.fakes[i].take([]string{"one", "two"}[i], 3*time.Millisecond)
 		}
 		c.spoil(2, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return roundTrip / 2, r })
 		lease := mustAcquire(t, c, req)
@@ -312,7 +312,7 @@ func TestSplitVotesAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
 		for i, lease := range []string{"one", "two", "three"} {
-			c.votes[i].lease, c.votes[i].until = lease, time.Now().Add(time.Minute)
+			c.fakes[i].take(lease, time.Minute)
 		}
 		began := time.Now()
 		_, err := c.Acquire(t.Context(), req)
@@ -328,15 +328,15 @@ func TestSplitVotesAreGivenUp(t *testing.T) {
 func TestStaleEpochIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
-		for _, v := range c.votes {
-			v.epoch = 7
+		for _, f := range c.fakes {
+			f.install(t, 7)
 		}
 		lease := mustAcquire(t, c, req)
 		if c.set.members.Epoch() != 7 {
 			t.Errorf("the epoch is %d", c.set.members.Epoch())
 		}
-		for _, v := range c.votes {
-			v.epoch = 9
+		for _, f := range c.fakes {
+			f.install(t, 9)
 		}
 		if _, err := c.Extend(t.Context(), lease.ID, 0); err != nil {
 			t.Errorf("extend: %v", err)
@@ -348,12 +348,18 @@ func TestStaleEpochIsRetried(t *testing.T) {
 func TestImplausibleGrantDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
-		c.votes[1].counter = 1 << 52
+		broken := func(_ node.Op, r node.Reply) (time.Duration, node.Reply) {
+			if r.Outcome == node.Granted {
+				r.Grant = 1 << 52
+			}
+			return roundTrip, r
+		}
+		c.spoil(1, broken)
 		lease := mustAcquire(t, c, req)
 		if lease.Token != 1 {
 			t.Errorf("token %d", lease.Token)
 		}
-		c.votes[2].counter = 1 << 52
+		c.spoil(2, broken)
 		if _, err := c.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "other"}); err != nil {
 			// One sound node of three is no quorum.
 			t.Log(err)
@@ -404,7 +410,7 @@ func TestExhaustedAndMismatched(t *testing.T) {
 func TestIdempotentRetryFindsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
-		c.votes[2].counter = 8
+		c.fakes[2].count(8)
 		keyed := req
 		keyed.IdempotencyKey = "key"
 		first := mustAcquire(t, c, keyed)
@@ -458,7 +464,7 @@ func TestHeldWithANodeDownIsHeld(t *testing.T) {
 		c := newCluster(t, 5, Config{})
 		first := mustAcquire(t, c, req)
 		settle(time.Second)
-		c.fakes[0].answer(func(node.Op) (time.Duration, node.Reply) { return 0, node.Reply{Err: errFake} })
+		c.fakes[0].answer(func(node.Op) (time.Duration, node.Reply) { return 0, node.Reply{Err: errNoAnswer} })
 		for _, slow := range []int{3, 4} {
 			c.spoil(slow, func(_ node.Op, r node.Reply) (time.Duration, node.Reply) { return 10 * roundTrip, r })
 		}

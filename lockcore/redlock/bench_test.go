@@ -79,7 +79,7 @@ func BenchmarkLeaseID(b *testing.B) {
 }
 
 // instantNode grants and releases everything at once, as the caller submits it.
-type instantNode struct{ fakeNode }
+type instantNode struct{ *fakeNode }
 
 func (*instantNode) Submit(op *node.Op, index int, sink node.Sink) {
 	sink.Deliver(index, node.Reply{Outcome: node.Granted, Grant: 41, Remaining: op.TTL, TTL: op.TTL})
@@ -90,7 +90,7 @@ func (*instantNode) Submit(op *node.Op, index int, sink node.Sink) {
 func BenchmarkLocker(b *testing.B) {
 	nodes := make([]node.Node, 5)
 	for i := range nodes {
-		nodes[i] = &instantNode{fakeNode{name: "node" + strconv.Itoa(i)}}
+		nodes[i] = &instantNode{newFake("node" + strconv.Itoa(i))}
 	}
 	keys := testKeys(b, "a secret")
 	locker, err := New(Config{Keys: func() *Keys { return keys }}, nodes)

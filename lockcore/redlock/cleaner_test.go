@@ -11,7 +11,8 @@ import (
 
 // cleanupOf sends one release to a fake node and returns the two.
 func cleanupOf(until time.Duration, again recheck, script func(op node.Op) (time.Duration, node.Reply)) (*fakeNode, *cleaner) {
-	fake := &fakeNode{name: "fake", script: script}
+	fake := newFake("fake")
+	fake.script = script
 	c := newCleaner([]node.Node{fake})
 	c.send(0, node.Op{Kind: node.OpRelease, Resource: "r", Owner: "l"}, time.Now().Add(until), again)
 	return fake, c
@@ -94,7 +95,7 @@ func TestCleanerRechecksOnce(t *testing.T) {
 
 func TestCleanerIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fake := &fakeNode{name: "dead"}
+		fake := newFake("dead")
 		c := newCleaner([]node.Node{fake})
 		c.bound = 3
 		for range 5 {

@@ -53,8 +53,13 @@ func (s *set) tooLate(ctx context.Context, resource string, res *acquired) error
 	return e
 }
 
+// heldError is of a lease that a quorum holds or, as far as is known, may hold: then
+// without a token.
 func (b *ballot) heldError(resource, owner string) *lockcore.HeldError {
 	h := b.holdingOf(owner)
+	if b.countIf(func(r *node.Reply) bool { return r.Owner == owner }) < b.quorum {
+		h.token = 0
+	}
 	return &lockcore.HeldError{Resource: resource, Holder: h.holder, Token: h.token, Remaining: h.remaining, Waiters: b.waiting()}
 }
 

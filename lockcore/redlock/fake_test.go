@@ -12,27 +12,30 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
 )
 
-// fakeNode answers with the test's script. Without a script it does not answer.
+// fakeNode answers votes with the test's script, and the rest as a Model does that no
+// server observes. Without a script it does not answer.
 type fakeNode struct {
-	name string
+	*nodetest.Model
 
 	mu     sync.Mutex
 	script func(op node.Op) (after time.Duration, reply node.Reply) // after < 0: no answer
 	asked  []node.Op
-	vote   *vote1 // that the script answers by, if any
+}
+
+func newFake(name string) *fakeNode {
+	return &fakeNode{Model: nodetest.NewModel(nodetest.ModelOptions{Name: name})}
 }
 
 func fakes(n int) []node.Node {
 	nodes := make([]node.Node, n)
 	for i := range nodes {
-		nodes[i] = &fakeNode{name: fmt.Sprintf("node%d", i+1)}
+		nodes[i] = newFake(fmt.Sprintf("node%d", i+1))
 	}
 	return nodes
 }
-
-func (f *fakeNode) Name() string { return f.name }
 
 // Submit notes the op and answers by the script, from another goroutine.
 func (f *fakeNode) Submit(op *node.Op, index int, sink node.Sink) {
@@ -67,43 +70,52 @@ func (f *fakeNode) answer(script func(op node.Op) (time.Duration, node.Reply)) {
 	f.script = script
 }
 
-var errFake = errors.New("fake nodes are not members")
-
-func (f *fakeNode) Join(node.Cluster) {}
-
-func (f *fakeNode) Subscribe(ctx context.Context, _ string, _ node.Listener) { <-ctx.Done() }
-
+// Observe never ends.
 func (f *fakeNode) Observe(ctx context.Context) (node.Observation, error) {
 	<-ctx.Done()
 	return node.Observation{}, ctx.Err()
 }
 
-func (f *fakeNode) InstallEpoch(context.Context, node.Epoch) (node.Marks, error) {
-	return node.Marks{}, errFake
-}
-
-func (f *fakeNode) Survey(context.Context, node.Epoch, string) ([]node.CarriedLock, string, error) {
-	return nil, "", errFake
-}
-
-func (f *fakeNode) Counters(context.Context, node.Epoch, []string) ([]fencing.Token, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.vote == nil {
-		return nil, errFake
+// admit lets the node vote in epoch 1.
+func (f *fakeNode) admit(t *testing.T, c node.Cluster) {
+	t.Helper()
+	seen, err := f.Model.Observe(t.Context())
+	a := node.Admission{Incarnation: seen.Incarnation, Epoch: 1, Bootstrapped: 1, Cluster: c, MaxTTL: time.Minute}
+	if err := errors.Join(err, f.Stage(t.Context(), a), f.Admit(t.Context(), a)); err != nil {
+		t.Fatal(err)
 	}
-	return []fencing.Token{f.vote.counter}, nil
 }
 
-func (f *fakeNode) Scan(context.Context, string, string, int) ([]string, string, error) {
-	return nil, "", errFake
+// count takes the counter of "r" up to a token.
+func (f *fakeNode) count(token fencing.Token) {
+	f.Apply(node.Op{Kind: node.OpRelease, Resource: "r", Owner: "counting", Token: token - 1})
 }
-func (f *fakeNode) Quarantine(context.Context, string) error                         { return errFake }
-func (f *fakeNode) Stage(context.Context, node.Admission) error                      { return errFake }
-func (f *fakeNode) Load(context.Context, node.Admission, []node.CarriedLock) error   { return errFake }
-func (f *fakeNode) Admit(context.Context, node.Admission) error                      { return errFake }
-func (f *fakeNode) RaiseMaxTTL(context.Context, time.Duration) error                 { return errFake }
-func (f *fakeNode) ReplaceSecrets(context.Context, node.Secrets, node.Secrets) error { return errFake }
+
+// take gives "r" to an owner.
+func (f *fakeNode) take(owner string, ttl time.Duration) {
+	f.Apply(node.Op{Kind: node.OpAcquire, Epoch: 1, Resource: "r", Owner: owner, TTL: ttl})
+}
+
+// install puts the node into an epoch.
+func (f *fakeNode) install(t *testing.T, epoch node.Epoch) {
+	t.Helper()
+	if _, err := f.InstallEpoch(t.Context(), epoch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// counter is that of "r".
+func (f *fakeNode) counter(t *testing.T) fencing.Token {
+	t.Helper()
+	counters, err := f.Counters(t.Context(), 1, []string{"r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counters[0]
+}
+
+// lock is what the node shows of "r".
+func (f *fakeNode) lock() node.Reply { return f.Apply(node.Op{Kind: node.OpRead, Resource: "r"}) }
 
 // testKeys are the keys of clusters without membership, and so without a secret of their own.
 func testKeys(tb testing.TB, secrets ...string) *Keys {
@@ -120,63 +132,12 @@ func testKeys(tb testing.TB, secrets ...string) *Keys {
 	return keys
 }
 
-// vote is a small node: one lock and one counter a resource, in epoch 1, which
-// answers at once. It is what the scripts of most tests build upon.
-type vote1 struct {
-	counter fencing.Token
-	lease   string
-	grant   fencing.Token
-	attempt string
-	until   time.Time
-	ttl     time.Duration
-	meta    string
-	epoch   node.Epoch
-}
-
-func (v *vote1) do(op node.Op) node.Reply {
-	held := v.lease != "" && time.Now().Before(v.until)
-	own := held && v.lease == op.Owner
-	left := time.Until(v.until)
-	if op.Epoch < v.epoch && (op.Kind == node.OpAcquire || op.Kind == node.OpConfirm || op.Kind == node.OpExtend) {
-		return node.Reply{Outcome: node.StaleEpoch, Epoch: v.epoch}
-	}
-	switch {
-	case op.Kind == node.OpAcquire && own:
-		v.attempt = "="
-		return node.Reply{Outcome: node.Granted, Existing: true, Grant: v.grant, Remaining: left, TTL: v.ttl, Meta: v.meta}
-	case op.Kind == node.OpAcquire && held:
-		return node.Reply{Outcome: node.Held, Grant: v.grant, Remaining: left, TTL: v.ttl, Meta: v.meta, Owner: v.lease}
-	case op.Kind == node.OpAcquire:
-		v.counter++
-		v.lease, v.grant, v.attempt, v.meta = op.Owner, v.counter, op.Attempt, op.Meta
-		v.until, v.ttl = time.Now().Add(op.TTL), op.TTL
-		return node.Reply{Outcome: node.Granted, Grant: v.grant, Remaining: op.TTL, TTL: op.TTL}
-	case op.Kind == node.OpConfirm && own && v.grant <= op.Token:
-		v.counter, v.grant = max(v.counter, op.Token), op.Token
-		return node.Reply{Outcome: node.Granted, Grant: op.Token, Remaining: left}
-	case op.Kind == node.OpExtend && own && v.grant <= op.Token:
-		v.until, v.ttl = time.Now().Add(op.TTL), op.TTL
-		return node.Reply{Outcome: node.Granted, Grant: v.grant, Remaining: op.TTL, Meta: v.meta}
-	case op.Kind == node.OpExtend && !held && v.counter <= op.Token:
-		v.lease, v.grant, v.attempt, v.meta = op.Owner, op.Token, "", ""
-		v.until, v.ttl = time.Now().Add(op.TTL), op.TTL
-		return node.Reply{Outcome: node.Granted, Grant: op.Token, Remaining: op.TTL, Recreated: true}
-	case (op.Kind == node.OpRelease || op.Kind == node.OpReleaseAfter) && own && (v.attempt == "" || v.grant <= op.Token), op.Kind == node.OpRetract && own && op.Attempt == v.attempt && v.grant > op.Above:
-		v.lease = ""
-		return node.Reply{Outcome: node.Granted, Grant: v.grant}
-	case op.Kind == node.OpRead && held:
-		return node.Reply{Outcome: node.Granted, Grant: v.grant, Remaining: left, TTL: v.ttl, Meta: v.meta, Owner: v.lease}
-	}
-	return node.Reply{Outcome: node.NotHeld}
-}
-
 // cluster is a Locker over fake nodes that vote, without membership: it starts
 // in epoch 1. A test spoils single nodes through answer.
 type cluster struct {
 	*Locker
 	set   *set
 	fakes []*fakeNode
-	votes []*vote1
 }
 
 // roundTrip is how long a vote of a sound fake node takes.
@@ -196,10 +157,10 @@ func newCluster(t *testing.T, n int, cfg Config) *cluster {
 	l.sets[0].members.Learn(1)
 	c := &cluster{Locker: l, set: l.sets[0]}
 	for _, n := range nodes {
-		f, v := n.(*fakeNode), &vote1{epoch: 1}
-		f.vote = v
-		c.fakes, c.votes = append(c.fakes, f), append(c.votes, v)
-		f.answer(func(op node.Op) (time.Duration, node.Reply) { return roundTrip, v.do(op) })
+		f := n.(*fakeNode)
+		f.admit(t, l.sets[0].members.Cluster())
+		c.fakes = append(c.fakes, f)
+		f.answer(func(op node.Op) (time.Duration, node.Reply) { return roundTrip, f.Apply(op) })
 	}
 	return c
 }
@@ -207,8 +168,8 @@ func newCluster(t *testing.T, n int, cfg Config) *cluster {
 // spoil lets a test change or swallow what a voting node answers: the op takes
 // effect first.
 func (c *cluster) spoil(i int, change func(op node.Op, reply node.Reply) (time.Duration, node.Reply)) {
-	v := c.votes[i]
-	c.fakes[i].answer(func(op node.Op) (time.Duration, node.Reply) { return change(op, v.do(op)) })
+	f := c.fakes[i]
+	f.answer(func(op node.Op) (time.Duration, node.Reply) { return change(op, f.Apply(op)) })
 }
 
 // heal makes a node answer as it should again.
@@ -225,12 +186,10 @@ func (c *cluster) cut(nodes ...int) {
 
 // locked counts the nodes that have a lock.
 func (c *cluster) locked() (n int) {
-	for i := range c.votes {
-		c.fakes[i].mu.Lock()
-		if v := c.votes[i]; v.lease != "" && time.Now().Before(v.until) {
+	for _, f := range c.fakes {
+		if f.lock().Outcome == node.Granted {
 			n++
 		}
-		c.fakes[i].mu.Unlock()
 	}
 	return n
 }

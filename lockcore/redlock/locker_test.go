@@ -36,7 +36,7 @@ func TestExtendWithoutATTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
 		lease := mustAcquire(t, c, req)
-		for _, ttl := range []time.Duration{7 * time.Second, 50 * time.Second} {
+		for _, ttl := range []time.Duration{20 * time.Second, 50 * time.Second} {
 			if _, err := c.Extend(t.Context(), lease.ID, ttl); err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,8 @@ func TestLostExtendIsTakenBack(t *testing.T) {
 		lease := mustAcquire(t, c, req)
 		settle(time.Second)
 		for i := range 2 {
-			c.votes[i].lease, c.votes[i].counter = "", 9
+			c.fakes[i].ExpireNow("r")
+			c.fakes[i].count(9)
 		}
 		if _, err := c.Extend(t.Context(), lease.ID, 0); !errors.Is(err, lockcore.ErrNotHeld) {
 			t.Fatal(err)
@@ -171,7 +172,8 @@ func TestRelease(t *testing.T) {
 		if err := c.Release(t.Context(), lease.ID); !errors.Is(err, lockcore.ErrNotHeld) {
 			t.Errorf("a second release: %v", err)
 		}
-		if next := mustAcquire(t, c, req); next.Token != lease.Token+1 {
+		// The release took the counter past the token.
+		if next := mustAcquire(t, c, req); next.Token != lease.Token+2 {
 			t.Errorf("the next token is %d after %d", next.Token, lease.Token)
 		}
 	})
@@ -188,7 +190,7 @@ func TestReleaseGoesOnInTheBackground(t *testing.T) {
 			if tries++; tries < 4 {
 				return roundTrip / 2, node.Reply{Outcome: node.Failed, Err: node.ErrNodeDown}
 			}
-			return roundTrip, c.votes[2].do(op)
+			return roundTrip, c.fakes[2].Apply(op)
 		})
 		if err := c.Release(t.Context(), lease.ID); err != nil {
 			t.Fatal(err)
@@ -230,7 +232,7 @@ func TestReleaseGoesOnAfterALateFailure(t *testing.T) {
 				first = false
 				return time.Second, node.Reply{Outcome: node.Failed, Err: errNoAnswer, Sent: true}
 			}
-			return roundTrip, c.votes[2].do(op)
+			return roundTrip, c.fakes[2].Apply(op)
 		})
 		if err := c.Release(t.Context(), lease.ID); err != nil {
 			t.Fatal(err)
@@ -282,13 +284,11 @@ func TestReleaseTakesBackALateVote(t *testing.T) {
 			c.fakes[2].answer(func(op node.Op) (time.Duration, node.Reply) {
 				if op.Kind == node.OpAcquire {
 					time.AfterFunc(100*time.Millisecond, func() {
-						c.fakes[2].mu.Lock()
-						defer c.fakes[2].mu.Unlock()
-						c.votes[2].do(op)
+						c.fakes[2].Apply(op)
 					})
 					return -1, node.Reply{}
 				}
-				return answers, c.votes[2].do(op)
+				return answers, c.fakes[2].Apply(op)
 			})
 			lease := mustAcquire(t, c, req)
 			if err := c.Release(t.Context(), lease.ID); err != nil {
@@ -336,7 +336,7 @@ func TestReleaseOfAPartlyLostLease(t *testing.T) {
 		c := newCluster(t, 3, Config{})
 		lease := mustAcquire(t, c, req)
 		synctest.Wait()
-		c.votes[1].lease = ""
+		c.fakes[1].ExpireNow("r")
 		if err := c.Release(t.Context(), lease.ID); err != nil {
 			t.Error(err)
 		}
@@ -401,7 +401,7 @@ func TestInspectAndBreak(t *testing.T) {
 func TestInspectOfAStrayVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 3, Config{})
-		c.votes[0].lease, c.votes[0].until = "other", time.Now().Add(time.Minute)
+		c.fakes[0].take("other", time.Minute)
 		if s, err := c.Inspect(t.Context(), "r"); err != nil || s.Held {
 			t.Errorf("%+v, %v", s, err)
 		}
