@@ -22,11 +22,12 @@ import (
 const (
 	firstPause   = 50 * time.Millisecond
 	maxPause     = time.Second
-	maxWait      = 10 * time.Minute // that a request may ask a server to wait
-	shortPoll    = time.Second      // the first poll after one that got no answer
-	abandonTime  = 10 * time.Second // to release what a given-up request was granted
-	tryPatience  = 2 * time.Second  // of a call that does not wait
-	shortestLast = time.Second      // what the last try has, though patience ends earlier
+	maxPollPause = 300 * time.Millisecond // of a wait without an answer, whose place is kept for 2 s
+	maxWait      = 10 * time.Minute       // that a request may ask a server to wait
+	shortPoll    = time.Second            // the first poll after one that got no answer
+	abandonTime  = 10 * time.Second       // to release what a given-up request was granted
+	tryPatience  = 2 * time.Second        // of a call that does not wait
+	shortestLast = time.Second            // what the last try has, though patience ends earlier
 )
 
 // call is one request, to be sent to whichever server answers. Every call may be
@@ -155,7 +156,7 @@ func (c *Client) try(ctx context.Context, call call) (sent time.Time, ambiguous 
 		case !errors.Is(err, ErrUnavailable):
 			return sent, t.ambiguous, t.settle(&call, err)
 		default:
-			pause = t.nextPause(err)
+			pause = t.nextPause(&call, err)
 			if t.failing()+pause > t.patience {
 				return sent, t.ambiguous, err
 			}
@@ -176,7 +177,10 @@ func cause(ctx context.Context) error {
 }
 
 // nextPause spreads callers that failed together, and obeys Retry-After of a limit.
-func (t *tries) nextPause(err error) time.Duration {
+func (t *tries) nextPause(call *call, err error) time.Duration {
+	if call.waits() && !answered(err) {
+		t.pause = min(t.pause, maxPollPause)
+	}
 	d := t.pause/2 + rand.N(t.pause) //nolint:gosec // no secret
 	t.pause = min(2*t.pause, maxPause)
 	if problem, ok := errors.AsType[*ProblemError](err); ok && problem.Status == http.StatusTooManyRequests {

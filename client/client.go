@@ -86,7 +86,7 @@ func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = 
 // New makes a Client for one or more servers of the same service, separated by
 // commas: a call goes to the next server when one does not answer.
 func New(servers string, opts ...Option) (*Client, error) {
-	c := &Client{timeout: 5 * time.Second, patience: 10 * time.Second, poll: 45 * time.Second, life: newLifetime()}
+	c := &Client{timeout: 5 * time.Second, patience: 15 * time.Second, poll: 45 * time.Second, life: newLifetime()}
 	for server := range strings.SplitSeq(servers, ",") {
 		u, err := url.Parse(strings.TrimSpace(server))
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {

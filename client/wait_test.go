@@ -289,8 +289,8 @@ func TestLostQuorum(t *testing.T) {
 		atMost   time.Duration
 		servedIn time.Duration // how long a server takes to answer
 	}{
-		"Do":                 {nil, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, 9 * time.Second, 11 * time.Second, 0},
-		"Do, slow answers":   {nil, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, 9 * time.Second, 16 * time.Second, 3 * time.Second},
+		"Do":                 {nil, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, 14 * time.Second, 16 * time.Second, 0},
+		"Do, slow answers":   {nil, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, 14 * time.Second, 20 * time.Second, 3 * time.Second},
 		"Do, more patience":  {[]client.Option{client.WithPatience(time.Minute)}, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, 58 * time.Second, 61 * time.Second, 0},
 		"TryDo":              {nil, func(c *client.Client, ctx context.Context) error { return c.TryDo(ctx, "r", nil) }, time.Second, 2 * time.Second, 0},
 		"TryDo, no patience": {[]client.Option{client.WithPatience(0)}, func(c *client.Client, ctx context.Context) error { return c.TryDo(ctx, "r", nil) }, 0, 0, 0},

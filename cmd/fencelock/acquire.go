@@ -46,7 +46,7 @@ func (f *lockFlags) add(cmd *cobra.Command) {
 	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait in the queue")
 	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitFailed, "exit code if the lock is held; with -n and 0, nothing is printed then")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing about the lock and the service: the exit code tells what happened")
-	flags.DurationVar(&f.patience, "patience", 10*time.Second, "how long to ask again while no server answers")
+	flags.DurationVar(&f.patience, "patience", 15*time.Second, "how long to ask again while no server answers, or none has a quorum")
 	flags.StringVar(&f.holder, "holder", "", "label that everybody sees (default host:pid)")
 	flags.StringVar(&f.metadata, "metadata", "", "JSON value that everybody sees")
 	cmd.ValidArgsFunction = f.resourceCompletion
