@@ -109,22 +109,22 @@ func TestConsoleFits(t *testing.T) {
 	nodes[2].Kill()
 	c.wait("the node that is away is shown", `document.querySelector('#strip').innerText.includes('unreachable')`)
 	c.wait("who waits is shown", `document.querySelector('#rows .waits')?.innerText == '3'`)
-	for _, view := range []struct{ name, hash, ready string }{
+	for _, at := range []struct{ name, hash, ready string }{
 		{"locks", "#/locks", `document.querySelectorAll('#rows tr').length == 8`},
 		{"groups", "#/locks?group=1&open=orders/", `document.querySelectorAll('#rows tr').length == 9 && document.querySelectorAll('#rows tr.group').length == 2`},
 		{"lock", "#/locks/orders%2F1000", `document.querySelectorAll('#queue li').length == 3 && document.querySelector('#record').innerText.includes('no guarded records')`},
 		{"nodes", "#/nodes", `document.querySelectorAll('.node-table tbody tr').length == 3`},
-		{"race", "#/race", `!document.querySelector('#run').disabled && !document.querySelector('#view-race').hidden`},
+		{"race", "#/race", `!document.querySelector('#run').disabled && !document.querySelector('#page-race').hidden`},
 	} {
-		c.look(view.hash)
-		c.wait(view.name, view.ready)
+		c.look(at.hash)
+		c.wait(at.name, at.ready)
 		for _, width := range widths {
 			c.run("resize", chromedp.EmulateViewport(width, 800))
-			c.layout(fmt.Sprintf("%s at %d", view.name, width))
+			c.layout(fmt.Sprintf("%s at %d", at.name, width))
 			if width == widths[0] || width == widths[len(widths)-1] {
-				c.audit(fmt.Sprintf("%s at %d", view.name, width))
+				c.audit(fmt.Sprintf("%s at %d", at.name, width))
 			}
-			c.shot(fmt.Sprintf("%s-%d", view.name, width))
+			c.shot(fmt.Sprintf("%s-%d", at.name, width))
 		}
 	}
 
@@ -194,6 +194,7 @@ func TestConsoleAuditFinds(t *testing.T) {
 		{auditScript, "nav", "aria-label", "", "a region without a name"},
 		{auditScript, "#say", "class", "", "outside of every landmark"},
 		{auditScript, "#say", "id", "link", "an id that is there twice"},
+		{auditScript, ".bar", "class", "unseen", "can be reached, and is not seen"},
 		{auditScript, "th", "scope", "", "a heading cell without scope"},
 		{layoutScript, "#search", "style", "min-width: 2000px", "outside of the window"},
 		{layoutScript, ".top", "style", "min-width: 2000px", "wider than the window"},

@@ -48,7 +48,7 @@ func TestSoakConsoleCost(t *testing.T) {
 	for look := 1; ; look++ {
 		c.run("leave the console", chromedp.Navigate("about:blank"))
 		without := p.spends(t, window)
-		c.run("open the console", chromedp.Navigate(p.url+"/console"))
+		c.open("/console")
 		with := p.spends(t, 2*window)
 		c.wait("the locks are shown", `document.querySelector('#counts').innerText.includes('1000 held')`)
 		t.Logf("a thousand locks: %.2f %% of a core without a console, %.2f %% with one: it costs %.2f %%", 100*without, 100*with, 100*(with-without))

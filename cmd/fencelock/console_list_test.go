@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore"
 )
 
 // TestConsoleSaysWhatItDoesNotKnow takes the quorum away under the page, opens it
@@ -48,7 +50,7 @@ func TestConsoleSaysWhatItDoesNotKnow(t *testing.T) {
 	c.audit("stale details")
 
 	// A page that is opened now knows nothing.
-	c.run("open it anew", chromedp.Navigate("about:blank"), chromedp.Navigate(p.url+"/console#/locks/orders%2F1"))
+	c.open("/console#/locks/orders%2F1")
 	c.wait("a lock that is held is unknown", `document.querySelector('#detail-state').innerText.startsWith('Unknown whether it is held: too few nodes answer')`)
 	c.wait("so is its queue", `document.querySelector('#queue').innerText == 'Unknown.'`)
 	c.look("#/locks")
@@ -96,6 +98,33 @@ func (p *process) holds(ctx context.Context, resource string) {
 	}
 }
 
+// TestConsoleShowsTheGuard takes the storage of the guarded records away. Locks still
+// work, and no record is said to be absent.
+func TestConsoleShowsTheGuard(t *testing.T) {
+	t.Parallel()
+	pg := testenv.StartPostgres(t)
+	p := start(t, "FENCELOCK_DATABASE_URL="+pg.URL())
+	lease := p.acquire(`{"resource":"orders/1","ttl_ms":60000}`)
+	p.untilAnswer(http.StatusOK, "PUT", "/guarded/orders/1", "1", fmt.Sprint("Fencing-Token: ", lease.FencingToken))
+	c := openConsole(t, p)
+	c.expect("status of 503")
+	c.look("#/nodes")
+	c.wait("the guard is ready", `document.querySelector('#nodes').innerText.includes('The storage of guarded records is ready')`)
+	pg.Kill()
+	c.look("#/locks/orders%2F1")
+	c.wait("its record is unknown", `document.querySelector('#record .notice')?.innerText.startsWith('Unknown: ')`)
+	c.wait("the strip says that the guard is away", `document.querySelector('#strip').innerText.includes('No guarded record can be read or written: ') && document.querySelector('#link').innerText == 'live'`)
+	c.audit("without the guard")
+	c.look("#/race")
+	c.wait("the race is not offered", `document.querySelector('#run').disabled && document.querySelector('#race-status').innerText.startsWith('The race needs the guard. ')`)
+	c.look("#/nodes")
+	c.wait("the page of the nodes says so, too", `document.querySelector('#nodes').innerText.includes('locks work')`)
+	c.shots("guard")
+	pg.Restart()
+	p.untilAnswer(http.StatusOK, "GET", "/guarded/orders/1", "")
+	c.wait("the guard is back", `document.querySelector('#nodes').innerText.includes('The storage of guarded records is ready')`)
+}
+
 // TestConsoleFinds shows more locks than the page keeps: the server finds the others.
 // Then prefixes are grouped, and several locks are broken at once.
 func TestConsoleFinds(t *testing.T) {
@@ -104,8 +133,13 @@ func TestConsoleFinds(t *testing.T) {
 	var filling sync.WaitGroup
 	for worker := range 16 {
 		filling.Go(func() {
-			for i := range 325 {
-				p.acquire(fmt.Sprintf(`{"resource":"orders/%02d/%03d","holder":"worker-%d","ttl_ms":3600000}`, worker, i, worker))
+			for i := range 21 { // leases of 16 resources each
+				names := make([]string, lockcore.MaxBundle)
+				for k := range names {
+					names[k] = fmt.Sprintf("orders/%02d/%02d-%02d", worker, i, k)
+				}
+				list, _ := json.Marshal(names)
+				p.acquire(fmt.Sprintf(`{"resources":%s,"holder":"worker-%d","ttl_ms":3600000}`, list, worker))
 			}
 		})
 	}
@@ -130,12 +164,12 @@ func TestConsoleFinds(t *testing.T) {
 	c.click("open it", "#rows .group .res")
 	c.wait("its locks are shown", `document.querySelectorAll('#rows tr').length == 4 && document.querySelector('#rows .group .res').getAttribute('aria-expanded') == 'true'`)
 	c.wait("the address has it all", `location.hash == '#/locks?find=NEEDLE&sort=held&group=1&open=zz%2F'`)
-	c.run("load the page again", chromedp.Navigate("about:blank"), chromedp.Navigate(p.url+"/console#/locks/zz%2F1?find=NEEDLE&sort=held&group=1&open=zz%2F"))
+	c.open("/console#/locks/zz%2F1?find=NEEDLE&sort=held&group=1&open=zz%2F")
 	c.wait("it shows the same", `document.querySelector('#search').value == 'NEEDLE' && document.querySelector('#sort').value == 'held' && document.querySelectorAll('#rows tr').length == 4 &&
 		document.querySelector('#detail-title').innerText == 'zz/1' && document.querySelector('#fact-holder').innerText == 'Needle-1'`)
-	c.click("another page", `nav a[data-view="nodes"]`)
+	c.click("another page", `nav a[data-page="nodes"]`)
 	c.wait("the nodes", `document.querySelector('#nodes').checkVisibility()`)
-	c.click("and back", `nav a[data-view="locks"]`)
+	c.click("and back", `nav a[data-page="locks"]`)
 	c.wait("the list is as it was", `document.querySelectorAll('#rows tr').length == 4 && location.hash == '#/locks?find=NEEDLE&sort=held&group=1&open=zz%2F'`)
 
 	// Several are broken with one confirmation, but for the one that has changed hands.
@@ -166,14 +200,14 @@ func TestConsoleActivity(t *testing.T) {
 	p := start(t)
 	c := newPage(t, p)
 	c.run("allow the clipboard", browser.GrantPermissions([]browser.PermissionType{browser.PermissionTypeClipboardReadWrite, browser.PermissionTypeClipboardSanitizedWrite}))
-	c.run("open the console", chromedp.Navigate(p.url+"/console"))
+	c.open("/console")
 	c.wait("the page follows", `document.querySelector('#link').textContent.includes('live')`)
 	lease := p.acquire(`{"resource":"jobs/1","holder":"w","ttl_ms":60000}`)
 	c.wait("the grant is shown", `document.querySelector('#feed').innerText.includes('granted jobs/1')`)
 	c.click("pause", "#pause")
 	c.wait("it is paused", `document.querySelector('#pause').getAttribute('aria-pressed') == 'true'`)
 	p.acquire(`{"resource":"jobs/2","holder":"w","ttl_ms":60000}`)
-	c.wait("what comes is counted, not shown", `document.querySelector('#activity-hint').innerText == 'Paused. 1 events wait.' && !document.querySelector('#feed').innerText.includes('jobs/2')`)
+	c.wait("what comes is counted, not shown", `document.querySelector('#activity-hint').innerText == 'Paused. New since then: 1.' && !document.querySelector('#feed').innerText.includes('jobs/2')`)
 	c.click("resume", "#pause")
 	c.wait("it is shown", `document.querySelector('#feed').innerText.includes('granted jobs/2')`)
 	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)

@@ -44,9 +44,36 @@ type page struct {
 func openConsole(t *testing.T, p *process) *page {
 	t.Helper()
 	c := newPage(t, p)
-	c.run("open the console", chromedp.Navigate(p.url+"/console"))
+	c.open("/console")
 	c.wait("the page follows", `document.querySelector('#link').textContent.includes('live')`)
 	return c
+}
+
+// networkChanged is what the browser ends requests with when the machine gets another
+// network, such as one that another test made. The page follows again by itself, but
+// the browser does not load a file again.
+const networkChanged = "net::ERR_NETWORK_CHANGED"
+
+// open loads a page of the server.
+func (c *page) open(path string) {
+	c.t.Helper()
+	for before := -1; before != c.complained(networkChanged); {
+		before = c.complained(networkChanged)
+		c.run("leave the page", chromedp.Navigate("about:blank"))
+		c.run("open "+path, chromedp.Navigate(c.p.url+path))
+	}
+}
+
+// complained counts the complaints with this text.
+func (c *page) complained(text string) (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, complaint := range c.complain {
+		if strings.Contains(complaint, text) {
+			n++
+		}
+	}
+	return n
 }
 
 func newPage(t *testing.T, p *process) *page {
@@ -63,6 +90,7 @@ func newPage(t *testing.T, p *process) *page {
 	c := &page{t: t, p: p, ctx: ctx}
 	// A resource without a guarded record is no mistake of the page.
 	c.expect("status of 404 (Not Found) " + p.url + "/history?")
+	c.expect(networkChanged)
 	chromedp.ListenTarget(ctx, c.listen)
 	c.run("start the browser", network.Enable(), log.Enable(), runtime.Enable(), chromedp.EmulateViewport(1360, 800))
 	t.Cleanup(c.complaints)
@@ -123,7 +151,11 @@ func (c *page) run(what string, actions ...chromedp.Action) {
 // wait waits until the JavaScript expression is true.
 func (c *page) wait(what, expression string) {
 	c.t.Helper()
-	err := chromedp.Run(c.ctx, chromedp.Poll(expression, nil, chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(consolePatience)))
+	poll := chromedp.Poll(expression, nil, chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(consolePatience))
+	err := chromedp.Run(c.ctx, poll)
+	for tries := 0; err != nil && tries < 10 && strings.Contains(err.Error(), "Cannot find context"); tries++ {
+		err = chromedp.Run(c.ctx, poll) // DevTools still meant the document before
+	}
 	if err != nil {
 		c.shot("failed")
 		c.t.Fatalf("%s: %v; the page says:\n%s", what, err, c.text("body"))
@@ -287,9 +319,9 @@ func TestConsoleRace(t *testing.T) {
 	c := openConsole(t, p)
 	c.expect("status of 412") // the browser notes every refusal of the network
 	c.expect("status of 404") // A gives its lease back, which has ended
-	c.click("the race", `nav a[data-view="race"]`)
-	c.wait("its view", `!document.querySelector('#view-race').hidden`)
-	if text := c.text("#view-race"); !strings.Contains(text, "Guarded") || strings.Contains(text, "Step by step") {
+	c.click("the race", `nav a[data-page="race"]`)
+	c.wait("its view", `!document.querySelector('#page-race').hidden`)
+	if text := c.text("#page-race"); !strings.Contains(text, "Guarded") || strings.Contains(text, "Step by step") {
 		t.Errorf("before the race: who runs is not shown, or steps are: %q", text)
 	}
 	c.eval(`document.querySelector('#run').focus(); 0`, nil)
@@ -312,9 +344,14 @@ func TestConsoleRace(t *testing.T) {
 
 	// On a small phone the result is in view.
 	c.run("a phone", chromedp.EmulateViewport(320, 568, chromedp.EmulateMobile))
-	c.run("again", chromedp.Click("#run", chromedp.ByQuery))
-	c.wait("it runs again", `document.querySelector('#race-status').innerText == 'running'`)
-	c.wait("it ends in a 412 again", `document.querySelector('#race-status').innerText.includes('412')`)
+	for tries := 0; tries < 3; tries++ { // a busy machine may let B come too late
+		c.click("again", "#run")
+		c.wait("it runs again", `document.querySelector('#race-status').innerText == 'running'`)
+		c.wait("it ends", `document.querySelector('#race-status').innerText != 'running'`)
+		if strings.Contains(c.text("#race-status"), "412") {
+			break
+		}
+	}
 	c.wait("the 412 is in view", `[...document.querySelectorAll('#guard-verdict, #race-status, .word')].some((node) => {
 		const box = node.getBoundingClientRect();
 		return node.innerText.includes('412') && box.top >= 0 && box.left >= 0 && box.bottom <= innerHeight && box.right <= innerWidth;
@@ -343,7 +380,7 @@ func TestConsoleAsksWhoYouAre(t *testing.T) {
 	c := newPage(t, p)
 	c.expect("status of 401")
 	c.expect("status of 403")
-	c.run("open the console", chromedp.Navigate(p.url+"/console"))
+	c.open("/console")
 	c.wait("it asks who looks", `document.querySelector('#access-dialog').open && document.activeElement.id == 'bearer'`)
 	c.wait("it says that the locks are unknown", `document.querySelector('#counts').innerText == 'unknown' && document.querySelector('#problem').innerText.includes('does not know who you are')`)
 	c.audit("the dialog for the token")
@@ -357,7 +394,7 @@ func TestConsoleAsksWhoYouAre(t *testing.T) {
 	c.keys("type the token", "of-the-idle", kb.Enter)
 	c.wait("it knows who that is", `!document.querySelector('#access-dialog').open && document.querySelector('#access').innerText == 'Access: idle'`)
 	c.wait("it says that there is no right to read", `document.querySelector('#counts').innerText == 'unknown' || document.querySelector('#problem').innerText.includes('no right to read')`)
-	if text := c.text("#view-locks"); strings.Contains(text, "is locked") || !strings.Contains(text, "an administrator gives") && !strings.Contains(text, "An administrator gives") {
+	if text := c.text("#page-locks"); strings.Contains(text, "is locked") || !strings.Contains(text, "an administrator gives") && !strings.Contains(text, "An administrator gives") {
 		t.Errorf("without a right to read it says:\n%s", text)
 	}
 	c.look("#/locks/orders%2F1")
@@ -394,6 +431,10 @@ func TestConsoleAsksWhoYouAre(t *testing.T) {
 
 	c.run("sign out", chromedp.Click("#access", chromedp.ByQuery), chromedp.Click("#access-forget", chromedp.ByQuery))
 	c.wait("nothing is shown any more", `document.querySelector('#access-dialog').open && !document.body.innerText.includes('salaries')`)
+
+	c.eval(`sessionStorage.setItem('fencelock-bearer', 'of-a-former-user'); 0`, nil)
+	c.open("/console")
+	c.wait("a token that is not known any more is told in the dialog", `document.querySelector('#access-dialog').open && document.querySelector('#access-problem').innerText.includes('refuses the bearer token that this tab has')`)
 }
 
 // signIn types another bearer token.

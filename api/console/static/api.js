@@ -43,7 +43,11 @@ export async function call(method, path, options = {}) {
   return response.status === 204 ? null : response.json();
 }
 
-export const lockPath = (resource) => `locks/${encodeURIComponent(resource)}`;
+// callLock is call for one lock. The header names it, too: a proxy may change the path.
+export function callLock(method, resource) {
+  const name = encodeURIComponent(resource);
+  return call(method, `locks/${name}`, { headers: { 'Fencelock-Resource': name } });
+}
 
 // stream reads GET /events and calls on.event for each, on.live when the past
 // has been told, until the stream ends. It throws a Refusal, or the reading's error.

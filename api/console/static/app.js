@@ -4,14 +4,15 @@ import { bearer } from './api.js';
 import { Breaking } from './breaking.js';
 import { Detail } from './detail.js';
 import { Live } from './live.js';
-import { showPage, showStrip } from './nodes.js';
+import { guardProblem, showPage, showStrip } from './nodes.js';
 import * as address from './place.js';
 import { Race } from './race.js';
 import { Table } from './table.js';
 import { $, eventLine, fill, plain, put, say, wall, why } from './words.js';
 
 let place = address.read();
-let paused = null; // the events that are shown while the list is paused
+let paused = null; // while the list of events is: what it shows, and how many events there were
+let toSay = false; // what a search found is to be announced, once it is known
 let waitingFrame = false;
 
 const live = new Live((what, event) => {
@@ -32,9 +33,9 @@ function show() {
   const draw = () => {
     waitingFrame = false;
     showTop();
-    if (place.view === 'locks') showLocks();
-    if (place.view === 'nodes') showPage(live);
-    if (place.view === 'race') race.allow(live.may('acquire', 'console/race/'));
+    if (place.page === 'locks') showLocks();
+    if (place.page === 'nodes') showPage(live);
+    if (place.page === 'race') race.allow(live.may('acquire', 'console/race/'), guardProblem(live));
   };
   if (document.hidden) setTimeout(draw, 500); // no frames are drawn then
   else requestAnimationFrame(draw);
@@ -56,7 +57,7 @@ function showTop() {
   $('link').className = `status ${className}`;
   put($('link').lastElementChild, text);
   access.show();
-  $('strip').hidden = place.view === 'nodes';
+  $('strip').hidden = place.page === 'nodes';
   showStrip(live);
 }
 
@@ -67,12 +68,11 @@ const asOf = () => wall(live.listing.problem ? live.listing.at : live.since);
 
 // unknown says why the locks are not known, or not of now; "" if they are.
 function unknown() {
-  const { listing } = live;
-  if (live.link === 'refused') return why('The locks are unknown', live.refusal);
-  if (live.link !== 'lost' && !live.maySome('read')) return why('The locks are unknown', { status: 403, problem: {} });
-  const problem = live.link === 'lost' ? { status: 0, problem: {} } : listing.problem;
+  const away = live.away;
+  if (!away && !live.maySome('read')) return why('The locks are unknown', { status: 403, problem: {} });
+  const problem = away ?? live.listing.problem;
   if (!problem) return '';
-  if (!listing.at) return why('The locks are unknown', problem);
+  if (!live.listing.at) return why('The locks are unknown', problem);
   return why(`The locks as of ${asOf()}. Those of now are unknown`, problem);
 }
 
@@ -85,11 +85,15 @@ function showLocks() {
   const none = live.locks.size === 0;
   $('table').hidden = none && (problem !== '' || !live.listing.at);
   put($('counts'), counts(matching, problem));
+  if (toSay && live.complete) {
+    toSay = false;
+    say($('counts').textContent);
+  }
   put($('empty'), empty(matching, problem));
   $('empty').hidden = !$('empty').textContent;
   $('more').hidden = shown >= items;
   put($('more'), `Show ${Math.min(100, items - shown)} more of ${items - shown}`);
-  $('view-locks').classList.toggle('can-break', live.maySome('admin'));
+  $('page-locks').classList.toggle('can-break', live.maySome('admin'));
   const may = locks.filter((lock) => live.may('admin', lock.resource));
   const chosen = table.picked.size;
   $('pick-all').disabled = may.length === 0;
@@ -132,23 +136,21 @@ function showPanel() {
   const chosen = place.resource !== '';
   $('detail').hidden = !chosen;
   $('activity').hidden = chosen;
-  $('view-locks').classList.toggle('choosing', chosen);
+  $('page-locks').classList.toggle('choosing', chosen);
   if (chosen) {
     detail.show();
     return;
   }
   const kinds = $('kinds').value.split(' ').filter(Boolean);
-  const all = paused ?? live.events;
-  const events = all.filter((e) => !kinds.length || kinds.includes(e.kind));
-  const missed = paused ? live.events.length - paused.length : 0;
-  put($('activity-hint'), paused ? `Paused. ${missed < 0 || live.events.length >= 500 ? 'Newer' : missed} events wait.`
+  const events = (paused?.events ?? live.events).filter((e) => !kinds.length || kinds.includes(e.kind));
+  put($('activity-hint'), paused ? `Paused. New since then: ${live.heard - paused.heard}.`
     : live.link !== 'live' && live.link !== 'connecting' ? `As of ${wall(live.since)}.` : events.length ? '' : kinds.length ? 'No such event yet.' : 'No event yet. Grants, releases, waits and refused writes appear here.');
   $('activity-hint').hidden = !$('activity-hint').textContent;
   fill($('feed'), events.slice(0, 80), (e) => eventLine(e));
 }
 
 function pause() {
-  paused = paused ? null : [...live.events];
+  paused = paused ? null : { events: [...live.events], heard: live.heard };
   $('pause').setAttribute('aria-pressed', String(Boolean(paused)));
   put($('pause'), paused ? 'Resume' : 'Pause');
   show();
@@ -182,7 +184,11 @@ function search() {
   clearTimeout(searching);
   searching = setTimeout(() => live.search(place.find), 300);
   clearTimeout(saying);
-  saying = setTimeout(() => say($('counts').textContent), 1000);
+  toSay = false;
+  saying = setTimeout(() => { // the user may type on
+    toSay = true;
+    show();
+  }, 1000);
 }
 
 // broken leaves the keyboard near what was broken.
@@ -214,21 +220,21 @@ async function copy(button) {
 
 // linkToList has the other pages lead back to the list as it was.
 function linkToList() {
-  document.querySelector('nav a[data-view=locks]').href = address.hash({ ...place, view: 'locks', resource: '' });
+  document.querySelector('nav a[data-page=locks]').href = address.hash({ ...place, page: 'locks', resource: '' });
 }
 
 function route(event) {
   const before = place;
   place = address.read();
-  if (place.view !== 'locks') place = { ...before, view: place.view, resource: '' };
+  if (place.page !== 'locks') place = { ...before, page: place.page, resource: '' };
   linkToList();
-  for (const view of ['locks', 'nodes', 'race']) $(`view-${view}`).hidden = view !== place.view;
+  for (const page of ['locks', 'nodes', 'race']) $(`page-${page}`).hidden = page !== place.page;
   for (const link of document.querySelectorAll('nav a')) {
-    if (link.dataset.view === place.view) link.setAttribute('aria-current', 'page');
+    if (link.dataset.page === place.page) link.setAttribute('aria-current', 'page');
     else link.removeAttribute('aria-current');
   }
   const titles = { locks: plain(place.resource) || 'Locks', nodes: 'Nodes', race: 'Race' };
-  document.title = `${titles[place.view]} – fencelock`;
+  document.title = `${titles[place.page]} – fencelock`;
   $('search').value = place.find;
   $('sort').value = place.sort;
   $('group').checked = place.group;
@@ -236,13 +242,13 @@ function route(event) {
   if (place.resource !== detail.resource) {
     detail.open(place.resource);
     if (place.resource && event) requestAnimationFrame(() => requestAnimationFrame(() => $('detail-title').focus()));
-    else if (place.view === 'locks') table.focus(before.resource);
+    else if (place.page === 'locks') table.focus(before.resource);
   }
   show();
 }
 
 function keys(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]') || place.view !== 'locks') return;
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]') || place.page !== 'locks') return;
   const typing = event.target.matches('input:not([type=checkbox]), select');
   if (event.key === '/' && !typing) {
     event.preventDefault();
@@ -285,8 +291,8 @@ addEventListener('keydown', keys);
 setInterval(() => { // what passes by itself
   if (document.hidden) return;
   showTop();
-  if (place.view === 'nodes') showPage(live);
-  if (place.view !== 'locks') return;
+  if (place.page === 'nodes') showPage(live);
+  if (place.page !== 'locks') return;
   table.tick();
   showPanel();
 }, 500);

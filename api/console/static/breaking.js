@@ -1,5 +1,5 @@
 // Breaking locks: one or several, with one confirmation.
-import { call, lockPath, Refusal } from './api.js';
+import { callLock, Refusal } from './api.js';
 import { $, holderOf, make, name, put, say } from './words.js';
 
 const locks = (n) => (n === 1 ? 'this lock' : `${n} locks`);
@@ -69,7 +69,7 @@ export class Breaking {
       Object.assign(lock, { holder: now.holder, token: now.fencing_token });
       throw new Refusal(409, { detail: 'Another lease holds it by now. Look again before you break that one.' });
     }
-    await call('DELETE', lockPath(lock.resource));
+    await callLock('DELETE', lock.resource);
   }
 
   #close() {

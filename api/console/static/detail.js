@@ -53,7 +53,7 @@ export class Detail {
     const live = this.#live;
     const lock = live.locks.get(resource);
     const looked = live.looked.get(resource);
-    const problem = live.link === 'lost' ? { status: 0, problem: {} } : live.link === 'refused' ? live.refusal : looked?.problem ?? live.listing.problem;
+    const problem = live.away ?? looked?.problem ?? live.listing.problem;
     const at = live.link === 'live' ? looked?.at ?? live.listing.at : live.since;
     if (problem && lock) return { lock, stale: true, text: why(`As of ${wall(at)}. What holds now is not known`, problem) };
     if (problem) return { text: why('Unknown whether it is held', problem), stale: true };

@@ -1,7 +1,7 @@
 // What is known of the service: a listing of the locks, kept up to date by events,
 // the nodes, and who the user is. Times are the page's own (performance.now), since
 // clocks differ. What could not be read is a problem here (a Refusal), never a guess.
-import { call, lockPath, stream } from './api.js';
+import { call, callLock, stream } from './api.js';
 
 const MOST_LOCKS = 5000; // that are kept; a search asks the server for the others
 const MOST_EVENTS = 500;
@@ -17,12 +17,13 @@ export class Live {
   me = null; // GET /whoami; null while it is not known
   locks = new Map(); // by resource
   // listing: when it was last complete (0: never), of which search, whether that left
-  // locks out, and what went wrong with the last one.
+  // locks out, and the problem of the last one.
   listing = { at: 0, text: '', truncated: false, problem: null };
-  // looked: the last look at a resource: when, whether it is held, what went wrong.
+  // looked: the last look at a resource: when, whether it is held, its problem.
   looked = new Map();
   nodes = { at: 0, ready: null, problem: null }; // GET /readyz
   events = []; // newest first
+  heard = 0; // how many there were
   #text = ''; // of the search
   #user = 0; // counts the users: what an earlier one may see is not shown to the next
   #crowded = false; // there are more locks than are kept
@@ -75,6 +76,11 @@ export class Live {
     return !this.me || this.me.rules.some((r) => RIGHTS.indexOf(r.right) >= RIGHTS.indexOf(right));
   }
 
+  // away is why the server is not heard; null while it is.
+  get away() {
+    return { lost: { status: 0, problem: {} }, refused: this.refusal }[this.link] ?? null;
+  }
+
   // current says whether the listing is of now.
   get current() {
     return this.link === 'live' && this.listing.at > 0 && !this.listing.problem;
@@ -119,6 +125,7 @@ export class Live {
   }
 
   #take(event) {
+    this.heard++;
     this.events.unshift(event);
     if (this.events.length > MOST_EVENTS) this.events.pop();
     if (this.link === 'live') this.#apply(event); // what was before, the listing shows
@@ -167,7 +174,7 @@ export class Live {
     if (this.#ended.size > MOST_EVENTS) this.#ended.delete(this.#ended.keys().next().value);
     if (lock && lock.token <= token) {
       this.locks.delete(e.resource);
-      this.looked.set(e.resource, { at: performance.now(), held: false, problem: null });
+      this.#saw(e.resource, { at: performance.now(), held: false, problem: null });
     }
   }
 
@@ -189,19 +196,24 @@ export class Live {
   async inspect(resource) {
     const [at, user] = [performance.now(), this.#user];
     try {
-      const body = await call('GET', lockPath(resource));
+      const body = await callLock('GET', resource);
       if (user !== this.#user) return null;
       if (body.held) this.#listed(body, performance.now());
       else this.locks.delete(resource);
-      this.looked.set(resource, { at, held: body.held, queue: queueOf(body), waiters: body.waiters, problem: null });
+      this.#saw(resource, { at, held: body.held, queue: queueOf(body), waiters: body.waiters, problem: null });
       return body.held ? body : null;
     } catch (problem) {
-      if (user === this.#user) this.looked.set(resource, { at: this.looked.get(resource)?.at, problem });
+      if (user === this.#user) this.#saw(resource, { at: this.looked.get(resource)?.at, problem });
       throw problem;
     } finally {
-      if (this.looked.size > MOST_EVENTS) this.looked.delete(this.looked.keys().next().value);
       this.#changed('locks');
     }
+  }
+
+  #saw(resource, look) {
+    this.looked.delete(resource); // the oldest are the first
+    this.looked.set(resource, look);
+    if (this.looked.size > MOST_EVENTS) this.looked.delete(this.looked.keys().next().value);
   }
 
   #listed(body, now) {

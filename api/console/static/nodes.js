@@ -24,9 +24,12 @@ const dot = (state) => {
   return i;
 };
 
+// guardProblem says what is wrong with the storage of guarded records; "" if nothing is.
+export const guardProblem = ({ nodes: { ready } }) => (ready?.guard?.ready === false ? sentence(ready.guard.reason) : '');
+
 // summary is one sentence on the whole, and whether that is bad.
-function summary({ link, since, refusal, nodes: { at, ready, problem } }) {
-  const gone = link === 'lost' ? { status: 0, problem: {} } : link === 'refused' ? refusal : problem;
+function summary({ away, link, since, nodes: { at, ready, problem } }) {
+  const gone = away ?? problem;
   if (gone && !at) return { bad: true, text: why('The nodes are unknown', gone) };
   if (gone) return { bad: true, stale: true, text: why(`The nodes as of ${wall(link === 'live' ? at : Math.min(at, since))}`, gone) };
   if (!ready) return { text: 'Reading the nodes…' };
@@ -44,14 +47,15 @@ const waits = (live, n) => (left(live, n) > 0 ? duration(left(live, n)) : '');
 export function showStrip(live) {
   const { text, bad, stale } = summary(live);
   const groups = alike(live.nodes.ready?.nodes ?? []);
-  once($('strip'), JSON.stringify([text, stale, groups.map((g) => [g.state, g.reason, g.nodes.map((n) => n.name)])]), () => [
+  once($('strip'), JSON.stringify([text, stale, guardProblem(live), groups.map((g) => [g.state, g.reason, g.nodes.map((n) => n.name)])]), () => [
     make('b', bad ? 'bad' : '', text),
     ...groups.map(({ state, reason, nodes }) => {
       const wait = make('span', 'wait');
       wait.nodes = nodes;
       return make('span', `nodes ${state}`, ...nodes.flatMap((n) => [dot(state), make('span', 'name', n.name), ' ']),
         state === 'voting' ? make('span', 'unseen', 'voting') : make('span', 'why', state, wait, reason ? `: ${reason}` : ''));
-    })]);
+    }),
+    guardProblem(live) ? make('b', 'bad', `No guarded record can be read or written: ${guardProblem(live)}`) : null].filter(Boolean));
   $('strip').classList.toggle('stale', Boolean(stale));
   for (const wait of $('strip').querySelectorAll('.wait')) {
     const longest = wait.nodes.reduce((a, b) => (a.wait_ms > b.wait_ms ? a : b));
@@ -68,7 +72,7 @@ export function showPage(live) {
     const hidden = ready && !nodes.length ? [make('p', 'hint', 'The nodes are shown to callers that the service knows: sign in.')] : [];
     const reasons = alike(nodes).filter((g) => g.state !== 'voting').map((g) => make('p', `notice ${g.state}`,
       make('b', '', g.nodes.map((n) => n.name).join(', ')), ` ${g.nodes.length > 1 ? 'are' : 'is'} ${g.state}${g.reason ? `: ${g.reason}` : ''}. ${DO[g.state] ?? ''}`));
-    return [make('p', bad ? 'bad' : '', text), ...hidden, ...reasons, ...(nodes.length ? [table(nodes)] : []), ...guard(ready)];
+    return [make('p', bad ? 'bad' : '', text), ...hidden, ...reasons, ...(nodes.length ? [table(nodes)] : []), ...guard(live)];
   });
   $('nodes').classList.toggle('stale', Boolean(stale));
   for (const cell of $('nodes').querySelectorAll('[data-since]')) put(cell, duration(Number(cell.dataset.since) + performance.now() - at));
@@ -93,8 +97,11 @@ function table(nodes) {
     })))));
 }
 
-// guard is the state of the storage of guarded records, where the server says it.
-function guard(ready) {
-  if (!ready?.guard) return [];
-  return [make('h2', '', 'Guard'), make('p', ready.guard.ready ? '' : 'notice', ready.guard.ready ? 'The storage of guarded records answers.' : sentence(ready.guard.reason))];
+// guard is the state of the storage of guarded records, where the server has one.
+function guard(live) {
+  const state = live.nodes.ready?.guard;
+  if (!state) return [];
+  const since = make('span');
+  since.dataset.since = state.since_ms;
+  return [make('h2', '', 'Guard'), make('p', state.ready ? '' : 'notice', state.ready ? 'The storage of guarded records is ready, for ' : `No guarded record can be read or written; locks work. ${guardProblem(live)} For `, since, '.')];
 }

@@ -2,20 +2,20 @@
 // A link to it shows the same to whoever may see it.
 
 export function read() {
-  const [, view, resource, query] = location.hash.match(/^#\/(locks|nodes|race)(?:\/([^?]+))?(?:\?(.*))?$/) ?? [, 'locks', '', ''];
+  const [, page, resource, query] = location.hash.match(/^#\/(locks|nodes|race)(?:\/([^?]+))?(?:\?(.*))?$/) ?? [, 'locks', '', ''];
   const params = new URLSearchParams(query);
   let name = '';
   try {
-    name = view === 'locks' ? decodeURIComponent(resource ?? '') : '';
+    name = page === 'locks' ? decodeURIComponent(resource ?? '') : '';
   } catch { /* a link that was cut off */ }
   return {
-    view, resource: name, find: params.get('find') ?? '', sort: params.get('sort') ?? 'name',
+    page, resource: name, find: params.get('find') ?? '', sort: params.get('sort') ?? 'name',
     group: params.get('group') === '1', open: new Set(params.getAll('open')),
   };
 }
 
-export function hash({ view, resource, find, sort, group, open }) {
-  if (view !== 'locks') return `#/${view}`;
+export function hash({ page, resource, find, sort, group, open }) {
+  if (page !== 'locks') return `#/${page}`;
   const params = new URLSearchParams();
   if (find) params.set('find', find);
   if (sort !== 'name') params.set('sort', sort);

@@ -10,17 +10,20 @@ const SPAN = 5600; // ms, that the picture shows
 export class Race {
   #$;
   #running = false;
+  #why = ''; // it may not be run
 
   constructor($) {
     this.#$ = $;
     new Track($('track')); // the clients, before either runs
   }
 
-  // allow lets those run it who may lock what it locks.
-  allow(may) {
+  // allow lets those run it who may lock what it locks, while the guard has no problem.
+  allow(may, problem) {
     if (this.#running) return;
-    this.#$('run').disabled = !may;
-    if (!may) put(this.#$('race-status'), 'The race takes the right acquire over console/race/, which your name does not have.');
+    const why = may ? problem && `The race needs the guard. ${problem}` : 'The race takes the right acquire over console/race/, which your name does not have.';
+    this.#$('run').disabled = why !== '';
+    if (why || this.#why) put(this.#$('race-status'), why);
+    this.#why = why;
   }
 
   async run() {

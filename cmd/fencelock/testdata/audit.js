@@ -88,6 +88,7 @@
     const label = node.getAttribute('aria-label');
     const words = node.matches('button, a') ? node.innerText.trim() : '';
     if (label && words && !label.toLowerCase().includes(words.toLowerCase())) say('the name lacks the visible text', node, label);
+    for (let n = node; n; n = n.parentElement) if (getComputedStyle(n).clipPath !== 'none') say('can be reached, and is not seen', node);
     if (node.tabIndex > 0) say('a tab order of its own', node);
     if (node.closest('[aria-hidden=true]')) say('can be reached, and is hidden from screen readers', node);
     const box = (node.closest('label') ?? node).getBoundingClientRect();
