@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
 
 // releaseLimit bounds the release of a lease.
@@ -45,10 +46,10 @@ func (f *lockFlags) add(cmd *cobra.Command) {
 	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait in the queue for at most this long (default: without end)")
 	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait in the queue")
 	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitFailed, "exit code if the lock is held; with -n and 0, nothing is printed then")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing about the lock and the service: the exit code tells what happened")
-	flags.DurationVar(&f.patience, "patience", 15*time.Second, "how long to ask again while no server answers, or none has a quorum")
-	flags.StringVar(&f.holder, "holder", "", "label that everybody sees (default host:pid)")
-	flags.StringVar(&f.metadata, "metadata", "", "JSON value that everybody sees")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing about the lock and the service; the exit code says what happened")
+	flags.DurationVar(&f.patience, "patience", 15*time.Second, "how long to repeat a request while no server answers, or none has a quorum")
+	flags.StringVar(&f.holder, "holder", "", "label of the lease, which every reader sees (default host:pid)")
+	flags.StringVar(&f.metadata, "metadata", "", "JSON value, which every reader sees")
 	cmd.ValidArgsFunction = f.resourceCompletion
 	noFiles(cmd, "ttl", "at-least", "max-hold", "wait", "conflict-exit-code", "patience", "holder", "metadata")
 }
@@ -57,7 +58,7 @@ func (f *lockFlags) check(cmd *cobra.Command) error {
 	waits := cmd.Flags().Changed("wait")
 	switch {
 	case f.noWait && waits:
-		return usageError{errors.New("--no-wait and --wait exclude each other: give one of them")}
+		return usageError{errors.New("--no-wait and --wait cannot be given together: choose one")}
 	case f.wait < 0 || f.patience < 0:
 		return usageError{errors.New("--wait and --patience must not be negative")}
 	case f.conflict < 0 || f.conflict > 255:
@@ -97,7 +98,7 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resources []st
 	}
 	if isTerminal(stderr) && !f.quiet {
 		defer time.AfterFunc(waitingNotice, func() {
-			_, _ = fmt.Fprintf(stderr, "fencelock: waiting for %s; fencelock get shows its holder\n", named(resources))
+			_, _ = fmt.Fprintf(stderr, "fencelock: waiting for %s; fencelock get shows its holder\n", screen.Visible(named(resources)))
 		}).Stop()
 	}
 	var lease *client.Lease
@@ -145,14 +146,14 @@ func (f *lockFlags) hush(err error) error {
 func (f *lockFlags) notAcquired(err error) error {
 	problem, _ := errors.AsType[*client.ProblemError](err)
 	if !errors.Is(err, client.ErrHeld) || problem == nil {
-		return advise(err)
+		return plain(err)
 	}
 	if f.noWait && f.conflict == 0 { // cron mails whatever is printed
 		return codeError{}
 	}
-	text := problem.Resource + " is held by another lease"
+	text := screen.Visible(problem.Resource) + " is held by another lease"
 	if d := problem.HeldDetails; d != nil && d.Holder != "" {
-		text = problem.Resource + " is held by " + d.Holder
+		text = screen.Visible(problem.Resource + " is held by " + d.Holder)
 	}
 	if d := problem.HeldDetails; d != nil && d.Waiters > 0 {
 		text += fmt.Sprintf("; in the queue for it: %d", d.Waiters)

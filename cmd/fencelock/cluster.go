@@ -16,6 +16,7 @@ import (
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/backend"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
@@ -146,12 +147,12 @@ func (p *progress) show(s lockcore.ClusterStatus) {
 			continue // it may not have been looked at yet
 		}
 		p.shown[n.Name] = n.State
-		_, _ = fmt.Fprintf(p.out, "%s  %s\n", n.Name, describe(n)) // the work continues although stderr may be gone
+		_, _ = fmt.Fprintf(p.out, "%s  %s\n", n.Name, screen.Visible(describe(n))) // the work continues although stderr may be gone
 	}
 	if s.Reason != p.reason && len(p.shown) == len(s.Nodes) {
 		p.reason = s.Reason
 		if s.Reason != "" {
-			_, _ = fmt.Fprintln(p.out, s.Reason)
+			_, _ = fmt.Fprintln(p.out, screen.Visible(s.Reason))
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,33 +11,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
-
-// noArgs, exactArgs and maxArgs are cobra's as usage errors.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
-		return usageError{err}
-	}
-	return nil
-}
-
-func exactArgs(n int, names string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usageError{fmt.Errorf("%d arguments: use %s %s", len(args), cmd.CommandPath(), names)}
-		}
-		return nil
-	}
-}
-
-func maxArgs(n int, names string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > n {
-			return usageError{fmt.Errorf("%d arguments: use %s [%s]", len(args), cmd.CommandPath(), names)}
-		}
-		return nil
-	}
-}
 
 // noFiles keeps a shell from offering file names for flags.
 func noFiles(cmd *cobra.Command, flags ...string) {
@@ -68,7 +45,7 @@ func checkMillis(flag string, d time.Duration) error {
 // confirm asks whoever sits at the terminal to type a word.
 func confirm(cmd *cobra.Command, word string) error {
 	if !isTerminal(cmd.InOrStdin()) {
-		return usageError{errors.New("stdin is no terminal to confirm at: use --yes")}
+		return usageError{errors.New("this needs a confirmation, and stdin is no terminal: add --yes")}
 	}
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Type %q to continue: ", word)
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // no answer is no
@@ -78,11 +55,17 @@ func confirm(cmd *cobra.Command, word string) error {
 	return nil
 }
 
+// printJSON writes JSON in which a terminal finds nothing to obey.
 func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(screen.JSON(b.Bytes()))
+	return err
 }
 
 // msInWords is a time in milliseconds, from a second on in whole seconds.

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -119,13 +120,13 @@ func (c *connection) client(opts ...client.Option) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, client.WithTLSConfig(config))
+	opts = append(opts, client.WithHTTPClient(&http.Client{Transport: newTransport(config)}))
 	if s[varBearerTokenFile] != "" || s[varBearerToken] != "" {
 		opts = append(opts, client.WithBearerTokenFunc(func(context.Context) (string, error) { return s.bearerToken() }))
 	}
 	made, err := client.New(s[varURL], opts...)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usageError{errors.New(strings.TrimPrefix(err.Error(), "client: "))}
 	}
 	return made, nil
 }
@@ -146,32 +147,55 @@ func (s settings) bearerToken() (string, error) {
 	return "", fmt.Errorf("bearer token: %s is empty", path)
 }
 
-// get asks the server, the first of several, and returns the status and the body.
-func (c *connection) get(ctx context.Context, path string) (int, []byte, error) {
+// get asks the first of the servers that answers, and returns the status and the body.
+// An error is client.ErrUnavailable in words, or wrong usage.
+func (c *connection) get(ctx context.Context, path string) (status int, body []byte, err error) {
 	s, config, err := c.settings()
 	if err != nil {
 		return 0, nil, err
 	}
 	credential, err := s.bearerToken()
 	if err != nil {
-		return 0, nil, err
-	}
-	server, _, _ := strings.Cut(s[varURL], ",")
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(strings.TrimSpace(server), "/")+path, nil)
-	if err != nil {
 		return 0, nil, usageError{err}
+	}
+	transport := newTransport(config)
+	defer transport.CloseIdleConnections()
+	asking := &http.Client{Timeout: getTimeout, Transport: transport}
+	for server := range strings.SplitSeq(s[varURL], ",") {
+		status, body, err = getFrom(ctx, asking, strings.TrimSuffix(strings.TrimSpace(server), "/")+path, credential)
+		if err == nil || ctx.Err() != nil {
+			return status, body, err
+		}
+	}
+	return 0, nil, noAnswer(err)
+}
+
+func getFrom(ctx context.Context, asking *http.Client, url, credential string) (status int, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, nil, err
 	}
 	if credential != "" {
 		req.Header.Set("Authorization", "Bearer "+credential)
 	}
-	asking := &http.Client{Timeout: getTimeout, Transport: &http.Transport{TLSClientConfig: config, Proxy: http.ProxyFromEnvironment}}
 	resp, err := asking.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	return resp.StatusCode, body, err
+}
+
+// noAnswer is the error of a request that no server answered.
+func noAnswer(err error) error {
+	text := "no server answered in time"
+	if said, ok := errors.AsType[inWords](err); ok {
+		text = "no server answers: " + said.text
+	} else if failed, ok := errors.AsType[*url.Error](err); ok {
+		text = "no server answers: " + failed.URL + " " + causeInWords(failed.Err)
+	}
+	return inWords{text: text + whereElse, cause: errors.Join(client.ErrUnavailable, err)}
 }
 
 // ready asks a server for its nodes.
@@ -180,12 +204,39 @@ func (c *connection) ready(ctx context.Context) (r wire.Ready, err error) {
 	switch {
 	case err != nil:
 		return r, err
-	case status == http.StatusUnauthorized:
-		return r, errors.New("the server does not know these credentials: see FENCELOCK_BEARER_TOKEN_FILE, or ask without any")
-	case json.Unmarshal(body, &r) != nil || status != http.StatusOK && status != http.StatusServiceUnavailable:
-		return r, fmt.Errorf("the server answered %d to /readyz: is it a fencelock?", status)
+	case status != http.StatusOK && status != http.StatusServiceUnavailable, json.Unmarshal(body, &r) != nil:
+		return r, refusal(status, body)
 	}
 	return r, nil
+}
+
+// live asks a server whether it answers at all.
+func (c *connection) live(ctx context.Context) error {
+	status, body, err := c.get(ctx, "/healthz")
+	if err == nil && status != http.StatusOK {
+		err = refusal(status, body)
+	}
+	return err
+}
+
+// whoAmI asks the service what this caller may do.
+func (c *connection) whoAmI(ctx context.Context) (caller wire.Caller, err error) {
+	status, body, err := c.get(ctx, "/whoami")
+	switch {
+	case err != nil:
+		return caller, err
+	case status != http.StatusOK, json.Unmarshal(body, &caller) != nil:
+		return caller, refusal(status, body)
+	}
+	return caller, nil
+}
+
+// refusal is the problem that a server answered with, in words.
+func refusal(status int, body []byte) error {
+	problem := &client.ProblemError{}
+	_ = json.Unmarshal(body, &problem.Problem) // what is no problem of the service has no type
+	problem.Status, problem.Title = status, cmp.Or(problem.Title, http.StatusText(status))
+	return plain(problem)
 }
 
 // ownServer is the URL of the server that the environment configures, as seen

@@ -75,7 +75,7 @@ func startTLSServer(t *testing.T) *tlsServer {
 		case r.URL.Path == "/readyz":
 			_, _ = w.Write([]byte(`{"ready":true}`))
 		default:
-			_, _ = w.Write([]byte(`{"locks":[],"resource":"r","held":false,"queue":[]}`))
+			_, _ = w.Write([]byte(`{"locks":[],"resource":"r","held":false,"queue":[],"name":"billing","rules":[{"prefix":"","right":"read"}]}`))
 		}
 	}))
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
@@ -144,8 +144,8 @@ func TestWhereTheConnectionComesFrom(t *testing.T) {
 	t.Setenv("FENCELOCK_BEARER_TOKEN", "from-variable")
 	checks("a variable goes before the file", "Bearer from-variable")
 	t.Setenv("FENCELOCK_BEARER_TOKEN", "wrong")
-	do(t, "ls").wants(t, "a wrong credential", exitDenied, "", "say who you are")
-	do(t, "run", "r", "--", "true").wants(t, "a wrong credential", exitDenied, "", "say who you are")
+	do(t, "ls").wants(t, "a wrong credential", exitDenied, "", "does not know this caller")
+	do(t, "run", "r", "--", "true").wants(t, "a wrong credential", exitDenied, "", "does not know this caller")
 	t.Setenv("FENCELOCK_BEARER_TOKEN", "")
 
 	elsewhere := filepath.Join(t.TempDir(), "config")
@@ -191,8 +191,8 @@ func TestToolsUnderAccessControl(t *testing.T) {
 	inner := `"$PROGRAM" run orders/1 -- true && "$PROGRAM" extend >/dev/null && "$PROGRAM" ls`
 	p.tool("", known, "run", "orders/1", "--", "sh", "-c", inner).wants(t, "run", 0, "orders/1", "")
 	p.tool("", nil, "run", "--credential-file", credential, "orders/1", "--", "true").wants(t, "run", 0, "", "")
-	p.tool("", nil, "run", "orders/1", "--", "true").wants(t, "nobody's run", exitDenied, "", "say who you are")
-	p.tool("", []string{"FENCELOCK_BEARER_TOKEN=wrong"}, "ls").wants(t, "a stranger's ls", exitDenied, "", "say who you are")
+	p.tool("", nil, "run", "orders/1", "--", "true").wants(t, "nobody's run", exitDenied, "", "does not know this caller")
+	p.tool("", []string{"FENCELOCK_BEARER_TOKEN=wrong"}, "ls").wants(t, "a stranger's ls", exitDenied, "", "does not know this caller")
 	p.tool("", known, "run", "-E", "0", "other", "--", "true").wants(t, "run elsewhere", exitDenied, "", "acquire")
 	p.tool("", known, "break", "--yes", "orders/1").wants(t, "break", exitDenied, "", "admin")
 }

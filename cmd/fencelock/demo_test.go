@@ -263,7 +263,7 @@ func TestDemosThatCannotBegin(t *testing.T) {
 		says string
 	}{
 		{"short lease", []string{"--ttl", "1ms"}, exitUsage, "--ttl 1ms: must be from 500ms"},
-		{"argument", []string{"now"}, exitUsage, "unknown command"},
+		{"argument", []string{"now"}, exitUsage, "takes no arguments"},
 		{"no folder for the page", []string{"--html", "/no/such/folder/x.html"}, exitUsage, "--html"},
 		{"two nodes", []string{"--redis", "a:1,b:2"}, exitFailed, "FENCELOCK_REDIS_ADDRS"},
 		{"no database", []string{"--database-url", "postgres://127.0.0.1:1/x"}, exitUnavailable, "Postgres"},

@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"net/http"
 
 	"github.com/fencelock/fencelock/client"
 )
@@ -59,17 +57,4 @@ func exitCode(err error) int {
 func refusedAs(err error, kind string) bool {
 	problem, ok := errors.AsType[*client.ProblemError](err)
 	return ok && problem.Kind() == kind
-}
-
-// advise adds to an error what to do about it.
-func advise(err error) error {
-	problem, _ := errors.AsType[*client.ProblemError](err)
-	switch {
-	case problem != nil && problem.Status == http.StatusForbidden: // the service says who can mend it
-	case errors.Is(err, client.ErrDenied):
-		return fmt.Errorf("%w (say who you are: --credential-file, %s, or a client certificate)", err, varBearerToken)
-	case errors.Is(err, client.ErrUnavailable):
-		return fmt.Errorf("%w (does it run, and is its address right? --server, %s)", err, varURL)
-	}
-	return err
 }

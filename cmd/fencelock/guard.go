@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
@@ -108,16 +109,18 @@ func printGuardStatus(w io.Writer, status pgguard.Status, output string) error {
 	if output == "json" {
 		return cmp.Or(printJSON(w, status), incomplete)
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "TABLE\tMODE\tREFUSED\tUNFENCED\tPROBLEM") // tabwriter keeps the error for Flush
+	table := &screen.Table{}
+	table.Row("TABLE", "MODE", "REFUSED", "UNFENCED", "PROBLEM")
 	for _, t := range status.Tables {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\n", t.Name, t.Mode, t.Refused, t.Unfenced, orDash(t.Problem))
+		table.Row(t.Name, t.Mode, strconv.FormatInt(t.Refused, 10), strconv.FormatInt(t.Unfenced, 10), orDash(t.Problem))
 	}
+	lines := table.Lines(0)
 	for _, r := range status.Roles {
-		_, _ = fmt.Fprintf(table, "role %s may call %s: %d transactions without tokens\n", r.Name, orDash(r.May), r.Transactions)
+		lines = append(lines, fmt.Sprintf("role %s may call %s: %d transactions without tokens", screen.Visible(r.Name), orDash(screen.Visible(r.May)), r.Transactions))
 	}
-	_, _ = fmt.Fprintf(table, "%d resources, highest mark %d, %d stale claims and writes refused in all\n", status.Resources, status.Highest, status.Refused)
-	return cmp.Or(table.Flush(), incomplete)
+	lines = append(lines, fmt.Sprintf("%d resources, highest mark %d, %d stale claims and writes refused in all", status.Resources, status.Highest, status.Refused))
+	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
+	return cmp.Or(err, incomplete)
 }
 
 func guardUninstallCommand() *cobra.Command {

@@ -152,6 +152,6 @@ func onLease(cmd *cobra.Command, act func(*cobra.Command, *client.Client, string
 		if err != nil {
 			return err
 		}
-		return advise(act(cmd, locks, id))
+		return plain(act(cmd, locks, id))
 	}
 }

@@ -94,7 +94,7 @@ func TestListGetBreak(t *testing.T) {
 		t.Errorf("%+v, %v", locks, err)
 	}
 	got = p.tool("", nil, "get", "orders/1")
-	if !regexp.MustCompile(`(?s)^resource +orders/1\nholder +worker-1\ntoken +\d+\nends in .*\nmetadata +{"job":7}\nwaiting +1\n +1\. +worker-9  for .*$`).MatchString(got.out) {
+	if !regexp.MustCompile(`(?s)^resource +orders/1\nstate +held\nholder +worker-1\ntoken +\d+\nends in .*\nmetadata +{"job":7}\nwaiting +1\n +1\. +worker-9  for .*$`).MatchString(got.out) {
 		t.Errorf("get: %s", got.out)
 	}
 	p.tool("", nil, "get", "orders/3").wants(t, "get of a free one", 0, "state     free", "")
@@ -108,7 +108,7 @@ func TestListGetBreak(t *testing.T) {
 		t.Errorf("the next one got %d", turn.status)
 	}
 	p.tool("", nil, "break", "--yes", "orders/3").wants(t, "break of a free one", 1, "", "no lease holds the resource")
-	p.tool("", nil, "ls", "--server", "http://127.0.0.1:1").wants(t, "ls of no server", 69, "", "does it run")
+	p.tool("", nil, "ls", "--server", "http://127.0.0.1:1").wants(t, "ls of no server", 69, "", "it is unknown which locks are held: no server answers: http://127.0.0.1:1 refuses connections")
 }
 
 // ls --watch goes on, through an outage as well, until it is interrupted.
@@ -127,7 +127,9 @@ func TestListWatch(t *testing.T) {
 	p.until("the lock shows", func() bool { return strings.Contains(out.String(), "orders/42  worker-1") })
 	p.release(lease)
 	p.kill()
-	p.until("the outage shows", func() bool { return strings.Contains(out.String(), "unavailable") })
+	p.until("the outage shows", func() bool {
+		return strings.Contains(out.String(), "it is unknown which locks are held: no server answers")
+	})
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}

@@ -1,26 +1,25 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
 
 // listing is what ls shows, and how.
 type listing struct {
+	server         *connection
 	prefix, output string
 	watch          bool
 	interval       time.Duration
@@ -31,27 +30,36 @@ func listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls [PREFIX]",
 		Aliases: []string{"list"},
-		Short:   "List the locks that are held: their holders, for how long yet, and how many wait",
-		Long: `List the locks that are held, those that begin with PREFIX or all, sorted by name:
-their holders, their tokens, for how long yet, since when, and how many wait.
+		Short:   "List the locks that are held: holders, time left, and how many requests wait",
+		Long: `List the locks that are held, all or those that begin with PREFIX, sorted by name:
+their holders, their tokens, how long their leases last, how long they are held, and
+how many requests wait.
 
---watch repeats that until it is interrupted: on a terminal the list is redrawn,
-elsewhere one list follows the other, with -o json one line each.`,
+Without a quorum, or without the right to read, it is unknown which locks are held:
+nothing is listed, stderr says why and what to do, and the exit code is not 0. A caller
+that may read some of the locks only gets these, and stderr names the prefixes.
+
+--watch repeats the list until Ctrl-C. On a terminal it is redrawn, and fits: what has no
+room is counted below. While the state is unknown, the last list is dimmed and has its
+age. Elsewhere one list follows the other, with -o json one line each.
+
+Exit codes: 0; 69 if it is unknown because no server answers, or because there is no
+quorum; 77 if it is unknown because the caller may not read it; 2 for wrong usage.`,
 		Example: "  fencelock ls\n  fencelock ls orders/ --watch\n  fencelock ls -o json | jq -r '.[] | select(.waiters > 0).resource'",
 		Args:    maxArgs(1, "PREFIX"),
 	}
-	server := connect(cmd)
+	l.server = connect(cmd)
 	outputFlag(cmd, &l.output)
 	cmd.Flags().BoolVar(&l.watch, "watch", false, "repeat until interrupted")
-	cmd.Flags().DurationVar(&l.interval, "interval", time.Second, "with --watch, the pause between two looks, at least 100ms")
-	cmd.ValidArgsFunction = server.resourceCompletion
+	cmd.Flags().DurationVar(&l.interval, "interval", time.Second, "with --watch, the pause between two lists, at least 100ms")
+	cmd.ValidArgsFunction = l.server.resourceCompletion
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		const least = 100 * time.Millisecond
 		if l.interval < least {
 			return usageError{fmt.Errorf("--interval %s: must be at least %s", l.interval, least)}
 		}
 		l.prefix = strings.Join(args, "")
-		locks, err := server.client(client.WithPatience(time.Second))
+		locks, err := l.server.client(client.WithPatience(time.Second))
 		if err != nil {
 			return err
 		}
@@ -60,92 +68,82 @@ elsewhere one list follows the other, with -o json one line each.`,
 		}
 		held, err := l.look(cmd.Context(), locks)
 		if err != nil {
-			return advise(err)
+			return err
 		}
-		return l.print(cmd.OutOrStdout(), held)
+		if held.only != "" {
+			_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "fencelock:", screen.Visible(held.only)) // the list counts
+		}
+		if l.output == "json" {
+			return printJSON(cmd.OutOrStdout(), held.locks)
+		}
+		return printLocks(cmd.OutOrStdout(), held.locks)
 	}
 	return cmd
 }
 
-func (l listing) look(ctx context.Context, locks *client.Client) ([]wire.Lock, error) {
-	held := []wire.Lock{}
+// heldLocks are the locks that are held, as far as the caller may read them.
+type heldLocks struct {
+	locks []wire.Lock
+	only  string // what they are limited to, in words; "" for nothing
+}
+
+// look lists the locks. An error says that it is unknown which are held, and why.
+func (l listing) look(ctx context.Context, locks *client.Client) (held heldLocks, err error) {
+	defer func() {
+		if err != nil {
+			err = unknown("which locks are held", err)
+		}
+	}()
+	held.locks = []wire.Lock{}
 	for lock, err := range locks.Locks(ctx, l.prefix) {
 		if err != nil {
-			return nil, err
+			return held, err
 		}
-		held = append(held, lock)
+		held.locks = append(held.locks, lock)
 	}
-	slices.SortFunc(held, func(a, b wire.Lock) int { return strings.Compare(a.Resource, b.Resource) })
+	slices.SortFunc(held.locks, func(a, b wire.Lock) int { return strings.Compare(a.Resource, b.Resource) })
 	// A lock that changed hands meanwhile comes twice.
-	return slices.CompactFunc(held, func(a, b wire.Lock) bool { return a.Resource == b.Resource }), nil
+	held.locks = slices.CompactFunc(held.locks, func(a, b wire.Lock) bool { return a.Resource == b.Resource })
+	caller, err := l.server.whoAmI(ctx)
+	if err != nil {
+		return held, err
+	}
+	held.only, err = readable(caller, l.prefix)
+	return held, err
 }
 
-func (l listing) print(w io.Writer, held []wire.Lock) error {
-	if l.output == "json" {
-		return printJSON(w, held)
+// unknown says of a question about locks that it has no answer. That is neither "free"
+// nor "none are held".
+func unknown(question string, err error) error {
+	if errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrDenied) {
+		return inWords{text: fmt.Sprintf("it is unknown %s: %s", question, plain(err)), cause: err}
 	}
-	return printLocks(w, held)
+	return plain(err)
 }
 
-// follow prints the list again and again. That the service does not answer for a
-// while is shown, and no reason to end.
-func (l listing) follow(ctx context.Context, locks *client.Client, out io.Writer) error {
-	draw := isTerminal(out) && l.output == "table"
-	tick := time.NewTicker(l.interval)
-	defer tick.Stop()
-	for first := true; ; first = false {
-		held, err := l.look(ctx, locks)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if errors.Is(err, client.ErrDenied) {
-			return advise(err)
-		}
-		if err := l.frame(out, held, err, draw, first); err != nil {
-			return err
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
+// readable says in words which of the resources that begin with prefix are shown: "" for
+// all of them. The error is client.ErrDenied if the caller may read none.
+func readable(caller wire.Caller, prefix string) (only string, err error) {
+	around := slices.IndexFunc(caller.Rules, func(r wire.Rule) bool { return strings.HasPrefix(prefix, r.Prefix) })
+	reads := around >= 0 && caller.Rules[around].Right != "none"
+	var exceptions []string
+	for _, rule := range caller.Rules {
+		within := len(rule.Prefix) > len(prefix) && strings.HasPrefix(rule.Prefix, prefix)
+		if within && (rule.Right != "none") != reads {
+			exceptions = append(exceptions, strconv.Quote(rule.Prefix))
 		}
 	}
-}
-
-// frame is one picture of --watch, written at once so that it does not flicker.
-func (l listing) frame(out io.Writer, held []wire.Lock, failed error, draw, first bool) error {
-	var b bytes.Buffer
-	if l.output == "json" {
-		var v any = held
-		if failed != nil {
-			v = map[string]string{"error": failed.Error()}
-		}
-		enc := json.NewEncoder(&b)
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(v); err != nil {
-			return err
-		}
-		_, err := out.Write(b.Bytes())
-		return err
-	}
-	if failed != nil {
-		fmt.Fprintln(&b, failed)
-	} else if err := printLocks(&b, held); err != nil {
-		return err
-	}
-	text := b.String()
 	switch {
-	case draw:
-		const home, restOfLine, restOfScreen = "\x1b[H", "\x1b[K\n", "\x1b[J"
-		text = home + strings.ReplaceAll(text, "\n", restOfLine) + restOfScreen
-		if first {
-			text = "\x1b[2J" + text
-		}
-	case !first:
-		text = "\n" + text
+	case reads && len(exceptions) == 0:
+		return "", nil
+	case reads:
+		return fmt.Sprintf("not shown are locks that %s may not read: those that begin with %s", caller.Name, strings.Join(exceptions, ", ")), nil
+	case len(exceptions) > 0:
+		return fmt.Sprintf("shown are only the locks that %s may read: those that begin with %s", caller.Name, strings.Join(exceptions, ", ")), nil
 	}
-	_, err := io.WriteString(out, text)
-	return err
+	return "", inWords{cause: client.ErrDenied, text: fmt.Sprintf(
+		"%s may not read any lock that begins with %q. The right read is given in the service's access file; or ask as another caller, with --credential-file or %s",
+		caller.Name, prefix, varBearerToken)}
 }
 
 func printLocks(w io.Writer, held []wire.Lock) error {
@@ -153,13 +151,17 @@ func printLocks(w io.Writer, held []wire.Lock) error {
 		_, err := fmt.Fprintln(w, "no locks are held")
 		return err
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "RESOURCE\tHOLDER\tTOKEN\tENDS IN\tHELD FOR\tWAITING") // tabwriter keeps the error for Flush
+	return lockTable(held).Write(w)
+}
+
+func lockTable(held []wire.Lock) *screen.Table {
+	table := &screen.Table{}
+	table.Row("RESOURCE", "HOLDER", "TOKEN", "ENDS IN", "HELD FOR", "WAITING")
 	for _, lock := range held {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\t%d\n", lock.Resource, holderOf(lock), lock.FencingToken,
-			msOf(lock.RemainingMS), msOf(lock.HeldMS), lock.Waiters)
+		table.Row(lock.Resource, holderOf(lock), strconv.FormatInt(lock.FencingToken, 10),
+			msOf(lock.RemainingMS), msOf(lock.HeldMS), strconv.Itoa(lock.Waiters))
 	}
-	return table.Flush()
+	return table
 }
 
 func holderOf(lock wire.Lock) string {
@@ -174,107 +176,4 @@ func msOf(ms *int64) string {
 		return "-"
 	}
 	return msInWords(*ms)
-}
-
-func getCommand() *cobra.Command {
-	var output string
-	cmd := &cobra.Command{
-		Use:     "get RESOURCE",
-		Short:   "Show one lock: its holder, its token, and the queue for it",
-		Long:    "Show one lock: whether it is held, by which holder, and the queue for it. A free lock is no failure: the exit code is 0.",
-		Example: "  fencelock get orders/42\n  fencelock get orders/42 -o json | jq .held",
-		Args:    exactArgs(1, "RESOURCE"),
-	}
-	server := connect(cmd)
-	outputFlag(cmd, &output)
-	cmd.ValidArgsFunction = server.resourceCompletion
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		locks, err := server.client(client.WithPatience(time.Second))
-		if err != nil {
-			return err
-		}
-		lock, err := locks.Inspect(cmd.Context(), args[0])
-		if err != nil {
-			return advise(err)
-		}
-		if output == "json" {
-			return printJSON(cmd.OutOrStdout(), lock)
-		}
-		return printLock(cmd.OutOrStdout(), lock)
-	}
-	return cmd
-}
-
-func printLock(w io.Writer, lock wire.Lock) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(name, value string) {
-		_, _ = fmt.Fprintf(table, "%s\t%s\n", name, value) // tabwriter keeps the error for Flush
-	}
-	line("resource", lock.Resource)
-	if lock.Held {
-		line("holder", holderOf(lock))
-		line("token", strconv.FormatInt(lock.FencingToken, 10))
-		line("ends in", msOf(lock.RemainingMS))
-		line("held for", msOf(lock.HeldMS))
-		if len(lock.Metadata) > 0 && string(lock.Metadata) != "null" {
-			line("metadata", string(lock.Metadata))
-		}
-	} else {
-		line("state", "free")
-	}
-	line("waiting", strconv.Itoa(lock.Waiters))
-	for i, waiter := range lock.Queue {
-		line(fmt.Sprintf("  %d.", i+1), fmt.Sprintf("%s  for %s", orDash(waiter.Holder), msInWords(waiter.WaitingMS)))
-	}
-	return table.Flush()
-}
-
-func breakCommand() *cobra.Command {
-	var yes bool
-	cmd := &cobra.Command{
-		Use:   "break RESOURCE",
-		Short: "Take a lock from its holder",
-		Long: `Take a lock from its holder, for administrators. The holder learns of it with its next
-request, which may be a third of its TTL later: until then it works beside the next
-holder. Its token is stale as soon as the next lease is used, so storage that checks
-tokens is safe.`,
-		Example: "  fencelock break orders/42\n  fencelock break --yes orders/42",
-		Args:    exactArgs(1, "RESOURCE"),
-	}
-	server := connect(cmd)
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	cmd.ValidArgsFunction = server.resourceCompletion
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		locks, err := server.client(client.WithPatience(time.Second))
-		if err != nil {
-			return err
-		}
-		if !yes {
-			if err := confirmBreak(cmd, locks, args[0]); err != nil {
-				return err
-			}
-		}
-		if err := locks.Break(cmd.Context(), args[0]); err != nil {
-			return advise(err)
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is broken\n", args[0])
-		return err
-	}
-	return cmd
-}
-
-// confirmBreak shows whose lock it is, and asks.
-func confirmBreak(cmd *cobra.Command, locks *client.Client, resource string) error {
-	lock, err := locks.Inspect(cmd.Context(), resource)
-	if err != nil {
-		return advise(err)
-	}
-	if !lock.Held {
-		return fmt.Errorf("no lease holds %s", resource)
-	}
-	if err := printLock(cmd.ErrOrStderr(), lock); err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "The holder learns of it only with its next request.")
-	return confirm(cmd, "break")
 }

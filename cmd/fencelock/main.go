@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
 
 func main() {
@@ -41,7 +43,7 @@ func run(ctx context.Context, root *cobra.Command) int {
 		return 0
 	}
 	if coded, ok := errors.AsType[codeError](err); !ok || coded.error != nil {
-		_, _ = fmt.Fprintln(root.ErrOrStderr(), "fencelock:", err)
+		_, _ = fmt.Fprintln(root.ErrOrStderr(), "fencelock:", screen.VisibleLines(err.Error()))
 	}
 	return exitCode(err)
 }
@@ -55,7 +57,7 @@ func rootCommand() *cobra.Command {
 		Args:          noArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(runCommand(), watchdogCommand(), acquireCommand(), extendCommand(), releaseCommand(), listCommand(), getCommand(), breakCommand())
 	root.AddCommand(newGuardCommand(), serveCommand(), bootstrapCommand(), healthcheckCommand(), nodesCommand(), versionCommand(), demoCommand(), demoWorkerCommand(), tokenCommand(), secretCommand())
 	return root

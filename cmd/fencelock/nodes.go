@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 )
 
 func nodesCommand() *cobra.Command {
@@ -19,10 +18,13 @@ func nodesCommand() *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "nodes",
-		Short: "Show the nodes of a running server: which may vote, which not, why, and for how long yet",
-		Long: `Show the nodes as a running server sees them (/readyz): which may vote, which not,
-why, and for how long yet. The server observes the nodes at that moment. Exits with
-1 while the server cannot grant locks, with --wait also while a node does not vote.`,
+		Short: "Show the nodes of a running server: which may vote, which may not, and why",
+		Long: `Show the nodes as a running server sees them at this moment (/readyz): which may vote,
+which may not, why, and for how much longer.
+
+Exit codes: 0; 1 while the server cannot grant locks, with --wait also while a node does
+not vote; 69 if no server answers, so that the nodes' state is unknown; 77 if the server
+does not know the caller; 2 for wrong usage.`,
 		Example: "  fencelock nodes\n  fencelock nodes --wait 2m            # before the next node is restarted\n  fencelock nodes --server http://10.0.0.7:8080 -o json",
 		Args:    noArgs,
 	}
@@ -45,9 +47,9 @@ why, and for how long yet. The server observes the nodes at that moment. Exits w
 		case !r.Ready:
 			return errors.New("the server grants nothing: " + r.Reason)
 		case wait > 0 && len(r.Nodes) == 0:
-			return errors.New("it cannot be told whether all nodes vote: the server shows them only to callers that it knows (FENCELOCK_BEARER_TOKEN_FILE)")
+			return errors.New("it is unknown whether all nodes vote: the server shows its nodes only to callers that it knows. Set --credential-file or " + varBearerToken)
 		case wait > 0 && r.Voting < len(r.Nodes):
-			return fmt.Errorf("%d of %d nodes vote after %s; the table says what the others wait for", r.Voting, len(r.Nodes), wait)
+			return fmt.Errorf("after %s only %d of %d nodes vote. The table says what the others wait for", wait, r.Voting, len(r.Nodes))
 		}
 		return nil
 	}
@@ -72,23 +74,31 @@ func allVoting(ctx context.Context, wait time.Duration, ready func(context.Conte
 
 func printNodes(w io.Writer, r wire.Ready) error {
 	if len(r.Nodes) == 0 {
-		_, err := fmt.Fprintf(w, "%d vote, %d are a quorum; the server shows its nodes only to callers that it knows: set FENCELOCK_BEARER_TOKEN_FILE\n", r.Voting, r.Quorum)
+		_, err := fmt.Fprintf(w, "%d vote, %d are a quorum; the server shows its nodes only to callers that it knows: set --credential-file or %s\n", r.Voting, r.Quorum, varBearerToken)
 		return err
 	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "NODE\tSTATE\tFOR\tWAIT\tREASON") // tabwriter keeps the error for Flush
+	table := &screen.Table{}
+	table.Row("NODE", "STATE", "FOR", "WAIT", "REASON")
 	for _, n := range r.Nodes {
 		wait := "-"
 		if n.WaitMS > 0 {
 			wait = msInWords(n.WaitMS)
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", n.Name, n.State, msInWords(n.SinceMS), wait, orDash(n.Reason))
+		table.Row(n.Name, n.State, msInWords(n.SinceMS), wait, orDash(n.Reason))
 	}
-	if err := table.Flush(); err != nil {
+	if err := table.Write(w); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "%d of %d vote, %d are a quorum\n", r.Voting, len(r.Nodes), r.Quorum)
 	return err
+}
+
+// unhealthy is an error with exit code 1, the only one that containers know for it.
+func unhealthy(err error) error {
+	if _, wrong := errors.AsType[usageError](err); err == nil || wrong {
+		return err
+	}
+	return codeError{error: err, code: exitFailed}
 }
 
 func healthcheckCommand() *cobra.Command {
@@ -106,17 +116,13 @@ which has no curl.`,
 	cmd.Flags().BoolVar(&live, "live", false, "only ask whether the process answers (/healthz)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if live {
-			status, _, err := server.get(cmd.Context(), "/healthz")
-			if err == nil && status != http.StatusOK {
-				err = fmt.Errorf("the server answered %d to /healthz: is it a fencelock?", status)
-			}
-			return err
+			return unhealthy(server.live(cmd.Context()))
 		}
 		r, err := server.ready(cmd.Context())
 		if err == nil && !r.Ready {
-			err = errors.New("not ready: " + r.Reason)
+			err = errors.New("the server grants nothing: " + r.Reason)
 		}
-		return err
+		return unhealthy(err)
 	}
 	return cmd
 }

@@ -35,7 +35,7 @@ func TestCommandsOnAServerThatIsNotReady(t *testing.T) {
 	for args, says := range map[string]string{
 		"nodes":              "n1    quarantined  1s   2s    restarted",
 		"nodes -o json":      `"wait_ms": 2500`,
-		"healthcheck":        "not ready: waiting",
+		"healthcheck":        "the server grants nothing: waiting",
 		"healthcheck --live": "",
 	} {
 		var out bytes.Buffer
@@ -66,7 +66,7 @@ func TestNodesWaits(t *testing.T) {
 		wait string
 		code int
 		says string
-	}{{"1ms", exitFailed, "1 of 2 nodes vote after 1ms"}, {"1m", 0, "2 of 2 vote"}} {
+	}{{"1ms", exitFailed, "after 1ms only 1 of 2 nodes vote"}, {"1m", 0, "2 of 2 vote"}} {
 		var out bytes.Buffer
 		root := rootCommand()
 		root.SetArgs([]string{"nodes", "--wait", c.wait, "--server", server.URL})

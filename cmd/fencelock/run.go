@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/supervise"
 )
 
@@ -75,7 +77,7 @@ if the command cannot be run or does not exist.`,
   fencelock run --wait 30s --ttl 15s deploy/web -- sh -c 'deploy --fencing-token "$FENCING_TOKEN"'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash < 1 || dash == len(args) {
-				return usageError{errors.New("use fencelock run RESOURCE… -- COMMAND, with -- before the command")}
+				return usageError{errors.New("the resource and the command must stand on the two sides of --: use fencelock run RESOURCE… -- COMMAND")}
 			}
 			return nil
 		},
@@ -143,9 +145,11 @@ func lookUp(name string) (string, error) {
 	case err == nil, errors.Is(err, exec.ErrDot):
 		return path, nil // a shell would run ./it as well
 	case errors.Is(err, fs.ErrPermission):
-		return "", codeError{error: fmt.Errorf("%s cannot be run: %w", name, err), code: exitNotRunnable}
+		return "", codeError{error: fmt.Errorf("%s cannot be run: it is not executable (chmod +x), or in a folder that may not be searched", name), code: exitNotRunnable}
+	case strings.ContainsRune(name, filepath.Separator):
+		return "", codeError{error: fmt.Errorf("%s does not exist", name), code: exitNotFound}
 	}
-	return "", codeError{error: fmt.Errorf("%s does not exist: %w", name, err), code: exitNotFound}
+	return "", codeError{error: fmt.Errorf("the command %s was not found in PATH", name), code: exitNotFound}
 }
 
 // running is a command under its lease. A joined lease is extended here, too: so
@@ -162,7 +166,7 @@ func (r *running) say(text string) {
 	if r.quiet {
 		return
 	}
-	_, _ = fmt.Fprintln(r.stderr, "fencelock:", text) // the command continues although stderr may be gone
+	_, _ = fmt.Fprintln(r.stderr, "fencelock:", screen.Visible(text)) // the command continues although stderr may be gone
 }
 
 func (r *running) run(ctx context.Context, path string, argv []string) error {
@@ -210,7 +214,7 @@ func (r *running) explain(kept context.Context) {
 	if lost := context.Cause(kept); errors.Is(lost, client.ErrLeaseLost) {
 		why := lost.Error()
 		if failed, ok := errors.AsType[*client.Error](lost); ok {
-			why = strings.TrimPrefix(failed.Err.Error(), client.ErrLeaseLost.Error()+": ")
+			why = strings.TrimPrefix(plain(failed.Err).Error(), client.ErrLeaseLost.Error()+": ")
 		}
 		if refusedAs(lost, "lease-not-held") {
 			why = "it was broken, or has expired"
@@ -230,7 +234,7 @@ func (r *running) outcome(ctx context.Context, result supervise.Result, lost err
 		return codeError{error: errors.New("the lease was lost before the command ended: was it broken by an administrator?"), code: exitLost}
 	case err != nil:
 		r.say(fmt.Sprintf("%s could not be released, and is free in %s at the latest: %s",
-			resourcesOf(r.lease), r.lease.TTL().Round(time.Second), err))
+			resourcesOf(r.lease), r.lease.TTL().Round(time.Second), plain(err)))
 	}
 	if result.Code != 0 {
 		return codeError{code: result.Code}

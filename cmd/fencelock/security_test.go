@@ -442,7 +442,7 @@ func TestNodesOfAServerThatAsks(t *testing.T) {
 	}{
 		{[]string{"A=b"}, 0, "1 vote, 1 are a quorum; the server shows its nodes only to callers that it knows"},
 		{[]string{"FENCELOCK_BEARER_TOKEN=" + secret}, 0, "embedded  voting"},
-		{[]string{"FENCELOCK_BEARER_TOKEN=wrong"}, exitFailed, "the server does not know these credentials"},
+		{[]string{"FENCELOCK_BEARER_TOKEN=wrong"}, exitDenied, "the service does not know this caller"},
 	} {
 		cmd := command(t, c.env, "nodes", "--server", p.url)
 		out, _ := cmd.CombinedOutput()

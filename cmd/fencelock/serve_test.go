@@ -163,9 +163,9 @@ func TestStartsThatFail(t *testing.T) {
 	}{
 		{"bad value", []string{"FENCELOCK_MAX_TTL=never"}, []string{"serve"}, exitUsage, `FENCELOCK_MAX_TTL="never"`},
 		{"public address", []string{"FENCELOCK_LISTEN=0.0.0.0:0"}, []string{"serve"}, exitUsage, "FENCELOCK_INSECURE=true"},
-		{"unknown flag", nil, []string{"serve", "--port=1"}, exitUsage, "unknown flag"},
-		{"unknown argument", nil, []string{"serve", "now"}, exitUsage, "unknown command"},
-		{"unknown command", nil, []string{"dance"}, exitUsage, "unknown command"},
+		{"unknown flag", nil, []string{"serve", "--port=1"}, exitUsage, "fencelock serve has no flag --port"},
+		{"unknown argument", nil, []string{"serve", "now"}, exitUsage, "fencelock serve takes no arguments"},
+		{"unknown command", nil, []string{"dance"}, exitUsage, `fencelock has no command "dance"`},
 		{"busy address", []string{"FENCELOCK_LISTEN=" + busy.Addr().String()}, []string{"serve"}, exitFailed, "FENCELOCK_LISTEN=" + busy.Addr().String()},
 		{"not our file", []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=" + text}, []string{"serve"}, exitFailed, text},
 		{"no such folder", []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=" + text + "/x/y"}, []string{"serve"}, exitFailed, "FENCELOCK_DATA"},
@@ -363,5 +363,5 @@ func TestCommandsOnARunningServer(t *testing.T) {
 	run(0, "fencelock ", "A=b", "version")
 	run(0, "Available Commands", "A=b")
 	p.kill()
-	run(exitFailed, "refused", listen, "healthcheck")
+	run(exitFailed, "refuses connections", listen, "healthcheck")
 }

@@ -72,7 +72,7 @@ func TestRunSeveral(t *testing.T) {
 		"run a b a -- true":  "must not name a resource twice",
 		"acquire":            "no resource is named",
 		"acquire a b c b":    "must not name a resource twice",
-		"run -n a b -- nope": "nope does not exist",
+		"run -n a b -- nope": "the command nope was not found",
 	} {
 		if got := p.tool("", nil, strings.Fields(args)...); got.code == 0 || !strings.Contains(got.errOut, complaint) {
 			t.Errorf("%s: %+v, want %q", args, got, complaint)

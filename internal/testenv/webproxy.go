@@ -82,7 +82,7 @@ func (program webProgram) find() (string, error) {
 	if path := program.local(); path != "" {
 		return path, nil
 	}
-	if err := aptInstall(program.pkg, func() bool { return program.local() != "" }); err != nil {
+	if err := aptInstall([]string{program.pkg}, func() bool { return program.local() != "" }); err != nil {
 		return "", fmt.Errorf("no %s on this machine: %w", program.name, err)
 	}
 	return program.local(), nil

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// flagError puts what is wrong with a flag into words.
+func flagError(cmd *cobra.Command, err error) error {
+	unknown, isUnknown := errors.AsType[*pflag.NotExistError](err)
+	missing, isMissing := errors.AsType[*pflag.ValueRequiredError](err)
+	invalid, isInvalid := errors.AsType[*pflag.InvalidValueError](err)
+	switch {
+	case isUnknown:
+		name := "--" + unknown.GetSpecifiedName()
+		if unknown.GetSpecifiedShortnames() != "" {
+			name = "-" + unknown.GetSpecifiedName()
+		}
+		err = fmt.Errorf("%s has no flag %s: %s --help lists them", cmd.CommandPath(), name, cmd.CommandPath())
+	case isMissing:
+		err = fmt.Errorf("--%s needs a value: %s", missing.GetFlag().Name, missing.GetFlag().Usage)
+	case isInvalid:
+		err = fmt.Errorf("--%s %s: %s", invalid.GetFlag().Name, invalid.GetValue(), wanted(invalid.GetFlag().Value.Type(), invalid.GetValue()))
+	}
+	return usageError{err}
+}
+
+// wanted says what a flag's value should have been.
+func wanted(kind, value string) string {
+	switch {
+	case kind == "duration" && value != "" && strings.Trim(value, "0123456789.") == "":
+		return fmt.Sprintf("a duration needs a unit: say %ss for seconds, %sm for minutes, %sms for milliseconds", value, value, value)
+	case kind == "duration":
+		return "must be a duration such as 500ms, 30s, 5m or 1h30m"
+	case kind == "int":
+		return "must be a whole number"
+	case kind == "bool":
+		return "must be true or false, or without a value"
+	}
+	return "must be a " + kind
+}
+
+// noArgs refuses arguments, and names of commands that do not exist.
+func noArgs(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case !cmd.HasSubCommands():
+		return usageError{fmt.Errorf("%s takes no arguments, and got %q", cmd.CommandPath(), args[0])}
+	}
+	text := fmt.Sprintf("%s has no command %q", cmd.CommandPath(), args[0])
+	cmd.SuggestionsMinimumDistance = 2
+	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		return usageError{fmt.Errorf("%s: did you mean %s?", text, strings.Join(similar, " or "))}
+	}
+	return usageError{fmt.Errorf("%s: %s --help lists them", text, cmd.CommandPath())}
+}
+
+// argumentsError says how a command is called.
+func argumentsError(cmd *cobra.Command, args []string, names string) error {
+	if len(args) == 0 {
+		return usageError{fmt.Errorf("an argument is missing: use %s %s", cmd.CommandPath(), names)}
+	}
+	return usageError{fmt.Errorf("%d arguments are too many: use %s %s", len(args), cmd.CommandPath(), names)}
+}
+
+func exactArgs(n int, names string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != n {
+			return argumentsError(cmd, args, names)
+		}
+		return nil
+	}
+}
+
+func maxArgs(n int, names string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > n {
+			return argumentsError(cmd, args, "["+names+"]")
+		}
+		return nil
+	}
+}

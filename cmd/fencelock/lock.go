@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
+)
+
+func getCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "get RESOURCE",
+		Short: "Show one lock: its holder, its token, and the queue for it",
+		Long: `Show one lock: whether it is held, by which holder, and the queue for it. A free lock
+is no failure.
+
+Without a quorum, or without the right to read, it is unknown whether the lock is held:
+stdout stays empty, and stderr says why and what to do.
+
+Exit codes: 0 for a lock that is held or free; 69 if its state is unknown because no
+server answers, or because there is no quorum; 77 if it is unknown because the caller
+may not read it; 2 for wrong usage.`,
+		Example: "  fencelock get orders/42\n  fencelock get orders/42 -o json | jq .held",
+		Args:    exactArgs(1, "RESOURCE"),
+	}
+	server := connect(cmd)
+	outputFlag(cmd, &output)
+	cmd.ValidArgsFunction = server.resourceCompletion
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		locks, err := server.client(client.WithPatience(time.Second))
+		if err != nil {
+			return err
+		}
+		lock, err := locks.Inspect(cmd.Context(), args[0])
+		if err != nil {
+			return unknown("whether "+args[0]+" is held", err)
+		}
+		if output == "json" {
+			return printJSON(cmd.OutOrStdout(), lock)
+		}
+		return printLock(cmd.OutOrStdout(), lock)
+	}
+	return cmd
+}
+
+func printLock(w io.Writer, lock wire.Lock) error {
+	table := &screen.Table{}
+	table.Row("resource", lock.Resource)
+	if lock.Held {
+		table.Row("state", "held")
+		table.Row("holder", holderOf(lock))
+		table.Row("token", strconv.FormatInt(lock.FencingToken, 10))
+		table.Row("ends in", msOf(lock.RemainingMS))
+		table.Row("held for", msOf(lock.HeldMS))
+		if len(lock.Metadata) > 0 && string(lock.Metadata) != "null" {
+			table.Row("metadata", string(lock.Metadata))
+		}
+	} else {
+		table.Row("state", "free")
+	}
+	table.Row("waiting", strconv.Itoa(lock.Waiters))
+	for i, waiter := range lock.Queue {
+		table.Row(fmt.Sprintf("  %d.", i+1), fmt.Sprintf("%s  for %s", orDash(waiter.Holder), msInWords(waiter.WaitingMS)))
+	}
+	return table.Write(w)
+}
+
+func breakCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "break RESOURCE",
+		Short: "Take a lock from its holder",
+		Long: `Take a lock from its holder, for administrators. The holder learns of it with its next
+request, which may be a third of its TTL later: until then it works beside the next
+holder. Its token is stale as soon as the next lease is used, so storage that checks
+tokens is safe.`,
+		Example: "  fencelock break orders/42\n  fencelock break --yes orders/42",
+		Args:    exactArgs(1, "RESOURCE"),
+	}
+	server := connect(cmd)
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
+	cmd.ValidArgsFunction = server.resourceCompletion
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		locks, err := server.client(client.WithPatience(time.Second))
+		if err != nil {
+			return err
+		}
+		if !yes {
+			if err := confirmBreak(cmd, locks, args[0]); err != nil {
+				return err
+			}
+		}
+		if err := locks.Break(cmd.Context(), args[0]); err != nil {
+			return plain(err)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is broken\n", screen.Visible(args[0]))
+		return err
+	}
+	return cmd
+}
+
+// confirmBreak shows whose lock it is, and asks.
+func confirmBreak(cmd *cobra.Command, locks *client.Client, resource string) error {
+	lock, err := locks.Inspect(cmd.Context(), resource)
+	if err != nil {
+		return plain(err)
+	}
+	if !lock.Held {
+		return fmt.Errorf("no lease holds %s", resource)
+	}
+	if err := printLock(cmd.ErrOrStderr(), lock); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "The holder learns of it only with its next request.")
+	return confirm(cmd, "break")
+}

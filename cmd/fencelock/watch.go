@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
+)
+
+// watcher repeats a list. Where it cannot get one, it says that the state is unknown, and
+// repeats.
+type watcher struct {
+	out      io.Writer
+	json     bool
+	terminal *os.File // that is redrawn; nil for none
+	known    heldLocks
+	at       time.Time // of known; zero for never
+	frames   int
+}
+
+// follow lists the locks until ctx ends, or the caller is denied to.
+func (l listing) follow(ctx context.Context, locks *client.Client, out io.Writer) error {
+	w := &watcher{out: out, json: l.output == "json"}
+	if isTerminal(out) && !w.json {
+		w.terminal, _ = out.(*os.File)
+	}
+	defer w.end()
+	tick := time.NewTicker(l.interval)
+	defer tick.Stop()
+	for {
+		held, err := l.look(ctx, locks)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, client.ErrDenied) {
+			return err
+		}
+		if err == nil {
+			w.known, w.at = held, time.Now()
+		}
+		if err := w.show(err); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// show writes one frame, at once so that it does not flicker. unknown says why the state
+// is not known; nil if it is.
+func (w *watcher) show(unknown error) error {
+	defer func() { w.frames++ }()
+	var text []byte
+	var err error
+	switch {
+	case w.json:
+		text, err = w.line(unknown)
+	case w.terminal != nil:
+		text = w.redraw(unknown)
+	default:
+		text, err = w.next(unknown)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = w.out.Write(text)
+	return err
+}
+
+// end leaves the cursor below the last frame.
+func (w *watcher) end() {
+	if w.terminal != nil && w.frames > 0 {
+		_, _ = fmt.Fprintln(w.terminal)
+	}
+}
+
+// line is a frame as one line of JSON: an array of locks, or an object that says why
+// they are unknown.
+func (w *watcher) line(unknown error) ([]byte, error) {
+	var v any = w.known.locks
+	if unknown != nil {
+		v = map[string]string{"state": "unknown", "reason": unknown.Error()}
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return screen.JSON(b.Bytes()), err
+}
+
+// next is a frame that follows the one before.
+func (w *watcher) next(unknown error) ([]byte, error) {
+	var b bytes.Buffer
+	if w.frames > 0 {
+		b.WriteByte('\n')
+	}
+	if unknown != nil {
+		b.WriteString(screen.Visible(unknown.Error()) + "\n")
+		return b.Bytes(), nil
+	}
+	if w.known.only != "" {
+		b.WriteString(screen.Visible(w.known.only) + "\n")
+	}
+	err := printLocks(&b, w.known.locks)
+	return b.Bytes(), err
+}
+
+// The control sequences of a terminal that redraw uses.
+const (
+	clearScreen  = "\x1b[2J"
+	toTopLeft    = "\x1b[H"
+	clearLine    = "\x1b[K"
+	clearBelow   = "\x1b[J"
+	dim, undimed = "\x1b[2m", "\x1b[22m"
+)
+
+// redraw is a frame in the place of the one before: never wider or higher than the
+// terminal, the header above what there is room for, and what is missing counted below.
+func (w *watcher) redraw(unknown error) []byte {
+	width, height := screen.Size(w.terminal)
+	lines := w.rows(width-1, height, unknown) // what a terminal does behind its last column differs
+	var b bytes.Buffer
+	if w.frames == 0 {
+		b.WriteString(clearScreen)
+	}
+	b.WriteString(toTopLeft)
+	for i, line := range lines {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString(line + clearLine)
+	}
+	b.WriteString(clearBelow)
+	return b.Bytes()
+}
+
+// rows are the lines of a frame.
+func (w *watcher) rows(width, height int, unknown error) []string {
+	var notes []string
+	if unknown != nil {
+		notes = wrapped(unknown.Error(), width)
+		if !w.at.IsZero() {
+			notes = append(notes, screen.Cut(fmt.Sprintf("This was the list %s ago:", time.Since(w.at).Truncate(time.Second)), width))
+		}
+	} else if w.known.only != "" {
+		notes = wrapped(w.known.only, width)
+	}
+	notes = notes[:min(len(notes), height)]
+	if unknown != nil && w.at.IsZero() {
+		return notes
+	}
+	list := w.list(width, height-len(notes))
+	if unknown != nil {
+		for i, line := range list {
+			list[i] = dim + line + undimed
+		}
+	}
+	return append(notes, list...)
+}
+
+// list is the table in at most height lines.
+func (w *watcher) list(width, height int) []string {
+	if height <= 0 {
+		return nil
+	}
+	if len(w.known.locks) == 0 {
+		return []string{screen.Cut("no locks are held", width)}
+	}
+	lines := lockTable(w.known.locks).Lines(width)
+	if len(lines) <= height {
+		return lines
+	}
+	shown := max(height-1, 1)
+	return append(lines[:shown:shown], screen.Cut(fmt.Sprintf("… and %d more: a longer PREFIX lists fewer", len(lines)-shown), width))[:height]
+}
+
+// wrapped breaks a text into lines of at most width cells, at spaces where it can.
+func wrapped(text string, width int) (lines []string) {
+	line := ""
+	for word := range strings.FieldsSeq(screen.Visible(text)) {
+		if line != "" && screen.Width(line)+1+screen.Width(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = screen.Cut(strings.TrimPrefix(line+" "+word, " "), width)
+	}
+	return append(lines, line)
+}
