@@ -152,6 +152,10 @@ var rules = []rule{
 		why: "files that change; it does not know what is in them",
 	},
 	{
+		pkg: "cmd/fencelock/internal/check", ours: []string{"cmd/fencelock/internal/config", "lockcore/redlock/quorum", "storage/redisnode", "storage/pgguard"}, others: true,
+		why: "it reads what a configuration points to; it starts no server",
+	},
+	{
 		pkg: "cmd/fencelock/internal/screen", others: true,
 		why: "what a terminal shows of any text; it does not know what the text is about",
 	},

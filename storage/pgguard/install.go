@@ -109,6 +109,9 @@ func installedVersion(ctx context.Context, pool *pgxpool.Pool) (version int64, e
 	return version, err
 }
 
+// SchemaVersion is the version of the schema that Install makes.
+func SchemaVersion() (int64, error) { return latestVersion() }
+
 // latestVersion is the number of the last migration.
 func latestVersion() (int64, error) {
 	names, err := fs.Glob(migrations.Files, "*.sql")

@@ -63,7 +63,7 @@ func TestUnfitVersions(t *testing.T) {
 	for version, want := range map[string]bool{
 		"6.2.14": false, "5.0.0": false, "": false, "x": false, "7.0.15": true, "7.2.4": true, "8.0.0": true, "255.255.255": true,
 	} {
-		why := unfit(map[string]string{"redis_version": version, "role": "master", "maxmemory_policy": "noeviction"})
+		why := Unfit(map[string]string{"redis_version": version, "role": "master", "maxmemory_policy": "noeviction"})
 		if (why == "") != want {
 			t.Errorf("version %q: %q", version, why)
 		}

@@ -13,6 +13,9 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
+// OwnKey is the key that a node of this service holds, and no other program's database.
+const OwnKey = "fencelock"
+
 var errUnreadable = errors.New("unreadable reply")
 
 // Observe reports the node's state.
@@ -25,7 +28,7 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 	if len(reply) != parts {
 		return node.Observation{}, errUnreadable
 	}
-	info := parseInfo(str(reply[0]))
+	info := ParseInfo(str(reply[0]))
 	n.meter.Memory(number(info["used_memory"]), number(info["maxmemory"]))
 	size, _ := reply[1].(int64)
 	open, _ := reply[11].(int64)
@@ -40,7 +43,7 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 		Note:        str(reply[9]),
 		Version:     version(info),
 		Role:        info["role"],
-		Unfit:       unfit(info),
+		Unfit:       Unfit(info),
 	}
 	if seen.Unfit == "" && size > 0 && reply[2] == nil {
 		seen.Unfit = fmt.Sprintf("its database holds %d keys and no mark of this service: give it a database of its own (an empty one, or another number in the address), since admission would delete them", size)
@@ -79,7 +82,8 @@ func parseMark(text string) node.Cluster {
 	return node.Cluster{Nodes: n, Hash: hash}
 }
 
-func parseInfo(text string) map[string]string {
+// ParseInfo reads the reply of INFO.
+func ParseInfo(text string) map[string]string {
 	info := make(map[string]string)
 	for line := range strings.Lines(text) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -98,8 +102,8 @@ func version(info map[string]string) string {
 	return "Redis " + info["redis_version"]
 }
 
-// unfit says what must be changed before the node may vote.
-func unfit(info map[string]string) string {
+// Unfit says, of what INFO replies, why a node may not vote and what to change; "" if it may.
+func Unfit(info map[string]string) string {
 	major, _, _ := strings.Cut(info["redis_version"], ".")
 	version, _ := strconv.Atoi(major)
 	switch {

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/check"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
+	"github.com/fencelock/fencelock/storage/redisnode"
+)
+
+// exitRisky says that something is risky, and nothing is wrong.
+const exitRisky = 3
+
+func checkCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Look at a server's configuration and at what it points to, and say what to change",
+		Long: `Look at the configuration of this environment, which is the one that fencelock serve would
+take, and at what it points to; say what is wrong, what is risky, and what to do.
+It changes nothing anywhere, and may run while servers run.
+
+It looks at: the variables, misspelt ones too; the Redis nodes (do they answer, may they
+vote, memory policy and limit, persistence, rights of the user, clocks, round trips, two
+addresses of one server); Postgres (version, encoding, role and its rights, the schema
+fencing, settings that forget commits); the access file and key files; the dates of
+certificates; the permissions of files with secrets.
+
+Exit codes: 0 if it finds nothing, 1 if something is wrong, 3 if something is risky and
+nothing is wrong, 2 for wrong usage.`,
+		Example: "  fencelock check\n  FENCELOCK_REDIS_ADDRS=r1:6379,r2:6379,r3:6379 fencelock check -o json\n  fencelock check || [ $? -eq 3 ]    # risks are accepted",
+		Args:    noArgs,
+	}
+	outputFlag(cmd, &output)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		redisnode.LogLibrary(slog.New(slog.DiscardHandler))
+		report := inspect(cmd.Context())
+		show := printReport
+		if output == "json" {
+			show = func(w io.Writer, r *check.Report) error { return printJSON(w, r) }
+		}
+		return errors.Join(show(cmd.OutOrStdout(), report), verdict(report))
+	}
+	return cmd
+}
+
+// inspect looks at this environment. What the configuration points to is looked at only
+// where the configuration itself is valid.
+func inspect(ctx context.Context) *check.Report {
+	report := &check.Report{Looked: []string{"the variables"}, Findings: []check.Finding{}}
+	for _, v := range config.MisspeltVariables(clientVariables()) {
+		report.Add(check.Wrong, v.Name, "there is no such variable, so it is ignored", "did you mean "+v.Closest+"?")
+	}
+	cfg, err := config.Load()
+	if err != nil {
+		_, lines, _ := strings.Cut(err.Error(), "\n")
+		for line := range strings.Lines(lines) {
+			variable, problem, _ := strings.Cut(strings.TrimSpace(line), ": ")
+			report.Add(check.Wrong, variable, problem, "fencelock serve --help says what it may be")
+		}
+		return report
+	}
+	if _, err := openSecurity(cfg); err != nil {
+		report.Add(check.Wrong, "files of access control and keys", err.Error(), "correct the file that it names: the server does not start with it")
+	}
+	report.Run(ctx, cfg, time.Now())
+	report.Sort()
+	return report
+}
+
+func verdict(report *check.Report) error {
+	switch {
+	case report.Count(check.Wrong) > 0:
+		return codeError{code: exitFailed}
+	case len(report.Findings) > 0:
+		return codeError{code: exitRisky}
+	}
+	return nil
+}
+
+func printReport(w io.Writer, report *check.Report) error {
+	var b strings.Builder
+	for _, f := range report.Findings {
+		fmt.Fprintf(&b, "%s  %s: %s\n       → %s\n", f.Level, screen.Visible(f.Subject), screen.VisibleLines(f.Text), screen.Visible(f.Do))
+	}
+	fmt.Fprintf(&b, "looked at %s: %d wrong, %d risky\n", screen.Visible(strings.Join(report.Looked, ", ")), report.Count(check.Wrong), report.Count(check.Risky))
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencelock/fencelock/chaos"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/check"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// checks runs fencelock check twice, for people and as JSON, and returns both.
+func checks(t *testing.T, code int, env ...string) (said, check.Report) {
+	t.Helper()
+	var report check.Report
+	asJSON := finish(t, command(t, env, "check", "-o", "json"), "")
+	if err := json.Unmarshal([]byte(asJSON.out), &report); err != nil {
+		t.Fatalf("%v: %+v", err, asJSON)
+	}
+	got := finish(t, command(t, env, "check"), "")
+	if got.code != code || asJSON.code != code {
+		t.Errorf("code %d and %d, want %d:\n%s%s", got.code, asJSON.code, code, got.out, got.errOut)
+	}
+	return got, report
+}
+
+// finds fails unless the report has such a finding.
+func finds(t *testing.T, report check.Report, level check.Level, subject, text string) {
+	t.Helper()
+	for _, f := range report.Findings {
+		if f.Level == level && strings.Contains(f.Subject, subject) && strings.Contains(f.Text, text) && f.Do != "" {
+			return
+		}
+	}
+	t.Errorf("nothing %s of %q that says %q in %+v", level, subject, text, report.Findings)
+}
+
+// healthyNode is the configuration of a Redis of which nothing is to be said.
+func healthyNode() []testenv.RedisOption {
+	return []testenv.RedisOption{testenv.WithPersistence(testenv.PersistAOFEverysec), testenv.WithConfig("maxmemory 100mb", "maxmemory-policy noeviction")}
+}
+
+func TestCheckOfTheVariables(t *testing.T) {
+	t.Parallel()
+	got, report := checks(t, 1, "FENCELOCK_MAX_TLT=5s", "FENCELOCK_MAX_TTL=5", "FENCELOCK_LISTEN=0.0.0.0:8080")
+	finds(t, report, check.Wrong, "FENCELOCK_MAX_TLT", "there is no such variable")
+	finds(t, report, check.Wrong, "FENCELOCK_MAX_TTL", "must be a duration such as")
+	finds(t, report, check.Wrong, "FENCELOCK_LISTEN", "is not a loopback address")
+	got.wants(t, "check", 1, "did you mean FENCELOCK_MAX_TTL?", "")
+	got.wants(t, "check", 1, "looked at the variables: 3 wrong, 0 risky\n", "")
+	finish(t, command(t, nil, "check", "now"), "").wants(t, "an argument", exitUsage, "", "takes no arguments")
+
+	data := filepath.Join(t.TempDir(), "fencelock.db")
+	_, report = checks(t, exitRisky, "FENCELOCK_DATA="+data, "FENCELOCK_LISTEN=0.0.0.0:8080", "FENCELOCK_INSECURE=true")
+	finds(t, report, check.Risky, "FENCELOCK_INSECURE", "every client that reaches 0.0.0.0:8080")
+	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "the locks are in one file")
+	if _, err := os.Stat(data); err == nil {
+		t.Error("the check made the embedded file")
+	}
+}
+
+// The check of a good configuration finds nothing but that the test has one machine, and
+// leaves everything as it was.
+func TestCheckOfWhatIsGood(t *testing.T) {
+	t.Parallel()
+	nodes := testenv.StartRedisN(t, 3, healthyNode()...)
+	pg := testenv.StartPostgres(t)
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	serverFor(t, cert, key, 90*24*time.Hour)
+	env := []string{
+		redisAddrs(nodes), "FENCELOCK_DATABASE_URL=" + pg.OwnerURL(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=2s",
+		"FENCELOCK_TLS_CERT_FILE=" + cert, "FENCELOCK_TLS_KEY_FILE=" + key, "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0",
+	}
+	got, report := checks(t, exitRisky, env...)
+	if report.Count(check.Wrong) != 0 || len(report.Findings) != 1 {
+		t.Errorf("findings: %+v", report.Findings)
+	}
+	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "3 of 3 nodes are on the host 127.0.0.1")
+	got.wants(t, "check", exitRisky, "3 of 3 Redis nodes, Postgres ", "")
+	for _, n := range nodes {
+		if size := n.Client().DBSize(t.Context()).Val(); size != 0 {
+			t.Errorf("%d keys are on a node", size)
+		}
+		if stats := n.Client().Info(t.Context(), "commandstats").Val(); strings.Contains(stats, "cmdstat_set") || strings.Contains(stats, "script|load") {
+			t.Errorf("the check wrote: %s", stats)
+		}
+	}
+	if made := ask[bool](t, pg.URL(), `SELECT to_regnamespace('fencing') IS NOT NULL`); made {
+		t.Error("the check made the schema")
+	}
+	// The same while a server runs with it, and its schema is there.
+	startBeside(t, env)
+	if _, report = checks(t, exitRisky, env...); len(report.Findings) != 1 {
+		t.Errorf("beside a server: %+v", report.Findings)
+	}
+}
+
+func TestCheckOfRedis(t *testing.T) {
+	t.Parallel()
+	evicts := testenv.StartRedis(t, testenv.WithConfig("maxmemory 100mb", "maxmemory-policy allkeys-lru"))
+	shared := testenv.StartRedis(t, append(healthyNode(), testenv.WithConfig("maxmemory 3mb"))...)
+	shared.Client().Set(t.Context(), "their key", "value", 0)
+	locked := testenv.StartRedis(t, append(healthyNode(), testenv.WithUser("weak", "secret-password", "+info", "+time", "+dbsize", "+exists", "~*"))...)
+	away := testenv.StartRedis(t)
+	away.Kill()
+	addrs := []string{evicts.Addr(), shared.Addr(), shared.Addr() + "/1", locked.URL(), away.Addr()}
+	got, report := checks(t, 1, "FENCELOCK_REDIS_ADDRS="+strings.Join(addrs, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=1ms", "FENCELOCK_MAX_TTL=10s")
+	finds(t, report, check.Wrong, evicts.Addr(), "maxmemory-policy is allkeys-lru")
+	finds(t, report, check.Wrong, evicts.Addr(), "FENCELOCK_BOOTSTRAP=new skips the wait")
+	finds(t, report, check.Wrong, shared.Addr(), "holds 1 keys and no mark of this service")
+	finds(t, report, check.Wrong, shared.Addr()+"/1", "is the same server as "+shared.Addr())
+	finds(t, report, check.Wrong, locked.Addr(), "NOPERM")
+	finds(t, report, check.Wrong, away.Addr(), "it cannot be asked: ")
+	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "with it the quorum is lost")
+	if strings.Contains(got.out, "secret-password") {
+		t.Error("a password is shown")
+	}
+	for _, r := range []*testenv.Redis{evicts, shared} {
+		r.Kill()
+	}
+	_, report = checks(t, 1, "FENCELOCK_REDIS_ADDRS="+strings.Join(addrs, ","))
+	finds(t, report, check.Wrong, "FENCELOCK_REDIS_ADDRS", "a quorum is 3: nothing can be granted")
+}
+
+func TestCheckOfPostgres(t *testing.T) {
+	t.Parallel()
+	pg := testenv.Postgres(t) // which syncs nothing
+	data := "FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "fencelock.db")
+	_, report := checks(t, 1, data, "FENCELOCK_DATABASE_URL="+pg.URL())
+	finds(t, report, check.Wrong, postgresVariable, "fsync is off")
+	finds(t, report, check.Risky, postgresVariable, "is a superuser")
+
+	name := "ascii_" + strings.ToLower(t.Name())
+	change(t, pg.URL(), "CREATE DATABASE "+name+" ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+	t.Cleanup(func() { change(t, pg.URL(), "DROP DATABASE "+name) })
+	owner, err := url.Parse(pg.OwnerURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner.Path = "/" + name
+	_, report = checks(t, 1, data, "FENCELOCK_DATABASE_URL="+owner.String())
+	finds(t, report, check.Wrong, postgresVariable, "the database is in SQL_ASCII")
+	finds(t, report, check.Wrong, postgresVariable, "may not make one")
+
+	change(t, pg.URL(), "CREATE SCHEMA fencing", "CREATE FUNCTION fencing._attempt() RETURNS int LANGUAGE sql AS 'SELECT 1'", "CREATE TABLE fencing.version (version int)")
+	_, report = checks(t, 1, data, "FENCELOCK_DATABASE_URL="+pg.OwnerURL())
+	finds(t, report, check.Wrong, postgresVariable, "may not use it")
+	change(t, pg.URL(), "GRANT USAGE ON SCHEMA fencing TO PUBLIC", "GRANT SELECT ON fencing.version TO PUBLIC")
+	_, report = checks(t, 1, data, "FENCELOCK_DATABASE_URL="+pg.OwnerURL())
+	finds(t, report, check.Wrong, postgresVariable, "the schema fencing is of version 0")
+
+	got, report := checks(t, 1, data, "FENCELOCK_DATABASE_URL=postgres://owner:wrong-password@127.0.0.1:1/shop")
+	finds(t, report, check.Wrong, postgresVariable, "the database cannot be asked: ")
+	if strings.Contains(got.out, "wrong-password") {
+		t.Error("a password is shown")
+	}
+}
+
+const postgresVariable = "FENCELOCK_DATABASE_URL"
+
+func TestCheckOfFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key, keys := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "proof.keys")
+	access := filepath.Join(dir, "access.txt")
+	tokenFor(t, access, "worker", "--read", "*")
+	writeFile(t, keys, "k1 "+strings.Repeat("ab", 32)+"\n")
+	serverFor(t, cert, key, 3*24*time.Hour)
+	env := []string{
+		"FENCELOCK_DATA=" + filepath.Join(dir, "fencelock.db"), "FENCELOCK_TLS_CERT_FILE=" + cert, "FENCELOCK_TLS_KEY_FILE=" + key,
+		"FENCELOCK_PROOF_KEY_FILE=" + keys, "FENCELOCK_ACCESS_FILE=" + access,
+	}
+	for path, mode := range map[string]os.FileMode{cert: 0o644, key: 0o644, keys: 0o640, access: 0o666} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, report := checks(t, 1, env...)
+	finds(t, report, check.Wrong, "FENCELOCK_TLS_KEY_FILE", "every user of this machine may read")
+	finds(t, report, check.Wrong, "FENCELOCK_ACCESS_FILE", "every user of this machine may change")
+	finds(t, report, check.Risky, "FENCELOCK_TLS_CERT_FILE", "in 2 days")
+	if report.Count(check.Wrong) != 2 {
+		t.Errorf("findings: %+v", report.Findings)
+	}
+
+	serverFor(t, cert, key, -time.Minute)
+	if err := os.Chmod(key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, access, "nonsense\n")
+	_, report = checks(t, 1, env...)
+	finds(t, report, check.Wrong, "FENCELOCK_TLS_CERT_FILE", "it expired on")
+	finds(t, report, check.Wrong, "files of access control", "FENCELOCK_ACCESS_FILE cannot be used")
+
+	_, report = checks(t, 1, "FENCELOCK_DATA="+filepath.Join(dir, "nosuch", "fencelock.db"))
+	finds(t, report, check.Wrong, "FENCELOCK_DATA", "does not exist")
+}
+
+// serverFor writes a certificate for 127.0.0.1 that is valid for so long yet, and its key.
+func serverFor(t *testing.T, certFile, keyFile string, valid time.Duration) {
+	t.Helper()
+	cert, key := newAuthority(t).sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "server"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotAfter: time.Now().Add(valid), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	writePair(t, certFile, keyFile, cert, key)
+}
+
+func writePair(t *testing.T, certFile, keyFile string, cert *x509.Certificate, key *ecdsa.PrivateKey) {
+	t.Helper()
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, certFile, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})))
+	writeFile(t, keyFile, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})))
+}
+
+// startBeside runs a server with this environment, but for TLS, until it is ready.
+func startBeside(t *testing.T, env []string) {
+	t.Helper()
+	var plain []string
+	for _, v := range env {
+		if !strings.HasPrefix(v, "FENCELOCK_TLS_") && !strings.HasPrefix(v, "FENCELOCK_ADMIN") {
+			plain = append(plain, v)
+		}
+	}
+	p := start(t, plain...)
+	p.untilAnswer(404, "GET", "/guarded/nosuch", "") // the schema is there
+}
+
+func ask[T any](t *testing.T, url, sql string) (v T) {
+	t.Helper()
+	onDatabase(t, url, func(ctx context.Context, conn *pgx.Conn) error { return conn.QueryRow(ctx, sql).Scan(&v) })
+	return v
+}
+
+func change(t *testing.T, url string, statements ...string) {
+	t.Helper()
+	onDatabase(t, url, func(ctx context.Context, conn *pgx.Conn) error {
+		for _, sql := range statements {
+			if _, err := conn.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func onDatabase(t *testing.T, url string, do func(context.Context, *pgx.Conn) error) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	if err := do(ctx, conn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A node whose clock is not in step is found, and so is this machine's difference.
+func TestCheckOfClocks(t *testing.T) {
+	t.Parallel()
+	testenv.NeedsServer(t)
+	dir := t.TempDir()
+	library, err := chaos.BuildShim(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock, obeys := chaos.NewClock(t, dir, library, 1)
+	late := testenv.StartRedis(t, append(healthyNode(), obeys)...)
+	nodes := append(testenv.StartRedisN(t, 2, healthyNode()...), late)
+	_, report := checks(t, exitRisky, redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=2s")
+	if len(report.Findings) != 1 { // one machine
+		t.Errorf("clocks in step: %+v", report.Findings)
+	}
+	if err := clock.Jump(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	_, report = checks(t, exitRisky, redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=2s")
+	finds(t, report, check.Risky, late.Addr(), "ahead of that of "+nodes[0].Addr()[:9])
+	finds(t, report, check.Risky, "this machine's clock", "it differs by up to 1m0")
+}

@@ -1,0 +1,147 @@
+package check
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/storage/pgguard"
+)
+
+const postgresSubject = "FENCELOCK_DATABASE_URL"
+
+// pgState is what Postgres says of the database and the role. The schema's part is
+// only read where there is one.
+type pgState struct {
+	VersionNum            int
+	Version, Encoding     string
+	Role, Owner           string // Owner of the schema; "" without one
+	Standby, Superuser    bool
+	MayCreate, MemberOf   bool // MemberOf: of the schema's owner
+	MayUse                bool // call the functions in the schema
+	Fsync, FullPageWrites string
+	SynchronousCommit     string
+	Installed             int64 // the schema's version; 0 without one
+}
+
+const stateSQL = `
+SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('server_encoding'),
+       current_user, coalesce(s.nspowner::regrole::text, ''), pg_is_in_recovery(),
+       (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
+       has_database_privilege(current_database(), 'CREATE'),
+       coalesce(pg_has_role(s.nspowner, 'MEMBER'), false),
+       coalesce(has_schema_privilege(s.oid, 'USAGE')
+                AND (SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM pg_proc p WHERE p.pronamespace = s.oid AND p.proname = '_attempt'), false),
+       current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')
+  FROM (SELECT 1) one LEFT JOIN pg_namespace s ON s.nspname = 'fencing'`
+
+// postgres looks at the guard's database, in a transaction that may only read.
+func (r *Report) postgres(ctx context.Context, cfg config.Config, now time.Time) {
+	if cfg.DatabaseURL == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	target, err := pgx.ParseConfig(cfg.DatabaseURL)
+	if err != nil {
+		r.Add(Wrong, postgresSubject, "it is no URL that Postgres's libraries understand (not shown: it may hold a password)", "write postgres://user:password@host:5432/database")
+		return
+	}
+	var cert *x509.Certificate
+	if target.TLSConfig != nil {
+		target.TLSConfig.VerifyConnection = func(s tls.ConnectionState) error { cert = s.PeerCertificates[0]; return nil }
+	}
+	state, err := readState(ctx, target)
+	if err != nil {
+		r.Add(Wrong, postgresSubject, "the database cannot be asked: "+pgInWords(err), "start it, or correct the address, user, password or database; locks work without it, guarded records do not")
+		return
+	}
+	r.lookedf("Postgres %s", state.Version)
+	if !isLocal(target.Host) && target.TLSConfig == nil {
+		r.Add(Risky, postgresSubject, "the connection is unencrypted (sslmode=disable)", "use sslmode=verify-full")
+	}
+	if cert != nil {
+		r.dates(postgresSubject, cert, now)
+	}
+	r.database(state)
+	r.schema(state)
+}
+
+func isLocal(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.HasPrefix(host, "/") || host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// pgInWords is an error of Postgres, without the addresses that were tried.
+func pgInWords(err error) string {
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return fmt.Sprintf("%s (SQLSTATE %s)", refused.Message, refused.Code)
+	}
+	return withoutAddress(err)
+}
+
+func readState(ctx context.Context, target *pgx.ConnConfig) (s pgState, err error) {
+	conn, err := pgx.ConnectConfig(ctx, target)
+	if err != nil {
+		return s, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, stateSQL).Scan(&s.VersionNum, &s.Version, &s.Encoding, &s.Role, &s.Owner, &s.Standby, &s.Superuser,
+			&s.MayCreate, &s.MemberOf, &s.MayUse, &s.Fsync, &s.FullPageWrites, &s.SynchronousCommit); err != nil || !s.MayUse {
+			return err
+		}
+		return tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM fencing.version`).Scan(&s.Installed)
+	})
+	return s, err
+}
+
+// database reports what is wrong with the database and its settings.
+func (r *Report) database(s pgState) {
+	const oldest = 130000
+	if s.VersionNum < oldest {
+		r.Add(Wrong, postgresSubject, "it is PostgreSQL "+s.Version+": the guard needs 13 or newer", "use a newer server")
+	}
+	if s.Encoding != "UTF8" {
+		r.Add(Wrong, postgresSubject, "the database is in "+s.Encoding+": the guard needs UTF8", "make a database with ENCODING 'UTF8' TEMPLATE template0")
+	}
+	if s.Standby {
+		r.Add(Wrong, postgresSubject, "it is a standby, which takes no writes", "name the primary; with several hosts in the URL add target_session_attrs=read-write")
+	}
+	if s.Superuser {
+		r.Add(Risky, postgresSubject, "the role "+s.Role+" is a superuser, to whom no protection applies", "give the service a role of its own")
+	}
+	const forgets = ": after a crash the guard may have forgotten marks, and accept stale tokens"
+	if s.Fsync != "on" || s.FullPageWrites != "on" {
+		r.Add(Wrong, postgresSubject, fmt.Sprintf("fsync is %s and full_page_writes is %s%s", s.Fsync, s.FullPageWrites, forgets), "set both to on")
+	}
+	if s.SynchronousCommit == "off" {
+		r.Add(Risky, postgresSubject, "synchronous_commit is off"+forgets, "set it to on for this role or database")
+	}
+}
+
+// schema reports what is wrong with the schema fencing and the role's rights.
+func (r *Report) schema(s pgState) {
+	wanted, err := pgguard.SchemaVersion()
+	const install = "run fencelock guard install as a role that may"
+	switch {
+	case err != nil:
+		r.Add(Wrong, postgresSubject, "this program's schema cannot be read: "+err.Error(), "install the program again")
+	case s.Owner == "" && !s.MayCreate:
+		r.Add(Wrong, postgresSubject, "there is no schema fencing, and the role "+s.Role+" may not make one", install+", or GRANT CREATE ON DATABASE")
+	case s.Owner == "":
+	case !s.MayUse && !s.MemberOf:
+		r.Add(Wrong, postgresSubject, fmt.Sprintf("the schema fencing belongs to %s, and the role %s may not use it", s.Owner, s.Role), "grant it the rights that docs/reference/guard.md lists")
+	case s.Installed < wanted && !s.MemberOf:
+		r.Add(Wrong, postgresSubject, fmt.Sprintf("the schema fencing is of version %d, this program needs %d, and the role %s may not change it", s.Installed, wanted, s.Role), "run fencelock guard install as "+s.Owner)
+	}
+}

@@ -1,0 +1,227 @@
+package check
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
+	"github.com/fencelock/fencelock/storage/redisnode"
+)
+
+const (
+	clocksApart = time.Second // how far nodes' clocks may be apart
+	roundTrips  = 5           // of which the shortest counts
+	tripsInTime = 10          // a request should wait for a node this many round trips long
+	nearlyFull  = 80          // percent of maxmemory
+)
+
+// redisNode is what a node says.
+type redisNode struct {
+	name, host string
+	info       map[string]string
+	ahead      time.Duration // of its clock before this machine's
+	trip       time.Duration
+	keys       int64
+	marked     bool // it holds this service's own key
+	alone      bool // only this machine reaches it
+	protected  bool // it wants a password
+	encrypted  bool
+	cert       *x509.Certificate // nil for none
+}
+
+// redis looks at every node, set by set.
+func (r *Report) redis(ctx context.Context, cfg config.Config, now time.Time) {
+	seen := map[string]string{} // run id: node
+	for _, set := range cfg.RedisSets {
+		var nodes []redisNode
+		for _, url := range set {
+			if n, ok := r.ask(ctx, url); ok {
+				r.node(n, cfg, now)
+				r.twice(n, seen)
+				nodes = append(nodes, n)
+			}
+		}
+		r.lookedf("%d of %d Redis nodes", len(nodes), len(set))
+		r.clocks(nodes)
+		r.hosts(set)
+		if need := quorum.Of(len(set)); len(nodes) < need {
+			r.Add(Wrong, "FENCELOCK_REDIS_ADDRS", fmt.Sprintf("%d of %d nodes answer, and a quorum is %d: nothing can be granted", len(nodes), len(set), need), "start the other nodes, or correct their addresses")
+		}
+	}
+}
+
+// ask asks a node, and reports one that does not answer.
+func (r *Report) ask(ctx context.Context, url string) (n redisNode, ok bool) {
+	opts, err := redisnode.ParseAddr(url)
+	if err != nil {
+		r.Add(Wrong, "FENCELOCK_REDIS_ADDRS", err.Error(), "correct the address")
+		return n, false
+	}
+	n.name = opts.Addr + "/" + strconv.Itoa(opts.DB)
+	n.host, _, _ = net.SplitHostPort(opts.Addr)
+	n.alone, n.protected, n.encrypted = config.OnLoopback(opts.Addr), opts.Password != "", opts.TLSConfig != nil
+	if opts.TLSConfig != nil {
+		opts.TLSConfig.VerifyConnection = func(s tls.ConnectionState) error { n.cert = s.PeerCertificates[0]; return nil }
+	}
+	opts.MaxRetries, opts.DialTimeout, opts.ReadTimeout, opts.PoolSize = -1, answerTime, answerTime, 1
+	client := redis.NewClient(opts)
+	defer func() { _ = client.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	if err := n.read(ctx, client); err != nil {
+		r.Add(Wrong, n.name, "it cannot be asked: "+withoutAddress(err), "start it, or correct its address, user, password or rights (deploy/redis/users.acl has those that are needed)")
+		return n, false
+	}
+	return n, true
+}
+
+// withoutAddress shortens what the network says: the subject has the address.
+func withoutAddress(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Err.Error()
+	}
+	return err.Error()
+}
+
+// read reads the node's state with commands that change nothing.
+func (n *redisNode) read(ctx context.Context, client *redis.Client) error {
+	for range roundTrips { // the first one connects
+		sent := time.Now()
+		at, err := client.Time(ctx).Result()
+		if err != nil {
+			return err
+		}
+		if took := time.Since(sent); n.trip == 0 || took < n.trip {
+			n.trip, n.ahead = took, at.Sub(sent.Add(took/2))
+		}
+	}
+	text, err := client.Info(ctx).Result()
+	if err != nil {
+		return err
+	}
+	n.info = redisnode.ParseInfo(text)
+	if n.keys, err = client.DBSize(ctx).Result(); err != nil {
+		return err
+	}
+	own, err := client.Exists(ctx, redisnode.OwnKey).Result()
+	n.marked = own > 0
+	if err != nil {
+		return err
+	}
+	// No node has this script; one that lets the user call scripts says so.
+	err = client.EvalSha(ctx, strings.Repeat("0", 40), nil).Err()
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		return nil
+	}
+	return err
+}
+
+// node reports what is wrong with one node.
+func (r *Report) node(n redisNode, cfg config.Config, now time.Time) {
+	if reason := redisnode.Unfit(n.info); reason != "" {
+		text, do, _ := strings.Cut(reason, ": ")
+		r.Add(Wrong, n.name, text+", so it may not vote", do)
+	}
+	if n.keys > 0 && !n.marked {
+		r.Add(Wrong, n.name, fmt.Sprintf("its database holds %d keys and no mark of this service, so it may not vote", n.keys),
+			"give it a database of its own: an empty one, or another number in the address")
+	}
+	r.memory(n)
+	r.persistence(n, cfg)
+	if !n.alone && !n.protected {
+		r.Add(Risky, n.name, "it wants no password: every machine that reaches it may change locks", "use deploy/redis/users.acl, or keep it in a network of its own")
+	}
+	if !n.alone && n.protected && !n.encrypted {
+		r.Add(Risky, n.name, "its password travels unencrypted", "use rediss://, or keep it in a network of its own")
+	}
+	if n.cert != nil {
+		r.dates(n.name, n.cert, now)
+	}
+	if wanted := tripsInTime * n.trip; wanted > cfg.NodeTimeout {
+		r.Add(Risky, n.name, fmt.Sprintf("a round trip to it takes %s, and a request waits %s: a late answer is a lost vote", n.trip.Round(10*time.Microsecond), cfg.NodeTimeout),
+			fmt.Sprintf("set FENCELOCK_NODE_TIMEOUT to ten round trips, %s", wanted.Round(time.Millisecond)))
+	}
+}
+
+func (r *Report) memory(n redisNode) {
+	used, _ := strconv.ParseInt(n.info["used_memory"], 10, 64)
+	most, _ := strconv.ParseInt(n.info["maxmemory"], 10, 64)
+	switch {
+	case most == 0:
+		r.Add(Risky, n.name, "it has no maxmemory: when the machine's memory runs out, the kernel ends it", "set maxmemory; a lock takes some 300 bytes")
+	case used*100 > most*nearlyFull:
+		r.Add(Risky, n.name, fmt.Sprintf("it uses %d %% of its maxmemory: at 100 %% it takes no more locks", used*100/most), "raise maxmemory")
+	}
+}
+
+func (r *Report) persistence(n redisNode, cfg config.Config) {
+	persists := n.info["aof_enabled"] == "1"
+	switch {
+	case !persists && cfg.Bootstrap == "new":
+		r.Add(Wrong, n.name, "it keeps nothing on disk (appendonly no), and FENCELOCK_BOOTSTRAP=new skips the wait for old leases on empty nodes: a power cut that empties all of them would grant what is still held",
+			"unset FENCELOCK_BOOTSTRAP after the first start, or set appendonly yes")
+	case !persists:
+		r.Add(Risky, n.name, "it keeps nothing on disk (appendonly no): after a power cut of most nodes, tokens start again above the clock or the guard's highest mark",
+			"set appendonly yes, unless docs/explanation/persistence.md says that you can do without")
+	case n.info["aof_last_write_status"] == "err":
+		r.Add(Wrong, n.name, "its last write to the disk failed", "look at its log, and at the space on its disk")
+	}
+}
+
+// twice reports two addresses of one server: it would have two votes.
+func (r *Report) twice(n redisNode, seen map[string]string) {
+	id := n.info["run_id"]
+	if other, ok := seen[id]; ok && id != "" {
+		r.Add(Wrong, n.name, "it is the same server as "+other+": both are lost at once", "give each address a server of its own")
+	}
+	seen[id] = n.name
+}
+
+// clocks reports clocks that are too far apart for machines that keep them in step.
+func (r *Report) clocks(nodes []redisNode) {
+	if len(nodes) == 0 {
+		return
+	}
+	first, last := nodes[0], nodes[0]
+	for _, n := range nodes {
+		if n.ahead < first.ahead {
+			first = n
+		}
+		if n.ahead > last.ahead {
+			last = n
+		}
+	}
+	if apart := last.ahead - first.ahead; apart > clocksApart {
+		r.Add(Risky, last.name, fmt.Sprintf("its clock is %s ahead of that of %s: when one of them is set, its locks end early or late, and it is quarantined", apart.Round(time.Millisecond), first.name),
+			"keep both in step by slewing (chrony without makestep, or ntpd -x)")
+	}
+	if off := max(last.ahead, -first.ahead); off > clocksApart {
+		r.Add(Risky, "this machine's clock", fmt.Sprintf("it differs by up to %s from those of the Redis nodes", off.Round(time.Millisecond)), "run chrony or ntpd here, too, if this machine runs a server")
+	}
+}
+
+// hosts reports a machine whose loss takes the quorum along.
+func (r *Report) hosts(set []string) {
+	on := map[string]int{}
+	for _, url := range set {
+		if opts, err := redisnode.ParseAddr(url); err == nil {
+			host, _, _ := net.SplitHostPort(opts.Addr)
+			on[host]++
+		}
+	}
+	for host, n := range on {
+		if len(set) > 1 && len(set)-n < quorum.Of(len(set)) {
+			r.Add(Risky, "FENCELOCK_REDIS_ADDRS", fmt.Sprintf("%d of %d nodes are on the host %s: with it the quorum is lost", n, len(set), host), "put the nodes on different machines, in different zones")
+		}
+	}
+}
