@@ -48,7 +48,7 @@ a node that does come back may repeat tokens.`,
 			case len(cfg.RedisSets) == 0 && cfg.Store == "":
 				return usageError{errors.New("neither FENCELOCK_REDIS_ADDRS nor FENCELOCK_STORE is set: there is no cluster to bootstrap, and the embedded file needs none")}
 			case f.isNew && f.force:
-				return usageError{errors.New("--new is for nodes that all answer, --force for nodes that are gone: give one of them")}
+				return usageError{errors.New("--new is for nodes that all answer, --force for nodes that are gone: choose one")}
 			}
 			t := newClusterTool(cmd, cfg)
 			err = f.run(cmd, t)

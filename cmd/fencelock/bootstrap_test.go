@@ -149,7 +149,7 @@ func TestBootstrapThatCannotBe(t *testing.T) {
 		says string
 	}{
 		{[]string{"A=b"}, nil, exitUsage, "neither FENCELOCK_REDIS_ADDRS nor FENCELOCK_STORE is set"},
-		{[]string{"FENCELOCK_REDIS_ADDRS=127.0.0.1:1"}, []string{"--new", "--force"}, exitUsage, "give one of them"},
+		{[]string{"FENCELOCK_REDIS_ADDRS=127.0.0.1:1"}, []string{"--new", "--force"}, exitUsage, "choose one"},
 		{[]string{"FENCELOCK_REDIS_ADDRS=a:1,b:2"}, nil, exitUsage, "must be 1, 3, 5 or 7"},
 		{[]string{"FENCELOCK_REDIS_ADDRS=127.0.0.1:1"}, []string{"--timeout=3s"}, exitFailed, "connection refused"},
 	} {

@@ -124,7 +124,7 @@ func TestCheckOfRedis(t *testing.T) {
 	finds(t, report, check.Wrong, shared.Addr(), "holds 1 keys and no mark of this service")
 	finds(t, report, check.Wrong, shared.Addr()+"/1", "is the same server as "+shared.Addr())
 	finds(t, report, check.Wrong, locked.Addr(), "NOPERM")
-	finds(t, report, check.Wrong, away.Addr(), "it cannot be asked: ")
+	finds(t, report, check.Wrong, away.Addr(), "it refuses connections, so no server listens there")
 	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "with it the quorum is lost")
 	if strings.Contains(got.out, "secret-password") {
 		t.Error("a password is shown")
@@ -164,7 +164,7 @@ func TestCheckOfPostgres(t *testing.T) {
 	finds(t, report, check.Wrong, postgresVariable, "the schema fencing is of version 0")
 
 	got, report := checks(t, 1, data, "FENCELOCK_DATABASE_URL=postgres://owner:wrong-password@127.0.0.1:1/shop")
-	finds(t, report, check.Wrong, postgresVariable, "the database cannot be asked: ")
+	finds(t, report, check.Wrong, postgresVariable, "the database refuses connections, so no server listens there")
 	if strings.Contains(got.out, "wrong-password") {
 		t.Error("a password is shown")
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 )
 
@@ -193,7 +194,7 @@ func noAnswer(err error) error {
 	if said, ok := errors.AsType[inWords](err); ok {
 		text = "no server answers: " + said.text
 	} else if failed, ok := errors.AsType[*url.Error](err); ok {
-		text = "no server answers: " + failed.URL + " " + causeInWords(failed.Err)
+		text = "no server answers: " + failed.URL + " " + cause.InWords(failed.Err)
 	}
 	return inWords{text: text + whereElse, cause: errors.Join(client.ErrUnavailable, err)}
 }
@@ -245,7 +246,7 @@ func ownServer() (string, error) {
 	address := cmp.Or(os.Getenv("FENCELOCK_LISTEN"), config.DefaultOf("FENCELOCK_LISTEN"))
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "0" {
-		return "", usageError{fmt.Errorf("FENCELOCK_LISTEN=%q names no port to ask: use --server http://host:port", address)}
+		return "", usageError{fmt.Errorf("FENCELOCK_LISTEN=%q has no port that can be asked: use --server http://host:port", address)}
 	}
 	switch host {
 	case "", "0.0.0.0":

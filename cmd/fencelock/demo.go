@@ -32,7 +32,7 @@ func demoCommand() *cobra.Command {
 	var flags demoFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show with real processes what a lock alone cannot prevent, and what the token does about it",
+		Short: "Show with real processes what a lock alone cannot prevent, and that a token does",
 		Long: `Show with real processes what a lock alone cannot prevent, and what the fencing
 token does about it.
 

@@ -11,8 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
@@ -162,7 +164,7 @@ the fence_proof of leases with. Run it again when the file has changed. Then, in
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		path := cmp.Or(file, os.Getenv("FENCELOCK_PROOF_KEY_FILE"))
 		if path == "" {
-			return usageError{errors.New("which keys? Set --file or FENCELOCK_PROOF_KEY_FILE")}
+			return usageError{errors.New("no file of keys is named: set --file or FENCELOCK_PROOF_KEY_FILE")}
 		}
 		keys, err := readProofKeys(path)
 		if err != nil {
@@ -187,7 +189,11 @@ func onGuardDatabase(ctx context.Context, url string, do func(context.Context, s
 	}
 	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
 	defer cancel()
-	return do(ctx, url)
+	err = do(ctx, url)
+	if failed, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return inWords{text: "the database " + cause.OfPostgres(failed) + " (--database-url, FENCELOCK_DATABASE_URL)", cause: err}
+	}
+	return err
 }
 
 // guardURL is the flag's URL, or the one that the service would use.
@@ -205,5 +211,5 @@ func guardURL(flag string) (string, error) {
 		}
 		return strings.TrimSpace(string(content)), nil
 	}
-	return "", usageError{errors.New("which database? Set --database-url, FENCELOCK_DATABASE_URL or FENCELOCK_DATABASE_URL_FILE")}
+	return "", usageError{errors.New("no database is named: set --database-url, FENCELOCK_DATABASE_URL or FENCELOCK_DATABASE_URL_FILE")}
 }

@@ -94,9 +94,9 @@ func extendCommand() *cobra.Command {
 	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "extend [LEASE_ID]",
-		Short: "Give a lease its time to live again",
-		Long: `Give a lease its time to live again and print it as JSON. Without LEASE_ID it is
-$FENCELOCK_LEASE_ID, which is safer: arguments show in the list of processes.
+		Short: "Extend a lease: its time to live starts again",
+		Long: `Extend a lease and print it as JSON: its time to live starts again. Without LEASE_ID it
+is $FENCELOCK_LEASE_ID, which is safer: arguments show in the list of processes.
 
 Exit codes: 0; 75 if the lease has ended (stop what it protects), 69 if the
 service is unavailable (the lease keeps what is left of its TTL), 77 if access is

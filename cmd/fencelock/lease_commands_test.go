@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -68,7 +69,7 @@ func TestExportIsSafeInShells(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(cmd.Dir, "pwned")); err == nil {
 			t.Errorf("%s ran what the resource is called", shell)
 		}
-		p.wants(p.ask(nil, "DELETE", "/locks/"+strings.NewReplacer("%", "%25", " ", "%20", `"`, "%22", `\`, "%5C", "`", "%60").Replace(nasty), ""), 204)
+		p.wants(p.ask(nil, "DELETE", "/locks/"+strings.NewReplacer("%", "%25", " ", "%20", `"`, "%22", `\`, "%5C", "`", "%60").Replace(nasty), "", "Fencelock-Resource: "+url.PathEscape(nasty)), 204)
 	}
 }
 

@@ -57,9 +57,9 @@ and with several resources, in place of the first three,
 A run of the same resources inside it works under the same lease, which the outer run
 releases. A run of only some of them, or of more, would wait for itself: exit code 2.
 
--n skips a run while another runs. That alone is not once a tick of cron: a second host
-whose clock is late finds the lock free when the first one's short run is over. --at-least
-keeps the lock taken for longer than the clocks differ.
+-n skips the run while the lock is held. For a cron job on several hosts that is not
+enough: a host whose clock is late finds the lock free after a short run of another.
+--at-least keeps the lock taken for longer than the clocks differ.
 
 Extensions have no limit unless --max-hold or the server's FENCELOCK_MAX_HOLD sets one;
 run warns when a tenth of it is left, and ends the command with it.

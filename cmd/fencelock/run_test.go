@@ -68,7 +68,7 @@ func TestRunReachesItsLongestHold(t *testing.T) {
 	if left := p.tool("", nil, "acquire", "--max-hold", "45s", "other"); !strings.Contains(left.out, `"max_hold_remaining_ms": 4`) {
 		t.Errorf("acquire with a longest hold: %+v", left)
 	}
-	p.tool("", nil, "run", "--ttl", "30s", "--max-hold", "1s", "r", "--", "true").wants(t, "below the TTL", exitUsage, "", "max_hold_ms")
+	p.tool("", nil, "run", "--ttl", "30s", "--max-hold", "1s", "r", "--", "true").wants(t, "below the TTL", exitUsage, "", "--max-hold in milliseconds")
 }
 
 // --at-least makes a short job run once on hosts whose clocks differ, and no longer.
@@ -84,7 +84,7 @@ func TestRunAtLeast(t *testing.T) {
 		t.Errorf("a second host's tick: %+v", again)
 	}
 	p.tool("", nil, "run", "--wait", "10s", "cron/a", "--", "echo", "ran").wants(t, "the next tick", 0, "ran", "")
-	p.tool("", nil, "run", "--ttl", "1s", "--at-least", "2s", "r", "--", "true").wants(t, "above the TTL", exitUsage, "", "min_hold_ms")
+	p.tool("", nil, "run", "--ttl", "1s", "--at-least", "2s", "r", "--", "true").wants(t, "above the TTL", exitUsage, "", "--at-least in milliseconds")
 	p.tool("", nil, "run", "--at-least", "-1s", "r", "--", "true").wants(t, "negative", exitUsage, "", "--at-least")
 }
 

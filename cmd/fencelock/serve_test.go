@@ -358,7 +358,7 @@ func TestCommandsOnARunningServer(t *testing.T) {
 	run(0, "1 of 1 vote, 1 are a quorum", listen, "nodes")
 	run(0, `"state": "voting"`, listen, "nodes", "-o", "json")
 	run(exitUsage, "must be table or json", listen, "nodes", "-o", "yaml")
-	run(exitUsage, "names no port", "FENCELOCK_LISTEN=127.0.0.1:0", "healthcheck")
+	run(exitUsage, "has no port that can be asked", "FENCELOCK_LISTEN=127.0.0.1:0", "healthcheck")
 	run(exitFailed, "404", "A=b", "nodes", "--server", "http://"+p.admin)
 	run(0, "fencelock ", "A=b", "version")
 	run(0, "Available Commands", "A=b")

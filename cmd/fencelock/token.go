@@ -25,7 +25,7 @@ const (
 func tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make bearer tokens, by which callers are known (they are no fencing tokens)",
+		Short: "Make bearer tokens, which identify callers (fencing tokens come with leases)",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -75,10 +75,10 @@ servers read the file again. If the file does not exist, it is made.`,
 
 func (g *grant) print(cmd *cobra.Command) error {
 	if g.name == "" {
-		return usageError{errors.New("say --name: who the caller is")}
+		return usageError{errors.New("--name is missing: say who the caller is")}
 	}
 	if strings.ContainsAny(g.name+g.requests+g.waiters+g.held, " \t\r\n") {
-		return usageError{errors.New("a name and a limit hold no space")}
+		return usageError{errors.New("names and limits must not hold spaces")}
 	}
 	var random [secretBytes]byte
 	_, _ = rand.Read(random[:]) // never fails

@@ -2,20 +2,17 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
 )
 
 // inWords is an error that says in plain words what happened and what to do. It wraps
@@ -95,7 +92,7 @@ type explaining struct{ *http.Transport }
 func (t explaining) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.Transport.RoundTrip(req)
 	if err != nil {
-		err = inWords{text: req.URL.Scheme + "://" + req.URL.Host + " " + causeInWords(err), cause: err}
+		err = inWords{text: req.URL.Scheme + "://" + req.URL.Host + " " + cause.InWords(err) + tlsAdvice(err), cause: err}
 	}
 	return resp, err
 }
@@ -107,57 +104,14 @@ func newTransport(config *tls.Config) explaining {
 	return explaining{&http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, Protocols: protocols}}
 }
 
-// causeInWords says why a server could not be asked, as the predicate of a sentence
-// whose subject is the server.
-func causeInWords(err error) string {
-	if text := tlsInWords(err); text != "" {
-		return text
+// tlsAdvice is what to do about a TLS connection that was refused here or there; "" for
+// other errors.
+func tlsAdvice(err error) string {
+	if _, untrusted := errors.AsType[x509.UnknownAuthorityError](err); untrusted {
+		return ": set --ca-file or " + varCAFile
 	}
-	lookup, isLookup := errors.AsType[*net.DNSError](err)
-	timeout, isNet := errors.AsType[net.Error](err)
-	switch {
-	case isLookup && lookup.IsNotFound:
-		return fmt.Sprintf("cannot be found: no host is called %s", lookup.Name)
-	case isLookup:
-		return fmt.Sprintf("cannot be found: the name %s cannot be looked up now", lookup.Name)
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "refuses connections, so no server listens there"
-	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		return "cannot be reached: there is no route to it"
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "closed the connection without an answer"
-	case errors.Is(err, context.DeadlineExceeded), isNet && timeout.Timeout():
-		return "did not answer in time"
-	}
-	return "cannot be asked: " + err.Error()
-}
-
-// tlsInWords is what is wrong with a server's certificate, or with https at all; "" for
-// another error.
-func tlsInWords(err error) string {
-	unknown, isUnknown := errors.AsType[x509.UnknownAuthorityError](err)
-	name, isName := errors.AsType[x509.HostnameError](err)
-	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
-	alert, isAlert := errors.AsType[tls.AlertError](err)
-	_, isNoTLS := errors.AsType[tls.RecordHeaderError](err)
-	switch {
-	case isNoTLS, errors.Is(err, http.ErrSchemeMismatch):
-		return "speaks http, not https"
-	case isUnknown:
-		return fmt.Sprintf("shows a certificate of an authority that is not trusted here: set --ca-file or %s%s", varCAFile, issuedBy(unknown.Cert))
-	case isName:
-		return fmt.Sprintf("shows a certificate for other names (%s)", strings.Join(name.Certificate.DNSNames, ", "))
-	case isInvalid && invalid.Reason == x509.Expired:
-		return fmt.Sprintf("shows a certificate that is valid from %s to %s only", invalid.Cert.NotBefore.Format(time.DateOnly), invalid.Cert.NotAfter.Format(time.DateOnly))
-	case isAlert:
-		return fmt.Sprintf("refuses the TLS connection (%s): does it want a client certificate? (--cert-file, --key-file)", alert)
+	if _, refused := errors.AsType[tls.AlertError](err); refused {
+		return ": does it want a client certificate? (--cert-file, --key-file)"
 	}
 	return ""
-}
-
-func issuedBy(cert *x509.Certificate) string {
-	if cert == nil {
-		return ""
-	}
-	return fmt.Sprintf(" (issued by %q)", cert.Issuer.String())
 }

@@ -35,7 +35,7 @@ func TestMessagesArePlain(t *testing.T) {
 		{"healthcheck --live --server http://127.0.0.1:1,URL", "", 0},
 		{"ls --server http://nosuch.invalid", "nosuch.invalid", 69},
 		{"ls --server https://HOST", "speaks http, not https", 69},
-		{"ls --server TLS", "a certificate of an authority that is not trusted here: set --ca-file or FENCELOCK_CA_FILE", 69},
+		{"ls --server TLS", `(issued by "CN=authority"): set --ca-file or FENCELOCK_CA_FILE`, 69},
 		{"ls --server http://TLSHOST", "is not a fencelock's: is the address right, and its http or https?", 1},
 		{"ls --server ftp://x", "every server must be a URL such as http://127.0.0.1:8080", 2},
 		{"extend nosuch", "the lease has ended, or never was", 75},

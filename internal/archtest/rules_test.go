@@ -152,7 +152,11 @@ var rules = []rule{
 		why: "files that change; it does not know what is in them",
 	},
 	{
-		pkg: "cmd/fencelock/internal/check", ours: []string{"cmd/fencelock/internal/config", "lockcore/redlock/quorum", "storage/redisnode", "storage/pgguard"}, others: true,
+		pkg: "cmd/fencelock/internal/cause", others: true,
+		why: "it explains errors of networks and drivers; it does not know what was asked",
+	},
+	{
+		pkg: "cmd/fencelock/internal/check", ours: []string{"cmd/fencelock/internal/cause", "cmd/fencelock/internal/config", "lockcore/redlock/quorum", "storage/redisnode", "storage/pgguard"}, others: true,
 		why: "it reads what a configuration points to; it starts no server",
 	},
 	{

@@ -4,15 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
@@ -62,7 +61,7 @@ func (r *Report) postgres(ctx context.Context, cfg config.Config, now time.Time)
 	}
 	state, err := readState(ctx, target)
 	if err != nil {
-		r.Add(Wrong, postgresSubject, "the database cannot be asked: "+pgInWords(err), "start it, or correct the address, user, password or database; locks work without it, guarded records do not")
+		r.Add(Wrong, postgresSubject, "the database "+cause.OfPostgres(err), "start it, or correct the address, user, password or database; locks work without it, guarded records do not")
 		return
 	}
 	r.lookedf("Postgres %s", state.Version)
@@ -79,14 +78,6 @@ func (r *Report) postgres(ctx context.Context, cfg config.Config, now time.Time)
 func isLocal(host string) bool {
 	ip := net.ParseIP(host)
 	return strings.HasPrefix(host, "/") || host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// pgInWords is an error of Postgres, without the addresses that were tried.
-func pgInWords(err error) string {
-	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return fmt.Sprintf("%s (SQLSTATE %s)", refused.Message, refused.Code)
-	}
-	return withoutAddress(err)
 }
 
 func readState(ctx context.Context, target *pgx.ConnConfig) (s pgState, err error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 	"github.com/fencelock/fencelock/storage/redisnode"
@@ -79,18 +79,10 @@ func (r *Report) ask(ctx context.Context, url string) (n redisNode, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	if err := n.read(ctx, client); err != nil {
-		r.Add(Wrong, n.name, "it cannot be asked: "+withoutAddress(err), "start it, or correct its address, user, password or rights (deploy/redis/users.acl has those that are needed)")
+		r.Add(Wrong, n.name, "it "+cause.InWords(err), "start it, or correct its address, user, password or rights (deploy/redis/users.acl has those that are needed)")
 		return n, false
 	}
 	return n, true
-}
-
-// withoutAddress shortens what the network says: the subject has the address.
-func withoutAddress(err error) string {
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return op.Err.Error()
-	}
-	return err.Error()
 }
 
 // read reads the node's state with commands that change nothing.

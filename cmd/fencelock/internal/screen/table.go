@@ -20,16 +20,16 @@ const (
 	usualHeight = 24
 )
 
-// widths counts the cells of a terminal that a text takes: two for the wide characters of
+// widths count the cells of a terminal that a text takes: two for the wide characters of
 // East Asia. Those of ambiguous width take one, as terminals have it by default; the
 // library would ask the environment.
-var widths = runewidth.Condition{StrictEmojiNeutral: true}
+func widths() *runewidth.Condition { return &runewidth.Condition{StrictEmojiNeutral: true} }
 
 // Width is how many cells of a terminal a visible text takes.
-func Width(text string) int { return widths.StringWidth(text) }
+func Width(text string) int { return widths().StringWidth(text) }
 
 // Cut shortens a visible text to a width, and shows with … that it did.
-func Cut(text string, width int) string { return widths.Truncate(text, max(width, 0), "…") }
+func Cut(text string, width int) string { return widths().Truncate(text, max(width, 0), "…") }
 
 // Table is rows of cells, the first of them the header's.
 type Table struct{ rows [][]string }
