@@ -163,6 +163,10 @@ func TestCheckOfPostgres(t *testing.T) {
 	_, report = checks(t, 1, data, "FENCELOCK_DATABASE_URL="+pg.OwnerURL())
 	finds(t, report, check.Wrong, postgresVariable, "the schema fencing is of version 0")
 
+	_, report = checks(t, 1, "FENCELOCK_STORE="+owner.String())
+	finds(t, report, check.Wrong, "FENCELOCK_STORE", "the database is in SQL_ASCII")
+	finds(t, report, check.Wrong, "FENCELOCK_STORE", "there is no schema fencelock")
+
 	got, report := checks(t, 1, data, "FENCELOCK_DATABASE_URL=postgres://owner:wrong-password@127.0.0.1:1/shop")
 	finds(t, report, check.Wrong, postgresVariable, "the database refuses connections, so no server listens there")
 	if strings.Contains(got.out, "wrong-password") {

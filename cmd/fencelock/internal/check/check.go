@@ -72,7 +72,7 @@ func (r *Report) Run(ctx context.Context, cfg config.Config, now time.Time) {
 	r.files(cfg)
 	r.certificates(cfg, now)
 	r.redis(ctx, cfg, now)
-	r.postgres(ctx, cfg, now)
+	r.databases(ctx, cfg, now)
 }
 
 // settings are what the variables alone say.
@@ -90,7 +90,7 @@ func (r *Report) settings(cfg config.Config) {
 		r.Add(Risky, "FENCELOCK_INSECURE", "metrics and profiles on "+cfg.AdminListen+" ask no caller for a credential",
 			"unset it: the access file then applies to FENCELOCK_ADMIN_LISTEN, too")
 	}
-	if len(cfg.RedisSets) == 0 {
+	if len(cfg.RedisSets) == 0 && cfg.Store == "" {
 		r.Add(Risky, "FENCELOCK_REDIS_ADDRS", "it is not set, so the locks are in one file, "+cfg.Data+": while this server is down nothing is granted",
 			"name three or five Redis nodes where that is not good enough (docs/how-to/five-redis.md)")
 	}

@@ -25,7 +25,8 @@ const (
 func (r *Report) files(cfg config.Config) {
 	secrets := [][2]string{
 		{"FENCELOCK_TLS_KEY_FILE", cfg.TLSKeyFile}, {"FENCELOCK_PROOF_KEY_FILE", cfg.ProofKeyFile}, {"FENCELOCK_LEASE_KEY_FILE", cfg.LeaseKeyFile},
-		{"FENCELOCK_REDIS_ADDRS_FILE", cfg.RedisAddrsFile}, {"FENCELOCK_DATABASE_URL_FILE", cfg.DatabaseURLFile}, {"FENCELOCK_DATA", cfg.Data},
+		{"FENCELOCK_REDIS_ADDRS_FILE", cfg.RedisAddrsFile}, {"FENCELOCK_DATABASE_URL_FILE", cfg.DatabaseURLFile},
+		{"FENCELOCK_STORE_FILE", cfg.StoreFile}, {"FENCELOCK_DATA", cfg.Data},
 	}
 	for _, file := range secrets {
 		r.permissions(file[0], file[1], othersRead|othersWrite)

@@ -16,14 +16,33 @@ import (
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
-const postgresSubject = "FENCELOCK_DATABASE_URL"
+// databases looks at the locks' and the guard's Postgres.
+func (r *Report) databases(ctx context.Context, cfg config.Config, now time.Time) {
+	if cfg.Store != "" {
+		s, ok := r.postgres(ctx, "FENCELOCK_STORE", cfg.Store, now)
+		if ok && s.StoreOwner == "" && !s.MayCreate {
+			r.Add(Wrong, s.subject, "there is no schema fencelock, and the role "+s.Role+" may not make one", "GRANT CREATE ON DATABASE to it")
+		}
+		if ok && cfg.DatabaseURL == cfg.Store {
+			r.guard(s)
+		}
+	}
+	if cfg.DatabaseURL != "" && cfg.DatabaseURL != cfg.Store {
+		if s, ok := r.postgres(ctx, "FENCELOCK_DATABASE_URL", cfg.DatabaseURL, now); ok {
+			r.guard(s)
+		}
+	}
+}
 
-// pgState is what Postgres says of the database and the role. The schema's part is
+// pgState is what Postgres says of the database and the role. The guard's part is
 // only read where there is one.
 type pgState struct {
+	subject string // the variable that names it
+
 	VersionNum            int
 	Version, Encoding     string
-	Role, Owner           string // Owner of the schema; "" without one
+	Role, Owner           string // Owner of the guard's schema; "" without one
+	StoreOwner            string // likewise of the schema fencelock
 	Standby, Superuser    bool
 	MayCreate, MemberOf   bool // MemberOf: of the schema's owner
 	MayUse                bool // call the functions in the schema
@@ -34,7 +53,8 @@ type pgState struct {
 
 const stateSQL = `
 SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('server_encoding'),
-       current_user, coalesce(s.nspowner::regrole::text, ''), pg_is_in_recovery(),
+       current_user, coalesce(s.nspowner::regrole::text, ''),
+       coalesce((SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'fencelock'), ''), pg_is_in_recovery(),
        (SELECT rolsuper FROM pg_roles WHERE rolname = current_user),
        has_database_privilege(current_database(), 'CREATE'),
        coalesce(pg_has_role(s.nspowner, 'MEMBER'), false),
@@ -43,36 +63,34 @@ SELECT current_setting('server_version_num')::int, current_setting('server_versi
        current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit')
   FROM (SELECT 1) one LEFT JOIN pg_namespace s ON s.nspname = 'fencing'`
 
-// postgres looks at the guard's database, in a transaction that may only read.
-func (r *Report) postgres(ctx context.Context, cfg config.Config, now time.Time) {
-	if cfg.DatabaseURL == "" {
-		return
-	}
+// postgres looks at a database, in a transaction that may only read.
+func (r *Report) postgres(ctx context.Context, subject, url string, now time.Time) (state pgState, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	target, err := pgx.ParseConfig(cfg.DatabaseURL)
+	target, err := pgx.ParseConfig(url)
 	if err != nil {
-		r.Add(Wrong, postgresSubject, "it is no URL that Postgres's libraries understand (not shown: it may hold a password)", "write postgres://user:password@host:5432/database")
-		return
+		r.Add(Wrong, subject, "it is no URL that Postgres's libraries understand (not shown: it may hold a password)", "write postgres://user:password@host:5432/database")
+		return state, false
 	}
 	var cert *x509.Certificate
 	if target.TLSConfig != nil {
 		target.TLSConfig.VerifyConnection = func(s tls.ConnectionState) error { cert = s.PeerCertificates[0]; return nil }
 	}
-	state, err := readState(ctx, target)
+	state, err = readState(ctx, target)
 	if err != nil {
-		r.Add(Wrong, postgresSubject, "the database "+cause.OfPostgres(err), "start it, or correct the address, user, password or database; locks work without it, guarded records do not")
-		return
+		r.Add(Wrong, subject, "the database "+cause.OfPostgres(err), "start it, or correct the address, user, password or database")
+		return state, false
 	}
+	state.subject = subject
 	r.lookedf("Postgres %s", state.Version)
 	if !isLocal(target.Host) && target.TLSConfig == nil {
-		r.Add(Risky, postgresSubject, "the connection is unencrypted (sslmode=disable)", "use sslmode=verify-full")
+		r.Add(Risky, subject, "the connection is unencrypted (sslmode=disable)", "use sslmode=verify-full")
 	}
 	if cert != nil {
-		r.dates(postgresSubject, cert, now)
+		r.dates(subject, cert, now)
 	}
 	r.database(state)
-	r.schema(state)
+	return state, true
 }
 
 func isLocal(host string) bool {
@@ -87,7 +105,7 @@ func readState(ctx context.Context, target *pgx.ConnConfig) (s pgState, err erro
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	err = pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if err := tx.QueryRow(ctx, stateSQL).Scan(&s.VersionNum, &s.Version, &s.Encoding, &s.Role, &s.Owner, &s.Standby, &s.Superuser,
+		if err := tx.QueryRow(ctx, stateSQL).Scan(&s.VersionNum, &s.Version, &s.Encoding, &s.Role, &s.Owner, &s.StoreOwner, &s.Standby, &s.Superuser,
 			&s.MayCreate, &s.MemberOf, &s.MayUse, &s.Fsync, &s.FullPageWrites, &s.SynchronousCommit); err != nil || !s.MayUse {
 			return err
 		}
@@ -100,39 +118,39 @@ func readState(ctx context.Context, target *pgx.ConnConfig) (s pgState, err erro
 func (r *Report) database(s pgState) {
 	const oldest = 130000
 	if s.VersionNum < oldest {
-		r.Add(Wrong, postgresSubject, "it is PostgreSQL "+s.Version+": the guard needs 13 or newer", "use a newer server")
-	}
-	if s.Encoding != "UTF8" {
-		r.Add(Wrong, postgresSubject, "the database is in "+s.Encoding+": the guard needs UTF8", "make a database with ENCODING 'UTF8' TEMPLATE template0")
+		r.Add(Wrong, s.subject, "it is PostgreSQL "+s.Version+": 13 or newer is needed", "use a newer server")
 	}
 	if s.Standby {
-		r.Add(Wrong, postgresSubject, "it is a standby, which takes no writes", "name the primary; with several hosts in the URL add target_session_attrs=read-write")
+		r.Add(Wrong, s.subject, "it is a standby, which takes no writes", "name the primary; with several hosts in the URL add target_session_attrs=read-write")
 	}
 	if s.Superuser {
-		r.Add(Risky, postgresSubject, "the role "+s.Role+" is a superuser, to whom no protection applies", "give the service a role of its own")
+		r.Add(Risky, s.subject, "the role "+s.Role+" is a superuser, to whom no protection applies", "give the service a role of its own")
 	}
-	const forgets = ": after a crash the guard may have forgotten marks, and accept stale tokens"
+	const forgets = ": after a crash it may have forgotten locks and marks, so that a lock has two holders or a stale token is accepted"
 	if s.Fsync != "on" || s.FullPageWrites != "on" {
-		r.Add(Wrong, postgresSubject, fmt.Sprintf("fsync is %s and full_page_writes is %s%s", s.Fsync, s.FullPageWrites, forgets), "set both to on")
+		r.Add(Wrong, s.subject, fmt.Sprintf("fsync is %s and full_page_writes is %s%s", s.Fsync, s.FullPageWrites, forgets), "set both to on")
 	}
 	if s.SynchronousCommit == "off" {
-		r.Add(Risky, postgresSubject, "synchronous_commit is off"+forgets, "set it to on for this role or database")
+		r.Add(Risky, s.subject, "synchronous_commit is off"+forgets, "set it to on for this role or database")
 	}
 }
 
-// schema reports what is wrong with the schema fencing and the role's rights.
-func (r *Report) schema(s pgState) {
+// guard reports what is wrong with the schema fencing and the role's rights.
+func (r *Report) guard(s pgState) {
+	if s.Encoding != "UTF8" {
+		r.Add(Wrong, s.subject, "the database is in "+s.Encoding+": the guard needs UTF8", "make a database with ENCODING 'UTF8' TEMPLATE template0")
+	}
 	wanted, err := pgguard.SchemaVersion()
 	const install = "run fencelock guard install as a role that may"
 	switch {
 	case err != nil:
-		r.Add(Wrong, postgresSubject, "this program's schema cannot be read: "+err.Error(), "install the program again")
+		r.Add(Wrong, s.subject, "this program's schema cannot be read: "+err.Error(), "install the program again")
 	case s.Owner == "" && !s.MayCreate:
-		r.Add(Wrong, postgresSubject, "there is no schema fencing, and the role "+s.Role+" may not make one", install+", or GRANT CREATE ON DATABASE")
+		r.Add(Wrong, s.subject, "there is no schema fencing, and the role "+s.Role+" may not make one", install+", or GRANT CREATE ON DATABASE")
 	case s.Owner == "":
 	case !s.MayUse && !s.MemberOf:
-		r.Add(Wrong, postgresSubject, fmt.Sprintf("the schema fencing belongs to %s, and the role %s may not use it", s.Owner, s.Role), "grant it the rights that docs/reference/guard.md lists")
+		r.Add(Wrong, s.subject, fmt.Sprintf("the schema fencing belongs to %s, and the role %s may not use it", s.Owner, s.Role), "grant it the rights that docs/reference/guard.md lists")
 	case s.Installed < wanted && !s.MemberOf:
-		r.Add(Wrong, postgresSubject, fmt.Sprintf("the schema fencing is of version %d, this program needs %d, and the role %s may not change it", s.Installed, wanted, s.Role), "run fencelock guard install as "+s.Owner)
+		r.Add(Wrong, s.subject, fmt.Sprintf("the schema fencing is of version %d, this program needs %d, and the role %s may not change it", s.Installed, wanted, s.Role), "run fencelock guard install as "+s.Owner)
 	}
 }
