@@ -88,6 +88,14 @@ func start(t *testing.T, env ...string) *process {
 
 func startOver(t *testing.T, scheme string, client *http.Client, env ...string) *process {
 	t.Helper()
+	p := startUnready(t, scheme, client, env...)
+	p.untilReady()
+	return p
+}
+
+// startUnready does not wait until the server can grant.
+func startUnready(t *testing.T, scheme string, client *http.Client, env ...string) *process {
+	t.Helper()
 	p := &process{t: t, client: client, ended: make(chan error, 1)}
 	p.cmd = command(t, append([]string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0"}, env...), "serve")
 	p.cmd.Stdout = &p.stdout
@@ -123,7 +131,6 @@ func startOver(t *testing.T, scheme string, client *http.Client, env ...string) 
 		}
 		p.ended <- p.cmd.Wait()
 	}()
-	p.untilReady()
 	return p
 }
 

@@ -2,16 +2,36 @@ package pgstore
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
+// unfitError says why a server cannot keep a store, and what to change.
+type unfitError struct{ reason string }
+
+func (e *unfitError) Error() string { return e.reason }
+
+// hinted adds to an error of the server what to do.
+func hinted(err error) error {
+	const rightsMissing = "42501"
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case ok && refused.Hint != "":
+		return fmt.Errorf("%w: %s", err, refused.Hint)
+	case ok && refused.Code == rightsMissing:
+		return fmt.Errorf("%w: start the first server as a role that may create a schema, or grant this one what docs/how-to/postgres.md lists", err)
+	}
+	return err
+}
+
 // passing tells failures of a transaction that had no effect and may not happen again:
 // the connection broke before the commit, the server restarts, or another transaction
 // was in the way.
 func passing(err error) bool {
-	if err == nil || errors.As(err, new(*commitError)) || errors.As(err, new(*fnError)) || errors.Is(err, errMalformed) {
+	switch {
+	case err == nil, errors.As(err, new(*commitError)), errors.As(err, new(*unfitError)), errors.Is(err, errMalformed):
 		return false
 	}
 	refused, ok := errors.AsType[*pgconn.PgError](err)

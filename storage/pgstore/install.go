@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencelock/fencelock/migrations"
@@ -82,12 +81,4 @@ func installedVersion(ctx context.Context, pool *pgxpool.Pool) (version int64, e
 	}
 	err = pool.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM fencelock.version`).Scan(&version)
 	return version, err
-}
-
-// hinted adds what the server says to do, if it says so.
-func hinted(err error) error {
-	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Hint != "" {
-		return fmt.Errorf("%w: %s", err, refused.Hint)
-	}
-	return err
 }

@@ -135,7 +135,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	}
 	return s.View(ctx, func(tx replica.Tx) error {
 		if unfit := tx.Status().Unfit; unfit != "" {
-			return errors.New(unfit)
+			return &unfitError{unfit}
 		}
 		return nil
 	})
@@ -150,9 +150,9 @@ func (s *Store) mayInstall(ctx context.Context) error {
 	}
 	switch {
 	case standby:
-		return errors.New("it is a standby: name the primary, or all hosts with target_session_attrs=primary")
+		return &unfitError{"it is a standby: name the primary, or all hosts with target_session_attrs=primary"}
 	case readOnly:
-		return errors.New("its transactions are read-only: set default_transaction_read_only = off for the role and the database")
+		return &unfitError{"its transactions are read-only: set default_transaction_read_only = off for the role and the database"}
 	}
 	return nil
 }

@@ -1,0 +1,336 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+func sqlOn(t *testing.T, database string, statements ...string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	for _, statement := range statements {
+		if _, err := conn.Exec(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+func sqlValue[T any](t *testing.T, database, sql string) (value T) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	if err := conn.QueryRow(t.Context(), sql).Scan(&value); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return value
+}
+
+// A store that cannot be used is refused at the start, and nothing is changed.
+func TestPostgresThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	pg := testenv.StartPostgres(t)
+	standby := pg.Standby()
+	foreign := strings.Replace(pg.URL(), "/test_", "/foreign_", 1)
+	readOnly := strings.Replace(pg.URL(), "/test_", "/readonly_", 1)
+	for _, u := range []string{foreign, readOnly} {
+		sqlOn(t, pg.URL(), `CREATE DATABASE `+databaseOf(t, u))
+	}
+	sqlOn(t, foreign, `CREATE SCHEMA fencelock`, `CREATE TABLE fencelock.theirs (n int)`)
+	sqlOn(t, readOnly, `ALTER DATABASE `+databaseOf(t, readOnly)+` SET default_transaction_read_only = on`)
+	port := strconv.Itoa(testenv.FreePort(t))
+	sqlOn(t, pg.URL(), `CREATE ROLE locks LOGIN PASSWORD 'right'`, `COPY (SELECT unnest(ARRAY['host all locks all scram-sha-256', 'host all all all trust', 'host replication all all trust'])) TO '`+
+		sqlValue[string](t, pg.URL(), `SHOW hba_file`)+`'`, `SELECT pg_reload_conf()`)
+	for name, c := range map[string]struct {
+		store string
+		says  []string
+	}{
+		"unreachable":    {"postgres://u:hunter2@127.0.0.1:" + port + "/d", []string{"connection refused"}},
+		"wrong password": {strings.Replace(pg.URL(), "//postgres@", "//locks:hunter2@", 1), []string{"password authentication failed", "locks"}},
+		"no such role":   {strings.Replace(pg.URL(), "//postgres@", "//intruder:hunter2@", 1), []string{"intruder", "does not exist"}},
+		"standby":        {standby.URL(), []string{"it is a standby", "target_session_attrs=primary"}},
+		"another schema": {foreign, []string{"something else", "Rename that schema"}},
+		"read-only":      {readOnly, []string{"read-only", "default_transaction_read_only"}},
+		"no rights":      {strings.Replace(pg.OwnerURL(), "/test_", "/foreign_", 1), []string{"permission denied", "docs/how-to/postgres.md"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, said := outcome(t, []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_STORE=" + c.store}, "serve")
+			if code != exitFailed {
+				t.Errorf("exit code %d, want %d", code, exitFailed)
+			}
+			for _, part := range append(c.says, "FENCELOCK_STORE") {
+				if !strings.Contains(said, part) {
+					t.Errorf("%q is not said:\n%s", part, said)
+				}
+			}
+			if strings.Contains(said, "hunter2") {
+				t.Errorf("a password is shown:\n%s", said)
+			}
+		})
+	}
+	if n := sqlValue[int](t, foreign, `SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace('fencelock')`); n != 1 {
+		t.Errorf("the other schema has %d relations", n)
+	}
+	if sqlValue[bool](t, readOnly, `SELECT to_regnamespace('fencelock') IS NOT NULL`) {
+		t.Error("a schema was made")
+	}
+}
+
+func databaseOf(t *testing.T, text string) string {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(u.Path, "/")
+}
+
+// both has a URL of both hosts, of which the primary is taken.
+func both(t *testing.T, a, b *testenv.PG) string {
+	t.Helper()
+	u, err := url.Parse(a.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := url.Parse(b.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("postgres://postgres@%s,%s%s?sslmode=disable&target_session_attrs=primary", u.Host, v.Host, u.Path)
+}
+
+// pgLoad takes and releases locks, a worker a resource, and wants rising tokens.
+type pgLoad struct {
+	p      *process
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu      sync.Mutex
+	pairs   int
+	failed  int
+	last    map[string]int64
+	success time.Time // the last
+}
+
+func startLoad(p *process, workers int) *pgLoad {
+	ctx, cancel := context.WithCancel(p.t.Context())
+	l := &pgLoad{p: p, cancel: cancel, last: make(map[string]int64)}
+	for i := range workers {
+		l.done.Go(func() {
+			for ctx.Err() == nil {
+				l.pair(ctx, "load/"+strconv.Itoa(i))
+			}
+		})
+	}
+	return l
+}
+
+func (l *pgLoad) pair(ctx context.Context, resource string) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var lease wire.Lease
+	resp, err := l.p.try(ctx, &lease, "POST", "/locks", `{"resource":"`+resource+`","ttl_ms":1000,"wait_ms":1000}`)
+	if err == nil && resp.StatusCode == http.StatusCreated {
+		l.granted(resource, lease.FencingToken)
+		_, _ = l.p.try(ctx, nil, "DELETE", "/leases/"+lease.LeaseID, "")
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed++
+}
+
+func (l *pgLoad) granted(resource string, token int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if token <= l.last[resource] {
+		l.p.t.Errorf("%s: token %d after %d", resource, token, l.last[resource])
+	}
+	l.last[resource] = token
+	l.pairs++
+	l.success = time.Now()
+}
+
+// back waits for the first lease after a moment, and returns when it came.
+func (l *pgLoad) back(since time.Time) time.Duration {
+	l.p.t.Helper()
+	var at time.Time
+	testenv.Eventually(l.p.t, time.Minute, func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !l.success.After(since) {
+			return errors.New("nothing is granted")
+		}
+		at = l.success
+		return nil
+	})
+	return at.Sub(since)
+}
+
+func (l *pgLoad) end() {
+	l.cancel()
+	l.done.Wait()
+	l.p.t.Logf("%d pairs, %d failures", l.pairs, l.failed)
+}
+
+// A server whose database is killed or frozen serves again as soon as that does, with
+// the leases of before and rising tokens.
+func TestPostgresIsKilledAndFrozen(t *testing.T) {
+	t.Parallel()
+	pg := testenv.StartPostgres(t)
+	p := start(t, "FENCELOCK_STORE="+pg.URL())
+	kept := p.acquire(`{"resource":"kept","ttl_ms":60000}`)
+	l := startLoad(p, 8)
+	l.back(time.Now())
+
+	pg.Kill()
+	pg.Restart()
+	t.Logf("after kill -9: service is back %s after the database", l.back(time.Now()).Round(time.Millisecond))
+
+	pg.Freeze()
+	frozen := time.Now()
+	testenv.Eventually(t, time.Minute, func() error {
+		if resp, err := p.try(t.Context(), nil, "GET", "/readyz", ""); err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+			return errors.New("it is ready without a database")
+		}
+		return nil
+	})
+	t.Logf("after SIGSTOP: not ready after %s", time.Since(frozen).Round(time.Millisecond))
+	pg.Thaw()
+	t.Logf("after SIGCONT: service is back after %s", l.back(time.Now()).Round(time.Millisecond))
+	l.end()
+	p.wants(p.ask(nil, "GET", "/leases/"+kept.LeaseID, ""), http.StatusOK)
+	p.release(kept)
+}
+
+// A server that stops in the middle of its work does not stop the others for long.
+func TestPostgresWithAFrozenServer(t *testing.T) {
+	t.Parallel()
+	pg := testenv.StartPostgres(t)
+	p, other := start(t, "FENCELOCK_STORE="+pg.URL()), start(t, "FENCELOCK_STORE="+pg.URL())
+	mine, theirs := startLoad(p, 8), startLoad(other, 0)
+	for i := range 8 {
+		theirs.done.Go(func() { theirs.pair(t.Context(), "other/"+strconv.Itoa(i)) })
+	}
+	theirs.back(time.Time{})
+	for range 5 {
+		other.signal(syscall.SIGSTOP)
+		t.Logf("the other server serves %s after one was stopped", mine.back(time.Now()).Round(time.Millisecond))
+		other.signal(syscall.SIGCONT)
+		other.acquireEventually("again")
+	}
+	mine.end()
+	theirs.end()
+}
+
+func (p *process) acquireEventually(resource string) {
+	p.t.Helper()
+	testenv.Eventually(p.t, time.Minute, func() error {
+		var lease wire.Lease
+		resp, err := p.try(p.t.Context(), &lease, "POST", "/locks", `{"resource":"`+resource+`","ttl_ms":1000}`)
+		if err != nil || resp.StatusCode != http.StatusCreated {
+			return fmt.Errorf("not granted: %v", err)
+		}
+		p.release(lease)
+		return nil
+	})
+}
+
+// failover is a primary that still runs, a standby that was promoted without its last
+// commits, and servers of each. The guard is a third database.
+func TestPostgresFailsOverWithoutTheLastCommits(t *testing.T) {
+	t.Parallel()
+	const maxTTL = 2 * time.Second
+	guard := "FENCELOCK_DATABASE_URL=" + testenv.Postgres(t).OwnerURL()
+	primary := testenv.StartPostgres(t)
+	zombie := start(t, "FENCELOCK_STORE="+primary.URL(), guard, "FENCELOCK_MAX_TTL=2s")
+	first := zombie.acquire(`{"resource":"a","ttl_ms":2000}`)
+	standby := primary.Standby()
+	standbyHas := func(holds bool) {
+		t.Helper()
+		const known = `SELECT EXISTS (SELECT FROM fencelock.rows WHERE key = 'clost')`
+		testenv.Eventually(t, 20*time.Second, func() error {
+			if sqlValue[bool](t, standby.URL(), known) != holds {
+				return errors.New("the standby is not as far")
+			}
+			return nil
+		})
+	}
+	standbyHas(false)
+	sqlOn(t, standby.URL(), `ALTER SYSTEM SET primary_conninfo = ''`, `SELECT pg_reload_conf()`)
+	testenv.Eventually(t, 20*time.Second, func() error {
+		if sqlValue[int](t, standby.URL(), `SELECT count(*) FROM pg_stat_wal_receiver`) > 0 {
+			return errors.New("it still receives")
+		}
+		return nil
+	})
+	lost := zombie.acquire(`{"resource":"lost","ttl_ms":2000}`)
+	standbyHas(false)
+
+	sqlOn(t, standby.URL(), `SELECT pg_promote()`)
+	promoted := time.Now()
+	heir := startUnready(t, "http", http.DefaultClient, "FENCELOCK_STORE="+both(t, standby, standby), guard, "FENCELOCK_MAX_TTL=2s")
+	resp, err := heir.try(t.Context(), nil, "POST", "/locks", `{"resource":"lost","ttl_ms":2000}`)
+	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("it grants while leases of before may live: %v, %v", resp, err)
+	}
+	heir.untilReady()
+	took := time.Since(promoted)
+	if took < maxTTL {
+		t.Errorf("it serves %s after the promotion: leases of before may live for %s", took, maxTTL)
+	}
+	t.Logf("service is back %s after the promotion, with a longest TTL of %s", took.Round(time.Millisecond), maxTTL)
+
+	risen := heir.acquire(`{"resource":"lost","ttl_ms":2000}`)
+	again := heir.acquire(`{"resource":"a","ttl_ms":2000}`)
+	if risen.FencingToken <= lost.FencingToken || again.FencingToken <= first.FencingToken {
+		t.Errorf("tokens %d after %d, %d after %d", risen.FencingToken, lost.FencingToken, again.FencingToken, first.FencingToken)
+	}
+	write := func(p *process, token int64, status int) {
+		t.Helper()
+		p.wants(p.ask(nil, "PUT", "/guarded/lost", `1`, "Fencing-Token: "+strconv.FormatInt(token, 10)), status)
+	}
+	write(heir, risen.FencingToken, http.StatusOK)
+	late := zombie.acquire(`{"resource":"lost","ttl_ms":2000,"wait_ms":10000}`) // two primaries: it grants
+	if late.FencingToken >= risen.FencingToken {
+		t.Errorf("the old primary grants token %d, the new one %d", late.FencingToken, risen.FencingToken)
+	}
+	write(zombie, late.FencingToken, http.StatusPreconditionFailed)
+}
+
+// A running server follows a failover by the hosts of its URL.
+func TestPostgresServersFollowAFailover(t *testing.T) {
+	t.Parallel()
+	primary := testenv.StartPostgres(t)
+	sqlOn(t, primary.URL(), `SELECT 1`)
+	standby := primary.Standby()
+	p := start(t, "FENCELOCK_STORE="+both(t, primary, standby), "FENCELOCK_MAX_TTL=2s")
+	l := startLoad(p, 8)
+	l.back(time.Now())
+	primary.Kill()
+	killed := time.Now()
+	sqlOn(t, standby.URL(), `SELECT pg_promote()`)
+	took := l.back(time.Now())
+	t.Logf("service is back %s after the promotion, %s after the kill", took.Round(time.Millisecond), time.Since(killed).Round(time.Millisecond))
+	l.end()
+}
