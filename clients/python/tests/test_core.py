@@ -36,7 +36,7 @@ class Core(unittest.TestCase):
         self.slept = []
 
     def protocol(self, servers="http://a,http://b", **settings):
-        settings = {"bearer": None, "holder": "", "timeout": 5.0, "patience": 10.0, "poll": 50.0, **settings}
+        settings = {"bearer": None, "holder": "", "timeout": 5.0, "patience": 10.0, "poll": 45.0, **settings}
         return _core.Protocol(servers, now=self.clock, **settings)
 
     def run_steps(self, steps, world):
@@ -71,14 +71,34 @@ class Core(unittest.TestCase):
 
         def world(_):
             left[0] -= 1
-            return (problem(409, "wait-timeout"), 50) if left[0] else lease()
+            return (problem(409, "wait-timeout"), 45) if left[0] else lease()
 
         self.take(world, wait=120)
         waits = [b["wait_ms"] for b in self.bodies()]
-        self.assertEqual(waits[:2], [50_000, 50_000])
-        self.assertTrue(19_000 < waits[2] < 20_000, waits)
+        self.assertEqual(waits[0], 120_000)
+        self.assertTrue(74_000 < waits[1] < 75_000 and 29_000 < waits[2] < 30_000, waits)
+        self.assertEqual(["Prefer: wait=45" in text for _, text, _ in self.sent], [True, True, False])
+        self.assertEqual([round(limit) for _, _, limit in self.sent], [50, 50, 35])
         keys = {line for _, text, _ in self.sent for line in text.split("\r\n") if line.startswith("Idempotency-Key")}
         self.assertEqual(len(keys), 1)
+
+    def test_the_poll_after_one_without_an_answer_is_short(self):
+        answers = iter([(_core.NoAnswer("frozen", True), 50), (problem(409, "wait-timeout"), 1), (problem(409, "wait-timeout"), 2), lease()])
+        self.take(lambda _: next(answers), wait=300)
+        prefer = [line for _, text, _ in self.sent for line in text.split("\r\n") if line.startswith("Prefer")]
+        self.assertEqual(prefer, ["Prefer: wait=45", "Prefer: wait=1", "Prefer: wait=2", "Prefer: wait=4"])
+
+    def test_an_acquire_that_does_not_wait_tells_soon(self):
+        with self.assertRaises(Unavailable):
+            self.take(lambda _: problem(503, "no-quorum"))
+        self.assertTrue(1 < sum(self.slept) <= 2, self.slept)
+
+    def test_several_servers_at_one_address_are_known_by_their_names(self):
+        protocol = self.protocol("http://a")
+        names = iter(["x", "y", "y", "x"])
+        for shared in (False, False, False, True):
+            self.take(lambda _: _http.Answer(201, {"fencelock-server": next(names)}, lease().body), protocol)
+            self.assertEqual(protocol.shared(protocol.servers[0]), shared)
 
     def test_validity_counts_from_when_the_answered_request_was_sent(self):
         grant = self.take(lambda _: (lease(waited=4000), 7), wait=60)
@@ -100,7 +120,7 @@ class Core(unittest.TestCase):
 
     def test_patience_ends_a_call_and_pauses_grow(self):
         with self.assertRaises(Unavailable) as caught:
-            self.take(lambda _: problem(503, "no-quorum"))
+            self.take(lambda _: problem(503, "no-quorum"), wait=60)
         self.assertEqual((caught.exception.kind, caught.exception.status, caught.exception.resource), ("no-quorum", 503, "r"))
         self.assertLess(sum(self.slept), 10)
         self.assertGreater(sum(self.slept), 7)
@@ -108,7 +128,7 @@ class Core(unittest.TestCase):
 
     def test_retry_after_is_obeyed_of_a_limit(self):
         answers = iter([problem(429, "too-many-requests", {"retry-after": "3"}), problem(429, "too-many-requests", {"retry-after": "3"}), lease()])
-        self.take(lambda _: next(answers))
+        self.take(lambda _: next(answers), wait=60)
         self.assertGreaterEqual(self.slept[0], 3)
 
     def test_held_names_the_holder(self):

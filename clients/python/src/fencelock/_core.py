@@ -23,7 +23,11 @@ from .errors import FencelockError, Held, LeaseLost, Refused, Unavailable, lost,
 T = TypeVar("T")
 
 _FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0  # seconds between tries
-_ABANDON = 2.0  # seconds to release what a request that was given up may have been granted
+_ABANDON = 10.0  # seconds to release what a request that was given up may have been granted
+_LONGEST_WAIT = 600.0  # seconds that a request may ask a server to wait
+_SHORT_POLL = 1.0  # seconds of the first poll after one that got no answer
+_TRY_PATIENCE = 2.0  # seconds of patience of an acquire that does not wait, so that it tells soon
+_SHORTEST_LAST = 1.0  # seconds that the last try has, though patience ends earlier
 PROBE_EVERY = 5.0  # seconds, while a request waits in the queue
 _FOREVER = 100 * 365 * 86400.0  # seconds
 
@@ -161,12 +165,15 @@ class Protocol:
     ) -> None:
         urls = servers.split(",") if isinstance(servers, str) else servers
         self.servers = tuple(Server.parse(url) for url in urls)
-        if not self.servers or min(timeout, patience, poll) <= 0:
-            raise ValueError("a client needs a server, and timeout, patience and poll above 0 seconds")
+        if not self.servers or timeout <= 0 or patience < 0 or poll < 1:
+            raise ValueError("a client needs a server, a timeout above 0, a patience of 0 or more, and a poll of a second at least")
         self.now = now
         self.timeout = timeout
-        self._bearer, self._holder, self._patience, self._poll = bearer, holder, patience, poll
+        self.poll = float(int(poll))
+        self._bearer, self._holder, self._patience = bearer, holder, patience
         self._first = 0  # the server that answered last
+        self._contact = -math.inf  # when any server last answered
+        self._names: List[List[str]] = [[] for _ in self.servers]  # who answered at each address (Fencelock-Server)
 
     # Calls
 
@@ -190,14 +197,17 @@ class Protocol:
 
     def _call(
         self, what: str, method: str, path: str, body: Optional[Callable[[int], Mapping[str, Any]]] = None,
-        header: Tuple[Tuple[str, str], ...] = (), *, resource: str = "", wait_until: float = 0, limit: float = math.inf, deadline: float = math.inf,
+        header: Tuple[Tuple[str, str], ...] = (), *, resource: str = "", wait: Optional["_Wait"] = None, patience: float = math.inf,
+        limit: float = math.inf, deadline: float = math.inf,
     ) -> Steps[Tuple[float, Dict[str, Any]]]:
         """Sends a call until a server answers it for good, or none has for as long as the
         client is patient. Returns when the answered request was sent, and the answer.
 
         Every call may be sent twice: an acquire carries a key, and the others change nothing twice."""
+        wait = wait or _Wait(0, 0)
+        patience = min(patience, self._patience)
         ambiguous = False  # a try without an answer may have taken effect
-        trouble = math.inf  # since when no server answers
+        failing = math.inf  # since when tries have failed
         pause = _FIRST_PAUSE
         while True:
             retry_after = 0.0
@@ -205,19 +215,28 @@ class Protocol:
             for i in range(len(self.servers)):
                 at = (self._first + i) % len(self.servers)
                 sent = self.now()
-                wait = math.floor(min(max(0.0, wait_until - sent), self._poll) * 1000) / 1000
+                left, kept = wait.of(sent)
                 try_limit = min(limit, self.timeout, deadline - sent)
+                if failing < sent:
+                    try_limit = min(try_limit, max(patience - (sent - failing), _SHORTEST_LAST))
                 if try_limit <= 0:
                     raise self._unavailable(what, resource, "no answer in time")
-                content = body(round(wait * 1000)) if body else None
+                headers = list(header)
+                if kept < left:
+                    headers.append(("Prefer", f"wait={int(kept)}"))  # a poll: it keeps the place in the queue
+                content = body(_ms(left)) if body else None
                 try:
-                    answer = yield self._request(self.servers[at], method, path, content, list(header), try_limit + wait, wait)
+                    answer = yield self._request(self.servers[at], method, path, content, headers, try_limit + kept, kept)
                     assert answer is not None
                     error = self._judge(what, resource, answer)
                 except NoAnswer as e:
                     ambiguous = ambiguous or e.sent
                     failure = self._unavailable(what, resource, f"{self.servers[at]}: {e}")
+                    wait.poll = min(wait.poll, _SHORT_POLL)
+                    if left and self._contact > failing:
+                        failing = self._contact  # another request got an answer: so will this one
                 else:
+                    self._note(at, answer)
                     if error is None:
                         self._first = at
                         return sent, self._result(what, method, answer)
@@ -230,14 +249,28 @@ class Protocol:
                     ambiguous = ambiguous or answer.status >= 500
                     if answer.status == 429:
                         retry_after = max(retry_after, _seconds(answer.headers.get("retry-after", "")))
-                # A try that waited in the queue failed at its end: what counts is since then.
-                trouble = min(trouble, max(sent, self.now() - self.timeout))
+                failing = min(failing, self.now())
             delay = max(random.uniform(pause / 2, pause * 3 / 2), retry_after)
             now = self.now()
-            if now + delay - trouble > self._patience or now + delay >= deadline:
+            if now + delay - failing > patience or now + delay >= deadline:
                 raise failure
             yield Sleep(delay)
             pause = min(2 * pause, _MAX_PAUSE)
+
+    def _note(self, at: int, answer: _http.Answer) -> None:
+        """Notes who answered at an address. A name that comes back after another shows that there
+        are several servers behind it; one that only changes shows a restart."""
+        if answer.status < 500:
+            self._contact = self.now()
+        name, names = answer.headers.get("fencelock-server"), self._names[at]
+        if name and name != (names[-1] if names else None) and len(names) < 16:
+            names.append(name)
+
+    def shared(self, server: Server) -> bool:
+        """Whether several servers answer at this address: a probe may ask another one than the
+        one that keeps a request, and says nothing about it."""
+        names = self._names[self.servers.index(server)]
+        return len(set(names)) < len(names)
 
     @staticmethod
     def _unavailable(what: str, resource: str, why: str) -> FencelockError:
@@ -278,11 +311,11 @@ class Protocol:
         )
 
     def finish(self, grant: Grant) -> Steps[str]:
-        """Releases a lease whose work has ended, with time for every server: the one that
-        granted it may be frozen. Returns why the lease had ended before, "" if it had not.
+        """Releases a lease whose work has ended, with time for every server and one more try:
+        the one that granted it may be frozen. Returns why the lease had ended before, "" if it had not.
         If no server answers, the TTL ends it."""
         try:
-            yield from self.release(grant, self.now() + self.timeout * len(self.servers))
+            yield from self.release(grant, self.now() + self.timeout * (len(self.servers) + 1))
         except LeaseLost:
             return "it had ended when it was released"
         except FencelockError:
@@ -324,8 +357,22 @@ class Protocol:
 
     def inspect(self, resource: str) -> Steps[Dict[str, Any]]:
         path = "/locks/" + urllib.parse.quote(checked(resource), safe="")
-        _, answer = yield from self._call(f"inspect {resource}", "GET", path, resource=resource)
+        # The name once more, where no proxy rewrites it.
+        header = (("Fencelock-Resource", urllib.parse.quote(resource, safe="")),)
+        _, answer = yield from self._call(f"inspect {resource}", "GET", path, None, header, resource=resource)
         return answer
+
+
+class _Wait:
+    """A wait in the queue: until when, and how long the next request of it may take."""
+
+    def __init__(self, until: float, poll: float) -> None:
+        self.until, self.poll = until, poll
+
+    def of(self, now: float) -> Tuple[float, float]:
+        """What is left of the wait, and how much of it one request waits; in seconds."""
+        left = math.floor(min(max(0.0, self.until - now), _LONGEST_WAIT) * 1000) / 1000
+        return left, min(left, self.poll)
 
 
 class Acquisition:
@@ -353,15 +400,16 @@ class Acquisition:
     def take(self) -> Steps[Grant]:
         """Waits in polls that are shorter than what proxies allow; the key keeps the place."""
         p = self._protocol
-        wait = _FOREVER if self._options.wait is None else min(self._options.wait, _FOREVER)
-        wait_until = p.now() + wait if wait > 0 else 0.0
+        seconds = _FOREVER if self._options.wait is None else min(self._options.wait, _FOREVER)
+        wait = _Wait(p.now() + seconds if seconds > 0 else 0.0, p.poll)
         self._tried = True
         while True:
             try:
-                sent, answer = yield from self._acquire(wait_until)
+                sent, answer = yield from self._acquire(wait, patience=math.inf if seconds > 0 else _TRY_PATIENCE)
             except Held:
-                if p.now() >= wait_until:
+                if wait.of(p.now())[0] <= 0:
                     raise
+                wait.poll = min(2 * wait.poll, p.poll)
                 yield Sleep(_FIRST_PAUSE)
                 continue
             grant = Grant(p.now, sent, answer)
@@ -370,23 +418,24 @@ class Acquisition:
             yield from p.finish(grant)
             raise p._unavailable(f"acquire {self._name}", self._name, "the grant arrived when it was over; a longer ttl may help")
 
-    def _acquire(self, wait_until: float, deadline: float = math.inf) -> Steps[Tuple[float, Dict[str, Any]]]:
+    def _acquire(self, wait: _Wait, patience: float = math.inf, deadline: float = math.inf) -> Steps[Tuple[float, Dict[str, Any]]]:
         def body(wait_ms: int) -> Mapping[str, Any]:
             return {**self._body, "wait_ms": wait_ms} if wait_ms else self._body
 
         return self._protocol._call(
             f"acquire {self._name}", "POST", "/locks", body, (("Idempotency-Key", self._key),),
-            resource=self._name, wait_until=wait_until, deadline=deadline,
+            resource=self._name, wait=wait, patience=patience, deadline=deadline,
         )
 
     def abandon(self) -> Steps[None]:
-        """Releases what a request that its caller gave up may have been granted."""
+        """Releases what a request that its caller gave up may have been granted, and gives its
+        place in the queue up."""
         if not self._tried:
             return
         p = self._protocol
         deadline = p.now() + _ABANDON
         try:
-            sent, answer = yield from self._acquire(0, deadline)
+            sent, answer = yield from self._acquire(_Wait(0, 0), deadline=deadline)
             yield from p.release(Grant(p.now, sent, answer), deadline)
         except FencelockError:
             pass  # nothing was granted, or its TTL ends it

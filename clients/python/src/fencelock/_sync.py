@@ -199,17 +199,21 @@ class Client:
     holder    a public label that leases show.
     ssl_context  which authorities are trusted, and the certificate of a client that has one.
     timeout   seconds that bound one try at one server, beyond what it waits in the queue.
-    patience  seconds for which a call is repeated while no server answers or none has a
-              quorum, before it raises Unavailable.
+    patience  seconds for which a call is repeated that fails, from its first failure: that no
+              server answers, or none has a quorum. Then it raises Unavailable. Every server is
+              asked at least once; a wait in the queue is no failure; an acquire that does not
+              wait is patient for 2 seconds at most; a lease that is kept alive is extended for as
+              long as it lives.
     poll      seconds that one request waits in the queue at the longest; a longer wait is several
-              requests, which keep the place. Less than what proxies allow.
+              requests, which keep the place. Whole seconds, less than the time limits of proxies:
+              60 in nginx and most load balancers of clouds, 50 in Debian's HAProxy, 15 in Envoy.
 
     A client may be made before a process forks: the child opens connections of its own.
     """
 
     def __init__(
         self, servers: Resources, *, bearer: Bearer = None, holder: str = "", ssl_context: Optional[ssl.SSLContext] = None,
-        timeout: float = 5.0, patience: float = 10.0, poll: float = 50.0,
+        timeout: float = 5.0, patience: float = 10.0, poll: float = 45.0,
     ) -> None:
         self._protocol = Protocol(servers, bearer=bearer, holder=holder, timeout=timeout, patience=patience, poll=poll)
         self._context = ssl_context
@@ -366,6 +370,8 @@ class Client:
         try:
             self._send(self._protocol.probe(server))
         except NoAnswer as e:
+            if self._protocol.shared(server):
+                return
             raise OSError(f"the server does not answer while the request waits: {e}") from None
 
 

@@ -43,7 +43,7 @@ class Client:
 
     def __init__(
         self, servers: Resources, *, bearer: Bearer = None, holder: str = "", ssl_context: Optional[ssl.SSLContext] = None,
-        timeout: float = 5.0, patience: float = 10.0, poll: float = 50.0,
+        timeout: float = 5.0, patience: float = 10.0, poll: float = 45.0,
     ) -> None:
         self._protocol = Protocol(servers, bearer=bearer, holder=holder, timeout=timeout, patience=patience, poll=poll)
         self._context = ssl_context
@@ -62,7 +62,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Waits for what requests that were given up left to do, at most two seconds, and closes
+        """Waits for what requests that were given up left to do, at most ten seconds, and closes
         the connections. Leases that are held end with their TTL."""
         while self._background:
             await asyncio.wait(self._background)
@@ -189,6 +189,8 @@ class Client:
         try:
             await self._send(self._protocol.probe(server))
         except NoAnswer as e:
+            if self._protocol.shared(server):
+                return
             raise OSError(f"the server does not answer while the request waits: {e}") from None
 
     async def _take(self, server: Server, deadline: float) -> _Connection:
