@@ -47,6 +47,7 @@ var rules = []rule{
 	{"validity counts from when the request was sent", validityCounts},
 	{"every request is well-formed", wellFormed},
 	{"one key for an acquisition, and for no other", oneKey},
+	{"no request is longer than proxies allow", noLongPoll},
 	{"one try at a time", oneAtATime},
 	{"an extend names the TTL of the lease", extendNamesTTL},
 	{"keep-alive has stopped before the release", keepAliveStopped},
@@ -221,6 +222,16 @@ func oneAtATime(r run) error {
 			if same && a.call == b.call && (a.ended.IsZero() || a.ended.After(b.at.Add(moment))) {
 				return fmt.Errorf("%s was under way when %s came", a, b)
 			}
+		}
+	}
+	return nil
+}
+
+// noLongPoll knows the time limit of nginx and of most load balancers of clouds.
+func noLongPoll(r run) error {
+	for _, q := range r.requests {
+		if q.waits >= time.Minute {
+			return fmt.Errorf("%s may wait for %s", q, q.waits)
 		}
 	}
 	return nil

@@ -39,7 +39,7 @@ func (v *service) act(ctx context.Context, req *request, f fault) (status int, b
 
 func (v *service) acquire(ctx context.Context, req *request, f fault) (status int, body any) {
 	begun := time.Now()
-	wait := time.Duration(value(req.body.WaitMS)) * time.Millisecond
+	wait := req.waits
 	if v.scenario.longestPoll > 0 {
 		wait = min(wait, v.scenario.longestPoll)
 	}

@@ -140,7 +140,7 @@ var scenarios = []scenario{
 	{
 		name: "a server freezes during the wait", why: "its client would wait for the rest of it",
 		servers: 2, held: 1500 * time.Millisecond, faults: []fault{{on: acquire, nth: 1, freezeAfter: 300 * time.Millisecond}},
-		orders:  []order{take(2000, 40000), letGo},
+		orders:  []order{take(2000, 40000), letGo}, // by polls, or by probes
 		trace:   "acquire@1=gone acquire@2=201 release@2=204",
 		results: "acquired 1; released", within: 9 * time.Second,
 	},
@@ -163,6 +163,11 @@ var scenarios = []scenario{
 		name: "a wait of several polls", why: "a service or a proxy ends long requests; the same key keeps the place",
 		held: 900 * time.Millisecond, longestPoll: 300 * time.Millisecond, orders: []order{take(2000, 5000), letGo},
 		trace: "acquire@1=409( acquire@1=409){1,3} acquire@1=201 release@1=204", results: "acquired 1; released",
+	},
+	{
+		name: "a wait that is longer than proxies allow", why: "a proxy would break it off, and take the server out",
+		held: 600 * time.Millisecond, orders: []order{take(2000, 700000), letGo},
+		trace: "acquire@1=201 release@1=204", results: "acquired 1; released",
 	},
 	{
 		name: "the server stops during a wait", why: "503 server-stopping: the next server keeps the place",

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +58,7 @@ type request struct {
 	call         call
 	method, path string
 	key, lease   string
+	waits        time.Duration // for how long it may be answered later: wait_ms, or Prefer: wait=N
 	body         requestBody
 	problem      string // what is wrong with it in itself
 	conn         string // the client's address
@@ -183,6 +185,10 @@ func (v *service) note(server int, r *http.Request) *request {
 	}
 	if err != nil {
 		req.problem = err.Error()
+	}
+	req.waits = time.Duration(value(req.body.WaitMS)) * time.Millisecond
+	if seconds, err := strconv.Atoi(strings.TrimPrefix(r.Header.Get(wire.HeaderPrefer), "wait=")); err == nil {
+		req.waits = min(req.waits, time.Duration(seconds)*time.Second)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
