@@ -154,3 +154,32 @@ func unittest(t *testing.T, python string, env []string, modules ...string) {
 		t.Errorf("%s: %v\n%s", cmd, err, out)
 	}
 }
+
+// The Python of README.md runs as it stands there.
+func TestReadme(t *testing.T) {
+	testenv.NeedsServer(t)
+	server := &lockServer{bin: buildService(t), address: freeAddress(t), env: []string{
+		"FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "fencelock.db"), "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0",
+	}}
+	t.Cleanup(server.kill)
+	server.start(t)
+	page, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var program strings.Builder
+	for _, block := range strings.Split(string(page), "```python\n")[1:] {
+		code, _, _ := strings.Cut(block, "```")
+		program.WriteString(code)
+	}
+	program.WriteString("print(conn.execute('SELECT balance FROM accounts WHERE id = 1').fetchone()[0])\nconn.close()\nclient.close()\n")
+	text := strings.NewReplacer("http://127.0.0.1:8080", "http://"+server.address, "postgres://owner@localhost/shop", accounts(t)).Replace(program.String())
+	file := filepath.Join(t.TempDir(), "readme.py")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	python := testenv.PythonWith(t, libraries)
+	if said := run(t, ".", "env", "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1", python, "-W", "error::ResourceWarning", file); strings.TrimSpace(said) != "15" {
+		t.Errorf("it printed %q, want 15", said)
+	}
+}
