@@ -12,6 +12,11 @@ ARG GOFLAGS
 WORKDIR /src
 # Dependencies first: they change less often than the code.
 COPY go.mod go.sum ./
+COPY api/wire/go.mod api/wire/
+COPY client/go.mod client/
+COPY fencing/go.mod fencing/
+COPY migrations/go.mod migrations/
+COPY storage/pgguard/go.mod storage/pgguard/go.sum storage/pgguard/
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 # The version comes from git (go version -m, fencelock version).

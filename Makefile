@@ -2,7 +2,12 @@
 # gcc for -race): tests bring their own servers, see internal/testenv.
 
 GO       ?= go
-PKG      ?= ./...
+
+# The modules of one release: what applications import has few dependencies. The
+# pattern has the packages of all; golangci-lint and go mod need their folders.
+MODULES  := . api/wire client fencing migrations storage/pgguard
+PKG      ?= github.com/fencelock/fencelock/...
+
 COUNT    ?= 5
 FUZZTIME ?= 30s
 SIMTIME  ?= 0
@@ -77,6 +82,8 @@ chaos: ## real processes under real faults for CHAOS_FOR (10m); CHAOS_SEED, CHAO
 
 # A module of its own, so that what is compared with is no dependency of the
 # product. -mod=mod: the product's own requirements may have moved on since.
+bench bench-compare: export GOWORK = off
+
 .PHONY: bench
 bench: ## compare with other locks, 15 minutes; BENCH=-quick for under two, BENCH=-h for more
 	cd bench && $(GO) run -mod=mod . $(BENCH)
@@ -143,7 +150,7 @@ vet: ## go vet
 .PHONY: lint
 lint: ## golangci-lint if it is installed, else gofmt and go vet
 	@if command -v golangci-lint >/dev/null; then \
-		echo "lint: $$(golangci-lint version --short 2>/dev/null | sed 's/^/golangci-lint /')"; golangci-lint run $(PKG); \
+		echo "lint: $$(golangci-lint version --short 2>/dev/null | sed 's/^/golangci-lint /')"; for module in $(MODULES); do (cd $$module && golangci-lint run ./...) || exit 1; done; \
 	else \
 		echo "lint: golangci-lint is not installed (https://golangci-lint.run); gofmt and go vet instead"; \
 		$(MAKE) --no-print-directory fmt-check vet; \
@@ -151,8 +158,7 @@ lint: ## golangci-lint if it is installed, else gofmt and go vet
 
 .PHONY: mod-check
 mod-check: ## fail if go.mod or go.sum are not what the code needs, or a module was changed
-	$(GO) mod verify
-	$(GO) mod tidy -diff
+	for module in $(MODULES); do (cd $$module && GOWORK=off $(GO) mod verify && GOWORK=off $(GO) mod tidy -diff) || exit 1; done
 
 .PHONY: verify
 verify: fmt-check vet lint mod-check test ## everything that must hold before a change is merged

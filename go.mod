@@ -55,6 +55,11 @@ require (
 	github.com/docker/go-connections v0.8.2 // indirect
 	github.com/docker/go-units v0.5.0 // indirect
 	github.com/dprotaso/go-yit v0.0.0-20220510233725-9ba8df137936 // indirect
+	github.com/fencelock/fencelock/api/wire v0.1.0
+	github.com/fencelock/fencelock/client v0.1.0
+	github.com/fencelock/fencelock/fencing v0.1.0
+	github.com/fencelock/fencelock/migrations v0.1.0
+	github.com/fencelock/fencelock/storage/pgguard v0.1.0
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-openapi/jsonpointer v1.0.0 // indirect
@@ -111,3 +116,13 @@ require (
 	gopkg.in/yaml.v2 v2.4.0 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
+
+replace github.com/fencelock/fencelock/api/wire => ./api/wire
+
+replace github.com/fencelock/fencelock/client => ./client
+
+replace github.com/fencelock/fencelock/fencing => ./fencing
+
+replace github.com/fencelock/fencelock/migrations => ./migrations
+
+replace github.com/fencelock/fencelock/storage/pgguard => ./storage/pgguard

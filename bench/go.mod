@@ -33,6 +33,7 @@ require (
 	github.com/docker/docker v27.1.1+incompatible // indirect
 	github.com/docker/go-connections v0.8.2 // indirect
 	github.com/docker/go-units v0.5.0 // indirect
+	github.com/fencelock/fencelock/fencing v0.1.0 // indirect
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/go-viper/mapstructure/v2 v2.5.0 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
@@ -68,3 +69,13 @@ require (
 )
 
 tool golang.org/x/perf/cmd/benchstat
+
+replace github.com/fencelock/fencelock/api/wire => ../api/wire
+
+replace github.com/fencelock/fencelock/client => ../client
+
+replace github.com/fencelock/fencelock/fencing => ../fencing
+
+replace github.com/fencelock/fencelock/migrations => ../migrations
+
+replace github.com/fencelock/fencelock/storage/pgguard => ../storage/pgguard

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
 )
 
@@ -50,7 +51,7 @@ func TestErrLooksAtTheClock(t *testing.T) {
 
 // Errors name the operation and the resource, in lower case.
 func TestErrors(t *testing.T) {
-	f := &fake{held: true}
+	f := &fake{held: &wire.AcquireRequest{Holder: "other"}}
 	c := connectFake(t, f)
 	_, err := c.TryAcquire(t.Context(), "r")
 	problem, _ := errors.AsType[*client.ProblemError](err)

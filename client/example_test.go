@@ -5,33 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http/httptest"
-	"os"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencelock/fencelock/client"
 	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
-// exampleService runs the real service on its embedded default.
+// exampleService stands in for a service.
 func exampleService() (url string, stop func()) {
-	dir, err := os.MkdirTemp("", "fencelock-example")
-	if err != nil {
-		panic(err)
-	}
-	locker, stopLocker, err := openLocker(dir)
-	if err != nil {
-		panic(err)
-	}
-	server := httptest.NewServer(handlerOf(locker))
-	return server.URL, func() {
-		server.Close()
-		stopLocker()
-		_ = os.RemoveAll(dir)
-	}
+	server := httptest.NewServer(&fake{})
+	return server.URL, server.Close
 }
 
 func ExampleClient_Do() {
@@ -142,22 +125,6 @@ func ExampleLease_KeepAlive() {
 	// Output:
 	// leading: true
 	// released: <nil>
-}
-
-// The token of a lease is what pgguard.Do takes: whatever the pause between the
-// lock and the write, a stale write is refused.
-func ExampleLease_Token() {
-	transfer := func(ctx context.Context, locks *client.Client, pool *pgxpool.Pool) error {
-		return locks.Do(ctx, "accounts/1", func(ctx context.Context, l *client.Lease) error {
-			return pgguard.Do(ctx, pool, l.Resource(), l.Token(), func(tx pgx.Tx) error {
-				_, err := tx.Exec(ctx, `UPDATE accounts SET balance = balance - 10 WHERE id = 1`)
-				return err
-			})
-		})
-	}
-	stale := &fencing.StaleTokenError{Resource: "accounts/1", Presented: 33, Highest: 34}
-	fmt.Println(transfer != nil, errors.Is(stale, fencing.ErrStaleToken)) // another has the account since: stop
-	// Output: true true
 }
 
 // What docs/how-to/migrate.md shows: a mutex that is locked, extended and unlocked

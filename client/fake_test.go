@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -20,11 +21,11 @@ const (
 	fakeBearer = "secret-bearer-token"
 )
 
-// fake is a transport that answers as a service of one resource would, without a
+// fake answers as a service of one resource would, also as a transport without a
 // network, so that a test may run in the time of testing/synctest.
 type fake struct {
 	mu       sync.Mutex
-	held     bool
+	held     *wire.AcquireRequest               // who holds the resource; nil if it is free
 	requests []string                           // method and path
 	answer   func(*http.Request) *http.Response // instead of the fake's own; nil for its own
 }
@@ -39,7 +40,12 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.requests = append(f.requests, r.Method+" "+r.URL.Path)
 	answer, held := f.answer, f.held
 	acquires := r.URL.Path == "/locks" && r.Method == http.MethodPost
-	f.held = (f.held || acquires) && r.Method != http.MethodDelete
+	switch {
+	case r.Method == http.MethodDelete:
+		f.held = nil
+	case acquires && held == nil:
+		f.held = &body
+	}
 	f.mu.Unlock()
 	switch {
 	case answer != nil:
@@ -48,18 +54,45 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		<-r.Context().Done()
 		return nil, r.Context().Err()
-	case acquires && held && body.WaitMS != nil:
+	case acquires && held != nil && body.WaitMS != nil && *body.WaitMS > time.Second.Milliseconds():
 		<-r.Context().Done()
 		return nil, r.Context().Err()
-	case acquires && held:
+	case acquires && held != nil:
 		return response(r, http.StatusConflict, wire.Problem{
 			Type: "/problems/lock-held", Title: "The resource is locked", Status: http.StatusConflict, Resource: "r",
-			HeldDetails: &wire.HeldDetails{Holder: "other"},
+			HeldDetails: &wire.HeldDetails{Holder: held.Holder},
 		}), nil
 	case r.Method == http.MethodDelete:
 		return response(r, http.StatusNoContent, nil), nil
 	}
-	return response(r, http.StatusOK, lease(time.Minute)), nil
+	granted := lease(time.Minute)
+	if acquires {
+		granted = leaseOf(body)
+	}
+	return response(r, http.StatusOK, granted), nil
+}
+
+// leaseOf is what a request for several resources is granted, or for one.
+func leaseOf(body wire.AcquireRequest) wire.Lease {
+	granted := lease(time.Minute)
+	if body.Resource != "" {
+		granted.Resource = body.Resource
+		return granted
+	}
+	granted.Kind, granted.Resource, granted.FencingToken = wire.KindBundle, "", 0
+	for _, resource := range slices.Sorted(slices.Values(body.Resources)) {
+		granted.Resources = append(granted.Resources, wire.LeasePart{Resource: resource, FencingToken: 34, FenceProof: fakeProof})
+	}
+	return granted
+}
+
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	resp, err := f.RoundTrip(r)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	w.WriteHeader(resp.StatusCode)
+	_, _ = io.Copy(w, resp.Body)
 }
 
 // count is how many requests of a method and path there were.

@@ -16,6 +16,8 @@ require (
 	golang.org/x/sys v0.49.0
 )
 
+require github.com/fencelock/fencelock/api/wire v0.1.0 // indirect
+
 require (
 	dario.cat/mergo v1.0.0 // indirect
 	github.com/Azure/go-ansiterm v0.0.0-20230124172434-306776ec8161 // indirect
@@ -67,3 +69,13 @@ require (
 )
 
 tool golang.org/x/perf/cmd/benchstat
+
+replace github.com/fencelock/fencelock/api/wire => ../../api/wire
+
+replace github.com/fencelock/fencelock/client => ../../client
+
+replace github.com/fencelock/fencelock/fencing => ../../fencing
+
+replace github.com/fencelock/fencelock/migrations => ../../migrations
+
+replace github.com/fencelock/fencelock/storage/pgguard => ../../storage/pgguard

@@ -129,7 +129,14 @@ func isModule(dir string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// imports lists the imports of all Go files of the module at root, whatever
+// isReleased says whether a module is in go.work.
+func isReleased(root, dir string) bool {
+	work, err := os.ReadFile(filepath.Join(root, "go.work"))
+	rel, _ := filepath.Rel(root, dir)
+	return err == nil && slices.Contains(strings.Fields(string(work)), "./"+filepath.ToSlash(rel))
+}
+
+// imports lists the imports of all Go files of the modules released with the one at root, whatever
 // their build tags.
 func imports(root string) ([]edge, error) {
 	var edges []edge
@@ -150,13 +157,13 @@ func imports(root string) ([]edge, error) {
 	return edges, err
 }
 
-// skip leaves out what the go command leaves out: other modules, test data
-// and folders whose name says so.
+// skip leaves out what the go command leaves out: test data, folders whose name says
+// so, and the modules that are not released with the one at root.
 func skip(root, path, name string) error {
 	if path == root {
 		return nil
 	}
-	if name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || isModule(path) {
+	if name == "testdata" || name == "vendor" || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || isModule(path) && !isReleased(root, path) {
 		return filepath.SkipDir
 	}
 	return nil

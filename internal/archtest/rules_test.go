@@ -200,6 +200,14 @@ var rules = []rule{
 		why: "it reads Go files",
 	},
 	{
+		pkg: "internal/clienttest",
+		why: "the client's tests with a real service, which its module does not know",
+	},
+	{
+		pkg: "internal/pgguardtest",
+		why: "the tests of storage/pgguard with a real Postgres, which its module cannot start",
+	},
+	{
 		pkg: "internal/archtest",
 		why: "this package",
 	},

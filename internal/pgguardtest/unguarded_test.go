@@ -1,4 +1,4 @@
-package pgguard_test
+package pgguardtest_test
 
 import (
 	"context"

@@ -1,0 +1,12 @@
+module github.com/fencelock/fencelock/client
+
+go 1.26.0
+
+require (
+	github.com/fencelock/fencelock/api/wire v0.1.0
+	github.com/fencelock/fencelock/fencing v0.1.0
+)
+
+replace github.com/fencelock/fencelock/api/wire => ../api/wire
+
+replace github.com/fencelock/fencelock/fencing => ../fencing
