@@ -18,14 +18,10 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// serving is a running Locker over n models, with its own secret.
-func serving(tb testing.TB, name string, n int) *redlock.Locker {
+// running is a Locker over the nodes that runs until the test ends.
+func running(tb testing.TB, cfg redlock.Config, nodes []node.Node) *redlock.Locker {
 	tb.Helper()
-	var nodes []node.Node
-	for i := range n {
-		nodes = append(nodes, nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("%s%d", name, i+1)}))
-	}
-	l, err := redlock.New(redlock.Config{New: true, MaxHold: 0, WatchInterval: 10 * time.Millisecond, NodeTimeout: time.Second}, nodes)
+	l, err := redlock.New(cfg, nodes)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -36,6 +32,17 @@ func serving(tb testing.TB, name string, n int) *redlock.Locker {
 		_ = l.Run(ctx)
 	}()
 	tb.Cleanup(func() { cancel(); <-ended })
+	return l
+}
+
+// serving is a running Locker over n models, with its own secret.
+func serving(tb testing.TB, name string, n int) *redlock.Locker {
+	tb.Helper()
+	var nodes []node.Node
+	for i := range n {
+		nodes = append(nodes, nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("%s%d", name, i+1)}))
+	}
+	l := running(tb, redlock.Config{New: true, WatchInterval: 10 * time.Millisecond, NodeTimeout: time.Second}, nodes)
 	testenv.Eventually(tb, 10*time.Second, func() error {
 		if s := l.Status(); !s.Ready {
 			return fmt.Errorf("%+v", s)

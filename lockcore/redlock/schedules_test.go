@@ -526,27 +526,19 @@ func TestTwoAttemptsAtABundleOnOneNode(t *testing.T) {
 }
 
 // Two servers with different MaxTTL. All nodes lose what they kept (or: two of three, while the
-// third cannot be reached). The server with the smaller MaxTTL founds the cluster again after its own.
+// third cannot be reached). The server with the smaller MaxTTL bootstraps the cluster again after its own.
 func TestServersWithOtherMaxTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var models []*nodetest.Model
 		for i := range 3 {
 			models = append(models, nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)}))
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		defer func() { cancel(); running.Wait() }()
 		start := func(maxTTL time.Duration) *redlock.Locker {
 			var nodes []node.Node
 			for _, m := range models {
 				nodes = append(nodes, &wire{Model: m})
 			}
-			l, err := redlock.New(redlock.Config{MaxTTL: maxTTL, DefaultTTL: 5 * time.Second}, nodes)
-			if err != nil {
-				t.Fatal(err)
-			}
-			running.Go(func() { _ = l.Run(ctx) })
-			return l
+			return running(t, redlock.Config{MaxTTL: maxTTL, DefaultTTL: 5 * time.Second}, nodes)
 		}
 		long, short := start(60*time.Second), start(10*time.Second)
 		time.Sleep(2 * time.Minute)
@@ -569,17 +561,13 @@ func TestServersWithOtherMaxTTL(t *testing.T) {
 // The cluster was bootstrapped by a server whose clock was an hour ahead; the clock was then set right.
 // Every node loses its data. The servers bootstrap again, in an epoch that is smaller than the one
 // they still know themselves, and never ask for votes in it.
-func TestViewAfterAClockWasSetBack(t *testing.T) {
+func TestEpochAfterAClockWasSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var models []*nodetest.Model
 		var nodes []node.Node
 		for i := range 3 {
 			m := nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)})
 			models, nodes = append(models, m), append(nodes, &wire{Model: m})
-		}
-		l, err := redlock.New(redlock.Config{MaxTTL: 10 * time.Second, DefaultTTL: 5 * time.Second}, nodes)
-		if err != nil {
-			t.Fatal(err)
 		}
 		// What a bootstrap by a clock that is an hour ahead leaves.
 		for _, m := range models {
@@ -591,12 +579,9 @@ func TestViewAfterAClockWasSetBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = l.Run(ctx) })
-		defer func() { cancel(); running.Wait() }()
+		l := running(t, redlock.Config{MaxTTL: 10 * time.Second, DefaultTTL: 5 * time.Second}, nodes)
 		time.Sleep(5 * time.Second)
-		if _, err = l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); err != nil {
+		if _, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"}); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range models {
@@ -604,7 +589,7 @@ func TestViewAfterAClockWasSetBack(t *testing.T) {
 		}
 		time.Sleep(30 * time.Minute)
 		s := l.Status()
-		_, err = l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
+		_, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
 		if err != nil {
 			t.Errorf("half an hour later, ready=%v with %d nodes voting: %v", s.Ready, s.Voting, err)
 		}
@@ -628,7 +613,7 @@ func (n *liar) Submit(op *node.Op, i int, sink node.Sink) {
 
 // One broken answer of one node of three (GUARANTEES: "a broken node cannot break the service
 // while a quorum is sound (… epochs beyond what a cluster can have reached are not believed)").
-func TestOneFalseView(t *testing.T) {
+func TestOneFalseEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []node.Node
 		var bad *liar
@@ -636,20 +621,14 @@ func TestOneFalseView(t *testing.T) {
 			bad = &liar{wire: &wire{Model: nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)})}}
 			nodes = append(nodes, bad)
 		}
-		l, err := redlock.New(redlock.Config{New: true}, nodes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = l.Run(ctx) })
-		defer func() { cancel(); running.Wait(); time.Sleep(time.Second) }()
+		t.Cleanup(func() { time.Sleep(time.Second) }) // for what is on its way
+		l := running(t, redlock.Config{New: true}, nodes)
 		time.Sleep(5 * time.Second)
-		if _, err = l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r1"}); err != nil {
+		if _, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r1"}); err != nil {
 			t.Fatal(err)
 		}
 		bad.lie = true
-		_, err = l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r1"}) // is held
+		_, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r1"}) // is held
 		if err == nil {
 			t.Fatal(err)
 		}

@@ -188,15 +188,7 @@ func keepers(t *testing.T, test func(t *testing.T, l *redlock.Locker, nodes []*k
 			k := &keeper{Model: nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)})}
 			all, nodes = append(all, k), append(nodes, k)
 		}
-		l, err := redlock.New(redlock.Config{New: true, MaxTTL: 10 * time.Second}, nodes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		var running sync.WaitGroup
-		running.Go(func() { _ = l.Run(ctx) })
-		defer running.Wait()
-		defer cancel()
+		l := running(t, redlock.Config{New: true, MaxTTL: 10 * time.Second}, nodes)
 		time.Sleep(5 * time.Second)
 		test(t, l, all)
 	})
@@ -240,19 +232,9 @@ func newForeignID(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := redlock.New(redlock.Config{New: true, Keys: func() *redlock.Keys { return keys }}, []node.Node{nodetest.NewModel(nodetest.ModelOptions{})})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = l.Run(ctx)
-	}()
-	defer func() { cancel(); <-ended }()
+	l := running(t, redlock.Config{New: true, Keys: func() *redlock.Keys { return keys }}, []node.Node{nodetest.NewModel(nodetest.ModelOptions{})})
 	time.Sleep(5 * time.Second)
-	lease, err := l.Acquire(ctx, lockcore.AcquireRequest{Resource: "r"})
+	lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r"})
 	if err != nil {
 		t.Fatal(err)
 	}
