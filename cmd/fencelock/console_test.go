@@ -344,7 +344,7 @@ func TestConsoleRace(t *testing.T) {
 
 	// On a small phone the result is in view.
 	c.run("a phone", chromedp.EmulateViewport(320, 568, chromedp.EmulateMobile))
-	for tries := 0; tries < 3; tries++ { // a busy machine may let B come too late
+	for range 3 { // a busy machine may let B come too late
 		c.click("again", "#run")
 		c.wait("it runs again", `document.querySelector('#race-status').innerText == 'running'`)
 		c.wait("it ends", `document.querySelector('#race-status').innerText != 'running'`)

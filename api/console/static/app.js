@@ -239,6 +239,7 @@ function route(event) {
   $('sort').value = place.sort;
   $('group').checked = place.group;
   live.search(place.find);
+  if (place.page === 'nodes' && live.link === 'live') live.look();
   if (place.resource !== detail.resource) {
     detail.open(place.resource);
     if (place.resource && event) requestAnimationFrame(() => requestAnimationFrame(() => $('detail-title').focus()));

@@ -41,6 +41,7 @@ export class Detail {
       record = await call('GET', `history?limit=1000&resource=${encodeURIComponent(resource)}`);
     } catch (problem) {
       record = { problem };
+      if (problem.status === 503) this.#live.look(); // for what the server says of its guard
     }
     if (this.resource !== resource) return;
     this.#record = record;
