@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
@@ -73,8 +74,7 @@ func (r *Report) ask(ctx context.Context, url string) (n redisNode, ok bool) {
 	if opts.TLSConfig != nil {
 		opts.TLSConfig.VerifyConnection = func(s tls.ConnectionState) error { n.cert = s.PeerCertificates[0]; return nil }
 	}
-	opts.MaxRetries, opts.DialTimeout, opts.ReadTimeout, opts.PoolSize = -1, answerTime, answerTime, 1
-	client := redis.NewClient(opts)
+	client := redis.NewClient(plain(opts))
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -83,6 +83,15 @@ func (r *Report) ask(ctx context.Context, url string) (n redisNode, ok bool) {
 		return n, false
 	}
 	return n, true
+}
+
+// plain are options under which the library adds no commands of its own, and repeats none.
+func plain(opts *redis.Options) *redis.Options {
+	opts.MaxRetries, opts.DialerRetries, opts.PoolSize, opts.Protocol = -1, 1, 1, 2
+	opts.DialTimeout, opts.ReadTimeout, opts.ContextTimeoutEnabled = answerTime, answerTime, true
+	opts.DisableIdentity = true
+	opts.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return opts
 }
 
 // read reads the node's state with commands that change nothing.
