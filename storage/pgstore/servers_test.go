@@ -1,0 +1,280 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+// ear notes what it is told.
+type ear struct {
+	mu    sync.Mutex
+	wakes []string
+	began int
+}
+
+func (e *ear) Wake(resource string, t node.Ticket) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.wakes = append(e.wakes, strings.Join([]string{resource, t.ID, t.Server, t.Holder}, "|"))
+}
+
+func (e *ear) Subscribed() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.began++
+}
+
+func (e *ear) heard() (wakes []string, began int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.wakes, e.began
+}
+
+// listen listens until the test ends, and returns once it hears other processes.
+func listen(t *testing.T, s *Store, server string, began int) *ear {
+	t.Helper()
+	e := &ear{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { s.Listen(ctx, server, e) })
+	t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+	testenv.Eventually(t, 20*time.Second, func() error {
+		if _, n := e.heard(); n < began {
+			return fmt.Errorf("%d times subscribed, want %d", n, began)
+		}
+		return nil
+	})
+	return e
+}
+
+func notify(t *testing.T, s *Store, resource string, ticket node.Ticket) {
+	t.Helper()
+	err := s.Update(t.Context(), func(tx replica.Tx) error {
+		tx.Put("note", []byte(resource), time.Minute)
+		tx.Notify(resource, ticket)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What one process commits wakes another, whatever the names are made of. Too long ones
+// let every first waiter try.
+func TestWakesReachOtherProcesses(t *testing.T) {
+	url := testenv.Postgres(t).OwnerURL()
+	a, b := openStore(t, url, fast()), openStore(t, url, fast())
+	e := listen(t, a, "A", 2) // its own process, and LISTEN
+	ticket := node.Ticket{ID: "t'1", Server: "A", Holder: "an ünusual\n'holder' \x00\xff"}
+	notify(t, b, "a b\nc", node.Ticket{ID: "t", Server: "B"})
+	notify(t, b, "a b\nc", ticket)
+	testenv.Eventually(t, 20*time.Second, func() error {
+		wakes, _ := e.heard()
+		if len(wakes) != 1 || wakes[0] != "a b\nc|t'1|A|"+ticket.Holder {
+			return fmt.Errorf("heard %q", wakes)
+		}
+		return nil
+	})
+	_, before := e.heard()
+	notify(t, b, strings.Repeat("x", 8000), ticket)
+	testenv.Eventually(t, 20*time.Second, func() error {
+		if _, n := e.heard(); n == before {
+			return fmt.Errorf("still subscribed %d times", n)
+		}
+		return nil
+	})
+	// A broken connection is made again.
+	execSQL(t, url, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN %' AND pid <> pg_backend_pid()`)
+	_, before = e.heard()
+	testenv.Eventually(t, 20*time.Second, func() error {
+		if _, n := e.heard(); n == before {
+			return fmt.Errorf("not connected again")
+		}
+		return nil
+	})
+}
+
+// Messages between servers come whole, in order, and whatever their length.
+func TestMessagesBetweenServers(t *testing.T) {
+	url := testenv.Postgres(t).OwnerURL()
+	a, b := openStore(t, url, fast()), openStore(t, url, fast())
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	heard := make(chan string, 100)
+	done.Go(func() { a.Hear(ctx, "topic", func(message string) { heard <- message }) })
+	t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+	testenv.Eventually(t, 20*time.Second, func() error {
+		if err := b.Tell(t.Context(), "topic", "hello"); err != nil {
+			return err
+		}
+		select {
+		case <-heard:
+			return nil
+		default:
+			return fmt.Errorf("nothing heard")
+		}
+	})
+	execSQL(t, url, `SELECT pg_notify('`+channelOf("topic")+`', 'not one of ours')`)
+	for _, message := range []string{"", "ünicode\n", strings.Repeat("0123456789", 100_000), "last"} {
+		if err := b.Tell(t.Context(), "topic", message); err != nil {
+			t.Fatal(err)
+		}
+		for got := "hello"; got != message; {
+			select {
+			case got = <-heard:
+				if got != message && got != "hello" {
+					t.Fatalf("heard %d bytes, want %d", len(got), len(message))
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("a message of %d bytes was not heard", len(message))
+			}
+		}
+	}
+}
+
+// Through a pooler in transaction mode everything works; waiters try again and again.
+func TestThroughAPooler(t *testing.T) {
+	url := testenv.Postgres(t).OwnerURL()
+	pooled, direct := openStore(t, testenv.PgBouncer(t, url), fast()), openStore(t, url, fast())
+	var all sync.WaitGroup
+	const workers, each = 8, 20
+	for i := range workers {
+		all.Go(func() {
+			s := []*Store{pooled, direct}[i%2]
+			for range each {
+				err := s.Update(t.Context(), func(tx replica.Tx) error {
+					raw, _ := tx.Get("n")
+					n, _ := strconv.Atoi(string(raw))
+					tx.Put("n", []byte(strconv.Itoa(n+1)), time.Hour)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := getRow(t, pooled, "n"); n != strconv.Itoa(workers*each) {
+		t.Errorf("%s updates, want %d", n, workers*each)
+	}
+	listen(t, pooled, "A", 4) // that often only by polling
+	e := listen(t, direct, "B", 2)
+	notify(t, pooled, "r", node.Ticket{ID: "t", Server: "B"})
+	testenv.Eventually(t, 20*time.Second, func() error {
+		if wakes, _ := e.heard(); len(wakes) != 1 {
+			return fmt.Errorf("heard %q", wakes)
+		}
+		return nil
+	})
+	if n := query[int](t, url, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name <> $1 AND query LIKE 'LISTEN %'`, connName); n != 0 {
+		t.Errorf("%d LISTEN went through the pooler", n)
+	}
+}
+
+// A process that stops in the middle of a transaction stops the others for a second.
+func TestAStoppedWriterIsPassed(t *testing.T) {
+	url := testenv.Postgres(t).OwnerURL()
+	opts := fast()
+	opts.Idle = 500 * time.Millisecond
+	stopped, other := openStore(t, url, opts), openStore(t, url, opts)
+	wanted := want{}
+	err := stopped.with(t.Context(), func(conn *pgconn.PgConn) error {
+		r := newReading(newKnown(), &wanted, 0)
+		if err := roundTrip(t.Context(), conn, statement{sql: beginWrite}, r.open(true, stopped.idle())); err != nil {
+			return err
+		}
+		putRow(t, other, "a", "1")
+		return roundTrip(t.Context(), conn, statement{sql: commitSQL})
+	})
+	if err == nil {
+		t.Error("the stopped transaction was committed")
+	}
+	putRow(t, stopped, "a", "2")
+}
+
+// synchronous_commit = off would lose what was answered, and no incarnation would tell.
+func TestCommitsAreOnDisk(t *testing.T) {
+	pg := testenv.StartPostgres(t)
+	execSQL(t, pg.URL(), `ALTER SYSTEM SET synchronous_commit = off`, `ALTER SYSTEM SET wal_writer_delay = '10s'`, `SELECT pg_reload_conf()`)
+	s := openStore(t, pg.OwnerURL(), Options{Timeout: 20 * time.Second})
+	for i := range 20 {
+		putRow(t, s, "a", strconv.Itoa(i))
+	}
+	pg.Kill()
+	pg.Restart()
+	if row := getRow(t, s, "a"); row != "19" {
+		t.Errorf("row %q after a crash, want 19", row)
+	}
+	execSQL(t, pg.URL(), `ALTER SYSTEM SET fsync = off`, `SELECT pg_reload_conf()`)
+	testenv.Eventually(t, 20*time.Second, func() error {
+		if unfit := incarnationOf(t, s).Unfit; !strings.HasPrefix(unfit, "fsync is off") {
+			return fmt.Errorf("unfit: %q", unfit)
+		}
+		return nil
+	})
+}
+
+// Rows that have ended are deleted, and no others.
+func TestSweep(t *testing.T) {
+	url := testenv.Postgres(t).OwnerURL()
+	s := openStore(t, url, fast())
+	err := s.Update(t.Context(), func(tx replica.Tx) error {
+		for i := range 100 {
+			tx.Put(fmt.Sprintf("short%d", i), []byte("x"), time.Millisecond)
+			tx.Put(fmt.Sprintf("long%d", i), []byte("x"), time.Hour)
+		}
+		tx.Put("for good", []byte("x"), 0)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, 20*time.Second, func() error {
+		if n := query[int](t, url, `SELECT count(*) FROM fencelock.rows`); n != 101 {
+			return fmt.Errorf("%d rows", n)
+		}
+		return nil
+	})
+}
+
+// The role of a server needs no more than this once the schema is there.
+func TestLeastRights(t *testing.T) {
+	pg := testenv.Postgres(t)
+	s := openStore(t, pg.URL(), fast())
+	putRow(t, s, "a", "1")
+	database := query[string](t, pg.URL(), `SELECT current_database()`)
+	role := "least_" + database
+	execSQL(t, pg.URL(),
+		`CREATE ROLE `+role+` LOGIN`,
+		`GRANT USAGE ON SCHEMA fencelock TO `+role,
+		`GRANT SELECT ON fencelock.version TO `+role,
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON fencelock.rows TO `+role)
+	t.Cleanup(func() {
+		conn := context.WithoutCancel(t.Context())
+		_, _ = s.pool.Exec(conn, `DROP OWNED BY `+role)
+		_, _ = s.pool.Exec(conn, `DROP ROLE `+role)
+	})
+	least := openStore(t, strings.Replace(pg.URL(), "//postgres@", "//"+role+"@", 1), fast())
+	putRow(t, least, "a", "2")
+	if row := getRow(t, s, "a"); row != "2" {
+		t.Errorf("row %q", row)
+	}
+}
