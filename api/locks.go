@@ -140,7 +140,7 @@ func (s *Server) releaseUnread(w http.ResponseWriter, r *http.Request, req *acqu
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), releaseTimeout)
 	defer cancel()
 	if err := s.leases.Release(ctx, callerOf(w), lease.ID); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
-		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant whose caller has gone could not be released; it ends with its TTL",
+		s.Logger.LogAttrs(ctx, slog.LevelWarn, "a grant could not be released after its caller hung up; it ends with its TTL",
 			slog.String("resource", resourcesOf(lease)), slog.Any("error", err))
 	}
 }

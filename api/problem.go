@@ -27,8 +27,8 @@ var (
 	errMethodNotAllowed = errors.New("the path does not allow this method; see the header Allow")
 	errLockNotHeld      = errors.New("no lease holds the resource")
 	errNoGuard          = errors.New("this server keeps no guarded records: FENCELOCK_DATABASE_URL is not set")
-	errTooManyListeners = errors.New("this server streams events to as many readers as it may, or to as many of this caller's")
-	errTooManyLists     = fmt.Errorf("this caller has %d listings in flight or not read yet, the most that a caller may have", maxListsOfCaller)
+	errTooManyListeners = errors.New("this server has as many event streams open as it may, or as one caller may have: close one, or listen at another server")
+	errTooManyLists     = fmt.Errorf("this caller has %d listings in flight or not read yet, as many as a caller may have: read one to its end first", maxListsOfCaller)
 	errHost             = errors.New("this server does not answer to this host")
 	errUnauthorized     = errors.New("send Authorization: Bearer with a token that this service knows, or a client certificate; see docs/how-to/access.md")
 	errForbidden        = errors.New("the caller's rules do not give the right that this needs")
@@ -160,7 +160,7 @@ func (a *refusal) held(e *lockcore.HeldError) {
 
 func (a *refusal) noQuorum(e *lockcore.QuorumError) {
 	a.Resource = e.Resource
-	a.Detail = fmt.Sprintf("%d of %d nodes agreed, %d are needed", e.Granted, len(e.Nodes), e.Quorum)
+	a.Detail = fmt.Sprintf("%d of %d nodes agreed, and %d are needed", e.Granted, len(e.Nodes), e.Quorum)
 	a.QuorumDetails = &wire.QuorumDetails{
 		Asked: len(e.Nodes), Answered: e.Answered, Granted: e.Granted, Quorum: e.Quorum, Nodes: make([]wire.NodeOutcome, len(e.Nodes)),
 	}

@@ -22,15 +22,15 @@ var (
 	// ErrMaxHold: the lease has been extended for as long as one may be.
 	ErrMaxHold = errors.New("lease has reached its maximum hold time")
 	// ErrIdempotencyMismatch: the idempotency key holds a lease of another resource.
-	ErrIdempotencyMismatch = errors.New("idempotency key was used for another resource")
+	ErrIdempotencyMismatch = errors.New("the idempotency key was used for another resource: use a new key for each acquisition")
 	// ErrWaitTimeout: the wait ended without a grant. See WaitTimeoutError.
 	ErrWaitTimeout = errors.New("the wait ended without a grant")
 	// ErrTooManyWaiters: this server's queue is full (Config.MaxWaiters).
-	ErrTooManyWaiters = errors.New("too many requests wait on this server")
+	ErrTooManyWaiters = errors.New("as many requests wait at this server as may (FENCELOCK_MAX_WAITERS): try again later, or at another server")
 	// ErrStopping: this server stops, and no request may wait at it. Try another one.
-	ErrStopping = errors.New("server is stopping")
+	ErrStopping = errors.New("this server is stopping: send the request to another one")
 	// ErrTokensExhausted: the resource's counter has reached fencing.MaxToken.
-	ErrTokensExhausted = errors.New("fencing tokens exhausted")
+	ErrTokensExhausted = errors.New("the resource has used up its fencing tokens: use another name for it")
 )
 
 // FieldError refuses a request whose field breaks its documented bounds.
@@ -53,6 +53,14 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
+	switch {
+	case e.Queued:
+		return fmt.Sprintf("other requests are first in the queue for %q", e.Resource)
+	case e.Token == 0:
+		return fmt.Sprintf("%q is requested by several callers at once, and none has it yet", e.Resource)
+	case e.Holder == "":
+		return fmt.Sprintf("%q is held (token %d) for another %s", e.Resource, e.Token, e.Remaining)
+	}
 	return fmt.Sprintf("%q is held by %q (token %d) for another %s", e.Resource, e.Holder, e.Token, e.Remaining)
 }
 
@@ -96,7 +104,7 @@ func (e *QuorumError) Error() string {
 	for i, n := range e.Nodes {
 		parts[i] = n.Node + ": " + n.Reason
 	}
-	return fmt.Sprintf("no quorum: %d of %d nodes agreed, %d needed (%s)", e.Granted, len(e.Nodes), e.Quorum, strings.Join(parts, "; "))
+	return fmt.Sprintf("no quorum: %d of %d nodes agreed, and %d are needed (%s)", e.Granted, len(e.Nodes), e.Quorum, strings.Join(parts, "; "))
 }
 
 // Is makes errors.Is(err, ErrNoQuorum) true.

@@ -26,7 +26,7 @@ BEGIN
 END
 $$;
 COMMENT ON SCHEMA fencing IS
-    'Fencing tokens: refuses writes by holders of a lock that somebody else has taken over since. Made by fencelock.';
+    'Fencing tokens: refuses writes by holders of a lock that another holder has taken over since. Made by fencelock.';
 
 DO $$
 BEGIN
@@ -36,7 +36,8 @@ BEGIN
     END IF;
     IF current_setting('server_encoding') <> 'UTF8' THEN
         RAISE EXCEPTION 'the guard needs a database in UTF8, this one is in %', current_setting('server_encoding')
-            USING ERRCODE = 'feature_not_supported';
+            USING ERRCODE = 'feature_not_supported',
+                  HINT = 'Make one with CREATE DATABASE name ENCODING ''UTF8'' TEMPLATE template0.';
     END IF;
 END
 $$;
@@ -50,7 +51,7 @@ $$;
 -- to a savepoint takes back.
 -- An argument may come from a column with a collation of its own, or with two that
 -- conflict, so each comparison says which is meant.
--- The functions check what goes in: a CHECK is read anew by every statement, and
+-- The functions check what goes in: every statement reads a CHECK again, which
 -- was measured to double the cost of a claim.
 -- Few rows share a page, since each look at one clears its page of the row's last
 -- version, at a cost for every row on it.

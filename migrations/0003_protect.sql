@@ -271,7 +271,7 @@ REVOKE ALL ON FUNCTION fencing._count_refusal(text, bigint), fencing._stale(text
 
 -- The expression is the table owner's, and becomes part of a function. It is
 -- read twice, between brackets of different kinds: text that could end one
--- kind and go on as SQL of its own is a syntax error in the other. A cursor
+-- kind and continue as SQL of its own is a syntax error in the other. A cursor
 -- takes one statement only, and runs none of it. What is kept is not the text
 -- but what PostgreSQL understood, printed back with every name resolved.
 CREATE OR REPLACE FUNCTION fencing._compile(
@@ -335,7 +335,7 @@ BEGIN
                ) AS owned (owner, type)
          WHERE c.conrelid = format('fencing.%I', p_probe)::regclass AND c.conname = 'resource'
     LOOP
-        -- Who is a member of one of the two may be it, and a superuser is a member of all.
+        -- A member of one of the two may act as it, and a superuser is a member of all.
         IF NOT pg_has_role(used.owner, schema_owner, 'MEMBER') AND NOT pg_has_role(used.owner, table_owner, 'MEMBER') THEN
             RAISE EXCEPTION 'the resource expression of % uses what belongs to %: %', p_relation, used.owner::regrole, used.name
                 USING ERRCODE = 'insufficient_privilege',
@@ -446,7 +446,7 @@ COMMENT ON FUNCTION fencing._in_full(text) IS
 -- of what two texts cost. The functions compare to the bit, and do not exist for
 -- types that a column might be changed to and that they do not fit: so they also
 -- keep columns out whose text depends on settings, then and later. A domain is
--- none of these types, and a cast to text that somebody has made keeps its type out.
+-- none of these types, and a user-defined cast to text keeps its type out.
 CREATE OR REPLACE FUNCTION fencing._stays(p_relation regclass, p_new text) RETURNS text
     LANGUAGE sql STABLE
     SET search_path = pg_catalog, pg_temp
@@ -496,8 +496,8 @@ AS $$
 $$;
 COMMENT ON FUNCTION fencing._admission(text, bigint, text) IS 'the part of a trigger function that lets a row of one resource pass or not';
 
--- Every expression of the function is made ready anew in each transaction, so
--- they are few, and the cheaper of two was chosen by counting instructions:
+-- Every transaction prepares each expression of the function again, so there are
+-- few, and the cheaper of two was chosen by counting instructions:
 -- no TG_OP on the short paths, and NEW is returned, which is ignored like NULL
 -- but is not an expression.
 CREATE OR REPLACE FUNCTION fencing._guard_body(p_id bigint, p_mode text, p_new text, p_old text, p_stays text) RETURNS text
@@ -698,8 +698,8 @@ DECLARE
     part regclass;
 BEGIN
     PERFORM fencing._refuse_relation(p_relation);
-    -- From here on nobody writes until this transaction ends, and a second
-    -- call for the same table waits its turn.
+    -- From here on there are no writes until this transaction ends, and a second
+    -- call for the same table waits.
     EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', p_relation);
     compiled := fencing._compile(p_relation, p_resource_sql, p_path);
     PERFORM fencing._forget(id) FROM fencing.protected WHERE NOT EXISTS (SELECT FROM pg_class WHERE oid = relation);

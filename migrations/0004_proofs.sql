@@ -20,7 +20,7 @@ ALTER TABLE fencing.proof_keys ENABLE ROW LEVEL SECURITY;
 REVOKE ALL ON fencing.proof_keys FROM PUBLIC;
 
 -- A mark of its own: nothing but a proven token ever touches it, so a number that
--- somebody made up stays among the ordinary marks.
+-- was made up stays among the ordinary marks.
 CREATE TABLE IF NOT EXISTS fencing.proven (
     resource   text COLLATE "C" PRIMARY KEY,
     mark       bigint NOT NULL,
@@ -96,7 +96,7 @@ COMMENT ON FUNCTION fencing._unproven(text, bigint, text) IS 'raises LK004';
 
 -- The ordinary mark is raised as well, for tables that demand no proof. It comes
 -- first, so that whoever claims in either way locks the two in one order. If it is
--- larger, somebody has raised it without a proof, and that counts for nothing here.
+-- larger, it was raised without a proof, which counts for nothing here.
 CREATE OR REPLACE FUNCTION fencing._claim_proven(p_resource text, p_token bigint, p_proof text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
@@ -274,7 +274,7 @@ BEGIN
             RAISE EXCEPTION 'proofs cannot be switched on at isolation level %', current_setting('transaction_isolation')
                 USING ERRCODE = 'feature_not_supported', HINT = 'Use READ COMMITTED.';
         END IF;
-        -- Who is claiming without a proof just now is waited for: its mark counts below.
+        -- This waits for claims without a proof that are under way: their marks count below.
         LOCK TABLE fencing.marks IN SHARE ROW EXCLUSIVE MODE;
         IF NOT EXISTS (SELECT FROM fencing.proof_keys) THEN
             RAISE EXCEPTION 'there is no key to verify proofs with'
@@ -287,8 +287,8 @@ BEGIN
         PERFORM fencing._demand(p_relation);
     END IF;
     IF demands AND NOT demanded THEN
-        -- There may be a smaller proven mark, from claims with a proof that nobody
-        -- demanded, or from before the demand was taken back.
+        -- There may be a smaller proven mark, from claims with a proof that was not
+        -- demanded, or from before the demand was withdrawn.
         INSERT INTO fencing.proven AS p (resource, mark, previous, xid, claimed_at)
         SELECT resource, mark, previous, '0', claimed_at FROM fencing.marks
         ON CONFLICT (resource) DO UPDATE

@@ -41,7 +41,7 @@ func (i *Issuer) Run(ctx context.Context, logger *slog.Logger) {
 	for ctx.Err() == nil {
 		pause := fetchPause
 		if err := i.fetch(ctx); err != nil && ctx.Err() == nil {
-			logger.Error("the keys of the issuer cannot be fetched; those from before stay in use: see that this server reaches FENCELOCK_OIDC_ISSUER",
+			logger.Error("the issuer's keys cannot be fetched, and the last ones stay in use: make sure that this server reaches FENCELOCK_OIDC_ISSUER",
 				slog.String("issuer", i.cfg.Issuer), slog.Any("error", err))
 		}
 		if i.keys.Load() == nil {
@@ -172,7 +172,7 @@ func (i *Issuer) fetchKeys(ctx context.Context, address string) (keys []jose.JSO
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxKeysBytes)).Decode(&set); err != nil {
-		return nil, fmt.Errorf("%s is no set of keys: %w", address, err)
+		return nil, fmt.Errorf("%s did not answer with a set of keys: %w", address, err)
 	}
 	for _, text := range set.Keys {
 		var key jose.JSONWebKey

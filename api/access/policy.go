@@ -143,7 +143,7 @@ func (p *Policy) add(name string, fields []string) error {
 		return fmt.Errorf("the name must be 1 to %d letters, digits, '.', '_', '-', '@', '/' or ':', and not %s", maxNameBytes, end)
 	}
 	if p.names[name] != nil {
-		return fmt.Errorf("the name %s is there twice; several tokens, certificates and rules of a name go on one line", name)
+		return fmt.Errorf("the name %s occurs twice; several tokens, certificates and rules of a name belong on one line", name)
 	}
 	who := &Identity{name: name, usage: newUsage()}
 	p.names[name] = who
@@ -208,7 +208,7 @@ func (p *Policy) addToken(who *Identity, value string) error {
 	}
 	at := binary.BigEndian.Uint64(hash)
 	if _, taken := p.tokens[at]; taken {
-		return errors.New("the token is there twice")
+		return errors.New("the token occurs twice")
 	}
 	p.tokens[at] = credential{hash: [sha256.Size]byte(hash), who: who}
 	return nil
@@ -220,7 +220,7 @@ func addName(names map[string]*Identity, who *Identity, key, value string) error
 	case err != nil || name == "" || len(name) > maxClaimBytes:
 		return fmt.Errorf("%s= must name something, percent-encoded where it holds a space or a %%", key)
 	case names[name] != nil:
-		return fmt.Errorf("a %s= is there twice", key)
+		return fmt.Errorf("a %s= occurs twice", key)
 	}
 	names[name] = who
 	return nil
@@ -266,7 +266,7 @@ func (i *Identity) addRule(right Right, value string) error {
 	}
 	for _, r := range i.rules {
 		if r.prefix == prefix {
-			return errors.New("two rules are for the same prefix: each right contains the ones before it (read, acquire, admin), so one is enough")
+			return errors.New("two rules are for the same prefix: each right contains the ones before it (read, acquire, admin), so keep one")
 		}
 	}
 	i.rules = append(i.rules, rule{prefix: prefix, right: right})

@@ -106,9 +106,9 @@ func TestBadLinesAreNamedWithoutWhatTheyHold(t *testing.T) {
 		}
 	}
 	for text, part := range map[string]string{
-		"a token=" + good + "\nb token=" + good: "line 2: the token is there twice",
-		"a cert=c\nb cert=c":                    "line 2: a cert= is there twice",
-		"a cert=c\na cert=d":                    "line 2: the name a is there twice",
+		"a token=" + good + "\nb token=" + good: "line 2: the token occurs twice",
+		"a cert=c\nb cert=c":                    "line 2: a cert= occurs twice",
+		"a cert=c\na cert=d":                    "line 2: the name a occurs twice",
 	} {
 		if _, err := Parse(text + "\nend\n"); err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%q: %v", text, err)

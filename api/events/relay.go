@@ -207,7 +207,7 @@ func (r *Relay) hear(word string) {
 	}
 	if b.Missed > 0 {
 		r.hub.Publish(Event{Kind: wire.EventGap, Missed: b.Missed, Event: wire.Event{
-			Server: b.Server, Reason: "more happened at another server than is passed on",
+			Server: b.Server, Reason: "another server had more events than it passes on",
 		}})
 	}
 	for i := range b.Events {

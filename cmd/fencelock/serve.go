@@ -192,7 +192,7 @@ func (s *service) announce(stdout io.Writer) {
 		slog.String("access", s.security.describe()),
 		slog.String("version", version()))
 	for _, v := range config.MisspeltVariables(clientVariables()) {
-		s.logger.Warn("unknown variable, ignored", slog.String("variable", v.Name), slog.String("closest", v.Closest))
+		s.logger.Warn("an unknown variable is ignored", slog.String("variable", v.Name), slog.String("closest", v.Closest))
 	}
 	for _, note := range append(s.backend.Notes, s.security.notes(s.cfg)...) {
 		s.logger.Warn("note", slog.String("note", note))
@@ -227,14 +227,14 @@ func (s *service) run(ctx context.Context) error {
 // drain stops accepting, lets the running requests finish within
 // drainTimeout, and cuts those off that have not.
 func (s *service) drain(ctx context.Context) error {
-	s.logger.Info("stopping: no new requests, those under way may finish")
+	s.logger.Info("stopping: new requests are refused, and those under way may finish")
 	s.backend.Locker.StopWaiting() // they might wait for minutes
 	s.backend.Events.Stop()        // and these for ever
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
 	err := s.public.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
-		s.logger.Warn("requests did not finish in time and are cut off", slog.Duration("limit", drainTimeout))
+		s.logger.Warn("some requests did not finish in time and are cut off", slog.Duration("limit", drainTimeout))
 		err = s.public.Close()
 	}
 	return errors.Join(err, s.admin.Close())

@@ -22,7 +22,7 @@ const traceTimeout = 5 * time.Second
 // OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …), which its SDK reads. While the
 // collector does not answer, spans are lost and the log says so. end sends what is left.
 func openTracing(ctx context.Context, logger *slog.Logger) (tracer trace.Tracer, end func() error, err error) {
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("tracing", "error", err) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("tracing failed: spans may be lost", "error", err) }))
 	exporter, err := otlptracehttp.New(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("FENCELOCK_TRACING=otlp: %w; see the OTEL_EXPORTER_OTLP_… variables", err)

@@ -112,7 +112,7 @@ func findPooler() (string, error) {
 		return ""
 	}
 	if look() == "" {
-		if err := aptInstall("pgbouncer", func() bool { return look() != "" }); err != nil {
+		if err := aptInstall([]string{"pgbouncer"}, func() bool { return look() != "" }); err != nil {
 			return "", fmt.Errorf("no PgBouncer on this machine: %w", err)
 		}
 	}

@@ -48,7 +48,7 @@ func (s *set) tooLate(ctx context.Context, resource string, res *acquired) error
 	res.cause, res.early = ctx.Err(), false
 	e := s.quorumError(resource, &res.ballot)
 	if res.cause == nil {
-		e.Nodes = append(e.Nodes, lockcore.NodeOutcome{Node: "this server", Reason: "nothing of the TTL was left once the quorum had agreed: ask for a longer ttl_ms"})
+		e.Nodes = append(e.Nodes, lockcore.NodeOutcome{Node: "this server", Reason: "the nodes took longer to agree than the TTL: ask for a longer ttl_ms"})
 	}
 	return e
 }
@@ -94,7 +94,7 @@ func (s *set) unready(ctx context.Context, otherwise string) *lockcore.QuorumErr
 }
 
 // notAwaited is the reason of a node that may be sound.
-const notAwaited = "not waited for: the other nodes had ruled a quorum out"
+const notAwaited = "it was not waited for, since the other nodes ruled a quorum out"
 
 func (b *ballot) reasonOf(i int, status lockcore.NodeStatus) string {
 	if !b.answered.has(i) {

@@ -19,7 +19,7 @@ import (
 
 var (
 	errNoAnswer    = errors.New("no answer in time")
-	errImplausible = errors.New("granted a token that no cluster can have reached")
+	errImplausible = errors.New("it granted a token that no cluster can have reached")
 )
 
 // set is one set of nodes: a cluster of its own, with its own quorum. It takes

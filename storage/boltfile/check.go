@@ -184,7 +184,7 @@ func (c *checker) bucket(e entry, depth int) error {
 	}
 	inline := page(e.value[bucketLen:])
 	if len(inline) < pageHeader || inline.flags() != leafPage {
-		return fmt.Errorf("bucket %q: its page is none", e.key)
+		return fmt.Errorf("bucket %q: its page is not a leaf page", e.key)
 	}
 	entries, err := inline.entries()
 	if err == nil {
@@ -202,7 +202,7 @@ func ordered(entries []entry, within bounds) error {
 		case len(e.key) == 0:
 			return errors.New("a key is empty")
 		case i > 0 && bytes.Compare(entries[i-1].key, e.key) >= 0:
-			return errors.New("its keys do not rise")
+			return errors.New("its keys are not in order")
 		case bytes.Compare(e.key, within.min) < 0:
 			return errors.New("a key is below what the page above it says")
 		case within.max != nil && bytes.Compare(e.key, within.max) >= 0:

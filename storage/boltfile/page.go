@@ -97,7 +97,7 @@ func readMeta(file io.ReaderAt, at int64) (m meta, err error) {
 	case number64(raw[metaLen-8:]) != sum.Sum64():
 		return m, errors.New("its checksum is wrong: the last transaction may be lost")
 	case m.pageSize < minPageSize || m.pageSize > maxPageSize || m.pages < 4:
-		return m, errors.New("its numbers are impossible")
+		return m, errors.New("its numbers contradict each other")
 	}
 	return m, nil
 }
@@ -130,7 +130,7 @@ func (p page) entries() ([]entry, error) {
 		return nil, fmt.Errorf("it cannot have %d entries", n)
 	}
 	if n == 0 && len(bytes.Trim(p[pageHeader:], "\x00")) > 0 {
-		return nil, errors.New("it says that it is empty, and is not")
+		return nil, errors.New("it is marked as empty, and is not")
 	}
 	entries := make([]entry, n)
 	for i := range entries {
@@ -157,7 +157,7 @@ func (p page) entries() ([]entry, error) {
 // freeIDs gives the page numbers in a list of free pages.
 func (p page) freeIDs() ([]uint64, error) {
 	if p.flags() != freelistPage {
-		return nil, fmt.Errorf("it is none (flags %#x)", p.flags())
+		return nil, fmt.Errorf("it is not one (flags %#x)", p.flags())
 	}
 	raw, n := p[pageHeader:], uint64(p.count())
 	if n == manyFree {

@@ -73,7 +73,7 @@ func (r *readiness) wait(ctx context.Context, limit time.Duration) error {
 	case <-try.done:
 		return try.err
 	case <-timer.C:
-		return errors.New("still connecting, or making the schema")
+		return errors.New("the connection or the schema is not ready yet")
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-r.ctx.Done():

@@ -46,10 +46,10 @@ func (n *Node) WatchLeaks(ctx context.Context, l Leaks) {
 func (n *Node) logLeaks(found []string) {
 	const examples = 5
 	if len(found) == 0 {
-		n.opts.Logger.Info("no locks without an expiry any more", "node", n.name)
+		n.opts.Logger.Info("the node has no locks without an expiry any more", "node", n.name)
 		return
 	}
-	n.opts.Logger.Warn("locks without an expiry: they stay locked until an operator breaks them (DELETE /locks/{resource}) or sets an expiry on the node (PEXPIRE l:{resource} 60000); this service makes no such locks, so find the program that changes the keys of this database",
+	n.opts.Logger.Warn("the node has locks without an expiry: they stay locked until an operator breaks them (DELETE /locks/{resource}) or sets an expiry on the node (PEXPIRE l:{resource} 60000); this service makes no such locks, so find the program that changes the keys of this database",
 		"node", n.name, "locks", len(found), "some", found[:min(len(found), examples)])
 }
 

@@ -16,7 +16,7 @@ import (
 // OwnKey is the key that a node of this service holds, and no other program's database.
 const OwnKey = "fencelock"
 
-var errUnreadable = errors.New("unreadable reply")
+var errUnreadable = errors.New("the node sent a reply that cannot be read")
 
 // Observe reports the node's state.
 func (n *Node) Observe(ctx context.Context) (node.Observation, error) {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
@@ -114,11 +116,23 @@ func explain(err error) error {
 	var op *net.OpError
 	switch {
 	case errors.As(err, &op) && op.Op == "dial" && !op.Timeout():
-		return fmt.Errorf("cannot connect: %w", op.Err)
+		return notConnected(op.Err)
 	case isTimeout(err):
 		return errTimeout
 	}
 	return err
+}
+
+// notConnected leaves out the name of the system call.
+func notConnected(err error) error {
+	var call *os.SyscallError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no server listens at its address: %w", syscall.ECONNREFUSED)
+	case errors.As(err, &call):
+		err = call.Err
+	}
+	return fmt.Errorf("no connection: %w", err)
 }
 
 func isTimeout(err error) bool {

@@ -87,7 +87,7 @@ func parseReply(text string) node.Reply {
 
 func unreadable(text string) node.Reply {
 	const shown = 1 // never more: the text may contain an owner
-	return node.Reply{Err: fmt.Errorf("unreadable reply %.*q…", shown, text), Sent: true}
+	return node.Reply{Err: fmt.Errorf("the node sent a reply that cannot be read: %.*q…", shown, text), Sent: true}
 }
 
 // fields reads blank-separated fields from the front of a text.

@@ -214,7 +214,7 @@ func (b *batch) call(jobs []job) error {
 	replies := unpacker{rest: text}
 	if err == nil {
 		if got := replies.array(); got != len(jobs) {
-			err = fmt.Errorf("%d replies to %d operations", got, len(jobs))
+			err = fmt.Errorf("the node sent %d replies to %d operations", got, len(jobs))
 		}
 	}
 	if err != nil {

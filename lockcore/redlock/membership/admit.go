@@ -83,7 +83,7 @@ func (c *Controller) bootstrapFloor(ctx context.Context) fencing.Token {
 	defer cancel()
 	mark, err := c.cfg.Floor(reading)
 	if err != nil {
-		c.cfg.Logger.Warn("the guard's largest mark cannot be read: the tokens begin at the clock alone", "error", err)
+		c.cfg.Logger.Warn("the guard's highest mark cannot be read: the tokens begin at the clock alone", "error", err)
 		return floor
 	}
 	raise(mark)
@@ -179,7 +179,7 @@ func (c *Controller) admit(ctx context.Context, i int, a node.Admission, locks [
 
 func (c *Controller) checkReaders(readers []int, did string) error {
 	if r := quorum.Readers(len(c.nodes)); len(readers) < r {
-		return fmt.Errorf("only %d nodes %s, %d needed", len(readers), did, r)
+		return fmt.Errorf("%d nodes %s, and %d are needed", len(readers), did, r)
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func (c *Controller) readCounters(ctx context.Context, readers []int, epoch node
 		})
 		read = slices.DeleteFunc(read, func(counters []fencing.Token) bool { return counters == nil })
 		if len(read) < r {
-			return nil, fmt.Errorf("only %d nodes read their counters, %d needed", len(read), r)
+			return nil, fmt.Errorf("%d nodes read their counters, and %d are needed", len(read), r)
 		}
 		for k := range page {
 			values := make([]fencing.Token, len(read))

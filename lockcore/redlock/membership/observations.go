@@ -17,7 +17,7 @@ type observations struct {
 	longest time.Duration // the longest TTL that any node ever recorded
 }
 
-const notSeenYet = "not seen yet"
+const notSeenYet = "this server has not observed it yet"
 
 func newObservations(nodes []node.Node, now time.Time) observations {
 	o := observations{cluster: ClusterOf(nodes), nodes: make([]observed, len(nodes))}

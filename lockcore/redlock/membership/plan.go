@@ -112,7 +112,7 @@ func (p *planner) planAdmitted() {
 		seen := &p.nodes[i].seen
 		if seen.Epoch < p.epoch {
 			p.oldEpoch = append(p.oldEpoch, i)
-			p.reasons[i] = "catching up with the cluster's epoch"
+			p.reasons[i] = "it is taking over the cluster's epoch"
 		}
 		if seen.Marks.MaxTTL < p.cfg.MaxTTL {
 			p.lowMaxTTL = append(p.lowMaxTTL, i)
@@ -142,7 +142,7 @@ func (p *planner) planQuarantined() {
 		}
 	}
 	if voting < quorum.Of(n) {
-		p.why = fmt.Sprintf("only %d of %d nodes may vote, %d needed", voting, n, quorum.Of(n))
+		p.why = fmt.Sprintf("%s able to vote, and %d are needed", share(voting, n), quorum.Of(n))
 	}
 }
 
@@ -159,21 +159,30 @@ func (p *planner) planBootstrap() {
 	switch {
 	case p.allNew():
 		p.bootstrap, p.fresh = p.quarantined, true
-		p.why = "the new cluster is being bootstrapped"
+		p.why = "the servers are bootstrapping the new cluster"
 	case quarantined == 0 || quarantined+givenUp < quorum:
-		p.why = fmt.Sprintf("%d of %d nodes are admitted and %d are quarantined: waiting for the nodes that are unreachable or refused, which may still know the last tokens", len(p.admitted), n, quarantined)
+		p.why = fmt.Sprintf("%s unreachable or refused, and may still know the last tokens: repair this, or run 'fencelock bootstrap --force' if it is final", share(n-len(p.admitted)-quarantined, n))
 	case p.cfg.Recovery == RecoveryManual:
-		p.why = fmt.Sprintf("%d of %d nodes are quarantined and recovery is manual: run 'fencelock bootstrap'", quarantined, n)
+		p.why = fmt.Sprintf("%s quarantined: run 'fencelock bootstrap', which FENCELOCK_RECOVERY=manual leaves to you", share(quarantined, n))
 	case waited+givenUp < quorum || givenUp > 0 && waited < quarantined || p.almostWaited():
-		p.why = fmt.Sprintf("%d of %d nodes are quarantined: the cluster is bootstrapped again once the longest TTL (%s) has passed", quarantined, n, p.wait.Round(time.Millisecond))
+		p.why = fmt.Sprintf("%s quarantined: the servers bootstrap the cluster again once the longest TTL (%s) has passed", share(quarantined, n), p.wait.Round(time.Millisecond))
 	default:
 		p.bootstrap = p.waited
 		if givenUp > 0 {
 			p.bootstrap = append(p.bootstrap, p.admitted...) // too few to read from
 			slices.Sort(p.bootstrap)
 		}
-		p.why = "the cluster is being bootstrapped again"
+		p.why = "the servers are bootstrapping the cluster again"
 	}
+}
+
+// share is "1 of 3 nodes is" or "2 of 3 nodes are".
+func share(k, n int) string {
+	verb := "are"
+	if k == 1 {
+		verb = "is"
+	}
+	return fmt.Sprintf("%d of %d nodes %s", k, n, verb)
 }
 
 // almostWaited reports whether a node's wait ends in a moment. Nodes that fail
@@ -191,7 +200,7 @@ func (p *planner) explainQuarantined(why string) {
 	for _, i := range p.quarantined {
 		p.reasons[i] = why
 		if slices.Contains(p.rejoin, i) {
-			p.reasons[i] = "it has waited and is being admitted"
+			p.reasons[i] = "its wait is over, and it is being admitted"
 		}
 	}
 }

@@ -177,7 +177,7 @@ func (b *Backend) openFile() error {
 	switch {
 	case err != nil && b.opts.Tool != nil && len(b.cfg.RedisSets) > 0:
 		// Tokens start above the clock, which is as good unless it was set back.
-		b.notef("the guard's highest mark is not read: %v", err)
+		b.notef("the guard's highest mark could not be read, so tokens begin at the clock: %v", err)
 		return nil
 	case errors.Is(err, boltfile.ErrInUse):
 		return fmt.Errorf("%w: one server at a time may have it. Stop the other one, or give this one a file of its own with FENCELOCK_DATA", err)
@@ -185,7 +185,7 @@ func (b *Backend) openFile() error {
 		return fmt.Errorf("the embedded file (FENCELOCK_DATA): %w", err)
 	}
 	if file.Checked() < 1 {
-		b.notef("%s is large: %.0f%% of it were checked for damage in %v, the rest is checked as it is used", file.Path(), 100*file.Checked(), fileCheckTime)
+		b.notef("%s is large: %.0f%% of it was checked for damage in %v, and the rest is checked as it is used", file.Path(), 100*file.Checked(), fileCheckTime)
 	}
 	b.file = file
 	b.closers = append(b.closers, file.Close)
@@ -306,7 +306,7 @@ func (b *Backend) highestMark(ctx context.Context) fencing.Token {
 	defer cancel()
 	mark, err := b.Guard.HighestMark(ctx)
 	if err != nil {
-		b.notef("the guard's highest mark cannot be read: %v", err)
+		b.notef("the guard's highest mark could not be read, so tokens begin at the clock: %v", err)
 		return 0
 	}
 	return mark

@@ -65,7 +65,7 @@ func (w *watch) look() {
 	w.failed = 0
 	w.report(false)
 	if before != nil {
-		w.logger.Info("read again", slog.String("what", w.Name))
+		w.logger.Info("a changed file is in use now", slog.String("what", w.Name))
 	}
 }
 
@@ -78,7 +78,7 @@ func (w *watch) refused(err error) {
 		return
 	}
 	w.report(true)
-	w.logger.Error("a changed file cannot be used; the version before stays in force: mend the file, no restart is needed",
+	w.logger.Error("a changed file cannot be used; the version before stays in force: correct the file; no restart is needed",
 		slog.String("what", w.Name), slog.Any("error", err))
 }
 

@@ -39,7 +39,7 @@ func TestWatch(t *testing.T) {
 		}
 	}
 	after("the first look", 1, 0)
-	if strings.Contains(log.String(), "read again") {
+	if strings.Contains(log.String(), "is in use now") {
 		t.Error("the first look is logged as a change")
 	}
 	after("nothing changed", 1, 0)

@@ -27,7 +27,7 @@ import (
 )
 
 // ErrUnsupported: the system has no process groups.
-var ErrUnsupported = errors.New("running a command under a lock needs process groups, which this system has not got")
+var ErrUnsupported = errors.New("running a command under a lock needs process groups, which this system does not have")
 
 // Options say what to run.
 type Options struct {
