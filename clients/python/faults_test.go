@@ -326,7 +326,7 @@ func (b *book) judge(t *testing.T, database string) {
 	if longest > tolerated || overlap > tolerated {
 		t.Errorf("work outlived its lease by %.3f s, and two workers were at one account for %.3f s", longest, overlap)
 	}
-	t.Logf("%d deposits under %d leases; work ended %.3f s before its lease or earlier; refused or failed: %v", len(b.effects), len(b.work), -longest, errors)
+	t.Logf("%d deposits under %d leases; work outlived its lease by %.3f s at most (below 0: it ended before); refused or failed: %v", len(b.effects), len(b.work), longest, errors)
 }
 
 // deposits compares the accounts with what was committed, and that with what the

@@ -6,6 +6,8 @@ import json
 import os
 import pickle
 import signal
+import socket
+import sys
 import tempfile
 import threading
 import time
@@ -13,7 +15,7 @@ import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fencelock
-from fencelock import Client, FencelockError, Held, LeaseLost, Unavailable, aio, bearer_file
+from fencelock import Client, FencelockError, Held, LeaseLost, Unavailable, _sync, aio, bearer_file
 
 SECRETS = ("secret-id", "secret-proof", "secret-bearer")
 
@@ -26,12 +28,19 @@ class Service(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.calls, self.refuse, self.tokens, self.wait = [], {}, 0, threading.Event()
-        self.hold = False
+        self.hold, self.peers = False, {}
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
     def url(self):
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def process_request(self, request, client_address):
+        self.peers[client_address[1]] = request
+        super().process_request(request, client_address)
+
+    def close_port(self, port):
+        self.peers.pop(port).shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request, client_address):
         pass
@@ -99,6 +108,7 @@ class Sync(ServiceCase):
             lease.check()
         with self.assertRaises(LeaseLost):
             lease.check()
+        self.assertEqual((lease.lost, lease.validity), (True, 0))
         with self.assertRaises(LookupError):
             fencelock.current()
         self.assertEqual(self.methods(), [("POST", "/locks"), ("DELETE", "/leases/current")])
@@ -233,6 +243,25 @@ class Sync(ServiceCase):
             time.time = lambda: wall() + 86400
             self.assertFalse(lease.wait_lost(1.5))
 
+    def test_a_lease_that_was_released_is_not_extended(self):
+        for _ in range(3):
+            with self.client.lock("r", ttl=1):
+                pass
+        time.sleep(0.6)
+        self.assertNotIn(("POST", "/leases/current/extend"), self.methods())
+
+    def test_a_connection_that_the_server_closed_costs_no_try(self):
+        self.client.inspect("r")
+        (idle,) = self.client._connections()._idle.values()
+        port = idle[0].getsockname()[1]
+        self.service.close_port(port)
+        eventually(lambda: _sync._readable(idle[0]))
+        failed = []
+        send = self.client._send
+        self.client._send = lambda *args: counted(send, failed, *args)
+        self.client.inspect("r")
+        self.assertEqual(failed, [])
+
     def test_connections_are_used_again(self):
         with self.client.lock("r"):
             pass
@@ -240,6 +269,14 @@ class Sync(ServiceCase):
             pass
         pool = self.client._connections()
         self.assertEqual([len(s) for s in pool._idle.values()], [1])
+
+
+def counted(send, failed, *args):
+    try:
+        return send(*args)
+    except Exception as e:
+        failed.append(e)
+        raise
 
 
 def sockets():
@@ -304,6 +341,40 @@ class Aio(ServiceCase):
 
         self.run_with_client(work)
         self.assertIn(("DELETE", "/leases/current"), self.methods())
+
+    @unittest.skipIf(sys.version_info < (3, 11), "NOT RUN: before 3.11 asyncio does not count cancels")
+    def test_a_cancel_beside_the_loss_stays_a_cancel(self):
+        self.service.refuse["POST /leases/current/extend"] = (404, "lease-not-held")
+
+        async def work(client):
+            async def job():
+                task = asyncio.current_task()
+                async with client.lock("r", ttl=1, on_lost=lambda _: task.cancel()):
+                    await asyncio.sleep(20)
+
+            with self.assertRaises(asyncio.CancelledError):
+                await asyncio.create_task(job())
+
+        self.run_with_client(work)
+
+    def test_a_lease_that_was_released_is_not_extended(self):
+        async def work(client):
+            async with client.lock("r", ttl=1):
+                pass
+            await asyncio.sleep(0.6)
+
+        self.run_with_client(work)
+        self.assertNotIn(("POST", "/leases/current/extend"), self.methods())
+
+    def test_a_time_limit_ends_with_its_request(self):
+        async def work(client):
+            client._protocol.timeout = 0.5
+            await client.inspect("r")
+            ((connection,),) = client._idle.values()
+            await asyncio.sleep(0.8)
+            self.assertFalse(connection[1].transport.is_closing())
+
+        self.run_with_client(work)
 
     def test_a_cancelled_acquire_returns_at_once(self):
         self.service.hold = True

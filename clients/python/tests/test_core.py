@@ -191,6 +191,22 @@ class Core(unittest.TestCase):
         grant, run = self.keep(lambda _: self.fail("it was extended"), max_hold_remaining_ms=20_000)
         self.assertIn("longest hold", run())
 
+    def test_an_extend_that_is_refused_leaves_the_lease_as_it_was(self):
+        _, run = self.keep(lambda _: problem(409, "max-hold-reached"))
+        self.assertIn("longest hold", run())
+        self.assertAlmostEqual(self.clock() - 1000, 29.9 - 3, places=1)
+        self.assertEqual(len(self.sent), 1)
+
+    def test_a_wait_outlives_a_server_while_others_are_answered(self):
+        protocol = self.protocol("http://a")
+
+        def world(_):
+            protocol._contact = self.clock() + 4  # another request of the client
+            return (_core.NoAnswer("frozen", True), 5) if len(self.sent) < 20 else lease()
+
+        self.take(world, protocol, wait=300)
+        self.assertEqual(len(self.sent), 20)
+
     def test_keep_ends_at_once_when_the_lease_has_ended(self):
         _, run = self.keep(lambda _: problem(404, "lease-not-held"))
         self.assertIn("404", run())
