@@ -17,7 +17,7 @@ type checker struct {
 
 	w       *world
 	ledgers map[string]*ledger
-	busy    time.Duration         // until when some client believes that it holds anything
+	busy    time.Duration         // until when some client believes that it holds anything, or keeps a place
 	dark    map[int]time.Duration // by node set: since when no quorum of it answered
 }
 
@@ -187,6 +187,10 @@ func (c *checker) checkError(d *completion) {
 		for _, part := range d.parts {
 			c.ledger(part.Resource).shorten(d.owner, part.Token, d.at)
 		}
+	}
+	if d.waits && d.key != "" && errors.Is(d.err, context.Canceled) { // it may come again, and no request passes it
+		const linger = 2 * time.Second
+		c.busy = max(c.busy, d.at+linger)
 	}
 	if c.w.plan.Perfect && d.verb == "acquire" {
 		c.checkService(d)
