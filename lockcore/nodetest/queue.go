@@ -205,7 +205,10 @@ func queueTests() []test { //nolint:funlen // a table of scenarios
 			s.want(release("a", "L1", s.base+1), granted(s.base+1, 0))
 			s.want(acquireWith("a", "L2", t2), queued)
 			s.want(acquireWith("a", "L3", later), granted(s.base+3, longTTL))
-			s.want(enqueue("a", later), outcome(node.Granted)) // the grant ended that wait
+			s.want(enqueue("a", later), outcome(node.Granted)) // the other nodes refused their votes
+			s.want(read("a"), inQueue(locked(s.base+3, "L3", longTTL), shown, t2))
+			s.want(dequeue("a", later), outcome(node.Granted)) // its wait ended with a lease
+			s.want(enqueue("a", later), outcome(node.Granted))
 			shown.Arrival = 90
 			s.want(read("a"), inQueue(locked(s.base+3, "L3", longTTL), t2, shown))
 			s.want(dequeue("a", later), outcome(node.Granted))

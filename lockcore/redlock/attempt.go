@@ -158,12 +158,13 @@ func (a *attempt) carriers() nodeSet {
 
 // dequeues are the nodes where the ticket of a won lease is still in the queue. A
 // node dequeues the ticket that it grants, but not one whose owner has the lock already.
+// Under an idempotency key every node still remembers the arrival, until a dequeue.
 func (a *attempt) dequeues() nodeSet {
 	if !a.ticket {
 		return 0
 	}
 	nodes := a.nodesWith(func(i int) bool {
-		return a.answered.has(i) && (a.replies[i].Outcome != node.Granted || a.replies[i].Existing)
+		return a.answered.has(i) && (a.keyed || a.replies[i].Outcome != node.Granted || a.replies[i].Existing)
 	}) &^ a.dequeued
 	a.dequeued |= nodes
 	return nodes

@@ -142,7 +142,7 @@ func (a *attempt) judgeNode(i int, sum effects, keyed bool) error {
 		return fmt.Errorf("%s, node %d retracts above %d: %t", a.verdict, i, token, sum.retractAbove.has(i))
 	case sum.confirm.has(i) && (r.Outcome != node.Granted || r.Grant >= token):
 		return fmt.Errorf("node %d was asked to confirm %d", i, token)
-	case sum.dequeue.has(i) != (a.verdict == quorum.Won && a.answered.has(i) && (r.Outcome != node.Granted || r.Existing)):
+	case sum.dequeue.has(i) != (a.verdict == quorum.Won && a.answered.has(i) && (a.keyed || r.Outcome != node.Granted || r.Existing)):
 		return fmt.Errorf("%s, node %d dequeues: %t", a.verdict, i, sum.dequeue.has(i))
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // poll asks again and again under one key until it is granted.
@@ -156,4 +158,22 @@ func TestLostQuorumEndsWaits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server that has just started does not know the cluster's secret yet, and so not the
+// place of a key. It sends the request elsewhere, and gives it no place at the end.
+func TestWaitBeforeTheSecretIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 1)
+		defer func() { stop(); time.Sleep(time.Minute) }()
+		fresh, err := redlock.New(redlock.Config{MaxTTL: time.Minute, NodeTimeout: 50 * time.Millisecond}, []node.Node{a.wires[0][0], a.wires[0][1], a.wires[0][2]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		_, err = fresh.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", Wait: time.Minute, IdempotencyKey: "key"})
+		if took := time.Since(began); !errors.Is(err, lockcore.ErrNoQuorum) || took > time.Second {
+			t.Errorf("%v after %s", err, took)
+		}
+	})
 }

@@ -16,7 +16,11 @@ import (
 // acquireQueued waits in the queue for the lease. The queue is first come, first
 // served over all servers of the cluster.
 func (s *set) acquireQueued(ctx context.Context, req *request) (*part, error) {
-	w, err := s.queue.Enqueue(req.Resource, req.Holder, s.ticketID(ctx, req))
+	id, err := s.ticketID(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.queue.Enqueue(req.Resource, req.Holder, id)
 	if err != nil {
 		return nil, err
 	}
@@ -74,13 +78,18 @@ func (s *set) interruptWithoutQuorum(ctx context.Context) {
 }
 
 // ticketID is derived from the request's idempotency key, so that a retry has the
-// same one. It is "" without a key, or before the cluster's secret is known.
-func (s *set) ticketID(ctx context.Context, req *request) string {
-	keys, err := s.currentKeys(ctx)
-	if err != nil || req.IdempotencyKey == "" {
-		return ""
+// same one; "" without a key. The error is a *QuorumError: a server that has just
+// started does not know the cluster's secret, and so no places. The request had better
+// ask another one than get a new place here.
+func (s *set) ticketID(ctx context.Context, req *request) (string, error) {
+	if req.IdempotencyKey == "" {
+		return "", nil
 	}
-	return keys.ticketID(req.caller, req.IdempotencyKey, req.Resource)
+	keys, err := s.currentKeys(ctx)
+	if err != nil {
+		return "", err
+	}
+	return keys.ticketID(req.caller, req.IdempotencyKey, req.Resource), nil
 }
 
 func (s *set) tryUntilGranted(ctx context.Context, req *request, w *waitqueue.Waiter, deadline <-chan time.Time) (*part, error) {

@@ -93,7 +93,9 @@ func (s *set) acquire(ctx context.Context, req *request) (*part, error) {
 		return s.acquireQueued(ctx, req)
 	}
 	if req.IdempotencyKey != "" {
-		s.queue.GiveUp(req.Resource, s.ticketID(ctx, req))
+		if id, err := s.ticketID(ctx, req); err == nil {
+			s.queue.GiveUp(req.Resource, id)
+		}
 	}
 	var wait time.Duration
 	for try := 1; ; try++ {

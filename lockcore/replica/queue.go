@@ -133,7 +133,8 @@ func (t *Txn) placed(op *node.Op) *node.Op {
 	return &placed
 }
 
-// forgetPlace: the wait under the key has ended with a grant.
+// forgetPlace: the wait under the key has ended with a lease. A grant alone is none: the
+// other nodes may refuse theirs, and the wait continues.
 func (t *Txn) forgetPlace(ticket node.Ticket) {
 	if ticket.Keyed {
 		t.tx.Delete(placeKey(ticket.ID))

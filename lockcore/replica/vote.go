@@ -148,7 +148,6 @@ func (t *Txn) grant(op *node.Op, grant fencing.Token) {
 	}
 	if op.Ticket.ID != "" {
 		t.queue(op.Resource).remove(op.Ticket)
-		t.forgetPlace(op.Ticket)
 	}
 }
 

@@ -211,7 +211,6 @@ local function release(at)
 end
 
 function define_uncommon()
-  local GRANTED = string.byte('G')
   now = tonumber(call('TIME')[1])
 
   local function remaining(lock)
@@ -340,9 +339,7 @@ function define_uncommon()
     if tonumber(ttl) > max_ttl then return not_admitted end
     local ticket = id .. ' ' .. server .. ' ' .. holder
     if keyed == '1' then arrival = placed('q:' .. resource, id, ticket, arrival) end
-    local reply = acquire_any(call('GET', 'l:' .. resource), resource, owner, ttl, attempt, scope, meta, ticket, arrival)
-    if keyed == '1' and string.byte(reply) == GRANTED then call('DEL', 'p:' .. id) end
-    return reply
+    return acquire_any(call('GET', 'l:' .. resource), resource, owner, ttl, attempt, scope, meta, ticket, arrival)
   end
 
   local function confirm(resource, owner, token)
