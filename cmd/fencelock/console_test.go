@@ -393,8 +393,9 @@ func TestConsoleAsksWhoYouAre(t *testing.T) {
 	c.eval(`document.querySelector('#bearer').value = ''; 0`, nil)
 	c.keys("type the token", "of-the-idle", kb.Enter)
 	c.wait("it knows who that is", `!document.querySelector('#access-dialog').open && document.querySelector('#access').innerText == 'Access: idle'`)
-	c.wait("it says that there is no right to read", `document.querySelector('#counts').innerText == 'unknown' || document.querySelector('#problem').innerText.includes('no right to read')`)
-	if text := c.text("#page-locks"); strings.Contains(text, "is locked") || !strings.Contains(text, "an administrator gives") && !strings.Contains(text, "An administrator gives") {
+	c.wait("it says that there is no right to read", `document.querySelector('#counts').innerText == 'unknown' && document.querySelector('#problem').innerText.includes('no right to read') &&
+		document.querySelector('#link').innerText == 'no right to read' && !document.querySelector('#empty').checkVisibility()`)
+	if text := c.text("#page-locks"); strings.Contains(text, "is locked") || strings.Contains(text, "0 held") || !strings.Contains(text, "An administrator gives the right") {
 		t.Errorf("without a right to read it says:\n%s", text)
 	}
 	c.look("#/locks/orders%2F1")

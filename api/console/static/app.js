@@ -51,7 +51,7 @@ function showTop() {
     connecting: ['', 'connecting'],
     lost: ['is-lost', `connection lost at ${wall(live.since)}, trying again`],
     refused: ['is-lost', 'no access'],
-    live: live.nodes.ready?.ready === false ? ['is-lost', 'no quorum'] : live.listing.problem ? ['is-lost', 'locks unknown'] : ['is-live', 'live'],
+    live: live.nodes.ready?.ready === false ? ['is-lost', 'no quorum'] : live.listing.problem ? ['is-lost', 'locks unknown'] : blind() ? ['is-lost', 'no right to read'] : ['is-live', 'live'],
   };
   const [className, text] = states[live.link];
   $('link').className = `status ${className}`;
@@ -66,11 +66,13 @@ function showTop() {
 // asOf is when the list was last known to be true.
 const asOf = () => wall(live.listing.problem ? live.listing.at : live.since);
 
+// blind: the user may read no lock at all, so that an empty listing says nothing.
+const blind = () => !live.away && !live.maySome('read');
+
 // unknown says why the locks are not known, or not of now; "" if they are.
 function unknown() {
-  const away = live.away;
-  if (!away && !live.maySome('read')) return why('The locks are unknown', { status: 403, problem: {} });
-  const problem = away ?? live.listing.problem;
+  if (blind()) return why('The locks are unknown', { status: 403, problem: {} });
+  const problem = live.away ?? live.listing.problem;
   if (!problem) return '';
   if (!live.listing.at) return why('The locks are unknown', problem);
   return why(`The locks as of ${asOf()}. Those of now are unknown`, problem);
@@ -79,11 +81,10 @@ function unknown() {
 function showLocks() {
   const { shown, items, matching, locks } = table.show(place);
   const problem = unknown();
-  if ($('problem').textContent !== problem) put($('problem'), problem);
+  put($('problem'), problem);
   $('problem').hidden = !problem;
   $('table').classList.toggle('stale', Boolean(problem));
-  const none = live.locks.size === 0;
-  $('table').hidden = none && (problem !== '' || !live.listing.at);
+  $('table').hidden = live.locks.size === 0 && (problem !== '' || !live.listing.at);
   put($('counts'), counts(matching, problem));
   if (toSay && live.complete) {
     toSay = false;
@@ -105,7 +106,7 @@ function showLocks() {
 }
 
 function counts(matching, problem) {
-  if (!live.listing.at) return problem ? 'unknown' : 'reading';
+  if (!live.listing.at || !live.me || blind()) return problem ? 'unknown' : 'reading';
   let waiting = 0;
   for (const lock of live.locks.values()) waiting += lock.waiters;
   const some = live.listing.truncated || live.listing.text ? (place.find ? '' : `the first ${live.locks.size} held`) : `${live.locks.size} held`;
@@ -118,7 +119,7 @@ function found(matching) {
 }
 
 function empty(matching, problem) {
-  if (matching > 0 || problem || !live.listing.at) return '';
+  if (matching > 0 || problem || !live.listing.at || !live.me) return '';
   if (place.find) return live.complete ? 'No lock has this in its resource or holder.' : 'The server searches resources and holders…';
   return live.me?.name && live.me.rules.some((r) => r.right === 'none' || r.prefix) ? 'No resource that you may read is locked.' : 'No resource is locked.';
 }
