@@ -191,12 +191,12 @@ func getFrom(ctx context.Context, asking *http.Client, url, credential string) (
 // noAnswer is the error of a request that no server answered.
 func noAnswer(err error) error {
 	text := "no server answered in time"
-	if said, ok := errors.AsType[inWords](err); ok {
+	if said, ok := errors.AsType[plainError](err); ok {
 		text = "no server answers: " + said.text
 	} else if failed, ok := errors.AsType[*url.Error](err); ok {
 		text = "no server answers: " + failed.URL + " " + cause.InWords(failed.Err)
 	}
-	return inWords{text: text + whereElse, cause: errors.Join(client.ErrUnavailable, err)}
+	return plainError{text: text + whereElse, cause: errors.Join(client.ErrUnavailable, err)}
 }
 
 // ready asks a server for its nodes.

@@ -191,7 +191,7 @@ func onGuardDatabase(ctx context.Context, url string, do func(context.Context, s
 	defer cancel()
 	err = do(ctx, url)
 	if failed, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return inWords{text: "the database " + cause.OfPostgres(failed) + " (--database-url, FENCELOCK_DATABASE_URL)", cause: err}
+		return plainError{text: "the database " + cause.OfPostgres(failed) + " (--database-url, FENCELOCK_DATABASE_URL)", cause: err}
 	}
 	return err
 }

@@ -116,7 +116,7 @@ func (l listing) look(ctx context.Context, locks *client.Client) (held heldLocks
 // nor "none are held".
 func unknown(question string, err error) error {
 	if errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrDenied) {
-		return inWords{text: fmt.Sprintf("it is unknown %s: %s", question, plain(err)), cause: err}
+		return plainError{text: fmt.Sprintf("it is unknown %s: %s", question, plain(err)), cause: err}
 	}
 	return plain(err)
 }
@@ -141,7 +141,7 @@ func readable(caller wire.Caller, prefix string) (only string, err error) {
 	case len(exceptions) > 0:
 		return fmt.Sprintf("shown are only the locks that %s may read: those that begin with %s", caller.Name, strings.Join(exceptions, ", ")), nil
 	}
-	return "", inWords{cause: client.ErrDenied, text: fmt.Sprintf(
+	return "", plainError{cause: client.ErrDenied, text: fmt.Sprintf(
 		"%s may not read any lock that begins with %q. The right read is given in the service's access file; or ask as another caller, with --credential-file or %s",
 		caller.Name, prefix, varBearerToken)}
 }

@@ -37,7 +37,7 @@ func TestListWatchOnATerminal(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	for i := range 30 {
-		p.acquire(fmt.Sprintf(`{"resource":"注文/%02d","holder":"%s","ttl_ms":60000}`, i, strings.Repeat("ワーカー", i%5)))
+		p.acquire(fmt.Sprintf(`{"resource":"注文/%02d","holder":%q,"ttl_ms":60000}`, i, strings.Repeat("ワーカー", i%5)))
 	}
 	p.acquire(`{"resource":"0","holder":"` + "\u202e" + `live","ttl_ms":60000}`)
 	path, err := program()

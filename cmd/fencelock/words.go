@@ -15,30 +15,30 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
 )
 
-// inWords is an error that says in plain words what happened and what to do. It wraps
+// plainError is an error that says in plain words what happened and what to do. It wraps
 // what it explains.
-type inWords struct {
+type plainError struct {
 	text  string
 	cause error
 }
 
-func (e inWords) Error() string { return e.text }
-func (e inWords) Unwrap() error { return e.cause }
+func (e plainError) Error() string { return e.text }
+func (e plainError) Unwrap() error { return e.cause }
 
 // plain puts an error of the service, or of the way to it, into words.
 func plain(err error) error {
 	problem, refused := errors.AsType[*client.ProblemError](err)
-	switch _, said := errors.AsType[inWords](err); {
+	switch _, said := errors.AsType[plainError](err); {
 	case err == nil || said:
 		return err
 	case refused:
-		return inWords{text: problemInWords(problem), cause: err}
+		return plainError{text: problemInWords(problem), cause: err}
 	case errors.Is(err, client.ErrUnavailable):
 		_, reason, _ := strings.Cut(err.Error(), client.ErrUnavailable.Error()+": ")
-		return inWords{cause: err, text: "no server answers: " + cmp.Or(reason, "the service is unavailable") + whereElse}
+		return plainError{cause: err, text: "no server answers: " + cmp.Or(reason, "the service is unavailable") + whereElse}
 	}
 	if failed, ok := errors.AsType[*client.Error](err); ok { // the command names the operation already
-		return inWords{text: strings.TrimPrefix(failed.Err.Error(), "client: "), cause: err}
+		return plainError{text: strings.TrimPrefix(failed.Err.Error(), "client: "), cause: err}
 	}
 	return err
 }
@@ -92,7 +92,7 @@ type explaining struct{ *http.Transport }
 func (t explaining) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.Transport.RoundTrip(req)
 	if err != nil {
-		err = inWords{text: req.URL.Scheme + "://" + req.URL.Host + " " + cause.InWords(err) + tlsAdvice(err), cause: err}
+		err = plainError{text: req.URL.Scheme + "://" + req.URL.Host + " " + cause.InWords(err) + tlsAdvice(err), cause: err}
 	}
 	return resp, err
 }

@@ -23,9 +23,8 @@ func visible(text, keep string) string {
 		return text
 	}
 	var b strings.Builder
-	for i, size := 0, 0; i < len(text); i += size {
-		var r rune
-		r, size = utf8.DecodeRuneInString(text[i:])
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
 		switch {
 		case r == utf8.RuneError && size == 1:
 			fmt.Fprintf(&b, `\x%02x`, text[i])
@@ -34,6 +33,7 @@ func visible(text, keep string) string {
 		default:
 			b.WriteString(escape(r))
 		}
+		i += size
 	}
 	return b.String()
 }
