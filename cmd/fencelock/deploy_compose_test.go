@@ -44,6 +44,13 @@ func TestComposeFile(t *testing.T) {
 	pinned := regexp.MustCompile(`^[a-z./-]+:[a-z0-9.-]+@sha256:[0-9a-f]{64}$`)
 	standIns := composeServices(t, "deploy/compose/stand-ins.yaml")
 	services := composeServices(t, "docker-compose.yml")
+	onPostgres := composeServices(t, "deploy/compose-postgres.yml")
+	if len(onPostgres) != 2 || onPostgres["postgres"].Image != services["postgres"].Image {
+		t.Errorf("the services on Postgres alone are %+v", onPostgres)
+	}
+	for name, s := range onPostgres {
+		services[name+", alone"] = s
+	}
 	for name, s := range services {
 		if s.Build == nil && !pinned.MatchString(s.Image) {
 			t.Errorf("%s: the image %q has no version and digest", name, s.Image)
@@ -51,7 +58,7 @@ func TestComposeFile(t *testing.T) {
 		if !s.ReadOnly || len(s.CapDrop) != 1 || s.CapDrop[0] != "ALL" || len(s.SecurityOpt) != 1 || s.MemLimit == "" {
 			t.Errorf("%s may do more than it needs: %+v", name, s)
 		}
-		if _, ok := standIns[name]; !ok && name != "grafana" {
+		if _, ok := standIns[strings.TrimSuffix(name, ", alone")]; !ok && name != "grafana" {
 			t.Errorf("%s has no stand-in", name)
 		}
 		for _, port := range s.Ports {
@@ -71,7 +78,7 @@ func TestComposeFile(t *testing.T) {
 			}
 		}
 	}
-	if len(services) != 9 {
+	if len(services) != 9+len(onPostgres) {
 		t.Errorf("%d services", len(services))
 	}
 	docker, err := os.ReadFile("../../Dockerfile")

@@ -249,7 +249,7 @@ func (p *process) acquireEventually(resource string) {
 		var lease wire.Lease
 		resp, err := p.try(p.t.Context(), &lease, "POST", "/locks", `{"resource":"`+resource+`","ttl_ms":1000}`)
 		if err != nil || resp.StatusCode != http.StatusCreated {
-			return fmt.Errorf("not granted: %v", err)
+			return errors.Join(errors.New("not granted"), err)
 		}
 		p.release(lease)
 		return nil

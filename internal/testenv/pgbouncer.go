@@ -87,7 +87,7 @@ func startPooler(database string) (p *pooler, err error) {
 		users:  fmt.Sprintf("%q \"\"\n", u.User.Username()),
 		config: fmt.Sprintf(poolerConfig, u.Hostname(), u.Port(), port, users),
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil { //nolint:gosec // another user reads it; it holds no secret
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return nil, err
 		}
 	}

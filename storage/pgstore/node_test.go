@@ -33,6 +33,7 @@ func openNode(tb testing.TB, store *Store, url string, opts replica.Options) *te
 // restart makes the table another one with the same rows, which a restart of the server
 // does not.
 func (n *testNode) restart(tb testing.TB) func() {
+	tb.Helper()
 	return func() {
 		tb.Helper()
 		execSQL(tb, n.url,
@@ -43,7 +44,10 @@ func (n *testNode) restart(tb testing.TB) func() {
 	}
 }
 
-func (n *testNode) wipe(tb testing.TB) func() { return func() { wipe(tb, n.store) } }
+func (n *testNode) wipe(tb testing.TB) func() {
+	tb.Helper()
+	return func() { wipe(tb, n.store) }
+}
 
 func wipe(tb testing.TB, store *Store) {
 	tb.Helper()

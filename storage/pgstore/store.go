@@ -94,7 +94,7 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 		return nil, err
 	}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
-	s.done.Go(s.sweep) //nolint:contextcheck // it ends with Close
+	s.done.Go(s.sweep)
 	return s, nil
 }
 

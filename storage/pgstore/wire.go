@@ -117,7 +117,7 @@ func (r *reading) params() [][]byte {
 	for i, wanted := range r.ranges {
 		from.add([]byte(wanted.from))
 		to.add([]byte(wanted.to))
-		sizes.add(int4(int32(r.sizes[i]))) //nolint:gosec // at most mostFetched
+		sizes.add(int4(int32(r.sizes[i])))
 	}
 	return [][]byte{texts(pgtype.ByteaOID, r.keys), from.raw, to.raw, sizes.raw}
 }
@@ -129,8 +129,8 @@ func (r *reading) row(values [][]byte) error {
 	if len(values) != 4 || len(values[0]) != 4 || len(values[3]) != 8 {
 		return errMalformed
 	}
-	number := int(int32(binary.BigEndian.Uint32(values[0]))) //nolint:gosec // an int4
-	ends := int64(binary.BigEndian.Uint64(values[3]))        //nolint:gosec // an int8
+	number := int(int32(binary.BigEndian.Uint32(values[0])))
+	ends := int64(binary.BigEndian.Uint64(values[3]))
 	if number < 0 {
 		r.status = replica.Status{Incarnation: string(values[1]), Unfit: string(values[2])}
 		r.now = ends
@@ -195,12 +195,12 @@ func (a *array) begin(element uint32, n int) {
 	a.raw = binary.BigEndian.AppendUint32(make([]byte, 0, 20+16*n), 1)
 	a.raw = binary.BigEndian.AppendUint32(a.raw, 0) // no NULL
 	a.raw = binary.BigEndian.AppendUint32(a.raw, element)
-	a.raw = binary.BigEndian.AppendUint32(a.raw, uint32(n)) //nolint:gosec // far below
-	a.raw = binary.BigEndian.AppendUint32(a.raw, 1)         // the first index
+	a.raw = binary.BigEndian.AppendUint32(a.raw, uint32(n))
+	a.raw = binary.BigEndian.AppendUint32(a.raw, 1) // the first index
 }
 
 func (a *array) add(value []byte) {
-	a.raw = binary.BigEndian.AppendUint32(a.raw, uint32(len(value))) //nolint:gosec // bounded by the row
+	a.raw = binary.BigEndian.AppendUint32(a.raw, uint32(len(value)))
 	a.raw = append(a.raw, value...)
 }
 
@@ -220,6 +220,6 @@ func boolean(b bool) []byte {
 	return []byte{0}
 }
 
-func int4(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) } //nolint:gosec // as it is
+func int4(n int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 
-func int8s(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) } //nolint:gosec // as it is
+func int8s(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
