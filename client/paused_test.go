@@ -88,7 +88,7 @@ func looks(url string, margin time.Duration) {
 				return context.Cause(ctx)
 			case left <= margin:
 				fmt.Printf("%s of validity are left, and the work may continue\n", left)
-				return nil //nolint:nilerr // that it is nil is what is wrong
+				return nil
 			}
 		}
 	}, client.Margin(margin))

@@ -95,6 +95,11 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
+// location is one side of a replace directive.
+type location struct {
+	Path string `json:"Path"`
+}
+
 // The modules of one release require each other in one version, and the folders in which
 // they are worked on.
 func TestModulesAgree(t *testing.T) {
@@ -102,8 +107,14 @@ func TestModulesAgree(t *testing.T) {
 	versions := map[string]string{}
 	for _, dir := range append([]string{".", "bench", "chaos/peers"}, released...) {
 		var mod struct {
-			Require []struct{ Path, Version string }
-			Replace []struct{ Old, New struct{ Path string } }
+			Require []struct {
+				Path    string `json:"Path"`
+				Version string `json:"Version"`
+			} `json:"Require"`
+			Replace []struct {
+				Old location `json:"Old"`
+				New location `json:"New"`
+			} `json:"Replace"`
 		}
 		path := filepath.Join("..", "..", dir)
 		if err := json.Unmarshal([]byte(run(t, path, "mod", "edit", "-json")), &mod); err != nil {
