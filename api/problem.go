@@ -82,7 +82,7 @@ func problems() []problem {
 		{"stale-token", http.StatusPreconditionFailed, "The fencing token is stale", fencing.ErrStaleToken, "a larger token was seen, so another lease has held the resource since: stop, and acquire again"},
 		{"record-not-found", http.StatusNotFound, "There is no such record", fencing.ErrNotFound, "the resource was neither written nor claimed"},
 		// The causes of what is unavailable are for the log: they name hosts and users.
-		{"guard-unavailable", http.StatusServiceUnavailable, "The guarded storage does not answer", fencing.ErrGuardUnavailable, "the storage of guarded records does not answer; locks still work. " +
+		{"guard-unavailable", http.StatusServiceUnavailable, "The storage of guarded records fails", fencing.ErrGuardUnavailable, "the storage of guarded records fails or does not answer (see guard in /readyz); locks still work. " +
 			"A write may have taken effect, and may be repeated with the same token while its lease is held"},
 		{"guard-not-configured", http.StatusNotImplemented, "This server keeps no guarded records", errNoGuard, ""},
 		// The same for every reason: how near a credential was to a right one is a secret.

@@ -204,6 +204,10 @@ func TestWrongPasswordIsUnavailable(t *testing.T) {
 	const secret = "hunter2hunter2"
 	g := openGuard(t, "postgres://nobody:"+secret+"@127.0.0.1:1/db", pgguard.Options{})
 	unavailable(t, g, secret)
+	const want = "no connection to Postgres at 127.0.0.1:1 as user nobody: connection refused"
+	if err := g.Check(t.Context()); err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
 }
 
 // TestComesAndGoes starts without Postgres, and lives through its restart, its

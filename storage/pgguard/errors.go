@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -75,7 +78,28 @@ func explain(ctx context.Context, err error) error {
 	case strings.HasPrefix(sqlState(err), classDataException):
 		return fmt.Errorf("%w: %w", fencing.ErrMalformedValue, err)
 	}
-	return fmt.Errorf("%w: %w", fencing.ErrGuardUnavailable, err)
+	return fmt.Errorf("%w: %w", fencing.ErrGuardUnavailable, notConnected(err))
+}
+
+// notConnected shortens the error of a connection that was not made: pgx lists every
+// step and every address.
+func notConnected(err error) error {
+	var connect *pgconn.ConnectError
+	if !errors.As(err, &connect) {
+		return err
+	}
+	var refused *pgconn.PgError
+	var call syscall.Errno
+	switch {
+	case errors.As(err, &refused):
+		err = refused
+	case errors.As(err, &call):
+		err = call
+	default:
+		return err
+	}
+	address := net.JoinHostPort(connect.Config.Host, strconv.FormatUint(uint64(connect.Config.Port), 10))
+	return fmt.Errorf("no connection to Postgres at %s as user %s: %w", address, connect.Config.User, err)
 }
 
 // staleToken reads a refusal (LK001) out of its DETAIL. ok is false for any
