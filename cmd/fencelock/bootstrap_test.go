@@ -114,15 +114,15 @@ func TestBootstrapForce(t *testing.T) {
 	nodes[2].Kill()
 	nodes[2].Wipe()
 	nodes[2].Restart()
-	p.staysShut("waiting for the nodes that are unreachable or refused")
+	p.staysShut("unreachable or refused, and may still know the last tokens")
 
-	if code, out := outcome(t, env, "bootstrap", "--timeout=4s"); code != exitFailed || !strings.Contains(out, "given up after 4s") || !strings.Contains(out, "waiting for the nodes that are unreachable") {
+	if code, out := outcome(t, env, "bootstrap", "--timeout=4s"); code != exitFailed || !strings.Contains(out, "given up after 4s") || !strings.Contains(out, "unreachable or refused, and may") {
 		t.Fatalf("bootstrap without --force: exit code %d:\n%s", code, out)
 	}
 	if code, out := outcome(t, env, "bootstrap", "--force"); code == 0 || !strings.Contains(out, "given up for good") {
 		t.Fatalf("bootstrap --force without --yes: exit code %d:\n%s", code, out)
 	}
-	p.staysShut("waiting for the nodes that are unreachable or refused")
+	p.staysShut("unreachable or refused, and may still know the last tokens")
 
 	out := founds(t, env, "--force", "--yes", "--timeout=20s")
 	gone, _, _ := strings.Cut(out, "If one of them comes back")

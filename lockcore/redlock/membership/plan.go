@@ -159,20 +159,20 @@ func (p *planner) planBootstrap() {
 	switch {
 	case p.allNew():
 		p.bootstrap, p.fresh = p.quarantined, true
-		p.why = "the servers are bootstrapping the new cluster"
+		p.why = "the new cluster is being bootstrapped"
 	case quarantined == 0 || quarantined+givenUp < quorum:
 		p.why = fmt.Sprintf("%s unreachable or refused, and may still know the last tokens: repair this, or run 'fencelock bootstrap --force' if it is final", share(n-len(p.admitted)-quarantined, n))
 	case p.cfg.Recovery == RecoveryManual:
 		p.why = fmt.Sprintf("%s quarantined: run 'fencelock bootstrap', which FENCELOCK_RECOVERY=manual leaves to you", share(quarantined, n))
 	case waited+givenUp < quorum || givenUp > 0 && waited < quarantined || p.almostWaited():
-		p.why = fmt.Sprintf("%s quarantined: the servers bootstrap the cluster again once the longest TTL (%s) has passed", share(quarantined, n), p.wait.Round(time.Millisecond))
+		p.why = fmt.Sprintf("%s quarantined: the cluster is bootstrapped again once the longest TTL (%s) has passed", share(quarantined, n), p.wait.Round(time.Millisecond))
 	default:
 		p.bootstrap = p.waited
 		if givenUp > 0 {
 			p.bootstrap = append(p.bootstrap, p.admitted...) // too few to read from
 			slices.Sort(p.bootstrap)
 		}
-		p.why = "the servers are bootstrapping the cluster again"
+		p.why = "the cluster is being bootstrapped again"
 	}
 }
 
