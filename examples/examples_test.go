@@ -125,25 +125,10 @@ func findPsql(t *testing.T) string {
 	return found[len(found)-1]
 }
 
-// findPython finds a Python with psycopg 3, and installs Debian's if it may.
+// findPython finds a Python with psycopg 3.
 func findPython(t *testing.T) string {
 	t.Helper()
-	works := func() string {
-		for _, python := range []string{"python3", "/usr/bin/python3"} {
-			if exec.Command(python, "-c", "import psycopg").Run() == nil {
-				return python
-			}
-		}
-		return ""
-	}
-	if works() == "" {
-		_ = apt("install", "-y", "--no-install-recommends", "python3-psycopg")
-	}
-	python := works()
-	if python == "" {
-		t.Skip("NOT RUN: no python3 here can import psycopg, and apt-get could not install it (elsewhere: pip install 'psycopg[binary]')")
-	}
-	return python
+	return testenv.PythonWith(t, map[string]string{"psycopg": "python3-psycopg"})
 }
 
 // nodePgPackages hold pg and what it needs, without Debian's own node.

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -177,11 +176,11 @@ func (s *lockServer) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, 30*time.Second, func() error {
-		resp, err := http.Get("http://" + s.address + "/healthz")
+		conn, err := net.Dial("tcp", s.address)
 		if err != nil {
 			return err
 		}
-		return resp.Body.Close()
+		return conn.Close()
 	})
 }
 

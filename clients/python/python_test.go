@@ -93,7 +93,8 @@ func TestSoakSpeed(t *testing.T) {
 	server.start(t)
 	for tries := 5; ; tries-- {
 		var measured struct {
-			Microseconds, Ratios map[string]float64
+			Microseconds map[string]float64 `json:"microseconds"`
+			Ratios       map[string]float64 `json:"ratios"`
 		}
 		said := run(t, ".", testenv.Pythons(t)[0].Path, "tests/speed.py", "http://"+server.address, "21", "100")
 		if err := json.Unmarshal([]byte(said), &measured); err != nil {
@@ -181,5 +182,25 @@ func TestReadme(t *testing.T) {
 	python := testenv.PythonWith(t, libraries)
 	if said := run(t, ".", "env", "PYTHONPATH=src", "PYTHONDONTWRITEBYTECODE=1", python, "-W", "error::ResourceWarning", file); strings.TrimSpace(said) != "15" {
 		t.Errorf("it printed %q, want 15", said)
+	}
+}
+
+// Both clients speak TLS, and trust no server that their context does not.
+func TestTLS(t *testing.T) {
+	testenv.NeedsServer(t)
+	cert, key := testenv.Certificate(t)
+	server := &lockServer{bin: buildService(t), address: freeAddress(t), env: []string{
+		"FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "fencelock.db"), "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0",
+		"FENCELOCK_TLS_CERT_FILE=" + cert, "FENCELOCK_TLS_KEY_FILE=" + key,
+	}}
+	t.Cleanup(server.kill)
+	server.start(t)
+	for _, python := range testenv.Pythons(t) {
+		t.Run(python.Version, func(t *testing.T) {
+			t.Parallel()
+			if said := run(t, ".", python.Path, "-B", "-W", "error::ResourceWarning", "tests/tls.py", "https://"+server.address, cert); strings.TrimSpace(said) != "fine" {
+				t.Error(said)
+			}
+		})
 	}
 }

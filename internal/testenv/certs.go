@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"testing"
 	"time"
 )
 
@@ -57,4 +58,15 @@ func writeCertificate(dir string) (*tls.Config, error) {
 		os.WriteFile(filepath.Join(dir, certFile), certPEM, 0o600),
 		os.WriteFile(filepath.Join(dir, keyFile), keyPEM, 0o600),
 	)
+}
+
+// Certificate writes a certificate for this machine's loopback names, and its key. It is
+// its own authority.
+func Certificate(t testing.TB) (cert, key string) {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := writeCertificate(dir); err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	return filepath.Join(dir, certFile), filepath.Join(dir, keyFile)
 }

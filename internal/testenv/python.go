@@ -33,7 +33,7 @@ func FindPythons() (found []Python) {
 		candidates = append(candidates, fmt.Sprintf("python3.%d", minor))
 	}
 	home, _ := os.UserHomeDir()
-	others, _ := filepath.Glob(filepath.Join(home, ".pyenv/versions/3.*/bin/python3"))
+	others, _ := filepath.Glob(filepath.Join(home, ".pyenv", "versions", "3.*", "bin", "python3"))
 	seen := map[string]bool{}
 	for _, path := range append(candidates, others...) {
 		out, err := exec.Command(path, "-c", "import sys; print('%d.%d' % sys.version_info[:2]); sys.exit(sys.version_info < (3, 9))").Output()

@@ -179,11 +179,15 @@ class Client:
     async def _probing(self, reader: asyncio.StreamReader, server: Server) -> bytes:
         """Reads, and raises if the server does not answer at all: a frozen one would keep a
         request that waits in the queue until the end of its wait."""
-        while True:
-            try:
-                return await asyncio.wait_for(reader.read(65536), PROBE_EVERY)
-            except asyncio.TimeoutError:
-                await self._probe(server)
+        reading = asyncio.ensure_future(reader.read(65536))
+        try:
+            while not reading.done():
+                await asyncio.wait({reading}, timeout=PROBE_EVERY)
+                if not reading.done():
+                    await self._probe(server)
+            return reading.result()
+        finally:
+            reading.cancel()
 
     async def _probe(self, server: Server) -> None:
         try:
@@ -207,8 +211,17 @@ class Client:
                 return reader, writer
             writer.transport.abort()
         context = (self._context or ssl.create_default_context()) if server.tls else None
-        opening = asyncio.open_connection(server.name, server.port, ssl=context)
-        return await asyncio.wait_for(opening, max(0.0, deadline - time.monotonic()))
+        # Not wait_for: before Python 3.12 it may swallow a cancel.
+        opening = asyncio.ensure_future(asyncio.open_connection(server.name, server.port, ssl=context))
+        try:
+            await asyncio.wait({opening}, timeout=max(0.0, deadline - time.monotonic()))
+            if not opening.done():
+                raise asyncio.TimeoutError
+            return opening.result()
+        except BaseException:
+            opening.cancel()
+            opening.add_done_callback(_discard)
+            raise
 
     def _put(self, server: Server, connection: _Connection) -> None:
         idle = self._idle.setdefault(server, [])
@@ -220,6 +233,12 @@ class Client:
     def _drop(self, server: Server) -> None:
         for _, writer in self._idle.pop(server, []):
             writer.transport.abort()
+
+
+def _discard(opening: "asyncio.Future[_Connection]") -> None:
+    """Closes a connection that was made too late."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result()[1].transport.abort()
 
 
 class Lease(LeaseView):
@@ -259,9 +278,9 @@ class Lease(LeaseView):
     async def _stop_keeping(self) -> None:
         if self._alarm:
             self._alarm.cancel()
-        if self._keeper:
+        if self._keeper and self._keeper is not asyncio.current_task():
             self._keeper.cancel()
-            await asyncio.wait([self._keeper])
+            await asyncio.wait({self._keeper})
 
     async def _finish(self) -> str:
         if self._released:

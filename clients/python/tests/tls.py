@@ -1,0 +1,56 @@
+"""Both clients over TLS: python3 tls.py URL CERTIFICATE"""
+
+import asyncio
+import os
+import ssl
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src"))
+
+import fencelock  # noqa: E402
+from fencelock import aio  # noqa: E402
+
+URL, CERTIFICATE = sys.argv[1:]
+NAME = f"tls/{os.getpid()}"  # nothing else waits for it: a wait of five seconds probes, on a second connection
+trusting = ssl.create_default_context(cafile=CERTIFICATE)
+
+
+def unavailable(take):
+    try:
+        take()
+    except fencelock.Unavailable as e:
+        assert "certificate" in str(e), e
+    else:
+        raise AssertionError("a server was trusted that nobody vouches for")
+
+
+with fencelock.Client(URL, ssl_context=trusting) as client:
+    for _ in range(3):
+        with client.lock(NAME, ttl=0.6) as lease:
+            assert not lease.wait_lost(0.8)  # it was extended
+    (idle,) = client._connections()._idle.values()
+    assert len(idle) == 1, f"connections were not used again: {idle}"
+    with client.lock(NAME):
+        begun = time.monotonic()
+        try:
+            client.acquire(NAME, wait=6)  # longer than until the first probe
+        except fencelock.Held:
+            assert time.monotonic() - begun > 5.9
+        else:
+            raise AssertionError("two leases of one resource")
+with fencelock.Client(URL, patience=0) as stranger:
+    unavailable(lambda: stranger.acquire(NAME, wait=0))
+
+
+async def main():
+    async with aio.Client(URL, ssl_context=trusting) as client:
+        for _ in range(3):
+            async with client.lock(NAME, ttl=0.6):
+                await asyncio.sleep(0.8)
+        (idle,) = client._idle.values()
+        assert len(idle) == 1, f"connections were not used again: {idle}"
+
+
+asyncio.run(main())
+print("fine")
