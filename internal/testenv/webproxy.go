@@ -71,7 +71,8 @@ func (program webProgram) try(t testing.TB) (*webProxy, error) {
 	if err := p.srv.start(); err != nil {
 		return nil, err
 	}
-	return p, p.awaitReady()
+	err = p.awaitReady()
+	return p, err
 }
 
 // find is the program's path. Debian keeps such programs out of a user's PATH.
@@ -89,7 +90,7 @@ func (program webProgram) find() (string, error) {
 }
 
 func (program webProgram) local() string {
-	for _, name := range []string{program.name, filepath.Join("/usr/sbin", program.name)} {
+	for _, name := range []string{program.name, "/usr/sbin/" + program.name} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}
