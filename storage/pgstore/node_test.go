@@ -69,8 +69,10 @@ func patient() Options {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for name, bootstrap := range map[string]bool{"blank": false, "bootstrapped": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			url := testenv.Postgres(t).OwnerURL()
 			nodetest.Run(t, func(t *testing.T) nodetest.Harness {
 				t.Helper()
@@ -88,6 +90,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestDifferential(t *testing.T) {
+	t.Parallel()
 	url := testenv.Postgres(t).OwnerURL()
 	nodetest.Differential(t, func() (nodetest.Harness, func()) {
 		store := openStore(t, url, patient())
