@@ -40,6 +40,7 @@ type failingGuard struct {
 }
 
 func newFailingGuard(t *testing.T, change ...func(*api.Options)) *failingGuard {
+	t.Helper()
 	f := &failingGuard{t: t, registry: prometheus.NewRegistry()}
 	f.fails(&f.reads, nil)
 	f.fails(&f.writes, nil)

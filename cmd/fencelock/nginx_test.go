@@ -81,7 +81,10 @@ func TestNamesBehindNginx(t *testing.T) {
 // namedBy writes and reads the name by the path.
 func namedBy(t *testing.T, via *process, name, path string, header ...string) {
 	t.Helper()
-	value, _ := json.Marshal(via.url + " " + path)
+	value, err := json.Marshal(via.url + " " + path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var record wire.Record
 	if resp := via.ask(&record, "PUT", "/guarded/"+path, string(value), append(header, "Fencing-Token: 1")...); resp.StatusCode != http.StatusOK || record.Resource != name {
 		t.Errorf("PUT /guarded/%s of %q through %s: %d, resource %q", path, name, via.url, resp.StatusCode, record.Resource)

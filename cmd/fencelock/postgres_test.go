@@ -59,7 +59,7 @@ func TestPostgresThatCannotBeUsed(t *testing.T) {
 	sqlOn(t, foreign, `CREATE SCHEMA fencelock`, `CREATE TABLE fencelock.theirs (n int)`)
 	sqlOn(t, readOnly, `ALTER DATABASE `+databaseOf(t, readOnly)+` SET default_transaction_read_only = on`)
 	port := strconv.Itoa(testenv.FreePort(t))
-	sqlOn(t, pg.URL(), `CREATE ROLE locks LOGIN PASSWORD 'right'`, `COPY (SELECT unnest(ARRAY['host all locks all scram-sha-256', 'host all all all trust', 'host replication all all trust'])) TO '`+
+	sqlOn(t, pg.URL(), `CREATE ROLE locks LOGIN PASSWORD 'right'`, `COPY (SELECT unnest(ARRAY['host all locks all scram-sha-256', 'host all all all trust', 'host replication all all trust'])) TO '`+ //nolint:dupword // fields of pg_hba.conf
 		sqlValue[string](t, pg.URL(), `SHOW hba_file`)+`'`, `SELECT pg_reload_conf()`)
 	for name, c := range map[string]struct {
 		store string

@@ -3,6 +3,7 @@ package testenv
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -26,9 +27,10 @@ func StartNginx(t testing.TB, http string) *Nginx {
 // nginxFile has everything in the folder, and one process: a killed master would leave
 // its workers behind.
 func nginxFile(dir, http string) string {
-	text := "daemon off;\nmaster_process off;\nerror_log stderr notice;\npid nginx.pid;\nevents {}\nhttp {\naccess_log access.log;\n"
+	var text strings.Builder
+	text.WriteString("daemon off;\nmaster_process off;\nerror_log stderr notice;\npid nginx.pid;\nevents {}\nhttp {\naccess_log access.log;\n")
 	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
-		text += fmt.Sprintf("%s_temp_path %s;\n", kind, filepath.Join(dir, kind))
+		fmt.Fprintf(&text, "%s_temp_path %s;\n", kind, filepath.Join(dir, kind))
 	}
-	return text + http + "\n}\n"
+	return text.String() + http + "\n}\n"
 }

@@ -17,7 +17,7 @@ import (
 // by name; the functions keep their plans.
 const (
 	beginWrite = `BEGIN ISOLATION LEVEL READ COMMITTED`
-	beginRead  = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
+	beginRead  = `BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY`
 	openSQL    = `SELECT * FROM fencelock._open($1, $2, $3, $4, $5, $6)`
 	readSQL    = `SELECT * FROM fencelock._read($1, $2, $3, $4, $5)`
 	writeSQL   = `SELECT fencelock._write($1, $2, $3, $4, $5, $6, $7)`

@@ -52,7 +52,7 @@ func (p *problems) check(c *Config) {
 	p.tls(c)
 }
 
-const mustBePostgres = "must be a URL such as postgres://user:password@host:5432/database"
+const mustBePostgres = "must be a URL such as postgres://user:password@host:5432/database" //nolint:gosec // an example
 
 // isPostgres looks at the scheme alone: a URL of several hosts is none to url.Parse.
 func isPostgres(text string) bool {
