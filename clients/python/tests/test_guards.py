@@ -93,6 +93,20 @@ class Guards:
                     self.fail("the block ran under a lost lease")
         self.assertEqual(self.balance(id), 0)
 
+    def test_a_claim_does_not_wait_for_longer_than_its_lease(self):
+        id, name = self.account(10)
+        with self.connect_again() as holder, self.connect() as conn:
+            with self.begun(holder):
+                self.claim(holder, name, 1)
+                begun = time.monotonic()
+                with self.assertRaises(LeaseLost):
+                    with fenced(conn, lease((name, 2), validity=500)):
+                        self.fail("two holders at once")
+                self.assertLess(time.monotonic() - begun, 5)
+
+    def connect_again(self):
+        return self.connect()
+
     def test_several_resources(self):
         one, first = self.account(7)
         two, second = self.account(8)
@@ -259,6 +273,19 @@ class Django(Cursors, Guards, unittest.TestCase):
 
         return contextlib.nullcontext(connection)
 
+    def test_a_claim_does_not_wait_for_longer_than_its_lease(self):
+        import psycopg2
+
+        _, name = self.account(10)
+        holder = psycopg2.connect(URL)
+        self.addCleanup(holder.close)
+        self.claim(holder, name, 1)
+        begun = time.monotonic()
+        with self.connect() as conn, self.assertRaises(LeaseLost):
+            with fenced(conn, lease((name, 2), validity=500)):
+                self.fail("two holders at once")
+        self.assertLess(time.monotonic() - begun, 5)
+
     def begun(self, conn):
         from django.db import transaction
 
@@ -283,6 +310,30 @@ class PsycopgAsync(unittest.TestCase):
                 self.assertEqual(caught.exception.highest, 7)
                 row = await (await conn.execute("SELECT balance FROM accounts WHERE id = 901")).fetchone()
                 self.assertEqual(row[0], 10)
+
+        asyncio.run(run())
+
+
+    def test_a_cancelled_statement_leaves_no_transaction_open(self):
+        import psycopg
+
+        async def run():
+            conn = await psycopg.AsyncConnection.connect(URL)
+
+            async def job():
+                async with afenced(conn, lease(("accounts/902", 1))):
+                    await conn.execute("SELECT pg_sleep(3)")
+
+            task = asyncio.create_task(job())
+            await asyncio.sleep(0.5)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            other = await psycopg.AsyncConnection.connect(URL)
+            async with other:
+                async with afenced(other, lease(("accounts/902", 2))):
+                    pass
+            await conn.close()
 
         asyncio.run(run())
 

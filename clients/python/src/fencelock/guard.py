@@ -17,6 +17,7 @@ AsyncConnection and AsyncSession.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import json
@@ -27,6 +28,8 @@ from ._lease import LeaseView
 from .errors import StaleToken
 
 _STALE = "LK001"
+_WAITED_TOO_LONG = "55P03"  # lock_not_available
+_ACTIVE = 1  # libpq's state of a connection with a statement under way
 
 
 @contextlib.contextmanager
@@ -35,21 +38,21 @@ def fenced(conn: Any, lease: LeaseView) -> Iterator[Any]:
 
     Raises LeaseLost if the lease is lost, at the beginning or before the commit; nothing is
     written then. StaleToken if the guard has seen a larger token: never repeat it, acquire again.
-    Other errors as the driver gives them: SQLSTATE 40001 and 40P01 may be repeated while the lease
-    is held. After an error of the commit itself the transaction may have taken effect."""
+    The transaction's lock_timeout is what the lease was valid for when it began, and its
+    idle_in_transaction_session_timeout is the TTL.
+    Other errors as the driver gives them: SQLSTATE 40001, 40P01 and 55P03 may be repeated while the
+    lease is held. After an error of the commit itself the transaction may have taken effect."""
     lease.check()
     begin, execute = _adapter(conn)
     try:
         with begin():
             for part in lease.parts:
-                execute(*_claim(part))
+                execute(*_claim(part, lease))
             yield conn
             lease.check()
     except Exception as e:
-        stale = _stale(e, lease)
-        if stale is None:
-            raise
-        raise stale from e
+        _translate(e, lease)
+        raise
 
 
 @contextlib.asynccontextmanager
@@ -60,25 +63,32 @@ async def afenced(conn: Any, lease: LeaseView) -> AsyncIterator[Any]:
     try:
         async with begin():
             for part in lease.parts:
-                await execute(*_claim(part))
+                await execute(*_claim(part, lease))
             yield conn
             lease.check()
     except Exception as e:
-        stale = _stale(e, lease)
-        if stale is None:
-            raise
-        raise stale from e
+        _translate(e, lease)
+        raise
+    except asyncio.CancelledError:
+        # A statement that was cancelled may still run: its transaction must not stay open.
+        if getattr(getattr(conn, "info", None), "transaction_status", 0) == _ACTIVE:
+            await conn.close()
+        raise
 
 
 Begin = Callable[[], Any]  # gives a context manager
 Execute = Callable[[str, List[Any]], Any]
 
 
-def _claim(part: Part) -> Tuple[str, List[Any]]:
-    values: List[Any] = [part.resource, part.token]
+def _claim(part: Part, lease: LeaseView) -> Tuple[str, List[Any]]:
+    """Claims, and sees to it that nothing in the transaction waits for a lock when the lease
+    may have ended, and that a holder which hangs in it does not hold up the next one."""
+    milliseconds = max(1, int(lease.validity * 1000))
+    values: List[Any] = [str(milliseconds), str(max(1, int(lease.ttl * 1000))), part.resource, part.token]
     if part.proof:
         values.append(part.proof)
-    return f"SELECT fencing.claim({', '.join(['%s'] * len(values))})", values
+    claim = f"fencing.claim({', '.join(['%s'] * (len(values) - 2))})"
+    return f"SELECT set_config('lock_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), {claim}", values
 
 
 def _adapter(conn: Any) -> Tuple[Begin, Execute]:
@@ -128,16 +138,23 @@ def _django(conn: Any) -> Tuple[Begin, Execute, bool]:
 _ADAPTERS = {"psycopg": _psycopg, "psycopg2": _psycopg2, "sqlalchemy": _sqlalchemy, "django": _django}
 
 
-def _stale(error: Optional[BaseException], lease: LeaseView) -> Optional[StaleToken]:
-    """StaleToken, if an error or what it was made from has the guard's SQLSTATE."""
+def _translate(error: Optional[BaseException], lease: LeaseView) -> None:
+    """Raises StaleToken, or LeaseLost for a wait that has outlived the lease, if an error or what
+    it was made from has that SQLSTATE."""
+    first = error
     while error is not None:
         state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
         if state == _STALE:
-            stale = StaleToken(f"the token of {lease.resource} is stale: stop, and acquire again")
-            stale.resource = lease.resource
-            with contextlib.suppress(ValueError, TypeError, AttributeError):
-                detail = json.loads(error.diag.message_detail)  # type: ignore[attr-defined]
-                stale.resource, stale.presented, stale.highest = detail["resource"], detail["presented"], detail["highest"]
-            return stale
+            raise _stale(error, lease) from first
+        if state == _WAITED_TOO_LONG:
+            lease.check()
         error = getattr(error, "orig", None) or error.__cause__
-    return None
+
+
+def _stale(error: BaseException, lease: LeaseView) -> StaleToken:
+    stale = StaleToken(f"the token of {lease.resource} is stale: stop, and acquire again")
+    stale.resource = lease.resource
+    with contextlib.suppress(ValueError, TypeError, AttributeError):
+        detail = json.loads(error.diag.message_detail)  # type: ignore[attr-defined]
+        stale.resource, stale.presented, stale.highest = detail["resource"], detail["presented"], detail["highest"]
+    return stale
