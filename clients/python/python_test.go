@@ -150,6 +150,9 @@ func unittest(t *testing.T, python string, env []string, modules ...string) {
 		if strings.Contains(line, "NOT RUN") {
 			t.Log(strings.TrimSpace(line))
 		}
+		if strings.Contains(line, "error ignored") {
+			t.Error(strings.TrimSpace(line))
+		}
 	}
 	if err != nil {
 		t.Errorf("%s: %v\n%s", cmd, err, out)

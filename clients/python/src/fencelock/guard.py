@@ -62,17 +62,18 @@ async def afenced(conn: Any, lease: LeaseView) -> AsyncIterator[Any]:
     begin, execute = _adapter(conn)
     try:
         async with begin():
-            for part in lease.parts:
-                await execute(*_claim(part, lease))
-            yield conn
-            lease.check()
+            try:
+                for part in lease.parts:
+                    await execute(*_claim(part, lease))
+                yield conn
+                lease.check()
+            except asyncio.CancelledError:
+                # A statement that was cancelled may still run: its transaction must not stay open.
+                if getattr(getattr(conn, "info", None), "transaction_status", 0) == _ACTIVE:
+                    await conn.close()
+                raise
     except Exception as e:
         _translate(e, lease)
-        raise
-    except asyncio.CancelledError:
-        # A statement that was cancelled may still run: its transaction must not stay open.
-        if getattr(getattr(conn, "info", None), "transaction_status", 0) == _ACTIVE:
-            await conn.close()
         raise
 
 
