@@ -81,7 +81,7 @@ func TestBadLinesAreNamedWithoutWhatTheyHold(t *testing.T) {
 		"w cert=c write=hunter2":            "a field must be one of",
 		"w cert=":                           "cert= must name",
 		"w jwt=%zz":                         "jwt= must name",
-		"w cert=d" + " cert=d":              "there twice",
+		"w cert=d" + " cert=d":              "occurs twice",
 		"w cert=c read=":                    "read= must be the beginning",
 		"w cert=c read=%zz":                 "read= must be the beginning",
 		"w cert=c read=a acquire=a":         "same prefix",
