@@ -88,8 +88,8 @@ func TestInWords(t *testing.T) {
 		}
 	}
 	for want, ready := range map[string]wire.Ready{
-		"0 of 1 vote":                 {Nodes: []wire.Node{{Name: "n1", State: "unreachable"}}},
-		"FENCELOCK_BEARER_TOKEN_FILE": {}, // who is not known is shown no nodes
+		"0 of 1 vote":       {Nodes: []wire.Node{{Name: "n1", State: "unreachable"}}},
+		"--credential-file": {}, // the nodes are shown to no unknown caller
 	} {
 		var out bytes.Buffer
 		if err := printNodes(&out, ready); err != nil || !strings.Contains(out.String(), want) {

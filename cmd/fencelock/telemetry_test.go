@@ -130,7 +130,7 @@ func TestTracingWithoutACollector(t *testing.T) {
 	p.untilReady()
 	lease := p.acquire(`{"resource":"a"}`)
 	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
-	p.until("the log says so", func() bool { return strings.Contains(p.logged(), `"msg":"tracing"`) })
+	p.until("the log says so", func() bool { return strings.Contains(p.logged(), `"msg":"tracing failed: spans may be lost"`) })
 }
 
 func TestNoTracesUnlessAskedFor(t *testing.T) {
