@@ -21,9 +21,10 @@ PARALLEL ?= $(shell if [ $(CORES) -lt 4 ]; then echo $(CORES); else echo 4; fi)
 # Tests that call t.Parallel mostly wait, so there may be more of them than cores.
 TEST     := $(GO) test -race -count=1 -p $(PARALLEL) -parallel 4 -timeout 12m
 
-# What is too long for every day is in tests of this name. They may measure, so
-# make soak runs one package at a time.
+# What is too long for every day is in tests of the first name. Those of the second
+# measure, so make soak runs them alone.
 SOAK     := ^TestSoak
+MEASURE  := ^TestSoak(Crowd|ConsoleCost|Speed)$$
 
 # How long make explore takes, and where its random tests begin.
 EXPLOREFOR ?= 10m
@@ -53,7 +54,8 @@ test: ## the tests with -race, on real Redis and Postgres that start by themselv
 
 .PHONY: soak
 soak: ## what is too long for make test: every fault, every mutant of the simulation, more rounds, costs
-	$(TEST) -p 1 -run '$(SOAK)' $(PKG)
+	$(TEST) -run '$(SOAK)' -skip '$(MEASURE)' $(PKG)
+	$(TEST) -p 1 -run '$(MEASURE)' ./cmd/fencelock ./clients/python
 	$(GO) test ./internal/sim -count=1 -run '^TestSimulation$$' -sim.seeds=100 -sim.workers=$(CORES) -timeout 12m
 	$(MAKE) --no-print-directory kill-rounds ROUNDS=5
 
