@@ -14,7 +14,7 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) error {
 	return s.write(w, http.StatusOK, wire.TypeJSON, wire.Health{Status: "ok"})
 }
 
-// readyz is GET /readyz: 200 only while a quorum may vote. A guard that fails is told in
+// readyz is GET /readyz: 200 only while a quorum may vote. A guard that fails shows in
 // the body alone, since a load balancer must not take out a server that can lock. With
 // access control, only authenticated callers see the nodes and the guard's error, which
 // have names of machines.

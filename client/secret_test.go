@@ -14,7 +14,7 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// Whatever is printed, and however, nobody reads a lease id, a proof or a credential.
+// Whatever is printed, and however, it shows no lease id, proof or credential.
 func TestNothingPrintsSecrets(t *testing.T) {
 	f := &fake{}
 	c := connectFake(t, f)

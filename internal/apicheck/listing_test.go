@@ -10,7 +10,7 @@ import (
 	"github.com/fencelock/fencelock/internal/apicheck"
 )
 
-var update = flag.Bool("update", false, "write the listings anew")
+var update = flag.Bool("update", false, "write the listings again")
 
 // What applications import changes only with its listing:
 // go test ./internal/apicheck -update. Say in CHANGELOG.md what a user has to change.

@@ -268,7 +268,7 @@ func (h *history) step() error {
 	return nil
 }
 
-// run returns what went wrong, and how many leases were granted before.
+// run returns the first violation, and how many leases were granted before.
 func (h *history) run(steps int) (int, error) {
 	if err := h.bootstrap(); err != nil {
 		return 0, err

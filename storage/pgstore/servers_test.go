@@ -16,7 +16,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// ear notes what it is told.
+// ear notes the wakes that it hears.
 type ear struct {
 	mu    sync.Mutex
 	wakes []string
