@@ -1,11 +1,15 @@
 package testenv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Standby starts an asynchronous standby of a server that [StartPostgres] started. SQL
@@ -82,6 +86,25 @@ func (b *Backup) Restore() *PG {
 	return &copied
 }
 
+// recovered returns nil once a server has ended its recovery. It answers before.
+func recovered(adminURL string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, adminURL)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	var recovering bool
+	if err := conn.QueryRow(ctx, `SELECT pg_is_in_recovery()`).Scan(&recovering); err != nil {
+		return err
+	}
+	if recovering {
+		return errors.New("it recovers still")
+	}
+	return nil
+}
+
 func (b *Backup) start() (*pgServer, error) {
 	prog, err := findPostgres()
 	if err != nil {
@@ -100,7 +123,9 @@ func (b *Backup) start() (*pgServer, error) {
 		"-D", data, "-c", "unix_socket_directories=", "-p", strconv.Itoa(port), "-c", "listen_addresses=" + prog.bind(),
 		"-c", "max_connections=200", "-c", "shared_buffers=32MB",
 	}
-	if _, err := os.Stat(filepath.Join(data, "standby.signal")); err != nil {
+	_, err = os.Stat(filepath.Join(data, "standby.signal"))
+	restores := err != nil
+	if restores {
 		args = append(args, "-c", "recovery_target=immediate", "-c", "recovery_target_action=promote", "-c", "restore_command=false")
 		signal := filepath.Join(data, "recovery.signal")
 		if err := os.WriteFile(signal, nil, 0o600); err != nil {
@@ -115,6 +140,11 @@ func (b *Backup) start() (*pgServer, error) {
 	s := &pgServer{dir: b.dir, port: port, release: release, server: newPostgresProcess(prog.path, b.dir, args, nil, cred)}
 	if err := errors.Join(s.start(), s.awaitReady()); err != nil {
 		return nil, errors.Join(err, s.kill())
+	}
+	if restores {
+		if err := poll(readyWithin, func() error { return recovered(s.adminURL()) }); err != nil {
+			return nil, errors.Join(err, s.kill())
+		}
 	}
 	return s, nil
 }
