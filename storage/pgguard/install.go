@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"strconv"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -14,10 +11,6 @@ import (
 
 	"github.com/fencelock/fencelock/migrations"
 )
-
-// installLock is the advisory lock that makes one server at a time install:
-// "fencelock" in letters. The printed script takes it too.
-const installLock = 0x66656e63656c6f63
 
 // Install makes the schema "fencing", or brings it up to this version, in one
 // transaction. It is idempotent, and safe to run from many places at once. The role
@@ -39,7 +32,7 @@ func Install(ctx context.Context, url string) error {
 func Uninstall(ctx context.Context, url string) error {
 	return withPool(ctx, url, func(ctx context.Context, pool *pgxpool.Pool) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(installLock)); err != nil {
+			if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, migrations.Guard().Lock); err != nil {
 				return err
 			}
 			_, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS fencing CASCADE`)
@@ -68,7 +61,7 @@ func withPool(ctx context.Context, url string, do func(context.Context, *pgxpool
 // install does nothing where the schema is new enough, and then needs no right
 // but to read its version: a service may run under a role that owns nothing.
 func install(ctx context.Context, pool *pgxpool.Pool) error {
-	wanted, err := latestVersion()
+	wanted, err := SchemaVersion()
 	if err != nil {
 		return err
 	}
@@ -110,14 +103,4 @@ func installedVersion(ctx context.Context, pool *pgxpool.Pool) (version int64, e
 }
 
 // SchemaVersion is the version of the schema that Install makes.
-func SchemaVersion() (int64, error) { return latestVersion() }
-
-// latestVersion is the number of the last migration.
-func latestVersion() (int64, error) {
-	names, err := fs.Glob(migrations.Files, "*.sql")
-	if err != nil || len(names) == 0 {
-		return 0, errors.Join(errors.New("no migrations are embedded"), err)
-	}
-	number, _, _ := strings.Cut(names[len(names)-1], "_") // Glob sorts
-	return strconv.ParseInt(number, 10, 64)
-}
+func SchemaVersion() (int64, error) { return migrations.Guard().Version() }
