@@ -2,9 +2,7 @@ package boltstore
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
 )
 
 func BenchmarkPair(b *testing.B) {
@@ -45,25 +44,5 @@ func BenchmarkPair(b *testing.B) {
 			break
 		}
 	}
-	for _, callers := range []int{1, 16, 64, 256} {
-		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			b.SetParallelism(callers / 2)
-			var worker, failed atomic.Int64
-			b.RunParallel(func(pb *testing.PB) {
-				resource := fmt.Sprintf("bench/%d", worker.Add(1))
-				for pb.Next() {
-					lease, err := locker.Acquire(ctx, lockcore.AcquireRequest{Resource: resource})
-					if err == nil {
-						err = locker.Release(ctx, lease.ID)
-					}
-					if err != nil {
-						failed.Add(1)
-						b.Log(err)
-					}
-				}
-			})
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
-			b.ReportMetric(float64(failed.Load()), "failed")
-		})
-	}
+	servicetest.BenchmarkPairs(b, locker, nil)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -12,9 +11,9 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/internal/testenv"
-	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/servicetest"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -44,32 +43,14 @@ func BenchmarkPair(b *testing.B) {
 		}
 		return nil
 	})
-	for _, callers := range []int{1, 16, 64, 256} {
-		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetParallelism(callers / 2)
-			var worker, failed atomic.Int64
-			own, theirs, calls := ownCPU(b), serversCPU(b, servers), serversCalls(b, servers)
-			b.RunParallel(func(pb *testing.PB) {
-				resource := fmt.Sprintf("bench/%d", worker.Add(1))
-				for pb.Next() {
-					lease, err := locker.Acquire(ctx, lockcore.AcquireRequest{Resource: resource})
-					if err == nil {
-						err = locker.Release(ctx, lease.ID)
-					}
-					if err != nil {
-						failed.Add(1)
-						b.Log(err)
-					}
-				}
-			})
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "pairs/s")
-			b.ReportMetric(float64(failed.Load()), "failed")
+	servicetest.BenchmarkPairs(b, locker, func(b *testing.B) func() {
+		own, theirs, calls := ownCPU(b), serversCPU(b, servers), serversCalls(b, servers)
+		return func() {
 			b.ReportMetric(float64((ownCPU(b)-own).Microseconds())/float64(b.N), "client-µs/pair")
 			b.ReportMetric(float64((serversCPU(b, servers)-theirs).Microseconds())/float64(b.N), "redis-µs/pair")
 			b.ReportMetric(float64(2*len(servers)*b.N)/float64(serversCalls(b, servers)-calls), "ops/batch")
-		})
-	}
+		}
+	})
 }
 
 // ownCPU is the processor time that this process has used.
