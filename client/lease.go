@@ -46,8 +46,7 @@ func (l *Lease) granted() grant {
 // whose answer was lost is sent again with the same idempotency key and finds its own
 // lease, and what a cancelled one was granted is released in the background.
 //
-// The place in the queue is kept for ten minutes, which is as long as the service lets a
-// request wait, and then taken again.
+// A wait is a series of requests (WithPoll), which keep the place in the queue.
 //
 // The caller keeps the lease alive (KeepAlive, or Extend) and releases it; Do
 // does both.

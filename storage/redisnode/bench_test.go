@@ -44,6 +44,7 @@ func BenchmarkPair(b *testing.B) {
 		return nil
 	})
 	servicetest.BenchmarkPairs(b, locker, func(b *testing.B) func() {
+		b.Helper()
 		own, theirs, calls := ownCPU(b), serversCPU(b, servers), serversCalls(b, servers)
 		return func() {
 			b.ReportMetric(float64((ownCPU(b)-own).Microseconds())/float64(b.N), "client-µs/pair")
