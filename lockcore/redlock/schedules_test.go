@@ -20,7 +20,7 @@ import (
 type wire struct {
 	*nodetest.Model
 	mu   sync.Mutex
-	down bool                           // nothing arrives
+	down bool                           // no operation arrives
 	hook func(op node.Op) time.Duration // extra time on the way there; nil none
 	deaf bool                           // replies do not arrive
 	lose node.OpKind                    // the replies to these fail
@@ -31,9 +31,9 @@ func (w *wire) set(f func()) { w.mu.Lock(); defer w.mu.Unlock(); f() }
 
 func (w *wire) Observe(ctx context.Context) (node.Observation, error) {
 	w.mu.Lock()
-	unheard := w.dark || w.down
+	dark := w.dark
 	w.mu.Unlock()
-	if unheard {
+	if dark {
 		return node.Observation{}, node.ErrNodeDown
 	}
 	return w.Model.Observe(ctx)
@@ -109,7 +109,7 @@ func newArena(t *testing.T, n, servers int) (*arena, func()) {
 func (a *arena) cut(off bool, nodes ...int) {
 	for _, ws := range a.wires {
 		for _, n := range nodes {
-			ws[n-1].set(func() { ws[n-1].down = off })
+			ws[n-1].set(func() { ws[n-1].down, ws[n-1].dark = off, off })
 		}
 	}
 }
@@ -216,6 +216,39 @@ func TestBreakLooksAgain(t *testing.T) {
 		}
 		if _, err := holder.Extend(t.Context(), lease.ID, 60*time.Second); !errors.Is(err, lockcore.ErrNotHeld) {
 			t.Errorf("a broken lease was extended: %v", err)
+		}
+	})
+}
+
+// Rule 28. A break hears nothing of node 1, which has the lease, and nothing of it on
+// node 3, from where it was released. All that it finds is another's vote on node 2, whose
+// counter is far behind: with the grant of that vote as the token it would leave node 2
+// such that the lease's lock can be made again there.
+func TestBreakReadsTheCounters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 2)
+		defer func() { stop(); time.Sleep(time.Minute) }() // for what is on its way
+		holder, operator := a.servers[0], a.servers[1]
+		a.cut(true, 2)
+		for range 3 {
+			a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: time.Second})
+			time.Sleep(2 * time.Second)
+		}
+		lease := a.must(holder, lockcore.AcquireRequest{Resource: "r", TTL: 60 * time.Second})
+		a.cut(false, 2)
+		second, third := a.models[1], a.models[2]
+		owner, epoch := third.Apply(node.Op{Kind: node.OpRead, Resource: "r"}).Owner, node.Epoch(operator.Status().Nodes[1].Epoch)
+		third.Apply(node.Op{Kind: node.OpRelease, Resource: "r", Owner: owner, Token: lease.Token}) // of an earlier break
+		stray := second.Apply(node.Op{Kind: node.OpAcquire, Epoch: epoch, Resource: "r", Owner: "stray", TTL: time.Minute})
+		if stray.Outcome != node.Granted || stray.Grant+1 > lease.Token {
+			t.Fatalf("%+v, the lease has %d", stray, lease.Token)
+		}
+		a.wires[1][0].set(func() { a.wires[1][0].down = true })
+		if err := operator.Break(t.Context(), "r"); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+			t.Fatal(err) // ErrNotHeld: a vote alone is no lease
+		}
+		if _, err := holder.Extend(t.Context(), lease.ID, 60*time.Second); err == nil {
+			t.Error("a broken lease was extended")
 		}
 	})
 }
