@@ -64,9 +64,9 @@ export class Table {
     row.box.checked = may && this.picked.has(row.resource);
   }
 
-  // drop takes a row out, and leaves the keyboard's place to its neighbour.
+  // drop takes a row out, and leaves the keyboard's place to its neighbour or, after the last row, to the search.
   #drop(key, row) {
-    if (row.contains(document.activeElement)) (row.nextElementSibling ?? row.previousElementSibling)?.button.focus();
+    if (row.contains(document.activeElement)) giveFocus(row.nextElementSibling ?? row.previousElementSibling);
     row.remove();
     this.#rows.delete(key);
   }
@@ -92,7 +92,7 @@ export class Table {
   focus(resource, place = 0) {
     requestAnimationFrame(() => {
       const row = this.#rows.get(keyOf({ resource })) ?? this.#body.children[Math.min(place, this.#body.children.length - 1)];
-      (row?.button ?? document.getElementById('search')).focus();
+      giveFocus(row);
     });
   }
 
@@ -107,6 +107,8 @@ export class Table {
     (next?.button ?? (by < 0 ? document.getElementById('search') : null))?.focus();
   }
 }
+
+const giveFocus = (row) => (row?.button ?? document.getElementById('search')).focus();
 
 const byName = (a, b) => (a.resource < b.resource ? -1 : a.resource > b.resource ? 1 : 0);
 const by = {
