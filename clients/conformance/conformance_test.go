@@ -23,6 +23,11 @@ func TestConformance(t *testing.T) {
 	} else if t.Log("NOT RUN: the Python client: there is no python3"); os.Getenv("CI") != "" {
 		t.Fail()
 	}
+	if node, err := exec.LookPath("node"); err == nil {
+		clients = append(clients, Client{Name: "typescript", Command: []string{node, "../typescript/tests/driver.mjs"}})
+	} else if t.Log("NOT RUN: the TypeScript client: there is no node"); os.Getenv("CI") != "" {
+		t.Fail()
+	}
 	if *other != "" {
 		clients = append(clients, Client{Name: "yours", Command: strings.Fields(*other)})
 	}

@@ -128,8 +128,8 @@ func (d *driver) obey(o order) (step, error) {
 		switch r.Event {
 		case "began":
 			s.began = now
-		case "told":
-			s.told = now
+		case "notified":
+			s.notified = now
 		case "ended":
 			s.ended = now
 		default:

@@ -19,13 +19,13 @@ type run struct {
 
 // step is an order and what came of it.
 type step struct {
-	order  order
-	result result
-	sent   time.Time // when the driver got the order
-	began  time.Time // work: when it began, was told of the loss, and ended
-	told   time.Time
-	ended  time.Time
-	done   time.Time // when the result came
+	order    order
+	result   result
+	sent     time.Time // when the driver got the order
+	began    time.Time // work: when it began, was notified of the loss, and ended
+	notified time.Time
+	ended    time.Time
+	done     time.Time // when the result came
 }
 
 // rule is something that has to hold.
@@ -42,7 +42,7 @@ var rules = []rule{
 	{"the calls are these", traceMatches},
 	{"the client says this", resultsMatch},
 	{"it takes no longer", inTime},
-	{"work learns of the loss in time", toldInTime},
+	{"work learns of the loss in time", notifiedInTime},
 	{"no work continues after its lease", workEnds},
 	{"validity counts from when the request was sent", validityCounts},
 	{"every request is well-formed", wellFormed},
@@ -107,15 +107,15 @@ func inTime(r run) error {
 	return nil
 }
 
-func toldInTime(r run) error {
-	want := r.scenario.told
+func notifiedInTime(r run) error {
+	want := r.scenario.notified
 	for _, s := range r.steps {
-		switch at := s.told.Sub(s.began); {
+		switch at := s.notified.Sub(s.began); {
 		case s.order.Do != "work":
-		case s.told.IsZero() && want != span{}:
-			return fmt.Errorf("it was not told")
-		case !s.told.IsZero() && (at < want.from || at > want.to+late):
-			return fmt.Errorf("it was told %s after it began, want %s to %s", at.Round(time.Millisecond), want.from, want.to)
+		case s.notified.IsZero() && want != span{}:
+			return fmt.Errorf("it was not notified")
+		case !s.notified.IsZero() && (at < want.from || at > want.to+late):
+			return fmt.Errorf("it was notified %s after it began, want %s to %s", at.Round(time.Millisecond), want.from, want.to)
 		}
 	}
 	return nil
@@ -137,8 +137,8 @@ func workEnds(r run) error {
 			continue
 		}
 		stopped := s.ended
-		if !s.told.IsZero() {
-			stopped = s.told
+		if !s.notified.IsZero() {
+			stopped = s.notified
 		}
 		if over := stopped.Sub(r.until(n)); over > late {
 			return fmt.Errorf("it went on for %s", over.Round(time.Millisecond))
@@ -200,7 +200,8 @@ func oneKey(r run) error {
 		if _, known := owner[q.key]; !known {
 			owner[q.key] = q.step
 		}
-		if q.step != owner[q.key] && r.steps[owner[q.key]].result.Result != "cancelled" {
+		givenUp := r.steps[owner[q.key]].result.Result == "cancelled" || r.steps[q.step].order.Do == "pause" // which acquires nothing
+		if q.step != owner[q.key] && !givenUp {
 			return fmt.Errorf("the key of order %d came again in order %d", owner[q.key]+1, q.step+1)
 		}
 		if before := current[owner[q.key]]; before != "" && before != q.key {

@@ -67,7 +67,7 @@ type request struct {
 	// guarded by service.mu until the scenario has ended
 	outcome string // the status, "cut", "gone" (the client broke it off), or "open"
 	ended   time.Time
-	until   time.Time // the end of validity that a success told, counted from at
+	until   time.Time // the end of validity in a successful answer, counted from at
 }
 
 func (r *request) String() string { return fmt.Sprintf("%s@%d=%s", r.call, r.server, r.outcome) }

@@ -61,7 +61,7 @@ class Sync:
         with self.client.lock(order["resource"], **options(order)) as lease:
             say(event="began")
             if lease.wait_lost(order["work_ms"] / 1000):
-                say(event="told")
+                say(event="notified")
             say(event="ended")
         return {"result": "worked"}
 
@@ -125,7 +125,7 @@ class Aio:
             try:
                 await asyncio.sleep(order["work_ms"] / 1000)
             except asyncio.CancelledError:
-                say(event="told")
+                say(event="notified")
                 raise
             finally:
                 say(event="ended")

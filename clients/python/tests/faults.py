@@ -1,11 +1,4 @@
-"""A worker of the fault run (faults_test.go): python3 faults.py sync|aio SERVERS THREADS TTL
-
-It deposits into guarded accounts under locks until its standard input ends, and then says
-what it leaked. It writes lines of JSON:
-  {"effect": id}                       a deposit that was committed
-  {"work": [account, begin, end, until]}  it worked on an account; monotonic seconds
-  {"errors": {...}, "threads": n, "sockets": n}   at the end
-DATABASE_URL names the database."""
+"""A worker of the fault run (clients/faults): python3 faults.py sync|aio SERVERS DEPOSITS TTL"""
 
 import asyncio
 import collections
@@ -24,7 +17,7 @@ import fencelock  # noqa: E402
 from fencelock import aio  # noqa: E402
 from fencelock.guard import fenced  # noqa: E402
 
-KIND, SERVERS, WORKERS, TTL = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+KIND, SERVERS, WORKERS, TTL = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]) / 1000
 URL = os.environ["DATABASE_URL"]
 ACCOUNTS = 5
 STEP = 0.01  # seconds between two looks at the lease
@@ -48,6 +41,49 @@ def new_id():
     return f"{os.getpid()}-{random.getrandbits(62):x}"
 
 
+class Starved:
+    """For how long threads of this process were ready to run and got no processor, as the kernel counts it."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.pieces = collections.deque(maxlen=1000)  # (from, to, of which the thread that waited longest did)
+        self.last = time.monotonic(), self.delays()
+
+    @staticmethod
+    def delays():
+        delays = {}
+        for thread in os.listdir("/proc/self/task"):
+            try:
+                with open(f"/proc/self/task/{thread}/schedstat") as f:
+                    delays[thread] = int(f.read().split()[1]) / 1e9
+            except OSError:
+                pass  # it has ended
+        return delays
+
+    def look(self):
+        with self.lock:
+            (since, before), self.last = self.last, (time.monotonic(), self.delays())
+            now, after = self.last
+            self.pieces.append((since, now, max(delay - before.get(thread, delay) for thread, delay in after.items())))
+
+    def watch(self):
+        while not ending.wait(2 * STEP):
+            self.look()
+
+    def within(self, begin, end):
+        self.look()
+        with self.lock:
+            return sum(max(0, min(delay, min(b, end) - max(a, begin))) for a, b, delay in self.pieces)
+
+
+starved = Starved()
+
+
+def worked(account, begin, lease, at):
+    end = time.monotonic()
+    say(work=[account, begin, end, lease.until, starved.within(lease.until, end)], at=f"{KIND} {at}")
+
+
 BALANCE = "SELECT balance FROM accounts WHERE id = %s"
 DEPOSIT = "UPDATE accounts SET balance = %s WHERE id = %s"
 EFFECT = "INSERT INTO effects (id, account) VALUES (%s, %s)"
@@ -56,35 +92,41 @@ EFFECT = "INSERT INTO effects (id, account) VALUES (%s, %s)"
 def deposit(client, conn):
     account = random.randint(1, ACCOUNTS)
     with client.lock(f"accounts/{account}", ttl=TTL, wait=random.choice((0, 5, 20))) as lease:
-        begin = time.monotonic()
+        begin, at = time.monotonic(), "work"
         try:
             for _ in range(steps()):
                 time.sleep(STEP)
                 lease.check()
-            id = new_id()
+            id, at = new_id(), "claim"
             with fenced(conn, lease):
+                at = "select"
                 (balance,) = conn.execute(BALANCE, (account,)).fetchone()
+                at = "write"
                 conn.execute(EFFECT, (id, account))
                 conn.execute(DEPOSIT, (balance + 1, account))
+                at = "commit"
         finally:
-            say(work=[account, begin, time.monotonic(), lease.until])
+            worked(account, begin, lease, at)
         say(effect=id)
 
 
 async def adeposit(client, conn):
     account = random.randint(1, ACCOUNTS)
     async with client.lock(f"accounts/{account}", ttl=TTL, wait=random.choice((0, 5, 20))) as lease:
-        begin = time.monotonic()
+        begin, at = time.monotonic(), "work"
         try:
             for _ in range(steps()):
                 await asyncio.sleep(STEP)
-            id = new_id()
+            id, at = new_id(), "claim"
             async with aio.fenced(conn, lease):
+                at = "select"
                 (balance,) = await (await conn.execute(BALANCE, (account,))).fetchone()
+                at = "write"
                 await conn.execute(EFFECT, (id, account))
                 await conn.execute(DEPOSIT, (balance + 1, account))
+                at = "commit"
         finally:
-            say(work=[account, begin, time.monotonic(), lease.until])
+            worked(account, begin, lease, at)
         say(effect=id)
 
 
@@ -123,17 +165,13 @@ def leaks(threads_before, sockets_before):
 
 
 def run_sync():
-    before = threading.active_count(), sockets()
     client = fencelock.Client(SERVERS, timeout=2)
     threads = [threading.Thread(target=worker, args=(client,)) for _ in range(WORKERS)]
     for t in threads:
         t.start()
-    sys.stdin.read()
-    ending.set()
     for t in threads:
         t.join()
     client.close()
-    say(errors=errors, **leaks(*before))
 
 
 async def aworker(client):
@@ -162,12 +200,14 @@ async def run_aio():
 
 
 def main():
-    if KIND == "sync":
-        return run_sync()
     before = threading.active_count(), sockets()
+    threading.Thread(target=starved.watch).start()
     threading.Thread(target=lambda: (sys.stdin.read(), ending.set()), daemon=True).start()
-    asyncio.run(run_aio())
-    say(errors=errors, **leaks(*before))
+    if KIND == "sync":
+        run_sync()
+    else:
+        asyncio.run(run_aio())
+    say(errors=errors, leaks=leaks(*before))
 
 
 main()

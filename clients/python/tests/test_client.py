@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import gc
 import json
 import os
@@ -29,7 +30,7 @@ class Service(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.calls, self.refuse, self.tokens, self.wait = [], {}, 0, threading.Event()
-        self.hold, self.peers = False, {}
+        self.hold, self.peers, self.pages = False, {}, {}
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
@@ -60,6 +61,8 @@ class Handler(BaseHTTPRequestHandler):
         kind = service.refuse.get(f"{self.command} {self.path}")
         if kind:
             return self.answer(kind[0], {"type": f"/problems/{kind[1]}", "title": "no", "status": kind[0]})
+        if self.path in service.pages:
+            return self.answer(200, service.pages[self.path])
         if self.command == "DELETE":
             return self.answer(204)
         if self.path == "/locks":
@@ -144,6 +147,81 @@ class Sync(ServiceCase):
         self.assertEqual(charge(kind="cash", order=1), ("orders/1/cash", 7))
         self.assertEqual(charge.__doc__, "charges")
 
+    def test_a_lock_nests(self):
+        with self.client.lock("r") as outer:
+            with self.client.lock(["r"], wait=0) as inner:
+                self.assertIs(inner, outer)
+            self.assertFalse(outer.lost)
+            with self.client.lock("other") as other:
+                self.assertIsNot(other, outer)
+                with self.client.lock("r") as inner:
+                    self.assertIs(inner, outer)
+            entered, end = threading.Event(), threading.Event()
+
+            def work():
+                with self.client.lock("r") as lease:
+                    self.assertIs(lease, outer)
+                    entered.set()
+                    end.wait(10)
+                    lease.check()
+
+            thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
+            thread.start()
+            entered.wait(10)
+        self.assertFalse(outer.lost)  # the last one releases it
+        end.set()
+        thread.join()
+        self.assertTrue(outer.lost)
+        self.assertEqual(self.methods(), [("POST", "/locks"), ("POST", "/locks")] + 2 * [("DELETE", "/leases/current")])
+        with self.client.lock("r") as another:
+            self.assertIsNot(another, outer)
+
+    def test_a_nested_lock_does_not_begin_under_a_lost_lease(self):
+        self.service.refuse["POST /leases/current/extend"] = (404, "lease-not-held")
+        with self.assertRaises(LeaseLost):
+            with self.client.lock("r", ttl=1) as lease:
+                self.assertTrue(lease.wait_lost(5))
+                with self.assertRaises(LeaseLost):
+                    with self.client.lock("r"):
+                        self.fail("it ran")
+        self.assertEqual(self.methods().count(("DELETE", "/leases/current")), 1)
+
+    def test_another_thread_does_not_join(self):
+        with self.client.lock("r") as outer:
+            thread = threading.Thread(target=lambda: self.client.lock("r").__enter__().release())
+            thread.start()
+            thread.join()
+            self.assertFalse(outer.lost)
+        self.assertEqual(self.methods().count(("POST", "/locks")), 2)
+
+    def test_retries_are_observed(self):
+        seen = []
+        self.service.refuse["GET /locks/r"] = (503, "no-quorum")
+        with Client(self.service.url, patience=0.3, on_retry=seen.append) as client, self.assertRaises(Unavailable):
+            client.inspect("r")
+        self.assertGreaterEqual(len(seen), 2)
+        self.assertIsInstance(seen[0].error, Unavailable)
+        self.assertEqual([r.tries for r in seen[:2]], [1, 2])
+        self.assertTrue(0 < seen[0].pause < 1 and seen[1].failing > 0)
+
+    def test_the_rest_of_the_api(self):
+        self.service.pages = {
+            "/locks?limit=1000&prefix=a%2F": {"locks": [{"resource": "a/1"}, {"resource": "a/2"}], "next_cursor": "c 1"},
+            "/locks?limit=1000&prefix=a%2F&cursor=c+1": {"locks": [{"resource": "a/3"}]},
+            "/history?limit=1000&resource=a%2F1": {"resource": "a/1", "attempts": [{"fencing_token": 3}]},
+        }
+        self.assertEqual([lock["resource"] for lock in self.client.list("a/")], ["a/1", "a/2", "a/3"])
+        self.assertEqual([attempt["fencing_token"] for attempt in self.client.history("a/1")], [3])
+        self.client.break_lock("a/1")
+        self.assertEqual(self.methods()[-1], ("DELETE", "/locks/a%2F1"))
+        lease = self.client.lease("secret-id")
+        lease.extend()
+        lease.release()
+        self.assertEqual(self.methods()[-3:], [("GET", "/leases/current"), ("POST", "/leases/current/extend"), ("DELETE", "/leases/current")])
+        self.service.refuse["DELETE /locks/a%2F1"] = (404, "lock-not-held")
+        with self.assertRaises(fencelock.Refused):
+            self.client.break_lock("a/1")
+
     def test_a_lease_that_is_released_in_the_block(self):
         with self.client.lock("r") as lease:
             lease.release()
@@ -203,6 +281,16 @@ class Sync(ServiceCase):
         first, second = [c for c in self.service.calls if c[1] == "/locks"]
         self.assertEqual(first[3]["Idempotency-Key"], second[3]["Idempotency-Key"])
         self.assertNotIn("wait_ms", second[2])
+
+    def test_close_waits_until_what_may_have_been_granted_is_released(self):
+        self.service.refuse["POST /locks"] = (503, "no-quorum")
+        client = Client(self.service.url, patience=0, on_retry=lambda _: None)
+        with self.assertRaises(Unavailable):
+            client.acquire("r")
+        self.service.refuse.clear()
+        client.close()
+        self.assertEqual(self.methods()[-1], ("DELETE", "/leases/current"))
+        self.assertEqual([t.name for t in threading.enumerate() if t.name.startswith("fencelock")], [])
 
     def test_a_child_does_not_touch_its_parents_lease(self):
         with self.client.lock("r") as lease:
@@ -328,6 +416,62 @@ class Aio(ServiceCase):
         begun = time.monotonic()
         self.run_with_client(work)
         self.assertLess(time.monotonic() - begun, 5)
+
+    def test_a_lock_nests(self):
+        async def work(client):
+            async def child():
+                async with client.lock("r") as lease:
+                    entered.set()
+                    await end.wait()
+                    return lease
+
+            entered, end = asyncio.Event(), asyncio.Event()
+            async with client.lock("r") as outer:
+                async with client.lock("r", wait=0) as inner:
+                    self.assertIs(inner, outer)
+                self.assertFalse(outer.lost)
+                task = asyncio.create_task(child())
+                await entered.wait()
+            self.assertFalse(outer.lost)  # the last one releases it
+            end.set()
+            self.assertIs(await task, outer)
+            self.assertTrue(outer.lost)
+
+        self.run_with_client(work)
+        self.assertEqual(self.methods(), [("POST", "/locks"), ("DELETE", "/leases/current")])
+
+    def test_the_loss_cancels_every_task_under_the_lease_once(self):
+        self.service.refuse["POST /leases/current/extend"] = (404, "lease-not-held")
+
+        async def work(client):
+            async def child():
+                async with client.lock("r"):
+                    await asyncio.sleep(20)
+
+            with self.assertRaises(LeaseLost):
+                async with client.lock("r", ttl=1):
+                    task = asyncio.create_task(child())
+                    async with client.lock("r"):
+                        await asyncio.sleep(20)
+            with self.assertRaises(LeaseLost):
+                await task
+            await asyncio.sleep(0)  # the task itself is not cancelled
+
+        begun = time.monotonic()
+        self.run_with_client(work)
+        self.assertLess(time.monotonic() - begun, 5)
+
+    def test_the_rest_of_the_api(self):
+        self.service.pages = {"/locks?limit=1000&prefix=": {"locks": [{"resource": "a"}]}, "/history?limit=1000&resource=a": {"attempts": [{"highest": 1}]}}
+
+        async def work(client):
+            self.assertEqual([lock["resource"] async for lock in client.list()], ["a"])
+            self.assertEqual([attempt["highest"] async for attempt in client.history("a")], [1])
+            await client.break_lock("a")
+            await (await client.lease("secret-id")).release()
+
+        self.run_with_client(work)
+        self.assertEqual(self.methods()[-1], ("DELETE", "/leases/current"))
 
     def test_a_cancel_of_the_caller_stays_a_cancel(self):
         async def work(client):

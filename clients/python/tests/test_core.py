@@ -91,7 +91,9 @@ class Core(unittest.TestCase):
     def test_an_acquire_that_does_not_wait_tells_soon(self):
         with self.assertRaises(Unavailable):
             self.take(lambda _: problem(503, "no-quorum"))
-        self.assertTrue(1 < sum(self.slept) <= 2, self.slept)
+        # A pause is random, 0.5 to 1.5 times 0.05, 0.1, 0.2, 0.4, 0.8 s: five are 0.775 s at least, and four,
+        # if a fifth of up to 1.2 s would be over after 2 s, are more than 0.8 s.
+        self.assertTrue(0.775 <= sum(self.slept) <= 2, self.slept)
 
     def test_several_servers_at_one_address_are_known_by_their_names(self):
         protocol = self.protocol("http://a")
@@ -196,16 +198,6 @@ class Core(unittest.TestCase):
         self.assertIn("longest hold", run())
         self.assertAlmostEqual(self.clock() - 1000, 29.9 - 3, places=1)
         self.assertEqual(len(self.sent), 1)
-
-    def test_a_wait_outlives_a_server_while_others_are_answered(self):
-        protocol = self.protocol("http://a")
-
-        def world(_):
-            protocol._contact = self.clock() + 4  # another request of the client
-            return (_core.NoAnswer("frozen", True), 5) if len(self.sent) < 20 else lease()
-
-        self.take(world, protocol, wait=300)
-        self.assertEqual(len(self.sent), 20)
 
     def test_keep_ends_at_once_when_the_lease_has_ended(self):
         _, run = self.keep(lambda _: problem(404, "lease-not-held"))

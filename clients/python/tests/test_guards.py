@@ -1,11 +1,14 @@
-"""fenced() on a real Postgres, with every library that this Python can import. DATABASE_URL
-names a database with the guard, in which clients/python's Go test has made the tables."""
+"""fenced() on a real Postgres and a real MariaDB, with every library that this Python can import.
+DATABASE_URL and MARIADB_URL name databases with the guard, in which clients/python's Go test has
+made the tables."""
 
 import asyncio
 import importlib.util
 import os
 import time
 import unittest
+import unittest.mock
+import urllib.parse
 
 from fencelock import LeaseLost, StaleToken
 from fencelock._core import Grant
@@ -13,12 +16,13 @@ from fencelock._lease import LeaseView
 from fencelock.guard import afenced, fenced
 
 URL = os.environ.get("DATABASE_URL", "")
+MARIADB = urllib.parse.urlsplit(os.environ.get("MARIADB_URL", ""))
 NEEDED = os.environ.get("FENCELOCK_TEST_LIBRARIES", "").split()  # the Go test names what has to be there
 
 
 def needs(library):
     missing = library not in NEEDED and importlib.util.find_spec(library) is None
-    return unittest.skipIf(not URL or missing, f"NOT RUN: {library} cannot be imported, or DATABASE_URL is not set")
+    return unittest.skipIf(not (URL and MARIADB.path) or missing, f"NOT RUN: {library} cannot be imported, or DATABASE_URL or MARIADB_URL is not set")
 
 
 def lease(*parts, validity=60_000, proof=""):
@@ -249,15 +253,15 @@ class Django(Cursors, Guards, unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        import urllib.parse
-
         import django
         from django.conf import settings
 
         u = urllib.parse.urlsplit(URL)
         database = {"ENGINE": "django.db.backends.postgresql", "NAME": u.path[1:], "USER": u.username, "PASSWORD": u.password or "", "HOST": u.hostname, "PORT": u.port}
+        options = {"init_command": "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED", "isolation_level": None}
+        mariadb = {"ENGINE": "django.db.backends.mysql", "NAME": MARIADB.path[1:], "USER": MARIADB.username, "PASSWORD": MARIADB.password, "HOST": MARIADB.hostname, "PORT": MARIADB.port, "OPTIONS": options}
         if not settings.configured:
-            settings.configure(DATABASES={"default": database}, USE_TZ=True)
+            settings.configure(DATABASES={"default": database, "mariadb": mariadb}, USE_TZ=True)
             django.setup()
 
     @classmethod
@@ -273,11 +277,14 @@ class Django(Cursors, Guards, unittest.TestCase):
 
         return contextlib.nullcontext(connection)
 
-    def test_a_claim_does_not_wait_for_longer_than_its_lease(self):
+    def raw(self):
         import psycopg2
 
+        return psycopg2.connect(URL)
+
+    def test_a_claim_does_not_wait_for_longer_than_its_lease(self):
         _, name = self.account(10)
-        holder = psycopg2.connect(URL)
+        holder = self.raw()
         self.addCleanup(holder.close)
         self.claim(holder, name, 1)
         begun = time.monotonic()
@@ -290,6 +297,99 @@ class Django(Cursors, Guards, unittest.TestCase):
         from django.db import transaction
 
         return transaction.atomic()
+
+
+def mariadb_arguments():
+    return {"host": MARIADB.hostname, "port": MARIADB.port, "user": MARIADB.username, "password": MARIADB.password, "database": MARIADB.path[1:]}
+
+
+class InMariaDB:
+    """What differs where the guard is in MariaDB."""
+
+    def claim(self, conn, name, token):
+        with conn.cursor() as c:
+            c.execute("SELECT fencing_claim(%s, %s)", (name, token))
+            c.fetchall()
+
+    def test_a_writer_that_claims_nothing_is_refused_on_the_same_connection(self):
+        id, name = self.account(11)
+        with self.connect() as conn:
+            self.deposit(conn, id, lease((name, 34)))
+            with self.assertRaises(Exception) as caught:
+                with self.transaction(conn):
+                    self.write(conn, id, 99)
+        self.assertIn("no fencing token for", str(caught.exception))
+        self.assertEqual(self.balance(id), 10)
+
+    def transaction(self, conn):
+        return self.begun(conn)
+
+
+@needs("pymysql")
+class PyMySQL(InMariaDB, Cursors, Guards, unittest.TestCase):
+    base = 100
+    library = "pymysql"
+
+    def connect(self):
+        import contextlib
+        import importlib
+
+        return contextlib.closing(importlib.import_module(self.library).connect(**mariadb_arguments()))
+
+
+@needs("MySQLdb")
+class Mysqlclient(PyMySQL):
+    base = 200
+    library = "MySQLdb"
+
+
+@needs("pymysql")
+class SQLAlchemyMariaDB(InMariaDB, SQLAlchemyConnection):
+    base = 300
+    driver = "mysql+pymysql"
+
+    def setUp(self):
+        import sqlalchemy
+
+        self.engine = sqlalchemy.create_engine(MARIADB._replace(scheme=self.driver).geturl(), future=self.future)
+        self.addCleanup(self.engine.dispose)
+
+    def claim(self, conn, name, token):
+        self.run_sql(conn, "SELECT fencing_claim(:r, :t)", r=name, t=token)
+
+
+@needs("MySQLdb")
+class SQLAlchemySessionMariaDB(SQLAlchemyMariaDB):
+    base = 400
+    future = True
+    driver = "mysql+mysqldb"
+
+    def connect(self):
+        from sqlalchemy.orm import Session
+
+        return Session(self.engine, future=True)
+
+
+@needs("MySQLdb")
+class DjangoMariaDB(InMariaDB, Django):
+    base = 500
+
+    def raw(self):
+        import MySQLdb
+
+        return MySQLdb.connect(**mariadb_arguments())
+
+    def connect(self):
+        import contextlib
+
+        from django.db import connections
+
+        return contextlib.nullcontext(connections["mariadb"])
+
+    def begun(self, conn):
+        from django.db import transaction
+
+        return transaction.atomic(using="mariadb")
 
 
 @needs("psycopg")
@@ -344,8 +444,6 @@ class Unknown(unittest.TestCase):
             with fenced(object(), lease(("accounts/1", 1))):
                 self.fail("it ran")
 
-
-import unittest.mock  # noqa: E402
 
 if __name__ == "__main__":
     unittest.main()

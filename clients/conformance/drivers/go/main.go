@@ -117,7 +117,7 @@ func (d *driver) work(ctx context.Context, o order) line {
 		say(line{Event: "began"})
 		select {
 		case <-ctx.Done():
-			say(line{Event: "told"})
+			say(line{Event: "notified"})
 		case <-time.After(ms(o.WorkMS)):
 		}
 		say(line{Event: "ended"})

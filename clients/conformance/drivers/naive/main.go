@@ -102,7 +102,7 @@ func (o *order) work() string {
 	result := `{"result":"worked"}`
 	select {
 	case <-lost:
-		fmt.Println(`{"event":"told"}`)
+		fmt.Println(`{"event":"notified"}`)
 		result = `{"result":"lost"}`
 	case <-time.After(time.Duration(o.WorkMS) * time.Millisecond):
 	}

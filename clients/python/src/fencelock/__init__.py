@@ -12,12 +12,12 @@
 ``fencelock.aio`` has the same names for asyncio. See README.md.
 """
 
-from ._core import Part, bearer_file
+from ._core import Part, Retry, bearer_file
 from ._lease import current
 from ._sync import Client, Lease, Lock
 from .errors import Denied, FencelockError, Held, LeaseLost, Refused, StaleToken, Unavailable
 
 __all__ = [
-    "Client", "Denied", "FencelockError", "Held", "Lease", "LeaseLost", "Lock", "Part", "Refused", "StaleToken", "Unavailable", "bearer_file", "current",
+    "Client", "Denied", "FencelockError", "Held", "Lease", "LeaseLost", "Lock", "Part", "Refused", "Retry", "StaleToken", "Unavailable", "bearer_file", "current",
 ]
 

@@ -96,6 +96,16 @@ Steps = Generator[Union[Send, Sleep], Optional[_http.Answer], T]
 
 
 @dataclass(frozen=True)
+class Retry:
+    """A call that failed and is repeated. Durations in seconds."""
+
+    error: FencelockError  # of the last try: an Unavailable
+    tries: int  # so far
+    failing: float  # since the first failure
+    pause: float  # before the next try
+
+
+@dataclass(frozen=True)
 class Part:
     """One resource of a lease. The token is the same for the whole life of the lease."""
 
@@ -114,6 +124,7 @@ class Options:
     max_hold: Optional[float] = None
     holder: Optional[str] = None
     metadata: Any = None
+    slots: Optional[int] = None
 
 
 class Grant:
@@ -127,6 +138,7 @@ class Grant:
         of = answer.get("resources") or [answer]
         self.parts = tuple(Part(p["resource"], int(p["fencing_token"]), p.get("fence_proof") or "") for p in of)
         self.name = ", ".join(p.resource for p in self.parts)
+        self.slot = int(answer.get("slot") or 0)
         self.margin = 0.0  # seconds before the end of validity, from which it counts as lost
         self.gone = ""  # why it has ended; "" while it has not
         self.renew(sent, answer)
@@ -161,7 +173,7 @@ class Protocol:
 
     def __init__(
         self, servers: Resources, *, bearer: Bearer, holder: str, timeout: float, patience: float, poll: float,
-        now: Callable[[], float] = time.monotonic,
+        on_retry: Optional[Callable[[Retry], object]] = None, now: Callable[[], float] = time.monotonic,
     ) -> None:
         urls = servers.split(",") if isinstance(servers, str) else servers
         self.servers = tuple(Server.parse(url) for url in urls)
@@ -170,9 +182,8 @@ class Protocol:
         self.now = now
         self.timeout = timeout
         self.poll = float(int(poll))
-        self._bearer, self._holder, self._patience = bearer, holder, patience
+        self._bearer, self._holder, self._patience, self._on_retry = bearer, holder, patience, on_retry
         self._first = 0  # the server that answered last
-        self._contact = -math.inf  # when any server last answered
         self._names: List[List[str]] = [[] for _ in self.servers]  # who answered at each address (Fencelock-Server)
 
     # Calls
@@ -197,16 +208,15 @@ class Protocol:
 
     def _call(
         self, what: str, method: str, path: str, body: Optional[Callable[[int], Mapping[str, Any]]] = None,
-        header: Tuple[Tuple[str, str], ...] = (), *, resource: str = "", wait: Optional["_Wait"] = None, patience: float = math.inf,
-        limit: float = math.inf, deadline: float = math.inf,
+        header: Tuple[Tuple[str, str], ...] = (), *, resource: str = "", tries: Optional["_Tries"] = None, patience: float = math.inf,
+        limit: float = math.inf, deadline: float = math.inf, quiet: bool = False,
     ) -> Steps[Tuple[float, Dict[str, Any]]]:
         """Sends a call until a server answers it for good, or none has for as long as the
         client is patient. Returns when the answered request was sent, and the answer.
 
         Every call may be sent twice: an acquire carries a key, and the others change nothing twice."""
-        wait = wait or _Wait(0, 0)
+        tries = tries or _Tries(0, 0)
         patience = min(patience, self._patience)
-        ambiguous = False  # a try without an answer may have taken effect
         failing = math.inf  # since when tries have failed
         pause = _FIRST_PAUSE
         while True:
@@ -215,7 +225,7 @@ class Protocol:
             for i in range(len(self.servers)):
                 at = (self._first + i) % len(self.servers)
                 sent = self.now()
-                left, kept = wait.of(sent)
+                left, kept = tries.wait(sent)
                 try_limit = min(limit, self.timeout, deadline - sent)
                 if failing < sent:
                     try_limit = min(try_limit, max(patience - (sent - failing), _SHORTEST_LAST))
@@ -225,16 +235,15 @@ class Protocol:
                 if kept < left:
                     headers.append(("Prefer", f"wait={int(kept)}"))  # a poll: it keeps the place in the queue
                 content = body(_ms(left)) if body else None
+                tries.number += 1
                 try:
                     answer = yield self._request(self.servers[at], method, path, content, headers, try_limit + kept, kept)
                     assert answer is not None
                     error = self._judge(what, resource, answer)
                 except NoAnswer as e:
-                    ambiguous = ambiguous or e.sent
+                    tries.ambiguous = tries.ambiguous or e.sent
                     failure = self._unavailable(what, resource, f"{self.servers[at]}: {e}")
-                    wait.poll = min(wait.poll, _SHORT_POLL)
-                    if left and self._contact > failing:
-                        failing = self._contact  # another request got an answer: so will this one
+                    tries.poll = min(tries.poll, _SHORT_POLL)
                 else:
                     self._note(at, answer)
                     if error is None:
@@ -242,11 +251,11 @@ class Protocol:
                         return sent, self._result(what, method, answer)
                     if not isinstance(error, Unavailable):
                         self._first = at
-                        if ambiguous and method == "DELETE" and answer.status == 404:
+                        if tries.ambiguous and method == "DELETE" and answer.status == 404:
                             return sent, {}  # an earlier try did it
                         raise error
                     failure = error
-                    ambiguous = ambiguous or answer.status >= 500
+                    tries.ambiguous = tries.ambiguous or answer.status >= 500
                     if answer.status == 429:
                         retry_after = max(retry_after, _seconds(answer.headers.get("retry-after", "")))
                 failing = min(failing, self.now())
@@ -254,14 +263,14 @@ class Protocol:
             now = self.now()
             if now + delay - failing > patience or now + delay >= deadline:
                 raise failure
+            if self._on_retry and not quiet:
+                self._on_retry(Retry(failure, tries.number, now - failing, delay))
             yield Sleep(delay)
             pause = min(2 * pause, _MAX_PAUSE)
 
     def _note(self, at: int, answer: _http.Answer) -> None:
         """Notes who answered at an address. A name that comes back after another shows that there
         are several servers behind it; one that only changes shows a restart."""
-        if answer.status < 500:
-            self._contact = self.now()
         name, names = answer.headers.get("fencelock-server"), self._names[at]
         if name and name != (names[-1] if names else None) and len(names) < 16:
             names.append(name)
@@ -355,21 +364,39 @@ class Protocol:
         """Seconds until a third of the TTL has passed since validity began."""
         return max(0.0, grant.left + grant.margin - grant.ttl * 2 / 3)
 
+    def look_up(self, lease_id: str) -> Steps[Grant]:
+        sent, answer = yield from self._call("look up", "GET", "/leases/current", None, (("Fencelock-Lease", lease_id),))
+        return Grant(self.now, sent, answer)
+
     def inspect(self, resource: str) -> Steps[Dict[str, Any]]:
-        path = "/locks/" + urllib.parse.quote(checked(resource), safe="")
+        return (yield from self._of_resource("inspect", "GET", resource))
+
+    def break_lock(self, resource: str) -> Steps[None]:
+        yield from self._of_resource("break", "DELETE", resource)
+
+    def _of_resource(self, operation: str, method: str, resource: str) -> Steps[Dict[str, Any]]:
+        name = urllib.parse.quote(checked(resource), safe="")
         # The name once more, where no proxy rewrites it.
-        header = (("Fencelock-Resource", urllib.parse.quote(resource, safe="")),)
-        _, answer = yield from self._call(f"inspect {resource}", "GET", path, None, header, resource=resource)
+        header = (("Fencelock-Resource", name),)
+        _, answer = yield from self._call(f"{operation} {resource}", method, "/locks/" + name, None, header, resource=resource)
         return answer
 
+    def page(self, operation: str, path: str, query: Dict[str, str]) -> Steps[Tuple[Dict[str, Any], Optional[Dict[str, str]]]]:
+        """A page, and the query of the next one; None after the last."""
+        _, answer = yield from self._call(operation, "GET", f"{path}?{urllib.parse.urlencode({'limit': '1000', **query})}")
+        cursor = answer.get("next_cursor")
+        return answer, {**query, "cursor": cursor} if cursor else None
 
-class _Wait:
-    """A wait in the queue: until when, and how long the next request of it may take."""
+
+class _Tries:
+    """How a call has gone so far: until when it waits in the queue, and how long the next request of that wait may take."""
 
     def __init__(self, until: float, poll: float) -> None:
         self.until, self.poll = until, poll
+        self.number = 0
+        self.ambiguous = False  # a try without an answer may have taken effect
 
-    def of(self, now: float) -> Tuple[float, float]:
+    def wait(self, now: float) -> Tuple[float, float]:
         """What is left of the wait, and how much of it one request waits; in seconds."""
         left = math.floor(min(max(0.0, self.until - now), _LONGEST_WAIT) * 1000) / 1000
         return left, min(left, self.poll)
@@ -386,12 +413,14 @@ class Acquisition:
         self._name = ", ".join(checked(n) for n in names)
         self._key = secrets.token_urlsafe(24)
         self._options = options
-        self._tried = False
+        self._tries = _Tries(0, protocol.poll)
         body: Dict[str, Any] = {"resource": names[0]} if len(names) == 1 else {"resources": names}
         if holder:
             body["holder"] = holder
         if options.metadata is not None:
             body["metadata"] = options.metadata
+        if options.slots is not None:
+            body["slots"] = options.slots
         for member, seconds in (("ttl_ms", options.ttl), ("min_hold_ms", options.min_hold), ("max_hold_ms", options.max_hold)):
             if seconds is not None:
                 body[member] = _ms(seconds)
@@ -401,15 +430,15 @@ class Acquisition:
         """Waits in polls that are shorter than what proxies allow; the key keeps the place."""
         p = self._protocol
         seconds = _FOREVER if self._options.wait is None else min(self._options.wait, _FOREVER)
-        wait = _Wait(p.now() + seconds if seconds > 0 else 0.0, p.poll)
-        self._tried = True
+        tries = self._tries
+        tries.until = p.now() + seconds if seconds > 0 else 0.0
         while True:
             try:
-                sent, answer = yield from self._acquire(wait, patience=math.inf if seconds > 0 else _TRY_PATIENCE)
+                sent, answer = yield from self._acquire(tries, patience=math.inf if seconds > 0 else _TRY_PATIENCE)
             except Held:
-                if wait.of(p.now())[0] <= 0:
+                if tries.wait(p.now())[0] <= 0:
                     raise
-                wait.poll = min(2 * wait.poll, p.poll)
+                tries.poll = min(2 * tries.poll, p.poll)
                 yield Sleep(_FIRST_PAUSE)
                 continue
             grant = Grant(p.now, sent, answer)
@@ -418,27 +447,60 @@ class Acquisition:
             yield from p.finish(grant)
             raise p._unavailable(f"acquire {self._name}", self._name, "the grant arrived when it was over; a longer ttl may help")
 
-    def _acquire(self, wait: _Wait, patience: float = math.inf, deadline: float = math.inf) -> Steps[Tuple[float, Dict[str, Any]]]:
+    def _acquire(self, tries: _Tries, patience: float = math.inf, deadline: float = math.inf, quiet: bool = False) -> Steps[Tuple[float, Dict[str, Any]]]:
         def body(wait_ms: int) -> Mapping[str, Any]:
             return {**self._body, "wait_ms": wait_ms} if wait_ms else self._body
 
         return self._protocol._call(
             f"acquire {self._name}", "POST", "/locks", body, (("Idempotency-Key", self._key),),
-            resource=self._name, wait=wait, patience=patience, deadline=deadline,
+            resource=self._name, tries=tries, patience=patience, deadline=deadline, quiet=quiet,
         )
 
+    def in_doubt(self, error: BaseException) -> bool:
+        """Whether a request may have been granted though it ended with this error: it was broken
+        off, or a try of it got no answer."""
+        return self._tries.ambiguous or not isinstance(error, Exception) and self._tries.number > 0
+
     def abandon(self) -> Steps[None]:
-        """Releases what a request that its caller gave up may have been granted, and gives its
-        place in the queue up."""
-        if not self._tried:
-            return
+        """Releases what a request that was given up may have been granted, and gives its place in
+        the queue up."""
         p = self._protocol
         deadline = p.now() + _ABANDON
         try:
-            sent, answer = yield from self._acquire(_Wait(0, 0), deadline=deadline)
+            sent, answer = yield from self._acquire(_Tries(0, 0), deadline=deadline, quiet=True)
             yield from p.release(Grant(p.now, sent, answer), deadline)
         except FencelockError:
             pass  # nothing was granted, or its TTL ends it
+
+
+class Watched:
+    """What a watch has reported of a resource."""
+
+    def __init__(self) -> None:
+        self._last: Tuple[Any, ...] = ()
+        self._newest = 0
+
+    def is_news(self, lock: Optional[Mapping[str, Any]]) -> bool:
+        """Notes a lock, None for an unknown one, and says whether it is to be reported. With few nodes
+        that answer, one may show that was released: tokens never fall."""
+        now: Tuple[Any, ...] = (None,) if lock is None else (lock["held"], lock.get("fencing_token", 0))
+        if lock is not None and lock["held"]:
+            if now[1] < self._newest:
+                return False
+            self._newest = now[1]
+        last, self._last = self._last, now
+        return last != now
+
+
+def again(lost: bool, led: bool, error: Exception) -> bool:
+    """Whether a candidate stands again after an error, dropping it: its lease was lost while it
+    led, or it has not led yet, and the service is unavailable."""
+    return lost or not led and isinstance(error, (Unavailable, LeaseLost))
+
+
+def stand_again() -> float:
+    """Seconds before a candidate stands again."""
+    return random.uniform(_FIRST_PAUSE, 2 * _FIRST_PAUSE)
 
 
 def checked(resource: str) -> str:

@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 import contextvars
+import os
+import threading
 from typing import Generic, Optional, Tuple, TypeVar
 
-from ._core import Grant, Part, lost_error
+from ._core import Grant, Part, Resources, lost_error
 
 
 class LeaseView:
     """A lease that this process holds. Times are seconds on the monotonic clock
     (``time.monotonic``), counted from before the request that got them."""
 
-    def __init__(self, grant: Grant) -> None:
+    def __init__(self, grant: Grant, client: object = None) -> None:
+        self._of: object = client
         self._grant = grant
+        self._inside = 0  # with statements that share it
+        self._counting = threading.Lock()
+
+    def _enter(self) -> bool:
+        """Counts one more with statement in; False if the last one has ended."""
+        with self._counting:
+            if self._inside == 0:
+                return False
+            self._inside += 1
+            return True
+
+    def _leave(self) -> bool:
+        """Counts one out; says whether it was the last."""
+        with self._counting:
+            self._inside -= 1
+            return self._inside == 0
 
     @property
     def resource(self) -> str:
-        """What the lease is of; of several resources, their names with commas between them."""
+        """What the lease is of: with ``slots`` the name of the slot; of several resources, their
+        names with commas between them."""
         return self._grant.name
+
+    @property
+    def slot(self) -> int:
+        """The number of the slot, from 1, of a lease that was acquired with ``slots``; else 0."""
+        return self._grant.slot
 
     @property
     def token(self) -> int:
@@ -94,6 +119,16 @@ class Entered(Generic[L]):
         if self._token is not None:
             _current.reset(self._token)
             self._token = None
+
+
+def joined(client: object, resources: Resources) -> Optional[LeaseView]:
+    """The lease of the same resources and the same client that a with statement around the caller
+    took, counted in; None if there is none."""
+    names = {resources} if isinstance(resources, str) else set(resources)
+    for lease in reversed(_current.get()):
+        if lease._of is client and lease._grant.pid == os.getpid() and {p.resource for p in lease.parts} == names and lease._enter():
+            return lease
+    return None
 
 
 def current() -> LeaseView:

@@ -10,16 +10,18 @@ import socket
 import ssl
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, TypeVar, cast
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, TypeVar, cast
 
 from . import _http
-from ._core import PROBE_EVERY, Bearer, Grant, NoAnswer, Options, Protocol, Resources, Send, Server, Steps, T, lost_error
-from ._lease import Entered, LeaseView
+from ._core import PROBE_EVERY, Bearer, Grant, NoAnswer, Options, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, lost_error, stand_again
+from ._lease import Entered, LeaseView, joined
 from ._names import resource_of
+from .errors import Unavailable
 
 _IDLE = 64  # connections that are kept to each server
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 
 
 class _Stopped(Exception):
@@ -112,8 +114,12 @@ def _shut(sock: socket.socket) -> None:
         pass
 
 
+class _Closed(RuntimeError):
+    """The client was closed."""
+
+
 class _Connections:
-    """The connections of one process, and its alarm."""
+    """The connections of one process, its alarm, and what is done in the background."""
 
     def __init__(self, context: Optional[ssl.SSLContext]) -> None:
         self.pid = os.getpid()
@@ -122,12 +128,39 @@ class _Connections:
         self._lock = threading.Lock()
         self._idle: Dict[Server, List[socket.socket]] = {}
         self._closed = False
+        self._background: Set[threading.Thread] = set()
+
+    def in_background(self, f: Callable[[], object]) -> None:
+        """Does something in a thread that ``finish`` waits for; here if there is none to spare."""
+
+        def run() -> None:
+            try:
+                f()
+            except _Closed:
+                pass
+            finally:
+                with self._lock:
+                    self._background.discard(thread)
+
+        thread = threading.Thread(target=run, name="fencelock background")
+        try:
+            with self._lock:
+                thread.start()
+                self._background.add(thread)
+        except RuntimeError:
+            run()
+
+    def finish(self) -> None:
+        with self._lock:
+            threads = list(self._background)
+        for thread in threads:
+            thread.join()
 
     def take(self, server: Server, deadline: float) -> socket.socket:
         while True:
             with self._lock:
                 if self._closed:
-                    raise RuntimeError("this client is closed")
+                    raise _Closed("this client is closed")
                 idle = self._idle.get(server)
                 sock = idle.pop() if idle else None
             if sock is None:
@@ -208,14 +241,16 @@ class Client:
               requests, which keep the place. Whole seconds, less than the time limits of proxies:
               60 in nginx and most load balancers of clouds, 50 in Debian's HAProxy, 15 in Envoy.
 
+    on_retry  called with a Retry for every try that failed and is repeated, by the thread of the call.
+
     A client may be made before a process forks: the child opens connections of its own.
     """
 
     def __init__(
         self, servers: Resources, *, bearer: Bearer = None, holder: str = "", ssl_context: Optional[ssl.SSLContext] = None,
-        timeout: float = 5.0, patience: float = 10.0, poll: float = 45.0,
+        timeout: float = 5.0, patience: float = 15.0, poll: float = 45.0, on_retry: Optional[Callable[[Retry], object]] = None,
     ) -> None:
-        self._protocol = Protocol(servers, bearer=bearer, holder=holder, timeout=timeout, patience=patience, poll=poll)
+        self._protocol = Protocol(servers, bearer=bearer, holder=holder, timeout=timeout, patience=patience, poll=poll, on_retry=on_retry)
         self._context = ssl_context
         self._pool = _Connections(ssl_context)
 
@@ -229,16 +264,18 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections. Leases that are held end with their TTL."""
+        """Waits for what requests that were given up left to do, at most ten seconds, and closes
+        the connections. Leases that are held end with their TTL."""
         connections = self._connections()
         connections.alarm.close()
+        connections.finish()
         connections.drop(closed=True)
 
     # Leases
 
     def lock(
         self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
-        max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None,
+        max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None, slots: Optional[int] = None,
         margin: Optional[float] = None, on_lost: Optional[Callable[["Lease"], object]] = None,
     ) -> "Lock":
         """A lock for a ``with`` statement, which waits for the lease, keeps it alive in a
@@ -248,14 +285,20 @@ class Client:
         ttl       seconds that the lease lives unless it is extended; None leaves it to the service.
         min_hold  seconds from the grant for which the resource stays taken, though it is released.
         max_hold  seconds from the grant after which the lease is not extended.
+        slots     takes one of so many slots of the resource, which ``lease.resource`` names and
+                  ``lease.slot`` numbers, each with tokens of its own: a semaphore.
         margin    seconds before the end of validity from which it counts as lost; a tenth of the
                   TTL unless set, two thirds at most.
         on_lost   called when the lease is lost, by the thread that keeps it alive: it must not block.
 
         The block should call ``lease.check()`` before each write. At its end it raises
         LeaseLost if the lease was lost meanwhile; an exception of the block's own comes first.
-        Entering raises Held, Unavailable, Denied or Refused."""
-        options = Options(ttl, wait, min_hold, max_hold, holder, metadata)
+        Entering raises Held, Unavailable, Denied or Refused.
+
+        It nests: inside the block, a lock of the same resources and the same client joins the
+        lease instead of waiting for itself, and its options are ignored. The lease is released by
+        the last of them. Another thread does not join, unless it runs in a copy of the block's context."""
+        options = Options(ttl, wait, min_hold, max_hold, holder, metadata, slots)
         return Lock(self, resource, options, margin, on_lost)
 
     def locked(self, resource: str, **options: Any) -> Callable[[F], F]:
@@ -277,24 +320,88 @@ class Client:
 
     def acquire(
         self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
-        max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None,
+        max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None, slots: Optional[int] = None,
     ) -> "Lease":
-        """Takes a lease, as ``lock`` does, that is not kept alive: the caller extends and releases it."""
-        return self._acquire(resource, Options(ttl, wait, min_hold, max_hold, holder, metadata))
+        """Takes a lease, as ``lock`` does, that is not kept alive: the caller extends and releases it.
+        What a request may have been granted whose answer is missing is released in the background."""
+        return self._acquire(resource, Options(ttl, wait, min_hold, max_hold, holder, metadata, slots))
 
     def _acquire(self, resource: Resources, options: Options) -> "Lease":
         acquisition = self._protocol.acquisition(resource, options)
         try:
             return Lease(self, self._run(acquisition.take()))
         except BaseException as e:
-            if not isinstance(e, Exception):  # KeyboardInterrupt: the caller does not want to wait
-                threading.Thread(target=self._run, args=(acquisition.abandon(),), name="fencelock-abandon").start()
+            if acquisition.in_doubt(e):
+                self._connections().in_background(functools.partial(self._run, acquisition.abandon()))
             raise
 
     def inspect(self, resource: str) -> Dict[str, Any]:
         """Whether a resource is held, by which holder, for how much longer, and its queue, as
         ``GET /locks/{resource}`` answers."""
         return self._run(self._protocol.inspect(resource))
+
+    def elect(self, resource: str, lead: Callable[["Lease"], R], **options: Any) -> R:
+        """Stands for the leadership of all that call it for the same resource: who holds its lease
+        leads. It calls ``lead`` with the lease while this process leads; the options are those of
+        ``lock``. To resign, return from ``lead``: elect returns what it returned, or raises what
+        it raised, and the next candidate leads at once.
+
+        When the lease is lost, ``lead`` must return, and should look at ``lease.check()``,
+        ``lease.lost`` or ``lease.wait_lost()`` to learn it. Then, and after an outage, elect stands
+        again, and drops what ``lead`` returned or raised."""
+        while True:
+            led = lost = False
+            try:
+                with self.lock(resource, **options) as lease:
+                    led = True
+                    try:
+                        return lead(lease)
+                    finally:
+                        lost = lease.lost
+            except Exception as e:
+                if not again(lost, led, e):
+                    raise
+            time.sleep(stand_again())
+
+    def watch(self, resource: str, every: float = 1.0) -> Iterator[Optional[Dict[str, Any]]]:
+        """Tells who holds a resource, as ``inspect`` does: now, and after each change; None while
+        it is unknown, because no server answers or there is no quorum. It looks every so many
+        seconds. Tokens never fall; a holder that comes and goes between two looks is left out."""
+        watched = Watched()
+        while True:
+            lock: Optional[Dict[str, Any]] = None
+            try:
+                lock = self.inspect(resource)
+            except Unavailable:
+                pass
+            if watched.is_news(lock):
+                yield lock
+            time.sleep(every)
+
+    def lease(self, lease_id: str) -> "Lease":
+        """Looks up a live lease by its lease id, for a process that works under a lease which another
+        one acquired. Raises LeaseLost if it has ended."""
+        return Lease(self, self._run(self._protocol.look_up(lease_id)))
+
+    def break_lock(self, resource: str) -> None:
+        """Ends the lease of a resource, which is for administrators. Its holder learns it from its
+        next request. Raises Refused of the kind "lock-not-held" if the resource is free."""
+        self._run(self._protocol.break_lock(resource))
+
+    def list(self, prefix: str = "") -> Iterator[Dict[str, Any]]:
+        """The held resources that begin with a prefix, in no particular order, as ``GET /locks``
+        answers. A lock that is taken or released meanwhile may be missed or come twice."""
+        return self._pages(f"list {prefix}", "/locks", {"prefix": prefix}, "locks")
+
+    def history(self, resource: str) -> Iterator[Dict[str, Any]]:
+        """The newest hundred writes and claims of a guarded record, refused ones too, the newest first."""
+        return self._pages(f"history {resource}", "/history", {"resource": resource}, "attempts")
+
+    def _pages(self, operation: str, path: str, query: Dict[str, str], member: str) -> Iterator[Dict[str, Any]]:
+        following: Optional[Dict[str, str]] = query
+        while following is not None:
+            page, following = self._run(self._protocol.page(operation, path, following))
+            yield from page[member]
 
     # Running the protocol
 
@@ -379,7 +486,7 @@ class Lease(LeaseView):
     """A lease of a Client. Safe for use by several threads."""
 
     def __init__(self, client: Client, grant: Grant) -> None:
-        super().__init__(grant)
+        super().__init__(grant, client)
         self._client = client
         self._lost = threading.Event()
         self._guard = threading.Lock()
@@ -464,8 +571,14 @@ class Lock:
     def __enter__(self) -> Lease:
         if self._entered:
             raise RuntimeError("this lock is in use: make one for each with statement")
-        lease = self._client._acquire(self._resource, self._options)
-        lease._keep(self._margin, self._on_lost)
+        lease = cast(Optional[Lease], joined(self._client, self._resource))
+        if lease is None:
+            lease = self._client._acquire(self._resource, self._options)
+            lease._inside = 1
+            lease._keep(self._margin, self._on_lost)
+        elif lease.lost:
+            why = self._left(lease)
+            raise lost_error(lease._grant, why)
         self._entered = Entered(lease)
         return lease
 
@@ -473,6 +586,13 @@ class Lock:
         assert self._entered
         entered, self._entered = self._entered, None
         entered.leave()
-        why = entered.lease._finish()
+        why = self._left(entered.lease)
         if why and kind is None:
             raise lost_error(entered.lease._grant, why)
+
+    @staticmethod
+    def _left(lease: Lease) -> str:
+        """Counts a with statement out, and releases the lease with the last. Returns why it was lost, or ""."""
+        if lease._leave():
+            return lease._finish()
+        return "" if lease._released else lease._grant.why_lost()

@@ -16,23 +16,27 @@ import functools
 import ssl
 import sys
 import time
-from typing import Any, Awaitable, Callable, Dict, List, Optional, Set, Tuple, TypeVar, cast
+from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Set, Tuple, TypeVar, cast
 
 from . import _http
-from ._core import PROBE_EVERY, Bearer, Grant, NoAnswer, Options, Part, Protocol, Resources, Send, Server, Steps, T, bearer_file, lost_error
-from ._lease import Entered, LeaseView, current
+from ._core import (
+    PROBE_EVERY, Bearer, Grant, NoAnswer, Options, Part, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, bearer_file, lost_error,
+    stand_again,
+)
+from ._lease import Entered, LeaseView, current, joined
 from ._names import resource_of
 from .errors import Denied, FencelockError, Held, LeaseLost, Refused, StaleToken, Unavailable
 from .guard import afenced as fenced
 
 __all__ = [
-    "Client", "Denied", "FencelockError", "Held", "Lease", "LeaseLost", "Lock", "Part", "Refused", "StaleToken", "Unavailable", "bearer_file", "current",
+    "Client", "Denied", "FencelockError", "Held", "Lease", "LeaseLost", "Lock", "Part", "Refused", "Retry", "StaleToken", "Unavailable", "bearer_file", "current",
     "fenced",
 ]
 
 _IDLE = 64  # connections that are kept to each server
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
+R = TypeVar("R")
 _Connection = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -43,9 +47,9 @@ class Client:
 
     def __init__(
         self, servers: Resources, *, bearer: Bearer = None, holder: str = "", ssl_context: Optional[ssl.SSLContext] = None,
-        timeout: float = 5.0, patience: float = 10.0, poll: float = 45.0,
+        timeout: float = 5.0, patience: float = 15.0, poll: float = 45.0, on_retry: Optional[Callable[[Retry], object]] = None,
     ) -> None:
-        self._protocol = Protocol(servers, bearer=bearer, holder=holder, timeout=timeout, patience=patience, poll=poll)
+        self._protocol = Protocol(servers, bearer=bearer, holder=holder, timeout=timeout, patience=patience, poll=poll, on_retry=on_retry)
         self._context = ssl_context
         self._idle: Dict[Server, List[_Connection]] = {}
         self._loop: Optional[asyncio.AbstractEventLoop] = None
@@ -77,12 +81,12 @@ class Client:
 
     def lock(
         self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
-        max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None,
+        max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None, slots: Optional[int] = None,
         margin: Optional[float] = None, on_lost: Optional[Callable[["Lease"], object]] = None,
     ) -> "Lock":
         """A lock for an ``async with`` statement; the options are those of ``fencelock.Client.lock``.
         When the lease is lost the task is cancelled where it is, and the statement raises LeaseLost."""
-        options = Options(ttl, wait, min_hold, max_hold, holder, metadata)
+        options = Options(ttl, wait, min_hold, max_hold, holder, metadata, slots)
         return Lock(self, resource, options, margin, on_lost)
 
     def locked(self, resource: str, **options: Any) -> Callable[[F], F]:
@@ -102,25 +106,79 @@ class Client:
 
     async def acquire(
         self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
-        max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None,
+        max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None, slots: Optional[int] = None,
     ) -> "Lease":
         """Takes a lease that is not kept alive: the caller extends and releases it. A caller that
-        is cancelled returns at once; what its request was granted is released in the background."""
-        return await self._acquire(resource, Options(ttl, wait, min_hold, max_hold, holder, metadata))
+        is cancelled returns at once; what a request may have been granted whose answer is missing is released in the background."""
+        return await self._acquire(resource, Options(ttl, wait, min_hold, max_hold, holder, metadata, slots))
 
     async def _acquire(self, resource: Resources, options: Options) -> "Lease":
         acquisition = self._protocol.acquisition(resource, options)
         try:
             return Lease(self, await self._run(acquisition.take()))
-        except asyncio.CancelledError:
-            task = asyncio.get_running_loop().create_task(self._run(acquisition.abandon()))
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
+        except BaseException as e:
+            if acquisition.in_doubt(e):
+                task = asyncio.get_running_loop().create_task(self._run(acquisition.abandon()))
+                self._background.add(task)
+                task.add_done_callback(self._background.discard)
             raise
 
     async def inspect(self, resource: str) -> Dict[str, Any]:
         """As ``fencelock.Client.inspect``."""
         return await self._run(self._protocol.inspect(resource))
+
+    async def elect(self, resource: str, lead: Callable[["Lease"], Awaitable[R]], **options: Any) -> R:
+        """As ``fencelock.Client.elect``; ``lead`` is a coroutine function, which is cancelled when
+        the lease is lost."""
+        while True:
+            led = lost = False
+            try:
+                async with self.lock(resource, **options) as lease:
+                    led = True
+                    try:
+                        return await lead(lease)
+                    finally:
+                        lost = lease.lost
+            except Exception as e:
+                if not again(lost, led, e):
+                    raise
+            await asyncio.sleep(stand_again())
+
+    async def watch(self, resource: str, every: float = 1.0) -> AsyncIterator[Optional[Dict[str, Any]]]:
+        """As ``fencelock.Client.watch``, for ``async for``."""
+        watched = Watched()
+        while True:
+            lock: Optional[Dict[str, Any]] = None
+            try:
+                lock = await self.inspect(resource)
+            except Unavailable:
+                pass
+            if watched.is_news(lock):
+                yield lock
+            await asyncio.sleep(every)
+
+    async def lease(self, lease_id: str) -> "Lease":
+        """As ``fencelock.Client.lease``."""
+        return Lease(self, await self._run(self._protocol.look_up(lease_id)))
+
+    async def break_lock(self, resource: str) -> None:
+        """As ``fencelock.Client.break_lock``."""
+        await self._run(self._protocol.break_lock(resource))
+
+    def list(self, prefix: str = "") -> AsyncIterator[Dict[str, Any]]:
+        """As ``fencelock.Client.list``, for ``async for``."""
+        return self._pages(f"list {prefix}", "/locks", {"prefix": prefix}, "locks")
+
+    def history(self, resource: str) -> AsyncIterator[Dict[str, Any]]:
+        """As ``fencelock.Client.history``, for ``async for``."""
+        return self._pages(f"history {resource}", "/history", {"resource": resource}, "attempts")
+
+    async def _pages(self, operation: str, path: str, query: Dict[str, str], member: str) -> AsyncIterator[Dict[str, Any]]:
+        following: Optional[Dict[str, str]] = query
+        while following is not None:
+            page, following = await self._run(self._protocol.page(operation, path, following))
+            for each in page[member]:
+                yield each
 
     # Running the protocol
 
@@ -245,11 +303,12 @@ class Lease(LeaseView):
     """A lease of a Client, for the tasks of its event loop."""
 
     def __init__(self, client: Client, grant: Grant) -> None:
-        super().__init__(grant)
+        super().__init__(grant, client)
         self._client = client
         self._released = False
         self._alarm: Optional[asyncio.TimerHandle] = None
         self._keeper: Optional["asyncio.Task[None]"] = None
+        self._locks: List["Lock"] = []  # one for each task that works under it
 
     async def extend(self) -> None:
         """As ``fencelock.Lease.extend``."""
@@ -261,13 +320,14 @@ class Lease(LeaseView):
         await self._client._run(self._client._protocol.release(self._grant))
         self._grant.gone, self._released = "it was released", True
 
-    def _keep(self, margin: Optional[float], tell: Callable[[], None]) -> None:
+    def _keep(self, margin: Optional[float]) -> None:
         grant = self._grant
         grant.margin = grant.ttl / 10 if margin is None else min(margin, grant.ttl * 2 / 3)
 
         async def keep() -> None:
             grant.gone = await self._client._run(self._client._protocol.keep(grant))
-            tell()
+            for lock in tuple(self._locks):
+                lock._notify(self)
 
         def start() -> None:
             self._keeper = loop.create_task(keep())
@@ -305,19 +365,37 @@ class Lock:
     async def __aenter__(self) -> Lease:
         if self._entered:
             raise RuntimeError("this lock is in use: make one for each async with statement")
-        lease = await self._client._acquire(self._resource, self._options)
-        self._working, self._cancelled = asyncio.current_task(), False
-        lease._keep(self._margin, lambda: self._tell(lease))
+        lease = cast(Optional[Lease], joined(self._client, self._resource))
+        if lease is None:
+            lease = await self._client._acquire(self._resource, self._options)
+            lease._inside = 1
+            lease._keep(self._margin)
+        elif lease.lost:
+            raise lost_error(lease._grant, await self._left(lease))
+        else:
+            self._on_lost = None  # its options are ignored
+        task, self._cancelled = asyncio.current_task(), False
+        if all(lock._working is not task for lock in lease._locks):
+            self._working = task
+            lease._locks.append(self)
         self._entered = Entered(lease)
         return lease
 
-    def _tell(self, lease: Lease) -> None:
+    def _notify(self, lease: Lease) -> None:
         """Cancels the work, once."""
         if self._working and not self._cancelled:
             self._cancelled = True
             self._working.cancel()
         if self._on_lost:
             self._on_lost(lease)
+
+    async def _left(self, lease: Lease) -> str:
+        """Counts a statement out, and releases the lease with the last. Returns why it was lost, or ""."""
+        if self in lease._locks:
+            lease._locks.remove(self)
+        if lease._leave():
+            return await lease._finish()
+        return "" if lease._released else lease._grant.why_lost()
 
     async def __aexit__(self, kind: Optional[type], error: Optional[BaseException], *exc: object) -> None:
         assert self._entered
@@ -327,6 +405,6 @@ class Lock:
         if self._cancelled and sys.version_info >= (3, 11) and self._working and self._working.uncancel() > 0:
             ours = False  # another cancelled the task, too
         self._working = None
-        why = await entered.lease._finish()
+        why = await self._left(entered.lease)
         if why and (kind is None or ours):
             raise lost_error(entered.lease._grant, why) from error

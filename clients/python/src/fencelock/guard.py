@@ -1,4 +1,4 @@
-"""Presents a lease's token to the guard in Postgres (docs/reference/guard.md).
+"""Presents a lease's token to the guard in Postgres (docs/reference/guard.md) or MariaDB (docs/reference/guard-mariadb.md).
 
     with client.lock("accounts/1") as lease:
         with fenced(conn, lease):
@@ -9,8 +9,8 @@ The block is one transaction. It claims with the token before anything else, so 
 reads is at least as new as the last write of any earlier holder, and commits at its end. A
 token that is stale raises StaleToken, and nothing is written.
 
-``conn`` is a connection of psycopg 3, of psycopg2 (2.9 and newer), of SQLAlchemy (also a
-Session), or of Django (``django.db.connection``). It must not be in a transaction.
+``conn`` is a connection of psycopg 3, of psycopg2 (2.9 and newer), of PyMySQL, of mysqlclient, of
+SQLAlchemy (also a Session), or of Django (``django.db.connection``). It must not be in a transaction.
 ``afenced`` (``fencelock.aio.fenced``) takes psycopg's AsyncConnection, and SQLAlchemy's
 AsyncConnection and AsyncSession.
 """
@@ -21,14 +21,16 @@ import asyncio
 import contextlib
 import importlib
 import json
-from typing import Any, AsyncIterator, Callable, Iterator, List, Optional, Tuple
+import math
+import re
+from typing import Any, AsyncIterator, Callable, Iterator, List, NamedTuple, Optional, Tuple
 
 from ._core import Part
 from ._lease import LeaseView
 from .errors import StaleToken
 
-_STALE = "LK001"
-_WAITED_TOO_LONG = "55P03"  # lock_not_available
+_STALE = ("LK001", 31001)  # the SQLSTATE in Postgres, and MariaDB's error number
+_WAITED_TOO_LONG = ("55P03", 1205)  # lock_not_available, ER_LOCK_WAIT_TIMEOUT
 _ACTIVE = 1  # libpq's state of a connection with a statement under way
 
 
@@ -38,17 +40,19 @@ def fenced(conn: Any, lease: LeaseView) -> Iterator[Any]:
 
     Raises LeaseLost if the lease is lost, at the beginning or before the commit; nothing is
     written then. StaleToken if the guard has seen a larger token: never repeat it, acquire again.
-    The transaction's lock_timeout is what the lease was valid for when it began, and its
-    idle_in_transaction_session_timeout is the TTL.
+    In Postgres the transaction's lock_timeout is what the lease was valid for when it began, and its
+    idle_in_transaction_session_timeout is the TTL; in MariaDB the claim waits no longer than that.
     Other errors as the driver gives them: SQLSTATE 40001, 40P01 and 55P03 may be repeated while the
-    lease is held. After an error of the commit itself the transaction may have taken effect."""
+    lease is held, and MariaDB's 1020, 1205 and 1213. After an error of the commit itself the transaction may have taken effect."""
     lease.check()
-    begin, execute = _adapter(conn)
+    begin, execute, guard = _adapter(conn)
     try:
         with begin():
             for part in lease.parts:
-                execute(*_claim(part, lease))
+                execute(*guard.claim(part, lease))
             yield conn
+            if guard.forget:
+                execute(guard.forget, [])
             lease.check()
     except Exception as e:
         _translate(e, lease)
@@ -59,13 +63,15 @@ def fenced(conn: Any, lease: LeaseView) -> Iterator[Any]:
 async def afenced(conn: Any, lease: LeaseView) -> AsyncIterator[Any]:
     """``fenced`` for connections on asyncio."""
     lease.check()
-    begin, execute = _adapter(conn)
+    begin, execute, guard = _adapter(conn)
     try:
         async with begin():
             try:
                 for part in lease.parts:
-                    await execute(*_claim(part, lease))
+                    await execute(*guard.claim(part, lease))
                 yield conn
+                if guard.forget:
+                    await execute(guard.forget, [])
                 lease.check()
             except asyncio.CancelledError:
                 # A statement that was cancelled may still run: its transaction must not stay open.
@@ -81,7 +87,14 @@ Begin = Callable[[], Any]  # gives a context manager
 Execute = Callable[[str, List[Any]], Any]
 
 
-def _claim(part: Part, lease: LeaseView) -> Tuple[str, List[Any]]:
+class _Guard(NamedTuple):
+    """How a kind of database claims, and what takes the claim from the connection before the commit."""
+
+    claim: Callable[[Part, LeaseView], Tuple[str, List[Any]]]
+    forget: str
+
+
+def _claim_in_postgres(part: Part, lease: LeaseView) -> Tuple[str, List[Any]]:
     """Claims, and sees to it that nothing in the transaction waits for a lock when the lease
     may have ended, and that a holder which hangs in it does not hold up the next one."""
     milliseconds = max(1, int(lease.validity * 1000))
@@ -92,51 +105,86 @@ def _claim(part: Part, lease: LeaseView) -> Tuple[str, List[Any]]:
     return f"SELECT set_config('lock_timeout', %s, true), set_config('idle_in_transaction_session_timeout', %s, true), {claim}", values
 
 
-def _adapter(conn: Any) -> Tuple[Begin, Execute]:
+def _claim_in_mariadb(part: Part, lease: LeaseView) -> Tuple[str, List[Any]]:
+    seconds = max(1, math.ceil(lease.validity))
+    return "SET STATEMENT innodb_lock_wait_timeout = %s FOR SELECT fencing_claim(%s, %s)", [seconds, part.resource, part.token]
+
+
+_POSTGRES = _Guard(_claim_in_postgres, "")
+_MARIADB = _Guard(_claim_in_mariadb, "SET @fencing_claimer = NULL")
+
+
+def _of(kind: str) -> _Guard:
+    return _MARIADB if kind in ("mysql", "mariadb") else _POSTGRES
+
+
+def _adapter(conn: Any) -> Tuple[Begin, Execute, _Guard]:
     """How a driver's connection begins a transaction, and runs a statement in it."""
     library = type(conn).__module__.partition(".")[0]
     adapter = _ADAPTERS.get(library)
     if adapter is None:
         raise TypeError(f"fenced knows no connections of {library}: run SELECT fencing.claim(resource, token) first in a transaction of yours")
-    begin, execute, idle = adapter(conn)
+    begin, execute, idle, guard = adapter(conn)
     if not idle:
         raise RuntimeError("the connection is in a transaction already: what it has read may be older than the claim")
-    return begin, execute
+    return begin, execute, guard
 
 
-def _psycopg(conn: Any) -> Tuple[Begin, Execute, bool]:
-    return conn.transaction, conn.execute, conn.info.transaction_status == 0
+Adapted = Tuple[Begin, Execute, bool, _Guard]
 
 
-def _psycopg2(conn: Any) -> Tuple[Begin, Execute, bool]:
-    def execute(sql: str, values: List[Any]) -> None:
+def _with_cursor(conn: Any) -> Execute:
+    def execute(sql: str, values: List[Any]) -> Any:
         with conn.cursor() as cursor:
             cursor.execute(sql, values)
+            return cursor.fetchone() if cursor.description else None
 
-    return lambda: conn, execute, conn.info.transaction_status == 0
+    return execute
 
 
-def _sqlalchemy(conn: Any) -> Tuple[Begin, Execute, bool]:
+def _psycopg(conn: Any) -> Adapted:
+    return conn.transaction, conn.execute, conn.info.transaction_status == 0, _POSTGRES
+
+
+def _psycopg2(conn: Any) -> Adapted:
+    return lambda: conn, _with_cursor(conn), conn.info.transaction_status == 0, _POSTGRES
+
+
+def _mysql(conn: Any) -> Adapted:
+    execute = _with_cursor(conn)
+
+    @contextlib.contextmanager
+    def transaction() -> Iterator[None]:
+        conn.begin()
+        try:
+            yield
+        except BaseException:
+            conn.rollback()
+            raise
+        conn.commit()
+
+    (busy,) = execute("SELECT @@in_transaction", [])
+    return transaction, execute, not busy, _MARIADB
+
+
+def _sqlalchemy(conn: Any) -> Adapted:
     text = importlib.import_module("sqlalchemy").text
 
     def execute(sql: str, values: List[Any]) -> Any:
         names = [f"v{i}" for i in range(len(values))]
         return conn.execute(text(sql % tuple(f":{n}" for n in names)), dict(zip(names, values)))
 
-    return conn.begin, execute, not conn.in_transaction()
+    dialect = getattr(conn, "dialect", None) or conn.get_bind().dialect
+    return conn.begin, execute, not conn.in_transaction(), _of(dialect.name)
 
 
-def _django(conn: Any) -> Tuple[Begin, Execute, bool]:
+def _django(conn: Any) -> Adapted:
     atomic = importlib.import_module("django.db.transaction").atomic
-
-    def execute(sql: str, values: List[Any]) -> None:
-        with conn.cursor() as cursor:
-            cursor.execute(sql, values)
-
-    return lambda: atomic(using=conn.alias, durable=True), execute, True  # durable refuses a transaction around it
+    begin = lambda: atomic(using=conn.alias, durable=True)  # noqa: E731 - durable refuses a transaction around it
+    return begin, _with_cursor(conn), True, _of(conn.vendor)
 
 
-_ADAPTERS = {"psycopg": _psycopg, "psycopg2": _psycopg2, "sqlalchemy": _sqlalchemy, "django": _django}
+_ADAPTERS = {"psycopg": _psycopg, "psycopg2": _psycopg2, "pymysql": _mysql, "MySQLdb": _mysql, "sqlalchemy": _sqlalchemy, "django": _django}
 
 
 def _translate(error: Optional[BaseException], lease: LeaseView) -> None:
@@ -144,17 +192,24 @@ def _translate(error: Optional[BaseException], lease: LeaseView) -> None:
     it was made from has that SQLSTATE."""
     first = error
     while error is not None:
-        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-        if state == _STALE:
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or next(iter(error.args), None)
+        if state in _STALE:
             raise _stale(error, lease) from first
-        if state == _WAITED_TOO_LONG:
+        if state in _WAITED_TOO_LONG:
             lease.check()
         error = getattr(error, "orig", None) or error.__cause__
+
+
+_STALE_IN_MARIADB = re.compile(r"(?s)stale fencing token for '(.*)': presented (\d+), highest seen (\d+)$")
 
 
 def _stale(error: BaseException, lease: LeaseView) -> StaleToken:
     stale = StaleToken(f"the token of {lease.resource} is stale: stop, and acquire again")
     stale.resource = lease.resource
+    said = _STALE_IN_MARIADB.match(str(error.args[-1])) if error.args else None
+    if said:
+        stale.resource, stale.presented, stale.highest = said[1], int(said[2]), int(said[3])
+        return stale
     with contextlib.suppress(ValueError, TypeError, AttributeError):
         detail = json.loads(error.diag.message_detail)  # type: ignore[attr-defined]
         stale.resource, stale.presented, stale.highest = detail["resource"], detail["presented"], detail["highest"]

@@ -1,0 +1,161 @@
+// Package faults runs a client in any language against real servers, while they, a node
+// and the processes of the client are killed, frozen and started again, and judges what it did.
+//
+// A worker is a program over the client that deposits into guarded accounts under locks.
+// It is called with the servers' URLs, the number of deposits that it makes at the same time, and the TTL in
+// milliseconds; DATABASE_URL names the database. For each deposit it takes the lock "accounts/n" of one of the
+// accounts 1 to 5, works for a while, claims, inserts a row into effects (id, account), and adds 1 to the
+// account's balance, which it has read. When its standard input ends it comes to its end. It writes lines of JSON:
+//
+//	{"effect": id}                          a deposit that was committed
+//	{"work": [account, begin, end, until, starved], "at": what}
+//	                                        it worked on an account until the end, under a lease that was valid until then; seconds on the
+//	                                        machine's monotonic clock; of what is between until and end, its threads waited so long for a processor;
+//	                                        and what it did last
+//	{"errors": {…}, "leaks": {…}}           at its end: the errors by name, and how many threads, sockets, … are left
+//
+// A process that gets no processor stops its work when it runs again: no client can do
+// better, and the guard refuses what it writes. Linux counts for each thread how long it
+// was ready to run and did not (the second number of /proc/self/task/*/schedstat); that is
+// not taken for the client's.
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/storage/pgguard"
+)
+
+// Accounts makes a database with a protected table of a thousand accounts, shop.accounts (id, balance).
+func Accounts(t *testing.T) (url string) {
+	t.Helper()
+	url = testenv.Postgres(t).OwnerURL()
+	if err := pgguard.Install(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		"CREATE SCHEMA shop",
+		"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = shop', current_database()); END $$",
+		"CREATE TABLE shop.accounts (id int PRIMARY KEY, balance bigint NOT NULL)",
+		"INSERT INTO shop.accounts SELECT n, 0 FROM generate_series(1, 1000) n",
+		"SELECT fencing.protect('shop.accounts', $$'accounts/' || id$$)",
+	} {
+		execSQL(t, url, sql)
+	}
+	return url
+}
+
+func execSQL(t *testing.T, url, sql string) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// workTTL is that of the workers' leases.
+const workTTL = 3 * time.Second
+
+// Run runs the commands as workers for a time, in an environment. The guard loses no deposit and doubles none,
+// no work outlives its lease by 100 ms in which its process could run, no two workers are at one account, and nothing that
+// the workers count is left at their end.
+func Run(t *testing.T, d time.Duration, commands [][]string, env ...string) {
+	t.Helper()
+	testenv.NeedsServer(t)
+	database := Accounts(t)
+	execSQL(t, database, "CREATE TABLE shop.effects (id text PRIMARY KEY, account int NOT NULL)")
+	s := startStand(t)
+	book := &book{effects: map[string]bool{}}
+	var workers []*worker
+	for _, command := range commands {
+		command = append(slices.Clip(command), s.urls(), "6", fmt.Sprint(workTTL.Milliseconds()))
+		workers = append(workers, startWorker(t, book, command, append(env, "DATABASE_URL="+database)))
+	}
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		s.fault(t, workers)
+	}
+	t.Logf("faults: %v", s.faults)
+	for _, w := range workers {
+		w.end(t)
+	}
+	book.judge(t, database, len(workers))
+}
+
+// stand is two servers on three nodes.
+type stand struct {
+	servers []*Server
+	nodes   []*testenv.Redis
+	faults  map[string]int
+}
+
+func startStand(t *testing.T) *stand {
+	t.Helper()
+	s := &stand{nodes: testenv.StartRedisN(t, 3), faults: map[string]int{}}
+	var nodes []string
+	for _, n := range s.nodes {
+		nodes = append(nodes, n.URL())
+	}
+	bin := build(t)
+	for range 2 {
+		s.servers = append(s.servers, startServer(t, bin,
+			"FENCELOCK_REDIS_ADDRS="+strings.Join(nodes, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_DATA=", "FENCELOCK_MAX_TTL=5s", "FENCELOCK_NODE_TIMEOUT=100ms",
+			"FENCELOCK_DEFAULT_TTL=5s", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0",
+		))
+	}
+	return s
+}
+
+func (s *stand) urls() string {
+	return "http://" + s.servers[0].address + ",http://" + s.servers[1].address
+}
+
+// fault does one thing, and undoes it.
+func (s *stand) fault(t *testing.T, workers []*worker) {
+	t.Helper()
+	server := s.servers[rand.IntN(len(s.servers))]
+	down := time.Duration(rand.IntN(2500)) * time.Millisecond
+	kinds := []struct {
+		name string
+		do   func()
+	}{
+		{"a server is killed", func() { server.kill(); time.Sleep(down); server.start(t) }},
+		{"both servers are killed", func() {
+			for _, each := range s.servers {
+				each.kill()
+			}
+			time.Sleep(down / 2)
+			for _, each := range s.servers {
+				each.start(t)
+			}
+		}},
+		{"a server is frozen", func() { server.signal(t, syscall.SIGSTOP); time.Sleep(2 * down); server.signal(t, syscall.SIGCONT) }},
+		{"both servers are frozen for longer than a lease lives", func() {
+			for _, each := range s.servers {
+				each.signal(t, syscall.SIGSTOP)
+			}
+			time.Sleep(workTTL + down)
+			for _, each := range s.servers {
+				each.signal(t, syscall.SIGCONT)
+			}
+		}},
+		{"a node is killed", func() { s.nodes[0].Kill(); time.Sleep(down); s.nodes[0].Restart() }},
+		{"a worker is killed", func() { workers[rand.IntN(len(workers))].killed(t) }},
+	}
+	kind := kinds[rand.IntN(len(kinds))]
+	s.faults[kind.name]++
+	kind.do()
+	time.Sleep(time.Duration(1000+rand.IntN(2000)) * time.Millisecond)
+}

@@ -1,0 +1,144 @@
+"""Elections, watches and slots, of both clients."""
+
+import asyncio
+import threading
+
+from fencelock import Client, Denied, LeaseLost, Unavailable, aio
+
+from .test_client import ServiceCase
+
+GONE = {"POST /leases/current/extend": (404, "lease-not-held")}
+
+
+class Elect(ServiceCase):
+    def setUp(self):
+        super().setUp()
+        self.client = Client(self.service.url, timeout=2, patience=0)
+        self.addCleanup(self.client.close)
+
+    def test_who_returns_has_resigned(self):
+        self.assertEqual(self.client.elect("r", lambda lease: lease.token), 1)
+        with self.assertRaises(ZeroDivisionError):
+            self.client.elect("r", lambda lease: 1 / 0)
+        self.assertEqual(self.methods(), [("POST", "/locks"), ("DELETE", "/leases/current")] * 2)
+
+    def test_a_lost_leader_stands_again(self):
+        tokens = []
+
+        def lead(lease):
+            tokens.append(lease.token)
+            if len(tokens) == 3:
+                return "resigned"
+            self.service.refuse.update(GONE)
+            self.assertTrue(lease.wait_lost(5))
+            self.service.refuse.clear()
+            if len(tokens) == 2:
+                raise ZeroDivisionError("the loss is behind it")
+
+        self.assertEqual(self.client.elect("r", lead, ttl=0.3), "resigned")
+        self.assertEqual(tokens, [1, 2, 3])
+
+    def test_an_outage_ends_no_candidacy(self):
+        self.service.refuse["POST /locks"] = (503, "no-quorum")
+        threading.Timer(0.5, self.service.refuse.clear).start()
+        self.assertEqual(self.client.elect("r", lambda lease: lease.token), 1)
+        self.assertGreater(len(self.methods()), 3)
+
+    def test_what_no_repetition_mends_ends_it(self):
+        self.service.refuse["POST /locks"] = (403, "forbidden")
+        with self.assertRaises(Denied):
+            self.client.elect("r", lambda lease: None)
+        self.service.refuse.clear()
+
+        def unavailable(lease):
+            raise Unavailable("another service")
+
+        with self.assertRaises(Unavailable):  # of the work, which is not the election's to repeat
+            self.client.elect("r", unavailable)
+
+    def test_on_asyncio(self):
+        tokens = []
+
+        async def lead(lease):
+            tokens.append(lease.token)
+            if len(tokens) == 2:
+                return "resigned"
+            self.service.refuse.update(GONE)
+            try:
+                await asyncio.sleep(5)
+            finally:
+                self.service.refuse.clear()
+
+        async def run():
+            async with aio.Client(self.service.url, timeout=2, patience=0) as client:
+                self.assertEqual(await client.elect("r", lead, ttl=0.3), "resigned")
+                with self.assertRaises(LeaseLost):
+                    await client.elect("r", self.lose)
+                candidate = asyncio.ensure_future(client.elect("r", lambda lease: asyncio.sleep(60)))
+                await asyncio.sleep(0.1)
+                candidate.cancel()
+                with self.assertRaises(asyncio.CancelledError):
+                    await candidate
+
+        asyncio.run(run())
+        self.assertEqual(tokens, [1, 2])
+        self.assertEqual(self.methods()[-1], ("DELETE", "/leases/current"))
+
+    async def lose(self, lease):
+        raise LeaseLost("of another resource")
+
+
+FREE = {"resource": "r", "held": False}
+
+
+def held(token):
+    return {"resource": "r", "held": True, "fencing_token": token, "holder": "h", "held_ms": 5}
+
+
+class Watch(ServiceCase):
+    # The lock that a minority of nodes still shows (6 after 7) and what has not changed are not told.
+    looks = [FREE, FREE, held(7), held(7), held(6), None, None, held(7), held(8), FREE]
+    told = [FREE, held(7), None, held(7), held(8), FREE]
+
+    def look(self, looks):
+        lock = looks.pop(0)
+        if lock is None:
+            raise Unavailable("no server")
+        return lock
+
+    def test_changes_are_told(self):
+        looks = list(self.looks)
+        with Client(self.service.url) as client:
+            client.inspect = lambda resource: self.look(looks)
+            watch = client.watch("r", every=0.001)
+            self.assertEqual([next(watch) for _ in self.told], self.told)
+
+    def test_on_asyncio(self):
+        looks = list(self.looks)
+
+        async def run():
+            async def inspect(resource):
+                return self.look(looks)
+
+            async with aio.Client(self.service.url) as client:
+                client.inspect = inspect
+                watch = client.watch("r", every=0.001)
+                self.assertEqual([await watch.__anext__() for _ in self.told], self.told)
+
+        asyncio.run(run())
+
+    def test_a_refusal_ends_it(self):
+        self.service.refuse["GET /locks/r"] = (403, "forbidden")
+        with Client(self.service.url) as client, self.assertRaises(Denied):
+            next(client.watch("r"))
+
+
+class Slots(ServiceCase):
+    def test_slots_are_asked_for(self):
+        with Client(self.service.url) as client:
+            with client.lock("jobs", slots=3) as lease:
+                self.assertEqual(lease.slot, 0)  # this service has none
+            client.acquire("jobs", slots=2).release()
+            client.acquire("jobs").release()
+        asked = [call[2].get("slots") for call in self.service.calls if call[1] == "/locks"]
+        self.assertEqual(asked, [3, 2, None])
