@@ -1,0 +1,326 @@
+"use strict";
+Object.defineProperty(exports, "__esModule", { value: true });
+exports.Client = void 0;
+const calls_js_1 = require("./calls.js");
+const clock_js_1 = require("./clock.js");
+const errors_js_1 = require("./errors.js");
+const key_js_1 = require("./key.js");
+const lease_js_1 = require("./lease.js");
+const tries_js_1 = require("./tries.js");
+const watched_js_1 = require("./watched.js");
+const TRY_PATIENCE = 2000; // of an acquire that does not wait, so that it answers soon
+const ABANDON = 10000; // to release what a request that was given up may have been granted
+/** Talks to one lock service through any of its servers. */
+class Client {
+    #calls;
+    #holder;
+    #closed;
+    #scopes = new Set(); // of waits and work, which close ends
+    #busy = 0; // what close waits for
+    #idle = []; // called when nothing is busy any more
+    #sessions = new Map(); // which another do may join
+    /** `servers` are URLs: several in an array, or with commas between them. When one does not
+     * answer, the next is asked. */
+    constructor(servers, options = {}) {
+        const { bearer, holder = '', timeout = 5000, patience = 15000, poll = 45000, onRetry, fetch = globalThis.fetch.bind(globalThis) } = options;
+        this.#calls = new calls_js_1.Calls({ servers, bearer, timeout, patience, poll, onRetry, fetch });
+        this.#holder = holder;
+    }
+    /** Runs work under a lease, keeps it alive meanwhile, and releases it. With several resources it takes all or none.
+     *
+     * The signal that work gets is aborted with LeaseLost when the lease is lost, a margin before its
+     * validity ends; with the reason of `options.signal` when that is aborted; with Closed by `close`.
+     * `do` waits for the work to end in any case, and then releases the lease.
+     *
+     * It nests: with the signal that work got as `options.signal`, and the same resources, it joins the
+     * lease instead of waiting for itself, and its other options are ignored. A slot of a resource and the
+     * resource itself are not the same.
+     *
+     * It resolves to what work does. It rejects with LeaseLost if the lease was lost meanwhile, unless work
+     * rejected with an error of its own; with Held, Unavailable, Denied or Refused if there was no lease. */
+    async do(resource, work, options = {}) {
+        const names = namesOf(resource);
+        const kind = kindOf(names, options);
+        const outer = options.signal && this.#sessions.get(options.signal);
+        if (outer?.joins(kind))
+            return outer.run(work);
+        return this.#scoped(options.signal, async (scope) => {
+            const lease = await this.#acquire(names, options, scope.signal);
+            lease.keepAlive({ ...options, onLost: (loss) => scope.abort(loss) });
+            const session = new Session(lease, kind, scope.signal, () => this.#sessions.delete(scope.signal));
+            this.#sessions.set(scope.signal, session);
+            return session.run(work);
+        });
+    }
+    /** Stands for the leadership of all that call it for the same resource: who holds its lease
+     * leads. It calls `lead`, as `do` calls work, while this process leads. To resign, return
+     * from `lead`: `elect` resolves to what it returned, or rejects with what it rejected with, and the
+     * next candidate leads at once.
+     *
+     * When the lease is lost, the signal that `lead` gets is aborted, and `lead` must end. Then, and
+     * after an outage, `elect` stands again, and drops what `lead` returned or rejected with. */
+    async elect(resource, lead, options = {}) {
+        for (;;) {
+            let led = false;
+            let lost = false;
+            const work = async (lease, signal) => {
+                led = true;
+                try {
+                    return await lead(lease, signal);
+                }
+                finally {
+                    lost = lease.lost;
+                }
+            };
+            try {
+                return await this.do(resource, work, options);
+            }
+            catch (error) {
+                const unled = !led && (error instanceof errors_js_1.Unavailable || error instanceof errors_js_1.LeaseLost);
+                if (!lost && !unled)
+                    throw error;
+            }
+            await (0, clock_js_1.sleep)(tries_js_1.FIRST_PAUSE * (1 + Math.random()), options.signal);
+        }
+    }
+    /** Tells who holds a resource, as `inspect` does: now, and after each change; undefined while it is
+     * unknown, because no server answers or there is no quorum. Tokens never fall; a holder that
+     * comes and goes between two looks is left out. It ends with the loop over it, and rejects with
+     * the error of any other refusal, and with Closed. */
+    async *watch(resource, options = {}) {
+        const { every = 1000, signal } = options;
+        const watched = new watched_js_1.Watched();
+        for (;;) {
+            const lock = await this.#scoped(signal, (scope) => this.#look(resource, scope.signal));
+            if (watched.isNews(lock))
+                yield lock;
+            await this.#scoped(signal, (scope) => (0, clock_js_1.sleep)(every, scope.signal));
+        }
+    }
+    async #look(resource, signal) {
+        try {
+            return await this.#inspect(resource, signal);
+        }
+        catch (error) {
+            if (error instanceof errors_js_1.Unavailable)
+                return undefined;
+            throw error;
+        }
+    }
+    /** Takes a lease that is kept alive until it is released, for `await using`:
+     * at the end of the block it is released. `lease.signal` and `lease.check()` show its loss. */
+    async lock(resource, options = {}) {
+        const lease = await this.acquire(resource, options);
+        lease.keepAlive(options);
+        return lease;
+    }
+    /** Takes a lease that is not kept alive: the caller extends and releases it. */
+    acquire(resource, options = {}) {
+        return this.#scoped(options.signal, (scope) => this.#acquire(namesOf(resource), options, scope.signal));
+    }
+    /** Looks up a live lease by its lease id, for a process that works under a lease which another
+     * one acquired. Rejects with LeaseLost if it has ended. */
+    async lease(id) {
+        const headers = { 'Fencelock-Lease': id };
+        return new lease_js_1.Lease(this.#calls, await this.#calls.send({ operation: 'look up', resource: '', method: 'GET', path: '/leases/current', headers }));
+    }
+    /** Whether a resource is held, by which holder, for how much longer, and its queue. */
+    inspect(resource) {
+        return this.#inspect(resource);
+    }
+    async #inspect(resource, signal) {
+        const { body } = await this.#calls.send({ ...ofResource('inspect', 'GET', resource), signal });
+        return body;
+    }
+    /** Ends the lease of a resource, which is for administrators. Its holder learns it from its next
+     * request. Rejects with Refused of the kind "lock-not-held" if the resource is free. */
+    async breakLock(resource) {
+        await this.#calls.send(ofResource('break', 'DELETE', resource));
+    }
+    /** The held resources that begin with a prefix, in no particular order. A lock that is taken
+     * or released meanwhile may be missed or come twice. */
+    list(prefix = '') {
+        return this.#pages('list', '/locks', { prefix }, 'locks');
+    }
+    /** The newest hundred writes and claims of a record, refused ones too, the newest first. */
+    history(resource) {
+        return this.#pages('history', '/history', { resource }, 'attempts');
+    }
+    /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
+     * with it, and `close` waits until the work has ended and released its leases, and until
+     * what requests that were given up may have been granted is released. */
+    async close() {
+        this.#closed ??= new errors_js_1.Closed('this client is closed');
+        for (const scope of this.#scopes)
+            scope.abort(this.#closed);
+        if (this.#busy > 0)
+            await new Promise((idle) => this.#idle.push(idle));
+    }
+    async [Symbol.asyncDispose]() {
+        await this.close();
+    }
+    /** Has close wait for what is under way. */
+    async #counted(f) {
+        this.#busy++;
+        try {
+            return await f();
+        }
+        finally {
+            if (--this.#busy === 0)
+                this.#idle.splice(0).forEach((idle) => idle());
+        }
+    }
+    async #acquire(names, options, signal) {
+        const { wait = Infinity } = options;
+        const call = await this.#acquisition(names, options);
+        const tries = this.#calls.tries(wait > 0 ? { waitUntil: (0, clock_js_1.now)() + wait } : { patience: TRY_PATIENCE });
+        try {
+            const lease = new lease_js_1.Lease(this.#calls, await this.#calls.send({ ...call, signal }, tries));
+            if (lease.validity > 0)
+                return lease;
+            await lease.finish();
+            throw (0, errors_js_1.unavailable)(`acquire ${lease.resource}`, lease.resource, 'the grant arrived when it was over; a longer ttl may help');
+        }
+        catch (error) {
+            if (tries.ambiguous || (signal.aborted && tries.number > 0))
+                void this.#counted(() => this.#abandon(call));
+            throw error;
+        }
+    }
+    /** Does something that a signal and close end, and that close waits for. */
+    async #scoped(signal, f) {
+        if (this.#closed)
+            throw this.#closed;
+        const scope = new AbortController();
+        const unhook = (0, clock_js_1.onAbort)(signal, (reason) => scope.abort(reason));
+        this.#scopes.add(scope);
+        try {
+            return await this.#counted(() => f(scope));
+        }
+        finally {
+            unhook();
+            this.#scopes.delete(scope);
+        }
+    }
+    /** An acquire: all its tries have one key, on every server. */
+    async #acquisition(names, options) {
+        const { ttl, minHold, maxHold, slots, holder = this.#holder, metadata } = options;
+        const milliseconds = (n) => (n === undefined ? undefined : Math.round(n));
+        const body = {
+            ...(names.length === 1 ? { resource: names[0] } : { resources: names }),
+            ttl_ms: milliseconds(ttl),
+            min_hold_ms: milliseconds(minHold),
+            max_hold_ms: milliseconds(maxHold),
+            slots,
+            holder: holder || undefined,
+            metadata,
+        };
+        return {
+            operation: 'acquire',
+            resource: names.join(', '),
+            method: 'POST',
+            path: '/locks',
+            headers: { 'Idempotency-Key': await (0, key_js_1.randomKey)() },
+            body: (wait) => (wait ? { ...body, wait_ms: wait } : body),
+        };
+    }
+    /** Releases what a request that its caller gave up may have been granted, and gives its place in
+     * the queue up. */
+    async #abandon(call) {
+        const deadline = (0, clock_js_1.now)() + ABANDON;
+        try {
+            const granted = await this.#calls.send({ ...call, deadline, quiet: true });
+            await new lease_js_1.Lease(this.#calls, granted).finish();
+        }
+        catch {
+            // Nothing was granted, or its TTL ends it.
+        }
+    }
+    async *#pages(operation, path, query, member) {
+        const resource = Object.values(query).join();
+        const search = new URLSearchParams({ ...query, limit: '1000' });
+        for (;;) {
+            const { body } = await this.#calls.send({ operation, resource, method: 'GET', path: `${path}?${search}` });
+            yield* body[member];
+            if (!body['next_cursor'])
+                return;
+            search.set('cursor', String(body['next_cursor']));
+        }
+    }
+}
+exports.Client = Client;
+/** A lease that one `do` took and that those nested in it share. */
+class Session {
+    lease;
+    kind;
+    signal;
+    over;
+    #inside = 0; // calls of do that have not returned
+    #over = false;
+    constructor(lease, kind, signal, over) {
+        this.lease = lease;
+        this.kind = kind;
+        this.signal = signal;
+        this.over = over;
+    }
+    /** Whether a nested do may join: the session is not over, and of the same kind. */
+    joins(kind) {
+        return !this.#over && kind === this.kind;
+    }
+    /** Does the work of a do, and releases the lease with the last. */
+    async run(work) {
+        this.#inside++;
+        let outcome;
+        try {
+            this.lease.check();
+            this.signal.throwIfAborted();
+            outcome = { value: await work(this.lease, this.signal) };
+        }
+        catch (error) {
+            outcome = { error };
+        }
+        const loss = await this.#leave();
+        if ('error' in outcome)
+            throw loss && isAbort(outcome.error) ? loss : outcome.error;
+        if (loss)
+            throw loss;
+        return outcome.value;
+    }
+    /** Resolves to the loss of the lease, if it was lost. */
+    async #leave() {
+        if (--this.#inside > 0)
+            return this.lease.loss();
+        this.#over = true;
+        this.over();
+        return this.lease.finish();
+    }
+}
+/** Whether an error only says that a signal was aborted. */
+function isAbort(error) {
+    return error instanceof errors_js_1.LeaseLost || error?.name === 'AbortError';
+}
+function namesOf(resource) {
+    const names = typeof resource === 'string' ? [resource] : [...resource];
+    if (names.length === 0)
+        throw new TypeError('name a resource');
+    names.forEach(encoded);
+    return names;
+}
+/** What leases have in common that may be joined: their resources, or that they are slots of one. */
+function kindOf(names, { slots }) {
+    return JSON.stringify([[...names].sort(), slots !== undefined]);
+}
+/** A name for a path. */
+function encoded(resource) {
+    try {
+        return encodeURIComponent(resource);
+    }
+    catch {
+        throw new TypeError('a resource must be valid Unicode, without half a surrogate pair');
+    }
+}
+function ofResource(operation, method, resource) {
+    const name = encoded(resource);
+    // The name once more, where no proxy rewrites it.
+    return { operation, resource, method, path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
+}

@@ -1,0 +1,104 @@
+"use strict";
+/** What a call of the client can reject with. */
+Object.defineProperty(exports, "__esModule", { value: true });
+exports.about = exports.lost = exports.unavailable = exports.refusal = exports.Closed = exports.Refused = exports.Denied = exports.Unavailable = exports.StaleToken = exports.LeaseLost = exports.Held = exports.FencelockError = void 0;
+/** Any failure of a call. */
+class FencelockError extends Error {
+    /** The problem type of the service's answer ("lock-held", "no-quorum", …); "" if there was no answer. */
+    kind = '';
+    /** Its HTTP status; 0 if there was no answer. */
+    status = 0;
+    /** What the call was about; several have ", " between them. */
+    resource = '';
+    get name() {
+        return this.constructor.name;
+    }
+}
+exports.FencelockError = FencelockError;
+/** Another lease holds the resource, or the wait for it ended. Asking again is safe. */
+class Held extends FencelockError {
+    /** The label of that lease; "" if it has none. */
+    holder = '';
+    /** Its fencing token; 0 if it is not known. */
+    token = 0;
+    /** How long it lives still, in milliseconds. */
+    remaining = 0;
+}
+exports.Held = Held;
+/** The lease has ended, or can no longer be kept alive: stop the work, and acquire again.
+ * What was written with its token is safe; what comes may be refused. */
+class LeaseLost extends FencelockError {
+}
+exports.LeaseLost = LeaseLost;
+/** A guard refused the token: it has seen a larger one. Nothing was written. Never repeat
+ * it with the same token. */
+class StaleToken extends LeaseLost {
+    /** The token that was refused, and the highest that the guard has seen; 0 if not known. */
+    presented = 0;
+    highest = 0;
+}
+exports.StaleToken = StaleToken;
+/** No server answered, or none had a quorum, or this caller sends more requests than it
+ * may, for as long as the client's patience. Safe to repeat. */
+class Unavailable extends FencelockError {
+    /** For how long the service asks not to be asked again, in milliseconds; 0 if it did not say. */
+    retryAfter = 0;
+}
+exports.Unavailable = Unavailable;
+/** The service requires a credential, does not accept this one, or does not allow it this. */
+class Denied extends FencelockError {
+}
+exports.Denied = Denied;
+/** Any other refusal. The same request would be refused again. */
+class Refused extends FencelockError {
+}
+exports.Refused = Refused;
+/** The client was closed. */
+class Closed extends FencelockError {
+}
+exports.Closed = Closed;
+const HELD = ['lock-held', 'wait-timeout'];
+const LOST = ['lease-not-held', 'max-hold-reached'];
+const AGAIN = [408, 429, 500, 502, 503, 504];
+/** The error of a refusal, from its problem document ({} for an answer that has none). */
+function refusal(operation, resource, status, problem, retryAfter) {
+    const kind = String(problem['type'] ?? '').split('/problems/')[1] ?? '';
+    const title = typeof problem['title'] === 'string' ? problem['title'] : 'refused';
+    const detail = typeof problem['detail'] === 'string' ? `: ${problem['detail']}` : '';
+    const error = new (classOf(kind, status))(`${operation}: ${title} (${status})${detail}`);
+    error.kind = kind;
+    error.status = status;
+    error.resource = String(problem['resource'] ?? resource);
+    if (error instanceof Held) {
+        error.holder = String(problem['holder'] ?? '');
+        error.token = Number(problem['fencing_token'] ?? 0);
+        error.remaining = Number(problem['remaining_ms'] ?? 0);
+    }
+    if (error instanceof Unavailable && /^\d+$/.test(retryAfter))
+        error.retryAfter = Number(retryAfter) * 1000;
+    return error;
+}
+exports.refusal = refusal;
+function classOf(kind, status) {
+    if (HELD.includes(kind))
+        return Held;
+    if (LOST.includes(kind))
+        return LeaseLost;
+    if (status === 401 || status === 403)
+        return Denied;
+    return AGAIN.includes(status) ? Unavailable : Refused;
+}
+function unavailable(operation, resource, why) {
+    return about(new Unavailable(`${operation}: ${why}`), resource);
+}
+exports.unavailable = unavailable;
+function lost(resource, why) {
+    return about(new LeaseLost(`the lease of ${resource} is lost: ${why}`), resource);
+}
+exports.lost = lost;
+/** Notes what an error is about. */
+function about(error, resource) {
+    error.resource = resource;
+    return error;
+}
+exports.about = about;

@@ -1,0 +1,19 @@
+"use strict";
+/** Leases with fencing tokens, from a fencelock service. See README.md. */
+Object.defineProperty(exports, "__esModule", { value: true });
+exports.Lease = exports.fenced = exports.Unavailable = exports.StaleToken = exports.Refused = exports.LeaseLost = exports.Held = exports.FencelockError = exports.Denied = exports.Closed = exports.Client = void 0;
+var client_js_1 = require("./client.js");
+Object.defineProperty(exports, "Client", { enumerable: true, get: function () { return client_js_1.Client; } });
+var errors_js_1 = require("./errors.js");
+Object.defineProperty(exports, "Closed", { enumerable: true, get: function () { return errors_js_1.Closed; } });
+Object.defineProperty(exports, "Denied", { enumerable: true, get: function () { return errors_js_1.Denied; } });
+Object.defineProperty(exports, "FencelockError", { enumerable: true, get: function () { return errors_js_1.FencelockError; } });
+Object.defineProperty(exports, "Held", { enumerable: true, get: function () { return errors_js_1.Held; } });
+Object.defineProperty(exports, "LeaseLost", { enumerable: true, get: function () { return errors_js_1.LeaseLost; } });
+Object.defineProperty(exports, "Refused", { enumerable: true, get: function () { return errors_js_1.Refused; } });
+Object.defineProperty(exports, "StaleToken", { enumerable: true, get: function () { return errors_js_1.StaleToken; } });
+Object.defineProperty(exports, "Unavailable", { enumerable: true, get: function () { return errors_js_1.Unavailable; } });
+var guard_js_1 = require("./guard.js");
+Object.defineProperty(exports, "fenced", { enumerable: true, get: function () { return guard_js_1.fenced; } });
+var lease_js_1 = require("./lease.js");
+Object.defineProperty(exports, "Lease", { enumerable: true, get: function () { return lease_js_1.Lease; } });

@@ -1,0 +1,2 @@
+/** A key that cannot be guessed. */
+export declare function randomKey(): Promise<string>;

@@ -1,0 +1,37 @@
+/** One of a client's URLs: a server, or a load balancer before several. */
+/** A fetch as browsers and Node have it. */
+export declare type Fetch = (url: string, init: RequestInit) => Promise<Response>;
+/** A request that came to nothing. */
+export declare class NoAnswer extends Error {
+    readonly sent: boolean;
+    /** `sent` says that the server may have seen it. */
+    constructor(why: string, sent: boolean);
+}
+export interface Request {
+    readonly operation: string;
+    readonly resource: string;
+    readonly method: string;
+    readonly path: string;
+    readonly headers: Record<string, string>;
+    readonly body?: string | undefined;
+    /** Milliseconds for all of it. */
+    readonly limit: number;
+    /** The limit of a probe of the server, if it may wait in the queue so long that it is probed meanwhile. */
+    readonly probe?: number | undefined;
+    /** The caller's; aborted, the request rejects with its reason. */
+    readonly signal?: AbortSignal | undefined;
+}
+export interface Answer {
+    /** When the request was sent. */
+    readonly sent: number;
+    readonly body: Record<string, unknown>;
+}
+/** Milliseconds between two probes while a request waits in the queue. */
+export declare const PROBE_EVERY = 5000;
+export declare class Server {
+    #private;
+    readonly url: string;
+    constructor(url: string, fetch: Fetch);
+    /** Sends a request, and rejects with NoAnswer, the error of a refusal, or the reason of its signal. */
+    ask(request: Request): Promise<Answer>;
+}

@@ -1,0 +1,83 @@
+"use strict";
+/** How a call has gone so far, and how long its next try may take. */
+Object.defineProperty(exports, "__esModule", { value: true });
+exports.Tries = exports.FIRST_PAUSE = void 0;
+const clock_js_1 = require("./clock.js");
+exports.FIRST_PAUSE = 50; // milliseconds between tries
+const MAX_PAUSE = 1000;
+const MAX_POLL_PAUSE = 500; // after no answer to a poll: its place is kept for two seconds
+const SHORT_POLL = 1000; // of the first poll after one that got no answer
+const SHORTEST_LAST = 1000; // that the last try has, though patience ends earlier
+const LONGEST_WAIT = 600000; // that a request may ask a server to wait
+class Tries {
+    number = 0;
+    /** A try without an answer may have taken effect. */
+    ambiguous = false;
+    patience;
+    deadline;
+    #waitUntil;
+    #limit;
+    #longestPoll;
+    #poll;
+    #pause = exports.FIRST_PAUSE;
+    // Since when the failures last that still do: no server answers, or those that do cannot serve it.
+    #unanswered = Infinity;
+    #unserved = Infinity;
+    constructor(bounds, patience, poll) {
+        this.patience = Math.min(bounds.patience ?? Infinity, patience);
+        this.deadline = bounds.deadline ?? Infinity;
+        this.#waitUntil = bounds.waitUntil;
+        this.#limit = bounds.limit ?? Infinity;
+        this.#poll = this.#longestPoll = poll;
+    }
+    /** What is left of the wait in the queue, and how much of it the next request waits. */
+    wait() {
+        const left = Math.floor(Math.min(Math.max(0, (this.#waitUntil ?? 0) - (0, clock_js_1.now)()), LONGEST_WAIT));
+        return { left, kept: Math.min(left, this.#poll) };
+    }
+    /** How long the next try may take beyond its wait. */
+    limit(timeout) {
+        const failing = this.failing();
+        const last = failing > 0 ? Math.max(this.patience - failing, SHORTEST_LAST) : Infinity;
+        return Math.min(timeout, this.#limit, this.deadline - (0, clock_js_1.now)(), last);
+    }
+    /** For how long the call has failed. */
+    failing() {
+        return Math.max(0, (0, clock_js_1.now)() - Math.min(this.#unanswered, this.#unserved));
+    }
+    /** Whether the call is to end, since it has failed for too long. */
+    over(pause = 0) {
+        return this.failing() + pause > this.patience || (0, clock_js_1.now)() + pause >= this.deadline;
+    }
+    /** Notes a try that failed. */
+    failed(error) {
+        if (error.kind !== '') {
+            this.#unanswered = Infinity;
+            this.#unserved = Math.min(this.#unserved, (0, clock_js_1.now)());
+            return;
+        }
+        this.#poll = Math.min(this.#poll, SHORT_POLL);
+        this.#unanswered = Math.min(this.#unanswered, (0, clock_js_1.now)());
+    }
+    /** Notes a poll that ended without a grant, and returns the pause before the next one. */
+    held() {
+        this.#unanswered = this.#unserved = Infinity;
+        this.#poll = Math.min(2 * this.#poll, this.#longestPoll);
+        return (this.#pause = exports.FIRST_PAUSE);
+    }
+    /** The pause before the next try: it spreads callers that failed together, and obeys Retry-After of a limit. */
+    nextPause(error) {
+        if (this.#waitUntil !== undefined && error.kind === '')
+            this.#pause = Math.min(this.#pause, MAX_POLL_PAUSE);
+        const pause = this.#pause * (0.5 + Math.random());
+        this.#pause = Math.min(2 * this.#pause, MAX_PAUSE);
+        return error.status === 429 ? Math.max(pause, error.retryAfter) : pause;
+    }
+    /** Notes a refusal, and says whether it means that an earlier try has done what was asked. */
+    done(method, error) {
+        if (error.status >= 500)
+            this.ambiguous = true;
+        return method === 'DELETE' && error.status === 404 && this.ambiguous;
+    }
+}
+exports.Tries = Tries;

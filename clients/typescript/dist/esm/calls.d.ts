@@ -1,0 +1,50 @@
+/** Sends calls: to which server, and how often. docs/reference/clients.md has the rules. */
+import { Unavailable } from './errors.js';
+import { Answer, Fetch, Server } from './server.js';
+import { Bounds, Tries } from './tries.js';
+/** A call that failed and is repeated. */
+export interface Retry {
+    /** Of the last try. */
+    readonly error: Unavailable;
+    /** So far. */
+    readonly tries: number;
+    /** Milliseconds since the first failure that still lasts. */
+    readonly failing: number;
+    /** Milliseconds before the next try. */
+    readonly pause: number;
+}
+export declare type Bearer = string | (() => string | Promise<string>);
+export interface CallSettings {
+    readonly servers: string | readonly string[];
+    readonly bearer: Bearer | undefined;
+    readonly timeout: number;
+    readonly patience: number;
+    readonly poll: number;
+    readonly fetch: Fetch;
+    readonly onRetry: ((retry: Retry) => void) | undefined;
+}
+export interface Call extends Bounds {
+    /** What it does: acquire, extend, …. */
+    readonly operation: string;
+    /** What it is about; "" if that is not known. */
+    readonly resource: string;
+    readonly method: string;
+    readonly path: string;
+    readonly headers?: Record<string, string>;
+    /** The body, made of how long the request may wait in the queue. */
+    readonly body?: (wait: number) => object;
+    readonly signal?: AbortSignal | undefined;
+    /** No caller waits for it: its retries are not observed. */
+    readonly quiet?: boolean;
+}
+export declare class Calls {
+    #private;
+    readonly servers: readonly Server[];
+    readonly timeout: number;
+    constructor(settings: CallSettings);
+    tries(bounds: Bounds): Tries;
+    /** Sends a call until a server answers it for good, or none has for as long as the client
+     * is patient. Every call may be sent twice: an acquire carries a key, and the others change
+     * nothing twice. It rejects with the reason of the call's signal when that is aborted. */
+    send(call: Call, tries?: Tries): Promise<Answer>;
+}

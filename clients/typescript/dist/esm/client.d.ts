@@ -1,0 +1,133 @@
+import { Bearer, Retry } from './calls.js';
+import { KeepOptions, Lease } from './lease.js';
+import { Fetch } from './server.js';
+/** Settings of a client; times in milliseconds. */
+export interface ClientOptions {
+    /** The caller's credential, or what is called for it before each request. White space around it is dropped. */
+    bearer?: Bearer | undefined;
+    /** A public label that leases show. */
+    holder?: string | undefined;
+    /** Bounds one try at one server, beyond what it waits in the queue; 5000. */
+    timeout?: number | undefined;
+    /** For how long a call is repeated that fails, from its first failure: that no server answers,
+     * or none has a quorum; 15000. Then it rejects with Unavailable. Every server is asked at least
+     * once; a wait in the queue is no failure; an acquire that does not wait is patient for two
+     * seconds at most; a lease that is kept alive is extended for as long as it lives. */
+    patience?: number | undefined;
+    /** How long one request waits in the queue at the longest; 45000. A longer wait is several
+     * requests, which keep the place. Whole seconds, less than the time limits of proxies: 60 in
+     * nginx and most load balancers of clouds, 50 in Debian's HAProxy, 15 in Envoy. */
+    poll?: number | undefined;
+    /** Called for every try that failed and is repeated. */
+    onRetry?: ((retry: Retry) => void) | undefined;
+    /** Sends the requests: a fetch with another dispatcher, for TLS of one's own. */
+    fetch?: Fetch | undefined;
+}
+/** What to acquire; times in milliseconds. What is left out is left to the service. */
+export interface AcquireOptions {
+    /** How long the lease lives unless it is extended. */
+    ttl?: number | undefined;
+    /** How long to wait in the queue: 0 tries once; without it, for as long as it takes. */
+    wait?: number | undefined;
+    /** From the grant, for how long the resource stays taken though it is released; at most the TTL. */
+    minHold?: number | undefined;
+    /** From the grant, after which the lease is not extended. */
+    maxHold?: number | undefined;
+    /** Takes one of so many slots of the resource, 1 to 32, which `lease.resource` names and
+     * `lease.slot` numbers, each with tokens of its own: a semaphore. */
+    slots?: number | undefined;
+    /** A public label that the lease shows instead of the client's. */
+    holder?: string | undefined;
+    /** A JSON value that the lease shows to all callers. */
+    metadata?: unknown;
+    /** Aborted, a wait for the lease ends with the signal's reason. */
+    signal?: AbortSignal | undefined;
+}
+export declare type LockOptions = AcquireOptions & KeepOptions;
+export interface WatchOptions {
+    /** Milliseconds between two looks; 1000. */
+    every?: number | undefined;
+    /** Aborted, the watch rejects with the signal's reason. */
+    signal?: AbortSignal | undefined;
+}
+/** A resource as `GET /locks/{resource}` shows it. */
+export interface LockState {
+    resource: string;
+    held: boolean;
+    holder?: string;
+    fencing_token?: number;
+    remaining_ms?: number;
+    ttl_ms?: number;
+    held_ms?: number;
+    metadata?: unknown;
+    waiters: number;
+    queue: {
+        holder: string;
+        waiting_ms: number;
+    }[];
+}
+/** A write or a claim of a guarded record, as `GET /history` shows it. */
+export interface Attempt {
+    fencing_token: number;
+    highest: number;
+    kind: string;
+    accepted: boolean;
+    version: number;
+    at: string;
+}
+/** Talks to one lock service through any of its servers. */
+export declare class Client {
+    #private;
+    /** `servers` are URLs: several in an array, or with commas between them. When one does not
+     * answer, the next is asked. */
+    constructor(servers: string | readonly string[], options?: ClientOptions);
+    /** Runs work under a lease, keeps it alive meanwhile, and releases it. With several resources it takes all or none.
+     *
+     * The signal that work gets is aborted with LeaseLost when the lease is lost, a margin before its
+     * validity ends; with the reason of `options.signal` when that is aborted; with Closed by `close`.
+     * `do` waits for the work to end in any case, and then releases the lease.
+     *
+     * It nests: with the signal that work got as `options.signal`, and the same resources, it joins the
+     * lease instead of waiting for itself, and its other options are ignored. A slot of a resource and the
+     * resource itself are not the same.
+     *
+     * It resolves to what work does. It rejects with LeaseLost if the lease was lost meanwhile, unless work
+     * rejected with an error of its own; with Held, Unavailable, Denied or Refused if there was no lease. */
+    do<T>(resource: string | readonly string[], work: (lease: Lease, signal: AbortSignal) => Promise<T> | T, options?: LockOptions): Promise<T>;
+    /** Stands for the leadership of all that call it for the same resource: who holds its lease
+     * leads. It calls `lead`, as `do` calls work, while this process leads. To resign, return
+     * from `lead`: `elect` resolves to what it returned, or rejects with what it rejected with, and the
+     * next candidate leads at once.
+     *
+     * When the lease is lost, the signal that `lead` gets is aborted, and `lead` must end. Then, and
+     * after an outage, `elect` stands again, and drops what `lead` returned or rejected with. */
+    elect<T>(resource: string, lead: (lease: Lease, signal: AbortSignal) => Promise<T> | T, options?: LockOptions): Promise<T>;
+    /** Tells who holds a resource, as `inspect` does: now, and after each change; undefined while it is
+     * unknown, because no server answers or there is no quorum. Tokens never fall; a holder that
+     * comes and goes between two looks is left out. It ends with the loop over it, and rejects with
+     * the error of any other refusal, and with Closed. */
+    watch(resource: string, options?: WatchOptions): AsyncGenerator<LockState | undefined, void, undefined>;
+    /** Takes a lease that is kept alive until it is released, for `await using`:
+     * at the end of the block it is released. `lease.signal` and `lease.check()` show its loss. */
+    lock(resource: string | readonly string[], options?: LockOptions): Promise<Lease>;
+    /** Takes a lease that is not kept alive: the caller extends and releases it. */
+    acquire(resource: string | readonly string[], options?: AcquireOptions): Promise<Lease>;
+    /** Looks up a live lease by its lease id, for a process that works under a lease which another
+     * one acquired. Rejects with LeaseLost if it has ended. */
+    lease(id: string): Promise<Lease>;
+    /** Whether a resource is held, by which holder, for how much longer, and its queue. */
+    inspect(resource: string): Promise<LockState>;
+    /** Ends the lease of a resource, which is for administrators. Its holder learns it from its next
+     * request. Rejects with Refused of the kind "lock-not-held" if the resource is free. */
+    breakLock(resource: string): Promise<void>;
+    /** The held resources that begin with a prefix, in no particular order. A lock that is taken
+     * or released meanwhile may be missed or come twice. */
+    list(prefix?: string): AsyncGenerator<LockState, void, undefined>;
+    /** The newest hundred writes and claims of a record, refused ones too, the newest first. */
+    history(resource: string): AsyncGenerator<Attempt, void, undefined>;
+    /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
+     * with it, and `close` waits until the work has ended and released its leases, and until
+     * what requests that were given up may have been granted is released. */
+    close(): Promise<void>;
+    [Symbol.asyncDispose](): Promise<void>;
+}

@@ -1,0 +1,75 @@
+/** A lease as the process that holds it knows it. */
+import { Calls } from './calls.js';
+import { LeaseLost } from './errors.js';
+import { Answer } from './server.js';
+declare global {
+    interface SymbolConstructor {
+        readonly asyncDispose: unique symbol;
+    }
+}
+/** One resource of a lease. */
+export interface Part {
+    readonly resource: string;
+    /** The fencing token, the same for the whole life of the lease. */
+    readonly token: number;
+    /** The token's fence_proof, a secret for guards that demand one; "" if the service makes none. */
+    readonly proof: string;
+}
+/** How a lease is kept alive. */
+export interface KeepOptions {
+    /** Milliseconds before the end of validity from which the lease counts as lost: a tenth of
+     * the TTL unless set, two thirds at most. */
+    margin?: number | undefined;
+    /** Called with LeaseLost when the lease is lost, as `signal` is aborted with it. */
+    onLost?: ((loss: LeaseLost) => void) | undefined;
+}
+/** A lease. Times are milliseconds on the monotonic clock (`performance.now()`), counted from
+ * before the request that got them. Its id and proofs are secrets, which console.log does not show. */
+export declare class Lease {
+    #private;
+    /** What the lease is of: with `slots` the name of the slot; of several resources, their names with ", " between them. */
+    readonly resource: string;
+    /** The number of the slot, from 1, of a lease that was acquired with `slots`; else 0. */
+    readonly slot: number;
+    /** The time to live that every extension gives the lease again. */
+    readonly ttl: number;
+    /** @internal */
+    constructor(calls: Calls, granted: Answer);
+    /** The fencing token: pass it to storage that refuses smaller ones. A lease of several
+     * resources has one for each: see `parts`. */
+    get token(): number;
+    /** The fence_proof of the token, a secret; "" if the service makes none. */
+    get proof(): string;
+    /** Each resource with its token and proof, in the order of their names. */
+    get parts(): readonly Part[];
+    /** The lease id, the capability of the lease. It is a secret. */
+    get id(): string;
+    /** When validity ends. From then on another lease may hold the resource. */
+    get until(): number;
+    /** How long the lease is sure to hold; 0 when it may be over. */
+    get validity(): number;
+    /** Whether the lease has ended, or is about to. It looks at the clock: a process that was
+     * paused knows at once. */
+    get lost(): boolean;
+    /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. */
+    get signal(): AbortSignal;
+    /** Throws LeaseLost if the lease is lost. Call it before each write, and in loops. */
+    check(): void;
+    /** Why the lease is lost; undefined while it is not. */
+    loss(): LeaseLost | undefined;
+    /** Gives the lease its TTL again. Rejects with LeaseLost (final), or Unavailable: the lease
+     * keeps its old validity, and the call may be repeated. */
+    extend(): Promise<void>;
+    /** Extends the lease at a third of its TTL from now on, until it is released or lost.
+     * `do` and `lock` do it by themselves. */
+    keepAlive(options?: KeepOptions): void;
+    /** Releases the lease. Rejects with LeaseLost if it had ended before, and Unavailable if it
+     * may not have been released: repeat it, or let the TTL end it. */
+    release(): Promise<void>;
+    /** Ends a lease whose work has ended, as `do` does: if no server answers, its TTL ends it.
+     * Returns the loss, if it was lost before. */
+    finish(): Promise<LeaseLost | undefined>;
+    /** The end of an `await using`: it releases the lease, and rejects with LeaseLost if it was
+     * lost meanwhile. */
+    [Symbol.asyncDispose](): Promise<void>;
+}

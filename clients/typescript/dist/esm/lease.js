@@ -1,0 +1,215 @@
+/** A lease as the process that holds it knows it. */
+import { LONGEST_TIMER, now, sleep } from './clock.js';
+import { LeaseLost, lost } from './errors.js';
+const RELEASED = 'it was released';
+/** Made once: an error costs as much as the rest of a release. */
+const STOPPED = new Error('the lease is kept alive no more');
+/** A lease. Times are milliseconds on the monotonic clock (`performance.now()`), counted from
+ * before the request that got them. Its id and proofs are secrets, which console.log does not show. */
+export class Lease {
+    /** What the lease is of: with `slots` the name of the slot; of several resources, their names with ", " between them. */
+    resource;
+    /** The number of the slot, from 1, of a lease that was acquired with `slots`; else 0. */
+    slot;
+    /** The time to live that every extension gives the lease again. */
+    ttl;
+    #calls;
+    #id;
+    #parts;
+    #until = 0;
+    #margin = 0; // before until, from which it counts as lost
+    #capped = false; // no extension makes it last longer
+    #gone = ''; // why it has ended; "" while it has not
+    #loss; // made when its signal is first wanted
+    #first; // begins the keep-alive
+    #stop; // ends it
+    #keeping;
+    /** @internal */
+    constructor(calls, granted) {
+        const { body } = granted;
+        this.#calls = calls;
+        this.#id = String(body['lease_id']);
+        this.ttl = Number(body['ttl_ms']);
+        const of = body['resources'] ?? [body];
+        this.#parts = of.map(part);
+        this.resource = this.#parts.map((p) => p.resource).join(', ');
+        this.slot = Number(body['slot'] ?? 0);
+        this.#renew(granted);
+    }
+    /** The fencing token: pass it to storage that refuses smaller ones. A lease of several
+     * resources has one for each: see `parts`. */
+    get token() {
+        return this.#only().token;
+    }
+    /** The fence_proof of the token, a secret; "" if the service makes none. */
+    get proof() {
+        return this.#only().proof;
+    }
+    /** Each resource with its token and proof, in the order of their names. */
+    get parts() {
+        return this.#parts;
+    }
+    /** The lease id, the capability of the lease. It is a secret. */
+    get id() {
+        return this.#id;
+    }
+    /** When validity ends. From then on another lease may hold the resource. */
+    get until() {
+        return this.#until;
+    }
+    /** How long the lease is sure to hold; 0 when it may be over. */
+    get validity() {
+        return this.#gone ? 0 : Math.max(0, this.#until - now());
+    }
+    /** Whether the lease has ended, or is about to. It looks at the clock: a process that was
+     * paused knows at once. */
+    get lost() {
+        return this.#whyLost() !== '';
+    }
+    /** Aborted, with LeaseLost as its reason, when a lease that is kept alive is lost. */
+    get signal() {
+        this.#loss ??= new AbortController();
+        if (this.#gone && this.#gone !== RELEASED)
+            this.#loss.abort(lost(this.resource, this.#gone));
+        return this.#loss.signal;
+    }
+    /** Throws LeaseLost if the lease is lost. Call it before each write, and in loops. */
+    check() {
+        const loss = this.loss();
+        if (loss)
+            throw loss;
+    }
+    /** Why the lease is lost; undefined while it is not. */
+    loss() {
+        const why = this.#whyLost();
+        return why ? lost(this.resource, why) : undefined;
+    }
+    /** Gives the lease its TTL again. Rejects with LeaseLost (final), or Unavailable: the lease
+     * keeps its old validity, and the call may be repeated. */
+    async extend() {
+        await this.#extend({});
+    }
+    /** Extends the lease at a third of its TTL from now on, until it is released or lost.
+     * `do` and `lock` do it by themselves. */
+    keepAlive(options = {}) {
+        if (this.#first !== undefined)
+            return;
+        this.#margin = Math.min(options.margin ?? this.ttl / 10, (this.ttl * 2) / 3);
+        // A lease that is released before its first extension costs a timer, and no more.
+        this.#first = setTimeout(() => {
+            this.#stop = new AbortController();
+            this.#keeping = this.#keep(this.#stop.signal, options.onLost);
+        }, Math.min(this.#due(), this.#left(), LONGEST_TIMER));
+    }
+    /** Releases the lease. Rejects with LeaseLost if it had ended before, and Unavailable if it
+     * may not have been released: repeat it, or let the TTL end it. */
+    async release() {
+        await this.#stopKeeping();
+        await this.#release(Infinity);
+        this.#gone = RELEASED;
+    }
+    /** Ends a lease whose work has ended, as `do` does: if no server answers, its TTL ends it.
+     * Returns the loss, if it was lost before. */
+    async finish() {
+        if (this.#gone === RELEASED)
+            return undefined;
+        await this.#stopKeeping();
+        let why = this.#whyLost();
+        try {
+            // There is time for every server and one more try: the one that granted it may be frozen.
+            await this.#release(now() + this.#calls.timeout * (this.#calls.servers.length + 1));
+        }
+        catch (error) {
+            if (error instanceof LeaseLost)
+                why ||= 'it had ended when it was released';
+        }
+        this.#gone = why || RELEASED;
+        return why ? lost(this.resource, why) : undefined;
+    }
+    /** The end of an `await using`: it releases the lease, and rejects with LeaseLost if it was
+     * lost meanwhile. */
+    async [Symbol.asyncDispose]() {
+        const loss = await this.finish();
+        if (loss)
+            throw loss;
+    }
+    #only() {
+        const [first, second] = this.#parts;
+        if (!first || second)
+            throw new TypeError('a lease of several resources has a token for each: see parts');
+        return first;
+    }
+    /** Notes the validity that an answer gives, counted from when its request was sent. */
+    #renew({ sent, body }) {
+        this.#until = sent + Number(body['waited_ms']) + Number(body['validity_ms']);
+        const cap = body['max_hold_remaining_ms'];
+        this.#capped = typeof cap === 'number' && cap <= this.ttl;
+    }
+    /** Milliseconds until the work has to stop. */
+    #left() {
+        return this.#until - this.#margin - now();
+    }
+    #whyLost() {
+        if (this.#gone)
+            return this.#gone;
+        if (this.#left() > 0)
+            return '';
+        return this.#capped ? "it has reached its longest hold (maxHold, or the service's FENCELOCK_MAX_HOLD)" : 'it was not extended in time';
+    }
+    /** It names the TTL: without, the lease would get the one of the last extend, which another
+     * process may have sent. */
+    async #extend(bounds, signal) {
+        const call = { operation: 'extend', resource: this.resource, method: 'POST', path: '/leases/current/extend', headers: this.#header() };
+        this.#renew(await this.#calls.send({ ...call, ...bounds, signal, body: () => ({ ttl_ms: this.ttl }) }));
+    }
+    async #release(deadline) {
+        await this.#calls.send({ operation: 'release', resource: this.resource, method: 'DELETE', path: '/leases/current', headers: this.#header(), deadline });
+    }
+    #header() {
+        return { 'Fencelock-Lease': this.#id };
+    }
+    async #stopKeeping() {
+        clearTimeout(this.#first);
+        this.#stop?.abort(STOPPED);
+        await this.#keeping;
+    }
+    /** Keeps the lease alive until it is lost, or `stop` is aborted. It never rejects. */
+    async #keep(stop, onLost) {
+        let due = this.#due();
+        while (this.#left() > 0 && !this.#gone) {
+            try {
+                await sleep(this.#capped ? this.#left() : Math.min(due, this.#left()), stop);
+                if (this.#capped || this.#left() <= 0)
+                    continue;
+                // There is time for every server twice.
+                await this.#extend({ limit: this.#left() / (2 * this.#calls.servers.length), deadline: now() + this.#left() }, stop);
+                due = this.#due();
+            }
+            catch (error) {
+                if (stop.aborted)
+                    return;
+                due = this.ttl / 20; // a short outage is to be outlived
+                if (!(error instanceof LeaseLost))
+                    continue;
+                if (error.kind === 'max-hold-reached')
+                    this.#capped = true; // it lasts as long as before
+                else
+                    this.#gone = error.message;
+            }
+        }
+        if (stop.aborted)
+            return;
+        this.#gone = this.#whyLost();
+        const loss = lost(this.resource, this.#gone);
+        this.#loss?.abort(loss);
+        onLost?.(loss);
+    }
+    /** Milliseconds until a third of the TTL has passed since validity began. */
+    #due() {
+        return Math.max(0, this.#until - now() - (this.ttl * 2) / 3);
+    }
+}
+function part(of) {
+    const each = { resource: String(of['resource']), token: Number(of['fencing_token']) };
+    return Object.defineProperty(each, 'proof', { value: String(of['fence_proof'] ?? ''), enumerable: false });
+}

@@ -1,0 +1,400 @@
+import { Bearer, Call, Calls, Retry } from './calls.js';
+import { now, onAbort, sleep } from './clock.js';
+import { Closed, LeaseLost, Unavailable, unavailable } from './errors.js';
+import { randomKey } from './key.js';
+import { KeepOptions, Lease } from './lease.js';
+import { Fetch } from './server.js';
+import { FIRST_PAUSE } from './tries.js';
+import { Watched } from './watched.js';
+
+/** Settings of a client; times in milliseconds. */
+export interface ClientOptions {
+  /** The caller's credential, or what is called for it before each request. White space around it is dropped. */
+  bearer?: Bearer | undefined;
+  /** A public label that leases show. */
+  holder?: string | undefined;
+  /** Bounds one try at one server, beyond what it waits in the queue; 5000. */
+  timeout?: number | undefined;
+  /** For how long a call is repeated that fails, from its first failure: that no server answers,
+   * or none has a quorum; 15000. Then it rejects with Unavailable. Every server is asked at least
+   * once; a wait in the queue is no failure; an acquire that does not wait is patient for two
+   * seconds at most; a lease that is kept alive is extended for as long as it lives. */
+  patience?: number | undefined;
+  /** How long one request waits in the queue at the longest; 45000. A longer wait is several
+   * requests, which keep the place. Whole seconds, less than the time limits of proxies: 60 in
+   * nginx and most load balancers of clouds, 50 in Debian's HAProxy, 15 in Envoy. */
+  poll?: number | undefined;
+  /** Called for every try that failed and is repeated. */
+  onRetry?: ((retry: Retry) => void) | undefined;
+  /** Sends the requests: a fetch with another dispatcher, for TLS of one's own. */
+  fetch?: Fetch | undefined;
+}
+
+/** What to acquire; times in milliseconds. What is left out is left to the service. */
+export interface AcquireOptions {
+  /** How long the lease lives unless it is extended. */
+  ttl?: number | undefined;
+  /** How long to wait in the queue: 0 tries once; without it, for as long as it takes. */
+  wait?: number | undefined;
+  /** From the grant, for how long the resource stays taken though it is released; at most the TTL. */
+  minHold?: number | undefined;
+  /** From the grant, after which the lease is not extended. */
+  maxHold?: number | undefined;
+  /** Takes one of so many slots of the resource, 1 to 32, which `lease.resource` names and
+   * `lease.slot` numbers, each with tokens of its own: a semaphore. */
+  slots?: number | undefined;
+  /** A public label that the lease shows instead of the client's. */
+  holder?: string | undefined;
+  /** A JSON value that the lease shows to all callers. */
+  metadata?: unknown;
+  /** Aborted, a wait for the lease ends with the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+export type LockOptions = AcquireOptions & KeepOptions;
+
+export interface WatchOptions {
+  /** Milliseconds between two looks; 1000. */
+  every?: number | undefined;
+  /** Aborted, the watch rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+/** A resource as `GET /locks/{resource}` shows it. */
+export interface LockState {
+  resource: string;
+  held: boolean;
+  holder?: string;
+  fencing_token?: number;
+  remaining_ms?: number;
+  ttl_ms?: number;
+  held_ms?: number;
+  metadata?: unknown;
+  waiters: number;
+  queue: { holder: string; waiting_ms: number }[];
+}
+
+/** A write or a claim of a guarded record, as `GET /history` shows it. */
+export interface Attempt {
+  fencing_token: number;
+  highest: number;
+  kind: string;
+  accepted: boolean;
+  version: number;
+  at: string;
+}
+
+const TRY_PATIENCE = 2000; // of an acquire that does not wait, so that it answers soon
+const ABANDON = 10_000; // to release what a request that was given up may have been granted
+
+/** Talks to one lock service through any of its servers. */
+export class Client {
+  #calls: Calls;
+  #holder: string;
+  #closed: Closed | undefined;
+  #scopes = new Set<AbortController>(); // of waits and work, which close ends
+  #busy = 0; // what close waits for
+  #idle: (() => void)[] = []; // called when nothing is busy any more
+  #sessions = new Map<AbortSignal, Session>(); // which another do may join
+
+  /** `servers` are URLs: several in an array, or with commas between them. When one does not
+   * answer, the next is asked. */
+  constructor(servers: string | readonly string[], options: ClientOptions = {}) {
+    const { bearer, holder = '', timeout = 5000, patience = 15_000, poll = 45_000, onRetry, fetch = globalThis.fetch.bind(globalThis) } = options;
+    this.#calls = new Calls({ servers, bearer, timeout, patience, poll, onRetry, fetch });
+    this.#holder = holder;
+  }
+
+  /** Runs work under a lease, keeps it alive meanwhile, and releases it. With several resources it takes all or none.
+   *
+   * The signal that work gets is aborted with LeaseLost when the lease is lost, a margin before its
+   * validity ends; with the reason of `options.signal` when that is aborted; with Closed by `close`.
+   * `do` waits for the work to end in any case, and then releases the lease.
+   *
+   * It nests: with the signal that work got as `options.signal`, and the same resources, it joins the
+   * lease instead of waiting for itself, and its other options are ignored. A slot of a resource and the
+   * resource itself are not the same.
+   *
+   * It resolves to what work does. It rejects with LeaseLost if the lease was lost meanwhile, unless work
+   * rejected with an error of its own; with Held, Unavailable, Denied or Refused if there was no lease. */
+  async do<T>(resource: string | readonly string[], work: (lease: Lease, signal: AbortSignal) => Promise<T> | T, options: LockOptions = {}): Promise<T> {
+    const names = namesOf(resource);
+    const kind = kindOf(names, options);
+    const outer = options.signal && this.#sessions.get(options.signal);
+    if (outer?.joins(kind)) return outer.run(work);
+    return this.#scoped(options.signal, async (scope) => {
+      const lease = await this.#acquire(names, options, scope.signal);
+      lease.keepAlive({ ...options, onLost: (loss) => scope.abort(loss) });
+      const session = new Session(lease, kind, scope.signal, () => this.#sessions.delete(scope.signal));
+      this.#sessions.set(scope.signal, session);
+      return session.run(work);
+    });
+  }
+
+  /** Stands for the leadership of all that call it for the same resource: who holds its lease
+   * leads. It calls `lead`, as `do` calls work, while this process leads. To resign, return
+   * from `lead`: `elect` resolves to what it returned, or rejects with what it rejected with, and the
+   * next candidate leads at once.
+   *
+   * When the lease is lost, the signal that `lead` gets is aborted, and `lead` must end. Then, and
+   * after an outage, `elect` stands again, and drops what `lead` returned or rejected with. */
+  async elect<T>(resource: string, lead: (lease: Lease, signal: AbortSignal) => Promise<T> | T, options: LockOptions = {}): Promise<T> {
+    for (;;) {
+      let led = false;
+      let lost = false;
+      const work = async (lease: Lease, signal: AbortSignal): Promise<T> => {
+        led = true;
+        try {
+          return await lead(lease, signal);
+        } finally {
+          lost = lease.lost;
+        }
+      };
+      try {
+        return await this.do(resource, work, options);
+      } catch (error) {
+        const unled = !led && (error instanceof Unavailable || error instanceof LeaseLost);
+        if (!lost && !unled) throw error;
+      }
+      await sleep(FIRST_PAUSE * (1 + Math.random()), options.signal);
+    }
+  }
+
+  /** Tells who holds a resource, as `inspect` does: now, and after each change; undefined while it is
+   * unknown, because no server answers or there is no quorum. Tokens never fall; a holder that
+   * comes and goes between two looks is left out. It ends with the loop over it, and rejects with
+   * the error of any other refusal, and with Closed. */
+  async *watch(resource: string, options: WatchOptions = {}): AsyncGenerator<LockState | undefined, void, undefined> {
+    const { every = 1000, signal } = options;
+    const watched = new Watched();
+    for (;;) {
+      const lock = await this.#scoped(signal, (scope) => this.#look(resource, scope.signal));
+      if (watched.isNews(lock)) yield lock;
+      await this.#scoped(signal, (scope) => sleep(every, scope.signal));
+    }
+  }
+
+  async #look(resource: string, signal: AbortSignal): Promise<LockState | undefined> {
+    try {
+      return await this.#inspect(resource, signal);
+    } catch (error) {
+      if (error instanceof Unavailable) return undefined;
+      throw error;
+    }
+  }
+
+  /** Takes a lease that is kept alive until it is released, for `await using`:
+   * at the end of the block it is released. `lease.signal` and `lease.check()` show its loss. */
+  async lock(resource: string | readonly string[], options: LockOptions = {}): Promise<Lease> {
+    const lease = await this.acquire(resource, options);
+    lease.keepAlive(options);
+    return lease;
+  }
+
+  /** Takes a lease that is not kept alive: the caller extends and releases it. */
+  acquire(resource: string | readonly string[], options: AcquireOptions = {}): Promise<Lease> {
+    return this.#scoped(options.signal, (scope) => this.#acquire(namesOf(resource), options, scope.signal));
+  }
+
+  /** Looks up a live lease by its lease id, for a process that works under a lease which another
+   * one acquired. Rejects with LeaseLost if it has ended. */
+  async lease(id: string): Promise<Lease> {
+    const headers = { 'Fencelock-Lease': id };
+    return new Lease(this.#calls, await this.#calls.send({ operation: 'look up', resource: '', method: 'GET', path: '/leases/current', headers }));
+  }
+
+  /** Whether a resource is held, by which holder, for how much longer, and its queue. */
+  inspect(resource: string): Promise<LockState> {
+    return this.#inspect(resource);
+  }
+
+  async #inspect(resource: string, signal?: AbortSignal): Promise<LockState> {
+    const { body } = await this.#calls.send({ ...ofResource('inspect', 'GET', resource), signal });
+    return body as unknown as LockState;
+  }
+
+  /** Ends the lease of a resource, which is for administrators. Its holder learns it from its next
+   * request. Rejects with Refused of the kind "lock-not-held" if the resource is free. */
+  async breakLock(resource: string): Promise<void> {
+    await this.#calls.send(ofResource('break', 'DELETE', resource));
+  }
+
+  /** The held resources that begin with a prefix, in no particular order. A lock that is taken
+   * or released meanwhile may be missed or come twice. */
+  list(prefix = ''): AsyncGenerator<LockState, void, undefined> {
+    return this.#pages<LockState>('list', '/locks', { prefix }, 'locks');
+  }
+
+  /** The newest hundred writes and claims of a record, refused ones too, the newest first. */
+  history(resource: string): AsyncGenerator<Attempt, void, undefined> {
+    return this.#pages<Attempt>('history', '/history', { resource }, 'attempts');
+  }
+
+  /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
+   * with it, and `close` waits until the work has ended and released its leases, and until
+   * what requests that were given up may have been granted is released. */
+  async close(): Promise<void> {
+    this.#closed ??= new Closed('this client is closed');
+    for (const scope of this.#scopes) scope.abort(this.#closed);
+    if (this.#busy > 0) await new Promise<void>((idle) => this.#idle.push(idle));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  /** Has close wait for what is under way. */
+  async #counted<T>(f: () => Promise<T>): Promise<T> {
+    this.#busy++;
+    try {
+      return await f();
+    } finally {
+      if (--this.#busy === 0) this.#idle.splice(0).forEach((idle) => idle());
+    }
+  }
+
+  async #acquire(names: readonly string[], options: AcquireOptions, signal: AbortSignal): Promise<Lease> {
+    const { wait = Infinity } = options;
+    const call = await this.#acquisition(names, options);
+    const tries = this.#calls.tries(wait > 0 ? { waitUntil: now() + wait } : { patience: TRY_PATIENCE });
+    try {
+      const lease = new Lease(this.#calls, await this.#calls.send({ ...call, signal }, tries));
+      if (lease.validity > 0) return lease;
+      await lease.finish();
+      throw unavailable(`acquire ${lease.resource}`, lease.resource, 'the grant arrived when it was over; a longer ttl may help');
+    } catch (error) {
+      if (tries.ambiguous || (signal.aborted && tries.number > 0)) void this.#counted(() => this.#abandon(call));
+      throw error;
+    }
+  }
+
+  /** Does something that a signal and close end, and that close waits for. */
+  async #scoped<T>(signal: AbortSignal | undefined, f: (scope: AbortController) => Promise<T>): Promise<T> {
+    if (this.#closed) throw this.#closed;
+    const scope = new AbortController();
+    const unhook = onAbort(signal, (reason) => scope.abort(reason));
+    this.#scopes.add(scope);
+    try {
+      return await this.#counted(() => f(scope));
+    } finally {
+      unhook();
+      this.#scopes.delete(scope);
+    }
+  }
+
+  /** An acquire: all its tries have one key, on every server. */
+  async #acquisition(names: readonly string[], options: AcquireOptions): Promise<Call> {
+    const { ttl, minHold, maxHold, slots, holder = this.#holder, metadata } = options;
+    const milliseconds = (n: number | undefined) => (n === undefined ? undefined : Math.round(n));
+    const body = {
+      ...(names.length === 1 ? { resource: names[0] } : { resources: names }),
+      ttl_ms: milliseconds(ttl),
+      min_hold_ms: milliseconds(minHold),
+      max_hold_ms: milliseconds(maxHold),
+      slots,
+      holder: holder || undefined,
+      metadata,
+    };
+    return {
+      operation: 'acquire',
+      resource: names.join(', '),
+      method: 'POST',
+      path: '/locks',
+      headers: { 'Idempotency-Key': await randomKey() },
+      body: (wait) => (wait ? { ...body, wait_ms: wait } : body),
+    };
+  }
+
+  /** Releases what a request that its caller gave up may have been granted, and gives its place in
+   * the queue up. */
+  async #abandon(call: Call): Promise<void> {
+    const deadline = now() + ABANDON;
+    try {
+      const granted = await this.#calls.send({ ...call, deadline, quiet: true });
+      await new Lease(this.#calls, granted).finish();
+    } catch {
+      // Nothing was granted, or its TTL ends it.
+    }
+  }
+
+  async *#pages<T>(operation: string, path: string, query: Record<string, string>, member: string): AsyncGenerator<T, void, undefined> {
+    const resource = Object.values(query).join();
+    const search = new URLSearchParams({ ...query, limit: '1000' });
+    for (;;) {
+      const { body } = await this.#calls.send({ operation, resource, method: 'GET', path: `${path}?${search}` });
+      yield* body[member] as T[];
+      if (!body['next_cursor']) return;
+      search.set('cursor', String(body['next_cursor']));
+    }
+  }
+}
+
+/** A lease that one `do` took and that those nested in it share. */
+class Session {
+  #inside = 0; // calls of do that have not returned
+  #over = false;
+
+  constructor(readonly lease: Lease, readonly kind: string, readonly signal: AbortSignal, readonly over: () => void) {}
+
+  /** Whether a nested do may join: the session is not over, and of the same kind. */
+  joins(kind: string): boolean {
+    return !this.#over && kind === this.kind;
+  }
+
+  /** Does the work of a do, and releases the lease with the last. */
+  async run<T>(work: (lease: Lease, signal: AbortSignal) => Promise<T> | T): Promise<T> {
+    this.#inside++;
+    let outcome: { value: T } | { error: unknown };
+    try {
+      this.lease.check();
+      this.signal.throwIfAborted();
+      outcome = { value: await work(this.lease, this.signal) };
+    } catch (error) {
+      outcome = { error };
+    }
+    const loss = await this.#leave();
+    if ('error' in outcome) throw loss && isAbort(outcome.error) ? loss : outcome.error;
+    if (loss) throw loss;
+    return outcome.value;
+  }
+
+  /** Resolves to the loss of the lease, if it was lost. */
+  async #leave(): Promise<LeaseLost | undefined> {
+    if (--this.#inside > 0) return this.lease.loss();
+    this.#over = true;
+    this.over();
+    return this.lease.finish();
+  }
+}
+
+/** Whether an error only says that a signal was aborted. */
+function isAbort(error: unknown): boolean {
+  return error instanceof LeaseLost || (error as { name?: unknown } | undefined)?.name === 'AbortError';
+}
+
+function namesOf(resource: string | readonly string[]): readonly string[] {
+  const names = typeof resource === 'string' ? [resource] : [...resource];
+  if (names.length === 0) throw new TypeError('name a resource');
+  names.forEach(encoded);
+  return names;
+}
+
+/** What leases have in common that may be joined: their resources, or that they are slots of one. */
+function kindOf(names: readonly string[], { slots }: AcquireOptions): string {
+  return JSON.stringify([[...names].sort(), slots !== undefined]);
+}
+
+/** A name for a path. */
+function encoded(resource: string): string {
+  try {
+    return encodeURIComponent(resource);
+  } catch {
+    throw new TypeError('a resource must be valid Unicode, without half a surrogate pair');
+  }
+}
+
+function ofResource(operation: string, method: string, resource: string): Call {
+  const name = encoded(resource);
+  // The name once more, where no proxy rewrites it.
+  return { operation, resource, method, path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
+}

@@ -1,0 +1,37 @@
+/** Milliseconds on the monotonic clock, the one of `Lease.until`. */
+export const now = (): number => performance.now();
+
+/** The longest delay that timers know; a longer sleep is several. */
+export const LONGEST_TIMER = 2 ** 31 - 1;
+
+/** Sleeps, and rejects with the signal's reason when it is aborted. */
+export async function sleep(milliseconds: number, signal?: AbortSignal): Promise<void> {
+  const end = now() + milliseconds;
+  for (let left = milliseconds; left > 0; left = end - now()) await nap(Math.min(left, LONGEST_TIMER), signal);
+  signal?.throwIfAborted();
+}
+
+function nap(milliseconds: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(signal.reason);
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', give);
+      resolve();
+    }, milliseconds);
+    const give = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    signal?.addEventListener('abort', give, { once: true });
+  });
+}
+
+/** Has `f` called with the reason when the signal is aborted, also if it is already.
+ * Returns what takes that back. */
+export function onAbort(signal: AbortSignal | undefined, f: (reason: unknown) => void): () => void {
+  if (!signal) return () => {};
+  if (signal.aborted) f(signal.reason);
+  const listener = () => f(signal.reason);
+  signal.addEventListener('abort', listener, { once: true });
+  return () => signal.removeEventListener('abort', listener);
+}

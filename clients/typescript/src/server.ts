@@ -1,0 +1,153 @@
+/** One of a client's URLs: a server, or a load balancer before several. */
+
+import { now } from './clock.js';
+import { FencelockError, refusal, Refused } from './errors.js';
+
+/** A fetch as browsers and Node have it. */
+export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
+
+/** A request that came to nothing. */
+export class NoAnswer extends Error {
+  /** `sent` says that the server may have seen it. */
+  constructor(why: string, readonly sent: boolean) {
+    super(why);
+  }
+}
+
+export interface Request {
+  readonly operation: string;
+  readonly resource: string;
+  readonly method: string;
+  readonly path: string;
+  readonly headers: Record<string, string>;
+  readonly body?: string | undefined;
+  /** Milliseconds for all of it. */
+  readonly limit: number;
+  /** The limit of a probe of the server, if it may wait in the queue so long that it is probed meanwhile. */
+  readonly probe?: number | undefined;
+  /** The caller's; aborted, the request rejects with its reason. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface Answer {
+  /** When the request was sent. */
+  readonly sent: number;
+  readonly body: Record<string, unknown>;
+}
+
+/** Milliseconds between two probes while a request waits in the queue. */
+export const PROBE_EVERY = 5000;
+
+const MAX_NAMES = 16;
+
+/** Failures after which the server cannot have seen the request. */
+const NOT_SENT = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'UND_ERR_CONNECT_TIMEOUT']);
+
+export class Server {
+  readonly url: string;
+  #fetch: Fetch;
+  #name = ''; // of the server that answered last (Fencelock-Server)
+  #names = new Set<string>(); // of all that answered
+  #shared = false; // several servers answer here, in turn
+
+  constructor(url: string, fetch: Fetch) {
+    const base = (globalThis as { location?: { href: string } }).location?.href;
+    let parsed: URL;
+    try {
+      parsed = new URL(url.trim(), base);
+    } catch {
+      throw new TypeError('every server must be a URL such as http://127.0.0.1:8080');
+    }
+    if (!/^https?:$/.test(parsed.protocol) || parsed.username || parsed.password || parsed.search || parsed.hash) {
+      throw new TypeError('every server must be a URL such as http://127.0.0.1:8080, without a password');
+    }
+    this.url = parsed.href.replace(/\/+$/, '');
+    this.#fetch = fetch;
+  }
+
+  /** Sends a request, and rejects with NoAnswer, the error of a refusal, or the reason of its signal. */
+  async ask(request: Request): Promise<Answer> {
+    const controller = new AbortController();
+    const timer = setTimeout(() => controller.abort(new NoAnswer('no answer in time', true)), request.limit);
+    const { signal } = request;
+    const giveUp = signal && (() => controller.abort(signal.reason));
+    if (giveUp) signal.addEventListener('abort', giveUp, { once: true });
+    const probing = request.probe ? this.#probe(controller, request.probe) : undefined;
+    try {
+      return await this.#fetched(request, controller.signal);
+    } catch (error) {
+      if (error instanceof FencelockError) throw error;
+      throw controller.signal.aborted ? controller.signal.reason : new NoAnswer(reason(error), !isUnsent(error));
+    } finally {
+      clearTimeout(timer);
+      clearInterval(probing);
+      if (giveUp) signal.removeEventListener('abort', giveUp);
+    }
+  }
+
+  async #fetched(request: Request, signal: AbortSignal): Promise<Answer> {
+    const { method, headers, body } = request;
+    const sent = now();
+    const init: RequestInit = { method, headers, signal, redirect: 'manual' };
+    if (body !== undefined) init.body = body;
+    const response = await this.#fetch(this.url + request.path, init);
+    const text = response.status === 204 ? '' : await response.text();
+    this.#answered(response);
+    return { sent, body: judge(request, response, text) };
+  }
+
+  /** Notes which server answered. A name that comes back after another one shows that there
+   * are several; one that only changes shows a restart. */
+  #answered(response: Response): void {
+    const name = response.headers.get('fencelock-server') ?? '';
+    if (name === '' || name === this.#name) return;
+    if (this.#names.has(name)) this.#shared = true;
+    if (this.#names.size >= MAX_NAMES) this.#names.clear();
+    this.#names.add(name);
+    this.#name = name;
+  }
+
+  /** Asks now and then whether the server answers at all while a request waits there: a frozen
+   * one would keep it until the end of its wait. Behind a load balancer the probe may ask
+   * another server, and says nothing about it. */
+  #probe(waiting: AbortController, limit: number): ReturnType<typeof setInterval> {
+    return setInterval(() => {
+      this.ask({ operation: 'probe', resource: '', method: 'GET', path: '/healthz', headers: {}, limit, signal: waiting.signal }).catch((error: unknown) => {
+        // Any answer is one, also a refusal.
+        if (error instanceof NoAnswer && !this.#shared) waiting.abort(new NoAnswer('the server does not answer while the request waits', true));
+      });
+    }, PROBE_EVERY);
+  }
+}
+
+function judge(request: Request, response: Response, text: string): Record<string, unknown> {
+  const { operation, resource } = request;
+  const { status } = response;
+  const body = parse(text);
+  if (status < 200 || status >= 300) {
+    throw refusal(operation, resource, status, body ?? {}, response.headers.get('retry-after') ?? '');
+  }
+  if (!body && request.method !== 'DELETE') throw new Refused(`${operation}: the answer is not the lock service's: is the address right?`);
+  return body ?? {};
+}
+
+/** The JSON object that a text is, if it is one. */
+function parse(text: string): Record<string, unknown> | undefined {
+  if (!text.startsWith('{')) return undefined; // an exception would cost as much as the rest of the client
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** What a fetch failed with says why in its cause. */
+function reason(error: unknown): string {
+  const { cause, message } = error as { cause?: { message?: string; code?: string }; message?: string };
+  return cause?.message || cause?.code || message || String(error);
+}
+
+function isUnsent(error: unknown): boolean {
+  return NOT_SENT.has(String((error as { cause?: { code?: string } }).cause?.code));
+}

@@ -1,0 +1,373 @@
+// The client against a small service in this process; clients/conformance has the rules of the protocol.
+import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { inspect } from 'node:util';
+
+import { Client, Closed, Denied, FencelockError, Held, LeaseLost, Refused, Unavailable } from '../dist/esm/index.js';
+import { Service } from './service.mjs';
+
+async function with_(use, options) {
+  const service = await new Service().start();
+  const locks = new Client(service.url, { timeout: 1000, patience: 300, ...options });
+  try {
+    await use(locks, service);
+  } finally {
+    await locks.close();
+    await service.stop();
+  }
+}
+
+const it = (name, use, options) => test(name, () => with_(use, options));
+const EXTEND = 'POST /leases/current/extend';
+
+it('work runs under a lease, and its value comes back', async (locks, service) => {
+  const value = await locks.do('orders/42', async (lease, signal) => {
+    assert.equal(lease.resource, 'orders/42');
+    assert.equal(lease.token, 1);
+    assert.equal(lease.ttl, 20_000);
+    assert.ok(lease.validity > 10_000 && lease.until - performance.now() <= lease.validity + 1);
+    assert.ok(!lease.lost && !signal.aborted);
+    return 'done';
+  }, { ttl: 20_000, holder: 'me', metadata: { a: 1 } });
+  assert.equal(value, 'done');
+  assert.deepEqual(service.trace, ['POST /locks', 'DELETE /leases/current']);
+  assert.deepEqual(service.calls[0].body, { resource: 'orders/42', ttl_ms: 20_000, holder: 'me', metadata: { a: 1 }, wait_ms: 600_000 });
+  assert.equal(service.calls[1].headers['fencelock-lease'], 'secret-id');
+});
+
+it('the loss shows in every way', async (locks, service) => {
+  service.refuse[EXTEND] = [404, 'lease-not-held'];
+  let notified;
+  await assert.rejects(locks.do('a', async (lease, signal) => {
+    await new Promise((lost) => signal.addEventListener('abort', lost));
+    assert.ok(signal.reason instanceof LeaseLost && lease.signal.reason instanceof LeaseLost);
+    assert.ok(lease.lost && lease.validity === 0);
+    assert.throws(() => lease.check(), LeaseLost);
+    notified = true;
+  }, { ttl: 3000 }), LeaseLost);
+  assert.ok(notified);
+});
+
+it('a lease that nobody extends is lost a margin before its end', async (locks, service) => {
+  service.delay[EXTEND] = 5000;
+  const begun = performance.now();
+  await assert.rejects(locks.do('a', (lease, signal) => sleep(5000, undefined, { signal }), { ttl: 1500, margin: 500 }), /not extended in time/);
+  const took = performance.now() - begun;
+  assert.ok(took > 950 && took < 1500, `${took} ms`);
+});
+
+it('an error of the work comes first, unless it only says that the signal was aborted', async (locks, service) => {
+  service.refuse[EXTEND] = [404, 'lease-not-held'];
+  const until = (signal) => new Promise((lost) => signal.addEventListener('abort', lost));
+  await assert.rejects(locks.do('a', async (lease, signal) => { await until(signal); throw new RangeError('mine'); }, { ttl: 900 }), /mine/);
+  await assert.rejects(locks.do('a', (lease, signal) => sleep(2000, undefined, { signal }), { ttl: 900 }), LeaseLost);
+  await assert.rejects(locks.do('a', async (lease, signal) => { await until(signal); signal.throwIfAborted(); }, { ttl: 900 }), LeaseLost);
+  delete service.refuse[EXTEND];
+  const abort = new DOMException('mine', 'AbortError');
+  await assert.rejects(locks.do('a', () => { throw abort; }), (error) => error === abort);
+});
+
+it('a do nests by its signal', async (locks, service) => {
+  service.exclusive = true;
+  await locks.do('a', async (outer, signal) => {
+    const inner = await locks.do('a', async (lease, innerSignal) => {
+      assert.equal(lease, outer);
+      return locks.do(['a'], async () => 'joined', { signal: innerSignal });
+    }, { signal });
+    assert.equal(inner, 'joined');
+    await assert.rejects(locks.do('a', () => assert.fail('two at once'), { wait: 0 }), Held); // without the signal
+    await assert.rejects(locks.do(['a', 'b'], () => assert.fail('another lock'), { wait: 0, signal }), Held);
+  });
+  assert.equal(service.trace.filter((c) => c.startsWith('DELETE')).length, 1);
+});
+
+it('the lease lasts until the last nested do has returned, and none joins after that', async (locks, service) => {
+  let inner;
+  let seen;
+  await locks.do('a', (lease, signal) => {
+    seen = signal;
+    inner = locks.do('a', async () => { await sleep(150); assert.ok(!lease.lost); }, { signal });
+  });
+  assert.equal(service.trace.length, 1);
+  await inner;
+  assert.equal(service.trace.length, 2);
+  await locks.do('a', () => {}, { signal: seen });
+  assert.deepEqual(service.trace.slice(2), ['POST /locks', 'DELETE /leases/current']);
+});
+
+it('a nested do does not run under a lost lease', async (locks, service) => {
+  service.refuse[EXTEND] = [404, 'lease-not-held'];
+  await assert.rejects(locks.do('a', async (lease, signal) => {
+    await sleep(2000, undefined, { signal }).catch(() => {});
+    await locks.do('a', () => assert.fail('it ran'), { signal });
+  }, { ttl: 900 }), LeaseLost);
+});
+
+it("the caller's signal ends the wait, and what was granted is released", async (locks, service) => {
+  service.delay['POST /locks'] = 300;
+  const stop = new AbortController();
+  service.arrived = () => stop.abort(new RangeError('enough'));
+  await assert.rejects(locks.do('a', () => assert.fail('it ran'), { signal: stop.signal }), RangeError);
+  service.delay = {};
+  await locks.close();
+  assert.deepEqual(service.trace, ['POST /locks', 'POST /locks', 'DELETE /leases/current']);
+  assert.equal(service.calls[0].headers['idempotency-key'], service.calls[1].headers['idempotency-key']);
+  assert.equal(service.calls[1].body.wait_ms, undefined);
+});
+
+it("the caller's signal is the work's, too, and the lease is released when that has ended", async (locks, service) => {
+  const controller = new AbortController();
+  const reason = new Error('mine');
+  await assert.rejects(locks.do('a', async (lease, signal) => {
+    controller.abort(reason);
+    assert.equal(signal.reason, reason);
+    await sleep(30);
+    assert.equal(service.trace.length, 1);
+    throw signal.reason;
+  }, { signal: controller.signal }), (error) => error === reason);
+  assert.equal(service.trace.at(-1), 'DELETE /leases/current');
+  await assert.rejects(locks.acquire('a', { signal: controller.signal }), (error) => error === reason);
+  assert.equal(service.trace.length, 2);
+});
+
+it('nothing is left at a signal', async (locks) => {
+  const { signal } = new AbortController();
+  for (let i = 0; i < 20; i++) await locks.do('a', () => {}, { signal });
+  assert.equal(getEventListeners(signal, 'abort').length, 0);
+});
+
+it('await using releases the lease, and rejects with its loss', async (locks, service) => {
+  const lease = await locks.lock('a', { ttl: 1200 });
+  await sleep(600);
+  assert.ok(service.trace.includes(EXTEND) && !lease.lost);
+  await lease[Symbol.asyncDispose]();
+  assert.equal(service.trace.at(-1), 'DELETE /leases/current');
+  service.refuse[EXTEND] = [404, 'lease-not-held'];
+  const second = await locks.lock('a', { ttl: 900 });
+  await new Promise((aborted) => second.signal.addEventListener('abort', aborted));
+  await assert.rejects(second[Symbol.asyncDispose](), LeaseLost);
+});
+
+it('a lease that was released in the work is not released again', async (locks, service) => {
+  await locks.do('a', (lease) => lease.release());
+  assert.deepEqual(service.trace, ['POST /locks', 'DELETE /leases/current']);
+});
+
+it('a lease by hand', async (locks, service) => {
+  const lease = await locks.acquire('a', { ttl: 900, wait: 0 });
+  await sleep(500);
+  assert.deepEqual(service.trace, ['POST /locks']);
+  await lease.extend();
+  assert.ok(lease.validity > 500);
+  await lease.release();
+  assert.ok(lease.lost);
+  service.refuse['DELETE /leases/current'] = [404, 'lease-not-held'];
+  await assert.rejects(lease.release(), LeaseLost);
+  service.refuse['DELETE /leases/current'] = [503, 'no-quorum'];
+  await assert.rejects(lease.release(), Unavailable);
+});
+
+it('several resources', async (locks, service) => {
+  await locks.do(['b', 'a'], (lease) => {
+    assert.equal(lease.resource, 'b, a');
+    assert.deepEqual(lease.parts.map((p) => [p.resource, p.token]), [['b', 1], ['a', 1]]);
+    assert.throws(() => lease.token, /see parts/);
+  });
+  assert.deepEqual(service.calls[0].body.resources, ['b', 'a']);
+});
+
+it('refusals', async (locks, service) => {
+  const refused = (status, kind) => { service.refuse['POST /locks'] = [status, kind]; return locks.acquire('a', { wait: 0 }); };
+  await assert.rejects(refused(409, 'lock-held'), (e) => e instanceof Held && e.holder === 'other' && e.remaining === 7 && e.kind === 'lock-held' && e.status === 409);
+  await assert.rejects(refused(403, 'forbidden'), Denied);
+  await assert.rejects(refused(400, 'invalid-request'), (e) => e instanceof Refused && e.name === 'Refused' && e instanceof FencelockError);
+  await assert.rejects(refused(503, 'no-quorum'), (e) => e instanceof Unavailable && /acquire a: No \(503\): the test says so/.test(e.message));
+  service.refuse = {};
+  service.answers['GET /locks/a%2Fb%20%C3%A9'] = { resource: 'a/b é', held: false, waiters: 0, queue: [] };
+  assert.equal((await locks.inspect('a/b é')).held, false);
+  assert.equal(service.calls.find((c) => c.call.startsWith('GET')).headers['fencelock-resource'], 'a%2Fb%20%C3%A9');
+  assert.throws(() => new Client('ftp://x'), TypeError);
+  assert.throws(() => new Client('http://user:secret@x'), (e) => e instanceof TypeError && !e.message.includes('secret'));
+  await assert.rejects(locks.acquire('\ud800'), TypeError);
+  await assert.rejects(locks.acquire([]), TypeError);
+});
+
+it('retries are observed', async () => {
+  const seen = [];
+  await with_(async (locks, service) => {
+    service.refuse['POST /locks'] = [503, 'no-quorum'];
+    await assert.rejects(locks.acquire('a', { wait: 0 }), Unavailable);
+    assert.ok(seen.length >= 2, `${seen.length}`);
+    assert.ok(seen[0].error instanceof Unavailable && seen[0].tries === 1 && seen[0].pause > 0 && seen[1].failing > 0);
+  }, { onRetry: (retry) => seen.push(retry) });
+});
+
+it('lists, history, and a break', async (locks, service) => {
+  service.answers['GET /locks?prefix=a%2F&limit=1000'] = { locks: [{ resource: 'a/1' }, { resource: 'a/2' }], next_cursor: 'c 1' };
+  service.answers['GET /locks?prefix=a%2F&limit=1000&cursor=c+1'] = { locks: [{ resource: 'a/3' }] };
+  const found = [];
+  for await (const lock of locks.list('a/')) found.push(lock.resource);
+  assert.deepEqual(found, ['a/1', 'a/2', 'a/3']);
+  service.answers['GET /history?resource=a&limit=1000'] = { resource: 'a', attempts: [{ fencing_token: 3, accepted: false }] };
+  for await (const attempt of locks.history('a')) found.push(attempt.fencing_token);
+  assert.equal(found.at(-1), 3);
+  await locks.breakLock('a');
+  assert.equal(service.trace.at(-1), 'DELETE /locks/a');
+  service.refuse['DELETE /locks/a'] = [404, 'lock-not-held'];
+  await assert.rejects(locks.breakLock('a'), (e) => e instanceof Refused && e.kind === 'lock-not-held');
+  const lease = await locks.lease('secret-id');
+  assert.equal(lease.resource, 'r');
+});
+
+it('no secret is shown', async (locks, service) => {
+  const seen = [];
+  const lease = await locks.acquire(['a', 'b']);
+  assert.deepEqual([lease.id, lease.parts[0].proof], ['secret-id', 'secret-proof']);
+  for (const each of [lease, lease.parts, locks]) seen.push(inspect(each, { depth: 9 }), JSON.stringify(each), String(each));
+  service.refuse[EXTEND] = [400, 'invalid-request'];
+  await assert.rejects(lease.extend(), (error) => seen.push(inspect(error, { showHidden: true })) > 0);
+  for (const bearer of ['secret-bearer\r\nx: y', 'secret-bearér', ' ']) {
+    await assert.rejects(new Client(service.url, { bearer }).acquire('a'), (error) => seen.push(inspect(error)) > 0 && error.name === 'TypeError');
+  }
+  for (const text of seen) assert.ok(!/secret/.test(text), text);
+}, { bearer: 'secret-bearer' });
+
+it('a bearer token is asked for each request', async (locks, service) => {
+  await locks.do('a', () => {});
+  assert.deepEqual(service.calls.map((c) => c.headers.authorization), ['Bearer token-1', 'Bearer token-2']);
+}, { bearer: (() => { let n = 0; return async () => `token-${++n}\n`; })() });
+
+it('close ends waits and work, and waits for them', async (locks, service) => {
+  service.exclusive = true;
+  let ended = false;
+  const work = locks.do('a', async (lease, signal) => {
+    await new Promise((aborted) => signal.addEventListener('abort', aborted));
+    assert.ok(signal.reason instanceof Closed);
+    await sleep(50);
+    ended = true;
+  });
+  while (service.trace.length < 1) await sleep(1);
+  const wait = assert.rejects(locks.do('a', () => assert.fail('it ran')), Closed);
+  while (service.trace.length < 2) await sleep(1);
+  await locks.close();
+  assert.ok(ended);
+  assert.equal(service.trace.at(-1), 'DELETE /leases/current');
+  await Promise.all([work, wait]);
+  await assert.rejects(locks.do('a', () => {}), Closed);
+  await locks.close();
+});
+
+it('who returns has resigned', async (locks, service) => {
+  assert.equal(await locks.elect('r', (lease) => lease.token), 1);
+  await assert.rejects(locks.elect('r', () => Promise.reject(new RangeError('lead failed'))), RangeError);
+  assert.deepEqual(service.trace, ['POST /locks', 'DELETE /leases/current', 'POST /locks', 'DELETE /leases/current']);
+});
+
+it('a lost leader stands again', async (locks, service) => {
+  const tokens = [];
+  const lead = async (lease, signal) => {
+    tokens.push(lease.token);
+    if (tokens.length === 3) return 'resigned';
+    service.refuse[EXTEND] = [404, 'lease-not-held'];
+    await new Promise((lost) => signal.addEventListener('abort', lost));
+    service.refuse = {};
+    if (tokens.length === 2) throw new RangeError('the loss is behind it');
+  };
+  assert.equal(await locks.elect('r', lead, { ttl: 300 }), 'resigned');
+  assert.deepEqual(tokens, [1, 2, 3]);
+});
+
+it('an outage ends no candidacy', async (locks, service) => {
+  service.refuse['POST /locks'] = [503, 'no-quorum'];
+  setTimeout(() => (service.refuse = {}), 700);
+  assert.equal(await locks.elect('r', (lease) => lease.token), 1);
+  assert.ok(service.trace.length > 3);
+}, { patience: 0 });
+
+it('what no repetition mends ends a candidacy', async (locks, service) => {
+  service.refuse['POST /locks'] = [403, 'forbidden'];
+  await assert.rejects(locks.elect('r', () => assert.fail('it led')), Denied);
+  service.refuse = {};
+  await assert.rejects(locks.elect('r', () => Promise.reject(new Unavailable('another service'))), Unavailable); // of the work
+  await assert.rejects(locks.elect('r', () => Promise.reject(new LeaseLost('of another resource'))), LeaseLost);
+  const stop = new AbortController();
+  const candidate = locks.elect('r', (_, signal) => {
+    setTimeout(() => stop.abort(new RangeError('enough')));
+    return sleep(5000, undefined, { signal });
+  }, { signal: stop.signal });
+  await assert.rejects(candidate, { name: 'AbortError' });
+  assert.equal(service.trace.at(-1), 'DELETE /leases/current');
+});
+
+it('a watch tells changes', async (locks, service) => {
+  const FREE = { resource: 'r', held: false };
+  const held = (token) => ({ resource: 'r', held: true, fencing_token: token });
+  // The lock that a minority of nodes still shows (6 after 7) and what has not changed are not told.
+  const looks = [FREE, FREE, held(7), held(7), held(6), undefined, undefined, held(7), held(8), FREE];
+  const want = [FREE, held(7), undefined, held(7), held(8), FREE];
+  const refused = [503, 'no-quorum'];
+  const told = [];
+  const feed = () => {
+    const look = looks.shift();
+    service.refuse = look ? {} : { 'GET /locks/r': refused };
+    service.answers = { 'GET /locks/r': look };
+  };
+  service.arrived = feed;
+  for await (const lock of locks.watch('r', { every: 1 })) {
+    told.push(lock);
+    if (told.length === want.length) break;
+  }
+  assert.deepEqual(told, want);
+}, { patience: 0 });
+
+it('what ends a watch', async (locks, service) => {
+  service.answers['GET /locks/r'] = { resource: 'r', held: false };
+  const stop = new AbortController();
+  const watch = locks.watch('r', { signal: stop.signal });
+  assert.equal((await watch.next()).value.held, false);
+  setTimeout(() => stop.abort(new RangeError('enough')), 20);
+  await assert.rejects(watch.next(), RangeError);
+  const other = locks.watch('r');
+  await other.next();
+  setTimeout(() => void locks.close(), 20);
+  await assert.rejects(other.next(), Closed);
+  service.refuse['GET /locks/r'] = [403, 'forbidden'];
+  await assert.rejects(new Client(service.url).watch('r').next(), Denied);
+});
+
+it('slots are asked for, and a slot is not the resource', async (locks, service) => {
+  await locks.do('jobs', async (lease, signal) => {
+    assert.equal(lease.slot, 0); // this service has none
+    await locks.do('jobs', (inner) => assert.equal(inner, lease), { slots: 3, signal });
+    await locks.do('jobs', (other) => assert.notEqual(other, lease), { signal });
+  }, { slots: 3 });
+  assert.deepEqual(service.calls.filter((c) => c.call === 'POST /locks').map((c) => c.body.slots), [3, undefined]);
+});
+
+it('many at once', async (locks, service) => {
+  const done = await Promise.all(Array.from({ length: 50 }, (_, i) => locks.do(`a/${i}`, () => i)));
+  assert.equal(new Set(done).size, 50);
+  assert.equal(service.trace.length, 100);
+}, { timeout: 30_000 }); // a busy machine starts so many connections slowly
+
+test('no server answers', async () => {
+  const service = await new Service().start();
+  await service.stop();
+  const locks = new Client([service.url], { patience: 200 });
+  await assert.rejects(locks.acquire('a'), (e) => e instanceof Unavailable && e.message.includes('ECONNREFUSED'));
+  await locks.close();
+});
+
+test('an answer that is not the service', async () => {
+  const locks = new Client('http://locks.test', { fetch: async () => new Response('<html>') });
+  await assert.rejects(locks.acquire('a'), (e) => e instanceof Refused && /right/.test(e.message));
+});
+
+test('a long sleep does not end at once', async () => {
+  const { sleep: napping } = await import('../dist/esm/clock.js');
+  const signal = AbortSignal.timeout(50);
+  await assert.rejects(napping(2 ** 40, signal), { name: 'TimeoutError' });
+  await assert.rejects(napping(0, signal), { name: 'TimeoutError' });
+});

@@ -1,0 +1,76 @@
+// The conformance kit's driver (clients/conformance/README.md): node driver.mjs
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+import { Client, Denied, FencelockError, Held, LeaseLost, Unavailable } from '../dist/esm/index.js';
+
+const NAMES = [[Held, 'held'], [LeaseLost, 'lost'], [Denied, 'denied'], [Unavailable, 'unavailable'], [FencelockError, 'refused']];
+
+const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
+
+let client;
+let lease;
+
+const options = (order) => ({ ttl: order.ttl_ms || undefined, wait: order.wait_ms ?? 0 });
+
+const orders = {
+  async acquire(order) {
+    const signal = order.cancel_after_ms ? AbortSignal.timeout(order.cancel_after_ms) : undefined;
+    try {
+      lease = await client.acquire(order.resource, { ...options(order), signal });
+    } catch (error) {
+      if (error === signal?.reason) return { result: 'cancelled' };
+      throw error;
+    }
+    return { result: 'acquired', token: lease.token, validity_ms: Math.floor(lease.validity) };
+  },
+
+  async release() {
+    await lease.release();
+    return { result: 'released' };
+  },
+
+  async pause(order) {
+    await sleep(order.work_ms);
+    return { result: 'paused' };
+  },
+
+  async work(order) {
+    const work = async (_, signal) => {
+      say({ event: 'began' });
+      try {
+        await sleep(order.work_ms, undefined, { signal });
+      } catch {
+        say({ event: 'notified' });
+      }
+      say({ event: 'ended' });
+    };
+    await client.do(order.resource, work, options(order));
+    return { result: 'worked' };
+  },
+
+  async fork() {
+    return { result: 'unsupported' }; // Node does not fork
+  },
+};
+
+async function obey(order) {
+  try {
+    return await orders[order.do](order);
+  } catch (error) {
+    const name = NAMES.find(([kind]) => error instanceof kind);
+    if (!name) throw error;
+    return { result: name[1], message: error.message };
+  }
+}
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const order = JSON.parse(line);
+  if (!client) {
+    client = new Client(order.servers, { timeout: order.timeout_ms, patience: order.patience_ms });
+    say({ result: 'ready' });
+  } else {
+    say(await obey(order));
+  }
+}
+process.exit(); // what was given up may still be under way

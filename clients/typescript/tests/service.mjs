@@ -1,0 +1,64 @@
+// A small lock service in this process, which grants everything.
+import { createServer } from 'node:http';
+
+export class Service {
+  calls = [];
+  refuse = {}; // method and path → [status, kind]
+  delay = {}; // method and path → milliseconds
+  answers = {}; // method and path → body
+  held = new Set(); // resources of live leases: refused, if this is set
+  exclusive = false;
+  arrived = () => {}; // called when a call has come
+  #tokens = 0;
+  #server = createServer((request, response) => void this.#serve(request, response));
+
+  async start() {
+    await new Promise((done) => this.#server.listen(0, '127.0.0.1', done));
+    this.url = `http://127.0.0.1:${this.#server.address().port}`;
+    return this;
+  }
+
+  stop() {
+    this.#server.closeAllConnections();
+    return new Promise((done) => this.#server.close(done));
+  }
+
+  /** The calls so far, without probes: "POST /locks". */
+  get trace() {
+    return this.calls.map((c) => c.call);
+  }
+
+  async #serve(request, response) {
+    let text = '';
+    for await (const chunk of request) text += chunk;
+    const call = `${request.method} ${request.url}`;
+    const body = text ? JSON.parse(text) : {};
+    this.calls.push({ call, body, headers: request.headers });
+    this.arrived();
+    await new Promise((done) => setTimeout(done, this.delay[call] ?? 0));
+    if (response.destroyed) return;
+    const [status, answer] = this.#answer(call, body);
+    response.writeHead(status, { 'Content-Type': 'application/json', 'Fencelock-Server': 'one' });
+    response.end(answer === undefined ? undefined : JSON.stringify(answer));
+  }
+
+  #answer(call, body) {
+    const problem = (status, kind) => [status, { type: `/problems/${kind}`, title: 'No', status, detail: 'the test says so', holder: 'other', remaining_ms: 7 }];
+    if (this.refuse[call]) return problem(...this.refuse[call]);
+    if (this.answers[call]) return [200, this.answers[call]];
+    if (call === 'DELETE /leases/current') {
+      this.held.clear();
+      return [204];
+    }
+    const names = body.resources ?? [body.resource ?? 'r'];
+    if (call === 'POST /locks') {
+      if (this.exclusive && names.some((n) => this.held.has(n))) return problem(409, 'lock-held');
+      for (const n of names) this.held.add(n);
+      this.#tokens++;
+    }
+    const ttl = body.ttl_ms ?? 30_000;
+    const parts = names.map((resource) => ({ resource, fencing_token: this.#tokens, fence_proof: 'secret-proof' }));
+    const lease = { lease_id: 'secret-id', ttl_ms: ttl, validity_ms: ttl - 2, waited_ms: 0, ...(parts.length > 1 ? { resources: parts } : parts[0]) };
+    return [200, lease];
+  }
+}

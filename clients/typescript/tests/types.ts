@@ -1,0 +1,41 @@
+// What users write, as tsc --strict sees it: compiled by a test, in both module systems, and not run.
+import { AcquireOptions, Client, fenced, Held, Lease, LeaseLost, Part, Retry } from 'fencelock';
+
+interface Tx {
+  query(text: string, values?: any[]): Promise<{ rows: { balance: string }[] }>;
+}
+interface Pool {
+  readonly totalCount: number;
+  connect(): Promise<Tx & { release(error?: Error | boolean): void }>;
+}
+
+export async function use(pool: Pool, client: Tx): Promise<number> {
+  const locks = new Client(['http://a', 'http://b'], { bearer: async () => 'x', onRetry: (retry: Retry) => console.log(retry.error.retryAfter) });
+  const options: AcquireOptions = { ttl: 30_000, wait: 0, metadata: { job: 1 } };
+  const n: number = await locks.do('orders/42', async (lease: Lease, signal: AbortSignal) => {
+    lease.check();
+    signal.throwIfAborted();
+    const inside: string = await locks.do('orders/42', () => 'joined', { signal });
+    const balance: string | undefined = await fenced(pool, lease, async (tx) => (await tx.query('SELECT 1')).rows[0]?.balance);
+    await fenced(client, lease, (tx) => tx.query('SELECT 1'));
+    return inside.length + Number(balance);
+  }, { ...options, margin: 100 });
+  const lease = await locks.lock(['a', 'b'], options);
+  const parts: readonly Part[] = lease.parts;
+  await lease[Symbol.asyncDispose]();
+  for await (const lock of locks.list('orders/')) if (lock.held) await locks.breakLock(lock.resource);
+  for await (const lock of locks.watch('a', { every: 500 })) if (lock?.held) break;
+  const led: string = await locks.elect('a', (leader: Lease, signal: AbortSignal) => `${leader.token} ${signal.aborted}`, { slots: 2 });
+  for await (const attempt of locks.history('a')) console.log(attempt.accepted);
+  try {
+    await locks.acquire('a', { wait: 0 });
+  } catch (error) {
+    if (error instanceof Held) console.log(error.holder, error.remaining);
+    if (error instanceof LeaseLost) console.log(error.kind);
+  }
+  // @ts-expect-error: milliseconds
+  await locks.acquire('a', { ttl: '30s' });
+  // @ts-expect-error: only a client makes one
+  lease.until = 1;
+  return n + parts.length + led.length + lease.slot;
+}
