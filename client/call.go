@@ -211,9 +211,6 @@ func (c *Client) askAll(ctx context.Context, call *call, t *tries) (sent time.Ti
 			return sent, err
 		}
 		t.failed(err)
-		if call.waits() && t.unanswered.Before(c.reach.lastContact()) && !t.unanswered.IsZero() {
-			t.unanswered = c.reach.lastContact() // another request got an answer: so will this one
-		}
 		if ctx.Err() != nil || t.number >= len(c.peers) && t.failing() > t.patience {
 			break
 		}
@@ -262,9 +259,6 @@ func (c *Client) limit(call *call, t *tries) time.Duration {
 
 // judge makes the call's error of a try's.
 func (c *Client) judge(caller context.Context, err error, t *tries) error {
-	if err == nil || !errors.Is(err, ErrUnavailable) && answered(err) {
-		c.reach.touch()
-	}
 	problem, refused := errors.AsType[*ProblemError](err)
 	switch {
 	case err == nil:

@@ -43,6 +43,9 @@ func (a acquisition) check(resources []string) error {
 	if err := checkText("metadata", string(a.metadata)); err != nil {
 		return err
 	}
+	if a.slots < 0 || a.slots > 0 && len(resources) > 1 {
+		return fmt.Errorf("%w: Slots(%d) for %d resources: it takes a number from 1 on, and one resource", ErrInvalid, a.slots, len(resources))
+	}
 	if a.wait < 0 {
 		return fmt.Errorf("%w: Wait(%s) must not be negative", ErrInvalid, a.wait)
 	}

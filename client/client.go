@@ -20,7 +20,6 @@ type Client struct {
 	servers []string
 	peers   []*peer       // the same
 	at      atomic.Uint32 // the server that answered last
-	reach   reach
 	http    *http.Client
 	tls     *tls.Config
 	life    *lifetime

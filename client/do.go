@@ -31,7 +31,7 @@ import (
 //     that takes a lease of its own.
 //   - Once the lease is lost, an inner Do returns ErrLeaseLost and does not run
 //     its work, until all have returned.
-//   - Another resource, one of the several of a DoAll, another Client, or a context
+//   - Another resource, one of the several of a DoAll, a slot in place of the resource (Slots), another Client, or a context
 //     that is not derived from work's, does not join; nor does Acquire. They wait like any other caller,
 //     for ever if work waits for them.
 //
@@ -56,7 +56,7 @@ func (c *Client) DoAll(ctx context.Context, resources []string, work func(contex
 }
 
 func (c *Client) doWork(ctx context.Context, resources []string, work func(context.Context, *Lease) error, opts doOptions) error {
-	key := sessionKey{c, strings.Join(slices.Sorted(slices.Values(resources)), "\x00")} // no resource has it in its name
+	key := sessionKey{c, strings.Join(slices.Sorted(slices.Values(resources)), "\x00"), opts.slots > 0} // no resource has it in its name
 	if s, ok := ctx.Value(key).(*session); ok && s.enter() {
 		return s.run(ctx, work)
 	}
@@ -77,6 +77,7 @@ func (c *Client) doWork(ctx context.Context, resources []string, work func(conte
 type sessionKey struct {
 	client    *Client
 	resources string
+	slot      bool // of the resource, and not the resource itself
 }
 
 // session is a lease that one Do took and that those nested in it share. It is

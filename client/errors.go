@@ -33,7 +33,7 @@ var (
 // Error is the error of every method of a Client and of a Lease, but for the errors of a
 // Do's own work, which it returns as they are. errors.Is and errors.As see what it wraps.
 type Error struct {
-	Op       string // acquire, extend, release, keep alive, look up, inspect, list, break or close
+	Op       string // acquire, extend, release, keep alive, look up, inspect, watch, list, break or close
 	Resource string // or several, separated by ", "; the prefix of a list; "" if it is not known
 	Err      error
 }

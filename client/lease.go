@@ -108,14 +108,14 @@ func (c *Client) granted(ctx context.Context, resources []string, a acquisition)
 	case err == nil:
 		return c.delivered(ctx, granted, sent)
 	case ambiguous:
-		c.background(ctx, abandonTime, func(ctx context.Context) { c.abandon(ctx, resources, key) })
+		c.background(ctx, abandonTime, func(ctx context.Context) { c.abandon(ctx, resources, a.slots, key) })
 	}
 	return nil, err
 }
 
 func (a acquisition) call(resources []string, key string) call {
 	body := wire.AcquireRequest{
-		Resources: resources, Holder: a.holder, Metadata: a.metadata,
+		Resources: resources, Slots: a.slots, Holder: a.holder, Metadata: a.metadata,
 		TTLMS: millis(a.ttl), MinHoldMS: millis(a.minHold), MaxHoldMS: millis(a.maxHold),
 	}
 	if len(resources) == 1 {
@@ -145,8 +145,8 @@ func (c *Client) delivered(ctx context.Context, granted wire.Lease, sent time.Ti
 // abandon releases what a request that was given up may have been granted: it is found
 // under the key, and would otherwise block the resource until its TTL ends. Its place in
 // the queue is given up, too.
-func (c *Client) abandon(ctx context.Context, resources []string, key string) {
-	found := acquisition{}.call(resources, key)
+func (c *Client) abandon(ctx context.Context, resources []string, slots int, key string) {
+	found := acquisition{slots: slots}.call(resources, key)
 	var granted wire.Lease
 	found.into, found.quiet = &granted, true
 	if _, err := c.do(ctx, found); err == nil { // else its TTL ends it
@@ -220,8 +220,13 @@ func (l *Lease) refresh(ctx context.Context) error {
 	return err
 }
 
-// Resource is what the lease is of; "" for a lease of several resources, see Parts.
+// Resource is what the lease is of: with Slots the name of the slot; "" for a lease of
+// several resources, see Parts.
 func (l *Lease) Resource() string { return l.Wire().Resource }
+
+// Slot is the number of the slot, from 1, of a lease that was acquired with Slots; 0 for
+// any other.
+func (l *Lease) Slot() int { return l.Wire().Slot }
 
 // ID is the lease id, the capability of the lease. It is a secret.
 func (l *Lease) ID() string { return l.id.reveal() }

@@ -35,6 +35,7 @@ func (opt AcquireOption) applyToDo(o *doOptions) { opt(&o.acquisition) }
 // to the service.
 type acquisition struct {
 	ttl, minHold, maxHold time.Duration
+	slots                 int
 	wait                  time.Duration // forever by default
 	holder                string
 	metadata              json.RawMessage
@@ -55,6 +56,13 @@ func TTL(d time.Duration) AcquireOption { return func(a *acquisition) { a.ttl = 
 // Wait limits how long to wait in the queue; 0 does not wait, as TryAcquire and TryDo
 // do. Default: as long as the context allows.
 func Wait(d time.Duration) AcquireOption { return func(a *acquisition) { a.wait = d } }
+
+// Slots asks for one of n slots of the resource, 1 to 32: a semaphore. At most n leases
+// exist at once, if all requests name the same n. A slot is a resource of its own, which
+// Lease.Resource names and Lease.Slot numbers, with a token of its own: give both to
+// storage that checks tokens. Requests get the slots in the order of their arrival.
+// A request of several resources has no slots.
+func Slots(n int) AcquireOption { return func(a *acquisition) { a.slots = n } }
 
 // MinHold keeps the resource taken for so long from the grant, though the lease is
 // released before: whole milliseconds, at most the TTL. A job that is shorter than the

@@ -13,24 +13,6 @@ import (
 // probeEvery is how often a server is probed while requests wait there.
 const probeEvery = 5 * time.Second
 
-// reach is when any server of the service last answered any request of a client.
-type reach struct {
-	mu   sync.Mutex
-	last time.Time
-}
-
-func (r *reach) touch() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.last = time.Now()
-}
-
-func (r *reach) lastContact() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.last
-}
-
 // peer is what one of a client's URLs leads to: a server, or a load balancer before
 // several.
 type peer struct {
@@ -146,7 +128,6 @@ func (c *Client) answers(ctx context.Context, p *peer) bool {
 	}
 	if resp.StatusCode == http.StatusOK {
 		p.answered(resp.Header.Get(wire.HeaderServer))
-		c.reach.touch()
 	}
 	return true
 }

@@ -55,7 +55,7 @@ func TestNothingPrintsSecrets(t *testing.T) {
 	}
 	// Their JSON is the API's, with the lease id.
 	for name, value := range map[string]any{
-		"wire": l.Wire(), "wire pointer": &bundle, "wire part": bundle.Resources[0], "bundle": bundle,
+		"wire": l.Wire(), "wire pointer": &bundle, "wire part": bundle.Resources[0], "wire parts": bundle.Resources, "bundle": bundle,
 	} {
 		wantNoSecret(t, name, value)
 		text, err := json.Marshal(value)

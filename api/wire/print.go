@@ -22,6 +22,12 @@ func (l Lease) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, l.String()
 // LogValue is for slog: what String says.
 func (l Lease) LogValue() slog.Value { return slog.StringValue(l.String()) }
 
+// String shows the resources and the tokens, and no proof.
+func (p LeaseParts) String() string { return fmt.Sprint([]LeasePart(p)) }
+
+// LogValue is for slog: what String says. JSON of a slice would have the proofs.
+func (p LeaseParts) LogValue() slog.Value { return slog.StringValue(p.String()) }
+
 // String shows the resource and the token, and not the proof.
 func (p LeasePart) String() string { return fmt.Sprintf("%s (token %d)", p.Resource, p.FencingToken) }
 

@@ -34,6 +34,7 @@ const (
 type AcquireRequest struct {
 	Resource  string   `json:"resource,omitempty"`
 	Resources []string `json:"resources,omitempty"` // instead of Resource
+	Slots     int      `json:"slots,omitempty"`     // asks for one of so many slots of Resource; 0 for none
 	TTLMS     *int64   `json:"ttl_ms,omitempty"`    // nil asks for the server's default
 	WaitMS    *int64   `json:"wait_ms,omitempty"`   // nil tries once, as 0 does
 	// MinHoldMS keeps the resource taken for so long from the grant, though the lease
@@ -61,10 +62,11 @@ const (
 type Lease struct {
 	Kind               string          `json:"kind"`
 	Resource           string          `json:"resource,omitempty"`
-	LeaseID            string          `json:"lease_id"` // secret
+	Slot               int             `json:"slot,omitempty"` // of a lease of one of several slots, whose name is Resource
+	LeaseID            string          `json:"lease_id"`       // secret
 	FencingToken       int64           `json:"fencing_token,omitempty"`
 	FenceProof         string          `json:"fence_proof,omitempty"` // where the server has a key for it
-	Resources          []LeasePart     `json:"resources,omitempty"`   // in the order of their names
+	Resources          LeaseParts      `json:"resources,omitempty"`   // in the order of their names
 	TTLMS              int64           `json:"ttl_ms"`
 	ValidityMS         int64           `json:"validity_ms"`
 	WaitedMS           int64           `json:"waited_ms"`             // before the server asked the nodes for this grant
@@ -77,6 +79,9 @@ type Lease struct {
 type Released struct {
 	TakenForMS int64 `json:"taken_for_ms"` // for how long the resources stay taken
 }
+
+// LeaseParts are the resources of a lease of several.
+type LeaseParts []LeasePart
 
 // LeasePart is one resource of a lease of several, with the token that is its own.
 type LeasePart struct {

@@ -282,6 +282,10 @@ func TestRestartedServerIsStillProbed(t *testing.T) {
 // Without a quorum every way to acquire returns when the patience is over, and no later,
 // and the observer learns of it at once.
 func TestLostQuorum(t *testing.T) {
+	const (
+		longestPause = 1500 * time.Millisecond // one that would end after the patience is not begun
+		fivePauses   = 775 * time.Millisecond  // half of 50, 100, 200, 400 and 800 ms; after four, if a fifth of 1.2 s is too long, it is later
+	)
 	for name, c := range map[string]struct {
 		opts     []client.Option
 		acquire  func(c *client.Client, ctx context.Context) error
@@ -289,10 +293,10 @@ func TestLostQuorum(t *testing.T) {
 		atMost   time.Duration
 		servedIn time.Duration // how long a server takes to answer
 	}{
-		"Do":                 {nil, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, 14 * time.Second, 16 * time.Second, 0},
-		"Do, slow answers":   {nil, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, 14 * time.Second, 20 * time.Second, 3 * time.Second},
-		"Do, more patience":  {[]client.Option{client.WithPatience(time.Minute)}, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, 58 * time.Second, 61 * time.Second, 0},
-		"TryDo":              {nil, func(c *client.Client, ctx context.Context) error { return c.TryDo(ctx, "r", nil) }, time.Second, 2 * time.Second, 0},
+		"Do":                 {nil, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, 15*time.Second - longestPause, 16 * time.Second, 0},
+		"Do, slow answers":   {nil, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, 15*time.Second - longestPause, 20 * time.Second, 3 * time.Second},
+		"Do, more patience":  {[]client.Option{client.WithPatience(time.Minute)}, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, time.Minute - longestPause, 61 * time.Second, 0},
+		"TryDo":              {nil, func(c *client.Client, ctx context.Context) error { return c.TryDo(ctx, "r", nil) }, fivePauses, 2 * time.Second, 0},
 		"TryDo, no patience": {[]client.Option{client.WithPatience(0)}, func(c *client.Client, ctx context.Context) error { return c.TryDo(ctx, "r", nil) }, 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

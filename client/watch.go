@@ -1,0 +1,176 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// The pace of a Watch.
+const (
+	watchPause  = 10 * time.Second // between two looks while events are received
+	blindPause  = time.Second      // while none are
+	streamQuiet = 30 * time.Second // without a line of a stream, whose server sends one every 10 s
+)
+
+// Watch tells who holds a resource: now, and after each change. It is how processes learn
+// who leads that do not stand for election themselves (Elect).
+//
+// A lock is what Inspect returns: the holder, the token, and for how long it is held. It
+// is outdated when it is read, and of several changes within moments only the last may be
+// reported; tokens never fall. A change is reported as soon as the service's events
+// show it, or after 10 s; after 1 s while no server sends events.
+//
+// ErrUnavailable says that the holder is unknown; the lock that follows says that it is
+// known again. Any other error ends the watch, as the end of ctx does, which is no error:
+// ErrDenied, ErrInvalid, ErrClosed, or another *ProblemError.
+func (c *Client) Watch(ctx context.Context, resource string) iter.Seq2[wire.Lock, error] {
+	return func(yield func(wire.Lock, error) bool) {
+		if err := errors.Join(c.made(), checkResource(resource)); err != nil {
+			yield(wire.Lock{}, failed("watch", resource, err))
+			return
+		}
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer context.AfterFunc(c.life.closing, func() { cancel(ErrClosed) })() //nolint:contextcheck // two contexts: the caller's, and the client's
+		l := listener{client: c, resource: resource, heard: make(chan struct{}, 1), hears: make(chan bool)}
+		var listening sync.WaitGroup
+		listening.Go(func() { l.run(ctx) })
+		defer listening.Wait()
+		defer cancel(nil)
+		w := watch{client: c, resource: resource, tell: yield}
+		for w.look(ctx) && l.await(ctx) {
+		}
+		if errors.Is(context.Cause(ctx), ErrClosed) && !w.over {
+			yield(wire.Lock{}, failed("watch", resource, ErrClosed))
+		}
+	}
+}
+
+// watch is what a Watch has reported.
+type watch struct {
+	client   *Client
+	resource string
+	tell     func(wire.Lock, error) bool
+
+	reported wire.Lock     // the last; the zero Lock for none
+	newest   fencing.Token // of those reported
+	unknown  bool          // an error was reported since
+	over     bool          // nothing more may be reported
+}
+
+// look tells what has changed, and reports whether the watch continues.
+func (w *watch) look(ctx context.Context) bool {
+	lock, err := w.client.Inspect(ctx, w.resource)
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case err == nil && w.isNews(lock):
+		w.reported, w.newest, w.unknown = lock, max(w.newest, fencing.Token(lock.FencingToken)), false
+		w.over = !w.tell(lock, nil)
+	case errors.Is(err, ErrUnavailable) && !w.unknown:
+		w.unknown = true
+		w.over = !w.tell(wire.Lock{}, err)
+	case err != nil && !errors.Is(err, ErrUnavailable):
+		w.tell(wire.Lock{}, err)
+		w.over = true
+	}
+	return !w.over
+}
+
+// isNews reports whether the lock is to be reported. With few nodes that answer, a lock may
+// show that was released.
+func (w *watch) isNews(lock wire.Lock) bool {
+	if lock.Held && fencing.Token(lock.FencingToken) < w.newest {
+		return false
+	}
+	return w.unknown || w.reported.Resource == "" || lock.Held != w.reported.Held || lock.FencingToken != w.reported.FencingToken
+}
+
+// listener reads the service's events about a resource. They are no more than a reason to
+// look, since any of them may be missing.
+type listener struct {
+	client   *Client
+	resource string
+	heard    chan struct{} // holds a signal after an event
+	hears    chan bool     // whether a stream is open, sent at each change
+	open     bool          // what hears sent last, for await
+}
+
+// await waits until there is a reason to look, and returns false when ctx has ended.
+func (l *listener) await(ctx context.Context) bool {
+	pause := blindPause
+	if l.open {
+		pause = watchPause
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-l.heard:
+	case l.open = <-l.hears:
+	case <-timer.C:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// run keeps a stream of events open, at one server after the other.
+func (l *listener) run(ctx context.Context) {
+	for n := int(l.client.at.Load()); ctx.Err() == nil; n++ {
+		if l.listen(ctx, l.client.servers[n%len(l.client.servers)]) == nil {
+			l.say(ctx, false)
+		}
+		_ = sleep(ctx, blindPause)
+	}
+}
+
+func (l *listener) say(ctx context.Context, open bool) {
+	select {
+	case l.hears <- open:
+	case <-ctx.Done():
+	}
+}
+
+var errNoStream = errors.New("the server streams no events")
+
+// listen reads events from a server until its stream ends. The error is that there was none.
+func (l *listener) listen(ctx context.Context, server string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	quiet := time.AfterFunc(l.client.timeout, cancel)
+	defer quiet.Stop()
+	query := url.Values{"resource": {l.resource}}
+	req, err := l.client.request(ctx, server, &call{method: http.MethodGet, path: "/events?" + query.Encode()}, 0)
+	if err != nil {
+		return err
+	}
+	resp, err := l.client.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("client: %w", withoutURL(err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), wire.TypeEvents) {
+		return errNoStream
+	}
+	quiet.Reset(streamQuiet)
+	l.say(ctx, true)
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); quiet.Reset(streamQuiet) {
+		if strings.HasPrefix(lines.Text(), "event:") {
+			select {
+			case l.heard <- struct{}{}:
+			default:
+			}
+		}
+	}
+	return nil
+}
