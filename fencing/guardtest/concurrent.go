@@ -152,22 +152,12 @@ func manyIncrements(t *testing.T, g fencing.Guard) {
 		for range attempts {
 			token := fencing.Token(next.Add(1))
 			o.next.Store(next.Load())
-			record, err := g.Claim(ctx, "r", token)
-			if err == nil {
-				var n int64
-				if err := json.Unmarshal(record.Value, &n); err != nil {
-					o.problemf("value %s: %v", record.Value, err)
-					return
-				}
-				_, err = g.Write(ctx, "r", token, fmt.Appendf(nil, "%d", n+1))
+			switch err := increment(ctx, g, token); {
+			case err == nil:
+				done.Add(1)
+			case !errors.Is(err, fencing.ErrStaleToken):
+				o.problemf("token %d: %v", token, err)
 			}
-			if err != nil {
-				if !errors.Is(err, fencing.ErrStaleToken) {
-					o.problemf("token %d: %v", token, err)
-				}
-				continue
-			}
-			done.Add(1)
 		}
 	})
 	o.report(t)
@@ -179,6 +169,20 @@ func manyIncrements(t *testing.T, g fencing.Guard) {
 		t.Errorf("%s increments were answered, and the value is %s", want, final.Value)
 	}
 	t.Logf("%d of %d increments went through, none was lost", done.Load(), holders*attempts)
+}
+
+// increment reads and writes under a claim.
+func increment(ctx context.Context, g fencing.Guard, token fencing.Token) error {
+	record, err := g.Claim(ctx, "r", token)
+	if err != nil {
+		return err
+	}
+	var n int64
+	if err := json.Unmarshal(record.Value, &n); err != nil {
+		return fmt.Errorf("value %s: %w", record.Value, err)
+	}
+	_, err = g.Write(ctx, "r", token, fmt.Appendf(nil, "%d", n+1))
+	return err
 }
 
 // firstClaimsRace has every holder make the first claim of a resource.

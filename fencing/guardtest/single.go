@@ -203,21 +203,19 @@ func oddResources(t *testing.T, g fencing.Guard) {
 }
 
 func malformedInput(t *testing.T, g fencing.Guard) {
-	for _, r := range []string{"", strings.Repeat("x", fencing.MaxResourceBytes+1), "a\x00b", "a\nb", "\u007f", "\u0085", "\xff"} {
-		if err := claim(t, g, r, 1); !errors.Is(err, fencing.ErrMalformedResource) {
-			t.Errorf("claim of resource %q gives %v, want ErrMalformedResource", r, err)
-		}
-		if err := write(t, g, r, 1, `1`); !errors.Is(err, fencing.ErrMalformedResource) {
-			t.Errorf("write of resource %q gives %v, want ErrMalformedResource", r, err)
+	refused := func(want error, resource string, token fencing.Token, value string) {
+		t.Helper()
+		for what, err := range map[string]error{"claim": claim(t, g, resource, token), "write": write(t, g, resource, token, value)} {
+			if !errors.Is(err, want) {
+				t.Errorf("%s of resource %q with token %d gives %v, want %v", what, resource, token, err, want)
+			}
 		}
 	}
+	for _, r := range []string{"", strings.Repeat("x", fencing.MaxResourceBytes+1), "a\x00b", "a\nb", "\u007f", "\u0085", "\xff"} {
+		refused(fencing.ErrMalformedResource, r, 1, `1`)
+	}
 	for _, token := range []fencing.Token{0, -1, fencing.MaxToken + 1} {
-		if err := claim(t, g, "r", token); !errors.Is(err, fencing.ErrMalformedToken) {
-			t.Errorf("claim with token %d gives %v, want ErrMalformedToken", token, err)
-		}
-		if err := write(t, g, "r", token, `1`); !errors.Is(err, fencing.ErrMalformedToken) {
-			t.Errorf("write with token %d gives %v, want ErrMalformedToken", token, err)
-		}
+		refused(fencing.ErrMalformedToken, "r", token, `1`)
 	}
 	for _, value := range []string{``, `{`, `1 2`, "nul"} {
 		if err := write(t, g, "r", 1, value); !errors.Is(err, fencing.ErrMalformedValue) {

@@ -68,8 +68,12 @@ func TestPartitionsAreProtectedOnce(t *testing.T) {
 	}
 	s.exec(`CREATE TABLE own (id int, region text, balance bigint NOT NULL DEFAULT 0)`)
 	s.protect("own", `'own/' || id`)
-	if got := s.fails(s.admn, `ALTER TABLE accounts ATTACH PARTITION own FOR VALUES IN ('own')`); got != "42710" {
-		t.Errorf("attaching a protected table gives %q", got)
+	exists := "42710" // the trigger of that name
+	if s.version() < 140000 {
+		exists = "23505" // which PostgreSQL 13 finds out by its catalog's index
+	}
+	if got := s.fails(s.admn, `ALTER TABLE accounts ATTACH PARTITION own FOR VALUES IN ('own')`); got != exists {
+		t.Errorf("attaching a protected table gives %q, want %q", got, exists)
 	}
 
 	s.exec(`SELECT fencing.unprotect('accounts')`)

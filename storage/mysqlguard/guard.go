@@ -1,0 +1,222 @@
+package mysqlguard
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// Guard is a fencing.Guard in MariaDB. Every method is one round trip. It makes its schema
+// by itself when it first reaches the server, and again if the schema has gone.
+type Guard struct {
+	db     *sql.DB
+	opts   Options
+	schema *ready
+}
+
+var _ fencing.Guard = (*Guard)(nil)
+
+// Open returns a Guard at once, whether MariaDB answers or not: while it does not, the
+// methods return fencing.ErrGuardUnavailable, and each call tries again. The error, for a
+// malformed URL or bad options, never contains the URL.
+func Open(url string, opts Options) (*Guard, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	db, err := open(url, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Guard{db: db, opts: opts, schema: &ready{turn: make(chan struct{}, 1)}}, nil
+}
+
+// Close ends the connections, waiting for calls that run.
+func (g *Guard) Close() error { return g.db.Close() }
+
+// Claim raises the mark; see fencing.Guard.
+func (g *Guard) Claim(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+	return g.attempt(ctx, fencing.KindClaim, resource, token, nil)
+}
+
+// Write raises the mark and replaces the value; see fencing.Guard.
+func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+	if !json.Valid(value) {
+		return fencing.Record{}, fencing.ErrMalformedValue
+	}
+	return g.attempt(ctx, fencing.KindWrite, resource, token, value)
+}
+
+func (g *Guard) attempt(ctx context.Context, kind fencing.AttemptKind, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+	if err := fencing.CheckClaim(resource, token); err != nil {
+		return fencing.Record{}, err
+	}
+	var compared fencing.Token
+	record := fencing.Record{Resource: resource, Mark: token, Value: value}
+	err := g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
+		var read []byte
+		row := g.db.QueryRowContext(ctx, `CALL fencing_attempt(?, ?, ?, ?, ?)`, resource, int64(token), string(kind), []byte(value), g.opts.HistoryKept)
+		if err := row.Scan(&compared, &record.Version, &read); err != nil {
+			return err
+		}
+		if kind == fencing.KindClaim {
+			record.Value = read
+		}
+		return nil
+	})
+	if err != nil {
+		return fencing.Record{}, err
+	}
+	if compared > token {
+		return fencing.Record{}, &fencing.StaleTokenError{Resource: resource, Presented: token, Highest: compared}
+	}
+	return record, nil
+}
+
+// Read returns the record; see fencing.Guard.
+func (g *Guard) Read(ctx context.Context, resource string) (fencing.Record, error) {
+	if err := fencing.CheckResource(resource); err != nil {
+		return fencing.Record{}, err
+	}
+	record := fencing.Record{Resource: resource}
+	err := g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
+		var value []byte
+		err := g.db.QueryRowContext(ctx, `SELECT mark, value, version FROM fencing_records JOIN fencing_marks USING (resource) WHERE resource = ?`, resource).
+			Scan(&record.Mark, &value, &record.Version)
+		record.Value = value
+		return err
+	})
+	if err != nil {
+		return fencing.Record{}, err
+	}
+	return record, nil
+}
+
+// The left join tells a record without a kept attempt from none.
+const historySQL = `
+SELECT a.token, a.compared, a.kind, a.compared <= a.token, a.version, a.at
+  FROM fencing_records AS r LEFT JOIN fencing_attempts AS a USING (resource)
+ WHERE r.resource = ? ORDER BY a.seq DESC LIMIT ?`
+
+// History returns the newest attempts first; see fencing.Guard.
+func (g *Guard) History(ctx context.Context, resource string, limit int) (attempts []fencing.Attempt, err error) {
+	if err := fencing.CheckResource(resource); err != nil {
+		return nil, err
+	}
+	err = g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
+		attempts, err = g.history(ctx, resource, max(limit, 1))
+		return err
+	})
+	return attempts[:min(max(limit, 0), len(attempts))], err
+}
+
+func (g *Guard) history(ctx context.Context, resource string, limit int) (attempts []fencing.Attempt, err error) {
+	rows, err := g.db.QueryContext(ctx, historySQL, resource, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var a fencing.Attempt
+		if err := rows.Scan(&a.Token, &a.Highest, &a.Kind, &a.Accepted, &a.Version, &a.At); err != nil {
+			return nil, err
+		}
+		attempts = append(attempts, a)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	if len(attempts) == 0 {
+		return nil, sql.ErrNoRows
+	}
+	return attempts, nil
+}
+
+// HighestMark returns the largest mark of all, those of protected tables included; see
+// fencing.Guard. It reads every mark, and may take up to 30 s.
+func (g *Guard) HighestMark(ctx context.Context) (fencing.Token, error) {
+	var highest fencing.Token
+	err := g.call(ctx, highestTimeout, func(ctx context.Context) error {
+		return g.db.QueryRowContext(ctx, `SELECT IFNULL(MAX(mark), 0) FROM fencing_marks`).Scan(&highest)
+	})
+	return highest, err
+}
+
+// Refused is how many stale claims the guard has refused in transactions of applications.
+func (g *Guard) Refused(ctx context.Context) (refused int64, err error) {
+	err = g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
+		return g.db.QueryRowContext(ctx, refusedSQL).Scan(&refused)
+	})
+	return refused, err
+}
+
+// Check returns nil if the guard is installed and its database takes writes. Errors:
+// fencing.ErrGuardUnavailable; ctx's.
+func (g *Guard) Check(ctx context.Context) error {
+	return g.call(ctx, g.opts.CallTimeout, func(ctx context.Context) error {
+		var standby bool
+		err := g.db.QueryRowContext(ctx, `SELECT @@GLOBAL.read_only FROM fencing_version LIMIT 1`).Scan(&standby)
+		if err == nil && standby {
+			err = errors.New("the MariaDB is read_only")
+		}
+		return err
+	})
+}
+
+// tries is how often a statement is run that failed without any effect.
+const tries = 4
+
+// call runs one statement under a time limit, when the schema is there. What failed
+// without effect is tried again; every error that is returned is one that fencing.Guard
+// lists.
+func (g *Guard) call(ctx context.Context, limit time.Duration, run func(context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := g.schema.ensure(limited, func(ctx context.Context) error { return install(ctx, g.db) }); err != nil {
+		return explain(ctx, err)
+	}
+	err := run(limited)
+	for try := 1; try < tries && MayRetry(err) && limited.Err() == nil; try++ {
+		err = run(limited)
+	}
+	if schemaGone(err) {
+		g.schema.done.Store(false) // it is made again for the next call
+	}
+	if errors.Is(err, sql.ErrNoRows) {
+		return fencing.ErrNotFound
+	}
+	return explain(ctx, err)
+}
+
+// ready runs an installation until it has succeeded once: for one caller at a time, while
+// the others wait.
+type ready struct {
+	done atomic.Bool
+	turn chan struct{}
+}
+
+func (r *ready) ensure(ctx context.Context, install func(context.Context) error) error {
+	if r.done.Load() {
+		return nil
+	}
+	select {
+	case r.turn <- struct{}{}:
+		defer func() { <-r.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if r.done.Load() {
+		return nil
+	}
+	err := install(ctx)
+	r.done.Store(err == nil)
+	return err
+}
