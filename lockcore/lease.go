@@ -27,6 +27,9 @@ type AcquireRequest struct {
 	// IdempotencyKey makes a retried request find its own live lease. The same
 	// key of two callers (WithCaller) means two leases.
 	IdempotencyKey string
+	// Slots asks for one of so many slots of Resource, 1 to MaxSlots, each with a lock of
+	// its own: the lease is of the resource that SlotName names. 0 is for no slots.
+	Slots int
 	// Resources asks for several at once instead of Resource: all or none,
 	// MinBundle to MaxBundle of them, in any order.
 	Resources []string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -19,6 +20,7 @@ type checker struct {
 	ledgers map[string]*ledger
 	busy    time.Duration         // until when some client believes that it holds anything, or keeps a place
 	dark    map[int]time.Duration // by node set: since when no quorum of it answered
+	waiting []*action             // in queues, in the order in which they began
 }
 
 // Violation is a broken promise.
@@ -33,7 +35,7 @@ func (v *Violation) String() string { return fmt.Sprintf("at %s: %s: %s", v.At, 
 // Safety reports whether the promise is one about safety, not about time.
 func (v *Violation) Safety() bool {
 	switch v.Rule {
-	case "unique tokens", "ordered tokens", "superseded lease", "released lease", "token of a lease", "exclusion", "reachable tokens", "broken lease":
+	case "unique tokens", "ordered tokens", "superseded lease", "released lease", "token of a lease", "exclusion", "reachable tokens", "broken lease", "slots", "slot of a key":
 		return true
 	}
 	return false
@@ -55,6 +57,7 @@ type ledger struct {
 	breaking int                      // breaks under way
 	breakAt  time.Duration            // when the last one began
 	breakEnd time.Duration            // of the last one that is over; negative: none
+	busy     time.Duration            // until when some client believes that it holds it, or keeps a place
 	set      int                      // the node set that it was asked for on; negative: none yet
 }
 
@@ -70,6 +73,9 @@ type span struct {
 	token       fencing.Token
 	from, until time.Duration
 }
+
+// meets reports whether both may be believed at one time.
+func (s span) meets(o span) bool { return o.from < s.until && s.from < o.until }
 
 // floor is what had been completed when a call began.
 type floor struct {
@@ -106,6 +112,9 @@ func (c *checker) ledger(resource string) *ledger {
 
 // begins records what had been completed before a call, part by part.
 func (c *checker) begins(a *action) (floors []floor) {
+	if a.waits {
+		c.waiting = append(c.waiting, a)
+	}
 	for _, part := range a.parts {
 		l := c.ledger(part.Resource)
 		switch a.verb {
@@ -139,6 +148,7 @@ func (l *ledger) shorten(owner string, token fencing.Token, until time.Duration)
 
 // returned takes in a call that is over, whether or not its answer arrives.
 func (c *checker) returned(d *completion) {
+	c.waiting = slices.DeleteFunc(c.waiting, func(a *action) bool { return a == d.action })
 	if d.verb == "break" {
 		l := c.ledger(d.parts[0].Resource)
 		l.breaking--
@@ -159,8 +169,8 @@ func (c *checker) ends(d *completion) {
 	switch d.verb {
 	case "acquire":
 		c.Acquisitions++
-		for i, part := range partsOf(&d.lease) {
-			c.acquired(d, i, part)
+		for _, part := range partsOf(&d.lease) {
+			c.acquired(d, part)
 		}
 	case "extend":
 		c.Extensions++
@@ -191,6 +201,9 @@ func (c *checker) checkError(d *completion) {
 	if d.waits && d.key != "" && errors.Is(d.err, context.Canceled) { // it may come again, and no request passes it
 		const linger = 2 * time.Second
 		c.busy = max(c.busy, d.at+linger)
+		for _, part := range d.parts {
+			c.ledger(part.Resource).busy = c.busy
+		}
 	}
 	if c.w.plan.Perfect && d.verb == "acquire" {
 		c.checkService(d)
@@ -223,20 +236,38 @@ func (c *checker) checkService(d *completion) {
 			c.violatef("service", "%s finds no quorum since %s, and most of its nodes are sound: %v", refused.Resource, since, d.err)
 		}
 	}
-	idle := d.at - max(d.began, c.busy)
+	idle := d.at - max(d.began, c.busyWith(d))
 	if errors.Is(d.err, lockcore.ErrWaitTimeout) && idle > c.w.plan.MaxTTL+4*moment {
-		c.violatef("stuck", "a client waited for %v, and no client held anything for the last %s", d.parts, idle)
+		c.violatef("stuck", "a client waited for %v, which no client held for the last %s", d.what, idle)
 	}
 }
 
+// busyWith is until when clients held what was waited for: all slots, or anything at all
+// where some clients take several resources, and keep one while they wait for another.
+func (c *checker) busyWith(d *completion) time.Duration {
+	if c.w.plan.Several > 0 {
+		return c.busy
+	}
+	busy := c.busy
+	for _, part := range d.parts {
+		busy = min(busy, c.ledger(part.Resource).busy)
+	}
+	return busy
+}
+
 // acquired checks the order of a resource's tokens, that none is shared, and exclusion.
-func (c *checker) acquired(d *completion, i int, part lockcore.LeasePart) {
+func (c *checker) acquired(d *completion, part lockcore.LeasePart) {
+	i := slices.IndexFunc(d.parts, func(asked lockcore.LeasePart) bool { return asked.Resource == part.Resource })
+	if i < 0 {
+		c.violatef("errors", "%s was asked for and %s given", d.what, part.Resource)
+		return
+	}
 	l, token, floor := c.ledger(part.Resource), part.Token, d.floors[i]
 	delete(c.dark, l.set)
-	again := !d.lease.Existing && len(d.parts) == 1 // of several some may exist
+	c.overtakes(d, part.Resource)
+	again := !d.lease.Existing && !d.what.several() // of several some may exist
 	switch used := l.tokens[token]; {
-	case part.Resource != d.parts[i].Resource:
-		c.violatef("errors", "%s was asked for and %s given", d.parts[i].Resource, part.Resource)
+	case c.w.plan.Mutant.counted: // its leases have no slots
 	case used != "" && used != d.owner:
 		c.violatef("unique tokens", "token %d of %s was given twice", token, part.Resource)
 	case token < floor.token || token == floor.token && d.owner != floor.owner:
@@ -261,7 +292,7 @@ func (c *checker) acquired(d *completion, i int, part lockcore.LeasePart) {
 // was asked.
 func (c *checker) kept(d *completion) {
 	for i, part := range partsOf(&d.lease) {
-		if part.Token < d.floors[i].token {
+		if part.Token < d.floors[i].token && !c.w.plan.Mutant.counted {
 			c.violatef("superseded lease", "%s with token %d of %s succeeded after token %d had been given",
 				d.verb, part.Token, part.Resource, d.floors[i].token)
 		}
@@ -283,7 +314,7 @@ func (c *checker) believe(d *completion, part lockcore.LeasePart, floor floor) {
 		valid = d.lease.TTL
 	}
 	l, s := c.ledger(part.Resource), span{owner: d.owner, token: part.Token, from: d.at, until: d.at + valid}
-	c.busy = max(c.busy, s.until)
+	c.busy, l.busy = max(c.busy, s.until), max(l.busy, s.until)
 	if d.lease.Validity <= 0 {
 		c.violatef("validity", "%s gave a validity of %s", d.verb, d.lease.Validity)
 	}
@@ -296,8 +327,9 @@ func (c *checker) believe(d *completion, part lockcore.LeasePart, floor floor) {
 	if s.token <= l.released[s.owner] {
 		return // a client that has asked for the release believes no more that it holds it
 	}
+	c.believeSlot(part.Resource, s)
 	for _, o := range l.spans {
-		if o.owner != s.owner && o.from < s.until && s.from < o.until && !l.excused(o.owner) && !l.excused(s.owner) {
+		if o.meets(s) && o.owner != s.owner && !l.excused(o.owner) && !l.excused(s.owner) && !c.w.plan.Mutant.counted {
 			c.violatef("exclusion", "%s is held with token %d from %s until %s, and with token %d from %s until %s",
 				part.Resource, o.token, o.from, o.until, s.token, s.from, s.until)
 		}

@@ -22,13 +22,13 @@ type client struct {
 	done bool // its last call has returned
 	// keeping: until when it holds on to its lease, and only extends it.
 	keeping time.Duration
-	refused int      // how often in a row it found no quorum, or the resource held
-	held    []*grip  // what it believes to hold, or once held
-	key     int      // its last idempotency key
-	asked   int      // how many leases it has asked for without one
-	retry   string   // an idempotency key whose answer it lost
-	what    []string // and the resources
-	quiet   bool     // makes no more calls
+	refused int     // how often in a row it found no quorum, or the resource held
+	held    []*grip // what it believes to hold, or once held
+	key     int     // its last idempotency key
+	asked   int     // how many leases it has asked for without one
+	retry   string  // an idempotency key whose answer it lost
+	what    wanted  // and what it asked for
+	quiet   bool    // makes no more calls
 }
 
 // grip is a lease that a client knows.
@@ -37,6 +37,7 @@ type grip struct {
 	owner string // as the checker knows it
 	parts []lockcore.LeasePart
 	key   string // its idempotency key
+	what  wanted // what it was asked for as
 	torn  bool   // some part of several is lost: it is to be released
 	over  bool   // released, or known to be lost
 }
@@ -47,11 +48,13 @@ type action struct {
 	server   *server
 	epoch    int
 	verb     string
-	parts    []lockcore.LeasePart // what it is about, by name; with tokens, if it is about a lease
+	parts    []lockcore.LeasePart // what it is about, or the slots of which it may get one, by name; with tokens, if it is about a lease
 	owner    string               // of the lease: all attempts under one idempotency key share it
 	grip     *grip
 	key      string        // of an acquire
+	what     wanted        // by an acquire
 	waits    bool          // it waits in a queue of its server
+	until    time.Duration // then it waits no more
 	ttl      time.Duration // asked for, by an extend
 	call     func(context.Context, service) (lockcore.Lease, error)
 	bound    time.Duration // it must have ended by then
@@ -140,7 +143,7 @@ func (c *client) choose(s *server) *action {
 	case g != nil && g.torn:
 		return c.release(s, g)
 	case chance(c.rng, c.w.plan.Breaks):
-		return c.breaks(s, c.anyResource())
+		return c.breaks(s, c.w.names[c.rng.IntN(len(c.w.names))])
 	case g != nil && c.keeping > c.w.now():
 		return c.extend(s, g, c.w.plan.slower(s.id).own(c.w.plan.MaxTTL))
 	case c.retry != "" && dice < 70:
@@ -148,14 +151,14 @@ func (c *client) choose(s *server) *action {
 	case len(c.held) > 0 && dice < c.w.plan.Old:
 		return c.old(s)
 	case g == nil || dice < c.w.plan.Old+more:
-		return c.acquire(s, c.anyResources(), c.maybeKey(), c.ttl(s))
+		return c.acquire(s, c.anything(), c.maybeKey(), c.ttl(s))
 	case dice < c.w.plan.Old+more+c.w.plan.Extend:
 		return c.extend(s, g, c.ttl(s))
 	case dice < c.w.plan.Old+more+c.w.plan.Extend+looks:
 		return c.look(s, g)
 	case !c.w.plan.Tidy && chance(c.rng, c.w.plan.Forget):
 		g.over = true // forgotten: it ends by itself
-		return c.acquire(s, c.anyResources(), c.maybeKey(), c.ttl(s))
+		return c.acquire(s, c.anything(), c.maybeKey(), c.ttl(s))
 	}
 	return c.release(s, g)
 }
@@ -174,23 +177,52 @@ func (c *client) anyResource() string {
 	return c.w.names[c.rng.IntN(c.w.plan.Resources)]
 }
 
-// anyResources draws what to ask for: one, or several at once.
-func (c *client) anyResources() []string {
-	all := c.w.names
-	if len(all) < lockcore.MinBundle || !chance(c.rng, c.w.plan.Several) {
-		return []string{c.anyResource()}
+// wanted is what an acquire asks for.
+type wanted struct {
+	resources []string
+	slots     int // one of so many of the one resource; 0: the resources themselves
+}
+
+// several: it is of several resources at once.
+func (w wanted) several() bool { return len(w.resources) > 1 }
+
+// names lists, by name, what a lease may be of.
+func (w wanted) names() []string {
+	if w.slots > 0 {
+		return lockcore.SlotNames(w.resources[0], w.slots)
+	}
+	return slices.Sorted(slices.Values(w.resources))
+}
+
+func (w wanted) String() string { return strings.Join(w.names(), "+") }
+
+// anything draws what to ask for: a resource, one of its slots, or several resources at once.
+func (c *client) anything() wanted {
+	p := &c.w.plan
+	all := c.w.names[:p.Resources]
+	if len(all) < lockcore.MinBundle || !chance(c.rng, p.Several) {
+		one := wanted{resources: []string{c.anyResource()}}
+		if p.Slots > 0 && c.rng.IntN(2) == 0 {
+			if one.slots = p.Slots; c.rng.IntN(4) == 0 && !p.Mutant.counted {
+				one.slots = 1 + c.rng.IntN(p.Slots)
+			}
+		}
+		return one
 	}
 	const most = 4
 	some := make([]string, lockcore.MinBundle+c.rng.IntN(min(most, len(all))-1))
 	for i, k := range c.rng.Perm(len(all))[:len(some)] {
 		some[i] = all[k]
 	}
-	return some
+	return wanted{resources: some}
 }
 
 func (c *client) maybeKey() string {
 	if !c.w.plan.Stubborn && c.rng.IntN(6) > 0 {
 		return ""
+	}
+	if p := &c.w.plan; p.Twins {
+		return fmt.Sprintf("clients%d key%d", (c.id+1)/2, c.w.now()/(p.MaxTTL/4))
 	}
 	c.key++
 	return fmt.Sprintf("client%d key%d", c.id, c.key)
@@ -222,40 +254,43 @@ func (c *client) limit(s *server) time.Duration {
 	return c.w.plan.slower(s.id).own(c.w.plan.NodeTimeout)
 }
 
-func (c *client) acquire(s *server, resources []string, key string, ttl time.Duration) *action {
-	req := lockcore.AcquireRequest{TTL: ttl, Holder: fmt.Sprintf("c%d", c.id), IdempotencyKey: key}
+func (c *client) acquire(s *server, what wanted, key string, ttl time.Duration) *action {
+	req := lockcore.AcquireRequest{TTL: ttl, Holder: fmt.Sprintf("c%d", c.id), IdempotencyKey: key, Slots: what.slots}
 	if c.w.plan.MinHold {
 		req.MinHold = (ttl / 2).Truncate(time.Millisecond)
 	}
-	if len(resources) == 1 {
-		req.Resource = resources[0]
+	if what.several() {
+		req.Resources = what.resources
 	} else {
-		req.Resources = resources
+		req.Resource = what.resources[0]
 	}
-	if c.w.plan.Queues && !c.w.calm && c.rng.IntN(2) == 0 && s.mayWait(req.Resource) {
+	if c.w.plan.Queues && !c.w.calm && c.rng.IntN(2) == 0 && s.mayWait(what) {
 		req.Wait = between(c.rng, time.Millisecond, c.w.plan.longestWait())
 	}
 	a := &action{
-		verb: "acquire", owner: key, key: key, server: s, waits: req.Wait > 0,
+		verb: "acquire", owner: key, key: key, what: what, server: s, waits: req.Wait > 0, until: c.w.now() + req.Wait,
 		call: func(ctx context.Context, l service) (lockcore.Lease, error) { return l.Acquire(ctx, req) },
 	}
 	if key == "" {
 		c.asked++
 		a.owner = fmt.Sprintf("client%d lease%d", c.id, c.asked)
 	}
-	for _, resource := range slices.Sorted(slices.Values(resources)) {
+	for _, resource := range what.names() {
 		a.parts = append(a.parts, lockcore.LeasePart{Resource: resource})
 	}
 	const tries = 8
 	round := 2 * c.limit(s)
-	a.bound = time.Duration(len(resources))*tries*(round+50*time.Millisecond) + req.Wait
-	if len(resources) > 1 { // and the parts are extended at the end
+	a.bound = time.Duration(len(a.parts))*tries*(round+50*time.Millisecond) + req.Wait
+	switch {
+	case what.several(): // and the parts are extended at the end
 		a.bound += tries * c.limit(s)
+	case what.slots > 0: // and it looks at them up to three times
+		a.bound = 3*a.bound + 3*c.limit(s)
 	}
 	if c.rng.IntN(10) == 0 {
 		a.patience = between(c.rng, 0, 4*c.w.plan.Delay+req.Wait/2)
 	}
-	c.retry, c.what = key, resources
+	c.retry, c.what = key, what
 	return a
 }
 
@@ -306,7 +341,7 @@ func (c *client) begin(a *action) {
 	a.client, a.epoch, a.began = c, a.server.epoch, w.now()
 	a.floors = w.check.begins(a)
 	if a.waits {
-		a.server.waiting(a.parts)
+		a.server.waiting(a.what)
 	}
 	w.trace.text(a.verb)
 	if w.trace.keep {
@@ -395,26 +430,32 @@ func (c *client) learn(d *completion) {
 	} else {
 		c.refused = 0
 	}
+	notHeld := errors.Is(d.err, lockcore.ErrNotHeld)
 	switch {
 	case d.verb == "acquire" && d.err == nil:
-		c.held = append(c.held, &grip{id: d.lease.ID, owner: d.owner, parts: partsOf(&d.lease), key: d.key})
-		if c.id <= c.w.plan.Keepers && chance(c.rng, c.w.plan.Keep) {
-			c.keeping = c.w.now() + between(c.rng, c.w.plan.MaxTTL, 8*c.w.plan.MaxTTL)
-		}
-		if c.rng.IntN(4) > 0 { // else its answer got lost on the way, and it asks again
-			c.retry = ""
-		}
+		c.granted(d)
 	case d.verb == "acquire" && !c.w.plan.Stubborn && c.rng.IntN(2) == 0:
 		c.retry = ""
 	case d.verb == "break":
-	case d.verb != "release" && errors.Is(d.err, lockcore.ErrNotHeld) && len(d.parts) > 1:
+	case d.verb != "release" && notHeld && len(d.parts) > 1:
 		d.grip.torn = !d.grip.over // the other parts are to be released
-	case d.verb == "release", errors.Is(d.err, lockcore.ErrNotHeld):
-		d.grip.over = d.grip.over || d.err == nil || errors.Is(d.err, lockcore.ErrNotHeld)
+	case d.verb == "release", notHeld:
+		d.grip.over = d.grip.over || d.err == nil || notHeld
 		c.retry = ""
 		// A key may be used again once the lease was surely released.
 		if d.verb == "release" && d.err == nil && d.grip.key != "" && chance(c.rng, c.w.plan.Reuse) {
-			c.retry, c.what = d.grip.key, resourcesOf(d.grip.parts)
+			c.retry, c.what = d.grip.key, d.grip.what
 		}
+	}
+}
+
+// granted takes a lease, which some clients keep.
+func (c *client) granted(d *completion) {
+	c.held = append(c.held, &grip{id: d.lease.ID, owner: d.owner, parts: partsOf(&d.lease), key: d.key, what: d.what})
+	if c.id <= c.w.plan.Keepers && chance(c.rng, c.w.plan.Keep) {
+		c.keeping = c.w.now() + between(c.rng, c.w.plan.MaxTTL, 8*c.w.plan.MaxTTL)
+	}
+	if c.rng.IntN(4) > 0 { // else its answer got lost on the way, and it asks again
+		c.retry = ""
 	}
 }

@@ -36,7 +36,10 @@ type Mutant struct {
 	shares    bool                  // epochs are rounded, so that rejoins share one
 	unwatched bool                  // servers do not read the nodes' clocks
 	rashly    bool                  // a node is expelled without asking whose clock it was, and what the others are worth
+	lasting   bool                  // locks last too long
 	narrow    bool                  // the second server knows a node set less
+	unseen    bool                  // the look at the slots does not see whose they are
+	counted   bool                  // a node grants any n leases of a resource with n slots
 	front     func(service) service // stands before the service
 	trusting  bool                  // clients count the whole TTL, from the answer
 	quick     bool                  // is caught within a few hundred acquisitions: in make test
@@ -81,6 +84,7 @@ var Mutants = []Mutant{
 	{Rule: "21", Name: "the smallest counter is carried", wrap: func(n *simNode) rules { return modest{n.model, n} }, plan: forgetful(Lose, nil)},
 	{Rule: "21", Name: "a lock is carried with the smallest grant", wrap: func(n *simNode) rules { return low{n.model, n} }, plan: lowCarried},
 	{Rule: "21", Name: "an admitted node is written on", weak: replica.LoadsAdmitted, plan: reloading, quick: true},
+	{Rule: "21", Name: "a lock is carried for longer than its TTL", wrap: func(n *simNode) rules { return boundless{n.model} }, lasting: true, plan: setBack, quick: true},
 	{Rule: "22", Name: "no server watches the clocks", unwatched: true, plan: jumping, quick: true},
 	{Rule: "22", Name: "a node whose clock jumped is not expelled", unheeded: true, plan: jumping, quick: true},
 	{Rule: "22", Name: "a node is suspected without witnesses", rashly: true, plan: sleeping, quick: true},
@@ -94,6 +98,10 @@ var Mutants = []Mutant{
 	{Rule: "26", Name: "a node set that is down stops the others", front: func(s service) service { return allOrNothing{s} }, plan: apart, soak: true},
 	{Rule: "27", Name: "a resource that stays taken is still its lease's", weak: replica.KeepsOwner, plan: holding, quick: true},
 	{Rule: "28", Name: "a break does not read again", hopeful: true, plan: breaking, quick: true},
+	{Rule: "29", Name: "a node counts the leases of a resource with slots", counted: true, wrap: func(n *simNode) rules { return counting{n.model, n} }, plan: crowd, quick: true},
+	{Rule: "29", Name: "an owner may have several slots", weak: replica.IgnoresScope, plan: twins, quick: true},
+	{Rule: "29", Name: "an owner may have several slots, and a retry takes any", weak: replica.IgnoresScope, unseen: true, plan: twins, quick: true},
+	{Rule: "29", Name: "a request waits for the first slot alone", front: func(s service) service { return firstSlot{s} }, plan: slotted, quick: true},
 }
 
 // Catches reports whether the violation is one that the mutant is about: the
@@ -106,7 +114,9 @@ func (m Mutant) Catches(v *Violation) bool {
 }
 
 // liveness: what is wrong about the mutant is that something stays or does not come.
-func (m Mutant) liveness() bool { return m.careless || m.keeps || m.rashly || m.front != nil }
+func (m Mutant) liveness() bool {
+	return m.careless || m.keeps || m.rashly || m.lasting || m.front != nil
+}
 
 // rash expels the nodes after so many looks, whatever the others do.
 func (m Mutant) rash(w *world, jumped ...*simNode) {
@@ -152,6 +162,9 @@ func (m Mutant) change(msg *message) (reply node.Reply, answered bool) {
 	case msg.op == nil:
 	case m.keeps && msg.op.Kind == node.OpRelease, m.idle && msg.op.Kind == node.OpExtend:
 		return reply, msg.w.check.ledger(msg.op.Resource).tokens[msg.op.Token] == "" // no client has got it
+	case m.unseen && msg.op.Kind == node.OpRead:
+		_, slot := lockcore.SlotOf(msg.op.Resource)
+		return node.Reply{Outcome: node.NotHeld}, slot > 0
 	case m.hopeful && msg.op.Kind == node.OpRead: // a break reads first when it begins
 		l := msg.w.check.ledger(msg.op.Resource)
 		return node.Reply{Outcome: node.NotHeld}, l.breaking > 0 && msg.w.now() > l.breakAt
@@ -258,6 +271,17 @@ func (h *hasty) Counters(ctx context.Context, epoch node.Epoch, resources []stri
 		return old, nil
 	}
 	return counters, nil
+}
+
+// boundless says of every lock that its TTL is what is left of it.
+type boundless struct{ *nodetest.Model }
+
+func (b boundless) Survey(ctx context.Context, epoch node.Epoch, cursor string) ([]node.CarriedLock, string, error) {
+	locks, next, err := b.Model.Survey(ctx, epoch, cursor)
+	for i := range locks {
+		locks[i].TTL = max(locks[i].TTL, locks[i].Remaining)
+	}
+	return locks, next, err
 }
 
 // low installs locks with the smallest grant that their lease has anywhere.

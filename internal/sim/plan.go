@@ -32,6 +32,7 @@ type Plan struct {
 	Reuse      float64       // of releases under an idempotency key: the key is used again
 	Several    float64       // of acquires: those of several resources at once
 	Breaks     float64       // of calls: breaks by an operator
+	Slots      int           // of a resource, that half of the acquires of one ask for, some for fewer; 0: none
 	Wait       time.Duration // in a queue, at most; 0: two of the longest TTL
 	Seen       time.Duration // a jump of a clock is seen by then, unless it is too small; 0: at an unknown time
 	Old        int           // of a hundred calls, those about a lease of long ago
@@ -51,6 +52,8 @@ type Plan struct {
 	// Tidy: one server, which lives, and requests that keep their order and are
 	// not doubled: then nothing may be left behind for as long as its TTL.
 	Tidy bool
+	// Twins: two clients have the same idempotency keys, and use one at the same time.
+	Twins bool
 	// Stubborn: clients take every lease under an idempotency key, and ask for it
 	// again and again.
 	Stubborn bool
@@ -176,6 +179,7 @@ func NewPlan(seed uint64, nodes int) Plan {
 	if p.Clocks && rng.IntN(2) == 0 {
 		p.drawJumps(rng)
 	}
+	p.Slots = pick(rng, 0, 0, 2, 3)
 	p.sortFaults()
 	return p
 }

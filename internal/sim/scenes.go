@@ -20,7 +20,8 @@ var scenes = []struct {
 	{"duels", duels}, {"unreachable", unreachable}, {"relapse", relapse}, {"shortening", shortening},
 	{"revenants", revenants}, {"holding", holding}, {"crossed", crossed}, {"low carried", lowCarried}, {"again under its key", reusing},
 	{"sparing", sparing}, {"breaking", breaking}, {"stray votes", strayVotes}, {"rings", rings}, {"gathering", gathering}, {"partly", partly},
-	{"several again", severalAgain}, {"apart", apart}, {"jumping", jumping}, {"sleeping", sleeping}, {"alone", alone},
+	{"slots", slotted}, {"slots of a key", twins},
+	{"several again", severalAgain}, {"apart", apart}, {"jumping", jumping}, {"set back", setBack}, {"sleeping", sleeping}, {"alone", alone},
 }
 
 // DrawPlan is what a seed stands for: one of NewPlan's, or, of every fourth, a
@@ -82,7 +83,7 @@ func (p *Plan) fault(at time.Duration, kind FaultKind, d time.Duration, nodes ..
 // quiet is a network that does nothing but what the scene asks for.
 func (p *Plan) quiet() {
 	p.Tidy, p.Disasters, p.Slow, p.Wild, p.Stubborn, p.Queues, p.Clocks = false, false, false, false, false, false, false
-	p.Sets, p.Several, p.Breaks = 1, 0, 0
+	p.Sets, p.Several, p.Breaks, p.Slots = 1, 0, 0, 0
 	p.Loss, p.Late, p.Double = 0.001, 0.001, 0
 	p.MaxTTL, p.NodeTimeout, p.Watch, p.Delay = 300*time.Millisecond, 20*time.Millisecond, 20*time.Millisecond, 500*time.Microsecond
 	p.Length, p.Dream, p.Forget = 10*time.Second, 0, 0.02
@@ -383,6 +384,30 @@ func rings(p *Plan) {
 	p.Faults = nil
 }
 
+// slotted: clients wait for slots, of which some are kept for long.
+func slotted(p *Plan) {
+	p.perfect()
+	p.Queues, p.Wait, p.Slots, p.Resources, p.Servers, p.Clients, p.Forget = true, 8*time.Second, 3, 1, 3, 7, 0.1
+	p.Keepers, p.Keep, p.Faults = 4, 0.1, nil
+}
+
+// twins: clients ask twice for a slot under one key, at the same time and one after the other.
+func twins(p *Plan) {
+	p.quiet()
+	p.Stubborn, p.Twins, p.Slots, p.Resources, p.Servers, p.Clients = true, true, 3, 2, 3, 8
+	p.scatter(60, CutTo, CutFrom)
+	for i := range p.Faults {
+		p.Faults[i].For = min(p.Faults[i].For, p.MaxTTL/3)
+	}
+}
+
+// crowd: more clients than slots, of which each asks a part of the nodes.
+func crowd(p *Plan) {
+	p.quiet()
+	p.Slots, p.Resources, p.Servers, p.Clients, p.Keepers, p.Keep = 2, 1, 3, 9, 9, 0.5
+	p.scatter(200, CutTo)
+}
+
 // gathering: acquisitions of several wait for one part for longer than the others last.
 func gathering(p *Plan) {
 	p.quiet()
@@ -429,6 +454,20 @@ func jumping(p *Plan) {
 	p.scene(4*ttl, func(at func(time.Duration) time.Duration, c cast) {
 		p.fault(at(0), Isolate, ttl/2, c.laggards...)
 		p.fault(at(ttl*6/10), Jump, 250*time.Millisecond+jumpOf(rng), c.last)
+	})
+}
+
+// setBack: the last node is lost, and a knower's clock is set back just before it is read
+// for the rejoin: what is carried of its locks would last for as long as the jump.
+func setBack(p *Plan) {
+	p.quiet()
+	p.Clocks, p.Disasters, p.New, p.Clients, p.Resources, p.Forget, p.Extend, p.Old = true, true, false, 8, 6, 0.7, 0, 0
+	p.Loss, p.Late, p.Length = 0, 0, 3*time.Second
+	rng := rand.New(rand.NewPCG(p.Seed, 0))
+	p.scene(6*p.MaxTTL, func(at func(time.Duration) time.Duration, c cast) {
+		lost := at(0)
+		p.fault(lost, Lose, 0, c.last)
+		p.fault(lost+p.MaxTTL+between(rng, 0, 4*p.Watch), Jump, -time.Minute-jumpOf(rng), c.knowers[0])
 	})
 }
 

@@ -37,20 +37,20 @@ type server struct {
 	relays      []relay
 	skew        time.Duration // what its steady clock has lost, by which it reads the nodes'
 	waiters     int           // requests that stand in its queues
-	waitFor     string        // what they all wait for; "" for one that waits for several
+	waitFor     string        // what they all wait for; "" for one that waits for several resources
 }
 
-// mayWait: only one resource of a server is waited for at a time. When a
+// mayWait: only one resource of a server, or the slots of one, is waited for at a time. When a
 // subscription begins again, every first waiter asks at once, and would draw from
 // one source of chance in no order.
-func (s *server) mayWait(resource string) bool {
-	return s.waiters == 0 || resource != "" && resource == s.waitFor
+func (s *server) mayWait(what wanted) bool {
+	return s.waiters == 0 || !what.several() && what.String() == s.waitFor
 }
 
-func (s *server) waiting(parts []lockcore.LeasePart) {
+func (s *server) waiting(what wanted) {
 	s.waiters++
-	if s.waitFor = ""; len(parts) == 1 {
-		s.waitFor = parts[0].Resource
+	if s.waitFor = ""; !what.several() {
+		s.waitFor = what.String()
 	}
 }
 

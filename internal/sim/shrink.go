@@ -58,6 +58,7 @@ func (s *shrinker) round() (helped bool) {
 		func(p *Plan) bool { was := p.Clocks; p.Clocks = false; return was },
 		func(p *Plan) bool { return turnOff(&p.Several) },
 		func(p *Plan) bool { return turnOff(&p.Breaks) },
+		func(p *Plan) bool { was := p.Slots > 0; p.Slots = 0; return was },
 		dropServer,
 	} {
 		smaller := s.best

@@ -200,17 +200,21 @@ func TestJumpsAreMinded(t *testing.T) {
 	}
 }
 
-// One seed is one run, exactly.
+// One seed is one run, exactly; also where requests wait for several slots at once.
 func TestRunsRepeat(t *testing.T) {
 	for one := range *repeats {
 		for _, n := range []int{3, 5} {
-			plan := DrawPlan(one+1000, n)
-			plan.Length /= 4
-			a, b := Run(t, plan), Run(t, plan)
-			if a.Hash != b.Hash || a.Calls != b.Calls {
-				t.Errorf("seed %d, %d nodes: two runs differ: %d calls, hash %x; %d calls, hash %x",
-					plan.Seed, n, a.Calls, a.Hash, b.Calls, b.Hash)
-				firstDifference(t, plan)
+			drawn := DrawPlan(one+1000, n)
+			waiting := drawn
+			slotted(&waiting)
+			for _, plan := range []Plan{drawn, waiting} {
+				plan.Length /= 4
+				a, b := Run(t, plan), Run(t, plan)
+				if a.Hash != b.Hash || a.Calls != b.Calls {
+					t.Errorf("seed %d, %d nodes: two runs differ: %d calls, hash %x; %d calls, hash %x",
+						plan.Seed, n, a.Calls, a.Hash, b.Calls, b.Hash)
+					firstDifference(t, plan)
+				}
 			}
 		}
 	}
@@ -221,7 +225,7 @@ func firstDifference(t *testing.T, plan Plan) {
 	a, b := Trace(t, plan).Trace, Trace(t, plan).Trace
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
-			t.Logf("the first difference, in the queue %d:\n%s\n%s\nafter\n%s", i, a[i], b[i], strings.Join(a[max(0, i-5):i], "\n"))
+			t.Logf("the first difference, in line %d:\n%s\n%s\nafter\n%s", i, a[i], b[i], strings.Join(a[max(0, i-5):i], "\n"))
 			return
 		}
 	}

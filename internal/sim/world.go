@@ -14,7 +14,7 @@ type world struct {
 	plan    Plan
 	began   time.Time
 	fates   fates
-	names   []string // of the resources
+	names   []string // of the resources, and then of their slots
 	nodes   []*simNode
 	servers []*server
 	clients []*client

@@ -131,7 +131,7 @@ func (op *Op) Validate() error {
 	}
 	for _, word := range [...]string{op.Owner, op.Attempt, op.Ticket.ID, op.Ticket.Server} {
 		for i := range len(word) {
-			if !inWord(word[i]) {
+			if !inWord[word[i]] {
 				return errNotAWord
 			}
 		}
@@ -139,9 +139,13 @@ func (op *Op) Validate() error {
 	return nil
 }
 
-func inWord(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
-}
+// inWord is a table, since every node checks every operation.
+var inWord = func() (in [256]bool) {
+	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") {
+		in[c] = true
+	}
+	return in
+}()
 
 var (
 	errIncomplete = errors.New("the operation has no owner or no ticket, and its kind needs one")

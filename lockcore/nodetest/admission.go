@@ -8,192 +8,220 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-func admissionTests() []test { //nolint:gocognit,funlen // a table of scenarios
+func admissionTests() []test {
 	return []test{
-		{"an empty node holds nothing and does not vote", func(s *suite) {
-			seen := s.observe()
-			if !seen.Empty {
-				return // it bootstrapped itself
-			}
-			if (seen != node.Observation{Incarnation: seen.Incarnation, Empty: true}) || seen.Incarnation == "" {
-				s.Errorf("%+v", seen)
-			}
-			s.wantShut()
-			s.wantObserved(seen)
-		}},
-		{"an empty node keeps no queue", func(s *suite) {
-			seen := s.observe()
-			if !seen.Empty {
-				return // it bootstrapped itself
-			}
-			s.want(heartbeat("s1", longTTL), node.Reply{Outcome: node.NotAdmitted, Epoch: seen.Epoch})
-			s.want(dequeue("a", ticket("t1", "s1", 10)), outcome(node.Granted))
-			s.wantObserved(seen)
-			s.admit(100)
-			s.want(heartbeat("s1", longTTL), outcome(node.Granted))
-		}},
-		{"an admission is observed", func(s *suite) {
-			a := s.bootstrap(1234)
-			a.Bootstrapped = a.Epoch - 1
-			s.install(a)
-			want := node.Observation{
-				Incarnation: a.Incarnation, Admitted: true, Cluster: s.cluster, Epoch: a.Epoch,
-				Marks: node.Marks{HighWater: s.observe().Marks.HighWater, MaxTTL: maxTTL, Bootstrapped: a.Bootstrapped},
-			}
-			if seen := s.observe(); seen != want || seen.Marks.HighWater < 1234 {
-				s.Errorf("%+v, want %+v", seen, want)
-			}
-		}},
+		{"an empty node holds nothing and does not vote", emptyNode},
+		{"an empty node keeps no queue", emptyQueue},
+		{"an admission is observed", observed},
 		{"staging purges, and keeps the high-water mark", staging},
-		{"a staged node does not vote", func(s *suite) {
-			s.admit(100)
-			a := s.bootstrap(0)
-			s.must(s.Node.Stage(s.Context(), a))
-			seen := s.observe()
-			if seen.Admitted || seen.Empty || seen.Cluster != s.cluster || seen.Epoch != 0 || seen.Staged != a.Epoch || seen.Marks.HighWater != s.base || seen.Marks.MaxTTL != maxTTL {
-				s.Errorf("%+v", seen)
-			}
-			s.wantShut()
-			s.must(s.Node.Admit(s.Context(), a))
-			s.epoch = a.Epoch
-			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
-		}},
-		{"an admitted node is not admitted twice", func(s *suite) {
-			s.admit(100)
-			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
-			a := s.bootstrap(100)
-			for _, bootstrapped := range []node.Epoch{0, s.epoch - 1, s.epoch} {
-				a.Bootstrapped = bootstrapped
-				s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
-			}
-			a.Bootstrapped = a.Epoch
-			for _, note := range []string{"", "a note", node.MissedNote(s.epoch - 1), node.MissedNote(s.epoch + 1)} { // observed in quarantine, or in another epoch
-				a.Note = note
-				s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
-			}
-			s.want(read("a"), locked(s.base+1, "L1", longTTL))
-		}},
-		{"a node that missed a bootstrap is staged though admitted", func(s *suite) {
-			s.admit(100)
-			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
-			a := s.bootstrap(100)
-			a.Bootstrapped = s.epoch + 1
-			s.install(a)
-			s.want(acquire("a", "L2"), granted(s.base+2, longTTL)) // the high-water mark survived the purge
-		}},
+		{"a staged node does not vote", stagedDoesNotVote},
+		{"an admitted node is not admitted twice", admittedOnce},
+		{"a node that missed a bootstrap is staged though admitted", stagedThoughAdmitted},
 		{"a node that missed a bootstrap has one quarantine, staged or not", missedStaged},
-		{"of two admissions the one with the larger epoch is completed", func(s *suite) {
-			first, second := s.bootstrap(100), s.bootstrap(100)
-			second.Epoch++
-			s.must(s.Node.Stage(s.Context(), first))
-			s.must(s.Node.Stage(s.Context(), second))
-			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), first))
-			s.must(s.Node.Stage(s.Context(), second))
-			s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), first, nil))
-			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), first))
-			s.must(s.Node.Load(s.Context(), second, nil))
-			s.must(s.Node.Admit(s.Context(), second))
-			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), first))
-			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), second)) // completed already
-			s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), second, nil))
-			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), first))
-			if seen := s.observe(); !seen.Admitted || seen.Epoch != second.Epoch {
-				s.Errorf("%+v", seen)
-			}
-		}},
-		{"another incarnation is not admitted", func(s *suite) {
-			a := s.bootstrap(100)
-			other := a
-			other.Incarnation = "0123456789abcdef0123456789abcdef01234567"
-			before := s.observe()
-			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), other))
-			s.wantObserved(before)
-			s.must(s.Node.Stage(s.Context(), a))
-			s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), other, nil))
-			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), other))
-			s.must(s.Node.Admit(s.Context(), a))
-		}},
-		{"a node that is not staged is not loaded or admitted", func(s *suite) {
-			a := s.bootstrap(100)
-			s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), a, nil))
-			s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), a))
-		}},
+		{"of two admissions the one with the larger epoch is completed", largerEpochWins},
+		{"another incarnation is not admitted", otherIncarnation},
+		{"a node that is not staged is not loaded or admitted", notStaged},
 		{"a quarantine has one note, and ends with the admission", quarantine},
 		{"an admission is revoked from the node as observed", expulsion},
-		{"a wipe deletes the note of a quarantine", func(s *suite) {
-			if s.Wipe == nil {
-				return
-			}
-			s.admit(100)
-			s.Wipe()
-			s.must(s.Node.Quarantine(s.Context(), "first"))
-			before := s.bootstrap(100)
-			s.Wipe()
-			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), before))
-			s.must(s.Node.Quarantine(s.Context(), "second"))
-			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), before))
-			if seen := s.observe(); seen.Note != "second" || !seen.Empty {
-				s.Errorf("%+v", seen)
-			}
-			s.admit(100)
-		}},
+		{"a wipe deletes the note of a quarantine", wipeOfNote},
 		{"a restart ends the admission", restart},
 		{"an admission that began before a restart is refused", lateAdmission},
 		{"a wipe ends the admission", wipe},
-		{"OnlyIfEmpty refuses a node that holds anything", func(s *suite) {
-			a := s.bootstrap(100)
-			a.OnlyIfEmpty = true
-			if s.observe().Empty {
-				s.must(s.Node.Stage(s.Context(), a))
-			}
-			before := s.observe()
-			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
-			a.Cluster.Hash = "other"
-			s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
-			s.wantObserved(before)
-		}},
+		{"OnlyIfEmpty refuses a node that holds anything", onlyIfEmpty},
 		{"another cluster's node is refused and unchanged", foreign},
 		{"a node belongs to one cluster", otherCluster},
-		{"a release and a retraction are done where the gate is shut", func(s *suite) {
-			s.admit(100)
-			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
-			s.want(acquire("b", "L2"), granted(s.base+2, longTTL))
-			s.Node.Join(node.Cluster{Nodes: 3, Hash: "beef"})
-			refused := node.Reply{Outcome: node.NotAdmitted, Epoch: s.epoch}
-			s.want(release("a", "L1", s.base+1), refused)
-			s.want(retract("b", "L2", ""), refused)
-			s.Node.Join(s.cluster)
-			s.want(read("a"), outcome(node.NotHeld))
-			s.want(read("b"), outcome(node.NotHeld))
-			s.wantCounter("a", s.base+1)
-		}},
+		{"a release and a retraction are done where the gate is shut", releaseAtAShutGate},
 		{"counters and locks are carried", carry},
-		{"a carried lock expires", func(s *suite) {
-			a := s.bootstrap(100)
-			s.must(s.Node.Stage(s.Context(), a))
-			s.must(s.Node.Load(s.Context(), a, []node.CarriedLock{
-				{Resource: "a", Counter: 105, Owner: "L1", Grant: 103, Remaining: shortTTL, TTL: longTTL},
-				{Resource: "b", Counter: 105, Owner: "L1", Grant: 103, Remaining: 0, TTL: longTTL},
-			}))
-			s.must(s.Node.Admit(s.Context(), a))
-			s.epoch = a.Epoch
-			s.expires("a", shortTTL)
-			s.expires("b", time.Millisecond)
-		}},
+		{"a carried lock expires", carriedLockExpires},
 		{"secrets belong to the admission record", secrets},
 		{"a token that cannot have been reached is refused", beyondReach},
-		{"the recorded longest TTL only grows", func(s *suite) {
-			s.admit(100)
-			a := s.bootstrap(100)
-			a.MaxTTL = time.Second
-			s.install(a)
-			s.wantMaxTTL(maxTTL)
-			a = s.bootstrap(100)
-			a.MaxTTL = maxTTL + time.Second
-			s.install(a)
-			s.wantMaxTTL(maxTTL + time.Second)
-		}},
+		{"the recorded longest TTL only grows", maxTTLGrows},
 	}
+}
+
+func emptyNode(s *suite) {
+	seen := s.observe()
+	if !seen.Empty {
+		return // it bootstrapped itself
+	}
+	if (seen != node.Observation{Incarnation: seen.Incarnation, Empty: true}) || seen.Incarnation == "" {
+		s.Errorf("%+v", seen)
+	}
+	s.wantShut()
+	s.wantObserved(seen)
+}
+
+func emptyQueue(s *suite) {
+	seen := s.observe()
+	if !seen.Empty {
+		return // it bootstrapped itself
+	}
+	s.want(heartbeat("s1", longTTL), node.Reply{Outcome: node.NotAdmitted, Epoch: seen.Epoch})
+	s.want(dequeue("a", ticket("t1", "s1", 10)), outcome(node.Granted))
+	s.wantObserved(seen)
+	s.admit(100)
+	s.want(heartbeat("s1", longTTL), outcome(node.Granted))
+}
+
+func observed(s *suite) {
+	a := s.bootstrap(1234)
+	a.Bootstrapped = a.Epoch - 1
+	s.install(a)
+	want := node.Observation{
+		Incarnation: a.Incarnation, Admitted: true, Cluster: s.cluster, Epoch: a.Epoch,
+		Marks: node.Marks{HighWater: s.observe().Marks.HighWater, MaxTTL: maxTTL, Bootstrapped: a.Bootstrapped},
+	}
+	if seen := s.observe(); seen != want || seen.Marks.HighWater < 1234 {
+		s.Errorf("%+v, want %+v", seen, want)
+	}
+}
+
+func stagedDoesNotVote(s *suite) {
+	s.admit(100)
+	a := s.bootstrap(0)
+	s.must(s.Node.Stage(s.Context(), a))
+	seen := s.observe()
+	if seen.Admitted || seen.Empty || seen.Cluster != s.cluster || seen.Epoch != 0 || seen.Staged != a.Epoch || seen.Marks.HighWater != s.base || seen.Marks.MaxTTL != maxTTL {
+		s.Errorf("%+v", seen)
+	}
+	s.wantShut()
+	s.must(s.Node.Admit(s.Context(), a))
+	s.epoch = a.Epoch
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+}
+
+func admittedOnce(s *suite) {
+	s.admit(100)
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+	a := s.bootstrap(100)
+	for _, bootstrapped := range []node.Epoch{0, s.epoch - 1, s.epoch} {
+		a.Bootstrapped = bootstrapped
+		s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
+	}
+	a.Bootstrapped = a.Epoch
+	for _, note := range []string{"", "a note", node.MissedNote(s.epoch - 1), node.MissedNote(s.epoch + 1)} { // observed in quarantine, or in another epoch
+		a.Note = note
+		s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
+	}
+	s.want(read("a"), locked(s.base+1, "L1", longTTL))
+}
+
+func stagedThoughAdmitted(s *suite) {
+	s.admit(100)
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+	a := s.bootstrap(100)
+	a.Bootstrapped = s.epoch + 1
+	s.install(a)
+	s.want(acquire("a", "L2"), granted(s.base+2, longTTL)) // the high-water mark survived the purge
+}
+
+func largerEpochWins(s *suite) {
+	first, second := s.bootstrap(100), s.bootstrap(100)
+	second.Epoch++
+	s.must(s.Node.Stage(s.Context(), first))
+	s.must(s.Node.Stage(s.Context(), second))
+	s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), first))
+	s.must(s.Node.Stage(s.Context(), second))
+	s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), first, nil))
+	s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), first))
+	s.must(s.Node.Load(s.Context(), second, nil))
+	s.must(s.Node.Admit(s.Context(), second))
+	s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), first))
+	s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), second)) // completed already
+	s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), second, nil))
+	s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), first))
+	if seen := s.observe(); !seen.Admitted || seen.Epoch != second.Epoch {
+		s.Errorf("%+v", seen)
+	}
+}
+
+func otherIncarnation(s *suite) {
+	a := s.bootstrap(100)
+	other := a
+	other.Incarnation = "0123456789abcdef0123456789abcdef01234567"
+	before := s.observe()
+	s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), other))
+	s.wantObserved(before)
+	s.must(s.Node.Stage(s.Context(), a))
+	s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), other, nil))
+	s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), other))
+	s.must(s.Node.Admit(s.Context(), a))
+}
+
+func notStaged(s *suite) {
+	a := s.bootstrap(100)
+	s.wantErr(node.ErrRaced, s.Node.Load(s.Context(), a, nil))
+	s.wantErr(node.ErrRaced, s.Node.Admit(s.Context(), a))
+}
+
+func wipeOfNote(s *suite) {
+	if s.Wipe == nil {
+		return
+	}
+	s.admit(100)
+	s.Wipe()
+	s.must(s.Node.Quarantine(s.Context(), "first"))
+	before := s.bootstrap(100)
+	s.Wipe()
+	s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), before))
+	s.must(s.Node.Quarantine(s.Context(), "second"))
+	s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), before))
+	if seen := s.observe(); seen.Note != "second" || !seen.Empty {
+		s.Errorf("%+v", seen)
+	}
+	s.admit(100)
+}
+
+func onlyIfEmpty(s *suite) {
+	a := s.bootstrap(100)
+	a.OnlyIfEmpty = true
+	if s.observe().Empty {
+		s.must(s.Node.Stage(s.Context(), a))
+	}
+	before := s.observe()
+	s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
+	a.Cluster.Hash = "other"
+	s.wantErr(node.ErrRaced, s.Node.Stage(s.Context(), a))
+	s.wantObserved(before)
+}
+
+func releaseAtAShutGate(s *suite) {
+	s.admit(100)
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+	s.want(acquire("b", "L2"), granted(s.base+2, longTTL))
+	s.Node.Join(node.Cluster{Nodes: 3, Hash: "beef"})
+	refused := node.Reply{Outcome: node.NotAdmitted, Epoch: s.epoch}
+	s.want(release("a", "L1", s.base+1), refused)
+	s.want(retract("b", "L2", ""), refused)
+	s.Node.Join(s.cluster)
+	s.want(read("a"), outcome(node.NotHeld))
+	s.want(read("b"), outcome(node.NotHeld))
+	s.wantCounter("a", s.base+1)
+}
+
+func carriedLockExpires(s *suite) {
+	a := s.bootstrap(100)
+	s.must(s.Node.Stage(s.Context(), a))
+	s.must(s.Node.Load(s.Context(), a, []node.CarriedLock{
+		{Resource: "a", Counter: 105, Owner: "L1", Grant: 103, Remaining: shortTTL, TTL: longTTL},
+		{Resource: "b", Counter: 105, Owner: "L1", Grant: 103, Remaining: 0, TTL: longTTL},
+	}))
+	s.must(s.Node.Admit(s.Context(), a))
+	s.epoch = a.Epoch
+	s.expires("a", shortTTL)
+	s.expires("b", time.Millisecond)
+}
+
+func maxTTLGrows(s *suite) {
+	s.admit(100)
+	a := s.bootstrap(100)
+	a.MaxTTL = time.Second
+	s.install(a)
+	s.wantMaxTTL(maxTTL)
+	a = s.bootstrap(100)
+	a.MaxTTL = maxTTL + time.Second
+	s.install(a)
+	s.wantMaxTTL(maxTTL + time.Second)
 }
 
 func quarantine(s *suite) {

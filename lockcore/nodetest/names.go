@@ -23,57 +23,63 @@ func oddNames() []string {
 	}
 }
 
-func nameTests() []test { //nolint:gocognit // a table of scenarios
+func nameTests() []test {
 	return []test{
-		{"odd names are distinguished", func(s *suite) {
-			for i, resource := range oddNames() {
-				op := acquire(resource, "L1")
-				if r := s.do(op); r.Outcome != node.Granted || r.Existing {
-					s.Fatalf("%q (%d): %+v", resource, i, r)
-				}
+		{"odd names are distinguished", namesDiffer},
+		{"odd names are listed", namesAreListed},
+		{"a prefix is taken literally", prefixIsLiteral},
+	}
+}
+
+func namesDiffer(s *suite) {
+	for i, resource := range oddNames() {
+		op := acquire(resource, "L1")
+		if r := s.do(op); r.Outcome != node.Granted || r.Existing {
+			s.Fatalf("%q (%d): %+v", resource, i, r)
+		}
+	}
+	for i, resource := range oddNames() {
+		if r := s.do(read(resource)); r.Outcome != node.Granted || r.Owner != "L1" {
+			s.Fatalf("%q (%d): %+v", resource, i, r)
+		}
+	}
+	counters, err := s.Node.Counters(s.Context(), s.epoch, oddNames())
+	s.must(err)
+	for i, resource := range oddNames() {
+		if r := s.do(retract(resource, "L1", "")); r.Outcome != node.Granted || r.Grant != counters[i] {
+			s.Fatalf("%q (%d): %+v, counter %d", resource, i, r, counters[i])
+		}
+	}
+}
+
+func namesAreListed(s *suite) {
+	for _, resource := range oddNames() {
+		s.do(acquire(resource, "L1"))
+	}
+	want := slices.Sorted(slices.Values(oddNames()))
+	if got := s.surveyed(); !slices.Equal(got, want) {
+		s.Errorf("surveyed %q, want %q", got, want)
+	}
+	if got := s.scanned("", 3); !slices.Equal(got, want) {
+		s.Errorf("scanned %q, want %q", got, want)
+	}
+}
+
+func prefixIsLiteral(s *suite) {
+	for _, resource := range oddNames() {
+		s.do(acquire(resource, "L1"))
+	}
+	for _, prefix := range append(oddNames(), "x", "xx", "l:", "no such") {
+		var want []string
+		for _, resource := range oddNames() {
+			if strings.HasPrefix(resource, prefix) {
+				want = append(want, resource)
 			}
-			for i, resource := range oddNames() {
-				if r := s.do(read(resource)); r.Outcome != node.Granted || r.Owner != "L1" {
-					s.Fatalf("%q (%d): %+v", resource, i, r)
-				}
-			}
-			counters, err := s.Node.Counters(s.Context(), s.epoch, oddNames())
-			s.must(err)
-			for i, resource := range oddNames() {
-				if r := s.do(retract(resource, "L1", "")); r.Outcome != node.Granted || r.Grant != counters[i] {
-					s.Fatalf("%q (%d): %+v, counter %d", resource, i, r, counters[i])
-				}
-			}
-		}},
-		{"odd names are listed", func(s *suite) {
-			for _, resource := range oddNames() {
-				s.do(acquire(resource, "L1"))
-			}
-			want := slices.Sorted(slices.Values(oddNames()))
-			if got := s.surveyed(); !slices.Equal(got, want) {
-				s.Errorf("surveyed %q, want %q", got, want)
-			}
-			if got := s.scanned("", 3); !slices.Equal(got, want) {
-				s.Errorf("scanned %q, want %q", got, want)
-			}
-		}},
-		{"a prefix is taken literally", func(s *suite) {
-			for _, resource := range oddNames() {
-				s.do(acquire(resource, "L1"))
-			}
-			for _, prefix := range append(oddNames(), "x", "xx", "l:", "no such") {
-				var want []string
-				for _, resource := range oddNames() {
-					if strings.HasPrefix(resource, prefix) {
-						want = append(want, resource)
-					}
-				}
-				slices.Sort(want)
-				if got := s.scanned(prefix, 1000); !slices.Equal(got, want) {
-					s.Errorf("prefix %q: %q, want %q", prefix, got, want)
-				}
-			}
-		}},
+		}
+		slices.Sort(want)
+		if got := s.scanned(prefix, 1000); !slices.Equal(got, want) {
+			s.Errorf("prefix %q: %q, want %q", prefix, got, want)
+		}
 	}
 }
 

@@ -10,75 +10,87 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-func readTests() []test { //nolint:gocognit // a table of scenarios
+func readTests() []test {
 	return []test{
 		{"a fenced read installs a strictly larger epoch", fence},
 		{"a survey pages through all locks", survey},
-		{"a survey and counters are of exactly one epoch", func(s *suite) {
-			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
-			for _, epoch := range []node.Epoch{s.epoch - 1, s.epoch + 1} {
-				_, _, err := s.Node.Survey(s.Context(), epoch, "")
-				s.wantStale(err)
-				_, err = s.Node.Counters(s.Context(), epoch, []string{"a"})
-				s.wantStale(err)
-			}
-			if got := s.scanned("", 10); !slices.Equal(got, []string{"a"}) {
-				s.Errorf("a listing returned %q in any epoch", got)
-			}
-		}},
-		{"a survey leaves out expired and deleted locks", func(s *suite) {
-			s.want(acquireFor("a", "L1", shortTTL), granted(s.base+1, shortTTL))
-			s.want(acquire("b", "L2"), granted(s.base+2, longTTL))
-			s.want(acquire("c", "L3"), granted(s.base+3, longTTL))
-			s.want(retract("c", "L3", ""), granted(s.base+3, 0))
-			s.expires("a", shortTTL)
-			if got := s.surveyed(); !slices.Equal(got, []string{"b"}) {
-				s.Errorf("surveyed %q", got)
-			}
-			if got := s.scanned("", 10); !slices.Equal(got, []string{"b"}) {
-				s.Errorf("scanned %q", got)
-			}
-		}},
-		{"counters come in the order of the resources", func(s *suite) {
-			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
-			s.want(acquire("b", "L2"), granted(s.base+2, longTTL))
-			s.want(acquire("c", "L3"), granted(s.base+3, longTTL))
-			got, err := s.Node.Counters(s.Context(), s.epoch, []string{"b", "none", "a", "c", "a"})
-			s.must(err)
-			if want := []fencing.Token{s.base + 2, s.base + 3, s.base + 1, s.base + 3, s.base + 1}; !slices.Equal(got, want) {
-				s.Errorf("%v, want %v", got, want)
-			}
-			none, err := s.Node.Counters(s.Context(), s.epoch, nil)
-			if err != nil || len(none) != 0 {
-				s.Errorf("no counters: %v, %v", none, err)
-			}
-		}},
-		{"a listing comes in pages", func(s *suite) {
-			var want []string
-			for i := range 60 {
-				resource := fmt.Sprintf("p/%02d", i)
-				want = append(want, resource)
-				s.do(acquire(resource, "L1"))
-				s.do(acquire(fmt.Sprintf("q/%02d", i), "L1"))
-			}
-			for _, limit := range []int{1, 7, 1000} {
-				if got := s.scanned("p/", limit); !slices.Equal(got, want) {
-					s.Errorf("pages of %d: %q", limit, got)
-				}
-			}
-		}},
-		{"a cursor that no call returned is refused", func(s *suite) {
-			var field *lockcore.FieldError
-			if _, _, err := s.Node.Scan(s.Context(), "", "!no cursor!", 10); !errors.As(err, &field) || field.Field != "cursor" {
-				s.Errorf("%v, want a FieldError of the cursor", err)
-			}
-		}},
-		{"nothing is read where the gate is shut", func(s *suite) {
-			a := s.bootstrap(100)
-			s.must(s.Node.Stage(s.Context(), a))
-			s.wantShut()
-		}},
+		{"a survey and counters are of exactly one epoch", readsOfAnEpoch},
+		{"a survey leaves out expired and deleted locks", surveyOfEnded},
+		{"counters come in the order of the resources", countersInOrder},
+		{"a listing comes in pages", listingInPages},
+		{"a cursor that no call returned is refused", strangeCursor},
+		{"nothing is read where the gate is shut", readsAtAShutGate},
 	}
+}
+
+func readsOfAnEpoch(s *suite) {
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+	for _, epoch := range []node.Epoch{s.epoch - 1, s.epoch + 1} {
+		_, _, err := s.Node.Survey(s.Context(), epoch, "")
+		s.wantStale(err)
+		_, err = s.Node.Counters(s.Context(), epoch, []string{"a"})
+		s.wantStale(err)
+	}
+	if got := s.scanned("", 10); !slices.Equal(got, []string{"a"}) {
+		s.Errorf("a listing returned %q in any epoch", got)
+	}
+}
+
+func surveyOfEnded(s *suite) {
+	s.want(acquireFor("a", "L1", shortTTL), granted(s.base+1, shortTTL))
+	s.want(acquire("b", "L2"), granted(s.base+2, longTTL))
+	s.want(acquire("c", "L3"), granted(s.base+3, longTTL))
+	s.want(retract("c", "L3", ""), granted(s.base+3, 0))
+	s.expires("a", shortTTL)
+	if got := s.surveyed(); !slices.Equal(got, []string{"b"}) {
+		s.Errorf("surveyed %q", got)
+	}
+	if got := s.scanned("", 10); !slices.Equal(got, []string{"b"}) {
+		s.Errorf("scanned %q", got)
+	}
+}
+
+func countersInOrder(s *suite) {
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+	s.want(acquire("b", "L2"), granted(s.base+2, longTTL))
+	s.want(acquire("c", "L3"), granted(s.base+3, longTTL))
+	got, err := s.Node.Counters(s.Context(), s.epoch, []string{"b", "none", "a", "c", "a"})
+	s.must(err)
+	if want := []fencing.Token{s.base + 2, s.base + 3, s.base + 1, s.base + 3, s.base + 1}; !slices.Equal(got, want) {
+		s.Errorf("%v, want %v", got, want)
+	}
+	none, err := s.Node.Counters(s.Context(), s.epoch, nil)
+	if err != nil || len(none) != 0 {
+		s.Errorf("no counters: %v, %v", none, err)
+	}
+}
+
+func listingInPages(s *suite) {
+	var want []string
+	for i := range 60 {
+		resource := fmt.Sprintf("p/%02d", i)
+		want = append(want, resource)
+		s.do(acquire(resource, "L1"))
+		s.do(acquire(fmt.Sprintf("q/%02d", i), "L1"))
+	}
+	for _, limit := range []int{1, 7, 1000} {
+		if got := s.scanned("p/", limit); !slices.Equal(got, want) {
+			s.Errorf("pages of %d: %q", limit, got)
+		}
+	}
+}
+
+func strangeCursor(s *suite) {
+	var field *lockcore.FieldError
+	if _, _, err := s.Node.Scan(s.Context(), "", "!no cursor!", 10); !errors.As(err, &field) || field.Field != "cursor" {
+		s.Errorf("%v, want a FieldError of the cursor", err)
+	}
+}
+
+func readsAtAShutGate(s *suite) {
+	a := s.bootstrap(100)
+	s.must(s.Node.Stage(s.Context(), a))
+	s.wantShut()
 }
 
 func (s *suite) wantStale(err error) {

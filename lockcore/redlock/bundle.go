@@ -24,6 +24,9 @@ func checkBundle(req *lockcore.AcquireRequest) error {
 	if req.Resource != "" {
 		return &lockcore.FieldError{Field: "resources", Reason: "must not be given together with resource"}
 	}
+	if req.Slots != 0 {
+		return &lockcore.FieldError{Field: "slots", Reason: "must not be given together with resources"}
+	}
 	if n := len(req.Resources); n < lockcore.MinBundle || n > lockcore.MaxBundle {
 		return &lockcore.FieldError{Field: "resources", Reason: fmt.Sprintf("must name %d to %d resources", lockcore.MinBundle, lockcore.MaxBundle)}
 	}
@@ -155,18 +158,18 @@ func (l *Locker) complete(ctx context.Context, taken []*part, ttl time.Duration)
 }
 
 func idsOf(taken []*part) []leaseID {
-	ids := make([]leaseID, len(taken))
-	for i, p := range taken {
-		ids[i] = p.id
+	ids := make([]leaseID, 0, 1) // nearly always one, and then not on the heap
+	for _, p := range taken {
+		ids = append(ids, p.id)
 	}
 	return ids
 }
 
 // seal makes the caller's lease of the parts.
 func (l *Locker) seal(caller string, taken []*part) lockcore.Lease {
-	leases := make([]lockcore.Lease, len(taken))
-	for i, p := range taken {
-		leases[i] = p.lease
+	leases := make([]lockcore.Lease, 0, 1)
+	for _, p := range taken {
+		leases = append(leases, p.lease)
 	}
 	keys := l.of(taken[0].id.resource).keysNow()
 	return together(keys.sealLease(caller, idsOf(taken)), leases)
@@ -207,7 +210,7 @@ func (l *Locker) dropLater(ctx context.Context, taken []*part) {
 
 // acquire is the operation that took the part, as far as a retraction needs it.
 func (p *part) acquire() *node.Op {
-	return &node.Op{Resource: p.id.resource, Owner: p.id.owner, Attempt: p.attempt}
+	return &node.Op{Resource: p.id.resource, Owner: p.id.owner, Attempt: p.attempt, TTL: p.asked}
 }
 
 // together makes the lease of that id from the leases of its parts.

@@ -161,7 +161,7 @@ func (c Config) checkAcquire(req *lockcore.AcquireRequest) (err error) {
 	if len(req.IdempotencyKey) > lockcore.MaxIdempotencyKey {
 		err = &lockcore.FieldError{Field: "Idempotency-Key", Reason: "is too long"}
 	}
-	named := lockcore.ValidateResource(req.Resource)
+	named := errors.Join(lockcore.ValidateResource(req.Resource), lockcore.ValidateSlots(req.Resource, req.Slots))
 	if req.Resources != nil {
 		named = checkBundle(req)
 	}

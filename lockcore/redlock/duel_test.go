@@ -180,9 +180,14 @@ func (d *duel) restart(nodes ...int) {
 // Three servers bootstrap the cluster again at the same moment, over a network that is
 // slow against their watch interval, on nodes that restarted and nodes that missed a
 // bootstrap. Whichever server wins, no wait is repeated.
-func TestFoundersThatMeet(t *testing.T) {
+func TestFoundersThatMeet(t *testing.T) { foundersMeet(t, 1) }
+
+func TestSoakFoundersThatMeet(t *testing.T) { foundersMeet(t, 8) }
+
+func foundersMeet(t *testing.T, seeds uint64) {
+	t.Helper()
 	const wait, soon = duelTTL + duelTTL/100 + 2*time.Millisecond, 2 * time.Second
-	for seed := range uint64(8) {
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDuel(t, seed)

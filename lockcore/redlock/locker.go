@@ -49,11 +49,13 @@ func New(cfg Config, sets ...[]node.Node) (*Locker, error) {
 	return l, nil
 }
 
-// of is the resource's set.
+// of is the resource's set. All slots of a resource are on its own set, where a node knows
+// which of them an idempotency key has (rule 29).
 func (l *Locker) of(resource string) *set {
 	if len(l.sets) == 1 {
 		return l.sets[0]
 	}
+	resource, _ = lockcore.SlotOf(resource)
 	return slices.MaxFunc(l.sets, func(a, b *set) int {
 		return cmp.Compare(weight(a.members.Cluster().Hash, resource), weight(b.members.Cluster().Hash, resource))
 	})
@@ -248,11 +250,11 @@ func (l *Locker) Break(ctx context.Context, resource string) error {
 // eachPart calls f for every part side by side, with the part's set. Of several
 // errors it returns the gravest: a part that is not held over one without an answer.
 func (l *Locker) eachPart(parts []leaseID, f func(*set, leaseID) (lockcore.Lease, error)) ([]lockcore.Lease, error) {
-	leases, errs := make([]lockcore.Lease, len(parts)), make([]error, len(parts))
 	if len(parts) == 1 {
-		leases[0], errs[0] = f(l.of(parts[0].resource), parts[0])
-		return leases, errs[0]
+		lease, err := f(l.of(parts[0].resource), parts[0])
+		return []lockcore.Lease{lease}, err
 	}
+	leases, errs := make([]lockcore.Lease, len(parts)), make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i, id := range parts {
 		wg.Go(func() { leases[i], errs[i] = f(l.of(id.resource), id) })

@@ -18,7 +18,8 @@ type meta struct {
 const metaSeparator = "\x1f"
 
 func (m meta) String() string {
-	return strconv.FormatInt(m.acquired.UnixMilli(), 36) + metaSeparator + m.holder + metaSeparator + string(m.metadata)
+	var digits [16]byte
+	return string(strconv.AppendInt(digits[:0], m.acquired.UnixMilli(), 36)) + metaSeparator + m.holder + metaSeparator + string(m.metadata)
 }
 
 // parseMeta reads what String wrote. Any other text is unknown, as is the empty one

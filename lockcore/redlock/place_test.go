@@ -3,11 +3,13 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
 // A request that waits under an idempotency key and ends without a grant has its
@@ -63,4 +65,88 @@ func TestRepeatedWaitHasItsPlace(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A request that comes again without a wait gives its place up: whoever is behind it does
+// not wait until the place has expired.
+func TestRepeatWithoutWaitLeavesTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 1)
+		defer func() { stop(); time.Sleep(time.Minute) }()
+		server := a.servers[0]
+		held := a.must(server, lockcore.AcquireRequest{Resource: "r", TTL: 60 * time.Second})
+		ctx, hangUp := context.WithCancel(t.Context())
+		first := lockcore.AcquireRequest{Resource: "r", Wait: time.Minute, IdempotencyKey: "key"}
+		ended := make(chan error, 1)
+		go func() {
+			_, err := server.Acquire(ctx, first)
+			ended <- err
+		}()
+		time.Sleep(time.Second)
+		granted := make(chan time.Time, 1)
+		go func() {
+			a.must(server, lockcore.AcquireRequest{Resource: "r", Wait: time.Minute})
+			granted <- time.Now()
+		}()
+		time.Sleep(time.Second)
+		hangUp()
+		<-ended
+		first.Wait = 0
+		if _, err := server.Acquire(t.Context(), first); !errors.Is(err, lockcore.ErrHeld) {
+			t.Fatal(err)
+		}
+		released := time.Now()
+		if err := server.Release(t.Context(), held.ID); err != nil {
+			t.Fatal(err)
+		}
+		if took := (<-granted).Sub(released); took > waitqueue.LingerTime/4 {
+			t.Errorf("the next one got it after %s", took)
+		}
+	})
+}
+
+// Requests that do not wait get nothing while others are in the queue, also where a lease
+// has expired and the first of the queue is still to notice.
+func TestNewcomersDoNotOvertake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 5, 3)
+		defer func() { stop(); time.Sleep(time.Minute) }()
+		last := a.must(a.servers[0], lockcore.AcquireRequest{Resource: "r", TTL: time.Second})
+		granted := make(chan lockcore.Lease, 1)
+		const waiters = 8
+		for i := range waiters {
+			go func() {
+				granted <- a.must(a.servers[i%3], lockcore.AcquireRequest{Resource: "r", TTL: time.Second, Wait: time.Minute, Holder: fmt.Sprint(i)})
+			}()
+			time.Sleep(10 * time.Millisecond)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		for i, server := range a.servers {
+			go func() {
+				for ctx.Err() == nil {
+					if lease, err := server.Acquire(ctx, lockcore.AcquireRequest{Resource: "r"}); err == nil {
+						t.Errorf("a newcomer at server %d got token %d", i, lease.Token)
+						return
+					}
+					time.Sleep(3 * time.Millisecond)
+				}
+			}()
+		}
+		for i := range waiters {
+			if i%2 == 0 { // the others expire
+				if err := a.servers[i%3].Release(t.Context(), last.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			select {
+			case last = <-granted:
+			case <-time.After(time.Minute):
+				t.Fatalf("nobody got turn %d", i)
+			}
+			if last.Holder != fmt.Sprint(i) {
+				t.Errorf("turn %d is of waiter %s", i, last.Holder)
+			}
+		}
+	})
 }

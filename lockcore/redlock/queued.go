@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
@@ -13,33 +14,65 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/waitqueue"
 )
 
-// acquireQueued waits in the queue for the lease. The queue is first come, first
-// served over all servers of the cluster.
-func (s *set) acquireQueued(ctx context.Context, req *request) (*part, error) {
+// place is a request's place in the queue of one resource.
+type place struct {
+	req    *request
+	pauses retryPauses
+	lost   time.Time // since when no try has found a quorum; zero if the last one has
+}
+
+// acquireQueued waits for the lease in the queue of the request's resource, or in those of
+// all its slots. A queue is first come, first served over all servers of the cluster. Of
+// several slots one is tried at a time, as they are freed.
+func (s *set) acquireQueued(ctx context.Context, reqs ...*request) (*part, error) {
+	places, waiters := make([]place, len(reqs)), make([]*waitqueue.Waiter, 0, len(reqs))
+	for i, req := range reqs {
+		w, err := s.enqueue(ctx, req)
+		if err != nil {
+			leave(waiters, s.queue.Dequeue)
+			return nil, err
+		}
+		places[i].req, waiters = req, append(waiters, w)
+	}
+	return s.awaitGrant(ctx, places, waiters)
+}
+
+// leave takes the request out of its queues.
+func leave(waiters []*waitqueue.Waiter, how func(*waitqueue.Waiter)) {
+	for _, w := range waiters {
+		how(w)
+	}
+}
+
+func (s *set) enqueue(ctx context.Context, req *request) (*waitqueue.Waiter, error) {
 	id, err := s.ticketID(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	w, err := s.queue.Enqueue(req.Resource, req.Holder, id)
-	if err != nil {
-		return nil, err
-	}
+	return s.queue.Enqueue(req.Resource, req.Holder, id)
+}
+
+// awaitGrant waits until the turn of a waiter has come and its try was granted.
+func (s *set) awaitGrant(ctx context.Context, places []place, waiters []*waitqueue.Waiter) (*part, error) {
+	req := places[0].req
 	deadline := time.NewTimer(req.answerWithin())
 	defer deadline.Stop()
-	taken, err := s.tryUntilGranted(ctx, req, w, deadline.C)
+	taken, at, err := s.tryUntilGranted(ctx, places, waiters, deadline.C)
 	if err == nil {
-		s.queue.Granted(w, taken.lease.TTL)
+		s.queue.Granted(waiters[at], taken.lease.TTL)
+		leave(slices.Delete(waiters, at, at+1), s.queue.Satisfied)
 		return taken, nil
 	}
 	timedOut, interrupted := errors.Is(err, waitqueue.ErrTimedOut), errors.Is(err, waitqueue.ErrInterrupted)
-	if ctx.Err() != nil || errors.Is(err, lockcore.ErrStopping) || interrupted || timedOut && req.polls() {
-		s.queue.BreakOff(w)
-	} else {
-		s.queue.Dequeue(w)
+	switch {
+	case ctx.Err() != nil || errors.Is(err, lockcore.ErrStopping) || interrupted || timedOut && req.polls():
+		leave(waiters, s.queue.BreakOff)
+	default:
+		leave(waiters, s.queue.Dequeue)
 	}
 	switch {
 	case timedOut:
-		err = s.timedOut(ctx, req, w)
+		err = s.timedOut(ctx, places, waiters)
 	case interrupted && !errors.Is(err, lockcore.ErrNoQuorum):
 		lost := s.unready(ctx, "ready")
 		lost.Resource, err = req.Resource, lost
@@ -92,25 +125,26 @@ func (s *set) ticketID(ctx context.Context, req *request) (string, error) {
 	return keys.ticketID(req.caller, req.IdempotencyKey, req.Resource), nil
 }
 
-func (s *set) tryUntilGranted(ctx context.Context, req *request, w *waitqueue.Waiter, deadline <-chan time.Time) (*part, error) {
-	var pauses retryPauses
-	var lost time.Time // since when no try has found a quorum; zero if the last one has
+// tryUntilGranted returns also the index of the waiter that was granted.
+func (s *set) tryUntilGranted(ctx context.Context, places []place, waiters []*waitqueue.Waiter, deadline <-chan time.Time) (*part, int, error) {
 	for {
-		if err := s.queue.Await(ctx, w, deadline); err != nil {
-			return nil, err
+		at, err := s.queue.Await(ctx, deadline, waiters...)
+		if err != nil {
+			return nil, 0, err
 		}
-		taken, err := s.tryAcquire(ctx, req, w.Ticket)
+		p, w := &places[at], waiters[at]
+		taken, err := s.tryAcquire(ctx, p.req, w.Ticket)
 		switch {
 		case err == nil || !worthWaiting(ctx, err):
-			return taken, err
+			return taken, at, err
 		case !errors.Is(err, lockcore.ErrNoQuorum):
-			lost = time.Time{}
-		case lost.IsZero():
-			lost = time.Now()
-		case time.Since(lost) > lostAfter:
-			return nil, fmt.Errorf("%w: %w", waitqueue.ErrInterrupted, err)
+			p.lost = time.Time{}
+		case p.lost.IsZero():
+			p.lost = time.Now()
+		case time.Since(p.lost) > lostAfter:
+			return nil, 0, fmt.Errorf("%w: %w", waitqueue.ErrInterrupted, err)
 		}
-		s.queue.Postpone(w, pauses.after(err, s.random.Jitter), errors.Is(err, lockcore.ErrNoQuorum))
+		s.queue.Postpone(w, p.pauses.after(err, s.random.Jitter), errors.Is(err, lockcore.ErrNoQuorum))
 	}
 }
 
@@ -149,8 +183,22 @@ func grow(pause *time.Duration, first, longest time.Duration) time.Duration {
 	return *pause
 }
 
-// timedOut describes the queue at the end of a wait.
-func (s *set) timedOut(ctx context.Context, req *request, w *waitqueue.Waiter) error {
+// timedOut describes the queue at the end of a wait, of several the one whose lease ends first.
+func (s *set) timedOut(ctx context.Context, places []place, waiters []*waitqueue.Waiter) (err error) {
+	errs := make([]error, len(places))
+	var looks sync.WaitGroup
+	for i := range places {
+		looks.Go(func() { errs[i] = s.describeQueue(ctx, places[i].req, waiters[i].Ticket) })
+	}
+	looks.Wait()
+	for _, one := range errs {
+		err = sooner(err, one)
+	}
+	return err
+}
+
+// describeQueue returns a *WaitTimeoutError, or why there is none.
+func (s *set) describeQueue(ctx context.Context, req *request, own node.Ticket) error {
 	b, err := s.read(ctx, req.Resource, (*ballot).holderDecided)
 	if err != nil {
 		return err
@@ -161,7 +209,6 @@ func (s *set) timedOut(ctx context.Context, req *request, w *waitqueue.Waiter) e
 	}
 	tickets := b.tickets()
 	e.Waiters = max(b.waiting(), len(tickets))
-	own := w.Ticket
 	if i := slices.IndexFunc(tickets, func(t node.Ticket) bool { return t.ID == own.ID }); i >= 0 {
 		own = tickets[i] // the nodes may remember an earlier arrival
 	}

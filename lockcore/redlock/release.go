@@ -20,14 +20,12 @@ func (s *set) releaseRound(ctx context.Context, id leaseID, keep time.Duration) 
 	if keep > 0 {
 		op.Kind, op.TTL = node.OpReleaseAfter, keep
 	}
-	r := startRound(s.nodes, op, s.cfg.NodeTimeout, (*ballot).releaseDecided, func(b *ballot, i int, reply node.Reply) {
-		s.afterRelease(op, b, i, reply)
-	})
+	r := startRound(s.nodes, op, s.cfg.NodeTimeout, (*ballot).releaseDecided, s.afterRelease)
 	if keep == 0 {
 		s.queue.Released(id.resource)
 	}
 	b := r.wait(ctx)
-	b.answered.each(func(i int) { s.afterRelease(op, &b, i, b.replies[i]) })
+	b.answered.each(func(i int) { s.afterRelease(&op, &b, i, b.replies[i]) })
 	return b
 }
 
@@ -49,15 +47,15 @@ func releaseOp(id leaseID) node.Op {
 
 // afterRelease repeats the release in the background where node i's reply does not
 // mean that it is done.
-func (s *set) afterRelease(op node.Op, b *ballot, i int, reply node.Reply) {
+func (s *set) afterRelease(op *node.Op, b *ballot, i int, reply node.Reply) {
 	switch reply.Outcome {
 	case node.Failed: // also when it was not sent: the lock is older than the call
-		s.cleaner.send(i, op, time.Now().Add(s.cfg.MaxTTL), recheckOnce)
+		s.cleaner.send(i, *op, time.Now().Add(s.cfg.MaxTTL), recheckOnce)
 	case node.NotAdmitted: // a rejoin may give it the lock, which its readers had a moment ago (rule 21)
-		s.cleaner.sendLater(i, op, time.Now().Add(rejoinTime))
+		s.cleaner.sendLater(i, *op, time.Now().Add(rejoinTime))
 	case node.NotHeld: // another server's acquire may still reach it
 		if b.count(node.Granted) > 0 {
-			s.cleaner.sendLater(i, op, time.Now().Add(rejoinTime))
+			s.cleaner.sendLater(i, *op, time.Now().Add(rejoinTime))
 		}
 	}
 }

@@ -15,7 +15,7 @@ type round struct {
 	op      node.Op
 	began   time.Time
 	decided func(*ballot) bool
-	late    func(b *ballot, i int, reply node.Reply) // takes a reply after the end; may be nil
+	late    func(op *node.Op, b *ballot, i int, reply node.Reply) // takes a reply after the end; may be nil
 	done    chan struct{}
 
 	mu     sync.Mutex
@@ -28,7 +28,7 @@ func runRound(ctx context.Context, nodes []node.Node, op node.Op, limit time.Dur
 }
 
 // startRound sends the operation. The caller must call wait.
-func startRound(nodes []node.Node, op node.Op, limit time.Duration, decided func(*ballot) bool, late func(*ballot, int, node.Reply)) *round {
+func startRound(nodes []node.Node, op node.Op, limit time.Duration, decided func(*ballot) bool, late func(*node.Op, *ballot, int, node.Reply)) *round {
 	r := &round{op: op, began: time.Now(), decided: decided, late: late, done: make(chan struct{}), ballot: newBallot(len(nodes))}
 	r.op.Deadline = r.began.Add(limit)
 	for i, n := range nodes {
@@ -58,7 +58,7 @@ func (r *round) wait(ctx context.Context) ballot {
 // Deliver takes node i's reply.
 func (r *round) Deliver(i int, reply node.Reply) {
 	if !r.add(i, reply) && r.late != nil {
-		r.late(&r.ballot, i, reply) // the ballot does not change after the end
+		r.late(&r.op, &r.ballot, i, reply) // the ballot does not change after the end
 	}
 }
 

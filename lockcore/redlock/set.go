@@ -67,13 +67,15 @@ type request struct {
 	caller string // see lockcore.WithCaller
 	scope  string // what the idempotency key is used for
 	began  time.Time
+	isSlot bool // the resource is one of several slots that the request may get
 }
 
 // part is one resource of a lease.
 type part struct {
 	id      leaseID
 	lease   lockcore.Lease
-	attempt string // that took it under an idempotency key; "" without one
+	attempt string        // that took it under an idempotency key; "" without one
+	asked   time.Duration // the TTL of its own votes; the lease that a key found may have another
 	at      time.Time
 }
 
@@ -89,17 +91,34 @@ const (
 // large, and a request in the queue has them on its stack at every level. With
 // small frames 4 KB of stack are enough for each of ten thousand waiters.
 func (s *set) acquire(ctx context.Context, req *request) (*part, error) {
+	if req.Slots > 0 {
+		return s.acquireSlot(ctx, req)
+	}
 	if req.Wait > 0 {
 		return s.acquireQueued(ctx, req)
 	}
-	if req.IdempotencyKey != "" {
-		if id, err := s.ticketID(ctx, req); err == nil {
-			s.queue.GiveUp(req.Resource, id)
-		}
+	s.giveUpPlace(ctx, req)
+	return s.acquireNow(ctx, req)
+}
+
+// giveUpPlace gives up the place that a request under the same key had in the queue.
+func (s *set) giveUpPlace(ctx context.Context, req *request) {
+	if req.IdempotencyKey == "" {
+		return
 	}
+	if id, err := s.ticketID(ctx, req); err == nil {
+		s.queue.GiveUp(req.Resource, id)
+	}
+}
+
+// acquireNow acquires without a wait.
+func (s *set) acquireNow(ctx context.Context, req *request) (*part, error) {
 	var wait time.Duration
 	for try := 1; ; try++ {
 		taken, err := s.tryAcquire(ctx, req, node.Ticket{})
+		if err == nil {
+			return taken, nil
+		}
 		var again *retryError
 		if !errors.As(err, &again) {
 			return taken, err
@@ -132,7 +151,11 @@ func (s *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) 
 	}
 	s.trace(ctx, &res)
 	if res.verdict != quorum.Won {
-		return nil, s.explainLoss(ctx, req.Resource, &res)
+		err := s.explainLoss(ctx, req.Resource, &res)
+		if req.isSlot && errors.Is(err, lockcore.ErrIdempotencyMismatch) { // votes of a failed try for another slot
+			err = &retryError{err}
+		}
+		return nil, err
 	}
 	p := s.newPart(req, &op, &res, described)
 	p.lease.Waited = described.acquired.Sub(req.began) // before the round that granted
@@ -192,7 +215,7 @@ func (s *set) newPart(req *request, op *node.Op, res *acquired, described meta) 
 	}
 	lease := s.leaseOf(id, described, res.ttl, res.validity)
 	lease.Existing = res.existing != nil
-	return &part{id: id, lease: lease, attempt: op.Attempt, at: time.Now()}
+	return &part{id: id, lease: lease, attempt: op.Attempt, asked: op.TTL, at: time.Now()}
 }
 
 func (s *set) leaseOf(id leaseID, m meta, ttl, validity time.Duration) lockcore.Lease {
@@ -213,12 +236,12 @@ func (s *set) maxHoldRemaining(id leaseID) time.Duration {
 	return max(0, longest-time.Since(id.acquired))
 }
 
-// retract retracts the votes of an attempt that won a lease which is not used.
-// Another attempt under the idempotency key may have returned the same lease: its
+// retract retracts the votes of an attempt that won a lease, with that TTL, which is not
+// used. Another attempt under the idempotency key may have returned the same lease: its
 // votes stay.
 func (s *set) retract(acquire *node.Op, ttl time.Duration) {
 	for i := range s.nodes {
-		s.cleaner.send(i, retraction(acquire, 0), time.Now().Add(ttl), recheckAlways)
+		s.cleaner.send(i, retraction(acquire, 0), time.Now().Add(max(ttl, acquire.TTL)), recheckAlways)
 	}
 }
 
@@ -226,7 +249,7 @@ func (s *set) retract(acquire *node.Op, ttl time.Duration) {
 // given up, too. A server that stops before that leaves them to their TTL.
 func (s *set) retractLater(acquire *node.Op, ttl time.Duration) {
 	for i := range s.nodes {
-		s.cleaner.sendAfter(waitqueue.LingerTime, i, retraction(acquire, 0), time.Now().Add(ttl), recheckAlways)
+		s.cleaner.sendAfter(waitqueue.LingerTime, i, retraction(acquire, 0), time.Now().Add(max(ttl, acquire.TTL)), recheckAlways)
 	}
 }
 

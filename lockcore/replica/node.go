@@ -273,7 +273,8 @@ func (n *Node) drain() {
 	}
 }
 
-// commit does the jobs in one transaction and then answers all of them.
+// commit does the jobs in one transaction and then answers all of them. Those that are
+// too many for the store it halves.
 func (n *Node) commit(jobs []job) error {
 	writes := false
 	for i := range jobs {
@@ -286,6 +287,9 @@ func (n *Node) commit(jobs []job) error {
 		}
 		return nil
 	})
+	if half := len(jobs) / 2; half > 0 && errors.Is(err, ErrTooLarge) {
+		return errors.Join(n.commit(jobs[:half]), n.commit(jobs[half:]))
+	}
 	n.opts.Meter.Batch(len(jobs), time.Since(began), err != nil)
 	for i := range jobs {
 		jobs[i].finish(err, true)

@@ -126,19 +126,18 @@ func (n *testNode) acquired(tb testing.TB, resource, owner string) fencing.Token
 }
 
 func TestConformance(t *testing.T) {
-	nodetest.Run(t, func(t *testing.T) nodetest.Harness {
+	nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
 		t.Helper()
 		var passed atomic.Int64
 		began := time.Now()
 		s := memstore.New(memstore.Options{Now: func() time.Time { return began.Add(time.Duration(passed.Load())) }})
-		const counterTTL = time.Hour
 		n, err := replica.New(t.Context(), "node", s, replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = n.Close() }) // has no error to give
 		return nodetest.Harness{
-			Node: n, Advance: func(d time.Duration) { passed.Add(int64(d)) }, CounterTTL: counterTTL,
+			Node: n, Advance: func(d time.Duration) { passed.Add(int64(d)) },
 			Restart: func() { s.Restart(true) }, Wipe: s.Wipe,
 		}
 	})

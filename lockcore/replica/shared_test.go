@@ -3,15 +3,13 @@ package replica_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
 
-	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/replica/memstore"
+	"github.com/fencelock/fencelock/lockcore/replica/storetest"
 )
 
 // storeWeakness is what a shared store does wrong, for a mutant.
@@ -21,7 +19,7 @@ const (
 	sound           storeWeakness = iota
 	keepsItsLife                  // a store that lost commits has the incarnation of before
 	expiresByServer               // each server's own clock says what has expired
-	missesConflicts               // what was read before somebody else's commit is committed
+	missesConflicts               // what was read before another server's commit is committed
 )
 
 // sharedStore is a store that several servers use, with the faults of one.
@@ -140,146 +138,29 @@ func (c *ownClock) Get(key string) ([]byte, time.Duration) {
 	return value, left
 }
 
-// history runs servers over one store, and notes what their clients were told.
-type history struct {
-	random  *rand.Rand
-	now     time.Time
-	store   *sharedStore
-	servers []*server
-	machine *replica.Machine
-	epoch   node.Epoch
-	leases  map[string]granted // the last of each resource that was answered
-	owners  int
-	grants  int
+// sharing is several servers over one store, of which one's clock is ahead.
+func sharing(weak storeWeakness) *storetest.Shared {
+	clock := time.Unix(1_800_000_000, 0)
+	now := func() time.Time { return clock }
+	s := &sharedStore{Store: memstore.New(memstore.Options{Now: now}), weak: weak, now: now}
+	s.stale = s.Snapshot()
+	return &storetest.Shared{
+		Servers: []replica.Store{&server{sharedStore: s}, &server{sharedStore: s, ahead: 4 * time.Second}},
+		Now:     now,
+		Pass:    func(d time.Duration) { clock = clock.Add(d) },
+		Disturb: func(r *rand.Rand) { s.fault = storeFault(1 + r.IntN(3)) },
+		Save:    func() { s.stale = s.Snapshot() },
+		Lose: func() { // as the promotion of an asynchronous standby does
+			s.Restore(s.stale)
+			if s.weak != keepsItsLife {
+				s.Restart(true)
+			}
+		},
+	}
 }
 
-type granted struct {
-	owner string
-	token fencing.Token
-	until time.Time
-	open  bool // not released
-}
-
-const sharedTTL = 10 * time.Second
-
-func newHistory(seed uint64, weak storeWeakness) *history {
-	h := &history{
-		random: rand.New(rand.NewPCG(seed, 17)), now: time.Unix(1_800_000_000, 0),
-		machine: replica.NewMachine(replica.Rules{}), leases: make(map[string]granted),
-	}
-	now := func() time.Time { return h.now }
-	h.store = &sharedStore{Store: memstore.New(memstore.Options{Now: now}), weak: weak, now: now}
-	h.store.stale = h.store.Snapshot()
-	h.servers = []*server{{sharedStore: h.store}, {sharedStore: h.store, ahead: 4 * time.Second}}
-	return h
-}
-
-func (h *history) in(s *server, do func(*replica.Txn) error) error {
-	return s.Update(context.Background(), func(tx replica.Tx) error { return h.machine.In(tx, do) })
-}
-
-// bootstrap admits the node after its quarantine, as a server does.
-func (h *history) bootstrap() error {
-	h.now = h.now.Add(sharedTTL)
-	var seen node.Observation
-	s := h.servers[0]
-	if err := h.in(s, func(t *replica.Txn) error { seen = t.Observe(); return nil }); err != nil {
-		return err
-	}
-	if seen.Admitted {
-		return nil // it lost nothing
-	}
-	h.epoch = node.Epoch(h.now.UnixMilli()) << 10
-	a := node.Admission{
-		Incarnation: seen.Incarnation, Note: seen.Note, Epoch: h.epoch, Bootstrapped: h.epoch,
-		Floor: node.FloorAt(h.now), MaxTTL: sharedTTL,
-	}
-	return errors.Join(
-		h.in(s, func(t *replica.Txn) error { return t.Stage(a) }),
-		h.in(s, func(t *replica.Txn) error { return t.Admit(a) }),
-	)
-}
-
-func (h *history) vote(op node.Op) (reply node.Reply, err error) {
-	op.Epoch = h.epoch
-	err = h.in(h.servers[h.random.IntN(len(h.servers))], func(t *replica.Txn) error {
-		reply = t.Vote(&op)
-		return nil
-	})
-	return reply, err
-}
-
-func (h *history) acquire(resource string) error {
-	h.owners++
-	owner := fmt.Sprintf("owner%d", h.owners)
-	sent := h.now
-	reply, err := h.vote(node.Op{Kind: node.OpAcquire, Resource: resource, Owner: owner, TTL: sharedTTL})
-	if err != nil || reply.Outcome != node.Granted {
-		return nil //nolint:nilerr // no client believes that it has a lease
-	}
-	h.grants++
-	last := h.leases[resource]
-	switch {
-	case reply.Grant <= last.token:
-		return fmt.Errorf("%s: token %d after %d", resource, reply.Grant, last.token)
-	case last.open && h.now.Before(last.until):
-		return fmt.Errorf("%s: two leases, %s and %s", resource, last.owner, owner)
-	}
-	h.leases[resource] = granted{owner: owner, token: reply.Grant, until: sent.Add(sharedTTL), open: true}
-	return nil
-}
-
-func (h *history) release(resource string) {
-	lease := h.leases[resource]
-	if !lease.open {
-		return
-	}
-	lease.open = false
-	h.leases[resource] = lease
-	_, _ = h.vote(node.Op{Kind: node.OpRelease, Resource: resource, Owner: lease.owner, Token: lease.token})
-}
-
-// lose takes the last commits away, as the promotion of an asynchronous standby does.
-func (h *history) lose() error {
-	h.store.Restore(h.store.stale)
-	if h.store.weak != keepsItsLife {
-		h.store.Restart(true)
-	}
-	return h.bootstrap()
-}
-
-func (h *history) step() error {
-	resource := fmt.Sprintf("r%d", h.random.IntN(3))
-	switch n := h.random.IntN(100); {
-	case n < 45:
-		if h.random.IntN(4) == 0 {
-			h.store.fault = storeFault(1 + h.random.IntN(3))
-		}
-		return h.acquire(resource)
-	case n < 70:
-		h.release(resource)
-	case n < 85:
-		h.now = h.now.Add(time.Duration(h.random.IntN(8000)) * time.Millisecond)
-	case n < 97:
-		h.store.stale = h.store.Snapshot()
-	default:
-		return h.lose()
-	}
-	return nil
-}
-
-// run returns the first violation, and how many leases were granted before.
-func (h *history) run(steps int) (int, error) {
-	if err := h.bootstrap(); err != nil {
-		return 0, err
-	}
-	h.store.stale = h.store.Snapshot()
-	for range steps {
-		if err := h.step(); err != nil {
-			return h.grants, err
-		}
-	}
-	return h.grants, nil
+func history(seed uint64, weak storeWeakness) (leases int, err error) {
+	return storetest.History(rand.New(rand.NewPCG(seed, 17)), sharing(weak), 100)
 }
 
 // Several servers over one store keep their promises through conflicts, commits whose
@@ -292,7 +173,7 @@ func TestSoakServersThatShareAStore(t *testing.T) { shareAStore(t, 1_000_000) }
 func shareAStore(t *testing.T, leases int) {
 	t.Helper()
 	for seed, total := uint64(0), 0; total < leases; seed++ {
-		grants, err := newHistory(seed, sound).run(100)
+		grants, err := history(seed, sound)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -309,7 +190,7 @@ func TestStoresThatDoWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(300) {
-				if _, err := newHistory(seed, weak).run(100); err != nil {
+				if _, err := history(seed, weak); err != nil {
 					t.Logf("seed %d: %v", seed, err)
 					return
 				}

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/node"
@@ -14,7 +15,8 @@ type Store interface {
 	// there, unless the commit itself failed: then it may be.
 	// fn may run several times, and only its last run counts: so it has no other
 	// effects. In an earlier one it may find nothing where there is a row. Update
-	// returns the last run's error as it is.
+	// returns the last run's error as it is. One that writes more than 500 kB
+	// or 1,000 rows may be refused with ErrTooLarge.
 	Update(ctx context.Context, fn func(Tx) error) error
 	// View is Update for an fn that writes nothing.
 	View(ctx context.Context, fn func(Tx) error) error
@@ -64,6 +66,9 @@ type Status struct {
 	// Unfit says why the store must not vote now, and what to change; "" if it may.
 	Unfit string
 }
+
+// ErrTooLarge is for a transaction that writes more than the store can commit at once.
+var ErrTooLarge = errors.New("the transaction is larger than the store takes")
 
 // MaxKeyBytes bounds a key.
 const MaxKeyBytes = 16 << 10

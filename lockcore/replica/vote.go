@@ -121,7 +121,7 @@ func (t *Txn) acquire(op *node.Op) node.Reply {
 		return t.held(op.Resource, &l, left)
 	}
 	if op.Attempt != "" {
-		if scope, used := t.scope(op.Owner); used && scope != op.Scope {
+		if scope, used := t.scope(op.Owner); used && scope != op.Scope && !t.weak(IgnoresScope) {
 			return node.Reply{Outcome: node.OtherResource}
 		}
 	}

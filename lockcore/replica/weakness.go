@@ -34,4 +34,5 @@ const (
 	LoadsAdmitted                               // 21: carried state is written on an admitted node
 	TakesAnyToken                               // 23: an operation may carry any token
 	KeepsOwner                                  // 27: a release-after leaves the lock to its lease
+	IgnoresScope                                // 29: an owner is granted whatever its key is used for
 )

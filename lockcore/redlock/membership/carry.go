@@ -118,28 +118,33 @@ func carry(resource string, surveys []survey, quorumReads int, age time.Duration
 // smallest grant, which is at most the lease's token, and the largest grant.
 func reserve(resource string, surveys []survey, quorumReads int, age time.Duration) (lock node.CarriedLock, largest fencing.Token) {
 	for _, s := range surveys {
-		owner := s[resource].Owner
-		if owner == "" {
+		locks := locksOf(s[resource].Owner, resource, surveys)
+		if len(locks) < quorumReads {
 			continue
 		}
-		kept, readers := node.CarriedLock{Resource: resource, Owner: owner}, 0
-		largest = 0
-		for _, other := range surveys {
-			lock := other[resource]
-			if lock.Owner != owner {
-				continue
-			}
-			if readers++; readers == 1 || lock.Grant < kept.Grant {
-				kept.Grant = lock.Grant
-			}
-			largest = max(largest, lock.Grant)
+		kept := locks[0]
+		largest = kept.Grant
+		for _, lock := range locks[1:] {
+			kept.Grant, largest = min(kept.Grant, lock.Grant), max(largest, lock.Grant)
 			kept.Meta, kept.TTL = lock.Meta, lock.TTL
 			kept.Remaining = max(kept.Remaining, lock.Remaining)
 			kept.Keyed = kept.Keyed || lock.Keyed
 		}
-		if kept.Remaining -= age; readers >= quorumReads && kept.Remaining > 0 {
+		if kept.Remaining -= age; kept.Remaining > 0 {
 			return kept, largest
 		}
 	}
 	return node.CarriedLock{Resource: resource}, 0
+}
+
+// locksOf are the locks that an owner has on the readers; none of no owner. None lasts for
+// longer than its TTL, which it does where a node's clock was set back (rule 21).
+func locksOf(owner, resource string, surveys []survey) (locks []node.CarriedLock) {
+	for _, s := range surveys {
+		if lock := s[resource]; owner != "" && lock.Owner == owner {
+			lock.Remaining = min(lock.Remaining, lock.TTL)
+			locks = append(locks, lock)
+		}
+	}
+	return locks
 }

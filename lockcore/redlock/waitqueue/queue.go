@@ -47,11 +47,11 @@ type interruption struct {
 	err  error // set before
 }
 
-// Waiter is one request in the queue.
+// Waiter is one request in the queue of one resource.
 type Waiter struct {
 	Ticket   node.Ticket
 	resource string
-	changed  chan struct{} // holds a signal after any change of what follows
+	changed  chan struct{} // holds a signal after any change of what follows; the waiters of a request share it
 	tryAt    time.Time     // when the first waiter of a resource tries,
 	tryNow   bool          // unless it was woken to try now
 	wokenBy  uint8         // the nodes that woke it since its last try, one bit each
@@ -156,9 +156,18 @@ func (q *Queue) Granted(w *Waiter, ttl time.Duration) { q.remove(w, time.Now().A
 // Dequeue removes a waiter that gives up, here and on the nodes. The next one tries
 // now. The nodes remember the arrival of a keyed ticket.
 func (q *Queue) Dequeue(w *Waiter) {
+	ticket := w.Ticket
+	ticket.Keyed = false
+	q.dequeue(w, ticket)
+}
+
+// Satisfied removes a waiter whose request has got another resource in place of this one,
+// here and on the nodes, as Dequeue does. The nodes forget the arrival of a keyed ticket.
+func (q *Queue) Satisfied(w *Waiter) { q.dequeue(w, w.Ticket) }
+
+func (q *Queue) dequeue(w *Waiter, ticket node.Ticket) {
 	q.remove(w, time.Now())
-	op := node.Op{Kind: node.OpDequeue, Resource: w.resource, Ticket: w.Ticket}
-	op.Ticket.Keyed = false
+	op := node.Op{Kind: node.OpDequeue, Resource: w.resource, Ticket: ticket}
 	for i := range q.cfg.Nodes {
 		q.cfg.Cleanup(i, op, time.Now().Add(lockcore.MaxWait))
 	}
@@ -252,18 +261,19 @@ func (q *Queue) NoQuorum() (n int) {
 	return n
 }
 
-// Await returns nil when the waiter should try to acquire: it is the first of this
-// server for the resource. Errors, also for a waiter that is woken again and again:
-// ErrTimedOut after the deadline, ErrStopping, ErrInterrupted, the context's error.
-func (q *Queue) Await(ctx context.Context, w *Waiter, deadline <-chan time.Time) error {
+// Await returns the index of the one that should try to acquire, of a request's waiters,
+// one for each resource that it may get: it is the first of this server for the resource.
+// Errors, also for a waiter that is woken again and again: ErrTimedOut after the deadline,
+// ErrStopping, ErrInterrupted, the context's error.
+func (q *Queue) Await(ctx context.Context, deadline <-chan time.Time, waiters ...*Waiter) (int, error) {
 	present := q.interruption()
 	for {
-		pause, tries := q.untilTry(w)
-		if tries {
-			return q.ended(ctx, present, deadline)
+		next, pause := q.untilTry(waiters)
+		if next >= 0 {
+			return next, q.ended(ctx, present, deadline)
 		}
-		if err := q.rest(ctx, w, pause, present, deadline); err != nil {
-			return err
+		if err := q.rest(ctx, waiters[0], pause, present, deadline); err != nil {
+			return 0, err
 		}
 	}
 }
@@ -289,19 +299,26 @@ func (q *Queue) rest(ctx context.Context, w *Waiter, pause time.Duration, presen
 	return nil
 }
 
-// untilTry reports whether the waiter tries now, and then clears its wakes. Else it
-// returns how long the waiter has to wait: 0 for until a change.
-func (q *Queue) untilTry(w *Waiter) (pause time.Duration, tries bool) {
+// untilTry returns the index of a waiter that tries now, and clears its wakes. If none
+// does, the index is -1, and pause how long they have to wait: 0 for until a change.
+func (q *Queue) untilTry(waiters []*Waiter) (next int, pause time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.waiters[w.resource][0] != w {
-		return 0, false
+	for i, w := range waiters {
+		w.changed = waiters[0].changed // a change of any of them ends the rest
+		if q.waiters[w.resource][0] != w {
+			continue
+		}
+		left := time.Until(w.tryAt)
+		if w.tryNow || left <= 0 {
+			w.tryNow, w.wokenBy, w.firstOn = false, 0, 0
+			return i, 0
+		}
+		if pause == 0 || left < pause {
+			pause = left
+		}
 	}
-	if pause = time.Until(w.tryAt); !w.tryNow && pause > 0 {
-		return pause, false
-	}
-	w.tryNow, w.wokenBy, w.firstOn = false, 0, 0
-	return 0, true
+	return -1, pause
 }
 
 // ended is the reason why a waiter must not try again, nil if there is none.
