@@ -12,6 +12,7 @@ require (
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/go-jose/go-jose/v4 v4.1.4
 	github.com/go-json-experiment/json v0.0.0-20260820222146-c27c302e5fc3
+	github.com/go-zookeeper/zk v1.0.4
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/kelseyhightower/envconfig v1.4.0
 	github.com/mattn/go-runewidth v0.0.24
@@ -38,6 +39,23 @@ require (
 )
 
 require (
+	github.com/coreos/go-semver v0.3.1
+	github.com/google/btree v1.1.3
+	go.etcd.io/etcd/api/v3 v3.7.3
+	go.etcd.io/etcd/client/v3 v3.7.3
+	go.uber.org/zap v1.28.0
+)
+
+require (
+	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
+	github.com/golang/protobuf v1.5.4 // indirect
+	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
+	go.uber.org/multierr v1.11.0 // indirect
+)
+
+require filippo.io/edwards25519 v1.2.0 // indirect
+
+require (
 	dario.cat/mergo v1.0.0 // indirect
 	github.com/Azure/go-ansiterm v0.0.0-20230124172434-306776ec8161 // indirect
 	github.com/Microsoft/go-winio v0.6.3 // indirect
@@ -59,11 +77,12 @@ require (
 	github.com/fencelock/fencelock/client v0.1.0
 	github.com/fencelock/fencelock/fencing v0.1.0
 	github.com/fencelock/fencelock/migrations v0.1.0
+	github.com/fencelock/fencelock/storage/mysqlguard v0.1.0
 	github.com/fencelock/fencelock/storage/pgguard v0.1.0
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-openapi/jsonpointer v1.0.0 // indirect
-	github.com/go-sql-driver/mysql v1.10.1 // indirect
+	github.com/go-sql-driver/mysql v1.10.1
 	github.com/go-viper/mapstructure/v2 v2.5.0 // indirect
 	github.com/gobwas/httphead v0.1.0 // indirect
 	github.com/gobwas/pool v0.2.1 // indirect
@@ -112,7 +131,7 @@ require (
 	golang.org/x/tools v0.51.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261005182115-fad411399dd8 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261005182115-fad411399dd8 // indirect
-	google.golang.org/grpc v1.84.0 // indirect
+	google.golang.org/grpc v1.84.0
 	gopkg.in/yaml.v2 v2.4.0 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
@@ -124,5 +143,7 @@ replace github.com/fencelock/fencelock/client => ./client
 replace github.com/fencelock/fencelock/fencing => ./fencing
 
 replace github.com/fencelock/fencelock/migrations => ./migrations
+
+replace github.com/fencelock/fencelock/storage/mysqlguard => ./storage/mysqlguard
 
 replace github.com/fencelock/fencelock/storage/pgguard => ./storage/pgguard

@@ -51,6 +51,11 @@ COMMENT ON TABLE fencelock.rows IS 'What the lock node keeps: its admission reco
 COMMENT ON COLUMN fencelock.rows.key IS 'a letter for the kind of row, and what it is about';
 COMMENT ON COLUMN fencelock.rows.ends IS 'Unix microseconds by clock_timestamp() of the primary, after which the row is as good as deleted; the largest bigint for never';
 
+-- A server that finds the number unchanged knows that no other has written since.
+-- Under the writers' lock alone it counts one by one; a crash may skip some.
+CREATE SEQUENCE IF NOT EXISTS fencelock.writes;
+COMMENT ON SEQUENCE fencelock.writes IS 'counts the transactions that wrote';
+
 -- Keys are looked up one by one, whatever the statistics say: a plan that was made
 -- for a small table must not read a large one. It is made once.
 CREATE OR REPLACE FUNCTION fencelock._read(p_now bigint, p_keys bytea[], p_from bytea[], p_to bytea[], p_limits int[])
@@ -76,73 +81,106 @@ $$;
 COMMENT ON FUNCTION fencelock._read(bigint, bytea[], bytea[], bytea[], int[]) IS
     'the living rows with these keys as range 0, and the first of the ranges as 1 and so on';
 
--- One statement a part: an assignment of an expression is cheaper than a query.
-CREATE OR REPLACE FUNCTION fencelock._open(p_writes boolean, p_idle text, p_keys bytea[], p_from bytea[], p_to bytea[], p_limits int[])
-    RETURNS TABLE (range int, key bytea, value bytea, ends bigint)
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-AS $$
+-- The functions that have no search_path of their own are called by those that have.
+-- An assignment of an expression is cheaper than a query.
+CREATE OR REPLACE FUNCTION fencelock._lock() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    ignored text;
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        ignored := set_config('synchronous_commit', 'on', true);
+    END IF;
+    -- One transaction at a time writes: "locknode" in letters. The statements behind see
+    -- what the one before has committed, since every statement has a snapshot of its own.
+    ignored := pg_advisory_xact_lock(7813573191576544357)::text;
+END
+$$;
+COMMENT ON FUNCTION fencelock._lock() IS 'begins a transaction that writes: it comes after all others, and its commit waits for the disk';
+
+CREATE OR REPLACE FUNCTION fencelock._incarnation() RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     place text := current_setting('fencelock.place', true);
     timeline text := 'standby';
-    unfit text := '';
 BEGIN
-    IF p_writes THEN
-        -- A server that stops in the middle of a transaction must not stop the others.
-        unfit := left(set_config('idle_in_transaction_session_timeout', p_idle, true), 0);
-        IF current_setting('synchronous_commit') = 'off' THEN
-            unfit := left(set_config('synchronous_commit', 'on', true), 0);
-        END IF;
-        -- One transaction at a time writes: "locknode" in letters. Those below see what
-        -- the one before has committed, since every statement has a snapshot of its own.
-        PERFORM pg_advisory_xact_lock(7813573191576544357);
-        ends := extract(epoch FROM clock_timestamp()) * 1000000;
-    ELSE
-        -- The snapshot is younger, so what has ended by then has ended.
-        ends := extract(epoch FROM transaction_timestamp()) * 1000000;
-    END IF;
     IF coalesce(place, '') = '' THEN
         -- It is the same for the whole life of a process of the server, and is kept there
         -- since it costs the reading of a file.
         SELECT set_config('fencelock.place', c.system_identifier || '/' || d.oid, false) INTO place
           FROM pg_control_system() AS c, pg_database AS d WHERE d.datname = current_database();
     END IF;
-    IF pg_is_in_recovery() THEN
-        unfit := 'it is a standby: name the primary, or all hosts with target_session_attrs=primary';
-    ELSE
+    IF NOT pg_is_in_recovery() THEN
         -- That of the last checkpoint would be the old one for a while after a promotion.
         timeline := left(pg_walfile_name(pg_current_wal_lsn()), 8);
-        IF current_setting('default_transaction_read_only') = 'on' THEN
-            unfit := 'its transactions are read-only: set default_transaction_read_only = off for the role and the database';
-        ELSIF current_setting('fsync') = 'off' THEN
-            unfit := 'fsync is off, so a crash loses what was committed: set fsync = on';
-        END IF;
+    END IF;
+    -- A database or table that was made again from a backup is another one, too.
+    RETURN timeline || '/' || place || '/' || 'fencelock.rows'::regclass::oid;
+END
+$$;
+COMMENT ON FUNCTION fencelock._incarnation() IS 'changes whenever committed rows may have been lost';
+
+CREATE OR REPLACE FUNCTION fencelock._unfit() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_is_in_recovery() THEN
+        RETURN 'it is a standby: name the primary, or all hosts with target_session_attrs=primary';
+    ELSIF current_setting('default_transaction_read_only') = 'on' THEN
+        RETURN 'its transactions are read-only: set default_transaction_read_only = off for the role and the database';
+    ELSIF current_setting('fsync') = 'off' THEN
+        RETURN 'fsync is off, so a crash loses what was committed: set fsync = on';
+    END IF;
+    RETURN '';
+END
+$$;
+COMMENT ON FUNCTION fencelock._unfit() IS 'why the server must not vote, and what to change; empty if it may';
+
+CREATE OR REPLACE FUNCTION fencelock._open(p_writes boolean, p_idle text, p_keys bytea[], p_from bytea[], p_to bytea[], p_limits int[])
+    RETURNS TABLE (range int, key bytea, value bytea, ends bigint)
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    moment bigint;
+    ignored text;
+BEGIN
+    IF p_writes THEN
+        -- A server that stops in the middle of a transaction must not stop the others.
+        ignored := set_config('idle_in_transaction_session_timeout', p_idle, true);
+        ignored := fencelock._lock()::text;
+        moment := extract(epoch FROM clock_timestamp()) * 1000000;
+        range := -2;
+        SELECT w.last_value + w.is_called::int INTO ends FROM fencelock.writes AS w;
+        RETURN NEXT;
+    ELSE
+        -- The snapshot is younger, so what has ended by then has ended.
+        moment := extract(epoch FROM transaction_timestamp()) * 1000000;
     END IF;
     range := -1;
-    -- A database or table that was made again from a backup is another one, too.
-    key := convert_to(timeline || '/' || place || '/' || 'fencelock.rows'::regclass::oid, 'UTF8');
-    value := convert_to(unfit, 'UTF8');
+    key := convert_to(fencelock._incarnation(), 'UTF8');
+    value := convert_to(fencelock._unfit(), 'UTF8');
+    ends := moment;
     RETURN NEXT;
-    RETURN QUERY SELECT * FROM fencelock._read(ends, p_keys, p_from, p_to, p_limits);
+    RETURN QUERY SELECT * FROM fencelock._read(moment, p_keys, p_from, p_to, p_limits);
 END
 $$;
 COMMENT ON FUNCTION fencelock._open(boolean, text, bytea[], bytea[], bytea[], int[]) IS
-    'begins what a transaction does: as range -1 the incarnation, what makes it unfit to vote, and the time; then fencelock._read';
+    'begins what a transaction does: as range -2 how many have written, as range -1 the incarnation, what makes it unfit to vote, and the time; then fencelock._read';
 
-CREATE OR REPLACE FUNCTION fencelock._write(p_purge boolean, p_deleted bytea[], p_keys bytea[], p_values bytea[], p_ends bigint[], p_channels text[], p_words text[])
+CREATE OR REPLACE FUNCTION fencelock._write(p_now bigint, p_purge boolean, p_deleted bytea[], p_keys bytea[], p_values bytea[], p_ends bigint[], p_channels text[], p_words text[])
     RETURNS void
     LANGUAGE plpgsql
     SET search_path = pg_catalog, pg_temp
     SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 BEGIN
+    PERFORM nextval('fencelock.writes');
     IF p_purge THEN
         DELETE FROM fencelock.rows;
     ELSIF cardinality(p_deleted) > 0 THEN
         DELETE FROM fencelock.rows AS r USING unnest(p_deleted) AS d (key) WHERE r.key = d.key;
     END IF;
     IF cardinality(p_keys) > 0 THEN
-        INSERT INTO fencelock.rows AS r (key, value, ends) SELECT * FROM unnest(p_keys, p_values, p_ends)
+        INSERT INTO fencelock.rows AS r (key, value, ends)
+            SELECT w.key, w.value, CASE WHEN w.ends < 0 THEN p_now - w.ends ELSE w.ends END FROM unnest(p_keys, p_values, p_ends)
+              AS w (key, value, ends)
             ON CONFLICT (key) DO UPDATE SET value = excluded.value, ends = excluded.ends;
     END IF;
     IF cardinality(p_channels) > 0 THEN
@@ -150,7 +188,37 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION fencelock._write(boolean, bytea[], bytea[], bytea[], bigint[], text[], text[]) IS 'what a transaction leaves';
+COMMENT ON FUNCTION fencelock._write(bigint, boolean, bytea[], bytea[], bytea[], bigint[], text[], text[]) IS 'what a transaction leaves; a negative end counts from p_now';
+
+-- A server whose rows are still true needs no other round trip. It has judged them by
+-- a time of its own making, which must not be ahead, and not far behind.
+CREATE OR REPLACE FUNCTION fencelock._write_if(p_incarnation text, p_unfit text, p_writes bigint, p_now bigint,
+        p_purge boolean, p_deleted bytea[], p_keys bytea[], p_values bytea[], p_ends bigint[], p_channels text[], p_words text[])
+    RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    moment bigint;
+    written bigint;
+    ignored text;
+BEGIN
+    ignored := fencelock._lock()::text;
+    moment := extract(epoch FROM clock_timestamp()) * 1000000;
+    SELECT w.last_value + w.is_called::int INTO written FROM fencelock.writes AS w;
+    IF written <> p_writes OR p_now > moment OR p_now < moment - 1000000
+        OR fencelock._incarnation() <> p_incarnation OR fencelock._unfit() <> p_unfit
+    THEN
+        RETURN -1;
+    END IF;
+    IF p_purge OR cardinality(p_deleted) + cardinality(p_keys) + cardinality(p_channels) > 0 THEN
+        ignored := fencelock._write(moment, p_purge, p_deleted, p_keys, p_values, p_ends, p_channels, p_words)::text;
+    END IF;
+    RETURN moment;
+END
+$$;
+COMMENT ON FUNCTION fencelock._write_if(text, text, bigint, bigint, boolean, bytea[], bytea[], bytea[], bigint[], text[], text[]) IS
+    'a whole transaction: fencelock._write if nothing has changed since so many transactions had written; the time, or -1 if it did nothing';
 
 -- It needs no turn of its own: no transaction sees the rows that it deletes, and it
 -- leaves out those that one is writing again.

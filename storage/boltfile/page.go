@@ -134,24 +134,33 @@ func (p page) entries() ([]entry, error) {
 	}
 	entries := make([]entry, n)
 	for i := range entries {
-		at := pageHeader + i*elementLen
-		raw := p[at : at+elementLen]
-		e := entry{isBranch: isBranch}
-		flags, position, keyLen, valueLen := uint32(0), number32(raw), number32(raw[4:]), uint32(0)
-		if isBranch {
-			e.child = number64(raw[8:])
-		} else {
-			flags, position, keyLen, valueLen = number32(raw), number32(raw[4:]), number32(raw[8:]), number32(raw[12:])
-			e.isBucket = flags == bucketFlag
-		}
-		end := uint64(next) + uint64(keyLen) + uint64(valueLen)
-		if flags > bucketFlag || uint64(at)+uint64(position) != uint64(next) || end > uint64(len(p)) {
+		e, ok := p.entry(i, isBranch, next)
+		if !ok {
 			return nil, fmt.Errorf("entry %d is not where it must be", i)
 		}
-		e.key, e.value = p[next:next+int(keyLen)], p[next+int(keyLen):end]
-		entries[i], next = e, int(end)
+		entries[i], next = e, next+len(e.key)+len(e.value)
 	}
 	return entries, nil
+}
+
+// entry gives an element, whose key must begin at next.
+func (p page) entry(i int, isBranch bool, next int) (e entry, ok bool) {
+	at := pageHeader + i*elementLen
+	raw := p[at : at+elementLen]
+	e.isBranch = isBranch
+	flags, position, keyLen, valueLen := uint32(0), number32(raw), number32(raw[4:]), uint32(0)
+	if isBranch {
+		e.child = number64(raw[8:])
+	} else {
+		flags, position, keyLen, valueLen = number32(raw), number32(raw[4:]), number32(raw[8:]), number32(raw[12:])
+		e.isBucket = flags == bucketFlag
+	}
+	end := uint64(next) + uint64(keyLen) + uint64(valueLen)
+	if flags > bucketFlag || uint64(at)+uint64(position) != uint64(next) || end > uint64(len(p)) {
+		return e, false
+	}
+	e.key, e.value = p[next:next+int(keyLen)], p[next+int(keyLen):end]
+	return e, true
 }
 
 // freeIDs gives the page numbers in a list of free pages.

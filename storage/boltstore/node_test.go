@@ -92,13 +92,13 @@ func (n *testNode) wipe(tb testing.TB) func() {
 func TestConformance(t *testing.T) {
 	for name, bootstrap := range map[string]bool{"blank": false, "bootstrapped": true} {
 		t.Run(name, func(t *testing.T) {
-			nodetest.Run(t, func(t *testing.T) nodetest.Harness {
+			nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
 				t.Helper()
 				clock := newTestClock()
 				n := openNode(t, filepath.Join(t.TempDir(), "node.db"),
 					Options{clock: clock.clock(), sweep: quick(3)},
-					replica.Options{Rules: replica.Rules{CounterTTL: testCounterTTL}, Bootstrap: bootstrap})
-				h := nodetest.Harness{Node: n, Advance: clock.advance, CounterTTL: testCounterTTL, Restart: n.reincarnate}
+					replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}, Bootstrap: bootstrap})
+				h := nodetest.Harness{Node: n, Advance: clock.advance, Restart: n.reincarnate}
 				if !bootstrap {
 					h.Wipe = n.wipe(t)
 				}

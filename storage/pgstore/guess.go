@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/overlay"
 )
 
 // hintBytes bounds each of the two generations of hints.
@@ -15,39 +16,39 @@ const hintBytes = 4 << 20
 type hints struct {
 	mu         sync.Mutex
 	status     replica.Status
-	young, old map[string]stored
+	young, old map[string]overlay.Row
 	bytes      int // of the young
 }
 
 func newHints() *hints {
-	return &hints{young: make(map[string]stored), old: make(map[string]stored)}
+	return &hints{young: make(map[string]overlay.Row), old: make(map[string]overlay.Row)}
 }
 
 // guess runs fn on the hints, and returns what it wanted.
-func (h *hints) guess(fn func(replica.Tx) error) want {
+func (h *hints) guess(fn func(replica.Tx) error) overlay.Missing {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.status.Incarnation == "" {
-		return want{}
+		return overlay.Missing{}
 	}
 	g := &guess{hints: h, keys: make(map[string]struct{})}
-	t := newTx(g, time.Now().UnixMicro(), h.status)
+	t := overlay.New(g, time.Now().UnixMicro(), h.status)
 	_ = fn(t) // it counts for nothing
-	return want{keys: g.keys, ranges: t.want.ranges}
+	return overlay.Missing{Keys: g.keys, Ranges: t.Missing.Ranges}
 }
 
 // learn notes what a transaction has read and written.
-func (h *hints) learn(t *tx, read *known) {
+func (h *hints) learn(t *overlay.Tx, read *known) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.status = t.status
+	h.status = t.Status()
 	for key, row := range read.rows {
 		h.add(key, row)
 	}
 	for key := range read.absent {
 		h.remove(key)
 	}
-	for key, row := range t.writes {
+	for key, row := range t.Writes {
 		if row == nil {
 			h.remove(key)
 		} else {
@@ -62,13 +63,13 @@ func (h *hints) incarnation() string {
 	return h.status.Incarnation
 }
 
-func (h *hints) add(key string, row stored) {
+func (h *hints) add(key string, row overlay.Row) {
 	if _, there := h.young[key]; !there {
-		h.bytes += len(key) + len(row.value)
+		h.bytes += len(key) + len(row.Value)
 	}
 	h.young[key] = row
 	if h.bytes > hintBytes {
-		h.old, h.young, h.bytes = h.young, make(map[string]stored), 0
+		h.old, h.young, h.bytes = h.young, make(map[string]overlay.Row), 0
 	}
 }
 
@@ -83,7 +84,8 @@ type guess struct {
 	keys map[string]struct{} // that were asked for
 }
 
-func (g *guess) get(key string) (*stored, bool) {
+// Get is of overlay.Rows.
+func (g *guess) Get(key string) (*overlay.Row, bool) {
 	g.keys[key] = struct{}{}
 	if row, there := g.young[key]; there {
 		return &row, true
@@ -94,5 +96,5 @@ func (g *guess) get(key string) (*stored, bool) {
 	return nil, true
 }
 
-// next knows nothing of a range, so that it is wanted.
-func (*guess) next(at, _ string) (key, bound string) { return "", at }
+// Next knows nothing of a range, so that it is wanted.
+func (*guess) Next(at, _ string) (key, bound string) { return "", at }

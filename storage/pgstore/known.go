@@ -2,22 +2,14 @@ package pgstore
 
 import (
 	"cmp"
-	"math"
 	"slices"
+
+	"github.com/fencelock/fencelock/storage/overlay"
 )
-
-// forGood is the end of a row that has none.
-const forGood = math.MaxInt64
-
-// stored is a row as the table has it. Ends are Unix microseconds.
-type stored struct {
-	value []byte
-	ends  int64
-}
 
 // known is what a transaction has read: living rows, and which there are not.
 type known struct {
-	rows   map[string]stored
+	rows   map[string]overlay.Row
 	absent map[string]struct{}
 	spans  []span // in the order of from
 }
@@ -29,11 +21,11 @@ type span struct {
 }
 
 func newKnown() *known {
-	return &known{rows: make(map[string]stored), absent: make(map[string]struct{})}
+	return &known{rows: make(map[string]overlay.Row), absent: make(map[string]struct{})}
 }
 
-// get returns a row; it is nil if there is none. It may not be known yet.
-func (k *known) get(key string) (row *stored, isKnown bool) {
+// Get is of overlay.Rows.
+func (k *known) Get(key string) (row *overlay.Row, isKnown bool) {
 	if r, there := k.rows[key]; there {
 		return &r, true
 	}
@@ -52,9 +44,8 @@ func (k *known) add(s span) {
 	}
 }
 
-// next is the first key with at <= key < to; "" if there is none. It is known up to
-// the bound, which is to if there is a key or none.
-func (k *known) next(at, to string) (key, bound string) {
+// Next is of overlay.Rows.
+func (k *known) Next(at, to string) (key, bound string) {
 	for at < to {
 		i, found := slices.BinarySearchFunc(k.spans, at, func(s span, from string) int { return cmp.Compare(s.from, from) })
 		if !found {

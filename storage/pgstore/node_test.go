@@ -10,10 +10,6 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// testCounterTTL is longer than what a test needs until it looks, also on a busy machine,
-// and short enough to wait for.
-const testCounterTTL = 3 * time.Second
-
 type testNode struct {
 	*replica.Node
 	store *Store
@@ -74,12 +70,12 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := testenv.Postgres(t).OwnerURL()
-			nodetest.Run(t, func(t *testing.T) nodetest.Harness {
+			nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
 				t.Helper()
 				store := openStore(t, url, patient())
 				wipe(t, store)
-				n := openNode(t, store, url, replica.Options{Rules: replica.Rules{CounterTTL: testCounterTTL}, Bootstrap: bootstrap})
-				h := nodetest.Harness{Node: n, CounterTTL: testCounterTTL, Restart: n.restart(t)}
+				n := openNode(t, store, url, replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}, Bootstrap: bootstrap})
+				h := nodetest.Harness{Node: n, Restart: n.restart(t)}
 				if !bootstrap {
 					h.Wipe = n.wipe(t)
 				}

@@ -14,6 +14,7 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/overlay"
 )
 
 // ear notes the wakes that it hears.
@@ -195,7 +196,7 @@ func TestAStoppedWriterIsPassed(t *testing.T) {
 	opts := fast()
 	opts.Idle = 500 * time.Millisecond
 	stopped, other := openStore(t, url, opts), openStore(t, url, opts)
-	wanted := want{}
+	wanted := overlay.Missing{}
 	err := stopped.with(t.Context(), func(conn *pgconn.PgConn) error {
 		r := newReading(newKnown(), &wanted, 0)
 		if err := roundTrip(t.Context(), conn, statement{sql: beginWrite}, r.open(true, stopped.idle())); err != nil {
@@ -266,7 +267,8 @@ func TestLeastRights(t *testing.T) {
 		`CREATE ROLE `+role+` LOGIN`,
 		`GRANT USAGE ON SCHEMA fencelock TO `+role,
 		`GRANT SELECT ON fencelock.version TO `+role,
-		`GRANT SELECT, INSERT, UPDATE, DELETE ON fencelock.rows TO `+role)
+		`GRANT SELECT, INSERT, UPDATE, DELETE ON fencelock.rows TO `+role,
+		`GRANT SELECT, USAGE ON fencelock.writes TO `+role)
 	t.Cleanup(func() {
 		conn := context.WithoutCancel(t.Context())
 		_, _ = s.pool.Exec(conn, `DROP OWNED BY `+role)

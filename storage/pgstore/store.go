@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/overlay"
 )
 
 // Options tune a Store. The zero value of a field takes its default.
@@ -64,9 +66,10 @@ func defaultTo[T comparable](field *T, value T) {
 type Store struct {
 	local replica.Listeners // of this process
 
-	pool  *pgxpool.Pool
-	opts  Options
-	hints *hints
+	pool   *pgxpool.Pool
+	opts   Options
+	hints  *hints
+	mirror mirror
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -119,6 +122,7 @@ func poolConfig(url string, opts Options) (*pgxpool.Config, error) {
 		conn.RuntimeParams["application_name"] = connName
 	}
 	conn.DefaultQueryExecMode = pgx.QueryExecModeExec // works through a pooler
+	config.AfterConnect = prepareOn
 	return config, nil
 }
 
@@ -213,6 +217,23 @@ type commitError struct{ error }
 
 func (e *commitError) Unwrap() error { return e.error }
 
+// uncertain is an error of a statement that commits by itself. It did not take effect if
+// it was not sent, or if the server refused it and the connection lives on.
+func uncertain(err error) error {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	if err == nil || errors.As(err, new(*connectError)) || ok && refused.SeverityUnlocalized == "ERROR" {
+		return err
+	}
+	return commitFailed(err)
+}
+
+func commitFailed(err error) error { return &commitError{fmt.Errorf("commit: %w", err)} }
+
+// connectError is one before anything was sent.
+type connectError struct{ error }
+
+func (e *connectError) Unwrap() error { return e.error }
+
 // fnError is one of the transaction's function.
 type fnError struct{ error }
 
@@ -224,45 +245,89 @@ func ofFn(err error) error {
 }
 
 // with runs do on a connection. One that is left in the middle of a transaction is
-// closed: that undoes it.
+// closed: that undoes it. So is one on which anything failed, with what it has prepared.
 func (s *Store) with(ctx context.Context, do func(*pgconn.PgConn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return err
+		return &connectError{err}
 	}
 	defer conn.Release()
-	return do(conn.Conn().PgConn())
+	err = do(conn.Conn().PgConn())
+	if err != nil && !errors.As(err, new(*fnError)) {
+		s.hangUp(ctx, conn.Conn())
+	}
+	return err
 }
 
 func (s *Store) idle() string { return strconv.FormatInt(s.opts.Idle.Milliseconds(), 10) }
 
+// update tries in one round trip, and takes two or more if another process has written
+// or rows are asked for that are not known.
 func (s *Store) update(ctx context.Context, fn func(replica.Tx) error) error {
+	if d := s.mirror.run(fn, s.fit); d != nil {
+		if done, err := s.writeIf(ctx, d); done || err != nil {
+			return err
+		}
+	}
 	wanted := s.hints.guess(fn)
 	return s.with(ctx, func(conn *pgconn.PgConn) error {
-		r := newReading(newKnown(), &wanted, 0)
+		r, asked := newReading(newKnown(), &wanted, 0), time.Now()
 		if err := roundTrip(ctx, conn, statement{sql: beginWrite}, r.open(true, s.idle())); err != nil {
 			return err
 		}
+		opened := clock{said: r.now, asked: asked, answered: time.Now()}
 		t, err := s.finish(ctx, conn, r, fn)
 		if err != nil {
 			_ = roundTrip(ctx, conn, statement{sql: rollbackSQL}) // else the connection is closed
 			return err
 		}
-		return s.commit(ctx, conn, t, r.read)
+		if err := s.commit(ctx, conn, t); err != nil {
+			return err
+		}
+		t.Settle(r.now)
+		s.hints.learn(t, r.read)
+		s.mirror.opened(r, t, opened)
+		return nil
 	})
 }
 
+// writeIf commits a draft, if what it was made from is still true.
+func (s *Store) writeIf(ctx context.Context, d *draft) (done bool, err error) {
+	var said int64
+	write := writeIf(d, s.others(d.Tx), func(values [][]byte) error {
+		if len(values) != 1 || len(values[0]) != 8 {
+			return errMalformed
+		}
+		said = int64(binary.BigEndian.Uint64(values[0]))
+		return nil
+	})
+	asked := time.Now()
+	err = s.with(ctx, func(conn *pgconn.PgConn) error {
+		asked = time.Now()
+		return roundTrip(ctx, conn, write)
+	})
+	if err != nil || said < 0 {
+		s.mirror.forget()
+		return false, uncertain(err)
+	}
+	d.Settle(said)
+	s.mirror.wrote(d, clock{said: said, asked: asked, answered: time.Now()})
+	s.local.Notify(d.Wakes)
+	return true, nil
+}
+
 // finish runs fn until it has found all that it wants.
-func (s *Store) finish(ctx context.Context, conn *pgconn.PgConn, r *reading, fn func(replica.Tx) error) (*tx, error) {
+func (s *Store) finish(ctx context.Context, conn *pgconn.PgConn, r *reading, fn func(replica.Tx) error) (*overlay.Tx, error) {
 	opened := r
 	for round := 1; ; round++ {
 		r.end()
-		t := newTx(r.read, opened.now, s.fit(opened.status))
+		s.mirror.saw(opened.now)
+		t := overlay.New(r.read, opened.now, s.fit(opened.status))
 		err := fn(t)
-		if t.want.nothing() {
+		if t.Missing.Nothing() {
 			return t, ofFn(err)
 		}
-		r = newReading(r.read, &t.want, round)
+		r = newReading(r.read, &t.Missing, round)
 		if err := roundTrip(ctx, conn, r.more(opened.now)); err != nil {
 			return nil, err
 		}
@@ -276,20 +341,24 @@ func (s *Store) fit(status replica.Status) replica.Status {
 	return status
 }
 
-// commit writes what the transaction changed. Listeners of this process need no
-// notification of the server's.
-func (s *Store) commit(ctx context.Context, conn *pgconn.PgConn, t *tx, read *known) error {
-	changed := t.changes()
-	if changed.nothing() {
+// commit writes what the transaction changed.
+func (s *Store) commit(ctx context.Context, conn *pgconn.PgConn, t *overlay.Tx) error {
+	changed := t.Changes()
+	if changed.Nothing() {
 		return roundTrip(ctx, conn, statement{sql: commitSQL})
 	}
-	others := slices.DeleteFunc(slices.Clone(t.wakes), func(w replica.Wake) bool { return s.local.Has(w.Ticket.Server) })
-	if err := roundTrip(ctx, conn, changed.write(t, others), statement{sql: commitSQL}); err != nil {
-		return &commitError{fmt.Errorf("commit: %w", err)}
+	if err := roundTrip(ctx, conn, write(&changed, t.Now(), s.others(t)), statement{sql: commitSQL}); err != nil {
+		s.mirror.forget()
+		return commitFailed(err)
 	}
-	s.hints.learn(t, read)
-	s.local.Notify(t.wakes)
+	s.local.Notify(t.Wakes)
 	return nil
+}
+
+// others are the wakes of other processes' listeners: those of this process need no
+// notification of the server's.
+func (s *Store) others(t *overlay.Tx) []replica.Wake {
+	return slices.DeleteFunc(slices.Clone(t.Wakes), func(w replica.Wake) bool { return s.local.Has(w.Ticket.Server) })
 }
 
 // view tries in one round trip. If the guess was wrong, a second transaction reads round
@@ -303,8 +372,9 @@ func (s *Store) view(ctx context.Context, fn func(replica.Tx) error) error {
 			return err
 		}
 		r.end()
-		t := newTx(r.read, r.now, s.fit(r.status))
-		if err := fn(t); t.want.nothing() {
+		s.mirror.saw(r.now)
+		t := overlay.New(r.read, r.now, s.fit(r.status))
+		if err := fn(t); t.Missing.Nothing() {
 			s.hints.learn(t, r.read)
 			return ofFn(err)
 		}
@@ -312,12 +382,12 @@ func (s *Store) view(ctx context.Context, fn func(replica.Tx) error) error {
 	})
 }
 
-func (s *Store) viewSlowly(ctx context.Context, conn *pgconn.PgConn, before *reading, t *tx, fn func(replica.Tx) error) error {
+func (s *Store) viewSlowly(ctx context.Context, conn *pgconn.PgConn, before *reading, t *overlay.Tx, fn func(replica.Tx) error) error {
 	for _, key := range before.keys {
-		t.want.keys[key] = struct{}{}
+		t.Missing.Keys[key] = struct{}{}
 	}
-	t.want.ranges = append(t.want.ranges, before.ranges...)
-	r := newReading(newKnown(), &t.want, 1)
+	t.Missing.Ranges = append(t.Missing.Ranges, before.ranges...)
+	r := newReading(newKnown(), &t.Missing, 1)
 	if err := roundTrip(ctx, conn, statement{sql: beginRead}, r.open(false, s.idle())); err != nil {
 		return err
 	}

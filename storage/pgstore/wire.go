@@ -6,21 +6,26 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/overlay"
 )
 
-// The statements of a transaction. Each is as short as can be, since none is prepared
-// by name; the functions keep their plans.
+// The statements of a transaction. Each is as short as can be, since a pooler lets none
+// be prepared by name; the functions keep their plans.
 const (
 	beginWrite = `BEGIN ISOLATION LEVEL READ COMMITTED`
 	beginRead  = `BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY`
 	openSQL    = `SELECT * FROM fencelock._open($1, $2, $3, $4, $5, $6)`
 	readSQL    = `SELECT * FROM fencelock._read($1, $2, $3, $4, $5)`
-	writeSQL   = `SELECT fencelock._write($1, $2, $3, $4, $5, $6, $7)`
+	writeSQL   = `SELECT fencelock._write($1, $2, $3, $4, $5, $6, $7, $8)`
+	writeIfSQL = `SELECT fencelock._write_if($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 	commitSQL  = `COMMIT`
 
 	rollbackSQL = `ROLLBACK`
@@ -37,21 +42,60 @@ var binaryFormat = []int16{pgtype.BinaryFormatCode} //nolint:gochecknoglobals //
 
 var errNotCommitted = errors.New("the transaction was undone instead of committed")
 
+// prepared are the statements that a connection has prepared, nil behind a pooler: there
+// each transaction may come to another connection.
+type prepared map[string]string // names by SQL
+
+const preparedKey = "fencelock.prepared"
+
+// prepareOn lets a connection prepare statements if it leads to the server itself.
+func prepareOn(ctx context.Context, conn *pgx.Conn) error {
+	behindPooler, err := pooled(ctx, conn)
+	if err == nil && !behindPooler {
+		conn.PgConn().CustomData()[preparedKey] = prepared{}
+	}
+	return err
+}
+
 // roundTrip sends the statements at once and reads what they answer. After an error of
-// one the server skips those behind it.
+// one the server skips those behind it, and the connection is of no use any more.
 func roundTrip(ctx context.Context, conn *pgconn.PgConn, statements ...statement) error {
+	names, _ := conn.CustomData()[preparedKey].(prepared)
 	p := conn.StartPipeline(ctx)
-	for _, s := range statements {
-		p.SendQueryParams(s.sql, s.params, nil, binaryFormat[:min(len(s.params), 1)], binaryFormat)
+	first := make([]bool, len(statements))
+	for i, s := range statements {
+		first[i] = names.send(p, s)
 	}
 	err := p.Sync()
 	for i := 0; i < len(statements) && err == nil; i++ {
-		err = receive(p, statements[i])
+		if first[i] {
+			_, err = p.GetResults()
+		}
+		if err == nil {
+			err = receive(p, statements[i])
+		}
 	}
 	if closed := p.Close(); err == nil {
 		err = closed
 	}
 	return err
+}
+
+// send sends a statement; it tells whether that is prepared first.
+func (names prepared) send(p *pgconn.Pipeline, s statement) (first bool) {
+	formats := binaryFormat[:min(len(s.params), 1)]
+	if names == nil {
+		p.SendQueryParams(s.sql, s.params, nil, formats, binaryFormat)
+		return false
+	}
+	name, there := names[s.sql]
+	if !there {
+		name = "fencelock" + strconv.Itoa(len(names))
+		names[s.sql] = name
+		p.SendPrepare(name, s.sql, nil)
+	}
+	p.SendQueryPrepared(name, s.params, formats, binaryFormat)
+	return !there
 }
 
 func receive(p *pgconn.Pipeline, s statement) error {
@@ -81,19 +125,20 @@ func receive(p *pgconn.Pipeline, s statement) error {
 // reading is what a round trip asks for and learns.
 type reading struct {
 	keys   []string
-	ranges []wantedRange
+	ranges []overlay.Range
 	sizes  []int
 
 	read   *known // what it learns is added here
 	found  [][]string
 	now    int64
 	status replica.Status
+	writes int64 // how many transactions had written
 }
 
-func newReading(read *known, w *want, round int) *reading {
-	r := &reading{read: read, keys: w.sortedKeys(), ranges: w.distinctRanges()}
+func newReading(read *known, w *overlay.Missing, round int) *reading {
+	r := &reading{read: read, keys: sortedKeys(w), ranges: distinctRanges(w)}
 	for _, wanted := range r.ranges {
-		r.sizes = append(r.sizes, size(wanted.limit, round))
+		r.sizes = append(r.sizes, size(wanted.Limit, round))
 	}
 	r.found = make([][]string, len(r.ranges))
 	return r
@@ -115,8 +160,8 @@ func (r *reading) params() [][]byte {
 	to.begin(pgtype.ByteaOID, len(r.ranges))
 	sizes.begin(pgtype.Int4OID, len(r.ranges))
 	for i, wanted := range r.ranges {
-		from.add([]byte(wanted.from))
-		to.add([]byte(wanted.to))
+		from.add([]byte(wanted.From))
+		to.add([]byte(wanted.To))
 		sizes.add(int4(int32(r.sizes[i])))
 	}
 	return [][]byte{texts(pgtype.ByteaOID, r.keys), from.raw, to.raw, sizes.raw}
@@ -124,13 +169,18 @@ func (r *reading) params() [][]byte {
 
 var errMalformed = errors.New("the server's answer is not one of the schema fencelock of this version")
 
-// row takes one row: of the status (-1), of the keys (0), or of a range (1…).
+// row takes one row: how many have written (-2), the status (-1), of the keys (0), or of
+// a range (1…).
 func (r *reading) row(values [][]byte) error {
-	if len(values) != 4 || len(values[0]) != 4 || len(values[3]) != 8 {
+	if len(values) != 4 || len(values[0]) != 4 || len(values[3]) != 8 { // NULL has no length
 		return errMalformed
 	}
 	number := int(int32(binary.BigEndian.Uint32(values[0])))
 	ends := int64(binary.BigEndian.Uint64(values[3]))
+	if number == -2 {
+		r.writes = ends
+		return nil
+	}
 	if number < 0 {
 		r.status = replica.Status{Incarnation: string(values[1]), Unfit: string(values[2])}
 		r.now = ends
@@ -140,7 +190,7 @@ func (r *reading) row(values [][]byte) error {
 		return errMalformed
 	}
 	key := string(values[1])
-	r.read.rows[key] = stored{value: append([]byte{}, values[2]...), ends: ends}
+	r.read.rows[key] = overlay.Row{Value: append([]byte{}, values[2]...), Ends: ends}
 	if number > 0 {
 		r.found[number-1] = append(r.found[number-1], key)
 	}
@@ -156,7 +206,7 @@ func (r *reading) end() {
 	}
 	for i, wanted := range r.ranges {
 		slices.Sort(r.found[i]) // the server promises no order
-		s := span{from: wanted.from, upto: wanted.to, keys: r.found[i]}
+		s := span{from: wanted.From, upto: wanted.To, keys: r.found[i]}
 		if n := len(s.keys); n == r.sizes[i] {
 			s.upto = s.keys[n-1] + "\x00"
 		}
@@ -166,22 +216,38 @@ func (r *reading) end() {
 
 // write is the statement that leaves what the transaction changed; wakes are those that
 // other processes have to be told of.
-func (c *changes) write(t *tx, wakes []replica.Wake) statement {
+func write(c *overlay.Changes, now time.Time, wakes []replica.Wake) statement {
+	return statement{sql: writeSQL, params: append([][]byte{int8s(now.UnixMicro())}, written(c, wakes)...)}
+}
+
+// writeIf is write for a draft, as a transaction of its own.
+func writeIf(d *draft, wakes []replica.Wake, row func([][]byte) error) statement {
+	made := [][]byte{[]byte(d.status.Incarnation), []byte(d.status.Unfit), int8s(d.writes), int8s(d.now)}
+	return statement{sql: writeIfSQL, params: append(made, written(&d.changed, wakes)...), row: row}
+}
+
+func written(c *overlay.Changes, wakes []replica.Wake) [][]byte {
 	var values, ends array
-	values.begin(pgtype.ByteaOID, len(c.keys))
-	ends.begin(pgtype.Int8OID, len(c.keys))
-	for _, key := range c.keys {
-		values.add(t.writes[key].value)
-		ends.add(int8s(t.writes[key].ends))
+	values.begin(pgtype.ByteaOID, len(c.Put))
+	ends.begin(pgtype.Int8OID, len(c.Put))
+	keys := make([]string, len(c.Put))
+	for i, put := range c.Put {
+		keys[i] = put.Key
+		values.add(put.Row.Value)
+		if put.Row.Fresh {
+			ends.add(int8s(-put.TTL))
+		} else {
+			ends.add(int8s(put.Row.Ends))
+		}
 	}
 	var channels, words []string
 	for _, wake := range wakes {
 		channels, words = append(channels, channelOf(wake.Ticket.Server)), append(words, encodeWake(wake))
 	}
-	return statement{sql: writeSQL, params: [][]byte{
-		boolean(c.purge), texts(pgtype.ByteaOID, c.deleted), texts(pgtype.ByteaOID, c.keys), values.raw, ends.raw,
+	return [][]byte{
+		boolean(c.Purge), texts(pgtype.ByteaOID, c.Deleted), texts(pgtype.ByteaOID, keys), values.raw, ends.raw,
 		texts(pgtype.TextOID, channels), texts(pgtype.TextOID, words),
-	}}
+	}
 }
 
 // array is a parameter that is an array, as it is sent.

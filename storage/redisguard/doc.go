@@ -1,8 +1,5 @@
-// Package redisguard guards data in Redis: a Lua script checks the token and writes in
-// one atomic step.
-//
-// Guard is a fencing.Guard of JSON records. NewScript is for data of your own:
-// it puts the function claim in front of your script.
+// Package redisguard guards your data in Redis: your Lua script checks the token and
+// writes in one atomic step. NewScript puts the function claim in front of it.
 //
 // Assumed: the data and its mark are in one Redis (in a cluster: in one slot),
 // which keeps what it acknowledged (appendfsync always), evicts nothing

@@ -2,56 +2,18 @@ package redisguard_test
 
 import (
 	"errors"
-	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/fencelock/fencelock/fencing"
-	"github.com/fencelock/fencelock/fencing/guardtest"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/storage/redisguard"
 )
 
-func client(t *testing.T, server *testenv.Redis) *redis.Client {
-	t.Helper()
-	opts, err := redis.ParseURL(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	opts.MaxRetries = -1
-	opts.ContextTimeoutEnabled = true
-	c := redis.NewClient(opts)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-func TestConformance(t *testing.T) {
-	server := testenv.StartRedis(t, testenv.WithPersistence(testenv.PersistAOFAlways))
-	var stores atomic.Int64
-	prefixes := map[fencing.Guard]string{}
-	guardtest.RunDurable(t,
-		func(t *testing.T) fencing.Guard {
-			t.Helper()
-			prefix := fmt.Sprintf("store %d:", stores.Add(1))
-			g := redisguard.New(client(t, server), redisguard.Options{Prefix: prefix})
-			prefixes[g] = prefix
-			return g
-		},
-		func(t *testing.T, g fencing.Guard) fencing.Guard {
-			t.Helper()
-			server.Kill()
-			server.Restart()
-			return redisguard.New(client(t, server), redisguard.Options{Prefix: prefixes[g]})
-		})
-}
-
 // TestScriptOfOnesOwn guards a balance in a hash, as docs/how-to/guard.md shows it.
 func TestScriptOfOnesOwn(t *testing.T) {
-	c := client(t, testenv.StartRedis(t))
+	c := testenv.StartRedis(t).Client()
 	deposit := redisguard.NewScript(`
 		local live, mark = claim(KEYS[1], ARGV[1])
 		if not live then return redis.error_reply('STALE ' .. string.format('%.0f', mark)) end
@@ -83,26 +45,17 @@ func TestScriptOfOnesOwn(t *testing.T) {
 	}
 }
 
-func TestAwayIsUnavailable(t *testing.T) {
+// A mark outlives a crash of its Redis.
+func TestMarkIsKept(t *testing.T) {
 	server := testenv.StartRedis(t, testenv.WithPersistence(testenv.PersistAOFAlways))
-	g := redisguard.New(client(t, server), redisguard.Options{})
-	if _, err := g.Claim(t.Context(), "r", 1); err != nil {
-		t.Fatal(err)
+	c := server.Client()
+	claim := redisguard.NewScript(`local live = claim(KEYS[1], ARGV[1]) return live`)
+	if live, err := claim.Run(t.Context(), c, []string{"mark"}, "2").Bool(); !live || err != nil {
+		t.Fatal(live, err)
 	}
 	server.Kill()
-	if _, err := g.Claim(t.Context(), "r", 2); !errors.Is(err, fencing.ErrGuardUnavailable) {
-		t.Errorf("without Redis a claim gives %v", err)
-	}
-	if _, err := g.HighestMark(t.Context()); !errors.Is(err, fencing.ErrGuardUnavailable) {
-		t.Errorf("without Redis the highest mark gives %v", err)
-	}
 	server.Restart()
-	testenv.Eventually(t, 10*time.Second, func() error {
-		_, err := g.Claim(t.Context(), "r", 2)
-		return err
-	})
-	var stale *fencing.StaleTokenError
-	if _, err := g.Claim(t.Context(), "r", 1); !errors.As(err, &stale) || stale.Highest != 2 {
-		t.Errorf("after a crash a stale claim gives %v", err)
+	if live, err := claim.Run(t.Context(), c, []string{"mark"}, "1").Bool(); live || !errors.Is(err, redis.Nil) { // Lua's false
+		t.Errorf("after a crash a stale claim gives %t, %v", live, err)
 	}
 }

@@ -25,10 +25,6 @@ func openNode(tb testing.TB, addr string, opts redisnode.Options) *redisnode.Nod
 	return node
 }
 
-// testCounterTTL is longer than what a test needs until it looks, also on a busy
-// machine, and short enough to wait for.
-const testCounterTTL = 3 * time.Second
-
 // The user of the second server has the rights that the package's comment documents,
 // which must be enough for everything.
 func TestConformance(t *testing.T) {
@@ -40,11 +36,11 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := testenv.StartRedis(t, option)
-			nodetest.Run(t, func(t *testing.T) nodetest.Harness {
+			nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
 				t.Helper()
 				server.FlushAll()
-				node := openNode(t, server.URL(), redisnode.Options{CounterTTL: testCounterTTL})
-				return nodetest.Harness{Node: node, Restart: server.Restart, Wipe: server.FlushAll, CounterTTL: testCounterTTL}
+				node := openNode(t, server.URL(), redisnode.Options{CounterTTL: counterTTL})
+				return nodetest.Harness{Node: node, Restart: server.Restart, Wipe: server.FlushAll}
 			})
 		})
 	}

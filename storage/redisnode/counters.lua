@@ -8,6 +8,6 @@ if state[1] ~= ARGV[1] or not admitted(state[2]) then return { 'X' } end
 if state[3] ~= ARGV[2] then return { 'S', state[3] } end
 local reply = { 'V' }
 for i = 3, #ARGV do
-  reply[#reply + 1] = redis.call('GET', 'c:' .. ARGV[i]) or state[4] or '0'
+  reply[#reply + 1] = redis.call('GET', 'cl:' .. ARGV[i]) or state[4] or '0'
 end
 return reply

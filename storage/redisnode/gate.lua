@@ -13,12 +13,12 @@
 --                            secrets       the cluster's, which seal lease ids
 --                            staged        the epoch of an admission that has not ended
 --                            note          of its quarantine, until it is admitted
---   l:<resource>       string "grant ttl owner note meta", the lock; its PX is what
+--   l:<resource>       string "grant owner note ttl meta", the lock; its PX is what
 --                      remains. The note is empty without an idempotency key, else
 --                      the attempts separated by commas, or "=": too many or unknown.
---   c:<resource>       string: the last grant. A missing counter reads as high_water.
+--   cl:<resource>      string: the last grant. A missing counter reads as high_water.
+--   ql:<resource>      sorted set: the queue, members "id server holder" by arrival.
 --   i:<owner>          string: the scope that an idempotency key is used for.
---   q:<resource>       sorted set: the queue, members "id server holder" by arrival.
 --   s:<server>         string: this server is alive.
 --   p:<id>             string "arrival member": the place of a keyed ticket.
 --

@@ -47,7 +47,7 @@ func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
 		wantOutcome(t, ask(t, watched, acquire(epoch, fmt.Sprintf("r/%d", i))), node.Granted)
 	}
 	client := server.Client()
-	for _, key := range []string{"l:r/7", "l:r/123", "c:r/9"} { // a counter is no lock
+	for _, key := range []string{"l:r/7", "l:r/123", "cl:r/9"} { // a counter is no lock
 		if changed, err := client.Persist(t.Context(), key).Result(); err != nil || !changed {
 			t.Fatalf("PERSIST %s: %t, %v", key, changed, err)
 		}

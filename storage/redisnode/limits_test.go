@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
 )
 
 // scanBy scans a text in pieces of so many bytes.
@@ -93,13 +96,17 @@ func FuzzParseAnswer(f *testing.F) {
 	p.reset()
 	p.strs("H 5 1000 2000 1 owner meta", "t1 s1 holder", "12")
 	f.Add(string(p.bytes()))
+	f.Add("\x05")
+	f.Add("\xcf\x00\x20\x00\x00\x00\x00\x00\x00") // above the largest token
+	f.Add("\xcf\xff\xff\xff\xff\xff\xff\xff\xff")
+	f.Add("\xce\x01")
 	f.Add("\x92\xa1N\x00")
 	f.Add("\xdd\xff\xff\xff\xff\xa1N\x00")
 	f.Add("\xdb\xff\xff\xff\xff")
 	f.Fuzz(func(t *testing.T, text string) {
 		checkReply(t, text, func() (string, bool) {
-			r := parseAnswer(&unpacker{rest: text})
-			return fmt.Sprintf("%+v", r), r.Waiting >= 0 && r.Remaining >= 0 && r.Grant >= 0 && len(r.Queue) <= len(text)
+			r := parseAnswer(&unpacker{rest: text}, &node.Op{Kind: node.OpAcquire, TTL: time.Second})
+			return fmt.Sprintf("%+v", r), r.Waiting >= 0 && r.Remaining >= 0 && r.Grant >= 0 && r.Grant <= 1<<53-1 && len(r.Queue) <= len(text)
 		})
 	})
 }

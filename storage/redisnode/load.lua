@@ -11,10 +11,10 @@ local high_water = tonumber(state[2])
 for at = 4, #ARGV, 8 do
   local resource, counter, owner, grant, remaining, ttl, note, meta =
     unpack(ARGV, at, at + 7)
-  redis.call('SET', 'c:' .. resource, counter, 'PX', ARGV[3])
+  redis.call('SET', 'cl:' .. resource, counter, 'PX', ARGV[3])
   high_water = math.max(high_water, tonumber(counter))
   if owner ~= '' then
-    redis.call('SET', 'l:' .. resource, grant .. ' ' .. ttl .. ' ' .. owner .. ' ' .. note .. ' ' .. meta, 'PX', remaining)
+    redis.call('SET', 'l:' .. resource, grant .. ' ' .. owner .. ' ' .. note .. ' ' .. ttl .. ' ' .. meta, 'PX', remaining)
   end
 end
 redis.call('HSET', STATE, 'high_water', text(high_water))

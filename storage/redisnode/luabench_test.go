@@ -2,6 +2,7 @@ package redisnode
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"strconv"
 	"testing"
@@ -111,14 +112,15 @@ func BenchmarkParse(b *testing.B) {
 	var p packer
 	p.reset()
 	for range size {
-		p.str("G 1790000000000000 30000")
+		p.n++
+		p.buf = binary.BigEndian.AppendUint64(append(p.buf, packUint64), 1790000000000000) // as Redis writes it
 	}
-	answer := string(p.bytes())
+	answer, op := string(p.bytes()), &node.Op{Kind: node.OpAcquire, TTL: 30 * time.Second}
 	b.ReportAllocs()
 	for b.Loop() {
 		replies := unpacker{rest: answer}
 		for range replies.array() {
-			if r := parseAnswer(&replies); r.Err != nil || r.Grant != 1_790_000_000_000_000 {
+			if r := parseAnswer(&replies, op); r.Err != nil || r.Grant != 1_790_000_000_000_000 {
 				b.Fatal(r)
 			}
 		}

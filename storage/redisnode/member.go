@@ -198,7 +198,7 @@ func (n *Node) page(ctx context.Context, epoch, cursor, pattern string) (locks [
 	return locks, next, nil
 }
 
-// parseLock reads {resource, "grant ttl owner note meta", remaining}.
+// parseLock reads {resource, "grant owner note ttl meta", remaining}.
 func parseLock(entry any) (lock node.CarriedLock, ok bool) {
 	parts, _ := entry.([]any)
 	if len(parts) != 3 {
@@ -206,9 +206,9 @@ func parseLock(entry any) (lock node.CarriedLock, ok bool) {
 	}
 	remaining, _ := parts[2].(int64)
 	f := fields{rest: str(parts[1])}
-	lock = node.CarriedLock{Resource: str(parts[0]), Grant: f.token(), TTL: f.millis(), Owner: f.word()}
+	lock = node.CarriedLock{Resource: str(parts[0]), Grant: f.token(), Owner: f.word()}
 	lock.Keyed = f.optional() != ""
-	lock.Meta = f.rest
+	lock.TTL, lock.Meta = f.millis(), f.tail()
 	lock.Remaining = inMillis(remaining)
 	return lock, !f.bad
 }

@@ -5,19 +5,23 @@ import (
 	"strconv"
 )
 
-// The forms of MessagePack that vote.lua and this package exchange: arrays and
-// strings. They are written by hand: a library's values and reflection would cost every
+// The forms of MessagePack that vote.lua and this package exchange: arrays, strings and
+// whole numbers. They are written by hand: a library's values and reflection would cost every
 // request allocations, where this appends to a buffer that is used again.
 
 const (
+	packSmall   = 0x80 // below: the number itself
 	packArray16 = 0xdc
 	packArray32 = 0xdd
 	packStr8    = 0xd9
 	packStr16   = 0xda
 	packStr32   = 0xdb
+	packUint8   = 0xcc
+	packUint64  = 0xcf
+	packInt64   = 0xd3
 )
 
-// packer writes one array of strings. It uses its memory again.
+// packer writes one array of strings and numbers. It uses its memory again.
 type packer struct {
 	buf []byte
 	n   uint32
@@ -42,12 +46,28 @@ func (p *packer) strs(texts ...string) {
 	}
 }
 
+// joined writes several texts as one string.
+func (p *packer) joined(texts ...string) {
+	size := 0
+	for _, text := range texts {
+		size += len(text)
+	}
+	p.head(size)
+	for _, text := range texts {
+		p.buf = append(p.buf, text...)
+	}
+}
+
 // int writes a number as decimal text.
 func (p *packer) int(v int64) {
 	var digits [20]byte
-	text := strconv.AppendInt(digits[:0], v, 10)
-	p.head(len(text))
-	p.buf = append(p.buf, text...)
+	p.str(string(strconv.AppendInt(digits[:0], v, 10)))
+}
+
+// number writes a number as such.
+func (p *packer) number(v int64) {
+	p.n++
+	p.buf = binary.BigEndian.AppendUint64(append(p.buf, packInt64), uint64(v))
 }
 
 func (p *packer) head(size int) {
@@ -106,6 +126,22 @@ func (u *unpacker) kind() byte {
 
 func (u *unpacker) isArray() bool {
 	return !u.bad && u.rest != "" && (u.rest[0]&0xf0 == 0x90 || u.rest[0] == packArray16 || u.rest[0] == packArray32)
+}
+
+// number reads a whole number that is not negative; ok is false if there is none.
+func (u *unpacker) number() (v int64, ok bool) {
+	if u.bad || u.rest == "" {
+		return 0, false
+	}
+	switch k := u.rest[0]; {
+	case k < packSmall:
+		return int64(u.kind()), true
+	case k >= packUint8 && k <= packUint64: // of 1, 2, 4 or 8 bytes
+		u.kind()
+		v = int64(u.uint(1 << (k - packUint8)))
+		return v, !u.bad
+	}
+	return 0, false
 }
 
 // array reads the length of an array.

@@ -23,8 +23,9 @@ type Options struct {
 	// waiting for the node: a node that is late is not down, and to break its
 	// connection would lose the answers.
 	Timeout time.Duration
-	// CounterTTL is how long a counter stays after its last use; default 24h. It must
-	// be longer than any TTL, since a counter must not expire before its lock.
+	// CounterTTL is how long a counter stays without use, at least half of it after the
+	// grant of a lease longer than a thousandth of it; default 24h. It must be longer
+	// than any TTL, so that a counter does not expire before its lock.
 	CounterTTL time.Duration
 	// Queue bounds the operations that wait for the node; default 8192. An operation
 	// above the bound fails at once with node.ErrQueueFull.

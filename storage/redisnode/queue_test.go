@@ -232,7 +232,7 @@ func TestFindingOnesOwnLeaseDequeues(t *testing.T) {
 		q.awaitWaiting(t, "r", 1)
 		testenv.Eventually(t, 10*time.Second, func() error { // the second ticket takes the first one's place
 			for _, server := range q.servers {
-				now := server.Client().ZRange(t.Context(), "q:r", 0, 0).Val()
+				now := server.Client().ZRange(t.Context(), "ql:r", 0, 0).Val()
 				if len(now) != 1 || slices.Contains(members[:i], now[0]) {
 					return fmt.Errorf("request %d is not in the queue: %q", i, now)
 				}
@@ -270,14 +270,14 @@ func TestLateTicketIsDequeued(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	got := q.waitFor(ctx, "r", "gone", 20*time.Second)
 	q.awaitWaiting(t, "r", 1)
-	queue := q.servers[0].Client().ZRangeWithScores(t.Context(), "q:r", 0, -1).Val()
+	queue := q.servers[0].Client().ZRangeWithScores(t.Context(), "ql:r", 0, -1).Val()
 	cancel()
 	if r := <-got; !errors.Is(r.err, context.Canceled) {
 		t.Fatal(r.err)
 	}
 	q.awaitWaiting(t, "r", 0)
 	for _, s := range q.servers {
-		if err := s.Client().ZAdd(t.Context(), "q:r", queue...).Err(); err != nil {
+		if err := s.Client().ZAdd(t.Context(), "ql:r", queue...).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

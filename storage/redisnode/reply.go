@@ -10,9 +10,12 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// parseAnswer reads vote.lua's answer to one operation: a string, or for a read an
-// array of the string and the queue.
-func parseAnswer(u *unpacker) node.Reply {
+// parseAnswer reads vote.lua's answer to one operation: a number for a grant as it was
+// asked for, a string, or for a read an array of the string and the queue.
+func parseAnswer(u *unpacker, op *node.Op) node.Reply {
+	if grant, ok := u.number(); ok {
+		return grantFor(op, grant)
+	}
 	if !u.isArray() {
 		return parseReply(u.str())
 	}
@@ -34,6 +37,22 @@ func parseAnswer(u *unpacker) node.Reply {
 	}
 	reply.Waiting = waiting
 	return reply
+}
+
+// grantFor is the reply to an acquire that got its TTL, or to a release.
+func grantFor(op *node.Op, grant int64) node.Reply {
+	if grant < 0 || grant > int64(fencing.MaxToken) {
+		return unreadable("")
+	}
+	r := node.Reply{Outcome: node.Granted, Grant: fencing.Token(grant)}
+	switch op.Kind {
+	case node.OpAcquire:
+		r.Remaining = op.TTL
+	case node.OpRelease:
+	default:
+		return unreadable("")
+	}
+	return r
 }
 
 // parseTicket reads a member of a queue: "id server holder".

@@ -61,11 +61,17 @@ func constants() string {
 			millis(node.TicketTTL), millis(node.EnqueuedTTL), node.MaxTokensAhead)
 }
 
+// caller is a client of the library, or one connection.
+type caller interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+	ScriptLoad(ctx context.Context, script string) *redis.StringCmd
+}
+
 // run calls the script. A node that does not know it has run nothing: the script is
 // loaded and called again. (The script cache proves nothing about the node: the gate does.)
-func (s script) run(ctx context.Context, client *redis.Client, args []any) *redis.Cmd {
+func (s script) run(ctx context.Context, client caller, args []any) *redis.Cmd {
 	cmd := redis.NewCmd(ctx, args...)
-	if err := client.Process(ctx, cmd); !redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err := client.Process(ctx, cmd); err == nil || !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return cmd
 	}
 	if err := client.ScriptLoad(ctx, s.body).Err(); err != nil {

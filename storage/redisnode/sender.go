@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
@@ -16,6 +18,7 @@ const probePause = 20 * time.Millisecond
 // again until the node is closed.
 func (n *Node) send() {
 	b := &batch{node: n, jobs: make([]job, 0, n.opts.Batch)}
+	defer b.disconnect()
 	for {
 		select {
 		case <-n.closed:
@@ -71,6 +74,10 @@ type batch struct {
 	args  []any
 	ops   packer
 	epoch node.Epoch
+
+	conn  *redis.Conn // which the sender keeps; nil for none
+	used  time.Time   // when conn got its last answer
+	limit deadline
 }
 
 // collect gathers the first job and what is queued behind it. It yields before it
@@ -137,80 +144,13 @@ func (b *batch) cut(jobs []job) (now, rest []job) {
 	return kept, nil
 }
 
-// op writes an operation as vote.lua reads it.
-func (p *packer) op(op *node.Op) {
-	switch op.Kind {
-	case node.OpAcquire:
-		p.acquire(op)
-	case node.OpConfirm:
-		p.owned("c", op)
-	case node.OpExtend:
-		p.owned("e", op)
-		p.int(op.TTL.Milliseconds())
-	case node.OpRelease:
-		p.owned("r", op)
-	case node.OpReleaseAfter:
-		p.owned("k", op)
-		p.int(op.TTL.Milliseconds())
-	case node.OpRetract:
-		p.strs("t", op.Resource, op.Owner, op.Attempt)
-		p.int(int64(op.Above))
-	case node.OpRead:
-		p.strs("g", op.Resource)
-	case node.OpEnqueue:
-		p.strs("n", op.Resource)
-		p.ticket(op.Ticket)
-	case node.OpDequeue:
-		p.strs("d", op.Resource, op.Ticket.ID, op.Ticket.Server, op.Ticket.Holder, flag(op.Ticket.Keyed))
-	case node.OpHeartbeat:
-		p.strs("h", op.Ticket.Server)
-		p.int(op.TTL.Milliseconds())
-	default:
-		panic(fmt.Sprintf("redisnode: operation of unknown kind %d", op.Kind))
-	}
-}
-
-// owned writes an operation that has an owner and its token.
-func (p *packer) owned(kind string, op *node.Op) {
-	p.strs(kind, op.Resource, op.Owner)
-	p.int(int64(op.Token))
-}
-
-func (p *packer) acquire(op *node.Op) {
-	kind := "a"
-	if op.Ticket.ID != "" {
-		kind = "w"
-	}
-	p.strs(kind, op.Resource, op.Owner)
-	p.int(op.TTL.Milliseconds())
-	p.strs(op.Attempt, op.Scope, op.Meta)
-	if op.Ticket.ID != "" {
-		p.ticket(op.Ticket)
-	}
-}
-
-func (p *packer) ticket(t node.Ticket) {
-	p.strs(t.ID, t.Server)
-	p.int(t.Arrival)
-	p.strs(t.Holder, flag(t.Keyed))
-}
-
-func flag(set bool) string {
-	if set {
-		return "1"
-	}
-	return ""
-}
-
 // call sends one script call and delivers its replies.
 func (b *batch) call(jobs []job) error {
-	n := b.node
-	ctx, cancel := context.WithTimeout(context.Background(), n.opts.Timeout)
-	defer cancel()
-	b.args = append(append(b.args[:0], voteScript.args...), n.mark(), int64(b.epoch), millis(n.opts.CounterTTL), b.ops.bytes())
+	b.args = append(append(b.args[:0], voteScript.args...), b.node.mark(), int64(b.epoch), millis(b.node.opts.CounterTTL), b.ops.bytes())
 	began := time.Now()
-	text, err := voteScript.run(ctx, n.client, b.args).Text()
-	n.meter.Batch(len(jobs), time.Since(began), err != nil)
+	text, err := b.send(began)
+	b.used = time.Now()
+	b.node.meter.Batch(len(jobs), b.used.Sub(began), err != nil)
 	replies := unpacker{rest: text}
 	if err == nil {
 		if got := replies.array(); got != len(jobs) {
@@ -218,14 +158,52 @@ func (b *batch) call(jobs []job) error {
 		}
 	}
 	if err != nil {
+		b.disconnect()
 		fail(jobs, node.Reply{Err: explain(err), Sent: reached(err)})
 		return err
 	}
 	for _, j := range jobs {
-		j.sink.Deliver(j.index, parseAnswer(&replies))
+		j.sink.Deliver(j.index, parseAnswer(&replies, j.op))
 	}
 	return nil
 }
+
+// restTime is how long the sender keeps a connection that it does not use: shorter than a
+// restart of the server takes. The library's pool looks whether a connection is open before
+// it gives one, which is a system call that a batch behind another does not need.
+const restTime = 5 * time.Millisecond
+
+// send sends the arguments over the sender's connection, or over one of the pool, which
+// the sender keeps then.
+func (b *batch) send(now time.Time) (string, error) {
+	timeout := b.node.opts.Timeout
+	if b.conn != nil && now.Sub(b.used) < restTime {
+		b.limit = deadline{Context: context.Background(), at: now.Add(timeout)}
+		return voteScript.run(&b.limit, b.conn, b.args).Text()
+	}
+	b.disconnect()
+	b.conn = b.node.client.Conn()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return voteScript.run(ctx, b.conn, b.args).Text()
+}
+
+// disconnect gives the connection back to the pool, which closes it after an error.
+func (b *batch) disconnect() {
+	if b.conn != nil {
+		_ = b.conn.Close() // nothing of it is needed any more
+		b.conn = nil
+	}
+}
+
+// deadline is a context without a timer. It does for a connection that is there: the
+// library sets the deadline on that.
+type deadline struct {
+	context.Context
+	at time.Time
+}
+
+func (d *deadline) Deadline() (time.Time, bool) { return d.at, true }
 
 func fail(jobs []job, reply node.Reply) {
 	for _, j := range jobs {

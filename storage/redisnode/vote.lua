@@ -2,22 +2,24 @@
 -- them. Each operation succeeds or fails alone.
 --
 -- KEYS  none: the database is dedicated, and the keys follow from ARGV.
--- ARGV  cluster, epoch, counter TTL (ms), and the operations: a MessagePack array of
---       strings, which Lua reads several times faster than as many arguments. For
---       each operation its kind, then its arguments:
---       a resource owner ttl attempt scope meta   acquire without a ticket; attempt "" without an idempotency key
---       w resource owner ttl attempt scope meta id server arrival holder keyed   acquire with a ticket; keyed "1" or ""
---       c resource owner token                    confirm
---       e resource owner token ttl                extend
---       r resource owner token                    release
---       k resource owner token ttl                release-after; ttl 0 for a release
---       t resource owner attempt above            retract; above 0 for any grant
---       g resource                                read
---       n resource id server arrival holder keyed   enqueue
---       d resource id server holder keyed         dequeue
---       h server ttl                              heartbeat
--- Reply a MessagePack array with a string for each operation (for g an array of strings,
---       which begins with that one). All times are milliseconds:
+-- ARGV  cluster, epoch, counter TTL (ms), and the operations: a MessagePack array,
+--       which Lua reads several times faster than as many arguments. It has strings,
+--       and numbers for token and above. For each operation its kind, the key of its
+--       lock (but for h), and its other arguments:
+--       a lock ttl tail                       acquire without idempotency key and ticket; the lock's record is the grant and tail
+--       w lock owner ttl attempt scope meta id server arrival holder keyed   any acquire; id "" without a ticket; keyed "1" or ""
+--       c lock owner token                    confirm
+--       e lock owner token ttl                extend
+--       r lock token front                    release; the record begins with front if the grant is the token, the owner this one, and the note empty
+--       k lock owner token ttl                release-after; ttl 0 for a release
+--       t lock owner attempt above            retract; above 0 for any grant
+--       g lock                                read
+--       n lock id server arrival holder keyed enqueue
+--       d lock id server holder keyed         dequeue
+--       h server ttl                          heartbeat
+-- Reply a MessagePack array with one of these for each operation (for g an array, which
+--       begins with that one). All times are milliseconds:
+--       a number                                  granted by an acquire for its TTL, or released: the grant
 --       G grant remaining [meta]                  granted; meta after an extend; G 0 0 for an operation on tickets
 --       E grant remaining ttl meta                acquire: the owner had the lock already; heartbeat: E 0 0 0
 --       C grant remaining                         extend: the lock was created again
@@ -30,7 +32,7 @@
 --       S epoch                                   the node is in this larger epoch
 --       X epoch                                   not admitted, or in this smaller epoch
 --       ! message                                 the operation failed
---       For g the string is followed by the number of tickets, then the member and
+--       For g it is followed by the number of tickets, then the member and
 --       arrival of the first MAX_SHOWN.
 -- Publishes to "fencelock:wake:<server>" when the place of one of its tickets is first:
 --       the length of the resource's name, the name, the member, separated by blanks.
@@ -39,13 +41,13 @@
 -- attempt, id and server are words (node.Op.Validate). So a record is parsed from its
 -- front, where the words are, and never searched: the texts come last.
 --
--- Most batches consist of extends, releases and acquires of a free lock: these are
--- defined first. The other operations are defined by define_uncommon(), at most once
--- a batch: to create forty functions costs as much as to run two operations.
-local call = redis.call
+-- Most batches consist of acquires of a free lock and releases: usual() does these. For
+-- everything else define_rules() makes the functions, at most once a batch: to create
+-- forty of them costs as much as to run two operations.
+local call, sub, match = redis.call, string.sub, string.match
 local cluster, epoch, counter_ttl = ARGV[1], ARGV[2], ARGV[3]
 local counter_ms = tonumber(counter_ttl)
-local ARGV = cmsgpack.unpack(ARGV[4])
+local ops = cmsgpack.unpack(ARGV[4])
 local state = call('HMGET', STATE, 'cluster', 'replid', 'epoch', 'max_ttl', 'high_water', 'queued_until')
 local own_epoch = state[3] or '0'
 local max_ttl = tonumber(state[4] or 0)
@@ -64,21 +66,11 @@ end
 local stored_until = tonumber(state[6] or 0)
 local queued_until = stored_until
 local now = queued_until > 0 and tonumber(call('TIME')[1]) or 1
-local uncommon -- what define_uncommon() returned
+local rules -- what define_rules() returned
 
-local function parse(lock)
-  return string.match(lock, '^(%d+) (%d+) (%S+) (%S*) (.*)$')
-end
-
-local function record(grant, ttl, owner, note, meta)
-  return grant .. ' ' .. ttl .. ' ' .. owner .. ' ' .. note .. ' ' .. meta
-end
-
--- The effective counter (rule 4), and whether the resource has a counter of its own.
-local function effective(counter)
-  local value = call('GET', counter)
-  if value then return tonumber(value), true end
-  return high_water, false
+-- Gives a counter its TTL again once half of it has passed: to look costs half as much.
+local function refresh(counter)
+  if call('PTTL', counter) * 2 < counter_ms then call('PEXPIRE', counter, counter_ttl) end
 end
 
 local function set_counter(counter, value)
@@ -86,10 +78,10 @@ local function set_counter(counter, value)
   if value > high_water then high_water = value end
 end
 
--- Increments the counter and returns the grant as text, nil when no token is left. A
--- new TTL costs four times as much as the increment, so the counter gets one only when
--- half of the old one has passed.
-local function next_grant(counter)
+-- Increments the counter and returns the grant, nil when no token is left. About every
+-- 32nd lease gives the counter its TTL again, and every long one: a counter that ends
+-- with a short lease costs the next one a round, no more.
+local function next_grant(counter, ttl)
   local grant = call('INCR', counter)
   if grant == 1 then -- the counter was missing
     grant = high_water + 1
@@ -101,11 +93,11 @@ local function next_grant(counter)
   elseif grant > MAX_TOKEN then
     call('DECR', counter)
     return nil
-  elseif call('PTTL', counter) * 2 < counter_ms then
-    call('PEXPIRE', counter, counter_ttl)
+  elseif grant % 64 < 2 or ttl * 1000 > counter_ms then
+    refresh(counter)
   end
   if grant > high_water then high_water = grant end
-  return text(grant)
+  return grant
 end
 
 -- Takes the counter past the token of a released lease, so that no late extend creates
@@ -127,91 +119,55 @@ local function pass(counter, token)
   end
 end
 
--- Whether the token is above any that the cluster can have reached (rule 23). The clock
--- is read only if the token is far above what this node has seen.
-local function unreachable(token)
-  if token <= high_water + MAX_TOKENS_AHEAD then return false end
-  local time = call('TIME')
-  return token > time[1] * 1000000 + time[2] + MAX_TOKENS_AHEAD
-end
-
-local define_uncommon
-
-local function acquire(at)
-  local resource, owner, ttl = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  if refusal then return refusal end
-  if tonumber(ttl) > max_ttl then return not_admitted end
-  local lock = 'l:' .. resource
-  local value = call('GET', lock)
-  if value or ARGV[at + 3] ~= '' or queued_until >= now then
-    uncommon = uncommon or define_uncommon()
-    return uncommon.acquire(value, unpack(ARGV, at, at + 5))
-  end
-  local grant = next_grant('c:' .. resource)
-  if not grant then return 'Q' end
-  call('SET', lock, grant .. ' ' .. ttl .. ' ' .. owner .. '  ' .. ARGV[at + 5], 'PX', ttl)
-  return 'G ' .. grant .. ' ' .. ttl
-end
-
-local function extend(at)
-  local resource, owner, token, ttl = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3]
-  if refusal then return refusal end
-  if unreachable(token) then return 'T' end
-  if tonumber(ttl) > max_ttl then return not_admitted end
-  local lock, counter = 'l:' .. resource, 'c:' .. resource
-  local value = call('GET', lock)
-  if value then
-    local grant, _, holder, note, meta = parse(value)
-    if holder ~= owner or tonumber(grant) > token then return 'N' end -- rule 3
-    call('PEXPIRE', counter, counter_ttl)
-    local remaining = call('PTTL', lock)
-    if remaining >= tonumber(ttl) then -- a late extend must not shorten the lease
-      return 'G ' .. grant .. ' ' .. text(remaining) .. ' ' .. meta
+-- The usual acquire finds no lock, and the usual release its own, without an idempotency
+-- key and a queue. Whatever else these two find is left to the rules, untouched: nil.
+local ttl, ttl_ms -- the last acquire's: callers tend to ask for the same
+local function usual(at)
+  local lock = ops[at + 1]
+  if refusal or queued_until >= now then return nil end
+  if ops[at] == 'a' then
+    if ops[at + 2] ~= ttl then
+      ttl, ttl_ms = ops[at + 2], tonumber(ops[at + 2])
     end
-    call('SET', lock, record(grant, ttl, holder, note, meta), 'PX', ttl)
-    if note ~= '' then call('PEXPIRE', 'i:' .. owner, ttl) end
-    return 'G ' .. grant .. ' ' .. ttl .. ' ' .. meta
+    if ttl_ms > max_ttl or call('GET', lock) then return nil end
+    local grant = next_grant('c' .. lock, ttl_ms)
+    if not grant then return 'Q' end
+    call('SET', lock, text(grant) .. ops[at + 3], 'PX', ttl)
+    return grant
   end
-  local count, present = effective(counter)
-  if count > token then return 'N' end -- rule 5
-  call('SET', lock, record(text(token), ttl, owner, '=', ''), 'PX', ttl) -- the node cannot know the attempts
-  if present then call('PEXPIRE', counter, counter_ttl) end
-  return 'C ' .. text(token) .. ' ' .. ttl
-end
-
--- After a lock is deleted: its idempotency key is free again, and the server of the
--- first ticket is notified.
-local function freed(resource, owner, note)
-  if note ~= '' then call('DEL', 'i:' .. owner) end
-  if queued_until >= now then
-    uncommon = uncommon or define_uncommon()
-    uncommon.wake_first('q:' .. resource)
-  end
-end
-
--- Removing a vote is sound on any node and in any epoch, so a release and a retraction
--- are done even where the gate is shut; but there they are no answer.
-local function release(at)
-  local resource, owner, token = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  if open and unreachable(token) then return 'T' end
-  local lock, counter = 'l:' .. resource, 'c:' .. resource
+  local token, front = ops[at + 2], ops[at + 3]
   local value = call('GET', lock)
-  local reply = 'N'
-  if value then
-    local grant, holder, note = string.match(value, '^(%d+) %d+ (%S+) (%S*) ')
-    -- Under an idempotency key a later lease has the same owner (rule 3).
-    if holder == owner and (note == '' or tonumber(grant) <= token) then
-      call('DEL', lock)
-      freed(resource, owner, note)
-      reply = 'G ' .. grant .. ' 0'
-    end
-  end
-  pass(counter, token) -- last: a full node refuses to count, but not to delete
-  return open and reply or not_admitted
+  if not value or token > high_water or sub(value, 1, #front) ~= front then return nil end
+  call('DEL', lock)
+  pass('c' .. lock, token) -- last: a full node refuses to count, but not to delete
+  return token
 end
 
-function define_uncommon()
+local function define_rules()
   now = tonumber(call('TIME')[1])
+
+  local function parse(lock)
+    return match(lock, '^(%d+) (%S+) (%S*) (%d+) (.*)$')
+  end
+
+  local function record(grant, owner, note, ttl, meta)
+    return grant .. ' ' .. owner .. ' ' .. note .. ' ' .. ttl .. ' ' .. meta
+  end
+
+  -- The effective counter (rule 4), and whether the resource has a counter of its own.
+  local function effective(counter)
+    local value = call('GET', counter)
+    if value then return tonumber(value), true end
+    return high_water, false
+  end
+
+  -- Whether the token is above any that the cluster can have reached (rule 23). The clock
+  -- is read only if the token is far above what this node has seen.
+  local function unreachable(token)
+    if token <= high_water + MAX_TOKENS_AHEAD then return false end
+    local time = call('TIME')
+    return token > time[1] * 1000000 + time[2] + MAX_TOKENS_AHEAD
+  end
 
   local function remaining(lock)
     return text(math.max(call('PTTL', lock), 0))
@@ -219,7 +175,7 @@ function define_uncommon()
 
   -- A member of a queue is "id server holder".
   local function server_of(ticket)
-    return string.match(ticket, '^%S+ (%S+) ')
+    return match(ticket, '^%S+ (%S+) ')
   end
 
   -- The first ticket whose server is alive. Tickets of dead servers before it are removed.
@@ -233,14 +189,14 @@ function define_uncommon()
     end
   end
 
-  local function wake(queue, ticket)
-    local resource = string.sub(queue, 3)
+  local function wake(lock, ticket)
+    local resource = sub(lock, 3)
     call('PUBLISH', 'fencelock:wake:' .. server_of(ticket), #resource .. ' ' .. resource .. ' ' .. ticket)
   end
 
-  local function wake_first(queue)
-    local first = first_of(queue)
-    if first then wake(queue, first) end
+  local function wake_first(lock)
+    local first = first_of('q' .. lock)
+    if first then wake(lock, first) end
   end
 
   local function add(queue, ticket, arrival)
@@ -255,7 +211,7 @@ function define_uncommon()
   local function placed(queue, id, ticket, arrival)
     local place = call('GET', 'p:' .. id)
     if place then
-      local earliest, former = string.match(place, '^(%d+) (.*)$')
+      local earliest, former = match(place, '^(%d+) (.*)$')
       if tonumber(earliest) < tonumber(arrival) then arrival = earliest end
       if former ~= ticket then call('ZREM', queue, former) end
     end
@@ -263,9 +219,9 @@ function define_uncommon()
     return arrival
   end
 
-  local function locked(value, lock, queue)
-    local grant, ttl, holder, _, meta = parse(value)
-    return 'H ' .. grant .. ' ' .. remaining(lock) .. ' ' .. ttl .. ' ' .. call('ZCARD', queue) .. ' ' .. holder .. ' ' .. meta
+  local function locked(value, lock)
+    local grant, holder, _, ttl, meta = parse(value)
+    return 'H ' .. grant .. ' ' .. remaining(lock) .. ' ' .. ttl .. ' ' .. call('ZCARD', 'q' .. lock) .. ' ' .. holder .. ' ' .. meta
   end
 
   -- The attempts of a note without this one, and their number; nil if the note does not
@@ -289,114 +245,157 @@ function define_uncommon()
   end
 
   local function existing(value, lock, attempt)
-    local grant, ttl, holder, note, meta = parse(value)
+    local grant, holder, note, ttl, meta = parse(value)
     local all = noted(note, attempt)
     if all ~= note then
-      call('SET', lock, record(grant, ttl, holder, all, meta), 'KEEPTTL')
+      call('SET', lock, record(grant, holder, all, ttl, meta), 'KEEPTTL')
     end
     return 'E ' .. grant .. ' ' .. remaining(lock) .. ' ' .. ttl .. ' ' .. meta
   end
 
   -- Whether a living ticket is before this one (without one: whether there is any). Its
   -- server is notified, since the lock is free.
-  local function overtakes(queue, ticket, arrival)
+  local function overtakes(lock, ticket, arrival)
+    local queue = 'q' .. lock
     local first = first_of(queue)
     if not first or first == ticket then return false end
     if ticket then
       local score = tonumber(call('ZSCORE', queue, first))
       if arrival < score or (arrival == score and ticket < first) then return false end
     end
-    wake(queue, first)
+    wake(lock, first)
     return true
   end
 
-  -- value is the lock's record, false without one.
-  local function acquire_any(value, resource, owner, ttl, attempt, scope, meta, ticket, arrival)
-    local lock, queue = 'l:' .. resource, 'q:' .. resource
-    if value and select(3, parse(value)) ~= owner then
+  -- value is the lock's record, false without one; ticket is nil without one.
+  local function acquire_any(value, lock, owner, ttl, attempt, scope, meta, ticket, arrival)
+    local queue = 'q' .. lock
+    if value and select(2, parse(value)) ~= owner then
       if ticket then add(queue, ticket, arrival) end
-      return locked(value, lock, queue)
+      return locked(value, lock)
     end
     if attempt ~= '' then
       local used = call('GET', 'i:' .. owner)
       if used and used ~= scope then return 'O' end
     end
     if value then return existing(value, lock, attempt) end
-    if overtakes(queue, ticket, tonumber(arrival)) then
+    if overtakes(lock, ticket, tonumber(arrival)) then
       if ticket then add(queue, ticket, arrival) end
       return 'W'
     end
-    local grant = next_grant('c:' .. resource)
+    local grant = next_grant('c' .. lock, tonumber(ttl))
     if not grant then return 'Q' end
-    call('SET', lock, record(grant, ttl, owner, attempt, meta), 'PX', ttl)
+    call('SET', lock, record(text(grant), owner, attempt, ttl, meta), 'PX', ttl)
     if attempt ~= '' then call('SET', 'i:' .. owner, scope, 'PX', ttl) end
     if ticket then call('ZREM', queue, ticket) end
-    return 'G ' .. grant .. ' ' .. ttl
+    return grant
   end
 
-  local function acquire_with_ticket(resource, owner, ttl, attempt, scope, meta, id, server, arrival, holder, keyed)
+  local function acquire_with(lock, owner, ttl, attempt, scope, meta, id, server, arrival, holder, keyed)
     if refusal then return refusal end
     if tonumber(ttl) > max_ttl then return not_admitted end
-    local ticket = id .. ' ' .. server .. ' ' .. holder
-    if keyed == '1' then arrival = placed('q:' .. resource, id, ticket, arrival) end
-    return acquire_any(call('GET', 'l:' .. resource), resource, owner, ttl, attempt, scope, meta, ticket, arrival)
+    local ticket = id ~= '' and id .. ' ' .. server .. ' ' .. holder or nil
+    if keyed == '1' then arrival = placed('q' .. lock, id, ticket, arrival) end
+    return acquire_any(call('GET', lock), lock, owner, ttl, attempt, scope, meta, ticket, arrival)
   end
 
-  local function confirm(resource, owner, token)
+  -- As usual() is given it: tail has the owner and the metadata.
+  local function acquire(lock, ttl, tail)
+    local owner, meta = match(tail, '^ (%S+)  %d+ (.*)$')
+    return acquire_with(lock, owner, ttl, '', '', meta, '')
+  end
+
+  local function confirm(lock, owner, token)
     if refusal then return refusal end
-    token = tonumber(token)
     if unreachable(token) then return 'T' end
-    local lock, counter = 'l:' .. resource, 'c:' .. resource
+    local counter = 'c' .. lock
     local value = call('GET', lock)
     if not value then return 'N' end
-    local grant, ttl, holder, note, meta = parse(value)
+    local grant, holder, note, ttl, meta = parse(value)
     if holder ~= owner or tonumber(grant) > token then return 'N' end -- rules 2 and 3
     if effective(counter) < token then set_counter(counter, token) end
     if tonumber(grant) < token then -- so that a retry and a reader see the token
-      call('SET', lock, record(text(token), ttl, holder, note, meta), 'KEEPTTL')
+      call('SET', lock, record(text(token), holder, note, ttl, meta), 'KEEPTTL')
     end
     return 'G ' .. text(token) .. ' ' .. remaining(lock)
   end
 
-  -- A release that keeps the resource taken, by no lease (rule 27).
-  local function release_after(resource, owner, token, ttl)
-    token = tonumber(token)
+  local function extend(lock, owner, token, ttl)
+    if refusal then return refusal end
+    if unreachable(token) then return 'T' end
+    if tonumber(ttl) > max_ttl then return not_admitted end
+    local counter = 'c' .. lock
+    local value = call('GET', lock)
+    if value then
+      local grant, holder, note, _, meta = parse(value)
+      if holder ~= owner or tonumber(grant) > token then return 'N' end -- rule 3
+      refresh(counter)
+      local remaining = call('PTTL', lock)
+      if remaining >= tonumber(ttl) then -- a late extend must not shorten the lease
+        return 'G ' .. grant .. ' ' .. text(remaining) .. ' ' .. meta
+      end
+      call('SET', lock, record(grant, holder, note, ttl, meta), 'PX', ttl)
+      if note ~= '' then call('PEXPIRE', 'i:' .. owner, ttl) end
+      return 'G ' .. grant .. ' ' .. ttl .. ' ' .. meta
+    end
+    local count, present = effective(counter)
+    if count > token then return 'N' end -- rule 5
+    call('SET', lock, record(text(token), owner, '=', ttl, ''), 'PX', ttl) -- the node cannot know the attempts
+    if present then refresh(counter) end
+    return 'C ' .. text(token) .. ' ' .. ttl
+  end
+
+  -- After a lock is deleted: its idempotency key is free again, and the server of the
+  -- first ticket is notified.
+  local function freed(lock, owner, note)
+    if note ~= '' then call('DEL', 'i:' .. owner) end
+    wake_first(lock)
+  end
+
+  -- Removing a vote is sound on any node and in any epoch, so a release and a retraction
+  -- are done even where the gate is shut; but there they are no answer. Under an
+  -- idempotency key a later lease has the same owner (rule 3). A release-after keeps the
+  -- resource taken, by no lease (rule 27).
+  local function release_after(lock, owner, token, ttl)
     if open and unreachable(token) then return 'T' end
-    local lock, counter = 'l:' .. resource, 'c:' .. resource
     local value = call('GET', lock)
     local reply = 'N'
     if value then
-      local grant, last_ttl, holder, note, meta = parse(value)
+      local grant, holder, note, last_ttl, meta = parse(value)
       if holder == owner and (note == '' or tonumber(grant) <= token) then
         local kept = math.min(tonumber(ttl), tonumber(remaining(lock)))
         if kept > 0 then
-          call('SET', lock, record(grant, last_ttl, '-' .. string.sub(owner, 1, -2), '', meta), 'PX', kept)
+          call('SET', lock, record(grant, '-' .. sub(owner, 1, -2), '', last_ttl, meta), 'PX', kept)
           if note ~= '' then call('DEL', 'i:' .. owner) end
         else
           call('DEL', lock)
-          freed(resource, owner, note)
+          freed(lock, owner, note)
         end
         reply = 'G ' .. grant .. ' ' .. kept
       end
     end
-    pass(counter, token)
+    pass('c' .. lock, token) -- last, as in usual()
     return open and reply or not_admitted
   end
 
-  local function retracted(resource, owner, attempt, above)
-    local lock = 'l:' .. resource
+  -- As usual() is given it: front has the owner.
+  local function release(lock, token, front)
+    return release_after(lock, match(front, ' (%S+)'), token, 0)
+  end
+
+  local function retracted(lock, owner, attempt, above)
     local value = call('GET', lock)
     if not value then return 'N' end
-    local grant, ttl, holder, note, meta = parse(value)
-    if holder ~= owner or tonumber(grant) <= tonumber(above) then return 'N' end
+    local grant, holder, note, ttl, meta = parse(value)
+    if holder ~= owner or tonumber(grant) <= above then return 'N' end
     local rest = without(note, attempt)
     if not rest then return 'N' end
     if rest ~= '' then -- other attempts may count on the lock
-      call('SET', lock, record(grant, ttl, holder, rest, meta), 'KEEPTTL')
+      call('SET', lock, record(grant, holder, rest, ttl, meta), 'KEEPTTL')
       return 'N'
     end
     call('DEL', lock)
-    freed(resource, owner, note)
+    freed(lock, owner, note)
     return 'G ' .. grant .. ' 0'
   end
 
@@ -405,31 +404,31 @@ function define_uncommon()
     return open and reply or not_admitted
   end
 
-  local function read(resource)
+  local function read(lock)
     if not open then return { not_admitted, '0' } end
-    local lock, queue = 'l:' .. resource, 'q:' .. resource
+    local queue = 'q' .. lock
     local value = call('GET', lock)
-    local reply = { value and locked(value, lock, queue) or 'N', text(call('ZCARD', queue)) }
+    local reply = { value and locked(value, lock) or 'N', text(call('ZCARD', queue)) }
     for _, part in ipairs(call('ZRANGE', queue, 0, MAX_SHOWN - 1, 'WITHSCORES')) do
       reply[#reply + 1] = part
     end
     return reply
   end
 
-  local function enqueue(resource, id, server, arrival, holder, keyed)
+  local function enqueue(lock, id, server, arrival, holder, keyed)
     if refusal then return refusal end
-    local queue, ticket = 'q:' .. resource, id .. ' ' .. server .. ' ' .. holder
+    local queue, ticket = 'q' .. lock, id .. ' ' .. server .. ' ' .. holder
     if keyed == '1' then arrival = placed(queue, id, ticket, arrival) end
     add(queue, ticket, arrival)
     return 'G 0 0'
   end
 
-  local function dequeue(resource, id, server, holder, keyed)
-    local queue, ticket = 'q:' .. resource, id .. ' ' .. server .. ' ' .. holder
+  local function dequeue(lock, id, server, holder, keyed)
+    local queue, ticket = 'q' .. lock, id .. ' ' .. server .. ' ' .. holder
     local first = call('ZRANGE', queue, 0, 0)[1]
     call('ZREM', queue, ticket)
     if keyed == '1' then call('DEL', 'p:' .. id) end
-    if first == ticket and call('EXISTS', 'l:' .. resource) == 0 then wake_first(queue) end
+    if first == ticket and call('EXISTS', lock) == 0 then wake_first(lock) end
     return 'G 0 0'
   end
 
@@ -441,33 +440,25 @@ function define_uncommon()
   end
 
   return {
-    acquire = acquire_any, wake_first = wake_first,
     run = {
-      w = acquire_with_ticket, c = confirm, k = release_after, t = retract, g = read, n = enqueue, d = dequeue, h = heartbeat,
+      a = acquire, w = acquire_with, c = confirm, e = extend, r = release, k = release_after, t = retract,
+      g = read, n = enqueue, d = dequeue, h = heartbeat,
     },
-    arguments = { w = 11, c = 3, k = 4, t = 4, g = 1, n = 6, d = 5, h = 2 },
+    arguments = { a = 3, w = 11, c = 3, e = 4, r = 3, k = 4, t = 4, g = 1, n = 6, d = 5, h = 2 },
   }
 end
 
-local replies, at, last = {}, 1, #ARGV
+local replies, at, last = {}, 1, #ops
 while at <= last do
-  local kind = ARGV[at]
-  local ok, reply
-  if kind == 'a' then
-    ok, reply = pcall(acquire, at + 1)
-    at = at + 7
-  elseif kind == 'r' then
-    ok, reply = pcall(release, at + 1)
-    at = at + 4
-  elseif kind == 'e' then
-    ok, reply = pcall(extend, at + 1)
-    at = at + 5
-  else
-    uncommon = uncommon or define_uncommon()
-    local arguments = uncommon.arguments[kind]
-    ok, reply = pcall(uncommon.run[kind], unpack(ARGV, at + 1, at + arguments))
-    at = at + 1 + arguments
+  local kind = ops[at]
+  local ok, reply, arguments = true, nil, 3
+  if kind == 'a' or kind == 'r' then ok, reply = pcall(usual, at) end
+  if ok and not reply then
+    rules = rules or define_rules()
+    arguments = rules.arguments[kind]
+    ok, reply = pcall(rules.run[kind], unpack(ops, at + 1, at + arguments))
   end
+  at = at + 1 + arguments
   if not ok then
     reply = '! ' .. tostring(type(reply) == 'table' and reply.err or reply)
   end

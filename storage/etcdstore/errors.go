@@ -1,0 +1,59 @@
+package etcdstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// unfitError says why an etcd cannot keep a store, and what to change.
+type unfitError struct{ reason string }
+
+func (e *unfitError) Error() string { return e.reason }
+
+// unanswered tells requests that another member may answer.
+func unanswered(err error) bool {
+	if err == nil {
+		return false
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	code := status.Code(err)
+	if known, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		code = known.Code()
+	}
+	return code == codes.Unavailable || code == codes.DeadlineExceeded
+}
+
+// hinted adds to an error what to do.
+func hinted(err error, t *target) error {
+	if unanswered(err) { // what gRPC says is that the time is over
+		if cause := t.probe(); cause != nil {
+			err = cause
+		}
+	}
+	text := err.Error()
+	switch {
+	case errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrInvalidAuthToken):
+		return fmt.Errorf("etcd refuses the user %q with this password: correct them in the URL, or set the password with etcdctl user passwd: %w", t.user, err)
+	case errors.Is(err, rpctypes.ErrUserEmpty):
+		return fmt.Errorf("etcd asks for a user: write etcd://user:password@… : %w", err)
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		return fmt.Errorf("the user %q may not read and write below %s: etcdctl role grant-permission ROLE --prefix=true readwrite %s: %w", t.user, t.prefix, t.prefix, err)
+	case strings.Contains(text, "x509:"), strings.Contains(text, "unknown certificate authority"):
+		return fmt.Errorf("the certificate of etcd is not trusted: name its authority as ?ca=/path/ca.pem in the URL: %w", err)
+	case strings.Contains(text, "tls:"), t.tls != nil && errors.Is(err, io.EOF):
+		return fmt.Errorf("no TLS connection to etcd: write etcds:// for an etcd with TLS and etcd:// for one without, and a certificate of the client as ?cert= and &key= if it asks for one: %w", err)
+	case unanswered(err), errors.As(err, new(net.Error)):
+		return fmt.Errorf("no etcd answers at %s: start it, or correct the addresses, and write etcds:// if it speaks TLS: %w", strings.Join(t.hosts, ", "), err)
+	}
+	return err
+}

@@ -1,0 +1,123 @@
+package etcdstore
+
+import (
+	"strconv"
+	"testing"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+func statusOf(tb testing.TB, s *Store) (status replica.Status) {
+	tb.Helper()
+	err := s.View(tb.Context(), func(tx replica.Tx) error { status = tx.Status(); return nil })
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return status
+}
+
+func putRow(tb testing.TB, s *Store, key, value string) {
+	tb.Helper()
+	err := s.Update(tb.Context(), func(tx replica.Tx) error { tx.Put(key, []byte(value), 0); return nil })
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func getRow(tb testing.TB, s *Store, key string) (value string) {
+	tb.Helper()
+	err := s.View(tb.Context(), func(tx replica.Tx) error {
+		raw, _ := tx.Get(key)
+		value = string(raw)
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return value
+}
+
+// A restore from a snapshot is another incarnation, for servers that ran through it and
+// for those that start afterwards, also where the cluster id stays the same.
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	for name, token := range map[string]string{"the same cluster id": "", "another cluster id": "other"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
+			url := etcd.URL("locks")
+			s := openStore(t, url)
+			putRow(t, s, "k", "1")
+			before, cluster := statusOf(t, s), clusterOf(t, s)
+			snapshot := etcd.Snapshot()
+			putRow(t, s, "k", "lost")
+			etcd.Restore(snapshot, token)
+			if same := clusterOf(t, s) == cluster; same != (token == "") {
+				t.Errorf("the cluster id is the same: %t", same)
+			}
+			later := openStore(t, url)
+			after := statusOf(t, later)
+			if after.Incarnation == before.Incarnation {
+				t.Error("a server that starts after the restore sees the incarnation of before")
+			}
+			if got := statusOf(t, s); got != after {
+				t.Errorf("a server that ran sees %v, one that started sees %v", got, after)
+			}
+			for _, store := range []*Store{s, later} {
+				if got := getRow(t, store, "k"); got != "1" {
+					t.Errorf("the row is %q, want that of the snapshot", got)
+				}
+				if young, err := store.Store.Young(t.Context()); young || err != nil {
+					t.Errorf("young: %t, %v", young, err)
+				}
+			}
+			for i := range 10 { // as many as etcd itself may log more or less when it starts
+				putRow(t, later, "k", strconv.Itoa(i))
+			}
+			_ = s.Close()
+			_ = later.Close()
+			if again := statusOf(t, openStore(t, url)); again != after {
+				t.Errorf("without another restore the incarnation is %v after %v", again, after)
+			}
+			second := etcd.Snapshot()
+			etcd.Restore(second, "")
+			if again := statusOf(t, openStore(t, url)); again == after {
+				t.Error("a second restore is not noticed")
+			}
+		})
+	}
+}
+
+func clusterOf(tb testing.TB, s *Store) uint64 {
+	tb.Helper()
+	resp, err := s.conn.get(tb.Context(), s.target.prefix+headName)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return resp.Header.ClusterId
+}
+
+// A restart of all members loses nothing, and is no other incarnation.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	etcd := testenv.StartEtcd(t, 3, testenv.EtcdOptions{})
+	s := openStore(t, etcd.URL("locks"))
+	putRow(t, s, "k", "1")
+	before := statusOf(t, s)
+	for _, m := range etcd.Members {
+		m.Kill()
+	}
+	for _, m := range etcd.Members {
+		m.Start()
+	}
+	for _, m := range etcd.Members {
+		m.Await()
+	}
+	later := openStore(t, etcd.URL("locks"))
+	for _, store := range []*Store{s, later} {
+		if now := statusOf(t, store); now != before || getRow(t, store, "k") != "1" {
+			t.Errorf("%v and %q after a restart, before it %v", now, getRow(t, store, "k"), before)
+		}
+	}
+}

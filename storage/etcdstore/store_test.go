@@ -1,0 +1,108 @@
+package etcdstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/lockcore/replica/storetest"
+)
+
+// patient are options for tests whose operations must not time out on a busy machine.
+func patient() Options { return Options{Timeout: 20 * time.Second, Patience: 30 * time.Second} }
+
+func openStore(tb testing.TB, url string) *Store {
+	tb.Helper()
+	s, err := Open(tb.Context(), url, patient())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		t.Helper()
+		url := testenv.EtcdURL(t)
+		s := openStore(t, url)
+		return storetest.Harness{
+			Store: s,
+			Slack: time.Second,
+			Reopen: func() replica.Store {
+				_ = s.Close()
+				s = openStore(t, url)
+				return s
+			},
+			Lose: func() { forgetHead(t, s) },
+		}
+	})
+}
+
+// forgetHead makes the rows those of no life.
+func forgetHead(tb testing.TB, s *Store) {
+	tb.Helper()
+	if _, err := s.conn.client.Delete(context.WithoutCancel(tb.Context()), s.target.prefix+headName); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func openNode(tb testing.TB, store *Store, opts replica.Options) *replica.Node {
+	tb.Helper()
+	n, err := replica.New(tb.Context(), "etcd", store, opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = n.Close() })
+	return n
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	for name, bootstrap := range map[string]bool{"blank": false, "bootstrapped": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
+				t.Helper()
+				store := openStore(t, testenv.EtcdURL(t))
+				n := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}, Bootstrap: bootstrap})
+				h := nodetest.Harness{Node: n}
+				if !bootstrap {
+					h.Wipe = func() { wipe(t, store) }
+				}
+				return h
+			})
+		})
+	}
+}
+
+func wipe(tb testing.TB, store *Store) {
+	tb.Helper()
+	err := store.Update(context.Background(), func(tx replica.Tx) error {
+		tx.Purge()
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func TestDifferential(t *testing.T) {
+	t.Parallel()
+	nodetest.Differential(t, func() (nodetest.Harness, func()) {
+		store := openStore(t, testenv.EtcdURL(t))
+		n := openNode(t, store, replica.Options{})
+		return nodetest.Harness{Node: n, Wipe: func() { wipe(t, store) }}, func() {
+			if err := n.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package etcdstore
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// target is what a URL names.
+type target struct {
+	hosts    []string // host:port
+	prefix   string   // ends with a slash
+	user     string
+	password string
+	tls      *tls.Config // nil for none
+}
+
+const (
+	schemePlain   = "etcd://"
+	schemeTLS     = "etcds://"
+	defaultPort   = "2379"
+	defaultPrefix = "/fencelock/"
+
+	probeTime = time.Second
+)
+
+// errMalformedURL keeps quiet about the URL on purpose: it may hold a password.
+var errMalformedURL = errors.New("the URL is not valid; it should look like " +
+	"etcd://a:2379,b:2379,c:2379/prefix or etcds://user:password@a:2379,b:2379,c:2379/prefix?ca=/path/ca.pem")
+
+// Is tells whether a URL is one of etcd.
+func Is(raw string) bool {
+	return strings.HasPrefix(raw, schemePlain) || strings.HasPrefix(raw, schemeTLS)
+}
+
+// parse reads a URL. net/url knows of one host only.
+func parse(raw string) (*target, error) {
+	scheme := schemePlain
+	if strings.HasPrefix(raw, schemeTLS) {
+		scheme = schemeTLS
+	}
+	rest, ok := strings.CutPrefix(raw, scheme)
+	if !ok {
+		return nil, errMalformedURL
+	}
+	end := len(rest)
+	if at := strings.IndexAny(rest, "/?#"); at >= 0 {
+		end = at
+	}
+	authority := rest[:end]
+	credentials, hosts := "", authority
+	if at := strings.LastIndex(authority, "@"); at >= 0 {
+		credentials, hosts = authority[:at+1], authority[at+1:]
+	}
+	u, err := url.Parse("etcd://" + credentials + "host" + rest[end:])
+	if err != nil || u.Fragment != "" {
+		return nil, errMalformedURL
+	}
+	t := &target{prefix: defaultPrefix, user: u.User.Username()}
+	t.password, _ = u.User.Password()
+	if path := strings.Trim(u.Path, "/"); path != "" {
+		t.prefix = "/" + path + "/"
+	}
+	for host := range strings.SplitSeq(hosts, ",") {
+		if t.hosts, ok = appendHost(t.hosts, host); !ok {
+			return nil, errMalformedURL
+		}
+	}
+	if err := t.secure(scheme == schemeTLS, u.Query()); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+func appendHost(hosts []string, host string) ([]string, bool) {
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		name, port = strings.Trim(host, "[]"), defaultPort
+	}
+	return append(hosts, net.JoinHostPort(name, port)), name != "" && port != "" && !strings.ContainsAny(name, " @")
+}
+
+// secure reads the options, which are all of TLS.
+func (t *target) secure(on bool, options url.Values) error {
+	for name := range options {
+		if name != "ca" && name != "cert" && name != "key" {
+			return fmt.Errorf("the URL has the option %q; those that there are: ca, cert and key", name)
+		}
+		if !on {
+			return fmt.Errorf("the option %q of the URL is for TLS: write etcds:// instead of etcd://", name)
+		}
+	}
+	if !on {
+		return nil
+	}
+	t.tls = &tls.Config{MinVersion: tls.VersionTLS12}
+	if file := options.Get("ca"); file != "" {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("the option ca of the URL: %w", err)
+		}
+		t.tls.RootCAs = x509.NewCertPool()
+		if !t.tls.RootCAs.AppendCertsFromPEM(raw) {
+			return fmt.Errorf("the option ca of the URL: %s holds no certificate in PEM", file)
+		}
+	}
+	cert, key := options.Get("cert"), options.Get("key")
+	switch {
+	case (cert == "") != (key == ""):
+		return errors.New("the options cert and key of the URL go together")
+	case cert != "":
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return fmt.Errorf("the options cert and key of the URL: %w", err)
+		}
+		t.tls.Certificates = []tls.Certificate{pair}
+	}
+	return nil
+}
+
+// place is what may be told about the target: no password.
+func (t *target) place() string { return strings.Join(t.hosts, ",") + t.prefix }
+
+// local: no request leaves this machine.
+func (t *target) local() bool {
+	return !slices.ContainsFunc(t.hosts, func(host string) bool {
+		name, _, _ := net.SplitHostPort(host)
+		ip := net.ParseIP(name)
+		return name != "localhost" && (ip == nil || !ip.IsLoopback())
+	})
+}
+
+// probe connects to the first host, for the reason why that fails; nil if it does not.
+func (t *target) probe() error {
+	dialer := &net.Dialer{Timeout: probeTime}
+	conn, err := dialer.Dial("tcp", t.hosts[0])
+	if err != nil || t.tls == nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	name, _, _ := net.SplitHostPort(t.hosts[0])
+	config := t.tls.Clone()
+	config.ServerName, config.NextProtos = name, []string{"h2"}
+	secure := tls.Client(conn, config)
+	_ = secure.SetDeadline(time.Now().Add(probeTime))
+	if err := secure.Handshake(); err != nil {
+		return err
+	}
+	// A server that misses the client's certificate says so after the handshake.
+	_, err = secure.Read(make([]byte, 1))
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,34 @@
+// Package optimistic is a replica.Store over a service that keeps keys for several
+// servers and can write some of them in one step if others have not changed: etcd or
+// ZooKeeper. Such a service is a [Service]; it knows nothing of transactions.
+//
+// Each server has a copy of all rows in memory (the [Mirror]), which the service keeps
+// up to date. A transaction runs on the copy. What it wrote is then committed under one
+// condition: that the head is still the one on which it ran. The head is a key that
+// every commit replaces by another value, so commits come one after the other: a
+// transaction never misses a row that was changed, inserted or deleted meanwhile, in a
+// range neither. After a conflict it runs again on the newer copy. A transaction that
+// wrote nothing, and a View, is good if the copy is as new as a linearizable read of the
+// head that began after the call.
+//
+// One condition costs nothing where there is one server. Several that commit at the same
+// time take turns: the head names them in order, and only the first commits, all that was
+// queued at it meanwhile. Each commit takes its server from the front to the back. So no
+// commit is refused for long; a refused one costs as much time as one that succeeds. A
+// server comes in by the claim, a key that it sets when its commit was refused, or when
+// it sees that others take turns: the next commit, whoever's, takes the claim into the
+// order. A server leaves when its turn comes and it has nothing to commit. One that does
+// not use its turn is left out after [Options.Patience].
+//
+// The turn is advice: what keeps commits apart is the head. And it is of servers, not of
+// rows: a condition on the rows that a transaction read would refuse as much, since most
+// grants write the node's record, which has the high-water mark.
+//
+// A row goes when the service removes it, or when this server has seen it for as long as
+// its time to live, by a clock that cannot be set. Neither is before its time: a row is
+// seen after it was written.
+//
+// The incarnation is a random life, kept in the head. Another begins where the head is
+// missing, where the service says that its data was restored, and where its versions
+// went back.
+package optimistic

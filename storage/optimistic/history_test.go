@@ -1,0 +1,231 @@
+package optimistic
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/replica/storetest"
+)
+
+// weakness is what a service, or a server's way to it, does wrong.
+type weakness int
+
+const (
+	sound       weakness = iota
+	keepsOrigin          // data that were restored have the origin of before
+	staysAhead           // a log that lost its end has larger versions than before
+	judgesNone           // a conflict is not noticed
+	readsOld             // the head is read as the server's member has it, which lags behind
+	endsEarly            // rows end before their time
+)
+
+// member is a server's way to the service, through a member of it that may lag behind.
+type member struct {
+	*memory
+
+	weak    weakness
+	until   time.Time // it delivers no change before
+	head    string    // as it is known here
+	version int64
+}
+
+func (m *member) Follow(ctx context.Context, mirror *Mirror) error {
+	m.mu.Lock()
+	snap, at, went := m.snapshot(), len(m.log), m.went
+	m.mu.Unlock()
+	if err := mirror.Load(snap); err != nil {
+		return err
+	}
+	m.know(snap.Head, snap.HeadVersion)
+	for {
+		m.mu.Lock()
+		if went != m.went {
+			m.mu.Unlock()
+			return errBroken // it was restored
+		}
+		news, changed, late := m.log[at:], m.changed, time.Until(m.until)
+		m.mu.Unlock()
+		if len(news) > 0 && late > 0 {
+			select {
+			case <-time.After(late):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		for _, c := range news {
+			if err := mirror.Apply(c); err != nil {
+				return err
+			}
+			if c.Head != nil {
+				m.know(*c.Head, c.Version)
+			}
+		}
+		if at += len(news); len(news) > 0 {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (m *member) know(head string, version int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.head, m.version = head, version
+}
+
+func (m *member) Head(ctx context.Context) (string, int64, error) {
+	if m.weak != readsOld {
+		return m.memory.Head(ctx)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.head, m.version, nil
+}
+
+// ensemble is the service with its servers.
+type ensemble struct {
+	*memory
+
+	weak    weakness
+	saved   saved
+	members []*member
+	open    []*Store
+	shared  storetest.Shared
+}
+
+func newEnsemble(weak weakness) *ensemble {
+	e := &ensemble{memory: newMemory(), weak: weak}
+	e.deaf, e.early = weak == judgesNone, weak == endsEarly
+	e.saved = e.save()
+	e.shared = storetest.Shared{Now: time.Now, Pass: time.Sleep, Disturb: e.disturb, Save: func() { e.saved = e.save() }}
+	e.start()
+	return e
+}
+
+// start has two servers begin.
+func (e *ensemble) start() {
+	e.members, e.open, e.shared.Servers = nil, nil, nil
+	for range 2 {
+		m := &member{memory: e.memory, weak: e.weak}
+		s := New(m, Options{Pause: time.Millisecond})
+		e.members, e.open, e.shared.Servers = append(e.members, m), append(e.open, s), append(e.shared.Servers, s)
+	}
+}
+
+func (e *ensemble) stop() {
+	for _, s := range e.open {
+		_ = s.Close()
+	}
+}
+
+// disturb loses the answer to the next commit, or the commit; or a member lags behind, so
+// that what its server commits meets what others have committed.
+func (e *ensemble) disturb(r *rand.Rand) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch r.IntN(4) {
+	case 0:
+		e.lost = errBroken
+	case 1:
+		e.dropped = errBroken
+	default:
+		e.members[r.IntN(len(e.members))].until = time.Now().Add(time.Duration(r.IntN(400)) * time.Millisecond)
+	}
+}
+
+// restoreSnapshot is what happens to etcd: all servers and members begin again, and the
+// data have another origin.
+func (e *ensemble) restoreSnapshot() {
+	e.stop()
+	e.restore(e.saved)
+	if e.weak != keepsOrigin {
+		e.origin += "'"
+	}
+	e.start()
+}
+
+// loseTail is what happens to a log that running servers have read: it is without its end.
+func (e *ensemble) loseTail() {
+	to := e.saved
+	if e.weak == staysAhead {
+		now := e.save()
+		to.version, to.wrote = now.version, now.wrote
+	}
+	e.restore(to)
+}
+
+// losses are the ways in which commits are lost.
+var losses = map[string]func(*ensemble){
+	"a restored snapshot":   (*ensemble).restoreSnapshot,
+	"a log without its end": (*ensemble).loseTail,
+}
+
+func history(t *testing.T, seed uint64, loss func(*ensemble), weak weakness) (leases int, err error) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) {
+		e := newEnsemble(weak)
+		defer e.stop()
+		e.shared.Lose = func() {
+			e.mu.Lock()
+			e.lost, e.dropped = nil, nil
+			e.mu.Unlock()
+			loss(e)
+			time.Sleep(time.Second) // every server follows it again
+		}
+		leases, err = storetest.History(rand.New(rand.NewPCG(seed, 17)), &e.shared, 100)
+	})
+	return leases, err
+}
+
+// Several servers keep their promises through commits that meet, members that lag behind,
+// lost answers, and lost commits.
+func TestServersThatShareAService(t *testing.T) { shareAService(t, 5_000) }
+
+func TestSoakServersThatShareAService(t *testing.T) { shareAService(t, 100_000) }
+
+// shareAService runs histories until so many leases were granted, for each loss.
+func shareAService(t *testing.T, leases int) {
+	t.Helper()
+	for name, loss := range losses {
+		t.Run(name, func(t *testing.T) {
+			for seed, total := uint64(0), 0; total < leases; seed++ {
+				grants, err := history(t, seed, loss, sound)
+				if err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+				total += grants
+			}
+		})
+	}
+}
+
+// Each mutant of a service is noticed.
+func TestServicesThatDoWrong(t *testing.T) {
+	for name, c := range map[string]struct {
+		weak weakness
+		loss string
+	}{
+		"no origin in the incarnation":    {keepsOrigin, "a restored snapshot"},
+		"versions that do not go back":    {staysAhead, "a log without its end"},
+		"a conflict that is not noticed":  {judgesNone, "a restored snapshot"},
+		"a read that is not linearizable": {readsOld, "a log without its end"},
+		"rows that end before their time": {endsEarly, "a log without its end"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(300) {
+				if _, err := history(t, seed, losses[c.loss], c.weak); err != nil {
+					t.Logf("seed %d: %v", seed, err)
+					return
+				}
+			}
+			t.Error("it was not noticed")
+		})
+	}
+}

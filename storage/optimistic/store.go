@@ -1,0 +1,338 @@
+package optimistic
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/overlay"
+)
+
+// Options tune a Store. The zero value of a field takes its default.
+type Options struct {
+	// Timeout bounds a transaction; default 2s.
+	Timeout time.Duration
+	// Patience is how long others wait for the server whose turn it is, and how long a
+	// change may take to reach the copy before all is loaded again; default 250ms.
+	Patience time.Duration
+	// Pause is the time before the service is followed again; default 250ms.
+	Pause  time.Duration
+	Logger *slog.Logger // default discards
+}
+
+func (o Options) withDefaults() Options {
+	for field, value := range map[*time.Duration]time.Duration{
+		&o.Timeout: 2 * time.Second, &o.Patience: 250 * time.Millisecond, &o.Pause: 250 * time.Millisecond,
+	} {
+		if *field == 0 {
+			*field = value
+		}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Store is a replica.Store over a Service. Several, also of other processes, may share
+// what the service keeps.
+type Store struct {
+	replica.Listeners
+
+	service Service
+	opts    Options
+	name    string // of this server
+	mirror  *Mirror
+	writer  chan struct{} // one update of this server at a time
+	claimed string        // of whoever has the writer's place: this server's name, if the claim may be its own
+
+	ctx    context.Context // ends with Close
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	mu     sync.Mutex
+	reload context.CancelFunc // ends the following under way
+}
+
+var _ replica.Store = (*Store)(nil)
+
+// New begins to follow the service. It does not wait for it.
+func New(service Service, opts Options) *Store {
+	s := &Store{service: service, opts: opts.withDefaults(), name: rand.Text(), writer: make(chan struct{}, 1)}
+	s.mirror = newMirror(s.wake)
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.done.Go(s.follow)
+	s.done.Go(s.leaveTurns)
+	return s
+}
+
+// Close stops to follow the service.
+func (s *Store) Close() error {
+	s.stop()
+	s.done.Wait()
+	return nil
+}
+
+// Young tells whether the rows never held anything that can have been lost. It waits
+// for them.
+func (s *Store) Young(ctx context.Context) (young bool, err error) {
+	err = s.View(ctx, func(replica.Tx) error {
+		young = s.mirror.state.head.young // the copy does not change while a transaction runs
+		return nil
+	})
+	return young, err
+}
+
+func (s *Store) wake(h *head) {
+	if h.wakeAll {
+		s.Resubscribed()
+	}
+	s.Notify(h.wakes)
+}
+
+// follow keeps the copy up to date.
+func (s *Store) follow() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for was := false; ; {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-timer.C:
+		}
+		err := s.followOnce()
+		s.mirror.unload()
+		failing := err != nil && s.ctx.Err() == nil
+		if failing && !was {
+			s.opts.Logger.Warn("the copy of the store's rows is not kept up to date: it is loaded again", "error", err)
+		}
+		was = failing
+		timer.Reset(s.opts.Pause)
+	}
+}
+
+func (s *Store) followOnce() error {
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	s.mu.Lock()
+	s.reload = cancel
+	s.mu.Unlock()
+	err := s.service.Follow(ctx, s.mirror)
+	s.Resubscribed() // notifications may be lost from here
+	return err
+}
+
+// loadAgain has the copy loaded again.
+func (s *Store) loadAgain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reload != nil {
+		s.reload()
+	}
+	s.mirror.unload()
+}
+
+// Update runs fn in a transaction that writes; see replica.Store. It returns within
+// Options.Timeout.
+func (s *Store) Update(ctx context.Context, fn func(replica.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
+	select {
+	case s.writer <- struct{}{}:
+		defer func() { <-s.writer }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return s.update(ctx, fn)
+}
+
+// update repeats fn until no other commit came between.
+func (s *Store) update(ctx context.Context, fn func(replica.Tx) error) error {
+	for fresh := false; ; {
+		late, err := s.awaitTurn(ctx)
+		if err != nil {
+			return err
+		}
+		t, failed := s.mirror.run(fn)
+		on := &t.on
+		if t.changes.Nothing() && on.head.turn() != s.name { // else the commit ends the turn
+			if fresh {
+				return failed
+			}
+			same, err := s.refresh(ctx)
+			switch {
+			case err != nil:
+				return err
+			case same(on):
+				return failed
+			}
+			fresh = true
+			continue
+		}
+		err = s.commit(ctx, t, late)
+		if err == nil {
+			return failed
+		}
+		if again, err := s.conflict(ctx, on, err); !again {
+			return err
+		}
+		if err := s.claim(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// View runs fn on a copy that is no older than the call; see replica.Store.
+func (s *Store) View(ctx context.Context, fn func(replica.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	defer cancel()
+	for {
+		if err := s.alive(ctx); err != nil {
+			return err
+		}
+		if _, err := s.refresh(ctx); err != nil {
+			return err
+		}
+		t, err := s.mirror.run(fn)
+		if !t.on.lost {
+			return err
+		} // the refresh has found that commits are lost, and the run saw the life before
+	}
+}
+
+// refresh returns when the copy has all that was committed before the call. Same tells
+// of an earlier state of the copy whether it had, too.
+func (s *Store) refresh(ctx context.Context) (same func(*state) bool, err error) {
+	for {
+		before, err := s.loaded(ctx)
+		if err != nil {
+			return nil, err
+		}
+		head, version, err := s.service.Head(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if version < before.headVersion || version == before.headVersion && head != before.rawHead {
+			s.loadAgain() // the service went back
+			continue
+		}
+		same = func(on *state) bool { return on.rawHead == head }
+		err = s.reaches(ctx, func(now *state) bool { return now.loaded && now.headVersion >= version })
+		return same, err
+	}
+}
+
+// conflict waits for the commit that was earlier, if one was.
+func (s *Store) conflict(ctx context.Context, on *state, err error) (again bool, _ error) {
+	earlier, ok := errors.AsType[*ConflictError](err)
+	if !ok {
+		return false, err
+	}
+	if earlier.Version < on.headVersion {
+		s.loadAgain() // the service went back
+	}
+	err = s.reaches(ctx, func(now *state) bool {
+		return now.loaded && now.version >= earlier.Version && now.rawHead != on.rawHead
+	})
+	return err == nil, err
+}
+
+// reaches waits until the copy is as wanted. After the patience all is loaded again.
+func (s *Store) reaches(ctx context.Context, wanted func(*state) bool) error {
+	soon, cancel := context.WithTimeout(ctx, s.opts.Patience)
+	defer cancel()
+	_, err := s.mirror.await(soon, wanted)
+	if err != nil && ctx.Err() == nil {
+		s.loadAgain()
+		_, err = s.mirror.await(ctx, wanted)
+	}
+	return err
+}
+
+// loaded waits for the copy.
+func (s *Store) loaded(ctx context.Context) (state, error) {
+	now, err := s.mirror.await(ctx, func(now *state) bool { return now.loaded })
+	if err != nil {
+		return now, fmt.Errorf("the rows are not loaded: %w", err)
+	}
+	return now, nil
+}
+
+// alive waits for the copy, and begins a life where there is none.
+func (s *Store) alive(ctx context.Context) error {
+	now, err := s.loaded(ctx)
+	if err != nil || now.head.life != "" && !now.lost {
+		return err
+	}
+	select {
+	case s.writer <- struct{}{}:
+		defer func() { <-s.writer }()
+		return s.live(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// live is alive for whoever has the writer's place.
+func (s *Store) live(ctx context.Context) error {
+	for {
+		now, err := s.loaded(ctx)
+		if err != nil || now.head.life != "" && !now.lost {
+			return err
+		}
+		if again, err := s.conflict(ctx, &now, s.beginLife(ctx, &now)); !again && err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Store) beginLife(ctx context.Context, on *state) error {
+	h := head{
+		life: rand.Text(), origin: on.origin, generation: cmp.Or(on.head.generation, uint64(time.Now().UnixMicro())),
+		young: on.rawHead == "" && !on.restored && !on.lost,
+	}
+	return s.put(ctx, on, h, &Commit{}, nil)
+}
+
+// commit commits what a transaction changed.
+func (s *Store) commit(ctx context.Context, t *tx, late string) error {
+	h := t.on.head
+	h.turns = s.turnsAfter(&t.on, late)
+	if len(h.turns) > 0 {
+		h.turns = append(h.turns, s.name)
+	}
+	h.wake(t.changes.Wakes)
+	if t.changes.Purge {
+		h.generation++
+	}
+	c := &Commit{At: t.at, Delete: t.changes.Deleted, Put: make([]Put, len(t.changes.Put))}
+	for i, put := range t.changes.Put {
+		var ttl time.Duration
+		if put.Row.Ends != overlay.ForGood {
+			ttl = t.Left(put.Row)
+		}
+		c.Put[i] = Put{Key: put.Key, Value: encodeRow(put.Row.Value, ttl), TTL: ttl}
+	}
+	return s.put(ctx, &t.on, h, c, t.changes.Put)
+}
+
+func (s *Store) put(ctx context.Context, on *state, h head, c *Commit, rows []overlay.Put) error {
+	h.commit = rand.Text()
+	c.Claim = cmp.Or(on.claim, s.claimed)
+	c.Former, c.Head, c.Generation = on.rawHead, h.encode(), h.generation
+	version, err := s.service.Commit(ctx, c)
+	switch {
+	case errors.As(err, new(*ConflictError)), errors.Is(err, replica.ErrTooLarge):
+		return err
+	case err != nil:
+		return fmt.Errorf("commit: %w", err)
+	}
+	s.claimed = ""
+	s.mirror.committed(version, c, h, rows)
+	return nil
+}

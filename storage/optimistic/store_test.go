@@ -1,0 +1,486 @@
+package optimistic
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/lockcore/replica/storetest"
+)
+
+func open(t *testing.T, service Service) *Store {
+	t.Helper()
+	s := New(service, Options{Timeout: 20 * time.Second, Pause: time.Millisecond})
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Harness {
+		t.Helper()
+		service := newMemory()
+		s := open(t, service)
+		empty := service.save()
+		return storetest.Harness{
+			Store:  s,
+			Reopen: func() replica.Store { return open(t, service) },
+			Lose:   func() { service.restore(empty) },
+		}
+	})
+}
+
+// As a node it behaves as every other.
+func TestConformance(t *testing.T) {
+	nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
+		t.Helper()
+		service := newMemory()
+		s := open(t, service)
+		n, err := replica.New(t.Context(), "memory", s, replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}, Bootstrap: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = n.Close() })
+		return nodetest.Harness{Node: n, Restart: func() { restart(t, s, service) }}
+	})
+}
+
+// restart has the rows in another life.
+func restart(t *testing.T, s *Store, service *memory) {
+	t.Helper()
+	before := service.save()
+	update(t, s, func(tx replica.Tx) { tx.Put("x", nil, time.Millisecond) })
+	service.restore(before)
+}
+
+func update(t *testing.T, s *Store, fn func(replica.Tx)) {
+	t.Helper()
+	if err := s.Update(t.Context(), func(tx replica.Tx) error { fn(tx); return nil }); err != nil {
+		t.Error(err)
+	}
+}
+
+func put(t *testing.T, s *Store, key, value string) {
+	t.Helper()
+	update(t, s, func(tx replica.Tx) { tx.Put(key, []byte(value), time.Hour) })
+}
+
+func get(t *testing.T, s *Store, key string) (value string) {
+	t.Helper()
+	err := s.View(t.Context(), func(tx replica.Tx) error {
+		raw, _ := tx.Get(key)
+		value = string(raw)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return value
+}
+
+// What another server does between the reads and the commit of a transaction is
+// noticed: also in a range.
+func TestConflicts(t *testing.T) {
+	count := func(tx replica.Tx) { tx.Put("n", []byte(strconv.Itoa(len(tx.Range("r", "s", 100)))), 0) }
+	for name, test := range map[string]struct {
+		other func(replica.Tx)
+		want  string
+	}{
+		"a row is inserted in a range": {func(tx replica.Tx) { tx.Put("r3", nil, 0) }, "3"},
+		"a row of a range is deleted":  {func(tx replica.Tx) { tx.Delete("r1") }, "1"},
+		"all is purged":                {func(tx replica.Tx) { tx.Purge() }, "0"},
+		"another row is changed":       {func(tx replica.Tx) { tx.Put("other", nil, 0) }, "2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			service := newMemory()
+			a, b := open(t, service), open(t, service)
+			update(t, a, func(tx replica.Tx) { tx.Put("r1", nil, 0); tx.Put("r2", nil, 0) })
+			get(t, b, "r1")
+			service.refused = 0 // both wanted to begin the life
+			service.before = func(*Commit) { update(t, b, test.other) }
+			update(t, a, count)
+			if got := get(t, b, "n"); got != test.want || service.refused != 1 {
+				t.Errorf("%s rows were counted and %d commits refused, want %s and 1", got, service.refused, test.want)
+			}
+		})
+	}
+}
+
+// A service that judges no commit is noticed by the test above.
+func TestConflictsThatAreMissed(t *testing.T) {
+	service := newMemory()
+	a, b := open(t, service), open(t, service)
+	put(t, a, "r1", "")
+	get(t, b, "r1")
+	service.deaf = true
+	service.before = func(*Commit) { put(t, b, "r2", "") }
+	update(t, a, func(tx replica.Tx) { tx.Put("n", []byte(strconv.Itoa(len(tx.Range("r", "s", 9)))), 0) })
+	if got := get(t, b, "n"); got != "1" {
+		t.Errorf("%s rows were counted: the fault is none", got)
+	}
+}
+
+// What a transaction deleted is found out before the copy goes on: with -race this fails
+// if the copy is read without its lock.
+func TestDeletionsWhileTheCopyChanges(t *testing.T) {
+	service := newMemory()
+	a, b := open(t, service), open(t, service)
+	const rounds, rows = 1000, 200
+	var other sync.WaitGroup
+	defer other.Wait()
+	other.Go(func() {
+		for i := range rounds {
+			put(t, b, strconv.Itoa(i%rows), "")
+		}
+	})
+	for range rounds {
+		update(t, a, func(tx replica.Tx) {
+			for i := range rows {
+				tx.Delete(strconv.Itoa(i))
+			}
+		})
+	}
+}
+
+// What a transaction answers without a write is as new as its call, though the copy is
+// older.
+func TestReadsAreLinearizable(t *testing.T) {
+	service := newMemory()
+	a, b := open(t, service), open(t, service)
+	put(t, a, "k", "old")
+	get(t, b, "k")
+	service.mu.Lock()
+	service.lag = make(chan struct{})
+	lag := service.lag
+	service.mu.Unlock()
+	put(t, a, "k", "x") // wakes those who wait for changes: the next waits for the lag
+	put(t, a, "k", "new")
+	go func() {
+		defer close(lag)
+		for range 100 {
+			if _, _, err := service.Head(t.Context()); err != nil {
+				return
+			}
+		}
+	}()
+	if got := get(t, b, "k"); got != "new" {
+		t.Errorf("a view has %q", got)
+	}
+	failure := errors.New("on purpose")
+	put(t, a, "k", "newest")
+	err := b.Update(t.Context(), func(tx replica.Tx) error {
+		if raw, _ := tx.Get("k"); string(raw) != "newest" {
+			return nil
+		}
+		return failure
+	})
+	if !errors.Is(err, failure) {
+		t.Errorf("an update that writes nothing ran on an old copy only: %v", err)
+	}
+}
+
+// Servers that commit all the time take turns: few commits are refused, so several servers
+// commit as often as one does, and each as often as the others.
+func TestTurns(t *testing.T) {
+	const each = 100
+	for _, servers := range []int{1, 2, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			service := newMemory()
+			service.latency = 4 * time.Millisecond
+			began, ends := time.Now(), make([]time.Duration, servers)
+			var all sync.WaitGroup
+			var stores []*Store
+			for i := range servers {
+				s := New(service, Options{})
+				stores = append(stores, s)
+				all.Go(func() {
+					for range each {
+						increment(t, s)
+					}
+					ends[i] = time.Since(began)
+				})
+			}
+			all.Wait()
+			if got := get(t, stores[0], "n"); got != strconv.Itoa(servers*each) {
+				t.Errorf("%s updates, want %d", got, servers*each)
+			}
+			least := time.Duration(servers*each) * service.latency
+			if first, last := slices.Min(ends), slices.Max(ends); last > least*11/10 || first < last*9/10 {
+				t.Errorf("%d servers ended after %v: what commits alone take is %s", servers, ends, least)
+			}
+			for _, s := range stores {
+				_ = s.Close()
+			}
+			if service.refused > service.commits/10 {
+				t.Errorf("%d servers: %d commits were refused, %d were not", servers, service.refused, service.commits)
+			}
+		})
+	}
+}
+
+func increment(t *testing.T, s *Store) {
+	t.Helper()
+	update(t, s, func(tx replica.Tx) {
+		raw, _ := tx.Get("n")
+		n, _ := strconv.Atoi(string(raw))
+		tx.Put("n", []byte(strconv.Itoa(n+1)), 0)
+	})
+}
+
+// takeTurns makes servers take turns.
+func (s *memory) takeTurns(servers ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, _ := decodeHead(s.head)
+	h.turns = servers
+	raw := h.encode()
+	s.head = raw
+	s.wrote = s.publish(&Change{Head: &raw})
+}
+
+// A server that does not use its turn delays the others once.
+func TestATurnThatIsNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newMemory()
+		s := New(service, Options{})
+		put(t, s, "k", "1")
+		service.takeTurns("stopped")
+		synctest.Wait()
+		for _, want := range []time.Duration{250 * time.Millisecond, 0} {
+			began := time.Now()
+			put(t, s, "k", "2")
+			if took := time.Since(began); took != want {
+				t.Errorf("the commit took %s, want %s", took, want)
+			}
+		}
+		_ = s.Close()
+	})
+}
+
+// A server whose turn it is, and that has nothing to commit, leaves: the others are not
+// delayed. Then it is as if it was alone.
+func TestATurnIsGivenOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newMemory()
+		a, b := New(service, Options{}), New(service, Options{})
+		put(t, a, "k", "1")
+		get(t, b, "k")
+		service.takeTurns(a.name, b.name)
+		began := time.Now()
+		put(t, b, "k", "2")
+		put(t, a, "k", "3")
+		synctest.Wait()
+		if now, _ := b.loaded(t.Context()); time.Since(began) != 0 || len(now.head.turns) > 0 || now.claim != "" {
+			t.Errorf("it took %s, and then %q take turns and %q claims one", time.Since(began), now.head.turns, now.claim)
+		}
+		idle := service.version
+		time.Sleep(time.Minute)
+		if service.version != idle {
+			t.Errorf("idle servers wrote %d times", service.version-idle)
+		}
+		_, _ = a.Close(), b.Close()
+	})
+}
+
+// A commit whose answer is lost has taken effect or not, and either is seen.
+func TestLostAnswers(t *testing.T) {
+	service := newMemory()
+	s := open(t, service)
+	put(t, s, "k", "1")
+	service.lost = errBroken
+	err := s.Update(t.Context(), func(tx replica.Tx) error { tx.Put("k", []byte("2"), 0); return nil })
+	if !errors.Is(err, errBroken) {
+		t.Errorf("the error is %v", err)
+	}
+	update(t, s, func(tx replica.Tx) {
+		raw, _ := tx.Get("k")
+		tx.Put("k", append(raw, '+'), 0)
+	})
+	if got := get(t, s, "k"); got != "2+" {
+		t.Errorf("the row is %q", got)
+	}
+}
+
+// A service that went back is another life, and what this server has seen of the former
+// one is forgotten.
+func TestAServiceThatGoesBack(t *testing.T) {
+	for name, again := range map[string]bool{"it stands still": false, "it comes to the same version": true} {
+		t.Run(name, func(t *testing.T) {
+			service := newMemory()
+			a, b := open(t, service), open(t, service)
+			put(t, a, "k", "1")
+			before := service.save()
+			life := status(t, a)
+			put(t, a, "k", "2")
+			put(t, a, "k", "3")
+			service.restore(before)
+			if again {
+				put(t, b, "k", "4")
+			}
+			update(t, a, func(tx replica.Tx) {
+				raw, _ := tx.Get("k")
+				tx.Put("k", append(raw, '+'), 0)
+			})
+			want := map[bool]string{false: "1+", true: "4+"}[again]
+			if got := get(t, b, "k"); got != want {
+				t.Errorf("the row is %q, want %q", got, want)
+			}
+			if now := status(t, a); now == life || now != status(t, b) {
+				t.Errorf("the incarnations are %v, %v, and before %v", now, status(t, b), life)
+			}
+			if young, err := a.Young(t.Context()); young || err != nil {
+				t.Errorf("young: %t, %v", young, err)
+			}
+		})
+	}
+}
+
+// That a commit is lost is noticed, too, if it was answered while the copy was loaded again.
+func TestALossWithoutACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newMemory()
+		s := New(service, Options{})
+		put(t, s, "k", "1")
+		life, before := status(t, s), service.save()
+		service.before = func(*Commit) { s.loadAgain(); synctest.Wait() }
+		put(t, s, "k", "2")
+		service.restore(before)
+		if status(t, s) == life {
+			t.Error("it was not noticed")
+		}
+		_ = s.Close()
+	})
+}
+
+func status(t *testing.T, s *Store) (status replica.Status) {
+	t.Helper()
+	err := s.View(t.Context(), func(tx replica.Tx) error { status = tx.Status(); return nil })
+	if err != nil {
+		t.Error(err)
+	}
+	return status
+}
+
+// A row whose time has passed in the service goes, and not one that was put since.
+func TestExpiryByTheService(t *testing.T) {
+	service := newMemory()
+	s := open(t, service)
+	put(t, s, "k", "1")
+	service.expire("k")
+	if got := get(t, s, "k"); got != "" {
+		put(t, s, "other", "")
+		if got = get(t, open(t, service), "k"); got != "" {
+			t.Errorf("the row is %q", got)
+		}
+	}
+	m := newMirror(func(*head) {})
+	raw := (&head{life: "l", commit: "1"}).encode()
+	row := Row{Key: "k", Value: encodeRow([]byte("v"), time.Hour)}
+	for _, c := range []*Change{
+		{Version: 5, Head: &raw, Put: []Row{row}},
+		{Version: 4, Deleted: []Row{{Key: "k"}}}, // of the row before
+	} {
+		if err := m.Apply(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m.rows.Len() != 1 {
+		t.Error("an expiry took a row that was put after it")
+	}
+}
+
+// A row's time is counted from when the server sees it.
+func TestExpiryByTheCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newMemory()
+		a, b := New(service, Options{}), New(service, Options{})
+		update(t, a, func(tx replica.Tx) { tx.Put("k", []byte("1"), time.Second) })
+		time.Sleep(time.Second - time.Millisecond)
+		c := New(service, Options{})
+		for _, s := range []*Store{a, b, c} {
+			if got := get(t, s, "k"); got != "1" {
+				t.Error("the row went early")
+			}
+		}
+		time.Sleep(2 * time.Millisecond)
+		for _, s := range []*Store{a, b, c} {
+			if got := get(t, s, "k"); got != "" {
+				t.Error("the row stays")
+			}
+			_ = s.Close()
+		}
+	})
+}
+
+// A transaction that is too large is refused, and a node halves its batch.
+func TestTooLarge(t *testing.T) {
+	service := newMemory()
+	s := open(t, service)
+	put(t, s, "k", "1")
+	service.limit = 4
+	err := s.Update(t.Context(), func(tx replica.Tx) error {
+		for i := range 5 {
+			tx.Put(strconv.Itoa(i), nil, 0)
+		}
+		return nil
+	})
+	if !errors.Is(err, replica.ErrTooLarge) {
+		t.Errorf("the error is %v", err)
+	}
+	n, err := replica.New(t.Context(), "memory", s, replica.Options{Bootstrap: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	if err := n.RaiseMaxTTL(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := n.Observe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	replies := make(chan node.Reply, 20)
+	for i := range cap(replies) {
+		n.Submit(&node.Op{
+			Kind: node.OpAcquire, Resource: strconv.Itoa(i), Owner: "o", TTL: time.Second, Epoch: seen.Epoch,
+		}, i, sink(replies))
+	}
+	for range cap(replies) {
+		if reply := <-replies; reply.Err != nil || reply.Outcome != node.Granted {
+			t.Errorf("%+v", reply)
+		}
+	}
+}
+
+type sink chan node.Reply
+
+func (s sink) Deliver(_ int, r node.Reply) { s <- r }
+
+// Nothing waits beyond its time while the service is not there.
+func TestAServiceThatIsNotThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(dead{}, Options{})
+		defer s.Close()
+		for _, call := range []func(context.Context, func(replica.Tx) error) error{s.Update, s.View} {
+			began := time.Now()
+			err := call(t.Context(), func(replica.Tx) error { return nil })
+			if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 2*time.Second {
+				t.Errorf("%v after %s", err, time.Since(began))
+			}
+		}
+	})
+}
+
+type dead struct{}
+
+func (dead) Follow(context.Context, *Mirror) error          { return errBroken }
+func (dead) Commit(context.Context, *Commit) (int64, error) { return 0, errBroken }
+func (dead) Claim(context.Context, string) error            { return errBroken }
+func (dead) Head(context.Context) (string, int64, error)    { return "", 0, errBroken }

@@ -1,0 +1,242 @@
+// Package overlay runs a transaction over rows that were read before, and keeps what it
+// writes in memory, until a store commits that in one step of its own.
+package overlay
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+// Row is a row as it is stored.
+type Row struct {
+	Value []byte
+	Ends  int64 // microseconds of the store's clock, or ForGood
+	// Fresh says that the row's time to live begins when the store writes it.
+	Fresh bool
+}
+
+// ForGood is the end of a row that has none.
+const ForGood = math.MaxInt64
+
+// Rows is what a transaction reads from.
+type Rows interface {
+	// Get returns a row, nil if there is none; and whether that is known.
+	Get(key string) (row *Row, known bool)
+	// Next is the first key with at <= key < to, "" if there is none. It is known up to
+	// the bound, which is to if there is a key or none.
+	Next(at, to string) (key, bound string)
+}
+
+// Tx is one run of a transaction. Where the rows are not all known it finds nothing, and
+// notes what is missing: the run then counts for nothing.
+type Tx struct {
+	Missing Missing
+	Writes  map[string]*Row // nil for a row that was deleted
+	Wakes   []replica.Wake
+	// Slack is by how many microseconds the store's clock may be ahead of the moment at
+	// which the run began; default 0.
+	Slack int64
+
+	read   Rows
+	now    int64
+	status replica.Status
+	purged bool
+	order  []string // of the keys of Writes, sorted
+}
+
+var _ replica.Tx = (*Tx)(nil)
+
+// Missing is what a run has not found.
+type Missing struct {
+	Keys   map[string]struct{}
+	Ranges []Range
+}
+
+// Range is a range that a run wants, and how many rows of it.
+type Range struct {
+	From, To string
+	Limit    int
+}
+
+// Nothing tells whether the run counts.
+func (m *Missing) Nothing() bool { return len(m.Keys) == 0 && len(m.Ranges) == 0 }
+
+// New begins a run at a moment of the store's clock, in microseconds.
+func New(read Rows, now int64, status replica.Status) *Tx {
+	return &Tx{
+		read: read, now: now, status: status,
+		Missing: Missing{Keys: make(map[string]struct{})}, Writes: make(map[string]*Row),
+	}
+}
+
+// Get is of replica.Tx.
+func (t *Tx) Get(key string) ([]byte, time.Duration) {
+	row := t.row(key)
+	if row == nil || row.Ends <= t.now {
+		return nil, 0
+	}
+	return row.Value, t.Left(row)
+}
+
+// row is a row as the transaction sees it, nil if there is none.
+func (t *Tx) row(key string) *Row {
+	if row, own := t.Writes[key]; own || t.purged {
+		return row
+	}
+	row, isKnown := t.read.Get(key)
+	if !isKnown {
+		t.Missing.Keys[key] = struct{}{}
+	}
+	return row
+}
+
+// Left is what is left of a row at least, 0 if it has no end.
+func (t *Tx) Left(row *Row) time.Duration {
+	if row.Ends == ForGood {
+		return 0
+	}
+	return time.Duration(max(t.ttl(row), 1)) * time.Microsecond // it is there still
+}
+
+// ttl is the time to live of a row that begins now.
+func (t *Tx) ttl(row *Row) int64 { return row.Ends - t.now - t.Slack }
+
+// Put is of replica.Tx.
+func (t *Tx) Put(key string, value []byte, ttl time.Duration) {
+	row := &Row{Value: append([]byte{}, value...), Ends: ForGood}
+	switch before := t.before(key); {
+	case ttl <= 0:
+	case before != nil && before.Ends > t.now && ttl == t.Left(before): // it keeps its end
+		row.Ends, row.Fresh = before.Ends, before.Fresh
+	default:
+		row.Ends, row.Fresh = t.now+t.Slack+wholeMicros(ttl), true
+	}
+	t.set(key, row)
+}
+
+// before is a row that is to be written over, nil if there is none, or it is not known.
+func (t *Tx) before(key string) *Row {
+	if row, own := t.Writes[key]; own || t.purged {
+		return row
+	}
+	row, _ := t.read.Get(key)
+	return row
+}
+
+// Settle sets the ends of the fresh rows, once it is known when the store wrote them.
+func (t *Tx) Settle(now int64) {
+	for _, row := range t.Writes {
+		if row != nil && row.Fresh {
+			row.Ends, row.Fresh = now+t.ttl(row), false
+		}
+	}
+}
+
+// wholeMicros rounds up, so that no row goes early.
+func wholeMicros(ttl time.Duration) int64 {
+	return int64((ttl + time.Microsecond - 1) / time.Microsecond)
+}
+
+// Delete is of replica.Tx.
+func (t *Tx) Delete(key string) { t.set(key, nil) }
+
+func (t *Tx) set(key string, row *Row) {
+	if at, found := slices.BinarySearch(t.order, key); !found {
+		t.order = slices.Insert(t.order, at, key)
+	}
+	t.Writes[key] = row
+}
+
+// Range is of replica.Tx.
+func (t *Tx) Range(from, to string, limit int) (found []replica.Row) {
+	for at := from; len(found) < limit; {
+		key, row, ok := t.next(at, to, limit-len(found))
+		if !ok {
+			break
+		}
+		if row != nil && row.Ends > t.now {
+			found = append(found, replica.Row{Key: key, Value: row.Value, Left: t.Left(row)})
+		}
+		at = key + "\x00"
+	}
+	return found
+}
+
+// next is the first row with at <= key < to, of those that were read and those that the
+// transaction wrote; its row is nil if it was deleted. Limit is how many are wanted.
+func (t *Tx) next(at, to string, limit int) (key string, row *Row, ok bool) {
+	if !t.purged {
+		var bound string
+		if key, bound = t.read.Next(at, to); bound < to {
+			t.Missing.Ranges = append(t.Missing.Ranges, Range{From: bound, To: to, Limit: limit})
+			return "", nil, false
+		}
+	}
+	if i, _ := slices.BinarySearch(t.order, at); i < len(t.order) && t.order[i] < to && (key == "" || t.order[i] <= key) {
+		return t.order[i], t.Writes[t.order[i]], true
+	}
+	if key == "" {
+		return "", nil, false
+	}
+	row, _ = t.read.Get(key)
+	return key, row, true
+}
+
+// Purge is of replica.Tx.
+func (t *Tx) Purge() {
+	t.purged, t.Writes, t.order = true, make(map[string]*Row), nil
+}
+
+// Notify is of replica.Tx.
+func (t *Tx) Notify(resource string, ticket node.Ticket) {
+	t.Wakes = append(t.Wakes, replica.Wake{Resource: resource, Ticket: ticket})
+}
+
+// Now is of replica.Tx.
+func (t *Tx) Now() time.Time { return time.UnixMicro(t.now) }
+
+// Status is of replica.Tx.
+func (t *Tx) Status() replica.Status { return t.status }
+
+// Changes is what a transaction leaves. A purge comes before the rest.
+type Changes struct {
+	Purge   bool
+	Deleted []string
+	Put     []Put
+	Wakes   []replica.Wake
+}
+
+// Put is a row that a transaction put.
+type Put struct {
+	Key string
+	Row *Row
+	TTL int64 // of a fresh row, in microseconds
+}
+
+// Changes sums up the run; keys are in order.
+func (t *Tx) Changes() Changes {
+	c := Changes{Purge: t.purged, Wakes: t.Wakes}
+	for _, key := range t.order {
+		switch {
+		case t.Writes[key] != nil:
+			c.Put = append(c.Put, Put{Key: key, Row: t.Writes[key], TTL: t.ttl(t.Writes[key])})
+		case !t.purged && !t.knownAbsent(key):
+			c.Deleted = append(c.Deleted, key)
+		}
+	}
+	return c
+}
+
+func (t *Tx) knownAbsent(key string) bool {
+	row, known := t.read.Get(key)
+	return known && row == nil
+}
+
+// Nothing tells whether there is nothing to commit.
+func (c *Changes) Nothing() bool {
+	return !c.Purge && len(c.Deleted) == 0 && len(c.Put) == 0 && len(c.Wakes) == 0
+}

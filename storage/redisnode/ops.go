@@ -1,0 +1,93 @@
+package redisnode
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+)
+
+// op writes an operation as vote.lua reads it.
+func (p *packer) op(op *node.Op) {
+	switch op.Kind {
+	case node.OpAcquire:
+		p.acquire(op)
+	case node.OpConfirm:
+		p.owned("c", op)
+	case node.OpExtend:
+		p.owned("e", op)
+		p.int(op.TTL.Milliseconds())
+	case node.OpRelease:
+		p.release(op)
+	case node.OpReleaseAfter:
+		p.owned("k", op)
+		p.int(op.TTL.Milliseconds())
+	case node.OpRetract:
+		p.of("t", op)
+		p.strs(op.Owner, op.Attempt)
+		p.number(int64(op.Above))
+	case node.OpRead:
+		p.of("g", op)
+	case node.OpEnqueue:
+		p.of("n", op)
+		p.ticket(op.Ticket)
+	case node.OpDequeue:
+		p.of("d", op)
+		p.strs(op.Ticket.ID, op.Ticket.Server, op.Ticket.Holder, flag(op.Ticket.Keyed))
+	case node.OpHeartbeat:
+		p.strs("h", op.Ticket.Server)
+		p.int(op.TTL.Milliseconds())
+	default:
+		panic(fmt.Sprintf("redisnode: operation of unknown kind %d", op.Kind))
+	}
+}
+
+// of writes the kind and the key of the lock.
+func (p *packer) of(kind string, op *node.Op) {
+	p.str(kind)
+	p.joined("l:", op.Resource)
+}
+
+// owned writes an operation that has an owner and its token.
+func (p *packer) owned(kind string, op *node.Op) {
+	p.of(kind, op)
+	p.str(op.Owner)
+	p.number(int64(op.Token))
+}
+
+// acquire writes the usual acquire with the lock's record but for the grant, so that
+// the script has nothing to put together.
+func (p *packer) acquire(op *node.Op) {
+	var digits [20]byte
+	ttl := string(strconv.AppendInt(digits[:0], op.TTL.Milliseconds(), 10))
+	if op.Ticket.ID == "" && op.Attempt == "" {
+		p.of("a", op)
+		p.str(ttl)
+		p.joined(" ", op.Owner, "  ", ttl, " ", op.Meta)
+		return
+	}
+	p.of("w", op)
+	p.strs(op.Owner, ttl, op.Attempt, op.Scope, op.Meta)
+	p.ticket(op.Ticket)
+}
+
+// release writes how the record begins that it nearly always finds.
+func (p *packer) release(op *node.Op) {
+	var digits [20]byte
+	p.of("r", op)
+	p.number(int64(op.Token))
+	p.joined(string(strconv.AppendInt(digits[:0], int64(op.Token), 10)), " ", op.Owner, "  ")
+}
+
+func (p *packer) ticket(t node.Ticket) {
+	p.strs(t.ID, t.Server)
+	p.int(t.Arrival)
+	p.strs(t.Holder, flag(t.Keyed))
+}
+
+func flag(set bool) string {
+	if set {
+		return "1"
+	}
+	return ""
+}

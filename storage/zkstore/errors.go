@@ -1,0 +1,112 @@
+package zkstore
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+)
+
+// isConflict: head is not as this server knew it, or an entry is there already, or gone.
+func isConflict(err error) bool {
+	return errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNodeExists) || errors.Is(err, zk.ErrNoNode)
+}
+
+// passing tells failures that may not happen again. What was asked for may have happened.
+func passing(err error) bool {
+	if err == nil || isConflict(err) || errors.Is(err, errForeign) || errors.Is(err, errCorrupt) || errors.As(err, new(*foreignError)) {
+		return false
+	}
+	for _, refusal := range []error{
+		zk.ErrNoAuth, zk.ErrAuthFailed, zk.ErrInvalidACL, zk.ErrInvalidPath, zk.ErrBadArguments, zk.ErrNoChildrenForEphemerals, zk.ErrShortBuffer,
+	} {
+		if errors.Is(err, refusal) {
+			return false
+		}
+	}
+	return true
+}
+
+// foreignError: the path has something of somebody else.
+type foreignError struct{ path string }
+
+func (e *foreignError) Error() string { return e.path + " " + errForeign.Error() }
+
+// explained says what to do about an error of Open.
+func (s *Store) explained(err error) error {
+	who := "the URL names no user and password"
+	if s.target.user != "" {
+		who = "perhaps the password of the user " + s.target.user + " is another one (ZooKeeper does not say)"
+	}
+	switch {
+	case errors.Is(err, zk.ErrNoAuth):
+		return fmt.Errorf("%s: no right to read, write, create and delete there: %s. Grant the user all of these on %s (setAcl), or name another path: %w", s.target.path, who, s.target.path, err)
+	case errors.Is(err, zk.ErrInvalidACL):
+		return fmt.Errorf("%s: the servers do not take the user of the URL: they lack the digest authentication: %w", s.target.path, err)
+	case !passing(err):
+		return err
+	}
+	if why := s.session.connected(); why != nil {
+		return fmt.Errorf("no server of %s opens a session within %s: %w. Check the addresses, and that a majority of the ensemble runs", strings.Join(s.target.hosts, ", "), s.opts.Patience, why)
+	}
+	return err
+}
+
+// minVersion is the oldest release that is supported.
+var minVersion = [2]int{3, 6} //nolint:gochecknoglobals // never changed
+
+// checkVersions refuses servers that say that they are too old. Those that do not answer,
+// or may not say (4lw.commands.whitelist), are not asked twice.
+func checkVersions(hosts []string) (said string, err error) {
+	var all sync.WaitGroup
+	versions := make([]string, len(hosts))
+	for i, host := range hosts {
+		all.Go(func() { versions[i] = versionOf(host) })
+	}
+	all.Wait()
+	for i, version := range versions {
+		if tooOld(version) {
+			return "", fmt.Errorf("%s runs ZooKeeper %s: %d.%d is the oldest that is supported", hosts[i], version, minVersion[0], minVersion[1])
+		}
+	}
+	slices.Sort(versions)
+	return strings.Join(slices.Compact(slices.DeleteFunc(versions, func(v string) bool { return v == "" })), ", "), nil
+}
+
+// versionOf asks a server for its version; "" if it does not say.
+func versionOf(host string) string {
+	conn, err := net.DialTimeout("tcp", host, time.Second)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	if _, err := conn.Write([]byte("srvr")); err != nil {
+		return ""
+	}
+	answer := make([]byte, 200)
+	n, _ := conn.Read(answer)
+	_, rest, found := strings.Cut(string(answer[:n]), "Zookeeper version: ")
+	if !found {
+		return ""
+	}
+	version, _, _ := strings.Cut(rest, "-")
+	version, _, _ = strings.Cut(version, ",")
+	return version
+}
+
+func tooOld(version string) bool {
+	parts := strings.Split(version, ".")
+	if len(parts) < 2 {
+		return false
+	}
+	major, err1 := strconv.Atoi(parts[0])
+	minor, err2 := strconv.Atoi(parts[1])
+	return err1 == nil && err2 == nil && (major < minVersion[0] || major == minVersion[0] && minor < minVersion[1])
+}

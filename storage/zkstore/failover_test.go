@@ -1,0 +1,122 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// Crashes and restarts lose nothing that was committed, and keep the incarnation. A
+// restore from a backup and a loss of the data are other incarnations, also for servers
+// that start afterwards.
+func TestSoakIncarnations(t *testing.T) {
+	t.Parallel()
+	z := testenv.StartZooKeeper(t, 1)[0]
+	url := Scheme + z.Addr() + "/fencelock"
+	s := openStore(t, url, patient())
+	if !s.Young() {
+		t.Error("a new path is not young")
+	}
+	before := statusOf(t, s)
+	putRow(t, s, "a", "1", 0)
+	z.Kill()
+	restore := z.Backup()
+	z.Restart()
+	if a, _ := getRow(t, s, "a"); a != "1" || statusOf(t, s) != before {
+		t.Errorf("after a crash: row %q, %+v, was %+v", a, statusOf(t, s), before)
+	}
+	putRow(t, s, "a", "2", 0)
+	putRow(t, s, "b", "2", 0)
+
+	z.Kill()
+	restore()
+	z.Restart()
+	restored := openStore(t, url, patient())
+	for range 3 { // its log becomes as long as the one that was lost
+		putRow(t, restored, "c", "1", 0)
+	}
+	now := statusOf(t, s)
+	if a, _ := getRow(t, s, "a"); a != "1" || now.Incarnation == before.Incarnation {
+		t.Errorf("after a restore: row %q, %+v, was %+v", a, now, before)
+	}
+	if seen := statusOf(t, restored); seen != now || restored.Young() {
+		t.Errorf("another server sees %+v, young: %t; want %+v", seen, restored.Young(), now)
+	}
+
+	z.Kill()
+	z.Wipe()
+	z.Restart()
+	wiped := statusOf(t, s)
+	if a, _ := getRow(t, s, "a"); a != "" || wiped.Incarnation == now.Incarnation || s.Young() {
+		t.Errorf("after a loss of everything: row %q, %+v, was %+v, young: %t", a, wiped, now, s.Young())
+	}
+}
+
+// A leader that is killed or frozen costs no committed row, and as much time as the
+// ensemble takes.
+func TestSoakFailover(t *testing.T) {
+	t.Parallel()
+	servers := testenv.StartZooKeeper(t, 3)
+	url := Scheme + testenv.ZooKeeperAddrs(servers) + "/fencelock"
+	s := openStore(t, url, Options{})
+	before := statusOf(t, s)
+	for name, fault := range map[string]func(*testenv.ZooKeeper) (heal func()){
+		"kill -9 of the leader": func(z *testenv.ZooKeeper) func() {
+			z.Kill()
+			return z.Restart
+		},
+		"SIGSTOP of the leader": func(z *testenv.ZooKeeper) func() {
+			z.Freeze()
+			return z.Thaw
+		},
+	} {
+		leader, _ := testenv.ZooKeeperLeader(t, servers)
+		last := work(t, s, 0)
+		began := time.Now()
+		heal := fault(leader)
+		last = work(t, s, last)
+		t.Logf("%s: committed again after %.1fs", name, time.Since(began).Seconds())
+		heal()
+		testenv.Eventually(t, time.Minute, func() error {
+			for _, z := range servers {
+				if _, err := z.Mode(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if n, _ := getRow(t, s, "n"); !atLeast(n, last) || statusOf(t, s) != before {
+			t.Errorf("%s: row %s, at least %d were committed; %+v, was %+v", name, n, last, statusOf(t, s), before)
+		}
+	}
+}
+
+// work commits until the store has committed three times more than before, and returns
+// how often it did in all.
+func work(t *testing.T, s *Store, before int) (last int) {
+	t.Helper()
+	last = before
+	testenv.Eventually(t, 2*time.Minute, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		err := increment(ctx, s, "n")
+		if err == nil {
+			last++
+		}
+		if last < before+3 {
+			return errors.Join(fmt.Errorf("%d commits, want %d", last, before+3), err)
+		}
+		return nil
+	})
+	return last
+}
+
+func atLeast(text string, want int) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n >= want
+}

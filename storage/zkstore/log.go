@@ -1,0 +1,343 @@
+package zkstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"golang.org/x/sync/errgroup"
+)
+
+// readers is how many entries are read at once.
+const readers = 32
+
+// data is what a znode holds.
+type data struct {
+	raw  []byte
+	stat *zk.Stat
+}
+
+func (s *Store) get(ctx context.Context, path string) (data, error) {
+	return call(ctx, s.session, func(c *zk.Conn) (data, error) {
+		raw, stat, err := c.Get(path)
+		return data{raw, stat}, err
+	})
+}
+
+// catchUp reads what was committed after what the mirror has. Where the ensemble has said
+// that the entry which was seen is not the last, and none follows it, the log is read from
+// its beginning.
+func (s *Store) catchUp(ctx context.Context, seen string) error {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	for {
+		s.mu.Lock()
+		last, id := s.mirror.last, s.mirror.id
+		s.mu.Unlock()
+		e, err := s.read(ctx, last+1)
+		switch {
+		case err == nil && (s.advance(e) || s.isPast(id)):
+		case err != nil && !errors.Is(err, zk.ErrNoNode):
+			return err
+		case err == nil || id == seen:
+			return s.reload(ctx)
+		default:
+			return nil
+		}
+	}
+}
+
+// isPast tells whether a commit of this server has taken the mirror past an entry.
+func (s *Store) isPast(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mirror.id != id
+}
+
+// read reads an entry whole.
+func (s *Store) read(ctx context.Context, number int64) (*entry, error) {
+	d, err := s.get(ctx, s.entryPath(number))
+	if err != nil {
+		return nil, err
+	}
+	e, err := decodeFront(d.raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.entryPath(number), err)
+	}
+	if e.pieces == 0 {
+		return e, nil
+	}
+	var body []byte
+	for piece := range e.pieces {
+		part, err := s.get(ctx, s.piecePath(e.id, piece))
+		if err != nil {
+			return nil, err
+		}
+		body = append(body, part.raw...)
+	}
+	err = e.decodeBody(body)
+	return e, err
+}
+
+// begin reads the log for the first time.
+func (s *Store) begin(ctx context.Context) error {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	s.mu.Lock()
+	begun := s.mirror != nil
+	s.mu.Unlock()
+	if begun {
+		return nil
+	}
+	return s.reload(ctx)
+}
+
+// reload reads the whole log. If that is not the continuation of what this server has
+// seen, committed rows were lost, and the incarnation is drawn again. The caller has
+// s.reading.
+func (s *Store) reload(ctx context.Context) error {
+	if _, err := call(ctx, s.session, func(c *zk.Conn) (string, error) { return c.Sync(s.path("head")) }); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	old := s.mirror
+	s.mu.Unlock()
+	m, clock, err := s.load(ctx)
+	if errors.Is(err, zk.ErrNoNode) && old != nil {
+		if err := s.make(ctx, old.generation+1); err != nil {
+			return err
+		}
+		m, clock, err = s.load(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if old == nil || old.correction != m.correction {
+		s.clock.forget()
+		s.step = 0
+	}
+	s.mirror = m
+	s.lost = old != nil && (m.lacks(old) || s.lost && m.name() == old.name())
+	s.mu.Unlock()
+	if old == nil {
+		err = s.resume(ctx, clock)
+	}
+	s.local.Resubscribed()
+	return err
+}
+
+// lacks tells whether this log is not the continuation of one that was seen before,
+// unless it is another incarnation's anyway.
+func (m *mirror) lacks(old *mirror) bool {
+	switch {
+	case m.incarnation != old.incarnation || m.generation != old.generation || old.last == 0:
+		return false
+	case m.last < old.last:
+		return true
+	case old.last < m.first: // it cannot be seen any more, and this log is longer
+		return false
+	}
+	return m.entries[old.last-m.first].id != old.id
+}
+
+// load reads every entry. Clock is when any server was last known to run, on the leader's
+// clock. What is removed while it reads is in newer entries again, so it reads these, too.
+func (s *Store) load(ctx context.Context) (m *mirror, clock int64, err error) {
+	read := make(map[int64]*entry)
+	for {
+		h, clock, err := s.head(ctx)
+		if err == nil {
+			err = s.loadEntries(ctx, h, read)
+		}
+		switch {
+		case err == nil:
+			return mirrorOf(h, read), clock, nil
+		case !errors.Is(err, errRemoved) || !pause(ctx, time.Millisecond):
+			return nil, 0, err
+		}
+	}
+}
+
+// errRemoved: an entry was removed since the log's header was read, or is not there yet.
+var errRemoved = errors.New("an entry of the log is missing")
+
+// head reads the header that the last commit left.
+func (s *Store) head(ctx context.Context) (h header, clock int64, err error) {
+	d, err := s.get(ctx, s.path("clock"))
+	if err != nil {
+		return h, 0, err
+	}
+	if h, err = decodeHeader(d.raw); err != nil {
+		err = fmt.Errorf("%s %w", s.path("clock"), err)
+	}
+	return h, d.stat.Mtime * 1000, err
+}
+
+// loadEntries reads those of the log that were not read yet.
+func (s *Store) loadEntries(ctx context.Context, h header, read map[int64]*entry) error {
+	var mu sync.Mutex
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(readers)
+	for number := h.first; number <= h.last; number++ {
+		mu.Lock()
+		known := read[number] != nil
+		mu.Unlock()
+		if known {
+			continue
+		}
+		all.Go(func() error {
+			e, err := s.read(ctx, number)
+			if errors.Is(err, zk.ErrNoNode) {
+				return errRemoved
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			read[number] = e
+			return err
+		})
+	}
+	return all.Wait()
+}
+
+func mirrorOf(h header, read map[int64]*entry) *mirror {
+	start := h
+	start.last = h.first - 1
+	m := newMirror(start)
+	for number := h.first; number <= h.last; number++ {
+		e := *read[number]
+		e.first = h.first // those before are not here
+		m.apply(&e)
+	}
+	m.header = h
+	return m
+}
+
+// counted is how long no server may have been heard of for the time to count: each that
+// runs reads the clock four times a second.
+const counted = 300 * time.Millisecond
+
+// resume continues the rows' time after one in which no server ran: that does not count,
+// since the leader's clock may have been set meanwhile.
+func (s *Store) resume(ctx context.Context, last int64) error {
+	s.mu.Lock()
+	h, sent := s.mirror.header, s.clock.mono()
+	s.mu.Unlock()
+	stat, err := s.tick(ctx, h)
+	if isConflict(err) {
+		return nil // another server runs
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.shown(sent, stat)
+	passed := now.shown - last
+	s.clock.assume(now, min(max(passed, 0), counted.Microseconds())-passed)
+	s.step = s.clock.take(now)
+	return nil
+}
+
+// make makes what the path needs, if head is not there.
+func (s *Store) make(ctx context.Context, generation int64) error {
+	for {
+		free := s.mustBeFree(ctx) // looked at first: all is made at once
+		if _, err := s.get(ctx, s.path("clock")); !errors.Is(err, zk.ErrNoNode) {
+			return err
+		}
+		if free != nil {
+			return free
+		}
+		h := header{incarnation: newID(), generation: generation, first: 1, id: newID()}
+		ops, err := s.missing(ctx)
+		if err != nil {
+			return err
+		}
+		ops = append(ops, &zk.CreateRequest{Path: s.path("clock"), Data: h.encode(), Acl: s.acl}) // is looked for, so first
+		for _, name := range []string{"head", "log", "pieces"} {
+			ops = append(ops, &zk.CreateRequest{Path: s.path(name), Acl: s.acl})
+		}
+		ops = append(ops, &zk.CreateRequest{Path: s.headPath(h.id), Acl: s.acl})
+		_, err = s.multi(ctx, ops...)
+		if !isConflict(err) || !pause(ctx, retryPause) { // else another server makes it, or what is above
+			return err
+		}
+	}
+}
+
+// mustBeFree refuses a path that holds something.
+func (s *Store) mustBeFree(ctx context.Context) error {
+	d, err := s.get(ctx, s.target.path)
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
+	if err == nil && (len(d.raw) > 0 || d.stat.NumChildren > 0) {
+		return &foreignError{s.target.path}
+	}
+	return err
+}
+
+// missing creates the znodes on the way to the path.
+func (s *Store) missing(ctx context.Context) (ops []any, err error) {
+	whole := s.target.path + "/"
+	for at := range whole {
+		path := whole[:at]
+		if at == 0 || whole[at] != '/' {
+			continue
+		}
+		_, err := s.get(ctx, path)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			ops = append(ops, &zk.CreateRequest{Path: path, Acl: s.acl})
+		case err != nil && !errors.Is(err, zk.ErrNoAuth): // which may still allow to create below
+			return nil, err
+		}
+	}
+	return ops, nil
+}
+
+// followPause is how long this server leaves what others commit unread at least, so that
+// reading it does not cost a request for each of its own commits.
+const followPause = 2 * time.Millisecond
+
+// follow reads what other servers commit, as soon as they do.
+func (s *Store) follow() {
+	for pause(s.ctx, followPause) {
+		if !s.followOne() {
+			pause(s.ctx, 250*time.Millisecond)
+		}
+	}
+}
+
+func (s *Store) followOne() bool {
+	ctx, cancel := context.WithTimeout(s.ctx, s.opts.Timeout)
+	defer cancel()
+	if s.lock(ctx) != nil {
+		return false
+	}
+	next := s.mirror.last + 1
+	s.mu.Unlock()
+	type watched struct {
+		there bool
+		event <-chan zk.Event
+	}
+	w, err := call(ctx, s.session, func(c *zk.Conn) (w watched, err error) {
+		w.there, _, w.event, err = c.ExistsW(s.entryPath(next))
+		return w, err
+	})
+	if err != nil {
+		return false
+	}
+	if w.there {
+		return s.catchUp(ctx, "") == nil
+	}
+	select {
+	case <-w.event:
+	case <-s.ctx.Done():
+	}
+	return true
+}

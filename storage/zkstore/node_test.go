@@ -1,0 +1,80 @@
+package zkstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+type testNode struct {
+	*replica.Node
+	store *Store
+}
+
+func openNode(tb testing.TB, store *Store, opts replica.Options) *testNode {
+	tb.Helper()
+	r, err := replica.New(tb.Context(), "zookeeper", store, opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = r.Close() })
+	return &testNode{Node: r, store: store}
+}
+
+func (n *testNode) restart(tb testing.TB) func() {
+	tb.Helper()
+	return func() { reincarnate(tb, n.store) }
+}
+
+func (n *testNode) wipe(tb testing.TB) func() {
+	tb.Helper()
+	return func() { wipe(tb, n.store) }
+}
+
+func wipe(tb testing.TB, store *Store) {
+	tb.Helper()
+	err := store.Update(context.Background(), func(tx replica.Tx) error {
+		tx.Purge()
+		return nil
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	for name, bootstrap := range map[string]bool{"blank": false, "bootstrapped": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := openStore(t, newURL(t), patient())
+			nodetest.Run(t, func(t *testing.T, counterTTL time.Duration) nodetest.Harness {
+				t.Helper()
+				wipe(t, store)
+				n := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}, Bootstrap: bootstrap})
+				h := nodetest.Harness{Node: n, Restart: n.restart(t)}
+				if !bootstrap {
+					h.Wipe = n.wipe(t)
+				}
+				return h
+			})
+		})
+	}
+}
+
+func TestDifferential(t *testing.T) {
+	t.Parallel()
+	store := openStore(t, newURL(t), patient())
+	nodetest.Differential(t, func() (nodetest.Harness, func()) {
+		n := openNode(t, store, replica.Options{})
+		n.wipe(t)()
+		return nodetest.Harness{Node: n, Restart: n.restart(t), Wipe: n.wipe(t)}, func() {
+			if err := n.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
