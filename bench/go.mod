@@ -8,6 +8,7 @@ require (
 	github.com/bsm/redislock v0.9.4
 	github.com/fencelock/fencelock v0.0.0-00010101000000-000000000000
 	github.com/go-redsync/redsync/v4 v4.18.1
+	github.com/go-zookeeper/zk v1.0.4
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
@@ -16,6 +17,11 @@ require (
 	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da
 	golang.org/x/sync v0.24.0
 	golang.org/x/sys v0.49.0
+)
+
+require (
+	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
 )
 
 require (
@@ -77,5 +83,7 @@ replace github.com/fencelock/fencelock/client => ../client
 replace github.com/fencelock/fencelock/fencing => ../fencing
 
 replace github.com/fencelock/fencelock/migrations => ../migrations
+
+replace github.com/fencelock/fencelock/storage/mysqlguard => ../storage/mysqlguard
 
 replace github.com/fencelock/fencelock/storage/pgguard => ../storage/pgguard

@@ -93,7 +93,7 @@ func (s *Stand) call(ctx context.Context, h *history, o *op, r request, read fun
 
 // acquire is POST /locks.
 func (s *Stand) acquire(ctx context.Context, h *history, o *op, ttl, wait time.Duration) {
-	o.Kind = opAcquire
+	o.Kind, o.Wait = opAcquire, wait
 	body := wire.AcquireRequest{Resource: o.Resource, TTLMS: milliseconds(ttl), Holder: fmt.Sprint("client-", o.Client)}
 	if wait > 0 {
 		body.WaitMS = milliseconds(wait)

@@ -12,7 +12,7 @@ import (
 
 // Violation is a promise that was not kept.
 type Violation struct {
-	Kind     string // tokens, exclusion, order, writes, stuck, leaked, service
+	Kind     string // tokens, exclusion, order, writes, stuck, leaked, service, waits
 	Resource string
 	What     string
 }
@@ -55,6 +55,20 @@ func (c *checker) tokens(before int64) {
 		if o.Token < largest.Token || o.Token == largest.Token && !again {
 			c.violationf("tokens", "%s sent at %s got token %d, but token %d was answered at %s",
 				o.Kind, o.Sent, o.Token, largest.Token, largest.Done)
+		}
+	}
+}
+
+// tooLate is by how much an answer may come later than the wait that was asked for.
+const tooLate = time.Second
+
+// waits checks that no acquisition outlived its wait by much, but where the machine had
+// no time for it.
+func (c *checker) waits(late []time.Duration) {
+	for _, o := range c.of(func(o *op) bool { return o.Done-o.Sent > o.Wait+tooLate }, opAcquire) {
+		busy := slices.ContainsFunc(late, func(t time.Duration) bool { return o.Sent <= t && t <= o.Done })
+		if !busy {
+			c.violationf("waits", "an acquisition sent at %s to wait for %s was answered after %s, with status %d", o.Sent, o.Wait, o.Done-o.Sent, o.Status)
 		}
 	}
 }

@@ -13,6 +13,10 @@
 //   - After the faults every resource can be locked in time, and no lock is
 //     left on a node.
 //
+// Servers that keep their locks in an engine (FENCELOCK_STORE) are tried alike: an
+// [Engine] says where it is and what can be done to it. On engines no acquisition may
+// be answered a second after its wait.
+//
 // One [Stand] serves many rounds. A round ([Stand.Run]) has one fault or several,
 // begun and ended by the test's own goroutine while the clients work. The faults
 // and the clients follow a seed; how the machine schedules them does not.

@@ -21,6 +21,13 @@ type Fault struct {
 	// Jumps: clocks jump, so two leases may be valid at once, and locks may
 	// live longer.
 	Jumps bool
+	// Split: two primaries grant at once, as no engine can help: then the guard alone
+	// refuses the tokens of the old one.
+	Split bool
+	// cutsServer: a server does not reach its engine.
+	cutsServer bool
+	// lasts is how long it lasts at least, if [Config].Hold is shorter.
+	lasts time.Duration
 	// part is what it breaks, partNodes unless it says otherwise; two faults
 	// of one part never meet.
 	part part
@@ -41,6 +48,7 @@ const (
 	partServers                  // fencelock itself
 	partPostgres                 // and the network to it
 	partClients
+	partEngine // and the network to it
 )
 
 // course is what happens after a fault began: tick, if not nil, a few times a

@@ -29,7 +29,8 @@ type op struct {
 	Resource string        `json:"resource"`
 	Sent     time.Duration `json:"sent"`
 	Done     time.Duration `json:"done"`
-	Status   int           `json:"status"` // 0: no answer, or an answer lost
+	Status   int           `json:"status"`         // 0: no answer, or an answer lost
+	Wait     time.Duration `json:"wait,omitempty"` // acquire: asked for
 	Key      string        `json:"key,omitempty"`
 	Lease    string        `json:"lease,omitempty"`
 	Token    int64         `json:"token,omitempty"`

@@ -179,11 +179,13 @@ func (r *round) startClients(ctx context.Context) *sync.WaitGroup {
 // them in another order.
 func (r *round) breakThings() {
 	courses := make([]course, 0, len(r.faults))
+	hold := r.stand.config.Hold
 	for i, f := range r.faults {
+		hold = max(hold, f.lasts)
 		courses = append(courses, f.begin(r.stand, r.random, r.taken[i]))
 	}
 	r.sabotage()
-	for end := time.Now().Add(r.stand.config.Hold); time.Now().Before(end); wait(tickEvery) {
+	for end := time.Now().Add(hold); time.Now().Before(end); wait(tickEvery) {
 		for _, c := range courses {
 			if c.tick != nil {
 				c.tick()
@@ -259,7 +261,7 @@ func (s *Stand) explain(resource string) string {
 	for i, n := range s.nodes {
 		ctx := s.t.Context()
 		lock, left := n.admin.Get(ctx, "l:"+resource).Val(), n.admin.PTTL(ctx, "l:"+resource).Val()
-		line := n.admin.ZRange(ctx, "q:"+resource, 0, -1).Val()
+		line := n.admin.ZRange(ctx, "ql:"+resource, 0, -1).Val()
 		alive := n.admin.Keys(ctx, "s:*").Val()
 		fmt.Fprintf(&b, "\nnode %d: lock %q for %s, line %q, servers alive %q", i, lock, left, line, alive)
 	}
@@ -301,13 +303,22 @@ func (r *round) leaks() {
 // judge checks the history.
 func (r *round) judge(final map[string]string) {
 	jumps := slices.ContainsFunc(r.faults, func(f Fault) bool { return f.Jumps })
+	split := slices.ContainsFunc(r.faults, func(f Fault) bool { return f.Split })
+	answers := r.stand.engine != nil && !slices.ContainsFunc(r.faults, func(f Fault) bool { return f.part == partServers || f.part == partClients })
 	for resource, ops := range r.history.byResource() {
 		r.tally(ops)
 		c := &checker{resource: resource, ops: ops}
 		start := r.stand.marks[resource]
-		c.tokens(start.Token)
-		if !jumps {
+		if split {
+			c.unique(c.of((*op).ok, opAcquire))
+		} else {
+			c.tokens(start.Token)
+		}
+		if !jumps && !split {
 			c.exclusion()
+		}
+		if answers {
+			c.waits(r.stand.ruler.lates())
 		}
 		if value, known := final[resource]; known {
 			c.writes(value)
@@ -364,7 +375,8 @@ func (r *round) sabotage() {
 
 // forget makes a node forget its locks, its counters, and how far it had counted.
 const forget = `
-for _, key in ipairs(redis.call('KEYS', '[lc]:*')) do redis.call('DEL', key) end
+for _, key in ipairs(redis.call('KEYS', 'l:*')) do redis.call('DEL', key) end
+for _, key in ipairs(redis.call('KEYS', 'cl:*')) do redis.call('DEL', key) end
 redis.call('HSET', 'fencelock', 'high_water', '0')
 return 1`
 

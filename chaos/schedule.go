@@ -35,11 +35,13 @@ func (s *schedule) next() []Fault {
 }
 
 // together says whether two faults may meet: they never touch more than a
-// minority of the nodes, nor the same part twice.
+// minority of the nodes, nor the same part twice. A server without its engine says so and
+// ends if it is started, so none is started then.
 func together(a, b Fault) bool {
 	minority := nodes - (nodes/2 + 1)
 	return a.Name != b.Name && !a.alone() && !b.alone() && a.part != b.part &&
-		a.Nodes+b.Nodes <= minority && (a.On == nil || b.On == nil)
+		a.Nodes+b.Nodes <= minority && (a.On == nil || b.On == nil) &&
+		(!a.cutsServer || b.part != partServers) && (!b.cutsServer || a.part != partServers)
 }
 
 // alone: it needs a majority of nodes, or all lines.

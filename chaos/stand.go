@@ -44,7 +44,8 @@ type Stand struct {
 	t       testing.TB
 	config  Config
 	nodes   []*node
-	pg      *testenv.PG
+	engine  Engine      // nil where there are nodes, or the embedded file
+	pg      *testenv.PG // for the guard
 	pgLine  *testenv.Proxy
 	servers []*server
 	http    *http.Client
@@ -80,6 +81,16 @@ func StartSingle(tb testing.TB, config Config, dir string) *Stand {
 	tb.Cleanup(s.http.CloseIdleConnections)
 	single.start()
 	testenv.Eventually(tb, time.Minute, s.settled)
+	s.ruler = startRuler(s)
+	return s
+}
+
+// StartEngine builds a stand of servers that keep their locks in an engine.
+func StartEngine(tb testing.TB, config Config, engine Engine) *Stand {
+	tb.Helper()
+	s := &Stand{t: tb, config: config, engine: engine, began: time.Now(), marks: map[string]mark{}}
+	s.pg = testenv.StartPostgres(tb)
+	s.startServers()
 	s.ruler = startRuler(s)
 	return s
 }
@@ -136,9 +147,11 @@ func (s *Stand) startServers() {
 	}
 	s.http = &http.Client{Transport: newTransport(s.servers)}
 	s.t.Cleanup(s.http.CloseIdleConnections)
-	s.servers[0].start("FENCELOCK_BOOTSTRAP=new")
-	testenv.Eventually(s.t, time.Minute, func() error { return s.allVoting(0) })
-	s.servers[0].stop()
+	if s.engine == nil {
+		s.servers[0].start("FENCELOCK_BOOTSTRAP=new")
+		testenv.Eventually(s.t, time.Minute, func() error { return s.allVoting(0) })
+		s.servers[0].stop()
+	}
 	for _, server := range s.servers {
 		server.start()
 	}
@@ -151,8 +164,12 @@ func (s *Stand) environment(i int) []string {
 	for _, n := range s.nodes {
 		addrs = append(addrs, fmt.Sprintf("redis://%s:%s@%s/0", user, password, n.router.addr()))
 	}
+	locks := "FENCELOCK_REDIS_ADDRS=" + strings.Join(addrs, ",")
+	if s.engine != nil {
+		locks = "FENCELOCK_STORE=" + s.engine.Store(i)
+	}
 	return []string{
-		"FENCELOCK_REDIS_ADDRS=" + strings.Join(addrs, ","),
+		locks,
 		"FENCELOCK_DATABASE_URL=" + withHost(s.t, s.pg.OwnerURL(), s.pgLine.Addr()),
 		"FENCELOCK_MAX_TTL=" + s.config.MaxTTL.String(),
 		"FENCELOCK_NODE_TIMEOUT=" + s.config.NodeTimeout.String(),
@@ -207,8 +224,12 @@ func (s *Stand) peek(ctx context.Context, o *op) (value string) {
 	return value
 }
 
-// locks lists the locks that are on any node, each with its node.
+// locks lists the locks that are on any node, each with its node; of an engine, those
+// that a server lists.
 func (s *Stand) locks() ([]string, error) {
+	if s.engine != nil {
+		return s.listed()
+	}
 	var all []string
 	for i, n := range s.nodes {
 		keys := n.admin.Scan(s.t.Context(), 0, "l:*", 1000).Iterator()
@@ -218,6 +239,18 @@ func (s *Stand) locks() ([]string, error) {
 		if err := keys.Err(); err != nil {
 			return nil, err
 		}
+	}
+	return all, nil
+}
+
+func (s *Stand) listed() (all []string, err error) {
+	a := s.send(s.t.Context(), 0, request{method: http.MethodGet, path: "/locks?prefix=chaos/"})
+	var list wire.LockPage
+	if a.into(&list); a.status != http.StatusOK {
+		return nil, fmt.Errorf("the list of locks: status %d", a.status)
+	}
+	for _, lock := range list.Locks {
+		all = append(all, lock.Resource)
 	}
 	return all, nil
 }

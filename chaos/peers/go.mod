@@ -16,7 +16,11 @@ require (
 	golang.org/x/sys v0.49.0
 )
 
-require github.com/fencelock/fencelock/api/wire v0.1.0 // indirect
+require (
+	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/fencelock/fencelock/api/wire v0.1.0 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
+)
 
 require (
 	dario.cat/mergo v1.0.0 // indirect
@@ -77,5 +81,7 @@ replace github.com/fencelock/fencelock/client => ../../client
 replace github.com/fencelock/fencelock/fencing => ../../fencing
 
 replace github.com/fencelock/fencelock/migrations => ../../migrations
+
+replace github.com/fencelock/fencelock/storage/mysqlguard => ../../storage/mysqlguard
 
 replace github.com/fencelock/fencelock/storage/pgguard => ../../storage/pgguard

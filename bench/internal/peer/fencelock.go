@@ -3,6 +3,7 @@ package peer
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,10 +23,17 @@ type HTTP struct {
 	name    string
 	addrs   []string
 	guarded bool
+	keyed   bool
 }
 
 // NewHTTP is the server at addr; Use extends the lease.
 func NewHTTP(addr string) *HTTP { return &HTTP{name: "fencelock-http", addrs: []string{addr}} }
+
+// NewKeyedHTTP is the server at addr; each acquire has an idempotency key, as those of
+// fencelock's own clients.
+func NewKeyedHTTP(addr string) *HTTP {
+	return &HTTP{name: "fencelock-http-keyed", addrs: []string{addr}, keyed: true}
+}
 
 // NewBareHTTP is the server of recorded answers at addr, which has no locks.
 func NewBareHTTP(addr string) *HTTP { return &HTTP{name: "bare-http", addrs: []string{addr}} }
@@ -45,7 +53,13 @@ func (h *HTTP) Name() string { return h.name }
 func (h *HTTP) Addrs() []string { return h.addrs }
 
 // Dialect is for one client.
-func (h *HTTP) Dialect() Dialect { return &fencelock{} }
+func (h *HTTP) Dialect() Dialect {
+	d := &fencelock{}
+	if h.keyed {
+		d.keys = rand.Text()
+	}
+	return d
+}
 
 // Open connects.
 func (h *HTTP) Open(ctx context.Context) (Session, error) {
@@ -69,6 +83,8 @@ type fencelock struct {
 	lease    []byte // the header line with the lease id
 	token    []byte
 	body     []byte
+	keys     string // what its idempotency keys begin with; "" for none
+	acquires int
 }
 
 func (*fencelock) Setup(context.Context, *rawhttp.Conn) error    { return nil }
@@ -85,7 +101,12 @@ func (f *fencelock) Acquire(buf []byte, c Claim) []byte {
 		f.body = strconv.AppendInt(f.body, c.Wait.Milliseconds(), 10)
 	}
 	f.body = append(f.body, '}')
-	return rawhttp.AppendJSON(buf, http.MethodPost, "/locks", "", f.body)
+	key := ""
+	if f.keys != "" {
+		f.acquires++
+		key = "Idempotency-Key: " + f.keys + strconv.Itoa(f.acquires) + "\r\n"
+	}
+	return rawhttp.AppendJSON(buf, http.MethodPost, "/locks", key, f.body)
 }
 
 func (f *fencelock) Acquired(resp *rawhttp.Response) error {

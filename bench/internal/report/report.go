@@ -279,14 +279,18 @@ func (p *page) contenders() {
 	p.printf("\n## Contenders\n\n| | what it is | survives | fencing token | waits by |\n|---|---|---|---|---|\n")
 	for _, c := range [][5]string{
 		{result.HTTP, "the server, by HTTP/1.1 with keep-alive, from one thread over epoll", "2 of 5 nodes", "yes", "line, woken"},
+		{result.HTTPKeyed, "the same server and load; each acquire has an idempotency key, as fencelock's clients send", "2 of 5 nodes", "yes", "–"},
 		{result.InProcess, "the same Locker as a library, without the server", "2 of 5 nodes", "yes", "line, woken"},
 		{result.Baseline, "library, defaults but for 64 connections a node", "2 of 5 nodes", "no", "polling"},
 		{result.Redislock, "library, one Redis", "nothing", "no", "polling"},
 		{result.Rueidislock, "library, one Redis; gives back in the background", "nothing", "no", "client-side caching"},
 		{result.EtcdGRPC, "etcd, one member, synced; concurrency.Mutex", "nothing (one member)", "revision", "watch"},
 		{result.EtcdJSON, "the same etcd, v3lock by its JSON gateway", "nothing (one member)", "revision", "watch"},
+		{result.HTTPEtcd, "a fencelock server over HTTP, its locks in the same etcd", "nothing (one member)", "yes", "line, woken"},
 		{result.PgAdvisory, "Postgres session lock: no TTL, no disk, ends with its connection; 48 connections", "nothing", "no", "lock queue"},
 		{result.HTTPPostgres, "a fencelock server over HTTP, its locks in Postgres, synced", "nothing", "yes", "–"},
+		{result.HTTPZooKeeper, "a fencelock server over HTTP, its locks in a ZooKeeper alone, synced", "nothing (one server)", "yes", "–"},
+		{result.ZooKeeper, "the same ZooKeeper, the Go client's zk.Lock; 8 sessions", "nothing (one server)", "no", "watch"},
 		{result.PgRow, "Postgres table of leases, synced; 48 connections", "nothing", "yes", "–"},
 		{result.Bare, "the floor in-process: fencelock's batches to the same five Redis, by the smallest script that locks and counts", "–", "yes", "–"},
 		{result.BareHTTP, "the floor of HTTP: chi and net/http with recorded answers, no locks", "–", "–", "–"},

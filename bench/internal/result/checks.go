@@ -41,6 +41,7 @@ func target(group, text string, got float64, op string, bound float64, why strin
 // Names of peers and scenarios that the checks speak about.
 const (
 	HTTP        = "fencelock-http"
+	HTTPKeyed   = "fencelock-http-keyed"
 	InProcess   = "fencelock-inprocess"
 	Redislock   = "redislock"
 	Rueidislock = "rueidislock"
@@ -49,11 +50,15 @@ const (
 	PgAdvisory  = "pg-advisory"
 	PgRow       = "pg-row"
 
-	HTTPPostgres = "fencelock-http-postgres"
-	Bare         = "bare-batch"
-	BareHTTP     = "bare-http"
-	HTTPGuarded  = "fencelock-http-guarded"
-	Unguarded    = "redsync-unguarded"
+	ZooKeeper = "zookeeper-recipe"
+
+	HTTPPostgres  = "fencelock-http-postgres"
+	HTTPZooKeeper = "fencelock-http-zookeeper"
+	HTTPEtcd      = "fencelock-http-etcd"
+	Bare          = "bare-batch"
+	BareHTTP      = "bare-http"
+	HTTPGuarded   = "fencelock-http-guarded"
+	Unguarded     = "redsync-unguarded"
 
 	Uncontended = "uncontended"
 	Fsync       = "fsync"
@@ -73,7 +78,7 @@ func HotVariant(waiters int, hold string) string { return fmt.Sprintf("%d waiter
 func (s *Set) Checks() []Check {
 	var all []Check
 	for _, group := range [][]Check{
-		s.throughputChecks(), s.floorChecks(), s.fsyncChecks(), s.etcdChecks(), s.postgresChecks(), s.faultChecks(),
+		s.throughputChecks(), s.floorChecks(), s.fsyncChecks(), s.etcdChecks(), s.engineChecks(), s.faultChecks(),
 		s.hotChecks(), s.memoryChecks(), s.lineChecks(),
 	} {
 		all = append(all, group...)
@@ -109,7 +114,7 @@ func (s *Set) throughputChecks() []Check {
 // ok is false if it has no floor.
 func FloorOf(k Key) (floor Key, ok bool) {
 	switch k.Peer {
-	case HTTP:
+	case HTTP, HTTPKeyed:
 		k.Peer = BareHTTP
 	case InProcess:
 		k.Peer = Bare
@@ -145,15 +150,24 @@ func (s *Set) etcdChecks() []Check {
 		return target("speed", HTTP+" ÷ "+peer+", pairs/s at 256",
 			s.versus(Uncontended, "256", HTTP, peer, Rate), "≥", bound, "etcd syncs to disk here; see the table with appendfsync always")
 	}
-	return []Check{check(EtcdJSON, 3), check(EtcdGRPC, 1.5)}
+	engine := func(variant, peer string, bound float64) Check {
+		return target("speed", HTTPEtcd+" ÷ "+peer+", pairs/s at "+variant,
+			s.versus(Uncontended, variant, HTTPEtcd, peer, Rate), "≥", bound, "on the same etcd")
+	}
+	return []Check{
+		check(EtcdJSON, 3), check(EtcdGRPC, 1.5),
+		engine("64", EtcdGRPC, 1), engine("256", EtcdGRPC, 1), engine("64", EtcdJSON, 2), engine("256", EtcdJSON, 2),
+	}
 }
 
-func (s *Set) postgresChecks() []Check {
-	check := func(variant string) Check {
-		return target("speed", HTTPPostgres+" ÷ "+PgRow+", pairs/s at "+variant,
-			s.versus(Uncontended, variant, HTTPPostgres, PgRow, Rate), "≥", 1, "")
+func (s *Set) engineChecks() (checks []Check) {
+	for _, pair := range [][2]string{{HTTPPostgres, PgRow}, {HTTPZooKeeper, ZooKeeper}} {
+		for _, variant := range []string{"256", "64"} {
+			checks = append(checks, target("speed", pair[0]+" ÷ "+pair[1]+", pairs/s at "+variant,
+				s.versus(Uncontended, variant, pair[0], pair[1], Rate), "≥", 1, ""))
+		}
 	}
-	return []Check{check("256"), check("64")}
+	return checks
 }
 
 func (s *Set) faultChecks() []Check {

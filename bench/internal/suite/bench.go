@@ -35,9 +35,11 @@ type bench struct {
 	redis      *stand.Redis
 	server     *stand.Fencelock
 	onPostgres *stand.Fencelock // another server, with its locks there
+	onZoo      *stand.Fencelock // likewise
 	inProcess  *peer.InProcess
 	etcd       *stand.Etcd
 	postgres   *stand.Postgres
+	zookeeper  *stand.ZooKeeper
 	contenders map[string]contender
 }
 
@@ -65,6 +67,9 @@ func (b *bench) cpu() (total time.Duration) {
 	}
 	if b.postgres != nil {
 		total += b.postgres.CPU()
+	}
+	if b.onZoo != nil {
+		total += cpu.Process(b.onZoo.PID()) + b.zookeeper.CPU()
 	}
 	return total
 }
@@ -118,6 +123,7 @@ func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persisten
 	}
 	service := func() time.Duration { return cpu.Process(b.server.PID()) }
 	b.add(peer.NewHTTP(b.server.Addr), service, b.redis.CPU)
+	b.add(peer.NewKeyedHTTP(b.server.Addr), service, b.redis.CPU)
 	if b.inProcess, err = peer.NewInProcess(b.redis.URLs(dbInProcess)); err != nil { //nolint:contextcheck // it ends with Close
 		return err
 	}
@@ -203,6 +209,23 @@ func (s *Suite) startOthers(ctx context.Context, b *bench) (err error) {
 	b.add(peer.NewServers(result.HTTPPostgres, []string{b.onPostgres.Addr}), func() time.Duration { return cpu.Process(b.onPostgres.PID()) }, b.postgres.CPU)
 	b.add(advisory, nil, b.postgres.CPU)
 	b.add(rows, nil, b.postgres.CPU)
+	return s.startZooKeeper(ctx, b)
+}
+
+func (s *Suite) startZooKeeper(ctx context.Context, b *bench) (err error) {
+	if b.zookeeper, err = stand.StartZooKeeper(b.scope); err != nil { //nolint:contextcheck // testenv makes contexts of its own
+		return err
+	}
+	recipe, err := peer.NewZooKeeper(b.zookeeper.Addr) //nolint:contextcheck // it ends with Close
+	if err != nil {
+		return err
+	}
+	b.onZoo, err = stand.StartFencelockStore(ctx, b.scope, s.program, "zookeeper://"+b.zookeeper.Addr+"/fencelock")
+	if err != nil {
+		return err
+	}
+	b.add(peer.NewServers(result.HTTPZooKeeper, []string{b.onZoo.Addr}), func() time.Duration { return cpu.Process(b.onZoo.PID()) }, b.zookeeper.CPU)
+	b.add(recipe, nil, b.zookeeper.CPU)
 	return nil
 }
 
@@ -225,6 +248,11 @@ func (s *Suite) startEtcd(ctx context.Context, b *bench) error {
 	service := func() time.Duration { return cpu.Process(etcd.PID()) }
 	b.add(grpc, service, nil)
 	b.add(peer.NewEtcdJSON(etcd.Addr), service, nil)
+	server, err := stand.StartFencelockStore(ctx, b.scope, s.program, "etcd://"+etcd.Addr+"/bench-fencelock")
+	if err != nil {
+		return err
+	}
+	b.add(peer.NewServers(result.HTTPEtcd, []string{server.Addr}), func() time.Duration { return cpu.Process(server.PID()) }, service)
 	return nil
 }
 

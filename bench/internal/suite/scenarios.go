@@ -63,8 +63,9 @@ func interleave(rounds int, peers []string, one func(peer string, round int) ste
 // uncontended: every worker takes and gives a resource of its own.
 func (s *Suite) uncontended() []step {
 	peers := []string{
-		result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.Rueidislock,
-		result.EtcdGRPC, result.EtcdJSON, result.PgAdvisory, result.PgRow, result.HTTPPostgres, result.Bare, result.BareHTTP,
+		result.HTTP, result.HTTPKeyed, result.InProcess, result.Baseline, result.Redislock, result.Rueidislock,
+		result.EtcdGRPC, result.EtcdJSON, result.PgAdvisory, result.PgRow, result.HTTPPostgres, result.HTTPEtcd,
+		result.ZooKeeper, result.HTTPZooKeeper, result.Bare, result.BareHTTP,
 	}
 	var steps []step
 	for _, workers := range s.size.levels {
@@ -81,7 +82,7 @@ func (s *Suite) uncontended() []step {
 func (s *Suite) fsynced() []step {
 	steps := []step{{label: "start Redis with appendfsync always", cost: 2 * time.Second, do: s.startFsync}}
 	onRedis := []string{result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.Bare}
-	always := []string{result.EtcdGRPC, result.EtcdJSON, result.PgRow, result.HTTPPostgres}
+	always := []string{result.EtcdGRPC, result.EtcdJSON, result.PgRow, result.HTTPPostgres, result.HTTPEtcd}
 	for _, workers := range s.size.fsyncLevels {
 		steps = append(steps, interleave(s.size.rounds, slices.Concat(onRedis, always), func(p string, round int) step {
 			on := s.onFsync
@@ -109,7 +110,7 @@ func (s *Suite) whenStarted(st step) step {
 
 // extend: a lease is taken, extended twenty times and given back.
 func (s *Suite) extend() []step {
-	peers := []string{result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.EtcdGRPC, result.PgRow, result.HTTPPostgres}
+	peers := []string{result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.EtcdGRPC, result.PgRow, result.HTTPPostgres, result.HTTPEtcd}
 	return interleave(s.size.minorRounds, peers, func(p string, round int) step {
 		job := s.job(result.Extend, usual, round)
 		job.Uses = extends
@@ -121,7 +122,7 @@ func (s *Suite) extend() []step {
 // contention: one turn in a hundred wants what all want, and does not wait.
 func (s *Suite) contention() []step {
 	const workers = 256
-	peers := []string{result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.EtcdGRPC, result.PgRow, result.HTTPPostgres}
+	peers := []string{result.HTTP, result.InProcess, result.Baseline, result.Redislock, result.EtcdGRPC, result.PgRow, result.HTTPPostgres, result.HTTPEtcd}
 	return interleave(s.size.minorRounds, peers, func(p string, round int) step {
 		job := s.job(result.Contention, workers, round)
 		alone := job.Claim
