@@ -14,17 +14,18 @@ import (
 const product = "github.com/fencelock/fencelock"
 
 // released are the modules that have a release with each other, as folders.
-var released = []string{"api/wire", "client", "fencing", "migrations", "storage/pgguard"}
+var released = []string{"api/wire", "client", "fencing", "migrations", "storage/mysqlguard", "storage/pgguard"}
 
 // What an application pulls in with a module is what testdata says, and of the server
 // nothing.
 func TestApplicationsPullInLittle(t *testing.T) {
 	t.Parallel()
 	for name, main := range map[string]string{
-		"client":          `_, _ = client.New("http://127.0.0.1:8080")`,
-		"fencing":         `_, _ = fencing.ParseToken("34")`,
-		"api/wire":        `_ = wire.Lease{}`,
-		"storage/pgguard": `_ = pgguard.Do`,
+		"client":             `_, _ = client.New("http://127.0.0.1:8080")`,
+		"fencing":            `_, _ = fencing.ParseToken("34")`,
+		"api/wire":           `_ = wire.Lease{}`,
+		"storage/mysqlguard": `_ = mysqlguard.Do`,
+		"storage/pgguard":    `_ = pgguard.Do`,
 	} {
 		app := t.TempDir()
 		write(t, filepath.Join(app, "main.go"), fmt.Sprintf("package main\n\nimport %q\n\nfunc main() { %s }\n", product+"/"+name, main))
@@ -105,7 +106,7 @@ type location struct {
 func TestModulesAgree(t *testing.T) {
 	t.Parallel()
 	versions := map[string]string{}
-	for _, dir := range append([]string{".", "bench", "chaos/peers"}, released...) {
+	for _, dir := range append([]string{".", "bench", "chaos/peers", "client/gocronlock"}, released...) {
 		var mod struct {
 			Require []struct {
 				Path    string `json:"Path"`

@@ -45,6 +45,20 @@ func TestRulesAreAboutPackagesThatExist(t *testing.T) {
 	}
 }
 
+// Templates call methods by their names, so a program that has one keeps every method
+// of every type that it knows: a third of the binary.
+func TestNothingImportsTemplates(t *testing.T) {
+	edges, err := imports(moduleRoot(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range edges {
+		if strings.HasSuffix(e.to, "/template") && !e.test && !within(e.from, "bench") {
+			t.Errorf("%s imports %s, which makes the binary 10 MB larger", e.from, e.to)
+		}
+	}
+}
+
 // A rule that nothing can break keeps nothing.
 func TestRulesForbid(t *testing.T) {
 	for _, c := range []struct {

@@ -88,7 +88,23 @@ var rules = []rule{
 		why: "its rows are sealed as boltfile seals",
 	},
 	{
-		pkg: "storage/pgstore", ours: []string{"lockcore/node", "lockcore/replica", "migrations"}, others: true,
+		pkg: "storage/overlay", ours: []string{"lockcore/node", "lockcore/replica"},
+		why: "what the transactions of several Stores have in common, whatever they keep rows in",
+	},
+	{
+		pkg: "storage/optimistic", ours: []string{"lockcore/node", "lockcore/replica", "storage/overlay"}, others: true,
+		why: "what Stores have in common whose service has no transactions that read",
+	},
+	{
+		pkg: "storage/pgstore", ours: []string{"lockcore/node", "lockcore/replica", "storage/overlay", "migrations"}, others: true,
+		why: "a Store of the replica",
+	},
+	{
+		pkg: "storage/etcdstore", ours: []string{"lockcore/node", "lockcore/replica", "storage/optimistic"}, others: true,
+		why: "a Store of the replica",
+	},
+	{
+		pkg: "storage/zkstore", ours: []string{"lockcore/node", "lockcore/replica", "storage/overlay"}, others: true,
 		why: "a Store of the replica",
 	},
 	{
@@ -120,7 +136,7 @@ var rules = []rule{
 		why: "a Store in memory, with faults",
 	},
 	{
-		pkg: "lockcore/replica/storetest", ours: []string{"lockcore/node", "lockcore/replica"}, kit: true,
+		pkg: "lockcore/replica/storetest", ours: []string{"fencing", "lockcore/node", "lockcore/replica"}, kit: true,
 		why: "the suite that every Store passes",
 	},
 	{
@@ -156,7 +172,7 @@ var rules = []rule{
 		why: "it explains errors of networks and drivers; it does not know what was asked",
 	},
 	{
-		pkg: "cmd/fencelock/internal/check", ours: []string{"cmd/fencelock/internal/cause", "cmd/fencelock/internal/config", "lockcore/redlock/quorum", "storage/redisnode", "storage/pgguard"}, others: true,
+		pkg: "cmd/fencelock/internal/check", ours: []string{"cmd/fencelock/internal/cause", "cmd/fencelock/internal/config", "lockcore/redlock/quorum", "storage/redisnode", "storage/etcdstore", "storage/mysqlguard", "storage/pgguard", "storage/zkstore"}, others: true,
 		why: "it reads what a configuration points to; it starts no server",
 	},
 	{
@@ -188,8 +204,16 @@ var rules = []rule{
 		why: "what a client's users would write",
 	},
 	{
+		pkg: "clients/faults", ours: []string{"internal/testenv", "storage/pgguard"}, others: true, kit: true,
+		why: "it breaks real servers under clients in any language, and judges these by the database",
+	},
+	{
 		pkg: "clients/python",
 		why: "the Python client; only its tests are in Go",
+	},
+	{
+		pkg: "clients/typescript",
+		why: "the TypeScript client; only its tests are in Go",
 	},
 	{
 		pkg: "examples", ours: []string{"storage/pgguard", "fencing", "client"}, others: true,
@@ -206,6 +230,10 @@ var rules = []rule{
 	{
 		pkg: "internal/pgguardtest",
 		why: "the tests of storage/pgguard with a real Postgres, which its module cannot start",
+	},
+	{
+		pkg: "internal/mysqlguardtest",
+		why: "the tests of storage/mysqlguard with a real MariaDB, which its module cannot start",
 	},
 	{
 		pkg: "internal/archtest",

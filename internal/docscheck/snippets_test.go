@@ -19,6 +19,7 @@ var imports = map[string]string{
 	"client":      "github.com/fencelock/fencelock/client",
 	"fencing":     "github.com/fencelock/fencelock/fencing",
 	"fencinghttp": "github.com/fencelock/fencelock/fencing/fencinghttp",
+	"mysqlguard":  "github.com/fencelock/fencelock/storage/mysqlguard",
 	"pgguard":     "github.com/fencelock/fencelock/storage/pgguard",
 	"redisguard":  "github.com/fencelock/fencelock/storage/redisguard",
 	"pgx":         "github.com/jackc/pgx/v5",

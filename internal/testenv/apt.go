@@ -9,8 +9,8 @@ import (
 )
 
 // errByHand says what a person can do where testenv cannot install a server.
-var errByHand = errors.New("install redis-server and postgresql, or start Docker, or name running servers in " +
-	EnvRedisAddrs + " and " + EnvDatabaseURL)
+var errByHand = errors.New("install redis-server, postgresql and mariadb-server, or start Docker, or name running servers in " +
+	EnvRedisAddrs + ", " + EnvDatabaseURL + " and " + EnvMariaDBURL)
 
 // aptInstall installs Debian packages unless they are installed by now. Test packages run
 // in parallel processes: one of them installs and the others wait for it. Debian starts a

@@ -29,16 +29,11 @@ func findBrowser() (string, error) {
 	if path := os.Getenv(EnvBrowser); path != "" {
 		return exec.LookPath(path)
 	}
-	if err := awaitInstall(); err != nil {
-		return "", err
+	path, err := findInstalled(localBrowser, browserPackage)
+	if err != nil {
+		return "", fmt.Errorf("%w, or name a Chromium in %s", err, EnvBrowser)
 	}
-	if path := localBrowser(); path != "" {
-		return path, nil
-	}
-	if err := aptInstall([]string{browserPackage}, func() bool { return localBrowser() != "" }); err != nil {
-		return "", fmt.Errorf("no Chromium on this machine: install one, or name it in %s: %w", EnvBrowser, err)
-	}
-	return localBrowser(), nil
+	return path, nil
 }
 
 // localBrowser is an installed Chromium, or "".

@@ -1,6 +1,7 @@
 // Package testenv gives tests real servers: Redis nodes that can be killed,
 // frozen, wiped and restarted on the same address, PostgreSQL databases of their own, and
-// an nginx.
+// an nginx. [StartZooKeeper] starts ensembles; their program is looked for on this machine and
+// installed with apt-get otherwise.
 //
 // A test that asks for a server gets one or fails: a test that did not run
 // proves nothing and looks like one that passed. It is skipped only under

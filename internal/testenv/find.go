@@ -54,10 +54,37 @@ func find(local func() string, image, pkg string) (program, error) {
 	if dockerErr == nil {
 		return program{pool: pool}, nil
 	}
-	if err := aptInstall([]string{pkg}, func() bool { return local() != "" }); err != nil {
-		return program{}, fmt.Errorf("no %s on this machine: %w", pkg, errors.Join(dockerErr, err))
+	path, err := findInstalled(local, pkg)
+	if err != nil {
+		return program{}, errors.Join(err, dockerErr)
 	}
-	return program{path: local()}, nil
+	return program{path: path}, nil
+}
+
+// findInstalled is the path of what is installed, by now if that is possible.
+func findInstalled(local func() string, pkg string) (string, error) {
+	if err := awaitInstall(); err != nil {
+		return "", err
+	}
+	if path := local(); path != "" {
+		return path, nil
+	}
+	if err := aptInstall([]string{pkg}, func() bool { return local() != "" }); err != nil {
+		return "", fmt.Errorf("no %s on this machine (Debian: apt-get install %s): %w", pkg, pkg, err)
+	}
+	return local(), nil
+}
+
+// inSbin finds a program in PATH, or where Debian keeps those that users do not need.
+func inSbin(name string) func() string {
+	return func() string {
+		for _, name := range []string{name, "/usr/sbin/" + name} {
+			if path, err := exec.LookPath(name); err == nil {
+				return path
+			}
+		}
+		return ""
+	}
 }
 
 // localRedis is the path of a Redis server program, or "".

@@ -29,7 +29,7 @@ type PG struct {
 
 // sharedServer is this process's server for databases of single tests. It
 // ends with the process.
-var sharedServer = sync.OnceValues(func() (*pgServer, error) { return launchPostgres(fastAndLoose(), nil) })
+var sharedServer = sync.OnceValues(func() (*own, error) { return launchPostgres(fastAndLoose(), nil) })
 
 // Postgres makes a fresh database on a server that this process's tests share.
 // The server does not sync to disk; for tests that kill it, see [StartPostgres].
@@ -42,7 +42,7 @@ func Postgres(t testing.TB) *PG {
 		if err != nil {
 			t.Fatalf("testenv: start PostgreSQL: %v", err)
 		}
-		admin = srv.adminURL()
+		admin = pgAdmin(srv)
 	}
 	return newDatabase(t, admin, nil)
 }
@@ -60,19 +60,12 @@ func StartPostgres(t testing.TB, env ...string) *PG {
 	if err != nil {
 		t.Fatalf("testenv: start PostgreSQL: %v", err)
 	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("testenv: last words of PostgreSQL:\n%s", tail(srv.logs(), 10))
-		}
-		if err := srv.remove(); err != nil {
-			t.Errorf("testenv: clean up PostgreSQL: %v", err)
-		}
-	})
-	return newDatabase(t, srv.adminURL(), srv)
+	srv.cleanUp(t)
+	return newDatabase(t, pgAdmin(srv), srv)
 }
 
 // newDatabase makes a database and a role that owns it.
-func newDatabase(t testing.TB, admin string, srv *pgServer) *PG {
+func newDatabase(t testing.TB, admin string, srv *own) *PG {
 	t.Helper()
 	id := strings.ToLower(rand.Text()[:10])
 	pg := &PG{

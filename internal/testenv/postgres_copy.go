@@ -31,6 +31,7 @@ func (pg *PG) Backup(options ...string) *Backup {
 	pg.t.Helper()
 	pg.mustBeOwn("Backup")
 	b := &Backup{of: pg}
+	pg.t.Cleanup(func() { _ = os.RemoveAll(b.dir) })
 	if err := b.take(options); err != nil {
 		pg.t.Fatalf("testenv: copy PostgreSQL: %v", err)
 	}
@@ -45,17 +46,12 @@ func (b *Backup) take(options []string) (err error) {
 	if prog.pool != nil {
 		return errors.New("this needs an installed PostgreSQL, not a container")
 	}
-	cred, err := postgresUser()
-	if err != nil {
-		return err
-	}
 	if b.dir, err = newServerDir("postgres"); err != nil {
 		return err
 	}
-	if cred != nil {
-		if err := os.Chown(b.dir, int(cred.Uid), int(cred.Gid)); err != nil {
-			return err
-		}
+	cred, err := ownedBy("postgres", b.dir)
+	if err != nil {
+		return err
 	}
 	p := &process{dir: b.dir, cred: cred}
 	cmd := p.command(filepath.Join(prog.path, "pg_basebackup"), append([]string{
@@ -72,17 +68,13 @@ func (b *Backup) take(options []string) (err error) {
 // point in time of the backup does. A backup can be restored once.
 func (b *Backup) Restore() *PG {
 	b.of.t.Helper()
-	srv, err := onFreePort(b.start)
+	srv, err := startOwn("Postgres", b.prepare)
 	if err != nil {
 		b.of.t.Fatalf("testenv: restore PostgreSQL: %v", err)
 	}
-	b.of.t.Cleanup(func() {
-		if err := srv.remove(); err != nil {
-			b.of.t.Errorf("testenv: clean up PostgreSQL: %v", err)
-		}
-	})
+	srv.cleanUp(b.of.t)
 	copied := *b.of
-	copied.admin, copied.srv, copied.await = srv.adminURL(), srv, srv.awaitReady
+	copied.admin, copied.srv, copied.await = pgAdmin(srv), srv, srv.awaitReady
 	return &copied
 }
 
@@ -105,46 +97,33 @@ func recovered(adminURL string) error {
 	return nil
 }
 
-func (b *Backup) start() (*pgServer, error) {
+// prepare makes a server that runs on the backup.
+func (b *Backup) prepare(s *own) error {
 	prog, err := findPostgres()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	cred, err := postgresUser()
+	cred, err := ownedBy("postgres", s.dir)
 	if err != nil {
-		return nil, err
-	}
-	port, release, err := reservePort()
-	if err != nil {
-		return nil, err
+		return err
 	}
 	data := filepath.Join(b.dir, "data")
 	args := []string{
-		"-D", data, "-c", "unix_socket_directories=", "-p", strconv.Itoa(port), "-c", "listen_addresses=" + prog.bind(),
+		"-D", data, "-c", "unix_socket_directories=", "-p", strconv.Itoa(s.port), "-c", "listen_addresses=" + prog.bind(),
 		"-c", "max_connections=200", "-c", "shared_buffers=32MB",
 	}
-	_, err = os.Stat(filepath.Join(data, "standby.signal"))
-	restores := err != nil
-	if restores {
+	s.lingers, s.answers = true, func() error { return answers(pgAdmin(s)) }
+	if _, err := os.Stat(filepath.Join(data, "standby.signal")); err != nil {
 		args = append(args, "-c", "recovery_target=immediate", "-c", "recovery_target_action=promote", "-c", "restore_command=false")
+		s.answers = func() error { return recovered(pgAdmin(s)) }
 		signal := filepath.Join(data, "recovery.signal")
 		if err := os.WriteFile(signal, nil, 0o600); err != nil {
-			return nil, err
+			return err
 		}
-		if cred != nil {
-			if err := os.Chown(signal, int(cred.Uid), int(cred.Gid)); err != nil {
-				return nil, err
-			}
+		if _, err := ownedBy("postgres", signal); err != nil {
+			return err
 		}
 	}
-	s := &pgServer{dir: b.dir, port: port, release: release, server: newPostgresProcess(prog.path, b.dir, args, nil, cred)}
-	if err := errors.Join(s.start(), s.awaitReady()); err != nil {
-		return nil, errors.Join(err, s.kill())
-	}
-	if restores {
-		if err := poll(readyWithin, func() error { return recovered(s.adminURL()) }); err != nil {
-			return nil, errors.Join(err, s.kill())
-		}
-	}
-	return s, nil
+	s.server = newPostgresProcess(prog.path, s.dir, args, nil, cred)
+	return nil
 }

@@ -46,11 +46,11 @@ func unpack(dir, pkg, path string) error {
 	return err
 }
 
-func download(dir, pkg string) error {
-	cmd := exec.Command("apt-get", "download", pkg)
+func download(dir string, pkgs ...string) error {
+	cmd := exec.Command("apt-get", append([]string{"download"}, pkgs...)...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("apt-get download %s: %w\n%s", pkg, err, out)
+		return fmt.Errorf("apt-get download %v: %w\n%s", pkgs, err, out)
 	}
 	return nil
 }

@@ -1,0 +1,61 @@
+#!/bin/sh
+# Checks fencelock.pml: every configuration to its end, and every mutant until spin finds
+# what it breaks. Prints the table of RESULTS.txt. Needs spin and a C compiler.
+# MEMORY bounds a run in MB, LIMIT in seconds.
+set -eu
+model=$(cd "$(dirname "$0")" && pwd)/fencelock.pml
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# check NAME WANT FLAGS: one row. WANT is 0 if spin must find nothing, 1 if it must find something.
+check() {
+	name=$1 want=$2
+	shift 2
+	cd "$work"
+	spin "$@" -a "$model" > spin.log || { cat spin.log; exit 1; }
+	gcc -O2 -w -DSAFETY -DCOLLAPSE -DMEMLIM="${MEMORY:-7000}" -o pan pan.c
+	timeout "${LIMIT:-600}" ./pan -m1000000 -w24 -n -E > pan.log || true
+	states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' pan.log)
+	case $(grep -c 'pan: reached -DMEMLIM\|max search depth too small' pan.log):$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' pan.log) in
+	0:0) found=0 verdict="nothing" ;;
+	*:1) found=1 verdict=$(sed -n 's/^pan:1: assertion violated *\(.*\) (at depth.*/\1/p' pan.log) ;;
+	*) found=2 verdict="**not to the end**" ;;
+	esac
+	case $verdict in
+	*stale*) verdict="an extend of what was over" ;;
+	*floor*) verdict="ordered tokens" ;;
+	*valid*) verdict="two leases" ;;
+	*token*) verdict="unique tokens" ;;
+	esac
+	[ "$found" = "$want" ] || failed=1
+	echo "| $name | \`$*\` | ${states:-?} | $verdict |"
+}
+
+echo "| rules | flags | states | found |"
+echo "| --- | --- | ---: | --- |"
+if [ "${ONLY:-all}" != mutants ]; then
+	check "all" 0 -DACQUISITIONS=2
+	check "all" 0 -DACQUISITIONS=1 -DLOSSES=2 -DEXTENDS=1
+	check "all" 0 -DACQUISITIONS=2 -DKEYS
+	check "all" 0 -DACQUISITIONS=2 -DEXTENDS=1
+	check "all" 0 -DACQUISITIONS=2 -DLOSSES=1
+	check "all" 0 -DACQUISITIONS=2 -DLOSSES=2 -DBOOTSTRAPS
+fi
+if [ "${ONLY:-all}" != rules ]; then
+	check "not 1" 1 -DACQUISITIONS=2 -DNO_1
+	check "not 2" 1 -DACQUISITIONS=2 -DNO_2
+	check "not 4" 1 -DACQUISITIONS=2 -DNO_4
+	check "not 5: makes any absent lock again" 1 -DACQUISITIONS=2 -DEXTENDS=1 -DNO_5_AGAIN
+	check "not 5: a release leaves the counter" 1 -DACQUISITIONS=2 -DEXTENDS=1 -DNO_5_RELEASE
+	check "not 5: nor where another's lock stands" 1 -DACQUISITIONS=2 -DEXTENDS=1 -DNO_5_OTHERS
+	check "not 7: R-1 reads" 1 -DACQUISITIONS=2 -DLOSSES=1 -DNO_7
+	check "not 8: votes carry no epoch" 1 -DACQUISITIONS=2 -DLOSSES=1 -DNO_8
+	check "not 12: no floor" 1 -DACQUISITIONS=2 -DLOSSES=2 -DBOOTSTRAPS -DNO_12_FLOOR
+	check "not 12: nodes that do not answer count as lost" 1 -DACQUISITIONS=2 -DLOSSES=2 -DBOOTSTRAPS -DNO_12_LOST
+	check "not 13" 1 -DACQUISITIONS=2 -DLOSSES=1 -DNO_13
+	check "not 21: before the epoch is installed" 1 -DACQUISITIONS=2 -DLOSSES=1 -DNO_21_EPOCH
+	check "not 21: missing counters are 0" 1 -DACQUISITIONS=2 -DLOSSES=1 -DNO_21_MISSING
+	check "not 21: the smallest counter" 1 -DACQUISITIONS=2 -DLOSSES=1 -DNO_21_SMALLEST
+fi
+exit $failed

@@ -1,0 +1,412 @@
+package testenv
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Etcd is a cluster of a test's own.
+type Etcd struct {
+	Members []*EtcdMember
+	t       testing.TB
+	token   string
+	options EtcdOptions
+	lines   *peerLines // nil without EtcdOptions.Lines
+}
+
+// EtcdOptions are those of a cluster.
+type EtcdOptions struct {
+	// TLS has the members speak TLS with clients, who have to show a certificate of
+	// the same authority.
+	TLS bool
+	// Lines has the members reach each other by lines that EtcdMember.Isolate cuts.
+	Lines bool
+	// Args are given to each member.
+	Args []string
+}
+
+// EtcdMember is one server of a cluster.
+type EtcdMember struct {
+	control
+	name         string
+	client, peer int // ports
+	behind       int // the port where it listens for peers: peer, without lines
+	dir          string
+	cluster      *Etcd
+}
+
+// sharedEtcd is this process's etcd for prefixes of single tests. It ends with the
+// process.
+var sharedEtcd = sync.OnceValues(func() (*Etcd, error) { return tryEtcd(nil, 1, EtcdOptions{}) })
+
+// EtcdURL is a fresh prefix on an etcd of one member that this process's tests share.
+func EtcdURL(t testing.TB) string {
+	t.Helper()
+	NeedsServer(t)
+	e, err := sharedEtcd()
+	if err != nil {
+		t.Fatalf("testenv: start etcd: %v", err)
+	}
+	return e.URL("test-" + rand.Text())
+}
+
+// StartEtcd starts a cluster of n members and returns once all answer.
+func StartEtcd(t testing.TB, n int, options EtcdOptions) *Etcd {
+	t.Helper()
+	NeedsServer(t)
+	e, err := onFreePort(func() (*Etcd, error) { return tryEtcd(t, n, options) })
+	if err != nil {
+		t.Fatalf("testenv: start etcd: %v", err)
+	}
+	return e
+}
+
+func tryEtcd(t testing.TB, n int, options EtcdOptions) (*Etcd, error) {
+	e := &Etcd{t: t, token: rand.Text(), options: options}
+	const each = 3
+	var ports []int
+	for range each * n {
+		port, release, err := reservePort()
+		if err != nil {
+			return nil, err
+		}
+		if t != nil {
+			t.Cleanup(release)
+		}
+		ports = append(ports, port)
+	}
+	for i := range n {
+		dir, err := newServerDir("etcd")
+		if err != nil {
+			return nil, err
+		}
+		e.Members = append(e.Members, &EtcdMember{name: "m" + strconv.Itoa(i), client: ports[each*i], peer: ports[each*i+1], behind: ports[each*i+1], dir: dir, cluster: e})
+		if options.Lines {
+			e.Members[i].behind = ports[each*i+2]
+		}
+	}
+	if err := e.startLines(); err != nil {
+		return nil, err
+	}
+	if err := e.start(); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// startLines starts the lines between the members, if they are to have some.
+func (e *Etcd) startLines() error {
+	if !e.options.Lines {
+		return nil
+	}
+	e.lines = newPeerLines()
+	e.t.Cleanup(e.lines.close)
+	for _, m := range e.Members {
+		end, err := e.lines.serve(m)
+		if err != nil {
+			return err
+		}
+		e.t.Cleanup(end)
+	}
+	return nil
+}
+
+func (m *EtcdMember) process(path string) *process {
+	return &process{path: path, args: m.args(), dir: m.dir, stopSignal: syscall.SIGTERM, reapSignal: syscall.SIGKILL}
+}
+
+// start starts members whose folders are new.
+func (e *Etcd) start() error {
+	path, err := findEtcd()
+	if err != nil {
+		return err
+	}
+	if e.options.TLS {
+		if _, err := writeCertificate(e.Members[0].dir); err != nil {
+			return err
+		}
+	}
+	var errs []error
+	for _, m := range e.Members {
+		m.control = control{t: e.t, name: "etcd " + m.name, await: m.answers, srv: m.process(path)}
+		if e.t != nil {
+			e.t.Cleanup(m.close)
+		}
+		errs = append(errs, m.srv.start())
+	}
+	for _, m := range e.Members {
+		errs = append(errs, m.answers())
+	}
+	return errors.Join(errs...)
+}
+
+func (m *EtcdMember) args() []string {
+	client := m.cluster.scheme() + localAddr(m.client)
+	args := []string{
+		"--name", m.name, "--data-dir", m.dataDir(), "--logger", "zap", "--log-level", "error",
+		"--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", "http://" + localAddr(m.behind), "--initial-advertise-peer-urls", m.peerURL(),
+		"--initial-cluster", m.cluster.initial(), "--initial-cluster-token", m.cluster.token,
+	}
+	if m.cluster.options.TLS {
+		dir := m.cluster.Members[0].dir
+		args = append(args, "--cert-file", filepath.Join(dir, certFile), "--key-file", filepath.Join(dir, keyFile),
+			"--trusted-ca-file", filepath.Join(dir, certFile), "--client-cert-auth")
+	}
+	return append(args, m.cluster.options.Args...)
+}
+
+func (m *EtcdMember) dataDir() string { return filepath.Join(m.dir, "data") }
+
+func (e *Etcd) scheme() string {
+	if e.options.TLS {
+		return "https://"
+	}
+	return "http://"
+}
+
+func (e *Etcd) initial() string {
+	var list []string
+	for _, m := range e.Members {
+		list = append(list, m.name+"="+m.peerURL())
+	}
+	return strings.Join(list, ",")
+}
+
+// URL names all members and a prefix.
+func (e *Etcd) URL(prefix string) string {
+	var hosts []string
+	for _, m := range e.Members {
+		hosts = append(hosts, localAddr(m.client))
+	}
+	all := strings.Join(hosts, ",") + "/" + prefix
+	if !e.options.TLS {
+		return "etcd://" + all
+	}
+	cert, key := e.Certificate()
+	return fmt.Sprintf("etcds://%s?ca=%s&cert=%s&key=%s", all, cert, cert, key)
+}
+
+// Certificate is what the members show, and take from clients; it is its own authority.
+func (e *Etcd) Certificate() (cert, key string) {
+	return filepath.Join(e.Members[0].dir, certFile), filepath.Join(e.Members[0].dir, keyFile)
+}
+
+// Addr is where the member listens for clients.
+func (m *EtcdMember) Addr() string { return localAddr(m.client) }
+
+// answers waits until the member is healthy, which needs a leader.
+func (m *EtcdMember) answers() error {
+	client := &http.Client{Timeout: time.Second}
+	if m.cluster.options.TLS {
+		cert, key := m.cluster.Certificate()
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return err
+		}
+		// Whether it is the right server is not what this asks.
+		client.Transport = &http.Transport{TLSClientConfig: &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}}
+	}
+	var early error
+	err := poll(readyWithin, func() error {
+		if !running(m.srv) {
+			early = fmt.Errorf("etcd ended at once; it printed:\n%s", tail(m.srv.logs(), 10))
+			if strings.Contains(m.srv.logs(), "address already in use") {
+				early = errors.Join(errPortTaken, early)
+			}
+			return nil
+		}
+		resp, err := client.Get(m.cluster.scheme() + m.Addr() + "/health")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if resp.StatusCode != http.StatusOK {
+			return fmt.Errorf("etcd %s: %s", m.name, resp.Status)
+		}
+		return nil
+	})
+	return errors.Join(early, err)
+}
+
+// Start starts a member that is down, and does not wait for it: alone it has no leader.
+func (m *EtcdMember) Start() {
+	m.t.Helper()
+	m.do("Start", server.start)
+}
+
+// Await waits until the member is healthy.
+func (m *EtcdMember) Await() {
+	m.t.Helper()
+	m.do("Await", func(server) error { return m.answers() })
+}
+
+func (m *EtcdMember) close() {
+	if m.t.Failed() {
+		m.t.Logf("testenv: last words of %s:\n%s", m.name, tail(m.srv.logs(), 10))
+	}
+	if err := errors.Join(m.srv.kill(), os.RemoveAll(m.dir)); err != nil {
+		m.t.Errorf("testenv: clean up etcd: %v", err)
+	}
+}
+
+// Ctl runs etcdctl for the first member.
+func (e *Etcd) Ctl(args ...string) string {
+	e.t.Helper()
+	return e.Members[0].ctl(args...)
+}
+
+func (m *EtcdMember) ctl(args ...string) string {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), readyWithin)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "etcdctl", args...)
+	cmd.Env = append(os.Environ(), "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS="+m.Addr())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		m.t.Fatalf("testenv: etcdctl %v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+// Requests is how many calls of clients the members that run have answered.
+func (e *Etcd) Requests() (n int) {
+	e.t.Helper()
+	for _, m := range e.Members {
+		if running(m.srv) {
+			n += m.requests()
+		}
+	}
+	return n
+}
+
+func (m *EtcdMember) requests() (n int) {
+	m.t.Helper()
+	client := &http.Client{Timeout: readyWithin}
+	resp, err := client.Get(m.cluster.scheme() + m.Addr() + "/metrics")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if line, is := strings.CutPrefix(lines.Text(), "grpc_server_handled_total{"); is {
+			count, err := strconv.Atoi(line[strings.LastIndex(line, " ")+1:])
+			if err != nil {
+				m.t.Fatal(err)
+			}
+			n += count
+		}
+	}
+	return n
+}
+
+// Snapshot saves the data to a file.
+func (e *Etcd) Snapshot() string {
+	e.t.Helper()
+	file := filepath.Join(e.t.TempDir(), "snapshot.db")
+	e.Ctl("snapshot", "save", file)
+	return file
+}
+
+// Restore ends all members and starts them again, on the same addresses, with what a
+// snapshot has. With another token the cluster has another id.
+func (e *Etcd) Restore(file, token string) {
+	e.t.Helper()
+	path, err := findEtcd()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if token != "" {
+		e.token = token
+	}
+	for _, m := range e.Members {
+		if err := errors.Join(m.srv.kill(), os.RemoveAll(m.dataDir())); err != nil {
+			e.t.Fatal(err)
+		}
+		e.Ctl("snapshot", "restore", file, "--name", m.name, "--data-dir", m.dataDir(), "--initial-cluster", e.initial(),
+			"--initial-cluster-token", e.token, "--initial-advertise-peer-urls", m.peerURL())
+	}
+	for _, m := range e.Members {
+		m.srv = m.process(path)
+		if err := m.srv.start(); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+	for _, m := range e.Members {
+		if err := m.answers(); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+}
+
+// Token is the cluster's.
+func (e *Etcd) Token() string { return e.token }
+
+var errNoLeader = errors.New("etcd has no leader")
+
+// Leader is the member that leads.
+func (e *Etcd) Leader() (leader *EtcdMember) {
+	e.t.Helper()
+	Eventually(e.t, readyWithin, func() error {
+		for _, m := range e.Members {
+			if running(m.srv) && m.leads() {
+				leader = m
+				return nil
+			}
+		}
+		return errNoLeader
+	})
+	return leader
+}
+
+func (m *EtcdMember) leads() bool {
+	m.t.Helper()
+	const leads = 4 // the column
+	fields := strings.Split(m.ctl("endpoint", "status"), ",")
+	return len(fields) > leads && strings.TrimSpace(fields[leads]) == "true"
+}
+
+// Follower is a member that does not lead.
+func (e *Etcd) Follower() *EtcdMember {
+	e.t.Helper()
+	leader := e.Leader()
+	for _, m := range e.Members {
+		if m != leader && running(m.srv) {
+			return m
+		}
+	}
+	e.t.Fatal("testenv: etcd has no follower")
+	return nil
+}
+
+func findEtcd() (string, error) {
+	look := func() string {
+		server, err1 := exec.LookPath("etcd")
+		_, err2 := exec.LookPath("etcdctl")
+		if err1 != nil || err2 != nil {
+			return ""
+		}
+		return server
+	}
+	if look() == "" {
+		if err := aptInstall([]string{"etcd-server", "etcd-client"}, func() bool { return look() != "" }); err != nil {
+			return "", fmt.Errorf("no etcd on this machine: %w", err)
+		}
+	}
+	return look(), nil
+}

@@ -1,0 +1,124 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// own is a server that this process started, on a port and in a folder of its own.
+type own struct {
+	server
+	name    string // for messages
+	dir     string
+	port    int
+	release func() // the port
+
+	answers func() error // nil once it answers
+	taken   string       // what it prints if another program has its port
+	// lingers: after a kill its workers may need a moment to see that they are orphans. It
+	// refuses to start next to them, and is started again.
+	lingers bool
+}
+
+// startOwn starts a server on a free port. prepare writes its files, and sets server and
+// answers.
+func startOwn(name string, prepare func(*own) error) (*own, error) {
+	return onFreePort(func() (*own, error) {
+		port, release, err := reservePort()
+		if err != nil {
+			return nil, err
+		}
+		dir, err := newServerDir(strings.ToLower(name))
+		if err != nil {
+			release()
+			return nil, err
+		}
+		s := &own{name: name, dir: dir, port: port, release: release, taken: "Address already in use"}
+		if err = prepare(s); err == nil {
+			err = s.start()
+		}
+		if err == nil {
+			err = s.awaitReady()
+		}
+		if err != nil {
+			return nil, errors.Join(err, s.remove())
+		}
+		return s, nil
+	})
+}
+
+func (s *own) addr() string { return localAddr(s.port) }
+
+// awaitReady waits until a server that was started answers.
+func (s *own) awaitReady() error {
+	var final error
+	err := poll(readyWithin, func() error {
+		if running(s) {
+			return s.answers()
+		}
+		early := fmt.Errorf("%s ended at once; it printed:\n%s", s.name, tail(s.logs(), 15))
+		switch {
+		case strings.Contains(s.logs(), s.taken):
+			final = errors.Join(errPortTaken, early)
+		case !s.lingers:
+			final = early
+		default:
+			return errors.Join(early, s.start())
+		}
+		return nil
+	})
+	return errors.Join(final, err)
+}
+
+// cleanUp ends the server when its test is over.
+func (s *own) cleanUp(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("testenv: last words of %s:\n%s", s.name, tail(s.logs(), 10))
+		}
+		if err := s.remove(); err != nil {
+			t.Errorf("testenv: clean up %s: %v", s.name, err)
+		}
+	})
+}
+
+// remove ends the server and removes all its traces.
+func (s *own) remove() error {
+	defer s.release()
+	var err error
+	if s.server != nil {
+		err = errors.Join(s.kill(), s.close())
+	}
+	// Orphaned workers may still write while they end.
+	return errors.Join(err, poll(exitWithin, func() error { return os.RemoveAll(s.dir) }))
+}
+
+// ownedBy gives a folder to the user whom a database runs as: nil for the test's own, and
+// if that is root, as which databases refuse to run, the named one, or nobody.
+func ownedBy(name, dir string) (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil //nolint:nilnil // no credential is what exec takes for "as I am"
+	}
+	u, err := user.Lookup(name)
+	if err != nil {
+		if u, err = user.Lookup("nobody"); err != nil {
+			return nil, err
+		}
+	}
+	uid, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	gid, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, err
+	}
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, os.Chown(dir, int(uid), int(gid))
+}
