@@ -16,12 +16,13 @@ COPY api/wire/go.mod api/wire/
 COPY client/go.mod client/
 COPY fencing/go.mod fencing/
 COPY migrations/go.mod migrations/
+COPY storage/mysqlguard/go.mod storage/mysqlguard/go.sum storage/mysqlguard/
 COPY storage/pgguard/go.mod storage/pgguard/go.sum storage/pgguard/
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 # The version comes from git (go version -m, fencelock version).
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o /out/fencelock ./cmd/fencelock
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w' -o /out/fencelock ./cmd/fencelock
 RUN mkdir -p /out/data
 
 FROM ${BASE_IMAGE}

@@ -3,7 +3,9 @@
 # its Compose plugin (2.24 or newer), and prints how long each start takes:
 #
 #   up, the README's four calls, two Redis stopped, down, up again, up with three Redis of
-#   five, down; Prometheus and Grafana with the shipped rules and dashboard.
+#   five, down; Prometheus and Grafana with the shipped rules and dashboard; then
+#   compose-postgres.yml: up, the calls, Postgres killed, down, up again. Only that part:
+#   check.sh postgres
 #
 # With the images that the file names, by digest, where their registries can be reached;
 # else with stand-ins of Debian's packages (stand-ins.sh). It says which. It uses a project
@@ -39,7 +41,7 @@ pull() {
 			return 1
 		fi
 		say "pulled $image"
-	done < <(sed -nE 's/^ *image: (.*@sha256:.*)/\1/p; s/^ARG [A-Z]+_IMAGE=(.*)/\1/p' docker-compose.yml Dockerfile | sort -u)
+	done < <(sed -nE 's/^ *image: (.*@sha256:.*)/\1/p; s/^ARG [A-Z]+_IMAGE=(.*)/\1/p' "${files[1]}" Dockerfile | sort -u)
 }
 
 # timed prints how long a start takes, and leaves the seconds in $took.
@@ -97,11 +99,31 @@ no_volume_left() {
 	say "        no volume without a name is left behind"
 }
 
+# postgres runs compose-postgres.yml, which keeps locks and records in one Postgres.
+postgres() {
+	files[1]=deploy/compose-postgres.yml
+	timed "compose-postgres.yml: build" build fencelock
+	timed "compose-postgres.yml: first start" up --wait fencelock
+	hardened
+	readme "with one Postgres"
+	compose kill -s KILL postgres >"$log" 2>&1 || fail "kill Postgres"
+	timed "Postgres is started after kill -9" up --wait postgres
+	eventually "the service is ready again" curl -sf -o /dev/null "http://127.0.0.1:$FENCELOCK_PORT/readyz"
+	readme "after kill -9 of Postgres"
+	quiet compose down
+	timed "start after down, with the locks of before" up --wait fencelock
+	readme "after the restart"
+	nodes | tail -n 1
+	quiet compose down -v --remove-orphans
+	no_volume_left
+}
+
 docker compose version --short 2>/dev/null | grep -qE '^v?([3-9]|2\.(2[4-9]|[3-9][0-9]))' || fail "this needs the Compose plugin, 2.24 or newer (docker compose version)"
 trap end EXIT
 end
 volumes_before=$(docker volume ls -q | sort)
 monitoring=(prometheus grafana)
+[[ ${1:-} != postgres ]] || files[1]=deploy/compose-postgres.yml
 if pull; then
 	say "images: those of docker-compose.yml, by digest"
 else
@@ -110,6 +132,11 @@ else
 	files+=(-f deploy/compose/stand-ins.yaml)
 	monitoring=(prometheus)
 	quiet deploy/compose/stand-ins.sh
+fi
+if [[ ${1:-} == postgres ]]; then
+	postgres
+	say "compose-check: done"
+	exit
 fi
 
 timed "build of the Dockerfile" build
@@ -138,6 +165,7 @@ quiet compose down
 timed "start after down with three Redis of five" up --wait --scale redis-4=0 --scale redis-5=0
 readme "with three Redis from the start"
 nodes | tail -n 1
-quiet compose down
+quiet compose down -v --remove-orphans
 no_volume_left
+postgres
 say "compose-check: done"

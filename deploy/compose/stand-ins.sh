@@ -2,7 +2,7 @@
 # Builds what docker-compose.yml and the Dockerfile need where no registry can be
 # reached: images of Debian's packages, called fencelock-check/…. For check.sh.
 #
-# They stand in for redis, postgres, prom/prometheus, golang and distroless/static as far
+# They stand in for redis, postgres, etcd, prom/prometheus, golang and distroless/static as far
 # as these files use them: same users, folders, volumes and commands, other versions. There
 # is no Grafana in Debian. Needs Debian or Ubuntu, root, debootstrap and Go.
 set -euo pipefail
@@ -22,7 +22,7 @@ debian() {
 	local root
 	root=$(mktemp -d)
 	trap 'rm -rf "$root"' EXIT
-	debootstrap --variant=minbase --include=ca-certificates,redis-server,postgresql,prometheus,git "$suite" "$root" "$mirror" >/dev/null
+	debootstrap --variant=minbase --include=ca-certificates,redis-server,postgresql,etcd-server,etcd-client,prometheus,git "$suite" "$root" "$mirror" >/dev/null
 	cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/" # this machine's, for a proxy with its own
 	tar -C "$root" --exclude=./var/cache/apt --exclude='./proc/*' --exclude='./sys/*' -c . | docker import - fencelock-check/debian >/dev/null
 	rm -rf "$root"
@@ -46,6 +46,11 @@ COPY postgres.sh /postgres.sh
 VOLUME /var/lib/postgresql/data
 STOPSIGNAL SIGINT
 ENTRYPOINT ["/bin/sh", "/postgres.sh"]
+D
+image etcd - <<'D'
+FROM fencelock-check/debian
+RUN rm -rf /var/lib/etcd && mkdir /var/lib/etcd && ln -s /usr/bin/etcd /usr/bin/etcdctl /usr/local/bin/
+VOLUME /var/lib/etcd
 D
 image prometheus - <<'D'
 FROM fencelock-check/debian

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Builds a release of the commit that is checked out, as make release: archives, deb, rpm,
+# SBOMs and checksums into dist/, and an image if there is Docker. Two runs give the
+# same bytes (check.sh): everything bears the commit's time.
+#
+# It needs GNU tar. VERSION is by default the tag v… of the commit, else 0.0.0-git.DATE.COMMIT.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+dist=$(mkdir -p "${1:-dist}" && cd "${1:-dist}" && pwd)
+limit=30000000 # bytes of a binary
+
+[[ -z $(git status --porcelain) ]] || echo "warning: what is not committed is not in the release" >&2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+git clone --quiet --no-hardlinks . "$work/src"
+cd "$work/src"
+commit=$(git rev-parse HEAD)
+export SOURCE_DATE_EPOCH VERSION # for nfpm
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+DATE=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
+tag=$(git describe --tags --exact-match --match 'v[0-9]*' 2>/dev/null || true)
+VERSION=${VERSION:-${tag#v}}
+VERSION=${VERSION:-0.0.0-git.$(date -u -d "$DATE" +%Y%m%d).${commit:0:12}}
+rm -rf "${dist:?}"/*
+echo "fencelock $VERSION of $DATE, commit $commit"
+
+tool() { (cd release && GOWORK=off go build -o "$work/$1" "$2"); }
+tool nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
+tool sbom ./sbom
+
+build() { CGO_ENABLED=0 GOOS=$1 GOARCH=$2 go build -trimpath -tags grpcnotrace -ldflags '-s -w -buildid=' -o "$3" ./cmd/fencelock; }
+
+# archive packs a folder, reproducibly.
+archive() { tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$work" -c "$1" | gzip -9n >"$dist/$1.tar.gz"; }
+
+for target in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do
+	os=${target%/*} ARCH=${target#*/}
+	name=fencelock_${VERSION}_${os}_$ARCH
+	mkdir "$work/$name"
+	build "$os" "$ARCH" "$work/$name/fencelock"
+	size=$(stat -c %s "$work/$name/fencelock")
+	printf "%-14s %4.1f MB\n" "$target" "$(awk -v n="$size" 'BEGIN {print n / 1000000}')"
+	((size < limit)) || { echo "the binary has more than $limit bytes" >&2; exit 1; }
+	"$work/sbom" "$work/$name/fencelock" >"$dist/$name.cdx.json"
+	cp LICENSE README.md CHANGELOG.md "$work/$name"
+	if [[ $os == linux ]]; then
+		cp deploy/systemd/fencelock.service deploy/systemd/fencelock.env "$work/$name"
+		export ARCH DIST=$work/package-$ARCH
+		mkdir "$DIST"
+		cp "$work/$name/fencelock" "$DIST"
+		# Its first lines say how to install it by hand.
+		sed -e '/^# \(install\|systemctl\)/d' -e 's,/usr/local/bin,/usr/bin,' deploy/systemd/fencelock.service >"$DIST/fencelock.service"
+		for kind in deb rpm; do
+			"$work/nfpm" package --config release/nfpm.yaml --packager "$kind" --target "$dist" >"$work/log" || { cat "$work/log" >&2; exit 1; }
+		done
+	fi
+	archive "$name"
+done
+(cd "$dist" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)
+
+if docker info >/dev/null 2>&1; then
+	mkdir -p "$work/image/data"
+	cp "$work/fencelock_${VERSION}_linux_$(go env GOARCH)/fencelock" "$work/image"
+	docker build --quiet -f release/Dockerfile --build-arg VERSION="$VERSION" --build-arg REVISION="$commit" -t "fencelock:$VERSION" "$work/image" >/dev/null
+	echo "image fencelock:$VERSION"
+else
+	echo "no image: there is no Docker"
+fi
+echo "in $dist:"
+ls -l "$dist" | awk 'NR > 1 {printf "  %9d  %s\n", $5, $9}'

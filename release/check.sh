@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Tries a release, as make release-check, as root on Debian with debootstrap and rpm:
+# two builds give the same bytes; the deb is installed, started, upgraded, removed and
+# purged in a clean root; the rpm is installed and removed in another; the image runs.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+root=$work/root
+server=
+end() {
+	[[ -z $server ]] || kill "$server" 2>/dev/null || true
+	docker rm -f fencelock-release-check >/dev/null 2>&1 || true
+	rm -rf "$work"
+}
+trap end EXIT
+fail() { echo "FAILED: $*" >&2; exit 1; }
+say() { printf '%3d s  %s\n' "$SECONDS" "$*"; }
+for program in debootstrap rpm docker curl; do command -v "$program" >/dev/null || fail "$program is not installed"; done
+
+release/build.sh "$work/one"
+VERSION=$(sed -nE 's/.*fencelock_(.*)_linux_amd64.tar.gz/\1/p' "$work/one/SHA256SUMS")
+release/build.sh "$work/two" >/dev/null
+diff "$work/one/SHA256SUMS" "$work/two/SHA256SUMS" || fail "two builds differ"
+(cd "$work/one" && sha256sum --quiet -c SHA256SUMS)
+say "two builds are the same, byte by byte"
+VERSION=9.0.0 release/build.sh "$work/next" >/dev/null
+
+arch=$(dpkg --print-architecture)
+deb() { cp "$work/$1"/fencelock_*_"$arch".deb "$root/tmp/fencelock.deb" && chroot "$root" dpkg -i /tmp/fencelock.deb >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "dpkg -i"; }; }
+
+# serves runs the unit's command as it is, in the root, as a user without rights.
+serves() {
+	local command
+	command=$(sed -n 's/^ExecStart=//p' "$root/usr/lib/systemd/system/fencelock.service")
+	mkdir -p "$root/var/lib/fencelock" && chown 65534:65534 "$root/var/lib/fencelock"
+	# shellcheck disable=SC2086
+	(cd / && exec env -i FENCELOCK_LISTEN=127.0.0.1:18090 FENCELOCK_ADMIN_LISTEN=127.0.0.1:0 FENCELOCK_DATA=/var/lib/fencelock/fencelock.db \
+		chroot --userspec=65534:65534 "$root" $command) >"$work/log" 2>&1 &
+	server=$!
+	curl -sf --retry 50 --retry-delay 1 --retry-connrefused --retry-all-errors -o /dev/null http://127.0.0.1:18090/readyz || { cat "$work/log" >&2; fail "$1: not ready"; }
+	curl -sf -X POST http://127.0.0.1:18090/locks -d '{"resource":"orders/42","ttl_ms":1000}' | grep -q '"token"' || fail "$1: no lease"
+	kill "$server" && wait "$server" || true
+	server=
+	say "$1: ready, and grants a lease"
+}
+
+debootstrap --variant=minbase bookworm "$root" >"$work/log" 2>&1 || { tail -3 "$work/log" >&2; fail debootstrap; }
+say "a clean Debian"
+deb one
+[[ $(chroot "$root" /usr/bin/fencelock version) == "fencelock "* ]] || fail "fencelock version"
+[[ $(stat -c '%a %U' "$root/etc/fencelock/fencelock.env") == "600 root" ]] || fail "the configuration can be read"
+serves "installed"
+echo 'FENCELOCK_LOG_LEVEL=warn' >>"$root/etc/fencelock/fencelock.env"
+deb next
+chroot "$root" dpkg -s fencelock | grep -qx 'Version: 9.0.0' || fail "the version after the upgrade"
+grep -q LOG_LEVEL=warn "$root/etc/fencelock/fencelock.env" || fail "the upgrade changed the configuration"
+serves "upgraded, with the configuration that it had"
+chroot "$root" dpkg -r fencelock >/dev/null
+[[ ! -e $root/usr/bin/fencelock && -e $root/etc/fencelock/fencelock.env ]] || fail "the removal"
+chroot "$root" dpkg -P fencelock >/dev/null
+[[ ! -e $root/etc/fencelock && -e $root/var/lib/fencelock/fencelock.db ]] || fail "the purge"
+say "removed: the configuration stays; purged: it goes; the state stays"
+
+rpm=$(ls "$work/one"/fencelock-*"$(uname -m)".rpm)
+mkdir "$work/rpm"
+rpm --root "$work/rpm" --dbpath /rpmdb --noscripts --nodeps -i "$rpm"
+[[ -x $work/rpm/usr/bin/fencelock && -f $work/rpm/etc/fencelock/fencelock.env ]] || fail "the rpm lacks files"
+rpm --root "$work/rpm" --dbpath /rpmdb --noscripts --nodeps -e fencelock
+[[ ! -e $work/rpm/usr/bin/fencelock ]] || fail "the rpm's removal"
+say "the rpm is installed and removed"
+
+docker run -d --name fencelock-release-check -p 127.0.0.1:18091:8080 -e FENCELOCK_LISTEN=0.0.0.0:8080 -e FENCELOCK_INSECURE=true \
+	--read-only --tmpfs /data:uid=65532 --cap-drop ALL "fencelock:$VERSION" >/dev/null
+curl -sf --retry 50 --retry-delay 1 --retry-connrefused --retry-all-errors -o /dev/null http://127.0.0.1:18091/readyz || { docker logs fencelock-release-check >&2; fail "the image: not ready"; }
+docker exec fencelock-release-check /fencelock healthcheck || fail "healthcheck in the image"
+files=$(docker export fencelock-release-check | tar -t | grep -vE '^(dev|etc|proc|sys|\.dockerenv)' | sort | tr '\n' ' ')
+[[ $files == "data/ fencelock "* ]] || fail "the image has $files"
+say "the image runs, read-only, of $(docker image inspect -f '{{.Size}}' "fencelock:$VERSION") bytes: $files"

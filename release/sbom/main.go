@@ -1,0 +1,49 @@
+// Command sbom writes what a Go binary was built from as CycloneDX, from what the
+// linker put into it. The same binary gives the same bytes.
+//
+//	sbom BINARY >sbom.cdx.json
+package main
+
+import (
+	"debug/buildinfo"
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: sbom BINARY")
+		os.Exit(2)
+	}
+	if err := write(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "sbom:", err)
+		os.Exit(1)
+	}
+}
+
+func write(binary string) error {
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	root := component(cdx.ComponentTypeApplication, info.Main)
+	libraries := []cdx.Component{component(cdx.ComponentTypeLibrary, debug.Module{Path: "stdlib", Version: info.GoVersion})}
+	for _, dep := range info.Deps {
+		if dep.Replace == nil { // else it is of this repository
+			libraries = append(libraries, component(cdx.ComponentTypeLibrary, *dep))
+		}
+	}
+	bom := cdx.NewBOM()
+	bom.Metadata = &cdx.Metadata{Component: &root}
+	bom.Components = &libraries
+	return cdx.NewBOMEncoder(os.Stdout, cdx.BOMFileFormatJSON).SetPretty(true).Encode(bom)
+}
+
+// component names a module by its package URL (https://github.com/package-url/purl-spec).
+func component(kind cdx.ComponentType, m debug.Module) cdx.Component {
+	purl := fmt.Sprintf("pkg:golang/%s@%s", m.Path, m.Version)
+	return cdx.Component{Type: kind, BOMRef: purl, Name: m.Path, Version: m.Version, PackageURL: purl}
+}
