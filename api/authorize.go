@@ -291,10 +291,10 @@ func (s *Server) mayRead(w http.ResponseWriter) func(resource string) bool {
 
 // allowed refuses a caller without the right acquire over each resource.
 func (a *acquisition) allowed(who *access.Identity) error {
-	if a.Resource != "" {
+	if a.Resource != "" && a.Slots == 0 {
 		return may(who, access.Acquire, a.Resource)
 	}
-	for _, resource := range a.Resources {
+	for _, resource := range append(lockcore.SlotNames(a.Resource, a.Slots), a.Resources...) {
 		if err := may(who, access.Acquire, resource); err != nil {
 			return err
 		}

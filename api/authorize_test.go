@@ -189,6 +189,15 @@ func TestSeveralResourcesNeedARightEach(t *testing.T) {
 	want(t, "resource", p.Resource, "out/b")
 }
 
+func TestSlotsNeedARightEach(t *testing.T) {
+	s := newService(t, &fake{acquire: func(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {
+		return lockcore.Lease{ID: leaseID, Resource: "jobs#slot1", Token: 1}, nil
+	}}, withAccess(t, line("w", "none=jobs#slot2 acquire=jobs")))
+	s.call("POST", "/locks", `{"resource":"jobs","slots":1}`, bearer("w")).wants(http.StatusCreated)
+	p := s.call("POST", "/locks", `{"resource":"jobs","slots":2}`, bearer("w")).wants(http.StatusForbidden).problem("forbidden")
+	want(t, "resource", p.Resource, "jobs#slot2")
+}
+
 func TestListsShowWhatMayBeRead(t *testing.T) {
 	s := newRealService(t, withAccess(t, line("boss", "acquire=*"), line("w", "read=in/ none=in/secret/")))
 	for _, resource := range []string{"in/a", "in/secret/b", "out/c"} {

@@ -21,6 +21,7 @@ import (
 type acquireBody struct {
 	Resource  *string        `json:"resource"`
 	Resources []string       `json:"resources"`
+	Slots     *int           `json:"slots"`
 	TTLMS     *int64         `json:"ttl_ms"`
 	WaitMS    *int64         `json:"wait_ms"`
 	MinHoldMS *int64         `json:"min_hold_ms"`
@@ -45,6 +46,9 @@ func decodeAcquire(data []byte, maxTTL time.Duration) (req acquisition, err erro
 		return req, err
 	}
 	if req.Resource, req.Resources, err = resources(body); err != nil {
+		return req, err
+	}
+	if req.Slots, err = slots(body); err != nil {
 		return req, err
 	}
 	if req.TTL, err = millis("ttl_ms", body.TTLMS, lockcore.MinTTL, maxTTL); err != nil {
@@ -101,6 +105,19 @@ func resources(body acquireBody) (string, []string, error) {
 	default:
 		return *body.Resource, nil, lockcore.ValidateResource(*body.Resource)
 	}
+}
+
+// slots gives the number of slots that a request names, 0 if it names none.
+func slots(body acquireBody) (int, error) {
+	switch {
+	case body.Slots == nil:
+		return 0, nil
+	case body.Resources != nil:
+		return 0, badField("slots", "must not be given together with resources")
+	case *body.Slots == 0: // for no slots, once it is decoded
+		return 0, lockcore.ValidateSlots(*body.Resource, -1)
+	}
+	return *body.Slots, lockcore.ValidateSlots(*body.Resource, *body.Slots)
 }
 
 func checkResources(list []string) error {

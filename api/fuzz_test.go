@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 	"unicode"
@@ -27,6 +29,7 @@ func FuzzAcquireRequest(f *testing.F) {
 		`{"resource":"\u0061\ud83d\ude00","metadata":null}`, `{"resource":"a","ttl_ms":100.0}`, `{"resource":"a","Resource":"b"}`,
 		`{"resource":"a","resource":"a"}`, `{"resource":"a","wait_ms":-0}`, `{}`, `[]`, `{"resource":"a"} {}`, `{"resource":"\u0000"}`,
 		`{"resources":["a","b"]}`, `{"resources":["a","\u0061"]}`, `{"resources":["a"]}`, `{"resources":[]}`, `{"resources":["a","b"],"resource":"c"}`, `{"resources":["a",1]}`,
+		`{"resource":"a","slots":3}`, `{"resource":"a","slots":33}`, `{"resource":"a","slots":null}`, `{"resource":"a#slot1","slots":1}`, `{"resources":["a","b"],"slots":1}`, `{"resource":"a","slots":0}`,
 		`{"metadata":"x","resource":"b","holder":"\u009f"}`, `{"resource":"a","ttl_ms":60000}`, `{"resource":"a","ttl_ms":60001}`,
 	} {
 		f.Add([]byte(seed))
@@ -41,7 +44,7 @@ func FuzzAcquireRequest(f *testing.F) {
 		if err != nil && (!errors.As(err, &field) || field.Field == "" || !utf8.ValidString(field.Field)) {
 			t.Fatalf("%q: %v names no field", body, err)
 		}
-		if err == nil && (got.Resource != wanted.Resource || got.TTL != wanted.TTL || got.Wait != wanted.Wait || got.Holder != wanted.Holder || !slices.Equal(got.Resources, wanted.Resources) || !bytes.Equal(got.Metadata, wanted.Metadata)) {
+		if err == nil && (got.Resource != wanted.Resource || got.TTL != wanted.TTL || got.Wait != wanted.Wait || got.Slots != wanted.Slots || got.Holder != wanted.Holder || !slices.Equal(got.Resources, wanted.Resources) || !bytes.Equal(got.Metadata, wanted.Metadata)) {
 			t.Fatalf("%q reads as %+v, want %+v", body, got, wanted)
 		}
 	})
@@ -58,7 +61,7 @@ func naiveAcquire(body []byte) (req lockcore.AcquireRequest, err error) {
 	if members == nil {
 		return req, errors.New("null")
 	}
-	known := []string{"resource", "resources", "ttl_ms", "wait_ms", "min_hold_ms", "max_hold_ms", "holder", "metadata"}
+	known := []string{"resource", "resources", "slots", "ttl_ms", "wait_ms", "min_hold_ms", "max_hold_ms", "holder", "metadata"}
 	for name := range maps.Keys(members) {
 		if !slices.Contains(known, name) {
 			return req, errors.New("unknown field")
@@ -75,6 +78,12 @@ func naiveAcquire(body []byte) (req lockcore.AcquireRequest, err error) {
 	}
 	if (req.Resource == "") == (req.Resources == nil) {
 		return req, errors.New("neither or both")
+	}
+	if raw, ok := members["slots"]; ok {
+		n, err := naiveMillis(raw, 1, 32)
+		if req.Slots = int(n.Milliseconds()); err != nil || req.Resources != nil || strings.Contains(req.Resource, "#slot") || len(fmt.Sprint(req.Resource, "#slot", req.Slots)) > 256 {
+			return req, errors.New("slots")
+		}
 	}
 	if raw, ok := members["holder"]; ok {
 		if req.Holder, err = naiveText(raw, 0); err != nil {

@@ -124,7 +124,8 @@ func (s *Server) record(w *responder, r *http.Request) {
 	method, route := knownMethod(r.Method), routePattern(r)
 	s.metrics.requests.WithLabelValues(route, method, strconv.Itoa(status)).Inc()
 	s.metrics.seconds.WithLabelValues(route, method).Observe(took.Seconds())
-	if ctx := context.WithoutCancel(r.Context()); s.Logger.Enabled(ctx, slog.LevelDebug) {
+	if s.Logger.Enabled(r.Context(), slog.LevelDebug) {
+		ctx := context.WithoutCancel(r.Context())
 		s.Logger.LogAttrs(ctx, slog.LevelDebug, "request", append(attributes(w, r),
 			slog.Int("status", status),
 			slog.Float64("ms", float64(took.Microseconds())/1000),

@@ -119,7 +119,7 @@ func (s *Server) writeGrant(w http.ResponseWriter, lease lockcore.Lease) error {
 	body := leaseBody(lease)
 	s.prove(body)
 	h := w.Header()
-	h.Set("Location", currentLease) // with Fencelock-Lease: a URL with the lease id would be a secret
+	h["Location"] = ofThisLease // with Fencelock-Lease: a URL with the lease id would be a secret
 	setToken(h, lease)
 	return s.write(w, status, wire.TypeJSON, body)
 }
@@ -293,6 +293,7 @@ func leaseBody(l lockcore.Lease) *wire.Lease {
 		Holder:       l.Holder,
 		Metadata:     orNull(l.Metadata),
 	}
+	_, body.Slot = lockcore.SlotOf(l.Resource)
 	for _, part := range l.Parts {
 		body.Kind = wire.KindBundle
 		body.Resources = append(body.Resources, wire.LeasePart{Resource: part.Resource, FencingToken: int64(part.Token)})

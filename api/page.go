@@ -33,7 +33,6 @@ func (s *Server) consoleRoutes() {
 
 // root is GET /: a browser gets to the console, and a program to the contract.
 func (s *Server) root(w http.ResponseWriter, r *http.Request) error {
-	w.Header().Set("Vary", "Accept")
 	if s.Console && strings.Contains(strings.Join(r.Header.Values("Accept"), ","), "text/html") {
 		return redirect(w, "console")
 	}

@@ -157,22 +157,24 @@ func preferredWait(r *http.Request) (wait time.Duration, found bool, err error) 
 	for _, line := range r.Header[wire.HeaderPrefer] {
 		for preference := range strings.SplitSeq(line, ",") {
 			preference, _, _ = strings.Cut(preference, ";")
-			name, value, _ := strings.Cut(preference, "=")
-			if !strings.EqualFold(strings.TrimSpace(name), "wait") {
-				continue
+			if name, value, _ := strings.Cut(preference, "="); strings.EqualFold(strings.TrimSpace(name), "wait") {
+				wait, err = waitSeconds(strings.Trim(strings.TrimSpace(value), `"`))
+				return wait, err == nil, err
 			}
-			digits := strings.Trim(strings.TrimSpace(value), `"`)
-			if digits == "" || strings.Trim(digits, "0123456789") != "" {
-				return 0, false, badField(wire.HeaderPrefer, "must ask to wait a whole number of seconds")
-			}
-			seconds, err := strconv.ParseInt(digits, 10, 32)
-			if longest := int64(lockcore.MaxWait / time.Second); err != nil || seconds > longest {
-				seconds = longest
-			}
-			return time.Duration(seconds) * time.Second, true, nil
 		}
 	}
 	return 0, false, nil
+}
+
+func waitSeconds(digits string) (time.Duration, error) {
+	if digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return 0, badField(wire.HeaderPrefer, "must ask to wait a whole number of seconds")
+	}
+	seconds, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil { // too many digits for a longer wait than all
+		return lockcore.MaxWait, nil //nolint:nilerr // it is cut like any that is too long
+	}
+	return min(time.Duration(seconds)*time.Second, lockcore.MaxWait), nil
 }
 
 // query reads the query's parameters, each at most once and none but those named:

@@ -28,6 +28,50 @@ func TestAcquireSeveral(t *testing.T) {
 	want(t, "body", strings.TrimSpace(a.body), `{"kind":"bundle","lease_id":"`+leaseID+`","resources":[{"resource":"a","fencing_token":34},{"resource":"b","fencing_token":7}],"ttl_ms":1000,"validity_ms":1000,"waited_ms":0,"max_hold_remaining_ms":null,"holder":"","metadata":null}`)
 }
 
+// TestRealSlots: as many leases as slots, each a lease of a resource of its own.
+func TestRealSlots(t *testing.T) {
+	s := newRealService(t)
+	seen := map[int]wire.Lease{}
+	for range 2 {
+		a := s.call("POST", "/locks", `{"resource":"jobs","slots":2,"holder":"w1"}`).wants(http.StatusCreated)
+		lease := decode[wire.Lease](a)
+		if lease.Resource != lockcore.SlotName("jobs", lease.Slot) || a.header.Get("Fencing-Token") != fmt.Sprint(lease.FencingToken) {
+			t.Errorf("lease %+v", lease)
+		}
+		seen[lease.Slot] = lease
+	}
+	if len(seen) != 2 || seen[1].LeaseID == "" || seen[2].LeaseID == "" {
+		t.Fatalf("slots %+v", seen)
+	}
+	held := s.call("POST", "/locks", `{"resource":"jobs","slots":2}`).wants(http.StatusConflict).problem("lock-held")
+	if slot, n := lockcore.SlotOf(held.Resource); slot != "jobs" || n == 0 || held.HeldDetails == nil || held.Holder != "w1" {
+		t.Errorf("refusal %+v", held)
+	}
+	s.call("DELETE", "/leases/"+seen[2].LeaseID, "").wants(http.StatusNoContent)
+	again := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"jobs","slots":2}`, "Idempotency-Key: k").wants(http.StatusCreated))
+	if again.Slot != 2 || again.FencingToken <= seen[2].FencingToken {
+		t.Errorf("lease %+v after %+v", again, seen[2])
+	}
+	retry := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"jobs","slots":2}`, "Idempotency-Key: k").wants(http.StatusOK))
+	if retry.LeaseID != again.LeaseID || retry.Slot != 2 {
+		t.Errorf("the retry got %+v", retry)
+	}
+	extended := decode[wire.Lease](s.call("POST", "/leases/"+again.LeaseID+"/extend", "").wants(http.StatusOK))
+	if extended.Slot != 2 || extended.Resource != again.Resource {
+		t.Errorf("extended %+v", extended)
+	}
+	locks := decode[wire.LockPage](s.call("GET", "/locks?prefix=jobs", "").wants(http.StatusOK)).Locks
+	if len(locks) != 2 {
+		t.Errorf("locks %+v", locks)
+	}
+	s.call("DELETE", "/locks/jobs%23slot2", "").wants(http.StatusNoContent)
+	for _, body := range []string{`{"resource":"jobs","slots":0}`, `{"resource":"jobs","slots":33}`, `{"resource":"jobs","slots":-1}`, `{"resources":["a","b"],"slots":2}`} {
+		if p := s.call("POST", "/locks", body).wants(http.StatusBadRequest).problem("invalid-request"); p.Field != "slots" {
+			t.Errorf("%s: %+v", body, p)
+		}
+	}
+}
+
 // TestRealSeveral: all or none, and one lease id for all of it.
 func TestRealSeveral(t *testing.T) {
 	s := newRealService(t)

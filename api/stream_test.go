@@ -82,11 +82,15 @@ func listen(t *testing.T, s *service, path string, header ...string) *listener {
 	return l
 }
 
+// comparedEvents is how many events of a stream are compared with openapi.yaml.
+const comparedEvents = 100
+
 func (l *listener) read(schema *openapi3.Schema) {
 	defer close(l.all)
 	defer func() { _ = l.resp.Body.Close() }()
 	lines := testenv.Lines(l.resp.Body)
 	var e told
+	compared := 0
 	for lines.Scan() {
 		l.text.WriteString(lines.Text() + "\n")
 		name, value, _ := strings.Cut(lines.Text(), ": ")
@@ -100,7 +104,9 @@ func (l *listener) read(schema *openapi3.Schema) {
 			if err := json.Unmarshal([]byte(value), &body); err != nil {
 				l.t.Errorf("data %s: %v", value, err)
 			}
-			if err := schema.VisitJSON(body, openapi3.EnableJSONSchema2020()); err != nil {
+			if compared++; compared > comparedEvents {
+				// thousands more like these
+			} else if err := schema.VisitJSON(body, openapi3.EnableJSONSchema2020()); err != nil {
 				l.t.Errorf("data %s breaks openapi.yaml: %v", value, err)
 			}
 			_ = json.Unmarshal([]byte(value), &e.Event)

@@ -131,50 +131,8 @@ func findPython(t *testing.T) string {
 	return testenv.PythonWith(t, map[string]string{"psycopg": "python3-psycopg"})
 }
 
-// nodePgPackages hold pg and what it needs, without Debian's own node.
-var nodePgPackages = []string{
-	"node-pg", "node-split2", "node-readable-stream", "node-inherits", "node-string-decoder", "node-util-deprecate", "node-safe-buffer", "node-xtend",
-}
-
-// findNodePg finds a folder in which node finds pg, and unpacks Debian's
-// packages into one of the test's own if it may.
+// findNodePg finds a folder in which node finds pg.
 func findNodePg(t *testing.T) string {
 	t.Helper()
-	if _, err := exec.LookPath("node"); err != nil {
-		t.Skip("NOT RUN: node is not on this machine")
-	}
-	works := func(folder string) bool {
-		cmd := exec.Command("node", "-e", "require('pg')")
-		cmd.Env = append(os.Environ(), "NODE_PATH="+folder)
-		return cmd.Run() == nil
-	}
-	for _, folder := range []string{os.Getenv("NODE_PATH"), "/usr/share/nodejs"} {
-		if works(folder) {
-			return folder
-		}
-	}
-	dir := t.TempDir()
-	get := exec.Command("apt-get", append([]string{"download"}, nodePgPackages...)...)
-	get.Dir = dir
-	if err := get.Run(); err != nil {
-		_ = apt("update")
-		get = exec.Command("apt-get", append([]string{"download"}, nodePgPackages...)...)
-		get.Dir = dir
-		_ = get.Run()
-	}
-	packages, _ := filepath.Glob(filepath.Join(dir, "*.deb"))
-	for _, pkg := range packages {
-		_ = exec.Command("dpkg", "-x", pkg, filepath.Join(dir, "root")).Run()
-	}
-	folder := filepath.Join(dir, "root", "usr", "share", "nodejs")
-	if !works(folder) {
-		t.Skip("NOT RUN: node cannot load pg here, and Debian's packages of it could not be unpacked (elsewhere: npm install pg)")
-	}
-	return folder
-}
-
-func apt(args ...string) error {
-	cmd := exec.Command("apt-get", args...)
-	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-	return cmd.Run()
+	return testenv.NodeModules(t, map[string]string{"pg": "node-pg"})
 }

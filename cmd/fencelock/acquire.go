@@ -23,12 +23,13 @@ const releaseLimit = 5 * time.Second
 // waitingNotice is how long a wait may last before a message says what for.
 const waitingNotice = time.Second
 
-// lockFlags are what acquire and run have in common.
+// lockFlags are what acquire, run and elect have in common.
 type lockFlags struct {
 	*connection
 
 	ttl, wait, patience time.Duration
 	atLeast, maxHold    time.Duration
+	slots               int
 	noWait, quiet       bool
 	waits               bool // for at most wait
 	conflict            int
@@ -37,21 +38,30 @@ type lockFlags struct {
 	outer string
 }
 
+// add adds the flags of a command that takes a lock once.
 func (f *lockFlags) add(cmd *cobra.Command) {
-	f.connection = connect(cmd)
+	f.addLease(cmd)
 	flags := cmd.Flags()
-	flags.DurationVar(&f.ttl, "ttl", 0, "the lease's time to live, such as 30s (default: the server's)")
 	flags.DurationVar(&f.atLeast, "at-least", 0, "keep the lock taken for this long from the start, at most the TTL, also after the release")
-	flags.DurationVar(&f.maxHold, "max-hold", 0, "how long extensions may keep the lease, at least the TTL (default: the server's FENCELOCK_MAX_HOLD)")
 	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait in the queue for at most this long (default: without end)")
 	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait in the queue")
 	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitFailed, "exit code if the lock is held; with -n and 0, nothing is printed then")
+	noFiles(cmd, "at-least", "wait", "conflict-exit-code")
+}
+
+// addLease adds the flags of every command that takes a lock.
+func (f *lockFlags) addLease(cmd *cobra.Command) {
+	f.connection = connect(cmd)
+	flags := cmd.Flags()
+	flags.DurationVar(&f.ttl, "ttl", 0, "the lease's time to live, such as 30s (default: the server's)")
+	flags.IntVar(&f.slots, "slots", 0, "take one of so many slots of the resource, 1 to 32, each with a name and a token of its own")
+	flags.DurationVar(&f.maxHold, "max-hold", 0, "how long extensions may keep the lease, at least the TTL (default: the server's FENCELOCK_MAX_HOLD)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing about the lock and the service; the exit code says what happened")
 	flags.DurationVar(&f.patience, "patience", 15*time.Second, "how long to repeat a request while no server answers, or none has a quorum")
 	flags.StringVar(&f.holder, "holder", "", "label of the lease, which every reader sees (default host:pid)")
 	flags.StringVar(&f.metadata, "metadata", "", "JSON value, which every reader sees")
 	cmd.ValidArgsFunction = f.resourceCompletion
-	noFiles(cmd, "ttl", "at-least", "max-hold", "wait", "conflict-exit-code", "patience", "holder", "metadata")
+	noFiles(cmd, "ttl", "slots", "max-hold", "patience", "holder", "metadata")
 }
 
 func (f *lockFlags) check(cmd *cobra.Command) error {
@@ -63,6 +73,8 @@ func (f *lockFlags) check(cmd *cobra.Command) error {
 		return usageError{errors.New("--wait and --patience must not be negative")}
 	case f.conflict < 0 || f.conflict > 255:
 		return usageError{fmt.Errorf("-E %d: must be an exit code from 0 to 255", f.conflict)}
+	case cmd.Flags().Changed("slots") && f.slots < 1:
+		return usageError{fmt.Errorf("--slots %d: must be a number from 1 on", f.slots)}
 	case f.metadata != "" && !json.Valid([]byte(f.metadata)):
 		return usageError{errors.New(`--metadata: must be JSON, such as '{"job":7}'`)}
 	}
@@ -78,7 +90,7 @@ func (f *lockFlags) options() []client.AcquireOption {
 	}
 	opts := []client.AcquireOption{
 		client.TTL(f.ttl), client.MinHold(f.atLeast), client.MaxHold(f.maxHold),
-		client.Holder(holder), client.Metadata(json.RawMessage(f.metadata)),
+		client.Slots(f.slots), client.Holder(holder), client.Metadata(json.RawMessage(f.metadata)),
 	}
 	if f.waits {
 		opts = append(opts, client.Wait(f.wait))
@@ -117,7 +129,7 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resources []st
 		_ = locks.Close(closing) // which releases what the request was granted as it ended
 		return nil, interrupted(signals)
 	case err != nil:
-		return nil, f.hush(f.notAcquired(err))
+		return nil, f.notAcquired(err)
 	}
 	return lease, nil
 }
@@ -134,12 +146,14 @@ func interrupted(signals <-chan os.Signal) error {
 	return codeError{code: exitFailed}
 }
 
-// hush leaves of an error only the exit code, if --quiet says so.
+// hush leaves of an error only the exit code, if --quiet says so and it is about the lock
+// or the service.
 func (f *lockFlags) hush(err error) error {
-	if _, wrong := errors.AsType[usageError](err); err == nil || wrong || !f.quiet {
-		return err
+	_, wrong := errors.AsType[usageError](err)
+	if code := exitCode(err); err != nil && !wrong && f.quiet && code != exitNotRunnable && code != exitNotFound {
+		return codeError{code: code}
 	}
-	return codeError{code: exitCode(err)}
+	return err
 }
 
 // notAcquired is the end of a command that did not get its lock.

@@ -240,8 +240,9 @@ func TestRollingRestartKeepsTheQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := startFleet(t)
-			by := f.callers(reach(f), client.WithPoll(2*time.Second))
-			wantInOrder(t, func() int { return f.rollingRestart(by, 0) })
+			url := reach(f)
+			by := f.callers(url, client.WithPoll(2*time.Second))
+			wantInOrder(t, func() int { return f.rollingRestart(by, url, 0) })
 		})
 	}
 }
@@ -258,7 +259,7 @@ func TestSoakRollingRestarts(t *testing.T) {
 			f := startFleet(t)
 			url := reach(f)
 			by := f.callers(url)
-			wantInOrder(t, func() int { return f.rollingRestart(by, 70*time.Second) })
+			wantInOrder(t, func() int { return f.rollingRestart(by, url, 70*time.Second) })
 			by = f.callers(url, client.WithPoll(5*time.Second))
 			wantInOrder(t, func() int { return f.frozenRestart(by) })
 		})
@@ -267,19 +268,45 @@ func TestSoakRollingRestarts(t *testing.T) {
 
 const callers = 30
 
-// rollingRestart restarts both servers in order, while the lock is passed on.
-func (f *fleet) rollingRestart(by *someClients, waited time.Duration) (inverted int) {
+// rollingRestart restarts both servers in order, while the lock is passed on: the second
+// when the balancer uses the first again.
+func (f *fleet) rollingRestart(by *someClients, url string, waited time.Duration) (inverted int) {
 	f.t.Helper()
 	release := f.hold(by.clients[0])
 	waiting := f.queueUp(by.clients)
 	<-time.After(waited)
 	release()
 	f.restart(0)
-	if waited > 0 {
-		<-time.After(11 * time.Second) // by default nginx leaves a server out for ten
-	}
+	f.awaitUse(0, url)
 	f.restart(1)
 	return waiting.granted(f.t)
+}
+
+// awaitUse waits until a server answers what is sent to the URL of a balancer.
+func (f *fleet) awaitUse(i int, url string) {
+	f.t.Helper()
+	own, _, several := strings.Cut(url, ",")
+	if several {
+		return // clients find it themselves
+	}
+	name := answeredBy(f.t, "http://"+f.address(i))
+	testenv.Eventually(f.t, 30*time.Second, func() error {
+		if by := answeredBy(f.t, own); by != name {
+			return fmt.Errorf("%q answers, and not %q", by, name)
+		}
+		return nil
+	})
+}
+
+// answeredBy is the name of the server that answers at a URL; "" if none does.
+func answeredBy(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url + "/healthz") //nolint:noctx // a test
+	if err != nil {
+		return ""
+	}
+	_ = resp.Body.Close()
+	return resp.Header.Get(wire.HeaderServer)
 }
 
 // frozenRestart replaces both servers, which freeze first, and frees the lock then.

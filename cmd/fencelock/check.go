@@ -32,7 +32,7 @@ It changes nothing anywhere, and may run while servers run.
 It looks at: the variables, misspelt ones too; the Redis nodes (do they answer, may they
 vote, memory policy and limit, persistence, rights of the user, clocks, round trips, two
 addresses of one server); Postgres (version, encoding, role and its rights, the schema
-fencing, settings that forget commits); the access file and key files; the dates of
+fencing, settings that forget commits); etcd (version, members, TLS, what is below the prefix); the access file and key files; the dates of
 certificates; the permissions of files with secrets.
 
 Exit codes: 0 if it finds nothing, 1 if something is wrong, 3 if something is risky and

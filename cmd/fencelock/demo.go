@@ -17,15 +17,13 @@ import (
 
 // The bounds of --ttl. Below, a busy machine could not stop a worker in time.
 const (
-	demoMinTTL   = 500 * time.Millisecond
-	demoMaxTTL   = time.Minute
-	demoQuickTTL = 800 * time.Millisecond
+	demoMinTTL = 500 * time.Millisecond
+	demoMaxTTL = time.Minute
 )
 
 type demoFlags struct {
 	html, redis, databaseURL string
 	ttl                      time.Duration
-	quick                    bool
 }
 
 func demoCommand() *cobra.Command {
@@ -54,9 +52,6 @@ Exits with 0 only if round one lost an update and round two prevented it.`,
 			"  fencelock demo --redis r1:6379,r2:6379,r3:6379 --database-url postgres://user@host/database",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if flags.quick && !cmd.Flags().Changed("ttl") {
-				flags.ttl = demoQuickTTL
-			}
 			return runDemo(cmd.Context(), flags, cmd.OutOrStdout())
 		},
 	}
@@ -64,7 +59,6 @@ Exits with 0 only if round one lost an update and round two prevented it.`,
 	cmd.Flags().StringVar(&flags.redis, "redis", "", "Redis nodes, as in FENCELOCK_REDIS_ADDRS (default: one embedded node)")
 	cmd.Flags().StringVar(&flags.databaseURL, "database-url", "", "Postgres for the guarded record, as in FENCELOCK_DATABASE_URL (default: a file)")
 	cmd.Flags().DurationVar(&flags.ttl, "ttl", 2*time.Second, "the workers' leases, from 500ms to 1m")
-	cmd.Flags().BoolVar(&flags.quick, "quick", false, "with leases of 800ms")
 	return cmd
 }
 

@@ -131,7 +131,7 @@ func TestDemoEmbedded(t *testing.T) {
 	if err := os.WriteFile(page, []byte(strings.Repeat("an older, longer page ", 10_000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := startDemo(t, "--quick", "--html", page)
+	d := startDemo(t, "--ttl", "800ms", "--html", page)
 	if code := d.exit(); code != 0 {
 		t.Fatalf("exit code %d:\n%s", code, d.output.String())
 	}
@@ -165,7 +165,7 @@ func TestDemoOnRedisAndPostgres(t *testing.T) {
 		{"postgres", postgres, "one embedded node, guarded records in Postgres"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := startDemo(t, append(c.args, "--quick")...)
+			d := startDemo(t, append(c.args, "--ttl", "800ms")...)
 			if code := d.exit(); code != 0 {
 				t.Fatalf("exit code %d:\n%s", code, d.output.String())
 			}
@@ -205,7 +205,7 @@ func TestDemoInterrupted(t *testing.T) {
 // TestDemoThatGoesWrong kills the stopped worker: no story, no 0.
 func TestDemoThatGoesWrong(t *testing.T) {
 	t.Parallel()
-	d := startDemo(t, "--quick")
+	d := startDemo(t, "--ttl", "800ms")
 	d.until("A  is stopped")
 	_, id, _ := strings.Cut(d.output.String(), "A  starts as process ")
 	id, _, _ = strings.Cut(id, "\n")
@@ -225,7 +225,7 @@ func TestDemoThatGoesWrong(t *testing.T) {
 func TestDemoWhoseReaderIsGone(t *testing.T) {
 	t.Parallel()
 	d := &demoRun{t: t, tmp: t.TempDir()}
-	d.cmd = command(t, []string{"TMPDIR=" + d.tmp}, "demo", "--quick")
+	d.cmd = command(t, []string{"TMPDIR=" + d.tmp}, "demo", "--ttl", "800ms")
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -51,6 +52,14 @@ func TestComposeFile(t *testing.T) {
 	for name, s := range onPostgres {
 		services[name+", alone"] = s
 	}
+	onEtcd := composeServices(t, "deploy/compose-etcd.yml")
+	if len(onEtcd) != 4 {
+		t.Errorf("%d services on etcd", len(onEtcd))
+	}
+	for name, s := range onEtcd {
+		services[name+", on etcd"] = s
+	}
+	maps.Copy(standIns, composeServices(t, "deploy/compose/stand-ins-etcd.yaml"))
 	for name, s := range services {
 		if s.Build == nil && !pinned.MatchString(s.Image) {
 			t.Errorf("%s: the image %q has no version and digest", name, s.Image)
@@ -58,7 +67,7 @@ func TestComposeFile(t *testing.T) {
 		if !s.ReadOnly || len(s.CapDrop) != 1 || s.CapDrop[0] != "ALL" || len(s.SecurityOpt) != 1 || s.MemLimit == "" {
 			t.Errorf("%s may do more than it needs: %+v", name, s)
 		}
-		if _, ok := standIns[strings.TrimSuffix(name, ", alone")]; !ok && name != "grafana" {
+		if _, ok := standIns[strings.Split(name, ", ")[0]]; !ok && name != "grafana" {
 			t.Errorf("%s has no stand-in", name)
 		}
 		for _, port := range s.Ports {
@@ -78,7 +87,7 @@ func TestComposeFile(t *testing.T) {
 			}
 		}
 	}
-	if len(services) != 9+len(onPostgres) {
+	if len(services) != 9+len(onPostgres)+len(onEtcd) {
 		t.Errorf("%d services", len(services))
 	}
 	docker, err := os.ReadFile("../../Dockerfile")

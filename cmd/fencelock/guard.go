@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -16,17 +17,18 @@ import (
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
+	"github.com/fencelock/fencelock/storage/mysqlguard"
 	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
 // guardTimeout bounds the tools that change a database, waiting for others included.
 const guardTimeout = time.Minute
 
-// newGuardCommand has the tools for the guard in an application's own Postgres.
+// newGuardCommand has the tools for the guard in an application's own Postgres or MariaDB.
 func newGuardCommand() *cobra.Command {
 	guard := &cobra.Command{
 		Use:   "guard",
-		Short: "Put the guard into your own Postgres: tables that refuse stale writers",
+		Short: "Put the guard into your own Postgres or MariaDB: tables that refuse stale writers",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -48,23 +50,36 @@ Then, in SQL:
 	}
 	url := guardURLFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := onGuardDatabase(cmd.Context(), *url, pgguard.Install); err != nil {
+		example := "SELECT fencing.protect('accounts', $$'accounts/' || id$$);"
+		err := onGuardDatabase(cmd.Context(), *url, func(ctx context.Context, url string) error {
+			if mysqlguard.IsURL(url) {
+				example = `CALL fencing_protect('accounts', "CONCAT('accounts/', id)", 'strict');`
+				return mysqlguard.Install(ctx, url)
+			}
+			return pgguard.Install(ctx, url)
+		})
+		if err != nil {
 			return err
 		}
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), "The guard is installed. Protect a table with: SELECT fencing.protect('accounts', $$'accounts/' || id$$);")
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), "The guard is installed. Protect a table with: "+example)
 		return err
 	}
 	return cmd
 }
 
 func guardSQLCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "sql",
-		Short:   "Print what install does as plain SQL, for people who run their own migrations",
-		Example: "  fencelock guard sql | psql -v ON_ERROR_STOP=1 shop",
-		Args:    noArgs,
+	var mariadb bool
+	cmd := &cobra.Command{
+		Use:   "sql",
+		Short: "Print what install does as plain SQL, for people who run their own migrations",
+		Example: `  fencelock guard sql | psql -v ON_ERROR_STOP=1 shop
+  fencelock guard sql --mariadb | mariadb shop`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			script, err := pgguard.SQL()
+			script, err := mysqlguard.SQL(), error(nil)
+			if !mariadb {
+				script, err = pgguard.SQL()
+			}
 			if err != nil {
 				return err
 			}
@@ -72,6 +87,8 @@ func guardSQLCommand() *cobra.Command {
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&mariadb, "mariadb", false, "for MariaDB and its client, not for Postgres")
+	return cmd
 }
 
 func guardStatusCommand() *cobra.Command {
@@ -91,6 +108,9 @@ Exits with 1 if something is missing from the protection of a table.`,
 	outputFlag(cmd, &output)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return onGuardDatabase(cmd.Context(), *url, func(ctx context.Context, url string) error {
+			if mysqlguard.IsURL(url) {
+				return mariaStatus(ctx, cmd.OutOrStdout(), url, output)
+			}
 			status, err := pgguard.ReadStatus(ctx, url)
 			if err != nil {
 				return fmt.Errorf("read fencing.status: %w", err)
@@ -142,7 +162,12 @@ A holder of an old token can write again afterwards.`,
 		if !yes {
 			return usageError{errors.New("uninstall removes all marks and guarded records: add --yes to do it")}
 		}
-		return onGuardDatabase(cmd.Context(), *url, pgguard.Uninstall)
+		return onGuardDatabase(cmd.Context(), *url, func(ctx context.Context, url string) error {
+			if mysqlguard.IsURL(url) {
+				return mysqlguard.Uninstall(ctx, url)
+			}
+			return pgguard.Uninstall(ctx, url)
+		})
 	}
 	return cmd
 }
@@ -171,6 +196,9 @@ the fence_proof of leases with. Run it again when the file has changed. Then, in
 			return usageError{err}
 		}
 		return onGuardDatabase(cmd.Context(), *url, func(ctx context.Context, url string) error {
+			if mysqlguard.IsURL(url) {
+				return usageError{errors.New("the guard in MariaDB verifies no proofs: name a Postgres")}
+			}
 			return pgguard.SetProofKeys(ctx, url, keys)
 		})
 	}
@@ -179,7 +207,7 @@ the fence_proof of leases with. Run it again when the file has changed. Then, in
 
 func guardURLFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().String("database-url", "",
-		"Postgres URL; a URL on the command line shows in the list of processes, so prefer FENCELOCK_DATABASE_URL or FENCELOCK_DATABASE_URL_FILE for one with a password")
+		"postgres:// or mysql:// URL; a URL on the command line shows in the list of processes, so prefer FENCELOCK_DATABASE_URL or FENCELOCK_DATABASE_URL_FILE for one with a password")
 }
 
 func onGuardDatabase(ctx context.Context, url string, do func(context.Context, string) error) error {
@@ -190,6 +218,9 @@ func onGuardDatabase(ctx context.Context, url string, do func(context.Context, s
 	ctx, cancel := context.WithTimeout(ctx, guardTimeout)
 	defer cancel()
 	err = do(ctx, url)
+	if failed, ok := errors.AsType[*net.OpError](err); ok && mysqlguard.IsURL(url) {
+		return plainError{text: "the database " + cause.InWords(failed) + " (--database-url, FENCELOCK_DATABASE_URL)", cause: err}
+	}
 	if failed, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return plainError{text: "the database " + cause.OfPostgres(failed) + " (--database-url, FENCELOCK_DATABASE_URL)", cause: err}
 	}

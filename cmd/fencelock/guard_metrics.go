@@ -5,21 +5,24 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/fencelock/fencelock/storage/pgguard"
 )
 
 // refusalTimeout bounds reading the guard's count for one scrape.
 const refusalTimeout = time.Second
 
+// countingGuard is a guard that knows what it has refused in the application's own tables.
+type countingGuard interface {
+	Refused(ctx context.Context) (int64, error)
+}
+
 // guardRefusals adds what the guard has refused in the application's own tables to
-// the metric of the guarded records. While Postgres does not answer, it adds nothing.
+// the metric of the guarded records. While the database does not answer, it adds nothing.
 type guardRefusals struct {
-	guard *pgguard.Guard
+	guard countingGuard
 	desc  *prometheus.Desc
 }
 
-func newGuardRefusals(guard *pgguard.Guard) *guardRefusals {
+func newGuardRefusals(guard countingGuard) *guardRefusals {
 	return &guardRefusals{guard: guard, desc: prometheus.NewDesc("fencelock_stale_writes_refused_total",
 		"Guarded writes and claims that were refused because a larger token had been seen.", nil, prometheus.Labels{"operation": "table"})}
 }

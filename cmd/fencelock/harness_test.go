@@ -40,8 +40,13 @@ var program = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// TestMain lets more tests run at once than elsewhere: they wait for servers.
+// TestMain lets more tests run at once than elsewhere: they wait for servers. It is also
+// the main of a candidate.
 func TestMain(m *testing.M) {
+	if os.Getenv(candidateServers) != "" {
+		candidate()
+		return
+	}
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)

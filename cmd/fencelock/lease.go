@@ -62,7 +62,7 @@ unavailable, 77 if access is denied, 2 for wrong usage.`,
 func (f *lockFlags) print(cmd *cobra.Command, resources []string, export bool) error {
 	lease, err := f.obtain(cmd.Context(), cmd.ErrOrStderr(), resources)
 	if err != nil {
-		return err
+		return f.hush(err)
 	}
 	if export {
 		_, err = io.WriteString(cmd.OutOrStdout(), exports(lease))

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -15,6 +17,7 @@ import (
 
 func getCommand() *cobra.Command {
 	var output string
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "get RESOURCE",
 		Short: "Show one lock: its holder, its token, and the queue for it",
@@ -24,19 +27,26 @@ is no failure.
 Without a quorum, or without the right to read, it is unknown whether the lock is held:
 stdout stays empty, and stderr says why and what to do.
 
+--watch prints a line now and after each change of the holder, until Ctrl-C: with
+-o json as get -o json prints it, or {"state":"unknown","reason":…}.
+
 Exit codes: 0 for a lock that is held or free; 69 if its state is unknown because no
 server answers, or because there is no quorum; 77 if it is unknown because the caller
 may not read it; 2 for wrong usage.`,
-		Example: "  fencelock get orders/42\n  fencelock get orders/42 -o json | jq .held",
+		Example: "  fencelock get orders/42\n  fencelock get orders/42 -o json | jq .held\n  fencelock get scheduler --watch     # who leads",
 		Args:    exactArgs(1, "RESOURCE"),
 	}
 	server := connect(cmd)
 	outputFlag(cmd, &output)
+	cmd.Flags().BoolVar(&watch, "watch", false, "follow the changes until interrupted")
 	cmd.ValidArgsFunction = server.resourceCompletion
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		locks, err := server.client(client.WithPatience(time.Second))
 		if err != nil {
 			return err
+		}
+		if watch {
+			return followLock(cmd.Context(), locks, args[0], changes{cmd.OutOrStdout(), output == "json"})
 		}
 		lock, err := locks.Inspect(cmd.Context(), args[0])
 		if err != nil {
@@ -48,6 +58,44 @@ may not read it; 2 for wrong usage.`,
 		return printLock(cmd.OutOrStdout(), lock)
 	}
 	return cmd
+}
+
+// changes is where the changes of a lock are printed, a line each.
+type changes struct {
+	out  io.Writer
+	json bool
+}
+
+func followLock(ctx context.Context, locks *client.Client, resource string, to changes) error {
+	for lock, err := range locks.Watch(ctx, resource) {
+		if err != nil {
+			err = unknown("whether "+resource+" is held", err)
+		}
+		if err != nil && !errors.Is(err, client.ErrUnavailable) {
+			return err
+		}
+		if err := to.print(lock, err); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// print prints a change; unknown says why the state is not known, nil if it is.
+func (c changes) print(lock wire.Lock, unknown error) error {
+	if c.json {
+		return printLine(c.out, lock, unknown)
+	}
+	text := lock.Resource + " is free"
+	switch {
+	case unknown != nil:
+		text = unknown.Error()
+	case lock.Held:
+		since := time.Now().Add(-time.Duration(*lock.HeldMS) * time.Millisecond)
+		text = fmt.Sprintf("%s is held by %s under token %d since %s", lock.Resource, holderOf(lock), lock.FencingToken, since.Format(time.RFC3339))
+	}
+	_, err := fmt.Fprintf(c.out, "%s  %s\n", time.Now().Format(time.RFC3339), screen.Visible(text))
+	return err
 }
 
 func printLock(w io.Writer, lock wire.Lock) error {

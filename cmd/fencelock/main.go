@@ -58,7 +58,7 @@ func rootCommand() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(runCommand(), watchdogCommand(), acquireCommand(), extendCommand(), releaseCommand(), listCommand(), getCommand(), breakCommand())
+	root.AddCommand(runCommand(), electCommand(), watchdogCommand(), acquireCommand(), extendCommand(), releaseCommand(), listCommand(), getCommand(), breakCommand())
 	root.AddCommand(newGuardCommand(), serveCommand(), bootstrapCommand(), healthcheckCommand(), checkCommand(), nodesCommand(), versionCommand(), demoCommand(), demoWorkerCommand(), tokenCommand(), secretCommand())
 	return root
 }

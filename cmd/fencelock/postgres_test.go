@@ -96,6 +96,29 @@ func TestPostgresThatCannotBeUsed(t *testing.T) {
 	}
 }
 
+// A store that is too old is refused at the start and by fencelock check, and nothing is
+// changed. Where the server is not old, a function of its catalog says that it is.
+func TestPostgresThatIsTooOld(t *testing.T) {
+	t.Parallel()
+	pg := testenv.StartPostgres(t)
+	if sqlValue[int](t, pg.URL(), `SELECT current_setting('server_version_num')::int`) >= 150000 {
+		sqlOn(t, pg.URL(), `ALTER FUNCTION pg_catalog.current_setting(text) RENAME TO real_setting`,
+			`CREATE FUNCTION pg_catalog.current_setting(text) RETURNS text STABLE STRICT LANGUAGE sql AS $$
+				SELECT CASE $1 WHEN 'server_version_num' THEN '140012' WHEN 'server_version' THEN '14.12' ELSE real_setting($1) END $$`)
+	}
+	version := sqlValue[string](t, pg.URL(), `SELECT current_setting('server_version')`)
+	env := []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_STORE=" + pg.URL()}
+	for _, command := range []string{"serve", "check"} {
+		code, said := outcome(t, env, command)
+		if code == 0 || !strings.Contains(said, "FENCELOCK_STORE") || !strings.Contains(said, "needs PostgreSQL 15 or newer, this is "+version) {
+			t.Errorf("fencelock %s: exit code %d:\n%s", command, code, said)
+		}
+	}
+	if sqlValue[bool](t, pg.URL(), `SELECT to_regnamespace('fencelock') IS NOT NULL`) {
+		t.Error("a schema was made")
+	}
+}
+
 func databaseOf(t *testing.T, text string) string {
 	t.Helper()
 	u, err := url.Parse(text)

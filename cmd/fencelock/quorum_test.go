@@ -103,7 +103,7 @@ func TestRedisWithoutPostgres(t *testing.T) {
 func TestSeveralSets(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 2)
-	p := start(t, redisAddrs(nodes[:1])+";"+nodes[1].URL(), "FENCELOCK_BOOTSTRAP=new")
+	p := start(t, redisAddrs(nodes[:1])+";"+nodes[1].URL(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=3s")
 	for i := range 20 {
 		p.acquire(`{"resource":"r` + strconv.Itoa(i) + `"}`)
 	}

@@ -57,6 +57,9 @@ and with several resources, in place of the first three,
 A run of the same resources inside it works under the same lease, which the outer run
 releases. A run of only some of them, or of more, would wait for itself: exit code 2.
 
+--slots 3 is a semaphore: it takes one of three slots, in the order of arrival. The
+resource is then the slot's name, such as jobs#slot2, with tokens of its own.
+
 -n skips the run while the lock is held. For a cron job on several hosts that is not
 enough: a host whose clock is late finds the lock free after a short run of another.
 --at-least keeps the lock taken for longer than the clocks differ.
@@ -74,6 +77,7 @@ if the command cannot be run or does not exist.`,
 		Example: `  fencelock run backups/nightly -- pg_dump -f shop.sql shop
   fencelock run -n -E 0 --at-least 30s cron/report -- ./report.sh   # once a tick on all hosts, and quiet
   fencelock run accounts/1 accounts/2 -- ./transfer.sh              # reads $FENCING_TOKENS
+  fencelock run --slots 3 jobs -- ./job.sh                          # three at a time, on all hosts
   fencelock run --wait 30s --ttl 15s deploy/web -- sh -c 'deploy --fencing-token "$FENCING_TOKEN"'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash < 1 || dash == len(args) {
@@ -83,23 +87,31 @@ if the command cannot be run or does not exist.`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().DurationVar(&f.grace, "grace", 0, "time between SIGTERM and SIGKILL (default a fifth of the TTL)")
-	noFiles(cmd, "grace")
+	f.addGrace(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		err := f.check(cmd)
-		if err == nil && f.grace < 0 {
-			err = usageError{errors.New("--grace must not be negative")}
-		}
-		if err == nil && f.ttl > 0 {
-			_, err = f.timing(f.ttl)
-		}
-		if err != nil {
+		if err := f.check(cmd); err != nil {
 			return err
 		}
 		dash := cmd.ArgsLenAtDash()
 		return f.run(cmd.Context(), cmd.ErrOrStderr(), args[:dash], args[dash:])
 	}
 	return cmd
+}
+
+func (f *runFlags) addGrace(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&f.grace, "grace", 0, "time between SIGTERM and SIGKILL (default a fifth of the TTL)")
+	noFiles(cmd, "grace")
+}
+
+func (f *runFlags) check(cmd *cobra.Command) error {
+	err := f.lockFlags.check(cmd)
+	if err == nil && f.grace < 0 {
+		err = usageError{errors.New("--grace must not be negative")}
+	}
+	if err == nil && f.ttl > 0 {
+		_, err = f.timing(f.ttl)
+	}
+	return err
 }
 
 // timing is how the end of a lease is divided: SIGTERM comes grace and lead
@@ -120,13 +132,23 @@ func (f *runFlags) timing(ttl time.Duration) (timing, error) {
 
 // run takes the lock, or joins the lease of the run around this one, and runs the command.
 func (f *runFlags) run(ctx context.Context, stderr io.Writer, resources, argv []string) error {
-	path, err := lookUp(argv[0])
+	path, err := f.prepare(resources, argv)
 	if err != nil {
 		return err
 	}
-	if f.outer, err = outerLease(resources); err != nil {
-		return err
+	return f.hush(f.once(ctx, stderr, resources, path, argv))
+}
+
+// prepare finds the command, and the lease of the run around this one.
+func (f *runFlags) prepare(resources, argv []string) (path string, err error) {
+	if path, err = lookUp(argv[0]); err == nil {
+		f.outer, err = outerLease(resources, f.slots)
 	}
+	return path, err
+}
+
+// once runs the command under one lease.
+func (f *runFlags) once(ctx context.Context, stderr io.Writer, resources []string, path string, argv []string) error {
 	lease, err := f.obtain(ctx, stderr, resources)
 	if err != nil {
 		return err
@@ -188,7 +210,7 @@ func (r *running) run(ctx context.Context, path string, argv []string) error {
 	result := group.Run(kept.Done())
 	lost := context.Cause(kept)
 	stop()
-	return r.hush(r.outcome(ctx, result, lost))
+	return r.outcome(ctx, result, lost)
 }
 
 // deadline is when the command must be killed.
@@ -224,9 +246,12 @@ func (r *running) explain(kept context.Context) {
 	}
 }
 
+// errEnded: the command was made to end with its lease.
+var errEnded = errors.New("the lease was lost, and the command was ended")
+
 func (r *running) outcome(ctx context.Context, result supervise.Result, lost error) error {
 	if result.Ended {
-		return codeError{error: errors.New("the lease was lost, and the command was ended"), code: exitLost}
+		return codeError{error: errEnded, code: exitLost}
 	}
 	err := r.release(ctx, r.lease)
 	switch {

@@ -22,7 +22,6 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/backend"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/storage/pgguard"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -84,7 +83,7 @@ func serve(ctx context.Context, cfg config.Config, stdout io.Writer, logger, aud
 		return err
 	}
 	defer func() { err = errors.Join(err, s.backend.Close()) }()
-	if guard, ok := s.backend.Guard.(*pgguard.Guard); ok {
+	if guard, ok := s.backend.Guard.(countingGuard); ok {
 		registry.MustRegister(newGuardRefusals(guard))
 	}
 	if err := s.listen(ctx); err != nil {

@@ -127,3 +127,22 @@ func TestAcquireSeveral(t *testing.T) {
 		t.Errorf("still held: %q", left)
 	}
 }
+
+// --slots is a semaphore, and a run inside it works under its slot.
+func TestRunSlots(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	p.tool("", nil, "run", "-n", "--slots", "1", "jobs", "--", "sh", "-c", `echo "$FENCELOCK_RESOURCE"`).wants(t, "a slot", 0, "jobs#slot1", "")
+	p.acquire(`{"resource":"jobs","slots":2,"ttl_ms":60000}`)
+	p.acquire(`{"resource":"jobs","slots":2,"ttl_ms":60000}`)
+	p.tool("", nil, "run", "-n", "--slots", "2", "jobs", "--", "true").wants(t, "no slot is free", exitFailed, "", "jobs#slot")
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner := path + ` run -n --slots 3 jobs -- sh -c 'echo "$FENCELOCK_RESOURCE"'`
+	p.tool("", nil, "run", "-n", "--slots", "3", "jobs", "--", "sh", "-c", inner).wants(t, "a run inside", 0, "jobs#slot3", "")
+	p.tool("", nil, "run", "--slots", "0", "jobs", "--", "true").wants(t, "no slots", exitUsage, "", "--slots 0")
+	p.tool("", nil, "run", "--slots", "33", "jobs", "--", "true").wants(t, "too many", exitUsage, "", "--slots must be")
+	p.tool("", nil, "acquire", "--slots", "2", "a", "b").wants(t, "several", exitUsage, "", "Slots(2)")
+}

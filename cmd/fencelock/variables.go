@@ -10,6 +10,7 @@ import (
 
 	"github.com/fencelock/fencelock/client"
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
 )
 
 // The variables that fencelock run gives its command. Those of several resources are
@@ -55,9 +56,17 @@ func leaseVariables(lease *client.Lease) []string {
 }
 
 // outerLease is the lease id of the run around this one, if it has the same resources;
-// else "". A run of other resources of which it has some would wait for itself.
-func outerLease(resources []string) (string, error) {
+// else "". A run of other resources of which it has some would wait for itself. A run of a
+// slot of a resource joins one that has a slot of it, whichever that is.
+func outerLease(resources []string, slots int) (string, error) {
 	id, outer := os.Getenv(varLeaseID), outerResources()
+	if slots > 0 && len(outer) == 1 {
+		base, slot := lockcore.SlotOf(outer[0])
+		if id == "" || slot == 0 || !slices.Equal(resources, []string{base}) {
+			return "", nil
+		}
+		return id, nil
+	}
 	isOuter := func(resource string) bool { return slices.Contains(outer, resource) }
 	switch {
 	case id == "" || !slices.ContainsFunc(resources, isOuter):

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -16,7 +17,11 @@ func versionCommand() *cobra.Command {
 		Example: "  fencelock version",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "fencelock %s (%s, %s/%s)\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			details := []string{runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+			if commit := vcs("revision"); commit != "" {
+				details = append([]string{"commit " + commit + " of " + vcs("time")}, details...)
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "fencelock %s (%s)\n", version(), strings.Join(details, ", "))
 			return err
 		},
 	}
@@ -31,12 +36,24 @@ func version() string {
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v
 	}
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			return setting.Value[:min(12, len(setting.Value))]
-		}
+	if commit := vcs("revision"); commit != "" {
+		return commit[:min(12, len(commit))]
 	}
 	return "devel"
+}
+
+// vcs is what the build knows of its commit: its revision or time, or "".
+func vcs(what string) string {
+	info, _ := debug.ReadBuildInfo()
+	if info == nil {
+		return ""
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs."+what {
+			return setting.Value
+		}
+	}
+	return ""
 }
 
 // buildInfo names the version that runs.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -123,7 +122,6 @@ func TestWaiting(t *testing.T) {
 		test func(*testing.T, []*process)
 	}{
 		{"order of arrival through one server", orderOfArrival},
-		{"who does not wait never overtakes", nobodyOvertakes},
 		{"hang-ups leave the line", hangUps},
 		{"a grant that meets a closed connection goes to the next", grantToNobody},
 		{"a break wakes the next", breakWakes},
@@ -167,45 +165,6 @@ func orderOfArrival(t *testing.T, servers []*process) {
 		last = granted(t, next, last, 10*time.Second)
 	}
 	p.release(last)
-}
-
-// nobodyOvertakes tries without waiting all the time while a line is served.
-// Leases end in turn by a release, which the next one in the queue is told of, and
-// by their time, when the lock is free until somebody notices.
-func nobodyOvertakes(t *testing.T, servers []*process) {
-	t.Helper()
-	last := servers[0].acquire(`{"resource":"hot"}`)
-	const ttl = 500 * time.Millisecond // a tenth of it is what a round may take
-	var turns []<-chan turn
-	for i := range 8 {
-		turns = append(turns, servers[i%len(servers)].waitsFor(t.Context(), "hot", fmt.Sprint("w", i), time.Minute, ttl))
-		servers[0].awaitWaiting("hot", i+1, 10*time.Second)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	var pushers sync.WaitGroup
-	var tries atomic.Int32
-	for _, p := range servers {
-		pushers.Go(func() {
-			for ctx.Err() == nil {
-				resp, err := p.try(ctx, nil, "POST", "/locks", `{"resource":"hot","holder":"pusher"}`)
-				if err == nil && resp.StatusCode == http.StatusCreated {
-					t.Error("a caller that does not wait got the lease before who waits")
-				}
-				tries.Add(1)
-			}
-		})
-	}
-	for i, next := range turns {
-		if i%2 == 0 { // the first is not released by its time: it has the usual one
-			servers[i%len(servers)].ask(nil, "DELETE", "/leases/"+last.LeaseID, "") // 404 if it took longer than its time
-		}
-		last = granted(t, next, last, 10*time.Second)
-	}
-	stop()
-	pushers.Wait()
-	servers[0].ask(nil, "DELETE", "/leases/"+last.LeaseID, "")
-	servers[0].release(servers[1].acquire(`{"resource":"hot"}`)) // now it may
-	t.Logf("%d tries in vain", tries.Load())
 }
 
 func hangUps(t *testing.T, servers []*process) {

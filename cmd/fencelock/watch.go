@@ -65,7 +65,7 @@ func (w *watcher) show(unknown error) error {
 	var err error
 	switch {
 	case w.json:
-		text, err = w.line(unknown)
+		return printLine(w.out, w.known.locks, unknown)
 	case w.terminal != nil:
 		text = w.redraw(unknown)
 	default:
@@ -85,18 +85,19 @@ func (w *watcher) end() {
 	}
 }
 
-// line is a frame as one line of JSON: an array of locks, or an object that says why
-// they are unknown.
-func (w *watcher) line(unknown error) ([]byte, error) {
-	var v any = w.known.locks
+// printLine prints v as one line of JSON, or an object that says why it is unknown.
+func printLine(out io.Writer, v any, unknown error) error {
 	if unknown != nil {
 		v = map[string]string{"state": "unknown", "reason": unknown.Error()}
 	}
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return screen.JSON(b.Bytes()), err
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := out.Write(screen.JSON(b.Bytes()))
+	return err
 }
 
 // next is a frame that follows the one before.

@@ -82,6 +82,8 @@ func fieldsAsFlags(detail string) string {
 		"ttl_ms must be", "--ttl in milliseconds must be",
 		"min_hold_ms must be", "--at-least in milliseconds must be",
 		"max_hold_ms must be", "--max-hold in milliseconds must be",
+		"slots must be", "--slots must be",
+		"slots must not be", "--slots must not be",
 		"wait_ms must be", "--wait in milliseconds must be",
 	).Replace(detail)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/fencelock/fencelock/storage/boltfile"
 	"github.com/fencelock/fencelock/storage/boltguard"
 	"github.com/fencelock/fencelock/storage/boltstore"
+	"github.com/fencelock/fencelock/storage/mysqlguard"
 	"github.com/fencelock/fencelock/storage/pgguard"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
@@ -207,6 +208,13 @@ func (b *Backend) watchFile(ctx context.Context) error {
 
 func (b *Backend) openGuard(ctx context.Context) error {
 	switch {
+	case mysqlguard.IsURL(b.cfg.DatabaseURL):
+		guard, err := mysqlguard.Open(b.cfg.DatabaseURL, mysqlguard.Options{})
+		if err != nil {
+			return fmt.Errorf("FENCELOCK_DATABASE_URL: %w", err)
+		}
+		b.Guard = guard
+		b.closers = append(b.closers, guard.Close)
 	case b.cfg.DatabaseURL != "":
 		guard, err := pgguard.Open(ctx, b.cfg.DatabaseURL, pgguard.Options{})
 		if err != nil {

@@ -13,13 +13,25 @@ import (
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/cause"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/storage/etcdstore"
+	"github.com/fencelock/fencelock/storage/mysqlguard"
 	"github.com/fencelock/fencelock/storage/pgguard"
+	"github.com/fencelock/fencelock/storage/zkstore"
 )
 
-// databases looks at the locks' and the guard's Postgres.
+// databases looks at where the locks are if not in Redis, and at the guard's Postgres or
+// MariaDB.
 func (r *Report) databases(ctx context.Context, cfg config.Config, now time.Time) {
-	if cfg.Store != "" {
+	switch {
+	case strings.HasPrefix(cfg.Store, zkstore.Scheme):
+		r.zookeeper(ctx, cfg.Store)
+	case etcdstore.Is(cfg.Store):
+		r.etcd(ctx, cfg.Store)
+	case cfg.Store != "":
 		s, ok := r.postgres(ctx, "FENCELOCK_STORE", cfg.Store, now)
+		if ok && s.VersionNum < 150000 {
+			r.Add(Wrong, s.subject, "the store needs PostgreSQL 15 or newer, this is "+s.Version, "use a newer server")
+		}
 		if ok && s.StoreOwner == "" && !s.MayCreate {
 			r.Add(Wrong, s.subject, "there is no schema fencelock, and the role "+s.Role+" may not make one", "GRANT CREATE ON DATABASE to it")
 		}
@@ -28,7 +40,9 @@ func (r *Report) databases(ctx context.Context, cfg config.Config, now time.Time
 		}
 	}
 	if cfg.DatabaseURL != "" && cfg.DatabaseURL != cfg.Store {
-		if s, ok := r.postgres(ctx, "FENCELOCK_DATABASE_URL", cfg.DatabaseURL, now); ok {
+		if mysqlguard.IsURL(cfg.DatabaseURL) {
+			r.mariadb(ctx, "FENCELOCK_DATABASE_URL", cfg.DatabaseURL)
+		} else if s, ok := r.postgres(ctx, "FENCELOCK_DATABASE_URL", cfg.DatabaseURL, now); ok {
 			r.guard(s)
 		}
 	}
@@ -152,5 +166,23 @@ func (r *Report) guard(s pgState) {
 		r.Add(Wrong, s.subject, fmt.Sprintf("the schema fencing belongs to %s, and the role %s may not use it", s.Owner, s.Role), "grant it the rights that docs/reference/guard.md lists")
 	case s.Installed < wanted && !s.MemberOf:
 		r.Add(Wrong, s.subject, fmt.Sprintf("the schema fencing is of version %d, this program needs %d, and the role %s may not change it", s.Installed, wanted, s.Role), "run fencelock guard install as "+s.Owner)
+	}
+}
+
+// zookeeper looks at the ensemble and the path of the locks, and changes nothing.
+func (r *Report) zookeeper(ctx context.Context, url string) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	found, err := zkstore.Look(ctx, url)
+	if err != nil {
+		r.Add(Wrong, "FENCELOCK_STORE", err.Error(), "docs/how-to/zookeeper.md says what is needed")
+		return
+	}
+	r.lookedf("ZooKeeper %s", found.Versions)
+	if found.Servers < 3 {
+		r.Add(Risky, "FENCELOCK_STORE", fmt.Sprintf("it names %d server: while the ensemble has no majority nothing is granted", found.Servers), "name all servers of an ensemble of three or five")
+	}
+	if !found.Protected {
+		r.Add(Risky, "FENCELOCK_STORE", "it names no user: every client of the ensemble may read and change the locks", "write user:password@ before the servers; the first start protects the path with them")
 	}
 }

@@ -34,8 +34,8 @@ func (p *problems) check(c *Config) {
 		p.refuse("FENCELOCK_REDIS_ADDRS", err.Error())
 	}
 	p.store(c)
-	if c.DatabaseURL != "" && !isPostgres(c.DatabaseURL) {
-		p.refuse("FENCELOCK_DATABASE_URL", mustBePostgres)
+	if c.DatabaseURL != "" && !isPostgres(c.DatabaseURL) && !strings.HasPrefix(c.DatabaseURL, "mysql://") {
+		p.refuse("FENCELOCK_DATABASE_URL", mustBePostgres+", or mysql://user:password@host:3306/database")
 	}
 	if c.MaxWaiters < 1 || c.MaxWaiters > maxWaiters {
 		p.refuse("FENCELOCK_MAX_WAITERS", fmt.Sprintf("must be a whole number from 1 to %d", maxWaiters))
@@ -59,12 +59,22 @@ func isPostgres(text string) bool {
 	return strings.HasPrefix(text, "postgres://") || strings.HasPrefix(text, "postgresql://")
 }
 
+const mustBeStore = mustBePostgres + ", or zookeeper://user:password@a:2181,b:2181,c:2181/path, or etcd://a:2379,b:2379,c:2379/prefix (etcds:// for TLS)"
+
+func isStore(text string) bool {
+	return isPostgres(text) || strings.HasPrefix(text, "zookeeper://") || isEtcd(text)
+}
+
+func isEtcd(text string) bool {
+	return strings.HasPrefix(text, "etcd://") || strings.HasPrefix(text, "etcds://")
+}
+
 // store checks where the locks are: in one place.
 func (p *problems) store(c *Config) {
 	switch {
 	case c.Store == "":
-	case !isPostgres(c.Store):
-		p.refuse("FENCELOCK_STORE", mustBePostgres)
+	case !isStore(c.Store):
+		p.refuse("FENCELOCK_STORE", mustBeStore)
 	case c.RedisAddrs != "":
 		p.refuse("FENCELOCK_STORE", "and FENCELOCK_REDIS_ADDRS are two places for the locks: set one of them")
 	case given("FENCELOCK_DATA"):

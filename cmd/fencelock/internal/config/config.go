@@ -25,9 +25,9 @@ type Config struct {
 	Data            string        `split_words:"true" default:"fencelock.db" desc:"The embedded file. It is the lock node if neither FENCELOCK_REDIS_ADDRS nor FENCELOCK_STORE is set, and holds the guarded records if FENCELOCK_DATABASE_URL is not set. With FENCELOCK_REDIS_ADDRS it is used only when it is set."`
 	RedisAddrs      string        `split_words:"true" desc:"The Redis nodes: 1, 3, 5 or 7, each host:port, host:port/database, or a redis:// or rediss:// URL with user, password and database, separated by commas. Semicolons separate independent node sets, over which the resources are spread. Secret."`
 	RedisAddrsFile  string        `split_words:"true" desc:"A file with the value of FENCELOCK_REDIS_ADDRS."`
-	Store           string        `split_words:"true" desc:"A replicated store that is the one lock node: a postgres:// URL. The locks are in its schema fencelock, several servers may share it, and without FENCELOCK_DATABASE_URL the guarded records are there, too. Not together with FENCELOCK_REDIS_ADDRS or FENCELOCK_DATA. Secret."`
+	Store           string        `split_words:"true" desc:"A replicated store that is the one lock node, and that several servers may share: etcd://a:2379,b:2379,c:2379/prefix (etcds:// for TLS); postgres://…, whose schema fencelock has the locks and which has the guarded records, too, without FENCELOCK_DATABASE_URL; or zookeeper://user:password@a:2181,b:2181,c:2181/path. Not together with FENCELOCK_REDIS_ADDRS or FENCELOCK_DATA. Secret."`
 	StoreFile       string        `split_words:"true" desc:"A file with the value of FENCELOCK_STORE."`
-	DatabaseURL     string        `split_words:"true" desc:"Postgres for the guarded records, a postgres:// URL. Secret."`
+	DatabaseURL     string        `split_words:"true" desc:"Postgres or MariaDB for the guarded records, a postgres:// or mysql:// URL. Secret."`
 	DatabaseURLFile string        `split_words:"true" desc:"A file with the value of FENCELOCK_DATABASE_URL."`
 	Bootstrap       string        `split_words:"true" desc:"new: the cluster is new, so the first start does not wait for old leases to expire. It acts only while every node is reachable and empty. Unset it after the first start if the nodes have no persistence: a power cut that empties all of them would skip the wait."`
 	Recovery        string        `split_words:"true" default:"auto" desc:"What happens after a majority of the nodes lost its data. auto bootstraps the cluster again once the longest TTL has passed; manual leaves it to fencelock bootstrap."`
@@ -83,7 +83,7 @@ func Load() (Config, error) {
 	if c.Store != "" || len(c.RedisSets) > 0 && !given("FENCELOCK_DATA") {
 		c.Data = ""
 	}
-	if c.DatabaseURL == "" {
+	if c.DatabaseURL == "" && isPostgres(c.Store) {
 		c.DatabaseURL = c.Store
 	}
 	return c, p.err()

@@ -93,7 +93,7 @@ func TestAllBadValuesAreNamedAtOnce(t *testing.T) {
 		t.Setenv("FENCELOCK_"+name, value)
 	}
 	t.Setenv("FENCELOCK_REDIS_ADDRS", "redis://:hunter2@a:1,b:2")
-	t.Setenv("FENCELOCK_DATABASE_URL", "mysql://u:hunter2@h/d")
+	t.Setenv("FENCELOCK_DATABASE_URL", "sqlite://u:hunter2@h/d")
 	_, err := Load()
 	if err == nil {
 		t.Fatal("accepted")
@@ -235,11 +235,16 @@ func TestStore(t *testing.T) {
 	if cfg, err = Load(); err != nil || cfg.DatabaseURL != "postgres://u:p@c/d" {
 		t.Errorf("%+v, %v: the guarded records have a database of their own", cfg, err)
 	}
+	clearEnvironment(t)
+	t.Setenv("FENCELOCK_STORE", "zookeeper://u:p@a:1,b:2/locks")
+	if cfg, err = Load(); err != nil || cfg.Data != "" || cfg.DatabaseURL != "" {
+		t.Errorf("%+v, %v: ZooKeeper keeps no guarded records", cfg, err)
+	}
 	for setting, part := range map[string]string{
 		"STORE=postgres://:hunter2@h/d REDIS_ADDRS=a:1":   "two places",
 		"STORE=postgres://:hunter2@h/d DATA=fencelock.db": "two places",
 		"STORE=mysql://:hunter2@h/d":                      "must be a URL such as postgres://",
-		"STORE=etcd://h:2379":                             "must be a URL such as postgres://",
+		"STORE=zk://h:2379":                               "or etcd://a:2379,b:2379",
 	} {
 		clearEnvironment(t)
 		for assignment := range strings.FieldsSeq(setting) {

@@ -1,31 +1,35 @@
 package config
 
 import (
-	"bytes"
 	"fmt"
 	"os"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/kelseyhightower/envconfig"
 )
 
 // Variable documents one variable of the configuration.
 type Variable struct{ Name, Default, Meaning string }
 
-// Variables lists the configuration in the order of its fields.
+// Variables lists the configuration in the order of its fields. envconfig has a list
+// too, but a template writes it, for which the linker keeps every method of the
+// program; a test compares the two.
 func Variables() []Variable {
-	const format = "{{range .}}{{usage_key .}}\t{{usage_default .}}\t{{usage_description .}}\n{{end}}"
-	var table bytes.Buffer
-	if err := envconfig.Usagef(prefix, &Config{}, &table, format); err != nil {
-		panic(err) // the struct is wrong: every test would show it
-	}
 	var list []Variable
-	for line := range strings.Lines(table.String()) {
-		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), "\t", 3)
-		list = append(list, Variable{Name: parts[0], Default: parts[1], Meaning: parts[2]})
+	for field := range reflect.TypeFor[Config]().Fields() {
+		if field.Tag.Get("ignored") != "true" {
+			list = append(list, Variable{Name: variable(field.Name), Default: field.Tag.Get("default"), Meaning: field.Tag.Get("desc")})
+		}
 	}
 	return list
+}
+
+var wordStart = regexp.MustCompile(`([a-z])([A-Z])|([A-Z])([A-Z][a-z])`)
+
+// variable names a field's variable as split_words does: OIDCClaim is FENCELOCK_OIDC_CLAIM.
+func variable(field string) string {
+	return prefix + "_" + strings.ToUpper(wordStart.ReplaceAllString(field, "${1}${3}_${2}${4}"))
 }
 
 // DefaultOf is the default of a variable.

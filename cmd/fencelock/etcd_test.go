@@ -1,0 +1,183 @@
+package main
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// An etcd that cannot be used is refused at the start, and nothing is changed.
+func TestEtcdThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	plain := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
+	secure := testenv.StartEtcd(t, 1, testenv.EtcdOptions{TLS: true})
+	users := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
+	users.Ctl("user", "add", "root:right")
+	users.Ctl("user", "grant-role", "root", "root")
+	users.Ctl("user", "add", "app:right")
+	users.Ctl("auth", "enable")
+	plain.Ctl("put", "/theirs/key", "value")
+	port := strconv.Itoa(testenv.FreePort(t))
+	cert, _ := secure.Certificate()
+	host := func(e *testenv.Etcd) string { return e.Members[0].Addr() }
+	for name, c := range map[string]struct {
+		store string
+		says  []string
+	}{
+		"unreachable":           {"etcd://u:hunter2@127.0.0.1:" + port + "/p", []string{"no etcd answers at 127.0.0.1:" + port, "start it"}},
+		"wrong password":        {"etcd://app:hunter2@" + host(users) + "/p", []string{`refuses the user "app"`, "correct them"}},
+		"no user":               {"etcd://" + host(users) + "/p", []string{"asks for a user"}},
+		"no rights":             {"etcd://app:right@" + host(users) + "/p", []string{"/p/", "grant-permission"}},
+		"another's prefix":      {"etcd://" + host(plain) + "/theirs", []string{"keys of others", "/theirs/key", "another prefix"}},
+		"no TLS":                {"etcd://" + host(secure) + "/p", []string{"etcds://"}},
+		"TLS too many":          {"etcds://" + host(plain) + "/p?ca=" + cert, []string{"etcd:// for one without"}},
+		"unknown authority":     {"etcds://" + host(secure) + "/p", []string{"not trusted", "?ca="}},
+		"no client certificate": {"etcds://" + host(secure) + "/p?ca=" + cert, []string{"?cert= and &key="}},
+		"no such file":          {"etcds://" + host(secure) + "/p?ca=/does/not/exist", []string{"the option ca", "no such file"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			settings := []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_STORE=" + c.store}
+			code, said := outcome(t, settings, "serve")
+			if code != exitFailed {
+				t.Errorf("exit code %d, want %d", code, exitFailed)
+			}
+			for _, part := range append(c.says, "FENCELOCK_STORE") {
+				if !strings.Contains(said, part) {
+					t.Errorf("%q is not said:\n%s", part, said)
+				}
+			}
+			if strings.Contains(said, "hunter2") {
+				t.Errorf("a password is shown:\n%s", said)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if keys := plain.Ctl("get", "", "--prefix", "--keys-only"); strings.TrimSpace(keys) != "/theirs/key" {
+			t.Errorf("keys were made:\n%s", keys)
+		}
+	})
+}
+
+// TLS with a certificate of the client, and a user with a password.
+func TestEtcdWithTLSAndAUser(t *testing.T) {
+	t.Parallel()
+	secure := testenv.StartEtcd(t, 1, testenv.EtcdOptions{TLS: true})
+	p := start(t, "FENCELOCK_STORE="+secure.URL("locks"))
+	p.release(p.acquire(`{"resource":"a","ttl_ms":2000}`))
+
+	users := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
+	for _, command := range []string{
+		"user add root:right", "user grant-role root root", "user add locks:pass@word", "role add locks", //nolint:dupword // a user and a role
+		"role grant-permission locks --prefix=true readwrite /locks/", "user grant-role locks locks", "auth enable", //nolint:dupword // the same
+	} {
+		users.Ctl(strings.Fields(command)...)
+	}
+	p = start(t, "FENCELOCK_STORE="+strings.Replace(users.URL("locks"), "//", "//locks:pass%40word@", 1))
+	p.release(p.acquire(`{"resource":"a","ttl_ms":2000}`))
+}
+
+// Servers go on when members fail: a follower, the leader, a frozen leader.
+func TestEtcdFailsOver(t *testing.T) {
+	t.Parallel()
+	etcd := testenv.StartEtcd(t, 3, testenv.EtcdOptions{})
+	one, other := start(t, "FENCELOCK_STORE="+etcd.URL("locks")), start(t, "FENCELOCK_STORE="+etcd.URL("locks"))
+	kept := one.acquire(`{"resource":"kept","ttl_ms":60000}`)
+	l, m := startLoad(one, 4), startLoad(other, 4)
+	both := func(since time.Time) time.Duration { return max(l.back(since), m.back(since)).Round(time.Millisecond) }
+	both(time.Now())
+
+	leader := etcd.Leader()
+	leader.Kill()
+	t.Logf("kill -9 of the leader: service is back after %s", both(time.Now()))
+	leader.Restart()
+	follower := etcd.Follower()
+	follower.Kill()
+	t.Logf("kill -9 of a follower: service is back after %s", both(time.Now()))
+	follower.Restart()
+	leader = etcd.Leader()
+	leader.Freeze()
+	t.Logf("SIGSTOP of the leader: service is back after %s", both(time.Now()))
+	leader.Thaw()
+	both(time.Now())
+	follower = etcd.Follower()
+	follower.Freeze()
+	t.Logf("SIGSTOP of a follower: service is back after %s", both(time.Now()))
+	follower.Thaw()
+	l.end()
+	m.end()
+	one.wants(one.ask(nil, "GET", "/leases/"+kept.LeaseID, ""), http.StatusOK)
+	one.release(kept)
+}
+
+// A server that stops in the middle of its work does not stop the others for long.
+func TestEtcdWithAFrozenServer(t *testing.T) {
+	t.Parallel()
+	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
+	p, other := start(t, "FENCELOCK_STORE="+etcd.URL("locks")), start(t, "FENCELOCK_STORE="+etcd.URL("locks"))
+	mine, theirs := startLoad(p, 4), startLoad(other, 4)
+	theirs.back(time.Now())
+	for range 3 {
+		other.signal(syscall.SIGSTOP)
+		if took := mine.back(time.Now()); took > 3*time.Second {
+			t.Errorf("the other server serves %s after one was stopped", took)
+		}
+		other.signal(syscall.SIGCONT)
+		theirs.back(time.Now())
+	}
+	mine.end()
+	theirs.end()
+}
+
+// After a restore from a snapshot nothing is granted for the longest TTL, and then
+// tokens rise.
+func TestEtcdIsRestored(t *testing.T) {
+	t.Parallel()
+	const maxTTL = 2 * time.Second
+	etcd := testenv.StartEtcd(t, 3, testenv.EtcdOptions{})
+	p := start(t, "FENCELOCK_STORE="+etcd.URL("locks"), "FENCELOCK_MAX_TTL=2s")
+	first := p.acquire(`{"resource":"a","ttl_ms":2000}`)
+	p.release(first)
+	snapshot := etcd.Snapshot()
+	lost := p.acquire(`{"resource":"a","ttl_ms":2000}`)
+	p.release(lost)
+	etcd.Restore(snapshot, "")
+	restored := time.Now()
+	testenv.Eventually(t, time.Minute, func() error {
+		if resp, err := p.try(t.Context(), nil, "GET", "/readyz", ""); err != nil || resp.StatusCode != http.StatusServiceUnavailable {
+			return errors.New("it is ready")
+		}
+		return nil
+	})
+	p.untilReady()
+	took := time.Since(restored)
+	if took < maxTTL {
+		t.Errorf("it serves %s after the restore: leases of before may live for %s", took, maxTTL)
+	}
+	t.Logf("service is back %s after the restore, with a longest TTL of %s", took.Round(time.Millisecond), maxTTL)
+	if risen := p.acquire(`{"resource":"a","ttl_ms":2000}`); risen.FencingToken <= lost.FencingToken {
+		t.Errorf("token %d after %d", risen.FencingToken, lost.FencingToken)
+	}
+}
+
+// A server without work costs little: under ten requests a second and 1 % of a core.
+func TestSoakEtcdIdle(t *testing.T) {
+	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
+	p := start(t, "FENCELOCK_STORE="+etcd.URL("locks"))
+	p.release(p.acquire(`{"resource":"orders/1","ttl_ms":60000}`))
+	const window = 5 * time.Second
+	before, spent := etcd.Requests(), p.cpu()
+	<-time.After(window)
+	cores := (p.cpu() - spent).Seconds() / window.Seconds()
+	requests := float64(etcd.Requests()-before) / window.Seconds()
+	t.Logf("an idle server: %.1f requests a second, %.2f %% of a core", requests, 100*cores)
+	if requests > 10 || cores > 0.01 {
+		t.Errorf("an idle server costs %.1f requests a second and %.2f %% of a core", requests, 100*cores)
+	}
+}

@@ -1,0 +1,24 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/kelseyhightower/envconfig"
+)
+
+// TestVariablesAreThoseOfEnvconfig compares the list with envconfig's own.
+func TestVariablesAreThoseOfEnvconfig(t *testing.T) {
+	const format = "{{range .}}{{usage_key .}}|{{usage_default .}}|{{usage_description .}}\n{{end}}"
+	var want, got bytes.Buffer
+	if err := envconfig.Usagef(prefix, &Config{}, &want, format); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range Variables() {
+		fmt.Fprintf(&got, "%s|%s|%s\n", v.Name, v.Default, v.Meaning)
+	}
+	if got.String() != want.String() {
+		t.Errorf("Variables:\n%s\nenvconfig:\n%s", &got, &want)
+	}
+}
