@@ -5,15 +5,15 @@ GO       ?= go
 
 # The modules of one release: what applications import has few dependencies. The
 # pattern has the packages of all; golangci-lint and go mod need their folders.
-MODULES  := . api/wire client fencing migrations storage/pgguard
+MODULES  := . api/wire client fencing migrations storage/mysqlguard storage/pgguard
 PKG      ?= github.com/fencelock/fencelock/...
 
 COUNT    ?= 5
 FUZZTIME ?= 30s
 SIMTIME  ?= 0
 
-# Packages whose tests run at the same time. Each may have half a dozen real
-# servers up, so a machine with many cores is not asked for one package a core.
+# Packages whose tests run at the same time. Each may have half a dozen real servers up,
+# so a machine with many cores is not asked for one package a core.
 CORES    := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 PARALLEL ?= $(shell if [ $(CORES) -lt 4 ]; then echo $(CORES); else echo 4; fi)
 
@@ -22,9 +22,16 @@ PARALLEL ?= $(shell if [ $(CORES) -lt 4 ]; then echo $(CORES); else echo 4; fi)
 TEST     := $(GO) test -race -count=1 -p $(PARALLEL) -parallel 4 -timeout 12m
 
 # What is too long for every day is in tests of the first name. Those of the second
-# measure, so make soak runs them alone.
+# measure, so make soak runs them alone; those of the third are make scale.
 SOAK     := ^TestSoak
+SOAKPKG   = $(shell grep -rl --include='*_test.go' '^func TestSoak' . | xargs -n1 dirname | sort -u)
 MEASURE  := ^TestSoak(Crowd|ConsoleCost|Speed)$$
+SCALE    := ^TestSoakManyLeases$$
+
+# These compute and do nothing else, with -race for several minutes: TestSimulation and the
+# other tests of these packages run the same code with it.
+COMPUTE  := ^Test(Soak)?(Mutants|FoundersThatMeet|ServersThatShareA(Service|Store))$$
+COMPUTES := ./internal/sim ./lockcore/redlock ./lockcore/replica ./storage/optimistic
 
 # How long make explore takes, and where its random tests begin.
 EXPLOREFOR ?= 10m
@@ -34,11 +41,11 @@ SEED       ?= $(shell date +%s)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/fencelock
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/fencelock ./cmd/fencelock
+	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags '-s -w' -o bin/fencelock ./cmd/fencelock
 
 .PHONY: run
 run: ## run the service on its embedded default, http://127.0.0.1:8080
@@ -50,14 +57,22 @@ check: fmt-check vet ## the inner loop: what needs no server, in a minute
 
 .PHONY: test
 test: ## the tests with -race, on real Redis and Postgres that start by themselves; the same in every run
-	$(TEST) -skip '$(SOAK)' $(PKG)
+	$(TEST) -skip '$(SOAK)|^TestConformance$$|$(COMPUTE)' $(PKG)
+	$(GO) test $(COMPUTES) -count=1 -run '$(COMPUTE)' -skip '$(SOAK)'
+	$(MAKE) --no-print-directory conformance
+	cd client/gocronlock && GOWORK=off $(TEST) ./...
 
 .PHONY: soak
 soak: ## what is too long for make test: every fault, every mutant of the simulation, more rounds, costs
-	$(TEST) -run '$(SOAK)' -skip '$(MEASURE)' $(PKG)
-	$(TEST) -p 1 -run '$(MEASURE)' ./cmd/fencelock ./clients/python
-	$(GO) test ./internal/sim -count=1 -run '^TestSimulation$$' -sim.seeds=100 -sim.workers=$(CORES) -timeout 12m
-	$(MAKE) --no-print-directory kill-rounds ROUNDS=5
+	$(TEST) -run '$(SOAK)' -skip '$(MEASURE)|$(COMPUTE)|$(SCALE)' $(SOAKPKG)
+	$(TEST) -p 1 -run '$(MEASURE)' ./cmd/fencelock ./clients/python ./clients/typescript
+	$(GO) test $(COMPUTES) -count=1 -run '$(COMPUTE)' -timeout 12m
+	$(GO) test ./internal/sim -count=1 -run '^TestSimulation$$' -sim.seeds=50 -sim.workers=$(CORES) -timeout 12m
+	$(MAKE) --no-print-directory kill-rounds ROUNDS=3
+
+.PHONY: scale
+scale: ## 100,000 leases and 10,000 waiters in Postgres, etcd and ZooKeeper: memory and disk, then and after
+	$(TEST) -p 1 -v -run '$(SCALE)' ./storage/...
 
 .PHONY: explore
 explore: ## random tests with new SEEDs for EXPLOREFOR (10m) and more; prints the seed of what fails
@@ -78,9 +93,9 @@ fuzz: ## every fuzz target for FUZZTIME (30s)
 	done
 
 .PHONY: chaos
-chaos: ## real processes under real faults for CHAOS_FOR (10m); CHAOS_SEED, CHAOS_CLIENTS (100), CHAOS_ONLY, CHAOS_OUT
+chaos: ## real processes under real faults for CHAOS_FOR (10m); CHAOS_SEED, CHAOS_CLIENTS (100), CHAOS_ONLY, CHAOS_OUT, CHAOS_ENGINE=etcd, postgres or zookeeper instead of Redis
 	$(GO) test ./chaos -count=1 -run '^TestChaos$$' -v -timeout 0 -args -for $(or $(CHAOS_FOR),10m) -seed $(or $(CHAOS_SEED),0) \
-		-clients $(or $(CHAOS_CLIENTS),100) -only '$(CHAOS_ONLY)' $(if $(CHAOS_OUT),-out $(abspath $(CHAOS_OUT)))
+		-clients $(or $(CHAOS_CLIENTS),100) -only '$(CHAOS_ONLY)' -engine '$(CHAOS_ENGINE)' $(if $(CHAOS_OUT),-out $(abspath $(CHAOS_OUT)))
 
 # A module of its own, so that what is compared with is no dependency of the
 # product. -mod=mod: the product's own requirements may have moved on since.
@@ -106,9 +121,26 @@ docs-check: ## run the commands and compile the snippets of README.md and docs/,
 pictures: ## take the pictures in docs/images again, from the tests of the console
 	FENCELOCK_TEST_PICTURES=$(CURDIR)/docs/images $(GO) test ./cmd/fencelock -run '^TestConsole(Pictures|Race)$$' -count=1
 
+.PHONY: release
+release: ## archives, deb, rpm, SBOMs, checksums and an image of the commit that is checked out, into dist/
+	release/build.sh
+
+.PHONY: release-check
+release-check: ## build a release twice, byte by byte the same; install, upgrade and remove its packages in clean roots; run its image
+	release/check.sh
+
+.PHONY: chart-check
+chart-check: export GOWORK = off
+chart-check: ## render the Helm chart, lint it, and compare its pod with the manifests'
+	cd release && $(GO) vet ./... && $(GO) test -count=1 ./...
+
 .PHONY: compose-check
 compose-check: ## run docker-compose.yml for real: starts, README's calls, lost Redis, monitoring; says which images, and times
 	deploy/compose/check.sh
+
+.PHONY: matrix
+matrix: ## run the suites of stores and guards against other versions of their servers; MATRIX_ONLY=postgresql for one kind
+	internal/matrix/run.sh
 
 .PHONY: console-cost
 console-cost: ## what an open console costs a server with a thousand locks, measured for three minutes
@@ -122,13 +154,21 @@ kill-rounds: ## is a command dead before the next grant? ROUNDS (100) with the s
 conformance: ## what each client does in each scenario of the conformance kit, and whether that is right
 	@$(GO) test ./clients/conformance -count=1 -v -run '^TestConformance$$' -timeout 10m
 
-.PHONY: faults-python
-faults-python: ## the Python client for FAULTS_FOR (10m) against servers that are killed and frozen: no deposit lost, no late work, no leak
-	$(GO) test ./clients/python -count=1 -v -run '^TestSoakFaults$$' -timeout 0 -args -for $(or $(FAULTS_FOR),10m)
+.PHONY: faults-python faults-typescript
+faults-python faults-typescript: ## a client for FAULTS_FOR (10m) against servers that are killed and frozen: no deposit lost, no late work, no leak
+	$(GO) test ./clients/$(@:faults-%=%) -count=1 -v -run '^TestSoakFaults$$' -timeout 0 -args -for $(or $(FAULTS_FOR),10m)
+
+.PHONY: bench-guard-mariadb
+bench-guard-mariadb: ## what the guard costs in MariaDB, in times of plain transactions
+	$(GO) test ./internal/mysqlguardtest -run '^$$' -bench Guard -benchtime 9x
 
 .PHONY: bench-guard
 bench-guard: ## what the guard costs in Postgres, side by side with pgbench (RUNS=5, SECONDS_EACH=3)
 	storage/pgguard/bench/run.sh
+
+.PHONY: model
+model: ## check the protocol's model with spin, and print the table of its RESULTS.txt
+	docs/internals/model/run.sh
 
 .PHONY: mutants
 mutants: ## switch off every rule in turn, and write docs/internals/simulation.md; up to MUTANTLIMIT (2m) each
