@@ -83,6 +83,9 @@ func (r *replication) unsubscribe() {
 // caughtUp returns when the subscriber has all that the publisher has committed.
 func (r *replication) caughtUp() {
 	r.t.Helper()
+	// The test's servers commit without waiting for the log. This flushes it.
+	mustExec(r.t, r.super[0], `SET synchronous_commit = on`)
+	mustExec(r.t, r.super[0], `SELECT pg_logical_emit_message(true, 'test', '')`)
 	var now string
 	if err := r.super[0].QueryRow(r.t.Context(), `SELECT pg_current_wal_flush_lsn()::text`).Scan(&now); err != nil {
 		r.t.Fatal(err)

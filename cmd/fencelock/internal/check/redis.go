@@ -207,7 +207,7 @@ func (r *Report) clocks(nodes []redisNode) {
 			"keep both in step by slewing (chrony without makestep, or ntpd -x)")
 	}
 	if off := max(last.ahead, -first.ahead); off > clocksApart {
-		r.Add(Risky, "this machine's clock", fmt.Sprintf("it differs by up to %s from those of the Redis nodes", off.Round(time.Millisecond)), "run chrony or ntpd here, too, if this machine runs a server")
+		r.Add(Risky, "this machine's clock", fmt.Sprintf("it differs by up to %s from those of the Redis nodes", off.Round(100*time.Millisecond)), "run chrony or ntpd here, too, if this machine runs a server")
 	}
 }
 
