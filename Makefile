@@ -19,7 +19,15 @@ PARALLEL ?= $(shell if [ $(CORES) -lt 4 ]; then echo $(CORES); else echo 4; fi)
 
 # Results are not taken from the cache: Go does not see when a server changes.
 # Tests that call t.Parallel mostly wait, so there may be more of them than cores.
-TEST     := $(GO) test -race -count=1 -p $(PARALLEL) -parallel 4 -timeout 12m
+FLAGS    := -race -count=1 -p $(PARALLEL) -parallel 4 -timeout 12m
+
+# $(call tests,FLAGS,PACKAGES) runs tests. Continuous integration sets GOTESTSUM, which
+# repeats what fails once, alone, and lists what passes then: these tests are defects.
+ifdef GOTESTSUM
+tests = $(GOTESTSUM) --format $(or $(FORMAT),standard-quiet) --rerun-fails=1 --rerun-fails-max-failures=5 --packages='$(2)' -- $(1)
+else
+tests = $(GO) test $(1) $(2)
+endif
 
 # What is too long for every day is in tests of the first name. Those of the second
 # measure, so make soak runs them alone; those of the third are make scale.
@@ -57,22 +65,22 @@ check: fmt-check vet ## the inner loop: what needs no server, in a minute
 
 .PHONY: test
 test: ## the tests with -race, on real Redis and Postgres that start by themselves; the same in every run
-	$(TEST) -skip '$(SOAK)|^TestConformance$$|$(COMPUTE)' $(PKG)
-	$(GO) test $(COMPUTES) -count=1 -run '$(COMPUTE)' -skip '$(SOAK)'
+	$(call tests,$(FLAGS) -skip '$(SOAK)|^TestConformance$$|$(COMPUTE)',$(PKG))
+	$(call tests,-count=1 -run '$(COMPUTE)' -skip '$(SOAK)',$(COMPUTES))
 	$(MAKE) --no-print-directory conformance
-	cd client/gocronlock && GOWORK=off $(TEST) ./...
+	cd client/gocronlock && GOWORK=off $(call tests,$(FLAGS),./...)
 
 .PHONY: soak
 soak: ## what is too long for make test: every fault, every mutant of the simulation, more rounds, costs
-	$(TEST) -run '$(SOAK)' -skip '$(MEASURE)|$(COMPUTE)|$(SCALE)' $(SOAKPKG)
-	$(TEST) -p 1 -run '$(MEASURE)' ./cmd/fencelock ./clients/python ./clients/typescript
-	$(GO) test $(COMPUTES) -count=1 -run '$(COMPUTE)' -timeout 12m
+	$(call tests,$(FLAGS) -run '$(SOAK)' -skip '$(MEASURE)|$(COMPUTE)|$(SCALE)',$(SOAKPKG))
+	$(call tests,$(FLAGS) -p 1 -run '$(MEASURE)',./cmd/fencelock ./clients/python ./clients/typescript)
+	$(call tests,-count=1 -run '$(COMPUTE)' -timeout 12m,$(COMPUTES))
 	$(GO) test ./internal/sim -count=1 -run '^TestSimulation$$' -sim.seeds=50 -sim.workers=$(CORES) -timeout 12m
 	$(MAKE) --no-print-directory kill-rounds ROUNDS=3
 
 .PHONY: scale
 scale: ## 100,000 leases and 10,000 waiters in Postgres, etcd and ZooKeeper: memory and disk, then and after
-	$(TEST) -p 1 -v -run '$(SCALE)' ./storage/...
+	$(GO) test $(FLAGS) -p 1 -v -run '$(SCALE)' ./storage/...
 
 .PHONY: explore
 explore: ## random tests with new SEEDs for EXPLOREFOR (10m) and more; prints the seed of what fails
@@ -151,8 +159,9 @@ kill-rounds: ## is a command dead before the next grant? ROUNDS (100) with the s
 	$(GO) test ./cmd/fencelock -count=1 -run '^TestCommandIsDeadBeforeTheNextGrant$$' -v -timeout 0 -args -rounds $(or $(ROUNDS),100) -round-ttl 1500ms
 
 .PHONY: conformance
+conformance: FORMAT := standard-verbose
 conformance: ## what each client does in each scenario of the conformance kit, and whether that is right
-	@$(GO) test ./clients/conformance -count=1 -v -run '^TestConformance$$' -timeout 10m
+	@$(call tests,-count=1 -v -run '^TestConformance$$' -timeout 10m,./clients/conformance)
 
 .PHONY: faults-python faults-typescript
 faults-python faults-typescript: ## a client for FAULTS_FOR (10m) against servers that are killed and frozen: no deposit lost, no late work, no leak
