@@ -103,7 +103,7 @@ func (s *set) acquire(ctx context.Context, req *request) (*part, error) {
 
 // giveUpPlace gives up the place that a request under the same key had in the queue.
 func (s *set) giveUpPlace(ctx context.Context, req *request) {
-	if req.IdempotencyKey == "" {
+	if req.IdempotencyKey == "" || s.queue.Len() == 0 { // no ticket is worth the hash of its id
 		return
 	}
 	if id, err := s.ticketID(ctx, req); err == nil {
