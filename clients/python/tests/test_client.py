@@ -68,8 +68,10 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/locks":
             service.tokens += 1
         ttl = body.get("ttl_ms", 30_000)
+        slot = {"slot": 1} if "slots" in body else {}
+        resource = body.get("resource", "r") + "#slot1" * len(slot)
         self.answer(200, {
-            "lease_id": "secret-id", "resource": body.get("resource", "r"), "fencing_token": service.tokens, "fence_proof": "secret-proof", "ttl_ms": ttl,
+            **slot, "lease_id": "secret-id", "resource": resource, "fencing_token": service.tokens, "fence_proof": "secret-proof", "ttl_ms": ttl,
             "validity_ms": ttl - 5, "waited_ms": 0, "max_hold_remaining_ms": None,
         })
 

@@ -138,8 +138,18 @@ class Slots(ServiceCase):
     def test_slots_are_asked_for(self):
         with Client(self.service.url) as client:
             with client.lock("jobs", slots=3) as lease:
-                self.assertEqual(lease.slot, 0)  # this service has none
+                self.assertEqual((lease.resource, lease.slot), ("jobs#slot1", 1))
             client.acquire("jobs", slots=2).release()
             client.acquire("jobs").release()
         asked = [call[2].get("slots") for call in self.service.calls if call[1] == "/locks"]
         self.assertEqual(asked, [3, 2, None])
+
+    def test_a_slot_is_joined_and_is_not_the_resource(self):
+        with Client(self.service.url) as client, client.lock("jobs", slots=3) as outer:
+            with client.lock("jobs", slots=2) as inner:
+                self.assertIs(inner, outer)
+            with client.lock("jobs") as whole:
+                self.assertIsNot(whole, outer)
+                with client.lock("jobs", slots=3) as inner:
+                    self.assertIs(inner, outer)
+        self.assertEqual(self.methods().count(("POST", "/locks")), 2)

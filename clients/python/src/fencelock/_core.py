@@ -15,7 +15,7 @@ import secrets
 import time
 import urllib.parse
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
 
 from . import _http
 from .errors import FencelockError, Held, LeaseLost, Refused, Unavailable, lost, of_problem
@@ -148,6 +148,12 @@ class Grant:
         self.until = sent + (int(answer["waited_ms"]) + int(answer["validity_ms"])) / 1000
         cap = answer.get("max_hold_remaining_ms")
         self.capped = cap is not None and int(cap) / 1000 <= self.ttl
+
+    def asked(self) -> Set[str]:
+        """The resources that the request named: a slot is asked for under its resource's name."""
+        if self.slot:
+            return {self.name[: -len(f"#slot{self.slot}")]}
+        return {p.resource for p in self.parts}
 
     @property
     def left(self) -> float:

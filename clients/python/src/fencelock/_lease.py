@@ -121,12 +121,13 @@ class Entered(Generic[L]):
             self._token = None
 
 
-def joined(client: object, resources: Resources) -> Optional[LeaseView]:
-    """The lease of the same resources and the same client that a with statement around the caller
-    took, counted in; None if there is none."""
+def joined(client: object, resources: Resources, slot: bool) -> Optional[LeaseView]:
+    """The lease of the same resources, or of a slot of the same resource, and of the same client
+    that a with statement around the caller took, counted in; None if there is none."""
     names = {resources} if isinstance(resources, str) else set(resources)
     for lease in reversed(_current.get()):
-        if lease._of is client and lease._grant.pid == os.getpid() and {p.resource for p in lease.parts} == names and lease._enter():
+        grant = lease._grant
+        if lease._of is client and grant.pid == os.getpid() and bool(grant.slot) is slot and grant.asked() == names and lease._enter():
             return lease
     return None
 

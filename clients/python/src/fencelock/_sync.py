@@ -295,9 +295,10 @@ class Client:
         LeaseLost if the lease was lost meanwhile; an exception of the block's own comes first.
         Entering raises Held, Unavailable, Denied or Refused.
 
-        It nests: inside the block, a lock of the same resources and the same client joins the
-        lease instead of waiting for itself, and its options are ignored. The lease is released by
-        the last of them. Another thread does not join, unless it runs in a copy of the block's context."""
+        It nests: inside the block, a lock of the same resources (or of a slot of the same
+        resource, where the lease is of one) and the same client joins the lease instead of
+        waiting for itself, and its options are ignored. The lease is released by the last of them.
+        Another thread does not join, unless it runs in a copy of the block's context."""
         options = Options(ttl, wait, min_hold, max_hold, holder, metadata, slots)
         return Lock(self, resource, options, margin, on_lost)
 
@@ -571,7 +572,7 @@ class Lock:
     def __enter__(self) -> Lease:
         if self._entered:
             raise RuntimeError("this lock is in use: make one for each with statement")
-        lease = cast(Optional[Lease], joined(self._client, self._resource))
+        lease = cast(Optional[Lease], joined(self._client, self._resource, self._options.slots is not None))
         if lease is None:
             lease = self._client._acquire(self._resource, self._options)
             lease._inside = 1

@@ -365,7 +365,7 @@ class Lock:
     async def __aenter__(self) -> Lease:
         if self._entered:
             raise RuntimeError("this lock is in use: make one for each async with statement")
-        lease = cast(Optional[Lease], joined(self._client, self._resource))
+        lease = cast(Optional[Lease], joined(self._client, self._resource, self._options.slots is not None))
         if lease is None:
             lease = await self._client._acquire(self._resource, self._options)
             lease._inside = 1
