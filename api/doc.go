@@ -9,7 +9,7 @@
 // that is literally "history" asks for the history; a record of such a name is
 // reached by encoding its last slash: /guarded/orders%2Fhistory.
 //
-// A grant that nobody can read is released: when the caller has gone away
+// A grant that no client can read is released: when the caller has gone away
 // before its lease was written, the lease is released. Except under an
 // Idempotency-Key: there another request of the same caller may have been
 // given this very lease, so it is left to that one, or to its TTL.

@@ -74,7 +74,7 @@ var (
 )
 
 // StaleTokenError refuses a token below the highest one seen: somebody else
-// holds, or has held, the resource since. The holder must stop and acquire anew.
+// holds, or has held, the resource since. The holder must stop and acquire again.
 type StaleTokenError struct {
 	Resource  string
 	Presented Token

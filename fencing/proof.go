@@ -13,7 +13,7 @@ import (
 
 // A proof (fence_proof) shows that a token was minted by the lock service, for
 // the resource and no other: without one, anybody who can write could raise a
-// mark with a number that nobody was granted, and lock every holder out.
+// mark with a number that was never granted, and lock every holder out.
 //
 // It is the id of a key, a dot, and HMAC-SHA256 under that key of resource and
 // token, in unpadded URL-safe base64. Who has the key can make proofs as well as

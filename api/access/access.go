@@ -6,7 +6,7 @@
 // the longest prefix counts, whether it gives more or less than others.
 //
 // Bearer tokens are kept as SHA-256 only. That is enough for secrets with 128
-// random bits or more, which nobody can guess and no table can list; it would
+// random bits or more, which cannot be guessed or listed in a table; it would
 // not be for passwords.
 package access
 

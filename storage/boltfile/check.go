@@ -24,7 +24,7 @@ var errTime = errors.New("the time is over")
 //
 // It does not see a change of a key's or a value's text that keeps the keys'
 // order (Seal does), nor pages that are neither used nor free, which only cost
-// space. Nobody may write the file meanwhile. Without a limit it reads all
+// space. The file must not be written meanwhile. Without a limit it reads all
 // pages in use; with one it stops after that time and returns how much of the
 // pages it saw, 0 to 1.
 func Check(file *os.File, limit time.Duration) (checked float64, err error) {

@@ -24,7 +24,7 @@ type Guard struct {
 var _ fencing.Guard = (*Guard)(nil)
 
 // Open returns a Guard at once, whether Postgres answers or not: while it does
-// not, the methods return fencing.ErrGuardUnavailable, and each call tries anew.
+// not, the methods return fencing.ErrGuardUnavailable, and each call tries again.
 // The error, for a malformed URL or bad options, never contains the URL. ctx
 // bounds Open itself, not the life of the Guard.
 func Open(ctx context.Context, url string, opts Options) (*Guard, error) {

@@ -136,7 +136,7 @@ func TestBadAndEmptyValues(t *testing.T) {
 	}
 }
 
-// What nobody set is not complained about: it follows the longest lease.
+// What is not set is not complained about: it follows the longest lease.
 func TestDefaultsFollowTheLongestLease(t *testing.T) {
 	clearEnvironment(t)
 	t.Setenv("FENCELOCK_MAX_TTL", "24h")
