@@ -33,12 +33,25 @@ func BenchmarkVoteScript(b *testing.B) {
 	if err := n.Admit(ctx, a); err != nil {
 		b.Fatal(err)
 	}
-	for _, size := range []int{1, 16, 128} {
-		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
+	kinds := []struct {
+		name string
+		add  func(*node.Op)
+	}{
+		{"plain", func(*node.Op) {}},
+		{"keyed", func(op *node.Op) { op.Attempt, op.Scope = "abcdefgh", op.Resource }},
+		{"queued", func(op *node.Op) {
+			op.Attempt, op.Scope = "abcdefgh", op.Resource
+			op.Ticket = node.Ticket{ID: "t" + op.Owner, Server: "server", Arrival: 1_790_000_000_000_000, Keyed: true}
+		}},
+	}
+	for i := range 3 * len(kinds) {
+		kind, size := kinds[i%len(kinds)], []int{1, 16, 128}[i/len(kinds)]
+		b.Run(fmt.Sprintf("%s/batch=%d", kind.name, size), func(b *testing.B) {
 			var acquire, release []job
 			sink := discard{}
 			for i := range size {
-				op := node.Op{Epoch: 1, Resource: fmt.Sprint("bench/", i), Owner: "abcdefghijklmnopqrstuvwxyz0", TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
+				op := node.Op{Epoch: 1, Resource: fmt.Sprint("bench/", i), Owner: fmt.Sprintf("abcdefghijklmnopqrstuvw%04d", i), TTL: 30 * time.Second, Meta: "abcd1234\x1f\x1f"}
+				kind.add(&op)
 				op.Kind = node.OpAcquire
 				free := op
 				free.Kind = node.OpRelease
@@ -46,6 +59,7 @@ func BenchmarkVoteScript(b *testing.B) {
 				release = append(release, job{op: &free, sink: sink})
 			}
 			batch := &batch{node: n}
+			defer batch.disconnect()
 			before := cpu(b, server)
 			for b.Loop() {
 				for _, jobs := range [][]job{acquire, release} {

@@ -55,20 +55,28 @@ func (p *packer) owned(kind string, op *node.Op) {
 	p.number(int64(op.Token))
 }
 
-// acquire writes the usual acquire with the lock's record but for the grant, so that
-// the script has nothing to put together.
+// acquire writes an acquire without a ticket with the lock's record but for the grant, so
+// that the script has nothing to put together.
 func (p *packer) acquire(op *node.Op) {
 	var digits [20]byte
 	ttl := string(strconv.AppendInt(digits[:0], op.TTL.Milliseconds(), 10))
-	if op.Ticket.ID == "" && op.Attempt == "" {
-		p.of("a", op)
-		p.str(ttl)
-		p.joined(" ", op.Owner, "  ", ttl, " ", op.Meta)
+	if op.Ticket.ID != "" {
+		p.of("w", op)
+		p.strs(op.Owner, ttl, op.Attempt, op.Scope, op.Meta)
+		p.ticket(op.Ticket)
 		return
 	}
-	p.of("w", op)
-	p.strs(op.Owner, ttl, op.Attempt, op.Scope, op.Meta)
-	p.ticket(op.Ticket)
+	kind := "a"
+	if op.Attempt != "" {
+		kind = "i"
+	}
+	p.of(kind, op)
+	p.str(ttl)
+	p.joined(" ", op.Owner, " ", op.Attempt, " ", ttl, " ", op.Meta)
+	if op.Attempt != "" {
+		p.joined("i:", op.Owner)
+		p.str(op.Scope)
+	}
 }
 
 // release writes how the record begins that it nearly always finds.
@@ -76,7 +84,7 @@ func (p *packer) release(op *node.Op) {
 	var digits [20]byte
 	p.of("r", op)
 	p.number(int64(op.Token))
-	p.joined(string(strconv.AppendInt(digits[:0], int64(op.Token), 10)), " ", op.Owner, "  ")
+	p.joined(string(strconv.AppendInt(digits[:0], int64(op.Token), 10)), " ", op.Owner, " ")
 }
 
 func (p *packer) ticket(t node.Ticket) {

@@ -7,10 +7,11 @@
 --       and numbers for token and above. For each operation its kind, the key of its
 --       lock (but for h), and its other arguments:
 --       a lock ttl tail                       acquire without idempotency key and ticket; the lock's record is the grant and tail
---       w lock owner ttl attempt scope meta id server arrival holder keyed   any acquire; id "" without a ticket; keyed "1" or ""
+--       i lock ttl tail used scope            acquire with idempotency key and without ticket; used is the key that has the scope
+--       w lock owner ttl attempt scope meta id server arrival holder keyed   acquire with a ticket; keyed "1" or ""
 --       c lock owner token                    confirm
 --       e lock owner token ttl                extend
---       r lock token front                    release; the record begins with front if the grant is the token, the owner this one, and the note empty
+--       r lock token front                    release; the record begins with front if the grant is the token and the owner this one
 --       k lock owner token ttl                release-after; ttl 0 for a release
 --       t lock owner attempt above            retract; above 0 for any grant
 --       g lock                                read
@@ -119,28 +120,45 @@ local function pass(counter, token)
   end
 end
 
--- The usual acquire finds no lock, and the usual release its own, without an idempotency
--- key and a queue. Whatever else these two find is left to the rules, untouched: nil.
+-- The usual acquire finds no lock and an idempotency key that is not in use, and the
+-- usual release its own lock; neither meets a queue. Whatever else these two find is left
+-- to the rules, untouched: nil.
 local ttl, ttl_ms -- the last acquire's: callers tend to ask for the same
-local function usual(at)
+local function usual_acquire(at, used)
   local lock = ops[at + 1]
-  if refusal or queued_until >= now then return nil end
-  if ops[at] == 'a' then
-    if ops[at + 2] ~= ttl then
-      ttl, ttl_ms = ops[at + 2], tonumber(ops[at + 2])
-    end
-    if ttl_ms > max_ttl or call('GET', lock) then return nil end
-    local grant = next_grant('c' .. lock, ttl_ms)
-    if not grant then return 'Q' end
-    call('SET', lock, text(grant) .. ops[at + 3], 'PX', ttl)
-    return grant
+  if ops[at + 2] ~= ttl then
+    ttl, ttl_ms = ops[at + 2], tonumber(ops[at + 2])
   end
-  local token, front = ops[at + 2], ops[at + 3]
+  if ttl_ms > max_ttl or call('GET', lock) then return nil end
+  if used and not call('SET', used, ops[at + 5], 'PX', ttl, 'NX') then return nil end
+  local grant = next_grant('c' .. lock, ttl_ms)
+  if not grant then
+    if used then call('DEL', used) end
+    return 'Q'
+  end
+  call('SET', lock, text(grant) .. ops[at + 3], 'PX', ttl)
+  return grant
+end
+
+local function usual_release(at)
+  local lock, token, front = ops[at + 1], ops[at + 2], ops[at + 3]
   local value = call('GET', lock)
   if not value or token > high_water or sub(value, 1, #front) ~= front then return nil end
-  call('DEL', lock)
+  if sub(value, #front + 1, #front + 1) == ' ' then -- the note is empty
+    call('DEL', lock)
+  else
+    call('DEL', lock, 'i:' .. match(front, ' (%S+)'))
+  end
   pass('c' .. lock, token) -- last: a full node refuses to count, but not to delete
   return token
+end
+
+local usual_arguments = { a = 3, i = 5, r = 3 }
+local function usual(at)
+  if refusal or queued_until >= now and call('EXISTS', 'q' .. ops[at + 1]) == 1 then return nil end
+  local kind = ops[at]
+  if kind == 'r' then return usual_release(at) end
+  return usual_acquire(at, kind == 'i' and ops[at + 4])
 end
 
 local function define_rules()
@@ -299,10 +317,10 @@ local function define_rules()
     return acquire_any(call('GET', lock), lock, owner, ttl, attempt, scope, meta, ticket, arrival)
   end
 
-  -- As usual() is given it: tail has the owner and the metadata.
-  local function acquire(lock, ttl, tail)
-    local owner, meta = match(tail, '^ (%S+)  %d+ (.*)$')
-    return acquire_with(lock, owner, ttl, '', '', meta, '')
+  -- As usual_acquire() is given it: tail has the owner, the attempt and the metadata.
+  local function acquire(lock, ttl, tail, _, scope)
+    local owner, attempt, meta = match(tail, '^ (%S+) (%S*) %d+ (.*)$')
+    return acquire_with(lock, owner, ttl, attempt, scope, meta, '')
   end
 
   local function confirm(lock, owner, token)
@@ -374,11 +392,11 @@ local function define_rules()
         reply = 'G ' .. grant .. ' ' .. kept
       end
     end
-    pass('c' .. lock, token) -- last, as in usual()
+    pass('c' .. lock, token) -- last, as in usual_release()
     return open and reply or not_admitted
   end
 
-  -- As usual() is given it: front has the owner.
+  -- As usual_release() is given it: front has the owner.
   local function release(lock, token, front)
     return release_after(lock, match(front, ' (%S+)'), token, 0)
   end
@@ -441,18 +459,18 @@ local function define_rules()
 
   return {
     run = {
-      a = acquire, w = acquire_with, c = confirm, e = extend, r = release, k = release_after, t = retract,
+      a = acquire, i = acquire, w = acquire_with, c = confirm, e = extend, r = release, k = release_after, t = retract,
       g = read, n = enqueue, d = dequeue, h = heartbeat,
     },
-    arguments = { a = 3, w = 11, c = 3, e = 4, r = 3, k = 4, t = 4, g = 1, n = 6, d = 5, h = 2 },
+    arguments = { a = 3, i = 5, w = 11, c = 3, e = 4, r = 3, k = 4, t = 4, g = 1, n = 6, d = 5, h = 2 },
   }
 end
 
 local replies, at, last = {}, 1, #ops
 while at <= last do
   local kind = ops[at]
-  local ok, reply, arguments = true, nil, 3
-  if kind == 'a' or kind == 'r' then ok, reply = pcall(usual, at) end
+  local ok, reply, arguments = true, nil, usual_arguments[kind]
+  if arguments then ok, reply = pcall(usual, at) end
   if ok and not reply then
     rules = rules or define_rules()
     arguments = rules.arguments[kind]
