@@ -20,7 +20,7 @@ func (s *set) explainLoss(ctx context.Context, resource string, res *acquired) e
 	switch {
 	case b.cause != nil:
 		return s.quorumError(resource, b)
-	case b.count(node.OtherResource) > 0:
+	case b.count(node.OtherResource) >= quorum.Readers(b.n): // fewer are votes of a try that failed, or of a lease that was released
 		return lockcore.ErrIdempotencyMismatch
 	case b.count(node.Exhausted) > 0:
 		return lockcore.ErrTokensExhausted

@@ -21,6 +21,18 @@ type place struct {
 	lost   time.Time // since when no try has found a quorum; zero if the last one has
 }
 
+// acquireWaiting tries once without a place in the queue, which costs the nodes half of a
+// try with one, unless others wait at this server. Such a try overtakes no one in the queue.
+func (s *set) acquireWaiting(ctx context.Context, req *request) (*part, error) {
+	if s.queue.Idle(req.Resource) {
+		taken, err := s.tryAcquire(ctx, req, node.Ticket{})
+		if err == nil || !worthWaiting(ctx, err) {
+			return taken, err
+		}
+	}
+	return s.acquireQueued(ctx, req)
+}
+
 // acquireQueued waits for the lease in the queue of the request's resource, or in those of
 // all its slots. A queue is first come, first served over all servers of the cluster. Of
 // several slots one is tried at a time, as they are freed.

@@ -91,3 +91,46 @@ func wantWaiting(t *testing.T, when string, l *redlock.Locker, want redlock.Wait
 		t.Errorf("%s: %+v, want %+v", when, got, want)
 	}
 }
+
+// A request that may wait asks for a free resource without a ticket, and has one only once
+// it has to wait. A request behind it at the same server has one from the start.
+func TestAFreeResourceNeedsNoTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, stop := newArena(t, 3, 1)
+		defer func() { stop(); time.Sleep(time.Minute) }()
+		var without, with int // a ticket: acquires that reached a node
+		a.wires[0][0].hook = func(op node.Op) time.Duration {
+			switch {
+			case op.Kind == node.OpAcquire && op.Ticket.ID == "":
+				without++
+			case op.Kind == node.OpAcquire:
+				with++
+			}
+			return 0
+		}
+		want := func(when string, tries int, queued bool) {
+			t.Helper()
+			a.wires[0][0].set(func() {
+				if without != tries || with > 0 != queued {
+					t.Errorf("%s: %d acquires without a ticket and %d with one, want %d, and with one: %t", when, without, with, tries, queued)
+				}
+			})
+		}
+		server, waits := a.servers[0], lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second, Wait: time.Minute}
+		held := a.must(server, waits)
+		want("the resource was free", 1, false)
+		granted := make(chan lockcore.Lease)
+		for range 2 {
+			go func() { granted <- a.must(server, waits) }()
+			time.Sleep(time.Second / 2)
+		}
+		want("two wait", 2, true)
+		for range 2 {
+			if err := server.Release(t.Context(), held.ID); err != nil {
+				t.Fatal(err)
+			}
+			held = <-granted
+		}
+		want("both were granted", 2, true)
+	})
+}

@@ -248,6 +248,13 @@ func (q *Queue) Len() int {
 	return len(q.tickets)
 }
 
+// Idle reports whether no request waits for the resource at this server, and one may.
+func (q *Queue) Idle(resource string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !q.stopped && len(q.waiters[resource]) == 0
+}
+
 // NoQuorum is how many requests wait at this server for a resource whose first
 // waiter met no quorum with its last try.
 func (q *Queue) NoQuorum() (n int) {
