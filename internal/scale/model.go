@@ -1,0 +1,350 @@
+package scale
+
+import "math"
+
+// Bottleneck is what bounds pairs a second.
+type Bottleneck string
+
+// The bottlenecks.
+const (
+	ServerCPU  Bottleneck = "server CPU"
+	NodeCPU    Bottleneck = "node CPU"
+	SharedCPU  Bottleneck = "the machine's CPU"
+	InFlight   Bottleneck = "in-flight limit"
+	RoundLimit Bottleneck = "node timeout"
+	Callers    Bottleneck = "callers" // there are too few to fill anything
+)
+
+// Prediction is what a deployment does under a load. Times are in seconds.
+type Prediction struct {
+	Pairs        float64 // a second
+	Acquire, P99 float64 // time of an acquire, seen by its client: mean and 99th percentile
+	RoundP99     float64 // of the nodes' part
+	Batch        float64 // operations of a script call, the mean over nodes
+	ServerUse    float64 // of its processors, 0 to 1
+	NodeUse      float64 // of the busiest node's core
+	InFlightUse  float64 // of the places
+	LimitUse     float64 // RoundP99 as a share of the round's time limit
+	First        Bottleneck
+}
+
+// link is a server's sender to one node at a load.
+type link struct {
+	batch, burst, cycle float64 // operations; the node's seconds for one batch; seconds
+	wait                float64 // of a batch at its node, in the mean
+	use                 float64 // of the node's core
+	answer              answer
+}
+
+// load is a deployment at so many pairs a second.
+type load struct {
+	Deployment
+
+	costs  Costs
+	pairs  float64
+	others float64 // the share of operations that come from other callers than one's own
+}
+
+// operations a second of one link.
+func (l load) operations() float64 { return 2 * l.pairs / float64(l.Servers*l.Sets) }
+
+// linkTo is the link to node i, where a batch waits for nodeWait at the node and for
+// serverWait at the server. It reports false if the link cannot carry the load.
+func (l load) linkTo(i int, nodeWait, serverWait float64) (k link, ok bool) {
+	trip := l.trip(i)
+	if l.Shared > 0 {
+		trip = l.costs.LocalTrip.Seconds()
+	}
+	each := l.costs.NodeBatch.Op.Seconds() + l.costs.ServerBatch.Op.Seconds()
+	base := trip + nodeWait + serverWait + l.costs.NodeBatch.Fixed.Seconds() + l.costs.ServerBatch.Fixed.Seconds()
+	rate := l.operations() * l.others
+	k.batch = batchSize(rate, base, each)
+	k.burst = l.costs.NodeBatch.Of(k.batch)
+	k.cycle = base + each*k.batch
+	if k.batch > MaxBatch || rate*each >= 1 {
+		return k, false
+	}
+	k.wait = nodeWait
+	k.use = l.watch(l.costs) + float64(l.Servers)*l.operations()/k.batch*k.burst
+	k.answer = answer{
+		Least: k.cycle - nodeWait - serverWait, Cycle: k.cycle,
+		Busy: min(1, rate*k.cycle/k.batch), Wait: nodeWait + serverWait,
+	}
+	return k, true
+}
+
+// batchSize solves b = rate·C + exp(-rate·C) with C = base + each·b; a Poisson number of
+// operations arrives during a cycle, and a batch has one at least.
+func batchSize(rate, base, each float64) float64 {
+	if rate*each >= 1 {
+		return math.Inf(1)
+	}
+	low, high := 1.0, 1+rate*(base+each)/(1-rate*each)
+	for range 45 {
+		b := (low + high) / 2
+		arrive := rate * (base + each*b)
+		if arrive+math.Exp(-arrive) > b {
+			low = b
+		} else {
+			high = b
+		}
+	}
+	return high
+}
+
+// state is a load with its waits settled.
+type state struct {
+	load
+
+	links              []link
+	client, server     float64 // waits for a processor
+	serverUse, nodeUse float64
+	batch              float64
+}
+
+// solve settles the waits. It reports false if the load is too much.
+func (l load) solve() (state, bool) {
+	if l.Shared > 0 {
+		return l.solveShared()
+	}
+	return l.solveApart()
+}
+
+// solveApart: every server and every node is a machine of its own.
+func (l load) solveApart() (s state, ok bool) {
+	const limit = 5 // seconds: longer than any round may take
+	wait := settle(limit, func(q float64) float64 {
+		at, ok := l.apart(q)
+		if !ok {
+			return 0
+		}
+		return waitFor(l.ServerCores, at.serverUse, at.serverVisit())
+	})
+	s, ok = l.apart(wait)
+	return s, ok && s.serverUse < 1 && s.nodeUse < 1
+}
+
+// apart has the nodes' waits settled for a wait at the server.
+func (l load) apart(serverWait float64) (state, bool) {
+	s := state{load: l, server: serverWait, links: make([]link, l.Nodes)}
+	for i := range s.links {
+		if i > 0 && l.trip(i) == l.trip(i-1) {
+			s.links[i] = s.links[i-1]
+			continue
+		}
+		k, ok := l.settleNode(i, serverWait)
+		if !ok {
+			return s, false
+		}
+		s.links[i] = k
+	}
+	s.sum()
+	return s, true
+}
+
+// settleNode finds how long a batch waits for its node. Each of the other servers has at
+// most one batch there.
+func (l load) settleNode(i int, serverWait float64) (link, bool) {
+	others := float64(l.Servers-1) / float64(l.Servers)
+	bound := float64(l.Servers-1) * l.costs.NodeBatch.Of(MaxBatch)
+	wait := settle(bound, func(q float64) float64 {
+		k, ok := l.linkTo(i, q, serverWait)
+		if !ok {
+			return 0
+		}
+		return min(waitFor(1, k.use*others, k.burst), float64(l.Servers-1)*k.burst)
+	})
+	k, ok := l.linkTo(i, wait, serverWait)
+	return k, ok && k.use < 1
+}
+
+// solveShared: all wait for the same processors.
+func (l load) solveShared() (s state, ok bool) {
+	const limit = 5
+	wait := settle(limit, func(q float64) float64 {
+		at, ok := l.shared(q)
+		if !ok {
+			return 0
+		}
+		return waitFor(l.Shared, at.serverUse, at.sharedVisit())
+	})
+	s, ok = l.shared(wait)
+	return s, ok && s.serverUse < 1
+}
+
+// shared has every batch wait once at its node and once at its server.
+func (l load) shared(wait float64) (state, bool) {
+	s := state{load: l, server: wait, client: wait, links: make([]link, l.Nodes)}
+	k, ok := l.linkTo(0, wait, wait)
+	if !ok {
+		return s, false
+	}
+	for i := range s.links {
+		s.links[i] = k
+	}
+	s.sum()
+	cores := float64(l.Shared)
+	nodes := float64(l.Sets*l.Nodes) * k.use
+	wakes := 2 / k.batch // of clients, for a pair: a batch's answers come together
+	clients := l.pairs * (l.costs.ClientPair.Op.Seconds() + wakes*l.costs.ClientPair.Fixed.Seconds())
+	s.serverUse = (s.serverUse*cores + nodes + clients) / cores
+	return s, true
+}
+
+// sum adds up what the links mean for servers and nodes.
+func (s *state) sum() {
+	batches := 0.0 // a second, of one server to one set
+	for _, k := range s.links {
+		s.batch += k.batch / float64(len(s.links))
+		s.nodeUse = max(s.nodeUse, k.use)
+		batches += s.operations() / k.batch
+	}
+	n := float64(s.Nodes)
+	each := s.pairs / float64(s.Servers)
+	use := each*(s.costs.ServerPair.Seconds()+2*n*s.costs.ServerBatch.Op.Seconds()) +
+		float64(s.Sets)*(batches*s.costs.ServerBatch.Fixed.Seconds()+n*s.costs.ServerWatch)
+	if s.Shared > 0 { // of all servers, and in shares of the machine
+		s.serverUse = use * float64(s.Servers) / float64(s.Shared)
+		return
+	}
+	s.serverUse = use / float64(s.ServerCores)
+}
+
+// watchVisits is how often a second a server looks at each node: four observations with
+// a reading of the clock, and a heartbeat.
+const watchVisits = 9
+
+// serverVisit is the mean time that a server's processor is taken for: a request, or a batch.
+func (s *state) serverVisit() float64 {
+	visits := 2*s.pairs/float64(s.Servers) + watchVisits*float64(s.Sets*s.Nodes)
+	for _, k := range s.links {
+		visits += float64(s.Sets) * s.operations() / k.batch
+	}
+	return s.serverUse * float64(s.ServerCores) / visits
+}
+
+// sharedVisit is the same on a machine with everything: by batch the nodes and the server
+// are visited, and by batch of a set the client and the server again.
+func (s *state) sharedVisit() float64 {
+	links := float64(s.Servers * s.Sets)
+	visits := links*s.operations()/s.batch*2*float64(s.Nodes+1) + links*2*watchVisits*float64(s.Nodes)
+	return s.serverUse * float64(s.Shared) / visits
+}
+
+// round is the time until a quorum has answered.
+func (s *state) round() spread {
+	answers := make([]answer, 0, len(s.links))
+	for _, k := range s.links[s.Down:] {
+		answers = append(answers, k.answer)
+	}
+	return quorumOf(Quorum(s.Nodes), answers)
+}
+
+// acquire is the time of an acquire, or of a release: from the client, through the server,
+// to the nodes and back. Requests come as batches were answered, so one waits for half of
+// those that came with it.
+func (s *state) acquire(round spread) spread {
+	request := s.costs.ServerPair.Seconds() / 2
+	cores := float64(max(s.ServerCores, 1))
+	if s.Shared > 0 {
+		cores = float64(s.Shared)
+	}
+	crowd := (s.batch - 1) / 2 * s.others * request / cores
+	total := round.plus(fixed(s.ClientTrip.Seconds() + request)).plus(exponential(crowd)).plus(exponential(s.server))
+	if s.Shared > 0 {
+		own := s.costs.ClientPair
+		crowd := (s.batch - 1) / 2 * s.others * own.Op.Seconds() / 2
+		total = total.plus(fixed(own.Of(0.5))).plus(exponential(crowd)).plus(exponential(s.client))
+	}
+	return total
+}
+
+// predict is the load's prediction, and reports whether it can be.
+func (l load) predict() (p Prediction, ok bool) {
+	s, ok := l.solve()
+	if !ok {
+		return p, false
+	}
+	round := s.round()
+	total := s.acquire(round)
+	p = Prediction{
+		Pairs: l.pairs, Acquire: total.Mean, P99: total.p99(), RoundP99: round.p99(), Batch: s.batch,
+		ServerUse: s.serverUse, NodeUse: s.nodeUse,
+		InFlightUse: l.operations() / 2 * round.Mean / MaxInFlight,
+	}
+	p.LimitUse = p.RoundP99 / l.roundLimit()
+	p.First = p.first(l.Shared > 0)
+	return p, p.InFlightUse <= 1
+}
+
+// first is what is nearest to its bound.
+func (p *Prediction) first(shared bool) Bottleneck {
+	cpu := ServerCPU
+	if shared {
+		cpu = SharedCPU
+	}
+	first, most := cpu, p.ServerUse
+	for _, other := range []struct {
+		what Bottleneck
+		use  float64
+	}{{NodeCPU, p.NodeUse}, {InFlight, p.InFlightUse}, {RoundLimit, p.LimitUse}} {
+		if other.use > most {
+			first, most = other.what, other.use
+		}
+	}
+	return first
+}
+
+// At predicts for so many pairs a second, which come whenever they like. It reports false
+// if the deployment cannot do them.
+func At(d Deployment, c Costs, pairs float64) (Prediction, bool) {
+	p, ok := load{Deployment: d, costs: c, pairs: pairs, others: 1}.predict()
+	return p, ok && p.LimitUse <= 1
+}
+
+// Closed predicts for so many callers that each do one pair after the other.
+func Closed(d Deployment, c Costs, callers int) Prediction {
+	n := float64(callers)
+	at := func(pairs float64) (Prediction, bool) {
+		return load{Deployment: d, costs: c, pairs: pairs, others: (n - 1) / n}.predict()
+	}
+	pairs := largest(func(pairs float64) bool {
+		p, ok := at(pairs)
+		return ok && pairs*2*p.Acquire <= n
+	})
+	p, _ := at(pairs)
+	mean := n / max(pairs, 1e-9) / 2 // by Little's law, which has what waits in front as well
+	p.P99 += mean - p.Acquire
+	p.Acquire = mean
+	return p
+}
+
+// Capacity is the most that the deployment does within a round's time limit; no pairs if
+// it can do none.
+func Capacity(d Deployment, c Costs) Prediction {
+	pairs := largest(func(pairs float64) bool {
+		_, ok := At(d, c, pairs)
+		return ok
+	})
+	p, ok := At(d, c, pairs)
+	if !ok {
+		return Prediction{First: RoundLimit}
+	}
+	return p
+}
+
+// largest is the largest pairs a second that fit, by bisection: to one in a million.
+func largest(fits func(pairs float64) bool) float64 {
+	low, high := 0.0, 1e-3
+	for ; fits(high) && high < 1e12; high *= 2 {
+		low = high
+	}
+	for range 22 {
+		if middle := (low + high) / 2; fits(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return low
+}
