@@ -31,9 +31,15 @@ type Prediction struct {
 // link is a server's sender to one node at a load.
 type link struct {
 	batch, burst, cycle float64 // operations; the node's seconds for one batch; seconds
-	wait                float64 // of a batch at its node, in the mean
+	wait                float64 // of a batch for processors, in the mean
 	use                 float64 // of the node's core
-	answer              answer
+	busy                float64 // the share of operations that find a batch under way
+}
+
+// answer is when an operation is answered that comes at any moment of a cycle or, step of
+// 1, right at its beginning, since those that were answered together come together.
+func (k link) answer(step float64) answer {
+	return answer{Least: k.cycle - k.wait + step*k.busy*k.cycle, Cycle: (1 - step) * k.cycle, Busy: k.busy, Wait: k.wait}
 }
 
 // load is a deployment at so many pairs a second.
@@ -43,6 +49,7 @@ type load struct {
 	costs  Costs
 	pairs  float64
 	others float64 // the share of operations that come from other callers than one's own
+	closed bool    // each caller asks again as soon as it is answered
 }
 
 // operations a second of one link.
@@ -55,8 +62,8 @@ func (l load) linkTo(i int, nodeWait, serverWait float64) (k link, ok bool) {
 	if l.Shared > 0 {
 		trip = l.costs.LocalTrip.Seconds()
 	}
-	each := l.costs.NodeBatch.Op.Seconds() + l.costs.ServerBatch.Op.Seconds()
-	base := trip + nodeWait + serverWait + l.costs.NodeBatch.Fixed.Seconds() + l.costs.ServerBatch.Fixed.Seconds()
+	each := l.costs.NodeBatch.Op.Seconds()
+	base := trip + nodeWait + serverWait + l.costs.NodeBatch.Fixed.Seconds() + l.costs.ServerBatch.Seconds()
 	rate := l.operations() * l.others
 	k.batch = batchSize(rate, base, each)
 	k.burst = l.costs.NodeBatch.Of(k.batch)
@@ -64,12 +71,9 @@ func (l load) linkTo(i int, nodeWait, serverWait float64) (k link, ok bool) {
 	if k.batch > MaxBatch || rate*each >= 1 {
 		return k, false
 	}
-	k.wait = nodeWait
+	k.wait = nodeWait + serverWait
 	k.use = l.watch(l.costs) + float64(l.Servers)*l.operations()/k.batch*k.burst
-	k.answer = answer{
-		Least: k.cycle - nodeWait - serverWait, Cycle: k.cycle,
-		Busy: min(1, rate*k.cycle/k.batch), Wait: nodeWait + serverWait,
-	}
+	k.busy = min(1, rate*k.cycle/k.batch)
 	return k, true
 }
 
@@ -80,7 +84,7 @@ func batchSize(rate, base, each float64) float64 {
 		return math.Inf(1)
 	}
 	low, high := 1.0, 1+rate*(base+each)/(1-rate*each)
-	for range 45 {
+	for range halvings {
 		b := (low + high) / 2
 		arrive := rate * (base + each*b)
 		if arrive+math.Exp(-arrive) > b {
@@ -97,7 +101,7 @@ type state struct {
 	load
 
 	links              []link
-	client, server     float64 // waits for a processor
+	server             float64 // wait for a processor; on a shared machine, anybody's
 	serverUse, nodeUse float64
 	batch              float64
 }
@@ -174,7 +178,7 @@ func (l load) solveShared() (s state, ok bool) {
 
 // shared has every batch wait once at its node and once at its server.
 func (l load) shared(wait float64) (state, bool) {
-	s := state{load: l, server: wait, client: wait, links: make([]link, l.Nodes)}
+	s := state{load: l, server: wait, links: make([]link, l.Nodes)}
 	k, ok := l.linkTo(0, wait, wait)
 	if !ok {
 		return s, false
@@ -187,7 +191,7 @@ func (l load) shared(wait float64) (state, bool) {
 	nodes := float64(l.Sets*l.Nodes) * k.use
 	wakes := 2 / k.batch // of clients, for a pair: a batch's answers come together
 	clients := l.pairs * (l.costs.ClientPair.Op.Seconds() + wakes*l.costs.ClientPair.Fixed.Seconds())
-	s.serverUse = (s.serverUse*cores + nodes + clients) / cores
+	s.serverUse = (s.serverUse*cores+nodes+clients)/cores + l.Taken
 	return s, true
 }
 
@@ -199,15 +203,24 @@ func (s *state) sum() {
 		s.nodeUse = max(s.nodeUse, k.use)
 		batches += s.operations() / k.batch
 	}
-	n := float64(s.Nodes)
 	each := s.pairs / float64(s.Servers)
-	use := each*(s.costs.ServerPair.Seconds()+2*n*s.costs.ServerBatch.Op.Seconds()) +
-		float64(s.Sets)*(batches*s.costs.ServerBatch.Fixed.Seconds()+n*s.costs.ServerWatch)
+	cores := each*s.costs.ServerPair.Seconds() +
+		float64(s.Sets)*(batches*s.costs.ServerBatch.Seconds()+float64(s.Nodes)*s.costs.ServerWatch)
+	cores = awake(cores, 2*each*s.costs.ServerWake.Seconds())
 	if s.Shared > 0 { // of all servers, and in shares of the machine
-		s.serverUse = use * float64(s.Servers) / float64(s.Shared)
+		s.serverUse = cores * float64(s.Servers) / float64(s.Shared)
 		return
 	}
-	s.serverUse = use / float64(s.ServerCores)
+	s.serverUse = cores / float64(s.ServerCores)
+}
+
+// awake is how many cores a server takes that takes so many without wakes, and so many
+// for wakes if every request found it asleep: one does as often as no core works.
+func awake(cores, wakes float64) float64 {
+	if cores >= 1 {
+		return cores
+	}
+	return (cores + wakes) / (1 + wakes)
 }
 
 // watchVisits is how often a second a server looks at each node: four observations with
@@ -231,32 +244,38 @@ func (s *state) sharedVisit() float64 {
 	return s.serverUse * float64(s.Shared) / visits
 }
 
-// round is the time until a quorum has answered.
-func (s *state) round() spread {
-	answers := make([]answer, 0, len(s.links))
-	for _, k := range s.links[s.Down:] {
-		answers = append(answers, k.answer)
+// around is the time between an answer and the caller's next operation at the link.
+func (s *state) around() spread {
+	request := s.costs.ServerPair.Seconds() / 2
+	cores := float64(max(s.ServerCores, s.Shared))
+	// Requests come as batches were answered, so one waits for half of those that come with it.
+	crowd := (s.batch - 1) / 2 * s.others
+	t := fixed(s.ClientTrip.Seconds() + request).plus(exponential(crowd * request / cores))
+	if s.Shared == 0 {
+		return t.plus(exponential(s.server))
 	}
-	return quorumOf(Quorum(s.Nodes), answers)
+	own := s.costs.ClientPair
+	t = t.plus(fixed(own.Of(0.5))).plus(exponential(crowd * own.Op.Seconds() / 2))
+	// All wait in one queue for processors, which is long or short for all of them, so the
+	// two waits of a request are one, and those of its batch another, for every node.
+	return t.plus(exponential(2 * s.server)).plus(exponential(2 * s.server))
 }
 
-// acquire is the time of an acquire, or of a release: from the client, through the server,
-// to the nodes and back. Requests come as batches were answered, so one waits for half of
-// those that came with it.
-func (s *state) acquire(round spread) spread {
-	request := s.costs.ServerPair.Seconds() / 2
-	cores := float64(max(s.ServerCores, 1))
-	if s.Shared > 0 {
-		cores = float64(s.Shared)
+// round is the time until a quorum has answered an operation that comes after around.
+func (s *state) round(around float64) spread {
+	answers := make([]answer, 0, len(s.links))
+	for _, k := range s.links[s.Down:] {
+		step := 0.0
+		if s.closed {
+			step = max(0, 1-2*around/k.cycle)
+		}
+		a := k.answer(step)
+		if s.Shared > 0 {
+			a.Wait = 0 // see around
+		}
+		answers = append(answers, a)
 	}
-	crowd := (s.batch - 1) / 2 * s.others * request / cores
-	total := round.plus(fixed(s.ClientTrip.Seconds() + request)).plus(exponential(crowd)).plus(exponential(s.server))
-	if s.Shared > 0 {
-		own := s.costs.ClientPair
-		crowd := (s.batch - 1) / 2 * s.others * own.Op.Seconds() / 2
-		total = total.plus(fixed(own.Of(0.5))).plus(exponential(crowd)).plus(exponential(s.client))
-	}
-	return total
+	return quorumOf(Quorum(s.Nodes), answers)
 }
 
 // predict is the load's prediction, and reports whether it can be.
@@ -265,8 +284,9 @@ func (l load) predict() (p Prediction, ok bool) {
 	if !ok {
 		return p, false
 	}
-	round := s.round()
-	total := s.acquire(round)
+	around := s.around()
+	round := s.round(around.Mean)
+	total := around.plus(round)
 	p = Prediction{
 		Pairs: l.pairs, Acquire: total.Mean, P99: total.p99(), RoundP99: round.p99(), Batch: s.batch,
 		ServerUse: s.serverUse, NodeUse: s.nodeUse,
@@ -277,6 +297,9 @@ func (l load) predict() (p Prediction, ok bool) {
 	return p, p.InFlightUse <= 1
 }
 
+// full is the share of a processor from which on waits grow without a bound.
+const full = 0.9
+
 // first is what is nearest to its bound.
 func (p *Prediction) first(shared bool) Bottleneck {
 	cpu := ServerCPU
@@ -284,10 +307,16 @@ func (p *Prediction) first(shared bool) Bottleneck {
 		cpu = SharedCPU
 	}
 	first, most := cpu, p.ServerUse
+	if p.NodeUse > most {
+		first, most = NodeCPU, p.NodeUse
+	}
+	if most > full { // what else is used up then waits for it
+		return first
+	}
 	for _, other := range []struct {
 		what Bottleneck
 		use  float64
-	}{{NodeCPU, p.NodeUse}, {InFlight, p.InFlightUse}, {RoundLimit, p.LimitUse}} {
+	}{{InFlight, p.InFlightUse}, {RoundLimit, p.LimitUse}} {
 		if other.use > most {
 			first, most = other.what, other.use
 		}
@@ -306,16 +335,17 @@ func At(d Deployment, c Costs, pairs float64) (Prediction, bool) {
 func Closed(d Deployment, c Costs, callers int) Prediction {
 	n := float64(callers)
 	at := func(pairs float64) (Prediction, bool) {
-		return load{Deployment: d, costs: c, pairs: pairs, others: (n - 1) / n}.predict()
+		return load{Deployment: d, costs: c, pairs: pairs, others: (n - 1) / n, closed: true}.predict()
 	}
 	pairs := largest(func(pairs float64) bool {
 		p, ok := at(pairs)
 		return ok && pairs*2*p.Acquire <= n
 	})
 	p, _ := at(pairs)
-	mean := n / max(pairs, 1e-9) / 2 // by Little's law, which has what waits in front as well
-	p.P99 += mean - p.Acquire
-	p.Acquire = mean
+	// What Little's law has more is the wait for a place in flight, which only acquires need.
+	place := max(0, n/max(pairs, 1e-9)-2*p.Acquire)
+	p.Acquire += place
+	p.P99 += place
 	return p
 }
 

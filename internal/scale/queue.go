@@ -16,11 +16,14 @@ func waitFor(c int, use, s float64) float64 {
 	return s * math.Pow(use, math.Sqrt(2*(n+1))-1) / (n * (1 - use))
 }
 
+// halvings of an interval are enough for a thousand-millionth of it.
+const halvings = 30
+
 // settle finds the q with wait(q) = q, for a wait that falls or stays as q grows: by
 // bisection in 0 to limit. It is limit if wait is above it even there.
 func settle(limit float64, wait func(q float64) float64) float64 {
 	low, high := 0.0, limit
-	for range 45 {
+	for range halvings {
 		if q := (low + high) / 2; wait(q) > q {
 			low = q
 		} else {
@@ -76,7 +79,7 @@ func (s spread) p99() float64 {
 }
 
 // steps is how finely quorumOf integrates.
-const steps = 600
+const steps = 300
 
 // quorumOf is the time until m of the answers are there: its distribution is integrated.
 func quorumOf(m int, answers []answer) spread {
