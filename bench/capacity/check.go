@@ -41,12 +41,11 @@ func trials() (all [][]*trial) {
 	return all
 }
 
-// predict is the model's answer: everything on this machine, and on what other programs
-// left of it.
-func (t *trial) predict(c scale.Costs, foreign float64) scale.Prediction {
+// predict is the model's answer: everything on this machine.
+func (t *trial) predict(c scale.Costs) scale.Prediction {
 	c.LocalTrip += t.trip
 	return scale.Closed(scale.Deployment{
-		Servers: t.servers, Sets: t.sets, Nodes: perSet, Shared: processors(), Taken: foreign,
+		Servers: t.servers, Sets: t.sets, Nodes: perSet, Shared: processors(),
 		Trips: []time.Duration{t.trip}, NodeTimeout: max(50*time.Millisecond, 10*t.trip), TTL: ttl,
 	}, c, t.callers)
 }
@@ -77,9 +76,9 @@ func (s *stage) try(ctx context.Context, trials []*trial, again int) error {
 	return nil
 }
 
-// quietest is the round of which other programs took least.
-func quietest(rounds []round) round {
-	return slices.MinFunc(rounds, func(a, b round) int { return cmp.Compare(a.foreign, b.foreign) })
+// best is the fastest round: other programs only take away.
+func best(rounds []round) round {
+	return slices.MaxFunc(rounds, func(a, b round) int { return cmp.Compare(a.rate, b.rate) })
 }
 
 // report prints the table, and how far off the predictions are.
@@ -88,8 +87,8 @@ func report(all []*trial, c scale.Costs) error {
 	fmt.Fprintln(w, "servers\tsets\ttrip\tcallers\tpairs/s\tpredicted\terror\tp99 ms\tpredicted\terror\tbatch\tpredicted\tothers took\t")
 	var rate, p99 []float64
 	for _, t := range all {
-		got := quietest(t.rounds)
-		p := t.predict(c, got.foreign)
+		got := best(t.rounds)
+		p := t.predict(c)
 		off, late := p.Pairs/got.rate-1, p.P99/got.p99-1
 		rate, p99 = append(rate, off), append(p99, late)
 		fmt.Fprintf(w, "%d\t%d\t%s\t%d\t%.0f\t%.0f\t%+.0f%%\t%.1f\t%.1f\t%+.0f%%\t%.1f\t%.1f\t%.0f%%\t\n", t.servers, t.sets, t.trip, t.callers,

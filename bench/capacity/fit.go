@@ -93,14 +93,13 @@ func costsOf(rounds []round, c *scale.Costs) {
 	for _, r := range rounds {
 		n := float64(r.nodes)
 		client = append(client, row{[]float64{r.calls, 1}, r.load})
-		asleep := max(0, 1-r.rate*r.service)
-		server = append(server, row{[]float64{1, n * r.calls, 2 * asleep}, r.service})
+		server = append(server, row{[]float64{1, n * r.calls}, r.service})
 		node = append(node, row{[]float64{r.calls, 2}, r.store / n})
 	}
 	x := fit(client)
 	c.ClientPair = scale.Work{Fixed: seconds(x[0]), Op: seconds(x[1])}
 	x = fit(server)
-	c.ServerPair, c.ServerBatch, c.ServerWake = seconds(x[0]), seconds(x[1]), seconds(x[2])
+	c.ServerPair, c.ServerBatch = seconds(x[0]), seconds(x[1])
 	x = fit(node)
 	c.NodeBatch = scale.Work{Fixed: seconds(x[0]), Op: seconds(x[1])}
 	c.LocalTrip = localTrip(rounds, *c)
@@ -111,7 +110,7 @@ func costsOf(rounds []round, c *scale.Costs) {
 func localTrip(rounds []round, c scale.Costs) (trip time.Duration) {
 	for _, r := range rounds {
 		if r.nodes == 1 && r.workers == 1 {
-			work := c.ClientPair.Of(0.5) + c.ServerPair.Seconds()/2 + c.ServerBatch.Seconds() + c.ServerWake.Seconds() + c.NodeBatch.Of(1)
+			work := c.ClientPair.Of(0.5) + c.ServerPair.Seconds()/2 + c.ServerBatch.Seconds() + c.NodeBatch.Of(1)
 			trip = seconds(max(0, 1/r.rate/2-work))
 		}
 	}

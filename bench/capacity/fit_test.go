@@ -11,7 +11,7 @@ import (
 func TestCostsOf(t *testing.T) {
 	const us = time.Microsecond
 	want := scale.Costs{
-		ClientPair: scale.Work{Fixed: 20 * us, Op: 24 * us}, ServerPair: 80 * us, ServerBatch: 43 * us, ServerWake: 40 * us,
+		ClientPair: scale.Work{Fixed: 20 * us, Op: 24 * us}, ServerPair: 80 * us, ServerBatch: 43 * us,
 		NodeBatch: scale.Work{Fixed: 45 * us, Op: 5 * us},
 	}
 	var rounds []round
@@ -20,13 +20,7 @@ func TestCostsOf(t *testing.T) {
 			r := round{nodes: nodes, workers: 2 + i, calls: calls, rate: 2000 * float64(1+i)}
 			r.load = want.ClientPair.Fixed.Seconds()*calls + want.ClientPair.Op.Seconds()
 			r.store = float64(nodes) * (want.NodeBatch.Fixed.Seconds()*calls + 2*want.NodeBatch.Op.Seconds())
-			// The share of time awake follows from the cost of wakes, and that from the share.
-			plain := want.ServerPair.Seconds() + float64(nodes)*calls*want.ServerBatch.Seconds()
-			wakes := 2 * want.ServerWake.Seconds()
-			r.service = plain
-			if plain*r.rate < 1 {
-				r.service = (plain + wakes) / (1 + wakes*r.rate)
-			}
+			r.service = want.ServerPair.Seconds() + float64(nodes)*calls*want.ServerBatch.Seconds()
 			rounds = append(rounds, r)
 		}
 	}
@@ -34,7 +28,7 @@ func TestCostsOf(t *testing.T) {
 	costsOf(rounds, &got)
 	for what, pair := range map[string][2]time.Duration{
 		"client's wake": {got.ClientPair.Fixed, want.ClientPair.Fixed}, "client's pair": {got.ClientPair.Op, want.ClientPair.Op},
-		"server's pair": {got.ServerPair, want.ServerPair}, "server's batch": {got.ServerBatch, want.ServerBatch}, "server's wake": {got.ServerWake, want.ServerWake},
+		"server's pair": {got.ServerPair, want.ServerPair}, "server's batch": {got.ServerBatch, want.ServerBatch},
 		"node's batch": {got.NodeBatch.Fixed, want.NodeBatch.Fixed}, "node's operation": {got.NodeBatch.Op, want.NodeBatch.Op},
 	} {
 		if d := pair[0] - pair[1]; d < -us/10 || d > us/10 {

@@ -57,8 +57,8 @@ func run(ctx context.Context, args []string) error {
 }
 
 // measure measures the costs and what to compare with them. The rounds of both take
-// turns, so that a change of the machine's speed is in both. Of each the round counts of
-// which other programs took least.
+// turns, so that a change of the machine's speed is in both. Of each the
+// fastest round counts.
 func (s *stage) measure(ctx context.Context, rounds int) (costs scale.Costs, all []*trial, err error) {
 	if costs, err = s.others(ctx); err != nil {
 		return costs, nil, err
@@ -79,11 +79,11 @@ func (s *stage) measure(ctx context.Context, rounds int) (costs scale.Costs, all
 			}
 		}
 	}
-	var quiet []round
+	var fastest []round
 	for _, rounds := range pairs {
-		quiet = append(quiet, quietest(rounds))
+		fastest = append(fastest, best(rounds))
 	}
-	costsOf(quiet, &costs)
+	costsOf(fastest, &costs)
 	return costs, slices.Concat(fleets...), nil
 }
 

@@ -18,9 +18,6 @@ type Costs struct {
 	ServerPair time.Duration
 	// ServerBatch is a server's for one batch to one node.
 	ServerBatch time.Duration
-	// ServerWake is a server's for a request that finds it asleep. The busier it is, the
-	// rarer that is, so it does not bound what a server can do.
-	ServerWake time.Duration
 	// NodeBatch is a node's for one batch, and for each operation in it.
 	NodeBatch Work
 	// ServerWatch and NodeWatch are the share of a core that one server's observations,

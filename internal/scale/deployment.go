@@ -16,8 +16,6 @@ type Deployment struct {
 	// Shared, if not 0, puts everything, clients included, on one machine of so many
 	// cores; ServerCores has no meaning then.
 	Shared int
-	// Taken is the share of the Shared machine that other programs take.
-	Taken float64
 	// Trips are the round trips from a server to each node of a set; a missing one is
 	// the last that is there.
 	Trips      []time.Duration

@@ -8,7 +8,7 @@ func Measured() Costs {
 	return Costs{
 		ClientPair:  Work{Fixed: 20 * us, Op: 30 * us},
 		ServerPair:  80 * us,
-		ServerBatch: 43 * us, ServerWake: 44 * us,
+		ServerBatch: 43 * us,
 		NodeBatch:   Work{Fixed: 30 * us, Op: 5 * us},
 		ServerWatch: 0.001, NodeWatch: 0.0006,
 		LeakPage: 250 * us, Publish: 20 * us, Deliver: 5 * us, Decode: 5 * us, LocalTrip: 50 * us,

@@ -191,7 +191,7 @@ func (l load) shared(wait float64) (state, bool) {
 	nodes := float64(l.Sets*l.Nodes) * k.use
 	wakes := 2 / k.batch // of clients, for a pair: a batch's answers come together
 	clients := l.pairs * (l.costs.ClientPair.Op.Seconds() + wakes*l.costs.ClientPair.Fixed.Seconds())
-	s.serverUse = (s.serverUse*cores+nodes+clients)/cores + l.Taken
+	s.serverUse = (s.serverUse*cores + nodes + clients) / cores
 	return s, true
 }
 
@@ -206,21 +206,11 @@ func (s *state) sum() {
 	each := s.pairs / float64(s.Servers)
 	cores := each*s.costs.ServerPair.Seconds() +
 		float64(s.Sets)*(batches*s.costs.ServerBatch.Seconds()+float64(s.Nodes)*s.costs.ServerWatch)
-	cores = awake(cores, 2*each*s.costs.ServerWake.Seconds())
 	if s.Shared > 0 { // of all servers, and in shares of the machine
 		s.serverUse = cores * float64(s.Servers) / float64(s.Shared)
 		return
 	}
 	s.serverUse = cores / float64(s.ServerCores)
-}
-
-// awake is how many cores a server takes that takes so many without wakes, and so many
-// for wakes if every request found it asleep: one does as often as no core works.
-func awake(cores, wakes float64) float64 {
-	if cores >= 1 {
-		return cores
-	}
-	return (cores + wakes) / (1 + wakes)
 }
 
 // watchVisits is how often a second a server looks at each node: four observations with
