@@ -10,10 +10,33 @@ const (
 	ServerCPU  Bottleneck = "server CPU"
 	NodeCPU    Bottleneck = "node CPU"
 	SharedCPU  Bottleneck = "the machine's CPU"
+	Watch      Bottleneck = "servers' observations" // they take most of the nodes' CPU
 	InFlight   Bottleneck = "in-flight limit"
 	RoundLimit Bottleneck = "node timeout"
-	Callers    Bottleneck = "callers" // there are too few to fill anything
 )
+
+// Bottlenecks are those of machines of their own, in the order in which growth meets them.
+func Bottlenecks() []Bottleneck {
+	return []Bottleneck{ServerCPU, NodeCPU, Watch, InFlight, RoundLimit}
+}
+
+// Advice says what to do about one.
+func (b Bottleneck) Advice() string {
+	switch b {
+	case ServerCPU:
+		return "Add servers."
+	case NodeCPU:
+		return "Add sets, or use fewer, larger servers. Every set splits a server's batches: 100 servers do half as much on 100 sets as on ten."
+	case Watch:
+		return "Use fewer servers. Each observes each node four times a second, for 0.12 % of its core: stay below 300; near 800 nothing is left, whatever the number of sets."
+	case InFlight:
+		return "Add servers or sets. A server has 128 acquires under way to a set, for 1.5 to 2 round trips each."
+	case RoundLimit:
+		return "Raise FENCELOCK_NODE_TIMEOUT, and TTLs to ten times that."
+	default:
+		return "Use machines apart."
+	}
+}
 
 // Prediction is what a deployment does under a load. Times are in seconds.
 type Prediction struct {
@@ -32,7 +55,7 @@ type Prediction struct {
 type link struct {
 	batch, burst, cycle float64 // operations; the node's seconds for one batch; seconds
 	wait                float64 // of a batch for processors, in the mean
-	use                 float64 // of the node's core
+	use                 float64 // of what observations leave of the node's core
 	busy                float64 // the share of operations that find a batch under way
 }
 
@@ -62,17 +85,24 @@ func (l load) linkTo(i int, nodeWait, serverWait float64) (k link, ok bool) {
 	if l.Shared > 0 {
 		trip = l.costs.LocalTrip.Seconds()
 	}
-	each := l.costs.NodeBatch.Op.Seconds()
-	base := trip + nodeWait + serverWait + l.costs.NodeBatch.Fixed.Seconds() + l.costs.ServerBatch.Seconds()
+	left := 1.0 // of the node's core; without it work takes longer
+	if l.Shared == 0 {
+		left -= l.watch(l.costs)
+	}
+	if left <= 0 {
+		return k, false
+	}
+	each := l.costs.NodeBatch.Op.Seconds() / left
+	base := trip + nodeWait + serverWait + l.costs.NodeBatch.Fixed.Seconds()/left + l.costs.ServerBatch.Seconds()
 	rate := l.operations() * l.others
 	k.batch = batchSize(rate, base, each)
-	k.burst = l.costs.NodeBatch.Of(k.batch)
+	k.burst = l.costs.NodeBatch.Of(k.batch) / left
 	k.cycle = base + each*k.batch
 	if k.batch > MaxBatch || rate*each >= 1 {
 		return k, false
 	}
 	k.wait = nodeWait + serverWait
-	k.use = l.watch(l.costs) + float64(l.Servers)*l.operations()/k.batch*k.burst
+	k.use = float64(l.Servers) * l.operations() / k.batch * k.burst
 	k.busy = min(1, rate*k.cycle/k.batch)
 	return k, true
 }
@@ -150,7 +180,7 @@ func (l load) apart(serverWait float64) (state, bool) {
 // most one batch there.
 func (l load) settleNode(i int, serverWait float64) (link, bool) {
 	others := float64(l.Servers-1) / float64(l.Servers)
-	bound := float64(l.Servers-1) * l.costs.NodeBatch.Of(MaxBatch)
+	bound := float64(l.Servers-1) * l.costs.NodeBatch.Of(MaxBatch) / max(1-l.watch(l.costs), 1e-3)
 	wait := settle(bound, func(q float64) float64 {
 		k, ok := l.linkTo(i, q, serverWait)
 		if !ok {
@@ -188,7 +218,7 @@ func (l load) shared(wait float64) (state, bool) {
 	}
 	s.sum()
 	cores := float64(l.Shared)
-	nodes := float64(l.Sets*l.Nodes) * k.use
+	nodes := float64(l.Sets*l.Nodes) * (k.use + l.watch(l.costs))
 	wakes := 2 / k.batch // of clients, for a pair: a batch's answers come together
 	clients := l.pairs * (l.costs.ClientPair.Op.Seconds() + wakes*l.costs.ClientPair.Fixed.Seconds())
 	s.serverUse = (s.serverUse*cores + nodes + clients) / cores
@@ -197,10 +227,11 @@ func (l load) shared(wait float64) (state, bool) {
 
 // sum adds up what the links mean for servers and nodes.
 func (s *state) sum() {
+	watch := s.watch(s.costs)
 	batches := 0.0 // a second, of one server to one set
 	for _, k := range s.links {
 		s.batch += k.batch / float64(len(s.links))
-		s.nodeUse = max(s.nodeUse, k.use)
+		s.nodeUse = max(s.nodeUse, watch+(1-watch)*k.use)
 		batches += s.operations() / k.batch
 	}
 	each := s.pairs / float64(s.Servers)
@@ -284,6 +315,9 @@ func (l load) predict() (p Prediction, ok bool) {
 	}
 	p.LimitUse = p.RoundP99 / l.roundLimit()
 	p.First = p.first(l.Shared > 0)
+	if p.First == NodeCPU && l.watch(l.costs) > 0.5 {
+		p.First = Watch
+	}
 	return p, p.InFlightUse <= 1
 }
 
@@ -347,10 +381,13 @@ func Capacity(d Deployment, c Costs) Prediction {
 		return ok
 	})
 	p, ok := At(d, c, pairs)
-	if !ok {
-		return Prediction{First: RoundLimit}
+	switch {
+	case ok:
+		return p
+	case d.watch(c) >= 1:
+		return Prediction{First: Watch, NodeUse: d.watch(c)}
 	}
-	return p
+	return Prediction{First: RoundLimit}
 }
 
 // largest is the largest pairs a second that fit, by bisection: to one in a million.

@@ -96,34 +96,81 @@ func run(args []string) error {
 }
 
 // sizes are the table's: servers and sets.
-var sizes = [...][2]int{{1, 1}, {2, 1}, {4, 1}, {10, 1}, {10, 2}, {10, 10}, {100, 1}, {100, 10}, {100, 100}, {1000, 10}, {1000, 100}}
+var sizes = [...][2]int{{1, 1}, {2, 1}, {4, 1}, {10, 1}, {10, 2}, {10, 10}, {100, 1}, {100, 10}, {100, 100}, {400, 20}, {1000, 10}, {1000, 100}}
 
-// printSizes prints what sizes can do, and one of them over distances.
+// apart are the table's distances, in milliseconds.
+var apart = [...]time.Duration{1, 5, 10, 20, 40, 80}
+
+// printSizes prints what sizes can do, one of them over distances, and what faults do to it.
 func (o options) printSizes() error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "SERVERS\tSETS\tPAIRS/S\tFIRST BOTTLENECK\tP99 AT HALF\tBATCH\tNODE CORE IDLE\tNODE\tSERVER\n")
+	for _, table := range []string{o.sizes(), advice(), o.distances(), o.failures(10, 10)} {
+		if _, err := fmt.Println(table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o options) sizes() string {
+	rows := [][]string{{"servers", "sets", "pairs/s at most", "first bottleneck", "p99 at half", "batch", "idle node"}}
 	for _, size := range sizes {
 		d := o.Deployment
 		d.Servers, d.Sets = size[0], size[1]
-		o.row(w, fmt.Sprintf("%d\t%d", d.Servers, d.Sets), d)
+		rows = append(rows, append([]string{strconv.Itoa(d.Servers), strconv.Itoa(d.Sets)}, o.row(d)...))
 	}
-	fmt.Fprintf(w, "\t\t\t\t\t\t\t\t\nSITES APART\tNODE TIMEOUT\tPAIRS/S\tFIRST BOTTLENECK\tP99 AT HALF\tBATCH\tNODE CORE IDLE\tNODE\tSERVER\n")
-	for _, apart := range []time.Duration{1, 5, 10, 20, 40, 80} {
-		d := o.Deployment
-		d.Servers, d.Sets = 10, 10
-		d.Trips = []time.Duration{time.Millisecond, apart * time.Millisecond}
-		d.NodeTimeout = max(o.NodeTimeout, 10*apart*time.Millisecond)
-		o.row(w, fmt.Sprintf("%dms\t%s", apart, d.NodeTimeout), d)
-	}
-	return w.Flush()
+	return markdown(rows)
 }
 
-func (o options) row(w *tabwriter.Writer, name string, d scale.Deployment) {
+func advice() string {
+	rows := [][]string{{"first bottleneck", "what to do"}}
+	for _, b := range scale.Bottlenecks() {
+		rows = append(rows, []string{string(b), b.Advice()})
+	}
+	return markdown(rows)
+}
+
+// distances are those of the other nodes, when one of each set is in the server's site.
+func (o options) distances() string {
+	rows := [][]string{{"sites apart", "node timeout", "pairs/s at most", "first bottleneck", "p99 at half", "batch", "idle node"}}
+	for _, ms := range apart {
+		d := o.Deployment
+		d.Servers, d.Sets = 10, 10
+		d.Trips = []time.Duration{time.Millisecond, ms * time.Millisecond}
+		d.NodeTimeout = max(o.NodeTimeout, 10*ms*time.Millisecond)
+		rows = append(rows, append([]string{fmt.Sprintf("%d ms", ms), d.NodeTimeout.String()}, o.row(d)...))
+	}
+	return markdown(rows)
+}
+
+func (o options) row(d scale.Deployment) []string {
 	most := scale.Capacity(d, o.costs)
-	half, _ := scale.At(d, o.costs, most.Pairs/2)
-	memory, idle := scale.MemoryOf(d, o.costs), scale.IdleOf(d, o.costs)
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.1f\t%.0f%%\t%s\t%s\n", name, count(most.Pairs), most.First, millis(half.P99), half.Batch,
-		100*idle.Node, mega(memory.Node), mega(memory.Server))
+	p99, batch := "–", "–"
+	if half, ok := scale.At(d, o.costs, most.Pairs/2); ok && most.Pairs > 0 {
+		p99, batch = millis(half.P99), strconv.FormatFloat(half.Batch, 'f', 1, 64)
+	}
+	return []string{count(most.Pairs), string(most.First), p99, batch, fmt.Sprintf("%.1f %%", 100*scale.IdleOf(d, o.costs).Node)}
+}
+
+func (o options) failures(servers, sets int) string {
+	d := o.Deployment
+	d.Servers, d.Sets = servers, sets
+	rows := [][]string{{"what", "stops", "for", "leases", "from", "shown by"}}
+	for _, f := range scale.Failures(d, o.maxTTL) {
+		rows = append(rows, []string{f.What, f.Stops, f.For, f.Leases, f.From, f.Test})
+	}
+	return markdown(rows)
+}
+
+// markdown is a table of Markdown.
+func markdown(rows [][]string) string {
+	var b strings.Builder
+	for i, row := range rows {
+		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
+		if i == 0 {
+			b.WriteString("|" + strings.Repeat(" --- |", len(row)) + "\n")
+		}
+	}
+	return b.String()
 }
 
 // printOne prints all that is predicted of a deployment.
@@ -139,7 +186,7 @@ func (o options) printOne() error {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%s\t"+format+"\n", append([]any{name}, args...)...)
 	}
-	line("at most", "%s pairs a second; then %s", count(most.Pairs), most.First)
+	line("at most", "%s pairs a second; then %s: %s", count(most.Pairs), most.First, most.First.Advice())
 	if ok {
 		line("at "+count(o.pairs)+" a second", "acquire %s in the mean, p99 %s; batches of %.1f", millis(at.Acquire), millis(at.P99), at.Batch)
 		line("in use", "servers %.0f %%, nodes %.0f %%, places in flight %.0f %%, round's time limit %.0f %%", 100*at.ServerUse, 100*at.NodeUse, 100*at.InFlightUse, 100*at.LimitUse)
@@ -155,17 +202,8 @@ func (o options) printOne() error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Println()
-	return o.printFailures()
-}
-
-func (o options) printFailures() error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "WHAT\tSTOPS\tFOR\tLEASES\tFROM\tTEST")
-	for _, f := range scale.Failures(o.Deployment, o.maxTTL) {
-		fmt.Fprintln(w, strings.Join([]string{f.What, f.Stops, f.For, f.Leases, f.From, f.Test}, "\t"))
-	}
-	return w.Flush()
+	_, err := fmt.Printf("\n%s", o.failures(o.Servers, o.Sets))
+	return err
 }
 
 // count has two significant digits, as befits a prediction.
