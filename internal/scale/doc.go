@@ -30,14 +30,14 @@
 //
 // # How wrong it is
 //
-// On two cores with no other program, 33 loads: pairs a second were off by 13 % in the
-// median, from 32 % too low (16 callers, whose batches are larger than predicted) to 36 %
-// too high (512 callers behind 10 ms, where the delaying proxies take processor time
-// too); p99 by 13 %, at worst 37 %. The predicted costs are from one server on one set
+// On two cores with no other program, 33 loads, the fastest of three rounds of each: pairs
+// a second were off by 13 % in the median, from 27 % too low (16 callers, whose batches are
+// larger than predicted) to 36 % too high (512 callers behind 10 ms, where the delaying
+// proxies take processor time too); p99 by 11 %, at worst 36 %. The predicted costs are from one server on one set
 // of one and of three nodes, so loads of one server on one set are not independent of
 // them. How the waits on a shared machine add up to a p99 was chosen among three ways
-// by an earlier run's figures. While other programs took up to 44 % of the processors,
-// pairs a second were 16 to 17 % off in the median and 67 % at worst.
+// by earlier runs' figures. While other programs took up to 44 % of the processors,
+// pairs a second were off by 16 % in the median and 66 % at worst.
 //
 // On the shared machine a node's batch costs more the more rarely it comes, since other
 // processes take the caches; the model does not have that, and Measured contains it.

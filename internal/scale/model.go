@@ -71,7 +71,7 @@ type load struct {
 
 	costs  Costs
 	pairs  float64
-	others float64 // the share of operations that come from other callers than one's own
+	others float64 // the share of operations that come from other callers: nobody waits for their own
 	closed bool    // each caller asks again as soon as it is answered
 }
 
@@ -152,7 +152,7 @@ func (l load) solveApart() (s state, ok bool) {
 		if !ok {
 			return 0
 		}
-		return waitFor(l.ServerCores, at.serverUse, at.serverVisit())
+		return waitFor(l.ServerCores, at.serverUse*l.others, at.serverVisit())
 	})
 	s, ok = l.apart(wait)
 	return s, ok && s.serverUse < 1 && s.nodeUse < 1
@@ -200,7 +200,7 @@ func (l load) solveShared() (s state, ok bool) {
 		if !ok {
 			return 0
 		}
-		return waitFor(l.Shared, at.serverUse, at.sharedVisit())
+		return waitFor(l.Shared, at.serverUse*l.others, at.sharedVisit())
 	})
 	s, ok = l.shared(wait)
 	return s, ok && s.serverUse < 1

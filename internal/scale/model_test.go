@@ -105,6 +105,35 @@ func TestOneCaller(t *testing.T) {
 	near(t, "batch", p.Batch, 1, 1e-6)
 }
 
+// Callers that are answered together ask again together, one cycle later: their
+// operations take two, half of them in each batch.
+func TestCallersOfABatchStayTogether(t *testing.T) {
+	d := site(1, 1, 1)
+	d.Trips, d.ClientTrip, d.NodeTimeout = []time.Duration{40 * time.Millisecond}, 0, time.Second
+	p := Closed(d, Costs{ServerPair: time.Microsecond, NodeBatch: Work{Op: time.Nanosecond}}, 64)
+	near(t, "pairs", p.Pairs, 64/(4*0.040), 0.02)
+	near(t, "batch", p.Batch, 32, 0.05)
+}
+
+// On one machine all work adds up: one caller waits for each part in turn, and many fill it.
+func TestSharedMachine(t *testing.T) {
+	d := site(1, 1, 1)
+	d.Shared = 2
+	const us = time.Microsecond
+	c := Costs{ClientPair: Work{Fixed: 20 * us, Op: 30 * us}, ServerPair: 90 * us, ServerBatch: 40 * us, NodeBatch: Work{Fixed: 50 * us, Op: 5 * us}, LocalTrip: 60 * us}
+	d.ClientTrip = 0
+	// Two requests: what a pair has once, and what each of its operations has.
+	alone := 30e-6 + 90e-6 + 2*(20e-6+40e-6+55e-6+60e-6)
+	one := Closed(d, c, 1)
+	near(t, "pairs of one caller", one.Pairs, 1/alone, 0.01)
+	many := Closed(d, c, 200)
+	near(t, "the machine's use by many", many.ServerUse, many.Pairs/2*(30e-6+90e-6+10e-6+2/many.Batch*(20e-6+40e-6+50e-6)), 0.01)
+	near(t, "callers under way", 2*many.Pairs*many.Acquire, 200, 0.01) // none waits for a place in flight
+	if many.First != SharedCPU {
+		t.Errorf("the first bottleneck is %s", many.First)
+	}
+}
+
 // Little's law holds for every number of callers: what is not in the nodes and servers waits for a place.
 func TestCallersAddUp(t *testing.T) {
 	for _, callers := range []int{1, 16, 256, 4096} {
