@@ -134,6 +134,15 @@ func TestSharedMachine(t *testing.T) {
 	}
 }
 
+// On a shared machine a request waits twice, and its batch twice; else a server's request once.
+func TestWaitsForProcessors(t *testing.T) {
+	s := state{load: load{Deployment: site(1, 1, 1)}, server: 0.001, batch: 1}
+	s.ClientTrip = 0
+	near(t, "apart", s.around().Mean, 0.001, 1e-9)
+	s.Shared = 2
+	near(t, "shared", s.around().Mean, 0.004, 1e-9)
+}
+
 // Little's law holds for every number of callers: what is not in the nodes and servers waits for a place.
 func TestCallersAddUp(t *testing.T) {
 	for _, callers := range []int{1, 16, 256, 4096} {
