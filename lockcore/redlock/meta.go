@@ -32,7 +32,8 @@ func parseMeta(text string) (m meta) {
 	if ms, err := strconv.ParseInt(millis, 36, 64); err == nil {
 		m.acquired = time.UnixMilli(ms)
 	}
-	holder, metadata, _ := strings.Cut(rest, metaSeparator)
+	holder, rest, _ := strings.Cut(rest, metaSeparator)
+	metadata, _, _ := strings.Cut(rest, metaSeparator) // a later version may add parts; JSON has no such character
 	m.holder = holder
 	if json.Valid([]byte(metadata)) {
 		m.metadata = json.RawMessage(metadata)

@@ -32,3 +32,11 @@ func TestMetaThatCannotBeRead(t *testing.T) {
 		t.Errorf("a half-readable text is %+v", got)
 	}
 }
+
+// What a later version may add behind the metadata is ignored.
+func TestMetaOfALaterVersion(t *testing.T) {
+	want := meta{acquired: time.UnixMilli(1), holder: "w", metadata: json.RawMessage(`{"a":1}`)}
+	if got := parseMeta(want.String() + metaSeparator + "more" + metaSeparator); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

@@ -87,6 +87,7 @@ type record struct {
 	MaxTTL       int64      // ms
 	HighWater    fencing.Token
 	Secrets      node.Secrets
+	Later        string // what a later version put behind these: ignored and kept
 }
 
 func (r *record) cluster() node.Cluster { return node.Cluster{Nodes: r.Nodes, Hash: r.Hash} }
@@ -115,7 +116,7 @@ func (r *record) encode() []byte {
 	} {
 		raw = binary.AppendVarint(raw, n)
 	}
-	return raw
+	return append(raw, r.Later...)
 }
 
 // decodeRecord reads a record; where there is no row, an empty one.
@@ -132,7 +133,8 @@ func decodeRecord(raw []byte) (r record, err error) {
 		Nodes: int(d.number()), Epoch: node.Epoch(d.number()), Bootstrapped: node.Epoch(d.number()), Staged: node.Epoch(d.number()),
 		MaxTTL: d.number(), HighWater: fencing.Token(d.number()),
 	}
-	if d.failed || len(d.rest) > 0 {
+	r.Later = string(d.rest)
+	if d.failed {
 		return record{}, fmt.Errorf("the node's record: %w", errCorrupt)
 	}
 	return r, nil

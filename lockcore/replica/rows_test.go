@@ -64,9 +64,6 @@ func TestShortenedRowsAreRefused(t *testing.T) {
 			t.Errorf("%d bytes of %d were read as %+v", n, len(raw), got)
 		}
 	}
-	if _, err := decodeRecord(append(raw, 0)); err == nil {
-		t.Error("a byte too many was ignored")
-	}
 	raw = l.encode()
 	for n := range raw {
 		if got, ok := decodeLock(raw[:n]); ok {
