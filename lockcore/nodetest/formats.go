@@ -33,10 +33,12 @@ const (
 	storedNote  = "since noon"
 	storedEpoch = node.Epoch(1000)
 	storedFloor = fencing.Token(1_000_000)
-	anyMeta   = "meta of all\x1fkinds ü" // texts of callers may hold anything but what ends a line
+	anyMeta     = "meta of all\x1fkinds ü" // texts of callers may hold anything but what ends a line
 )
 
-func storedSecrets() node.Secrets { return node.NewSecrets(storedEpoch, [node.MinSecretBytes]byte{1, 2, 3}) }
+func storedSecrets() node.Secrets {
+	return node.NewSecrets(storedEpoch, [node.MinSecretBytes]byte{1, 2, 3})
+}
 
 func storedSuite(t *testing.T, n node.Node, epoch node.Epoch) *suite {
 	t.Helper()

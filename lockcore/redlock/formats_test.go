@@ -1,0 +1,150 @@
+package redlock
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
+)
+
+var update = flag.Bool("update", false, "write testdata/texts.json again")
+
+// texts are what clients and nodes keep of one version and give to another.
+type texts struct {
+	LeaseID   string `json:"lease_id"`
+	Bundle    string `json:"lease_id_of_several"`
+	Cursor    string `json:"cursor"` // has a random nonce
+	Owner     string `json:"owner_of_idempotency_key"`
+	Ticket    string `json:"ticket_of_idempotency_key"`
+	Slot      string `json:"slot"`
+	Meta      string `json:"meta"`
+	BareMeta  string `json:"meta_without_holder"`
+	Cluster   string `json:"cluster"`
+	Secrets   string `json:"secrets"`
+	NoLease   string `json:"owner_of_no_lease"`
+	WholeTime int64  `json:"floor_at_2026"` // where tokens begin
+}
+
+const (
+	caller = "token orders"
+	use    = caller + "\x00orders/"
+)
+
+var storedAt = time.UnixMilli(1_790_000_000_000)
+
+func storedParts() []leaseID {
+	one := leaseID{
+		owner: "AQIDBAUGBwgJCgsMDQ4PEBESExQ", token: 1_790_000_000_000_123, acquired: storedAt, resource: "orders/42 ü",
+		terms: terms{minHold: 5 * time.Second, maxHold: time.Hour},
+	}
+	other := one
+	other.owner, other.token, other.resource = "FBMSERAPDg0MCwoJCAcGBQQDAgE", fencing.MaxToken, "orders#slot2"
+	return []leaseID{one, other}
+}
+
+func storedPlace() listPlace { return listPlace{set: 1, reader: 2, node: "b3JkZXJzLzQx"} }
+
+type named struct {
+	node.Node
+	name string
+}
+
+func (n named) Name() string { return n.name }
+
+func written(keys *Keys) texts {
+	cluster := membership.ClusterOf([]node.Node{named{name: "redis-2:6379/0"}, named{name: "redis-1:6379/0"}, named{name: "redis-3:6379/0"}})
+	return texts{
+		LeaseID: keys.sealLease(caller, storedParts()[:1]), Bundle: keys.sealLease(caller, storedParts()),
+		Cursor: keys.sealCursor(use, storedPlace().String()),
+		Owner:  keys.owners(caller, "a key")[0], Ticket: keys.ticketID(caller, "a key", "orders/42"),
+		Slot:     lockcore.SlotName("orders", 2),
+		Meta:     meta{acquired: storedAt, holder: "worker 7 ü", metadata: json.RawMessage(`{"a":[1]}`)}.String(),
+		BareMeta: meta{acquired: storedAt}.String(),
+		Cluster:  cluster.Hash, Secrets: string(node.NewSecrets(1000, [node.MinSecretBytes]byte{1, 2, 3})),
+		NoLease: node.NoLease(storedParts()[0].owner), WholeTime: int64(node.FloorAt(storedAt)),
+	}
+}
+
+// The texts are those of the version before, and its texts are read.
+func TestStoredTexts(t *testing.T) {
+	const path = "testdata/texts.json"
+	keys := testKeys(t, "a secret")
+	if *update {
+		raw, err := json.MarshalIndent(written(keys), "", "\t")
+		if err == nil {
+			err = os.WriteFile(path, append(raw, '\n'), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var stored texts
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(raw, &stored)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := written(keys)
+	if len(now.Cursor) != len(stored.Cursor) {
+		t.Errorf("a cursor has %d characters, and had %d", len(now.Cursor), len(stored.Cursor))
+	}
+	now.Cursor = stored.Cursor
+	if now != stored {
+		t.Errorf("another version of this cluster would not know these texts: keep both forms for one version, or raise the format number (docs/internals/formats.md).\n got %+v\nwant %+v", now, stored)
+	}
+	wantRead(t, testKeys(t, "a newer secret", "a secret"), stored)
+}
+
+func wantRead(t *testing.T, keys *Keys, stored texts) {
+	t.Helper()
+	for text, want := range map[string][]leaseID{stored.LeaseID: storedParts()[:1], stored.Bundle: storedParts()} {
+		if got, ok := opened(keys, caller, text); !ok || !slices.Equal(got, want) {
+			t.Errorf("%s is %+v, want %+v", text, got, want)
+		}
+	}
+	sets := []*set{{}, {nodes: make([]node.Node, 5)}}
+	if got, err := openListPlace(keys, use, stored.Cursor, sets); err != nil || got != storedPlace() {
+		t.Errorf("the cursor is %+v (%v)", got, err)
+	}
+	if !slices.Contains(keys.owners(caller, "a key"), stored.Owner) {
+		t.Error("a retry of an idempotency key would not find its lease")
+	}
+	if resource, slot := lockcore.SlotOf(stored.Slot); resource != "orders" || slot != 2 {
+		t.Errorf("the slot is %d of %s", slot, resource)
+	}
+	m := parseMeta(stored.Meta)
+	if !m.acquired.Equal(storedAt) || m.holder != "worker 7 ü" || string(m.metadata) != `{"a":[1]}` {
+		t.Errorf("the metadata are %+v", m)
+	}
+	if m := parseMeta(stored.BareMeta); !m.acquired.Equal(storedAt) || m.holder != "" || m.metadata != nil {
+		t.Errorf("the bare metadata are %+v", m)
+	}
+	if list := node.Secrets(stored.Secrets).List(); len(list) != 1 || list[0].Epoch != 1000 {
+		t.Errorf("the secrets are %v", list)
+	}
+}
+
+// A lease id of a version that this one does not know is that of no lease here, and a
+// secret of another form is skipped.
+func TestTextsOfALaterVersion(t *testing.T) {
+	keys := testKeys(t, "a secret")
+	raw, _ := decodeLeaseID(keys.sealLease(caller, storedParts()[:1]))
+	raw[0]++
+	if _, ok := decodeLeaseID(base64.RawURLEncoding.EncodeToString(raw)); ok {
+		t.Error("the version of a lease id is not looked at")
+	}
+	known := node.NewSecrets(1000, [node.MinSecretBytes]byte{1})
+	if list := ("v2/1001/later," + known).List(); len(list) != 1 || list[0].Epoch != 1000 {
+		t.Errorf("%v", list)
+	}
+}
