@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,17 +19,20 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// fleet is two servers on three Redis, and how clients reach them.
+// fleet is servers on three Redis, and how clients reach them.
 type fleet struct {
 	t       *testing.T
+	nodes   []*testenv.Redis
 	env     []string
-	ports   [2]int
-	servers [2]*process
+	ports   []int
+	servers []*process
+	program string // that is started; "" for this version
 }
 
-func startFleet(t *testing.T) *fleet {
+func startFleet(t *testing.T, servers int) *fleet {
 	t.Helper()
-	f := &fleet{t: t, env: []string{redisAddrs(testenv.StartRedisN(t, 3)), "FENCELOCK_NODE_TIMEOUT=3s", "FENCELOCK_ALLOWED_HOSTS=fencelock"}}
+	f := &fleet{t: t, nodes: testenv.StartRedisN(t, 3), ports: make([]int, servers), servers: make([]*process, servers)}
+	f.env = []string{redisAddrs(f.nodes), "FENCELOCK_NODE_TIMEOUT=3s", "FENCELOCK_ALLOWED_HOSTS=fencelock"}
 	for i := range f.servers {
 		f.ports[i] = testenv.FreePort(t)
 		f.start(i, "FENCELOCK_BOOTSTRAP=new")
@@ -37,14 +42,24 @@ func startFleet(t *testing.T) *fleet {
 
 func (f *fleet) start(i int, more ...string) {
 	f.t.Helper()
-	env := append([]string{"FENCELOCK_LISTEN=" + f.address(i)}, f.env...)
-	f.servers[i] = start(f.t, append(env, more...)...)
+	cmd := command(f.t, slices.Concat(anyPorts(), []string{"FENCELOCK_LISTEN=" + f.address(i)}, f.env, more), "serve")
+	if f.program != "" {
+		cmd.Path = f.program
+	}
+	f.servers[i] = startCommand(f.t, "http", http.DefaultClient, cmd)
+	f.servers[i].untilReady()
 }
 
 func (f *fleet) address(i int) string { return fmt.Sprintf("127.0.0.1:%d", f.ports[i]) }
 
 // direct are the servers' own URLs.
-func (f *fleet) direct() string { return "http://" + f.address(0) + ",http://" + f.address(1) }
+func (f *fleet) direct() string {
+	urls := make([]string, len(f.ports))
+	for i := range f.ports {
+		urls[i] = "http://" + f.address(i)
+	}
+	return strings.Join(urls, ",")
+}
 
 // shipped is a configuration of deploy/, for these servers.
 func (f *fleet) shipped(path, listens, listen string) string {
@@ -54,6 +69,11 @@ func (f *fleet) shipped(path, listens, listen string) string {
 		f.t.Fatal(err)
 	}
 	config := string(text)
+	if len(f.ports) == 3 {
+		config = regexp.MustCompile(`(?m)^.*locks-2.*\n`).ReplaceAllStringFunc(config, func(line string) string {
+			return line + strings.ReplaceAll(strings.Replace(line, "locks-2:8080", f.address(2), 1), "locks-2", "locks-3")
+		})
+	}
 	for old, with := range map[string]string{"locks-1:8080": f.address(0), "locks-2:8080": f.address(1), listens: listen} {
 		if !strings.Contains(config, old) {
 			f.t.Fatalf("deploy/%s has no %s", path, old)
@@ -112,7 +132,7 @@ func (f *fleet) queueUp(clients []*client.Client) *crowd {
 				case <-ctx.Done():
 				}
 				return context.Cause(ctx)
-			})
+			}, client.Holder(waiterName(i)))
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if err != nil {
@@ -123,6 +143,8 @@ func (f *fleet) queueUp(clients []*client.Client) *crowd {
 	}
 	return c
 }
+
+func waiterName(i int) string { return fmt.Sprintf("waiter %d", i) }
 
 // granted waits for all of them: each was granted the lock. It returns how many pairs were
 // granted it in another order than they came in.
@@ -165,7 +187,7 @@ type someClients struct {
 
 func (f *fleet) callers(url string, opts ...client.Option) *someClients {
 	f.t.Helper()
-	by := &someClients{seen: &polls{kept: map[string]time.Time{}}}
+	by := &someClients{seen: &polls{kept: map[string]time.Time{}, ended: map[string]time.Time{}}}
 	const several = 5
 	var mu sync.Mutex
 	retries := map[string]int{}
@@ -197,17 +219,48 @@ type polls struct {
 
 	mu   sync.Mutex
 	kept map[string]time.Time // by key: when the last poll was sent that kept a place
+
+	ended  map[string]time.Time // by key: when the last request ended that did not get the lock
+	paused time.Duration        // the longest time until the next one was sent
 }
 
 func (p *polls) RoundTrip(r *http.Request) (*http.Response, error) {
-	sent := time.Now()
+	sent, key := time.Now(), r.Header.Get(wire.HeaderIdempotencyKey)
+	p.sends(key, sent)
 	resp, err := p.Transport.RoundTrip(r)
+	if err != nil || resp.StatusCode >= http.StatusBadRequest {
+		p.ends(key)
+	}
 	if err == nil && resp.StatusCode == http.StatusConflict {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.kept[r.Header.Get(wire.HeaderIdempotencyKey)] = sent
+		p.kept[key] = sent
 	}
 	return resp, err
+}
+
+func (p *polls) sends(key string, at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ended, found := p.ended[key]; found {
+		p.paused = max(p.paused, at.Sub(ended))
+	}
+	delete(p.ended, key)
+}
+
+func (p *polls) ends(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if key != "" {
+		p.ended[key] = time.Now()
+	}
+}
+
+// longestPause is the longest time between two requests of one wait so far.
+func (p *polls) longestPause() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.paused
 }
 
 // allWait waits until each caller has kept its place since now. What the
@@ -239,7 +292,7 @@ func TestRollingRestartKeepsTheQueue(t *testing.T) {
 	for name, reach := range map[string]func(*fleet) string{"direct": (*fleet).direct, "nginx": (*fleet).nginx, "haproxy": (*fleet).haproxy} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := startFleet(t)
+			f := startFleet(t, 2)
 			url := reach(f)
 			by := f.callers(url, client.WithPoll(2*time.Second))
 			wantInOrder(t, func() int { return f.rollingRestart(by, url, 0) })
@@ -256,7 +309,7 @@ func TestSoakRollingRestarts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := startFleet(t)
+			f := startFleet(t, 2)
 			url := reach(f)
 			by := f.callers(url)
 			wantInOrder(t, func() int { return f.rollingRestart(by, url, 70*time.Second) })

@@ -102,7 +102,7 @@ func wantStoredRecord(p *process, had given) {
 	put(had.Mark-1, http.StatusPreconditionFailed)
 	put(had.Mark, http.StatusOK)
 	var history wire.HistoryPage
-	p.wants(p.ask(&history, "GET", "/history/"+url.PathEscape(had.Record), ""), http.StatusOK)
+	p.wants(p.ask(&history, "GET", "/history?resource="+url.QueryEscape(had.Record), ""), http.StatusOK)
 	if len(history.Attempts) != 5 || history.Attempts[0].FencingToken != had.Mark {
 		p.t.Errorf("the history is %+v", history)
 	}

@@ -101,8 +101,16 @@ func startOver(t *testing.T, scheme string, client *http.Client, env ...string) 
 // startUnready does not wait until the server can grant.
 func startUnready(t *testing.T, scheme string, client *http.Client, env ...string) *process {
 	t.Helper()
-	p := &process{t: t, client: client, ended: make(chan error, 1)}
-	p.cmd = command(t, append([]string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0"}, env...), "serve")
+	return startCommand(t, scheme, client, command(t, append(anyPorts(), env...), "serve"))
+}
+
+func anyPorts() []string {
+	return []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0"}
+}
+
+func startCommand(t *testing.T, scheme string, client *http.Client, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, client: client, ended: make(chan error, 1)}
 	p.cmd.Stdout = &p.stdout
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
