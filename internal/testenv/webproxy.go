@@ -19,7 +19,8 @@ type webProgram struct {
 	file      string                    // of its configuration, in its folder
 	args      func(dir string) []string // so that it stays in the foreground, in one process
 	config    func(dir string) string
-	taken     string // what it prints if its port is taken
+	taken     string                          // what it prints if its port is taken
+	find      func() (path string, err error) // nil: it is installed
 }
 
 // webProxy is a running one.
@@ -43,7 +44,10 @@ func startWebProxy(t testing.TB, program webProgram) webProxy {
 func (p *webProxy) URL() string { return "http://" + p.addr }
 
 func (program webProgram) prepare(s *own) error {
-	path, err := findInstalled(inSbin(program.name), program.pkg)
+	if program.find == nil {
+		program.find = func() (string, error) { return findInstalled(inSbin(program.name), program.pkg) }
+	}
+	path, err := program.find()
 	if err != nil {
 		return err
 	}
@@ -55,8 +59,12 @@ func (program webProgram) prepare(s *own) error {
 		}
 		return err
 	}
+	args := program.args(s.dir)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], proxyListen, s.addr())
+	}
 	s.server = &process{
-		path: path, args: program.args(s.dir), dir: s.dir, stopSignal: syscall.SIGTERM, reapSignal: syscall.SIGKILL,
+		path: path, args: args, dir: s.dir, stopSignal: syscall.SIGTERM, reapSignal: syscall.SIGKILL,
 	}
 	text := strings.ReplaceAll(program.config(s.dir), proxyListen, s.addr())
 	return os.WriteFile(filepath.Join(s.dir, program.file), []byte(text), 0o600)
