@@ -1,0 +1,102 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// documented runs the command of docs/how-to/operate.md that begins like this.
+func documented(t *testing.T, dir, begins string, env ...string) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/how-to/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(begins)+`.*$`).FindAllString(string(page), -1)
+	if len(commands) != 1 {
+		t.Fatalf("the page has %d commands %q", len(commands), begins)
+	}
+	cmd := exec.Command("bash", "-ec", commands[0])
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", commands[0], err, out)
+	}
+}
+
+// The embedded file is copied and restored by the documented commands: records and marks
+// are those of the copy.
+func TestEmbeddedBackup(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	begin := func() *process { return start(t, "FENCELOCK_DATA="+filepath.Join(dir, "fencelock.db")) }
+	end := func(p *process) {
+		p.signal(syscall.SIGTERM)
+		if code := p.exit(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	}
+	write := func(p *process, token int64, status int) {
+		p.wants(p.ask(nil, "PUT", "/guarded/a", fmt.Sprint(token), fmt.Sprint("Fencing-Token: ", token)), status)
+	}
+	p := begin()
+	kept := p.acquire(`{"resource":"a"}`).FencingToken
+	write(p, kept, http.StatusOK)
+	end(p)
+	documented(t, dir, "cp fencelock.db")
+	p = begin()
+	write(p, kept+5, http.StatusOK)
+	end(p)
+	documented(t, dir, "cp fencelock.bak")
+	p = begin()
+	var record wire.Record
+	p.wants(p.ask(&record, "GET", "/guarded/a", ""), http.StatusOK)
+	if record.FencingToken != kept || string(record.Value) != fmt.Sprint(kept) {
+		t.Errorf("the record is %+v, want that of token %d", record, kept)
+	}
+	write(p, kept-1, http.StatusPreconditionFailed)
+	write(p, kept, http.StatusOK)
+}
+
+// Postgres is dumped and restored by the documented commands, under a server that runs:
+// it notices, grants nothing for the longest TTL, and tokens rise.
+func TestPostgresBackup(t *testing.T) {
+	t.Parallel()
+	const maxTTL = 2 * time.Second
+	store := "FENCELOCK_STORE=" + testenv.StartPostgres(t).OwnerURL()
+	dir := t.TempDir()
+	p := start(t, store, "FENCELOCK_MAX_TTL=2s", "FENCELOCK_DEFAULT_TTL=2s")
+	p.release(p.acquire(`{"resource":"a"}`))
+	documented(t, dir, "pg_dump ", store)
+	lost := p.acquire(`{"resource":"a"}`).FencingToken
+	began := time.Now()
+	documented(t, dir, "pg_restore ", store)
+	restored := time.Now()
+	testenv.Eventually(t, 30*time.Second, func() error {
+		var lease wire.Lease
+		resp, err := p.try(t.Context(), &lease, "POST", "/locks", `{"resource":"a"}`)
+		switch {
+		case err != nil:
+			return err
+		case resp.StatusCode != http.StatusCreated:
+			return errors.New(resp.Status)
+		case lease.FencingToken <= lost:
+			t.Fatalf("token %d after %d", lease.FencingToken, lost)
+		}
+		return nil
+	})
+	if waited := time.Since(began); waited < maxTTL {
+		t.Errorf("a lease was granted %s after the restore began: one of before may be valid", waited)
+	}
+	t.Logf("granted %s after the restore", time.Since(restored).Round(time.Millisecond))
+}
