@@ -55,7 +55,7 @@ func parse(args []string) (o options, err error) {
 	flags.IntVar(&o.Rounds, "rounds", 0, "rounds of each measurement (5; 2 with -quick)")
 	only := flags.String("only", "", "sections to run, separated by commas: "+strings.Join(suite.Sections(), ","))
 	with := flags.String("with", "", "contenders to measure, separated by commas, as the page names them; all if empty")
-	levels := flags.String("workers", "", "numbers of workers, separated by commas, instead of 1,16,64,256,1024")
+	levels := flags.String("workers", "", "numbers of workers, separated by commas, instead of 1,16,64,256")
 	flags.DurationVar(&o.Budget, "budget", 0, "after this, what is not begun is left out (18m; 110s with -quick)")
 	flags.DurationVar(&o.Soak, "soak", 0, "also run load for this long and watch memory")
 	flags.StringVar(&o.out, "out", "", "folder of the page and its plots (docs/internals/benchmarks)")

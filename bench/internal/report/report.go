@@ -191,12 +191,12 @@ func scenarios() []scenario {
 	}}
 	extend := []column{rate("extends/s", result.UseRate), ratio(result.UseRate)}
 	return []scenario{
-		{result.Uncontended, "Uncontended", "Acquire and release, each worker its own resource. The variant is the number of workers.", pairColumns()},
+		{result.Uncontended, "Uncontended", "Acquire and release, each worker its own resource.\nThe variant is the number of workers.", pairColumns()},
 		{result.Fsync, "With appendfsync always", "The same, with Redis nodes that sync every write before they answer. etcd and Postgres always do.", pairColumns()},
-		{result.Hot, "One hot resource", "So many workers wait for the same resource, besides its holder; a worker that released it waits again once another one has got it. A hand-off is from the moment a release is answered to the moment the next grant is answered (0 if the next hears of it first), \"from sent\" counts from the moment the release was sent; \"held\" is how long a holder really held.", append(append(hot, cpuColumns()...), failed())},
-		{result.Extend, "Extend-heavy", "A lease is taken, extended 20 times and given back. Processor times are per lease, not per extend.", append(append(extend, cpuColumns()...), failed())},
+		{result.Hot, "One hot resource", "So many workers wait for the same resource, besides its holder; a worker that released it waits again once another one has got it.\nA hand-off is from the moment a release is answered to the moment the next grant is answered (0 if the next hears of it first), \"from sent\" counts from the moment the release was sent; \"held\" is how long a holder really held.", append(append(hot, cpuColumns()...), failed())},
+		{result.Extend, "Extend-heavy", "A lease is taken, extended 20 times and released.\nProcessor times are per lease, not per extend.", append(append(extend, cpuColumns()...), failed())},
 		{result.Contention, "One per cent contention", "One turn in a hundred acquires a resource that all workers share, without waiting for it.", append(pairColumns(), busy)},
-		{result.Guarded, "Guarded write", "Lock, claim and read the record, write it, unlock. Beside it redsync with a plain read and write in the same Postgres, which nothing protects. The latencies are those of acquire and release alone.", alonePairColumns()},
+		{result.Guarded, "Guarded write", "Lock, claim and read the record, write it, release.\nBeside it redsync with a plain read and write in the same Postgres, which nothing protects.\nThe latencies are those of acquire and release alone.", alonePairColumns()},
 		{result.Faults, "Faults", "64 workers; one of five nodes frozen (SIGSTOP) or dead, after the first second of that.", pairColumns()},
 		{result.Held, "Many leases held", "64 workers beside the held leases.", append([]column{of("acquire p50 µs", result.AcquireP50)}, alonePairColumns()...)},
 		{result.Scale, "Scaling out", "256 workers on so many servers × so many independent node sets of five, all on this one machine: read what a pair costs, not how many there are.", alonePairColumns()},

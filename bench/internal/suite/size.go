@@ -26,7 +26,7 @@ func fullSize() size {
 		warm: 200 * time.Millisecond, measure: 800 * time.Millisecond,
 		hotWarm: 500 * time.Millisecond, hotMeasure: 1500 * time.Millisecond,
 		faultMeasure: 1500 * time.Millisecond, hotMany: true,
-		levels: []int{1, 16, 64, 256, 1024}, fsyncLevels: []int{64, 256},
+		levels: []int{1, 16, 64, 256}, fsyncLevels: []int{256},
 		waiters: []int{16, 64}, crowd: []int{1024},
 		held: 100_000, parked: 10_000, parkedIdle: 5 * time.Second,
 		topologies: []topology{{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}},
@@ -39,9 +39,9 @@ func quickSize() size {
 		rounds: 2, hotRounds: 1, faultRounds: 1, minorRounds: 1,
 		warm: 100 * time.Millisecond, measure: 300 * time.Millisecond,
 		hotWarm: 300 * time.Millisecond, hotMeasure: 800 * time.Millisecond,
-		faultMeasure: 500 * time.Millisecond,
-		levels:       []int{1, 16, 64, 256}, fsyncLevels: []int{256},
-		waiters: []int{16, 64},
+		faultMeasure: 400 * time.Millisecond,
+		levels:       []int{1, 64, 256}, fsyncLevels: []int{256},
+		waiters: []int{16},
 		held:    10_000, parked: 2000, parkedIdle: time.Second,
 	}
 }

@@ -37,7 +37,7 @@ func TestOnly(t *testing.T) {
 			t.Errorf("also planned: %s", s.label)
 		}
 	}
-	if len(steps) != 1+6*fullSize().minorRounds {
+	if len(steps) != 1+8*fullSize().minorRounds {
 		t.Errorf("%d steps", len(steps))
 	}
 }
