@@ -418,7 +418,8 @@ BEGIN
     ON DUPLICATE KEY UPDATE value = IF(writes, p_value, value), version = version + writes, attempts = attempts + 1;
     SELECT version, attempts, IF(p_kind = 'claim', value, NULL) INTO version_now, number, value_now
       FROM fencing_records WHERE resource = p_resource FOR UPDATE;
-    INSERT INTO fencing_attempts VALUES (p_resource, number, p_token, compared, p_kind, version_now, UTC_TIMESTAMP(6));
+    INSERT INTO fencing_attempts (resource, seq, token, compared, kind, version, at)
+    VALUES (p_resource, number, p_token, compared, p_kind, version_now, UTC_TIMESTAMP(6));
     DELETE FROM fencing_attempts WHERE resource = p_resource AND seq <= number - p_keep;
     COMMIT;
     SELECT compared, version_now, value_now;
@@ -452,6 +453,6 @@ CREATE TABLE IF NOT EXISTS fencing_version (
     installed_at DATETIME(6) NOT NULL
 ) ENGINE = InnoDB COMMENT = 'The versions of the schema that were installed; the largest one is in use.'//
 
-INSERT IGNORE INTO fencing_version VALUES (1, UTC_TIMESTAMP(6))//
+INSERT IGNORE INTO fencing_version (version, installed_at) VALUES (1, UTC_TIMESTAMP(6))//
 
 DELIMITER ;
