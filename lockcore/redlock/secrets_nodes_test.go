@@ -200,6 +200,8 @@ func TestARejoinCarriesTheSecret(t *testing.T) {
 	keepers(t, func(t *testing.T, _ *redlock.Locker, nodes []*keeper) { //nolint:thelper // it is the test itself
 		nodes[0].Restart(false)
 		time.Sleep(time.Minute)
+		nodes[0].mu.Lock()
+		defer nodes[0].mu.Unlock()
 		if a := nodes[0].admitted; len(a) != 2 || a[0] == "" || a[1] != a[0] {
 			t.Errorf("it was admitted with %s", a)
 		}
