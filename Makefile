@@ -30,11 +30,13 @@ tests = $(GO) test $(1) $(2)
 endif
 
 # What is too long for every day is in tests of the first name. Those of the second
-# measure, so make soak runs them alone; those of the third are make scale.
+# measure, so make soak runs them alone; those of the third are make scale, and of the
+# fourth make operate.
 SOAK     := ^TestSoak
 SOAKPKG   = $(shell grep -rl --include='*_test.go' '^func TestSoak' . | xargs -n1 dirname | sort -u)
 MEASURE  := ^TestSoak(Crowd|ConsoleCost|Speed)$$
 SCALE    := ^TestSoakManyLeases$$
+OPERATE  := ^TestSoak(AlertsFire|RollingUpgrade)$$
 
 # These compute and do nothing else, with -race for several minutes: TestSimulation and the
 # other tests of these packages run the same code with it.
@@ -72,7 +74,7 @@ test: ## the tests with -race, on real Redis and Postgres that start by themselv
 
 .PHONY: soak
 soak: ## what is too long for make test: every fault, every mutant of the simulation, more rounds, costs
-	$(call tests,$(FLAGS) -run '$(SOAK)' -skip '$(MEASURE)|$(COMPUTE)|$(SCALE)',$(SOAKPKG))
+	$(call tests,$(FLAGS) -run '$(SOAK)' -skip '$(MEASURE)|$(COMPUTE)|$(SCALE)|$(OPERATE)',$(SOAKPKG))
 	$(call tests,$(FLAGS) -p 1 -run '$(MEASURE)',./cmd/fencelock ./clients/python ./clients/typescript)
 	$(call tests,-count=1 -run '$(COMPUTE)' -timeout 12m,$(COMPUTES))
 	$(GO) test ./internal/sim -count=1 -run '^TestSimulation$$' -sim.seeds=50 -sim.workers=$(CORES) -timeout 12m
@@ -81,6 +83,10 @@ soak: ## what is too long for make test: every fault, every mutant of the simula
 .PHONY: scale
 scale: ## 100,000 leases and 10,000 waiters in Postgres, etcd and ZooKeeper: memory and disk, then and after
 	$(GO) test $(FLAGS) -p 1 -v -run '$(SCALE)' ./storage/...
+
+.PHONY: operate
+operate: ## every alert fires under what it watches for; three servers go to the next version and back behind nginx and HAProxy
+	$(GO) test ./cmd/fencelock -count=1 -v -run '$(OPERATE)' -timeout 20m
 
 .PHONY: explore
 explore: ## random tests with new SEEDs for EXPLOREFOR (10m) and more; prints the seed of what fails

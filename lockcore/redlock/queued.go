@@ -21,18 +21,6 @@ type place struct {
 	lost   time.Time // since when no try has found a quorum; zero if the last one has
 }
 
-// acquireWaiting tries once without a place in the queue, which costs the nodes half of a
-// try with one, unless others wait at this server. Such a try overtakes no one in the queue.
-func (s *set) acquireWaiting(ctx context.Context, req *request) (*part, error) {
-	if s.queue.Idle(req.Resource) {
-		taken, err := s.tryAcquire(ctx, req, node.Ticket{})
-		if err == nil || !worthWaiting(ctx, err) {
-			return taken, err
-		}
-	}
-	return s.acquireQueued(ctx, req)
-}
-
 // acquireQueued waits for the lease in the queue of the request's resource, or in those of
 // all its slots. A queue is first come, first served over all servers of the cluster. Of
 // several slots one is tried at a time, as they are freed.
@@ -138,7 +126,18 @@ func (s *set) ticketID(ctx context.Context, req *request) (string, error) {
 }
 
 // tryUntilGranted returns also the index of the waiter that was granted.
+//
+// A try with a ticket costs the nodes twice as much, so the first has none where no other
+// request waits here: a free resource needs no queue, and such a try overtakes no ticket.
+// Slots have been looked at before.
 func (s *set) tryUntilGranted(ctx context.Context, places []place, waiters []*waitqueue.Waiter, deadline <-chan time.Time) (*part, int, error) {
+	if len(waiters) == 1 && s.queue.HoldBack(waiters[0]) {
+		taken, err := s.tryAcquire(ctx, places[0].req, node.Ticket{})
+		s.queue.Show(waiters[0])
+		if err == nil || !worthWaiting(ctx, err) {
+			return taken, 0, err
+		}
+	}
 	for {
 		at, err := s.queue.Await(ctx, deadline, waiters...)
 		if err != nil {

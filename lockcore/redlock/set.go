@@ -95,7 +95,7 @@ func (s *set) acquire(ctx context.Context, req *request) (*part, error) {
 		return s.acquireSlot(ctx, req)
 	}
 	if req.Wait > 0 {
-		return s.acquireWaiting(ctx, req)
+		return s.acquireQueued(ctx, req)
 	}
 	s.giveUpPlace(ctx, req)
 	return s.acquireNow(ctx, req)

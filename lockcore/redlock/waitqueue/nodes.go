@@ -129,12 +129,12 @@ func (q *Queue) restore(ctx context.Context, i int) {
 	}
 }
 
-// restoreOne sends the ticket, unless the waiter has been removed.
+// restoreOne sends the ticket, unless the waiter has been removed or holds it back.
 func (q *Queue) restoreOne(i int, w *Waiter) (r reply, waits bool) {
 	r = make(reply, 1)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.tickets[w.Ticket.ID] != w {
+	if q.tickets[w.Ticket.ID] != w || w.heldBack {
 		return nil, false
 	}
 	q.submitTicket(i, w, time.Time{}, r)

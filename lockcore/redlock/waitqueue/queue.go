@@ -57,6 +57,8 @@ type Waiter struct {
 	wokenBy  uint8         // the nodes that woke it since its last try, one bit each
 	noQuorum bool          // its last try met no quorum
 	firstOn  uint8         // the nodes that named its ticket since then, likewise
+	sent     bool          // a node may have its ticket
+	heldBack bool          // no node is to have its ticket yet
 	lingers  *time.Timer   // its request was broken off and may come again; nil while it waits
 }
 
@@ -137,9 +139,26 @@ func (q *Queue) sendTicket(w *Waiter) {
 	}
 }
 
+// HoldBack keeps the waiter's ticket from the nodes until Show, for a try without it. It
+// reports false where a node may have the ticket, or others wait here before it.
+func (q *Queue) HoldBack(w *Waiter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.heldBack = !w.sent && q.waiters[w.resource][0] == w
+	return w.heldBack
+}
+
+// Show ends HoldBack: the waiter's next try carries its ticket.
+func (q *Queue) Show(w *Waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.heldBack, w.sent = false, true
+}
+
 // submitTicket sends the waiter's ticket to node i. q.mu is held, so that a dequeue
 // comes after it.
 func (q *Queue) submitTicket(i int, w *Waiter, deadline time.Time, sink node.Sink) {
+	w.sent = true
 	op := &node.Op{Kind: node.OpEnqueue, Epoch: q.cfg.Epoch(), Resource: w.resource, Ticket: w.Ticket, Deadline: deadline}
 	q.cfg.Nodes[i].Submit(op, i, sink)
 }
@@ -246,13 +265,6 @@ func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.tickets)
-}
-
-// Idle reports whether no request waits for the resource at this server, and one may.
-func (q *Queue) Idle(resource string) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return !q.stopped && len(q.waiters[resource]) == 0
 }
 
 // NoQuorum is how many requests wait at this server for a resource whose first
