@@ -147,7 +147,7 @@ func TestSoakFaults(t *testing.T) {
 	faults.Run(t, *runFor, [][]string{worker, worker, worker}, "NODE_PATH="+testenv.NodeModules(t, pg))
 }
 
-// A pair costs at most 1.2 times one of a bare loop over fetch, in one run.
+// A pair takes at most 1.2 times as long as one of a bare loop over fetch, in one run.
 func TestSoakSpeed(t *testing.T) {
 	testenv.NeedsServer(t)
 	faults.Speed(t, 1.2, testenv.Node(t), "tests/speed.mjs")

@@ -1,7 +1,8 @@
 // What a pair costs beside a bare loop over fetch: node speed.mjs URL ROUNDS PAIRS
 //
 // Rounds alternate, so that a busy machine is busy for both. It prints the medians of the rounds' ratios by
-// the clock and by this process's processor time, as JSON.
+// the clock and by this process's processor time, as JSON. What is judged is a pair by the clock; its processor
+// time is 1.2 to 1.6 times that of the bare loop, and varies.
 import crypto from 'node:crypto';
 
 import { Client } from '../dist/esm/index.js';
@@ -44,7 +45,7 @@ const said = { microseconds: {}, ratios: {}, others: {} };
 for (const by of ['clock', 'processor']) {
   for (const kind in kinds) {
     said.microseconds[`${kind} by ${by}`] = Math.round(median(took.map((each) => each[kind][by])));
-    if (kind !== 'bare') said[kind === 'pair' ? 'ratios' : 'others'][`${kind} by ${by}`] = Number(median(took.map((each) => each[kind][by] / each.bare[by])).toFixed(3));
+    if (kind !== 'bare') said[kind === 'pair' && by === 'clock' ? 'ratios' : 'others'][`${kind} by ${by}`] = Number(median(took.map((each) => each[kind][by] / each.bare[by])).toFixed(3));
   }
 }
 console.log(JSON.stringify(said));
