@@ -227,4 +227,4 @@ func readStaged(t *testing.T, n node.Node) {
 
 // LeftOf is what is left of a row's time to live as a fixture has it: rounded up, since
 // time passes in a test of a real clock; 0 is for good.
-func LeftOf(left time.Duration) time.Duration { return (left + slack - 1) / slack * slack }
+func LeftOf(left time.Duration) time.Duration { return (left + slack - 1).Truncate(slack) }

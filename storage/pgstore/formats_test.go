@@ -21,7 +21,7 @@ func TestStoredTable(t *testing.T) {
 	written := openStore(t, url, patient())
 	for _, state := range nodetest.States() {
 		t.Run(state.Name, func(t *testing.T) {
-			stored, err := os.ReadFile(filepath.Join("../../lockcore/replica/testdata/rows", state.Name+".txt"))
+			stored, err := os.ReadFile(filepath.Join("..", "..", "lockcore", "replica", "testdata", "rows", state.Name+".txt"))
 			if err != nil {
 				t.Fatal(err)
 			}

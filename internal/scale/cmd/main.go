@@ -98,8 +98,8 @@ func run(args []string) error {
 // sizes are the table's: servers and sets.
 var sizes = [...][2]int{{1, 1}, {2, 1}, {4, 1}, {10, 1}, {10, 2}, {10, 10}, {100, 1}, {100, 10}, {100, 100}, {400, 20}, {1000, 10}, {1000, 100}}
 
-// apart are the table's distances, in milliseconds.
-var apart = [...]time.Duration{1, 5, 10, 20, 40, 80}
+// apart are the table's distances.
+var apart = [...]time.Duration{time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 40 * time.Millisecond, 80 * time.Millisecond}
 
 // printSizes prints what sizes can do, one of them over distances, and what faults do to it.
 func (o options) printSizes() error {
@@ -132,12 +132,12 @@ func advice() string {
 // distances are those of the other nodes, when one of each set is in the server's site.
 func (o options) distances() string {
 	rows := [][]string{{"sites apart", "node timeout", "pairs/s at most", "first bottleneck", "p99 at half", "batch", "idle node"}}
-	for _, ms := range apart {
+	for _, far := range apart {
 		d := o.Deployment
 		d.Servers, d.Sets = 10, 10
-		d.Trips = []time.Duration{time.Millisecond, ms * time.Millisecond}
-		d.NodeTimeout = max(o.NodeTimeout, 10*ms*time.Millisecond)
-		rows = append(rows, append([]string{fmt.Sprintf("%d ms", ms), d.NodeTimeout.String()}, o.row(d)...))
+		d.Trips = []time.Duration{time.Millisecond, far}
+		d.NodeTimeout = max(o.NodeTimeout, 10*far)
+		rows = append(rows, append([]string{fmt.Sprintf("%d ms", far.Milliseconds()), d.NodeTimeout.String()}, o.row(d)...))
 	}
 	return markdown(rows)
 }
@@ -184,7 +184,7 @@ func (o options) printOne() error {
 	events := scale.EventsOf(o.Deployment, o.costs, 2*o.pairs)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "%s\t"+format+"\n", append([]any{name}, args...)...)
+		_, _ = fmt.Fprintf(w, "%s\t"+format+"\n", append([]any{name}, args...)...)
 	}
 	line("at most", "%s pairs a second; then %s: %s", count(most.Pairs), most.First, most.First.Advice())
 	if ok {
