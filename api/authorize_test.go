@@ -15,11 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/access"
-	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -442,16 +439,4 @@ func TestAnIssuerThatIsAway(t *testing.T) {
 	want(t, "Retry-After", a.header.Get("Retry-After"), "1")
 	s.call("GET", "/readyz", "", "Authorization: Bearer a.b.c").wants(http.StatusServiceUnavailable).problem("identity-unavailable")
 	s.call("GET", "/locks/r", "", bearer("w")).wants(http.StatusOK)
-}
-
-// BenchmarkAcquireHandlerWithAccess is BenchmarkAcquireHandler with a bearer
-// token to be looked up and a rule to be found.
-func BenchmarkAcquireHandlerWithAccess(b *testing.B) {
-	lines := make([]string, 1000)
-	for i := range lines {
-		lines[i] = line(fmt.Sprintf("worker-%d", i), "acquire=orders/ read=*")
-	}
-	opts := api.Options{MaxTTL: maxTTL, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Events: events.NewHub()}
-	withAccess(b, lines...)(&opts)
-	benchmarkAcquire(b, opts, "Bearer secret-of-worker-500")
 }

@@ -2,14 +2,18 @@ package api_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/events"
@@ -40,10 +44,34 @@ func (d discard) WriteHeader(int)             {}
 func (d discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d discard) FlushError() error           { return nil }
 
+func (d discard) SetReadDeadline(time.Time) error  { return nil }
+func (d discard) SetWriteDeadline(time.Time) error { return nil }
+
 // BenchmarkAcquireHandler is the way of a request through router, middleware,
-// checks and encoding, without the network and without a Locker.
+// checks and encoding, without the network and without a Locker: alone, with a bearer
+// token to be looked up among a thousand and a rule to be found, and with every span
+// sampled and exported to nowhere.
 func BenchmarkAcquireHandler(b *testing.B) {
-	benchmarkAcquire(b, api.Options{MaxTTL: maxTTL, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Events: events.NewHub()}, "")
+	options := func() api.Options {
+		return api.Options{MaxTTL: maxTTL, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Events: events.NewHub()}
+	}
+	b.Run("alone", func(b *testing.B) { benchmarkAcquire(b, options(), "") })
+	b.Run("access", func(b *testing.B) {
+		lines := make([]string, 1000)
+		for i := range lines {
+			lines[i] = line(fmt.Sprintf("worker-%d", i), "acquire=orders/ read=*")
+		}
+		opts := options()
+		withAccess(b, lines...)(&opts)
+		benchmarkAcquire(b, opts, "Bearer secret-of-worker-500")
+	})
+	b.Run("traced", func(b *testing.B) {
+		provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(tracetest.NewNoopExporter()))
+		b.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
+		opts := options()
+		opts.Tracer = provider.Tracer("bench")
+		benchmarkAcquire(b, opts, "")
+	})
 }
 
 func benchmarkAcquire(b *testing.B, opts api.Options, authorization string) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -21,7 +22,7 @@ func (noLeases) Release(context.Context, string) error { return nil }
 
 // What limits, metrics and the table of live leases add to an acquire and its release.
 func BenchmarkLifecycle(b *testing.B) {
-	leases := &lifecycle{service: noLeases{}}
+	leases := &lifecycle{service: noLeases{}, events: events.NewHub()}
 	leases.metrics = newLockMetrics(prometheus.NewRegistry(), []string{"orders/", "carts/"}, leases.live.Held)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -132,8 +132,16 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	before, err := result.ReadFigures(filepath.Join(o.Root, "docs", "internals", "benchmarks", report.Figures))
+	if err != nil {
+		return err
+	}
+	why := set.Compare(before)
 	if err := o.write(set); err != nil {
 		return err
+	}
+	if why != "" {
+		fmt.Println("not compared with the committed figures:", why)
 	}
 	return o.judge(set)
 }
@@ -175,20 +183,27 @@ func (o options) write(set *result.Set) error {
 	return os.WriteFile(o.json, raw, 0o600) //nolint:gosec // a file that the caller names
 }
 
-// judge prints what must hold.
+// judge prints what must hold. It fails for figures that fell since the committed run.
 func (o options) judge(set *result.Set) error {
-	missed := 0
+	missed, fell := 0, 0
 	for _, c := range set.Checks() {
 		if c.Verdict == result.Unknown {
 			continue
 		}
 		fmt.Printf("%-5s %-74s %8.2f  (%s) %s\n", c.Verdict, c.Text, c.Got, c.Want, c.Remark)
+		if c.Fell {
+			fmt.Printf("FELL  from %.2f in the committed run\n", c.Was)
+			fell++
+		}
 		if c.Verdict == result.Miss {
 			missed++
 		}
 	}
 	if share := set.Machine.Foreign; share > result.Noisy {
 		fmt.Printf("noisy: other programs took %.0f %% of the processors\n", 100*share)
+	}
+	if fell > 0 {
+		return fmt.Errorf("%d figures fell by more than %g %%; measure them again with -only and -with before you conclude", fell, 100*result.Fall)
 	}
 	if o.strict && missed > 0 {
 		return fmt.Errorf("%d figures that must hold do not", missed)

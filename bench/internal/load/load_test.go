@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -243,10 +244,10 @@ func serve(t *testing.T, l *locks) string {
 				w.WriteHeader(http.StatusConflict)
 				return
 			}
-			w.Header().Set("Location", "/leases/"+body.Resource)
 			w.WriteHeader(http.StatusCreated)
+			_, _ = fmt.Fprintf(w, `{"lease_id":%q}`, body.Resource)
 		case http.MethodDelete:
-			l.give(strings.TrimPrefix(r.URL.Path, "/leases/"))
+			l.give(r.Header.Get("Fencelock-Lease"))
 			w.WriteHeader(http.StatusNoContent)
 		}
 	}))

@@ -2,6 +2,7 @@
 package report
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -14,8 +15,11 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/stats"
 )
 
-// Page is the name of the page within its folder.
-const Page = "latest.md"
+// The names of the page, and of its figures, within their folder.
+const (
+	Page    = "latest.md"
+	Figures = "figures.json"
+)
 
 // Write writes the page and its plots into a folder.
 func Write(dir string, set *result.Set) error {
@@ -23,7 +27,11 @@ func Write(dir string, set *result.Set) error {
 		return err
 	}
 	plots := plots(set)
-	errs := []error{writeFile(filepath.Join(dir, Page), []byte(Markdown(set, plots)))}
+	figures, err := json.MarshalIndent(set.Figures(), "", " ")
+	errs := []error{
+		err, writeFile(filepath.Join(dir, Figures), append(figures, '\n')),
+		writeFile(filepath.Join(dir, Page), []byte(Markdown(set, plots))),
+	}
 	for _, p := range plots {
 		errs = append(errs, writeFile(filepath.Join(dir, p.file), p.svg))
 	}
@@ -96,11 +104,19 @@ func (p *page) notes() {
 }
 
 func (p *page) checks() {
-	p.printf("## What must hold\n\n| | what | must be | is | |\n|---|---|---|---|---|\n")
+	p.printf("## What must hold\n\n| | what | must be | is | was | |\n|---|---|---|---|---|---|\n")
 	for _, c := range p.set.Checks() {
-		p.printf("| %s | %s | %s | %s | %s |\n", verdict(c.Verdict), c.Text, c.Want, figure(c.Got), c.Remark)
+		p.printf("| %s | %s | %s | %s | %s | %s |\n", verdict(c.Verdict), c.Text, c.Want, figure(c.Got), was(c), c.Remark)
 	}
-	p.printf("\nRatios are taken within a round; shown is their median.\n\n")
+	p.printf("\nRatios are taken within a round; shown is their median. "+
+		"\"Was\" is the figure of the run that was committed before, if both were quiet and on such a machine; what is worse by more than %g %% fell.\n\n", 100*result.Fall)
+}
+
+func was(c result.Check) string {
+	if c.Fell {
+		return figure(c.Was) + ", **FELL**"
+	}
+	return figure(c.Was)
 }
 
 func verdict(v result.Verdict) string {

@@ -22,11 +22,14 @@ type Check struct {
 	Got         float64
 	Verdict     Verdict
 	Remark      string
+	Was         float64 // in the run that this one is compared with, or NaN
+	Fell        bool    // by more than Fall
+	more        bool    // is better
 }
 
 // target compares a value with a bound.
 func target(group, text string, got float64, op string, bound float64, why string) Check {
-	c := Check{Group: group, Text: text, Got: got, Want: fmt.Sprintf("%s %g", op, bound), Remark: why}
+	c := Check{Group: group, Text: text, Got: got, Want: fmt.Sprintf("%s %g", op, bound), Remark: why, more: op == "≥"}
 	switch {
 	case math.IsNaN(got):
 		c.Verdict = Unknown
@@ -83,6 +86,9 @@ func (s *Set) Checks() []Check {
 	} {
 		all = append(all, group...)
 	}
+	for i := range all {
+		all[i].compare(s.before)
+	}
 	return all
 }
 
@@ -102,11 +108,11 @@ func (s *Set) throughputChecks() []Check {
 			s.versus(Uncontended, variant, HTTP, Baseline, m), op, bound, "")
 	}
 	return []Check{
-		pairs("256", HTTP, 3), pairs("64", HTTP, 2.5), pairs("16", HTTP, 1),
+		pairs("256", HTTP, 3), pairs("64", HTTP, 2.5), pairs("16", HTTP, 1.75),
 		latency("64", "p50", PairP50, "<", 1), latency("64", "p99", PairP99, "<", 1),
 		latency("256", "p50", PairP50, "<", 1), latency("256", "p99", PairP99, "<", 1),
 		latency("1", "p50", PairP50, "≤", 1.5),
-		pairs("256", InProcess, 7),
+		pairs("256", InProcess, 8),
 	}
 }
 

@@ -52,6 +52,8 @@ type Set struct {
 	Measurements []Measurement
 	Values       map[string]float64 // what is no round: memory, …
 	Notes        []string
+
+	before Figures // see Compare
 }
 
 // Add appends a round.

@@ -157,8 +157,12 @@ func (s *Suite) hot() []step {
 		many = slices.Concat(few, []string{result.EtcdJSON, result.PgAdvisory})
 	}
 	var steps []step
-	for _, waiters := range s.size.waiters {
-		steps = append(steps, s.hotSteps(waiters, time.Millisecond, many)...)
+	for i, waiters := range s.size.waiters {
+		peers := many
+		if i == 0 && s.size.hotMany {
+			peers = slices.Concat(many, []string{result.HTTPPostgres, result.HTTPEtcd, result.HTTPZooKeeper})
+		}
+		steps = append(steps, s.hotSteps(waiters, time.Millisecond, peers)...)
 	}
 	for _, waiters := range s.size.waiters {
 		steps = append(steps, s.hotSteps(waiters, 0, few)...)

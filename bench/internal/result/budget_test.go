@@ -1,0 +1,54 @@
+package result
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A figure that is worse by more than Fall than in the committed run fell, also one of
+// which less is better.
+func TestFallenFigures(t *testing.T) {
+	run := func(http, redsync int) *Set {
+		s := &Set{Machine: Machine{CPU: "this one"}}
+		rounds(s, Uncontended, "256", HTTP, http)
+		rounds(s, Uncontended, "256", Baseline, redsync)
+		return s
+	}
+	const rate, latency = "fencelock-http ÷ redsync, pairs/s at 256", "fencelock-http ÷ redsync, p50 of a pair at 256"
+	before := run(3000, 1000).Figures()
+	for _, c := range []struct {
+		http int
+		fell bool
+	}{{3000, false}, {4000, false}, {2880, false}, {2820, true}} {
+		now := run(c.http, 1000)
+		if why := now.Compare(before); why != "" {
+			t.Fatal(why)
+		}
+		for _, text := range []string{rate, latency} {
+			if got := find(t, now.Checks(), text); got.Fell != c.fell {
+				t.Errorf("%s: from %.3f to %.3f: fell %t, want %t", text, got.Was, got.Got, got.Fell, c.fell)
+			}
+		}
+	}
+	if got := find(t, run(1, 1000).Checks(), rate); got.Fell {
+		t.Error("a figure of a run that is not compared fell")
+	}
+}
+
+func TestRunsThatCannotBeCompared(t *testing.T) {
+	before := Figures{CPU: "this one", Is: map[string]float64{"x": 1}}
+	for want, s := range map[string]*Set{
+		"quick":           {Quick: true, Machine: Machine{CPU: "this one"}},
+		"noisy":           {Machine: Machine{CPU: "this one", Foreign: 2 * Noisy}},
+		"another machine": {Machine: Machine{CPU: "that one"}},
+	} {
+		if why := s.Compare(before); !strings.Contains(why, want) {
+			t.Errorf("%q does not say %q", why, want)
+		}
+	}
+	none, err := ReadFigures(filepath.Join(t.TempDir(), "none"))
+	if why := (&Set{}).Compare(none); err != nil || !strings.Contains(why, "no committed run") {
+		t.Errorf("%v, %q", err, why)
+	}
+}
