@@ -68,21 +68,23 @@ func TestEmbeddedBackup(t *testing.T) {
 	write(p, kept, http.StatusOK)
 }
 
-// Postgres is dumped and restored by the documented commands, under a server that runs:
-// it notices, grants nothing for the longest TTL, and tokens rise.
-func TestPostgresBackup(t *testing.T) {
-	t.Parallel()
+// shortLeases are settings of a server whose longest TTL is over soon.
+var shortLeases = []string{"FENCELOCK_MAX_TTL=2s", "FENCELOCK_DEFAULT_TTL=2s"}
+
+// restoredUnderServer restores the store of a server that runs: it notices, grants nothing
+// for the longest TTL, and tokens rise.
+func restoredUnderServer(t *testing.T, store string, backup, restore func()) {
+	t.Helper()
 	const maxTTL = 2 * time.Second
-	store := "FENCELOCK_STORE=" + testenv.StartPostgres(t).OwnerURL()
-	dir := t.TempDir()
-	p := start(t, store, "FENCELOCK_MAX_TTL=2s", "FENCELOCK_DEFAULT_TTL=2s")
+	p := start(t, append([]string{store}, shortLeases...)...)
 	p.release(p.acquire(`{"resource":"a"}`))
-	documented(t, dir, "pg_dump ", store)
+	backup()
+	p.untilReady()
 	lost := p.acquire(`{"resource":"a"}`).FencingToken
 	began := time.Now()
-	documented(t, dir, "pg_restore ", store)
+	restore()
 	restored := time.Now()
-	testenv.Eventually(t, 30*time.Second, func() error {
+	testenv.Eventually(t, time.Minute, func() error {
 		var lease wire.Lease
 		resp, err := p.try(t.Context(), &lease, "POST", "/locks", `{"resource":"a"}`)
 		switch {
@@ -99,4 +101,60 @@ func TestPostgresBackup(t *testing.T) {
 		t.Errorf("a lease was granted %s after the restore began: one of before may be valid", waited)
 	}
 	t.Logf("granted %s after the restore", time.Since(restored).Round(time.Millisecond))
+}
+
+// Stores that servers share are backed up and restored by the documented commands.
+func TestPostgresBackup(t *testing.T) {
+	t.Parallel()
+	store, dir := "FENCELOCK_STORE="+testenv.StartPostgres(t).OwnerURL(), t.TempDir()
+	restoredUnderServer(t, store,
+		func() { documented(t, dir, "pg_dump ", store) }, func() { documented(t, dir, "pg_restore ", store) })
+}
+
+func TestSoakEtcdBackup(t *testing.T) {
+	t.Parallel()
+	etcd, dir := testenv.StartEtcd(t, 3, testenv.EtcdOptions{}), t.TempDir()
+	restoredUnderServer(t, "FENCELOCK_STORE="+etcd.URL("locks"),
+		func() { documented(t, dir, "etcdctl snapshot save", etcd.Members[0].Environment()...) },
+		func() {
+			etcd.RestoreBy(func(m *testenv.EtcdMember) { documented(t, dir, "etcdctl snapshot restore", m.Environment()...) })
+		})
+}
+
+func TestSoakZooKeeperBackup(t *testing.T) {
+	t.Parallel()
+	z, dir := testenv.StartZooKeeper(t, 1)[0], t.TempDir()
+	stopped := func(begins string) {
+		z.Kill()
+		documented(t, dir, begins, z.Environment()...)
+		z.Restart()
+	}
+	restoredUnderServer(t, "FENCELOCK_STORE=zookeeper://"+z.Addr()+"/locks",
+		func() { stopped("tar ") }, func() { stopped("rm ") })
+}
+
+// The guard of a MariaDB is dumped and restored with its records and marks.
+func TestMariaDBBackup(t *testing.T) {
+	t.Parallel()
+	maria, dir := testenv.MariaDB(t), t.TempDir()
+	p := start(t, "FENCELOCK_DATA="+filepath.Join(dir, "data"), "FENCELOCK_DATABASE_URL="+maria.OwnerURL())
+	write := func(token int64, status int) {
+		t.Helper()
+		p.wants(p.ask(nil, "PUT", "/guarded/a", fmt.Sprint(token), fmt.Sprint("Fencing-Token: ", token)), status)
+	}
+	env := maria.Environment(dir)
+	write(34, http.StatusOK)
+	documented(t, dir, "mariadb-dump ", env...)
+	write(36, http.StatusOK)
+	documented(t, dir, "mariadb ", env...)
+	var record wire.Record
+	p.wants(p.ask(&record, "GET", "/guarded/a", ""), http.StatusOK)
+	if record.FencingToken != 34 || string(record.Value) != "34" {
+		t.Errorf("the record is %+v, want that of token 34", record)
+	}
+	write(33, http.StatusPreconditionFailed)
+	write(35, http.StatusOK)
+	if out, err := runGuard(t, "status", "--database-url", maria.OwnerURL()); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }

@@ -180,6 +180,28 @@ func TestSoakZooKeeperFailover(t *testing.T) {
 	a.release(kept)
 }
 
+// A start on an ensemble without a leader says so, and what to do; check says it, too.
+// Neither leaves anything that takes effect later.
+func TestSoakZooKeeperWithoutALeader(t *testing.T) {
+	t.Parallel()
+	ensemble := testenv.StartZooKeeper(t, 3)
+	ensemble[1].Kill()
+	ensemble[2].Kill()
+	env := append(anyPorts(), "FENCELOCK_STORE=zookeeper://"+testenv.ZooKeeperAddrs(ensemble)+"/fencelock")
+	for _, command := range []string{"serve", "check"} {
+		code, said := outcome(t, env, command)
+		for _, part := range []string{"has no leader: " + ensemble[0].Addr() + " runs", "start the other servers"} {
+			if code == 0 || !strings.Contains(said, part) {
+				t.Errorf("fencelock %s: code %d, without %q: %s", command, code, part, said)
+			}
+		}
+	}
+	testenv.RestartZooKeeper(t, ensemble)
+	if made, _, err := zkConn(t, ensemble[0].Addr(), "").Exists("/fencelock"); err != nil || made {
+		t.Errorf("the path was made (%v), %v", made, err)
+	}
+}
+
 // A server without work costs little: under ten requests a second and 1 % of a core.
 func TestSoakZooKeeperIdle(t *testing.T) {
 	z := testenv.StartZooKeeper(t, 1)[0]

@@ -4,8 +4,9 @@
 #
 #   up, the README's four calls, two Redis stopped, down, up again, up with three Redis of
 #   five, down; Prometheus and Grafana with the shipped rules and dashboard; then
-#   compose-postgres.yml: up, the calls, Postgres killed, down, up again. Only that part:
-#   check.sh postgres
+#   compose-postgres.yml: up, the calls, Postgres killed, down, up again; compose-etcd.yml:
+#   up, a lock, one etcd of three stopped, two killed, down, up again. Only these parts:
+#   check.sh postgres, check.sh etcd
 #
 # With the images that the file names, by digest, where their registries can be reached;
 # else with stand-ins of Debian's packages (stand-ins.sh). It says which. It uses a project
@@ -80,14 +81,16 @@ prometheus_has() { [[ $(curl -sfG "http://127.0.0.1:$PROMETHEUS_PORT/api/v1/quer
 rules_loaded() { [[ $(curl -sf "http://127.0.0.1:$PROMETHEUS_PORT/api/v1/rules") == *FencelockNoQuorum* ]]; }
 grafana_has() { [[ $(curl -sf "http://127.0.0.1:$GRAFANA_PORT/api/dashboards/uid/fencelock") == *'"title":"fencelock"'* ]]; }
 
-# hardened fails for a container that may do more than it needs.
+# hardened fails for a container that may do more than it needs. Those with
+# the text in their names may run as root.
 hardened() {
-	local id bad
+	local id bad roots=${1:-no container}
 	for id in $(compose --profile monitoring ps -aq); do
 		bad=$(docker inspect "$id" --format '{{if not .HostConfig.ReadonlyRootfs}}its files can be changed. {{end}}{{if ne (printf "%v" .HostConfig.CapDrop) "[ALL]"}}it has capabilities. {{end}}{{if ne (printf "%v" .HostConfig.SecurityOpt) "[no-new-privileges:true]"}}it may get privileges. {{end}}{{if eq .HostConfig.Memory 0}}its memory has no limit. {{end}}{{if or (eq .Config.User "") (eq .Config.User "root")}}it runs as root. {{end}}{{if .State.OOMKilled}}it ran out of memory. {{end}}')
+		[[ $bad != "it runs as root. " || $(docker inspect "$id" --format '{{.Name}}') != *$roots* ]] || bad=
 		[ -z "$bad" ] || fail "$(docker inspect "$id" --format '{{.Name}}'): $bad"
 	done
-	say "        every container: read-only, no capabilities, no new privileges, a memory limit, not root"
+	say "        every container: read-only, no capabilities, no new privileges, a memory limit, not root${1:+ but for those of $1}"
 }
 
 # no_volume_left fails if the cycles left a volume that has no name in the file.
@@ -118,12 +121,46 @@ postgres() {
 	no_volume_left
 }
 
+# locks takes and releases a lock.
+locks() {
+	local api=http://127.0.0.1:$FENCELOCK_PORT lease
+	lease=$(curl -sf "$api/locks" -H 'Content-Type: application/json' -d '{"resource":"orders/42","holder":"check","ttl_ms":5000}' | sed -nE 's/.*"lease_id": ?"([^"]+)".*/\1/p')
+	[ -n "$lease" ] && curl -sf -o /dev/null -X DELETE "$api/leases/$lease"
+}
+
+# etcd runs compose-etcd.yml, which keeps locks in three etcd, and no records.
+etcd() {
+	files[1]=deploy/compose-etcd.yml
+	[ -z "${files[2]:-}" ] || files[3]=deploy/compose/stand-ins-etcd.yaml
+	timed "compose-etcd.yml: build" build fencelock
+	timed "compose-etcd.yml: first start" up --wait
+	hardened etcd
+	locks || fail "no lock with three etcd"
+	timed "etcd-1 stops" stop etcd-1
+	eventually "a lock with two etcd of three" locks
+	compose kill -s KILL etcd-2 >"$log" 2>&1 || fail "kill etcd-2"
+	! locks || fail "a lock with one etcd of three"
+	say "        no lock with one etcd of three"
+	timed "etcd-1 and etcd-2 are started" up --wait etcd-1 etcd-2
+	eventually "a lock with three etcd" locks
+	quiet compose down
+	timed "start after down, with the locks of before" up --wait
+	locks || fail "no lock after the restart"
+	nodes | tail -n 1
+	quiet compose down -v --remove-orphans
+	no_volume_left
+}
+
 docker compose version --short 2>/dev/null | grep -qE '^v?([3-9]|2\.(2[4-9]|[3-9][0-9]))' || fail "this needs the Compose plugin, 2.24 or newer (docker compose version)"
 trap end EXIT
 end
 volumes_before=$(docker volume ls -q | sort)
 monitoring=(prometheus grafana)
-[[ ${1:-} != postgres ]] || files[1]=deploy/compose-postgres.yml
+case ${1:-} in
+'') ;;
+postgres | etcd) files[1]=deploy/compose-$1.yml ;;
+*) fail "what is $1? There are postgres and etcd" ;;
+esac
 if pull; then
 	say "images: those of docker-compose.yml, by digest"
 else
@@ -133,8 +170,8 @@ else
 	monitoring=(prometheus)
 	quiet deploy/compose/stand-ins.sh
 fi
-if [[ ${1:-} == postgres ]]; then
-	postgres
+if [ -n "${1:-}" ]; then
+	"$1"
 	say "compose-check: done"
 	exit
 fi
@@ -168,4 +205,5 @@ nodes | tail -n 1
 quiet compose down -v --remove-orphans
 no_volume_left
 postgres
+etcd
 say "compose-check: done"

@@ -19,8 +19,7 @@ debian() {
 		echo "stand-in images need root and debootstrap (apt-get install debootstrap)" >&2
 		exit 1
 	}
-	local root
-	root=$(mktemp -d)
+	root=$(mktemp -d) # not local: the trap runs at the end of the script
 	trap 'rm -rf "$root"' EXIT
 	debootstrap --variant=minbase --include=ca-certificates,redis-server,postgresql,etcd-server,etcd-client,prometheus,git "$suite" "$root" "$mirror" >/dev/null
 	cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/" # this machine's, for a proxy with its own

@@ -57,8 +57,8 @@ redis() { # NAME ROOT PROGRAM
 
 postgres() { # NAME ROOT VERSION
 	local dir=$2/usr/lib/postgresql/$3
-	native "$2" "$dir"/bin/{postgres,initdb,pg_basebackup,pg_ctl,psql} "$dir"/lib/*.so
-	bin "$1" "$dir"/bin/{postgres,initdb,pg_basebackup,pg_ctl,psql}
+	native "$2" "$dir"/bin/{postgres,initdb,pg_basebackup,pg_ctl,psql,pg_dump,pg_restore} "$dir"/lib/*.so
+	bin "$1" "$dir"/bin/{postgres,initdb,pg_basebackup,pg_ctl,psql,pg_dump,pg_restore}
 }
 
 mariadb() { # NAME ROOT
@@ -74,7 +74,9 @@ mariadb() { # NAME ROOT
 
 zookeeper() { # NAME ROOT; the class path is for FENCELOCK_TEST_ZOOKEEPER
 	mkdir -p "$cache/bin/$1"
-	echo "$2/usr/share/java/zookeeper.jar:$2/usr/share/java/slf4j-simple.jar" >"$cache/bin/$1/classpath"
+	# The jar of zookeeper itself is last: it names those of /usr/share/java, of another version.
+	printf "%s:" "$2"/usr/share/java/{zookeeper-jute,slf4j-api,slf4j-simple,commons-cli,commons-io,metrics-core,snappy-java,netty-{buffer,common,handler,transport}}.jar >"$cache/bin/$1/classpath"
+	echo "$2/usr/share/java/zookeeper.jar" >>"$cache/bin/$1/classpath"
 	zcat "$2/usr/share/doc/libzookeeper-java/changelog.Debian.gz" | sed -nE '1s/.*\(([0-9.]+).*/\1/p' >"$cache/bin/$1/version"
 }
 

@@ -327,19 +327,28 @@ func (e *Etcd) Snapshot() string {
 // snapshot has. With another token the cluster has another id.
 func (e *Etcd) Restore(file, token string) {
 	e.t.Helper()
+	if token != "" {
+		e.token = token
+	}
+	e.RestoreBy(func(m *EtcdMember) {
+		e.Ctl("snapshot", "restore", file, "--name", m.name, "--data-dir", m.dataDir(), "--initial-cluster", e.initial(),
+			"--initial-cluster-token", e.token, "--initial-advertise-peer-urls", m.peerURL())
+	})
+}
+
+// RestoreBy ends all members, lets restore make the data folder of each, and starts them
+// again, on the same addresses.
+func (e *Etcd) RestoreBy(restore func(*EtcdMember)) {
+	e.t.Helper()
 	path, err := findEtcd()
 	if err != nil {
 		e.t.Fatal(err)
-	}
-	if token != "" {
-		e.token = token
 	}
 	for _, m := range e.Members {
 		if err := errors.Join(m.srv.kill(), os.RemoveAll(m.dataDir())); err != nil {
 			e.t.Fatal(err)
 		}
-		e.Ctl("snapshot", "restore", file, "--name", m.name, "--data-dir", m.dataDir(), "--initial-cluster", e.initial(),
-			"--initial-cluster-token", e.token, "--initial-advertise-peer-urls", m.peerURL())
+		restore(m)
 	}
 	for _, m := range e.Members {
 		m.srv = m.process(path)
@@ -352,6 +361,12 @@ func (e *Etcd) Restore(file, token string) {
 			e.t.Fatal(err)
 		}
 	}
+}
+
+// Environment is what an operator knows of the member: NAME, DATA, PEER and CLUSTER, for
+// etcdctl snapshot restore, and where etcdctl reaches it.
+func (m *EtcdMember) Environment() []string {
+	return []string{"NAME=" + m.name, "DATA=" + m.dataDir(), "PEER=" + m.peerURL(), "CLUSTER=" + m.cluster.initial(), "ETCDCTL_API=3", "ETCDCTL_ENDPOINTS=" + m.Addr()}
 }
 
 // Token is the cluster's.

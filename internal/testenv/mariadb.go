@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -160,6 +161,18 @@ func mariaExec(server *url.URL, statements ...string) (err error) {
 		}
 	}
 	return nil
+}
+
+// Environment is that of an operator whose client knows the owner of the database: DATABASE,
+// and a HOME in the folder.
+func (m *Maria) Environment(home string) []string {
+	m.t.Helper()
+	password, _ := m.owner.Password()
+	options := fmt.Sprintf("[client]\nprotocol=tcp\nhost=%s\nport=%s\nuser=%s\npassword=%s\n", m.admin.Hostname(), m.admin.Port(), m.owner.Username(), password)
+	if err := os.WriteFile(filepath.Join(home, ".my.cnf"), []byte(options), 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	return []string{"HOME=" + home, "DATABASE=" + m.database}
 }
 
 // ClientArgs are the arguments of the mariadb client that name the database, as its owner.

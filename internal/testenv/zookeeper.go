@@ -229,6 +229,9 @@ func (z *ZooKeeper) Backup() (restore func()) {
 	}
 }
 
+// Environment is what an operator knows of the server: DATA, where its data are.
+func (z *ZooKeeper) Environment() []string { return []string{"DATA=" + z.dataDir()} }
+
 func (z *ZooKeeper) dataDir() string { return filepath.Join(z.dir, "data") }
 
 // fourLetters sends one of the server's four-letter commands.

@@ -26,7 +26,8 @@
 //
 // A row goes when the service removes it, or when this server has seen it for as long as
 // its time to live, by a clock that cannot be set. Neither is before its time: a row is
-// seen after it was written.
+// seen after it was written. A transaction that writes also deletes the rows that it
+// found ended, since servers that saw them later would find them still.
 //
 // The incarnation is a random life, kept in the head. Another begins where the head is
 // missing, where the service says that its data was restored, and where its versions

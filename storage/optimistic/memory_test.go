@@ -31,6 +31,7 @@ type memory struct {
 	origin  string        // of the data
 	early   bool          // it removes rows before their time: a weakness
 	deaf    bool          // it judges no commit: a weakness
+	keeps   bool          // it does not delete rows whose time has passed: a weakness
 	breaks  int           // how often Follow has begun
 	commits int           // that took effect
 	refused int           // that did not
@@ -93,6 +94,9 @@ func (s *memory) Commit(_ context.Context, c *Commit) (int64, error) {
 		change.Put = append(change.Put, Row{Generation: c.Generation, Key: p.Key, Value: row.value})
 	}
 	for _, key := range c.Delete {
+		if until := s.rows[rowName{c.Generation, key}].until; s.keeps && !until.IsZero() && time.Until(until) <= 0 {
+			continue
+		}
 		delete(s.rows, rowName{c.Generation, key})
 		change.Deleted = append(change.Deleted, Row{Generation: c.Generation, Key: key})
 	}

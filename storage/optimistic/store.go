@@ -310,7 +310,7 @@ func (s *Store) commit(ctx context.Context, t *tx, late string) error {
 	if t.changes.Purge {
 		h.generation++
 	}
-	c := &Commit{At: t.at, Delete: t.changes.Deleted, Put: make([]Put, len(t.changes.Put))}
+	c := &Commit{At: t.at, Delete: append(t.changes.Deleted, t.Ended()...), Put: make([]Put, len(t.changes.Put))}
 	for i, put := range t.changes.Put {
 		var ttl time.Duration
 		if put.Row.Ends != overlay.ForGood {

@@ -419,6 +419,33 @@ func TestExpiryByTheCopy(t *testing.T) {
 	})
 }
 
+// What had ended for a transaction that wrote has ended for those after it, also on a
+// server that saw the row later. Else a lease could be extended there after its release
+// was answered here.
+func TestAnEndIsTheSameForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newMemory()
+		late := &member{memory: service, until: time.Now().Add(30 * time.Millisecond)}
+		a, b := New(service, Options{}), New(late, Options{})
+		synctest.Wait()
+		update(t, a, func(tx replica.Tx) { tx.Put("lock", []byte("1"), time.Second) })
+		time.Sleep(time.Second + 10*time.Millisecond)
+		if get(t, b, "lock") != "1" {
+			t.Error("the row went early")
+		}
+		update(t, a, func(tx replica.Tx) {
+			if raw, _ := tx.Get("lock"); raw != nil {
+				t.Error("the row stays")
+			}
+			tx.Put("counter", []byte("2"), time.Hour)
+		})
+		if get(t, b, "counter") != "2" || get(t, b, "lock") != "" {
+			t.Error("the row is there again")
+		}
+		_, _ = a.Close(), b.Close()
+	})
+}
+
 // A transaction that is too large is refused, and a node halves its batch.
 func TestTooLarge(t *testing.T) {
 	service := newMemory()

@@ -46,6 +46,7 @@ type Tx struct {
 	status replica.Status
 	purged bool
 	order  []string // of the keys of Writes, sorted
+	ended  []string // rows that it found, and whose time had passed
 }
 
 var _ replica.Tx = (*Tx)(nil)
@@ -76,10 +77,19 @@ func New(read Rows, now int64, status replica.Status) *Tx {
 // Get is of replica.Tx.
 func (t *Tx) Get(key string) ([]byte, time.Duration) {
 	row := t.row(key)
-	if row == nil || row.Ends <= t.now {
+	if !t.lives(key, row) {
 		return nil, 0
 	}
 	return row.Value, t.Left(row)
+}
+
+// lives tells of a row that was found whether its time has not passed.
+func (t *Tx) lives(key string, row *Row) bool {
+	if row != nil && row.Ends <= t.now {
+		t.ended = append(t.ended, key)
+		return false
+	}
+	return row != nil
 }
 
 // row is a row as the transaction sees it, nil if there is none.
@@ -158,7 +168,7 @@ func (t *Tx) Range(from, to string, limit int) (found []replica.Row) {
 		if !ok {
 			break
 		}
-		if row != nil && row.Ends > t.now {
+		if t.lives(key, row) {
 			found = append(found, replica.Row{Key: key, Value: row.Value, Left: t.Left(row)})
 		}
 		at = key + "\x00"
@@ -229,6 +239,17 @@ func (t *Tx) Changes() Changes {
 		}
 	}
 	return c
+}
+
+// Ended are the rows that the run found ended and did not write. Where each server has
+// a clock of its own, a commit deletes them: for the next server their time may not have
+// passed, and it must not find what this run has acted upon as gone.
+func (t *Tx) Ended() []string {
+	slices.Sort(t.ended)
+	return slices.DeleteFunc(slices.Compact(t.ended), func(key string) bool {
+		_, own := t.Writes[key]
+		return own || t.purged
+	})
 }
 
 func (t *Tx) knownAbsent(key string) bool {

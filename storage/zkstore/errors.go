@@ -53,6 +53,9 @@ func (s *Store) explained(err error) error {
 		return err
 	}
 	if why := s.session.connected(); why != nil {
+		if waits := leaderless(s.target.hosts); waits != nil {
+			return fmt.Errorf("the ensemble has no leader: %s runs, and serves nobody before a majority of the ensemble does; start the other servers: %w", strings.Join(waits, ", "), why)
+		}
 		return fmt.Errorf("no server of %s opens a session within %s: %w. Check the addresses, and that a majority of the ensemble runs", strings.Join(s.target.hosts, ", "), s.opts.Patience, why)
 	}
 	return err
@@ -64,23 +67,38 @@ var minVersion = [2]int{3, 6} //nolint:gochecknoglobals // never changed
 // checkVersions refuses servers that say that they are too old. Those that do not answer,
 // or may not say (4lw.commands.whitelist), are not asked twice.
 func checkVersions(hosts []string) (said string, err error) {
-	var all sync.WaitGroup
-	versions := make([]string, len(hosts))
-	for i, host := range hosts {
-		all.Go(func() { versions[i] = versionOf(host) })
-	}
-	all.Wait()
-	for i, version := range versions {
-		if tooOld(version) {
-			return "", fmt.Errorf("%s runs ZooKeeper %s: %d.%d is the oldest that is supported", hosts[i], version, minVersion[0], minVersion[1])
+	versions := askAll(hosts)
+	for i, answer := range versions {
+		if versions[i] = versionOf(answer); tooOld(versions[i]) {
+			return "", fmt.Errorf("%s runs ZooKeeper %s: %d.%d is the oldest that is supported", hosts[i], versions[i], minVersion[0], minVersion[1])
 		}
 	}
 	slices.Sort(versions)
 	return strings.Join(slices.Compact(slices.DeleteFunc(versions, func(v string) bool { return v == "" })), ", "), nil
 }
 
-// versionOf asks a server for its version; "" if it does not say.
-func versionOf(host string) string {
+// leaderless are the servers that say that they serve nobody.
+func leaderless(hosts []string) (wait []string) {
+	for i, answer := range askAll(hosts) {
+		if strings.Contains(answer, "not currently serving") {
+			wait = append(wait, hosts[i])
+		}
+	}
+	return wait
+}
+
+// askAll are the servers' answers to srvr; "" of one that does not answer.
+func askAll(hosts []string) []string {
+	var all sync.WaitGroup
+	answers := make([]string, len(hosts))
+	for i, host := range hosts {
+		all.Go(func() { answers[i] = ask(host) })
+	}
+	all.Wait()
+	return answers
+}
+
+func ask(host string) string {
 	conn, err := net.DialTimeout("tcp", host, time.Second)
 	if err != nil {
 		return ""
@@ -92,7 +110,11 @@ func versionOf(host string) string {
 	}
 	answer := make([]byte, 200)
 	n, _ := conn.Read(answer)
-	_, rest, found := strings.Cut(string(answer[:n]), "Zookeeper version: ")
+	return string(answer[:n])
+}
+
+func versionOf(answer string) string {
+	_, rest, found := strings.Cut(answer, "Zookeeper version: ")
 	if !found {
 		return ""
 	}

@@ -2,12 +2,14 @@ package zkstore
 
 import (
 	"crypto/rand"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/replica/storetest"
+	"github.com/fencelock/fencelock/storage/overlay"
 )
 
 // patient are options for tests whose operations must not time out on a busy machine.
@@ -73,6 +75,33 @@ func TestStore(t *testing.T) {
 			Lose: func() { deletePath(t, s, s.target.path) },
 		}
 	})
+}
+
+// What had ended for a transaction that wrote has ended for those after it, also where the
+// leader's time is known less exactly. One that wrote nothing costs nothing.
+func TestAnEndIsTheSameForAll(t *testing.T) {
+	m := newMirror(header{})
+	m.put(mirrored{key: "lock", Row: overlay.Row{Value: []byte("1"), Ends: 1000}})
+	for name, c := range map[string]struct {
+		low    int64
+		writes bool
+		want   []string
+	}{
+		"ended":           {1000, true, []string{"lock"}},
+		"perhaps ended":   {999, true, nil},
+		"nothing written": {1000, false, nil},
+	} {
+		tx := newTx(m, c.low, 1001)
+		if raw, _ := tx.Get("lock"); (raw == nil) != (c.low >= 1000) {
+			t.Errorf("%s: the row is %q", name, raw)
+		}
+		if c.writes {
+			tx.Put("counter", nil, time.Hour)
+		}
+		if e := tx.entry(); (e != nil) != c.writes || e != nil && !slices.Equal(e.deleted, c.want) {
+			t.Errorf("%s: the entry is %+v, want that it deletes %q", name, e, c.want)
+		}
+	}
 }
 
 // deletePath deletes a path as an operator does.

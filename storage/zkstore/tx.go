@@ -1,6 +1,7 @@
 package zkstore
 
 import (
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/replica"
@@ -33,10 +34,12 @@ type rows struct{ t *tx }
 // counts as if it had a little left.
 func (r rows) Get(key string) (*overlay.Row, bool) {
 	row, there := r.t.m.get(key)
-	if !there || row.Ends <= r.t.low {
+	if !there {
 		return nil, true
 	}
-	row.Ends = max(row.Ends, r.t.high+time.Microsecond.Microseconds())
+	if row.Ends > r.t.low {
+		row.Ends = max(row.Ends, r.t.high+time.Microsecond.Microseconds())
+	}
 	return &row.Row, true
 }
 
@@ -54,7 +57,7 @@ func (t *tx) entry() *entry {
 	if c.Nothing() && !t.cleans && len(t.messages) == 0 {
 		return nil
 	}
-	e := &entry{purge: c.Purge, deleted: append(c.Deleted, t.gone...), messages: t.messages}
+	e := &entry{purge: c.Purge, deleted: slices.Concat(c.Deleted, t.Ended(), t.gone), messages: t.messages}
 	for _, p := range c.Put {
 		e.puts = append(e.puts, put{p.Key, *p.Row})
 	}
