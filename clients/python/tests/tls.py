@@ -26,9 +26,9 @@ def unavailable(take):
 
 
 with fencelock.Client(URL, ssl_context=trusting) as client:
-    for _ in range(3):
-        with client.lock(NAME, ttl=0.6) as lease:
-            assert not lease.wait_lost(0.8)  # it was extended
+    for _ in range(2):
+        with client.lock(NAME, ttl=1.8) as lease:
+            assert not lease.wait_lost(2.0)  # it was extended
     (idle,) = client._connections()._idle.values()
     assert len(idle) == 1, f"connections were not used again: {idle}"
     with client.lock(NAME):
@@ -45,9 +45,9 @@ with fencelock.Client(URL, patience=0) as stranger:
 
 async def main():
     async with aio.Client(URL, ssl_context=trusting) as client:
-        for _ in range(3):
-            async with client.lock(NAME, ttl=0.6):
-                await asyncio.sleep(0.8)
+        for _ in range(2):
+            async with client.lock(NAME, ttl=1.8):
+                await asyncio.sleep(2.0)
         (idle,) = client._idle.values()
         assert len(idle) == 1, f"connections were not used again: {idle}"
 

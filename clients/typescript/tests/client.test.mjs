@@ -241,14 +241,16 @@ it('a bearer token is asked for each request', async (locks, service) => {
 
 it('close ends waits and work, and waits for them', async (locks, service) => {
   service.exclusive = true;
+  let began = false;
   let ended = false;
   const work = locks.do('a', async (lease, signal) => {
+    began = true;
     await new Promise((aborted) => signal.addEventListener('abort', aborted));
     assert.ok(signal.reason instanceof Closed);
     await sleep(50);
     ended = true;
   });
-  while (service.trace.length < 1) await sleep(1);
+  while (!began) await sleep(1);
   const wait = assert.rejects(locks.do('a', () => assert.fail('it ran')), Closed);
   while (service.trace.length < 2) await sleep(1);
   await locks.close();
