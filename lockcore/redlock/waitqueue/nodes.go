@@ -60,10 +60,13 @@ func (l listener) wakeFirst(resource string, t node.Ticket) bool {
 		return l.removed[t.ID]
 	}
 	w.firstOn |= 1 << l.node
-	if bits.OnesCount8(w.firstOn) >= l.quorum {
-		l.moveToFront(w)
-	}
 	first := l.waiters[resource][0]
+	if first != w && bits.OnesCount8(w.firstOn) >= l.quorum {
+		first.wokenBy = 0 // by wakes that were meant for the other one
+		l.moveToFront(w)
+		w.wake()
+		return true
+	}
 	before := first.wokenBy
 	first.wokenBy |= 1 << l.node
 	switch {
@@ -105,13 +108,14 @@ func (l listener) Subscribed() {
 
 // heartbeat keeps this server's tickets alive on node i. When they had expired (the
 // node lost its data, or this server was stopped for too long) it enqueues them
-// again, with the same arrivals.
+// again, with the same arrivals. So it does with those that the node never took, since
+// many came at once.
 func (q *Queue) heartbeat(ctx context.Context, i int) {
 	for {
 		r := make(reply, 1)
 		q.cfg.Nodes[i].Submit(&node.Op{Kind: node.OpHeartbeat, Ticket: node.Ticket{Server: q.server}, TTL: ticketTTL}, i, r)
-		if got := r.wait(ctx); got.Outcome == node.Granted && !got.Existing {
-			q.restore(ctx, i)
+		if got := r.wait(ctx); got.Outcome == node.Granted {
+			q.restore(ctx, i, got.Existing)
 		}
 		if pause.For(ctx, heartbeatPause) != nil {
 			return
@@ -119,14 +123,36 @@ func (q *Queue) heartbeat(ctx context.Context, i int) {
 	}
 }
 
-// restore enqueues the tickets of all waiters on node i again.
-func (q *Queue) restore(ctx context.Context, i int) {
-	for _, w := range q.all() {
+// restore enqueues the tickets again that node i misses: all if it does not know the server.
+func (q *Queue) restore(ctx context.Context, i int, known bool) {
+	for _, w := range q.missingOn(i, known) {
 		r, waits := q.restoreOne(i, w)
-		if waits && r.wait(ctx).Outcome != node.Granted {
+		if !waits {
+			continue
+		}
+		got := r.wait(ctx)
+		(*enqueueing)(w).Deliver(i, got)
+		if got.Outcome != node.Granted {
 			return // the next heartbeat repeats it, or the waiter's own next try
 		}
 	}
+}
+
+// missingOn are the waiters whose tickets node i misses.
+func (q *Queue) missingOn(i int, known bool) (missing []*Waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, waiters := range q.waiters {
+		for _, w := range waiters {
+			if !known {
+				w.missing.Or(1 << i)
+			}
+			if w.missing.Load()&(1<<i) != 0 {
+				missing = append(missing, w)
+			}
+		}
+	}
+	return missing
 }
 
 // restoreOne sends the ticket, unless the waiter has been removed or holds it back.
@@ -137,17 +163,9 @@ func (q *Queue) restoreOne(i int, w *Waiter) (r reply, waits bool) {
 	if q.tickets[w.Ticket.ID] != w || w.heldBack {
 		return nil, false
 	}
-	q.submitTicket(i, w, time.Time{}, r)
+	w.missing.And(^uint32(1 << i))
+	q.submitTicket(i, w, node.Op{}, r)
 	return r, true
-}
-
-func (q *Queue) all() (all []*Waiter) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, waiters := range q.waiters {
-		all = append(all, waiters...)
-	}
-	return all
 }
 
 // reply is a sink for one reply.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
@@ -21,6 +22,7 @@ type Config struct {
 	MaxWaiters  int           // of this server, over all resources
 	Random      random.Source
 	Epoch       func() node.Epoch
+	Map         func() string // the name of the map by which tickets are sent
 	// Cleanup sends op to a node in the background, and repeats it until the node has
 	// answered or the time is past.
 	Cleanup func(nodeIndex int, op node.Op, until time.Time)
@@ -60,6 +62,18 @@ type Waiter struct {
 	sent     bool          // a node may have its ticket
 	heldBack bool          // no node is to have its ticket yet
 	lingers  *time.Timer   // its request was broken off and may come again; nil while it waits
+
+	missing atomic.Uint32 // the nodes that did not take its ticket, one bit each
+}
+
+// enqueueing is a waiter as the sink of the replies to its ticket.
+type enqueueing Waiter
+
+// Deliver notes a node that did not take the ticket. The queue's lock may be held.
+func (w *enqueueing) Deliver(i int, reply node.Reply) {
+	if reply.Outcome != node.Granted {
+		w.missing.Or(1 << i)
+	}
 }
 
 // LingerTime is how long a request that was broken off keeps its place.
@@ -90,7 +104,7 @@ func drawID(r random.Source) string {
 
 // Enqueue adds a request behind those of this server, and enqueues its ticket on the
 // nodes. The first sends its ticket with its try instead. Enqueue does not wait for
-// the nodes: one that misses the ticket gets it with the waiter's first try. Errors:
+// the nodes: one that misses the ticket gets it after the next heartbeat. Errors:
 // ErrStopping, ErrTooManyWaiters.
 //
 // id, if not "", is derived from an idempotency key: a request that was broken off
@@ -135,7 +149,7 @@ func (q *Queue) sendTicket(w *Waiter) {
 	}
 	deadline := time.Now().Add(q.cfg.NodeTimeout)
 	for i := range q.cfg.Nodes {
-		q.submitTicket(i, w, deadline, ignored{})
+		q.submitTicket(i, w, node.Op{Deadline: deadline, Patient: true}, (*enqueueing)(w))
 	}
 }
 
@@ -157,16 +171,11 @@ func (q *Queue) Show(w *Waiter) {
 
 // submitTicket sends the waiter's ticket to node i. q.mu is held, so that a dequeue
 // comes after it.
-func (q *Queue) submitTicket(i int, w *Waiter, deadline time.Time, sink node.Sink) {
+func (q *Queue) submitTicket(i int, w *Waiter, op node.Op, sink node.Sink) {
 	w.sent = true
-	op := &node.Op{Kind: node.OpEnqueue, Epoch: q.cfg.Epoch(), Resource: w.resource, Ticket: w.Ticket, Deadline: deadline}
-	q.cfg.Nodes[i].Submit(op, i, sink)
+	op.Kind, op.Epoch, op.Map, op.Resource, op.Ticket = node.OpEnqueue, q.cfg.Epoch(), q.cfg.Map(), w.resource, w.Ticket
+	q.cfg.Nodes[i].Submit(&op, i, sink)
 }
-
-// ignored is a sink for replies that nothing waits for.
-type ignored struct{}
-
-func (ignored) Deliver(int, node.Reply) {}
 
 // Granted removes a waiter that has its lease. The nodes dequeued it with the grant.
 // The next waiter tries when that lease expires, unless it is woken before.
@@ -358,6 +367,18 @@ func (q *Queue) Postpone(w *Waiter, pause time.Duration, noQuorum bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.tryAt, w.noQuorum = time.Now().Add(pause), noQuorum
+}
+
+// AsksBehind is this server's name if a waiter of the resource tries at its Released, and
+// so needs no wake; "" if none waits. A waiter that leaves before is dequeued on the
+// nodes, which then wake the next one's server.
+func (q *Queue) AsksBehind(resource string) string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.waiters[resource] == nil {
+		return ""
+	}
+	return q.server
 }
 
 // Released lets the resource's first waiter try right after a release that this

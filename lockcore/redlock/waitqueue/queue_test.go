@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"math/bits"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -47,10 +46,15 @@ func (n *slowNode) enqueued() []node.Ticket {
 	return n.tickets
 }
 
+// ignored is a sink for replies that nothing waits for.
+type ignored struct{}
+
+func (ignored) Deliver(int, node.Reply) {}
+
 func newQueue(nodes ...node.Node) *Queue {
 	return New(Config{
 		Nodes: nodes, NodeTimeout: time.Second, MaxWaiters: 10, Random: random.Source{Reader: rand.Reader},
-		Epoch:   func() node.Epoch { return 1 },
+		Epoch: func() node.Epoch { return 1 }, Map: func() string { return "" },
 		Cleanup: func(i int, op node.Op, _ time.Time) { nodes[i].Submit(&op, i, ignored{}) },
 	})
 }
@@ -118,7 +122,7 @@ func TestRestoreSkipsRemovedWaiters(t *testing.T) {
 			}
 			waiters = append(waiters, w)
 		}
-		go q.restore(t.Context(), 0)
+		go q.restore(t.Context(), 0, false)
 		synctest.Wait() // the first reply is on its way
 		first := slow.enqueued()
 		if len(first) != 1 {
@@ -132,6 +136,51 @@ func TestRestoreSkipsRemovedWaiters(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		if n := len(slow.enqueued()); n != 1 {
 			t.Errorf("%d tickets were put back, 1 still waited", n)
+		}
+	})
+}
+
+// busyNode takes heartbeats, and knows the server. It refuses so many enqueues, as one that
+// many of them reach at once.
+type busyNode struct {
+	node.Node
+	refuse int
+	taken  []string // ids of tickets
+}
+
+func (n *busyNode) Submit(op *node.Op, i int, sink node.Sink) {
+	reply := node.Reply{Outcome: node.Granted, Existing: true}
+	if op.Kind == node.OpEnqueue {
+		if n.refuse--; n.refuse >= 0 {
+			reply = node.Reply{Err: errors.New("no answer in time")}
+		} else {
+			n.taken = append(n.taken, op.Ticket.ID)
+		}
+	}
+	sink.Deliver(i, reply)
+}
+
+func (*busyNode) Subscribe(ctx context.Context, _ string, _ node.Listener) { <-ctx.Done() }
+
+// A node that did not take a ticket when it came gets it after the next heartbeats, once;
+// a restore that breaks off goes on with the heartbeat after it.
+func TestANodeGetsTheTicketsThatItMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &busyNode{refuse: 4}
+		q := newQueue(n)
+		for range 4 { // the first one's ticket goes with its try
+			if _, err := q.Enqueue("r", "", ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { q.Run(ctx) })
+		time.Sleep(3*heartbeatPause + heartbeatPause/2)
+		cancel()
+		run.Wait()
+		if len(n.taken) != 3 {
+			t.Errorf("the node has %d of 3 tickets: %v", len(n.taken), n.taken)
 		}
 	})
 }
@@ -177,27 +226,78 @@ func TestQuorumOfNodesDecidesWhoIsFirst(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			tries(q, w)
+			q.Postpone(w, time.Hour, false)
 			waiters = append(waiters, w)
 		}
-		for i, woken := range []struct{ waiter, node, first int }{
-			{1, 0, 0}, // it lacks the other's ticket
-			{0, 1, 0},
-			{0, 2, 0}, // and the first tries
-			{1, 0, 0},
-			{1, 1, 1}, // the second has come back, and was there before
-			{0, 0, 1}, // not a quorum
-			{0, 2, 0}, // nor has an unkeyed ticket lost its place for good
+		for i, woken := range []struct {
+			waiter, node, first int
+			tries               bool
+		}{
+			{1, 0, 0, false}, // it lacks the other's ticket
+			{0, 1, 0, true},
+			{0, 2, 0, false},
+			{1, 0, 0, true},
+			{1, 1, 1, true},  // the second has come back, and was there before
+			{0, 0, 1, false}, // not a quorum
+			{0, 2, 0, true},  // nor has an unkeyed ticket lost its place for good
 		} {
 			listener{q, woken.node}.Wake("r", waiters[woken.waiter].Ticket)
-			first := waiters[woken.first]
-			if q.waiters["r"][0] != first {
+			if q.waiters["r"][0] != waiters[woken.first] {
 				t.Fatalf("after wake %d waiter %d is not first", i+1, woken.first)
 			}
-			if bits.OnesCount8(first.wokenBy) >= q.quorum {
-				if !tries(q, first) {
-					t.Errorf("after wake %d the first does not try", i+1)
-				}
+			if tries(q, waiters[woken.first]) != woken.tries {
+				t.Errorf("after wake %d: the first tries, or not: want %v", i+1, woken.tries)
 			}
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// A waiter that lost the first place between two wakes, and gets it again, tries: it is
+// not taken for one that was woken a moment ago.
+func TestWhoIsFirstAgainTries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(&slowNode{}, &slowNode{}, &slowNode{}, &slowNode{}, &slowNode{})
+		first, err := q.Enqueue("r", "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := q.Enqueue("r", "", "key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		wake := func(w *Waiter, nodes ...int) {
+			for _, node := range nodes {
+				listener{q, node}.Wake("r", w.Ticket)
+			}
+		}
+		wake(second, 0, 1)
+		tries(q, first)
+		q.Postpone(first, time.Hour, false)
+		tried := make(chan error, 1)
+		go func() {
+			_, err := q.Await(t.Context(), nil, first)
+			tried <- err
+		}()
+		synctest.Wait()
+		wake(first, 4)
+		wake(second, 2)
+		time.Sleep(2 * wakeGrace)
+		if !tries(q, second) {
+			t.Error("a quorum named the second, which does not try")
+		}
+		q.Postpone(second, time.Hour, false)
+		wake(first, 3, 2)
+		select {
+		case err := <-tried:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(2 * wakeGrace):
+			t.Error("the first does not try")
+			q.Stop()
+			<-tried
 		}
 		time.Sleep(time.Minute)
 	})
