@@ -34,7 +34,7 @@ endif
 # fourth make operate.
 SOAK     := ^TestSoak
 SOAKPKG   = $(shell grep -rl --include='*_test.go' '^func TestSoak' . | xargs -n1 dirname | sort -u)
-MEASURE  := ^TestSoak(Crowd|ConsoleCost|Speed)$$
+MEASURE  := ^TestSoak(Crowd|ConsoleCost|SetsChange|Speed)$$
 SCALE    := ^TestSoakManyLeases$$
 OPERATE  := ^TestSoak(AlertsFire|RollingUpgrade)$$
 
@@ -78,6 +78,7 @@ soak: ## what is too long for make test: every fault, every mutant of the simula
 	$(call tests,$(FLAGS) -p 1 -run '$(MEASURE)',./cmd/fencelock ./clients/python ./clients/typescript)
 	$(call tests,-count=1 -run '$(COMPUTE)' -timeout 12m,$(COMPUTES))
 	$(GO) test ./internal/sim -count=1 -run '^TestSimulation$$' -sim.seeds=50 -sim.workers=$(CORES) -timeout 12m
+	$(call tests,-count=1 -run '^$$' -bench . -benchtime 1x,./api/... ./client ./lockcore/... ./storage/...)
 	$(MAKE) --no-print-directory kill-rounds ROUNDS=3
 
 .PHONY: scale
@@ -157,7 +158,7 @@ chart-check: ## render the Helm chart, lint it, and compare its pod with the man
 	cd release && $(GO) vet ./... && $(GO) test -count=1 ./...
 
 .PHONY: compose-check
-compose-check: ## run docker-compose.yml for real: starts, README's calls, lost Redis, monitoring; says which images, and times
+compose-check: ## run docker-compose.yml for real: starts, README's calls, lost Redis, Postgres and etcd, monitoring; says which images, and times
 	deploy/compose/check.sh
 
 .PHONY: matrix

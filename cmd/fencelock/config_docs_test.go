@@ -73,7 +73,7 @@ func group(title string, names ...string) configurationGroup {
 
 var configurationGroups = []configurationGroup{
 	group("Listeners", "LISTEN", "ADMIN_LISTEN", "TLS_CERT_FILE", "TLS_KEY_FILE", "TLS_CLIENT_CA_FILE", "ALLOWED_HOSTS", "CONSOLE"),
-	group("Storage", "DATA", "REDIS_ADDRS", "REDIS_ADDRS_FILE", "STORE", "STORE_FILE", "DATABASE_URL", "DATABASE_URL_FILE", "BOOTSTRAP", "RECOVERY", "NODE_TIMEOUT", "COUNTER_TTL"),
+	group("Storage", "DATA", "REDIS_ADDRS", "REDIS_ADDRS_FILE", "REDIS_NEXT_ADDRS", "REDIS_NEXT_ADDRS_FILE", "STORE", "STORE_FILE", "DATABASE_URL", "DATABASE_URL_FILE", "BOOTSTRAP", "RECOVERY", "NODE_TIMEOUT", "COUNTER_TTL"),
 	group("Leases", "DEFAULT_TTL", "MAX_TTL", "MAX_HOLD", "MAX_WAITERS"),
 	group("Access", "ACCESS_FILE", "OIDC_ISSUER", "OIDC_AUDIENCE", "OIDC_CLAIM", "PROOF_KEY_FILE", "PROOF_REQUIRED", "LEASE_KEY_FILE", "INSECURE"),
 	group("Logs, metrics and traces", "LOG_FORMAT", "LOG_LEVEL", "METRICS_PREFIXES", "TRACING"),

@@ -59,6 +59,6 @@ func rootCommand() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(runCommand(), electCommand(), watchdogCommand(), acquireCommand(), extendCommand(), releaseCommand(), listCommand(), getCommand(), breakCommand())
-	root.AddCommand(newGuardCommand(), serveCommand(), bootstrapCommand(), healthcheckCommand(), checkCommand(), nodesCommand(), versionCommand(), demoCommand(), demoWorkerCommand(), tokenCommand(), secretCommand())
+	root.AddCommand(newGuardCommand(), serveCommand(), bootstrapCommand(), healthcheckCommand(), checkCommand(), nodesCommand(), versionCommand(), demoCommand(), demoWorkerCommand(), tokenCommand(), secretCommand(), setsCommand())
 	return root
 }

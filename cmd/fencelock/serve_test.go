@@ -123,13 +123,19 @@ func TestBannerLinesWork(t *testing.T) {
 			script.WriteString(line)
 		}
 	}
-	out, err := exec.Command("sh", "-c", script.String()).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+	const tries = 3 // their leases of a second leave each request 100 ms, which a busy machine may not have
+	var out []byte
+	for range tries {
+		var err error
+		if out, err = exec.Command("sh", "-c", script.String()).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		ok, stale := bytes.Index(out, []byte("HTTP/1.1 200 OK")), bytes.Index(out, []byte("HTTP/1.1 412 Precondition Failed"))
+		if ok >= 0 && stale > ok {
+			return
+		}
 	}
-	if ok, stale := bytes.Index(out, []byte("HTTP/1.1 200 OK")), bytes.Index(out, []byte("HTTP/1.1 412 Precondition Failed")); ok < 0 || stale < ok {
-		t.Errorf("the lines do not end in a 412:\n%s\n%s", script.String(), out)
-	}
+	t.Errorf("the lines do not end in a 412:\n%s\n%s", script.String(), out)
 }
 
 func TestSecondServerOnTheSameFileIsRefused(t *testing.T) {

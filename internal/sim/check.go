@@ -193,7 +193,12 @@ func (c *checker) ends(d *completion) {
 }
 
 // grace is for pauses, during which a server does not count.
-func (d *completion) grace() time.Duration { return 5 * time.Millisecond }
+func (d *completion) grace() time.Duration {
+	if d.client.w.plan.Maps != nil { // it waits for a resource that moves, part by part
+		return time.Duration(max(1, len(d.parts))) * 12 * time.Second
+	}
+	return 5 * time.Millisecond
+}
 
 // checkError refuses errors that no call may give.
 func (c *checker) checkError(d *completion) {

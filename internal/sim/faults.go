@@ -28,6 +28,13 @@ func (w *world) strike(f Fault) {
 				other.isolate(f)
 			}
 		}
+	case Configure:
+		w.noteComplete()
+		w.configure(s, f.Node)
+	case Apply:
+		w.operate(s, apply)
+	case Revert:
+		w.operate(s, revert)
 	case Sleep:
 		s.skew += f.For
 		w.plan.Mutant.rash(w)

@@ -41,6 +41,8 @@ type Mutant struct {
 	unseen    bool                  // the look at the slots does not see whose they are
 	counted   bool                  // a node grants any n leases of a resource with n slots
 	front     func(service) service // stands before the service
+	uncopied  bool                  // locks that move are not written on their new set
+	reopened  bool                  // a set that is bootstrapped during a change has the present map
 	trusting  bool                  // clients count the whole TTL, from the answer
 	quick     bool                  // is caught within a few hundred acquisitions: in make test
 	soak      bool                  // takes some more: in make soak
@@ -101,6 +103,13 @@ var Mutants = []Mutant{
 	{Rule: "29", Name: "a node counts the leases of a resource with slots", counted: true, wrap: func(n *simNode) rules { return counting{n.model, n} }, plan: crowd, quick: true},
 	{Rule: "29", Name: "an owner may have several slots", weak: replica.IgnoresScope, plan: twins, quick: true},
 	{Rule: "29", Name: "an owner may have several slots, and a retry takes any", weak: replica.IgnoresScope, unseen: true, plan: twins, quick: true},
+	{Rule: "30", Name: "votes do not look at the map", weak: replica.VotesInAnyMap, plan: growing, quick: true},
+	{Rule: "30", Name: "votes by the present map count while resources move", wrap: func(n *simNode) rules { return uncounted{n.model} }, plan: growing},
+	{Rule: "30", Name: "a release counts though its resource may have moved", weak: replica.ReleasesInAnyMap, plan: departing},
+	{Rule: "30", Name: "what is locked is not copied", uncopied: true, plan: growing, quick: true},
+	{Rule: "30", Name: "in doubt the resource is free", wrap: func(n *simNode) rules { return certain{n.model} }, plan: unread},
+	{Rule: "30", Name: "a counter from before the resource moved away counts", weak: replica.IgnoresMapFloor, plan: growing, quick: true},
+	{Rule: "30", Name: "a set that is bootstrapped in a change has the present map", reopened: true, plan: losing},
 	{Rule: "29", Name: "a request waits for the first slot alone", front: func(s service) service { return firstSlot{s} }, plan: slotted, quick: true},
 }
 
@@ -157,7 +166,7 @@ func (m Mutant) control(p Plan) Plan {
 func (m Mutant) change(msg *message) (reply node.Reply, answered bool) {
 	reply.Outcome = node.Granted
 	switch {
-	case m.unheeded && msg.kind == kindOf("expel"):
+	case m.unheeded && msg.kind == kindOf("expel"), m.uncopied && msg.kind == kindOf("receive"):
 		return reply, true
 	case msg.op == nil:
 	case m.keeps && msg.op.Kind == node.OpRelease, m.idle && msg.op.Kind == node.OpExtend:
@@ -232,6 +241,9 @@ func (p *port) common(e node.Epoch) node.Epoch {
 
 func (p *port) admission(a node.Admission) node.Admission {
 	a.Epoch, a.Bootstrapped = p.common(a.Epoch), p.common(a.Bootstrapped)
+	if p.w.plan.Mutant.reopened && strings.HasPrefix(a.Map.Name, "closed-") {
+		a.Map = node.Map{}
+	}
 	return a
 }
 

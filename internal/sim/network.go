@@ -32,7 +32,7 @@ var kinds = [...]string{
 	node.OpReleaseAfter: "release-after", node.OpRetract: "retract", node.OpRead: "read", node.OpEnqueue: "enqueue",
 	node.OpDequeue: "dequeue", node.OpHeartbeat: "heartbeat",
 	100: "observe", "install-epoch", "survey", "counters", "scan", "quarantine", "stage", "load", "admit", "raise-max-ttl",
-	"replace-secrets", "time", "expel", "wake", "subscribed", "done",
+	"replace-secrets", "time", "expel", "wake", "subscribed", "done", "install-map", "receive",
 }
 
 func kindOf(name string) int { return slices.Index(kinds[:], name) }
@@ -404,6 +404,23 @@ func (p *port) Admit(ctx context.Context, a node.Admission) error {
 	a.MaxTTL = p.slower.real(a.MaxTTL)
 	return p.try(ctx, "admit", a.Incarnation, int64(a.Epoch), func(n *simNode) error {
 		return n.rules.Admit(ctx, p.admission(a))
+	})
+}
+
+// InstallMap installs a map of the node sets.
+func (p *port) InstallMap(ctx context.Context, epoch node.Epoch, name string, floor fencing.Token) error {
+	return p.try(ctx, "install-map", name, int64(epoch), func(n *simNode) error {
+		return n.model.InstallMap(ctx, p.common(epoch), name, floor)
+	})
+}
+
+// Receive writes locks that move to the node's set.
+func (p *port) Receive(ctx context.Context, epoch node.Epoch, name string, locks []node.CarriedLock) error {
+	return p.try(ctx, "receive", name, int64(epoch), func(n *simNode) error {
+		for i := range locks {
+			n.bound[locks[i].Owner] = true // what is left of it goes with its TTL
+		}
+		return n.rules.Receive(ctx, p.common(epoch), name, locks)
 	})
 }
 

@@ -144,11 +144,11 @@ func (n *simNode) locked(bound bool) []string {
 		return []string{"(" + err.Error() + ")"}
 	}
 	return slices.DeleteFunc(resources, func(resource string) bool {
-		return !bound && n.bound[n.model.Apply(node.Op{Kind: node.OpRead, Resource: resource}).Owner]
+		return !bound && n.bound[n.model.Read(resource).Owner]
 	})
 }
 
 // waiting is how many tickets stand in the queue for the resource.
 func (n *simNode) waiting(resource string) int {
-	return n.model.Apply(node.Op{Kind: node.OpRead, Resource: resource}).Waiting
+	return n.model.Read(resource).Waiting
 }

@@ -69,6 +69,7 @@ type Plan struct {
 	// exclusion is not promised either.
 	Slow bool
 
+	Maps   [][]int   // the node sets, by number, of one map after the other; nil: all sets, all the time
 	Scene  string    // that it plays, if it does
 	Rates  []float64 // by node: how much faster its clock runs
 	Faults []Fault
@@ -123,14 +124,17 @@ const (
 
 // The faults that are in some plans only.
 const (
-	Forge  = faultKinds + iota // a release of what was never granted, with a made-up token
-	Outage                     // a node set, from all servers
-	Sleep                      // a server's steady clock loses time, as on a machine that was suspended
+	Forge     = faultKinds + iota // a release of what was never granted, with a made-up token
+	Outage                        // a node set, from all servers
+	Sleep                         // a server's steady clock loses time, as on a machine that was suspended
+	Configure                     // a server gets the maps of the change of that number (Node)
+	Apply                         // an operator begins or continues a change of the node sets
+	Revert                        // an operator takes it back
 )
 
 var faultNames = [...]string{
 	"restart", "lose", "flush", "rollback", "promote", "demote", "stop", "save", "freeze", "drop", "cut",
-	"cut-to", "cut-from", "isolate", "crash", "pause", "expire", "jump", "disaster", "forge", "outage", "sleep",
+	"cut-to", "cut-from", "isolate", "crash", "pause", "expire", "jump", "disaster", "forge", "outage", "sleep", "configure", "apply", "revert",
 }
 
 func (k FaultKind) String() string { return faultNames[k] }

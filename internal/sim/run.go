@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
 // Result is what a run came to.
@@ -61,6 +62,17 @@ func newWorld(plan Plan, keep bool) *world {
 	for i := range plan.Nodes * plan.Sets {
 		w.nodes = append(w.nodes, newNode(w, i))
 	}
+	for _, sets := range plan.Maps {
+		nodes := make([][]node.Node, len(sets))
+		for i, set := range sets {
+			for _, n := range w.nodes {
+				if n.set == set {
+					nodes[i] = append(nodes[i], n.model)
+				}
+			}
+		}
+		w.mapNames = append(w.mapNames, redlock.MapName(nodes))
+	}
 	for i := range plan.Servers {
 		w.servers = append(w.servers, &server{w: w, id: i})
 	}
@@ -86,6 +98,7 @@ func (w *world) live() {
 	}
 	w.runUntil(w.plan.Length)
 	w.heal()
+	w.completeChange()
 	w.checkService()
 	w.drainQueues()
 	if w.plan.Tidy { // no vote may stand for as long as its TTL
@@ -102,12 +115,9 @@ func (w *world) live() {
 // end stops every server.
 func (w *world) end() {
 	for _, s := range w.servers {
-		ended := s.ended
 		s.crash()
-		if ended != nil {
-			<-ended
-		}
 	}
+	w.lives.Wait()
 	synctest.Wait()
 	for w.acceptAll(); w.underWay > 0; w.acceptAll() { // what an acquisition of several releases takes its time
 		time.Sleep(w.plan.NodeTimeout)

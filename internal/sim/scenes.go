@@ -22,6 +22,7 @@ var scenes = []struct {
 	{"sparing", sparing}, {"breaking", breaking}, {"stray votes", strayVotes}, {"rings", rings}, {"gathering", gathering}, {"partly", partly},
 	{"slots", slotted}, {"slots of a key", twins},
 	{"several again", severalAgain}, {"apart", apart}, {"jumping", jumping}, {"set back", setBack}, {"sleeping", sleeping}, {"alone", alone},
+	{"growing", growing}, {"losing", losing}, {"unread", unread},
 }
 
 // DrawPlan is what a seed stands for: one of NewPlan's, or, of every fourth, a

@@ -30,9 +30,11 @@ type server struct {
 	id          int
 	epoch       int // of its lives; messages of an earlier one are dead
 	locker      service
+	real        *redlock.Locker // behind it
+	change      int             // of the node sets, for which it is configured, from 1; 0: none yet
+	operating   int             // changes that operators make at it
 	ctx         context.Context
 	kill        context.CancelFunc
-	ended       chan struct{} // closed when Run has returned
 	pausedUntil time.Duration
 	relays      []relay
 	skew        time.Duration // what its steady clock has lost, by which it reads the nodes'
@@ -58,7 +60,7 @@ func (s *server) waiting(what wanted) {
 func (s *server) start() {
 	w := s.w
 	s.epoch++
-	s.pausedUntil, s.waiters = 0, 0
+	s.pausedUntil, s.waiters, s.operating = 0, 0, 0
 	s.relays = make([]relay, len(w.nodes))
 	sets := make([][]node.Node, w.plan.Sets)
 	for _, n := range w.nodes {
@@ -72,19 +74,19 @@ func (s *server) start() {
 	if w.plan.Mutant.narrow && s.id == 1 && len(sets) > 1 {
 		sets = sets[1:]
 	}
-	locker, err := redlock.New(s.config(), sets...)
+	cfg := s.config()
+	sets, cfg.Next = s.setsOf(sets)
+	locker, err := redlock.New(cfg, sets...)
 	if err != nil {
 		panic("sim: the plan's configuration is refused: " + err.Error())
 	}
+	s.real = locker
 	if s.locker = locker; w.plan.Mutant.front != nil {
 		s.locker = w.plan.Mutant.front(locker)
 	}
 	s.ctx, s.kill = context.WithCancel(context.Background())
-	s.ended = make(chan struct{})
-	go func(ctx context.Context, ended chan struct{}) {
-		defer close(ended)
-		_ = locker.Run(ctx)
-	}(s.ctx, s.ended)
+	ctx := s.ctx
+	w.lives.Go(func() { _ = locker.Run(ctx) })
 	w.logf("server %d starts", s.id+1)
 }
 

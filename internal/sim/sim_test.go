@@ -230,3 +230,23 @@ func firstDifference(t *testing.T, plan Plan) {
 		}
 	}
 }
+
+// Node sets change in the scenes that are there for it: what they try does succeed.
+func TestSetsGrow(t *testing.T) {
+	t.Parallel()
+	for one := range uint64(4) {
+		plan := NewPlan(one+1, 3)
+		growing(&plan)
+		r := Trace(t, plan)
+		if r.Violation != nil {
+			tell(t, plan, r.Violation)
+		}
+		changes := 0
+		for _, line := range r.Trace {
+			if strings.Contains(line, "has changed the sets") && strings.HasSuffix(line, "<nil>") {
+				changes++
+			}
+		}
+		t.Logf("%d changes, %d acquisitions, %d extensions", changes, r.Acquisitions, r.Extensions)
+	}
+}

@@ -27,12 +27,15 @@ type world struct {
 
 	callers  []chan<- func() // that wait for a call to make
 	calling  sync.WaitGroup
-	underWay int // calls that have not returned
+	lives    sync.WaitGroup // of the servers
+	underWay int            // calls that have not returned
 
 	events   events
 	arrivals events // of requests at nodes
 	seq      uint64
 	keyed    map[string]bool // the owners of idempotency keys
+	complete int             // how many changes of the node sets are complete
+	mapNames []string        // of the plan's maps
 	alarm    *time.Timer
 	quiet    bool          // what happened last can have moved nothing but a node
 	instant  time.Duration // of what happens at the moment; negative while nothing does

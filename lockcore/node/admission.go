@@ -37,6 +37,15 @@ type Admittee interface {
 	// RaiseMaxTTL makes the longest TTL of the admission record at least ttl. A server
 	// calls it before it grants that long. ErrNotAdmitted.
 	RaiseMaxTTL(ctx context.Context, ttl time.Duration) error
+	// InstallMap installs the map of that name on a node that is admitted in exactly this
+	// epoch, which is recorded with it (rule 30). The floor only grows, and the high-water
+	// mark is at least the floor afterwards. Errors: ErrStaleEpoch, ErrNotAdmitted.
+	InstallMap(ctx context.Context, epoch Epoch, name string, floor fencing.Token) error
+	// Receive writes the locks that move to this set, on a node that is admitted in exactly
+	// this epoch and has the map of that name: each replaces the resource's lock and
+	// counter. One without an Owner deletes the lock. Errors: ErrStaleEpoch, and
+	// ErrNotAdmitted also with another map.
+	Receive(ctx context.Context, epoch Epoch, name string, locks []CarriedLock) error
 	// ReplaceSecrets replaces the secrets of the admission record if they are was.
 	// Errors: ErrNotAdmitted, ErrRaced if they are others.
 	ReplaceSecrets(ctx context.Context, was, with Secrets) error
@@ -48,6 +57,18 @@ type Marks struct {
 	MaxTTL       time.Duration // the longest TTL in use, from its admission record
 	Bootstrapped Epoch         // the epoch of the last bootstrap that it took part in or was admitted after
 	Secrets      Secrets       // the cluster's, from its admission record
+	Map          Map           // of the node sets
+}
+
+// Map is what a node keeps about the node sets over which resources are spread (rule
+// 30). Its name says which resources the set of this node has: servers vote under a name,
+// and the node refuses any other. The zero Map is that of a set whose map was never changed.
+type Map struct {
+	Name  string // see Op.Validate; may be empty
+	Epoch Epoch  // in which it was installed
+	// Floor is at least every token that another set granted before it gave resources to
+	// this one. A counter below it reads as the floor while the resource is not locked.
+	Floor fencing.Token
 }
 
 // CarriedLock is a resource's state on its way from admitted nodes to one that rejoins.
@@ -101,6 +122,7 @@ type Admission struct {
 	Floor        fencing.Token // the high-water mark is at least this afterwards
 	MaxTTL       time.Duration // the longest TTL in use is at least this afterwards
 	Secrets      Secrets
+	Map          Map  // afterwards the node's
 	OnlyIfEmpty  bool // the operator said that the cluster is new: ErrRaced if the node holds anything
 }
 

@@ -30,7 +30,8 @@ type Voter interface {
 	// Submit queues op and returns at once. It delivers exactly one reply to sink,
 	// under the given index, from any goroutine, also before it returns. A node that
 	// cannot take the operation now (its queue is full, it is known to be down)
-	// delivers a failure. Op is the node's from then on and must not be changed.
+	// delivers a failure. Operations take effect in the order in which they were
+	// submitted. Op is the node's from then on and must not be changed.
 	Submit(op *Op, index int, sink Sink)
 }
 

@@ -49,25 +49,28 @@ func (t Ticket) Before(other Ticket) bool {
 // Op is one operation on one resource. The same Op goes to every node of a round.
 // Each kind uses these fields and no others:
 //
-//	Acquire       Resource, Owner, TTL, Meta, Attempt, Scope, Ticket; Epoch
-//	Confirm       Resource, Owner, Token; Epoch
-//	Extend        Resource, Owner, Token, TTL; Epoch
-//	Release       Resource, Owner, Token
-//	ReleaseAfter  Resource, Owner, Token, TTL
+//	Acquire       Resource, Owner, TTL, Meta, Attempt, Scope, Ticket; Epoch, Map
+//	Confirm       Resource, Owner, Token; Epoch, Map
+//	Extend        Resource, Owner, Token, TTL; Epoch, Map
+//	Release       Resource, Owner, Token; Map
+//	ReleaseAfter  Resource, Owner, Token, TTL; Map
 //	Retract       Resource, Owner, Attempt, Above
-//	Read          Resource
-//	Enqueue       Resource, Ticket; Epoch
+//	Read          Resource; Map
+//	Enqueue       Resource, Ticket; Epoch, Map
 //	Dequeue       Resource, Ticket
 //	Heartbeat     Ticket.Server, TTL
 //
 // An operation that lists the Epoch is refused with StaleEpoch or NotAdmitted unless
-// the node is admitted in that very epoch. Read and Heartbeat need a node that is
+// the node is admitted in that very epoch, and one that lists the Map with NotAdmitted
+// unless the node has the map of that name. Read and Heartbeat need a node that is
 // admitted in any epoch. Release, ReleaseAfter, Retract and Dequeue are done on every
 // node, since removing a vote or a ticket is always sound; on a node that is not admitted
-// the first three leave the counters alone and are answered NotAdmitted.
+// or, for the first two, has another map, the first three leave the counters alone and
+// are answered NotAdmitted.
 type Op struct {
 	Kind     OpKind
 	Epoch    Epoch  // the epoch in which the caller counts votes
+	Map      string // the name of the map by which the caller counts them (rule 30)
 	Resource string // any text but ""
 	Owner    string // the secret ownership value of the lease; see Validate
 	// Token is the fencing token of the lease. A confirm, an extend and a release of
@@ -103,10 +106,16 @@ type Op struct {
 	// Ticket makes an acquire wait in the queue: the node enqueues the ticket if it
 	// does not grant, and dequeues it if it does. An acquire without a ticket is not
 	// granted while a living ticket waits.
+	//
+	// A release may have the Server alone: its first waiter asks for the lock right
+	// behind the release, so the node does not wake that server.
 	Ticket Ticket
 	// Deadline is when the caller stops waiting: a node that has not sent the
 	// operation by then does not send it. The zero time is no deadline.
 	Deadline time.Time
+	// Patient says that nothing waits for the operation: a node may keep it back for a
+	// moment, until it has others to send with it.
+	Patient bool
 }
 
 // Validate reports why a node must refuse the operation unsent: the Owner or the
@@ -129,7 +138,7 @@ func (op *Op) Validate() error {
 	if missing {
 		return errIncomplete
 	}
-	for _, word := range [...]string{op.Owner, op.Attempt, op.Ticket.ID, op.Ticket.Server} {
+	for _, word := range [...]string{op.Owner, op.Attempt, op.Ticket.ID, op.Ticket.Server, op.Map} {
 		for i := range len(word) {
 			if !inWord[word[i]] {
 				return errNotAWord
@@ -137,6 +146,15 @@ func (op *Op) Validate() error {
 		}
 	}
 	return nil
+}
+
+// Mapped reports whether the operation's kind lists the Map.
+func (op *Op) Mapped() bool {
+	switch op.Kind {
+	case OpRetract, OpDequeue, OpHeartbeat:
+		return false
+	}
+	return true
 }
 
 // inWord is a table, since every node checks every operation.

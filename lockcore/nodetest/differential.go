@@ -71,7 +71,7 @@ func commandKinds() []string {
 		confirm confirm confirm confirm confirm extend extend extend extend extend extend extend
 		release release release release release release release-after release-after release-after retract retract retract retract retract read read
 		wait wait wait wait wait wait wait wait enqueue enqueue enqueue dequeue dequeue dequeue heartbeat heartbeat
-		expire expire expire expire install raise survey counters scan observe
+		expire expire expire expire install raise survey counters scan observe map receive
 		bootstrap stage load admit rejoin rejoin quarantine join restart wipe`)
 }
 
@@ -215,6 +215,10 @@ func (p *pair) op(kind node.OpKind, c command) node.Op {
 	op := node.Op{
 		Kind: kind, Epoch: p.observed().Epoch + node.Epoch(c.Epoch), Resource: c.resource(), Owner: c.owner(), TTL: c.ttl(),
 		Token: max(1, p.lastGrant(c.resource())+fencing.Token(c.Token)), Meta: fmt.Sprintf("meta %d", c.Other),
+		Map: p.mapName(),
+	}
+	if c.Epoch == 2 && c.Other == 2 {
+		op.Map += "x"
 	}
 	if c.Attempt > 0 {
 		op.Attempt, op.Scope = fmt.Sprintf("attempt%d", c.Attempt), fmt.Sprintf("scope %d", c.Other)
@@ -224,7 +228,18 @@ func (p *pair) op(kind node.OpKind, c command) node.Op {
 		op.Ticket = c.ticket()
 	case kind == node.OpRetract && c.Other > 0:
 		op.Above = op.Token
+	case kind == node.OpRelease && c.Other > 0:
+		op.Ticket.Server = c.ticket().Server
 	}
+	return op
+}
+
+// mapName is the name of the model's map.
+func (p *pair) mapName() string { return p.observed().Marks.Map.Name }
+
+func (p *pair) read(resource string) node.Op {
+	op := read(resource)
+	op.Map = p.mapName()
 	return op
 }
 
@@ -236,7 +251,7 @@ func (p *pair) observed() node.Observation {
 
 // lastGrant is the grant of the model's lock, or else its counter.
 func (p *pair) lastGrant(resource string) fencing.Token {
-	if r := p.model.Apply(read(resource)); r.Outcome == node.Granted {
+	if r := p.model.Apply(p.read(resource)); r.Outcome == node.Granted {
 		return r.Grant
 	}
 	counters, err := p.model.Counters(p.ctx, p.observed().Epoch, []string{resource})
@@ -255,7 +270,7 @@ func (p *pair) run(c command) {
 		"enqueue": node.OpEnqueue, "dequeue": node.OpDequeue, "heartbeat": node.OpHeartbeat,
 	}
 	if kind, isVote := kinds[c.Kind]; isVote {
-		if c.Other == 0 && p.model.Apply(read("any")).Outcome == node.NotAdmitted {
+		if c.Other == 0 && p.model.Apply(p.read("any")).Outcome == node.NotAdmitted {
 			p.heal()
 		}
 		p.vote(p.op(kind, c))
@@ -302,8 +317,10 @@ func (p *pair) heal() {
 // expire lets a lock expire on both: it is released, and acquired again for almost no
 // time. (An extend never shortens.)
 func (p *pair) expire(c command) {
-	if now := p.vote(read(c.resource())); now.Outcome == node.Granted {
-		p.vote(release(c.resource(), now.Owner, now.Grant))
+	if now := p.vote(p.read(c.resource())); now.Outcome == node.Granted {
+		op := release(c.resource(), now.Owner, now.Grant)
+		op.Map = p.mapName()
+		p.vote(op)
 	}
 	op := p.op(node.OpAcquire, c)
 	op.TTL = time.Millisecond
@@ -313,7 +330,7 @@ func (p *pair) expire(c command) {
 	for _, n := range []node.Node{p.model, p.Node} {
 		deadline := time.Now().Add(patience)
 		for {
-			r, err := Submit(n, read(c.resource()))
+			r, err := Submit(n, p.read(c.resource()))
 			if err != nil || time.Now().After(deadline) {
 				p.Fatalf("%s: %+v, %v", n.Name(), r, err)
 			}
@@ -356,7 +373,7 @@ func (p *pair) newAdmission(c command, change func(*node.Admission)) {
 	seen := p.observed()
 	a := node.Admission{
 		Epoch: max(1, max(seen.Epoch, seen.Staged)+1+node.Epoch(c.Owner)-node.Epoch(c.Ticket/4)), Bootstrapped: seen.Epoch + node.Epoch(c.Epoch), Cluster: c.cluster(),
-		Floor: max(100, seen.Marks.HighWater+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2, Note: seen.Note,
+		Floor: max(100, seen.Marks.HighWater+fencing.Token(c.Token)), MaxTTL: maxTTL, OnlyIfEmpty: c.Attempt == 2, Note: seen.Note, Map: seen.Marks.Map,
 	}
 	switch {
 	case c.Attempt == 1: // as if it had no note
@@ -382,13 +399,18 @@ func (p *pair) admit(what string, step func(node.Node, context.Context, node.Adm
 
 func (p *pair) load(c command) {
 	p.Helper()
+	lock := p.carried(c)
+	p.Logf("load %+v", lock)
+	p.both("load", func(n node.Node) any { return class(n.Load(p.ctx, p.staged[n], []node.CarriedLock{lock})) })
+}
+
+func (p *pair) carried(c command) node.CarriedLock {
 	lock := node.CarriedLock{Resource: c.resource(), Counter: max(1, p.observed().Marks.HighWater+fencing.Token(c.Token))}
 	if c.Attempt > 0 {
 		lock.Owner, lock.Grant, lock.Remaining, lock.TTL, lock.Meta = c.owner(), lock.Counter, longTTL, longTTL, "carried"
 		lock.Keyed = c.Attempt == 2
 	}
-	p.Logf("load %+v", lock)
-	p.both("load", func(n node.Node) any { return class(n.Load(p.ctx, p.staged[n], []node.CarriedLock{lock})) })
+	return lock
 }
 
 // runRead compares what one of the reading calls returns, or each of them ("read all").
@@ -401,6 +423,12 @@ func (p *pair) runRead(c command) {
 		"install": func(n node.Node) any {
 			marks, err := n.InstallEpoch(p.ctx, epoch)
 			return []any{marks, class(err)}
+		},
+		"map": func(n node.Node) any {
+			return class(n.InstallMap(p.ctx, epoch, []string{"", "m1", "m2"}[c.Owner], p.observed().Marks.HighWater+fencing.Token(c.Token)))
+		},
+		"receive": func(n node.Node) any {
+			return class(n.Receive(p.ctx, epoch, p.mapName()+[]string{"", "", "x"}[c.Other], []node.CarriedLock{p.carried(c)}))
 		},
 		"observe": func(n node.Node) any {
 			seen := p.observe(n)
@@ -433,7 +461,7 @@ func (p *pair) runRead(c command) {
 		p.both(kind, calls[kind])
 	}
 	for _, resource := range resources {
-		p.vote(read(resource))
+		p.vote(p.read(resource))
 	}
 }
 
@@ -471,7 +499,7 @@ func (p *pair) compareWakes() {
 	}
 	p.heal()
 	for server, recorders := range p.wakes {
-		op := node.Op{Epoch: p.observed().Epoch, Resource: "mark " + server, Owner: "M", TTL: longTTL}
+		op := node.Op{Epoch: p.observed().Epoch, Map: p.mapName(), Resource: "mark " + server, Owner: "M", TTL: longTTL}
 		op.Ticket = node.Ticket{ID: "mark", Server: server, Arrival: 1}
 		for _, op.Kind = range []node.OpKind{node.OpHeartbeat, node.OpEnqueue} {
 			p.vote(op)

@@ -206,6 +206,7 @@ func lockTests() []test { //nolint:funlen // a table of scenarios
 			}
 		}},
 		{"concurrent operations each get their own reply", sideBySide},
+		{"operations take effect in the order of their submission", inOrder},
 	}
 }
 
@@ -385,6 +386,32 @@ func sideBySide(s *suite) {
 			seen[d.index], grants[d.reply.Grant] = true, true
 		case <-timeout.C:
 			s.Fatalf("%d of %d replies", len(seen), callers)
+		}
+	}
+}
+
+// inOrder hands a lock from owner to owner without waiting for a reply, as a server does
+// whose waiter asks right behind a release.
+func inOrder(s *suite) {
+	const owners = 40
+	replies := make(sink, 2*owners)
+	for i := range owners {
+		owner := fmt.Sprintf("L%d", i)
+		for k, op := range []node.Op{acquire("a", owner), retract("a", owner, "")} {
+			op.Epoch = s.epoch
+			s.Node.Submit(&op, 2*i+k, replies)
+		}
+	}
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	for range 2 * owners {
+		select {
+		case d := <-replies:
+			if d.reply.Outcome != node.Granted {
+				s.Fatalf("operation %d: %+v", d.index, d.reply)
+			}
+		case <-timeout.C:
+			s.Fatal("not all replied")
 		}
 	}
 }

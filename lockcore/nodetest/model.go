@@ -82,7 +82,7 @@ func (m *Model) Expel(ctx context.Context, incarnation string, epoch node.Epoch,
 
 // ExpireNow expires a resource's lock early.
 func (m *Model) ExpireNow(resource string) {
-	if owner := m.Apply(read(resource)).Owner; owner != "" {
+	if owner := m.Read(resource).Owner; owner != "" {
 		m.Lose(replica.ScopeKey(owner))
 	}
 	m.Lose(replica.LockKey(resource))
@@ -90,3 +90,11 @@ func (m *Model) ExpireNow(resource string) {
 
 // DropCounter deletes a resource's counter, which any node may do at any time.
 func (m *Model) DropCounter(resource string) { m.Lose(replica.CounterKey(resource)) }
+
+// Read reads a resource by the map that the node has.
+func (m *Model) Read(resource string) node.Reply {
+	seen, _ := m.Observe(context.Background())
+	op := read(resource)
+	op.Map = seen.Marks.Map.Name
+	return m.Apply(op)
+}

@@ -260,6 +260,22 @@ func queueTests() []test { //nolint:funlen // a table of scenarios
 			s.wantWake(s1, "a", t1) // once more, in case it was lost
 			s.wantNoWake(s2, "s2")
 		}},
+		{"a release does not notify a server that asks for the lock right behind it", func(s *suite) {
+			serversAlive(s)
+			s1, s2 := listen(s, s.Node, "s1"), listen(s, s.Node, "s2")
+			s.want(acquire("a", "L0"), granted(s.base+1, longTTL))
+			s.want(enqueue("a", t1), outcome(node.Granted))
+			s.want(enqueue("a", t2), outcome(node.Granted))
+			first := release("a", "L0", s.base+1)
+			first.Ticket.Server = t1.Server
+			s.want(first, granted(s.base+1, 0))
+			s.wantNoWake(s1, "s1")
+			second := release("a", "L1", s.do(acquireWith("a", "L1", t1)).Grant)
+			second.Ticket.Server = t1.Server
+			s.do(second)
+			s.wantWake(s2, "a", t2) // it does not ask by itself
+			s.wantNoWake(s1, "s1")
+		}},
 		{"dequeuing the first ticket notifies the server of the next", func(s *suite) {
 			serversAlive(s)
 			s1, s2 := listen(s, s.Node, "s1"), listen(s, s.Node, "s2")

@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(t *testing.T, counterTTL time.Duration) Harness
 		{"name", true, counters, nameTests()},
 		{"forgery", true, counters, forgeryTests()},
 		{"read", true, counters, readTests()},
+		{"map", true, counters, mapTests()},
 		{"admission", false, counters, admissionTests()},
 	} {
 		t.Run(group.name, func(t *testing.T) {

@@ -98,7 +98,7 @@ func (a *acquisition) step(change func(*attempt) effects) {
 	token := a.attempt.tally.Token()
 	if e.confirm != 0 && a.confirm == nil {
 		a.confirm = &node.Op{
-			Kind: node.OpConfirm, Epoch: a.acquire.Epoch, Resource: a.acquire.Resource,
+			Kind: node.OpConfirm, Epoch: a.acquire.Epoch, Map: a.acquire.Map, Resource: a.acquire.Resource,
 			Owner: a.acquire.Owner, Token: token, Deadline: time.Now().Add(a.limit),
 		}
 	}

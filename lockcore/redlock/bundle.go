@@ -108,7 +108,7 @@ func (l *Locker) acquireAll(ctx context.Context, req *request, began time.Time) 
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
-	lease = l.seal(req.caller, taken)
+	lease = seal(req.caller, taken)
 	lease.Validity = validity
 	return lease, nil
 }
@@ -117,7 +117,7 @@ func (l *Locker) acquireAll(ctx context.Context, req *request, began time.Time) 
 // gives up when one of them has ended.
 func (l *Locker) acquireKeeping(ctx context.Context, req *request, taken []*part) (*part, error) {
 	if req.Wait == 0 || len(taken) == 0 {
-		return l.of(req.Resource).acquire(ctx, req)
+		return l.acquire(ctx, req)
 	}
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -133,7 +133,7 @@ func (l *Locker) acquireKeeping(ctx context.Context, req *request, taken []*part
 			}
 		}
 	})
-	next, err := l.of(req.Resource).acquire(waiting, req)
+	next, err := l.acquire(waiting, req)
 	stop(nil)
 	keeper.Wait()
 	if cause := context.Cause(waiting); err != nil && ctx.Err() == nil && errors.Is(cause, errPartEnded) {
@@ -166,12 +166,12 @@ func idsOf(taken []*part) []leaseID {
 }
 
 // seal makes the caller's lease of the parts.
-func (l *Locker) seal(caller string, taken []*part) lockcore.Lease {
+func seal(caller string, taken []*part) lockcore.Lease {
 	leases := make([]lockcore.Lease, 0, 1)
 	for _, p := range taken {
 		leases = append(leases, p.lease)
 	}
-	keys := l.of(taken[0].id.resource).keysNow()
+	keys := taken[0].set.keysNow()
 	return together(keys.sealLease(caller, idsOf(taken)), leases)
 }
 
@@ -187,11 +187,19 @@ func (l *Locker) dropAll(ctx context.Context, taken []*part) {
 			ids = append(ids, p.id)
 			continue
 		}
-		l.of(p.id.resource).retract(p.acquire(), p.lease.TTL)
+		l.retract(p)
 	}
-	_, _ = l.eachPart(ids, func(s *set, id leaseID) (lockcore.Lease, error) {
+	_, _ = l.eachPart(dropping, ids, func(s *set, id leaseID) (lockcore.Lease, error) {
 		return lockcore.Lease{}, s.release(dropping, id, 0)
 	})
+}
+
+// retract retracts the votes for a part, also where its resource has moved meanwhile.
+func (l *Locker) retract(p *part) {
+	p.set.retract(p.acquire(), p.lease.TTL)
+	if s := l.atlas.of(p.id.resource); s != nil && s.setState != p.set.setState {
+		s.retract(p.acquire(), p.lease.TTL)
+	}
 }
 
 // dropLater drops the parts of a request that ends before its wait: the next one under
@@ -204,7 +212,7 @@ func (l *Locker) dropLater(ctx context.Context, taken []*part) {
 		}
 	}
 	for _, p := range taken {
-		l.of(p.id.resource).retractLater(p.acquire(), p.lease.TTL)
+		p.set.retractLater(p.acquire(), p.lease.TTL)
 	}
 }
 

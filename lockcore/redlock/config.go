@@ -56,6 +56,9 @@ type Config struct {
 	// Trace, if not nil, gets the attempts of the contexts that Traced selects.
 	Trace  func(context.Context, Attempt)
 	Traced func(context.Context) bool
+	// Next are the sets that take the place of those given to New, by ApplyNext. A set that
+	// stays has the same nodes in both. Default none: the sets stay.
+	Next [][]node.Node
 	// Random, if not nil, returns the source of lease ids, epochs and jitter of a node
 	// set, by its place in New; default crypto/rand. Many goroutines read it at once.
 	Random func(set int) io.Reader
@@ -174,12 +177,13 @@ func (c Config) roundLimit(ttl time.Duration) time.Duration {
 }
 
 // membership is the configuration of the set's Controller.
-func (c Config) membership(s *set) membership.Config {
+func (c Config) membership(s *set, a *atlas) membership.Config {
 	return membership.Config{
 		MaxTTL: c.MaxTTL, NodeTimeout: c.NodeTimeout, WatchInterval: c.WatchInterval,
 		Recovery: c.Recovery, New: c.New, Force: c.Force, Floor: c.Floor,
 		Logger: c.Logger, Audit: c.Audit, Random: s.random,
 		Meter:   func(i int) membership.Meter { return s.meters[i] },
 		Secrets: s.takeSecrets,
+		Knows:   a.knows, NewMap: func() string { return a.newMap(s) }, Mapped: func(m node.Map) { a.mapped(s, m) },
 	}
 }

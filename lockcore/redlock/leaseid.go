@@ -187,6 +187,9 @@ func (l *Locker) openLease(ctx context.Context, text string) ([]leaseID, error) 
 // may have got the key a moment ago.
 func (l *Locker) noSuchKey(ctx context.Context) error {
 	for _, s := range l.sets {
+		if !l.atlas.present.has(s) && !l.atlas.serves(s) { // it has sealed nothing yet
+			continue
+		}
 		if s.cfg.Keys == nil && !s.members.UpToDate() {
 			return s.unready(ctx, noSecret)
 		}

@@ -36,7 +36,7 @@ func (l *Locker) List(ctx context.Context, req lockcore.ListRequest) (lockcore.L
 	}
 	caller := lockcore.CallerOf(ctx)
 	use := strconv.Itoa(len(caller)) + " " + caller + req.Prefix
-	w := listing{sets: l.sets, req: req, until: time.Now().Add(listBudget)}
+	w := listing{sets: l.sets, atlas: l.atlas, req: req, until: time.Now().Add(listBudget)}
 	if w.at, err = openListPlace(keys, use, req.Cursor, l.sets); err != nil {
 		return lockcore.LockPage{}, err
 	}
@@ -54,6 +54,7 @@ func (l *Locker) List(ctx context.Context, req lockcore.ListRequest) (lockcore.L
 // listing is the state of one List.
 type listing struct {
 	sets  []*set
+	atlas *atlas
 	req   lockcore.ListRequest
 	at    listPlace
 	until time.Time
@@ -64,19 +65,23 @@ func (w *listing) ended() bool { return w.at.set == len(w.sets) }
 func (w *listing) page(ctx context.Context) (lockcore.LockPage, error) {
 	page := lockcore.LockPage{Locks: []lockcore.LockState{}}
 	for !w.ended() && len(page.Locks) < w.req.Limit && time.Now().Before(w.until) {
-		s, earlier := w.sets[w.at.set], w.at.reader
+		s, earlier := w.sets[w.at.set].now(), w.at.reader
 		found, readers, err := w.step(ctx, w.req.Limit-len(page.Locks))
 		if err != nil {
 			return lockcore.LockPage{}, err
 		}
-		page.Locks = append(page.Locks, s.inspectAll(ctx, found, readers[:earlier])...)
+		page.Locks = append(page.Locks, s.inspectAll(ctx, found, readers[:min(earlier, len(readers))])...)
 	}
 	return page, nil
 }
 
 // step scans the reader at the present place, and moves the place on.
 func (w *listing) step(ctx context.Context, limit int) (found []string, readers []int, err error) {
-	s := w.sets[w.at.set]
+	s := w.sets[w.at.set].now()
+	if !w.atlas.serves(s) {
+		w.at = listPlace{set: w.at.set + 1}
+		return nil, nil, nil
+	}
 	if readers, err = s.readers(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -85,6 +90,9 @@ func (w *listing) step(ctx context.Context, limit int) (found []string, readers 
 	if err != nil {
 		failed := lockcore.NodeOutcome{Node: reader.Name(), Reason: err.Error()}
 		return nil, nil, &lockcore.QuorumError{Quorum: s.quorum, Nodes: []lockcore.NodeOutcome{failed}, RetryAfter: time.Second}
+	}
+	if len(w.sets) > 1 { // a resource that has moved leaves its locks behind for their TTL
+		found = slices.DeleteFunc(found, func(resource string) bool { return w.atlas.of(resource) != s })
 	}
 	if w.req.Show != nil {
 		found = slices.DeleteFunc(found, func(resource string) bool { return !w.req.Show(resource) })

@@ -1,18 +1,17 @@
 package redlock
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
@@ -23,14 +22,14 @@ import (
 // than one set can serve. Each set is a cluster of its own, with its own quorum. A
 // set that is down stops its own resources and no other. A resource belongs to the
 // set that wins its rendezvous (Thaler and Ravishankar, 1998): a new set takes only
-// the resources that it wins. Every server must have the same sets. Change them
-// only while no lease is held: a resource that moves leaves its lock behind. (The
-// guard still refuses stale tokens, since floors follow the clock.) The rendezvous
+// the resources that it wins. Every server must have the same sets, and Config.Next
+// while they are changed (ApplyNext). The rendezvous
 // is a few lines on hash/fnv and no library: the place of a resource must never
 // change with a library's version.
 type Locker struct {
-	cfg  Config
-	sets []*set
+	cfg   Config
+	sets  []*set // those of both maps
+	atlas *atlas
 }
 
 var _ lockcore.Service = (*Locker)(nil)
@@ -39,26 +38,30 @@ var _ lockcore.Service = (*Locker)(nil)
 // Run has seen a quorum of them admitted.
 func New(cfg Config, sets ...[]node.Node) (*Locker, error) {
 	cfg = cfg.withDefaults()
-	if err := errors.Join(cfg.validate(), validateSets(sets)); err != nil {
+	if err := errors.Join(cfg.validate(), validateSets(sets), validateNext(sets, cfg.Next)); err != nil {
 		return nil, fmt.Errorf("redlock: %w", err)
 	}
-	l := &Locker{cfg: cfg}
-	for i, nodes := range sets {
-		l.sets = append(l.sets, newSet(cfg, nodes, random.Source{Reader: cfg.Random(i)}))
+	l := &Locker{cfg: cfg, atlas: newAtlas(sets, cfg.Next)}
+	for _, nodes := range sets {
+		l.atlas.present.sets = append(l.atlas.present.sets, l.addSet(nodes))
+	}
+	for _, nodes := range cfg.Next {
+		l.atlas.next.sets = append(l.atlas.next.sets, l.addSet(nodes))
 	}
 	return l, nil
 }
 
-// of is the resource's set. All slots of a resource are on its own set, where a node knows
-// which of them an idempotency key has (rule 29).
-func (l *Locker) of(resource string) *set {
-	if len(l.sets) == 1 {
-		return l.sets[0]
+// addSet makes the set of these nodes, or returns the one that there is.
+func (l *Locker) addSet(nodes []node.Node) *set {
+	cluster := membership.ClusterOf(nodes)
+	for _, s := range l.sets {
+		if s.members.Cluster() == cluster {
+			return s
+		}
 	}
-	resource, _ = lockcore.SlotOf(resource)
-	return slices.MaxFunc(l.sets, func(a, b *set) int {
-		return cmp.Compare(weight(a.members.Cluster().Hash, resource), weight(b.members.Cluster().Hash, resource))
-	})
+	s := newSet(l.cfg, nodes, random.Source{Reader: l.cfg.Random(len(l.sets))}, l)
+	l.sets = append(l.sets, s)
+	return s
 }
 
 // weight is the weight of a set for a resource. FNV alone gives similar names similar
@@ -137,15 +140,17 @@ func (l *Locker) Observe(ctx context.Context) lockcore.ClusterStatus {
 	return l.Status()
 }
 
-// Status joins the sets' states. It is ready when every set is.
+// Status joins the sets' states. It is ready when every set is that has resources.
 func (l *Locker) Status() lockcore.ClusterStatus {
 	statuses := l.Statuses()
 	joined := statuses[0]
+	joined.Ready = joined.Ready || !l.atlas.serves(l.sets[0])
 	for i, status := range statuses[1:] {
-		if !status.Ready {
+		serves := l.atlas.serves(l.sets[i+1])
+		if !status.Ready && serves {
 			joined.Reason = strings.Trim(joined.Reason+fmt.Sprintf("; node set %d: %s", i+2, status.Reason), "; ")
 		}
-		joined.Ready = joined.Ready && status.Ready
+		joined.Ready = joined.Ready && (status.Ready || !serves)
 		joined.Quorum += status.Quorum
 		joined.Voting += status.Voting
 		joined.Nodes = append(joined.Nodes, status.Nodes...)
@@ -164,11 +169,28 @@ func (l *Locker) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lock
 	if req.Resources != nil {
 		return l.acquireBundle(ctx, one)
 	}
-	taken, err := l.of(req.Resource).acquire(ctx, one)
+	taken, err := l.acquire(ctx, one)
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
-	return l.seal(one.caller, []*part{taken}), nil
+	return seal(one.caller, []*part{taken}), nil
+}
+
+// acquire acquires one resource, wherever it is. What moves while it waits is waited for
+// again, at the end of its new queue.
+func (l *Locker) acquire(ctx context.Context, req *request) (*part, error) {
+	began := time.Now()
+	return at(ctx, l, req.Resource, func(s *set) (*part, error) {
+		if waited := time.Since(began); req.Wait > 0 && waited > 0 && l.atlas.next.sets != nil {
+			again := *req
+			again.Wait = max(time.Millisecond, req.Wait-waited)
+			if req.polls() {
+				again.Poll = max(time.Millisecond, req.Poll-waited)
+			}
+			return s.acquire(ctx, &again)
+		}
+		return s.acquire(ctx, req)
+	})
 }
 
 // Extend is lockcore.Service's. When it succeeds, no acquisition with a larger
@@ -193,7 +215,7 @@ func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (l
 }
 
 func (l *Locker) extend(ctx context.Context, lease string, parts []leaseID, ttl time.Duration) (lockcore.Lease, error) {
-	leases, err := l.eachPart(parts, func(s *set, id leaseID) (lockcore.Lease, error) { return s.extend(ctx, id, ttl) })
+	leases, err := l.eachPart(ctx, parts, func(s *set, id leaseID) (lockcore.Lease, error) { return s.extend(ctx, id, ttl) })
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
@@ -207,8 +229,17 @@ func (l *Locker) Release(ctx context.Context, lease string) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.eachPart(parts, func(s *set, id leaseID) (lockcore.Lease, error) {
+	var tried *sync.Map // by resource
+	if l.atlas.next.sets != nil {
+		tried = new(sync.Map)
+	}
+	_, err = l.eachPart(ctx, parts, func(s *set, id leaseID) (lockcore.Lease, error) {
 		err := s.release(ctx, id, id.keepTaken())
+		if tried != nil {
+			if _, again := tried.LoadOrStore(id.resource, true); again && errors.Is(err, lockcore.ErrNotHeld) {
+				err = nil // the lease was ended where it was before it moved
+			}
+		}
 		if err == nil && l.cfg.Released != nil {
 			l.cfg.Released(id.resource, id.token)
 		}
@@ -223,7 +254,7 @@ func (l *Locker) Lease(ctx context.Context, lease string) (lockcore.Lease, error
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
-	leases, err := l.eachPart(parts, func(s *set, id leaseID) (lockcore.Lease, error) { return s.lease(ctx, id) })
+	leases, err := l.eachPart(ctx, parts, func(s *set, id leaseID) (lockcore.Lease, error) { return s.lease(ctx, id) })
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
@@ -236,7 +267,7 @@ func (l *Locker) Inspect(ctx context.Context, resource string) (lockcore.LockSta
 	if err := lockcore.ValidateResource(resource); err != nil {
 		return lockcore.LockState{}, err
 	}
-	return l.of(resource).inspect(ctx, resource)
+	return at(ctx, l, resource, func(s *set) (lockcore.LockState, error) { return s.inspect(ctx, resource) })
 }
 
 // Break is lockcore.Service's. It also removes votes without a quorum.
@@ -244,20 +275,23 @@ func (l *Locker) Break(ctx context.Context, resource string) error {
 	if err := lockcore.ValidateResource(resource); err != nil {
 		return err
 	}
-	return l.of(resource).breakLock(ctx, resource)
+	_, err := at(ctx, l, resource, func(s *set) (struct{}, error) { return struct{}{}, s.breakLock(ctx, resource) })
+	return err
 }
 
 // eachPart calls f for every part side by side, with the part's set. Of several
 // errors it returns the gravest: a part that is not held over one without an answer.
-func (l *Locker) eachPart(parts []leaseID, f func(*set, leaseID) (lockcore.Lease, error)) ([]lockcore.Lease, error) {
+func (l *Locker) eachPart(ctx context.Context, parts []leaseID, f func(*set, leaseID) (lockcore.Lease, error)) ([]lockcore.Lease, error) {
 	if len(parts) == 1 {
-		lease, err := f(l.of(parts[0].resource), parts[0])
+		lease, err := at(ctx, l, parts[0].resource, func(s *set) (lockcore.Lease, error) { return f(s, parts[0]) })
 		return []lockcore.Lease{lease}, err
 	}
 	leases, errs := make([]lockcore.Lease, len(parts)), make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i, id := range parts {
-		wg.Go(func() { leases[i], errs[i] = f(l.of(id.resource), id) })
+		wg.Go(func() {
+			leases[i], errs[i] = at(ctx, l, id.resource, func(s *set) (lockcore.Lease, error) { return f(s, id) })
+		})
 	}
 	wg.Wait()
 	for _, grave := range []error{lockcore.ErrNotHeld, lockcore.ErrMaxHold, lockcore.ErrNoQuorum} {

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -216,6 +217,47 @@ func TestReleaseAsksOnce(t *testing.T) {
 			if n := len(f.ops(node.OpRelease)); n != 1 {
 				t.Errorf("node %d was asked %d times", i+1, n)
 			}
+		}
+	})
+}
+
+// A release says so if a waiter of this server asks for the lock right behind it. Its
+// repetition, behind which nobody asks, does not.
+func TestReleaseNamesTheServerThatAsksBehindIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		held := mustAcquire(t, c, req)
+		granted := make(chan lockcore.Lease, 1)
+		go func() {
+			waits := req
+			waits.Wait = time.Minute
+			lease, err := c.Acquire(t.Context(), waits)
+			if err != nil {
+				t.Error(err)
+			}
+			granted <- lease
+		}()
+		settle(time.Second)
+		failed := false
+		c.spoil(2, func(op node.Op, r node.Reply) (time.Duration, node.Reply) {
+			if op.Kind == node.OpRelease && !failed {
+				failed = true
+				r = node.Reply{Err: errNoAnswer, Sent: true}
+			}
+			return roundTrip, r
+		})
+		for _, id := range []func() string{func() string { return held.ID }, func() string { return (<-granted).ID }} {
+			if err := c.Release(t.Context(), id()); err != nil {
+				t.Fatal(err)
+			}
+			settle(time.Second)
+		}
+		var named []bool
+		for _, op := range c.fakes[2].ops(node.OpRelease) {
+			named = append(named, op.Ticket.Server != "")
+		}
+		if len(named) < 3 || !named[0] || slices.Contains(named[1:], true) {
+			t.Errorf("of the releases to node 3, these name the server: %v, want the first alone", named)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 
 // read asks the nodes for a resource. The error is a *QuorumError.
 func (s *set) read(ctx context.Context, resource string, decided func(*ballot) bool) (ballot, error) {
-	b := runRound(ctx, s.nodes, node.Op{Kind: node.OpRead, Resource: resource}, s.cfg.NodeTimeout, decided)
+	b := runRound(ctx, s.nodes, node.Op{Kind: node.OpRead, Map: s.mapName, Resource: resource}, s.cfg.NodeTimeout, decided)
 	s.learnFrom(&b)
 	if b.usable() < b.quorum {
 		err := s.quorumError(resource, &b)
@@ -64,7 +64,7 @@ func (l *Locker) EndOf(ctx context.Context, lease string) (lockcore.End, error) 
 	if err != nil {
 		return lockcore.EndUnknown, err
 	}
-	return l.of(parts[0].resource).endOf(ctx, parts[0])
+	return at(ctx, l, parts[0].resource, func(s *set) (lockcore.End, error) { return s.endOf(ctx, parts[0]) })
 }
 
 func (s *set) endOf(ctx context.Context, id leaseID) (lockcore.End, error) {

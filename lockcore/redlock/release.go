@@ -16,9 +16,12 @@ func (s *set) release(ctx context.Context, id leaseID, keep time.Duration) error
 }
 
 func (s *set) releaseRound(ctx context.Context, id leaseID, keep time.Duration) ballot {
-	op := releaseOp(id)
+	op := s.releaseOp(id)
 	if keep > 0 {
 		op.Kind, op.TTL = node.OpReleaseAfter, keep
+	}
+	if keep == 0 {
+		op.Ticket.Server = s.queue.AsksBehind(id.resource)
 	}
 	r := startRound(s.nodes, op, s.cfg.NodeTimeout, (*ballot).releaseDecided, s.afterRelease)
 	if keep == 0 {
@@ -41,21 +44,23 @@ func (s *set) releaseResult(id leaseID, b *ballot) error {
 	return nil
 }
 
-func releaseOp(id leaseID) node.Op {
-	return node.Op{Kind: node.OpRelease, Resource: id.resource, Owner: id.owner, Token: id.token}
+func (s *set) releaseOp(id leaseID) node.Op {
+	return node.Op{Kind: node.OpRelease, Map: s.mapName, Resource: id.resource, Owner: id.owner, Token: id.token}
 }
 
 // afterRelease repeats the release in the background where node i's reply does not
 // mean that it is done.
 func (s *set) afterRelease(op *node.Op, b *ballot, i int, reply node.Reply) {
+	again := *op
+	again.Ticket = node.Ticket{} // nobody asks behind it
 	switch reply.Outcome {
 	case node.Failed: // also when it was not sent: the lock is older than the call
-		s.cleaner.send(i, *op, time.Now().Add(s.cfg.MaxTTL), recheckOnce)
+		s.cleaner.send(i, again, time.Now().Add(s.cfg.MaxTTL), recheckOnce)
 	case node.NotAdmitted: // a rejoin may give it the lock, which its readers had a moment ago (rule 21)
-		s.cleaner.sendLater(i, *op, time.Now().Add(rejoinTime))
+		s.cleaner.sendLater(i, again, time.Now().Add(rejoinTime))
 	case node.NotHeld: // another server's acquire may still reach it
 		if b.count(node.Granted) > 0 {
-			s.cleaner.sendLater(i, *op, time.Now().Add(rejoinTime))
+			s.cleaner.sendLater(i, again, time.Now().Add(rejoinTime))
 		}
 	}
 }

@@ -25,6 +25,7 @@ type wire struct {
 	deaf bool                           // replies do not arrive
 	lose node.OpKind                    // the replies to these fail
 	dark bool                           // observations fail
+	last chan struct{}                  // is closed when the last operation without extra time has arrived
 }
 
 func (w *wire) set(f func()) { w.mu.Lock(); defer w.mu.Unlock(); f() }
@@ -47,6 +48,10 @@ func (w *wire) Submit(op *node.Op, i int, sink node.Sink) {
 		extra = w.hook(o)
 	}
 	deaf, lost := w.deaf, w.lose == o.Kind
+	before, arrived := w.last, make(chan struct{})
+	if extra == 0 && !down {
+		w.last = arrived
+	}
 	w.mu.Unlock()
 	if down {
 		go func() { time.Sleep(time.Millisecond); sink.Deliver(i, node.Reply{Err: node.ErrNodeDown}) }()
@@ -54,7 +59,11 @@ func (w *wire) Submit(op *node.Op, i int, sink node.Sink) {
 	}
 	go func() {
 		time.Sleep(time.Millisecond + extra)
+		if extra == 0 && before != nil {
+			<-before
+		}
 		r := w.Apply(o)
+		close(arrived)
 		if deaf {
 			return
 		}

@@ -31,19 +31,32 @@ type set struct {
 	meters   []Meter
 	quorum   int
 	cleaner  *cleaner
-	keys     atomic.Pointer[Keys] // of the cluster's secrets; nil before a quorum has shown them
 	queue    *waitqueue.Queue
 	inFlight inFlight
 	members  *membership.Controller
+	mapName  string // of the map by which this copy of the set counts votes (rule 30)
+	*setState
 }
 
-func newSet(cfg Config, nodes []node.Node, from random.Source) *set {
-	s := &set{cfg: cfg, random: from, nodes: nodes, quorum: quorum.Of(len(nodes)), meters: cfg.metersOf(nodes), cleaner: newCleaner(nodes), inFlight: make(inFlight, cfg.MaxInFlight)}
-	s.members = membership.New(cfg.membership(s), nodes)
+// setState is what the copies of a set share, one for each map that the nodes had.
+type setState struct {
+	keys     atomic.Pointer[Keys] // of the cluster's secrets; nil before a quorum has shown them
+	present  atomic.Pointer[set]  // the copy for the map that the nodes have
+	siblings func() []*set        // all sets
+}
+
+// now is the copy of the set for the map that its nodes have.
+func (s *set) now() *set { return s.present.Load() }
+
+func newSet(cfg Config, nodes []node.Node, from random.Source, l *Locker) *set {
+	s := &set{setState: &setState{siblings: func() []*set { return l.sets }}, cfg: cfg, random: from, nodes: nodes, quorum: quorum.Of(len(nodes)), meters: cfg.metersOf(nodes), cleaner: newCleaner(nodes), inFlight: make(inFlight, cfg.MaxInFlight)}
+	s.members = membership.New(cfg.membership(s, l.atlas), nodes)
 	s.queue = waitqueue.New(waitqueue.Config{
 		Nodes: nodes, NodeTimeout: cfg.NodeTimeout, MaxWaiters: cfg.MaxWaiters, Random: from, Epoch: s.members.Epoch,
+		Map:     func() string { return s.now().mapName },
 		Cleanup: func(i int, op node.Op, until time.Time) { s.cleaner.send(i, op, until, recheckNever) },
 	})
+	s.present.Store(s)
 	return s
 }
 
@@ -72,6 +85,7 @@ type request struct {
 
 // part is one resource of a lease.
 type part struct {
+	set     *set // that granted it
 	id      leaseID
 	lease   lockcore.Lease
 	attempt string        // that took it under an idempotency key; "" without one
@@ -140,7 +154,7 @@ func (s *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) 
 	}
 	described := meta{acquired: time.Now(), holder: req.Holder, metadata: req.Metadata}
 	op := node.Op{
-		Kind: node.OpAcquire, Epoch: s.members.Epoch(), Resource: req.Resource,
+		Kind: node.OpAcquire, Epoch: s.members.Epoch(), Map: s.mapName, Resource: req.Resource,
 		TTL: req.TTL, Meta: described.String(), Scope: req.scope, Ticket: ticket,
 	}
 	former := s.chooseOwner(&op, req, keys)
@@ -167,15 +181,30 @@ func (s *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) 
 }
 
 // chooseOwner sets the ownership value: a random one, or that of the idempotency
-// key. It returns the key's values under secrets that were replaced.
+// key. It returns the key's values under secrets that were replaced, and under those of
+// the other sets: the resource may have moved.
 func (s *set) chooseOwner(op *node.Op, req *request, keys *Keys) (former []string) {
 	if req.IdempotencyKey == "" {
 		op.Owner = s.random.Word()
 		return nil
 	}
-	owners := keys.owners(req.caller, req.IdempotencyKey)
+	owners := s.owners(req, keys)
 	op.Owner, op.Attempt = owners[0], s.random.Word()[:8]
 	return owners[1:]
+}
+
+// owners are the ownership values of the request's idempotency key, that of this set first.
+func (s *set) owners(req *request, keys *Keys) []string {
+	owners := keys.owners(req.caller, req.IdempotencyKey)
+	if s.cfg.Keys != nil { // all sets have the same
+		return owners
+	}
+	for _, other := range s.siblings() {
+		if k := other.keys.Load(); k != nil && other.setState != s.setState {
+			owners = append(owners, k.owners(req.caller, req.IdempotencyKey)...)
+		}
+	}
+	return owners
 }
 
 // runAttempt is one attempt at a lease.
@@ -215,7 +244,7 @@ func (s *set) newPart(req *request, op *node.Op, res *acquired, described meta) 
 	}
 	lease := s.leaseOf(id, described, res.ttl, res.validity)
 	lease.Existing = res.existing != nil
-	return &part{id: id, lease: lease, attempt: op.Attempt, asked: op.TTL, at: time.Now()}
+	return &part{set: s, id: id, lease: lease, attempt: op.Attempt, asked: op.TTL, at: time.Now()}
 }
 
 func (s *set) leaseOf(id leaseID, m meta, ttl, validity time.Duration) lockcore.Lease {
@@ -261,7 +290,7 @@ func (s *set) extend(ctx context.Context, id leaseID, ttl time.Duration) (lockco
 	if ttl < lockcore.MinTTL {
 		return lockcore.Lease{}, lockcore.ErrMaxHold
 	}
-	op := node.Op{Kind: node.OpExtend, Resource: id.resource, Owner: id.owner, Token: id.token, TTL: ttl}
+	op := node.Op{Kind: node.OpExtend, Map: s.mapName, Resource: id.resource, Owner: id.owner, Token: id.token, TTL: ttl}
 	b := s.roundInEpoch(ctx, op)
 	if b.count(node.Granted) < s.quorum {
 		return lockcore.Lease{}, s.explainUnextended(id, &b)
@@ -282,7 +311,7 @@ func (s *set) explainUnextended(id leaseID, b *ballot) error {
 	}
 	for i := range s.nodes {
 		if o := b.replies[i].Outcome; o == node.Granted || o == node.Failed {
-			s.cleaner.send(i, releaseOp(id), time.Now().Add(s.cfg.MaxTTL), recheckNever)
+			s.cleaner.send(i, s.releaseOp(id), time.Now().Add(s.cfg.MaxTTL), recheckNever)
 		}
 	}
 	return lockcore.ErrNotHeld

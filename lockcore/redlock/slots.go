@@ -111,7 +111,7 @@ func (s *set) ownersOf(ctx context.Context, req *request) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return keys.owners(req.caller, req.IdempotencyKey), nil
+	return s.owners(req, keys), nil
 }
 
 // locksOf is how many nodes show a lock of one of the owners.

@@ -21,9 +21,9 @@ func TestSlotsShareANodeSet(t *testing.T) {
 	used := map[*set]bool{}
 	for i := range 20 {
 		resource := fmt.Sprintf("jobs/%d", i)
-		used[l.of(resource)] = true
+		used[l.atlas.of(resource)] = true
 		for _, name := range lockcore.SlotNames(resource, lockcore.MaxSlots) {
-			if l.of(name) != l.of(resource) {
+			if l.atlas.of(name) != l.atlas.of(resource) {
 				t.Errorf("%s is on another set than %s", name, resource)
 			}
 		}

@@ -142,7 +142,11 @@ func (t *Txn) Counters(epoch node.Epoch, resources []string) ([]fencing.Token, e
 	}
 	counters := make([]fencing.Token, len(resources))
 	for i, resource := range resources {
-		if counter, present := t.counter(resource); present || !t.weak(SkipsMissing) {
+		counter, present := t.counter(resource)
+		if _, left := t.lock(resource); left == 0 {
+			counter = t.unlockedCounter(resource)
+		}
+		if present || !t.weak(SkipsMissing) {
 			counters[i] = counter
 		}
 	}
@@ -238,16 +242,55 @@ func (t *Txn) Load(a node.Admission, locks []node.CarriedLock) error {
 		return node.ErrRaced
 	}
 	for i := range locks {
+		t.carry(&locks[i])
+	}
+	return nil
+}
+
+// carry writes a carried counter, and the lock of a lease.
+func (t *Txn) carry(carried *node.CarriedLock) {
+	t.count(carried.Resource, carried.Counter)
+	if carried.Owner == "" {
+		return
+	}
+	l := lock{ttl: carried.TTL, grant: carried.Grant, owner: carried.Owner, meta: carried.Meta}
+	if carried.Keyed {
+		l.attempts = shared // they are not carried
+	}
+	t.setLock(carried.Resource, l, max(carried.Remaining, time.Millisecond))
+}
+
+// InstallMap installs a map of the node sets (rule 30).
+func (t *Txn) InstallMap(epoch node.Epoch, name string, floor fencing.Token) error {
+	if err := t.reading(epoch); err != nil {
+		return err
+	}
+	t.rec.Map = node.Map{Name: name, Epoch: epoch, Floor: max(t.rec.Map.Floor, floor)}
+	t.rec.HighWater = max(t.rec.HighWater, t.rec.Map.Floor)
+	return nil
+}
+
+// Receive writes the locks that move to this set. A lock that an earlier stay of the
+// resource left here goes, and its counter, which reads as the high-water mark then.
+func (t *Txn) Receive(epoch node.Epoch, name string, locks []node.CarriedLock) error {
+	if err := t.reading(epoch); err != nil {
+		return err
+	}
+	if !t.mapped(name) {
+		return node.ErrNotAdmitted
+	}
+	for i := range locks {
 		carried := &locks[i]
-		t.count(carried.Resource, carried.Counter)
-		if carried.Owner == "" {
-			continue
+		if l, left := t.lock(carried.Resource); left > 0 && l.owner != carried.Owner {
+			t.tx.Delete(LockKey(carried.Resource))
+			t.tx.Delete(CounterKey(carried.Resource))
+			if l.keyed() {
+				t.tx.Delete(ScopeKey(l.owner))
+			}
 		}
-		l := lock{ttl: carried.TTL, grant: carried.Grant, owner: carried.Owner, meta: carried.Meta}
-		if carried.Keyed {
-			l.attempts = shared // they are not carried
+		if carried.Owner != "" {
+			t.carry(carried)
 		}
-		t.setLock(carried.Resource, l, max(carried.Remaining, time.Millisecond))
 	}
 	return nil
 }
@@ -260,6 +303,7 @@ func (t *Txn) Admit(a node.Admission) error {
 	t.rec.Admitted, t.rec.Staged, t.rec.Note = t.status.Incarnation, 0, ""
 	t.rec.Epoch, t.rec.Bootstrapped = a.Epoch, a.Bootstrapped
 	t.rec.MaxTTL, t.rec.Secrets = max(t.rec.MaxTTL, a.MaxTTL.Milliseconds()), a.Secrets
+	t.rec.Map = a.Map
 	return nil
 }
 

@@ -93,6 +93,16 @@ func (c Calls) Admit(ctx context.Context, a node.Admission) error {
 	return c.change(ctx, func(t *Txn) error { return t.Admit(a) })
 }
 
+// InstallMap installs a map of the node sets.
+func (c Calls) InstallMap(ctx context.Context, epoch node.Epoch, name string, floor fencing.Token) error {
+	return c.change(ctx, func(t *Txn) error { return t.InstallMap(epoch, name, floor) })
+}
+
+// Receive writes the locks that move to this set.
+func (c Calls) Receive(ctx context.Context, epoch node.Epoch, name string, locks []node.CarriedLock) error {
+	return c.change(ctx, func(t *Txn) error { return t.Receive(epoch, name, locks) })
+}
+
 // ReplaceSecrets replaces the cluster's secrets.
 func (c Calls) ReplaceSecrets(ctx context.Context, was, with node.Secrets) error {
 	return c.change(ctx, func(t *Txn) error { return t.ReplaceSecrets(was, with) })

@@ -92,6 +92,11 @@ func (t *Txn) open() bool {
 	return t.status.Unfit == "" && t.admitted() && t.rec.cluster() == *t.m.cluster.Load()
 }
 
+// mapped: the node has the map by which the caller counts votes (rule 30).
+func (t *Txn) mapped(name string) bool {
+	return t.open() && (t.rec.Map.Name == name || t.weak(VotesInAnyMap))
+}
+
 // lock reads a resource's lock, and what is left of it: 0 if there is none.
 func (t *Txn) lock(resource string) (l lock, left time.Duration) {
 	raw, left := t.tx.Get(LockKey(resource))
@@ -134,6 +139,16 @@ func (t *Txn) counter(resource string) (value fencing.Token, present bool) {
 		return 0, false
 	}
 	return t.rec.HighWater, false
+}
+
+// unlockedCounter is the effective counter of a resource that is not locked: at least the floor,
+// below which another set may have granted tokens (rule 30).
+func (t *Txn) unlockedCounter(resource string) fencing.Token {
+	value, _ := t.counter(resource)
+	if t.weak(IgnoresMapFloor) {
+		return value
+	}
+	return max(value, t.rec.Map.Floor)
 }
 
 // count writes a counter, with a new time to live, and raises the high-water mark

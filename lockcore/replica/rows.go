@@ -87,7 +87,8 @@ type record struct {
 	MaxTTL       int64      // ms
 	HighWater    fencing.Token
 	Secrets      node.Secrets
-	Later        string // what a later version put behind these: ignored and kept
+	Map          node.Map // written only if it was ever changed
+	Later        string   // what a later version put behind these: ignored and kept
 }
 
 func (r *record) cluster() node.Cluster { return node.Cluster{Nodes: r.Nodes, Hash: r.Hash} }
@@ -100,11 +101,15 @@ func (r *record) empty() bool { return *r == record{Note: r.Note} }
 func (r *record) marks() node.Marks {
 	return node.Marks{
 		HighWater: r.HighWater, MaxTTL: time.Duration(r.MaxTTL) * time.Millisecond, Bootstrapped: r.Bootstrapped, Secrets: r.Secrets,
+		Map: r.Map,
 	}
 }
 
 // recordFormat is the version of the record's fields, and its first byte.
 const recordFormat = 2
+
+// mapPart begins the map, which is behind the other fields if there is one.
+const mapPart = 1
 
 func (r *record) encode() []byte {
 	raw := []byte{recordFormat}
@@ -115,6 +120,11 @@ func (r *record) encode() []byte {
 		int64(r.Nodes), int64(r.Epoch), int64(r.Bootstrapped), int64(r.Staged), r.MaxTTL, int64(r.HighWater),
 	} {
 		raw = binary.AppendVarint(raw, n)
+	}
+	if r.Map != (node.Map{}) {
+		raw = appendText(append(raw, mapPart), r.Map.Name)
+		raw = binary.AppendVarint(raw, int64(r.Map.Epoch))
+		raw = binary.AppendVarint(raw, int64(r.Map.Floor))
 	}
 	return append(raw, r.Later...)
 }
@@ -132,6 +142,10 @@ func decodeRecord(raw []byte) (r record, err error) {
 		Admitted: d.text(), Hash: d.text(), Note: d.text(), Secrets: node.Secrets(d.text()),
 		Nodes: int(d.number()), Epoch: node.Epoch(d.number()), Bootstrapped: node.Epoch(d.number()), Staged: node.Epoch(d.number()),
 		MaxTTL: d.number(), HighWater: fencing.Token(d.number()),
+	}
+	if len(d.rest) > 0 && d.rest[0] == mapPart {
+		d.rest = d.rest[1:]
+		r.Map = node.Map{Name: d.text(), Epoch: node.Epoch(d.number()), Floor: fencing.Token(d.number())}
 	}
 	r.Later = string(d.rest)
 	if d.failed {

@@ -172,13 +172,15 @@ func TestSoakServersThatShareAStore(t *testing.T) { shareAStore(t, 1_000_000) }
 // shareAStore runs histories until so many leases were granted.
 func shareAStore(t *testing.T, leases int) {
 	t.Helper()
-	for seed, total := uint64(0), 0; total < leases; seed++ {
+	total, seed := 0, uint64(0)
+	for ; total < leases; seed++ {
 		grants, err := history(seed, sound)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		total += grants
 	}
+	t.Logf("%d leases in %d histories", total, seed)
 }
 
 // Each mutant of a store is noticed.

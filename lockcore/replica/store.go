@@ -34,7 +34,8 @@ type Tx interface {
 	// be changed, or kept after the transaction.
 	Get(key string) (value []byte, left time.Duration)
 	// Put writes a row that goes after ttl, counted from now; 0 keeps it for good.
-	// A row never goes early while the store's clock is sound.
+	// A row never goes early while the store's clock is sound, and is not there again
+	// after a transaction that wrote has found it gone.
 	Put(key string, value []byte, ttl time.Duration)
 	// Delete removes a row, if it is there.
 	Delete(key string)

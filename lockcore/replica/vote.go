@@ -26,11 +26,14 @@ func (t *Txn) Vote(op *node.Op) node.Reply {
 	if !t.open() {
 		return t.behind()
 	}
-	switch op.Kind {
-	case node.OpRead:
-		return t.lookAt(op)
-	case node.OpHeartbeat:
+	if op.Kind == node.OpHeartbeat {
 		return t.heartbeat(op)
+	}
+	if !t.mapped(op.Map) {
+		return t.behind()
+	}
+	if op.Kind == node.OpRead {
+		return t.lookAt(op)
 	}
 	if refusal, refused := t.outOfEpoch(op); refused {
 		return refusal
@@ -132,7 +135,7 @@ func (t *Txn) acquire(op *node.Op) node.Reply {
 		t.enqueue(op)
 		return node.Reply{Outcome: node.Queued}
 	}
-	last, _ := t.counter(op.Resource)
+	last := t.unlockedCounter(op.Resource)
 	if last >= fencing.MaxToken {
 		return node.Reply{Outcome: node.Exhausted}
 	}
@@ -239,7 +242,7 @@ func (t *Txn) extend(op *node.Op) node.Reply {
 // recreate is rule 5: only while no other lease can have come in between.
 func (t *Txn) recreate(op *node.Op) node.Reply {
 	_, left := t.lock(op.Resource)
-	last, _ := t.counter(op.Resource)
+	last := t.unlockedCounter(op.Resource)
 	if left > 0 || last > op.Token && !t.weak(RevivesAnyLock) {
 		return notHeld()
 	}
@@ -255,11 +258,11 @@ func (t *Txn) withdraw(op *node.Op) node.Reply {
 	if t.open() && t.unreachable(op) {
 		return unreachable()
 	}
-	do := t.release
+	do, answers := t.release, t.mapped(op.Map) || t.open() && t.weak(ReleasesInAnyMap)
 	if op.Kind == node.OpRetract {
-		do = t.retract
+		do, answers = t.retract, t.open()
 	}
-	if reply := do(op); t.open() {
+	if reply := do(op); answers {
 		return reply
 	}
 	return t.behind()
@@ -281,7 +284,7 @@ func (t *Txn) release(op *node.Op) node.Reply {
 	case op.Kind == node.OpReleaseAfter && op.TTL > 0:
 		return t.keepTaken(op, l, min(op.TTL, left))
 	}
-	return t.free(op.Resource, &l)
+	return t.free(op, &l)
 }
 
 // keepTaken leaves the lock of a lease that was released to no lease (rule 27).
@@ -311,27 +314,30 @@ func (t *Txn) retract(op *node.Op) node.Reply {
 	case len(others) == len(attempts):
 		return notHeld()
 	case len(others) == 0, t.weak(RetractsAnyAttempt):
-		return t.free(op.Resource, &l)
+		return t.free(op, &l)
 	}
 	l.attempts = strings.Join(others, ",")
 	t.setLock(op.Resource, l, left)
 	return notHeld()
 }
 
-// free deletes the lock and notifies the first of the queue.
-func (t *Txn) free(resource string, l *lock) node.Reply {
-	t.tx.Delete(LockKey(resource))
+// free deletes the lock and notifies the first of the queue, unless its server asks for
+// the lock right behind a release.
+func (t *Txn) free(op *node.Op, l *lock) node.Reply {
+	t.tx.Delete(LockKey(op.Resource))
 	if l.keyed() {
 		t.tx.Delete(ScopeKey(l.owner))
 	}
-	t.queue(resource).notifyFirst()
+	if first, found := t.queue(op.Resource).first(); found && (op.Kind != node.OpRelease || first.Server != op.Ticket.Server) {
+		t.queue(op.Resource).notify(first)
+	}
 	return node.Reply{Outcome: node.Granted, Grant: l.grant}
 }
 
 // pass takes the counter past the token of a lease that was released, so that no
 // late extend makes its lock again (rule 5).
 func (t *Txn) pass(op *node.Op) {
-	if !t.open() || t.weak(ReleasesOnlyLocks) {
+	if !t.mapped(op.Map) && !t.weak(ReleasesInAnyMap) || !t.open() || t.weak(ReleasesOnlyLocks) {
 		return
 	}
 	if last, _ := t.counter(op.Resource); last <= op.Token {

@@ -35,4 +35,7 @@ const (
 	TakesAnyToken                               // 23: an operation may carry any token
 	KeepsOwner                                  // 27: a release-after leaves the lock to its lease
 	IgnoresScope                                // 29: an owner is granted whatever its key is used for
+	VotesInAnyMap                               // 30: votes do not look at the map
+	ReleasesInAnyMap                            // 30: a release counts though the resource may have moved
+	IgnoresMapFloor                             // 30: a counter from before the resource moved away counts when it is back
 )

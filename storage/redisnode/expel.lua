@@ -7,7 +7,7 @@
 --       epoch, or not admitted
 local role, replid = replication()
 local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'epoch')
-if role ~= 'master' or state[1] ~= ARGV[1] or replid ~= ARGV[2] then return 'RACED' end
+if role ~= 'master' or not ours(state[1], ARGV[1]) or replid ~= ARGV[2] then return 'RACED' end
 if state[2] ~= replid or state[3] ~= ARGV[3] then return 'RACED' end
 redis.call('HDEL', STATE, 'replid')
 redis.call('HSET', STATE, 'note', ARGV[4])

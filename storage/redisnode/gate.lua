@@ -3,7 +3,8 @@
 -- MAX_TOKENS_AHEAD come before it, from Go (script.go).
 --
 -- What the dedicated database holds:
---   fencelock          hash: cluster       the node set to which this node belongs
+--   fencelock          hash: cluster       the node set to which this node belongs; with "+" behind it once a
+--                                          map was installed, so that a version without maps is refused
 --                            replid        the incarnation that was admitted
 --                            epoch         the epoch of its admission, or a larger one that was installed
 --                            bootstrapped  the epoch of the last bootstrap that it knows of
@@ -11,6 +12,9 @@
 --                            high_water    the largest counter or token ever seen here
 --                            queued_until  no queue has a ticket after this time, Unix seconds
 --                            secrets       the cluster's, which seal lease ids
+--                            map           the name of the map of the node sets
+--                            map_epoch     the epoch in which it was installed
+--                            floor         of the counters of resources that are not locked
 --                            staged        the epoch of an admission that has not ended
 --                            note          of its quarantine, until it is admitted
 --   l:<resource>       string "grant owner note ttl meta", the lock; its PX is what
@@ -41,6 +45,9 @@ local function blank(size)
   local state = redis.call('HMGET', STATE, 'cluster', 'note')
   return state[2] and not state[1]
 end
+
+-- Whether the node belongs to the cluster of that mark.
+local function ours(stored, mark) return stored == mark or stored == mark .. '+' end
 
 -- The gate (rule 6): a master, admitted in this very incarnation. It runs in every
 -- call, and to find whole lines is cheaper than to parse them.

@@ -24,21 +24,21 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 	if err != nil {
 		return node.Observation{}, explain(err)
 	}
-	const parts = 12
+	const parts = 15
 	if len(reply) != parts {
 		return node.Observation{}, errUnreadable
 	}
 	info := ParseInfo(str(reply[0]))
 	n.meter.Memory(number(info["used_memory"]), number(info["maxmemory"]))
 	size, _ := reply[1].(int64)
-	open, _ := reply[11].(int64)
+	open, _ := reply[14].(int64)
 	seen := node.Observation{
 		Incarnation: info["master_replid"],
 		Admitted:    open == 1,
 		Cluster:     parseMark(str(reply[2])),
 		Epoch:       node.Epoch(number(reply[4])),
 		Staged:      node.Epoch(number(reply[8])),
-		Marks:       marks(reply[7], reply[6], reply[5], reply[10]),
+		Marks:       marks(reply[7], reply[6], reply[5], reply[10:14]...),
 		Empty:       size == 0,
 		Note:        str(reply[9]),
 		Version:     version(info),
@@ -51,12 +51,14 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 	return seen, nil
 }
 
-func marks(highWater, maxTTL, bootstrapped, secrets any) node.Marks {
+// marks reads also the secrets, and the map's name, epoch and floor.
+func marks(highWater, maxTTL, bootstrapped any, more ...any) node.Marks {
 	return node.Marks{
 		HighWater:    fencing.Token(number(highWater)),
 		MaxTTL:       inMillis(number(maxTTL)),
 		Bootstrapped: node.Epoch(number(bootstrapped)),
-		Secrets:      node.Secrets(str(secrets)),
+		Secrets:      node.Secrets(str(more[0])),
+		Map:          node.Map{Name: str(more[1]), Epoch: node.Epoch(number(more[2])), Floor: fencing.Token(number(more[3]))},
 	}
 }
 
@@ -77,7 +79,7 @@ func (n *Node) mark() string { return markOf(n.cluster) }
 func markOf(c node.Cluster) string { return strconv.Itoa(c.Nodes) + ":" + c.Hash }
 
 func parseMark(text string) node.Cluster {
-	nodes, hash, _ := strings.Cut(text, ":")
+	nodes, hash, _ := strings.Cut(strings.TrimSuffix(text, "+"), ":")
 	n, _ := strconv.Atoi(nodes)
 	return node.Cluster{Nodes: n, Hash: hash}
 }
@@ -142,14 +144,14 @@ func (n *Node) read(ctx context.Context, s script, want string, values int, args
 
 // InstallEpoch installs an epoch and returns the marks.
 func (n *Node) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Marks, error) {
-	reply, err := n.read(ctx, installEpochScript, "M", 4, int64(epoch))
+	reply, err := n.read(ctx, installEpochScript, "M", 7, int64(epoch))
 	if err != nil {
 		return node.Marks{}, err
 	}
 	if _, err := exactAll(reply[:3]); err != nil {
 		return node.Marks{}, err
 	}
-	return marks(reply[0], reply[1], reply[2], reply[3]), nil
+	return marks(reply[0], reply[1], reply[2], reply[3:7]...), nil
 }
 
 // exactAll parses numbers none of which may be broken: a token that is too low would be
@@ -286,16 +288,22 @@ func (n *Node) Expel(ctx context.Context, incarnation string, epoch node.Epoch, 
 
 // Stage purges the node for an admission.
 func (n *Node) Stage(ctx context.Context, a node.Admission) error {
-	empty := "0"
+	empty, mapped := "0", ""
+	if a.Map.Epoch != 0 {
+		mapped = "+"
+	}
 	if a.OnlyIfEmpty {
 		empty = "1"
 	}
-	return n.change(ctx, stageScript, markOf(a.Cluster), a.Incarnation, int64(a.Epoch), int64(a.Bootstrapped), a.Floor.String(), empty, a.Note)
+	return n.change(ctx, stageScript, markOf(a.Cluster), a.Incarnation, int64(a.Epoch), int64(a.Bootstrapped), a.Floor.String(), empty, a.Note, mapped)
 }
 
 // Load writes carried counters and locks.
 func (n *Node) Load(ctx context.Context, a node.Admission, locks []node.CarriedLock) error {
-	args := []any{a.Incarnation, int64(a.Epoch), millis(n.opts.CounterTTL)}
+	return n.change(ctx, loadScript, appendLocks([]any{a.Incarnation, int64(a.Epoch), millis(n.opts.CounterTTL)}, locks)...)
+}
+
+func appendLocks(args []any, locks []node.CarriedLock) []any {
 	for _, l := range locks {
 		note := ""
 		if l.Keyed {
@@ -303,12 +311,25 @@ func (n *Node) Load(ctx context.Context, a node.Admission, locks []node.CarriedL
 		}
 		args = append(args, l.Resource, l.Counter.String(), l.Owner, l.Grant.String(), millis(max(l.Remaining, time.Millisecond)), millis(l.TTL), note, l.Meta)
 	}
-	return n.change(ctx, loadScript, args...)
+	return args
+}
+
+// InstallMap installs a map of the node sets.
+func (n *Node) InstallMap(ctx context.Context, epoch node.Epoch, name string, floor fencing.Token) error {
+	_, err := n.read(ctx, installMapScript, "OK", 0, int64(epoch), name, floor.String())
+	return err
+}
+
+// Receive writes the locks that move to this node's set.
+func (n *Node) Receive(ctx context.Context, epoch node.Epoch, name string, locks []node.CarriedLock) error {
+	_, err := n.read(ctx, receiveScript, "OK", 0, appendLocks([]any{int64(epoch), name, millis(n.opts.CounterTTL)}, locks)...)
+	return err
 }
 
 // Admit opens the gate.
 func (n *Node) Admit(ctx context.Context, a node.Admission) error {
-	return n.change(ctx, admitScript, a.Incarnation, int64(a.Epoch), int64(a.Bootstrapped), millis(a.MaxTTL), string(a.Secrets))
+	return n.change(ctx, admitScript, a.Incarnation, int64(a.Epoch), int64(a.Bootstrapped), millis(a.MaxTTL), string(a.Secrets),
+		a.Map.Name, int64(a.Map.Epoch), a.Map.Floor.String())
 }
 
 // ReplaceSecrets replaces the cluster's secrets.

@@ -85,6 +85,7 @@ func (p *packer) release(op *node.Op) {
 	p.of("r", op)
 	p.number(int64(op.Token))
 	p.joined(string(strconv.AppendInt(digits[:0], int64(op.Token), 10)), " ", op.Owner, " ")
+	p.str(op.Ticket.Server)
 }
 
 func (p *packer) ticket(t node.Ticket) {

@@ -10,7 +10,7 @@ if role ~= 'master' then return 'RACED' end
 if not blank(redis.call('DBSIZE')) then
   if redis.call('TYPE', STATE)['ok'] ~= 'hash' then return 'FOREIGN' end
   local state = redis.call('HMGET', STATE, 'cluster', 'replid')
-  if state[1] ~= ARGV[1] then return 'FOREIGN' end
+  if not ours(state[1], ARGV[1]) then return 'FOREIGN' end
   if state[2] == replid then return 'RACED' end
 end
 if not redis.call('HMGET', STATE, 'note')[1] then redis.call('HSET', STATE, 'note', ARGV[2]) end

@@ -32,6 +32,8 @@ var (
 	maxTTLScript       = newScript("maxttl")
 	secretsScript      = newScript("secrets")
 	leaksScript        = newScript("leaks")
+	installMapScript   = newScript("install_map")
+	receiveScript      = newScript("receive")
 )
 
 // script is one Lua file, ready to call.

@@ -4,7 +4,7 @@
 -- ARGV  cluster, the present secrets, the new ones
 -- Reply "OK"; "RACED" if it has others; "SHUT" if the node is not admitted
 local state = redis.call('HMGET', STATE, 'cluster', 'replid', 'secrets')
-if state[1] ~= ARGV[1] or not admitted(state[2]) then return 'SHUT' end
+if not ours(state[1], ARGV[1]) or not admitted(state[2]) then return 'SHUT' end
 if (state[3] or '') ~= ARGV[2] then return 'RACED' end
 redis.call('HSET', STATE, 'secrets', ARGV[3])
 return 'OK'

@@ -69,21 +69,48 @@ func (n *Node) drain(why error) {
 
 // batch is one script call in the making. It uses its memory again.
 type batch struct {
-	node  *Node
-	jobs  []job
-	args  []any
-	ops   packer
-	epoch node.Epoch
+	node    *Node
+	jobs    []job
+	patient bool // all of jobs are
+	args    []any
+	ops     packer
+	epoch   node.Epoch
+	byMap   string // the name of the map by which all votes of the call are counted
 
 	conn  *redis.Conn // which the sender keeps; nil for none
 	used  time.Time   // when conn got its last answer
 	limit deadline
 }
 
-// collect gathers the first job and what is queued behind it. It yields before it
-// takes more, so that callers which are about to submit get into this batch.
+// patience is for how long a batch of nothing but patient operations waits for another one.
+const patience = time.Millisecond
+
+// collect gathers the first job and what is queued behind it.
 func (b *batch) collect(first job) {
-	b.jobs = append(b.jobs[:0], first)
+	b.jobs, b.patient = b.jobs[:0], true
+	b.take(first)
+	b.gather()
+	if !b.patient {
+		return
+	}
+	over := time.NewTimer(patience)
+	defer over.Stop()
+	for b.patient && len(b.jobs) < b.node.opts.Batch {
+		select {
+		case j := <-b.node.queue:
+			b.take(j)
+			b.gather()
+		case <-over.C:
+			return
+		case <-b.node.closed:
+			return
+		}
+	}
+}
+
+// gather takes what is queued. It yields before, so that callers which are about to submit
+// get into this batch.
+func (b *batch) gather() {
 	for grown := 0; grown < len(b.jobs) && len(b.jobs) < b.node.opts.Batch; {
 		grown = len(b.jobs)
 		runtime.Gosched()
@@ -96,14 +123,19 @@ func (b *batch) takeQueued() {
 	for len(b.jobs) < b.node.opts.Batch {
 		select {
 		case j := <-b.node.queue:
-			b.jobs = append(b.jobs, j)
+			b.take(j)
 		default:
 			return
 		}
 	}
 }
 
-// run sends the batch in one call for each of its epochs (nearly always one) and
+func (b *batch) take(j job) {
+	b.jobs = append(b.jobs, j)
+	b.patient = b.patient && j.op.Patient
+}
+
+// run sends the batch in one call for each of its epochs and maps (nearly always one) and
 // delivers every reply. It returns an error if the node failed.
 func (b *batch) run() error {
 	rest := b.jobs
@@ -121,10 +153,12 @@ func (b *batch) run() error {
 	return nil
 }
 
-// cut takes the jobs of one call from the front: those of one epoch whose deadline has
+// cut takes the jobs of one call from the front: those of one epoch and map whose deadline has
 // not passed. It answers those that are too late.
 func (b *batch) cut(jobs []job) (now, rest []job) {
 	b.epoch = 0
+	b.byMap = ""
+	mapped := false
 	b.ops.reset()
 	kept := jobs[:0:len(jobs)]
 	at := time.Now()
@@ -138,6 +172,12 @@ func (b *batch) cut(jobs []job) (now, rest []job) {
 		} else if v != 0 {
 			b.epoch = v
 		}
+		if j.op.Mapped() {
+			if mapped && j.op.Map != b.byMap {
+				return kept, jobs[i:]
+			}
+			b.byMap, mapped = j.op.Map, true
+		}
 		kept = append(kept, j)
 		b.ops.op(j.op)
 	}
@@ -146,7 +186,7 @@ func (b *batch) cut(jobs []job) (now, rest []job) {
 
 // call sends one script call and delivers its replies.
 func (b *batch) call(jobs []job) error {
-	b.args = append(append(b.args[:0], voteScript.args...), b.node.mark(), int64(b.epoch), millis(b.node.opts.CounterTTL), b.ops.bytes())
+	b.args = append(append(b.args[:0], voteScript.args...), b.node.mark(), int64(b.epoch), millis(b.node.opts.CounterTTL), b.byMap, b.ops.bytes())
 	began := time.Now()
 	text, err := b.send(began)
 	b.used = time.Now()

@@ -2,7 +2,7 @@
 -- them. Each operation succeeds or fails alone.
 --
 -- KEYS  none: the database is dedicated, and the keys follow from ARGV.
--- ARGV  cluster, epoch, counter TTL (ms), and the operations: a MessagePack array,
+-- ARGV  cluster, epoch, counter TTL (ms), the name of the map, and the operations: a MessagePack array,
 --       which Lua reads several times faster than as many arguments. It has strings,
 --       and numbers for token and above. For each operation its kind, the key of its
 --       lock (but for h), and its other arguments:
@@ -11,7 +11,8 @@
 --       w lock owner ttl attempt scope meta id server arrival holder keyed   acquire with a ticket; keyed "1" or ""
 --       c lock owner token                    confirm
 --       e lock owner token ttl                extend
---       r lock token front                    release; the record begins with front if the grant is the token and the owner this one
+--       r lock token front server             release; the record begins with front if the grant is the token and the owner this one;
+--                                             server asks for the lock right behind it, if not ""
 --       k lock owner token ttl                release-after; ttl 0 for a release
 --       t lock owner attempt above            retract; above 0 for any grant
 --       g lock                                read
@@ -31,7 +32,7 @@
 --       Q                                         acquire: the counter has reached MAX_TOKEN
 --       T                                         the token is above any that can have been reached
 --       S epoch                                   the node is in this larger epoch
---       X epoch                                   not admitted, or in this smaller epoch
+--       X epoch                                   not admitted, or in this smaller epoch, or with another map
 --       ! message                                 the operation failed
 --       For g it is followed by the number of tickets, then the member and
 --       arrival of the first MAX_SHOWN.
@@ -48,16 +49,18 @@
 local call, sub, match = redis.call, string.sub, string.match
 local cluster, epoch, counter_ttl = ARGV[1], ARGV[2], ARGV[3]
 local counter_ms = tonumber(counter_ttl)
-local ops = cmsgpack.unpack(ARGV[4])
-local state = call('HMGET', STATE, 'cluster', 'replid', 'epoch', 'max_ttl', 'high_water', 'queued_until')
+local ops = cmsgpack.unpack(ARGV[5])
+local state = call('HMGET', STATE, 'cluster', 'replid', 'epoch', 'max_ttl', 'high_water', 'queued_until', 'map', 'floor')
 local own_epoch = state[3] or '0'
 local max_ttl = tonumber(state[4] or 0)
 local stored_high_water = tonumber(state[5] or 0)
 local high_water = stored_high_water
 local not_admitted = 'X ' .. own_epoch
-local open = state[1] == cluster and admitted(state[2])
+local open = ours(state[1], cluster) and admitted(state[2])
+local mapped = open and (state[7] or '') == ARGV[4] -- the node has the caller's map (rule 30)
+local floor = tonumber(state[8] or 0)
 local refusal = false -- the reply to every operation that needs the epoch
-if not open then
+if not mapped then
   refusal = not_admitted
 elseif own_epoch ~= epoch then
   refusal = tonumber(own_epoch) > tonumber(epoch) and 'S ' .. own_epoch or not_admitted
@@ -85,7 +88,7 @@ end
 local function next_grant(counter, ttl)
   local grant = call('INCR', counter)
   if grant == 1 then -- the counter was missing
-    grant = high_water + 1
+    grant = math.max(high_water, floor) + 1
     if grant > MAX_TOKEN then
       call('DEL', counter) -- it must stay missing: it would read as 1
       return nil
@@ -94,6 +97,9 @@ local function next_grant(counter, ttl)
   elseif grant > MAX_TOKEN then
     call('DECR', counter)
     return nil
+  elseif grant <= floor then -- another set had the resource since
+    grant = floor + 1
+    set_counter(counter, grant)
   elseif grant % 64 < 2 or ttl * 1000 > counter_ms then
     refresh(counter)
   end
@@ -105,7 +111,7 @@ end
 -- its lock again (rule 5). The counter nearly always equals the token, so it is
 -- incremented first and compared then.
 local function pass(counter, token)
-  if not open then return end
+  if not mapped then return end
   local past = token < MAX_TOKEN and token + 1 or MAX_TOKEN
   local value = call('INCR', counter)
   if value == past then
@@ -153,7 +159,7 @@ local function usual_release(at)
   return token
 end
 
-local usual_arguments = { a = 3, i = 5, r = 3 }
+local usual_arguments = { a = 3, i = 5, r = 4 }
 local function usual(at)
   if refusal or queued_until >= now and call('EXISTS', 'q' .. ops[at + 1]) == 1 then return nil end
   local kind = ops[at]
@@ -162,7 +168,7 @@ local function usual(at)
 end
 
 local function define_rules()
-  now = tonumber(call('TIME')[1])
+  if queued_until <= 0 then now = tonumber(call('TIME')[1]) end
 
   local function parse(lock)
     return match(lock, '^(%d+) (%S+) (%S*) (%d+) (.*)$')
@@ -212,9 +218,10 @@ local function define_rules()
     call('PUBLISH', 'fencelock:wake:' .. server_of(ticket), #resource .. ' ' .. resource .. ' ' .. ticket)
   end
 
-  local function wake_first(lock)
+  -- Notifies the first ticket's server, unless it asks for the lock by itself.
+  local function wake_first(lock, asks)
     local first = first_of('q' .. lock)
-    if first then wake(lock, first) end
+    if first and server_of(first) ~= asks then wake(lock, first) end
   end
 
   local function add(queue, ticket, arrival)
@@ -357,7 +364,7 @@ local function define_rules()
       return 'G ' .. grant .. ' ' .. ttl .. ' ' .. meta
     end
     local count, present = effective(counter)
-    if count > token then return 'N' end -- rule 5
+    if math.max(count, floor) > token then return 'N' end -- rule 5
     call('SET', lock, record(text(token), owner, '=', ttl, ''), 'PX', ttl) -- the node cannot know the attempts
     if present then refresh(counter) end
     return 'C ' .. text(token) .. ' ' .. ttl
@@ -365,16 +372,16 @@ local function define_rules()
 
   -- After a lock is deleted: its idempotency key is free again, and the server of the
   -- first ticket is notified.
-  local function freed(lock, owner, note)
+  local function freed(lock, owner, note, asks)
     if note ~= '' then call('DEL', 'i:' .. owner) end
-    wake_first(lock)
+    wake_first(lock, asks)
   end
 
   -- Removing a vote is sound on any node and in any epoch, so a release and a retraction
   -- are done even where the gate is shut; but there they are no answer. Under an
   -- idempotency key a later lease has the same owner (rule 3). A release-after keeps the
   -- resource taken, by no lease (rule 27).
-  local function release_after(lock, owner, token, ttl)
+  local function release_after(lock, owner, token, ttl, asks)
     if open and unreachable(token) then return 'T' end
     local value = call('GET', lock)
     local reply = 'N'
@@ -387,18 +394,18 @@ local function define_rules()
           if note ~= '' then call('DEL', 'i:' .. owner) end
         else
           call('DEL', lock)
-          freed(lock, owner, note)
+          freed(lock, owner, note, asks)
         end
         reply = 'G ' .. grant .. ' ' .. kept
       end
     end
     pass('c' .. lock, token) -- last, as in usual_release()
-    return open and reply or not_admitted
+    return mapped and reply or not_admitted
   end
 
   -- As usual_release() is given it: front has the owner.
-  local function release(lock, token, front)
-    return release_after(lock, match(front, ' (%S+)'), token, 0)
+  local function release(lock, token, front, server)
+    return release_after(lock, match(front, ' (%S+)'), token, 0, server)
   end
 
   local function retracted(lock, owner, attempt, above)
@@ -423,7 +430,7 @@ local function define_rules()
   end
 
   local function read(lock)
-    if not open then return { not_admitted, '0' } end
+    if not mapped then return { not_admitted, '0' } end
     local queue = 'q' .. lock
     local value = call('GET', lock)
     local reply = { value and locked(value, lock) or 'N', text(call('ZCARD', queue)) }
@@ -462,7 +469,7 @@ local function define_rules()
       a = acquire, i = acquire, w = acquire_with, c = confirm, e = extend, r = release, k = release_after, t = retract,
       g = read, n = enqueue, d = dequeue, h = heartbeat,
     },
-    arguments = { a = 3, i = 5, w = 11, c = 3, e = 4, r = 3, k = 4, t = 4, g = 1, n = 6, d = 5, h = 2 },
+    arguments = { a = 3, i = 5, w = 11, c = 3, e = 4, r = 4, k = 4, t = 4, g = 1, n = 6, d = 5, h = 2 },
   }
 end
 

@@ -23,8 +23,8 @@
  *
  * Left out: more nodes, more resources, several servers' views of membership, two rejoins
  * at a time (rule 9), bootstrappers that meet and stale plans (rule 12), messages that
- * arrive twice, the queue, slots, clocks that jump (rule 22), secrets, and changes of node
- * sets, which do not exist yet. The simulation has these.
+ * arrive twice, the queue, slots, clocks that jump (rule 22), secrets; the
+ * simulation has these. Changes of node sets are in sets.pml.
  *
  * Nodes are alike, and so are attempts: the first loss is node 2's, and attempts begin in
  * their order, which leaves out no behaviour.

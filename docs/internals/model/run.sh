@@ -1,9 +1,10 @@
 #!/bin/sh
-# Checks fencelock.pml: every configuration to its end, and every mutant until spin finds
-# what it breaks. Prints the table of RESULTS.txt. Needs spin and a C compiler.
+# Checks fencelock.pml and sets.pml: every configuration to its end, and every mutant until
+# spin finds what it breaks. Prints the table of RESULTS.txt. Needs spin and a C compiler.
 # MEMORY bounds a run in MB, LIMIT in seconds.
 set -eu
-model=$(cd "$(dirname "$0")" && pwd)/fencelock.pml
+here=$(cd "$(dirname "$0")" && pwd)
+model=fencelock
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -13,7 +14,7 @@ check() {
 	name=$1 want=$2
 	shift 2
 	cd "$work"
-	spin "$@" -a "$model" > spin.log || { cat spin.log; exit 1; }
+	spin "$@" -a "$here/$model.pml" > spin.log || { cat spin.log; exit 1; }
 	gcc -O2 -w -DSAFETY -DCOLLAPSE -DMEMLIM="${MEMORY:-7000}" -o pan pan.c
 	timeout "${LIMIT:-600}" ./pan -m1000000 -w24 -n -E > pan.log || true
 	states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' pan.log)
@@ -57,5 +58,28 @@ if [ "${ONLY:-all}" != rules ]; then
 	check "not 21: before the epoch is installed" 1 -DACQUISITIONS=2 -DLOSSES=1 -DNO_21_EPOCH
 	check "not 21: missing counters are 0" 1 -DACQUISITIONS=2 -DLOSSES=1 -DNO_21_MISSING
 	check "not 21: the smallest counter" 1 -DACQUISITIONS=2 -DLOSSES=1 -DNO_21_SMALLEST
+fi
+
+model=sets
+if [ "${ONLY:-all}" != mutants ]; then
+	check "30" 0 -DOPERATORS=1 -DEXTENDS
+	check "30" 0 -DOPERATORS=2
+	check "30" 0 -DOPERATORS=2 -DB_FIRST
+	check "30" 0 -DOPERATORS=2 -DTHIRD
+	check "30" 0 -DOPERATORS=2 -DLOSS
+	check "30" 0 -DOPERATORS=2 -DLOSS -DB_FIRST
+fi
+if [ "${ONLY:-all}" != rules ]; then
+	check "not 30: votes do not look at the map" 1 -DOPERATORS=1 -DNO_VOTES_MAP
+	check "not 30: a release counts in any map" 1 -DOPERATORS=1 -DEXTENDS -DNO_RELEASE_MAP
+	check "not 30: no moving map" 1 -DOPERATORS=1 -DNO_MOVING
+	check "not 30: no copy" 1 -DOPERATORS=1 -DNO_COPY
+	check "not 30: a lock of an earlier stay is left" 1 -DOPERATORS=1 -DNO_DELETE
+	check "not 30: no floor" 1 -DOPERATORS=1 -DNO_FLOOR
+	check "not 30: no floor for the present map" 1 -DOPERATORS=2 -DLOSS -DB_FIRST -DNO_FLOOR_BACK
+	check "not 30: last maps in any order" 1 -DOPERATORS=2 -DB_FIRST -DNO_ORDER
+	check "not 30: operators share the moving map" 1 -DOPERATORS=3 -DNO_NAMES
+	check "not 30: a next map that is found does not decide" 1 -DOPERATORS=2 -DLOSS -DNO_DECIDED
+	check "not 30: a lost set has the present map" 1 -DOPERATORS=2 -DLOSS -DNO_CLOSED
 fi
 exit $failed

@@ -28,7 +28,7 @@ func (c *Controller) bootstrap(ctx context.Context, p plan) error {
 	epoch := c.bootstrapEpoch(p.largest)
 	a := node.Admission{
 		Epoch: epoch, Bootstrapped: epoch, Cluster: c.cluster, Floor: c.bootstrapFloor(ctx),
-		MaxTTL: c.cfg.MaxTTL, Secrets: c.newSecrets(epoch), OnlyIfEmpty: p.fresh,
+		MaxTTL: c.cfg.MaxTTL, Secrets: c.newSecrets(epoch), OnlyIfEmpty: p.fresh, Map: c.newMap(epoch),
 	}
 	nodes := c.byName(p.bootstrap)
 	staged, failed := c.each(nodes, func(i int) error {
@@ -157,6 +157,7 @@ func (c *Controller) rejoinOne(ctx context.Context, i int, pinned pin) error {
 		return err
 	}
 	a.Bootstrapped, a.Floor, a.MaxTTL, a.Secrets = marks.Bootstrapped, marks.HighWater, max(c.cfg.MaxTTL, marks.MaxTTL), marks.Secrets
+	a.Map = marks.Map
 	if err := c.admit(ctx, i, a, locks); err != nil {
 		return err
 	}
@@ -218,6 +219,9 @@ func (c *Controller) installEpoch(ctx context.Context, nodes []int, epoch node.E
 			marks.Bootstrapped = max(marks.Bootstrapped, r.Bootstrapped)
 			marks.MaxTTL = max(marks.MaxTTL, min(r.MaxTTL, maxRecordedTTL))
 			marks.Secrets = node.MergeSecrets(marks.Secrets, r.Secrets)
+			if marks.Map.Epoch < r.Map.Epoch {
+				marks.Map = r.Map
+			}
 		}
 	}
 	return readers, marks

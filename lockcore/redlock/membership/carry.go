@@ -23,6 +23,27 @@ type survey map[string]node.CarriedLock
 // on a reader, and the locks of leases, from at least R readers.
 func (c *Controller) readLocks(ctx context.Context, readers []int, epoch node.Epoch) ([]node.CarriedLock, error) {
 	began := time.Now()
+	read, err := c.readState(ctx, readers, epoch)
+	if err != nil {
+		return nil, err
+	}
+	quorumReads := quorum.Readers(len(c.nodes))
+	carried := make([]node.CarriedLock, len(read.resources))
+	for k, resource := range read.resources {
+		carried[k] = carry(resource, read.surveys, quorumReads, time.Since(began), read.counters[k])
+	}
+	return carried, nil
+}
+
+// state is what at least R readers have in one epoch.
+type state struct {
+	readers   int
+	surveys   []survey // by node; nil of one that is no reader
+	resources []string // that are locked on a reader
+	counters  []fencing.Token
+}
+
+func (c *Controller) readState(ctx context.Context, readers []int, epoch node.Epoch) (*state, error) {
 	surveys := make([]survey, len(c.nodes))
 	sideBySide(readers, func(i int) { surveys[i] = c.survey(ctx, i, epoch) })
 	readers = slices.DeleteFunc(slices.Clone(readers), func(i int) bool { return surveys[i] == nil })
@@ -35,15 +56,7 @@ func (c *Controller) readLocks(ctx context.Context, readers []int, epoch node.Ep
 	}
 	resources := slices.Sorted(maps.Keys(all))
 	counters, err := c.readCounters(ctx, readers, epoch, resources)
-	if err != nil {
-		return nil, err
-	}
-	quorumReads := quorum.Readers(len(c.nodes))
-	carried := make([]node.CarriedLock, len(resources))
-	for k, resource := range resources {
-		carried[k] = carry(resource, surveys, quorumReads, time.Since(began), counters[k])
-	}
-	return carried, nil
+	return &state{readers: len(readers), surveys: surveys, resources: resources, counters: counters}, err
 }
 
 // survey lists every lock of node i. It returns nil, and logs why, after an error.

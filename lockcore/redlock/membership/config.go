@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/random"
 )
 
@@ -31,6 +32,14 @@ type Config struct {
 	Audit  *slog.Logger // gets a record for everything that is done to nodes
 	Random random.Source
 	Meter  func(node int) Meter
+	// Knows, if not nil, reports whether the server has the map of that name (rule 30). A
+	// node with another one is refused.
+	Knows func(mapName string) bool
+	// NewMap, if not nil, names the map with which the set is bootstrapped.
+	NewMap func() string
+	// Mapped, if not nil, gets the map by which the nodes vote, whenever it changes. It
+	// must not block.
+	Mapped func(node.Map)
 	// Secrets gets the cluster's secrets whenever they change, the one that seals
 	// first. It must not block.
 	Secrets func(secrets [][]byte)

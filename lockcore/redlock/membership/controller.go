@@ -35,6 +35,8 @@ type Controller struct {
 	failures    int
 	unconfirmed unconfirmedEpoch
 	secrets     knownSecrets
+	mapped      node.Map  // by which the nodes vote
+	mixed       time.Time // since when nodes were seen to have different maps; zero if they have one
 }
 
 // New makes a Controller, which does nothing before Run.
@@ -45,6 +47,7 @@ func New(cfg Config, nodes []node.Node) *Controller {
 		clocks: make([]clockWatch, len(nodes)),
 		seen:   newObservations(nodes, time.Now()),
 	}
+	c.seen.knows = cfg.Knows
 	c.refreshed <- time.Time{}
 	for _, n := range nodes {
 		n.Join(c.cluster)
@@ -147,6 +150,7 @@ func (c *Controller) observeNode(ctx context.Context, i int) {
 	before := c.seen.nodes[i]
 	c.seen.add(i, seen, err, time.Now())
 	c.adoptSecrets(time.Now())
+	c.adoptMap(time.Now())
 	c.judge()
 	c.report(ctx, i, before)
 }
@@ -222,6 +226,9 @@ func (c *Controller) step(ctx context.Context) {
 	})
 	switch {
 	case wait:
+	case c.mapsDiffer(now):
+		_, err := c.ChangeMap(ctx, sameMap)
+		c.finish(ctx, "map", err)
 	case len(p.bootstrap) > 0:
 		c.finish(ctx, "bootstrap", c.bootstrap(ctx, p))
 	case len(p.rejoin) > 0:

@@ -11,10 +11,12 @@ import (
 
 // observations are what one server knows of its nodes.
 type observations struct {
-	names   []string
-	cluster node.Cluster
-	nodes   []observed
-	longest time.Duration // the longest TTL that any node ever recorded
+	names    []string
+	cluster  node.Cluster
+	nodes    []observed
+	longest  time.Duration             // the longest TTL that any node ever recorded
+	knows    func(mapName string) bool // nil: every one
+	outdated bool                      // a node had a map that this server does not have
 }
 
 const notSeenYet = "this server has not observed it yet"
@@ -32,7 +34,8 @@ func newObservations(nodes []node.Node, now time.Time) observations {
 func (o *observations) add(i int, seen node.Observation, err error, now time.Time) {
 	s := &o.nodes[i]
 	if s.err = err; err == nil {
-		s.seen, s.at, s.ours = seen, now, o.ours(seen)
+		s.seen, s.at, s.ours = seen, now, o.ours(seen) && o.known(seen)
+		o.outdated = o.outdated || o.ours(seen) && !o.known(seen)
 	} else {
 		s.failure, s.failedAt = err.Error(), now
 	}
@@ -42,6 +45,11 @@ func (o *observations) add(i int, seen node.Observation, err error, now time.Tim
 // ours reports whether the node's record is this cluster's, or there is none.
 func (o *observations) ours(seen node.Observation) bool {
 	return seen.Cluster == node.Cluster{} || seen.Cluster == o.cluster
+}
+
+// known reports whether this server has the node's map (rule 30).
+func (o *observations) known(seen node.Observation) bool {
+	return o.knows == nil || !seen.Admitted || o.knows(seen.Marks.Map.Name)
 }
 
 // observed is what one server knows of one node.
@@ -136,6 +144,8 @@ func (s *observed) stateNow(planned string) (lockcore.NodeState, string) {
 		return lockcore.NodeUnreachable, notSeenYet
 	case s.seen.Unfit != "":
 		return lockcore.NodeRefused, s.seen.Unfit
+	case !s.ours && s.seen.Marks.Map.Name != "":
+		return lockcore.NodeRefused, fmt.Sprintf("its node sets are being changed, or were (map %s), and this server has others: configure it with the same ones", s.seen.Marks.Map.Name)
 	case !s.ours:
 		return lockcore.NodeRefused, fmt.Sprintf("it belongs to a cluster of %d other nodes (mark %s): configure every server with the same node list, or use an empty database", s.seen.Cluster.Nodes, s.seen.Cluster.Hash)
 	case planned != "":

@@ -120,6 +120,23 @@ func (c *Controller) addSecrets(ctx context.Context, i int, secrets node.Secrets
 	}
 }
 
+// Secrets are the cluster's, as far as they are known.
+func (c *Controller) Secrets() node.Secrets {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.secrets.all
+}
+
+// AddSecrets has a quorum keep these secrets, too.
+func (c *Controller) AddSecrets(ctx context.Context, secrets node.Secrets) error {
+	c.mu.Lock()
+	p := c.plan(time.Now())
+	c.mu.Unlock()
+	return c.onQuorum(ctx, p.admitted, "took the secret", func(ctx context.Context, i int) error {
+		return c.addSecrets(ctx, i, secrets)
+	})
+}
+
 // Errors of RotateSecret.
 var (
 	// ErrSecretInUse: a lease may live whose id only the secret before the present one opens.

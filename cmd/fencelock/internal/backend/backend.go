@@ -68,6 +68,7 @@ type Backend struct {
 	file     *boltfile.File // nil for none
 	channels []events.Channel
 	redis    []*redisnode.Node
+	next     [][]node.Node // of FENCELOCK_REDIS_NEXT_ADDRS
 	closers  []func() error
 }
 
@@ -155,6 +156,7 @@ func (b *Backend) lockerConfig() redlock.Config {
 		Audit:       b.opts.Audit,
 		Keys:        b.opts.LeaseKeys,
 		Meters:      b.metrics.ofVotes,
+		Next:        b.next,
 	}
 	if b.opts.Traced {
 		c.Traced = func(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
@@ -253,20 +255,39 @@ func (b *Backend) openNodes(ctx context.Context) (sets [][]node.Node, queues []q
 		return [][]node.Node{{embedded}}, []queued{embedded}, nil
 	}
 	var quorums []string
-	for i, urls := range b.cfg.RedisSets {
-		var nodes []node.Node
-		for j, url := range urls {
-			node, err := b.openRedis(url)
-			if err != nil {
-				return nil, nil, fmt.Errorf("FENCELOCK_REDIS_ADDRS, set %d, address %d: %w", i+1, j+1, err)
-			}
-			nodes, queues = append(nodes, node), append(queues, node)
-		}
-		sets = append(sets, nodes)
+	for _, urls := range b.cfg.RedisSets {
 		quorums = append(quorums, fmt.Sprintf("quorum of %d of %d Redis nodes", quorum.Of(len(urls)), len(urls)))
 	}
 	b.Mode = strings.Join(quorums, ", ")
+	if sets, err = b.openSets("FENCELOCK_REDIS_ADDRS", b.cfg.RedisSets); err != nil {
+		return nil, nil, err
+	}
+	if b.next, err = b.openSets("FENCELOCK_REDIS_NEXT_ADDRS", b.cfg.RedisNextSets); err != nil {
+		return nil, nil, err
+	}
+	if b.next != nil && b.opts.Tool == nil {
+		b.notef("the node sets are being changed (FENCELOCK_REDIS_NEXT_ADDRS): a set that loses its quorum's data now grants nothing before fencelock sets apply or revert")
+	}
+	for _, node := range b.redis {
+		queues = append(queues, node)
+	}
 	return sets, queues, nil
+}
+
+// openSets opens the nodes of a variable. A node that another set names, too, is opened once.
+func (b *Backend) openSets(variable string, urls [][]string) (sets [][]node.Node, err error) {
+	for i, set := range urls {
+		var nodes []node.Node
+		for j, url := range set {
+			node, err := b.openRedis(url)
+			if err != nil {
+				return nil, fmt.Errorf("%s, set %d, address %d: %w", variable, i+1, j+1, err)
+			}
+			nodes = append(nodes, node)
+		}
+		sets = append(sets, nodes)
+	}
+	return sets, nil
 }
 
 func (b *Backend) openEmbedded(ctx context.Context) (*replica.Node, error) {
@@ -297,6 +318,11 @@ func (b *Backend) openRedis(url string) (*redisnode.Node, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	for _, known := range b.redis {
+		if known.Name() == node.Name() && b.cfg.RedisNextSets != nil { // the present sets and the next have it
+			return known, node.Close()
+		}
 	}
 	b.closers = append(b.closers, node.Close)
 	b.redis = append(b.redis, node)

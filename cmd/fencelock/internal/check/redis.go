@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,7 +44,13 @@ type redisNode struct {
 // redis looks at every node, set by set.
 func (r *Report) redis(ctx context.Context, cfg config.Config, now time.Time) {
 	seen := map[string]string{} // run id: node
-	for _, set := range cfg.RedisSets {
+	sets := cfg.RedisSets
+	for _, next := range cfg.RedisNextSets {
+		if !slices.ContainsFunc(sets, func(set []string) bool { return slices.Equal(set, next) }) {
+			sets = append(slices.Clip(sets), next)
+		}
+	}
+	for _, set := range sets {
 		var nodes []redisNode
 		for _, url := range set {
 			if n, ok := r.ask(ctx, url); ok {

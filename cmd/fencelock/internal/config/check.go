@@ -33,6 +33,11 @@ func (p *problems) check(c *Config) {
 	if c.RedisSets, err = redisSets(c.RedisAddrs); err != nil {
 		p.refuse("FENCELOCK_REDIS_ADDRS", err.Error())
 	}
+	if c.RedisNextSets, err = redisSets(c.RedisNextAddrs); err != nil {
+		p.refuse("FENCELOCK_REDIS_NEXT_ADDRS", err.Error())
+	} else if c.RedisNextSets != nil && c.RedisSets == nil {
+		p.refuse("FENCELOCK_REDIS_NEXT_ADDRS", "needs FENCELOCK_REDIS_ADDRS, with the present node sets")
+	}
 	p.store(c)
 	if c.DatabaseURL != "" && !isPostgres(c.DatabaseURL) && !strings.HasPrefix(c.DatabaseURL, "mysql://") {
 		p.refuse("FENCELOCK_DATABASE_URL", mustBePostgres+", or mysql://user:password@host:3306/database")

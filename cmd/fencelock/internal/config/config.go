@@ -20,43 +20,47 @@ const prefix = "FENCELOCK"
 // (split_words), not from tags: a tag would make envconfig look for the name
 // without its prefix, too, and DATABASE_URL often belongs to another program.
 type Config struct {
-	Listen          string        `split_words:"true" default:"127.0.0.1:8080" desc:"Address of the HTTP API, host:port. Port 0 picks a free one, which the first line of the log names. An address that is not loopback needs FENCELOCK_ACCESS_FILE, or FENCELOCK_INSECURE=true."`
-	AdminListen     string        `split_words:"true" default:"127.0.0.1:8081" desc:"Address of /metrics and /debug/pprof, host:port. On an address that is not loopback, FENCELOCK_ACCESS_FILE (read=* for metrics, admin=* for profiles) and the TLS files apply here too, unless FENCELOCK_INSECURE=true."`
-	Data            string        `split_words:"true" default:"fencelock.db" desc:"The embedded file. It is the lock node if neither FENCELOCK_REDIS_ADDRS nor FENCELOCK_STORE is set, and holds the guarded records if FENCELOCK_DATABASE_URL is not set. With FENCELOCK_REDIS_ADDRS it is used only when it is set."`
-	RedisAddrs      string        `split_words:"true" desc:"The Redis nodes: 1, 3, 5 or 7, each host:port, host:port/database, or a redis:// or rediss:// URL with user, password and database, separated by commas. Semicolons separate independent node sets, over which the resources are spread. Secret."`
-	RedisAddrsFile  string        `split_words:"true" desc:"A file with the value of FENCELOCK_REDIS_ADDRS."`
-	Store           string        `split_words:"true" desc:"A replicated store that is the one lock node, and that several servers may share: etcd://a:2379,b:2379,c:2379/prefix (etcds:// for TLS); postgres://…, whose schema fencelock has the locks and which has the guarded records, too, without FENCELOCK_DATABASE_URL; or zookeeper://user:password@a:2181,b:2181,c:2181/path. Not together with FENCELOCK_REDIS_ADDRS or FENCELOCK_DATA. Secret."`
-	StoreFile       string        `split_words:"true" desc:"A file with the value of FENCELOCK_STORE."`
-	DatabaseURL     string        `split_words:"true" desc:"Postgres or MariaDB for the guarded records, a postgres:// or mysql:// URL. Secret."`
-	DatabaseURLFile string        `split_words:"true" desc:"A file with the value of FENCELOCK_DATABASE_URL."`
-	Bootstrap       string        `split_words:"true" desc:"new: the cluster is new, so the first start does not wait for old leases to expire. It acts only while every node is reachable and empty. Unset it after the first start if the nodes have no persistence: a power cut that empties all of them would skip the wait."`
-	Recovery        string        `split_words:"true" default:"auto" desc:"What happens after a majority of the nodes lost its data. auto bootstraps the cluster again once the longest TTL has passed; manual leaves it to fencelock bootstrap."`
-	MaxTTL          time.Duration `split_words:"true" default:"60s" desc:"The longest TTL that a request may ask for, a duration from 100ms to 24h. It is also how long a restarted node is quarantined. All servers need the same."`
-	DefaultTTL      time.Duration `split_words:"true" default:"30s" desc:"The TTL of a request without ttl_ms, a duration from 100ms to FENCELOCK_MAX_TTL."`
-	MaxHold         time.Duration `split_words:"true" default:"0" desc:"How long extensions may keep one lease, a duration of at least FENCELOCK_MAX_TTL; 0 for no limit."`
-	NodeTimeout     time.Duration `split_words:"true" desc:"How long a request waits for a node, a duration from 1ms to a tenth of FENCELOCK_MAX_TTL (and never more than a tenth of the request's TTL). By default 50ms, or 2s with the embedded file or FENCELOCK_STORE, which have no other node to decide without them."`
-	MaxWaiters      int           `split_words:"true" default:"10000" desc:"How many requests may wait in queues at this server, 1 to 1000000."`
-	CounterTTL      time.Duration `split_words:"true" default:"24h" desc:"How long a Redis node keeps a resource's counter after its last use, a duration of at least FENCELOCK_MAX_TTL."`
-	AccessFile      string        `split_words:"true" desc:"The access file: names with their bearer tokens (fencelock token new), certificates, rules and limits. Read again when it changes. Without it no caller is authenticated."`
-	TLSCertFile     string        `split_words:"true" desc:"The server's certificate and its intermediates, PEM: the API is served over TLS. Read again when it changes."`
-	TLSKeyFile      string        `split_words:"true" desc:"The key of FENCELOCK_TLS_CERT_FILE, PEM."`
-	TLSClientCAFile string        `split_words:"true" desc:"The authorities of client certificates, PEM. A caller may present a certificate; its name (cert= in FENCELOCK_ACCESS_FILE) identifies the caller."`
-	OIDCIssuer      string        `split_words:"true" desc:"An OpenID Connect issuer, an https:// URL. Its JWTs are accepted as bearer tokens, and a claim (jwt= in FENCELOCK_ACCESS_FILE) identifies the caller."`
-	OIDCAudience    string        `split_words:"true" desc:"What the aud of a JWT must contain."`
-	OIDCClaim       string        `split_words:"true" default:"sub" desc:"The claim of a JWT that identifies the caller, a string."`
-	Console         bool          `split_words:"true" default:"true" desc:"false serves no console at /console. The API still returns what it shows."`
-	ProofKeyFile    string        `split_words:"true" desc:"A file of keys, one a line: its id, a space, 32 to 64 bytes in hexadecimal digits. Leases then carry a fence_proof of their token, made with the first key; every key verifies. All servers need the same. Read again when it changes."`
-	LeaseKeyFile    string        `split_words:"true" desc:"A file of keys, in the format of FENCELOCK_PROOF_KEY_FILE. The first seals lease ids and list cursors; every key opens them. Without it servers use a secret that the nodes keep (fencelock secret rotate). All servers need the same. Read again when it changes."`
-	ProofRequired   bool          `split_words:"true" default:"false" desc:"true makes the guarded records refuse tokens without their fence_proof (header Fencing-Proof)."`
-	AllowedHosts    []string      `split_words:"true" desc:"Host names that requests to a server without access control may use, separated by commas, without ports. They keep web pages of other names from reaching it through a browser (DNS rebinding). Loopback and the listen address are always allowed; a server that listens on all addresses also answers to each IP address. * allows all."`
-	Insecure        bool          `split_words:"true" default:"false" desc:"true allows addresses that are not loopback without access control, although any client that reaches them may lock, break and write. It does not switch FENCELOCK_ACCESS_FILE off."`
-	MetricsPrefixes []string      `split_words:"true" desc:"At most 20 prefixes of resources, separated by commas, which become values of a label of the lock metrics. Without it there is no such label."`
-	Tracing         string        `split_words:"true" default:"off" desc:"otlp sends OpenTelemetry traces over HTTP, to where OTEL_EXPORTER_OTLP_ENDPOINT and the other OTEL_… variables say. off sends none."`
-	LogFormat       string        `split_words:"true" desc:"text or json. By default text on a terminal, else json."`
-	LogLevel        slog.Level    `split_words:"true" default:"info" desc:"debug (logs every request), info, warn or error."`
+	Listen             string        `split_words:"true" default:"127.0.0.1:8080" desc:"Address of the HTTP API, host:port. Port 0 picks a free one, which the first line of the log names. An address that is not loopback needs FENCELOCK_ACCESS_FILE, or FENCELOCK_INSECURE=true."`
+	AdminListen        string        `split_words:"true" default:"127.0.0.1:8081" desc:"Address of /metrics and /debug/pprof, host:port. On an address that is not loopback, FENCELOCK_ACCESS_FILE (read=* for metrics, admin=* for profiles) and the TLS files apply here too, unless FENCELOCK_INSECURE=true."`
+	Data               string        `split_words:"true" default:"fencelock.db" desc:"The embedded file. It is the lock node if neither FENCELOCK_REDIS_ADDRS nor FENCELOCK_STORE is set, and holds the guarded records if FENCELOCK_DATABASE_URL is not set. With FENCELOCK_REDIS_ADDRS it is used only when it is set."`
+	RedisAddrs         string        `split_words:"true" desc:"The Redis nodes: 1, 3, 5 or 7, each host:port, host:port/database, or a redis:// or rediss:// URL with user, password and database, separated by commas. Semicolons separate independent node sets, over which the resources are spread. Secret."`
+	RedisAddrsFile     string        `split_words:"true" desc:"A file with the value of FENCELOCK_REDIS_ADDRS."`
+	RedisNextAddrs     string        `split_words:"true" desc:"The node sets that take the place of those of FENCELOCK_REDIS_ADDRS, in the same form, all of them: see fencelock sets. Set it only while they are changed. Secret."`
+	RedisNextAddrsFile string        `split_words:"true" desc:"A file with the value of FENCELOCK_REDIS_NEXT_ADDRS."`
+	Store              string        `split_words:"true" desc:"A replicated store that is the one lock node, and that several servers may share: etcd://a:2379,b:2379,c:2379/prefix (etcds:// for TLS); postgres://…, whose schema fencelock has the locks and which has the guarded records, too, without FENCELOCK_DATABASE_URL; or zookeeper://user:password@a:2181,b:2181,c:2181/path. Not together with FENCELOCK_REDIS_ADDRS or FENCELOCK_DATA. Secret."`
+	StoreFile          string        `split_words:"true" desc:"A file with the value of FENCELOCK_STORE."`
+	DatabaseURL        string        `split_words:"true" desc:"Postgres or MariaDB for the guarded records, a postgres:// or mysql:// URL. Secret."`
+	DatabaseURLFile    string        `split_words:"true" desc:"A file with the value of FENCELOCK_DATABASE_URL."`
+	Bootstrap          string        `split_words:"true" desc:"new: the cluster is new, so the first start does not wait for old leases to expire. It acts only while every node is reachable and empty. Unset it after the first start if the nodes have no persistence: a power cut that empties all of them would skip the wait."`
+	Recovery           string        `split_words:"true" default:"auto" desc:"What happens after a majority of the nodes lost its data. auto bootstraps the cluster again once the longest TTL has passed; manual leaves it to fencelock bootstrap."`
+	MaxTTL             time.Duration `split_words:"true" default:"60s" desc:"The longest TTL that a request may ask for, a duration from 100ms to 24h. It is also how long a restarted node is quarantined. All servers need the same."`
+	DefaultTTL         time.Duration `split_words:"true" default:"30s" desc:"The TTL of a request without ttl_ms, a duration from 100ms to FENCELOCK_MAX_TTL."`
+	MaxHold            time.Duration `split_words:"true" default:"0" desc:"How long extensions may keep one lease, a duration of at least FENCELOCK_MAX_TTL; 0 for no limit."`
+	NodeTimeout        time.Duration `split_words:"true" desc:"How long a request waits for a node, a duration from 1ms to a tenth of FENCELOCK_MAX_TTL (and never more than a tenth of the request's TTL). By default 50ms, or 2s with the embedded file or FENCELOCK_STORE, which have no other node to decide without them."`
+	MaxWaiters         int           `split_words:"true" default:"10000" desc:"How many requests may wait in queues at this server, 1 to 1000000."`
+	CounterTTL         time.Duration `split_words:"true" default:"24h" desc:"How long a Redis node keeps a resource's counter after its last use, a duration of at least FENCELOCK_MAX_TTL."`
+	AccessFile         string        `split_words:"true" desc:"The access file: names with their bearer tokens (fencelock token new), certificates, rules and limits. Read again when it changes. Without it no caller is authenticated."`
+	TLSCertFile        string        `split_words:"true" desc:"The server's certificate and its intermediates, PEM: the API is served over TLS. Read again when it changes."`
+	TLSKeyFile         string        `split_words:"true" desc:"The key of FENCELOCK_TLS_CERT_FILE, PEM."`
+	TLSClientCAFile    string        `split_words:"true" desc:"The authorities of client certificates, PEM. A caller may present a certificate; its name (cert= in FENCELOCK_ACCESS_FILE) identifies the caller."`
+	OIDCIssuer         string        `split_words:"true" desc:"An OpenID Connect issuer, an https:// URL. Its JWTs are accepted as bearer tokens, and a claim (jwt= in FENCELOCK_ACCESS_FILE) identifies the caller."`
+	OIDCAudience       string        `split_words:"true" desc:"What the aud of a JWT must contain."`
+	OIDCClaim          string        `split_words:"true" default:"sub" desc:"The claim of a JWT that identifies the caller, a string."`
+	Console            bool          `split_words:"true" default:"true" desc:"false serves no console at /console. The API still returns what it shows."`
+	ProofKeyFile       string        `split_words:"true" desc:"A file of keys, one a line: its id, a space, 32 to 64 bytes in hexadecimal digits. Leases then carry a fence_proof of their token, made with the first key; every key verifies. All servers need the same. Read again when it changes."`
+	LeaseKeyFile       string        `split_words:"true" desc:"A file of keys, in the format of FENCELOCK_PROOF_KEY_FILE. The first seals lease ids and list cursors; every key opens them. Without it servers use a secret that the nodes keep (fencelock secret rotate). All servers need the same. Read again when it changes."`
+	ProofRequired      bool          `split_words:"true" default:"false" desc:"true makes the guarded records refuse tokens without their fence_proof (header Fencing-Proof)."`
+	AllowedHosts       []string      `split_words:"true" desc:"Host names that requests to a server without access control may use, separated by commas, without ports. They keep web pages of other names from reaching it through a browser (DNS rebinding). Loopback and the listen address are always allowed; a server that listens on all addresses also answers to each IP address. * allows all."`
+	Insecure           bool          `split_words:"true" default:"false" desc:"true allows addresses that are not loopback without access control, although any client that reaches them may lock, break and write. It does not switch FENCELOCK_ACCESS_FILE off."`
+	MetricsPrefixes    []string      `split_words:"true" desc:"At most 20 prefixes of resources, separated by commas, which become values of a label of the lock metrics. Without it there is no such label."`
+	Tracing            string        `split_words:"true" default:"off" desc:"otlp sends OpenTelemetry traces over HTTP, to where OTEL_EXPORTER_OTLP_ENDPOINT and the other OTEL_… variables say. off sends none."`
+	LogFormat          string        `split_words:"true" desc:"text or json. By default text on a terminal, else json."`
+	LogLevel           slog.Level    `split_words:"true" default:"info" desc:"debug (logs every request), info, warn or error."`
 
 	// RedisSets are the URLs of RedisAddrs, set by set.
 	RedisSets [][]string `ignored:"true"`
+	// RedisNextSets are those of RedisNextAddrs.
+	RedisNextSets [][]string `ignored:"true"`
 }
 
 // OpenAdmin says that the admin listener serves every caller: it is on loopback, or
@@ -77,6 +81,7 @@ func Load() (Config, error) {
 		return Config{}, err
 	}
 	p.readFile("FENCELOCK_REDIS_ADDRS", c.RedisAddrsFile, &c.RedisAddrs)
+	p.readFile("FENCELOCK_REDIS_NEXT_ADDRS", c.RedisNextAddrsFile, &c.RedisNextAddrs)
 	p.readFile("FENCELOCK_STORE", c.StoreFile, &c.Store)
 	p.readFile("FENCELOCK_DATABASE_URL", c.DatabaseURLFile, &c.DatabaseURL)
 	p.check(&c)
@@ -161,7 +166,7 @@ func (p *problems) refuse(name, problem string) {
 	}
 	p.refused = append(p.refused, name)
 	shown := fmt.Sprintf("=%q", os.Getenv(name))
-	if slices.Contains([]string{"FENCELOCK_REDIS_ADDRS", "FENCELOCK_STORE", "FENCELOCK_DATABASE_URL"}, name) {
+	if slices.Contains([]string{"FENCELOCK_REDIS_ADDRS", "FENCELOCK_REDIS_NEXT_ADDRS", "FENCELOCK_STORE", "FENCELOCK_DATABASE_URL"}, name) {
 		shown = " (value not shown)"
 	}
 	p.lines = append(p.lines, fmt.Errorf("  %s%s: %s", name, shown, problem))

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/client"
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// nodeSets are the Redis of some node sets, as the variables name them.
+func nodeSets(sets [][]*testenv.Redis) string {
+	var list []string
+	for _, nodes := range sets {
+		_, addrs, _ := strings.Cut(redisAddrs(nodes), "=")
+		list = append(list, addrs)
+	}
+	return strings.Join(list, ";")
+}
+
+// changeOf is the environment of a change from the present sets to the next ones, and that
+// of after it for nil.
+func changeOf(present, next [][]*testenv.Redis) []string {
+	env := []string{"FENCELOCK_REDIS_ADDRS=" + nodeSets(present), "FENCELOCK_NODE_TIMEOUT=1s", "FENCELOCK_MAX_TTL=10s", "FENCELOCK_DEFAULT_TTL=10s"}
+	if next != nil {
+		env = append(env, "FENCELOCK_REDIS_NEXT_ADDRS="+nodeSets(next))
+	}
+	return env
+}
+
+func sets(t *testing.T, env []string, action string) said {
+	t.Helper()
+	return finish(t, command(t, env, "sets", action), "")
+}
+
+// TestSets adds a node set to one: by every command, with a lease that moves, one that
+// stays, and a server that is not told.
+func TestSets(t *testing.T) {
+	t.Parallel()
+	nodes := testenv.StartRedisN(t, 2)
+	present, both := [][]*testenv.Redis{nodes[:1]}, [][]*testenv.Redis{nodes[:1], nodes[1:]}
+	untold := start(t, append(changeOf(present, nil), "FENCELOCK_BOOTSTRAP=new")...)
+	var held []wire.Lease
+	for i := range 20 {
+		held = append(held, untold.acquire(fmt.Sprintf(`{"resource":"r%d"}`, i)))
+	}
+	env := changeOf(present, both)
+	told := start(t, append(slices.Clone(env), "FENCELOCK_BOOTSTRAP=new")...)
+	sets(t, changeOf(present, nil), "plan").wants(t, "without next sets", exitUsage, "", "FENCELOCK_REDIS_NEXT_ADDRS is not set")
+	sets(t, changeOf(present, present), "plan").wants(t, "the same sets", exitFailed, "", "the next node sets are the present ones")
+	plan := sets(t, env, "plan")
+	plan.wants(t, "plan", 0, "set 2 is added, map closed, ready", "")
+	plan.wants(t, "plan", 0, "when every server has both maps: 'fencelock sets apply'", "")
+	if !regexp.MustCompile(`(?m)^(4[5-9]|5[0-5])\.\d % of the resources move from set 1 to set 2$`).MatchString(plan.out) {
+		t.Errorf("the plan is\n%s", plan.out)
+	}
+
+	sets(t, env, "apply").wants(t, "apply", 0, "the next node sets are in force", "")
+	sets(t, env, "status").wants(t, "status", 0, "the change is complete", "")
+	sets(t, env, "apply").wants(t, "apply again", 0, "the next node sets are in force", "")
+	sets(t, env, "revert").wants(t, "revert", exitFailed, "", "can only be completed")
+
+	after := start(t, changeOf(both, nil)...)
+	moved := 0
+	for _, lease := range held {
+		again := fmt.Sprintf(`{"resource":%q}`, lease.Resource)
+		told.wants(told.ask(nil, "POST", "/locks", again), http.StatusConflict)
+		moved += int(nodes[1].Client().Exists(t.Context(), "l:"+lease.Resource).Val())
+		after.release(lease)
+		if next := told.acquire(again); next.FencingToken <= lease.FencingToken {
+			t.Errorf("%s: token %d after %d", lease.Resource, next.FencingToken, lease.FencingToken)
+		}
+	}
+	if moved == 0 || moved == len(held) {
+		t.Errorf("%d of %d leases have moved", moved, len(held))
+	}
+	untold.wants(untold.ask(nil, "POST", "/locks", `{"resource":"another"}`), http.StatusServiceUnavailable)
+}
+
+// steady is requests for resources that nobody else wants, and how long each took.
+type steady struct {
+	mu    sync.Mutex
+	took  []time.Duration
+	ended sync.WaitGroup
+	stop  context.CancelFunc
+}
+
+func startSteady(t *testing.T, url string) *steady {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	s := &steady{stop: stop}
+	c, err := client.New(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const workers, names, pause = 4, 50, 5 * time.Millisecond
+	for i := range workers {
+		s.ended.Go(func() {
+			for k := 0; ctx.Err() == nil; k++ {
+				began := time.Now()
+				lease, err := c.TryAcquire(t.Context(), fmt.Sprintf("steady/%d/%d", i, k%names))
+				acquired := time.Since(began)
+				if err == nil {
+					began = time.Now()
+					err = lease.Release(t.Context())
+				}
+				if err != nil && t.Context().Err() == nil {
+					t.Errorf("steady: %v", err)
+				}
+				s.mu.Lock()
+				s.took = append(s.took, acquired, time.Since(began))
+				s.mu.Unlock()
+				<-time.After(pause)
+			}
+		})
+	}
+	return s
+}
+
+// since are the durations of the requests since the last call.
+func (s *steady) since() (took []time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	took, s.took = s.took, nil
+	return took
+}
+
+// exclusive notes who works on what: two at once, or a token that does not rise, is a
+// violation.
+type exclusive struct {
+	mu     sync.Mutex
+	works  map[string]bool
+	tokens map[string]fencing.Token
+	grants int
+	wrong  []error
+}
+
+func (e *exclusive) enter(resource string, token fencing.Token) (leave func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.grants++
+	if e.works[resource] {
+		e.wrong = append(e.wrong, fmt.Errorf("%s: two work on it", resource))
+	}
+	if token <= e.tokens[resource] {
+		e.wrong = append(e.wrong, fmt.Errorf("%s: token %d after %d", resource, token, e.tokens[resource]))
+	}
+	e.works[resource], e.tokens[resource] = true, token
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.works[resource] = false
+	}
+}
+
+// startExclusive lets many want few resources, and some keep theirs.
+func startExclusive(t *testing.T, url string) (e *exclusive, end func()) {
+	t.Helper()
+	e = &exclusive{works: map[string]bool{}, tokens: map[string]fencing.Token{}}
+	ctx, stop := context.WithCancel(t.Context())
+	var ended sync.WaitGroup
+	do := func(c *client.Client, resource string, hold time.Duration) {
+		err := c.Do(t.Context(), resource, func(work context.Context, lease *client.Lease) error {
+			defer e.enter(resource, lease.Token())()
+			select {
+			case <-time.After(hold):
+			case <-ctx.Done():
+			case <-work.Done():
+			}
+			return context.Cause(work)
+		}, client.TTL(6*time.Second))
+		if err != nil && t.Context().Err() == nil {
+			t.Errorf("%s: %v", resource, err)
+		}
+	}
+	c, err := client.New(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const kept, passing, resources = 8, 12, 4
+	for i := range kept {
+		ended.Go(func() { do(c, fmt.Sprint("kept/", i), time.Hour) })
+	}
+	for i := range passing {
+		ended.Go(func() {
+			for k := i; ctx.Err() == nil; k++ {
+				do(c, fmt.Sprint("passed/", k%resources), 20*time.Millisecond)
+			}
+		})
+	}
+	return e, func() { stop(); ended.Wait() }
+}
+
+// TestSoakSetsChange changes two node sets to three and back, each of three Redis, while
+// two servers are under load.
+func TestSoakSetsChange(t *testing.T) {
+	nodes := testenv.StartRedisN(t, 9)
+	two := [][]*testenv.Redis{nodes[:3], nodes[3:6]}
+	three := append(slices.Clone(two), nodes[6:])
+	f := &fleet{t: t, ports: make([]int, 2), servers: make([]*process, 2), env: changeOf(two, nil)}
+	for i := range f.servers {
+		f.ports[i] = testenv.FreePort(t)
+		f.start(i, "FENCELOCK_BOOTSTRAP=new")
+	}
+	e, end := startExclusive(t, f.direct())
+	load := startSteady(t, f.direct())
+	const baseline = 10 * time.Second
+	<-time.After(baseline)
+	before := load.since()
+	slices.Sort(before)
+	p99 := before[len(before)*99/100]
+
+	for _, change := range []struct{ from, to [][]*testenv.Redis }{{two, three}, {three, two}} {
+		env := changeOf(change.from, change.to)
+		f.restartWith(env)
+		const ready = "when every server has both maps: 'fencelock sets apply'"
+		testenv.Eventually(t, time.Minute, func() error { // a new set waits for the longest TTL (rule 12)
+			if got := sets(t, env, "status"); !strings.Contains(got.out, ready) {
+				return errors.New(got.out)
+			}
+			return nil
+		})
+		applied := sets(t, env, "apply")
+		applied.wants(t, "apply", 0, "the next node sets are in force", "")
+		t.Logf("from %d sets to %d: %s", len(change.from), len(change.to), applied.out)
+		f.restartWith(changeOf(change.to, nil))
+	}
+	<-time.After(time.Second)
+	load.stop()
+	load.ended.Wait()
+	during := load.since()
+	end()
+
+	slow := 0
+	for _, took := range during {
+		if took > 2*p99 {
+			slow++
+		}
+	}
+	slices.Sort(during)
+	t.Logf("%d requests before, p99 %s; %d during the changes, p50 %s, p99 %s, longest %s: %.1f %% slower than twice the p99 of before; %d leases passed on",
+		len(before), p99, len(during), during[len(during)/2], during[len(during)*99/100], during[len(during)-1], 100*float64(slow)/float64(len(during)), e.grants)
+	if 10*slow > len(during) {
+		t.Errorf("%d of %d requests were slower than twice the p99 of before", slow, len(during))
+	}
+	for _, err := range e.wrong {
+		t.Error(err)
+	}
+}
+
+// restartWith restarts all servers in order, with another environment.
+func (f *fleet) restartWith(env []string) {
+	f.t.Helper()
+	f.env = env
+	for i := range f.servers {
+		f.restart(i)
+	}
+}

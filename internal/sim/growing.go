@@ -1,0 +1,240 @@
+package sim
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/nodetest"
+	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
+)
+
+// growing changes the node sets while leases are held (rule 30): a third set is added and
+// removed again. Operators begin, continue and take back the changes at several servers,
+// which crash, are paused and cut off; one server gets each map much later than the
+// others. Requests that come late are on their way all the while.
+func growing(p *Plan) {
+	p.quiet()
+	rng := rand.New(rand.NewPCG(p.Seed, 30))
+	p.Servers, p.Clients, p.Keepers, p.Resources, p.Keep, p.Forget = 3, 8, 3, 10, 0.05, 0.1
+	p.MaxTTL, p.Length, p.Pause, p.Several = time.Second, 14*time.Second, 5*time.Millisecond, pick(rng, 0, 0.2)
+	p.Maps, p.Sets = [][]int{{0, 1}, {0, 1, 2}, {0, 1}}, 3
+	p.Rates = nil
+	for range p.Nodes * p.Sets {
+		p.Rates = append(p.Rates, (rng.Float64()-0.5)*0.008)
+	}
+	p.Tardy = []Tardy{
+		{Kind: "release", Chance: 0.1, Min: 5 * time.Millisecond, Max: 40 * time.Millisecond},
+		{Kind: "extend", Chance: 0.02, Again: true, Min: 5 * time.Millisecond, Max: 2 * p.MaxTTL},
+		{Kind: "install-map", Chance: 0.05, Min: 5 * time.Millisecond, Max: 200 * time.Millisecond},
+		{Kind: "receive", Chance: 0.05, Again: true, Min: 5 * time.Millisecond, Max: 2 * p.MaxTTL},
+	}
+	p.Faults = nil
+	began := 3 * time.Second
+	for change := range len(p.Maps) - 1 {
+		begin := began + time.Duration(change)*p.Length/3
+		for server := range p.Servers {
+			late := time.Duration(server) * 100 * time.Millisecond
+			if server == p.Servers-1 {
+				late = 2 * time.Second
+			}
+			p.Faults = append(p.Faults, Fault{At: begin + late, Kind: Configure, Server: server, Node: change})
+		}
+		for at := begin + time.Second; at < begin+p.Length/3; at += between(rng, 50*time.Millisecond, 800*time.Millisecond) {
+			kind := pick(rng, Apply, Apply, Apply, Revert)
+			p.Faults = append(p.Faults, Fault{At: at, Kind: kind, Server: rng.IntN(p.Servers)})
+			trouble := Fault{At: at + between(rng, 0, 30*time.Millisecond), Server: rng.IntN(p.Servers), Node: rng.IntN(p.Nodes * p.Sets)}
+			trouble.Kind = pick(rng, Pause, Crash, Isolate, Lose, Cut, Restart, Restart)
+			trouble.For = between(rng, 10*time.Millisecond, p.MaxTTL/2)
+			if rng.IntN(2) == 0 {
+				p.Faults = append(p.Faults, trouble)
+			}
+		}
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+// departing is growing with releases that are on their way while resources move, and
+// clients that extend what they have released.
+func departing(p *Plan) {
+	growing(p)
+	p.Clients, p.Old, p.Keepers = 12, 50, 0
+	p.Tardy = []Tardy{{Kind: "release", Chance: 0.8, Min: 2 * time.Millisecond, Max: 16 * time.Millisecond}}
+	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return f.Kind < Configure })
+}
+
+// losing is growing with sets that lose their data.
+func losing(p *Plan) {
+	growing(p)
+	rng := rand.New(rand.NewPCG(p.Seed, 31))
+	p.Disasters = true
+	for range 3 {
+		p.Faults = append(p.Faults, Fault{At: between(rng, 4*time.Second, p.Length), Kind: Disaster, Node: p.Nodes * rng.IntN(p.Sets)})
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+// unread is growing with leases that stand on a bare quorum, and nodes that do not answer
+// while a change reads the sets.
+func unread(p *Plan) {
+	growing(p)
+	rng := rand.New(rand.NewPCG(p.Seed, 32))
+	dark := p.Nodes - quorum.Readers(p.Nodes)
+	for _, f := range slices.Clone(p.Faults) {
+		if f.Kind != Apply {
+			continue
+		}
+		set := rng.IntN(p.Sets)
+		for _, node := range rng.Perm(p.Nodes)[:dark] {
+			p.Faults = append(p.Faults, Fault{At: f.At - between(rng, 0, 5*time.Millisecond), Kind: Isolate, Node: set*p.Nodes + node, For: between(rng, 50*time.Millisecond, p.MaxTTL/2)})
+		}
+	}
+	for at := time.Second; at < p.Length; at += 200 * time.Millisecond {
+		for set := range p.Sets {
+			server := rng.IntN(p.Servers)
+			for _, node := range rng.Perm(p.Nodes)[:p.Nodes-quorum.Of(p.Nodes)] {
+				p.Faults = append(p.Faults, Fault{At: at, Kind: CutTo, Server: server, Node: set*p.Nodes + node, For: 200 * time.Millisecond})
+			}
+		}
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
+// setsOf are the node sets that a server is configured with; next is nil without a change.
+func (s *server) setsOf(all [][]node.Node) (present, next [][]node.Node) {
+	maps := s.w.plan.Maps
+	if maps == nil {
+		return all, nil
+	}
+	list := func(sets []int) (nodes [][]node.Node) {
+		for _, set := range sets {
+			nodes = append(nodes, all[set])
+		}
+		return nodes
+	}
+	if s.change == 0 {
+		return list(maps[0]), nil
+	}
+	return list(maps[s.change-1]), list(maps[s.change])
+}
+
+// configure restarts a server with the maps of a change, once the one before is complete.
+func (w *world) configure(s *server, change int) {
+	if w.complete < change || s.change > change {
+		return
+	}
+	s.change = change + 1
+	if s.alive() {
+		s.crash()
+		s.start()
+	}
+}
+
+// operate is a change of the node sets by an operator at a server.
+func (w *world) operate(s *server, how func(*redlock.Locker, context.Context) error) {
+	if !s.alive() || s.change == 0 {
+		return
+	}
+	o := &operation{server: s, epoch: s.epoch, change: s.change, caller: w.caller()}
+	ctx, locker := s.ctx, s.real
+	w.underWay++
+	s.operating++
+	w.logf("server %d changes the sets (%d)", s.id+1, s.change)
+	o.caller <- func() {
+		o.err = how(locker, ctx)
+		w.post(o)
+	}
+}
+
+// operation is such a change that has returned.
+type operation struct {
+	server        *server
+	epoch, change int
+	caller        chan<- func()
+	err           error
+}
+
+func (o *operation) rank() rank { return rank{server: o.server.id, kind: kindOf("done"), n: -1} }
+
+func (o *operation) accept(w *world) {
+	w.callers = append(w.callers, o.caller)
+	w.underWay--
+	w.logf("server %d has changed the sets (%d): %v", o.server.id+1, o.change, o.err)
+	if o.epoch == o.server.epoch {
+		o.server.operating--
+	}
+}
+
+func apply(l *redlock.Locker, ctx context.Context) error  { return l.ApplyNext(ctx) }  //nolint:revive // a method expression's order
+func revert(l *redlock.Locker, ctx context.Context) error { return l.RevertNext(ctx) } //nolint:revive // as above
+
+// noteComplete counts the changes that all nodes have completed: the operators configure the
+// servers for the next one after that.
+func (w *world) noteComplete() {
+	for w.complete < len(w.plan.Maps)-1 {
+		want := w.mapNames[w.complete+1]
+		for _, n := range w.nodes {
+			seen, err := n.model.Observe(context.Background())
+			if err != nil || seen.Marks.Map.Name != want {
+				return
+			}
+		}
+		w.complete++
+	}
+}
+
+// completeChange has an operator continue the last change until all nodes have its map.
+func (w *world) completeChange() {
+	if w.plan.Maps == nil {
+		return
+	}
+	for _, s := range w.servers {
+		if s.change < w.servers[0].change {
+			s.change = w.servers[0].change
+			if s.alive() {
+				s.crash()
+				s.start()
+			}
+		}
+	}
+	deadline := w.now() + 2*w.recovery(1) + 10*time.Second
+	for s := w.servers[0]; !w.check.failed(); {
+		complete := !slices.ContainsFunc(w.nodes, func(n *simNode) bool {
+			seen, err := n.model.Observe(context.Background())
+			return err != nil || seen.Marks.Map.Name != w.mapNames[s.change]
+		})
+		switch {
+		case complete || s.change == 0:
+			return
+		case w.now() > deadline:
+			w.check.violatef("recovery", "the change of the node sets is not complete %s after the last fault", w.now()-w.calmAt)
+		case s.operating == 0:
+			w.operate(s, apply)
+		}
+		w.runUntil(w.now() + 100*time.Millisecond)
+	}
+}
+
+// uncounted is a node that counts votes by the present map while resources move.
+type uncounted struct{ *nodetest.Model }
+
+func (u uncounted) Apply(op node.Op) node.Reply {
+	const dashes = 2
+	if seen, err := u.Observe(context.Background()); err == nil && strings.Count(seen.Marks.Map.Name, "-") >= dashes {
+		op.Map = seen.Marks.Map.Name
+	}
+	return u.Model.Apply(op)
+}
+
+// certain is a node that takes no lock for a lease of which too little was read.
+type certain struct{ *nodetest.Model }
+
+func (c certain) Receive(ctx context.Context, epoch node.Epoch, name string, locks []node.CarriedLock) error {
+	locks = slices.Clone(locks)
+	locks = slices.DeleteFunc(locks, func(l node.CarriedLock) bool { return strings.HasPrefix(l.Owner, "-") })
+	return c.Model.Receive(ctx, epoch, name, locks)
+}

@@ -1,0 +1,256 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock/membership"
+)
+
+// Errors of ApplyNext and RevertNext. After ErrOtherChange, a *QuorumError or any other
+// error the change may have been made in part: call again.
+var (
+	// ErrNoNext: Config.Next is empty.
+	ErrNoNext = errors.New("no next node sets are configured")
+	// ErrDecided: the next sets are decided already. The change can only be completed.
+	ErrDecided = errors.New("the next node sets are decided: the change can only be completed")
+	// ErrOtherChange: a change that began elsewhere has come between.
+	ErrOtherChange = errors.New("another change of the node sets has come between")
+)
+
+// ApplyNext makes the sets of Config.Next the present ones, or continues that (rule 30).
+// Leases that move stay what they are, with their tokens. A resource that moves is
+// granted by no server while the locks are copied. Every set needs a quorum.
+func (l *Locker) ApplyNext(ctx context.Context) error {
+	c, err := l.beginChange(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.takeAll(ctx); err != nil {
+		return err
+	}
+	if c.decided {
+		return c.settle(ctx, c.next.name)
+	}
+	if err := c.copyLocks(ctx); err != nil {
+		return err
+	}
+	if err := c.shareSecrets(ctx); err != nil {
+		return err
+	}
+	return c.settle(ctx, c.next.name)
+}
+
+// RevertNext takes back a change that is not decided.
+func (l *Locker) RevertNext(ctx context.Context) error {
+	c, err := l.beginChange(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range c.sets { // as last seen, so that nothing is disturbed
+		c.decided = c.decided || c.phaseOf(s.now().mapName) == phaseNext
+	}
+	if !c.decided {
+		err = c.takeAll(ctx)
+	}
+	switch {
+	case err != nil:
+		return err
+	case c.decided:
+		return ErrDecided
+	}
+	return c.settle(ctx, c.present.name)
+}
+
+// change is one run of ApplyNext or RevertNext.
+type change struct {
+	*atlas
+	sets      []*set // in an order that is the same for all
+	movingMap string // the name of the moving map of this run
+	decided   bool   // a set has the next map
+}
+
+func (l *Locker) beginChange(ctx context.Context) (*change, error) {
+	if l.cfg.Next == nil {
+		return nil, ErrNoNext
+	}
+	l.Observe(ctx)
+	for _, s := range l.sets {
+		if !s.members.Status().Ready {
+			return nil, s.unready(ctx, "ready")
+		}
+	}
+	sets := slices.SortedFunc(slices.Values(l.sets), func(a, b *set) int {
+		return strings.Compare(a.members.Cluster().Hash, b.members.Cluster().Hash)
+	})
+	return &change{atlas: l.atlas, sets: sets, movingMap: l.atlas.moving() + sets[0].random.Word()}, nil
+}
+
+// errKeeps: the set keeps the map that it has.
+var errKeeps = errors.New("the node set keeps its map")
+
+// takeAll gives all sets the moving map, but those that have the next one: that decides.
+// No run that began before can give a set its last map after that.
+func (c *change) takeAll(ctx context.Context) error {
+	for _, s := range c.sets {
+		err := c.install(ctx, s, func(marks node.Marks) (string, fencing.Token, error) {
+			switch c.phaseOf(marks.Map.Name) {
+			case phaseUnknown:
+				return "", 0, ErrOtherChange
+			case phaseNext:
+				c.decided = true
+				return "", 0, errKeeps
+			}
+			return c.movingMap, 0, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle gives all sets the last map of that name, in their order, and only from the
+// moving map of this run. Its floor is the largest high-water mark of all sets.
+func (c *change) settle(ctx context.Context, name string) error {
+	floors := make([]fencing.Token, len(c.sets))
+	err := c.eachSet(func(i int, s *set) error {
+		return s.members.Retry(ctx, func() error {
+			marks, err := s.members.Fence(ctx)
+			floors[i] = marks.HighWater
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	floor := slices.Max(floors)
+	for _, s := range c.sets {
+		err := c.install(ctx, s, func(marks node.Marks) (string, fencing.Token, error) {
+			switch {
+			case marks.Map.Name == name && marks.Map.Floor >= floor:
+				return "", 0, errKeeps
+			case marks.Map.Name != name && marks.Map.Name != c.movingMap:
+				return "", 0, ErrOtherChange
+			}
+			return name, floor, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// install changes the map of a set as next says.
+func (c *change) install(ctx context.Context, s *set, next func(node.Marks) (string, fencing.Token, error)) error {
+	err := s.members.Retry(ctx, func() error {
+		m, err := s.members.ChangeMap(ctx, next)
+		if err == nil {
+			c.mapped(s, m)
+		}
+		return err
+	}, errKeeps, ErrOtherChange)
+	if errors.Is(err, errKeeps) {
+		return nil
+	}
+	return s.failed(err)
+}
+
+func (s *set) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the node set of %s: %w", s.nodes[0].Name(), err)
+}
+
+// copyLocks writes what is locked on a set and moves on a quorum of its new set.
+func (c *change) copyLocks(ctx context.Context) error {
+	read := make([][]node.CarriedLock, len(c.sets))
+	err := c.eachSet(func(i int, s *set) error {
+		return s.members.Retry(ctx, func() (err error) {
+			read[i], err = s.members.ReadLocks(ctx, c.movingMap)
+			return err
+		}, membership.ErrOtherMap)
+	})
+	if err != nil {
+		return err
+	}
+	moves := c.moves(read)
+	return c.eachSet(func(i int, s *set) error {
+		if len(moves[i]) == 0 {
+			return nil
+		}
+		return s.members.Retry(ctx, func() error { return s.members.Receive(ctx, c.movingMap, moves[i]) })
+	})
+}
+
+// moves are, for each set, the locks that it gets, and those that an earlier stay of a
+// resource has left there, to be deleted.
+func (c *change) moves(read [][]node.CarriedLock) [][]node.CarriedLock {
+	moves := make([][]node.CarriedLock, len(c.sets))
+	arrives := make(map[string]bool)
+	for i, s := range c.sets {
+		for _, lock := range read[i] {
+			to := c.next.winner(lock.Resource)
+			if c.present.winner(lock.Resource) == s && to != s && lock.Owner != "" {
+				arrives[lock.Resource] = true
+				at := slices.Index(c.sets, to)
+				moves[at] = append(moves[at], lock)
+			}
+		}
+	}
+	for i, s := range c.sets {
+		for _, lock := range read[i] {
+			if c.present.winner(lock.Resource) != s && c.next.winner(lock.Resource) == s && !arrives[lock.Resource] {
+				moves[i] = append(moves[i], node.CarriedLock{Resource: lock.Resource})
+			}
+		}
+	}
+	return moves
+}
+
+// shareSecrets gives the newest secret of each set that leaves to one that stays and has
+// room for it, so that the lease ids that it sealed are still opened when servers do not
+// know the set any more.
+func (c *change) shareSecrets(ctx context.Context) error {
+	for _, s := range c.sets {
+		newest := s.members.Secrets().List()
+		if c.next.has(s) || len(newest) == 0 || s.cfg.Keys != nil {
+			continue
+		}
+		given := slices.ContainsFunc(c.next.sets, func(to *set) bool { return to.members.Secrets().Has(newest[0]) })
+		for _, to := range c.next.sets {
+			if given || len(to.members.Secrets().List()) >= node.KeptSecrets {
+				continue
+			}
+			secret := node.NewSecrets(newest[0].Epoch, newest[0].Raw)
+			if err := to.members.Retry(ctx, func() error { return to.members.AddSecrets(ctx, secret) }); err != nil {
+				return to.failed(err)
+			}
+			to.members.Observe(ctx)
+			given = true
+		}
+		if !given {
+			s.cfg.Logger.Warn("no set has room for the secret of one that is removed: lease ids that it sealed are refused once the servers do not know it", "set", s.nodes[0].Name())
+		}
+	}
+	return nil
+}
+
+// eachSet calls f for all sets side by side.
+func (c *change) eachSet(f func(i int, s *set) error) error {
+	errs := make([]error, len(c.sets))
+	var wg sync.WaitGroup
+	for i, s := range c.sets {
+		wg.Go(func() { errs[i] = s.failed(f(i, s)) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

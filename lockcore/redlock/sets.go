@@ -1,0 +1,64 @@
+package redlock
+
+import (
+	"fmt"
+
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// SetStatus is how far a node set is in a change to Config.Next.
+type SetStatus struct {
+	Nodes []string
+	// Present and Next say in which of the two maps the set is.
+	Present, Next bool
+	// Map says by which map its nodes vote: "present", "moving", "next", "closed" (it was
+	// bootstrapped during the change) or "unknown" (of another change).
+	Map    string
+	Status lockcore.ClusterStatus
+}
+
+// Sets are all sets of both maps, as their nodes were last observed.
+func (l *Locker) Sets() []SetStatus {
+	sets := make([]SetStatus, len(l.sets))
+	for i, s := range l.sets {
+		sets[i] = SetStatus{
+			Present: l.atlas.present.has(s), Next: l.atlas.next.has(s), Status: s.members.Status(),
+			Map: [...]string{
+				phaseUnknown: "unknown", phaseClosed: "closed", phasePresent: "present", phaseMoving: "moving", phaseNext: "next",
+			}[l.atlas.phaseOf(s.now().mapName)],
+		}
+		for _, n := range s.nodes {
+			sets[i].Nodes = append(sets[i].Nodes, n.Name())
+		}
+	}
+	return sets
+}
+
+// Move is a share of the resources that gets another set.
+type Move struct {
+	From, To int // of Sets
+	Share    float64
+}
+
+// Moves are the shares of the resources that change their set, measured on many names.
+func (l *Locker) Moves() (moves []Move) {
+	if l.atlas.next.sets == nil {
+		return nil
+	}
+	const names = 20_000
+	shares := make(map[[2]*set]int)
+	for i := range names {
+		resource := fmt.Sprint("resource ", i)
+		if from, to := l.atlas.present.winner(resource), l.atlas.next.winner(resource); from != to {
+			shares[[2]*set{from, to}]++
+		}
+	}
+	for i, from := range l.sets {
+		for k, to := range l.sets {
+			if n := shares[[2]*set{from, to}]; n > 0 {
+				moves = append(moves, Move{From: i, To: k, Share: float64(n) / names})
+			}
+		}
+	}
+	return moves
+}

@@ -1,0 +1,58 @@
+package redisnode
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+)
+
+// A patient operation waits a moment for another one to be sent with, and no longer; no
+// other operation waits.
+func TestPatientOperations(t *testing.T) {
+	patient, urgent := job{op: &node.Op{Kind: node.OpEnqueue, Patient: true}}, job{op: &node.Op{Kind: node.OpRelease}}
+	for name, c := range map[string]struct {
+		first     job
+		then      []job // each half a patience after the one before
+		collected int
+		after     time.Duration
+	}{
+		"alone":                       {patient, nil, 1, patience},
+		"urgent":                      {urgent, []job{urgent}, 1, 0},
+		"with an urgent one":          {patient, []job{urgent, urgent}, 2, patience / 2},
+		"with another patient one":    {patient, []job{patient}, 2, patience},
+		"only for as long as a first": {patient, []job{patient, patient}, 2, patience},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &Node{queue: make(chan job, 8), closed: make(chan struct{}), opts: Options{}.withDefaults()}
+				go func() {
+					for _, j := range c.then {
+						time.Sleep(patience/2 + time.Nanosecond)
+						n.queue <- j
+					}
+				}()
+				b, began := &batch{node: n}, time.Now()
+				b.collect(c.first)
+				if took := time.Since(began).Truncate(time.Microsecond); len(b.jobs) != c.collected || took != c.after {
+					t.Errorf("%d operations after %v, want %d after %v", len(b.jobs), took, c.collected, c.after)
+				}
+				time.Sleep(2 * patience) // the other goroutine ends
+			})
+		})
+	}
+}
+
+// A node that is closed waits for nothing.
+func TestAClosedNodeIsNotPatient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &Node{queue: make(chan job, 8), closed: make(chan struct{}), opts: Options{}.withDefaults()}
+		close(n.closed)
+		began := time.Now()
+		(&batch{node: n}).collect(job{op: &node.Op{Patient: true}})
+		if took := time.Since(began); took != 0 {
+			t.Errorf("it waited %v", took)
+		}
+	})
+}
