@@ -103,12 +103,35 @@ func restoredUnderServer(t *testing.T, store string, backup, restore func()) {
 	t.Logf("granted %s after the restore", time.Since(restored).Round(time.Millisecond))
 }
 
-// Stores that servers share are backed up and restored by the documented commands.
+// Stores that servers share, and Redis nodes, are backed up and restored by the documented commands.
 func TestPostgresBackup(t *testing.T) {
 	t.Parallel()
 	store, dir := "FENCELOCK_STORE="+testenv.StartPostgres(t).OwnerURL(), t.TempDir()
 	restoredUnderServer(t, store,
 		func() { documented(t, dir, "pg_dump ", store) }, func() { documented(t, dir, "pg_restore ", store) })
+}
+
+func TestRedisBackup(t *testing.T) {
+	t.Parallel()
+	nodes, dir := testenv.StartRedisN(t, 3, testenv.WithPersistence(testenv.PersistAOFAlways)), t.TempDir()
+	eachNode := func(begins string) {
+		for _, n := range nodes {
+			own := filepath.Join(dir, filepath.Base(n.Addr()))
+			if err := os.MkdirAll(own, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			documented(t, own, begins, n.Environment()...)
+		}
+	}
+	restoredUnderServer(t, redisAddrs(nodes), func() { eachNode("cp -r ") }, func() {
+		for _, n := range nodes {
+			n.Shutdown()
+		}
+		eachNode(`rm -r "$DATA/appendonlydir"`)
+		for _, n := range nodes {
+			n.Restart()
+		}
+	})
 }
 
 func TestSoakEtcdBackup(t *testing.T) {
@@ -130,7 +153,7 @@ func TestSoakZooKeeperBackup(t *testing.T) {
 		z.Restart()
 	}
 	restoredUnderServer(t, "FENCELOCK_STORE=zookeeper://"+z.Addr()+"/locks",
-		func() { stopped("tar ") }, func() { stopped("rm ") })
+		func() { stopped("tar ") }, func() { stopped(`rm -r "$DATA/version-2"`) })
 }
 
 // The guard of a MariaDB is dumped and restored with its records and marks.

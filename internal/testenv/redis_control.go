@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// Environment has the name of the node's data folder for commands of the docs.
+func (r *Redis) Environment() []string { return []string{"DATA=" + r.dir} }
+
 // Wipe deletes the data files of a node that is down.
 func (r *Redis) Wipe() {
 	r.t.Helper()
