@@ -188,6 +188,10 @@ var rules = []rule{
 		why: "real servers for tests; it knows nothing of the product",
 	},
 	{
+		pkg: "internal/crowdtest", ours: []string{"internal/testenv", "lockcore", "lockcore/node", "lockcore/redlock"}, kit: true,
+		why: "it puts load on a node, and the store's own tests look at what is in it",
+	},
+	{
 		pkg: "chaos", ours: []string{"internal/testenv", "api/wire"}, others: true, kit: true,
 		why: "it breaks the built program from outside and judges it by its HTTP API; what knew the inside would believe it",
 	},

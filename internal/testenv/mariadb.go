@@ -99,9 +99,6 @@ func (m *Maria) drop() {
 	}
 }
 
-// URL is the database's mysql:// URL for a superuser.
-func (m *Maria) URL() string { return m.url(m.admin.User) }
-
 // OwnerURL is the database's mysql:// URL for the user that may do everything in it and
 // has no other right.
 func (m *Maria) OwnerURL() string { return m.url(m.owner) }

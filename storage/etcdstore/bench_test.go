@@ -3,6 +3,7 @@ package etcdstore
 import (
 	"testing"
 
+	"github.com/fencelock/fencelock/internal/crowdtest"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/servicetest"
@@ -11,6 +12,6 @@ import (
 func BenchmarkPair(b *testing.B) {
 	etcd := testenv.StartEtcd(b, 1, testenv.EtcdOptions{})
 	store := openStore(b, etcd.URL("bench"))
-	locker := startLocker(b, store, replica.Rules{})
-	servicetest.BenchmarkPairs(b, locker, nil)
+	node := openNode(b, store, replica.Options{Bootstrap: true})
+	servicetest.BenchmarkPairs(b, crowdtest.Start(b, node), nil)
 }

@@ -1,140 +1,35 @@
 package zkstore
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"runtime"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/internal/crowdtest"
 	"github.com/fencelock/fencelock/internal/testenv"
-	"github.com/fencelock/fencelock/lockcore"
-	"github.com/fencelock/fencelock/lockcore/node"
-	"github.com/fencelock/fencelock/lockcore/redlock"
 	"github.com/fencelock/fencelock/lockcore/replica"
 )
-
-// startLocker runs a Locker on the store.
-func startLocker(tb testing.TB, store *Store, rules replica.Rules) *redlock.Locker {
-	tb.Helper()
-	n := openNode(tb, store, replica.Options{Rules: rules, Bootstrap: true})
-	locker, err := redlock.New(redlock.Config{NodeTimeout: 20 * time.Second, MaxTTL: time.Hour, DefaultTTL: time.Hour, MaxWaiters: 20_000}, []node.Node{n})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	stopped := make(chan struct{})
-	go func() { defer close(stopped); _ = locker.Run(ctx) }()
-	tb.Cleanup(func() { cancel(); <-stopped })
-	testenv.Eventually(tb, 20*time.Second, func() error {
-		lease, err := locker.Acquire(ctx, lockcore.AcquireRequest{Resource: "x"})
-		if err == nil {
-			err = locker.Release(ctx, lease.ID)
-		}
-		return err
-	})
-	return locker
-}
-
-// each runs do for every number, 256 at a time.
-func each(tb testing.TB, n int, do func(i int) error) {
-	tb.Helper()
-	var all sync.WaitGroup
-	var next atomic.Int64
-	for range 256 {
-		all.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				if err := do(i); err != nil {
-					tb.Errorf("%d: %v", i, err)
-				}
-			}
-		})
-	}
-	all.Wait()
-}
-
-// enqueued waits until so many wait for a resource.
-func enqueued(t *testing.T, locker *redlock.Locker, resource string, want int) {
-	t.Helper()
-	testenv.Eventually(t, time.Minute, func() error {
-		state, err := locker.Inspect(t.Context(), resource)
-		if err != nil || state.Waiting < want {
-			return errors.Join(fmt.Errorf("%d wait, want %d", state.Waiting, want), err)
-		}
-		return nil
-	})
-}
 
 // What 100,000 leases and 10,000 waiters on 100 resources take, and that little of it
 // stays when they have ended.
 func TestSoakManyLeases(t *testing.T) {
-	const leases, waiters, hot = 100_000, 10_000, 100
 	z := testenv.StartZooKeeper(t, 1, "-Xmx512m")[0]
 	opts := patient()
 	opts.sweep = sweeping{}
-	store := openStore(t, Scheme+z.Addr()+"/fencelock", opts)
-	locker := startLocker(t, store, replica.Rules{CounterTTL: 10 * time.Second})
-	report := func(when string) (entries, bytes, rows int) {
-		t.Helper()
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		entries, bytes, rows = store.shape()
-		t.Logf("%s: %d rows, %d entries of %.1f MB in ZooKeeper; %.0f MB in this process; %.0f MB on disk", when,
-			rows, entries, float64(bytes)/1e6, float64(m.HeapAlloc)/1e6, float64(z.DiskBytes())/1e6)
-		return entries, bytes, rows
-	}
-	report("empty")
-	ids := make([]string, leases)
-	began := time.Now()
-	each(t, leases, func(i int) error {
-		lease, err := locker.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "held/" + strconv.Itoa(i), Metadata: json.RawMessage(`{"job":"nightly"}`)})
-		ids[i] = lease.ID
-		return err
+	url := Scheme + z.Addr() + "/fencelock"
+	store := openStore(t, url, opts)
+	node := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: 10 * time.Second}, Bootstrap: true})
+	report := crowdtest.NewReport(t, func() string {
+		entries, bytes, rows := store.shape()
+		return fmt.Sprintf("%d rows, %d entries of %.1f MB in ZooKeeper, %.0f MB on disk", rows, entries, float64(bytes)/1e6, float64(z.DiskBytes())/1e6)
 	})
-	t.Logf("%d leases after %s", leases, time.Since(began).Round(time.Millisecond))
-	report("held")
-
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	for i := range waiters {
-		if i%1000 == 0 { // a node takes 8192 operations at once
-			enqueued(t, locker, "held/"+strconv.Itoa(hot-1), i/hot)
+	crowdtest.Run(t, crowdtest.Start(t, node), report, func() {
+		fresh := time.Now()
+		if err := openStore(t, url, opts).Close(); err != nil {
+			t.Error(err)
 		}
-		all.Go(func() {
-			_, err := locker.Acquire(ctx, lockcore.AcquireRequest{Resource: "held/" + strconv.Itoa(i%hot), Wait: 5 * time.Minute})
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("a waiter ended: %v", err)
-			}
-		})
-	}
-	enqueued(t, locker, "held/"+strconv.Itoa(hot-1), waiters/hot)
-	report("waiting")
-	fresh := time.Now()
-	if err := openStore(t, Scheme+z.Addr()+"/fencelock", opts).Close(); err != nil {
-		t.Error(err)
-	}
-	t.Logf("another server has read all after %s", time.Since(fresh).Round(time.Millisecond))
-	cancel()
-	all.Wait()
-	began = time.Now()
-	each(t, leases, func(i int) error {
-		for again := false; ; again = true {
-			err := locker.Release(t.Context(), ids[i])
-			switch {
-			case again && errors.Is(err, lockcore.ErrNotHeld): // the first try got there meanwhile
-				return nil
-			case !errors.Is(err, lockcore.ErrNoQuorum) || !pause(t.Context(), retryPause):
-				return err
-			} // else the node's queue is full of those who have left
-		}
+		t.Logf("another server has read all after %s", time.Since(fresh).Round(time.Millisecond))
 	})
-	t.Logf("released after %s", time.Since(began).Round(time.Millisecond))
 	testenv.Eventually(t, 2*time.Minute, func() error {
 		if entries, bytes, rows := store.shape(); rows > 100 || bytes > 2*spareBytes {
 			return fmt.Errorf("%d rows in %d entries of %d bytes stay", rows, entries, bytes)
