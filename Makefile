@@ -78,7 +78,7 @@ soak: ## what is too long for make test: every fault, every mutant of the simula
 	$(call tests,$(FLAGS) -p 1 -run '$(MEASURE)',./cmd/fencelock ./clients/python ./clients/typescript)
 	$(call tests,-count=1 -run '$(COMPUTE)' -timeout 12m,$(COMPUTES))
 	$(GO) test ./internal/sim -count=1 -run '^TestSimulation$$' -sim.seeds=50 -sim.workers=$(CORES) -timeout 12m
-	$(call tests,-count=1 -run '^$$' -bench . -benchtime 1x,./api/... ./client ./lockcore/... ./storage/...)
+	$(GO) test -count=1 -run '^$$' -bench . -benchtime 1x ./api/... ./client ./lockcore/... ./storage/...
 	$(MAKE) --no-print-directory kill-rounds ROUNDS=3
 
 .PHONY: scale
