@@ -78,6 +78,26 @@ func losing(p *Plan) {
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
 
+// forsaken is a change whose operator crashes when a set may have the next map, which then
+// loses its data; other operators take the change back.
+func forsaken(p *Plan) {
+	growing(p)
+	rng := rand.New(rand.NewPCG(p.Seed, 33))
+	p.Disasters = true
+	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool { return f.Kind != Configure })
+	for change := range len(p.Maps) - 1 {
+		at := 4*time.Second + time.Duration(change)*p.Length/3
+		p.Faults = append(p.Faults,
+			Fault{At: at, Kind: Apply, Server: 0},
+			Fault{At: at + between(rng, 5*time.Millisecond, 100*time.Millisecond), Kind: Crash, Server: 0, For: p.MaxTTL},
+			Fault{At: at + between(rng, 200*time.Millisecond, 600*time.Millisecond), Kind: Disaster, Node: p.Nodes * rng.IntN(p.Sets)})
+		for late := 1500 * time.Millisecond; late < 3*time.Second; late += 300 * time.Millisecond {
+			p.Faults = append(p.Faults, Fault{At: at + late, Kind: Revert, Server: 1})
+		}
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
 // unread is growing with leases that stand on a bare quorum, and nodes that do not answer
 // while a change reads the sets.
 func unread(p *Plan) {
@@ -140,7 +160,7 @@ func (w *world) operate(s *server, how func(*redlock.Locker, context.Context) er
 		return
 	}
 	o := &operation{server: s, epoch: s.epoch, change: s.change, caller: w.caller()}
-	ctx, locker := s.ctx, s.real
+	ctx, locker := context.WithValue(s.ctx, operator{}, true), s.real
 	w.underWay++
 	s.operating++
 	w.logf("server %d changes the sets (%d)", s.id+1, s.change)
@@ -149,6 +169,9 @@ func (w *world) operate(s *server, how func(*redlock.Locker, context.Context) er
 		w.post(o)
 	}
 }
+
+// operator is the key of the contexts of operators.
+type operator struct{}
 
 // operation is such a change that has returned.
 type operation struct {

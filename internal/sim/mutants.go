@@ -43,6 +43,8 @@ type Mutant struct {
 	front     func(service) service // stands before the service
 	uncopied  bool                  // locks that move are not written on their new set
 	reopened  bool                  // a set that is bootstrapped during a change has the present map
+	undecided bool                  // whoever changes the maps takes a next one for a moving one
+	unfloored bool                  // a change that is taken back has no floor
 	trusting  bool                  // clients count the whole TTL, from the answer
 	quick     bool                  // is caught within a few hundred acquisitions: in make test
 	soak      bool                  // takes some more: in make soak
@@ -110,6 +112,8 @@ var Mutants = []Mutant{
 	{Rule: "30", Name: "in doubt the resource is free", wrap: func(n *simNode) rules { return certain{n.model} }, plan: unread},
 	{Rule: "30", Name: "a counter from before the resource moved away counts", weak: replica.IgnoresMapFloor, plan: growing, quick: true},
 	{Rule: "30", Name: "a set that is bootstrapped in a change has the present map", reopened: true, plan: losing},
+	{Rule: "30", Name: "a next map that is found decides nothing", undecided: true, plan: growing, quick: true},
+	{Rule: "30", Name: "a change that is taken back has no floor", unfloored: true, plan: forsaken},
 	{Rule: "29", Name: "a request waits for the first slot alone", front: func(s service) service { return firstSlot{s} }, plan: slotted, quick: true},
 }
 
@@ -245,6 +249,24 @@ func (p *port) admission(a node.Admission) node.Admission {
 		a.Map = node.Map{}
 	}
 	return a
+}
+
+// mapFor is a node's map as whoever asks takes it.
+func (p *port) mapFor(ctx context.Context, m node.Map) node.Map {
+	at := p.server.change
+	if p.w.plan.Mutant.undecided && ctx.Value(operator{}) != nil && m.Name == p.w.mapNames[at] {
+		m.Name = p.w.mapNames[at-1] + "-" + m.Name + "-"
+	}
+	return m
+}
+
+// floorFor is the floor with which a map is installed.
+func (p *port) floorFor(name string, floor fencing.Token) fencing.Token {
+	at := p.server.change
+	if p.w.plan.Mutant.unfloored && at > 0 && name == p.w.mapNames[at-1] {
+		return 0
+	}
+	return floor
 }
 
 // hasty answers counters with what it knew at an earlier look, three to six TTLs

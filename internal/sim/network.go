@@ -348,6 +348,7 @@ func (p *port) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Marks, 
 	return call(ctx, p, "install-epoch", "", int64(epoch), func(n *simNode) (node.Marks, error) {
 		marks, err := n.rules.InstallEpoch(ctx, p.common(epoch))
 		marks.MaxTTL = p.slower.own(marks.MaxTTL)
+		marks.Map = p.mapFor(ctx, marks.Map)
 		return marks, err
 	})
 }
@@ -410,7 +411,7 @@ func (p *port) Admit(ctx context.Context, a node.Admission) error {
 // InstallMap installs a map of the node sets.
 func (p *port) InstallMap(ctx context.Context, epoch node.Epoch, name string, floor fencing.Token) error {
 	return p.try(ctx, "install-map", name, int64(epoch), func(n *simNode) error {
-		return n.model.InstallMap(ctx, p.common(epoch), name, floor)
+		return n.model.InstallMap(ctx, p.common(epoch), name, p.floorFor(name, floor))
 	})
 }
 
