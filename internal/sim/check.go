@@ -2,6 +2,8 @@ package sim
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -72,11 +74,41 @@ type span struct {
 	owner       string
 	token       fencing.Token
 	from, until time.Duration
-	secret      string // which of the cluster's secrets sealed the lease
+	value       string // by which the nodes know the owner: a key has one under each secret of the cluster
 }
 
-// secretOf is how the ids begin that one secret sealed: with its id.
-func secretOf(lease string) string { return lease[:min(len(lease), 6)] }
+// valueOf is the ownership value of a resource in a lease id. A server takes it when a
+// request begins, and seals the id, by what may be a later secret, when it is granted.
+func valueOf(lease, resource string) string {
+	const head, times, size = 1 + node.KeyIDBytes + 16, 3, 20
+	raw, err := base64.RawURLEncoding.DecodeString(lease)
+	if err != nil || len(raw) < head {
+		return ""
+	}
+	raw = raw[head:]
+	number := func() (n uint64) {
+		n, used := binary.Uvarint(raw)
+		raw = raw[max(used, 0):]
+		return n
+	}
+	for range times {
+		number()
+	}
+	for len(raw) > size {
+		value := raw[:size]
+		raw = raw[size:]
+		number() // the token
+		name := number()
+		if name > uint64(len(raw)) {
+			return ""
+		}
+		if string(raw[:name]) == resource {
+			return string(value)
+		}
+		raw = raw[name:]
+	}
+	return ""
+}
 
 // meets reports whether both may be believed at one time.
 func (s span) meets(o span) bool { return o.from < s.until && s.from < o.until }
@@ -325,7 +357,7 @@ func (c *checker) believe(d *completion, part lockcore.LeasePart, floor floor) {
 	if c.w.plan.Mutant.trusting {
 		valid = d.lease.TTL
 	}
-	l, s := c.ledger(part.Resource), span{owner: d.owner, token: part.Token, from: d.at, until: d.at + valid, secret: secretOf(d.lease.ID)}
+	l, s := c.ledger(part.Resource), span{owner: d.owner, token: part.Token, from: d.at, until: d.at + valid, value: valueOf(d.lease.ID, part.Resource)}
 	c.busy, l.busy = max(c.busy, s.until), max(l.busy, s.until)
 	if d.lease.Validity <= 0 {
 		c.violatef("validity", "%s gave a validity of %s", d.verb, d.lease.Validity)

@@ -199,25 +199,49 @@ func revert(l *redlock.Locker, ctx context.Context) error { return l.RevertNext(
 // servers for the next one after that.
 func (w *world) noteComplete() {
 	for w.complete < len(w.plan.Maps)-1 {
-		want := w.mapNames[w.complete+1]
-		for _, n := range w.nodes {
-			seen, err := n.model.Observe(context.Background())
-			if err != nil || seen.Marks.Map.Name != want {
-				return
-			}
+		if !w.allHave(w.mapNames[w.complete+1]) {
+			return
 		}
 		w.complete++
 	}
 }
 
-// completeChange has an operator continue the last change until all nodes have its map.
+// allHave reports whether all nodes vote by the map of that name.
+func (w *world) allHave(name string) bool {
+	return !slices.ContainsFunc(w.nodes, func(n *simNode) bool {
+		seen, err := n.model.Observe(context.Background())
+		return err != nil || !seen.Admitted || seen.Marks.Map.Name != name
+	})
+}
+
+// changeUnderWay is the change that the sets' last maps belong to: an operator of a server
+// with an earlier configuration may have begun that change again. It is the last one of
+// which a server knows, if no set moves.
+func (w *world) changeUnderWay() int {
+	last := make([]node.Map, w.plan.Sets)
+	for _, n := range w.nodes {
+		if seen, err := n.model.Observe(context.Background()); err == nil && seen.Marks.Map.Epoch > last[n.set].Epoch {
+			last[n.set] = seen.Marks.Map
+		}
+	}
+	for change := 1; change < len(w.mapNames); change++ {
+		moving := w.mapNames[change-1] + "-" + w.mapNames[change] + "-"
+		if slices.ContainsFunc(last, func(m node.Map) bool { return strings.HasPrefix(m.Name, moving) }) {
+			return change
+		}
+	}
+	return slices.MaxFunc(w.servers, func(a, b *server) int { return a.change - b.change }).change
+}
+
+// completeChange has an operator continue the change under way until all nodes have its map.
 func (w *world) completeChange() {
 	if w.plan.Maps == nil {
 		return
 	}
+	change := w.changeUnderWay()
 	for _, s := range w.servers {
-		if s.change < w.servers[0].change {
-			s.change = w.servers[0].change
+		if s.change != change {
+			s.change = change
 			if s.alive() {
 				s.crash()
 				s.start()
@@ -226,12 +250,8 @@ func (w *world) completeChange() {
 	}
 	deadline := w.now() + 2*w.recovery(1) + 10*time.Second
 	for s := w.servers[0]; !w.check.failed(); {
-		complete := !slices.ContainsFunc(w.nodes, func(n *simNode) bool {
-			seen, err := n.model.Observe(context.Background())
-			return err != nil || seen.Marks.Map.Name != w.mapNames[s.change]
-		})
 		switch {
-		case complete || s.change == 0:
+		case s.change == 0, w.allHave(w.mapNames[s.change]):
 			return
 		case w.now() > deadline:
 			w.check.violatef("recovery", "the change of the node sets is not complete %s after the last fault", w.now()-w.calmAt)

@@ -636,3 +636,52 @@ func (s *lone) mapOf(a *atlas, set rune) string {
 	a.must(err)
 	return seen.Marks.Map.Name
 }
+
+// A node cannot be reached when the next map comes, and has the moving one when servers
+// know the next one alone. They give it the map that it missed; and a set that loses its
+// data after that is bootstrapped.
+func TestNodeThatMissedTheLastMap(t *testing.T) {
+	t.Parallel()
+	withSets(t, 2, "a", func(a *atlas) {
+		t := a.T
+		servers := a.ctx
+		var stop context.CancelFunc
+		a.ctx, stop = context.WithCancel(servers)
+		s := a.serve("a", "ab")
+		installed := 0
+		cut := s.wires[0][2]
+		cut.set(func() {
+			cut.before = func(call string) error {
+				if call == "install-map" {
+					installed++
+				}
+				if installed > 1 {
+					return node.ErrNodeDown
+				}
+				return nil
+			}
+		})
+		a.must(s.ApplyNext(t.Context()))
+		stop()
+		a.ctx = servers
+		mapOf := func(m *nodetest.Model) string {
+			seen, err := m.Observe(t.Context())
+			a.must(err)
+			return seen.Marks.Map.Name
+		}
+		if mapOf(a.models[0][2]) == mapOf(a.models[0][0]) {
+			t.Fatal("the node has not missed a map")
+		}
+		after := a.serve("ab", "")
+		if got, want := mapOf(a.models[0][2]), mapOf(a.models[0][0]); got != want {
+			t.Errorf("the node has the map %s, want %s", got, want)
+		}
+		for _, m := range a.models[0] {
+			m.Restart(true)
+		}
+		time.Sleep(5 * time.Minute)
+		for _, resource := range names() {
+			a.must(after.Release(t.Context(), a.take(after, resource).ID))
+		}
+	})
+}

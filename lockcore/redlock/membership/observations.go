@@ -11,12 +11,12 @@ import (
 
 // observations are what one server knows of its nodes.
 type observations struct {
-	names    []string
-	cluster  node.Cluster
-	nodes    []observed
-	longest  time.Duration             // the longest TTL that any node ever recorded
-	knows    func(mapName string) bool // nil: every one
-	outdated bool                      // a node had a map that this server does not have
+	names   []string
+	cluster node.Cluster
+	nodes   []observed
+	longest time.Duration             // the longest TTL that any node ever recorded
+	knows   func(mapName string) bool // nil: every one
+	last    node.Map                  // the last map that an admitted node had
 }
 
 const notSeenYet = "this server has not observed it yet"
@@ -34,8 +34,10 @@ func newObservations(nodes []node.Node, now time.Time) observations {
 func (o *observations) add(i int, seen node.Observation, err error, now time.Time) {
 	s := &o.nodes[i]
 	if s.err = err; err == nil {
-		s.seen, s.at, s.ours = seen, now, o.ours(seen) && o.known(seen)
-		o.outdated = o.outdated || o.ours(seen) && !o.known(seen)
+		if o.ours(seen) && seen.Admitted && seen.Marks.Map.Epoch > o.last.Epoch {
+			o.last = seen.Marks.Map
+		}
+		s.seen, s.at, s.ours = seen, now, o.ours(seen) && o.knowsMap(seen)
 	} else {
 		s.failure, s.failedAt = err.Error(), now
 	}
@@ -47,10 +49,15 @@ func (o *observations) ours(seen node.Observation) bool {
 	return seen.Cluster == node.Cluster{} || seen.Cluster == o.cluster
 }
 
-// known reports whether this server has the node's map (rule 30).
-func (o *observations) known(seen node.Observation) bool {
-	return o.knows == nil || !seen.Admitted || o.knows(seen.Marks.Map.Name)
+// knowsMap reports whether this server has the node's map, or a later one that the node
+// missed and gets (rule 30).
+func (o *observations) knowsMap(seen node.Observation) bool {
+	m := seen.Marks.Map
+	return o.knows == nil || !seen.Admitted || o.knows(m.Name) || m.Epoch < o.last.Epoch && !o.outdated()
 }
+
+// outdated reports whether the last map is one that this server does not have.
+func (o *observations) outdated() bool { return o.knows != nil && !o.knows(o.last.Name) }
 
 // observed is what one server knows of one node.
 type observed struct {

@@ -157,7 +157,7 @@ func (p *planner) planBootstrap() {
 	}
 	quarantined, waited := len(p.quarantined), len(p.waited)
 	switch {
-	case p.outdated:
+	case p.outdated():
 		p.why = "its node sets were changed, and this server has others: configure it with the same ones"
 	case p.allNew():
 		p.bootstrap, p.fresh = p.quarantined, true
