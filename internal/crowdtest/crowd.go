@@ -54,6 +54,7 @@ type Report func(when string)
 
 // NewReport makes a Report from the words for what the store takes now.
 func NewReport(t *testing.T, usage func() string) Report {
+	t.Helper()
 	return func(when string) {
 		t.Helper()
 		var m runtime.MemStats
