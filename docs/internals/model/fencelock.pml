@@ -4,10 +4,17 @@
  * of that page. -DNO_... switches a rule off; run.sh lists the configurations.
  *
  * What happens: acquires, confirms, extends, releases and retractions that arrive at any
- * time, in any order, or never (-DLOST: or whose answer is lost); locks that expire,
- * counters that are dropped; LOSSES of a node's data, or restarts that keep them; rejoins;
+ * time, in any order, or never (-DLOST: or whose answer is lost), in any epoch that a server
+ * may know; releases that arrive again; locks that expire, counters that are dropped; LOSSES
+ * of a node's data, or restarts that keep them; rejoins; EXTENDS of each lease, also of one
+ * that is over, which make locks again;
  * -DBOOTSTRAPS: more than a minority is lost, and the cluster is bootstrapped again;
+ * -DCLOCK_BACK: and the clock was set back below all tokens, but no data are lost;
  * -DKEYS: the second attempt has the idempotency key of the first.
+ *
+ * What the rules lack: see RESULTS.txt. -DPROPOSED_3: an extend notes on the lock that the
+ * node knows no more who counts on it; -DPROPOSED_8: a release is an answer, and moves the
+ * counter, on no node that missed a bootstrap.
  *
  * What is checked: a token is larger than all that had been given when its attempt began,
  * and given once; no extend succeeds that began after a larger token was given, or after
@@ -15,19 +22,28 @@
  *
  * Time is left out but for what it promises with sound clocks: while a lease is believed
  * valid, on the votes of its basis, these locks do not expire, and a node that lost one
- * is not admitted (rule 13). What took longer than that gives a token, and no validity
- * (rule 17). An answer that a node gave to a release before it was lost counts no more when
+ * is not admitted (rule 13). So where one of these happens, the lease has ended.
+ * What took longer than a lock gives a token, and no validity (rule 17). An answer that a
+ * node gave to a release before it was lost counts no more when
  * it is admitted again: the release ends earlier. Where it does not, since its server was
  * suspended, it is not final: the rejoin reads the lock on two nodes, one before and one
  * without the release, and the holder extends it there.
  *
  * Left out: more nodes, more resources, several servers' views of membership, two rejoins
- * at a time (rule 9), bootstrappers that meet and stale plans (rule 12), messages that
+ * at a time (rule 9), bootstrappers that meet and stale plans (rule 12), acquires that
  * arrive twice, the queue, slots, clocks that jump (rule 22), secrets; the
  * simulation has these. Changes of node sets are in sets.pml.
  *
- * Nodes are alike, and so are attempts: the first loss is node 2's, and attempts begin in
- * their order, which leaves out no behaviour.
+ * Why it ends: states that differ in what nothing reads any more, or in names, are one.
+ * - Nodes are alike, and so are attempts without a key: after each step both are sorted
+ *   (-DNAMED: they keep their names, for a trail to read).
+ * - What no step reads any more is 0: the votes of an attempt that has won, the epoch of an
+ *   acquire that no node takes any more, the clock when no bootstrap can come. See tidy.
+ * - A message without an effect does not arrive: it is as one that is lost.
+ * - A lock expires, and a lease ends, in the step before which it matters: until then it
+ *   allows no more than if it stood.
+ * - Without a key, an attempt that is given up is as one that never goes on, and what it
+ *   retracts is as a lock that expires.
  */
 
 #ifndef ACQUISITIONS
@@ -70,7 +86,7 @@ typedef Node {
 #endif
 
   /* What attempts have had with the node, as sets of attempts. */
-  unsigned asked : 3;     /* their acquire arrived, and another may not */
+  unsigned asked : 3;     /* their acquire arrived */
   unsigned withdrawn : 3; /* their release arrived, which is under way */
   unsigned extended : 3;  /* their extend arrived, of the round under way */
   unsigned basis : 3;     /* they are believed to be valid by the node's vote */
@@ -80,6 +96,10 @@ typedef Node {
   bit joining;
   bit read;
   bit surveyed
+#ifdef NO_10
+  ;
+  bit paused
+#endif
 };
 
 mtype = { idle, running, won, releasing, released, lost };
@@ -105,8 +125,10 @@ unsigned epochs : 4;   /* the last that was drawn */
 unsigned losses : 2;
 #ifdef KEYS
 unsigned ended : 4;    /* under the key: the largest token whose release was answered */
+unsigned ending : 4;   /* the largest whose release began: its holder gave it up */
 #else
 #define ended 0
+#define ending 0
 #endif
 #ifdef BOOTSTRAPS
 unsigned last : 4;     /* the largest number that any node ever counted: the clock is above it */
@@ -140,7 +162,7 @@ bit joinLost;          /* the node was lost since */
 #define current(n) (node[n].admitted && node[n].epoch >= bootstrapped)
 #define currentNodes (current(0) + current(1) + current(2))
 
-hidden byte number, j; /* of a step; no part of a state */
+hidden byte number, j, opened; /* of a step; no part of a state */
 hidden int key0, key1, key2, more0, more1, more2;
 
 /* A counter that is the high-water mark may as well be missing. */
@@ -215,7 +237,12 @@ inline outliveAll(n) {
   skip
 }
 
-#define valid(a) (has(node[0].basis, a) || has(node[1].basis, a) || has(node[2].basis, a))
+/* Leases end that are believed to be valid by the node's vote. */
+#define lapse(n, which) \
+  number = node[n].basis & (which); \
+  node[0].basis = node[0].basis & ~number; \
+  node[1].basis = node[1].basis & ~number; \
+  node[2].basis = node[2].basis & ~number
 
 /* A lease is believed to be held, by these votes: no other client's may be. */
 inline believe(a, by0, by1, by2) {
@@ -228,17 +255,20 @@ inline believe(a, by0, by1, by2) {
 
 /* ---- acquire ---- */
 
-inline begin(a) {
+inline begin(a, inEpoch) {
+  attempt[a].epoch = inEpoch;
   attempt[a].state = running;
-  attempt[a].epoch = epochs;
   attempt[a].floor = given;
   begun++
 }
 
-/* A vote for what is over has no effect, and so need not arrive. */
+/* Acquires arrive late, too. Where one has no effect, it need not arrive. Without a key, an
+ * attempt that is lost is as one that is lost later. */
 #ifdef KEYS
+#define mayArrive(a) (attempt[a].state != idle)
 #define grants(a, n) (node[n].owner == 0 || node[n].owner == ownerOf(a))
 #else
+#define mayArrive(a) (attempt[a].state == running || over(a))
 #define grants(a, n) (node[n].owner == 0 || node[n].owner == ownerOf(a) && attempt[a].state == running)
 #endif
 
@@ -307,7 +337,7 @@ inline win(a) {
   given = larger(given, attempt[a].token);
   attempt[a].state = won;
   if
-  :: !attempt[a].late && !(keyed(ownerOf(a)) && attempt[a].token <= ended) -> believe(a, holds(a, 0), holds(a, 1), holds(a, 2))
+  :: !attempt[a].late && !(keyed(ownerOf(a)) && attempt[a].token <= ending) -> believe(a, holds(a, 0), holds(a, 1), holds(a, 2))
   :: else
   fi;
   forgetVotes(a)
@@ -325,17 +355,20 @@ inline retract(a, n) {
 
 inline abandon(a) {
   attempt[a].state = lost;
-  attempt[a].token = 0; attempt[a].epoch = 0;
-  forgetVotes(a);
-  clear(asked, a)
+  attempt[a].token = 0;
+#ifndef KEYS
+  attempt[a].epoch = 0;
+  clear(asked, a);
+#endif
+  forgetVotes(a)
 }
 
 /* ---- extend ---- */
 
-inline beginExtend(a) {
+inline beginExtend(a, inEpoch) {
+  attempt[a].extEpoch = inEpoch;
   attempt[a].extending = 1;
   attempt[a].extends++;
-  attempt[a].extEpoch = epochs;
   attempt[a].stale = (given > attempt[a].token || attempt[a].state == released || keyed(ownerOf(a)) && ended >= attempt[a].token)
 }
 
@@ -346,16 +379,21 @@ inline beginExtend(a) {
 #endif
 /* Rule 5: it makes a lock again under its own test. */
 #ifdef NO_5_AGAIN
-#define again(a, n) (node[n].owner == 0)
+#define again(a, n) true
 #else
-#define again(a, n) (node[n].owner == 0 && effective(n) <= attempt[a].token)
+#define again(a, n) (effective(n) <= attempt[a].token)
 #endif
 
 inline extend(a, n) {
   node[n].extended = node[n].extended | bitOf(a);
   if
   :: node[n].owner == 0 -> node[n].owner = ownerOf(a); node[n].grant = attempt[a].token; setAttempts(n, ALL)
-  :: else
+  :: else ->
+#ifdef PROPOSED_3
+     setAttempts(n, ALL)
+#else
+     skip
+#endif
   fi
 }
 
@@ -364,7 +402,7 @@ inline extend(a, n) {
 inline extendEnds(a) {
   assert(!attempt[a].stale);
   if
-  :: attempt[a].state == won && !(keyed(ownerOf(a)) && attempt[a].token <= ended) -> believe(a, extended_(a, 0), extended_(a, 1), extended_(a, 2))
+  :: attempt[a].state == won && !(keyed(ownerOf(a)) && attempt[a].token <= ending) -> believe(a, extended_(a, 0), extended_(a, 1), extended_(a, 2))
   :: else
   fi;
   endRound(a)
@@ -374,8 +412,9 @@ inline extendEnds(a) {
 
 inline beginRelease(a) {
   attempt[a].state = releasing;
-  attempt[a].epoch = 0;
-  clear(asked, a);
+#ifdef KEYS
+  if :: keyed(ownerOf(a)) -> ending = larger(ending, attempt[a].token) :: else fi;
+#endif
   j = 0;
   do
   :: j < ACQUISITIONS -> if :: ownerOf(j) == ownerOf(a) && attempt[j].token <= attempt[a].token -> clear(basis, j) :: else fi; j++
@@ -390,18 +429,25 @@ inline beginRelease(a) {
 #define ends(a, n) (node[n].owner == ownerOf(a) && (!keyed(node[n].owner) || node[n].grant <= attempt[a].token))
 #endif
 
+/* Where a release is an answer, and moves the counter. */
+#ifdef PROPOSED_8
+#define answersRelease(n) current(n)
+#else
+#define answersRelease(n) (node[n].admitted)
+#endif
+
 /* Whatever was there, the counter goes past the token (rule 5). */
 #ifdef NO_5_RELEASE
 #define passes(a, n) false
 #else
 #ifdef NO_5_OTHERS
-#define passes(a, n) ((node[n].owner == 0 || ends(a, n)) && node[n].admitted && effective(n) <= attempt[a].token)
+#define passes(a, n) ((node[n].owner == 0 || ends(a, n)) && answersRelease(n) && effective(n) <= attempt[a].token)
 #else
-#define passes(a, n) (node[n].admitted && effective(n) <= attempt[a].token)
+#define passes(a, n) (answersRelease(n) && effective(n) <= attempt[a].token)
 #endif
 #endif
 
-#define counts(a, n) (node[n].admitted && attempt[a].state == releasing && !attempt[a].late && !has(node[n].withdrawn, a))
+#define counts(a, n) (answersRelease(n) && attempt[a].state == releasing && !attempt[a].late && !has(node[n].withdrawn, a))
 
 /* It may arrive again, since servers repeat it. */
 inline release(a, n) {
@@ -422,9 +468,8 @@ inline releaseEnds(a) {
 
 /* ---- nodes ---- */
 
-#define inTheWay(n, o) (node[n].basis & ownedBy(o))
-
-inline expire(n) { outlive(n); free(n) }
+/* It may expire at any time, and does so when that matters: before the next step that sees it. */
+inline expire(n) { lapse(n, ownedBy(node[n].owner)); outlive(n); free(n) }
 
 inline restart(n) {
   losses++;
@@ -438,9 +483,11 @@ inline lose(n) { restart(n); node[n].high = 0 }
 
 /* Rule 13: it is admitted when no lease is valid by a vote that it gave. */
 #ifdef NO_13
-#define quarantined(n) false
+#define endQuarantine(n) skip
+#elif defined(NO_12_LOST) /* those that missed a bootstrap may be a quorum, and grant meanwhile */
+#define endQuarantine(n) if :: !node[n].admitted -> lapse(n, 7); outliveAll(n) :: else fi
 #else
-#define quarantined(n) (node[n].basis != 0)
+#define endQuarantine(n) lapse(n, 7); outliveAll(n)
 #endif
 
 inline endJoin() {
@@ -452,9 +499,7 @@ inline endJoin() {
 
 inline beginJoin(n) {
   node[n].joining = 1;
-#ifndef NO_13
-  outliveAll(n);
-#endif
+  endQuarantine(n);
 #ifndef NO_9
   epochs++;
 #endif
@@ -469,6 +514,14 @@ inline read_(n) {
 #endif
   joinHigh = larger(joinHigh, node[n].high)
 }
+/* A node that missed a change of epoch is brought up to it. */
+#define missed(n, o) (current(n) && current(o) && node[n].epoch < node[o].epoch)
+#if LOSSES > 0
+#define BRING_UP(n, o) :: d_step { missed(n, o) -> node[n].epoch = node[o].epoch }
+#else
+#define BRING_UP(n, o)
+#endif
+
 #ifdef NO_7
 #define R 1
 #else
@@ -543,40 +596,71 @@ inline admit(n) {
   endJoin()
 }
 
-/* Rule 12: a bootstrap of the nodes without admission, above the clock. */
-#define out(n) (!node[n].admitted && !quarantined(n))
+#ifdef NO_10
+/* An admitter pauses, and wakes when others have admitted the node, and it was lost. */
+byte pausedEpoch, pausedHigh, pausedCounter;
+inline pause(n) {
+  node[n].paused = 1;
+  pausedEpoch = joinEpoch; pausedHigh = joinHigh; pausedCounter = joinCounter;
+  endJoin()
+}
+inline wake(n) {
+  endJoin();
+  joinEpoch = pausedEpoch; joinHigh = pausedHigh; joinCounter = pausedCounter;
+  admit(n);
+  node[n].paused = 0; pausedEpoch = 0; pausedHigh = 0; pausedCounter = 0
+}
+#define PAUSE(n) \
+  :: d_step { node[n].joining && readers >= R && surveys >= R && !pausedEpoch -> pause(n) } \
+  :: d_step { node[n].paused && !node[n].admitted -> wake(n) }
+#else
+#define PAUSE(n)
+#endif
+
+/* Rule 12: a bootstrap of the nodes without admission, and of those that missed an earlier
+ * one, but for one whose quarantine is not over. Its floor is above the clock or, where that was set back, the nodes' own marks. */
+#define out(n) (!current(n))
 #ifdef NO_12_LOST
 #define LOST_NODES 1 /* the others do not answer */
 #else
 #define LOST_NODES 2
 #endif
 
-inline openNode(n) {
+inline openNode(n, left) {
   if
-  :: out(n) ->
-     outliveAll(n);
+  :: out(n) && n != left ->
+     endQuarantine(n);
      free(n);
      node[n].counter = 0;
-#ifdef NO_12_FLOOR
+#ifdef NO_11_OWN
+     node[n].high = 0;
+#endif
+#if defined(NO_12_FLOOR) || defined(CLOCK_BACK)
      skip;
 #else
      node[n].high = larger(node[n].high, last + 1);
      assert(node[n].high < 15);
 #endif
-     node[n].epoch = epochs;
-     node[n].admitted = 1
+     opened = opened | bitOf(n)
   :: else
   fi
 }
 
 #ifdef BOOTSTRAPS
-inline bootstrap() {
+inline bootstrap(left) {
   endJoin();
   epochs++;
+  opened = 0;
+  openNode(0, left); openNode(1, left); openNode(2, left);
   bootstrapped = epochs;
-  openNode(0); openNode(1); openNode(2)
+  if :: has(opened, 0) -> node[0].admitted = 1; node[0].epoch = epochs :: else fi;
+  if :: has(opened, 1) -> node[1].admitted = 1; node[1].epoch = epochs :: else fi;
+  if :: has(opened, 2) -> node[2].admitted = 1; node[2].epoch = epochs :: else fi;
+  opened = 0
 }
 #endif
+
+#define BOOTSTRAP(left) :: d_step { (out(0) && left != 0) + (out(1) && left != 1) + (out(2) && left != 2) >= LOST_NODES && (currentNodes < 2 || LOST_NODES < 2) && bootstrapped < 4 -> bootstrap(left) }
 
 /* ---- states that are alike become one ---- */
 
@@ -603,7 +687,7 @@ inline tidy() {
 #ifdef BOOTSTRAPS
   /* Where no bootstrap can come any more, the clock does not matter. */
   if
-  :: !node[0].admitted + !node[1].admitted + !node[2].admitted + LOSSES - losses < LOST_NODES -> last = 0
+  :: N - currentNodes + LOSSES - losses < LOST_NODES -> last = 0
   :: else
   fi;
 #endif
@@ -657,6 +741,9 @@ inline swapNodes(n, o) {
   SWAP(node[n].joining, node[o].joining);
   SWAP(node[n].read, node[o].read);
   SWAP(node[n].surveyed, node[o].surveyed);
+#ifdef NO_10
+  SWAP(node[n].paused, node[o].paused);
+#endif
   SWAP(node[n].vote[0], node[o].vote[0]);
 #if ACQUISITIONS > 1
   SWAP(node[n].vote[1], node[o].vote[1]);
@@ -729,21 +816,40 @@ inline sortAll() {
   sortNodes()
 }
 
+/* For a trail to read: spin -t -DSHOW. */
+#ifdef SHOW
+#define showNode(n) printf("node %d: admitted %d epoch %d high %d counter %d lock %d/%d asked %d withdrawn %d extended %d basis %d votes %d %d join %d%d%d\n", n, node[n].admitted, node[n].epoch, node[n].high, node[n].counter, node[n].owner, node[n].grant, node[n].asked, node[n].withdrawn, node[n].extended, node[n].basis, node[n].vote[0], node[n].vote[ACQUISITIONS - 1], node[n].joining, node[n].read, node[n].surveyed)
+#define showAttempt(a) printf("attempt %d: %e epoch %d floor %d token %d late %d extending %d in %d stale %d\n", a, attempt[a].state, attempt[a].epoch, attempt[a].floor, attempt[a].token, attempt[a].late, attempt[a].extending, attempt[a].extEpoch, attempt[a].stale)
+#define show() printf("----\n"); showAttempt(0); showAttempt(1 % ACQUISITIONS); showAttempt(ACQUISITIONS - 1); showNode(0); showNode(1); showNode(2); printf("join: epoch %d high %d counter %d lock %d/%d\n", joinEpoch, joinHigh, joinCounter, joinOwner, joinGrant)
+#else
+#define show() skip
+#endif
+
 /* ---- what may happen ---- */
 
 #define AT(event, a) :: event(a, 0) :: event(a, 1) :: event(a, 2)
 
-#define MAY_ACQUIRE(a, n) (attempt[a].state == running || attempt[a].state == won) && !has(node[n].asked, a) && open(n, attempt[a].epoch) && grants(a, n)
-#define ACQUIRE(a, n) d_step { MAY_ACQUIRE(a, n) -> acquire(a, n, true) }
-#define ACQUIRE_LOST(a, n) d_step { MAY_ACQUIRE(a, n) -> acquire(a, n, false) }
+#define MAY_ACQUIRE(a, n) mayArrive(a) && !has(node[n].asked, a) && open(n, attempt[a].epoch)
+#define ACQUIRE(a, n) d_step { MAY_ACQUIRE(a, n) && grants(a, n) -> acquire(a, n, true) }
+#define ACQUIRE_LOST(a, n) d_step { MAY_ACQUIRE(a, n) && grants(a, n) -> acquire(a, n, false) }
+#define ACQUIRE_EXPIRED(a, n) d_step { MAY_ACQUIRE(a, n) && node[n].owner -> expire(n); acquire(a, n, true) }
+#define ACQUIRE_EXPIRED_LOST(a, n) d_step { MAY_ACQUIRE(a, n) && node[n].owner -> expire(n); acquire(a, n, false) }
 #define CONFIRM(a, n) d_step { attempt[a].state == running && attempt[a].token && node[n].vote[a] && node[n].vote[a] < attempt[a].token && open(n, attempt[a].epoch) && confirms(a, n) -> confirm(a, n) }
+#define MAY_EXTEND(a, n) attempt[a].extending && !extended_(a, n) && open(n, attempt[a].extEpoch)
+#define EXTEND(a, n) d_step { MAY_EXTEND(a, n) && (extends_(a, n) || node[n].owner == 0 && again(a, n)) -> extend(a, n) }
+#define EXTEND_EXPIRED(a, n) d_step { MAY_EXTEND(a, n) && node[n].owner && again(a, n) -> expire(n); extend(a, n) }
+#define RELEASE(a, n) d_step { (attempt[a].state == releasing || attempt[a].state == released) && (counts(a, n) || passes(a, n) || ends(a, n)) -> release(a, n) }
+
 #ifdef KEYS
 #define RETRACT(a, n) d_step { attempt[a].state == lost && node[n].owner == ownerOf(a) && node[n].attempts != ALL && has(node[n].attempts, a) -> retract(a, n) }
+#define ABANDON(a) \
+  :: d_step { attempt[a].state == running -> abandon(a) } \
+  AT(RETRACT, a)
 #else
-#define RETRACT(a, n) d_step { attempt[a].state == lost && node[n].owner == ownerOf(a) -> retract(a, n) }
+/* Alone, an attempt that is abandoned is as one that never goes on, and a retraction as a
+ * lock that expires. */
+#define ABANDON(a)
 #endif
-#define EXTEND(a, n) d_step { attempt[a].extending && !extended_(a, n) && open(n, attempt[a].extEpoch) && (extends_(a, n) || again(a, n)) -> extend(a, n) }
-#define RELEASE(a, n) d_step { (attempt[a].state == releasing || attempt[a].state == released) && (counts(a, n) || passes(a, n) || ends(a, n)) -> release(a, n) }
 
 #ifdef KEYS
 #define mayBegin(a) (begun == (a) && ((a) != 1 || attempt[0].state != running && attempt[0].state != releasing))
@@ -754,23 +860,37 @@ inline sortAll() {
 #endif
 
 #ifdef LOST
-#define LOST_ANSWERS(a) AT(ACQUIRE_LOST, a)
+#define LOST_ANSWERS(a) AT(ACQUIRE_LOST, a) AT(ACQUIRE_EXPIRED_LOST, a)
 #else
 #define LOST_ANSWERS(a)
 #endif
 
+/* In the epoch of any node, or of the rejoin under way: servers learn of epochs late. */
+#if LOSSES > 0
+#define IN_EPOCHS(event, a) \
+  :: event(a, node[0].epoch, node[0].admitted) \
+  :: event(a, node[1].epoch, node[1].admitted && node[1].epoch != node[0].epoch) \
+  :: event(a, node[2].epoch, node[2].admitted && node[2].epoch != node[0].epoch && node[2].epoch != node[1].epoch) \
+  :: event(a, joinEpoch, joinEpoch && node[0].epoch != joinEpoch && node[1].epoch != joinEpoch && node[2].epoch != joinEpoch)
+#else
+#define IN_EPOCHS(event, a) :: event(a, 1, true)
+#endif
+#define BEGIN(a, e, there) d_step { mayBegin(a) && (there) -> begin(a, e) }
+#define BEGIN_EXTEND(a, e, there) d_step { over(a) && !attempt[a].extending && attempt[a].extends < EXTENDS && (there) -> beginExtend(a, e) }
+
 #define OF_ATTEMPT(a) \
-  :: d_step { mayBegin(a) -> begin(a) } \
+  IN_EPOCHS(BEGIN, a) \
   AT(ACQUIRE, a) \
+  AT(ACQUIRE_EXPIRED, a) \
   LOST_ANSWERS(a) \
   :: d_step { attempt[a].state == running && !attempt[a].token && quorum(voted, a) -> decide(a) } \
   AT(CONFIRM, a) \
   :: d_step { attempt[a].state == running && attempt[a].token && quorum(holds, a) -> win(a) } \
-  :: d_step { attempt[a].state == running -> abandon(a) } \
-  AT(RETRACT, a) \
-  :: d_step { valid(a) -> clear(basis, a) } \
-  :: d_step { over(a) && !attempt[a].extending && attempt[a].extends < EXTENDS -> beginExtend(a) } \
+  ABANDON(a) \
+  IN_EPOCHS(BEGIN_EXTEND, a) \
   AT(EXTEND, a) \
+  AT(EXTEND_EXPIRED, a) \
+  :: d_step { attempt[a].extending && attempt[a].extends < EXTENDS -> endRound(a) } \
   :: d_step { attempt[a].extending && quorum(extended_, a) -> extendEnds(a) } \
   :: d_step { mayRelease(a) -> beginRelease(a) } \
   AT(RELEASE, a) \
@@ -782,21 +902,22 @@ inline sortAll() {
 #define mayLose(n) (losses < LOSSES && node[n].admitted && currentNodes == 3)
 #endif
 
-#ifdef NO_10
-#define mayAdmit true
+#ifdef CLOCK_BACK
+#define LOSE(n)
 #else
-#define mayAdmit (!joinLost)
+#define LOSE(n) :: d_step { mayLose(n) -> lose(n) }
 #endif
 
 #define OF_NODE(n) \
-  :: d_step { node[n].owner && !inTheWay(n, node[n].owner) -> expire(n) } \
   :: d_step { node[n].counter -> node[n].counter = 0 } \
-  :: d_step { mayLose(n) -> lose(n) } \
+  LOSE(n) \
   :: d_step { mayLose(n) -> restart(n) } \
-  :: d_step { !joinEpoch && !current(n) && !quarantined(n) && currentNodes >= 2 -> beginJoin(n) } \
+  :: d_step { !joinEpoch && !current(n) && currentNodes >= 2 -> beginJoin(n) } \
   :: d_step { joinEpoch && !node[n].joining && current(n) && !node[n].read -> read_(n) } \
   :: d_step { joinEpoch && mayBeSurveyed(n) && !node[n].surveyed -> survey(n) } \
-  :: d_step { node[n].joining && readers >= R && surveys >= R && mayAdmit -> admit(n) }
+  :: d_step { joinEpoch && mayBeSurveyed(n) && !node[n].surveyed && node[n].owner -> expire(n); survey(n) } \
+  :: d_step { node[n].joining && readers >= R && surveys >= R && !joinLost -> admit(n) } \
+  PAUSE(n)
 
 init {
   d_step {
@@ -821,16 +942,20 @@ init {
     OF_NODE(0)
     OF_NODE(1)
     OF_NODE(2)
+    BRING_UP(0, 1) BRING_UP(1, 0) BRING_UP(0, 2) BRING_UP(2, 0) BRING_UP(1, 2) BRING_UP(2, 1)
     :: d_step { joinEpoch && (joinLost || currentNodes < 2) -> endJoin() }
 #ifdef BOOTSTRAPS
-    :: d_step { out(0) + out(1) + out(2) >= LOST_NODES && currentNodes < 2 && bootstrapped < 4 -> bootstrap() }
+    BOOTSTRAP(N) BOOTSTRAP(0) BOOTSTRAP(1) BOOTSTRAP(2)
 #endif
     fi;
+    d_step {
+      tidy();
+      show();
 #ifndef NAMED
-    d_step { tidy(); sortAll() }
-#else
-    d_step { tidy() }
+      sortAll();
 #endif
+      number = 0; j = 0
+    }
   }
   od
 }
