@@ -10,10 +10,11 @@
  * that is over, which make locks again;
  * -DBOOTSTRAPS: more than a minority is lost, and the cluster is bootstrapped again;
  * -DCLOCK_BACK: and the clock was set back below all tokens, but no data are lost;
- * -DKEYS: the second attempt has the idempotency key of the first.
+ * -DKEYS: the second attempt has the idempotency key of the first (-DKEYED_EXTENDS: and only
+ * their leases are extended and released).
  *
- * What the rules lack: see RESULTS.txt. -DPROPOSED_3: an extend notes on the lock that the
- * node knows no more who counts on it; -DPROPOSED_8: a release is an answer, and moves the
+ * What the rules lack: see RESULTS.txt. -DPROPOSED_3: an extend raises the grant
+ * of the lock to its token, and notes that the node knows no more who counts on it; -DPROPOSED_8: a release is an answer, and moves the
  * counter, on no node that missed a bootstrap.
  *
  * What is checked: a token is larger than all that had been given when its attempt began,
@@ -390,7 +391,7 @@ inline extend(a, n) {
   :: node[n].owner == 0 -> node[n].owner = ownerOf(a); node[n].grant = attempt[a].token; setAttempts(n, ALL)
   :: else ->
 #ifdef PROPOSED_3
-     setAttempts(n, ALL)
+     node[n].grant = attempt[a].token; setAttempts(n, ALL)
 #else
      skip
 #endif
@@ -853,7 +854,12 @@ inline sortAll() {
 
 #ifdef KEYS
 #define mayBegin(a) (begun == (a) && ((a) != 1 || attempt[0].state != running && attempt[0].state != releasing))
-#define mayRelease(a) (attempt[a].state == won && ((a) != 0 || ACQUISITIONS < 2 || attempt[1].state != running))
+#ifdef KEYED_EXTENDS
+#define releases(a) keyed(ownerOf(a))
+#else
+#define releases(a) true
+#endif
+#define mayRelease(a) (attempt[a].state == won && releases(a) && ((a) != 0 || ACQUISITIONS < 2 || attempt[1].state != running))
 #else
 #define mayBegin(a) (begun == (a))
 #define mayRelease(a) (attempt[a].state == won)
@@ -876,7 +882,12 @@ inline sortAll() {
 #define IN_EPOCHS(event, a) :: event(a, 1, true)
 #endif
 #define BEGIN(a, e, there) d_step { mayBegin(a) && (there) -> begin(a, e) }
-#define BEGIN_EXTEND(a, e, there) d_step { over(a) && !attempt[a].extending && attempt[a].extends < EXTENDS && (there) -> beginExtend(a, e) }
+#ifdef KEYED_EXTENDS
+#define mayExtend(a) (keyed(ownerOf(a)) && over(a))
+#else
+#define mayExtend(a) over(a)
+#endif
+#define BEGIN_EXTEND(a, e, there) d_step { mayExtend(a) && !attempt[a].extending && attempt[a].extends < EXTENDS && (there) -> beginExtend(a, e) }
 
 #define OF_ATTEMPT(a) \
   IN_EPOCHS(BEGIN, a) \

@@ -45,8 +45,8 @@ if [ "${ONLY:-all}" != mutants ]; then
 	check "all" 0 -DACQUISITIONS=2 -DLOSSES=2 -DBOOTSTRAPS -DCLOCK_BACK
 	check "all" 0 -DACQUISITIONS=3 -DKEYS
 	# What the rules lack: spin finds something until the proposal is a rule.
-	check "all, as they are" 1 -DACQUISITIONS=3 -DKEYS -DEXTENDS=1
-	check "all, and what 3 lacks" 0 -DACQUISITIONS=3 -DKEYS -DEXTENDS=1 -DPROPOSED_3
+	check "all, as they are" 1 -DACQUISITIONS=3 -DKEYS -DEXTENDS=1 -DKEYED_EXTENDS
+	check "all, and what 3 lacks" 0 -DACQUISITIONS=3 -DKEYS -DEXTENDS=1 -DKEYED_EXTENDS -DPROPOSED_3
 	check "all, as they are" 1 -DACQUISITIONS=1 -DLOSSES=2 -DBOOTSTRAPS -DEXTENDS=2
 	check "all, and what 8 lacks" 0 -DACQUISITIONS=1 -DLOSSES=2 -DBOOTSTRAPS -DEXTENDS=2 -DPROPOSED_8
 fi
