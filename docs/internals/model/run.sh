@@ -19,7 +19,7 @@ check() {
 	gcc -O2 -w -DSAFETY $pack -DMEMLIM="${MEMORY:-7000}" -o pan pan.c
 	timeout "${LIMIT:-600}" ./pan -m1000000 -w24 -n -E > pan.log || true
 	states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' pan.log)
-	case $(grep -c 'pan: reached -DMEMLIM\|max search depth too small' pan.log):$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' pan.log) in
+	case $(grep -c 'Search not completed\|pan: reached -DMEMLIM\|max search depth too small' pan.log):$(sed -n 's/.*errors: \([0-9]*\).*/\1/p' pan.log) in
 	0:0) found=0 verdict="nothing" ;;
 	*:1) found=1 verdict=$(sed -n 's/^pan:1: assertion violated *\(.*\) (at depth.*/\1/p' pan.log) ;;
 	*) found=2 verdict="**not to the end**" ;;
