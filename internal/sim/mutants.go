@@ -61,7 +61,7 @@ var Mutants = []Mutant{
 	{Rule: "3", Name: "extend takes any grant of the lease", weak: replica.ExtendsAnyGrant, plan: revenants, quick: true},
 	{Rule: "3", Name: "a release takes a later lease under its key", weak: replica.ReleasesAnyGrant, plan: reusing, quick: true},
 	{Rule: "3", Name: "a retraction takes a vote that other attempts may count", weak: replica.RetractsAnyAttempt, plan: reusing, quick: true},
-	{Rule: "3", Name: "a retraction takes what its attempt's lease counts on", weak: replica.RetractsAnyGrant, plan: sparing, soak: true},
+	{Rule: "3", Name: "a retraction takes what its attempt's lease counts on, and an extend does not note that", weak: replica.RetractsAnyGrant | replica.CountsUnnoted, plan: sparing, soak: true},
 	{Rule: "4", Name: "a missing counter reads as 0", weak: replica.ForgetsHighWater, quick: true},
 	{Rule: "5", Name: "extend makes any absent lock again", weak: replica.RevivesAnyLock, quick: true},
 	{Rule: "5", Name: "extend may shorten", weak: replica.ShortensLocks, plan: shortening},

@@ -51,7 +51,7 @@ func (t Ticket) Before(other Ticket) bool {
 //
 //	Acquire       Resource, Owner, TTL, Meta, Attempt, Scope, Ticket; Epoch, Map
 //	Confirm       Resource, Owner, Token; Epoch, Map
-//	Extend        Resource, Owner, Token, TTL; Epoch, Map
+//	Extend        Resource, Owner, Token, TTL, Attempt; Epoch, Map
 //	Release       Resource, Owner, Token; Map
 //	ReleaseAfter  Resource, Owner, Token, TTL; Map
 //	Retract       Resource, Owner, Attempt, Above
@@ -96,8 +96,10 @@ type Op struct {
 	// An acquire notes the Attempt with the lock that it creates or finds. A retract
 	// removes its Attempt from that note, and deletes the lock with the last one, so
 	// that a failed attempt never removes a vote that another attempt may have
-	// counted. Once more than MaxAttempts were noted, no retract deletes the lock. A
-	// retract without an Attempt deletes a lock that was created without one.
+	// counted. Once more than MaxAttempts were noted, no retract deletes the lock. An
+	// extend notes its Attempt, too; one without, of a lease that was given to its
+	// caller, leaves the lock to no retract. A retract without an Attempt deletes a lock
+	// that was created without one.
 	Attempt string
 	// Scope is what the idempotency key is used for; any text. The node keeps it with
 	// the Owner while the lock lives, and refuses an acquire of the same Owner with

@@ -51,6 +51,21 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 			}
 			s.want(release("a", "K1", s.base+1), granted(s.base+1, 0))
 		}},
+		{"no attempt retracts a lock on which a lease counts", func(s *suite) {
+			s.want(attempt("a", "K1", "attempt1"), granted(s.base+1, longTTL))
+			s.want(extend("a", "K1", s.base+5, longTTL/2), withMeta(granted(s.base+5, longTTL), "meta of K1"))
+			s.want(retract("a", "K1", "attempt1"), outcome(node.NotHeld))
+			s.want(release("a", "K1", s.base+3), outcome(node.NotHeld)) // of the key's lease before
+			s.want(read("a"), locked(s.base+5, "K1", longTTL))
+			s.want(release("a", "K1", s.base+5), granted(s.base+5, 0))
+		}},
+		{"an attempt retracts what it extended", func(s *suite) {
+			s.want(attempt("a", "K1", "attempt1"), granted(s.base+1, longTTL))
+			longer := extend("a", "K1", s.base+1, maxTTL)
+			longer.Attempt = "attempt1"
+			s.want(longer, withMeta(granted(s.base+1, maxTTL), "meta of K1"))
+			s.want(retract("a", "K1", "attempt1"), granted(s.base+1, 0))
+		}},
 		{"the same attempt may come twice", func(s *suite) {
 			s.want(attempt("a", "K1", "attempt1"), granted(s.base+1, longTTL))
 			if r := s.do(attempt("a", "K1", "attempt1")); !r.Existing {
@@ -65,10 +80,9 @@ func keyTests() []test { //nolint:funlen // a table of scenarios
 			s.want(read("a"), locked(s.base+3, "K1", longTTL))
 			s.want(extend("a", "K1", s.base+3, maxTTL), withMeta(granted(s.base+3, maxTTL), "meta of K1"))
 		}},
-		{"confirm and extend keep the recorded attempts", func(s *suite) {
+		{"confirm keeps the recorded attempts", func(s *suite) {
 			s.want(attempt("a", "K1", "attempt1"), granted(s.base+1, longTTL))
 			s.want(confirm("a", "K1", s.base+3), granted(s.base+3, longTTL))
-			s.want(extend("a", "K1", s.base+3, longTTL), withMeta(granted(s.base+3, longTTL), "meta of K1"))
 			s.want(retract("a", "K1", "attempt1"), granted(s.base+3, 0))
 		}},
 		{"an attempt does not retract a lock without attempts", func(s *suite) {

@@ -183,7 +183,7 @@ func (l *Locker) dropAll(ctx context.Context, taken []*part) {
 	defer cancel()
 	var ids []leaseID
 	for _, p := range taken {
-		if p.attempt == "" {
+		if p.id.attempt == "" {
 			ids = append(ids, p.id)
 			continue
 		}
@@ -206,7 +206,7 @@ func (l *Locker) retract(p *part) {
 // the key finds them until then, and keeps them, since the lock notes its attempt, too.
 func (l *Locker) dropLater(ctx context.Context, taken []*part) {
 	for _, p := range taken {
-		if p.attempt == "" {
+		if p.id.attempt == "" {
 			l.dropAll(ctx, taken)
 			return
 		}
@@ -218,7 +218,7 @@ func (l *Locker) dropLater(ctx context.Context, taken []*part) {
 
 // acquire is the operation that took the part, as far as a retraction needs it.
 func (p *part) acquire() *node.Op {
-	return &node.Op{Resource: p.id.resource, Owner: p.id.owner, Attempt: p.attempt, TTL: p.asked}
+	return &node.Op{Resource: p.id.resource, Owner: p.id.owner, Attempt: p.id.attempt, TTL: p.asked}
 }
 
 // together makes the lease of that id from the leases of its parts.

@@ -32,6 +32,7 @@ type leaseID struct {
 	token    fencing.Token
 	acquired time.Time // the granting server's wall clock, whole milliseconds; of several resources the earliest
 	resource string
+	attempt  string // that takes it under an idempotency key and is not complete; not in the text
 	terms
 }
 

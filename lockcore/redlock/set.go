@@ -85,12 +85,11 @@ type request struct {
 
 // part is one resource of a lease.
 type part struct {
-	set     *set // that granted it
-	id      leaseID
-	lease   lockcore.Lease
-	attempt string        // that took it under an idempotency key; "" without one
-	asked   time.Duration // the TTL of its own votes; the lease that a key found may have another
-	at      time.Time
+	set   *set // that granted it
+	id    leaseID
+	lease lockcore.Lease
+	asked time.Duration // the TTL of its own votes; the lease that a key found may have another
+	at    time.Time
 }
 
 // The tries of an Acquire without a wait. The pauses, jittered, are a few round
@@ -239,12 +238,12 @@ func (s *set) newPart(req *request, op *node.Op, res *acquired, described meta) 
 		}
 	}
 	id := leaseID{
-		resource: op.Resource, owner: op.Owner, token: res.token, acquired: described.acquired,
+		resource: op.Resource, owner: op.Owner, token: res.token, acquired: described.acquired, attempt: op.Attempt,
 		terms: terms{minHold: req.MinHold, maxHold: req.MaxHold},
 	}
 	lease := s.leaseOf(id, described, res.ttl, res.validity)
 	lease.Existing = res.existing != nil
-	return &part{set: s, id: id, lease: lease, attempt: op.Attempt, asked: op.TTL, at: time.Now()}
+	return &part{set: s, id: id, lease: lease, asked: op.TTL, at: time.Now()}
 }
 
 func (s *set) leaseOf(id leaseID, m meta, ttl, validity time.Duration) lockcore.Lease {
@@ -290,7 +289,7 @@ func (s *set) extend(ctx context.Context, id leaseID, ttl time.Duration) (lockco
 	if ttl < lockcore.MinTTL {
 		return lockcore.Lease{}, lockcore.ErrMaxHold
 	}
-	op := node.Op{Kind: node.OpExtend, Map: s.mapName, Resource: id.resource, Owner: id.owner, Token: id.token, TTL: ttl}
+	op := node.Op{Kind: node.OpExtend, Map: s.mapName, Resource: id.resource, Owner: id.owner, Attempt: id.attempt, Token: id.token, TTL: ttl}
 	b := s.roundInEpoch(ctx, op)
 	if b.count(node.Granted) < s.quorum {
 		return lockcore.Lease{}, s.explainUnextended(id, &b)

@@ -229,14 +229,29 @@ func (t *Txn) extend(op *node.Op) node.Reply {
 		return t.recreate(op)
 	}
 	t.touchCounter(op.Resource)
+	news := t.countOn(&l, op)
 	if left < op.TTL || t.weak(ShortensLocks) { // an extend never shortens: it may be an old one, late
-		left, l.ttl = op.TTL, op.TTL
-		t.setLock(op.Resource, l, left)
+		left, l.ttl, news = op.TTL, op.TTL, true
 		if scope, used := t.scope(op.Owner); used && l.keyed() {
 			t.tx.Put(ScopeKey(op.Owner), []byte(scope), left)
 		}
 	}
+	if news {
+		t.setLock(op.Resource, l, left)
+	}
 	return node.Reply{Outcome: node.Granted, Grant: l.grant, Remaining: whole(left), Meta: l.meta}
+}
+
+// countOn notes that a lease counts on a lock of its key: no other attempt that fails, and
+// no late release of the lease before, may take it (rule 3). It reports whether that is news.
+func (t *Txn) countOn(l *lock, op *node.Op) (news bool) {
+	if !l.keyed() || t.weak(CountsUnnoted) {
+		return false
+	}
+	grant, attempts := max(l.grant, op.Token), withAttempt(l.attempts, op.Attempt)
+	news = l.grant != grant || l.attempts != attempts
+	l.grant, l.attempts = grant, attempts
+	return news
 }
 
 // recreate is rule 5: only while no other lease can have come in between.

@@ -2,7 +2,7 @@ package replica
 
 // Weakness is a set of rules of the protocol that a Machine does not keep. It is
 // for tests: the simulation switches rules off one by one, to see that it notices.
-type Weakness uint32
+type Weakness uint64
 
 // The weaknesses, each with the number of its rule.
 const (
@@ -12,6 +12,7 @@ const (
 	ReleasesAnyGrant                            // 3: a release takes any grant of the owner
 	RetractsAnyAttempt                          // 3: a retraction takes a vote that other attempts may count
 	RetractsAnyGrant                            // 3: a retraction takes what the attempt's lease counts on
+	CountsUnnoted                               // 3: an extend does not note that it counts on the lock
 	ForgetsHighWater                            // 4: a missing counter reads as 0
 	RevivesAnyLock                              // 5: makes an absent lock again whatever the counter
 	ShortensLocks                               // 5: an extend may set an earlier end

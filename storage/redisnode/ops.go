@@ -17,6 +17,7 @@ func (p *packer) op(op *node.Op) {
 	case node.OpExtend:
 		p.owned("e", op)
 		p.int(op.TTL.Milliseconds())
+		p.strs(op.Attempt)
 	case node.OpRelease:
 		p.release(op)
 	case node.OpReleaseAfter:

@@ -10,7 +10,7 @@
 --       i lock ttl tail used scope            acquire with idempotency key and without ticket; used is the key that has the scope
 --       w lock owner ttl attempt scope meta id server arrival holder keyed   acquire with a ticket; keyed "1" or ""
 --       c lock owner token                    confirm
---       e lock owner token ttl                extend
+--       e lock owner token ttl attempt        extend
 --       r lock token front server             release; the record begins with front if the grant is the token and the owner this one;
 --                                             server asks for the lock right behind it, if not ""
 --       k lock owner token ttl                release-after; ttl 0 for a release
@@ -345,18 +345,23 @@ local function define_rules()
     return 'G ' .. text(token) .. ' ' .. remaining(lock)
   end
 
-  local function extend(lock, owner, token, ttl)
+  local function extend(lock, owner, token, ttl, attempt)
     if refusal then return refusal end
     if unreachable(token) then return 'T' end
     if tonumber(ttl) > max_ttl then return not_admitted end
     local counter = 'c' .. lock
     local value = call('GET', lock)
     if value then
-      local grant, holder, note, _, meta = parse(value)
+      local grant, holder, note, last_ttl, meta = parse(value)
       if holder ~= owner or tonumber(grant) > token then return 'N' end -- rule 3
       refresh(counter)
+      local all, news = noted(note, attempt), false
+      if note ~= '' and (all ~= note or tonumber(grant) < token) then -- the lease counts on a lock of its key (rule 3)
+        grant, note, news = text(token), all, true
+      end
       local remaining = call('PTTL', lock)
       if remaining >= tonumber(ttl) then -- a late extend must not shorten the lease
+        if news then call('SET', lock, record(grant, holder, note, last_ttl, meta), 'KEEPTTL') end
         return 'G ' .. grant .. ' ' .. text(remaining) .. ' ' .. meta
       end
       call('SET', lock, record(grant, holder, note, ttl, meta), 'PX', ttl)
@@ -469,7 +474,7 @@ local function define_rules()
       a = acquire, i = acquire, w = acquire_with, c = confirm, e = extend, r = release, k = release_after, t = retract,
       g = read, n = enqueue, d = dequeue, h = heartbeat,
     },
-    arguments = { a = 3, i = 5, w = 11, c = 3, e = 4, r = 4, k = 4, t = 4, g = 1, n = 6, d = 5, h = 2 },
+    arguments = { a = 3, i = 5, w = 11, c = 3, e = 5, r = 4, k = 4, t = 4, g = 1, n = 6, d = 5, h = 2 },
   }
 end
 

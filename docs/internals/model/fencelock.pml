@@ -13,8 +13,7 @@
  * -DKEYS: the second attempt has the idempotency key of the first (-DKEYED_EXTENDS: and only
  * their leases are extended and released).
  *
- * What the rules lack: see RESULTS.txt. -DPROPOSED_3: an extend raises the grant
- * of the lock to its token, and notes that the node knows no more who counts on it; -DPROPOSED_8: a release is an answer, and moves the
+ * What a rule lacks: see RESULTS.txt. -DPROPOSED_8: a release is an answer, and moves the
  * counter, on no node that missed a bootstrap.
  *
  * What is checked: a token is larger than all that had been given when its attempt began,
@@ -390,7 +389,7 @@ inline extend(a, n) {
   if
   :: node[n].owner == 0 -> node[n].owner = ownerOf(a); node[n].grant = attempt[a].token; setAttempts(n, ALL)
   :: else ->
-#ifdef PROPOSED_3
+#ifndef NO_3_COUNTS
      node[n].grant = attempt[a].token; setAttempts(n, ALL)
 #else
      skip
