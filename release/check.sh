@@ -38,7 +38,7 @@ serves() {
 		"$(command -v chroot)" --userspec=65534:65534 "$root" $command) >"$work/log" 2>&1 &
 	server=$!
 	curl -sf --retry 50 --retry-delay 1 --retry-connrefused --retry-all-errors -o /dev/null http://127.0.0.1:18090/readyz || { cat "$work/log" >&2; fail "$1: not ready"; }
-	curl -sf -X POST http://127.0.0.1:18090/locks -d '{"resource":"orders/42","ttl_ms":1000}' | grep -q '"fencing_token"' || fail "$1: no lease"
+	curl -sf -X POST http://127.0.0.1:18090/locks -H 'Content-Type: application/json' -d '{"resource":"orders/42","ttl_ms":1000}' | grep -q '"fencing_token"' || fail "$1: no lease"
 	kill "$server" && wait "$server" || true
 	server=
 	say "$1: ready, and grants a lease"
