@@ -17,9 +17,9 @@ var scenes = []struct {
 }{
 	{"forgetful", forgetful(Lose, nil)}, {"dropped", forgetful(Lose, dropped)}, {"older", forgetful(Rollback, nil)},
 	{"revived", revived}, {"crossing", crossing}, {"again", again}, {"reloading", reloading}, {"flushed", flushed},
-	{"duels", duels}, {"unreachable", unreachable}, {"relapse", relapse}, {"shortening", shortening},
+	{"duels", duels}, {"unreachable", unreachable}, {"relapse", relapse}, {"missing", missing}, {"shortening", shortening},
 	{"revenants", revenants}, {"holding", holding}, {"crossed", crossed}, {"low carried", lowCarried}, {"again under its key", reusing},
-	{"sparing", sparing}, {"breaking", breaking}, {"stray votes", strayVotes}, {"rings", rings}, {"gathering", gathering}, {"partly", partly},
+	{"sparing", sparing}, {"keeping", keeping}, {"breaking", breaking}, {"stray votes", strayVotes}, {"rings", rings}, {"gathering", gathering}, {"partly", partly},
 	{"slots", slotted}, {"slots of a key", twins},
 	{"several again", severalAgain}, {"apart", apart}, {"jumping", jumping}, {"set back", setBack}, {"sleeping", sleeping}, {"alone", alone},
 	{"growing", growing}, {"losing", losing}, {"unread", unread},
@@ -272,6 +272,22 @@ func relapse(p *Plan) {
 	})
 }
 
+// missing: the last node misses a bootstrap, and rejoins while leases of the new epoch are
+// released. What it has been given is written down late, and some releases come late.
+func missing(p *Plan) {
+	p.quiet()
+	p.Disasters, p.Servers, p.Clients, p.Resources, p.Old, p.Forget, p.Pause = true, 3, 8, 6, 40, 0.1, 10*time.Millisecond
+	ttl := p.MaxTTL
+	p.Tardy = []Tardy{
+		{Kind: "stage", Chance: 0.9, Min: ttl / 20, Max: ttl / 3},
+		{Kind: "release", Chance: 0.4, Min: ttl / 10, Max: 2 * ttl},
+	}
+	p.scene(5*ttl, func(at func(time.Duration) time.Duration, c cast) {
+		p.fault(at(0), Isolate, ttl*17/10, c.last)
+		p.fault(at(ttl/10), Lose, 0, append(c.knowers, c.laggards...)...)
+	})
+}
+
 // crossed: an attempt of the slow server is confirmed late, when its acquire has
 // come once more. Locks end early all the time.
 func crossed(p *Plan) {
@@ -336,6 +352,23 @@ func sparing(p *Plan) {
 		p.fault(at(0), Isolate, 3*ttl, c.laggards[1:]...)
 		p.fault(at(ttl/2), Isolate, ttl*12/10, c.knowers[0])
 	})
+}
+
+// keeping: leases under keys are kept by extends, which find the lock of the key's lease
+// before where its release is late, or a vote whose retraction is.
+func keeping(p *Plan) {
+	p.quiet()
+	p.Stubborn, p.Reuse, p.Servers, p.Clients, p.Resources, p.Extend, p.Forget = true, 0.95, 3, 6, 2, 20, 0
+	p.Keepers, p.Keep, p.Pause = 6, 0.3, 15*time.Millisecond
+	ttl := p.MaxTTL
+	p.Tardy = []Tardy{
+		{Kind: "release", Chance: 0.5, Min: ttl / 6, Max: ttl * 3 / 2},
+		{Kind: "retract", Chance: 0.5, Min: ttl / 6, Max: ttl * 3 / 2},
+	}
+	p.scatter(80, CutTo, CutFrom, Isolate)
+	for i := range p.Faults {
+		p.Faults[i].For = min(p.Faults[i].For, ttl*2/3)
+	}
 }
 
 // expiring: leases are short, on a network that takes its time, and end by

@@ -52,8 +52,8 @@ func (t Ticket) Before(other Ticket) bool {
 //	Acquire       Resource, Owner, TTL, Meta, Attempt, Scope, Ticket; Epoch, Map
 //	Confirm       Resource, Owner, Token; Epoch, Map
 //	Extend        Resource, Owner, Token, TTL, Attempt; Epoch, Map
-//	Release       Resource, Owner, Token; Map
-//	ReleaseAfter  Resource, Owner, Token, TTL; Map
+//	Release       Resource, Owner, Token; Epoch, Map
+//	ReleaseAfter  Resource, Owner, Token, TTL; Epoch, Map
 //	Retract       Resource, Owner, Attempt, Above
 //	Read          Resource; Map
 //	Enqueue       Resource, Ticket; Epoch, Map
@@ -63,10 +63,9 @@ func (t Ticket) Before(other Ticket) bool {
 // An operation that lists the Epoch is refused with StaleEpoch or NotAdmitted unless
 // the node is admitted in that very epoch, and one that lists the Map with NotAdmitted
 // unless the node has the map of that name. Read and Heartbeat need a node that is
-// admitted in any epoch. Release, ReleaseAfter, Retract and Dequeue are done on every
-// node, since removing a vote or a ticket is always sound; on a node that is not admitted
-// or, for the first two, has another map, the first three leave the counters alone and
-// are answered NotAdmitted.
+// admitted in any epoch. Retract and Dequeue are done on every node, since removing a
+// vote or a ticket is always sound; so are Release and ReleaseAfter, unless they are
+// answered StaleEpoch. Where they are answered NotAdmitted they leave the counters alone.
 type Op struct {
 	Kind     OpKind
 	Epoch    Epoch  // the epoch in which the caller counts votes

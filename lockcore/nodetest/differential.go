@@ -319,7 +319,7 @@ func (p *pair) heal() {
 func (p *pair) expire(c command) {
 	if now := p.vote(p.read(c.resource())); now.Outcome == node.Granted {
 		op := release(c.resource(), now.Owner, now.Grant)
-		op.Map = p.mapName()
+		op.Epoch, op.Map = p.observed().Epoch, p.mapName()
 		p.vote(op)
 	}
 	op := p.op(node.OpAcquire, c)

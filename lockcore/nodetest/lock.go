@@ -189,12 +189,7 @@ func lockTests() []test { //nolint:funlen // a table of scenarios
 		}},
 		{"a TTL above the recorded longest is refused", tooLong},
 		{"a smaller epoch is stale, a larger one is ahead", epochs},
-		{"a release counts in any epoch", func(s *suite) {
-			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
-			op := release("a", "L1", s.base+1)
-			op.Epoch = s.epoch + 3
-			s.want(op, granted(s.base+1, 0))
-		}},
+		{"a release in a smaller epoch is stale; in a larger one it is done, and does not count", releasesByEpoch},
 		{"the last token is granted, and none after it", exhaustion},
 		{"large numbers are exact", largeNumbers},
 		{"metadata come back unchanged", metadata},
@@ -208,6 +203,26 @@ func lockTests() []test { //nolint:funlen // a table of scenarios
 		{"concurrent operations each get their own reply", sideBySide},
 		{"operations take effect in the order of their submission", inOrder},
 	}
+}
+
+func releasesByEpoch(s *suite) {
+	in := func(epoch node.Epoch, op node.Op) node.Op {
+		op.Epoch = epoch
+		return op
+	}
+	stale, behind := node.Reply{Outcome: node.StaleEpoch, Epoch: s.epoch}, node.Reply{Outcome: node.NotAdmitted, Epoch: s.epoch}
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+	s.want(acquire("b", "L2"), granted(s.base+2, longTTL))
+	s.want(in(s.epoch-1, release("a", "L1", s.base+1)), stale)
+	s.want(in(s.epoch-1, releaseAfter("a", "L1", s.base+1, shortTTL)), stale)
+	s.want(read("a"), locked(s.base+1, "L1", longTTL))
+	s.want(in(s.epoch+3, release("a", "L1", s.base+1)), behind)
+	s.want(in(s.epoch+3, releaseAfter("b", "L2", s.base+2, 0)), behind)
+	s.want(read("a"), outcome(node.NotHeld))
+	s.want(read("b"), outcome(node.NotHeld))
+	s.wantCounter("a", s.base+1)
+	s.want(release("a", "L1", s.base+1), outcome(node.NotHeld))
+	s.wantCounter("a", s.base+2)
 }
 
 func counterExpires(s *suite) {

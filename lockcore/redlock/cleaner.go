@@ -138,6 +138,7 @@ func (t *cleanup) Deliver(i int, reply node.Reply) {
 		t.cleaner.finished()
 		return
 	}
+	t.op.Epoch = max(t.op.Epoch, reply.Epoch) // a release is for the node's own, or a later one
 	t.again(i)
 }
 

@@ -88,7 +88,7 @@ func (f *fakeNode) admit(t *testing.T, c node.Cluster) {
 
 // count takes the counter of "r" up to a token.
 func (f *fakeNode) count(token fencing.Token) {
-	f.Apply(node.Op{Kind: node.OpRelease, Resource: "r", Owner: "counting", Token: token - 1})
+	f.Apply(node.Op{Kind: node.OpRelease, Epoch: 1, Resource: "r", Owner: "counting", Token: token - 1})
 }
 
 // take gives "r" to an owner.

@@ -15,21 +15,32 @@ func (s *set) release(ctx context.Context, id leaseID, keep time.Duration) error
 	return s.releaseResult(id, &b)
 }
 
+// releaseRound repeats the release in each newer epoch that it meets (rule 8).
 func (s *set) releaseRound(ctx context.Context, id leaseID, keep time.Duration) ballot {
-	op := s.releaseOp(id)
-	if keep > 0 {
-		op.Kind, op.TTL = node.OpReleaseAfter, keep
+	var freed nodeSet // had the lock until an earlier try
+	for try := 1; ; try++ {
+		op := s.releaseOp(id)
+		if keep > 0 {
+			op.Kind, op.TTL = node.OpReleaseAfter, keep
+		} else {
+			op.Ticket.Server = s.queue.AsksBehind(id.resource)
+		}
+		r := startRound(s.nodes, op, s.cfg.NodeTimeout, (*ballot).releaseDecided, s.afterRelease)
+		if keep == 0 {
+			s.queue.Released(id.resource)
+		}
+		b := r.wait(ctx)
+		freed |= b.nodesWith(func(i int) bool { return b.replies[i].Outcome == node.Granted })
+		freed.each(func(i int) {
+			if b.replies[i].Outcome == node.NotHeld {
+				b.replies[i].Outcome = node.Granted
+			}
+		})
+		if !s.learnFrom(&b) || b.usable() >= b.quorum || try == maxTries || ctx.Err() != nil {
+			b.answered.each(func(i int) { s.afterRelease(&op, &b, i, b.replies[i]) })
+			return b
+		}
 	}
-	if keep == 0 {
-		op.Ticket.Server = s.queue.AsksBehind(id.resource)
-	}
-	r := startRound(s.nodes, op, s.cfg.NodeTimeout, (*ballot).releaseDecided, s.afterRelease)
-	if keep == 0 {
-		s.queue.Released(id.resource)
-	}
-	b := r.wait(ctx)
-	b.answered.each(func(i int) { s.afterRelease(&op, &b, i, b.replies[i]) })
-	return b
 }
 
 // releaseResult is what a round of releases came to: nil, ErrNotHeld or a *QuorumError.
@@ -45,7 +56,7 @@ func (s *set) releaseResult(id leaseID, b *ballot) error {
 }
 
 func (s *set) releaseOp(id leaseID) node.Op {
-	return node.Op{Kind: node.OpRelease, Map: s.mapName, Resource: id.resource, Owner: id.owner, Token: id.token}
+	return node.Op{Kind: node.OpRelease, Epoch: s.members.Epoch(), Map: s.mapName, Resource: id.resource, Owner: id.owner, Token: id.token}
 }
 
 // afterRelease repeats the release in the background where node i's reply does not
@@ -54,7 +65,7 @@ func (s *set) afterRelease(op *node.Op, b *ballot, i int, reply node.Reply) {
 	again := *op
 	again.Ticket = node.Ticket{} // nobody asks behind it
 	switch reply.Outcome {
-	case node.Failed: // also when it was not sent: the lock is older than the call
+	case node.Failed, node.StaleEpoch: // also when it was not sent: the lock is older than the call
 		s.cleaner.send(i, again, time.Now().Add(s.cfg.MaxTTL), recheckOnce)
 	case node.NotAdmitted: // a rejoin may give it the lock, which its readers had a moment ago (rule 21)
 		s.cleaner.sendLater(i, again, time.Now().Add(rejoinTime))

@@ -19,13 +19,14 @@ import (
 // wire is a Model behind a network of a millisecond, which a test may cut or delay, for one server.
 type wire struct {
 	*nodetest.Model
-	mu   sync.Mutex
-	down bool                           // no operation arrives
-	hook func(op node.Op) time.Duration // extra time on the way there; nil none
-	deaf bool                           // replies do not arrive
-	lose node.OpKind                    // the replies to these fail
-	dark bool                           // observations fail
-	last chan struct{}                  // is closed when the last operation without extra time has arrived
+	mu      sync.Mutex
+	down    bool                           // no operation arrives
+	hook    func(op node.Op) time.Duration // extra time on the way there; nil none
+	deaf    bool                           // replies do not arrive
+	lose    node.OpKind                    // the replies to these fail
+	dark    bool                           // observations fail
+	staging func()                         // is called before the node is staged
+	last    chan struct{}                  // is closed when the last operation without extra time has arrived
 }
 
 func (w *wire) set(f func()) { w.mu.Lock(); defer w.mu.Unlock(); f() }
@@ -38,6 +39,16 @@ func (w *wire) Observe(ctx context.Context) (node.Observation, error) {
 		return node.Observation{}, node.ErrNodeDown
 	}
 	return w.Model.Observe(ctx)
+}
+
+func (w *wire) Stage(ctx context.Context, a node.Admission) error {
+	w.mu.Lock()
+	before := w.staging
+	w.mu.Unlock()
+	if before != nil {
+		before()
+	}
+	return w.Model.Stage(ctx, a)
 }
 
 func (w *wire) Submit(op *node.Op, i int, sink node.Sink) {
@@ -204,7 +215,7 @@ func TestBreakLooksAgain(t *testing.T) {
 		a.cut(false, 2)
 		third := a.models[2]
 		owner, epoch := third.Apply(node.Op{Kind: node.OpRead, Resource: "r"}).Owner, node.Epoch(operator.Status().Nodes[2].Epoch)
-		third.Apply(node.Op{Kind: node.OpRelease, Resource: "r", Owner: owner, Token: lease.Token}) // of an earlier break
+		third.Apply(node.Op{Kind: node.OpRelease, Epoch: epoch, Resource: "r", Owner: owner, Token: lease.Token}) // of an earlier break
 		stray := third.Apply(node.Op{Kind: node.OpAcquire, Epoch: epoch, Resource: "r", Owner: "stray", TTL: time.Minute})
 		if stray.Outcome != node.Granted {
 			t.Fatalf("%+v", stray)
@@ -247,7 +258,7 @@ func TestBreakReadsTheCounters(t *testing.T) {
 		a.cut(false, 2)
 		second, third := a.models[1], a.models[2]
 		owner, epoch := third.Apply(node.Op{Kind: node.OpRead, Resource: "r"}).Owner, node.Epoch(operator.Status().Nodes[1].Epoch)
-		third.Apply(node.Op{Kind: node.OpRelease, Resource: "r", Owner: owner, Token: lease.Token}) // of an earlier break
+		third.Apply(node.Op{Kind: node.OpRelease, Epoch: epoch, Resource: "r", Owner: owner, Token: lease.Token}) // of an earlier break
 		stray := second.Apply(node.Op{Kind: node.OpAcquire, Epoch: epoch, Resource: "r", Owner: "stray", TTL: time.Minute})
 		if stray.Outcome != node.Granted || stray.Grant+1 > lease.Token {
 			t.Fatalf("%+v, the lease has %d", stray, lease.Token)

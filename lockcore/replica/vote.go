@@ -267,20 +267,39 @@ func (t *Txn) recreate(op *node.Op) node.Reply {
 	return node.Reply{Outcome: node.Granted, Recreated: true, Grant: op.Token, Remaining: op.TTL}
 }
 
-// withdraw releases or retracts. That is sound on any node and in any epoch, so it
-// is done even where the gate is shut; but then it does not count as an answer.
+// withdraw releases or retracts. That is sound on any node, so it is done even where the
+// gate is shut; but then it does not count as an answer.
 func (t *Txn) withdraw(op *node.Op) node.Reply {
 	if t.open() && t.unreachable(op) {
 		return unreachable()
 	}
-	do, answers := t.release, t.mapped(op.Map) || t.open() && t.weak(ReleasesInAnyMap)
 	if op.Kind == node.OpRetract {
-		do, answers = t.retract, t.open()
+		if reply := t.retract(op); t.open() {
+			return reply
+		}
+		return t.behind()
 	}
-	if reply := do(op); answers {
+	refusal, refused := t.uncounted(op)
+	if refused && refusal.Outcome == node.StaleEpoch { // the caller starts again
+		return refusal
+	}
+	if reply := t.release(op); !refused {
 		return reply
 	}
-	return t.behind()
+	return refusal
+}
+
+// uncounted is the answer to a release where it does not count: a node in a smaller epoch
+// may have missed a bootstrap (rule 8), and one with another map may not have the resource
+// any more (rule 30).
+func (t *Txn) uncounted(op *node.Op) (refusal node.Reply, refused bool) {
+	switch {
+	case !t.mapped(op.Map) && !(t.open() && t.weak(ReleasesInAnyMap)):
+		return t.behind(), true
+	case t.weak(ReleasesInAnyEpoch):
+		return node.Reply{}, false
+	}
+	return t.outOfEpoch(op)
 }
 
 // release ends a lease, and takes the counter past its token whatever it finds: the
@@ -352,7 +371,7 @@ func (t *Txn) free(op *node.Op, l *lock) node.Reply {
 // pass takes the counter past the token of a lease that was released, so that no
 // late extend makes its lock again (rule 5).
 func (t *Txn) pass(op *node.Op) {
-	if !t.mapped(op.Map) && !t.weak(ReleasesInAnyMap) || !t.open() || t.weak(ReleasesOnlyLocks) {
+	if _, refused := t.uncounted(op); refused || t.weak(ReleasesOnlyLocks) {
 		return
 	}
 	if last, _ := t.counter(op.Resource); last <= op.Token {

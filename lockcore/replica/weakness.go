@@ -21,6 +21,7 @@ const (
 	PassesNoOthers                              // 5: a release leaves the counter where another's lock stands
 	OpensForAnyIncarnation                      // 6: the gate takes any incarnation
 	VotesInAnyEpoch                             // 8: votes do not look at the epoch
+	ReleasesInAnyEpoch                          // 8: a release counts in any epoch
 	InstallsNoEpoch                             // 8: the reads of a rejoin install no epoch
 	SharesEpochs                                // 9: the reads of a rejoin accept the epoch that the node is in
 	AdmitsAnyIncarnation                        // 10: an admission begun with one incarnation ends with another

@@ -76,7 +76,7 @@ func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
 		return nil
 	})
 	for _, resource := range []string{"r/7", "r/123"} {
-		wantOutcome(t, ask(t, watched, node.Op{Kind: node.OpRelease, Resource: resource, Owner: "L1"}), node.Granted)
+		wantOutcome(t, ask(t, watched, node.Op{Kind: node.OpRelease, Epoch: 10, Resource: resource, Owner: "L1"}), node.Granted)
 	}
 	awaitLeaks(0)
 	if g.batches.Load() == 0 || g.operations.Load() < 302 || g.used.Load() == 0 {

@@ -111,7 +111,7 @@ end
 -- its lock again (rule 5). The counter nearly always equals the token, so it is
 -- incremented first and compared then.
 local function pass(counter, token)
-  if not mapped then return end
+  if refusal then return end
   local past = token < MAX_TOKEN and token + 1 or MAX_TOKEN
   local value = call('INCR', counter)
   if value == past then
@@ -382,12 +382,14 @@ local function define_rules()
     wake_first(lock, asks)
   end
 
-  -- Removing a vote is sound on any node and in any epoch, so a release and a retraction
-  -- are done even where the gate is shut; but there they are no answer. Under an
+  -- Removing a vote is sound on any node, so a release and a retraction are done even
+  -- where the gate is shut; but there they are no answer, nor is a release where the
+  -- epoch is smaller than the caller's (rule 8). Under an
   -- idempotency key a later lease has the same owner (rule 3). A release-after keeps the
   -- resource taken, by no lease (rule 27).
   local function release_after(lock, owner, token, ttl, asks)
     if open and unreachable(token) then return 'T' end
+    if refusal and refusal ~= not_admitted then return refusal end -- the caller starts again
     local value = call('GET', lock)
     local reply = 'N'
     if value then
@@ -405,7 +407,7 @@ local function define_rules()
       end
     end
     pass('c' .. lock, token) -- last, as in usual_release()
-    return mapped and reply or not_admitted
+    return refusal or reply
   end
 
   -- As usual_release() is given it: front has the owner.

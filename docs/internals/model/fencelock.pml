@@ -13,9 +13,6 @@
  * -DKEYS: the second attempt has the idempotency key of the first (-DKEYED_EXTENDS: and only
  * their leases are extended and released).
  *
- * What a rule lacks: see RESULTS.txt. -DPROPOSED_8: a release is an answer, and moves the
- * counter, on no node that missed a bootstrap.
- *
  * What is checked: a token is larger than all that had been given when its attempt began,
  * and given once; no extend succeeds that began after a larger token was given, or after
  * the release was answered; two leases are not valid at once.
@@ -107,6 +104,7 @@ mtype = { idle, running, won, releasing, released, lost };
 typedef Attempt {
   unsigned state : 3;
   unsigned epoch : 4;
+  unsigned since : 4;    /* the epoch of its lease, for the release; 0: no node is in an earlier one */
   unsigned floor : 4;    /* the largest token given when it began */
   unsigned token : 4;
   bit late;              /* it took longer than its TTL: no validity */
@@ -257,6 +255,7 @@ inline believe(a, by0, by1, by2) {
 
 inline begin(a, inEpoch) {
   attempt[a].epoch = inEpoch;
+  attempt[a].since = inEpoch;
   attempt[a].state = running;
   attempt[a].floor = given;
   begun++
@@ -429,11 +428,11 @@ inline beginRelease(a) {
 #define ends(a, n) (node[n].owner == ownerOf(a) && (!keyed(node[n].owner) || node[n].grant <= attempt[a].token))
 #endif
 
-/* Where a release is an answer, and moves the counter. */
-#ifdef PROPOSED_8
-#define answersRelease(n) current(n)
+/* Where a release is an answer, and moves the counter (rule 8). */
+#ifdef NO_8_RELEASE
+#define answersRelease(a, n) (node[n].admitted)
 #else
-#define answersRelease(n) (node[n].admitted)
+#define answersRelease(a, n) (node[n].admitted && node[n].epoch >= attempt[a].since)
 #endif
 
 /* Whatever was there, the counter goes past the token (rule 5). */
@@ -441,13 +440,13 @@ inline beginRelease(a) {
 #define passes(a, n) false
 #else
 #ifdef NO_5_OTHERS
-#define passes(a, n) ((node[n].owner == 0 || ends(a, n)) && answersRelease(n) && effective(n) <= attempt[a].token)
+#define passes(a, n) ((node[n].owner == 0 || ends(a, n)) && answersRelease(a, n) && effective(n) <= attempt[a].token)
 #else
-#define passes(a, n) (answersRelease(n) && effective(n) <= attempt[a].token)
+#define passes(a, n) (answersRelease(a, n) && effective(n) <= attempt[a].token)
 #endif
 #endif
 
-#define counts(a, n) (answersRelease(n) && attempt[a].state == releasing && !attempt[a].late && !has(node[n].withdrawn, a))
+#define counts(a, n) (answersRelease(a, n) && attempt[a].state == releasing && !attempt[a].late && !has(node[n].withdrawn, a))
 
 /* It may arrive again, since servers repeat it. */
 inline release(a, n) {
@@ -668,6 +667,8 @@ inline bootstrap(left) {
  * be, does not arrive any more. */
 #define gone(e) (joinEpoch != (e) && !open(0, e) && !open(1, e) && !open(2, e))
 
+#define isBefore(n, a) (node[n].admitted && node[n].epoch < attempt[a].since)
+
 inline tidyVote(a, n) {
 #if LOSSES > 0 && !defined(NO_8) && !defined(NO_9)
   if
@@ -696,6 +697,7 @@ inline tidy() {
   :: j < begun ->
 #if LOSSES > 0 && !defined(NO_8) && !defined(NO_9)
      if :: attempt[j].epoch && gone(attempt[j].epoch) -> attempt[j].epoch = 0 :: else fi;
+     if :: attempt[j].since && !isBefore(0, j) && !isBefore(1, j) && !isBefore(2, j) -> attempt[j].since = 0 :: else fi;
      if
      :: attempt[j].extending && gone(attempt[j].extEpoch) && !quorum(extended_, j) -> endRound(j)
      :: else
@@ -792,6 +794,7 @@ inline sortAttempts(a, b) {
   :: b < begun && key0 < key1 ->
      SWAP(attempt[a].state, attempt[b].state);
      SWAP(attempt[a].epoch, attempt[b].epoch);
+     SWAP(attempt[a].since, attempt[b].since);
      SWAP(attempt[a].floor, attempt[b].floor);
      SWAP(attempt[a].token, attempt[b].token);
      SWAP(attempt[a].late, attempt[b].late);
