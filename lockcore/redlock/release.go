@@ -15,9 +15,11 @@ func (s *set) release(ctx context.Context, id leaseID, keep time.Duration) error
 	return s.releaseResult(id, &b)
 }
 
-// releaseRound repeats the release in each newer epoch that it meets (rule 8).
+// releaseRound repeats the release in each newer epoch that it meets (rule 8), within
+// the time limit of one round.
 func (s *set) releaseRound(ctx context.Context, id leaseID, keep time.Duration) ballot {
 	var freed nodeSet // had the lock until an earlier try
+	end := time.Now().Add(s.cfg.NodeTimeout)
 	for try := 1; ; try++ {
 		op := s.releaseOp(id)
 		if keep > 0 {
@@ -25,7 +27,7 @@ func (s *set) releaseRound(ctx context.Context, id leaseID, keep time.Duration) 
 		} else {
 			op.Ticket.Server = s.queue.AsksBehind(id.resource)
 		}
-		r := startRound(s.nodes, op, s.cfg.NodeTimeout, (*ballot).releaseDecided, s.afterRelease)
+		r := startRound(s.nodes, op, time.Until(end), (*ballot).releaseDecided, s.afterRelease)
 		if keep == 0 {
 			s.queue.Released(id.resource)
 		}
@@ -36,7 +38,7 @@ func (s *set) releaseRound(ctx context.Context, id leaseID, keep time.Duration) 
 				b.replies[i].Outcome = node.Granted
 			}
 		})
-		if !s.learnFrom(&b) || b.usable() >= b.quorum || try == maxTries || ctx.Err() != nil {
+		if !s.learnFrom(&b) || b.usable() >= b.quorum || try == maxTries || !time.Now().Before(end) || ctx.Err() != nil {
 			b.answered.each(func(i int) { s.afterRelease(&op, &b, i, b.replies[i]) })
 			return b
 		}
