@@ -14,6 +14,9 @@ import (
 const (
 	ticketTTL      = 3 * time.Second // from a heartbeat
 	heartbeatPause = time.Second
+	// restoredAtOnce is how many tickets are enqueued again with one call of a node: a
+	// crowd costs far less so than one by one, and a batch has no room for all.
+	restoredAtOnce = 100
 	wakeGrace      = 3 * time.Millisecond // for a quorum of nodes to wake a waiter
 	// wakeDelay is how long the wake of a dequeued ticket may be on its way. A later
 	// wake means that the ticket is on the node again: a delayed enqueue came after
@@ -125,14 +128,21 @@ func (q *Queue) heartbeat(ctx context.Context, i int) {
 
 // restore enqueues the tickets again that node i misses: all if it does not know the server.
 func (q *Queue) restore(ctx context.Context, i int, known bool) {
-	for _, w := range q.missingOn(i, known) {
-		r, waits := q.restoreOne(i, w)
-		if !waits {
-			continue
+	for crowd := range slices.Chunk(q.missingOn(i, known), restoredAtOnce) {
+		replies := make([]reply, len(crowd))
+		for k, w := range crowd {
+			replies[k] = q.restoreOne(i, w)
 		}
-		got := r.wait(ctx)
-		(*enqueueing)(w).Deliver(i, got)
-		if got.Outcome != node.Granted {
+		failed := false
+		for k, r := range replies {
+			if r == nil {
+				continue
+			}
+			got := r.wait(ctx)
+			(*enqueueing)(crowd[k]).Deliver(i, got)
+			failed = failed || got.Outcome != node.Granted
+		}
+		if failed {
 			return // the next heartbeat repeats it, or the waiter's own next try
 		}
 	}
@@ -155,17 +165,17 @@ func (q *Queue) missingOn(i int, known bool) (missing []*Waiter) {
 	return missing
 }
 
-// restoreOne sends the ticket, unless the waiter has been removed or holds it back.
-func (q *Queue) restoreOne(i int, w *Waiter) (r reply, waits bool) {
-	r = make(reply, 1)
+// restoreOne sends the ticket, unless the waiter has been removed or holds it back: nil.
+func (q *Queue) restoreOne(i int, w *Waiter) reply {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.tickets[w.Ticket.ID] != w || w.heldBack {
-		return nil, false
+		return nil
 	}
+	r := make(reply, 1)
 	w.missing.And(^uint32(1 << i))
 	q.submitTicket(i, w, node.Op{}, r)
-	return r, true
+	return r
 }
 
 // reply is a sink for one reply.

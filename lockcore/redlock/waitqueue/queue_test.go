@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -53,7 +54,7 @@ func (ignored) Deliver(int, node.Reply) {}
 
 func newQueue(nodes ...node.Node) *Queue {
 	return New(Config{
-		Nodes: nodes, NodeTimeout: time.Second, MaxWaiters: 10, Random: random.Source{Reader: rand.Reader},
+		Nodes: nodes, NodeTimeout: time.Second, MaxWaiters: 1000, Random: random.Source{Reader: rand.Reader},
 		Epoch: func() node.Epoch { return 1 }, Map: func() string { return "" },
 		Cleanup: func(i int, op node.Op, _ time.Time) { nodes[i].Submit(&op, i, ignored{}) },
 	})
@@ -108,34 +109,36 @@ func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// A node that lost its tickets gets them again from a list. A waiter that was removed
-// after the list was made is not enqueued again.
+// A node that lost its tickets gets them again from a list, many at once: of a crowd, each
+// alone would cost a call of its own. A waiter that was removed after the list was made is
+// not enqueued again.
 func TestRestoreSkipsRemovedWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := &slowNode{}
 		q := newQueue(slow)
-		var waiters []*Waiter
-		for _, resource := range []string{"a", "b", "c"} { // the first of each: no ticket is sent
-			w, err := q.Enqueue(resource, "", "")
+		waiters := map[string]*Waiter{}
+		for k := range restoredAtOnce + 2 { // the first of each resource: no ticket is sent
+			w, err := q.Enqueue(fmt.Sprint(k), "", "")
 			if err != nil {
 				t.Fatal(err)
 			}
-			waiters = append(waiters, w)
+			waiters[w.Ticket.ID] = w
 		}
 		go q.restore(t.Context(), 0, false)
-		synctest.Wait() // the first reply is on its way
+		synctest.Wait() // the first replies are on their way
 		first := slow.enqueued()
-		if len(first) != 1 {
+		if len(first) != restoredAtOnce {
 			t.Fatalf("%d tickets at once", len(first))
 		}
+		for _, ticket := range first {
+			delete(waiters, ticket.ID)
+		}
 		for _, w := range waiters {
-			if w.Ticket.ID != first[0].ID {
-				q.Dequeue(w)
-			}
+			q.Dequeue(w)
 		}
 		time.Sleep(5 * time.Second)
-		if n := len(slow.enqueued()); n != 1 {
-			t.Errorf("%d tickets were put back, 1 still waited", n)
+		if n := len(slow.enqueued()); n != restoredAtOnce {
+			t.Errorf("%d tickets were put back, %d still waited", n, restoredAtOnce)
 		}
 	})
 }
