@@ -2,11 +2,8 @@ package etcdstore
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"strconv"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -15,92 +12,30 @@ import (
 	"github.com/fencelock/fencelock/storage/optimistic"
 )
 
-// etcd's limits of a request, with room for what is around the rows.
-const (
-	flatOps    = 120       // of 128 (--max-txn-ops)
-	nestedOps  = 60        // a nested Txn may have what the one around it has left
-	maxOps     = 50 * 60   // in nested Txns
-	maxBytes   = 1_400_000 // of 1.5 MiB (--max-request-bytes)
-	bytesPerOp = 40
-)
+// maxBytes is what a request may have of etcd's 1.5 MiB (--max-request-bytes).
+const maxBytes = 1_400_000
 
 // Commit writes c in one Txn; see optimistic.Service.
 func (s *service) Commit(ctx context.Context, c *optimistic.Commit) (int64, error) {
-	ops, err := s.writes(ctx, c)
-	if err != nil {
-		return 0, err
+	if len(c.Value)+len(c.Head)+len(c.Former) > maxBytes {
+		return 0, replica.ErrTooLarge
+	}
+	var ops []clientv3.Op
+	log := s.prefix + logName
+	switch {
+	case c.Former == "": // what there is is of a head that was lost
+		ops = append(ops, clientv3.OpDelete(log, clientv3.WithPrefix()))
+	case c.From < c.First:
+		ops = append(ops, clientv3.OpDelete(s.entry(c.From), clientv3.WithRange(s.entry(c.First))))
+	}
+	if c.Value != nil {
+		ops = append(ops, clientv3.OpPut(s.entry(c.Number), string(append(s.clock.note(ctx), c.Value...))))
 	}
 	version, err := s.txn(ctx, c, ops)
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		s.leases.forget()
-		if ops, err = s.writes(ctx, c); err == nil {
-			version, err = s.txn(ctx, c, ops)
-		}
-	}
-	if errors.Is(err, rpctypes.ErrTooManyOps) || errors.Is(err, rpctypes.ErrRequestTooLarge) {
+	if errors.Is(err, rpctypes.ErrRequestTooLarge) {
 		err = fmt.Errorf("%w: %w", replica.ErrTooLarge, err)
 	}
 	return version, err
-}
-
-// writes are the operations on rows.
-func (s *service) writes(ctx context.Context, c *optimistic.Commit) (ops []clientv3.Op, err error) {
-	size := len(c.Head) + len(c.Former)
-	rows := s.rows(c.Generation)
-	for _, key := range c.Delete {
-		size += bytesPerOp + len(rows) + len(key)
-		ops = append(ops, clientv3.OpDelete(rows+key))
-	}
-	for _, p := range c.Put {
-		size += bytesPerOp + len(rows) + len(p.Key) + len(p.Value)
-		if p.TTL == 0 {
-			ops = append(ops, clientv3.OpPut(rows+p.Key, encode(0, p.Value)))
-			continue
-		}
-		ends := c.At.Add(p.TTL)
-		on, err := s.leases.find(ctx, ends, p.TTL)
-		if err != nil {
-			return nil, fmt.Errorf("grant a lease: %w", err)
-		}
-		ops = append(ops, clientv3.OpPut(rows+p.Key, encode(on.ends.Sub(ends), p.Value), clientv3.WithLease(on.id)))
-	}
-	if len(ops) > maxOps || size > maxBytes {
-		return nil, replica.ErrTooLarge
-	}
-	former, err := optimistic.Generation(c.Former)
-	switch {
-	case err != nil:
-		return nil, err
-	case c.Former == "": // rows of a head that was lost
-		ops = append(ops, clientv3.OpDelete(s.prefix+rowsName, clientv3.WithPrefix()))
-	case former != c.Generation:
-		ops = append(ops, clientv3.OpDelete(s.rows(former), clientv3.WithPrefix()))
-	}
-	return nest(ops), nil
-}
-
-// encode is a row as etcd keeps it: how long before its lease it ends, and its value.
-func encode(slack time.Duration, value []byte) string {
-	raw := make([]byte, 0, binary.MaxVarintLen64+len(value))
-	return string(append(binary.AppendUvarint(raw, uint64(slack/slackUnit)), value...))
-}
-
-func decode(raw []byte) (slack time.Duration, value []byte, ok bool) {
-	n, size := binary.Uvarint(raw)
-	return time.Duration(n) * slackUnit, raw[max(size, 0):], size > 0
-}
-
-// nest puts operations that are too many for one Txn into Txns of their own.
-func nest(ops []clientv3.Op) (nested []clientv3.Op) {
-	if len(ops) <= flatOps {
-		return ops
-	}
-	for len(ops) > 0 {
-		n := min(len(ops), nestedOps)
-		nested = append(nested, clientv3.OpTxn(nil, ops[:n], nil))
-		ops = ops[n:]
-	}
-	return nested
 }
 
 func (s *service) txn(ctx context.Context, c *optimistic.Commit, ops []clientv3.Op) (int64, error) {
@@ -151,13 +86,12 @@ func is(key, value string) clientv3.Cmp {
 const (
 	headName  = "head"
 	claimName = "claim"
-	rowsName  = "rows/" // generation/key
+	logName   = "log/" // number
+	clockName = "clock"
 	topicName = "topics/"
 )
 
-const generationBase = 36
-
-// rows is what the rows of a generation begin with.
-func (s *service) rows(generation uint64) string {
-	return s.prefix + rowsName + strconv.FormatUint(generation, generationBase) + "/"
+// entry is the key of an entry of the log. They are in order.
+func (s *service) entry(number uint64) string {
+	return fmt.Sprintf("%s%s%016x", s.prefix, logName, number)
 }

@@ -2,16 +2,14 @@
 // may share. It is a service of storage/optimistic, which says how transactions are
 // serialised.
 //
-// A transaction is one Txn, which compares the head. etcd bounds it to 128
-// operations and 1.5 MB by default: more than 120 rows are put into nested Txns of 60,
-// which count once, and what has more than 3,000 rows or 1.4 MB is refused with
-// replica.ErrTooLarge, so that the node halves its batch.
+// A transaction is one Txn of at most four operations: it compares and puts the head, puts
+// an entry of the log, and removes old ones. What has more than 1.4 MB is refused with
+// replica.ErrTooLarge, so that the node halves its batch: etcd's limit is 1.5 MB by default.
 //
-// A row with a time to live hangs on an etcd lease, which is never kept alive. Rows that
-// end within the same second share one (leases.go), so that no grant pays for a lease of
-// its own. Servers that saw a row written count its time themselves and end it exactly;
-// after a restart, and for rows that no server is there to see, etcd ends it up to two
-// seconds later, and a change of etcd's leader starts the time again. Never earlier.
+// No key hangs on an etcd lease. Servers count the time of rows from when they saw them. For
+// one that starts later, each entry notes when it was written, by a clock that etcd's leader
+// keeps (clock.go): rows then end up to two seconds late, and a change of the leader starts
+// the time again. Never early.
 //
 // The data are recognised by etcd's cluster id, and by how far the raft index is ahead of
 // the revision: every revision is an entry of the raft log, so that distance never

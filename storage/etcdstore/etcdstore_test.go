@@ -42,66 +42,54 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// Rows that end at about the same time share a lease, which never ends before them.
-func TestLeasesAreShared(t *testing.T) {
+// The clock goes on, for a server that starts later, and after its lease was revoked
+// nothing is older than it is.
+func TestTheClock(t *testing.T) {
 	t.Parallel()
-	granted := 0
-	l := leases{grant: func(_ context.Context, seconds int64) (*clientv3.LeaseGrantResponse, error) {
-		granted++
-		return &clientv3.LeaseGrantResponse{ID: clientv3.LeaseID(granted), TTL: max(seconds, 2)}, nil
-	}}
-	now := time.Now()
-	for i := range 100_000 {
-		ttl := 10*time.Second + time.Duration(i)*100*time.Microsecond // over ten seconds
-		one, err := l.find(t.Context(), now.Add(ttl), ttl)
-		if late := one.ends.Sub(now.Add(ttl)); err != nil || late < 0 || late > 2*time.Second+time.Millisecond {
-			t.Fatalf("the lease of a row ends %s after it: %v", late, err)
-		}
-	}
-	if granted > 11 {
-		t.Errorf("%d leases for ten seconds of ends", granted)
-	}
-	granted = 0
-	for i := range 24 * 3600 { // a counter a second, for a day
-		const ttl = 24 * time.Hour
-		if _, err := l.find(t.Context(), now.Add(ttl+time.Duration(i)*time.Second), ttl); err != nil {
+	url := testenv.EtcdURL(t)
+	a, b := openStore(t, url), openStore(t, url)
+	one := &clock{conn: a.conn, key: a.target.prefix + clockName}
+	two := &clock{conn: b.conn, key: one.key}
+	written := one.note(t.Context())
+	age := func() (age time.Duration) {
+		lease, passed, err := two.now(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
+		age, rest, ok := reading{lease, passed}.age(append(written, "rest"...))
+		if !ok || string(rest) != "rest" {
+			t.Errorf("%q, %t", rest, ok)
+		}
+		return age
 	}
-	if granted > 24*3600/20 {
-		t.Errorf("%d leases for the counters of a day", granted)
+	began := time.Now()
+	testenv.Eventually(t, 20*time.Second, func() error {
+		if got := age(); got > time.Since(began)+time.Second {
+			t.Fatalf("it is %s old, and was written %s ago", got, time.Since(began))
+		} else if got < 2*time.Second {
+			return fmt.Errorf("it is %s old", got)
+		}
+		return nil
+	})
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %s until it was 2 s old", took)
+	}
+	if _, err := a.conn.client.Revoke(t.Context(), one.lease); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := two.now(t.Context()); !errors.Is(err, errClock) {
+		t.Errorf("the clock that is gone shows a time: %v", err)
+	}
+	if got := age(); got != 0 {
+		t.Errorf("by another clock it is %s old", got)
+	}
+	if lease, _, ok := (reading{}).age(one.note(t.Context())); !ok || lease != 0 {
+		t.Error("a note cannot be read")
 	}
 }
 
-// A lease that etcd does not know is granted again.
-func TestALeaseThatIsGone(t *testing.T) {
-	t.Parallel()
-	s := openStore(t, testenv.EtcdURL(t))
-	write := func(value string) error {
-		return s.Update(t.Context(), func(tx replica.Tx) error { tx.Put("k", []byte(value), time.Hour); return nil })
-	}
-	if err := write("1"); err != nil {
-		t.Fatal(err)
-	}
-	resp, err := s.conn.get(t.Context(), s.target.prefix+rowsName, clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, kv := range resp.Kvs {
-		if _, err := s.conn.client.Revoke(t.Context(), clientv3.LeaseID(kv.Lease)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := write("2"); err != nil {
-		t.Fatal(err)
-	}
-	if got := getRow(t, s, "k"); got != "2" {
-		t.Errorf("the row is %q", got)
-	}
-}
-
-// etcd's limits of a Txn are kept: up to them it is one, above it is refused and nothing
-// is written.
+// etcd's limit of a request is kept: up to it a transaction is one, above it is refused
+// and nothing is written.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, testenv.EtcdURL(t))
@@ -116,10 +104,7 @@ func TestLimits(t *testing.T) {
 	for _, c := range []struct {
 		rows, size int
 		tooLarge   bool
-	}{
-		{flatOps, 10, false}, {flatOps + 1, 10, false}, {maxOps, 10, false}, {maxOps + 1, 10, true},
-		{100, 13_500, false}, {100, 16_000, true},
-	} {
+	}{{1, 10, false}, {50_000, 10, false}, {100, 13_500, false}, {100, 16_000, true}, {100_000, 10, true}} {
 		before := headOf(t, s)
 		err := put(c.rows, c.size)
 		if c.tooLarge != errors.Is(err, replica.ErrTooLarge) || !c.tooLarge && err != nil {
@@ -128,6 +113,50 @@ func TestLimits(t *testing.T) {
 		if after := headOf(t, s); (after == before) != c.tooLarge {
 			t.Errorf("%d rows of %d bytes: something was written: %t", c.rows, c.size, after != before)
 		}
+	}
+}
+
+// The log is cleaned: it stays about twice as large as the rows, and what lives stays.
+func TestTheLogIsCleaned(t *testing.T) {
+	t.Parallel()
+	url := testenv.EtcdURL(t)
+	s := openStore(t, url)
+	putRow(t, s, "old", "1")
+	const most = 6 << 20
+	for i := range 100 {
+		err := s.Update(t.Context(), func(tx replica.Tx) error {
+			tx.Put("large", make([]byte, 400<<10), time.Hour)
+			tx.Put(fmt.Sprint("kept", i), nil, time.Hour)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	resp, err := s.conn.get(t.Context(), s.target.prefix+logName, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, kv := range resp.Kvs {
+		total += len(kv.Value)
+	}
+	if total > most {
+		t.Errorf("%d entries have %d bytes", len(resp.Kvs), total)
+	}
+	_ = s.Close()
+	s = openStore(t, url)
+	if got := getRow(t, s, "old"); got != "1" {
+		t.Errorf("the row is %q", got)
+	}
+	err = s.View(t.Context(), func(tx replica.Tx) error {
+		if kept := len(tx.Range("kept", "kepu", 1000)); kept != 100 {
+			t.Errorf("%d rows stay, want 100", kept)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

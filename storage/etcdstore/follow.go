@@ -6,40 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/fencelock/fencelock/storage/optimistic"
 )
 
-const (
-	pageRows    = 5000
-	leaseReads  = 16 // at once
-	rowsMissing = time.Microsecond
-)
+// pageEntries is how many entries of the log are read at once.
+const pageEntries = 100
 
 // service is an optimistic.Service in etcd.
 type service struct {
 	conn   *conn
 	prefix string
-	leases leases
+	clock  clock
 }
 
 var _ optimistic.Service = (*service)(nil)
 
 func newService(c *conn, prefix string) *service {
-	s := &service{conn: c, prefix: prefix}
-	s.leases.grant = func(ctx context.Context, seconds int64) (granted *clientv3.LeaseGrantResponse, err error) {
-		err = c.try(ctx, func(ctx context.Context, client *clientv3.Client) (err error) {
-			granted, err = client.Grant(ctx, seconds)
-			return err
-		})
-		return granted, err
-	}
-	return s
+	return &service{conn: c, prefix: prefix, clock: clock{conn: c, key: prefix + clockName}}
 }
 
 // Head reads the head; see optimistic.Service.
@@ -92,7 +79,7 @@ func (s *service) load(ctx context.Context) (*optimistic.Snapshot, error) {
 	if err := s.recognise(ctx, first.Header.MemberId, snap); err != nil {
 		return nil, err
 	}
-	return snap, s.loadRows(ctx, snap)
+	return snap, s.loadLog(ctx, snap)
 }
 
 // recognise says what is known of the data's history.
@@ -112,94 +99,53 @@ func (s *service) recognise(ctx context.Context, member uint64, snap *optimistic
 	return err
 }
 
-func (s *service) loadRows(ctx context.Context, snap *optimistic.Snapshot) error {
-	generation, err := optimistic.Generation(snap.Head)
-	if err != nil {
-		return err
-	}
-	var kvs []*mvccpb.KeyValue
+func (s *service) loadLog(ctx context.Context, snap *optimistic.Snapshot) error {
+	at := reading{}
+	at.lease, at.passed, _ = s.clock.now(ctx) // without it, rows last from when they are seen
 	for from := s.prefix; ; {
 		resp, err := s.conn.get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.prefix)),
-			clientv3.WithRev(snap.Version), clientv3.WithLimit(pageRows))
+			clientv3.WithRev(snap.Version), clientv3.WithLimit(pageEntries))
 		if err != nil {
 			return err
 		}
-		kvs = append(kvs, resp.Kvs...)
+		for _, kv := range resp.Kvs {
+			switch one, err := s.read(kv, at); {
+			case err != nil:
+				return err
+			case one != nil:
+				snap.Log = append(snap.Log, *one)
+			case string(kv.Key) == s.prefix+claimName:
+				snap.Claim = string(kv.Value)
+			}
+		}
 		if !resp.More {
-			break
+			return nil
 		}
 		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 	}
-	left := s.left(ctx, kvs)
-	for _, kv := range kvs {
-		row, slack, isRow := s.row(kv)
-		switch {
-		case isRow && row.Generation == generation:
-			if of := left[kv.Lease]; of > 0 {
-				row.Left = max(of-slack, rowsMissing)
-			}
-			snap.Rows = append(snap.Rows, row)
-		case string(kv.Key) == s.prefix+claimName:
-			snap.Claim = string(kv.Value)
-		}
-	}
-	return nil
 }
 
-// left asks what is left of the rows' leases. Of one that it gets no answer for, nothing
-// is known.
-func (s *service) left(ctx context.Context, kvs []*mvccpb.KeyValue) map[int64]time.Duration {
-	left := make(map[int64]time.Duration)
-	for _, kv := range kvs {
-		if kv.Lease != 0 {
-			left[kv.Lease] = 0
-		}
+// number is that of an entry of the log, if the key is one's.
+func (s *service) number(key []byte) (number uint64, ok bool) {
+	text, ok := bytes.CutPrefix(key, []byte(s.prefix+logName))
+	if !ok {
+		return 0, false
 	}
-	var group errgroup.Group
-	group.SetLimit(leaseReads)
-	answers := make(chan lease, len(left))
-	began := time.Now()
-	for id := range left {
-		group.Go(func() error {
-			var resp *clientv3.LeaseTimeToLiveResponse
-			err := s.conn.try(ctx, func(ctx context.Context, client *clientv3.Client) (err error) {
-				resp, err = client.TimeToLive(ctx, clientv3.LeaseID(id))
-				return err
-			})
-			switch {
-			case err != nil: // not known: its rows last from when they are seen
-			case resp.TTL < 0: // it has ended
-				answers <- lease{clientv3.LeaseID(id), began.Add(rowsMissing)}
-			default: // whole seconds, cut off
-				answers <- lease{clientv3.LeaseID(id), began.Add(time.Duration(resp.TTL+1) * time.Second)}
-			}
-			return nil //nolint:nilerr // an estimate less
-		})
-	}
-	_ = group.Wait()
-	close(answers)
-	for l := range answers {
-		left[int64(l.id)] = l.ends.Sub(began)
-	}
-	return left
+	number, err := strconv.ParseUint(string(text), 16, 64)
+	return number, err == nil
 }
 
-// row reads a row. One that was deleted has no value.
-func (s *service) row(kv *mvccpb.KeyValue) (row optimistic.Row, slack time.Duration, isRow bool) {
-	rest, isRow := bytes.CutPrefix(kv.Key, []byte(s.prefix+rowsName))
-	if !isRow {
-		return row, 0, false
+// read reads an entry of the log; nil for another key.
+func (s *service) read(kv *mvccpb.KeyValue, at reading) (*optimistic.Entry, error) {
+	number, ok := s.number(kv.Key)
+	if !ok {
+		return nil, nil //nolint:nilnil // it is none
 	}
-	number, key, isRow := bytes.Cut(rest, []byte("/"))
-	if !isRow {
-		return row, 0, false
+	one := &optimistic.Entry{Number: number}
+	if one.Age, one.Value, ok = at.age(kv.Value); !ok {
+		return nil, fmt.Errorf("the key %s cannot be read", kv.Key)
 	}
-	generation, err := strconv.ParseUint(string(number), generationBase, 64)
-	if err != nil {
-		return row, 0, false
-	}
-	slack, value, _ := decode(kv.Value) // what is malformed has no time to live either, which the mirror refuses
-	return optimistic.Row{Generation: generation, Key: string(key), Value: value}, slack, true
+	return one, nil
 }
 
 // apply applies events, those of one revision together.
@@ -208,7 +154,9 @@ func (s *service) apply(m *optimistic.Mirror, events []*clientv3.Event) error {
 		c := &optimistic.Change{Version: events[0].Kv.ModRevision}
 		n := 0
 		for n < len(events) && events[n].Kv.ModRevision == c.Version {
-			s.add(c, events[n])
+			if err := s.add(c, events[n]); err != nil {
+				return err
+			}
 			n++
 		}
 		if err := m.Apply(c); err != nil {
@@ -219,21 +167,15 @@ func (s *service) apply(m *optimistic.Mirror, events []*clientv3.Event) error {
 	return nil
 }
 
-func (s *service) add(c *optimistic.Change, e *clientv3.Event) {
+func (s *service) add(c *optimistic.Change, e *clientv3.Event) (err error) {
 	value := string(e.Kv.Value) // "" for a key that was deleted
-	switch key := string(e.Kv.Key); key {
-	case s.prefix + headName:
+	switch key := string(e.Kv.Key); {
+	case key == s.prefix+headName:
 		c.Head = &value
-	case s.prefix + claimName:
+	case key == s.prefix+claimName:
 		c.Claim = &value
-	default:
-		row, _, isRow := s.row(e.Kv)
-		switch {
-		case !isRow:
-		case e.Type == clientv3.EventTypeDelete:
-			c.Deleted = append(c.Deleted, row)
-		default:
-			c.Put = append(c.Put, row)
-		}
+	case e.Type == clientv3.EventTypePut:
+		c.Entry, err = s.read(e.Kv, reading{})
 	}
+	return err
 }

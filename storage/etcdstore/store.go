@@ -142,7 +142,7 @@ func newEnough(version, host string) error {
 // vacant refuses a prefix with keys of others.
 func (s *service) vacant(resp *clientv3.GetResponse) error {
 	for _, kv := range resp.Kvs {
-		if _, _, isRow := s.row(kv); !isRow && !s.owns(string(kv.Key)) {
+		if _, isEntry := s.number(kv.Key); !isEntry && !s.owns(string(kv.Key)) {
 			return &unfitError{fmt.Sprintf("there are keys of others below %s (%s): name another prefix in the URL", s.prefix, kv.Key)}
 		}
 	}
@@ -151,7 +151,7 @@ func (s *service) vacant(resp *clientv3.GetResponse) error {
 
 // owns tells keys other than rows.
 func (s *service) owns(key string) bool {
-	return key == s.prefix+headName || key == s.prefix+claimName || strings.HasPrefix(key, s.prefix+topicName)
+	return key == s.prefix+headName || key == s.prefix+claimName || key == s.prefix+clockName || strings.HasPrefix(key, s.prefix+topicName)
 }
 
 // Young tells whether nothing that was ever here can have been lost: this etcd was never

@@ -2,7 +2,9 @@ package optimistic
 
 import (
 	"reflect"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
@@ -11,17 +13,35 @@ import (
 // The head is as the version before wrote it, whose servers read it.
 func TestStoredHead(t *testing.T) {
 	h := head{
-		life: "LIFE", young: true, origin: "cluster 7", generation: 300, commit: "COMMIT", turns: []string{"s1", "s2"},
+		life: "LIFE", young: true, origin: "cluster 7", first: 300, last: 301, commit: "COMMIT", turns: []string{"s1", "s2"},
 		wakes: []replica.Wake{{Resource: "orders/42", Ticket: node.Ticket{ID: "t1", Server: "s1", Holder: "worker ü"}}},
 	}
-	const stored = "\x02\x01\x00\xac\x02\x04LIFE\tcluster 7\x06COMMIT\x02\x02s1\x02s2\torders/42\x02t1\x02s1\tworker ü"
+	const stored = "\x03\x01\x00\xac\x02\xad\x02\x04LIFE\tcluster 7\x06COMMIT\x02\x02s1\x02s2\torders/42\x02t1\x02s1\tworker ü"
 	if got := h.encode(); got != stored {
 		t.Errorf("raise headFormat, or keep both forms for one version (docs/internals/formats.md):\n got %+q\nwant %+q", got, stored)
 	}
 	if got, err := decodeHead(stored); err != nil || !reflect.DeepEqual(got, h) {
 		t.Errorf("%+v (%v), want %+v", got, err, h)
 	}
-	if _, err := decodeHead("\x03" + stored[1:]); err == nil {
+	if _, err := decodeHead("\x04" + stored[1:]); err == nil {
 		t.Error("a head of another format is read")
+	}
+}
+
+// An entry of the log is as the version before wrote it.
+func TestStoredEntry(t *testing.T) {
+	rows := []rowOf{{key: "l", value: []byte("lock"), left: 300 * time.Microsecond}, {key: "s", value: []byte{}}}
+	const stored = "\x06COMMIT\x02\x01a\x01b\x01l\xac\x02\x04lock\x01s\x00\x00"
+	if got := string(encodeEntry("COMMIT", []string{"a", "b"}, rows)); got != stored {
+		t.Errorf("raise headFormat (docs/internals/formats.md):\n got %+q\nwant %+q", got, stored)
+	}
+	commit, deleted, read, err := decodeEntry([]byte(stored))
+	if err != nil || commit != "COMMIT" || !slices.Equal(deleted, []string{"a", "b"}) || !reflect.DeepEqual(read, rows) {
+		t.Errorf("%q, %q, %+v, %v", commit, deleted, read, err)
+	}
+	for n := range len(stored) - 1 {
+		if _, _, part, err := decodeEntry([]byte(stored[:n])); err == nil && len(part) == len(rows) {
+			t.Errorf("%d bytes of it are read as the whole", n)
+		}
 	}
 }

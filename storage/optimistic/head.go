@@ -11,25 +11,26 @@ import (
 
 // head is the key that every commit replaces.
 type head struct {
-	life       string   // the incarnation
-	young      bool     // the life began with nothing, where nothing can have been lost
-	origin     string   // Snapshot.Origin when the life began
-	generation uint64   // of the rows: a purge begins another
-	commit     string   // random, so that no two heads are equal
-	turns      []string // the servers that take turns: the first commits next
-	wakes      []replica.Wake
-	wakeAll    bool // there were too many
+	life    string   // the incarnation
+	young   bool     // the life began with nothing, where nothing can have been lost
+	origin  string   // Snapshot.Origin when the life began
+	first   uint64   // entry of the log
+	last    uint64   // the log is empty if it is before the first
+	commit  string   // random, so that no two heads are equal
+	turns   []string // the servers that take turns: the first commits next
+	wakes   []replica.Wake
+	wakeAll bool // there were too many
 }
 
 const (
-	headFormat   = 2
+	headFormat   = 3
 	maxWakeBytes = 64 << 10
 )
 
 // encode makes the head's value.
 func (h *head) encode() string {
 	raw := []byte{headFormat, flag(h.young), flag(h.wakeAll)}
-	raw = binary.AppendUvarint(raw, h.generation)
+	raw = binary.AppendUvarint(binary.AppendUvarint(raw, h.first), h.last)
 	for _, text := range []string{h.life, h.origin, h.commit} {
 		raw = appendText(raw, text)
 	}
@@ -70,7 +71,7 @@ func decodeHead(raw string) (h head, err error) {
 		return h, errHead
 	}
 	d := decoder{rest: raw[3:]}
-	h = head{young: raw[1] == 1, wakeAll: raw[2] == 1, generation: d.number(), life: d.text(), origin: d.text(), commit: d.text()}
+	h = head{young: raw[1] == 1, wakeAll: raw[2] == 1, first: d.number(), last: d.number(), life: d.text(), origin: d.text(), commit: d.text()}
 	for range d.number() {
 		if d.failed {
 			break
@@ -88,14 +89,8 @@ func decodeHead(raw string) (h head, err error) {
 	return h, nil
 }
 
-// Generation is that of a head's rows, and Origin what its life began with; both are
-// for services that read a head before they have a mirror.
-func Generation(raw string) (uint64, error) {
-	h, err := decodeHead(raw)
-	return h.generation, err
-}
-
-// Origin is what Snapshot.Origin was when the head's life began.
+// Origin is what Snapshot.Origin was when the head's life began. It is for services, which
+// read a head before they have a mirror.
 func Origin(raw string) (string, error) {
 	h, err := decodeHead(raw)
 	return h.origin, err

@@ -16,7 +16,7 @@ type weakness int
 const (
 	sound       weakness = iota
 	keepsOrigin          // data that were restored have the origin of before
-	staysAhead           // a log that lost its end has larger versions than before
+	trusts               // a server does not look for the entries that it has seen
 	judgesNone           // a conflict is not noticed
 	readsOld             // the head is read as the server's member has it, which lags behind
 	endsEarly            // rows end before their time
@@ -116,6 +116,9 @@ func (e *ensemble) start() {
 	for range 2 {
 		m := &member{memory: e.memory, weak: e.weak}
 		s := New(m, Options{Pause: time.Millisecond})
+		s.mirror.mu.Lock()
+		s.mirror.trusting = e.weak == trusts
+		s.mirror.mu.Unlock()
 		e.members, e.open, e.shared.Servers = append(e.members, m), append(e.open, s), append(e.shared.Servers, s)
 	}
 }
@@ -153,12 +156,12 @@ func (e *ensemble) restoreSnapshot() {
 }
 
 // loseTail is what happens to a log that running servers have read: it is without its end.
-func (e *ensemble) loseTail() {
-	to := e.saved
-	if e.weak == staysAhead {
-		now := e.save()
-		to.version, to.wrote = now.version, now.wrote
-	}
+func (e *ensemble) loseTail() { e.restore(e.saved) }
+
+// loseTailUnseen is the same where the versions do not tell.
+func (e *ensemble) loseTailUnseen() {
+	to, now := e.saved, e.save()
+	to.version, to.wrote = now.version, now.wrote
 	e.restore(to)
 }
 
@@ -166,6 +169,7 @@ func (e *ensemble) loseTail() {
 var losses = map[string]func(*ensemble){
 	"a restored snapshot":   (*ensemble).restoreSnapshot,
 	"a log without its end": (*ensemble).loseTail,
+	"versions that go on":   (*ensemble).loseTailUnseen,
 }
 
 func history(t *testing.T, seed uint64, loss func(*ensemble), weak weakness) (leases int, err error) {
@@ -231,7 +235,7 @@ func TestServicesThatDoWrong(t *testing.T) {
 		seed uint64 // the first
 	}{
 		"no origin in the incarnation":    {keepsOrigin, "a restored snapshot", 0},
-		"versions that do not go back":    {staysAhead, "a log without its end", 0},
+		"what was seen is not looked for": {trusts, "versions that go on", 0},
 		"a conflict that is not noticed":  {judgesNone, "a restored snapshot", 0},
 		"a read that is not linearizable": {readsOld, "a log without its end", 0},
 		"rows that end before their time": {endsEarly, "a log without its end", 0},

@@ -18,7 +18,7 @@ type memory struct {
 	head    string
 	wrote   int64 // version of the head
 	claim   string
-	rows    map[rowName]kept
+	entries map[uint64]written
 	log     []*Change
 	changed chan struct{}
 
@@ -29,30 +29,25 @@ type memory struct {
 	lost    error         // the answer to a commit that took effect
 	dropped error         // the answer to a commit that did not
 	origin  string        // of the data
-	early   bool          // it removes rows before their time: a weakness
+	early   bool          // it says that entries are older than they are: a weakness
 	deaf    bool          // it judges no commit: a weakness
-	keeps   bool          // it does not delete rows whose time has passed: a weakness
+	keeps   bool          // it leaves the deletions of rows out whose time has passed: a weakness
 	breaks  int           // how often Follow has begun
 	commits int           // that took effect
 	refused int           // that did not
 	went    int           // how often it went back
 }
 
-// rowName is the name of a row.
-type rowName struct {
-	generation uint64
-	key        string
-}
-
-type kept struct {
+// written is an entry of the log, and when it came.
+type written struct {
 	value []byte
-	until time.Time
+	at    time.Time
 }
 
 var errBroken = errors.New("the connection broke")
 
 func newMemory() *memory {
-	return &memory{rows: make(map[rowName]kept), changed: make(chan struct{}), origin: "memory"}
+	return &memory{entries: make(map[uint64]written), changed: make(chan struct{}), origin: "memory"}
 }
 
 func (s *memory) Commit(_ context.Context, c *Commit) (int64, error) {
@@ -72,7 +67,7 @@ func (s *memory) Commit(_ context.Context, c *Commit) (int64, error) {
 		err := s.dropped
 		s.dropped = nil
 		return 0, err
-	case s.limit > 0 && len(c.Put) > s.limit:
+	case s.limit > 0 && rowsIn(c.Value) > s.limit:
 		return 0, replica.ErrTooLarge
 	case !s.deaf && c.Former != s.head:
 		s.refused++
@@ -82,23 +77,14 @@ func (s *memory) Commit(_ context.Context, c *Commit) (int64, error) {
 	if c.Claim == s.claim {
 		s.claim, change.Claim = "", new(string)
 	}
-	for _, p := range c.Put {
-		row := kept{value: slices.Clone(p.Value)}
-		if p.TTL > 0 {
-			row.until = c.At.Add(p.TTL)
-			if s.early {
-				time.AfterFunc(p.TTL/2, func() { s.removeEarly(rowName{c.Generation, p.Key}, row.value) })
-			}
+	maps.DeleteFunc(s.entries, func(number uint64, _ written) bool { return number >= c.From && number < c.First })
+	if c.Value != nil {
+		value := slices.Clone(c.Value)
+		if s.keeps {
+			value = s.withoutEnded(value)
 		}
-		s.rows[rowName{c.Generation, p.Key}] = row
-		change.Put = append(change.Put, Row{Generation: c.Generation, Key: p.Key, Value: row.value})
-	}
-	for _, key := range c.Delete {
-		if until := s.rows[rowName{c.Generation, key}].until; s.keeps && !until.IsZero() && time.Until(until) <= 0 {
-			continue
-		}
-		delete(s.rows, rowName{c.Generation, key})
-		change.Deleted = append(change.Deleted, Row{Generation: c.Generation, Key: key})
+		s.entries[c.Number] = written{value, time.Now()}
+		change.Entry = &Entry{Number: c.Number, Value: value}
 	}
 	s.head = c.Head
 	s.commits++
@@ -136,19 +122,46 @@ func (s *memory) Head(context.Context) (string, int64, error) {
 	return s.head, s.wrote, nil
 }
 
-// snapshot is what a mirror loads; time has taken some rows.
+func rowsIn(value []byte) int {
+	if value == nil {
+		return 0
+	}
+	_, _, rows, _ := decodeEntry(value)
+	return len(rows)
+}
+
+// withoutEnded leaves the deletions of rows out whose time has passed.
+func (s *memory) withoutEnded(value []byte) []byte {
+	until := make(map[string]time.Time)
+	for _, number := range slices.Sorted(maps.Keys(s.entries)) {
+		_, _, rows, _ := decodeEntry(s.entries[number].value)
+		for _, row := range rows {
+			until[row.key] = time.Time{}
+			if row.left > 0 {
+				until[row.key] = s.entries[number].at.Add(row.left)
+			}
+		}
+	}
+	commit, deleted, rows, _ := decodeEntry(value)
+	deleted = slices.DeleteFunc(deleted, func(key string) bool {
+		return !until[key].IsZero() && time.Until(until[key]) <= 0
+	})
+	return encodeEntry(commit, deleted, rows)
+}
+
+// snapshot is what a mirror loads.
 func (s *memory) snapshot() *Snapshot {
-	generation, _ := Generation(s.head)
 	snap := &Snapshot{Version: s.version, Head: s.head, HeadVersion: s.wrote, Claim: s.claim, Origin: s.origin}
 	if began, err := Origin(s.head); s.head != "" {
 		snap.Lost = err != nil || began != s.origin
 	}
-	for name, row := range s.rows {
-		left := time.Until(row.until)
-		if name.generation != generation || !row.until.IsZero() && left <= 0 {
-			continue
+	for _, number := range slices.Sorted(maps.Keys(s.entries)) {
+		one := s.entries[number]
+		age := time.Since(one.at)
+		if s.early {
+			age = 2*age + time.Second
 		}
-		snap.Rows = append(snap.Rows, Row{Generation: generation, Key: name.key, Value: row.value, Left: max(left, 0)})
+		snap.Log = append(snap.Log, Entry{Number: number, Value: one.value, Age: age})
 	}
 	return snap
 }
@@ -192,43 +205,24 @@ func (s *memory) Follow(ctx context.Context, m *Mirror) error {
 	}
 }
 
-// expire removes a row, as a service does that counts times to live itself.
-func (s *memory) expire(key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	generation, _ := Generation(s.head)
-	delete(s.rows, rowName{generation, key})
-	s.publish(&Change{Deleted: []Row{{Generation: generation, Key: key}}})
-}
-
-// removeEarly removes the row with this value, unless it was written again.
-func (s *memory) removeEarly(name rowName, value []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if row, there := s.rows[name]; there && &row.value[0] == &value[0] {
-		delete(s.rows, name)
-		s.publish(&Change{Deleted: []Row{{Generation: name.generation, Key: name.key}}})
-	}
-}
-
 // saved is a copy of the state.
 type saved struct {
 	version, wrote int64
 	head           string
-	rows           map[rowName]kept
+	entries        map[uint64]written
 }
 
 func (s *memory) save() saved {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return saved{version: s.version, wrote: s.wrote, head: s.head, rows: maps.Clone(s.rows)}
+	return saved{version: s.version, wrote: s.wrote, head: s.head, entries: maps.Clone(s.entries)}
 }
 
 // restore goes back to it.
 func (s *memory) restore(to saved) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.version, s.wrote, s.head, s.rows, s.log, s.claim = to.version, to.wrote, to.head, to.rows, nil, ""
+	s.version, s.wrote, s.head, s.entries, s.log, s.claim = to.version, to.wrote, to.head, maps.Clone(to.entries), nil, ""
 	s.went++
 	close(s.changed)
 	s.changed = make(chan struct{})

@@ -2,8 +2,6 @@ package optimistic
 
 import (
 	"context"
-	"encoding/binary"
-	"errors"
 	"sync"
 	"time"
 
@@ -15,11 +13,16 @@ import (
 
 // Mirror is this server's copy of all rows. A Service keeps it up to date.
 type Mirror struct {
-	began  time.Time
-	notify func(*head)
+	began    time.Time
+	notify   func(*head)
+	trusting bool // for tests: it does not look for what it has seen
 
 	mu      sync.RWMutex
 	rows    *btree.BTreeG[entry]
+	log     []logged // in order
+	bytes   int      // of the log
+	live    int      // of the rows
+	seen    logged   // the newest entry that is known to have been committed
 	state   state
 	changed chan struct{} // is closed when the state changes
 }
@@ -39,9 +42,9 @@ type state struct {
 
 // entry is a row of the copy.
 type entry struct {
-	key     string
-	row     overlay.Row
-	version int64 // that wrote it
+	key string
+	row overlay.Row
+	in  uint64 // the entry of the log that has it
 }
 
 func newMirror(notify func(*head)) *Mirror {
@@ -56,55 +59,46 @@ func newRows() *btree.BTreeG[entry] {
 // now is the copy's clock: microseconds since it was made. It cannot be set.
 func (m *Mirror) now() int64 { return time.Since(m.began).Microseconds() }
 
-// encodeRow is a row as a service keeps it: its time to live in microseconds (0 for
-// good) and its value.
-func encodeRow(value []byte, ttl time.Duration) []byte {
-	raw := make([]byte, 0, binary.MaxVarintLen64+len(value))
-	return append(binary.AppendUvarint(raw, uint64(ttl.Microseconds())), value...)
-}
-
-var errRow = errors.New("a row cannot be read")
-
-// entry makes a row of the copy, as it is seen now.
-func (m *Mirror) entry(r Row, version int64) (entry, error) {
-	micros, size := binary.Uvarint(r.Value)
-	if size <= 0 {
-		return entry{}, errRow
-	}
-	e := entry{key: r.Key, row: overlay.Row{Value: r.Value[size:], Ends: overlay.ForGood}, version: version}
-	if micros > 0 {
-		left := int64(micros)
-		if r.Left > 0 {
-			left = min(left, r.Left.Microseconds()+1)
-		}
-		e.row.Ends = m.now() + left
-	}
-	return e, nil
-}
-
 // Load replaces the copy.
 func (m *Mirror) Load(s *Snapshot) error {
 	h, err := decodeHead(s.Head)
 	if err != nil {
 		return err
 	}
-	rows := newRows()
-	for _, r := range s.Rows {
-		e, err := m.entry(r, s.Version)
-		if err != nil {
+	fresh := Mirror{began: m.began, rows: newRows()}
+	for _, one := range s.Log {
+		if one.Number < h.first || one.Number > h.last {
+			continue // of a head that was lost
+		}
+		if err := fresh.take(&one); err != nil {
 			return err
 		}
-		rows.ReplaceOrInsert(e)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	wentBack := s.Version < m.state.version || s.HeadVersion < m.state.headVersion
-	m.rows = rows
+	// Where another life has begun since, what this server has seen is not promised any more.
+	lost := h.life == m.state.head.life && (m.state.lost || s.Version < m.state.version ||
+		s.HeadVersion < m.state.headVersion || !m.trusting && fresh.misses(m.seen, max(1, h.first)))
+	m.rows, m.log, m.bytes, m.live, m.seen = fresh.rows, fresh.log, fresh.bytes, fresh.live, fresh.seen
 	m.state = state{
 		loaded: true, version: s.Version, rawHead: s.Head, head: h, headVersion: s.HeadVersion, claim: s.Claim,
-		origin: s.Origin, restored: s.Restored, lost: m.state.lost || s.Lost || wentBack,
+		origin: s.Origin, restored: s.Restored, lost: lost || s.Lost,
 	}
 	m.change()
+	return nil
+}
+
+// take does what an entry says that is seen now.
+func (m *Mirror) take(one *Entry) error {
+	commit, deleted, put, err := decodeEntry(one.Value)
+	if err != nil {
+		return err
+	}
+	now, rows := m.now(), make([]entry, len(put))
+	for i := range put {
+		rows[i] = entry{key: put[i].key, row: put[i].seen(now, one.Age)}
+	}
+	m.write(one.Number, commit, deleted, rows)
 	return nil
 }
 
@@ -122,66 +116,46 @@ func (m *Mirror) change() {
 }
 
 // Apply applies what one version changed. What this server has committed itself is in
-// the copy already. It may remove rows that expired before that commit.
+// the copy already.
 func (m *Mirror) Apply(c *Change) error {
-	var news head
-	if c.Head != nil {
-		var err error
-		if news, err = decodeHead(*c.Head); err != nil {
-			return err
-		}
-	}
-	fresh, err := m.apply(c, news)
-	if fresh && c.Head != nil {
-		m.notify(&news)
+	news, err := m.apply(c)
+	if news != nil {
+		m.notify(news)
 	}
 	return err
 }
 
-// apply tells whether the change was new. News is its head, if it has one.
-func (m *Mirror) apply(c *Change, news head) (fresh bool, err error) {
+// apply returns the head that is new, nil for none.
+func (m *Mirror) apply(c *Change) (news *head, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if c.Version <= m.state.version {
-		m.remove(c)
-		return false, nil
+		return nil, nil //nolint:nilnil // nothing is new
 	}
 	if c.Head != nil {
-		m.advance(c.Version, *c.Head, news)
+		h, err := decodeHead(*c.Head)
+		if err != nil {
+			return nil, err
+		}
+		m.advance(c.Version, *c.Head, h)
+		news = &h
+	}
+	if c.Entry != nil {
+		if err := m.take(c.Entry); err != nil {
+			return news, err
+		}
 	}
 	if c.Claim != nil {
 		m.state.claim = *c.Claim
 	}
 	m.state.version = c.Version
-	m.remove(c)
-	for _, r := range c.Put {
-		if r.Generation != m.state.head.generation {
-			continue
-		}
-		e, err := m.entry(r, c.Version)
-		if err != nil {
-			return true, err
-		}
-		m.rows.ReplaceOrInsert(e)
-	}
+	m.drop(m.state.head.first)
 	m.change()
-	return true, nil
-}
-
-func (m *Mirror) remove(c *Change) {
-	for _, r := range c.Deleted {
-		old, there := m.rows.Get(entry{key: r.Key})
-		if there && old.version < c.Version && r.Generation == m.state.head.generation {
-			m.rows.Delete(old)
-		}
-	}
+	return news, nil
 }
 
 // advance makes h the head.
 func (m *Mirror) advance(version int64, raw string, h head) {
-	if h.generation != m.state.head.generation {
-		m.rows = newRows()
-	}
 	if h.life != m.state.head.life {
 		m.state.lost = false
 	}
@@ -189,13 +163,13 @@ func (m *Mirror) advance(version int64, raw string, h head) {
 }
 
 // committed applies what this server has committed, unless the service did already.
-func (m *Mirror) committed(version int64, c *Commit, h head, put []overlay.Put) {
-	if m.commit(version, c, h, put) {
+func (m *Mirror) committed(version int64, c *Commit, h head, deleted []string, put []overlay.Put) {
+	if m.commit(version, c, h, deleted, put) {
 		m.notify(&h)
 	}
 }
 
-func (m *Mirror) commit(version int64, c *Commit, h head, put []overlay.Put) (news bool) {
+func (m *Mirror) commit(version int64, c *Commit, h head, deleted []string, put []overlay.Put) (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -203,6 +177,9 @@ func (m *Mirror) commit(version int64, c *Commit, h head, put []overlay.Put) (ne
 		return false
 	case !m.state.loaded:
 		m.state.headVersion = version // the next copy must not be older
+		if c.Value != nil {
+			m.seen = logged{number: c.Number, commit: h.commit}
+		}
 		return false
 	}
 	m.advance(version, c.Head, h)
@@ -210,12 +187,14 @@ func (m *Mirror) commit(version int64, c *Commit, h head, put []overlay.Put) (ne
 	if c.Claim == m.state.claim {
 		m.state.claim = ""
 	}
-	for _, key := range c.Delete {
-		m.rows.Delete(entry{key: key})
+	if c.Value != nil {
+		rows := make([]entry, len(put))
+		for i, p := range put {
+			rows[i] = entry{key: p.Key, row: *p.Row}
+		}
+		m.write(c.Number, h.commit, deleted, rows)
 	}
-	for _, p := range put {
-		m.rows.ReplaceOrInsert(entry{key: p.Key, row: *p.Row, version: version})
-	}
+	m.drop(h.first)
 	m.change()
 	return true
 }
@@ -241,12 +220,14 @@ func (m *Mirror) await(ctx context.Context, wanted func(*state) bool) (state, er
 func (m *Mirror) run(fn func(replica.Tx) error) (t *tx, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
+	now := m.now()
 	t = &tx{
-		Tx: overlay.New(view{m.rows}, m.now(), replica.Status{Incarnation: m.state.head.life}),
-		on: m.state, at: time.Now(), wall: time.Now().Round(0),
+		Tx: overlay.New(view{m.rows}, now, replica.Status{Incarnation: m.state.head.life}),
+		on: m.state, began: now, wall: time.Now().Round(0),
 	}
 	if err = fn(t); err == nil {
 		t.changes = t.Changes() // it reads the copy
+		t.first, t.carried = m.carry(t)
 	}
 	return t, err
 }
@@ -256,9 +237,16 @@ func (m *Mirror) run(fn func(replica.Tx) error) (t *tx, err error) {
 type tx struct {
 	*overlay.Tx
 
-	on       state
-	at, wall time.Time
-	changes  overlay.Changes // of a run that did not fail
+	on    state
+	began int64 // by the copy's clock
+	wall  time.Time
+	// cleans has the run committed though it changes nothing, if the log is too long.
+	cleans bool
+	// of a run that did not fail: what it changed, the first entry that then stays in the
+	// log, and the rows of those that go
+	changes overlay.Changes
+	first   uint64
+	carried []overlay.Put
 }
 
 func (t *tx) Now() time.Time { return t.wall }

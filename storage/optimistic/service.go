@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Service keeps the keys. It may be used from any goroutine.
+// Service keeps a head and a log. It may be used from any goroutine.
 type Service interface {
 	// Follow loads all there is into the mirror and then applies every change, in the
 	// order of versions, until ctx ends or it loses track; then it is called again.
@@ -32,20 +32,14 @@ func (*ConflictError) Error() string { return "another server's transaction was 
 
 // Commit is what a transaction writes.
 type Commit struct {
-	Former     string // the head that it continues; "" for one that there is not
-	Head       string // the next
-	Claim      string // is removed, if it is this; "" for none
-	Generation uint64 // of the rows: those of others are no longer valid
-	At         time.Time
-	Put        []Put
-	Delete     []string
-}
-
-// Put is a row to be written.
-type Put struct {
-	Key   string
-	Value []byte        // as the service keeps it
-	TTL   time.Duration // from Commit.At; 0 for good
+	Former string // the head that it continues; "" for one that there is not
+	Head   string // the next
+	Claim  string // is removed, if it is this; "" for none
+	// The log's entries from From up to First, without it, are removed.
+	From, First uint64
+	// Number is that of the entry that is added, Value what it holds; nil for none.
+	Number uint64
+	Value  []byte
 }
 
 // Snapshot is all that a service keeps.
@@ -54,7 +48,7 @@ type Snapshot struct {
 	Head        string
 	HeadVersion int64
 	Claim       string
-	Rows        []Row // of the head's generation
+	Log         []Entry // in order
 	// Origin is what a life of the data is recognised by; it is kept in the head.
 	Origin string
 	// Lost tells that the data of the head's origin were restored since, so that commits
@@ -64,22 +58,18 @@ type Snapshot struct {
 	Restored bool
 }
 
-// Row is a row as the service keeps it.
-type Row struct {
-	Generation uint64
-	Key        string
-	Value      []byte
-	// Left bounds its time to live, where the service knows that less than all is left.
-	// 0 if it does not know.
-	Left time.Duration
+// Entry is an entry of the log.
+type Entry struct {
+	Number uint64
+	Value  []byte
+	// Age is how long ago it was written, at least; 0 where that is not known.
+	Age time.Duration
 }
 
-// Change is what one version changed. The mirror ignores rows of other generations than
-// the head's.
+// Change is what one version changed. That entries were removed is in the head.
 type Change struct {
 	Version int64
 	Head    *string // nil if it is as it was; "" if it was deleted
 	Claim   *string
-	Put     []Row
-	Deleted []Row // without values
+	Entry   *Entry // that was added; nil for none
 }

@@ -68,6 +68,7 @@ func New(service Service, opts Options) *Store {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.done.Go(s.follow)
 	s.done.Go(s.leaveTurns)
+	s.done.Go(s.sweep)
 	return s
 }
 
@@ -160,7 +161,7 @@ func (s *Store) update(ctx context.Context, fn func(replica.Tx) error) error {
 		}
 		t, failed := s.mirror.run(fn)
 		on := &t.on
-		if t.changes.Nothing() && on.head.turn() != s.name { // else the commit ends the turn
+		if t.changes.Nothing() && !t.cleans && on.head.turn() != s.name { // else the commit ends the turn
 			if fresh {
 				return failed
 			}
@@ -292,11 +293,14 @@ func (s *Store) live(ctx context.Context) error {
 }
 
 func (s *Store) beginLife(ctx context.Context, on *state) error {
-	h := head{
-		life: rand.Text(), origin: on.origin, generation: cmp.Or(on.head.generation, uint64(time.Now().UnixMicro())),
-		young: on.rawHead == "" && !on.restored && !on.lost,
+	h := on.head
+	if on.rawHead == "" { // no number comes twice
+		h.last = uint64(time.Now().UnixMicro())
+		h.first = h.last + 1
 	}
-	return s.put(ctx, on, h, &Commit{}, nil)
+	h.life, h.origin, h.young = rand.Text(), on.origin, on.rawHead == "" && !on.restored && !on.lost
+	h.turns, h.wakes, h.wakeAll = nil, nil, false
+	return s.put(ctx, on, h, nil, nil)
 }
 
 // commit commits what a transaction changed.
@@ -307,24 +311,21 @@ func (s *Store) commit(ctx context.Context, t *tx, late string) error {
 		h.turns = append(h.turns, s.name)
 	}
 	h.wake(t.changes.Wakes)
-	if t.changes.Purge {
-		h.generation++
+	deleted, put := append(t.changes.Deleted, t.Ended()...), append(t.changes.Put, t.carried...)
+	if len(deleted) == 0 && len(put) == 0 && t.first == h.first {
+		return s.put(ctx, &t.on, h, nil, nil)
 	}
-	c := &Commit{At: t.at, Delete: append(t.changes.Deleted, t.Ended()...), Put: make([]Put, len(t.changes.Put))}
-	for i, put := range t.changes.Put {
-		var ttl time.Duration
-		if put.Row.Ends != overlay.ForGood {
-			ttl = t.Left(put.Row)
-		}
-		c.Put[i] = Put{Key: put.Key, Value: encodeRow(put.Row.Value, ttl), TTL: ttl}
-	}
-	return s.put(ctx, &t.on, h, c, t.changes.Put)
+	h.first, h.last = t.first, h.last+1
+	return s.put(ctx, &t.on, h, deleted, put)
 }
 
-func (s *Store) put(ctx context.Context, on *state, h head, c *Commit, rows []overlay.Put) error {
+// put makes h the head, and adds an entry to the log if h has another last one.
+func (s *Store) put(ctx context.Context, on *state, h head, deleted []string, rows []overlay.Put) error {
 	h.commit = rand.Text()
-	c.Claim = cmp.Or(on.claim, s.claimed)
-	c.Former, c.Head, c.Generation = on.rawHead, h.encode(), h.generation
+	c := &Commit{Former: on.rawHead, Head: h.encode(), Claim: cmp.Or(on.claim, s.claimed), From: on.head.first, First: h.first}
+	if on.rawHead != "" && h.last != on.head.last {
+		c.Number, c.Value = h.last, encodeEntry(h.commit, deleted, s.mirror.left(rows))
+	}
 	version, err := s.service.Commit(ctx, c)
 	switch {
 	case errors.As(err, new(*ConflictError)), errors.Is(err, replica.ErrTooLarge):
@@ -333,6 +334,6 @@ func (s *Store) put(ctx context.Context, on *state, h head, c *Commit, rows []ov
 		return fmt.Errorf("commit: %w", err)
 	}
 	s.claimed = ""
-	s.mirror.committed(version, c, h, rows)
+	s.mirror.committed(version, c, h, deleted, rows)
 	return nil
 }

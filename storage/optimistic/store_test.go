@@ -368,34 +368,6 @@ func status(t *testing.T, s *Store) (status replica.Status) {
 	return status
 }
 
-// A row whose time has passed in the service goes, and not one that was put since.
-func TestExpiryByTheService(t *testing.T) {
-	service := newMemory()
-	s := open(t, service)
-	put(t, s, "k", "1")
-	service.expire("k")
-	if got := get(t, s, "k"); got != "" {
-		put(t, s, "other", "")
-		if got = get(t, open(t, service), "k"); got != "" {
-			t.Errorf("the row is %q", got)
-		}
-	}
-	m := newMirror(func(*head) {})
-	raw := (&head{life: "l", commit: "1"}).encode()
-	row := Row{Key: "k", Value: encodeRow([]byte("v"), time.Hour)}
-	for _, c := range []*Change{
-		{Version: 5, Head: &raw, Put: []Row{row}},
-		{Version: 4, Deleted: []Row{{Key: "k"}}}, // of the row before
-	} {
-		if err := m.Apply(c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if m.rows.Len() != 1 {
-		t.Error("an expiry took a row that was put after it")
-	}
-}
-
 // A row's time is counted from when the server sees it.
 func TestExpiryByTheCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -416,6 +388,40 @@ func TestExpiryByTheCopy(t *testing.T) {
 			}
 			_ = s.Close()
 		}
+	})
+}
+
+// Rows whose time has passed go though nobody asks for them, and with them the entries of
+// the log; those that live are carried along. Then nothing is written.
+func TestWhatHasEndedIsSwept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		service := newMemory()
+		a, b := New(service, Options{}), New(service, Options{})
+		update(t, a, func(tx replica.Tx) { tx.Put("lives", []byte("1"), time.Hour) })
+		for i := range 1000 {
+			update(t, a, func(tx replica.Tx) { tx.Put(strconv.Itoa(i), nil, time.Second) })
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, s := range []*Store{a, b} {
+			if n := s.mirror.rows.Len(); n != 1 {
+				t.Errorf("%d rows stay", n)
+			}
+		}
+		if n := len(service.entries); n > 300 {
+			t.Errorf("%d entries stay in the log", n)
+		}
+		idle := service.version
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if service.version != idle {
+			t.Errorf("%d commits though nothing had ended", service.version-idle)
+		}
+		c := New(service, Options{})
+		if get(t, c, "lives") != "1" || get(t, c, "7") != "" {
+			t.Error("another server does not see what is left")
+		}
+		_, _, _ = a.Close(), b.Close(), c.Close()
 	})
 }
 

@@ -3,7 +3,6 @@ package optimistic
 import (
 	"context"
 	"slices"
-	"time"
 )
 
 // awaitTurn waits for the copy, for a life, and while other servers take turns, among
@@ -79,7 +78,7 @@ func (s *Store) leave(on *state) {
 	defer cancel()
 	h := on.head
 	h.wakes, h.wakeAll, h.turns = nil, false, s.turnsAfter(on, "")
-	if err := s.put(ctx, on, h, &Commit{At: time.Now()}, nil); err != nil {
+	if err := s.put(ctx, on, h, nil, nil); err != nil {
 		s.opts.Logger.Debug("a turn is not given on: the others wait for it once", "error", err)
 	}
 }

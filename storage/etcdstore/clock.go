@@ -1,0 +1,149 @@
+package etcdstore
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// clock is etcd's own: a lease of 30 years, of which etcd says how much has passed. The
+// leader counts it, whatever wall clocks show. A change of the leader begins the lease
+// again, so time that has passed may be missing, and never seems to be more.
+//
+// Each entry of the log notes the time at which it was written, rounded up; so a server
+// that reads it later knows how old it is at least.
+type clock struct {
+	conn *conn
+	key  string
+
+	mu     sync.Mutex
+	lease  clientv3.LeaseID // 0 if it is not known
+	passed time.Duration    // of the lease, at most, at the moment of the reading
+	read   time.Time        // before it
+}
+
+const (
+	clockTTL   = 30 * 365 * 24 * time.Hour
+	clockEvery = time.Minute // so long a reading is carried on with this machine's clock
+	clockUnit  = time.Second
+)
+
+// note is what an entry begins with that is written now: the clock's lease and time, or
+// zeros where they cannot be read.
+func (c *clock) note(ctx context.Context) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lease == 0 || time.Since(c.read) > clockEvery {
+		if _, err := c.look(ctx); err != nil {
+			return []byte{0, 0}
+		}
+	}
+	now := c.passed + time.Since(c.read)
+	return binary.AppendUvarint(binary.AppendUvarint(nil, uint64(c.lease)), uint64((now+clockUnit-1)/clockUnit))
+}
+
+// now reads the clock: at least so much has passed.
+func (c *clock) now(ctx context.Context) (lease clientv3.LeaseID, passed time.Duration, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	passed, err = c.look(ctx)
+	return c.lease, passed, err
+}
+
+var errClock = errors.New("etcd does not know the lease by which it counts time")
+
+// look reads the clock, which is made where there is none. The caller has c.mu.
+func (c *clock) look(ctx context.Context) (atLeast time.Duration, err error) {
+	if c.lease == 0 {
+		if c.lease, err = c.find(ctx); err != nil {
+			return 0, err
+		}
+	}
+	before := time.Now()
+	left, err := c.left(ctx, c.lease)
+	switch {
+	case err != nil:
+		return 0, err
+	case left <= 0:
+		c.lease = 0
+		return 0, errClock
+	}
+	c.passed, c.read = clockTTL-left, before
+	return max(0, c.passed-time.Second), nil
+}
+
+// left is what is left of a lease, in whole seconds, cut off; negative if there is none.
+func (c *clock) left(ctx context.Context, lease clientv3.LeaseID) (left time.Duration, err error) {
+	err = c.conn.try(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		resp, err := client.TimeToLive(ctx, lease)
+		if err == nil {
+			left = time.Duration(resp.TTL) * time.Second
+		}
+		return err
+	})
+	return left, err
+}
+
+// find finds the clock's lease, or makes one.
+func (c *clock) find(ctx context.Context) (clientv3.LeaseID, error) {
+	resp, err := c.conn.get(ctx, c.key)
+	if err != nil {
+		return 0, err
+	}
+	former := ""
+	if len(resp.Kvs) > 0 {
+		former = string(resp.Kvs[0].Value)
+		if id, err := strconv.ParseInt(former, 16, 64); err == nil {
+			if left, err := c.left(ctx, clientv3.LeaseID(id)); err != nil || left > 0 {
+				return clientv3.LeaseID(id), err
+			}
+		}
+	}
+	return c.make(ctx, former)
+}
+
+// make makes the clock anew, unless another server does.
+func (c *clock) make(ctx context.Context, former string) (id clientv3.LeaseID, err error) {
+	err = c.conn.try(ctx, func(ctx context.Context, client *clientv3.Client) error {
+		granted, err := client.Grant(ctx, int64(clockTTL/time.Second))
+		if err != nil {
+			return err
+		}
+		put := clientv3.OpPut(c.key, strconv.FormatInt(int64(granted.ID), 16))
+		made, err := client.Txn(ctx).If(is(c.key, former)).Then(put).Commit()
+		if err == nil && !made.Succeeded {
+			_, err = client.Revoke(ctx, granted.ID)
+			return errors.Join(errClock, err)
+		}
+		id = granted.ID
+		return err
+	})
+	return id, err
+}
+
+// reading is one of the clock, for the entries of a load.
+type reading struct {
+	lease  clientv3.LeaseID
+	passed time.Duration
+}
+
+// age reads an entry: how old it is at least, and the rest of it.
+func (r reading) age(raw []byte) (age time.Duration, rest []byte, ok bool) {
+	lease, n := binary.Uvarint(raw)
+	if n <= 0 {
+		return 0, nil, false
+	}
+	at, m := binary.Uvarint(raw[n:])
+	if m <= 0 {
+		return 0, nil, false
+	}
+	if lease != 0 && clientv3.LeaseID(lease) == r.lease {
+		age = max(0, r.passed-time.Duration(at)*clockUnit)
+	}
+	return age, raw[n+m:], true
+}

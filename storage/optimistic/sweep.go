@@ -1,0 +1,64 @@
+package optimistic
+
+import (
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+const (
+	sweptRows  = 5000                   // how many rows one transaction removes at most
+	sweepPause = 100 * time.Millisecond // before the next, if there are more
+	sweepRest  = 2 * time.Second        // else
+)
+
+// sweep removes rows whose time has passed, and with them old entries, so that the log
+// follows the resources in use. Each server does. Where there is nothing to remove it
+// costs no request. A failure is not logged: the transactions fail, too.
+func (s *Store) sweep() {
+	timer := time.NewTimer(sweepRest)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-timer.C:
+		}
+		rest := sweepRest
+		if keys, more := s.mirror.ended(); len(keys) > 0 || more {
+			err := s.Update(s.ctx, func(t replica.Tx) error {
+				for _, key := range keys {
+					if raw, _ := t.Get(key); raw == nil {
+						t.Delete(key)
+					}
+				}
+				if run, ok := t.(*tx); ok {
+					run.cleans = true
+				}
+				return nil
+			})
+			if err == nil && more {
+				rest = sweepPause
+			}
+		}
+		timer.Reset(rest)
+	}
+}
+
+// ended are keys of rows whose time has passed. More: there is more to remove, of these or
+// of the log.
+func (m *Mirror) ended() (keys []string, more bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if !m.state.loaded {
+		return nil, false
+	}
+	now := m.now()
+	m.rows.Ascend(func(e entry) bool {
+		if e.row.Ends <= now {
+			keys = append(keys, e.key)
+		}
+		return len(keys) < sweptRows
+	})
+	return keys, len(keys) == sweptRows || m.tooLong(0)
+}
