@@ -292,7 +292,7 @@ func (s *set) extend(ctx context.Context, id leaseID, ttl time.Duration) (lockco
 	op := node.Op{Kind: node.OpExtend, Map: s.mapName, Resource: id.resource, Owner: id.owner, Attempt: id.attempt, Token: id.token, TTL: ttl}
 	b := s.roundInEpoch(ctx, op)
 	if b.count(node.Granted) < s.quorum {
-		return lockcore.Lease{}, s.explainUnextended(id, &b)
+		return lockcore.Lease{}, s.endUnextended(ctx, id, &b)
 	}
 	left := quorum.Validity(ttl, ttl, b.elapsed)
 	if left <= 0 {
@@ -301,17 +301,19 @@ func (s *set) extend(ctx context.Context, id leaseID, ttl time.Duration) (lockco
 	return s.leaseOf(id, b.firstMeta(), ttl, left), nil
 }
 
-// explainUnextended tells a lease that has ended from a missing quorum. A lease has
-// ended once so many nodes refused it that the others are no quorum: each of them
-// granted the lock or a larger counter to another lease, and never takes that back.
-func (s *set) explainUnextended(id leaseID, b *ballot) error {
-	if b.count(node.NotHeld) < quorum.Readers(len(s.nodes)) {
+// endUnextended tells a lease that has ended from a missing quorum. A lease has ended once
+// so many nodes refused it that the others are no quorum. But a node may refuse it for the
+// vote of another attempt, and make its lock again when that is retracted: so it is
+// released, and a quorum of counters is past its token, before its holder is told (rule 5).
+func (s *set) endUnextended(ctx context.Context, id leaseID, b *ballot) error {
+	switch {
+	case b.count(node.NotHeld) < quorum.Readers(len(s.nodes)):
 		return s.quorumError(id.resource, b)
+	case id.attempt != "": // nobody has the lease, and its attempt retracts its own votes
+		return lockcore.ErrNotHeld
 	}
-	for i := range s.nodes {
-		if o := b.replies[i].Outcome; o == node.Granted || o == node.Failed {
-			s.cleaner.send(i, s.releaseOp(id), time.Now().Add(s.cfg.MaxTTL), recheckNever)
-		}
+	if released := s.releaseRound(ctx, id, 0); released.usable() < s.quorum {
+		return s.quorumError(id.resource, &released)
 	}
 	return lockcore.ErrNotHeld
 }
