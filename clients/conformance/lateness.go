@@ -32,7 +32,7 @@ func watchLateness() (*lateness, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	echo, err := net.Dial("tcp", listener.Addr().String()) //nolint:noctx // to itself
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func watchLateness() (*lateness, error) {
 }
 
 func (l *lateness) run() {
-	defer l.echo.Close()
+	defer func() { _ = l.echo.Close() }()
 	for {
 		due := time.Now().Add(tick)
 		select {

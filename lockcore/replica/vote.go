@@ -294,7 +294,7 @@ func (t *Txn) withdraw(op *node.Op) node.Reply {
 // any more (rule 30).
 func (t *Txn) uncounted(op *node.Op) (refusal node.Reply, refused bool) {
 	switch {
-	case !t.mapped(op.Map) && !(t.open() && t.weak(ReleasesInAnyMap)):
+	case !t.mapped(op.Map) && (!t.open() || !t.weak(ReleasesInAnyMap)):
 		return t.behind(), true
 	case t.weak(ReleasesInAnyEpoch):
 		return node.Reply{}, false

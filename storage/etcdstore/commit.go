@@ -23,7 +23,7 @@ func (s *service) Commit(ctx context.Context, c *optimistic.Commit) (int64, erro
 	var ops []clientv3.Op
 	log := s.prefix + logName
 	switch {
-	case c.Former == "": // what there is is of a head that was lost
+	case c.Former == "": // the log is of a head that was lost
 		ops = append(ops, clientv3.OpDelete(log, clientv3.WithPrefix()))
 	case c.From < c.First:
 		ops = append(ops, clientv3.OpDelete(s.entry(c.From), clientv3.WithRange(s.entry(c.First))))

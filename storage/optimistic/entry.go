@@ -9,6 +9,13 @@ import (
 	"github.com/fencelock/fencelock/storage/overlay"
 )
 
+// transaction is what an entry of the log holds.
+type transaction struct {
+	commit  string // that wrote it
+	deleted []string
+	put     []rowOf
+}
+
 // rowOf is a row of an entry. Left is its time to live when the entry was written, 0 for good.
 type rowOf struct {
 	key   string
@@ -16,14 +23,14 @@ type rowOf struct {
 	left  time.Duration
 }
 
-// encodeEntry makes an entry's value: the commit that wrote it, the keys that it deleted,
-// and the rows that it put, each with its time to live in microseconds.
-func encodeEntry(commit string, deleted []string, rows []rowOf) []byte {
-	raw := binary.AppendUvarint(appendText(nil, commit), uint64(len(deleted)))
-	for _, key := range deleted {
+// encode makes the entry's value: the keys that were deleted, and the rows that were put,
+// each with its time to live in microseconds.
+func (t *transaction) encode() []byte {
+	raw := binary.AppendUvarint(appendText(nil, t.commit), uint64(len(t.deleted)))
+	for _, key := range t.deleted {
 		raw = appendText(raw, key)
 	}
-	for _, row := range rows {
+	for _, row := range t.put {
 		raw = appendText(raw, row.key)
 		raw = binary.AppendUvarint(raw, uint64(row.left.Microseconds()))
 		raw = append(binary.AppendUvarint(raw, uint64(len(row.value))), row.value...)
@@ -45,23 +52,21 @@ func (m *Mirror) left(put []overlay.Put) []rowOf {
 
 var errEntry = errors.New("an entry of the log cannot be read")
 
-func decodeEntry(raw []byte) (commit string, deleted []string, rows []rowOf, err error) {
+func decodeEntry(raw []byte) (t transaction, err error) {
 	d := decoder{rest: string(raw)}
-	commit = d.text()
+	t.commit = d.text()
 	for n := d.number(); n > 0 && !d.failed; n-- {
-		deleted = append(deleted, d.text())
+		t.deleted = append(t.deleted, d.text())
 	}
 	for d.rest != "" {
 		key, micros := d.text(), d.number()
-		if micros > math.MaxInt64/1000 {
-			return "", nil, nil, errEntry
-		}
-		rows = append(rows, rowOf{key: key, left: time.Duration(micros) * time.Microsecond, value: []byte(d.text())})
+		d.failed = d.failed || micros > math.MaxInt64/1000
+		t.put = append(t.put, rowOf{key: key, left: time.Duration(micros) * time.Microsecond, value: []byte(d.text())})
 	}
 	if d.failed {
-		return "", nil, nil, errEntry
+		return transaction{}, errEntry
 	}
-	return commit, deleted, rows, nil
+	return t, nil
 }
 
 // seen is the row as one that is seen now. A row lasts from then for what is left of it:

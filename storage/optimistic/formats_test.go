@@ -2,7 +2,6 @@ package optimistic
 
 import (
 	"reflect"
-	"slices"
 	"testing"
 	"time"
 
@@ -30,17 +29,19 @@ func TestStoredHead(t *testing.T) {
 
 // An entry of the log is as the version before wrote it.
 func TestStoredEntry(t *testing.T) {
-	rows := []rowOf{{key: "l", value: []byte("lock"), left: 300 * time.Microsecond}, {key: "s", value: []byte{}}}
+	one := transaction{
+		commit: "COMMIT", deleted: []string{"a", "b"},
+		put: []rowOf{{key: "l", value: []byte("lock"), left: 300 * time.Microsecond}, {key: "s", value: []byte{}}},
+	}
 	const stored = "\x06COMMIT\x02\x01a\x01b\x01l\xac\x02\x04lock\x01s\x00\x00"
-	if got := string(encodeEntry("COMMIT", []string{"a", "b"}, rows)); got != stored {
+	if got := string(one.encode()); got != stored {
 		t.Errorf("raise headFormat (docs/internals/formats.md):\n got %+q\nwant %+q", got, stored)
 	}
-	commit, deleted, read, err := decodeEntry([]byte(stored))
-	if err != nil || commit != "COMMIT" || !slices.Equal(deleted, []string{"a", "b"}) || !reflect.DeepEqual(read, rows) {
-		t.Errorf("%q, %q, %+v, %v", commit, deleted, read, err)
+	if read, err := decodeEntry([]byte(stored)); err != nil || !reflect.DeepEqual(read, one) {
+		t.Errorf("%+v, %v", read, err)
 	}
 	for n := range len(stored) - 1 {
-		if _, _, part, err := decodeEntry([]byte(stored[:n])); err == nil && len(part) == len(rows) {
+		if part, err := decodeEntry([]byte(stored[:n])); err == nil && len(part.put) == len(one.put) {
 			t.Errorf("%d bytes of it are read as the whole", n)
 		}
 	}

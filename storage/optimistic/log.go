@@ -64,7 +64,7 @@ func (m *Mirror) remove(key string) {
 // seen before.
 func (m *Mirror) misses(seen logged, first uint64) bool {
 	at, found := slices.BinarySearchFunc(m.log, seen.number, func(l logged, n uint64) int { return cmp.Compare(l.number, n) })
-	return seen.number >= first && !(found && m.log[at].commit == seen.commit)
+	return seen.number >= first && (!found || m.log[at].commit != seen.commit)
 }
 
 // drop removes the entries before the first, with the rows that only they had.

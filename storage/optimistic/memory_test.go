@@ -126,27 +126,27 @@ func rowsIn(value []byte) int {
 	if value == nil {
 		return 0
 	}
-	_, _, rows, _ := decodeEntry(value)
-	return len(rows)
+	t, _ := decodeEntry(value)
+	return len(t.put)
 }
 
 // withoutEnded leaves the deletions of rows out whose time has passed.
 func (s *memory) withoutEnded(value []byte) []byte {
 	until := make(map[string]time.Time)
 	for _, number := range slices.Sorted(maps.Keys(s.entries)) {
-		_, _, rows, _ := decodeEntry(s.entries[number].value)
-		for _, row := range rows {
+		before, _ := decodeEntry(s.entries[number].value)
+		for _, row := range before.put {
 			until[row.key] = time.Time{}
 			if row.left > 0 {
 				until[row.key] = s.entries[number].at.Add(row.left)
 			}
 		}
 	}
-	commit, deleted, rows, _ := decodeEntry(value)
-	deleted = slices.DeleteFunc(deleted, func(key string) bool {
+	t, _ := decodeEntry(value)
+	t.deleted = slices.DeleteFunc(t.deleted, func(key string) bool {
 		return !until[key].IsZero() && time.Until(until[key]) <= 0
 	})
-	return encodeEntry(commit, deleted, rows)
+	return t.encode()
 }
 
 // snapshot is what a mirror loads.

@@ -90,15 +90,15 @@ func (m *Mirror) Load(s *Snapshot) error {
 
 // take does what an entry says that is seen now.
 func (m *Mirror) take(one *Entry) error {
-	commit, deleted, put, err := decodeEntry(one.Value)
+	t, err := decodeEntry(one.Value)
 	if err != nil {
 		return err
 	}
-	now, rows := m.now(), make([]entry, len(put))
-	for i := range put {
-		rows[i] = entry{key: put[i].key, row: put[i].seen(now, one.Age)}
+	now, rows := m.now(), make([]entry, len(t.put))
+	for i := range t.put {
+		rows[i] = entry{key: t.put[i].key, row: t.put[i].seen(now, one.Age)}
 	}
-	m.write(one.Number, commit, deleted, rows)
+	m.write(one.Number, t.commit, t.deleted, rows)
 	return nil
 }
 

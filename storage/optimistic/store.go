@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -311,7 +312,7 @@ func (s *Store) commit(ctx context.Context, t *tx, late string) error {
 		h.turns = append(h.turns, s.name)
 	}
 	h.wake(t.changes.Wakes)
-	deleted, put := append(t.changes.Deleted, t.Ended()...), append(t.changes.Put, t.carried...)
+	deleted, put := slices.Concat(t.changes.Deleted, t.Ended()), slices.Concat(t.changes.Put, t.carried)
 	if len(deleted) == 0 && len(put) == 0 && t.first == h.first {
 		return s.put(ctx, &t.on, h, nil, nil)
 	}
@@ -324,7 +325,7 @@ func (s *Store) put(ctx context.Context, on *state, h head, deleted []string, ro
 	h.commit = rand.Text()
 	c := &Commit{Former: on.rawHead, Head: h.encode(), Claim: cmp.Or(on.claim, s.claimed), From: on.head.first, First: h.first}
 	if on.rawHead != "" && h.last != on.head.last {
-		c.Number, c.Value = h.last, encodeEntry(h.commit, deleted, s.mirror.left(rows))
+		c.Number, c.Value = h.last, (&transaction{h.commit, deleted, s.mirror.left(rows)}).encode()
 	}
 	version, err := s.service.Commit(ctx, c)
 	switch {

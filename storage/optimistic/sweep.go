@@ -24,25 +24,31 @@ func (s *Store) sweep() {
 			return
 		case <-timer.C:
 		}
-		rest := sweepRest
-		if keys, more := s.mirror.ended(); len(keys) > 0 || more {
-			err := s.Update(s.ctx, func(t replica.Tx) error {
-				for _, key := range keys {
-					if raw, _ := t.Get(key); raw == nil {
-						t.Delete(key)
-					}
-				}
-				if run, ok := t.(*tx); ok {
-					run.cleans = true
-				}
-				return nil
-			})
-			if err == nil && more {
-				rest = sweepPause
+		timer.Reset(s.sweepOnce())
+	}
+}
+
+// sweepOnce returns how long to rest then.
+func (s *Store) sweepOnce() (rest time.Duration) {
+	keys, more := s.mirror.ended()
+	if len(keys) == 0 && !more {
+		return sweepRest
+	}
+	err := s.Update(s.ctx, func(t replica.Tx) error {
+		for _, key := range keys {
+			if raw, _ := t.Get(key); raw == nil {
+				t.Delete(key)
 			}
 		}
-		timer.Reset(rest)
+		if run, ok := t.(*tx); ok {
+			run.cleans = true
+		}
+		return nil
+	})
+	if err != nil || !more {
+		return sweepRest
 	}
+	return sweepPause
 }
 
 // ended are keys of rows whose time has passed. More: there is more to remove, of these or
