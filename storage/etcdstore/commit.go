@@ -92,6 +92,6 @@ const (
 )
 
 // entry is the key of an entry of the log. They are in order.
-func (s *service) entry(number uint64) string {
+func (s *service) entry(number int64) string {
 	return fmt.Sprintf("%s%s%016x", s.prefix, logName, number)
 }

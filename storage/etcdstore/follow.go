@@ -126,12 +126,12 @@ func (s *service) loadLog(ctx context.Context, snap *optimistic.Snapshot) error 
 }
 
 // number is that of an entry of the log, if the key is one's.
-func (s *service) number(key []byte) (number uint64, ok bool) {
+func (s *service) number(key []byte) (number int64, ok bool) {
 	text, ok := bytes.CutPrefix(key, []byte(s.prefix+logName))
 	if !ok {
 		return 0, false
 	}
-	number, err := strconv.ParseUint(string(text), 16, 64)
+	number, err := strconv.ParseInt(string(text), 16, 64)
 	return number, err == nil
 }
 

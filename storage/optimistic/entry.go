@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/storage/overlay"
+	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
 // transaction is what an entry of the log holds.
@@ -39,12 +40,12 @@ func (t *transaction) encode() []byte {
 }
 
 // left are rows of an entry that is written now.
-func (m *Mirror) left(put []overlay.Put) []rowOf {
+func (m *Mirror) left(put []rowlog.Row) []rowOf {
 	now, rows := m.now(), make([]rowOf, len(put))
-	for i, p := range put {
-		rows[i] = rowOf{key: p.Key, value: p.Row.Value}
-		if p.Row.Ends != overlay.ForGood {
-			rows[i].left = time.Duration(max(p.Row.Ends-now, 1)) * time.Microsecond
+	for i, row := range put {
+		rows[i] = rowOf{key: row.Key, value: row.Value}
+		if row.Ends != overlay.ForGood {
+			rows[i].left = time.Duration(max(row.Ends-now, 1)) * time.Microsecond
 		}
 	}
 	return rows

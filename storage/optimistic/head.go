@@ -14,8 +14,8 @@ type head struct {
 	life    string   // the incarnation
 	young   bool     // the life began with nothing, where nothing can have been lost
 	origin  string   // Snapshot.Origin when the life began
-	first   uint64   // entry of the log
-	last    uint64   // the log is empty if it is before the first
+	first   int64    // entry of the log
+	last    int64    // the log is empty if it is before the first
 	commit  string   // random, so that no two heads are equal
 	turns   []string // the servers that take turns: the first commits next
 	wakes   []replica.Wake
@@ -30,7 +30,7 @@ const (
 // encode makes the head's value.
 func (h *head) encode() string {
 	raw := []byte{headFormat, flag(h.young), flag(h.wakeAll)}
-	raw = binary.AppendUvarint(binary.AppendUvarint(raw, h.first), h.last)
+	raw = binary.AppendUvarint(binary.AppendUvarint(raw, uint64(h.first)), uint64(h.last))
 	for _, text := range []string{h.life, h.origin, h.commit} {
 		raw = appendText(raw, text)
 	}
@@ -71,7 +71,7 @@ func decodeHead(raw string) (h head, err error) {
 		return h, errHead
 	}
 	d := decoder{rest: raw[3:]}
-	h = head{young: raw[1] == 1, wakeAll: raw[2] == 1, first: d.number(), last: d.number(), life: d.text(), origin: d.text(), commit: d.text()}
+	h = head{young: raw[1] == 1, wakeAll: raw[2] == 1, first: int64(d.number()), last: int64(d.number()), life: d.text(), origin: d.text(), commit: d.text()}
 	for range d.number() {
 		if d.failed {
 			break

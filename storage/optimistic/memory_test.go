@@ -18,7 +18,7 @@ type memory struct {
 	head    string
 	wrote   int64 // version of the head
 	claim   string
-	entries map[uint64]written
+	entries map[int64]written
 	log     []*Change
 	changed chan struct{}
 
@@ -47,7 +47,7 @@ type written struct {
 var errBroken = errors.New("the connection broke")
 
 func newMemory() *memory {
-	return &memory{entries: make(map[uint64]written), changed: make(chan struct{}), origin: "memory"}
+	return &memory{entries: make(map[int64]written), changed: make(chan struct{}), origin: "memory"}
 }
 
 func (s *memory) Commit(_ context.Context, c *Commit) (int64, error) {
@@ -77,7 +77,7 @@ func (s *memory) Commit(_ context.Context, c *Commit) (int64, error) {
 	if c.Claim == s.claim {
 		s.claim, change.Claim = "", new(string)
 	}
-	maps.DeleteFunc(s.entries, func(number uint64, _ written) bool { return number >= c.From && number < c.First })
+	maps.DeleteFunc(s.entries, func(number int64, _ written) bool { return number >= c.From && number < c.First })
 	if c.Value != nil {
 		value := slices.Clone(c.Value)
 		if s.keeps {
@@ -209,7 +209,7 @@ func (s *memory) Follow(ctx context.Context, m *Mirror) error {
 type saved struct {
 	version, wrote int64
 	head           string
-	entries        map[uint64]written
+	entries        map[int64]written
 }
 
 func (s *memory) save() saved {

@@ -5,10 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/btree"
-
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/overlay"
+	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
 // Mirror is this server's copy of all rows. A Service keeps it up to date.
@@ -18,11 +17,8 @@ type Mirror struct {
 	trusting bool // for tests: it does not look for what it has seen
 
 	mu      sync.RWMutex
-	rows    *btree.BTreeG[entry]
-	log     []logged // in order
-	bytes   int      // of the log
-	live    int      // of the rows
-	seen    logged   // the newest entry that is known to have been committed
+	log     *rowlog.Log
+	seen    rowlog.Entry // the newest that is known to have been committed
 	state   state
 	changed chan struct{} // is closed when the state changes
 }
@@ -40,20 +36,8 @@ type state struct {
 	lost        bool // commits may be lost: another life has to begin
 }
 
-// entry is a row of the copy.
-type entry struct {
-	key string
-	row overlay.Row
-	in  uint64 // the entry of the log that has it
-}
-
 func newMirror(notify func(*head)) *Mirror {
-	return &Mirror{began: time.Now(), notify: notify, rows: newRows(), changed: make(chan struct{})}
-}
-
-func newRows() *btree.BTreeG[entry] {
-	const degree = 32
-	return btree.NewG(degree, func(a, b entry) bool { return a.key < b.key })
+	return &Mirror{began: time.Now(), notify: notify, log: rowlog.New(), changed: make(chan struct{})}
 }
 
 // now is the copy's clock: microseconds since it was made. It cannot be set.
@@ -65,7 +49,7 @@ func (m *Mirror) Load(s *Snapshot) error {
 	if err != nil {
 		return err
 	}
-	fresh := Mirror{began: m.began, rows: newRows()}
+	fresh := Mirror{began: m.began, log: rowlog.New()}
 	for _, one := range s.Log {
 		if one.Number < h.first || one.Number > h.last {
 			continue // of a head that was lost
@@ -78,8 +62,8 @@ func (m *Mirror) Load(s *Snapshot) error {
 	defer m.mu.Unlock()
 	// Where another life has begun since, what this server has seen is not promised any more.
 	lost := h.life == m.state.head.life && (m.state.lost || s.Version < m.state.version ||
-		s.HeadVersion < m.state.headVersion || !m.trusting && fresh.misses(m.seen, max(1, h.first)))
-	m.rows, m.log, m.bytes, m.live, m.seen = fresh.rows, fresh.log, fresh.bytes, fresh.live, fresh.seen
+		s.HeadVersion < m.state.headVersion || !m.trusting && fresh.log.Misses(m.seen, max(1, h.first)))
+	m.log, m.seen = fresh.log, fresh.seen
 	m.state = state{
 		loaded: true, version: s.Version, rawHead: s.Head, head: h, headVersion: s.HeadVersion, claim: s.Claim,
 		origin: s.Origin, restored: s.Restored, lost: lost || s.Lost,
@@ -94,12 +78,17 @@ func (m *Mirror) take(one *Entry) error {
 	if err != nil {
 		return err
 	}
-	now, rows := m.now(), make([]entry, len(t.put))
+	now, rows := m.now(), make([]rowlog.Row, len(t.put))
 	for i := range t.put {
-		rows[i] = entry{key: t.put[i].key, row: t.put[i].seen(now, one.Age)}
+		rows[i] = rowlog.Row{Key: t.put[i].key, Row: t.put[i].seen(now, one.Age)}
 	}
-	m.write(one.Number, t.commit, t.deleted, rows)
+	m.append(rowlog.Entry{Number: one.Number, ID: t.commit}, t.deleted, rows)
 	return nil
+}
+
+func (m *Mirror) append(e rowlog.Entry, deleted []string, put []rowlog.Row) {
+	m.log.Append(e, deleted, put)
+	m.seen = e
 }
 
 // unload says that the copy is no longer kept up to date.
@@ -149,7 +138,7 @@ func (m *Mirror) apply(c *Change) (news *head, err error) {
 		m.state.claim = *c.Claim
 	}
 	m.state.version = c.Version
-	m.drop(m.state.head.first)
+	m.log.Drop(m.state.head.first)
 	m.change()
 	return news, nil
 }
@@ -163,22 +152,23 @@ func (m *Mirror) advance(version int64, raw string, h head) {
 }
 
 // committed applies what this server has committed, unless the service did already.
-func (m *Mirror) committed(version int64, c *Commit, h head, deleted []string, put []overlay.Put) {
+func (m *Mirror) committed(version int64, c *Commit, h head, deleted []string, put []rowlog.Row) {
 	if m.commit(version, c, h, deleted, put) {
 		m.notify(&h)
 	}
 }
 
-func (m *Mirror) commit(version int64, c *Commit, h head, deleted []string, put []overlay.Put) (news bool) {
+func (m *Mirror) commit(version int64, c *Commit, h head, deleted []string, put []rowlog.Row) (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	e := rowlog.Entry{Number: c.Number, ID: h.commit}
 	switch {
 	case version <= m.state.version:
 		return false
 	case !m.state.loaded:
 		m.state.headVersion = version // the next copy must not be older
 		if c.Value != nil {
-			m.seen = logged{number: c.Number, commit: h.commit}
+			m.seen = e
 		}
 		return false
 	}
@@ -188,13 +178,9 @@ func (m *Mirror) commit(version int64, c *Commit, h head, deleted []string, put 
 		m.state.claim = ""
 	}
 	if c.Value != nil {
-		rows := make([]entry, len(put))
-		for i, p := range put {
-			rows[i] = entry{key: p.Key, row: *p.Row}
-		}
-		m.write(c.Number, h.commit, deleted, rows)
+		m.append(e, deleted, put)
 	}
-	m.drop(h.first)
+	m.log.Drop(h.first)
 	m.change()
 	return true
 }
@@ -222,12 +208,12 @@ func (m *Mirror) run(fn func(replica.Tx) error) (t *tx, err error) {
 	defer m.mu.RUnlock()
 	now := m.now()
 	t = &tx{
-		Tx: overlay.New(view{m.rows}, now, replica.Status{Incarnation: m.state.head.life}),
+		Tx: overlay.New(view{m.log}, now, replica.Status{Incarnation: m.state.head.life}),
 		on: m.state, began: now, wall: time.Now().Round(0),
 	}
 	if err = fn(t); err == nil {
 		t.changes = t.Changes() // it reads the copy
-		t.first, t.carried = m.carry(t)
+		m.carry(t)
 	}
 	return t, err
 }
@@ -245,27 +231,50 @@ type tx struct {
 	// of a run that did not fail: what it changed, the first entry that then stays in the
 	// log, and the rows of those that go
 	changes overlay.Changes
-	first   uint64
-	carried []overlay.Put
+	first   int64
+	carried []rowlog.Row
 }
 
 func (t *tx) Now() time.Time { return t.wall }
 
+// carry finds what else the commit of t removes from the log, and puts.
+func (m *Mirror) carry(t *tx) {
+	t.first = t.on.head.first
+	if t.changes.Purge {
+		t.first = t.on.head.last + 1
+		return
+	}
+	own := 0
+	for _, put := range t.changes.Put {
+		own += rowlog.Size(put.Key, put.Row.Value)
+	}
+	budget := min(rowlog.CarryBytes+2*own, mostBytes-own)
+	removed, carried := m.log.Carry(budget, func(row rowlog.Row) bool {
+		_, own := t.Writes[row.Key]
+		return !own && row.Ends > t.began
+	})
+	if len(removed) > 0 {
+		t.first, t.carried = removed[len(removed)-1].Number+1, carried
+	}
+}
+
+// mostBytes is how large old entries may make one.
+const mostBytes = 700 << 10
+
 // view is the copy as overlay.Rows: all is known.
-type view struct{ rows *btree.BTreeG[entry] }
+type view struct{ log *rowlog.Log }
 
 func (v view) Get(key string) (*overlay.Row, bool) {
-	e, there := v.rows.Get(entry{key: key})
+	row, there := v.log.Get(key)
 	if !there {
 		return nil, true
 	}
-	return &e.row, true
+	return &row.Row, true
 }
 
 func (v view) Next(at, to string) (key, bound string) {
-	v.rows.AscendRange(entry{key: at}, entry{key: to}, func(e entry) bool {
-		key = e.key
-		return false
-	})
+	if key = v.log.Next(at); key >= to {
+		key = ""
+	}
 	return key, to
 }

@@ -36,9 +36,9 @@ type Commit struct {
 	Head   string // the next
 	Claim  string // is removed, if it is this; "" for none
 	// The log's entries from From up to First, without it, are removed.
-	From, First uint64
+	From, First int64
 	// Number is that of the entry that is added, Value what it holds; nil for none.
-	Number uint64
+	Number int64
 	Value  []byte
 }
 
@@ -60,7 +60,7 @@ type Snapshot struct {
 
 // Entry is an entry of the log.
 type Entry struct {
-	Number uint64
+	Number int64
 	Value  []byte
 	// Age is how long ago it was written, at least; 0 where that is not known.
 	Age time.Duration

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore/replica"
-	"github.com/fencelock/fencelock/storage/overlay"
+	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
 // Options tune a Store. The zero value of a field takes its default.
@@ -296,7 +296,7 @@ func (s *Store) live(ctx context.Context) error {
 func (s *Store) beginLife(ctx context.Context, on *state) error {
 	h := on.head
 	if on.rawHead == "" { // no number comes twice
-		h.last = uint64(time.Now().UnixMicro())
+		h.last = time.Now().UnixMicro()
 		h.first = h.last + 1
 	}
 	h.life, h.origin, h.young = rand.Text(), on.origin, on.rawHead == "" && !on.restored && !on.lost
@@ -312,7 +312,10 @@ func (s *Store) commit(ctx context.Context, t *tx, late string) error {
 		h.turns = append(h.turns, s.name)
 	}
 	h.wake(t.changes.Wakes)
-	deleted, put := slices.Concat(t.changes.Deleted, t.Ended()), slices.Concat(t.changes.Put, t.carried)
+	deleted, put := slices.Concat(t.changes.Deleted, t.Ended()), t.carried
+	for _, row := range t.changes.Put {
+		put = append(put, rowlog.Row{Key: row.Key, Row: *row.Row})
+	}
 	if len(deleted) == 0 && len(put) == 0 && t.first == h.first {
 		return s.put(ctx, &t.on, h, nil, nil)
 	}
@@ -321,7 +324,7 @@ func (s *Store) commit(ctx context.Context, t *tx, late string) error {
 }
 
 // put makes h the head, and adds an entry to the log if h has another last one.
-func (s *Store) put(ctx context.Context, on *state, h head, deleted []string, rows []overlay.Put) error {
+func (s *Store) put(ctx context.Context, on *state, h head, deleted []string, rows []rowlog.Row) error {
 	h.commit = rand.Text()
 	c := &Commit{Former: on.rawHead, Head: h.encode(), Claim: cmp.Or(on.claim, s.claimed), From: on.head.first, First: h.first}
 	if on.rawHead != "" && h.last != on.head.last {

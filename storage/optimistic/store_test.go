@@ -404,7 +404,7 @@ func TestWhatHasEndedIsSwept(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		for _, s := range []*Store{a, b} {
-			if n := s.mirror.rows.Len(); n != 1 {
+			if n := s.mirror.log.Rows(); n != 1 {
 				t.Errorf("%d rows stay", n)
 			}
 		}

@@ -59,12 +59,6 @@ func (m *Mirror) ended() (keys []string, more bool) {
 	if !m.state.loaded {
 		return nil, false
 	}
-	now := m.now()
-	m.rows.Ascend(func(e entry) bool {
-		if e.row.Ends <= now {
-			keys = append(keys, e.key)
-		}
-		return len(keys) < sweptRows
-	})
-	return keys, len(keys) == sweptRows || m.tooLong(0)
+	keys = m.log.Ended(m.now(), sweptRows)
+	return keys, len(keys) == sweptRows || m.log.TooLong()
 }

@@ -72,7 +72,7 @@ func (s *Store) overtaken(ctx context.Context, e *entry) (mine bool, err error) 
 		s.mu.Unlock()
 		return false, &commitError{errUncertain}
 	}
-	mine = at < int64(len(s.mirror.entries)) && s.mirror.entries[at].id == e.id
+	mine = at < int64(len(s.mirror.Entries)) && s.mirror.Entries[at].ID == e.id
 	s.mu.Unlock()
 	if !mine {
 		s.deletePieces(ctx, e.id, e.pieces)
@@ -95,8 +95,8 @@ func (s *Store) operations(a attempt, body []byte) []any {
 	}
 	for i, old := range a.removed {
 		ops = append(ops, &zk.DeleteRequest{Path: s.entryPath(a.first + int64(i)), Version: -1})
-		for piece := range old.pieces {
-			ops = append(ops, &zk.DeleteRequest{Path: s.piecePath(old.id, piece), Version: -1})
+		for piece := range old.Pieces {
+			ops = append(ops, &zk.DeleteRequest{Path: s.piecePath(old.ID, piece), Version: -1})
 		}
 	}
 	return ops

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fencelock/fencelock/storage/overlay"
+	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
 // magic begins the data of head and of every entry. The number is that of the format.
@@ -24,12 +25,6 @@ type header struct {
 
 func (h *header) name() string { return fmt.Sprintf("%s/%d", h.incarnation, h.generation) }
 
-// put is a row that was put. Its end is in microseconds of the rows' time.
-type put struct {
-	key string
-	row overlay.Row
-}
-
 // message is for those who hear its topic now.
 type message struct{ topic, text string }
 
@@ -39,7 +34,7 @@ type entry struct {
 	previous string // the id of the entry before
 	purge    bool
 	deleted  []string
-	puts     []put
+	puts     []rowlog.Row // their ends are in microseconds of the rows' time
 	messages []message
 
 	pieces int // how many znodes hold what follows the header; 0 if it is in the entry
@@ -90,9 +85,9 @@ func (e *entry) body() []byte {
 	}
 	w.number(int64(len(e.puts)))
 	for _, p := range e.puts {
-		w.text(p.key)
-		w.number(p.row.Ends)
-		w.text(string(p.row.Value))
+		w.text(p.Key)
+		w.number(p.Ends)
+		w.text(string(p.Value))
 	}
 	w.number(int64(len(e.messages)))
 	for _, m := range e.messages {
@@ -184,11 +179,11 @@ func (e *entry) decodeBody(raw []byte) error {
 	for i := range e.deleted {
 		e.deleted[i] = string(r.bytes())
 	}
-	e.puts = make([]put, r.count())
+	e.puts = make([]rowlog.Row, r.count())
 	for i := range e.puts {
-		e.puts[i] = put{key: string(r.bytes()), row: overlay.Row{Ends: r.number(), Value: r.bytes()}}
-		if e.puts[i].row.Value == nil {
-			e.puts[i].row.Value = []byte{}
+		e.puts[i] = rowlog.Row{Key: string(r.bytes()), Row: overlay.Row{Ends: r.number(), Value: r.bytes()}}
+		if e.puts[i].Value == nil {
+			e.puts[i].Value = []byte{}
 		}
 	}
 	e.messages = make([]message, r.count())

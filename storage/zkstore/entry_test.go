@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/storage/overlay"
+	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
 func TestURLs(t *testing.T) {
@@ -39,7 +40,7 @@ func TestURLs(t *testing.T) {
 func FuzzEntry(f *testing.F) {
 	whole := &entry{
 		header: header{incarnation: "i", generation: 2, correction: -3, first: 4, last: 5, id: "id"}, previous: "before",
-		purge: true, deleted: []string{"x", ""}, puts: []put{{"k", overlay.Row{Value: []byte("v\x00"), Ends: overlay.ForGood}}, {"e", overlay.Row{Value: []byte{}, Ends: 1}}},
+		purge: true, deleted: []string{"x", ""}, puts: []rowlog.Row{{Key: "k", Row: overlay.Row{Value: []byte("v\x00"), Ends: overlay.ForGood}}, {Key: "e", Row: overlay.Row{Value: []byte{}, Ends: 1}}},
 		messages: []message{{"t", "m"}},
 	}
 	raw := append(whole.front(), whole.body()...)

@@ -8,6 +8,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/overlay"
+	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
 // An entry is as the version before wrote it, whose servers read it.
@@ -16,7 +17,7 @@ func TestStoredEntry(t *testing.T) {
 	e := &entry{
 		header: header{incarnation: "LIFE", generation: 2, correction: -3, first: 4, last: 300, id: "ID"}, previous: "BEFORE",
 		deleted:  []string{"lgone"},
-		puts:     []put{{"lorders/42", overlay.Row{Value: []byte("value"), Ends: 1_790_000_000_000_000}}, {"s", overlay.Row{Value: []byte{}, Ends: overlay.ForGood}}},
+		puts:     []rowlog.Row{{Key: "lorders/42", Row: overlay.Row{Value: []byte("value"), Ends: 1_790_000_000_000_000}}, {Key: "s", Row: overlay.Row{Value: []byte{}, Ends: overlay.ForGood}}},
 		messages: []message{encodeWake(wake)},
 	}
 	const stored = "fencelock 1\n\bLIFE\x04\x05\b\xd8\x04\x04ID\fBEFORE\x00\x00\x02\nlgone\x04" +

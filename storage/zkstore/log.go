@@ -141,7 +141,7 @@ func (m *mirror) lacks(old *mirror) bool {
 	case old.last < m.first: // it cannot be seen any more, and this log is longer
 		return false
 	}
-	return m.entries[old.last-m.first].id != old.id
+	return m.Entries[old.last-m.first].ID != old.id
 }
 
 // load reads every entry. Clock is when any server was last known to run, on the leader's

@@ -169,7 +169,7 @@ func TestServersShareThePath(t *testing.T) {
 func (s *Store) shape() (entries, bytes, rows int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.mirror.entries), s.mirror.bytes, s.mirror.rows.Len()
+	return len(s.mirror.Entries), s.mirror.Bytes(), s.mirror.Rows()
 }
 
 // The log follows the rows, through every kind of writing; servers that start read the

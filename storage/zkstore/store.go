@@ -12,6 +12,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
 // Options tune a Store. The zero value of a field takes its default.
@@ -250,7 +251,7 @@ func (s *Store) View(ctx context.Context, fn func(replica.Tx) error) error {
 // attempt is a transaction that was run and may be committed.
 type attempt struct {
 	entry   *entry // nil if it changes nothing
-	removed []logged
+	removed []rowlog.Entry
 	first   int64 // of removed
 }
 
@@ -272,8 +273,11 @@ func (s *Store) attempt(fn func(*tx) error) (attempt, error) {
 // attemptOf completes an entry that is to be the next one. The caller has s.mu.
 func (s *Store) attemptOf(t *tx, e *entry) attempt {
 	a := attempt{entry: e, first: s.mirror.first}
-	var carried []put
-	a.removed, carried = s.mirror.carry(t, e.purge, s.budget(e))
+	var carried []rowlog.Row
+	a.removed, carried = s.mirror.Carry(s.budget(e), func(row rowlog.Row) bool {
+		_, own := t.Writes[row.Key]
+		return !own && !e.purge && row.Ends > t.low
+	})
 	e.puts = append(e.puts, carried...)
 	e.header, e.previous, e.id = s.mirror.header, s.mirror.id, newID()
 	e.first += int64(len(a.removed))
@@ -281,14 +285,10 @@ func (s *Store) attemptOf(t *tx, e *entry) attempt {
 	return a
 }
 
-// carryBytes is how much of old entries each transaction writes again at least, if the
-// log is too long.
-const carryBytes = 32 << 10
-
 func (*Store) budget(e *entry) int {
-	bytes := carryBytes
-	for _, p := range e.puts {
-		bytes += 2 * size(p.key, p.row.Value)
+	bytes := rowlog.CarryBytes
+	for _, row := range e.puts {
+		bytes += 2 * rowlog.Size(row.Key, row.Value)
 	}
 	return min(bytes, maxInline/2)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/lockcore/replica/storetest"
 	"github.com/fencelock/fencelock/storage/overlay"
+	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
 // patient are options for tests whose operations must not time out on a busy machine.
@@ -81,7 +82,7 @@ func TestStore(t *testing.T) {
 // leader's time is known less exactly. One that wrote nothing costs nothing.
 func TestAnEndIsTheSameForAll(t *testing.T) {
 	m := newMirror(header{})
-	m.put(mirrored{key: "lock", Row: overlay.Row{Value: []byte("1"), Ends: 1000}})
+	m.Put(rowlog.Row{Key: "lock", Row: overlay.Row{Value: []byte("1"), Ends: 1000}})
 	for name, c := range map[string]struct {
 		low    int64
 		writes bool

@@ -38,20 +38,15 @@ func (s *Store) expired() (keys []string, more bool) {
 		return nil, false
 	}
 	low, _ := s.clock.now(s.mirror.correction)
-	s.mirror.rows.Ascend(func(row mirrored) bool {
-		if row.Ends <= low {
-			keys = append(keys, row.key)
-		}
-		return len(keys) < s.opts.sweep.rows
-	})
-	return keys, len(keys) == s.opts.sweep.rows || s.mirror.tooLong(0, 0)
+	keys = s.mirror.Ended(low, s.opts.sweep.rows)
+	return keys, len(keys) == s.opts.sweep.rows || s.mirror.TooLong()
 }
 
 // sweep deletes those of the rows whose time has passed, and is written even if there is
 // none: the log is cleaned by what is written.
 func (t *tx) sweep(keys []string) {
 	for _, key := range keys {
-		if row, there := t.m.get(key); there && row.Ends <= t.low {
+		if row, there := t.m.Get(key); there && row.Ends <= t.low {
 			t.gone = append(t.gone, key)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
 // topics are who hears messages in this process.
@@ -127,5 +128,5 @@ func (s *Store) stray(id string, stat *zk.Stat) bool {
 	defer s.mu.Unlock()
 	low, _ := s.clock.now(0)
 	return time.Duration(low-stat.Ctime*1000)*time.Microsecond > strayAge &&
-		!slices.ContainsFunc(s.mirror.entries, func(l logged) bool { return l.id == id })
+		!slices.ContainsFunc(s.mirror.Entries, func(e rowlog.Entry) bool { return e.ID == id })
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/overlay"
+	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
 // tx is one run of a transaction over the mirror. Rows that it puts count from high, the
@@ -33,7 +34,7 @@ type rows struct{ t *tx }
 // Get is of overlay.Rows. A row of which it is not certain whether its time has passed
 // counts as if it had a little left.
 func (r rows) Get(key string) (*overlay.Row, bool) {
-	row, there := r.t.m.get(key)
+	row, there := r.t.m.Get(key)
 	if !there {
 		return nil, true
 	}
@@ -45,7 +46,7 @@ func (r rows) Get(key string) (*overlay.Row, bool) {
 
 // Next is of overlay.Rows: all is known.
 func (r rows) Next(at, to string) (key, bound string) {
-	if key = r.t.m.next(at); key >= to {
+	if key = r.t.m.Next(at); key >= to {
 		key = ""
 	}
 	return key, to
@@ -59,7 +60,7 @@ func (t *tx) entry() *entry {
 	}
 	e := &entry{purge: c.Purge, deleted: slices.Concat(c.Deleted, t.Ended(), t.gone), messages: t.messages}
 	for _, p := range c.Put {
-		e.puts = append(e.puts, put{p.Key, *p.Row})
+		e.puts = append(e.puts, rowlog.Row{Key: p.Key, Row: *p.Row})
 	}
 	for _, wake := range c.Wakes {
 		e.messages = append(e.messages, encodeWake(wake))
