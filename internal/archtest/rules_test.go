@@ -92,7 +92,11 @@ var rules = []rule{
 		why: "what the transactions of several Stores have in common, whatever they keep rows in",
 	},
 	{
-		pkg: "storage/optimistic", ours: []string{"lockcore/node", "lockcore/replica", "storage/overlay"}, others: true,
+		pkg: "storage/rowlog", ours: []string{"storage/overlay"}, others: true,
+		why: "what Stores have in common that keep their rows as a log",
+	},
+	{
+		pkg: "storage/optimistic", ours: []string{"lockcore/node", "lockcore/replica", "storage/overlay", "storage/rowlog"}, others: true,
 		why: "what Stores have in common whose service has no transactions that read",
 	},
 	{
@@ -104,7 +108,7 @@ var rules = []rule{
 		why: "a Store of the replica",
 	},
 	{
-		pkg: "storage/zkstore", ours: []string{"lockcore/node", "lockcore/replica", "storage/overlay"}, others: true,
+		pkg: "storage/zkstore", ours: []string{"lockcore/node", "lockcore/replica", "storage/overlay", "storage/rowlog"}, others: true,
 		why: "a Store of the replica",
 	},
 	{
