@@ -77,7 +77,7 @@ func (l *Log) Next(at string) (key string) {
 	return key
 }
 
-// Rows is how many there are, and Bytes what the entries take, about.
+// Rows is how many rows there are.
 func (l *Log) Rows() int { return l.rows.Len() }
 
 // Bytes is what the entries take, about.
