@@ -65,28 +65,31 @@ func (c *clock) look(ctx context.Context) (atLeast time.Duration, err error) {
 		}
 	}
 	before := time.Now()
-	left, err := c.left(ctx, c.lease)
-	switch {
-	case err != nil:
+	passed, err := c.ask(ctx, c.lease)
+	if err != nil {
+		if errors.Is(err, errClock) {
+			c.lease = 0
+		}
 		return 0, err
-	case left <= 0:
-		c.lease = 0
-		return 0, errClock
 	}
-	c.passed, c.read = clockTTL-left, before
-	return max(0, c.passed-time.Second), nil
+	c.passed, c.read = passed, before
+	return max(0, passed-time.Second), nil
 }
 
-// left is what is left of a lease, in whole seconds, cut off; negative if there is none.
-func (c *clock) left(ctx context.Context, lease clientv3.LeaseID) (left time.Duration, err error) {
+// ask asks how much of a lease has passed: in whole seconds, rounded up.
+func (c *clock) ask(ctx context.Context, lease clientv3.LeaseID) (passed time.Duration, err error) {
 	err = c.conn.try(ctx, func(ctx context.Context, client *clientv3.Client) error {
 		resp, err := client.TimeToLive(ctx, lease)
-		if err == nil {
-			left = time.Duration(resp.TTL) * time.Second
+		switch {
+		case err != nil:
+			return err
+		case resp.TTL <= 0:
+			return errClock
 		}
-		return err
+		passed = time.Duration(resp.GrantedTTL-resp.TTL) * time.Second
+		return nil
 	})
-	return left, err
+	return passed, err
 }
 
 // find finds the clock's lease, or makes one.
@@ -99,7 +102,7 @@ func (c *clock) find(ctx context.Context) (clientv3.LeaseID, error) {
 	if len(resp.Kvs) > 0 {
 		former = string(resp.Kvs[0].Value)
 		if id, err := strconv.ParseInt(former, 16, 64); err == nil {
-			if left, err := c.left(ctx, clientv3.LeaseID(id)); err != nil || left > 0 {
+			if _, err = c.ask(ctx, clientv3.LeaseID(id)); !errors.Is(err, errClock) {
 				return clientv3.LeaseID(id), err
 			}
 		}
