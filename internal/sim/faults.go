@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 
@@ -159,9 +160,11 @@ func (n *simNode) strike(f Fault) {
 // The token is not so large that servers would take the node for broken.
 func (n *simNode) forge() {
 	const far = 1 << 50
+	seen, _ := n.model.Observe(context.Background())
 	for _, resource := range n.w.names {
 		n.model.Apply(node.Op{
-			Kind: node.OpRelease, Resource: resource, Owner: "forged", Token: node.FloorAt(n.clock()) + far,
+			Kind: node.OpRelease, Epoch: seen.Epoch, Map: seen.Marks.Map.Name,
+			Resource: resource, Owner: "forged", Token: node.FloorAt(n.clock()) + far,
 		})
 	}
 }

@@ -39,7 +39,7 @@ func (c *clock) note(ctx context.Context) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lease == 0 || time.Since(c.read) > clockEvery {
-		if _, err := c.look(ctx); err != nil {
+		if err := c.look(ctx); err != nil {
 			return []byte{0, 0}
 		}
 	}
@@ -47,33 +47,38 @@ func (c *clock) note(ctx context.Context) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(nil, uint64(c.lease)), uint64((now+clockUnit-1)/clockUnit))
 }
 
-// now reads the clock: at least so much has passed.
-func (c *clock) now(ctx context.Context) (lease clientv3.LeaseID, passed time.Duration, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	passed, err = c.look(ctx)
-	return c.lease, passed, err
-}
-
 var errClock = errors.New("etcd does not know the lease by which it counts time")
 
+// now reads the clock: at least so much has passed. It does not make one.
+func (c *clock) now(ctx context.Context) (at reading, err error) {
+	resp, err := c.conn.get(ctx, c.key)
+	if err != nil || len(resp.Kvs) == 0 {
+		return at, err
+	}
+	id, err := strconv.ParseInt(string(resp.Kvs[0].Value), 16, 64)
+	if err != nil {
+		return at, errClock
+	}
+	passed, err := c.ask(ctx, clientv3.LeaseID(id))
+	return reading{lease: clientv3.LeaseID(id), passed: max(0, passed-time.Second)}, err
+}
+
 // look reads the clock, which is made where there is none. The caller has c.mu.
-func (c *clock) look(ctx context.Context) (atLeast time.Duration, err error) {
+func (c *clock) look(ctx context.Context) (err error) {
 	if c.lease == 0 {
 		if c.lease, err = c.find(ctx); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	before := time.Now()
 	passed, err := c.ask(ctx, c.lease)
-	if err != nil {
-		if errors.Is(err, errClock) {
-			c.lease = 0
-		}
-		return 0, err
+	if errors.Is(err, errClock) {
+		c.lease = 0
 	}
-	c.passed, c.read = passed, before
-	return max(0, passed-time.Second), nil
+	if err == nil {
+		c.passed, c.read = passed, before
+	}
+	return err
 }
 
 // ask asks how much of a lease has passed: in whole seconds, rounded up.

@@ -52,11 +52,11 @@ func TestTheClock(t *testing.T) {
 	two := &clock{conn: b.conn, key: one.key}
 	written := one.note(t.Context())
 	age := func() (age time.Duration) {
-		lease, passed, err := two.now(t.Context())
+		at, err := two.now(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		age, rest, ok := reading{lease, passed}.age(append(written, "rest"...))
+		age, rest, ok := at.age(append(written, "rest"...))
 		if !ok || string(rest) != "rest" {
 			t.Errorf("%q, %t", rest, ok)
 		}
@@ -77,8 +77,11 @@ func TestTheClock(t *testing.T) {
 	if _, err := a.conn.client.Revoke(t.Context(), one.lease); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := two.now(t.Context()); !errors.Is(err, errClock) {
+	if _, err := two.now(t.Context()); !errors.Is(err, errClock) {
 		t.Errorf("the clock that is gone shows a time: %v", err)
+	}
+	if err := two.look(t.Context()); err != nil {
+		t.Error(err)
 	}
 	if got := age(); got != 0 {
 		t.Errorf("by another clock it is %s old", got)

@@ -100,29 +100,34 @@ func (s *service) recognise(ctx context.Context, member uint64, snap *optimistic
 }
 
 func (s *service) loadLog(ctx context.Context, snap *optimistic.Snapshot) error {
-	at := reading{}
-	at.lease, at.passed, _ = s.clock.now(ctx) // without it, rows last from when they are seen
+	var kvs []*mvccpb.KeyValue
 	for from := s.prefix; ; {
 		resp, err := s.conn.get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.prefix)),
 			clientv3.WithRev(snap.Version), clientv3.WithLimit(pageEntries))
 		if err != nil {
 			return err
 		}
-		for _, kv := range resp.Kvs {
-			switch one, err := s.read(kv, at); {
-			case err != nil:
-				return err
-			case one != nil:
-				snap.Log = append(snap.Log, *one)
-			case string(kv.Key) == s.prefix+claimName:
-				snap.Claim = string(kv.Value)
-			}
-		}
+		kvs = append(kvs, resp.Kvs...)
 		if !resp.More {
-			return nil
+			break
 		}
 		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
 	}
+	at, err := s.clock.now(ctx)
+	if err != nil {
+		at = reading{} // rows last from when they are seen
+	}
+	for _, kv := range kvs {
+		switch one, err := s.read(kv, at); {
+		case err != nil:
+			return err
+		case one != nil:
+			snap.Log = append(snap.Log, *one)
+		case string(kv.Key) == s.prefix+claimName:
+			snap.Claim = string(kv.Value)
+		}
+	}
+	return nil
 }
 
 // number is that of an entry of the log, if the key is one's.
