@@ -68,15 +68,12 @@ func TestEmbeddedBackup(t *testing.T) {
 	write(p, kept, http.StatusOK)
 }
 
-// shortLeases are settings of a server whose longest TTL is over soon.
-var shortLeases = []string{"FENCELOCK_MAX_TTL=2s", "FENCELOCK_DEFAULT_TTL=2s"}
-
 // restoredUnderServer restores the store of a server that runs: it notices, grants nothing
 // for the longest TTL, and tokens rise.
 func restoredUnderServer(t *testing.T, store string, backup, restore func()) {
 	t.Helper()
-	const maxTTL = 2 * time.Second
-	p := start(t, append([]string{store}, shortLeases...)...)
+	const maxTTL = 5 * time.Second
+	p := start(t, store, "FENCELOCK_MAX_TTL=5s", "FENCELOCK_DEFAULT_TTL=5s", "FENCELOCK_NODE_TIMEOUT=500ms")
 	p.release(p.acquire(`{"resource":"a"}`))
 	backup()
 	p.untilReady()

@@ -17,7 +17,7 @@ func TestQuorumAndPostgres(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
 	pg := testenv.StartPostgres(t)
-	p := start(t, redisAddrs(nodes), "FENCELOCK_DATABASE_URL="+pg.URL(), "FENCELOCK_BOOTSTRAP=new")
+	p := start(t, redisAddrs(nodes), "FENCELOCK_DATABASE_URL="+pg.URL(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=1s")
 	if text := p.stdout.String(); text != "" {
 		t.Errorf("stdout is for who tries it out: %s", text)
 	}
@@ -80,7 +80,7 @@ func TestQuorumAndPostgres(t *testing.T) {
 func TestRedisWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 1)
-	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new")
+	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=1s")
 	var none wire.Problem
 	p.wants(p.ask(&none, "GET", "/guarded/a", ""), http.StatusNotImplemented)
 	if none.Type != "/problems/guard-not-configured" {
