@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/fencelock/fencelock/bench/internal/cpu"
 )
 
 const (
@@ -55,6 +57,9 @@ func startProgram(s *Scope, path string, env []string, args ...string) (*Program
 
 // PID is the process's.
 func (p *Program) PID() int { return p.cmd.Process.Pid }
+
+// CPU is its processor time.
+func (p *Program) CPU() time.Duration { return cpu.Process(p.PID()) }
 
 // Stop ends the program, the hard way if it takes too long.
 func (p *Program) Stop() {

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/bench/internal/barehttp"
-	"github.com/fencelock/fencelock/bench/internal/cpu"
 	"github.com/fencelock/fencelock/bench/internal/peer"
 	"github.com/fencelock/fencelock/bench/internal/rawhttp"
 	"github.com/fencelock/fencelock/bench/internal/result"
@@ -33,43 +33,30 @@ const (
 type bench struct {
 	scope      *stand.Scope
 	redis      *stand.Redis
-	server     *stand.Fencelock
-	onPostgres *stand.Fencelock // another server, with its locks there
-	onZoo      *stand.Fencelock // likewise
+	server     *stand.Fencelock // on redis
 	inProcess  *peer.InProcess
-	etcd       *stand.Etcd
 	postgres   *stand.Postgres
-	zookeeper  *stand.ZooKeeper
 	contenders map[string]contender
 }
 
 func (b *bench) close() { b.scope.Close() }
 
 // add enters a contender, to be closed with the bench.
-func (b *bench) add(p peer.Peer, service, store func() time.Duration) {
+func (b *bench) add(p peer.Peer, service, store servers) {
 	b.contenders[p.Name()] = contender{peer: p, service: service, store: store}
 	b.scope.Cleanup(func() { _ = p.Close() })
 }
 
-// cpu is the time of all its servers.
-func (b *bench) cpu() (total time.Duration) {
-	if b.redis != nil {
-		total += b.redis.CPU()
-	}
-	if b.server != nil {
-		total += cpu.Process(b.server.PID())
-	}
-	if b.onPostgres != nil {
-		total += cpu.Process(b.onPostgres.PID())
-	}
-	if b.etcd != nil {
-		total += cpu.Process(b.etcd.PID())
-	}
-	if b.postgres != nil {
-		total += b.postgres.CPU()
-	}
-	if b.onZoo != nil {
-		total += cpu.Process(b.onZoo.PID()) + b.zookeeper.CPU()
+// CPU is the time of all servers that its contenders use.
+func (b *bench) CPU() (total time.Duration) {
+	counted := map[server]bool{}
+	for _, c := range b.contenders {
+		for _, each := range slices.Concat(c.service, c.store) {
+			if !counted[each] {
+				counted[each] = true
+				total += each.CPU()
+			}
+		}
 	}
 	return total
 }
@@ -83,9 +70,9 @@ const (
 // settle waits until the servers are done with what the last round left.
 func (b *bench) settle(ctx context.Context) {
 	for begun := time.Now(); time.Since(begun) < settleAtMost && ctx.Err() == nil; {
-		before := b.cpu()
+		before := b.CPU()
 		time.Sleep(settleStep)
-		if float64(b.cpu()-before) < settleShare*float64(settleStep) {
+		if float64(b.CPU()-before) < settleShare*float64(settleStep) {
 			return
 		}
 	}
@@ -121,13 +108,12 @@ func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persisten
 	if err != nil {
 		return err
 	}
-	service := func() time.Duration { return cpu.Process(b.server.PID()) }
-	b.add(peer.NewHTTP(b.server.Addr), service, b.redis.CPU)
-	b.add(peer.NewKeyedHTTP(b.server.Addr), service, b.redis.CPU)
+	b.add(peer.NewHTTP(b.server.Addr), servers{b.server}, servers{b.redis})
+	b.add(peer.NewKeyedHTTP(b.server.Addr), servers{b.server}, servers{b.redis})
 	if b.inProcess, err = peer.NewInProcess(b.redis.URLs(dbInProcess)); err != nil { //nolint:contextcheck // it ends with Close
 		return err
 	}
-	b.add(b.inProcess, nil, b.redis.CPU)
+	b.add(b.inProcess, nil, servers{b.redis})
 	if err := b.addLibraries(); err != nil {
 		return err
 	}
@@ -143,16 +129,16 @@ func (b *bench) addFloors(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.add(bare, nil, b.redis.CPU)
+	b.add(bare, nil, servers{b.redis})
 	answers, err := barehttp.Record(ctx, b.server.Addr, rawhttp.Host)
 	if err != nil {
 		return err
 	}
-	server, err := stand.StartBareHTTP(ctx, b.scope, answers)
+	answering, err := stand.StartBareHTTP(ctx, b.scope, answers)
 	if err != nil {
 		return err
 	}
-	b.add(peer.NewBareHTTP(server.Addr), func() time.Duration { return cpu.Process(server.PID()) }, nil)
+	b.add(peer.NewBareHTTP(answering.Addr), servers{answering}, nil)
 	return nil
 }
 
@@ -163,9 +149,9 @@ func (b *bench) addLibraries() error {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
-	b.add(redsync, nil, b.redis.CPU)
-	b.add(redislock, nil, b.redis.CPU)
-	b.add(rueidislock, nil, b.redis.CPU)
+	b.add(redsync, nil, servers{b.redis})
+	b.add(redislock, nil, servers{b.redis})
+	b.add(rueidislock, nil, servers{b.redis})
 	return nil
 }
 
@@ -203,30 +189,35 @@ func (s *Suite) startOthers(ctx context.Context, b *bench) (err error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	if b.onPostgres, err = stand.StartFencelockStore(ctx, b.scope, s.program, b.postgres.URL); err != nil {
+	b.add(advisory, nil, servers{b.postgres})
+	b.add(rows, nil, servers{b.postgres})
+	if err := s.startOn(ctx, b, result.HTTPPostgres, b.postgres.URL, b.postgres); err != nil {
 		return err
 	}
-	b.add(peer.NewServers(result.HTTPPostgres, []string{b.onPostgres.Addr}), func() time.Duration { return cpu.Process(b.onPostgres.PID()) }, b.postgres.CPU)
-	b.add(advisory, nil, b.postgres.CPU)
-	b.add(rows, nil, b.postgres.CPU)
 	return s.startZooKeeper(ctx, b)
 }
 
-func (s *Suite) startZooKeeper(ctx context.Context, b *bench) (err error) {
-	if b.zookeeper, err = stand.StartZooKeeper(b.scope); err != nil { //nolint:contextcheck // testenv makes contexts of its own
-		return err
-	}
-	recipe, err := peer.NewZooKeeper(b.zookeeper.Addr) //nolint:contextcheck // it ends with Close
+// startOn starts another server, with its locks in a store.
+func (s *Suite) startOn(ctx context.Context, b *bench, name, address string, store server) error {
+	own, err := stand.StartFencelockStore(ctx, b.scope, s.program, address)
 	if err != nil {
 		return err
 	}
-	b.onZoo, err = stand.StartFencelockStore(ctx, b.scope, s.program, "zookeeper://"+b.zookeeper.Addr+"/fencelock")
-	if err != nil {
-		return err
-	}
-	b.add(peer.NewServers(result.HTTPZooKeeper, []string{b.onZoo.Addr}), func() time.Duration { return cpu.Process(b.onZoo.PID()) }, b.zookeeper.CPU)
-	b.add(recipe, nil, b.zookeeper.CPU)
+	b.add(peer.NewServers(name, []string{own.Addr}), servers{own}, servers{store})
 	return nil
+}
+
+func (s *Suite) startZooKeeper(ctx context.Context, b *bench) error {
+	zookeeper, err := stand.StartZooKeeper(b.scope) //nolint:contextcheck // testenv makes contexts of its own
+	if err != nil {
+		return err
+	}
+	recipe, err := peer.NewZooKeeper(zookeeper.Addr) //nolint:contextcheck // it ends with Close
+	if err != nil {
+		return err
+	}
+	b.add(recipe, nil, servers{zookeeper})
+	return s.startOn(ctx, b, result.HTTPZooKeeper, "zookeeper://"+zookeeper.Addr+"/fencelock", zookeeper)
 }
 
 // startEtcd starts etcd if there is one on this machine.
@@ -239,28 +230,20 @@ func (s *Suite) startEtcd(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.etcd = etcd
 	s.version("etcd", etcd.Version(ctx))
 	grpc, err := peer.NewEtcd(etcd.Addr)
 	if err != nil {
 		return err
 	}
-	service := func() time.Duration { return cpu.Process(etcd.PID()) }
-	b.add(grpc, service, nil)
-	b.add(peer.NewEtcdJSON(etcd.Addr), service, nil)
-	server, err := stand.StartFencelockStore(ctx, b.scope, s.program, "etcd://"+etcd.Addr+"/bench-fencelock")
-	if err != nil {
-		return err
-	}
-	b.add(peer.NewServers(result.HTTPEtcd, []string{server.Addr}), func() time.Duration { return cpu.Process(server.PID()) }, service)
-	return nil
+	b.add(grpc, servers{etcd}, nil)
+	b.add(peer.NewEtcdJSON(etcd.Addr), servers{etcd}, nil)
+	return s.startOn(ctx, b, result.HTTPEtcd, "etcd://"+etcd.Addr+"/bench-fencelock", etcd)
 }
 
 // addGuarded enters what writes guarded and unguarded records to Postgres.
 func (s *Suite) addGuarded(ctx context.Context, b *bench) error {
-	store := func() time.Duration { return b.redis.CPU() + b.postgres.CPU() }
-	service := func() time.Duration { return cpu.Process(b.server.PID()) }
-	b.add(peer.NewGuardedHTTP(b.server.Addr), service, store)
+	store := servers{b.redis, b.postgres}
+	b.add(peer.NewGuardedHTTP(b.server.Addr), servers{b.server}, store)
 	unguarded, err := peer.NewUnguarded(ctx, b.contenders[result.Baseline].peer, b.postgres.URL)
 	if err != nil {
 		return err

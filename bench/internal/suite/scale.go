@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/fencelock/fencelock/bench/internal/cpu"
 	"github.com/fencelock/fencelock/bench/internal/peer"
 	"github.com/fencelock/fencelock/bench/internal/result"
 	"github.com/fencelock/fencelock/bench/internal/stand"
@@ -28,13 +27,13 @@ type grid struct {
 	fleet *fleet // now
 }
 
-// cpu is the time of all its servers that live now.
-func (g *grid) cpu() (total time.Duration) {
+// CPU is the time of all its servers that live now.
+func (g *grid) CPU() (total time.Duration) {
 	for _, redis := range g.redis {
 		total += redis.CPU()
 	}
 	if g.fleet != nil {
-		total += g.fleet.service()
+		total += g.fleet.service.CPU()
 	}
 	return total
 }
@@ -82,18 +81,19 @@ func (s *Suite) startScale(ctx context.Context) error {
 
 // fleet is the servers of one topology, while it is measured.
 type fleet struct {
-	scope   *stand.Scope
-	servers []*stand.Fencelock
-	redis   []*stand.Redis
+	scope          *stand.Scope
+	addrs          []string
+	service, store servers
 }
 
 // fleet starts the servers of a topology, in databases of their own.
 func (s *Suite) fleet(ctx context.Context, t topology) (*fleet, error) {
-	f := &fleet{scope: stand.NewScope("servers "+t.String(), s.opts.Log), redis: s.grid.redis[:t.sets]}
+	f := &fleet{scope: stand.NewScope("servers "+t.String(), s.opts.Log)}
 	database := 2*t.servers + t.sets // another for each topology
 	sets := make([][]string, t.sets)
-	for i, redis := range f.redis {
+	for i, redis := range s.grid.redis[:t.sets] {
 		sets[i] = redis.URLs(database)
+		f.store = append(f.store, redis)
 	}
 	for range t.servers {
 		server, err := stand.StartFencelockSets(ctx, f.scope, s.program, sets)
@@ -101,32 +101,14 @@ func (s *Suite) fleet(ctx context.Context, t topology) (*fleet, error) {
 			f.scope.Close()
 			return nil, err
 		}
-		f.servers = append(f.servers, server)
+		f.addrs, f.service = append(f.addrs, server.Addr), append(f.service, server)
 	}
 	s.grid.fleet = f
 	return f, nil
 }
 
-func (f *fleet) service() (total time.Duration) {
-	for _, server := range f.servers {
-		total += cpu.Process(server.PID())
-	}
-	return total
-}
-
-func (f *fleet) store() (total time.Duration) {
-	for _, redis := range f.redis {
-		total += redis.CPU()
-	}
-	return total
-}
-
 func (f *fleet) contender() contender {
-	addrs := make([]string, len(f.servers))
-	for i, server := range f.servers {
-		addrs[i] = server.Addr
-	}
-	return contender{peer: peer.NewServers(result.HTTP, addrs), service: f.service, store: f.store}
+	return contender{peer: peer.NewServers(result.HTTP, f.addrs), service: f.service, store: f.store}
 }
 
 // scaleRound measures one round, with servers that live as long as it does.
@@ -146,13 +128,13 @@ func (s *Suite) scaleIdle(ctx context.Context, t topology) error {
 		return err
 	}
 	defer s.grid.end()
-	service, store := f.service(), f.store()
+	service, store := f.service.CPU(), f.store.CPU()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(scaleIdle):
 	}
-	s.set.Set("idle servers core, "+t.String(), float64(f.service()-service)/float64(scaleIdle))
-	s.set.Set("idle nodes core, "+t.String(), float64(f.store()-store)/float64(scaleIdle))
+	s.set.Set("idle servers core, "+t.String(), float64(f.service.CPU()-service)/float64(scaleIdle))
+	s.set.Set("idle nodes core, "+t.String(), float64(f.store.CPU()-store)/float64(scaleIdle))
 	return nil
 }

@@ -214,13 +214,7 @@ func (s *Suite) roundOf(ctx context.Context, c contender, k result.Key, round in
 
 // usage reads what has been used so far.
 func (s *Suite) usage(c contender) load.Usage {
-	u := load.Usage{Load: cpu.Self()}
-	if c.service != nil {
-		u.Service = c.service()
-	}
-	if c.store != nil {
-		u.Store = c.store()
-	}
+	u := load.Usage{Load: cpu.Self(), Service: c.service.CPU(), Store: c.store.CPU()}
 	if machine, err := cpu.Machine(); err == nil {
 		u.Foreign = machine - u.Load - s.ours()
 	}
@@ -232,11 +226,11 @@ func (s *Suite) usage(c contender) load.Usage {
 func (s *Suite) ours() (total time.Duration) {
 	for _, b := range []*bench{s.main, s.fsync} {
 		if b != nil {
-			total += b.cpu()
+			total += b.CPU()
 		}
 	}
 	if s.grid != nil {
-		total += s.grid.cpu()
+		total += s.grid.CPU()
 	}
 	return total
 }
@@ -244,8 +238,22 @@ func (s *Suite) ours() (total time.Duration) {
 // errNoRound says that something was to be compared that is not there.
 var errNoRound = errors.New("nothing to compare with")
 
-// contender is a peer and how to read the processor time of its servers.
+// contender is a peer and its servers; there may be none.
 type contender struct {
 	peer           peer.Peer
-	service, store func() time.Duration
+	service, store servers
+}
+
+// servers are some of those that were started here.
+type servers []server
+
+// server is one process or several; the same server is the same pointer.
+type server interface{ CPU() time.Duration }
+
+// CPU is their processor time.
+func (s servers) CPU() (total time.Duration) {
+	for _, each := range s {
+		total += each.CPU()
+	}
+	return total
 }

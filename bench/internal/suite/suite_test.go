@@ -82,6 +82,23 @@ func TestPerformKeepsToItsBudget(t *testing.T) {
 	}
 }
 
+type busy struct{ used time.Duration }
+
+func (b *busy) CPU() time.Duration { return b.used }
+
+// What is not counted as ours would make a quiet machine look noisy.
+func TestEveryServerIsCountedOnce(t *testing.T) {
+	redis, etcd, own, bare := &busy{1}, &busy{10}, &busy{100}, &busy{1000}
+	b := &bench{contenders: map[string]contender{
+		"library": {store: servers{redis}}, "http": {service: servers{own}, store: servers{redis}},
+		"etcd": {service: servers{etcd}}, "http-etcd": {service: servers{own}, store: servers{etcd}},
+		"bare": {service: servers{bare}},
+	}}
+	if got := b.CPU(); got != 1111 {
+		t.Errorf("%d, want 1111", got)
+	}
+}
+
 func TestKernelIsANumber(t *testing.T) {
 	if got := kernel("6.1.0-13-amd64\n"); got != "6.1.0" {
 		t.Errorf("got %q", got)
