@@ -172,7 +172,7 @@ func TestMaxHoldIsNotEvaded(t *testing.T) {
 func TestTheSecretIsReplaced(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
-	env := []string{redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=1s"}
+	env := []string{redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new"}
 	p, q := start(t, env...), start(t, env...)
 	first := p.acquire(`{"resource":"a","ttl_ms":60000}`)
 	alive := func(id string, status int) {
