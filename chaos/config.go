@@ -32,7 +32,7 @@ type Config struct {
 type sabotage struct {
 	ignoreStale  bool // clients take a 412 for a success
 	skipClaim    bool // clients read without a token first
-	forgetCounts bool // a majority forgets its counters and marks, and stays admitted
+	forgetCounts bool // all nodes forget their counters and marks, and stay admitted
 	leaveLock    bool // a lock without an end is left on a node
 }
 

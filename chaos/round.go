@@ -364,7 +364,7 @@ func (r *round) save() {
 func (r *round) sabotage() {
 	s := r.stand
 	if s.config.sabotage.forgetCounts {
-		for _, n := range s.nodes[:3] {
+		for _, n := range s.nodes {
 			s.command(n, "eval", forget, "0")
 		}
 	}

@@ -46,7 +46,7 @@ func TestSabotageIsFound(t *testing.T) {
 		{"clients take a 412 for a success", sabotage{ignoreStale: true}, "writes"},
 		{"clients write without a claim", sabotage{skipClaim: true}, "writes"},
 		{"a lock is left on a node", sabotage{leaveLock: true}, "leaked"},
-		{"a majority forgets its counters behind the gate", sabotage{forgetCounts: true}, "tokens"},
+		{"nodes forget their counters behind the gate", sabotage{forgetCounts: true}, "tokens"},
 	} {
 		t.Run(c.name, func(t *testing.T) { sabotaged(t, s, c.broken, c.kind) })
 		s.command(s.nodes[0], "del", "l:chaos/left")
