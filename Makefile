@@ -40,7 +40,7 @@ OPERATE  := ^TestSoak(AlertsFire|RollingUpgrade)$$
 
 # These compute and do nothing else, with -race for several minutes: TestSimulation and the
 # other tests of these packages run the same code with it.
-COMPUTE  := ^Test(Soak)?(Mutants|FoundersThatMeet|ServersThatShareA(Service|Store))$$
+COMPUTE  := ^Test(Soak)?(Mutants|FoundersThatMeet|RunsRepeat|SeedsThatFailed|ServersThatShareA(Service|Store)|SetsGrow)$$
 COMPUTES := ./internal/sim ./lockcore/redlock ./lockcore/replica ./storage/optimistic
 
 # How long make explore takes, and where its random tests begin.
