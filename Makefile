@@ -6,6 +6,8 @@ GO       ?= go
 # The modules of one release: what applications import has few dependencies. The
 # pattern has the packages of all; golangci-lint and go mod need their folders.
 MODULES  := . api/wire client fencing migrations storage/mysqlguard storage/pgguard
+# Modules apart, with dependencies that the others do not have.
+APART    := bench chaos/peers client/gocronlock release
 PKG      ?= github.com/fencelock/fencelock/...
 
 COUNT    ?= 5
@@ -217,6 +219,7 @@ vet: ## go vet
 lint: ## golangci-lint if it is installed, else gofmt and go vet
 	@if command -v golangci-lint >/dev/null; then \
 		echo "lint: $$(golangci-lint version --short 2>/dev/null | sed 's/^/golangci-lint /')"; for module in $(MODULES); do (cd $$module && golangci-lint run ./...) || exit 1; done; \
+		for module in $(APART); do (cd $$module && GOWORK=off golangci-lint run ./...) || exit 1; done; \
 	else \
 		echo "lint: golangci-lint is not installed (https://golangci-lint.run); gofmt and go vet instead"; \
 		$(MAKE) --no-print-directory fmt-check vet; \

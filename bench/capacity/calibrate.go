@@ -17,6 +17,7 @@ import (
 	"github.com/fencelock/fencelock/bench/internal/cpu"
 	"github.com/fencelock/fencelock/bench/internal/peer"
 	"github.com/fencelock/fencelock/bench/internal/rawhttp"
+	"github.com/fencelock/fencelock/bench/internal/stand"
 	"github.com/fencelock/fencelock/internal/scale"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
@@ -27,8 +28,8 @@ var errNone = errors.New("nothing was counted")
 
 func processors() int { return runtime.NumCPU() }
 
-// say tells the reader what is being done.
-func say(format string, args ...any) { _, _ = fmt.Fprintf(os.Stderr, format+"\n", args...) }
+// sayf tells the reader what is being done.
+func sayf(format string, args ...any) { _, _ = fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 // others measures all costs but those of pairs.
 func (s *stage) others(ctx context.Context) (c scale.Costs, err error) {
@@ -39,7 +40,7 @@ func (s *stage) others(ctx context.Context) (c scale.Costs, err error) {
 	}{
 		{"idle servers", s.idle}, {"leases", s.leases}, {"messages", s.messages},
 	} {
-		say("measure the costs of %s", part.what)
+		sayf("measure the costs of %s", part.what)
 		if err := part.do(ctx, &c); err != nil {
 			return c, fmt.Errorf("%s: %w", part.what, err)
 		}
@@ -60,7 +61,7 @@ func (s *stage) pairs(ctx context.Context, again int) (rounds []round, err error
 				f.scope.Close()
 				return nil, err
 			}
-			say("costs, round %d: %d nodes, %s", again+1, nodes, r)
+			sayf("costs, round %d: %d nodes, %s", again+1, nodes, r)
 			rounds = append(rounds, r)
 		}
 		f.scope.Close()
@@ -173,8 +174,8 @@ func (s *stage) leases(ctx context.Context, c *scale.Costs) error {
 
 // crowd is leases that one thread takes and releases.
 type crowd struct {
-	next, failed int
-	held         []string
+	next int
+	held []string
 }
 
 func (c *crowd) drive(ctx context.Context, addr string, next func(*rawhttp.Response, []byte) []byte) error {
@@ -242,7 +243,7 @@ func (*stage) leakPage(ctx context.Context, f *fleet, leases int) (time.Duration
 		if err != nil {
 			return 0, err
 		}
-		defer func() { _ = n.Close() }()
+		f.scope.Cleanup(func() { _ = n.Close() })
 		if first == nil {
 			first = n
 		}
@@ -281,9 +282,11 @@ func (s *stage) messages(ctx context.Context, c *scale.Costs) (err error) {
 	if err != nil {
 		return err
 	}
+	scope := stand.NewScope("subscribers", os.Stderr)
+	defer scope.Close()
 	for range subscribers {
 		sub := client.Subscribe(ctx, "capacity")
-		defer func() { _ = sub.Close() }()
+		scope.Cleanup(func() { _ = sub.Close() })
 		if _, err := sub.Receive(ctx); err != nil {
 			return err
 		}

@@ -67,9 +67,9 @@ func (s *stage) try(ctx context.Context, trials []*trial, again int) error {
 		if err != nil {
 			return err
 		}
-		say("check, round %d: %d servers, %d sets, trip %s, %s", again+1, t.servers, t.sets, t.trip, r)
+		sayf("check, round %d: %d servers, %d sets, trip %s, %s", again+1, t.servers, t.sets, t.trip, r)
 		if r.failed > 0 {
-			say("  %d callers: %d requests failed: %s", t.callers, r.failed, r.err)
+			sayf("  %d callers: %d requests failed: %s", t.callers, r.failed, r.err)
 		}
 		t.rounds = append(t.rounds, r)
 	}
@@ -84,14 +84,14 @@ func best(rounds []round) round {
 // report prints the table, and how far off the predictions are.
 func report(all []*trial, c scale.Costs) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "servers\tsets\ttrip\tcallers\tpairs/s\tpredicted\terror\tp99 ms\tpredicted\terror\tbatch\tpredicted\tothers took\t")
+	_, _ = fmt.Fprintln(w, "servers\tsets\ttrip\tcallers\tpairs/s\tpredicted\terror\tp99 ms\tpredicted\terror\tbatch\tpredicted\tothers took\t")
 	var rate, p99 []float64
 	for _, t := range all {
 		got := best(t.rounds)
 		p := t.predict(c)
 		off, late := p.Pairs/got.rate-1, p.P99/got.p99-1
 		rate, p99 = append(rate, off), append(p99, late)
-		fmt.Fprintf(w, "%d\t%d\t%s\t%d\t%.0f\t%.0f\t%+.0f%%\t%.1f\t%.1f\t%+.0f%%\t%.1f\t%.1f\t%.0f%%\t\n", t.servers, t.sets, t.trip, t.callers,
+		_, _ = fmt.Fprintf(w, "%d\t%d\t%s\t%d\t%.0f\t%.0f\t%+.0f%%\t%.1f\t%.1f\t%+.0f%%\t%.1f\t%.1f\t%.0f%%\t\n", t.servers, t.sets, t.trip, t.callers,
 			got.rate, p.Pairs, 100*off, 1000*got.p99, 1000*p.P99, 100*late, got.batch(), p.Batch, 100*got.foreign)
 	}
 	if err := w.Flush(); err != nil {

@@ -88,7 +88,7 @@ func (s *stage) measure(ctx context.Context, rounds int) (costs scale.Costs, all
 }
 
 func write(path string, costs scale.Costs) error {
-	raw, err := json.MarshalIndent(costs, "", "  ") //nolint:musttag // for the other command
+	raw, err := json.MarshalIndent(costs, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func write(path string, costs scale.Costs) error {
 	if path == "" {
 		return nil
 	}
-	return os.WriteFile(path, raw, 0o600) //nolint:gosec // a file that the caller names
+	return os.WriteFile(path, raw, 0o600)
 }
 
 // moduleRoot is the folder of the product that is measured.

@@ -76,7 +76,7 @@ func (s *stage) start(ctx context.Context, servers, sets, nodes int, trip time.D
 	urls := make([][]string, sets)
 	for i := range sets {
 		for j, r := range s.sets[i].Nodes[:nodes] {
-			r.FlushAll()
+			r.FlushAll() //nolint:contextcheck // testenv makes contexts of its own
 			url := r.URL()
 			if trip > 0 {
 				p := testenv.StartProxy(f.scope, r.Addr())

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -81,7 +82,7 @@ func record(ctx context.Context, addr, host, method, path, lease, body string) (
 // fencelock does.
 func Serve(ctx context.Context) error {
 	var answers []Answer
-	if err := json.Unmarshal([]byte(os.Getenv(Variable)), &answers); err != nil {
+	if err := json.Unmarshal([]byte(os.Getenv(Variable)), &answers); err != nil { //nolint:musttag // as this program has written them
 		return fmt.Errorf("%s: %w", Variable, err)
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -104,9 +105,7 @@ func handler(answers []Answer) http.Handler {
 		r.MethodFunc(a.Method, a.Path, func(w http.ResponseWriter, req *http.Request) {
 			_, _ = io.Copy(io.Discard, req.Body)
 			h := w.Header()
-			for name, values := range a.Header {
-				h[name] = values
-			}
+			maps.Copy(h, a.Header)
 			w.WriteHeader(a.Status)
 			_, _ = w.Write(a.Body)
 		})

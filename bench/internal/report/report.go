@@ -27,7 +27,7 @@ func Write(dir string, set *result.Set) error {
 		return err
 	}
 	plots := plots(set)
-	figures, err := json.MarshalIndent(set.Figures(), "", " ")
+	figures, err := json.MarshalIndent(set.Figures(), "", " ") //nolint:musttag // read by result.ReadFigures alone
 	errs := []error{
 		err, writeFile(filepath.Join(dir, Figures), append(figures, '\n')),
 		writeFile(filepath.Join(dir, Page), []byte(Markdown(set, plots))),

@@ -54,7 +54,7 @@ func ReadFigures(path string) (f Figures, err error) {
 		return f, nil
 	}
 	if err == nil {
-		err = json.Unmarshal(raw, &f)
+		err = json.Unmarshal(raw, &f) //nolint:musttag // as report.Write has written them
 	}
 	return f, err
 }

@@ -40,17 +40,17 @@ func TestFallenFigures(t *testing.T) {
 }
 
 func TestRunsThatCannotBeCompared(t *testing.T) {
-	costs := func(µs int) *Set { // of a pair of bare HTTP
+	costs := func(micros int) *Set { // of a pair of bare HTTP
 		s := &Set{Machine: Machine{CPU: "this one"}}
 		s.Add(Key{Uncontended, "64", BareHTTP}, 0, load.Outcome{Pairs: 1, CPU: load.Usage{
-			Load: time.Duration(µs-40) * time.Microsecond, Service: 40 * time.Microsecond,
+			Load: time.Duration(micros-40) * time.Microsecond, Service: 40 * time.Microsecond,
 		}})
 		return s
 	}
 	before := Figures{CPU: "this one", Floor: costs(100).Figures().Floor, Is: map[string]float64{"x": 1}}
-	for µs, compared := range map[int]bool{70: false, 81: true, 100: true, 124: true, 170: false} {
-		if why := costs(µs).Compare(before); (why == "") != compared || !compared && !strings.Contains(why, "not as fast") {
-			t.Errorf("%d µs, and 100 before: %q", µs, why)
+	for micros, compared := range map[int]bool{70: false, 81: true, 100: true, 124: true, 170: false} {
+		if why := costs(micros).Compare(before); (why == "") != compared || !compared && !strings.Contains(why, "not as fast") {
+			t.Errorf("%d µs, and 100 before: %q", micros, why)
 		}
 	}
 	for want, s := range map[string]*Set{

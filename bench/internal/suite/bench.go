@@ -125,7 +125,7 @@ func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persisten
 
 // addFloors enters what fencelock cannot be faster than.
 func (b *bench) addFloors(ctx context.Context) error {
-	bare, err := peer.NewBare(b.redis.URLs(dbBare))
+	bare, err := peer.NewBare(b.redis.URLs(dbBare)) //nolint:contextcheck // it ends with Close
 	if err != nil {
 		return err
 	}
@@ -208,11 +208,11 @@ func (s *Suite) startOn(ctx context.Context, b *bench, name, address string, sto
 }
 
 func (s *Suite) startZooKeeper(ctx context.Context, b *bench) error {
-	zookeeper, err := stand.StartZooKeeper(b.scope) //nolint:contextcheck // testenv makes contexts of its own
+	zookeeper, err := stand.StartZooKeeper(b.scope)
 	if err != nil {
 		return err
 	}
-	recipe, err := peer.NewZooKeeper(zookeeper.Addr) //nolint:contextcheck // it ends with Close
+	recipe, err := peer.NewZooKeeper(zookeeper.Addr)
 	if err != nil {
 		return err
 	}
