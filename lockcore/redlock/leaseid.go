@@ -165,37 +165,50 @@ func (l *Locker) openLease(ctx context.Context, text string) ([]leaseID, error) 
 	if !ok {
 		return nil, lockcore.ErrNotHeld
 	}
-	caller, known := lockcore.CallerOf(ctx), false
+	caller := lockcore.CallerOf(ctx)
+	parts, known := l.openRaw(caller, raw)
+	if !known {
+		if err := l.keysUpToDate(ctx); err != nil {
+			return nil, err
+		}
+		parts, _ = l.openRaw(caller, raw) // the key may have come since the first look
+	}
+	if parts == nil {
+		return nil, lockcore.ErrNotHeld
+	}
+	return parts, nil
+}
+
+// openRaw opens a decoded lease id. It reports whether its key is known; parts is nil if
+// that key did not seal the id for this caller.
+func (l *Locker) openRaw(caller string, raw []byte) (parts []leaseID, known bool) {
 	for _, s := range l.sets {
-		keys, err := s.currentKeys(ctx)
-		if err != nil {
+		keys := s.keysNow()
+		if keys == nil {
 			continue
 		}
 		if key := keys.named(raw[1:leaseHeadBytes]); key != nil {
 			if parts, ok := key.openLease(caller, raw); ok {
-				return parts, nil
+				return parts, true
 			}
 			known = true
 		}
 	}
-	if known {
-		return nil, lockcore.ErrNotHeld
-	}
-	return nil, l.noSuchKey(ctx)
+	return nil, known
 }
 
-// noSuchKey is the error for an id whose key this server does not know. The nodes
-// may have got the key a moment ago.
-func (l *Locker) noSuchKey(ctx context.Context) error {
+// keysUpToDate is an error while this server may not know every key that seals. The nodes
+// may have got one a moment ago.
+func (l *Locker) keysUpToDate(ctx context.Context) error {
 	for _, s := range l.sets {
 		if !l.atlas.present.has(s) && !l.atlas.serves(s) { // it has sealed nothing yet
 			continue
 		}
-		if s.cfg.Keys == nil && !s.members.UpToDate() {
+		if s.cfg.Keys == nil && (!s.members.UpToDate() || s.keysNow() == nil) {
 			return s.unready(ctx, noSecret)
 		}
 	}
-	return lockcore.ErrNotHeld
+	return nil
 }
 
 // ReadLeaseID is lockcore.Service's. It asks no node.

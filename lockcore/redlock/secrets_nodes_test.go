@@ -156,6 +156,33 @@ func TestUnknownKeyWithoutAQuorum(t *testing.T) {
 	})
 }
 
+// A server has just started, and opens an id in the moment in which it gets its keys: first it
+// has none, and then it knows what a quorum has. The lease lives, so that is no 404.
+func TestKeysThatComeWhileAnIDIsOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys, err := redlock.NewKeys(make([]byte, node.MinSecretBytes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var missing atomic.Int32 // so many looks find no keys
+		l := running(t, redlock.Config{New: true, Keys: func() *redlock.Keys {
+			if missing.Add(-1) >= 0 {
+				return nil
+			}
+			return keys
+		}}, []node.Node{nodetest.NewModel(nodetest.ModelOptions{})})
+		time.Sleep(5 * time.Second)
+		lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 30 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		missing.Store(1)
+		if err := l.Release(t.Context(), lease.ID); err != nil {
+			t.Errorf("release: %v", err)
+		}
+	})
+}
+
 // keeper is a Model whose link may be cut, and of which is known with what it was admitted.
 type keeper struct {
 	*nodetest.Model

@@ -231,7 +231,7 @@ func (f *fixture) ended() {
 
 // expiry: a lease that is not extended ends, and a request that waits gets the resource.
 func (f *fixture) expiry() {
-	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: time.Second}) // a node has a tenth of it to answer
+	lease, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: 3 * time.Second}) // a node has a tenth of it to answer
 	f.must(err)
 	next, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", TTL: ttl, Wait: time.Minute})
 	f.must(err)

@@ -2,6 +2,7 @@ package redisnode_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -22,8 +23,10 @@ func TestEndOfTellsAnExpiryFromARelease(t *testing.T) {
 	}
 	brief := func(resource string) (lease lockcore.Lease) {
 		t.Helper()
+		tries := 0
 		testenv.Eventually(t, 20*time.Second, func() (err error) {
-			lease, err = q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: resource, TTL: 2 * time.Second})
+			tries++ // another resource each: the end of a try that failed would be in its counters
+			lease, err = q.Acquire(t.Context(), lockcore.AcquireRequest{Resource: fmt.Sprint(resource, tries), TTL: 2 * time.Second})
 			return err
 		})
 		return lease
@@ -44,12 +47,12 @@ func TestEndOfTellsAnExpiryFromARelease(t *testing.T) {
 	end(held, lockcore.EndUnknown)
 
 	expired := brief("expired")
-	over("expired")
+	over(expired.Resource)
 	end(expired, lockcore.EndExpired)
 
 	taken := brief("taken")
-	over("taken")
-	next := q.take(t, "taken")
+	over(taken.Resource)
+	next := q.take(t, taken.Resource)
 	end(taken, lockcore.EndExpired)
 	q.give(t, next)
 	end(taken, lockcore.EndUnknown) // the node no longer knows
