@@ -238,12 +238,14 @@ func (*stage) leakPage(ctx context.Context, f *fleet, leases int) (time.Duration
 	var meter searches
 	var nodes []node.Node
 	var first *redisnode.Node
+	scope := stand.NewScope("observers", os.Stderr)
+	defer scope.Close()
 	for _, r := range f.redis {
 		n, err := redisnode.Open(r.URL(), redisnode.Options{Meters: func(string) redisnode.Meter { return &meter }})
 		if err != nil {
 			return 0, err
 		}
-		f.scope.Cleanup(func() { _ = n.Close() })
+		scope.Cleanup(func() { _ = n.Close() })
 		if first == nil {
 			first = n
 		}
