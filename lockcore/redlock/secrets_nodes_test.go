@@ -183,6 +183,34 @@ func TestKeysThatComeWhileAnIDIsOpened(t *testing.T) {
 	})
 }
 
+// A server that sees a quorum, and no secret that a quorum has, cannot say of any id that its
+// lease has ended.
+func TestUnknownKeyWithoutASecret(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		foreign := newForeignID(t)
+		var nodes []node.Node
+		for i := range 3 {
+			nodes = append(nodes, nodetest.NewModel(nodetest.ModelOptions{Name: fmt.Sprintf("n%d", i+1)}))
+		}
+		for _, n := range nodes {
+			m := n.(*nodetest.Model)
+			seen, err := m.Observe(t.Context())
+			a := node.Admission{Incarnation: seen.Incarnation, Epoch: 1, Bootstrapped: 1, Cluster: membership.ClusterOf(nodes), MaxTTL: 10 * time.Second}
+			if err := errors.Join(err, m.Stage(t.Context(), a), m.Admit(t.Context(), a)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := running(t, redlock.Config{MaxTTL: 10 * time.Second}, nodes)
+		time.Sleep(5 * time.Second)
+		if status := l.Status(); status.Voting != 3 {
+			t.Fatalf("%+v", status)
+		}
+		if err := l.Release(t.Context(), foreign); !errors.Is(err, lockcore.ErrNoQuorum) {
+			t.Errorf("release: %v", err)
+		}
+	})
+}
+
 // keeper is a Model whose link may be cut, and of which is known with what it was admitted.
 type keeper struct {
 	*nodetest.Model
