@@ -31,9 +31,10 @@ type decision struct {
 func decisions() map[string]decision {
 	return map[string]decision{
 		"POST /locks":                    {needs: "acquire of every resource that it names"}, // see asked.allowed
+		"POST /cancel":                   {needs: "acquire of every resource that it names"}, // see asked.allowed
 		"GET /locks":                     {needs: "any name; it lists what the caller may read"},
-		"GET /locks/*":                   {needs: "read", check: ofPath(access.Read)},
-		"DELETE /locks/*":                {needs: "admin", check: ofPath(access.Admin), act: "break"},
+		"GET /locks/*":                   {needs: "read", check: ofLock},
+		"POST /breaks":                   {needs: "admin of the resource that it names", act: "break"}, // see breakRequest
 		"GET /leases/{lease_id}":         {needs: "the lease's owner, with acquire", check: ofLease},
 		"POST /leases/{lease_id}/extend": {needs: "the lease's owner, with acquire", check: ofLease},
 		"DELETE /leases/{lease_id}":      {needs: "the lease's owner, with acquire", check: ofLease},
@@ -77,14 +78,12 @@ func may(who *access.Identity, right access.Right, resource string) error {
 	return &forbiddenError{who: who.Name(), right: right, resource: resource}
 }
 
-func ofPath(right access.Right) func(*Server, *access.Identity, *http.Request) error {
-	return func(_ *Server, who *access.Identity, r *http.Request) error {
-		resource, err := pathResource(r, "/locks/")
-		if err != nil {
-			return err
-		}
-		return may(who, right, resource)
+func ofLock(_ *Server, who *access.Identity, r *http.Request) error {
+	resource, err := pathResource(r, "/locks/")
+	if err != nil {
+		return err
 	}
+	return may(who, access.Read, resource)
 }
 
 func ofRecord(_ *Server, who *access.Identity, r *http.Request) error {
@@ -323,8 +322,11 @@ func (s *Server) audit(w http.ResponseWriter, r *http.Request, act, result strin
 		identity = who.Name()
 	}
 	resource := r.URL.Path // of the admin listener, whose paths hold no secret
-	if name, ok := strings.CutPrefix(r.URL.EscapedPath(), "/locks/"); ok {
-		resource, _ = unescapeResource("resource", name) // "" for a malformed one, which the result says
+	if r.URL.Path == breaksPath {
+		resource = ""
+		if rw, ok := w.(*responder); ok {
+			resource = rw.acted // "" if the request was refused before its body was read
+		}
 	}
 	s.Audit.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelInfo, "audit",
 		slog.String("identity", identity),

@@ -18,6 +18,7 @@ import (
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -47,9 +48,10 @@ func withAccess(tb testing.TB, lines ...string) func(*api.Options) {
 func requests(resource, lease string) map[string][]string {
 	return map[string][]string{
 		"POST /locks":                    {"POST", "/locks", `{"resource":"` + resource + `"}`},
+		"POST /cancel":                   {"POST", "/cancel", `{"resource":"` + resource + `"}`, "Idempotency-Key: key"},
 		"GET /locks":                     {"GET", "/locks", ""},
 		"GET /locks/*":                   {"GET", "/locks/" + resource, ""},
-		"DELETE /locks/*":                {"DELETE", "/locks/" + resource, ""},
+		"POST /breaks":                   {"POST", "/breaks", `{"resource":"` + resource + `","any":true}`},
 		"GET /leases/{lease_id}":         {"GET", "/leases/" + lease, ""},
 		"POST /leases/{lease_id}/extend": {"POST", "/leases/" + lease + "/extend", ""},
 		"DELETE /leases/{lease_id}":      {"DELETE", "/leases/" + lease, ""},
@@ -153,7 +155,7 @@ func TestRights(t *testing.T) {
 	lease := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"in/x"}`, bearer("boss")).wants(http.StatusCreated))
 	outside := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"out/x"}`, bearer("boss")).wants(http.StatusCreated))
 	least := map[string]string{ // the least right that does not get 403
-		"POST /locks": "acquire", "GET /locks/*": "read", "DELETE /locks/*": "admin", "GET /guarded/*": "read", "PUT /guarded/*": "acquire",
+		"POST /locks": "acquire", "POST /cancel": "acquire", "GET /locks/*": "read", "POST /breaks": "admin", "GET /guarded/*": "read", "PUT /guarded/*": "acquire",
 		"POST /guarded/*": "acquire", "GET /history": "read",
 	}
 	order := []string{"none", "read", "acquire", "admin"}
@@ -360,6 +362,51 @@ func TestLeasesOfOneCaller(t *testing.T) {
 	eventually(t, "the lease's end makes room", func() bool { return take("d", 60000).status == http.StatusCreated })
 }
 
+// A caller at its limits is told nothing else about what it has than one below them: a
+// request that it repeats finds its lease, and one that it cancels gives its place back.
+func TestCallerAtItsLimits(t *testing.T) {
+	for name, c := range map[string]struct{ rule, request, other, problem string }{
+		"leases":          {"held=1", `{"resource":"a"}`, `{"resource":"b"}`, "lease-limit"},
+		"several, leases": {"held=1", `{"resources":["a","b"]}`, `{"resource":"c"}`, "lease-limit"},
+		"slots, leases":   {"held=1", `{"resource":"a","slots":2}`, `{"resource":"a","slots":2}`, "lease-limit"},
+		"a wait, leases":  {"held=1", `{"resource":"a","wait_ms":1000}`, `{"resource":"b"}`, "lease-limit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newRealService(t, withAccess(t, line("w", "acquire=* "+c.rule)))
+			ask := func(path, body, key string) answered {
+				return s.call("POST", path, body, bearer("w"), "Idempotency-Key: "+key)
+			}
+			lease := decode[wire.Lease](ask("/locks", c.request, "first").wants(http.StatusCreated))
+			again := decode[wire.Lease](ask("/locks", c.request, "first").wants(http.StatusOK))
+			if again.LeaseID != lease.LeaseID {
+				t.Errorf("repeated: %+v, want %+v", again, lease)
+			}
+			ask("/locks", c.other, "second").wants(http.StatusTooManyRequests).problem(c.problem)
+			ask("/cancel", c.request, "first").wants(http.StatusNoContent)
+			ask("/cancel", c.request, "first").wants(http.StatusNoContent)
+			ask("/locks", c.other, "third").wants(http.StatusCreated)
+		})
+	}
+}
+
+// The same for one that waits as often as it may.
+func TestCallerWithAllItsWaits(t *testing.T) {
+	s := newRealService(t, withAccess(t, line("w", "acquire=* waiters=1")))
+	ask := func(key string, wait int) answered {
+		return s.call("POST", "/locks", fmt.Sprintf(`{"resource":"a","wait_ms":%d}`, wait), bearer("w"), "Idempotency-Key: "+key)
+	}
+	ask("first", 1000).wants(http.StatusCreated)
+	waited := make(chan int, 1)
+	go func() { waited <- ask("second", 600_000).status }()
+	eventually(t, "the second waits", func() bool {
+		return decode[wire.Lock](s.call("GET", "/locks/a", "", bearer("w"))).Waiters == 1
+	})
+	ask("third", 1000).wants(http.StatusTooManyRequests).problem("waiter-limit")
+	ask("first", 1000).wants(http.StatusOK)
+	s.call("POST", "/cancel", `{"resource":"a"}`, bearer("w"), "Idempotency-Key: second").wants(http.StatusNoContent)
+	want(t, "the wait that was given up", <-waited, http.StatusConflict)
+}
+
 // A lease that another server granted counts from its extension here.
 func TestAnExtendedLeaseCounts(t *testing.T) {
 	s := newService(t, &fake{
@@ -388,7 +435,7 @@ func TestAdministrativeActsAreAudited(t *testing.T) {
 	})
 	s.call("POST", "/locks", `{"resource":"r"}`, bearer("w")).wants(http.StatusCreated)
 	for _, header := range [][]string{nil, {"Authorization: Bearer secret-of-nobody"}, {bearer("w")}, {bearer("boss")}, {bearer("boss")}} {
-		s.call("DELETE", "/locks/r", "", append(header, "X-Request-Id: q")...)
+		s.breaks("r", append(header, "X-Request-Id: q")...)
 	}
 	var got []string
 	for entry := range strings.Lines(audit.String()) {
@@ -402,7 +449,7 @@ func TestAdministrativeActsAreAudited(t *testing.T) {
 		got = append(got, line["identity"]+" "+line["act"]+" "+line["resource"]+" "+line["result"])
 	}
 	want(t, "audit log", strings.Join(got, "\n"), strings.Join([]string{
-		"- break r unauthorized", "- break r unauthorized", "w break r forbidden", "boss break r done", "boss break r lock-not-held",
+		"- break  unauthorized", "- break  unauthorized", "w break r forbidden", "boss break r done", "boss break r lock-not-held",
 	}, "\n"))
 	if strings.Contains(audit.String(), "secret-of") {
 		t.Error("a secret is in the audit log")
@@ -410,8 +457,8 @@ func TestAdministrativeActsAreAudited(t *testing.T) {
 }
 
 func TestBreaksAreAuditedWithoutAccessControl(t *testing.T) {
-	s := newService(t, &fake{brk: func(string) error { return nil }})
-	s.call("DELETE", "/locks/r", "").wants(http.StatusNoContent)
+	s := newService(t, &fake{brk: func(string, fencing.Token) error { return nil }})
+	s.breaks("r").wants(http.StatusNoContent)
 	if !regexp.MustCompile(`"msg":"audit","identity":"-","act":"break","resource":"r","result":"done"`).MatchString(s.log.String()) {
 		t.Errorf("no line: %s", s.log.String())
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -83,6 +84,43 @@ func decodeExtend(data []byte, maxTTL time.Duration) (time.Duration, error) {
 		return 0, err
 	}
 	return millis("ttl_ms", body.TTLMS, lockcore.MinTTL, maxTTL)
+}
+
+// breakBody is wire.BreakRequest as the server reads it.
+type breakBody struct {
+	Resource     *string `json:"resource"`
+	FencingToken *int64  `json:"fencing_token"`
+	Any          *bool   `json:"any"`
+}
+
+// decodeBreak reads and checks the body of a break: its resource, and the token of the lease
+// to break, 0 for any. The error is a *lockcore.FieldError.
+func decodeBreak(data []byte) (resource string, token fencing.Token, err error) {
+	var body breakBody
+	if err := decodeJSON(data, &body); err != nil {
+		return "", 0, err
+	}
+	if body.Resource == nil {
+		return "", 0, badField("resource", "is required")
+	}
+	if err := lockcore.ValidateResource(*body.Resource); err != nil {
+		return "", 0, err
+	}
+	switch {
+	case body.FencingToken == nil && body.Any == nil:
+		return "", 0, badField("fencing_token", "is required: the token of the lease to break (GET /locks/{resource} shows it), or any")
+	case body.FencingToken != nil && body.Any != nil:
+		return "", 0, badField("any", "must not be given together with fencing_token")
+	case body.Any != nil && !*body.Any:
+		return "", 0, badField("any", "must be true, or absent beside a fencing_token")
+	case body.Any != nil:
+		return *body.Resource, 0, nil
+	}
+	token = fencing.Token(*body.FencingToken)
+	if !token.Valid() {
+		return "", 0, badField("fencing_token", fmt.Sprintf("must be a whole number from 1 to %d", fencing.MaxToken))
+	}
+	return *body.Resource, token, nil
 }
 
 // decodeValue checks a body that may be any JSON value, and copies it without

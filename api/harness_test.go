@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -39,7 +40,7 @@ type fake struct {
 	endOf   func(id string) (lockcore.End, error)
 	inspect func(resource string) (lockcore.LockState, error)
 	list    func(prefix string, limit int, cursor string) (lockcore.LockPage, error)
-	brk     func(resource string) error
+	brk     func(resource string, token fencing.Token) error
 	minHold time.Duration
 	status  func() lockcore.ClusterStatus
 	claim   func(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error)
@@ -56,6 +57,16 @@ func (f *fake) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockco
 		return lockcore.Lease{}, nil
 	}
 	return f.acquire(ctx, req)
+}
+
+// Cancel takes every request for one that left nothing.
+func (f *fake) Cancel(context.Context, lockcore.AcquireRequest) ([]lockcore.LeasePart, error) {
+	return nil, nil
+}
+
+// Find knows no key.
+func (f *fake) Find(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {
+	return lockcore.Lease{}, lockcore.ErrNotHeld
 }
 
 func (f *fake) Extend(_ context.Context, id string, ttl time.Duration) (lockcore.Lease, error) {
@@ -111,12 +122,12 @@ func (f *fake) List(_ context.Context, req lockcore.ListRequest) (lockcore.LockP
 	return f.list(req.Prefix, req.Limit, req.Cursor)
 }
 
-func (f *fake) Break(_ context.Context, resource string) error {
+func (f *fake) Break(_ context.Context, resource string, token fencing.Token) error {
 	if f.brk == nil {
 		f.unexpected("Break")
 		return nil
 	}
-	return f.brk(resource)
+	return f.brk(resource, token)
 }
 
 func (f *fake) Observe(context.Context) lockcore.ClusterStatus { return f.Status() }
@@ -260,6 +271,12 @@ func (s *service) call(method, path, body string, header ...string) answered {
 		req.Header.Add(name, value)
 	}
 	return s.do(req)
+}
+
+// breaks ends whatever lease holds the resource.
+func (s *service) breaks(resource string, header ...string) answered {
+	s.t.Helper()
+	return s.call("POST", "/breaks", fmt.Sprintf(`{"resource":%q,"any":true}`, resource), header...)
 }
 
 func (s *service) do(req *http.Request) answered {

@@ -51,6 +51,7 @@ type responder struct {
 	http.ResponseWriter
 	begun  time.Time
 	who    *access.Identity // the caller; nil without access control
+	acted  string           // the resource of an administrative act, for the audit log
 	status int              // 0 until the header was written
 }
 

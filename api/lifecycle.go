@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ type lifecycle struct {
 func (l *lifecycle) Acquire(ctx context.Context, who *access.Identity, req *lockcore.AcquireRequest) (lockcore.Lease, error) {
 	done, err := l.admit(who, req.Wait > 0)
 	if err != nil {
-		return lockcore.Lease{}, err
+		return l.findBeyond(ctx, err, who, req)
 	}
 	defer done()
 	began := time.Now()
@@ -56,6 +57,33 @@ func (l *lifecycle) Acquire(ctx context.Context, who *access.Identity, req *lock
 	}
 	l.follow(who, &lease, granted)
 	return lease, nil
+}
+
+// findBeyond is an acquire of a caller that has reached a limit: only a request that
+// repeats another one gets an answer, since it takes nothing more.
+func (l *lifecycle) findBeyond(ctx context.Context, limit error, who *access.Identity, req *lockcore.AcquireRequest) (lockcore.Lease, error) {
+	if req.IdempotencyKey == "" {
+		return lockcore.Lease{}, limit
+	}
+	lease, err := l.service.Find(onBehalfOf(ctx, who), *req)
+	switch {
+	case errors.Is(err, lockcore.ErrNotHeld):
+		return lockcore.Lease{}, limit
+	case err != nil:
+		return lockcore.Lease{}, err
+	}
+	l.metrics.acquired(req, outcomeExisting, 0)
+	l.follow(who, &lease, lease.Acquired)
+	return lease, nil
+}
+
+// Cancel is Service.Cancel on behalf of who.
+func (l *lifecycle) Cancel(ctx context.Context, who *access.Identity, req *lockcore.AcquireRequest) error {
+	ended, err := l.service.Cancel(onBehalfOf(ctx, who), *req)
+	for _, part := range ended {
+		l.live.RemoveResource(ownerOf(who), part.Resource)
+	}
+	return err
 }
 
 // Extend is Service.Extend on behalf of who.
@@ -137,12 +165,18 @@ func (l *lifecycle) follow(who *access.Identity, lease *lockcore.Lease, granted 
 	if len(lease.Parts) > 0 {
 		entry.Resource = lease.Parts[0].Resource
 	}
-	if who != nil {
-		entry.Owner, entry.Limited = who.Name(), who.MaxHeld() > 0
-	}
+	entry.Owner, entry.Limited = ownerOf(who), who != nil && who.MaxHeld() > 0
 	if !l.live.Put(entry, time.Now().Add(lease.TTL)) {
 		l.metrics.unseen.Inc()
 	}
+}
+
+// ownerOf is the caller's name in the table; "" without access control.
+func ownerOf(who *access.Identity) string {
+	if who == nil {
+		return ""
+	}
+	return who.Name()
 }
 
 // How often leases whose TTL has passed are collected, and how many of them may

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/access"
-	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -80,6 +79,18 @@ func (s *Server) acquireRequest(w http.ResponseWriter, r *http.Request) (acquisi
 	}
 	err = req.prefer(w, r)
 	return req, err
+}
+
+// cancel is POST /cancel.
+func (s *Server) cancel(w http.ResponseWriter, r *http.Request) error {
+	req, err := s.acquireRequest(w, r)
+	if err != nil {
+		return err
+	}
+	if err := s.leases.Cancel(r.Context(), callerOf(w), &req.AcquireRequest); err != nil {
+		return err
+	}
+	return noContent(w)
 }
 
 // prefer applies what the request prefers to wait: for want of a wait_ms, or as the
@@ -249,30 +260,6 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
 		body.Locks = append(body.Locks, lockBody(state))
 	}
 	return s.write(w, http.StatusOK, wire.TypeJSON, body)
-}
-
-// breakLock is DELETE /locks/{resource}.
-func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
-	resource, err := pathResource(r, "/locks/")
-	if err != nil {
-		return err
-	}
-	broken := events.Event{Kind: wire.EventBroken, Event: wire.Event{Resource: resource}}
-	if s.Events.Listened() {
-		if held, err := s.Service.Inspect(r.Context(), resource); err == nil && held.Held {
-			broken.FencingToken, broken.Holder = int64(held.Token), held.Holder
-		}
-	}
-	err = s.Service.Break(r.Context(), resource)
-	if errors.Is(err, lockcore.ErrNotHeld) {
-		return errLockNotHeld
-	}
-	if err != nil {
-		return err
-	}
-	s.leases.metrics.breaks.Inc()
-	s.Events.Publish(broken)
-	return noContent(w)
 }
 
 func (s *Server) writeLease(w http.ResponseWriter, lease lockcore.Lease) error {

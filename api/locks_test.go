@@ -301,7 +301,6 @@ func TestResourcesThatProxiesChange(t *testing.T) {
 	asked = ""
 	for _, c := range []struct{ method, path, header string }{
 		{"GET", "/locks/b", "a%2F..%2Fb"},
-		{"DELETE", "/locks/b", "a%2F..%2Fb"},
 		{"GET", "/guarded/b", "a%2F..%2Fb"},
 		{"PUT", "/guarded/b", "a%2F..%2Fb"},
 		{"POST", "/guarded/b/claim", "a%2F..%2Fb"},
@@ -376,17 +375,4 @@ func TestListSearches(t *testing.T) {
 	want(t, "no match", strings.TrimSpace(s.call("GET", "/locks?search=none", "").wants(http.StatusOK).body), `{"locks":[]}`)
 	s.call("GET", "/locks?search=%00", "").wants(http.StatusBadRequest).problem("invalid-request")
 	s.call("GET", "/locks?search="+strings.Repeat("a", 257), "").wants(http.StatusBadRequest).problem("invalid-request")
-}
-
-func TestBreak(t *testing.T) {
-	var err error
-	s := newService(t, &fake{brk: func(resource string) error {
-		want(t, "resource", resource, "orders/42")
-		return err
-	}})
-	s.call("DELETE", "/locks/orders/42", "").wants(http.StatusNoContent)
-	err = lockcore.ErrNotHeld
-	s.call("DELETE", "/locks/orders/42", "").wants(http.StatusNotFound).problem("lock-not-held")
-	err = &lockcore.QuorumError{Quorum: 1}
-	s.call("DELETE", "/locks/orders/42", "").wants(http.StatusServiceUnavailable).problem("no-quorum")
 }

@@ -164,12 +164,12 @@ func TestRefusedStaleWritesAreCounted(t *testing.T) {
 			return fencing.Record{}, stale
 		},
 		claim: func(context.Context, string, fencing.Token) (fencing.Record, error) { return fencing.Record{}, stale },
-		brk:   func(string) error { return nil },
+		brk:   func(string, fencing.Token) error { return nil },
 	}
 	s := newService(t, f)
 	s.call("PUT", "/guarded/r", `1`, "Fencing-Token: 1").wants(http.StatusPreconditionFailed)
 	s.call("POST", "/guarded/r/claim", ``, "Fencing-Token: 1").wants(http.StatusPreconditionFailed)
-	s.call("DELETE", "/locks/r", ``).wants(http.StatusNoContent)
+	s.breaks("r").wants(http.StatusNoContent)
 	s.series("fencelock_stale_writes_refused_total",
 		`fencelock_stale_writes_refused_total{operation="claim"} 1`,
 		`fencelock_stale_writes_refused_total{operation="write"} 1`)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/replica"
@@ -84,6 +85,10 @@ func (s *turns) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockc
 	return s.next().Acquire(ctx, req)
 }
 
+func (s *turns) Cancel(ctx context.Context, req lockcore.AcquireRequest) ([]lockcore.LeasePart, error) {
+	return s.next().Cancel(ctx, req)
+}
+
 func (s *turns) Extend(ctx context.Context, id string, ttl time.Duration) (lockcore.Lease, error) {
 	return s.next().Extend(ctx, id, ttl)
 }
@@ -102,6 +107,6 @@ func (s *turns) List(ctx context.Context, req lockcore.ListRequest) (lockcore.Lo
 	return s.next().List(ctx, req)
 }
 
-func (s *turns) Break(ctx context.Context, resource string) error {
-	return s.next().Break(ctx, resource)
+func (s *turns) Break(ctx context.Context, resource string, token fencing.Token) error {
+	return s.next().Break(ctx, resource, token)
 }

@@ -71,9 +71,10 @@ func problems() []problem {
 		{"host-not-served", http.StatusMisdirectedRequest, "The server does not answer to this host", errHost, ""},
 		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, ""},
 		{"lock-not-held", http.StatusNotFound, "The resource is not locked", errLockNotHeld, ""},
+		{"other-lease", http.StatusPreconditionFailed, "Another lease holds the resource", lockcore.ErrOtherLease, ""},
 		{"lease-not-held", http.StatusNotFound, "The lease has ended", lockcore.ErrNotHeld, "the lease has ended, or never was: stop the work that it protects, and acquire again"},
 		{"max-hold-reached", http.StatusConflict, "The lease has reached its maximum hold time", lockcore.ErrMaxHold, "release the lease, or let it expire, and acquire again"},
-		{"idempotency-mismatch", http.StatusUnprocessableEntity, "The idempotency key was used for another resource", lockcore.ErrIdempotencyMismatch, ""},
+		{"idempotency-mismatch", http.StatusUnprocessableEntity, "The idempotency key was used for another request", lockcore.ErrIdempotencyMismatch, ""},
 		{"tokens-exhausted", http.StatusConflict, "The resource has used up its fencing tokens", lockcore.ErrTokensExhausted, ""},
 		{"no-quorum", http.StatusServiceUnavailable, "No quorum of nodes", lockcore.ErrNoQuorum, ""},
 		{"token-required", http.StatusPreconditionRequired, "A fencing token is required", errTokenRequired, ""},
@@ -124,6 +125,11 @@ func (a *refusal) details(err error) {
 		a.held(&e.HeldError)
 		a.retryAfter = min(a.retryAfter, time.Second) // it may queue again at once: the lease may be released before it expires
 		a.WaitDetails = &wire.WaitDetails{Position: e.Position, WaitedMS: millisDown(e.Waited)}
+	})
+	describe(err, func(e *lockcore.OtherLeaseError) {
+		a.held(&e.HeldError)
+		a.retryAfter = 0 // to wait helps nobody
+		a.Detail = fmt.Sprintf("the lease with token %d does not hold the resource, and nothing was changed: token %d holds it now; break that lease if it is the one in your way", e.Named, e.Token)
 	})
 	describe(err, a.noQuorum)
 	describe(err, func(e *fencing.StaleTokenError) {

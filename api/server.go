@@ -131,9 +131,10 @@ func (s *Server) routes() {
 	s.router.MethodNotAllowed(s.answer(s.methodNotAllowed))
 
 	s.route(http.MethodPost, "/locks", s.acquire)
+	s.route(http.MethodPost, "/cancel", s.cancel)
 	s.get("/locks", s.lists.within(errTooManyLists, s.list))
 	s.get("/locks/*", s.inspect)
-	s.route(http.MethodDelete, "/locks/*", s.breakLock)
+	s.route(http.MethodPost, breaksPath, s.breakLock)
 
 	for _, lease := range []string{currentLease, "/leases/{lease_id}"} {
 		s.get(lease, s.lease)

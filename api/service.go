@@ -27,6 +27,9 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) error {
 	guard := s.guard.status()
 	if s.Access != nil && callerOf(w) == nil {
 		cluster.Nodes, cluster.Reason = nil, ""
+		for i := range cluster.Sets {
+			cluster.Sets[i].Nodes, cluster.Sets[i].Reason = nil, ""
+		}
 		if !cluster.Ready {
 			cluster.Reason = "too few nodes may vote; an authenticated request gets the nodes and reasons"
 		}
@@ -46,6 +49,13 @@ func readyBody(c lockcore.ClusterStatus) wire.Ready {
 		Quorum: c.Quorum,
 		Voting: c.Voting,
 		Nodes:  make([]wire.Node, len(c.Nodes)),
+	}
+	for _, s := range c.Sets {
+		set := wire.NodeSet{Ready: s.Ready, Reason: s.Reason, Quorum: s.Quorum, Voting: s.Voting}
+		for _, n := range s.Nodes {
+			set.Nodes = append(set.Nodes, n.Name)
+		}
+		body.Sets = append(body.Sets, set)
 	}
 	for i, n := range c.Nodes {
 		node := &body.Nodes[i]

@@ -89,6 +89,8 @@ func errorOf(answer []byte) error {
 		return &held
 	case "wait-timeout":
 		return &lockcore.WaitTimeoutError{HeldError: held, Position: p.Position, Waited: ms(p.WaitedMS)}
+	case "other-lease":
+		return &lockcore.OtherLeaseError{HeldError: held}
 	case "lease-not-held", "lock-not-held":
 		return lockcore.ErrNotHeld
 	case "idempotency-mismatch":
@@ -133,16 +135,29 @@ func stateOf(w wire.Lock) lockcore.LockState {
 }
 
 func (r *remote) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
-	var header []string
-	if req.IdempotencyKey != "" {
-		header = append(header, "Idempotency-Key: "+req.IdempotencyKey)
-	}
 	var granted wire.Lease
-	status, err := r.call(ctx, "POST", "/locks", wire.AcquireRequest{
-		Resource: req.Resource, Resources: req.Resources, TTLMS: millisOf(req.TTL), WaitMS: millisOf(req.Wait),
-		MinHoldMS: millisOf(req.MinHold), MaxHoldMS: millisOf(req.MaxHold), Holder: req.Holder, Metadata: req.Metadata,
-	}, &granted, header...)
+	status, err := r.call(ctx, "POST", "/locks", bodyOf(req), &granted, keyOf(req)...)
 	return leaseOf(granted, status == http.StatusOK), err
+}
+
+// Cancel does not get to know what it ended.
+func (r *remote) Cancel(ctx context.Context, req lockcore.AcquireRequest) ([]lockcore.LeasePart, error) {
+	_, err := r.call(ctx, "POST", "/cancel", bodyOf(req), nil, keyOf(req)...)
+	return nil, err
+}
+
+func bodyOf(req lockcore.AcquireRequest) wire.AcquireRequest {
+	return wire.AcquireRequest{
+		Resource: req.Resource, Resources: req.Resources, Slots: req.Slots, TTLMS: millisOf(req.TTL), WaitMS: millisOf(req.Wait),
+		MinHoldMS: millisOf(req.MinHold), MaxHoldMS: millisOf(req.MaxHold), Holder: req.Holder, Metadata: req.Metadata,
+	}
+}
+
+func keyOf(req lockcore.AcquireRequest) []string {
+	if req.IdempotencyKey == "" {
+		return nil
+	}
+	return []string{"Idempotency-Key: " + req.IdempotencyKey}
 }
 
 func (r *remote) Extend(ctx context.Context, id string, ttl time.Duration) (lockcore.Lease, error) {
@@ -185,7 +200,7 @@ func (r *remote) List(ctx context.Context, req lockcore.ListRequest) (page lockc
 	return page, err
 }
 
-func (r *remote) Break(ctx context.Context, resource string) error {
-	_, err := r.call(ctx, "DELETE", "/locks/"+url.PathEscape(resource), nil, nil)
+func (r *remote) Break(ctx context.Context, resource string, token fencing.Token) error {
+	_, err := r.call(ctx, "POST", "/breaks", wire.BreakRequest{Resource: resource, FencingToken: int64(token), Any: token == 0}, nil)
 	return err
 }

@@ -64,7 +64,7 @@ func TestRealSlots(t *testing.T) {
 	if len(locks) != 2 {
 		t.Errorf("locks %+v", locks)
 	}
-	s.call("DELETE", "/locks/jobs%23slot2", "").wants(http.StatusNoContent)
+	s.breaks("jobs#slot2").wants(http.StatusNoContent)
 	for _, body := range []string{`{"resource":"jobs","slots":0}`, `{"resource":"jobs","slots":33}`, `{"resource":"jobs","slots":-1}`, `{"resources":["a","b"],"slots":2}`} {
 		if p := s.call("POST", "/locks", body).wants(http.StatusBadRequest).problem("invalid-request"); p.Field != "slots" {
 			t.Errorf("%s: %+v", body, p)
@@ -108,7 +108,7 @@ func TestRealSeveral(t *testing.T) {
 		t.Errorf("now %+v, extended %+v", now, extended)
 	}
 	// To lose one of them is to lose the lease.
-	s.call("DELETE", "/locks/b", "").wants(http.StatusNoContent)
+	s.breaks("b").wants(http.StatusNoContent)
 	s.call("POST", path+"/extend", "").wants(http.StatusNotFound).problem("lease-not-held")
 	s.call("GET", path, "").wants(http.StatusNotFound).problem("lease-not-held")
 	s.call("DELETE", path, "").wants(http.StatusNotFound).problem("lease-not-held") // which releases the others
@@ -176,7 +176,7 @@ func TestRealSeveralLosesAPart(t *testing.T) {
 	waiting.Go(func() { both = s.call("POST", "/locks", `{"resources":["a","b"],"ttl_ms":3000,"wait_ms":60000}`) })
 	eventually(t, "the caller has a and waits for b", func() bool { return s.inspect("b").Waiters == 1 })
 	taken := s.inspect("a").FencingToken
-	s.call("DELETE", "/locks/a", "").wants(http.StatusNoContent)
+	s.breaks("a").wants(http.StatusNoContent)
 	eventually(t, "a is taken again", func() bool { return s.inspect("a").FencingToken > taken })
 	s.call("DELETE", "/leases/"+b.LeaseID, "").wants(http.StatusNoContent)
 	waiting.Wait()

@@ -202,7 +202,7 @@ func TestRealEvents(t *testing.T) {
 	if e = l.next(wire.EventStaleToken); e.Attempt != "claim" {
 		t.Errorf("%+v", e)
 	}
-	s.call("DELETE", "/locks/orders/1", "").wants(204)
+	s.breaks("orders/1").wants(204)
 	if e = l.next(wire.EventBroken); e.FencingToken != second.FencingToken || e.Holder != "w2" {
 		t.Errorf("%+v", e)
 	}
@@ -374,7 +374,7 @@ func TestFailuresTellNothing(t *testing.T) {
 		extend:  func(string, time.Duration) (lockcore.Lease, error) { return lockcore.Lease{}, lockcore.ErrNotHeld },
 		release: func(context.Context, string) error { return lockcore.ErrNotHeld },
 		inspect: func(r string) (lockcore.LockState, error) { return lockcore.LockState{Resource: r}, nil },
-		brk:     func(string) error { return lockcore.ErrNotHeld },
+		brk:     func(string, fencing.Token) error { return lockcore.ErrNotHeld },
 		write: func(context.Context, string, fencing.Token, json.RawMessage) (fencing.Record, error) {
 			return fencing.Record{}, fmt.Errorf("%w", fencing.ErrGuardUnavailable)
 		},
@@ -383,7 +383,7 @@ func TestFailuresTellNothing(t *testing.T) {
 	s.call("POST", "/locks", `{"resource":"a"}`).wants(409)
 	s.call("POST", "/leases/"+leaseID+"/extend", "").wants(404)
 	s.call("DELETE", "/leases/"+leaseID, "").wants(404)
-	s.call("DELETE", "/locks/a", "").wants(404)
+	s.breaks("a").wants(404)
 	s.call("PUT", "/guarded/a", "1", "Fencing-Token: 1").wants(503)
 	publish(hub, "the end", 1)
 	want(t, "first event", l.next(wire.EventGranted).Resource, "the end")

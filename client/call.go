@@ -30,8 +30,9 @@ const (
 	shortestLast = time.Second            // what the last try has, though patience ends earlier
 )
 
-// call is one request, to be sent to whichever server answers. Every call may be
-// sent twice: an acquire carries a key, and the others change nothing twice.
+// call is one request, to be sent to whichever server answers. Every call but one that
+// says so may be sent twice: an acquire carries a key, a break the token of the lease, and
+// the others change nothing twice.
 type call struct {
 	method, path string
 	resource     string                       // for errors
@@ -43,6 +44,8 @@ type call struct {
 	attempt      time.Duration                // bounds one try, without the wait; 0 for the client's timeout
 	into         any                          // decoded from a success; nil for none
 	quiet        bool                         // its retries are not observed: no caller waits for it
+	breaks       int64                        // the token of the lease that it breaks; 0 for none, or any
+	once         bool                         // it is not sent again after a try that may have taken effect
 }
 
 // waits says whether the call is a wait in the queue, which is a series of polls.
@@ -58,12 +61,14 @@ func (c *call) op() string {
 	switch lease := c.lease != ""; {
 	case c.method == http.MethodPost && lease:
 		return "extend"
+	case c.path == breaksPath:
+		return "break"
+	case c.path == cancelPath:
+		return "cancel"
 	case c.method == http.MethodPost:
 		return "acquire"
-	case c.method == http.MethodDelete && lease:
-		return "release"
 	case c.method == http.MethodDelete:
-		return "break"
+		return "release"
 	case lease:
 		return "look up"
 	case strings.HasPrefix(c.path, "/locks?"):
@@ -155,6 +160,8 @@ func (c *Client) try(ctx context.Context, call call) (sent time.Time, ambiguous 
 			t.held(c.poll)
 		case !errors.Is(err, ErrUnavailable):
 			return sent, t.ambiguous, t.settle(&call, err)
+		case call.once && t.ambiguous:
+			return sent, true, err
 		default:
 			pause = t.nextPause(&call, err)
 			if t.failing()+pause > t.patience {
@@ -189,14 +196,27 @@ func (t *tries) nextPause(call *call, err error) time.Duration {
 	return d
 }
 
-// settle turns "it is gone" into success for a deletion of which an earlier try
+// settle turns "it is gone" into success for a release or a break of which an earlier try
 // may have done it.
 func (t *tries) settle(call *call, err error) error {
 	problem, ok := errors.AsType[*ProblemError](err)
-	if ok && t.ambiguous && call.method == http.MethodDelete && problem.Status == http.StatusNotFound {
+	if ok && t.ambiguous && call.gone(problem) {
 		return nil
 	}
 	return err
+}
+
+// gone says whether the refusal means that what the call was to end has ended.
+func (c *call) gone(refusal *ProblemError) bool {
+	switch {
+	case c.method == http.MethodDelete:
+		return refusal.Status == http.StatusNotFound
+	case c.breaks == 0:
+		return false
+	case refusal.Kind() == "other-lease":
+		return refusal.HeldDetails != nil && refusal.FencingToken > c.breaks
+	}
+	return refusal.Kind() == "lock-not-held"
 }
 
 // askAll asks each server once, beginning with the one that answered last.
@@ -211,7 +231,7 @@ func (c *Client) askAll(ctx context.Context, call *call, t *tries) (sent time.Ti
 			return sent, err
 		}
 		t.failed(err)
-		if ctx.Err() != nil || t.number >= len(c.peers) && t.failing() > t.patience {
+		if ctx.Err() != nil || call.once && t.ambiguous || t.number >= len(c.peers) && t.failing() > t.patience {
 			break
 		}
 	}

@@ -63,7 +63,7 @@ func TestErrors(t *testing.T) {
 		`inspect "r": i'm a teapot (418)`:    second(c.Inspect(t.Context(), "r")),
 		`acquire "a, b": i'm a teapot (418)`: second(c.AcquireAll(t.Context(), []string{"a", "b"})),
 		`release: i'm a teapot (418)`:        c.Release(t.Context(), fakeID),
-		`break "r": i'm a teapot (418)`:      c.Break(t.Context(), "r"),
+		`break "r": i'm a teapot (418)`:      c.Break(t.Context(), "r", 1),
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)
@@ -87,7 +87,9 @@ func TestMalformedRequestsAreNotSent(t *testing.T) {
 		"TryDo":             c.TryDo(ctx, bad, nil),
 		"DoAll":             c.DoAll(ctx, []string{"a", bad}, nil),
 		"Inspect":           second(c.Inspect(ctx, bad)),
-		"Break":             c.Break(ctx, bad),
+		"Break":             c.Break(ctx, bad, 1),
+		"BreakAny":          c.BreakAny(ctx, bad),
+		"no token":          c.Break(ctx, "r", 0),
 		"a holder":          second(c.Acquire(ctx, "r", client.Holder(bad))),
 		"metadata":          second(c.Acquire(ctx, "r", client.Metadata([]byte(`"`+bad+`"`)))),
 		"no JSON":           second(c.Acquire(ctx, "r", client.Metadata([]byte(`{`)))),
@@ -103,7 +105,7 @@ func TestMalformedRequestsAreNotSent(t *testing.T) {
 			t.Errorf("%s: %v", call, err)
 		}
 	}
-	if len(refused) != 15 || len(f.requests) != 0 {
+	if len(refused) != 17 || len(f.requests) != 0 {
 		t.Errorf("%d calls sent %q", len(refused), f.requests)
 	}
 	if _, err := client.New("http://fake", client.WithHolder(bad)); err == nil {

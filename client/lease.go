@@ -142,16 +142,12 @@ func (c *Client) delivered(ctx context.Context, granted wire.Lease, sent time.Ti
 	return nil, fmt.Errorf("%w: the grant arrived when it was over; a longer TTL may help", ErrUnavailable)
 }
 
-// abandon releases what a request that was given up may have been granted: it is found
-// under the key, and would otherwise block the resource until its TTL ends. Its place in
-// the queue is given up, too.
+// abandon ends all that a request that was given up may have: its lease, which would
+// otherwise block the resource until its TTL ends, and its place in the queue.
 func (c *Client) abandon(ctx context.Context, resources []string, slots int, key string) {
-	found := acquisition{slots: slots}.call(resources, key)
-	var granted wire.Lease
-	found.into, found.quiet = &granted, true
-	if _, err := c.do(ctx, found); err == nil { // else its TTL ends it
-		_, _ = c.do(ctx, call{method: http.MethodDelete, path: currentLease, lease: granted.LeaseID, quiet: true})
-	}
+	cancel := acquisition{slots: slots}.call(resources, key)
+	cancel.path, cancel.quiet = cancelPath, true
+	_, _ = c.do(ctx, cancel) // if no server does it, the TTL ends the lease
 }
 
 func (c *Client) newLease(granted wire.Lease, sent time.Time) *Lease {

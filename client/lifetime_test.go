@@ -101,9 +101,8 @@ func TestCloseStopsWaiting(t *testing.T) {
 	})
 }
 
-// What a cancelled Acquire may have been granted is released in the background, and
-// Close waits for it.
-func TestCloseWaitsForReleases(t *testing.T) {
+// A cancelled Acquire is given up in the background, and Close waits for it.
+func TestCloseWaitsForCancels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}
 		var asked atomic.Int32
@@ -111,7 +110,7 @@ func TestCloseWaitsForReleases(t *testing.T) {
 			switch {
 			case asked.Add(1) == 1: // is never answered
 				return nil
-			case r.Method == http.MethodDelete:
+			case r.URL.Path == "/cancel":
 				time.Sleep(time.Second)
 				return response(r, http.StatusNoContent, nil)
 			}
@@ -124,7 +123,7 @@ func TestCloseWaitsForReleases(t *testing.T) {
 			t.Fatal(err)
 		}
 		begun := time.Now()
-		if err := c.Close(t.Context()); err != nil || time.Since(begun) != time.Second || f.count("DELETE /leases/current") != 1 {
+		if err := c.Close(t.Context()); err != nil || time.Since(begun) != time.Second || f.count("POST /cancel") != 1 {
 			t.Errorf("%v after %s; requests %q", err, time.Since(begun), f.requests)
 		}
 	})
@@ -142,13 +141,13 @@ func TestZeroClient(t *testing.T) {
 		_, inspect := c.Inspect(ctx, "r")
 		calls := map[string]error{
 			"Acquire": acquire, "TryAcquire": try, "Lease": lookUp, "Extend": extend, "Inspect": inspect,
-			"Release": c.Release(ctx, "id"), "Break": c.Break(ctx, "r"), "Close": c.Close(ctx),
+			"Release": c.Release(ctx, "id"), "Break": c.Break(ctx, "r", 1), "BreakAny": c.BreakAny(ctx, "r"), "Close": c.Close(ctx),
 			"Do": c.Do(ctx, "r", nil), "TryDo": c.TryDo(ctx, "r", nil), "DoAll": c.DoAll(ctx, []string{"a", "b"}, nil),
 		}
 		for _, err := range c.Locks(ctx, "") {
 			calls["Locks"] = err
 		}
-		if len(calls) != 12 {
+		if len(calls) != 13 {
 			t.Errorf("%d calls", len(calls))
 		}
 		for call, err := range calls {

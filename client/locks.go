@@ -2,11 +2,14 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
 )
 
 // Inspect returns whether a resource is held, by which holder, for how much longer,
@@ -49,16 +52,39 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[wire.Lock, 
 	}
 }
 
-// Break ends the lease of a resource, which is for administrators. Its holder learns
-// it from its next request; its token is stale once the next lease is
-// used. Errors: a *ProblemError of the kind "lock-not-held" if the resource is free,
-// ErrUnavailable (safe to repeat), ErrDenied, ErrInvalid.
-func (c *Client) Break(ctx context.Context, resource string) error {
-	if err := checkResource(resource); err != nil {
-		return failed("break", resource, err)
+// Break ends the lease of a resource that has the token (wire.Lock.FencingToken of
+// Inspect), and never a later one: it is safe to repeat. That is for administrators. The
+// holder learns it from its next request; its token is stale once the next lease is
+// used. Errors: a *ProblemError of the kind "lock-not-held" if the resource is free, or
+// "other-lease" if another lease holds it, whose FencingToken it has; ErrUnavailable (safe
+// to repeat), ErrDenied, ErrInvalid.
+func (c *Client) Break(ctx context.Context, resource string, token fencing.Token) error {
+	if !token.Valid() {
+		return failed("break", resource, fmt.Errorf("%w: fencing_token %d is not one that a lease has", ErrInvalid, token))
 	}
-	_, err := c.do(ctx, call{method: http.MethodDelete, path: lockPath(resource), named: resource})
-	return failed("break", resource, err)
+	return c.breakLease(ctx, wire.BreakRequest{Resource: resource, FencingToken: int64(token)})
 }
+
+// BreakAny ends whatever lease holds the resource. Errors: as Break's, but after
+// ErrUnavailable the lease may have ended, and BreakAny may end the next one: Inspect
+// first. It is not sent again once a server may have done it.
+func (c *Client) BreakAny(ctx context.Context, resource string) error {
+	return c.breakLease(ctx, wire.BreakRequest{Resource: resource, Any: true})
+}
+
+func (c *Client) breakLease(ctx context.Context, req wire.BreakRequest) error {
+	if err := checkResource(req.Resource); err != nil {
+		return failed("break", req.Resource, err)
+	}
+	_, err := c.do(ctx, call{
+		method: http.MethodPost, path: breaksPath, body: func(time.Duration) any { return req }, breaks: req.FencingToken, once: req.Any,
+	})
+	return failed("break", req.Resource, err)
+}
+
+const (
+	breaksPath = "/breaks"
+	cancelPath = "/cancel"
+)
 
 func lockPath(resource string) string { return "/locks/" + url.PathEscape(resource) }

@@ -16,13 +16,17 @@ var (
 	// have taken effect on some nodes; it is cleaned up in the background.
 	// Safe to retry. See QuorumError.
 	ErrNoQuorum = errors.New("no quorum of nodes")
+	// ErrOtherLease: another lease holds the resource than the one to break. See
+	// OtherLeaseError.
+	ErrOtherLease = errors.New("another lease holds the resource")
 	// ErrNotHeld: the lease has ended, or never was: the text is no lease id, or one
 	// of another caller or cluster, or was edited. Not worth a retry.
 	ErrNotHeld = errors.New("lease not held")
 	// ErrMaxHold: the lease has been extended for as long as one may be.
 	ErrMaxHold = errors.New("lease has reached its maximum hold time")
-	// ErrIdempotencyMismatch: the idempotency key holds a lease of another resource.
-	ErrIdempotencyMismatch = errors.New("the idempotency key was used for another resource: use a new key for each acquisition")
+	// ErrIdempotencyMismatch: the idempotency key has a lease of another request, with
+	// another resource, MinHold or MaxHold.
+	ErrIdempotencyMismatch = errors.New("the idempotency key was used for another request, with other resources or holds: use a new key for each acquisition")
 	// ErrWaitTimeout: the wait ended without a grant. See WaitTimeoutError.
 	ErrWaitTimeout = errors.New("the wait ended without a grant")
 	// ErrTooManyWaiters: this server's queue is full (Config.MaxWaiters).
@@ -66,6 +70,20 @@ func (e *HeldError) Error() string {
 
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// OtherLeaseError is ErrOtherLease with the lease that holds the resource, which may be
+// outdated when it is read. The lease with the token Named has ended, or never was.
+type OtherLeaseError struct {
+	HeldError
+	Named fencing.Token
+}
+
+func (e *OtherLeaseError) Error() string {
+	return fmt.Sprintf("the lease with token %d does not hold the resource: %s", e.Named, e.HeldError.Error())
+}
+
+// Is makes errors.Is(err, ErrOtherLease) true.
+func (e *OtherLeaseError) Is(target error) bool { return target == ErrOtherLease }
 
 // WaitTimeoutError is ErrWaitTimeout with the lease in the way. The HeldError has no
 // Token when the resource was free then, with others first in the queue.

@@ -48,8 +48,8 @@ type Lease struct {
 	// on a monotonic clock: so whoever made the request may count Validity from so
 	// long after it. Of an acquire alone.
 	Waited time.Duration
-	// Acquired is when it was granted, on the granting server's wall clock; of
-	// several resources the first of them.
+	// Acquired is when it was granted, on the granting server's wall clock: of
+	// several resources when the last of them was taken.
 	Acquired time.Time
 	// MaxHoldRemaining is how long extensions may go on; negative if unbounded.
 	MaxHoldRemaining time.Duration
@@ -157,4 +157,5 @@ type ClusterStatus struct {
 	Quorum int
 	Voting int
 	Nodes  []NodeStatus
+	Sets   []ClusterStatus // the node sets one by one, where there are several
 }

@@ -3,6 +3,8 @@ package lockcore
 import (
 	"context"
 	"time"
+
+	"github.com/fencelock/fencelock/fencing"
 )
 
 // Service takes leases: what the API calls, whatever keeps the locks. Its methods
@@ -18,9 +20,20 @@ type Service interface {
 	// overtakes the queue. With req.Resources it grants all of them or none. After an
 	// error nothing stays granted.
 	Acquire(ctx context.Context, req AcquireRequest) (Lease, error)
-	// Extend gives the lease a new TTL, counted from now; 0 is the one that it was last
-	// given, or the service's default once it has expired. The token stays. Errors: *FieldError, ErrNotHeld (final), ErrMaxHold (the lease
-	// ends with its present TTL), *QuorumError (safe to repeat).
+	// Cancel ends all that the request's IdempotencyKey has of its resources: a lease, what
+	// was taken of several resources, and the place in the queue. It is for a request whose
+	// answer is not known, or not wanted any more; of the request it reads the resources and
+	// the key. It returns what it released, which may be nothing. An acquire under the key
+	// that is still under way may be granted after it. Errors: *FieldError, *QuorumError
+	// (safe to repeat).
+	Cancel(ctx context.Context, req AcquireRequest) ([]LeasePart, error)
+	// Find returns the live lease that the request's IdempotencyKey has, as Acquire would,
+	// and grants none. Errors: *FieldError, ErrNotHeld, ErrIdempotencyMismatch, *QuorumError.
+	Find(ctx context.Context, req AcquireRequest) (Lease, error)
+	// Extend gives the lease a new TTL, counted from now; 0 is its last one, and
+	// ErrNotHeld once it has expired. The token stays. Of several resources it extends
+	// all, or ends all. Errors: *FieldError, ErrNotHeld (final), ErrMaxHold (the lease ends
+	// with its present TTL), *QuorumError (safe to repeat).
 	Extend(ctx context.Context, leaseID string, ttl time.Duration) (Lease, error)
 	// Release ends a lease. Before its MinHold the resource stays taken until then. Errors: ErrNotHeld, *QuorumError (safe to repeat).
 	Release(ctx context.Context, leaseID string) error
@@ -36,9 +49,12 @@ type Service interface {
 	Inspect(ctx context.Context, resource string) (LockState, error)
 	// List returns a page of the held resources. Errors: *FieldError, *QuorumError.
 	List(ctx context.Context, req ListRequest) (LockPage, error)
-	// Break ends whatever lease holds the resource. The next token is still larger.
-	// Errors: *FieldError, ErrNotHeld, *QuorumError (safe to repeat).
-	Break(ctx context.Context, resource string) error
+	// Break ends the lease of the resource that has the token, and no later one: it is
+	// safe to repeat. With token 0 it ends whatever lease holds the resource, and repeated
+	// it ends the next one, too. The next token is still larger. Errors: *FieldError,
+	// ErrNotHeld, *OtherLeaseError (another lease holds the resource), *QuorumError (the
+	// lease may have ended).
+	Break(ctx context.Context, resource string, token fencing.Token) error
 	// Observe looks at what the service depends on, which takes a fraction of a second
 	// where a node does not answer, and returns the Status of this moment.
 	Observe(ctx context.Context) ClusterStatus

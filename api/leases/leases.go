@@ -33,6 +33,9 @@ type Lease struct {
 	Limited bool
 }
 
+// of is whose lease it is, and of which resource.
+type of struct{ owner, resource string }
+
 // Table is the live leases that this server knows. It is safe for concurrent
 // use; its zero value is empty.
 type Table struct {
@@ -40,6 +43,7 @@ type Table struct {
 	held    deadlines.Map[string, Lease] // by lease id, until the TTL has passed
 	over    deadlines.Map[string, Lease] // the same, then for Grace
 	limited map[string]int               // limited leases that are held or reserved, by owner; no zeros
+	ids     map[of]string                // of the limited leases that are held
 }
 
 // Put notes that a lease was granted or extended, and is held until the time
@@ -59,6 +63,12 @@ func (t *Table) Put(l Lease, until time.Time) bool {
 	t.count(known, -1)
 	t.count(l, +1)
 	t.held.Put(l.ID, l, until)
+	if l.Limited {
+		if t.ids == nil {
+			t.ids = make(map[of]string)
+		}
+		t.ids[of{l.Owner, l.Resource}] = l.ID
+	}
 	return true
 }
 
@@ -73,6 +83,17 @@ func (t *Table) Remove(id string) (Lease, bool) {
 	l, ok := t.held.Delete(id)
 	t.count(l, -1)
 	return l, ok
+}
+
+// RemoveResource takes out the limited lease that an owner has of a resource: it has ended,
+// and its id is not known.
+func (t *Table) RemoveResource(owner, resource string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if id, known := t.ids[of{owner, resource}]; known {
+		l, _ := t.held.Delete(id)
+		t.count(l, -1)
+	}
 }
 
 // Expired takes out the leases whose TTL had passed Grace before now. How they
@@ -134,5 +155,8 @@ func (t *Table) count(l Lease, n int) {
 	}
 	if t.limited[l.Owner] += n; t.limited[l.Owner] == 0 {
 		delete(t.limited, l.Owner)
+	}
+	if key := (of{l.Owner, l.Resource}); n < 0 && t.ids[key] == l.ID {
+		delete(t.ids, key)
 	}
 }

@@ -29,6 +29,13 @@ const (
 	TypeProblem = "application/problem+json"
 )
 
+// BreakRequest is the body of POST /breaks: exactly one of FencingToken and Any.
+type BreakRequest struct {
+	Resource     string `json:"resource"`
+	FencingToken int64  `json:"fencing_token,omitempty"` // of the lease to break, and no other
+	Any          bool   `json:"any,omitempty"`           // whatever lease is there, and repeated the next one, too
+}
+
 // AcquireRequest is the body of POST /locks: for one resource, or for several
 // at once.
 type AcquireRequest struct {
@@ -166,9 +173,21 @@ type Ready struct {
 	Quorum int    `json:"quorum"`
 	Voting int    `json:"voting"`
 	Nodes  []Node `json:"nodes"`
+	// Sets are the node sets one by one, where there are several; each needs a quorum of its
+	// own, and Quorum and Voting are their sums.
+	Sets []NodeSet `json:"sets,omitempty"`
 	// Guard is the storage of the guarded records; nil for a server without one. It
 	// does not count in Ready, which is about locks.
 	Guard *GuardState `json:"guard,omitempty"`
+}
+
+// NodeSet is one of several node sets.
+type NodeSet struct {
+	Ready  bool     `json:"ready"`
+	Reason string   `json:"reason"` // empty while ready
+	Quorum int      `json:"quorum"`
+	Voting int      `json:"voting"`
+	Nodes  []string `json:"nodes,omitempty"` // their names
 }
 
 // GuardState is the storage of the guarded records as this server sees it.
@@ -212,7 +231,7 @@ type Problem struct {
 	*StaleDetails
 }
 
-// HeldDetails describe the lease in the way: lock-held, wait-timeout.
+// HeldDetails describe the lease in the way: lock-held, wait-timeout, other-lease.
 type HeldDetails struct {
 	Holder       string `json:"holder"`
 	FencingToken int64  `json:"fencing_token,omitempty"` // absent if no quorum agreed on a holder

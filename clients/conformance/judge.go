@@ -179,7 +179,7 @@ func wellFormed(r run) error {
 			return fmt.Errorf("%s %s is no operation, or has a lease id in its path", q.method, q.path)
 		case needsLease && q.lease == "":
 			return fmt.Errorf("%s: no Fencelock-Lease", q)
-		case q.call == acquire && len(q.key) < 16:
+		case (q.call == acquire || q.call == cancel) && len(q.key) < 16:
 			return fmt.Errorf("%s: its Idempotency-Key is short enough to be guessed: %d characters", q, len(q.key))
 		}
 	}
@@ -200,8 +200,7 @@ func oneKey(r run) error {
 		if _, known := owner[q.key]; !known {
 			owner[q.key] = q.step
 		}
-		givenUp := r.steps[owner[q.key]].result.Result == "cancelled" || r.steps[q.step].order.Do == "pause" // which acquires nothing
-		if q.step != owner[q.key] && !givenUp {
+		if q.step != owner[q.key] {
 			return fmt.Errorf("the key of order %d came again in order %d", owner[q.key]+1, q.step+1)
 		}
 		if before := current[owner[q.key]]; before != "" && before != q.key {
@@ -291,14 +290,6 @@ func pauseOf(d time.Duration) func(run) error {
 		}
 		return nil
 	}
-}
-
-func lastDoesNotWait(r run) error {
-	calls := r.calls()
-	if last := calls[len(calls)-1]; value(last.body.WaitMS) != 0 {
-		return fmt.Errorf("it waits %d ms", value(last.body.WaitMS))
-	}
-	return nil
 }
 
 func childConnectsItself(r run) error {

@@ -26,6 +26,8 @@ func (v *service) act(ctx context.Context, req *request, f fault) (status int, b
 	switch req.call {
 	case acquire:
 		return v.acquire(ctx, req, f)
+	case cancel:
+		return v.cancel(req)
 	case extend, lookup:
 		return v.renew(req, f)
 	case release:
@@ -114,6 +116,17 @@ func (v *service) lease(g *grant, begun time.Time, f fault) answeredLease {
 		l.MaxHoldRemainingMS = &left
 	}
 	return l
+}
+
+// cancel ends the lease that the request's key has.
+func (v *service) cancel(req *request) (status int, body any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if found := v.keys[req.key]; found != nil && found.live() {
+		found.ended = true
+		v.wake()
+	}
+	return http.StatusNoContent, nil
 }
 
 // renew extends a lease, or looks it up.

@@ -219,32 +219,31 @@ var scenarios = []scenario{
 	{
 		name: "no quorum for longer than the patience", why: "a caller is to hear of it, and the tries become rare",
 		faults: []fault{{on: acquire, status: http.StatusServiceUnavailable, kind: "no-quorum"}}, patience: 1500 * time.Millisecond,
-		orders: []order{take(2000, 0)}, results: "unavailable", within: 4 * time.Second,
-		trace: "acquire@1=503( acquire@1=503){2,16}", // of the call, and of the release in the background
+		orders: []order{take(2000, 0), {Do: "pause", WorkMS: 300}}, results: "unavailable; paused", within: 4 * time.Second,
+		trace: "acquire@1=503( acquire@1=503){2,16} cancel@1=204",
 	},
 	{
 		name: "a caller gives up", why: "what its request was granted would block the resource for the TTL",
 		held: 2 * time.Second, orders: []order{{Do: "acquire", Resource: resource, TTLMS: 5000, WaitMS: 30000, CancelAfter: 300}, {Do: "pause", WorkMS: 300}},
-		trace: "acquire@1=gone acquire@1=409", results: "cancelled; paused", within: 3 * time.Second,
-		also: []rule{{"the second try does not wait", lastDoesNotWait}},
+		trace: "acquire@1=gone cancel@1=204", results: "cancelled; paused", within: 3 * time.Second,
 	},
 	{
-		name: "a caller gives up as the grant comes", why: "it is found under the key, and released",
-		faults: []fault{{on: acquire, nth: 1, after: 3 * time.Second}},
+		name: "a caller gives up as the grant comes", why: "a cancel under the key ends it",
+		faults: []fault{{on: acquire, nth: 1, after: 3 * time.Second}, {on: cancel, nth: 1, cut: true, effect: true}},
 		orders: []order{{Do: "acquire", Resource: resource, TTLMS: 5000, CancelAfter: 200}, {Do: "pause", WorkMS: 500}},
-		trace:  "acquire@1=gone acquire@1=200 release@1=204", results: "cancelled; paused", within: 3 * time.Second,
+		trace:  "acquire@1=gone cancel@1=cut cancel@1=204", results: "cancelled; paused", within: 3 * time.Second,
 	},
 	{
-		name: "no try is answered, and one was granted", why: "it would block the resource for the TTL: it is found under the key, and released",
+		name: "no try is answered, and one was granted", why: "it would block the resource for the TTL: it is found under the key, and ended",
 		faults: []fault{{on: acquire, nth: 1, after: 3 * time.Second}}, patience: 10 * time.Millisecond,
 		orders: []order{take(5000, 0), {Do: "pause", WorkMS: 500}},
-		trace:  "acquire@1=gone acquire@1=200 release@1=204", results: "unavailable; paused", within: 3 * time.Second,
+		trace:  "acquire@1=gone cancel@1=204", results: "unavailable; paused", within: 3 * time.Second,
 	},
 	{
 		name: "a 503 that was a grant is the last answer", why: "as if there was none",
 		faults: []fault{{on: acquire, nth: 1, status: http.StatusServiceUnavailable, kind: "no-quorum", effect: true}}, patience: 10 * time.Millisecond,
 		orders: []order{take(5000, 0), {Do: "pause", WorkMS: 500}},
-		trace:  "acquire@1=503 acquire@1=200 release@1=204", results: "unavailable; paused", within: 3 * time.Second,
+		trace:  "acquire@1=503 cancel@1=204", results: "unavailable; paused", within: 3 * time.Second,
 	},
 
 	// Keep-alive.

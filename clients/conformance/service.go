@@ -82,6 +82,7 @@ type call string
 
 const (
 	acquire call = "acquire"
+	cancel  call = "cancel"
 	extend  call = "extend"
 	release call = "release"
 	lookup  call = "lookup"
@@ -93,6 +94,8 @@ func callOf(r *http.Request) call {
 	switch r.Method + " " + r.URL.Path {
 	case "POST /locks":
 		return acquire
+	case "POST /cancel":
+		return cancel
 	case "POST /leases/current/extend":
 		return extend
 	case "DELETE /leases/current":

@@ -187,6 +187,8 @@ func TestSoakAlertsFire(t *testing.T) {
 	m.lostQuorum(quorum, nodes)
 	single.kill()
 	m.await("FencelockDown")
+	quorum.kill()
+	m.await("FencelockNoServer")
 	for _, name := range m.all {
 		if !m.fired[name] {
 			t.Errorf("%s was not made to fire", name)

@@ -29,8 +29,8 @@ func checkCommand() *cobra.Command {
 take, and at what it points to; say what is wrong, what is risky, and what to do.
 It changes nothing anywhere, and may run while servers run.
 
-It looks at: the variables, misspelt ones too; the Redis nodes (do they answer, may they
-vote, memory policy and limit, persistence, rights of the user, clocks, round trips, two
+It looks at: the variables, misspelt ones too; the ports; the Redis nodes (do they answer, may they
+vote, the list of nodes, the node sets and the longest TTL in their records, memory policy and limit, persistence, rights of the user, clocks, round trips, two
 addresses of one server); Postgres (version, encoding, role and its rights, the schema
 fencing, settings that forget commits); etcd (version, members, TLS, what is below the prefix); the access file and key files; the dates of
 certificates; the permissions of files with secrets.
@@ -89,8 +89,14 @@ func verdict(report *check.Report) error {
 
 func printReport(w io.Writer, report *check.Report) error {
 	var b strings.Builder
+	var last check.Finding
 	for _, f := range report.Findings {
-		fmt.Fprintf(&b, "%s  %s: %s\n       → %s\n", f.Level, screen.Visible(f.Subject), screen.VisibleLines(f.Text), screen.Visible(f.Do))
+		head := fmt.Sprintf("%s  %s: ", f.Level, screen.Visible(f.Subject))
+		if f.Level == last.Level && f.Subject == last.Subject { // its name is above
+			head = "       "
+		}
+		last = f
+		fmt.Fprintf(&b, "%s%s\n       → %s\n", head, screen.VisibleLines(f.Text), screen.Visible(f.Do))
 	}
 	fmt.Fprintf(&b, "looked at %s: %d wrong, %d risky\n", screen.Visible(strings.Join(report.Looked, ", ")), report.Count(check.Wrong), report.Count(check.Risky))
 	_, err := io.WriteString(w, b.String())

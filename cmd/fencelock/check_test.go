@@ -11,7 +11,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,6 +28,7 @@ import (
 func checks(t *testing.T, code int, env ...string) (said, check.Report) {
 	t.Helper()
 	var report check.Report
+	env = append(anyPorts(), env...)
 	asJSON := finish(t, command(t, env, "check", "-o", "json"), "")
 	if err := json.Unmarshal([]byte(asJSON.out), &report); err != nil {
 		t.Fatalf("%v: %+v", err, asJSON)
@@ -134,6 +137,76 @@ func TestCheckOfRedis(t *testing.T) {
 	}
 	_, report = checks(t, 1, "FENCELOCK_REDIS_ADDRS="+strings.Join(addrs, ","))
 	finds(t, report, check.Wrong, "FENCELOCK_REDIS_ADDRS", "a quorum is 3: nothing can be granted")
+}
+
+// What the nodes keep is compared with the configuration.
+func TestCheckOfTheCluster(t *testing.T) {
+	t.Parallel()
+	nodes := testenv.StartRedisN(t, 6, healthyNode()...)
+	five, sixth := [][]*testenv.Redis{nodes[:5]}, [][]*testenv.Redis{nodes[5:]}
+	server := start(t, append(changeOf(five, nil), "FENCELOCK_BOOTSTRAP=new")...)
+	got, report := checks(t, exitRisky, changeOf(five, nil)...)
+	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "with it the quorum is lost")
+	got.wants(t, "check", exitRisky, ": 0 wrong, 1 risky", "")
+	_, report = checks(t, 1, changeOf([][]*testenv.Redis{nodes[:3]}, nil)...)
+	finds(t, report, check.Wrong, "FENCELOCK_REDIS_ADDRS", "set 1 names 3 nodes, and these belong to a cluster with another list: "+nodes[0].Addr()+"/0 (of 5 nodes)")
+	_, report = checks(t, 1, append(changeOf(five, nil), "FENCELOCK_MAX_TTL=20s")...)
+	finds(t, report, check.Wrong, "FENCELOCK_MAX_TTL", "it is 20s, and the longest that a server of this cluster had is 10s")
+	other := start(t, append(changeOf(five, nil), "FENCELOCK_MAX_TTL=20s")...)
+	other.until("it says that the longest TTL is another", func() bool {
+		return strings.Contains(other.logged(), "the longest TTL of this server is above that of the cluster")
+	})
+	other.signal(syscall.SIGTERM)
+	_ = other.exit()
+
+	env := append(changeOf(five, append(slices.Clone(five), sixth...)), "FENCELOCK_MAX_TTL=20s")
+	server.signal(syscall.SIGTERM)
+	_ = server.exit()
+	start(t, append(slices.Clone(env), "FENCELOCK_BOOTSTRAP=new")...)
+	sets(t, env, printed(t, env, "apply")...).wants(t, "apply", 0, "in force", "")
+	got, report = checks(t, exitRisky, env...)
+	finds(t, report, check.Risky, "FENCELOCK_REDIS_ADDRS", "with it the quorum is lost")
+	if n := strings.Count(got.out, nodes[0].Addr()); n > 1 {
+		t.Errorf("a node is named %d times in\n%s", n, got.out)
+	}
+	_, report = checks(t, 1, append(changeOf(five, nil), "FENCELOCK_MAX_TTL=20s")...)
+	finds(t, report, check.Wrong, "FENCELOCK_REDIS_ADDRS", "set 1 votes by a map of other node sets (generation 1)")
+}
+
+func TestCheckOfPorts(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	_, report := checks(t, 1, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db"), "FENCELOCK_LISTEN="+taken.Addr().String(), "FENCELOCK_ADMIN_LISTEN=203.0.113.1:80", "FENCELOCK_INSECURE=true")
+	finds(t, report, check.Risky, "FENCELOCK_LISTEN", "is in use")
+	finds(t, report, check.Wrong, "FENCELOCK_ADMIN_LISTEN", "nothing can listen on 203.0.113.1:80")
+}
+
+// A node whose answers all come too late has no vote.
+func TestCheckOfRoundTrips(t *testing.T) {
+	t.Parallel()
+	far := testenv.StartProxy(t, testenv.StartRedis(t, healthyNode()...).Addr())
+	far.Delay(60 * time.Millisecond)
+	_, report := checks(t, 1, "FENCELOCK_REDIS_ADDRS="+far.Addr(), "FENCELOCK_NODE_TIMEOUT=50ms")
+	finds(t, report, check.Wrong, far.Addr(), "and a request waits 50ms: it has no vote")
+}
+
+// A node that is listed again in another order is asked once, and its name is printed once.
+func TestCheckPrintsANameOnce(t *testing.T) {
+	t.Parallel()
+	nodes := testenv.StartRedisN(t, 4) // of which several things are to be said
+	got, report := checks(t, exitRisky, changeOf([][]*testenv.Redis{nodes[:3]}, [][]*testenv.Redis{{nodes[2], nodes[1], nodes[0]}, nodes[3:]})...)
+	if report.Count(check.Wrong) != 0 {
+		t.Errorf("findings: %+v", report.Findings)
+	}
+	finds(t, report, check.Risky, nodes[0].Addr(), "it has no maxmemory")
+	finds(t, report, check.Risky, nodes[0].Addr(), "it keeps nothing on disk")
+	if n := strings.Count(got.out, nodes[0].Addr()+"/0:"); n != 1 {
+		t.Errorf("the name is printed %d times in\n%s", n, got.out)
+	}
 }
 
 func TestCheckOfPostgres(t *testing.T) {

@@ -19,7 +19,6 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/redlock"
-	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
 
@@ -73,7 +72,7 @@ func (t clusterTool) record(act string, err error, details ...slog.Attr) {
 }
 
 // watching is the Locker's configuration of a tool that changes nothing by itself.
-func watching(c *redlock.Config) { c.Recovery, c.New = membership.RecoveryManual, false }
+func watching(c *redlock.Config) { c.Watching, c.New = true, false }
 
 // with runs a Locker over the nodes for as long as act takes.
 func (t clusterTool) with(ctx context.Context, change func(*redlock.Config), act func(*redlock.Locker) error) (err error) {
@@ -174,6 +173,11 @@ func (p *progress) end(s lockcore.ClusterStatus) error {
 		p.show(s)
 		return errors.New("the cluster grants nothing: " + s.Reason)
 	}
-	_, _ = fmt.Fprintf(p.out, "ready: %d of %d nodes vote, %d are a quorum\n", s.Voting, len(s.Nodes), s.Quorum)
+	if s.Sets == nil {
+		_, _ = fmt.Fprintf(p.out, "ready: %d of %d nodes vote, %d are a quorum\n", s.Voting, len(s.Nodes), s.Quorum)
+	}
+	for i, set := range s.Sets {
+		_, _ = fmt.Fprintf(p.out, "ready: set %d: %d of %d nodes vote, %d are a quorum\n", i+1, set.Voting, len(set.Nodes), set.Quorum)
+	}
 	return nil
 }

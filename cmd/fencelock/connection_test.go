@@ -194,5 +194,5 @@ func TestToolsUnderAccessControl(t *testing.T) {
 	p.tool("", nil, "run", "orders/1", "--", "true").wants(t, "nobody's run", exitDenied, "", "does not know this caller")
 	p.tool("", []string{"FENCELOCK_BEARER_TOKEN=wrong"}, "ls").wants(t, "a stranger's ls", exitDenied, "", "does not know this caller")
 	p.tool("", known, "run", "-E", "0", "other", "--", "true").wants(t, "run elsewhere", exitDenied, "", "acquire")
-	p.tool("", known, "break", "--yes", "orders/1").wants(t, "break", exitDenied, "", "admin")
+	p.tool("", known, "break", "--yes", "--any", "orders/1").wants(t, "break", exitDenied, "", "admin")
 }

@@ -104,7 +104,7 @@ func TestEventsOfSeveralServers(t *testing.T) {
 	if e.FencingToken != lease.FencingToken || e.Holder != "w1" {
 		t.Errorf("%+v", e)
 	}
-	servers[0].wants(servers[0].ask(nil, "DELETE", "/locks/a", ""), http.StatusNoContent)
+	servers[0].breaks("a")
 	tells(t, all, wire.EventBroken, "a")
 	if e = tells(t, all, wire.EventExpired, "before"); e.FencingToken != before.FencingToken {
 		t.Errorf("%+v, want token %d", e, before.FencingToken)

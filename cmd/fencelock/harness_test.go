@@ -217,6 +217,18 @@ func (p *process) ask(v any, method, path, body string, header ...string) *http.
 	return resp
 }
 
+// breaks ends whatever lease holds the resource.
+func (p *process) breaks(resource string) {
+	p.t.Helper()
+	p.wants(p.ask(nil, "POST", "/breaks", breakAny(resource)), http.StatusNoContent)
+}
+
+// breakAny is the body of a request that does.
+func breakAny(resource string) string {
+	body, _ := json.Marshal(wire.BreakRequest{Resource: resource, Any: true}) // strings are always JSON
+	return string(body)
+}
+
 func (p *process) try(ctx context.Context, v any, method, path, body string, header ...string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, p.url+path, strings.NewReader(body))
 	if err != nil {

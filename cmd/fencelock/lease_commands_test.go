@@ -2,11 +2,11 @@ package main
 
 import (
 	"encoding/json"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -69,7 +69,7 @@ func TestExportIsSafeInShells(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(cmd.Dir, "pwned")); err == nil {
 			t.Errorf("%s ran what the resource is called", shell)
 		}
-		p.wants(p.ask(nil, "DELETE", "/locks/"+strings.NewReplacer("%", "%25", " ", "%20", `"`, "%22", `\`, "%5C", "`", "%60").Replace(nasty), "", "Fencelock-Resource: "+url.PathEscape(nasty)), 204)
+		p.breaks(nasty)
 	}
 }
 
@@ -103,12 +103,19 @@ func TestListGetBreak(t *testing.T) {
 	p.tool("", nil, "get", "orders/3", "-o", "xml").wants(t, "get", 2, "", "must be table or json")
 	p.tool("", nil, "get").wants(t, "get of nothing", 2, "", "use fencelock get RESOURCE")
 
-	p.tool("yes\n", nil, "break", "orders/1").wants(t, "break by a script", 2, "", "--yes")
-	p.tool("", nil, "break", "--yes", "orders/1").wants(t, "break", 0, "orders/1 is broken\n", "")
+	p.tool("yes\n", nil, "break", "--any", "orders/1").wants(t, "break by a script", 2, "", "--yes")
+	p.tool("", nil, "break", "--yes", "orders/1").wants(t, "break of no lease", 2, "", "--token N")
+	p.tool("", nil, "break", "--yes", "--any", "--token", "7", "orders/1").wants(t, "break of two", 2, "", "--token N")
+	p.tool("", nil, "break", "--yes", "--token", "0", "orders/1").wants(t, "break of no token", 2, "", "fencing_token")
+	token := strconv.FormatInt(first.FencingToken, 10)
+	later := strconv.FormatInt(first.FencingToken+1, 10)
+	p.tool("", nil, "break", "--yes", "--token", later, "orders/1").wants(t, "break of another lease", 1, "", "token "+token+" holds it now")
+	p.tool("", nil, "break", "--token", later, "orders/1").wants(t, "break of another lease", 1, "", "token "+token+" of worker-1 does")
+	p.tool("", nil, "break", "--yes", "--token", token, "orders/1").wants(t, "break", 0, "orders/1 is broken\n", "")
 	if turn := <-next; turn.status != 201 || turn.lease.FencingToken <= first.FencingToken {
 		t.Errorf("the next one got %d", turn.status)
 	}
-	p.tool("", nil, "break", "--yes", "orders/3").wants(t, "break of a free one", 1, "", "no lease holds the resource")
+	p.tool("", nil, "break", "--yes", "--any", "orders/3").wants(t, "break of a free one", 1, "", "no lease holds the resource")
 	p.tool("", nil, "ls", "--server", "http://127.0.0.1:1").wants(t, "ls of no server", 69, "", "it is unknown which locks are held: no server answers: http://127.0.0.1:1 refuses connections")
 }
 
@@ -190,7 +197,7 @@ func TestCommandsRefuseWhatIsNotUTF8(t *testing.T) {
 	for _, args := range [][]string{
 		{"acquire", bad}, {"acquire", "a", bad}, {"acquire", "--holder", bad, "a"}, {"acquire", "--metadata", `"` + bad + `"`, "a"},
 		{"run", bad, "--", "true"}, {"run", "--holder", bad, "a", "--", "true"},
-		{"get", bad}, {"ls", bad}, {"break", "--yes", bad},
+		{"get", bad}, {"ls", bad}, {"break", "--yes", "--any", bad},
 	} {
 		p.tool("", nil, args...).wants(t, strings.Join(args, " "), exitUsage, "", "must be valid UTF-8")
 	}

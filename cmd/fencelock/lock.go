@@ -13,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/client"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
+	"github.com/fencelock/fencelock/fencing"
 )
 
 func getCommand() *cobra.Command {
@@ -120,48 +121,79 @@ func printLock(w io.Writer, lock wire.Lock) error {
 	return table.Write(w)
 }
 
+// breaking is what fencelock break is asked for: the lease of that token, or any.
+type breaking struct {
+	token    int64
+	any, yes bool
+}
+
 func breakCommand() *cobra.Command {
-	var yes bool
+	var b breaking
 	cmd := &cobra.Command{
-		Use:   "break RESOURCE",
+		Use:   "break RESOURCE (--token N | --any)",
 		Short: "Take a lock from its holder",
 		Long: `Take a lock from its holder, for administrators. The holder learns of it with its next
 request, which may be a third of its TTL later: until then it works beside the next
 holder. Its token is stale as soon as the next lease is used, so storage that checks
-tokens is safe.`,
-		Example: "  fencelock break orders/42\n  fencelock break --yes orders/42",
+tokens is safe.
+
+--token names the lease, by the token that fencelock get prints: it ends that lease and
+never a later one, however often the command is repeated. --any ends whatever lease holds
+the lock; repeated, it ends the next one, too.
+
+Exit codes: 0 for a lease that is broken; 1 if no lease holds the lock, or another one
+than --token names; 69 if no server answers, or without a quorum; 77 without the right
+admin; 2 for wrong usage.`,
+		Example: "  fencelock get orders/42                  # shows the token\n  fencelock break --token 34 orders/42\n  fencelock break --any --yes orders/42",
 		Args:    exactArgs(1, "RESOURCE"),
 	}
 	server := connect(cmd)
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
+	cmd.Flags().Int64Var(&b.token, "token", 0, "break the lease with this token, and no other")
+	cmd.Flags().BoolVar(&b.any, "any", false, "break whatever lease holds the lock")
+	cmd.Flags().BoolVar(&b.yes, "yes", false, "do not ask for confirmation")
 	cmd.ValidArgsFunction = server.resourceCompletion
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("token") == b.any {
+			return usageError{errors.New("say which lease to break: either --token N, which fencelock get prints, or --any")}
+		}
 		locks, err := server.client(client.WithPatience(time.Second))
 		if err != nil {
 			return err
 		}
-		if !yes {
-			if err := confirmBreak(cmd, locks, args[0]); err != nil {
-				return err
-			}
-		}
-		if err := locks.Break(cmd.Context(), args[0]); err != nil {
-			return plain(err)
-		}
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is broken\n", screen.Visible(args[0]))
-		return err
+		return b.run(cmd, locks, args[0])
 	}
 	return cmd
 }
 
-// confirmBreak shows whose lock it is, and asks.
-func confirmBreak(cmd *cobra.Command, locks *client.Client, resource string) error {
-	lock, err := locks.Inspect(cmd.Context(), resource)
-	if err != nil {
+func (b breaking) run(cmd *cobra.Command, locks *client.Client, resource string) error {
+	if !b.yes {
+		if err := b.confirm(cmd, locks, resource); err != nil {
+			return err
+		}
+	}
+	end := locks.BreakAny
+	if !b.any {
+		end = func(ctx context.Context, resource string) error {
+			return locks.Break(ctx, resource, fencing.Token(b.token))
+		}
+	}
+	if err := end(cmd.Context(), resource); err != nil {
 		return plain(err)
 	}
-	if !lock.Held {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is broken\n", screen.Visible(resource))
+	return err
+}
+
+// confirm shows whose lock it is, and asks.
+func (b breaking) confirm(cmd *cobra.Command, locks *client.Client, resource string) error {
+	lock, err := locks.Inspect(cmd.Context(), resource)
+	switch {
+	case err != nil:
+		return plain(err)
+	case !lock.Held:
 		return fmt.Errorf("no lease holds %s", resource)
+	case !b.any && lock.FencingToken != b.token:
+		return fmt.Errorf("the lease with token %d does not hold %s: token %d of %s does", b.token, resource, lock.FencingToken, holderOf(lock))
 	}
 	if err := printLock(cmd.ErrOrStderr(), lock); err != nil {
 		return err

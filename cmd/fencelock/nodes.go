@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,22 +76,53 @@ func allVoting(ctx context.Context, wait time.Duration, ready func(context.Conte
 
 func printNodes(w io.Writer, r wire.Ready) error {
 	if len(r.Nodes) == 0 {
+		if r.Sets != nil {
+			if err := printSets(w, r.Sets); err != nil {
+				return err
+			}
+		}
 		_, err := fmt.Fprintf(w, "%d vote, %d are a quorum; the server shows its nodes only to callers that it knows: set --credential-file or %s\n", r.Voting, r.Quorum, varBearerToken)
 		return err
 	}
 	table := &screen.Table{}
-	table.Row("NODE", "STATE", "FOR", "WAIT", "REASON")
+	row := func(set string, cells ...string) {
+		if r.Sets != nil {
+			cells = slices.Insert(cells, 0, set)
+		}
+		table.Row(cells...)
+	}
+	row("SET", "NODE", "STATE", "FOR", "WAIT", "REASON")
 	for _, n := range r.Nodes {
 		wait := "-"
 		if n.WaitMS > 0 {
 			wait = msInWords(n.WaitMS)
 		}
-		table.Row(n.Name, n.State, msInWords(n.SinceMS), wait, orDash(n.Reason))
+		set := slices.IndexFunc(r.Sets, func(s wire.NodeSet) bool { return slices.Contains(s.Nodes, n.Name) })
+		row(strconv.Itoa(set+1), n.Name, n.State, msInWords(n.SinceMS), wait, orDash(n.Reason))
 	}
 	if err := table.Write(w); err != nil {
 		return err
 	}
+	if r.Sets != nil {
+		return printSets(w, r.Sets)
+	}
 	_, err := fmt.Fprintf(w, "%d of %d vote, %d are a quorum\n", r.Voting, len(r.Nodes), r.Quorum)
+	return err
+}
+
+// printSets says of each node set how many nodes vote.
+func printSets(w io.Writer, sets []wire.NodeSet) (err error) {
+	for i, s := range sets {
+		total, reason := "", ""
+		if s.Nodes != nil {
+			total = fmt.Sprintf(" of %d", len(s.Nodes))
+		}
+		if s.Reason != "" {
+			reason = ": " + screen.Visible(s.Reason)
+		}
+		_, failed := fmt.Fprintf(w, "set %d: %d%s vote, %d are a quorum%s\n", i+1, s.Voting, total, s.Quorum, reason)
+		err = errors.Join(err, failed)
+	}
 	return err
 }
 

@@ -301,7 +301,7 @@ func TestPostgresFailsOverWithoutTheLastCommits(t *testing.T) {
 		t.Fatal("the standby has the commit that it was to lack")
 	}
 
-	sqlOn(t, standby.URL(), `SELECT pg_promote()`)
+	sqlOn(t, standby.URL(), `SELECT pg_promote(wait => false)`) // one that waits is a query that the rest of the recovery may wait for
 	promoted := time.Now()
 	heir := startUnready(t, "http", http.DefaultClient, "FENCELOCK_STORE="+both(t, standby, standby), guard, "FENCELOCK_MAX_TTL=2s")
 	resp, err := heir.try(t.Context(), nil, "POST", "/locks", `{"resource":"lost","ttl_ms":2000}`)
@@ -343,7 +343,7 @@ func TestPostgresServersFollowAFailover(t *testing.T) {
 	l.back(time.Now())
 	primary.Kill()
 	killed := time.Now()
-	sqlOn(t, standby.URL(), `SELECT pg_promote()`)
+	sqlOn(t, standby.URL(), `SELECT pg_promote(wait => false)`) // one that waits is a query that the rest of the recovery may wait for
 	took := l.back(time.Now())
 	t.Logf("service is back %s after the promotion, %s after the kill", took.Round(time.Millisecond), time.Since(killed).Round(time.Millisecond))
 	l.end()

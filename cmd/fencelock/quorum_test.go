@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -122,4 +123,46 @@ func TestSeveralSets(t *testing.T) {
 	if held == 0 || lost == 0 {
 		t.Errorf("%d resources are on the living set, %d on the dead one", held, lost)
 	}
+}
+
+// A first start on empty nodes is no reason to warn, whether the operator said so or not.
+func TestFirstStartLogsNoWarning(t *testing.T) {
+	t.Parallel()
+	for name, env := range map[string][]string{
+		"the embedded file": {"FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "fencelock.db")},
+		"new nodes":         append(changeOf([][]*testenv.Redis{testenv.StartRedisN(t, 3)}, nil), "FENCELOCK_BOOTSTRAP=new"),
+		"empty nodes":       append(changeOf([][]*testenv.Redis{testenv.StartRedisN(t, 3)}, nil), "FENCELOCK_MAX_TTL=2s", "FENCELOCK_DEFAULT_TTL=2s", "FENCELOCK_NODE_TIMEOUT=200ms"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, env...)
+			p.release(p.acquire(`{"resource":"a"}`))
+			if log := p.logged(); strings.Contains(log, `"WARN"`) {
+				t.Error(log)
+			}
+		})
+	}
+}
+
+// Of several node sets each is shown with its own quorum.
+func TestNodesShowsSets(t *testing.T) {
+	t.Parallel()
+	nodes := testenv.StartRedisN(t, 6)
+	p := start(t, append(changeOf([][]*testenv.Redis{nodes[:3], nodes[3:]}, nil), "FENCELOCK_BOOTSTRAP=new")...)
+	shown := p.tool("", nil, "nodes")
+	shown.wants(t, "nodes", 0, "set 1: 3 of 3 vote, 2 are a quorum\nset 2: 3 of 3 vote, 2 are a quorum\n", "")
+	shown.wants(t, "nodes", 0, "SET  NODE", "")
+	for _, n := range nodes[4:] {
+		n.Kill()
+	}
+	p.untilAnswer(http.StatusServiceUnavailable, "GET", "/readyz", "")
+	var ready wire.Ready
+	p.ask(&ready, "GET", "/readyz", "")
+	if len(ready.Sets) != 2 || !ready.Sets[0].Ready || ready.Sets[1].Ready || ready.Sets[1].Voting != 1 || ready.Sets[1].Quorum != 2 || ready.Sets[1].Reason == "" || len(ready.Sets[1].Nodes) != 3 {
+		t.Errorf("%+v", ready.Sets)
+	}
+	if strings.Contains(ready.Reason, "--force") {
+		t.Errorf("the reason suggests what would do harm: %s", ready.Reason)
+	}
+	p.tool("", nil, "nodes").wants(t, "nodes", exitFailed, "set 2: 1 of 3 vote, 2 are a quorum: 2 of 3 nodes are unreachable", "grants nothing")
 }

@@ -37,7 +37,7 @@ func TestQuiet(t *testing.T) {
 		"run -q -w 10ms -E 0 taken -- false":                        {0, "", ""},
 		"acquire -q -n -E 9 taken":                                  {9, "", ""},
 		"run -q --ttl 2h r -- true":                                 {exitUsage, "", ""}, // the service's refusal
-		"run -q own -- " + path + " break --yes own":                {exitLost, "own is broken\n", ""},
+		"run -q own -- " + path + " break --yes --any own":          {exitLost, "own is broken\n", ""},
 		"run -q r -- sh -c echo␣out;echo␣err>&2":                    {0, "out\n", "err\n"}, // the command's own
 		"run -q --server http://127.0.0.1:1 --patience 0 r -- true": {exitUnavailable, "", ""},
 	} {
@@ -238,7 +238,7 @@ func TestRunAfterABreak(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	cmd, out := p.background(nil, "run", "--ttl", "3s", "r", "--", "sh", "-c", `trap 'echo told; exit 0' TERM; echo here; while :; do sleep 0.02; done`)
-	p.wants(p.ask(nil, "DELETE", "/locks/r", ""), 204)
+	p.breaks("r")
 	exits(t, cmd, exitLost, out, "told")
 	if !strings.Contains(out.String(), "lost the lease of r") {
 		t.Errorf("it does not say why: %s", out)
@@ -246,7 +246,7 @@ func TestRunAfterABreak(t *testing.T) {
 	// The command ended before anybody noticed.
 	cmd, out = p.background(nil, "run", "r", "--", "sh", "-c", `echo here; read line`)
 	_ = cmd
-	p.wants(p.ask(nil, "DELETE", "/locks/r", ""), 204)
+	p.breaks("r")
 	exits(t, cmd, exitLost, out, "broken")
 }
 

@@ -248,7 +248,7 @@ func pry(w *watched, lease wire.Lease) {
 	}
 	if w.secret != "" {
 		for _, resource := range []string{"r", "a", "b"} {
-			w.call("DELETE", "/locks/"+resource, "")
+			w.call("POST", "/breaks", breakAny(resource))
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestStory(t *testing.T) {
 
 	// The administrator breaks the lock, the next holder writes, and the first
 	// one, which knows nothing of it, is refused.
-	p.wants(p.ask(nil, "DELETE", "/locks/orders/42", ""), http.StatusNoContent)
+	p.breaks("orders/42")
 	second := p.acquire(`{"resource":"orders/42","holder":"worker-2"}`)
 	if second.FencingToken <= first.FencingToken {
 		t.Fatalf("token %d after %d", second.FencingToken, first.FencingToken)
@@ -301,7 +301,7 @@ func TestKilledServerLosesNoAnsweredWrite(t *testing.T) {
 		if round > 0 && (!previous.Held || previous.FencingToken != lastToken) {
 			t.Fatalf("round %d: the lock that was granted before the kill is %+v", round, previous)
 		}
-		p.ask(nil, "DELETE", "/locks/shared", "")
+		p.ask(nil, "POST", "/breaks", breakAny("shared"))
 		shared := p.acquire(`{"resource":"shared","ttl_ms":60000}`)
 		if shared.FencingToken <= lastToken {
 			t.Fatalf("round %d: token %d after %d", round, shared.FencingToken, lastToken)

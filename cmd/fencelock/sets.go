@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,8 +16,12 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
-// setsTimeout is how long the sets may take to get a quorum, and the change itself.
-const setsTimeout = time.Minute
+// The pace of a change: how long it may take in all, and how long a server that was
+// stopped, whose last heartbeat lives for 3 s, still counts as running.
+const (
+	setsTimeout   = time.Minute
+	serversSettle = 4 * time.Second
+)
 
 func setsCommand() *cobra.Command {
 	cmd := &cobra.Command{
@@ -25,79 +31,181 @@ func setsCommand() *cobra.Command {
 FENCELOCK_REDIS_NEXT_ADDRS those that take their place: all that are to be there in the end, of which a
 set that stays has the same nodes. Restart every server with both first, and with the next ones alone in
 FENCELOCK_REDIS_ADDRS when the change is complete. A server without the next sets grants nothing from
-"sets apply" on. docs/how-to/operate.md has the steps.`,
+"sets apply" on. "sets status" prints the command that is next. docs/how-to/operate.md has the steps.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		setsDo("plan", "Show which share of the resources moves, and what is next", `Show the present and the next node sets, which share of the resources moves from which set to which,
-and what to do next. It changes nothing.`, func(_ context.Context, out io.Writer, l *redlock.Locker) error {
-			showSets(out, l)
-			showMoves(out, l)
-			return showNext(out, l)
-		}),
-		setsDo("status", "Show how far the change is, and what it waits for", `Show by which map the nodes of each set vote, and what the change waits for. It changes nothing.`,
-			func(_ context.Context, out io.Writer, l *redlock.Locker) error {
-				showSets(out, l)
-				return showNext(out, l)
-			}),
-		setsDo("apply", "Make the next node sets the present ones, or continue that", `Make the next node sets the present ones, or continue what was interrupted. Leases that move keep their
+		(&setsAct{name: "plan", act: (*setsAct).plan}).command("Show which share of the resources moves, and what is next", `Show the present and the next node sets, which share of the resources moves from which set to which,
+and what to do next. It changes nothing.`),
+		(&setsAct{name: "status", act: (*setsAct).status}).command("Show which sets are in force, how far a change is, and what it waits for", `Show by which map the nodes of each set vote, what a change waits for, and the command that is next.
+Without FENCELOCK_REDIS_NEXT_ADDRS it shows whether the sets of FENCELOCK_REDIS_ADDRS are in force. It
+changes nothing.`),
+		(&setsAct{name: "apply", act: (*setsAct).apply, changes: true}).command("Make the next node sets the present ones, or continue that", `Make the next node sets the present ones, or continue what was interrupted. Leases that move keep their
 ids and tokens. Requests for resources that move wait while what is locked is copied, for as long as
-reading all locks takes; all others are served. Every set needs a quorum.`,
-			func(ctx context.Context, out io.Writer, l *redlock.Locker) error {
-				began := time.Now()
-				if err := l.ApplyNext(ctx); err != nil {
-					return err
-				}
-				_, _ = fmt.Fprintf(out, "the next node sets are in force (it took %s)\n", time.Since(began).Round(time.Millisecond))
-				return showNext(out, l)
-			}),
-		setsDo("revert", "Take back a change that is not decided", `Take back a change that was interrupted before it was decided, or that a lost set stops. A change that
-is decided can only be completed, with "sets apply"; make the opposite change then.`,
-			func(ctx context.Context, out io.Writer, l *redlock.Locker) error {
-				if err := l.RevertNext(ctx); err != nil {
-					return err
-				}
-				_, _ = fmt.Fprintln(out, "the present node sets stay")
-				return nil
-			}),
+reading all locks takes; all others are served. Every set needs a quorum, and every running server both
+maps.`),
+		(&setsAct{name: "revert", act: (*setsAct).revert, changes: true}).command("Take back a change", `Take back a change that was interrupted, that a lost set stops, or that is complete. One that is decided
+is completed first, and then the opposite change is made.`),
 	)
 	return cmd
 }
 
-func setsDo(use, short, long string, act func(context.Context, io.Writer, *redlock.Locker) error) *cobra.Command {
-	return &cobra.Command{
-		Use: use, Short: short, Long: long, Args: noArgs,
-		Example: "  FENCELOCK_REDIS_ADDRS='a:6379;b:6379' FENCELOCK_REDIS_NEXT_ADDRS='a:6379;b:6379;c:6379' fencelock sets " + use,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := config.Load()
-			switch {
-			case err != nil:
-				return usageError{err}
-			case cfg.RedisNextSets == nil:
-				return usageError{errors.New("FENCELOCK_REDIS_NEXT_ADDRS is not set: it names the node sets that are to be there in the end")}
-			}
-			t := newClusterTool(cmd, cfg)
-			ctx, cancel := context.WithTimeout(cmd.Context(), setsTimeout)
-			defer cancel()
-			err = t.with(ctx, watching, func(locker *redlock.Locker) error {
-				looking, stop := context.WithTimeout(ctx, clusterLook)
-				defer stop()
-				locker.Observe(looking)
-				return act(ctx, cmd.OutOrStdout(), locker)
-			})
-			if use == "apply" || use == "revert" {
-				t.record("sets-"+use, err)
-			}
+// setsAct is one of the commands below "sets".
+type setsAct struct {
+	name    string
+	act     func(*setsAct, context.Context, *redlock.Locker) error
+	changes bool
+	from    int64
+	force   bool
+
+	tool clusterTool
+	out  io.Writer
+}
+
+func (a *setsAct) command(short, long string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: a.name, Short: short, Long: long, Args: noArgs,
+		Example: "  FENCELOCK_REDIS_ADDRS='a:6379;b:6379' FENCELOCK_REDIS_NEXT_ADDRS='a:6379;b:6379;c:6379' fencelock sets " + a.name,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
+	}
+	if a.changes {
+		cmd.Flags().Int64Var(&a.from, "from", 0, "the generation of the maps that the change begins from, as \"sets status\" prints it; at any other, nothing is changed")
+		cmd.Flags().BoolVar(&a.force, "force", false, "go on without the servers that do not know the maps: they grant and extend nothing from then on")
+	}
+	return cmd
+}
+
+func (a *setsAct) run(cmd *cobra.Command) error {
+	cfg, err := config.Load()
+	switch {
+	case err != nil:
+		return usageError{err}
+	case len(cfg.RedisSets) == 0:
+		return usageError{errors.New("FENCELOCK_REDIS_ADDRS is not set: it names the present node sets")}
+	case cfg.RedisNextSets == nil && a.name != "status":
+		return usageError{errors.New("FENCELOCK_REDIS_NEXT_ADDRS is not set: it names the node sets that are to be there in the end")}
+	}
+	a.tool, a.out = newClusterTool(cmd, cfg), cmd.OutOrStdout()
+	ctx, cancel := context.WithTimeout(cmd.Context(), setsTimeout)
+	defer cancel()
+	err = a.with(ctx, a.tool, func(l *redlock.Locker) error { return a.act(a, ctx, l) })
+	if errors.Is(err, redlock.ErrOtherChange) {
+		err = fmt.Errorf("%w; nothing more was changed: 'fencelock sets status' prints the command that is next", err)
+	}
+	if a.changes {
+		a.tool.record("sets-"+a.name, err, slog.Int64("from", a.from), slog.Bool("force", a.force))
+	}
+	return err
+}
+
+// with calls act with a Locker that has looked at all nodes.
+func (a *setsAct) with(ctx context.Context, tool clusterTool, act func(*redlock.Locker) error) error {
+	return tool.with(ctx, watching, func(l *redlock.Locker) error {
+		looking, stop := context.WithTimeout(ctx, clusterLook)
+		defer stop()
+		l.Observe(looking)
+		return act(l)
+	})
+}
+
+func (a *setsAct) plan(ctx context.Context, l *redlock.Locker) error {
+	showSets(a.out, l)
+	showMoves(a.out, l)
+	return a.showNext(ctx, l)
+}
+
+func (a *setsAct) status(ctx context.Context, l *redlock.Locker) error {
+	showSets(a.out, l)
+	return a.showNext(ctx, l)
+}
+
+func (a *setsAct) apply(ctx context.Context, l *redlock.Locker) error {
+	began := time.Now()
+	if err := l.CheckFrom(a.from); err != nil {
+		return err
+	}
+	if countMaps(l)["next"] == 0 { // else it is decided, and the servers that do not know it are better off afterwards
+		n, _, err := unaware(ctx, l)
+		if err := a.checkServers("this change", n, err); err != nil {
 			return err
-		},
+		}
+	}
+	if err := l.ApplyNext(ctx, a.from); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(a.out, "the next node sets are in force (it took %s)\n", time.Since(began).Round(time.Millisecond))
+	l.Observe(ctx)
+	return a.showNext(ctx, l)
+}
+
+func (a *setsAct) revert(ctx context.Context, l *redlock.Locker) error {
+	err := l.RevertNext(ctx, a.from)
+	if errors.Is(err, redlock.ErrDecided) {
+		err = a.goBack(ctx, l)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.out, "the node sets of FENCELOCK_REDIS_ADDRS are in force: restart the servers without FENCELOCK_REDIS_NEXT_ADDRS")
+	return err
+}
+
+// goBack completes a change that is decided, and makes the opposite one.
+func (a *setsAct) goBack(ctx context.Context, l *redlock.Locker) error {
+	if now := l.Generation(); now != a.from { // CheckFrom allows any once all sets have the next map
+		return fmt.Errorf("%w: the maps are at generation %d", redlock.ErrOtherChange, now)
+	}
+	_, n, err := unaware(ctx, l)
+	if err := a.checkServers("the sets of FENCELOCK_REDIS_ADDRS", n, err); err != nil {
+		return err
+	}
+	if err := l.ApplyNext(ctx, a.from); err != nil {
+		return err
+	}
+	l.Observe(ctx)
+	back := a.tool
+	back.cfg.RedisSets, back.cfg.RedisNextSets = back.cfg.RedisNextSets, back.cfg.RedisSets
+	return a.with(ctx, back, func(opposite *redlock.Locker) error { return opposite.ApplyNext(ctx, l.Generation()) })
+}
+
+// unaware counts the running servers that do not know the change, or that do not know the
+// present sets either. It looks again for as long as one that was stopped may be counted.
+func unaware(ctx context.Context, l *redlock.Locker) (ofChange, ofPresent int, err error) {
+	for settled := time.Now().Add(serversSettle); ; {
+		ofChange, ofPresent, err = l.Unaware(ctx)
+		if err != nil || ofChange == 0 || time.Now().After(settled) {
+			return ofChange, ofPresent, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, 0, ctx.Err()
+		case <-time.After(clusterPause):
+		}
 	}
 }
 
+// checkServers refuses a change of which running servers do not know what; with --force it
+// only says so.
+func (a *setsAct) checkServers(what string, unaware int, err error) error {
+	switch {
+	case err != nil, unaware == 0:
+		return err
+	case a.force:
+		_, _ = fmt.Fprintf(a.tool.out, "%d running servers do not know %s: from now on they grant and extend nothing, and leases that only they extend are lost\n", unaware, what)
+		return nil
+	}
+	return fmt.Errorf("%d running servers do not know %s, and would grant and extend nothing from then on, so leases that only they extend would be lost. Nothing was changed. "+
+		"Restart every server with FENCELOCK_REDIS_ADDRS and FENCELOCK_REDIS_NEXT_ADDRS as they are here, or stop it; --force goes on without these servers", unaware, what)
+}
+
 func showSets(out io.Writer, l *redlock.Locker) {
+	changing := slices.ContainsFunc(l.Sets(), func(s redlock.SetStatus) bool { return s.Next })
 	for i, s := range l.Sets() {
 		role := "stays"
 		switch {
+		case !changing:
+			role = "is configured"
 		case !s.Present:
 			role = "is added"
 		case !s.Next:
@@ -120,31 +228,70 @@ func showMoves(out io.Writer, l *redlock.Locker) {
 	_, _ = fmt.Fprintf(out, "%.1f %% move in all\n", 100*all)
 }
 
-// showNext says what the change waits for.
-func showNext(out io.Writer, l *redlock.Locker) error {
-	waits, maps := []string{}, make(map[string]int)
+// showNext says what is next: which command, or what the change waits for.
+func (a *setsAct) showNext(ctx context.Context, l *redlock.Locker) error {
+	next := a.waits(l)
+	if next == "" && a.tool.cfg.RedisNextSets == nil {
+		next = "nothing: the sets of FENCELOCK_REDIS_ADDRS are in force"
+	}
+	if next == "" {
+		next = nextStep(ctx, l)
+	}
+	_, err := fmt.Fprintf(a.out, "generation of the maps: %d\nnext: %s\n", l.Generation(), next)
+	return err
+}
+
+// waits is what must be done before any command; "" if nothing.
+func (a *setsAct) waits(l *redlock.Locker) string {
+	var waits []string
 	for i, s := range l.Sets() {
-		maps[s.Map]++
-		if !s.Status.Ready {
+		switch {
+		case s.Map == "unknown" && a.tool.cfg.RedisNextSets == nil:
+			waits = append(waits, fmt.Sprintf("set %d votes by the map of other node sets than those of FENCELOCK_REDIS_ADDRS: use the list that is in force, or both lists of the change that is under way", i+1))
+		case s.Map == "unknown":
+			waits = append(waits, fmt.Sprintf("set %d has the map of another change: use the configuration of that one", i+1))
+		case !s.Status.Ready:
 			waits = append(waits, fmt.Sprintf("set %d has no quorum: %s", i+1, s.Status.Reason))
 		}
-		if s.Map == "unknown" {
-			waits = append(waits, fmt.Sprintf("set %d has the map of another change: use the configuration of that one", i+1))
+	}
+	if waits == nil {
+		return ""
+	}
+	return "wait: " + strings.Join(waits, "; ")
+}
+
+func countMaps(l *redlock.Locker) map[string]int {
+	maps := make(map[string]int)
+	for _, s := range l.Sets() {
+		if s.Present && s.Map == "closed" {
+			maps["lost"]++
 		}
+		maps[s.Map]++
 	}
-	var next string
-	switch all := len(l.Sets()); {
-	case len(waits) > 0:
-		next = "wait: " + strings.Join(waits, "; ")
-	case maps["next"] == all:
-		next = "the change is complete: restart the servers with the next sets in FENCELOCK_REDIS_ADDRS, and without FENCELOCK_REDIS_NEXT_ADDRS"
+	return maps
+}
+
+func nextStep(ctx context.Context, l *redlock.Locker) string {
+	command := func(name string) string {
+		if l.Generation() == 0 {
+			return "'fencelock sets " + name + "'"
+		}
+		return fmt.Sprintf("'fencelock sets %s --from %d'", name, l.Generation())
+	}
+	apply, revert := command("apply"), command("revert")
+	switch maps := countMaps(l); {
+	case maps["next"] == len(l.Sets()):
+		return "the change is complete: restart the servers with the next sets in FENCELOCK_REDIS_ADDRS, and without FENCELOCK_REDIS_NEXT_ADDRS; or go back with " + revert
 	case maps["next"] > 0:
-		next = "the change is decided: 'fencelock sets apply' completes it"
-	case maps["moving"] > 0:
-		next = "the change has begun: 'fencelock sets apply' continues it, 'fencelock sets revert' takes it back"
-	default:
-		next = "when every server has both maps: 'fencelock sets apply'"
+		return "the change is decided: " + apply + " completes it, " + revert + " completes it and goes back"
+	case maps["moving"]+maps["lost"] > 0:
+		return "the change has begun: " + apply + " continues it, " + revert + " takes it back"
 	}
-	_, err := fmt.Fprintln(out, "next: "+next)
-	return err
+	switch n, _, err := unaware(ctx, l); {
+	case err != nil:
+		return "look again: " + err.Error()
+	case n > 0:
+		return fmt.Sprintf("restart the servers with both maps (%d run without), then: %s", n, apply)
+	}
+	return "when every server has both maps: " + apply
 }

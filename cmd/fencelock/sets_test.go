@@ -38,9 +38,67 @@ func changeOf(present, next [][]*testenv.Redis) []string {
 	return env
 }
 
-func sets(t *testing.T, env []string, action string) said {
+func sets(t *testing.T, env []string, args ...string) said {
 	t.Helper()
-	return finish(t, command(t, env, "sets", action), "")
+	return finish(t, command(t, env, append([]string{"sets"}, args...)...), "")
+}
+
+// printed is the command that "sets status" prints for an action, without the program and
+// "sets".
+func printed(t *testing.T, env []string, action string) []string {
+	t.Helper()
+	var found []string
+	testenv.Eventually(t, time.Minute, func() error { // a new set waits for the longest TTL (rule 12)
+		status := sets(t, env, "status")
+		found = regexp.MustCompile(`'fencelock sets (` + action + `[^']*)'`).FindStringSubmatch(status.out)
+		if found == nil {
+			return errors.New(status.out + status.errOut)
+		}
+		return nil
+	})
+	return strings.Fields(found[1])
+}
+
+// TestSetsApplyFromHistory changes A to B and B to A, and then calls "sets apply" of the
+// first change again while all servers know A alone: it changes nothing, and no lease is lost.
+func TestSetsApplyFromHistory(t *testing.T) {
+	t.Parallel()
+	nodes := testenv.StartRedisN(t, 2)
+	a, b := [][]*testenv.Redis{nodes[:1]}, [][]*testenv.Redis{nodes[1:]}
+	f := &fleet{t: t, ports: []int{testenv.FreePort(t)}, servers: make([]*process, 1), env: changeOf(a, nil)}
+	f.start(0, "FENCELOCK_BOOTSTRAP=new")
+	var history []string
+	for _, change := range [][2][][]*testenv.Redis{{a, b}, {b, a}} {
+		env := changeOf(change[0], change[1])
+		f.restartWith(env)
+		if history == nil { // B is new
+			sets(t, env, "status").wants(t, "a fresh set", 0, "a running server bootstraps the cluster once the longest TTL has passed", "")
+		}
+		command := printed(t, env, "apply")
+		if history == nil {
+			history = command
+		}
+		sets(t, env, command...).wants(t, "apply", 0, "the next node sets are in force", "")
+		f.restartWith(changeOf(change[1], nil))
+	}
+	server := f.servers[0]
+	lease := server.acquire(`{"resource":"r1","ttl_ms":10000}`)
+	extends := func() {
+		t.Helper()
+		server.wants(server.ask(nil, "POST", "/leases/"+lease.LeaseID+"/extend", `{"ttl_ms":10000}`), http.StatusOK)
+	}
+	sets(t, changeOf(a, nil), "status").wants(t, "status without next sets", 0, "generation of the maps: 2\nnext: nothing: the sets of FENCELOCK_REDIS_ADDRS are in force", "")
+	sets(t, changeOf(b, nil), "status").wants(t, "status of other sets", 0, "use the list that is in force", "")
+
+	env := changeOf(a, b)
+	sets(t, env, history...).wants(t, "from history", exitFailed, "", "planned from generation 0 of the maps, and they are at 2")
+	extends()
+	sets(t, env, "status").wants(t, "status", 0, "restart the servers with both maps (1 run without), then: 'fencelock sets apply --from 2'", "")
+	sets(t, env, "apply", "--from", "2").wants(t, "a server knows A alone", exitFailed, "", "1 running servers do not know this change")
+	extends()
+	sets(t, env, "apply", "--from", "2", "--force").wants(t, "by force", 0, "the next node sets are in force", "leases that only they extend are lost")
+	sets(t, env, printed(t, env, "revert")...).wants(t, "back", 0, "the node sets of FENCELOCK_REDIS_ADDRS are in force", "")
+	server.untilAnswer(http.StatusOK, "POST", "/leases/"+lease.LeaseID+"/extend", `{"ttl_ms":10000}`)
 }
 
 // TestSets adds a node set to one: by every command, with a lease that moves, one that
@@ -50,25 +108,31 @@ func TestSets(t *testing.T) {
 	nodes := testenv.StartRedisN(t, 2)
 	present, both := [][]*testenv.Redis{nodes[:1]}, [][]*testenv.Redis{nodes[:1], nodes[1:]}
 	untold := start(t, append(changeOf(present, nil), "FENCELOCK_BOOTSTRAP=new")...)
-	var held []wire.Lease
-	for i := range 20 {
-		held = append(held, untold.acquire(fmt.Sprintf(`{"resource":"r%d"}`, i)))
-	}
 	env := changeOf(present, both)
 	told := start(t, append(slices.Clone(env), "FENCELOCK_BOOTSTRAP=new")...)
 	sets(t, changeOf(present, nil), "plan").wants(t, "without next sets", exitUsage, "", "FENCELOCK_REDIS_NEXT_ADDRS is not set")
 	sets(t, changeOf(present, present), "plan").wants(t, "the same sets", exitFailed, "", "the next node sets are the present ones")
-	plan := sets(t, env, "plan")
+	var plan said
+	testenv.Eventually(t, 10*time.Second, func() error { // the first heartbeat of a server may come before its cluster is bootstrapped
+		if plan = sets(t, env, "plan"); !strings.Contains(plan.out, "run without") {
+			return errors.New(plan.out)
+		}
+		return nil
+	})
 	plan.wants(t, "plan", 0, "set 2 is added, map closed, ready", "")
-	plan.wants(t, "plan", 0, "when every server has both maps: 'fencelock sets apply'", "")
+	plan.wants(t, "plan", 0, "restart the servers with both maps (1 run without), then: 'fencelock sets apply'", "")
 	if !regexp.MustCompile(`(?m)^(4[5-9]|5[0-5])\.\d % of the resources move from set 1 to set 2$`).MatchString(plan.out) {
 		t.Errorf("the plan is\n%s", plan.out)
 	}
 
-	sets(t, env, "apply").wants(t, "apply", 0, "the next node sets are in force", "")
+	sets(t, env, "apply").wants(t, "a server is not told", exitFailed, "", "1 running servers do not know this change")
+	var held []wire.Lease
+	for i := range 20 {
+		held = append(held, untold.acquire(fmt.Sprintf(`{"resource":"r%d"}`, i)))
+	}
+	sets(t, env, "apply", "--force").wants(t, "apply", 0, "the next node sets are in force", "1 running servers do not know this change")
 	sets(t, env, "status").wants(t, "status", 0, "the change is complete", "")
 	sets(t, env, "apply").wants(t, "apply again", 0, "the next node sets are in force", "")
-	sets(t, env, "revert").wants(t, "revert", exitFailed, "", "can only be completed")
 
 	after := start(t, changeOf(both, nil)...)
 	moved := 0
@@ -223,14 +287,7 @@ func TestSoakSetsChange(t *testing.T) {
 	for _, change := range []struct{ from, to [][]*testenv.Redis }{{two, three}, {three, two}} {
 		env := changeOf(change.from, change.to)
 		f.restartWith(env)
-		const ready = "when every server has both maps: 'fencelock sets apply'"
-		testenv.Eventually(t, time.Minute, func() error { // a new set waits for the longest TTL (rule 12)
-			if got := sets(t, env, "status"); !strings.Contains(got.out, ready) {
-				return errors.New(got.out)
-			}
-			return nil
-		})
-		applied := sets(t, env, "apply")
+		applied := sets(t, env, printed(t, env, "apply")...)
 		applied.wants(t, "apply", 0, "the next node sets are in force", "")
 		t.Logf("from %d sets to %d: %s", len(change.from), len(change.to), applied.out)
 		f.restartWith(changeOf(change.to, nil))

@@ -121,7 +121,7 @@ func TestNamesCannotSteerTheTerminal(t *testing.T) {
 		{[]string{"ls", "--server", "http://" + evil}, 69, 1},
 		{[]string{evil}, 2, 1},
 		{[]string{"run", "r", "--", evil}, 127, 1},
-		{[]string{"break", "--yes", evil}, 0, 1},
+		{[]string{"break", "--yes", "--any", evil}, 0, 1},
 	} {
 		got := p.tool("", nil, c.args...)
 		text := got.out + got.errOut

@@ -148,7 +148,7 @@ var rules = []rule{
 		why: "the suite that every Node passes",
 	},
 	{
-		pkg: "lockcore/servicetest", ours: []string{"lockcore"}, kit: true,
+		pkg: "lockcore/servicetest", ours: []string{"lockcore", "fencing"}, kit: true,
 		why: "the suite that every Service passes; it knows no kind of service",
 	},
 	{
@@ -176,7 +176,7 @@ var rules = []rule{
 		why: "it explains errors of networks and drivers; it does not know what was asked",
 	},
 	{
-		pkg: "cmd/fencelock/internal/check", ours: []string{"cmd/fencelock/internal/cause", "cmd/fencelock/internal/config", "lockcore/redlock/quorum", "storage/redisnode", "storage/etcdstore", "storage/mysqlguard", "storage/pgguard", "storage/zkstore"}, others: true,
+		pkg: "cmd/fencelock/internal/check", ours: []string{"cmd/fencelock/internal/cause", "cmd/fencelock/internal/config", "lockcore/node", "lockcore/redlock", "lockcore/redlock/membership", "lockcore/redlock/quorum", "storage/redisnode", "storage/etcdstore", "storage/mysqlguard", "storage/pgguard", "storage/zkstore"}, others: true,
 		why: "it reads what a configuration points to; it starts no server",
 	},
 	{

@@ -224,7 +224,7 @@ func TestDoLearnsThatItsLeaseWasBroken(t *testing.T) {
 	t.Parallel()
 	s := serve(t, newLocker(t))
 	err := connect(t, s).TryDo(t.Context(), "r", func(ctx context.Context, _ *client.Lease) error {
-		if err := s.locker.Break(ctx, "r"); err != nil {
+		if err := s.locker.Break(ctx, "r", 0); err != nil {
 			return err
 		}
 		<-ctx.Done()

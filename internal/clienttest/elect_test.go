@@ -35,7 +35,7 @@ func TestElectStandsAgain(t *testing.T) {
 		if len(tokens) == 3 {
 			return nil
 		}
-		if err := s.locker.Break(ctx, "r"); err != nil {
+		if err := s.locker.Break(ctx, "r", 0); err != nil {
 			return err
 		}
 		<-ctx.Done()

@@ -253,12 +253,19 @@ func TestLocksInspectBreak(t *testing.T) {
 	if err != nil || !lock.Held || *lock.Holder != "tester" || string(lock.Metadata) != `{"n":1}` {
 		t.Errorf("%+v, %v", lock, err)
 	}
-	if err := c.Break(t.Context(), odd); err != nil {
+	token := fencing.Token(lock.FencingToken)
+	problem, ok := errors.AsType[*client.ProblemError](c.Break(t.Context(), odd, token+1))
+	if !ok || problem.Kind() != "other-lease" || problem.FencingToken != lock.FencingToken {
+		t.Errorf("%v", problem)
+	}
+	if err := c.Break(t.Context(), odd, token); err != nil {
 		t.Error(err)
 	}
-	problem, ok := errors.AsType[*client.ProblemError](c.Break(t.Context(), odd))
-	if !ok || problem.Kind() != "lock-not-held" {
-		t.Errorf("%v", problem)
+	for _, err := range []error{c.Break(t.Context(), odd, token), c.BreakAny(t.Context(), odd)} {
+		problem, ok = errors.AsType[*client.ProblemError](err)
+		if !ok || problem.Kind() != "lock-not-held" {
+			t.Errorf("%v", problem)
+		}
 	}
 }
 
@@ -374,7 +381,7 @@ func TestTokenFitsPgguard(t *testing.T) {
 		})
 	}
 	err = c.Do(t.Context(), "accounts/1", func(ctx context.Context, first *client.Lease) error {
-		if err := c.Break(ctx, "accounts/1"); err != nil {
+		if err := c.Break(ctx, "accounts/1", first.Token()); err != nil {
 			return err
 		}
 		second, err := c.TryAcquire(ctx, "accounts/1")

@@ -166,7 +166,7 @@ func TestLossReachesInnerDo(t *testing.T) {
 	var inner error
 	err := c.TryDo(t.Context(), "r", func(ctx context.Context, _ *client.Lease) error {
 		inner = c.Do(context.WithoutCancel(ctx), "r", func(ctx context.Context, _ *client.Lease) error {
-			if err := s.locker.Break(t.Context(), "r"); err != nil {
+			if err := s.locker.Break(t.Context(), "r", 0); err != nil {
 				return err
 			}
 			<-ctx.Done()
@@ -187,7 +187,7 @@ func TestNestedDoAfterTheLoss(t *testing.T) {
 	c := connect(t, s)
 	refused := func(context.Context, *client.Lease) error { return errors.New("the work ran") }
 	err := c.TryDo(t.Context(), "r", func(ctx context.Context, _ *client.Lease) error {
-		if err := s.locker.Break(t.Context(), "r"); err != nil {
+		if err := s.locker.Break(t.Context(), "r", 0); err != nil {
 			return err
 		}
 		<-ctx.Done()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"testing"
 
@@ -98,15 +97,9 @@ func TestDoAll(t *testing.T) {
 		if err := c.DoAll(ctx, []string{"a", "b", "c"}, nil, client.Wait(0)); !errors.Is(err, client.ErrHeld) {
 			t.Errorf("more resources: %v", err)
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodDelete, s.URL+"/locks/b", nil)
-		if err != nil {
+		if err := c.BreakAny(ctx, "b"); err != nil {
 			return err
 		}
-		broken, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		_ = broken.Body.Close()
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}, client.TTL(short), client.Wait(0))

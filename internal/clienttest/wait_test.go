@@ -348,8 +348,7 @@ func TestOneServerLosesOneRequest(t *testing.T) {
 }
 
 // However an acquire is cancelled, it returns at once with the context's error and
-// nothing else, and what it may have been granted is released, by a goroutine for which
-// Close waits.
+// nothing else, and its request is given up by a goroutine for which Close waits.
 func TestCancelledAcquire(t *testing.T) {
 	boom := errors.New("boom")
 	for name, status := range map[string]int{"no answer": 0, "no quorum": http.StatusServiceUnavailable, "held": http.StatusConflict} {
@@ -359,13 +358,11 @@ func TestCancelledAcquire(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				s.answer = func(r *http.Request, _ wire.AcquireRequest) (int, string, string) {
 					switch {
-					case r.Method == http.MethodDelete:
+					case r.URL.Path == "/cancel":
 						time.Sleep(time.Second)
 						return http.StatusNoContent, "a", ""
 					case r.Method == http.MethodGet:
 						return http.StatusOK, "a", `{}`
-					case ctx.Err() != nil: // the abandoned one
-						return http.StatusOK, "a", granted
 					case status == http.StatusConflict:
 						return status, "a", refusal("wait-timeout")
 					}
@@ -384,13 +381,21 @@ func TestCancelledAcquire(t *testing.T) {
 				if err := c.Close(t.Context()); err != nil {
 					t.Error(err)
 				}
-				posts := s.sent(http.MethodPost, "/locks")
-				last := posts[len(posts)-1]
-				if len(s.sent(http.MethodDelete, "/leases/current")) != 1 || last.Header.Get(wire.HeaderIdempotencyKey) != posts[0].Header.Get(wire.HeaderIdempotencyKey) {
-					t.Error("what it was granted was not released")
-				}
+				s.wantCancelled(t)
 			})
 		})
+	}
+}
+
+// wantCancelled wants a cancel under the key of the acquire.
+func (s *scripted) wantCancelled(t *testing.T) {
+	t.Helper()
+	acquires, cancels := s.sent(http.MethodPost, "/locks"), s.sent(http.MethodPost, "/cancel")
+	if len(cancels) == 0 {
+		t.Fatal("no cancel was sent")
+	}
+	if got, want := cancels[0].Header.Get(wire.HeaderIdempotencyKey), acquires[0].Header.Get(wire.HeaderIdempotencyKey); got == "" || got != want {
+		t.Errorf("the cancel has the key %q, want %q", got, want)
 	}
 }
 
@@ -406,8 +411,8 @@ func TestEndedContextSendsNothing(t *testing.T) {
 	})
 }
 
-// A given-up acquire whose tries may have taken effect is released, too.
-func TestUnansweredAcquireIsReleased(t *testing.T) {
+// An acquire whose tries may have taken effect is given up, too.
+func TestUnansweredAcquireIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scripted{}
 		frozen := time.Now().Add(12 * time.Second)
@@ -415,7 +420,7 @@ func TestUnansweredAcquireIsReleased(t *testing.T) {
 			switch {
 			case time.Now().Before(frozen):
 				return 0, "", ""
-			case r.Method == http.MethodDelete:
+			case r.URL.Path == "/cancel":
 				return http.StatusNoContent, "a", ""
 			}
 			return http.StatusOK, "a", granted
@@ -427,9 +432,7 @@ func TestUnansweredAcquireIsReleased(t *testing.T) {
 		if err := c.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if n := len(s.sent(http.MethodDelete, "/leases/current")); n != 1 {
-			t.Errorf("%d releases", n)
-		}
+		s.wantCancelled(t)
 	})
 }
 

@@ -56,17 +56,18 @@ type ledger struct {
 	since    map[string]time.Duration // by owner: when it was first asked for
 	blind    map[string]bool          // owners whose votes a node gave whose clock had jumped unseen
 	broken   fencing.Token            // leases up to this token were broken
-	breaking int                      // breaks under way
-	breakAt  time.Duration            // when the last one began
+	mayBreak fencing.Token            // leases up to this token may have been: its break was asked for
+	breaking int                      // breaks of whatever lease there is that are under way
 	breakEnd time.Duration            // of the last one that is over; negative: none
 	busy     time.Duration            // until when some client believes that it holds it, or keeps a place
 	set      int                      // the node set that it was asked for on; negative: none yet
 }
 
-// excused: the owner's lease may overlap others, since it was broken, or
-// may have been, or since a clock had jumped that no server can have seen yet (rule 22).
-func (l *ledger) excused(owner string) bool {
-	return l.breaking > 0 || l.since[owner] <= l.breakEnd || l.blind[owner]
+// excused: the lease may overlap others, since it was broken, or may have been, or since
+// a clock had jumped that no server can have seen yet (rule 22). A break of a token
+// excuses no later lease.
+func (l *ledger) excused(s span) bool {
+	return s.token <= l.mayBreak || l.breaking > 0 || l.since[s.owner] <= l.breakEnd || l.blind[s.owner]
 }
 
 // span is a time during which a client may believe that it holds the lease.
@@ -159,8 +160,10 @@ func (c *checker) begins(a *action) (floors []floor) {
 				l.since[a.owner] = c.w.now()
 			}
 		case "break":
-			l.breaking++
-			l.breakAt = c.w.now()
+			l.mayBreak = max(l.mayBreak, part.Token)
+			if part.Token == 0 {
+				l.breaking++
+			}
 		case "release": // from here on the client holds nothing
 			l.released[a.owner] = max(l.released[a.owner], part.Token)
 			l.shorten(a.owner, part.Token, c.w.now())
@@ -185,7 +188,7 @@ func (l *ledger) shorten(owner string, token fencing.Token, until time.Duration)
 // returned takes in a call that is over, whether or not its answer arrives.
 func (c *checker) returned(d *completion) {
 	c.waiting = slices.DeleteFunc(c.waiting, func(a *action) bool { return a == d.action })
-	if d.verb == "break" {
+	if d.verb == "break" && d.parts[0].Token == 0 {
 		l := c.ledger(d.parts[0].Resource)
 		l.breaking--
 		l.breakEnd = d.at
@@ -218,9 +221,12 @@ func (c *checker) ends(d *completion) {
 			l := c.ledger(part.Resource)
 			l.ended[d.owner] = max(l.ended[d.owner], part.Token)
 		}
-	case "break": // whatever was completed before it was asked for has ended
-		l := c.ledger(d.parts[0].Resource)
-		l.broken = max(l.broken, d.floors[0].token)
+	case "break": // what was completed before it was asked for has ended, up to its token
+		l, upTo := c.ledger(d.parts[0].Resource), d.floors[0].token
+		if token := d.parts[0].Token; token > 0 {
+			upTo = token
+		}
+		l.broken = max(l.broken, upTo)
 	}
 }
 
@@ -229,7 +235,7 @@ func (d *completion) grace() time.Duration {
 	if d.client.w.plan.Maps != nil { // it waits for a resource that moves, part by part
 		return time.Duration(max(1, len(d.parts))) * 12 * time.Second
 	}
-	return 5 * time.Millisecond
+	return 5*time.Millisecond + d.client.keysLimit(d.server)
 }
 
 // checkError refuses errors that no call may give.
@@ -250,7 +256,7 @@ func (c *checker) checkError(d *completion) {
 		c.checkService(d)
 	}
 	for _, known := range []error{
-		lockcore.ErrHeld, lockcore.ErrNoQuorum, lockcore.ErrNotHeld, lockcore.ErrWaitTimeout, lockcore.ErrStopping,
+		lockcore.ErrHeld, lockcore.ErrOtherLease, lockcore.ErrNoQuorum, lockcore.ErrNotHeld, lockcore.ErrWaitTimeout, lockcore.ErrStopping,
 		context.Canceled,
 	} {
 		if errors.Is(d.err, known) {
@@ -373,7 +379,7 @@ func (c *checker) believe(d *completion, part lockcore.LeasePart, floor floor) {
 	}
 	c.believeSlot(part.Resource, s)
 	for _, o := range l.spans {
-		if o.meets(s) && o.owner != s.owner && !l.excused(o.owner) && !l.excused(s.owner) && !c.w.plan.Mutant.counted {
+		if o.meets(s) && o.owner != s.owner && !l.excused(o) && !l.excused(s) && !c.w.plan.Mutant.counted {
 			c.violatef("exclusion", "%s is held with token %d from %s until %s, and with token %d from %s until %s",
 				part.Resource, o.token, o.from, o.until, s.token, s.from, s.until)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -254,6 +255,12 @@ func (c *client) limit(s *server) time.Duration {
 	return c.w.plan.slower(s.id).own(c.w.plan.NodeTimeout)
 }
 
+// keysLimit is how long a server may look for a secret that it does not know (rule 24).
+func (c *client) keysLimit(s *server) time.Duration {
+	const timeouts = 4
+	return c.w.plan.Watch + max(timeouts*c.limit(s), c.w.plan.Watch)
+}
+
 func (c *client) acquire(s *server, what wanted, key string, ttl time.Duration) *action {
 	req := lockcore.AcquireRequest{TTL: ttl, Holder: fmt.Sprintf("c%d", c.id), IdempotencyKey: key, Slots: what.slots}
 	if c.w.plan.MinHold {
@@ -323,14 +330,17 @@ func (c *client) release(s *server, g *grip) *action {
 	return a
 }
 
-// breaks is what an operator does: it ends whatever lease there is.
+// breaks is what an operator does: it ends the last lease that it has heard of, or the one
+// that it has broken before, or (token 0) whatever lease there is.
 func (c *client) breaks(s *server, resource string) *action {
-	const tries = 3 // of a release of each owner, and a read
+	const rounds = 3 // a look, the counters, the break
+	l := c.w.check.ledger(resource)
+	token := []fencing.Token{0, l.largest, l.largest, l.mayBreak}[c.rng.IntN(4)]
 	return &action{
-		verb: "break", parts: []lockcore.LeasePart{{Resource: resource}}, server: s,
-		bound: (2 + tries*time.Duration(c.w.plan.Nodes+1)) * c.limit(s),
+		verb: "break", parts: []lockcore.LeasePart{{Resource: resource, Token: token}}, server: s,
+		bound: rounds * c.limit(s),
 		call: func(ctx context.Context, l service) (lockcore.Lease, error) {
-			return lockcore.Lease{}, l.Break(ctx, resource)
+			return lockcore.Lease{}, l.Break(ctx, resource, token)
 		},
 	}
 }

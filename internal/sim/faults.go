@@ -33,9 +33,9 @@ func (w *world) strike(f Fault) {
 		w.noteComplete()
 		w.configure(s, f.Node)
 	case Apply:
-		w.operate(s, apply)
+		w.command(s, apply, f.For)
 	case Revert:
-		w.operate(s, revert)
+		w.command(s, revert, f.For)
 	case Sleep:
 		s.skew += f.For
 		w.plan.Mutant.rash(w)

@@ -78,6 +78,23 @@ func losing(p *Plan) {
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 }
 
+// tired is growing with an operator who begins the first change again when it is complete
+// and the next one too, or under way, from what a look showed before. That operator's server
+// is the one that still knows the first change alone.
+func tired(p *Plan) {
+	growing(p)
+	rng := rand.New(rand.NewPCG(p.Seed, 34))
+	last := p.Servers - 1
+	p.Faults = slices.DeleteFunc(p.Faults, func(f Fault) bool {
+		return f.Kind < Configure || f.Kind == Revert || f.Kind == Configure && f.Server == last
+	})
+	p.Faults = append(p.Faults, Fault{At: 3 * time.Second, Kind: Configure, Server: last})
+	for range 4 {
+		p.Faults = append(p.Faults, Fault{At: between(rng, 3*time.Second+1, 4*time.Second), Kind: Apply, Server: last, For: between(rng, p.Length/3, 2*p.Length/3)})
+	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+}
+
 // forsaken is a change whose operator crashes when a set may have the next map, which then
 // loses its data; other operators take the change back.
 func forsaken(p *Plan) {
@@ -154,8 +171,35 @@ func (w *world) configure(s *server, change int) {
 	}
 }
 
+// act is apply or revert, of the change that is planned from this generation of the maps.
+type act func(l *redlock.Locker, ctx context.Context, from int64) error //nolint:revive // a method expression's order
+
+// command is what an operator at a server does some time after a look at how far the change
+// is that the server is configured for. A complete one needs nothing.
+func (w *world) command(s *server, how act, later time.Duration) {
+	change, from := s.change, w.generation()
+	if w.noteComplete(); w.complete >= change {
+		return
+	}
+	w.after(later, func() {
+		if s.change == change {
+			w.operate(s, how, from)
+		}
+	})
+}
+
+// generation is the largest of the nodes' maps.
+func (w *world) generation() (largest int64) {
+	for _, n := range w.nodes {
+		if seen, err := n.model.Observe(context.Background()); err == nil {
+			largest = max(largest, seen.Marks.Map.Generation)
+		}
+	}
+	return largest
+}
+
 // operate is a change of the node sets by an operator at a server.
-func (w *world) operate(s *server, how func(*redlock.Locker, context.Context) error) {
+func (w *world) operate(s *server, how act, from int64) {
 	if !s.alive() || s.change == 0 {
 		return
 	}
@@ -165,7 +209,10 @@ func (w *world) operate(s *server, how func(*redlock.Locker, context.Context) er
 	s.operating++
 	w.logf("server %d changes the sets (%d)", s.id+1, s.change)
 	o.caller <- func() {
-		o.err = how(locker, ctx)
+		if w.plan.Mutant.timeless {
+			from = locker.Generation()
+		}
+		o.err = how(locker, ctx, from)
 		w.post(o)
 	}
 }
@@ -192,8 +239,13 @@ func (o *operation) accept(w *world) {
 	}
 }
 
-func apply(l *redlock.Locker, ctx context.Context) error  { return l.ApplyNext(ctx) }  //nolint:revive // a method expression's order
-func revert(l *redlock.Locker, ctx context.Context) error { return l.RevertNext(ctx) } //nolint:revive // as above
+func apply(l *redlock.Locker, ctx context.Context, from int64) error { //nolint:revive // as act
+	return l.ApplyNext(ctx, from)
+}
+
+func revert(l *redlock.Locker, ctx context.Context, from int64) error { //nolint:revive // as act
+	return l.RevertNext(ctx, from)
+}
 
 // noteComplete counts the changes that all nodes have completed: the operators configure the
 // servers for the next one after that.
@@ -214,23 +266,18 @@ func (w *world) allHave(name string) bool {
 	})
 }
 
-// changeUnderWay is the change that the sets' last maps belong to: an operator of a server
-// with an earlier configuration may have begun that change again. It is the last one of
-// which a server knows, if no set moves.
-func (w *world) changeUnderWay() int {
-	last := make([]node.Map, w.plan.Sets)
-	for _, n := range w.nodes {
-		if seen, err := n.model.Observe(context.Background()); err == nil && seen.Marks.Map.Epoch > last[n.set].Epoch {
-			last[n.set] = seen.Marks.Map
+// begunAgain notes a change that was complete and has begun again, on a node that had the
+// map that was in force: servers that know no other lose every lease. A set that lost its
+// data later is given the maps of the change again.
+func (w *world) begunAgain(had, installed string) {
+	if !slices.Contains(w.mapNames, had) {
+		return
+	}
+	for change := 1; change <= w.complete; change++ {
+		if strings.HasPrefix(installed, w.mapNames[change-1]+"-"+w.mapNames[change]+"-") {
+			w.check.violatef("changes", "the change %d of the node sets is complete, and began again", change)
 		}
 	}
-	for change := 1; change < len(w.mapNames); change++ {
-		moving := w.mapNames[change-1] + "-" + w.mapNames[change] + "-"
-		if slices.ContainsFunc(last, func(m node.Map) bool { return strings.HasPrefix(m.Name, moving) }) {
-			return change
-		}
-	}
-	return slices.MaxFunc(w.servers, func(a, b *server) int { return a.change - b.change }).change
 }
 
 // completeChange has an operator continue the change under way until all nodes have its map.
@@ -238,7 +285,7 @@ func (w *world) completeChange() {
 	if w.plan.Maps == nil {
 		return
 	}
-	change := w.changeUnderWay()
+	change := slices.MaxFunc(w.servers, func(a, b *server) int { return a.change - b.change }).change
 	for _, s := range w.servers {
 		if s.change != change {
 			s.change = change
@@ -256,7 +303,7 @@ func (w *world) completeChange() {
 		case w.now() > deadline:
 			w.check.violatef("recovery", "the change of the node sets is not complete %s after the last fault", w.now()-w.calmAt)
 		case s.operating == 0:
-			w.operate(s, apply)
+			w.operate(s, apply, w.generation())
 		}
 		w.runUntil(w.now() + 100*time.Millisecond)
 	}

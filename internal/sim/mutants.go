@@ -31,7 +31,6 @@ type Mutant struct {
 	careless  bool                  // nothing is retracted
 	keeps     bool                  // what an acquisition of several took, before it failed, is not released
 	idle      bool                  // what an acquisition of several has taken is not extended until it is complete
-	hopeful   bool                  // a break does not see what its releases left
 	unheeded  bool                  // a node whose clock has jumped is not expelled
 	shares    bool                  // epochs are rounded, so that rejoins share one
 	unwatched bool                  // servers do not read the nodes' clocks
@@ -44,6 +43,7 @@ type Mutant struct {
 	uncopied  bool                  // locks that move are not written on their new set
 	reopened  bool                  // a set that is bootstrapped during a change has the present map
 	undecided bool                  // whoever changes the maps takes a next one for a moving one
+	timeless  bool                  // whoever changes the maps looks at no generation
 	unfloored bool                  // a change that is taken back has no floor
 	trusting  bool                  // clients count the whole TTL, from the answer
 	quick     bool                  // is caught within a few hundred acquisitions: in make test
@@ -62,7 +62,7 @@ var Mutants = []Mutant{
 	{Rule: "3", Name: "a release takes a later lease under its key", weak: replica.ReleasesAnyGrant, plan: reusing, quick: true},
 	{Rule: "3", Name: "a retraction takes a vote that other attempts may count", weak: replica.RetractsAnyAttempt, plan: reusing, quick: true},
 	{Rule: "3", Name: "a retraction takes what its attempt's lease counts on, and an extend does not note that", weak: replica.RetractsAnyGrant | replica.CountsUnnoted, plan: sparing, soak: true},
-	{Rule: "3", Name: "an extend does not note that it counts on a lock of its key", weak: replica.CountsUnnoted, plan: keeping},
+	{Rule: "3", Name: "an extend does not note that it counts on a lock", weak: replica.CountsUnnoted, plan: keeping},
 	{Rule: "4", Name: "a missing counter reads as 0", weak: replica.ForgetsHighWater, quick: true},
 	{Rule: "5", Name: "extend makes any absent lock again", weak: replica.RevivesAnyLock, quick: true},
 	{Rule: "5", Name: "extend may shorten", weak: replica.ShortensLocks, plan: shortening},
@@ -103,7 +103,7 @@ var Mutants = []Mutant{
 	{Rule: "26", Name: "a server knows a node set less", narrow: true, plan: apart, soak: true},
 	{Rule: "26", Name: "a node set that is down stops the others", front: func(s service) service { return allOrNothing{s} }, plan: apart, soak: true},
 	{Rule: "27", Name: "a resource that stays taken is still its lease's", weak: replica.KeepsOwner, plan: holding, quick: true},
-	{Rule: "28", Name: "a break does not read again", hopeful: true, plan: breaking, quick: true},
+	{Rule: "28", Name: "a break ends a later lease", weak: replica.BreaksAnyGrant, plan: breaking, quick: true},
 	{Rule: "29", Name: "a node counts the leases of a resource with slots", counted: true, wrap: func(n *simNode) rules { return counting{n.model, n} }, plan: crowd, quick: true},
 	{Rule: "29", Name: "an owner may have several slots", weak: replica.IgnoresScope, plan: twins, quick: true},
 	{Rule: "29", Name: "an owner may have several slots, and a retry takes any", weak: replica.IgnoresScope, unseen: true, plan: twins, quick: true},
@@ -115,6 +115,7 @@ var Mutants = []Mutant{
 	{Rule: "30", Name: "a counter from before the resource moved away counts", weak: replica.IgnoresMapFloor, plan: growing, quick: true},
 	{Rule: "30", Name: "a set that is bootstrapped in a change has the present map", reopened: true, plan: losing},
 	{Rule: "30", Name: "a next map that is found decides nothing", undecided: true, plan: growing, quick: true},
+	{Rule: "30", Name: "a change begins from any generation", timeless: true, plan: tired, quick: true},
 	{Rule: "30", Name: "a change that is taken back has no floor", unfloored: true, plan: forsaken},
 	{Rule: "29", Name: "a request waits for the first slot alone", front: func(s service) service { return firstSlot{s} }, plan: slotted, quick: true},
 }
@@ -130,7 +131,7 @@ func (m Mutant) Catches(v *Violation) bool {
 
 // liveness: what is wrong about the mutant is that something stays or does not come.
 func (m Mutant) liveness() bool {
-	return m.careless || m.keeps || m.rashly || m.lasting || m.front != nil
+	return m.careless || m.keeps || m.rashly || m.lasting || m.timeless || m.front != nil
 }
 
 // rash expels the nodes after so many looks, whatever the others do.
@@ -180,9 +181,6 @@ func (m Mutant) change(msg *message) (reply node.Reply, answered bool) {
 	case m.unseen && msg.op.Kind == node.OpRead:
 		_, slot := lockcore.SlotOf(msg.op.Resource)
 		return node.Reply{Outcome: node.NotHeld}, slot > 0
-	case m.hopeful && msg.op.Kind == node.OpRead: // a break reads first when it begins
-		l := msg.w.check.ledger(msg.op.Resource)
-		return node.Reply{Outcome: node.NotHeld}, l.breaking > 0 && msg.w.now() > l.breakAt
 	case m.longer && msg.op.Kind == node.OpAcquire:
 		const times = 10
 		longer := *msg.op
@@ -258,6 +256,9 @@ func (p *port) mapFor(ctx context.Context, m node.Map) node.Map {
 	at := p.server.change
 	if p.w.plan.Mutant.undecided && ctx.Value(operator{}) != nil && m.Name == p.w.mapNames[at] {
 		m.Name = p.w.mapNames[at-1] + "-" + m.Name + "-"
+	}
+	if p.w.plan.Mutant.timeless && ctx.Value(operator{}) != nil {
+		m.Generation = 0
 	}
 	return m
 }

@@ -30,9 +30,9 @@ var _ node.Node = (*port)(nil)
 var kinds = [...]string{
 	node.OpAcquire: "acquire", node.OpConfirm: "confirm", node.OpExtend: "extend", node.OpRelease: "release",
 	node.OpReleaseAfter: "release-after", node.OpRetract: "retract", node.OpRead: "read", node.OpEnqueue: "enqueue",
-	node.OpDequeue: "dequeue", node.OpHeartbeat: "heartbeat",
+	node.OpDequeue: "dequeue", node.OpHeartbeat: "heartbeat", node.OpBreak: "break",
 	100: "observe", "install-epoch", "survey", "counters", "scan", "quarantine", "stage", "load", "admit", "raise-max-ttl",
-	"replace-secrets", "time", "expel", "wake", "subscribed", "done", "install-map", "receive",
+	"replace-secrets", "time", "expel", "wake", "subscribed", "done", "install-map", "receive", "servers",
 }
 
 func kindOf(name string) int { return slices.Index(kinds[:], name) }
@@ -277,7 +277,7 @@ func (p *port) Submit(op *node.Op, index int, sink node.Sink) {
 // server sends the two when the one makes room for the other.
 func inOrder(kind node.OpKind) int {
 	switch kind {
-	case node.OpRelease, node.OpReleaseAfter:
+	case node.OpRelease, node.OpReleaseAfter, node.OpBreak:
 		return -2
 	case node.OpRetract:
 		return -1
@@ -376,6 +376,11 @@ func (p *port) Scan(ctx context.Context, prefix, cursor string, limit int) ([]st
 	return found.items, found.next, err
 }
 
+// Servers lists the living servers.
+func (p *port) Servers(ctx context.Context) ([]string, error) {
+	return call(ctx, p, "servers", "", 0, func(n *simNode) ([]string, error) { return n.model.Servers(ctx) })
+}
+
 // Quarantine begins a quarantine.
 func (p *port) Quarantine(ctx context.Context, note string) error {
 	return p.try(ctx, "quarantine", note, 0, func(n *simNode) error {
@@ -409,9 +414,15 @@ func (p *port) Admit(ctx context.Context, a node.Admission) error {
 }
 
 // InstallMap installs a map of the node sets.
-func (p *port) InstallMap(ctx context.Context, epoch node.Epoch, name string, floor fencing.Token) error {
-	return p.try(ctx, "install-map", name, int64(epoch), func(n *simNode) error {
-		return n.model.InstallMap(ctx, p.common(epoch), name, p.floorFor(name, floor))
+func (p *port) InstallMap(ctx context.Context, m node.Map) error {
+	return p.try(ctx, "install-map", m.Name, int64(m.Epoch), func(n *simNode) error {
+		m.Epoch, m.Floor = p.common(m.Epoch), p.floorFor(m.Name, m.Floor)
+		had, _ := n.model.Observe(ctx)
+		err := n.model.InstallMap(ctx, m)
+		if err == nil {
+			p.w.begunAgain(had.Marks.Map.Name, m.Name)
+		}
+		return err
 	})
 }
 

@@ -128,7 +128,7 @@ const (
 	Outage                        // a node set, from all servers
 	Sleep                         // a server's steady clock loses time, as on a machine that was suspended
 	Configure                     // a server gets the maps of the change of that number (Node)
-	Apply                         // an operator begins or continues a change of the node sets
+	Apply                         // an operator looks at a change of the node sets, and begins or continues it after a while
 	Revert                        // an operator takes it back
 )
 

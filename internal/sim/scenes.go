@@ -391,7 +391,7 @@ func breaking(p *Plan) {
 	p.quiet()
 	p.Breaks, p.Resources, p.Clients, p.Keepers, p.Keep, p.Servers = 0.1, 3, 6, 4, 0.5, 2
 	ttl := p.MaxTTL
-	p.Tardy = []Tardy{{Kind: "release", Chance: 0.3, Min: ttl / 10, Max: ttl}}
+	p.Tardy = []Tardy{{Kind: "release", Chance: 0.3, Min: ttl / 10, Max: ttl}, {Kind: "break", Chance: 0.3, Min: ttl / 10, Max: ttl}}
 	p.scatter(60, CutTo, CutFrom, Drop)
 	for i := range p.Faults {
 		p.Faults[i].For = min(p.Faults[i].For, ttl)
@@ -406,6 +406,7 @@ func strayVotes(p *Plan) {
 	ttl := p.MaxTTL
 	p.Tardy = []Tardy{
 		{Kind: "release", Chance: 0.3, Min: ttl / 20, Max: ttl / 2},
+		{Kind: "break", Chance: 0.3, Min: ttl / 20, Max: ttl / 2},
 		{Kind: "retract", Chance: 0.5, Min: ttl / 20, Max: ttl / 4},
 	}
 	p.scene(2*ttl, func(at func(time.Duration) time.Duration, c cast) { p.fault(at(0), Isolate, ttl, c.laggards...) })

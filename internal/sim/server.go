@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock"
@@ -19,7 +20,7 @@ type service interface {
 	Extend(ctx context.Context, lease string, ttl time.Duration) (lockcore.Lease, error)
 	Release(ctx context.Context, lease string) error
 	Lease(ctx context.Context, lease string) (lockcore.Lease, error)
-	Break(ctx context.Context, resource string) error
+	Break(ctx context.Context, resource string, token fencing.Token) error
 	Status() lockcore.ClusterStatus
 	Run(ctx context.Context) error
 }

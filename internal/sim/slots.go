@@ -26,7 +26,7 @@ func (c *checker) believeSlot(name string, s span) {
 		l := c.ledger(other)
 		for _, o := range l.spans {
 			switch {
-			case l.excused(o.owner) || l.excused(s.owner) || !o.meets(s):
+			case l.excused(o) || l.excused(s) || !o.meets(s):
 			case o.owner == s.owner && other != name && o.value == s.value: // under another secret a key has another value
 				c.violatef("slot of a key", "%s is held with token %d from %s until %s, and %s, under the same key, with token %d from %s until %s",
 					other, o.token, o.from, o.until, name, s.token, s.from, s.until)

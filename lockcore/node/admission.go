@@ -37,10 +37,10 @@ type Admittee interface {
 	// RaiseMaxTTL makes the longest TTL of the admission record at least ttl. A server
 	// calls it before it grants that long. ErrNotAdmitted.
 	RaiseMaxTTL(ctx context.Context, ttl time.Duration) error
-	// InstallMap installs the map of that name on a node that is admitted in exactly this
-	// epoch, which is recorded with it (rule 30). The floor only grows, and the high-water
-	// mark is at least the floor afterwards. Errors: ErrStaleEpoch, ErrNotAdmitted.
-	InstallMap(ctx context.Context, epoch Epoch, name string, floor fencing.Token) error
+	// InstallMap installs the map on a node that is admitted in exactly m.Epoch (rule 30).
+	// The floor only grows, and the high-water mark is at least the floor afterwards.
+	// Errors: ErrStaleEpoch, ErrNotAdmitted.
+	InstallMap(ctx context.Context, m Map) error
 	// Receive writes the locks that move to this set, on a node that is admitted in exactly
 	// this epoch and has the map of that name: each replaces the resource's lock and
 	// counter. One without an Owner deletes the lock. Errors: ErrStaleEpoch, and
@@ -69,6 +69,10 @@ type Map struct {
 	// Floor is at least every token that another set granted before it gave resources to
 	// this one. A counter below it reads as the floor while the resource is not locked.
 	Floor fencing.Token
+	// Generation numbers the maps of a cluster: every run of a change writes a larger one
+	// than it was planned from. 0 is the map of a cluster that was never changed, and any
+	// map of a version without generations.
+	Generation int64
 }
 
 // CarriedLock is a resource's state on its way from admitted nodes to one that rejoins.

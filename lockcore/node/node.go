@@ -84,6 +84,8 @@ type Reader interface {
 	// may be empty though more follow. Cursor and next are as for Survey. Errors:
 	// ErrNotAdmitted; lockcore.FieldError for a cursor that no call returned.
 	Scan(ctx context.Context, prefix, cursor string, limit int) (resources []string, next string, err error)
+	// Servers lists the servers whose last heartbeat has not expired, each once.
+	Servers(ctx context.Context) ([]string, error)
 }
 
 // Clocked is a Node whose expiries follow a clock of its own. If that clock is set,

@@ -22,6 +22,7 @@ const (
 	OpDequeue                        // removes a ticket from the queue
 	OpHeartbeat                      // keeps all tickets of Ticket.Server alive for another TTL
 	OpReleaseAfter                   // ends a lease for good, and keeps its resource locked for TTL
+	OpBreak                          // ends for good every lease up to a token, whoever's it is
 )
 
 // Ticket is a place in the queue for a resource. Tickets are ordered by Arrival, then
@@ -54,6 +55,7 @@ func (t Ticket) Before(other Ticket) bool {
 //	Extend        Resource, Owner, Token, TTL, Attempt; Epoch, Map
 //	Release       Resource, Owner, Token; Epoch, Map
 //	ReleaseAfter  Resource, Owner, Token, TTL; Epoch, Map
+//	Break         Resource, Token; Epoch, Map
 //	Retract       Resource, Owner, Attempt, Above
 //	Read          Resource; Map
 //	Enqueue       Resource, Ticket; Epoch, Map
@@ -64,7 +66,7 @@ func (t Ticket) Before(other Ticket) bool {
 // the node is admitted in that very epoch, and one that lists the Map with NotAdmitted
 // unless the node has the map of that name. Read and Heartbeat need a node that is
 // admitted in any epoch. Retract and Dequeue are done on every node, since removing a
-// vote or a ticket is always sound; so are Release and ReleaseAfter, unless they are
+// vote or a ticket is always sound; so are Release, ReleaseAfter and Break, unless they are
 // answered StaleEpoch. Where they are answered NotAdmitted they leave the counters alone.
 type Op struct {
 	Kind     OpKind
@@ -79,6 +81,9 @@ type Op struct {
 	//
 	// A release also takes the effective counter past Token where the lock is the
 	// owner's, absent or another's, so that a late extend cannot create the lock again.
+	//
+	// A break does the same, and deletes the lock of whichever owner if its grant is at
+	// most Token. It leaves a lock with a larger grant alone: that is a later lease's.
 	Token fencing.Token
 	// Above protects a lease that counts on the lock: a retract leaves a lock whose
 	// grant is at most Above. 0 retracts whatever the grant.
@@ -158,6 +163,9 @@ func (op *Op) Mapped() bool {
 	return true
 }
 
+// InEpoch reports whether the operation's kind lists the Epoch.
+func (op *Op) InEpoch() bool { return op.Mapped() && op.Kind != OpRead }
+
 // inWord is a table, since every node checks every operation.
 var inWord = func() (in [256]bool) {
 	for _, c := range []byte("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") {
@@ -185,13 +193,13 @@ const (
 	Failed Outcome = iota
 	// Granted: after an acquire or extend, the lock is the owner's. After a confirm,
 	// the counter is at least the token. After a release or retract, the lock was the
-	// owner's and is deleted. A read found the resource locked. An enqueue, dequeue or
+	// owner's and is deleted; after a break it was of a lease up to the token. A read found the resource locked. An enqueue, dequeue or
 	// heartbeat was done.
 	Granted
 	// Held: an acquire found the lock of another lease.
 	Held
 	// NotHeld: a confirm, extend or release found that the lock is not this lease's. A
-	// retract deleted no lock. A read found no lock.
+	// retract or break deleted no lock. A read found no lock.
 	NotHeld
 	// Queued: an acquire found no lock, but a living ticket is before it in the queue.
 	// The node has notified the first ticket's server again.
@@ -222,6 +230,7 @@ func (o Outcome) String() string {
 //	         confirm            Grant (the token), Remaining
 //	         extend             Grant, Remaining, Meta; or Recreated, Grant, Remaining
 //	         release, retract   Grant; a release-after also Remaining
+//	         break              Grant
 //	         read               Grant, Remaining, TTL, Owner, Meta, Waiting, Queue
 //	         heartbeat          Existing
 //	Held     acquire            Grant, Remaining, TTL, Owner, Meta, Waiting

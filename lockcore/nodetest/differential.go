@@ -69,7 +69,7 @@ func commandKinds() []string {
 	return strings.Fields(`
 		acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire
 		confirm confirm confirm confirm confirm extend extend extend extend extend extend extend
-		release release release release release release release-after release-after release-after retract retract retract retract retract read read
+		release release release release release release release-after release-after release-after break break break retract retract retract retract retract read read
 		wait wait wait wait wait wait wait wait enqueue enqueue enqueue dequeue dequeue dequeue heartbeat heartbeat
 		expire expire expire expire install raise survey counters scan observe map receive
 		bootstrap stage load admit rejoin rejoin quarantine join restart wipe`)
@@ -266,7 +266,7 @@ func (p *pair) run(c command) {
 	p.Helper()
 	kinds := map[string]node.OpKind{
 		"acquire": node.OpAcquire, "wait": node.OpAcquire, "confirm": node.OpConfirm, "extend": node.OpExtend,
-		"release": node.OpRelease, "release-after": node.OpReleaseAfter, "retract": node.OpRetract, "read": node.OpRead,
+		"release": node.OpRelease, "release-after": node.OpReleaseAfter, "break": node.OpBreak, "retract": node.OpRetract, "read": node.OpRead,
 		"enqueue": node.OpEnqueue, "dequeue": node.OpDequeue, "heartbeat": node.OpHeartbeat,
 	}
 	if kind, isVote := kinds[c.Kind]; isVote {
@@ -425,7 +425,7 @@ func (p *pair) runRead(c command) {
 			return []any{marks, class(err)}
 		},
 		"map": func(n node.Node) any {
-			return class(n.InstallMap(p.ctx, epoch, []string{"", "m1", "m2"}[c.Owner], p.observed().Marks.HighWater+fencing.Token(c.Token)))
+			return class(n.InstallMap(p.ctx, node.Map{Name: []string{"", "m1", "m2"}[c.Owner], Epoch: epoch, Floor: p.observed().Marks.HighWater + fencing.Token(c.Token), Generation: int64(c.Attempt)}))
 		},
 		"receive": func(n node.Node) any {
 			return class(n.Receive(p.ctx, epoch, p.mapName()+[]string{"", "", "x"}[c.Other], []node.CarriedLock{p.carried(c)}))

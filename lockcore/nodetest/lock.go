@@ -106,6 +106,8 @@ func lockTests() []test { //nolint:funlen // a table of scenarios
 			s.want(release("a", node.NoLease("L1"), s.base+1), granted(s.base+1, 0))
 			s.want(acquire("a", "L2"), granted(s.base+3, longTTL))
 		}},
+		{"a break ends every lease up to its token, whoever's it is", breakEnds},
+		{"a break leaves a later lease alone", breakLeaves},
 		{"no extend revives a lease that expired before its release", func(s *suite) {
 			s.want(release("a", "L1", s.base+5), outcome(node.NotHeld))
 			s.want(extend("a", "L1", s.base+5, longTTL), outcome(node.NotHeld))
@@ -155,12 +157,12 @@ func lockTests() []test { //nolint:funlen // a table of scenarios
 			s.want(confirm("a", "L1", s.base+1), granted(s.base+1, longTTL))
 			s.wantCounter("a", s.base+1)
 		}},
-		{"extend sets a later expiry and keeps the rest", func(s *suite) {
+		{"extend sets a later expiry, and raises the grant to its token", func(s *suite) {
 			s.want(acquireFor("a", "L1", longTTL/2), granted(s.base+1, longTTL/2))
 			s.want(extend("a", "L1", s.base+1, maxTTL), withMeta(granted(s.base+1, maxTTL), "meta of L1"))
 			s.want(read("a"), locked(s.base+1, "L1", maxTTL))
-			s.want(extend("a", "L1", s.base+7, longTTL), withMeta(granted(s.base+1, maxTTL), "meta of L1"))
-			s.want(read("a"), locked(s.base+1, "L1", maxTTL)) // an extend never shortens
+			s.want(extend("a", "L1", s.base+7, longTTL), withMeta(granted(s.base+7, maxTTL), "meta of L1"))
+			s.want(read("a"), locked(s.base+7, "L1", maxTTL)) // an extend never shortens
 			s.wantCounter("a", s.base+1)
 		}},
 		{"extend needs the owner's lock, and a grant that is not above the token", func(s *suite) {
@@ -205,6 +207,38 @@ func lockTests() []test { //nolint:funlen // a table of scenarios
 	}
 }
 
+func breakEnds(s *suite) {
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+	s.want(breakUpTo("a", s.base+1), granted(s.base+1, 0))
+	s.want(read("a"), outcome(node.NotHeld))
+	s.want(extend("a", "L1", s.base+1, longTTL), outcome(node.NotHeld)) // the counter is past its token
+	s.want(acquire("a", "L2"), granted(s.base+3, longTTL))
+	s.want(releaseAfter("a", "L2", s.base+3, longTTL), granted(s.base+3, longTTL))
+	s.want(breakUpTo("a", s.base+5), granted(s.base+3, 0)) // what a release-after left, and with a larger token
+	s.want(attempt("a", "K", "attempt1"), granted(s.base+7, longTTL))
+	s.want(breakUpTo("a", s.base+7), granted(s.base+7, 0))
+	elsewhere := attempt("b", "K", "attempt2") // the key is free again
+	elsewhere.Scope = "of b"
+	s.want(elsewhere, granted(s.base+9, longTTL))
+	s.want(breakUpTo("free", s.base+20), outcome(node.NotHeld))
+	s.want(extend("free", "L3", s.base+20, longTTL), outcome(node.NotHeld))
+}
+
+func breakLeaves(s *suite) {
+	s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+	s.want(breakUpTo("a", s.base+1), granted(s.base+1, 0))
+	s.want(acquire("a", "L2"), granted(s.base+3, longTTL))
+	s.want(breakUpTo("a", s.base+1), outcome(node.NotHeld)) // again
+	s.want(breakUpTo("a", s.base+2), outcome(node.NotHeld))
+	s.want(read("a"), locked(s.base+3, "L2", longTTL))
+	s.wantCounter("a", s.base+3)
+	// This node granted the lease less than the token that it got from others.
+	s.want(extend("a", "L2", s.base+9, longTTL), withMeta(granted(s.base+9, longTTL), "meta of L2"))
+	s.want(breakUpTo("a", s.base+8), outcome(node.NotHeld)) // the lease counts on this lock
+	s.want(extend("a", "L2", s.base+9, longTTL), withMeta(granted(s.base+9, longTTL), "meta of L2"))
+	s.want(breakUpTo("a", s.base+9), granted(s.base+9, 0))
+}
+
 func releasesByEpoch(s *suite) {
 	in := func(epoch node.Epoch, op node.Op) node.Op {
 		op.Epoch = epoch
@@ -215,9 +249,13 @@ func releasesByEpoch(s *suite) {
 	s.want(acquire("b", "L2"), granted(s.base+2, longTTL))
 	s.want(in(s.epoch-1, release("a", "L1", s.base+1)), stale)
 	s.want(in(s.epoch-1, releaseAfter("a", "L1", s.base+1, shortTTL)), stale)
+	s.want(in(s.epoch-1, breakUpTo("a", s.base+1)), stale)
 	s.want(read("a"), locked(s.base+1, "L1", longTTL))
 	s.want(in(s.epoch+3, release("a", "L1", s.base+1)), behind)
 	s.want(in(s.epoch+3, releaseAfter("b", "L2", s.base+2, 0)), behind)
+	s.want(acquire("c", "L3"), granted(s.base+3, longTTL))
+	s.want(in(s.epoch+3, breakUpTo("c", s.base+3)), behind)
+	s.want(read("c"), outcome(node.NotHeld))
 	s.want(read("a"), outcome(node.NotHeld))
 	s.want(read("b"), outcome(node.NotHeld))
 	s.wantCounter("a", s.base+1)

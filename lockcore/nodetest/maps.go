@@ -1,6 +1,8 @@
 package nodetest
 
 import (
+	"slices"
+
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
 )
@@ -13,6 +15,7 @@ func mapTests() []test {
 		{"a counter below the floor reads as the floor while there is no lock", mapFloor},
 		{"what moves replaces what an earlier stay left", receives},
 		{"a rejoin and a bootstrap bring a map", admissionsWithMaps},
+		{"the servers that live are listed", livingServers},
 	}
 }
 
@@ -30,7 +33,8 @@ func scoped(resource, owner, scope string) node.Op {
 
 func (s *suite) installMap(name string, floor fencing.Token) {
 	s.Helper()
-	s.must(s.Node.InstallMap(s.Context(), s.epoch, name, floor))
+	s.generation++
+	s.must(s.Node.InstallMap(s.Context(), node.Map{Name: name, Epoch: s.epoch, Floor: floor, Generation: s.generation}))
 }
 
 func votesByMap(s *suite) {
@@ -63,21 +67,21 @@ func releasesByMap(s *suite) {
 }
 
 func mapEpochs(s *suite) {
-	s.wantStale(s.Node.InstallMap(s.Context(), s.epoch-1, "m1", 0))
-	s.wantStale(s.Node.InstallMap(s.Context(), s.epoch+1, "m1", 0))
+	s.wantStale(s.Node.InstallMap(s.Context(), node.Map{Name: "m1", Epoch: s.epoch - 1}))
+	s.wantStale(s.Node.InstallMap(s.Context(), node.Map{Name: "m1", Epoch: s.epoch + 1}))
 	if m := s.observe().Marks.Map; m != (node.Map{}) {
 		s.Errorf("%+v", m)
 	}
 	s.installMap("m1", s.base+50)
 	marks, err := s.Node.InstallEpoch(s.Context(), s.epoch+1)
 	s.must(err)
-	want := node.Map{Name: "m1", Epoch: s.epoch, Floor: s.base + 50}
+	want := node.Map{Name: "m1", Epoch: s.epoch, Floor: s.base + 50, Generation: 1}
 	if marks.Map != want || s.observe().Marks.Map != want {
 		s.Errorf("%+v, want %+v", marks, want)
 	}
 	s.epoch++
 	s.installMap("m2", s.base)
-	if m := s.observe().Marks.Map; m != (node.Map{Name: "m2", Epoch: s.epoch, Floor: s.base + 50}) {
+	if m := s.observe().Marks.Map; m != (node.Map{Name: "m2", Epoch: s.epoch, Floor: s.base + 50, Generation: 2}) {
 		s.Errorf("%+v", m)
 	}
 }
@@ -124,10 +128,21 @@ func receives(s *suite) {
 	s.want(by("m1", scoped("c", "L2", "two")), granted(s.base+10, longTTL)) // L2 has no scope any more
 }
 
+func livingServers(s *suite) {
+	s.want(heartbeat("s1-m1", longTTL), outcome(node.Granted))
+	s.want(acquire("s2", "L1"), granted(s.base+1, longTTL))
+	servers, err := s.Node.Servers(s.Context())
+	s.must(err)
+	servers = slices.DeleteFunc(servers, func(name string) bool { return name == stranger })
+	if !slices.Equal(servers, []string{"s1-m1"}) {
+		s.Errorf("%q", servers)
+	}
+}
+
 func admissionsWithMaps(s *suite) {
 	s.installMap("m1", s.base+5)
 	a := s.bootstrap(s.base)
-	a.Map = node.Map{Name: "m2", Epoch: a.Epoch - 3, Floor: s.base + 7}
+	a.Map = node.Map{Name: "m2", Epoch: a.Epoch - 3, Floor: s.base + 7, Generation: 9}
 	s.install(a)
 	if m := s.observe().Marks.Map; m != a.Map {
 		s.Errorf("%+v, want %+v", m, a.Map)

@@ -218,6 +218,29 @@ func queueTests() []test { //nolint:funlen // a table of scenarios
 			shown.Arrival = 95
 			s.want(read("a"), inQueue(locked(s.base+3, "L3", longTTL), t2, shown))
 		}},
+		{"the end of a keyed wait removes its ticket whatever its server", func(s *suite) {
+			serversAlive(s)
+			s1, s2 := listen(s, s.Node, "s1"), listen(s, s.Node, "s2")
+			mine := node.Ticket{ID: "k", Server: "s1", Arrival: 10, Holder: "x", Keyed: true}
+			s.want(enqueue("a", mine), outcome(node.Granted))
+			s.want(enqueue("a", t2), outcome(node.Granted))
+			anywhere := node.Ticket{ID: "k", Server: "s9", Keyed: true}
+			s.want(dequeue("a", anywhere), outcome(node.Granted))
+			told := mine
+			told.Keyed = false
+			s.wantWake(s1, "a", told) // it may have the lease
+			s.wantWake(s2, "a", t2)   // the lock is free, and it is first now
+			s.want(read("a"), inQueue(outcome(node.NotHeld), t2))
+			mine.Arrival = 90 // the earlier arrival is forgotten
+			s.want(enqueue("a", mine), outcome(node.Granted))
+			shown := mine
+			shown.Keyed = false
+			s.want(read("a"), inQueue(outcome(node.NotHeld), t2, shown))
+			s.want(dequeue("a", mine), outcome(node.Granted)) // its own server
+			s.want(dequeue("a", mine), outcome(node.Granted)) // it is not there
+			s.wantNoWake(s1, "s1")
+			s.want(read("a"), inQueue(outcome(node.NotHeld), t2))
+		}},
 		{"the tickets of a dead server do not block the queue", func(s *suite) {
 			s.want(heartbeat("s1", shortTTL), outcome(node.Granted))
 			s.want(heartbeat("s2", longTTL), outcome(node.Granted))

@@ -29,9 +29,11 @@ type Harness struct {
 type suite struct {
 	*testing.T
 	Harness
-	epoch   node.Epoch    // of its admission
-	base    fencing.Token // the high-water mark then: the first grant is base+1
-	cluster node.Cluster
+	epoch      node.Epoch    // of its admission
+	generation int64         // of the last map that was installed
+	base       fencing.Token // the high-water mark then: the first grant is base+1
+	cluster    node.Cluster
+	batches    bool // each operation is done in a batch with strangers'
 }
 
 const (
@@ -44,9 +46,16 @@ const (
 	slack    = 20 * time.Second      // how much later than expected a real clock may be read
 )
 
-// Run tests a node through its interface alone. It calls open once for every test, for a
+// Run tests a node through its interface alone: each scenario by itself, and with every
+// operation in a batch with strangers'. It calls open once for every test, for a
 // node that keeps counters for so long; open cleans up with t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T, counterTTL time.Duration) Harness) {
+	t.Helper()
+	runAll(t, open, false)
+	t.Run("in batches", func(t *testing.T) { runAll(t, open, true) })
+}
+
+func runAll(t *testing.T, open func(t *testing.T, counterTTL time.Duration) Harness, batches bool) {
 	t.Helper()
 	for _, group := range []struct {
 		name       string
@@ -67,7 +76,9 @@ func Run(t *testing.T, open func(t *testing.T, counterTTL time.Duration) Harness
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
 				t.Run(test.name, func(t *testing.T) {
-					s := &suite{T: t, Harness: open(t, group.counterTTL), cluster: node.Cluster{Nodes: 1, Hash: "c0ffee"}}
+					s := &suite{
+						T: t, Harness: open(t, group.counterTTL), cluster: node.Cluster{Nodes: 1, Hash: "c0ffee"}, batches: batches,
+					}
 					s.Node.Join(s.cluster)
 					if group.admitted {
 						s.admit(100)
@@ -180,6 +191,9 @@ func (s *suite) do(op node.Op) node.Reply {
 	s.Helper()
 	if op.Epoch == 0 {
 		op.Epoch = s.epoch
+	}
+	if s.batches {
+		return s.amid(op)
 	}
 	reply, err := Submit(s.Node, op)
 	s.must(err)
@@ -334,6 +348,10 @@ func release(resource, owner string, token fencing.Token) node.Op {
 
 func releaseAfter(resource, owner string, token fencing.Token, left time.Duration) node.Op {
 	return node.Op{Kind: node.OpReleaseAfter, Resource: resource, Owner: owner, Token: token, TTL: left}
+}
+
+func breakUpTo(resource string, token fencing.Token) node.Op {
+	return node.Op{Kind: node.OpBreak, Resource: resource, Token: token}
 }
 
 // retract retracts the vote of an attempt; "" is one without an idempotency key.

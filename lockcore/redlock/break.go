@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -11,55 +10,75 @@ import (
 	"github.com/fencelock/fencelock/lockcore/node"
 )
 
-// breakTries bounds the rounds of one break.
-const breakTries = 3
-
-// breakLock is Locker.Break. It releases the lock of every owner that a node shows,
-// and then reads again: a node that was not heard before, or whose vote is another's,
-// may still hold the lease (rule 28).
-func (s *set) breakLock(ctx context.Context, resource string) error {
-	b, err := s.readAll(ctx, resource)
+// breakLock is Locker.Break. Once a quorum has done the break no lease up to the token is
+// extended any more: those nodes have no lock of it, and their counters are past its token.
+// A later lease is left alone, whatever has changed since the look (rule 28).
+func (s *set) breakLock(ctx context.Context, resource string, token fencing.Token) error {
+	b, err := s.read(ctx, resource, func(*ballot) bool { return false }) // every node that answers in time
 	if err != nil {
 		return err
 	}
-	if len(b.owners()) == 0 {
-		return lockcore.ErrNotHeld
+	if token > 0 {
+		err = b.mayBreak(resource, token)
+	} else {
+		token, err = s.largestToken(ctx, resource, &b)
 	}
-	token, err := s.largestToken(ctx, resource, &b)
 	if err != nil {
 		return err
 	}
-	result := lockcore.ErrNotHeld
-	var passed nodeSet // have taken their counters past the token
-	for range breakTries {
-		for _, owner := range b.owners() {
-			id := leaseID{resource: resource, owner: owner, token: token}
-			released := s.releaseRound(ctx, id, 0)
-			passed |= released.nodesWith(released.done)
-			if err := s.releaseResult(id, &released); !errors.Is(err, lockcore.ErrNotHeld) {
-				result = nil // it may have been a lease
-			}
-		}
-		if b, err = s.readAll(ctx, resource); err != nil {
-			return err
-		}
-		cleared := b.nodesWith(func(i int) bool { return passed.has(i) && b.clearOf(i, token) })
-		if cleared.len() >= s.quorum {
-			return result
-		}
+	op := node.Op{Kind: node.OpBreak, Map: s.mapName, Resource: resource, Token: token}
+	broken := s.endRound(ctx, op, (*ballot).breakDecided)
+	if broken.usable() < s.quorum {
+		return s.quorumError(resource, &broken)
 	}
-	return s.quorumError(resource, &b)
+	if broken.n-broken.count(node.NotHeld) < s.quorum {
+		return lockcore.ErrNotHeld // what was there were votes, and no lease
+	}
+	return nil
 }
 
-// readAll reads every node that answers in time. The error is a *QuorumError.
-func (s *set) readAll(ctx context.Context, resource string) (ballot, error) {
-	return s.read(ctx, resource, func(*ballot) bool { return false })
+// breakDecided ends a break: a quorum did it, or too few nodes can.
+func (b *ballot) breakDecided() bool {
+	return b.usable() >= b.quorum || b.usable()+b.open() < b.quorum
+}
+
+// mayBreak refuses a token that is of no lease which holds the resource, or may hold it as
+// far as the nodes that answered show. A break ends every lease up to its token, so it is
+// refused beside one with a smaller token, too. The error is ErrNotHeld or an
+// *OtherLeaseError.
+func (b *ballot) mayBreak(resource string, token fencing.Token) error {
+	found, other := false, ""
+	for _, owner := range b.owners() {
+		locks := b.countIf(func(r *node.Reply) bool { return r.Owner == owner })
+		if locks+b.n-b.usable() < b.quorum {
+			continue // votes, and no lease
+		}
+		switch held := b.holdingOf(owner).token; {
+		case held == token:
+			found = true
+		case held < token, other == "":
+			other = owner
+		}
+	}
+	switch {
+	case other != "" && (!found || b.holdingOf(other).token < token):
+		h := b.holdingOf(other)
+		return &lockcore.OtherLeaseError{Named: token, HeldError: lockcore.HeldError{
+			Resource: resource, Holder: h.holder, Token: h.token, Remaining: h.remaining, Waiters: b.waiting(),
+		}}
+	case !found:
+		return lockcore.ErrNotHeld
+	}
+	return nil
 }
 
 // largestToken is at least the token of every lease of the resource that was granted
 // before: a quorum of nodes counts from it, and these counters are of as many nodes.
-// The error is a *QuorumError.
+// Errors: ErrNotHeld if no node shows a lock, *QuorumError.
 func (s *set) largestToken(ctx context.Context, resource string, b *ballot) (largest fencing.Token, err error) {
+	if len(b.owners()) == 0 {
+		return 0, lockcore.ErrNotHeld
+	}
 	epoch, now := s.members.Epoch(), time.Now()
 	reading, cancel := context.WithTimeout(ctx, s.cfg.NodeTimeout)
 	defer cancel()
@@ -93,9 +112,4 @@ func (b *ballot) owners() (owners []string) {
 		}
 	}
 	return owners
-}
-
-// clearOf reports whether node i shows no lock from before a token.
-func (b *ballot) clearOf(i int, token fencing.Token) bool {
-	return b.done(i) && (b.replies[i].Outcome == node.NotHeld || b.replies[i].Grant > token)
 }

@@ -9,9 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
+	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
 // A bundle is one lease of several resources: all or none. They are acquired one
@@ -60,7 +62,11 @@ func partEnded(err error) error {
 func (l *Locker) acquireBundle(ctx context.Context, req *request) (lockcore.Lease, error) {
 	began := time.Now()
 	for {
-		lease, err := l.acquireAll(ctx, req, began)
+		r := &reservation{Locker: l, req: req, began: began}
+		lease, err := r.takeAll(ctx)
+		if err != nil {
+			r.drop(ctx, err)
+		}
 		if timeout := (*lockcore.WaitTimeoutError)(nil); errors.As(err, &timeout) {
 			timeout.Waited = time.Since(began) // for all of them
 		}
@@ -73,67 +79,67 @@ func (l *Locker) acquireBundle(ctx context.Context, req *request) (lockcore.Leas
 	}
 }
 
-// acquireAll acquires one part after the other.
-func (l *Locker) acquireAll(ctx context.Context, req *request, began time.Time) (lease lockcore.Lease, err error) {
-	taken := make([]*part, 0, len(req.Resources))
-	defer func() {
-		switch {
-		case err == nil:
-		case errors.Is(err, lockcore.ErrWaitTimeout) && req.polls():
-			l.dropLater(ctx, taken)
-		default:
-			l.dropAll(ctx, taken)
-		}
-	}()
-	scope := strings.Join(req.Resources, "\n")
-	for i, resource := range req.Resources {
-		one := *req
+// reservation is what a request for several resources has taken of them so far. Its
+// parts are kept while the others are waited for, and no lease yet: that begins for all
+// of them when the last one is taken.
+type reservation struct {
+	*Locker
+	req   *request
+	began time.Time
+	parts []*part
+	kept  time.Time // since when every part lasts for the TTL
+}
+
+// takeAll takes one part after the other, and makes a lease of them.
+func (r *reservation) takeAll(ctx context.Context) (lockcore.Lease, error) {
+	scope := scopeOf(strings.Join(r.req.Resources, "\n"), &r.req.AcquireRequest)
+	for i, resource := range r.req.Resources {
+		one := *r.req
 		one.Resources, one.Resource, one.scope = nil, resource, scope
-		if i > 0 && req.IdempotencyKey != "" {
-			one.IdempotencyKey += "\n" + resource
+		one.IdempotencyKey = keyOfPart(r.req.IdempotencyKey, i, resource)
+		if r.req.Wait > 0 {
+			one.Wait = max(time.Millisecond, r.req.Wait-time.Since(r.began))
 		}
-		if req.Wait > 0 {
-			one.Wait = max(time.Millisecond, req.Wait-time.Since(began))
+		if r.req.polls() {
+			one.Poll = max(time.Millisecond, r.req.Poll-time.Since(r.began))
 		}
-		if req.polls() {
-			one.Poll = max(time.Millisecond, req.Poll-time.Since(began))
-		}
-		next, err := l.acquireKeeping(ctx, &one, taken)
+		next, err := r.takeKeeping(ctx, &one)
 		if err != nil {
 			return lockcore.Lease{}, err
 		}
-		taken = append(taken, next)
+		r.add(next)
 	}
-	validity, err := l.complete(ctx, taken, req.TTL)
-	if err != nil {
-		return lockcore.Lease{}, err
-	}
-	lease = seal(req.caller, taken)
-	lease.Validity = validity
-	return lease, nil
+	return r.grant(ctx)
 }
 
-// acquireKeeping acquires one more part while it extends those that are taken. It
-// gives up when one of them has ended.
-func (l *Locker) acquireKeeping(ctx context.Context, req *request, taken []*part) (*part, error) {
-	if req.Wait == 0 || len(taken) == 0 {
-		return l.acquire(ctx, req)
+// keyOfPart is the idempotency key of part i of several resources; "" without a key.
+func keyOfPart(key string, i int, resource string) string {
+	if i == 0 || key == "" {
+		return key
+	}
+	return key + "\n" + resource
+}
+
+// add adds a part. One that an earlier request under the key took may be about to expire.
+func (r *reservation) add(p *part) {
+	kept := p.at.Add(p.lease.Validity - r.req.TTL)
+	if len(r.parts) == 0 || kept.Before(r.kept) {
+		r.kept = kept
+	}
+	r.parts = append(r.parts, p)
+}
+
+// takeKeeping takes one more part while it keeps those that are taken. It gives up when
+// one of them has ended.
+func (r *reservation) takeKeeping(ctx context.Context, req *request) (*part, error) {
+	if req.Wait == 0 || len(r.parts) == 0 {
+		return r.acquire(ctx, req)
 	}
 	waiting, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var keeper sync.WaitGroup
-	keeper.Go(func() {
-		next := req.TTL / 3
-		if slices.ContainsFunc(taken, func(p *part) bool { return p.lease.Existing }) {
-			next = 0 // an earlier request under the key took it, some time ago
-		}
-		for ; pause.For(waiting, next) == nil; next = req.TTL / 3 {
-			if _, err := l.extend(waiting, "", idsOf(taken), req.TTL); errors.Is(partEnded(err), errPartEnded) {
-				stop(partEnded(err))
-			}
-		}
-	})
-	next, err := l.acquire(waiting, req)
+	keeper.Go(func() { stop(r.keep(waiting)) })
+	next, err := r.acquire(waiting, req)
 	stop(nil)
 	keeper.Wait()
 	if cause := context.Cause(waiting); err != nil && ctx.Err() == nil && errors.Is(cause, errPartEnded) {
@@ -142,19 +148,112 @@ func (l *Locker) acquireKeeping(ctx context.Context, req *request, taken []*part
 	return next, err
 }
 
-// complete returns for how long the lease of all parts is valid. Unless all were
-// acquired in a twentieth of the TTL, and each is still valid, it extends them to
-// the full TTL: an idempotency key may have found one that is about to expire.
-func (l *Locker) complete(ctx context.Context, taken []*part, ttl time.Duration) (time.Duration, error) {
-	validity := taken[0].lease.Validity
-	for _, p := range taken {
+// keep extends the parts whenever a third of the TTL has passed since all of them were
+// last given it, however many others were taken since. It returns why it ended: a part
+// has ended, or ctx.
+func (r *reservation) keep(ctx context.Context) error {
+	for {
+		if err := pause.For(ctx, time.Until(r.kept.Add(r.req.TTL/3))); err != nil {
+			return err
+		}
+		_, err := r.extend(ctx)
+		if err = partEnded(err); errors.Is(err, errPartEnded) {
+			return err
+		}
+		if err != nil && pause.For(ctx, r.req.TTL/20) != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// extend gives every part the whole TTL, and returns for how long all of them are valid.
+// No maximum hold bounds a part: it counts from the grant.
+func (r *reservation) extend(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	ids := idsOf(r.parts)
+	for i := range ids {
+		ids[i].acquired = began
+	}
+	lease, err := r.extendAll(ctx, "", ids, r.req.TTL)
+	if err == nil {
+		r.kept = began
+	}
+	return lease.Validity, err
+}
+
+// grant makes one lease of the parts, now that all are taken.
+func (r *reservation) grant(ctx context.Context) (lockcore.Lease, error) {
+	validity := r.parts[0].lease.Validity
+	found := 0
+	for _, p := range r.parts {
 		validity = min(validity, p.lease.Validity-time.Since(p.at))
+		if p.lease.Existing {
+			found++
+		}
 	}
-	if time.Since(taken[0].at) <= ttl/20 && validity > 0 {
-		return validity, nil
+	var err error
+	switch {
+	case found == len(r.parts) && validity > 0: // an earlier request under the key was granted them
+	case found == len(r.parts): // that lease is about to expire
+		var lease lockcore.Lease
+		lease, err = r.extendAll(ctx, "", idsOf(r.parts), r.req.TTL)
+		validity = lease.Validity
+	case found > 0:
+		if err = r.renew(ctx); err == nil {
+			validity, err = r.extend(ctx)
+		}
+	case time.Since(r.parts[0].at) > r.req.TTL/20 || validity <= 0:
+		validity, err = r.extend(ctx)
 	}
-	lease, err := l.extend(ctx, "", idsOf(taken), ttl)
-	return lease.Validity, partEnded(err)
+	if err != nil {
+		return lockcore.Lease{}, partEnded(err)
+	}
+	lease := seal(r.req.caller, r.parts)
+	lease.Validity = validity
+	return lease, nil
+}
+
+// renew gives the parts that an earlier request under the key took a new token. They may
+// be what is left of a lease that has ended since another of its parts did: its id must
+// not end, or extend, a part of the new one (rule 25).
+func (r *reservation) renew(ctx context.Context) error {
+	for _, p := range r.parts {
+		if !p.lease.Existing {
+			continue
+		}
+		token := p.id.token + 1
+		if !token.Valid() {
+			return lockcore.ErrTokensExhausted
+		}
+		_, err := at(ctx, r.Locker, p.id.resource, func(s *set) (struct{}, error) { return struct{}{}, s.renew(ctx, p.id, token, r.req.TTL) })
+		if err != nil {
+			return err
+		}
+		p.id.token, p.lease.Token = token, token
+	}
+	return nil
+}
+
+// renew gives a lock that a quorum has under the id a larger token. Errors: ErrNotHeld,
+// *QuorumError.
+func (s *set) renew(ctx context.Context, id leaseID, token fencing.Token, ttl time.Duration) error {
+	b := s.roundInEpoch(ctx, node.Op{Kind: node.OpConfirm, Map: s.mapName, Resource: id.resource, Owner: id.owner, Token: token, TTL: ttl})
+	switch {
+	case b.count(node.Granted) >= s.quorum:
+		return nil
+	case b.count(node.NotHeld) >= quorum.Readers(len(s.nodes)):
+		return lockcore.ErrNotHeld
+	}
+	return s.quorumError(id.resource, &b)
+}
+
+// drop drops the parts after an error. Those of a poll are kept for the next one.
+func (r *reservation) drop(ctx context.Context, err error) {
+	if errors.Is(err, lockcore.ErrWaitTimeout) && r.req.polls() {
+		r.dropLater(ctx, r.parts)
+	} else {
+		r.dropAll(ctx, r.parts)
+	}
 }
 
 func idsOf(taken []*part) []leaseID {
@@ -232,12 +331,12 @@ func together(id string, parts []lockcore.Lease) lockcore.Lease {
 	for _, p := range parts {
 		lease.Parts = append(lease.Parts, lockcore.LeasePart{Resource: p.Resource, Token: p.Token})
 		lease.Existing = lease.Existing && p.Existing
-		if p.Acquired.Before(lease.Acquired) {
+		if p.Acquired.After(lease.Acquired) { // the lease begins with its last part
 			lease.Acquired = p.Acquired
 		}
 		lease.Validity = min(lease.Validity, p.Validity)
 		lease.Waited = max(lease.Waited, p.Waited)
-		lease.MaxHoldRemaining = min(lease.MaxHoldRemaining, p.MaxHoldRemaining)
+		lease.MaxHoldRemaining = max(lease.MaxHoldRemaining, p.MaxHoldRemaining)
 	}
 	return lease
 }

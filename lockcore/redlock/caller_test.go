@@ -51,7 +51,7 @@ func TestALeaseAnswersToItsOwnerAlone(t *testing.T) {
 		if n := c.locked(); n != 0 {
 			t.Errorf("that left %d locks", n)
 		}
-		if _, err := c.Extend(alice, lease.ID, 0); err != nil {
+		if _, err := c.Extend(alice, lease.ID, time.Minute); err != nil {
 			t.Errorf("extended by its owner after it expired: %v", err)
 		}
 		if err := c.Release(alice, lease.ID); err != nil {

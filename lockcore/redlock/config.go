@@ -31,6 +31,7 @@ type Config struct {
 	// wait before they ask. Default 128.
 	MaxInFlight int
 	Recovery    membership.Recovery // default RecoveryAuto
+	Watching    bool                // this is no server, and bootstraps nothing
 	// New: the operator says that the cluster is new, so that the first bootstrap
 	// need not wait. It has an effect only while every node is reachable and empty.
 	New bool
@@ -180,10 +181,10 @@ func (c Config) roundLimit(ttl time.Duration) time.Duration {
 func (c Config) membership(s *set, a *atlas) membership.Config {
 	return membership.Config{
 		MaxTTL: c.MaxTTL, NodeTimeout: c.NodeTimeout, WatchInterval: c.WatchInterval,
-		Recovery: c.Recovery, New: c.New, Force: c.Force, Floor: c.Floor,
+		Recovery: c.Recovery, Watching: c.Watching, Sets: a.sets, New: c.New, Force: c.Force, Floor: c.Floor,
 		Logger: c.Logger, Audit: c.Audit, Random: s.random,
 		Meter:   func(i int) membership.Meter { return s.meters[i] },
 		Secrets: s.takeSecrets,
-		Knows:   a.knows, NewMap: func() string { return a.newMap(s) }, Mapped: func(m node.Map) { a.mapped(s, m) },
+		Knows:   a.knows, NewMap: func() node.Map { return a.newMap(s) }, Mapped: func(m node.Map) { a.mapped(s, m) },
 	}
 }

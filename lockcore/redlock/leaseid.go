@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -30,7 +31,7 @@ const (
 type leaseID struct {
 	owner    string // the secret ownership value on the nodes
 	token    fencing.Token
-	acquired time.Time // the granting server's wall clock, whole milliseconds; of several resources the earliest
+	acquired time.Time // the granting server's wall clock, whole milliseconds; of several resources the latest
 	resource string
 	attempt  string // that takes it under an idempotency key and is not complete; not in the text
 	terms
@@ -70,7 +71,7 @@ func (k *Keys) sealLease(caller string, parts []leaseID) string {
 func appendParts(raw []byte, parts []leaseID) []byte {
 	acquired := parts[0].acquired
 	for _, id := range parts[1:] {
-		if id.acquired.Before(acquired) {
+		if id.acquired.After(acquired) {
 			acquired = id.acquired
 		}
 	}
@@ -168,10 +169,10 @@ func (l *Locker) openLease(ctx context.Context, text string) ([]leaseID, error) 
 	caller := lockcore.CallerOf(ctx)
 	parts, known := l.openRaw(caller, raw)
 	if !known {
-		if err := l.keysUpToDate(ctx); err != nil {
+		err := l.readKeys(ctx)
+		if parts, known = l.openRaw(caller, raw); !known && err != nil {
 			return nil, err
 		}
-		parts, _ = l.openRaw(caller, raw) // the key may have come since the first look
 	}
 	if parts == nil {
 		return nil, lockcore.ErrNotHeld
@@ -197,21 +198,24 @@ func (l *Locker) openRaw(caller string, raw []byte) (parts []leaseID, known bool
 	return nil, known
 }
 
-// keysUpToDate is an error while this server may not know every key that seals. The nodes
-// may have got one a moment ago.
-func (l *Locker) keysUpToDate(ctx context.Context) error {
-	for _, s := range l.sets {
+// readKeys reads the keys of every set that seals from its nodes, which may have got one a
+// moment ago: an id that does not open after that is nobody's (rule 24). The error is a
+// *QuorumError.
+func (l *Locker) readKeys(ctx context.Context) error {
+	errs := make([]error, len(l.sets))
+	var wg sync.WaitGroup
+	for i, s := range l.sets {
 		if !l.atlas.present.has(s) && !l.atlas.serves(s) { // it has sealed nothing yet
 			continue
 		}
-		if s.cfg.Keys == nil && (!s.members.UpToDate() || s.keysNow() == nil) {
-			return s.unready(ctx, noSecret)
-		}
+		wg.Go(func() { errs[i] = s.readKeys(ctx) })
 	}
-	return nil
+	wg.Wait()
+	return first(errs, lockcore.ErrNoQuorum)
 }
 
-// ReadLeaseID is lockcore.Service's. It asks no node.
+// ReadLeaseID is lockcore.Service's. It asks the nodes for no more than their secrets, if
+// the id's is not known.
 func (l *Locker) ReadLeaseID(ctx context.Context, lease string) (lockcore.LeaseTerms, error) {
 	parts, err := l.openLease(ctx, lease)
 	if err != nil {

@@ -61,12 +61,12 @@ func TestLeaseIDRoundTrip(t *testing.T) {
 	}
 }
 
-// The lease of several resources is as old as its oldest part.
-func TestASealedBundleHasTheEarliestTime(t *testing.T) {
+// The lease of several resources begins when the last of them is taken.
+func TestASealedBundleBeginsWithItsLastPart(t *testing.T) {
 	keys := testKeys(t, "a secret")
-	got, _ := opened(keys, "", keys.sealLease("", []leaseID{someLeaseID("a", 1, 9), someLeaseID("b", 2, 5), someLeaseID("c", 3, 7)}))
+	got, _ := opened(keys, "", keys.sealLease("", []leaseID{someLeaseID("a", 1, 7), someLeaseID("b", 2, 9), someLeaseID("c", 3, 5)}))
 	for _, id := range got {
-		if id.acquired.UnixMilli() != 5 {
+		if id.acquired.UnixMilli() != 9 {
 			t.Errorf("%s was acquired at %d", id.resource, id.acquired.UnixMilli())
 		}
 	}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
@@ -144,6 +146,9 @@ func (l *Locker) Observe(ctx context.Context) lockcore.ClusterStatus {
 func (l *Locker) Status() lockcore.ClusterStatus {
 	statuses := l.Statuses()
 	joined := statuses[0]
+	if len(statuses) > 1 {
+		joined.Sets, joined.Nodes = statuses, slices.Clone(joined.Nodes)
+	}
 	joined.Ready = joined.Ready || !l.atlas.serves(l.sets[0])
 	for i, status := range statuses[1:] {
 		serves := l.atlas.serves(l.sets[i+1])
@@ -165,7 +170,8 @@ func (l *Locker) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lock
 	if err := l.cfg.checkAcquire(&req); err != nil {
 		return lockcore.Lease{}, err
 	}
-	one := &request{AcquireRequest: req, caller: lockcore.CallerOf(ctx), scope: req.Resource, began: time.Now()}
+	one := &request{AcquireRequest: req, caller: lockcore.CallerOf(ctx), began: time.Now()}
+	one.scope = scopeOf(req.Resource, &req)
 	if req.Resources != nil {
 		return l.acquireBundle(ctx, one)
 	}
@@ -196,30 +202,48 @@ func (l *Locker) acquire(ctx context.Context, req *request) (*part, error) {
 // Extend is lockcore.Service's. When it succeeds, no acquisition with a larger
 // token had completed when it was sent.
 func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (lockcore.Lease, error) {
-	if ttl == 0 {
-		last, err := l.Lease(ctx, lease)
-		if err != nil && !errors.Is(err, lockcore.ErrNotHeld) { // rule 5: one that has expired may be made again
-			return lockcore.Lease{}, err
-		}
-		ttl = min(last.TTL, l.cfg.MaxTTL)
-	}
-	ttl, err := l.cfg.checkTTL(ttl)
-	if err != nil {
-		return lockcore.Lease{}, err
-	}
 	parts, err := l.openLease(ctx, lease)
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
-	return l.extend(ctx, lease, parts, ttl)
+	if ttl == 0 {
+		last, err := l.look(ctx, lease, parts)
+		if errors.Is(err, lockcore.ErrNotHeld) { // nobody knows its TTL any more
+			return lockcore.Lease{}, l.endAll(ctx, parts)
+		}
+		if err != nil {
+			return lockcore.Lease{}, err
+		}
+		ttl = min(last.TTL, l.cfg.MaxTTL)
+	}
+	if ttl, err = l.cfg.checkTTL(ttl); err != nil {
+		return lockcore.Lease{}, err
+	}
+	extended, err := l.extendAll(ctx, lease, parts, ttl)
+	if errors.Is(err, lockcore.ErrNotHeld) && len(parts) > 1 {
+		err = l.endAll(ctx, parts)
+	}
+	return extended, err
 }
 
-func (l *Locker) extend(ctx context.Context, lease string, parts []leaseID, ttl time.Duration) (lockcore.Lease, error) {
-	leases, err := l.eachPart(ctx, parts, func(s *set, id leaseID) (lockcore.Lease, error) { return s.extend(ctx, id, ttl) })
-	if err != nil {
+// extendAll extends the parts of a lease. A part that has ended goes before one without a
+// quorum: the lease has ended.
+func (l *Locker) extendAll(ctx context.Context, lease string, parts []leaseID, ttl time.Duration) (lockcore.Lease, error) {
+	leases, errs := l.eachPart(ctx, parts, func(s *set, id leaseID) (lockcore.Lease, error) { return s.extend(ctx, id, ttl) })
+	if err := first(errs, lockcore.ErrNotHeld, lockcore.ErrMaxHold, lockcore.ErrNoQuorum); err != nil {
 		return lockcore.Lease{}, err
 	}
 	return together(lease, leases), nil
+}
+
+// endAll ends what is left of a lease, before its holder is told that it has ended:
+// no part of it stays locked, and none can be extended (rule 5). It returns ErrNotHeld, or
+// a *QuorumError while a part may be left.
+func (l *Locker) endAll(ctx context.Context, parts []leaseID) error {
+	if err := l.releaseAll(ctx, parts); err != nil {
+		return err
+	}
+	return lockcore.ErrNotHeld
 }
 
 // Release is lockcore.Service's. After a *QuorumError the release continues in the
@@ -229,11 +253,17 @@ func (l *Locker) Release(ctx context.Context, lease string) error {
 	if err != nil {
 		return err
 	}
+	return l.releaseAll(ctx, parts)
+}
+
+// releaseAll releases the parts of a lease. One without a quorum goes before one that has
+// ended: the release is to be repeated.
+func (l *Locker) releaseAll(ctx context.Context, parts []leaseID) error {
 	var tried *sync.Map // by resource
 	if l.atlas.next.sets != nil {
 		tried = new(sync.Map)
 	}
-	_, err = l.eachPart(ctx, parts, func(s *set, id leaseID) (lockcore.Lease, error) {
+	_, errs := l.eachPart(ctx, parts, func(s *set, id leaseID) (lockcore.Lease, error) {
 		err := s.release(ctx, id, id.keepTaken())
 		if tried != nil {
 			if _, again := tried.LoadOrStore(id.resource, true); again && errors.Is(err, lockcore.ErrNotHeld) {
@@ -245,7 +275,7 @@ func (l *Locker) Release(ctx context.Context, lease string) error {
 		}
 		return lockcore.Lease{}, err
 	})
-	return err
+	return first(errs, lockcore.ErrNoQuorum, lockcore.ErrNotHeld)
 }
 
 // Lease is lockcore.Service's. The validity counts from now.
@@ -254,8 +284,13 @@ func (l *Locker) Lease(ctx context.Context, lease string) (lockcore.Lease, error
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
-	leases, err := l.eachPart(ctx, parts, func(s *set, id leaseID) (lockcore.Lease, error) { return s.lease(ctx, id) })
-	if err != nil {
+	return l.look(ctx, lease, parts)
+}
+
+// look reads the parts of a lease.
+func (l *Locker) look(ctx context.Context, lease string, parts []leaseID) (lockcore.Lease, error) {
+	leases, errs := l.eachPart(ctx, parts, func(s *set, id leaseID) (lockcore.Lease, error) { return s.lease(ctx, id) })
+	if err := first(errs, lockcore.ErrNotHeld, lockcore.ErrNoQuorum); err != nil {
 		return lockcore.Lease{}, err
 	}
 	return together(lease, leases), nil
@@ -271,20 +306,19 @@ func (l *Locker) Inspect(ctx context.Context, resource string) (lockcore.LockSta
 }
 
 // Break is lockcore.Service's. It also removes votes without a quorum.
-func (l *Locker) Break(ctx context.Context, resource string) error {
+func (l *Locker) Break(ctx context.Context, resource string, token fencing.Token) error {
 	if err := lockcore.ValidateResource(resource); err != nil {
 		return err
 	}
-	_, err := at(ctx, l, resource, func(s *set) (struct{}, error) { return struct{}{}, s.breakLock(ctx, resource) })
+	_, err := at(ctx, l, resource, func(s *set) (struct{}, error) { return struct{}{}, s.breakLock(ctx, resource, token) })
 	return err
 }
 
-// eachPart calls f for every part side by side, with the part's set. Of several
-// errors it returns the gravest: a part that is not held over one without an answer.
-func (l *Locker) eachPart(ctx context.Context, parts []leaseID, f func(*set, leaseID) (lockcore.Lease, error)) ([]lockcore.Lease, error) {
+// eachPart calls f for every part side by side, with the part's set.
+func (l *Locker) eachPart(ctx context.Context, parts []leaseID, f func(*set, leaseID) (lockcore.Lease, error)) ([]lockcore.Lease, []error) {
 	if len(parts) == 1 {
 		lease, err := at(ctx, l, parts[0].resource, func(s *set) (lockcore.Lease, error) { return f(s, parts[0]) })
-		return []lockcore.Lease{lease}, err
+		return []lockcore.Lease{lease}, []error{err}
 	}
 	leases, errs := make([]lockcore.Lease, len(parts)), make([]error, len(parts))
 	var wg sync.WaitGroup
@@ -294,12 +328,18 @@ func (l *Locker) eachPart(ctx context.Context, parts []leaseID, f func(*set, lea
 		})
 	}
 	wg.Wait()
-	for _, grave := range []error{lockcore.ErrNotHeld, lockcore.ErrMaxHold, lockcore.ErrNoQuorum} {
+	return leases, errs
+}
+
+// first returns the error that is one of the kinds, the first kind that there is; any
+// other error if there is none of these, nil without errors.
+func first(errs []error, kinds ...error) error {
+	for _, kind := range kinds {
 		for _, err := range errs {
-			if errors.Is(err, grave) {
-				return leases, err
+			if errors.Is(err, kind) {
+				return err
 			}
 		}
 	}
-	return leases, errors.Join(errs...)
+	return errors.Join(errs...)
 }

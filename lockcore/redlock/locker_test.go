@@ -56,7 +56,7 @@ func TestExtendOfAnExpiredLease(t *testing.T) {
 		c := newCluster(t, 3, Config{})
 		lease := mustAcquire(t, c, req)
 		settle(time.Minute)
-		if _, err := c.Extend(t.Context(), lease.ID, 0); err != nil {
+		if _, err := c.Extend(t.Context(), lease.ID, 30*time.Second); err != nil {
 			t.Errorf("no other lease had it: %v", err)
 		}
 		settle(time.Minute)
@@ -64,11 +64,29 @@ func TestExtendOfAnExpiredLease(t *testing.T) {
 		if err := c.Release(t.Context(), next.ID); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Extend(t.Context(), lease.ID, 0); !errors.Is(err, lockcore.ErrNotHeld) {
+		if _, err := c.Extend(t.Context(), lease.ID, 30*time.Second); !errors.Is(err, lockcore.ErrNotHeld) {
 			t.Errorf("a successor had it: %v", err)
 		}
 		if n := c.locked(); n != 0 {
 			t.Errorf("the refused extend left %d locks", n)
+		}
+	})
+}
+
+// An extend without a TTL gives an expired lease none: nobody knows which it had. It has
+// ended for good then.
+func TestExtendOfAnExpiredLeaseWithoutATTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 3, Config{})
+		lease := mustAcquire(t, c, lockcore.AcquireRequest{Resource: "r", TTL: 300 * time.Millisecond})
+		settle(time.Second)
+		for _, ttl := range []time.Duration{0, time.Second} {
+			if again, err := c.Extend(t.Context(), lease.ID, ttl); !errors.Is(err, lockcore.ErrNotHeld) {
+				t.Errorf("extended by %s: %+v, %v", ttl, again, err)
+			}
+		}
+		if n := c.locked(); n != 0 {
+			t.Errorf("the refused extends left %d locks", n)
 		}
 	})
 }
@@ -420,7 +438,7 @@ func TestInspectAndBreak(t *testing.T) {
 		if s, err := c.Inspect(t.Context(), "r"); err != nil || s.Held {
 			t.Errorf("free: %+v, %v", s, err)
 		}
-		if err := c.Break(t.Context(), "r"); !errors.Is(err, lockcore.ErrNotHeld) {
+		if err := c.Break(t.Context(), "r", 0); !errors.Is(err, lockcore.ErrNotHeld) {
 			t.Errorf("breaking what is free: %v", err)
 		}
 		lease := mustAcquire(t, c, req)
@@ -429,7 +447,7 @@ func TestInspectAndBreak(t *testing.T) {
 		if err != nil || !s.Held || s.Token != lease.Token || s.Holder != "h" || s.HeldFor < time.Second {
 			t.Errorf("held: %+v, %v", s, err)
 		}
-		if err := c.Break(t.Context(), "r"); err != nil {
+		if err := c.Break(t.Context(), "r", 0); err != nil {
 			t.Error(err)
 		}
 		settle(time.Second)
@@ -467,7 +485,7 @@ func TestCallsEndOverSilentNodes(t *testing.T) {
 			"release": func() error { return c.Release(ctx, lease.ID) },
 			"lease":   func() error { _, err := c.Lease(ctx, lease.ID); return err },
 			"inspect": func() error { _, err := c.Inspect(ctx, "r"); return err },
-			"break":   func() error { return c.Break(ctx, "r") },
+			"break":   func() error { return c.Break(ctx, "r", 0) },
 			"list":    func() error { _, err := c.List(ctx, lockcore.ListRequest{Limit: 10}); return err },
 		}
 		for name, call := range calls {
@@ -514,7 +532,7 @@ func TestReleasedIsTold(t *testing.T) {
 			t.Error(err)
 		}
 		broken := mustAcquire(t, c, req)
-		if err := c.Break(t.Context(), broken.Resource); err != nil {
+		if err := c.Break(t.Context(), broken.Resource, 0); err != nil {
 			t.Fatal(err)
 		}
 		if len(reported) != 1 || reported[0] != lease.Token {

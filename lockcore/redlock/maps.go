@@ -18,11 +18,24 @@ import (
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
+// KnowsMap reports whether a server with these present sets, and the next ones or none, may
+// meet nodes with the map of that name.
+func KnowsMap(name string, present, next []node.Cluster) bool {
+	a := &atlas{}
+	if a.present.name = MapOf(present...); next != nil {
+		a.next.name = MapOf(next...)
+	}
+	return a.knows(name)
+}
+
 // atlas is what a Locker knows of the map of its node sets (rule 30). Without a next map
 // there is only the present one, and nothing moves.
 type atlas struct {
 	present, next nodeSets
-	sealed        atomic.Bool // a set has a map that is not empty
+	several       bool         // present sets
+	sets          string       // all that this server knows, for people
+	sealed        atomic.Bool  // a set has a map that is not empty
+	generation    atomic.Int64 // the largest of a map that a set had
 
 	mu      sync.Mutex
 	changed chan struct{} // is closed when the map of a set has changed
@@ -40,9 +53,18 @@ const closedMap = "closed-"
 
 // MapName names a list of sets, whatever their order.
 func MapName(sets [][]node.Node) string {
-	var hashes []string
+	var clusters []node.Cluster
 	for _, nodes := range sets {
-		hashes = append(hashes, membership.ClusterOf(nodes).Hash)
+		clusters = append(clusters, membership.ClusterOf(nodes))
+	}
+	return MapOf(clusters...)
+}
+
+// MapOf is MapName for the clusters that the sets are.
+func MapOf(clusters ...node.Cluster) string {
+	var hashes []string
+	for _, c := range clusters {
+		hashes = append(hashes, c.Hash)
 	}
 	slices.Sort(hashes)
 	sum := sha256.Sum256([]byte(strings.Join(hashes, "\n")))
@@ -50,16 +72,43 @@ func MapName(sets [][]node.Node) string {
 }
 
 func newAtlas(present, next [][]node.Node) *atlas {
-	a := &atlas{changed: make(chan struct{})}
+	a := &atlas{changed: make(chan struct{}), several: len(present) > 1}
 	a.present.name = MapName(present)
+	a.sets = setsInWords(present)
 	if next != nil {
 		a.next.name = MapName(next)
+		a.sets += ", and next " + setsInWords(next)
 	}
 	return a
 }
 
+// setsInWords writes node sets as they are configured.
+func setsInWords(sets [][]node.Node) string {
+	lists := make([]string, len(sets))
+	for i, nodes := range sets {
+		names := make([]string, len(nodes))
+		for k, n := range nodes {
+			names[k] = n.Name()
+		}
+		lists[i] = strings.Join(names, ",")
+	}
+	return strings.Join(lists, ";")
+}
+
 // moving begins the names of all moving maps of this change.
 func (a *atlas) moving() string { return a.present.name + "-" + a.next.name + "-" }
+
+// suffix says, in the id of a server, which maps it knows. One that has a single set needs
+// none: whoever sees its id on the nodes of that set knows its map.
+func (a *atlas) suffix() string {
+	switch {
+	case a.next.name != "":
+		return "-" + a.present.name + "-" + a.next.name
+	case a.several:
+		return "-" + a.present.name
+	}
+	return ""
+}
 
 // phase is how far a set is.
 type phase int
@@ -91,14 +140,15 @@ func (a *atlas) phaseOf(name string) phase {
 func (a *atlas) knows(name string) bool { return a.phaseOf(name) != phaseUnknown }
 
 // newMap is that of a set which is bootstrapped.
-func (a *atlas) newMap(s *set) string {
+func (a *atlas) newMap(s *set) (m node.Map) {
 	switch {
 	case a.next.name != "":
-		return closedMap + s.random.Word()
+		m.Name = closedMap + s.random.Word()
 	case a.sealed.Load():
-		return a.present.name
+		m.Name = a.present.name
 	}
-	return ""
+	m.Generation = a.generation.Load()
+	return m
 }
 
 // winner is the set to which the resource belongs. All slots of a resource are on its own
@@ -150,6 +200,8 @@ func (a *atlas) serves(s *set) bool {
 func (a *atlas) mapped(s *set, m node.Map) {
 	if m.Name != "" {
 		a.sealed.Store(true)
+	}
+	for g := a.generation.Load(); m.Generation > g && !a.generation.CompareAndSwap(g, m.Generation); g = a.generation.Load() {
 	}
 	under := *s
 	under.mapName = m.Name

@@ -21,14 +21,17 @@ var (
 	// ErrDecided: the next sets are decided already. The change can only be completed.
 	ErrDecided = errors.New("the next node sets are decided: the change can only be completed")
 	// ErrOtherChange: a change that began elsewhere has come between.
-	ErrOtherChange = errors.New("another change of the node sets has come between")
+	ErrOtherChange = errors.New("another change of the node sets came first")
 )
 
 // ApplyNext makes the sets of Config.Next the present ones, or continues that (rule 30).
 // Leases that move stay what they are, with their tokens. A resource that moves is
 // granted by no server while the locks are copied. Every set needs a quorum.
-func (l *Locker) ApplyNext(ctx context.Context) error {
-	c, err := l.beginChange(ctx)
+//
+// From is the Generation that the change is planned from: ErrOtherChange if a set has a
+// later map by then, unless all have the next one.
+func (l *Locker) ApplyNext(ctx context.Context, from int64) error {
+	c, err := l.beginChange(ctx, from)
 	if err != nil {
 		return err
 	}
@@ -47,15 +50,13 @@ func (l *Locker) ApplyNext(ctx context.Context) error {
 	return c.settle(ctx, c.next.name)
 }
 
-// RevertNext takes back a change that is not decided.
-func (l *Locker) RevertNext(ctx context.Context) error {
-	c, err := l.beginChange(ctx)
+// RevertNext takes back a change that is not decided. From is as for ApplyNext.
+func (l *Locker) RevertNext(ctx context.Context, from int64) error {
+	c, err := l.beginChange(ctx, from)
 	if err != nil {
 		return err
 	}
-	for _, s := range c.sets { // as last seen, so that nothing is disturbed
-		c.decided = c.decided || c.phaseOf(s.now().mapName) == phaseNext
-	}
+	c.decided = l.inPhase(phaseNext) > 0 // before it is asked, so that nothing is disturbed
 	if !c.decided {
 		err = c.takeAll(ctx)
 	}
@@ -73,10 +74,11 @@ type change struct {
 	*atlas
 	sets      []*set // in an order that is the same for all
 	movingMap string // the name of the moving map of this run
+	from      int64  // the generation that it was planned from; its own maps have the next one
 	decided   bool   // a set has the next map
 }
 
-func (l *Locker) beginChange(ctx context.Context) (*change, error) {
+func (l *Locker) beginChange(ctx context.Context, from int64) (*change, error) {
 	if l.cfg.Next == nil {
 		return nil, ErrNoNext
 	}
@@ -89,7 +91,33 @@ func (l *Locker) beginChange(ctx context.Context) (*change, error) {
 	sets := slices.SortedFunc(slices.Values(l.sets), func(a, b *set) int {
 		return strings.Compare(a.members.Cluster().Hash, b.members.Cluster().Hash)
 	})
-	return &change{atlas: l.atlas, sets: sets, movingMap: l.atlas.moving() + sets[0].random.Word()}, nil
+	if err := l.CheckFrom(from); err != nil {
+		return nil, err
+	}
+	return &change{atlas: l.atlas, sets: sets, from: from, movingMap: l.atlas.moving() + sets[0].random.Word()}, nil
+}
+
+// CheckFrom is ErrOtherChange if a change that is planned from this Generation is not the
+// next one, as the sets were last observed. One that is complete need not be.
+func (l *Locker) CheckFrom(from int64) error {
+	if now := l.Generation(); now != from && l.inPhase(phaseNext) < len(l.sets) {
+		return outrun(from, now)
+	}
+	return nil
+}
+
+func outrun(from, now int64) error {
+	return fmt.Errorf("%w: this one is planned from generation %d of the maps, and they are at %d", ErrOtherChange, from, now)
+}
+
+// inPhase is how many sets were in the phase when they were last observed.
+func (l *Locker) inPhase(in phase) (n int) {
+	for _, s := range l.sets {
+		if l.atlas.phaseOf(s.now().mapName) == in {
+			n++
+		}
+	}
+	return n
 }
 
 // errKeeps: the set keeps the map that it has.
@@ -99,15 +127,17 @@ var errKeeps = errors.New("the node set keeps its map")
 // No run that began before can give a set its last map after that.
 func (c *change) takeAll(ctx context.Context) error {
 	for _, s := range c.sets {
-		err := c.install(ctx, s, func(marks node.Marks) (string, fencing.Token, error) {
-			switch c.phaseOf(marks.Map.Name) {
-			case phaseUnknown:
-				return "", 0, ErrOtherChange
-			case phaseNext:
+		err := c.install(ctx, s, func(m node.Map) (node.Map, error) {
+			switch phase := c.phaseOf(m.Name); {
+			case phase == phaseUnknown:
+				return m, ErrOtherChange
+			case phase == phaseNext:
 				c.decided = true
-				return "", 0, errKeeps
+				return m, errKeeps
+			case m.Generation > c.from && m.Name != c.movingMap:
+				return m, outrun(c.from, m.Generation)
 			}
-			return c.movingMap, 0, nil
+			return node.Map{Name: c.movingMap, Generation: c.from + 1}, nil
 		})
 		if err != nil {
 			return err
@@ -132,14 +162,14 @@ func (c *change) settle(ctx context.Context, name string) error {
 	}
 	floor := slices.Max(floors)
 	for _, s := range c.sets {
-		err := c.install(ctx, s, func(marks node.Marks) (string, fencing.Token, error) {
+		err := c.install(ctx, s, func(m node.Map) (node.Map, error) {
 			switch {
-			case marks.Map.Name == name && marks.Map.Floor >= floor:
-				return "", 0, errKeeps
-			case marks.Map.Name != name && marks.Map.Name != c.movingMap:
-				return "", 0, ErrOtherChange
+			case m.Name == name && m.Floor >= floor:
+				return m, errKeeps
+			case m.Name != name && m.Name != c.movingMap:
+				return m, ErrOtherChange
 			}
-			return name, floor, nil
+			return node.Map{Name: name, Generation: max(m.Generation, c.from+1), Floor: floor}, nil
 		})
 		if err != nil {
 			return err
@@ -149,9 +179,9 @@ func (c *change) settle(ctx context.Context, name string) error {
 }
 
 // install changes the map of a set as next says.
-func (c *change) install(ctx context.Context, s *set, next func(node.Marks) (string, fencing.Token, error)) error {
+func (c *change) install(ctx context.Context, s *set, next func(node.Map) (node.Map, error)) error {
 	err := s.members.Retry(ctx, func() error {
-		m, err := s.members.ChangeMap(ctx, next)
+		m, err := s.members.ChangeMap(ctx, func(marks node.Marks) (node.Map, error) { return next(marks.Map) })
 		if err == nil {
 			c.mapped(s, m)
 		}

@@ -45,11 +45,11 @@ func (m *movable) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Mark
 	return m.wire.InstallEpoch(ctx, epoch)
 }
 
-func (m *movable) InstallMap(ctx context.Context, epoch node.Epoch, name string, floor fencing.Token) error {
+func (m *movable) InstallMap(ctx context.Context, to node.Map) error {
 	if err := m.stop("install-map"); err != nil {
 		return err
 	}
-	return m.wire.InstallMap(ctx, epoch, name, floor)
+	return m.wire.InstallMap(ctx, to)
 }
 
 func (m *movable) Receive(ctx context.Context, epoch node.Epoch, name string, locks []node.CarriedLock) error {
@@ -131,6 +131,17 @@ func (a *atlas) serve(present, next string) *lone {
 	return s
 }
 
+// apply and revert plan the change from the map that the server sees.
+func (s *lone) apply(t *testing.T) error {
+	s.Observe(t.Context())
+	return s.ApplyNext(t.Context(), s.Generation())
+}
+
+func (s *lone) revert(t *testing.T) error {
+	s.Observe(t.Context())
+	return s.RevertNext(t.Context(), s.Generation())
+}
+
 func (a *atlas) take(s *lone, resource string) lockcore.Lease {
 	a.Helper()
 	lease, err := s.Acquire(a.Context(), lockcore.AcquireRequest{Resource: resource, TTL: time.Minute})
@@ -209,7 +220,7 @@ func TestSetsAreAddedAndRemoved(t *testing.T) {
 			}
 		}
 		check(servers...)
-		a.must(servers[0].ApplyNext(t.Context()))
+		a.must(servers[0].apply(t))
 		check(servers...)
 		if locked, _, err := a.models[2][0].Scan(t.Context(), "", "", 100); err != nil || len(locked) < 5 {
 			t.Errorf("the new set has %v, %v", locked, err)
@@ -221,7 +232,7 @@ func TestSetsAreAddedAndRemoved(t *testing.T) {
 			resource := fmt.Sprint("late", i)
 			late[resource] = a.take(three[0], resource)
 		}
-		a.must(three[1].ApplyNext(t.Context()))
+		a.must(three[1].apply(t))
 		for _, lease := range late {
 			_, err := three[1].Extend(t.Context(), lease.ID, time.Minute)
 			a.must(err)
@@ -260,7 +271,7 @@ func TestWaiterMoves(t *testing.T) {
 			}()
 		}
 		time.Sleep(time.Second)
-		a.must(s.ApplyNext(t.Context()))
+		a.must(s.apply(t))
 		for _, lease := range held {
 			a.must(s.Release(t.Context(), lease.ID))
 		}
@@ -280,7 +291,7 @@ func TestServerWithoutTheMap(t *testing.T) {
 		t := a.T
 		s, without := a.serve("ab", "abc"), a.serve("ab", "")
 		a.must(without.Release(t.Context(), a.take(without, "r1").ID))
-		a.must(s.ApplyNext(t.Context()))
+		a.must(s.apply(t))
 		check := func(with *lone) {
 			t.Helper()
 			for _, resource := range names() {
@@ -328,7 +339,7 @@ func TestReleaseThatMeetsTheMove(t *testing.T) {
 			go func() { released <- other.Release(t.Context(), lease.ID) }()
 		}
 		time.Sleep(5 * time.Millisecond)
-		a.must(s.ApplyNext(t.Context()))
+		a.must(s.apply(t))
 		for range held {
 			a.must(<-released)
 		}
@@ -358,21 +369,21 @@ func TestChangeIsTakenBack(t *testing.T) {
 				}
 			})
 		}
-		if err := s.ApplyNext(t.Context()); err == nil {
+		if err := s.apply(t); err == nil {
 			t.Fatal("it was applied")
 		}
-		a.must(other.RevertNext(t.Context()))
+		a.must(other.revert(t))
 		for resource, lease := range leases {
 			if _, err := s.Extend(t.Context(), lease.ID, time.Minute); err != nil {
 				t.Errorf("%s: %v", resource, err)
 			}
 			a.wantHeld(other, resource, lease.Token)
 		}
-		a.must(other.ApplyNext(t.Context()))
-		if err := s.RevertNext(t.Context()); !errors.Is(err, redlock.ErrDecided) {
+		a.must(other.apply(t))
+		if err := s.revert(t); !errors.Is(err, redlock.ErrDecided) {
 			t.Error(err)
 		}
-		a.must(other.ApplyNext(t.Context())) // again changes nothing
+		a.must(other.apply(t)) // again changes nothing
 		for resource, lease := range leases {
 			if _, err := s.Extend(t.Context(), lease.ID, time.Minute); err != nil {
 				t.Errorf("%s: %v", resource, err)
@@ -404,9 +415,9 @@ func TestOperatorThatPaused(t *testing.T) {
 			a.take(s, resource)
 		}
 		applied := make(chan error)
-		go func() { applied <- s.ApplyNext(t.Context()) }()
+		go func() { applied <- s.apply(t) }()
 		time.Sleep(100 * time.Millisecond)
-		a.must(other.RevertNext(t.Context()))
+		a.must(other.revert(t))
 		fresh := make(map[string]lockcore.Lease)
 		for i := range 20 {
 			resource := fmt.Sprint("fresh", i)
@@ -432,7 +443,7 @@ func TestResourceComesBack(t *testing.T) {
 		for _, resource := range names() {
 			old[resource] = a.take(s, resource)
 		}
-		a.must(s.ApplyNext(t.Context()))
+		a.must(s.apply(t))
 		back := a.serve("ab", "a")
 		last := make(map[string]fencing.Token)
 		for resource, lease := range old {
@@ -443,7 +454,7 @@ func TestResourceComesBack(t *testing.T) {
 				a.must(back.Release(t.Context(), next.ID))
 			}
 		}
-		a.must(back.ApplyNext(t.Context()))
+		a.must(back.apply(t))
 		for resource, lease := range old {
 			a.wantNotHeld(back, lease)
 			if next := a.take(back, resource); next.Token <= last[resource] {
@@ -473,7 +484,7 @@ func TestUnreadLeaseBlocks(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Second)
-		a.must(s.ApplyNext(t.Context()))
+		a.must(s.apply(t))
 		for _, lease := range held {
 			_, err := other.Acquire(t.Context(), lockcore.AcquireRequest{Resource: lease.Resource})
 			if !errors.Is(err, lockcore.ErrHeld) {
@@ -509,7 +520,7 @@ func TestSetIsLostDuringAChange(t *testing.T) {
 				}
 			})
 		}
-		if err := s.ApplyNext(t.Context()); !errors.Is(err, stop) {
+		if err := s.apply(t); !errors.Is(err, stop) {
 			t.Fatal(err)
 		}
 		for _, w := range s.wires[2] {
@@ -524,15 +535,15 @@ func TestSetIsLostDuringAChange(t *testing.T) {
 				t.Fatalf("set %c has the map %q", lost, name)
 			}
 			if lost != 'b' { // it stays as it was
-				a.must(s.RevertNext(t.Context()))
+				a.must(s.revert(t))
 				for _, resource := range names() {
 					a.must(s.Release(t.Context(), a.take(s, resource).ID))
 				}
 				continue
 			}
-			a.must(s.RevertNext(t.Context()))
+			a.must(s.revert(t))
 		}
-		a.must(s.ApplyNext(t.Context()))
+		a.must(s.apply(t))
 		for _, m := range a.models[1] {
 			m.Restart(false)
 		}
@@ -540,7 +551,7 @@ func TestSetIsLostDuringAChange(t *testing.T) {
 		if name := s.mapOf(a, 'b'); !strings.HasPrefix(name, "closed-") {
 			t.Fatalf("the set has the map %q", name)
 		}
-		a.must(s.ApplyNext(t.Context()))
+		a.must(s.apply(t))
 		for _, resource := range names() {
 			a.must(s.Release(t.Context(), a.take(s, resource).ID))
 		}
@@ -584,7 +595,7 @@ func TestSetWithTheNextMapIsLost(t *testing.T) {
 			}
 		}
 		applied := make(chan error, 1)
-		go func() { applied <- s.ApplyNext(t.Context()) }()
+		go func() { applied <- s.apply(t) }()
 		time.Sleep(5 * time.Second)
 		mu.Lock()
 		lost := first
@@ -607,12 +618,12 @@ func TestSetWithTheNextMapIsLost(t *testing.T) {
 				}
 			})
 		}
-		err := other.RevertNext(t.Context())
+		err := other.revert(t)
 		was, is := s.mapOf(a, 'a'), s.mapOf(a, 'b')
 		if was == a.mapName("a") && is == a.mapName("ab") {
 			t.Errorf("the old set is open beside the new one (%v)", err)
 		}
-		a.must(s.ApplyNext(t.Context()))
+		a.must(s.apply(t))
 	})
 }
 
@@ -661,7 +672,7 @@ func TestNodeThatMissedTheLastMap(t *testing.T) {
 				return nil
 			}
 		})
-		a.must(s.ApplyNext(t.Context()))
+		a.must(s.apply(t))
 		stop()
 		a.ctx = servers
 		mapOf := func(m *nodetest.Model) string {
@@ -683,5 +694,126 @@ func TestNodeThatMissedTheLastMap(t *testing.T) {
 		for _, resource := range names() {
 			a.must(after.Release(t.Context(), a.take(after, resource).ID))
 		}
+	})
+}
+
+// A change is made and the opposite one, and the servers know the first sets alone. An
+// operator of the first change that looked before it all, and one that names the generation
+// of then, must change nothing: all leases would be lost.
+func TestChangeOfAnEarlierGeneration(t *testing.T) {
+	t.Parallel()
+	withSets(t, 2, "a", func(a *atlas) {
+		t := a.T
+		servers := a.ctx
+		var stop context.CancelFunc
+		a.ctx, stop = context.WithCancel(servers)
+		paused, again, first := a.serve("a", "ab"), a.serve("a", "ab"), a.serve("a", "ab")
+		wake := make(chan struct{})
+		for _, wires := range paused.wires {
+			for _, w := range wires {
+				w.set(func() {
+					w.before = func(call string) error {
+						if call == "install-epoch" {
+							<-wake
+						}
+						return nil
+					}
+				})
+			}
+		}
+		applied := make(chan error)
+		go func() { applied <- paused.apply(t) }()
+		time.Sleep(time.Second)
+		a.must(first.apply(t))
+		second := a.serve("ab", "a")
+		a.must(second.apply(t))
+		stop()
+		a.ctx = servers
+		server := a.serve("a", "")
+		held := make(map[string]lockcore.Lease)
+		for _, resource := range names() {
+			held[resource] = a.take(server, resource)
+		}
+		close(wake)
+		if err := <-applied; !errors.Is(err, redlock.ErrOtherChange) {
+			t.Errorf("the paused operator: %v", err)
+		}
+		for name, err := range map[string]error{"apply": again.ApplyNext(t.Context(), 0), "revert": again.RevertNext(t.Context(), 0)} {
+			if !errors.Is(err, redlock.ErrOtherChange) {
+				t.Errorf("%s from generation 0: %v", name, err)
+			}
+		}
+		if from, want := again.Generation(), int64(2); from != want {
+			t.Errorf("the maps are at generation %d, want %d", from, want)
+		}
+		for resource, lease := range held {
+			if _, err := server.Extend(t.Context(), lease.ID, time.Minute); err != nil {
+				t.Errorf("%s: %v", resource, err)
+			}
+		}
+	})
+}
+
+// The generation outlives the data of a node that rejoins, and of a set.
+func TestGenerationIsKept(t *testing.T) {
+	t.Parallel()
+	withSets(t, 2, "a", func(a *atlas) {
+		t := a.T
+		servers := a.ctx
+		var stop context.CancelFunc
+		a.ctx, stop = context.WithCancel(servers)
+		a.must(a.serve("a", "ab").apply(t))
+		a.must(a.serve("ab", "a").apply(t))
+		stop()
+		a.ctx = servers
+		server := a.serve("a", "")
+		wantGeneration := func(what string) {
+			t.Helper()
+			if seen, err := a.models[0][0].Observe(t.Context()); err != nil || !seen.Admitted || seen.Marks.Map.Generation != 2 {
+				t.Fatalf("%s: %+v, %v, want generation 2", what, seen, err)
+			}
+		}
+		a.models[0][0].Restart(false)
+		time.Sleep(70 * time.Second)
+		wantGeneration("a node has rejoined")
+		for _, m := range a.models[0] {
+			m.Restart(false)
+		}
+		time.Sleep(70 * time.Second)
+		a.must(server.Release(t.Context(), a.take(server, "r").ID))
+		wantGeneration("the set was bootstrapped")
+	})
+}
+
+// The running servers that do not know a change are counted, and those that do not know the
+// present sets either.
+func TestUnawareServers(t *testing.T) {
+	t.Parallel()
+	withSets(t, 3, "ab", func(a *atlas) {
+		t := a.T
+		s := a.serve("ab", "abc")
+		want := func(ofChange, ofPresent int) {
+			t.Helper()
+			if change, present, err := s.Unaware(t.Context()); err != nil || change != ofChange || present != ofPresent {
+				t.Errorf("%d do not know the change and %d the present sets, want %d and %d; %v", change, present, ofChange, ofPresent, err)
+			}
+		}
+		servers := a.ctx
+		want(0, 0)
+		for _, other := range []struct {
+			present, next       string
+			ofChange, ofPresent int
+		}{{"ab", "", 1, 0}, {"ab", "ac", 1, 0}, {"ab", "abc", 0, 0}, {"abc", "ab", 1, 0}, {"abc", "", 1, 1}, {"a", "", 1, 1}} {
+			var stop context.CancelFunc
+			a.ctx, stop = context.WithCancel(servers)
+			a.serve(other.present, other.next)
+			want(other.ofChange, other.ofPresent)
+			stop()
+			time.Sleep(5 * time.Second) // its heartbeats expire
+		}
+		for _, w := range s.wires[2][:2] {
+			w.Restart(true)
+		}
+		want(0, 0)
 	})
 }

@@ -64,15 +64,16 @@ func (s *set) awaitGrant(ctx context.Context, places []place, waiters []*waitque
 		return taken, nil
 	}
 	timedOut, interrupted := errors.Is(err, waitqueue.ErrTimedOut), errors.Is(err, waitqueue.ErrInterrupted)
-	switch {
-	case ctx.Err() != nil || errors.Is(err, lockcore.ErrStopping) || interrupted || timedOut && req.polls():
-		leave(waiters, s.queue.BreakOff)
-	default:
+	if errors.Is(err, lockcore.ErrStopping) || timedOut && req.polls() {
+		leave(waiters, s.queue.KeepPlace)
+	} else {
 		leave(waiters, s.queue.Dequeue)
 	}
 	switch {
 	case timedOut:
 		err = s.timedOut(ctx, places, waiters)
+	case errors.Is(err, waitqueue.ErrCancelled):
+		err = &lockcore.HeldError{Resource: req.Resource, Queued: true}
 	case interrupted && !errors.Is(err, lockcore.ErrNoQuorum):
 		lost := s.unready(ctx, "ready")
 		lost.Resource, err = req.Resource, lost
@@ -125,16 +126,11 @@ func (s *set) ticketID(ctx context.Context, req *request) (string, error) {
 	return keys.ticketID(req.caller, req.IdempotencyKey, req.Resource), nil
 }
 
-// tryUntilGranted returns also the index of the waiter that was granted.
-//
-// A try with a ticket costs the nodes twice as much, so the first has none where no other
-// request waits here: a free resource needs no queue, and such a try overtakes no ticket.
-// Slots have been looked at before.
+// tryUntilGranted returns also the index of the waiter that was granted. Slots have been
+// looked at before.
 func (s *set) tryUntilGranted(ctx context.Context, places []place, waiters []*waitqueue.Waiter, deadline <-chan time.Time) (*part, int, error) {
-	if len(waiters) == 1 && s.queue.HoldBack(waiters[0]) {
-		taken, err := s.tryAcquire(ctx, places[0].req, node.Ticket{})
-		s.queue.Show(waiters[0])
-		if err == nil || !worthWaiting(ctx, err) {
+	if len(waiters) == 1 {
+		if taken, err := s.tryBeforeWaiting(ctx, places[0].req, waiters[0]); err == nil || !worthWaiting(ctx, err) {
 			return taken, 0, err
 		}
 	}
@@ -157,6 +153,28 @@ func (s *set) tryUntilGranted(ctx context.Context, places []place, waiters []*wa
 		}
 		s.queue.Postpone(w, p.pauses.after(err, s.random.Jitter), errors.Is(err, lockcore.ErrNoQuorum))
 	}
+}
+
+// errNotTried is worth waiting after: it is not the request's turn.
+var errNotTried = fmt.Errorf("not tried yet: %w", lockcore.ErrHeld)
+
+// tryBeforeWaiting is the try of a request that has just come.
+//
+// A try with a ticket costs the nodes twice as much, so there is none where no other
+// request waits here: a free resource needs no queue, and such a try overtakes no ticket.
+//
+// A request under an idempotency key also tries where others are before it. It may repeat
+// one whose answer was lost: then the key has the lease that the others wait for, and in
+// the queue it would not find it.
+func (s *set) tryBeforeWaiting(ctx context.Context, req *request, w *waitqueue.Waiter) (*part, error) {
+	if s.queue.HoldBack(w) {
+		defer s.queue.Show(w)
+		return s.tryAcquire(ctx, req, node.Ticket{})
+	}
+	if req.IdempotencyKey != "" {
+		return s.tryAcquire(ctx, req, w.Ticket)
+	}
+	return nil, errNotTried
 }
 
 // worthWaiting is false after an error that every later try would return, too.

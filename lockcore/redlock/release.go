@@ -15,21 +15,24 @@ func (s *set) release(ctx context.Context, id leaseID, keep time.Duration) error
 	return s.releaseResult(id, &b)
 }
 
-// releaseRound repeats the release in each newer epoch that it meets (rule 8), within
-// the time limit of one round.
+// releaseRound is one round of releases of a lease.
 func (s *set) releaseRound(ctx context.Context, id leaseID, keep time.Duration) ballot {
+	return s.endRound(ctx, s.releaseOp(id, keep), (*ballot).releaseDecided)
+}
+
+// endRound repeats a release, a release-after or a break in each newer epoch that it
+// meets (rule 8), within the time limit of one round.
+func (s *set) endRound(ctx context.Context, op node.Op, decided func(*ballot) bool) ballot {
 	var freed nodeSet // had the lock until an earlier try
 	end := time.Now().Add(s.cfg.NodeTimeout)
 	for try := 1; ; try++ {
-		op := s.releaseOp(id)
-		if keep > 0 {
-			op.Kind, op.TTL = node.OpReleaseAfter, keep
-		} else {
-			op.Ticket.Server = s.queue.AsksBehind(id.resource)
+		op.Epoch = s.members.Epoch()
+		if op.Kind == node.OpRelease {
+			op.Ticket.Server = s.queue.AsksBehind(op.Resource)
 		}
-		r := startRound(s.nodes, op, time.Until(end), (*ballot).releaseDecided, s.afterRelease)
-		if keep == 0 {
-			s.queue.Released(id.resource)
+		r := startRound(s.nodes, op, time.Until(end), decided, s.afterRelease)
+		if op.Kind == node.OpRelease {
+			s.queue.Released(op.Resource)
 		}
 		b := r.wait(ctx)
 		freed |= b.nodesWith(func(i int) bool { return b.replies[i].Outcome == node.Granted })
@@ -47,18 +50,21 @@ func (s *set) releaseRound(ctx context.Context, id leaseID, keep time.Duration) 
 
 // releaseResult is what a round of releases came to: nil, ErrNotHeld or a *QuorumError.
 func (s *set) releaseResult(id leaseID, b *ballot) error {
-	released, absent := b.count(node.Granted), b.count(node.NotHeld)
 	switch {
-	case b.n-absent < b.quorum:
+	case b.n-b.count(node.NotHeld) < b.quorum:
 		return lockcore.ErrNotHeld // too few nodes can have held it for a lease
-	case released+absent < b.quorum:
+	case b.usable() < b.quorum:
 		return s.quorumError(id.resource, b)
 	}
 	return nil
 }
 
-func (s *set) releaseOp(id leaseID) node.Op {
-	return node.Op{Kind: node.OpRelease, Epoch: s.members.Epoch(), Map: s.mapName, Resource: id.resource, Owner: id.owner, Token: id.token}
+func (s *set) releaseOp(id leaseID, keep time.Duration) node.Op {
+	op := node.Op{Kind: node.OpRelease, Map: s.mapName, Resource: id.resource, Owner: id.owner, Token: id.token}
+	if keep > 0 {
+		op.Kind, op.TTL = node.OpReleaseAfter, keep
+	}
+	return op
 }
 
 // afterRelease repeats the release in the background where node i's reply does not

@@ -24,6 +24,7 @@ type wire struct {
 	hook    func(op node.Op) time.Duration // extra time on the way there; nil none
 	deaf    bool                           // replies do not arrive
 	lose    node.OpKind                    // the replies to these fail
+	lost    string                         // no operation on this resource arrives
 	dark    bool                           // observations fail
 	staging func()                         // is called before the node is staged
 	last    chan struct{}                  // is closed when the last operation without extra time has arrived
@@ -54,7 +55,7 @@ func (w *wire) Stage(ctx context.Context, a node.Admission) error {
 func (w *wire) Submit(op *node.Op, i int, sink node.Sink) {
 	o := *op
 	w.mu.Lock()
-	down, extra := w.down, time.Duration(0)
+	down, extra := w.down || o.Resource != "" && o.Resource == w.lost, time.Duration(0)
 	if w.hook != nil {
 		extra = w.hook(o)
 	}
@@ -188,7 +189,7 @@ func TestBrokenWhereAnothersVoteStands(t *testing.T) {
 			t.Fatalf("the vote is not there: %v", on)
 		}
 		a.wires[2][1].delay(node.OpRelease) // the break reaches node 2 late
-		if err := operator.Break(t.Context(), "r"); err != nil {
+		if err := operator.Break(t.Context(), "r", 0); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := holder.Extend(t.Context(), lease.ID, 30*time.Second); !errors.Is(err, lockcore.ErrNotHeld) {
@@ -222,7 +223,7 @@ func TestBreakLooksAgain(t *testing.T) {
 		}
 		a.wires[1][0].delay(node.OpRead)
 		a.wires[1][1].delay(node.OpRelease)
-		broken := operator.Break(t.Context(), "r")
+		broken := operator.Break(t.Context(), "r", 0)
 		time.Sleep(time.Millisecond)
 		_, extended := holder.Extend(t.Context(), lease.ID, 60*time.Second)
 		if broken == nil && extended == nil {
@@ -231,7 +232,7 @@ func TestBreakLooksAgain(t *testing.T) {
 		for _, w := range a.wires[1] {
 			w.set(func() { w.hook = nil })
 		}
-		if err := operator.Break(t.Context(), "r"); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+		if err := operator.Break(t.Context(), "r", 0); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 			t.Fatal(err) // ErrNotHeld: what the first break left on its way ended the lease
 		}
 		if _, err := holder.Extend(t.Context(), lease.ID, 60*time.Second); !errors.Is(err, lockcore.ErrNotHeld) {
@@ -264,7 +265,7 @@ func TestBreakReadsTheCounters(t *testing.T) {
 			t.Fatalf("%+v, the lease has %d", stray, lease.Token)
 		}
 		a.wires[1][0].set(func() { a.wires[1][0].down = true })
-		if err := operator.Break(t.Context(), "r"); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
+		if err := operator.Break(t.Context(), "r", 0); err != nil && !errors.Is(err, lockcore.ErrNotHeld) {
 			t.Fatal(err) // ErrNotHeld: a vote alone is no lease
 		}
 		if _, err := holder.Extend(t.Context(), lease.ID, 60*time.Second); err == nil {
@@ -475,7 +476,7 @@ func TestBundleBegunAnew(t *testing.T) {
 			done <- res{lease, err, time.Now()}
 		}()
 		time.Sleep(time.Second)
-		if err := a.servers[1].Break(t.Context(), "a"); err != nil {
+		if err := a.servers[1].Break(t.Context(), "a", 0); err != nil {
 			t.Fatal(err)
 		}
 		fails := a.wires[0][0]

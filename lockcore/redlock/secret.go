@@ -4,16 +4,28 @@ import (
 	"context"
 	"errors"
 
+	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/membership"
 )
 
 // currentKeys returns the configured keys, or else those of the cluster's secrets,
 // which a server that has just started does not know yet. The error is a *QuorumError.
 func (s *set) currentKeys(ctx context.Context) (*Keys, error) {
-	if keys := s.keysNow(); keys != nil {
-		return keys, nil
+	_, keys, err := s.voting(ctx)
+	return keys, err
+}
+
+// voting returns the epoch in which to ask for votes, and keys that are at least as new
+// (rule 24). The error is a *QuorumError.
+func (s *set) voting(ctx context.Context) (node.Epoch, *Keys, error) {
+	epoch, known := s.members.Epoch(), true
+	if s.cfg.Keys == nil {
+		epoch, known = s.members.VotingEpoch(ctx)
 	}
-	return nil, s.unready(ctx, noSecret)
+	if keys := s.keysNow(); known && keys != nil {
+		return epoch, keys, nil
+	}
+	return 0, nil, s.unready(ctx, noSecret)
 }
 
 func (s *set) keysNow() *Keys {
@@ -21,6 +33,14 @@ func (s *set) keysNow() *Keys {
 		return s.cfg.Keys()
 	}
 	return s.keys.Load()
+}
+
+// readKeys reads the keys that a quorum has now. Configured keys are always known.
+func (s *set) readKeys(ctx context.Context) error {
+	if s.cfg.Keys == nil && !s.members.ReadSecrets(ctx) || s.keysNow() == nil {
+		return s.unready(ctx, noSecret)
+	}
+	return nil
 }
 
 // noSecret is the reason of a node that votes.

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,7 @@ func newSet(cfg Config, nodes []node.Node, from random.Source, l *Locker) *set {
 	s.queue = waitqueue.New(waitqueue.Config{
 		Nodes: nodes, NodeTimeout: cfg.NodeTimeout, MaxWaiters: cfg.MaxWaiters, Random: from, Epoch: s.members.Epoch,
 		Map:     func() string { return s.now().mapName },
+		Suffix:  l.atlas.suffix(),
 		Cleanup: func(i int, op node.Op, until time.Time) { s.cleaner.send(i, op, until, recheckNever) },
 	})
 	s.present.Store(s)
@@ -81,6 +83,15 @@ type request struct {
 	scope  string // what the idempotency key is used for
 	began  time.Time
 	isSlot bool // the resource is one of several slots that the request may get
+}
+
+// scopeOf is what an idempotency key is used for: a lease of these resources that begins
+// and ends on these terms. Names have no control characters.
+func scopeOf(resources string, req *lockcore.AcquireRequest) string {
+	if req.MinHold == 0 && req.MaxHold == 0 {
+		return resources
+	}
+	return fmt.Sprintf("%s\x1f%d %d", resources, req.MinHold.Milliseconds(), req.MaxHold.Milliseconds())
 }
 
 // part is one resource of a lease.
@@ -147,13 +158,13 @@ func (s *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) 
 		return nil, err
 	}
 	defer s.inFlight.leave()
-	keys, err := s.currentKeys(ctx)
+	epoch, keys, err := s.voting(ctx)
 	if err != nil {
 		return nil, err
 	}
 	described := meta{acquired: time.Now(), holder: req.Holder, metadata: req.Metadata}
 	op := node.Op{
-		Kind: node.OpAcquire, Epoch: s.members.Epoch(), Map: s.mapName, Resource: req.Resource,
+		Kind: node.OpAcquire, Epoch: epoch, Map: s.mapName, Resource: req.Resource,
 		TTL: req.TTL, Meta: described.String(), Scope: req.scope, Ticket: ticket,
 	}
 	former := s.chooseOwner(&op, req, keys)

@@ -17,6 +17,16 @@ type SetStatus struct {
 	Status lockcore.ClusterStatus
 }
 
+// Generation is the largest generation of the maps of the sets, as last observed: what a
+// change is planned from.
+func (l *Locker) Generation() int64 {
+	largest := l.atlas.generation.Load()
+	for _, s := range l.sets {
+		largest = max(largest, s.members.Map().Generation)
+	}
+	return largest
+}
+
 // Sets are all sets of both maps, as their nodes were last observed.
 func (l *Locker) Sets() []SetStatus {
 	sets := make([]SetStatus, len(l.sets))
@@ -25,7 +35,7 @@ func (l *Locker) Sets() []SetStatus {
 			Present: l.atlas.present.has(s), Next: l.atlas.next.has(s), Status: s.members.Status(),
 			Map: [...]string{
 				phaseUnknown: "unknown", phaseClosed: "closed", phasePresent: "present", phaseMoving: "moving", phaseNext: "next",
-			}[l.atlas.phaseOf(s.now().mapName)],
+			}[l.atlas.phaseOf(s.members.Map().Name)],
 		}
 		for _, n := range s.nodes {
 			sets[i].Nodes = append(sets[i].Nodes, n.Name())

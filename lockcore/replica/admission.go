@@ -3,6 +3,7 @@ package replica
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"math"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -114,6 +115,14 @@ func (t *Txn) Scan(prefix, cursor string, limit int) (resources []string, next s
 		resources = append(resources, row.Key[len(lockPrefix):])
 	}
 	return resources, next, err
+}
+
+// Servers lists the servers whose heartbeats have not expired.
+func (t *Txn) Servers() (servers []string) {
+	for _, row := range t.tx.Range(serverPrefix, after(serverPrefix), math.MaxInt) {
+		servers = append(servers, row.Key[len(serverPrefix):])
+	}
+	return servers
 }
 
 // page lists locks behind the cursor, which is the last resource of the page
@@ -261,11 +270,12 @@ func (t *Txn) carry(carried *node.CarriedLock) {
 }
 
 // InstallMap installs a map of the node sets (rule 30).
-func (t *Txn) InstallMap(epoch node.Epoch, name string, floor fencing.Token) error {
-	if err := t.reading(epoch); err != nil {
+func (t *Txn) InstallMap(m node.Map) error {
+	if err := t.reading(m.Epoch); err != nil {
 		return err
 	}
-	t.rec.Map = node.Map{Name: name, Epoch: epoch, Floor: max(t.rec.Map.Floor, floor)}
+	m.Floor = max(t.rec.Map.Floor, m.Floor)
+	t.rec.Map = m
 	t.rec.HighWater = max(t.rec.HighWater, t.rec.Map.Floor)
 	return nil
 }

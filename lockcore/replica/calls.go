@@ -68,6 +68,11 @@ func (c Calls) Scan(ctx context.Context, prefix, cursor string, limit int) ([]st
 	return p.resources, p.next, err
 }
 
+// Servers lists the servers whose heartbeats have not expired.
+func (c Calls) Servers(ctx context.Context) ([]string, error) {
+	return result(ctx, c, false, func(t *Txn) ([]string, error) { return t.Servers(), nil })
+}
+
 // Counters reads effective counters.
 func (c Calls) Counters(ctx context.Context, epoch node.Epoch, resources []string) ([]fencing.Token, error) {
 	return result(ctx, c, false, func(t *Txn) ([]fencing.Token, error) { return t.Counters(epoch, resources) })
@@ -94,8 +99,8 @@ func (c Calls) Admit(ctx context.Context, a node.Admission) error {
 }
 
 // InstallMap installs a map of the node sets.
-func (c Calls) InstallMap(ctx context.Context, epoch node.Epoch, name string, floor fencing.Token) error {
-	return c.change(ctx, func(t *Txn) error { return t.InstallMap(epoch, name, floor) })
+func (c Calls) InstallMap(ctx context.Context, m node.Map) error {
+	return c.change(ctx, func(t *Txn) error { return t.InstallMap(m) })
 }
 
 // Receive writes the locks that move to this set.

@@ -133,12 +133,25 @@ func (t *Txn) placed(op *node.Op) *node.Op {
 	return &placed
 }
 
-// forgetPlace: the wait under the key has ended with a lease. A grant alone is none: the
-// other nodes may refuse theirs, and the wait continues.
-func (t *Txn) forgetPlace(ticket node.Ticket) {
-	if ticket.Keyed {
-		t.tx.Delete(placeKey(ticket.ID))
+// forgetPlace ends the wait under a key: with a lease, or since it was given up. A grant
+// alone does not, since the other nodes may refuse theirs, and the wait continues. It
+// returns the name of the ticket that has the place, if that is another: a request under
+// the key waits at another server. That server is notified, so that it finds the lease.
+func (t *Txn) forgetPlace(resource string, ticket node.Ticket) (other string) {
+	if !ticket.Keyed {
+		return ""
 	}
+	if raw, _ := t.tx.Get(placeKey(ticket.ID)); len(raw) >= numberLen {
+		other = string(raw[numberLen:])
+	}
+	t.tx.Delete(placeKey(ticket.ID))
+	if other == "" || other == nameOf(ticket) {
+		return ""
+	}
+	q := t.queue(resource)
+	q.remove(parseName(other))
+	q.notify(parseName(other))
+	return other
 }
 
 func (t *Txn) enqueue(op *node.Op) {
@@ -152,8 +165,8 @@ func (t *Txn) dequeue(op *node.Op) node.Reply {
 	q := t.queue(op.Resource)
 	first := q.list(1)
 	q.remove(op.Ticket)
-	t.forgetPlace(op.Ticket)
-	if len(first) > 0 && nameOf(first[0]) == nameOf(op.Ticket) {
+	other := t.forgetPlace(op.Resource, op.Ticket)
+	if len(first) > 0 && (nameOf(first[0]) == nameOf(op.Ticket) || nameOf(first[0]) == other) {
 		if _, left := t.lock(op.Resource); left == 0 {
 			q.notifyFirst()
 		}

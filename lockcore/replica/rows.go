@@ -108,8 +108,11 @@ func (r *record) marks() node.Marks {
 // recordFormat is the version of the record's fields, and its first byte.
 const recordFormat = 2
 
-// mapPart begins the map, which is behind the other fields if there is one.
-const mapPart = 1
+// The parts behind the other fields, in this order, each only if there is one.
+const (
+	mapPart        = 1
+	generationPart = 2 // of the map: a version without generations keeps it as it is
+)
 
 func (r *record) encode() []byte {
 	raw := []byte{recordFormat}
@@ -125,6 +128,9 @@ func (r *record) encode() []byte {
 		raw = appendText(append(raw, mapPart), r.Map.Name)
 		raw = binary.AppendVarint(raw, int64(r.Map.Epoch))
 		raw = binary.AppendVarint(raw, int64(r.Map.Floor))
+	}
+	if r.Map.Generation != 0 {
+		raw = binary.AppendVarint(append(raw, generationPart), r.Map.Generation)
 	}
 	return append(raw, r.Later...)
 }
@@ -146,6 +152,10 @@ func decodeRecord(raw []byte) (r record, err error) {
 	if len(d.rest) > 0 && d.rest[0] == mapPart {
 		d.rest = d.rest[1:]
 		r.Map = node.Map{Name: d.text(), Epoch: node.Epoch(d.number()), Floor: fencing.Token(d.number())}
+	}
+	if len(d.rest) > 0 && d.rest[0] == generationPart {
+		d.rest = d.rest[1:]
+		r.Map.Generation = d.number()
 	}
 	r.Later = string(d.rest)
 	if d.failed {

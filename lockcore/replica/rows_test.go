@@ -28,6 +28,7 @@ func FuzzRowsRoundTrip(f *testing.F) {
 		r := record{
 			Admitted: a, Hash: b, Note: c, Secrets: node.Secrets(d), Nodes: nodes,
 			Epoch: node.Epoch(n1), Bootstrapped: node.Epoch(n2), Staged: node.Epoch(n3), MaxTTL: n4, HighWater: fencing.Token(n5),
+			Map: node.Map{Name: b, Epoch: node.Epoch(n1), Floor: fencing.Token(n5), Generation: n3},
 		}
 		if got, err := decodeRecord(r.encode()); err != nil || got != r {
 			t.Errorf("%+v became %+v, %v", r, got, err)

@@ -18,7 +18,7 @@ func (t *Txn) Vote(op *node.Op) node.Reply {
 		return node.Reply{Err: err}
 	}
 	switch op.Kind {
-	case node.OpRelease, node.OpReleaseAfter, node.OpRetract:
+	case node.OpRelease, node.OpReleaseAfter, node.OpBreak, node.OpRetract:
 		return t.withdraw(op)
 	case node.OpDequeue:
 		return t.dequeue(op)
@@ -95,7 +95,7 @@ func (t *Txn) outOfEpoch(op *node.Op) (refusal node.Reply, refused bool) {
 // unreachable: the operation carries a token that no cluster can have come to (rule 23).
 func (t *Txn) unreachable(op *node.Op) bool {
 	switch op.Kind {
-	case node.OpConfirm, node.OpExtend, node.OpRelease, node.OpReleaseAfter:
+	case node.OpConfirm, node.OpExtend, node.OpRelease, node.OpReleaseAfter, node.OpBreak:
 		return !node.Reachable(op.Token, t.rec.HighWater, t.tx.Now()) && !t.weak(TakesAnyToken)
 	}
 	return false
@@ -242,13 +242,17 @@ func (t *Txn) extend(op *node.Op) node.Reply {
 	return node.Reply{Outcome: node.Granted, Grant: l.grant, Remaining: whole(left), Meta: l.meta}
 }
 
-// countOn notes that a lease counts on a lock of its key: no other attempt that fails, and
-// no late release of the lease before, may take it (rule 3). It reports whether that is news.
+// countOn notes that a lease counts on the lock: no break of an earlier lease may take it
+// (rule 28), nor under an idempotency key another attempt that fails, or a late release of
+// the lease before (rule 3). It reports whether that is news.
 func (t *Txn) countOn(l *lock, op *node.Op) (news bool) {
-	if !l.keyed() || t.weak(CountsUnnoted) {
+	if t.weak(CountsUnnoted) {
 		return false
 	}
-	grant, attempts := max(l.grant, op.Token), withAttempt(l.attempts, op.Attempt)
+	grant, attempts := max(l.grant, op.Token), l.attempts
+	if l.keyed() {
+		attempts = withAttempt(attempts, op.Attempt)
+	}
 	news = l.grant != grant || l.attempts != attempts
 	l.grant, l.attempts = grant, attempts
 	return news
@@ -267,7 +271,7 @@ func (t *Txn) recreate(op *node.Op) node.Reply {
 	return node.Reply{Outcome: node.Granted, Recreated: true, Grant: op.Token, Remaining: op.TTL}
 }
 
-// withdraw releases or retracts. That is sound on any node, so it is done even where the
+// withdraw releases, breaks or retracts. That is sound on any node, so it is done even where the
 // gate is shut; but then it does not count as an answer.
 func (t *Txn) withdraw(op *node.Op) node.Reply {
 	if t.open() && t.unreachable(op) {
@@ -283,7 +287,11 @@ func (t *Txn) withdraw(op *node.Op) node.Reply {
 	if refused && refusal.Outcome == node.StaleEpoch { // the caller starts again
 		return refusal
 	}
-	if reply := t.release(op); !refused {
+	end := t.release
+	if op.Kind == node.OpBreak {
+		end = t.breakUpTo
+	}
+	if reply := end(op); !refused {
 		return reply
 	}
 	return refusal
@@ -309,9 +317,7 @@ func (t *Txn) release(op *node.Op) node.Reply {
 	l, left := t.lock(op.Resource)
 	later := l.keyed() && l.grant > op.Token && !t.weak(ReleasesAnyGrant)
 	own := left > 0 && l.owner == op.Owner && !later
-	if own || left == 0 && !t.weak(PassesOnlyLocks) || left > 0 && !t.weak(PassesNoOthers) {
-		t.pass(op)
-	}
+	t.passBeside(op, own, left)
 	switch {
 	case !own:
 		return notHeld()
@@ -319,6 +325,26 @@ func (t *Txn) release(op *node.Op) node.Reply {
 		return t.keepTaken(op, l, min(op.TTL, left))
 	}
 	return t.free(op, &l)
+}
+
+// breakUpTo ends every lease up to the token, whoever's it is, and takes the counter past
+// the token whatever it finds. A lock that was granted above the token is a later lease's,
+// and is left alone (rule 28).
+func (t *Txn) breakUpTo(op *node.Op) node.Reply {
+	l, left := t.lock(op.Resource)
+	ends := left > 0 && (l.grant <= op.Token || t.weak(BreaksAnyGrant))
+	t.passBeside(op, ends, left)
+	if !ends {
+		return notHeld()
+	}
+	return t.free(op, &l)
+}
+
+// passBeside is pass, beside a lock that it deletes or not.
+func (t *Txn) passBeside(op *node.Op, deletes bool, left time.Duration) {
+	if deletes || left == 0 && !t.weak(PassesOnlyLocks) || left > 0 && !t.weak(PassesNoOthers) {
+		t.pass(op)
+	}
 }
 
 // keepTaken leaves the lock of a lease that was released to no lease (rule 27).

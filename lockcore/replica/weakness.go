@@ -36,6 +36,7 @@ const (
 	LoadsAdmitted                               // 21: carried state is written on an admitted node
 	TakesAnyToken                               // 23: an operation may carry any token
 	KeepsOwner                                  // 27: a release-after leaves the lock to its lease
+	BreaksAnyGrant                              // 28: a break ends a later lease than its token's
 	IgnoresScope                                // 29: an owner is granted whatever its key is used for
 	VotesInAnyMap                               // 30: votes do not look at the map
 	ReleasesInAnyMap                            // 30: a release counts though the resource may have moved

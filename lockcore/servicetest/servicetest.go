@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -41,11 +42,13 @@ func Run(t *testing.T, open func(t *testing.T) lockcore.Service) {
 		"expiry":      (*fixture).expiry,
 		"callers":     (*fixture).callers,
 		"idempotency": (*fixture).idempotency,
+		"cancel":      (*fixture).cancel,
 		"several":     (*fixture).several,
 		"wait":        (*fixture).wait,
 		"wait ends":   (*fixture).waitEnds,
 		"list":        (*fixture).list,
 		"break":       (*fixture).breaks,
+		"break again": (*fixture).breaksAgain,
 		"bounds":      (*fixture).bounds,
 		"cancelled":   (*fixture).cancelled,
 	} {
@@ -144,7 +147,7 @@ func (f *fixture) minHold() {
 	_, err = f.Extend(f.ctx, lease.ID, ttl)
 	f.refused("extend", err, lockcore.ErrNotHeld)
 	f.refused("release", f.Release(f.ctx, lease.ID), lockcore.ErrNotHeld)
-	f.must(f.Break(f.ctx, "r"))
+	f.must(f.Break(f.ctx, "r", lease.Token)) // what a release left has the token of its lease
 	next := f.acquire("r")
 	f.check("token", next.Token > lease.Token, next)
 	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "s", TTL: ttl, MinHold: ttl + time.Second})
@@ -174,7 +177,8 @@ func (f *fixture) tokens() {
 	last := f.acquire("r")
 	for _, end := range []func() error{
 		func() error { return f.Release(f.ctx, last.ID) },
-		func() error { return f.Break(f.ctx, "r") },
+		func() error { return f.Break(f.ctx, "r", 0) },
+		func() error { return f.Break(f.ctx, "r", last.Token) },
 		func() error { return f.Release(f.ctx, last.ID) },
 	} {
 		f.must(end())
@@ -214,7 +218,7 @@ func (f *fixture) extend() {
 func (f *fixture) ended() {
 	released, broken, other := f.acquire("r"), f.acquire("s"), f.acquire("t")
 	f.must(f.Release(f.ctx, released.ID))
-	f.must(f.Break(f.ctx, "s"))
+	f.must(f.Break(f.ctx, "s", broken.Token))
 	next := f.acquire("r")
 	for _, id := range []string{released.ID, broken.ID, "nonsense", other.ID[:len(other.ID)-1], other.ID + "A"} {
 		_, err := f.Extend(f.ctx, id, ttl)
@@ -274,6 +278,39 @@ func (f *fixture) idempotency() {
 	next, err := f.Acquire(f.ctx, req)
 	f.must(err)
 	f.check("after a release", !next.Existing && next.Token > first.Token, next)
+}
+
+// cancel: nothing is left of a request that is given up.
+func (f *fixture) cancel() {
+	requests := []lockcore.AcquireRequest{
+		{Resource: "r", MinHold: ttl}, {Resource: "r", Slots: 2}, {Resources: []string{"p", "q"}},
+	}
+	for _, req := range requests {
+		req.TTL, req.IdempotencyKey = ttl, "key"
+		_, err := f.Cancel(f.ctx, req)
+		f.must(err) // it never came
+		lease, err := f.Acquire(f.ctx, req)
+		f.must(err)
+		_, err = f.Cancel(lockcore.WithCaller(f.Context(), Callers[1]), req)
+		f.must(err) // another caller's key
+		found, err := f.Find(f.ctx, req)
+		f.must(err)
+		f.check("found", found.ID == lease.ID && found.Existing, found)
+		for range 2 {
+			_, err = f.Cancel(f.ctx, req)
+			f.must(err)
+		}
+		f.refused("released", f.Release(f.ctx, lease.ID), lockcore.ErrNotHeld)
+		_, err = f.Find(f.ctx, req)
+		f.refused("found", err, lockcore.ErrNotHeld)
+		next, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: req.Resource, Resources: req.Resources, Slots: req.Slots, TTL: ttl})
+		f.must(err)
+		f.must(f.Release(f.ctx, next.ID))
+	}
+	_, err := f.Cancel(f.ctx, lockcore.AcquireRequest{Resource: "r"})
+	f.refusedField("Idempotency-Key", err)
+	_, err = f.Find(f.ctx, lockcore.AcquireRequest{Resource: "r"})
+	f.refusedField("Idempotency-Key", err)
 }
 
 // several: all or none.
@@ -389,10 +426,60 @@ func (f *fixture) listed(req lockcore.ListRequest) map[string]int {
 }
 
 func (f *fixture) breaks() {
-	f.refused("free", f.Break(f.ctx, "r"), lockcore.ErrNotHeld)
+	for _, token := range []fencing.Token{0, 1} {
+		f.refused("free", f.Break(f.ctx, "r", token), lockcore.ErrNotHeld)
+	}
 	f.acquire("r")
-	f.must(f.Break(f.ctx, "r"))
+	f.must(f.Break(f.ctx, "r", 0))
 	f.check("broken", !f.state("r").Held, f.state("r"))
+	f.refused("again", f.Break(f.ctx, "r", 0), lockcore.ErrNotHeld)
+}
+
+// breaksAgain: a break of a token ends the lease that has it, and no other one however
+// often it comes; of a lease, of one under an idempotency key, of a slot, and of a part of
+// several.
+func (f *fixture) breaksAgain() {
+	for name, req := range map[string]lockcore.AcquireRequest{
+		"single":         {Resource: "single"},
+		"keyed":          {Resource: "keyed", IdempotencyKey: "one"},
+		"slot":           {Resource: "slot", Slots: 1},
+		"keyed slot":     {Resource: "keyed slot", Slots: 1, IdempotencyKey: "two"},
+		"several":        {Resources: []string{"several", "several too"}},
+		"several, keyed": {Resources: []string{"keyed several", "keyed several too"}, IdempotencyKey: "three"},
+	} {
+		req.TTL = ttl
+		broken, err := f.Acquire(f.ctx, req)
+		f.must(err)
+		part := lockcore.LeasePart{Resource: broken.Resource, Token: broken.Token}
+		if broken.Parts != nil {
+			part = broken.Parts[0]
+		}
+		f.refusedBreak(name+", before", part.Resource, part.Token+1, part.Token)
+		f.must(f.Break(f.ctx, part.Resource, part.Token))
+		f.refused(name+", again", f.Break(f.ctx, part.Resource, part.Token), lockcore.ErrNotHeld)
+		_, err = f.Extend(f.ctx, broken.ID, ttl)
+		f.refused(name+", extend", err, lockcore.ErrNotHeld)
+		if broken.Parts != nil {
+			_ = f.Release(f.ctx, broken.ID) // the other part
+			f.eventually(func() bool { return !f.state(broken.Parts[1].Resource).Held })
+		}
+
+		next, err := f.Acquire(f.ctx, req)
+		f.must(err)
+		successor := f.state(part.Resource)
+		f.check(name+": the next lease", next.ID != broken.ID && successor.Held && successor.Token > part.Token, successor)
+		f.refusedBreak(name+", after", part.Resource, part.Token, successor.Token)
+		_, err = f.Extend(f.ctx, next.ID, ttl)
+		f.must(err)
+	}
+}
+
+// refusedBreak wants a break refused since another lease holds the resource, with the token holds.
+func (f *fixture) refusedBreak(what, resource string, token, holds fencing.Token) {
+	f.Helper()
+	err := f.Break(f.ctx, resource, token)
+	other, ok := errors.AsType[*lockcore.OtherLeaseError](err)
+	f.check(what, ok && other.Resource == resource && other.Token == holds && other.Remaining > 0 && other.Remaining <= ttl, err)
 }
 
 // bounds: what is out of bounds is refused with its field, and nothing is granted.
@@ -415,7 +502,7 @@ func (f *fixture) bounds() {
 	f.refusedField("ttl_ms", err)
 	_, err = f.Inspect(f.ctx, "a\x00")
 	f.refusedField("resource", err)
-	f.refusedField("resource", f.Break(f.ctx, long))
+	f.refusedField("resource", f.Break(f.ctx, long, 1))
 	_, err = f.List(f.ctx, lockcore.ListRequest{Prefix: long, Limit: 1})
 	f.refusedField("prefix", err)
 }

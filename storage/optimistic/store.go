@@ -256,11 +256,23 @@ func (s *Store) reaches(ctx context.Context, wanted func(*state) bool) error {
 	return err
 }
 
+// unreadError says that the service has not sent its rows, and what to look at.
+type unreadError struct{ error }
+
+func (e unreadError) Error() string {
+	if !errors.Is(e.error, context.DeadlineExceeded) {
+		return "the locks were not read: " + e.error.Error()
+	}
+	return "no answer: check that it runs, that it has a majority, and that this machine reaches it"
+}
+
+func (e unreadError) Unwrap() error { return e.error }
+
 // loaded waits for the copy.
 func (s *Store) loaded(ctx context.Context) (state, error) {
 	now, err := s.mirror.await(ctx, func(now *state) bool { return now.loaded })
 	if err != nil {
-		return now, fmt.Errorf("the rows are not loaded: %w", err)
+		return now, unreadError{err}
 	}
 	return now, nil
 }

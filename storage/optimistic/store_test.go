@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -517,3 +518,26 @@ func (dead) Follow(context.Context, *Mirror) error          { return errBroken }
 func (dead) Commit(context.Context, *Commit) (int64, error) { return 0, errBroken }
 func (dead) Claim(context.Context, string) error            { return errBroken }
 func (dead) Head(context.Context) (string, int64, error)    { return "", 0, errBroken }
+
+// silent is a service that never sends its rows.
+type silent struct{ *memory }
+
+func (silent) Follow(ctx context.Context, _ *Mirror) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A service that is down is named as such, and not by what this store waits for.
+func TestAServiceThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(silent{newMemory()}, Options{})
+		defer func() { _ = s.Close() }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := s.loaded(ctx)
+		if want := "check that it runs, that it has a majority"; err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	})
+}

@@ -3,13 +3,13 @@
 --
 -- KEYS  none
 -- ARGV  incarnation, epoch, bootstrapped, longest TTL (ms), secrets, and of the map its
---       name, epoch and floor; epoch 0 for none
+--       name, epoch, floor and generation; epoch 0 for none
 -- Reply "OK"; "RACED" if it is not the node that was staged
 local role, replid = replication()
 local state = redis.call('HMGET', STATE, 'staged', 'max_ttl')
 if role ~= 'master' or replid ~= ARGV[1] or state[1] ~= ARGV[2] then return 'RACED' end
 redis.call('HSET', STATE, 'replid', replid, 'epoch', ARGV[2], 'bootstrapped', ARGV[3], 'secrets', ARGV[5],
   'max_ttl', text(math.max(tonumber(state[2]), tonumber(ARGV[4]))))
-if ARGV[7] ~= '0' then redis.call('HSET', STATE, 'map', ARGV[6], 'map_epoch', ARGV[7], 'floor', ARGV[8]) end
+if ARGV[7] ~= '0' then redis.call('HSET', STATE, 'map', ARGV[6], 'map_epoch', ARGV[7], 'floor', ARGV[8], 'generation', ARGV[9]) end
 redis.call('HDEL', STATE, 'staged', 'note')
 return 'OK'

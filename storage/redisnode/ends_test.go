@@ -63,7 +63,7 @@ func TestEndOfTellsAnExpiryFromARelease(t *testing.T) {
 	end(given, lockcore.EndUnknown)
 
 	broken := q.take(t, "broken")
-	if err := q.Break(t.Context(), "broken"); err != nil {
+	if err := q.Break(t.Context(), "broken", 0); err != nil {
 		t.Fatal(err)
 	}
 	end(broken, lockcore.EndUnknown)

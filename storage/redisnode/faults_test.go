@@ -347,7 +347,7 @@ func TestEndedLeaseStaysEnded(t *testing.T) {
 	q.awaitVoting(t, 3)
 	ends := map[string]func(lockcore.Lease) error{
 		"release": func(l lockcore.Lease) error { return q.Release(t.Context(), l.ID) },
-		"break":   func(l lockcore.Lease) error { return q.Break(t.Context(), l.Resource) },
+		"break":   func(l lockcore.Lease) error { return q.Break(t.Context(), l.Resource, 0) },
 	}
 	for name, end := range ends {
 		lease := q.take(t, name)

@@ -14,6 +14,7 @@
 --                            secrets       the cluster's, which seal lease ids
 --                            map           the name of the map of the node sets
 --                            map_epoch     the epoch in which it was installed
+--                            generation    its number
 --                            floor         of the counters of resources that are not locked
 --                            staged        the epoch of an admission that has not ended
 --                            note          of its quarantine, until it is admitted

@@ -49,7 +49,7 @@ func (n *Node) logLeaks(found []string) {
 		n.opts.Logger.Info("the node has no locks without an expiry any more", "node", n.name)
 		return
 	}
-	n.opts.Logger.Warn("the node has locks without an expiry: they stay locked until an operator breaks them (DELETE /locks/{resource}) or sets an expiry on the node (PEXPIRE l:{resource} 60000); this service makes no such locks, so find the program that changes the keys of this database",
+	n.opts.Logger.Warn("the node has locks without an expiry: they stay locked until an operator breaks them (fencelock break --any RESOURCE) or sets an expiry on the node (PEXPIRE l:{resource} 60000); this service makes no such locks, so find the program that changes the keys of this database",
 		"node", n.name, "locks", len(found), "some", found[:min(len(found), examples)])
 }
 

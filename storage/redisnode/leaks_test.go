@@ -70,7 +70,7 @@ func TestLocksWithoutAnExpiryAreFound(t *testing.T) {
 	}
 	awaitLeaks(2)
 	testenv.Eventually(t, 10*time.Second, func() error {
-		if text := log.String(); !strings.Contains(text, "locks=2") || !strings.Contains(text, "r/123") || !strings.Contains(text, "DELETE /locks/") {
+		if text := log.String(); !strings.Contains(text, "locks=2") || !strings.Contains(text, "r/123") || !strings.Contains(text, "fencelock break --any") {
 			return fmt.Errorf("the log says: %s", text)
 		}
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,21 +25,21 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 	if err != nil {
 		return node.Observation{}, explain(err)
 	}
-	const parts = 15
+	const parts = 16
 	if len(reply) != parts {
 		return node.Observation{}, errUnreadable
 	}
 	info := ParseInfo(str(reply[0]))
 	n.meter.Memory(number(info["used_memory"]), number(info["maxmemory"]))
 	size, _ := reply[1].(int64)
-	open, _ := reply[14].(int64)
+	open, _ := reply[15].(int64)
 	seen := node.Observation{
 		Incarnation: info["master_replid"],
 		Admitted:    open == 1,
-		Cluster:     parseMark(str(reply[2])),
+		Cluster:     ParseMark(str(reply[2])),
 		Epoch:       node.Epoch(number(reply[4])),
 		Staged:      node.Epoch(number(reply[8])),
-		Marks:       marks(reply[7], reply[6], reply[5], reply[10:14]...),
+		Marks:       marks(reply[7], reply[6], reply[5], reply[10:15]...),
 		Empty:       size == 0,
 		Note:        str(reply[9]),
 		Version:     version(info),
@@ -51,14 +52,14 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 	return seen, nil
 }
 
-// marks reads also the secrets, and the map's name, epoch and floor.
+// marks reads also the secrets, and the map's name, epoch, floor and generation.
 func marks(highWater, maxTTL, bootstrapped any, more ...any) node.Marks {
 	return node.Marks{
 		HighWater:    fencing.Token(number(highWater)),
 		MaxTTL:       inMillis(number(maxTTL)),
 		Bootstrapped: node.Epoch(number(bootstrapped)),
 		Secrets:      node.Secrets(str(more[0])),
-		Map:          node.Map{Name: str(more[1]), Epoch: node.Epoch(number(more[2])), Floor: fencing.Token(number(more[3]))},
+		Map:          node.Map{Name: str(more[1]), Epoch: node.Epoch(number(more[2])), Floor: fencing.Token(number(more[3])), Generation: number(more[4])},
 	}
 }
 
@@ -78,7 +79,8 @@ func (n *Node) mark() string { return markOf(n.cluster) }
 
 func markOf(c node.Cluster) string { return strconv.Itoa(c.Nodes) + ":" + c.Hash }
 
-func parseMark(text string) node.Cluster {
+// ParseMark reads the cluster of a node's record.
+func ParseMark(text string) node.Cluster {
 	nodes, hash, _ := strings.Cut(strings.TrimSuffix(text, "+"), ":")
 	n, _ := strconv.Atoi(nodes)
 	return node.Cluster{Nodes: n, Hash: hash}
@@ -144,14 +146,14 @@ func (n *Node) read(ctx context.Context, s script, want string, values int, args
 
 // InstallEpoch installs an epoch and returns the marks.
 func (n *Node) InstallEpoch(ctx context.Context, epoch node.Epoch) (node.Marks, error) {
-	reply, err := n.read(ctx, installEpochScript, "M", 7, int64(epoch))
+	reply, err := n.read(ctx, installEpochScript, "M", 8, int64(epoch))
 	if err != nil {
 		return node.Marks{}, err
 	}
 	if _, err := exactAll(reply[:3]); err != nil {
 		return node.Marks{}, err
 	}
-	return marks(reply[0], reply[1], reply[2], reply[3:7]...), nil
+	return marks(reply[0], reply[1], reply[2], reply[3:8]...), nil
 }
 
 // exactAll parses numbers none of which may be broken: a token that is too low would be
@@ -231,6 +233,21 @@ func (n *Node) Scan(ctx context.Context, prefix, cursor string, limit int) (reso
 		}
 	}
 	return resources, next, nil
+}
+
+// Servers lists the servers whose heartbeats have not expired. It visits all keys: only
+// operators ask.
+func (n *Node) Servers(ctx context.Context) (servers []string, err error) {
+	const prefix, visits = "s:", 1000
+	keys := n.client.Scan(ctx, 0, prefix+"*", visits).Iterator()
+	for keys.Next(ctx) {
+		servers = append(servers, strings.TrimPrefix(keys.Val(), prefix))
+	}
+	if err := keys.Err(); err != nil {
+		return nil, explain(err)
+	}
+	slices.Sort(servers) // a scan may show a key twice
+	return slices.Compact(servers), nil
 }
 
 // escapeGlob makes MATCH take the text literally.
@@ -315,8 +332,8 @@ func appendLocks(args []any, locks []node.CarriedLock) []any {
 }
 
 // InstallMap installs a map of the node sets.
-func (n *Node) InstallMap(ctx context.Context, epoch node.Epoch, name string, floor fencing.Token) error {
-	_, err := n.read(ctx, installMapScript, "OK", 0, int64(epoch), name, floor.String())
+func (n *Node) InstallMap(ctx context.Context, m node.Map) error {
+	_, err := n.read(ctx, installMapScript, "OK", 0, int64(m.Epoch), m.Name, m.Floor.String(), m.Generation)
 	return err
 }
 
@@ -329,7 +346,7 @@ func (n *Node) Receive(ctx context.Context, epoch node.Epoch, name string, locks
 // Admit opens the gate.
 func (n *Node) Admit(ctx context.Context, a node.Admission) error {
 	return n.change(ctx, admitScript, a.Incarnation, int64(a.Epoch), int64(a.Bootstrapped), millis(a.MaxTTL), string(a.Secrets),
-		a.Map.Name, int64(a.Map.Epoch), a.Map.Floor.String())
+		a.Map.Name, int64(a.Map.Epoch), a.Map.Floor.String(), a.Map.Generation)
 }
 
 // ReplaceSecrets replaces the cluster's secrets.

@@ -23,6 +23,9 @@ func (p *packer) op(op *node.Op) {
 	case node.OpReleaseAfter:
 		p.owned("k", op)
 		p.int(op.TTL.Milliseconds())
+	case node.OpBreak:
+		p.of("b", op)
+		p.number(int64(op.Token))
 	case node.OpRetract:
 		p.of("t", op)
 		p.strs(op.Owner, op.Attempt)

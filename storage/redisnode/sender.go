@@ -153,12 +153,12 @@ func (b *batch) run() error {
 	return nil
 }
 
-// cut takes the jobs of one call from the front: those of one epoch and map whose deadline has
-// not passed. It answers those that are too late.
+// cut takes the jobs of one call from the front: those whose deadline has not passed, and whose
+// epoch and map are the same if their kinds have any: no operation gets those of another one. It
+// answers those that are too late.
 func (b *batch) cut(jobs []job) (now, rest []job) {
-	b.epoch = 0
-	b.byMap = ""
-	mapped := false
+	b.epoch, b.byMap = 0, ""
+	epochal, mapped := false, false
 	b.ops.reset()
 	kept := jobs[:0:len(jobs)]
 	at := time.Now()
@@ -167,15 +167,13 @@ func (b *batch) cut(jobs []job) (now, rest []job) {
 			j.sink.Deliver(j.index, node.Reply{Err: errTimeout})
 			continue
 		}
-		if v := j.op.Epoch; v != 0 && b.epoch != 0 && v != b.epoch {
+		if j.op.InEpoch() && epochal && j.op.Epoch != b.epoch || j.op.Mapped() && mapped && j.op.Map != b.byMap {
 			return kept, jobs[i:]
-		} else if v != 0 {
-			b.epoch = v
+		}
+		if j.op.InEpoch() {
+			b.epoch, epochal = j.op.Epoch, true
 		}
 		if j.op.Mapped() {
-			if mapped && j.op.Map != b.byMap {
-				return kept, jobs[i:]
-			}
 			b.byMap, mapped = j.op.Map, true
 		}
 		kept = append(kept, j)

@@ -56,3 +56,31 @@ func TestAClosedNodeIsNotPatient(t *testing.T) {
 		}
 	})
 }
+
+// A call has one epoch and one map. Operations of kinds that have none go with any.
+func TestACallHasOneEpochAndMap(t *testing.T) {
+	op := func(kind node.OpKind, epoch node.Epoch, byMap string) job {
+		return job{op: &node.Op{Kind: kind, Epoch: epoch, Map: byMap, Owner: "L1"}}
+	}
+	for name, c := range map[string]struct {
+		jobs []job
+		sent int // in the first call
+	}{
+		"one epoch":                 {[]job{op(node.OpConfirm, 5, ""), op(node.OpConfirm, 5, "")}, 2},
+		"another epoch":             {[]job{op(node.OpConfirm, 5, ""), op(node.OpConfirm, 6, "")}, 1},
+		"none behind one":           {[]job{op(node.OpConfirm, 5, ""), op(node.OpConfirm, 0, "")}, 1},
+		"one behind none":           {[]job{op(node.OpConfirm, 0, ""), op(node.OpConfirm, 5, "")}, 1},
+		"one that needs none":       {[]job{op(node.OpRetract, 0, ""), op(node.OpConfirm, 5, ""), op(node.OpRead, 0, ""), op(node.OpConfirm, 5, "")}, 4},
+		"another map":               {[]job{op(node.OpConfirm, 5, ""), op(node.OpRead, 0, "m")}, 1},
+		"no map behind one":         {[]job{op(node.OpRead, 0, "m"), op(node.OpRead, 0, "")}, 1},
+		"one that needs no map":     {[]job{op(node.OpRead, 0, "m"), op(node.OpRetract, 0, ""), op(node.OpRead, 0, "m")}, 3},
+		"its own epoch is no other": {[]job{op(node.OpRead, 7, ""), op(node.OpConfirm, 5, "")}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now, rest := (&batch{}).cut(c.jobs)
+			if len(now) != c.sent || len(now)+len(rest) != len(c.jobs) {
+				t.Errorf("%d operations were sent and %d are left, want %d sent of %d", len(now), len(rest), c.sent, len(c.jobs))
+			}
+		})
+	}
+}

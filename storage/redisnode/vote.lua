@@ -14,6 +14,7 @@
 --       r lock token front server             release; the record begins with front if the grant is the token and the owner this one;
 --                                             server asks for the lock right behind it, if not ""
 --       k lock owner token ttl                release-after; ttl 0 for a release
+--       b lock token                          break
 --       t lock owner attempt above            retract; above 0 for any grant
 --       g lock                                read
 --       n lock id server arrival holder keyed enqueue
@@ -356,7 +357,7 @@ local function define_rules()
       if holder ~= owner or tonumber(grant) > token then return 'N' end -- rule 3
       refresh(counter)
       local all, news = noted(note, attempt), false
-      if note ~= '' and (all ~= note or tonumber(grant) < token) then -- the lease counts on a lock of its key (rule 3)
+      if all ~= note or tonumber(grant) < token then -- the lease counts on the lock (rules 3 and 28)
         grant, note, news = text(token), all, true
       end
       local remaining = call('PTTL', lock)
@@ -415,6 +416,25 @@ local function define_rules()
     return release_after(lock, match(front, ' (%S+)'), token, 0, server)
   end
 
+  -- Ends every lease up to the token, whoever's it is; a lock with a larger grant is a
+  -- later lease's (rule 28).
+  local function break_up_to(lock, token)
+    if open and unreachable(token) then return 'T' end
+    if refusal and refusal ~= not_admitted then return refusal end -- the caller starts again
+    local value = call('GET', lock)
+    local reply = 'N'
+    if value then
+      local grant, holder, note = parse(value)
+      if tonumber(grant) <= token then
+        call('DEL', lock)
+        freed(lock, holder, note)
+        reply = 'G ' .. grant .. ' 0'
+      end
+    end
+    pass('c' .. lock, token) -- last, as in usual_release()
+    return refusal or reply
+  end
+
   local function retracted(lock, owner, attempt, above)
     local value = call('GET', lock)
     if not value then return 'N' end
@@ -455,12 +475,24 @@ local function define_rules()
     return 'G 0 0'
   end
 
+  -- Ends the wait under a key. A ticket of another server that has the key's place goes,
+  -- too, and its server is notified: a request under the key waits there.
+  local function forget_place(lock, id, ticket)
+    local place = call('GET', 'p:' .. id)
+    call('DEL', 'p:' .. id)
+    local other = place and match(place, '^%d+ (.*)$')
+    if not other or other == ticket then return nil end
+    call('ZREM', 'q' .. lock, other)
+    wake(lock, other)
+    return other
+  end
+
   local function dequeue(lock, id, server, holder, keyed)
     local queue, ticket = 'q' .. lock, id .. ' ' .. server .. ' ' .. holder
     local first = call('ZRANGE', queue, 0, 0)[1]
     call('ZREM', queue, ticket)
-    if keyed == '1' then call('DEL', 'p:' .. id) end
-    if first == ticket and call('EXISTS', lock) == 0 then wake_first(lock) end
+    local other = keyed == '1' and forget_place(lock, id, ticket)
+    if first and (first == ticket or first == other) and call('EXISTS', lock) == 0 then wake_first(lock) end
     return 'G 0 0'
   end
 
@@ -473,10 +505,10 @@ local function define_rules()
 
   return {
     run = {
-      a = acquire, i = acquire, w = acquire_with, c = confirm, e = extend, r = release, k = release_after, t = retract,
+      a = acquire, i = acquire, w = acquire_with, c = confirm, e = extend, r = release, k = release_after, b = break_up_to, t = retract,
       g = read, n = enqueue, d = dequeue, h = heartbeat,
     },
-    arguments = { a = 3, i = 5, w = 11, c = 3, e = 5, r = 4, k = 4, t = 4, g = 1, n = 6, d = 5, h = 2 },
+    arguments = { a = 3, i = 5, w = 11, c = 3, e = 5, r = 4, k = 4, b = 2, t = 4, g = 1, n = 6, d = 5, h = 2 },
   }
 end
 

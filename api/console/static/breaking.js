@@ -1,5 +1,5 @@
 // Breaking locks: one or several, with one confirmation.
-import { callLock, Refusal } from './api.js';
+import { call, Refusal } from './api.js';
 import { $, holderOf, make, name, put, say } from './words.js';
 
 const locks = (n) => (n === 1 ? 'this lock' : `${n} locks`);
@@ -63,13 +63,16 @@ export class Breaking {
 
   // breakOne breaks the lease that the user saw, and no later one.
   async #breakOne(lock) {
-    const now = await this.#live.inspect(lock.resource);
-    if (!now) throw new Refusal(404, { detail: 'No lease holds it any more: there is nothing to break.' });
-    if (now.fencing_token !== lock.token) {
-      Object.assign(lock, { holder: now.holder, token: now.fencing_token });
-      throw new Refusal(409, { detail: 'Another lease holds it by now. Look again before you break that one.' });
+    const body = JSON.stringify({ resource: lock.resource, fencing_token: lock.token });
+    try {
+      await call('POST', 'breaks', { headers: { 'Content-Type': 'application/json' }, body });
+    } catch (error) {
+      const kind = String(error.problem?.type).replace('/problems/', '');
+      if (kind === 'lock-not-held') throw new Refusal(404, { detail: 'No lease holds it any more: there is nothing to break.' });
+      if (kind !== 'other-lease') throw error;
+      Object.assign(lock, { holder: error.problem.holder, token: error.problem.fencing_token });
+      throw new Refusal(412, { detail: 'Another lease holds it by now. Look again before you break that one.' });
     }
-    await callLock('DELETE', lock.resource);
   }
 
   #close() {

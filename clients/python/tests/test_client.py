@@ -214,15 +214,18 @@ class Sync(ServiceCase):
         }
         self.assertEqual([lock["resource"] for lock in self.client.list("a/")], ["a/1", "a/2", "a/3"])
         self.assertEqual([attempt["fencing_token"] for attempt in self.client.history("a/1")], [3])
-        self.client.break_lock("a/1")
-        self.assertEqual(self.methods()[-1], ("DELETE", "/locks/a%2F1"))
+        self.client.break_lock("a/1", 7)
+        self.assertEqual(self.methods()[-1], ("POST", "/breaks"))
+        self.assertEqual(self.service.calls[-1][2], {"resource": "a/1", "fencing_token": 7})
+        self.client.break_any("a/1")
+        self.assertEqual(self.service.calls[-1][2], {"resource": "a/1", "any": True})
         lease = self.client.lease("secret-id")
         lease.extend()
         lease.release()
         self.assertEqual(self.methods()[-3:], [("GET", "/leases/current"), ("POST", "/leases/current/extend"), ("DELETE", "/leases/current")])
-        self.service.refuse["DELETE /locks/a%2F1"] = (404, "lock-not-held")
+        self.service.refuse["POST /breaks"] = (404, "lock-not-held")
         with self.assertRaises(fencelock.Refused):
-            self.client.break_lock("a/1")
+            self.client.break_lock("a/1", 7)
 
     def test_a_lease_that_is_released_in_the_block(self):
         with self.client.lock("r") as lease:
@@ -265,7 +268,7 @@ class Sync(ServiceCase):
         self.client.inspect("orders/42 ä?")
         self.assertEqual(self.service.calls[-1][1], "/locks/orders%2F42%20%C3%A4%3F")
 
-    def test_ctrl_c_during_a_wait_releases_what_may_have_been_granted(self):
+    def test_ctrl_c_during_a_wait_gives_the_request_up(self):
         self.service.hold = True
 
         def interrupt(*_):
@@ -279,19 +282,18 @@ class Sync(ServiceCase):
         with self.assertRaises(KeyboardInterrupt):
             self.client.acquire("r", wait=30)
         self.assertLess(time.monotonic() - begun, 1)
-        eventually(lambda: ("DELETE", "/leases/current") in self.methods())
-        first, second = [c for c in self.service.calls if c[1] == "/locks"]
-        self.assertEqual(first[3]["Idempotency-Key"], second[3]["Idempotency-Key"])
-        self.assertNotIn("wait_ms", second[2])
+        eventually(lambda: ("POST", "/cancel") in self.methods())
+        acquire, cancel = self.service.calls
+        self.assertEqual(acquire[3]["Idempotency-Key"], cancel[3]["Idempotency-Key"])
 
-    def test_close_waits_until_what_may_have_been_granted_is_released(self):
+    def test_close_waits_until_a_request_in_doubt_is_cancelled(self):
         self.service.refuse["POST /locks"] = (503, "no-quorum")
         client = Client(self.service.url, patience=0, on_retry=lambda _: None)
         with self.assertRaises(Unavailable):
             client.acquire("r")
         self.service.refuse.clear()
         client.close()
-        self.assertEqual(self.methods()[-1], ("DELETE", "/leases/current"))
+        self.assertEqual(self.methods()[-1], ("POST", "/cancel"))
         self.assertEqual([t.name for t in threading.enumerate() if t.name.startswith("fencelock")], [])
 
     def test_a_child_does_not_touch_its_parents_lease(self):
@@ -469,7 +471,7 @@ class Aio(ServiceCase):
         async def work(client):
             self.assertEqual([lock["resource"] async for lock in client.list()], ["a"])
             self.assertEqual([attempt["highest"] async for attempt in client.history("a")], [1])
-            await client.break_lock("a")
+            await client.break_lock("a", 7)
             await (await client.lease("secret-id")).release()
 
         self.run_with_client(work)
@@ -543,7 +545,7 @@ class Aio(ServiceCase):
             self.service.wait.set()
 
         self.run_with_client(work)
-        self.assertEqual(self.methods(), [("POST", "/locks"), ("POST", "/locks"), ("DELETE", "/leases/current")])
+        self.assertEqual(self.methods(), [("POST", "/locks"), ("POST", "/cancel")])
 
     def test_locked(self):
         async def work(client):

@@ -4,7 +4,7 @@ judged by clients/conformance."""
 import json
 import unittest
 
-from fencelock import Held, LeaseLost, Refused, Unavailable, _core, _http
+from fencelock import Held, LeaseLost, OtherLease, Refused, Unavailable, _core, _http
 
 TTL = 30_000
 
@@ -65,6 +65,30 @@ class Core(unittest.TestCase):
 
     def bodies(self):
         return [json.loads(text.partition("\r\n\r\n")[2]) for _, text, _ in self.sent]
+
+    def test_a_break_that_is_repeated_is_done_if_the_lease_is_gone(self):
+        lost = _core.NoAnswer("broke off", True)
+        for gone in (problem(404, "lock-not-held"), problem(412, "other-lease", fencing_token=8)):
+            answers = iter([lost, gone])
+            self.run_steps(self.protocol().break_lock("r", 7), lambda _: next(answers))
+        self.assertEqual(self.bodies(), [{"resource": "r", "fencing_token": 7}] * 4)
+        for first in ([], [lost]):  # an earlier lease holds it: nothing was broken
+            answers = iter([*first, problem(412, "other-lease", fencing_token=6, holder="h")])
+            with self.assertRaises(OtherLease) as caught:
+                self.run_steps(self.protocol().break_lock("r", 7), lambda _: next(answers))
+            self.assertEqual((caught.exception.token, caught.exception.holder), (6, "h"))
+        for refusal in (problem(404, "lock-not-held"), problem(412, "other-lease", fencing_token=8)):
+            with self.assertRaises(Refused):  # no earlier try can have done it
+                self.run_steps(self.protocol().break_lock("r", 7), lambda _: refusal)
+
+    def test_a_break_of_any_lease_is_sent_again_only_if_no_server_can_have_done_it(self):
+        for unclear in (_core.NoAnswer("broke off", True), problem(503, "no-quorum")):
+            self.sent.clear()
+            with self.assertRaises(Unavailable):
+                self.run_steps(self.protocol().break_any("r"), lambda _: unclear)
+            self.assertEqual(self.bodies(), [{"resource": "r", "any": True}])
+        answers = iter([_core.NoAnswer("refused", False), answer(204)])
+        self.run_steps(self.protocol().break_any("r"), lambda _: next(answers))
 
     def test_a_long_wait_is_a_series_of_polls_under_one_key(self):
         left = [3]

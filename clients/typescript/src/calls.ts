@@ -42,6 +42,10 @@ export interface Call extends Bounds {
   readonly signal?: AbortSignal | undefined;
   /** No caller waits for it: its retries are not observed. */
   readonly quiet?: boolean;
+  /** The fencing token of the lease that it breaks. */
+  readonly breaks?: number;
+  /** It is not sent again after a try that may have taken effect. */
+  readonly once?: boolean;
 }
 
 export class Calls {
@@ -67,8 +71,8 @@ export class Calls {
   }
 
   /** Sends a call until a server answers it for good, or none has for as long as the client
-   * is patient. Every call may be sent twice: an acquire carries a key, and the others change
-   * nothing twice. It rejects with the reason of the call's signal when that is aborted. */
+   * is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
+   * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */
   async send(call: Call, tries = this.tries(call)): Promise<Answer> {
     for (;;) {
       call.signal?.throwIfAborted();
@@ -81,7 +85,7 @@ export class Calls {
   /** The pause before the next try; it throws the error if there is to be none. */
   #pause(call: Call, tries: Tries, error: FencelockError): number {
     if (error instanceof Held && tries.wait().left > 0) return tries.held();
-    if (!(error instanceof Unavailable)) throw error;
+    if (!(error instanceof Unavailable) || (call.once && tries.ambiguous)) throw error;
     const pause = tries.nextPause(error);
     if (tries.over(pause)) throw error;
     if (!call.quiet) this.#settings.onRetry?.({ error, tries: tries.number, failing: tries.failing(), pause });
@@ -100,6 +104,7 @@ export class Calls {
       }
       tries.failed(answer);
       failure = answer;
+      if (call.once && tries.ambiguous) break;
     }
     return failure as FencelockError;
   }
@@ -122,7 +127,7 @@ export class Calls {
       return await server.ask({ operation: what, resource, method, path, headers, body, limit: limit + kept, probe, signal });
     } catch (error) {
       if (signal?.aborted) throw signal.reason;
-      if (error instanceof FencelockError) return tries.done(method, error) ? { sent: now(), body: {} } : error;
+      if (error instanceof FencelockError) return tries.done(call, error) ? { sent: now(), body: {} } : error;
       if (!(error instanceof NoAnswer)) throw error;
       tries.ambiguous ||= error.sent;
       return unavailable(what, resource, `${server.url}: ${error.message}`);

@@ -209,14 +209,22 @@ export class Client {
   }
 
   async #inspect(resource: string, signal?: AbortSignal): Promise<LockState> {
-    const { body } = await this.#calls.send({ ...ofResource('inspect', 'GET', resource), signal });
+    const { body } = await this.#calls.send({ ...ofResource('inspect', resource), signal });
     return body as unknown as LockState;
   }
 
-  /** Ends the lease of a resource, which is for administrators. Its holder learns it from its next
-   * request. Rejects with Refused of the kind "lock-not-held" if the resource is free. */
-  async breakLock(resource: string): Promise<void> {
-    await this.#calls.send(ofResource('break', 'DELETE', resource));
+  /** Ends the lease of a resource that has the fencing token, which `inspect` shows, and never a
+   * later one. That is for administrators; the holder learns it from its next request. Rejects with
+   * Refused of the kind "lock-not-held" if the resource is free, and with OtherLease if another
+   * lease holds it. */
+  async breakLock(resource: string, token: number): Promise<void> {
+    await this.#calls.send({ ...ofBreaks(resource, { fencing_token: token }), breaks: token });
+  }
+
+  /** Ends whatever lease holds a resource. After Unavailable the lease may have ended, and another
+   * `breakAny` may end the next one: `inspect` first. */
+  async breakAny(resource: string): Promise<void> {
+    await this.#calls.send({ ...ofBreaks(resource, { any: true }), once: true });
   }
 
   /** The held resources that begin with a prefix, in no particular order. A lock that is taken
@@ -305,15 +313,12 @@ export class Client {
     };
   }
 
-  /** Releases what a request that its caller gave up may have been granted, and gives its place in
-   * the queue up. */
+  /** Ends all that a request that its caller gave up may have: its lease, and its place in the queue. */
   async #abandon(call: Call): Promise<void> {
-    const deadline = now() + ABANDON;
     try {
-      const granted = await this.#calls.send({ ...call, deadline, quiet: true });
-      await new Lease(this.#calls, granted).finish();
+      await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true });
     } catch {
-      // Nothing was granted, or its TTL ends it.
+      // The TTL ends the lease, if there is one.
     }
   }
 
@@ -393,8 +398,13 @@ function encoded(resource: string): string {
   }
 }
 
-function ofResource(operation: string, method: string, resource: string): Call {
+function ofBreaks(resource: string, lease: object): Call {
+  encoded(resource); // refuses half a surrogate pair
+  return { operation: 'break', resource, method: 'POST', path: '/breaks', body: () => ({ resource, ...lease }) };
+}
+
+function ofResource(operation: string, resource: string): Call {
   const name = encoded(resource);
   // The name once more, where no proxy rewrites it.
-  return { operation, resource, method, path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
+  return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
 }

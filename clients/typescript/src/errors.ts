@@ -49,6 +49,14 @@ export class Denied extends FencelockError {}
 /** Any other refusal. The same request would be refused again. */
 export class Refused extends FencelockError {}
 
+/** The lease to break does not hold the resource: another one does. Nothing was changed. */
+export class OtherLease extends Refused {
+  /** The label of that lease; "" if it has none. */
+  holder = '';
+  /** Its fencing token. */
+  token = 0;
+}
+
 /** The client was closed. */
 export class Closed extends FencelockError {}
 
@@ -73,12 +81,17 @@ export function refusal(operation: string, resource: string, status: number, pro
     error.token = Number(problem['fencing_token'] ?? 0);
     error.remaining = Number(problem['remaining_ms'] ?? 0);
   }
+  if (error instanceof OtherLease) {
+    error.holder = String(problem['holder'] ?? '');
+    error.token = Number(problem['fencing_token'] ?? 0);
+  }
   if (error instanceof Unavailable && /^\d+$/.test(retryAfter)) error.retryAfter = Number(retryAfter) * 1000;
   return error;
 }
 
 function classOf(kind: string, status: number): typeof FencelockError {
   if (HELD.includes(kind)) return Held;
+  if (kind === 'other-lease') return OtherLease;
   if (LOST.includes(kind)) return LeaseLost;
   if (status === 401 || status === 403) return Denied;
   return AGAIN.includes(status) ? Unavailable : Refused;

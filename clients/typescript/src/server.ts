@@ -127,7 +127,7 @@ function judge(request: Request, response: Response, text: string): Record<strin
   if (status < 200 || status >= 300) {
     throw refusal(operation, resource, status, body ?? {}, response.headers.get('retry-after') ?? '');
   }
-  if (!body && request.method !== 'DELETE') throw new Refused(`${operation}: the answer is not the lock service's: is the address right?`);
+  if (!body && status !== 204) throw new Refused(`${operation}: the answer is not the lock service's: is the address right?`);
   return body ?? {};
 }
 

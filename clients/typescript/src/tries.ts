@@ -1,7 +1,7 @@
 /** How a call has gone so far, and how long its next try may take. */
 
 import { now } from './clock.js';
-import { FencelockError, Unavailable } from './errors.js';
+import { FencelockError, OtherLease, Unavailable } from './errors.js';
 
 export const FIRST_PAUSE = 50; // milliseconds between tries
 const MAX_PAUSE = 1000;
@@ -94,8 +94,11 @@ export class Tries {
   }
 
   /** Notes a refusal, and says whether it means that an earlier try has done what was asked. */
-  done(method: string, error: FencelockError): boolean {
+  done(call: { readonly method: string; readonly breaks?: number }, error: FencelockError): boolean {
     if (error.status >= 500) this.ambiguous = true;
-    return method === 'DELETE' && error.status === 404 && this.ambiguous;
+    if (!this.ambiguous) return false;
+    if (call.method === 'DELETE') return error.status === 404;
+    if (call.breaks === undefined) return false;
+    return error instanceof OtherLease ? error.token > call.breaks : error.kind === 'lock-not-held';
   }
 }

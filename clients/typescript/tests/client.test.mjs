@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 
-import { Client, Closed, Denied, FencelockError, Held, LeaseLost, Refused, Unavailable } from '../dist/esm/index.js';
+import { Client, Closed, Denied, FencelockError, Held, LeaseLost, OtherLease, Refused, Unavailable } from '../dist/esm/index.js';
 import { Service } from './service.mjs';
 
 async function with_(use, options) {
@@ -105,16 +105,15 @@ it('a nested do does not run under a lost lease', async (locks, service) => {
   }, { ttl: 900 }), LeaseLost);
 });
 
-it("the caller's signal ends the wait, and what was granted is released", async (locks, service) => {
+it("the caller's signal ends the wait, and the request is given up", async (locks, service) => {
   service.delay['POST /locks'] = 300;
   const stop = new AbortController();
   service.arrived = () => stop.abort(new RangeError('enough'));
   await assert.rejects(locks.do('a', () => assert.fail('it ran'), { signal: stop.signal }), RangeError);
   service.delay = {};
   await locks.close();
-  assert.deepEqual(service.trace, ['POST /locks', 'POST /locks', 'DELETE /leases/current']);
+  assert.deepEqual(service.trace, ['POST /locks', 'POST /cancel']);
   assert.equal(service.calls[0].headers['idempotency-key'], service.calls[1].headers['idempotency-key']);
-  assert.equal(service.calls[1].body.wait_ms, undefined);
 });
 
 it("the caller's signal is the work's, too, and the lease is released when that has ended", async (locks, service) => {
@@ -213,12 +212,31 @@ it('lists, history, and a break', async (locks, service) => {
   service.answers['GET /history?resource=a&limit=1000'] = { resource: 'a', attempts: [{ fencing_token: 3, accepted: false }] };
   for await (const attempt of locks.history('a')) found.push(attempt.fencing_token);
   assert.equal(found.at(-1), 3);
-  await locks.breakLock('a');
-  assert.equal(service.trace.at(-1), 'DELETE /locks/a');
-  service.refuse['DELETE /locks/a'] = [404, 'lock-not-held'];
-  await assert.rejects(locks.breakLock('a'), (e) => e instanceof Refused && e.kind === 'lock-not-held');
+  await locks.breakLock('a', 7);
+  assert.equal(service.trace.at(-1), 'POST /breaks');
+  service.refuse['POST /breaks'] = [404, 'lock-not-held'];
+  await assert.rejects(locks.breakLock('a', 7), (e) => e instanceof Refused && e.kind === 'lock-not-held');
   const lease = await locks.lease('secret-id');
   assert.equal(lease.resource, 'r');
+});
+
+it('a break that is repeated is done if its lease is gone', async (locks, service) => {
+  for (const gone of [[404, 'lock-not-held'], [412, 'other-lease', { fencing_token: 8 }]]) {
+    service.calls = [];
+    service.refuse['POST /breaks'] = [503, 'no-quorum'];
+    service.arrived = () => { if (service.calls.length > 1) service.refuse['POST /breaks'] = gone; };
+    await locks.breakLock('a', 7);
+    assert.deepEqual(service.calls.map((c) => c.body), [{ resource: 'a', fencing_token: 7 }, { resource: 'a', fencing_token: 7 }]);
+  }
+  service.arrived = () => {};
+  const other = (e) => e instanceof OtherLease && e.token === 8 && e.holder === 'other';
+  await assert.rejects(locks.breakLock('a', 7), other); // no earlier try can have done it
+});
+
+it('a break of any lease is not sent again once it may have been done', async (locks, service) => {
+  service.refuse['POST /breaks'] = [503, 'no-quorum'];
+  await assert.rejects(locks.breakAny('a'), Unavailable);
+  assert.deepEqual(service.calls.map((c) => c.body), [{ resource: 'a', any: true }]);
 });
 
 it('no secret is shown', async (locks, service) => {

@@ -44,7 +44,7 @@ test('a broken leader is followed by itself', async () => {
   await one.elect('broken', async (lease, signal) => {
     tokens.push(lease.token);
     if (tokens.length === 2) return;
-    await other.breakLock('broken');
+    await other.breakLock('broken', lease.token);
     await new Promise((lost) => signal.addEventListener('abort', lost));
   }, { ttl: 1500 });
   assert.ok(tokens[1] > tokens[0], String(tokens));

@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 
 export class Service {
   calls = [];
-  refuse = {}; // method and path → [status, kind]
+  refuse = {}; // method and path → [status, kind, more of the problem]
   delay = {}; // method and path → milliseconds
   answers = {}; // method and path → body
   held = new Set(); // resources of live leases: refused, if this is set
@@ -43,10 +43,11 @@ export class Service {
   }
 
   #answer(call, body) {
-    const problem = (status, kind) => [status, { type: `/problems/${kind}`, title: 'No', status, detail: 'the test says so', holder: 'other', remaining_ms: 7 }];
+    const problem = (status, kind, more) => [status, { type: `/problems/${kind}`, title: 'No', status, detail: 'the test says so', holder: 'other', remaining_ms: 7, ...more }];
     if (this.refuse[call]) return problem(...this.refuse[call]);
     if (this.answers[call]) return [200, this.answers[call]];
-    if (call === 'DELETE /leases/current') {
+    if (call === 'POST /breaks') return [204];
+    if (call === 'DELETE /leases/current' || call === 'POST /cancel') {
       this.held.clear();
       return [204];
     }

@@ -23,7 +23,7 @@ export async function use(pool: Pool, client: Tx): Promise<number> {
   const lease = await locks.lock(['a', 'b'], options);
   const parts: readonly Part[] = lease.parts;
   await lease[Symbol.asyncDispose]();
-  for await (const lock of locks.list('orders/')) if (lock.held) await locks.breakLock(lock.resource);
+  for await (const lock of locks.list('orders/')) if (lock.fencing_token) await locks.breakLock(lock.resource, lock.fencing_token);
   for await (const lock of locks.watch('a', { every: 500 })) if (lock?.held) break;
   const led: string = await locks.elect('a', (leader: Lease, signal: AbortSignal) => `${leader.token} ${signal.aborted}`, { slots: 2 });
   for await (const attempt of locks.history('a')) console.log(attempt.accepted);

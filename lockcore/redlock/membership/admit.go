@@ -24,7 +24,11 @@ import (
 // it continued it would open a few nodes only, and the others would miss the
 // bootstrap and wait again.
 func (c *Controller) bootstrap(ctx context.Context, p plan) error {
-	c.cfg.Logger.Warn("bootstrapping the cluster", "nodes", len(p.bootstrap), "new", p.fresh)
+	level := slog.LevelWarn
+	if c.isUnused() { // a first start
+		level = slog.LevelInfo
+	}
+	c.cfg.Logger.Log(ctx, level, "bootstrapping the cluster", "nodes", len(p.bootstrap), "new", p.fresh)
 	epoch := c.bootstrapEpoch(p.largest)
 	a := node.Admission{
 		Epoch: epoch, Bootstrapped: epoch, Cluster: c.cluster, Floor: c.bootstrapFloor(ctx),
@@ -50,6 +54,13 @@ func (c *Controller) bootstrap(ctx context.Context, p plan) error {
 	c.Learn(a.Epoch)
 	c.cfg.Logger.Info("the cluster is bootstrapped", "nodes", len(admitted), "epoch", int64(a.Epoch), "floor", int64(a.Floor))
 	return nil
+}
+
+// isUnused reports whether no node ever held anything, as far as this server has seen.
+func (c *Controller) isUnused() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.seen.used
 }
 
 // byName sorts nodes by name: in the same order on all servers.
@@ -211,18 +222,18 @@ func (c *Controller) installEpoch(ctx context.Context, nodes []int, epoch node.E
 			continue
 		}
 		// The next rejoin, which may begin before the next observation, must exceed it.
-		seen := &c.seen.nodes[i].seen
-		seen.Epoch = max(seen.Epoch, epoch)
+		if seen := &c.seen.nodes[i].seen; seen.Epoch < epoch {
+			seen.Epoch, seen.Marks.Secrets, seen.Marks.Bootstrapped = epoch, r.Secrets, r.Bootstrapped
+		}
 		if r.HighWater == 0 || node.Plausible(r.HighWater, time.Now()) {
 			readers = append(readers, i)
 			marks.HighWater = max(marks.HighWater, r.HighWater)
 			marks.Bootstrapped = max(marks.Bootstrapped, r.Bootstrapped)
 			marks.MaxTTL = max(marks.MaxTTL, min(r.MaxTTL, maxRecordedTTL))
 			marks.Secrets = node.MergeSecrets(marks.Secrets, r.Secrets)
-			if marks.Map.Epoch < r.Map.Epoch {
-				marks.Map = r.Map
-			}
+			marks.Map = laterMap(marks.Map, r.Map)
 		}
 	}
+	c.adoptSecrets(time.Now())
 	return readers, marks
 }

@@ -35,8 +35,12 @@ type Config struct {
 	// Knows, if not nil, reports whether the server has the map of that name (rule 30). A
 	// node with another one is refused.
 	Knows func(mapName string) bool
-	// NewMap, if not nil, names the map with which the set is bootstrapped.
-	NewMap func() string
+	// Watching: this is no server, and bootstraps nothing.
+	Watching bool
+	// Sets are the node sets of this server, for people.
+	Sets string
+	// NewMap, if not nil, is the map with which the set is bootstrapped, without its epoch.
+	NewMap func() node.Map
 	// Mapped, if not nil, gets the map by which the nodes vote, whenever it changes. It
 	// must not block.
 	Mapped func(node.Map)

@@ -22,6 +22,8 @@ type Controller struct {
 	cluster  node.Cluster
 	base     time.Time       // steady time counts from here, see readClock
 	epoch    atomic.Int64    // see Epoch
+	keyed    atomic.Int64    // see VotingEpoch
+	looks    atomic.Int64    // numbers the observations, in the order in which they begin
 	nudges   []chan struct{} // by node: observe it now
 	observed chan struct{}   // a node was observed
 	// refreshed holds when the last complete Observe began.
@@ -29,10 +31,13 @@ type Controller struct {
 
 	mu          sync.Mutex
 	seen        observations
+	changed     chan struct{} // is closed when a node was observed
+	awaiting    arrivals
 	clocks      []clockWatch
 	own         ownJump
 	backoff     time.Time // no admission before this
 	failures    int
+	compared    bool // it was said that this server has another longest TTL
 	unconfirmed unconfirmedEpoch
 	secrets     knownSecrets
 	mapped      node.Map  // by which the nodes vote
@@ -44,10 +49,10 @@ func New(cfg Config, nodes []node.Node) *Controller {
 	c := &Controller{
 		cfg: cfg, nodes: nodes, cluster: ClusterOf(nodes), base: time.Now(),
 		observed: make(chan struct{}, 1), refreshed: make(chan time.Time, 1),
-		clocks: make([]clockWatch, len(nodes)),
-		seen:   newObservations(nodes, time.Now()),
+		clocks: make([]clockWatch, len(nodes)), changed: make(chan struct{}),
+		seen: newObservations(nodes, time.Now()),
 	}
-	c.seen.knows = cfg.Knows
+	c.seen.knows, c.seen.sets = cfg.Knows, cfg.Sets
 	c.refreshed <- time.Time{}
 	for _, n := range nodes {
 		n.Join(c.cluster)
@@ -135,6 +140,7 @@ func (c Config) observeTimeout() time.Duration { return max(4*c.NodeTimeout, c.W
 func (c *Controller) observeNode(ctx context.Context, i int) {
 	observing, cancel := context.WithTimeout(ctx, c.cfg.observeTimeout())
 	defer cancel()
+	look := c.looks.Add(1)
 	seen, err := c.observeOrQuarantine(observing, i)
 	if ctx.Err() != nil {
 		return
@@ -148,11 +154,37 @@ func (c *Controller) observeNode(ctx context.Context, i int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.seen.nodes[i]
+	if look < before.look { // an observation that began later has ended earlier
+		return
+	}
+	c.seen.nodes[i].look = look
 	c.seen.add(i, seen, err, time.Now())
 	c.adoptSecrets(time.Now())
 	c.adoptMap(time.Now())
 	c.judge()
 	c.report(ctx, i, before)
+	c.compareMaxTTL(ctx)
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// compareMaxTTL says once that other servers had another longest TTL: all need the same.
+// The longest that any server had is kept on the nodes, and every wait is as long (rule
+// 13), so nothing is granted twice; c.mu is held.
+func (c *Controller) compareMaxTTL(ctx context.Context) {
+	for i := range c.seen.nodes {
+		s := &c.seen.nodes[i]
+		recorded := s.seen.Marks.MaxTTL
+		if c.compared || !s.admitted() || recorded == 0 || recorded == c.cfg.MaxTTL {
+			continue
+		}
+		c.compared = true
+		what := "the longest TTL of this server is above that of the cluster, which takes it over: set the same on every server"
+		if recorded > c.cfg.MaxTTL {
+			what = "the longest TTL of this server is below that of the cluster, which stays in force for every wait, while this server grants no lease that long: set the same on every server"
+		}
+		c.cfg.Logger.WarnContext(ctx, what, "node", c.nodes[i].Name(), "server", c.cfg.MaxTTL.String(), "cluster", recorded.String())
+	}
 }
 
 // observeOrQuarantine observes node i. It begins the quarantine of a node that is
@@ -177,6 +209,7 @@ func (c *Controller) judge() {
 
 // report logs a change of a node's state. A change of the reason alone is logged once
 // a minute at most, since an unreachable node fails with many errors.
+// What a first start has to wait for is no warning.
 func (c *Controller) report(ctx context.Context, i int, before observed) {
 	after := &c.seen.nodes[i]
 	if after.state == before.state && (after.reason == before.reason || time.Since(after.reported) < time.Minute) {
@@ -184,7 +217,7 @@ func (c *Controller) report(ctx context.Context, i int, before observed) {
 	}
 	after.reported = time.Now()
 	level := slog.LevelInfo
-	if after.state != lockcore.NodeVoting {
+	if first := after.state == lockcore.NodeQuarantined && (!c.seen.used || after.admitted() && after.seen.Marks.MaxTTL == 0); after.state != lockcore.NodeVoting && !first {
 		level = slog.LevelWarn
 	}
 	c.cfg.Logger.Log(ctx, level, "node state",

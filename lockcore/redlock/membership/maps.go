@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,17 +9,17 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/internal/pause"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
 
-// Map is the map by which the nodes vote, as last seen.
+// Map is the last map that an admitted node of the set had, also one that this server does
+// not know.
 func (c *Controller) Map() node.Map {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mapped
+	return c.seen.last
 }
 
 // adoptMap adopts the map that was installed last on an admitted node; c.mu is held. Any
@@ -33,9 +34,7 @@ func (c *Controller) adoptMap(now time.Time) {
 		}
 		if m := s.seen.Marks.Map; admitted == 0 || m != last {
 			differ = admitted > 0
-			if admitted == 0 || m.Epoch > last.Epoch {
-				last = m
-			}
+			last = laterMap(last, m)
 		}
 		admitted++
 	}
@@ -61,10 +60,19 @@ func (c *Controller) mapsDiffer(now time.Time) bool {
 	return !c.mixed.IsZero() && now.Sub(c.mixed) > c.cfg.inTouch()
 }
 
+// laterMap is the one of two nodes' maps that was installed last. A version without
+// generations drops them when it admits a node again, with the map that the others have.
+func laterMap(a, b node.Map) node.Map {
+	if cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Generation, b.Generation)) < 0 {
+		return b
+	}
+	return a
+}
+
 // newMap is that of a set which is bootstrapped in this epoch.
 func (c *Controller) newMap(epoch node.Epoch) (m node.Map) {
 	if c.cfg.NewMap != nil {
-		m.Name = c.cfg.NewMap()
+		m = c.cfg.NewMap()
 	}
 	if m.Name != "" {
 		m.Epoch = epoch
@@ -73,34 +81,34 @@ func (c *Controller) newMap(epoch node.Epoch) (m node.Map) {
 }
 
 // sameMap completes a change that stopped half way.
-func sameMap(marks node.Marks) (name string, floor fencing.Token, err error) {
-	return marks.Map.Name, marks.Map.Floor, nil
-}
+func sameMap(marks node.Marks) (node.Map, error) { return marks.Map, nil }
 
 // ChangeMap changes the map of the set. Change gets the marks of the nodes, with the map
-// that is present, and returns the next one; its error ends the change and is returned.
+// that is present, and returns the next one, whose epoch is set here; its error ends the change and is returned.
 // The change is a compare-and-set over a quorum: an epoch is installed on at least R
 // nodes, which no other change can use then, and the next map on a quorum of nodes that
 // are still in that epoch. So it follows upon the present map, and no other change is
 // between. After another error the change may have been made, or be made later.
-func (c *Controller) ChangeMap(ctx context.Context, change func(node.Marks) (name string, floor fencing.Token, err error)) (node.Map, error) {
+func (c *Controller) ChangeMap(ctx context.Context, change func(node.Marks) (node.Map, error)) (node.Map, error) {
 	readers, marks, epoch, err := c.fence(ctx)
 	if err != nil {
 		return node.Map{}, err
 	}
-	name, floor, err := change(marks)
+	next, err := change(marks)
 	if err != nil {
 		return node.Map{}, err
 	}
+	next.Epoch = epoch
 	if err := c.onQuorum(ctx, readers, "took the map", func(ctx context.Context, i int) error {
-		return c.nodes[i].InstallMap(ctx, epoch, name, floor)
+		return c.nodes[i].InstallMap(ctx, next)
 	}); err != nil {
 		return node.Map{}, err
 	}
 	for i := range c.nodes {
 		signal(c.nudges[i])
 	}
-	return node.Map{Name: name, Epoch: epoch, Floor: max(floor, marks.Map.Floor)}, nil
+	next.Floor = max(next.Floor, marks.Map.Floor)
+	return next, nil
 }
 
 // fence installs a new epoch on at least R nodes, and returns what they have.

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/lockcore"
@@ -17,6 +18,11 @@ type observations struct {
 	longest time.Duration             // the longest TTL that any node ever recorded
 	knows   func(mapName string) bool // nil: every one
 	last    node.Map                  // the last map that an admitted node had
+	sets    string                    // the node sets of this server, for people
+	used    bool                      // a node held something, or was admitted
+
+	opened   node.Epoch // of the last bootstrap that an admitted node knew
+	openedAt time.Time  // when that was first seen
 }
 
 const notSeenYet = "this server has not observed it yet"
@@ -34,6 +40,7 @@ func newObservations(nodes []node.Node, now time.Time) observations {
 func (o *observations) add(i int, seen node.Observation, err error, now time.Time) {
 	s := &o.nodes[i]
 	if s.err = err; err == nil {
+		o.used = o.used || seen.Admitted || !seen.Empty
 		if o.ours(seen) && seen.Admitted && seen.Marks.Map.Epoch > o.last.Epoch {
 			o.last = seen.Marks.Map
 		}
@@ -63,6 +70,7 @@ func (o *observations) outdated() bool { return o.knows != nil && !o.knows(o.las
 type observed struct {
 	seen node.Observation
 	at   time.Time // of seen; zero if there is none
+	look int64     // the number of the last observation (see Controller.looks)
 	err  error     // of the last observation; seen is then older
 	ours bool      // its record, if any, is this cluster's
 
@@ -87,6 +95,9 @@ type observed struct {
 // bootstrap and rejoins like a node that restarted (rule 12).
 func (o *observations) markQuarantined(now time.Time) {
 	bootstrapped := o.bootstrapped()
+	if bootstrapped > o.opened {
+		o.opened, o.openedAt = bootstrapped, now
+	}
 	for i := range o.nodes {
 		s := &o.nodes[i]
 		if s.err != nil {
@@ -117,14 +128,33 @@ func (o *observations) bootstrapped() (epoch node.Epoch) {
 	return epoch
 }
 
-// keptSecrets are what the admitted nodes keep, as each was last seen.
-func (o *observations) keptSecrets() (kept []node.Secrets) {
+// keptSecrets are what the admitted nodes keep, as each was last seen, and the largest
+// epoch in which one of them was. What was known before the last bootstrap does not count,
+// also of a node that does not answer now (rule 24).
+func (o *observations) keptSecrets() (kept []node.Secrets, epoch node.Epoch) {
+	bootstrapped := o.bootstrapped()
 	for i := range o.nodes {
-		if s := &o.nodes[i]; s.usable() && s.seen.Admitted && !s.missed {
+		if s := &o.nodes[i]; s.usable() && s.seen.Admitted && s.seen.Epoch >= bootstrapped {
 			kept = append(kept, s.seen.Marks.Secrets)
+			epoch = max(epoch, s.seen.Epoch)
 		}
 	}
-	return kept
+	return kept, epoch
+}
+
+// observedSince reports whether every node, and whether a quorum of admitted ones, was
+// observed by an observation after the one of that number.
+func (o *observations) observedSince(look int64) (all, quorate bool) {
+	answered, admitted := 0, 0
+	for i := range o.nodes {
+		if s := &o.nodes[i]; s.look > look {
+			answered++
+			if s.admitted() {
+				admitted++
+			}
+		}
+	}
+	return answered == len(o.nodes), admitted >= quorum.Of(len(o.nodes))
 }
 
 // usable: when last seen it was configured as it must be, and of this cluster or none.
@@ -143,7 +173,7 @@ func (s *observed) waitLeft(wait time.Duration, now time.Time) time.Duration {
 }
 
 // stateNow is the node's state, with the reason of the plan why it may not vote.
-func (s *observed) stateNow(planned string) (lockcore.NodeState, string) {
+func (o *observations) stateNow(s *observed, planned string) (lockcore.NodeState, string) {
 	switch {
 	case s.err != nil:
 		return lockcore.NodeUnreachable, s.err.Error()
@@ -152,9 +182,9 @@ func (s *observed) stateNow(planned string) (lockcore.NodeState, string) {
 	case s.seen.Unfit != "":
 		return lockcore.NodeRefused, s.seen.Unfit
 	case !s.ours && s.seen.Marks.Map.Name != "":
-		return lockcore.NodeRefused, fmt.Sprintf("its node sets are being changed, or were (map %s), and this server has others: configure it with the same ones", s.seen.Marks.Map.Name)
+		return lockcore.NodeRefused, fmt.Sprintf("its node sets are being changed, or were (generation %d of their map), and this server has others (%s): configure it with the same ones", s.seen.Marks.Map.Generation, o.sets)
 	case !s.ours:
-		return lockcore.NodeRefused, fmt.Sprintf("it belongs to a cluster of %d other nodes (mark %s): configure every server with the same node list, or use an empty database", s.seen.Cluster.Nodes, s.seen.Cluster.Hash)
+		return lockcore.NodeRefused, fmt.Sprintf("it belongs to a cluster with another list of %d nodes than this server's (%s): configure every server with the same node list, or use an empty database", s.seen.Cluster.Nodes, strings.Join(o.names, ","))
 	case planned != "":
 		return lockcore.NodeQuarantined, planned
 	}
@@ -166,7 +196,7 @@ func (o *observations) judge(p plan, now time.Time) {
 	for i := range o.nodes {
 		s := &o.nodes[i]
 		was := s.state
-		if s.state, s.reason = s.stateNow(p.reasons[i]); s.state != was {
+		if s.state, s.reason = o.stateNow(s, p.reasons[i]); s.state != was {
 			s.since = now
 		}
 	}

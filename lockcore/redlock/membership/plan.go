@@ -49,7 +49,8 @@ func pinOf(o node.Observation) pin {
 func planFor(seen *observations, cfg Config, now time.Time) plan {
 	p := &planner{observations: seen, cfg: cfg, now: now}
 	p.wait = withDrift(max(cfg.MaxTTL, seen.longest))
-	p.secrets = node.MergeSecrets(seen.keptSecrets()...)
+	kept, _ := seen.keptSecrets()
+	p.secrets = node.MergeSecrets(kept...)
 	p.reasons = make([]string, len(seen.nodes))
 	p.sortNodes()
 	p.planAdmitted()
@@ -163,10 +164,12 @@ func (p *planner) planBootstrap() {
 		p.bootstrap, p.fresh = p.quarantined, true
 		p.why = "the new cluster is being bootstrapped"
 	case quarantined == 0 || quarantined+givenUp < quorum:
-		p.why = fmt.Sprintf("%s unreachable or refused, and may still know the last tokens: repair this, or run 'fencelock bootstrap --force' if it is final", share(n-len(p.admitted)-quarantined, n))
+		p.why = fmt.Sprintf("%s unreachable or refused, and may still know the last tokens: start those that are down, and do what the reasons of the others say", share(n-len(p.admitted)-quarantined, n))
 	case p.cfg.Recovery == RecoveryManual:
 		p.why = fmt.Sprintf("%s quarantined: run 'fencelock bootstrap', which FENCELOCK_RECOVERY=manual leaves to you", share(quarantined, n))
-	case waited+givenUp < quorum || givenUp > 0 && waited < quarantined || p.almostWaited():
+	case p.cfg.Watching:
+		p.why = fmt.Sprintf("%s quarantined: a running server bootstraps the cluster once the longest TTL has passed", share(quarantined, n))
+	case waited+givenUp < quorum || givenUp > 0 && waited < quarantined || p.almostWaited() || p.opening():
 		p.why = fmt.Sprintf("%s quarantined: the cluster is bootstrapped again once the longest TTL (%s) has passed", share(quarantined, n), p.wait.Round(time.Millisecond))
 	default:
 		p.bootstrap = p.waited
@@ -191,11 +194,21 @@ func share(k, n int) string {
 // together are seen one after the other, by every server in another order. When they
 // are bootstrapped together, all servers begin with the same node.
 func (p *planner) almostWaited() bool {
-	moment := min(p.cfg.WatchInterval+p.cfg.observeTimeout(), p.wait/4)
+	moment := p.moment()
 	return slices.ContainsFunc(p.quarantined, func(i int) bool {
 		left := p.nodes[i].waitLeft(p.wait, p.now)
 		return left > 0 && left <= moment
 	})
+}
+
+// opening reports whether a node was bootstrapped a moment ago: its server is opening the
+// others, and whoever closed them again would have the first one wait again.
+func (p *planner) opening() bool {
+	return p.opened > 0 && p.now.Sub(p.openedAt) < p.moment()
+}
+
+func (p *planner) moment() time.Duration {
+	return min(p.cfg.WatchInterval+p.cfg.observeTimeout(), p.wait/4)
 }
 
 func (p *planner) explainQuarantined(why string) {
@@ -230,7 +243,12 @@ func ClusterOf(nodes []node.Node) node.Cluster {
 	for i, n := range nodes {
 		names[i] = n.Name()
 	}
-	slices.Sort(names)
+	return ClusterNamed(names...)
+}
+
+// ClusterNamed is ClusterOf for nodes of these names.
+func ClusterNamed(names ...string) node.Cluster {
+	names = slices.Sorted(slices.Values(names))
 	sum := sha256.Sum256([]byte(format + strings.Join(names, "\n")))
-	return node.Cluster{Nodes: len(nodes), Hash: hex.EncodeToString(sum[:8])}
+	return node.Cluster{Nodes: len(names), Hash: hex.EncodeToString(sum[:8])}
 }

@@ -21,6 +21,7 @@ func (c *Controller) newSecrets(epoch node.Epoch) node.Secrets {
 // knownSecrets is what a server knows of its cluster's secrets.
 type knownSecrets struct {
 	all     node.Secrets
+	shown   bool                     // a quorum shows a secret, as last seen
 	sealing node.Epoch               // the epoch of the secret that seals
 	since   map[node.Epoch]time.Time // since when a quorum has been seen to have a secret
 }
@@ -30,13 +31,20 @@ type knownSecrets struct {
 // A secret that one admitted node has opens lease ids: another server may seal
 // with it. See sealingSecret for the one that seals.
 func (c *Controller) adoptSecrets(now time.Time) {
-	kept := c.seen.keptSecrets()
+	kept, epoch := c.seen.keptSecrets()
 	all := node.MergeSecrets(kept...)
 	c.secrets.noteHolders(all, kept, quorum.Of(len(c.nodes)), now)
 	sealing, ok := c.secrets.sealingSecret(all, now, c.cfg.inTouch())
-	if !ok || all == c.secrets.all && sealing.Epoch == c.secrets.sealing {
+	if c.secrets.shown = ok; !ok {
 		return
 	}
+	if all != c.secrets.all || sealing.Epoch != c.secrets.sealing {
+		c.useSecrets(all, sealing)
+	}
+	c.keyed.Store(int64(epoch))
+}
+
+func (c *Controller) useSecrets(all node.Secrets, sealing node.Secret) {
 	c.secrets.all, c.secrets.sealing = all, sealing.Epoch
 	raw := [][]byte{sealing.Raw[:]}
 	for _, s := range all.List() {
@@ -89,17 +97,76 @@ func (k *knownSecrets) sealingSecret(all node.Secrets, now time.Time, inTouch ti
 // know now.
 func (c Config) inTouch() time.Duration { return 4 * (c.WatchInterval + c.observeTimeout()) }
 
-// UpToDate reports whether a quorum of admitted nodes was seen lately.
-func (c *Controller) UpToDate() bool {
+// VotingEpoch is the epoch in which to ask for the votes of a lease. Its id is sealed, so
+// the server waits until it knows the secrets of that epoch: those before a bootstrap open
+// nothing after it (rule 24). It reports false if the nodes do not show them now.
+func (c *Controller) VotingEpoch(ctx context.Context) (node.Epoch, bool) {
+	epoch := c.Epoch()
+	keyed := func() bool {
+		known := node.Epoch(c.keyed.Load())
+		return known > 0 && known >= epoch
+	}
+	return epoch, keyed() || c.await(ctx, func(bool) bool { return keyed() })
+}
+
+// ReadSecrets reads the secrets that a quorum has now, or later, and reports false if none
+// shows any. Calls that come together share the observations, and each node is observed
+// ten times in an interval at most.
+func (c *Controller) ReadSecrets(ctx context.Context) bool {
+	return c.await(ctx, func(quorate bool) bool { return quorate && c.secrets.shown })
+}
+
+// await has the nodes observed until done, which learns whether a quorum was observed
+// since the call began, and is called with c.mu held. It gives up when every node was.
+func (c *Controller) await(ctx context.Context, done func(quorate bool) bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.WatchInterval+c.cfg.observeTimeout())
+	defer cancel()
+	began := c.looks.Load()
+	for i := range c.nodes {
+		signal(c.nudges[i])
+	}
+	c.mu.Lock()
+	place := c.awaiting.enter()
+	c.mu.Unlock()
+	is := c.awaitObservations(ctx, began, done)
+	// One after the other: all would ask the nodes at once, and no simulated run repeat.
+	time.Sleep(time.Duration(place) * time.Microsecond)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	voting := 0
-	for i := range c.seen.nodes {
-		if s := &c.seen.nodes[i]; s.admitted() && time.Since(s.at) < c.cfg.inTouch() {
-			voting++
+	c.awaiting.leave()
+	return is
+}
+
+func (c *Controller) awaitObservations(ctx context.Context, began int64, done func(quorate bool) bool) bool {
+	for {
+		c.mu.Lock()
+		all, quorate := c.seen.observedSince(began)
+		is, changed := done(quorate), c.changed
+		c.mu.Unlock()
+		if is || all {
+			return is
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
 		}
 	}
-	return voting >= quorum.Of(len(c.nodes))
+}
+
+// arrivals numbers those who wait, from 1, for as long as anybody does.
+type arrivals struct{ waiting, last int }
+
+func (a *arrivals) enter() (place int) {
+	a.waiting++
+	a.last++
+	return a.last
+}
+
+func (a *arrivals) leave() {
+	if a.waiting--; a.waiting == 0 {
+		a.last = 0
+	}
 }
 
 // addSecrets has node i keep these secrets, too, where they are newer than its own.

@@ -23,6 +23,7 @@ type Config struct {
 	Random      random.Source
 	Epoch       func() node.Epoch
 	Map         func() string // the name of the map by which tickets are sent
+	Suffix      string        // of the server's id, which the nodes list
 	// Cleanup sends op to a node in the background, and repeats it until the node has
 	// answered or the time is past.
 	Cleanup func(nodeIndex int, op node.Op, until time.Time)
@@ -51,17 +52,19 @@ type interruption struct {
 
 // Waiter is one request in the queue of one resource.
 type Waiter struct {
-	Ticket   node.Ticket
-	resource string
-	changed  chan struct{} // holds a signal after any change of what follows; the waiters of a request share it
-	tryAt    time.Time     // when the first waiter of a resource tries,
-	tryNow   bool          // unless it was woken to try now
-	wokenBy  uint8         // the nodes that woke it since its last try, one bit each
-	noQuorum bool          // its last try met no quorum
-	firstOn  uint8         // the nodes that named its ticket since then, likewise
-	sent     bool          // a node may have its ticket
-	heldBack bool          // no node is to have its ticket yet
-	lingers  *time.Timer   // its request was broken off and may come again; nil while it waits
+	Ticket    node.Ticket
+	resource  string
+	key       string        // made of its request's idempotency key; "" without one
+	changed   chan struct{} // holds a signal after any change of what follows; the waiters of a request share it
+	tryAt     time.Time     // when the first waiter of a resource tries,
+	tryNow    bool          // unless it was woken to try now
+	wokenBy   uint8         // the nodes that woke it since its last try, one bit each
+	noQuorum  bool          // its last try met no quorum
+	firstOn   uint8         // the nodes that named its ticket since then, likewise
+	sent      bool          // a node may have its ticket
+	heldBack  bool          // no node is to have its ticket yet
+	cancelled bool          // its wait ends now
+	lingers   *time.Timer   // its request was answered and will come again; nil while it waits
 
 	missing atomic.Uint32 // the nodes that did not take its ticket, one bit each
 }
@@ -76,7 +79,7 @@ func (w *enqueueing) Deliver(i int, reply node.Reply) {
 	}
 }
 
-// LingerTime is how long a request that was broken off keeps its place.
+// LingerTime is how long a request that comes again keeps its place.
 const LingerTime = 2 * time.Second
 
 var (
@@ -84,12 +87,14 @@ var (
 	ErrTimedOut = errors.New("the wait timed out")
 	// ErrInterrupted ends the waits that are under way at an Interrupt.
 	ErrInterrupted = errors.New("the wait was interrupted")
+	// ErrCancelled ends a wait whose request was given up (Cancel).
+	ErrCancelled = errors.New("the wait was cancelled")
 )
 
 // New makes an empty queue. No waiter is woken before Run.
 func New(cfg Config) *Queue {
 	return &Queue{
-		cfg: cfg, server: drawID(cfg.Random), quorum: quorum.Of(len(cfg.Nodes)),
+		cfg: cfg, server: drawID(cfg.Random) + cfg.Suffix, quorum: quorum.Of(len(cfg.Nodes)),
 		waiters: make(map[string][]*Waiter), tickets: make(map[string]*Waiter), removed: make(map[string]bool),
 		present: &interruption{done: make(chan struct{})},
 	}
@@ -126,13 +131,13 @@ func (q *Queue) Enqueue(resource, holder, id string) (*Waiter, error) {
 	case len(q.tickets) >= q.cfg.MaxWaiters:
 		return nil, lockcore.ErrTooManyWaiters
 	}
-	keyed := id != "" && former == nil
+	key, keyed := id, id != "" && former == nil
 	if !keyed {
 		id = drawn
 	}
 	q.arrival = max(q.arrival+1, time.Now().UnixMicro())
 	w := &Waiter{
-		resource: resource, changed: make(chan struct{}, 1),
+		resource: resource, key: key, changed: make(chan struct{}, 1),
 		Ticket: node.Ticket{ID: id, Server: q.server, Arrival: q.arrival, Holder: holder, Keyed: keyed},
 	}
 	q.waiters[resource] = append(q.waiters[resource], w)
@@ -178,8 +183,20 @@ func (q *Queue) submitTicket(i int, w *Waiter, op node.Op, sink node.Sink) {
 }
 
 // Granted removes a waiter that has its lease. The nodes dequeued it with the grant.
-// The next waiter tries when that lease expires, unless it is woken before.
-func (q *Queue) Granted(w *Waiter, ttl time.Duration) { q.remove(w, time.Now().Add(ttl)) }
+// The next waiter tries when that lease expires, unless it is woken before. One under the
+// same idempotency key tries now: the lease is its own.
+func (q *Queue) Granted(w *Waiter, ttl time.Duration) {
+	q.remove(w, time.Now().Add(ttl))
+	if w.key == "" {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if twin := slices.IndexFunc(q.waiters[w.resource], func(other *Waiter) bool { return other.key == w.key }); twin >= 0 {
+		q.moveToFront(q.waiters[w.resource][twin])
+		q.waiters[w.resource][0].wake()
+	}
+}
 
 // Dequeue removes a waiter that gives up, here and on the nodes. The next one tries
 // now. The nodes remember the arrival of a keyed ticket.
@@ -201,11 +218,14 @@ func (q *Queue) dequeue(w *Waiter, ticket node.Ticket) {
 	}
 }
 
-// BreakOff removes a waiter whose request was broken off. A keyed one keeps its place
-// for LingerTime, since the request may come again. No other waiter passes it until
-// then. When this server stops, the ticket stays on the nodes until it expires: the
-// request may come again at another server.
-func (q *Queue) BreakOff(w *Waiter) {
+// KeepPlace removes a waiter whose request was answered before its wait was over and
+// will come again. A keyed one keeps its place for LingerTime, and no other waiter passes
+// it until then. When this server stops, the ticket stays on the nodes until it expires:
+// the request comes again at another server.
+//
+// A request whose caller hung up is not kept so (Dequeue): nobody says that it comes
+// again, and others would wait for a free resource. The nodes remember its arrival.
+func (q *Queue) KeepPlace(w *Waiter) {
 	if !w.Ticket.Keyed {
 		q.Dequeue(w)
 		return
@@ -218,8 +238,8 @@ func (q *Queue) BreakOff(w *Waiter) {
 	w.lingers = time.AfterFunc(LingerTime, func() { q.Dequeue(w) })
 }
 
-// GiveUp dequeues a waiter whose request was broken off: the request came again, and does
-// not wait any more.
+// GiveUp dequeues a waiter that kept its place: its request came again, and does not wait
+// any more.
 func (q *Queue) GiveUp(resource, id string) {
 	q.mu.Lock()
 	w := q.tickets[id]
@@ -227,6 +247,25 @@ func (q *Queue) GiveUp(resource, id string) {
 	q.mu.Unlock()
 	if lingers {
 		q.Dequeue(w)
+	}
+}
+
+// Cancel ends the wait under an idempotency key, of which the id is made: here, with
+// ErrCancelled, and on the nodes, where the ticket may be of another server. No later
+// request under the key has its place.
+func (q *Queue) Cancel(resource, id string) {
+	q.GiveUp(resource, id)
+	q.mu.Lock()
+	for _, w := range q.waiters[resource] {
+		if w.key == id {
+			w.cancelled = true
+			w.signal()
+		}
+	}
+	q.mu.Unlock()
+	op := node.Op{Kind: node.OpDequeue, Resource: resource, Ticket: node.Ticket{ID: id, Server: q.server, Keyed: true}}
+	for i := range q.cfg.Nodes {
+		q.cfg.Cleanup(i, op, time.Now().Add(lockcore.MaxWait))
 	}
 }
 
@@ -292,11 +331,14 @@ func (q *Queue) NoQuorum() (n int) {
 // Await returns the index of the one that should try to acquire, of a request's waiters,
 // one for each resource that it may get: it is the first of this server for the resource.
 // Errors, also for a waiter that is woken again and again: ErrTimedOut after the deadline,
-// ErrStopping, ErrInterrupted, the context's error.
+// ErrStopping, ErrInterrupted, ErrCancelled, the context's error.
 func (q *Queue) Await(ctx context.Context, deadline <-chan time.Time, waiters ...*Waiter) (int, error) {
 	present := q.interruption()
 	for {
 		next, pause := q.untilTry(waiters)
+		if q.isCancelled(waiters) {
+			return 0, ErrCancelled
+		}
 		if next >= 0 {
 			return next, q.ended(ctx, present, deadline)
 		}
@@ -304,6 +346,12 @@ func (q *Queue) Await(ctx context.Context, deadline <-chan time.Time, waiters ..
 			return 0, err
 		}
 	}
+}
+
+func (q *Queue) isCancelled(waiters []*Waiter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.ContainsFunc(waiters, func(w *Waiter) bool { return w.cancelled })
 }
 
 // rest waits for the pause (for ever if it is 0) or a change.

@@ -79,7 +79,7 @@ func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 		} else {
 			q.Dequeue(twin)
 		}
-		q.BreakOff(first)
+		q.KeepPlace(first)
 		time.Sleep(LingerTime - time.Millisecond)
 		if tries(q, second) {
 			t.Error("the next one is first already")
@@ -91,7 +91,7 @@ func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 		if !tries(q, first) {
 			t.Error("it is not first any more")
 		}
-		q.BreakOff(first)
+		q.KeepPlace(first)
 		before := len(n.dequeued())
 		time.Sleep(LingerTime)
 		synctest.Wait()
@@ -101,7 +101,7 @@ func TestBrokenOffRequestKeepsItsPlace(t *testing.T) {
 		if gone := n.dequeued()[before:]; len(gone) != 1 || gone[0].ID != "key" || gone[0].Keyed {
 			t.Errorf("dequeued %+v: the nodes must remember the arrival", gone)
 		}
-		q.BreakOff(second) // has no key
+		q.KeepPlace(second) // has no key
 		if n := q.Len(); n != 0 {
 			t.Errorf("%d wait", n)
 		}

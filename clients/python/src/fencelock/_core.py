@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
 
 from . import _http
-from .errors import FencelockError, Held, LeaseLost, Refused, Unavailable, lost, of_problem
+from .errors import FencelockError, Held, LeaseLost, OtherLease, Refused, Unavailable, lost, of_problem
 
 T = TypeVar("T")
 
 _FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0  # seconds between tries
-_ABANDON = 10.0  # seconds to release what a request that was given up may have been granted
+_ABANDON = 10.0  # seconds to end what a request that was given up may have
 _LONGEST_WAIT = 600.0  # seconds that a request may ask a server to wait
 _SHORT_POLL = 1.0  # seconds of the first poll after one that got no answer
 _TRY_PATIENCE = 2.0  # seconds of patience of an acquire that does not wait, so that it tells soon
@@ -215,12 +215,13 @@ class Protocol:
     def _call(
         self, what: str, method: str, path: str, body: Optional[Callable[[int], Mapping[str, Any]]] = None,
         header: Tuple[Tuple[str, str], ...] = (), *, resource: str = "", tries: Optional["_Tries"] = None, patience: float = math.inf,
-        limit: float = math.inf, deadline: float = math.inf, quiet: bool = False,
+        limit: float = math.inf, deadline: float = math.inf, quiet: bool = False, breaks: int = 0, once: bool = False,
     ) -> Steps[Tuple[float, Dict[str, Any]]]:
         """Sends a call until a server answers it for good, or none has for as long as the
         client is patient. Returns when the answered request was sent, and the answer.
 
-        Every call may be sent twice: an acquire carries a key, and the others change nothing twice."""
+        Every call but one that is to be sent ``once`` may be sent twice: an acquire carries a key, a
+        break the token of the lease (``breaks``), and the others change nothing twice."""
         tries = tries or _Tries(0, 0)
         patience = min(patience, self._patience)
         failing = math.inf  # since when tries have failed
@@ -254,10 +255,10 @@ class Protocol:
                     self._note(at, answer)
                     if error is None:
                         self._first = at
-                        return sent, self._result(what, method, answer)
+                        return sent, self._result(what, answer)
                     if not isinstance(error, Unavailable):
                         self._first = at
-                        if tries.ambiguous and method == "DELETE" and answer.status == 404:
+                        if tries.ambiguous and _is_gone(method, breaks, error):
                             return sent, {}  # an earlier try did it
                         raise error
                     failure = error
@@ -265,6 +266,8 @@ class Protocol:
                     if answer.status == 429:
                         retry_after = max(retry_after, _seconds(answer.headers.get("retry-after", "")))
                 failing = min(failing, self.now())
+                if once and tries.ambiguous:
+                    raise failure
             delay = max(random.uniform(pause / 2, pause * 3 / 2), retry_after)
             now = self.now()
             if now + delay - failing > patience or now + delay >= deadline:
@@ -300,9 +303,9 @@ class Protocol:
         return of_problem(what, resource, answer.status, _json(answer))
 
     @staticmethod
-    def _result(what: str, method: str, answer: _http.Answer) -> Dict[str, Any]:
+    def _result(what: str, answer: _http.Answer) -> Dict[str, Any]:
         result = _json(answer)
-        if method != "DELETE" and not result:
+        if answer.status != 204 and not result:
             raise Refused(f"{what}: the answer is not the lock service's: is the address right?")
         return result
 
@@ -375,17 +378,19 @@ class Protocol:
         return Grant(self.now, sent, answer)
 
     def inspect(self, resource: str) -> Steps[Dict[str, Any]]:
-        return (yield from self._of_resource("inspect", "GET", resource))
-
-    def break_lock(self, resource: str) -> Steps[None]:
-        yield from self._of_resource("break", "DELETE", resource)
-
-    def _of_resource(self, operation: str, method: str, resource: str) -> Steps[Dict[str, Any]]:
         name = urllib.parse.quote(checked(resource), safe="")
         # The name once more, where no proxy rewrites it.
         header = (("Fencelock-Resource", name),)
-        _, answer = yield from self._call(f"{operation} {resource}", method, "/locks/" + name, None, header, resource=resource)
+        _, answer = yield from self._call(f"inspect {resource}", "GET", "/locks/" + name, None, header, resource=resource)
         return answer
+
+    def break_lock(self, resource: str, token: int) -> Steps[None]:
+        body = {"resource": checked(resource), "fencing_token": token}
+        yield from self._call(f"break {resource}", "POST", "/breaks", lambda _: body, resource=resource, breaks=token)
+
+    def break_any(self, resource: str) -> Steps[None]:
+        body = {"resource": checked(resource), "any": True}
+        yield from self._call(f"break {resource}", "POST", "/breaks", lambda _: body, resource=resource, once=True)
 
     def page(self, operation: str, path: str, query: Dict[str, str]) -> Steps[Tuple[Dict[str, Any], Optional[Dict[str, str]]]]:
         """A page, and the query of the next one; None after the last."""
@@ -453,13 +458,13 @@ class Acquisition:
             yield from p.finish(grant)
             raise p._unavailable(f"acquire {self._name}", self._name, "the grant arrived when it was over; a longer ttl may help")
 
-    def _acquire(self, tries: _Tries, patience: float = math.inf, deadline: float = math.inf, quiet: bool = False) -> Steps[Tuple[float, Dict[str, Any]]]:
+    def _acquire(self, tries: _Tries, patience: float) -> Steps[Tuple[float, Dict[str, Any]]]:
         def body(wait_ms: int) -> Mapping[str, Any]:
             return {**self._body, "wait_ms": wait_ms} if wait_ms else self._body
 
         return self._protocol._call(
             f"acquire {self._name}", "POST", "/locks", body, (("Idempotency-Key", self._key),),
-            resource=self._name, tries=tries, patience=patience, deadline=deadline, quiet=quiet,
+            resource=self._name, tries=tries, patience=patience,
         )
 
     def in_doubt(self, error: BaseException) -> bool:
@@ -468,15 +473,15 @@ class Acquisition:
         return self._tries.ambiguous or not isinstance(error, Exception) and self._tries.number > 0
 
     def abandon(self) -> Steps[None]:
-        """Releases what a request that was given up may have been granted, and gives its place in
-        the queue up."""
+        """Ends all that a request that was given up may have: its lease, and its place in the queue."""
         p = self._protocol
-        deadline = p.now() + _ABANDON
         try:
-            sent, answer = yield from self._acquire(_Tries(0, 0), deadline=deadline, quiet=True)
-            yield from p.release(Grant(p.now, sent, answer), deadline)
+            yield from p._call(
+                f"cancel {self._name}", "POST", "/cancel", lambda _: self._body, (("Idempotency-Key", self._key),),
+                resource=self._name, deadline=p.now() + _ABANDON, quiet=True,
+            )
         except FencelockError:
-            pass  # nothing was granted, or its TTL ends it
+            pass  # the TTL ends the lease, if there is one
 
 
 class Watched:
@@ -520,6 +525,15 @@ def checked(resource: str) -> str:
 
 def lost_error(grant: Grant, why: str) -> LeaseLost:
     return lost(grant.name, why)
+
+
+def _is_gone(method: str, breaks: int, error: FencelockError) -> bool:
+    """Whether a refusal means that what a release, or a break of a token, was to end has ended."""
+    if method == "DELETE":
+        return error.status == 404
+    if isinstance(error, OtherLease):
+        return 0 < breaks < error.token
+    return breaks > 0 and error.kind == "lock-not-held"
 
 
 def _ms(seconds: float) -> int:

@@ -384,10 +384,17 @@ class Client:
         one acquired. Raises LeaseLost if it has ended."""
         return Lease(self, self._run(self._protocol.look_up(lease_id)))
 
-    def break_lock(self, resource: str) -> None:
-        """Ends the lease of a resource, which is for administrators. Its holder learns it from its
-        next request. Raises Refused of the kind "lock-not-held" if the resource is free."""
-        self._run(self._protocol.break_lock(resource))
+    def break_lock(self, resource: str, token: int) -> None:
+        """Ends the lease of a resource that has the fencing token, which ``inspect`` shows, and never
+        a later one. That is for administrators; the holder learns it from its next request. Raises
+        Refused of the kind "lock-not-held" if the resource is free, and OtherLease if another lease
+        holds it."""
+        self._run(self._protocol.break_lock(resource, token))
+
+    def break_any(self, resource: str) -> None:
+        """Ends whatever lease holds a resource. After Unavailable the lease may have ended, and
+        another ``break_any`` may end the next one: ``inspect`` first."""
+        self._run(self._protocol.break_any(resource))
 
     def list(self, prefix: str = "") -> Iterator[Dict[str, Any]]:
         """The held resources that begin with a prefix, in no particular order, as ``GET /locks``

@@ -161,9 +161,13 @@ class Client:
         """As ``fencelock.Client.lease``."""
         return Lease(self, await self._run(self._protocol.look_up(lease_id)))
 
-    async def break_lock(self, resource: str) -> None:
+    async def break_lock(self, resource: str, token: int) -> None:
         """As ``fencelock.Client.break_lock``."""
-        await self._run(self._protocol.break_lock(resource))
+        await self._run(self._protocol.break_lock(resource, token))
+
+    async def break_any(self, resource: str) -> None:
+        """As ``fencelock.Client.break_any``."""
+        await self._run(self._protocol.break_any(resource))
 
     def list(self, prefix: str = "") -> AsyncIterator[Dict[str, Any]]:
         """As ``fencelock.Client.list``, for ``async for``."""

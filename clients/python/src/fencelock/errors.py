@@ -51,6 +51,14 @@ class Refused(FencelockError):
     """Any other refusal. The same request would be refused again."""
 
 
+class OtherLease(Refused):
+    """The lease to break does not hold the resource: another one does, with the fencing token
+    ``token`` and the label ``holder`` ("" if it has none). Nothing was changed."""
+
+    holder: str = ""
+    token: int = 0
+
+
 _HELD = ("lock-held", "wait-timeout")
 _LOST = ("lease-not-held", "max-hold-reached")
 _AGAIN = (408, 429, 500, 502, 503, 504)
@@ -69,6 +77,10 @@ def of_problem(operation: str, resource: str, status: int, problem: Mapping[str,
         held.token = int(problem.get("fencing_token") or 0)
         held.remaining = float(problem.get("remaining_ms") or 0) / 1000
         error = held
+    elif kind == "other-lease":
+        other = OtherLease(text)
+        other.holder, other.token = str(problem.get("holder") or ""), int(problem.get("fencing_token") or 0)
+        error = other
     elif kind in _LOST:
         error = LeaseLost(text)
     elif status in (401, 403):

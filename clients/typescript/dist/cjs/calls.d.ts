@@ -36,6 +36,10 @@ export interface Call extends Bounds {
     readonly signal?: AbortSignal | undefined;
     /** No caller waits for it: its retries are not observed. */
     readonly quiet?: boolean;
+    /** The fencing token of the lease that it breaks. */
+    readonly breaks?: number;
+    /** It is not sent again after a try that may have taken effect. */
+    readonly once?: boolean;
 }
 export declare class Calls {
     #private;
@@ -44,7 +48,7 @@ export declare class Calls {
     constructor(settings: CallSettings);
     tries(bounds: Bounds): Tries;
     /** Sends a call until a server answers it for good, or none has for as long as the client
-     * is patient. Every call may be sent twice: an acquire carries a key, and the others change
-     * nothing twice. It rejects with the reason of the call's signal when that is aborted. */
+     * is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
+     * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */
     send(call: Call, tries?: Tries): Promise<Answer>;
 }

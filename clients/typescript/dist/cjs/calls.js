@@ -26,8 +26,8 @@ class Calls {
         return new tries_js_1.Tries(bounds, this.#settings.patience, this.#settings.poll);
     }
     /** Sends a call until a server answers it for good, or none has for as long as the client
-     * is patient. Every call may be sent twice: an acquire carries a key, and the others change
-     * nothing twice. It rejects with the reason of the call's signal when that is aborted. */
+     * is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
+     * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */
     async send(call, tries = this.tries(call)) {
         for (;;) {
             call.signal?.throwIfAborted();
@@ -41,7 +41,7 @@ class Calls {
     #pause(call, tries, error) {
         if (error instanceof errors_js_1.Held && tries.wait().left > 0)
             return tries.held();
-        if (!(error instanceof errors_js_1.Unavailable))
+        if (!(error instanceof errors_js_1.Unavailable) || (call.once && tries.ambiguous))
             throw error;
         const pause = tries.nextPause(error);
         if (tries.over(pause))
@@ -63,6 +63,8 @@ class Calls {
             }
             tries.failed(answer);
             failure = answer;
+            if (call.once && tries.ambiguous)
+                break;
         }
         return failure;
     }
@@ -87,7 +89,7 @@ class Calls {
             if (signal?.aborted)
                 throw signal.reason;
             if (error instanceof errors_js_1.FencelockError)
-                return tries.done(method, error) ? { sent: (0, clock_js_1.now)(), body: {} } : error;
+                return tries.done(call, error) ? { sent: (0, clock_js_1.now)(), body: {} } : error;
             if (!(error instanceof server_js_1.NoAnswer))
                 throw error;
             tries.ambiguous ||= error.sent;

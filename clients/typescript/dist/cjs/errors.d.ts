@@ -41,6 +41,13 @@ export declare class Denied extends FencelockError {
 /** Any other refusal. The same request would be refused again. */
 export declare class Refused extends FencelockError {
 }
+/** The lease to break does not hold the resource: another one does. Nothing was changed. */
+export declare class OtherLease extends Refused {
+    /** The label of that lease; "" if it has none. */
+    holder: string;
+    /** Its fencing token. */
+    token: number;
+}
 /** The client was closed. */
 export declare class Closed extends FencelockError {
 }

@@ -1,7 +1,7 @@
 "use strict";
 /** What a call of the client can reject with. */
 Object.defineProperty(exports, "__esModule", { value: true });
-exports.about = exports.lost = exports.unavailable = exports.refusal = exports.Closed = exports.Refused = exports.Denied = exports.Unavailable = exports.StaleToken = exports.LeaseLost = exports.Held = exports.FencelockError = void 0;
+exports.about = exports.lost = exports.unavailable = exports.refusal = exports.Closed = exports.OtherLease = exports.Refused = exports.Denied = exports.Unavailable = exports.StaleToken = exports.LeaseLost = exports.Held = exports.FencelockError = void 0;
 /** Any failure of a call. */
 class FencelockError extends Error {
     /** The problem type of the service's answer ("lock-held", "no-quorum", …); "" if there was no answer. */
@@ -53,6 +53,14 @@ exports.Denied = Denied;
 class Refused extends FencelockError {
 }
 exports.Refused = Refused;
+/** The lease to break does not hold the resource: another one does. Nothing was changed. */
+class OtherLease extends Refused {
+    /** The label of that lease; "" if it has none. */
+    holder = '';
+    /** Its fencing token. */
+    token = 0;
+}
+exports.OtherLease = OtherLease;
 /** The client was closed. */
 class Closed extends FencelockError {
 }
@@ -74,6 +82,10 @@ function refusal(operation, resource, status, problem, retryAfter) {
         error.token = Number(problem['fencing_token'] ?? 0);
         error.remaining = Number(problem['remaining_ms'] ?? 0);
     }
+    if (error instanceof OtherLease) {
+        error.holder = String(problem['holder'] ?? '');
+        error.token = Number(problem['fencing_token'] ?? 0);
+    }
     if (error instanceof Unavailable && /^\d+$/.test(retryAfter))
         error.retryAfter = Number(retryAfter) * 1000;
     return error;
@@ -82,6 +94,8 @@ exports.refusal = refusal;
 function classOf(kind, status) {
     if (HELD.includes(kind))
         return Held;
+    if (kind === 'other-lease')
+        return OtherLease;
     if (LOST.includes(kind))
         return LeaseLost;
     if (status === 401 || status === 403)

@@ -3,6 +3,7 @@
 Object.defineProperty(exports, "__esModule", { value: true });
 exports.Tries = exports.FIRST_PAUSE = void 0;
 const clock_js_1 = require("./clock.js");
+const errors_js_1 = require("./errors.js");
 exports.FIRST_PAUSE = 50; // milliseconds between tries
 const MAX_PAUSE = 1000;
 const MAX_POLL_PAUSE = 500; // after no answer to a poll: its place is kept for two seconds
@@ -74,10 +75,16 @@ class Tries {
         return error.status === 429 ? Math.max(pause, error.retryAfter) : pause;
     }
     /** Notes a refusal, and says whether it means that an earlier try has done what was asked. */
-    done(method, error) {
+    done(call, error) {
         if (error.status >= 500)
             this.ambiguous = true;
-        return method === 'DELETE' && error.status === 404 && this.ambiguous;
+        if (!this.ambiguous)
+            return false;
+        if (call.method === 'DELETE')
+            return error.status === 404;
+        if (call.breaks === undefined)
+            return false;
+        return error instanceof errors_js_1.OtherLease ? error.token > call.breaks : error.kind === 'lock-not-held';
     }
 }
 exports.Tries = Tries;

@@ -23,8 +23,8 @@ export class Calls {
         return new Tries(bounds, this.#settings.patience, this.#settings.poll);
     }
     /** Sends a call until a server answers it for good, or none has for as long as the client
-     * is patient. Every call may be sent twice: an acquire carries a key, and the others change
-     * nothing twice. It rejects with the reason of the call's signal when that is aborted. */
+     * is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
+     * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */
     async send(call, tries = this.tries(call)) {
         for (;;) {
             call.signal?.throwIfAborted();
@@ -38,7 +38,7 @@ export class Calls {
     #pause(call, tries, error) {
         if (error instanceof Held && tries.wait().left > 0)
             return tries.held();
-        if (!(error instanceof Unavailable))
+        if (!(error instanceof Unavailable) || (call.once && tries.ambiguous))
             throw error;
         const pause = tries.nextPause(error);
         if (tries.over(pause))
@@ -60,6 +60,8 @@ export class Calls {
             }
             tries.failed(answer);
             failure = answer;
+            if (call.once && tries.ambiguous)
+                break;
         }
         return failure;
     }
@@ -84,7 +86,7 @@ export class Calls {
             if (signal?.aborted)
                 throw signal.reason;
             if (error instanceof FencelockError)
-                return tries.done(method, error) ? { sent: now(), body: {} } : error;
+                return tries.done(call, error) ? { sent: now(), body: {} } : error;
             if (!(error instanceof NoAnswer))
                 throw error;
             tries.ambiguous ||= error.sent;

@@ -117,9 +117,14 @@ export declare class Client {
     lease(id: string): Promise<Lease>;
     /** Whether a resource is held, by which holder, for how much longer, and its queue. */
     inspect(resource: string): Promise<LockState>;
-    /** Ends the lease of a resource, which is for administrators. Its holder learns it from its next
-     * request. Rejects with Refused of the kind "lock-not-held" if the resource is free. */
-    breakLock(resource: string): Promise<void>;
+    /** Ends the lease of a resource that has the fencing token, which `inspect` shows, and never a
+     * later one. That is for administrators; the holder learns it from its next request. Rejects with
+     * Refused of the kind "lock-not-held" if the resource is free, and with OtherLease if another
+     * lease holds it. */
+    breakLock(resource: string, token: number): Promise<void>;
+    /** Ends whatever lease holds a resource. After Unavailable the lease may have ended, and another
+     * `breakAny` may end the next one: `inspect` first. */
+    breakAny(resource: string): Promise<void>;
     /** The held resources that begin with a prefix, in no particular order. A lock that is taken
      * or released meanwhile may be missed or come twice. */
     list(prefix?: string): AsyncGenerator<LockState, void, undefined>;

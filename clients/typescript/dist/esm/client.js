@@ -126,13 +126,20 @@ export class Client {
         return this.#inspect(resource);
     }
     async #inspect(resource, signal) {
-        const { body } = await this.#calls.send({ ...ofResource('inspect', 'GET', resource), signal });
+        const { body } = await this.#calls.send({ ...ofResource('inspect', resource), signal });
         return body;
     }
-    /** Ends the lease of a resource, which is for administrators. Its holder learns it from its next
-     * request. Rejects with Refused of the kind "lock-not-held" if the resource is free. */
-    async breakLock(resource) {
-        await this.#calls.send(ofResource('break', 'DELETE', resource));
+    /** Ends the lease of a resource that has the fencing token, which `inspect` shows, and never a
+     * later one. That is for administrators; the holder learns it from its next request. Rejects with
+     * Refused of the kind "lock-not-held" if the resource is free, and with OtherLease if another
+     * lease holds it. */
+    async breakLock(resource, token) {
+        await this.#calls.send({ ...ofBreaks(resource, { fencing_token: token }), breaks: token });
+    }
+    /** Ends whatever lease holds a resource. After Unavailable the lease may have ended, and another
+     * `breakAny` may end the next one: `inspect` first. */
+    async breakAny(resource) {
+        await this.#calls.send({ ...ofBreaks(resource, { any: true }), once: true });
     }
     /** The held resources that begin with a prefix, in no particular order. A lock that is taken
      * or released meanwhile may be missed or come twice. */
@@ -221,16 +228,13 @@ export class Client {
             body: (wait) => (wait ? { ...body, wait_ms: wait } : body),
         };
     }
-    /** Releases what a request that its caller gave up may have been granted, and gives its place in
-     * the queue up. */
+    /** Ends all that a request that its caller gave up may have: its lease, and its place in the queue. */
     async #abandon(call) {
-        const deadline = now() + ABANDON;
         try {
-            const granted = await this.#calls.send({ ...call, deadline, quiet: true });
-            await new Lease(this.#calls, granted).finish();
+            await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true });
         }
         catch {
-            // Nothing was granted, or its TTL ends it.
+            // The TTL ends the lease, if there is one.
         }
     }
     async *#pages(operation, path, query, member) {
@@ -315,8 +319,12 @@ function encoded(resource) {
         throw new TypeError('a resource must be valid Unicode, without half a surrogate pair');
     }
 }
-function ofResource(operation, method, resource) {
+function ofBreaks(resource, lease) {
+    encoded(resource); // refuses half a surrogate pair
+    return { operation: 'break', resource, method: 'POST', path: '/breaks', body: () => ({ resource, ...lease }) };
+}
+function ofResource(operation, resource) {
     const name = encoded(resource);
     // The name once more, where no proxy rewrites it.
-    return { operation, resource, method, path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
+    return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
 }

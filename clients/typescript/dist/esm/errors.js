@@ -43,6 +43,13 @@ export class Denied extends FencelockError {
 /** Any other refusal. The same request would be refused again. */
 export class Refused extends FencelockError {
 }
+/** The lease to break does not hold the resource: another one does. Nothing was changed. */
+export class OtherLease extends Refused {
+    /** The label of that lease; "" if it has none. */
+    holder = '';
+    /** Its fencing token. */
+    token = 0;
+}
 /** The client was closed. */
 export class Closed extends FencelockError {
 }
@@ -63,6 +70,10 @@ export function refusal(operation, resource, status, problem, retryAfter) {
         error.token = Number(problem['fencing_token'] ?? 0);
         error.remaining = Number(problem['remaining_ms'] ?? 0);
     }
+    if (error instanceof OtherLease) {
+        error.holder = String(problem['holder'] ?? '');
+        error.token = Number(problem['fencing_token'] ?? 0);
+    }
     if (error instanceof Unavailable && /^\d+$/.test(retryAfter))
         error.retryAfter = Number(retryAfter) * 1000;
     return error;
@@ -70,6 +81,8 @@ export function refusal(operation, resource, status, problem, retryAfter) {
 function classOf(kind, status) {
     if (HELD.includes(kind))
         return Held;
+    if (kind === 'other-lease')
+        return OtherLease;
     if (LOST.includes(kind))
         return LeaseLost;
     if (status === 401 || status === 403)

@@ -104,7 +104,7 @@ function judge(request, response, text) {
     if (status < 200 || status >= 300) {
         throw refusal(operation, resource, status, body ?? {}, response.headers.get('retry-after') ?? '');
     }
-    if (!body && request.method !== 'DELETE')
+    if (!body && status !== 204)
         throw new Refused(`${operation}: the answer is not the lock service's: is the address right?`);
     return body ?? {};
 }

@@ -37,5 +37,8 @@ export declare class Tries {
     /** The pause before the next try: it spreads callers that failed together, and obeys Retry-After of a limit. */
     nextPause(error: Unavailable): number;
     /** Notes a refusal, and says whether it means that an earlier try has done what was asked. */
-    done(method: string, error: FencelockError): boolean;
+    done(call: {
+        readonly method: string;
+        readonly breaks?: number;
+    }, error: FencelockError): boolean;
 }

@@ -1,5 +1,6 @@
 /** How a call has gone so far, and how long its next try may take. */
 import { now } from './clock.js';
+import { OtherLease } from './errors.js';
 export const FIRST_PAUSE = 50; // milliseconds between tries
 const MAX_PAUSE = 1000;
 const MAX_POLL_PAUSE = 500; // after no answer to a poll: its place is kept for two seconds
@@ -71,9 +72,15 @@ export class Tries {
         return error.status === 429 ? Math.max(pause, error.retryAfter) : pause;
     }
     /** Notes a refusal, and says whether it means that an earlier try has done what was asked. */
-    done(method, error) {
+    done(call, error) {
         if (error.status >= 500)
             this.ambiguous = true;
-        return method === 'DELETE' && error.status === 404 && this.ambiguous;
+        if (!this.ambiguous)
+            return false;
+        if (call.method === 'DELETE')
+            return error.status === 404;
+        if (call.breaks === undefined)
+            return false;
+        return error instanceof OtherLease ? error.token > call.breaks : error.kind === 'lock-not-held';
     }
 }

@@ -3,9 +3,13 @@
 package check
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
@@ -50,15 +54,25 @@ func (r *Report) Add(level Level, subject, text, do string) {
 	r.Findings = append(r.Findings, Finding{Level: level, Subject: subject, Text: text, Do: do})
 }
 
-// lookedf notes what was looked at.
+// lookedf notes what was looked at, once.
 func (r *Report) lookedf(format string, values ...any) {
-	r.Looked = append(r.Looked, fmt.Sprintf(format, values...))
+	if what := fmt.Sprintf(format, values...); !slices.Contains(r.Looked, what) {
+		r.Looked = append(r.Looked, what)
+	}
 }
 
-// Sort puts what is wrong first, and keeps the order otherwise.
+// Sort puts what is wrong first, the findings of one subject together, and keeps the order
+// otherwise.
 func (r *Report) Sort() {
+	first := make(map[string]int)
+	for i, f := range r.Findings {
+		if _, known := first[f.Subject]; !known {
+			first[f.Subject] = i
+		}
+	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
-		return slices.Index([]Level{Wrong, Risky}, a.Level) - slices.Index([]Level{Wrong, Risky}, b.Level)
+		levels := []Level{Wrong, Risky}
+		return cmp.Or(slices.Index(levels, a.Level)-slices.Index(levels, b.Level), first[a.Subject]-first[b.Subject])
 	})
 }
 
@@ -69,10 +83,27 @@ const answerTime = 5 * time.Second
 // now is for the dates of certificates. Ending ctx leaves the rest unlooked at.
 func (r *Report) Run(ctx context.Context, cfg config.Config, now time.Time) {
 	r.settings(cfg)
+	r.ports(ctx, cfg)
 	r.files(cfg)
 	r.certificates(cfg, now)
 	r.redis(ctx, cfg, now)
 	r.databases(ctx, cfg, now)
+}
+
+// ports tries to listen as a server would.
+func (r *Report) ports(ctx context.Context, cfg config.Config) {
+	for _, port := range [][2]string{{"FENCELOCK_LISTEN", cfg.Listen}, {"FENCELOCK_ADMIN_LISTEN", cfg.AdminListen}} {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", port[1])
+		switch {
+		case errors.Is(err, syscall.EADDRINUSE):
+			r.Add(Risky, port[0], port[1]+" is in use, by a running server or by another program: a server that is started with it ends at once",
+				"nothing, if that is this configuration's server; otherwise stop the program, or name another port")
+		case err != nil:
+			r.Add(Wrong, port[0], "nothing can listen on "+port[1]+": "+err.Error(), "name an address of this machine, and a port that this user may have")
+		default:
+			_ = l.Close()
+		}
+	}
 }
 
 // settings are what the variables alone say.

@@ -22,7 +22,7 @@ import (
 
 const (
 	clocksApart = time.Second // how far nodes' clocks may be apart
-	roundTrips  = 5           // of which the shortest counts
+	roundTrips  = 5           // behind the one that connects
 	tripsInTime = 10          // a request should wait for a node this many round trips long
 	nearlyFull  = 80          // percent of maxmemory
 )
@@ -32,9 +32,10 @@ type redisNode struct {
 	name, host string
 	info       map[string]string
 	ahead      time.Duration // of its clock before this machine's
-	trip       time.Duration
+	trip       time.Duration // the median
 	keys       int64
 	marked     bool // it holds this service's own key
+	record     record
 	alone      bool // only this machine reaches it
 	protected  bool // it wants a password
 	encrypted  bool
@@ -44,13 +45,17 @@ type redisNode struct {
 // redis looks at every node, set by set.
 func (r *Report) redis(ctx context.Context, cfg config.Config, now time.Time) {
 	seen := map[string]string{} // run id: node
-	sets := cfg.RedisSets
+	sets, looked := cfg.RedisSets, map[string]bool{}
+	for _, set := range sets {
+		looked[clusterOf(set).Hash] = true
+	}
 	for _, next := range cfg.RedisNextSets {
-		if !slices.ContainsFunc(sets, func(set []string) bool { return slices.Equal(set, next) }) {
-			sets = append(slices.Clip(sets), next)
+		if hash := clusterOf(next).Hash; !looked[hash] { // it is added; whatever the order of the nodes
+			sets, looked[hash] = append(slices.Clip(sets), next), true
 		}
 	}
-	for _, set := range sets {
+	var longest time.Duration
+	for i, set := range sets {
 		var nodes []redisNode
 		for _, url := range set {
 			if n, ok := r.ask(ctx, url); ok {
@@ -60,11 +65,15 @@ func (r *Report) redis(ctx context.Context, cfg config.Config, now time.Time) {
 			}
 		}
 		r.lookedf("%d of %d Redis nodes", len(nodes), len(set))
+		longest = max(longest, r.records(cfg, i+1, clusterOf(set), nodes))
 		r.clocks(nodes)
 		r.hosts(set)
 		if need := quorum.Of(len(set)); len(nodes) < need {
 			r.Add(Wrong, "FENCELOCK_REDIS_ADDRS", fmt.Sprintf("%d of %d nodes answer, and a quorum is %d: nothing can be granted", len(nodes), len(set), need), "start the other nodes, or correct their addresses")
 		}
+	}
+	if longest != 0 && longest != cfg.MaxTTL {
+		r.Add(Wrong, "FENCELOCK_MAX_TTL", fmt.Sprintf("it is %s, and the longest that a server of this cluster had is %s: all servers need the same", cfg.MaxTTL, longest), "set it to "+longest.String()+", or change it on every server")
 	}
 }
 
@@ -103,16 +112,24 @@ func plain(opts *redis.Options) *redis.Options {
 
 // read reads the node's state with commands that change nothing.
 func (n *redisNode) read(ctx context.Context, client *redis.Client) error {
-	for range roundTrips { // the first one connects
+	if err := client.Time(ctx).Err(); err != nil { // connects
+		return err
+	}
+	var trips []time.Duration
+	for range roundTrips {
 		sent := time.Now()
 		at, err := client.Time(ctx).Result()
 		if err != nil {
 			return err
 		}
-		if took := time.Since(sent); n.trip == 0 || took < n.trip {
-			n.trip, n.ahead = took, at.Sub(sent.Add(took/2))
+		took := time.Since(sent)
+		if len(trips) == 0 || took < slices.Min(trips) {
+			n.ahead = at.Sub(sent.Add(took / 2))
 		}
+		trips = append(trips, took)
 	}
+	slices.Sort(trips)
+	n.trip = trips[len(trips)/2]
 	text, err := client.Info(ctx).Result()
 	if err != nil {
 		return err
@@ -124,6 +141,9 @@ func (n *redisNode) read(ctx context.Context, client *redis.Client) error {
 	own, err := client.Exists(ctx, redisnode.OwnKey).Result()
 	n.marked = own > 0
 	if err != nil {
+		return err
+	}
+	if n.record, err = readRecord(ctx, client); err != nil {
 		return err
 	}
 	// No node has this script; one that lets the user call scripts says so.
@@ -155,7 +175,11 @@ func (r *Report) node(n redisNode, cfg config.Config, now time.Time) {
 	if n.cert != nil {
 		r.dates(n.name, n.cert, now)
 	}
-	if wanted := tripsInTime * n.trip; wanted > cfg.NodeTimeout {
+	switch wanted := tripsInTime * n.trip; {
+	case n.trip >= cfg.NodeTimeout:
+		r.Add(Wrong, n.name, fmt.Sprintf("a round trip to it takes %s, and a request waits %s: it has no vote", n.trip.Round(10*time.Microsecond), cfg.NodeTimeout),
+			fmt.Sprintf("set FENCELOCK_NODE_TIMEOUT to ten round trips, %s, or use a nearer node", wanted.Round(time.Millisecond)))
+	case wanted > cfg.NodeTimeout:
 		r.Add(Risky, n.name, fmt.Sprintf("a round trip to it takes %s, and a request waits %s: a late answer is a lost vote", n.trip.Round(10*time.Microsecond), cfg.NodeTimeout),
 			fmt.Sprintf("set FENCELOCK_NODE_TIMEOUT to ten round trips, %s", wanted.Round(time.Millisecond)))
 	}

@@ -1,0 +1,67 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/events"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+const breaksPath = "/breaks"
+
+// breakLock is POST /breaks.
+func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
+	resource, token, err := s.breakRequest(w, r)
+	if err != nil {
+		return err
+	}
+	broken := s.brokenEvent(r.Context(), resource, token)
+	err = s.Service.Break(r.Context(), resource, token)
+	if errors.Is(err, lockcore.ErrNotHeld) {
+		return errLockNotHeld
+	}
+	if err != nil {
+		return err
+	}
+	s.leases.metrics.breaks.Inc()
+	s.Events.Publish(broken)
+	return noContent(w)
+}
+
+// breakRequest reads the resource, and the token of the lease to break: 0 for any. Only a
+// caller with the right admin over the resource may break its leases.
+func (s *Server) breakRequest(w http.ResponseWriter, r *http.Request) (string, fencing.Token, error) {
+	buf := s.buffer()
+	defer s.recycle(buf)
+	if err := readBody(w, r, buf, false); err != nil {
+		return "", 0, err
+	}
+	resource, token, err := decodeBreak(buf.Bytes())
+	if err != nil {
+		return "", 0, err
+	}
+	if rw, ok := w.(*responder); ok {
+		rw.acted = resource
+	}
+	if s.Access != nil {
+		err = may(callerOf(w), access.Admin, resource)
+	}
+	return resource, token, err
+}
+
+// brokenEvent is the event of a break that succeeds.
+func (s *Server) brokenEvent(ctx context.Context, resource string, token fencing.Token) events.Event {
+	broken := events.Event{Kind: wire.EventBroken, Event: wire.Event{Resource: resource, FencingToken: int64(token)}}
+	if !s.Events.Listened() {
+		return broken
+	}
+	if held, err := s.Service.Inspect(ctx, resource); err == nil && held.Held && (token == 0 || token == held.Token) {
+		broken.FencingToken, broken.Holder = int64(held.Token), held.Holder
+	}
+	return broken
+}

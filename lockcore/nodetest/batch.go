@@ -1,0 +1,83 @@
+package nodetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fencelock/fencelock/lockcore/node"
+)
+
+// SubmitBatch submits operations so that the node does them in one batch, if it has
+// batches, and waits for their replies.
+func SubmitBatch(n node.Voter, ops ...node.Op) ([]node.Reply, error) {
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	busy := hold{delivering: make(chan struct{}), free: make(chan struct{})}
+	go n.Submit(&node.Op{Kind: node.OpRead, Resource: "read first"}, 0, busy) // a Model delivers before it returns
+	select {
+	case <-busy.delivering:
+	case <-timeout.C:
+		return nil, fmt.Errorf("no reply to a read within %s", patience)
+	}
+	delivered := make(sink, 2*len(ops))
+	for i := range ops {
+		n.Submit(&ops[i], i, delivered)
+	}
+	close(busy.free)
+	replies := make([]node.Reply, len(ops))
+	for range ops {
+		select {
+		case d := <-delivered:
+			replies[d.index] = d.reply
+		case <-timeout.C:
+			return nil, fmt.Errorf("no replies to a batch of %d operations within %s", len(ops), patience)
+		}
+	}
+	return replies, nil
+}
+
+// hold keeps a node from everything else while it delivers a reply: what is submitted
+// meanwhile queues up.
+type hold struct{ delivering, free chan struct{} }
+
+// Deliver waits until the batch is complete.
+func (h hold) Deliver(int, node.Reply) {
+	close(h.delivering)
+	<-h.free
+}
+
+// stranger is the server of the strangers' tickets, which counts as alive by them.
+const stranger = "stranger"
+
+// strangers are operations of callers that have nothing to do with a test. None of them
+// changes a counter or a lock.
+func (s *suite) strangers() []node.Op {
+	const resource, owner = "a stranger's", "Stranger"
+	ticket := node.Ticket{ID: "stranger", Server: stranger, Arrival: 5, Holder: "a stranger"}
+	early, late, elsewhere := acquire(resource, owner), acquire(resource, owner), acquire(resource, owner)
+	early.Epoch, late.Epoch = 0, s.epoch+1
+	elsewhere.Epoch, elsewhere.Map = s.epoch, "elsewhere"
+	absent := confirm(resource, owner, 1)
+	absent.Epoch = s.epoch
+	wait := node.Op{Kind: node.OpEnqueue, Epoch: s.epoch, Resource: resource, Ticket: ticket}
+	return []node.Op{
+		early, read(resource), wait, release(resource, owner, 1), late, absent, retract(resource, owner, ""),
+		elsewhere, {Kind: node.OpDequeue, Resource: resource, Ticket: ticket}, early,
+	}
+}
+
+// amid does an operation in one batch with strangers' before and after it. They get the
+// same replies on both sides.
+func (s *suite) amid(op node.Op) node.Reply {
+	s.Helper()
+	before, after := s.strangers(), s.strangers()
+	replies, err := SubmitBatch(s.Node, append(append(before, op), after...)...)
+	s.must(err)
+	for i, theirs := range after {
+		first, second := replies[i], replies[len(before)+1+i]
+		if diff := Diff(theirs.Kind, second, first); diff != "" || theirs.Kind == node.OpAcquire && first.Outcome == node.Granted {
+			s.Errorf("a stranger's %s:\nbefore %s\n after %s\nthe operation in between: %s", brief(theirs), brief(first), brief(second), brief(op))
+		}
+	}
+	return replies[len(before)]
+}
