@@ -47,7 +47,7 @@ func newRealServiceTelling(t *testing.T, hub *events.Hub, change ...func(*api.Op
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	embedded, err := replica.New(t.Context(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
+	embedded, err := replica.New(t.Context(), "embedded", store, replica.Options{Bootstrap: true})
 	if err != nil {
 		t.Fatal(err)
 	}

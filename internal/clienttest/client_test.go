@@ -69,7 +69,7 @@ func openLocker(dir string) (l *redlock.Locker, stop func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	embedded, err := replica.New(context.Background(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
+	embedded, err := replica.New(context.Background(), "embedded", store, replica.Options{Bootstrap: true})
 	if err != nil {
 		return nil, nil, err
 	}

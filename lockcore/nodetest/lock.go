@@ -16,6 +16,7 @@ func lockTests() []test { //nolint:funlen // a table of scenarios
 			s.want(read("a"), locked(s.base+1, "L1", longTTL))
 			s.want(read("b"), outcome(node.NotHeld))
 		}},
+		{"what comes upon a record that cannot be read fails alone", spoiledRecord},
 		{"a duplicated acquire finds its own lock", func(s *suite) {
 			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
 			again := acquire("a", "L1")
@@ -467,4 +468,24 @@ func inOrder(s *suite) {
 			s.Fatal("not all replied")
 		}
 	}
+}
+
+func spoiledRecord(s *suite) {
+	s.want(acquire("bad", "L1"), granted(s.base+1, longTTL))
+	s.Spoil("bad")
+	ops := []node.Op{
+		acquire("a", "L2"), acquire("bad", "L3"), acquire("b", "L4"), read("bad"), read("a"), extend("bad", "L1", s.base+1, longTTL),
+		acquire("c", "L5"),
+	}
+	for i := range ops {
+		ops[i].Epoch = s.epoch
+	}
+	replies, err := SubmitBatch(s.Node, ops...)
+	s.must(err)
+	for i, r := range replies {
+		if bad := ops[i].Resource == "bad"; bad != (r.Outcome == node.Failed) {
+			s.Errorf("%s: %s", brief(ops[i]), brief(r))
+		}
+	}
+	s.want(acquire("a", "L6"), held(s.base+2, "L2", longTTL))
 }

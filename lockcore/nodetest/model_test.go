@@ -65,6 +65,7 @@ func TestModel(t *testing.T) {
 			Advance: func(d time.Duration) { now.Add(int64(d)) },
 			Restart: func() { m.Restart(true) },
 			Wipe:    m.Wipe,
+			Spoil:   nodetest.SpoilRow(t, m.Store),
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
 // Harness is a node under test, with what the suite may do to it.
@@ -23,6 +24,22 @@ type Harness struct {
 	// Wipe deletes the node's data and leaves its incarnation; nil if no other program
 	// can do that.
 	Wipe func()
+	// Spoil makes the record of a resource's lock one that cannot be read.
+	Spoil func(resource string)
+}
+
+// SpoilRow is the Spoil of a replica on the store.
+func SpoilRow(tb testing.TB, store replica.Store) func(resource string) {
+	tb.Helper()
+	return func(resource string) {
+		err := store.Update(tb.Context(), func(tx replica.Tx) error {
+			tx.Put(replica.LockKey(resource), []byte("no lock"), longTTL)
+			return nil
+		})
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
 }
 
 // suite is one test of one node.

@@ -35,19 +35,6 @@ func (t *Txn) Open(bootstrap bool, floor fencing.Token) {
 	}
 }
 
-// ClearQueues removes every ticket and heartbeat: those who waited did so on
-// connections to a process that has ended.
-func (t *Txn) ClearQueues() {
-	const page = 1000
-	for _, prefix := range []string{queuePrefix, ticketPrefix, lengthPrefix, serverPrefix} {
-		for rows := t.tx.Range(prefix, after(prefix), page); len(rows) > 0; rows = t.tx.Range(prefix, after(prefix), page) {
-			for _, row := range rows {
-				t.tx.Delete(row.Key)
-			}
-		}
-	}
-}
-
 // Observe looks at the node.
 func (t *Txn) Observe() node.Observation {
 	seen := node.Observation{
@@ -95,7 +82,7 @@ func (t *Txn) Survey(epoch node.Epoch, cursor string) (locks []node.CarriedLock,
 	for _, row := range rows {
 		l, ok := decodeLock(row.Value)
 		if !ok {
-			return nil, "", errCorrupt
+			return nil, "", Unreadable(row.Key)
 		}
 		locks = append(locks, node.CarriedLock{
 			Resource: row.Key[len(lockPrefix):], Owner: l.owner, Grant: l.grant,

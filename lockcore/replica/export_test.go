@@ -21,6 +21,3 @@ func (n *Node) Block(tb testing.TB) (free func()) {
 
 // Closed is closed once Close was called.
 func (n *Node) Closed() <-chan struct{} { return n.closed }
-
-// ErrCorrupt is what a row gives that cannot be read.
-var ErrCorrupt = errCorrupt

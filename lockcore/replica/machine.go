@@ -105,7 +105,7 @@ func (t *Txn) lock(resource string) (l lock, left time.Duration) {
 	}
 	l, ok := decodeLock(raw)
 	if !ok {
-		t.err = errCorrupt
+		t.err = Unreadable(LockKey(resource))
 		return lock{}, 0
 	}
 	return l, left
@@ -123,7 +123,7 @@ func (t *Txn) number(key string) (n int64, present bool) {
 	}
 	n, present = decodeNumber(raw)
 	if !present {
-		t.err = errCorrupt
+		t.err = Unreadable(key)
 	}
 	return n, present
 }

@@ -24,8 +24,6 @@ type Options struct {
 	// above: a guard's highest mark, say. One that no cluster can have reached
 	// (node.Plausible) is ignored. Default 0.
 	Floor fencing.Token
-	// Sole says that no other process uses the store: the queues begin empty.
-	Sole bool
 	// Queue bounds the operations that wait; default 8192. More fail at once
 	// with node.ErrQueueFull.
 	Queue int
@@ -92,9 +90,6 @@ func New(ctx context.Context, name string, store Store, opts Options) (*Node, er
 	}}
 	err := n.in(ctx, true, func(t *Txn) error {
 		t.Open(opts.Bootstrap, opts.Floor)
-		if opts.Sole {
-			t.ClearQueues()
-		}
 		return nil
 	})
 	if err != nil {
@@ -223,7 +218,7 @@ func (n *Node) do(ctx context.Context, c *call) error {
 // is closed.
 func (n *Node) commitAll() {
 	jobs := make([]job, 0, n.opts.Batch)
-	failing := false
+	var trouble trouble
 	for {
 		select {
 		case <-n.closed:
@@ -231,7 +226,7 @@ func (n *Node) commitAll() {
 			return
 		case first := <-n.queue:
 			jobs = n.collect(append(jobs[:0], first))
-			failing = n.report(n.commit(jobs), failing)
+			n.report(n.commit(jobs), &trouble)
 			clear(jobs) // keeps no caller's memory
 		}
 	}
@@ -274,7 +269,8 @@ func (n *Node) drain() {
 }
 
 // commit does the jobs in one transaction and then answers all of them. Those that are
-// too many for the store it halves.
+// too many for the store it halves, and those of which one came upon a row that cannot be
+// read: in the end that one fails alone.
 func (n *Node) commit(jobs []job) error {
 	writes := false
 	for i := range jobs {
@@ -287,7 +283,7 @@ func (n *Node) commit(jobs []job) error {
 		}
 		return nil
 	})
-	if half := len(jobs) / 2; half > 0 && errors.Is(err, ErrTooLarge) {
+	if half := len(jobs) / 2; half > 0 && (errors.Is(err, ErrTooLarge) || errors.Is(err, ErrUnreadable)) {
 		return errors.Join(n.commit(jobs[:half]), n.commit(jobs[half:]))
 	}
 	n.opts.Meter.Batch(len(jobs), time.Since(began), err != nil)
@@ -305,13 +301,26 @@ func (n *Node) in(ctx context.Context, writes bool, do func(*Txn) error) error {
 	return run(ctx, func(tx Tx) error { return n.machine.In(tx, do) })
 }
 
-// report logs when commits begin to fail and when they succeed again.
-func (n *Node) report(err error, failing bool) bool {
+// trouble is what was logged of failing commits.
+type trouble struct {
+	failing    bool
+	unreadable time.Time
+}
+
+// report logs when commits begin to fail and when they succeed again, and once a minute
+// that a row cannot be read: only some fail then.
+func (n *Node) report(err error, logged *trouble) {
 	switch {
-	case err != nil && !failing:
+	case errors.Is(err, ErrUnreadable):
+		if time.Since(logged.unreadable) > time.Minute {
+			logged.unreadable = time.Now()
+			n.opts.Logger.Error("a row of the store is damaged: what needs it fails, and nothing else; restore a backup", "node", n.name, "error", err)
+		}
+	case err != nil && !logged.failing:
+		logged.failing = true
 		n.opts.Logger.Error("the node cannot commit: nothing is granted", "node", n.name, "error", err)
-	case err == nil && failing:
+	case err == nil && logged.failing:
+		logged.failing = false
 		n.opts.Logger.Info("the node commits again", "node", n.name)
 	}
-	return err != nil
 }

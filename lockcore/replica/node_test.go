@@ -138,7 +138,7 @@ func TestConformance(t *testing.T) {
 		t.Cleanup(func() { _ = n.Close() }) // has no error to give
 		return nodetest.Harness{
 			Node: n, Advance: func(d time.Duration) { passed.Add(int64(d)) },
-			Restart: func() { s.Restart(true) }, Wipe: s.Wipe,
+			Restart: func() { s.Restart(true) }, Wipe: s.Wipe, Spoil: nodetest.SpoilRow(t, s),
 		}
 	})
 }
@@ -177,21 +177,51 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-func TestQueuesOfASoleProcessBeginEmpty(t *testing.T) {
+// Who waits under a key and comes again after a restart finds the place.
+func TestQueuesOutliveARestart(t *testing.T) {
 	s := newStore()
-	ticket := node.Ticket{ID: "t1", Server: "s1", Arrival: 1}
-	heartbeat := node.Op{Kind: node.OpHeartbeat, Ticket: ticket, TTL: time.Hour}
-	n := open(t, s, replica.Options{Sole: true})
-	n.ask(t, heartbeat)
+	ticket := node.Ticket{ID: "t1", Server: "s1", Arrival: 1, Keyed: true}
+	n := open(t, s, replica.Options{})
+	n.ask(t, node.Op{Kind: node.OpHeartbeat, Ticket: ticket, TTL: time.Hour})
 	n.ask(t, node.Op{Kind: node.OpEnqueue, Resource: "a", Ticket: ticket})
-	shared := open(t, s, replica.Options{})
-	if r := shared.ask(t, acquire("a", "L1")); r.Outcome != node.Queued {
-		t.Errorf("another server overtakes: %+v", r)
+	n = open(t, s, replica.Options{})
+	if r := n.ask(t, acquire("a", "L1")); r.Outcome != node.Queued {
+		t.Errorf("a newcomer overtakes: %+v", r)
 	}
-	n = open(t, s, replica.Options{Sole: true})
-	n.acquired(t, "a", "L1")
-	if r := n.ask(t, heartbeat); r.Existing {
-		t.Errorf("%+v", r)
+	again := acquire("a", "L2")
+	again.Ticket = node.Ticket{ID: "t1", Server: "s2", Arrival: 2, Keyed: true}
+	wantGranted(t, n.ask(t, again))
+}
+
+// What comes upon a row that cannot be read fails alone, in whatever place of a batch it is.
+func TestABrokenRowFailsNoOther(t *testing.T) {
+	n := open(t, newStore(), replica.Options{})
+	epoch := n.seen(t).Epoch
+	n.write(t, replica.LockKey("broken"), "no lock")
+	for broken := range 5 {
+		var ops []node.Op
+		for i := range 5 {
+			op := acquire(fmt.Sprint(broken, i), "L1")
+			if i == broken {
+				op = acquire("broken", "L1")
+			}
+			op.Epoch = epoch
+			ops = append(ops, op)
+		}
+		free := n.Block(t)
+		replies := n.submit(ops)
+		free()
+		failed := 0
+		for range ops {
+			if r := <-replies; errors.Is(r.Err, replica.ErrUnreadable) {
+				failed++
+			} else {
+				wantGranted(t, r)
+			}
+		}
+		if failed != 1 {
+			t.Errorf("%d failed", failed)
+		}
 	}
 }
 
@@ -472,11 +502,11 @@ func TestABrokenRowIsAFailure(t *testing.T) {
 	n.write(t, replica.LockKey("a"), "no lock")
 	n.write(t, replica.CounterKey("c"), "no counter")
 	for _, op := range []node.Op{acquire("a", "L1"), acquire("c", "L1"), read("a")} {
-		if r := n.ask(t, op); !errors.Is(r.Err, replica.ErrCorrupt) {
+		if r := n.ask(t, op); !errors.Is(r.Err, replica.ErrUnreadable) {
 			t.Errorf("%+v", r)
 		}
 	}
-	if _, _, err := n.Survey(t.Context(), n.seen(t).Epoch, ""); !errors.Is(err, replica.ErrCorrupt) {
+	if _, _, err := n.Survey(t.Context(), n.seen(t).Epoch, ""); !errors.Is(err, replica.ErrUnreadable) {
 		t.Error(err)
 	}
 	wantGranted(t, n.ask(t, read("b")))

@@ -64,7 +64,17 @@ func after(prefix string) string {
 	return string(end)
 }
 
-var errCorrupt = errors.New("a row cannot be read")
+// Unreadable is an ErrUnreadable that names the row, unless there is something secret in its key.
+func Unreadable(key string) error {
+	switch kind := key[:1]; kind {
+	case recordKey, lockPrefix, counterPrefix, lengthPrefix:
+		return fmt.Errorf("%w: %q", ErrUnreadable, key)
+	default:
+		return fmt.Errorf("%w: one of kind %q", ErrUnreadable, kind)
+	}
+}
+
+var errCorrupt = errors.New("it is none of this version")
 
 func encodeNumber(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 

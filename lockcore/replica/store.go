@@ -71,5 +71,8 @@ type Status struct {
 // ErrTooLarge is for a transaction that writes more than the store can commit at once.
 var ErrTooLarge = errors.New("the transaction is larger than the store takes")
 
+// ErrUnreadable is for a transaction that came upon a row that cannot be read. It writes nothing.
+var ErrUnreadable = errors.New("a row cannot be read")
+
 // MaxKeyBytes bounds a key.
 const MaxKeyBytes = 16 << 10

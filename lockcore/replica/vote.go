@@ -43,7 +43,7 @@ func (t *Txn) Vote(op *node.Op) node.Reply {
 	}
 	switch op.Kind {
 	case node.OpAcquire:
-		return t.acquire(t.placed(op))
+		return t.acquire(op)
 	case node.OpConfirm:
 		return t.confirm(op)
 	case node.OpExtend:
@@ -118,6 +118,7 @@ func (t *Txn) acquire(op *node.Op) node.Reply {
 	if t.tooLong(op.TTL) {
 		return t.behind()
 	}
+	op = t.placed(op)
 	l, left := t.lock(op.Resource)
 	if left > 0 && l.owner != op.Owner {
 		t.enqueue(op)

@@ -24,7 +24,7 @@ func BenchmarkPair(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	embedded, err := replica.New(b.Context(), "embedded", store, replica.Options{Bootstrap: true, Sole: true})
+	embedded, err := replica.New(b.Context(), "embedded", store, replica.Options{Bootstrap: true})
 	if err != nil {
 		b.Fatal(err)
 	}

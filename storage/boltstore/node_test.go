@@ -59,7 +59,7 @@ func (n *testNode) end(tb testing.TB) {
 // joined is a node that bootstrapped itself and knows a longest TTL.
 func joined(tb testing.TB, path string, opts Options) *testNode {
 	tb.Helper()
-	n := openNode(tb, path, opts, replica.Options{Rules: replica.Rules{CounterTTL: testCounterTTL}, Bootstrap: true, Sole: true})
+	n := openNode(tb, path, opts, replica.Options{Rules: replica.Rules{CounterTTL: testCounterTTL}, Bootstrap: true})
 	n.join(tb)
 	return n
 }
@@ -98,7 +98,7 @@ func TestConformance(t *testing.T) {
 				n := openNode(t, filepath.Join(t.TempDir(), "node.db"),
 					Options{clock: clock.clock(), sweep: quick(3)},
 					replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}, Bootstrap: bootstrap})
-				h := nodetest.Harness{Node: n, Advance: clock.advance, Restart: n.reincarnate}
+				h := nodetest.Harness{Node: n, Advance: clock.advance, Restart: n.reincarnate, Spoil: nodetest.SpoilRow(t, n.file.Store)}
 				if !bootstrap {
 					h.Wipe = n.wipe(t)
 				}
@@ -236,7 +236,7 @@ func TestWhatIsAnsweredIsInTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	r, err := replica.New(t.Context(), "embedded", s, replica.Options{Bootstrap: true, Sole: true})
+	r, err := replica.New(t.Context(), "embedded", s, replica.Options{Bootstrap: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestABrokenRowIsAFailure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := n.ask(t, read("a")); !errors.Is(r.Err, errCorrupt) {
+	if r := n.ask(t, read("a")); !errors.Is(r.Err, replica.ErrUnreadable) {
 		t.Errorf("%+v", r)
 	}
 }

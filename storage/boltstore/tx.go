@@ -13,8 +13,6 @@ import (
 	"github.com/fencelock/fencelock/storage/boltfile"
 )
 
-var errCorrupt = errors.New("a row cannot be read")
-
 // tx is a transaction at one moment.
 type tx struct {
 	s     *Store
@@ -68,7 +66,7 @@ func (t *tx) read(key, sealed []byte) (value []byte, left time.Duration, live bo
 	}
 	raw, err := boltfile.Unseal(key, sealed)
 	if err != nil || len(raw) < endLen {
-		t.failed(errors.Join(errCorrupt, err))
+		t.failed(errors.Join(replica.Unreadable(string(key)), err))
 		return nil, 0, false
 	}
 	ttl := time.Duration(number(raw, 0)) * time.Millisecond

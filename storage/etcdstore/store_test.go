@@ -70,7 +70,7 @@ func TestConformance(t *testing.T) {
 				t.Helper()
 				store := openStore(t, testenv.EtcdURL(t))
 				n := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}, Bootstrap: bootstrap})
-				h := nodetest.Harness{Node: n}
+				h := nodetest.Harness{Node: n, Spoil: nodetest.SpoilRow(t, store)}
 				if !bootstrap {
 					h.Wipe = func() { wipe(t, store) }
 				}

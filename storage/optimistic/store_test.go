@@ -49,7 +49,7 @@ func TestConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = n.Close() })
-		return nodetest.Harness{Node: n, Restart: func() { restart(t, s, service) }}
+		return nodetest.Harness{Node: n, Restart: func() { restart(t, s, service) }, Spoil: nodetest.SpoilRow(t, s)}
 	})
 }
 

@@ -12,6 +12,20 @@ import (
 // patient gives a busy machine time: these tests are not about time limits.
 const patient = 5 * time.Second
 
+// spoil puts a hash where a resource's lock is.
+func spoil(t *testing.T, server *testenv.Redis) func(resource string) {
+	t.Helper()
+	return func(resource string) {
+		client, key := server.Client(), "l:"+resource
+		if n, err := client.Del(t.Context(), key).Result(); err != nil || n != 1 {
+			t.Fatalf("%d locks were deleted: %v", n, err)
+		}
+		if err := client.HSet(t.Context(), key, "no", "lock").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func openNode(tb testing.TB, addr string, opts redisnode.Options) *redisnode.Node {
 	tb.Helper()
 	if opts.Timeout == 0 {
@@ -40,7 +54,7 @@ func TestConformance(t *testing.T) {
 				t.Helper()
 				server.FlushAll()
 				node := openNode(t, server.URL(), redisnode.Options{CounterTTL: counterTTL})
-				return nodetest.Harness{Node: node, Restart: server.Restart, Wipe: server.FlushAll}
+				return nodetest.Harness{Node: node, Restart: server.Restart, Wipe: server.FlushAll, Spoil: spoil(t, server)}
 			})
 		})
 	}

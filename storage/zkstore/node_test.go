@@ -55,7 +55,7 @@ func TestConformance(t *testing.T) {
 				t.Helper()
 				wipe(t, store)
 				n := openNode(t, store, replica.Options{Rules: replica.Rules{CounterTTL: counterTTL}, Bootstrap: bootstrap})
-				h := nodetest.Harness{Node: n, Restart: n.restart(t)}
+				h := nodetest.Harness{Node: n, Restart: n.restart(t), Spoil: nodetest.SpoilRow(t, store)}
 				if !bootstrap {
 					h.Wipe = n.wipe(t)
 				}

@@ -296,7 +296,7 @@ func (b *Backend) openEmbedded(ctx context.Context) (*replica.Node, error) {
 		return nil, err
 	}
 	b.closers = append(b.closers, store.Close)
-	return b.openReplica(ctx, embeddedName, store, replica.Options{Bootstrap: true, Sole: true})
+	return b.openReplica(ctx, embeddedName, store, replica.Options{Bootstrap: true})
 }
 
 // openReplica runs a node over a store.
