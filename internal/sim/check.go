@@ -22,7 +22,9 @@ type checker struct {
 	ledgers map[string]*ledger
 	busy    time.Duration         // until when some client believes that it holds anything, or keeps a place
 	dark    map[int]time.Duration // by node set: since when no quorum of it answered
-	waiting []*action             // in queues, in the order in which they began
+	// underWay are the calls that have not returned, in the order in which they began.
+	underWay []*action
+	vacant   map[string]vacancy // the resources that somebody waits for and nobody has
 }
 
 // Violation is a broken promise.
@@ -60,6 +62,7 @@ type ledger struct {
 	breaking int                      // breaks of whatever lease there is that are under way
 	breakEnd time.Duration            // of the last one that is over; negative: none
 	busy     time.Duration            // until when some client believes that it holds it, or keeps a place
+	lost     time.Duration            // until when its lock may stand for a client that got no answer
 	set      int                      // the node set that it was asked for on; negative: none yet
 }
 
@@ -104,7 +107,7 @@ func valueOf(lease, resource string) string {
 			return ""
 		}
 		if string(raw[:name]) == resource {
-			return string(value)
+			return base64.RawURLEncoding.EncodeToString(value)
 		}
 		raw = raw[name:]
 	}
@@ -123,7 +126,7 @@ type floor struct {
 }
 
 func newChecker(w *world) *checker {
-	return &checker{w: w, ledgers: make(map[string]*ledger), dark: make(map[int]time.Duration)}
+	return &checker{w: w, ledgers: make(map[string]*ledger), vacant: make(map[string]vacancy), dark: make(map[int]time.Duration)}
 }
 
 func (c *checker) failed() bool { return c.Violation != nil }
@@ -149,9 +152,7 @@ func (c *checker) ledger(resource string) *ledger {
 
 // begins records what had been completed before a call, part by part.
 func (c *checker) begins(a *action) (floors []floor) {
-	if a.waits {
-		c.waiting = append(c.waiting, a)
-	}
+	c.underWay = append(c.underWay, a)
 	for _, part := range a.parts {
 		l := c.ledger(part.Resource)
 		switch a.verb {
@@ -167,8 +168,11 @@ func (c *checker) begins(a *action) (floors []floor) {
 		case "release": // from here on the client holds nothing
 			l.released[a.owner] = max(l.released[a.owner], part.Token)
 			l.shorten(a.owner, part.Token, c.w.now())
+		case "cancel":
+			l.shorten(a.owner, fencing.MaxToken, c.w.now())
 		case "extend": // from here on it holds the lease for the new time, if that is shorter
 			const drift = 100
+			c.stands(l, a.owner)
 			l.shorten(a.owner, part.Token, c.w.now()+a.ttl-a.ttl/drift-2*time.Millisecond)
 		}
 		floors = append(floors, floor{token: l.largest, owner: l.owner, broken: l.broken, ended: l.ended[a.owner]})
@@ -187,7 +191,11 @@ func (l *ledger) shorten(owner string, token fencing.Token, until time.Duration)
 
 // returned takes in a call that is over, whether or not its answer arrives.
 func (c *checker) returned(d *completion) {
-	c.waiting = slices.DeleteFunc(c.waiting, func(a *action) bool { return a == d.action })
+	c.underWay = slices.DeleteFunc(c.underWay, func(a *action) bool { return a == d.action })
+	answered := d.epoch == d.server.epoch && (d.err == nil || d.verb == "acquire" && (d.key == "" || !errors.Is(d.err, context.Canceled)))
+	if !answered {
+		c.excuse(d.action)
+	}
 	if d.verb == "break" && d.parts[0].Token == 0 {
 		l := c.ledger(d.parts[0].Resource)
 		l.breaking--

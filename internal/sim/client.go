@@ -30,6 +30,7 @@ type client struct {
 	retry   string  // an idempotency key whose answer it lost
 	what    wanted  // and what it asked for
 	quiet   bool    // makes no more calls
+	giveUp  *action // an acquire under a key that it gave up, and is to cancel
 }
 
 // grip is a lease that a client knows.
@@ -52,8 +53,9 @@ type action struct {
 	parts    []lockcore.LeasePart // what it is about, or the slots of which it may get one, by name; with tokens, if it is about a lease
 	owner    string               // of the lease: all attempts under one idempotency key share it
 	grip     *grip
-	key      string        // of an acquire
-	what     wanted        // by an acquire
+	key      string // of an acquire
+	what     wanted // by an acquire
+	req      lockcore.AcquireRequest
 	waits    bool          // it waits in a queue of its server
 	until    time.Duration // then it waits no more
 	ttl      time.Duration // asked for, by an extend
@@ -141,6 +143,8 @@ func (c *client) choose(s *server) *action {
 	g := c.current()
 	dice := c.rng.IntN(100)
 	switch {
+	case c.giveUp != nil:
+		return c.cancel(s, c.giveUp)
 	case g != nil && g.torn:
 		return c.release(s, g)
 	case chance(c.rng, c.w.plan.Breaks):
@@ -275,7 +279,7 @@ func (c *client) acquire(s *server, what wanted, key string, ttl time.Duration) 
 		req.Wait = between(c.rng, time.Millisecond, c.w.plan.longestWait())
 	}
 	a := &action{
-		verb: "acquire", owner: key, key: key, what: what, server: s, waits: req.Wait > 0, until: c.w.now() + req.Wait,
+		verb: "acquire", owner: key, key: key, what: what, req: req, server: s, waits: req.Wait > 0, until: c.w.now() + req.Wait,
 		call: func(ctx context.Context, l service) (lockcore.Lease, error) { return l.Acquire(ctx, req) },
 	}
 	if key == "" {
@@ -326,6 +330,19 @@ func (c *client) release(s *server, g *grip) *action {
 	a.bound = 2 * c.limit(s)
 	a.call = func(ctx context.Context, l service) (lockcore.Lease, error) {
 		return lockcore.Lease{}, l.Release(ctx, g.id)
+	}
+	return a
+}
+
+// cancel ends whatever a request under a key has got that nobody waits for any more.
+func (c *client) cancel(s *server, request *action) *action {
+	const rounds = 3 // the secret, a look, the release
+	a := &action{verb: "cancel", owner: request.owner, parts: request.parts, server: s, bound: rounds * 2 * c.limit(s)}
+	req := request.req
+	req.TTL, req.MinHold = 0, 0 // another server may allow others, and they do not matter
+	a.call = func(ctx context.Context, l service) (lockcore.Lease, error) {
+		_, err := l.Cancel(ctx, req)
+		return lockcore.Lease{}, err
 	}
 	return a
 }
@@ -442,6 +459,15 @@ func (c *client) learn(d *completion) {
 	}
 	notHeld := errors.Is(d.err, lockcore.ErrNotHeld)
 	switch {
+	case d.verb == "cancel":
+		if d.err == nil {
+			c.giveUp = nil
+		}
+	case d.verb == "acquire" && d.key != "" && errors.Is(d.err, context.Canceled) && c.w.plan.Cancels > 0 && chance(c.rng, c.w.plan.Cancels):
+		c.giveUp, c.retry = d.action, ""
+		for _, g := range c.held {
+			g.over = g.over || g.key == d.key
+		}
 	case d.verb == "acquire" && d.err == nil:
 		c.granted(d)
 	case d.verb == "acquire" && !c.w.plan.Stubborn && c.rng.IntN(2) == 0:

@@ -17,6 +17,7 @@ func (w *world) strike(f Fault) {
 		return
 	}
 	w.logf("fault %s", f)
+	w.troubled = max(w.troubled, w.now()+f.For+w.recovery(1))
 	w.trace.number(int64(f.Kind))
 	switch f.Kind {
 	case Cut, CutTo, CutFrom:
@@ -206,6 +207,7 @@ func (w *world) disaster(f Fault) {
 // request waits for a node is one of them: over it, few requests succeed.
 func (w *world) heal() {
 	w.calm, w.calmAt = true, w.now()
+	w.troubled = max(w.troubled, w.now()+w.recovery(1))
 	w.plan.Loss, w.plan.Double, w.plan.Late = 0, 0, 0
 	w.plan.Delay = min(w.plan.Delay, w.plan.NodeTimeout/4)
 	w.logf("calm")

@@ -46,6 +46,7 @@ type Mutant struct {
 	timeless  bool                  // whoever changes the maps looks at no generation
 	unfloored bool                  // a change that is taken back has no floor
 	trusting  bool                  // clients count the whole TTL, from the answer
+	mute      bool                  // nodes wake nobody
 	quick     bool                  // is caught within a few hundred acquisitions: in make test
 	soak      bool                  // takes some more: in make soak
 }
@@ -85,6 +86,7 @@ var Mutants = []Mutant{
 	{Rule: "13", Name: "a later quarantine counts as the earlier", weak: replica.AdmitsAnyQuarantine, plan: flushed, quick: true},
 	{Rule: "16", Name: "lost votes are not retracted", careless: true, plan: tidy, soak: true},
 	{Rule: "17", Name: "a lease is thought valid for its TTL, from the answer", trusting: true, plan: expiring, quick: true},
+	{Rule: "16", Name: "what nobody waits for any more is granted", front: func(s service) service { return deafTo{s} }, plan: impatient, quick: true},
 	{Rule: "21", Name: "counters are read before the epoch is installed", wrap: func(n *simNode) rules { return &hasty{Model: n.model, n: n} }, plan: forgetful(Lose, nil), soak: true},
 	{Rule: "21", Name: "missing counters are skipped", weak: replica.SkipsMissing, plan: forgetful(Lose, dropped), quick: true},
 	{Rule: "21", Name: "the smallest counter is carried", wrap: func(n *simNode) rules { return modest{n.model, n} }, plan: forgetful(Lose, nil)},
@@ -117,6 +119,8 @@ var Mutants = []Mutant{
 	{Rule: "30", Name: "a next map that is found decides nothing", undecided: true, plan: growing, quick: true},
 	{Rule: "30", Name: "a change begins from any generation", timeless: true, plan: tired, quick: true},
 	{Rule: "30", Name: "a change that is taken back has no floor", unfloored: true, plan: forsaken},
+	{Rule: "queue", Name: "who has gone stays in it", weak: replica.KeepsTickets, plan: impatient, quick: true},
+	{Rule: "queue", Name: "nobody hears that it is their turn", mute: true, plan: impatient, quick: true},
 	{Rule: "29", Name: "a request waits for the first slot alone", front: func(s service) service { return firstSlot{s} }, plan: slotted, quick: true},
 }
 
@@ -131,7 +135,7 @@ func (m Mutant) Catches(v *Violation) bool {
 
 // liveness: what is wrong about the mutant is that something stays or does not come.
 func (m Mutant) liveness() bool {
-	return m.careless || m.keeps || m.rashly || m.lasting || m.timeless || m.front != nil
+	return m.weak&replica.KeepsTickets != 0 || m.mute || m.careless || m.keeps || m.rashly || m.lasting || m.timeless || m.front != nil
 }
 
 // rash expels the nodes after so many looks, whatever the others do.
@@ -190,6 +194,14 @@ func (m Mutant) change(msg *message) (reply node.Reply, answered bool) {
 		return reply, true
 	}
 	return reply, false
+}
+
+// deafTo goes on with requests whose callers have hung up.
+type deafTo struct{ service }
+
+func (d deafTo) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	lease, err := d.service.Acquire(context.WithoutCancel(ctx), req)
+	return lease, errors.Join(err, ctx.Err())
 }
 
 // unconfirmed says yes to every confirm, and does nothing.

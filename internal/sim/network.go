@@ -490,6 +490,9 @@ type relay struct {
 
 // Wake is sent once, or lost.
 func (r relay) Wake(resource string, t node.Ticket) {
+	if r.w.plan.Mutant.mute {
+		return
+	}
 	r.w.post(&notification{relay: r, kind: kindOf("wake"), resource: resource, ticket: t, deliver: func() { r.to.Wake(resource, t) }})
 }
 

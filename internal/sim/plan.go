@@ -32,6 +32,7 @@ type Plan struct {
 	Reuse      float64       // of releases under an idempotency key: the key is used again
 	Several    float64       // of acquires: those of several resources at once
 	Breaks     float64       // of calls: breaks by an operator
+	Cancels    float64       // of acquires under a key that a client hung up on: those that it cancels
 	Slots      int           // of a resource, that half of the acquires of one ask for, some for fewer; 0: none
 	Wait       time.Duration // in a queue, at most; 0: two of the longest TTL
 	Seen       time.Duration // a jump of a clock is seen by then, unless it is too small; 0: at an unknown time
@@ -184,6 +185,7 @@ func NewPlan(seed uint64, nodes int) Plan {
 		p.drawJumps(rng)
 	}
 	p.Slots = pick(rng, 0, 0, 2, 3)
+	p.Cancels = pick(rng, 0, 0.5, 1)
 	p.sortFaults()
 	return p
 }

@@ -21,6 +21,7 @@ type Result struct {
 	Acquisitions int
 	Extensions   int
 	Calls        int
+	Vacancies    Vacancies
 	Hash         uint64 // of the trace
 	Trace        []string
 }
@@ -96,6 +97,8 @@ func (w *world) live() {
 			w.at(f.At, func() { w.strike(f) })
 		}
 	}
+	w.troubled = w.recovery(1)
+	w.check.lookForVacant()
 	w.runUntil(w.plan.Length)
 	w.heal()
 	w.completeChange()

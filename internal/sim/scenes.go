@@ -31,6 +31,10 @@ func DrawPlan(seed uint64, nodes int) Plan {
 	p := NewPlan(seed, nodes)
 	rng := rand.New(rand.NewPCG(seed, ^uint64(nodes)))
 	if rng.IntN(4) > 0 {
+		if rng.IntN(6) == 0 {
+			p.Scene = "impatient"
+			impatient(&p)
+		}
 		return p
 	}
 	loss, late, double := p.Loss, p.Late, p.Double
@@ -424,6 +428,15 @@ func slotted(p *Plan) {
 	p.perfect()
 	p.Queues, p.Wait, p.Slots, p.Resources, p.Servers, p.Clients, p.Forget = true, 8*time.Second, 3, 1, 3, 7, 0.1
 	p.Keepers, p.Keep, p.Faults = 4, 0.1, nil
+}
+
+// impatient: clients wait for whatever there is, repeat what they lost the answer of, hang up,
+// and cancel.
+func impatient(p *Plan) {
+	p.perfect()
+	p.Queues, p.Wait, p.Slots, p.Several, p.Resources, p.Servers, p.Clients = true, 8*time.Second, 2, 0.2, 3, 3, 8
+	p.MaxTTL, p.Length = 8*time.Second, 40*time.Second // what stays locked for nobody is seen long before it expires
+	p.Stubborn, p.Cancels, p.Forget, p.Faults = p.Seed%2 == 0, 0.5, 0, nil
 }
 
 // twins: clients ask twice for a slot under one key, at the same time and one after the other.

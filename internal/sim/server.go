@@ -20,6 +20,7 @@ type service interface {
 	Extend(ctx context.Context, lease string, ttl time.Duration) (lockcore.Lease, error)
 	Release(ctx context.Context, lease string) error
 	Lease(ctx context.Context, lease string) (lockcore.Lease, error)
+	Cancel(ctx context.Context, req lockcore.AcquireRequest) ([]lockcore.LeasePart, error)
 	Break(ctx context.Context, resource string, token fencing.Token) error
 	Status() lockcore.ClusterStatus
 	Run(ctx context.Context) error

@@ -63,6 +63,10 @@ func TestSimulation(t *testing.T) {
 	close(done)
 	progress.Wait()
 	t.Log(c)
+	const least = 100 // of a run, on average; in some nothing can be had
+	if runs, all, extended := c.runs.Load(), c.acquisitions.Load(), c.extensions.Load(); all < least*runs || extended < least*runs/10 {
+		t.Errorf("only %d acquisitions and %d extensions in %d runs", all, extended, runs)
+	}
 }
 
 // campaign is a run over many seeds.
@@ -77,17 +81,18 @@ type campaign struct {
 	extensions   atomic.Int64
 	calls        atomic.Int64
 	violations   atomic.Int64
+	vacancies    Vacancies // guarded by mu
 }
 
 func (c *campaign) String() string {
 	took := time.Since(c.began)
 	c.mu.Lock()
-	last := c.next - 1
+	last, vacancies := c.next-1, c.vacancies
 	c.mu.Unlock()
 	all := c.acquisitions.Load()
-	return fmt.Sprintf("seeds %d to %d: %d acquisitions (N=3: %d, N=5: %d), %d extensions, %d calls in %d runs over %s (%.0f acquisitions a second): %d violations",
+	return fmt.Sprintf("seeds %d to %d: %d acquisitions (N=3: %d, N=5: %d), %d extensions, %d calls in %d runs over %s (%.0f acquisitions a second): %d violations; resources that were waited for had %s",
 		c.first, last, all, all-c.atFive.Load(), c.atFive.Load(), c.extensions.Load(), c.calls.Load(), c.runs.Load(),
-		took.Round(time.Second), float64(all)/took.Seconds(), c.violations.Load())
+		took.Round(time.Second), float64(all)/took.Seconds(), c.violations.Load(), vacancies)
 }
 
 // report prints progress, with -v.
@@ -146,6 +151,9 @@ func (c *campaign) one(t *testing.T, seed uint64, nodes int) {
 	}
 	c.extensions.Add(int64(r.Extensions))
 	c.calls.Add(int64(r.Calls))
+	c.mu.Lock()
+	c.vacancies.addAll(r.Vacancies)
+	c.mu.Unlock()
 	if r.Violation != nil {
 		c.violations.Add(1)
 		tell(t, plan, r.Violation)
@@ -259,6 +267,9 @@ func TestSetsGrow(t *testing.T) {
 			if strings.Contains(line, "has changed the sets") && strings.HasSuffix(line, "<nil>") {
 				changes++
 			}
+		}
+		if changes < 1 || r.Acquisitions < 100 || r.Extensions < 10 {
+			t.Errorf("%d changes, %d acquisitions, %d extensions", changes, r.Acquisitions, r.Extensions)
 		}
 		t.Logf("%d changes, %d acquisitions, %d extensions", changes, r.Acquisitions, r.Extensions)
 	}

@@ -49,8 +49,8 @@ func (c *checker) overtakes(d *completion, name string) {
 		return
 	}
 	const moment = 50 * time.Millisecond
-	for _, a := range c.waiting {
-		waits := a.key == "" && a.until > d.at && (a.patience == 0 || a.began+a.patience > d.at) && !a.what.several()
+	for _, a := range c.underWay {
+		waits := a.waits && a.key == "" && a.until > d.at && (a.patience == 0 || a.began+a.patience > d.at) && !a.what.several()
 		if waits && a.began > c.w.recovery(1) && a.began+moment < d.began && slices.Contains(a.what.names(), name) {
 			c.violatef("order", "%s went to a request of %s, and one of %s waits for it", name, d.began, a.began)
 		}

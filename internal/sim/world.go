@@ -22,6 +22,8 @@ type world struct {
 	trace   trace
 	calm    bool          // the faults are over
 	calmAt  time.Duration // since when
+	// troubled: until when the faults so far may keep requests from their leases.
+	troubled time.Duration
 	// expelledAt is when a node was last expelled after that, because its clock had jumped.
 	expelledAt time.Duration
 

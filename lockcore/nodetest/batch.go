@@ -75,7 +75,7 @@ func (s *suite) amid(op node.Op) node.Reply {
 	s.must(err)
 	for i, theirs := range after {
 		first, second := replies[i], replies[len(before)+1+i]
-		if diff := Diff(theirs.Kind, second, first); diff != "" || theirs.Kind == node.OpAcquire && first.Outcome == node.Granted {
+		if diff := s.diff(theirs.Kind, second, first); diff != "" || theirs.Kind == node.OpAcquire && first.Outcome == node.Granted {
 			s.Errorf("a stranger's %s:\nbefore %s\n after %s\nthe operation in between: %s", brief(theirs), brief(first), brief(second), brief(op))
 		}
 	}

@@ -165,10 +165,10 @@ func (p *pair) vote(op node.Op) (reply node.Reply) {
 	}
 	p.Logf("%s: %s", brief(op), brief(want))
 	near := got
-	if off := got.Remaining - want.Remaining; off.Abs() < slack && (got.Remaining == 0) == (want.Remaining == 0) {
+	if off := got.Remaining - want.Remaining; off.Abs() < apart && (got.Remaining == 0) == (want.Remaining == 0) {
 		near.Remaining = want.Remaining // their clocks were not read at the same time
 	}
-	if diff := Diff(op.Kind, near, want); diff != "" {
+	if diff := Diff(op.Kind, near, want, 0); diff != "" {
 		p.differf("%s:\n node %s\nmodel %s\n%s", brief(op), brief(got), brief(want), diff)
 	}
 	return want

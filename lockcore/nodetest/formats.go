@@ -42,7 +42,7 @@ func storedSecrets() node.Secrets {
 
 func storedSuite(t *testing.T, n node.Node, epoch node.Epoch) *suite {
 	t.Helper()
-	s := &suite{T: t, Harness: Harness{Node: n}, cluster: node.Cluster{Nodes: 1, Hash: "c0ffee"}, base: storedFloor, epoch: epoch}
+	s := &suite{T: t, Harness: Harness{Node: n}, cluster: node.Cluster{Nodes: 1, Hash: "c0ffee"}, base: storedFloor, epoch: epoch, began: time.Now().Add(-rounding)}
 	n.Join(s.cluster)
 	return s
 }
@@ -227,4 +227,4 @@ func readStaged(t *testing.T, n node.Node) {
 
 // LeftOf is what is left of a row's time to live as a fixture has it: rounded up, since
 // time passes in a test of a real clock; 0 is for good.
-func LeftOf(left time.Duration) time.Duration { return (left + slack - 1).Truncate(slack) }
+func LeftOf(left time.Duration) time.Duration { return (left + rounding - 1).Truncate(rounding) }

@@ -341,11 +341,11 @@ func epochs(s *suite) {
 	}
 	for name, op := range ops {
 		op.Epoch = s.epoch - 1
-		if diff := Diff(op.Kind, s.do(op), node.Reply{Outcome: node.StaleEpoch, Epoch: s.epoch}); diff != "" {
+		if diff := s.diff(op.Kind, s.do(op), node.Reply{Outcome: node.StaleEpoch, Epoch: s.epoch}); diff != "" {
 			s.Errorf("%s in a smaller epoch: %s", name, diff)
 		}
 		op.Epoch = s.epoch + 1
-		if diff := Diff(op.Kind, s.do(op), node.Reply{Outcome: node.NotAdmitted, Epoch: s.epoch}); diff != "" {
+		if diff := s.diff(op.Kind, s.do(op), node.Reply{Outcome: node.NotAdmitted, Epoch: s.epoch}); diff != "" {
 			s.Errorf("%s in a larger epoch: %s", name, diff)
 		}
 	}

@@ -123,7 +123,7 @@ func (s *suite) wantShut() {
 		enqueue("a", ticket("t1", "s1", 1)), heartbeat("s1", longTTL),
 	} {
 		for _, op.Epoch = range []node.Epoch{max(epoch, 1), epoch + 1} {
-			if diff := Diff(op.Kind, s.do(op), refused); diff != "" {
+			if diff := s.diff(op.Kind, s.do(op), refused); diff != "" {
 				s.Errorf("operation %d: %s", op.Kind, diff)
 			}
 		}
@@ -174,7 +174,7 @@ func survey(s *suite) {
 	}
 	seen := 0
 	for _, lock := range s.survey() {
-		if lock.Remaining > longTTL || lock.Remaining < longTTL-slack {
+		if lock.Remaining > longTTL || lock.Remaining < longTTL-s.passed() {
 			s.Errorf("%+v", lock)
 		}
 		lock.Remaining, lock.Counter = 0, 0

@@ -50,6 +50,7 @@ type suite struct {
 	generation int64         // of the last map that was installed
 	base       fencing.Token // the high-water mark then: the first grant is base+1
 	cluster    node.Cluster
+	began      time.Time
 	batches    bool // each operation is done in a batch with strangers'
 }
 
@@ -60,7 +61,8 @@ const (
 	maxTTL   = 2 * time.Minute       // the longest allowed
 	shortTTL = 80 * time.Millisecond // a test waits for its end
 	patience = 10 * time.Second      // how long a real node may take for anything
-	slack    = 20 * time.Second      // how much later than expected a real clock may be read
+	rounding = 20 * time.Second      // of times in fixtures: how much later a real clock may be read
+	apart    = 2 * time.Second       // how far two readings of real clocks may be apart that are of one moment
 )
 
 // Run tests a node through its interface alone: each scenario by itself, and with every
@@ -95,6 +97,7 @@ func runAll(t *testing.T, open func(t *testing.T, counterTTL time.Duration) Harn
 				t.Run(test.name, func(t *testing.T) {
 					s := &suite{
 						T: t, Harness: open(t, group.counterTTL), cluster: node.Cluster{Nodes: 1, Hash: "c0ffee"}, batches: batches,
+						began: time.Now(),
 					}
 					s.Node.Join(s.cluster)
 					if group.admitted {
@@ -250,18 +253,31 @@ func (s sink) Deliver(index int, reply node.Reply) { s <- delivery{index, reply}
 func (s *suite) want(op node.Op, want node.Reply) {
 	s.Helper()
 	got := s.do(op)
-	if diff := Diff(op.Kind, got, want); diff != "" {
+	if diff := s.diff(op.Kind, got, want); diff != "" {
 		s.Fatalf("%+v:\n got %+v\nwant %+v\n%s", op, got, want, diff)
 	}
 }
 
+// passed is how much time may have passed on the node's clock since the test began.
+func (s *suite) passed() time.Duration {
+	if s.Advance != nil {
+		return 0
+	}
+	return time.Since(s.began) + apart
+}
+
+func (s *suite) diff(kind node.OpKind, got, want node.Reply) string {
+	s.Helper()
+	return Diff(kind, got, want, s.passed())
+}
+
 // Diff says how two replies to one kind of operation differ, "" if they do not. It
 // compares the fields that node.Reply documents for the outcome, and no texts of errors.
-// Remaining may be less than wanted, since time passes.
-func Diff(kind node.OpKind, got, want node.Reply) string {
+// Remaining may be less than wanted by the time that has passed.
+func Diff(kind node.OpKind, got, want node.Reply, passed time.Duration) string {
 	got, want = meaningful(kind, got), meaningful(kind, want)
 	left := got.Remaining
-	if left > want.Remaining || left < want.Remaining-slack {
+	if left > want.Remaining || left < want.Remaining-passed {
 		return fmt.Sprintf("Remaining is %s, want %s", left, want.Remaining)
 	}
 	got.Remaining, want.Remaining = 0, 0

@@ -85,6 +85,9 @@ func (q queue) add(ticket node.Ticket) {
 
 // remove dequeues a ticket.
 func (q queue) remove(ticket node.Ticket) {
+	if q.t.weak(KeepsTickets) {
+		return
+	}
 	name := nameOf(ticket)
 	arrival, there := q.t.number(ticketKey(q.resource, name))
 	if !there {

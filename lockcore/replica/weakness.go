@@ -34,6 +34,7 @@ const (
 	ReadsInAnyEpoch                             // 21: counters and locks are read in any epoch
 	SkipsMissing                                // 21: a missing counter is carried as 0
 	LoadsAdmitted                               // 21: carried state is written on an admitted node
+	KeepsTickets                                // a ticket stays in its queue after its request has ended
 	TakesAnyToken                               // 23: an operation may carry any token
 	KeepsOwner                                  // 27: a release-after leaves the lock to its lease
 	BreaksAnyGrant                              // 28: a break ends a later lease than its token's
