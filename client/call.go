@@ -366,6 +366,9 @@ func read(resp *http.Response, into any) error {
 	if resp.StatusCode >= http.StatusBadRequest {
 		return problemOf(resp, body)
 	}
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		return fmt.Errorf("client: %w: it is a redirect to %s, which is not followed: is the address right?", errNotOurs, target(resp))
+	}
 	if into == nil {
 		return nil
 	}
@@ -373,6 +376,15 @@ func read(resp *http.Response, into any) error {
 		return fmt.Errorf("client: %w: is the address right? %w", errNotOurs, err)
 	}
 	return nil
+}
+
+// target is where a redirect points, without the path, which may have a lease id in it.
+func target(resp *http.Response) string {
+	to, err := resp.Location()
+	if err != nil {
+		return "nowhere"
+	}
+	return to.Scheme + "://" + to.Host
 }
 
 // noType is the type of a refusal that is not the service's: a proxy's.

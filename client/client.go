@@ -37,7 +37,8 @@ type Client struct {
 type Option func(*Client)
 
 // WithHTTPClient replaces the HTTP client, for a transport of one's own. Its
-// Timeout must be 0: a request that waits in the queue may take minutes.
+// Timeout must be 0: a request that waits in the queue may take minutes. Its
+// CheckRedirect is not asked: no redirect is followed.
 func WithHTTPClient(c *http.Client) Option { return func(cl *Client) { cl.http = c } }
 
 // WithTLSConfig sets how TLS connections are made: which authorities are
@@ -110,7 +111,16 @@ func New(servers string, opts ...Option) (*Client, error) {
 	case c.http == nil:
 		c.http, c.ownsTransport = &http.Client{Transport: transport(c.tls)}, true
 	}
+	c.http = withoutRedirects(c.http)
 	return c, nil
+}
+
+// withoutRedirects is the client, but that it returns a redirect as the answer that it is:
+// who follows one takes lease ids and credentials to another host, and makes a GET of a DELETE.
+func withoutRedirects(from *http.Client) *http.Client {
+	c := *from
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &c
 }
 
 // transport speaks HTTP/1.1 only: with a connection a request, one that a

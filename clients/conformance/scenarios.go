@@ -48,6 +48,7 @@ type fault struct {
 	status      int           // it answers with this instead
 	kind        string        // its problem type; "" for a proxy's page
 	retryAfter  string
+	redirects   bool          // the answer points elsewhere on this server
 	effect      bool          // though it answers otherwise, it has taken effect
 	after       time.Duration // it answers so long after it has taken effect
 	cut         bool          // the connection is reset instead of the answer
@@ -178,6 +179,16 @@ var scenarios = []scenario{
 		name: "validity is over when the grant comes", why: "work would begin under a lease that has ended",
 		faults: []fault{{on: acquire, after: 200 * time.Millisecond, validity: 100 * time.Millisecond}},
 		orders: []order{take(2000, 0)}, trace: "acquire@1=201( release@1=(204|404))( acquire@1=201 release@1=(204|404))*", results: "unavailable",
+	},
+	{
+		name: "a redirect of an acquire", why: "a lease id or a credential would go to another host",
+		faults: []fault{{on: acquire, status: http.StatusTemporaryRedirect, redirects: true}},
+		orders: []order{take(2000, 5000)}, trace: "acquire@1=307", results: "refused", within: 2 * time.Second,
+	},
+	{
+		name: "a redirect of a release", why: "a 302 makes a GET of it, which ends no lease and succeeds",
+		faults: []fault{{on: release, status: http.StatusFound, redirects: true}},
+		orders: pair, trace: "acquire@1=201( release@1=302)+", results: "acquired 1; refused", leaves: true,
 	},
 	{
 		name: "412", why: "a type that is not known is treated by its status: stop",

@@ -268,6 +268,9 @@ func (v *service) answer(w http.ResponseWriter, r *http.Request, req *request, s
 	if f.retryAfter != "" {
 		w.Header().Set("Retry-After", f.retryAfter)
 	}
+	if f.redirects {
+		w.Header().Set("Location", v.servers[req.server-1].URL+"/elsewhere"+r.URL.Path)
+	}
 	w.Header().Set("Fencelock-Server", fmt.Sprintf("server-%d", req.server))
 	w.Header().Set("Date", time.Now().Add(f.clock).UTC().Format(http.TimeFormat)) // no client may count on it
 	text, isText := body.(string)

@@ -161,7 +161,10 @@ func (c *connection) get(ctx context.Context, path string) (status int, body []b
 	}
 	transport := newTransport(config)
 	defer transport.CloseIdleConnections()
-	asking := &http.Client{Timeout: getTimeout, Transport: transport}
+	asking := &http.Client{
+		Timeout: getTimeout, Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would get the bearer token
+	}
 	for server := range strings.SplitSeq(s[varURL], ",") {
 		status, body, err = getFrom(ctx, asking, strings.TrimSuffix(strings.TrimSpace(server), "/")+path, credential)
 		if err == nil || ctx.Err() != nil {
@@ -184,6 +187,9 @@ func getFrom(ctx context.Context, asking *http.Client, url, credential string) (
 		return 0, nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	if to, err := resp.Location(); err == nil {
+		return 0, nil, plainError{text: url + " redirects to " + to.Scheme + "://" + to.Host + ", which is not followed: is the address right?"}
+	}
 	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	return resp.StatusCode, body, err
 }

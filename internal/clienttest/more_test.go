@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -304,6 +305,37 @@ func TestCredentials(t *testing.T) {
 	boom := errors.New("no credential")
 	if got, err := ask(client.WithBearerTokenFunc(func(context.Context) (string, error) { return "", boom })); got != "" || !errors.Is(err, boom) {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// A redirect is followed by no call, and with an HTTP client of the caller's neither: it would
+// carry the credential and the lease id away, or make a GET of a release.
+func TestRedirectsAreNotFollowed(t *testing.T) {
+	s := serve(t, newLocker(t))
+	lease, err := connect(t, s).TryAcquire(t.Context(), "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var followed atomic.Int32
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Add(1) }))
+	t.Cleanup(elsewhere.Close)
+	for _, status := range []int{301, 302, 303, 307, 308} {
+		s.breaks(func(w http.ResponseWriter, r *http.Request, _ http.Handler) {
+			http.Redirect(w, r, elsewhere.URL+r.URL.Path, status)
+		})
+		for _, opts := range [][]client.Option{{}, {client.WithHTTPClient(&http.Client{})}} {
+			c := connectWith(t, []*service{s}, append(opts, client.WithBearerToken("secret"))...)
+			_, acquired := c.TryAcquire(t.Context(), "other")
+			_, seen := c.Inspect(t.Context(), "r")
+			for what, err := range map[string]error{"acquire": acquired, "release": c.Release(t.Context(), lease.ID()), "inspect": seen} {
+				if err == nil || !strings.Contains(err.Error(), elsewhere.URL) || errors.Is(err, client.ErrUnavailable) {
+					t.Errorf("%s, %d: %v", what, status, err)
+				}
+			}
+		}
+	}
+	if n := followed.Load(); n != 0 {
+		t.Errorf("%d redirects were followed", n)
 	}
 }
 

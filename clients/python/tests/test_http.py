@@ -1,8 +1,11 @@
 """The HTTP codec: every answer in pieces of every size, and what is no answer."""
 
+import time
 import unittest
 
 from fencelock import _http
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def parse(data, size):
@@ -48,9 +51,26 @@ class Parsing(unittest.TestCase):
         for data in (
             b"", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc", b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab", b"x" * (1 << 17),
+            *(CHUNKED + size + b"\r\nabc\r\n0\r\n\r\n" for size in (b"-6", b"+3", b"0x3", b"1_0", b" ", b"", b"fffffffff", b"1000001")),
+            CHUNKED + b"1" * (1 << 17), CHUNKED + b"0\r\n" + b"x" * (1 << 17),
+            b"HTTP/1.1 200 OK\r\nContent-Length: \xb2\r\n\r\nab", b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\nab",
+            b"HTTP/1.1 2\xb20 OK\r\nContent-Length: 0\r\n\r\n",
         ):
             with self.subTest(data=data[:60]), self.assertRaises(_http.Malformed):
                 parse(data, 50)
+
+    def test_small_chunks_cost_as_much_each_however_many_come(self):
+        def cost(chunks):
+            parser, began = _http.Parser(), time.process_time()
+            parser.feed(CHUNKED)
+            for _ in range(chunks):
+                parser.feed(b"1\r\nx\r\n")
+            answer = parser.feed(b"0\r\n\r\n")
+            self.assertEqual(len(answer.body), chunks)
+            return time.process_time() - began
+
+        few, many = min(cost(2000) for _ in range(3)), min(cost(40_000) for _ in range(3))
+        self.assertLess(many, 20 * few * 4)
 
 
 class Encoding(unittest.TestCase):

@@ -391,3 +391,30 @@ test('a long sleep does not end at once', async () => {
   await assert.rejects(napping(2 ** 40, signal), { name: 'TimeoutError' });
   await assert.rejects(napping(0, signal), { name: 'TimeoutError' });
 });
+
+test('an answer that is too long, and a redirect, are refused', async () => {
+  const { createServer } = await import('node:http');
+  let sent = 0;
+  const server = createServer((request, response) => {
+    if (request.method !== 'POST') {
+      response.writeHead(307, { Location: 'https://user@elsewhere.example/leases/secret' }).end();
+      return;
+    }
+    const piece = 'x'.repeat(1 << 16);
+    const more = () => {
+      while (!response.destroyed && sent < 1 << 28) {
+        sent += piece.length;
+        if (!response.write(piece)) return void response.once('drain', more);
+      }
+    };
+    more();
+  });
+  await new Promise((done) => server.listen(0, '127.0.0.1', done));
+  const locks = new Client(`http://127.0.0.1:${server.address().port}`, { timeout: 20_000, patience: 300 });
+  await assert.rejects(locks.acquire('r'), (error) => error instanceof Refused && /too long/.test(error.message));
+  assert.ok(sent < 1 << 26, `${sent} bytes`);
+  await assert.rejects(locks.inspect('r'), (error) => error instanceof Refused && /redirect/.test(error.message) && !/secret/.test(error.message));
+  await locks.close();
+  server.closeAllConnections();
+  await new Promise((done) => server.close(done));
+});

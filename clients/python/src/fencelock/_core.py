@@ -300,7 +300,10 @@ class Protocol:
     def _judge(what: str, resource: str, answer: _http.Answer) -> Optional[FencelockError]:
         if answer.status < 300:
             return None
-        return of_problem(what, resource, answer.status, _json(answer))
+        problem = _json(answer)
+        if answer.status < 400:
+            problem = {"title": f"a redirect to {_host(answer)}, which is not followed: is the address right?"}
+        return of_problem(what, resource, answer.status, problem)
 
     @staticmethod
     def _result(what: str, answer: _http.Answer) -> Dict[str, Any]:
@@ -542,6 +545,15 @@ def _ms(seconds: float) -> int:
 
 def _seconds(header: str) -> float:
     return float(header) if header.isdigit() else 0.0
+
+
+def _host(answer: _http.Answer) -> str:
+    """Where a redirect points, without the path, which may have a lease id in it."""
+    try:
+        parts = urllib.parse.urlsplit(answer.headers.get("location", ""))
+    except ValueError:
+        return "nowhere"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else "another path"
 
 
 def _json(answer: _http.Answer) -> Dict[str, Any]:

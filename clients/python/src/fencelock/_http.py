@@ -41,11 +41,15 @@ class Parser:
     def __init__(self) -> None:
         self.keep_alive = False
         self._data = bytearray()
+        self._body = bytearray()  # of the chunks before _at
+        self._at = 0
+        self._news = 0  # how many bytes at the end were not looked at for the end of the header
         self._head: Optional[Tuple[int, Dict[str, str]]] = None
 
     def feed(self, data: bytes) -> Optional[Answer]:
         """Takes bytes as they come, b"" at the end of the connection. Returns the answer
         when it is complete."""
+        self._news = len(data)
         self._data += data
         if self._head is None and not self._read_head():
             if not data:
@@ -64,16 +68,17 @@ class Parser:
 
     def _read_head(self) -> bool:
         while True:
-            end = self._data.find(b"\r\n\r\n")
+            end = self._data.find(b"\r\n\r\n", max(0, len(self._data) - self._news - 3))
             if end < 0:
                 if len(self._data) > _MAX_HEAD:
                     raise Malformed("the answer's header is too long")
                 return False
             lines = self._data[:end].decode("latin-1").split("\r\n")
             del self._data[: end + 4]
+            self._news = len(self._data)
             version, _, rest = lines[0].partition(" ")
             code = rest[:3]
-            if not version.startswith("HTTP/1.") or not code.isdigit():
+            if not version.startswith("HTTP/1.") or not _is_number(code):
                 raise Malformed("the answer is not HTTP")
             if code.startswith("1"):
                 continue  # an interim answer
@@ -95,24 +100,42 @@ class Parser:
         if length is None:
             self.keep_alive = False
             return bytes(self._data) if ended else None
-        if not length.isdigit():
+        if not _is_number(length):
             raise Malformed("the answer's Content-Length is no number")
+        if int(length) > _MAX_BODY:
+            raise Malformed("the answer is too long")
         return bytes(self._data[: int(length)]) if len(self._data) >= int(length) else None
 
     def _chunks(self) -> Optional[bytes]:
-        body, at = bytearray(), 0
+        """Goes on where it stopped: many small chunks cost no more than a large one."""
         while True:
-            end = self._data.find(b"\r\n", at)
+            end = self._data.find(b"\r\n", self._at)
             if end < 0:
+                if len(self._data) - self._at > _MAX_HEAD:
+                    raise Malformed("a chunk has no length")
                 return None
-            try:
-                size = int(bytes(self._data[at:end]).partition(b";")[0], 16)
-            except ValueError:
-                raise Malformed("a chunk has no length") from None
+            size = _chunk_size(bytes(self._data[self._at : end]))
+            if len(self._body) + size > _MAX_BODY:
+                raise Malformed("the answer is too long")
             if size == 0:
                 # Trailers end with an empty line, and without any the size does.
-                return bytes(body) if self._data.find(b"\r\n\r\n", end) >= 0 else None
+                if self._data.find(b"\r\n\r\n", end) >= 0:
+                    return bytes(self._body)
+                if len(self._data) - end > _MAX_HEAD:
+                    raise Malformed("the answer's trailer is too long")
+                return None
             if len(self._data) < end + 2 + size + 2:
                 return None
-            body += self._data[end + 2 : end + 2 + size]
-            at = end + 2 + size + 2
+            self._body += self._data[end + 2 : end + 2 + size]
+            self._at = end + 2 + size + 2
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _chunk_size(line: bytes) -> int:
+    digits = line.partition(b";")[0].strip()
+    if not 0 < len(digits) <= 8 or digits.strip(b"0123456789abcdefABCDEF"):
+        raise Malformed("a chunk has no length")
+    return int(digits, 16)

@@ -17,6 +17,7 @@ exports.NoAnswer = NoAnswer;
 /** Milliseconds between two probes while a request waits in the queue. */
 exports.PROBE_EVERY = 5000;
 const MAX_NAMES = 16;
+const MAX_BODY = 16 << 20; // bytes
 /** Failures after which the server cannot have seen the request. */
 const NOT_SENT = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'UND_ERR_CONNECT_TIMEOUT']);
 class Server {
@@ -71,7 +72,7 @@ class Server {
         if (body !== undefined)
             init.body = body;
         const response = await this.#fetch(this.url + request.path, init);
-        const text = response.status === 204 ? '' : await response.text();
+        const text = await textOf(response);
         this.#answered(response);
         return { sent, body: judge(request, response, text) };
     }
@@ -102,10 +103,46 @@ class Server {
     }
 }
 exports.Server = Server;
+/** The text of an answer. One that is too long to be the service's is not read to its end. */
+async function textOf(response) {
+    if (response.status === 204)
+        return '';
+    const length = response.headers.get('content-length');
+    const bounded = length !== null && !response.headers.has('content-encoding') && Number(length) <= MAX_BODY;
+    if (bounded || !response.body)
+        return response.text(); // fetch reads no more than the length
+    const reader = response.body.getReader();
+    const decoder = new TextDecoder();
+    let text = '';
+    let size = 0;
+    for (;;) {
+        const { done, value } = await reader.read();
+        if (done)
+            return text + decoder.decode();
+        size += value.byteLength;
+        if (size > MAX_BODY) {
+            await reader.cancel();
+            throw new errors_js_1.Refused("the answer is too long to be the lock service's: is the address right?");
+        }
+        text += decoder.decode(value, { stream: true });
+    }
+}
+/** Where a redirect points, without the path, which may have a lease id in it. */
+function target(response) {
+    try {
+        return new URL(response.headers.get('location') ?? '').origin;
+    }
+    catch {
+        return 'another path';
+    }
+}
 function judge(request, response, text) {
     const { operation, resource } = request;
     const { status } = response;
     const body = parse(text);
+    if (status >= 300 && status < 400) {
+        throw (0, errors_js_1.refusal)(operation, resource, status, { title: `a redirect to ${target(response)}, which is not followed: is the address right?` }, '');
+    }
     if (status < 200 || status >= 300) {
         throw (0, errors_js_1.refusal)(operation, resource, status, body ?? {}, response.headers.get('retry-after') ?? '');
     }
