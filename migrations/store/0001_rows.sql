@@ -83,20 +83,6 @@ COMMENT ON FUNCTION fencelock._read(bigint, bytea[], bytea[], bytea[], int[]) IS
 
 -- The functions that have no search_path of their own are called by those that have.
 -- An assignment of an expression is cheaper than a query.
-CREATE OR REPLACE FUNCTION fencelock._lock() RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    ignored text;
-BEGIN
-    IF current_setting('synchronous_commit') = 'off' THEN
-        ignored := set_config('synchronous_commit', 'on', true);
-    END IF;
-    -- One transaction at a time writes: "locknode" in letters. The statements behind see
-    -- what the one before has committed, since every statement has a snapshot of its own.
-    ignored := pg_advisory_xact_lock(7813573191576544357)::text;
-END
-$$;
-COMMENT ON FUNCTION fencelock._lock() IS 'begins a transaction that writes: it comes after all others, and its commit waits for the disk';
-
 CREATE OR REPLACE FUNCTION fencelock._incarnation() RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     place text := current_setting('fencelock.place', true);

@@ -10,7 +10,7 @@
 // found out by running it beforehand on what the last ones have left (guess.go): a wrong
 // guess costs a round trip and nothing else.
 //
-// Writers come one after the other (an advisory lock of the transaction), so what they
+// Writers come one after the other (the lock of a table that only they may take), so what they
 // do is serialisable. A server that stops while it has the lock loses it after a
 // second (idle_in_transaction_session_timeout). Reads are one snapshot.
 //

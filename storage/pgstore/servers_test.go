@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/fencelock/fencelock/internal/testenv"
@@ -256,6 +257,49 @@ func TestSweep(t *testing.T) {
 	})
 }
 
+// A role that may log in and nothing else holds the key of the advisory lock by which the
+// writers once took turns, and tries to take the turn. No server waits for it.
+func TestAStrangerStopsNobody(t *testing.T) {
+	pg := testenv.Postgres(t)
+	s := openStore(t, pg.URL(), fast())
+	role := "stranger_" + query[string](t, pg.URL(), `SELECT current_database()`)
+	execSQL(t, pg.URL(), `CREATE ROLE `+role+` LOGIN`)
+	t.Cleanup(func() { _, _ = s.pool.Exec(context.WithoutCancel(t.Context()), `DROP ROLE `+role) })
+	stranger, err := pgx.Connect(t.Context(), strings.Replace(pg.URL(), "//postgres@", "//"+role+"@", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stranger.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := stranger.Exec(t.Context(), `SELECT pg_advisory_lock(7813573191576544357)`); err != nil {
+		t.Fatal(err)
+	}
+	denied := func(sql string) {
+		tx, err := stranger.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), sql); err == nil || !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf("%s: %v", sql, err)
+		}
+		_ = tx.Rollback(t.Context())
+	}
+	for _, relation := range []string{"turn", "rows", "version"} {
+		for _, mode := range []string{"ACCESS SHARE", "ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE"} {
+			denied(`LOCK TABLE fencelock.` + relation + ` IN ` + mode + ` MODE`)
+		}
+	}
+	denied(`SELECT fencelock._lock()`)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	err = s.Update(ctx, func(tx replica.Tx) error {
+		tx.Put("a", []byte("1"), 0)
+		return nil
+	})
+	if err != nil {
+		t.Errorf("a stranger keeps the server from writing: %v", err)
+	}
+}
+
 // The role of a server needs no more than this once the schema is there.
 func TestLeastRights(t *testing.T) {
 	pg := testenv.Postgres(t)
@@ -268,7 +312,8 @@ func TestLeastRights(t *testing.T) {
 		`GRANT USAGE ON SCHEMA fencelock TO `+role,
 		`GRANT SELECT ON fencelock.version TO `+role,
 		`GRANT SELECT, INSERT, UPDATE, DELETE ON fencelock.rows TO `+role,
-		`GRANT SELECT, USAGE ON fencelock.writes TO `+role)
+		`GRANT SELECT, USAGE ON fencelock.writes TO `+role,
+		`GRANT UPDATE ON fencelock.turn TO `+role)
 	t.Cleanup(func() {
 		conn := context.WithoutCancel(t.Context())
 		_, _ = s.pool.Exec(conn, `DROP OWNED BY `+role)
