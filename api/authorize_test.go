@@ -362,6 +362,26 @@ func TestLeasesOfOneCaller(t *testing.T) {
 	eventually(t, "the lease's end makes room", func() bool { return take("d", 60000).status == http.StatusCreated })
 }
 
+// A released lease counts until its minimum hold is over, since nobody else gets the resource:
+// neither its extension nor another release makes room.
+func TestAMinimumHoldCounts(t *testing.T) {
+	s := newRealService(t, withAccess(t, line("w", "acquire=* held=1")))
+	take := func(resource string, hold int) answered {
+		return s.call("POST", "/locks", fmt.Sprintf(`{"resource":%q,"ttl_ms":60000,"min_hold_ms":%d}`, resource, hold), bearer("w"))
+	}
+	a := decode[wire.Lease](take("a", 600).wants(http.StatusCreated))
+	s.call("DELETE", "/leases/"+a.LeaseID, "", bearer("w")).wants(http.StatusOK)
+	take("b", 0).wants(http.StatusTooManyRequests).problem("lease-limit")
+	s.call("POST", "/leases/"+a.LeaseID+"/extend", "", bearer("w")).wants(http.StatusNotFound)
+	s.call("DELETE", "/leases/"+a.LeaseID, "", bearer("w")).wants(http.StatusNotFound)
+	take("b", 0).wants(http.StatusTooManyRequests).problem("lease-limit")
+	eventually(t, "the end of the minimum hold makes room", func() bool { return take("b", 0).status == http.StatusCreated })
+	free := s.call("GET", "/locks/a", "", bearer("w")).wants(http.StatusOK)
+	if state := decode[wire.Lock](free); state.Held {
+		t.Errorf("it counted no more before it was free: %+v", state)
+	}
+}
+
 // A caller at its limits is told nothing else about what it has than one below them: a
 // request that it repeats finds its lease, and one that it cancels gives its place back.
 func TestCallerAtItsLimits(t *testing.T) {

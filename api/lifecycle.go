@@ -117,7 +117,8 @@ func (l *lifecycle) Release(ctx context.Context, who *access.Identity, leaseID s
 	l.metrics.releases.count(outcome)
 	switch outcome {
 	case outcomeReleased:
-		if lease, known := l.live.Remove(leaseID); known {
+		now := time.Now()
+		if lease, known := l.live.Release(leaseID, now.Add(l.taken(ctx, who, leaseID)), now); known {
 			l.metrics.held(lease.Resource, lease.Granted)
 		} else if terms, err := l.service.ReadLeaseID(ctx, leaseID); err == nil { // granted by another server, or before a restart
 			l.metrics.held(terms.Resources[0], terms.Granted)
@@ -130,6 +131,25 @@ func (l *lifecycle) Release(ctx context.Context, who *access.Identity, leaseID s
 		}
 	}
 	return err
+}
+
+// taken is for how long the resources of a released lease stay taken, of a caller with a limit
+// of leases; for others it does not matter.
+func (l *lifecycle) taken(ctx context.Context, who *access.Identity, leaseID string) time.Duration {
+	if who == nil || who.MaxHeld() == 0 {
+		return 0
+	}
+	terms, err := l.service.ReadLeaseID(ctx, leaseID)
+	if err != nil {
+		return 0
+	}
+	return takenFor(terms)
+}
+
+// takenFor is what is left of the minimum hold. The granting server's clock may be ahead of
+// this one's.
+func takenFor(terms lockcore.LeaseTerms) time.Duration {
+	return max(0, min(terms.MinHold, terms.MinHold-time.Since(terms.Granted)))
 }
 
 // admit begins an acquire within the caller's limits; done must be called when it

@@ -213,8 +213,7 @@ func (s *Server) release(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if terms, err := s.Service.ReadLeaseID(onBehalfOf(r.Context(), callerOf(w)), id); err == nil {
-		// The granting server's clock may be ahead of this one's.
-		if taken := min(terms.MinHold, terms.MinHold-time.Since(terms.Granted)); taken > 0 {
+		if taken := takenFor(terms); taken > 0 {
 			return s.write(w, http.StatusOK, wire.TypeJSON, wire.Released{TakenForMS: millisUp(taken)})
 		}
 	}

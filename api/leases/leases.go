@@ -42,7 +42,8 @@ type Table struct {
 	mu      sync.Mutex
 	held    deadlines.Map[string, Lease] // by lease id, until the TTL has passed
 	over    deadlines.Map[string, Lease] // the same, then for Grace
-	limited map[string]int               // limited leases that are held or reserved, by owner; no zeros
+	taken   deadlines.Map[string, Lease] // released and limited, by lease id, until their resources are free
+	limited map[string]int               // limited leases that are held, taken or reserved, by owner; no zeros
 	ids     map[of]string                // of the limited leases that are held
 }
 
@@ -85,6 +86,25 @@ func (t *Table) Remove(id string) (Lease, bool) {
 	return l, ok
 }
 
+// Release removes a lease whose release has succeeded. Its resources stay taken until that
+// time (lockcore.AcquireRequest.MinHold), and so long it counts against its owner's limit,
+// whatever becomes of its id.
+func (t *Table) Release(id string, taken, now time.Time) (Lease, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l, ok := t.over.Delete(id); ok {
+		return l, true
+	}
+	l, ok := t.held.Delete(id)
+	if !l.Limited || !now.Before(taken) {
+		t.count(l, -1)
+		return l, ok
+	}
+	delete(t.ids, of{l.Owner, l.Resource})
+	t.taken.Put(id, l, taken)
+	return l, ok
+}
+
 // RemoveResource takes out the limited lease that an owner has of a resource: it has ended,
 // and its id is not known.
 func (t *Table) RemoveResource(owner, resource string) {
@@ -113,6 +133,9 @@ func (t *Table) settle(now time.Time) {
 	for id, l := range t.held.TakeDue(now) {
 		t.count(l, -1)
 		t.over.Put(id, l, now.Add(Grace))
+	}
+	for _, l := range t.taken.TakeDue(now) {
+		t.count(l, -1)
 	}
 }
 

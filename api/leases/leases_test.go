@@ -97,6 +97,31 @@ func TestLimit(t *testing.T) {
 	reserve(false, "w", 0)
 }
 
+// A released lease counts until its resources are free; its id frees nothing any more.
+func TestWhatStaysTakenCounts(t *testing.T) {
+	var table leases.Table
+	put := func(id string) {
+		table.Put(leases.Lease{ID: id, Owner: "w", Resource: id, Limited: true}, at(time.Hour))
+	}
+	put("a")
+	if l, known := table.Release("a", at(time.Minute), at(0)); !known || l.ID != "a" || table.Held() != 0 {
+		t.Errorf("released %+v %t, %d are held", l, known, table.Held())
+	}
+	table.Remove("a")
+	table.RemoveResource("w", "a")
+	if table.Reserve("w", 1, at(time.Minute-1)) {
+		t.Error("its owner has room though it is taken")
+	}
+	if expired := table.Expired(at(time.Minute)); len(expired) > 0 || !table.Reserve("w", 1, at(time.Minute)) {
+		t.Errorf("its owner has no room though it is free; %q have expired", ids(expired))
+	}
+	table.Unreserve("w")
+	put("b")
+	if table.Release("b", at(0), at(0)); !table.Reserve("w", 1, at(0)) {
+		t.Error("a lease without a minimum hold counts after its release")
+	}
+}
+
 func TestTheTableIsBounded(t *testing.T) {
 	var table leases.Table
 	for i := range leases.MaxLeases {
