@@ -286,7 +286,8 @@ func TestPostgresFailsOverWithoutTheLastCommits(t *testing.T) {
 	const maxTTL = 2 * time.Second
 	guard := "FENCELOCK_DATABASE_URL=" + testenv.Postgres(t).OwnerURL()
 	primary := testenv.StartPostgres(t)
-	zombie := start(t, "FENCELOCK_STORE="+primary.URL(), guard, "FENCELOCK_MAX_TTL=2s")
+	const patient = "FENCELOCK_NODE_TIMEOUT=200ms" // the machine may be busy
+	zombie := start(t, "FENCELOCK_STORE="+primary.URL(), guard, "FENCELOCK_MAX_TTL=2s", patient)
 	first := zombie.acquire(`{"resource":"a","ttl_ms":2000}`)
 	standby := primary.Standby()
 	sqlOn(t, standby.URL(), `ALTER SYSTEM SET primary_conninfo = ''`, `SELECT pg_reload_conf()`)
@@ -303,7 +304,7 @@ func TestPostgresFailsOverWithoutTheLastCommits(t *testing.T) {
 
 	sqlOn(t, standby.URL(), `SELECT pg_promote(wait => false)`) // one that waits is a query that the rest of the recovery may wait for
 	promoted := time.Now()
-	heir := startUnready(t, "http", http.DefaultClient, "FENCELOCK_STORE="+both(t, standby, standby), guard, "FENCELOCK_MAX_TTL=2s")
+	heir := startUnready(t, "http", http.DefaultClient, "FENCELOCK_STORE="+both(t, standby, standby), guard, "FENCELOCK_MAX_TTL=2s", patient)
 	resp, err := heir.try(t.Context(), nil, "POST", "/locks", `{"resource":"lost","ttl_ms":2000}`)
 	if err != nil || resp.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("it grants while leases of before may live: %v, %v", resp, err)
