@@ -196,3 +196,29 @@ func TestToolsUnderAccessControl(t *testing.T) {
 	p.tool("", known, "run", "-E", "0", "other", "--", "true").wants(t, "run elsewhere", exitDenied, "", "acquire")
 	p.tool("", known, "break", "--yes", "--any", "orders/1").wants(t, "break", exitDenied, "", "admin")
 }
+
+// Every command that is redirected fails, says where to, and goes nowhere: a 302 would make a
+// GET of a release, and carry the bearer token away.
+func TestNoCommandFollowsARedirect(t *testing.T) {
+	t.Parallel()
+	var followed atomic.Int32
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Add(1) }))
+	t.Cleanup(elsewhere.Close)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere.URL+"/secret"+r.URL.Path, http.StatusFound)
+	}))
+	t.Cleanup(server.Close)
+	const lease = "AYphRtRLRJxvNdOe25YJYelqsuZj6IvC6aA0AACFgd7hxLKReHljxuOR23g67H0l"
+	for _, args := range [][]string{
+		{"release", lease}, {"extend", lease}, {"acquire", "r"}, {"get", "r"}, {"ls"}, {"nodes"}, {"healthcheck"},
+	} {
+		cmd := command(t, []string{"FENCELOCK_URL=" + server.URL, "FENCELOCK_BEARER_TOKEN=secret-token"}, args...)
+		said, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(said), elsewhere.URL) || strings.Contains(string(said), "secret") {
+			t.Errorf("%s: %v\n%s", args[0], err, said)
+		}
+	}
+	if n := followed.Load(); n > 0 {
+		t.Errorf("%d redirects were followed", n)
+	}
+}

@@ -300,6 +300,30 @@ func TestAStrangerStopsNobody(t *testing.T) {
 	}
 }
 
+// The schema of the version before has no turn. A role that had its rights gets that one too.
+func TestTheTurnComesWithAnUpgrade(t *testing.T) {
+	pg := testenv.Postgres(t)
+	s := openStore(t, pg.URL(), fast())
+	putRow(t, s, "a", "1")
+	role := "granted_" + query[string](t, pg.URL(), `SELECT current_database()`)
+	execSQL(t, pg.URL(),
+		`CREATE ROLE `+role, `GRANT SELECT, INSERT, UPDATE, DELETE ON fencelock.rows TO `+role,
+		`DROP TABLE fencelock.turn`, `DROP FUNCTION fencelock._lock()`, `DELETE FROM fencelock.version WHERE version > 1`)
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		_, _ = s.pool.Exec(ctx, `DROP OWNED BY `+role)
+		_, _ = s.pool.Exec(ctx, `DROP ROLE `+role)
+	})
+	upgraded := openStore(t, pg.URL(), fast())
+	putRow(t, upgraded, "a", "2")
+	if row := getRow(t, s, "a"); row != "2" {
+		t.Errorf("row %q", row)
+	}
+	if !query[bool](t, pg.URL(), `SELECT has_table_privilege($1, 'fencelock.turn', 'UPDATE')`, role) {
+		t.Error("the role has no right to the turn")
+	}
+}
+
 // The role of a server needs no more than this once the schema is there.
 func TestLeastRights(t *testing.T) {
 	pg := testenv.Postgres(t)
