@@ -114,13 +114,9 @@ chaos: ## real processes under real faults for CHAOS_FOR (10m); CHAOS_SEED, CHAO
 	$(GO) test ./chaos -count=1 -run '^TestChaos$$' -v -timeout 0 -args -for $(or $(CHAOS_FOR),10m) -seed $(or $(CHAOS_SEED),0) \
 		-clients $(or $(CHAOS_CLIENTS),100) -only '$(CHAOS_ONLY)' -engine '$(CHAOS_ENGINE)' $(if $(CHAOS_OUT),-out $(abspath $(CHAOS_OUT)))
 
-.PHONY: capacity
-capacity: ## what sizes nobody has at hand can do, by a model: CAPACITY="-servers 4 -sets 2 -leases 10000000" for one, CAPACITY=-h for more
-	@$(GO) run ./internal/scale/cmd $(CAPACITY)
-
 # A module of its own, so that what is compared with is no dependency of the
 # product. -mod=mod: the product's own requirements may have moved on since.
-bench bench-compare capacity-check: export GOWORK = off
+bench bench-compare: export GOWORK = off
 
 .PHONY: bench
 bench: ## compare with other locks, 15 minutes; BENCH=-quick for under two, BENCH=-h for more
@@ -129,10 +125,6 @@ bench: ## compare with other locks, 15 minutes; BENCH=-quick for under two, BENC
 .PHONY: bench-compare
 bench-compare: ## Go benchmarks against the merge base, by ratio; BENCH=-h for options
 	cd bench && $(GO) run -mod=mod ./compare $(BENCH)
-
-.PHONY: capacity-check
-capacity-check: ## measure that model's costs here, and compare it with real processes, in under four minutes
-	cd bench && $(GO) run -mod=mod ./capacity $(CAPACITY)
 
 .PHONY: sim
 sim: ## simulate the protocol until told to stop, or SIMTIME=10m; prints the seed of what fails, made small

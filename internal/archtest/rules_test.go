@@ -204,14 +204,6 @@ var rules = []rule{
 		why: "it owns the clock and every message, and runs the algorithm as it is",
 	},
 	{
-		pkg: "internal/scale", never: []string{"net", "os", "sync", "math/rand", "math/rand/v2"},
-		why: "arithmetic over measured costs: it runs nothing, so that its tests are closed forms",
-	},
-	{
-		pkg: "internal/scale/cmd", ours: []string{"internal/scale"},
-		why: "it prints predictions",
-	},
-	{
 		pkg: "clients/conformance", ours: []string{"api/wire", "chaos"}, kit: true,
 		why: "it judges clients by what they send, in any language; what knew a client would believe it",
 	},
