@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
@@ -25,9 +26,10 @@ const (
 	maxPollPause = 300 * time.Millisecond // of a wait without an answer, whose place is kept for 2 s
 	maxWait      = 10 * time.Minute       // that a request may ask a server to wait
 	shortPoll    = time.Second            // the first poll after one that got no answer
-	abandonTime  = 10 * time.Second       // to release what a given-up request was granted
-	tryPatience  = 2 * time.Second        // of a call that does not wait
+	abandonTime  = 10 * time.Second       // to end what no caller waits for any more
+	grace        = time.Second            // after its wait, in which an acquire ends, and a release after work
 	shortestLast = time.Second            // what the last try has, though patience ends earlier
+	shortestTry  = 250 * time.Millisecond
 )
 
 // call is one request, to be sent to whichever server answers. Every call but one that
@@ -41,6 +43,7 @@ type call struct {
 	lease        string                       // Fencelock-Lease, a lease id; "" for none
 	named        string                       // Fencelock-Resource, the resource of the path; "" for none
 	waitUntil    time.Time                    // how long it may wait in the queue; zero for not at all
+	deadline     time.Time                    // when it ends in any case; zero for never
 	attempt      time.Duration                // bounds one try, without the wait; 0 for the client's timeout
 	into         any                          // decoded from a success; nil for none
 	quiet        bool                         // its retries are not observed: no caller waits for it
@@ -82,7 +85,10 @@ func (c *call) op() string {
 type tries struct {
 	patience  time.Duration
 	number    int
+	silent    int           // rounds over all servers without an answer for good
 	ambiguous bool          // a try without an answer may have taken effect
+	queued    bool          // the last poll keeps a place in the queue
+	deadline  time.Time     // when the call ends in any case; zero for never
 	poll      time.Duration // how long the next poll may be
 	pause     time.Duration // before the next try
 
@@ -92,11 +98,20 @@ type tries struct {
 }
 
 func (c *Client) newTries(call *call) *tries {
-	t := &tries{patience: c.patience, poll: c.poll, pause: firstPause}
-	if call.key != "" && !call.waits() {
-		t.patience = min(t.patience, tryPatience)
+	return &tries{patience: c.patience, poll: c.poll, pause: firstPause, deadline: call.deadline}
+}
+
+// left is how long the call may still take.
+func (t *tries) left() time.Duration {
+	if t.deadline.IsZero() {
+		return forever
 	}
-	return t
+	return time.Until(t.deadline)
+}
+
+// over says that there is to be no try after a pause.
+func (t *tries) over(pause time.Duration) bool {
+	return t.failing()+pause > t.patience || t.left() <= pause
 }
 
 // failed notes a try that failed with ErrUnavailable.
@@ -135,8 +150,8 @@ func answered(err error) bool {
 	return ok && problem.Type != noType
 }
 
-// do sends the call until a server answers it for good, or the client's patience ends
-// (WithPatience), or ctx. It returns when the answered request was sent, and after an
+// do sends the call until a server answers it for good, or its deadline has come, or the
+// client's patience ends (WithPatience), or ctx. It returns when the answered request was sent, and after an
 // error whether the call may have taken effect.
 func (c *Client) do(ctx context.Context, call call) (sent time.Time, err error) {
 	sent, _, err = c.try(ctx, call)
@@ -155,7 +170,7 @@ func (c *Client) try(ctx context.Context, call call) (sent time.Time, ambiguous 
 		case err == nil:
 			return sent, false, nil
 		case ctx.Err() != nil:
-			return sent, true, cause(ctx)
+			return sent, t.ambiguous, cause(ctx)
 		case errors.Is(err, ErrHeld) && call.left() > 0:
 			t.held(c.poll)
 		case !errors.Is(err, ErrUnavailable):
@@ -164,14 +179,14 @@ func (c *Client) try(ctx context.Context, call call) (sent time.Time, ambiguous 
 			return sent, true, err
 		default:
 			pause = t.nextPause(&call, err)
-			if t.failing()+pause > t.patience {
+			if t.over(pause) {
 				return sent, t.ambiguous, err
 			}
 			c.retrying(&call, t, err, pause)
 		}
 		_ = sleep(ctx, pause)
 	}
-	return sent, t.number > 0, cause(ctx) // it may have a place in the queue
+	return sent, t.ambiguous || t.queued, cause(ctx)
 }
 
 // cause is why ctx has ended: its error, and its cause if that is another one.
@@ -225,25 +240,29 @@ func (c *Client) askAll(ctx context.Context, call *call, t *tries) (sent time.Ti
 	for i := range c.peers {
 		n := (int(first) + i) % len(c.peers)
 		sent = time.Now()
-		err = c.ask(ctx, c.peers[n], call, t)
+		err = c.ask(ctx, c.peers[n], call, t, len(c.peers)-i)
 		if !errors.Is(err, ErrUnavailable) {
 			c.at.Store(uint32(n))
 			return sent, err
 		}
 		t.failed(err)
-		if ctx.Err() != nil || call.once && t.ambiguous || t.number >= len(c.peers) && t.failing() > t.patience {
+		if ctx.Err() != nil || call.once && t.ambiguous || t.number >= len(c.peers) && t.over(0) {
 			break
 		}
 	}
+	t.silent++
 	return sent, err
 }
 
-// ask sends the call to one server. Without an answer in time the error is ErrUnavailable.
-func (c *Client) ask(caller context.Context, server *peer, call *call, t *tries) error {
+// ask sends the call to one server; unasked are those that have not been asked in this
+// round, with this one. Without an answer in time the error is ErrUnavailable.
+func (c *Client) ask(caller context.Context, server *peer, call *call, t *tries, unasked int) error {
 	t.number++
 	left := call.left()
 	kept := min(left, t.poll) // how long the server may keep this request
-	ctx, cancel := context.WithTimeout(caller, c.limit(call, t)+kept)
+	share := t.left() / time.Duration(unasked)
+	limit := min(c.limit(call, t), share)
+	ctx, cancel := context.WithTimeout(caller, min(limit+kept, t.left()))
 	defer cancel()
 	req, err := c.request(ctx, server.url, call, left)
 	if err != nil {
@@ -252,22 +271,50 @@ func (c *Client) ask(caller context.Context, server *peer, call *call, t *tries)
 	if kept < left {
 		req.Header.Set(wire.HeaderPrefer, "wait="+strconv.Itoa(int(kept/time.Second)))
 	}
-	if kept > probeEvery {
-		defer c.watch(server, cancel)() //nolint:contextcheck // one probe for all that wait there
+	if kept > 0 {
+		defer c.watch(ctx, server, min(limit, share/2), cancel)() //nolint:mnd // the probe has as long to be answered
 	}
+	asked := time.Now()
 	resp, err := c.http.Do(req)
 	if err == nil {
 		defer func() { _ = resp.Body.Close() }()
 		err = read(resp, call.into)
 		server.answered(resp.Header.Get(wire.HeaderServer))
+		if kept == 0 {
+			c.pace.took(time.Since(asked))
+		}
 	}
+	t.queued = kept < left && errors.Is(err, ErrHeld)
 	return c.judge(caller, err, t)
 }
 
-// limit bounds a try, without its wait: by the call, by the client's timeout, and by
-// what is left of its patience.
+// pace is what answers take, which tells when one is overdue.
+type pace struct{ slowest atomic.Int64 }
+
+// took notes an answer that did not wait in the queue. Slow ones fade.
+func (p *pace) took(d time.Duration) {
+	const fade = 0.9
+	p.slowest.Store(max(int64(d), int64(fade*float64(p.slowest.Load()))))
+}
+
+// limit is for one try: four times what answers take, and twice as much after each round over
+// all servers without one, so that slow servers are waited for and frozen ones are not.
+func (p *pace) limit(silent int, longest time.Duration) time.Duration {
+	const overdue = 4
+	limit := max(shortestTry, overdue*time.Duration(p.slowest.Load()))
+	for range silent {
+		if limit >= longest {
+			break
+		}
+		limit *= 2
+	}
+	return min(limit, longest)
+}
+
+// limit bounds a try, without its wait: by what answers take, by the call, by the client's
+// timeout, and by what is left of its patience.
 func (c *Client) limit(call *call, t *tries) time.Duration {
-	limit := c.timeout
+	limit := c.pace.limit(t.silent, c.timeout)
 	if call.attempt > 0 {
 		limit = min(limit, call.attempt)
 	}

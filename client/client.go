@@ -20,6 +20,7 @@ type Client struct {
 	servers []string
 	peers   []*peer       // the same
 	at      atomic.Uint32 // the server that answered last
+	pace    pace
 	http    *http.Client
 	tls     *tls.Config
 	life    *lifetime
@@ -79,14 +80,16 @@ func WithBearerTokenFile(path string) Option {
 // 256 bytes of valid UTF-8. The option Holder replaces it for one lease.
 func WithHolder(label string) Option { return func(c *Client) { c.holder = label } }
 
-// WithTimeout bounds one request to one server, beyond what it may wait in
-// the queue; default 5s. Less when a lease is about to end.
+// WithTimeout sets the most that one request to one server may take, beyond what it may
+// wait in the queue; default 5s. It takes less when its answer is overdue by what answers
+// have taken (the next server is asked then), and when a lease is about to end.
 func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = d } }
 
 // New makes a Client for one or more servers of the same service, separated by
 // commas: a call goes to the next server when one does not answer.
 func New(servers string, opts ...Option) (*Client, error) {
 	c := &Client{timeout: 5 * time.Second, patience: 15 * time.Second, poll: 45 * time.Second, life: newLifetime()}
+	c.pace.took(shortestTry)
 	for server := range strings.SplitSeq(servers, ",") {
 		u, err := url.Parse(strings.TrimSpace(server))
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {

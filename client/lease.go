@@ -97,21 +97,45 @@ func (c *Client) tryToAcquire(ctx context.Context, resources []string, a acquisi
 	return lease, err
 }
 
-// granted asks for a lease until it is granted or refused for good.
+// granted asks for a lease until it is granted or refused for good, or a second after the
+// wait is over. A grant that is over when it comes, since this process was paused or the
+// answer was late, is asked for again while the wait lasts.
 func (c *Client) granted(ctx context.Context, resources []string, a acquisition) (*Lease, error) {
+	for begun := time.Now(); ; {
+		lease, err := c.grantedOnce(ctx, resources, a, begun)
+		if err != nil || lease.Validity() > 0 {
+			return lease, err
+		}
+		_ = lease.releaseAfter(ctx)
+		if time.Since(begun) >= a.wait {
+			return nil, fmt.Errorf("%w: the grant arrived when it was over; a longer TTL may help", ErrUnavailable)
+		}
+	}
+}
+
+func (c *Client) grantedOnce(ctx context.Context, resources []string, a acquisition, begun time.Time) (*Lease, error) {
 	key := rand.Text()
 	acquire := a.call(resources, key)
+	if a.wait < century {
+		acquire.deadline = begun.Add(a.wait + grace)
+	}
+	if a.wait > 0 {
+		acquire.waitUntil = begun.Add(min(a.wait, century))
+	}
 	var granted wire.Lease
 	acquire.into = &granted
 	sent, ambiguous, err := c.try(ctx, acquire)
-	switch {
-	case err == nil:
-		return c.delivered(ctx, granted, sent)
-	case ambiguous:
-		c.background(ctx, abandonTime, func(ctx context.Context) { c.abandon(ctx, resources, a.slots, key) })
+	if err != nil {
+		if ambiguous {
+			c.background(ctx, abandonTime, func(ctx context.Context) { c.abandon(ctx, resources, a.slots, key) })
+		}
+		return nil, err
 	}
-	return nil, err
+	return c.newLease(granted, sent), nil
 }
+
+// century is a wait without an end: later than that, time.Time would overflow.
+const century = 100 * 365 * 24 * time.Hour
 
 func (a acquisition) call(resources []string, key string) call {
 	body := wire.AcquireRequest{
@@ -121,25 +145,10 @@ func (a acquisition) call(resources []string, key string) call {
 	if len(resources) == 1 {
 		body.Resource, body.Resources = resources[0], nil
 	}
-	acquire := call{method: http.MethodPost, path: "/locks", resource: strings.Join(resources, ", "), key: key, body: func(wait time.Duration) any {
+	return call{method: http.MethodPost, path: "/locks", resource: strings.Join(resources, ", "), key: key, body: func(wait time.Duration) any {
 		body.WaitMS = millis(wait)
 		return body
 	}}
-	if a.wait > 0 {
-		const century = 100 * 365 * 24 * time.Hour // later than that, time.Time would overflow
-		acquire.waitUntil = time.Now().Add(min(a.wait, century))
-	}
-	return acquire
-}
-
-// delivered makes a Lease of a grant, unless it came too late.
-func (c *Client) delivered(ctx context.Context, granted wire.Lease, sent time.Time) (*Lease, error) {
-	l := c.newLease(granted, sent)
-	if l.Validity() > 0 {
-		return l, nil
-	}
-	_ = l.releaseAfter(ctx)
-	return nil, fmt.Errorf("%w: the grant arrived when it was over; a longer TTL may help", ErrUnavailable)
 }
 
 // abandon ends all that a request that was given up may have: its lease, which would
@@ -310,16 +319,22 @@ func (l *Lease) extend(ctx context.Context, attempt time.Duration) error {
 // ErrLeaseLost: it had ended before. ErrUnavailable: it may not have been
 // released; safe to repeat, and it ends with its TTL in any case.
 func (l *Lease) Release(ctx context.Context) error {
-	_, err := l.client.do(ctx, call{method: http.MethodDelete, path: currentLease, lease: l.id.reveal()})
+	return l.release(ctx, time.Time{})
+}
+
+func (l *Lease) release(ctx context.Context, deadline time.Time) error {
+	_, err := l.client.do(ctx, call{method: http.MethodDelete, path: currentLease, lease: l.id.reveal(), deadline: deadline})
 	return failed("release", l.names(), err)
 }
 
-// releaseAfter releases with a deadline of its own: the caller's context may
-// have ended, and that should not block the resource for the TTL. There is time for
-// every server, and for one retry: the one that granted the lease may be frozen.
+// releaseAfter releases with a time limit of its own: the caller's context may have
+// ended, and that should not block the resource for the TTL. What no server has answered
+// within a second is done in the background; if none answers at all, the TTL ends the lease.
 func (l *Lease) releaseAfter(ctx context.Context) error {
-	limit := l.client.timeout * time.Duration(len(l.client.servers)+1)
-	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
-	defer cancel()
-	return l.Release(releasing)
+	ctx = context.WithoutCancel(ctx)
+	err := l.release(ctx, time.Now().Add(grace))
+	if errors.Is(err, ErrUnavailable) {
+		l.client.background(ctx, abandonTime, func(ctx context.Context) { _ = l.release(ctx, time.Now().Add(abandonTime)) })
+	}
+	return err
 }

@@ -54,7 +54,8 @@ func acquisitionOf(opts []AcquireOption) acquisition {
 func TTL(d time.Duration) AcquireOption { return func(a *acquisition) { a.ttl = d } }
 
 // Wait limits how long to wait in the queue; 0 does not wait, as TryAcquire and TryDo
-// do. Default: as long as the context allows.
+// do. The call ends a second after it at most, also while no server answers. Default: as
+// long as the context allows.
 func Wait(d time.Duration) AcquireOption { return func(a *acquisition) { a.wait = d } }
 
 // Slots asks for one of n slots of the resource, 1 to 32: a semaphore. At most n leases

@@ -18,24 +18,13 @@ const probeEvery = 5 * time.Second
 type peer struct {
 	url string
 
-	mu     sync.Mutex
-	name   string          // of the server that answered last (Fencelock-Server)
-	names  map[string]bool // of those that answered before
-	shared bool            // several servers answer here, in turn
-	polls  map[*poll]bool  // that are in flight
-	probe  *probe          // runs while there are any
-}
-
-// poll is a request that waits at a server.
-type poll struct {
-	begun  time.Time
-	cancel context.CancelFunc
-}
-
-// probe asks whether a server answers, for all requests that wait there.
-type probe struct {
-	stop  context.CancelFunc
-	ended chan struct{}
+	mu      sync.Mutex
+	name    string          // of the server that answered last (Fencelock-Server)
+	names   map[string]bool // of those that answered before
+	shared  bool            // several servers answer here, in turn
+	last    time.Time       // when it answered last
+	silent  time.Time       // when a probe last got no answer
+	probing sync.Mutex      // is held by the one that probes
 }
 
 // maxNames bounds the names that a peer remembers: a server has a new one with each start.
@@ -46,6 +35,7 @@ const maxNames = 16
 func (p *peer) answered(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.last = time.Now()
 	if name == "" || name == p.name {
 		return
 	}
@@ -57,62 +47,62 @@ func (p *peer) answered(name string) {
 }
 
 // watch probes the server while a request waits there, and cancels the request when the
-// server does not answer: a frozen one would keep it until the poll's time limit. Behind a
-// load balancer the probe may ask another server than the one that keeps the request, and
-// says nothing about it. ended waits for the probe to end with the last request.
-func (c *Client) watch(p *peer, cancel context.CancelFunc) (ended func()) {
-	waiting := &poll{begun: time.Now(), cancel: cancel}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.polls) == 0 {
-		ctx, stop := context.WithCancel(context.Background())
-		p.polls, p.probe = make(map[*poll]bool), &probe{stop: stop, ended: make(chan struct{})}
-		go c.runProbe(ctx, p, p.probe.ended)
+// server does not answer: a frozen one would keep it until the poll's time limit. The first
+// probe comes after first, and each has as long to be answered. Behind a load balancer it may
+// ask another server than the one that keeps the request, and says nothing about it. ended
+// waits for a probe that is under way.
+func (c *Client) watch(ctx context.Context, p *peer, first time.Duration, cancel context.CancelFunc) (ended func()) {
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Add(1)
+	timer := time.AfterFunc(first, func() {
+		defer running.Done()
+		for pause := first; ; pause = probeEvery {
+			since := time.Now()
+			if !c.alive(ctx, p, since.Add(-pause), first) && ctx.Err() == nil {
+				cancel()
+			}
+			if sleep(ctx, probeEvery) != nil {
+				return
+			}
+		}
+	})
+	return func() {
+		stop()
+		if timer.Stop() {
+			running.Done()
+		}
+		running.Wait()
 	}
-	p.polls[waiting] = true
-	return func() { p.ended(waiting) }
 }
 
-func (p *peer) ended(waiting *poll) {
+// alive reports whether the server has answered since then, anything to anybody, or else
+// answers a probe. One probe is enough for all that wait there.
+func (c *Client) alive(ctx context.Context, p *peer, since time.Time, limit time.Duration) bool {
+	asked := time.Now()
+	p.probing.Lock()
+	defer p.probing.Unlock()
 	p.mu.Lock()
-	delete(p.polls, waiting)
-	last, probe := len(p.polls) == 0, p.probe
+	heard, silent, shared := p.last.After(since), p.silent.After(asked), p.shared
 	p.mu.Unlock()
-	if last {
-		probe.stop()
-		<-probe.ended
+	switch {
+	case heard || shared:
+		return true
+	case silent:
+		return false
+	case c.answers(ctx, p, limit):
+		return true
 	}
-}
-
-func (c *Client) runProbe(ctx context.Context, p *peer, ended chan<- struct{}) {
-	defer close(ended)
-	for sleep(ctx, probeEvery) == nil {
-		begun := time.Now()
-		if !c.answers(ctx, p) && ctx.Err() == nil {
-			p.breakOff(begun)
-		}
-	}
-}
-
-// breakOff cancels the requests that wait at a server which did not answer a probe, unless
-// they may wait at another one.
-func (p *peer) breakOff(before time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.shared {
-		return
-	}
-	for waiting := range p.polls {
-		if waiting.begun.Before(before) {
-			waiting.cancel()
-		}
-	}
+	p.silent = time.Now()
+	return p.shared
 }
 
 // answers probes a server. An answer that is not the server's is one, too: a proxy
 // knows of no server that it could ask, and says nothing of the requests under way.
-func (c *Client) answers(ctx context.Context, p *peer) bool {
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+func (c *Client) answers(ctx context.Context, p *peer, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+"/healthz", nil)
 	if err != nil {

@@ -8,16 +8,16 @@ import "time"
 // 10 s after both of two servers were restarted, one after the other. This is the rule for every method of a Client and a
 // Lease:
 //
-//   - The patience begins when a try has failed. A try asks one server, and fails without
-//     an answer after the time of WithTimeout. Every server is asked at least once. If
-//     no try succeeds while the patience lasts, the call returns ErrUnavailable. That is
-//     a timeout, the patience and a second after it began at most.
-//   - To wait in the queue is no failure, and Do and Acquire wait as long as they are told
-//     to. Waiting requests fail once there has been no quorum for 5 s, so that by default
-//     a Do returns ErrUnavailable about 20 s after the quorum was lost. A server that is
-//     lost costs the wait nothing while any request of the Client is answered.
-//   - An acquire that does not wait (TryDo, TryAcquire, Wait(0)) is patient for 2 s at
-//     most, so that it tells soon.
+//   - The patience begins when a try has failed. A try asks one server, and fails when its
+//     answer is overdue: after four times what answers have taken, at least 250 ms and at
+//     most the time of WithTimeout, and twice as long after each round over all servers.
+//     Every server is asked at least once. If no try succeeds while the patience lasts,
+//     the call returns ErrUnavailable, a second later at most.
+//   - An acquire with a Wait (TryDo and TryAcquire have one of 0) ends a second after it at
+//     most, whatever the servers do.
+//   - To wait in the queue is no failure. Without a Wait, Do and Acquire wait as long as
+//     their context allows. Waiting requests fail once there has been no quorum for 5 s, so
+//     that by default such a Do returns ErrUnavailable about 20 s after the quorum was lost.
 //   - A lease that is kept alive is extended for as long as it lives, whatever the
 //     patience.
 //

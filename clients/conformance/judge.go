@@ -42,6 +42,7 @@ var rules = []rule{
 	{"the calls are these", traceMatches},
 	{"the client says this", resultsMatch},
 	{"it takes no longer", inTime},
+	{"a call ends by its wait and a second", endsByWait},
 	{"work learns of the loss in time", notifiedInTime},
 	{"no work continues after its lease", workEnds},
 	{"validity counts from when the request was sent", validityCounts},
@@ -103,6 +104,17 @@ func inTime(r run) error {
 	}
 	if r.took > limit {
 		return fmt.Errorf("it took %s, want %s at most", r.took.Round(time.Millisecond), limit)
+	}
+	return nil
+}
+
+// endsByWait allows for a driver that is late.
+func endsByWait(r run) error {
+	for _, s := range r.steps {
+		limit := time.Duration(s.order.WaitMS)*time.Millisecond + time.Second
+		if took := s.done.Sub(s.sent); s.order.Do == "acquire" && took > limit+2*late {
+			return fmt.Errorf("an acquire took %s, want %s at most", took.Round(time.Millisecond), limit)
+		}
 	}
 	return nil
 }
@@ -287,6 +299,21 @@ func pauseOf(d time.Duration) func(run) error {
 		}
 		if got := calls[1].at.Sub(calls[0].ended); got < d-5*time.Millisecond {
 			return fmt.Errorf("it was %s, want %s", got, d)
+		}
+		return nil
+	}
+}
+
+// pauseBefore bounds the time from the call before to this one.
+func pauseBefore(call string, most time.Duration) func(run) error {
+	return func(r run) error {
+		calls := r.calls()
+		i := slices.IndexFunc(calls, func(q *request) bool { return q.String() == call })
+		if i < 1 {
+			return fmt.Errorf("there was no %s", call)
+		}
+		if got := calls[i].at.Sub(calls[i-1].at); got > most {
+			return fmt.Errorf("it was %s, want %s at most", got.Round(time.Millisecond), most)
 		}
 		return nil
 	}

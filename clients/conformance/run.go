@@ -136,8 +136,12 @@ func (k *kit) run(t *testing.T, c Client, s scenario) (r run, err error) {
 	if patience == 0 {
 		patience = 3 * time.Second
 	}
+	timeout := s.timeout
+	if timeout == 0 {
+		timeout = 600 * time.Millisecond
+	}
 	k.starting <- struct{}{}
-	d, err := c.start(setup{Servers: v.urls(), TimeoutMS: 600, PatienceMS: patience.Milliseconds()})
+	d, err := c.start(setup{Servers: v.urls(), TimeoutMS: timeout.Milliseconds(), PatienceMS: patience.Milliseconds()})
 	<-k.starting
 	if err != nil {
 		return r, err

@@ -17,12 +17,14 @@ type scenario struct {
 
 	servers     int           // addresses of the service; 1 unless set
 	down        int           // this server refuses connections
+	outage      bool          // all of them do
 	held        time.Duration // another's lease holds the resource for so long
 	longestPoll time.Duration // after so long the service ends a wait
 	maxHold     time.Duration // no extension makes a lease last longer
 	faults      []fault
 
 	patience time.Duration // of the client; 3s unless set
+	timeout  time.Duration // of the client; 600ms unless set
 	orders   []order
 	trace    string        // calls and their outcomes, but probes: "acquire@1=cut acquire@1=200"
 	results  string        // what the client said: "acquired 2; released"
@@ -146,6 +148,46 @@ var scenarios = []scenario{
 		results: "acquired 1; released", within: 9 * time.Second,
 	},
 
+	// A call ends by its wait, and a server that does not answer is not waited for.
+	{
+		name: "no server is up", why: "a request handler has promised an answer of its own",
+		servers: 2, outage: true, patience: 15 * time.Second,
+		orders: []order{take(2000, 0), take(2000, 1000)}, trace: "", results: "unavailable; unavailable",
+	},
+	{
+		name: "no server answers", why: "a request handler has promised an answer of its own",
+		servers: 2, faults: []fault{{on: acquire, server: 1, freeze: true}, {on: acquire, server: 2, freeze: true}, {on: cancel, freeze: true}},
+		patience: 15 * time.Second, timeout: 5 * time.Second, orders: []order{take(2000, 0), take(2000, 1000)}, trace: "acquire@1=gone acquire@2=gone.*", results: "unavailable; unavailable",
+	},
+	{
+		name: "a server is frozen among two, and there is no wait", why: "half of the time is the second server's",
+		servers: 2, timeout: 5 * time.Second, faults: []fault{{on: acquire, server: 1, freeze: true}},
+		orders: pair, trace: "acquire@1=gone acquire@2=201 release@2=204", results: "acquired 1; released",
+	},
+	{
+		name: "a server is frozen among two, and the wait is short", why: "a request that waits is silent: only a probe tells",
+		servers: 2, timeout: 5 * time.Second, faults: []fault{{on: acquire, server: 1, freeze: true}},
+		orders: []order{take(2000, 1000), letGo}, trace: "acquire@1=gone acquire@2=201 release@2=204", results: "acquired 1; released",
+	},
+	{
+		name: "a server freezes that answered in a moment", why: "what answers take tells when one is overdue",
+		servers: 2, timeout: 5 * time.Second, faults: []fault{{on: acquire, nth: 8, freeze: true}},
+		orders:  []order{take(2000, 0), letGo, take(2000, 0), letGo, take(2000, 0), letGo, take(2000, 0), letGo, take(2000, 0), letGo, take(2000, 0), letGo, take(2000, 0), letGo, take(2000, 3000), letGo},
+		trace:   "(acquire@1=201 release@1=204 ){7}acquire@1=gone acquire@2=201 release@2=204",
+		results: "(acquired \\d; released(; )?){8}", also: []rule{{"the next server is asked soon", pauseBefore("acquire@2=201", 700*time.Millisecond)}},
+	},
+	{
+		name: "a grant is over when it comes, and there is time", why: "a process that was paused still wants the lock",
+		faults: []fault{{on: acquire, nth: 1, after: 200 * time.Millisecond, validity: 100 * time.Millisecond}},
+		orders: []order{take(2000, 3000), letGo}, trace: "acquire@1=201 release@1=(204|404) acquire@1=201 release@1=204", results: "acquired 2; released",
+	},
+	{
+		name: "no server answers a release", why: "the work is done; its caller is not to wait for the lock service",
+		servers: 2, timeout: 5 * time.Second, faults: []fault{{on: release, freeze: true}},
+		orders: []order{work(5000, 100)}, trace: "acquire@1=201 release@1=gone( release@2=gone)?( release@[12]=gone)*", results: "worked", leaves: true,
+		within: 1500 * time.Millisecond,
+	},
+
 	// Refusals of an acquire.
 	{
 		name: "409, without a wait", why: "the caller asked for one try",
@@ -208,7 +250,7 @@ var scenarios = []scenario{
 	{
 		name: "429 with Retry-After", why: "an early repeat counts against the limit",
 		faults: []fault{{on: acquire, nth: 1, status: http.StatusTooManyRequests, kind: "too-many-requests", retryAfter: "1"}},
-		orders: pair, trace: "acquire@1=429 acquire@1=201 release@1=204", results: "acquired 1; released",
+		orders: []order{take(2000, 3000), letGo}, trace: "acquire@1=429 acquire@1=201 release@1=204", results: "acquired 1; released",
 		also: []rule{{"Retry-After is obeyed", pauseOf(time.Second)}},
 	},
 	{
@@ -246,15 +288,15 @@ var scenarios = []scenario{
 	},
 	{
 		name: "no try is answered, and one was granted", why: "it would block the resource for the TTL: it is found under the key, and ended",
-		faults: []fault{{on: acquire, nth: 1, after: 3 * time.Second}}, patience: 10 * time.Millisecond,
+		faults: []fault{{on: acquire, nth: 1, after: 3 * time.Second}, {on: acquire, status: 1, cut: true}},
 		orders: []order{take(5000, 0), {Do: "pause", WorkMS: 500}},
-		trace:  "acquire@1=gone cancel@1=204", results: "unavailable; paused", within: 3 * time.Second,
+		trace:  "acquire@1=gone( acquire@1=cut)+ cancel@1=204", results: "unavailable; paused", within: 3 * time.Second,
 	},
 	{
 		name: "a 503 that was a grant is the last answer", why: "as if there was none",
-		faults: []fault{{on: acquire, nth: 1, status: http.StatusServiceUnavailable, kind: "no-quorum", effect: true}}, patience: 10 * time.Millisecond,
+		faults: []fault{{on: acquire, nth: 1, status: http.StatusServiceUnavailable, kind: "no-quorum", effect: true}, {on: acquire, status: http.StatusServiceUnavailable, kind: "no-quorum"}},
 		orders: []order{take(5000, 0), {Do: "pause", WorkMS: 500}},
-		trace:  "acquire@1=503 cancel@1=204", results: "unavailable; paused", within: 3 * time.Second,
+		trace:  "acquire@1=503( acquire@1=503)+ cancel@1=204", results: "unavailable; paused", within: 3 * time.Second,
 	},
 
 	// Keep-alive.

@@ -117,7 +117,7 @@ func startService(t *testing.T, s scenario) *service {
 	for i := range max(1, s.servers) {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.serve(i+1, w, r) }))
 		v.servers = append(v.servers, server)
-		if s.down == i+1 {
+		if s.outage || s.down == i+1 {
 			server.Close()
 		}
 	}

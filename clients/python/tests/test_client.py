@@ -9,6 +9,7 @@ import os
 import pickle
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -31,6 +32,7 @@ class Service(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.calls, self.refuse, self.tokens, self.wait = [], {}, 0, threading.Event()
         self.hold, self.peers, self.pages = False, {}, {}
+        self.frozen = threading.Event()  # it answers nothing any more
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
@@ -56,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
         service = self.server
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
         service.calls.append((self.command, self.path, body, dict(self.headers)))
-        if service.hold and self.path == "/locks":
+        if service.frozen.is_set() or service.hold and self.path == "/locks":
             service.wait.wait(10)
         kind = service.refuse.get(f"{self.command} {self.path}")
         if kind:
@@ -304,7 +306,10 @@ class Sync(ServiceCase):
                 try:
                     with self.client.lock("other"):
                         pass  # the child's own works
-                    code = 0 if lease.lost and "forked" in lease._finish() else 2
+                    for call in (lease.extend, lease.release, lease.check):
+                        with self.assertRaisesRegex(LeaseLost, "forked"):
+                            call()
+                    code = 0 if lease.lost else 2
                 finally:
                     os._exit(code)
             self.assertEqual(os.waitpid(child, 0)[1], 0)
@@ -386,6 +391,43 @@ def eventually(holds, timeout=5):
         if time.monotonic() > end:
             raise AssertionError("it did not come true")
         time.sleep(0.01)
+
+
+SRC = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "src")
+
+
+class AProcessEnds(ServiceCase):
+    """Ctrl-C ends a process at once, whatever the servers do."""
+
+    PREPARE = "import sys, time; from fencelock import Client; ready = lambda *_: print('ready', flush=True); client = Client(sys.argv[1], on_retry=ready)\n"
+
+    def seconds_to_end(self, program, url, after):
+        process = subprocess.Popen(
+            [sys.executable, "-c", self.PREPARE + program, url], env={**os.environ, "PYTHONPATH": SRC}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        )
+        with process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            after()
+            begun = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+            return time.monotonic() - begun
+
+    def test_while_it_waits_or_holds(self):
+        silent = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(silent.close)
+        down, frozen = "http://127.0.0.1:1", f"http://127.0.0.1:{silent.getsockname()[1]}"
+        connected = []
+        usual = self.seconds_to_end("ready(); time.sleep(60)", down, lambda: None)
+        for name, program, url, after in (
+            ("down", "client.acquire('r', wait=60)", down, lambda: None),
+            ("frozen", "ready(); client.acquire('r', wait=60)", frozen, lambda: connected.append(silent.accept())),
+            ("frozen later", "with client.lock('r', ttl=60): ready(); time.sleep(60)", self.service.url, self.service.frozen.set),
+        ):
+            with self.subTest(name):
+                self.assertLess(self.seconds_to_end(program, url, after), usual + 0.5)
+        for connection, _ in connected:
+            connection.close()
 
 
 class Aio(ServiceCase):

@@ -102,7 +102,7 @@ class Core(unittest.TestCase):
         self.assertEqual(waits[0], 120_000)
         self.assertTrue(74_000 < waits[1] < 75_000 and 29_000 < waits[2] < 30_000, waits)
         self.assertEqual(["Prefer: wait=45" in text for _, text, _ in self.sent], [True, True, False])
-        self.assertEqual([round(limit) for _, _, limit in self.sent], [50, 50, 35])
+        self.assertEqual([round(limit) for _, _, limit in self.sent], [46, 46, 31])
         keys = {line for _, text, _ in self.sent for line in text.split("\r\n") if line.startswith("Idempotency-Key")}
         self.assertEqual(len(keys), 1)
 
@@ -114,10 +114,37 @@ class Core(unittest.TestCase):
 
     def test_an_acquire_that_does_not_wait_tells_soon(self):
         with self.assertRaises(Unavailable):
-            self.take(lambda _: problem(503, "no-quorum"))
-        # A pause is random, 0.5 to 1.5 times 0.05, 0.1, 0.2, 0.4, 0.8 s: five are 0.775 s at least, and four,
-        # if a fifth of up to 1.2 s would be over after 2 s, are more than 0.8 s.
-        self.assertTrue(0.775 <= sum(self.slept) <= 2, self.slept)
+            self.take(lambda _: problem(503, "no-quorum"), wait=0)
+        # A pause is random, 0.5 to 1.5 times 0.05, 0.1, 0.2, 0.4 s.
+        self.assertTrue(len(self.slept) >= 3 and sum(self.slept) <= 1, self.slept)
+
+    def test_an_acquire_ends_a_second_after_its_wait(self):
+        silence = _core.NoAnswer("frozen", True)
+        worlds = {
+            "down": lambda _: _core.NoAnswer("refused", False),
+            "frozen": lambda send: (silence, min(2 * send.probe or send.limit, send.limit)),
+            "without a quorum": lambda send: (problem(503, "no-quorum"), min(0.3, send.limit)),
+        }
+        for wait in (0, 1, 7, 100):
+            for name, world in worlds.items():
+                with self.subTest(wait=wait, servers=name):
+                    begun = self.clock()
+                    with self.assertRaises(Unavailable):
+                        self.take(world, self.protocol(patience=1000), wait=wait)
+                    self.assertTrue(wait - 1 <= self.clock() - begun <= wait + 1.001, self.clock() - begun)
+
+    def test_what_answers_take_says_when_one_is_overdue(self):
+        took, limits = 0.01, []
+
+        def world(send):
+            limits.append(round(send.limit, 2))
+            return (lease(), took) if took < send.limit else (_core.NoAnswer("slow", True), send.limit)
+
+        protocol = self.protocol("http://a")
+        for took in (0.01, 0.01, 0.01, 0.01, 1.6, 1.6):
+            self.run_steps(protocol.extend(_core.Grant(self.clock, self.clock(), json.loads(lease().body))), world)
+        # 1 s before any answer is known, which fades; then an answer of 1.6 s after three tries without one.
+        self.assertEqual(limits, [1.0, 0.9, 0.81, 0.73, 0.66, 1.31, 2.62, 5.0])
 
     def test_several_servers_at_one_address_are_known_by_their_names(self):
         protocol = self.protocol("http://a")
@@ -238,7 +265,7 @@ class Core(unittest.TestCase):
         protocol = self.protocol()
         grant, _ = self.keep(None)
         world = lambda send: (_core.NoAnswer("frozen", True), send.limit) if str(send.server) == "http://a" else answer(204)  # noqa: E731
-        self.assertEqual(self.run_steps(protocol.finish(grant), world), "")
+        self.assertEqual(self.run_steps(protocol.finish(grant, self.clock() + 1), world), ("", False))
         self.assertEqual(len(self.sent), 2)
 
     def test_extend_without_a_lease(self):

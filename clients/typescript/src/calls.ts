@@ -2,8 +2,8 @@
 
 import { now, sleep } from './clock.js';
 import { FencelockError, Held, Unavailable, unavailable } from './errors.js';
-import { Answer, Fetch, NoAnswer, PROBE_EVERY, Server } from './server.js';
-import { Bounds, Tries } from './tries.js';
+import { Answer, Fetch, NoAnswer, Server } from './server.js';
+import { Bounds, SHORTEST_TRY, Tries } from './tries.js';
 
 /** A call that failed and is repeated. */
 export interface Retry {
@@ -52,7 +52,10 @@ export class Calls {
   readonly servers: readonly Server[];
   readonly timeout: number;
   #settings: CallSettings;
+  #busy = 0; // what idle waits for
+  #idle: (() => void)[] = []; // called when nothing is busy any more
   #first = 0; // the server that answered last
+  #slowest = SHORTEST_TRY; // how long a recent answer took; old ones fade
 
   constructor(settings: CallSettings) {
     const { servers, timeout, patience, fetch } = settings;
@@ -66,12 +69,32 @@ export class Calls {
     this.#settings = { ...settings, poll };
   }
 
+  /** Has idle wait for what is under way. */
+  async counted<T>(f: () => Promise<T>): Promise<T> {
+    this.#busy++;
+    try {
+      return await f();
+    } finally {
+      if (--this.#busy === 0) this.#idle.splice(0).forEach((idle) => idle());
+    }
+  }
+
+  /** Does what no caller waits for; if it fails, TTLs end what it was to end. */
+  inBackground(f: () => Promise<unknown>): void {
+    this.counted(f).catch(() => {});
+  }
+
+  /** Resolves when nothing is under way any more. */
+  async idle(): Promise<void> {
+    if (this.#busy > 0) await new Promise<void>((idle) => this.#idle.push(idle));
+  }
+
   tries(bounds: Bounds): Tries {
     return new Tries(bounds, this.#settings.patience, this.#settings.poll);
   }
 
-  /** Sends a call until a server answers it for good, or none has for as long as the client
-   * is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
+  /** Sends a call until a server answers it for good, its deadline has come, or none has for as long
+   * as the client is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
    * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */
   async send(call: Call, tries = this.tries(call)): Promise<Answer> {
     for (;;) {
@@ -95,9 +118,9 @@ export class Calls {
   /** Asks each server once, beginning with the one that answered last. */
   async #askAll(call: Call, tries: Tries): Promise<Answer | FencelockError> {
     let failure: FencelockError | undefined;
-    for (const at of this.#order()) {
+    for (const [i, at] of this.#order().entries()) {
       if (failure && tries.number >= this.servers.length && tries.over()) break;
-      const answer = await this.#ask(this.servers[at] as Server, call, tries);
+      const answer = await this.#ask(this.servers[at] as Server, call, tries, this.servers.length - i);
       if (!(answer instanceof Unavailable)) {
         this.#first = at;
         return answer;
@@ -106,6 +129,7 @@ export class Calls {
       failure = answer;
       if (call.once && tries.ambiguous) break;
     }
+    tries.silent++;
     return failure as FencelockError;
   }
 
@@ -113,25 +137,43 @@ export class Calls {
     return this.servers.map((_, i) => (this.#first + i) % this.servers.length);
   }
 
-  async #ask(server: Server, call: Call, tries: Tries): Promise<Answer | FencelockError> {
+  /** How long a try may take: four times what answers take, and twice as much after each round over all
+   * servers without one, so that slow servers are waited for and frozen ones are not. */
+  #tryLimit(tries: Tries): number {
+    return Math.min(this.timeout, Math.max(SHORTEST_TRY, 4 * this.#slowest) * 2 ** tries.silent);
+  }
+
+  async #ask(server: Server, call: Call, tries: Tries, unasked: number): Promise<Answer | FencelockError> {
     const { operation, resource, method, path, signal } = call;
     const what = resource ? `${operation} ${resource}` : operation;
-    const limit = tries.limit(this.timeout);
+    const { limit, probe } = tries.limit(this.#tryLimit(tries), unasked);
     if (limit <= 0) return unavailable(what, resource, 'no answer in time');
     const { left, kept } = tries.wait();
     const headers = await this.#headers(call, kept < left ? kept : 0);
     const body = call.body && JSON.stringify(call.body(left));
-    const probe = kept > PROBE_EVERY ? this.timeout : undefined;
     tries.number++;
+    tries.underWay = true;
+    const asked = now();
+    const overall = Math.min(limit + kept, tries.deadline - asked);
     try {
-      return await server.ask({ operation: what, resource, method, path, headers, body, limit: limit + kept, probe, signal });
+      const answer = await server.ask({ operation: what, resource, method, path, headers, body, limit: overall, probe: kept ? probe : undefined, signal });
+      tries.underWay = false;
+      this.#answered(asked, kept);
+      return answer;
     } catch (error) {
       if (signal?.aborted) throw signal.reason;
+      tries.underWay = false;
+      if (error instanceof FencelockError) this.#answered(asked, kept);
       if (error instanceof FencelockError) return tries.done(call, error) ? { sent: now(), body: {} } : error;
       if (!(error instanceof NoAnswer)) throw error;
       tries.ambiguous ||= error.sent;
       return unavailable(what, resource, `${server.url}: ${error.message}`);
     }
+  }
+
+  /** Notes what an answer took; one that waited in the queue says nothing. */
+  #answered(asked: number, waited: number): void {
+    if (waited === 0) this.#slowest = Math.max(now() - asked, 0.9 * this.#slowest);
   }
 
   async #headers(call: Call, poll: number): Promise<Record<string, string>> {

@@ -4,7 +4,7 @@ import { Closed, LeaseLost, Unavailable, unavailable } from './errors.js';
 import { randomKey } from './key.js';
 import { KeepOptions, Lease } from './lease.js';
 import { Fetch } from './server.js';
-import { FIRST_PAUSE } from './tries.js';
+import { ABANDON, FIRST_PAUSE, GRACE } from './tries.js';
 import { Watched } from './watched.js';
 
 /** Settings of a client; times in milliseconds. */
@@ -13,12 +13,13 @@ export interface ClientOptions {
   bearer?: Bearer | undefined;
   /** A public label that leases show. */
   holder?: string | undefined;
-  /** Bounds one try at one server, beyond what it waits in the queue; 5000. */
+  /** The most that one try at one server takes, beyond what it waits in the queue; 5000. A try ends
+   * earlier when its answer is overdue by what answers have taken: the next server is asked then. */
   timeout?: number | undefined;
   /** For how long a call is repeated that fails, from its first failure: that no server answers,
    * or none has a quorum; 15000. Then it rejects with Unavailable. Every server is asked at least
-   * once; a wait in the queue is no failure; an acquire that does not wait is patient for two
-   * seconds at most; a lease that is kept alive is extended for as long as it lives. */
+   * once; a wait in the queue is no failure. An acquire with `wait` ends a second after it at most, whatever
+   * the servers do, and a lease that is kept alive is extended for as long as it lives. */
   patience?: number | undefined;
   /** How long one request waits in the queue at the longest; 45000. A longer wait is several
    * requests, which keep the place. Whole seconds, less than the time limits of proxies: 60 in
@@ -84,17 +85,12 @@ export interface Attempt {
   at: string;
 }
 
-const TRY_PATIENCE = 2000; // of an acquire that does not wait, so that it answers soon
-const ABANDON = 10_000; // to release what a request that was given up may have been granted
-
 /** Talks to one lock service through any of its servers. */
 export class Client {
   #calls: Calls;
   #holder: string;
   #closed: Closed | undefined;
   #scopes = new Set<AbortController>(); // of waits and work, which close ends
-  #busy = 0; // what close waits for
-  #idle: (() => void)[] = []; // called when nothing is busy any more
   #sessions = new Map<AbortSignal, Session>(); // which another do may join
 
   /** `servers` are URLs: several in an array, or with commas between them. When one does not
@@ -244,34 +240,32 @@ export class Client {
   async close(): Promise<void> {
     this.#closed ??= new Closed('this client is closed');
     for (const scope of this.#scopes) scope.abort(this.#closed);
-    if (this.#busy > 0) await new Promise<void>((idle) => this.#idle.push(idle));
+    await this.#calls.idle();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
 
-  /** Has close wait for what is under way. */
-  async #counted<T>(f: () => Promise<T>): Promise<T> {
-    this.#busy++;
-    try {
-      return await f();
-    } finally {
-      if (--this.#busy === 0) this.#idle.splice(0).forEach((idle) => idle());
+  /** Acquires within a second of the wait, whatever the servers do. */
+  async #acquire(names: readonly string[], options: AcquireOptions, signal: AbortSignal): Promise<Lease> {
+    const waitUntil = now() + Math.max(options.wait ?? Infinity, 0);
+    for (;;) {
+      const lease = await this.#granted(names, options, waitUntil, signal);
+      if (lease.validity > 0) return lease;
+      // This process was paused, or the answer was late: what is left of the wait is another's turn.
+      await lease.finish();
+      if (now() >= waitUntil) throw unavailable(`acquire ${lease.resource}`, lease.resource, 'the grant arrived when it was over; a longer ttl may help');
     }
   }
 
-  async #acquire(names: readonly string[], options: AcquireOptions, signal: AbortSignal): Promise<Lease> {
-    const { wait = Infinity } = options;
+  async #granted(names: readonly string[], options: AcquireOptions, waitUntil: number, signal: AbortSignal): Promise<Lease> {
     const call = await this.#acquisition(names, options);
-    const tries = this.#calls.tries(wait > 0 ? { waitUntil: now() + wait } : { patience: TRY_PATIENCE });
+    const tries = this.#calls.tries({ waitUntil, deadline: waitUntil + GRACE });
     try {
-      const lease = new Lease(this.#calls, await this.#calls.send({ ...call, signal }, tries));
-      if (lease.validity > 0) return lease;
-      await lease.finish();
-      throw unavailable(`acquire ${lease.resource}`, lease.resource, 'the grant arrived when it was over; a longer ttl may help');
+      return new Lease(this.#calls, await this.#calls.send({ ...call, signal }, tries));
     } catch (error) {
-      if (tries.ambiguous || (signal.aborted && tries.number > 0)) void this.#counted(() => this.#abandon(call));
+      if (tries.ambiguous || tries.underWay) this.#calls.inBackground(() => this.#abandon(call));
       throw error;
     }
   }
@@ -283,7 +277,7 @@ export class Client {
     const unhook = onAbort(signal, (reason) => scope.abort(reason));
     this.#scopes.add(scope);
     try {
-      return await this.#counted(() => f(scope));
+      return await this.#calls.counted(() => f(scope));
     } finally {
       unhook();
       this.#scopes.delete(scope);
@@ -315,11 +309,7 @@ export class Client {
 
   /** Ends all that a request that its caller gave up may have: its lease, and its place in the queue. */
   async #abandon(call: Call): Promise<void> {
-    try {
-      await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true });
-    } catch {
-      // The TTL ends the lease, if there is one.
-    }
+    await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true });
   }
 
   async *#pages<T>(operation: string, path: string, query: Record<string, string>, member: string): AsyncGenerator<T, void, undefined> {

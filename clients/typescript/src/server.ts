@@ -23,7 +23,7 @@ export interface Request {
   readonly body?: string | undefined;
   /** Milliseconds for all of it. */
   readonly limit: number;
-  /** The limit of a probe of the server, if it may wait in the queue so long that it is probed meanwhile. */
+  /** If it waits in the queue: after how long the server is probed, which has as long to answer. */
   readonly probe?: number | undefined;
   /** The caller's; aborted, the request rejects with its reason. */
   readonly signal?: AbortSignal | undefined;
@@ -35,8 +35,8 @@ export interface Answer {
   readonly body: Record<string, unknown>;
 }
 
-/** Milliseconds between two probes while a request waits in the queue. */
-export const PROBE_EVERY = 5000;
+/** Milliseconds between two probes while a request waits in the queue; the first comes sooner. */
+const PROBE_EVERY = 5000;
 
 const MAX_NAMES = 16;
 const MAX_BODY = 16 << 20; // bytes
@@ -73,7 +73,7 @@ export class Server {
     const { signal } = request;
     const giveUp = signal && (() => controller.abort(signal.reason));
     if (giveUp) signal.addEventListener('abort', giveUp, { once: true });
-    const probing = request.probe ? this.#probe(controller, request.probe) : undefined;
+    const probed = request.probe ? this.#probe(controller, request.probe) : undefined;
     try {
       return await this.#fetched(request, controller.signal);
     } catch (error) {
@@ -81,7 +81,7 @@ export class Server {
       throw controller.signal.aborted ? controller.signal.reason : new NoAnswer(reason(error), !isUnsent(error));
     } finally {
       clearTimeout(timer);
-      clearInterval(probing);
+      probed?.();
       if (giveUp) signal.removeEventListener('abort', giveUp);
     }
   }
@@ -111,13 +111,16 @@ export class Server {
   /** Asks now and then whether the server answers at all while a request waits there: a frozen
    * one would keep it until the end of its wait. Behind a load balancer the probe may ask
    * another server, and says nothing about it. */
-  #probe(waiting: AbortController, limit: number): ReturnType<typeof setInterval> {
-    return setInterval(() => {
+  #probe(waiting: AbortController, limit: number): () => void {
+    const probe = () => {
+      timer = setTimeout(probe, PROBE_EVERY);
       this.ask({ operation: 'probe', resource: '', method: 'GET', path: '/healthz', headers: {}, limit, signal: waiting.signal }).catch((error: unknown) => {
         // Any answer is one, also a refusal.
         if (error instanceof NoAnswer && !this.#shared) waiting.abort(new NoAnswer('the server does not answer while the request waits', true));
       });
-    }, PROBE_EVERY);
+    };
+    let timer = setTimeout(probe, limit);
+    return () => clearTimeout(timer);
   }
 }
 

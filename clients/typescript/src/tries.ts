@@ -7,24 +7,29 @@ export const FIRST_PAUSE = 50; // milliseconds between tries
 const MAX_PAUSE = 1000;
 const MAX_POLL_PAUSE = 500; // after no answer to a poll: its place is kept for two seconds
 const SHORT_POLL = 1000; // of the first poll after one that got no answer
+export const GRACE = 1000; // after its wait, in which an acquire ends, and a release after work
 const SHORTEST_LAST = 1000; // that the last try has, though patience ends earlier
+export const SHORTEST_TRY = 250;
+export const ABANDON = 10_000; // to end what no caller waits for any more
 const LONGEST_WAIT = 600_000; // that a request may ask a server to wait
 
 export interface Bounds {
   /** Until when the call may wait in the queue; it does not without. */
   readonly waitUntil?: number | undefined;
-  /** For how long it is repeated while it fails. */
-  readonly patience?: number;
   /** Bounds one try, without its wait. */
   readonly limit?: number;
   /** When all tries have to be over. */
-  readonly deadline?: number;
+  readonly deadline?: number | undefined;
 }
 
 export class Tries {
   number = 0;
+  /** Rounds over all servers without an answer for good. */
+  silent = 0;
   /** A try without an answer may have taken effect. */
   ambiguous = false;
+  /** A try was broken off, if it is still set when the call has ended. */
+  underWay = false;
   readonly patience: number;
   readonly deadline: number;
   #waitUntil: number | undefined;
@@ -37,8 +42,8 @@ export class Tries {
   #unserved = Infinity;
 
   constructor(bounds: Bounds, patience: number, poll: number) {
-    this.patience = Math.min(bounds.patience ?? Infinity, patience);
     this.deadline = bounds.deadline ?? Infinity;
+    this.patience = patience;
     this.#waitUntil = bounds.waitUntil;
     this.#limit = bounds.limit ?? Infinity;
     this.#poll = this.#longestPoll = poll;
@@ -50,11 +55,14 @@ export class Tries {
     return { left, kept: Math.min(left, this.#poll) };
   }
 
-  /** How long the next try may take beyond its wait. */
-  limit(timeout: number): number {
+  /** How long the next try may take beyond its wait, and when the server is probed if it waits.
+   * `timeout` is the client's for a try, and `servers` have not been asked in this round: each is to have its time. */
+  limit(timeout: number, servers: number): { limit: number; probe: number } {
     const failing = this.failing();
     const last = failing > 0 ? Math.max(this.patience - failing, SHORTEST_LAST) : Infinity;
-    return Math.min(timeout, this.#limit, this.deadline - now(), last);
+    const share = (this.deadline - now()) / servers;
+    const limit = Math.min(timeout, this.#limit, share, last);
+    return { limit, probe: Math.min(limit, share / 2) };
   }
 
   /** For how long the call has failed. */

@@ -26,8 +26,9 @@ _FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0  # seconds between tries
 _ABANDON = 10.0  # seconds to end what a request that was given up may have
 _LONGEST_WAIT = 600.0  # seconds that a request may ask a server to wait
 _SHORT_POLL = 1.0  # seconds of the first poll after one that got no answer
-_TRY_PATIENCE = 2.0  # seconds of patience of an acquire that does not wait, so that it tells soon
+GRACE = 1.0  # seconds after its wait in which an acquire ends, and a release at the end of a block
 _SHORTEST_LAST = 1.0  # seconds that the last try has, though patience ends earlier
+_SHORTEST_TRY = 0.25  # seconds
 PROBE_EVERY = 5.0  # seconds, while a request waits in the queue
 _FOREVER = 100 * 365 * 86400.0  # seconds
 
@@ -76,7 +77,7 @@ class Send:
     server: Server
     data: bytes = field(repr=False)
     limit: float  # seconds for all of it
-    waits: bool  # in the queue for so long that the server is to be probed meanwhile
+    probe: float = 0.0  # it waits in the queue: seconds after which the server is probed, which has as long to answer; 0 for no probe
 
 
 @dataclass(frozen=True)
@@ -160,12 +161,16 @@ class Grant:
         """Seconds until the work has to stop."""
         return self.until - self.margin - self._now()
 
+    def foreign(self) -> bool:
+        """Whether another process took the lease, from which this one was forked."""
+        return self.pid != os.getpid()
+
     def why_lost(self) -> str:
         """Why the lease is lost; "" while it is not. It looks at the clock, so that a process
         that was paused knows at once."""
         if self.gone:
             return self.gone
-        if self.pid != os.getpid():
+        if self.foreign():
             return f"it belongs to process {self.pid}, from which this one was forked"
         if self.left > 0:
             return ""
@@ -190,12 +195,13 @@ class Protocol:
         self.poll = float(int(poll))
         self._bearer, self._holder, self._patience, self._on_retry = bearer, holder, patience, on_retry
         self._first = 0  # the server that answered last
+        self._slowest = _SHORTEST_TRY  # seconds that a recent answer took; old ones fade
         self._names: List[List[str]] = [[] for _ in self.servers]  # who answered at each address (Fencelock-Server)
 
     # Calls
 
     def _request(
-        self, server: Server, method: str, path: str, body: Optional[Mapping[str, Any]], headers: List[Tuple[str, str]], limit: float, wait: float = 0,
+        self, server: Server, method: str, path: str, body: Optional[Mapping[str, Any]], headers: List[Tuple[str, str]], limit: float, probe: float = 0.0,
     ) -> Send:
         content = None
         headers = list(headers)
@@ -206,53 +212,66 @@ class Protocol:
         if credential:
             headers.append(("Authorization", f"Bearer {credential}"))
         data = _http.encode(method, server.host, server.prefix + path, headers, content)
-        return Send(server, data, limit, wait > PROBE_EVERY)
+        return Send(server, data, limit, probe)
 
-    def probe(self, server: Server) -> Send:
+    def probe(self, server: Server, limit: float) -> Send:
         """Asks whether a server answers at all, whatever it says."""
-        return self._request(server, "GET", "/healthz", None, [], self.timeout)
+        return self._request(server, "GET", "/healthz", None, [], limit)
+
+    def _try_limit(self, rounds: int) -> float:
+        """Seconds for one try: four times what answers take, and twice as much after each round
+        over all servers without one, so that slow servers are waited for and frozen ones are not."""
+        return min(self.timeout, max(_SHORTEST_TRY, 4 * self._slowest) * 2.0**min(rounds, 16))
 
     def _call(
         self, what: str, method: str, path: str, body: Optional[Callable[[int], Mapping[str, Any]]] = None,
-        header: Tuple[Tuple[str, str], ...] = (), *, resource: str = "", tries: Optional["_Tries"] = None, patience: float = math.inf,
+        header: Tuple[Tuple[str, str], ...] = (), *, resource: str = "", tries: Optional["_Tries"] = None,
         limit: float = math.inf, deadline: float = math.inf, quiet: bool = False, breaks: int = 0, once: bool = False,
     ) -> Steps[Tuple[float, Dict[str, Any]]]:
-        """Sends a call until a server answers it for good, or none has for as long as the
-        client is patient. Returns when the answered request was sent, and the answer.
+        """Sends a call until a server answers it for good, its deadline has come, or no server has
+        answered for as long as the client is patient. Returns when the answered request was sent, and the answer.
 
         Every call but one that is to be sent ``once`` may be sent twice: an acquire carries a key, a
         break the token of the lease (``breaks``), and the others change nothing twice."""
         tries = tries or _Tries(0, 0)
-        patience = min(patience, self._patience)
+        patience = self._patience
         failing = math.inf  # since when tries have failed
         pause = _FIRST_PAUSE
         while True:
             retry_after = 0.0
-            failure = self._unavailable(what, resource, "no server")
+            failure = self._unavailable(what, resource, "no answer in time")
             for i in range(len(self.servers)):
                 at = (self._first + i) % len(self.servers)
                 sent = self.now()
                 left, kept = tries.wait(sent)
-                try_limit = min(limit, self.timeout, deadline - sent)
+                share = (deadline - sent) / (len(self.servers) - i)  # the other servers are to have their time
+                try_limit = min(limit, share, self._try_limit(tries.silent))
                 if failing < sent:
                     try_limit = min(try_limit, max(patience - (sent - failing), _SHORTEST_LAST))
                 if try_limit <= 0:
-                    raise self._unavailable(what, resource, "no answer in time")
+                    raise failure
                 headers = list(header)
                 if kept < left:
                     headers.append(("Prefer", f"wait={int(kept)}"))  # a poll: it keeps the place in the queue
                 content = body(_ms(left)) if body else None
+                overall = min(try_limit + kept, deadline - sent)
+                probe = min(try_limit, share / 2) if kept > 0 else 0.0
                 tries.number += 1
+                tries.under_way = True
                 try:
-                    answer = yield self._request(self.servers[at], method, path, content, headers, try_limit + kept, kept)
+                    answer = yield self._request(self.servers[at], method, path, content, headers, overall, probe)
                     assert answer is not None
                     error = self._judge(what, resource, answer)
                 except NoAnswer as e:
+                    tries.under_way = False
                     tries.ambiguous = tries.ambiguous or e.sent
                     failure = self._unavailable(what, resource, f"{self.servers[at]}: {e}")
                     tries.poll = min(tries.poll, _SHORT_POLL)
                 else:
+                    tries.under_way = False
                     self._note(at, answer)
+                    if not kept:
+                        self._slowest = max(self.now() - sent, 0.9 * self._slowest)
                     if error is None:
                         self._first = at
                         return sent, self._result(what, answer)
@@ -268,6 +287,7 @@ class Protocol:
                 failing = min(failing, self.now())
                 if once and tries.ambiguous:
                     raise failure
+            tries.silent += 1
             delay = max(random.uniform(pause / 2, pause * 3 / 2), retry_after)
             now = self.now()
             if now + delay - failing > patience or now + delay >= deadline:
@@ -331,17 +351,20 @@ class Protocol:
             f"release {grant.name}", "DELETE", "/leases/current", None, (("Fencelock-Lease", grant.id),), resource=grant.name, deadline=deadline,
         )
 
-    def finish(self, grant: Grant) -> Steps[str]:
-        """Releases a lease whose work has ended, with time for every server and one more try:
-        the one that granted it may be frozen. Returns why the lease had ended before, "" if it had not.
-        If no server answers, the TTL ends it."""
+    def finish(self, grant: Grant, deadline: float) -> Steps[Tuple[str, bool]]:
+        """Releases a lease whose work has ended. Returns why the lease had ended before, "" if it
+        had not, and whether it may still be there: if no server answers at all, its TTL ends it."""
         try:
-            yield from self.release(grant, self.now() + self.timeout * (len(self.servers) + 1))
+            yield from self.release(grant, deadline)
         except LeaseLost:
-            return "it had ended when it was released"
+            return "it had ended when it was released", False
         except FencelockError:
-            pass
-        return ""
+            return "", True
+        return "", False
+
+    def finish_later(self, grant: Grant) -> Steps[None]:
+        """Releases a lease for which no caller waits any more."""
+        yield from self.finish(grant, self.now() + _ABANDON)
 
     def keep(self, grant: Grant) -> Steps[str]:
         """Extends a lease at a third of its TTL. It returns why the lease is lost, a margin
@@ -408,7 +431,9 @@ class _Tries:
     def __init__(self, until: float, poll: float) -> None:
         self.until, self.poll = until, poll
         self.number = 0
+        self.silent = 0  # rounds over all servers without an answer for good
         self.ambiguous = False  # a try without an answer may have taken effect
+        self.under_way = False  # a try was broken off, if it is still set when the call has ended
 
     def wait(self, now: float) -> Tuple[float, float]:
         """What is left of the wait, and how much of it one request waits; in seconds."""
@@ -425,9 +450,8 @@ class Acquisition:
         if not names:
             raise ValueError("name a resource")
         self._name = ", ".join(checked(n) for n in names)
-        self._key = secrets.token_urlsafe(24)
         self._options = options
-        self._tries = _Tries(0, protocol.poll)
+        self._begin(0)
         body: Dict[str, Any] = {"resource": names[0]} if len(names) == 1 else {"resources": names}
         if holder:
             body["holder"] = holder
@@ -441,14 +465,16 @@ class Acquisition:
         self._body = body
 
     def take(self) -> Steps[Grant]:
-        """Waits in polls that are shorter than what proxies allow; the key keeps the place."""
+        """Waits in polls that are shorter than what proxies allow; the key keeps the place. It ends
+        within a second of its wait, whatever the servers do."""
         p = self._protocol
-        seconds = _FOREVER if self._options.wait is None else min(self._options.wait, _FOREVER)
-        tries = self._tries
-        tries.until = p.now() + seconds if seconds > 0 else 0.0
+        wait = self._options.wait
+        deadline = math.inf if wait is None else p.now() + min(max(wait, 0.0), _FOREVER) + GRACE
+        self._tries.until = p.now() + (_FOREVER if wait is None else min(max(wait, 0.0), _FOREVER))
         while True:
+            tries = self._tries
             try:
-                sent, answer = yield from self._acquire(tries, patience=math.inf if seconds > 0 else _TRY_PATIENCE)
+                sent, answer = yield from self._acquire(tries, deadline)
             except Held:
                 if tries.wait(p.now())[0] <= 0:
                     raise
@@ -458,22 +484,29 @@ class Acquisition:
             grant = Grant(p.now, sent, answer)
             if grant.left > 0:
                 return grant
-            yield from p.finish(grant)
-            raise p._unavailable(f"acquire {self._name}", self._name, "the grant arrived when it was over; a longer ttl may help")
+            # This process was paused, or the answer was late: what is left of the wait is another's turn.
+            yield from p.finish(grant, min(deadline, p.now() + GRACE))
+            if tries.wait(p.now())[0] <= 0:
+                raise p._unavailable(f"acquire {self._name}", self._name, "the grant arrived when it was over; a longer ttl may help")
+            self._begin(tries.until)
 
-    def _acquire(self, tries: _Tries, patience: float) -> Steps[Tuple[float, Dict[str, Any]]]:
+    def _begin(self, until: float) -> None:
+        """Begins an acquisition of its own."""
+        self._key, self._tries = secrets.token_urlsafe(24), _Tries(until, self._protocol.poll)
+
+    def _acquire(self, tries: _Tries, deadline: float) -> Steps[Tuple[float, Dict[str, Any]]]:
         def body(wait_ms: int) -> Mapping[str, Any]:
             return {**self._body, "wait_ms": wait_ms} if wait_ms else self._body
 
         return self._protocol._call(
             f"acquire {self._name}", "POST", "/locks", body, (("Idempotency-Key", self._key),),
-            resource=self._name, tries=tries, patience=patience,
+            resource=self._name, tries=tries, deadline=deadline,
         )
 
-    def in_doubt(self, error: BaseException) -> bool:
-        """Whether a request may have been granted though it ended with this error: it was broken
-        off, or a try of it got no answer."""
-        return self._tries.ambiguous or not isinstance(error, Exception) and self._tries.number > 0
+    def in_doubt(self) -> bool:
+        """Whether a request that failed may have been granted: it was broken off, or a try of it
+        got no answer."""
+        return self._tries.ambiguous or self._tries.under_way
 
     def abandon(self) -> Steps[None]:
         """Ends all that a request that was given up may have: its lease, and its place in the queue."""

@@ -34,6 +34,10 @@ class LeaseView:
             self._inside -= 1
             return self._inside == 0
 
+    def _of_this_process(self) -> None:
+        if self._grant.foreign():
+            raise lost_error(self._grant, self._grant.why_lost())
+
     @property
     def resource(self) -> str:
         """What the lease is of: with ``slots`` the name of the slot; of several resources, their

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import math
 import os
@@ -10,15 +11,17 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, TypeVar, cast
 
 from . import _http
-from ._core import PROBE_EVERY, Bearer, Grant, NoAnswer, Options, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, lost_error, stand_again
+from ._core import GRACE, PROBE_EVERY, Bearer, Grant, NoAnswer, Options, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, lost_error, stand_again
 from ._lease import Entered, LeaseView, joined
 from ._names import resource_of
 from .errors import Unavailable
 
 _IDLE = 64  # connections that are kept to each server
+_AT_EXIT = 0.3  # seconds that the end of the process waits for what is done in the background
 
 F = TypeVar("F", bound=Callable[..., Any])
 R = TypeVar("R")
@@ -129,9 +132,11 @@ class _Connections:
         self._idle: Dict[Server, List[socket.socket]] = {}
         self._closed = False
         self._background: Set[threading.Thread] = set()
+        _open.add(self)
 
     def in_background(self, f: Callable[[], object]) -> None:
-        """Does something in a thread that ``finish`` waits for; here if there is none to spare."""
+        """Does something in a thread that ``finish`` waits for; here if there is none to spare. The
+        end of the process waits for it no longer than _AT_EXIT: the TTL ends what is left."""
 
         def run() -> None:
             try:
@@ -142,7 +147,7 @@ class _Connections:
                 with self._lock:
                     self._background.discard(thread)
 
-        thread = threading.Thread(target=run, name="fencelock background")
+        thread = threading.Thread(target=run, name="fencelock background", daemon=True)
         try:
             with self._lock:
                 thread.start()
@@ -150,11 +155,11 @@ class _Connections:
         except RuntimeError:
             run()
 
-    def finish(self) -> None:
+    def finish(self, deadline: float) -> None:
         with self._lock:
             threads = list(self._background)
         for thread in threads:
-            thread.join()
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def take(self, server: Server, deadline: float) -> socket.socket:
         while True:
@@ -207,6 +212,17 @@ class _Connections:
             sock.close()
 
 
+_open: "weakref.WeakSet[_Connections]" = weakref.WeakSet()
+
+
+@atexit.register
+def _finish_all() -> None:
+    deadline = time.monotonic() + _AT_EXIT
+    for connections in list(_open):
+        if connections.pid == os.getpid():
+            connections.finish(deadline)
+
+
 def _left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
@@ -231,12 +247,13 @@ class Client:
               (see ``bearer_file``).
     holder    a public label that leases show.
     ssl_context  which authorities are trusted, and the certificate of a client that has one.
-    timeout   seconds that bound one try at one server, beyond what it waits in the queue.
+    timeout   the most seconds for one try at one server, beyond what it waits in the queue. A try
+              ends earlier when its answer is overdue by what answers have taken: the next server is asked then.
     patience  seconds for which a call is repeated that fails, from its first failure: that no
               server answers, or none has a quorum. Then it raises Unavailable. Every server is
-              asked at least once; a wait in the queue is no failure; an acquire that does not
-              wait is patient for 2 seconds at most; a lease that is kept alive is extended for as
-              long as it lives.
+              asked at least once; a wait in the queue is no failure. An acquire with ``wait`` ends
+              a second after it at most, whatever the servers do, and a lease that is kept alive is
+              extended for as long as it lives.
     poll      seconds that one request waits in the queue at the longest; a longer wait is several
               requests, which keep the place. Whole seconds, less than the time limits of proxies:
               60 in nginx and most load balancers of clouds, 50 in Debian's HAProxy, 15 in Envoy.
@@ -264,11 +281,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Waits for what requests that were given up left to do, at most ten seconds, and closes
+        """Waits for what requests that were given up left to do, at most a second, and closes
         the connections. Leases that are held end with their TTL."""
         connections = self._connections()
         connections.alarm.close()
-        connections.finish()
+        connections.finish(time.monotonic() + GRACE)
         connections.drop(closed=True)
 
     # Leases
@@ -331,8 +348,8 @@ class Client:
         acquisition = self._protocol.acquisition(resource, options)
         try:
             return Lease(self, self._run(acquisition.take()))
-        except BaseException as e:
-            if acquisition.in_doubt(e):
+        except BaseException:
+            if acquisition.in_doubt():
                 self._connections().in_background(functools.partial(self._run, acquisition.abandon()))
             raise
 
@@ -467,23 +484,24 @@ class Client:
                 sock.close()
 
     def _read(self, sock: socket.socket, parser: _http.Parser, request: Send, deadline: float) -> _http.Answer:
-        answer = None
+        answer, probe = None, request.probe or math.inf
         while answer is None:
             left = _left(deadline)
-            sock.settimeout(min(left, PROBE_EVERY) if request.waits else left)
+            sock.settimeout(min(left, probe))
             try:
                 answer = parser.feed(sock.recv(65536))
             except socket.timeout:
-                if not request.waits:
+                if left <= probe:
                     raise
-                self._probe(request.server)
+                self._probe(request.server, request.probe)
+                probe = PROBE_EVERY
         return answer
 
-    def _probe(self, server: Server) -> None:
+    def _probe(self, server: Server, limit: float) -> None:
         """Raises if a server does not answer at all: a frozen one would keep a request that
         waits in the queue until the end of its wait."""
         try:
-            self._send(self._protocol.probe(server))
+            self._send(self._protocol.probe(server, limit))
         except NoAnswer as e:
             if self._protocol.shared(server):
                 return
@@ -512,11 +530,13 @@ class Lease(LeaseView):
     def extend(self) -> None:
         """Gives the lease its TTL again. Raises LeaseLost (final), or Unavailable: the lease keeps
         its old validity, and the call may be repeated. A lease of ``lock`` is extended by itself."""
+        self._of_this_process()
         self._client._run(self._client._protocol.extend(self._grant))
 
     def release(self) -> None:
         """Releases the lease. Raises LeaseLost if it had ended before, and Unavailable if it may
         not have been released: repeat it, or let the TTL end it."""
+        self._of_this_process()
         self._stop_keeping()
         self._client._run(self._client._protocol.release(self._grant))
         self._grant.gone, self._released = "it was released", True
@@ -551,20 +571,26 @@ class Lease(LeaseView):
             self._stop.set()
             keeper = self._keeper
         if keeper and keeper is not threading.current_thread():
-            keeper.join()
+            keeper.join(GRACE)  # it sends nothing any more, but may still be connecting
 
-    def _finish(self) -> str:
-        """Ends the keep-alive, and then the lease. Returns why it was lost, or ""."""
+    def _finish(self, hurry: bool) -> str:
+        """Ends the keep-alive, and then the lease. Returns why it was lost, or "". No answer within
+        a second, or a process in a hurry to end: the rest is done in the background."""
         if self._released:
             return ""
-        if self._grant.pid != os.getpid():
-            return self._grant.why_lost()  # a child: the lease is its parent's
         self._stop_keeping()
-        why = self._grant.why_lost()
-        ended = self._client._run(self._client._protocol.finish(self._grant))
-        self._grant.gone = why or ended or "it was released"
-        if why or ended:
-            self._lost.set()
+        why, client = self._grant.why_lost(), self._client
+        later = True  # also when this process is told to end while it waits
+        ended = ""
+        try:
+            if not hurry:
+                ended, later = client._run(client._protocol.finish(self._grant, time.monotonic() + GRACE))
+        finally:
+            if later:
+                client._connections().in_background(functools.partial(client._run, client._protocol.finish_later(self._grant)))
+            self._grant.gone = why or ended or "it was released"
+            if why or ended:
+                self._lost.set()
         return why or ended
 
 
@@ -594,13 +620,15 @@ class Lock:
         assert self._entered
         entered, self._entered = self._entered, None
         entered.leave()
-        why = self._left(entered.lease)
+        why = self._left(entered.lease, hurry=kind is not None and not issubclass(kind, Exception))
         if why and kind is None:
             raise lost_error(entered.lease._grant, why)
 
     @staticmethod
-    def _left(lease: Lease) -> str:
+    def _left(lease: Lease, hurry: bool = False) -> str:
         """Counts a with statement out, and releases the lease with the last. Returns why it was lost, or ""."""
+        if lease._grant.foreign():
+            return lease._grant.why_lost()  # a child: the lease is its parent's
         if lease._leave():
-            return lease._finish()
+            return lease._finish(hurry)
         return "" if lease._released else lease._grant.why_lost()

@@ -20,7 +20,7 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional
 
 from . import _http
 from ._core import (
-    PROBE_EVERY, Bearer, Grant, NoAnswer, Options, Part, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, bearer_file, lost_error,
+    GRACE, PROBE_EVERY, Bearer, Grant, NoAnswer, Options, Part, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, bearer_file, lost_error,
     stand_again,
 )
 from ._lease import Entered, LeaseView, current, joined
@@ -34,10 +34,15 @@ __all__ = [
 ]
 
 _IDLE = 64  # connections that are kept to each server
+_HURRY = 0.3  # seconds that a cancelled task waits for the release of its lease
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 R = TypeVar("R")
 _Connection = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class _Closed(RuntimeError):
+    """The client was closed."""
 
 
 class Client:
@@ -66,10 +71,10 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Waits for what requests that were given up left to do, at most ten seconds, and closes
+        """Waits for what requests that were given up left to do, at most a second, and closes
         the connections. Leases that are held end with their TTL."""
-        while self._background:
-            await asyncio.wait(self._background)
+        if self._background:
+            await asyncio.wait(self._background, timeout=GRACE)
         self._closed = True
         closing = [writer for idle in self._idle.values() for _, writer in idle]
         self._idle.clear()
@@ -116,12 +121,22 @@ class Client:
         acquisition = self._protocol.acquisition(resource, options)
         try:
             return Lease(self, await self._run(acquisition.take()))
-        except BaseException as e:
-            if acquisition.in_doubt(e):
-                task = asyncio.get_running_loop().create_task(self._run(acquisition.abandon()))
-                self._background.add(task)
-                task.add_done_callback(self._background.discard)
+        except BaseException:
+            if acquisition.in_doubt():
+                self._in_background(acquisition.abandon())
             raise
+
+    def _in_background(self, steps: Steps[None]) -> "asyncio.Task[None]":
+        async def run() -> None:
+            try:
+                await self._run(steps)
+            except _Closed:
+                pass
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
 
     async def inspect(self, resource: str) -> Dict[str, Any]:
         """As ``fencelock.Client.inspect``."""
@@ -229,7 +244,7 @@ class Client:
         try:
             answer = None
             while answer is None:
-                answer = parser.feed(await (self._probing(reader, request.server) if request.waits else reader.read(65536)))
+                answer = parser.feed(await (self._probing(reader, request) if request.probe else reader.read(65536)))
             return answer
         except _http.Malformed:
             if time.monotonic() >= deadline:
@@ -238,22 +253,23 @@ class Client:
         finally:
             timer.cancel()
 
-    async def _probing(self, reader: asyncio.StreamReader, server: Server) -> bytes:
+    async def _probing(self, reader: asyncio.StreamReader, request: Send) -> bytes:
         """Reads, and raises if the server does not answer at all: a frozen one would keep a
         request that waits in the queue until the end of its wait."""
-        reading = asyncio.ensure_future(reader.read(65536))
+        reading, pause = asyncio.ensure_future(reader.read(65536)), request.probe
         try:
             while not reading.done():
-                await asyncio.wait({reading}, timeout=PROBE_EVERY)
+                await asyncio.wait({reading}, timeout=pause)
                 if not reading.done():
-                    await self._probe(server)
+                    await self._probe(request.server, request.probe)
+                pause = PROBE_EVERY
             return reading.result()
         finally:
             reading.cancel()
 
-    async def _probe(self, server: Server) -> None:
+    async def _probe(self, server: Server, limit: float) -> None:
         try:
-            await self._send(self._protocol.probe(server))
+            await self._send(self._protocol.probe(server, limit))
         except NoAnswer as e:
             if self._protocol.shared(server):
                 return
@@ -261,7 +277,7 @@ class Client:
 
     async def _take(self, server: Server, deadline: float) -> _Connection:
         if self._closed:
-            raise RuntimeError("this client is closed")
+            raise _Closed("this client is closed")
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # connections are of one event loop
             self._idle.clear()
@@ -316,10 +332,12 @@ class Lease(LeaseView):
 
     async def extend(self) -> None:
         """As ``fencelock.Lease.extend``."""
+        self._of_this_process()
         await self._client._run(self._client._protocol.extend(self._grant))
 
     async def release(self) -> None:
         """As ``fencelock.Lease.release``."""
+        self._of_this_process()
         await self._stop_keeping()
         await self._client._run(self._client._protocol.release(self._grant))
         self._grant.gone, self._released = "it was released", True
@@ -346,13 +364,22 @@ class Lease(LeaseView):
             self._keeper.cancel()
             await asyncio.wait({self._keeper})
 
-    async def _finish(self) -> str:
+    async def _finish(self, hurry: bool) -> str:
+        """Ends the keep-alive, and then the lease. Returns why it was lost, or "". No answer within
+        a second, or a task that was cancelled: the rest is done in the background."""
         if self._released:
             return ""
         await self._stop_keeping()
-        why = self._grant.why_lost()
-        ended = await self._client._run(self._client._protocol.finish(self._grant))
-        self._grant.gone = why or ended or "it was released"
+        why, protocol = self._grant.why_lost(), self._client._protocol
+        ended, later = "", True
+        try:
+            if not hurry:
+                ended, later = await self._client._run(protocol.finish(self._grant, time.monotonic() + GRACE))
+        finally:
+            self._grant.gone = why or ended or "it was released"
+            releasing = self._client._in_background(protocol.finish_later(self._grant)) if later else None
+        if hurry and releasing:
+            await asyncio.wait({releasing}, timeout=_HURRY)
         return why or ended
 
 
@@ -393,12 +420,12 @@ class Lock:
         if self._on_lost:
             self._on_lost(lease)
 
-    async def _left(self, lease: Lease) -> str:
+    async def _left(self, lease: Lease, hurry: bool = False) -> str:
         """Counts a statement out, and releases the lease with the last. Returns why it was lost, or ""."""
         if self in lease._locks:
             lease._locks.remove(self)
         if lease._leave():
-            return await lease._finish()
+            return await lease._finish(hurry)
         return "" if lease._released else lease._grant.why_lost()
 
     async def __aexit__(self, kind: Optional[type], error: Optional[BaseException], *exc: object) -> None:
@@ -409,6 +436,6 @@ class Lock:
         if self._cancelled and sys.version_info >= (3, 11) and self._working and self._working.uncancel() > 0:
             ours = False  # another cancelled the task, too
         self._working = None
-        why = await self._left(entered.lease)
+        why = await self._left(entered.lease, hurry=kind is not None and not issubclass(kind, Exception) and not ours)
         if why and (kind is None or ours):
             raise lost_error(entered.lease._grant, why) from error

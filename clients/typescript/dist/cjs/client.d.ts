@@ -7,12 +7,13 @@ export interface ClientOptions {
     bearer?: Bearer | undefined;
     /** A public label that leases show. */
     holder?: string | undefined;
-    /** Bounds one try at one server, beyond what it waits in the queue; 5000. */
+    /** The most that one try at one server takes, beyond what it waits in the queue; 5000. A try ends
+     * earlier when its answer is overdue by what answers have taken: the next server is asked then. */
     timeout?: number | undefined;
     /** For how long a call is repeated that fails, from its first failure: that no server answers,
      * or none has a quorum; 15000. Then it rejects with Unavailable. Every server is asked at least
-     * once; a wait in the queue is no failure; an acquire that does not wait is patient for two
-     * seconds at most; a lease that is kept alive is extended for as long as it lives. */
+     * once; a wait in the queue is no failure. An acquire with `wait` ends a second after it at most, whatever
+     * the servers do, and a lease that is kept alive is extended for as long as it lives. */
     patience?: number | undefined;
     /** How long one request waits in the queue at the longest; 45000. A longer wait is several
      * requests, which keep the place. Whole seconds, less than the time limits of proxies: 60 in

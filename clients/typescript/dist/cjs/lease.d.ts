@@ -66,7 +66,8 @@ export declare class Lease {
     /** Releases the lease. Rejects with LeaseLost if it had ended before, and Unavailable if it
      * may not have been released: repeat it, or let the TTL end it. */
     release(): Promise<void>;
-    /** Ends a lease whose work has ended, as `do` does: if no server answers, its TTL ends it.
+    /** Ends a lease whose work has ended, as `do` does, in a second: what no server has answered by then
+     * is done in the background, and if none answers at all, its TTL ends the lease.
      * Returns the loss, if it was lost before. */
     finish(): Promise<LeaseLost | undefined>;
     /** The end of an `await using`: it releases the lease, and rejects with LeaseLost if it was

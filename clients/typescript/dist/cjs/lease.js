@@ -4,6 +4,7 @@ Object.defineProperty(exports, "__esModule", { value: true });
 exports.Lease = void 0;
 const clock_js_1 = require("./clock.js");
 const errors_js_1 = require("./errors.js");
+const tries_js_1 = require("./tries.js");
 const RELEASED = 'it was released';
 /** Made once: an error costs as much as the rest of a release. */
 const STOPPED = new Error('the lease is kept alive no more');
@@ -111,7 +112,8 @@ class Lease {
         await this.#release(Infinity);
         this.#gone = RELEASED;
     }
-    /** Ends a lease whose work has ended, as `do` does: if no server answers, its TTL ends it.
+    /** Ends a lease whose work has ended, as `do` does, in a second: what no server has answered by then
+     * is done in the background, and if none answers at all, its TTL ends the lease.
      * Returns the loss, if it was lost before. */
     async finish() {
         if (this.#gone === RELEASED)
@@ -119,12 +121,13 @@ class Lease {
         await this.#stopKeeping();
         let why = this.#whyLost();
         try {
-            // There is time for every server and one more try: the one that granted it may be frozen.
-            await this.#release((0, clock_js_1.now)() + this.#calls.timeout * (this.#calls.servers.length + 1));
+            await this.#release((0, clock_js_1.now)() + tries_js_1.GRACE);
         }
         catch (error) {
             if (error instanceof errors_js_1.LeaseLost)
                 why ||= 'it had ended when it was released';
+            else if (error instanceof errors_js_1.Unavailable)
+                this.#calls.inBackground(() => this.#release((0, clock_js_1.now)() + tries_js_1.ABANDON));
         }
         this.#gone = why || RELEASED;
         return why ? (0, errors_js_1.lost)(this.resource, why) : undefined;

@@ -16,7 +16,7 @@ export interface Request {
     readonly body?: string | undefined;
     /** Milliseconds for all of it. */
     readonly limit: number;
-    /** The limit of a probe of the server, if it may wait in the queue so long that it is probed meanwhile. */
+    /** If it waits in the queue: after how long the server is probed, which has as long to answer. */
     readonly probe?: number | undefined;
     /** The caller's; aborted, the request rejects with its reason. */
     readonly signal?: AbortSignal | undefined;
@@ -26,8 +26,6 @@ export interface Answer {
     readonly sent: number;
     readonly body: Record<string, unknown>;
 }
-/** Milliseconds between two probes while a request waits in the queue. */
-export declare const PROBE_EVERY = 5000;
 export declare class Server {
     #private;
     readonly url: string;

@@ -1,7 +1,7 @@
 "use strict";
 /** One of a client's URLs: a server, or a load balancer before several. */
 Object.defineProperty(exports, "__esModule", { value: true });
-exports.Server = exports.PROBE_EVERY = exports.NoAnswer = void 0;
+exports.Server = exports.NoAnswer = void 0;
 const clock_js_1 = require("./clock.js");
 const errors_js_1 = require("./errors.js");
 /** A request that came to nothing. */
@@ -14,8 +14,8 @@ class NoAnswer extends Error {
     }
 }
 exports.NoAnswer = NoAnswer;
-/** Milliseconds between two probes while a request waits in the queue. */
-exports.PROBE_EVERY = 5000;
+/** Milliseconds between two probes while a request waits in the queue; the first comes sooner. */
+const PROBE_EVERY = 5000;
 const MAX_NAMES = 16;
 const MAX_BODY = 16 << 20; // bytes
 /** Failures after which the server cannot have seen the request. */
@@ -49,7 +49,7 @@ class Server {
         const giveUp = signal && (() => controller.abort(signal.reason));
         if (giveUp)
             signal.addEventListener('abort', giveUp, { once: true });
-        const probing = request.probe ? this.#probe(controller, request.probe) : undefined;
+        const probed = request.probe ? this.#probe(controller, request.probe) : undefined;
         try {
             return await this.#fetched(request, controller.signal);
         }
@@ -60,7 +60,7 @@ class Server {
         }
         finally {
             clearTimeout(timer);
-            clearInterval(probing);
+            probed?.();
             if (giveUp)
                 signal.removeEventListener('abort', giveUp);
         }
@@ -93,13 +93,16 @@ class Server {
      * one would keep it until the end of its wait. Behind a load balancer the probe may ask
      * another server, and says nothing about it. */
     #probe(waiting, limit) {
-        return setInterval(() => {
+        const probe = () => {
+            timer = setTimeout(probe, PROBE_EVERY);
             this.ask({ operation: 'probe', resource: '', method: 'GET', path: '/healthz', headers: {}, limit, signal: waiting.signal }).catch((error) => {
                 // Any answer is one, also a refusal.
                 if (error instanceof NoAnswer && !this.#shared)
                     waiting.abort(new NoAnswer('the server does not answer while the request waits', true));
             });
-        }, exports.PROBE_EVERY);
+        };
+        let timer = setTimeout(probe, limit);
+        return () => clearTimeout(timer);
     }
 }
 exports.Server = Server;

@@ -1,21 +1,26 @@
 /** How a call has gone so far, and how long its next try may take. */
 import { FencelockError, Unavailable } from './errors.js';
 export declare const FIRST_PAUSE = 50;
+export declare const GRACE = 1000;
+export declare const SHORTEST_TRY = 250;
+export declare const ABANDON = 10000;
 export interface Bounds {
     /** Until when the call may wait in the queue; it does not without. */
     readonly waitUntil?: number | undefined;
-    /** For how long it is repeated while it fails. */
-    readonly patience?: number;
     /** Bounds one try, without its wait. */
     readonly limit?: number;
     /** When all tries have to be over. */
-    readonly deadline?: number;
+    readonly deadline?: number | undefined;
 }
 export declare class Tries {
     #private;
     number: number;
+    /** Rounds over all servers without an answer for good. */
+    silent: number;
     /** A try without an answer may have taken effect. */
     ambiguous: boolean;
+    /** A try was broken off, if it is still set when the call has ended. */
+    underWay: boolean;
     readonly patience: number;
     readonly deadline: number;
     constructor(bounds: Bounds, patience: number, poll: number);
@@ -24,8 +29,12 @@ export declare class Tries {
         left: number;
         kept: number;
     };
-    /** How long the next try may take beyond its wait. */
-    limit(timeout: number): number;
+    /** How long the next try may take beyond its wait, and when the server is probed if it waits.
+     * `timeout` is the client's for a try, and `servers` have not been asked in this round: each is to have its time. */
+    limit(timeout: number, servers: number): {
+        limit: number;
+        probe: number;
+    };
     /** For how long the call has failed. */
     failing(): number;
     /** Whether the call is to end, since it has failed for too long. */

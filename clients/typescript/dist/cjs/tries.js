@@ -1,19 +1,26 @@
 "use strict";
 /** How a call has gone so far, and how long its next try may take. */
 Object.defineProperty(exports, "__esModule", { value: true });
-exports.Tries = exports.FIRST_PAUSE = void 0;
+exports.Tries = exports.ABANDON = exports.SHORTEST_TRY = exports.GRACE = exports.FIRST_PAUSE = void 0;
 const clock_js_1 = require("./clock.js");
 const errors_js_1 = require("./errors.js");
 exports.FIRST_PAUSE = 50; // milliseconds between tries
 const MAX_PAUSE = 1000;
 const MAX_POLL_PAUSE = 500; // after no answer to a poll: its place is kept for two seconds
 const SHORT_POLL = 1000; // of the first poll after one that got no answer
+exports.GRACE = 1000; // after its wait, in which an acquire ends, and a release after work
 const SHORTEST_LAST = 1000; // that the last try has, though patience ends earlier
+exports.SHORTEST_TRY = 250;
+exports.ABANDON = 10000; // to end what no caller waits for any more
 const LONGEST_WAIT = 600000; // that a request may ask a server to wait
 class Tries {
     number = 0;
+    /** Rounds over all servers without an answer for good. */
+    silent = 0;
     /** A try without an answer may have taken effect. */
     ambiguous = false;
+    /** A try was broken off, if it is still set when the call has ended. */
+    underWay = false;
     patience;
     deadline;
     #waitUntil;
@@ -25,8 +32,8 @@ class Tries {
     #unanswered = Infinity;
     #unserved = Infinity;
     constructor(bounds, patience, poll) {
-        this.patience = Math.min(bounds.patience ?? Infinity, patience);
         this.deadline = bounds.deadline ?? Infinity;
+        this.patience = patience;
         this.#waitUntil = bounds.waitUntil;
         this.#limit = bounds.limit ?? Infinity;
         this.#poll = this.#longestPoll = poll;
@@ -36,11 +43,14 @@ class Tries {
         const left = Math.floor(Math.min(Math.max(0, (this.#waitUntil ?? 0) - (0, clock_js_1.now)()), LONGEST_WAIT));
         return { left, kept: Math.min(left, this.#poll) };
     }
-    /** How long the next try may take beyond its wait. */
-    limit(timeout) {
+    /** How long the next try may take beyond its wait, and when the server is probed if it waits.
+     * `timeout` is the client's for a try, and `servers` have not been asked in this round: each is to have its time. */
+    limit(timeout, servers) {
         const failing = this.failing();
         const last = failing > 0 ? Math.max(this.patience - failing, SHORTEST_LAST) : Infinity;
-        return Math.min(timeout, this.#limit, this.deadline - (0, clock_js_1.now)(), last);
+        const share = (this.deadline - (0, clock_js_1.now)()) / servers;
+        const limit = Math.min(timeout, this.#limit, share, last);
+        return { limit, probe: Math.min(limit, share / 2) };
     }
     /** For how long the call has failed. */
     failing() {

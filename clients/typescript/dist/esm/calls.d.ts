@@ -46,9 +46,15 @@ export declare class Calls {
     readonly servers: readonly Server[];
     readonly timeout: number;
     constructor(settings: CallSettings);
+    /** Has idle wait for what is under way. */
+    counted<T>(f: () => Promise<T>): Promise<T>;
+    /** Does what no caller waits for; if it fails, TTLs end what it was to end. */
+    inBackground(f: () => Promise<unknown>): void;
+    /** Resolves when nothing is under way any more. */
+    idle(): Promise<void>;
     tries(bounds: Bounds): Tries;
-    /** Sends a call until a server answers it for good, or none has for as long as the client
-     * is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
+    /** Sends a call until a server answers it for good, its deadline has come, or none has for as long
+     * as the client is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
      * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */
     send(call: Call, tries?: Tries): Promise<Answer>;
 }

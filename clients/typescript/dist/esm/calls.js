@@ -1,13 +1,16 @@
 /** Sends calls: to which server, and how often. docs/reference/clients.md has the rules. */
 import { now, sleep } from './clock.js';
 import { FencelockError, Held, Unavailable, unavailable } from './errors.js';
-import { NoAnswer, PROBE_EVERY, Server } from './server.js';
-import { Tries } from './tries.js';
+import { NoAnswer, Server } from './server.js';
+import { SHORTEST_TRY, Tries } from './tries.js';
 export class Calls {
     servers;
     timeout;
     #settings;
+    #busy = 0; // what idle waits for
+    #idle = []; // called when nothing is busy any more
     #first = 0; // the server that answered last
+    #slowest = SHORTEST_TRY; // how long a recent answer took; old ones fade
     constructor(settings) {
         const { servers, timeout, patience, fetch } = settings;
         const poll = Math.floor(settings.poll / 1000) * 1000;
@@ -19,11 +22,31 @@ export class Calls {
         this.timeout = timeout;
         this.#settings = { ...settings, poll };
     }
+    /** Has idle wait for what is under way. */
+    async counted(f) {
+        this.#busy++;
+        try {
+            return await f();
+        }
+        finally {
+            if (--this.#busy === 0)
+                this.#idle.splice(0).forEach((idle) => idle());
+        }
+    }
+    /** Does what no caller waits for; if it fails, TTLs end what it was to end. */
+    inBackground(f) {
+        this.counted(f).catch(() => { });
+    }
+    /** Resolves when nothing is under way any more. */
+    async idle() {
+        if (this.#busy > 0)
+            await new Promise((idle) => this.#idle.push(idle));
+    }
     tries(bounds) {
         return new Tries(bounds, this.#settings.patience, this.#settings.poll);
     }
-    /** Sends a call until a server answers it for good, or none has for as long as the client
-     * is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
+    /** Sends a call until a server answers it for good, its deadline has come, or none has for as long
+     * as the client is patient. Every call but one that is to be sent `once` may be sent twice: an acquire carries
      * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */
     async send(call, tries = this.tries(call)) {
         for (;;) {
@@ -50,10 +73,10 @@ export class Calls {
     /** Asks each server once, beginning with the one that answered last. */
     async #askAll(call, tries) {
         let failure;
-        for (const at of this.#order()) {
+        for (const [i, at] of this.#order().entries()) {
             if (failure && tries.number >= this.servers.length && tries.over())
                 break;
-            const answer = await this.#ask(this.servers[at], call, tries);
+            const answer = await this.#ask(this.servers[at], call, tries, this.servers.length - i);
             if (!(answer instanceof Unavailable)) {
                 this.#first = at;
                 return answer;
@@ -63,28 +86,42 @@ export class Calls {
             if (call.once && tries.ambiguous)
                 break;
         }
+        tries.silent++;
         return failure;
     }
     #order() {
         return this.servers.map((_, i) => (this.#first + i) % this.servers.length);
     }
-    async #ask(server, call, tries) {
+    /** How long a try may take: four times what answers take, and twice as much after each round over all
+     * servers without one, so that slow servers are waited for and frozen ones are not. */
+    #tryLimit(tries) {
+        return Math.min(this.timeout, Math.max(SHORTEST_TRY, 4 * this.#slowest) * 2 ** tries.silent);
+    }
+    async #ask(server, call, tries, unasked) {
         const { operation, resource, method, path, signal } = call;
         const what = resource ? `${operation} ${resource}` : operation;
-        const limit = tries.limit(this.timeout);
+        const { limit, probe } = tries.limit(this.#tryLimit(tries), unasked);
         if (limit <= 0)
             return unavailable(what, resource, 'no answer in time');
         const { left, kept } = tries.wait();
         const headers = await this.#headers(call, kept < left ? kept : 0);
         const body = call.body && JSON.stringify(call.body(left));
-        const probe = kept > PROBE_EVERY ? this.timeout : undefined;
         tries.number++;
+        tries.underWay = true;
+        const asked = now();
+        const overall = Math.min(limit + kept, tries.deadline - asked);
         try {
-            return await server.ask({ operation: what, resource, method, path, headers, body, limit: limit + kept, probe, signal });
+            const answer = await server.ask({ operation: what, resource, method, path, headers, body, limit: overall, probe: kept ? probe : undefined, signal });
+            tries.underWay = false;
+            this.#answered(asked, kept);
+            return answer;
         }
         catch (error) {
             if (signal?.aborted)
                 throw signal.reason;
+            tries.underWay = false;
+            if (error instanceof FencelockError)
+                this.#answered(asked, kept);
             if (error instanceof FencelockError)
                 return tries.done(call, error) ? { sent: now(), body: {} } : error;
             if (!(error instanceof NoAnswer))
@@ -92,6 +129,11 @@ export class Calls {
             tries.ambiguous ||= error.sent;
             return unavailable(what, resource, `${server.url}: ${error.message}`);
         }
+    }
+    /** Notes what an answer took; one that waited in the queue says nothing. */
+    #answered(asked, waited) {
+        if (waited === 0)
+            this.#slowest = Math.max(now() - asked, 0.9 * this.#slowest);
     }
     async #headers(call, poll) {
         const headers = { ...call.headers };

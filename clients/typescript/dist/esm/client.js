@@ -3,18 +3,14 @@ import { now, onAbort, sleep } from './clock.js';
 import { Closed, LeaseLost, Unavailable, unavailable } from './errors.js';
 import { randomKey } from './key.js';
 import { Lease } from './lease.js';
-import { FIRST_PAUSE } from './tries.js';
+import { ABANDON, FIRST_PAUSE, GRACE } from './tries.js';
 import { Watched } from './watched.js';
-const TRY_PATIENCE = 2000; // of an acquire that does not wait, so that it answers soon
-const ABANDON = 10000; // to release what a request that was given up may have been granted
 /** Talks to one lock service through any of its servers. */
 export class Client {
     #calls;
     #holder;
     #closed;
     #scopes = new Set(); // of waits and work, which close ends
-    #busy = 0; // what close waits for
-    #idle = []; // called when nothing is busy any more
     #sessions = new Map(); // which another do may join
     /** `servers` are URLs: several in an array, or with commas between them. When one does not
      * answer, the next is asked. */
@@ -157,37 +153,33 @@ export class Client {
         this.#closed ??= new Closed('this client is closed');
         for (const scope of this.#scopes)
             scope.abort(this.#closed);
-        if (this.#busy > 0)
-            await new Promise((idle) => this.#idle.push(idle));
+        await this.#calls.idle();
     }
     async [Symbol.asyncDispose]() {
         await this.close();
     }
-    /** Has close wait for what is under way. */
-    async #counted(f) {
-        this.#busy++;
-        try {
-            return await f();
-        }
-        finally {
-            if (--this.#busy === 0)
-                this.#idle.splice(0).forEach((idle) => idle());
-        }
-    }
+    /** Acquires within a second of the wait, whatever the servers do. */
     async #acquire(names, options, signal) {
-        const { wait = Infinity } = options;
-        const call = await this.#acquisition(names, options);
-        const tries = this.#calls.tries(wait > 0 ? { waitUntil: now() + wait } : { patience: TRY_PATIENCE });
-        try {
-            const lease = new Lease(this.#calls, await this.#calls.send({ ...call, signal }, tries));
+        const waitUntil = now() + Math.max(options.wait ?? Infinity, 0);
+        for (;;) {
+            const lease = await this.#granted(names, options, waitUntil, signal);
             if (lease.validity > 0)
                 return lease;
+            // This process was paused, or the answer was late: what is left of the wait is another's turn.
             await lease.finish();
-            throw unavailable(`acquire ${lease.resource}`, lease.resource, 'the grant arrived when it was over; a longer ttl may help');
+            if (now() >= waitUntil)
+                throw unavailable(`acquire ${lease.resource}`, lease.resource, 'the grant arrived when it was over; a longer ttl may help');
+        }
+    }
+    async #granted(names, options, waitUntil, signal) {
+        const call = await this.#acquisition(names, options);
+        const tries = this.#calls.tries({ waitUntil, deadline: waitUntil + GRACE });
+        try {
+            return new Lease(this.#calls, await this.#calls.send({ ...call, signal }, tries));
         }
         catch (error) {
-            if (tries.ambiguous || (signal.aborted && tries.number > 0))
-                void this.#counted(() => this.#abandon(call));
+            if (tries.ambiguous || tries.underWay)
+                this.#calls.inBackground(() => this.#abandon(call));
             throw error;
         }
     }
@@ -199,7 +191,7 @@ export class Client {
         const unhook = onAbort(signal, (reason) => scope.abort(reason));
         this.#scopes.add(scope);
         try {
-            return await this.#counted(() => f(scope));
+            return await this.#calls.counted(() => f(scope));
         }
         finally {
             unhook();
@@ -230,12 +222,7 @@ export class Client {
     }
     /** Ends all that a request that its caller gave up may have: its lease, and its place in the queue. */
     async #abandon(call) {
-        try {
-            await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true });
-        }
-        catch {
-            // The TTL ends the lease, if there is one.
-        }
+        await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true });
     }
     async *#pages(operation, path, query, member) {
         const resource = Object.values(query).join();

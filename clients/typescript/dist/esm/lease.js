@@ -1,6 +1,7 @@
 /** A lease as the process that holds it knows it. */
 import { LONGEST_TIMER, now, sleep } from './clock.js';
-import { LeaseLost, lost } from './errors.js';
+import { LeaseLost, lost, Unavailable } from './errors.js';
+import { ABANDON, GRACE } from './tries.js';
 const RELEASED = 'it was released';
 /** Made once: an error costs as much as the rest of a release. */
 const STOPPED = new Error('the lease is kept alive no more');
@@ -108,7 +109,8 @@ export class Lease {
         await this.#release(Infinity);
         this.#gone = RELEASED;
     }
-    /** Ends a lease whose work has ended, as `do` does: if no server answers, its TTL ends it.
+    /** Ends a lease whose work has ended, as `do` does, in a second: what no server has answered by then
+     * is done in the background, and if none answers at all, its TTL ends the lease.
      * Returns the loss, if it was lost before. */
     async finish() {
         if (this.#gone === RELEASED)
@@ -116,12 +118,13 @@ export class Lease {
         await this.#stopKeeping();
         let why = this.#whyLost();
         try {
-            // There is time for every server and one more try: the one that granted it may be frozen.
-            await this.#release(now() + this.#calls.timeout * (this.#calls.servers.length + 1));
+            await this.#release(now() + GRACE);
         }
         catch (error) {
             if (error instanceof LeaseLost)
                 why ||= 'it had ended when it was released';
+            else if (error instanceof Unavailable)
+                this.#calls.inBackground(() => this.#release(now() + ABANDON));
         }
         this.#gone = why || RELEASED;
         return why ? lost(this.resource, why) : undefined;

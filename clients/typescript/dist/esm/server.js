@@ -10,8 +10,8 @@ export class NoAnswer extends Error {
         this.sent = sent;
     }
 }
-/** Milliseconds between two probes while a request waits in the queue. */
-export const PROBE_EVERY = 5000;
+/** Milliseconds between two probes while a request waits in the queue; the first comes sooner. */
+const PROBE_EVERY = 5000;
 const MAX_NAMES = 16;
 const MAX_BODY = 16 << 20; // bytes
 /** Failures after which the server cannot have seen the request. */
@@ -45,7 +45,7 @@ export class Server {
         const giveUp = signal && (() => controller.abort(signal.reason));
         if (giveUp)
             signal.addEventListener('abort', giveUp, { once: true });
-        const probing = request.probe ? this.#probe(controller, request.probe) : undefined;
+        const probed = request.probe ? this.#probe(controller, request.probe) : undefined;
         try {
             return await this.#fetched(request, controller.signal);
         }
@@ -56,7 +56,7 @@ export class Server {
         }
         finally {
             clearTimeout(timer);
-            clearInterval(probing);
+            probed?.();
             if (giveUp)
                 signal.removeEventListener('abort', giveUp);
         }
@@ -89,13 +89,16 @@ export class Server {
      * one would keep it until the end of its wait. Behind a load balancer the probe may ask
      * another server, and says nothing about it. */
     #probe(waiting, limit) {
-        return setInterval(() => {
+        const probe = () => {
+            timer = setTimeout(probe, PROBE_EVERY);
             this.ask({ operation: 'probe', resource: '', method: 'GET', path: '/healthz', headers: {}, limit, signal: waiting.signal }).catch((error) => {
                 // Any answer is one, also a refusal.
                 if (error instanceof NoAnswer && !this.#shared)
                     waiting.abort(new NoAnswer('the server does not answer while the request waits', true));
             });
-        }, PROBE_EVERY);
+        };
+        let timer = setTimeout(probe, limit);
+        return () => clearTimeout(timer);
     }
 }
 /** The text of an answer. One that is too long to be the service's is not read to its end. */

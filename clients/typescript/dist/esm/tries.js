@@ -5,12 +5,19 @@ export const FIRST_PAUSE = 50; // milliseconds between tries
 const MAX_PAUSE = 1000;
 const MAX_POLL_PAUSE = 500; // after no answer to a poll: its place is kept for two seconds
 const SHORT_POLL = 1000; // of the first poll after one that got no answer
+export const GRACE = 1000; // after its wait, in which an acquire ends, and a release after work
 const SHORTEST_LAST = 1000; // that the last try has, though patience ends earlier
+export const SHORTEST_TRY = 250;
+export const ABANDON = 10000; // to end what no caller waits for any more
 const LONGEST_WAIT = 600000; // that a request may ask a server to wait
 export class Tries {
     number = 0;
+    /** Rounds over all servers without an answer for good. */
+    silent = 0;
     /** A try without an answer may have taken effect. */
     ambiguous = false;
+    /** A try was broken off, if it is still set when the call has ended. */
+    underWay = false;
     patience;
     deadline;
     #waitUntil;
@@ -22,8 +29,8 @@ export class Tries {
     #unanswered = Infinity;
     #unserved = Infinity;
     constructor(bounds, patience, poll) {
-        this.patience = Math.min(bounds.patience ?? Infinity, patience);
         this.deadline = bounds.deadline ?? Infinity;
+        this.patience = patience;
         this.#waitUntil = bounds.waitUntil;
         this.#limit = bounds.limit ?? Infinity;
         this.#poll = this.#longestPoll = poll;
@@ -33,11 +40,14 @@ export class Tries {
         const left = Math.floor(Math.min(Math.max(0, (this.#waitUntil ?? 0) - now()), LONGEST_WAIT));
         return { left, kept: Math.min(left, this.#poll) };
     }
-    /** How long the next try may take beyond its wait. */
-    limit(timeout) {
+    /** How long the next try may take beyond its wait, and when the server is probed if it waits.
+     * `timeout` is the client's for a try, and `servers` have not been asked in this round: each is to have its time. */
+    limit(timeout, servers) {
         const failing = this.failing();
         const last = failing > 0 ? Math.max(this.patience - failing, SHORTEST_LAST) : Infinity;
-        return Math.min(timeout, this.#limit, this.deadline - now(), last);
+        const share = (this.deadline - now()) / servers;
+        const limit = Math.min(timeout, this.#limit, share, last);
+        return { limit, probe: Math.min(limit, share / 2) };
     }
     /** For how long the call has failed. */
     failing() {
