@@ -91,10 +91,7 @@ type tries struct {
 	deadline  time.Time     // when the call ends in any case; zero for never
 	poll      time.Duration // how long the next poll may be
 	pause     time.Duration // before the next try
-
-	// When the failures began that still last; zero if none do.
-	unanswered time.Time // no server answers
-	unserved   time.Time // servers answer that they cannot serve it
+	since     time.Time     // when the failures began that still last; zero if none do
 }
 
 func (c *Client) newTries(call *call) *tries {
@@ -116,31 +113,26 @@ func (t *tries) over(pause time.Duration) bool {
 
 // failed notes a try that failed with ErrUnavailable.
 func (t *tries) failed(err error) {
-	since := &t.unanswered
-	if answered(err) {
-		since, t.unanswered = &t.unserved, time.Time{}
-	} else {
+	if !answered(err) {
 		t.poll = min(t.poll, shortPoll)
 	}
-	if since.IsZero() {
-		*since = time.Now()
+	if t.since.IsZero() {
+		t.since = time.Now()
 	}
 }
 
 // held notes a poll that ended without a grant.
 func (t *tries) held(longest time.Duration) {
-	t.unanswered, t.unserved, t.pause = time.Time{}, time.Time{}, firstPause
+	t.since, t.pause = time.Time{}, firstPause
 	t.poll = min(2*t.poll, longest)
 }
 
 // failing is for how long the call has failed.
-func (t *tries) failing() (d time.Duration) {
-	for _, since := range []time.Time{t.unanswered, t.unserved} {
-		if !since.IsZero() {
-			d = max(d, time.Since(since))
-		}
+func (t *tries) failing() time.Duration {
+	if t.since.IsZero() {
+		return 0
 	}
-	return d
+	return time.Since(t.since)
 }
 
 // answered says whether a server of the service answered with the error, and not a proxy
@@ -257,7 +249,9 @@ func (c *Client) askAll(ctx context.Context, call *call, t *tries) (sent time.Ti
 // ask sends the call to one server; unasked are those that have not been asked in this
 // round, with this one. Without an answer in time the error is ErrUnavailable.
 func (c *Client) ask(caller context.Context, server *peer, call *call, t *tries, unasked int) error {
-	t.number++
+	if t.number++; t.number == 1 {
+		unasked = max(unasked, 2) //nolint:mnd // there is time for another try
+	}
 	left := call.left()
 	kept := min(left, t.poll) // how long the server may keep this request
 	share := t.left() / time.Duration(unasked)
@@ -271,7 +265,7 @@ func (c *Client) ask(caller context.Context, server *peer, call *call, t *tries,
 	if kept < left {
 		req.Header.Set(wire.HeaderPrefer, "wait="+strconv.Itoa(int(kept/time.Second)))
 	}
-	if kept > 0 {
+	if kept > shortPoll || kept > 0 && limit+kept > share { // a short one is soon over, unless it takes the time of other servers
 		defer c.watch(ctx, server, min(limit, share/2), cancel)() //nolint:mnd // the probe has as long to be answered
 	}
 	asked := time.Now()

@@ -96,7 +96,7 @@ func New(servers string, opts ...Option) (*Client, error) {
 			return nil, errors.New("client: every server must be a URL such as http://127.0.0.1:8080, without a password; several are separated by commas")
 		}
 		server = strings.TrimSuffix(u.String(), "/")
-		c.servers, c.peers = append(c.servers, server), append(c.peers, &peer{url: server})
+		c.servers, c.peers = append(c.servers, server), append(c.peers, &peer{url: server, probing: make(chan struct{}, 1)})
 	}
 	for _, opt := range opts {
 		opt(c)

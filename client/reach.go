@@ -24,7 +24,7 @@ type peer struct {
 	shared  bool            // several servers answer here, in turn
 	last    time.Time       // when it answered last
 	silent  time.Time       // when a probe last got no answer
-	probing sync.Mutex      // is held by the one that probes
+	probing chan struct{}   // has one place: one at a time probes
 }
 
 // maxNames bounds the names that a peer remembers: a server has a new one with each start.
@@ -80,8 +80,12 @@ func (c *Client) watch(ctx context.Context, p *peer, first time.Duration, cancel
 // answers a probe. One probe is enough for all that wait there.
 func (c *Client) alive(ctx context.Context, p *peer, since time.Time, limit time.Duration) bool {
 	asked := time.Now()
-	p.probing.Lock()
-	defer p.probing.Unlock()
+	select {
+	case p.probing <- struct{}{}:
+		defer func() { <-p.probing }()
+	case <-ctx.Done():
+		return true
+	}
 	p.mu.Lock()
 	heard, silent, shared := p.last.After(since), p.silent.After(asked), p.shared
 	p.mu.Unlock()

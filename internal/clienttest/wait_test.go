@@ -284,7 +284,7 @@ func TestRestartedServerIsStillProbed(t *testing.T) {
 func TestLostQuorum(t *testing.T) {
 	const (
 		longestPause = 1500 * time.Millisecond // one that would end after the patience is not begun
-		fivePauses   = 775 * time.Millisecond  // half of 50, 100, 200, 400 and 800 ms; after four, if a fifth of 1.2 s is too long, it is later
+		threePauses  = 175 * time.Millisecond  // half of 50, 100 and 200 ms
 	)
 	for name, c := range map[string]struct {
 		opts     []client.Option
@@ -296,7 +296,7 @@ func TestLostQuorum(t *testing.T) {
 		"Do":                 {nil, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, 15*time.Second - longestPause, 16 * time.Second, 0},
 		"Do, slow answers":   {nil, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, 15*time.Second - longestPause, 20 * time.Second, 3 * time.Second},
 		"Do, more patience":  {[]client.Option{client.WithPatience(time.Minute)}, func(c *client.Client, ctx context.Context) error { return c.Do(ctx, "r", nil) }, time.Minute - longestPause, 61 * time.Second, 0},
-		"TryDo":              {nil, func(c *client.Client, ctx context.Context) error { return c.TryDo(ctx, "r", nil) }, fivePauses, 2 * time.Second, 0},
+		"TryDo":              {nil, func(c *client.Client, ctx context.Context) error { return c.TryDo(ctx, "r", nil) }, threePauses, time.Second, 0},
 		"TryDo, no patience": {[]client.Option{client.WithPatience(0)}, func(c *client.Client, ctx context.Context) error { return c.TryDo(ctx, "r", nil) }, 0, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -317,7 +317,8 @@ func TestLostQuorum(t *testing.T) {
 				err := c.acquire(locks, t.Context())
 				took := time.Since(begun)
 				problem, ok := errors.AsType[*client.ProblemError](err)
-				if !ok || !errors.Is(err, client.ErrUnavailable) || problem.Kind() != "no-quorum" || took < c.atLeast || took > c.atMost {
+				says := ok && problem.Kind() == "no-quorum" || c.servedIn > 0 // slow answers are not all waited for
+				if !says || !errors.Is(err, client.ErrUnavailable) || took < c.atLeast || took > c.atMost {
 					t.Errorf("%v after %s", err, took)
 				}
 				if c.atLeast > 0 && (len(retries) < 2 || retries[0].Failing > 2*c.servedIn || retries[0].Tries != 2 || retries[0].Pause <= 0) {

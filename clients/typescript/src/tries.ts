@@ -37,9 +37,7 @@ export class Tries {
   #longestPoll: number;
   #poll: number;
   #pause = FIRST_PAUSE;
-  // Since when the failures last that still do: no server answers, or those that do cannot serve it.
-  #unanswered = Infinity;
-  #unserved = Infinity;
+  #since = Infinity; // when the failures began that still last
 
   constructor(bounds: Bounds, patience: number, poll: number) {
     this.deadline = bounds.deadline ?? Infinity;
@@ -55,19 +53,21 @@ export class Tries {
     return { left, kept: Math.min(left, this.#poll) };
   }
 
-  /** How long the next try may take beyond its wait, and when the server is probed if it waits.
+  /** How long the next try may take beyond its wait, and when its server is probed, if it waits for `kept`.
    * `timeout` is the client's for a try, and `servers` have not been asked in this round: each is to have its time. */
-  limit(timeout: number, servers: number): { limit: number; probe: number } {
+  limit(timeout: number, servers: number, kept: number): { limit: number; probe: number | undefined } {
     const failing = this.failing();
     const last = failing > 0 ? Math.max(this.patience - failing, SHORTEST_LAST) : Infinity;
-    const share = (this.deadline - now()) / servers;
+    const share = (this.deadline - now()) / Math.max(servers, this.number ? 1 : 2); // there is time for another try
     const limit = Math.min(timeout, this.#limit, share, last);
-    return { limit, probe: Math.min(limit, share / 2) };
+    // A short poll is soon over, unless it takes the time of other servers.
+    const probed = kept > SHORT_POLL || (kept > 0 && limit + kept > share);
+    return { limit, probe: probed ? Math.min(limit, share / 2) : undefined };
   }
 
   /** For how long the call has failed. */
   failing(): number {
-    return Math.max(0, now() - Math.min(this.#unanswered, this.#unserved));
+    return Math.max(0, now() - this.#since);
   }
 
   /** Whether the call is to end, since it has failed for too long. */
@@ -77,18 +77,13 @@ export class Tries {
 
   /** Notes a try that failed. */
   failed(error: Unavailable): void {
-    if (error.kind !== '') {
-      this.#unanswered = Infinity;
-      this.#unserved = Math.min(this.#unserved, now());
-      return;
-    }
-    this.#poll = Math.min(this.#poll, SHORT_POLL);
-    this.#unanswered = Math.min(this.#unanswered, now());
+    if (error.kind === '') this.#poll = Math.min(this.#poll, SHORT_POLL);
+    this.#since = Math.min(this.#since, now());
   }
 
   /** Notes a poll that ended without a grant, and returns the pause before the next one. */
   held(): number {
-    this.#unanswered = this.#unserved = Infinity;
+    this.#since = Infinity;
     this.#poll = Math.min(2 * this.#poll, this.#longestPoll);
     return (this.#pause = FIRST_PAUSE);
   }

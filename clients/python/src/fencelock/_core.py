@@ -244,7 +244,8 @@ class Protocol:
                 at = (self._first + i) % len(self.servers)
                 sent = self.now()
                 left, kept = tries.wait(sent)
-                share = (deadline - sent) / (len(self.servers) - i)  # the other servers are to have their time
+                unasked = max(len(self.servers) - i, 1 if tries.number else 2)  # there is time for another try
+                share = (deadline - sent) / unasked
                 try_limit = min(limit, share, self._try_limit(tries.silent))
                 if failing < sent:
                     try_limit = min(try_limit, max(patience - (sent - failing), _SHORTEST_LAST))
@@ -255,7 +256,9 @@ class Protocol:
                     headers.append(("Prefer", f"wait={int(kept)}"))  # a poll: it keeps the place in the queue
                 content = body(_ms(left)) if body else None
                 overall = min(try_limit + kept, deadline - sent)
-                probe = min(try_limit, share / 2) if kept > 0 else 0.0
+                probe = 0.0  # a short poll is soon over, unless it takes the time of other servers
+                if kept > _SHORT_POLL or kept > 0 and try_limit + kept > share:
+                    probe = min(try_limit, share / 2)
                 tries.number += 1
                 tries.under_way = True
                 try:

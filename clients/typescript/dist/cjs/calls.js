@@ -103,10 +103,10 @@ class Calls {
     async #ask(server, call, tries, unasked) {
         const { operation, resource, method, path, signal } = call;
         const what = resource ? `${operation} ${resource}` : operation;
-        const { limit, probe } = tries.limit(this.#tryLimit(tries), unasked);
+        const { left, kept } = tries.wait();
+        const { limit, probe } = tries.limit(this.#tryLimit(tries), unasked, kept);
         if (limit <= 0)
             return (0, errors_js_1.unavailable)(what, resource, 'no answer in time');
-        const { left, kept } = tries.wait();
         const headers = await this.#headers(call, kept < left ? kept : 0);
         const body = call.body && JSON.stringify(call.body(left));
         tries.number++;
@@ -114,7 +114,7 @@ class Calls {
         const asked = (0, clock_js_1.now)();
         const overall = Math.min(limit + kept, tries.deadline - asked);
         try {
-            const answer = await server.ask({ operation: what, resource, method, path, headers, body, limit: overall, probe: kept ? probe : undefined, signal });
+            const answer = await server.ask({ operation: what, resource, method, path, headers, body, limit: overall, probe, signal });
             tries.underWay = false;
             this.#answered(asked, kept);
             return answer;

@@ -28,9 +28,7 @@ class Tries {
     #longestPoll;
     #poll;
     #pause = exports.FIRST_PAUSE;
-    // Since when the failures last that still do: no server answers, or those that do cannot serve it.
-    #unanswered = Infinity;
-    #unserved = Infinity;
+    #since = Infinity; // when the failures began that still last
     constructor(bounds, patience, poll) {
         this.deadline = bounds.deadline ?? Infinity;
         this.patience = patience;
@@ -43,18 +41,20 @@ class Tries {
         const left = Math.floor(Math.min(Math.max(0, (this.#waitUntil ?? 0) - (0, clock_js_1.now)()), LONGEST_WAIT));
         return { left, kept: Math.min(left, this.#poll) };
     }
-    /** How long the next try may take beyond its wait, and when the server is probed if it waits.
+    /** How long the next try may take beyond its wait, and when its server is probed, if it waits for `kept`.
      * `timeout` is the client's for a try, and `servers` have not been asked in this round: each is to have its time. */
-    limit(timeout, servers) {
+    limit(timeout, servers, kept) {
         const failing = this.failing();
         const last = failing > 0 ? Math.max(this.patience - failing, SHORTEST_LAST) : Infinity;
-        const share = (this.deadline - (0, clock_js_1.now)()) / servers;
+        const share = (this.deadline - (0, clock_js_1.now)()) / Math.max(servers, this.number ? 1 : 2); // there is time for another try
         const limit = Math.min(timeout, this.#limit, share, last);
-        return { limit, probe: Math.min(limit, share / 2) };
+        // A short poll is soon over, unless it takes the time of other servers.
+        const probed = kept > SHORT_POLL || (kept > 0 && limit + kept > share);
+        return { limit, probe: probed ? Math.min(limit, share / 2) : undefined };
     }
     /** For how long the call has failed. */
     failing() {
-        return Math.max(0, (0, clock_js_1.now)() - Math.min(this.#unanswered, this.#unserved));
+        return Math.max(0, (0, clock_js_1.now)() - this.#since);
     }
     /** Whether the call is to end, since it has failed for too long. */
     over(pause = 0) {
@@ -62,17 +62,13 @@ class Tries {
     }
     /** Notes a try that failed. */
     failed(error) {
-        if (error.kind !== '') {
-            this.#unanswered = Infinity;
-            this.#unserved = Math.min(this.#unserved, (0, clock_js_1.now)());
-            return;
-        }
-        this.#poll = Math.min(this.#poll, SHORT_POLL);
-        this.#unanswered = Math.min(this.#unanswered, (0, clock_js_1.now)());
+        if (error.kind === '')
+            this.#poll = Math.min(this.#poll, SHORT_POLL);
+        this.#since = Math.min(this.#since, (0, clock_js_1.now)());
     }
     /** Notes a poll that ended without a grant, and returns the pause before the next one. */
     held() {
-        this.#unanswered = this.#unserved = Infinity;
+        this.#since = Infinity;
         this.#poll = Math.min(2 * this.#poll, this.#longestPoll);
         return (this.#pause = exports.FIRST_PAUSE);
     }

@@ -29,11 +29,11 @@ export declare class Tries {
         left: number;
         kept: number;
     };
-    /** How long the next try may take beyond its wait, and when the server is probed if it waits.
+    /** How long the next try may take beyond its wait, and when its server is probed, if it waits for `kept`.
      * `timeout` is the client's for a try, and `servers` have not been asked in this round: each is to have its time. */
-    limit(timeout: number, servers: number): {
+    limit(timeout: number, servers: number, kept: number): {
         limit: number;
-        probe: number;
+        probe: number | undefined;
     };
     /** For how long the call has failed. */
     failing(): number;
