@@ -169,33 +169,6 @@ $$;
 COMMENT ON FUNCTION fencing.try_claim(text, bigint, text) IS
     'fencing.claim with a proof that answers instead of raising LK001, so that the transaction can continue; a proof that is missing or wrong still raises LK004';
 
-CREATE OR REPLACE FUNCTION fencing._admit_proven(p_resource text, p_protected bigint, p_mode text, p_insert boolean) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    current_mark bigint;
-    own boolean;
-BEGIN
-    SELECT mark, xid = pg_current_xact_id() AND claimed_at = now()
-      INTO current_mark, own
-      FROM fencing.proven WHERE resource = p_resource COLLATE "C";
-    IF own THEN
-        RETURN;
-    END IF;
-    IF p_insert AND p_mode = 'inserts' AND fencing.valid_resource(p_resource) THEN -- see fencing._admit
-        INSERT INTO fencing.proven (resource, mark, previous, xid, claimed_at)
-        VALUES (p_resource, 1, 0, pg_current_xact_id(), now()) ON CONFLICT DO NOTHING;
-        IF FOUND THEN
-            RETURN;
-        END IF;
-    END IF;
-    PERFORM fencing._unclaimed(p_resource, p_protected, p_mode, current_mark, true);
-END
-$$;
-COMMENT ON FUNCTION fencing._admit_proven(text, bigint, text, boolean) IS
-    'fencing._admit for tables that demand proofs: nothing counts but a claim of this transaction with a proof, which is in fencing.proven and in no setting';
-
 CREATE OR REPLACE FUNCTION fencing._proof_body(p_id bigint, p_mode text, p_new text, p_old text) RETURNS text
     LANGUAGE sql IMMUTABLE
     SET search_path = pg_catalog, pg_temp
@@ -325,4 +298,4 @@ COMMENT ON FUNCTION fencing.protect(regclass, text, boolean, text) IS
     'fencing.protect that says whether proofs are demanded: protect(''accounts'', $$''accounts/'' || id$$, proof => true). Then only a claim with the fence_proof of the lease lets its transaction write. Marks from before count as proven at that moment.';
 
 REVOKE ALL ON FUNCTION fencing.set_proof_key(text, bytea), fencing._proven(text, bigint, text), fencing._unproven(text, bigint, text),
-    fencing._claim_proven(text, bigint, text), fencing._admit_proven(text, bigint, text, boolean) FROM PUBLIC;
+    fencing._claim_proven(text, bigint, text) FROM PUBLIC;
