@@ -1,30 +1,7 @@
 -- The marks: for each resource its high-water mark, the largest fencing token seen.
 -- Every statement of these files can be run again. They run in one transaction,
--- with search_path = pg_catalog, pg_temp.
+-- with search_path = pg_catalog, pg_temp, and the schema is there.
 
-DO $$
-DECLARE
-    owner oid := (SELECT nspowner FROM pg_namespace WHERE nspname = 'fencing');
-BEGIN
-    -- IF NOT EXISTS would ask for CREATE on the database even where it exists.
-    IF owner IS NULL THEN
-        CREATE SCHEMA fencing;
-        RETURN;
-    END IF;
-    -- Whoever owns the schema owns the guard, and may have put tables and triggers
-    -- of its own there. Memberships are read, since a superuser has those of all.
-    IF owner NOT IN (
-        WITH RECURSIVE mine (role) AS (
-            SELECT oid FROM pg_roles WHERE rolname = current_user
-            UNION SELECT roleid FROM pg_auth_members JOIN mine ON member = role)
-        SELECT role FROM mine)
-    THEN
-        RAISE EXCEPTION 'the schema fencing belongs to %, not to %', owner::regrole, current_user
-            USING ERRCODE = 'insufficient_privilege',
-                  HINT = 'Install as its owner if you trust that role with the guard. Else rename or drop the schema first.';
-    END IF;
-END
-$$;
 COMMENT ON SCHEMA fencing IS
     'Fencing tokens: refuses writes by holders of a lock that another holder has taken over since. Made by fencelock.';
 

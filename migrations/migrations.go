@@ -22,40 +22,94 @@ var files embed.FS
 type Migrations struct {
 	// Schema is the schema that everything is in, its table version included.
 	Schema string
-	// Lock is the advisory lock of the transaction, so that one server at a time installs.
-	Lock int64
 
 	folder string
 }
 
 // Guard are the migrations of the guard, NNNN_what.sql.
 func Guard() Migrations {
-	return Migrations{Schema: "fencing", Lock: 0x66656e63656c6f63, folder: "."} // "fencelock" in letters
+	return Migrations{Schema: "fencing", folder: "."}
 }
 
 // Store are those of the lock node, store/NNNN_what.sql.
 func Store() Migrations {
-	return Migrations{Schema: "fencelock", Lock: 0x6c6f636b696e7374, folder: "store"} // "lockinst" in letters
+	return Migrations{Schema: "fencelock", folder: "store"}
 }
 
 // Names mean what is in pg_catalog, whatever operators another role has made in a
 // schema of the installing role's path.
-const header = `BEGIN;
+//
+// One installation at a time goes on: the first one of a schema makes it, which the
+// others wait for, and later ones lock its table version. Both need a right. (An
+// advisory lock needs none: any role that could log in was able to hold it.)
+const header = `BEGIN ISOLATION LEVEL READ COMMITTED;
 SET LOCAL search_path = pg_catalog, pg_temp;
-SELECT pg_advisory_xact_lock(%d);
+
+DO $$
+DECLARE
+    schema_of record;
+    relations text[];
+BEGIN
+    LOOP
+        SELECT oid, nspowner INTO schema_of FROM pg_namespace WHERE nspname = '%[1]s';
+        EXIT WHEN FOUND;
+        BEGIN
+            CREATE SCHEMA %[1]s; -- IF NOT EXISTS would ask for CREATE on the database even where it exists
+        EXCEPTION WHEN duplicate_schema OR unique_violation THEN
+            NULL; -- another installation has made it
+        END;
+    END LOOP;
+    -- Whoever owns the schema may have put tables and triggers of its own there.
+    -- Memberships are read, since a superuser has those of all.
+    IF schema_of.nspowner NOT IN (
+        WITH RECURSIVE mine (role) AS (
+            SELECT oid FROM pg_roles WHERE rolname = current_user
+            UNION SELECT roleid FROM pg_auth_members JOIN mine ON member = role)
+        SELECT role FROM mine)
+    THEN
+        RAISE EXCEPTION 'the schema %[1]s belongs to %%, not to %%', schema_of.nspowner::regrole, current_user
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = 'Do this as that role if you trust it. Otherwise rename or drop the schema, or name another database.';
+    END IF;
+    SELECT array_agg(relname) INTO relations FROM pg_class WHERE relnamespace = schema_of.oid;
+    IF NOT 'version' = ANY (relations) THEN
+        RAISE EXCEPTION 'the schema %[1]s holds relations of something else'
+            USING ERRCODE = 'duplicate_schema', HINT = 'Rename that schema, or name a database of its own.';
+    END IF;
+    BEGIN
+        CREATE TABLE IF NOT EXISTS %[1]s.version (
+            version      bigint PRIMARY KEY,
+            installed_at timestamptz NOT NULL DEFAULT now()
+        );
+    EXCEPTION WHEN duplicate_table OR unique_violation THEN
+        NULL; -- another installation has made it
+    END;
+    LOCK TABLE %[1]s.version IN EXCLUSIVE MODE; -- which does not keep servers from reading it
+END
+$$;
+COMMENT ON TABLE %[1]s.version IS 'The versions of the schema that were installed; the largest one is in use.';
 
 `
 
 const footer = `
-CREATE TABLE IF NOT EXISTS %[1]s.version (
-    version      bigint PRIMARY KEY,
-    installed_at timestamptz NOT NULL DEFAULT now()
-);
-COMMENT ON TABLE %[1]s.version IS 'The versions of the schema that were installed; the largest one is in use.';
 INSERT INTO %[1]s.version (version) VALUES (%[2]d) ON CONFLICT DO NOTHING;
 
 COMMIT;
 `
+
+// Removal drops the schema with everything in it, if it is there, after an installation
+// that is under way. It is to be run in a transaction.
+func (m Migrations) Removal() string {
+	const removal = `DO $$
+BEGIN
+    LOCK TABLE %[1]s.version IN EXCLUSIVE MODE;
+EXCEPTION WHEN undefined_table OR invalid_schema_name THEN
+    NULL; -- there is nothing to wait for
+END
+$$;
+DROP SCHEMA IF EXISTS %[1]s CASCADE`
+	return fmt.Sprintf(removal, m.Schema)
+}
 
 // Script is the whole schema as one transaction of plain SQL, which can be run again.
 func (m Migrations) Script() (string, error) {
@@ -64,7 +118,7 @@ func (m Migrations) Script() (string, error) {
 		return "", err
 	}
 	var script strings.Builder
-	fmt.Fprintf(&script, header, m.Lock)
+	fmt.Fprintf(&script, header, m.Schema)
 	for _, name := range names {
 		text, err := fs.ReadFile(files, name)
 		if err != nil {

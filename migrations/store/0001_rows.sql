@@ -1,10 +1,8 @@
 -- The rows of a lock node, when a server's FENCELOCK_STORE is this database. Every
 -- statement of these files can be run again. They run in one transaction, with
--- search_path = pg_catalog, pg_temp.
+-- search_path = pg_catalog, pg_temp, and the schema is there.
 
 DO $$
-DECLARE
-    owner oid := (SELECT nspowner FROM pg_namespace WHERE nspname = 'fencelock');
 BEGIN
     IF current_setting('server_version_num')::int < 150000 THEN
         RAISE EXCEPTION 'the lock node needs PostgreSQL 15 or newer, this is %', current_setting('server_version')
@@ -13,28 +11,6 @@ BEGIN
     IF current_setting('server_encoding') <> 'UTF8' THEN
         RAISE EXCEPTION 'the lock node needs a database in UTF8, this one is in %', current_setting('server_encoding')
             USING ERRCODE = 'feature_not_supported', HINT = 'Make a database with ENCODING ''UTF8'' TEMPLATE template0, and name that one.';
-    END IF;
-    -- IF NOT EXISTS would ask for CREATE on the database even where it exists.
-    IF owner IS NULL THEN
-        CREATE SCHEMA fencelock;
-        RETURN;
-    END IF;
-    -- Memberships are read, since a superuser has those of all.
-    IF owner NOT IN (
-        WITH RECURSIVE mine (role) AS (
-            SELECT oid FROM pg_roles WHERE rolname = current_user
-            UNION SELECT roleid FROM pg_auth_members JOIN mine ON member = role)
-        SELECT role FROM mine)
-    THEN
-        RAISE EXCEPTION 'the schema fencelock belongs to %, not to %', owner::regrole, current_user
-            USING ERRCODE = 'insufficient_privilege',
-                  HINT = 'Start the first server of this version as that role, or name a database of its own.';
-    END IF;
-    IF to_regclass('fencelock.version') IS NULL AND EXISTS (
-        SELECT FROM pg_class WHERE relnamespace = to_regnamespace('fencelock'))
-    THEN
-        RAISE EXCEPTION 'the schema fencelock holds relations of something else'
-            USING ERRCODE = 'duplicate_schema', HINT = 'Rename that schema, or name a database of its own.';
     END IF;
 END
 $$;

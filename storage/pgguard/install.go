@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -31,13 +30,8 @@ func Install(ctx context.Context, url string) error {
 // guarded records, and the protection of every table. It is idempotent.
 func Uninstall(ctx context.Context, url string) error {
 	return withPool(ctx, url, func(ctx context.Context, pool *pgxpool.Pool) error {
-		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, migrations.Guard().Lock); err != nil {
-				return err
-			}
-			_, err := tx.Exec(ctx, `DROP SCHEMA IF EXISTS fencing CASCADE`)
-			return err
-		})
+		_, err := pool.Exec(ctx, migrations.Guard().Removal())
+		return err
 	})
 }
 
