@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,7 +123,8 @@ func TestRelay(t *testing.T) {
 		nets := []*network{newNetwork(), newNetwork(), newNetwork()}
 		nets[1].down = true
 		channels := []Channel{nets[0], nets[1], nets[2]}
-		stop := running(t, one.Run, two.Run, NewRelay(one, channels).Run, NewRelay(two, channels).Run)
+		seals := newSeals("of the cluster")
+		stop := running(t, one.Run, two.Run, NewRelay(one, channels, seals, slog.Default()).Run, NewRelay(two, channels, seals, slog.Default()).Run)
 		defer stop()
 		for i := range int64(50) {
 			two.Publish(granted("before", i))
@@ -177,11 +179,13 @@ func TestRelay(t *testing.T) {
 // What comes over a channel is not believed to be well-formed.
 func TestRelayOfNonsense(t *testing.T) {
 	h := NewHub()
-	relay := NewRelay(h, nil)
+	seals := newSeals("of the cluster")
+	relay := NewRelay(h, nil, seals, slog.Default())
 	r, err := h.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
+	sent := `"sent":` + strconv.FormatInt(time.Now().UnixMilli(), 10)
 	for i, word := range []string{
 		"", "{", "[]", `{"server":"` + h.server + `","number":1,"events":[{"kind":"granted","resource":"a"}]}`,
 		`{"server":"x","number":NUMBER,"events":[{"kind":"node","node":"n"}]}`,
@@ -190,13 +194,13 @@ func TestRelayOfNonsense(t *testing.T) {
 		`{"server":"x","number":NUMBER,"events":[{"kind":"granted","resource":"a\u0000"}]}`,
 		`{"server":"0123456789012345678901234567890123456789","number":1,"events":[{"kind":"granted","resource":"a"}]}`,
 	} {
-		relay.hear(strings.ReplaceAll(word, "NUMBER", strconv.Itoa(i)))
+		relay.hear(seals.sealed(strings.ReplaceAll(word, "NUMBER", strconv.Itoa(i)+","+sent)))
 		if list, _, _ := r.Next(nil, 10, all); len(list) > 0 {
 			t.Errorf("word %d became %+v", i, list)
 		}
 	}
 	for _, number := range []uint64{5, 5, 3, 3, 100, 99, 99, 36, 5, 1 << 60} {
-		relay.hear(`{"server":"y","number":` + strconv.FormatUint(number, 10) + `,"events":[{"kind":"granted","resource":"a","reason":"r","fencing_token":` + strconv.FormatUint(number, 10) + `}]}`)
+		relay.hear(seals.sealed(`{"server":"y",` + sent + `,"number":` + strconv.FormatUint(number, 10) + `,"events":[{"kind":"granted","resource":"a","reason":"r","fencing_token":` + strconv.FormatUint(number, 10) + `}]}`))
 	}
 	list, _, _ := r.Next(nil, 20, all)
 	var tokens []int64

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 )
 
 // Channel carries messages between the servers of a cluster, over a node that they
-// share. A message may get lost, and may come from anybody who can write to the node.
+// share. A message may get lost, and may come from anybody who can reach the node: on
+// some of them without any right.
 type Channel interface {
 	// Tell sends a message to the present subscribers of the topic.
 	Tell(ctx context.Context, topic, word string) error
@@ -20,37 +22,50 @@ type Channel interface {
 	Hear(ctx context.Context, topic string, heard func(word string))
 }
 
+// Seals keep messages between the servers of a cluster to them. Both methods report
+// false where the server does not know the secret.
+type Seals interface {
+	SealMessage(text string) (sealed string, ok bool)
+	OpenMessage(sealed string) (text string, ok bool)
+}
+
 // The topics and the pace of a Relay.
 const (
 	topicListen = "listen" // a server has a reader: its name
-	topicEvents = "events" // a batch
+	topicEvents = "events" // a sealed batch
 	batchPause  = 100 * time.Millisecond
 	maxBatch    = 512
 	tellTimeout = 300 * time.Millisecond
 	beaconPause = time.Second
-	maxWord     = 1 << 20 // bytes
+	maxWord     = 3 << 19 // bytes
 )
 
 // Relay passes events on between the servers of a cluster, while one of them has a
-// reader. Otherwise it sends nothing.
+// reader. Otherwise it sends nothing. Batches are sealed; that a server listens is not,
+// since a lie about it costs a few messages and shows nobody anything.
 type Relay struct {
 	hub      *Hub
 	channels []Channel
+	seals    Seals
+	logger   *slog.Logger
 
-	mu     sync.Mutex
-	recent deadlines.Map[batchID, struct{}] // batches that have come
+	mu      sync.Mutex
+	recent  deadlines.Map[batchID, struct{}] // batches that have come
+	refused int                              // messages since the last line in the log
+	logged  time.Time
 }
 
 // NewRelay makes a Relay over the channels, so many that one of them works whenever
 // there is a quorum.
-func NewRelay(hub *Hub, channels []Channel) *Relay {
-	return &Relay{hub: hub, channels: channels}
+func NewRelay(hub *Hub, channels []Channel, seals Seals, logger *slog.Logger) *Relay {
+	return &Relay{hub: hub, channels: channels, seals: seals, logger: logger}
 }
 
 // batch is events that one server sends to the others.
 type batch struct {
 	Server string  `json:"server"`
 	Number uint64  `json:"number"` // counts this server's batches
+	Sent   int64   `json:"sent"`   // by its clock, in Unix milliseconds
 	Missed uint64  `json:"missed,omitempty"`
 	Events []relay `json:"events"`
 }
@@ -146,9 +161,12 @@ func (r *Relay) sendNow(ctx context.Context, number uint64) uint64 {
 			continue
 		}
 		number++
-		word, err := json.Marshal(batch{Server: r.hub.server, Number: number, Missed: missed, Events: relayed(list)})
-		if err == nil {
-			r.tell(ctx, topicEvents, string(word))
+		word, err := json.Marshal(batch{Server: r.hub.server, Number: number, Sent: time.Now().UnixMilli(), Missed: missed, Events: relayed(list)})
+		if err != nil {
+			continue
+		}
+		if sealed, ok := r.seals.SealMessage(string(word)); ok {
+			r.tell(ctx, topicEvents, sealed)
 		}
 	}
 	return number
@@ -199,10 +217,22 @@ func relayed(list []Numbered) []relay {
 // hear takes a batch, which comes on several channels.
 func (r *Relay) hear(word string) {
 	var b batch
-	if len(word) > maxWord || json.Unmarshal([]byte(word), &b) != nil {
+	text, ok := "", len(word) <= maxWord
+	if ok {
+		text, ok = r.seals.OpenMessage(word)
+	}
+	if !ok || json.Unmarshal([]byte(text), &b) != nil {
+		r.refuse("it is not sealed under a secret that this server knows: somebody else sends such messages, or the servers have different lease keys")
 		return
 	}
-	if b.Server == r.hub.server || !fits(b.Server) || len(b.Events) > maxBatch || !r.isNew(batchID{b.Server, b.Number}) {
+	if b.Server == r.hub.server || !fits(b.Server) || len(b.Events) > maxBatch {
+		return
+	}
+	if age := time.Since(time.UnixMilli(b.Sent)).Abs(); age >= rememberBatch {
+		r.refuse("it is old and comes again, or the clocks of the servers differ by more than " + rememberBatch.String())
+		return
+	}
+	if !r.isNew(batchID{b.Server, b.Number}) {
 		return
 	}
 	if b.Missed > 0 {
@@ -223,10 +253,26 @@ func (r *Relay) hear(word string) {
 // fits bounds names that another server sends.
 func fits(name string) bool { return len(name) <= 32 }
 
-// Bounds of the batches that are remembered: each comes on all channels at about the same time.
+// refuse counts a message that is not another server's, and writes a line into the log at
+// most once in a minute.
+func (r *Relay) refuse(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refused++
+	if time.Since(r.logged) < refusedPause {
+		return
+	}
+	r.logger.Warn("a message of another server was refused", slog.String("reason", why), slog.Int("refused", r.refused))
+	r.refused, r.logged = 0, time.Now()
+}
+
+// Bounds of the batches that are remembered. Each comes on all channels at about the same
+// time; one that somebody recorded is refused for good, first because it is known and then
+// because it is old.
 const (
-	rememberBatch = 10 * time.Second
-	maxBatches    = 20_000
+	rememberBatch = 30 * time.Second
+	maxBatches    = 50_000
+	refusedPause  = time.Minute
 )
 
 // batchID identifies a batch.
@@ -236,7 +282,7 @@ type batchID struct {
 }
 
 // isNew reports whether the batch has not come before. None is new while too many are
-// remembered: they are forged.
+// remembered.
 func (r *Relay) isNew(id batchID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

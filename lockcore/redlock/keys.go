@@ -22,7 +22,7 @@ const MaxSecretBytes = 64
 // tagBytes is the length of the HMAC in a lease id.
 const tagBytes = 16
 
-// Keys seal lease ids and list cursors, and derive the ownership values of
+// Keys seal lease ids, list cursors and messages between servers, and derive the ownership values of
 // idempotency keys. The first key seals, all of them open. To replace a key without
 // ending a live lease, add the new key behind the old one on every server, then put
 // it first, and remove the old one when no lease of it can live. Keys are safe for
@@ -57,7 +57,8 @@ type key struct {
 	owners  []byte                // of the ownership values of idempotency keys
 	tickets []byte                // of their tickets
 	sealers sync.Pool             // *sealer, of lease ids
-	cursors cipher.AEAD
+
+	cursors, messages cipher.AEAD
 }
 
 func newKey(secret []byte) *key {
@@ -65,14 +66,19 @@ func newKey(secret []byte) *key {
 	copy(k.id[:], node.Subkey(secret, "key id"))
 	leases := node.Subkey(secret, "lease id")
 	k.sealers.New = func() any { return &sealer{mac: hmac.New(sha256.New, leases)} }
-	block, err := aes.NewCipher(node.Subkey(secret, "cursor"))
-	if err == nil {
-		k.cursors, err = cipher.NewGCMWithRandomNonce(block)
-	}
-	if err != nil {
-		panic("redlock: " + err.Error()) // a hash has the length of an AES-256 key
-	}
+	k.cursors, k.messages = newCipher(secret, "cursor"), newCipher(secret, "message")
 	return k
+}
+
+func newCipher(secret []byte, use string) cipher.AEAD {
+	block, err := aes.NewCipher(node.Subkey(secret, use))
+	if err == nil {
+		var aead cipher.AEAD
+		if aead, err = cipher.NewGCMWithRandomNonce(block); err == nil {
+			return aead
+		}
+	}
+	panic("redlock: " + err.Error()) // a hash has the length of an AES-256 key
 }
 
 // sealer is the memory for sealing one lease id, which is used again.
@@ -140,15 +146,23 @@ func (k *Keys) named(id []byte) *key {
 // sealCursor encrypts the position of a listing. The text opens only with the same
 // use, which is the caller and the list's prefix.
 func (k *Keys) sealCursor(use, cursor string) string {
-	key := k.keys[0]
-	raw := append(make([]byte, 0, node.KeyIDBytes+key.cursors.Overhead()+len(cursor)), key.id[:]...)
-	sealed := key.cursors.Seal(raw, nil, []byte(cursor), []byte(use)) //nolint:gosec // the AEAD draws the nonce
-	return base64.RawURLEncoding.EncodeToString(sealed)
+	return k.keys[0].encrypt(k.keys[0].cursors, use, cursor)
 }
 
 // openCursor reports false for a text that sealCursor did not make for this use.
 func (k *Keys) openCursor(use, text string) (cursor string, ok bool) {
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	return k.decrypt(func(key *key) cipher.AEAD { return key.cursors }, use, text)
+}
+
+// encrypt makes a text of the key's id and the encrypted one.
+func (k *key) encrypt(with cipher.AEAD, use, text string) string {
+	raw := append(make([]byte, 0, node.KeyIDBytes+with.Overhead()+len(text)), k.id[:]...)
+	return base64.RawURLEncoding.EncodeToString(with.Seal(raw, nil, []byte(text), []byte(use))) //nolint:gosec // the AEAD draws the nonce
+}
+
+// decrypt reports false for a text that encrypt did not make under one of the keys.
+func (k *Keys) decrypt(with func(*key) cipher.AEAD, use, sealed string) (text string, ok bool) {
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(sealed)
 	if err != nil || len(raw) < node.KeyIDBytes {
 		return "", false
 	}
@@ -156,6 +170,6 @@ func (k *Keys) openCursor(use, text string) (cursor string, ok bool) {
 	if key == nil {
 		return "", false
 	}
-	opened, err := key.cursors.Open(nil, nil, raw[node.KeyIDBytes:], []byte(use))
+	opened, err := with(key).Open(nil, nil, raw[node.KeyIDBytes:], []byte(use))
 	return string(opened), err == nil
 }

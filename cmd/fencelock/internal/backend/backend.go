@@ -113,7 +113,7 @@ func (b *Backend) Start(ctx context.Context, parts *errgroup.Group) {
 		b.Locker.Run,
 		b.Events.Run,
 		events.NewFollower(b.Events, b.Locker).Run,
-		events.NewRelay(b.Events, b.channels).Run,
+		events.NewRelay(b.Events, b.channels, b.Locker, b.opts.Logger).Run,
 		b.watchFile,
 	} {
 		parts.Go(func() error {
