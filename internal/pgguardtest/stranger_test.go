@@ -124,4 +124,3 @@ func TestForeignRelations(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
-
