@@ -12,7 +12,7 @@ import (
 )
 
 // schemaVersion is what the end of schema.sql writes into fencing_version.
-const schemaVersion = 1
+const schemaVersion = 2
 
 // installTimeout bounds making the schema, other servers' turns included.
 const installTimeout = 30 * time.Second
@@ -45,17 +45,10 @@ func withDB(url string, do func(*sql.DB) error) (err error) {
 	return do(db)
 }
 
-// installLock is the name of the lock under which the guard is installed and tables are
-// protected, as the procedure fencing_lock_schema takes it.
-const installLock = `CONCAT('fencing.', MD5(DATABASE()))`
-
 func runScript(ctx context.Context, db *sql.DB) error {
 	ctx, cancel := context.WithTimeout(ctx, installTimeout)
 	defer cancel()
 	return onConn(ctx, db, func(conn *sql.Conn) error {
-		if err := lock(ctx, conn); err != nil {
-			return err
-		}
 		var version string
 		if err := conn.QueryRowContext(ctx, `SELECT VERSION()`).Scan(&version); err != nil {
 			return err
@@ -66,6 +59,11 @@ func runScript(ctx context.Context, db *sql.DB) error {
 		for _, statement := range statements(schema) {
 			if _, err := conn.ExecContext(ctx, statement); err != nil {
 				return fmt.Errorf("install the guard: %w", err)
+			}
+			if strings.HasPrefix(statement, namesTurn) {
+				if err := takeTurn(ctx, conn); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
@@ -84,9 +82,15 @@ func onConn(ctx context.Context, db *sql.DB, do func(*sql.Conn) error) error {
 	return err
 }
 
-func lock(ctx context.Context, conn *sql.Conn) error {
+// namesTurn begins the statement of schema.sql after which there is a turn to take. What
+// comes before can be run by many at once.
+const namesTurn = "INSERT IGNORE INTO fencing_turn"
+
+// takeTurn takes the lock under which the guard is changed, as the procedure
+// fencing_lock_schema does, until the connection ends.
+func takeTurn(ctx context.Context, conn *sql.Conn) error {
 	var got sql.NullBool
-	if err := conn.QueryRowContext(ctx, `SELECT GET_LOCK(`+installLock+`, ?)`, installTimeout/time.Second).Scan(&got); err != nil {
+	if err := conn.QueryRowContext(ctx, `SELECT GET_LOCK((SELECT name FROM fencing_turn), ?)`, installTimeout/time.Second).Scan(&got); err != nil {
 		return err
 	}
 	if !got.Bool {
@@ -140,7 +144,7 @@ func installedVersion(ctx context.Context, db *sql.DB) (int, error) {
 func Uninstall(ctx context.Context, url string) error {
 	return withDB(url, func(db *sql.DB) error {
 		return onConn(ctx, db, func(conn *sql.Conn) error {
-			if err := lock(ctx, conn); err != nil {
+			if err := takeTurn(ctx, conn); err != nil && !schemaGone(err) {
 				return err
 			}
 			drops, err := texts(ctx, conn, dropsSQL)

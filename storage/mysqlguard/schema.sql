@@ -17,20 +17,40 @@ BEGIN NOT ATOMIC
     END IF;
 END//
 
+-- One connection at a time changes the guard, by GET_LOCK of a name that only those can
+-- read who may do it anyway: that function needs no right, and whoever knew the name could
+-- keep everybody else from it.
+CREATE TABLE IF NOT EXISTS fencing_turn (
+    id   TINYINT NOT NULL PRIMARY KEY,
+    name VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL
+) ENGINE = InnoDB COMMENT = 'The name of the lock under which the guard is changed. Grant nobody this table.'//
+
+INSERT IGNORE INTO fencing_turn (id, name) VALUES (1, CONCAT('fencing.', HEX(RANDOM_BYTES(16))))//
+
+CREATE TABLE IF NOT EXISTS fencing_version (
+    version      INT NOT NULL PRIMARY KEY,
+    installed_at DATETIME(6) NOT NULL
+) ENGINE = InnoDB COMMENT = 'The versions of the schema that were installed; the largest one is in use.'//
+
 -- The marks: for each resource its high-water mark, the largest token seen. Every claim
 -- changes the row, even when the mark stays as high as it was (claims): so a claim whose
 -- snapshot is older than the last claim fails instead of reading the past. claimer says
--- on which connection it was claimed: it is the @fencing_claimer of that connection, and
--- nobody's after a claim that was a transaction of its own.
+-- which connection has claimed: the hash of its number, and of the random @fencing_claimer
+-- that it got at its first claim. So nobody can guess it, and whoever reads it, or the
+-- variable, can use neither on another connection. It is zeros after a claim that was a
+-- transaction of its own.
+-- The partition is there for its name: a temporary table hides the real one also from
+-- triggers and routines, but has no partitions, so that a statement that names one fails.
 CREATE TABLE IF NOT EXISTS fencing_marks (
     resource   VARCHAR(256) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY,
     mark       BIGINT NOT NULL COMMENT 'the largest token seen; a smaller one is refused',
     previous   BIGINT NOT NULL COMMENT 'the mark before the last claim; 0 before the first',
     claims     BIGINT NOT NULL COMMENT 'the number of claims',
-    claimer    BIGINT UNSIGNED NOT NULL COMMENT 'the connection that claimed last',
+    claimer    BINARY(16) NOT NULL COMMENT 'the connection that claimed last, as a hash; zeros for none',
     claimed_at DATETIME(6) NOT NULL COMMENT 'when, in UTC'
 ) ENGINE = InnoDB
-  COMMENT = 'One row for each resource ever claimed. Never delete a row while a holder of an older token may live.'//
+  COMMENT = 'One row for each resource ever claimed. Never delete a row while a holder of an older token may live.'
+  PARTITION BY KEY (resource) (PARTITION base)//
 
 CREATE TABLE IF NOT EXISTS fencing_protected (
     id           INT NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -43,14 +63,27 @@ CREATE TABLE IF NOT EXISTS fencing_protected (
   COMMENT = 'The protected tables. Use fencing_protect and fencing_unprotect; a row alone protects nothing.'//
 
 CREATE TABLE IF NOT EXISTS fencing_unguarded_log (
-    id     BIGINT UNSIGNED NOT NULL PRIMARY KEY,
+    id     BIGINT UNSIGNED NOT NULL PRIMARY KEY COMMENT 'random: the server gives a thread''s number again after a restart',
     thread BIGINT UNSIGNED NOT NULL,
     at     DATETIME(6) NOT NULL,
     role   VARCHAR(400) CHARACTER SET utf8mb4 NOT NULL,
     reason VARCHAR(1000) CHARACTER SET utf8mb4 NOT NULL,
     ended  DATETIME(6) NULL
 ) ENGINE = InnoDB
-  COMMENT = 'The connections that wrote protected tables without tokens, and why: see fencing_unguarded. Old rows may be deleted.'//
+  COMMENT = 'The connections that wrote protected tables without tokens, and why: see fencing_unguarded. Old rows may be deleted.'
+  PARTITION BY KEY (id) (PARTITION base)//
+
+-- Version 1 had no partitions, and claimers that could be guessed.
+BEGIN NOT ATOMIC
+    IF NOT EXISTS (SELECT 1 FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'fencing_marks' AND PARTITION_NAME = 'base') THEN
+        ALTER TABLE fencing_marks DROP COLUMN claimer,
+            ADD COLUMN claimer BINARY(16) NOT NULL COMMENT 'the connection that claimed last, as a hash; zeros for none' AFTER claims
+            PARTITION BY KEY (resource) (PARTITION base);
+    END IF;
+    IF NOT EXISTS (SELECT 1 FROM information_schema.PARTITIONS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'fencing_unguarded_log' AND PARTITION_NAME = 'base') THEN
+        ALTER TABLE fencing_unguarded_log PARTITION BY KEY (id) (PARTITION base);
+    END IF;
+END//
 
 CREATE TABLE IF NOT EXISTS fencing_records (
     resource VARCHAR(256) CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin PRIMARY KEY,
@@ -100,7 +133,7 @@ END//
 -- innodb_snapshot_isolation makes a lock on a row that is newer than the transaction's
 -- snapshot fail (1020). It takes no snapshot, so whoever reads after the claim reads what
 -- was committed before it.
-CREATE OR REPLACE PROCEDURE fencing_raise(p_resource TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, p_token BIGINT, p_claimer BIGINT UNSIGNED, OUT p_compared BIGINT)
+CREATE OR REPLACE PROCEDURE fencing_raise(p_resource TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin, p_token BIGINT, p_claimer BINARY(16), OUT p_compared BIGINT)
     MODIFIES SQL DATA SQL SECURITY DEFINER
     COMMENT 'locks the mark for the transaction and raises it to the token; gives the mark that it was compared with: if that is larger than the token, the token is stale and nothing was raised'
 BEGIN
@@ -108,7 +141,7 @@ BEGIN
         CALL fencing_check(p_resource, p_token);
     END IF;
     SET STATEMENT innodb_snapshot_isolation = ON FOR
-    INSERT INTO fencing_marks (resource, mark, previous, claims, claimer, claimed_at)
+    INSERT INTO fencing_marks PARTITION (base) (resource, mark, previous, claims, claimer, claimed_at)
     VALUES (p_resource, p_token, 0, 1, p_claimer, UTC_TIMESTAMP(6))
     ON DUPLICATE KEY UPDATE
         claims = claims + (mark <= p_token),
@@ -116,7 +149,7 @@ BEGIN
         claimer = IF(mark <= p_token, p_claimer, claimer),
         claimed_at = IF(mark <= p_token, UTC_TIMESTAMP(6), claimed_at),
         mark = GREATEST(mark, p_token);
-    SELECT IF(mark > p_token, mark, previous) INTO p_compared FROM fencing_marks WHERE resource = p_resource FOR UPDATE;
+    SELECT IF(mark > p_token, mark, previous) INTO p_compared FROM fencing_marks PARTITION (base) WHERE resource = p_resource FOR UPDATE;
 END//
 
 -- DETERMINISTIC is what binary logging asks of a function that writes; it is logged as
@@ -128,9 +161,10 @@ CREATE OR REPLACE FUNCTION fencing_claim(p_resource TEXT CHARACTER SET utf8mb4 C
 BEGIN
     DECLARE compared BIGINT;
     DECLARE said TEXT CHARACTER SET utf8mb4;
-    DECLARE claimer BIGINT UNSIGNED DEFAULT UUID_SHORT();
+    DECLARE claimer BINARY(16) DEFAULT '';
     IF @@in_transaction THEN
-        SET @fencing_claimer = IFNULL(@fencing_claimer, claimer), claimer = @fencing_claimer, @fencing_claimed = p_resource;
+        SET @fencing_claimer = IFNULL(@fencing_claimer, HEX(RANDOM_BYTES(16))), @fencing_claimed = p_resource,
+            claimer = LEFT(UNHEX(SHA2(CONCAT(CONNECTION_ID(), ' ', @fencing_claimer), 256)), 16);
     END IF;
     CALL fencing_raise(p_resource, p_token, claimer, compared);
     IF compared > p_token THEN
@@ -147,14 +181,14 @@ CREATE OR REPLACE PROCEDURE fencing_refuse(p_resource TEXT CHARACTER SET utf8mb4
 BEGIN
     DECLARE said TEXT CHARACTER SET utf8mb4;
     IF @fencing_unguarded IS NULL OR NOT EXISTS (
-        SELECT 1 FROM fencing_unguarded_log WHERE id = @fencing_unguarded AND thread = CONNECTION_ID() AND ended IS NULL)
+        SELECT 1 FROM fencing_unguarded_log PARTITION (base) WHERE id = CAST(@fencing_unguarded AS UNSIGNED) AND thread = CONNECTION_ID() AND ended IS NULL)
     THEN
         IF NOT fencing_valid(p_resource) THEN
             CALL fencing_check(p_resource, 1);
         END IF;
         SET said = CONCAT('no fencing token for ''', p_resource, ''': ', CASE
             WHEN NOT @@in_transaction THEN 'autocommit is on: begin a transaction, and in it first SELECT fencing_claim(resource, token)'
-            WHEN @fencing_claimer IS NULL THEN 'this transaction has claimed nothing: first SELECT fencing_claim(resource, token)'
+            WHEN @fencing_claimer IS NULL OR @fencing_claimed IS NULL THEN 'this transaction has claimed nothing: first SELECT fencing_claim(resource, token)'
             ELSE CONCAT('this connection has last claimed ''', LEFT(@fencing_claimed, 64), '''') END);
         SIGNAL SQLSTATE 'LK002' SET MYSQL_ERRNO = 31002, MESSAGE_TEXT = said;
     END IF;
@@ -166,18 +200,20 @@ CREATE OR REPLACE PROCEDURE fencing_first(p_resource TEXT CHARACTER SET utf8mb4 
     MODIFIES SQL DATA SQL SECURITY DEFINER
     COMMENT 'the mode inserts: makes the mark of a resource that has none, and says whether it did'
 BEGIN
-    DECLARE maker BIGINT UNSIGNED DEFAULT UUID_SHORT();
-    DECLARE found BIGINT UNSIGNED;
+    DECLARE maker BINARY(16) DEFAULT RANDOM_BYTES(16);
+    DECLARE found BINARY(16);
     SET p_made = FALSE;
     IF fencing_valid(p_resource) THEN
         IF @@in_transaction THEN
-            SET @fencing_claimer = IFNULL(@fencing_claimer, maker);
+            SET @fencing_claimer = IFNULL(@fencing_claimer, HEX(RANDOM_BYTES(16)));
         END IF;
-        INSERT INTO fencing_marks (resource, mark, previous, claims, claimer, claimed_at)
+        INSERT INTO fencing_marks PARTITION (base) (resource, mark, previous, claims, claimer, claimed_at)
         VALUES (p_resource, 1, 0, 0, maker, UTC_TIMESTAMP(6)) ON DUPLICATE KEY UPDATE claims = claims;
-        SELECT claimer INTO found FROM fencing_marks WHERE resource = p_resource FOR UPDATE;
+        SELECT claimer INTO found FROM fencing_marks PARTITION (base) WHERE resource = p_resource FOR UPDATE;
         IF found = maker THEN
-            UPDATE fencing_marks SET claims = 1, claimer = IF(@@in_transaction, @fencing_claimer, maker) WHERE resource = p_resource;
+            UPDATE fencing_marks PARTITION (base)
+               SET claims = 1, claimer = IF(@@in_transaction, LEFT(UNHEX(SHA2(CONCAT(CONNECTION_ID(), ' ', @fencing_claimer), 256)), 16), '')
+             WHERE resource = p_resource;
             SET p_made = TRUE;
         END IF;
     END IF;
@@ -201,7 +237,7 @@ CREATE OR REPLACE FUNCTION fencing_admission(p_variable VARCHAR(8), p_id INT, p_
     RETURN CONCAT('
     SET admitted = NULL;
     IF @@in_transaction THEN
-        SELECT claimer = @fencing_claimer INTO admitted FROM fencing_marks WHERE resource = ', p_variable, ' FOR UPDATE;
+        SELECT claimer = LEFT(UNHEX(SHA2(CONCAT(CONNECTION_ID(), '' '', @fencing_claimer), 256)), 16) INTO admitted FROM fencing_marks PARTITION (base) WHERE resource = ', p_variable, ' FOR UPDATE;
     END IF;',
     IF(p_insert AND p_mode = 'inserts', CONCAT('
     IF admitted IS NOT TRUE THEN
@@ -299,11 +335,30 @@ BEGIN
     CALL fencing_run(CONCAT('DROP TRIGGER IF EXISTS fencing_', p_id, '_delete'));
 END//
 
+CREATE OR REPLACE PROCEDURE fencing_make_triggers(p_table VARCHAR(64) CHARACTER SET utf8mb4, p_id INT, p_mode VARCHAR(16) CHARACTER SET utf8mb4, p_bare TEXT CHARACTER SET utf8mb4)
+    MODIFIES SQL DATA SQL SECURITY INVOKER
+    COMMENT 'makes the triggers of a protected table, or replaces them'
+BEGIN
+    FOR made IN (SELECT 'INSERT' AS event UNION ALL SELECT 'UPDATE' UNION ALL SELECT 'DELETE') DO
+        CALL fencing_run(CONCAT('CREATE OR REPLACE TRIGGER fencing_', p_id, '_', LOWER(made.event), ' AFTER ', made.event, ' ON ', fencing_quote(p_table),
+            ' FOR EACH ROW ', fencing_trigger(made.event, p_id, p_mode, fencing_row(p_bare, 'NEW'), fencing_row(p_bare, 'OLD'))));
+    END FOR;
+    UPDATE fencing_protected SET triggers = fencing_triggers(p_table, p_id) WHERE id = p_id;
+END//
+
+CREATE OR REPLACE PROCEDURE fencing_renew_triggers(p_table VARCHAR(64) CHARACTER SET utf8mb4, p_id INT, p_mode VARCHAR(16) CHARACTER SET utf8mb4, p_bare TEXT CHARACTER SET utf8mb4)
+    MODIFIES SQL DATA SQL SECURITY INVOKER
+    COMMENT 'fencing_make_triggers for an upgrade, which a table that is gone or has other columns does not stop: its status says that it has to be protected again'
+BEGIN
+    DECLARE EXIT HANDLER FOR SQLEXCEPTION UPDATE fencing_protected SET triggers = '' WHERE id = p_id;
+    CALL fencing_make_triggers(p_table, p_id, p_mode, p_bare);
+END//
+
 CREATE OR REPLACE PROCEDURE fencing_lock_schema()
-    NO SQL SQL SECURITY INVOKER
+    READS SQL DATA SQL SECURITY INVOKER
     COMMENT 'one at a time changes what is protected; ends with RELEASE_LOCK or the connection'
 BEGIN
-    IF GET_LOCK(CONCAT('fencing.', MD5(DATABASE())), 30) IS NOT TRUE THEN
+    IF GET_LOCK((SELECT name FROM fencing_turn), 30) IS NOT TRUE THEN
         SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1205, MESSAGE_TEXT = 'another connection is changing the guard of this database';
     END IF;
 END//
@@ -316,7 +371,7 @@ BEGIN
     DECLARE bare, said TEXT CHARACTER SET utf8mb4;
     DECLARE engine_of VARCHAR(64);
     DECLARE EXIT HANDLER FOR SQLEXCEPTION BEGIN
-        DO RELEASE_LOCK(CONCAT('fencing.', MD5(DATABASE())));
+        DO RELEASE_LOCK((SELECT name FROM fencing_turn));
         RESIGNAL;
     END;
     SELECT ENGINE INTO engine_of FROM information_schema.TABLES
@@ -337,13 +392,9 @@ BEGIN
     ON DUPLICATE KEY UPDATE resource_sql = bare, mode = p_mode, triggers = '';
     SELECT id INTO number FROM fencing_protected WHERE name = p_table;
     CALL fencing_run(CONCAT('CREATE SEQUENCE IF NOT EXISTS fencing_unfenced_', number, ' NOCACHE ENGINE = InnoDB'));
-    FOR made IN (SELECT 'INSERT' AS event UNION ALL SELECT 'UPDATE' UNION ALL SELECT 'DELETE') DO
-        CALL fencing_run(CONCAT('CREATE OR REPLACE TRIGGER fencing_', number, '_', LOWER(made.event), ' AFTER ', made.event, ' ON ', fencing_quote(p_table),
-            ' FOR EACH ROW ', fencing_trigger(made.event, number, p_mode, fencing_row(bare, 'NEW'), fencing_row(bare, 'OLD'))));
-    END FOR;
-    UPDATE fencing_protected SET triggers = fencing_triggers(p_table, number) WHERE id = number;
+    CALL fencing_make_triggers(p_table, number, p_mode, bare);
     COMMIT;
-    DO RELEASE_LOCK(CONCAT('fencing.', MD5(DATABASE())));
+    DO RELEASE_LOCK((SELECT name FROM fencing_turn));
 END//
 
 CREATE OR REPLACE PROCEDURE fencing_unprotect(p_table VARCHAR(64) CHARACTER SET utf8mb4)
@@ -366,15 +417,15 @@ BEGIN
     IF IFNULL(p_reason, '') = '' THEN
         SIGNAL SQLSTATE '42000' SET MESSAGE_TEXT = 'fencing_unguarded needs a reason, which is kept';
     END IF;
-    SET @fencing_unguarded = UUID_SHORT();
-    INSERT INTO fencing_unguarded_log (id, thread, at, role, reason) VALUES (@fencing_unguarded, CONNECTION_ID(), UTC_TIMESTAMP(6), SESSION_USER(), p_reason);
+    SET @fencing_unguarded = CAST(CONV(HEX(RANDOM_BYTES(8)), 16, 10) AS UNSIGNED);
+    INSERT INTO fencing_unguarded_log PARTITION (base) (id, thread, at, role, reason) VALUES (@fencing_unguarded, CONNECTION_ID(), UTC_TIMESTAMP(6), SESSION_USER(), p_reason);
 END//
 
 CREATE OR REPLACE PROCEDURE fencing_guarded()
     MODIFIES SQL DATA SQL SECURITY DEFINER
     COMMENT 'Ends what fencing_unguarded began.'
 BEGIN
-    UPDATE fencing_unguarded_log SET ended = UTC_TIMESTAMP(6) WHERE id = @fencing_unguarded AND thread = CONNECTION_ID();
+    UPDATE fencing_unguarded_log PARTITION (base) SET ended = UTC_TIMESTAMP(6) WHERE id = CAST(@fencing_unguarded AS UNSIGNED) AND thread = CONNECTION_ID();
     SET @fencing_unguarded = NULL;
 END//
 
@@ -389,13 +440,13 @@ BEGIN
     IF said IS NOT NULL THEN
         SIGNAL SQLSTATE '42000' SET MESSAGE_TEXT = said;
     END IF;
-    SET @fencing_claimer = IFNULL(@fencing_claimer, UUID_SHORT()), @fencing_claimed = CONCAT('rows of ', p_table);
+    SET @fencing_claimer = IFNULL(@fencing_claimer, HEX(RANDOM_BYTES(16))), @fencing_claimed = CONCAT('rows of ', p_table);
     CALL fencing_run(CONCAT('SET STATEMENT innodb_snapshot_isolation = ON FOR
-        INSERT INTO fencing_marks (resource, mark, previous, claims, claimer, claimed_at)
-        SELECT found.r, 1, 0, 1, @fencing_claimer, UTC_TIMESTAMP(6) FROM (
+        INSERT INTO fencing_marks PARTITION (base) (resource, mark, previous, claims, claimer, claimed_at)
+        SELECT found.r, 1, 0, 1, LEFT(UNHEX(SHA2(CONCAT(CONNECTION_ID(), '' '', @fencing_claimer), 256)), 16), UTC_TIMESTAMP(6) FROM (
             SELECT DISTINCT CONVERT(', bare, ' USING utf8mb4) COLLATE utf8mb4_nopad_bin AS r FROM ', fencing_quote(p_table), ' WHERE (', p_condition, '
             )) AS found WHERE fencing_valid(found.r) ORDER BY found.r
-        ON DUPLICATE KEY UPDATE claims = fencing_marks.claims + 1, previous = fencing_marks.mark, claimer = @fencing_claimer, claimed_at = UTC_TIMESTAMP(6)'));
+        ON DUPLICATE KEY UPDATE claims = fencing_marks.claims + 1, previous = fencing_marks.mark, claimer = VALUES(claimer), claimed_at = UTC_TIMESTAMP(6)'));
 END//
 
 -- A transaction of its own, at READ COMMITTED, where trimming the history locks no gap.
@@ -412,7 +463,7 @@ BEGIN
     END;
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     START TRANSACTION;
-    CALL fencing_raise(p_resource, p_token, UUID_SHORT(), compared);
+    CALL fencing_raise(p_resource, p_token, '', compared);
     SET writes = p_kind = 'write' AND compared <= p_token;
     INSERT INTO fencing_records (resource, value, version, attempts) VALUES (p_resource, IF(writes, p_value, NULL), writes, 1)
     ON DUPLICATE KEY UPDATE value = IF(writes, p_value, value), version = version + writes, attempts = attempts + 1;
@@ -448,11 +499,15 @@ BEGIN
     CALL fencing_run(IFNULL(said, 'SELECT name, mode, resource_sql, 0 AS unfenced, NULL AS problem, since FROM fencing_protected'));
 END//
 
-CREATE TABLE IF NOT EXISTS fencing_version (
-    version      INT NOT NULL PRIMARY KEY,
-    installed_at DATETIME(6) NOT NULL
-) ENGINE = InnoDB COMMENT = 'The versions of the schema that were installed; the largest one is in use.'//
+-- Triggers of an older version know nothing of what has changed since.
+BEGIN NOT ATOMIC
+    IF IFNULL((SELECT MAX(version) FROM fencing_version), 0) < 2 THEN
+        FOR old IN (SELECT id, name, mode, resource_sql FROM fencing_protected) DO
+            CALL fencing_renew_triggers(old.name, old.id, old.mode, old.resource_sql);
+        END FOR;
+    END IF;
+END//
 
-INSERT IGNORE INTO fencing_version (version, installed_at) VALUES (1, UTC_TIMESTAMP(6))//
+INSERT IGNORE INTO fencing_version (version, installed_at) VALUES (2, UTC_TIMESTAMP(6))//
 
 DELIMITER ;
