@@ -47,12 +47,13 @@ func TestWritesWithoutAToken(t *testing.T) {
 			conn := session(t, db)
 			exec(t, conn, `SET @fencing_claimer = NULL`, `BEGIN`)
 			last := len(form.statements) - 1
-			if mode == "migrating" || mode == "inserts" && form.passes {
+			switch {
+			case mode == "migrating" || mode == "inserts" && form.passes:
 				exec(t, conn, form.statements...)
-			} else if mode == "inserts" {
+			case mode == "inserts":
 				exec(t, conn, form.statements[:last]...)
 				refused(t, conn, missing, form.statements[last])
-			} else if form.statements[0] != `SAVEPOINT s` {
+			case form.statements[0] != `SAVEPOINT s`:
 				refused(t, conn, missing, form.statements[0])
 			}
 			exec(t, conn, `ROLLBACK`)

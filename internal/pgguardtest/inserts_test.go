@@ -39,7 +39,7 @@ var withoutToken = []struct {
 	{"insert, a row that moves in", unproven, []string{newLine, `INSERT INTO lines (order_id, id) VALUES (2, 10)`, `UPDATE lines SET order_id = 1 WHERE id = 3`}},
 	{"insert, a row that moves out", nowhere, []string{newLine, `UPDATE lines SET order_id = 7 WHERE id = 1`}},
 	{"insert, savepoint, update", unproven, []string{newLine, `SAVEPOINT s`, updateLine}},
-	{"insert, insert, update", unproven, []string{newLine, `INSERT INTO lines (order_id, id) VALUES (1, 10)`, updateLine}},
+	{"two inserts, update", unproven, []string{newLine, `INSERT INTO lines (order_id, id) VALUES (1, 10)`, updateLine}},
 	{"insert and update in one statement", nowhere, []string{`WITH w AS (` + newLine + `) ` + updateLine}},
 	{"merge, insert and update", unproven, []string{mergeLines + `WHEN MATCHED THEN UPDATE SET note = 'x' WHEN NOT MATCHED THEN INSERT VALUES (1, v.id, 'new')`}},
 	{"merge, insert and delete", unproven, []string{mergeLines + `WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT VALUES (1, v.id, 'new')`}},
