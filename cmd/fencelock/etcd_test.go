@@ -166,6 +166,29 @@ func TestEtcdIsRestored(t *testing.T) {
 	}
 }
 
+// A log that was partly deleted: a server that starts then grants nothing while a lease
+// that was granted before is valid, and then serves with the others.
+func TestEtcdLosesItsLog(t *testing.T) {
+	t.Parallel()
+	const maxTTL = 3 * time.Second
+	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
+	settings := []string{"FENCELOCK_STORE=" + etcd.URL("locks"), "FENCELOCK_MAX_TTL=3s"}
+	p, other := start(t, settings...), start(t, settings...)
+	held := p.acquire(`{"resource":"a","ttl_ms":3000}`)
+	granted := time.Now()
+	other.signal(syscall.SIGTERM)
+	other.exit()
+	etcd.Ctl("del", "--prefix", "/locks/log/")
+	other = start(t, settings...)
+	risen := other.acquire(`{"resource":"a","ttl_ms":3000,"wait_ms":20000}`)
+	if took := time.Since(granted); took < maxTTL || risen.FencingToken <= held.FencingToken {
+		t.Errorf("token %d after %s, and %d before", risen.FencingToken, took, held.FencingToken)
+	}
+	other.release(risen)
+	p.untilReady()
+	p.release(p.acquire(`{"resource":"a","ttl_ms":3000}`))
+}
+
 // A server without work costs little: under ten requests a second and 1 % of a core.
 func TestSoakEtcdIdle(t *testing.T) {
 	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})

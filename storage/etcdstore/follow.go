@@ -42,14 +42,11 @@ var errWatchEnded = errors.New("etcd ended the watch")
 
 // Follow loads the rows and watches them; see optimistic.Service.
 func (s *service) Follow(ctx context.Context, m *optimistic.Mirror) error {
-	snap, err := s.load(ctx)
+	version, err := m.Load(func() (*optimistic.Snapshot, error) { return s.load(ctx) })
 	if err != nil {
 		return err
 	}
-	if err := m.Load(snap); err != nil {
-		return err
-	}
-	news, cancel := s.conn.watch(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithRev(snap.Version+1), clientv3.WithFragment())
+	news, cancel := s.conn.watch(ctx, s.prefix, clientv3.WithPrefix(), clientv3.WithRev(version+1), clientv3.WithFragment())
 	defer cancel()
 	for resp := range news {
 		if err := resp.Err(); err != nil {
@@ -181,6 +178,9 @@ func (s *service) add(c *optimistic.Change, e *clientv3.Event) (err error) {
 		c.Claim = &value
 	case e.Type == clientv3.EventTypePut:
 		c.Entry, err = s.read(e.Kv, reading{})
+	default:
+		number, _ := s.number(e.Kv.Key)
+		c.Removed = max(c.Removed, number)
 	}
 	return err
 }

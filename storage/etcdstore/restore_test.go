@@ -1,8 +1,12 @@
 package etcdstore
 
 import (
+	"crypto/rand"
+	"fmt"
 	"strconv"
 	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/replica"
@@ -120,4 +124,65 @@ func TestRestart(t *testing.T) {
 			t.Errorf("%v and %q after a restart, before it %v", now, getRow(t, store, "k"), before)
 		}
 	}
+}
+
+// What an operator deletes is missed, by a server that runs and by one that starts: another
+// incarnation begins, and no row is half of the truth.
+func TestDeletions(t *testing.T) {
+	t.Parallel()
+	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
+	for name, del := range map[string]func(prefix string, s *Store) []string{
+		"the log":   func(prefix string, _ *Store) []string { return []string{"--prefix", prefix + logName} },
+		"its end":   func(_ string, s *Store) []string { return []string{lastEntry(t, s)} },
+		"the head":  func(prefix string, _ *Store) []string { return []string{prefix + headName} },
+		"the clock": nil,
+	} {
+		for _, runs := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, a server runs: %t", name, runs), func(t *testing.T) {
+				url := etcd.URL(rand.Text())
+				s := openStore(t, url)
+				putRow(t, s, "k", "1")
+				putRow(t, s, "l", "1")
+				life, lost := statusOf(t, s), del != nil
+				args := []string{s.target.prefix + clockName}
+				if lost {
+					args = del(s.target.prefix, s)
+				}
+				if !runs {
+					_ = s.Close()
+				}
+				etcd.Ctl(append([]string{"del"}, args...)...)
+				if !runs {
+					s = openStore(t, url)
+				}
+				other := openStore(t, url)
+				for _, server := range []*Store{s, other} {
+					if same := statusOf(t, server) == life; same == lost {
+						t.Errorf("the incarnation is the same: %t", same)
+					}
+					want := map[bool]string{true: "", false: "1"}[lost]
+					if k, l := getRow(t, server, "k"), getRow(t, server, "l"); k != want || l != want {
+						t.Errorf("rows %q and %q, want %q", k, l, want)
+					}
+				}
+				if other.Young() && lost {
+					t.Error("a server that starts takes it for new")
+				}
+				putRow(t, other, "k", "2")
+				if k := getRow(t, s, "k"); k != "2" {
+					t.Errorf("row %q, want 2", k)
+				}
+			})
+		}
+	}
+}
+
+func lastEntry(tb testing.TB, s *Store) string {
+	tb.Helper()
+	resp, err := s.conn.get(tb.Context(), s.target.prefix+logName, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+		clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(resp.Kvs[0].Key)
 }

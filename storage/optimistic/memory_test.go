@@ -25,6 +25,7 @@ type memory struct {
 	latency time.Duration // of a commit and of a claim: three quarters before it takes effect
 	limit   int           // of a commit's rows; 0 for none
 	before  func(*Commit) // is called before a commit is judged
+	read    func()        // is called when all was read for a copy, before that has it
 	lag     chan struct{} // changes are not delivered until it is closed
 	lost    error         // the answer to a commit that took effect
 	dropped error         // the answer to a commit that did not
@@ -32,7 +33,7 @@ type memory struct {
 	early   bool          // it says that entries are older than they are: a weakness
 	deaf    bool          // it judges no commit: a weakness
 	keeps   bool          // it leaves the deletions of rows out whose time has passed: a weakness
-	breaks  int           // how often Follow has begun
+	breaks  int           // how often all was read
 	commits int           // that took effect
 	refused int           // that did not
 	went    int           // how often it went back
@@ -166,12 +167,25 @@ func (s *memory) snapshot() *Snapshot {
 	return snap
 }
 
+// loadInto returns how many changes the mirror has, and how often the service had gone back.
+func (s *memory) loadInto(m *Mirror) (at, went int, err error) {
+	_, err = m.Load(func() (*Snapshot, error) {
+		s.mu.Lock()
+		snap, read := s.snapshot(), s.read
+		at, went, s.read = len(s.log), s.went, nil
+		s.breaks++
+		s.mu.Unlock()
+		if read != nil {
+			read()
+		}
+		return snap, nil
+	})
+	return at, went, err
+}
+
 func (s *memory) Follow(ctx context.Context, m *Mirror) error {
-	s.mu.Lock()
-	snap, at, went := s.snapshot(), len(s.log), s.went
-	s.breaks++
-	s.mu.Unlock()
-	if err := m.Load(snap); err != nil {
+	at, went, err := s.loadInto(m)
+	if err != nil {
 		return err
 	}
 	for {
@@ -203,6 +217,29 @@ func (s *memory) Follow(ctx context.Context, m *Mirror) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// remove removes entries of the log, as no server does.
+func (s *memory) remove(from, to int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := int64(0)
+	maps.DeleteFunc(s.entries, func(number int64, _ written) bool {
+		gone := number >= from && number <= to
+		if gone {
+			last = max(last, number)
+		}
+		return gone
+	})
+	s.publish(&Change{Removed: last})
+}
+
+// removeHead removes the head, as no server does.
+func (s *memory) removeHead() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.head, s.wrote = "", 0
+	s.publish(&Change{Head: new(string)})
 }
 
 // saved is a copy of the state.

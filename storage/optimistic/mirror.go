@@ -34,6 +34,7 @@ type state struct {
 	origin      string // of the last snapshot
 	restored    bool
 	lost        bool // commits may be lost: another life has to begin
+	gap         bool // the log is without entries that the head names: the same, without rows
 }
 
 func newMirror(notify func(*head)) *Mirror {
@@ -43,33 +44,80 @@ func newMirror(notify func(*head)) *Mirror {
 // now is the copy's clock: microseconds since it was made. It cannot be set.
 func (m *Mirror) now() int64 { return time.Since(m.began).Microseconds() }
 
-// Load replaces the copy.
-func (m *Mirror) Load(s *Snapshot) error {
+// Load replaces the copy by what read finds, and returns its version. If a commit of this
+// server was answered meanwhile, that may be without it: then it is read again.
+func (m *Mirror) Load(read func() (*Snapshot, error)) (version int64, err error) {
+	for {
+		m.mu.RLock()
+		known := m.state.headVersion
+		m.mu.RUnlock()
+		s, err := read()
+		if err != nil {
+			return 0, err
+		}
+		if loaded, err := m.load(s, known); loaded || err != nil {
+			return s.Version, err
+		}
+	}
+}
+
+// load takes what was read when this server knew of commits up to a version.
+func (m *Mirror) load(s *Snapshot, known int64) (loaded bool, err error) {
 	h, err := decodeHead(s.Head)
 	if err != nil {
-		return err
+		return false, err
 	}
 	fresh := Mirror{began: m.began, log: rowlog.New()}
-	for _, one := range s.Log {
-		if one.Number < h.first || one.Number > h.last {
-			continue // of a head that was lost
-		}
-		if err := fresh.take(&one); err != nil {
-			return err
-		}
+	gap, err := fresh.takeAll(s.Log, &h)
+	if err != nil {
+		return false, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	// Where another life has begun since, what this server has seen is not promised any more.
-	lost := h.life == m.state.head.life && (m.state.lost || s.Version < m.state.version ||
-		s.HeadVersion < m.state.headVersion || !m.trusting && fresh.log.Misses(m.seen, max(1, h.first)))
-	m.log, m.seen = fresh.log, fresh.seen
-	m.state = state{
-		loaded: true, version: s.Version, rawHead: s.Head, head: h, headVersion: s.HeadVersion, claim: s.Claim,
-		origin: s.Origin, restored: s.Restored, lost: lost || s.Lost,
+	if m.state.headVersion != known {
+		return false, nil
 	}
+	m.log, m.state = fresh.log, state{
+		loaded: true, version: s.Version, rawHead: s.Head, head: h, headVersion: s.HeadVersion, claim: s.Claim,
+		origin: s.Origin, restored: s.Restored, gap: gap && !m.trusting, lost: s.Lost || m.lacks(s, &h, fresh.log),
+	}
+	m.seen = fresh.seen
 	m.change()
-	return nil
+	return true, nil
+}
+
+// lacks tells whether a snapshot is without what this server knows of the life. Where
+// another life has begun since, what it has seen is not promised any more.
+func (m *Mirror) lacks(s *Snapshot, h *head, log *rowlog.Log) bool {
+	switch {
+	case m.trusting:
+		return false
+	case h.life == "":
+		return m.state.lost || m.state.head.life != "" // the head was deleted
+	case h.life != m.state.head.life:
+		return false
+	}
+	return m.state.lost || s.Version < m.state.version || s.HeadVersion < m.state.headVersion || log.Misses(m.seen, max(1, h.first))
+}
+
+// takeAll takes the entries that a head names. Gap tells that some are not there.
+func (m *Mirror) takeAll(entries []Entry, h *head) (gap bool, err error) {
+	next := h.first
+	for i := range entries {
+		one := &entries[i]
+		if one.Number < h.first || one.Number > h.last {
+			continue // of a head that was lost
+		}
+		gap = gap || one.Number != next
+		next = one.Number + 1
+		if err := m.take(one); err != nil {
+			return gap, err
+		}
+	}
+	if h.life == "" {
+		return len(entries) > 0, nil // what is there had a head
+	}
+	return gap || next <= h.last, nil
 }
 
 // take does what an entry says that is seen now.
@@ -103,6 +151,9 @@ func (m *Mirror) change() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
+
+// ailing tells that another life has to begin.
+func (s *state) ailing() bool { return s.head.life == "" || s.lost || s.gap }
 
 // Apply applies what one version changed. What this server has committed itself is in
 // the copy already.
@@ -138,6 +189,7 @@ func (m *Mirror) apply(c *Change) (news *head, err error) {
 		m.state.claim = *c.Claim
 	}
 	m.state.version = c.Version
+	m.state.gap = m.state.gap || c.Removed > 0 && c.Removed >= m.state.head.first
 	m.log.Drop(m.state.head.first)
 	m.change()
 	return news, nil
@@ -146,7 +198,10 @@ func (m *Mirror) apply(c *Change) (news *head, err error) {
 // advance makes h the head.
 func (m *Mirror) advance(version int64, raw string, h head) {
 	if h.life != m.state.head.life {
-		m.state.lost = false
+		m.state.lost, m.state.gap = h.life == "", false // a head that is deleted is no other life
+	}
+	if m.state.rawHead == "" {
+		m.log = rowlog.New() // the log of a head that was deleted goes with the next
 	}
 	m.state.head, m.state.rawHead, m.state.headVersion = h, raw, version
 }
@@ -165,7 +220,7 @@ func (m *Mirror) commit(version int64, c *Commit, h head, deleted []string, put 
 	switch {
 	case version <= m.state.version:
 		return false
-	case !m.state.loaded:
+	case !m.state.loaded, m.state.rawHead != c.Former:
 		m.state.headVersion = version // the next copy must not be older
 		if c.Value != nil {
 			m.seen = e

@@ -66,10 +66,12 @@ type Entry struct {
 	Age time.Duration
 }
 
-// Change is what one version changed. That entries were removed is in the head.
+// Change is what one version changed. Entries that a commit removes are before its head's
+// first; others are missed.
 type Change struct {
 	Version int64
 	Head    *string // nil if it is as it was; "" if it was deleted
 	Claim   *string
 	Entry   *Entry // that was added; nil for none
+	Removed int64  // the last entry that was removed; 0 for none
 }

@@ -201,7 +201,7 @@ func (s *Store) View(ctx context.Context, fn func(replica.Tx) error) error {
 			return err
 		}
 		t, err := s.mirror.run(fn)
-		if !t.on.lost {
+		if !t.on.ailing() {
 			return err
 		} // the refresh has found that commits are lost, and the run saw the life before
 	}
@@ -280,7 +280,7 @@ func (s *Store) loaded(ctx context.Context) (state, error) {
 // alive waits for the copy, and begins a life where there is none.
 func (s *Store) alive(ctx context.Context) error {
 	now, err := s.loaded(ctx)
-	if err != nil || now.head.life != "" && !now.lost {
+	if err != nil || !now.ailing() {
 		return err
 	}
 	select {
@@ -296,7 +296,7 @@ func (s *Store) alive(ctx context.Context) error {
 func (s *Store) live(ctx context.Context) error {
 	for {
 		now, err := s.loaded(ctx)
-		if err != nil || now.head.life != "" && !now.lost {
+		if err != nil || !now.ailing() {
 			return err
 		}
 		if again, err := s.conflict(ctx, &now, s.beginLife(ctx, &now)); !again && err != nil {
@@ -311,7 +311,10 @@ func (s *Store) beginLife(ctx context.Context, on *state) error {
 		h.last = time.Now().UnixMicro()
 		h.first = h.last + 1
 	}
-	h.life, h.origin, h.young = rand.Text(), on.origin, on.rawHead == "" && !on.restored && !on.lost
+	if on.gap {
+		h.first = h.last + 1 // no row is sure
+	}
+	h.life, h.origin, h.young = rand.Text(), on.origin, on.rawHead == "" && !on.restored && !on.lost && !on.gap
 	h.turns, h.wakes, h.wakeAll = nil, nil, false
 	return s.put(ctx, on, h, nil, nil)
 }

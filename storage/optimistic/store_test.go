@@ -3,6 +3,7 @@ package optimistic
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -358,6 +359,96 @@ func TestALossWithoutACopy(t *testing.T) {
 		}
 		_ = s.Close()
 	})
+}
+
+// A commit that is answered while the copy is loaded again, after all was read for that, is
+// no loss: the leases stay. If it is lost then, that is noticed.
+func TestACommitWhileTheCopyIsRead(t *testing.T) {
+	for name, loses := range map[string]bool{"it stays": false, "it is lost then": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := newMemory()
+				s := New(service, Options{})
+				put(t, s, "k", "1")
+				life, before := status(t, s), service.save()
+				service.before = func(*Commit) { s.readWhile(service) }
+				put(t, s, "k", "2")
+				if loses {
+					service.restore(before)
+				}
+				if same := status(t, s) == life; same == loses {
+					t.Errorf("the incarnation is the same: %t", same)
+				}
+				if want := map[bool]string{false: "2", true: "1"}[loses]; get(t, s, "k") != want {
+					t.Errorf("the row is %q, want %q", get(t, s, "k"), want)
+				}
+				_ = s.Close()
+			})
+		})
+	}
+}
+
+// What was removed by hand is missed, by servers that run and by those that start: another
+// life begins, which is not young, and no row of a log with a gap is in it.
+func TestWhatIsMissing(t *testing.T) {
+	for name, remove := range map[string]func(*memory, *head){
+		"the first entry": func(s *memory, h *head) { s.remove(h.first, h.first) },
+		"the last entry":  func(s *memory, h *head) { s.remove(h.last, h.last) },
+		"one between":     func(s *memory, h *head) { s.remove(h.first+1, h.first+1) },
+		"all entries":     func(s *memory, h *head) { s.remove(h.first, h.last) },
+		"the head":        func(s *memory, _ *head) { s.removeHead() },
+		"everything":      func(s *memory, h *head) { s.removeHead(); s.remove(h.first, h.last) },
+	} {
+		for _, runs := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, a server runs: %t", name, runs), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					service := newMemory()
+					s := New(service, Options{})
+					for _, key := range []string{"a", "b", "c"} {
+						put(t, s, key, "1")
+					}
+					life := status(t, s)
+					now, _ := s.loaded(t.Context())
+					if !runs {
+						_ = s.Close()
+					}
+					remove(service, &now.head)
+					synctest.Wait()
+					if !runs {
+						s = New(service, Options{})
+					}
+					other := New(service, Options{})
+					for _, server := range []*Store{s, other} {
+						if status(t, server) == life || get(t, server, "a") != "" || get(t, server, "c") != "" {
+							t.Errorf("it is not missed: rows %q and %q", get(t, server, "a"), get(t, server, "c"))
+						}
+						unseen := name == "everything" && !runs // nothing tells it from a new place
+						if young, err := server.Young(t.Context()); young != unseen || err != nil {
+							t.Errorf("young: %t, %v", young, err)
+						}
+					}
+					after := status(t, s)
+					put(t, s, "d", "2")
+					third := New(service, Options{})
+					if status(t, third) != after || get(t, third, "d") != "2" {
+						t.Error("it is missed a second time")
+					}
+					_, _, _ = s.Close(), other.Close(), third.Close()
+				})
+			})
+		}
+	}
+}
+
+// readWhile has the copy read all. When it returns, that was read, and the copy has it only
+// after whatever the caller does next.
+func (s *Store) readWhile(service *memory) {
+	read := make(chan struct{})
+	service.mu.Lock()
+	service.read = func() { close(read); synctest.Wait() }
+	service.mu.Unlock()
+	s.loadAgain()
+	<-read
 }
 
 func status(t *testing.T, s *Store) (status replica.Status) {
