@@ -19,6 +19,7 @@ import (
 // find that out.
 type conn struct {
 	client  *clientv3.Client
+	login   *login
 	hosts   []string
 	attempt time.Duration // a request to one member
 
@@ -28,15 +29,34 @@ type conn struct {
 }
 
 func dial(t *target, attempt time.Duration) (*conn, error) {
+	c := &conn{login: &login{user: t.user}, hosts: t.hosts, attempt: attempt, left: make(chan struct{})}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: t.hosts[:1], Username: t.user, Password: t.password, TLS: t.tls,
-		DialTimeout: attempt, Logger: zap.NewNop(),
+		Endpoints: t.hosts[:1], TLS: t.tls,
+		DialTimeout: attempt, Logger: zap.NewNop(), DialOptions: c.login.options(),
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: attempt,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &conn{client: client, hosts: t.hosts, attempt: attempt, left: make(chan struct{})}, nil
+	c.client = client
+	c.login.ask = func(ctx context.Context) (string, error) { return c.authenticate(ctx, t.user, t.password) }
+	return c, nil
+}
+
+// authenticate asks the current member for a token.
+func (c *conn) authenticate(ctx context.Context, user, password string) (token string, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.client.Ctx(), cancel)() //nolint:contextcheck // it ends with the connection, too
+	member := c.member()
+	resp, err := c.client.Authenticate(ctx, user, password)
+	if err != nil {
+		if unanswered(err) {
+			c.leave(member)
+		}
+		return "", err
+	}
+	return resp.Token, nil
 }
 
 // next goes to the next member.
@@ -84,8 +104,19 @@ func (c *conn) member() int {
 	return c.current
 }
 
-// try sends a request to one member.
+// try sends a request to one member, and again after a login if etcd asks for one.
 func (c *conn) try(ctx context.Context, send func(context.Context, *clientv3.Client) error) error {
+	for {
+		if err := c.login.await(ctx); err != nil {
+			return err
+		}
+		if err := c.send(ctx, send); !errors.Is(err, errToken) {
+			return err
+		}
+	}
+}
+
+func (c *conn) send(ctx context.Context, send func(context.Context, *clientv3.Client) error) error {
 	member := c.member()
 	limited, cancel := context.WithTimeout(ctx, c.attempt)
 	defer cancel()
@@ -103,7 +134,7 @@ func (c *conn) get(ctx context.Context, key string, options ...clientv3.OpOption
 			resp, err = client.Get(ctx, key, options...)
 			return err
 		})
-		if !unanswered(err) || !pause(ctx) {
+		if !unanswered(err) || !pause(ctx, retryPause) {
 			return resp, err
 		}
 	}
@@ -112,11 +143,11 @@ func (c *conn) get(ctx context.Context, key string, options ...clientv3.OpOption
 const retryPause = 20 * time.Millisecond
 
 // pause waits a little; it returns false if ctx ended before.
-func pause(ctx context.Context) bool {
+func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(retryPause):
+	case <-time.After(d):
 		return true
 	}
 }

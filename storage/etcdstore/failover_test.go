@@ -53,7 +53,7 @@ func TestTheWatchLeavesAFrozenMember(t *testing.T) {
 
 	frozen.Freeze()
 	for tries := 0; s.Update(ctx, func(tx replica.Tx) error { tx.Put("k", nil, 0); return nil }) != nil && tries < 20; tries++ {
-		pause(ctx) // the commit that finds it out fails: it may have been made
+		pause(ctx, retryPause) // the commit that finds it out fails: it may have been made
 	}
 	getRow(t, s, "n")
 	one.loads.Store(0)
@@ -74,13 +74,16 @@ func TestTheWatchLeavesAFrozenMember(t *testing.T) {
 // increment adds to a number in a transaction.
 func increment(tb testing.TB, s *Store) {
 	tb.Helper()
-	err := s.Update(tb.Context(), func(tx replica.Tx) error {
+	if err := incremented(tb.Context(), s); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func incremented(ctx context.Context, s *Store) error {
+	return s.Update(ctx, func(tx replica.Tx) error {
 		raw, _ := tx.Get("n")
 		n, _ := strconv.Atoi(string(raw))
 		tx.Put("n", []byte(strconv.Itoa(n+1)), time.Hour)
 		return nil
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
 }

@@ -2,6 +2,7 @@ package etcdstore
 
 import (
 	"context"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -14,10 +15,16 @@ func (s *Store) Tell(ctx context.Context, topic, message string) error {
 	})
 }
 
+// hearPause is the time before a watch that ended is made again.
+const hearPause = 100 * time.Millisecond
+
 // Hear calls heard for every message of a topic until ctx ends. Messages that are sent
 // while no member can be reached may be lost.
 func (s *Store) Hear(ctx context.Context, topic string, heard func(message string)) {
-	for ctx.Err() == nil {
+	for ; ctx.Err() == nil; pause(ctx, hearPause) {
+		if s.conn.login.await(ctx) != nil {
+			continue
+		}
 		news, cancel := s.conn.watch(ctx, s.target.prefix+topicName+topic)
 		for resp := range news {
 			for _, e := range resp.Events {
@@ -27,6 +34,5 @@ func (s *Store) Hear(ctx context.Context, topic string, heard func(message strin
 			}
 		}
 		cancel()
-		pause(ctx)
 	}
 }
