@@ -87,15 +87,14 @@ func (m *Mirror) load(s *Snapshot, known int64) (loaded bool, err error) {
 }
 
 // lacks tells whether a snapshot is without what this server knows of the life. Where
-// another life has begun since, what it has seen is not promised any more.
+// another life has begun since, what it has seen is not promised any more, unless that is of
+// a server that took the place for new.
 func (m *Mirror) lacks(s *Snapshot, h *head, log *rowlog.Log) bool {
 	switch {
 	case m.trusting:
 		return false
-	case h.life == "":
-		return m.state.lost || m.state.head.life != "" // the head was deleted
 	case h.life != m.state.head.life:
-		return false
+		return m.state.replacedBy(h)
 	}
 	return m.state.lost || s.Version < m.state.version || s.HeadVersion < m.state.headVersion || log.Misses(m.seen, max(1, h.first))
 }
@@ -152,6 +151,12 @@ func (m *Mirror) change() {
 	m.changed = make(chan struct{})
 }
 
+// replacedBy tells of a head of another life whether it does not know of what was seen here:
+// there is none, or a server took the place for new.
+func (s *state) replacedBy(h *head) bool {
+	return (h.life == "" || h.young) && (s.lost || s.head.life != "")
+}
+
 // ailing tells that another life has to begin.
 func (s *state) ailing() bool { return s.head.life == "" || s.lost || s.gap }
 
@@ -198,7 +203,7 @@ func (m *Mirror) apply(c *Change) (news *head, err error) {
 // advance makes h the head.
 func (m *Mirror) advance(version int64, raw string, h head) {
 	if h.life != m.state.head.life {
-		m.state.lost, m.state.gap = h.life == "", false // a head that is deleted is no other life
+		m.state.lost, m.state.gap = m.state.replacedBy(&h), false
 	}
 	if m.state.rawHead == "" {
 		m.log = rowlog.New() // the log of a head that was deleted goes with the next

@@ -440,6 +440,44 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 }
 
+// A server that starts where everything was deleted takes the place for new; those that have
+// seen what was there know better, and another life begins.
+func TestALifeThatKnowsNothing(t *testing.T) {
+	for name, follows := range map[string]bool{"seen at once": true, "seen when all is read again": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				service := newMemory()
+				s := New(service, Options{})
+				put(t, s, "k", "1")
+				now, _ := s.loaded(t.Context())
+				if !follows {
+					service.lag = make(chan struct{})
+				}
+				service.removeHead()
+				service.remove(now.head.first, now.head.last)
+				other := New(&member{memory: service}, Options{})
+				if young, err := other.Young(t.Context()); !young && !follows || err != nil {
+					t.Errorf("young: %t, %v", young, err)
+				}
+				began := status(t, other)
+				if !follows {
+					close(service.lag)
+					s.loadAgain()
+				}
+				synctest.Wait()
+				known := status(t, s)
+				if known != status(t, other) || !follows && known == began {
+					t.Errorf("the incarnations are %v and %v, and before %v", known, status(t, other), began)
+				}
+				if young, err := other.Young(t.Context()); young || err != nil {
+					t.Errorf("then young: %t, %v", young, err)
+				}
+				_, _ = s.Close(), other.Close()
+			})
+		})
+	}
+}
+
 // readWhile has the copy read all. When it returns, that was read, and the copy has it only
 // after whatever the caller does next.
 func (s *Store) readWhile(service *memory) {

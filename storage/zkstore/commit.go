@@ -15,6 +15,8 @@ const (
 	// maxInline is how much of an entry is in its own znode. A server takes requests of
 	// 1 MB at most by default (jute.maxbuffer).
 	maxInline = 600 << 10
+	// maxRequest is how large a request may be.
+	maxRequest = maxInline + 40<<10
 	// claimAfter is how often a transaction is overtaken before the server asks the others
 	// to let it pass, and claimPause how long they do at most.
 	claimAfter = 2

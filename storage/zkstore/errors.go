@@ -20,7 +20,7 @@ func isConflict(err error) bool {
 
 // passing tells failures that may not happen again. What was asked for may have happened.
 func passing(err error) bool {
-	if err == nil || isConflict(err) || errors.Is(err, errForeign) || errors.Is(err, errCorrupt) || errors.As(err, new(*foreignError)) {
+	if err == nil || isConflict(err) || errors.Is(err, errBuffer) || errors.Is(err, errForeign) || errors.Is(err, errCorrupt) || errors.As(err, new(*foreignError)) {
 		return false
 	}
 	for _, refusal := range []error{
@@ -33,10 +33,21 @@ func passing(err error) bool {
 	return true
 }
 
-// foreignError: the path has something of somebody else.
-type foreignError struct{ path string }
+var errBuffer = fmt.Errorf("the servers close the connection on a request of %d kB: their jute.maxbuffer is too small. "+
+	"Set it to its default of 1 MB or more on every server of the ensemble, and restart them (-Djute.maxbuffer=1048575)", maxRequest>>10)
 
-func (e *foreignError) Error() string { return e.path + " " + errForeign.Error() }
+// foreignError: the path has something of somebody else.
+type foreignError struct {
+	path string
+	what string // "" for data of its own
+}
+
+func (e *foreignError) Error() string {
+	if e.what == "" {
+		return e.path + " " + errForeign.Error()
+	}
+	return fmt.Sprintf("%s %s (the znode %s is none of fencelock's)", e.path, errForeign, e.what)
+}
 
 // explained says what to do about an error of Open.
 func (s *Store) explained(err error) error {

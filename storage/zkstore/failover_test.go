@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +55,19 @@ func TestSoakIncarnations(t *testing.T) {
 	wiped := statusOf(t, s)
 	if a, _ := getRow(t, s, "a"); a != "" || wiped.Incarnation == now.Incarnation || s.Young() {
 		t.Errorf("after a loss of everything: row %q, %+v, was %+v, young: %t", a, wiped, now, s.Young())
+	}
+}
+
+// Servers that take no request as large as a commit may be are refused, with what to do.
+func TestAJuteMaxbufferThatIsTooSmall(t *testing.T) {
+	t.Parallel()
+	z := testenv.StartZooKeeper(t, 1, "-Djute.maxbuffer=100000")[0]
+	s, err := Open(t.Context(), Scheme+z.Addr()+"/fencelock", patient())
+	if err == nil {
+		_ = s.Close()
+	}
+	if !errors.Is(err, errBuffer) || !strings.Contains(err.Error(), "-Djute.maxbuffer=1048575") {
+		t.Errorf("the error is %v", err)
 	}
 }
 

@@ -99,23 +99,28 @@ func (s *Store) begin(ctx context.Context) error {
 // seen, committed rows were lost, and the incarnation is drawn again. The caller has
 // s.reading.
 func (s *Store) reload(ctx context.Context) error {
-	if _, err := call(ctx, s.session, func(c *zk.Conn) (string, error) { return c.Sync(s.path("head")) }); err != nil {
+	if err := s.sync(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
-	old := s.mirror
-	s.mu.Unlock()
-	m, clock, err := s.load(ctx)
-	if errors.Is(err, zk.ErrNoNode) && old != nil {
-		if err := s.make(ctx, old.generation+1); err != nil {
-			return err
-		}
-		m, clock, err = s.load(ctx)
+	var old *header // as it is known before it is read
+	if s.mirror != nil {
+		h := s.mirror.header
+		old = &h
 	}
+	s.mu.Unlock()
+	m, clock, err := s.loadOrRenew(ctx, old)
 	if err != nil {
 		return err
 	}
+	if s.opts.read != nil {
+		s.opts.read()
+	}
 	s.mu.Lock()
+	if old != nil && s.mirror.id != old.id { // a commit was answered meanwhile: nothing before it was missing
+		s.mu.Unlock()
+		return nil
+	}
 	if old == nil || old.correction != m.correction {
 		s.clock.forget()
 		s.step = 0
@@ -130,10 +135,32 @@ func (s *Store) reload(ctx context.Context) error {
 	return err
 }
 
+// loadOrRenew reads the log, and begins it again where it was deleted, wholly or in part.
+func (s *Store) loadOrRenew(ctx context.Context, old *header) (m *mirror, clock int64, err error) {
+	for {
+		m, clock, err = s.load(ctx)
+		if !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, errIncomplete) {
+			return m, clock, err
+		}
+		if err := s.renew(ctx, old); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// sync has this server's connection see what was committed before.
+func (s *Store) sync(ctx context.Context) error {
+	_, err := call(ctx, s.session, func(c *zk.Conn) (string, error) { return c.Sync(s.target.path) })
+	return err
+}
+
 // lacks tells whether this log is not the continuation of one that was seen before,
-// unless it is another incarnation's anyway.
-func (m *mirror) lacks(old *mirror) bool {
+// unless it is another incarnation's anyway. That of a server that took the path for new is
+// not: it knows of nothing that can have been lost.
+func (m *mirror) lacks(old *header) bool {
 	switch {
+	case m.incarnation != old.incarnation && m.generation == 1:
+		return true
 	case m.incarnation != old.incarnation || m.generation != old.generation || old.last == 0:
 		return false
 	case m.last < old.last:
@@ -146,9 +173,10 @@ func (m *mirror) lacks(old *mirror) bool {
 
 // load reads every entry. Clock is when any server was last known to run, on the leader's
 // clock. What is removed while it reads is in newer entries again, so it reads these, too.
+// What is missing though nothing newer was committed was deleted by somebody else.
 func (s *Store) load(ctx context.Context) (m *mirror, clock int64, err error) {
 	read := make(map[int64]*entry)
-	for {
+	for missed := ""; ; {
 		h, clock, err := s.head(ctx)
 		if err == nil {
 			err = s.loadEntries(ctx, h, read)
@@ -156,7 +184,13 @@ func (s *Store) load(ctx context.Context) (m *mirror, clock int64, err error) {
 		switch {
 		case err == nil:
 			return mirrorOf(h, read), clock, nil
-		case !errors.Is(err, errRemoved) || !pause(ctx, time.Millisecond):
+		case !errors.Is(err, errRemoved):
+			return nil, 0, err
+		case missed == h.id:
+			return nil, 0, errIncomplete
+		}
+		missed = h.id
+		if err := s.sync(ctx); err != nil { // another server of the ensemble may lag behind
 			return nil, 0, err
 		}
 	}
@@ -164,6 +198,9 @@ func (s *Store) load(ctx context.Context) (m *mirror, clock int64, err error) {
 
 // errRemoved: an entry was removed since the log's header was read, or is not there yet.
 var errRemoved = errors.New("an entry of the log is missing")
+
+// errIncomplete: a part of the log was deleted, by no fencelock.
+var errIncomplete = errors.New("a part of the log was deleted")
 
 // head reads the header that the last commit left.
 func (s *Store) head(ctx context.Context) (h header, clock int64, err error) {
@@ -200,6 +237,13 @@ func (s *Store) loadEntries(ctx context.Context, h header, read map[int64]*entry
 			return err
 		})
 	}
+	all.Go(func() error { // the condition of the next commit
+		_, err := s.get(ctx, s.headPath(h.id))
+		if errors.Is(err, zk.ErrNoNode) {
+			return errRemoved
+		}
+		return err
+	})
 	return all.Wait()
 }
 
@@ -240,64 +284,6 @@ func (s *Store) resume(ctx context.Context, last int64) error {
 	s.clock.assume(now, min(max(passed, 0), counted.Microseconds())-passed)
 	s.step = s.clock.take(now)
 	return nil
-}
-
-// make makes what the path needs, if head is not there.
-func (s *Store) make(ctx context.Context, generation int64) error {
-	for {
-		free := s.mustBeFree(ctx) // looked at first: all is made at once
-		if _, err := s.get(ctx, s.path("clock")); !errors.Is(err, zk.ErrNoNode) {
-			return err
-		}
-		if free != nil {
-			return free
-		}
-		h := header{incarnation: newID(), generation: generation, first: 1, id: newID()}
-		ops, err := s.missing(ctx)
-		if err != nil {
-			return err
-		}
-		ops = append(ops, &zk.CreateRequest{Path: s.path("clock"), Data: h.encode(), Acl: s.acl}) // is looked for, so first
-		for _, name := range []string{"head", "log", "pieces"} {
-			ops = append(ops, &zk.CreateRequest{Path: s.path(name), Acl: s.acl})
-		}
-		ops = append(ops, &zk.CreateRequest{Path: s.headPath(h.id), Acl: s.acl})
-		_, err = s.multi(ctx, ops...)
-		if !isConflict(err) || !pause(ctx, retryPause) { // else another server makes it, or what is above
-			return err
-		}
-	}
-}
-
-// mustBeFree refuses a path that holds something.
-func (s *Store) mustBeFree(ctx context.Context) error {
-	d, err := s.get(ctx, s.target.path)
-	if errors.Is(err, zk.ErrNoNode) {
-		return nil
-	}
-	if err == nil && (len(d.raw) > 0 || d.stat.NumChildren > 0) {
-		return &foreignError{s.target.path}
-	}
-	return err
-}
-
-// missing creates the znodes on the way to the path.
-func (s *Store) missing(ctx context.Context) (ops []any, err error) {
-	whole := s.target.path + "/"
-	for at := range whole {
-		path := whole[:at]
-		if at == 0 || whole[at] != '/' {
-			continue
-		}
-		_, err := s.get(ctx, path)
-		switch {
-		case errors.Is(err, zk.ErrNoNode):
-			ops = append(ops, &zk.CreateRequest{Path: path, Acl: s.acl})
-		case err != nil && !errors.Is(err, zk.ErrNoAuth): // which may still allow to create below
-			return nil, err
-		}
-	}
-	return ops, nil
 }
 
 // followPause is how long this server leaves what others commit unread at least, so that

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +25,7 @@ type Options struct {
 
 	sweep sweeping
 	skew  func() int64 // added to what the leader's clock shows, in microseconds, for tests
+	read  func()       // is called when the log was read, before the mirror is replaced, for tests
 }
 
 const (
@@ -137,9 +139,8 @@ func Look(ctx context.Context, url string) (found Found, err error) {
 	defer s.session.close()
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Patience)
 	defer cancel()
-	free := s.mustBeFree(ctx)
 	if _, _, err = s.head(ctx); errors.Is(err, zk.ErrNoNode) {
-		err = free
+		_, err = s.look(ctx)
 	}
 	if err != nil {
 		return found, s.explained(err)
@@ -152,7 +153,10 @@ func (s *Store) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Patience)
 	defer cancel()
 	for {
-		err := s.make(ctx, 1)
+		err := s.make(ctx)
+		if err == nil {
+			err = s.fits(ctx)
+		}
 		if err == nil {
 			err = s.View(ctx, func(replica.Tx) error { return nil })
 		}
@@ -160,6 +164,25 @@ func (s *Store) prepare(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// fits refuses servers that take no request as large as a commit may be: they would close
+// the connection whenever one is. It sends one that changes nothing.
+func (s *Store) fits(ctx context.Context) error {
+	const none = math.MaxInt32 // a version that there is not
+	for range 2 {              // else the connection was closed for another reason
+		_, err := call(ctx, s.session, func(c *zk.Conn) (*zk.Stat, error) { return c.Set(s.path("clock"), make([]byte, maxRequest), none) })
+		if errors.Is(err, zk.ErrBadVersion) {
+			return nil
+		}
+		if !errors.Is(err, zk.ErrConnectionClosed) {
+			return err
+		}
+		if _, err := s.get(ctx, s.path("clock")); err != nil {
+			return err
+		}
+	}
+	return errBuffer
 }
 
 // Young tells whether the log never lost an entry. Then a store that holds nothing never

@@ -2,7 +2,9 @@ package zkstore
 
 import (
 	"crypto/rand"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -101,6 +103,90 @@ func TestAnEndIsTheSameForAll(t *testing.T) {
 		}
 		if e := tx.entry(); (e != nil) != c.writes || e != nil && !slices.Equal(e.deleted, c.want) {
 			t.Errorf("%s: the entry is %+v, want that it deletes %q", name, e, c.want)
+		}
+	}
+}
+
+// A commit that is answered while the log is read again is no loss: the incarnation stays.
+func TestACommitWhileTheLogIsRead(t *testing.T) {
+	t.Parallel()
+	opts := patient()
+	var during func()
+	opts.read = func() {
+		if f := during; f != nil {
+			during = nil
+			f()
+		}
+	}
+	s := openStore(t, newURL(t), opts)
+	putRow(t, s, "k", "1", 0)
+	before := statusOf(t, s)
+	s.reading.Lock()
+	during = func() { putRow(t, s, "k", "2", 0) }
+	err := s.reload(t.Context())
+	s.reading.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if k, _ := getRow(t, s, "k"); k != "2" || statusOf(t, s) != before {
+		t.Errorf("row %q, want 2; %v, was %v", k, statusOf(t, s), before)
+	}
+}
+
+// What an operator deletes is missed, by a server that runs and by one that starts: another
+// incarnation begins, without rows, and is not young.
+func TestDeletions(t *testing.T) {
+	t.Parallel()
+	for name, del := range map[string]func(s *Store) string{
+		"the clock":      func(s *Store) string { return s.path("clock") },
+		"the head":       func(s *Store) string { return s.path("head") },
+		"the log":        func(s *Store) string { return s.path("log") },
+		"an entry":       func(s *Store) string { return s.entryPath(s.lastEntry()) },
+		"the last entry": func(s *Store) string { return s.entryPath(s.lastEntry() - 1) },
+		"pieces":         func(s *Store) string { return s.path("pieces") },
+		"everything":     func(s *Store) string { return s.target.path },
+	} {
+		for _, runs := range []bool{true, false} {
+			if name == "everything" && !runs {
+				continue // it is a new path then
+			}
+			t.Run(fmt.Sprintf("%s, a server runs: %t", name, runs), func(t *testing.T) {
+				t.Parallel()
+				url := newURL(t)
+				s, operator := openStore(t, url, patient()), openStore(t, newURL(t), patient())
+				putRow(t, s, "k", strings.Repeat("x", 2*maxInline), 0)
+				putRow(t, s, "l", "1", 0)
+				before, path := statusOf(t, s), del(s)
+				if !runs {
+					_ = s.Close()
+				}
+				deletePath(t, operator, path)
+				if !runs {
+					s = openStore(t, url, patient())
+				}
+				other := openStore(t, url, patient())
+				statusOf(t, other)
+				statusOf(t, s) // if the other one took the path for new, this one knows better
+				for _, server := range []*Store{other, s} {
+					now := statusOf(t, server)
+					k, _ := getRow(t, server, "k")
+					l, _ := getRow(t, server, "l")
+					if now.Incarnation == before.Incarnation || k != "" || l != "" || server.Young() {
+						t.Errorf("incarnation %v, was %v; rows of %d and %d bytes are left; young: %t", now, before, len(k), len(l), server.Young())
+					}
+				}
+				putRow(t, s, "k", "2", 0)
+				if k, _ := getRow(t, other, "k"); k != "2" || statusOf(t, other) != statusOf(t, s) {
+					t.Errorf("row %q, want 2", k)
+				}
+				testenv.Eventually(t, 20*time.Second, func() error {
+					names, err := other.children(t.Context(), other.path("log"))
+					if entries, _, _ := other.shape(); err == nil && len(names) != entries {
+						err = fmt.Errorf("%d entries stay, %d are in use", len(names), entries)
+					}
+					return err
+				})
+			})
 		}
 	}
 }

@@ -16,17 +16,27 @@ type sweeping struct {
 // follows the resources in use. Each server does. Where there is nothing to remove it
 // costs no request. A failure is not logged: the transactions fail, too.
 func (s *Store) sweep() {
-	ctx, cancel := context.WithTimeout(s.ctx, s.opts.Timeout)
-	s.deleteStrays(ctx)
-	cancel()
+	life := ""
 	for rest := s.opts.sweep.rest; pause(s.ctx, rest); {
 		rest = s.opts.sweep.rest
+		if now := s.life(); now != life { // it starts, or the log began again
+			ctx, cancel := context.WithTimeout(s.ctx, s.opts.Timeout)
+			s.deleteStrays(ctx)
+			cancel()
+			life = now
+		}
 		if keys, more := s.expired(); len(keys) > 0 || more {
 			if s.update(s.ctx, func(t *tx) error { t.sweep(keys); return nil }) == nil && more {
 				rest = s.opts.sweep.pause
 			}
 		}
 	}
+}
+
+func (s *Store) life() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mirror.name()
 }
 
 // expired are keys of rows whose time has passed. More: there is more to remove, of these

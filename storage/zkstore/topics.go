@@ -3,8 +3,8 @@ package zkstore
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -101,24 +101,26 @@ func decodeWake(text string) (w replica.Wake, ok bool) {
 // strayAge is when pieces of no entry are left from a server that stopped.
 const strayAge = time.Minute
 
-// deleteStrays deletes pieces that no entry has.
+// deleteStrays deletes pieces that no entry has, and entries from before the log began
+// again.
 func (s *Store) deleteStrays(ctx context.Context) {
-	names, err := call(ctx, s.session, func(c *zk.Conn) ([]string, error) {
-		names, _, err := c.Children(s.path("pieces"))
-		return names, err
-	})
+	pieces, err := s.children(ctx, s.path("pieces"))
 	if err != nil || s.lock(ctx) != nil {
 		return
 	}
+	first := s.mirror.first
 	s.mu.Unlock()
-	for _, name := range names {
+	for _, name := range pieces {
 		id, _, _ := strings.Cut(name, "-")
 		d, err := s.get(ctx, s.path("pieces", name))
-		if errors.Is(err, zk.ErrNoNode) || err != nil {
-			continue
-		}
-		if s.stray(id, d.stat) {
+		if err == nil && s.stray(id, d.stat) {
 			_ = s.remove(ctx, s.path("pieces", name))
+		}
+	}
+	entries, _ := s.children(ctx, s.path("log"))
+	for _, name := range entries {
+		if number, err := strconv.ParseInt(name, 10, 64); err == nil && number < first {
+			_ = s.remove(ctx, s.path("log", name))
 		}
 	}
 }
