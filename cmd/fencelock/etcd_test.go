@@ -2,13 +2,17 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
@@ -164,6 +168,42 @@ func TestEtcdIsRestored(t *testing.T) {
 	if risen := p.acquire(`{"resource":"a","ttl_ms":2000}`); risen.FencingToken <= lost.FencingToken {
 		t.Errorf("token %d after %d", risen.FencingToken, lost.FencingToken)
 	}
+}
+
+// After a restore, each lease that one server grants is known to the other: an extend there
+// gets 200, or 503 while it has not looked at etcd yet, and never 404, which is final.
+func TestEtcdExtendsElsewhereAfterARestore(t *testing.T) {
+	t.Parallel()
+	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
+	settings := []string{"FENCELOCK_STORE=" + etcd.URL("locks"), "FENCELOCK_MAX_TTL=2s"}
+	servers := []*process{start(t, settings...), start(t, settings...)}
+	etcd.Restore(etcd.Snapshot(), "")
+	var all sync.WaitGroup
+	var extended, late atomic.Int64
+	for i := range 8 {
+		p, other := servers[i%2], servers[1-i%2]
+		all.Go(func() {
+			for n := 0; extended.Load() < 1000 && !t.Failed(); n++ {
+				var lease wire.Lease
+				body := fmt.Sprintf(`{"resource":"r%d/%d","ttl_ms":2000}`, i, n)
+				resp, err := p.try(t.Context(), &lease, "POST", "/locks", body)
+				if err != nil || resp.StatusCode != http.StatusCreated {
+					continue
+				}
+				resp, err = other.try(t.Context(), nil, "POST", "/leases/"+lease.LeaseID+"/extend", "")
+				switch {
+				case err == nil && resp.StatusCode == http.StatusOK:
+					extended.Add(1)
+				case err == nil && resp.StatusCode == http.StatusServiceUnavailable:
+					late.Add(1)
+				default:
+					t.Errorf("after %d extends one gets %v (%v)", extended.Load(), resp, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d extends through the other server, and %d times 503", extended.Load(), late.Load())
 }
 
 // A log that was partly deleted: a server that starts then grants nothing while a lease
