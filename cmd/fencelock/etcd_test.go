@@ -229,6 +229,29 @@ func TestEtcdLosesItsLog(t *testing.T) {
 	p.release(p.acquire(`{"resource":"a","ttl_ms":3000}`))
 }
 
+// Servers without clients write nothing, so that etcd's history does not grow: what has ended
+// is swept, and then its revision stands still.
+func TestEtcdIdleWritesNothing(t *testing.T) {
+	t.Parallel()
+	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
+	p, other := start(t, "FENCELOCK_STORE="+etcd.URL("locks")), start(t, "FENCELOCK_STORE="+etcd.URL("locks"))
+	p.release(p.acquire(`{"resource":"a","ttl_ms":1000}`))
+	other.release(other.acquire(`{"resource":"a","ttl_ms":1000}`))
+	revision := func() string {
+		_, rest, _ := strings.Cut(etcd.Ctl("get", "none", "-w", "json"), `"revision":`)
+		number, _, _ := strings.Cut(rest, ",")
+		return number
+	}
+	testenv.Eventually(t, time.Minute, func() error {
+		before := revision()
+		<-time.After(3 * time.Second)
+		if after := revision(); before == "" || after != before {
+			return fmt.Errorf("idle servers write: revision %s after %s", after, before)
+		}
+		return nil
+	})
+}
+
 // A server without work costs little: under ten requests a second and 1 % of a core.
 func TestSoakEtcdIdle(t *testing.T) {
 	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})

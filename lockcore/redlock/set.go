@@ -54,8 +54,8 @@ func newSet(cfg Config, nodes []node.Node, from random.Source, l *Locker) *set {
 	s.members = membership.New(cfg.membership(s, l.atlas), nodes)
 	s.queue = waitqueue.New(waitqueue.Config{
 		Nodes: nodes, NodeTimeout: cfg.NodeTimeout, MaxWaiters: cfg.MaxWaiters, Random: from, Epoch: s.members.Epoch,
-		Map:     func() string { return s.now().mapName },
-		Suffix:  l.atlas.suffix(),
+		Map:    func() string { return s.now().mapName },
+		Suffix: l.atlas.suffix(), Unlisted: cfg.Unlisted,
 		Cleanup: func(i int, op node.Op, until time.Time) { s.cleaner.send(i, op, until, recheckNever) },
 	})
 	s.present.Store(s)

@@ -112,17 +112,23 @@ func (l listener) Subscribed() {
 // heartbeat keeps this server's tickets alive on node i. When they had expired (the
 // node lost its data, or this server was stopped for too long) it enqueues them
 // again, with the same arrivals. So it does with those that the node never took, since
-// many came at once.
+// many came at once. An unlisted server without tickets sends none: each is a commit.
 func (q *Queue) heartbeat(ctx context.Context, i int) {
 	for {
-		r := make(reply, 1)
-		q.cfg.Nodes[i].Submit(&node.Op{Kind: node.OpHeartbeat, Ticket: node.Ticket{Server: q.server}, TTL: ticketTTL}, i, r)
-		if got := r.wait(ctx); got.Outcome == node.Granted {
-			q.restore(ctx, i, got.Existing)
+		if !q.cfg.Unlisted || q.Len() > 0 {
+			q.beat(ctx, i)
 		}
 		if pause.For(ctx, heartbeatPause) != nil {
 			return
 		}
+	}
+}
+
+func (q *Queue) beat(ctx context.Context, i int) {
+	r := make(reply, 1)
+	q.cfg.Nodes[i].Submit(&node.Op{Kind: node.OpHeartbeat, Ticket: node.Ticket{Server: q.server}, TTL: ticketTTL}, i, r)
+	if got := r.wait(ctx); got.Outcome == node.Granted {
+		q.restore(ctx, i, got.Existing)
 	}
 }
 

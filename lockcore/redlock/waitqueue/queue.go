@@ -24,6 +24,7 @@ type Config struct {
 	Epoch       func() node.Epoch
 	Map         func() string // the name of the map by which tickets are sent
 	Suffix      string        // of the server's id, which the nodes list
+	Unlisted    bool          // nobody asks the nodes for that list
 	// Cleanup sends op to a node in the background, and repeats it until the node has
 	// answered or the time is past.
 	Cleanup func(nodeIndex int, op node.Op, until time.Time)

@@ -311,3 +311,61 @@ func tries(q *Queue, w *Waiter) bool {
 	next, _ := q.untilTry([]*Waiter{w})
 	return next == 0
 }
+
+// beating counts heartbeats.
+type beating struct {
+	slowNode
+	beats int
+}
+
+func (n *beating) Submit(op *node.Op, i int, sink node.Sink) {
+	if op.Kind == node.OpHeartbeat {
+		n.mu.Lock()
+		n.beats++
+		n.mu.Unlock()
+	}
+	n.slowNode.Submit(op, i, sink)
+}
+
+func (n *beating) Subscribe(ctx context.Context, _ string, _ node.Listener) { <-ctx.Done() }
+
+// A server that nobody waits at sends heartbeats only where somebody asks which servers run;
+// one with waiters does as ever.
+func TestHeartbeatsOfAnIdleServer(t *testing.T) {
+	for _, unlisted := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			n := &beating{}
+			q := newQueue(n)
+			q.cfg.Unlisted = unlisted
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { q.Run(ctx) })
+			during := func() int {
+				n.mu.Lock()
+				before := n.beats
+				n.mu.Unlock()
+				time.Sleep(time.Minute)
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				return n.beats - before
+			}
+			if beats := during(); (beats == 0) != unlisted {
+				t.Errorf("unlisted: %t: %d heartbeats without waiters", unlisted, beats)
+			}
+			w, err := q.Enqueue("a", "holder", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if beats := during(); beats < 10 {
+				t.Errorf("unlisted: %t: %d heartbeats with a waiter", unlisted, beats)
+			}
+			q.Dequeue(w)
+			during()
+			if beats := during(); (beats == 0) != unlisted {
+				t.Errorf("unlisted: %t: %d heartbeats after the waiter has left", unlisted, beats)
+			}
+			cancel()
+			running.Wait()
+		})
+	}
+}

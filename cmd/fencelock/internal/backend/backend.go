@@ -157,6 +157,7 @@ func (b *Backend) lockerConfig() redlock.Config {
 		Keys:        b.opts.LeaseKeys,
 		Meters:      b.metrics.ofVotes,
 		Next:        b.next,
+		Unlisted:    len(b.cfg.RedisSets) == 0,
 	}
 	if b.opts.Traced {
 		c.Traced = func(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
