@@ -118,7 +118,9 @@ func TestLogins(t *testing.T) {
 			if _, err := root.UserChangePassword(t.Context(), "locks", "secret"); err != nil {
 				t.Fatal(err)
 			}
+			changed := time.Now()
 			serve(t, stores)
+			t.Logf("both serve again after %s", time.Since(changed).Round(time.Millisecond))
 			if n := logins(t, etcd, one) - before; n > 2 {
 				t.Errorf("after a change of the password two servers have logged in %d times", n)
 			}

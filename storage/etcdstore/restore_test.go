@@ -3,7 +3,10 @@ package etcdstore
 import (
 	"crypto/rand"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -185,4 +188,87 @@ func lastEntry(tb testing.TB, s *Store) string {
 		tb.Fatal(err)
 	}
 	return string(resp.Kvs[0].Key)
+}
+
+// However etcd is restored, it is another incarnation, for a server that ran through it and
+// for one that starts afterwards.
+func TestWaysOfARestore(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		members int
+		restore func(*testing.T, *testenv.Etcd)
+	}{
+		"a snapshot, on three members": {3, func(t *testing.T, etcd *testenv.Etcd) {
+			t.Helper()
+			etcd.Restore(etcd.Snapshot(), "")
+		}},
+		"the database of a member, copied": {1, func(t *testing.T, etcd *testenv.Etcd) {
+			t.Helper()
+			m := etcd.Members[0]
+			m.Kill()
+			env := make(map[string]string)
+			for _, setting := range m.Environment() {
+				name, value, _ := strings.Cut(setting, "=")
+				env[name] = value
+			}
+			db, err := os.ReadFile(filepath.Join(env["DATA"], "member", "snap", "db"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "db")
+			if err := os.WriteFile(file, db, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			etcd.RestoreBy(func(*testenv.EtcdMember) {
+				etcd.Ctl("snapshot", "restore", file, "--skip-hash-check", "--name", env["NAME"], "--data-dir", env["DATA"],
+					"--initial-cluster", env["CLUSTER"], "--initial-cluster-token", etcd.Token(), "--initial-advertise-peer-urls", env["PEER"])
+			})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			etcd := testenv.StartEtcd(t, c.members, testenv.EtcdOptions{})
+			s := openStore(t, etcd.URL("locks"))
+			putRow(t, s, "k", "1")
+			before := statusOf(t, s)
+			c.restore(t, etcd)
+			later := openStore(t, etcd.URL("locks"))
+			after := statusOf(t, later)
+			if after == before || statusOf(t, s) != after || later.Young() {
+				t.Errorf("%v and %v after %v; young: %t", after, statusOf(t, s), before, later.Young())
+			}
+			putRow(t, later, "k", "2")
+			if k := getRow(t, s, "k"); k != "2" {
+				t.Errorf("row %q, want 2", k)
+			}
+		})
+	}
+}
+
+// What is known of the raft log and the revision tells a restore, also one with
+// --bump-revision, which only newer versions of etcd have.
+func TestOrigins(t *testing.T) {
+	t.Parallel()
+	const cluster = 0xabc
+	then := origin{cluster: cluster, atLeast: 50, atMost: 52}
+	for name, c := range map[string]struct {
+		now            origin
+		lost, restored bool
+	}{
+		"it goes on":                  {origin{cluster, 70, 71}, false, false},
+		"nothing was logged since":    {origin{cluster, 50, 50}, false, false},
+		"another cluster":             {origin{0xdef, 70, 71}, true, false},
+		"restored":                    {origin{cluster, -995, -990}, true, true},
+		"restored, with a bump":       {origin{cluster, -1_000_000_995, -1_000_000_990}, true, true},
+		"restored when it was young":  {origin{cluster, 3, 4}, true, false},
+		"restored under another name": {origin{0xdef, -995, -990}, true, true},
+	} {
+		lost, err := c.now.follows(then.String())
+		if err != nil || lost != c.lost || c.now.restored() != c.restored {
+			t.Errorf("%s: lost: %t, restored: %t, %v", name, lost, c.now.restored(), err)
+		}
+	}
+	if _, err := then.follows("anything"); err == nil {
+		t.Error("an origin that cannot be read is read")
+	}
 }

@@ -313,6 +313,9 @@ func (s *Store) beginLife(ctx context.Context, on *state) error {
 	}
 	if on.gap {
 		h.first = h.last + 1 // no row is sure
+		s.opts.Logger.Warn("keys of the store were deleted, and not by fencelock: the locks are given up, nothing is granted for the longest TTL, and then tokens rise; find out who deletes keys there")
+	} else if on.lost {
+		s.opts.Logger.Warn("the store was restored, or has lost commits: nothing is granted for the longest TTL, and then tokens rise")
 	}
 	h.life, h.origin, h.young = rand.Text(), on.origin, on.rawHead == "" && !on.restored && !on.lost && !on.gap
 	h.turns, h.wakes, h.wakeAll = nil, nil, false

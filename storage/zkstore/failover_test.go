@@ -134,3 +134,38 @@ func atLeast(text string, want int) bool {
 	n, err := strconv.Atoi(text)
 	return err == nil && n >= want
 }
+
+// One server of an ensemble that is put back to a backup loses nothing: it reads what it
+// lacks from the others. A majority that is does, and that is another incarnation.
+func TestSoakAPartOfAnEnsembleIsRestored(t *testing.T) {
+	t.Parallel()
+	servers := testenv.StartZooKeeper(t, 3)
+	s := openStore(t, Scheme+testenv.ZooKeeperAddrs(servers)+"/fencelock", patient())
+	putRow(t, s, "a", "1", 0)
+	before := statusOf(t, s)
+	var restores []func()
+	for _, z := range servers {
+		z.Kill()
+	}
+	for _, z := range servers[:2] {
+		restores = append(restores, z.Backup())
+	}
+	testenv.RestartZooKeeper(t, servers)
+	putRow(t, s, "a", "2", 0)
+	servers[0].Kill()
+	restores[0]()
+	servers[0].Restart()
+	if a, _ := getRow(t, s, "a"); a != "2" || statusOf(t, s) != before {
+		t.Errorf("after a restore of one of three: row %q, %+v, was %+v", a, statusOf(t, s), before)
+	}
+	for _, z := range servers {
+		z.Kill()
+	}
+	for _, restore := range restores {
+		restore()
+	}
+	testenv.RestartZooKeeper(t, servers[:2])
+	if a, _ := getRow(t, s, "a"); a != "1" || statusOf(t, s).Incarnation == before.Incarnation {
+		t.Errorf("after a restore of two of three: row %q, %+v, was %+v", a, statusOf(t, s), before)
+	}
+}

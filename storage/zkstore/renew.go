@@ -44,6 +44,9 @@ func (s *Store) renew(ctx context.Context, known *header) error {
 		h.generation, h.last = max(h.generation, known.generation+1), max(h.last, known.last)
 	}
 	h.first = h.last + 1
+	if h.generation > 1 {
+		s.opts.Logger.Warn("znodes of the store were deleted, and not by fencelock: the locks are given up, nothing is granted for the longest TTL, and then tokens rise; find out who deletes znodes there", "path", s.target.path)
+	}
 	ops, err := s.renewal(ctx, f, &h)
 	if err != nil {
 		return err

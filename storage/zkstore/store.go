@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ type Options struct {
 	Timeout time.Duration
 	// Patience is how long Open waits for a server that opens a session; default 10s.
 	Patience time.Duration
+	Logger   *slog.Logger // default discards
 
 	sweep sweeping
 	skew  func() int64 // added to what the leader's clock shows, in microseconds, for tests
@@ -37,6 +39,7 @@ const (
 func (o Options) withDefaults() Options {
 	defaultTo(&o.Timeout, defaultTimeout)
 	defaultTo(&o.Patience, defaultPatience)
+	defaultTo(&o.Logger, slog.New(slog.DiscardHandler))
 	defaultTo(&o.sweep.rows, 5000)
 	defaultTo(&o.sweep.pause, 100*time.Millisecond)
 	defaultTo(&o.sweep.rest, 2*time.Second)
@@ -361,6 +364,7 @@ func (s *Store) correct(ctx context.Context) error {
 	s.mu.Lock()
 	a := s.attemptOf(newTx(s.mirror, 0, 0), &entry{})
 	if s.lost {
+		s.opts.Logger.Warn("the store was restored, or has lost commits: nothing is granted for the longest TTL, and then tokens rise")
 		a.entry.incarnation, a.entry.generation = newID(), a.entry.generation+1
 	}
 	a.entry.correction += s.step

@@ -44,7 +44,7 @@ func (b *Backend) openEngine(ctx context.Context) (node *replica.Node, err error
 	switch {
 	case strings.HasPrefix(b.cfg.Store, zkstore.Scheme):
 		name, b.Mode = zookeeperName, "one ZooKeeper ensemble"
-		store, err = opened(zkstore.Open(ctx, b.cfg.Store, zkstore.Options{Timeout: timeout}))
+		store, err = opened(zkstore.Open(ctx, b.cfg.Store, zkstore.Options{Timeout: timeout, Logger: b.opts.Logger}))
 	case etcdstore.Is(b.cfg.Store):
 		name, b.Mode = etcdName, "one etcd"
 		store, err = opened(etcdstore.Open(ctx, b.cfg.Store, etcdstore.Options{Timeout: timeout, Logger: b.opts.Logger}))
