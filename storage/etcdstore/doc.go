@@ -11,6 +11,9 @@
 // keeps (clock.go): rows then end up to two seconds late, and a change of the leader starts
 // the time again. Never early.
 //
+// A server logs in by itself (login.go), once at a time: the client of etcd would do it for
+// each request and each watch.
+//
 // The data are recognised by etcd's cluster id, and by how far the raft index is ahead of
 // the revision: every revision is an entry of the raft log, so that distance never
 // shrinks, but a restore from a snapshot begins the log again. So a restore is noticed

@@ -37,5 +37,7 @@
 //
 // The incarnation is a random life, kept in the head. Another begins where the head is
 // missing, where the service says that its data was restored, where its versions went back,
-// and where the log is without an entry that a server has seen.
+// and where the log is without an entry that a server has seen, or that the head names: then
+// without rows, since somebody has deleted some. A life that began where all was deleted
+// gives way to another one as soon as a server looks that has seen what was there.
 package optimistic

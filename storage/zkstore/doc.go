@@ -23,5 +23,6 @@
 //
 // The incarnation is drawn when the path is made, and drawn again by a server that finds
 // the log without an entry that it has seen: then ZooKeeper was restored from a backup,
-// or emptied. No server notices a restore that happened while none was running.
+// or emptied. No server notices a restore that happened while none was running. Where a part
+// of the path was deleted, the log begins again, without rows, as another incarnation.
 package zkstore
