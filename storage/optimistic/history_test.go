@@ -38,7 +38,11 @@ func (m *member) Follow(ctx context.Context, mirror *Mirror) error {
 	if err != nil {
 		return err
 	}
-	m.know(mirror.state.rawHead, mirror.state.headVersion)
+	now, err := mirror.await(ctx, func(*state) bool { return true })
+	if err != nil {
+		return err
+	}
+	m.know(now.rawHead, now.headVersion)
 	for {
 		m.mu.Lock()
 		if went != m.went {

@@ -11,11 +11,15 @@ import (
 
 // make makes what the path needs, if the clock is not there.
 func (s *Store) make(ctx context.Context) error {
-	_, err := s.get(ctx, s.path("clock"))
-	if errors.Is(err, zk.ErrNoNode) {
-		err = s.renew(ctx, nil)
+	for {
+		_, err := s.get(ctx, s.path("clock"))
+		if !errors.Is(err, zk.ErrNoNode) {
+			return err
+		}
+		if err := s.renew(ctx, nil); err != nil {
+			return err
+		}
 	}
-	return err
 }
 
 // found is what there is below the path.
