@@ -85,7 +85,7 @@ type process struct {
 	log    []string
 }
 
-// start runs a server and reads from the log's first line where it listens.
+// start runs a server and reads from its log where it listens.
 func start(t *testing.T, env ...string) *process {
 	t.Helper()
 	return startOver(t, "http", http.DefaultClient, env...)
@@ -124,18 +124,23 @@ func startCommand(t *testing.T, scheme string, client *http.Client, cmd *exec.Cm
 		p.lastWords()
 	})
 	lines := bufio.NewScanner(stderr)
-	if !lines.Scan() {
-		t.Fatalf("the server ended at once: %v", p.cmd.Wait())
-	}
-	var first struct {
+	var listening struct {
 		Msg       string `json:"msg"`
 		Addr      string `json:"addr"`
 		AdminAddr string `json:"admin_addr"`
 	}
-	if err := json.Unmarshal(lines.Bytes(), &first); err != nil || first.Msg != "listening" || first.Addr == "" {
-		t.Fatalf("the first line does not say where it listens: %s", lines.Text())
+	for listening.Msg != "listening" { // before it there may be a warning about the store
+		if !lines.Scan() {
+			t.Fatalf("the server ended before it listened: %v", p.cmd.Wait())
+		}
+		if err := json.Unmarshal(lines.Bytes(), &listening); err != nil {
+			t.Fatalf("a line of the log is no JSON: %s", lines.Text())
+		}
+		if listening.Msg != "listening" {
+			p.log = append(p.log, lines.Text())
+		}
 	}
-	p.url, p.admin = scheme+"://"+first.Addr, first.AdminAddr
+	p.url, p.admin = scheme+"://"+listening.Addr, listening.AdminAddr
 	go func() {
 		for lines.Scan() {
 			p.mu.Lock()

@@ -20,7 +20,7 @@ const prefix = "FENCELOCK"
 // (split_words), not from tags: a tag would make envconfig look for the name
 // without its prefix, too, and DATABASE_URL often belongs to another program.
 type Config struct {
-	Listen             string        `split_words:"true" default:"127.0.0.1:8080" desc:"Address of the HTTP API, host:port. Port 0 picks a free one, which the first line of the log names. An address that is not loopback needs FENCELOCK_ACCESS_FILE, or FENCELOCK_INSECURE=true."`
+	Listen             string        `split_words:"true" default:"127.0.0.1:8080" desc:"Address of the HTTP API, host:port. Port 0 picks a free one, which the log line listening names. An address that is not loopback needs FENCELOCK_ACCESS_FILE, or FENCELOCK_INSECURE=true."`
 	AdminListen        string        `split_words:"true" default:"127.0.0.1:8081" desc:"Address of /metrics and /debug/pprof, host:port. On an address that is not loopback, FENCELOCK_ACCESS_FILE (read=* for metrics, admin=* for profiles) and the TLS files apply here too, unless FENCELOCK_INSECURE=true."`
 	Data               string        `split_words:"true" default:"fencelock.db" desc:"The embedded file. It is the lock node if neither FENCELOCK_REDIS_ADDRS nor FENCELOCK_STORE is set, and holds the guarded records if FENCELOCK_DATABASE_URL is not set. With FENCELOCK_REDIS_ADDRS it is used only when it is set."`
 	RedisAddrs         string        `split_words:"true" desc:"The Redis nodes: 1, 3, 5 or 7, each host:port, host:port/database, or a redis:// or rediss:// URL with user, password and database, separated by commas. Semicolons separate independent node sets, over which the resources are spread. Secret."`
