@@ -70,8 +70,8 @@ func execSQL(t *testing.T, url, sql string) {
 const workTTL = 3 * time.Second
 
 // Run runs the commands as workers for a time, in an environment. The guard loses no deposit and doubles none,
-// no work outlives its lease by 100 ms in which its process could run, no two workers are at one account, and nothing that
-// the workers count is left at their end.
+// no work outlives its lease by 100 ms in which its process could run, no two workers are at one account, nothing that
+// the workers count is left at their end, and no account is idle or orphaned for more than a second a fault while somebody waits.
 func Run(t *testing.T, d time.Duration, commands [][]string, env ...string) {
 	t.Helper()
 	testenv.NeedsServer(t)
@@ -84,26 +84,38 @@ func Run(t *testing.T, d time.Duration, commands [][]string, env ...string) {
 		command = append(slices.Clip(command), s.urls(), "6", fmt.Sprint(workTTL.Milliseconds()))
 		workers = append(workers, startWorker(t, book, command, append(env, "DATABASE_URL="+database)))
 	}
+	watch := startWatch(t, s.servers)
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		s.fault(t, workers)
 	}
-	t.Logf("faults: %v", s.faults)
+	watch.end()
+	t.Logf("faults: %v", s.count())
 	for _, w := range workers {
 		w.end(t)
 	}
 	book.judge(t, database, len(workers))
+	judgeVacant(t, watch, book.work, s.faults)
 }
 
 // stand is two servers on three nodes.
 type stand struct {
 	servers []*Server
 	nodes   []*testenv.Redis
-	faults  map[string]int
+	faults  []trouble
+}
+
+// count is how often each fault happened.
+func (s *stand) count() map[string]int {
+	n := map[string]int{}
+	for _, f := range s.faults {
+		n[f.name]++
+	}
+	return n
 }
 
 func startStand(t *testing.T) *stand {
 	t.Helper()
-	s := &stand{nodes: testenv.StartRedisN(t, 3), faults: map[string]int{}}
+	s := &stand{nodes: testenv.StartRedisN(t, 3)}
 	var nodes []string
 	for _, n := range s.nodes {
 		nodes = append(nodes, n.URL())
@@ -155,7 +167,9 @@ func (s *stand) fault(t *testing.T, workers []*worker) {
 		{"a worker is killed", func() { workers[rand.IntN(len(workers))].killed(t) }},
 	}
 	kind := kinds[rand.IntN(len(kinds))]
-	s.faults[kind.name]++
+	fault := trouble{name: kind.name, from: seconds(), server: strings.Contains(kind.name, "server"), worker: strings.Contains(kind.name, "worker")}
 	kind.do()
+	fault.to = seconds()
+	s.faults = append(s.faults, fault)
 	time.Sleep(time.Duration(1000+rand.IntN(2000)) * time.Millisecond)
 }
