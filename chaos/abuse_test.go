@@ -352,8 +352,8 @@ func TestFloodOfWaiters(t *testing.T) {
 	const most, all = 200, 600
 	a := startAbused(t, "FENCELOCK_MAX_WAITERS="+strconv.Itoa(most))
 	before := a.usage()
-	held := &op{Resource: "r"}
-	a.stand.acquire(t.Context(), &history{}, held, 60*time.Second, 0)
+	held := &op{}
+	a.stand.acquire(t.Context(), &history{}, held, &wish{resources: []string{"r"}, ttl: time.Minute}, 0)
 	if !held.ok() {
 		t.Fatal(held.Status)
 	}
@@ -380,8 +380,8 @@ func TestFloodOfWaiters(t *testing.T) {
 	waiting.Wait()
 	a.stand.release(t.Context(), &history{}, held)
 	testenv.Eventually(t, 10*time.Second, func() error {
-		o := &op{Resource: "r"}
-		a.stand.acquire(t.Context(), &history{}, o, time.Second, 0)
+		o := &op{}
+		a.stand.acquire(t.Context(), &history{}, o, &wish{resources: []string{"r"}, ttl: time.Second}, 0)
 		if !o.ok() {
 			return fmt.Errorf("lock after the flood: %d", o.Status)
 		}
@@ -420,7 +420,7 @@ func TestFloodOfResources(t *testing.T) {
 	before := a.usage()
 	flood(10_000, 32, func(i int) {
 		o := &op{Resource: fmt.Sprint("once/", i)}
-		a.stand.acquire(t.Context(), &history{}, o, 2*time.Second, 0)
+		a.stand.acquire(t.Context(), &history{}, o, &wish{resources: []string{o.Resource}, ttl: 2 * time.Second}, 0)
 	})
 	testenv.Eventually(t, 20*time.Second, func() error {
 		size, err := redis.Client().DBSize(t.Context()).Result()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -50,7 +51,7 @@ func (a *answer) into(v any) {
 // request is what a client sends.
 type request struct {
 	method, path, body string
-	header             [2]string // one line, or none
+	header             http.Header // nil for none
 	wait               time.Duration
 }
 
@@ -62,11 +63,9 @@ func (s *Stand) send(ctx context.Context, server int, r request) answer {
 	if err != nil {
 		panic(err) // the runner's own mistake
 	}
+	maps.Copy(req.Header, r.header)
 	if r.body != "" {
 		req.Header.Set("Content-Type", wire.TypeJSON)
-	}
-	if r.header[0] != "" {
-		req.Header.Set(r.header[0], r.header[1])
 	}
 	resp, err := s.http.Do(req)
 	if err != nil {
@@ -84,6 +83,9 @@ func (s *Stand) send(ctx context.Context, server int, r request) answer {
 func (s *Stand) call(ctx context.Context, h *history, o *op, r request, read func(*answer)) {
 	o.Sent = s.now()
 	a := s.send(ctx, o.Server, r)
+	if o.lost {
+		a = answer{}
+	}
 	if read != nil && a.status != 0 {
 		read(&a)
 	}
@@ -92,32 +94,55 @@ func (s *Stand) call(ctx context.Context, h *history, o *op, r request, read fun
 }
 
 // acquire is POST /locks.
-func (s *Stand) acquire(ctx context.Context, h *history, o *op, ttl, wait time.Duration) {
-	o.Kind, o.Wait = opAcquire, wait
-	body := wire.AcquireRequest{Resource: o.Resource, TTLMS: milliseconds(ttl), Holder: fmt.Sprint("client-", o.Client)}
-	if wait > 0 {
-		body.WaitMS = milliseconds(wait)
+func (s *Stand) acquire(ctx context.Context, h *history, o *op, w *wish, wait time.Duration) {
+	o.Kind, o.Wait, o.TTL, o.MinHold, o.Names, o.Several = opAcquire, wait, w.ttl, w.minHold, w.names(), len(w.resources) > 1
+	o.Resource = o.Names[0]
+	r := request{method: http.MethodPost, path: "/locks", body: w.body(wait), wait: wait, header: http.Header{}}
+	switch {
+	case o.Key != "" && s.config.sabotage.otherKey && w.tries > 1:
+		r.header.Set(wire.HeaderIdempotencyKey, o.Key+"-again")
+	case o.Key != "":
+		r.header.Set(wire.HeaderIdempotencyKey, o.Key)
 	}
-	r := request{method: http.MethodPost, path: "/locks", body: marshal(body), wait: wait}
-	if o.Key != "" {
-		r.header = [2]string{wire.HeaderIdempotencyKey, o.Key}
+	if w.poll && wait > pollFor {
+		r.wait, o.Wait, o.Poll = pollFor, pollFor, true
+		r.header.Set(wire.HeaderPrefer, fmt.Sprintf("wait=%d", int(pollFor.Seconds())))
 	}
 	s.call(ctx, h, o, r, o.readLease)
 }
 
-// readLease keeps what a grant says.
+// cancel is POST /cancel.
+func (s *Stand) cancel(ctx context.Context, h *history, o *op, w *wish) {
+	o.Kind, o.Names = opCancel, w.names()
+	o.Resource = o.Names[0]
+	r := request{method: http.MethodPost, path: "/cancel", body: w.body(w.wait), header: http.Header{}}
+	r.header.Set(wire.HeaderIdempotencyKey, o.Key)
+	s.call(ctx, h, o, r, nil)
+}
+
+// readLease keeps what a grant says. Its validity counts from when it was asked for.
 func (o *op) readLease(a *answer) {
 	if a.status != http.StatusCreated && a.status != http.StatusOK {
 		return
 	}
 	var lease wire.Lease
-	a.into(&lease)
-	o.Lease, o.Token, o.Validity = lease.LeaseID, lease.FencingToken, time.Duration(lease.ValidityMS)*time.Millisecond
+	if a.into(&lease); a.status == 0 {
+		return
+	}
+	o.Lease, o.Validity = lease.LeaseID, time.Duration(lease.WaitedMS+lease.ValidityMS)*time.Millisecond
+	if len(lease.Resources) == 0 {
+		lease.Resources = wire.LeaseParts{{Resource: lease.Resource, FencingToken: lease.FencingToken}}
+	}
+	o.Parts = nil
+	for _, p := range lease.Resources {
+		o.Parts = append(o.Parts, leased{Resource: p.Resource, Token: p.FencingToken})
+	}
+	o.Resource, o.Token = o.Parts[0].Resource, o.Parts[0].Token
 }
 
 // extend is POST /leases/{id}/extend.
 func (s *Stand) extend(ctx context.Context, h *history, o *op, ttl time.Duration) {
-	o.Kind = opExtend
+	o.Kind, o.TTL = opExtend, ttl
 	body := marshal(wire.ExtendRequest{TTLMS: milliseconds(ttl)})
 	r := request{method: http.MethodPost, path: "/leases/" + o.Lease + "/extend", body: body}
 	s.call(ctx, h, o, r, o.readLease)
@@ -126,7 +151,18 @@ func (s *Stand) extend(ctx context.Context, h *history, o *op, ttl time.Duration
 // release is DELETE /leases/{id}.
 func (s *Stand) release(ctx context.Context, h *history, o *op) {
 	o.Kind = opRelease
-	s.call(ctx, h, o, request{method: http.MethodDelete, path: "/leases/" + o.Lease}, nil)
+	if s.config.sabotage.keepLease && o.Client >= 0 {
+		o.Sent, o.Done, o.Status = s.now(), s.now(), http.StatusNoContent
+		h.add(o)
+		return
+	}
+	s.call(ctx, h, o, request{method: http.MethodDelete, path: "/leases/" + o.Lease}, func(a *answer) {
+		var released wire.Released
+		if a.status == http.StatusOK {
+			a.into(&released)
+		}
+		o.TakenFor = time.Duration(released.TakenForMS) * time.Millisecond
+	})
 }
 
 // claim is POST /guarded/{resource}/claim with the token; it returns what it read.
@@ -173,8 +209,8 @@ func (o *op) readRecord(a *answer) (value string) {
 	return value
 }
 
-func (o *op) tokenHeader() [2]string {
-	return [2]string{wire.HeaderFencingToken, strconv.FormatInt(o.Token, 10)}
+func (o *op) tokenHeader() http.Header {
+	return http.Header{wire.HeaderFencingToken: {strconv.FormatInt(o.Token, 10)}}
 }
 
 func guardedPath(resource string) string { return "/guarded/" + url.PathEscape(resource) }

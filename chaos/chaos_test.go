@@ -146,9 +146,12 @@ func runChaos(t *testing.T, s *Stand) *Report {
 	for round := 1; time.Since(report.Began) < *runFor; round++ {
 		result := s.Run(schedule.next()...)
 		report.Add(result)
-		fmt.Printf("%6s round %d: %s: %d leases, %d writes, %d stale refused, %s without service (%s)\n",
+		fmt.Printf("%6s round %d: %s: %d leases, %d writes, %d stale refused, %s without service (%s); %s\n",
 			time.Since(report.Began).Round(time.Second), round, strings.Join(result.Faults, " + "),
-			result.Acquisitions, result.Writes, result.Stale, tenths(result.Away), result.Gap)
+			result.Acquisitions, result.Writes, result.Stale, tenths(result.Away), result.Gap, result.Vacant)
+		for _, v := range result.Unexcused {
+			fmt.Println("       vacant:", v)
+		}
 		for _, v := range result.Violations {
 			t.Errorf("seed %d, round %d (%s): %s", *seed, round, strings.Join(result.Faults, " + "), v)
 			fmt.Println("VIOLATION:", v)

@@ -3,6 +3,7 @@ package chaos
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 // Violation is a promise that was not kept.
 type Violation struct {
-	Kind     string // tokens, exclusion, order, writes, stuck, leaked, service, waits
+	Kind     string // tokens, exclusion, order, writes, stuck, leaked, service, waits, lost, limits, vacant
 	Resource string
 	What     string
 }
@@ -88,6 +89,39 @@ func (c *checker) unique(granted []*op) {
 	}
 }
 
+// lost checks that a lease that was granted is extended and released for as long as it is
+// valid by its holder's own count, unless somebody ended it. Of the answers to a key the one
+// with the largest token counts.
+func (c *checker) lost() {
+	for _, o := range c.of(func(o *op) bool { return o.Status == http.StatusNotFound }, opExtend, opRelease) {
+		var until time.Duration
+		ended := false
+		for _, p := range c.ops {
+			mine := p.Lease == o.Lease || p.Key != "" && p.Key == o.Key
+			switch {
+			case p == o || !mine:
+			case p.Kind == opAcquire || p.Kind == opExtend && p.ok():
+				if p.ok() && p.Done <= o.Sent && p.Lease == o.Lease {
+					until = max(until, p.until())
+				}
+				ended = ended || p.Token > o.Token
+			case p.Sent <= o.Done && p.Kind != opClaim && p.Kind != opPut:
+				ended = true // a release, a cancel, or an extend that was not answered 200
+			}
+		}
+		if !ended && o.Done < until {
+			c.violationf("lost", "%s sent at %s got 404, but the lease with token %d was valid until %s, and nobody ended it", o.Kind, o.Sent, o.Token, until)
+		}
+	}
+}
+
+// refused checks that nobody is at a limit: the servers have none that a client could reach.
+func (c *checker) refused() {
+	for _, o := range c.of(func(o *op) bool { return o.Status == http.StatusTooManyRequests }, opAcquire, opExtend, opRelease, opCancel) {
+		c.violationf("limits", "%s sent at %s got 429", o.Kind, o.Sent)
+	}
+}
+
 // span is a time in which a client was sure to hold the lease.
 type span struct {
 	from, to time.Duration
@@ -119,7 +153,7 @@ func (c *checker) exclusion() {
 // given up together.
 func (c *checker) spans() []span {
 	var spans []span
-	changes := c.of(func(*op) bool { return true }, opRelease, opExtend)
+	changes := c.of(func(*op) bool { return true }, opRelease, opExtend, opCancel)
 	for _, o := range c.of((*op).ok, opAcquire, opExtend) {
 		s := span{from: o.Done, to: o.Sent + o.Validity, token: o.Token, key: o.Key}
 		for _, r := range changes {

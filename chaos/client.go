@@ -19,8 +19,10 @@ type client struct {
 	history *history
 	gate    *gate
 	id      int
+	round   int
 	random  *rand.Rand
 	writes  int
+	wishes  int
 }
 
 // chance is true with the probability given in percent.
@@ -57,11 +59,29 @@ func (c *client) cycle(ctx context.Context) {
 		return
 	}
 	c.gate.pass(ctx)
-	c.work(ctx, lease)
-	c.gate.pass(ctx)
-	if c.chance(96) { // else it crashed, and its lease ends by itself
-		c.stand.release(c.leaving(ctx), c.history, c.about(lease))
+	if strings.HasPrefix(lease.Resource, slotted) {
+		c.linger(ctx, lease)
+	} else {
+		c.work(ctx, lease)
 	}
+	c.gate.pass(ctx)
+	c.leave(ctx, lease)
+}
+
+// leave gives the lease back, or crashes, and the lease ends by itself.
+func (c *client) leave(ctx context.Context, lease *op) {
+	if c.chance(4) {
+		died := c.about(lease)
+		died.Kind, died.Sent, died.Done = opDied, c.stand.now(), c.stand.now()
+		c.history.add(died)
+		return
+	}
+	c.repeat(ctx, func(ctx context.Context) *op {
+		o := c.about(lease)
+		o.lost = c.losesAnswer()
+		c.stand.release(ctx, c.history, o)
+		return o
+	})
 }
 
 // leaving is a context for what a client still does when its round ends.
@@ -69,58 +89,12 @@ func (c *client) leaving(ctx context.Context) context.Context { return context.W
 
 // about is an operation on a lease that the client has.
 func (c *client) about(lease *op) *op {
-	return &op{
-		Client: c.id, Server: c.server(), Resource: lease.Resource,
-		Lease: lease.Lease, Token: lease.Token, Key: lease.Key,
-	}
+	o := lease.again()
+	o.Server = c.server()
+	return o
 }
 
 func (c *client) server() int { return c.random.IntN(len(c.stand.servers)) }
-
-// acquire asks for a lease: at once or in the queue, with or without a key, now and
-// then twice at once or with a caller that hangs up. With a key, a question whose
-// answer was lost is asked again, of any server.
-func (c *client) acquire(ctx context.Context) *op {
-	resource := c.stand.resource(c.random.IntN(c.stand.config.Resources))
-	ttl, wait, key := c.between(200*time.Millisecond, c.stand.config.MaxTTL), time.Duration(0), ""
-	if c.chance(40) {
-		wait = c.between(50*time.Millisecond, 2*time.Second)
-	}
-	if c.chance(35) {
-		key = fmt.Sprintf("key-%d-%d-%x", c.stand.config.Seed, c.id, c.random.Uint64())
-	}
-	for range 3 {
-		o := &op{Client: c.id, Server: c.server(), Resource: resource, Key: key}
-		c.ask(ctx, o, ttl, wait)
-		switch {
-		case o.ok():
-			return o
-		case !o.open() || key == "" || ctx.Err() != nil:
-			return nil
-		}
-		c.gate.pass(ctx)
-	}
-	return nil
-}
-
-// ask sends one question, with what may go wrong on a client's side.
-func (c *client) ask(ctx context.Context, o *op, ttl, wait time.Duration) {
-	switch {
-	case o.Key != "" && c.chance(15): // delivered twice
-		twin := *o
-		twin.Server = c.server()
-		var both sync.WaitGroup
-		both.Go(func() { c.stand.acquire(ctx, c.history, &twin, ttl, wait) })
-		c.stand.acquire(ctx, c.history, o, ttl, wait)
-		both.Wait()
-	case c.chance(3): // hangs up
-		short, cancel := context.WithTimeout(ctx, c.between(0, 30*time.Millisecond))
-		defer cancel()
-		c.stand.acquire(short, c.history, o, ttl, wait)
-	default:
-		c.stand.acquire(ctx, c.history, o, ttl, wait)
-	}
-}
 
 // work is the critical section: one read-modify-write or two. A client that does
 // not know what became of a write does not start another under the same token,
@@ -156,8 +130,13 @@ func (c *client) linger(ctx context.Context, lease *op) {
 	case c.chance(pauses):
 		c.oversleep(ctx, lease)
 	case c.chance(12):
-		o := c.about(lease)
-		c.stand.extend(ctx, c.history, o, c.between(200*time.Millisecond, c.stand.config.MaxTTL))
+		ttl := c.between(200*time.Millisecond, c.stand.config.MaxTTL)
+		c.repeat(ctx, func(ctx context.Context) *op {
+			o := c.about(lease)
+			o.lost = c.losesAnswer()
+			c.stand.extend(ctx, c.history, o, ttl)
+			return o
+		})
 	}
 	c.gate.pass(ctx)
 }

@@ -34,7 +34,20 @@ type sabotage struct {
 	skipClaim    bool // clients read without a token first
 	forgetCounts bool // all nodes forget their counters and marks, and stay admitted
 	leaveLock    bool // a lock without an end is left on a node
+	keepLease    bool // releases are answered, and end nothing
+	abandon      bool // clients neither repeat nor give up what got no answer, and live on
+	otherKey     bool // a repeat comes with another key, so that it does not find its lease
+	deadPlace    bool // the first place in every queue is of a server that lives and never asks
+	loseLocks    bool // all nodes lose their locks while leases are valid
 }
 
 // recoverWithin is what is promised after a fault that took the quorum away.
 func (c Config) recoverWithin() time.Duration { return c.MaxTTL + 5*time.Second }
+
+// lost is how many of a hundred answers to clients are lost on their way.
+func (s sabotage) lost() int {
+	if s.abandon || s.otherKey {
+		return 60 // what goes wrong then begins with one
+	}
+	return 4
+}

@@ -10,6 +10,10 @@
 //     stale tokens, and hold every acknowledged write once and every other one
 //     at most once.
 //   - At most one lease of a resource is valid at a time, unless a clock jumped.
+//   - A lease that was granted is extended and released until its validity ends, unless
+//     somebody ended it; nobody below its limits is refused for one.
+//   - While somebody waits for a resource, it is not idle or locked for nobody for more than
+//     a second a fault.
 //   - After the faults every resource can be locked in time, and no lock is
 //     left on a node.
 //

@@ -35,3 +35,12 @@ func ofEngine(e Engine) []Fault {
 	}
 	return all
 }
+
+// without is a course in which a server cannot serve until heal.
+func (s *Stand) without(server int, heal func()) course {
+	back := s.servers[server].gone()
+	return course{end: func() {
+		heal()
+		back()
+	}}
+}

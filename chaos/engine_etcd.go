@@ -101,9 +101,10 @@ func (e *etcdEngine) cutOff(*Stand, *rand.Rand, []*node) course {
 	return course{end: e.heal}
 }
 
-func (e *etcdEngine) cutOneOff(_ *Stand, random *rand.Rand, _ []*node) course {
-	eachLine(e.lines[random.IntN(len(e.lines)):][:1], blackhole)
-	return course{end: e.heal}
+func (e *etcdEngine) cutOneOff(s *Stand, random *rand.Rand, _ []*node) course {
+	server := random.IntN(len(e.lines))
+	eachLine(e.lines[server:][:1], blackhole)
+	return s.without(server, e.heal)
 }
 
 func (e *etcdEngine) flaky(_ *Stand, random *rand.Rand, _ []*node) course {

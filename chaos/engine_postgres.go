@@ -73,9 +73,10 @@ func (e *postgresEngine) heal() {
 	}
 }
 
-func (e *postgresEngine) cutOneOff(_ *Stand, random *rand.Rand, _ []*node) course {
-	e.cut(e.lines[random.IntN(len(e.lines))])
-	return course{end: e.heal}
+func (e *postgresEngine) cutOneOff(s *Stand, random *rand.Rand, _ []*node) course {
+	server := random.IntN(len(e.lines))
+	e.cut(e.lines[server])
+	return s.without(server, e.heal)
 }
 
 func (e *postgresEngine) flaky(_ *Stand, random *rand.Rand, _ []*node) course {

@@ -176,9 +176,10 @@ func (e *zookeeperEngine) cutOff(*Stand, *rand.Rand, []*node) course {
 	return course{end: e.heal}
 }
 
-func (e *zookeeperEngine) cutOneOff(_ *Stand, random *rand.Rand, _ []*node) course {
-	e.each(random.IntN(len(e.lines)), blackhole)
-	return course{end: e.heal}
+func (e *zookeeperEngine) cutOneOff(s *Stand, random *rand.Rand, _ []*node) course {
+	server := random.IntN(len(e.lines))
+	e.each(server, blackhole)
+	return s.without(server, e.heal)
 }
 
 func (e *zookeeperEngine) flaky(_ *Stand, random *rand.Rand, _ []*node) course {

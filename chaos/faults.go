@@ -177,9 +177,10 @@ func freezeFaults() []Fault {
 	return []Fault{
 		{Name: "SIGSTOP of two nodes", Nodes: 2, begin: freeze},
 		{Name: "SIGSTOP of a server", part: partServers, begin: func(s *Stand, random *rand.Rand, _ []*node) course {
-			frozen := s.servers[random.IntN(servers)]
+			server := random.IntN(servers)
+			frozen := s.servers[server]
 			frozen.freeze()
-			return course{end: frozen.thaw}
+			return s.without(server, frozen.thaw)
 		}},
 		{Name: "clients stopped", part: partClients, begin: func(s *Stand, _ *rand.Rand, _ []*node) course {
 			s.gate.shut()
@@ -244,12 +245,12 @@ func cutOffServer(s *Stand, random *rand.Rand, _ []*node) course {
 	for _, line := range cut {
 		line.Cut(testenv.CutBlackhole)
 	}
-	return course{end: func() {
+	return s.without(lonely, func() {
 		for _, line := range cut {
 			line.Cut(testenv.CutNone)
 			line.Reset()
 		}
-	}}
+	})
 }
 
 // changing does something to every line at each tick.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,8 @@ const (
 	opRelease = "release"
 	opClaim   = "claim" // read a record with a token
 	opPut     = "put"
+	opCancel  = "cancel"
+	opDied    = "died" // no request: the client ends without a word, and does nothing for the label any more
 )
 
 // op is one request as its client saw it. Times are since the stand's start.
@@ -26,18 +29,68 @@ type op struct {
 	Client   int           `json:"client"`
 	Kind     string        `json:"kind"`
 	Server   int           `json:"server"`
-	Resource string        `json:"resource"`
+	Resource string        `json:"resource"` // of several, the first
+	Label    string        `json:"label,omitempty"`
+	Names    []string      `json:"names,omitempty"`   // acquire, cancel: all that may be taken
+	Several  bool          `json:"several,omitempty"` // acquire: all of them at once
 	Sent     time.Duration `json:"sent"`
 	Done     time.Duration `json:"done"`
 	Status   int           `json:"status"`         // 0: no answer, or an answer lost
 	Wait     time.Duration `json:"wait,omitempty"` // acquire: asked for
+	Poll     bool          `json:"poll,omitempty"`
+	TTL      time.Duration `json:"ttl,omitempty"` // acquire, extend: asked for
+	MinHold  time.Duration `json:"min_hold,omitempty"`
+	TakenFor time.Duration `json:"taken_for,omitempty"` // release: for which the resource stays taken
 	Key      string        `json:"key,omitempty"`
 	Lease    string        `json:"lease,omitempty"`
 	Token    int64         `json:"token,omitempty"`
+	Parts    []leased      `json:"parts,omitempty"`    // of the lease, the first of which is Resource and Token
 	Validity time.Duration `json:"validity,omitempty"` // granted, counted from Sent
 	Highest  int64         `json:"highest,omitempty"`  // what a 412 named
 	ID       string        `json:"id,omitempty"`       // put: the write's own
 	Value    content       `json:"value,omitzero"`     // put: written; claim: read
+
+	lost bool // its answer is lost on its way
+}
+
+// leased is a resource of a lease, and its token.
+type leased struct {
+	Resource string `json:"resource"`
+	Token    int64  `json:"token"`
+}
+
+// until is when the lease that was answered ends, by its holder's count.
+func (o *op) until() time.Duration { return o.Sent + o.Validity }
+
+// again is a further operation under the same lease.
+func (o *op) again() *op {
+	return &op{
+		Client: o.Client, Server: o.Server, Resource: o.Resource, Label: o.Label, Names: o.Names,
+		Lease: o.Lease, Token: o.Token, Parts: o.Parts, Key: o.Key,
+	}
+}
+
+// each gives the operation for each resource that it is about: those of the lease, or
+// those that it asks for.
+func (o *op) each() (ops []*op) {
+	parts := o.Parts
+	if o.Kind == opClaim || o.Kind == opPut {
+		parts = nil
+	}
+	if len(parts) == 0 && len(o.Names) > 1 && o.Kind != opClaim && o.Kind != opPut {
+		for _, name := range o.Names {
+			parts = append(parts, leased{Resource: name})
+		}
+	}
+	for _, p := range parts {
+		one := *o
+		one.Resource, one.Token = p.Resource, p.Token
+		ops = append(ops, &one)
+	}
+	if len(ops) == 0 {
+		ops = []*op{o}
+	}
+	return ops
 }
 
 // ok: it was answered, and did what was asked for.
@@ -83,9 +136,23 @@ func (h *history) byResource() map[string][]*op {
 	defer h.mu.Unlock()
 	all := map[string][]*op{}
 	for _, o := range h.ops {
-		all[o.Resource] = append(all[o.Resource], o)
+		for _, one := range o.each() {
+			all[one.Resource] = append(all[one.Resource], one)
+		}
 	}
 	return all
+}
+
+// about are the operations that are about a resource, or may become so.
+func (h *history) about(resource string) (ops []*op) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range h.ops {
+		if o.Resource == resource || slices.Contains(o.Names, resource) {
+			ops = append(ops, o)
+		}
+	}
+	return ops
 }
 
 // save writes the history to a file, a JSON object a line.

@@ -13,6 +13,7 @@ type Report struct {
 	Began    time.Time
 	NoClocks error
 	lines    []*reportLine
+	vacant   vacancies // of all rounds
 }
 
 type reportLine struct {
@@ -24,6 +25,10 @@ type reportLine struct {
 
 // Add counts a round. One with several faults counts for each of them.
 func (r *Report) Add(result Result) {
+	if r.vacant == nil {
+		r.vacant = vacancies{}
+	}
+	r.vacant.add(result.Vacant)
 	for _, fault := range result.Faults {
 		line := r.line(fault)
 		line.rounds++
@@ -32,6 +37,7 @@ func (r *Report) Add(result Result) {
 		line.sum.Stale += result.Stale
 		line.sum.Unanswered += result.Unanswered
 		line.sum.Away += result.Away
+		line.sum.Vacant.add(result.Vacant)
 		line.sum.Violations = append(line.sum.Violations, result.Violations...)
 		line.recovered = max(line.recovered, result.Recovered)
 	}
@@ -40,7 +46,7 @@ func (r *Report) Add(result Result) {
 func (r *Report) line(fault string) *reportLine {
 	i := slices.IndexFunc(r.lines, func(l *reportLine) bool { return l.fault == fault })
 	if i < 0 {
-		r.lines = append(r.lines, &reportLine{fault: fault})
+		r.lines = append(r.lines, &reportLine{fault: fault, sum: Result{Vacant: vacancies{}}})
 		i = len(r.lines) - 1
 	}
 	return r.lines[i]
@@ -53,12 +59,15 @@ func (r *Report) Markdown() string {
 	if r.NoClocks != nil {
 		fmt.Fprintf(&b, "**NO CLOCK WAS SHIFTED: %v**\n\n", r.NoClocks)
 	}
-	b.WriteString("| fault | rounds | leases | writes acknowledged | stale refused | unanswered | without service, a round | service back after, at most | violations |\n")
-	b.WriteString("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("| fault | rounds | leases | writes acknowledged | stale refused | unanswered | without service, a round | service back after, at most | idle | orphaned | allowed beside | violations |\n")
+	b.WriteString("| --- |" + strings.Repeat(" ---: |", 11) + "\n") //nolint:mnd // as above
 	for _, l := range r.lines {
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %s | %s | %d |\n", l.fault, l.rounds, l.sum.Acquisitions, l.sum.Writes,
-			l.sum.Stale, l.sum.Unanswered, tenths(l.sum.Away/time.Duration(l.rounds)), tenths(l.recovered), len(l.sum.Violations))
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d | %s | %s | %s | %s | %s | %d |\n", l.fault, l.rounds, l.sum.Acquisitions, l.sum.Writes,
+			l.sum.Stale, l.sum.Unanswered, tenths(l.sum.Away/time.Duration(l.rounds)), tenths(l.recovered),
+			tenths(l.sum.Vacant.sum("idle", false)), tenths(l.sum.Vacant.sum("orphaned", false)),
+			tenths(l.sum.Vacant.sum("idle", true)+l.sum.Vacant.sum("orphaned", true)), len(l.sum.Violations))
 	}
+	fmt.Fprintf(&b, "\nWhile somebody waited for them, resources were: %s\n", r.vacant)
 	for _, l := range r.lines {
 		for _, v := range l.sum.Violations {
 			fmt.Fprintf(&b, "\n- %s: %s", l.fault, v)

@@ -30,6 +30,8 @@ type Result struct {
 	Away         time.Duration
 	Gap          string        // the longest time without service, counted from when the faults began
 	Recovered    time.Duration // from the faults' end to the first lease
+	Vacant       vacancies     // for how long resources were idle or orphaned while somebody waited
+	Unexcused    []string      // the longer ones of these that nothing allows
 	Violations   []Violation
 }
 
@@ -42,6 +44,7 @@ type round struct {
 	random  *rand.Rand
 	history *history
 	probe   *probe
+	watch   *watch
 	result  Result
 	began   time.Duration // when the faults began
 	ended   time.Duration // when they were over
@@ -116,26 +119,21 @@ func (r *round) open() {
 // reset writes an empty record, and checks that its token is a larger one.
 func (r *round) reset(resource string) (mark, error) {
 	s, ctx := r.stand, r.stand.t.Context()
-	o := &op{Client: -1, Resource: resource, Server: r.random.IntN(len(r.stand.servers))}
-	s.acquire(ctx, r.history, o, s.config.MaxTTL, s.config.MaxTTL)
+	o := &op{Client: -1, Server: r.random.IntN(len(r.stand.servers))}
+	s.acquire(ctx, r.history, o, &wish{resources: []string{resource}, ttl: s.config.MaxTTL}, s.config.MaxTTL)
 	if !o.ok() {
 		return mark{}, fmt.Errorf("lock %s: status %d", resource, o.Status)
 	}
 	if last := s.marks[resource].Token; o.Token <= last {
 		r.violationf("tokens", resource, "token %d in a new round, after %d in an earlier one", o.Token, last)
 	}
-	written := o.again()
+	written, released := o.again(), o.again()
 	s.put(ctx, r.history, written, "")
-	s.release(ctx, r.history, o.again())
-	if !written.ok() {
-		return mark{}, fmt.Errorf("empty the record of %s: status %d", resource, written.Status)
+	s.release(ctx, r.history, released)
+	if !written.ok() || !released.ok() {
+		return mark{}, fmt.Errorf("empty the record of %s: status %d, release: %d", resource, written.Status, released.Status)
 	}
 	return mark{Token: o.Token}, nil
-}
-
-// again is a further operation under the same lease.
-func (o *op) again() *op {
-	return &op{Client: o.Client, Server: o.Server, Resource: o.Resource, Lease: o.Lease, Token: o.Token}
 }
 
 func (r *round) violationf(kind, resource, format string, args ...any) {
@@ -149,6 +147,7 @@ func (r *round) work() {
 	defer stop()
 	r.probe = s.startProbe(ctx)
 	r.probe.running.Go(func() { s.ruler.run(ctx) })
+	r.watch = s.startWatch(ctx)
 	clients := r.startClients(ctx)
 	wait(warmUp)
 	r.began = s.now()
@@ -160,6 +159,7 @@ func (r *round) work() {
 	stop()
 	clients.Wait()
 	r.probe.running.Wait()
+	r.watch.running.Wait()
 	r.serviceTimes()
 }
 
@@ -167,7 +167,7 @@ func (r *round) startClients(ctx context.Context) *sync.WaitGroup {
 	var running sync.WaitGroup
 	for id := range r.stand.config.Clients {
 		c := &client{
-			stand: r.stand, history: r.history, gate: &r.stand.gate, id: id,
+			stand: r.stand, history: r.history, gate: &r.stand.gate, id: id, round: r.number,
 			random: rand.New(rand.NewPCG(r.stand.config.Seed, uint64(r.number)<<20|uint64(id))), //nolint:gosec // repeats on purpose
 		}
 		running.Go(func() { c.run(ctx) })
@@ -271,8 +271,8 @@ func (s *Stand) explain(resource string) string {
 // last locks, claims, reads and releases.
 func (r *round) last(resource string) (value string, err error) {
 	s, ctx := r.stand, r.stand.t.Context()
-	o := &op{Client: -1, Resource: resource, Server: r.random.IntN(len(r.stand.servers))}
-	s.acquire(ctx, r.history, o, s.config.MaxTTL, 0)
+	o := &op{Client: -1, Server: r.random.IntN(len(r.stand.servers))}
+	s.acquire(ctx, r.history, o, &wish{resources: []string{resource}, ttl: s.config.MaxTTL}, 0)
 	if !o.ok() {
 		return "", fmt.Errorf("lock: status %d", o.Status)
 	}
@@ -304,6 +304,7 @@ func (r *round) leaks() {
 func (r *round) judge(final map[string]string) {
 	jumps := slices.ContainsFunc(r.faults, func(f Fault) bool { return f.Jumps })
 	split := slices.ContainsFunc(r.faults, func(f Fault) bool { return f.Split })
+	losesLeases := slices.ContainsFunc(r.faults, func(f Fault) bool { return f.Major })
 	answers := r.stand.engine != nil && !slices.ContainsFunc(r.faults, func(f Fault) bool { return f.part == partServers || f.part == partClients })
 	for resource, ops := range r.history.byResource() {
 		r.tally(ops)
@@ -320,6 +321,10 @@ func (r *round) judge(final map[string]string) {
 		if answers {
 			c.waits(r.stand.ruler.lates())
 		}
+		c.refused()
+		if !jumps && !split && !losesLeases {
+			c.lost()
+		}
 		if value, known := final[resource]; known {
 			c.writes(value)
 			c.order(start, value)
@@ -327,6 +332,37 @@ func (r *round) judge(final map[string]string) {
 		r.result.Violations = append(r.result.Violations, c.found...)
 		r.stand.marks[resource] = mark{Token: largestToken(ops, start.Token)}
 	}
+	r.vacancies()
+}
+
+// vacancies sums for how long resources were vacant. A second for each fault is allowed.
+func (r *round) vacancies() {
+	r.result.Vacant = vacancies{}
+	var sum time.Duration
+	for _, resource := range r.stand.contested() {
+		v := newVacant(resource, r.history.about(resource))
+		v.away, v.late, v.trouble = r.stand.away, r.stand.ruler.lates(), r.trouble
+		v.judge(r.watch.looks[resource])
+		r.result.Vacant.add(v.sums)
+		for _, run := range v.runs {
+			if !run.Excused && run.counted >= worthCounting {
+				sum += run.counted
+				r.result.Unexcused = append(r.result.Unexcused, fmt.Sprintf("%s %s (%s, token %d), %s to %s of %s", resource, run.vacancy, run.label, run.token,
+					tenths(run.from-r.began), tenths(run.to-r.began), tenths(r.ended-r.began)))
+			}
+		}
+	}
+	if bound := time.Second * time.Duration(len(r.faults)); sum > bound {
+		r.violationf("vacant", "all", "%s without an excuse while somebody waited, want %s at most: %s", tenths(sum), bound, strings.Join(r.result.Unexcused, "; "))
+	}
+}
+
+// trouble: a fault took the service away, or a server from its waiters, whose tickets keep
+// their places for 3 s, or has done so a moment before.
+func (r *round) trouble(from, to time.Duration) bool {
+	const places, asks = 3 * time.Second, time.Second
+	over := r.ended + r.result.Recovered + places + asks
+	return r.began <= to && from <= over && slices.ContainsFunc(r.faults, func(f Fault) bool { return f.Major || f.part == partServers || f.cutsServer })
 }
 
 func largestToken(ops []*op, largest int64) int64 {
@@ -371,6 +407,17 @@ func (r *round) sabotage() {
 	if s.config.sabotage.leaveLock {
 		s.command(s.nodes[0], "set", "l:chaos/left", "1")
 	}
+	for _, n := range s.nodes {
+		if s.config.sabotage.deadPlace {
+			s.command(n, "set", "s:nobody", "", "px", "5000")
+			for _, resource := range s.contested() {
+				s.command(n, "zadd", "ql:"+resource, "1", "place nobody x")
+			}
+		}
+		if s.config.sabotage.loseLocks {
+			s.command(n, "eval", loseLocks, "0")
+		}
+	}
 }
 
 // forget makes a node forget its locks, its counters, and how far it had counted.
@@ -378,6 +425,12 @@ const forget = `
 for _, key in ipairs(redis.call('KEYS', 'l:*')) do redis.call('DEL', key) end
 for _, key in ipairs(redis.call('KEYS', 'cl:*')) do redis.call('DEL', key) end
 redis.call('HSET', 'fencelock', 'high_water', '0')
+return 1`
+
+// loseLocks makes a node lose its locks, and takes their counters past them.
+const loseLocks = `
+for _, key in ipairs(redis.call('KEYS', 'l:*')) do redis.call('DEL', key) end
+for _, key in ipairs(redis.call('KEYS', 'cl:*')) do redis.call('DEL', key) end
 return 1`
 
 func (s *Stand) command(n *node, args ...any) {

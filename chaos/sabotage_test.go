@@ -47,6 +47,11 @@ func TestSabotageIsFound(t *testing.T) {
 		{"clients write without a claim", sabotage{skipClaim: true}, "writes"},
 		{"a lock is left on a node", sabotage{leaveLock: true}, "leaked"},
 		{"nodes forget their counters behind the gate", sabotage{forgetCounts: true}, "tokens"},
+		{"releases end nothing", sabotage{keepLease: true}, "vacant"},
+		{"grants with a key are abandoned", sabotage{abandon: true}, "vacant"},
+		{"a repeat does not find its lease", sabotage{otherKey: true}, "vacant"},
+		{"the first in every queue never asks", sabotage{deadPlace: true}, "vacant"},
+		{"nodes lose the locks of valid leases", sabotage{loseLocks: true}, "lost"},
 	} {
 		t.Run(c.name, func(t *testing.T) { sabotaged(t, s, c.broken, c.kind) })
 		s.command(s.nodes[0], "del", "l:chaos/left")
@@ -64,6 +69,12 @@ func made(ops ...op) *checker {
 
 func acquired(token int64, sent, done time.Duration) op {
 	return op{Kind: opAcquire, Status: 201, Token: token, Sent: sent, Done: done, Validity: 100}
+}
+
+// ofLease is an operation on a lease.
+func ofLease(id string, o op) op {
+	o.Lease = id
+	return o
 }
 
 func TestCheckersFind(t *testing.T) {
@@ -110,6 +121,22 @@ func TestCheckersFind(t *testing.T) {
 			made(put(2, "a", "a", 0, 0), op{Kind: opClaim, Token: 3, Status: 200, Sent: 5, Done: 6, Value: contentOf("a")},
 				op{Kind: opClaim, Token: 3, Status: 200, Sent: 7, Done: 8}),
 			func(c *checker) { c.order(mark{}, "a") }, true,
+		},
+		"a lease that its holder did not end is gone": {
+			made(ofLease("a", acquired(1, 0, 1)), ofLease("a", op{Kind: opExtend, Status: 404, Token: 1, Sent: 20, Done: 30})),
+			(*checker).lost, true,
+		},
+		"a lease that expired is gone": {
+			made(ofLease("a", acquired(1, 0, 1)), ofLease("a", op{Kind: opExtend, Status: 404, Token: 1, Sent: 90, Done: 110})),
+			(*checker).lost, false,
+		},
+		"a lease that was released is gone": {
+			made(ofLease("a", acquired(1, 0, 1)), ofLease("a", op{Kind: opRelease, Token: 1, Sent: 10, Done: 25}),
+				ofLease("a", op{Kind: opRelease, Status: 404, Token: 1, Sent: 20, Done: 30})),
+			(*checker).lost, false,
+		},
+		"below every limit, and told otherwise": {
+			made(op{Kind: opAcquire, Status: 429, Sent: 1, Done: 2}), (*checker).refused, true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

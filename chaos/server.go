@@ -58,6 +58,24 @@ type server struct {
 	cmd            *exec.Cmd
 	exited         chan struct{}
 	frozen         bool
+	mu             sync.Mutex
+	outages        []outage
+}
+
+// outage is a time in which a server cannot serve, though others can.
+type outage struct{ from, to time.Time }
+
+// gone begins an outage, and returns what ends it.
+func (s *server) gone() (back func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := len(s.outages)
+	s.outages = append(s.outages, outage{from: time.Now(), to: time.Now().Add(time.Hour)})
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.outages[i].to = time.Now()
+	}
 }
 
 // newServer prepares a server with nothing but these variables set. It ends

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -97,6 +98,14 @@ func StartEngine(tb testing.TB, config Config, engine Engine) *Stand {
 
 // now is the time since the stand's start, on the monotonic clock.
 func (s *Stand) now() time.Duration { return time.Since(s.began) }
+
+// away: the server was stopped, or cut off, at some moment of a time.
+func (s *Stand) away(server int, from, to time.Duration) bool {
+	of := s.servers[server]
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	return slices.ContainsFunc(of.outages, func(o outage) bool { return o.from.Sub(s.began) <= to && from <= o.to.Sub(s.began) })
+}
 
 func (s *Stand) resource(i int) string { return fmt.Sprint("chaos/r", i) }
 
