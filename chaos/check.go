@@ -94,25 +94,31 @@ func (c *checker) unique(granted []*op) {
 // with the largest token counts.
 func (c *checker) lost() {
 	for _, o := range c.of(func(o *op) bool { return o.Status == http.StatusNotFound }, opExtend, opRelease) {
-		var until time.Duration
-		ended := false
-		for _, p := range c.ops {
-			mine := p.Lease == o.Lease || p.Key != "" && p.Key == o.Key
-			switch {
-			case p == o || !mine:
-			case p.Kind == opAcquire || p.Kind == opExtend && p.ok():
-				if p.ok() && p.Done <= o.Sent && p.Lease == o.Lease {
-					until = max(until, p.until())
-				}
-				ended = ended || p.Token > o.Token
-			case p.Sent <= o.Done && p.Kind != opClaim && p.Kind != opPut:
-				ended = true // a release, a cancel, or an extend that was not answered 200
-			}
-		}
+		until, ended := c.lifeOf(o)
 		if !ended && o.Done < until {
 			c.violationf("lost", "%s sent at %s got 404, but the lease with token %d was valid until %s, and nobody ended it", o.Kind, o.Sent, o.Token, until)
 		}
 	}
+}
+
+// lifeOf is until when the lease of an operation is valid, as was known when it was sent, and
+// whether somebody ended it before its answer.
+func (c *checker) lifeOf(o *op) (until time.Duration, ended bool) {
+	ended = twins(c.ops, o.Key)
+	for _, p := range c.ops {
+		mine := p.Lease == o.Lease || p.Key != "" && p.Key == o.Key
+		switch {
+		case p == o || !mine:
+		case p.Kind == opAcquire || p.Kind == opExtend && p.ok():
+			if p.ok() && p.Done <= o.Sent && p.Lease == o.Lease {
+				until = max(until, p.until())
+			}
+			ended = ended || p.Token > o.Token
+		case p.Sent <= o.Done && p.Kind != opClaim && p.Kind != opPut:
+			ended = true // a release, a cancel, or an extend that was not answered 200
+		}
+	}
+	return until, ended
 }
 
 // refused checks that nobody is at a limit: the servers have none that a client could reach.

@@ -24,7 +24,7 @@ type Fault struct {
 	// Split: two primaries grant at once, as no engine can help: then the guard alone
 	// refuses the tokens of the old one.
 	Split bool
-	// cutsServer: a server does not reach its engine.
+	// cutsServer: a server does not reach its engine, or a quorum.
 	cutsServer bool
 	// lasts is how long it lasts at least, if [Config].Hold is shorter.
 	lasts time.Duration
@@ -222,7 +222,7 @@ func networkFaults() []Fault {
 		{Name: "partition of two nodes", part: partLines, Nodes: 2, begin: onLines(func(p *testenv.Proxy) { p.Cut(testenv.CutBlackhole) })},
 		{Name: "one-way partition: replies lost", part: partLines, Nodes: 2, begin: onLines(func(p *testenv.Proxy) { p.DropReplies(true) })},
 		{Name: "connections refused", part: partLines, Nodes: 2, begin: onLines(func(p *testenv.Proxy) { p.Cut(testenv.CutRefuse) })},
-		{Name: "a server cut off from three nodes", part: partAll, begin: cutOffServer},
+		{Name: "a server cut off from three nodes", part: partAll, cutsServer: true, begin: cutOffServer},
 		{Name: "delays", part: partAll, begin: changing(func(s *Stand, random *rand.Rand, line *testenv.Proxy) {
 			line.Delay(time.Duration(random.Int64N(int64(s.config.NodeTimeout) / 4)))
 		})},

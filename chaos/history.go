@@ -70,6 +70,34 @@ func (o *op) again() *op {
 	}
 }
 
+// newer: a part of its lease has a larger token than the other's. They are of one key.
+func (o *op) newer(than *op) bool {
+	for i, p := range o.Parts {
+		if i >= len(than.Parts) || p.Token > than.Parts[i].Token {
+			return true
+		}
+	}
+	return false
+}
+
+// twins: two requests with one key were under way at the same time. The lease under the
+// smaller tokens may end early, as GUARANTEES says, also if the other has no answer.
+func twins(ops []*op, key string) bool {
+	var tries []*op
+	for _, o := range ops {
+		if o.Kind == opAcquire && o.Key == key && key != "" {
+			tries = append(tries, o)
+		}
+	}
+	for i, o := range tries {
+		differs := func(p *op) bool { return !o.ok() || !p.ok() || o.newer(p) || p.newer(o) }
+		if slices.ContainsFunc(tries[i+1:], func(p *op) bool { return p.Sent < o.Done && o.Sent < p.Done && differs(p) }) {
+			return true
+		}
+	}
+	return false
+}
+
 // each gives the operation for each resource that it is about: those of the lease, or
 // those that it asks for.
 func (o *op) each() (ops []*op) {

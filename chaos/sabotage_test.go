@@ -13,7 +13,7 @@ import (
 func sabotaged(t *testing.T, s *Stand, broken sabotage, kind string) {
 	t.Helper()
 	s.config.sabotage = broken
-	for range 8 { // some need two pauses in the wrong places
+	for range 20 { // some need two pauses in the wrong places
 		for _, v := range s.Run(named(t, "none")).Violations {
 			if v.Kind == kind {
 				t.Logf("found: %s", v)
@@ -133,6 +133,12 @@ func TestCheckersFind(t *testing.T) {
 		"a lease that was released is gone": {
 			made(ofLease("a", acquired(1, 0, 1)), ofLease("a", op{Kind: opRelease, Token: 1, Sent: 10, Done: 25}),
 				ofLease("a", op{Kind: opRelease, Status: 404, Token: 1, Sent: 20, Done: 30})),
+			(*checker).lost, false,
+		},
+		"a lease whose key has two tries at the same time is gone": {
+			made(ofLease("a", op{Kind: opAcquire, Key: "k", Status: 201, Token: 1, Sent: 0, Done: 5, Validity: 100}),
+				op{Kind: opAcquire, Key: "k", Status: 503, Sent: 1, Done: 9},
+				ofLease("a", op{Kind: opRelease, Key: "k", Status: 404, Token: 1, Sent: 20, Done: 30})),
 			(*checker).lost, false,
 		},
 		"below every limit, and told otherwise": {

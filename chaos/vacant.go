@@ -42,6 +42,7 @@ const (
 	causeLonger    = "its TTL is longer than its holder counts on"
 	causeNoRelease = "its release got no answer"
 	causeMinimum   = "minimum hold"
+	causeTwins     = "two requests with its key at the same time"
 	causeReleased  = "released"
 	causeCancelled = "cancelled"
 	causeUnfound   = "its own caller waits for an answer"
@@ -217,6 +218,8 @@ func (v *vacant) orphaned(label string, from, to time.Duration) (vacancy, bool) 
 		return orphan(causeMinimum, true)
 	case c.died && from < max(c.stands, c.parts):
 		return orphan(causeDied, true)
+	case c.ended == causeReleased && c.twins && from < c.stands:
+		return orphan(causeTwins, true)
 	case c.ended == causeReleased || c.ended == causeCancelled:
 		return orphan(c.ended, false)
 	case c.ended == causeNoRelease && from < c.stands:
@@ -240,6 +243,7 @@ type claim struct {
 	stands   time.Duration // until when a lock may stand that was ever asked for
 	minimum  time.Duration // until when it stays taken though it was released
 	parts    time.Duration // until when what a poll took of several is kept for the next
+	twins    bool
 	granted  bool
 	died     bool
 	lost     bool   // a try without a key got no answer
@@ -250,7 +254,7 @@ type claim struct {
 const outlives = 100 * time.Millisecond
 
 func claimOf(ops []*op, at time.Duration) claim {
-	c := claim{ops: ops}
+	c := claim{ops: ops, twins: len(ops) > 0 && twins(ops, ops[0].Key)}
 	var gone time.Duration // when what was given up was answered
 	for _, o := range ops {
 		if o.Sent > at {

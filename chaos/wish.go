@@ -124,7 +124,7 @@ func (c *client) acquire(ctx context.Context) *op {
 }
 
 // ask sends one try, with what may go wrong on its way: it is delivered twice, its answer is
-// lost, or its caller hangs up. Of two answers the one with the larger token counts.
+// lost, or its caller hangs up. Of two answers the one with the larger tokens counts.
 func (c *client) ask(ctx context.Context, w *wish, wait time.Duration) *op {
 	w.tries++
 	if c.chance(4) {
@@ -143,7 +143,7 @@ func (c *client) ask(ctx context.Context, w *wish, wait time.Duration) *op {
 	both.Go(func() { c.stand.acquire(ctx, c.history, &twin, w, wait) })
 	c.stand.acquire(ctx, c.history, o, w, wait)
 	both.Wait()
-	if twin.ok() && twin.Token > o.Token {
+	if twin.ok() && twin.newer(o) {
 		return &twin
 	}
 	if twin.open() && !o.ok() {
@@ -170,17 +170,14 @@ func (c *client) giveUp(ctx context.Context, w *wish) {
 
 // repeat sends a call again, to any server, while it has no answer, also when its round
 // ends. Now and then the client hangs up itself.
-func (c *client) repeat(ctx context.Context, send func(context.Context) *op) *op {
+func (c *client) repeat(ctx context.Context, send func(context.Context) *op) {
 	ctx = c.leaving(ctx)
-	var o *op
 	for range mostTries {
-		o = c.hangingUp(ctx, send)
-		if !o.open() {
-			return o
+		if !c.hangingUp(ctx, send).open() {
+			return
 		}
 		c.gate.pass(ctx)
 	}
-	return o
 }
 
 func (c *client) hangingUp(ctx context.Context, send func(context.Context) *op) *op {
