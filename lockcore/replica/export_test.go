@@ -9,7 +9,7 @@ import (
 func (n *Node) Block(tb testing.TB) (free func()) {
 	tb.Helper()
 	running, gate := make(chan struct{}), make(chan struct{})
-	c := &call{ctx: context.Background(), done: make(chan struct{}), run: func(*Txn) error {
+	c := &call{writes: true, ctx: context.Background(), done: make(chan struct{}), run: func(*Txn) error {
 		close(running)
 		<-gate
 		return nil

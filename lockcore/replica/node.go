@@ -1,11 +1,13 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,12 +71,17 @@ type Node struct {
 	opts    Options
 
 	queue  chan job
+	writes node.Writes
+	damage time.Time // when it was last logged; the committer's
 	closed chan struct{}
 	once   sync.Once
 	done   sync.WaitGroup
 }
 
-var _ node.Node = (*Node)(nil)
+var (
+	_ node.Node   = (*Node)(nil)
+	_ node.Prover = (*Node)(nil)
+)
 
 // New opens the node and starts its committer. The name must be the same on
 // every server. It fails if the store cannot be written, or holds a record that
@@ -88,7 +95,7 @@ func New(ctx context.Context, name string, store Store, opts Options) (*Node, er
 	n.Calls = Calls{Transact: func(ctx context.Context, writes bool, f func(*Txn) error) error {
 		return n.do(ctx, &call{writes: writes, run: f})
 	}}
-	err := n.in(ctx, true, func(t *Txn) error {
+	_, err := n.update(ctx, func(t *Txn) error {
 		t.Open(opts.Bootstrap, opts.Floor)
 		return nil
 	})
@@ -194,6 +201,24 @@ func (n *Node) Submit(op *node.Op, index int, sink node.Sink) {
 	}
 }
 
+// Observe reports the node's state. It waits for the transaction under way: of one that hangs,
+// as the last write did, it says why that failed.
+func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
+	seen, err := n.Calls.Observe(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = cmp.Or(n.writes.Failing(), err)
+	}
+	return seen, err
+}
+
+// Prove writes the admission record as it is, unless the node has committed a write within
+// so much time.
+func (n *Node) Prove(ctx context.Context, within time.Duration) error {
+	return n.writes.Prove(ctx, within, func(ctx context.Context) error {
+		return n.do(ctx, &call{writes: true, run: (*Txn).rewrite})
+	})
+}
+
 // do queues a call and waits for it, or for ctx; the call may then still take
 // effect.
 func (n *Node) do(ctx context.Context, c *call) error {
@@ -218,7 +243,6 @@ func (n *Node) do(ctx context.Context, c *call) error {
 // is closed.
 func (n *Node) commitAll() {
 	jobs := make([]job, 0, n.opts.Batch)
-	var trouble trouble
 	for {
 		select {
 		case <-n.closed:
@@ -226,7 +250,7 @@ func (n *Node) commitAll() {
 			return
 		case first := <-n.queue:
 			jobs = n.collect(append(jobs[:0], first))
-			n.report(n.commit(jobs), &trouble)
+			n.commit(jobs)
 			clear(jobs) // keeps no caller's memory
 		}
 	}
@@ -271,56 +295,73 @@ func (n *Node) drain() {
 // commit does the jobs in one transaction and then answers all of them. Those that are
 // too many for the store it halves, and those of which one came upon a row that cannot be
 // read: in the end that one fails alone.
-func (n *Node) commit(jobs []job) error {
-	writes := false
-	for i := range jobs {
-		writes = writes || jobs[i].writes()
-	}
+func (n *Node) commit(jobs []job) {
 	began := time.Now()
-	err := n.in(context.Background(), writes, func(t *Txn) error {
+	err := n.run(jobs)
+	if half := len(jobs) / 2; half > 0 && (errors.Is(err, ErrTooLarge) || errors.Is(err, ErrUnreadable)) {
+		n.commit(jobs[:half])
+		n.commit(jobs[half:])
+		return
+	}
+	n.opts.Meter.Batch(len(jobs), time.Since(began), err != nil)
+	if errors.Is(err, ErrUnreadable) {
+		n.reportDamage(err)
+	}
+	for i := range jobs {
+		jobs[i].finish(err, true)
+	}
+}
+
+// run does the jobs in one transaction, and notes whether that was a proof that the store
+// takes writes. One that is too large or comes upon a damaged row proves nothing.
+func (n *Node) run(jobs []job) error {
+	do := func(t *Txn) error {
 		for i := range jobs {
 			jobs[i].run(t)
 		}
 		return nil
-	})
-	if half := len(jobs) / 2; half > 0 && (errors.Is(err, ErrTooLarge) || errors.Is(err, ErrUnreadable)) {
-		return errors.Join(n.commit(jobs[:half]), n.commit(jobs[half:]))
 	}
-	n.opts.Meter.Batch(len(jobs), time.Since(began), err != nil)
-	for i := range jobs {
-		jobs[i].finish(err, true)
+	if !slices.ContainsFunc(jobs, func(j job) bool { return j.writes() }) {
+		return n.store.View(context.Background(), func(tx Tx) error { return n.machine.In(tx, do) })
+	}
+	wrote, err := n.update(context.Background(), do)
+	switch {
+	case err == nil && wrote:
+		n.writes.Done()
+	case err != nil && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrUnreadable):
+		n.writes.Failed(err)
 	}
 	return err
 }
 
-func (n *Node) in(ctx context.Context, writes bool, do func(*Txn) error) error {
-	run := n.store.View
-	if writes {
-		run = n.store.Update
-	}
-	return run(ctx, func(tx Tx) error { return n.machine.In(tx, do) })
+// update tells whether anything was written.
+func (n *Node) update(ctx context.Context, do func(*Txn) error) (wrote bool, err error) {
+	err = n.store.Update(ctx, func(tx Tx) error {
+		puts := &puts{Tx: tx} // of this run: only the last one counts
+		err := n.machine.In(puts, do)
+		wrote = puts.any
+		return err
+	})
+	return wrote, err
 }
 
-// trouble is what was logged of failing commits.
-type trouble struct {
-	failing    bool
-	unreadable time.Time
+// puts is a transaction that knows whether it has put anything. A deletion may have found
+// nothing to delete.
+type puts struct {
+	Tx
+	any bool
 }
 
-// report logs when commits begin to fail and when they succeed again, and once a minute
-// that a row cannot be read: only some fail then.
-func (n *Node) report(err error, logged *trouble) {
-	switch {
-	case errors.Is(err, ErrUnreadable):
-		if time.Since(logged.unreadable) > time.Minute {
-			logged.unreadable = time.Now()
-			n.opts.Logger.Error("a row of the store is damaged: what needs it fails, and nothing else; restore a backup", "node", n.name, "error", err)
-		}
-	case err != nil && !logged.failing:
-		logged.failing = true
-		n.opts.Logger.Error("the node cannot commit: nothing is granted", "node", n.name, "error", err)
-	case err == nil && logged.failing:
-		logged.failing = false
-		n.opts.Logger.Info("the node commits again", "node", n.name)
+func (p *puts) Put(key string, value []byte, ttl time.Duration) {
+	p.any = true
+	p.Tx.Put(key, value, ttl)
+}
+
+// reportDamage logs once a minute that a row cannot be read. What else fails shows in the
+// node's state.
+func (n *Node) reportDamage(err error) {
+	if time.Since(n.damage) > time.Minute {
+		n.damage = time.Now()
+		n.opts.Logger.Error("a row of the store is damaged: what needs it fails, and nothing else; restore a backup", "node", n.name, "error", err)
 	}
 }

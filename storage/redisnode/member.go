@@ -52,6 +52,18 @@ func (n *Node) Observe(ctx context.Context) (node.Observation, error) {
 	return seen, nil
 }
 
+// Prove writes the record as it is, unless the node has granted within so much time. It
+// finds a node whose memory or disk is full, or that lacks the replicas that it asks for.
+func (n *Node) Prove(ctx context.Context, within time.Duration) error {
+	return n.writes.Prove(ctx, within, func(ctx context.Context) error {
+		err := n.change(ctx, proveScript)
+		if what, _, cut := strings.Cut(fmt.Sprint(err), " script: "); cut { // the rest says where in the script
+			err = errors.New(what)
+		}
+		return err
+	})
+}
+
 // marks reads also the secrets, and the map's name, epoch, floor and generation.
 func marks(highWater, maxTTL, bootstrapped any, more ...any) node.Marks {
 	return node.Marks{

@@ -25,6 +25,7 @@ type Node struct {
 	cluster node.Cluster
 
 	queue  chan job
+	writes node.Writes
 	down   atomic.Pointer[error] // why operations fail unsent; nil while the node answers
 	closed chan struct{}
 	once   sync.Once

@@ -31,6 +31,7 @@ var (
 	admitScript        = newScript("admit")
 	maxTTLScript       = newScript("maxttl")
 	secretsScript      = newScript("secrets")
+	proveScript        = newScript("prove")
 	leaksScript        = newScript("leaks")
 	installMapScript   = newScript("install_map")
 	receiveScript      = newScript("receive")

@@ -196,12 +196,23 @@ func (b *batch) call(jobs []job) error {
 		}
 	}
 	if err != nil {
+		b.node.writes.Doubt()
 		b.disconnect()
 		fail(jobs, node.Reply{Err: explain(err), Sent: reached(err)})
 		return err
 	}
+	granted, failed := false, false
 	for _, j := range jobs {
-		j.sink.Deliver(j.index, parseAnswer(&replies, j.op))
+		reply := parseAnswer(&replies, j.op)
+		granted = granted || j.op.Kind == node.OpAcquire && reply.Outcome == node.Granted
+		failed = failed || reply.Outcome == node.Failed
+		j.sink.Deliver(j.index, reply)
+	}
+	switch {
+	case failed: // by a damaged row, or since the node takes no writes
+		b.node.writes.Doubt()
+	case granted:
+		b.node.writes.Done()
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func (c *Controller) bootstrapFloor(ctx context.Context) fencing.Token {
 	if c.cfg.Floor == nil {
 		return floor
 	}
-	reading, cancel := context.WithTimeout(ctx, max(2*time.Second, c.cfg.observeTimeout()))
+	reading, cancel := context.WithTimeout(ctx, max(2*time.Second, c.cfg.callTimeout()))
 	defer cancel()
 	mark, err := c.cfg.Floor(reading)
 	if err != nil {

@@ -63,7 +63,7 @@ func (c *Controller) readState(ctx context.Context, readers []int, epoch node.Ep
 func (c *Controller) survey(ctx context.Context, i int, epoch node.Epoch) survey {
 	locks := make(survey)
 	for cursor := ""; ; {
-		calling, cancel := context.WithTimeout(ctx, c.cfg.observeTimeout())
+		calling, cancel := context.WithTimeout(ctx, c.cfg.callTimeout())
 		page, next, err := c.nodes[i].Survey(calling, epoch, cursor)
 		cancel()
 		if err != nil {

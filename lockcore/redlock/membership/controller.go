@@ -108,7 +108,7 @@ func signal(to chan struct{}) {
 // watch observes node i at every interval and nudge.
 func (c *Controller) watch(ctx context.Context, i int) {
 	for {
-		c.observeNode(ctx, i)
+		c.observeNode(ctx, i, idleProof)
 		signal(c.observed)
 		if !c.pause(ctx, i) {
 			return
@@ -133,11 +133,23 @@ func (c *Controller) pause(ctx context.Context, i int) bool {
 	return true
 }
 
-// observeTimeout is how long an observation may take. It may be longer than a vote's
-// limit, since no client waits for it.
-func (c Config) observeTimeout() time.Duration { return max(4*c.NodeTimeout, c.WatchInterval) }
+const (
+	// longestLook bounds observations, so that no state is older than 2 s.
+	longestLook = 1500 * time.Millisecond
+	// idleProof is how old the last write may be while nobody asks whether the node is
+	// ready: two servers without clients make one write a minute.
+	idleProof = 2 * time.Minute
+)
 
-func (c *Controller) observeNode(ctx context.Context, i int) {
+// callTimeout is how long a call of a node may take. It may be longer than a vote's limit,
+// since no client waits for it.
+func (c Config) callTimeout() time.Duration { return max(4*c.NodeTimeout, c.WatchInterval) }
+
+func (c Config) observeTimeout() time.Duration { return min(c.callTimeout(), longestLook) }
+
+// observeNode observes node i, which proves that it takes writes if its last one is longer
+// ago than proof.
+func (c *Controller) observeNode(ctx context.Context, i int, proof time.Duration) {
 	observing, cancel := context.WithTimeout(ctx, c.cfg.observeTimeout())
 	defer cancel()
 	look := c.looks.Add(1)
@@ -150,11 +162,14 @@ func (c *Controller) observeNode(ctx context.Context, i int) {
 			c.Learn(seen.Epoch)
 		}
 		c.readClock(observing, i)
+		err = c.prove(observing, i, seen, proof)
+	}
+	if ctx.Err() != nil {
+		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.seen.nodes[i]
-	if look < before.look { // an observation that began later has ended earlier
+	if look < c.seen.nodes[i].look { // an observation that began later has ended earlier
 		return
 	}
 	c.seen.nodes[i].look = look
@@ -162,10 +177,19 @@ func (c *Controller) observeNode(ctx context.Context, i int) {
 	c.adoptSecrets(time.Now())
 	c.adoptMap(time.Now())
 	c.judge()
-	c.report(ctx, i, before)
+	c.report(ctx, i)
 	c.compareMaxTTL(ctx)
 	close(c.changed)
 	c.changed = make(chan struct{})
+}
+
+// prove has a node that may vote show that it takes writes.
+func (c *Controller) prove(ctx context.Context, i int, seen node.Observation, within time.Duration) error {
+	prover, ok := c.nodes[i].(node.Prover)
+	if !ok || !seen.Admitted || seen.Unfit != "" || c.cfg.Watching {
+		return nil
+	}
+	return prover.Prove(ctx, within)
 }
 
 // compareMaxTTL says once that other servers had another longest TTL: all need the same.
@@ -207,21 +231,30 @@ func (c *Controller) judge() {
 	c.seen.judge(c.plan(now), now)
 }
 
-// report logs a change of a node's state. A change of the reason alone is logged once
-// a minute at most, since an unreachable node fails with many errors.
-// What a first start has to wait for is no warning.
-func (c *Controller) report(ctx context.Context, i int, before observed) {
-	after := &c.seen.nodes[i]
-	if after.state == before.state && (after.reason == before.reason || time.Since(after.reported) < time.Minute) {
+// settled is for how long a node must have voted before the log says that it votes again.
+const settled = 10 * time.Second
+
+// report logs a change of a node's state: that it does not vote at once, that it votes again
+// once that lasts. A change of the reason alone is logged once a minute at most, since an
+// unreachable node fails with many errors. What a first start has to wait for is no warning.
+func (c *Controller) report(ctx context.Context, i int) {
+	s := &c.seen.nodes[i]
+	now := time.Now()
+	switch was := s.logged; {
+	case s.state != was.state:
+		if was.warned && s.state == lockcore.NodeVoting && now.Sub(s.since) < settled {
+			return
+		}
+	case s.reason == was.reason, now.Sub(was.at) < time.Minute:
 		return
 	}
-	after.reported = time.Now()
 	level := slog.LevelInfo
-	if first := after.state == lockcore.NodeQuarantined && (!c.seen.used || after.admitted() && after.seen.Marks.MaxTTL == 0); after.state != lockcore.NodeVoting && !first {
+	if first := s.state == lockcore.NodeQuarantined && (!c.seen.used || s.admitted() && s.seen.Marks.MaxTTL == 0); s.state != lockcore.NodeVoting && !first {
 		level = slog.LevelWarn
 	}
 	c.cfg.Logger.Log(ctx, level, "node state",
-		"node", c.nodes[i].Name(), "state", string(after.state), "was", string(before.state), "reason", after.reason)
+		"node", c.nodes[i].Name(), "state", string(s.state), "was", string(s.logged.state), "reason", s.reason)
+	s.logged = loggedState{state: s.state, reason: s.reason, at: now, warned: level == slog.LevelWarn}
 }
 
 // act carries out the plan after each observation.
@@ -296,13 +329,13 @@ func (c *Controller) finish(ctx context.Context, what string, err error) {
 		c.cfg.Logger.Warn("no node was admitted; the server tries again", "by", what, "error", err)
 	}
 	for i := range c.nodes {
-		c.observeNode(ctx, i)
+		c.observeNode(ctx, i, idleProof)
 	}
 }
 
 // call makes one call of an admission.
 func (c *Controller) call(ctx context.Context, what string, f func(context.Context) error) error {
-	calling, cancel := context.WithTimeout(ctx, max(time.Second, c.cfg.observeTimeout()))
+	calling, cancel := context.WithTimeout(ctx, max(time.Second, c.cfg.callTimeout()))
 	defer cancel()
 	if err := f(calling); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -325,7 +358,7 @@ func (c *Controller) all() []int {
 
 func (c *Controller) forEach(ctx context.Context, nodes []int, f func(context.Context, int)) {
 	sideBySide(nodes, func(i int) {
-		calling, cancel := context.WithTimeout(ctx, c.cfg.observeTimeout())
+		calling, cancel := context.WithTimeout(ctx, c.cfg.callTimeout())
 		defer cancel()
 		f(calling, i)
 	})

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -31,7 +32,7 @@ func newObservations(nodes []node.Node, now time.Time) observations {
 	o := observations{cluster: ClusterOf(nodes), nodes: make([]observed, len(nodes))}
 	for i, n := range nodes {
 		o.names = append(o.names, n.Name())
-		o.nodes[i] = observed{state: lockcore.NodeUnreachable, reason: notSeenYet, since: now}
+		o.nodes[i] = observed{state: lockcore.NodeUnreachable, reason: notSeenYet, since: now, logged: loggedState{state: lockcore.NodeUnreachable}}
 	}
 	return o
 }
@@ -84,10 +85,18 @@ type observed struct {
 	quarantinedSince time.Time
 	quarantinedAs    pin
 
-	state    lockcore.NodeState
-	reason   string
-	since    time.Time
-	reported time.Time // when the state or the reason was last logged
+	state  lockcore.NodeState
+	reason string
+	since  time.Time
+	logged loggedState
+}
+
+// loggedState is what the log last said of a node.
+type loggedState struct {
+	state  lockcore.NodeState
+	reason string
+	at     time.Time
+	warned bool // that it does not vote
 }
 
 // markQuarantined notes since when each node has had no valid admission. A node
@@ -160,6 +169,9 @@ func (o *observations) observedSince(look int64) (all, quorate bool) {
 // usable: when last seen it was configured as it must be, and of this cluster or none.
 func (s *observed) usable() bool { return !s.at.IsZero() && s.seen.Unfit == "" && s.ours }
 
+// unwritable: it answers, and fails every write.
+func (s *observed) unwritable() bool { return errors.Is(s.err, node.ErrUnwritable) }
+
 // fit: usable, and it answered the last observation.
 func (s *observed) fit() bool { return s.err == nil && s.usable() }
 
@@ -175,6 +187,8 @@ func (s *observed) waitLeft(wait time.Duration, now time.Time) time.Duration {
 // stateNow is the node's state, with the reason of the plan why it may not vote.
 func (o *observations) stateNow(s *observed, planned string) (lockcore.NodeState, string) {
 	switch {
+	case s.unwritable():
+		return lockcore.NodeRefused, s.err.Error()
 	case s.err != nil:
 		return lockcore.NodeUnreachable, s.err.Error()
 	case s.at.IsZero():

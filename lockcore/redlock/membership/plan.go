@@ -87,7 +87,7 @@ func (p *planner) sortNodes() {
 			if s.waitLeft(p.wait, p.now) == 0 {
 				p.waited = append(p.waited, i)
 			}
-		case s.err != nil:
+		case s.err != nil && !s.unwritable():
 			p.unreachable++
 		}
 	}

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Observe observes every node now, each within a time limit. Status then describes
-// the nodes as they were after the call began. Calls that come together share one
-// observation.
+// Observe observes every node now, each within a time limit, and has those prove that they
+// take writes whose last one is older than an interval. Status then describes the nodes as
+// they were after the call began. Calls that come together share one observation.
 func (c *Controller) Observe(ctx context.Context) {
 	called := time.Now()
 	var last time.Time
@@ -21,7 +21,7 @@ func (c *Controller) Observe(ctx context.Context) {
 		return
 	}
 	began := time.Now()
-	sideBySide(c.all(), func(i int) { c.observeNode(ctx, i) })
+	sideBySide(c.all(), func(i int) { c.observeNode(ctx, i, c.cfg.WatchInterval) })
 	if ctx.Err() == nil {
 		last = began
 	}

@@ -3,6 +3,9 @@ package membership
 import (
 	"cmp"
 	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -97,4 +100,92 @@ type hanging struct{ switched }
 func (n *hanging) Observe(ctx context.Context) (node.Observation, error) {
 	<-ctx.Done()
 	return node.Observation{}, ctx.Err()
+}
+
+// unproved is a node that answers, and takes writes or does not.
+type unproved struct {
+	switched
+	node.Writes
+	full   atomic.Bool
+	writes atomic.Int32
+}
+
+var errFull = errors.New("the disk is full")
+
+func (n *unproved) Prove(ctx context.Context, within time.Duration) error {
+	return n.Writes.Prove(ctx, within, func(context.Context) error {
+		n.writes.Add(1)
+		if n.full.Load() {
+			return errFull
+		}
+		return nil
+	})
+}
+
+// A node that answers and takes no writes does not vote, is not given up by force, and votes
+// again soon after it takes them. Who asks for the state sees that at once.
+func TestANodeThatTakesNoWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &unproved{switched: switched{fakeNode: fakeNode{name: "n"}}}
+		cfg := testConfig()
+		cfg.Force = true
+		m := New(cfg, []node.Node{n})
+		m.Observe(t.Context())
+		if s := m.Status(); !s.Ready {
+			t.Fatalf("%+v", s)
+		}
+		n.full.Store(true)
+		time.Sleep(time.Second)
+		m.Observe(t.Context())
+		s := m.Status()
+		if s.Ready || s.Nodes[0].State != lockcore.NodeRefused || !strings.Contains(s.Nodes[0].Reason, errFull.Error()) {
+			t.Errorf("%+v", s)
+		}
+		if p := m.plan(time.Now()); len(p.bootstrap) > 0 {
+			t.Errorf("it is bootstrapped: %+v", p)
+		}
+		n.full.Store(false)
+		time.Sleep(time.Second)
+		m.Observe(t.Context())
+		if s := m.Status(); !s.Ready {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// Of a node that fails again and again the log says that once, and that it votes again once
+// that lasts. Without clients and callers it is written twice in four minutes.
+func TestTheLogOfANodeThatFlaps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &unproved{switched: switched{fakeNode: fakeNode{name: "n"}}}
+		cfg := testConfig()
+		var logged strings.Builder
+		cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+		m := New(cfg, []node.Node{n})
+		watching, stop := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { m.watch(watching, 0) })
+		time.Sleep(4*time.Minute - time.Second)
+		if writes := n.writes.Load(); writes != 2 {
+			t.Errorf("%d writes in four idle minutes", writes)
+		}
+		for range 10 {
+			n.Failed(errFull)
+			time.Sleep(500 * time.Millisecond)
+			if m.Status().Ready {
+				t.Fatal("it is ready after a failed write")
+			}
+			n.Done()
+			time.Sleep(2 * time.Second)
+			if !m.Status().Ready {
+				t.Fatal("it is not ready though nothing has failed for a second")
+			}
+		}
+		time.Sleep(settled)
+		stop()
+		done.Wait()
+		if lines := strings.Count(logged.String(), "node state"); lines != 3 { // voting, refused, voting
+			t.Errorf("%d lines:\n%s", lines, logged.String())
+		}
+	})
 }
