@@ -22,8 +22,11 @@ type Config struct {
 	// MaxHold bounds how long extensions may keep one lease (rule 19): at least MaxTTL,
 	// or 0 or less for no bound.
 	MaxHold time.Duration
-	// NodeTimeout is how long a round waits for a node, at most a tenth of the
-	// TTL (rule 18); default 50ms.
+	// MinTTL is the shortest TTL of a request, at least lockcore.MinTTL: what a store
+	// whose commits take long can keep; default lockcore.MinTTL.
+	MinTTL time.Duration
+	// NodeTimeout is how long a round waits for a node, at most a tenth of the TTL, or
+	// half of it where one node decides (rule 18); default 50ms.
 	NodeTimeout   time.Duration
 	WatchInterval time.Duration // between two observations of a node; default 250ms
 	MaxWaiters    int           // bounds the requests in the queue of this server; default 10000
@@ -69,6 +72,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	defaultTo(&c.MinTTL, lockcore.MinTTL)
 	defaultTo(&c.MaxTTL, 60*time.Second)
 	defaultTo(&c.DefaultTTL, min(30*time.Second, c.MaxTTL))
 	defaultTo(&c.NodeTimeout, 50*time.Millisecond)
@@ -97,14 +101,16 @@ func defaultTo[T comparable](field *T, value T) {
 
 func (c Config) validate() error {
 	switch {
-	case c.MaxTTL < lockcore.MinTTL:
-		return fmt.Errorf("MaxTTL is %s: at least %s", c.MaxTTL, lockcore.MinTTL)
-	case c.DefaultTTL < lockcore.MinTTL || c.DefaultTTL > c.MaxTTL:
-		return fmt.Errorf("DefaultTTL is %s: %s to MaxTTL (%s)", c.DefaultTTL, lockcore.MinTTL, c.MaxTTL)
+	case c.MinTTL < lockcore.MinTTL:
+		return fmt.Errorf("MinTTL is %s: at least %s", c.MinTTL, lockcore.MinTTL)
+	case c.MaxTTL < c.MinTTL:
+		return fmt.Errorf("MaxTTL is %s: at least %s", c.MaxTTL, c.MinTTL)
+	case c.DefaultTTL < c.MinTTL || c.DefaultTTL > c.MaxTTL:
+		return fmt.Errorf("DefaultTTL is %s: %s to MaxTTL (%s)", c.DefaultTTL, c.MinTTL, c.MaxTTL)
 	case c.MaxHold > 0 && c.MaxHold < c.MaxTTL:
 		return fmt.Errorf("MaxHold is %s: 0 for no bound, or at least MaxTTL (%s)", c.MaxHold, c.MaxTTL)
-	case c.NodeTimeout < time.Millisecond || c.NodeTimeout > c.MaxTTL/10:
-		return fmt.Errorf("NodeTimeout is %s: 1ms to a tenth of MaxTTL (%s)", c.NodeTimeout, c.MaxTTL/10)
+	case c.NodeTimeout < time.Millisecond || c.NodeTimeout > c.MaxTTL/2:
+		return fmt.Errorf("NodeTimeout is %s: 1ms to half of MaxTTL (%s)", c.NodeTimeout, c.MaxTTL/2)
 	case c.MaxWaiters < 0:
 		return fmt.Errorf("MaxWaiters is %d: at least 1", c.MaxWaiters)
 	case c.MaxInFlight < 0:
@@ -143,8 +149,12 @@ func (c Config) checkTTL(ttl time.Duration) (time.Duration, error) {
 	if ttl == 0 {
 		return c.DefaultTTL, nil
 	}
-	if ttl < lockcore.MinTTL || ttl > c.MaxTTL {
-		return 0, &lockcore.FieldError{Field: "ttl_ms", Reason: fmt.Sprintf("must be %d to %d", lockcore.MinTTL.Milliseconds(), c.MaxTTL.Milliseconds())}
+	if ttl < c.MinTTL || ttl > c.MaxTTL {
+		reason := fmt.Sprintf("must be %d to %d", c.MinTTL.Milliseconds(), c.MaxTTL.Milliseconds())
+		if c.MinTTL > lockcore.MinTTL && ttl < c.MinTTL {
+			reason += ": the store that keeps the locks may take longer than a shorter lease lasts"
+		}
+		return 0, &lockcore.FieldError{Field: "ttl_ms", Reason: reason}
 	}
 	return ttl.Truncate(time.Millisecond), nil
 }
@@ -175,8 +185,12 @@ func (c Config) checkAcquire(req *lockcore.AcquireRequest) (err error) {
 	return errors.Join(named, lockcore.ValidateText("holder", req.Holder, 0), err)
 }
 
-// roundLimit is how long a round waits for its nodes (rule 18).
-func (c Config) roundLimit(ttl time.Duration) time.Duration {
+// roundLimit is how long a round waits for so many nodes (rule 18). Of several a late one
+// has others to decide without it; where there is one, an early end helps nobody.
+func (c Config) roundLimit(nodes int, ttl time.Duration) time.Duration {
+	if nodes == 1 {
+		return min(c.NodeTimeout, ttl/2)
+	}
 	return min(c.NodeTimeout, ttl/10)
 }
 

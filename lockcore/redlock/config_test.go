@@ -3,6 +3,7 @@ package redlock
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -23,10 +24,11 @@ func TestConfigDefaultsAreValid(t *testing.T) {
 
 func TestConfigValidationNamesTheField(t *testing.T) {
 	for field, cfg := range map[string]Config{
+		"MinTTL":        {MinTTL: lockcore.MinTTL - 1},
 		"MaxTTL":        {MaxTTL: lockcore.MinTTL - 1},
 		"DefaultTTL":    {DefaultTTL: time.Hour},
 		"MaxHold":       {MaxHold: time.Second},
-		"NodeTimeout":   {MaxTTL: time.Second, NodeTimeout: 101 * time.Millisecond},
+		"NodeTimeout":   {MaxTTL: time.Second, NodeTimeout: 501 * time.Millisecond},
 		"MaxInFlight":   {MaxInFlight: -1},
 		"MaxWaiters":    {MaxWaiters: -1},
 		"WatchInterval": {WatchInterval: time.Microsecond},
@@ -92,13 +94,41 @@ func TestValidateResource(t *testing.T) {
 	}
 }
 
-// A round never takes a large part of the TTL (rule 18).
+// A round of several nodes never takes a large part of the TTL; one node is waited for while
+// the lease that it grants has some time left (rule 18).
 func TestRoundLimit(t *testing.T) {
 	cfg := Config{NodeTimeout: 50 * time.Millisecond}
-	if got := cfg.roundLimit(time.Minute); got != 50*time.Millisecond {
-		t.Errorf("a minute's round may take %s", got)
+	for _, c := range []struct {
+		nodes     int
+		ttl, want time.Duration
+	}{
+		{3, time.Minute, 50 * time.Millisecond},
+		{3, lockcore.MinTTL, lockcore.MinTTL / 10},
+		{1, time.Minute, 50 * time.Millisecond},
+		{1, 80 * time.Millisecond, 40 * time.Millisecond},
+	} {
+		if got := cfg.roundLimit(c.nodes, c.ttl); got != c.want {
+			t.Errorf("a round of %d nodes for a TTL of %s may take %s, want %s", c.nodes, c.ttl, got, c.want)
+		}
 	}
-	if got := cfg.roundLimit(lockcore.MinTTL); got != lockcore.MinTTL/10 {
-		t.Errorf("a round of the shortest TTL may take %s", got)
+}
+
+// A service may have a longer shortest TTL than the API's, and says why.
+func TestTheShortestTTLOfAStore(t *testing.T) {
+	cfg := Config{MinTTL: 250 * time.Millisecond}.withDefaults()
+	for ttl, says := range map[time.Duration]string{
+		249 * time.Millisecond: "must be 250 to 60000: the store",
+		250 * time.Millisecond: "",
+		time.Hour:              "must be 250 to 60000",
+		0:                      "",
+	} {
+		_, err := cfg.checkTTL(ttl)
+		if said := fmt.Sprint(err); (err != nil) != (says != "") || !strings.Contains(said, says) {
+			t.Errorf("a TTL of %s: %v", ttl, err)
+		}
+	}
+	cfg.DefaultTTL = 200 * time.Millisecond
+	if err := cfg.validate(); err == nil || !strings.Contains(err.Error(), "DefaultTTL is 200ms: 250ms to MaxTTL") {
+		t.Errorf("%v", err)
 	}
 }

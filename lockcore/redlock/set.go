@@ -219,7 +219,7 @@ func (s *set) owners(req *request, keys *Keys) []string {
 
 // runAttempt is one attempt at a lease.
 func (s *set) runAttempt(ctx context.Context, op node.Op) acquired {
-	a := s.newAcquisition(ctx, op, s.cfg.roundLimit(op.TTL))
+	a := s.newAcquisition(ctx, op, s.cfg.roundLimit(len(s.nodes), op.TTL))
 	a.start()
 	a.wait(ctx)
 	return a.result()
@@ -334,7 +334,7 @@ func (s *set) endUnextended(ctx context.Context, id leaseID, b *ballot) error {
 func (s *set) roundInEpoch(ctx context.Context, op node.Op) ballot {
 	for try := 1; ; try++ {
 		op.Epoch = s.members.Epoch()
-		b := runRound(ctx, s.nodes, op, s.cfg.roundLimit(op.TTL), (*ballot).grantDecided)
+		b := runRound(ctx, s.nodes, op, s.cfg.roundLimit(len(s.nodes), op.TTL), (*ballot).grantDecided)
 		stale := s.learnFrom(&b)
 		if !stale || b.count(node.Granted) >= b.quorum || try == maxTries || ctx.Err() != nil {
 			return b

@@ -145,6 +145,7 @@ func (b *Backend) notef(format string, values ...any) {
 func (b *Backend) lockerConfig() redlock.Config {
 	c := redlock.Config{
 		DefaultTTL:  b.cfg.DefaultTTL,
+		MinTTL:      b.cfg.MinTTL(),
 		MaxTTL:      b.cfg.MaxTTL,
 		MaxHold:     b.cfg.MaxHold,
 		NodeTimeout: b.cfg.NodeTimeout,

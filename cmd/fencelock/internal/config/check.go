@@ -133,22 +133,36 @@ func (p *problems) hosts(list []string) {
 	}
 }
 
+// storeMinTTL is the shortest TTL where FENCELOCK_STORE keeps the locks: half of it is many
+// times what a commit over the network takes, and leaves some for a pause of a disk.
+const storeMinTTL = 250 * time.Millisecond
+
+// MinTTL is the shortest TTL that the service takes.
+func (c Config) MinTTL() time.Duration {
+	if c.Store != "" {
+		return storeMinTTL
+	}
+	return lockcore.MinTTL
+}
+
 func (p *problems) durations(c *Config) {
 	const long = 365 * 24 * time.Hour
-	if !p.between("FENCELOCK_MAX_TTL", c.MaxTTL, lockcore.MinTTL, 24*time.Hour) {
+	least := c.MinTTL()
+	if !p.between("FENCELOCK_MAX_TTL", c.MaxTTL, least, 24*time.Hour) {
 		c.MaxTTL = 24 * time.Hour // so that one mistake is not reported four times
 	}
 	if !given("FENCELOCK_DEFAULT_TTL") {
 		c.DefaultTTL = min(c.DefaultTTL, c.MaxTTL)
 	}
-	p.between("FENCELOCK_DEFAULT_TTL", c.DefaultTTL, lockcore.MinTTL, c.MaxTTL)
-	if !given("FENCELOCK_NODE_TIMEOUT") {
-		c.NodeTimeout = min(2*time.Second, c.MaxTTL/10)
-		if c.RedisAddrs != "" { // the other nodes decide without a late one
-			c.NodeTimeout = min(50*time.Millisecond, c.MaxTTL/10)
-		}
+	p.between("FENCELOCK_DEFAULT_TTL", c.DefaultTTL, least, c.MaxTTL)
+	usual, longest := 2*time.Second, c.MaxTTL/2
+	if c.RedisAddrs != "" { // the other nodes decide without a late one
+		usual, longest = 50*time.Millisecond, c.MaxTTL/10
 	}
-	p.between("FENCELOCK_NODE_TIMEOUT", c.NodeTimeout, time.Millisecond, c.MaxTTL/10)
+	if !given("FENCELOCK_NODE_TIMEOUT") {
+		c.NodeTimeout = min(usual, longest)
+	}
+	p.between("FENCELOCK_NODE_TIMEOUT", c.NodeTimeout, time.Millisecond, longest)
 	p.between("FENCELOCK_COUNTER_TTL", c.CounterTTL, c.MaxTTL, long)
 	if c.MaxHold != 0 {
 		p.between("FENCELOCK_MAX_HOLD", c.MaxHold, c.MaxTTL, long)
