@@ -31,23 +31,27 @@ type Options struct {
 	// starting; default 10s.
 	Patience time.Duration
 
-	sweep  sweeping
-	unsafe bool // fsync may be off, for tests
+	sweep     sweeping
+	reinstall time.Duration // how long the schema is gone before it is made again
+	unsafe    bool          // fsync may be off, for tests
 }
 
 const (
-	defaultTimeout  = 2 * time.Second
-	defaultIdle     = time.Second
-	defaultPatience = 10 * time.Second
-	retryPause      = 50 * time.Millisecond
-	maxConns        = 4
-	connName        = "fencelock"
+	defaultTimeout = 2 * time.Second
+	defaultIdle    = time.Second
+	// defaultReinstall leaves a restore that begins with a deletion the time to make the schema.
+	defaultReinstall = 10 * time.Second
+	defaultPatience  = 10 * time.Second
+	retryPause       = 50 * time.Millisecond
+	maxConns         = 4
+	connName         = "fencelock"
 )
 
 func (o Options) withDefaults() Options {
 	defaultTo(&o.Timeout, defaultTimeout)
 	defaultTo(&o.Idle, defaultIdle)
 	defaultTo(&o.Patience, defaultPatience)
+	defaultTo(&o.reinstall, defaultReinstall)
 	defaultTo(&o.sweep.page, 2000)
 	defaultTo(&o.sweep.pause, 250*time.Millisecond)
 	defaultTo(&o.sweep.rest, 2*time.Second)
@@ -70,6 +74,7 @@ type Store struct {
 	opts   Options
 	hints  *hints
 	mirror mirror
+	gone   gone
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -184,31 +189,33 @@ func (s *Store) Close() error {
 // Update runs fn in a transaction that writes; see replica.Store. It returns within
 // Options.Timeout.
 func (s *Store) Update(ctx context.Context, fn func(replica.Tx) error) error {
-	return s.until(ctx, s.opts.Timeout, func(ctx context.Context) error { return s.update(ctx, fn) })
+	return s.missing(ctx, s.until(ctx, s.opts.Timeout, func(ctx context.Context) error { return s.update(ctx, fn) }))
 }
 
 // View runs fn on a snapshot; see replica.Store.
 func (s *Store) View(ctx context.Context, fn func(replica.Tx) error) error {
-	return s.until(ctx, s.opts.Timeout, func(ctx context.Context) error { return s.view(ctx, fn) })
+	return s.missing(ctx, s.until(ctx, s.opts.Timeout, func(ctx context.Context) error { return s.view(ctx, fn) }))
 }
 
 // until repeats what failed without effect for reasons that pass.
 func (s *Store) until(ctx context.Context, limit time.Duration, run func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	var before error
 	for {
 		err := run(ctx)
 		if failed, ok := errors.AsType[*fnError](err); ok {
 			return failed.error
 		}
 		if !passing(err) {
-			return err
+			return inTime(err, nil)
 		}
 		select {
 		case <-ctx.Done():
-			return err
+			return inTime(err, before)
 		case <-time.After(retryPause):
 		}
+		before = err
 	}
 }
 
@@ -252,7 +259,9 @@ func (s *Store) with(ctx context.Context, do func(*pgconn.PgConn) error) error {
 		return &connectError{err}
 	}
 	defer conn.Release()
-	err = do(conn.Conn().PgConn())
+	server := conn.Conn().PgConn()
+	waiting := s.watch(ctx, server.PID())
+	err = waiting.explain(ctx, do(server))
 	if err != nil && !errors.As(err, new(*fnError)) {
 		s.hangUp(ctx, conn.Conn())
 	}

@@ -1,0 +1,56 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// errGone is of a schema that was deleted while the store is open.
+var errGone = errors.New("the schema fencelock, or a part of it, was deleted: restore it; if all of it is gone, " +
+	"a server makes an empty one in some seconds, and grants again once the longest TTL has passed")
+
+// gone is since when the schema is, and when that was last seen.
+type gone struct {
+	mu          sync.Mutex
+	since, last time.Time
+}
+
+// lasts notes the schema's absence, and tells whether it has lasted for so long. Observations
+// come every second at least, so a longer gap means that it was there again.
+func (g *gone) lasts(long time.Duration) bool {
+	const gap = 5 * time.Second
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	if now.Sub(g.last) > gap {
+		g.since = now
+	}
+	g.last = now
+	return now.Sub(g.since) >= long
+}
+
+// missing tells an error of a deleted schema, and makes the schema again once that lasts.
+// What was in it is lost. The tables are others then, so that nothing is granted before the
+// servers have seen the loss through.
+func (s *Store) missing(ctx context.Context, err error) error {
+	refused, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return err
+	}
+	switch refused.Code {
+	case "3F000", "42P01", "42883": // no schema, table or function
+	default:
+		return err
+	}
+	if s.gone.lasts(s.opts.reinstall) {
+		if err := install(ctx, s.pool); err != nil {
+			return fmt.Errorf("%w: %w", errGone, hinted(err))
+		}
+	}
+	return fmt.Errorf("%w: %w", errGone, err)
+}
