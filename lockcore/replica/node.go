@@ -95,10 +95,7 @@ func New(ctx context.Context, name string, store Store, opts Options) (*Node, er
 	n.Calls = Calls{Transact: func(ctx context.Context, writes bool, f func(*Txn) error) error {
 		return n.do(ctx, &call{writes: writes, run: f})
 	}}
-	_, err := n.update(ctx, func(t *Txn) error {
-		t.Open(opts.Bootstrap, opts.Floor)
-		return nil
-	})
+	_, err := n.update(ctx, func(t *Txn) { t.Open(opts.Bootstrap, opts.Floor) })
 	if err != nil {
 		return nil, fmt.Errorf("replica: open %s: %w", name, err)
 	}
@@ -315,14 +312,13 @@ func (n *Node) commit(jobs []job) {
 // run does the jobs in one transaction, and notes whether that was a proof that the store
 // takes writes. One that is too large or comes upon a damaged row proves nothing.
 func (n *Node) run(jobs []job) error {
-	do := func(t *Txn) error {
+	do := func(t *Txn) {
 		for i := range jobs {
 			jobs[i].run(t)
 		}
-		return nil
 	}
 	if !slices.ContainsFunc(jobs, func(j job) bool { return j.writes() }) {
-		return n.store.View(context.Background(), func(tx Tx) error { return n.machine.In(tx, do) })
+		return n.store.View(context.Background(), func(tx Tx) error { return n.in(tx, do) })
 	}
 	wrote, err := n.update(context.Background(), do)
 	switch {
@@ -334,11 +330,18 @@ func (n *Node) run(jobs []job) error {
 	return err
 }
 
+func (n *Node) in(tx Tx, do func(*Txn)) error {
+	return n.machine.In(tx, func(t *Txn) error {
+		do(t)
+		return nil
+	})
+}
+
 // update tells whether anything was written.
-func (n *Node) update(ctx context.Context, do func(*Txn) error) (wrote bool, err error) {
+func (n *Node) update(ctx context.Context, do func(*Txn)) (wrote bool, err error) {
 	err = n.store.Update(ctx, func(tx Tx) error {
 		puts := &puts{Tx: tx} // of this run: only the last one counts
-		err := n.machine.In(puts, do)
+		err := n.in(puts, do)
 		wrote = puts.any
 		return err
 	})
