@@ -33,12 +33,13 @@ endif
 
 # What is too long for every day is in tests of the first name. Those of the second
 # measure, so make soak runs them alone; those of the third are make scale, and of the
-# fourth make operate.
+# fourth make operate, of the fifth make faults.
 SOAK     := ^TestSoak
 SOAKPKG   = $(shell grep -rl --include='*_test.go' '^func TestSoak' . | xargs -n1 dirname | sort -u)
 MEASURE  := ^TestSoak(Crowd|ConsoleCost|SetsChange|Speed)$$
 SCALE    := ^TestSoakManyLeases$$
 OPERATE  := ^TestSoak(AlertsFire|RollingUpgrade)$$
+FAULTS   := ^TestSoakFaultTable$$
 
 # These compute and do nothing else, with -race for several minutes: TestSimulation and the
 # other tests of these packages run the same code with it.
@@ -76,7 +77,7 @@ test: ## the tests with -race, on real Redis and Postgres that start by themselv
 
 .PHONY: soak
 soak: ## what is too long for make test: every fault, every mutant of the simulation, more rounds, costs
-	$(call tests,$(FLAGS) -run '$(SOAK)' -skip '$(MEASURE)|$(COMPUTE)|$(SCALE)|$(OPERATE)',$(SOAKPKG))
+	$(call tests,$(FLAGS) -run '$(SOAK)' -skip '$(MEASURE)|$(COMPUTE)|$(SCALE)|$(OPERATE)|$(FAULTS)',$(SOAKPKG))
 	$(call tests,$(FLAGS) -p 1 -run '$(MEASURE)',./cmd/fencelock ./clients/python ./clients/typescript)
 	$(call tests,-count=1 -run '$(COMPUTE)' -timeout 12m,$(COMPUTES))
 	$(GO) test ./internal/sim -count=1 -run '^TestSimulation$$' -sim.seeds=50 -sim.workers=$(CORES) -timeout 12m
@@ -154,6 +155,10 @@ chart-check: ## render the Helm chart, lint it, and compare its pod with the man
 .PHONY: compose-check
 compose-check: ## run docker-compose.yml for real: starts, README's calls, lost Redis, Postgres and etcd, monitoring; says which images, and times
 	deploy/compose/check.sh
+
+.PHONY: faults
+faults: ## every fault of every engine: what clients get, what an operator sees, and when it is over; writes docs/reference/faults.md
+	$(GO) test ./cmd/fencelock -count=1 -v -run '$(FAULTS)' -timeout 20m -faults $(CURDIR)/docs/reference/faults.md
 
 .PHONY: matrix
 matrix: ## run the suites of stores and guards against other versions of their servers; MATRIX_ONLY=postgresql for one kind

@@ -349,3 +349,40 @@ func TestPostgresServersFollowAFailover(t *testing.T) {
 	t.Logf("service is back %s after the promotion, %s after the kill", took.Round(time.Millisecond), time.Since(killed).Round(time.Millisecond))
 	l.end()
 }
+
+// Two servers without clients write hardly anything to their database.
+func TestSoakIdleServersOnPostgres(t *testing.T) {
+	t.Parallel()
+	pg := testenv.StartPostgres(t)
+	for range 2 {
+		start(t, "FENCELOCK_STORE="+pg.URL())
+	}
+	const (
+		writes       = `SELECT last_value FROM fencelock.writes`
+		transactions = `SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()`
+		window       = time.Minute
+	)
+	time.Sleep(10 * time.Second) // what a start brings
+	written, committed := sqlValue[int64](t, pg.URL(), writes), sqlValue[int64](t, pg.URL(), transactions)
+	time.Sleep(window)
+	written, committed = sqlValue[int64](t, pg.URL(), writes)-written, sqlValue[int64](t, pg.URL(), transactions)-committed
+	t.Logf("two idle servers: %d writes a minute, %.1f transactions a second", written, float64(committed)/window.Seconds())
+	if written > 2 {
+		t.Errorf("two idle servers wrote %d times in %s", written, window)
+	}
+}
+
+// A lease that is short for its store is granted while its commit takes less than half of it;
+// a shorter one than the store can keep is refused, and the answer says why.
+func TestShortLeasesOnASlowStore(t *testing.T) {
+	t.Parallel()
+	f := newPostgresFaults(t)
+	f.p.release(f.p.acquire(`{"resource":"a","ttl_ms":1000}`))
+	f.line.Delay(60 * time.Millisecond) // a commit takes more than a tenth of the TTL
+	f.p.acquire(`{"resource":"b","ttl_ms":1000}`)
+	var problem wire.Problem
+	f.p.wants(f.p.ask(&problem, "POST", "/locks", `{"resource":"c","ttl_ms":249}`), http.StatusBadRequest)
+	if problem.Field != "ttl_ms" || !strings.Contains(problem.Detail, "must be 250 to 3000: the store") {
+		t.Errorf("%+v", problem)
+	}
+}
