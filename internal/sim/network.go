@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -290,6 +291,8 @@ type outcome[T any] struct {
 	value T
 	err   error
 }
+
+func (o outcome[T]) String() string { return fmt.Sprintf("{value:%+v err:%v}", o.value, o.err) }
 
 // call sends a request and waits for its reply, or for ctx.
 func call[T any](ctx context.Context, p *port, name, detail string, n int64, f func(*simNode) (T, error)) (T, error) {

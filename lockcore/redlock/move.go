@@ -88,13 +88,26 @@ func (l *Locker) beginChange(ctx context.Context, from int64) (*change, error) {
 			return nil, s.unready(ctx, "ready")
 		}
 	}
-	sets := slices.SortedFunc(slices.Values(l.sets), func(a, b *set) int {
-		return strings.Compare(a.members.Cluster().Hash, b.members.Cluster().Hash)
-	})
 	if err := l.CheckFrom(from); err != nil {
 		return nil, err
 	}
+	sets := l.inOrder()
 	return &change{atlas: l.atlas, sets: sets, from: from, movingMap: l.atlas.moving() + sets[0].random.Word()}, nil
+}
+
+// inOrder are the sets in the order in which every operator takes them. The first is one of
+// the present sets, so that of two changes from one generation the second meets the first
+// there, before it has begun.
+func (l *Locker) inOrder() []*set {
+	return slices.SortedFunc(slices.Values(l.sets), func(a, b *set) int {
+		switch present := l.atlas.present; {
+		case present.has(a) && !present.has(b):
+			return -1
+		case present.has(b) && !present.has(a):
+			return 1
+		}
+		return strings.Compare(a.members.Cluster().Hash, b.members.Cluster().Hash)
+	})
 }
 
 // CheckFrom is ErrOtherChange if a change that is planned from this Generation is not the
