@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fencelock/fencelock/fencing"
@@ -63,6 +64,8 @@ type ledger struct {
 	breakEnd time.Duration            // of the last one that is over; negative: none
 	busy     time.Duration            // until when some client believes that it holds it, or keeps a place
 	lost     time.Duration            // until when its lock may stand for a client that got no answer
+	used     time.Duration            // when somebody was last seen to have it, or to ask for it
+	asks     int                      // acquires of it that have begun
 	set      int                      // the node set that it was asked for on; negative: none yet
 }
 
@@ -123,6 +126,10 @@ type floor struct {
 	token  fencing.Token
 	owner  string
 	broken fencing.Token
+
+	believed span          // of the lease that the call is about, or that its key has
+	used     time.Duration // of the ledger
+	asks     int           // likewise, with this call
 }
 
 func newChecker(w *world) *checker {
@@ -155,8 +162,11 @@ func (c *checker) begins(a *action) (floors []floor) {
 	c.underWay = append(c.underWay, a)
 	for _, part := range a.parts {
 		l := c.ledger(part.Resource)
+		f := floor{token: l.largest, owner: l.owner, broken: l.broken, ended: l.ended[a.owner], believed: l.newest(a.owner, part, c.w.now()), used: l.used}
 		switch a.verb {
 		case "acquire":
+			l.asks++
+			l.used = max(l.used, c.w.now())
 			if _, again := l.since[a.owner]; !again {
 				l.since[a.owner] = c.w.now()
 			}
@@ -172,12 +182,23 @@ func (c *checker) begins(a *action) (floors []floor) {
 			l.shorten(a.owner, fencing.MaxToken, c.w.now())
 		case "extend": // from here on it holds the lease for the new time, if that is shorter
 			const drift = 100
-			c.stands(l, a.owner)
+			c.outlasts(l, a.owner)
 			l.shorten(a.owner, part.Token, c.w.now()+a.ttl-a.ttl/drift-2*time.Millisecond)
 		}
-		floors = append(floors, floor{token: l.largest, owner: l.owner, broken: l.broken, ended: l.ended[a.owner]})
+		f.asks = l.asks
+		floors = append(floors, f)
 	}
 	return floors
+}
+
+// asked notes as whom a request asks a node, which its label shows.
+func (c *checker) asked(op *node.Op) {
+	const label = 1
+	for _, a := range c.underWay {
+		if parts := strings.Split(op.Meta, "\x1f"); len(parts) > label && parts[label] == a.req.Holder {
+			a.asksAs[op.Owner] = true
+		}
+	}
 }
 
 // shorten ends what the owner believes of leases up to the token at the time, at the latest.
@@ -194,7 +215,10 @@ func (c *checker) returned(d *completion) {
 	c.underWay = slices.DeleteFunc(c.underWay, func(a *action) bool { return a == d.action })
 	answered := d.epoch == d.server.epoch && (d.err == nil || d.verb == "acquire" && (d.key == "" || !errors.Is(d.err, context.Canceled)))
 	if !answered {
-		c.excuse(d.action)
+		c.excuse(d.action, c.w.plan.MaxTTL)
+	}
+	if d.polled() { // its place is kept for it
+		c.excuse(d.action, lingers)
 	}
 	if d.verb == "break" && d.parts[0].Token == 0 {
 		l := c.ledger(d.parts[0].Resource)
@@ -209,6 +233,9 @@ func (c *checker) ends(d *completion) {
 	if took := d.at - d.began; took > d.bound+d.grace() {
 		c.violatef("bounds", "%s took %s, longer than %s", d.verb, took, d.bound)
 	}
+	c.lasts(d)
+	c.finds(d)
+	c.keepsOut(d)
 	if d.err != nil {
 		c.checkError(d)
 		return
@@ -238,6 +265,9 @@ func (c *checker) ends(d *completion) {
 	}
 }
 
+// lingers is for how long the place of a poll is kept.
+const lingers = 2 * time.Second
+
 // grace is for pauses, during which a server does not count.
 func (d *completion) grace() time.Duration {
 	if d.client.w.plan.Maps != nil { // it waits for a resource that moves, part by part
@@ -254,8 +284,7 @@ func (c *checker) checkError(d *completion) {
 		}
 	}
 	if d.waits && d.key != "" && errors.Is(d.err, context.Canceled) { // it may come again, and no request passes it
-		const linger = 2 * time.Second
-		c.busy = max(c.busy, d.at+linger)
+		c.busy = max(c.busy, d.at+lingers)
 		for _, part := range d.parts {
 			c.ledger(part.Resource).busy = c.busy
 		}
@@ -270,6 +299,9 @@ func (c *checker) checkError(d *completion) {
 		if errors.Is(d.err, known) {
 			return
 		}
+	}
+	if c.w.plan.MaxHold && d.verb == "extend" && errors.Is(d.err, lockcore.ErrMaxHold) {
+		return
 	}
 	if c.w.plan.Twins && errors.Is(d.err, lockcore.ErrIdempotencyMismatch) {
 		return // the other twin uses the key for something else

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type client struct {
 	held    []*grip // what it believes to hold, or once held
 	key     int     // its last idempotency key
 	asked   int     // how many leases it has asked for without one
+	calls   int     // how many acquires it has made
 	retry   string  // an idempotency key whose answer it lost
 	what    wanted  // and what it asked for
 	quiet   bool    // makes no more calls
@@ -63,7 +65,8 @@ type action struct {
 	bound    time.Duration // it must have ended by then
 	patience time.Duration // the client hangs up after it; 0: never
 	began    time.Duration
-	floors   []floor // what had been completed when it began, part by part
+	floors   []floor         // what had been completed when it began, part by part
+	asksAs   map[string]bool // of an acquire: the owners as which its server asks the nodes for it
 }
 
 // names lists the resources, for the trace.
@@ -96,7 +99,7 @@ func (c *client) pause() time.Duration {
 	switch dice := c.rng.IntN(20); {
 	case c.id == dreamer && chance(c.rng, p.Dream):
 		return p.MaxTTL
-	case c.refused > 0 && dice < 17: // nothing is to be had in a hurry
+	case c.refused > 0 && dice < 17 && !p.Eager: // nothing is to be had in a hurry
 		return min(20*time.Millisecond<<min(c.refused, 10), max(60*time.Millisecond, p.MaxTTL/2))
 	case dice == 0:
 		return 60 * time.Millisecond
@@ -107,6 +110,9 @@ func (c *client) pause() time.Duration {
 // act begins a call, unless the client has done enough.
 func (c *client) act() {
 	s := c.w.servers[c.rng.IntN(len(c.w.servers))]
+	if c.w.plan.Sticky {
+		s = c.w.servers[c.id%len(c.w.servers)]
+	}
 	if c.w.plan.Slow && c.rng.IntN(2) == 0 {
 		s = c.w.servers[0]
 	}
@@ -186,6 +192,8 @@ func (c *client) anyResource() string {
 type wanted struct {
 	resources []string
 	slots     int // one of so many of the one resource; 0: the resources themselves
+
+	minHold, maxHold time.Duration // 0: none
 }
 
 // several: it is of several resources at once.
@@ -201,8 +209,20 @@ func (w wanted) names() []string {
 
 func (w wanted) String() string { return strings.Join(w.names(), "+") }
 
-// anything draws what to ask for: a resource, one of its slots, or several resources at once.
+// anything draws what to ask for.
 func (c *client) anything() wanted {
+	p, what := &c.w.plan, c.anyOf()
+	if p.MinHold {
+		what.minHold = between(c.rng, lockcore.MinTTL, p.MaxTTL/2).Truncate(time.Millisecond)
+	}
+	if p.MaxHold {
+		what.maxHold = between(c.rng, p.MaxTTL, 2*p.MaxTTL)
+	}
+	return what
+}
+
+// anyOf draws a resource, one of its slots, or several resources at once.
+func (c *client) anyOf() wanted {
 	p := &c.w.plan
 	all := c.w.names[:p.Resources]
 	if len(all) < lockcore.MinBundle || !chance(c.rng, p.Several) {
@@ -266,9 +286,10 @@ func (c *client) keysLimit(s *server) time.Duration {
 }
 
 func (c *client) acquire(s *server, what wanted, key string, ttl time.Duration) *action {
-	req := lockcore.AcquireRequest{TTL: ttl, Holder: fmt.Sprintf("c%d", c.id), IdempotencyKey: key, Slots: what.slots}
-	if c.w.plan.MinHold {
-		req.MinHold = (ttl / 2).Truncate(time.Millisecond)
+	c.calls++
+	req := lockcore.AcquireRequest{
+		TTL: max(ttl, what.minHold), MinHold: what.minHold, MaxHold: what.maxHold, Metadata: c.w.plan.Metadata,
+		Holder: fmt.Sprintf("c%d/%d", c.id, c.calls), IdempotencyKey: key, Slots: what.slots,
 	}
 	if what.several() {
 		req.Resources = what.resources
@@ -277,6 +298,9 @@ func (c *client) acquire(s *server, what wanted, key string, ttl time.Duration) 
 	}
 	if c.w.plan.Queues && !c.w.calm && c.rng.IntN(2) == 0 && s.mayWait(what) {
 		req.Wait = between(c.rng, time.Millisecond, c.w.plan.longestWait())
+	}
+	if poll := time.Duration(1+c.rng.IntN(2)) * time.Second; c.w.plan.Polls && key != "" && poll < req.Wait {
+		req.Poll = poll
 	}
 	a := &action{
 		verb: "acquire", owner: key, key: key, what: what, req: req, server: s, waits: req.Wait > 0, until: c.w.now() + req.Wait,
@@ -298,7 +322,7 @@ func (c *client) acquire(s *server, what wanted, key string, ttl time.Duration) 
 	case what.slots > 0: // and it looks at them up to three times
 		a.bound = 3*a.bound + 3*c.limit(s)
 	}
-	if c.rng.IntN(10) == 0 {
+	if hangUp := cmp.Or(c.w.plan.HangUp, 0.1); chance(c.rng, hangUp) {
 		a.patience = between(c.rng, 0, 4*c.w.plan.Delay+req.Wait/2)
 	}
 	c.retry, c.what = key, what
@@ -339,7 +363,7 @@ func (c *client) cancel(s *server, request *action) *action {
 	const rounds = 3 // the secret, a look, the release
 	a := &action{verb: "cancel", owner: request.owner, parts: request.parts, server: s, bound: rounds * 2 * c.limit(s)}
 	req := request.req
-	req.TTL, req.MinHold = 0, 0 // another server may allow others, and they do not matter
+	req.TTL, req.MinHold, req.MaxHold, req.Wait, req.Poll = 0, 0, 0, 0, 0 // another server may allow others, and they do not matter
 	a.call = func(ctx context.Context, l service) (lockcore.Lease, error) {
 		_, err := l.Cancel(ctx, req)
 		return lockcore.Lease{}, err
@@ -367,6 +391,7 @@ func (c *client) begin(a *action) {
 	w := c.w
 	a.client, a.epoch, a.began = c, a.server.epoch, w.now()
 	a.floors = w.check.begins(a)
+	a.asksAs = make(map[string]bool)
 	if a.waits {
 		a.server.waiting(a.what)
 	}
@@ -470,12 +495,13 @@ func (c *client) learn(d *completion) {
 		}
 	case d.verb == "acquire" && d.err == nil:
 		c.granted(d)
+	case d.polled(): // and it comes again
 	case d.verb == "acquire" && !c.w.plan.Stubborn && c.rng.IntN(2) == 0:
 		c.retry = ""
 	case d.verb == "break":
-	case d.verb != "release" && notHeld && len(d.parts) > 1:
-		d.grip.torn = !d.grip.over // the other parts are to be released
-	case d.verb == "release", notHeld:
+	case d.verb == "look" && notHeld && len(d.parts) > 1:
+		d.grip.torn = !d.grip.over // the other parts are to be released; an extend ends them by itself
+	case d.verb == "release", notHeld, errors.Is(d.err, lockcore.ErrMaxHold):
 		d.grip.over = d.grip.over || d.err == nil || notHeld
 		c.retry = ""
 		// A key may be used again once the lease was surely released.
@@ -483,6 +509,11 @@ func (c *client) learn(d *completion) {
 			c.retry, c.what = d.grip.key, d.grip.what
 		}
 	}
+}
+
+// polled: a request was answered before its wait was over.
+func (d *completion) polled() bool {
+	return d.req.Poll > 0 && errors.Is(d.err, lockcore.ErrWaitTimeout)
 }
 
 // granted takes a lease, which some clients keep.

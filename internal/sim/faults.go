@@ -18,6 +18,7 @@ func (w *world) strike(f Fault) {
 	}
 	w.logf("fault %s", f)
 	w.troubled = max(w.troubled, w.now()+f.For+w.recovery(1))
+	w.struck = max(w.struck, w.now()+f.For)
 	w.trace.number(int64(f.Kind))
 	switch f.Kind {
 	case Cut, CutTo, CutFrom:

@@ -47,6 +47,8 @@ type Mutant struct {
 	unfloored bool                  // a change that is taken back has no floor
 	trusting  bool                  // clients count the whole TTL, from the answer
 	mute      bool                  // nodes wake nobody
+	halves    bool                  // a lease of several of which a part has ended keeps the others
+	sealsOld  bool                  // a server seals by the secret that its last look showed
 	quick     bool                  // is caught within a few hundred acquisitions: in make test
 	soak      bool                  // takes some more: in make soak
 }
@@ -102,6 +104,8 @@ var Mutants = []Mutant{
 	{Rule: "25", Name: "parts are not extended while others are waited for", idle: true, plan: gathering, quick: true},
 	{Rule: "25", Name: "what failed releases no part", keeps: true, plan: partly, quick: true},
 	{Rule: "25", Name: "what failed under a key ends another attempt's parts", weak: replica.RetractsAnyAttempt, plan: severalAgain, soak: true},
+	{Rule: "25", Name: "what is left of a lease that has lost a part stays", halves: true, plan: torn, quick: true},
+	{Rule: "24", Name: "a lease is sealed by the secret of the last look", sealsOld: true, plan: reborn, quick: true},
 	{Rule: "26", Name: "a server knows a node set less", narrow: true, plan: apart, soak: true},
 	{Rule: "26", Name: "a node set that is down stops the others", front: func(s service) service { return allOrNothing{s} }, plan: apart, soak: true},
 	{Rule: "27", Name: "a resource that stays taken is still its lease's", weak: replica.KeepsOwner, plan: holding, quick: true},
@@ -120,6 +124,7 @@ var Mutants = []Mutant{
 	{Rule: "30", Name: "a change begins from any generation", timeless: true, plan: tired, quick: true},
 	{Rule: "30", Name: "a change that is taken back has no floor", unfloored: true, plan: forsaken},
 	{Rule: "queue", Name: "who has gone stays in it", weak: replica.KeepsTickets, plan: impatient, quick: true},
+	{Rule: "queue", Name: "a request behind others does not find its own lease", weak: replica.QueuesOwners, plan: impatient, quick: true},
 	{Rule: "queue", Name: "nobody hears that it is their turn", mute: true, plan: impatient, quick: true},
 	{Rule: "29", Name: "a request waits for the first slot alone", front: func(s service) service { return firstSlot{s} }, plan: slotted, quick: true},
 }
@@ -135,7 +140,7 @@ func (m Mutant) Catches(v *Violation) bool {
 
 // liveness: what is wrong about the mutant is that something stays or does not come.
 func (m Mutant) liveness() bool {
-	return m.weak&replica.KeepsTickets != 0 || m.mute || m.careless || m.keeps || m.rashly || m.lasting || m.timeless || m.front != nil
+	return m.weak&replica.KeepsTickets != 0 || m.mute || m.careless || m.keeps || m.rashly || m.lasting || m.timeless || m.halves || m.sealsOld || m.weak&replica.QueuesOwners != 0 || m.front != nil
 }
 
 // rash expels the nodes after so many looks, whatever the others do.
@@ -182,6 +187,8 @@ func (m Mutant) change(msg *message) (reply node.Reply, answered bool) {
 	case msg.op == nil:
 	case m.keeps && msg.op.Kind == node.OpRelease, m.idle && msg.op.Kind == node.OpExtend:
 		return reply, msg.w.check.ledger(msg.op.Resource).tokens[msg.op.Token] == "" // no client has got it
+	case m.halves && msg.op.Kind == node.OpRelease:
+		return reply, msg.w.check.ledger(msg.op.Resource).unended(msg.op.Token)
 	case m.unseen && msg.op.Kind == node.OpRead:
 		_, slot := lockcore.SlotOf(msg.op.Resource)
 		return node.Reply{Outcome: node.NotHeld}, slot > 0

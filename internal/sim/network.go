@@ -339,6 +339,14 @@ func (p *port) Join(c node.Cluster) { p.node.model.Join(c) }
 
 // Observe looks at the node.
 func (p *port) Observe(ctx context.Context) (node.Observation, error) {
+	seen, err := p.observe(ctx)
+	if err == nil && p.epoch == p.server.epoch && p.w.plan.Mutant.sealsOld {
+		p.server.looked(&seen)
+	}
+	return seen, err
+}
+
+func (p *port) observe(ctx context.Context) (node.Observation, error) {
 	return call(ctx, p, "observe", "", 0, func(n *simNode) (node.Observation, error) {
 		seen, err := n.rules.Observe(ctx)
 		seen.Marks.MaxTTL = p.slower.own(seen.Marks.MaxTTL)

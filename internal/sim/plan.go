@@ -38,7 +38,13 @@ type Plan struct {
 	Seen       time.Duration // a jump of a clock is seen by then, unless it is too small; 0: at an unknown time
 	Old        int           // of a hundred calls, those about a lease of long ago
 	Extend     int           // of a hundred calls, those that extend
-	MinHold    bool          // resources stay taken for half the TTL
+	MinHold    bool          // resources stay taken for up to half the longest TTL
+	MaxHold    bool          // leases are extended for up to two of the longest TTL
+	Polls      bool          // requests that wait under a key do so as a series of polls
+	Sticky     bool          // each client asks one server
+	Eager      bool          // clients that are refused try again at once
+	HangUp     float64       // of acquires: those that their client hangs up on; 0: a tenth
+	Metadata   []byte        // of every lease
 	Keepers    int           // how many clients may keep their leases
 	Tardy      []Tardy       // kinds of messages that the network keeps
 	Pause      time.Duration // between a client's calls, at most, where that is longer than usual

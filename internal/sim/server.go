@@ -40,6 +40,7 @@ type server struct {
 	pausedUntil time.Duration
 	relays      []relay
 	skew        time.Duration // what its steady clock has lost, by which it reads the nodes'
+	secrets     node.Secrets  // that a look has shown last; for a mutant
 	waiters     int           // requests that stand in its queues
 	waitFor     string        // what they all wait for; "" for one that waits for several resources
 }
@@ -62,7 +63,7 @@ func (s *server) waiting(what wanted) {
 func (s *server) start() {
 	w := s.w
 	s.epoch++
-	s.pausedUntil, s.waiters, s.operating = 0, 0, 0
+	s.pausedUntil, s.waiters, s.operating, s.secrets = 0, 0, 0, ""
 	s.relays = make([]relay, len(w.nodes))
 	sets := make([][]node.Node, w.plan.Sets)
 	for _, n := range w.nodes {
@@ -78,6 +79,9 @@ func (s *server) start() {
 	}
 	cfg := s.config()
 	sets, cfg.Next = s.setsOf(sets)
+	if w.plan.Mutant.sealsOld {
+		cfg.Keys = s.lookedAt
+	}
 	locker, err := redlock.New(cfg, sets...)
 	if err != nil {
 		panic("sim: the plan's configuration is refused: " + err.Error())

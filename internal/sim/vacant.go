@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/lockcore/node"
 	"github.com/fencelock/fencelock/lockcore/redlock/quorum"
 )
@@ -67,6 +66,7 @@ func (c *checker) lookForVacant() {
 	now := c.w.now()
 	wanted := c.wanted(now)
 	for _, name := range c.w.names {
+		c.unused(name, now)
 		v, vacant := c.vacant[name], false
 		if wanted[name] {
 			v, vacant = c.lookAt(name, now)
@@ -98,8 +98,7 @@ func (w *world) quietNetwork() bool {
 func (c *checker) wanted(now time.Duration) map[string]bool {
 	wanted := make(map[string]bool)
 	for _, a := range c.underWay {
-		gone := a.epoch != a.server.epoch || a.until <= now || a.patience > 0 && a.began+a.patience <= now
-		if !a.waits || gone || a.what.several() || a.server.pausedUntil > now {
+		if !a.waits || a.until <= now || !a.hasCaller(now) || a.what.several() || a.server.pausedUntil > now {
 			continue
 		}
 		for _, name := range a.what.names() {
@@ -135,7 +134,7 @@ func (c *checker) lookAt(name string, now time.Duration) (v vacancy, vacant bool
 			v.since = last.since
 		}
 	}
-	return v, !l.believes(v.owner, now) && !c.onItsWay(name, v)
+	return v, !l.believes(v.owner, now) && !c.reserved(v.owner, now)
 }
 
 // believes: a client counts on the lock, or it stays taken on purpose (rule 27).
@@ -145,17 +144,21 @@ func (l *ledger) believes(owner string, now time.Duration) bool {
 	})
 }
 
-// onItsWay: the lock may be one of a request under way, which began before it was seen and
-// does not wait for it.
-func (c *checker) onItsWay(name string, v vacancy) bool {
-	return v.owner != "" && slices.ContainsFunc(c.underWay, func(a *action) bool {
-		return (!a.waits || a.what.several()) && a.began <= v.since && a.epoch == a.server.epoch &&
-			slices.ContainsFunc(a.parts, func(part lockcore.LeasePart) bool { return part.Resource == name })
+// reserved: the lock is of a request under way whose caller is there: of an acquisition of
+// several a part that it has taken, of any other one what it is about to be given.
+func (c *checker) reserved(owner string, now time.Duration) bool {
+	return owner != "" && slices.ContainsFunc(c.underWay, func(a *action) bool {
+		return a.asksAs[owner] && (!a.waits || a.what.several()) && a.hasCaller(now)
 	})
 }
 
-// stands is for a lock whose client asks for a shorter time: an extend never shortens it.
-func (c *checker) stands(l *ledger, owner string) {
+// hasCaller: the server lives, and nobody has hung up.
+func (a *action) hasCaller(now time.Duration) bool {
+	return a.epoch == a.server.epoch && (a.patience == 0 || a.began+a.patience > now)
+}
+
+// outlasts is for a lock whose client asks for a shorter time: an extend never shortens it.
+func (c *checker) outlasts(l *ledger, owner string) {
 	for _, s := range l.spans {
 		if s.owner == owner {
 			l.lost = max(l.lost, s.until+c.w.plan.MaxTTL/50)
@@ -163,10 +166,11 @@ func (c *checker) stands(l *ledger, owner string) {
 	}
 }
 
-// excuse is for a lock that may stand until its TTL ends, since its client got no answer.
-func (c *checker) excuse(a *action) {
+// excuse is for what may keep others out for a while: a lock whose client got no answer
+// stands until its TTL ends.
+func (c *checker) excuse(a *action, while time.Duration) {
 	for _, part := range a.parts {
 		l := c.ledger(part.Resource)
-		l.lost = max(l.lost, c.w.now()+c.w.plan.MaxTTL)
+		l.lost, l.used = max(l.lost, c.w.now()+while), max(l.used, c.w.now()+while)
 	}
 }

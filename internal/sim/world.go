@@ -24,6 +24,7 @@ type world struct {
 	calmAt  time.Duration // since when
 	// troubled: until when the faults so far may keep requests from their leases.
 	troubled time.Duration
+	struck   time.Duration // until when a fault was the cause of anything by itself
 	// expelledAt is when a node was last expelled after that, because its clock had jumped.
 	expelledAt time.Duration
 

@@ -35,6 +35,7 @@ const (
 	SkipsMissing                                // 21: a missing counter is carried as 0
 	LoadsAdmitted                               // 21: carried state is written on an admitted node
 	KeepsTickets                                // a ticket stays in its queue after its request has ended
+	QueuesOwners                                // a request behind others in the queue does not find its own lock
 	TakesAnyToken                               // 23: an operation may carry any token
 	KeepsOwner                                  // 27: a release-after leaves the lock to its lease
 	BreaksAnyGrant                              // 28: a break ends a later lease than its token's
