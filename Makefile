@@ -43,7 +43,7 @@ FAULTS   := ^TestSoakFaultTable$$
 
 # These compute and do nothing else, with -race for several minutes: TestSimulation and the
 # other tests of these packages run the same code with it.
-COMPUTE  := ^Test(Soak)?(Mutants|FoundersThatMeet|RunsRepeat|SeedsThatFailed|ServersThatShareA(Service|Store)|SetsGrow)$$
+COMPUTE  := ^Test(Soak)?(AllPairs|Mutants|FoundersThatMeet|RunsRepeat|SeedsThatFailed|ServersThatShareA(Service|Store)|SetsGrow)$$
 COMPUTES := ./internal/sim ./lockcore/redlock ./lockcore/replica ./storage/optimistic
 
 # How long make explore takes, and where its random tests begin.
