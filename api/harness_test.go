@@ -64,6 +64,9 @@ func (f *fake) Cancel(context.Context, lockcore.AcquireRequest) ([]lockcore.Leas
 	return nil, nil
 }
 
+// ForgetPlace forgets nothing.
+func (f *fake) ForgetPlace(context.Context, lockcore.AcquireRequest) error { return nil }
+
 // Find knows no key.
 func (f *fake) Find(context.Context, lockcore.AcquireRequest) (lockcore.Lease, error) {
 	return lockcore.Lease{}, lockcore.ErrNotHeld

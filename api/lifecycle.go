@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/leases"
+	"github.com/fencelock/fencelock/api/places"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -20,6 +23,7 @@ import (
 type lifecycle struct {
 	service lockcore.Service
 	live    leases.Table
+	waits   *places.Table
 	metrics *lockMetrics
 	events  *events.Hub
 	tracer  trace.Tracer // nil for none
@@ -27,16 +31,16 @@ type lifecycle struct {
 
 // Acquire is Service.Acquire on behalf of who, within who's limits. who is nil
 // without access control. Errors besides: *access.LimitError.
-func (l *lifecycle) Acquire(ctx context.Context, who *access.Identity, req *lockcore.AcquireRequest) (lockcore.Lease, error) {
-	done, err := l.admit(who, req.Wait > 0)
+func (l *lifecycle) Acquire(ctx context.Context, who *access.Identity, req *lockcore.AcquireRequest) (lease lockcore.Lease, err error) {
+	done, err := l.admit(ctx, who, req)
 	if err != nil {
 		return l.findBeyond(ctx, err, who, req)
 	}
-	defer done()
+	defer func() { done(err) }()
 	began := time.Now()
 	ctx, span := startAcquire(onBehalfOf(ctx, who), l.tracer, req)
 	waiting := beginWaiting(l.events, req)
-	lease, err := l.service.Acquire(ctx, *req)
+	lease, err = l.service.Acquire(ctx, *req)
 	waiting.end(err == nil)
 	outcome := outcomeOf(err)
 	switch {
@@ -80,6 +84,7 @@ func (l *lifecycle) findBeyond(ctx context.Context, limit error, who *access.Ide
 // Cancel is Service.Cancel on behalf of who.
 func (l *lifecycle) Cancel(ctx context.Context, who *access.Identity, req *lockcore.AcquireRequest) error {
 	ended, err := l.service.Cancel(onBehalfOf(ctx, who), *req)
+	l.waits.Drop(ownerOf(who), placesKey(req))
 	for _, part := range ended {
 		l.live.RemoveResource(ownerOf(who), part.Resource)
 	}
@@ -152,30 +157,62 @@ func takenFor(terms lockcore.LeaseTerms) time.Duration {
 	return max(0, min(terms.MinHold, terms.MinHold-time.Since(terms.Granted)))
 }
 
-// admit begins an acquire within the caller's limits; done must be called when it
-// ends. Errors: *access.LimitError.
-func (l *lifecycle) admit(who *access.Identity, waits bool) (done func(), err error) {
-	if who == nil {
-		return func() {}, nil
-	}
-	leave := func() {}
-	if waits {
-		if leave, err = who.Wait(); err != nil {
+// admit begins an acquire within the limits of its caller and of this server; done must be
+// called when it ends. Errors: *access.LimitError, lockcore.ErrTooManyWaiters.
+func (l *lifecycle) admit(ctx context.Context, who *access.Identity, req *lockcore.AcquireRequest) (done func(error), err error) {
+	leave := func(error) {}
+	if req.Wait > 0 {
+		if leave, err = l.enterQueue(ctx, who, req); err != nil {
 			return nil, err
 		}
 	}
-	limit := who.MaxHeld()
-	if limit == 0 {
+	if who == nil || who.MaxHeld() == 0 {
 		return leave, nil
 	}
-	if !l.live.Reserve(who.Name(), limit, time.Now()) {
-		leave()
+	if !l.live.Reserve(who.Name(), who.MaxHeld(), time.Now()) {
+		leave(nil)
 		return nil, who.TooManyHeld()
 	}
-	return func() {
+	return func(err error) {
 		l.live.Unreserve(who.Name())
-		leave()
+		leave(err)
 	}, nil
+}
+
+// enterQueue counts the places of a request that is about to wait.
+func (l *lifecycle) enterQueue(ctx context.Context, who *access.Identity, req *lockcore.AcquireRequest) (leave func(error), err error) {
+	entry := places.Request{Caller: ownerOf(who), Places: max(1, req.Slots)}
+	if who != nil {
+		entry.Waiters = who.MaxWaiters()
+	}
+	if req.IdempotencyKey != "" {
+		entry.Key = placesKey(req)
+		ended := lockcore.AcquireRequest{Resource: req.Resource, Resources: req.Resources, Slots: req.Slots, Holder: req.Holder, IdempotencyKey: req.IdempotencyKey}
+		caller := onBehalfOf(context.WithoutCancel(ctx), who)
+		entry.Forget = func() { l.forgetPlace(caller, ended) }
+	}
+	left, err := l.waits.Enter(entry)
+	var limit *places.LimitError
+	switch {
+	case errors.As(err, &limit):
+		return nil, access.TooManyWaiters(limit.Max)
+	case err != nil:
+		return nil, lockcore.ErrTooManyWaiters
+	}
+	return func(err error) { left(err != nil) }, nil
+}
+
+// placesKey tells a caller's requests under idempotency keys apart, as their places.
+func placesKey(req *lockcore.AcquireRequest) string {
+	return fmt.Sprintf("%s\x00%d\x00%s\x00%s", req.IdempotencyKey, req.Slots, req.Resource, strings.Join(req.Resources, "\x00"))
+}
+
+// forgetPlace is a moment's work: the nodes are told in the background. Without a quorum the
+// place stays, and nobody is granted anything.
+func (l *lifecycle) forgetPlace(ctx context.Context, req lockcore.AcquireRequest) {
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	_ = l.service.ForgetPlace(ctx, req)
 }
 
 // follow puts a lease into the table. The nodes may have counted its TTL from a

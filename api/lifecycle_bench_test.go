@@ -23,7 +23,7 @@ func (noLeases) Release(context.Context, string) error { return nil }
 // What limits, metrics and the table of live leases add to an acquire and its release.
 func BenchmarkLifecycle(b *testing.B) {
 	leases := &lifecycle{service: noLeases{}, events: events.NewHub()}
-	leases.metrics = newLockMetrics(prometheus.NewRegistry(), []string{"orders/", "carts/"}, leases.live.Held)
+	leases.metrics = newLockMetrics(prometheus.NewRegistry(), []string{"orders/", "carts/"}, leases.live.Held, func() int { return 0 })
 	b.ReportAllocs()
 	for b.Loop() {
 		lease, _ := leases.Acquire(b.Context(), nil, &lockcore.AcquireRequest{Resource: "x"})

@@ -152,7 +152,7 @@ func TestRefusalsOfLocks(t *testing.T) {
 		{quorum, 503, "no-quorum", "2", `"resource":"a","asked":3,"answered":2,"granted":1,"quorum":2,"nodes":[{"node":"n1","reason":"granted"},{"node":"n2","reason":"not admitted: restarted"},{"node":"n3","reason":"timeout"}]`},
 		{&lockcore.WaitTimeoutError{HeldError: *held, Position: 2, Waited: 5 * time.Second}, 409, "wait-timeout", "1",
 			`"resource":"a","holder":"b","fencing_token":7,"remaining_ms":1201,"waiters":3,"position":2,"waited_ms":5000`},
-		{lockcore.ErrTooManyWaiters, 429, "too-many-waiters", "1", ""},
+		{lockcore.ErrTooManyWaiters, 503, "too-many-waiters", "1", ""},
 		{lockcore.ErrStopping, 503, "server-stopping", "1", ""},
 		{lockcore.ErrIdempotencyMismatch, 422, "idempotency-mismatch", "", ""},
 		{lockcore.ErrTokensExhausted, 409, "tokens-exhausted", "", ""},

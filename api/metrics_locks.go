@@ -120,8 +120,11 @@ func longTimes() []float64 {
 	return []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
 }
 
-func newLockMetrics(registry prometheus.Registerer, prefixes []string, held func() int) *lockMetrics {
+func newLockMetrics(registry prometheus.Registerer, prefixes []string, held, placesKept func() int) *lockMetrics {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "fencelock_waiters_kept",
+		Help: "Places in queues that are kept for requests under an Idempotency-Key that ended at this server without a lease.",
+	}, func() float64 { return float64(placesKept()) }), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "fencelock_leases_held",
 		Help: "Leases granted or last extended through this server that were neither released nor have expired.",
 	}, func() float64 { return float64(held()) }))

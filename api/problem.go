@@ -65,7 +65,7 @@ func problems() []problem {
 		{"method-not-allowed", http.StatusMethodNotAllowed, "The path does not allow this method", errMethodNotAllowed, ""},
 		{"lock-held", http.StatusConflict, "The resource is locked", lockcore.ErrHeld, "another lease holds the resource, or other requests are before this one in the queue"},
 		{"wait-timeout", http.StatusConflict, "The wait ended without a grant", lockcore.ErrWaitTimeout, "the time to wait passed before the request was first in the queue and granted"},
-		{"too-many-waiters", http.StatusTooManyRequests, "Too many requests wait in the queue at this server", lockcore.ErrTooManyWaiters, ""},
+		{"too-many-waiters", http.StatusServiceUnavailable, "Too many requests wait in the queue at this server", lockcore.ErrTooManyWaiters, ""},
 		{"too-many-listeners", http.StatusTooManyRequests, "Too many readers listen to this server's events", errTooManyListeners, ""},
 		{"too-many-lists", http.StatusTooManyRequests, "The caller has as many listings in flight as it may", errTooManyLists, ""},
 		{"host-not-served", http.StatusMisdirectedRequest, "The server does not answer to this host", errHost, ""},

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/fencelock/fencelock/api/access"
 	"github.com/fencelock/fencelock/api/events"
+	"github.com/fencelock/fencelock/api/places"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -26,6 +28,7 @@ const (
 	MaxCursorBytes     = 1024
 	MaxPage            = 1000 // locks of a listing, attempts of a history
 	DefaultPage        = 100
+	defaultWaiters     = 10_000
 	bodyTimeout        = 10 * time.Second // for a request body to arrive
 	releaseTimeout     = 5 * time.Second  // for a grant to be released
 	guardTimeout       = 5 * time.Second  // for the guard's storage to answer
@@ -52,6 +55,8 @@ type Options struct {
 	Proofs func() *fencing.ProofKeys
 	// ProofRequired makes the guarded records demand a proof.
 	ProofRequired bool
+	// MaxWaiters bounds the places of requests in queues here; 0 for 10,000.
+	MaxWaiters int
 	// MaxTTL is the longest lease that may be asked for.
 	MaxTTL  time.Duration
 	Events  *events.Hub // gets this server's events, and is streamed by GET /events
@@ -94,8 +99,8 @@ func New(opts Options) *Server {
 	if s.Audit == nil {
 		s.Audit = s.Logger
 	}
-	s.leases = &lifecycle{service: s.Service, events: s.Events, tracer: s.Tracer}
-	s.leases.metrics = newLockMetrics(s.Metrics, s.MetricsPrefixes, s.leases.live.Held)
+	s.leases = &lifecycle{service: s.Service, waits: places.New(cmp.Or(s.MaxWaiters, defaultWaiters)), events: s.Events, tracer: s.Tracer}
+	s.leases.metrics = newLockMetrics(s.Metrics, s.MetricsPrefixes, s.leases.live.Held, s.leases.waits.Kept)
 	s.guard = newGuardWatch(s.Guard, s.Metrics, s.Logger)
 	s.routes()
 	return s

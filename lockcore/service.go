@@ -27,6 +27,10 @@ type Service interface {
 	// that is still under way may be granted after it. Errors: *FieldError, *QuorumError
 	// (safe to repeat).
 	Cancel(ctx context.Context, req AcquireRequest) ([]LeasePart, error)
+	// ForgetPlace ends the place in the queue that a request under an idempotency key has
+	// left (see AcquireRequest.IdempotencyKey), unless the request has come again, here or
+	// at another server. Errors: *FieldError, *QuorumError (the place may be kept).
+	ForgetPlace(ctx context.Context, req AcquireRequest) error
 	// Find returns the live lease that the request's IdempotencyKey has, as Acquire would,
 	// and grants none. Errors: *FieldError, ErrNotHeld, ErrIdempotencyMismatch, *QuorumError.
 	Find(ctx context.Context, req AcquireRequest) (Lease, error)

@@ -189,12 +189,6 @@ func TestReadingAgainDuringRequests(t *testing.T) {
 				if err := who.Request(); err != nil && !errors.Is(err, ErrRequestLimit) {
 					t.Error(err)
 				}
-				done, err := who.Wait()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				done()
 			}
 		})
 	}
@@ -247,9 +241,6 @@ func TestABrokenFileKeepsTheOneBefore(t *testing.T) {
 	if err := who.Request(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := who.Wait(); err != nil {
-		t.Fatal(err)
-	}
 
 	write("w token=nonsense")
 	if err := k.Load(); err == nil {
@@ -280,9 +271,6 @@ func TestABrokenFileKeepsTheOneBefore(t *testing.T) {
 	if err := next.Request(); !errors.Is(err, ErrRequestLimit) {
 		t.Errorf("reading the file again gives another request: %v", err)
 	}
-	if _, err := next.Wait(); !errors.Is(err, ErrWaiterLimit) {
-		t.Errorf("reading the file again forgets a request that waits: %v", err)
-	}
 	if who.MaxHeld() != 0 || next.MaxHeld() != 7 {
 		t.Errorf("%d and then %d leases may be held", who.MaxHeld(), next.MaxHeld())
 	}
@@ -290,25 +278,15 @@ func TestABrokenFileKeepsTheOneBefore(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	w := mustParse(t, "w cert=c waiters=1 held=2").certs["c"]
-	done, err := w.Wait()
-	if err != nil {
-		t.Fatal(err)
+	if limit := TooManyWaiters(w.MaxWaiters()); !errors.Is(limit, ErrWaiterLimit) || limit.Max != 1 || limit.Retry <= 0 {
+		t.Errorf("limit %+v", limit)
 	}
-	var limit *LimitError
-	if _, err := w.Wait(); !errors.Is(err, ErrWaiterLimit) || !errors.As(err, &limit) || limit.Max != 1 || limit.Retry <= 0 {
-		t.Errorf("a second that waits: %v, %+v", err, limit)
-	}
-	done()
-	if _, err := w.Wait(); err != nil {
-		t.Errorf("after the first: %v", err)
-	}
-	if limit = w.TooManyHeld(); !errors.Is(limit, ErrLeaseLimit) || limit.Max != 2 || limit.Retry <= 0 {
+	if limit := w.TooManyHeld(); !errors.Is(limit, ErrLeaseLimit) || limit.Max != 2 || limit.Retry <= 0 {
 		t.Errorf("limit %+v", limit)
 	}
 	free := mustParse(t, "w cert=c").certs["c"]
 	for range 1000 {
-		_, err := free.Wait()
-		if err := errors.Join(err, free.Request()); err != nil {
+		if err := free.Request(); err != nil {
 			t.Fatal(err)
 		}
 	}

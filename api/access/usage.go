@@ -2,7 +2,6 @@ package access
 
 import (
 	"math"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -18,9 +17,6 @@ type limits struct {
 // usage counts what one name uses at this server. It outlives the file's versions.
 type usage struct {
 	requests *rate.Limiter
-
-	mu      sync.Mutex
-	waiting int
 }
 
 func newUsage() *usage { return &usage{requests: rate.NewLimiter(rate.Inf, 1)} }
@@ -52,23 +48,12 @@ func (i *Identity) Request() error {
 // retryLater is when to try again for a place in the queue or a lease: a guess.
 const retryLater = time.Second
 
-// Wait counts a request that is about to wait; done must be called when it waits
-// no more. The error is a *LimitError; then nothing was counted.
-func (i *Identity) Wait() (done func(), err error) {
-	u := i.usage
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if i.limits.waiters > 0 && u.waiting >= i.limits.waiters {
-		return nil, &LimitError{Limit: ErrWaiterLimit, Max: float64(i.limits.waiters), Retry: retryLater}
-	}
-	u.waiting++
-	return u.done, nil
-}
+// MaxWaiters is how many requests of the caller may wait at this server; 0 for a share.
+func (i *Identity) MaxWaiters() int { return i.limits.waiters }
 
-func (u *usage) done() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.waiting--
+// TooManyWaiters refuses a caller that has so many places in queues, the maximum.
+func TooManyWaiters(most int) *LimitError {
+	return &LimitError{Limit: ErrWaiterLimit, Max: float64(most), Retry: retryLater}
 }
 
 // MaxHeld is how many leases the caller may hold at this server; 0 for any number.

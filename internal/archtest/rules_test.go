@@ -160,6 +160,10 @@ var rules = []rule{
 		why: "a table in memory: who grants leases and who asks about them is not its business",
 	},
 	{
+		pkg: "api/places",
+		why: "a table in memory: who waits, and where, is not its business",
+	},
+	{
 		pkg: "api/access", others: true,
 		why: "who calls and what they may do, whatever it is that they call",
 	},

@@ -31,7 +31,7 @@ var _ node.Node = (*port)(nil)
 var kinds = [...]string{
 	node.OpAcquire: "acquire", node.OpConfirm: "confirm", node.OpExtend: "extend", node.OpRelease: "release",
 	node.OpReleaseAfter: "release-after", node.OpRetract: "retract", node.OpRead: "read", node.OpEnqueue: "enqueue",
-	node.OpDequeue: "dequeue", node.OpHeartbeat: "heartbeat", node.OpBreak: "break",
+	node.OpDequeue: "dequeue", node.OpHeartbeat: "heartbeat", node.OpBreak: "break", node.OpForget: "forget",
 	100: "observe", "install-epoch", "survey", "counters", "scan", "quarantine", "stage", "load", "admit", "raise-max-ttl",
 	"replace-secrets", "time", "expel", "wake", "subscribed", "done", "install-map", "receive", "servers",
 }

@@ -23,6 +23,7 @@ const (
 	OpHeartbeat                      // keeps all tickets of Ticket.Server alive for another TTL
 	OpReleaseAfter                   // ends a lease for good, and keeps its resource locked for TTL
 	OpBreak                          // ends for good every lease up to a token, whoever's it is
+	OpForget                         // forgets the Arrival of a keyed ticket that was dequeued
 )
 
 // Ticket is a place in the queue for a resource. Tickets are ordered by Arrival, then
@@ -38,7 +39,9 @@ type Ticket struct {
 	// enqueue the node remembers the earliest Arrival of the ID. A ticket of the ID that
 	// is enqueued gets this Arrival, and takes the place of the one before. A grant to
 	// the ticket, and a dequeue of a Keyed ticket, forget it; a request that ends
-	// without a grant dequeues its ticket without Keyed.
+	// without a grant dequeues its ticket without Keyed. A forget of the ticket that last
+	// had the place forgets it, too; it leaves that of a ticket of another Server or Holder,
+	// since the request has come again there.
 	Keyed bool
 }
 
@@ -60,13 +63,14 @@ func (t Ticket) Before(other Ticket) bool {
 //	Read          Resource; Map
 //	Enqueue       Resource, Ticket; Epoch, Map
 //	Dequeue       Resource, Ticket
+//	Forget        Resource, Ticket
 //	Heartbeat     Ticket.Server, TTL
 //
 // An operation that lists the Epoch is refused with StaleEpoch or NotAdmitted unless
 // the node is admitted in that very epoch, and one that lists the Map with NotAdmitted
 // unless the node has the map of that name. Read and Heartbeat need a node that is
-// admitted in any epoch. Retract and Dequeue are done on every node, since removing a
-// vote or a ticket is always sound; so are Release, ReleaseAfter and Break, unless they are
+// admitted in any epoch. Retract, Dequeue and Forget are done on every node, since
+// removing a vote or a ticket is always sound; so are Release, ReleaseAfter and Break, unless they are
 // answered StaleEpoch. Where they are answered NotAdmitted they leave the counters alone.
 type Op struct {
 	Kind     OpKind
@@ -136,7 +140,7 @@ func (op *Op) Validate() error {
 	switch op.Kind {
 	case OpAcquire, OpConfirm, OpExtend, OpRelease, OpReleaseAfter, OpRetract:
 		missing = missing || op.Owner == ""
-	case OpEnqueue, OpDequeue:
+	case OpEnqueue, OpDequeue, OpForget:
 		missing = missing || op.Ticket.ID == ""
 	case OpHeartbeat:
 		missing = op.Ticket.Server == ""
@@ -157,7 +161,7 @@ func (op *Op) Validate() error {
 // Mapped reports whether the operation's kind lists the Map.
 func (op *Op) Mapped() bool {
 	switch op.Kind {
-	case OpRetract, OpDequeue, OpHeartbeat:
+	case OpRetract, OpDequeue, OpForget, OpHeartbeat:
 		return false
 	}
 	return true
@@ -193,8 +197,8 @@ const (
 	Failed Outcome = iota
 	// Granted: after an acquire or extend, the lock is the owner's. After a confirm,
 	// the counter is at least the token. After a release or retract, the lock was the
-	// owner's and is deleted; after a break it was of a lease up to the token. A read found the resource locked. An enqueue, dequeue or
-	// heartbeat was done.
+	// owner's and is deleted; after a break it was of a lease up to the token. A read found the resource locked. An enqueue, dequeue,
+	// forget or heartbeat was done.
 	Granted
 	// Held: an acquire found the lock of another lease.
 	Held

@@ -70,7 +70,7 @@ func commandKinds() []string {
 		acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire acquire
 		confirm confirm confirm confirm confirm extend extend extend extend extend extend extend
 		release release release release release release release-after release-after release-after break break break retract retract retract retract retract read read
-		wait wait wait wait wait wait wait wait enqueue enqueue enqueue dequeue dequeue dequeue heartbeat heartbeat
+		wait wait wait wait wait wait wait wait enqueue enqueue enqueue dequeue dequeue dequeue forget heartbeat heartbeat
 		expire expire expire expire install raise survey counters scan observe map receive
 		bootstrap stage load admit rejoin rejoin quarantine join restart wipe`)
 }
@@ -224,7 +224,7 @@ func (p *pair) op(kind node.OpKind, c command) node.Op {
 		op.Attempt, op.Scope = fmt.Sprintf("attempt%d", c.Attempt), fmt.Sprintf("scope %d", c.Other)
 	}
 	switch {
-	case c.Kind == "wait" || kind == node.OpEnqueue || kind == node.OpDequeue || kind == node.OpHeartbeat:
+	case c.Kind == "wait" || kind == node.OpEnqueue || kind == node.OpDequeue || kind == node.OpForget || kind == node.OpHeartbeat:
 		op.Ticket = c.ticket()
 	case kind == node.OpRetract && c.Other > 0:
 		op.Above = op.Token
@@ -267,7 +267,7 @@ func (p *pair) run(c command) {
 	kinds := map[string]node.OpKind{
 		"acquire": node.OpAcquire, "wait": node.OpAcquire, "confirm": node.OpConfirm, "extend": node.OpExtend,
 		"release": node.OpRelease, "release-after": node.OpReleaseAfter, "break": node.OpBreak, "retract": node.OpRetract, "read": node.OpRead,
-		"enqueue": node.OpEnqueue, "dequeue": node.OpDequeue, "heartbeat": node.OpHeartbeat,
+		"enqueue": node.OpEnqueue, "dequeue": node.OpDequeue, "forget": node.OpForget, "heartbeat": node.OpHeartbeat,
 	}
 	if kind, isVote := kinds[c.Kind]; isVote {
 		if c.Other == 0 && p.model.Apply(p.read("any")).Outcome == node.NotAdmitted {

@@ -177,7 +177,7 @@ func forgedWords(s *suite) {
 		for what, op := range map[string]node.Op{
 			"owner": acquire("c", forged), "attempt": attempt("c", "V", forged), "id": acquireWith("c", "V", badID), "server": acquireWith("c", "V", badServer),
 			"confirm": confirm("a", forged, s.base+1), "extend": extend("a", forged, s.base+1, longTTL), "release": release("a", forged, s.base+1),
-			"retract": retract("b", "K1", forged), "enqueue": enqueue("a", badID), "dequeue": dequeue("a", badServer), "heartbeat": heartbeat(forged, longTTL),
+			"retract": retract("b", "K1", forged), "enqueue": enqueue("a", badID), "dequeue": dequeue("a", badServer), "forget": forget("a", badServer), "heartbeat": heartbeat(forged, longTTL),
 		} {
 			if r := s.do(op); r.Outcome != node.Failed || r.Sent || r.Err == nil {
 				s.Fatalf("%s %q: %+v, want a failure that was not sent", what, forged, r)

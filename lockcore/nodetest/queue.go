@@ -27,6 +27,10 @@ func dequeue(resource string, t node.Ticket) node.Op {
 	return node.Op{Kind: node.OpDequeue, Resource: resource, Ticket: t}
 }
 
+func forget(resource string, t node.Ticket) node.Op {
+	return node.Op{Kind: node.OpForget, Resource: resource, Ticket: t}
+}
+
 func heartbeat(server string, ttl time.Duration) node.Op {
 	return node.Op{Kind: node.OpHeartbeat, Ticket: node.Ticket{Server: server}, TTL: ttl}
 }
@@ -217,6 +221,31 @@ func queueTests() []test { //nolint:funlen // a table of scenarios
 			s.want(enqueue("a", latest), outcome(node.Granted))
 			shown.Arrival = 95
 			s.want(read("a"), inQueue(locked(s.base+3, "L3", longTTL), t2, shown))
+		}},
+		{"a keyed place is forgotten unless its request came again elsewhere", func(s *suite) {
+			serversAlive(s)
+			mine := node.Ticket{ID: "k", Server: "s1", Arrival: 10, Holder: "x", Keyed: true}
+			elsewhere := node.Ticket{ID: "k", Server: "s2", Arrival: 90, Holder: "x", Keyed: true}
+			leave := func(ticket node.Ticket) {
+				ticket.Keyed = false
+				s.want(dequeue("a", ticket), outcome(node.Granted))
+			}
+			arrivesAgainAt := func(arrival int64) {
+				s.Helper()
+				shown := elsewhere
+				shown.Arrival, shown.Keyed = arrival, false
+				s.want(enqueue("a", elsewhere), outcome(node.Granted))
+				s.want(read("a"), inQueue(outcome(node.NotHeld), shown))
+				leave(elsewhere)
+			}
+			s.want(forget("a", mine), outcome(node.Granted)) // there is none
+			s.want(enqueue("a", mine), outcome(node.Granted))
+			leave(mine)
+			arrivesAgainAt(10)
+			s.want(forget("a", mine), outcome(node.Granted))
+			arrivesAgainAt(10)
+			s.want(forget("a", elsewhere), outcome(node.Granted))
+			arrivesAgainAt(90)
 		}},
 		{"the end of a keyed wait removes its ticket whatever its server", func(s *suite) {
 			serversAlive(s)

@@ -31,6 +31,16 @@ func (l *Locker) Cancel(ctx context.Context, req lockcore.AcquireRequest) ([]loc
 	return ended, first(errs, lockcore.ErrNoQuorum)
 }
 
+// ForgetPlace is lockcore.Service's.
+func (l *Locker) ForgetPlace(ctx context.Context, req lockcore.AcquireRequest) error {
+	wanted, err := l.underKey(ctx, req)
+	if err != nil {
+		return err
+	}
+	_, errs := eachWanted(ctx, l, wanted, (*set).forgetPlace)
+	return first(errs, lockcore.ErrNoQuorum)
+}
+
 // Find is lockcore.Service's. It acquires only once it has seen that the key has a lease,
 // and gives back what it was granted instead, if that lease has ended meanwhile.
 func (l *Locker) Find(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
@@ -132,6 +142,15 @@ func (s *set) cancel(ctx context.Context, req *request) (ended fencing.Token, er
 		}
 	}
 	return ended, nil
+}
+
+// forgetPlace forgets the place of a request that waited at this server and waits no more.
+func (s *set) forgetPlace(ctx context.Context, req *request) (struct{}, error) {
+	id, err := s.ticketID(ctx, req)
+	if err == nil {
+		s.queue.Forget(req.Resource, id, req.Holder)
+	}
+	return struct{}{}, err
 }
 
 // heldByKey reports whether a quorum has a lock of the request's idempotency key. The

@@ -150,3 +150,64 @@ func TestNewcomersDoNotOvertake(t *testing.T) {
 		}
 	})
 }
+
+// A place that is forgotten is lost on every node, whatever the request asked for; but not
+// once the request has come again at another server.
+func TestForgottenPlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		asks  lockcore.AcquireRequest
+		moved bool // the request has come to another server meanwhile
+		first string
+	}{
+		"one resource":           {lockcore.AcquireRequest{Resource: "r"}, false, "second"},
+		"several resources":      {lockcore.AcquireRequest{Resources: []string{"q", "r"}}, false, "second"},
+		"slots":                  {lockcore.AcquireRequest{Resource: "s", Slots: 2}, false, "second"},
+		"came to another server": {lockcore.AcquireRequest{Resource: "r"}, true, "first"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, stop := newArena(t, 3, 2)
+				defer func() { stop(); time.Sleep(time.Minute) }()
+				var held []lockcore.Lease
+				for _, resource := range []string{"r", lockcore.SlotName("s", 1), lockcore.SlotName("s", 2)} {
+					held = append(held, a.must(a.servers[1], lockcore.AcquireRequest{Resource: resource, TTL: time.Minute}))
+				}
+				granted := make(chan string, 2)
+				wait := func(ctx context.Context, server int, who, key string) {
+					req := c.asks
+					req.TTL, req.Wait, req.Holder, req.IdempotencyKey = time.Minute, 5*time.Minute, who, key
+					if lease, err := a.servers[server].Acquire(ctx, req); err == nil {
+						granted <- who
+						_ = a.servers[server].Release(t.Context(), lease.ID)
+					}
+				}
+				for _, server := range []int{0, 1}[:map[bool]int{false: 1, true: 2}[c.moved]] {
+					ctx, hangUp := context.WithCancel(t.Context())
+					go wait(ctx, server, "first", "its key")
+					time.Sleep(time.Second)
+					hangUp()
+					time.Sleep(time.Second)
+				}
+				go wait(t.Context(), 1, "second", "another key")
+				time.Sleep(time.Second)
+				forgotten := c.asks
+				forgotten.Holder, forgotten.IdempotencyKey = "first", "its key"
+				if err := a.servers[0].ForgetPlace(t.Context(), forgotten); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				go wait(t.Context(), 1, "first", "its key")
+				time.Sleep(time.Second)
+				for _, lease := range held {
+					if err := a.servers[1].Release(t.Context(), lease.ID); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if got := <-granted; got != c.first {
+					t.Errorf("granted to %s before the other", got)
+				}
+				<-granted
+			})
+		})
+	}
+}

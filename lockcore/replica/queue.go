@@ -177,6 +177,15 @@ func (t *Txn) dequeue(op *node.Op) node.Reply {
 	return node.Reply{Outcome: node.Granted}
 }
 
+// forget forgets the arrival of a ticket that was dequeued, unless its request has come again.
+func (t *Txn) forget(op *node.Op) node.Reply {
+	key := placeKey(op.Ticket.ID)
+	if raw, _ := t.tx.Get(key); len(raw) >= numberLen && string(raw[numberLen:]) == nameOf(op.Ticket) {
+		t.tx.Delete(key)
+	}
+	return node.Reply{Outcome: node.Granted}
+}
+
 // heartbeat keeps a server's tickets alive.
 func (t *Txn) heartbeat(op *node.Op) node.Reply {
 	alive := t.alive(op.Ticket.Server)

@@ -22,6 +22,8 @@ func (t *Txn) Vote(op *node.Op) node.Reply {
 		return t.withdraw(op)
 	case node.OpDequeue:
 		return t.dequeue(op)
+	case node.OpForget:
+		return t.forget(op)
 	}
 	if !t.open() {
 		return t.behind()

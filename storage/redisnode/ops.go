@@ -38,6 +38,9 @@ func (p *packer) op(op *node.Op) {
 	case node.OpDequeue:
 		p.of("d", op)
 		p.strs(op.Ticket.ID, op.Ticket.Server, op.Ticket.Holder, flag(op.Ticket.Keyed))
+	case node.OpForget:
+		p.of("f", op)
+		p.strs(op.Ticket.ID, op.Ticket.Server, op.Ticket.Holder)
 	case node.OpHeartbeat:
 		p.strs("h", op.Ticket.Server)
 		p.int(op.TTL.Milliseconds())

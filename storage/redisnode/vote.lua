@@ -19,6 +19,7 @@
 --       g lock                                read
 --       n lock id server arrival holder keyed enqueue
 --       d lock id server holder keyed         dequeue
+--       f lock id server holder               forget
 --       h server ttl                          heartbeat
 -- Reply a MessagePack array with one of these for each operation (for g an array, which
 --       begins with that one). All times are milliseconds:
@@ -496,6 +497,12 @@ local function define_rules()
     return 'G 0 0'
   end
 
+  local function forget(_, id, server, holder)
+    local place = call('GET', 'p:' .. id)
+    if place and match(place, '^%d+ (.*)$') == id .. ' ' .. server .. ' ' .. holder then call('DEL', 'p:' .. id) end
+    return 'G 0 0'
+  end
+
   local function heartbeat(server, ttl)
     if not open then return not_admitted end
     local alive = call('EXISTS', 's:' .. server)
@@ -506,9 +513,9 @@ local function define_rules()
   return {
     run = {
       a = acquire, i = acquire, w = acquire_with, c = confirm, e = extend, r = release, k = release_after, b = break_up_to, t = retract,
-      g = read, n = enqueue, d = dequeue, h = heartbeat,
+      g = read, n = enqueue, d = dequeue, f = forget, h = heartbeat,
     },
-    arguments = { a = 3, i = 5, w = 11, c = 3, e = 5, r = 4, k = 4, b = 2, t = 4, g = 1, n = 6, d = 5, h = 2 },
+    arguments = { a = 3, i = 5, w = 11, c = 3, e = 5, r = 4, k = 4, b = 2, t = 4, g = 1, n = 6, d = 5, f = 4, h = 2 },
   }
 end
 

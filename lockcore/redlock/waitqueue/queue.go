@@ -270,6 +270,23 @@ func (q *Queue) Cancel(resource, id string) {
 	}
 }
 
+// Forget ends what a request that does not wait any more has of its place: of one that kept it
+// (KeepPlace) the ticket, and on the nodes the arrival, unless the request has come again at
+// another server, or here.
+func (q *Queue) Forget(resource, id, holder string) {
+	q.GiveUp(resource, id)
+	q.mu.Lock()
+	again := q.tickets[id] != nil
+	q.mu.Unlock()
+	if again {
+		return
+	}
+	op := node.Op{Kind: node.OpForget, Resource: resource, Ticket: node.Ticket{ID: id, Server: q.server, Holder: holder}}
+	for i := range q.cfg.Nodes {
+		q.cfg.Cleanup(i, op, time.Now().Add(lockcore.MaxWait))
+	}
+}
+
 func (q *Queue) remove(w *Waiter, nextTry time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

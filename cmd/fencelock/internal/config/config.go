@@ -37,7 +37,7 @@ type Config struct {
 	DefaultTTL         time.Duration `split_words:"true" default:"30s" desc:"The TTL of a request without ttl_ms, a duration from 100ms (250ms with FENCELOCK_STORE) to FENCELOCK_MAX_TTL."`
 	MaxHold            time.Duration `split_words:"true" default:"0" desc:"How long extensions may keep one lease, a duration of at least FENCELOCK_MAX_TTL; 0 for no limit."`
 	NodeTimeout        time.Duration `split_words:"true" desc:"How long a request waits for a node, a duration from 1ms to a tenth of FENCELOCK_MAX_TTL (and never more than a tenth of the request's TTL). By default 50ms. With the embedded file or FENCELOCK_STORE, which have no other node to decide without them, up to half of both, and by default 2s."`
-	MaxWaiters         int           `split_words:"true" default:"10000" desc:"How many requests may wait in queues at this server, 1 to 1000000."`
+	MaxWaiters         int           `split_words:"true" default:"10000" desc:"How many places in queues the requests at this server may have, 1 to 1000000: one each, and one for each slot."`
 	CounterTTL         time.Duration `split_words:"true" default:"24h" desc:"How long a Redis node keeps a resource's counter after its last use, a duration of at least FENCELOCK_MAX_TTL."`
 	AccessFile         string        `split_words:"true" desc:"The access file: names with their bearer tokens (fencelock token new), certificates, rules and limits. Read again when it changes. Without it no caller is authenticated."`
 	TLSCertFile        string        `split_words:"true" desc:"The server's certificate and its intermediates, PEM: the API is served over TLS. Read again when it changes."`

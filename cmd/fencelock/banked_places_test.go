@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"testing"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// A caller that may have one request waiting at each server sends many under idempotency
+// keys, which end at once, and so banks places. It uses them one after the other while
+// somebody else waits: one a server goes first, as if it had waited there.
+func TestPlacesAreNotBanked(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		servers int
+		bank    func(p *process, key, body string, header ...string)
+	}{
+		"hung up":            {1, hangsUp},
+		"hung up, 3 servers": {3, hangsUp},
+		"polls":              {1, pollsOnce},
+		"waits that end":     {1, waitsBriefly},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "access.txt")
+			greedy := bearer(tokenFor(t, file, "greedy", "--acquire", "*", "--waiters", "1"))
+			modest := bearer(tokenFor(t, file, "modest", "--acquire", "*"))
+			servers := startWithAccess(t, c.servers, file)
+			p := servers[0]
+			var held wire.Lease
+			p.wants(p.ask(&held, "POST", "/locks", `{"resource":"hot","ttl_ms":60000}`, greedy), http.StatusCreated)
+			const banked = 12
+			body := `{"resource":"hot","ttl_ms":60000,"wait_ms":60000,"holder":"greedy"}`
+			for i := range banked {
+				c.bank(servers[i%len(servers)], fmt.Sprint("key", i), body, greedy)
+			}
+			p.until("nobody waits", func() bool { return len(p.queueAs("hot", modest)) == 0 })
+			go func() {
+				_, _ = p.try(t.Context(), nil, "POST", "/locks", `{"resource":"hot","ttl_ms":60000,"wait_ms":60000,"holder":"victim"}`, modest)
+			}()
+			p.until("the victim waits", func() bool { return len(p.queueAs("hot", modest)) == 1 })
+			passed := 0
+			for i := banked - 1; i >= 0; i-- {
+				taken := p.repeats(fmt.Sprint("key", i), body, held, greedy)
+				if taken == nil {
+					break
+				}
+				held = *taken
+				passed++
+			}
+			if passed > c.servers {
+				t.Errorf("%d requests went before one that had waited, through %d servers at which one may wait", passed, c.servers)
+			}
+			if passed == 0 {
+				t.Error("the last place was not kept")
+			}
+		})
+	}
+}
+
+// repeats queues a request under a key, waits until both it and the victim wait, releases the
+// lease, and returns the lease of the request if it came first, nil otherwise.
+func (p *process) repeats(key, body string, held wire.Lease, header ...string) *wire.Lease {
+	p.t.Helper()
+	ctx, stop := context.WithCancel(p.t.Context())
+	defer stop()
+	got := make(chan *wire.Lease, 1)
+	go func() {
+		var lease wire.Lease
+		resp, err := p.try(ctx, &lease, "POST", "/locks", body, append(header, wire.HeaderIdempotencyKey+": "+key)...)
+		if err != nil || resp.StatusCode != http.StatusCreated {
+			got <- nil
+			return
+		}
+		got <- &lease
+	}()
+	p.until("both wait", func() bool { return len(p.queueAs("hot", header...)) == 2 })
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", append(header, wire.HeaderLease+": "+held.LeaseID)...), http.StatusNoContent)
+	var state wire.Lock
+	p.until("one of them has it", func() bool {
+		p.wants(p.ask(&state, "GET", "/locks/hot", "", header...), http.StatusOK)
+		return state.Held
+	})
+	if *state.Holder == "victim" {
+		return nil
+	}
+	return <-got
+}
+
+func hangsUp(p *process, key, body string, header ...string) {
+	p.t.Helper()
+	ctx, hangUp := context.WithCancel(p.t.Context())
+	defer hangUp()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = p.try(ctx, nil, "POST", "/locks", body, append(header, wire.HeaderIdempotencyKey+": "+key)...)
+	}()
+	p.until("it waits", func() bool { return len(p.queueAs("hot", header...)) == 1 })
+	hangUp()
+	<-ended
+	p.until("it has left", func() bool { return len(p.queueAs("hot", header...)) == 0 })
+}
+
+func pollsOnce(p *process, key, body string, header ...string) {
+	p.t.Helper()
+	p.wants(p.ask(nil, "POST", "/locks", body, append(header, wire.HeaderIdempotencyKey+": "+key, wire.HeaderPrefer+": wait=1")...), http.StatusConflict)
+}
+
+func waitsBriefly(p *process, key, _ string, header ...string) {
+	p.t.Helper()
+	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"hot","ttl_ms":60000,"wait_ms":30,"holder":"greedy"}`, append(header, wire.HeaderIdempotencyKey+": "+key)...), http.StatusConflict)
+}
+
+func (p *process) queueAs(resource string, header ...string) []wire.Waiter {
+	p.t.Helper()
+	var lock wire.Lock
+	p.wants(p.ask(&lock, "GET", "/locks/"+resource, "", header...), http.StatusOK)
+	return lock.Queue
+}
+
+// startWithAccess runs one server on its file, or several on one Redis.
+func startWithAccess(t *testing.T, n int, file string) (servers []*process) {
+	t.Helper()
+	if n == 1 {
+		return []*process{start(t, "FENCELOCK_ACCESS_FILE="+file, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db"))}
+	}
+	nodes := []*testenv.Redis{testenv.StartRedis(t)}
+	for i := range n {
+		env := []string{redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=3s", "FENCELOCK_ACCESS_FILE=" + file}
+		if i == 0 {
+			env = append(env, "FENCELOCK_BOOTSTRAP=new")
+		}
+		servers = append(servers, start(t, env...))
+	}
+	return servers
+}
