@@ -20,6 +20,7 @@ type decision struct {
 	needs string // for people, as docs/reference/access.md has it
 	// open routes ignore credentials; optional ones accept requests without any.
 	open, optional bool
+	probe          bool // asks how the server is
 	// check refuses callers without the right; nil lets every authenticated caller pass.
 	check func(s *Server, who *access.Identity, r *http.Request) error
 	// act names an administrative act, which is audited.
@@ -51,8 +52,8 @@ func decisions() map[string]decision {
 		"GET /console":                   {needs: "nothing: the page holds no data", open: true},
 		"GET /console/{file}":            {needs: "nothing", open: true},
 		"GET /whoami":                    {needs: "any name; it shows the caller's own rules"},
-		"GET /healthz":                   {needs: "nothing", open: true},
-		"GET /readyz":                    {needs: "nothing; the nodes are shown to any name", optional: true},
+		"GET /healthz":                   {needs: "nothing", open: true, probe: true},
+		"GET /readyz":                    {needs: "nothing; the nodes are shown to any name", optional: true, probe: true},
 		"GET /openapi.yaml":              {needs: "nothing", open: true},
 		"GET /problems/{type}":           {needs: "nothing", open: true},
 	}
@@ -159,7 +160,10 @@ func (s *Server) authorize(method, pattern string, h handler) handler {
 			return &forbiddenError{who: who.Name(), right: access.Admin}
 		}
 	}
-	if s.Access != nil && !d.open {
+	switch {
+	case s.Access != nil && d.open:
+		h = s.unasked(d, h)
+	case s.Access != nil:
 		h = s.checked(d, h)
 	}
 	if d.act != "" {
@@ -174,10 +178,11 @@ func (s *Server) checked(d decision, h handler) handler {
 		who, err := s.Access.Identify(r)
 		switch {
 		case d.optional && errors.Is(err, access.ErrNoCredentials):
-			return h(w, r)
+			return s.unasked(d, h)(w, r)
 		case err != nil:
 			return s.unauthenticated(w, r, err)
 		}
+		connectionOf(r).trust()
 		if rw, ok := w.(*responder); ok {
 			rw.who = who
 		}

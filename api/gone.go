@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -18,6 +19,9 @@ var errHungUp = errors.New("the caller has hung up")
 type socket struct {
 	conn net.Conn
 	raw  syscall.RawConn
+
+	paced     *pacedConn   // nil where it is not a Listener's
+	strangers atomic.Int32 // that are being answered over it
 }
 
 type socketKey struct{}
@@ -32,8 +36,12 @@ type socketKey struct{}
 //     present one is answered, and a request that waits would be granted a lease
 //     that no client knows of.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	var paced *pacedConn
 	for {
-		above, ok := c.(interface{ NetConn() net.Conn }) // TLS, strictConn
+		if found, ok := c.(*pacedConn); ok {
+			paced = found
+		}
+		above, ok := c.(interface{ NetConn() net.Conn }) // TLS, strictConn, pacedConn
 		if !ok {
 			break
 		}
@@ -41,7 +49,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	}
 	if s, ok := c.(syscall.Conn); ok {
 		if raw, err := s.SyscallConn(); err == nil {
-			return context.WithValue(ctx, socketKey{}, &socket{conn: c, raw: raw})
+			return context.WithValue(ctx, socketKey{}, &socket{conn: c, raw: raw, paced: paced})
 		}
 	}
 	return ctx

@@ -53,6 +53,7 @@ type responder struct {
 	who    *access.Identity // the caller; nil without access control
 	acted  string           // the resource of an administrative act, for the audit log
 	status int              // 0 until the header was written
+	within time.Duration    // how long the answer may be on its way; 0 for answerTimeout
 }
 
 func (w *responder) WriteHeader(status int) {
@@ -74,7 +75,7 @@ func (w *responder) Write(p []byte) (int, error) {
 // limit bounds how long the answer may be on its way. net/http's own limit counts
 // from the request on, and so has to allow for the longest wait.
 func (w *responder) limit() {
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(answerTimeout)) // a test's writer has none
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(cmp.Or(w.within, answerTimeout))) // a test's writer has none
 }
 
 // Unwrap lets http.ResponseController through.

@@ -214,11 +214,20 @@ func (s *Server) answer(h handler) http.HandlerFunc {
 // refuse writes the error as a problem. For a caller that has gone away it aborts,
 // since net/http would send an empty 200, and likewise an answer that was begun.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
-	if rw, ok := w.(*responder); r.Context().Err() != nil || errors.Is(err, errHungUp) || ok && rw.status != 0 {
+	rw, ok := w.(*responder)
+	stranger := ok && rw.who == nil && s.Access != nil
+	if stranger {
+		connectionOf(r).slowDown() // also where the stream has been reset
+	}
+	if r.Context().Err() != nil || errors.Is(err, errHungUp) || ok && rw.status != 0 {
 		panic(http.ErrAbortHandler)
 	}
 	a := s.classify(err)
 	s.logRefusal(w, r, a.Status, err)
+	if stranger {
+		s.refuseStranger(rw, r, a)
+		return
+	}
 	_ = s.writeRefusal(w, a) // who cannot read a refusal loses nothing
 }
 

@@ -168,7 +168,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &strictConn{Conn: conn}, nil
+		return &strictConn{Conn: &pacedConn{Conn: conn}}, nil
 	}
 	select {
 	case conn := <-l.accepted:
@@ -184,7 +184,7 @@ func (l *Listener) acceptTLS() {
 	for {
 		conn, err := l.Listener.Accept()
 		if err == nil {
-			l.shaking.Go(func() { l.shake(tls.Server(conn, l.config)) })
+			l.shaking.Go(func() { l.shake(tls.Server(&pacedConn{Conn: conn}, l.config)) })
 			continue
 		}
 		select {

@@ -32,6 +32,7 @@ const drainTimeout = 20 * time.Second
 const (
 	idleTimeout   = 2 * time.Minute  // how long a connection may be kept between two requests
 	headerTimeout = 10 * time.Second // for a request's header to arrive
+	maxStreams    = 100              // requests at a time over one HTTP/2 connection
 )
 
 func serveCommand() *cobra.Command {
@@ -170,6 +171,12 @@ func (s *service) httpServer(h http.Handler) *http.Server {
 		Protocols:         protocols,
 		ReadHeaderTimeout: headerTimeout,
 		HTTP2: &http.HTTP2Config{
+			// By default a connection may have 250 streams, frames of a megabyte, and a
+			// megabyte of bodies that nobody has read yet.
+			MaxConcurrentStreams:          maxStreams,
+			MaxReadFrameSize:              16 << 10,
+			MaxReceiveBufferPerConnection: api.MaxBodyBytes,
+			MaxReceiveBufferPerStream:     api.MaxBodyBytes,
 			// A client in the middle of a header cannot answer a ping, so the header's
 			// limit holds here, too.
 			SendPingTimeout:  headerTimeout / 2,

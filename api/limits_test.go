@@ -1,0 +1,137 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// limitRow is a row of the table of limits: what reaches the limit, and one request more.
+type limitRow struct {
+	access string // the caller's line
+	change func(*api.Options)
+	// reach reaches the limit with requests that go on until they are let go, and returns
+	// how to try once more.
+	reach func(t *testing.T, s *service, f *fake) (more func() answered, letGo func())
+}
+
+// limitRows are the rows of docs/reference/access.md by their first column.
+func limitRows() map[string]limitRow {
+	waits := func(n, slots int) func(*testing.T, *service, *fake) (func() answered, func()) {
+		return func(t *testing.T, s *service, f *fake) (func() answered, func()) {
+			t.Helper()
+			line := newInLine(t)
+			f.acquire = line.acquire
+			body := fmt.Sprintf(`{"resource":"a","wait_ms":60000,"slots":%d}`, slots)
+			var waiting sync.WaitGroup
+			for range n {
+				waiting.Go(func() { s.call("POST", "/locks", body, bearer("w")) })
+				await(t, "it waits", line.entered)
+			}
+			letGo := func() {
+				for range n {
+					line.results <- nil
+				}
+				waiting.Wait()
+			}
+			return func() answered { return s.call("POST", "/locks", body, bearer("w")) }, letGo
+		}
+	}
+	return map[string]limitRow{
+		"`requests=`": {access: "read=* requests=0.01", reach: func(_ *testing.T, s *service, f *fake) (func() answered, func()) {
+			f.inspect = func(resource string) (lockcore.LockState, error) { return lockcore.LockState{Resource: resource}, nil }
+			look := func() answered { return s.call("GET", "/locks/a", "", bearer("w")) }
+			look().wants(http.StatusOK)
+			return look, func() {}
+		}},
+		"`waiters=`":              {access: "acquire=* waiters=2", reach: waits(2, 1)},
+		"without `waiters=`":      {access: "acquire=*", change: func(o *api.Options) { o.MaxWaiters = 9 }, reach: waits(2, 2)},
+		"`FENCELOCK_MAX_WAITERS`": {access: "acquire=* waiters=100", change: func(o *api.Options) { o.MaxWaiters = 5 }, reach: waits(2, 2)},
+		"`held=`": {access: "acquire=* held=2", reach: func(_ *testing.T, s *service, f *fake) (func() answered, func()) {
+			n := 0
+			f.acquire = func(_ context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+				n++
+				lease := grant(req.Resource)
+				lease.ID += fmt.Sprint(n)
+				return lease, nil
+			}
+			take := func() answered { return s.call("POST", "/locks", `{"resource":"a"}`, bearer("w")) }
+			take().wants(http.StatusCreated)
+			take().wants(http.StatusCreated)
+			return take, func() {}
+		}},
+		"8 listings": {access: "read=*", reach: func(t *testing.T, s *service, f *fake) (func() answered, func()) {
+			begun, end := make(chan struct{}, 1), make(chan struct{})
+			var listing sync.WaitGroup
+			f.list = func(string, int, string) (lockcore.LockPage, error) {
+				begun <- struct{}{}
+				<-end
+				return lockcore.LockPage{}, nil
+			}
+			list := func() answered { return s.call("GET", "/locks", "", bearer("w")) }
+			for range 8 {
+				listing.Go(func() { list() })
+				await(t, "it lists", begun)
+			}
+			return list, func() { close(end); listing.Wait() }
+		}},
+		"64 KiB of a body": {access: "acquire=*", reach: func(_ *testing.T, s *service, _ *fake) (func() answered, func()) {
+			return func() answered {
+				return s.call("POST", "/locks", `{"resource":"`+strings.Repeat("a", api.MaxBodyBytes)+`"}`, bearer("w"))
+			}, func() {}
+		}},
+	}
+}
+
+// Each limit of the table is refused as the table says, and every limit is in it.
+func TestTableOfLimits(t *testing.T) {
+	text, err := os.ReadFile("../docs/reference/access.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(text), "\n## Limits\n")
+	section, _, _ = strings.Cut(section, "\n#")
+	if !found {
+		t.Fatal("docs/reference/access.md has no section Limits")
+	}
+	rows := limitRows()
+	for _, row := range regexp.MustCompile("(?m)^\\| (.*?) \\| .* \\| (\\d+) `([a-z-]+)` \\|$").FindAllStringSubmatch(section, -1) {
+		name, status, slug := row[1], row[2], row[3]
+		t.Run(name, func(t *testing.T) {
+			c, known := rows[name]
+			if !known {
+				t.Fatal("no case of this test reaches it")
+			}
+			delete(rows, name)
+			f := &fake{}
+			options := []func(*api.Options){withAccess(t, line("w", c.access))}
+			if c.change != nil {
+				options = append(options, c.change)
+			}
+			s := newService(t, f, options...)
+			tryAgain, letGo := c.reach(t, s, f)
+			more := tryAgain()
+			letGo()
+			if fmt.Sprint(more.status) != status {
+				t.Fatalf("status %d, and %s in the table: %s", more.status, status, more.body)
+			}
+			more.problem(slug)
+		})
+	}
+	if len(rows) > 0 {
+		var names []string
+		for name := range rows {
+			names = append(names, name)
+		}
+		t.Errorf("the table lacks %s", slices.Sorted(slices.Values(names)))
+	}
+}
