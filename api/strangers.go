@@ -17,7 +17,7 @@ const (
 	refusalTimeout     = time.Second              // for a stranger to take a refusal
 	strangerPause      = 50 * time.Millisecond    // what a request costs its connection
 	strangerByte       = time.Second / (64 << 10) // what a byte does, before a request with credentials
-	strangerTolerance  = 800 * time.Millisecond   // 16 requests, or 51 KB
+	strangerTolerance  = 250 * time.Millisecond   // 5 requests, or 16 KB
 	maxStrangerDebt    = 10 * time.Second
 	maxSharedDebt      = time.Second // of a connection that others use, too
 )
