@@ -1,14 +1,14 @@
 // Package pgstore keeps a replica's rows in PostgreSQL, in the schema "fencelock" of a
 // database that several servers may share.
 //
-// A store keeps what it has read and written (mirror.go). As long as no other process
-// writes, a transaction is run on that and takes one round trip: one statement takes the
-// writers' lock, finds the count of the transactions that wrote unchanged, and writes.
+// A store keeps the rows as it last saw them (mirror.go), and takes what it has not seen to
+// be absent. A transaction is run on that first. As long as no other process writes, it then
+// takes one round trip: one statement takes the writers' lock, finds the count of the
+// transactions that wrote unchanged and absent what was taken to be, writes and commits.
 //
-// Otherwise a transaction takes two: the first takes the lock and reads every row that
-// the transaction will want, the second writes and commits. Which rows those are is
-// found out by running it beforehand on what the last ones have left (guess.go): a wrong
-// guess costs a round trip and nothing else.
+// Otherwise a transaction takes two: the first takes the lock and reads the rows that the
+// run has asked for (guess.go), the second writes and commits. If it wants others, too, it
+// reads on: a wrong guess costs a round trip and nothing else.
 //
 // Writers come one after the other (the lock of a table that only they may take), so what they
 // do is serialisable. A server that stops while it has the lock loses it after a

@@ -136,7 +136,7 @@ func TestIncarnations(t *testing.T) {
 // again: as soon as it may vote it must be another one.
 func promote(t *testing.T, standby *testenv.PG) {
 	t.Helper()
-	s := &Store{opts: Options{}.withDefaults(), hints: newHints()}
+	s := &Store{opts: Options{}.withDefaults(), mirror: newMirror()}
 	config, err := poolConfig(standby.OwnerURL(), s.opts)
 	if err != nil {
 		t.Fatal(err)

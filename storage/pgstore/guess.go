@@ -1,100 +1,105 @@
 package pgstore
 
 import (
-	"sync"
-	"time"
+	"maps"
 
-	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/overlay"
 )
 
-// hintBytes bounds each of the two generations of hints.
-const hintBytes = 4 << 20
-
-// hints are rows as they were a moment ago. They serve to guess which rows a
-// transaction will want, and for nothing else: what they say may be wrong.
-type hints struct {
-	mu         sync.Mutex
-	status     replica.Status
-	young, old map[string]overlay.Row
-	bytes      int // of the young
-}
-
-func newHints() *hints {
-	return &hints{young: make(map[string]overlay.Row), old: make(map[string]overlay.Row)}
-}
-
-// guess runs fn on the hints, and returns what it wanted.
-func (h *hints) guess(fn func(replica.Tx) error) overlay.Missing {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.status.Incarnation == "" {
-		return overlay.Missing{}
-	}
-	g := &guess{hints: h, keys: make(map[string]struct{})}
-	t := overlay.New(g, time.Now().UnixMicro(), h.status)
-	_ = fn(t) // it counts for nothing
-	return overlay.Missing{Keys: g.keys, Ranges: t.Missing.Ranges}
-}
-
-// learn notes what a transaction has read and written.
-func (h *hints) learn(t *overlay.Tx, read *known) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.status = t.Status()
-	for key, row := range read.rows {
-		h.add(key, row)
-	}
-	for key := range read.absent {
-		h.remove(key)
-	}
-	for key, row := range t.Writes {
-		if row == nil {
-			h.remove(key)
-		} else {
-			h.add(key, *row)
-		}
-	}
-}
-
-func (h *hints) incarnation() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.status.Incarnation
-}
-
-func (h *hints) add(key string, row overlay.Row) {
-	if _, there := h.young[key]; !there {
-		h.bytes += len(key) + len(row.Value)
-	}
-	h.young[key] = row
-	if h.bytes > hintBytes {
-		h.old, h.young, h.bytes = h.young, make(map[string]overlay.Row), 0
-	}
-}
-
-func (h *hints) remove(key string) {
-	delete(h.young, key)
-	delete(h.old, key)
-}
-
-// guess is hints, as rows that count as known.
+// guess reads from a mirror, and notes what it has read. What the mirror does not have it
+// takes to be absent: a wrong guess costs a round trip and nothing else.
 type guess struct {
-	*hints
-	keys map[string]struct{} // that were asked for
+	mirror *mirror
+	now    int64
+	rows   map[string]bool // by key, whether the mirror has it
+	ranges []*walk
+	begun  map[overlay.Range]*walk
+	listed map[string]struct{} // rows that were found in a range
+	// stale: a row was read that another process may have changed.
+	stale bool
+}
+
+// walk is what was read of a range: from <= key < upto, where so many rows live.
+type walk struct {
+	from, upto, to string
+	steps, living  int
+}
+
+func newGuess(m *mirror, now int64) *guess {
+	return &guess{
+		mirror: m, now: now, rows: make(map[string]bool),
+		begun: make(map[overlay.Range]*walk), listed: make(map[string]struct{}),
+	}
 }
 
 // Get is of overlay.Rows.
 func (g *guess) Get(key string) (*overlay.Row, bool) {
-	g.keys[key] = struct{}{}
-	if row, there := g.young[key]; there {
-		return &row, true
+	s, there := g.mirror.rows.Get(seen{key: key})
+	if _, known := g.listed[key]; !known {
+		g.rows[key] = there
 	}
-	if row, there := g.old[key]; there {
-		return &row, true
+	if !there {
+		return nil, true
 	}
-	return nil, true
+	g.stale = g.stale || s.life != g.mirror.life
+	return &s.row, true
 }
 
-// Next knows nothing of a range, so that it is wanted.
-func (*guess) Next(at, _ string) (key, bound string) { return "", at }
+// Next is of overlay.Rows.
+func (g *guess) Next(at, to string) (key, bound string) {
+	upto, living := to, 0
+	g.mirror.rows.AscendRange(seen{key: at}, seen{key: to}, func(s seen) bool {
+		key, upto = s.key, s.key+"\x00"
+		g.listed[key] = struct{}{}
+		g.stale = g.stale || s.life != g.mirror.life
+		if s.row.Ends > g.now {
+			living = 1
+		}
+		return false
+	})
+	if w := g.walk(at, to); upto > w.upto {
+		w.upto = upto
+		w.steps++
+		w.living += living
+	}
+	return key, to
+}
+
+// walk is the one that a step at this key continues.
+func (g *guess) walk(at, to string) *walk {
+	if n := len(g.ranges); n > 0 {
+		if last := g.ranges[n-1]; last.to == to && last.from <= at && at <= last.upto {
+			return last
+		}
+	}
+	begins := overlay.Range{From: at, To: to}
+	if g.begun[begins] == nil {
+		g.begun[begins] = &walk{from: at, upto: at, to: to}
+		g.ranges = append(g.ranges, g.begun[begins])
+	}
+	return g.begun[begins]
+}
+
+// wanted is what was read, to be read from the server.
+func (g *guess) wanted() *overlay.Missing {
+	w := &overlay.Missing{Keys: make(map[string]struct{}, len(g.rows))}
+	for key := range maps.Keys(g.rows) {
+		w.Keys[key] = struct{}{}
+	}
+	for _, r := range g.ranges {
+		w.Ranges = append(w.Ranges, overlay.Range{From: r.from, To: r.to, Limit: r.steps})
+	}
+	return w
+}
+
+// taken are the ranges of which it was taken how many rows live there: those that were
+// walked, and those of a single key that was taken to be absent.
+func (g *guess) taken() []*walk {
+	taken := g.ranges
+	for key, there := range g.rows {
+		if !there {
+			taken = append(taken, &walk{from: key, upto: key + "\x00"})
+		}
+	}
+	return taken
+}

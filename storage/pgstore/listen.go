@@ -84,7 +84,7 @@ func (s *Store) listen(ctx context.Context, channel string, sub subscriber) erro
 // hear looks at an idle connection now and then: one that was cut off without notice is
 // found broken, and one to a server that was replaced is given up.
 func (s *Store) hear(ctx context.Context, conn *pgx.Conn, heard func(word string)) error {
-	began := s.hints.incarnation()
+	began := s.mirror.lastIncarnation()
 	for {
 		word, err := await(ctx, conn)
 		switch {
@@ -93,7 +93,7 @@ func (s *Store) hear(ctx context.Context, conn *pgx.Conn, heard func(word string
 			continue
 		case ctx.Err() != nil || conn.IsClosed():
 			return err
-		case s.hints.incarnation() != began:
+		case s.mirror.lastIncarnation() != began:
 			return errMoved
 		}
 		limited, cancel := context.WithTimeout(ctx, s.opts.Timeout)

@@ -1,10 +1,10 @@
 package pgstore
 
 import (
-	"cmp"
-	"slices"
 	"sync"
 	"time"
+
+	"github.com/google/btree"
 
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/overlay"
@@ -12,26 +12,47 @@ import (
 
 const (
 	// mirrorBytes bounds a mirror, roughly.
-	mirrorBytes = 8 << 20
+	mirrorBytes = 16 << 20
 	// rowBytes is what a row needs beside its key and value, roughly.
-	rowBytes = 100
+	rowBytes = 150
 	// clockKeeps is how long the server's clock is known after it was asked: as long as
 	// the clocks of two machines run alike, and less than fencelock._write_if takes.
 	clockKeeps = 500 * time.Millisecond
 )
 
-// mirror is what the rows were after this process's last transaction that wrote. Unless
-// another process has written they still are: then a transaction is run on the mirror
-// and takes one round trip, in which the server finds out whether that was so.
+// mirror is the rows as this process last saw them. What it does not have it takes to be
+// absent, so it may lose any row at any time.
+//
+// A transaction is run on it first. While no other process writes, the rows of the
+// mirror are as they are in the table. Then the server has only to look whether what was
+// taken to be absent is absent, and commits in the same round trip. Otherwise the run has
+// shown which rows the transaction wants.
 type mirror struct {
 	mu     sync.Mutex
-	alone  bool   // no other process wrote between this one's last two transactions
-	rows   *known // its spans do not overlap; nil after a failure
+	rows   *btree.BTreeG[seen]
 	bytes  int
-	status replica.Status // as the server said it
-	writes int64          // how many transactions had written
+	life   int64 // rows of an earlier one may have been changed by another process
+	alone  bool  // no other process wrote between this one's last two transactions
+	status replica.Status
+	writes int64 // how many transactions had written
 	clock  clock
 	latest int64 // the latest time of a transaction of this process: none is earlier
+
+	incarnation string // that was last seen, also by a transaction that only reads
+}
+
+// seen is a row as it was in a life of the mirror.
+type seen struct {
+	key  string
+	row  overlay.Row
+	life int64
+}
+
+func (s *seen) bytes() int { return rowBytes + len(s.key) + len(s.row.Value) }
+
+func newMirror() *mirror {
+	const degree = 32
+	return &mirror{rows: btree.NewG(degree, func(a, b seen) bool { return a.key < b.key })}
 }
 
 // clock is what the server's said between two moments here.
@@ -41,38 +62,45 @@ type clock struct {
 }
 
 // now is the earliest that the server's clock may show now, and by how much it may show
-// more.
+// more. Where it was never asked, this machine's has to do.
 func (c clock) now() (earliest, slack int64) {
+	if c.asked.IsZero() {
+		return time.Now().UnixMicro(), 0
+	}
 	return c.said + time.Since(c.answered).Microseconds(), c.answered.Sub(c.asked).Microseconds()
 }
 
 // draft is a transaction that was run on a mirror.
 type draft struct {
 	*overlay.Tx
+	guess   *guess
 	changed overlay.Changes
 	now     int64
 	status  replica.Status
 	writes  int64
+	life    int64
+	// sure: it may be committed if the server finds absent what the guess took to be.
+	sure bool
 }
 
-// run runs fn. It returns nil if the rows are not all known, or fn fails.
+// run runs fn.
 func (m *mirror) run(fn func(replica.Tx) error, fit func(replica.Status) replica.Status) *draft {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.alone || m.rows == nil || m.bytes > mirrorBytes || time.Since(m.clock.asked) > clockKeeps {
-		return nil
-	}
 	now, slack := m.clock.now()
 	if behind := m.latest - now; behind > 0 {
 		now, slack = m.latest, max(0, slack-behind)
 	}
-	m.latest = now
-	t := overlay.New(m.rows, now, fit(m.status))
-	t.Slack = slack
-	if err := fn(t); err != nil || !t.Missing.Nothing() {
-		return nil
+	g := newGuess(m, now)
+	d := &draft{Tx: overlay.New(g, now, fit(m.status)), guess: g, now: now, status: m.status, writes: m.writes, life: m.life}
+	d.Slack = slack
+	err := fn(d.Tx)
+	d.changed = d.Changes()
+	d.sure = err == nil && m.alone && !g.stale && time.Since(m.clock.asked) <= clockKeeps
+	if d.sure {
+		m.latest = now
 	}
-	return &draft{Tx: t, changed: t.Changes(), now: now, status: m.status, writes: m.writes}
+	return d
 }
 
 // forget is for when it is not known what the rows are, or the server refused a draft:
@@ -80,49 +108,77 @@ func (m *mirror) run(fn func(replica.Tx) error, fit func(replica.Status) replica
 func (m *mirror) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.rows, m.latest = nil, 0
+	m.suspect()
 }
 
-// saw notes a time that the server's clock showed, so that what has ended for one
-// transaction has not for the next.
-func (m *mirror) saw(said int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.latest = max(m.latest, said)
+func (m *mirror) suspect() {
+	m.life++
+	m.alone, m.latest = false, 0
 }
 
-// opened notes what a transaction has read and written.
-func (m *mirror) opened(r *reading, t *overlay.Tx, c clock) {
+// saw notes what the server's clock showed, so that what has ended for one transaction has
+// not for the next, and which incarnation it was.
+func (m *mirror) saw(c clock, incarnation string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.latest = max(m.latest, c.said)
-	m.alone = m.writes == r.writes
-	if m.rows == nil || !m.alone || m.status != r.status || m.bytes > mirrorBytes {
-		m.rows, m.bytes = newKnown(), 0
+	m.incarnation = incarnation
+	if c.asked.After(m.clock.asked) {
+		m.clock = c
 	}
-	m.status, m.writes, m.clock = r.status, r.writes, c
-	for key, row := range r.read.rows {
-		m.put(key, row)
+}
+
+func (m *mirror) lastIncarnation() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.incarnation
+}
+
+// opened notes what a transaction has read and written.
+func (m *mirror) opened(r *reading, t *overlay.Tx) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.alone = m.writes == r.writes
+	if !m.alone || m.status != r.status {
+		m.life++
+	}
+	m.status, m.writes = r.status, r.writes
+	for _, s := range r.read.spans {
+		m.empty(s, r.read)
 	}
 	for key := range r.read.absent {
 		m.remove(key)
 	}
-	m.merge(r.read.spans)
+	for key, row := range r.read.rows {
+		m.put(key, row)
+	}
 	m.write(t, t.Changes())
 }
 
-// wrote notes what a draft has written.
+// empty removes the rows of a span that were not found there.
+func (m *mirror) empty(s span, found *known) {
+	var gone []string
+	m.rows.AscendRange(seen{key: s.from}, seen{key: s.upto}, func(s seen) bool {
+		if _, there := found.rows[s.key]; !there {
+			gone = append(gone, s.key)
+		}
+		return true
+	})
+	for _, key := range gone {
+		m.remove(key)
+	}
+}
+
+// wrote notes what a draft has written, and the clock.
 func (m *mirror) wrote(d *draft, c clock) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.writes != d.writes || m.status != d.status {
-		m.rows = nil // another transaction of this process came between
+	if m.writes != d.writes || m.life != d.life {
+		m.suspect() // another transaction of this process came between
 		return
 	}
 	m.clock, m.latest = c, max(m.latest, c.said)
-	if m.rows != nil {
-		m.write(d.Tx, d.changed)
-	}
+	m.write(d.Tx, d.changed)
 }
 
 // write notes what a transaction has written, the last one of all.
@@ -132,86 +188,35 @@ func (m *mirror) write(t *overlay.Tx, changed overlay.Changes) {
 	}
 	m.writes++
 	if changed.Purge {
-		m.rows = nil
-		return
+		m.clear()
 	}
 	for key, row := range t.Writes {
-		span := m.spanOf(key)
 		if row != nil {
 			m.put(key, *row)
-			span.insert(key)
 		} else {
 			m.remove(key)
-			span.remove(key)
 		}
 	}
+}
+
+func (m *mirror) clear() {
+	m.rows.Clear(false)
+	m.bytes = 0
 }
 
 func (m *mirror) put(key string, row overlay.Row) {
-	if _, there := m.rows.rows[key]; !there {
-		m.bytes += rowBytes + len(key) + len(row.Value)
+	if m.bytes > mirrorBytes {
+		m.clear()
 	}
-	m.rows.rows[key] = row
-	delete(m.rows.absent, key)
+	s := seen{key: key, row: row, life: m.life}
+	if old, there := m.rows.ReplaceOrInsert(s); there {
+		m.bytes -= old.bytes()
+	}
+	m.bytes += s.bytes()
 }
 
 func (m *mirror) remove(key string) {
-	if _, there := m.rows.absent[key]; !there {
-		m.bytes += rowBytes + len(key)
-	}
-	m.rows.absent[key] = struct{}{}
-	delete(m.rows.rows, key)
-}
-
-// spanOf is the span that has a key; nil if none has.
-func (m *mirror) spanOf(key string) *span {
-	spans := m.rows.spans
-	i, found := slices.BinarySearchFunc(spans, key, func(s span, key string) int { return cmp.Compare(s.from, key) })
-	if !found {
-		i--
-	}
-	if i < 0 || spans[i].upto <= key {
-		return nil
-	}
-	return &spans[i]
-}
-
-// merge adds spans, in place of those that they overlap. Of two new ones that overlap
-// the first stays.
-func (m *mirror) merge(added []span) {
-	if len(added) == 0 {
-		return
-	}
-	old, merged := m.rows.spans, make([]span, 0, len(m.rows.spans)+len(added))
-	for _, s := range added {
-		n, _ := slices.BinarySearchFunc(old, s.from, func(s span, from string) int { return cmp.Compare(s.upto, from) })
-		merged, old = append(merged, old[:n]...), old[n:]
-		for len(old) > 0 && old[0].from < s.upto {
-			old = old[1:]
-		}
-		if n := len(merged); n == 0 || merged[n-1].upto <= s.from {
-			merged = append(merged, s)
-			m.bytes += rowBytes + len(s.from) + len(s.upto)
-		}
-	}
-	merged = append(merged, old...)
-	m.rows.spans = merged
-}
-
-func (s *span) insert(key string) {
-	if s == nil {
-		return
-	}
-	if at, found := slices.BinarySearch(s.keys, key); !found {
-		s.keys = slices.Insert(s.keys, at, key)
-	}
-}
-
-func (s *span) remove(key string) {
-	if s == nil {
-		return
-	}
-	if at, found := slices.BinarySearch(s.keys, key); found {
-		s.keys = slices.Delete(s.keys, at, at+1)
+	if old, there := m.rows.Delete(seen{key: key}); there {
+		m.bytes -= old.bytes()
 	}
 }

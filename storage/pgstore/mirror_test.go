@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/lockcore/replica"
+	"github.com/fencelock/fencelock/storage/overlay"
 )
 
 // increment counts in a row, and looks at a range.
@@ -36,7 +38,7 @@ func update(tb testing.TB, s *Store, fn func(replica.Tx) error) {
 func draftOf(t *testing.T, s *Store, fn func(replica.Tx) error) (d *draft) {
 	t.Helper()
 	testenv.Eventually(t, 20*time.Second, func() error {
-		if d = s.mirror.run(fn, s.fit); d == nil {
+		if d = s.mirror.run(fn, s.fit); !d.sure {
 			return cmp.Or(s.Update(t.Context(), fn), errors.New("too little is known"))
 		}
 		return nil
@@ -49,17 +51,20 @@ func draftOf(t *testing.T, s *Store, fn func(replica.Tx) error) (d *draft) {
 func TestDraftsOfWhatHasChanged(t *testing.T) {
 	url := testenv.Postgres(t).OwnerURL()
 	s, other := openStore(t, url, fast()), openStore(t, url, fast())
+	putRow(t, other, "other", "0")
 	for name, c := range map[string]struct {
 		spoil func(*draft)
 		done  bool
 	}{
-		"nothing changed":           {func(*draft) {}, true},
-		"another process wrote":     {func(*draft) { putRow(t, other, "other", "1") }, false},
-		"another process only read": {func(*draft) { getRow(t, other, "other") }, true},
-		"made ahead of the clock":   {func(d *draft) { d.now += time.Minute.Microseconds() }, false},
-		"made long ago":             {func(d *draft) { d.now -= (2 * time.Second).Microseconds() }, false},
-		"another incarnation":       {func(d *draft) { d.status.Incarnation += "1" }, false},
-		"unfit by now":              {func(d *draft) { d.status.Unfit = "" }, false}, // fsync is off here
+		"nothing changed":                   {func(*draft) {}, true},
+		"another process wrote":             {func(*draft) { putRow(t, other, "other", "1") }, false},
+		"another process only read":         {func(*draft) { getRow(t, other, "other") }, true},
+		"made ahead of the clock":           {func(d *draft) { d.now += time.Minute.Microseconds() }, false},
+		"a row that was taken to be absent": {func(d *draft) { d.guess.rows["other"] = false }, false},
+		"a row more in a range":             {func(d *draft) { d.guess.ranges[0].from = "n"; d.guess.ranges[0].upto = "p" }, false},
+		"made long ago":                     {func(d *draft) { d.now -= (2 * time.Second).Microseconds() }, false},
+		"another incarnation":               {func(d *draft) { d.status.Incarnation += "1" }, false},
+		"unfit by now":                      {func(d *draft) { d.status.Unfit = "" }, false}, // fsync is off here
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := draftOf(t, s, increment)
@@ -112,61 +117,98 @@ func TestEndsOfDrafts(t *testing.T) {
 	if now := ends(); now < before+hour || now > after+hour {
 		t.Errorf("a new row ends between %s and %s of its time", time.Duration(now-before)*time.Microsecond, time.Duration(now-after)*time.Microsecond)
 	}
-	if known, _ := s.mirror.rows.Get("n"); known.Ends != ends() {
-		t.Errorf("the mirror has it end at %d, the table at %d", known.Ends, ends())
+	if known, _ := s.mirror.rows.Get(seen{key: "n"}); known.row.Ends != ends() {
+		t.Errorf("the mirror has it end at %d, the table at %d", known.row.Ends, ends())
 	}
 }
 
-// What a mirror says after random transactions of two stores is what the table has.
+// After random transactions of two stores a mirror has what the table has, and each
+// transaction has read what the ones before have left.
 func TestMirrorIsTheTable(t *testing.T) {
 	url := testenv.Postgres(t).OwnerURL()
 	stores := []*Store{openStore(t, url, fast()), openStore(t, url, fast())}
 	random := rand.New(rand.NewPCG(1, 2))
 	key := func() string { return fmt.Sprintf("%c%d", 'a'+rune(random.IntN(4)), random.IntN(8)) }
+	table := make(map[string]string)
 	drafts := 0
-	for i := range 600 {
+	for i := range 900 {
 		s := stores[0]
 		if random.IntN(20) == 0 {
 			s = stores[1]
 		}
-		steps := make([]func(replica.Tx), 1+random.IntN(4))
+		if random.IntN(20) == 0 {
+			s.mirror.clear() // it may lose any row
+		}
+		steps := make([]func(replica.Tx) string, 1+random.IntN(4))
 		for j := range steps {
 			a, b, n := key(), key(), 1+random.IntN(6)
 			from, to := min(a, b), max(a, b)
-			steps[j] = []func(replica.Tx){
-				func(tx replica.Tx) { tx.Put(a, fmt.Append(nil, i), 0) },
-				func(tx replica.Tx) { tx.Delete(a) },
-				func(tx replica.Tx) { tx.Get(a) },
-				func(tx replica.Tx) { tx.Range(from, to, n) },
-				func(tx replica.Tx) { tx.Range(a[:1], a[:1]+"~", 100) },
+			steps[j] = []func(replica.Tx) string{
+				func(tx replica.Tx) string { tx.Put(a, fmt.Append(nil, i), 0); return "" },
+				func(tx replica.Tx) string { tx.Delete(a); return "" },
+				func(tx replica.Tx) string { raw, _ := tx.Get(a); return string(raw) },
+				func(tx replica.Tx) string { return listed(tx.Range(from, to, n)) },
+				func(tx replica.Tx) string { return listed(tx.Range(a[:1], a[:1]+"~", 100)) },
 			}[random.IntN(5)]
 		}
+		var read []string
 		fn := func(tx replica.Tx) error {
+			read = nil
 			for _, step := range steps {
-				step(tx)
+				read = append(read, step(tx))
 			}
 			return nil
 		}
-		if d := s.mirror.run(fn, s.fit); d != nil {
+		if s.mirror.run(fn, s.fit).sure {
 			drafts++
 		}
 		update(t, s, fn)
+		got := slices.Clone(read)
+		known := newKnown()
+		for key, value := range table {
+			known.rows[key] = overlay.Row{Value: []byte(value), Ends: overlay.ForGood}
+		}
+		known.spans = []span{{from: "", upto: "\xff", keys: slices.Sorted(maps.Keys(table))}}
+		model := overlay.New(model{known}, 1, replica.Status{})
+		if _ = fn(model); !slices.Equal(got, read) {
+			t.Fatalf("transaction %d read %q, the table has %q", i, got, read)
+		}
+		for key, row := range model.Writes {
+			if delete(table, key); row != nil {
+				table[key] = string(row.Value)
+			}
+		}
 		compareMirror(t, stores[0], stores[1])
 	}
-	if drafts < 100 {
-		t.Errorf("%d of 600 transactions could be run on the mirror", drafts)
+	if drafts < 200 {
+		t.Errorf("%d of 900 transactions could be run on the mirror", drafts)
 	}
+}
+
+func listed(rows []replica.Row) (list string) {
+	for _, row := range rows {
+		list += fmt.Sprintf("%s=%s ", row.Key, row.Value)
+	}
+	return list
+}
+
+// model is rows of which all is known.
+type model struct{ *known }
+
+func (m model) Get(key string) (*overlay.Row, bool) {
+	row, _ := m.known.Get(key)
+	return row, true
 }
 
 // compareMirror compares what a store knows with the table as another store reads it.
 func compareMirror(t *testing.T, s, other *Store) {
 	t.Helper()
-	m := &s.mirror
+	m := s.mirror
 	var version int64
 	if err := s.pool.QueryRow(t.Context(), `SELECT last_value + is_called::int FROM fencelock.writes`).Scan(&version); err != nil {
 		t.Fatal(err)
 	}
-	if m.rows == nil || m.writes != version {
+	if m.writes != version {
 		return // it knows that it does not know, or will
 	}
 	there := make(map[string]string)
@@ -180,30 +222,15 @@ func compareMirror(t *testing.T, s, other *Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, row := range m.rows.rows {
-		if value, found := there[key]; !found || value != string(row.Value) {
-			t.Fatalf("row %q is %q in the mirror and %q in the table", key, row.Value, value)
+	bytes := 0
+	m.rows.Ascend(func(row seen) bool {
+		bytes += row.bytes()
+		if value, found := there[row.key]; row.life == m.life && (!found || value != string(row.row.Value)) {
+			t.Fatalf("row %q is %q in the mirror and %q in the table", row.key, row.row.Value, value)
 		}
-	}
-	for key := range m.rows.absent {
-		if _, found := there[key]; found {
-			t.Fatalf("row %q is in the table and not in the mirror", key)
-		}
-	}
-	upto := ""
-	for _, s := range m.rows.spans {
-		if s.from < upto {
-			t.Fatalf("spans overlap at %q: %+v", s.from, m.rows.spans)
-		}
-		upto = s.upto
-		var keys []string
-		for key := range there {
-			if s.from <= key && key < s.upto {
-				keys = append(keys, key)
-			}
-		}
-		if slices.Sort(keys); !slices.Equal(keys, s.keys) {
-			t.Fatalf("from %q up to %q the mirror has %q, the table %q", s.from, s.upto, s.keys, keys)
-		}
+		return true
+	})
+	if bytes != m.bytes {
+		t.Fatalf("the rows take %d bytes, and count as %d", bytes, m.bytes)
 	}
 }

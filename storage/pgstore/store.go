@@ -32,8 +32,9 @@ type Options struct {
 	Patience time.Duration
 
 	sweep     sweeping
-	reinstall time.Duration // how long the schema is gone before it is made again
-	unsafe    bool          // fsync may be off, for tests
+	reinstall time.Duration   // how long the schema is gone before it is made again
+	unsafe    bool            // fsync may be off, for tests
+	dial      pgconn.DialFunc // for tests; default as pgx does
 }
 
 const (
@@ -72,8 +73,7 @@ type Store struct {
 
 	pool   *pgxpool.Pool
 	opts   Options
-	hints  *hints
-	mirror mirror
+	mirror *mirror
 	gone   gone
 
 	ctx  context.Context // ends with Close
@@ -96,7 +96,7 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{pool: pool, opts: opts, hints: newHints()}
+	s := &Store{pool: pool, opts: opts, mirror: newMirror()}
 	if err := s.prepare(ctx); err != nil {
 		pool.Close()
 		return nil, err
@@ -120,6 +120,9 @@ func poolConfig(url string, opts Options) (*pgxpool.Config, error) {
 	}
 	config.MinConns, config.MinIdleConns = 0, 0
 	conn := config.ConnConfig
+	if opts.dial != nil {
+		conn.DialFunc = opts.dial
+	}
 	if t := conn.ConnectTimeout; t <= 0 || t > opts.Timeout {
 		conn.ConnectTimeout = opts.Timeout
 	}
@@ -169,7 +172,7 @@ func (s *Store) mayInstall(ctx context.Context) error {
 // Young tells whether the server was never promoted and never restored to a point in
 // time. Then a store that holds nothing never held anything.
 func (s *Store) Young() bool {
-	return strings.HasPrefix(s.hints.incarnation(), "00000001/")
+	return strings.HasPrefix(s.mirror.lastIncarnation(), "00000001/")
 }
 
 // Place names the host that the URL names first, and the database.
@@ -271,20 +274,19 @@ func (s *Store) with(ctx context.Context, do func(*pgconn.PgConn) error) error {
 func (s *Store) idle() string { return strconv.FormatInt(s.opts.Idle.Milliseconds(), 10) }
 
 // update tries in one round trip, and takes two or more if another process has written
-// or rows are asked for that are not known.
+// or rows are there that were taken to be absent.
 func (s *Store) update(ctx context.Context, fn func(replica.Tx) error) error {
-	if d := s.mirror.run(fn, s.fit); d != nil {
+	d := s.mirror.run(fn, s.fit)
+	if d.sure {
 		if done, err := s.writeIf(ctx, d); done || err != nil {
 			return err
 		}
 	}
-	wanted := s.hints.guess(fn)
 	return s.with(ctx, func(conn *pgconn.PgConn) error {
-		r, asked := newReading(newKnown(), &wanted, 0), time.Now()
-		if err := roundTrip(ctx, conn, statement{sql: beginWrite}, r.open(true, s.idle())); err != nil {
+		r := newReading(newKnown(), d.guess.wanted(), 0)
+		if err := s.open(ctx, conn, r, statement{sql: beginWrite}, r.open(true, s.idle())); err != nil {
 			return err
 		}
-		opened := clock{said: r.now, asked: asked, answered: time.Now()}
 		t, err := s.finish(ctx, conn, r, fn)
 		if err != nil {
 			_ = roundTrip(ctx, conn, statement{sql: rollbackSQL}) // else the connection is closed
@@ -294,11 +296,26 @@ func (s *Store) update(ctx context.Context, fn func(replica.Tx) error) error {
 			return err
 		}
 		t.Settle(r.now)
-		s.hints.learn(t, r.read)
-		s.mirror.opened(r, t, opened)
+		s.mirror.opened(r, t)
 		return nil
 	})
 }
+
+// open is the round trip that begins a transaction.
+func (s *Store) open(ctx context.Context, conn *pgconn.PgConn, r *reading, statements ...statement) error {
+	asked := time.Now()
+	if err := roundTrip(ctx, conn, statements...); err != nil {
+		return err
+	}
+	s.mirror.saw(clock{said: r.now, asked: asked, answered: time.Now()}, r.status.Incarnation)
+	return nil
+}
+
+// What fencelock._write_if returns instead of the time.
+const (
+	othersWrote = -1
+	notAbsent   = -2
+)
 
 // writeIf commits a draft, if what it was made from is still true.
 func (s *Store) writeIf(ctx context.Context, d *draft) (done bool, err error) {
@@ -315,9 +332,12 @@ func (s *Store) writeIf(ctx context.Context, d *draft) (done bool, err error) {
 		asked = time.Now()
 		return roundTrip(ctx, conn, write)
 	})
-	if err != nil || said < 0 {
+	switch {
+	case err != nil || said == othersWrote:
 		s.mirror.forget()
 		return false, uncertain(err)
+	case said == notAbsent: // all else was true
+		return false, nil
 	}
 	d.Settle(said)
 	s.mirror.wrote(d, clock{said: said, asked: asked, answered: time.Now()})
@@ -330,7 +350,6 @@ func (s *Store) finish(ctx context.Context, conn *pgconn.PgConn, r *reading, fn 
 	opened := r
 	for round := 1; ; round++ {
 		r.end()
-		s.mirror.saw(opened.now)
 		t := overlay.New(r.read, opened.now, s.fit(opened.status))
 		err := fn(t)
 		if t.Missing.Nothing() {
@@ -373,18 +392,16 @@ func (s *Store) others(t *overlay.Tx) []replica.Wake {
 // view tries in one round trip. If the guess was wrong, a second transaction reads round
 // trip after round trip.
 func (s *Store) view(ctx context.Context, fn func(replica.Tx) error) error {
-	wanted := s.hints.guess(fn)
+	wanted := s.mirror.run(fn, s.fit).guess.wanted()
 	return s.with(ctx, func(conn *pgconn.PgConn) error {
-		r := newReading(newKnown(), &wanted, 0)
-		err := roundTrip(ctx, conn, statement{sql: beginRead}, r.open(false, s.idle()), statement{sql: commitSQL})
+		r := newReading(newKnown(), wanted, 0)
+		err := s.open(ctx, conn, r, statement{sql: beginRead}, r.open(false, s.idle()), statement{sql: commitSQL})
 		if err != nil {
 			return err
 		}
 		r.end()
-		s.mirror.saw(r.now)
 		t := overlay.New(r.read, r.now, s.fit(r.status))
 		if err := fn(t); t.Missing.Nothing() {
-			s.hints.learn(t, r.read)
 			return ofFn(err)
 		}
 		return s.viewSlowly(ctx, conn, r, t, fn)
@@ -397,12 +414,11 @@ func (s *Store) viewSlowly(ctx context.Context, conn *pgconn.PgConn, before *rea
 	}
 	t.Missing.Ranges = append(t.Missing.Ranges, before.ranges...)
 	r := newReading(newKnown(), &t.Missing, 1)
-	if err := roundTrip(ctx, conn, statement{sql: beginRead}, r.open(false, s.idle())); err != nil {
+	if err := s.open(ctx, conn, r, statement{sql: beginRead}, r.open(false, s.idle())); err != nil {
 		return err
 	}
 	t, err := s.finish(ctx, conn, r, fn)
 	if t != nil {
-		s.hints.learn(t, r.read)
 		_ = roundTrip(ctx, conn, statement{sql: commitSQL}) // else the connection is closed
 	}
 	return err

@@ -65,7 +65,7 @@ func TestASchemaThatIsDeleted(t *testing.T) {
 	if err := s.Update(t.Context(), put); err != nil {
 		t.Fatal(err)
 	}
-	before := s.hints.incarnation()
+	before := s.mirror.lastIncarnation()
 	execSQL(t, pg.URL(), `DROP SCHEMA fencelock CASCADE`)
 	if err := s.View(t.Context(), nothing); !errors.Is(err, errGone) {
 		t.Fatalf("of a schema that is gone: %v", err)

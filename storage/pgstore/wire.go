@@ -25,7 +25,7 @@ const (
 	openSQL    = `SELECT * FROM fencelock._open($1, $2, $3, $4, $5, $6)`
 	readSQL    = `SELECT * FROM fencelock._read($1, $2, $3, $4, $5)`
 	writeSQL   = `SELECT fencelock._write($1, $2, $3, $4, $5, $6, $7, $8)`
-	writeIfSQL = `SELECT fencelock._write_if($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+	writeIfSQL = `SELECT fencelock._write_if($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
 	commitSQL  = `COMMIT`
 
 	rollbackSQL = `ROLLBACK`
@@ -222,7 +222,19 @@ func write(c *overlay.Changes, now time.Time, wakes []replica.Wake) statement {
 
 // writeIf is write for a draft, as a transaction of its own.
 func writeIf(d *draft, wakes []replica.Wake, row func([][]byte) error) statement {
-	made := [][]byte{[]byte(d.status.Incarnation), []byte(d.status.Unfit), int8s(d.writes), int8s(d.now)}
+	taken := d.guess.taken()
+	var from, upto, living array
+	from.begin(pgtype.ByteaOID, len(taken))
+	upto.begin(pgtype.ByteaOID, len(taken))
+	living.begin(pgtype.Int4OID, len(taken))
+	for _, w := range taken {
+		from.add([]byte(w.from))
+		upto.add([]byte(w.upto))
+		living.add(int4(int32(w.living)))
+	}
+	made := [][]byte{
+		[]byte(d.status.Incarnation), []byte(d.status.Unfit), int8s(d.writes), int8s(d.now), from.raw, upto.raw, living.raw,
+	}
 	return statement{sql: writeIfSQL, params: append(made, written(&d.changed, wakes)...), row: row}
 }
 

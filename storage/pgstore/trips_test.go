@@ -1,0 +1,112 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore"
+	"github.com/fencelock/fencelock/lockcore/node"
+	"github.com/fencelock/fencelock/lockcore/redlock"
+	"github.com/fencelock/fencelock/lockcore/replica"
+)
+
+// trips counts round trips: what a store writes to its connections goes out in one write each.
+type trips struct{ n atomic.Int64 }
+
+func (c *trips) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+	return counted{conn, c}, err
+}
+
+type counted struct {
+	net.Conn
+	trips *trips
+}
+
+func (c counted) Write(b []byte) (int, error) {
+	c.trips.n.Add(1)
+	return c.Conn.Write(b)
+}
+
+// quiet are options of a store that does nothing by itself.
+func quiet(c *trips) Options {
+	opts := patient()
+	opts.sweep.rest, opts.dial = time.Hour, c.dial
+	return opts
+}
+
+// openLocker is a server that observes its node once, and then does nothing by itself.
+func openLocker(t *testing.T, url string, c *trips) *redlock.Locker {
+	t.Helper()
+	n := openNode(t, openStore(t, url, quiet(c)), url, replica.Options{Bootstrap: true})
+	locker, err := redlock.New(redlock.Config{NodeTimeout: 5 * time.Second, WatchInterval: time.Hour}, []node.Node{n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { _ = locker.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	testenv.Eventually(t, 20*time.Second, func() error { return pair(t, locker, "ready") })
+	return locker
+}
+
+// pair acquires and releases under a key that was never used.
+func pair(t *testing.T, l *redlock.Locker, key string) error {
+	t.Helper()
+	lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r/" + key[:1], IdempotencyKey: key, TTL: 30 * time.Second})
+	if err == nil {
+		err = l.Release(t.Context(), lease.ID)
+	}
+	return err
+}
+
+// commits is how many transactions have written.
+func commits(t *testing.T, url string) int64 {
+	t.Helper()
+	return query[int64](t, url, `SELECT last_value FROM fencelock.writes`)
+}
+
+// An acquire under a fresh key and its release are one round trip and one commit each while
+// the server is alone, also of a resource that was never used, and two round trips while
+// another server writes in between.
+func TestTripsOfAPair(t *testing.T) {
+	url := testenv.Postgres(t).OwnerURL()
+	var mine, others trips
+	alone := openLocker(t, url, &mine)
+	measure := func(what string, pairs int, between func(i int), want int64) {
+		t.Helper()
+		began, wrote := time.Now(), commits(t, url)
+		trips := int64(0)
+		for i := range pairs {
+			between(i)
+			before := mine.n.Load()
+			if err := pair(t, alone, fmt.Sprintf("%c%s%d", 'a'+rune(i%20), what, i)); err != nil {
+				t.Fatal(err)
+			}
+			trips += mine.n.Load() - before
+		}
+		// The clock of a server that was slower than clockKeeps has to be asked again.
+		slow := int64(time.Since(began)/clockKeeps) * 2
+		if trips > want+slow {
+			t.Errorf("%s: %d pairs took %d round trips, want %d (and %d)", what, pairs, trips, want, slow)
+		}
+		if got := commits(t, url) - wrote; got != int64(pairs)*2 && what == "alone" {
+			t.Errorf("%s: %d pairs made %d commits", what, pairs, got)
+		}
+	}
+	measure("settle", 1, func(int) {}, 10)
+	measure("alone", 20, func(int) {}, 40)
+	other := openLocker(t, url, &others)
+	measure("with another", 20, func(i int) {
+		if err := pair(t, other, fmt.Sprintf("z%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}, 81) // the first finds that the server is not alone any more
+}
