@@ -123,8 +123,8 @@ type Op struct {
 	// Deadline is when the caller stops waiting: a node that has not sent the
 	// operation by then does not send it. The zero time is no deadline.
 	Deadline time.Time
-	// Patient says that nothing waits for the operation: a node may keep it back for a
-	// moment, until it has others to send with it.
+	// Patient says that the operation can wait: a node may keep it back for a moment, at
+	// most 2 ms, until it has others to do with it.
 	Patient bool
 }
 

@@ -130,7 +130,7 @@ func retraction(acquire *node.Op, above fencing.Token) node.Op {
 }
 
 func (a *acquisition) dequeue(i int) {
-	op := node.Op{Kind: node.OpDequeue, Resource: a.acquire.Resource, Ticket: a.acquire.Ticket}
+	op := node.Op{Kind: node.OpDequeue, Resource: a.acquire.Resource, Ticket: a.acquire.Ticket, Patient: true}
 	a.set.cleaner.send(i, op, a.began.Add(lockcore.MaxWait), recheckNever)
 }
 

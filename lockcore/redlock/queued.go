@@ -172,7 +172,7 @@ func (s *set) tryBeforeWaiting(ctx context.Context, req *request, w *waitqueue.W
 		return s.tryAcquire(ctx, req, node.Ticket{})
 	}
 	if req.IdempotencyKey != "" {
-		return s.tryAcquire(ctx, req, w.Ticket)
+		return s.try(ctx, req, node.Op{Ticket: w.Ticket, Patient: true})
 	}
 	return nil, errNotTried
 }

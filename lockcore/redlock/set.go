@@ -154,6 +154,11 @@ func (s *set) acquireNow(ctx context.Context, req *request) (*part, error) {
 }
 
 func (s *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) (*part, error) {
+	return s.try(ctx, req, node.Op{Ticket: ticket})
+}
+
+// try acquires with an operation of which the ticket, and whether it is patient, are set.
+func (s *set) try(ctx context.Context, req *request, op node.Op) (*part, error) {
 	if err := s.inFlight.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -163,10 +168,8 @@ func (s *set) tryAcquire(ctx context.Context, req *request, ticket node.Ticket) 
 		return nil, err
 	}
 	described := meta{acquired: time.Now(), holder: req.Holder, metadata: req.Metadata}
-	op := node.Op{
-		Kind: node.OpAcquire, Epoch: epoch, Map: s.mapName, Resource: req.Resource,
-		TTL: req.TTL, Meta: described.String(), Scope: req.scope, Ticket: ticket,
-	}
+	op.Kind, op.Epoch, op.Map, op.Resource = node.OpAcquire, epoch, s.mapName, req.Resource
+	op.TTL, op.Meta, op.Scope = req.TTL, described.String(), req.scope
 	former := s.chooseOwner(&op, req, keys)
 	res := s.runAttempt(ctx, op)
 	if owner := res.ownerAmong(former); owner != "" {

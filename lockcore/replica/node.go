@@ -253,9 +253,52 @@ func (n *Node) commitAll() {
 	}
 }
 
-// collect adds what is queued behind the first job. It yields once before: callers
-// that are about to submit get into this transaction.
+// patience is for how long a transaction waits for an operation that is worth it.
+const patience = 2 * time.Millisecond
+
+// collect adds what is queued behind the first job.
 func (n *Node) collect(jobs []job) []job {
+	jobs = n.gather(jobs)
+	if !incomplete(jobs) {
+		return jobs
+	}
+	over := time.NewTimer(patience)
+	defer over.Stop()
+	for incomplete(jobs) && len(jobs) < n.opts.Batch {
+		select {
+		case j := <-n.queue:
+			jobs = n.gather(append(jobs, j))
+		case <-over.C:
+			return jobs
+		case <-n.closed:
+			return jobs
+		}
+	}
+	return jobs
+}
+
+// incomplete tells of jobs that are better done with another one. The acquire of a waiter
+// comes right behind the release before it: in one transaction they are a hand-off. And
+// where all are patient, the next release can take them along.
+func incomplete(jobs []job) bool {
+	patient, released := true, ""
+	for i := range jobs {
+		op := jobs[i].op
+		patient = patient && op != nil && op.Patient
+		switch {
+		case op == nil:
+		case op.Kind == node.OpRelease && op.Ticket.Server != "":
+			released = op.Resource
+		case op.Kind == node.OpAcquire && op.Resource == released && !op.Patient:
+			released = ""
+		}
+	}
+	return patient || released != ""
+}
+
+// gather takes what is queued. It yields once before: callers that are about to submit
+// get into this transaction.
+func (n *Node) gather(jobs []job) []job {
 	runtime.Gosched()
 	for len(jobs) < n.opts.Batch {
 		select {
