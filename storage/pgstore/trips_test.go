@@ -92,13 +92,15 @@ func TestTripsOfAPair(t *testing.T) {
 			}
 			trips += mine.n.Load() - before
 		}
-		// The clock of a server that was slower than clockKeeps has to be asked again.
-		slow := int64(time.Since(began)/clockKeeps) * 2
-		if trips > want+slow {
-			t.Errorf("%s: %d pairs took %d round trips, want %d (and %d)", what, pairs, trips, want, slow)
+		// Each server sends a heartbeat once a second, and a transaction that comes after
+		// clockKeeps has to ask for the clock again.
+		took := time.Since(began)
+		beats, slow := 1+int64(took/time.Second), int64(took/clockKeeps)
+		if trips > want+4*beats+2*slow {
+			t.Errorf("%s: %d pairs took %d round trips in %s, want %d", what, pairs, trips, took, want)
 		}
-		if got := commits(t, url) - wrote; got != int64(pairs)*2 && what == "alone" {
-			t.Errorf("%s: %d pairs made %d commits", what, pairs, got)
+		if got := commits(t, url) - wrote; what == "alone" && got > int64(pairs)*2+beats {
+			t.Errorf("%s: %d pairs made %d commits in %s", what, pairs, got, took)
 		}
 	}
 	measure("settle", 1, func(int) {}, 10)
