@@ -2,58 +2,67 @@ package access
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The pace of fetching an issuer's keys. The library's own key set fetches them for
-// every token that they do not verify: each request with garbage would make the server
-// call the issuer.
+// The pace of fetching an issuer's keys. Libraries that fetch them do it for every
+// token that the keys do not verify: each request with garbage would make the
+// server call the issuer.
 const (
 	fetchTimeout = 10 * time.Second
-	fetchPause   = time.Minute     // between two fetches
-	firstPause   = 5 * time.Second // the same while no keys are known
-	keysAge      = time.Hour       // then keys are fetched again, so that one which the issuer withdrew is dropped
-	keysWait     = 2 * time.Second // how long a request waits for a fetch
-	maxKeysBytes = 1 << 20
+	fetchPause   = time.Minute      // between two fetches
+	firstPause   = 5 * time.Second  // the same while no keys are known
+	keysFresh    = 30 * time.Minute // then keys are fetched again
+	keysAge      = time.Hour        // then they are not used any more: the issuer may have withdrawn one
+	keysWait     = 2 * time.Second  // how long a request waits for a fetch
+	maxDocument  = 1 << 20          // bytes
 )
 
-// keySet is an issuer's keys and algorithms at one time. It is never changed.
-type keySet struct {
-	verifier   *oidc.IDTokenVerifier
-	algorithms []jose.SignatureAlgorithm
-	keys       []jose.JSONWebKey
-}
-
-// Run fetches the issuer's keys at once, every hour, and when a token names a key
-// that is not known: one fetch at a time, and at most one a minute (while there
-// are no keys, one in five seconds). It returns when ctx ends.
+// Run fetches the issuer's keys at once, every half hour, and when a token names a
+// key that is not known: one fetch at a time, and at most one a minute (while there
+// are no keys, one in five seconds). A failed fetch is repeated at that pace. It
+// returns when ctx ends.
 func (i *Issuer) Run(ctx context.Context, logger *slog.Logger) {
 	for ctx.Err() == nil {
-		pause := fetchPause
-		if err := i.fetch(ctx); err != nil && ctx.Err() == nil {
-			logger.Error("the issuer's keys cannot be fetched, and the last ones stay in use: make sure that this server reaches FENCELOCK_OIDC_ISSUER",
+		err := i.fetch(ctx)
+		if err != nil && ctx.Err() == nil {
+			logger.Error("the issuer's keys cannot be fetched, and the last ones stay in use until they are an hour old: make sure that this server reaches FENCELOCK_OIDC_ISSUER",
 				slog.String("issuer", i.cfg.Issuer), slog.Any("error", err))
 		}
-		if i.keys.Load() == nil {
+		pause := fetchPause
+		if i.current() == nil {
 			pause = firstPause
 		}
 		i.rest(ctx, pause)
+		if err != nil {
+			continue
+		}
 		select {
 		case <-i.wanted:
-		case <-time.After(keysAge - pause):
+		case <-time.After(keysFresh - pause):
 		case <-ctx.Done():
 		}
 	}
+}
+
+// current are the keys that may be used now; nil for none.
+func (i *Issuer) current() *keySet {
+	if keys := i.keys.Load(); keys != nil && time.Now().Before(keys.ends) {
+		return keys
+	}
+	return nil
 }
 
 // rest wakes the requests that waited for the fetch, and lets none wait until the next is due.
@@ -91,7 +100,7 @@ func (i *Issuer) keysFor(ctx context.Context, token string) (*keySet, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if keys := i.keys.Load(); keys != nil {
+	if keys := i.current(); keys != nil {
 		return keys, nil
 	}
 	return nil, ErrUnavailable
@@ -103,7 +112,7 @@ func (i *Issuer) keysFor(ctx context.Context, token string) (*keySet, error) {
 func (i *Issuer) want(token string) (*keySet, <-chan struct{}) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if keys := i.keys.Load(); keys != nil && !keys.lack(token) {
+	if keys := i.current(); keys != nil && !keys.lack(token) {
 		return keys, nil
 	}
 	select {
@@ -115,104 +124,106 @@ func (i *Issuer) want(token string) (*keySet, <-chan struct{}) {
 
 // fetch asks the issuer where its keys are, and then for them.
 func (i *Issuer) fetch(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(oidc.ClientContext(ctx, i.client), fetchTimeout)
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	provider, err := oidc.NewProvider(ctx, i.cfg.Issuer)
-	if err != nil {
-		return err
-	}
+	found := &keySet{ends: time.Now().Add(keysAge)}
 	var said struct {
+		Issuer     string   `json:"issuer"`
 		Keys       string   `json:"jwks_uri"`
 		Algorithms []string `json:"id_token_signing_alg_values_supported"`
 	}
-	if err := provider.Claims(&said); err != nil {
+	address := strings.TrimSuffix(i.cfg.Issuer, "/") + "/.well-known/openid-configuration"
+	if err := i.get(ctx, address, &said); err != nil {
 		return err
 	}
-	found := &keySet{}
-	config := &oidc.Config{ClientID: i.cfg.Audience}
-	for _, algorithm := range said.Algorithms {
-		if signs(algorithm) {
-			config.SupportedSigningAlgs = append(config.SupportedSigningAlgs, algorithm)
+	if said.Issuer != i.cfg.Issuer {
+		return fmt.Errorf("%s is of the issuer %q", address, said.Issuer)
+	}
+	var set struct {
+		Keys []jsontext.Value `json:"keys"`
+	}
+	if err := i.get(ctx, said.Keys, &set); err != nil {
+		return err
+	}
+	for _, text := range set.Keys {
+		if key, ok := readKey(text); ok {
+			found.keys = append(found.keys, key)
 		}
 	}
-	if len(config.SupportedSigningAlgs) == 0 {
-		config.SupportedSigningAlgs = []string{oidc.RS256} // the one that every issuer has to know
-	}
-	for _, algorithm := range config.SupportedSigningAlgs {
-		found.algorithms = append(found.algorithms, jose.SignatureAlgorithm(algorithm))
-	}
-	if found.keys, err = i.fetchKeys(ctx, said.Keys); err != nil {
-		return err
-	}
-	found.verifier = oidc.NewVerifier(i.cfg.Issuer, found, config)
+	found.algorithms = signing(said.Algorithms)
 	i.keys.Store(found)
 	return nil
 }
 
-// signs leaves out algorithms without a signature (none), and those with a shared
+// signing leaves out algorithms without a signature (none), and those with a shared
 // secret, which this server does not have.
-func signs(algorithm string) bool {
-	return algorithm != "none" && !strings.HasPrefix(algorithm, "HS")
+func signing(said []string) (algorithms []jose.SignatureAlgorithm) {
+	for _, name := range said {
+		if name != "none" && !strings.HasPrefix(name, "HS") {
+			algorithms = append(algorithms, jose.SignatureAlgorithm(name))
+		}
+	}
+	if len(algorithms) == 0 {
+		return []jose.SignatureAlgorithm{jose.RS256} // the one that every issuer has to know
+	}
+	return algorithms
 }
 
-func (i *Issuer) fetchKeys(ctx context.Context, address string) (keys []jose.JSONWebKey, err error) {
+// readKey is false for a key that is not for verifying signatures, or of an unknown
+// kind: it is for other services.
+func readKey(text jsontext.Value) (key jose.JSONWebKey, ok bool) {
+	var may struct {
+		Operations []string `json:"key_ops"`
+	}
+	if json.Unmarshal(text, &may) != nil || json.Unmarshal(text, &key) != nil || !key.Valid() || !key.IsPublic() {
+		return key, false
+	}
+	return key, (key.Use == "" || key.Use == "sig") && (may.Operations == nil || slices.Contains(may.Operations, "verify"))
+}
+
+// get reads the JSON at an address, strictly.
+func (i *Issuer) get(ctx context.Context, address string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	resp, err := i.client.Do(req)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s", address, resp.Status)
+		return fmt.Errorf("%s answers %s", address, resp.Status)
 	}
-	var set struct {
-		Keys []json.RawMessage `json:"keys"`
+	if err := json.UnmarshalRead(http.MaxBytesReader(nil, resp.Body, maxDocument), into); err != nil {
+		return fmt.Errorf("%s does not answer as an issuer: %w", address, err)
 	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxKeysBytes)).Decode(&set); err != nil {
-		return nil, fmt.Errorf("%s did not answer with a set of keys: %w", address, err)
-	}
-	for _, text := range set.Keys {
-		var key jose.JSONWebKey
-		// A key of an unknown kind is for other services.
-		if json.Unmarshal(text, &key) == nil && key.Valid() && key.IsPublic() {
-			keys = append(keys, key)
-		}
-	}
-	return keys, nil
+	return nil
 }
 
-// lack tells whether the token names a key that is not in the set.
-func (k *keySet) lack(token string) bool {
-	signed, err := jose.ParseSignedCompact(token, k.algorithms)
-	return err == nil && len(k.of(signed)) == 0
+// newClient is an HTTP client to whose answers nobody on the way can add a key.
+func newClient(issuer string, transport http.RoundTripper) *http.Client {
+	u, err := url.Parse(issuer)
+	return &http.Client{Transport: overTLS{RoundTripper: transport, butLoopback: err == nil && u.Scheme == "http" && onLoopback(u)}}
 }
 
-// of are the keys that may have signed: the one that is named, or all.
-func (k *keySet) of(signed *jose.JSONWebSignature) (keys []jose.JSONWebKey) {
-	id := signed.Signatures[0].Header.KeyID // the compact form has exactly one
-	for _, key := range k.keys {
-		if id == "" || key.KeyID == id {
-			keys = append(keys, key)
-		}
-	}
-	return keys
+// overTLS makes requests over https alone. An issuer that is itself on the loopback
+// of this machine, in plain HTTP, may have its keys there, too.
+type overTLS struct {
+	http.RoundTripper
+
+	butLoopback bool
 }
 
-var errSignature = errors.New("no key of the issuer verifies the signature")
+// RoundTrip sees every request, also those that follow a redirect.
+func (o overTLS) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme == "https" || o.butLoopback && onLoopback(r.URL) {
+		return o.RoundTripper.RoundTrip(r)
+	}
+	return nil, errors.New("the issuer's documents are read over https only")
+}
 
-// VerifySignature is of oidc.KeySet.
-func (k *keySet) VerifySignature(_ context.Context, token string) ([]byte, error) {
-	signed, err := jose.ParseSignedCompact(token, k.algorithms)
-	if err != nil {
-		return nil, err
-	}
-	for _, key := range k.of(signed) {
-		if payload, err := signed.Verify(key); err == nil {
-			return payload, nil
-		}
-	}
-	return nil, errSignature
+func onLoopback(u *url.URL) bool {
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -137,16 +140,20 @@ func certificateOf(r *http.Request) (credentials, error) {
 	return shown, nil
 }
 
-// certNames are the names of a certificate: its subject alternative names
-// (URI, DNS, e-mail), and its common name if it has none of them.
+// subjectAltName is the id of the extension with a certificate's alternative names.
+var subjectAltName = asn1.ObjectIdentifier{2, 5, 29, 17}
+
+// certNames are the names of a certificate: its subject alternative names (URI, DNS,
+// e-mail), and its common name if it has no alternative name of any kind.
 func certNames(cert *x509.Certificate) (names []string) {
 	for _, uri := range cert.URIs {
 		names = append(names, uri.String())
 	}
 	names = append(names, cert.DNSNames...)
 	names = append(names, cert.EmailAddresses...)
-	if len(names) == 0 && cert.Subject.CommonName != "" {
-		names = []string{cert.Subject.CommonName}
+	alternative := slices.ContainsFunc(cert.Extensions, func(e pkix.Extension) bool { return e.Id.Equal(subjectAltName) })
+	if !alternative && cert.Subject.CommonName != "" {
+		names = append(names, cert.Subject.CommonName)
 	}
 	return names
 }

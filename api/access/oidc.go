@@ -3,13 +3,16 @@ package access
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/go-json-experiment/json"
 )
 
 // OIDC says which JWTs are accepted.
@@ -23,6 +26,7 @@ type OIDC struct {
 const (
 	trustFor   = time.Minute // a token is not checked again for so long
 	maxTrusted = 10_000      // tokens
+	clockSkew  = time.Minute // by which the issuer's clock may be ahead: for nbf and iat, not for exp
 )
 
 // Issuer verifies the JWTs of one OpenID Connect issuer. Requests never fetch from
@@ -48,13 +52,14 @@ type verified struct {
 // NewIssuer makes a Verifier. It knows no keys until Run has fetched them.
 func NewIssuer(cfg OIDC) *Issuer {
 	return &Issuer{
-		cfg: cfg, client: &http.Client{}, wanted: make(chan struct{}, 1), next: make(chan struct{}),
+		cfg: cfg, client: newClient(cfg.Issuer, http.DefaultTransport), wanted: make(chan struct{}, 1), next: make(chan struct{}),
 		good: make(map[[sha256.Size]byte]verified),
 	}
 }
 
 // Verify is Verifier.Verify. Verifying a signature costs as much as the rest of a
-// request, so a verified token is accepted for a minute, but not beyond its expiry.
+// request, so a verified token is accepted for a minute, but not beyond its expiry
+// and the keys'.
 func (i *Issuer) Verify(ctx context.Context, token string) (claim string, ends time.Time, err error) {
 	at := sha256.Sum256([]byte(token))
 	i.mu.Lock()
@@ -67,38 +72,47 @@ func (i *Issuer) Verify(ctx context.Context, token string) (claim string, ends t
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	checked, err := keys.verifier.Verify(ctx, token)
+	payload, err := keys.verify(token)
+	if err == nil {
+		claim, ends, err = i.read(payload)
+	}
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("%w: %w", ErrBadCredentials, err)
 	}
-	if claim, err = i.claim(checked); err != nil {
-		return "", time.Time{}, err
-	}
 	until := time.Now().Add(trustFor)
-	if checked.Expiry.Before(until) {
-		until = checked.Expiry
+	for _, end := range []time.Time{ends, keys.ends} {
+		if end.Before(until) {
+			until = end
+		}
 	}
-	i.remember(at, verified{claim: claim, ends: checked.Expiry, until: until})
-	return claim, checked.Expiry, nil
+	i.remember(at, verified{claim: claim, ends: ends, until: until})
+	return claim, ends, nil
 }
 
-func (i *Issuer) claim(token *oidc.IDToken) (string, error) {
-	if i.cfg.Claim == "sub" {
-		return token.Subject, nil
+// read checks the claims of a payload whose signature is good. The JSON is read
+// strictly: a name that occurs twice is an error, and one in other letters is another.
+func (i *Issuer) read(payload []byte) (claim string, ends time.Time, err error) {
+	var standard jwt.Claims
+	var all map[string]any
+	if err := errors.Join(json.Unmarshal(payload, &standard), json.Unmarshal(payload, &all)); err != nil {
+		return "", time.Time{}, err
 	}
-	var claims map[string]any
-	if err := token.Claims(&claims); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrBadCredentials, err)
+	expected := jwt.Expected{Issuer: i.cfg.Issuer, AnyAudience: jwt.Audience{i.cfg.Audience}}
+	if err := standard.ValidateWithLeeway(expected, clockSkew); err != nil {
+		return "", time.Time{}, err
 	}
-	text, ok := claims[i.cfg.Claim].(string)
-	if !ok || text == "" {
-		return "", fmt.Errorf("%w: no claim %s", ErrBadCredentials, i.cfg.Claim)
+	if ends = standard.Expiry.Time(); !time.Now().Before(ends) {
+		return "", time.Time{}, jwt.ErrExpired
 	}
-	// Until the issuer has verified it, the caller may have set any address.
-	if verified, said := claims["email_verified"].(bool); i.cfg.Claim == "email" && said && !verified {
-		return "", fmt.Errorf("%w: the e-mail address is not verified", ErrBadCredentials)
+	claim, _ = all[i.cfg.Claim].(string)
+	switch {
+	case claim == "":
+		return "", time.Time{}, fmt.Errorf("no claim %s", i.cfg.Claim)
+	case i.cfg.Claim == "email" && all["email_verified"] != true:
+		// Until the issuer has verified it, the caller may have set any address.
+		return "", time.Time{}, errors.New("the e-mail address is not verified")
 	}
-	return text, nil
+	return claim, ends, nil
 }
 
 func (i *Issuer) remember(at [sha256.Size]byte, v verified) {
@@ -108,4 +122,45 @@ func (i *Issuer) remember(at [sha256.Size]byte, v verified) {
 		clear(i.good)
 	}
 	i.good[at] = v
+}
+
+// keySet is an issuer's keys and algorithms at one time. It is never changed.
+type keySet struct {
+	algorithms []jose.SignatureAlgorithm
+	keys       []jose.JSONWebKey
+	ends       time.Time // when the keys are not used any more
+}
+
+// lack tells whether the token names a key that is not in the set.
+func (k *keySet) lack(token string) bool {
+	signed, err := jose.ParseSignedCompact(token, k.algorithms)
+	return err == nil && len(k.of(signed)) == 0
+}
+
+// of are the keys that may have signed: of the id and the algorithm that are
+// named. A key need not say its algorithm, nor a token its key.
+func (k *keySet) of(signed *jose.JSONWebSignature) (keys []jose.JSONWebKey) {
+	named := signed.Signatures[0].Header // the compact form has exactly one
+	for _, key := range k.keys {
+		if (named.KeyID == "" || key.KeyID == named.KeyID) && (key.Algorithm == "" || key.Algorithm == named.Algorithm) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+var errSignature = errors.New("no key of the issuer verifies the signature")
+
+// verify returns the token's payload.
+func (k *keySet) verify(token string) ([]byte, error) {
+	signed, err := jose.ParseSignedCompact(token, k.algorithms)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range k.of(signed) {
+		if payload, err := signed.Verify(key); err == nil {
+			return payload, nil
+		}
+	}
+	return nil, errSignature
 }

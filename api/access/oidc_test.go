@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	"github.com/go-jose/go-jose/v4/jwt"
 )
 
 // issuer is an OpenID Connect issuer in this process: what an http.Client of it
@@ -26,6 +26,9 @@ type issuer struct {
 	hangs  atomic.Bool  // does not answer at all
 	asked  atomic.Int32 // for keys
 	asking atomic.Int32 // at this moment
+	plain  atomic.Int32 // requests without TLS
+
+	instead map[string]http.HandlerFunc // what answers a path instead
 
 	mu   sync.Mutex
 	key  *rsa.PrivateKey // what it signs with
@@ -61,11 +64,16 @@ func (i *issuer) RoundTrip(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	}
+	if r.URL.Scheme != "https" {
+		i.plain.Add(1)
+	}
 	answer := httptest.NewRecorder()
 	answer.Header().Set("Content-Type", "application/json")
 	switch {
 	case i.away.Load():
 		answer.WriteHeader(http.StatusInternalServerError)
+	case i.instead[r.URL.Path] != nil:
+		i.instead[r.URL.Path](answer, r)
 	case r.URL.Path == "/keys":
 		if i.asked.Add(1); i.asking.Add(1) > 1 {
 			i.t.Error("keys are fetched twice at the same time")
@@ -92,7 +100,7 @@ func (i *issuer) RoundTrip(r *http.Request) (*http.Response, error) {
 func (i *issuer) verifier(claim string) *Issuer {
 	i.t.Helper()
 	v := NewIssuer(OIDC{Issuer: issuerURL, Audience: "fencelock", Claim: claim})
-	v.client = &http.Client{Transport: i}
+	v.client = newClient(issuerURL, i)
 	ctx, stop := context.WithCancel(i.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { v.Run(ctx, slog.New(slog.DiscardHandler)) })
@@ -109,11 +117,25 @@ func (i *issuer) token(algorithm jose.SignatureAlgorithm, key any, claims map[st
 			delete(all, name)
 		}
 	}
+	payload, err := json.Marshal(all)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	return i.signed(algorithm, key, string(payload))
+}
+
+// signed makes a JWT of a payload as it is.
+func (i *issuer) signed(algorithm jose.SignatureAlgorithm, key any, payload string) string {
+	i.t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key}, (&jose.SignerOptions{}).WithHeader("kid", i.kid))
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	text, err := jwt.Signed(signer).Claims(all).Serialize()
+	object, err := signer.Sign([]byte(payload))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	text, err := object.CompactSerialize()
 	if err != nil {
 		i.t.Fatal(err)
 	}

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -19,6 +17,7 @@ import (
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/reload"
 	"github.com/fencelock/fencelock/fencing"
+	"github.com/fencelock/fencelock/internal/pemfile"
 	"github.com/fencelock/fencelock/lockcore/redlock"
 )
 
@@ -131,7 +130,7 @@ func readLeaseKeys(path string) (*redlock.Keys, error) {
 }
 
 func readCertificates(cfg config.Config) (*tls.Config, error) {
-	cert, err := tls.LoadX509KeyPair(cfg.TLSCertFile, cfg.TLSKeyFile)
+	cert, err := pemfile.KeyPair(cfg.TLSCertFile, cfg.TLSKeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("it and FENCELOCK_TLS_KEY_FILE must name a certificate and its key, in PEM: %w", err)
 	}
@@ -139,15 +138,8 @@ func readCertificates(cfg config.Config) (*tls.Config, error) {
 	if cfg.TLSClientCAFile == "" {
 		return config, nil
 	}
-	text, err := os.ReadFile(cfg.TLSClientCAFile)
-	if err == nil {
-		config.ClientCAs = x509.NewCertPool()
-		config.ClientAuth = tls.VerifyClientCertIfGiven // a caller without one may have a bearer token
-		if !config.ClientCAs.AppendCertsFromPEM(text) {
-			err = errors.New(cfg.TLSClientCAFile + " holds no certificate in PEM")
-		}
-	}
-	if err != nil {
+	config.ClientAuth = tls.VerifyClientCertIfGiven // a caller without one may have a bearer token
+	if config.ClientCAs, err = pemfile.Authorities(cfg.TLSClientCAFile); err != nil {
 		return nil, fmt.Errorf("FENCELOCK_TLS_CLIENT_CA_FILE: %w", err)
 	}
 	return config, nil

@@ -282,6 +282,8 @@ func TestTLSAndCertificates(t *testing.T) {
 	p.wants(p.ask(nil, "GET", "/locks", ""), http.StatusUnauthorized)
 	unnamed := p.as(own.client(&x509.Certificate{Subject: pkix.Name{CommonName: "only a name"}, DNSNames: []string{"not.in.the.file"}}))
 	unnamed.wants(unnamed.ask(nil, "GET", "/locks", ""), http.StatusUnauthorized)
+	addressed := p.as(own.client(&x509.Certificate{Subject: pkix.Name{CommonName: "only a name"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}))
+	addressed.wants(addressed.ask(nil, "GET", "/locks", ""), http.StatusUnauthorized)
 	foreigner := foreign.client(&x509.Certificate{DNSNames: []string{"worker.example.com"}})
 	foreigner.Transport.(*http.Transport).TLSClientConfig.RootCAs.AddCert(own.cert)
 	for what, client := range map[string]*http.Client{
@@ -462,5 +464,40 @@ func TestAuditIsLoggedAtEveryLevel(t *testing.T) {
 	newAudit(cfg, &out).Info("audit")
 	if !strings.Contains(out.String(), "audit") {
 		t.Error("the audit log is silent")
+	}
+}
+
+// TestAuthoritiesThatAreCutOff: a file of two authorities that was cut off in the second
+// used to be one of the first alone. A server does not start with it, and one that runs
+// keeps the file from before.
+func TestAuthoritiesThatAreCutOff(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	certFile, keyFile, caFile, file := filepath.Join(dir, "cert"), filepath.Join(dir, "key"), filepath.Join(dir, "ca"), filepath.Join(dir, "access")
+	first, second := newAuthority(t), newAuthority(t)
+	server := first.server(certFile, keyFile)
+	text := func(cert *x509.Certificate) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}))
+	}
+	whole := text(first.cert) + text(second.cert)
+	writeFile(t, caFile, whole)
+	writeFile(t, file, "worker cert=worker.example.com read=*\nend\n")
+	env := []string{"FENCELOCK_TLS_CERT_FILE=" + certFile, "FENCELOCK_TLS_KEY_FILE=" + keyFile, "FENCELOCK_TLS_CLIENT_CA_FILE=" + caFile, "FENCELOCK_ACCESS_FILE=" + file}
+	client := second.client(&x509.Certificate{DNSNames: []string{"worker.example.com"}})
+	client.Transport.(*http.Transport).TLSClientConfig.RootCAs.AddCert(first.cert)
+	p := startOver(t, "https", client, env...)
+	p.wants(p.ask(nil, "GET", "/locks", ""), http.StatusOK)
+
+	writeFile(t, caFile, whole[:len(whole)-100])
+	p.until("the file is refused", func() bool { return strings.Contains(p.logged(), "cut off") })
+	client.CloseIdleConnections()
+	p.wants(p.ask(nil, "GET", "/locks", ""), http.StatusOK)
+	if code, out := outcome(t, append(env, "FENCELOCK_DATA="+filepath.Join(dir, "data")), "serve"); code != exitUsage || !strings.Contains(out, "FENCELOCK_TLS_CLIENT_CA_FILE: "+caFile+" is cut off") {
+		t.Errorf("starts with it: exit code %d: %s", code, out)
+	}
+	writeFile(t, caFile, whole)
+	writeFile(t, certFile, text(server)+text(first.cert)[:50])
+	if code, out := outcome(t, append(env, "FENCELOCK_DATA="+filepath.Join(dir, "data")), "serve"); code != exitUsage || !strings.Contains(out, certFile+" is cut off") {
+		t.Errorf("starts with a chain that is cut off: exit code %d: %s", code, out)
 	}
 }

@@ -2,15 +2,15 @@ package etcdstore
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fencelock/fencelock/internal/pemfile"
 )
 
 // target is what a URL names.
@@ -102,21 +102,18 @@ func (t *target) secure(on bool, options url.Values) error {
 	}
 	t.tls = &tls.Config{MinVersion: tls.VersionTLS12}
 	if file := options.Get("ca"); file != "" {
-		raw, err := os.ReadFile(file)
+		pool, err := pemfile.Authorities(file)
 		if err != nil {
 			return fmt.Errorf("the option ca of the URL: %w", err)
 		}
-		t.tls.RootCAs = x509.NewCertPool()
-		if !t.tls.RootCAs.AppendCertsFromPEM(raw) {
-			return fmt.Errorf("the option ca of the URL: %s holds no certificate in PEM", file)
-		}
+		t.tls.RootCAs = pool
 	}
 	cert, key := options.Get("cert"), options.Get("key")
 	switch {
 	case (cert == "") != (key == ""):
 		return errors.New("the options cert and key of the URL go together")
 	case cert != "":
-		pair, err := tls.LoadX509KeyPair(cert, key)
+		pair, err := pemfile.KeyPair(cert, key)
 		if err != nil {
 			return fmt.Errorf("the options cert and key of the URL: %w", err)
 		}
