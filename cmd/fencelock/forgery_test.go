@@ -217,7 +217,10 @@ func TestTheSecretIsReplaced(t *testing.T) {
 		t.Errorf("the refusal does not say what to do:\n%s", out)
 	}
 	alive(first.LeaseID, http.StatusOK)
-	rotated(0, "--force")
+	// It is true of both leases: the first one's id is under the secret that was deleted.
+	if out := rotated(0, "--force"); !strings.Contains(out, "under it and under the one before, and none that are older") {
+		t.Errorf("the ids that are accepted now:\n%s", out)
+	}
 	p.untilAnswer(http.StatusNotFound, "GET", "/leases/"+first.LeaseID, "")
 	q.untilAnswer(http.StatusNotFound, "GET", "/leases/"+first.LeaseID, "")
 	alive(second.LeaseID, http.StatusOK)

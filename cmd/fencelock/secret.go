@@ -60,7 +60,7 @@ Run it with the configuration of the servers.`,
 			case errors.Is(err, membership.ErrSecretInUse):
 				return fmt.Errorf("%w. Wait, or use --force, which ends such leases", err)
 			case err == nil:
-				_, _ = fmt.Fprintln(t.out, "the nodes have a new secret; lease ids from before it are still accepted")
+				_, _ = fmt.Fprintln(t.out, "the nodes have a new secret; lease ids are accepted under it and under the one before, and none that are older")
 			}
 			return err
 		},
