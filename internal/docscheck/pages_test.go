@@ -17,7 +17,7 @@ import (
 // The budgets, in words: long pages are not read.
 const (
 	maxWordsReadme = 900
-	maxWords       = 28_900 // of everything below docs/ that is not generated
+	maxWords       = 29_600 // of everything below docs/ that is not generated
 )
 
 func TestPagesAreShort(t *testing.T) {
