@@ -366,7 +366,7 @@ func TestFloodOfWaiters(t *testing.T) {
 	for range all - most {
 		select {
 		case got := <-statuses:
-			if got != "429 1" {
+			if got != "503 1" {
 				t.Errorf("one too many got status and Retry-After %q", got)
 			}
 		case <-time.After(30 * time.Second):
