@@ -74,12 +74,12 @@ func TestOpenIDConnect(t *testing.T) {
 	before, began := asked.Load(), time.Now()
 	forged := strings.Replace(good, ".", "x.", 1)
 	unknownKey := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256","kid":"unknown"}`)) + good[strings.IndexByte(good, '.'):]
-	for range 300 {
+	for range 30 {
 		p.wants(p.ask(nil, "GET", "/locks", "", bearer(unknownKey)), http.StatusUnauthorized)
 		p.wants(p.ask(nil, "GET", "/locks", "", bearer(forged)), http.StatusUnauthorized)
 	}
 	if took := time.Since(began); asked.Load() != before && took < 30*time.Second {
-		t.Errorf("600 garbage tokens made %d requests to the issuer", asked.Load()-before)
+		t.Errorf("60 garbage tokens made %d requests to the issuer", asked.Load()-before)
 	}
 
 	issuer.Close() // what was checked a moment ago is believed, anything new is not
