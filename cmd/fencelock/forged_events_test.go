@@ -132,7 +132,7 @@ func forgeEvents(t *testing.T, listening, other *process, s *stranger) {
 	t.Helper()
 	all := listening.listen("/events")
 	other.until("its events are passed on", func() bool {
-		other.ask(&wire.Lease{}, "POST", "/locks", `{"resource":"first","ttl_ms":100}`)
+		other.ask(&wire.Lease{}, "POST", "/locks", `{"resource":"first","ttl_ms":250}`)
 		select {
 		case e := <-all:
 			return e.Resource == "first" && e.Server != ""
