@@ -36,7 +36,7 @@ endif
 # fourth make operate, of the fifth make faults.
 SOAK     := ^TestSoak
 SOAKPKG   = $(shell grep -rl --include='*_test.go' '^func TestSoak' . | xargs -n1 dirname | sort -u)
-MEASURE  := ^TestSoak(Crowd|ConsoleCost|SetsChange|Speed)$$
+MEASURE  := ^TestSoak(Crowd|ConsoleCost|Floods|SetsChange|Speed)$$
 SCALE    := ^TestSoakManyLeases$$
 OPERATE  := ^TestSoak(AlertsFire|RollingUpgrade)$$
 FAULTS   := ^TestSoakFaultTable$$
