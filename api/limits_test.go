@@ -70,6 +70,7 @@ func limitRows() map[string]limitRow {
 			return take, func() {}
 		}},
 		"8 listings": {access: "read=*", reach: func(t *testing.T, s *service, f *fake) (func() answered, func()) {
+			t.Helper()
 			begun, end := make(chan struct{}, 1), make(chan struct{})
 			var listing sync.WaitGroup
 			f.list = func(string, int, string) (lockcore.LockPage, error) {

@@ -179,7 +179,7 @@ func (t *Table) wait(c *caller, requests, places int) {
 	t.waiting += places
 }
 
-func keepingOf(e *list.Element) *keeping { return e.Value.(*keeping) } //nolint:forcetypeassert // nothing else is in these lists
+func keepingOf(e *list.Element) *keeping { return e.Value.(*keeping) } //nolint:errcheck,forcetypeassert // nothing else is in these lists
 
 // drop counts kept places no more, and returns what has the nodes forget them; nil for none.
 func (t *Table) drop(c *caller, e *list.Element) (forget func()) {

@@ -18,7 +18,10 @@ type table struct {
 	forgotten []string
 }
 
-func newTable(t *testing.T, most int) *table { return &table{Table: places.New(most), t: t} }
+func newTable(t *testing.T, most int) *table {
+	t.Helper()
+	return &table{Table: places.New(most), t: t}
+}
 
 // request is one of a caller, with a share (waiters 0) or a limit.
 func (tab *table) request(caller, key string, waiters int) places.Request {

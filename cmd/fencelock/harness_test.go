@@ -230,7 +230,7 @@ func (p *process) breaks(resource string) {
 
 // breakAny is the body of a request that does.
 func breakAny(resource string) string {
-	body, _ := json.Marshal(wire.BreakRequest{Resource: resource, Any: true}) // strings are always JSON
+	body, _ := json.Marshal(wire.BreakRequest{Resource: resource, Any: true}) //nolint:errchkjson // strings are always JSON
 	return string(body)
 }
 

@@ -88,7 +88,7 @@ func TestFirstRequestWithoutNodes(t *testing.T) {
 	for i, n := range nodes {
 		if i == 0 {
 			n.Freeze()
-			defer n.Thaw()
+			t.Cleanup(n.Thaw)
 		} else {
 			n.Kill()
 		}

@@ -172,7 +172,7 @@ func (w *world) configure(s *server, change int) {
 }
 
 // act is apply or revert, of the change that is planned from this generation of the maps.
-type act func(l *redlock.Locker, ctx context.Context, from int64) error //nolint:revive // a method expression's order
+type act func(l *redlock.Locker, ctx context.Context, from int64) error
 
 // command is what an operator at a server does some time after a look at how far the change
 // is that the server is configured for. A complete one needs nothing.

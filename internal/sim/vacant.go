@@ -28,7 +28,7 @@ func (v vacancy) kind() string {
 
 // Vacancies are for how long resources were vacant, and how much of that after a fault, or after
 // an answer that was lost: then a lock may stand until its TTL ends.
-type Vacancies struct{ Idle, IdleExcused, Orphaned, OrphanedExcused time.Duration }
+type Vacancies struct{ Idle, IdleExcused, Orphaned, OrphanedExcused time.Duration } //nolint:recvcheck // it is printed by value
 
 func (v *Vacancies) add(kind string, excused bool, d time.Duration) {
 	switch {

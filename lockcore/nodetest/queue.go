@@ -27,7 +27,7 @@ func dequeue(resource string, t node.Ticket) node.Op {
 	return node.Op{Kind: node.OpDequeue, Resource: resource, Ticket: t}
 }
 
-func forget(resource string, t node.Ticket) node.Op {
+func forget(resource string, t node.Ticket) node.Op { //nolint:unparam // as enqueue and dequeue
 	return node.Op{Kind: node.OpForget, Resource: resource, Ticket: t}
 }
 

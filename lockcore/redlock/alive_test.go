@@ -129,6 +129,7 @@ func TestCancelledAcquireCostsNobodyAnything(t *testing.T) {
 }
 
 func cancelAfter(t *testing.T, nodes, server int, contended bool, req lockcore.AcquireRequest, after time.Duration) {
+	t.Helper()
 	a, stop := newArena(t, nodes, 2)
 	defer func() { stop(); time.Sleep(time.Minute) }()
 	next := req

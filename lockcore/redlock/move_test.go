@@ -133,11 +133,13 @@ func (a *atlas) serve(present, next string) *lone {
 
 // apply and revert plan the change from the map that the server sees.
 func (s *lone) apply(t *testing.T) error {
+	t.Helper()
 	s.Observe(t.Context())
 	return s.ApplyNext(t.Context(), s.Generation())
 }
 
 func (s *lone) revert(t *testing.T) error {
+	t.Helper()
 	s.Observe(t.Context())
 	return s.RevertNext(t.Context(), s.Generation())
 }
@@ -805,7 +807,7 @@ func TestUnawareServers(t *testing.T) {
 			ofChange, ofPresent int
 		}{{"ab", "", 1, 0}, {"ab", "ac", 1, 0}, {"ab", "abc", 0, 0}, {"abc", "ab", 1, 0}, {"abc", "", 1, 1}, {"a", "", 1, 1}} {
 			var stop context.CancelFunc
-			a.ctx, stop = context.WithCancel(servers)
+			a.ctx, stop = context.WithCancel(servers) //nolint:fatcontext // each is of servers
 			a.serve(other.present, other.next)
 			want(other.ofChange, other.ofPresent)
 			stop()

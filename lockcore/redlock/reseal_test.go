@@ -122,7 +122,7 @@ func TestAnIDThatIsNewerThanTheLastObservation(t *testing.T) {
 		}
 		looked := seen[1][0].looks.Load()
 		var lease lockcore.Lease
-		for err := error(lockcore.ErrNoQuorum); err != nil; {
+		for err := lockcore.ErrNoQuorum; err != nil; {
 			time.Sleep(time.Millisecond)
 			if lease, err = servers[0].Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 100 * time.Millisecond}); err != nil && !errors.Is(err, lockcore.ErrNoQuorum) {
 				t.Fatal(err)

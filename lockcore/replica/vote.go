@@ -131,7 +131,7 @@ func (t *Txn) acquire(op *node.Op) node.Reply {
 			return node.Reply{Outcome: node.OtherResource}
 		}
 	}
-	if left > 0 && !(t.weak(QueuesOwners) && t.overtakes(op)) {
+	if left > 0 && (!t.weak(QueuesOwners) || !t.overtakes(op)) {
 		return t.again(op, l, left)
 	}
 	if t.overtakes(op) {

@@ -203,11 +203,12 @@ func (c *Controller) compareMaxTTL(ctx context.Context) {
 			continue
 		}
 		c.compared = true
-		what := "the longest TTL of this server is above that of the cluster, which takes it over: set the same on every server"
+		logger := c.cfg.Logger.With("node", c.nodes[i].Name(), "server", c.cfg.MaxTTL.String(), "cluster", recorded.String())
 		if recorded > c.cfg.MaxTTL {
-			what = "the longest TTL of this server is below that of the cluster, which stays in force for every wait, while this server grants no lease that long: set the same on every server"
+			logger.WarnContext(ctx, "the longest TTL of this server is below that of the cluster, which stays in force for every wait, while this server grants no lease that long: set the same on every server")
+		} else {
+			logger.WarnContext(ctx, "the longest TTL of this server is above that of the cluster, which takes it over: set the same on every server")
 		}
-		c.cfg.Logger.WarnContext(ctx, what, "node", c.nodes[i].Name(), "server", c.cfg.MaxTTL.String(), "cluster", recorded.String())
 	}
 }
 
