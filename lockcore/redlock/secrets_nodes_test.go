@@ -215,6 +215,7 @@ func TestUnknownKeyWithoutASecret(t *testing.T) {
 type keeper struct {
 	*nodetest.Model
 	cut      atomic.Bool
+	deaf     atomic.Bool // to new secrets
 	mu       sync.Mutex
 	admitted []node.Secrets
 }
@@ -224,6 +225,13 @@ func (k *keeper) Observe(ctx context.Context) (node.Observation, error) {
 		return node.Observation{}, errCut
 	}
 	return k.Model.Observe(ctx)
+}
+
+func (k *keeper) ReplaceSecrets(ctx context.Context, had, secrets node.Secrets) error {
+	if k.deaf.Load() {
+		return errCut
+	}
+	return k.Model.ReplaceSecrets(ctx, had, secrets)
 }
 
 func (k *keeper) Admit(ctx context.Context, a node.Admission) error {
@@ -278,6 +286,42 @@ func TestARotationReachesWhoMissedIt(t *testing.T) {
 			t.Errorf("the nodes keep %s", now)
 		}
 	})
+}
+
+// A rotation that fewer than a quorum took is finished by its repetition, forced or not. A
+// secret of its own would take the place of the only one that a quorum has: a node keeps two.
+func TestARotationThatFailedIsRepeated(t *testing.T) {
+	for _, force := range []bool{false, true} {
+		keepers(t, func(t *testing.T, l *redlock.Locker, nodes []*keeper) { //nolint:thelper // it is the test itself
+			all := []*nodetest.Model{nodes[0].Model, nodes[1].Model, nodes[2].Model}
+			lease, err := l.Acquire(t.Context(), lockcore.AcquireRequest{Resource: "r", TTL: 10 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := kept(t, all)[0]
+			nodes[1].deaf.Store(true)
+			nodes[2].deaf.Store(true)
+			if _, ok := errors.AsType[*lockcore.QuorumError](l.RotateSecret(t.Context(), false)); !ok {
+				t.Fatal("one node of three is enough")
+			}
+			time.Sleep(time.Second)
+			began := kept(t, all)[0]
+			nodes[1].deaf.Store(false)
+			nodes[2].deaf.Store(false)
+			if err := l.RotateSecret(t.Context(), force); err != nil {
+				t.Fatalf("repeated, with force %v: %v", force, err)
+			}
+			for i, secrets := range kept(t, all) {
+				if secrets != began || secrets == before {
+					t.Errorf("force %v: node %d keeps %s, want %s", force, i+1, secrets, began)
+				}
+			}
+			time.Sleep(5 * time.Second)
+			if _, err := l.Extend(t.Context(), lease.ID, 10*time.Second); err != nil {
+				t.Errorf("force %v: a lease from before: %v", force, err)
+			}
+		})
+	}
 }
 
 func second(_ lockcore.Lease, err error) error { return err }

@@ -215,25 +215,37 @@ var (
 // RotateSecret gives the nodes a new secret and returns how many took it. The
 // servers give it to the others. The secret before the present one is deleted. While
 // a lease of it may live (the present one is younger than maxHold, or maxHold is
-// 0 for no bound), force has to be true. Errors: ErrSecretInUse, ErrNoSecret.
+// 0 for no bound), force has to be true. A rotation that fewer than a quorum took is
+// finished instead, and nothing is deleted. Errors: ErrSecretInUse, ErrNoSecret.
 func (c *Controller) RotateSecret(ctx context.Context, maxHold time.Duration, force bool) (took int, err error) {
+	finished := false // whether a quorum has the newest secret
 	c.mu.Lock()
-	present := c.secrets.all.List()
+	all, present := c.secrets.all, c.secrets.all.List()
 	p := c.plan(time.Now())
+	if len(present) > 0 {
+		_, finished = c.secrets.since[present[0].Epoch]
+	}
 	c.mu.Unlock()
-	if len(present) == 0 {
+	switch {
+	case len(present) == 0:
 		return 0, ErrNoSecret
+	case !finished:
+		return c.giveSecrets(ctx, p, all), nil
 	}
 	age := time.Since(time.UnixMilli(int64(present[0].Epoch >> epochBits)))
 	if len(present) == node.KeptSecrets && !force && (maxHold <= 0 || age < maxHold+c.cfg.inTouch()) {
 		return 0, fmt.Errorf("%w: the present one was made %s ago, and a lease may be held for longer", ErrSecretInUse, age.Round(time.Second))
 	}
-	fresh := c.newSecrets(c.bootstrapEpoch(present[0].Epoch))
+	return c.giveSecrets(ctx, p, c.newSecrets(c.bootstrapEpoch(present[0].Epoch))), nil
+}
+
+// giveSecrets returns how many nodes took the secrets.
+func (c *Controller) giveSecrets(ctx context.Context, p plan, secrets node.Secrets) int {
 	var n atomic.Int64
 	c.forEach(ctx, p.admitted, func(ctx context.Context, i int) {
-		if c.addSecrets(ctx, i, fresh) == nil {
+		if c.addSecrets(ctx, i, secrets) == nil {
 			n.Add(1)
 		}
 	})
-	return int(n.Load()), nil
+	return int(n.Load())
 }
