@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _IDLE = 64  # connections that are kept to each server
+_READ = 65536  # bytes
 _HURRY = 0.3  # seconds that a cancelled task waits for the release of its lease
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
@@ -244,7 +245,7 @@ class Client:
         try:
             answer = None
             while answer is None:
-                answer = parser.feed(await (self._probing(reader, request) if request.probe else reader.read(65536)))
+                answer = parser.feed(await (self._probing(reader, request) if request.probe else reader.read(_READ)))
             return answer
         except _http.Malformed:
             if time.monotonic() >= deadline:
@@ -256,7 +257,7 @@ class Client:
     async def _probing(self, reader: asyncio.StreamReader, request: Send) -> bytes:
         """Reads, and raises if the server does not answer at all: a frozen one would keep a
         request that waits in the queue until the end of its wait."""
-        reading, pause = asyncio.ensure_future(reader.read(65536)), request.probe
+        reading, pause = asyncio.ensure_future(reader.read(_READ)), request.probe
         try:
             while not reading.done():
                 await asyncio.wait({reading}, timeout=pause)
@@ -295,7 +296,10 @@ class Client:
             await asyncio.wait({opening}, timeout=max(0.0, deadline - time.monotonic()))
             if not opening.done():
                 raise asyncio.TimeoutError
-            return opening.result()
+            reader, writer = opening.result()
+            if hasattr(writer.transport, "max_size"):  # asyncio's own reads into 256 KiB, memory that is mapped and unmapped each time
+                writer.transport.max_size = _READ
+            return reader, writer
         except BaseException:
             opening.cancel()
             opening.add_done_callback(_discard)
