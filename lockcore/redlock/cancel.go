@@ -108,6 +108,8 @@ func eachWanted[T any](ctx context.Context, l *Locker, wanted []*request, f func
 	var wg sync.WaitGroup
 	for i, one := range wanted {
 		wg.Go(func() {
+			// One after the other: all would ask the nodes at once, and no simulated run repeat.
+			time.Sleep(time.Duration(i) * time.Microsecond)
 			results[i], errs[i] = at(ctx, l, one.Resource, func(s *set) (T, error) { return f(s, ctx, one) })
 		})
 	}
