@@ -298,6 +298,15 @@ class Sync(ServiceCase):
         self.assertEqual(self.methods()[-1], ("POST", "/cancel"))
         self.assertEqual([t.name for t in threading.enumerate() if t.name.startswith("fencelock")], [])
 
+    def test_a_release_without_an_answer_goes_on_in_the_background(self):
+        releases = lambda: self.methods().count(("DELETE", "/leases/current"))  # noqa: E731
+        with self.client.lock("r"):
+            self.service.frozen.set()
+            begun = time.monotonic()
+        self.assertLess(time.monotonic() - begun, 3)  # and not the ten seconds for which it is repeated
+        sent = releases()
+        eventually(lambda: releases() > sent)
+
     def test_a_child_does_not_touch_its_parents_lease(self):
         with self.client.lock("r") as lease:
             child = os.fork()
