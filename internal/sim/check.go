@@ -178,7 +178,8 @@ func (c *checker) begins(a *action) (floors []floor) {
 		case "release": // from here on the client holds nothing
 			l.released[a.owner] = max(l.released[a.owner], part.Token)
 			l.shorten(a.owner, part.Token, c.w.now())
-		case "cancel":
+		case "cancel": // likewise, and neither does a twin whose answer is on its way
+			l.released[a.owner] = fencing.MaxToken
 			l.shorten(a.owner, fencing.MaxToken, c.w.now())
 		case "extend": // from here on it holds the lease for the new time, if that is shorter
 			const drift = 100
