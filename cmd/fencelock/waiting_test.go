@@ -239,40 +239,35 @@ func breakWakes(t *testing.T, servers []*process) {
 	servers[0].release(lease)
 }
 
-// waitsEnd lets many wait in vain. A machine that is busy with other things may
-// be late once, but not every time.
+// waitsEnd lets many wait in vain.
 func waitsEnd(t *testing.T, servers []*process) {
 	t.Helper()
 	holder := servers[0].acquire(`{"resource":"taken","ttl_ms":60000}`)
 	defer servers[0].release(holder)
-	const tries, waiters, slack = 3, 40, time.Second
-	for try := 1; ; try++ {
-		var late time.Duration
-		var turns []<-chan turn
-		wait := func(i int) time.Duration { return time.Duration(20+30*i) * time.Millisecond }
-		for i := range waiters {
-			turns = append(turns, servers[i%len(servers)].waits(t.Context(), "taken", "w", wait(i)))
-		}
-		for i, c := range turns {
-			o := <-c
-			if o.err != nil || o.status != http.StatusConflict || o.refusal.Type != "/problems/wait-timeout" || o.retryAfter == "" {
-				t.Fatalf("status %d %s, %v", o.status, o.refusal.Type, o.err)
-			}
-			took := o.at.Sub(o.sent)
-			if took < wait(i) {
-				t.Errorf("answered after %s, asked to wait for %s", took, wait(i))
-			}
-			late = max(late, took-wait(i))
-		}
-		t.Logf("the latest answer came %s after the wait was over", late.Round(time.Millisecond))
-		switch {
-		case late <= slack:
-			servers[0].awaitWaiting("taken", 0, 10*time.Second)
-			return
-		case try == tries:
-			t.Fatalf("more than %s late, %d times", slack, tries)
-		}
+	machine := testenv.MeasureLateness(t)
+	const waiters, slack = 40, time.Second
+	var late time.Duration
+	var turns []<-chan turn
+	wait := func(i int) time.Duration { return time.Duration(20+30*i) * time.Millisecond }
+	for i := range waiters {
+		turns = append(turns, servers[i%len(servers)].waits(t.Context(), "taken", "w", wait(i)))
 	}
+	for i, c := range turns {
+		o := <-c
+		if o.err != nil || o.status != http.StatusConflict || o.refusal.Type != "/problems/wait-timeout" || o.retryAfter == "" {
+			t.Fatalf("status %d %s, %v", o.status, o.refusal.Type, o.err)
+		}
+		took := o.at.Sub(o.sent)
+		if took < wait(i) {
+			t.Errorf("answered after %s, asked to wait for %s", took, wait(i))
+		}
+		late = max(late, took-wait(i))
+	}
+	const delays = 4 // of the machine, in one request: the caller, the server, a node, and back
+	if most := slack + delays*machine.Longest(); late > most {
+		t.Errorf("the latest answer came %s after the wait was over, want %s at most on a machine that is late by %s", late, most, machine.Longest())
+	}
+	servers[0].awaitWaiting("taken", 0, 10*time.Second)
 }
 
 // handOffs passes a lease down a line over all servers.
@@ -358,24 +353,22 @@ func killed(t *testing.T, alive, dying *process) {
 
 // TestHandOff measures how long it takes from the answer to a release to the
 // answer to the next waiter, against an acquire that nobody contends with, in
-// the same run. The other work on the machine slows both.
+// the same run.
 func TestHandOff(t *testing.T) {
 	nodes := testenv.StartRedisN(t, 5)
 	p := startServers(t, 1, nodes)[0]
-	const tries, most = 4, 3.0
+	const rounds, most = 5, 3.0
 	for _, waiters := range []int{16, 64} {
-		for try := 1; ; try++ {
-			alone := uncontended(t, p, 150)
-			handOff := contended(t, p, waiters, 300)
-			ratio := float64(handOff) / float64(alone)
-			t.Logf("%d waiters: median hand-off %s, uncontended acquire %s, ratio %.2f", waiters, handOff.Round(time.Microsecond), alone.Round(time.Microsecond), ratio)
-			if ratio < most {
-				break
-			}
-			if try == tries {
-				t.Errorf("%d waiters: a hand-off takes %.1f times as long as an acquire", waiters, ratio)
-				break
-			}
+		var ratios []float64
+		for range rounds { // by turns, so that other work on the machine slows both
+			alone, handOff := uncontended(t, p, 40), contended(t, p, waiters, 80+waiters)
+			ratios = append(ratios, float64(handOff)/float64(alone))
+		}
+		slices.Sort(ratios)
+		ratio := ratios[rounds/2]
+		t.Logf("%d waiters: a hand-off takes %.2f times as long as an acquire (%.2f)", waiters, ratio, ratios)
+		if ratio >= most {
+			t.Errorf("%d waiters: a hand-off takes %.2f times as long as an acquire, want less than %.1f", waiters, ratio, most)
 		}
 	}
 }
