@@ -101,7 +101,8 @@ func TestBrokenEvent(t *testing.T) {
 		brk:     func(string, fencing.Token) error { return nil },
 		inspect: func(string) (lockcore.LockState, error) { return held, nil },
 	}
-	s := newService(t, f)
+	_, withHub := withEvents(t)
+	s := newService(t, f, withHub)
 	l := listen(t, s, "/events")
 	for body, wanted := range map[string]wire.Event{
 		`{"resource":"r","any":true}`:        {Resource: "r", FencingToken: 7, Holder: "w"},
