@@ -75,12 +75,15 @@ test: ## the tests with -race, on real Redis and Postgres that start by themselv
 	$(MAKE) --no-print-directory conformance
 	cd client/gocronlock && GOWORK=off $(call tests,$(FLAGS),./...)
 
+.PHONY: proofs
+proofs: ## more mutants of the simulation, and 70,000 simulated acquisitions
+	$(call tests,-count=1 -run '$(subst (Soak)?,Soak,$(COMPUTE))' -timeout 12m,$(COMPUTES))
+	$(GO) test ./internal/sim -count=1 -run '^TestSimulation$$' -sim.seeds=50 -sim.workers=$(CORES) -timeout 12m
+
 .PHONY: soak
-soak: ## what is too long for make test: every fault, every mutant of the simulation, more rounds, costs
+soak: proofs ## what is too long for make test: every fault, more rounds, costs
 	$(call tests,$(FLAGS) -run '$(SOAK)' -skip '$(MEASURE)|$(COMPUTE)|$(SCALE)|$(OPERATE)|$(FAULTS)',$(SOAKPKG))
 	$(call tests,$(FLAGS) -p 1 -run '$(MEASURE)',./cmd/fencelock ./clients/python ./clients/typescript)
-	$(call tests,-count=1 -run '$(COMPUTE)' -timeout 12m,$(COMPUTES))
-	$(GO) test ./internal/sim -count=1 -run '^TestSimulation$$' -sim.seeds=50 -sim.workers=$(CORES) -timeout 12m
 	$(GO) test -count=1 -run '^$$' -bench . -benchtime 1x ./api/... ./client ./lockcore/... ./storage/...
 	$(MAKE) --no-print-directory kill-rounds ROUNDS=3
 

@@ -34,7 +34,7 @@ func named(t *testing.T, name string) Fault {
 	return all[i]
 }
 
-func TestSabotageIsFound(t *testing.T) {
+func TestSoakSabotageIsFound(t *testing.T) {
 	config := short(t)
 	config.Dir = t.TempDir()
 	s := Start(t, config)
