@@ -1,0 +1,41 @@
+package conformance
+
+import (
+	"testing"
+	"time"
+)
+
+// Only an extend without an answer, on a connection of its own, may be read just after
+// the release before which it was given up.
+func TestExtendReadAfterRelease(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		outcome, conn string
+		after, takes  time.Duration
+		wrong         bool
+	}{
+		"given up before":        {outcome: "cut", conn: "a", after: 5 * ms},
+		"gone before":            {outcome: "gone", conn: "a", after: 5 * ms},
+		"answered":               {outcome: "404", conn: "a", after: 5 * ms, wrong: true},
+		"on the same one":        {outcome: "cut", conn: "b", after: 5 * ms, wrong: true},
+		"long after":             {outcome: "cut", conn: "a", after: 60 * ms, wrong: true},
+		"under way long after":   {outcome: "gone", conn: "a", after: 5 * ms, takes: 60 * ms, wrong: true},
+		"answered before":        {outcome: "200", conn: "b", after: -5 * ms},
+		"under way, sent before": {outcome: "200", conn: "a", after: -5 * ms, takes: 80 * ms, wrong: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			at := now.Add(c.after)
+			r := run{requests: []*request{
+				{call: release, lease: "l", conn: "b", outcome: "204", at: now, ended: now},
+				{call: extend, lease: "l", conn: c.conn, outcome: c.outcome, at: at, ended: at.Add(c.takes)},
+			}}
+			if c.after < 0 {
+				r.requests[0], r.requests[1] = r.requests[1], r.requests[0]
+			}
+			if err := keepAliveStopped(r); (err != nil) != c.wrong {
+				t.Errorf("got %v, want wrong: %t", err, c.wrong)
+			}
+		})
+	}
+}
