@@ -413,7 +413,7 @@ func TestFloodOfResources(t *testing.T) {
 	t.Parallel()
 	redis := testenv.StartRedis(t)
 	s := newServer(t, "server-0", "FENCELOCK_REDIS_ADDRS="+redis.Addr(), "FENCELOCK_BOOTSTRAP=new",
-		"FENCELOCK_MAX_TTL=2s", "FENCELOCK_NODE_TIMEOUT=200ms", "FENCELOCK_COUNTER_TTL=2s")
+		"FENCELOCK_MAX_TTL=2s", "FENCELOCK_COUNTER_TTL=2s")
 	s.start()
 	a := newAbused(t, s)
 	a.awaitReady()

@@ -126,7 +126,7 @@ func TestHostileNode(t *testing.T) {
 	h := startHostile(t)
 	s := newServer(t, "server-0",
 		fmt.Sprintf("FENCELOCK_REDIS_ADDRS=%s,%s,%s", nodes[0].Addr(), h.listener.Addr(), nodes[1].Addr()),
-		"FENCELOCK_MAX_TTL=2s", "FENCELOCK_NODE_TIMEOUT=200ms")
+		"FENCELOCK_MAX_TTL=2s")
 	s.start()
 	a := newAbused(t, s)
 	a.awaitReady()

@@ -103,7 +103,7 @@ type pair struct {
 
 func startPair(t *testing.T, bin string, nodes []string) *pair {
 	t.Helper()
-	env := []string{"FENCELOCK_REDIS_ADDRS=" + strings.Join(nodes, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=3s", "FENCELOCK_DATA="}
+	env := []string{"FENCELOCK_REDIS_ADDRS=" + strings.Join(nodes, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=3s", "FENCELOCK_DATA="}
 	var p pair
 	p.first, p.process = serveAs(t, bin, env...)
 	p.second, _ = serveAs(t, bin, env...)

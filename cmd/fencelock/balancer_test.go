@@ -35,7 +35,7 @@ type fleet struct {
 func startFleet(t *testing.T, servers int) *fleet {
 	t.Helper()
 	f := &fleet{t: t, machine: testenv.MeasureLateness(t), nodes: testenv.StartRedisN(t, 3), ports: make([]int, servers), servers: make([]*process, servers)}
-	f.env = []string{redisAddrs(f.nodes), "FENCELOCK_NODE_TIMEOUT=3s", "FENCELOCK_ALLOWED_HOSTS=fencelock"}
+	f.env = []string{redisAddrs(f.nodes), "FENCELOCK_NODE_DOWN_AFTER=3s", "FENCELOCK_ALLOWED_HOSTS=fencelock"}
 	for i := range f.servers {
 		f.ports[i] = testenv.FreePort(t)
 		f.start(i, "FENCELOCK_BOOTSTRAP=new")

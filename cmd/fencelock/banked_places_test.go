@@ -132,7 +132,7 @@ func startWithAccess(t *testing.T, n int, file string) (servers []*process) {
 	}
 	nodes := []*testenv.Redis{testenv.StartRedis(t)}
 	for i := range n {
-		env := []string{redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=3s", "FENCELOCK_ACCESS_FILE=" + file}
+		env := []string{redisAddrs(nodes), "FENCELOCK_NODE_DOWN_AFTER=3s", "FENCELOCK_ACCESS_FILE=" + file}
 		if i == 0 {
 			env = append(env, "FENCELOCK_BOOTSTRAP=new")
 		}

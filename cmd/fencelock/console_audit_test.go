@@ -87,7 +87,7 @@ func (c *page) picture(name string) {
 func TestConsoleFits(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
-	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_MAX_TTL=3h", "FENCELOCK_NODE_TIMEOUT=3s")
+	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_MAX_TTL=3h", "FENCELOCK_NODE_DOWN_AFTER=3s")
 	c := openConsole(t, p)
 	c.expect("status of 501") // no guarded records
 	widths := []int64{320, 375, 768, 901, 1024, 1280, 1600}
@@ -150,7 +150,7 @@ func TestConsoleFits(t *testing.T) {
 func TestConsolePictures(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
-	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_MAX_TTL=1h", "FENCELOCK_NODE_TIMEOUT=3s")
+	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_MAX_TTL=1h", "FENCELOCK_NODE_DOWN_AFTER=3s")
 	for i, lock := range []struct {
 		resource, holder string
 		ttl              time.Duration

@@ -32,7 +32,7 @@ func TestSoakConsoleCost(t *testing.T) {
 		}
 	}
 	nodes := testenv.StartRedisN(t, 5)
-	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=3s", "FENCELOCK_MAX_TTL=1h")
+	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=3s", "FENCELOCK_MAX_TTL=1h")
 	var filling sync.WaitGroup
 	for worker := range 8 {
 		filling.Go(func() {

@@ -23,7 +23,7 @@ import (
 func TestConsoleSaysWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
-	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_MAX_TTL=6s", "FENCELOCK_DEFAULT_TTL=6s", "FENCELOCK_NODE_TIMEOUT=600ms")
+	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_MAX_TTL=6s", "FENCELOCK_DEFAULT_TTL=6s", "FENCELOCK_NODE_DOWN_AFTER=600ms")
 	client, stop := context.WithCancel(t.Context())
 	var holding sync.WaitGroup
 	defer holding.Wait()

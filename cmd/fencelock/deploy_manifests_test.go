@@ -339,7 +339,7 @@ func TestRedisUserMayDoWhatTheServiceNeeds(t *testing.T) {
 		server := testenv.StartRedis(t, testenv.WithUser("fencelock", "a-password", rules...))
 		servers, urls = append(servers, server), append(urls, server.URL())
 	}
-	p := start(t, "FENCELOCK_REDIS_ADDRS="+strings.Join(urls, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=1s", "FENCELOCK_MAX_TTL=10s")
+	p := start(t, "FENCELOCK_REDIS_ADDRS="+strings.Join(urls, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=1s", "FENCELOCK_MAX_TTL=10s")
 	lease := p.acquire(`{"resource":"orders/42","ttl_ms":1500}`)
 	p.wants(p.ask(nil, "POST", "/leases/"+lease.LeaseID+"/extend", `{"ttl_ms":2000}`), http.StatusOK)
 	waited := p.acquire(`{"resource":"orders/42","wait_ms":20000}`)
@@ -370,7 +370,7 @@ func TestRedisUserMayDoWhatTheServiceNeeds(t *testing.T) {
 	waiting.Wait()
 	p.acquire(`{"resource":"keyed"}`)
 	p.breaks("keyed")
-	checks(t, exitRisky, "FENCELOCK_REDIS_ADDRS="+strings.Join(urls, ","), "FENCELOCK_NODE_TIMEOUT=1s", "FENCELOCK_MAX_TTL=10s")
+	checks(t, exitRisky, "FENCELOCK_REDIS_ADDRS="+strings.Join(urls, ","), "FENCELOCK_NODE_DOWN_AFTER=1s", "FENCELOCK_MAX_TTL=10s")
 	for _, server := range servers { // a part that fails may not be missed by any call
 		refused, err := server.Client().Info(t.Context(), "errorstats").Result()
 		if err != nil || strings.Contains(refused, "NOPERM") || strings.Contains(refused, "errorstat_ERR") { // the second, of a command in a script

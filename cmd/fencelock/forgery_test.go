@@ -32,7 +32,7 @@ func attackedServers(t *testing.T, attack func(a attacked, again func() *process
 			t.Run(backend+" access="+strconv.FormatBool(guarded), func(t *testing.T) {
 				env := []string{"FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "locks.db")}
 				if backend == "redis" {
-					env = []string{redisAddrs(testenv.StartRedisN(t, 3)), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=3s"}
+					env = []string{redisAddrs(testenv.StartRedisN(t, 3)), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=3s"}
 				}
 				var a attacked
 				if guarded {

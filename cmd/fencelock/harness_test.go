@@ -367,7 +367,7 @@ func startOverTLS(t *testing.T, env ...string) *process {
 func startServers(t *testing.T, n int, nodes []*testenv.Redis) (servers []*process) {
 	t.Helper()
 	for i := range n {
-		env := []string{redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=3s"}
+		env := []string{redisAddrs(nodes), "FENCELOCK_NODE_DOWN_AFTER=3s"}
 		if i == 0 {
 			env = append(env, "FENCELOCK_BOOTSTRAP=new")
 		}

@@ -49,7 +49,7 @@ func busyService(t *testing.T, env ...string) (p *process, secrets []string) {
 	servers := testenv.StartRedisN(t, 3)
 	p = start(t, append([]string{
 		"FENCELOCK_REDIS_ADDRS=" + servers[0].Addr() + "," + servers[1].Addr() + "," + servers[2].Addr(),
-		"FENCELOCK_BOOTSTRAP=new", "FENCELOCK_DATA=guard.db", "FENCELOCK_LOG_LEVEL=debug", "FENCELOCK_NODE_TIMEOUT=1s",
+		"FENCELOCK_BOOTSTRAP=new", "FENCELOCK_DATA=guard.db", "FENCELOCK_LOG_LEVEL=debug", "FENCELOCK_NODE_DOWN_AFTER=1s",
 	}, env...)...)
 	var lease wire.Lease
 	p.ask(&lease, "POST", "/locks", `{"resource":"orders/secret-42","holder":"holder-7","ttl_ms":30000}`, "Idempotency-Key: key-of-mine")

@@ -18,7 +18,7 @@ func TestQuorumAndPostgres(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
 	pg := testenv.StartPostgres(t)
-	p := start(t, redisAddrs(nodes), "FENCELOCK_DATABASE_URL="+pg.URL(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=1s")
+	p := start(t, redisAddrs(nodes), "FENCELOCK_DATABASE_URL="+pg.URL(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=1s")
 	if text := p.stdout.String(); text != "" {
 		t.Errorf("stdout is for who tries it out: %s", text)
 	}
@@ -81,7 +81,7 @@ func TestQuorumAndPostgres(t *testing.T) {
 func TestRedisWithoutPostgres(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 1)
-	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=1s")
+	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=1s")
 	var none wire.Problem
 	p.wants(p.ask(&none, "GET", "/guarded/a", ""), http.StatusNotImplemented)
 	if none.Type != "/problems/guard-not-configured" {
@@ -104,7 +104,7 @@ func TestRedisWithoutPostgres(t *testing.T) {
 func TestSeveralSets(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 2)
-	p := start(t, redisAddrs(nodes[:1])+";"+nodes[1].URL(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=3s")
+	p := start(t, redisAddrs(nodes[:1])+";"+nodes[1].URL(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=3s")
 	for i := range 20 {
 		p.acquire(`{"resource":"r` + strconv.Itoa(i) + `"}`)
 	}

@@ -65,7 +65,7 @@ func TestLeasesAroundABootstrap(t *testing.T) {
 func TestFirstRequestOfAServer(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
-	env := []string{redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=1s"}
+	env := []string{redisAddrs(nodes), "FENCELOCK_NODE_DOWN_AFTER=1s"}
 	first := start(t, append(env, "FENCELOCK_BOOTSTRAP=new")...)
 	for i := range 5 {
 		lease := first.acquire(fmt.Sprintf(`{"resource":"a%d"}`, i))

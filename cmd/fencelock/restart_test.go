@@ -20,7 +20,7 @@ import (
 func TestQueueOutlivesARestart(t *testing.T) {
 	t.Parallel()
 	data := "FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "node.db")
-	patient := "FENCELOCK_NODE_TIMEOUT=1s" // the machine may be busy
+	patient := "FENCELOCK_NODE_DOWN_AFTER=1s" // the machine may be busy
 	p := start(t, data, patient)
 	held := p.acquire(`{"resource":"r","ttl_ms":60000}`)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

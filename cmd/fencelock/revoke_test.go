@@ -119,7 +119,7 @@ func TestRevocationReachesWhatIsOpen(t *testing.T) {
 	t.Parallel()
 	nodes := map[string][]string{"embedded": nil}
 	redis := testenv.StartRedisN(t, 3)
-	nodes["Redis"] = []string{"FENCELOCK_REDIS_ADDRS=" + redis[0].Addr() + "," + redis[1].Addr() + "," + redis[2].Addr(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=1s"}
+	nodes["Redis"] = []string{"FENCELOCK_REDIS_ADDRS=" + redis[0].Addr() + "," + redis[1].Addr() + "," + redis[2].Addr(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=1s"}
 	for name, env := range nodes {
 		t.Run(name, func(t *testing.T) { testRevocation(t, env) })
 	}

@@ -291,7 +291,7 @@ func TestRunOutlivesServers(t *testing.T) {
 		before[r] = see(r)
 	}
 	servers[0].kill()
-	again := start(t, redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=3s")
+	again := start(t, redisAddrs(nodes), "FENCELOCK_NODE_DOWN_AFTER=3s")
 	proxy.Retarget(strings.TrimPrefix(again.url, "http://"))
 	for _, r := range []string{"restart", "failover"} {
 		testenv.Eventually(t, 40*time.Second, func() error { // longer than the TTL: it was extended since

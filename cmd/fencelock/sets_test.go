@@ -31,7 +31,7 @@ func nodeSets(sets [][]*testenv.Redis) string {
 // changeOf is the environment of a change from the present sets to the next ones, and that
 // of after it for nil.
 func changeOf(present, next [][]*testenv.Redis) []string {
-	env := []string{"FENCELOCK_REDIS_ADDRS=" + nodeSets(present), "FENCELOCK_NODE_TIMEOUT=1s", "FENCELOCK_MAX_TTL=10s", "FENCELOCK_DEFAULT_TTL=10s"}
+	env := []string{"FENCELOCK_REDIS_ADDRS=" + nodeSets(present), "FENCELOCK_NODE_DOWN_AFTER=1s", "FENCELOCK_MAX_TTL=10s", "FENCELOCK_DEFAULT_TTL=10s"}
 	if next != nil {
 		env = append(env, "FENCELOCK_REDIS_NEXT_ADDRS="+nodeSets(next))
 	}

@@ -76,7 +76,7 @@ func TestTraces(t *testing.T) {
 	defer server.Close()
 	redis := testenv.StartRedisN(t, 3)
 	p := start(t,
-		"FENCELOCK_REDIS_ADDRS="+redis[0].Addr()+","+redis[1].Addr()+","+redis[2].Addr(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=1s",
+		"FENCELOCK_REDIS_ADDRS="+redis[0].Addr()+","+redis[1].Addr()+","+redis[2].Addr(), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=1s",
 		"FENCELOCK_TRACING=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT="+server.URL, "OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_SERVICE_NAME=locks-of-test")
 	parent := "Traceparent: 00-" + parentTrace + "-00f067aa0ba902b7-01"
 	var lease, waited wire.Lease

@@ -15,7 +15,7 @@ import (
 func TestWithoutAQuorumTheStateIsUnknown(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
-	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=1s")
+	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=1s")
 	p.acquire(`{"resource":"orders/42","ttl_ms":60000}`)
 	p.tool("", nil, "get", "orders/42").wants(t, "get", 0, "state     held", "")
 	nodes[0].Kill()

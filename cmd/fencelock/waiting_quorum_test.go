@@ -14,7 +14,7 @@ import (
 func TestWaitersWithoutQuorumAreSeen(t *testing.T) {
 	t.Parallel()
 	nodes := testenv.StartRedisN(t, 3)
-	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_TIMEOUT=1s")
+	p := start(t, redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=1s")
 	held := p.acquire(`{"resource":"r","ttl_ms":60000}`)
 	turns := lineUp(t, []*process{p}, "r", 3)
 	metric := regexp.MustCompile(`\nfencelock_waiters_without_quorum\{set="1"\} (\d+)\n`)

@@ -26,8 +26,11 @@ type Config struct {
 	// whose commits take long can keep; default lockcore.MinTTL.
 	MinTTL time.Duration
 	// NodeTimeout is how long a round waits for a node, at most a tenth of the TTL, or
-	// half of it where one node decides (rule 18); default 50ms.
-	NodeTimeout   time.Duration
+	// half of it where one node decides (rule 18); default 1s, at most a tenth of MaxTTL.
+	NodeTimeout time.Duration
+	// NodeDownAfter is how long a call of a node may take before the node counts as
+	// unreachable; default 4 times NodeTimeout.
+	NodeDownAfter time.Duration
 	WatchInterval time.Duration // between two observations of a node; default 250ms
 	MaxWaiters    int           // bounds the requests in the queue of this server; default 10000
 	// MaxInFlight bounds the acquires that ask the nodes at the same time. More
@@ -75,7 +78,8 @@ func (c Config) withDefaults() Config {
 	defaultTo(&c.MinTTL, lockcore.MinTTL)
 	defaultTo(&c.MaxTTL, 60*time.Second)
 	defaultTo(&c.DefaultTTL, min(30*time.Second, c.MaxTTL))
-	defaultTo(&c.NodeTimeout, 50*time.Millisecond)
+	defaultTo(&c.NodeTimeout, min(time.Second, c.MaxTTL/10))
+	defaultTo(&c.NodeDownAfter, 4*c.NodeTimeout)
 	defaultTo(&c.WatchInterval, 250*time.Millisecond)
 	defaultTo(&c.MaxWaiters, 10_000)
 	defaultTo(&c.MaxInFlight, 128)
@@ -197,7 +201,7 @@ func (c Config) roundLimit(nodes int, ttl time.Duration) time.Duration {
 // membership is the configuration of the set's Controller.
 func (c Config) membership(s *set, a *atlas) membership.Config {
 	return membership.Config{
-		MaxTTL: c.MaxTTL, NodeTimeout: c.NodeTimeout, WatchInterval: c.WatchInterval,
+		MaxTTL: c.MaxTTL, NodeDownAfter: c.NodeDownAfter, WatchInterval: c.WatchInterval,
 		Recovery: c.Recovery, Watching: c.Watching, Sets: a.sets, New: c.New, Force: c.Force, Floor: c.Floor,
 		Logger: c.Logger, Audit: c.Audit, Random: s.random,
 		Meter:   func(i int) membership.Meter { return s.meters[i] },

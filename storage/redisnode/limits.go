@@ -6,8 +6,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -70,12 +72,28 @@ func (c *limitedConn) Read(p []byte) (int, error) {
 		return 0, errReplyLimit
 	}
 	n, err := c.Conn.Read(p)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		n, err = c.readArrived(p)
+	}
 	if !c.replies.scan(p[:n]) {
 		c.broken = true
 		_ = c.Close() // the beginning of the next reply is unknown
 		return 0, errReplyLimit
 	}
 	return n, err
+}
+
+// arrivedLimit is how long readArrived waits.
+const arrivedLimit = time.Millisecond
+
+// readArrived reads after the deadline what has arrived before it. A process that got no
+// processor time sees the deadline before it sees the reply, and the node is not to blame.
+// The library sets the deadline again for the next command.
+func (c *limitedConn) readArrived(p []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(arrivedLimit)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Read(p)
 }
 
 // replyScanner follows a stream of RESP2 replies as far as their lengths.

@@ -1,7 +1,11 @@
 package redisnode
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -115,5 +119,44 @@ func checkReply(t *testing.T, text string, parse func() (string, bool)) {
 	t.Helper()
 	if printed, ok := parse(); !ok {
 		t.Errorf("%q became %s", text, printed)
+	}
+}
+
+// A process that got no processor time for a while finds the deadline passed and the reply
+// there: it takes the reply. Without one the deadline counts.
+func TestReplyBeforeTheDeadlineIsRead(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	plain, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	conn, buf := limited(plain), make([]byte, 5)
+	if _, err := server.Write([]byte("+OK\r\n+OK\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, buf); err != nil { // the second reply has arrived with the first
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.ReadFull(conn, buf); err != nil || string(buf[:n]) != "+OK\r\n" {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(-time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("without a reply: %v", err)
 	}
 }

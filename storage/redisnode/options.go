@@ -18,10 +18,8 @@ import (
 
 // Options tune a Node. The zero value of a field takes its default.
 type Options struct {
-	// Timeout bounds a batch: connecting, sending and the reply. Default 200ms. It
-	// should be several times redlock.Config.NodeTimeout, after which a request stops
-	// waiting for the node: a node that is late is not down, and to break its
-	// connection would lose the answers.
+	// Timeout bounds a batch: connecting, sending and the reply. Default 200ms. After it
+	// the connection is closed, and operations fail unsent until the node answers a ping.
 	Timeout time.Duration
 	// CounterTTL is how long a counter stays without use, at least half of it after the
 	// grant of a lease longer than a thousandth of it; default 24h. It must be longer

@@ -22,7 +22,7 @@ const (
 // Config tunes a Controller. Every field is needed, except for Floor.
 type Config struct {
 	MaxTTL        time.Duration // the longest TTL that this server grants
-	NodeTimeout   time.Duration // how long a vote may take; an observation may take longer
+	NodeDownAfter time.Duration // how long a call of a node may take, see redlock.Config
 	WatchInterval time.Duration // how often each node is observed
 	Recovery      Recovery
 	New, Force    bool // see redlock.Config

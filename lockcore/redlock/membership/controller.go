@@ -141,9 +141,8 @@ const (
 	idleProof = 2 * time.Minute
 )
 
-// callTimeout is how long a call of a node may take. It may be longer than a vote's limit,
-// since no client waits for it.
-func (c Config) callTimeout() time.Duration { return max(4*c.NodeTimeout, c.WatchInterval) }
+// callTimeout is how long a call of a node may take.
+func (c Config) callTimeout() time.Duration { return max(c.NodeDownAfter, c.WatchInterval) }
 
 func (c Config) observeTimeout() time.Duration { return min(c.callTimeout(), longestLook) }
 

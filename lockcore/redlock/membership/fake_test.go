@@ -39,7 +39,7 @@ func fakes(n int) []node.Node {
 func testConfig() Config {
 	log := slog.New(slog.DiscardHandler)
 	return Config{
-		MaxTTL: time.Minute, NodeTimeout: 50 * time.Millisecond, WatchInterval: 250 * time.Millisecond,
+		MaxTTL: time.Minute, NodeDownAfter: 200 * time.Millisecond, WatchInterval: 250 * time.Millisecond,
 		Recovery: RecoveryAuto, Logger: log, Audit: log,
 		Random:  random.Source{Reader: rand.NewChaCha8([32]byte{1})},
 		Secrets: func([][]byte) {},

@@ -34,7 +34,6 @@ const (
 	fileLockTimeout = time.Second      // for the server before this one to let go of the embedded file
 	fileCheckTime   = 10 * time.Second // for the check of the embedded file: enough for gigabytes on most disks
 	markTimeout     = 2 * time.Second  // for the guard's highest mark at the start
-	batchTimeouts   = 4                // a batch waits this many times as long as a request (redisnode.Options.Timeout says why)
 )
 
 // embeddedName is the same for every file, since the admission record is bound to
@@ -159,6 +158,9 @@ func (b *Backend) lockerConfig() redlock.Config {
 		Meters:      b.metrics.ofVotes,
 		Next:        b.next,
 		Unlisted:    len(b.cfg.RedisSets) == 0,
+	}
+	if b.cfg.RedisAddrs != "" {
+		c.NodeDownAfter = b.cfg.NodeDownAfter
 	}
 	if b.opts.Traced {
 		c.Traced = func(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
@@ -315,7 +317,7 @@ func (b *Backend) openReplica(ctx context.Context, name string, store replica.St
 
 func (b *Backend) openRedis(url string) (*redisnode.Node, error) {
 	node, err := redisnode.Open(url, redisnode.Options{
-		Timeout: batchTimeouts * b.cfg.NodeTimeout, CounterTTL: b.cfg.CounterTTL, Logger: b.opts.Logger,
+		Timeout: b.cfg.NodeDownAfter, CounterTTL: b.cfg.CounterTTL, Logger: b.opts.Logger,
 		Meters: func(node string) redisnode.Meter { return b.metrics.ofBatches(node) },
 	})
 	if err != nil {

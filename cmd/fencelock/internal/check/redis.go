@@ -23,7 +23,7 @@ import (
 const (
 	clocksApart = time.Second // how far nodes' clocks may be apart
 	roundTrips  = 5           // behind the one that connects
-	tripsInTime = 10          // a request should wait for a node this many round trips long
+	tripsInTime = 10          // a time limit of a node should be this many round trips long
 	nearlyFull  = 80          // percent of maxmemory
 )
 
@@ -175,14 +175,22 @@ func (r *Report) node(n redisNode, cfg config.Config, now time.Time) {
 	if n.cert != nil {
 		r.dates(n.name, n.cert, now)
 	}
-	switch wanted := tripsInTime * n.trip; {
-	case n.trip >= cfg.NodeTimeout:
-		r.Add(Wrong, n.name, fmt.Sprintf("a round trip to it takes %s, and a request waits %s: it has no vote", n.trip.Round(10*time.Microsecond), cfg.NodeTimeout),
-			fmt.Sprintf("set FENCELOCK_NODE_TIMEOUT to ten round trips, %s, or use a nearer node", wanted.Round(time.Millisecond)))
-	case wanted > cfg.NodeTimeout:
-		r.Add(Risky, n.name, fmt.Sprintf("a round trip to it takes %s, and a request waits %s: a late answer is a lost vote", n.trip.Round(10*time.Microsecond), cfg.NodeTimeout),
-			fmt.Sprintf("set FENCELOCK_NODE_TIMEOUT to ten round trips, %s", wanted.Round(time.Millisecond)))
+	r.distance(n, "FENCELOCK_NODE_TIMEOUT", cfg.NodeTimeout, "a request waits")
+	r.distance(n, "FENCELOCK_NODE_DOWN_AFTER", cfg.NodeDownAfter, "it counts as down after")
+}
+
+// distance compares a round trip to the node with one of the time limits.
+func (r *Report) distance(n redisNode, setting string, limit time.Duration, what string) {
+	wanted := tripsInTime * n.trip
+	if wanted <= limit {
+		return
 	}
+	severity, means := Risky, "a late answer is a lost vote"
+	if n.trip >= limit {
+		severity, means = Wrong, "it has no vote"
+	}
+	r.Add(severity, n.name, fmt.Sprintf("a round trip to it takes %s, and %s %s: %s", n.trip.Round(10*time.Microsecond), what, limit, means),
+		fmt.Sprintf("set %s to ten round trips, %s, or use a nearer node", setting, wanted.Round(time.Millisecond)))
 }
 
 func (r *Report) memory(n redisNode) {

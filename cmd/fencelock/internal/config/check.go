@@ -157,12 +157,13 @@ func (p *problems) durations(c *Config) {
 	p.between("FENCELOCK_DEFAULT_TTL", c.DefaultTTL, least, c.MaxTTL)
 	usual, longest := 2*time.Second, c.MaxTTL/2
 	if c.RedisAddrs != "" { // the other nodes decide without a late one
-		usual, longest = 50*time.Millisecond, c.MaxTTL/10
+		usual, longest = time.Second, c.MaxTTL/10
 	}
 	if !given("FENCELOCK_NODE_TIMEOUT") {
 		c.NodeTimeout = min(usual, longest)
 	}
 	p.between("FENCELOCK_NODE_TIMEOUT", c.NodeTimeout, time.Millisecond, longest)
+	p.between("FENCELOCK_NODE_DOWN_AFTER", c.NodeDownAfter, 10*time.Millisecond, 10*time.Second)
 	p.between("FENCELOCK_COUNTER_TTL", c.CounterTTL, c.MaxTTL, long)
 	if c.MaxHold != 0 {
 		p.between("FENCELOCK_MAX_HOLD", c.MaxHold, c.MaxTTL, long)

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fencelock/fencelock/internal/testenv"
+)
+
+// TestNodesThatAreLate: a node that is late has its vote, and one that has just been
+// silent is not waited for.
+func TestNodesThatAreLate(t *testing.T) {
+	t.Parallel()
+	var lines []*testenv.Proxy
+	var addrs []string
+	for _, node := range testenv.StartRedisN(t, 3) {
+		line := testenv.StartProxy(t, node.Addr())
+		lines, addrs = append(lines, line), append(addrs, line.Addr())
+	}
+	const nodeTimeout = 6 * time.Second
+	p := start(t, "FENCELOCK_REDIS_ADDRS="+strings.Join(addrs, ","), "FENCELOCK_BOOTSTRAP=new", fmt.Sprint("FENCELOCK_NODE_TIMEOUT=", nodeTimeout))
+	took := func(resource string, status int) time.Duration {
+		t.Helper()
+		began := time.Now()
+		p.wants(p.ask(nil, "POST", "/locks", `{"resource":"`+resource+`","ttl_ms":60000}`), status)
+		return time.Since(began)
+	}
+
+	// 80 ms there and back, of the 200 that a node has.
+	each(lines, func(line *testenv.Proxy) { line.Delay(40 * time.Millisecond) })
+	took("late", http.StatusCreated)
+	each(lines, func(line *testenv.Proxy) { line.Delay(0) })
+
+	// The first request after two of three nodes fall silent waits for them, for 200 ms; no
+	// request waits for the limit.
+	each(lines[:2], func(line *testenv.Proxy) { line.Cut(testenv.CutBlackhole) })
+	for i := range 5 {
+		if d := took(fmt.Sprint("silent-", i), http.StatusServiceUnavailable); d > nodeTimeout/2 {
+			t.Errorf("request %d was refused after %s of at most %s", i+1, d, nodeTimeout)
+		}
+	}
+	each(lines[:2], func(line *testenv.Proxy) { line.Cut(testenv.CutNone); line.Reset() })
+	p.untilAnswer(http.StatusCreated, "POST", "/locks", `{"resource":"again"}`)
+}
+
+func each[T any](all []T, do func(T)) {
+	for _, one := range all {
+		do(one)
+	}
+}
