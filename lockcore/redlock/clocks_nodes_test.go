@@ -64,7 +64,7 @@ func clockCluster(t *testing.T, n int, test func(t *testing.T, l *redlock.Locker
 		}
 		j := &jumps{count: map[string]int{}}
 		l := running(t, redlock.Config{
-			New: true, MaxHold: 10 * time.Minute, MaxTTL: 10 * time.Second, NodeDownAfter: 200 * time.Millisecond, Meters: func(node string) redlock.Meter { return jumpsOf{j, node} },
+			New: true, MaxHold: 10 * time.Minute, MaxTTL: 10 * time.Second, NodeTimeout: 50 * time.Millisecond, Meters: func(node string) redlock.Meter { return jumpsOf{j, node} },
 		}, nodes)
 		time.Sleep(5 * time.Second)
 		if s := l.Status(); s.Voting != n {

@@ -150,6 +150,7 @@ func newCluster(t *testing.T, n int, cfg Config) *cluster {
 		keys := testKeys(t, "a secret")
 		cfg.Keys = func() *Keys { return keys }
 	}
+	defaultTo(&cfg.NodeTimeout, 50*time.Millisecond)
 	l, err := New(cfg, nodes)
 	if err != nil {
 		t.Fatal(err)
