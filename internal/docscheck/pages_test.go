@@ -16,8 +16,8 @@ import (
 
 // The budgets, in words: long pages are not read.
 const (
-	maxWordsReadme = 900
-	maxWords       = 29_600 // of everything below docs/ that is not generated
+	maxWordsReadme = 800
+	maxWords       = 30_100 // of everything below docs/ that is not generated
 )
 
 func TestPagesAreShort(t *testing.T) {
