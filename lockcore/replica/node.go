@@ -30,9 +30,11 @@ type Options struct {
 	// with node.ErrQueueFull.
 	Queue int
 	// Batch bounds the operations of one transaction; default 512.
-	Batch  int
-	Logger *slog.Logger // default discards
-	Meter  Meter        // default discards
+	Batch int
+	// Timeout bounds a transaction, unless a call in it has a later deadline; default 2s.
+	Timeout time.Duration
+	Logger  *slog.Logger // default discards
+	Meter   Meter        // default discards
 }
 
 func (o Options) withDefaults() Options {
@@ -41,6 +43,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Batch == 0 {
 		o.Batch = 512
+	}
+	if o.Timeout == 0 {
+		o.Timeout = 2 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -360,10 +365,12 @@ func (n *Node) run(jobs []job) error {
 			jobs[i].run(t)
 		}
 	}
+	ctx, cancel := context.WithDeadline(context.Background(), n.deadline(jobs))
+	defer cancel()
 	if !slices.ContainsFunc(jobs, func(j job) bool { return j.writes() }) {
-		return n.store.View(context.Background(), func(tx Tx) error { return n.in(tx, do) })
+		return n.store.View(ctx, func(tx Tx) error { return n.in(tx, do) })
 	}
-	wrote, err := n.update(context.Background(), do)
+	wrote, err := n.update(ctx, do)
 	switch {
 	case err == nil && wrote:
 		n.writes.Done()
@@ -371,6 +378,21 @@ func (n *Node) run(jobs []job) error {
 		n.writes.Failed(err)
 	}
 	return err
+}
+
+// deadline is the transaction's. An admission that deletes many rows of a slow store brings
+// the time that it needs.
+func (n *Node) deadline(jobs []job) time.Time {
+	latest := time.Now().Add(n.opts.Timeout)
+	for i := range jobs {
+		if jobs[i].call == nil {
+			continue
+		}
+		if at, ok := jobs[i].call.ctx.Deadline(); ok && at.After(latest) {
+			latest = at
+		}
+	}
+	return latest
 }
 
 func (n *Node) in(tx Tx, do func(*Txn)) error {

@@ -16,13 +16,22 @@ type Store interface {
 	// fn may run several times, and only its last run counts: so it has no other
 	// effects. In an earlier one it may find nothing where there is a row. Update
 	// returns the last run's error as it is. One that writes more than 500 kB
-	// or 1,000 rows may be refused with ErrTooLarge.
+	// or 1,000 rows may be refused with ErrTooLarge. Without a deadline in ctx the
+	// store has a time limit of its own.
 	Update(ctx context.Context, fn func(Tx) error) error
 	// View is Update for an fn that writes nothing.
 	View(ctx context.Context, fn func(Tx) error) error
 	// Listen calls w for what transactions notify server of, until ctx ends. It
 	// connects again by itself. A notification may get lost.
 	Listen(ctx context.Context, server string, w node.Listener)
+}
+
+// Limit is for stores: ctx where it has a deadline, and otherwise one that ends after usual.
+func Limit(ctx context.Context, usual time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, usual)
 }
 
 // Tx is a transaction. Keys are not empty and at most [MaxKeyBytes] long. After

@@ -17,7 +17,7 @@ import (
 
 // Options tune a Store. The zero value of a field takes its default.
 type Options struct {
-	// Timeout bounds a transaction; default 2s. A request to one member may take half.
+	// Timeout bounds a transaction whose context has no deadline; default 2s. A request to one member may take half.
 	Timeout time.Duration
 	// Patience is how long Open waits for an etcd that cannot be reached; default 10s.
 	Patience time.Duration

@@ -17,7 +17,7 @@ import (
 
 // Options tune a Store. The zero value of a field takes its default.
 type Options struct {
-	// Timeout bounds a transaction; default 2s.
+	// Timeout bounds a transaction whose context has no deadline; default 2s.
 	Timeout time.Duration
 	// Patience is how long others wait for the server whose turn it is, and how long a
 	// change may take to reach the copy before all is loaded again; default 250ms.
@@ -139,10 +139,9 @@ func (s *Store) loadAgain() {
 	s.mirror.unload()
 }
 
-// Update runs fn in a transaction that writes; see replica.Store. It returns within
-// Options.Timeout.
+// Update runs fn in a transaction that writes; see replica.Store.
 func (s *Store) Update(ctx context.Context, fn func(replica.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	ctx, cancel := replica.Limit(ctx, s.opts.Timeout)
 	defer cancel()
 	select {
 	case s.writer <- struct{}{}:
@@ -191,7 +190,7 @@ func (s *Store) update(ctx context.Context, fn func(replica.Tx) error) error {
 
 // View runs fn on a copy that is no older than the call; see replica.Store.
 func (s *Store) View(ctx context.Context, fn func(replica.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	ctx, cancel := replica.Limit(ctx, s.opts.Timeout)
 	defer cancel()
 	for {
 		if err := s.alive(ctx); err != nil {

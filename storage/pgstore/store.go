@@ -22,7 +22,8 @@ import (
 
 // Options tune a Store. The zero value of a field takes its default.
 type Options struct {
-	// Timeout bounds a transaction, and an attempt to connect; default 2s.
+	// Timeout bounds a transaction whose context has no deadline, and an attempt to
+	// connect; default 2s.
 	Timeout time.Duration
 	// Idle is how long a server that stopped in the middle of a transaction may stop
 	// the others; default 1s.
@@ -136,7 +137,9 @@ func poolConfig(url string, opts Options) (*pgxpool.Config, error) {
 
 // prepare waits for the server, and refuses one that is unfit before it changes anything.
 func (s *Store) prepare(ctx context.Context) error {
-	err := s.until(ctx, s.opts.Patience, func(ctx context.Context) error {
+	patient, cancel := context.WithTimeout(ctx, s.opts.Patience)
+	defer cancel()
+	err := s.until(patient, func(ctx context.Context) error {
 		if err := s.mayInstall(ctx); err != nil {
 			return err
 		}
@@ -189,21 +192,24 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Update runs fn in a transaction that writes; see replica.Store. It returns within
-// Options.Timeout.
+// Update runs fn in a transaction that writes; see replica.Store.
 func (s *Store) Update(ctx context.Context, fn func(replica.Tx) error) error {
-	return s.missing(ctx, s.until(ctx, s.opts.Timeout, func(ctx context.Context) error { return s.update(ctx, fn) }))
+	return s.transact(ctx, func(ctx context.Context) error { return s.update(ctx, fn) })
 }
 
 // View runs fn on a snapshot; see replica.Store.
 func (s *Store) View(ctx context.Context, fn func(replica.Tx) error) error {
-	return s.missing(ctx, s.until(ctx, s.opts.Timeout, func(ctx context.Context) error { return s.view(ctx, fn) }))
+	return s.transact(ctx, func(ctx context.Context) error { return s.view(ctx, fn) })
 }
 
-// until repeats what failed without effect for reasons that pass.
-func (s *Store) until(ctx context.Context, limit time.Duration, run func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+func (s *Store) transact(ctx context.Context, run func(context.Context) error) error {
+	limited, cancel := replica.Limit(ctx, s.opts.Timeout)
 	defer cancel()
+	return s.missing(ctx, s.until(limited, run))
+}
+
+// until repeats what failed without effect for reasons that pass, until ctx ends.
+func (s *Store) until(ctx context.Context, run func(context.Context) error) error {
 	var before error
 	for {
 		err := run(ctx)

@@ -19,7 +19,7 @@ import (
 
 // Options tune a Store. The zero value of a field takes its default.
 type Options struct {
-	// Timeout bounds a transaction; default 2s.
+	// Timeout bounds a transaction whose context has no deadline; default 2s.
 	Timeout time.Duration
 	// Patience is how long Open waits for a server that opens a session; default 10s.
 	Patience time.Duration
@@ -212,14 +212,13 @@ func (s *Store) Listen(ctx context.Context, server string, w node.Listener) {
 	s.local.Listen(ctx, server, w)
 }
 
-// Update runs fn in a transaction that writes; see replica.Store. It returns within
-// Options.Timeout.
+// Update runs fn in a transaction that writes; see replica.Store.
 func (s *Store) Update(ctx context.Context, fn func(replica.Tx) error) error {
 	return s.update(ctx, func(t *tx) error { return fn(t) })
 }
 
 func (s *Store) update(ctx context.Context, fn func(*tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	ctx, cancel := replica.Limit(ctx, s.opts.Timeout)
 	defer cancel()
 	select {
 	case s.turn <- struct{}{}:
@@ -257,7 +256,7 @@ func (s *Store) update(ctx context.Context, fn func(*tx) error) error {
 
 // View runs fn on what was committed when View began, or later; see replica.Store.
 func (s *Store) View(ctx context.Context, fn func(replica.Tx) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
+	ctx, cancel := replica.Limit(ctx, s.opts.Timeout)
 	defer cancel()
 	if err := s.lock(ctx); err != nil {
 		return err

@@ -322,7 +322,7 @@ func (c *Controller) finish(ctx context.Context, what string, err error) {
 	if err == nil {
 		c.failures = 0
 	} else {
-		c.backoff = time.Now().Add(c.cfg.Random.Jitter(c.cfg.WatchInterval << min(c.failures, 5) / 4))
+		c.backoff = time.Now().Add(c.cfg.Random.Jitter(c.cfg.WatchInterval << min(c.failures, maxDoublings) / 4))
 	}
 	c.mu.Unlock()
 	if err != nil && ctx.Err() == nil && !errors.Is(err, node.ErrRaced) {
@@ -333,9 +333,20 @@ func (c *Controller) finish(ctx context.Context, what string, err error) {
 	}
 }
 
-// call makes one call of an admission.
+// maxDoublings bounds what grows with failures that follow each other.
+const maxDoublings = 5
+
+// call makes one call of an admission. The time limit of a node that is alone doubles with
+// each failure: a slow store needs longer to delete all its rows, and would be cut off every
+// time. Of several nodes the others must not wait so long for one.
 func (c *Controller) call(ctx context.Context, what string, f func(context.Context) error) error {
-	calling, cancel := context.WithTimeout(ctx, max(time.Second, c.cfg.callTimeout()))
+	limit := max(time.Second, c.cfg.callTimeout())
+	if len(c.nodes) == 1 {
+		c.mu.Lock()
+		limit <<= min(c.failures, maxDoublings)
+		c.mu.Unlock()
+	}
+	calling, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := f(calling); err != nil {
 		return fmt.Errorf("%s: %w", what, err)

@@ -56,7 +56,7 @@ func (b *Backend) openEngine(ctx context.Context) (node *replica.Node, err error
 		b.closers = append(b.closers, store.Close)
 		b.channels = append(b.channels, store)
 		b.Mode += ", which several servers may share: the locks are in " + store.Place()
-		node, err = b.openReplica(ctx, name, store, replica.Options{Bootstrap: b.opts.Tool == nil && store.Young()})
+		node, err = b.openReplica(ctx, name, store, replica.Options{Bootstrap: b.opts.Tool == nil && store.Young(), Timeout: timeout})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("FENCELOCK_STORE: %w", err)
