@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 func TestKitFindsMistakes(t *testing.T) {
 	plain := []string{"nothing goes wrong", "a wait", "two in a row"}
 	broken := map[string]bool{}
-	for _, r := range Table(t, []Client{{Name: "naive", Command: []string{buildDriver(t, "naive")}}}, 0) {
+	for _, r := range Table(t, []Client{{Name: "naive", Command: []string{buildDriver(t, "naive")}}}) {
 		if len(r.Wrong) == 0 && !r.Unsupported && !slices.Contains(plain, r.Scenario) {
 			t.Errorf("%s: it was not found wrong: %s", r.Scenario, r.Did)
 		}

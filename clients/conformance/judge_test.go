@@ -26,7 +26,7 @@ func TestExtendReadAfterRelease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
 			at := now.Add(c.after)
-			r := run{requests: []*request{
+			r := run{late: usualLateness, requests: []*request{
 				{call: release, lease: "l", conn: "b", outcome: "204", at: now, ended: now},
 				{call: extend, lease: "l", conn: c.conn, outcome: c.outcome, at: at, ended: at.Add(c.takes)},
 			}}

@@ -4,28 +4,31 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
 
 // lateness watches how late this process is: on a busy machine a right client is late,
-// too, and its scenario has to be played again. It is late if it wakes late, or if a byte
-// takes long to another goroutine and back, by the way that requests take.
+// too. It is late if it wakes late, or if a byte takes long to another goroutine and back,
+// by the way that requests take.
 type lateness struct {
 	echo net.Conn
 	stop chan struct{}
 	done sync.WaitGroup
+
 	mu   sync.Mutex
-	last time.Time // when it was late
+	seen []moment // when it was late
 }
 
-const (
-	tick = 5 * time.Millisecond
-	// tooLate is how late this process may be in a scenario that judges a client wrong.
-	tooLate = 15 * time.Millisecond
-	// calmsDown is for how long a scenario is played on a machine that is too busy.
-	calmsDown = 2 * time.Minute
-)
+// moment is one at which this process was late.
+type moment struct {
+	at time.Time
+	by time.Duration
+}
+
+// tick is how often it looks.
+const tick = 5 * time.Millisecond
 
 func watchLateness() (*lateness, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it never waits
@@ -63,9 +66,13 @@ func (l *lateness) run() {
 		if err == nil {
 			_, err = l.echo.Read(make([]byte, 1))
 		}
-		if err != nil || time.Since(due) > tooLate {
+		if err != nil {
+			return
+		}
+		now := time.Now()
+		if by := now.Sub(due); by > tick {
 			l.mu.Lock()
-			l.last = time.Now()
+			l.seen = append(l.seen, moment{now, by})
 			l.mu.Unlock()
 		}
 	}
@@ -76,9 +83,15 @@ func (l *lateness) end() {
 	l.done.Wait()
 }
 
-// since says whether this process was late after a moment.
-func (l *lateness) since(begun time.Time) bool {
+// since returns by how much this process was late at most after a moment.
+func (l *lateness) since(begun time.Time) (most time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.last.After(begun)
+	for _, m := range slices.Backward(l.seen) {
+		if m.at.Before(begun) {
+			break
+		}
+		most = max(most, m.by)
+	}
+	return most
 }

@@ -12,14 +12,19 @@ import (
 	"github.com/fencelock/fencelock/chaos"
 )
 
-// atOnce is how many scenarios are played at the same time: they mostly wait.
-const atOnce = 24
+const (
+	// startAtOnce is how many drivers start at the same time, before any scenario is played:
+	// interpreters that start are what keeps a machine busy.
+	startAtOnce = 2
+	// playAtOnce is how many scenarios are played at the same time: they mostly wait.
+	playAtOnce = 8
+)
 
 // Run runs the clients through every scenario, and logs the table: what each client
 // did, and whether that is right.
 func Run(t *testing.T, clients []Client) {
 	t.Helper()
-	rows := Table(t, clients, calmsDown)
+	rows := Table(t, clients)
 	t.Logf("\n%s", text(rows))
 	for _, r := range rows {
 		if len(r.Wrong) > 0 {
@@ -29,9 +34,8 @@ func Run(t *testing.T, clients []Client) {
 }
 
 // Table runs the clients through every scenario, and returns a row for each of both, in
-// the order of the scenarios. A client that is wrong while the machine is busy has
-// more tries, for so long.
-func Table(t *testing.T, clients []Client, patience time.Duration) []Row {
+// the order of the scenarios.
+func Table(t *testing.T, clients []Client) []Row {
 	t.Helper()
 	shim, err := chaos.BuildShim(t.TempDir())
 	if err != nil {
@@ -41,22 +45,28 @@ func Table(t *testing.T, clients []Client, patience time.Duration) []Row {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kit := &kit{shim: shim, starting: make(chan struct{}, 2), late: late, patience: patience} //nolint:mnd // interpreters that start are what keeps a machine busy
-	defer kit.late.end()
+	defer late.end()
 	rows := make([]Row, len(scenarios)*len(clients))
+	for j, c := range clients {
+		stages := make([]*stage, len(scenarios))
+		atOnce(startAtOnce, len(scenarios), func(i int) { stages[i] = prepare(t, c, scenarios[i], shim) })
+		atOnce(playAtOnce, len(scenarios), func(i int) { rows[i*len(clients)+j] = stages[i].row(late) })
+	}
+	return rows
+}
+
+// atOnce calls do for 0 to n-1, some at the same time.
+func atOnce(limit, n int, do func(int)) {
 	var all sync.WaitGroup
-	turn := make(chan struct{}, atOnce)
-	for i, s := range scenarios {
-		for j, c := range clients {
-			all.Go(func() {
-				turn <- struct{}{}
-				defer func() { <-turn }()
-				rows[i*len(clients)+j] = kit.row(t, c, s)
-			})
-		}
+	turn := make(chan struct{}, limit)
+	for i := range n {
+		turn <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turn }()
+			do(i)
+		})
 	}
 	all.Wait()
-	return rows
 }
 
 // Row is what one client did in one scenario.
@@ -78,42 +88,52 @@ func (r Row) verdict() string {
 	return "right"
 }
 
-// kit is what the scenarios of a table share.
-type kit struct {
-	shim     string        // moves the wall clocks of clients
-	starting chan struct{} // has room for the drivers that may start at the same time
-	late     *lateness
-	patience time.Duration
+// stage is a client that is ready for its scenario.
+type stage struct {
+	client   Client
+	scenario scenario
+	service  *service
+	driver   *driver
+	failed   error // why it is not ready
 }
 
-// row plays a scenario, and again if the client was wrong while the machine was busy.
-func (k *kit) row(t *testing.T, c Client, s scenario) (row Row) {
+// prepare starts the service and the client's driver.
+func prepare(t *testing.T, c Client, s scenario, shim string) *stage {
 	t.Helper()
-	for end := time.Now().Add(k.patience); ; {
-		begun := time.Now()
-		row = k.play(t, c, s)
-		if len(row.Wrong) == 0 || !k.late.since(begun) || time.Now().After(end) {
-			return row
-		}
-	}
-}
-
-func (k *kit) play(t *testing.T, c Client, s scenario) Row {
-	t.Helper()
-	clock, _ := chaos.NewClock(t, t.TempDir(), k.shim, 0)
+	clock, _ := chaos.NewClock(t, t.TempDir(), shim, 0)
 	c.Env = append(slices.Clone(c.Env), clock.Env()...)
 	s.moveClock = func(d time.Duration) {
 		if err := clock.Jump(d); err != nil {
 			t.Error(err)
 		}
 	}
-	r, err := k.run(t, c, s)
-	row := Row{Scenario: s.name, Client: c.Name, Why: s.why, Did: r.trace() + " → " + r.said(), Unsupported: r.unsupported()}
+	v := startService(t, s)
+	patience, timeout := s.patience, s.timeout
+	if patience == 0 {
+		patience = 3 * time.Second
+	}
+	if timeout == 0 {
+		timeout = 600 * time.Millisecond
+	}
+	d, err := c.start(setup{Servers: strings.Join(v.urls, ","), TimeoutMS: timeout.Milliseconds(), PatienceMS: patience.Milliseconds()})
+	return &stage{client: c, scenario: s, service: v, driver: d, failed: err}
+}
+
+// row plays the scenario and judges what the client did.
+func (st *stage) row(late *lateness) Row {
+	begun := time.Now()
+	r, err := st.play()
+	measured := late.since(begun)
+	r.late += measured
+	row := Row{Scenario: st.scenario.name, Client: st.client.Name, Why: st.scenario.why, Did: r.trace() + " → " + r.said(), Unsupported: r.unsupported()}
 	switch {
 	case err != nil:
 		row.Wrong = []string{err.Error()}
 	case !row.Unsupported:
 		row.Wrong = r.judge()
+	}
+	if len(row.Wrong) > 0 && measured > usualLateness {
+		row.Wrong = append(row.Wrong, fmt.Sprintf("the machine: this process was late by %s meanwhile, and the client may have been later", measured.Round(time.Millisecond)))
 	}
 	return row
 }
@@ -127,24 +147,12 @@ func (r run) unsupported() bool {
 	return false
 }
 
-// run runs one client through one scenario.
-func (k *kit) run(t *testing.T, c Client, s scenario) (r run, err error) {
-	t.Helper()
-	v := startService(t, s)
-	r = run{scenario: s, service: v}
-	patience := s.patience
-	if patience == 0 {
-		patience = 3 * time.Second
-	}
-	timeout := s.timeout
-	if timeout == 0 {
-		timeout = 600 * time.Millisecond
-	}
-	k.starting <- struct{}{}
-	d, err := c.start(setup{Servers: v.urls(), TimeoutMS: timeout.Milliseconds(), PatienceMS: patience.Milliseconds()})
-	<-k.starting
-	if err != nil {
-		return r, err
+// play gives the driver its orders, one after the other.
+func (st *stage) play() (r run, err error) {
+	s, v, d := st.scenario, st.service, st.driver
+	r = run{scenario: s, service: v, late: usualLateness}
+	if st.failed != nil {
+		return r, st.failed
 	}
 	begun := time.Now()
 	for i, o := range s.orders {

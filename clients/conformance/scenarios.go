@@ -18,7 +18,7 @@ type scenario struct {
 	servers     int           // addresses of the service; 1 unless set
 	down        int           // this server refuses connections
 	outage      bool          // all of them do
-	held        time.Duration // another's lease holds the resource for so long
+	held        time.Duration // another's lease holds the resource for so long, from the first request on
 	longestPoll time.Duration // after so long the service ends a wait
 	maxHold     time.Duration // no extension makes a lease last longer
 	faults      []fault
@@ -132,8 +132,8 @@ var scenarios = []scenario{
 	},
 	{
 		name: "an answer comes late", why: "validity counts from when the request was sent",
-		faults: []fault{{on: acquire, nth: 1, after: 400 * time.Millisecond}},
-		orders: pair, trace: "acquire@1=201 release@1=204", results: "acquired 1; released",
+		faults: []fault{{on: acquire, nth: 1, after: 400 * time.Millisecond}}, timeout: 3 * time.Second,
+		orders: []order{take(2000, 5000), letGo}, trace: "acquire@1=201 release@1=204", results: "acquired 1; released",
 	},
 	{
 		name: "a server is frozen among two", why: "it must not cost the wait",
@@ -306,7 +306,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "a TTL that the service chose", why: "an extend names the TTL of the answer, or the lease shrinks",
-		orders: []order{work(0, 600)}, trace: "acquire@1=201 extend@1=200 release@1=204", results: "worked",
+		orders: []order{work(0, 600)}, trace: "acquire@1=201( extend@1=200){1,2} release@1=204", results: "worked",
 	},
 	{
 		name: "the answer to an extend is lost", why: "an outage of a moment is outlived",
@@ -356,8 +356,8 @@ var scenarios = []scenario{
 	},
 	{
 		name: "work ends while an extend is under way", why: "an extend after the release could revive the lease: the keep-alive ends first",
-		faults: []fault{{on: extend, nth: 1, after: 600 * time.Millisecond}},
-		orders: []order{work(1500, 650)}, trace: "acquire@1=201 extend@1=(200|gone) release@1=204", results: "worked",
+		faults: []fault{{on: extend, nth: 1, after: 800 * time.Millisecond}}, timeout: 3 * time.Second,
+		orders: []order{work(6000, 2300)}, trace: "acquire@1=201 extend@1=(200|gone) release@1=204", results: "worked",
 	},
 	{
 		name: "a clock that moves", why: "only the monotonic clock counts",

@@ -16,14 +16,16 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // service is a lock service in memory behind several addresses, which share their
 // leases as real servers do. Its faults are a scenario's.
 type service struct {
 	scenario scenario
-	servers  []*httptest.Server
-	over     chan struct{} // closed when the scenario has ended: frozen servers let go
+	servers  []*httptest.Server // but those that are down
+	urls     []string           // of all
+	over     chan struct{}      // closed when the scenario has ended: frozen servers let go
 	working  sync.WaitGroup
 
 	mu       sync.Mutex
@@ -115,11 +117,12 @@ func startService(t *testing.T, s scenario) *service {
 		leases: map[string]*grant{}, keys: map[string]*grant{}, frozen: map[int]bool{},
 	}
 	for i := range max(1, s.servers) {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.serve(i+1, w, r) }))
-		v.servers = append(v.servers, server)
 		if s.outage || s.down == i+1 {
-			server.Close()
+			v.urls = append(v.urls, fmt.Sprint("http://127.0.0.1:", testenv.FreePort(t)))
+			continue
 		}
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.serve(i+1, w, r) }))
+		v.servers, v.urls = append(v.servers, server), append(v.urls, server.URL)
 	}
 	t.Cleanup(v.stop)
 	return v
@@ -141,23 +144,11 @@ func (v *service) stop() {
 	v.working.Wait()
 }
 
-func (v *service) urls() string {
-	urls := make([]string, len(v.servers))
-	for i, server := range v.servers {
-		urls[i] = server.URL
-	}
-	return strings.Join(urls, ",")
-}
-
-// begin says that the driver gets its order number step. With the first, another's
-// lease begins.
+// begin says which of the driver's orders is under way.
 func (v *service) begin(step int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.step = step
-	if held := v.scenario.held; step == 0 && held > 0 {
-		v.leases[another] = &grant{id: another, resource: resource, ttl: held, until: time.Now().Add(held)}
-	}
 }
 
 func (v *service) serve(server int, w http.ResponseWriter, r *http.Request) {
@@ -196,6 +187,9 @@ func (v *service) note(server int, r *http.Request) *request {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	req.step = v.step
+	if held := v.scenario.held; held > 0 && len(v.requests) == 0 {
+		v.leases[another] = &grant{id: another, resource: resource, ttl: held, until: req.at.Add(held)}
+	}
 	v.requests = append(v.requests, req)
 	return req
 }
@@ -269,7 +263,7 @@ func (v *service) answer(w http.ResponseWriter, r *http.Request, req *request, s
 		w.Header().Set("Retry-After", f.retryAfter)
 	}
 	if f.redirects {
-		w.Header().Set("Location", v.servers[req.server-1].URL+"/elsewhere"+r.URL.Path)
+		w.Header().Set("Location", v.urls[req.server-1]+"/elsewhere"+r.URL.Path)
 	}
 	w.Header().Set("Fencelock-Server", fmt.Sprintf("server-%d", req.server))
 	w.Header().Set("Date", time.Now().Add(f.clock).UTC().Format(http.TimeFormat)) // no client may count on it

@@ -26,7 +26,9 @@ func Pythons(t testing.TB) []Python {
 	return found
 }
 
-// FindPythons is Pythons for a test that has something to do without any.
+// FindPythons is Pythons for a test that has something to do without any. The paths are those
+// of the interpreters themselves: what is called python3 may be a script of a version
+// manager, which takes ten times as long to start.
 func FindPythons() (found []Python) {
 	candidates := []string{"python3", "/usr/bin/python3"}
 	for minor := 9; minor <= 20; minor++ {
@@ -36,11 +38,11 @@ func FindPythons() (found []Python) {
 	others, _ := filepath.Glob(filepath.Join(home, ".pyenv", "versions", "3.*", "bin", "python3"))
 	seen := map[string]bool{}
 	for _, path := range append(candidates, others...) {
-		out, err := exec.Command(path, "-c", "import sys; print('%d.%d' % sys.version_info[:2]); sys.exit(sys.version_info < (3, 9))").Output()
-		version := strings.TrimSpace(string(out))
+		out, err := exec.Command(path, "-c", "import sys; print(sys.executable, '%d.%d' % sys.version_info[:2], sep='\\n'); sys.exit(sys.version_info < (3, 9))").Output()
+		executable, version, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 		if err == nil && !seen[version] {
 			seen[version] = true
-			found = append(found, Python{path, version})
+			found = append(found, Python{executable, version})
 		}
 	}
 	return found
@@ -57,8 +59,9 @@ func PythonWith(t testing.TB, modules map[string]string) (path string) {
 	}
 	works := func() bool {
 		for _, candidate := range []string{"python3", "/usr/bin/python3"} {
-			if exec.Command(candidate, "-c", "import "+strings.Join(names, ", ")).Run() == nil {
-				path = candidate
+			out, err := exec.Command(candidate, "-c", "import sys, "+strings.Join(names, ", ")+"; print(sys.executable)").Output()
+			if err == nil {
+				path = strings.TrimSpace(string(out))
 				return true
 			}
 		}
