@@ -183,6 +183,10 @@ func damages(raw []byte) (all []damage) {
 // childVariable makes the test program the child of TestDamage.
 const childVariable = "BOLTFILE_TEST_CHILD"
 
+// lastDamage ends the name of the file in which the child says what it tries, for the
+// case that it is killed. What it prints is errors alone, and the first ones say most.
+const lastDamage = ".damage"
+
 // TestDamage damages a file in many ways, in a process of its own, since a
 // fault would end it. Each time the file is refused with a DamagedError, or
 // everything in it is as it was, or what is not shows in its seal.
@@ -203,7 +207,8 @@ func TestDamage(t *testing.T) {
 	cmd.Env = append(os.Environ(), childVariable+"="+path)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: TestDamage")) {
-		t.Errorf("%v: the last of %d bytes:\n%s", err, len(out), out[max(0, len(out)-3000):])
+		last, _ := os.ReadFile(path + lastDamage)
+		t.Errorf("%v (%v): the last damage was %q; the first of %d bytes:\n%s", err, ctx.Err(), last, len(out), out[:min(len(out), 5000)])
 	}
 }
 
@@ -221,7 +226,9 @@ func damageAll(t *testing.T, path string) {
 		if err := os.WriteFile(changed, d.do(bytes.Clone(raw)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Println(d.name) // the last thing to be seen of a child that is killed
+		if err := os.WriteFile(path+lastDamage, []byte(d.name), 0o600); err != nil {
+			t.Fatal(err)
+		}
 		if use(t, d.name, changed, entries) {
 			accepted++
 		} else {
