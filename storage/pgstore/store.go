@@ -156,14 +156,19 @@ func (s *Store) prepare(ctx context.Context) error {
 	})
 }
 
-// mayInstall tells a standby, to which nothing can be written, before the script fails.
+// mayInstall tells a standby, to which nothing can be written, and a pooler that breaks up
+// transactions, before the script fails.
 func (s *Store) mayInstall(ctx context.Context) error {
 	var standby, readOnly bool
-	row := s.pool.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'`)
-	if err := row.Scan(&standby, &readOnly); err != nil {
-		return err
-	}
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		row := tx.QueryRow(ctx, `SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'`)
+		return row.Scan(&standby, &readOnly)
+	})
 	switch {
+	case err != nil && strings.Contains(err.Error(), "statement pooling mode"):
+		return &unfitError{"a pooler in statement mode is before it: set pool_mode = transaction or session, or name the server itself"}
+	case err != nil:
+		return err
 	case standby:
 		return &unfitError{"it is a standby: name the primary, or all hosts with target_session_attrs=primary"}
 	case readOnly:
