@@ -185,7 +185,7 @@ faults-python faults-typescript: ## a client for FAULTS_FOR (10m) against server
 	$(GO) test ./clients/$(@:faults-%=%) -count=1 -v -run '^TestSoakFaults$$' -timeout 0 -args -for $(or $(FAULTS_FOR),10m)
 
 .PHONY: bench-guard-mariadb
-bench-guard-mariadb: ## what the guard costs in MariaDB, in times of plain transactions
+bench-guard-mariadb: ## what the guard costs in MariaDB, relative to plain transactions
 	$(GO) test ./internal/mysqlguardtest -run '^$$' -bench Guard -benchtime 9x
 
 .PHONY: bench-guard

@@ -27,8 +27,8 @@ var (
 	errMethodNotAllowed = errors.New("the path does not allow this method; see the header Allow")
 	errLockNotHeld      = errors.New("no lease holds the resource")
 	errNoGuard          = errors.New("this server keeps no guarded records: FENCELOCK_DATABASE_URL is not set")
-	errTooManyListeners = errors.New("this server has as many event streams open as it may, or as one caller may have: close one, or listen at another server")
-	errTooManyLists     = fmt.Errorf("this caller has %d listings in flight or not read yet, as many as a caller may have: read one to its end first", maxListsOfCaller)
+	errTooManyListeners = errors.New("the limit of event streams is reached, at this server or for this caller: close one, or listen at another server")
+	errTooManyLists     = fmt.Errorf("this caller has %d listings in flight or not read yet, the limit: read one to its end first", maxListsOfCaller)
 	errHost             = errors.New("this server does not answer to this host")
 	errUnauthorized     = errors.New("send Authorization: Bearer with a token that this service knows, or a client certificate; see docs/how-to/access.md")
 	errForbidden        = errors.New("the caller's rules do not give the right that this needs")
@@ -67,7 +67,7 @@ func problems() []problem {
 		{"wait-timeout", http.StatusConflict, "The wait ended without a grant", lockcore.ErrWaitTimeout, "the time to wait passed before the request was first in the queue and granted"},
 		{"too-many-waiters", http.StatusServiceUnavailable, "Too many requests wait in the queue at this server", lockcore.ErrTooManyWaiters, ""},
 		{"too-many-listeners", http.StatusTooManyRequests, "Too many readers listen to this server's events", errTooManyListeners, ""},
-		{"too-many-lists", http.StatusTooManyRequests, "The caller has as many listings in flight as it may", errTooManyLists, ""},
+		{"too-many-lists", http.StatusTooManyRequests, "The caller is at its limit of listings", errTooManyLists, ""},
 		{"host-not-served", http.StatusMisdirectedRequest, "The server does not answer to this host", errHost, ""},
 		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, ""},
 		{"lock-not-held", http.StatusNotFound, "The resource is not locked", errLockNotHeld, ""},
@@ -91,8 +91,8 @@ func problems() []problem {
 		{"forbidden", http.StatusForbidden, "The caller is not allowed to do this", errForbidden, ""},
 		{"identity-unavailable", http.StatusServiceUnavailable, "The caller's identity cannot be checked now", access.ErrUnavailable, access.ErrUnavailable.Error() + "; other credentials still work"},
 		{"too-many-requests", http.StatusTooManyRequests, "The caller sends more requests than it may", access.ErrRequestLimit, ""},
-		{"waiter-limit", http.StatusTooManyRequests, "The caller has as many requests in the queue as it may", access.ErrWaiterLimit, ""},
-		{"lease-limit", http.StatusTooManyRequests, "The caller holds as many leases as it may", access.ErrLeaseLimit, ""},
+		{"waiter-limit", http.StatusTooManyRequests, "The caller is at its limit of waiting requests", access.ErrWaiterLimit, ""},
+		{"lease-limit", http.StatusTooManyRequests, "The caller is at its limit of leases", access.ErrLeaseLimit, ""},
 		{"internal-error", http.StatusInternalServerError, "Internal error", errInternal, ""},
 	}
 }

@@ -118,8 +118,8 @@ func New(servers string, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// withoutRedirects is the client, but that it returns a redirect as the answer that it is:
-// who follows one takes lease ids and credentials to another host, and makes a GET of a DELETE.
+// withoutRedirects is the client, except that it returns a redirect as the response it is:
+// following one would take lease ids and credentials to another host, and turn a DELETE into a GET.
 func withoutRedirects(from *http.Client) *http.Client {
 	c := *from
 	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

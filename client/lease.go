@@ -108,7 +108,7 @@ func (c *Client) granted(ctx context.Context, resources []string, a acquisition)
 		}
 		_ = lease.releaseAfter(ctx)
 		if time.Since(begun) >= a.wait {
-			return nil, fmt.Errorf("%w: the grant arrived when it was over; a longer TTL may help", ErrUnavailable)
+			return nil, fmt.Errorf("%w: the lease expired before the response arrived; a longer TTL may help", ErrUnavailable)
 		}
 	}
 }

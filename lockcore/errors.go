@@ -22,7 +22,7 @@ var (
 	// ErrNotHeld: the lease has ended, or never was: the text is no lease id, or one
 	// of another caller or cluster, or was edited. Not worth a retry.
 	ErrNotHeld = errors.New("lease not held")
-	// ErrMaxHold: the lease has been extended for as long as one may be.
+	// ErrMaxHold: the lease is at its maximum hold time.
 	ErrMaxHold = errors.New("lease has reached its maximum hold time")
 	// ErrIdempotencyMismatch: the idempotency key has a lease of another request, with
 	// another resource, MinHold or MaxHold.

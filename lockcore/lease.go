@@ -27,7 +27,7 @@ type AcquireRequest struct {
 	// IdempotencyKey makes a retried request find its own live lease. The same
 	// key of two callers (WithCaller) means two leases.
 	IdempotencyKey string
-	// Slots asks for one of so many slots of Resource, 1 to MaxSlots, each with a lock of
+	// Slots asks for one of this many slots of Resource, 1 to MaxSlots, each with a lock of
 	// its own: the lease is of the resource that SlotName names. 0 is for no slots.
 	Slots int
 	// Resources asks for several at once instead of Resource: all or none,
@@ -46,7 +46,7 @@ type Lease struct {
 	Validity time.Duration
 	// Waited is how long the acquire waited before it asked the nodes for this grant,
 	// on a monotonic clock: so whoever made the request may count Validity from so
-	// long after it. Of an acquire alone.
+	// long after it. Only an acquire sets it.
 	Waited time.Duration
 	// Acquired is when it was granted, on the granting server's wall clock: of
 	// several resources when the last of them was taken.

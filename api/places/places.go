@@ -22,7 +22,7 @@ const KeptFor = 11 * time.Minute
 // ErrFull: the requests that wait at this server have all the places.
 var ErrFull = errors.New("the server has no place left")
 
-// LimitError refuses a caller whose own requests wait in as many places as it may have.
+// LimitError refuses a caller whose waiting requests are at its limit of places.
 type LimitError struct{ Max int }
 
 func (e *LimitError) Error() string {

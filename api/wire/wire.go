@@ -41,7 +41,7 @@ type BreakRequest struct {
 type AcquireRequest struct {
 	Resource  string   `json:"resource,omitempty"`
 	Resources []string `json:"resources,omitempty"` // instead of Resource
-	Slots     int      `json:"slots,omitempty"`     // asks for one of so many slots of Resource; 0 for none
+	Slots     int      `json:"slots,omitempty"`     // asks for one of this many slots of Resource; 0 for none
 	TTLMS     *int64   `json:"ttl_ms,omitempty"`    // nil asks for the server's default
 	WaitMS    *int64   `json:"wait_ms,omitempty"`   // nil tries once, as 0 does
 	// MinHoldMS keeps the resource taken for so long from the grant, though the lease

@@ -54,7 +54,7 @@ func (f *lockFlags) addLease(cmd *cobra.Command) {
 	f.connection = connect(cmd)
 	flags := cmd.Flags()
 	flags.DurationVar(&f.ttl, "ttl", 0, "the lease's time to live, such as 30s (default: the server's)")
-	flags.IntVar(&f.slots, "slots", 0, "take one of so many slots of the resource, 1 to 32, each with a name and a token of its own")
+	flags.IntVar(&f.slots, "slots", 0, "take one of N slots of the resource (a semaphore), 1 to 32, each with a name and a token of its own")
 	flags.DurationVar(&f.maxHold, "max-hold", 0, "how long extensions may keep the lease, at least the TTL (default: the server's FENCELOCK_MAX_HOLD)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing about the lock and the service; the exit code says what happened")
 	flags.DurationVar(&f.patience, "patience", 15*time.Second, "how long to repeat a request while no server answers, or none has a quorum")

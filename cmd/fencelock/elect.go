@@ -26,7 +26,7 @@ func electCommand() *cobra.Command {
 		Short: "Run a command on the one host that leads, and on the next one when that fails",
 		Long: `Stand for election: wait for the lock of RESOURCE, and run the command while this
 process leads. When the lease is lost the command is ended, as by fencelock run, and
-this process stands again. An outage of the service ends no candidacy.
+this process stands again. Candidates keep waiting through outages of the service.
 
 The command resigns by ending: the lock is released, the next candidate leads at once,
 and elect exits with the command's exit code. Let a service manager (Restart=always)
@@ -49,7 +49,7 @@ cannot be run or does not exist.`,
   fencelock get scheduler --watch`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash != 1 || dash == len(args) {
-				return usageError{errors.New("one resource and the command must stand on the two sides of --: use fencelock elect RESOURCE -- COMMAND")}
+				return usageError{errors.New("separate one resource and the command with --: use fencelock elect RESOURCE -- COMMAND")}
 			}
 			return nil
 		},

@@ -324,7 +324,7 @@ func TestElectExitCodes(t *testing.T) {
 		}
 	}
 	p.tool("", nil, "elect", "a", "b", "--", "true").wants(t, "two resources", exitUsage, "", "one resource")
-	p.tool("", nil, "elect", "r", "--").wants(t, "no command", exitUsage, "", "the two sides of --")
+	p.tool("", nil, "elect", "r", "--").wants(t, "no command", exitUsage, "", "with --: use")
 	p.tool("", nil, "elect", "--ttl", "2h", "r", "--", "true").wants(t, "refused", exitUsage, "", "--ttl in milliseconds")
 	p.tool("", nil, "elect", "-n", "r", "--", "true").wants(t, "a flag of run", exitUsage, "", "no flag")
 }

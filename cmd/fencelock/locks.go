@@ -41,7 +41,7 @@ that may read some of the locks only gets these, and stderr names the prefixes.
 
 --watch repeats the list until Ctrl-C. On a terminal it is redrawn, and fits: what has no
 room is counted below. While the state is unknown, the last list is dimmed and has its
-age. Elsewhere one list follows the other, with -o json one line each.
+age. In a file or a pipe one list follows the other, with -o json one line each.
 
 Exit codes: 0; 69 if it is unknown because no server answers, or because there is no
 quorum; 77 if it is unknown because the caller may not read it; 2 for wrong usage.`,

@@ -81,7 +81,7 @@ if the command cannot be run or does not exist.`,
   fencelock run --wait 30s --ttl 15s deploy/web -- sh -c 'deploy --fencing-token "$FENCING_TOKEN"'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if dash := cmd.ArgsLenAtDash(); dash < 1 || dash == len(args) {
-				return usageError{errors.New("the resource and the command must stand on the two sides of --: use fencelock run RESOURCE… -- COMMAND")}
+				return usageError{errors.New("separate the resource and the command with --: use fencelock run RESOURCE… -- COMMAND")}
 			}
 			return nil
 		},

@@ -60,7 +60,7 @@ func problemInWords(p *client.ProblemError) string {
 	case errors.Is(p, client.ErrDenied):
 		return fmt.Sprintf("the service does not know this caller: set --credential-file or %s, or use a client certificate (--cert-file, --key-file)", varBearerToken)
 	case !strings.HasPrefix(p.Type, wire.ProblemPrefix):
-		return fmt.Sprintf("the answer, %d %s, is not a fencelock's: is the address right, and its http or https? (--server, %s)", p.Status, p.Title, varURL)
+		return fmt.Sprintf("the response (%d %s) did not come from fencelock: check host, port and scheme (--server, %s)", p.Status, p.Title, varURL)
 	case p.Status == http.StatusTooManyRequests:
 		return fmt.Sprintf("refused for now: %s. Try again in %s", detail, max(p.RetryAfter, time.Second))
 	case p.Status >= http.StatusInternalServerError:
@@ -71,7 +71,7 @@ func problemInWords(p *client.ProblemError) string {
 
 func lowerFirst(text string) string {
 	if text == "" {
-		return "it says no more"
+		return "no details"
 	}
 	return strings.ToLower(text[:1]) + text[1:]
 }

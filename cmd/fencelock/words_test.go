@@ -36,7 +36,7 @@ func TestMessagesArePlain(t *testing.T) {
 		{"ls --server http://nosuch.invalid", "nosuch.invalid", 69},
 		{"ls --server https://HOST", "speaks http, not https", 69},
 		{"ls --server TLS", `(issued by "CN=authority"): set --ca-file or FENCELOCK_CA_FILE`, 69},
-		{"ls --server http://TLSHOST", "is not a fencelock's: is the address right, and its http or https?", 1},
+		{"ls --server http://TLSHOST", "did not come from fencelock: check host, port and scheme", 1},
 		{"ls --server ftp://x", "every server must be a URL such as http://127.0.0.1:8080", 2},
 		{"extend nosuch", "the lease has ended, or never was", 75},
 	} {

@@ -114,7 +114,7 @@ postgres() {
 	eventually "the service is ready again" curl -sf -o /dev/null "http://127.0.0.1:$FENCELOCK_PORT/readyz"
 	readme "after kill -9 of Postgres"
 	quiet compose down
-	timed "start after down, with the locks of before" up --wait fencelock
+	timed "start after down, with the earlier locks" up --wait fencelock
 	readme "after the restart"
 	nodes | tail -n 1
 	quiet compose down -v --remove-orphans
@@ -144,7 +144,7 @@ etcd() {
 	timed "etcd-1 and etcd-2 are started" up --wait etcd-1 etcd-2
 	eventually "a lock with three etcd" locks
 	quiet compose down
-	timed "start after down, with the locks of before" up --wait
+	timed "start after down, with the earlier locks" up --wait
 	locks || fail "no lock after the restart"
 	nodes | tail -n 1
 	quiet compose down -v --remove-orphans

@@ -146,7 +146,7 @@ func (d *director) play(ctx context.Context, storage account) error {
 
 // open puts the opening balance on the account.
 func (d *director) open(ctx context.Context, storage account) error {
-	lease, err := d.locks.TryAcquire(ctx, d.resource, client.TTL(d.TTL))
+	lease, err := d.locks.Acquire(ctx, d.resource, client.TTL(d.TTL), client.Wait(maxStart))
 	if err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ var Mutants = []Mutant{
 	{Rule: "12", Name: "nodes that do not answer count as lost", force: true, plan: unreachable, quick: true},
 	{Rule: "12", Name: "a bootstrap has no floor", weak: replica.ForgetsFloor, plan: disasters, quick: true},
 	{Rule: "12", Name: "a bootstrap purges what another opened", weak: replica.StagesAdmitted, plan: duels, quick: true},
-	{Rule: "12", Name: "a rejoin of before opens what a bootstrap closed", weak: replica.ForgetsStaging, plan: relapse},
+	{Rule: "12", Name: "an earlier rejoin opens what a bootstrap closed", weak: replica.ForgetsStaging, plan: relapse},
 	{Rule: "13", Name: "leases outlive the wait", longer: true, weak: replica.GrantsTooLong, plan: rolling(Lose)},
 	{Rule: "13", Name: "a later quarantine counts as the earlier", weak: replica.AdmitsAnyQuarantine, plan: flushed, quick: true},
 	{Rule: "16", Name: "lost votes are not retracted", careless: true, plan: tidy, soak: true},

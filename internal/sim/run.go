@@ -249,7 +249,7 @@ func (w *world) checkClean(bound bool) {
 			w.check.violatef("left behind", "%s holds locks of %v, and no client does: %s", n.name, locked, w.nodeStory(n))
 		}
 		for _, resource := range w.names {
-			// Where the resource has moved, tickets of before may stay on its earlier set.
+			// Where the resource has moved, earlier tickets may stay on the old set.
 			if waiting := n.waiting(resource); waiting > 0 && w.plan.Maps == nil {
 				w.check.violatef("left behind", "%s has %d in the queue for %s, and no client waits", n.name, waiting, resource)
 			}

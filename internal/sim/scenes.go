@@ -324,7 +324,7 @@ func lowCarried(p *Plan) {
 }
 
 // reusing: clients release leases and take the resource again under the same key,
-// while releases and retractions of before are on their way: many are late, and
+// while earlier releases and retractions are on their way: many are late, and
 // come twice.
 func reusing(p *Plan) {
 	p.quiet()

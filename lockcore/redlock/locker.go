@@ -226,8 +226,8 @@ func (l *Locker) Extend(ctx context.Context, lease string, ttl time.Duration) (l
 	return extended, err
 }
 
-// extendAll extends the parts of a lease. A part that has ended goes before one without a
-// quorum: the lease has ended.
+// extendAll extends the parts of a lease. A part that has ended
+// counts more than one without a quorum: the lease has ended.
 func (l *Locker) extendAll(ctx context.Context, lease string, parts []leaseID, ttl time.Duration) (lockcore.Lease, error) {
 	leases, errs := l.eachPart(ctx, parts, func(s *set, id leaseID) (lockcore.Lease, error) { return s.extend(ctx, id, ttl) })
 	if err := first(errs, lockcore.ErrNotHeld, lockcore.ErrMaxHold, lockcore.ErrNoQuorum); err != nil {
@@ -256,8 +256,8 @@ func (l *Locker) Release(ctx context.Context, lease string) error {
 	return l.releaseAll(ctx, parts)
 }
 
-// releaseAll releases the parts of a lease. One without a quorum goes before one that has
-// ended: the release is to be repeated.
+// releaseAll releases the parts of a lease. One without a quorum counts more
+// than one that has ended: the release is to be repeated.
 func (l *Locker) releaseAll(ctx context.Context, parts []leaseID) error {
 	var tried *sync.Map // by resource
 	if l.atlas.next.sets != nil {

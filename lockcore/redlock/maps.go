@@ -224,7 +224,7 @@ func (a *atlas) change() <-chan struct{} {
 // movingLimit is how long a request waits for a resource that moves.
 const movingLimit = 5 * time.Second
 
-// await is of once the resource does not move any more. The error is a *QuorumError.
+// await returns the set once the resource no longer moves. The error is a *QuorumError.
 func (a *atlas) await(ctx context.Context, resource string) (*set, error) {
 	if s := a.of(resource); s != nil {
 		return s, nil

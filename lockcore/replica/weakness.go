@@ -28,7 +28,7 @@ const (
 	KeepsOnStaging                              // 11: staging purges nothing
 	ForgetsFloor                                // 12: a bootstrap keeps only the node's own marks
 	StagesAdmitted                              // 12: a bootstrap may take any node in an older epoch
-	ForgetsStaging                              // 12: what a bootstrap has closed, a rejoin of before opens in the old epoch
+	ForgetsStaging                              // 12: an earlier rejoin opens in the old epoch what a bootstrap has closed
 	GrantsTooLong                               // 13: a TTL longer than the recorded one is granted
 	AdmitsAnyQuarantine                         // 13: an admission takes a later quarantine than the one that it waited for
 	ReadsInAnyEpoch                             // 21: counters and locks are read in any epoch

@@ -115,7 +115,7 @@ func (c *clock) find(ctx context.Context) (clientv3.LeaseID, error) {
 	return c.make(ctx, former)
 }
 
-// make makes the clock anew, unless another server does.
+// make creates the clock again, unless another server does.
 func (c *clock) make(ctx context.Context, former string) (id clientv3.LeaseID, err error) {
 	err = c.conn.try(ctx, func(ctx context.Context, client *clientv3.Client) error {
 		granted, err := client.Grant(ctx, int64(clockTTL/time.Second))

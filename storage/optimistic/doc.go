@@ -25,9 +25,9 @@
 // order. A server leaves when its turn comes and it has nothing to commit. One that does
 // not use its turn is left out after [Options.Patience].
 //
-// The turn is advice: what keeps commits apart is the head. And it is of servers, not of
-// rows: a condition on the rows that a transaction read would refuse as much, since most
-// grants write the node's record, which has the high-water mark.
+// The turn is advice: what keeps commits apart is the head. Servers take turns, not
+// rows: conditions on single rows would conflict just as often, since most grants write the
+// node's record, which has the high-water mark.
 //
 // A row goes when this server has seen it for as long as its time to live, by a clock that
 // cannot be set, less what the service knows of how old it was. That is never before its

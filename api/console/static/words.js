@@ -30,7 +30,7 @@ const codeOf = (c) => `U+${c.codePointAt(0).toString(16).toUpperCase().padStart(
 // plain is a name as text, its invisible characters by their code.
 export const plain = (text) => text.split(INVISIBLE).map((part, i) => (i % 2 ? `⟨${codeOf(part)}⟩` : part)).join('');
 
-// name is a name as it may be shown, kept to itself: it may be written from right to left.
+// name makes a name safe to show: text written from right to left stays within it.
 export function name(text, tag = 'bdi', className = '') {
   return make(tag, className, ...text.split(INVISIBLE).map((part, i) => (i % 2 ? make('span', 'code', codeOf(part)) : part)));
 }

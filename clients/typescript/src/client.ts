@@ -41,7 +41,7 @@ export interface AcquireOptions {
   minHold?: number | undefined;
   /** From the grant, after which the lease is not extended. */
   maxHold?: number | undefined;
-  /** Takes one of so many slots of the resource, 1 to 32, which `lease.resource` names and
+  /** Takes one of this many slots of the resource, 1 to 32, which `lease.resource` names and
    * `lease.slot` numbers, each with tokens of its own: a semaphore. */
   slots?: number | undefined;
   /** A public label that the lease shows instead of the client's. */
@@ -255,7 +255,7 @@ export class Client {
       if (lease.validity > 0) return lease;
       // This process was paused, or the answer was late: what is left of the wait is another's turn.
       await lease.finish();
-      if (now() >= waitUntil) throw unavailable(`acquire ${lease.resource}`, lease.resource, 'the grant arrived when it was over; a longer ttl may help');
+      if (now() >= waitUntil) throw unavailable(`acquire ${lease.resource}`, lease.resource, 'the lease expired before the response arrived; a longer ttl may help');
     }
   }
 

@@ -299,7 +299,7 @@ it('a lost leader stands again', async (locks, service) => {
   assert.deepEqual(tokens, [1, 2, 3]);
 });
 
-it('an outage ends no candidacy', async (locks, service) => {
+it('candidates keep waiting through an outage', async (locks, service) => {
   service.refuse['POST /locks'] = [503, 'no-quorum'];
   setTimeout(() => (service.refuse = {}), 700);
   assert.equal(await locks.elect('r', () => 'led'), 'led'); // what a refused try may still have got can be granted before

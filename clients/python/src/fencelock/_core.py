@@ -490,7 +490,7 @@ class Acquisition:
             # This process was paused, or the answer was late: what is left of the wait is another's turn.
             yield from p.finish(grant, min(deadline, p.now() + GRACE))
             if tries.wait(p.now())[0] <= 0:
-                raise p._unavailable(f"acquire {self._name}", self._name, "the grant arrived when it was over; a longer ttl may help")
+                raise p._unavailable(f"acquire {self._name}", self._name, "the lease expired before the response arrived; a longer ttl may help")
             self._begin(tries.until)
 
     def _begin(self, until: float) -> None:

@@ -302,7 +302,7 @@ class Client:
         ttl       seconds that the lease lives unless it is extended; None leaves it to the service.
         min_hold  seconds from the grant for which the resource stays taken, though it is released.
         max_hold  seconds from the grant after which the lease is not extended.
-        slots     takes one of so many slots of the resource, which ``lease.resource`` names and
+        slots     takes one of this many slots of the resource, which ``lease.resource`` names and
                   ``lease.slot`` numbers, each with tokens of its own: a semaphore.
         margin    seconds before the end of validity from which it counts as lost; a tenth of the
                   TTL unless set, two thirds at most.

@@ -171,7 +171,7 @@ class Client {
             // This process was paused, or the answer was late: what is left of the wait is another's turn.
             await lease.finish();
             if ((0, clock_js_1.now)() >= waitUntil)
-                throw (0, errors_js_1.unavailable)(`acquire ${lease.resource}`, lease.resource, 'the grant arrived when it was over; a longer ttl may help');
+                throw (0, errors_js_1.unavailable)(`acquire ${lease.resource}`, lease.resource, 'the lease expired before the response arrived; a longer ttl may help');
         }
     }
     async #granted(names, options, waitUntil, signal) {

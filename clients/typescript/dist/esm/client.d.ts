@@ -34,7 +34,7 @@ export interface AcquireOptions {
     minHold?: number | undefined;
     /** From the grant, after which the lease is not extended. */
     maxHold?: number | undefined;
-    /** Takes one of so many slots of the resource, 1 to 32, which `lease.resource` names and
+    /** Takes one of this many slots of the resource, 1 to 32, which `lease.resource` names and
      * `lease.slot` numbers, each with tokens of its own: a semaphore. */
     slots?: number | undefined;
     /** A public label that the lease shows instead of the client's. */

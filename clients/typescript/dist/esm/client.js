@@ -168,7 +168,7 @@ export class Client {
             // This process was paused, or the answer was late: what is left of the wait is another's turn.
             await lease.finish();
             if (now() >= waitUntil)
-                throw unavailable(`acquire ${lease.resource}`, lease.resource, 'the grant arrived when it was over; a longer ttl may help');
+                throw unavailable(`acquire ${lease.resource}`, lease.resource, 'the lease expired before the response arrived; a longer ttl may help');
         }
     }
     async #granted(names, options, waitUntil, signal) {
