@@ -77,13 +77,13 @@ func TestRunAtLeast(t *testing.T) {
 	p := start(t)
 	tick := func(resource string, ran string) {
 		t.Helper()
-		p.tool("", nil, "run", "-n", "-E", "0", "--ttl", "2s", "--at-least", "1s", resource, "--", "echo", "ran").wants(t, resource, 0, ran, "")
+		p.tool("", nil, "run", "-n", "-E", "0", "--ttl", "6s", "--at-least", "5s", resource, "--", "echo", "ran").wants(t, resource, 0, ran, "")
 	}
 	tick("cron/a", "ran")
 	if again := p.tool("", nil, "run", "-n", "-E", "0", "cron/a", "--", "echo", "ran"); again != (said{}) {
 		t.Errorf("a second host's tick: %+v", again)
 	}
-	p.tool("", nil, "run", "--wait", "10s", "cron/a", "--", "echo", "ran").wants(t, "the next tick", 0, "ran", "")
+	p.tool("", nil, "run", "--wait", "20s", "cron/a", "--", "echo", "ran").wants(t, "the next tick", 0, "ran", "")
 	p.tool("", nil, "run", "--ttl", "1s", "--at-least", "2s", "r", "--", "true").wants(t, "above the TTL", exitUsage, "", "--at-least in milliseconds")
 	p.tool("", nil, "run", "--at-least", "-1s", "r", "--", "true").wants(t, "negative", exitUsage, "", "--at-least")
 }
@@ -113,9 +113,9 @@ func TestRunExitCodes(t *testing.T) {
 		{"run -n -E 3 taken -- false", 3, "", "taken is held by somebody"},
 		{"run --no-wait --conflict-exit-code 99 taken -- true", 99, "", ""},
 		{"run --server http://127.0.0.1:1 --patience 0 r -- true", 69, "", "no server answers"},
-		{"run r true", 2, "", "on the two sides of --"},
-		{"run -- true", 2, "", "on the two sides of --"},
-		{"run r --", 2, "", "on the two sides of --"},
+		{"run r true", 2, "", "with --: use"},
+		{"run -- true", 2, "", "with --: use"},
+		{"run r --", 2, "", "with --: use"},
 		{"run -n --wait 1s r -- true", 2, "", "--no-wait and --wait cannot be given together"},
 		{"run --grace 20s --ttl 30s r -- true", 2, "", "at most 12s"},
 		{"run --grace 20s r -- true", 2, "", "at most 12s"}, // known only from the server

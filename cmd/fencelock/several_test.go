@@ -67,8 +67,8 @@ func TestRunSeveral(t *testing.T) {
 		t.Errorf("held: %q", held)
 	}
 	for args, complaint := range map[string]string{
-		"run a b":            "on the two sides of --",
-		"run a b --":         "on the two sides of --",
+		"run a b":            "with --: use",
+		"run a b --":         "with --: use",
 		"run a b a -- true":  "must not name a resource twice",
 		"acquire":            "no resource is named",
 		"acquire a b c b":    "must not name a resource twice",
