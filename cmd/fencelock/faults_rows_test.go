@@ -233,6 +233,38 @@ func etcdFaults(t *testing.T) (*process, []fault) {
 		})
 }
 
+// etcdUserFaults are those of etcd where a server needs a password.
+func etcdUserFaults(t *testing.T) (*process, []fault) {
+	t.Helper()
+	cluster := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
+	member := cluster.Members[0]
+	ctl := func(commands ...string) func() {
+		return func() {
+			for _, command := range commands {
+				cluster.Ctl(append([]string{"--user", "root:secret"}, strings.Fields(command)...)...)
+			}
+		}
+	}
+	for _, command := range []string{
+		"user add root:secret", "user grant-role root root", "user add locks:right", "role add locks", //nolint:dupword // a user and a role
+		"role grant-permission locks --prefix=true readwrite /faults/", "user grant-role locks locks", "auth enable", //nolint:dupword // the same
+	} {
+		cluster.Ctl(strings.Fields(command)...)
+	}
+	p := startFaulty(t, "FENCELOCK_STORE=etcd://locks:right@"+member.Addr()+"/faults")
+	user := func(password string) func() {
+		return ctl("user delete locks", "user add locks:"+password, "user grant-role locks locks") //nolint:dupword // a user and a role
+	}
+	return p, []fault{
+		{name: "kill -9, restarted: it knows no login", begin: member.Kill, end: member.Restart},
+		{name: "the user's password changed", says: "authentication failed", begin: user("wrong"), end: user("right")},
+		{
+			name: "the user's role taken away", says: "permission denied",
+			begin: ctl("user revoke-role locks locks"), end: ctl("user grant-role locks locks"), //nolint:dupword // a user and a role
+		},
+	}
+}
+
 // raiseNoSpace does what etcd does by itself when its quota is used up.
 func raiseNoSpace(t *testing.T, addr string) {
 	t.Helper()

@@ -310,7 +310,8 @@ func TestSoakFaultTable(t *testing.T) {
 		name  string
 		start func(*testing.T) (*process, []fault)
 	}{
-		{"embedded file", embeddedFaults}, {"3 Redis", redisFaults}, {"Postgres", postgresFaultsAll}, {"etcd", etcdFaults}, {"ZooKeeper", zookeeperFaults},
+		{"embedded file", embeddedFaults}, {"3 Redis", redisFaults}, {"Postgres", postgresFaultsAll}, {"etcd", etcdFaults},
+		{"etcd with users", etcdUserFaults}, {"ZooKeeper", zookeeperFaults},
 	} {
 		t.Run(engine.name, func(t *testing.T) {
 			p, faults := engine.start(t)
