@@ -382,6 +382,19 @@ func TestAMinimumHoldCounts(t *testing.T) {
 	}
 }
 
+// An administrator who breaks the minimum hold of a released lease gives its caller room again.
+func TestAMinimumHoldThatIsBroken(t *testing.T) {
+	s := newRealService(t, withAccess(t, line("w", "acquire=* held=1"), line("root", "admin=*")))
+	take := func(resource string) answered {
+		return s.call("POST", "/locks", fmt.Sprintf(`{"resource":%q,"ttl_ms":60000,"min_hold_ms":60000}`, resource), bearer("w"))
+	}
+	a := decode[wire.Lease](take("a").wants(http.StatusCreated))
+	s.call("DELETE", "/leases/"+a.LeaseID, "", bearer("w")).wants(http.StatusOK)
+	take("b").wants(http.StatusTooManyRequests).problem("lease-limit")
+	s.call("POST", "/breaks", `{"resource":"a","any":true}`, bearer("root")).wants(http.StatusNoContent)
+	take("b").wants(http.StatusCreated)
+}
+
 // A caller at its limits is told nothing else about what it has than one below them: a
 // request that it repeats finds its lease, and one that it cancels gives its place back.
 func TestCallerAtItsLimits(t *testing.T) {

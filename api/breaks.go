@@ -21,7 +21,7 @@ func (s *Server) breakLock(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	broken := s.brokenEvent(r.Context(), resource, token)
-	err = s.Service.Break(r.Context(), resource, token)
+	err = s.leases.Break(r.Context(), resource, token)
 	if errors.Is(err, lockcore.ErrNotHeld) {
 		return errLockNotHeld
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/fencelock/fencelock/api/leases"
 	"github.com/fencelock/fencelock/api/places"
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -86,7 +87,20 @@ func (l *lifecycle) Cancel(ctx context.Context, who *access.Identity, req *lockc
 	ended, err := l.service.Cancel(onBehalfOf(ctx, who), *req)
 	l.waits.Drop(ownerOf(who), placesKey(req))
 	for _, part := range ended {
-		l.live.RemoveResource(ownerOf(who), part.Resource)
+		if lease := l.live.LimitedOf(part.Resource); lease.Owner == ownerOf(who) {
+			l.live.Free(lease.ID)
+		}
+	}
+	return err
+}
+
+// Break is Service.Break, whoever has the lease. A limited caller has room again, also if
+// the resource was taken by the minimum hold of a released lease.
+func (l *lifecycle) Break(ctx context.Context, resource string, token fencing.Token) error {
+	lease := l.live.LimitedOf(resource)
+	err := l.service.Break(ctx, resource, token)
+	if err == nil {
+		l.live.Free(lease.ID)
 	}
 	return err
 }

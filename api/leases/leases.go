@@ -33,9 +33,6 @@ type Lease struct {
 	Limited bool
 }
 
-// of is whose lease it is, and of which resource.
-type of struct{ owner, resource string }
-
 // Table is the live leases that this server knows. It is safe for concurrent
 // use; its zero value is empty.
 type Table struct {
@@ -44,7 +41,7 @@ type Table struct {
 	over    deadlines.Map[string, Lease] // the same, then for Grace
 	taken   deadlines.Map[string, Lease] // released and limited, by lease id, until their resources are free
 	limited map[string]int               // limited leases that are held, taken or reserved, by owner; no zeros
-	ids     map[of]string                // of the limited leases that are held
+	ids     map[string]string            // by resource, of the limited lease that was noted last, held or taken
 }
 
 // Put notes that a lease was granted or extended, and is held until the time
@@ -66,9 +63,9 @@ func (t *Table) Put(l Lease, until time.Time) bool {
 	t.held.Put(l.ID, l, until)
 	if l.Limited {
 		if t.ids == nil {
-			t.ids = make(map[of]string)
+			t.ids = make(map[string]string)
 		}
-		t.ids[of{l.Owner, l.Resource}] = l.ID
+		t.ids[l.Resource] = l.ID
 	}
 	return true
 }
@@ -100,20 +97,31 @@ func (t *Table) Release(id string, taken, now time.Time) (Lease, bool) {
 		t.count(l, -1)
 		return l, ok
 	}
-	delete(t.ids, of{l.Owner, l.Resource})
 	t.taken.Put(id, l, taken)
 	return l, ok
 }
 
-// RemoveResource takes out the limited lease that an owner has of a resource: it has ended,
-// and its id is not known.
-func (t *Table) RemoveResource(owner, resource string) {
+// LimitedOf is the limited lease of a resource, held or taken; its zero value for none.
+func (t *Table) LimitedOf(resource string) Lease {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if id, known := t.ids[of{owner, resource}]; known {
-		l, _ := t.held.Delete(id)
-		t.count(l, -1)
+	id := t.ids[resource]
+	if l, ok := t.held.Get(id); ok {
+		return l
 	}
+	l, _ := t.taken.Get(id)
+	return l
+}
+
+// Free takes out a lease whose resources are free now, also if they were taken.
+func (t *Table) Free(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l, ok := t.held.Delete(id)
+	if !ok {
+		l, _ = t.taken.Delete(id)
+	}
+	t.count(l, -1)
 }
 
 // Expired takes out the leases whose TTL had passed Grace before now. How they
@@ -179,7 +187,7 @@ func (t *Table) count(l Lease, n int) {
 	if t.limited[l.Owner] += n; t.limited[l.Owner] == 0 {
 		delete(t.limited, l.Owner)
 	}
-	if key := (of{l.Owner, l.Resource}); n < 0 && t.ids[key] == l.ID {
-		delete(t.ids, key)
+	if n < 0 && t.ids[l.Resource] == l.ID {
+		delete(t.ids, l.Resource)
 	}
 }

@@ -108,7 +108,6 @@ func TestWhatStaysTakenCounts(t *testing.T) {
 		t.Errorf("released %+v %t, %d are held", l, known, table.Held())
 	}
 	table.Remove("a")
-	table.RemoveResource("w", "a")
 	if table.Reserve("w", 1, at(time.Minute-1)) {
 		t.Error("its owner has room though it is taken")
 	}
@@ -116,6 +115,18 @@ func TestWhatStaysTakenCounts(t *testing.T) {
 		t.Errorf("its owner has no room though it is free; %q have expired", ids(expired))
 	}
 	table.Unreserve("w")
+	for _, release := range []bool{false, true} {
+		put("c")
+		if release {
+			table.Release("c", at(time.Hour), at(0))
+		}
+		table.Free(table.LimitedOf("c").ID)
+		if table.LimitedOf("c").ID != "" || !table.Reserve("w", 1, at(0)) {
+			t.Errorf("its owner has no room though a break has freed its resource (released: %t)", release)
+		}
+		table.Unreserve("w")
+	}
+	table.Free("no lease")
 	put("b")
 	if table.Release("b", at(0), at(0)); !table.Reserve("w", 1, at(0)) {
 		t.Error("a lease without a minimum hold counts after its release")
