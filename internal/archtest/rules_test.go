@@ -212,7 +212,7 @@ var rules = []rule{
 		why: "it owns the clock and every message, and runs the algorithm as it is",
 	},
 	{
-		pkg: "clients/conformance", ours: []string{"api/wire", "chaos"}, kit: true,
+		pkg: "clients/conformance", ours: []string{"api/wire", "chaos", "internal/testenv"}, kit: true,
 		why: "it judges clients by what they send, in any language; what knew a client would believe it",
 	},
 	{
