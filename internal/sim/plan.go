@@ -181,6 +181,9 @@ func NewPlan(seed uint64, nodes int) Plan {
 	if !p.Tidy && rng.IntN(5) == 0 {
 		p.Slow, p.Servers, p.MaxTTL = true, max(p.Servers, 2), min(p.MaxTTL, 500*time.Millisecond)
 	}
+	if p.Seed%4 == 3 { // as the product has it
+		p.NodeTimeout = min(time.Second, p.MaxTTL/10)
+	}
 	p.drawFaults(rng)
 	p.Clocks = rng.IntN(3) == 0 || p.Wild && rng.IntN(2) == 0
 	p.Several, p.Breaks = pick(rng, 0, 0, 0.2, 0.6), pick(rng, 0, 0, 0.01, 0.05)

@@ -86,11 +86,11 @@ func (c *checker) lookForVacant() {
 	}
 }
 
-// quietNetwork: messages arrive, once, and clocks are good enough, so that what takes long
-// is the servers' fault.
+// quietNetwork: messages arrive, once, and before the servers stop waiting for them, and clocks
+// are good enough, so that what takes long is the servers' fault.
 func (w *world) quietNetwork() bool {
 	p := &w.plan
-	return p.timed() && p.Loss == 0 && p.Late == 0 && p.Double == 0 && p.Maps == nil && len(p.Tardy) == 0
+	return p.timed() && p.Loss == 0 && p.Late == 0 && p.Double == 0 && p.Delay <= p.NodeTimeout/4 && p.Maps == nil && len(p.Tardy) == 0
 }
 
 // wanted are the resources of which a living server has a request that waits, for no more
