@@ -259,7 +259,7 @@ func etcdUserFaults(t *testing.T) (*process, []fault) {
 		{name: "kill -9, restarted: it knows no login", begin: member.Kill, end: member.Restart},
 		{name: "the user's password changed", says: "authentication failed", begin: user("wrong"), end: user("right")},
 		{
-			name: "the user's role taken away", says: "permission denied",
+			name: "the user's role taken away", says: "etcdctl role grant-permission",
 			begin: ctl("user revoke-role locks locks"), end: ctl("user grant-role locks locks"), //nolint:dupword // a user and a role
 		},
 	}

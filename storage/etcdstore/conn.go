@@ -20,6 +20,7 @@ import (
 type conn struct {
 	client  *clientv3.Client
 	login   *login
+	target  *target
 	hosts   []string
 	attempt time.Duration // a request to one member
 
@@ -29,7 +30,7 @@ type conn struct {
 }
 
 func dial(t *target, attempt time.Duration) (*conn, error) {
-	c := &conn{login: &login{user: t.user}, hosts: t.hosts, attempt: attempt, left: make(chan struct{})}
+	c := &conn{login: &login{user: t.user}, target: t, hosts: t.hosts, attempt: attempt, left: make(chan struct{})}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: t.hosts[:1], TLS: t.tls,
 		DialTimeout: attempt, Logger: zap.NewNop(), DialOptions: c.login.options(),
@@ -111,7 +112,7 @@ func (c *conn) try(ctx context.Context, send func(context.Context, *clientv3.Cli
 			return err
 		}
 		if err := c.send(ctx, send); !errors.Is(err, errToken) {
-			return err
+			return c.target.permitted(err)
 		}
 	}
 }

@@ -46,8 +46,6 @@ func hinted(err error, t *target) error {
 		return fmt.Errorf("etcd refuses the user %q with this password: correct them in the URL, or set the password with etcdctl user passwd: %w", t.user, err)
 	case errors.Is(err, rpctypes.ErrUserEmpty):
 		return fmt.Errorf("etcd asks for a user: write etcd://user:password@… : %w", err)
-	case errors.Is(err, rpctypes.ErrPermissionDenied):
-		return fmt.Errorf("the user %q may not read and write below %s: etcdctl role grant-permission ROLE --prefix=true readwrite %s: %w", t.user, t.prefix, t.prefix, err)
 	case strings.Contains(text, "x509:"), strings.Contains(text, "unknown certificate authority"):
 		return fmt.Errorf("the certificate of etcd is not trusted: name its authority as ?ca=/path/ca.pem in the URL: %w", err)
 	case strings.Contains(text, "tls:"), t.tls != nil && errors.Is(err, io.EOF):
@@ -58,4 +56,12 @@ func hinted(err error, t *target) error {
 		return fmt.Errorf("no etcd answers at %s: start it, or correct the addresses, and write etcds:// if it speaks TLS: %w", strings.Join(t.hosts, ", "), err)
 	}
 	return err
+}
+
+// permitted adds to the error of a request that etcd does not permit which command does.
+func (t *target) permitted(err error) error {
+	if !errors.Is(err, rpctypes.ErrPermissionDenied) {
+		return err
+	}
+	return fmt.Errorf("the user %q may not read and write below %s: etcdctl role grant-permission ROLE --prefix=true readwrite %s: %w", t.user, t.prefix, t.prefix, err)
 }
