@@ -131,7 +131,7 @@ func TestDemoEmbedded(t *testing.T) {
 	if err := os.WriteFile(page, []byte(strings.Repeat("an older, longer page ", 10_000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := startDemo(t, "--ttl", "800ms", "--html", page)
+	d := startDemo(t, "--ttl", "2s", "--html", page)
 	if code := d.exit(); code != 0 {
 		t.Fatalf("exit code %d:\n%s", code, d.output.String())
 	}
@@ -165,7 +165,7 @@ func TestDemoOnRedisAndPostgres(t *testing.T) {
 		{"postgres", postgres, "one embedded node, guarded records in Postgres"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := startDemo(t, append(c.args, "--ttl", "800ms")...)
+			d := startDemo(t, append(c.args, "--ttl", "2s")...) // so that B asks in time on a busy machine
 			if code := d.exit(); code != 0 {
 				t.Fatalf("exit code %d:\n%s", code, d.output.String())
 			}
