@@ -154,9 +154,9 @@ func TestTokensThatExpire(t *testing.T) {
 // A login that takes longer than a request may is not begun again: it lets the server in.
 func TestLoginsThatTakeLong(t *testing.T) {
 	t.Parallel()
-	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{Args: []string{"--bcrypt-cost", "13"}})
+	etcd := testenv.StartEtcd(t, 1, testenv.EtcdOptions{Args: []string{"--bcrypt-cost", "14"}})
 	url, root := withUsers(t, etcd)
-	s, err := Open(t.Context(), url, Options{Timeout: 200 * time.Millisecond, Patience: time.Minute})
+	s, err := Open(t.Context(), url, Options{Timeout: 500 * time.Millisecond, Patience: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -503,6 +503,12 @@ func (s *suite) durable() {
 	s.update(func(tx replica.Tx) { tx.Delete("deleted") })
 	s.put("expired", "first", s.ttl())
 	s.pass(s.ttl(), "expired")
+	s.update(func(tx replica.Tx) { // once a transaction that wrote has found it gone, it is gone for good
+		if value, left := tx.Get("expired"); value != nil {
+			s.Errorf("a row that had expired is there again, for %s", left)
+		}
+		tx.Put("kept", []byte("first"), 0)
+	})
 	s.failedUpdate()
 	for range 2 { // the second process after a write has it, too
 		s.reopen("bounded", "for good", "kept", "put again", "renewed")
