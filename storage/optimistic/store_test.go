@@ -451,7 +451,9 @@ func TestALifeThatKnowsNothing(t *testing.T) {
 				put(t, s, "k", "1")
 				now, _ := s.loaded(t.Context())
 				if !follows {
+					service.mu.Lock()
 					service.lag = make(chan struct{})
+					service.mu.Unlock()
 				}
 				service.removeHead()
 				service.remove(now.head.first, now.head.last)
