@@ -306,7 +306,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "a TTL that the service chose", why: "an extend names the TTL of the answer, or the lease shrinks",
-		orders: []order{work(0, 600)}, trace: "acquire@1=201( extend@1=200){1,2} release@1=204", results: "worked",
+		orders: []order{work(0, 500)}, trace: "acquire@1=201 extend@1=200 release@1=204", results: "worked", // half-way from the first extend to the second
 	},
 	{
 		name: "the answer to an extend is lost", why: "an outage of a moment is outlived",

@@ -28,7 +28,7 @@ import (
 func usedFile(t *testing.T) (raw []byte, records, locks map[string]int64) {
 	t.Helper()
 	data := filepath.Join(t.TempDir(), "used.db")
-	p := start(t, "FENCELOCK_DATA="+data, "FENCELOCK_NODE_DOWN_AFTER=1s") // the machine may be busy
+	p := start(t, "FENCELOCK_DATA="+data)
 	records, locks = map[string]int64{}, map[string]int64{}
 	for i := range 40 {
 		resource := fmt.Sprintf("resource/%d", i)
@@ -105,7 +105,7 @@ func damagedFiles(t *testing.T, every int) {
 				refused++
 				return
 			}
-			p := start(t, "FENCELOCK_DATA="+data, "FENCELOCK_NODE_DOWN_AFTER=1s")
+			p := start(t, "FENCELOCK_DATA="+data)
 			for resource, token := range records {
 				var record wire.Record
 				p.wants(p.ask(&record, "GET", "/guarded/"+resource, ""), http.StatusOK)
@@ -189,7 +189,7 @@ func TestMadeUpTokenInTheGuard(t *testing.T) {
 	t.Parallel()
 	for guard, extra := range map[string][]string{"file": nil, "Postgres": {"FENCELOCK_DATABASE_URL=" + testenv.Postgres(t).OwnerURL()}} {
 		t.Run(guard, func(t *testing.T) {
-			env := append(slices.Clone(extra), "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "node.db"), "FENCELOCK_NODE_DOWN_AFTER=1s")
+			env := append(slices.Clone(extra), "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "node.db"))
 			p := start(t, env...)
 			before := p.acquire(`{"resource":"before"}`)
 			p.wants(p.ask(nil, "PUT", "/guarded/victim", `1`, "Fencing-Token: "+fencing.MaxToken.String()), http.StatusOK)

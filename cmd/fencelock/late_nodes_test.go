@@ -30,24 +30,27 @@ func TestNodesThatAreLate(t *testing.T) {
 	}
 
 	// 80 ms there and back, of the 200 that a node has.
-	each(lines, func(line *testenv.Proxy) { line.Delay(40 * time.Millisecond) })
+	for _, line := range lines {
+		line.Delay(40 * time.Millisecond)
+	}
 	took("late", http.StatusCreated)
-	each(lines, func(line *testenv.Proxy) { line.Delay(0) })
+	for _, line := range lines {
+		line.Delay(0)
+	}
 
 	// The first request after two of three nodes fall silent waits for them, for 200 ms; no
 	// request waits for the limit.
-	each(lines[:2], func(line *testenv.Proxy) { line.Cut(testenv.CutBlackhole) })
+	for _, line := range lines[:2] {
+		line.Cut(testenv.CutBlackhole)
+	}
 	for i := range 5 {
 		if d := took(fmt.Sprint("silent-", i), http.StatusServiceUnavailable); d > nodeTimeout/2 {
 			t.Errorf("request %d was refused after %s of at most %s", i+1, d, nodeTimeout)
 		}
 	}
-	each(lines[:2], func(line *testenv.Proxy) { line.Cut(testenv.CutNone); line.Reset() })
-	p.untilAnswer(http.StatusCreated, "POST", "/locks", `{"resource":"again"}`)
-}
-
-func each[T any](all []T, do func(T)) {
-	for _, one := range all {
-		do(one)
+	for _, line := range lines[:2] {
+		line.Cut(testenv.CutNone)
+		line.Reset()
 	}
+	p.untilAnswer(http.StatusCreated, "POST", "/locks", `{"resource":"again"}`)
 }

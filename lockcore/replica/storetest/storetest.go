@@ -507,7 +507,7 @@ func (s *suite) durable() {
 		if value, left := tx.Get("expired"); value != nil {
 			s.Errorf("a row that had expired is there again, for %s", left)
 		}
-		tx.Put("kept", []byte("first"), 0)
+		tx.Put("put again", []byte("second"), 0)
 	})
 	s.failedUpdate()
 	for range 2 { // the second process after a write has it, too
