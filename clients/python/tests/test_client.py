@@ -18,7 +18,7 @@ import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fencelock
-from fencelock import Client, FencelockError, Held, LeaseLost, Unavailable, _sync, aio, bearer_file
+from fencelock import Client, Closed, FencelockError, Held, LeaseLost, TimedOut, Unavailable, _sync, aio, bearer_file
 
 SECRETS = ("secret-id", "secret-proof", "secret-bearer")
 
@@ -72,8 +72,9 @@ class Handler(BaseHTTPRequestHandler):
         ttl = body.get("ttl_ms", 30_000)
         slot = {"slot": 1} if "slots" in body else {}
         resource = body.get("resource", "r") + "#slot1" * len(slot)
+        parts = {"resources": [{"resource": r, "fencing_token": service.tokens} for r in body["resources"]]} if "resources" in body else {}
         self.answer(200, {
-            **slot, "lease_id": "secret-id", "resource": resource, "fencing_token": service.tokens, "fence_proof": "secret-proof", "ttl_ms": ttl,
+            **slot, **parts, "lease_id": "secret-id", "resource": resource, "fencing_token": service.tokens, "fence_proof": "secret-proof", "ttl_ms": ttl,
             "validity_ms": ttl - 5, "waited_ms": 0, "max_hold_remaining_ms": None,
         })
 
@@ -340,8 +341,62 @@ class Sync(ServiceCase):
 
     def test_a_closed_client(self):
         self.client.close()
-        with self.assertRaises(RuntimeError):
-            self.client.acquire("r")
+        for call in (lambda: self.client.acquire("r"), lambda: self.client.inspect("r")):
+            with self.assertRaisesRegex(Closed, "this client is closed"):
+                call()
+
+    def test_a_block_that_outlives_its_client(self):
+        with self.client.lock("r"):
+            self.client.close()  # the TTL ends the lease
+
+    def test_a_child_that_was_forked_while_another_thread_had_every_lock_leaves_the_block(self):
+        lock = self.client.lock("r")
+        lease = lock.__enter__()
+        with lease._alarm._changed, lease._guard, lease._counting, self.client._pool._lock:
+            child = os.fork()
+            if child == 0:
+                signal.alarm(5)  # a child that hangs is killed
+                try:
+                    lock.__exit__(None, None, None)
+                except LeaseLost:
+                    os._exit(0)
+                os._exit(1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        self.assertNotIn(("DELETE", "/leases/current"), self.methods())
+        lock.__exit__(None, None, None)
+
+    def test_a_timeout_bounds_the_whole_call(self):
+        self.service.frozen.set()
+        calls = {
+            "acquire r": lambda: self.client.acquire("r", timeout=0.3), "inspect 'r'": lambda: self.client.inspect("r", timeout=0.3),
+            "acquire w": lambda: self.client.acquire("w", wait=60, timeout=0.3), "acquire l": lambda: self.client.lock("l", timeout=0.3).__enter__(),
+        }
+        for name, call in calls.items():
+            begun = time.monotonic()
+            with self.subTest(name), self.assertRaisesRegex(TimedOut, f"{name}: not done within its timeout of 0.3 s") as caught:
+                call()
+            self.assertLess(time.monotonic() - begun, 1)
+            self.assertIsInstance(caught.exception, TimeoutError)
+            self.assertIsInstance(caught.exception, FencelockError)
+
+    def test_a_lease_shows_its_state_and_token(self):
+        with self.client.lock("r") as lease:
+            self.assertIn("'r' token 1, valid for", repr(lease))
+        self.assertIn("token 1, released", repr(lease))
+
+    def test_waiting_for_oneself_is_found_at_once(self):
+        other = Client(self.service.url)
+        self.addCleanup(other.close)
+        with self.client.lock(["a", "b"]):
+            sent = len(self.service.calls)
+            for call in (lambda: self.client.lock("a").__enter__(), lambda: self.client.acquire(["b", "c"]), lambda: other.lock(["a", "b"], wait=9).__enter__()):
+                with self.assertRaisesRegex(fencelock.Refused, "would wait for itself"):
+                    call()
+            self.assertEqual(len(self.service.calls), sent)
+            self.client.acquire("c").release()  # not held here
+            self.client.acquire("a", slots=2).release()  # slots are apart from the resource
+            self.client.acquire("a", wait=0).release()  # the service says who holds it
+        self.client.acquire("a").release()
 
     def test_a_wall_clock_that_jumps(self):
         wall = time.time

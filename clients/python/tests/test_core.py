@@ -1,6 +1,7 @@
 """The protocol without I/O, on a clock of the test's own. What it sends to a service is
 judged by clients/conformance."""
 
+import datetime
 import json
 import unittest
 
@@ -272,6 +273,43 @@ class Core(unittest.TestCase):
         grant, _ = self.keep(None)
         with self.assertRaises(LeaseLost):
             self.run_steps(self.protocol().extend(grant), lambda _: problem(404, "lease-not-held"))
+
+    def test_wrong_types_get_one_clear_line(self):
+        for options, text in (
+            ({"ttl": "30"}, "ttl must be a number of seconds, not str"), ({"wait": True}, "wait must be a number of seconds, not bool"),
+            ({"max_hold": datetime.timedelta(1)}, r"max_hold must be a number of seconds, not timedelta; call its total_seconds\(\)"),
+            ({"resource": 42}, "a resource must be a str, or a list of str, not int"), ({"resource": [42]}, "a resource must be a str, not int"),
+        ):
+            with self.subTest(text), self.assertRaisesRegex(TypeError, f"^{text}$"):
+                self.take(lambda _: lease(), **options)
+        for options in ({"wait": -1}, {"ttl": float("nan")}):
+            with self.subTest(options), self.assertRaisesRegex(ValueError, "must be 0 seconds or more"):
+                self.take(lambda _: lease(), **options)
+        with self.assertRaisesRegex(TypeError, "servers must be a URL, or a list of URLs, not NoneType"):
+            self.protocol(None)
+        self.assertEqual(self.sent, [])
+
+    def test_an_error_names_the_server_and_the_request(self):
+        with self.assertRaises(Held) as caught:
+            self.take(lambda _: problem(409, "lock-held", {"x-request-id": "req-7"}))
+        self.assertEqual((caught.exception.url, caught.exception.request_id, caught.exception.kind), ("http://a", "req-7", "lock-held"))
+
+    def test_a_404_that_no_fencelock_sent(self):
+        with self.assertRaisesRegex(Refused, "did not come from fencelock: check host, port and path"):
+            self.take(lambda _: _http.Answer(404, {}, b"<h1>Not Found</h1>"))
+
+    def test_names_are_escaped_in_messages(self):
+        with self.assertRaises(Held) as caught:
+            self.take(lambda _: problem(409, "lock-held"), resource="é\n\u202ex")
+        self.assertIn(r"acquire é\n\u202ex: ", str(caught.exception))
+        self.assertEqual(caught.exception.resource, "é\n\u202ex")
+
+    def test_a_bearer_may_end_with_a_line_break(self):
+        self.take(lambda _: lease(), self.protocol(bearer="secret\r\n"))
+        self.assertIn("Authorization: Bearer secret\r\n", self.sent[0][1])
+        with self.assertRaisesRegex(ValueError, "the bearer token has characters") as caught:
+            self.take(lambda _: lease(), self.protocol(bearer="sec\nret"))
+        self.assertNotIn("sec", str(caught.exception))
 
     def test_servers(self):
         for url in ("localhost:8080", "ftp://x", "http://user:pw@x", "http://", "http://x/?a=b"):

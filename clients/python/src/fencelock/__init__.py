@@ -15,9 +15,9 @@
 from ._core import Part, Retry, bearer_file
 from ._lease import current
 from ._sync import Client, Lease, Lock
-from .errors import Denied, FencelockError, Held, LeaseLost, OtherLease, Refused, StaleToken, Unavailable
+from .errors import Closed, Denied, FencelockError, Held, LeaseLost, OtherLease, Refused, StaleToken, TimedOut, Unavailable
 
 __all__ = [
-    "Client", "Denied", "FencelockError", "Held", "Lease", "LeaseLost", "Lock", "OtherLease", "Part", "Refused", "Retry", "StaleToken", "Unavailable", "bearer_file", "current",
+    "Client", "Closed", "Denied", "FencelockError", "Held", "Lease", "LeaseLost", "Lock", "OtherLease", "Part", "Refused", "Retry", "StaleToken", "TimedOut", "Unavailable", "bearer_file", "current",
 ]
 

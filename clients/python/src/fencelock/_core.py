@@ -14,14 +14,15 @@ import random
 import secrets
 import time
 import urllib.parse
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union, cast
 
 from . import _http
-from .errors import FencelockError, Held, LeaseLost, OtherLease, Refused, Unavailable, lost, of_problem
+from .errors import FencelockError, Held, LeaseLost, OtherLease, Refused, TimedOut, Unavailable, lost, of_problem, shown
 
 T = TypeVar("T")
 
+RELEASED = "it was released"  # why such a lease is over
 _FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0  # seconds between tries
 _ABANDON = 10.0  # seconds to end what a request that was given up may have
 _LONGEST_WAIT = 600.0  # seconds that a request may ask a server to wait
@@ -126,6 +127,22 @@ class Options:
     holder: Optional[str] = None
     metadata: Any = None
     slots: Optional[int] = None
+    timeout: Optional[float] = None  # of the whole call
+
+    def __post_init__(self) -> None:
+        for name in ("ttl", "wait", "min_hold", "max_hold", "timeout"):
+            check_seconds(name, getattr(self, name))
+
+
+def check_seconds(name: str, value: Any) -> None:
+    """Refuses what is not a duration in seconds, before anything is sent."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        hint = "; call its total_seconds()" if hasattr(value, "total_seconds") else ""
+        raise TypeError(f"{name} must be a number of seconds, not {type(value).__name__}{hint}")
+    if not value >= 0:
+        raise ValueError(f"{name} must be 0 seconds or more, not {value}")
 
 
 class Grant:
@@ -187,6 +204,8 @@ class Protocol:
         on_retry: Optional[Callable[[Retry], object]] = None, now: Callable[[], float] = time.monotonic,
     ) -> None:
         urls = servers.split(",") if isinstance(servers, str) else servers
+        if not isinstance(urls, (list, tuple)) or not all(isinstance(url, str) for url in urls):
+            raise TypeError(f"servers must be a URL, or a list of URLs, not {type(servers).__name__}")
         self.servers = tuple(Server.parse(url) for url in urls)
         if not self.servers or timeout <= 0 or patience < 0 or poll < 1:
             raise ValueError("a client needs a server, a timeout above 0, a patience of 0 or more, and a poll of a second at least")
@@ -208,7 +227,9 @@ class Protocol:
         if body is not None:
             content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
             headers.append(("Content-Type", "application/json"))
-        credential = self._bearer() if callable(self._bearer) else self._bearer
+        credential = (self._bearer() if callable(self._bearer) else self._bearer or "").strip()
+        if not credential.isprintable() or not credential.isascii() or " " in credential:
+            raise ValueError("the bearer token has characters that no token has")
         if credential:
             headers.append(("Authorization", f"Bearer {credential}"))
         data = _http.encode(method, server.host, server.prefix + path, headers, content)
@@ -269,10 +290,13 @@ class Protocol:
                     tries.under_way = False
                     tries.ambiguous = tries.ambiguous or e.sent
                     failure = self._unavailable(what, resource, f"{self.servers[at]}: {e}")
+                    failure.url = str(self.servers[at])
                     tries.poll = min(tries.poll, _SHORT_POLL)
                 else:
                     tries.under_way = False
                     self._note(at, answer)
+                    if error is not None:
+                        error.url, error.request_id = str(self.servers[at]), answer.headers.get("x-request-id", "")
                     if not kept:
                         self._slowest = max(self.now() - sent, 0.9 * self._slowest)
                     if error is None:
@@ -335,6 +359,37 @@ class Protocol:
             raise Refused(f"{what}: the answer is not the lock service's: is the address right?")
         return result
 
+    def within(self, timeout: Optional[float], what: str, steps: Steps[T]) -> Steps[T]:
+        """Ends steps with TimedOut when the time of the whole call is over."""
+        check_seconds("timeout", timeout)
+        if timeout is None:
+            return (yield from steps)
+        deadline, last = self.now() + timeout, None  # type: float, Optional[BaseException]
+        try:
+            step = next(steps)
+            while True:
+                left = deadline - self.now()
+                if left <= 0:
+                    steps.close()
+                    raise self._timed_out(what, timeout) from last
+                try:
+                    answer = yield (replace(step, limit=min(step.limit, left)) if isinstance(step, Send) else Sleep(min(step.seconds, left)))
+                except NoAnswer as e:
+                    last = e
+                    step = steps.throw(e)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as end:
+            return cast(T, end.value)
+        except Unavailable as e:
+            if self.now() < deadline:
+                raise
+            raise self._timed_out(what, timeout) from e
+
+    @staticmethod
+    def _timed_out(what: str, timeout: float) -> TimedOut:
+        return TimedOut(f"{what}: not done within its timeout of {timeout:g} s")
+
     # Operations
 
     def acquisition(self, resources: Resources, options: Options) -> "Acquisition":
@@ -344,14 +399,14 @@ class Protocol:
         """Gives the lease its TTL again. It names the TTL: without, it would get the one of the
         last extend, which another process may have sent."""
         sent, answer = yield from self._call(
-            f"extend {grant.name}", "POST", "/leases/current/extend", lambda _: {"ttl_ms": _ms(grant.ttl)},
+            f"extend {shown(grant.name)}", "POST", "/leases/current/extend", lambda _: {"ttl_ms": _ms(grant.ttl)},
             (("Fencelock-Lease", grant.id),), resource=grant.name, limit=limit, deadline=deadline,
         )
         grant.renew(sent, answer)
 
     def release(self, grant: Grant, deadline: float = math.inf) -> Steps[None]:
         yield from self._call(
-            f"release {grant.name}", "DELETE", "/leases/current", None, (("Fencelock-Lease", grant.id),), resource=grant.name, deadline=deadline,
+            f"release {shown(grant.name)}", "DELETE", "/leases/current", None, (("Fencelock-Lease", grant.id),), resource=grant.name, deadline=deadline,
         )
 
     def finish(self, grant: Grant, deadline: float) -> Steps[Tuple[str, bool]]:
@@ -410,16 +465,16 @@ class Protocol:
         name = urllib.parse.quote(checked(resource), safe="")
         # The name once more, where no proxy rewrites it.
         header = (("Fencelock-Resource", name),)
-        _, answer = yield from self._call(f"inspect {resource}", "GET", "/locks/" + name, None, header, resource=resource)
+        _, answer = yield from self._call(f"inspect {shown(resource)}", "GET", "/locks/" + name, None, header, resource=resource)
         return answer
 
     def break_lock(self, resource: str, token: int) -> Steps[None]:
         body = {"resource": checked(resource), "fencing_token": token}
-        yield from self._call(f"break {resource}", "POST", "/breaks", lambda _: body, resource=resource, breaks=token)
+        yield from self._call(f"break {shown(resource)}", "POST", "/breaks", lambda _: body, resource=resource, breaks=token)
 
     def break_any(self, resource: str) -> Steps[None]:
         body = {"resource": checked(resource), "any": True}
-        yield from self._call(f"break {resource}", "POST", "/breaks", lambda _: body, resource=resource, once=True)
+        yield from self._call(f"break {shown(resource)}", "POST", "/breaks", lambda _: body, resource=resource, once=True)
 
     def page(self, operation: str, path: str, query: Dict[str, str]) -> Steps[Tuple[Dict[str, Any], Optional[Dict[str, str]]]]:
         """A page, and the query of the next one; None after the last."""
@@ -449,10 +504,13 @@ class Acquisition:
 
     def __init__(self, protocol: Protocol, resources: Resources, options: Options, holder: str) -> None:
         self._protocol = protocol
+        if not isinstance(resources, (str, list, tuple, set, frozenset)):
+            raise TypeError(f"a resource must be a str, or a list of str, not {type(resources).__name__}")
         names = [resources] if isinstance(resources, str) else list(resources)
         if not names:
             raise ValueError("name a resource")
         self._name = ", ".join(checked(n) for n in names)
+        self._shown = shown(self._name)
         self._options = options
         self._begin(0)
         body: Dict[str, Any] = {"resource": names[0]} if len(names) == 1 else {"resources": names}
@@ -468,6 +526,9 @@ class Acquisition:
         self._body = body
 
     def take(self) -> Steps[Grant]:
+        return self._protocol.within(self._options.timeout, f"acquire {self._shown}", self._take())
+
+    def _take(self) -> Steps[Grant]:
         """Waits in polls that are shorter than what proxies allow; the key keeps the place. It ends
         within a second of its wait, whatever the servers do."""
         p = self._protocol
@@ -490,7 +551,7 @@ class Acquisition:
             # This process was paused, or the answer was late: what is left of the wait is another's turn.
             yield from p.finish(grant, min(deadline, p.now() + GRACE))
             if tries.wait(p.now())[0] <= 0:
-                raise p._unavailable(f"acquire {self._name}", self._name, "the lease expired before the response arrived; a longer ttl may help")
+                raise p._unavailable(f"acquire {self._shown}", self._name, "the lease expired before the response arrived; a longer ttl may help")
             self._begin(tries.until)
 
     def _begin(self, until: float) -> None:
@@ -502,7 +563,7 @@ class Acquisition:
             return {**self._body, "wait_ms": wait_ms} if wait_ms else self._body
 
         return self._protocol._call(
-            f"acquire {self._name}", "POST", "/locks", body, (("Idempotency-Key", self._key),),
+            f"acquire {self._shown}", "POST", "/locks", body, (("Idempotency-Key", self._key),),
             resource=self._name, tries=tries, deadline=deadline,
         )
 
@@ -516,7 +577,7 @@ class Acquisition:
         p = self._protocol
         try:
             yield from p._call(
-                f"cancel {self._name}", "POST", "/cancel", lambda _: self._body, (("Idempotency-Key", self._key),),
+                f"cancel {self._shown}", "POST", "/cancel", lambda _: self._body, (("Idempotency-Key", self._key),),
                 resource=self._name, deadline=p.now() + _ABANDON, quiet=True,
             )
         except FencelockError:
@@ -554,7 +615,9 @@ def stand_again() -> float:
 
 
 def checked(resource: str) -> str:
-    """Refuses what is no UTF-8: a server would see another name."""
+    """Refuses what is not text, or not UTF-8: a server would see another name."""
+    if not isinstance(resource, str):
+        raise TypeError(f"a resource must be a str, not {type(resource).__name__}")
     try:
         resource.encode()
     except UnicodeEncodeError:
@@ -569,7 +632,7 @@ def lost_error(grant: Grant, why: str) -> LeaseLost:
 def _is_gone(method: str, breaks: int, error: FencelockError) -> bool:
     """Whether a refusal means that what a release, or a break of a token, was to end has ended."""
     if method == "DELETE":
-        return error.status == 404
+        return error.status == 404 and error.kind != ""
     if isinstance(error, OtherLease):
         return 0 < breaks < error.token
     return breaks > 0 and error.kind == "lock-not-held"

@@ -7,15 +7,17 @@ import os
 import threading
 from typing import Generic, Optional, Tuple, TypeVar
 
-from ._core import Grant, Part, Resources, lost_error
+from ._core import RELEASED, Grant, Options, Part, Protocol, Resources, Server, lost_error
+from .errors import Refused, shown
 
 
 class LeaseView:
     """A lease that this process holds. Times are seconds on the monotonic clock
     (``time.monotonic``), counted from before the request that got them."""
 
-    def __init__(self, grant: Grant, client: object = None) -> None:
+    def __init__(self, grant: Grant, client: object = None, servers: Tuple[Server, ...] = ()) -> None:
         self._of: object = client
+        self._servers = servers
         self._grant = grant
         self._inside = 0  # with statements that share it
         self._counting = threading.Lock()
@@ -101,7 +103,12 @@ class LeaseView:
 
     def __repr__(self) -> str:
         tokens = ", ".join(f"{p.resource!r} token {p.token}" for p in self._grant.parts)
-        return f"<Lease of {tokens}, {'lost' if self.lost else f'valid for {self.validity:.3f} s'}>"
+        return f"<Lease of {tokens}, {self._state()}>"
+
+    def _state(self) -> str:
+        if self._grant.gone == RELEASED:
+            return "released"
+        return "lost" if self.lost else f"valid for {self.validity:.3f} s"
 
     def __reduce__(self) -> str:
         raise TypeError("a lease belongs to one process: pass its resource and token on")
@@ -134,6 +141,25 @@ def joined(client: object, resources: Resources, slot: bool) -> Optional[LeaseVi
         if lease._of is client and grant.pid == os.getpid() and bool(grant.slot) is slot and grant.asked() == names and lease._enter():
             return lease
     return None
+
+
+def refuse_to_wait_for_oneself(protocol: Protocol, resources: Resources, options: Options) -> None:
+    """Raises Refused if a with statement around the caller holds one of the resources: it would wait for
+    itself. One that does not wait is told Held by the service."""
+    if options.wait == 0:
+        return
+    names = {resources} if isinstance(resources, str) else set(resources)
+    for lease in reversed(_current.get()):
+        grant = lease._grant
+        held = names & grant.asked()
+        if not held or grant.foreign() or lease.lost or bool(grant.slot) is (options.slots is None):
+            continue
+        if not set(protocol.servers) & set(lease._servers):
+            continue
+        error = Refused(f"acquire {shown(', '.join(sorted(names)))}: it would wait for itself: the with statement around it holds {shown(', '.join(sorted(held)))}; "
+                        "use that lease (fencelock.current()), or name the same resources with the same client to join it")
+        error.resource = ", ".join(sorted(names))
+        raise error
 
 
 def current() -> LeaseView:

@@ -15,10 +15,10 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, TypeVar, cast
 
 from . import _http
-from ._core import GRACE, PROBE_EVERY, Bearer, Grant, NoAnswer, Options, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, lost_error, stand_again
-from ._lease import Entered, LeaseView, joined
+from ._core import GRACE, PROBE_EVERY, RELEASED, Bearer, Grant, NoAnswer, Options, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, lost_error, stand_again
+from ._lease import Entered, LeaseView, joined, refuse_to_wait_for_oneself
 from ._names import resource_of
-from .errors import Unavailable
+from .errors import Closed, Unavailable
 
 _IDLE = 64  # connections that are kept to each server
 _AT_EXIT = 0.3  # seconds that the end of the process waits for what is done in the background
@@ -117,10 +117,6 @@ def _shut(sock: socket.socket) -> None:
         pass
 
 
-class _Closed(RuntimeError):
-    """The client was closed."""
-
-
 class _Connections:
     """The connections of one process, its alarm, and what is done in the background."""
 
@@ -141,7 +137,7 @@ class _Connections:
         def run() -> None:
             try:
                 f()
-            except _Closed:
+            except Closed:
                 pass
             finally:
                 with self._lock:
@@ -165,7 +161,7 @@ class _Connections:
         while True:
             with self._lock:
                 if self._closed:
-                    raise _Closed("this client is closed")
+                    raise Closed("this client is closed")
                 idle = self._idle.get(server)
                 sock = idle.pop() if idle else None
             if sock is None:
@@ -293,7 +289,7 @@ class Client:
     def lock(
         self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
         max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None, slots: Optional[int] = None,
-        margin: Optional[float] = None, on_lost: Optional[Callable[["Lease"], object]] = None,
+        margin: Optional[float] = None, on_lost: Optional[Callable[["Lease"], object]] = None, timeout: Optional[float] = None,
     ) -> "Lock":
         """A lock for a ``with`` statement, which waits for the lease, keeps it alive in a
         thread, and releases it at the end. With several resources it takes all or none.
@@ -307,6 +303,7 @@ class Client:
         margin    seconds before the end of validity from which it counts as lost; a tenth of the
                   TTL unless set, two thirds at most.
         on_lost   called when the lease is lost, by the thread that keeps it alive: it must not block.
+        timeout   seconds for entering at most, whatever else is set; then it raises TimedOut.
 
         The block should call ``lease.check()`` before each write. At its end it raises
         LeaseLost if the lease was lost meanwhile; an exception of the block's own comes first.
@@ -315,8 +312,9 @@ class Client:
         It nests: inside the block, a lock of the same resources (or of a slot of the same
         resource, where the lease is of one) and the same client joins the lease instead of
         waiting for itself, and its options are ignored. The lease is released by the last of them.
-        Another thread does not join, unless it runs in a copy of the block's context."""
-        options = Options(ttl, wait, min_hold, max_hold, holder, metadata, slots)
+        What would wait for the block itself raises Refused at once: some of its resources, or the same through
+        another client. Another thread does not join, unless it runs in a copy of the block's context."""
+        options = Options(ttl, wait, min_hold, max_hold, holder, metadata, slots, timeout)
         return Lock(self, resource, options, margin, on_lost)
 
     def locked(self, resource: str, **options: Any) -> Callable[[F], F]:
@@ -339,13 +337,15 @@ class Client:
     def acquire(
         self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
         max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None, slots: Optional[int] = None,
+        timeout: Optional[float] = None,
     ) -> "Lease":
         """Takes a lease, as ``lock`` does, that is not kept alive: the caller extends and releases it.
         What a request may have been granted whose answer is missing is released in the background."""
-        return self._acquire(resource, Options(ttl, wait, min_hold, max_hold, holder, metadata, slots))
+        return self._acquire(resource, Options(ttl, wait, min_hold, max_hold, holder, metadata, slots, timeout))
 
     def _acquire(self, resource: Resources, options: Options) -> "Lease":
         acquisition = self._protocol.acquisition(resource, options)
+        refuse_to_wait_for_oneself(self._protocol, resource, options)
         try:
             return Lease(self, self._run(acquisition.take()))
         except BaseException:
@@ -353,10 +353,10 @@ class Client:
                 self._connections().in_background(functools.partial(self._run, acquisition.abandon()))
             raise
 
-    def inspect(self, resource: str) -> Dict[str, Any]:
+    def inspect(self, resource: str, *, timeout: Optional[float] = None) -> Dict[str, Any]:
         """Whether a resource is held, by which holder, for how much longer, and its queue, as
         ``GET /locks/{resource}`` answers."""
-        return self._run(self._protocol.inspect(resource))
+        return self._run(self._protocol.within(timeout, f"inspect {resource!r}", self._protocol.inspect(resource)))
 
     def elect(self, resource: str, lead: Callable[["Lease"], R], **options: Any) -> R:
         """Stands for the leadership of all that call it for the same resource: who holds its lease
@@ -512,7 +512,7 @@ class Lease(LeaseView):
     """A lease of a Client. Safe for use by several threads."""
 
     def __init__(self, client: Client, grant: Grant) -> None:
-        super().__init__(grant, client)
+        super().__init__(grant, client, client._protocol.servers)
         self._client = client
         self._lost = threading.Event()
         self._guard = threading.Lock()
@@ -527,19 +527,19 @@ class Lease(LeaseView):
         lease of ``lock`` notices by itself."""
         return self._lost.wait(timeout) or self.lost
 
-    def extend(self) -> None:
+    def extend(self, *, timeout: Optional[float] = None) -> None:
         """Gives the lease its TTL again. Raises LeaseLost (final), or Unavailable: the lease keeps
         its old validity, and the call may be repeated. A lease of ``lock`` is extended by itself."""
         self._of_this_process()
-        self._client._run(self._client._protocol.extend(self._grant))
+        self._client._run(self._client._protocol.within(timeout, f"extend {self.resource!r}", self._client._protocol.extend(self._grant)))
 
-    def release(self) -> None:
+    def release(self, *, timeout: Optional[float] = None) -> None:
         """Releases the lease. Raises LeaseLost if it had ended before, and Unavailable if it may
         not have been released: repeat it, or let the TTL end it."""
         self._of_this_process()
         self._stop_keeping()
-        self._client._run(self._client._protocol.release(self._grant))
-        self._grant.gone, self._released = "it was released", True
+        self._client._run(self._client._protocol.within(timeout, f"release {self.resource!r}", self._client._protocol.release(self._grant)))
+        self._grant.gone, self._released = RELEASED, True
 
     def _keep(self, margin: Optional[float], on_lost: Optional[Callable[["Lease"], object]]) -> None:
         grant = self._grant
@@ -559,6 +559,8 @@ class Lease(LeaseView):
             self._grant.gone = self._client._run(self._client._protocol.keep(self._grant), stop)
         except _Stopped:
             return
+        except Closed as e:
+            self._grant.gone = str(e)
         self._lost.set()
         if self._on_lost:
             self._on_lost(self)
@@ -585,10 +587,12 @@ class Lease(LeaseView):
         try:
             if not hurry:
                 ended, later = client._run(client._protocol.finish(self._grant, time.monotonic() + GRACE))
+        except Closed:
+            later = False  # its TTL ends it
         finally:
             if later:
                 client._connections().in_background(functools.partial(client._run, client._protocol.finish_later(self._grant)))
-            self._grant.gone = why or ended or "it was released"
+            self._grant.gone = why or ended or RELEASED
             if why or ended:
                 self._lost.set()
         return why or ended

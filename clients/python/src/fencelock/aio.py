@@ -20,17 +20,17 @@ from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional
 
 from . import _http
 from ._core import (
-    GRACE, PROBE_EVERY, Bearer, Grant, NoAnswer, Options, Part, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, bearer_file, lost_error,
+    GRACE, PROBE_EVERY, RELEASED, Bearer, Grant, NoAnswer, Options, Part, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, bearer_file, lost_error,
     stand_again,
 )
-from ._lease import Entered, LeaseView, current, joined
+from ._lease import Entered, LeaseView, current, joined, refuse_to_wait_for_oneself
 from ._names import resource_of
-from .errors import Denied, FencelockError, Held, LeaseLost, Refused, StaleToken, Unavailable
+from .errors import Closed, Denied, FencelockError, Held, LeaseLost, Refused, StaleToken, TimedOut, Unavailable
 from .guard import afenced as fenced
 
 __all__ = [
-    "Client", "Denied", "FencelockError", "Held", "Lease", "LeaseLost", "Lock", "Part", "Refused", "Retry", "StaleToken", "Unavailable", "bearer_file", "current",
-    "fenced",
+    "Client", "Closed", "Denied", "FencelockError", "Held", "Lease", "LeaseLost", "Lock", "Part", "Refused", "Retry", "StaleToken", "TimedOut", "Unavailable",
+    "bearer_file", "current", "fenced",
 ]
 
 _IDLE = 64  # connections that are kept to each server
@@ -40,10 +40,6 @@ _HURRY = 0.3  # seconds that a cancelled task waits for the release of its lease
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
 R = TypeVar("R")
 _Connection = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-class _Closed(RuntimeError):
-    """The client was closed."""
 
 
 class Client:
@@ -88,11 +84,11 @@ class Client:
     def lock(
         self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
         max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None, slots: Optional[int] = None,
-        margin: Optional[float] = None, on_lost: Optional[Callable[["Lease"], object]] = None,
+        margin: Optional[float] = None, on_lost: Optional[Callable[["Lease"], object]] = None, timeout: Optional[float] = None,
     ) -> "Lock":
         """A lock for an ``async with`` statement; the options are those of ``fencelock.Client.lock``.
         When the lease is lost the task is cancelled where it is, and the statement raises LeaseLost."""
-        options = Options(ttl, wait, min_hold, max_hold, holder, metadata, slots)
+        options = Options(ttl, wait, min_hold, max_hold, holder, metadata, slots, timeout)
         return Lock(self, resource, options, margin, on_lost)
 
     def locked(self, resource: str, **options: Any) -> Callable[[F], F]:
@@ -113,13 +109,15 @@ class Client:
     async def acquire(
         self, resource: Resources, *, ttl: Optional[float] = None, wait: Optional[float] = None, min_hold: Optional[float] = None,
         max_hold: Optional[float] = None, holder: Optional[str] = None, metadata: Any = None, slots: Optional[int] = None,
+        timeout: Optional[float] = None,
     ) -> "Lease":
         """Takes a lease that is not kept alive: the caller extends and releases it. A caller that
         is cancelled returns at once; what a request may have been granted whose answer is missing is released in the background."""
-        return await self._acquire(resource, Options(ttl, wait, min_hold, max_hold, holder, metadata, slots))
+        return await self._acquire(resource, Options(ttl, wait, min_hold, max_hold, holder, metadata, slots, timeout))
 
     async def _acquire(self, resource: Resources, options: Options) -> "Lease":
         acquisition = self._protocol.acquisition(resource, options)
+        refuse_to_wait_for_oneself(self._protocol, resource, options)
         try:
             return Lease(self, await self._run(acquisition.take()))
         except BaseException:
@@ -131,7 +129,7 @@ class Client:
         async def run() -> None:
             try:
                 await self._run(steps)
-            except _Closed:
+            except Closed:
                 pass
 
         task = asyncio.get_running_loop().create_task(run())
@@ -139,9 +137,9 @@ class Client:
         task.add_done_callback(self._background.discard)
         return task
 
-    async def inspect(self, resource: str) -> Dict[str, Any]:
+    async def inspect(self, resource: str, *, timeout: Optional[float] = None) -> Dict[str, Any]:
         """As ``fencelock.Client.inspect``."""
-        return await self._run(self._protocol.inspect(resource))
+        return await self._run(self._protocol.within(timeout, f"inspect {resource!r}", self._protocol.inspect(resource)))
 
     async def elect(self, resource: str, lead: Callable[["Lease"], Awaitable[R]], **options: Any) -> R:
         """As ``fencelock.Client.elect``; ``lead`` is a coroutine function, which is cancelled when
@@ -278,7 +276,7 @@ class Client:
 
     async def _take(self, server: Server, deadline: float) -> _Connection:
         if self._closed:
-            raise _Closed("this client is closed")
+            raise Closed("this client is closed")
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # connections are of one event loop
             self._idle.clear()
@@ -327,31 +325,34 @@ class Lease(LeaseView):
     """A lease of a Client, for the tasks of its event loop."""
 
     def __init__(self, client: Client, grant: Grant) -> None:
-        super().__init__(grant, client)
+        super().__init__(grant, client, client._protocol.servers)
         self._client = client
         self._released = False
         self._alarm: Optional[asyncio.TimerHandle] = None
         self._keeper: Optional["asyncio.Task[None]"] = None
         self._locks: List["Lock"] = []  # one for each task that works under it
 
-    async def extend(self) -> None:
+    async def extend(self, *, timeout: Optional[float] = None) -> None:
         """As ``fencelock.Lease.extend``."""
         self._of_this_process()
-        await self._client._run(self._client._protocol.extend(self._grant))
+        await self._client._run(self._client._protocol.within(timeout, f"extend {self.resource!r}", self._client._protocol.extend(self._grant)))
 
-    async def release(self) -> None:
+    async def release(self, *, timeout: Optional[float] = None) -> None:
         """As ``fencelock.Lease.release``."""
         self._of_this_process()
         await self._stop_keeping()
-        await self._client._run(self._client._protocol.release(self._grant))
-        self._grant.gone, self._released = "it was released", True
+        await self._client._run(self._client._protocol.within(timeout, f"release {self.resource!r}", self._client._protocol.release(self._grant)))
+        self._grant.gone, self._released = RELEASED, True
 
     def _keep(self, margin: Optional[float]) -> None:
         grant = self._grant
         grant.margin = grant.ttl / 10 if margin is None else min(margin, grant.ttl * 2 / 3)
 
         async def keep() -> None:
-            grant.gone = await self._client._run(self._client._protocol.keep(grant))
+            try:
+                grant.gone = await self._client._run(self._client._protocol.keep(grant))
+            except Closed as e:
+                grant.gone = str(e)
             for lock in tuple(self._locks):
                 lock._notify(self)
 
@@ -379,8 +380,10 @@ class Lease(LeaseView):
         try:
             if not hurry:
                 ended, later = await self._client._run(protocol.finish(self._grant, time.monotonic() + GRACE))
+        except Closed:
+            later = False  # its TTL ends it
         finally:
-            self._grant.gone = why or ended or "it was released"
+            self._grant.gone = why or ended or RELEASED
             releasing = self._client._in_background(protocol.finish_later(self._grant)) if later else None
         if hurry and releasing:
             await asyncio.wait({releasing}, timeout=_HURRY)
@@ -428,6 +431,8 @@ class Lock:
         """Counts a statement out, and releases the lease with the last. Returns why it was lost, or ""."""
         if self in lease._locks:
             lease._locks.remove(self)
+        if lease._grant.foreign():
+            return lease._grant.why_lost()  # a child: the lease is its parent's
         if lease._leave():
             return await lease._finish(hurry)
         return "" if lease._released else lease._grant.why_lost()

@@ -7,10 +7,13 @@ from typing import Any, Mapping, Optional
 
 class FencelockError(Exception):
     """Any failure of a call. ``kind`` is the problem type of the service's answer
-    ("lock-held", "no-quorum", …), ``status`` its HTTP status; "" and 0 if there was no answer."""
+    ("lock-held", "no-quorum", …), ``status`` its HTTP status; "" and 0 if there was no answer.
+    ``url`` is the server that was asked last, and ``request_id`` the X-Request-Id of its answer."""
 
     kind: str = ""
     status: int = 0
+    url: str = ""
+    request_id: str = ""
     resource: str = ""
 
 
@@ -43,6 +46,15 @@ class Unavailable(FencelockError):
     may, for as long as the client's patience. Safe to repeat."""
 
 
+class TimedOut(FencelockError, TimeoutError):
+    """The call took longer than its ``timeout``. ``__cause__`` is the error of its last try, None if
+    that one was under way. What may have been granted meanwhile is released in the background."""
+
+
+class Closed(FencelockError):
+    """The client was closed."""
+
+
 class Denied(FencelockError):
     """The service requires a credential, does not accept this one, or does not allow it this."""
 
@@ -68,6 +80,8 @@ def of_problem(operation: str, resource: str, status: int, problem: Mapping[str,
     """The error of a refusal, from its problem document ({} for an answer that has none)."""
     kind = str(problem.get("type", "")).rpartition("/problems/")[2]
     text = f"{operation}: {problem.get('title') or 'refused'} ({status})"
+    if not kind and status == 404 and not problem:
+        text = f"{operation}: the 404 did not come from fencelock: check host, port and path"
     if problem.get("detail"):
         text += f": {problem['detail']}"
     error: FencelockError
@@ -93,7 +107,12 @@ def of_problem(operation: str, resource: str, status: int, problem: Mapping[str,
     return error
 
 
+def shown(name: str) -> str:
+    """A name for a message: what does not print, or changes the direction of the text, is escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+
+
 def lost(resource: str, why: str, cause: Optional[BaseException] = None) -> LeaseLost:
-    error = LeaseLost(f"the lease of {resource} is lost: {why}")
+    error = LeaseLost(f"the lease of {shown(resource)} is lost: {why}")
     error.resource, error.__cause__ = resource, cause
     return error
