@@ -31,31 +31,28 @@ type decision struct {
 // as GET. A route that is not in it refuses every caller.
 func decisions() map[string]decision {
 	return map[string]decision{
-		"POST /locks":                    {needs: "acquire of every resource that it names"}, // see asked.allowed
-		"POST /cancel":                   {needs: "acquire of every resource that it names"}, // see asked.allowed
-		"GET /locks":                     {needs: "any name; it lists what the caller may read"},
-		"GET /locks/*":                   {needs: "read", check: ofLock},
-		"POST /breaks":                   {needs: "admin of the resource that it names", act: "break"}, // see breakRequest
-		"GET /leases/{lease_id}":         {needs: "the lease's owner, with acquire", check: ofLease},
-		"POST /leases/{lease_id}/extend": {needs: "the lease's owner, with acquire", check: ofLease},
-		"DELETE /leases/{lease_id}":      {needs: "the lease's owner, with acquire", check: ofLease},
-		"GET /leases/current":            {needs: "the lease's owner, with acquire", check: ofLease},
-		"POST /leases/current/extend":    {needs: "the lease's owner, with acquire", check: ofLease},
-		"DELETE /leases/current":         {needs: "the lease's owner, with acquire", check: ofLease},
-		"GET /guarded/*":                 {needs: "read", check: ofRecord},
-		"PUT /guarded/*":                 {needs: "acquire", check: ofRecord},
-		"POST /guarded/*":                {needs: "acquire", check: ofRecord},
-		"GET /history":                   {needs: "read", check: ofHistory},
-		"GET /events":                    {needs: "any name; it tells of what the caller may read"},
-		"GET /":                          {needs: "nothing: it leads to the console, or to the contract", open: true},
-		"GET /console/":                  {needs: "nothing", open: true},
-		"GET /console":                   {needs: "nothing: the page holds no data", open: true},
-		"GET /console/{file}":            {needs: "nothing", open: true},
-		"GET /whoami":                    {needs: "any name; it shows the caller's own rules"},
-		"GET /healthz":                   {needs: "nothing", open: true, probe: true},
-		"GET /readyz":                    {needs: "nothing; the nodes are shown to any name", optional: true, probe: true},
-		"GET /openapi.yaml":              {needs: "nothing", open: true},
-		"GET /problems/{type}":           {needs: "nothing", open: true},
+		"POST /locks":                 {needs: "acquire of every resource that it names"}, // see asked.allowed
+		"POST /cancel":                {needs: "acquire of every resource that it names"}, // see asked.allowed
+		"GET /locks":                  {needs: "any name; it lists what the caller may read"},
+		"GET /locks/*":                {needs: "read", check: ofLock},
+		"POST /breaks":                {needs: "admin of the resource that it names", act: "break"}, // see breakRequest
+		"GET /leases/current":         {needs: "the lease's owner, with acquire", check: ofLease},
+		"POST /leases/current/extend": {needs: "the lease's owner, with acquire", check: ofLease},
+		"DELETE /leases/current":      {needs: "the lease's owner, with acquire", check: ofLease},
+		"GET /guarded/*":              {needs: "read", check: ofRecord},
+		"PUT /guarded/*":              {needs: "acquire", check: ofRecord},
+		"POST /guarded/*":             {needs: "acquire", check: ofRecord},
+		"GET /history":                {needs: "read", check: ofHistory},
+		"GET /events":                 {needs: "any name; it tells of what the caller may read"},
+		"GET /":                       {needs: "nothing: it leads to the console, or to the contract", open: true},
+		"GET /console/":               {needs: "nothing", open: true},
+		"GET /console":                {needs: "nothing: the page holds no data", open: true},
+		"GET /console/{file}":         {needs: "nothing", open: true},
+		"GET /whoami":                 {needs: "any name; it shows the caller's own rules"},
+		"GET /healthz":                {needs: "nothing", open: true, probe: true},
+		"GET /readyz":                 {needs: "nothing; the nodes are shown to any name", optional: true, probe: true},
+		"GET /openapi.yaml":           {needs: "nothing", open: true},
+		"GET /problems/{type}":        {needs: "nothing", open: true},
 	}
 }
 
@@ -104,7 +101,7 @@ func ofRecord(_ *Server, who *access.Identity, r *http.Request) error {
 }
 
 func ofHistory(_ *Server, who *access.Identity, r *http.Request) error {
-	params, err := query(r, "resource", "limit", "cursor")
+	params, err := query(r, historyParameters...)
 	if err != nil {
 		return err
 	}
@@ -137,19 +134,13 @@ func ofLease(s *Server, who *access.Identity, r *http.Request) error {
 // path gets into access logs, and a lease id is a secret.
 const currentLease = "/leases/current"
 
-// leaseID is the request's lease id, from the header or the path.
+// leaseID is the request's lease id.
 func leaseID(r *http.Request) (string, error) {
-	sent, err := header(r, wire.HeaderLease)
-	id := chi.URLParam(r, "lease_id")
-	switch {
-	case err != nil:
-		return "", err
-	case id == "" && sent == "":
-		return "", badField(wire.HeaderLease, "is required: the lease_id of the lease")
-	case id != "" && len(r.Header[wire.HeaderLease]) > 0:
-		return "", badField(wire.HeaderLease, "must not be sent with a lease id in the path")
+	id, err := header(r, wire.HeaderLease)
+	if err == nil && id == "" {
+		err = badField(wire.HeaderLease, "is required: the lease_id of the lease")
 	}
-	return id + sent, nil
+	return id, err
 }
 
 // authorize puts the table's decision before a handler.

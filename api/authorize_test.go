@@ -47,31 +47,28 @@ func withAccess(tb testing.TB, lines ...string) func(*api.Options) {
 // requests is a request to every operation of the contract, about a resource.
 func requests(resource, lease string) map[string][]string {
 	return map[string][]string{
-		"POST /locks":                    {"POST", "/locks", `{"resource":"` + resource + `"}`},
-		"POST /cancel":                   {"POST", "/cancel", `{"resource":"` + resource + `"}`, "Idempotency-Key: key"},
-		"GET /locks":                     {"GET", "/locks", ""},
-		"GET /locks/*":                   {"GET", "/locks/" + resource, ""},
-		"POST /breaks":                   {"POST", "/breaks", `{"resource":"` + resource + `","any":true}`},
-		"GET /leases/{lease_id}":         {"GET", "/leases/" + lease, ""},
-		"POST /leases/{lease_id}/extend": {"POST", "/leases/" + lease + "/extend", ""},
-		"DELETE /leases/{lease_id}":      {"DELETE", "/leases/" + lease, ""},
-		"GET /guarded/*":                 {"GET", "/guarded/" + resource, ""},
-		"PUT /guarded/*":                 {"PUT", "/guarded/" + resource, "1", "Fencing-Token: 1"},
-		"POST /guarded/*":                {"POST", "/guarded/" + resource + "/claim", "", "Fencing-Token: 1"},
-		"GET /history":                   {"GET", "/history?resource=" + resource, ""},
-		"GET /leases/current":            {"GET", "/leases/current", "", "Fencelock-Lease: " + lease},
-		"POST /leases/current/extend":    {"POST", "/leases/current/extend", "", "Fencelock-Lease: " + lease},
-		"DELETE /leases/current":         {"DELETE", "/leases/current", "", "Fencelock-Lease: " + lease},
-		"GET /events":                    {"GET", "/events", ""},
-		"GET /":                          {"GET", "/", ""},
-		"GET /console/":                  {"GET", "/console/", ""},
-		"GET /console":                   {"GET", "/console", ""},
-		"GET /console/{file}":            {"GET", "/console/app.js", ""},
-		"GET /whoami":                    {"GET", "/whoami", ""},
-		"GET /healthz":                   {"GET", "/healthz", ""},
-		"GET /readyz":                    {"GET", "/readyz", ""},
-		"GET /openapi.yaml":              {"GET", "/openapi.yaml", ""},
-		"GET /problems/{type}":           {"GET", "/problems/forbidden", ""},
+		"POST /locks":                 {"POST", "/locks", `{"resource":"` + resource + `"}`},
+		"POST /cancel":                {"POST", "/cancel", `{"resource":"` + resource + `"}`, "Idempotency-Key: key"},
+		"GET /locks":                  {"GET", "/locks", ""},
+		"GET /locks/*":                {"GET", "/locks/" + resource, ""},
+		"POST /breaks":                {"POST", "/breaks", `{"resource":"` + resource + `","any":true}`},
+		"GET /guarded/*":              {"GET", "/guarded/" + resource, ""},
+		"PUT /guarded/*":              {"PUT", "/guarded/" + resource, "1", "Fencing-Token: 1"},
+		"POST /guarded/*":             {"POST", "/guarded/" + resource + "/claim", "", "Fencing-Token: 1"},
+		"GET /history":                {"GET", "/history?resource=" + resource, ""},
+		"GET /leases/current":         {"GET", "/leases/current", "", "Fencelock-Lease: " + lease},
+		"POST /leases/current/extend": {"POST", "/leases/current/extend", "", "Fencelock-Lease: " + lease},
+		"DELETE /leases/current":      {"DELETE", "/leases/current", "", "Fencelock-Lease: " + lease},
+		"GET /events":                 {"GET", "/events", ""},
+		"GET /":                       {"GET", "/", ""},
+		"GET /console/":               {"GET", "/console/", ""},
+		"GET /console":                {"GET", "/console", ""},
+		"GET /console/{file}":         {"GET", "/console/app.js", ""},
+		"GET /whoami":                 {"GET", "/whoami", ""},
+		"GET /healthz":                {"GET", "/healthz", ""},
+		"GET /readyz":                 {"GET", "/readyz", ""},
+		"GET /openapi.yaml":           {"GET", "/openapi.yaml", ""},
+		"GET /problems/{type}":        {"GET", "/problems/forbidden", ""},
 	}
 }
 
@@ -249,7 +246,7 @@ func TestALeaseIsItsOwners(t *testing.T) {
 	s := newRealService(t, withAccess(t, line("a", "acquire=*"), line("b", "admin=*"), line("c", "acquire=other/")))
 	for _, body := range []string{`{"resource":"r","ttl_ms":60000}`, `{"resources":["x","y"],"ttl_ms":60000}`} {
 		ended := decode[wire.Lease](s.call("POST", "/locks", body, bearer("a")).wants(http.StatusCreated))
-		s.call("DELETE", "/leases/"+ended.LeaseID, "", bearer("a")).wants(http.StatusNoContent)
+		s.call("DELETE", "/leases/current", "", bearer("a"), "Fencelock-Lease: "+ended.LeaseID).wants(http.StatusNoContent)
 		lease := decode[wire.Lease](s.call("POST", "/locks", body, bearer("a")).wants(http.StatusCreated))
 		for pattern := range requests("r", "") {
 			if !strings.Contains(pattern, "/leases/") {
@@ -261,12 +258,12 @@ func TestALeaseIsItsOwners(t *testing.T) {
 				want(t, pattern+" by "+other, got.body, was.body)
 			}
 		}
-		s.call("GET", "/leases/"+lease.LeaseID, "", bearer("a")).wants(http.StatusOK)
-		extended := decode[wire.Lease](s.call("POST", "/leases/"+lease.LeaseID+"/extend", "", bearer("a")).wants(http.StatusOK))
+		s.call("GET", "/leases/current", "", bearer("a"), "Fencelock-Lease: "+lease.LeaseID).wants(http.StatusOK)
+		extended := decode[wire.Lease](s.call("POST", "/leases/current/extend", "", bearer("a"), "Fencelock-Lease: "+lease.LeaseID).wants(http.StatusOK))
 		want(t, "lease id", extended.LeaseID, lease.LeaseID)
-		s.call("DELETE", "/leases/"+lease.LeaseID, "", bearer("a")).wants(http.StatusNoContent)
+		s.call("DELETE", "/leases/current", "", bearer("a"), "Fencelock-Lease: "+lease.LeaseID).wants(http.StatusNoContent)
 	}
-	s.call("GET", "/leases/nonsense", "", bearer("a")).wants(http.StatusNotFound).problem("lease-not-held")
+	s.call("GET", "/leases/current", "", bearer("a"), "Fencelock-Lease: nonsense").wants(http.StatusNotFound).problem("lease-not-held")
 }
 
 // TestReleaseAsksForTheRightToAcquire: whose right was taken can neither extend nor
@@ -290,8 +287,8 @@ func TestReleaseAsksForTheRightToAcquire(t *testing.T) {
 	if err := keeper.Load(); err != nil {
 		t.Fatal(err)
 	}
-	for _, call := range [][]string{{"DELETE", "/leases/" + lease.LeaseID, ""}, {"POST", "/leases/" + lease.LeaseID + "/extend", ""}, {"GET", "/leases/" + lease.LeaseID, ""}} {
-		s.send(call, bearer("w")).wants(http.StatusNotFound).problem("lease-not-held")
+	for _, call := range [][]string{{"DELETE", "/leases/current", ""}, {"POST", "/leases/current/extend", ""}, {"GET", "/leases/current", ""}} {
+		s.send(call, bearer("w"), "Fencelock-Lease: "+lease.LeaseID).wants(http.StatusNotFound).problem("lease-not-held")
 	}
 	if !decode[wire.Lock](s.call("GET", "/locks/r", "", bearer("w")).wants(http.StatusOK)).Held {
 		t.Error("the lease was ended")
@@ -356,7 +353,7 @@ func TestLeasesOfOneCaller(t *testing.T) {
 	if refused.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
-	s.call("DELETE", "/leases/"+a.LeaseID, "", bearer("w")).wants(http.StatusNoContent)
+	s.call("DELETE", "/leases/current", "", bearer("w"), "Fencelock-Lease: "+a.LeaseID).wants(http.StatusNoContent)
 	take("b", 60000).wants(http.StatusConflict) // which gives its place back
 	take("c", 3000).wants(http.StatusCreated)   // ends by itself
 	eventually(t, "the lease's end makes room", func() bool { return take("d", 60000).status == http.StatusCreated })
@@ -370,10 +367,10 @@ func TestAMinimumHoldCounts(t *testing.T) {
 		return s.call("POST", "/locks", fmt.Sprintf(`{"resource":%q,"ttl_ms":60000,"min_hold_ms":%d}`, resource, hold), bearer("w"))
 	}
 	a := decode[wire.Lease](take("a", 600).wants(http.StatusCreated))
-	s.call("DELETE", "/leases/"+a.LeaseID, "", bearer("w")).wants(http.StatusOK)
+	s.call("DELETE", "/leases/current", "", bearer("w"), "Fencelock-Lease: "+a.LeaseID).wants(http.StatusOK)
 	take("b", 0).wants(http.StatusTooManyRequests).problem("lease-limit")
-	s.call("POST", "/leases/"+a.LeaseID+"/extend", "", bearer("w")).wants(http.StatusNotFound)
-	s.call("DELETE", "/leases/"+a.LeaseID, "", bearer("w")).wants(http.StatusNotFound)
+	s.call("POST", "/leases/current/extend", "", bearer("w"), "Fencelock-Lease: "+a.LeaseID).wants(http.StatusNotFound)
+	s.call("DELETE", "/leases/current", "", bearer("w"), "Fencelock-Lease: "+a.LeaseID).wants(http.StatusNotFound)
 	take("b", 0).wants(http.StatusTooManyRequests).problem("lease-limit")
 	eventually(t, "the end of the minimum hold makes room", func() bool { return take("b", 0).status == http.StatusCreated })
 	free := s.call("GET", "/locks/a", "", bearer("w")).wants(http.StatusOK)
@@ -389,7 +386,7 @@ func TestAMinimumHoldThatIsBroken(t *testing.T) {
 		return s.call("POST", "/locks", fmt.Sprintf(`{"resource":%q,"ttl_ms":60000,"min_hold_ms":60000}`, resource), bearer("w"))
 	}
 	a := decode[wire.Lease](take("a").wants(http.StatusCreated))
-	s.call("DELETE", "/leases/"+a.LeaseID, "", bearer("w")).wants(http.StatusOK)
+	s.call("DELETE", "/leases/current", "", bearer("w"), "Fencelock-Lease: "+a.LeaseID).wants(http.StatusOK)
 	take("b").wants(http.StatusTooManyRequests).problem("lease-limit")
 	s.call("POST", "/breaks", `{"resource":"a","any":true}`, bearer("root")).wants(http.StatusNoContent)
 	take("b").wants(http.StatusCreated)
@@ -451,11 +448,11 @@ func TestAnExtendedLeaseCounts(t *testing.T) {
 		},
 		release: func(context.Context, string) error { return lockcore.ErrNotHeld },
 	}, withAccess(t, line("w", "acquire=* held=1"), line("other", "acquire=* held=1")))
-	s.call("POST", "/leases/of-another-server/extend", "", bearer("w")).wants(http.StatusOK)
-	s.call("POST", "/leases/of-another-server/extend", "", bearer("w")).wants(http.StatusOK) // once
+	s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: of-another-server", bearer("w")).wants(http.StatusOK)
+	s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: of-another-server", bearer("w")).wants(http.StatusOK) // once
 	s.call("POST", "/locks", `{"resource":"a"}`, bearer("w")).wants(http.StatusTooManyRequests).problem("lease-limit")
 	s.call("POST", "/locks", `{"resource":"a"}`, bearer("other")).wants(http.StatusCreated)
-	s.call("DELETE", "/leases/of-another-server", "", bearer("w")).wants(http.StatusNotFound) // it has ended
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: of-another-server", bearer("w")).wants(http.StatusNotFound) // it has ended
 	s.call("POST", "/locks", `{"resource":"b"}`, bearer("w")).wants(http.StatusCreated)
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
@@ -82,7 +83,7 @@ func TestBadInput(t *testing.T) {
 		"resource": {`{"resource":"a"}`},
 	} {
 		for _, body := range bodies {
-			s.call("POST", "/leases/"+leaseID+"/extend", body).refusedField(field)
+			s.call("POST", "/leases/current/extend", body, "Fencelock-Lease: "+leaseID).refusedField(field)
 		}
 	}
 
@@ -103,12 +104,10 @@ func TestBadInput(t *testing.T) {
 	s.call("GET", "/guarded/a?history=1", "").refusedField("history")
 
 	for _, call := range [][]string{{"GET", "", ""}, {"POST", "/extend", ""}, {"POST", "/extend", `{"ttl_ms":1000}`}, {"DELETE", "", ""}} {
-		method, current, byPath := call[0], "/leases/current"+call[1], "/leases/"+leaseID+call[1]
+		method, current := call[0], "/leases/current"+call[1]
 		s.call(method, current, call[2]).refusedField("Fencelock-Lease")
 		s.call(method, current, call[2], "Fencelock-Lease: ").refusedField("Fencelock-Lease")
 		s.call(method, current, call[2], "Fencelock-Lease: "+leaseID, "Fencelock-Lease: "+leaseID).refusedField("Fencelock-Lease")
-		s.call(method, byPath, call[2], "Fencelock-Lease: "+leaseID).refusedField("Fencelock-Lease")
-		s.call(method, byPath, call[2], "Fencelock-Lease: ").refusedField("Fencelock-Lease")
 	}
 	for _, prefer := range []string{"wait=", "wait", "wait=-1", "wait=x", "wait=1.5", "wait=1e3", "wait=+1", `wait="`} {
 		s.call("POST", "/locks", `{"resource":"a"}`, "Prefer: "+prefer).refusedField("Prefer")
@@ -143,6 +142,34 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// TestUnknownQueryParametersAreRefused holds every operation of the contract to its
+// word, and sees that none acts.
+func TestUnknownQueryParametersAreRefused(t *testing.T) {
+	s := newRealService(t)
+	held := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a"}`).wants(http.StatusCreated))
+	values := strings.NewReplacer("{resource}", "a", "{file}", "console.css", "{type}", "lock-held")
+	bodies := map[string]string{"POST /locks": `{"resource":"b"}`, "POST /cancel": `{"resource":"a"}`, "POST /breaks": `{"resource":"a","any":true}`, "PUT /guarded/{resource}": "1"}
+	for _, operation := range loadContract(t).operations() {
+		method, path, _ := strings.Cut(operation, " ")
+		header := []string{"Fencelock-Lease: " + held.LeaseID, "Idempotency-Key: key"}
+		if strings.HasPrefix(path, "/guarded/") && method != "GET" {
+			header = append(header, "Fencing-Token: 1")
+		}
+		for query, name := range map[string]string{"fencing_token=1": "fencing_token", "a%20b": "a b", "=1": "query", "a;b": "query"} {
+			a := s.call(method, values.Replace(path)+"?"+query, bodies[operation], header...)
+			if a.refusedField(name); name != "query" && !strings.Contains(a.body, "is not a parameter of this request") {
+				t.Errorf("%s?%s: %s", operation, query, a.body)
+			}
+		}
+		if method == "GET" {
+			s.call("HEAD", values.Replace(path)+"?fencing_token=1", "", header...).wants(http.StatusBadRequest)
+		}
+	}
+	if !decode[wire.Lock](s.call("GET", "/locks/a", "").wants(http.StatusOK)).Held || decode[wire.Lock](s.call("GET", "/locks/b", "").wants(http.StatusOK)).Held {
+		t.Error("a refused request acted")
+	}
+}
+
 func shorten(name string) string { return fmt.Sprintf("%.40q", name) }
 
 func TestBodiesThatAreNotTaken(t *testing.T) {
@@ -150,7 +177,7 @@ func TestBodiesThatAreNotTaken(t *testing.T) {
 	calls := []func(body string, header ...string) answered{
 		func(body string, header ...string) answered { return s.call("POST", "/locks", body, header...) },
 		func(body string, header ...string) answered {
-			return s.call("POST", "/leases/"+leaseID+"/extend", body, header...)
+			return s.call("POST", "/leases/current/extend", body, append([]string{"Fencelock-Lease: " + leaseID}, header...)...)
 		},
 		func(body string, header ...string) answered {
 			return s.call("PUT", "/guarded/a", body, append(header, "Fencing-Token: 1")...)

@@ -28,9 +28,6 @@ func (s *Server) readRecord(w http.ResponseWriter, r *http.Request) error {
 	if len(r.Header[wire.HeaderFencingToken]) > 0 {
 		return badField(wire.HeaderFencingToken, "must not be sent with GET, which claims nothing: POST /guarded/{resource}/claim does")
 	}
-	if _, err := query(r); err != nil {
-		return err
-	}
 	return s.withRecord(w, r, "", func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
 		return guard.Read(ctx, resource)
 	})
@@ -101,7 +98,7 @@ func (s *Server) presentedToken(r *http.Request, resource string) (fencing.Token
 
 // history is GET /history?resource=….
 func (s *Server) history(w http.ResponseWriter, r *http.Request) error {
-	params, err := query(r, "resource", "limit", "cursor")
+	params, err := query(r, historyParameters...)
 	if err != nil {
 		return err
 	}

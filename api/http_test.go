@@ -25,7 +25,7 @@ import (
 
 func TestUnknownPathsAndMethods(t *testing.T) {
 	s := newService(t, &fake{})
-	for _, path := range []string{"/lock", "/locksx", "/leases", "/leases/", "/leases/a/b", "/problems/", "/problems", "/guarded", "/metrics", "/debug/pprof/", "//locks"} {
+	for _, path := range []string{"/lock", "/locksx", "/leases", "/leases/", "/leases/" + leaseID, "/leases/" + leaseID + "/extend", "/problems/", "/problems", "/guarded", "/metrics", "/debug/pprof/", "//locks"} {
 		s.call("GET", path, "").wants(http.StatusNotFound).problem("not-found")
 	}
 	s.call("PATCH", "/nowhere", "").wants(http.StatusNotFound).problem("not-found")
@@ -34,8 +34,8 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 		{"BREW", "/locks", "GET, HEAD, POST"},
 		{"POST", "/locks/a", "GET, HEAD"},
 		{"POST", "/locks/a%2Fb", "GET, HEAD"},
-		{"GET", "/leases/a/extend", "POST"},
-		{"PATCH", "/leases/a", "GET, HEAD, DELETE"},
+		{"GET", "/leases/current/extend", "POST"},
+		{"PATCH", "/leases/current", "GET, HEAD, DELETE"},
 		{"DELETE", "/guarded/a", "GET, HEAD, PUT"},
 		{"OPTIONS", "/healthz", "GET, HEAD"},
 	} {
@@ -51,9 +51,9 @@ func TestHeadIsGetWithoutABody(t *testing.T) {
 		lease:   func(string) (lockcore.Lease, error) { return grant("a"), nil },
 		status:  func() lockcore.ClusterStatus { return lockcore.ClusterStatus{Ready: true, Quorum: 1} },
 	}, func(o *api.Options) { o.Guard = nil }) // /readyz says for how long the guard's storage has been as it is
-	for _, path := range []string{"/locks/a", "/leases/" + leaseID, "/healthz", "/readyz", "/openapi.yaml", "/problems/lock-held"} {
-		get := s.call("GET", path, "").wants(http.StatusOK)
-		head := s.call("HEAD", path, "").wants(http.StatusOK)
+	for _, path := range []string{"/locks/a", "/leases/current", "/healthz", "/readyz", "/openapi.yaml", "/problems/lock-held"} {
+		get := s.call("GET", path, "", "Fencelock-Lease: "+leaseID).wants(http.StatusOK)
+		head := s.call("HEAD", path, "", "Fencelock-Lease: "+leaseID).wants(http.StatusOK)
 		want(t, "body", head.body, "")
 		for _, name := range []string{"Content-Length", "Content-Type", "Fencing-Token", "Cache-Control"} {
 			want(t, path+" "+name, head.header.Get(name), get.header.Get(name))
@@ -148,10 +148,10 @@ func TestLogsHoldNoSecrets(t *testing.T) {
 		release: func(context.Context, string) error { return lockcore.ErrNotHeld },
 	})
 	s.call("POST", "/locks", `{"resource":"a"}`, "Idempotency-Key: key-secret", "X-Request-Id: req-1")
-	s.call("GET", "/leases/"+leaseID, "", "X-Request-Id: req-2")
-	s.call("POST", "/leases/"+leaseID+"/extend", "", "X-Request-Id: req-3")
-	s.call("DELETE", "/leases/"+leaseID, "", "X-Request-Id: req-4")
-	s.call("GET", "/leases/"+leaseID+"/nowhere", "", "X-Request-Id: req-5")
+	s.call("GET", "/leases/current", "", "X-Request-Id: req-2", "Fencelock-Lease: "+leaseID)
+	s.call("POST", "/leases/current/extend", "", "X-Request-Id: req-3", "Fencelock-Lease: "+leaseID)
+	s.call("DELETE", "/leases/current", "", "X-Request-Id: req-4", "Fencelock-Lease: "+leaseID)
+	s.call("GET", "/leases/current/nowhere", "", "X-Request-Id: req-5", "Fencelock-Lease: "+leaseID)
 	log := s.log.String()
 	if strings.Contains(log, leaseID) || strings.Contains(log, "key-secret") {
 		t.Errorf("the log holds a secret: %s", log)
@@ -162,7 +162,7 @@ func TestLogsHoldNoSecrets(t *testing.T) {
 			t.Errorf("the log does not name %s: %s", id, log)
 		}
 	}
-	if !strings.Contains(log, `"route":"/leases/{lease_id}/extend","status":500`) {
+	if !strings.Contains(log, `"route":"/leases/current/extend","status":500`) {
 		t.Errorf("requests are not logged by their pattern: %s", log)
 	}
 }

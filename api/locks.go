@@ -235,7 +235,7 @@ func (s *Server) inspect(w http.ResponseWriter, r *http.Request) error {
 
 // list is GET /locks.
 func (s *Server) list(w http.ResponseWriter, r *http.Request) error {
-	params, err := query(r, "prefix", "search", "limit", "cursor")
+	params, err := query(r, listParameters...)
 	if err != nil {
 		return err
 	}

@@ -114,11 +114,11 @@ func TestLostLeasesAreCounted(t *testing.T) {
 	}
 	// The holder comes too late before the server has looked: counted once.
 	take("late")
-	s.call("POST", "/leases/late/extend", "").wants(http.StatusNotFound)
-	s.call("DELETE", "/leases/late", "").wants(http.StatusNotFound)
+	s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: late").wants(http.StatusNotFound)
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: late").wants(http.StatusNotFound)
 	take("later")
-	s.call("DELETE", "/leases/later", "").wants(http.StatusNotFound)
-	s.call("DELETE", "/leases/later", "").wants(http.StatusNotFound) // a repetition is no loss
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: later").wants(http.StatusNotFound)
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: later").wants(http.StatusNotFound) // a repetition is no loss
 	for _, id := range []string{"expired", "elsewhere", "unknown", "away"} {
 		take(id)
 	}
@@ -147,10 +147,10 @@ func TestHoldTimesAndReleases(t *testing.T) {
 	}
 	s := newService(t, f)
 	s.call("POST", "/locks", `{"resource":"r"}`).wants(http.StatusCreated)
-	s.call("POST", "/leases/"+leaseID+"/extend", "").wants(http.StatusOK)
-	s.call("POST", "/leases/of-another-server/extend", "").wants(http.StatusOK)
+	s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: "+leaseID).wants(http.StatusOK)
+	s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: of-another-server").wants(http.StatusOK)
 	s.series("fencelock_leases_held", `fencelock_leases_held 2`)
-	s.call("DELETE", "/leases/"+leaseID, "").wants(http.StatusNoContent)
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+leaseID).wants(http.StatusNoContent)
 	s.series("fencelock_leases_held", `fencelock_leases_held 1`)
 	s.series("fencelock_hold_seconds", `fencelock_hold_seconds_count{prefix=""} 1`)
 	s.series("fencelock_releases_total", `fencelock_releases_total{outcome="released"} 1`)

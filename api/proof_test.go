@@ -39,7 +39,7 @@ func TestLeasesCarryProofs(t *testing.T) {
 	lease := decode[wire.Lease](created)
 	want(t, "Location", created.header.Get("Location"), "/leases/current")
 	for what, call := range map[string][]string{
-		"lease": {"GET", "/leases/" + lease.LeaseID, ""}, "extend": {"POST", "/leases/" + lease.LeaseID + "/extend", ""},
+		"lease": {"GET", "/leases/current", "", "Fencelock-Lease: " + lease.LeaseID}, "extend": {"POST", "/leases/current/extend", "", "Fencelock-Lease: " + lease.LeaseID},
 	} {
 		got := decode[wire.Lease](s.send(call).wants(http.StatusOK))
 		want(t, what+": lease id", got.LeaseID, lease.LeaseID)
@@ -48,10 +48,10 @@ func TestLeasesCarryProofs(t *testing.T) {
 	if err := keys.Verify("r", fencing.Token(lease.FencingToken), lease.FenceProof); err != nil {
 		t.Error(err)
 	}
-	s.call("DELETE", "/leases/"+lease.LeaseID, "").wants(http.StatusNoContent)
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID).wants(http.StatusNoContent)
 
 	several := decode[wire.Lease](s.call("POST", "/locks", `{"resources":["a","b"]}`).wants(http.StatusCreated))
-	extended := decode[wire.Lease](s.call("POST", "/leases/"+several.LeaseID+"/extend", "").wants(http.StatusOK))
+	extended := decode[wire.Lease](s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: "+several.LeaseID).wants(http.StatusOK))
 	want(t, "proof of several", several.FenceProof, "")
 	for _, lease := range []wire.Lease{several, extended} {
 		for _, part := range lease.Resources {
@@ -88,10 +88,10 @@ func TestAnEditedLeaseIDIsOfNoLease(t *testing.T) {
 		t.Fatal("no token in the id")
 	}
 	forged := slices.Concat(raw[:at], binary.AppendUvarint(nil, uint64(fencing.MaxToken)), raw[at+len(token):])
-	s.call("DELETE", "/leases/"+lease.LeaseID, "").wants(http.StatusNoContent)
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID).wants(http.StatusNoContent)
 	for _, presented := range []string{base64.RawURLEncoding.EncodeToString(forged), lease.LeaseID + ".", lease.LeaseID + "." + keys.Prove("r", fencing.MaxToken), "x"} {
-		for _, call := range [][]string{{"POST", "/leases/" + presented + "/extend", ""}, {"GET", "/leases/" + presented, ""}, {"DELETE", "/leases/" + presented, ""}} {
-			s.send(call).wants(http.StatusNotFound).problem("lease-not-held")
+		for _, call := range [][]string{{"POST", "/leases/current/extend", ""}, {"GET", "/leases/current", ""}, {"DELETE", "/leases/current", ""}} {
+			s.send(call, "Fencelock-Lease: "+presented).wants(http.StatusNotFound).problem("lease-not-held")
 		}
 	}
 	again := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"r"}`).wants(http.StatusCreated))
@@ -131,7 +131,7 @@ func TestGuardedRecordsDemandProofs(t *testing.T) {
 
 	// The key is changed: the old one verifies as long as it is kept.
 	keys = proofKeys(t, "k2", "k1")
-	extended := decode[wire.Lease](s.call("POST", "/leases/"+lease.LeaseID+"/extend", "").wants(http.StatusOK))
+	extended := decode[wire.Lease](s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: "+lease.LeaseID).wants(http.StatusOK))
 	if !strings.HasPrefix(extended.FenceProof, "k2.") {
 		t.Errorf("proof %s, want one by the first key", extended.FenceProof)
 	}

@@ -96,16 +96,16 @@ func TestRealLife(t *testing.T) {
 	if !lock.Held || lock.FencingToken != first.FencingToken || *lock.RemainingMS <= 0 || string(lock.Metadata) != "[1]" {
 		t.Errorf("lock %+v", lock)
 	}
-	lease := decode[wire.Lease](s.call("GET", "/leases/"+first.LeaseID, "").wants(http.StatusOK))
+	lease := decode[wire.Lease](s.call("GET", "/leases/current", "", "Fencelock-Lease: "+first.LeaseID).wants(http.StatusOK))
 	want(t, "token", lease.FencingToken, first.FencingToken)
-	lease = decode[wire.Lease](s.call("POST", "/leases/"+first.LeaseID+"/extend", `{"ttl_ms":40000}`).wants(http.StatusOK))
+	lease = decode[wire.Lease](s.call("POST", "/leases/current/extend", `{"ttl_ms":40000}`, "Fencelock-Lease: "+first.LeaseID).wants(http.StatusOK))
 	if lease.TTLMS != 40000 || lease.ValidityMS <= 20000 || lease.FencingToken != first.FencingToken {
 		t.Errorf("extended lease %+v", lease)
 	}
 
-	s.call("DELETE", "/leases/"+first.LeaseID, "").wants(http.StatusNoContent)
-	s.call("DELETE", "/leases/"+first.LeaseID, "").wants(http.StatusNotFound).problem("lease-not-held")
-	s.call("GET", "/leases/"+first.LeaseID, "").wants(http.StatusNotFound).problem("lease-not-held")
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+first.LeaseID).wants(http.StatusNoContent)
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+first.LeaseID).wants(http.StatusNotFound).problem("lease-not-held")
+	s.call("GET", "/leases/current", "", "Fencelock-Lease: "+first.LeaseID).wants(http.StatusNotFound).problem("lease-not-held")
 	if decode[wire.Lock](s.call("GET", "/locks/orders/42", "").wants(http.StatusOK)).Held {
 		t.Error("the lock is held after its release")
 	}
@@ -113,10 +113,10 @@ func TestRealLife(t *testing.T) {
 	if second.FencingToken <= first.FencingToken {
 		t.Errorf("token %d after %d", second.FencingToken, first.FencingToken)
 	}
-	s.call("POST", "/leases/"+first.LeaseID+"/extend", "").wants(http.StatusNotFound).problem("lease-not-held")
+	s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: "+first.LeaseID).wants(http.StatusNotFound).problem("lease-not-held")
 	s.breaks("orders/42").wants(http.StatusNoContent)
 	s.breaks("orders/42").wants(http.StatusNotFound).problem("lock-not-held")
-	s.call("GET", "/leases/"+second.LeaseID, "").wants(http.StatusNotFound)
+	s.call("GET", "/leases/current", "", "Fencelock-Lease: "+second.LeaseID).wants(http.StatusNotFound)
 }
 
 func TestRealHangUpLeavesNothing(t *testing.T) {
@@ -199,9 +199,9 @@ func TestRealLeaseIDs(t *testing.T) {
 	s := newRealService(t)
 	lease := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"a"}`).wants(http.StatusCreated))
 	for _, id := range []string{"x", lease.LeaseID + "A", lease.LeaseID[:len(lease.LeaseID)-2], "A" + lease.LeaseID, "%00", "%FF", lease.LeaseID + "%0A", lease.LeaseID + "=", strings.Repeat("A", 5000), "%2F", "a%2Fb"} {
-		s.call("GET", "/leases/"+id, "").wants(http.StatusNotFound).problem("lease-not-held")
-		s.call("DELETE", "/leases/"+id, "").wants(http.StatusNotFound).problem("lease-not-held")
-		s.call("POST", "/leases/"+id+"/extend", "").wants(http.StatusNotFound).problem("lease-not-held")
+		s.call("GET", "/leases/current", "", "Fencelock-Lease: "+id).wants(http.StatusNotFound).problem("lease-not-held")
+		s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+id).wants(http.StatusNotFound).problem("lease-not-held")
+		s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: "+id).wants(http.StatusNotFound).problem("lease-not-held")
 	}
-	s.call("GET", "/leases/"+lease.LeaseID, "").wants(http.StatusOK)
+	s.call("GET", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID).wants(http.StatusOK)
 }

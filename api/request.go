@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -177,8 +179,27 @@ func waitSeconds(digits string) (time.Duration, error) {
 	return min(time.Duration(seconds)*time.Second, lockcore.MaxWait), nil
 }
 
-// query reads the query's parameters, each at most once and none but those named:
-// a listing that ignores a misspelt prefix would list everything.
+// The query parameters of the operations that have any.
+var (
+	listParameters    = []string{"prefix", "search", "limit", "cursor"}
+	historyParameters = []string{"resource", "limit", "cursor"}
+	eventParameters   = []string{"prefix", "resource", "recent"}
+)
+
+// onlyParameters refuses a request with another query parameter before h acts: one that
+// ignores a misspelt parameter does something else than was asked for.
+func onlyParameters(h handler, names []string) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if r.URL.RawQuery != "" {
+			if _, err := query(r, names...); err != nil {
+				return err
+			}
+		}
+		return h(w, r)
+	}
+}
+
+// query reads the query's parameters, each at most once and none but those named.
 func query(r *http.Request, names ...string) (map[string]string, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -195,8 +216,11 @@ func query(r *http.Request, names ...string) (map[string]string, error) {
 		}
 		delete(values, name)
 	}
-	for name := range values {
-		return nil, unknownField(name)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if name == "" {
+			return nil, badField("query", "has a parameter without a name")
+		}
+		return nil, badField(clip(name), "is not a parameter of this request")
 	}
 	return params, nil
 }

@@ -141,22 +141,20 @@ func (s *Server) routes() {
 
 	s.route(http.MethodPost, "/locks", s.acquire)
 	s.route(http.MethodPost, "/cancel", s.cancel)
-	s.get("/locks", s.lists.within(errTooManyLists, s.list))
+	s.get("/locks", s.lists.within(errTooManyLists, s.list), listParameters...)
 	s.get("/locks/*", s.inspect)
 	s.route(http.MethodPost, breaksPath, s.breakLock)
 
-	for _, lease := range []string{currentLease, "/leases/{lease_id}"} {
-		s.get(lease, s.lease)
-		s.route(http.MethodPost, lease+"/extend", s.extend)
-		s.route(http.MethodDelete, lease, s.release)
-	}
+	s.get(currentLease, s.lease)
+	s.route(http.MethodPost, currentLease+"/extend", s.extend)
+	s.route(http.MethodDelete, currentLease, s.release)
 
 	s.get("/guarded/*", s.readRecord)
 	s.route(http.MethodPut, "/guarded/*", s.writeRecord)
 	s.route(http.MethodPost, "/guarded/*", s.claimRecord)
-	s.get("/history", s.history)
+	s.get("/history", s.history, historyParameters...)
 
-	s.get("/events", s.events)
+	s.get("/events", s.events, eventParameters...)
 	s.consoleRoutes()
 
 	s.get("/whoami", s.whoami)
@@ -166,14 +164,16 @@ func (s *Server) routes() {
 	s.get("/problems/{type}", s.problemPage)
 }
 
-// route serves a method of a path as decisions allows.
-func (s *Server) route(method, pattern string, h handler) {
-	s.router.Method(method, pattern, s.answer(s.authorize(method, pattern, h)))
+// route serves a method of a path as decisions allows, with no other query parameters
+// than those named.
+func (s *Server) route(method, pattern string, h handler, parameters ...string) {
+	s.router.Method(method, pattern, s.answer(s.authorize(method, pattern, onlyParameters(h, parameters))))
 }
 
 // get serves HEAD wherever it serves GET; net/http leaves the body out.
-func (s *Server) get(pattern string, h handler) {
-	s.route(http.MethodGet, pattern, h)
+func (s *Server) get(pattern string, h handler, parameters ...string) {
+	s.route(http.MethodGet, pattern, h, parameters...)
+	h = onlyParameters(h, parameters)
 	s.router.Head(pattern, s.answer(s.authorize(http.MethodGet, pattern, h)))
 }
 

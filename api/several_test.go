@@ -47,7 +47,7 @@ func TestRealSlots(t *testing.T) {
 	if slot, n := lockcore.SlotOf(held.Resource); slot != "jobs" || n == 0 || held.HeldDetails == nil || held.Holder != "w1" {
 		t.Errorf("refusal %+v", held)
 	}
-	s.call("DELETE", "/leases/"+seen[2].LeaseID, "").wants(http.StatusNoContent)
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+seen[2].LeaseID).wants(http.StatusNoContent)
 	again := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"jobs","slots":2}`, "Idempotency-Key: k").wants(http.StatusCreated))
 	if again.Slot != 2 || again.FencingToken <= seen[2].FencingToken {
 		t.Errorf("lease %+v after %+v", again, seen[2])
@@ -56,7 +56,7 @@ func TestRealSlots(t *testing.T) {
 	if retry.LeaseID != again.LeaseID || retry.Slot != 2 {
 		t.Errorf("the retry got %+v", retry)
 	}
-	extended := decode[wire.Lease](s.call("POST", "/leases/"+again.LeaseID+"/extend", "").wants(http.StatusOK))
+	extended := decode[wire.Lease](s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: "+again.LeaseID).wants(http.StatusOK))
 	if extended.Slot != 2 || extended.Resource != again.Resource {
 		t.Errorf("extended %+v", extended)
 	}
@@ -89,7 +89,7 @@ func TestRealSeveral(t *testing.T) {
 	if timeout.Resource != "b" || timeout.WaitDetails == nil || timeout.WaitedMS < 50 {
 		t.Errorf("refusal %+v %+v", timeout, timeout.WaitDetails)
 	}
-	s.call("DELETE", "/leases/"+one.LeaseID, "").wants(http.StatusNoContent)
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+one.LeaseID).wants(http.StatusNoContent)
 
 	all := decode[wire.Lease](s.call("POST", "/locks", `{"resources":["c","b","a"],"holder":"w2","metadata":7}`, "Idempotency-Key: k").wants(http.StatusCreated))
 	if len(all.Resources) != 3 || all.Resources[0].Resource != "a" || all.Resources[1].FencingToken <= one.FencingToken || all.Holder != "w2" || string(all.Metadata) != "7" {
@@ -101,17 +101,18 @@ func TestRealSeveral(t *testing.T) {
 	}
 	s.call("POST", "/locks", `{"resources":["a","b"]}`, "Idempotency-Key: k").wants(http.StatusUnprocessableEntity).problem("idempotency-mismatch")
 
-	path := "/leases/" + all.LeaseID
-	now := decode[wire.Lease](s.call("GET", path, "").wants(http.StatusOK))
-	extended := decode[wire.Lease](s.call("POST", path+"/extend", `{"ttl_ms":50000}`).wants(http.StatusOK))
+	const path = "/leases/current"
+	id := "Fencelock-Lease: " + all.LeaseID
+	now := decode[wire.Lease](s.call("GET", path, "", id).wants(http.StatusOK))
+	extended := decode[wire.Lease](s.call("POST", path+"/extend", `{"ttl_ms":50000}`, id).wants(http.StatusOK))
 	if now.LeaseID != all.LeaseID || extended.LeaseID != all.LeaseID || extended.ValidityMS <= 40000 || !slices.Equal(extended.Resources, all.Resources) {
 		t.Errorf("now %+v, extended %+v", now, extended)
 	}
 	// To lose one of them is to lose the lease.
 	s.breaks("b").wants(http.StatusNoContent)
-	s.call("POST", path+"/extend", "").wants(http.StatusNotFound).problem("lease-not-held")
-	s.call("GET", path, "").wants(http.StatusNotFound).problem("lease-not-held")
-	s.call("DELETE", path, "").wants(http.StatusNotFound).problem("lease-not-held") // which releases the others
+	s.call("POST", path+"/extend", "", id).wants(http.StatusNotFound).problem("lease-not-held")
+	s.call("GET", path, "", id).wants(http.StatusNotFound).problem("lease-not-held")
+	s.call("DELETE", path, "", id).wants(http.StatusNotFound).problem("lease-not-held") // which releases the others
 	for _, resource := range []string{"a", "b", "c"} {
 		if decode[wire.Lock](s.call("GET", "/locks/"+resource, "").wants(http.StatusOK)).Held {
 			t.Errorf("%s stayed behind", resource)
@@ -133,10 +134,11 @@ func TestRealLargestLeaseID(t *testing.T) {
 	}
 	lease := decode[wire.Lease](s.call("POST", "/locks", string(body)).wants(http.StatusCreated))
 	t.Logf("the lease id of %d resources of %d bytes has %d characters", len(names), len(names[0]), len(lease.LeaseID))
-	path := "/leases/" + lease.LeaseID
-	s.call("GET", path, "").wants(http.StatusOK)
-	s.call("POST", path+"/extend", "").wants(http.StatusOK)
-	s.call("DELETE", path, "").wants(http.StatusNoContent)
+	const path = "/leases/current"
+	id := "Fencelock-Lease: " + lease.LeaseID
+	s.call("GET", path, "", id).wants(http.StatusOK)
+	s.call("POST", path+"/extend", "", id).wants(http.StatusOK)
+	s.call("DELETE", path, "", id).wants(http.StatusNoContent)
 }
 
 // TestRealSeveralInAnyOrder: callers that name the same resources in different
@@ -178,7 +180,7 @@ func TestRealSeveralLosesAPart(t *testing.T) {
 	taken := s.inspect("a").FencingToken
 	s.breaks("a").wants(http.StatusNoContent)
 	eventually(t, "a is taken again", func() bool { return s.inspect("a").FencingToken > taken })
-	s.call("DELETE", "/leases/"+b.LeaseID, "").wants(http.StatusNoContent)
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+b.LeaseID).wants(http.StatusNoContent)
 	waiting.Wait()
 	lease := decode[wire.Lease](both.wants(http.StatusCreated))
 	if len(lease.Resources) != 2 || lease.Resources[0].FencingToken <= taken || lease.Resources[1].FencingToken <= b.FencingToken {

@@ -35,7 +35,7 @@ type subscription struct {
 }
 
 func subscriptionOf(r *http.Request, mayRead func(resource string) bool) (subscription, error) {
-	params, err := query(r, "prefix", "resource", "recent")
+	params, err := query(r, eventParameters...)
 	if err != nil {
 		return subscription{}, err
 	}

@@ -161,7 +161,7 @@ func TestRealEvents(t *testing.T) {
 	if e.Resource != "orders/1" || e.FencingToken != first.FencingToken || e.Holder != "w1" || e.TTLMS != 20000 || e.id == "" || e.At.IsZero() {
 		t.Errorf("%+v", e)
 	}
-	s.call("POST", "/leases/"+first.LeaseID+"/extend", `{"ttl_ms":30000}`).wants(200)
+	s.call("POST", "/leases/current/extend", `{"ttl_ms":30000}`, "Fencelock-Lease: "+first.LeaseID).wants(200)
 	if e = l.next(wire.EventExtended); e.TTLMS != 30000 || e.FencingToken != first.FencingToken || e.Holder != "w1" {
 		t.Errorf("%+v", e)
 	}
@@ -182,7 +182,7 @@ func TestRealEvents(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 
-	s.call("DELETE", "/leases/"+first.LeaseID, "").wants(204)
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+first.LeaseID).wants(204)
 	waiting.Wait()
 	kinds := map[string]told{}
 	for range 2 { // which is told first is chance
@@ -212,7 +212,7 @@ func TestRealEvents(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 	}
-	s.call("DELETE", "/leases/"+several.LeaseID, "").wants(204)
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+several.LeaseID).wants(204)
 	l.next(wire.EventReleased)
 	l.next(wire.EventReleased)
 	l.stop()
@@ -381,8 +381,8 @@ func TestFailuresTellNothing(t *testing.T) {
 	}, option)
 	l := listen(t, s, "/events")
 	s.call("POST", "/locks", `{"resource":"a"}`).wants(409)
-	s.call("POST", "/leases/"+leaseID+"/extend", "").wants(404)
-	s.call("DELETE", "/leases/"+leaseID, "").wants(404)
+	s.call("POST", "/leases/current/extend", "", "Fencelock-Lease: "+leaseID).wants(404)
+	s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+leaseID).wants(404)
 	s.breaks("a").wants(404)
 	s.call("PUT", "/guarded/a", "1", "Fencing-Token: 1").wants(503)
 	publish(hub, "the end", 1)

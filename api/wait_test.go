@@ -321,7 +321,7 @@ func TestRealWaits(t *testing.T) {
 		})
 	}
 	for i := range n {
-		s.call("DELETE", "/leases/"+last.LeaseID, "").wants(http.StatusNoContent)
+		s.call("DELETE", "/leases/current", "", "Fencelock-Lease: "+last.LeaseID).wants(http.StatusNoContent)
 		await(t, fmt.Sprint("the turn of ", i), done[i])
 		next := decode[wire.Lease](answers[i].wants(http.StatusCreated))
 		if next.FencingToken <= last.FencingToken {

@@ -9,10 +9,7 @@ import (
 
 // whoami is GET /whoami: the caller's name and rules, so that a program can offer what
 // its user may do. Without access control every caller may do everything.
-func (s *Server) whoami(w http.ResponseWriter, r *http.Request) error {
-	if _, err := query(r); err != nil {
-		return err
-	}
+func (s *Server) whoami(w http.ResponseWriter, _ *http.Request) error {
 	body := wire.Caller{Rules: []wire.Rule{}}
 	if who := callerOf(w); who != nil {
 		body.Name = who.Name()

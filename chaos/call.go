@@ -140,15 +140,15 @@ func (o *op) readLease(a *answer) {
 	o.Resource, o.Token = o.Parts[0].Resource, o.Parts[0].Token
 }
 
-// extend is POST /leases/{id}/extend.
+// extend is POST /leases/current/extend.
 func (s *Stand) extend(ctx context.Context, h *history, o *op, ttl time.Duration) {
 	o.Kind, o.TTL = opExtend, ttl
 	body := marshal(wire.ExtendRequest{TTLMS: milliseconds(ttl)})
-	r := request{method: http.MethodPost, path: "/leases/" + o.Lease + "/extend", body: body}
+	r := request{method: http.MethodPost, path: "/leases/current/extend", body: body, header: leaseHeader(o.Lease)}
 	s.call(ctx, h, o, r, o.readLease)
 }
 
-// release is DELETE /leases/{id}.
+// release is DELETE /leases/current.
 func (s *Stand) release(ctx context.Context, h *history, o *op) {
 	o.Kind = opRelease
 	if s.config.sabotage.keepLease && o.Client >= 0 {
@@ -156,13 +156,18 @@ func (s *Stand) release(ctx context.Context, h *history, o *op) {
 		h.add(o)
 		return
 	}
-	s.call(ctx, h, o, request{method: http.MethodDelete, path: "/leases/" + o.Lease}, func(a *answer) {
+	s.call(ctx, h, o, request{method: http.MethodDelete, path: "/leases/current", header: leaseHeader(o.Lease)}, func(a *answer) {
 		var released wire.Released
 		if a.status == http.StatusOK {
 			a.into(&released)
 		}
 		o.TakenFor = time.Duration(released.TakenForMS) * time.Millisecond
 	})
+}
+
+// leaseHeader names a lease.
+func leaseHeader(id string) http.Header {
+	return http.Header{wire.HeaderLease: {id}}
 }
 
 // claim is POST /guarded/{resource}/claim with the token; it returns what it read.

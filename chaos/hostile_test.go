@@ -158,7 +158,7 @@ func (a *abused) cycle(t *testing.T, resource string) time.Duration {
 	if o.readLease(&answer); o.Lease == "" {
 		t.Fatalf("no lock while a quorum is sound: %d %s", answer.status, answer.body)
 	}
-	answer = a.stand.send(t.Context(), 0, request{method: http.MethodDelete, path: "/leases/" + o.Lease})
+	answer = a.stand.send(t.Context(), 0, request{method: http.MethodDelete, path: "/leases/current", header: leaseHeader(o.Lease)})
 	if answer.status != http.StatusNoContent {
 		t.Fatalf("release: %d %s", answer.status, answer.body)
 	}

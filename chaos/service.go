@@ -62,7 +62,7 @@ func (p *probe) try(ctx context.Context, server int, resource string) {
 	p.mu.Lock()
 	p.served = append(p.served, p.stand.now())
 	p.mu.Unlock()
-	p.stand.send(context.WithoutCancel(ctx), server, request{method: http.MethodDelete, path: "/leases/" + o.Lease})
+	p.stand.send(context.WithoutCancel(ctx), server, request{method: http.MethodDelete, path: "/leases/current", header: leaseHeader(o.Lease)})
 }
 
 // ruler measures the machine beside the service: a Redis that no fault is about,

@@ -57,13 +57,17 @@ type fenced struct {
 	Valid int64  `json:"validity_ms"`
 }
 
-func (f *fencelock) call(ctx context.Context, method, path, body string, token int64, into any) error {
+func (f *fencelock) call(ctx context.Context, method, path, body string, token int64, into any, header ...string) error {
 	req, err := http.NewRequestWithContext(ctx, method, f.url+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, line := range header {
+		name, value, _ := strings.Cut(line, ": ")
+		req.Header.Set(name, value)
 	}
 	if token > 0 {
 		req.Header.Set("Fencing-Token", strconv.FormatInt(token, 10))
@@ -100,11 +104,11 @@ func (l *fenced) token() int64     { return l.Token }
 func (l *fenced) until() time.Time { return l.sent.Add(time.Duration(l.Valid) * time.Millisecond) }
 
 func (l *fenced) extend(ctx context.Context) error {
-	return l.lock.call(ctx, http.MethodPost, "/leases/"+l.ID+"/extend", `{}`, 0, nil)
+	return l.lock.call(ctx, http.MethodPost, "/leases/current/extend", `{}`, 0, nil, "Fencelock-Lease: "+l.ID)
 }
 
 func (l *fenced) release(ctx context.Context) error {
-	return l.lock.call(ctx, http.MethodDelete, "/leases/"+l.ID, "", 0, nil)
+	return l.lock.call(ctx, http.MethodDelete, "/leases/current", "", 0, nil, "Fencelock-Lease: "+l.ID)
 }
 
 func (l *fenced) write(ctx context.Context, value string) error {

@@ -239,7 +239,7 @@ func pair(p *process) func(ctx context.Context, i int) {
 		}
 		resp, err := p.try(ctx, &lease, "POST", "/locks", fmt.Sprintf(`{"resource":"load/%d"}`, i))
 		if err == nil && resp.StatusCode == http.StatusCreated {
-			_, _ = p.try(ctx, nil, "DELETE", "/leases/"+lease.ID, "")
+			_, _ = p.try(ctx, nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.ID)
 		}
 	}
 }

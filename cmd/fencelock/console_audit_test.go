@@ -165,7 +165,7 @@ func TestConsolePictures(t *testing.T) {
 		}
 	}
 	released := p.acquire(`{"resource":"orders/77","holder":"worker-5"}`)
-	p.wants(p.ask(nil, "DELETE", "/leases/"+released.LeaseID, ""), http.StatusNoContent)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+released.LeaseID), http.StatusNoContent)
 	nodes[2].Kill()
 	c := openConsole(t, p)
 	c.scheme("light", "none")

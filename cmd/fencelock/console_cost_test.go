@@ -71,7 +71,7 @@ func (p *process) spends(t *testing.T, window time.Duration) float64 {
 	for time.Since(begun) < window {
 		<-tick.C
 		lease := p.acquire(`{"resource":"jobs/nightly","holder":"scheduler"}`)
-		p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
+		p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusNoContent)
 	}
 	return (p.cpu() - spent).Seconds() / time.Since(begun).Seconds()
 }

@@ -211,7 +211,7 @@ func TestConsoleActivity(t *testing.T) {
 	c.wait("what comes is counted, not shown", `document.querySelector('#activity-hint').innerText == 'Paused. New since then: 1.' && !document.querySelector('#feed').innerText.includes('jobs/2')`)
 	c.click("resume", "#pause")
 	c.wait("it is shown", `document.querySelector('#feed').innerText.includes('granted jobs/2')`)
-	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusNoContent)
 	c.wait("the release is shown", `document.querySelector('#feed').innerText.includes('released jobs/1')`)
 	c.eval(`document.querySelector('#kinds').value = 'released broken expired ended'; document.querySelector('#kinds').dispatchEvent(new Event('change')); 0`, nil)
 	c.wait("only ends are shown", `document.querySelectorAll('#feed li').length == 1 && document.querySelector('#feed').innerText.includes('released')`)

@@ -267,13 +267,13 @@ func TestConsole(t *testing.T) {
 	c.shots("break")
 	c.keys("no", kb.Enter) // the safe answer has the keyboard
 	c.wait("the dialog is gone", `!document.querySelector('#break-dialog').open`)
-	p.wants(p.ask(nil, "GET", "/leases/"+lease.LeaseID, ""), http.StatusOK)
+	p.wants(p.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
 	c.run("break", chromedp.Click("#break", chromedp.ByQuery), chromedp.Click("#break-confirm", chromedp.ByQuery))
 	c.wait("it is broken", `document.querySelector('#history').innerText.includes('broken')`)
 	c.wait("the next in the queue has it", `document.querySelector('#facts').innerText.includes('invoicing')`)
 	c.wait("the keyboard is still there", `document.activeElement.id == 'detail-title'`)
 	c.wait("the break is announced", `document.querySelector('#say').innerText.includes('broken')`)
-	p.wants(p.ask(nil, "GET", "/leases/"+lease.LeaseID, ""), http.StatusNotFound)
+	p.wants(p.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusNotFound)
 	second := (<-turn).lease
 	if second.FencingToken <= lease.FencingToken {
 		t.Errorf("token %d after %d", second.FencingToken, lease.FencingToken)
@@ -285,7 +285,7 @@ func TestConsole(t *testing.T) {
 	c.wait("the stale write is shown", `document.querySelector('#history').innerText.includes('stale write refused')`)
 	c.wait("the guard's mark is shown", fmt.Sprintf(`document.querySelector('#record dd')?.innerText == '%d'`, second.FencingToken))
 	c.wait("the refused write is counted", `document.querySelector('#record').innerText.includes('1 of the last 2 attempts')`)
-	p.wants(p.ask(nil, "DELETE", "/leases/"+second.LeaseID, ""), http.StatusNoContent)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+second.LeaseID), http.StatusNoContent)
 	c.wait("it is free", `document.querySelector('#detail-state').innerText.includes('Free')`)
 	c.keys("back", kb.Escape)
 	c.wait("the list is back, as it was", `document.querySelector('#detail').hidden && location.hash == '#/locks?find=bill'`)

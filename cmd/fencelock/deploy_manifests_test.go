@@ -341,12 +341,12 @@ func TestRedisUserMayDoWhatTheServiceNeeds(t *testing.T) {
 	}
 	p := start(t, "FENCELOCK_REDIS_ADDRS="+strings.Join(urls, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_NODE_DOWN_AFTER=1s", "FENCELOCK_MAX_TTL=10s")
 	lease := p.acquire(`{"resource":"orders/42","ttl_ms":1500}`)
-	p.wants(p.ask(nil, "POST", "/leases/"+lease.LeaseID+"/extend", `{"ttl_ms":2000}`), http.StatusOK)
+	p.wants(p.ask(nil, "POST", "/leases/current/extend", `{"ttl_ms":2000}`, "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
 	waited := p.acquire(`{"resource":"orders/42","wait_ms":20000}`)
 	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"orders/42","wait_ms":50}`), http.StatusConflict)
 	p.wants(p.ask(nil, "GET", "/locks?prefix=orders/", ""), http.StatusOK)
-	p.wants(p.ask(nil, "GET", "/leases/"+waited.LeaseID, ""), http.StatusOK)
-	p.wants(p.ask(nil, "DELETE", "/leases/"+waited.LeaseID, ""), http.StatusNoContent)
+	p.wants(p.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+waited.LeaseID), http.StatusOK)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+waited.LeaseID), http.StatusNoContent)
 	first := p.acquire(`{"resource":"queue"}`)
 	var waiting sync.WaitGroup
 	for range 2 { // whose turn is told when the one before gives it back
@@ -356,7 +356,7 @@ func TestRedisUserMayDoWhatTheServiceNeeds(t *testing.T) {
 				t.Errorf("a waiter got %v, %v", resp, err)
 				return
 			}
-			if _, err := p.try(t.Context(), nil, "DELETE", "/leases/"+next.LeaseID, ""); err != nil {
+			if _, err := p.try(t.Context(), nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+next.LeaseID); err != nil {
 				t.Error(err)
 			}
 		})
@@ -366,7 +366,7 @@ func TestRedisUserMayDoWhatTheServiceNeeds(t *testing.T) {
 		p.ask(&lock, "GET", "/locks/queue", "")
 		return lock.Waiters == 2
 	})
-	p.wants(p.ask(nil, "DELETE", "/leases/"+first.LeaseID, ""), http.StatusNoContent)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+first.LeaseID), http.StatusNoContent)
 	waiting.Wait()
 	p.acquire(`{"resource":"keyed"}`)
 	p.breaks("keyed")

@@ -116,7 +116,7 @@ func TestEtcdFailsOver(t *testing.T) {
 	follower.Thaw()
 	l.end()
 	m.end()
-	one.wants(one.ask(nil, "GET", "/leases/"+kept.LeaseID, ""), http.StatusOK)
+	one.wants(one.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+kept.LeaseID), http.StatusOK)
 	one.release(kept)
 }
 
@@ -190,7 +190,7 @@ func TestEtcdExtendsElsewhereAfterARestore(t *testing.T) {
 				if err != nil || resp.StatusCode != http.StatusCreated {
 					continue
 				}
-				resp, err = other.try(t.Context(), nil, "POST", "/leases/"+lease.LeaseID+"/extend", "")
+				resp, err = other.try(t.Context(), nil, "POST", "/leases/current/extend", "", "Fencelock-Lease: "+lease.LeaseID)
 				switch {
 				case err == nil && resp.StatusCode == http.StatusOK:
 					extended.Add(1)

@@ -96,7 +96,7 @@ func (o *observer) lock(ctx context.Context) look {
 	case resp.StatusCode != http.StatusCreated:
 		return look{says: fmt.Sprint(resp.StatusCode)}
 	}
-	_, _ = o.p.try(ctx, nil, "DELETE", "/leases/"+lease.LeaseID, "")
+	_, _ = o.p.try(ctx, nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID)
 	return look{sound: true, says: "201"}
 }
 

@@ -59,7 +59,7 @@ func (a attacked) refused(id string, header []string) {
 	a.t.Helper()
 	for _, call := range [][2]string{{"DELETE", ""}, {"POST", "/extend"}, {"GET", ""}} {
 		var problem wire.Problem
-		if resp := a.ask(&problem, call[0], "/leases/"+id+call[1], "", header...); resp.StatusCode != http.StatusNotFound || problem.Type != "/problems/lease-not-held" {
+		if resp := a.ask(&problem, call[0], "/leases/current"+call[1], "", append([]string{"Fencelock-Lease: " + id}, header...)...); resp.StatusCode != http.StatusNotFound || problem.Type != "/problems/lease-not-held" {
 			a.t.Fatalf("%s with the id %s answers %d %s", call[0], id, resp.StatusCode, problem.Type)
 		}
 	}
@@ -73,7 +73,7 @@ func (a attacked) soundTokens(resources ...string) {
 		if most := time.Now().Add(time.Minute).UnixMicro(); lease.FencingToken > most {
 			a.t.Errorf("the next token of %s is %d, above %d", resource, lease.FencingToken, most)
 		}
-		a.wants(a.ask(nil, "DELETE", "/leases/"+lease.LeaseID, "", a.owner...), http.StatusNoContent)
+		a.wants(a.ask(nil, "DELETE", "/leases/current", "", append([]string{"Fencelock-Lease: " + lease.LeaseID}, a.owner...)...), http.StatusNoContent)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestForgedLeaseIDs(t *testing.T) {
 	foreign := stranger.acquire(`{"resource":"free","ttl_ms":60000}`)
 	attackedServers(t, func(a attacked, again func() *process) {
 		ended := a.take(a.owner, `{"resource":"free","ttl_ms":60000}`)
-		a.wants(a.ask(nil, "DELETE", "/leases/"+ended.LeaseID, "", a.owner...), http.StatusNoContent)
+		a.wants(a.ask(nil, "DELETE", "/leases/current", "", append([]string{"Fencelock-Lease: " + ended.LeaseID}, a.owner...)...), http.StatusNoContent)
 		held := a.take(a.owner, `{"resource":"held","ttl_ms":60000}`)
 		for _, lease := range []wire.Lease{ended, held} {
 			for _, id := range forgeries(lease.LeaseID, lease.FencingToken) {
@@ -124,20 +124,20 @@ func TestForgedLeaseIDs(t *testing.T) {
 			a.refused(held.LeaseID, a.other)
 			mine := a.take(a.other, `{"resource":"mine/a"}`)
 			a.refused(mine.LeaseID, a.owner)
-			a.wants(a.ask(nil, "DELETE", "/leases/"+mine.LeaseID, "", a.other...), http.StatusNoContent)
+			a.wants(a.ask(nil, "DELETE", "/leases/current", "", append([]string{"Fencelock-Lease: " + mine.LeaseID}, a.other...)...), http.StatusNoContent)
 			// The number of leases is not evaded.
 			second := a.take(a.owner, `{"resource":"second"}`)
 			for _, id := range forgeries(second.LeaseID, second.FencingToken)[:20] {
-				_ = a.ask(nil, "POST", "/leases/"+id+"/extend", "", a.owner...)
-				_ = a.ask(nil, "DELETE", "/leases/"+id, "", a.owner...)
+				_ = a.ask(nil, "POST", "/leases/current/extend", "", append([]string{"Fencelock-Lease: " + id}, a.owner...)...)
+				_ = a.ask(nil, "DELETE", "/leases/current", "", append([]string{"Fencelock-Lease: " + id}, a.owner...)...)
 			}
 			a.wants(a.ask(nil, "POST", "/locks", `{"resource":"third"}`, a.owner...), http.StatusTooManyRequests)
-			a.wants(a.ask(nil, "DELETE", "/leases/"+second.LeaseID, "", a.owner...), http.StatusNoContent)
+			a.wants(a.ask(nil, "DELETE", "/leases/current", "", append([]string{"Fencelock-Lease: " + second.LeaseID}, a.owner...)...), http.StatusNoContent)
 		}
 		var now wire.Lease
-		a.wants(a.ask(&now, "GET", "/leases/"+held.LeaseID, "", a.owner...), http.StatusOK)
+		a.wants(a.ask(&now, "GET", "/leases/current", "", append([]string{"Fencelock-Lease: " + held.LeaseID}, a.owner...)...), http.StatusOK)
 		a.soundTokens("free", "never used", "second")
-		a.wants(a.ask(nil, "DELETE", "/leases/"+held.LeaseID, "", a.owner...), http.StatusNoContent)
+		a.wants(a.ask(nil, "DELETE", "/leases/current", "", append([]string{"Fencelock-Lease: " + held.LeaseID}, a.owner...)...), http.StatusNoContent)
 		a.kill()
 		a.process = again()
 		a.soundTokens("free", "held", "another")
@@ -153,7 +153,7 @@ func TestMaxHoldIsNotEvaded(t *testing.T) {
 	p.until("the lease cannot be extended", func() bool {
 		for _, id := range append(forgeries(lease.LeaseID, lease.FencingToken)[:60], lease.LeaseID) {
 			var extended wire.Lease
-			resp := p.ask(&extended, "POST", "/leases/"+id+"/extend", `{"ttl_ms":2000}`)
+			resp := p.ask(&extended, "POST", "/leases/current/extend", `{"ttl_ms":2000}`, "Fencelock-Lease: "+id)
 			if resp.StatusCode == http.StatusOK && extended.MaxHoldRemainingMS != nil {
 				longest = max(longest, *extended.MaxHoldRemainingMS)
 			}
@@ -178,7 +178,7 @@ func TestTheSecretIsReplaced(t *testing.T) {
 	alive := func(id string, status int) {
 		t.Helper()
 		for _, server := range []*process{p, q} {
-			server.untilAnswer(status, "POST", "/leases/"+id+"/extend", `{"ttl_ms":60000}`) // a busy machine answers 503 now and then
+			server.untilAnswer(status, "POST", "/leases/current/extend", `{"ttl_ms":60000}`, "Fencelock-Lease: "+id) // a busy machine answers 503 now and then
 		}
 	}
 	rotated := func(want int, args ...string) string {
@@ -221,8 +221,8 @@ func TestTheSecretIsReplaced(t *testing.T) {
 	if out := rotated(0, "--force"); !strings.Contains(out, "under it and under the one before, and none that are older") {
 		t.Errorf("the ids that are accepted now:\n%s", out)
 	}
-	p.untilAnswer(http.StatusNotFound, "GET", "/leases/"+first.LeaseID, "")
-	q.untilAnswer(http.StatusNotFound, "GET", "/leases/"+first.LeaseID, "")
+	p.untilAnswer(http.StatusNotFound, "GET", "/leases/current", "", "Fencelock-Lease: "+first.LeaseID)
+	q.untilAnswer(http.StatusNotFound, "GET", "/leases/current", "", "Fencelock-Lease: "+first.LeaseID)
 	alive(second.LeaseID, http.StatusOK)
 }
 
@@ -238,11 +238,11 @@ func TestLeaseKeysOfAFile(t *testing.T) {
 	lease := p.acquire(`{"resource":"a","ttl_ms":60000}`)
 	writeFile(t, keys, two+one)
 	p.until("the file is read again", func() bool { return strings.Contains(p.logged(), "FENCELOCK_LEASE_KEY_FILE") })
-	p.wants(p.ask(nil, "GET", "/leases/"+lease.LeaseID, ""), http.StatusOK)
+	p.wants(p.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
 	later := p.acquire(`{"resource":"b","ttl_ms":60000}`)
 	writeFile(t, keys, two)
-	p.untilAnswer(http.StatusNotFound, "GET", "/leases/"+lease.LeaseID, "")
-	p.wants(p.ask(nil, "GET", "/leases/"+later.LeaseID, ""), http.StatusOK)
+	p.untilAnswer(http.StatusNotFound, "GET", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID)
+	p.wants(p.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+later.LeaseID), http.StatusOK)
 	p.kill()
 
 	code, out := outcome(t, env, "secret", "rotate")
@@ -254,7 +254,7 @@ func TestLeaseKeysOfAFile(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 	p = start(t, env[0]) // the cluster's own secret is there all the same
-	p.wants(p.ask(nil, "GET", "/leases/"+later.LeaseID, ""), http.StatusNotFound)
+	p.wants(p.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+later.LeaseID), http.StatusNotFound)
 	p.kill()
 	if code, out := outcome(t, env[:1], "secret", "rotate"); code != 0 {
 		t.Errorf("exit code %d:\n%s", code, out)

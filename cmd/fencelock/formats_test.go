@@ -57,10 +57,11 @@ func TestStoredFile(t *testing.T) {
 	p := start(t, "FENCELOCK_DATA="+unpackedFile(t))
 	had := readGiven(t)
 	for _, lease := range had.Leases {
-		path := "/leases/" + lease.ID
-		p.wants(p.ask(nil, "GET", path, ""), http.StatusOK)
+		const path = "/leases/current"
+		id := wire.HeaderLease + ": " + lease.ID
+		p.wants(p.ask(nil, "GET", path, "", id), http.StatusOK)
 		var extended wire.Lease
-		p.wants(p.ask(&extended, "POST", path+"/extend", `{"ttl_ms":50000}`), http.StatusOK)
+		p.wants(p.ask(&extended, "POST", path+"/extend", `{"ttl_ms":50000}`, id), http.StatusOK)
 		if extended.FencingToken != lease.Token {
 			t.Errorf("%s: token %d, was %d", lease.Resource, extended.FencingToken, lease.Token)
 		}
@@ -76,7 +77,7 @@ func TestStoredFile(t *testing.T) {
 		t.Error("the cursor's page is empty")
 	}
 	for _, lease := range had.Leases {
-		p.wants(p.ask(nil, "DELETE", "/leases/"+lease.ID, ""), http.StatusNoContent)
+		p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.ID), http.StatusNoContent)
 		if lease.Resource == "" {
 			continue
 		}

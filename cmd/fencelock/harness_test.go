@@ -287,7 +287,7 @@ func (p *process) until(what string, done func() bool) {
 
 func (p *process) release(lease wire.Lease) {
 	p.t.Helper()
-	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusNoContent)
 }
 
 func (p *process) signal(s syscall.Signal) {

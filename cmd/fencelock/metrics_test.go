@@ -54,11 +54,11 @@ func busyService(t *testing.T, env ...string) (p *process, secrets []string) {
 	var lease wire.Lease
 	p.ask(&lease, "POST", "/locks", `{"resource":"orders/secret-42","holder":"holder-7","ttl_ms":30000}`, "Idempotency-Key: key-of-mine")
 	p.ask(nil, "POST", "/locks", `{"resource":"orders/secret-42","wait_ms":20}`)
-	p.ask(&lease, "POST", "/leases/"+lease.LeaseID+"/extend", "")
+	p.ask(&lease, "POST", "/leases/current/extend", "", "Fencelock-Lease: "+lease.LeaseID)
 	p.ask(nil, "PUT", "/guarded/orders/secret-42", `{"balance":1}`, fmt.Sprintf("Fencing-Token: %d", lease.FencingToken))
 	p.ask(nil, "PUT", "/guarded/orders/secret-42", `{"balance":2}`, "Fencing-Token: 1")
-	p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, "")
-	p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, "")
+	p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID)
+	p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID)
 	var brief wire.Lease
 	p.ask(&brief, "POST", "/locks", `{"resource":"brief/secret-43","ttl_ms":1000}`)
 	return p, []string{"secret-42", "secret-43", "holder-7", "key-of-mine", lease.LeaseID, brief.LeaseID}
@@ -125,7 +125,7 @@ func TestSeriesDoNotGrowWithResources(t *testing.T) {
 		var lease wire.Lease
 		p.ask(&lease, "POST", "/locks", fmt.Sprintf(`{"resource":"orders/%d","holder":"h%d"}`, i, i))
 		p.ask(nil, "GET", fmt.Sprintf("/locks/orders/%d", i), "")
-		p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, "")
+		p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID)
 	}
 	call(0)
 	names := func() (series []string) {

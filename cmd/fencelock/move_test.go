@@ -128,7 +128,7 @@ func (m *movers) turn(ctx context.Context, keep bool) {
 		h.until = sent.Add(valid)
 	} else {
 		h.until = time.Now()
-		_, _ = m.p.try(ctx, nil, "DELETE", "/leases/"+lease.LeaseID, "")
+		_, _ = m.p.try(ctx, nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID)
 	}
 	m.mu.Lock()
 	m.held = append(m.held, h)

@@ -63,8 +63,8 @@ func TestOpenIDConnect(t *testing.T) {
 	good := token("acme/shop", "fencelock")
 	var lease wire.Lease
 	p.wants(p.ask(&lease, "POST", "/locks", `{"resource":"ci/1"}`, bearer(good)), http.StatusCreated)
-	p.wants(p.ask(nil, "POST", "/leases/"+lease.LeaseID+"/extend", "", bearer(token("acme/shop", "fencelock"))), http.StatusOK)
-	p.wants(p.ask(nil, "GET", "/leases/"+lease.LeaseID, "", bearer(token("a b", "fencelock"))), http.StatusNotFound)
+	p.wants(p.ask(nil, "POST", "/leases/current/extend", "", bearer(token("acme/shop", "fencelock")), "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
+	p.wants(p.ask(nil, "GET", "/leases/current", "", bearer(token("a b", "fencelock")), "Fencelock-Lease: "+lease.LeaseID), http.StatusNotFound)
 	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"orders/1"}`, bearer(good)), http.StatusForbidden)
 	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"ci/2"}`, bearer(token("acme/shop", "somebody else"))), http.StatusUnauthorized)
 	p.wants(p.ask(nil, "POST", "/locks", `{"resource":"ci/2"}`, bearer(token("u-1", "fencelock"))), http.StatusUnauthorized)
@@ -83,6 +83,6 @@ func TestOpenIDConnect(t *testing.T) {
 	}
 
 	issuer.Close() // what was checked a moment ago is believed, anything new is not
-	p.wants(p.ask(nil, "GET", "/leases/"+lease.LeaseID, "", bearer(good)), http.StatusOK)
+	p.wants(p.ask(nil, "GET", "/leases/current", "", bearer(good), "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
 	noSecrets(t, "the log", p.logged(), []string{good})
 }

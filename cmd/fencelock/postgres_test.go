@@ -175,7 +175,7 @@ func (l *pgLoad) pair(ctx context.Context, resource string) {
 	resp, err := l.p.try(ctx, &lease, "POST", "/locks", `{"resource":"`+resource+`","ttl_ms":1000,"wait_ms":1000}`)
 	if err == nil && resp.StatusCode == http.StatusCreated {
 		l.granted(resource, lease.FencingToken)
-		_, _ = l.p.try(ctx, nil, "DELETE", "/leases/"+lease.LeaseID, "")
+		_, _ = l.p.try(ctx, nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID)
 		return
 	}
 	l.mu.Lock()
@@ -242,7 +242,7 @@ func TestPostgresIsKilledAndFrozen(t *testing.T) {
 	pg.Thaw()
 	t.Logf("after SIGCONT: service is back after %s", l.back(time.Now()).Round(time.Millisecond))
 	l.end()
-	p.wants(p.ask(nil, "GET", "/leases/"+kept.LeaseID, ""), http.StatusOK)
+	p.wants(p.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+kept.LeaseID), http.StatusOK)
 	p.release(kept)
 }
 

@@ -25,7 +25,7 @@ func TestQuorumAndPostgres(t *testing.T) {
 	token := func(l wire.Lease) string { return "Fencing-Token: " + strconv.FormatInt(l.FencingToken, 10) }
 
 	first := p.acquire(`{"resource":"orders/42"}`)
-	p.wants(p.ask(nil, "DELETE", "/leases/"+first.LeaseID, ""), http.StatusNoContent)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+first.LeaseID), http.StatusNoContent)
 	second := p.acquire(`{"resource":"orders/42","ttl_ms":60000}`)
 	p.untilAnswer(http.StatusOK, "POST", "/guarded/orders/42/claim", "", token(second)) // the schema may be on its way
 	p.wants(p.ask(nil, "PUT", "/guarded/orders/42", `{"by":1}`, token(first)), http.StatusPreconditionFailed)

@@ -32,8 +32,8 @@ func TestLeasesAroundABootstrap(t *testing.T) {
 	for k := range threads {
 		p, other := servers[k%2], servers[k/2%2]
 		callers.Go(func() {
-			call := func(p *process, v any, method, path, body string) int {
-				resp, err := p.try(t.Context(), v, method, path, body)
+			call := func(p *process, v any, method, path, body string, header ...string) int {
+				resp, err := p.try(t.Context(), v, method, path, body, header...)
 				if err != nil {
 					t.Error(err)
 					return 0
@@ -46,10 +46,10 @@ func TestLeasesAroundABootstrap(t *testing.T) {
 					continue
 				}
 				granted.Add(1)
-				if status := call(other, nil, "POST", "/leases/"+lease.LeaseID+"/extend", "{}"); status == http.StatusNotFound {
+				if status := call(other, nil, "POST", "/leases/current/extend", "{}", wire.HeaderLease+": "+lease.LeaseID); status == http.StatusNotFound {
 					t.Errorf("extend of a lease that was granted just now: %d", status)
 				}
-				if status := call(p, nil, "DELETE", "/leases/"+lease.LeaseID, ""); status == http.StatusNotFound {
+				if status := call(p, nil, "DELETE", "/leases/current", "", wire.HeaderLease+": "+lease.LeaseID); status == http.StatusNotFound {
 					t.Errorf("release of a lease that was granted just now: %d", status)
 				}
 			}

@@ -61,7 +61,7 @@ func (p *process) insists(ctx context.Context, key string, turns chan<- string) 
 		resp, err := p.try(ctx, &lease, "POST", "/locks", body, "Idempotency-Key: "+key)
 		if err == nil && resp.StatusCode == http.StatusCreated {
 			turns <- key
-			if _, err := p.try(ctx, nil, "DELETE", "/leases/"+lease.LeaseID, ""); err != nil && ctx.Err() == nil {
+			if _, err := p.try(ctx, nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID); err != nil && ctx.Err() == nil {
 				p.t.Error(err)
 			}
 			return

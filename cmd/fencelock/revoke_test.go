@@ -184,7 +184,7 @@ func testRevocation(t *testing.T, env []string) {
 	byExpiry.end(ends.Add(-2*time.Second), http.StatusUnauthorized, "unauthorized") // exp is in whole seconds
 	waiting(0)
 	for i, resource := range resources {
-		p.wants(p.ask(nil, "DELETE", "/leases/"+leases[i].LeaseID, "", bearer(boss)), http.StatusNoContent)
+		p.wants(p.ask(nil, "DELETE", "/leases/current", "", bearer(boss), "Fencelock-Lease: "+leases[i].LeaseID), http.StatusNoContent)
 		p.wants(p.ask(nil, "POST", "/locks", `{"resource":"`+resource+`"}`, bearer(boss)), http.StatusCreated)
 	}
 	select {

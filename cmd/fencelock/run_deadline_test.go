@@ -129,7 +129,7 @@ func (r rounds) round(i int) time.Duration {
 	if code := cmd.ProcessState.ExitCode(); code != r.code {
 		r.t.Errorf("exit code %d, want %d: %s", code, r.code, cmd.Stderr)
 	}
-	r.other.wants(r.other.ask(nil, "DELETE", "/leases/"+got.lease.LeaseID, ""), 204)
+	r.other.wants(r.other.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+got.lease.LeaseID), 204)
 	return granted.Sub(diedAt)
 }
 

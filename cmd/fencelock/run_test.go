@@ -178,7 +178,7 @@ func TestJoinedRunEndsWithTheLease(t *testing.T) {
 	if want := fmt.Sprintf("here with %d\n", lease.FencingToken); !strings.Contains(out.String(), want) {
 		t.Errorf("%q, want %q", out.String(), want)
 	}
-	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusNoContent)
 	exits(t, cmd, exitLost, out, "lost the lease of r")
 	p.tool("", env, "run", "r", "--", "true").wants(t, "joining a lease that has ended", exitLost, "", "lease")
 }

@@ -206,14 +206,17 @@ func liveALife(t *testing.T, w *watched, round int) (leases []wire.Lease) {
 		w.wants(w.ask(&lease, "POST", "/locks", `{`+what+`,"holder":"h","metadata":{"m":1},"ttl_ms":60000}`, bearer(w.secret), fmt.Sprintf("Idempotency-Key: idempotency-of-mine-%d-%d", round, i)), http.StatusCreated)
 		w.keep(fmt.Sprintf("%+v fence_proof", lease))
 		leases = append(leases, lease)
-		path := "/leases/" + lease.LeaseID
+		const path = "/leases/current"
+		id := wire.HeaderLease + ": " + lease.LeaseID
 		w.call("POST", "/locks", `{`+what+`}`, fmt.Sprintf("Idempotency-Key: idempotency-of-mine-%d-%d", round, i))
 		w.call("POST", "/locks", `{`+what+`,"wait_ms":30}`)
 		w.call("POST", "/locks", `{`+what+`,"wait_ms":1,"nonsense":"`+lease.LeaseID+`"}`)
-		w.call("GET", path, "")
-		w.call("POST", path+"/extend", `{"ttl_ms":60000}`)
-		w.call("POST", path+"/extend", `{"ttl_ms":1}`)
-		w.call("PATCH", path, "")
+		w.call("GET", path, "", id)
+		w.call("POST", path+"/extend", `{"ttl_ms":60000}`, id)
+		w.call("POST", path+"/extend", `{"ttl_ms":1}`, id)
+		w.call("PATCH", path, "", id)
+		w.call("GET", "/leases/"+lease.LeaseID, "") // an address that does not exist
+		w.call("GET", path+"?lease_id="+lease.LeaseID, "", id)
 		proof := lease.FenceProof
 		token := fmt.Sprintf("Fencing-Token: %d", lease.FencingToken)
 		w.call("PUT", "/guarded/r", `1`, token, "Fencing-Proof: "+proof)
@@ -222,9 +225,9 @@ func liveALife(t *testing.T, w *watched, round int) (leases []wire.Lease) {
 		w.call("PUT", "/guarded/r", `1`, "Fencing-Token: 9007199254740991", "Fencing-Proof: "+proof)
 		w.call("PUT", "/guarded/r", `1`, "Fencing-Token: 1", "Fencing-Proof: "+proof+"x")
 		if i == 0 {
-			w.call("DELETE", path, "")
-			w.call("DELETE", path, "")
-			w.call("POST", path+"/extend", "")
+			w.call("DELETE", path, "", id)
+			w.call("DELETE", path, "", id)
+			w.call("POST", path+"/extend", "", id)
 		}
 	}
 	return leases
@@ -233,10 +236,11 @@ func liveALife(t *testing.T, w *watched, round int) (leases []wire.Lease) {
 // pry asks for everything that somebody else may ask for of a lease that it has
 // come to know, and breaks its locks.
 func pry(w *watched, lease wire.Lease) {
-	path := "/leases/" + lease.LeaseID
-	w.call("GET", path, "")
-	w.call("POST", path+"/extend", "")
-	w.call("DELETE", path, "")
+	const path = "/leases/current"
+	id := wire.HeaderLease + ": " + lease.LeaseID
+	w.call("GET", path, "", id)
+	w.call("POST", path+"/extend", "", id)
+	w.call("DELETE", path, "", id)
 	for _, resource := range []string{"r", "a", "b"} {
 		w.call("POST", "/locks", `{"resource":"`+resource+`"}`, "Idempotency-Key: idempotency-of-mine-0-0")
 		w.call("GET", "/locks/"+resource, "")

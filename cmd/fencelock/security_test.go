@@ -276,8 +276,8 @@ func TestTLSAndCertificates(t *testing.T) {
 		q.wants(q.ask(nil, "POST", "/locks", `{"resource":"orders/1"}`), http.StatusForbidden)
 		// A bearer token goes before the certificate, for better or worse.
 		q.wants(q.ask(nil, "POST", "/locks", `{"resource":"orders/`+name+`"}`, bearer(worker)), http.StatusCreated)
-		q.wants(q.ask(nil, "GET", "/leases/"+lease.LeaseID, "", bearer(worker)), http.StatusNotFound)
-		q.wants(q.ask(nil, "GET", "/leases/"+lease.LeaseID, "", bearer("wrong")), http.StatusUnauthorized)
+		q.wants(q.ask(nil, "GET", "/leases/current", "", bearer(worker), "Fencelock-Lease: "+lease.LeaseID), http.StatusNotFound)
+		q.wants(q.ask(nil, "GET", "/leases/current", "", bearer("wrong"), "Fencelock-Lease: "+lease.LeaseID), http.StatusUnauthorized)
 	}
 	p.wants(p.ask(nil, "GET", "/locks", ""), http.StatusUnauthorized)
 	unnamed := p.as(own.client(&x509.Certificate{Subject: pkix.Name{CommonName: "only a name"}, DNSNames: []string{"not.in.the.file"}}))

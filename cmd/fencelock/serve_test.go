@@ -43,7 +43,7 @@ func TestStory(t *testing.T) {
 		t.Errorf("page %+v", page)
 	}
 	var extended wire.Lease
-	p.wants(p.ask(&extended, "POST", "/leases/"+first.LeaseID+"/extend", `{"ttl_ms":30000}`), http.StatusOK)
+	p.wants(p.ask(&extended, "POST", "/leases/current/extend", `{"ttl_ms":30000}`, "Fencelock-Lease: "+first.LeaseID), http.StatusOK)
 	if extended.FencingToken != first.FencingToken {
 		t.Errorf("extended under token %d, want %d", extended.FencingToken, first.FencingToken)
 	}
@@ -64,9 +64,9 @@ func TestStory(t *testing.T) {
 	if stale.StaleDetails == nil || stale.Presented != first.FencingToken || stale.Highest != second.FencingToken {
 		t.Errorf("refusal %+v", stale)
 	}
-	p.wants(p.ask(nil, "POST", "/leases/"+first.LeaseID+"/extend", ""), http.StatusNotFound)
-	p.wants(p.ask(nil, "DELETE", "/leases/"+first.LeaseID, ""), http.StatusNotFound)
-	p.wants(p.ask(nil, "DELETE", "/leases/"+second.LeaseID, ""), http.StatusNoContent)
+	p.wants(p.ask(nil, "POST", "/leases/current/extend", "", "Fencelock-Lease: "+first.LeaseID), http.StatusNotFound)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+first.LeaseID), http.StatusNotFound)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+second.LeaseID), http.StatusNoContent)
 
 	// A restart keeps the record, its history, and the order of the tokens.
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {

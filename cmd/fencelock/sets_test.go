@@ -85,7 +85,7 @@ func TestSetsApplyFromHistory(t *testing.T) {
 	lease := server.acquire(`{"resource":"r1","ttl_ms":10000}`)
 	extends := func() {
 		t.Helper()
-		server.wants(server.ask(nil, "POST", "/leases/"+lease.LeaseID+"/extend", `{"ttl_ms":10000}`), http.StatusOK)
+		server.wants(server.ask(nil, "POST", "/leases/current/extend", `{"ttl_ms":10000}`, "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
 	}
 	sets(t, changeOf(a, nil), "status").wants(t, "status without next sets", 0, "generation of the maps: 2\nnext: nothing: the sets of FENCELOCK_REDIS_ADDRS are in force", "")
 	sets(t, changeOf(b, nil), "status").wants(t, "status of other sets", 0, "use the list that is in force", "")
@@ -98,7 +98,7 @@ func TestSetsApplyFromHistory(t *testing.T) {
 	extends()
 	sets(t, env, "apply", "--from", "2", "--force").wants(t, "by force", 0, "the next node sets are in force", "leases that only they extend are lost")
 	sets(t, env, printed(t, env, "revert")...).wants(t, "back", 0, "the node sets of FENCELOCK_REDIS_ADDRS are in force", "")
-	server.untilAnswer(http.StatusOK, "POST", "/leases/"+lease.LeaseID+"/extend", `{"ttl_ms":10000}`)
+	server.untilAnswer(http.StatusOK, "POST", "/leases/current/extend", `{"ttl_ms":10000}`, "Fencelock-Lease: "+lease.LeaseID)
 }
 
 // TestSets adds a node set to one: by every command, with a lease that moves, one that

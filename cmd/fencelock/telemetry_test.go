@@ -81,13 +81,13 @@ func TestTraces(t *testing.T) {
 	parent := "Traceparent: 00-" + parentTrace + "-00f067aa0ba902b7-01"
 	var lease, waited wire.Lease
 	p.wants(p.ask(&lease, "POST", "/locks", `{"resource":"orders/42","ttl_ms":3000}`, parent, "Idempotency-Key: key-of-mine"), http.StatusCreated)
-	p.wants(p.ask(nil, "POST", "/leases/"+lease.LeaseID+"/extend", `{"ttl_ms":2000}`, parent), http.StatusOK)
+	p.wants(p.ask(nil, "POST", "/leases/current/extend", `{"ttl_ms":2000}`, parent, "Fencelock-Lease: "+lease.LeaseID), http.StatusOK)
 	p.wants(p.ask(&waited, "POST", "/locks", `{"resource":"orders/42","wait_ms":20000}`, parent), http.StatusCreated)
-	p.wants(p.ask(nil, "DELETE", "/leases/"+waited.LeaseID, "", parent), http.StatusNoContent)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", parent, "Fencelock-Lease: "+waited.LeaseID), http.StatusNoContent)
 
 	p.until("all spans have come", func() bool {
 		return len(c.named("acquire")) == 2 && len(c.named("POST /locks")) == 2 &&
-			len(c.named("POST /leases/{lease_id}/extend")) == 1 && len(c.named("DELETE /leases/{lease_id}")) == 1
+			len(c.named("POST /leases/current/extend")) == 1 && len(c.named("DELETE /leases/current")) == 1
 	})
 	for _, span := range append(c.named("acquire"), c.named("POST /locks")...) {
 		if id := string(span.GetTraceId()); id != string([]byte{0x4b, 0xf9, 0x2f, 0x35, 0x77, 0xb3, 0x4d, 0xa6, 0xa3, 0xce, 0x92, 0x9d, 0x0e, 0x0e, 0x47, 0x36}) {
@@ -129,7 +129,7 @@ func TestTracingWithoutACollector(t *testing.T) {
 	p := start(t, "FENCELOCK_TRACING=otlp", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY=20")
 	p.untilReady()
 	lease := p.acquire(`{"resource":"a"}`)
-	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusNoContent)
 	p.until("the log says so", func() bool { return strings.Contains(p.logged(), `"msg":"tracing failed: spans may be lost"`) })
 }
 
@@ -140,7 +140,7 @@ func TestNoTracesUnlessAskedFor(t *testing.T) {
 	defer server.Close()
 	p := start(t, "OTEL_EXPORTER_OTLP_ENDPOINT="+server.URL, "OTEL_BSP_SCHEDULE_DELAY=1")
 	lease := p.acquire(`{"resource":"a"}`)
-	p.wants(p.ask(nil, "DELETE", "/leases/"+lease.LeaseID, ""), http.StatusNoContent)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID), http.StatusNoContent)
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

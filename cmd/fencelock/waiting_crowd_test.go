@@ -56,7 +56,7 @@ func wait(t *testing.T, crowd int, measured bool) {
 	if measured {
 		p.costs(t, crowd, empty)
 	}
-	p.wants(p.ask(nil, "DELETE", "/leases/"+holder.LeaseID, ""), http.StatusNoContent)
+	p.wants(p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+holder.LeaseID), http.StatusNoContent)
 	first := readGrant(t, conns[0])
 	if first.FencingToken <= holder.FencingToken {
 		t.Errorf("token %d after %d", first.FencingToken, holder.FencingToken)

@@ -462,10 +462,11 @@ func acquireWith(ctx context.Context, client *http.Client, url string) (o turn) 
 
 // releaseWith returns when it was answered.
 func releaseWith(ctx context.Context, client *http.Client, url string, lease wire.Lease) (time.Time, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, url+"/leases/"+lease.LeaseID, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, url+"/leases/current", http.NoBody)
 	if err != nil {
 		return time.Time{}, err
 	}
+	req.Header.Set(wire.HeaderLease, lease.LeaseID)
 	resp, err := client.Do(req)
 	at := time.Now()
 	if err != nil {

@@ -176,7 +176,7 @@ func TestSoakZooKeeperFailover(t *testing.T) {
 	for _, l := range loads {
 		l.end()
 	}
-	a.wants(a.ask(nil, "GET", "/leases/"+kept.LeaseID, ""), http.StatusOK)
+	a.wants(a.ask(nil, "GET", "/leases/current", "", "Fencelock-Lease: "+kept.LeaseID), http.StatusOK)
 	a.release(kept)
 }
 

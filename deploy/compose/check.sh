@@ -125,7 +125,7 @@ postgres() {
 locks() {
 	local api=http://127.0.0.1:$FENCELOCK_PORT lease
 	lease=$(curl -sf "$api/locks" -H 'Content-Type: application/json' -d '{"resource":"orders/42","holder":"check","ttl_ms":5000}' | sed -nE 's/.*"lease_id": ?"([^"]+)".*/\1/p')
-	[ -n "$lease" ] && curl -sf -o /dev/null -X DELETE "$api/leases/$lease"
+	[ -n "$lease" ] && curl -sf -o /dev/null -X DELETE -H "Fencelock-Lease: $lease" "$api/leases/current"
 }
 
 # etcd runs compose-etcd.yml, which keeps locks in three etcd, and no records.
