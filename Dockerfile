@@ -11,7 +11,7 @@ ARG GOPROXY
 ARG GOFLAGS
 WORKDIR /src
 # Dependencies first: they change less often than the code.
-COPY go.mod go.sum ./
+COPY go.mod go.sum go.work go.work.sum ./
 COPY api/wire/go.mod api/wire/
 COPY client/go.mod client/
 COPY fencing/go.mod fencing/

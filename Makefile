@@ -56,9 +56,12 @@ SEED       ?= $(shell date +%s)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Go puts no commit into what it builds in a workspace.
+STAMP = -X main.releaseCommit=$(shell git rev-parse HEAD) -X main.releaseDate=$(shell TZ=UTC0 git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd)
+
 .PHONY: build
 build: ## build bin/fencelock
-	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags '-s -w' -o bin/fencelock ./cmd/fencelock
+	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -ldflags "-s -w $(STAMP)" -o bin/fencelock ./cmd/fencelock
 
 .PHONY: run
 run: ## run the service on its embedded default, http://127.0.0.1:8080
@@ -73,7 +76,7 @@ test: ## the tests with -race, on real Redis and Postgres that start by themselv
 	$(call tests,$(FLAGS) -skip '$(SOAK)|^TestConformance$$|$(COMPUTE)',$(PKG))
 	$(call tests,-count=1 -run '$(COMPUTE)' -skip '$(SOAK)',$(COMPUTES))
 	$(MAKE) --no-print-directory conformance
-	cd client/gocronlock && GOWORK=off $(call tests,$(FLAGS),./...)
+	cd client/gocronlock && $(call tests,$(FLAGS),./...)
 
 .PHONY: proofs
 proofs: ## more mutants of the simulation, and 70,000 simulated acquisitions
@@ -119,16 +122,14 @@ chaos: ## real processes under real faults for CHAOS_FOR (10m); CHAOS_SEED, CHAO
 		-clients $(or $(CHAOS_CLIENTS),100) -only '$(CHAOS_ONLY)' -engine '$(CHAOS_ENGINE)' $(if $(CHAOS_OUT),-out $(abspath $(CHAOS_OUT)))
 
 # A module of its own, so that what is compared with is no dependency of the
-# product. -mod=mod: the product's own requirements may have moved on since.
-bench bench-compare: export GOWORK = off
-
+# product.
 .PHONY: bench
 bench: ## compare with other locks, 15 minutes; BENCH=-quick for under two, BENCH=-h for more
-	cd bench && $(GO) run -mod=mod . $(BENCH)
+	cd bench && $(GO) run . $(BENCH)
 
 .PHONY: bench-compare
 bench-compare: ## Go benchmarks against the merge base, by ratio; BENCH=-h for options
-	cd bench && $(GO) run -mod=mod ./compare $(BENCH)
+	cd bench && $(GO) run ./compare $(BENCH)
 
 .PHONY: sim
 sim: ## simulate the protocol until told to stop, or SIMTIME=10m; prints the seed of what fails, made small
@@ -145,6 +146,10 @@ pictures: ## take the pictures in docs/images again, from the tests of the conso
 .PHONY: release
 release: ## archives, deb, rpm, SBOMs, checksums and an image of the commit that is checked out, into dist/
 	release/build.sh
+
+.PHONY: install-check
+install-check: ## install the command and the libraries as from a published release: Go modules from tags, wheel, sdist, npm tarball
+	release/install.sh
 
 .PHONY: release-check
 release-check: ## build a release twice, byte by byte the same; install, upgrade and remove its packages in clean roots; run its image
@@ -219,7 +224,7 @@ vet: ## go vet
 lint: ## golangci-lint if it is installed, else gofmt and go vet
 	@if command -v golangci-lint >/dev/null; then \
 		echo "lint: $$(golangci-lint version --short 2>/dev/null | sed 's/^/golangci-lint /')"; for module in $(MODULES); do (cd $$module && golangci-lint run ./...) || exit 1; done; \
-		for module in $(APART); do (cd $$module && GOWORK=off golangci-lint run ./...) || exit 1; done; \
+		for module in $(APART); do (cd $$module && golangci-lint run ./...) || exit 1; done; \
 	else \
 		echo "lint: golangci-lint is not installed (https://golangci-lint.run); gofmt and go vet instead"; \
 		$(MAKE) --no-print-directory fmt-check vet; \
@@ -227,7 +232,8 @@ lint: ## golangci-lint if it is installed, else gofmt and go vet
 
 .PHONY: mod-check
 mod-check: ## fail if go.mod or go.sum are not what the code needs, or a module was changed
-	for module in $(MODULES); do (cd $$module && GOWORK=off $(GO) mod verify && GOWORK=off $(GO) mod tidy -diff) || exit 1; done
+	$(GO) mod verify
+	release/tidy.sh -diff
 
 .PHONY: verify
 verify: fmt-check vet lint mod-check test ## everything that must hold before a change is merged

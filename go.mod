@@ -133,15 +133,3 @@ require (
 	gopkg.in/yaml.v2 v2.4.0 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
-
-replace github.com/fencelock/fencelock/api/wire => ./api/wire
-
-replace github.com/fencelock/fencelock/client => ./client
-
-replace github.com/fencelock/fencelock/fencing => ./fencing
-
-replace github.com/fencelock/fencelock/migrations => ./migrations
-
-replace github.com/fencelock/fencelock/storage/mysqlguard => ./storage/mysqlguard
-
-replace github.com/fencelock/fencelock/storage/pgguard => ./storage/pgguard

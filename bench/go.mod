@@ -2,11 +2,9 @@ module github.com/fencelock/fencelock/bench
 
 go 1.26.0
 
-replace github.com/fencelock/fencelock => ../
-
 require (
 	github.com/bsm/redislock v0.9.4
-	github.com/fencelock/fencelock v0.0.0-00010101000000-000000000000
+	github.com/fencelock/fencelock v0.1.0
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/go-zookeeper/zk v1.0.4
 	github.com/jackc/pgx/v5 v5.12.0
@@ -75,15 +73,3 @@ require (
 )
 
 tool golang.org/x/perf/cmd/benchstat
-
-replace github.com/fencelock/fencelock/api/wire => ../api/wire
-
-replace github.com/fencelock/fencelock/client => ../client
-
-replace github.com/fencelock/fencelock/fencing => ../fencing
-
-replace github.com/fencelock/fencelock/migrations => ../migrations
-
-replace github.com/fencelock/fencelock/storage/mysqlguard => ../storage/mysqlguard
-
-replace github.com/fencelock/fencelock/storage/pgguard => ../storage/pgguard

@@ -6,7 +6,3 @@ require (
 	github.com/fencelock/fencelock/api/wire v0.1.0
 	github.com/fencelock/fencelock/fencing v0.1.0
 )
-
-replace github.com/fencelock/fencelock/api/wire => ../api/wire
-
-replace github.com/fencelock/fencelock/fencing => ../fencing

@@ -3,7 +3,7 @@
 # SBOMs and checksums into dist/, and an image if there is Docker. Two runs give the
 # same bytes (check.sh): everything bears the commit's time.
 #
-# It needs GNU tar. VERSION is by default the tag v… of the commit, else 0.0.0-git.DATE.COMMIT.
+# It needs GNU tar. SIGNING_KEY is the file of the SSH key that signs SHA256SUMS. VERSION is by default the tag v… of the commit, else 0.0.0-git.DATE.COMMIT.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dist=$(mkdir -p "${1:-dist}" && cd "${1:-dist}" && pwd)
@@ -28,7 +28,7 @@ tool() { (cd release && GOWORK=off go build -o "$work/$1" "$2"); }
 tool nfpm github.com/goreleaser/nfpm/v2/cmd/nfpm
 tool sbom ./sbom
 
-build() { CGO_ENABLED=0 GOOS=$1 GOARCH=$2 go build -trimpath -tags grpcnotrace -ldflags '-s -w -buildid=' -o "$3" ./cmd/fencelock; }
+build() { CGO_ENABLED=0 GOOS=$1 GOARCH=$2 go build -trimpath -tags grpcnotrace -ldflags "-s -w -buildid= -X main.releaseVersion=v$VERSION -X main.releaseCommit=$commit -X main.releaseDate=$DATE" -o "$3" ./cmd/fencelock; }
 
 # archive packs a folder, reproducibly.
 archive() { tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$work" -c "$1" | gzip -9n >"$dist/$1.tar.gz"; }
@@ -41,7 +41,7 @@ for target in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do
 	size=$(stat -c %s "$work/$name/fencelock")
 	printf "%-14s %4.1f MB\n" "$target" "$(awk -v n="$size" 'BEGIN {print n / 1000000}')"
 	((size < limit)) || { echo "the binary has more than $limit bytes" >&2; exit 1; }
-	"$work/sbom" "$work/$name/fencelock" >"$dist/$name.cdx.json"
+	"$work/sbom" "$work/$name/fencelock" "v$VERSION" "$commit" "$DATE" >"$dist/$name.cdx.json"
 	cp LICENSE README.md CHANGELOG.md "$work/$name"
 	if [[ $os == linux ]]; then
 		cp deploy/systemd/fencelock.service deploy/systemd/fencelock.env "$work/$name"
@@ -57,6 +57,12 @@ for target in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do
 	archive "$name"
 done
 (cd "$dist" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)
+# An SSH key: ssh-keygen -Y verify needs nothing that is not on every machine.
+if [[ -n ${SIGNING_KEY:-} ]]; then
+	ssh-keygen -q -Y sign -n fencelock-release -f "$SIGNING_KEY" "$dist/SHA256SUMS"
+else
+	echo "SHA256SUMS is not signed: SIGNING_KEY names no key"
+fi
 
 if docker info >/dev/null 2>&1; then
 	mkdir -p "$work/image/data"

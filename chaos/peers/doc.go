@@ -2,7 +2,7 @@
 // the same Redis nodes, the same times to live, the same moments. It is a module
 // of its own, so that the product does not depend on them.
 //
-//	cd chaos/peers && GOWORK=off go test -v -timeout 0 -args -rounds 20
+//	cd chaos/peers && go test -v -timeout 0 -args -rounds 20
 //
 // prints one table. Each round has a resource of its own and two clients, A and
 // B. What is counted:

@@ -2,10 +2,8 @@ module github.com/fencelock/fencelock/chaos/peers
 
 go 1.26.0
 
-replace github.com/fencelock/fencelock => ../../
-
 require (
-	github.com/fencelock/fencelock v0.0.0-00010101000000-000000000000
+	github.com/fencelock/fencelock v0.1.0
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/redis/go-redis/v9 v9.23.0
@@ -73,15 +71,3 @@ require (
 )
 
 tool golang.org/x/perf/cmd/benchstat
-
-replace github.com/fencelock/fencelock/api/wire => ../../api/wire
-
-replace github.com/fencelock/fencelock/client => ../../client
-
-replace github.com/fencelock/fencelock/fencing => ../../fencing
-
-replace github.com/fencelock/fencelock/migrations => ../../migrations
-
-replace github.com/fencelock/fencelock/storage/mysqlguard => ../../storage/mysqlguard
-
-replace github.com/fencelock/fencelock/storage/pgguard => ../../storage/pgguard

@@ -14,9 +14,3 @@ require (
 	github.com/jonboulle/clockwork v0.5.0 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 )
-
-replace (
-	github.com/fencelock/fencelock/api/wire => ../../api/wire
-	github.com/fencelock/fencelock/client => ../
-	github.com/fencelock/fencelock/fencing => ../../fencing
-)

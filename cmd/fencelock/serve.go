@@ -192,12 +192,15 @@ func (s *service) httpServer(h http.Handler) *http.Server {
 
 // announce writes the log's first line and, with the embedded node, commands to try.
 func (s *service) announce(stdout io.Writer) {
+	id, date := commit()
 	s.logger.Info("listening",
 		slog.String("addr", s.publicSocket.Addr().String()),
 		slog.String("admin_addr", s.adminSocket.Addr().String()),
 		slog.String("mode", s.backend.Mode),
 		slog.String("access", s.security.describe()),
-		slog.String("version", version()))
+		slog.String("version", version()),
+		slog.String("commit", id),
+		slog.String("commit_date", date))
 	for _, v := range config.MisspeltVariables(clientVariables()) {
 		s.logger.Warn("an unknown variable is ignored", slog.String("variable", v.Name), slog.String("closest", v.Closest))
 	}

@@ -10,6 +10,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// What a release's build says of itself, by -ldflags -X: a workspace has no version, and Go
+// puts no commit into what it builds there. Empty otherwise.
+var releaseVersion, releaseCommit, releaseDate string
+
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
@@ -18,8 +22,8 @@ func versionCommand() *cobra.Command {
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			details := []string{runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			if commit := vcs("revision"); commit != "" {
-				details = append([]string{"commit " + commit + " of " + vcs("time")}, details...)
+			if id, date := commit(); id != "" {
+				details = append([]string{"commit " + id + " of " + date}, details...)
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "fencelock %s (%s)\n", version(), strings.Join(details, ", "))
 			return err
@@ -27,8 +31,11 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// version is the module's version, or the commit of a build from a checkout.
+// version is the release's or the module's, or the commit of a build from a checkout.
 func version() string {
+	if releaseVersion != "" {
+		return releaseVersion
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
@@ -36,10 +43,19 @@ func version() string {
 	if v := info.Main.Version; v != "" && v != "(devel)" {
 		return v
 	}
-	if commit := vcs("revision"); commit != "" {
-		return commit[:min(12, len(commit))]
+	if id, _ := commit(); id != "" {
+		return id[:min(12, len(id))]
 	}
 	return "devel"
+}
+
+// commit is what was built and when it was committed (RFC 3339, UTC), or empty: a module
+// that go install fetched has a version, and no commit.
+func commit() (id, date string) {
+	if releaseCommit != "" {
+		return releaseCommit, releaseDate
+	}
+	return vcs("revision"), vcs("time")
 }
 
 // vcs is what the build knows of its commit: its revision or time, or "".
@@ -58,9 +74,10 @@ func vcs(what string) string {
 
 // buildInfo names the version that runs.
 func buildInfo() prometheus.Collector {
+	id, date := commit()
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name:        "fencelock_build_info",
-		Help:        "1, with the version as a label.",
-		ConstLabels: prometheus.Labels{"version": version()},
+		Help:        "1, with the version, its commit and the commit's date as labels; empty where the build does not know them.",
+		ConstLabels: prometheus.Labels{"version": version(), "commit": id, "date": date},
 	}, func() float64 { return 1 })
 }

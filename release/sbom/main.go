@@ -1,7 +1,7 @@
 // Command sbom writes what a Go binary was built from as CycloneDX, from what the
 // linker put into it. The same binary gives the same bytes.
 //
-//	sbom BINARY >sbom.cdx.json
+//	sbom BINARY VERSION COMMIT DATE >sbom.cdx.json
 package main
 
 import (
@@ -14,25 +14,27 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: sbom BINARY")
+	if len(os.Args) != 5 {
+		fmt.Fprintln(os.Stderr, "usage: sbom BINARY VERSION COMMIT DATE")
 		os.Exit(2)
 	}
-	if err := write(os.Args[1]); err != nil {
+	if err := write(os.Args[1], os.Args[2], os.Args[3], os.Args[4]); err != nil {
 		fmt.Fprintln(os.Stderr, "sbom:", err)
 		os.Exit(1)
 	}
 }
 
-func write(binary string) error {
+func write(binary, version, commit, date string) error {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {
 		return err
 	}
-	root := component(cdx.ComponentTypeApplication, info.Main)
+	// The linker knows no version of a module in a workspace.
+	root := component(cdx.ComponentTypeApplication, debug.Module{Path: info.Main.Path, Version: version})
+	root.Properties = &[]cdx.Property{{Name: "vcs.revision", Value: commit}, {Name: "vcs.time", Value: date}}
 	libraries := []cdx.Component{component(cdx.ComponentTypeLibrary, debug.Module{Path: "stdlib", Version: info.GoVersion})}
 	for _, dep := range info.Deps {
-		if dep.Replace == nil { // else it is of this repository
+		if dep.Replace == nil && dep.Version != "(devel)" { // else it is of this repository
 			libraries = append(libraries, component(cdx.ComponentTypeLibrary, *dep))
 		}
 	}

@@ -15,7 +15,3 @@ require (
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 )
-
-replace github.com/fencelock/fencelock/fencing => ../../fencing
-
-replace github.com/fencelock/fencelock/migrations => ../../migrations
