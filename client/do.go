@@ -32,8 +32,9 @@ import (
 //   - Once the lease is lost, an inner Do returns ErrLeaseLost and does not run
 //     its work, until all have returned.
 //   - Another resource, one of the several of a DoAll, a slot in place of the resource (Slots), another Client, or a context
-//     that is not derived from work's, does not join; nor does Acquire. They wait like any other caller,
-//     for ever if work waits for them.
+//     that is not derived from work's, does not join; nor does Acquire.
+//   - With work's context, what would wait for the outer lease (Acquire, some of the resources, another
+//     Client of the same servers) returns ErrInvalid at once; with another context it waits like any other caller.
 //
 // It returns work's error; ErrLeaseLost with it if the lease was lost
 // meanwhile; and what Acquire returns if there was no lease.
@@ -70,7 +71,8 @@ func (c *Client) doWork(ctx context.Context, resources []string, work func(conte
 	}
 	s := &session{lease: lease, inside: 1} // exit calls leave
 	s.kept, s.stop = lease.keepAlive(context.WithoutCancel(ctx), opts.keeping)
-	return s.run(context.WithValue(ctx, key, s), work)
+	ctx = context.WithValue(ctx, key, s)
+	return s.run(context.WithValue(ctx, heldKey{}, &held{session: s, resources: resources, slots: opts.slots > 0, outer: heldIn(ctx)}), work)
 }
 
 // sessionKey finds, in a context, the session that a Do of it may join.
@@ -78,6 +80,40 @@ type sessionKey struct {
 	client    *Client
 	resources string
 	slot      bool // of the resource, and not the resource itself
+}
+
+// held is what the Dos around a call have leases of: a list in the context.
+type held struct {
+	session   *session
+	resources []string
+	slots     bool
+	outer     *held
+}
+
+type heldKey struct{}
+
+func heldIn(ctx context.Context) *held {
+	h, _ := ctx.Value(heldKey{}).(*held)
+	return h
+}
+
+// checkOneself returns ErrInvalid if a Do around the caller holds one of the resources, so
+// that a wait for it would be for the caller itself.
+func (c *Client) checkOneself(ctx context.Context, resources []string, a acquisition) error {
+	if a.wait <= 0 {
+		return nil // the service says who holds it
+	}
+	for h := heldIn(ctx); h != nil; h = h.outer {
+		if h.slots != (a.slots > 0) || h.session.ended() || !overlap(c.servers, h.session.lease.client.servers) || !overlap(h.resources, resources) {
+			continue
+		}
+		return fmt.Errorf("%w: it would wait for itself: the Do around it holds %q; use that lease, or call Do of the same client with the same resources to join it", ErrInvalid, h.resources)
+	}
+	return nil
+}
+
+func overlap(a, b []string) bool {
+	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
 // session is a lease that one Do took and that those nested in it share. It is
@@ -100,6 +136,13 @@ func (s *session) enter() bool {
 	}
 	s.inside++
 	return true
+}
+
+// ended reports whether the lease is over, or all have returned.
+func (s *session) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.inside == 0 || context.Cause(s.kept) != nil
 }
 
 // run does the work of a Do that was counted in, and counts it out, even if the

@@ -62,6 +62,8 @@ type ProblemError struct {
 	wire.Problem
 
 	RetryAfter time.Duration // 0 if the service did not say
+	URL        string        // of the server that was asked
+	RequestID  string        // the response's X-Request-Id; "" without one
 }
 
 func (e *ProblemError) Error() string {
@@ -71,6 +73,9 @@ func (e *ProblemError) Error() string {
 		text = "refused"
 	}
 	text = fmt.Sprintf("%s (%d)", text, e.Status)
+	if e.Type == noType && e.Status == http.StatusNotFound {
+		return "the 404 did not come from fencelock: check host, port and path"
+	}
 	if e.Detail != "" {
 		text += ": " + e.Detail
 	}

@@ -87,6 +87,9 @@ func (c *Client) tryToAcquire(ctx context.Context, resources []string, a acquisi
 	if err := a.check(resources); err != nil {
 		return nil, err
 	}
+	if err := c.checkOneself(ctx, resources, a); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(c.life.closing, func() { cancel(ErrClosed) })() //nolint:contextcheck // two contexts: the caller's, and the client's

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -286,6 +287,54 @@ func TestWhatDoesNotJoin(t *testing.T) {
 		return nil
 	})
 	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What would wait for the lease of the Do around it is found at once, by any client of the
+// same servers, and what is not held is granted.
+func TestWaitingForOneselfIsFound(t *testing.T) {
+	s := serve(t, newLocker(t))
+	c, other := connect(t, s), connect(t, s)
+	err := c.DoAll(t.Context(), []string{"a", "b"}, func(ctx context.Context, _ *client.Lease) error {
+		nothing := func(context.Context, *client.Lease) error { return errors.New("it ran") }
+		_, acquired := c.Acquire(ctx, "a")
+		for name, err := range map[string]error{
+			"Acquire": acquired, "a part": c.Do(ctx, "b", nothing), "more": c.DoAll(ctx, []string{"b", "c"}, nothing),
+			"another client": other.DoAll(ctx, []string{"a", "b"}, nothing), "for a time": c.Do(ctx, "a", nothing, client.Wait(time.Minute)),
+		} {
+			if !errors.Is(err, client.ErrInvalid) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := c.TryDo(ctx, "a", nothing); !errors.Is(err, client.ErrHeld) {
+			t.Errorf("without a wait: %v", err)
+		}
+		done := func(context.Context, *client.Lease) error { return nil }
+		return errors.Join(c.Do(ctx, "c", done), c.Do(ctx, "a", done, client.Slots(2)))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Do(t.Context(), "a", func(context.Context, *client.Lease) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A refusal names the server and the request, and a 404 of another program says what it is.
+func TestErrorsNameServerAndRequest(t *testing.T) {
+	s := serve(t, newLocker(t))
+	c := connect(t, s)
+	err := c.Do(t.Context(), "r", func(ctx context.Context, _ *client.Lease) error {
+		_, err := c.TryAcquire(ctx, "r")
+		return err
+	})
+	var refusal *client.ProblemError
+	if !errors.As(err, &refusal) || refusal.Kind() != "lock-held" || refusal.URL == "" || c.String() != "client of "+refusal.URL || refusal.RequestID == "" {
+		t.Fatalf("%v: %+v", err, refusal)
+	}
+	s.breaks(func(w http.ResponseWriter, r *http.Request, _ http.Handler) { http.NotFound(w, r) })
+	if _, err = c.TryAcquire(t.Context(), "r"); err == nil || !strings.Contains(err.Error(), "did not come from fencelock") {
 		t.Fatal(err)
 	}
 }

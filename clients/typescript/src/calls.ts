@@ -1,7 +1,7 @@
 /** Sends calls: to which server, and how often. docs/reference/clients.md has the rules. */
 
 import { now, sleep } from './clock.js';
-import { FencelockError, Held, Unavailable, unavailable } from './errors.js';
+import { FencelockError, Held, shown, Unavailable, unavailable } from './errors.js';
 import { Answer, Fetch, NoAnswer, Server } from './server.js';
 import { Bounds, SHORTEST_TRY, Tries } from './tries.js';
 
@@ -51,6 +51,10 @@ export interface Call extends Bounds {
 export class Calls {
   readonly servers: readonly Server[];
   readonly timeout: number;
+  /** Leases that are kept alive until they are released, which close does. */
+  readonly kept = new Set<{ finish(): Promise<unknown> }>();
+  /** Set when the client has been closed: nothing is sent any more. */
+  closed: FencelockError | undefined;
   #settings: CallSettings;
   #busy = 0; // what idle waits for
   #idle: (() => void)[] = []; // called when nothing is busy any more
@@ -60,6 +64,7 @@ export class Calls {
   constructor(settings: CallSettings) {
     const { servers, timeout, patience, fetch } = settings;
     const poll = Math.floor(settings.poll / 1000) * 1000;
+    if (typeof servers !== 'string' && !Array.isArray(servers)) throw new TypeError(`servers must be a URL, or an array of URLs, not ${servers}`);
     const urls = typeof servers === 'string' ? servers.split(',') : servers;
     if (!urls.length || !(timeout > 0) || !(patience >= 0) || !(poll >= 1000)) {
       throw new RangeError('a client needs a server, a timeout above 0, a patience of 0 or more, and a poll of a second at least');
@@ -98,6 +103,7 @@ export class Calls {
    * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */
   async send(call: Call, tries = this.tries(call)): Promise<Answer> {
     for (;;) {
+      if (this.closed) throw this.closed;
       call.signal?.throwIfAborted();
       const answer = await this.#askAll(call, tries);
       if (!(answer instanceof FencelockError)) return answer;
@@ -145,7 +151,7 @@ export class Calls {
 
   async #ask(server: Server, call: Call, tries: Tries, unasked: number): Promise<Answer | FencelockError> {
     const { operation, resource, method, path, signal } = call;
-    const what = resource ? `${operation} ${resource}` : operation;
+    const what = resource ? `${operation} ${shown(resource)}` : operation;
     const { left, kept } = tries.wait();
     const { limit, probe } = tries.limit(this.#tryLimit(tries), unasked, kept);
     if (limit <= 0) return unavailable(what, resource, 'no answer in time');
@@ -167,7 +173,7 @@ export class Calls {
       if (error instanceof FencelockError) return tries.done(call, error) ? { sent: now(), body: {} } : error;
       if (!(error instanceof NoAnswer)) throw error;
       tries.ambiguous ||= error.sent;
-      return unavailable(what, resource, `${server.url}: ${error.message}`);
+      return Object.assign(unavailable(what, resource, `${server.url}: ${error.message}`), { url: server.url });
     }
   }
 

@@ -1,6 +1,6 @@
 import { Bearer, Call, Calls, Retry } from './calls.js';
 import { now, onAbort, sleep } from './clock.js';
-import { Closed, LeaseLost, Unavailable, unavailable } from './errors.js';
+import { Closed, LeaseLost, shown, Unavailable, unavailable } from './errors.js';
 import { randomKey } from './key.js';
 import { KeepOptions, Lease } from './lease.js';
 import { Fetch } from './server.js';
@@ -116,11 +116,13 @@ export class Client {
   async do<T>(resource: string | readonly string[], work: (lease: Lease, signal: AbortSignal) => Promise<T> | T, options: LockOptions = {}): Promise<T> {
     const names = namesOf(resource);
     const kind = kindOf(names, options);
+    checkOptions(options);
     const outer = options.signal && this.#sessions.get(options.signal);
     if (outer?.joins(kind)) return outer.run(work);
     return this.#scoped(options.signal, async (scope) => {
       const lease = await this.#acquire(names, options, scope.signal);
       lease.keepAlive({ ...options, onLost: (loss) => scope.abort(loss) });
+      this.#calls.kept.delete(lease); // it is released when the work has ended
       const session = new Session(lease, kind, scope.signal, () => this.#sessions.delete(scope.signal));
       this.#sessions.set(scope.signal, session);
       return session.run(work);
@@ -183,12 +185,17 @@ export class Client {
    * at the end of the block it is released. `lease.signal` and `lease.check()` show its loss. */
   async lock(resource: string | readonly string[], options: LockOptions = {}): Promise<Lease> {
     const lease = await this.acquire(resource, options);
+    if (this.#closed) {
+      await lease.finish();
+      throw this.#closed;
+    }
     lease.keepAlive(options);
     return lease;
   }
 
   /** Takes a lease that is not kept alive: the caller extends and releases it. */
-  acquire(resource: string | readonly string[], options: AcquireOptions = {}): Promise<Lease> {
+  async acquire(resource: string | readonly string[], options: AcquireOptions = {}): Promise<Lease> {
+    checkOptions(options);
     return this.#scoped(options.signal, (scope) => this.#acquire(namesOf(resource), options, scope.signal));
   }
 
@@ -235,12 +242,14 @@ export class Client {
   }
 
   /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
-   * with it, and `close` waits until the work has ended and released its leases, and until
-   * what requests that were given up may have been granted is released. */
+   * with it, and `close` waits until the work has ended and released its leases, until those of `lock` are released, and until
+   * what requests that were given up may have been granted is released. Every later call rejects with Closed. */
   async close(): Promise<void> {
     this.#closed ??= new Closed('this client is closed');
     for (const scope of this.#scopes) scope.abort(this.#closed);
+    for (const lease of [...this.#calls.kept]) this.#calls.inBackground(() => lease.finish());
     await this.#calls.idle();
+    this.#calls.closed = this.#closed;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -367,9 +376,26 @@ function isAbort(error: unknown): boolean {
   return error instanceof LeaseLost || (error as { name?: unknown } | undefined)?.name === 'AbortError';
 }
 
+const OPTIONS = ['ttl', 'wait', 'minHold', 'maxHold', 'slots', 'holder', 'metadata', 'signal', 'margin', 'onLost'];
+
+/** Refuses what JavaScript lets through, before anything is sent. */
+function checkOptions(options: LockOptions): void {
+  const unknown = Object.keys(options).find((name) => !OPTIONS.includes(name));
+  if (unknown) throw new TypeError(`unknown option ${shown(unknown)}: the options are ${OPTIONS.join(', ')}`);
+  for (const name of ['ttl', 'wait', 'minHold', 'maxHold', 'margin'] as const) {
+    const value: unknown = options[name];
+    if (value === undefined) continue;
+    if (typeof value !== 'number') throw new TypeError(`${name} must be a number of milliseconds, not ${typeof value}`);
+    if (!(value >= 0)) throw new RangeError(`${name} must be 0 milliseconds or more, not ${value}`);
+  }
+}
+
 function namesOf(resource: string | readonly string[]): readonly string[] {
-  const names = typeof resource === 'string' ? [resource] : [...resource];
+  if (typeof resource !== 'string' && !Array.isArray(resource)) throw new TypeError(`a resource must be a string or an array of strings, not ${typeof resource}`);
+  const names: readonly string[] = typeof resource === 'string' ? [resource] : [...resource];
   if (names.length === 0) throw new TypeError('name a resource');
+  const wrong = names.find((name: unknown) => typeof name !== 'string');
+  if (wrong !== undefined) throw new TypeError(`a resource must be a string, not ${typeof wrong}`);
   names.forEach(encoded);
   return names;
 }

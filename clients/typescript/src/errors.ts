@@ -8,6 +8,10 @@ export class FencelockError extends Error {
   status = 0;
   /** What the call was about; several have ", " between them. */
   resource = '';
+  /** The server that was asked last; "" if none was. */
+  url = '';
+  /** The X-Request-Id of its answer; "" without one. */
+  requestId = '';
 
   override get name(): string {
     return this.constructor.name;
@@ -60,6 +64,29 @@ export class OtherLease extends Refused {
 /** The client was closed. */
 export class Closed extends FencelockError {}
 
+const KIND = Symbol.for('fencelock.error');
+
+/** Has instanceof know the errors of another copy of this library: an application may load it as a
+ * CommonJS and as an ES module. Subclasses of an application's own are told apart as usual. */
+for (const [name, type] of Object.entries({ FencelockError, Held, LeaseLost, StaleToken, Unavailable, Denied, Refused, OtherLease, Closed })) {
+  Object.defineProperty(type.prototype, KIND, { value: name });
+  Object.defineProperty(type, Symbol.hasInstance, { value: isInstance });
+}
+
+function isInstance(this: { prototype: object }, value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  const kind = Object.getOwnPropertyDescriptor(this.prototype, KIND)?.value;
+  for (let p: unknown = Object.getPrototypeOf(value); p; p = Object.getPrototypeOf(p)) {
+    if (p === this.prototype || (kind && Object.getOwnPropertyDescriptor(p, KIND)?.value === kind)) return true;
+  }
+  return false;
+}
+
+/** A name for a message: what does not print, or changes the direction of the text, is escaped. */
+export function shown(name: string): string {
+  return name.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${(c.codePointAt(0) as number).toString(16)}}`);
+}
+
 /** A problem document, or what is left of an answer that is none. */
 export type Problem = Readonly<Record<string, unknown>>;
 
@@ -72,7 +99,9 @@ export function refusal(operation: string, resource: string, status: number, pro
   const kind = String(problem['type'] ?? '').split('/problems/')[1] ?? '';
   const title = typeof problem['title'] === 'string' ? problem['title'] : 'refused';
   const detail = typeof problem['detail'] === 'string' ? `: ${problem['detail']}` : '';
-  const error = new (classOf(kind, status))(`${operation}: ${title} (${status})${detail}`);
+  const foreign = status === 404 && kind === '' && !problem['title'];
+  const said = foreign ? 'the 404 did not come from fencelock: check host, port and path' : `${title} (${status})${detail}`;
+  const error = new (classOf(kind, status))(`${operation}: ${said}`);
   error.kind = kind;
   error.status = status;
   error.resource = String(problem['resource'] ?? resource);
@@ -102,7 +131,7 @@ export function unavailable(operation: string, resource: string, why: string): U
 }
 
 export function lost(resource: string, why: string): LeaseLost {
-  return about(new LeaseLost(`the lease of ${resource} is lost: ${why}`), resource);
+  return about(new LeaseLost(`the lease of ${shown(resource)} is lost: ${why}`), resource);
 }
 
 /** Notes what an error is about. */

@@ -2,7 +2,7 @@
 
 import { Calls } from './calls.js';
 import { LONGEST_TIMER, now, sleep } from './clock.js';
-import { LeaseLost, lost, Unavailable } from './errors.js';
+import { LeaseLost, lost, shown, Unavailable } from './errors.js';
 import { Answer } from './server.js';
 import { ABANDON, Bounds, GRACE } from './tries.js';
 
@@ -135,6 +135,7 @@ export class Lease {
    * `do` and `lock` do it by themselves. */
   keepAlive(options: KeepOptions = {}): void {
     if (this.#first !== undefined) return;
+    this.#calls.kept.add(this);
     this.#margin = Math.min(options.margin ?? this.ttl / 10, (this.ttl * 2) / 3);
     // A lease that is released before its first extension costs a timer, and no more.
     this.#first = setTimeout(() => {
@@ -173,6 +174,18 @@ export class Lease {
   async [Symbol.asyncDispose](): Promise<void> {
     const loss = await this.finish();
     if (loss) throw loss;
+  }
+
+  /** For logs: the tokens, and neither the id nor a proof. */
+  toString(): string {
+    const tokens = this.#parts.map((p) => `${shown(p.resource)} token ${p.token}`).join(', ');
+    const state = this.#gone === RELEASED ? 'released' : this.lost ? 'lost' : `valid for ${Math.floor(this.validity)} ms`;
+    return `Lease of ${tokens}, ${state}`;
+  }
+
+  /** What console.log shows. */
+  [Symbol.for('nodejs.util.inspect.custom')](): string {
+    return this.toString();
   }
 
   #only(): Part {
@@ -215,6 +228,7 @@ export class Lease {
   }
 
   async #stopKeeping(): Promise<void> {
+    this.#calls.kept.delete(this);
     clearTimeout(this.#first);
     this.#stop?.abort(STOPPED);
     await this.#keeping;
@@ -239,6 +253,7 @@ export class Lease {
       }
     }
     if (stop.aborted) return;
+    this.#calls.kept.delete(this);
     this.#gone = this.#whyLost();
     const loss = lost(this.resource, this.#gone);
     this.#loss?.abort(loss);

@@ -55,7 +55,7 @@ export class Server {
     const base = (globalThis as { location?: { href: string } }).location?.href;
     let parsed: URL;
     try {
-      parsed = new URL(url.trim(), base);
+      parsed = new URL(String(url).trim(), base);
     } catch {
       throw new TypeError('every server must be a URL such as http://127.0.0.1:8080');
     }
@@ -94,7 +94,12 @@ export class Server {
     const response = await this.#fetch(this.url + request.path, init);
     const text = await textOf(response);
     this.#answered(response);
-    return { sent, body: judge(request, response, text) };
+    try {
+      return { sent, body: judge(request, response, text) };
+    } catch (error) {
+      if (error instanceof FencelockError) Object.assign(error, { url: this.url, requestId: response.headers.get('x-request-id') ?? '' });
+      throw error;
+    }
   }
 
   /** Notes which server answered. A name that comes back after another one shows that there

@@ -374,6 +374,55 @@ it('many at once', async (locks, service) => {
   assert.ok(service.trace.length >= 100); // where the machine is slow, some are repeated
 }, { timeout: 30_000 }); // a busy machine starts so many connections slowly
 
+it('close releases the leases of lock, and every later call is refused', async (locks, service) => {
+  const lease = await locks.lock('a', { ttl: 300 });
+  await locks.close();
+  const closed = service.trace.length;
+  assert.equal(service.trace.filter((c) => c === 'DELETE /leases/current').length, 1);
+  assert.match(inspect(lease), /^Lease of a token 1, released$/);
+  for (const call of [() => locks.acquire('a'), () => locks.lock('a'), () => locks.inspect('a'), () => locks.do('a', () => 1), () => locks.breakAny('a'), () => lease.extend()]) {
+    await assert.rejects(call(), Closed);
+  }
+  await sleep(400); // more than a TTL: nothing keeps it alive
+  assert.equal(service.trace.length, closed);
+});
+
+it('a lease shows its token and no secret', async (locks) => {
+  const lease = await locks.lock(['a', 'b\n\u202e']);
+  assert.match(inspect(lease), /^Lease of a token 1, b\\u\{a\}\\u\{202e\} token 1, valid for \d+ ms$/);
+  assert.doesNotMatch(`${lease} ${inspect(lease)} ${JSON.stringify(lease)}`, /secret/);
+});
+
+it('errors are the same classes in both module systems, and name server and request', async (locks, service) => {
+  const { createRequire } = await import('node:module');
+  const cjs = createRequire(import.meta.url)('../dist/cjs/index.js');
+  service.refuse['POST /locks'] = [409, 'lock-held'];
+  const error = await locks.acquire('a', { wait: 0 }).catch((e) => e);
+  assert.ok(error instanceof cjs.Held && error instanceof cjs.FencelockError && error instanceof Held && error instanceof Error);
+  assert.ok(!(error instanceof cjs.LeaseLost) && !(error instanceof Refused) && !(null instanceof Held) && !(new Error() instanceof cjs.FencelockError));
+  class Mine extends Held {}
+  assert.ok(!(error instanceof Mine) && new Mine() instanceof Mine && new Mine() instanceof cjs.Held);
+  assert.deepEqual([error.url, error.requestId, error.kind], [service.url, 'req-7', 'lock-held']);
+});
+
+it('wrong types get one clear line, and nothing is sent', async (locks, service) => {
+  const wrong = [
+    [{ ttl: '30' }, 'ttl must be a number of milliseconds, not string'], [{ wait: -1 }, 'wait must be 0 milliseconds or more, not -1'],
+    [{ tll: 1 }, /^unknown option tll: the options are ttl/], [{ maxHold: NaN }, 'maxHold must be 0 milliseconds or more, not NaN'],
+  ];
+  for (const [options, message] of wrong) {
+    for (const call of [() => locks.acquire('a', options), () => locks.do('a', () => 1, options)]) await assert.rejects(call(), { message });
+  }
+  for (const resource of [42, undefined, ['a', 42]]) await assert.rejects(locks.acquire(resource), { name: 'TypeError', message: /^a resource must be a string/ });
+  assert.throws(() => new Client(undefined), { name: 'TypeError', message: 'servers must be a URL, or an array of URLs, not undefined' });
+  assert.deepEqual(service.trace, []);
+});
+
+test('a 404 that no fencelock sent says so', async () => {
+  const locks = new Client('http://locks.test', { fetch: async () => new Response('<html>', { status: 404 }) });
+  await assert.rejects(locks.acquire('a'), (e) => e instanceof Refused && /the 404 did not come from fencelock/.test(e.message));
+});
+
 test('no server answers', async () => {
   const service = await new Service().start();
   await service.stop();

@@ -38,7 +38,7 @@ export class Service {
     await new Promise((done) => setTimeout(done, this.delay[call] ?? 0));
     if (response.destroyed) return;
     const [status, answer] = this.#answer(call, body);
-    response.writeHead(status, { 'Content-Type': 'application/json', 'Fencelock-Server': 'one' });
+    response.writeHead(status, { 'Content-Type': 'application/json', 'Fencelock-Server': 'one', 'X-Request-Id': 'req-7' });
     response.end(answer === undefined ? undefined : JSON.stringify(answer));
   }
 

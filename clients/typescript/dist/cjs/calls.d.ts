@@ -1,5 +1,5 @@
 /** Sends calls: to which server, and how often. docs/reference/clients.md has the rules. */
-import { Unavailable } from './errors.js';
+import { FencelockError, Unavailable } from './errors.js';
 import { Answer, Fetch, Server } from './server.js';
 import { Bounds, Tries } from './tries.js';
 /** A call that failed and is repeated. */
@@ -45,6 +45,12 @@ export declare class Calls {
     #private;
     readonly servers: readonly Server[];
     readonly timeout: number;
+    /** Leases that are kept alive until they are released, which close does. */
+    readonly kept: Set<{
+        finish(): Promise<unknown>;
+    }>;
+    /** Set when the client has been closed: nothing is sent any more. */
+    closed: FencelockError | undefined;
     constructor(settings: CallSettings);
     /** Has idle wait for what is under way. */
     counted<T>(f: () => Promise<T>): Promise<T>;

@@ -9,6 +9,10 @@ const tries_js_1 = require("./tries.js");
 class Calls {
     servers;
     timeout;
+    /** Leases that are kept alive until they are released, which close does. */
+    kept = new Set();
+    /** Set when the client has been closed: nothing is sent any more. */
+    closed;
     #settings;
     #busy = 0; // what idle waits for
     #idle = []; // called when nothing is busy any more
@@ -17,6 +21,8 @@ class Calls {
     constructor(settings) {
         const { servers, timeout, patience, fetch } = settings;
         const poll = Math.floor(settings.poll / 1000) * 1000;
+        if (typeof servers !== 'string' && !Array.isArray(servers))
+            throw new TypeError(`servers must be a URL, or an array of URLs, not ${servers}`);
         const urls = typeof servers === 'string' ? servers.split(',') : servers;
         if (!urls.length || !(timeout > 0) || !(patience >= 0) || !(poll >= 1000)) {
             throw new RangeError('a client needs a server, a timeout above 0, a patience of 0 or more, and a poll of a second at least');
@@ -53,6 +59,8 @@ class Calls {
      * a key, a break the token of the lease, and the others change nothing twice. It rejects with the reason of the call's signal when that is aborted. */
     async send(call, tries = this.tries(call)) {
         for (;;) {
+            if (this.closed)
+                throw this.closed;
             call.signal?.throwIfAborted();
             const answer = await this.#askAll(call, tries);
             if (!(answer instanceof errors_js_1.FencelockError))
@@ -102,7 +110,7 @@ class Calls {
     }
     async #ask(server, call, tries, unasked) {
         const { operation, resource, method, path, signal } = call;
-        const what = resource ? `${operation} ${resource}` : operation;
+        const what = resource ? `${operation} ${(0, errors_js_1.shown)(resource)}` : operation;
         const { left, kept } = tries.wait();
         const { limit, probe } = tries.limit(this.#tryLimit(tries), unasked, kept);
         if (limit <= 0)
@@ -130,7 +138,7 @@ class Calls {
             if (!(error instanceof server_js_1.NoAnswer))
                 throw error;
             tries.ambiguous ||= error.sent;
-            return (0, errors_js_1.unavailable)(what, resource, `${server.url}: ${error.message}`);
+            return Object.assign((0, errors_js_1.unavailable)(what, resource, `${server.url}: ${error.message}`), { url: server.url });
         }
     }
     /** Notes what an answer took; one that waited in the queue says nothing. */

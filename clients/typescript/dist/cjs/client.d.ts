@@ -132,8 +132,8 @@ export declare class Client {
     /** The newest hundred writes and claims of a record, refused ones too, the newest first. */
     history(resource: string): AsyncGenerator<Attempt, void, undefined>;
     /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
-     * with it, and `close` waits until the work has ended and released its leases, and until
-     * what requests that were given up may have been granted is released. */
+     * with it, and `close` waits until the work has ended and released its leases, until those of `lock` are released, and until
+     * what requests that were given up may have been granted is released. Every later call rejects with Closed. */
     close(): Promise<void>;
     [Symbol.asyncDispose](): Promise<void>;
 }

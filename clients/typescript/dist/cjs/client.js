@@ -37,12 +37,14 @@ class Client {
     async do(resource, work, options = {}) {
         const names = namesOf(resource);
         const kind = kindOf(names, options);
+        checkOptions(options);
         const outer = options.signal && this.#sessions.get(options.signal);
         if (outer?.joins(kind))
             return outer.run(work);
         return this.#scoped(options.signal, async (scope) => {
             const lease = await this.#acquire(names, options, scope.signal);
             lease.keepAlive({ ...options, onLost: (loss) => scope.abort(loss) });
+            this.#calls.kept.delete(lease); // it is released when the work has ended
             const session = new Session(lease, kind, scope.signal, () => this.#sessions.delete(scope.signal));
             this.#sessions.set(scope.signal, session);
             return session.run(work);
@@ -107,11 +109,16 @@ class Client {
      * at the end of the block it is released. `lease.signal` and `lease.check()` show its loss. */
     async lock(resource, options = {}) {
         const lease = await this.acquire(resource, options);
+        if (this.#closed) {
+            await lease.finish();
+            throw this.#closed;
+        }
         lease.keepAlive(options);
         return lease;
     }
     /** Takes a lease that is not kept alive: the caller extends and releases it. */
-    acquire(resource, options = {}) {
+    async acquire(resource, options = {}) {
+        checkOptions(options);
         return this.#scoped(options.signal, (scope) => this.#acquire(namesOf(resource), options, scope.signal));
     }
     /** Looks up a live lease by its lease id, for a process that works under a lease which another
@@ -150,13 +157,16 @@ class Client {
         return this.#pages('history', '/history', { resource }, 'attempts');
     }
     /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
-     * with it, and `close` waits until the work has ended and released its leases, and until
-     * what requests that were given up may have been granted is released. */
+     * with it, and `close` waits until the work has ended and released its leases, until those of `lock` are released, and until
+     * what requests that were given up may have been granted is released. Every later call rejects with Closed. */
     async close() {
         this.#closed ??= new errors_js_1.Closed('this client is closed');
         for (const scope of this.#scopes)
             scope.abort(this.#closed);
+        for (const lease of [...this.#calls.kept])
+            this.#calls.inBackground(() => lease.finish());
         await this.#calls.idle();
+        this.#calls.closed = this.#closed;
     }
     async [Symbol.asyncDispose]() {
         await this.close();
@@ -290,10 +300,31 @@ class Session {
 function isAbort(error) {
     return error instanceof errors_js_1.LeaseLost || error?.name === 'AbortError';
 }
+const OPTIONS = ['ttl', 'wait', 'minHold', 'maxHold', 'slots', 'holder', 'metadata', 'signal', 'margin', 'onLost'];
+/** Refuses what JavaScript lets through, before anything is sent. */
+function checkOptions(options) {
+    const unknown = Object.keys(options).find((name) => !OPTIONS.includes(name));
+    if (unknown)
+        throw new TypeError(`unknown option ${(0, errors_js_1.shown)(unknown)}: the options are ${OPTIONS.join(', ')}`);
+    for (const name of ['ttl', 'wait', 'minHold', 'maxHold', 'margin']) {
+        const value = options[name];
+        if (value === undefined)
+            continue;
+        if (typeof value !== 'number')
+            throw new TypeError(`${name} must be a number of milliseconds, not ${typeof value}`);
+        if (!(value >= 0))
+            throw new RangeError(`${name} must be 0 milliseconds or more, not ${value}`);
+    }
+}
 function namesOf(resource) {
+    if (typeof resource !== 'string' && !Array.isArray(resource))
+        throw new TypeError(`a resource must be a string or an array of strings, not ${typeof resource}`);
     const names = typeof resource === 'string' ? [resource] : [...resource];
     if (names.length === 0)
         throw new TypeError('name a resource');
+    const wrong = names.find((name) => typeof name !== 'string');
+    if (wrong !== undefined)
+        throw new TypeError(`a resource must be a string, not ${typeof wrong}`);
     names.forEach(encoded);
     return names;
 }

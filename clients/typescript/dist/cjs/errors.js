@@ -1,7 +1,7 @@
 "use strict";
 /** What a call of the client can reject with. */
 Object.defineProperty(exports, "__esModule", { value: true });
-exports.about = exports.lost = exports.unavailable = exports.refusal = exports.Closed = exports.OtherLease = exports.Refused = exports.Denied = exports.Unavailable = exports.StaleToken = exports.LeaseLost = exports.Held = exports.FencelockError = void 0;
+exports.about = exports.lost = exports.unavailable = exports.refusal = exports.shown = exports.Closed = exports.OtherLease = exports.Refused = exports.Denied = exports.Unavailable = exports.StaleToken = exports.LeaseLost = exports.Held = exports.FencelockError = void 0;
 /** Any failure of a call. */
 class FencelockError extends Error {
     /** The problem type of the service's answer ("lock-held", "no-quorum", …); "" if there was no answer. */
@@ -10,6 +10,10 @@ class FencelockError extends Error {
     status = 0;
     /** What the call was about; several have ", " between them. */
     resource = '';
+    /** The server that was asked last; "" if none was. */
+    url = '';
+    /** The X-Request-Id of its answer; "" without one. */
+    requestId = '';
     get name() {
         return this.constructor.name;
     }
@@ -65,6 +69,28 @@ exports.OtherLease = OtherLease;
 class Closed extends FencelockError {
 }
 exports.Closed = Closed;
+const KIND = Symbol.for('fencelock.error');
+/** Has instanceof know the errors of another copy of this library: an application may load it as a
+ * CommonJS and as an ES module. Subclasses of an application's own are told apart as usual. */
+for (const [name, type] of Object.entries({ FencelockError, Held, LeaseLost, StaleToken, Unavailable, Denied, Refused, OtherLease, Closed })) {
+    Object.defineProperty(type.prototype, KIND, { value: name });
+    Object.defineProperty(type, Symbol.hasInstance, { value: isInstance });
+}
+function isInstance(value) {
+    if (typeof value !== 'object' || value === null)
+        return false;
+    const kind = Object.getOwnPropertyDescriptor(this.prototype, KIND)?.value;
+    for (let p = Object.getPrototypeOf(value); p; p = Object.getPrototypeOf(p)) {
+        if (p === this.prototype || (kind && Object.getOwnPropertyDescriptor(p, KIND)?.value === kind))
+            return true;
+    }
+    return false;
+}
+/** A name for a message: what does not print, or changes the direction of the text, is escaped. */
+function shown(name) {
+    return name.replace(/[\p{C}\p{Zl}\p{Zp}]/gu, (c) => `\\u{${c.codePointAt(0).toString(16)}}`);
+}
+exports.shown = shown;
 const HELD = ['lock-held', 'wait-timeout'];
 const LOST = ['lease-not-held', 'max-hold-reached'];
 const AGAIN = [408, 429, 500, 502, 503, 504];
@@ -73,7 +99,9 @@ function refusal(operation, resource, status, problem, retryAfter) {
     const kind = String(problem['type'] ?? '').split('/problems/')[1] ?? '';
     const title = typeof problem['title'] === 'string' ? problem['title'] : 'refused';
     const detail = typeof problem['detail'] === 'string' ? `: ${problem['detail']}` : '';
-    const error = new (classOf(kind, status))(`${operation}: ${title} (${status})${detail}`);
+    const foreign = status === 404 && kind === '' && !problem['title'];
+    const said = foreign ? 'the 404 did not come from fencelock: check host, port and path' : `${title} (${status})${detail}`;
+    const error = new (classOf(kind, status))(`${operation}: ${said}`);
     error.kind = kind;
     error.status = status;
     error.resource = String(problem['resource'] ?? resource);
@@ -107,7 +135,7 @@ function unavailable(operation, resource, why) {
 }
 exports.unavailable = unavailable;
 function lost(resource, why) {
-    return about(new LeaseLost(`the lease of ${resource} is lost: ${why}`), resource);
+    return about(new LeaseLost(`the lease of ${shown(resource)} is lost: ${why}`), resource);
 }
 exports.lost = lost;
 /** Notes what an error is about. */

@@ -73,4 +73,6 @@ export declare class Lease {
     /** The end of an `await using`: it releases the lease, and rejects with LeaseLost if it was
      * lost meanwhile. */
     [Symbol.asyncDispose](): Promise<void>;
+    /** For logs: the tokens, and neither the id nor a proof. */
+    toString(): string;
 }

@@ -98,6 +98,7 @@ class Lease {
     keepAlive(options = {}) {
         if (this.#first !== undefined)
             return;
+        this.#calls.kept.add(this);
         this.#margin = Math.min(options.margin ?? this.ttl / 10, (this.ttl * 2) / 3);
         // A lease that is released before its first extension costs a timer, and no more.
         this.#first = setTimeout(() => {
@@ -139,6 +140,16 @@ class Lease {
         if (loss)
             throw loss;
     }
+    /** For logs: the tokens, and neither the id nor a proof. */
+    toString() {
+        const tokens = this.#parts.map((p) => `${(0, errors_js_1.shown)(p.resource)} token ${p.token}`).join(', ');
+        const state = this.#gone === RELEASED ? 'released' : this.lost ? 'lost' : `valid for ${Math.floor(this.validity)} ms`;
+        return `Lease of ${tokens}, ${state}`;
+    }
+    /** What console.log shows. */
+    [Symbol.for('nodejs.util.inspect.custom')]() {
+        return this.toString();
+    }
     #only() {
         const [first, second] = this.#parts;
         if (!first || second)
@@ -175,6 +186,7 @@ class Lease {
         return { 'Fencelock-Lease': this.#id };
     }
     async #stopKeeping() {
+        this.#calls.kept.delete(this);
         clearTimeout(this.#first);
         this.#stop?.abort(STOPPED);
         await this.#keeping;
@@ -205,6 +217,7 @@ class Lease {
         }
         if (stop.aborted)
             return;
+        this.#calls.kept.delete(this);
         this.#gone = this.#whyLost();
         const loss = (0, errors_js_1.lost)(this.resource, this.#gone);
         this.#loss?.abort(loss);

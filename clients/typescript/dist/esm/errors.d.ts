@@ -7,6 +7,10 @@ export declare class FencelockError extends Error {
     status: number;
     /** What the call was about; several have ", " between them. */
     resource: string;
+    /** The server that was asked last; "" if none was. */
+    url: string;
+    /** The X-Request-Id of its answer; "" without one. */
+    requestId: string;
     get name(): string;
 }
 /** Another lease holds the resource, or the wait for it ended. Asking again is safe. */
@@ -51,6 +55,8 @@ export declare class OtherLease extends Refused {
 /** The client was closed. */
 export declare class Closed extends FencelockError {
 }
+/** A name for a message: what does not print, or changes the direction of the text, is escaped. */
+export declare function shown(name: string): string;
 /** A problem document, or what is left of an answer that is none. */
 export declare type Problem = Readonly<Record<string, unknown>>;
 /** The error of a refusal, from its problem document ({} for an answer that has none). */

@@ -1,6 +1,6 @@
 /** A lease as the process that holds it knows it. */
 import { LONGEST_TIMER, now, sleep } from './clock.js';
-import { LeaseLost, lost, Unavailable } from './errors.js';
+import { LeaseLost, lost, shown, Unavailable } from './errors.js';
 import { ABANDON, GRACE } from './tries.js';
 const RELEASED = 'it was released';
 /** Made once: an error costs as much as the rest of a release. */
@@ -95,6 +95,7 @@ export class Lease {
     keepAlive(options = {}) {
         if (this.#first !== undefined)
             return;
+        this.#calls.kept.add(this);
         this.#margin = Math.min(options.margin ?? this.ttl / 10, (this.ttl * 2) / 3);
         // A lease that is released before its first extension costs a timer, and no more.
         this.#first = setTimeout(() => {
@@ -136,6 +137,16 @@ export class Lease {
         if (loss)
             throw loss;
     }
+    /** For logs: the tokens, and neither the id nor a proof. */
+    toString() {
+        const tokens = this.#parts.map((p) => `${shown(p.resource)} token ${p.token}`).join(', ');
+        const state = this.#gone === RELEASED ? 'released' : this.lost ? 'lost' : `valid for ${Math.floor(this.validity)} ms`;
+        return `Lease of ${tokens}, ${state}`;
+    }
+    /** What console.log shows. */
+    [Symbol.for('nodejs.util.inspect.custom')]() {
+        return this.toString();
+    }
     #only() {
         const [first, second] = this.#parts;
         if (!first || second)
@@ -172,6 +183,7 @@ export class Lease {
         return { 'Fencelock-Lease': this.#id };
     }
     async #stopKeeping() {
+        this.#calls.kept.delete(this);
         clearTimeout(this.#first);
         this.#stop?.abort(STOPPED);
         await this.#keeping;
@@ -202,6 +214,7 @@ export class Lease {
         }
         if (stop.aborted)
             return;
+        this.#calls.kept.delete(this);
         this.#gone = this.#whyLost();
         const loss = lost(this.resource, this.#gone);
         this.#loss?.abort(loss);
