@@ -127,9 +127,10 @@ func withoutRedirects(from *http.Client) *http.Client {
 }
 
 // transport speaks HTTP/1.1 only: with a connection a request, one that a
-// network swallows takes no other request with it.
+// network swallows takes no other request with it. It keeps as many idle ones as a busy
+// process has callers: with fewer, each round of calls dials some of them anew.
 func transport(config *tls.Config) *http.Transport {
-	const idle = 64
+	const idle = 1024
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	return &http.Transport{

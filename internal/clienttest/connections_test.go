@@ -83,3 +83,47 @@ func TestCancelsCloseNoOtherConnections(t *testing.T) {
 		})
 	}
 }
+
+// Rounds of 256 calls at once all use the connections of the first: none is dialled anew
+// because too few stayed open.
+func TestCallersKeepTheirConnections(t *testing.T) {
+	const callers, rounds = 256, 4
+	var opened, here atomic.Int32
+	var together atomic.Pointer[chan struct{}]
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		all := *together.Load()
+		if here.Add(1) == callers { // so that each call needs a connection of its own
+			close(all)
+		}
+		<-all
+		w.WriteHeader(http.StatusConflict)
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			opened.Add(1)
+		}
+	}
+	s.Start()
+	defer s.Close()
+	c, err := client.New(s.URL, client.WithTimeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range rounds {
+		all := make(chan struct{})
+		together.Store(&all)
+		here.Store(0)
+		var busy sync.WaitGroup
+		for range callers {
+			busy.Go(func() { _, _ = c.Inspect(t.Context(), "r") })
+		}
+		busy.Wait()
+	}
+	// An answer may reach its caller a moment before its connection is idle again.
+	if n := opened.Load(); n > callers+callers/4 {
+		t.Errorf("%d connections for %d rounds of %d calls", n, rounds, callers)
+	}
+	if err := c.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
