@@ -32,6 +32,7 @@ type decision struct {
 func decisions() map[string]decision {
 	return map[string]decision{
 		"POST /locks":                 {needs: "acquire of every resource that it names"}, // see asked.allowed
+		"POST /locks/batch":           {needs: "what each of its operations needs"},
 		"POST /cancel":                {needs: "acquire of every resource that it names"}, // see asked.allowed
 		"GET /locks":                  {needs: "any name; it lists what the caller may read"},
 		"GET /locks/*":                {needs: "read", check: ofLock},
@@ -166,7 +167,8 @@ func (s *Server) authorize(method, pattern string, h handler) handler {
 // checked authenticates the caller, and takes the decision.
 func (s *Server) checked(d decision, h handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		who, err := s.Access.Identify(r)
+		part := partOf(r)
+		who, err := s.identify(r, part)
 		switch {
 		case d.optional && errors.Is(err, access.ErrNoCredentials):
 			return s.unasked(d, h)(w, r)
@@ -177,8 +179,10 @@ func (s *Server) checked(d decision, h handler) handler {
 		if rw, ok := w.(*responder); ok {
 			rw.who = who
 		}
-		if err := who.Request(); err != nil {
-			return err
+		if part == nil || !part.paid {
+			if err := who.Request(); err != nil {
+				return err
+			}
 		}
 		if d.check != nil {
 			if err := d.check(s, who, r); err != nil {
@@ -187,6 +191,14 @@ func (s *Server) checked(d decision, h handler) handler {
 		}
 		return h(w, r)
 	}
+}
+
+// identify authenticates the caller. That of a batch has been.
+func (s *Server) identify(r *http.Request, part *batchPart) (*access.Identity, error) {
+	if part != nil {
+		return part.who, nil
+	}
+	return s.Access.Identify(r)
 }
 
 // AuthorizeAdmin puts the admin listener's handler behind access control, for when

@@ -48,6 +48,7 @@ func withAccess(tb testing.TB, lines ...string) func(*api.Options) {
 func requests(resource, lease string) map[string][]string {
 	return map[string][]string{
 		"POST /locks":                 {"POST", "/locks", `{"resource":"` + resource + `"}`},
+		"POST /locks/batch":           {"POST", "/locks/batch", `{"operations":[{"operation":"acquire","body":{"resource":"` + resource + `"}}]}`},
 		"POST /cancel":                {"POST", "/cancel", `{"resource":"` + resource + `"}`, "Idempotency-Key: key"},
 		"GET /locks":                  {"GET", "/locks", ""},
 		"GET /locks/*":                {"GET", "/locks/" + resource, ""},

@@ -230,7 +230,7 @@ func oneSegment(method string, u *url.URL) *url.URL {
 			continue
 		}
 		rest, claim := rest, ""
-		if method == http.MethodPost {
+		if method == http.MethodPost && strings.HasSuffix(rest, "/claim") {
 			claim = "/claim"
 			rest = strings.TrimSuffix(rest, claim)
 		}

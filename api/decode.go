@@ -283,6 +283,9 @@ func wanted(t reflect.Type) string {
 	case reflect.Int64:
 		return "a whole number, without fraction and exponent, of at most 64 bits"
 	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Struct {
+			return "an array of objects"
+		}
 		return "an array of strings"
 	default:
 		return "a JSON object"

@@ -24,6 +24,9 @@ func (s *Server) acquire(w http.ResponseWriter, r *http.Request) error {
 	if req.Wait == 0 {
 		return s.grant(w, r, &req)
 	}
+	if partOf(r) != nil {
+		return badField("wait_ms", "must be 0 in a batch: send a request that waits by itself")
+	}
 	waits := req // on the heap, since the closure keeps it; req is not
 	return s.whileAllowed(w, r, waits.allowed, func(w http.ResponseWriter, r *http.Request) error {
 		return s.grant(w, r, &waits)
@@ -42,8 +45,11 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, req *acquisition)
 	if err != nil {
 		return err
 	}
-	if err = s.deliver(w, lease); err != nil {
+	err = s.deliver(w, lease)
+	if err != nil {
 		s.releaseUnread(w, r, req, lease)
+	} else if part := partOf(r); part != nil {
+		s.undelivered(part, w, r, *req, lease)
 	}
 	return err
 }

@@ -140,6 +140,7 @@ func (s *Server) routes() {
 	s.router.MethodNotAllowed(s.answer(s.methodNotAllowed))
 
 	s.route(http.MethodPost, "/locks", s.acquire)
+	s.route(http.MethodPost, "/locks/batch", s.batch)
 	s.route(http.MethodPost, "/cancel", s.cancel)
 	s.get("/locks", s.lists.within(errTooManyLists, s.list), listParameters...)
 	s.get("/locks/*", s.inspect)

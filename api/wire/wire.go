@@ -58,6 +58,39 @@ type ExtendRequest struct {
 	TTLMS *int64 `json:"ttl_ms,omitempty"` // nil gives the lease its own TTL again
 }
 
+// What an operation of a batch does.
+const (
+	OperationAcquire = "acquire" // as POST /locks, without wait_ms
+	OperationExtend  = "extend"  // as POST /leases/current/extend
+	OperationRelease = "release" // as DELETE /leases/current
+)
+
+// Batch is the body of POST /locks/batch: 1 to 128 operations, which are independent of
+// each other and done in no order.
+type Batch struct {
+	Operations []BatchOperation `json:"operations"`
+}
+
+// BatchOperation is one of them. IdempotencyKey is for an acquire, LeaseID for the others.
+type BatchOperation struct {
+	Operation      string          `json:"operation"`
+	IdempotencyKey string          `json:"idempotency_key,omitempty"`
+	LeaseID        string          `json:"lease_id,omitempty"`
+	Body           json.RawMessage `json:"body,omitempty"` // an AcquireRequest or ExtendRequest
+}
+
+// BatchResults is the answer to a batch, with the results in the order of its operations.
+type BatchResults struct {
+	Results []BatchResult `json:"results"`
+}
+
+// BatchResult is what the single request would have been answered.
+type BatchResult struct {
+	Status      int             `json:"status"`
+	RetryAfterS int64           `json:"retry_after_s,omitempty"` // seconds, as in Retry-After
+	Body        json.RawMessage `json:"body,omitempty"`          // a lease, Released or a Problem
+}
+
 // The kinds of leases.
 const (
 	KindLease  = "lease"  // of one resource

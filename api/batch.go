@@ -1,0 +1,232 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/lockcore"
+)
+
+// MaxBatch bounds the operations of one POST /locks/batch.
+const MaxBatch = 128
+
+// Operations of a batch are requests of their own to the handlers of single ones, which
+// only do not come over a connection. So each is allowed, limited, counted and traced as
+// if it had been sent alone, and has the same outcome.
+
+// batchBody is wire.Batch as the server reads it.
+type batchBody struct {
+	Operations []batchOperation `json:"operations"`
+}
+
+type batchOperation struct {
+	Operation      string         `json:"operation"`
+	IdempotencyKey *string        `json:"idempotency_key"`
+	LeaseID        *string        `json:"lease_id"`
+	Body           jsontext.Value `json:"body"`
+}
+
+// decodeBatch reads and checks the body of a batch, and leaves each operation's own to its
+// handler. The error is a *lockcore.FieldError.
+func decodeBatch(data []byte) ([]batchOperation, error) {
+	const field = "operations"
+	var body batchBody
+	if err := decodeJSON(data, &body); err != nil {
+		return nil, err
+	}
+	if n := len(body.Operations); n < 1 || n > MaxBatch {
+		return nil, badField(field, fmt.Sprintf("must hold 1 to %d operations", MaxBatch))
+	}
+	for i, o := range body.Operations {
+		switch o.Operation {
+		case wire.OperationAcquire, wire.OperationExtend, wire.OperationRelease:
+		default:
+			return nil, badField(field, fmt.Sprintf("must hold acquire, extend or release as operation at index %d", i))
+		}
+		if o.Operation != wire.OperationAcquire && o.IdempotencyKey != nil {
+			return nil, badField(field, fmt.Sprintf("must hold an idempotency_key with acquire only, not at index %d", i))
+		}
+		if o.Operation == wire.OperationAcquire && o.LeaseID != nil {
+			return nil, badField(field, fmt.Sprintf("must not hold a lease_id with acquire, as at index %d", i))
+		}
+		if o.Operation == wire.OperationRelease && len(o.Body) > 0 {
+			return nil, badField(field, fmt.Sprintf("must not hold a body with release, as at index %d", i))
+		}
+	}
+	return body.Operations, nil
+}
+
+// batchPart is what a request knows that is an operation of a batch.
+type batchPart struct {
+	who    *access.Identity // the batch's caller; nil without access control
+	paid   bool             // the batch itself was counted in its place
+	unread *unreadGrants
+}
+
+type batchPartKey struct{}
+
+// partOf is nil for a request that came by itself.
+func partOf(r *http.Request) *batchPart {
+	p, _ := r.Context().Value(batchPartKey{}).(*batchPart)
+	return p
+}
+
+// unreadGrants releases what a batch was granted when its answer is not delivered.
+type unreadGrants struct {
+	mu      sync.Mutex
+	release []func()
+}
+
+func (u *unreadGrants) add(release func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.release = append(u.release, release)
+}
+
+// releaseAll releases them at once. All operations must have ended.
+func (u *unreadGrants) releaseAll() {
+	var running sync.WaitGroup
+	for _, release := range u.release {
+		running.Go(release)
+	}
+	running.Wait()
+}
+
+// undelivered has the grant released unless the batch's answer is delivered.
+func (s *Server) undelivered(p *batchPart, w http.ResponseWriter, r *http.Request, req acquisition, lease lockcore.Lease) {
+	p.unread.add(func() { s.releaseUnread(w, r, &req, lease) })
+}
+
+// batch is POST /locks/batch.
+func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
+	for _, name := range []string{wire.HeaderIdempotencyKey, wire.HeaderLease} {
+		if len(r.Header[name]) > 0 {
+			return badField(name, "must not be sent with a batch: each operation has its own, in the body")
+		}
+	}
+	buf := s.buffer()
+	defer s.recycle(buf)
+	if err := readBody(w, r, buf, false); err != nil {
+		return err
+	}
+	operations, err := decodeBatch(buf.Bytes())
+	if err != nil {
+		return err
+	}
+	unread := new(unreadGrants)
+	results := s.perform(w, r, operations, unread)
+	if err = gone(r); err == nil {
+		err = s.deliverBatch(w, results)
+	}
+	if err != nil {
+		unread.releaseAll()
+	}
+	return err
+}
+
+func (s *Server) deliverBatch(w http.ResponseWriter, results []wire.BatchResult) error {
+	if err := s.write(w, http.StatusOK, wire.TypeJSON, wire.BatchResults{Results: results}); err != nil {
+		return err
+	}
+	return http.NewResponseController(w).Flush()
+}
+
+// perform runs all operations at once.
+func (s *Server) perform(w http.ResponseWriter, r *http.Request, operations []batchOperation, unread *unreadGrants) []wire.BatchResult {
+	results := make([]wire.BatchResult, len(operations))
+	id := w.Header()[wire.HeaderRequestID]
+	var running sync.WaitGroup
+	for i, o := range operations {
+		part := &batchPart{who: callerOf(w), paid: i == 0, unread: unread}
+		running.Go(func() { results[i] = s.performOne(o.request(r, id, part)) })
+	}
+	running.Wait()
+	return results
+}
+
+// performOne gives the result of one operation. One that was broken off is an internal
+// error, which nobody reads if the caller has hung up.
+func (s *Server) performOne(r *http.Request) (result wire.BatchResult) {
+	var answer recorder
+	defer func() {
+		if cause := recover(); cause != nil { // instrument has logged it, and left http.ErrAbortHandler
+			a := s.classify(errInternal)
+			body, _ := json.Marshal(a.Problem) // it has nothing that JSON does not take
+			result = wire.BatchResult{Status: a.Status, Body: body}
+		}
+	}()
+	s.router.ServeHTTP(&answer, r)
+	return answer.result()
+}
+
+// request is the single request that does the same.
+func (o *batchOperation) request(batch *http.Request, id []string, part *batchPart) *http.Request {
+	header := http.Header{wire.HeaderRequestID: id}
+	method, path := http.MethodPost, "/locks"
+	switch o.Operation {
+	case wire.OperationExtend:
+		path = currentLease + "/extend"
+	case wire.OperationRelease:
+		method, path = http.MethodDelete, currentLease
+	}
+	if o.IdempotencyKey != nil {
+		header[wire.HeaderIdempotencyKey] = []string{*o.IdempotencyKey}
+	}
+	if o.LeaseID != nil {
+		header[wire.HeaderLease] = []string{*o.LeaseID}
+	}
+	if len(o.Body) > 0 {
+		header["Content-Type"] = jsonBody
+	}
+	ctx := context.WithValue(batch.Context(), batchPartKey{}, part)
+	ctx = context.WithValue(ctx, chi.RouteCtxKey, nil) // else the router takes itself for mounted below the batch's route
+	r := &http.Request{
+		Method: method, URL: &url.URL{Path: path}, RequestURI: path,
+		Proto: batch.Proto, ProtoMajor: batch.ProtoMajor, ProtoMinor: batch.ProtoMinor,
+		Header: header, Body: io.NopCloser(bytes.NewReader(o.Body)), ContentLength: int64(len(o.Body)),
+		Host: batch.Host, RemoteAddr: batch.RemoteAddr, TLS: batch.TLS,
+	}
+	return r.WithContext(ctx)
+}
+
+// recorder is the http.ResponseWriter of an operation.
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *recorder) Header() http.Header {
+	if a.header == nil {
+		a.header = make(http.Header)
+	}
+	return a.header
+}
+
+func (a *recorder) WriteHeader(status int) { a.status = status }
+
+func (a *recorder) Write(p []byte) (int, error) { return a.body.Write(p) }
+
+// FlushError is for deliver: whether the answer arrives shows when the batch's is written.
+func (a *recorder) FlushError() error { return nil }
+
+func (a *recorder) result() wire.BatchResult {
+	result := wire.BatchResult{Status: a.status}
+	if body := bytes.TrimSpace(a.body.Bytes()); len(body) > 0 {
+		result.Body = body
+	}
+	result.RetryAfterS, _ = strconv.ParseInt(a.Header().Get("Retry-After"), 10, 64) // 0 for none
+	return result
+}
