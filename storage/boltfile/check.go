@@ -19,8 +19,8 @@ var errTime = errors.New("the time is over")
 // an error unless it is as bbolt v1 leaves it after a transaction: both meta
 // pages are whole; every page in use is inside the file and names itself; no
 // page is used twice, nor both used and free; the entries of a page lie one
-// behind the other inside it, with rising keys within the bounds that the
-// pages above set.
+// behind the other inside it, with rising keys, of which the first is the one
+// that the page above has and all are below the next one there.
 //
 // It does not see a change of a key's or a value's text that keeps the keys'
 // order (Seal does), nor pages that are neither used nor free, which only cost
@@ -133,7 +133,9 @@ func (c *checker) freelist() error {
 	return nil
 }
 
-// bounds are what the keys of a page may be: from min on, below max. nil is no bound.
+// bounds are what the keys of a page may be: min is the first one, and all are below max.
+// nil is no bound. By the first key bbolt finds a page's entry in the page above when it
+// writes: where it is another, it adds a second entry and keeps the one of the freed page.
 type bounds struct{ min, max []byte }
 
 // tree checks a page and all below it.
@@ -203,8 +205,8 @@ func ordered(entries []entry, within bounds) error {
 			return errors.New("a key is empty")
 		case i > 0 && bytes.Compare(entries[i-1].key, e.key) >= 0:
 			return errors.New("its keys are not in order")
-		case bytes.Compare(e.key, within.min) < 0:
-			return errors.New("a key is below what the page above it says")
+		case i == 0 && within.min != nil && !bytes.Equal(e.key, within.min):
+			return errors.New("its first key is not the one that the page above it has for it")
 		case within.max != nil && bytes.Compare(e.key, within.max) >= 0:
 			return errors.New("a key is above what the page above it says")
 		}

@@ -277,6 +277,48 @@ func use(t *testing.T, name, path string, entries int) bool {
 	return true
 }
 
+// TestAWrongSeparator: bbolt finds the page that it has written in the page above by the
+// first key that the old one had. Where another is there, it keeps both pages: what is
+// written then damages the file. So it is refused before, though the keys are in order.
+func TestAWrongSeparator(t *testing.T) {
+	path, _ := newFile(t)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const header, element = 16, 16
+	changed := 0
+	for start, page := 0, os.Getpagesize(); start < len(raw); start += page {
+		if raw[start+8] != 1 || binary.NativeEndian.Uint64(raw[start:]) != uint64(start/page) {
+			continue
+		}
+		at := start + header + element // the second entry
+		position, length := binary.NativeEndian.Uint32(raw[at:]), binary.NativeEndian.Uint32(raw[at+4:])
+		last := at + int(position) + int(length) - 1
+		if last >= start+page {
+			continue // a free page, with what it had
+		}
+		damaged := bytes.Clone(raw)
+		damaged[last]-- // a little below the first key of its page
+		name := filepath.Join(t.TempDir(), "damaged.db")
+		if err := os.WriteFile(name, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := boltfile.Open(name, boltfile.Options{Timeout: time.Second})
+		if err == nil {
+			_ = file.Close()
+			continue // a free page
+		}
+		if !strings.Contains(err.Error(), "its first key is not the one") {
+			t.Errorf("page %d: %v", start/page, err)
+		}
+		changed++
+	}
+	if changed == 0 {
+		t.Error("no wrong separator was refused")
+	}
+}
+
 // TestCutWhileOpen cuts the file between two transactions and in one.
 func TestCutWhileOpen(t *testing.T) {
 	if runtime.GOOS == "windows" {

@@ -13,7 +13,7 @@ import (
 	"github.com/fencelock/fencelock/storage/optimistic"
 )
 
-// pageEntries is how many entries of the log are read at once.
+// pageEntries is how many entries of the log are read at once, at most.
 const pageEntries = 100
 
 // service is an optimistic.Service in etcd.
@@ -97,18 +97,9 @@ func (s *service) recognise(ctx context.Context, member uint64, snap *optimistic
 }
 
 func (s *service) loadLog(ctx context.Context, snap *optimistic.Snapshot) error {
-	var kvs []*mvccpb.KeyValue
-	for from := s.prefix; ; {
-		resp, err := s.conn.get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.prefix)),
-			clientv3.WithRev(snap.Version), clientv3.WithLimit(pageEntries))
-		if err != nil {
-			return err
-		}
-		kvs = append(kvs, resp.Kvs...)
-		if !resp.More {
-			break
-		}
-		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	kvs, err := s.readAll(ctx, snap.Version)
+	if err != nil {
+		return err
 	}
 	at, err := s.clock.now(ctx)
 	if err != nil {
@@ -125,6 +116,32 @@ func (s *service) loadLog(ctx context.Context, snap *optimistic.Snapshot) error 
 		}
 	}
 	return nil
+}
+
+// readAll reads the keys at a revision, page by page. A page that no member has sent in
+// time is asked for again as a smaller one: the request's limit stays, since it is what a
+// frozen member is noticed by.
+func (s *service) readAll(ctx context.Context, revision int64) (kvs []*mvccpb.KeyValue, err error) {
+	for from, page := s.prefix, int64(pageEntries); ; {
+		var resp *clientv3.GetResponse
+		err := s.conn.try(ctx, func(ctx context.Context, client *clientv3.Client) (err error) {
+			resp, err = client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.prefix)),
+				clientv3.WithRev(revision), clientv3.WithLimit(page))
+			return err
+		})
+		switch {
+		case unanswered(err) && pause(ctx, retryPause):
+			page = max(1, page/2)
+			continue
+		case err != nil:
+			return nil, err
+		}
+		kvs = append(kvs, resp.Kvs...)
+		if !resp.More {
+			return kvs, nil
+		}
+		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+	}
 }
 
 // number is that of an entry of the log, if the key is one's.

@@ -19,7 +19,7 @@ import (
 type Options struct {
 	// Timeout bounds a transaction whose context has no deadline; default 2s. A request to one member may take half.
 	Timeout time.Duration
-	// Patience is how long Open waits for an etcd that cannot be reached; default 10s.
+	// Patience is how long Open waits for an etcd that cannot be reached, and then for the rows; default 10s.
 	Patience time.Duration
 	Logger   *slog.Logger // default discards
 }
@@ -65,7 +65,9 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 		return nil, errors.Join(hinted(err, t), c.client.Close())
 	}
 	store := &Store{Store: optimistic.New(s, optimistic.Options{Timeout: opts.Timeout, Logger: opts.Logger}), conn: c, target: t}
-	if store.young, err = store.Store.Young(ctx); err != nil {
+	loading, cancel := context.WithTimeout(ctx, opts.Patience) // more than a transaction has: all rows are read
+	defer cancel()
+	if store.young, err = store.Store.Young(loading); err != nil {
 		return nil, errors.Join(hinted(err, t), store.Close())
 	}
 	return store, nil

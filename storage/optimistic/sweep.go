@@ -14,8 +14,10 @@ const (
 
 // sweep removes rows whose time has passed, and with them old entries, so that the log
 // follows the resources in use. Each server does. Where there is nothing to remove it
-// costs no request. A failure is not logged: the transactions fail, too.
+// costs no request. A failure is not logged: the transactions fail, too. What was not
+// removed, perhaps for want of time, is tried again in smaller transactions.
 func (s *Store) sweep() {
+	most := sweptRows
 	timer := time.NewTimer(sweepRest)
 	defer timer.Stop()
 	for {
@@ -24,17 +26,22 @@ func (s *Store) sweep() {
 			return
 		case <-timer.C:
 		}
-		timer.Reset(s.sweepOnce())
+		rest, err := s.sweepOnce(most)
+		most = min(2*most, sweptRows)
+		if err != nil {
+			most = max(1, most/4)
+		}
+		timer.Reset(rest)
 	}
 }
 
-// sweepOnce returns how long to rest then.
-func (s *Store) sweepOnce() (rest time.Duration) {
-	keys, more := s.mirror.ended()
+// sweepOnce removes so many rows at most, and returns how long to rest then.
+func (s *Store) sweepOnce(most int) (rest time.Duration, err error) {
+	keys, more := s.mirror.ended(most)
 	if len(keys) == 0 && !more {
-		return sweepRest
+		return sweepRest, nil
 	}
-	err := s.Update(s.ctx, func(t replica.Tx) error {
+	err = s.Update(s.ctx, func(t replica.Tx) error {
 		for _, key := range keys {
 			if raw, _ := t.Get(key); raw == nil {
 				t.Delete(key)
@@ -46,19 +53,19 @@ func (s *Store) sweepOnce() (rest time.Duration) {
 		return nil
 	})
 	if err != nil || !more {
-		return sweepRest
+		return sweepRest, err
 	}
-	return sweepPause
+	return sweepPause, nil
 }
 
-// ended are keys of rows whose time has passed. More: there is more to remove, of these or
+// ended are keys of rows whose time has passed, so many at most. More: there is more to remove, of these or
 // of the log.
-func (m *Mirror) ended() (keys []string, more bool) {
+func (m *Mirror) ended(most int) (keys []string, more bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if !m.state.loaded {
 		return nil, false
 	}
-	keys = m.log.Ended(m.now(), sweptRows)
-	return keys, len(keys) == sweptRows || m.log.TooLong()
+	keys = m.log.Ended(m.now(), most)
+	return keys, len(keys) == most || m.log.TooLong()
 }

@@ -30,7 +30,14 @@ func TestSoakManyLeases(t *testing.T) {
 	report("ended")
 	execSQL(t, url, `VACUUM fencelock.rows`) // as autovacuum does
 	report("vacuumed")
-	if left := disk(); left > most/2 {
-		t.Errorf("%d bytes stay of %d", left, most)
+	if left := disk(); left > most/2 { // the last page has a living row: VACUUM cuts off only what is behind it
+		testenv.Eventually(t, 20*time.Second, func() error { // but all of it can be written again
+			if dead := query[int64](t, url, deadRows); dead > 100 {
+				return fmt.Errorf("%d bytes stay of %d, with %d dead rows", left, most, dead)
+			}
+			return nil
+		})
 	}
 }
+
+const deadRows = `SELECT n_dead_tup FROM pg_stat_user_tables WHERE relid = 'fencelock.rows'::regclass`

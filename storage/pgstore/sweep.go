@@ -14,9 +14,10 @@ type sweeping struct {
 
 // sweep walks through the rows, a page at a time, and removes those whose time has
 // passed, so that the table follows the resources in use. Each server does. A failure is
-// not logged: the transactions fail, too.
+// not logged: the transactions fail, too. A page that was not swept, perhaps for want of
+// time, is tried again in smaller ones.
 func (s *Store) sweep() {
-	from := []byte{}
+	from, page := []byte{}, s.opts.sweep.page
 	timer := time.NewTimer(s.opts.sweep.rest)
 	defer timer.Stop()
 	for {
@@ -25,23 +26,25 @@ func (s *Store) sweep() {
 			return
 		case <-timer.C:
 		}
-		from = s.sweepPage(s.ctx, from)
-		pause := s.opts.sweep.pause
-		if len(from) == 0 {
-			pause = s.opts.sweep.rest
+		next, err := s.sweepPage(s.ctx, from, page)
+		pause := s.opts.sweep.rest
+		switch {
+		case err != nil:
+			page = max(1, page/2)
+		case len(next) == 0:
+			from, page = []byte{}, s.opts.sweep.page
+		default:
+			from, page, pause = next, min(page*2, s.opts.sweep.page), s.opts.sweep.pause
 		}
 		timer.Reset(pause)
 	}
 }
 
 // sweepPage sweeps one page, and returns where the next begins, nothing after the last.
-func (s *Store) sweepPage(ctx context.Context, from []byte) (next []byte) {
+func (s *Store) sweepPage(ctx context.Context, from []byte, page int) (next []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.Timeout)
 	defer cancel()
 	var deleted int64
-	err := s.pool.QueryRow(ctx, `SELECT deleted, next FROM fencelock._sweep($1, $2)`, from, s.opts.sweep.page).Scan(&deleted, &next)
-	if err != nil || next == nil {
-		return []byte{}
-	}
-	return next
+	err = s.pool.QueryRow(ctx, `SELECT deleted, next FROM fencelock._sweep($1, $2)`, from, page).Scan(&deleted, &next)
+	return next, err
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// readers is how many entries are read at once.
+// readers is how many entries are read at once, at most.
 const readers = 32
 
 // data is what a znode holds.
@@ -31,8 +31,12 @@ func (s *Store) get(ctx context.Context, path string) (data, error) {
 // that the entry which was seen is not the last, and none follows it, the log is read from
 // its beginning.
 func (s *Store) catchUp(ctx context.Context, seen string) error {
-	s.reading.Lock()
-	defer s.reading.Unlock()
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	for {
 		s.mu.Lock()
 		last, id := s.mirror.last, s.mirror.id
@@ -84,8 +88,12 @@ func (s *Store) read(ctx context.Context, number int64) (*entry, error) {
 
 // begin reads the log for the first time.
 func (s *Store) begin(ctx context.Context) error {
-	s.reading.Lock()
-	defer s.reading.Unlock()
+	select {
+	case s.reading <- struct{}{}:
+		defer func() { <-s.reading }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	s.mu.Lock()
 	begun := s.mirror != nil
 	s.mu.Unlock()
@@ -96,8 +104,9 @@ func (s *Store) begin(ctx context.Context) error {
 }
 
 // reload reads the whole log. If that is not the continuation of what this server has
-// seen, committed rows were lost, and the incarnation is drawn again. The caller has
-// s.reading.
+// seen, committed rows were lost, and the incarnation is drawn again. After a failure fewer
+// entries are read at once: so many may take longer than a server may not answer. The caller
+// has s.reading.
 func (s *Store) reload(ctx context.Context) error {
 	if err := s.sync(ctx); err != nil {
 		return err
@@ -111,8 +120,10 @@ func (s *Store) reload(ctx context.Context) error {
 	s.mu.Unlock()
 	m, clock, err := s.loadOrRenew(ctx, old)
 	if err != nil {
+		s.readers = max(1, s.readers/2)
 		return err
 	}
+	s.readers = readers
 	if s.opts.read != nil {
 		s.opts.read()
 	}
@@ -218,7 +229,7 @@ func (s *Store) head(ctx context.Context) (h header, clock int64, err error) {
 func (s *Store) loadEntries(ctx context.Context, h header, read map[int64]*entry) error {
 	var mu sync.Mutex
 	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(readers)
+	all.SetLimit(s.readers)
 	for number := h.first; number <= h.last; number++ {
 		mu.Lock()
 		known := read[number] != nil
@@ -290,17 +301,24 @@ func (s *Store) resume(ctx context.Context, last int64) error {
 // reading it does not cost a request for each of its own commits.
 const followPause = 2 * time.Millisecond
 
-// follow reads what other servers commit, as soon as they do.
+// maxDoublings bounds how often a time limit is doubled.
+const maxDoublings = 5
+
+// follow reads what other servers commit, as soon as they do. Its time limit doubles with
+// each failure: a log that takes longer to read is not cut off where it was the last time.
 func (s *Store) follow() {
-	for pause(s.ctx, followPause) {
-		if !s.followOne() {
-			pause(s.ctx, 250*time.Millisecond)
+	for failures := 0; pause(s.ctx, followPause); {
+		if s.followOne(s.opts.Timeout << min(failures, maxDoublings)) {
+			failures = 0
+			continue
 		}
+		failures++
+		pause(s.ctx, 250*time.Millisecond)
 	}
 }
 
-func (s *Store) followOne() bool {
-	ctx, cancel := context.WithTimeout(s.ctx, s.opts.Timeout)
+func (s *Store) followOne(limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, limit)
 	defer cancel()
 	if s.lock(ctx) != nil {
 		return false

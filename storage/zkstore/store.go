@@ -65,7 +65,8 @@ type Store struct {
 	acl     []zk.ACL
 
 	turn    chan struct{} // one commit at a time
-	reading sync.Mutex    // one reader of the log at a time
+	reading chan struct{} // one reader of the log at a time
+	readers int           // how many entries it reads at once; whoever reads has it
 
 	mu        sync.Mutex
 	mirror    *mirror // nil until it is read
@@ -97,7 +98,7 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	}
 	s := &Store{
 		target: t, opts: opts, acl: zk.WorldACL(zk.PermAll), clock: newClock(),
-		turn: make(chan struct{}, 1), advanced: make(chan struct{}),
+		turn: make(chan struct{}, 1), reading: make(chan struct{}, 1), readers: readers, advanced: make(chan struct{}),
 	}
 	if t.user != "" {
 		s.acl = zk.AuthACL(zk.PermAll)

@@ -121,10 +121,10 @@ func TestACommitWhileTheLogIsRead(t *testing.T) {
 	s := openStore(t, newURL(t), opts)
 	putRow(t, s, "k", "1", 0)
 	before := statusOf(t, s)
-	s.reading.Lock()
+	s.reading <- struct{}{}
 	during = func() { putRow(t, s, "k", "2", 0) }
 	err := s.reload(t.Context())
-	s.reading.Unlock()
+	<-s.reading
 	if err != nil {
 		t.Fatal(err)
 	}

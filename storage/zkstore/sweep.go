@@ -14,9 +14,10 @@ type sweeping struct {
 
 // sweep removes rows whose time has passed, and with them old entries, so that the log
 // follows the resources in use. Each server does. Where there is nothing to remove it
-// costs no request. A failure is not logged: the transactions fail, too.
+// costs no request. A failure is not logged: the transactions fail, too. What was not
+// removed, perhaps for want of time, is tried again in smaller transactions.
 func (s *Store) sweep() {
-	life := ""
+	life, most := "", s.opts.sweep.rows
 	for rest := s.opts.sweep.rest; pause(s.ctx, rest); {
 		rest = s.opts.sweep.rest
 		if now := s.life(); now != life { // it starts, or the log began again
@@ -25,11 +26,18 @@ func (s *Store) sweep() {
 			cancel()
 			life = now
 		}
-		if keys, more := s.expired(); len(keys) > 0 || more {
-			if s.update(s.ctx, func(t *tx) error { t.sweep(keys); return nil }) == nil && more {
-				rest = s.opts.sweep.pause
-			}
+		keys, more := s.expired(most)
+		if len(keys) == 0 && !more {
+			continue
 		}
+		switch err := s.update(s.ctx, func(t *tx) error { t.sweep(keys); return nil }); {
+		case err != nil:
+			most = max(1, most/2)
+			continue
+		case more:
+			rest = s.opts.sweep.pause
+		}
+		most = min(2*most, s.opts.sweep.rows)
 	}
 }
 
@@ -39,17 +47,17 @@ func (s *Store) life() string {
 	return s.mirror.name()
 }
 
-// expired are keys of rows whose time has passed. More: there is more to remove, of these
+// expired are keys of rows whose time has passed, so many at most. More: there is more to remove, of these
 // or of the log.
-func (s *Store) expired() (keys []string, more bool) {
+func (s *Store) expired(most int) (keys []string, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mirror == nil || !s.clock.known {
 		return nil, false
 	}
 	low, _ := s.clock.now(s.mirror.correction)
-	keys = s.mirror.Ended(low, s.opts.sweep.rows)
-	return keys, len(keys) == s.opts.sweep.rows || s.mirror.TooLong()
+	keys = s.mirror.Ended(low, most)
+	return keys, len(keys) == most || s.mirror.TooLong()
 }
 
 // sweep deletes those of the rows whose time has passed, and is written even if there is
