@@ -23,13 +23,13 @@ PARALLEL ?= $(shell if [ $(CORES) -lt 4 ]; then echo $(CORES); else echo 4; fi)
 # Tests that call t.Parallel mostly wait, so there may be more of them than cores.
 FLAGS    := -race -count=1 -p $(PARALLEL) -parallel 4 -timeout 12m
 
-# $(call tests,FLAGS,PACKAGES) runs tests. Continuous integration sets GOTESTSUM, which
-# repeats what fails once, alone, and lists what passes then: these tests are defects.
-ifdef GOTESTSUM
-tests = $(GOTESTSUM) --format $(or $(FORMAT),standard-quiet) --rerun-fails=1 --rerun-fails-max-failures=5 --packages='$(2)' -- $(1)
-else
-tests = $(GO) test $(1) $(2)
-endif
+# $(call tests,FLAGS,PACKAGES) runs tests: a line a package, then what failed with its output, and what was
+# skipped and why. They use one program, which is built once, without -race.
+tests = FENCELOCK_TEST_PROGRAM=$(CURDIR)/bin/test/fencelock $(CURDIR)/bin/test/gotestsum --format $(or $(FORMAT),pkgname) --format-hide-empty-pkg \
+	--jsonfile-timing-events $(CURDIR)/bin/test/times.$$$$.json --packages '$(2)' -- $(1)
+
+# $(slowest) ends a run of tests with the ten that took longest.
+slowest = @echo '== the slowest:'; cat bin/test/times.*.json | bin/test/gotestsum tool slowest --num 10 --threshold 1s
 
 # What is too long for every day is in tests of the first name. Those of the second
 # measure, so make soak runs them alone; those of the third are make scale, and of the
@@ -40,6 +40,9 @@ MEASURE  := ^TestSoak(Crowd|ConsoleCost|Floods|SetsChange|Speed)$$
 SCALE    := ^TestSoakManyLeases$$
 OPERATE  := ^TestSoak(AlertsFire|RollingUpgrade)$$
 FAULTS   := ^TestSoakFaultTable$$
+
+# What is a tool, run by a target of its own with arguments.
+TOOLS    := ^Test(Chaos|Conformance|MutantTable|Seed)$$
 
 # These compute and do nothing else, with -race for several minutes: TestSimulation and the
 # other tests of these packages run the same code with it.
@@ -71,22 +74,31 @@ run: ## run the service on its embedded default, http://127.0.0.1:8080
 check: fmt-check vet ## the inner loop: what needs no server, in a minute
 	$(GO) test -short -skip '$(SOAK)' $(PKG)
 
+.PHONY: test-tools
+test-tools:
+	@mkdir -p bin/test
+	@$(GO) build -o bin/test/fencelock ./cmd/fencelock
+	@cd release && GOWORK=off $(GO) build -o ../bin/test/gotestsum gotest.tools/gotestsum
+
 .PHONY: test
-test: ## the tests with -race, on real Redis and Postgres that start by themselves; the same in every run
-	$(call tests,$(FLAGS) -skip '$(SOAK)|^TestConformance$$|$(COMPUTE)',$(PKG))
-	$(call tests,-count=1 -run '$(COMPUTE)' -skip '$(SOAK)',$(COMPUTES))
-	$(MAKE) --no-print-directory conformance
-	cd client/gocronlock && $(call tests,$(FLAGS),./...)
+test: test-tools ## the tests with -race, on real Redis and Postgres that start by themselves; the same in every run
+	@rm -f bin/test/times.*.json
+	@$(call tests,$(FLAGS) -skip '$(SOAK)|$(TOOLS)|$(COMPUTE)',$(PKG))
+	@$(call tests,-count=1 -run '$(COMPUTE)' -skip '$(SOAK)',$(COMPUTES))
+	@$(MAKE) --no-print-directory conformance
+	@cd client/gocronlock && $(call tests,$(FLAGS),./...)
+	$(slowest)
+	@internal/testenv/versions.sh
 
 .PHONY: proofs
-proofs: ## more mutants of the simulation, and 70,000 simulated acquisitions
-	$(call tests,-count=1 -run '$(subst (Soak)?,Soak,$(COMPUTE))' -timeout 12m,$(COMPUTES))
+proofs: test-tools ## more mutants of the simulation, and 70,000 simulated acquisitions
+	@$(call tests,-count=1 -run '$(subst (Soak)?,Soak,$(COMPUTE))' -timeout 12m,$(COMPUTES))
 	$(GO) test ./internal/sim -count=1 -run '^TestSimulation$$' -sim.seeds=50 -sim.workers=$(CORES) -timeout 12m
 
 .PHONY: soak
 soak: proofs ## what is too long for make test: every fault, more rounds, costs
-	$(call tests,$(FLAGS) -run '$(SOAK)' -skip '$(MEASURE)|$(COMPUTE)|$(SCALE)|$(OPERATE)|$(FAULTS)',$(SOAKPKG))
-	$(call tests,$(FLAGS) -p 1 -run '$(MEASURE)',./cmd/fencelock ./clients/python ./clients/typescript)
+	@$(call tests,$(FLAGS) -run '$(SOAK)' -skip '$(MEASURE)|$(COMPUTE)|$(SCALE)|$(OPERATE)|$(FAULTS)',$(SOAKPKG))
+	@$(call tests,$(FLAGS) -p 1 -run '$(MEASURE)',./cmd/fencelock ./clients/python ./clients/typescript)
 	$(GO) test -count=1 -run '^$$' -bench . -benchtime 1x ./api/... ./client ./lockcore/... ./storage/...
 	$(MAKE) --no-print-directory kill-rounds ROUNDS=3
 
@@ -182,7 +194,7 @@ kill-rounds: ## is a command dead before the next grant? ROUNDS (100) with the s
 
 .PHONY: conformance
 conformance: FORMAT := standard-verbose
-conformance: ## what each client does in each scenario of the conformance kit, and whether that is right
+conformance: test-tools ## what each client does in each scenario of the conformance kit, and whether that is right
 	@$(call tests,-count=1 -v -run '^TestConformance$$' -timeout 10m,./clients/conformance)
 
 .PHONY: faults-python faults-typescript

@@ -26,12 +26,6 @@ var (
 	out       = flag.String("out", os.TempDir(), "TestChaos: the folder for the report and the histories of failed rounds")
 )
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	RemoveProgram()
-	os.Exit(code)
-}
-
 // short is a stand for a test of a minute or so: a lost node is silent for a
 // second only, and a machine that is busy with other tests is forgiven much.
 func short(t *testing.T) Config {

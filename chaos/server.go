@@ -3,8 +3,6 @@ package chaos
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -21,30 +19,6 @@ import (
 
 // exitWithin bounds how long a server may take to end or to say where it listens.
 const exitWithin = 40 * time.Second
-
-// builtProgram is the fencelock program, built once for all tests of a process.
-var builtProgram = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "fencelock-chaos-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "fencelock")
-	build := exec.Command("go", "build", "-o", path, "github.com/fencelock/fencelock/cmd/fencelock")
-	_, here, _, _ := runtime.Caller(0)
-	build.Dir = filepath.Dir(here) // in the product's own module, whoever's test this is
-	out, err := build.CombinedOutput()
-	if err != nil {
-		return "", errors.Join(fmt.Errorf("go build: %w: %s", err, out), os.RemoveAll(dir))
-	}
-	return path, nil
-})
-
-// RemoveProgram removes what builtProgram built.
-func RemoveProgram() {
-	if path, err := builtProgram(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
-}
 
 // server is one fencelock process, which can be killed and started again. It
 // gets another port each time; clients ask for its address at each connection.
@@ -125,11 +99,7 @@ func (s *server) lastWords() string {
 // start starts the process and returns once it has said where it listens.
 func (s *server) start(extra ...string) {
 	s.t.Helper()
-	path, err := builtProgram()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	cmd := exec.Command(path, "serve")
+	cmd := exec.Command(testenv.Program(s.t), "serve")
 	cmd.Env = append(append([]string{}, s.env...), extra...)
 	cmd.Dir = s.t.TempDir()
 	first := &firstLine{rest: s.log, line: make(chan []byte, 1)}

@@ -115,14 +115,10 @@ func (p program) run(t *testing.T, url, token, amount string) (code int, said st
 
 func findPsql(t *testing.T) string {
 	t.Helper()
-	if path, err := exec.LookPath("psql"); err == nil {
-		return path
+	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/psql"); len(found) > 0 {
+		return found[len(found)-1]
 	}
-	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/psql")
-	if len(found) == 0 {
-		t.Skip("NOT RUN: psql is not on this machine (Debian: apt-get install postgresql-client)")
-	}
-	return found[len(found)-1]
+	return testenv.Installed(t, "psql", "postgresql-client")
 }
 
 // findPython finds a Python with psycopg 3.

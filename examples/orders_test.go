@@ -75,7 +75,7 @@ func TestOrderBackends(t *testing.T) {
 // although the first of two lock servers fails.
 func TestOrderBackendsSurvive(t *testing.T) {
 	testenv.NeedsServer(t)
-	bin := build(t, "../cmd/fencelock")
+	bin := testenv.Program(t)
 	var nodes []string
 	for _, r := range testenv.StartRedisN(t, 3) {
 		nodes = append(nodes, r.URL())
@@ -260,7 +260,7 @@ func build(t *testing.T, pkg string) string {
 // serve runs the lock service on its embedded default.
 func serve(t *testing.T) (url string) {
 	t.Helper()
-	url, _ = serveAs(t, build(t, "../cmd/fencelock"), "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db"))
+	url, _ = serveAs(t, testenv.Program(t), "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db"))
 	return url
 }
 

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -23,12 +22,6 @@ import (
 )
 
 var rounds = flag.Int("rounds", 1, "rounds of each fault for each lock")
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	chaos.RemoveProgram()
-	os.Exit(code)
-}
 
 // contender is a lock with the servers that it stands on.
 type contender struct {

@@ -120,7 +120,7 @@ func startStand(t *testing.T) *stand {
 	for _, n := range s.nodes {
 		nodes = append(nodes, n.URL())
 	}
-	bin := build(t)
+	bin := testenv.Program(t)
 	for range 2 {
 		s.servers = append(s.servers, startServer(t, bin,
 			"FENCELOCK_REDIS_ADDRS="+strings.Join(nodes, ","), "FENCELOCK_BOOTSTRAP=new", "FENCELOCK_DATA=", "FENCELOCK_MAX_TTL=5s", "FENCELOCK_NODE_TIMEOUT=100ms",

@@ -24,21 +24,11 @@ type Server struct {
 // Start runs the service on its embedded default, with these settings beside, until the test ends.
 func Start(t *testing.T, env ...string) *Server {
 	t.Helper()
-	return startServer(t, build(t), append([]string{"FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "fencelock.db"), "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0"}, env...)...)
+	return startServer(t, testenv.Program(t), append([]string{"FENCELOCK_DATA=" + filepath.Join(t.TempDir(), "fencelock.db"), "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0"}, env...)...)
 }
 
 // Address is the server's host and port.
 func (s *Server) Address() string { return s.address }
-
-func build(t *testing.T) (bin string) {
-	t.Helper()
-	bin = filepath.Join(t.TempDir(), "fencelock")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "github.com/fencelock/fencelock/cmd/fencelock")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return bin
-}
 
 func startServer(t *testing.T, bin string, env ...string) *Server {
 	t.Helper()

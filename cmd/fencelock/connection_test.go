@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // tlsServer wants client certificates and says who asked, and with which credential.
@@ -183,10 +184,7 @@ func TestToolsUnderAccessControl(t *testing.T) {
 		t.Fatal(err, made)
 	}
 	p := start(t, "FENCELOCK_ACCESS_FILE="+access)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testenv.Program(t)
 	known := []string{"FENCELOCK_BEARER_TOKEN_FILE=" + credential, "PROGRAM=" + path}
 	inner := `"$PROGRAM" run orders/1 -- true && "$PROGRAM" extend >/dev/null && "$PROGRAM" ls`
 	p.tool("", known, "run", "orders/1", "--", "sh", "-c", inner).wants(t, "run", 0, "orders/1", "")

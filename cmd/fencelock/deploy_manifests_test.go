@@ -226,7 +226,7 @@ func TestRedisManifestsAreFitNodes(t *testing.T) {
 func TestOverlaysBuild(t *testing.T) {
 	kubectl, err := exec.LookPath("kubectl")
 	if err != nil {
-		t.Skip("KUBECTL IS NOT INSTALLED, so the overlays were not put together; their parts were tested")
+		t.Skip("NOT RUN: kubectl is not on this machine (https://kubernetes.io/docs/tasks/tools); the parts of the overlays were tested")
 	}
 	for overlay, sets := range map[string]int{"example": 5, "managed-redis": 0} {
 		out, err := exec.Command(kubectl, "kustomize", "../../deploy/kubernetes/overlays/"+overlay).Output()
@@ -308,10 +308,7 @@ func TestSystemdUnit(t *testing.T) {
 		t.Log("systemd-analyze is not installed: the unit was read by this test alone")
 		return
 	}
-	program, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := testenv.Program(t)
 	copied := filepath.Join(t.TempDir(), "fencelock.service")
 	if err := os.WriteFile(copied, []byte(strings.ReplaceAll(unit, "/usr/local/bin/fencelock", program)), 0o600); err != nil {
 		t.Fatal(err)

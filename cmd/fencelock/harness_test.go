@@ -26,20 +26,6 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// program builds the program once for all tests of this package.
-var program = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "fencelock")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "fencelock")
-	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w: %s", err, out)
-	}
-	return path, nil
-})
-
 // TestMain lets more tests run at once than elsewhere: they wait for servers. It is also
 // the main of a candidate.
 func TestMain(m *testing.M) {
@@ -51,21 +37,14 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	code := m.Run()
-	if path, err := program(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 // command prepares a run of the program with nothing but these variables set.
 func command(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	testenv.NeedsServer(t)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testenv.Program(t)
 	cmd := exec.Command(path, args...)
 	cmd.Dir = t.TempDir()
 	cmd.Env = env

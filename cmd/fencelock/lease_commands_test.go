@@ -48,10 +48,7 @@ func TestAcquireExtendRelease(t *testing.T) {
 func TestExportIsSafeInShells(t *testing.T) {
 	t.Parallel()
 	p := start(t)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testenv.Program(t)
 	nasty := `it's $(touch pwned) "x" \ ` + "`id`; é ~ * -n"
 	for _, shell := range []string{"sh", "bash", "dash", "zsh", "ksh"} {
 		if _, err := exec.LookPath(shell); err != nil {

@@ -41,10 +41,7 @@ func openPTY(t *testing.T) (outer, inner *os.File) {
 // onTerminal runs a program as the leader of a session that the terminal controls.
 func (p *process) onTerminal(name string, args ...string) (cmd *exec.Cmd, outer *os.File, screen *testenv.Buffer) {
 	p.t.Helper()
-	path, err := program()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	path := testenv.Program(p.t)
 	outer, inner := openPTY(p.t)
 	cmd = exec.Command(name, args...)
 	cmd.Dir, cmd.Env = p.t.TempDir(), []string{"PATH=" + os.Getenv("PATH"), "FENCELOCK_URL=" + p.url, "PROGRAM=" + path, "PS1=$ ", "TERM=dumb"}
@@ -84,10 +81,7 @@ func (p *process) shows(screen *testenv.Buffer, text string) {
 func TestRunOnATerminal(t *testing.T) {
 	t.Parallel()
 	p := start(t)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testenv.Program(t)
 	cmd, keys, screen := p.onTerminal(path, "run", "r", "--", "sh", "-c",
 		`trap 'echo inter""rupted; exit 5' INT; read line; echo "typed <$line>"; while :; do sleep 0.02; done`)
 	_, _ = keys.WriteString("something\n")
@@ -101,10 +95,7 @@ func TestRunOnATerminal(t *testing.T) {
 func TestWaitingIsSaidOnATerminal(t *testing.T) {
 	t.Parallel()
 	p := start(t)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testenv.Program(t)
 	for _, words := range [][]string{{"run", "r", "--", "echo", "got it"}, {"acquire", "--export", "r"}} {
 		var held wire.Lease
 		got := p.tool("", nil, "acquire", "r")
@@ -129,10 +120,7 @@ func TestWaitingIsSaidOnATerminal(t *testing.T) {
 // and fg goes on with it, under the same lease.
 func TestRunAsAJob(t *testing.T) {
 	t.Parallel()
-	bash, err := exec.LookPath("bash")
-	if err != nil {
-		t.Skip("bash is not here")
-	}
+	bash := testenv.Installed(t, "bash", "bash")
 	p := start(t)
 	_, keys, screen := p.onTerminal(bash, "--norc", "-i")
 	p.shows(screen, "$ ")

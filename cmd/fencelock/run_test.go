@@ -26,10 +26,7 @@ func TestQuiet(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	p.acquire(`{"resource":"taken","holder":"somebody","ttl_ms":60000}`)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testenv.Program(t)
 	for args, want := range map[string]said{
 		"run -n -E 0 taken -- false":                                {0, "", ""},
 		"acquire -n -E 0 taken":                                     {0, "", ""},
@@ -154,10 +151,7 @@ func TestRunPassesOn(t *testing.T) {
 func TestRunInsideRun(t *testing.T) {
 	t.Parallel()
 	p := start(t)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testenv.Program(t)
 	got := p.tool("", []string{"PROGRAM=" + path}, "run", "r", "--", "sh", "-c",
 		`"$PROGRAM" run -n r -- sh -c 'echo inner $FENCING_TOKEN'; "$PROGRAM" get r | grep -q holder && echo outer $FENCING_TOKEN`)
 	got.wants(t, "run in run", 0, "inner ", "")

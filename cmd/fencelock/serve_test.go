@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 func TestStory(t *testing.T) {
@@ -106,9 +107,7 @@ func TestStory(t *testing.T) {
 // TestBannerLinesWork pastes what the server prints into a shell.
 func TestBannerLinesWork(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("the lines use curl, which this machine has not got")
-	}
+	testenv.Installed(t, "curl", "curl")
 	p := start(t)
 	p.until("the banner is complete", func() bool {
 		return strings.HasSuffix(p.stdout.String(), "\n\n") && strings.Contains(p.stdout.String(), "412")
@@ -123,19 +122,20 @@ func TestBannerLinesWork(t *testing.T) {
 			script.WriteString(line)
 		}
 	}
-	const tries = 3 // their leases of a second leave each request 100 ms, which a busy machine may not have
-	var out []byte
-	for range tries {
-		var err error
-		if out, err = exec.Command("sh", "-c", script.String()).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		ok, stale := bytes.Index(out, []byte("HTTP/1.1 200 OK")), bytes.Index(out, []byte("HTTP/1.1 412 Precondition Failed"))
-		if ok >= 0 && stale > ok {
-			return
-		}
+	// Leases of a second leave each request 100 ms, which a busy machine may not have.
+	lines := script.String()
+	slow := strings.NewReplacer(`"ttl_ms":1000`, `"ttl_ms":5000`, "sleep 1.5", "sleep 5.5").Replace(lines)
+	if strings.Count(slow, `"ttl_ms":5000`) != 2 || strings.Count(slow, "sleep 5.5") != 1 {
+		t.Fatalf("two leases of a second with 1.5 seconds between them are to be in\n%s", lines)
 	}
-	t.Errorf("the lines do not end in a 412:\n%s\n%s", script.String(), out)
+	out, err := exec.Command("sh", "-c", slow).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	ok, stale := bytes.Index(out, []byte("HTTP/1.1 200 OK")), bytes.Index(out, []byte("HTTP/1.1 412 Precondition Failed"))
+	if ok < 0 || stale < ok {
+		t.Errorf("the lines do not end in a 200 and a 412:\n%s\n%s", slow, out)
+	}
 }
 
 func TestSecondServerOnTheSameFileIsRefused(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // held are the resources that are taken.
@@ -32,10 +33,7 @@ func TestRunSeveral(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, "FENCELOCK_PROOF_KEY_FILE="+keys)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testenv.Program(t)
 	stale := []string{"FENCING_TOKEN=1", "FENCING_PROOF=old", "FENCELOCK_RESOURCE=old", "FENCELOCK_LEASE_ID=old", "PROGRAM=" + path}
 	const script = `echo "$FENCING_TOKENS"; echo "$FENCING_PROOFS"; "$PROGRAM" ls -o json; echo "rest $FENCING_TOKEN$FENCING_PROOF$FENCELOCK_RESOURCE"`
 	got := p.tool("", stale, "run", "b b", "a", "--", "sh", "-c", script)
@@ -85,10 +83,7 @@ func TestRunSeveral(t *testing.T) {
 func TestRunSeveralInside(t *testing.T) {
 	t.Parallel()
 	p := start(t)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testenv.Program(t)
 	inside := func(args string) said {
 		return p.tool("", []string{"PROGRAM=" + path}, "run", "a", "b", "--", "sh", "-c", `echo "$FENCING_TOKENS"; "$PROGRAM" run `+args+` -- sh -c 'echo "$FENCING_TOKENS"'`)
 	}
@@ -107,10 +102,7 @@ func TestRunSeveralInside(t *testing.T) {
 func TestAcquireSeveral(t *testing.T) {
 	t.Parallel()
 	p := start(t)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testenv.Program(t)
 	const script = `set -eu
 		eval "$("$PROGRAM" acquire --export one)"; "$PROGRAM" release
 		eval "$("$PROGRAM" acquire --export "it's" b)"; "$PROGRAM" extend; "$PROGRAM" release
@@ -136,10 +128,7 @@ func TestRunSlots(t *testing.T) {
 	p.acquire(`{"resource":"jobs","slots":2,"ttl_ms":60000}`)
 	p.acquire(`{"resource":"jobs","slots":2,"ttl_ms":60000}`)
 	p.tool("", nil, "run", "-n", "--slots", "2", "jobs", "--", "true").wants(t, "no slot is free", exitFailed, "", "jobs#slot")
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testenv.Program(t)
 	inner := path + ` run -n --slots 3 jobs -- sh -c 'echo "$FENCELOCK_RESOURCE"'`
 	p.tool("", nil, "run", "-n", "--slots", "3", "jobs", "--", "sh", "-c", inner).wants(t, "a run inside", 0, "jobs#slot3", "")
 	p.tool("", nil, "run", "--slots", "0", "jobs", "--", "true").wants(t, "no slots", exitUsage, "", "--slots 0")

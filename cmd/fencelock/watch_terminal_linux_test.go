@@ -40,10 +40,7 @@ func TestListWatchOnATerminal(t *testing.T) {
 		p.acquire(fmt.Sprintf(`{"resource":"注文/%02d","holder":%q,"ttl_ms":60000}`, i, strings.Repeat("ワーカー", i%5)))
 	}
 	p.acquire(`{"resource":"0","holder":"` + "\u202e" + `live","ttl_ms":60000}`)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	path := testenv.Program(t)
 	cmd, outer, shown := p.onTerminal(path, "ls", "--watch", "--interval", "100ms")
 	fits := func(width, height, rows int, last string) {
 		t.Helper()

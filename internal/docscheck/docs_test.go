@@ -29,7 +29,7 @@ const blockLimit = 3 * time.Minute
 func TestDocs(t *testing.T) {
 	testenv.NeedsServer(t)
 	root := moduleRoot(t)
-	bin := build(t, root)
+	bin := filepath.Dir(testenv.Program(t))
 	for name, path := range pages(t, root) {
 		blocks := slices.DeleteFunc(read(t, path), func(b Block) bool { return !b.Runs() })
 		if len(blocks) > 0 {
@@ -71,17 +71,6 @@ func moduleRoot(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return root
-}
-
-func build(t *testing.T, root string) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "./cmd/fencelock")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return dir
 }
 
 func read(t *testing.T, path string) []Block {

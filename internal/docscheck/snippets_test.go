@@ -12,6 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/fencelock/fencelock/internal/testenv"
 )
 
 // imports are the packages that Go snippets use, by name.
@@ -125,12 +127,12 @@ func compile(t *testing.T, files map[string]string) string {
 // syntaxErrors is what Python or Node say of a block, "" for nothing.
 func syntaxErrors(t *testing.T, b Block) string {
 	t.Helper()
-	command, file := []string{"python3", "-m", "py_compile"}, "snippet.py"
+	var command []string
+	file := "snippet.py"
 	if b.Lang == "js" {
-		command, file = []string{"node", "--check"}, "snippet.mjs"
-	}
-	if _, err := exec.LookPath(command[0]); err != nil {
-		t.Skipf("NOT RUN: %s is not on this machine", command[0])
+		command, file = []string{testenv.Node(t), "--check"}, "snippet.mjs"
+	} else {
+		command = []string{testenv.Pythons(t)[0].Path, "-m", "py_compile"}
 	}
 	file = filepath.Join(t.TempDir(), file)
 	writeFile(t, file, []byte(b.Text))

@@ -15,21 +15,29 @@ type Python struct {
 	Version string // "3.11"
 }
 
-// Pythons are the interpreters of Python 3.9 and newer on this machine, one of each version.
-// Without any, the test is skipped and says so; it fails if CI is set.
-func Pythons(t testing.TB) []Python {
+// Pythons are the interpreters of Python 3.9 and newer on this machine, one of each version; one is
+// installed if there is none and that is possible. If it is not, the test is skipped and says so; it fails if CI is set.
+func Pythons(t testing.TB) (found []Python) {
 	t.Helper()
-	found := FindPythons()
-	if len(found) == 0 {
-		notRun(t, "there is no python3 (3.9 or newer) on this machine (Debian: apt-get install python3)")
+	if err := awaitInstall(); err != nil {
+		t.Fatalf("testenv: %v", err)
+	}
+	if found = findPythons(); len(found) > 0 {
+		return found
+	}
+	err := aptInstall([]string{"python3"}, func() bool {
+		found = findPythons()
+		return len(found) > 0
+	})
+	if err != nil {
+		notRun(t, fmt.Sprintf("there is no python3 (3.9 or newer) on this machine (Debian: apt-get install python3): %v", err))
 	}
 	return found
 }
 
-// FindPythons is Pythons for a test that has something to do without any. The paths are those
-// of the interpreters themselves: what is called python3 may be a script of a version
-// manager, which takes ten times as long to start.
-func FindPythons() (found []Python) {
+// findPythons finds the paths of the interpreters themselves: what is called python3 may be a
+// script of a version manager, which takes ten times as long to start.
+func findPythons() (found []Python) {
 	candidates := []string{"python3", "/usr/bin/python3"}
 	for minor := 9; minor <= 20; minor++ {
 		candidates = append(candidates, fmt.Sprintf("python3.%d", minor))
