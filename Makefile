@@ -25,7 +25,7 @@ FLAGS    := -race -count=1 -p $(PARALLEL) -parallel 4 -timeout 12m
 
 # $(call tests,FLAGS,PACKAGES) runs tests: a line a package, then what failed with its output, and what was
 # skipped and why. They use one program, which is built once, without -race.
-tests = FENCELOCK_TEST_PROGRAM=$(CURDIR)/bin/test/fencelock $(CURDIR)/bin/test/gotestsum --format $(or $(FORMAT),pkgname) --format-hide-empty-pkg \
+tests = TESTENV_PROGRAM=$(CURDIR)/bin/test/fencelock $(CURDIR)/bin/test/gotestsum --format $(or $(FORMAT),pkgname) --format-hide-empty-pkg \
 	--jsonfile-timing-events $(CURDIR)/bin/test/times.$$$$.json --packages '$(2)' -- $(1)
 
 # $(slowest) ends a run of tests with the ten that took longest.

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// ProgramEnv names a fencelock that is built already: make test builds one for all packages.
-const ProgramEnv = "FENCELOCK_TEST_PROGRAM"
+// ProgramEnv (not a variable of the product: it would say so) names a fencelock that is built already: make test builds one for all packages.
+const ProgramEnv = "TESTENV_PROGRAM"
 
 // builtProgram builds fencelock, without -race, once for all tests of a process.
 var builtProgram = sync.OnceValues(func() (string, error) {
