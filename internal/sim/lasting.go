@@ -35,8 +35,11 @@ func (l *ledger) newest(owner string, part lockcore.LeasePart, now time.Duration
 func (c *checker) stands(d *completion, i int) bool {
 	l, s := c.ledger(d.parts[i].Resource), d.floors[i].believed
 	ended := s.until <= d.at || s.token <= l.mayBreak || l.breaking > 0 || s.from <= l.breakEnd || l.largest != s.token
-	return c.w.quietNetwork() && !c.w.plan.Twins && c.w.struck <= s.from && !ended && !l.blind[d.owner]
+	return c.w.quietNetwork() && !c.acrossCalm(d) && !c.w.plan.Twins && c.w.struck <= s.from && !ended && !l.blind[d.owner]
 }
+
+// acrossCalm: the call began on a network that lost messages, and ended on one that does not.
+func (c *checker) acrossCalm(d *completion) bool { return c.w.calm && d.began < c.w.calmAt }
 
 // lasts checks that a lease which was granted can be extended, looked at and released until its
 // validity ends.

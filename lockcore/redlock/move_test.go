@@ -81,6 +81,7 @@ func withSets(t *testing.T, sets int, letters string, run func(a *atlas)) {
 		a := &atlas{T: t}
 		var cancel context.CancelFunc
 		a.ctx, cancel = context.WithCancel(context.WithoutCancel(t.Context()))
+		defer time.Sleep(time.Second) // messages that nobody waits for are still on the wire
 		defer a.running.Wait()
 		defer cancel()
 		for s := range sets {

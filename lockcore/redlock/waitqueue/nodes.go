@@ -84,12 +84,16 @@ func (l listener) wakeFirst(resource string, t node.Ticket) bool {
 // moveToFront puts a waiter first whose ticket is first on a quorum of nodes. Its
 // request may have come back, and the nodes remember that it arrived before those here.
 // A single node proves nothing: it may lack tickets, and the waiter that it names tries
-// in vain while that of the others' first ticket never does.
+// in vain while that of the others' first ticket never does. Who was first may not have
+// sent its ticket yet.
 func (q *Queue) moveToFront(w *Waiter) {
 	waiters := q.waiters[w.resource]
 	place := slices.Index(waiters, w)
 	copy(waiters[1:place+1], waiters[:place])
 	waiters[0] = w
+	if place > 0 && !waiters[1].sent && !waiters[1].heldBack {
+		q.sendTicket(waiters[1])
+	}
 }
 
 func (q *Queue) wakeLate(w *Waiter) {

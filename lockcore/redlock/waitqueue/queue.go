@@ -62,7 +62,7 @@ type Waiter struct {
 	wokenBy   uint8         // the nodes that woke it since its last try, one bit each
 	noQuorum  bool          // its last try met no quorum
 	firstOn   uint8         // the nodes that named its ticket since then, likewise
-	sent      bool          // a node may have its ticket
+	sent      bool          // a node may have its ticket: it was sent, or goes with a try
 	heldBack  bool          // no node is to have its ticket yet
 	cancelled bool          // its wait ends now
 	lingers   *time.Timer   // its request was answered and will come again; nil while it waits
@@ -168,11 +168,14 @@ func (q *Queue) HoldBack(w *Waiter) bool {
 	return w.heldBack
 }
 
-// Show ends HoldBack: the waiter's next try carries its ticket.
+// Show ends HoldBack: the waiter's next try carries its ticket. One that others have passed
+// meanwhile sends it, since it does not try before it is woken.
 func (q *Queue) Show(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w.heldBack, w.sent = false, true
+	if w.heldBack = false; !w.sent {
+		q.sendTicket(w)
+	}
 }
 
 // submitTicket sends the waiter's ticket to node i. q.mu is held, so that a dequeue
@@ -301,6 +304,9 @@ func (q *Queue) remove(w *Waiter, nextTry time.Time) {
 	case len(waiters) == 0:
 		delete(q.waiters, w.resource)
 	case place == 0:
+		if !waiters[0].sent { // no node would wake it
+			nextTry = time.Now()
+		}
 		waiters[0].tryAt = nextTry
 		waiters[0].signal()
 	}
@@ -405,7 +411,7 @@ func (q *Queue) untilTry(waiters []*Waiter) (next int, pause time.Duration) {
 		}
 		left := time.Until(w.tryAt)
 		if w.tryNow || left <= 0 {
-			w.tryNow, w.wokenBy, w.firstOn = false, 0, 0
+			w.tryNow, w.wokenBy, w.firstOn, w.sent = false, 0, 0, true
 			return i, 0
 		}
 		if pause == 0 || left < pause {

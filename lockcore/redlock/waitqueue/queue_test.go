@@ -369,3 +369,62 @@ func TestHeartbeatsOfAnIdleServer(t *testing.T) {
 		})
 	}
 }
+
+// A request that tries without its ticket is passed by one behind it, which the nodes know and
+// name as the first. From then on the nodes have its ticket, or it tries at once: nobody would
+// wake it otherwise.
+func TestWhoHeldItsTicketBackIsNotForgotten(t *testing.T) {
+	for name, c := range map[string]struct {
+		granted bool // before the first try ends; else after it
+		tries   bool
+		sent    int
+	}{
+		"passed":                    {sent: 2},
+		"passed, and the other won": {granted: true, tries: true, sent: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := &slowNode{}
+				q := newQueue(n)
+				first, err := q.Enqueue("r", "", "")
+				if err != nil || !q.HoldBack(first) {
+					t.Fatalf("it sent its ticket already, or %v", err)
+				}
+				second, err := q.Enqueue("r", "", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				listener{q, 0}.Wake("r", second.Ticket)
+				if c.granted {
+					q.Granted(second, time.Hour)
+				}
+				q.Show(first)
+				if got := tries(q, first); got != c.tries {
+					t.Errorf("it tries: %t, want %t", got, c.tries)
+				}
+				if got := n.enqueued(); len(got) != c.sent {
+					t.Errorf("the node has %d tickets, want %d", len(got), c.sent)
+				}
+				if !c.granted {
+					q.Granted(second, time.Hour)
+				}
+				time.Sleep(2 * time.Second) // the node's answers
+			})
+		})
+	}
+}
+
+// A request that was passed between Show and its try is known to the nodes, too.
+func TestWhoIsPassedBeforeItsTrySendsItsTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &slowNode{}
+		q := newQueue(n)
+		first, _ := q.Enqueue("r", "", "")
+		second, _ := q.Enqueue("r", "", "")
+		listener{q, 0}.Wake("r", second.Ticket)
+		if got := n.enqueued(); len(got) != 2 || got[1].ID != first.Ticket.ID {
+			t.Errorf("the node has the tickets %+v", got)
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
