@@ -43,6 +43,7 @@ func decisions() map[string]decision {
 		"GET /guarded/*":              {needs: "read", check: ofRecord},
 		"PUT /guarded/*":              {needs: "acquire", check: ofRecord},
 		"POST /guarded/*":             {needs: "acquire", check: ofRecord},
+		"DELETE /guarded/*":           {needs: "acquire", check: ofRecord},
 		"GET /history":                {needs: "read", check: ofHistory},
 		"GET /events":                 {needs: "any name; it tells of what the caller may read"},
 		"GET /":                       {needs: "nothing: it leads to the console, or to the contract", open: true},

@@ -55,6 +55,7 @@ func requests(resource, lease string) map[string][]string {
 		"POST /breaks":                {"POST", "/breaks", `{"resource":"` + resource + `","any":true}`},
 		"GET /guarded/*":              {"GET", "/guarded/" + resource, ""},
 		"PUT /guarded/*":              {"PUT", "/guarded/" + resource, "1", "Fencing-Token: 1"},
+		"DELETE /guarded/*":           {"DELETE", "/guarded/" + resource, "", "Fencing-Token: 1"},
 		"POST /guarded/*":             {"POST", "/guarded/" + resource + "/claim", "", "Fencing-Token: 1"},
 		"GET /history":                {"GET", "/history?resource=" + resource, ""},
 		"GET /leases/current":         {"GET", "/leases/current", "", "Fencelock-Lease: " + lease},
@@ -153,7 +154,7 @@ func TestRights(t *testing.T) {
 	lease := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"in/x"}`, bearer("boss")).wants(http.StatusCreated))
 	outside := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"out/x"}`, bearer("boss")).wants(http.StatusCreated))
 	least := map[string]string{ // the least right that does not get 403
-		"POST /locks": "acquire", "POST /cancel": "acquire", "GET /locks/*": "read", "POST /breaks": "admin", "GET /guarded/*": "read", "PUT /guarded/*": "acquire",
+		"POST /locks": "acquire", "POST /cancel": "acquire", "GET /locks/*": "read", "POST /breaks": "admin", "GET /guarded/*": "read", "PUT /guarded/*": "acquire", "DELETE /guarded/*": "acquire",
 		"POST /guarded/*": "acquire", "GET /history": "read",
 	}
 	order := []string{"none", "read", "acquire", "admin"}

@@ -257,10 +257,11 @@ func TestRouterAndContractAgree(t *testing.T) {
 	// What the router cannot say by itself: the wildcard is the resource, and a claim
 	// its suffix.
 	inFile := map[string][]string{
-		"GET /locks/*":    {"GET /locks/{resource}"},
-		"GET /guarded/*":  {"GET /guarded/{resource}"},
-		"POST /guarded/*": {"POST /guarded/{resource}/claim"},
-		"PUT /guarded/*":  {"PUT /guarded/{resource}"},
+		"GET /locks/*":      {"GET /locks/{resource}"},
+		"GET /guarded/*":    {"GET /guarded/{resource}"},
+		"POST /guarded/*":   {"POST /guarded/{resource}/claim"},
+		"PUT /guarded/*":    {"PUT /guarded/{resource}"},
+		"DELETE /guarded/*": {"DELETE /guarded/{resource}"},
 	}
 	patterns := newService(t, nil).handler.Patterns()
 	var routed []string

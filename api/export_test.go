@@ -21,7 +21,7 @@ type Kind struct {
 
 // dynamic are the kinds whose detail is made by refusal.details.
 var dynamic = []error{
-	errField, errHost, errForbidden, lockcore.ErrNoQuorum, lockcore.ErrOtherLease, access.ErrRequestLimit, access.ErrWaiterLimit, access.ErrLeaseLimit,
+	errField, errHost, errForbidden, lockcore.ErrNoQuorum, lockcore.ErrOtherLease, access.ErrRequestLimit, access.ErrWaiterLimit, access.ErrRecordLimit, access.ErrLeaseLimit,
 }
 
 // Kinds lists the problem table.

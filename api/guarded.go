@@ -38,7 +38,7 @@ func (s *Server) readRecord(w http.ResponseWriter, r *http.Request) error {
 func (s *Server) claimRecord(w http.ResponseWriter, r *http.Request) error {
 	escaped, isClaim := strings.CutSuffix(strings.TrimPrefix(r.URL.EscapedPath(), guardedPrefix), claimSuffix)
 	if !isClaim {
-		return refuseMethod(w, http.MethodGet, http.MethodHead, http.MethodPut)
+		return refuseMethod(w, http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete)
 	}
 	resource, err := namedResource(r, escaped)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Server) claimRecord(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength != 0 {
 		return badField(fieldBody, "must be empty: a claim takes none")
 	}
-	return s.withRecord(w, r, fencing.KindClaim, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
+	return s.change(w, r, fencing.KindClaim, resource, 0, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
 		return guard.Claim(ctx, resource, token)
 	})
 }
@@ -75,8 +75,44 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.withRecord(w, r, fencing.KindWrite, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
+	return s.change(w, r, fencing.KindWrite, resource, int64(len(value)), func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
 		return guard.Write(ctx, resource, token, value)
+	})
+}
+
+// deleteRecord is DELETE /guarded/{resource}: a write of nothing.
+func (s *Server) deleteRecord(w http.ResponseWriter, r *http.Request) error {
+	resource, err := pathResource(r, guardedPrefix)
+	if err != nil {
+		return err
+	}
+	token, err := s.presentedToken(r, resource)
+	if err != nil {
+		return err
+	}
+	if r.ContentLength != 0 {
+		return badField(fieldBody, "must be empty: a delete takes none")
+	}
+	return s.change(w, r, fencing.KindWrite, resource, 0, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
+		return guard.Delete(ctx, resource, token)
+	})
+}
+
+// change is withRecord within the limits of what the guard keeps: for a claim, or a write of so many bytes.
+func (s *Server) change(w http.ResponseWriter, r *http.Request, kind fencing.AttemptKind, resource string, bytes int64, op func(context.Context, fencing.Guard) (fencing.Record, error)) error {
+	return s.withRecord(w, r, kind, func(ctx context.Context, guard fencing.Guard) (fencing.Record, error) {
+		if err := s.records.admit(ctx, resource, bytes); err != nil {
+			return fencing.Record{}, err
+		}
+		undo, err := s.records.take(callerOf(w), resource, bytes, kind)
+		if err != nil {
+			return fencing.Record{}, err
+		}
+		record, err := op(ctx, guard)
+		if err != nil {
+			undo()
+		}
+		return record, err
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 )
@@ -74,7 +75,7 @@ func TestClaimPath(t *testing.T) {
 		want(t, "claimed", claimed, resource)
 	}
 	a := s.call("POST", "/guarded/a", "", "Fencing-Token: 1").wants(http.StatusMethodNotAllowed)
-	want(t, "Allow", a.header.Get("Allow"), "GET, HEAD, PUT")
+	want(t, "Allow", a.header.Get("Allow"), "GET, HEAD, PUT, DELETE")
 }
 
 func TestGuardedHistory(t *testing.T) {
@@ -170,4 +171,70 @@ func TestNoGuard(t *testing.T) {
 	s.call("GET", "/guarded/a", "").wants(http.StatusNotImplemented).problem("guard-not-configured")
 	s.call("GET", "/history?resource=a", "").wants(http.StatusNotImplemented).problem("guard-not-configured")
 	s.call("PUT", "/guarded/a", "1", "Fencing-Token: 1").wants(http.StatusNotImplemented).problem("guard-not-configured")
+}
+
+// A record that is there is claimed, deleted, and written as long as it does not grow, where the guard is full.
+func TestFullGuard(t *testing.T) {
+	f := &fake{
+		usage: func() fencing.Usage { return fencing.Usage{Records: 3, Bytes: 9} },
+		read: func(resource string) (fencing.Record, error) {
+			if resource == "new" {
+				return fencing.Record{}, fencing.ErrNotFound
+			}
+			return fencing.Record{Resource: resource, Mark: 1, Value: []byte("12345"), Version: 1}, nil
+		},
+		claim: func(_ context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+			return fencing.Record{Resource: resource, Mark: token}, nil
+		},
+		write: func(_ context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+			return fencing.Record{Resource: resource, Mark: token, Value: value, Version: 2}, nil
+		},
+	}
+	s := newService(t, f, func(o *api.Options) { o.MaxRecords = fencing.Usage{Records: 3, Bytes: 8} })
+	const token = "Fencing-Token: 1"
+	s.call("PUT", "/guarded/old", "54321", token).wants(http.StatusOK)
+	s.call("POST", "/guarded/old/claim", "", token).wants(http.StatusOK)
+	if gone := s.call("DELETE", "/guarded/old", "", token); gone.status != http.StatusOK || !strings.Contains(gone.body, `"value":null`) {
+		t.Errorf("a delete: %d %s", gone.status, gone.body)
+	}
+	s.call("PUT", "/guarded/old", "654321", token).problem("too-many-records")
+	s.call("PUT", "/guarded/new", "1", token).problem("too-many-records")
+	s.call("POST", "/guarded/new/claim", "", token).problem("too-many-records")
+	s.call("DELETE", "/guarded/old", "{}", token, "Content-Type: application/json").refusedField("body")
+	s.call("DELETE", "/guarded/old", "").problem("token-required")
+}
+
+// What a caller gives up, to a delete or to another caller, no longer counts against its limits;
+// nor does what failed.
+func TestRecordsOfACaller(t *testing.T) {
+	fail := false
+	f := &fake{
+		claim: func(_ context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+			return fencing.Record{Resource: resource, Mark: token}, nil
+		},
+		write: func(_ context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+			if fail {
+				return fencing.Record{}, &fencing.StaleTokenError{Resource: resource, Presented: token, Highest: 9}
+			}
+			return fencing.Record{Resource: resource, Mark: token, Value: value}, nil
+		},
+	}
+	s := newService(t, f, withAccess(t, line("w", "acquire=* records=2 bytes=10"), line("v", "acquire=*")))
+	put := func(who, name, value string) answered {
+		return s.call("PUT", "/guarded/"+name, value, bearer(who), "Fencing-Token: 1")
+	}
+	put("w", "a", "12345").wants(http.StatusOK)
+	put("w", "a", "54321").wants(http.StatusOK) // again: no more than before
+	put("w", "b", "12345").wants(http.StatusOK)
+	put("w", "b", "123456").problem("record-limit")
+	s.call("DELETE", "/guarded/a", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
+	put("w", "b", "123456").wants(http.StatusOK)
+	s.call("POST", "/guarded/c/claim", "", bearer("w"), "Fencing-Token: 1").problem("record-limit")
+	put("v", "a", "1234567890").wants(http.StatusOK) // now the other's
+	fail = true
+	put("w", "c", "1").wants(http.StatusPreconditionFailed)
+	fail = false
+	s.call("POST", "/guarded/c/claim", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
+	s.call("POST", "/guarded/b/claim", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
+	put("w", "d", "1").problem("record-limit")
 }

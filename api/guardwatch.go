@@ -29,6 +29,7 @@ type guardChecker interface {
 // not; only a check shows that it does again, since a storage may still answer reads.
 type guardWatch struct {
 	guard  fencing.Guard
+	counts *records
 	logger *slog.Logger
 	errors map[guardError]prometheus.Counter
 
@@ -62,8 +63,8 @@ func guardErrorOf(err error) guardError {
 }
 
 // newGuardWatch watches the guard, which may be nil: then it does nothing.
-func newGuardWatch(guard fencing.Guard, registry prometheus.Registerer, logger *slog.Logger) *guardWatch {
-	w := &guardWatch{guard: guard, logger: logger, since: time.Now()}
+func newGuardWatch(guard fencing.Guard, counts *records, registry prometheus.Registerer, logger *slog.Logger) *guardWatch {
+	w := &guardWatch{guard: guard, counts: counts, logger: logger, since: time.Now()}
 	if guard == nil {
 		return w
 	}
@@ -88,6 +89,7 @@ func (w *guardWatch) run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		w.check(ctx)
+		w.counts.count(ctx)
 		select {
 		case <-ctx.Done():
 			return

@@ -46,6 +46,7 @@ type fake struct {
 	claim   func(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error)
 	write   func(ctx context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error)
 	read    func(resource string) (fencing.Record, error)
+	usage   func() fencing.Usage
 	history func(resource string, limit int) ([]fencing.Attempt, error)
 }
 
@@ -176,6 +177,22 @@ func (f *fake) History(_ context.Context, resource string, limit int) ([]fencing
 		return nil, nil
 	}
 	return f.history(resource, limit)
+}
+
+func (f *fake) Delete(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+	if f.write == nil {
+		f.unexpected("Delete")
+		return fencing.Record{}, nil
+	}
+	return f.write(ctx, resource, token, nil)
+}
+
+// Usage is that of an empty guard, unless the test says otherwise.
+func (f *fake) Usage(context.Context) (fencing.Usage, error) {
+	if f.usage == nil {
+		return fencing.Usage{}, nil
+	}
+	return f.usage(), nil
 }
 
 func (f *fake) HighestMark(context.Context) (fencing.Token, error) {

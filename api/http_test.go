@@ -36,7 +36,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 		{"POST", "/locks/a%2Fb", "GET, HEAD"},
 		{"GET", "/leases/current/extend", "POST"},
 		{"PATCH", "/leases/current", "GET, HEAD, DELETE"},
-		{"DELETE", "/guarded/a", "GET, HEAD, PUT"},
+		{"PATCH", "/guarded/a", "GET, HEAD, PUT, DELETE"},
 		{"OPTIONS", "/healthz", "GET, HEAD"},
 	} {
 		a := s.call(c.method, c.path, "").wants(http.StatusMethodNotAllowed)

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/fencelock/fencelock/api"
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 )
 
@@ -46,6 +48,31 @@ func limitRows() map[string]limitRow {
 			return func() answered { return s.call("POST", "/locks", body, bearer("w")) }, letGo
 		}
 	}
+	// writes writes three bytes to each of these records, and then to another one.
+	writes := func(names ...string) func(*testing.T, *service, *fake) (func() answered, func()) {
+		return func(_ *testing.T, s *service, f *fake) (func() answered, func()) {
+			kept := map[string]int{}
+			f.write = func(_ context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
+				kept[resource] = len(value)
+				return fencing.Record{Resource: resource, Mark: token, Value: value, Version: 1}, nil
+			}
+			f.read = func(string) (fencing.Record, error) { return fencing.Record{}, fencing.ErrNotFound }
+			f.usage = func() (usage fencing.Usage) {
+				for _, bytes := range kept {
+					usage.Records++
+					usage.Bytes += int64(bytes)
+				}
+				return usage
+			}
+			write := func(name string) answered {
+				return s.call("PUT", "/guarded/"+name, "123", bearer("w"), "Fencing-Token: 1")
+			}
+			for _, name := range names {
+				write(name).wants(http.StatusOK)
+			}
+			return func() answered { return write("more") }, func() {}
+		}
+	}
 	return map[string]limitRow{
 		"`requests=`": {access: "read=* requests=0.01", reach: func(_ *testing.T, s *service, f *fake) (func() answered, func()) {
 			f.inspect = func(resource string) (lockcore.LockState, error) { return lockcore.LockState{Resource: resource}, nil }
@@ -69,6 +96,10 @@ func limitRows() map[string]limitRow {
 			take().wants(http.StatusCreated)
 			return take, func() {}
 		}},
+		"`records=`":                   {access: "acquire=* records=2", reach: writes("a", "b")},
+		"`bytes=`":                     {access: "acquire=* bytes=7", reach: writes("a", "b")},
+		"`FENCELOCK_MAX_RECORDS`":      {access: "acquire=*", change: func(o *api.Options) { o.MaxRecords.Records = 2 }, reach: writes("a", "b")},
+		"`FENCELOCK_MAX_RECORD_BYTES`": {access: "acquire=*", change: func(o *api.Options) { o.MaxRecords.Bytes = 7 }, reach: writes("a", "b")},
 		"8 listings": {access: "read=*", reach: func(t *testing.T, s *service, f *fake) (func() answered, func()) {
 			t.Helper()
 			begun, end := make(chan struct{}, 1), make(chan struct{})

@@ -92,6 +92,8 @@ func problems() []problem {
 		{"identity-unavailable", http.StatusServiceUnavailable, "The caller's identity cannot be checked now", access.ErrUnavailable, access.ErrUnavailable.Error() + "; other credentials still work"},
 		{"too-many-requests", http.StatusTooManyRequests, "The caller sends more requests than it may", access.ErrRequestLimit, ""},
 		{"waiter-limit", http.StatusTooManyRequests, "The caller is at its limit of waiting requests", access.ErrWaiterLimit, ""},
+		{"too-many-records", http.StatusServiceUnavailable, "The guarded records are full", errTooManyRecords, ""},
+		{"record-limit", http.StatusTooManyRequests, "The caller is at its limit of guarded records", access.ErrRecordLimit, ""},
 		{"lease-limit", http.StatusTooManyRequests, "The caller is at its limit of leases", access.ErrLeaseLimit, ""},
 		{"internal-error", http.StatusInternalServerError, "Internal error", errInternal, ""},
 	}

@@ -29,6 +29,8 @@ const (
 	MaxPage            = 1000 // locks of a listing, attempts of a history
 	DefaultPage        = 100
 	defaultWaiters     = 10_000
+	defaultRecords     = 100_000
+	defaultRecordBytes = 256 << 20
 	bodyTimeout        = 10 * time.Second // for a request body to arrive
 	releaseTimeout     = 5 * time.Second  // for a grant to be released
 	guardTimeout       = 5 * time.Second  // for the guard's storage to answer
@@ -57,6 +59,8 @@ type Options struct {
 	ProofRequired bool
 	// MaxWaiters bounds the places of requests in queues here; 0 for 10,000.
 	MaxWaiters int
+	// MaxRecords bounds what Guard keeps; 0 for 100,000 records and 256 MiB.
+	MaxRecords fencing.Usage
 	// MaxTTL is the longest lease that may be asked for.
 	MaxTTL  time.Duration
 	Events  *events.Hub // gets this server's events, and is streamed by GET /events
@@ -80,6 +84,7 @@ type Server struct {
 	metrics   metrics
 	leases    *lifecycle
 	guard     *guardWatch
+	records   *records
 	strangers strangers
 	streams   share     // of GET /events
 	lists     share     // of GET /locks
@@ -102,7 +107,10 @@ func New(opts Options) *Server {
 	}
 	s.leases = &lifecycle{service: s.Service, waits: places.New(cmp.Or(s.MaxWaiters, defaultWaiters)), events: s.Events, tracer: s.Tracer}
 	s.leases.metrics = newLockMetrics(s.Metrics, s.MetricsPrefixes, s.leases.live.Held, s.leases.waits.Kept)
-	s.guard = newGuardWatch(s.Guard, s.Metrics, s.Logger)
+	s.records = newRecords(s.Guard, fencing.Usage{
+		Records: cmp.Or(s.MaxRecords.Records, defaultRecords), Bytes: cmp.Or(s.MaxRecords.Bytes, defaultRecordBytes),
+	}, s.Metrics)
+	s.guard = newGuardWatch(s.Guard, s.records, s.Metrics, s.Logger)
 	s.routes()
 	return s
 }
@@ -153,6 +161,7 @@ func (s *Server) routes() {
 	s.get("/guarded/*", s.readRecord)
 	s.route(http.MethodPut, "/guarded/*", s.writeRecord)
 	s.route(http.MethodPost, "/guarded/*", s.claimRecord)
+	s.route(http.MethodDelete, "/guarded/*", s.deleteRecord)
 	s.get("/history", s.history, historyParameters...)
 
 	s.get("/events", s.events, eventParameters...)

@@ -25,6 +25,9 @@ type Guard interface {
 	Claim(ctx context.Context, resource string, token Token) (Record, error)
 	// Write raises the mark to token and replaces the value.
 	Write(ctx context.Context, resource string, token Token, value json.RawMessage) (Record, error)
+	// Delete is a Write of nothing: Value is nil after it, and Version counts it. The
+	// mark and the history stay, so that an older token is still refused.
+	Delete(ctx context.Context, resource string, token Token) (Record, error)
 	// Read returns the record and raises nothing. ErrNotFound if the resource
 	// was neither written nor claimed.
 	Read(ctx context.Context, resource string) (Record, error)
@@ -33,14 +36,22 @@ type Guard interface {
 	History(ctx context.Context, resource string, limit int) ([]Attempt, error)
 	// HighestMark returns the largest mark over all resources, 0 if there is none.
 	HighestMark(ctx context.Context) (Token, error)
+	// Usage is what the guard keeps now. It may read every record.
+	Usage(ctx context.Context) (Usage, error)
+}
+
+// Usage is what a guard keeps.
+type Usage struct {
+	Records int64 // the resources that were claimed or written, also those whose value was deleted
+	Bytes   int64 // of the values, as the storage keeps them
 }
 
 // Record is the guarded state of one resource.
 type Record struct {
 	Resource string
 	Mark     Token           // the highest token seen; the next write needs at least this
-	Value    json.RawMessage // nil until the first write
-	Version  int64           // the number of accepted writes
+	Value    json.RawMessage // nil until the first write, and after a delete
+	Version  int64           // the number of accepted writes and deletes
 }
 
 // Attempt is one line of a resource's history: a write or a claim, accepted or refused.

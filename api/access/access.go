@@ -107,10 +107,11 @@ func (i *Identity) MayAll(right Right) bool {
 var (
 	ErrRequestLimit = errors.New("the caller's limit of requests a second is reached")
 	ErrWaiterLimit  = errors.New("the caller's limit of requests in the queue is reached")
+	ErrRecordLimit  = errors.New("the caller's limit of guarded records, or of their bytes, is reached")
 	ErrLeaseLimit   = errors.New("the caller's limit of leases held is reached")
 )
 
-// LimitError is one of the three, with what is allowed.
+// LimitError is one of these, with what is allowed.
 type LimitError struct {
 	Limit error
 	Max   float64

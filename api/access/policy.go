@@ -22,6 +22,7 @@ const (
 	tokenPrefix   = "sha256:"
 	maxRequests   = 1e6
 	maxCount      = 1_000_000
+	maxBytes      = 1 << 40
 	maxClaimBytes = 1024
 )
 
@@ -171,7 +172,7 @@ func (p *Policy) add(name string, fields []string) error {
 	return nil
 }
 
-var errUnknownField = errors.New("a field must be one of token=, cert=, jwt=, none=, read=, acquire=, admin=, requests=, waiters=, held=; a space in a value is written %20")
+var errUnknownField = errors.New("a field must be one of token=, cert=, jwt=, none=, read=, acquire=, admin=, requests=, waiters=, held=, records=, bytes=; a space in a value is written %20")
 
 func validName(name string) bool {
 	if len(name) > maxNameBytes {
@@ -240,17 +241,21 @@ func (i *Identity) setting(key, value string) error {
 		i.limits.requests = n
 		return nil
 	case "waiters":
-		return count(key, value, &i.limits.waiters)
+		return count(key, value, maxCount, &i.limits.waiters)
 	case "held":
-		return count(key, value, &i.limits.held)
+		return count(key, value, maxCount, &i.limits.held)
+	case "records":
+		return count(key, value, maxCount, &i.limits.records)
+	case "bytes":
+		return count(key, value, maxBytes, &i.limits.bytes)
 	}
 	return errUnknownField
 }
 
-func count(key, value string, into *int) error {
+func count(key, value string, most int, into *int) error {
 	n, err := strconv.Atoi(value)
-	if err != nil || n < 1 || n > maxCount {
-		return fmt.Errorf("%s= must be a whole number from 1 to %d", key, maxCount)
+	if err != nil || n < 1 || n > most {
+		return fmt.Errorf("%s= must be a whole number from 1 to %d", key, most)
 	}
 	*into = n
 	return nil

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -12,6 +13,8 @@ type limits struct {
 	requests float64 // a second
 	waiters  int
 	held     int
+	records  int
+	bytes    int
 }
 
 // usage counts what one name uses at this server. It outlives the file's versions.
@@ -62,4 +65,13 @@ func (i *Identity) MaxHeld() int { return i.limits.held }
 // TooManyHeld refuses a caller that holds MaxHeld leases.
 func (i *Identity) TooManyHeld() *LimitError {
 	return &LimitError{Limit: ErrLeaseLimit, Max: float64(i.limits.held), Retry: retryLater}
+}
+
+// MaxRecords is how many guarded records the caller may keep through this server, and how many bytes in
+// them; 0 for any number.
+func (i *Identity) MaxRecords() (records, bytes int) { return i.limits.records, i.limits.bytes }
+
+// TooManyRecords refuses a caller that keeps MaxRecords.
+func (i *Identity) TooManyRecords() *LimitError {
+	return &LimitError{Limit: ErrRecordLimit, Max: float64(cmp.Or(i.limits.records, i.limits.bytes)), Retry: retryLater}
 }

@@ -171,7 +171,7 @@ func TestSoakAlertsFire(t *testing.T) {
 	keys := filepath.Join(dir, "keys")
 	writeFile(t, keys, "k1 "+strings.Repeat("a1", 32)+"\n")
 	single := start(t, "FENCELOCK_DATA="+filepath.Join(dir, "data"), "FENCELOCK_DATABASE_URL="+database.OwnerURL(),
-		"FENCELOCK_LEASE_KEY_FILE="+keys, "FENCELOCK_MAX_WAITERS=20", "FENCELOCK_NODE_TIMEOUT=1s")
+		"FENCELOCK_LEASE_KEY_FILE="+keys, "FENCELOCK_MAX_WAITERS=20", "FENCELOCK_MAX_RECORDS=1", "FENCELOCK_NODE_TIMEOUT=1s")
 	settings := []string{redisAddrs(nodes), "FENCELOCK_NODE_TIMEOUT=3s", fmt.Sprint("FENCELOCK_ADMIN_LISTEN=127.0.0.1:", testenv.FreePort(t))}
 	quorum := start(t, append(settings, "FENCELOCK_BOOTSTRAP=new")...)
 	m := startMonitor(t, single, quorum)
@@ -224,7 +224,7 @@ func (m *monitor) guard(p *process, database *testenv.PG, keys string) {
 	}
 	write(34, http.StatusOK)
 	write(33, http.StatusPreconditionFailed)
-	m.await("FencelockStaleWritesRefused")
+	m.await("FencelockStaleWritesRefused", "FencelockRecordsNearLimit")
 	database.Kill()
 	writeFile(m.t, keys, "not a key\n")
 	m.await("FencelockGuardDown", "FencelockFileRefused")

@@ -21,6 +21,7 @@ import (
 	"github.com/fencelock/fencelock/api"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/backend"
 	"github.com/fencelock/fencelock/cmd/fencelock/internal/config"
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
 	"github.com/fencelock/fencelock/storage/redisnode"
 )
@@ -140,6 +141,7 @@ func (s *service) handlers(registry *prometheus.Registry) {
 		Proofs:     s.security.proofs.get(),
 		MaxTTL:     s.cfg.MaxTTL,
 		MaxWaiters: s.cfg.MaxWaiters,
+		MaxRecords: fencing.Usage{Records: s.cfg.MaxRecords, Bytes: s.cfg.MaxRecordBytes},
 		OpenAPI:    []byte(fencelock.OpenAPI),
 		Logger:     s.logger,
 		Metrics:    registry,

@@ -32,6 +32,9 @@ func Run(t *testing.T, open func(t *testing.T) fencing.Guard) {
 		{"a read raises nothing", readRaisesNothing},
 		{"write alone loses an update", writeAloneLoses},
 		{"claim then write loses none", claimThenWrite},
+		{"a delete keeps the mark", deleteKeepsTheMark},
+		{"a stale delete is refused and changes nothing", staleDeleteRefused},
+		{"usage counts records and their values", usageCounts},
 		{"history tells every attempt, newest first", historyTells},
 		{"history is bounded and keeps the newest", historyBounded},
 		{"history honours its limit", historyLimit},
@@ -59,11 +62,18 @@ func RunDurable(t *testing.T, open func(t *testing.T) fencing.Guard, reopen func
 		mustWrite(t, g, "kept", 7, `{"n":1}`)
 		mustBeStale(t, write(t, g, "kept", 6, `0`), "kept", 6, 7)
 		mustClaim(t, g, "claimed", 9)
-		before := mustHistory(t, g, "kept", 10)
+		mustWrite(t, g, "deleted", 8, `"long"`)
+		mustDelete(t, g, "deleted", 9)
+		before, used := mustHistory(t, g, "kept", 10), mustUsage(t, g)
 
 		g = reopen(t, g)
 		mustRead(t, g, fencing.Record{Resource: "kept", Mark: 7, Value: json.RawMessage(`{"n":1}`), Version: 1})
 		mustRead(t, g, fencing.Record{Resource: "claimed", Mark: 9})
+		mustRead(t, g, fencing.Record{Resource: "deleted", Mark: 9, Version: 2})
+		mustBeStale(t, write(t, g, "deleted", 8, `1`), "deleted", 8, 9)
+		if now := mustUsage(t, g); now.Records != used.Records || now.Bytes != used.Bytes {
+			t.Errorf("it kept %+v, and after opening again %+v", used, now)
+		}
 		mustBeStale(t, claim(t, g, "claimed", 8), "claimed", 8, 9)
 		if after := mustHistory(t, g, "kept", 10); !sameAttempts(before, after) {
 			t.Errorf("history was %v, after opening again it is %v", before, after)
@@ -99,6 +109,24 @@ func mustWrite(t *testing.T, g fencing.Guard, resource string, token fencing.Tok
 		t.Fatalf("write %s with token %d: %v", resource, token, err)
 	}
 	return record
+}
+
+func mustDelete(t *testing.T, g fencing.Guard, resource string, token fencing.Token) fencing.Record {
+	t.Helper()
+	r, err := g.Delete(limited(t), resource, token)
+	if err != nil {
+		t.Fatalf("delete of %q with token %d: %v", resource, token, err)
+	}
+	return r
+}
+
+func mustUsage(t *testing.T, g fencing.Guard) fencing.Usage {
+	t.Helper()
+	usage, err := g.Usage(limited(t))
+	if err != nil {
+		t.Fatalf("usage: %v", err)
+	}
+	return usage
 }
 
 func mustClaim(t *testing.T, g fencing.Guard, resource string, token fencing.Token) fencing.Record {

@@ -101,6 +101,52 @@ func claimThenWrite(t *testing.T, g fencing.Guard) {
 	mustRead(t, g, fencing.Record{Resource: "r", Mark: 3, Value: json.RawMessage(`["from 3"]`), Version: 2})
 }
 
+func deleteKeepsTheMark(t *testing.T, g fencing.Guard) {
+	mustWrite(t, g, "r", 5, `{"n":1}`)
+	gone := fencing.Record{Resource: "r", Mark: 6, Version: 2}
+	sameRecord(t, mustDelete(t, g, "r", 6), gone)
+	mustRead(t, g, gone)
+	mustBeStale(t, write(t, g, "r", 5, `1`), "r", 5, 6)
+	sameKinds(t, mustHistory(t, g, "r", 10), "write 5<6 v2 refused", "write 6>5 v2 accepted", "write 5>0 v1 accepted")
+	sameRecord(t, mustDelete(t, g, "r", 6), fencing.Record{Resource: "r", Mark: 6, Version: 3}) // a repeat
+	sameRecord(t, mustClaim(t, g, "r", 7), fencing.Record{Resource: "r", Mark: 7, Version: 3})
+	sameRecord(t, mustWrite(t, g, "r", 7, `2`), fencing.Record{Resource: "r", Mark: 7, Version: 4, Value: json.RawMessage(`2`)})
+	sameRecord(t, mustDelete(t, g, "unknown", 1), fencing.Record{Resource: "unknown", Mark: 1, Version: 1})
+}
+
+func staleDeleteRefused(t *testing.T, g fencing.Guard) {
+	mustWrite(t, g, "r", 5, `1`)
+	_, err := g.Delete(limited(t), "r", 4)
+	mustBeStale(t, err, "r", 4, 5)
+	mustRead(t, g, fencing.Record{Resource: "r", Mark: 5, Version: 1, Value: json.RawMessage(`1`)})
+}
+
+// usageCounts leaves open how a storage compresses.
+func usageCounts(t *testing.T, g fencing.Guard) {
+	before := mustUsage(t, g)
+	want := func(records int64, what string, right func(bytes int64) bool) int64 {
+		t.Helper()
+		usage := mustUsage(t, g)
+		bytes := usage.Bytes - before.Bytes
+		if usage.Records-before.Records != records || !right(bytes) {
+			t.Errorf("%s: %+v, before all %+v", what, usage, before)
+		}
+		return bytes
+	}
+	mustClaim(t, g, "claimed", 1)
+	want(1, "a claim", func(bytes int64) bool { return bytes == 0 })
+	mustWrite(t, g, "a", 5, `"small"`)
+	small := want(2, "a write", func(bytes int64) bool { return bytes > 0 })
+	_ = write(t, g, "a", 4, `"a stale write is not kept"`)
+	want(2, "a stale write", func(bytes int64) bool { return bytes == small })
+	mustWrite(t, g, "a", 6, `"what is longer than before"`)
+	want(2, "a longer one", func(bytes int64) bool { return bytes > small })
+	mustWrite(t, g, "b", 7, `1`)
+	mustDelete(t, g, "a", 8)
+	mustDelete(t, g, "b", 8)
+	want(3, "both are deleted", func(bytes int64) bool { return bytes == 0 })
+}
+
 func historyTells(t *testing.T, g fencing.Guard) {
 	started := time.Now().Add(-time.Minute) // another machine's clock may be off
 	mustClaim(t, g, "r", 10)
@@ -263,8 +309,11 @@ func cancelledContext(t *testing.T, g fencing.Guard) {
 	_, readErr := g.Read(ctx, "r")
 	_, historyErr := g.History(ctx, "r", 1)
 	_, highestErr := g.HighestMark(ctx)
+	_, deleteErr := g.Delete(ctx, "r", 5)
+	_, usageErr := g.Usage(ctx)
 	for name, err := range map[string]error{
 		"claim": claimErr, "write": writeErr, "read": readErr, "history": historyErr, "highest mark": highestErr,
+		"delete": deleteErr, "usage": usageErr,
 	} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s with a cancelled context gives %v, want context.Canceled", name, err)

@@ -18,7 +18,7 @@ import (
 // Every value is sealed (boltfile.Seal).
 //
 //	guard_states   resource               mark, version, attempts ever made
-//	guard_values   resource               the JSON value
+//	guard_values   resource               the JSON value; no entry for none
 //	guard_history  resource, 0, number    kind, token, compared, version, Unix nanoseconds
 //	guard_meta     "highest"              the largest mark of all
 //
@@ -41,20 +41,27 @@ func createBuckets(tx *bbolt.Tx) error {
 	return boltfile.Buckets(tx, statesBucket, valuesBucket, historyBucket, metaBucket)
 }
 
-// checkEntries reads every entry, so that a damaged one is found at the start.
-func checkEntries(tx *bbolt.Tx) error {
+// checkEntries reads every entry, so that a damaged one is found at the start, and counts what they hold.
+func checkEntries(tx *bbolt.Tx) (usage fencing.Usage, err error) {
 	for _, name := range []string{statesBucket, valuesBucket, historyBucket, metaBucket} {
 		err := tx.Bucket([]byte(name)).ForEach(func(key, sealed []byte) error {
-			if _, err := boltfile.Unseal(key, sealed); err != nil {
+			value, err := boltfile.Unseal(key, sealed)
+			if err != nil {
 				return fmt.Errorf("bucket %s, entry %q: %w", name, key, err)
+			}
+			switch name {
+			case statesBucket:
+				usage.Records++
+			case valuesBucket:
+				usage.Bytes += int64(len(value))
 			}
 			return nil
 		})
 		if err != nil {
-			return err
+			return usage, err
 		}
 	}
-	return nil
+	return usage, nil
 }
 
 // get is an entry's value, nil if there is none. It is gone with the transaction.
@@ -64,6 +71,19 @@ func get(tx *bbolt.Tx, bucket string, key []byte) ([]byte, error) {
 		return nil, fmt.Errorf("bucket %s, entry %q: %w", bucket, key, err)
 	}
 	return value, nil
+}
+
+// putValue replaces a record's value, nil for none, and says how much longer it is than the one before.
+func putValue(tx *bbolt.Tx, resource string, value json.RawMessage) (grown int64, err error) {
+	before, err := get(tx, valuesBucket, []byte(resource))
+	if err != nil {
+		return 0, err
+	}
+	grown = int64(len(value)) - int64(len(before))
+	if value == nil {
+		return grown, tx.Bucket([]byte(valuesBucket)).Delete([]byte(resource))
+	}
+	return grown, put(tx, valuesBucket, []byte(resource), value)
 }
 
 func put(tx *bbolt.Tx, bucket string, key, value []byte) error {
@@ -83,25 +103,29 @@ func (s state) record(resource string, value json.RawMessage) fencing.Record {
 
 // apply is the guard's rule: compare, then raise the mark and write, or leave
 // both alone; and note the attempt either way.
-func apply(tx *bbolt.Tx, op *operation) (compared fencing.Token, record fencing.Record, err error) {
-	s, _, err := readState(tx, op.resource)
+func apply(tx *bbolt.Tx, op *operation) error {
+	s, found, err := readState(tx, op.resource)
 	if err != nil {
-		return 0, record, err
+		return err
 	}
-	compared = s.mark
+	op.grown = fencing.Usage{}
+	if !found {
+		op.grown.Records = 1
+	}
+	op.compared = s.mark
 	s.attempts++
 	value := op.value
-	if op.token >= compared {
+	if op.token >= op.compared {
 		s.mark = op.token
 		if op.kind == fencing.KindWrite {
 			s.version++
-			err = put(tx, valuesBucket, []byte(op.resource), op.value)
+			op.grown.Bytes, err = putValue(tx, op.resource, op.value)
 		} else {
 			value, err = readValue(tx, op.resource)
 		}
 	}
-	err = errors.Join(err, writeState(tx, op.resource, s), noteAttempt(tx, op, compared, s), raiseHighest(tx, s.mark))
-	return compared, s.record(op.resource, value), err
+	op.record = s.record(op.resource, value)
+	return errors.Join(err, writeState(tx, op.resource, s), noteAttempt(tx, op, s), raiseHighest(tx, s.mark))
 }
 
 func readState(tx *bbolt.Tx, resource string) (s state, found bool, err error) {
@@ -140,8 +164,8 @@ func historyKey(resource string, attempt uint64) []byte {
 }
 
 // noteAttempt adds a line to the history and drops the one it pushes out.
-func noteAttempt(tx *bbolt.Tx, op *operation, compared fencing.Token, s state) error {
-	raw := appendNumbers([]byte{op.kind[0]}, int64(op.token), int64(compared), s.version, op.at.UnixNano())
+func noteAttempt(tx *bbolt.Tx, op *operation, s state) error {
+	raw := appendNumbers([]byte{op.kind[0]}, int64(op.token), int64(op.compared), s.version, op.at.UnixNano())
 	err := put(tx, historyBucket, historyKey(op.resource, s.attempts), raw)
 	if s.attempts > HistoryKept {
 		err = errors.Join(err, tx.Bucket([]byte(historyBucket)).Delete(historyKey(op.resource, s.attempts-HistoryKept)))

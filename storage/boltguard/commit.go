@@ -20,13 +20,14 @@ type operation struct {
 	kind     fencing.AttemptKind
 	resource string
 	token    fencing.Token
-	value    json.RawMessage // of a write
+	value    json.RawMessage // of a write; nil deletes the one before
 	at       time.Time
 
 	done     chan struct{} // closed once what follows may be read
 	err      error
 	compared fencing.Token // the mark before; larger than token when refused
 	record   fencing.Record
+	grown    fencing.Usage // what the file holds more
 }
 
 // committer puts operations that wait at the same time into one synced
@@ -40,6 +41,7 @@ type committer struct {
 	waiting []*operation
 	leading bool // a goroutine is committing, and will look at waiting again
 	closed  bool
+	usage   fencing.Usage
 	leaders sync.WaitGroup
 }
 
@@ -105,16 +107,26 @@ func (c *committer) commit(batch []*operation) {
 		if op.err == nil {
 			op.err = err
 		}
+		if op.err == nil {
+			c.grow(op.grown)
+		}
 		close(op.done)
 	}
 }
 
+func (c *committer) grow(by fencing.Usage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.usage.Records += by.Records
+	c.usage.Bytes += by.Bytes
+}
+
 // run applies one operation. An operation whose caller has gone does nothing.
-func (op *operation) run(tx *bbolt.Tx) (err error) {
-	if op.err = op.ctx.Err(); op.err == nil {
-		op.compared, op.record, err = apply(tx, op)
+func (op *operation) run(tx *bbolt.Tx) error {
+	if op.err = op.ctx.Err(); op.err != nil {
+		return nil
 	}
-	return err
+	return apply(tx, op)
 }
 
 func (c *committer) close() {

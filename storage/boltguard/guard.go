@@ -39,10 +39,15 @@ func New(file File) (*Guard, error) {
 	if err := file.Update(createBuckets); err != nil {
 		return nil, fmt.Errorf("prepare the guard's buckets: %w", err)
 	}
-	if err := file.View(checkEntries); err != nil {
+	commits := &committer{file: file}
+	err := file.View(func(tx *bbolt.Tx) (err error) {
+		commits.usage, err = checkEntries(tx)
+		return err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("read the guarded records: %w", err)
 	}
-	return &Guard{file: file, commits: &committer{file: file}}, nil
+	return &Guard{file: file, commits: commits}, nil
 }
 
 // Close refuses further changes and returns once those under way are in the
@@ -63,6 +68,11 @@ func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token,
 		return fencing.Record{}, fencing.ErrMalformedValue
 	}
 	return g.attempt(ctx, fencing.KindWrite, resource, token, value)
+}
+
+// Delete removes the value; see fencing.Guard.
+func (g *Guard) Delete(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+	return g.attempt(ctx, fencing.KindWrite, resource, token, nil)
 }
 
 func (g *Guard) attempt(ctx context.Context, kind fencing.AttemptKind, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
@@ -124,6 +134,13 @@ func (g *Guard) HighestMark(ctx context.Context) (fencing.Token, error) {
 		return err
 	})
 	return highest, err
+}
+
+// Usage is counted as records change, and reads nothing; see fencing.Guard.
+func (g *Guard) Usage(ctx context.Context) (fencing.Usage, error) {
+	g.commits.mu.Lock()
+	defer g.commits.mu.Unlock()
+	return g.commits.usage, ctx.Err()
 }
 
 func (g *Guard) view(ctx context.Context, read func(*bbolt.Tx) error) error {

@@ -52,6 +52,11 @@ func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token,
 	return g.attempt(ctx, fencing.KindWrite, resource, token, value)
 }
 
+// Delete removes the value; see fencing.Guard.
+func (g *Guard) Delete(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+	return g.attempt(ctx, fencing.KindWrite, resource, token, nil)
+}
+
 func (g *Guard) attempt(ctx context.Context, kind fencing.AttemptKind, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
 	if err := fencing.CheckClaim(resource, token); err != nil {
 		return fencing.Record{}, err
@@ -145,6 +150,14 @@ func (g *Guard) HighestMark(ctx context.Context) (fencing.Token, error) {
 		return g.db.QueryRowContext(ctx, `SELECT IFNULL(MAX(mark), 0) FROM fencing_marks`).Scan(&highest)
 	})
 	return highest, err
+}
+
+// Usage reads every record, as HighestMark does; see fencing.Guard.
+func (g *Guard) Usage(ctx context.Context) (usage fencing.Usage, err error) {
+	err = g.call(ctx, highestTimeout, func(ctx context.Context) error {
+		return g.db.QueryRowContext(ctx, `SELECT COUNT(*), CAST(IFNULL(SUM(LENGTH(value)), 0) AS SIGNED) FROM fencing_records`).Scan(&usage.Records, &usage.Bytes)
+	})
+	return usage, err
 }
 
 // Refused is how many stale claims the guard has refused in transactions of applications.

@@ -68,6 +68,11 @@ func (g *Guard) Write(ctx context.Context, resource string, token fencing.Token,
 	return g.attempt(ctx, fencing.KindWrite, resource, token, value)
 }
 
+// Delete removes the value; see fencing.Guard.
+func (g *Guard) Delete(ctx context.Context, resource string, token fencing.Token) (fencing.Record, error) {
+	return g.attempt(ctx, fencing.KindWrite, resource, token, nil)
+}
+
 func (g *Guard) attempt(ctx context.Context, kind fencing.AttemptKind, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
 	if err := fencing.CheckClaim(resource, token); err != nil {
 		return fencing.Record{}, err
@@ -155,6 +160,14 @@ func (g *Guard) HighestMark(ctx context.Context) (fencing.Token, error) {
 		return g.pool.QueryRow(ctx, `SELECT coalesce(max(mark), 0) FROM fencing.marks`).Scan(&highest)
 	})
 	return highest, err
+}
+
+// Usage reads every record, as HighestMark does; see fencing.Guard. Values count as Postgres compresses them.
+func (g *Guard) Usage(ctx context.Context) (usage fencing.Usage, err error) {
+	err = g.call(ctx, highestTimeout, func(ctx context.Context) error {
+		return g.pool.QueryRow(ctx, `SELECT count(*), coalesce(sum(pg_column_size(value)), 0) FROM fencing.records`).Scan(&usage.Records, &usage.Bytes)
+	})
+	return usage, err
 }
 
 // tries is how often a statement is run that failed without any effect.

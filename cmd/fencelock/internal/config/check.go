@@ -17,6 +17,10 @@ import (
 
 const (
 	maxWaiters  = 1_000_000
+	maxRecords  = 1_000_000_000
+
+	maxRecordBytes = 1 << 40
+
 	maxPrefixes = 20 // each is a series of every metric of locks
 )
 
@@ -44,6 +48,12 @@ func (p *problems) check(c *Config) {
 	}
 	if c.MaxWaiters < 1 || c.MaxWaiters > maxWaiters {
 		p.refuse("FENCELOCK_MAX_WAITERS", fmt.Sprintf("must be a whole number from 1 to %d", maxWaiters))
+	}
+	if c.MaxRecords < 1 || c.MaxRecords > maxRecords {
+		p.refuse("FENCELOCK_MAX_RECORDS", fmt.Sprintf("must be a whole number from 1 to %d", maxRecords))
+	}
+	if c.MaxRecordBytes < 1 || c.MaxRecordBytes > maxRecordBytes {
+		p.refuse("FENCELOCK_MAX_RECORD_BYTES", fmt.Sprintf("must be a whole number from 1 to %d", maxRecordBytes))
 	}
 	if c.ProofRequired && c.ProofKeyFile == "" {
 		p.refuse("FENCELOCK_PROOF_REQUIRED", "needs FENCELOCK_PROOF_KEY_FILE, with the keys that verify the proofs")
