@@ -148,8 +148,12 @@ sim: ## simulate the protocol until told to stop, or SIMTIME=10m; prints the see
 	$(GO) test ./internal/sim -run TestSimulation -v -count=1 -timeout 0 -sim.start=0 -sim.seeds=0 -sim.workers=$(CORES) -sim.budget=$(SIMTIME)
 
 .PHONY: docs-check
-docs-check: ## run the commands and compile the snippets of README.md and docs/, generate a Go client, check links and lengths, and say what is not run and why
-	FENCELOCK_TEST_GENERATORS=1 $(GO) test ./internal/docscheck -v -count=1
+docs-check: ## run the commands and compile the snippets of README.md and docs/, generate a Go client, check links and lengths, open the site in a browser, and say what is not run and why
+	FENCELOCK_TEST_GENERATORS=1 FENCELOCK_TEST_SITE=1 $(GO) test ./internal/docscheck -v -count=1
+
+.PHONY: site
+site: ## build the documentation's site into dist/site, with Hugo (apt-get install hugo); SITE_VERSION names the version
+	site/build.sh
 
 .PHONY: pictures
 pictures: ## take the pictures in docs/images again, from the tests of the console

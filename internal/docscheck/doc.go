@@ -1,11 +1,12 @@
 // Package docscheck keeps the documentation true.
 //
 // It runs the shell commands of README.md, examples/README.md and every page
-// below docs/, as a reader would: the blocks of a page one after another, in one
+// below docs/ and site/content/, as a reader would: the blocks of a page one after another, in one
 // shell, in an empty folder, with the built program in PATH, on servers of its own.
 // It compiles the Go, Python and JavaScript blocks. It checks that relative links
 // and their anchors exist, that a line holds one sentence, and that the pages
-// are short.
+// are short. make docs-check also builds the site (site/build.sh), and opens each
+// page in a browser.
 //
 // A comment before a block says what is special about it:
 //

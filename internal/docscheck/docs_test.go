@@ -46,14 +46,16 @@ func TestDocs(t *testing.T) {
 func pages(t *testing.T, root string) iter.Seq2[string, string] {
 	t.Helper()
 	names := []string{"README.md", "examples/README.md"}
-	err := fs.WalkDir(os.DirFS(root), "docs", func(name string, _ fs.DirEntry, err error) error {
-		if path.Ext(name) == ".md" {
-			names = append(names, name)
+	for _, folder := range []string{"docs", "site/content/quickstart"} {
+		err := fs.WalkDir(os.DirFS(root), folder, func(name string, _ fs.DirEntry, err error) error {
+			if path.Ext(name) == ".md" {
+				names = append(names, name)
+			}
+			return err
+		})
+		if err != nil || len(names) < 10 {
+			t.Fatalf("only the pages %q: %v", names, err)
 		}
-		return err
-	})
-	if err != nil || len(names) < 10 {
-		t.Fatalf("only the pages %q: %v", names, err)
 	}
 	return func(yield func(string, string) bool) {
 		for _, name := range names {
