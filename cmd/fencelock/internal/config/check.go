@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	maxWaiters  = 1_000_000
-	maxRecords  = 1_000_000_000
+	maxWaiters = 1_000_000
+	maxRecords = 1_000_000_000
 
 	maxRecordBytes = 1 << 40
 

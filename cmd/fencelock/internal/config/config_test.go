@@ -39,7 +39,7 @@ func TestConfigDefaults(t *testing.T) {
 	want := Config{
 		Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:8081", Data: "fencelock.db", Recovery: "auto",
 		MaxTTL: time.Minute, DefaultTTL: 30 * time.Second, NodeTimeout: 2 * time.Second, NodeDownAfter: 200 * time.Millisecond,
-		MaxWaiters: 10000, CounterTTL: 24 * time.Hour, OIDCClaim: "sub", Console: true, Tracing: "off", LogLevel: slog.LevelInfo,
+		MaxWaiters: 10000, MaxRecords: 100000, MaxRecordBytes: 256 << 20, CounterTTL: 24 * time.Hour, OIDCClaim: "sub", Console: true, Tracing: "off", LogLevel: slog.LevelInfo,
 	}
 	if !reflect.DeepEqual(got, want) || !got.OpenAdmin() {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -50,7 +50,7 @@ func TestConfigOfEverything(t *testing.T) {
 	clearEnvironment(t)
 	for name, value := range map[string]string{
 		"LISTEN": "0.0.0.0:0", "ADMIN_LISTEN": "[::]:9", "REDIS_ADDRS": "a:1, rediss://u:p%2C@b:2/3 ,[::1]:6379/4; c:1", "DATABASE_URL": "postgres://u:p@h/d",
-		"BOOTSTRAP": "new", "RECOVERY": "manual", "MAX_TTL": "2s", "MAX_HOLD": "3s", "NODE_TIMEOUT": "100ms", "NODE_DOWN_AFTER": "300ms", "MAX_WAITERS": "1",
+		"BOOTSTRAP": "new", "RECOVERY": "manual", "MAX_TTL": "2s", "MAX_HOLD": "3s", "NODE_TIMEOUT": "100ms", "NODE_DOWN_AFTER": "300ms", "MAX_WAITERS": "1", "MAX_RECORDS": "2", "MAX_RECORD_BYTES": "3",
 		"ACCESS_FILE": "a", "TLS_CERT_FILE": "b", "TLS_KEY_FILE": "c", "TLS_CLIENT_CA_FILE": "d",
 		"OIDC_ISSUER": "https://issuer", "OIDC_AUDIENCE": "e", "OIDC_CLAIM": "email", "PROOF_KEY_FILE": "f", "PROOF_REQUIRED": "true",
 		"COUNTER_TTL": "2s", "INSECURE": "true", "TRACING": "otlp", "ALLOWED_HOSTS": "locks.example.com, 10.0.0.7", "METRICS_PREFIXES": "orders/,carts/", "LOG_FORMAT": "json", "LOG_LEVEL": "Debug",
@@ -69,7 +69,7 @@ func TestConfigOfEverything(t *testing.T) {
 		DefaultTTL: 2 * time.Second, // not above the maximum, although it was not set
 		AccessFile: "a", OIDCIssuer: "https://issuer", OIDCAudience: "e", OIDCClaim: "email",
 		TLSCertFile: "b", TLSKeyFile: "c", TLSClientCAFile: "d", ProofKeyFile: "f", ProofRequired: true,
-		MaxHold: 3 * time.Second, NodeTimeout: 100 * time.Millisecond, NodeDownAfter: 300 * time.Millisecond, MaxWaiters: 1, CounterTTL: 2 * time.Second,
+		MaxHold: 3 * time.Second, NodeTimeout: 100 * time.Millisecond, NodeDownAfter: 300 * time.Millisecond, MaxWaiters: 1, MaxRecords: 2, MaxRecordBytes: 3, CounterTTL: 2 * time.Second,
 		Console: true, AllowedHosts: []string{"locks.example.com", "10.0.0.7"}, MetricsPrefixes: []string{"orders/", "carts/"},
 		Insecure: true, Tracing: "otlp", LogFormat: "json", LogLevel: slog.LevelDebug,
 	}
@@ -90,7 +90,7 @@ func TestAllBadValuesAreNamedAtOnce(t *testing.T) {
 	clearEnvironment(t)
 	bad := map[string]string{
 		"LISTEN": "8080", "ADMIN_LISTEN": "127.0.0.1:70000", "BOOTSTRAP": "old", "RECOVERY": "maybe", "MAX_TTL": "50ms",
-		"DEFAULT_TTL": "1000h", "MAX_HOLD": "-1s", "NODE_TIMEOUT": "5", "NODE_DOWN_AFTER": "11s", "MAX_WAITERS": "0", "COUNTER_TTL": "soon", "INSECURE": "yes",
+		"DEFAULT_TTL": "1000h", "MAX_HOLD": "-1s", "NODE_TIMEOUT": "5", "NODE_DOWN_AFTER": "11s", "MAX_WAITERS": "0", "MAX_RECORDS": "0", "MAX_RECORD_BYTES": "-1", "COUNTER_TTL": "soon", "INSECURE": "yes",
 		"LOG_FORMAT": "xml", "LOG_LEVEL": "loud", "CONSOLE": "maybe", "TRACING": "on", "ALLOWED_HOSTS": "https://a", "METRICS_PREFIXES": "a,a",
 	}
 	for name, value := range bad {
@@ -307,7 +307,7 @@ func TestMisspeltVariables(t *testing.T) {
 func TestHelpListsEveryVariable(t *testing.T) {
 	names := []string{
 		"LISTEN", "ADMIN_LISTEN", "DATA", "REDIS_ADDRS", "REDIS_ADDRS_FILE", "REDIS_NEXT_ADDRS", "REDIS_NEXT_ADDRS_FILE", "STORE", "STORE_FILE", "DATABASE_URL", "DATABASE_URL_FILE", "BOOTSTRAP", "RECOVERY", "MAX_TTL",
-		"DEFAULT_TTL", "MAX_HOLD", "NODE_TIMEOUT", "NODE_DOWN_AFTER", "MAX_WAITERS", "COUNTER_TTL", "ACCESS_FILE", "TLS_CERT_FILE", "TLS_KEY_FILE", "TLS_CLIENT_CA_FILE",
+		"DEFAULT_TTL", "MAX_HOLD", "NODE_TIMEOUT", "NODE_DOWN_AFTER", "MAX_WAITERS", "MAX_RECORDS", "MAX_RECORD_BYTES", "COUNTER_TTL", "ACCESS_FILE", "TLS_CERT_FILE", "TLS_KEY_FILE", "TLS_CLIENT_CA_FILE",
 		"OIDC_ISSUER", "OIDC_AUDIENCE", "OIDC_CLAIM", "CONSOLE", "PROOF_KEY_FILE", "LEASE_KEY_FILE", "PROOF_REQUIRED", "ALLOWED_HOSTS", "INSECURE", "METRICS_PREFIXES", "TRACING", "LOG_FORMAT", "LOG_LEVEL",
 	}
 	var listed []string
