@@ -100,9 +100,9 @@ func (a *action) isFor(name string) bool {
 }
 
 // keepsOut checks that a caller which does not wait is refused no resource that nobody has:
-// who hung up, or cancelled, costs nobody anything.
+// who hung up, or cancelled, costs nobody anything. What a lossy network left is not told apart once it is calm.
 func (c *checker) keepsOut(d *completion) {
-	if d.verb != "acquire" || d.waits || d.what.several() || d.what.slots > 0 || !errors.Is(d.err, lockcore.ErrHeld) || !c.w.quietNetwork() || c.w.struck > 0 {
+	if d.verb != "acquire" || d.waits || d.what.several() || d.what.slots > 0 || !errors.Is(d.err, lockcore.ErrHeld) || !c.w.quietNetwork() || c.w.struck > 0 || c.w.calm {
 		return
 	}
 	const while = 300 * time.Millisecond
