@@ -163,7 +163,10 @@ func (s *Server) performOne(r *http.Request) (result wire.BatchResult) {
 	defer func() {
 		if cause := recover(); cause != nil { // instrument has logged it, and left http.ErrAbortHandler
 			a := s.classify(errInternal)
-			body, _ := json.Marshal(a.Problem) // it has nothing that JSON does not take
+			body, err := json.Marshal(a.Problem)
+			if err != nil {
+				panic(err) // it has nothing that JSON does not take
+			}
 			result = wire.BatchResult{Status: a.Status, Body: body}
 		}
 	}()

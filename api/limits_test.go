@@ -48,7 +48,7 @@ func limitRows() map[string]limitRow {
 			return func() answered { return s.call("POST", "/locks", body, bearer("w")) }, letGo
 		}
 	}
-	// writes writes three bytes to each of these records, and then to another one.
+	// writes puts three bytes to each of these records, and then to another one.
 	writes := func(names ...string) func(*testing.T, *service, *fake) (func() answered, func()) {
 		return func(_ *testing.T, s *service, f *fake) (func() answered, func()) {
 			kept := map[string]int{}

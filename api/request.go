@@ -216,13 +216,14 @@ func query(r *http.Request, names ...string) (map[string]string, error) {
 		}
 		delete(values, name)
 	}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if name == "" {
-			return nil, badField("query", "has a parameter without a name")
-		}
-		return nil, badField(clip(name), "is not a parameter of this request")
+	if len(values) == 0 {
+		return params, nil
 	}
-	return params, nil
+	unknown := slices.Min(slices.Collect(maps.Keys(values)))
+	if unknown == "" {
+		return nil, badField("query", "has a parameter without a name")
+	}
+	return nil, badField(clip(unknown), "is not a parameter of this request")
 }
 
 // pageLimit reads the limit parameter.

@@ -138,7 +138,7 @@ func TestSeriesDoNotGrowWithResources(t *testing.T) {
 		return series
 	}
 	p.until("the first requests are counted", func() bool {
-		return strings.Contains(p.scrape(), `fencelock_http_requests_total{code="204",method="DELETE",route="/leases/{lease_id}"} 1`)
+		return strings.Contains(p.scrape(), `fencelock_http_requests_total{code="204",method="DELETE",route="/leases/current"} 1`)
 	})
 	before := names()
 	for i := 1; i < 50; i++ {

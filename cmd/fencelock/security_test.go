@@ -375,7 +375,7 @@ func TestLongWaitsOverTLS(t *testing.T) {
 		if lease.FencingToken <= held.FencingToken {
 			t.Errorf("token %d after %d", lease.FencingToken, held.FencingToken)
 		}
-		if _, err := fmt.Fprintf(conn, "DELETE /leases/%s HTTP/1.1\r\nHost: x\r\n\r\n", lease.LeaseID); err != nil {
+		if _, err := fmt.Fprintf(conn, "DELETE /leases/current HTTP/1.1\r\nHost: x\r\nFencelock-Lease: %s\r\n\r\n", lease.LeaseID); err != nil {
 			t.Fatal(err)
 		}
 		if resp, err = http.ReadResponse(answers, nil); err != nil || resp.StatusCode != http.StatusNoContent {

@@ -123,10 +123,10 @@ func (c *committer) grow(by fencing.Usage) {
 
 // run applies one operation. An operation whose caller has gone does nothing.
 func (op *operation) run(tx *bbolt.Tx) error {
-	if op.err = op.ctx.Err(); op.err != nil {
-		return nil
+	if op.err = op.ctx.Err(); op.err == nil {
+		return apply(tx, op)
 	}
-	return apply(tx, op)
+	return nil //nolint:nilerr // it is the operation's own error, and none of the transaction
 }
 
 func (c *committer) close() {
