@@ -126,7 +126,7 @@ func (op *operation) run(tx *bbolt.Tx) error {
 	if op.err = op.ctx.Err(); op.err == nil {
 		return apply(tx, op)
 	}
-	return nil //nolint:nilerr // it is the operation's own error, and none of the transaction
+	return nil // op.err is the operation's own, and none of the transaction
 }
 
 func (c *committer) close() {
