@@ -436,7 +436,7 @@ func problemOf(resp *http.Response, body []byte) error {
 	if json.Unmarshal(body, &e.Problem) != nil || e.Type == "" { // not from the service: a proxy's
 		e.Problem = wire.Problem{Type: noType, Title: http.StatusText(resp.StatusCode)}
 	}
-	e.Status, e.RequestID = resp.StatusCode, resp.Header.Get("X-Request-Id")
+	e.Status, e.RequestID = resp.StatusCode, resp.Header.Get(wire.HeaderRequestID)
 	if resp.Request != nil {
 		e.URL = resp.Request.URL.Scheme + "://" + resp.Request.URL.Host
 	}
