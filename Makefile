@@ -240,7 +240,8 @@ vet: ## go vet
 lint: ## golangci-lint if it is installed, else gofmt and go vet
 	@if command -v golangci-lint >/dev/null; then \
 		echo "lint: $$(golangci-lint version --short 2>/dev/null | sed 's/^/golangci-lint /')"; for module in $(MODULES); do (cd $$module && golangci-lint run ./...) || exit 1; done; \
-		for module in $(APART); do (cd $$module && golangci-lint run ./...) || exit 1; done; \
+		for module in $(filter-out release,$(APART)); do (cd $$module && golangci-lint run ./...) || exit 1; done; \
+		(cd release && GOWORK=off golangci-lint run ./...) || exit 1; \
 	else \
 		echo "lint: golangci-lint is not installed (https://golangci-lint.run); gofmt and go vet instead"; \
 		$(MAKE) --no-print-directory fmt-check vet; \
