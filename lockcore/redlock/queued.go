@@ -168,8 +168,11 @@ var errNotTried = fmt.Errorf("not tried yet: %w", lockcore.ErrHeld)
 // the queue it would not find it.
 func (s *set) tryBeforeWaiting(ctx context.Context, req *request, w *waitqueue.Waiter) (*part, error) {
 	if s.queue.HoldBack(w) {
-		defer s.queue.Show(w)
-		return s.tryAcquire(ctx, req, node.Ticket{})
+		taken, err := s.tryAcquire(ctx, req, node.Ticket{})
+		if err != nil { // else no node is to have the ticket
+			s.queue.Show(w)
+		}
+		return taken, err
 	}
 	if req.IdempotencyKey != "" {
 		return s.try(ctx, req, node.Op{Ticket: w.Ticket, Patient: true})

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -414,17 +415,36 @@ func TestWhoHeldItsTicketBackIsNotForgotten(t *testing.T) {
 	}
 }
 
-// A request that was passed between Show and its try is known to the nodes, too.
+// A request that was passed before its first try is known to the nodes, too; with that try
+// they got its ticket, and need it no second time.
 func TestWhoIsPassedBeforeItsTrySendsItsTicket(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := &slowNode{}
-		q := newQueue(n)
-		first, _ := q.Enqueue("r", "", "")
-		second, _ := q.Enqueue("r", "", "")
-		listener{q, 0}.Wake("r", second.Ticket)
-		if got := n.enqueued(); len(got) != 2 || got[1].ID != first.Ticket.ID {
-			t.Errorf("the node has the tickets %+v", got)
-		}
-		time.Sleep(2 * time.Second)
-	})
+	for _, tried := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			n := &slowNode{}
+			q := newQueue(n)
+			first, err := q.Enqueue("r", "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			second, err := q.Enqueue("r", "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := []node.Ticket{second.Ticket}
+			if tried {
+				tries(q, first)
+			} else {
+				want = append(want, first.Ticket)
+			}
+			listener{q, 0}.Wake("r", second.Ticket)
+			if got := n.enqueued(); !slices.Equal(got, want) {
+				t.Errorf("tried before: %t, and the node has the tickets %+v", tried, got)
+			}
+			q.Granted(second, time.Hour)
+			if tries(q, first) { // the release of the lease that was granted wakes it
+				t.Errorf("tried before: %t, and it tries beside that lease", tried)
+			}
+			time.Sleep(2 * time.Second)
+		})
+	}
 }
