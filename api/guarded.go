@@ -40,11 +40,7 @@ func (s *Server) claimRecord(w http.ResponseWriter, r *http.Request) error {
 	if !isClaim {
 		return refuseMethod(w, http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete)
 	}
-	resource, err := namedResource(r, escaped)
-	if err != nil {
-		return err
-	}
-	token, err := s.presentedToken(r, resource)
+	resource, token, err := s.resourceUnderToken(r, escaped)
 	if err != nil {
 		return err
 	}
@@ -58,11 +54,7 @@ func (s *Server) claimRecord(w http.ResponseWriter, r *http.Request) error {
 
 // writeRecord is PUT /guarded/{resource}.
 func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request) error {
-	resource, err := pathResource(r, guardedPrefix)
-	if err != nil {
-		return err
-	}
-	token, err := s.presentedToken(r, resource)
+	resource, token, err := s.resourceUnderToken(r, strings.TrimPrefix(r.URL.EscapedPath(), guardedPrefix))
 	if err != nil {
 		return err
 	}
@@ -82,11 +74,7 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request) error {
 
 // deleteRecord is DELETE /guarded/{resource}: a write of nothing.
 func (s *Server) deleteRecord(w http.ResponseWriter, r *http.Request) error {
-	resource, err := pathResource(r, guardedPrefix)
-	if err != nil {
-		return err
-	}
-	token, err := s.presentedToken(r, resource)
+	resource, token, err := s.resourceUnderToken(r, strings.TrimPrefix(r.URL.EscapedPath(), guardedPrefix))
 	if err != nil {
 		return err
 	}
@@ -109,27 +97,31 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, kind fencing.Att
 			return fencing.Record{}, err
 		}
 		record, err := op(ctx, guard)
-		if err != nil {
+		if errors.Is(err, fencing.ErrStaleToken) { // any other failure leaves in doubt whether it took effect
 			undo()
 		}
 		return record, err
 	})
 }
 
-// presentedToken is the request's token, whose proof it checks.
-func (s *Server) presentedToken(r *http.Request, resource string) (fencing.Token, error) {
+// resourceUnderToken is the record that a path names, and the request's token for it, whose proof it checks.
+func (s *Server) resourceUnderToken(r *http.Request, escaped string) (resource string, token fencing.Token, err error) {
+	resource, err = namedResource(r, escaped)
+	if err != nil {
+		return "", 0, err
+	}
 	text, err := header(r, wire.HeaderFencingToken)
 	if err != nil {
-		return 0, err
+		return "", 0, err
 	}
 	if len(r.Header[wire.HeaderFencingToken]) == 0 {
-		return 0, errTokenRequired
+		return "", 0, errTokenRequired
 	}
-	token, err := fencing.ParseToken(text)
+	token, err = fencing.ParseToken(text)
 	if err != nil {
-		return 0, err
+		return "", 0, err
 	}
-	return token, s.checkProof(r, resource, token)
+	return resource, token, s.checkProof(r, resource, token)
 }
 
 // history is GET /history?resource=….

@@ -207,14 +207,14 @@ func TestFullGuard(t *testing.T) {
 // What a caller gives up, to a delete or to another caller, no longer counts against its limits;
 // nor does what failed.
 func TestRecordsOfACaller(t *testing.T) {
-	fail := false
+	var fail error
 	f := &fake{
 		claim: func(_ context.Context, resource string, token fencing.Token) (fencing.Record, error) {
 			return fencing.Record{Resource: resource, Mark: token}, nil
 		},
 		write: func(_ context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
-			if fail {
-				return fencing.Record{}, &fencing.StaleTokenError{Resource: resource, Presented: token, Highest: 9}
+			if fail != nil {
+				return fencing.Record{}, fail
 			}
 			return fencing.Record{Resource: resource, Mark: token, Value: value}, nil
 		},
@@ -229,12 +229,29 @@ func TestRecordsOfACaller(t *testing.T) {
 	put("w", "b", "123456").problem("record-limit")
 	s.call("DELETE", "/guarded/a", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
 	put("w", "b", "123456").wants(http.StatusOK)
+	s.call("POST", "/guarded/b/claim", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
+	put("w", "a", "12345").problem("record-limit") // a claim leaves the bytes of b
 	s.call("POST", "/guarded/c/claim", "", bearer("w"), "Fencing-Token: 1").problem("record-limit")
 	put("v", "a", "1234567890").wants(http.StatusOK) // now the other's
-	fail = true
+	fail = &fencing.StaleTokenError{Resource: "c", Presented: 1, Highest: 9}
 	put("w", "c", "1").wants(http.StatusPreconditionFailed)
-	fail = false
-	s.call("POST", "/guarded/c/claim", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
+	fail = nil
+	s.call("POST", "/guarded/d/claim", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
 	s.call("POST", "/guarded/b/claim", "", bearer("w"), "Fencing-Token: 1").wants(http.StatusOK)
-	put("w", "d", "1").problem("record-limit")
+	put("w", "e", "1").problem("record-limit")
+}
+
+// A write whose answer is missing may have taken effect, so it counts: who hangs up on each would
+// have no limit otherwise.
+func TestAWriteInDoubtCounts(t *testing.T) {
+	for _, doubt := range []error{fencing.ErrGuardUnavailable, context.Canceled} {
+		f := &fake{write: func(context.Context, string, fencing.Token, json.RawMessage) (fencing.Record, error) {
+			return fencing.Record{}, doubt
+		}}
+		s := newService(t, f, withAccess(t, line("w", "acquire=* records=2")))
+		for _, name := range []string{"a", "b"} {
+			s.call("PUT", "/guarded/"+name, "1", bearer("w"), "Fencing-Token: 1")
+		}
+		s.call("PUT", "/guarded/c", "1", bearer("w"), "Fencing-Token: 1").problem("record-limit")
+	}
 }
