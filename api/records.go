@@ -13,7 +13,7 @@ import (
 )
 
 // errTooManyRecords refuses what the guard's storage has no room for.
-var errTooManyRecords = errors.New("the guarded records are at FENCELOCK_MAX_RECORDS or FENCELOCK_MAX_RECORD_BYTES: delete values that nobody needs, or raise the limit")
+var errTooManyRecords = errors.New("the guarded records are at FENCELOCK_MAX_RECORDS or FENCELOCK_MAX_RECORD_BYTES: delete unneeded values, or raise the limit")
 
 // countShare: counting what the guard keeps takes at most this part of the time.
 const countShare = 20

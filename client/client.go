@@ -128,7 +128,7 @@ func withoutRedirects(from *http.Client) *http.Client {
 
 // transport speaks HTTP/1.1 only: with a connection a request, one that a
 // network swallows takes no other request with it. It keeps as many idle ones as a busy
-// process has callers: with fewer, each round of calls dials some of them anew.
+// process has callers: with fewer, each round of calls dials some of them again.
 func transport(config *tls.Config) *http.Transport {
 	const idle = 1024
 	protocols := new(http.Protocols)
