@@ -250,7 +250,10 @@ func (m *monitor) nodes(p *process, nodes []*testenv.Redis, clocks []*chaos.Cloc
 	m.t.Helper()
 	end := crowdOf(m.t, 8, pair(p))
 	slow := nodes[0].Client()
-	endPauses := crowdOf(m.t, 1, func(ctx context.Context, _ int) { slow.Do(ctx, "CLIENT", "PAUSE", 120, "ALL") })
+	endPauses := crowdOf(m.t, 1, func(ctx context.Context, _ int) {
+		slow.Do(ctx, "CLIENT", "PAUSE", 120, "ALL")
+		slow.Ping(ctx) // others have their turn: without it the next pause is the first thing that the node does, and it is down
+	})
 	configure := func(i int, name, value string) {
 		if err := nodes[i].Client().ConfigSet(m.t.Context(), name, value).Err(); err != nil {
 			m.t.Fatal(err)
