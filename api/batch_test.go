@@ -112,7 +112,7 @@ func TestBatch(t *testing.T) {
 		t.Errorf("the log has %d lines of the batch's request id, want one for each operation and one for the batch", n)
 	}
 	for route, n := range map[string]float64{"POST /locks/batch": 1, "POST /locks": 8, "POST /leases/current/extend": 2, "DELETE /leases/current": 3} {
-		want(t, "requests of "+route, counted(t, s.registry, route), n)
+		eventually(t, "every request of "+route+" is counted", func() bool { return counted(t, s.registry, route) == n }) // the last after its answer
 	}
 }
 
@@ -301,11 +301,13 @@ func TestTraceOfABatch(t *testing.T) {
 		release: func(context.Context, string) error { return nil },
 	}, func(o *api.Options) { o.Tracer = provider.Tracer("test") })
 	s.batch([]string{acquireOf("a", ""), acquireOf("b", ""), `{"operation":"release","lease_id":"x"}`})
-	spans := exporter.GetSpans()
-	root := slices.IndexFunc(spans, func(s tracetest.SpanStub) bool { return s.Name == "POST /locks/batch" })
-	if root < 0 {
-		t.Fatalf("no span of the batch among %d", len(spans))
-	}
+	var spans tracetest.SpanStubs
+	root := -1
+	eventually(t, "the span of the batch, which ends after its answer", func() bool {
+		spans = exporter.GetSpans()
+		root = slices.IndexFunc(spans, func(s tracetest.SpanStub) bool { return s.Name == "POST /locks/batch" })
+		return root >= 0
+	})
 	of := make(map[string]int)
 	for _, span := range spans {
 		if span.Parent.SpanID() == spans[root].SpanContext.SpanID() {

@@ -48,9 +48,10 @@ func limitRows() map[string]limitRow {
 			return func() answered { return s.call("POST", "/locks", body, bearer("w")) }, letGo
 		}
 	}
-	// writes puts three bytes to each of these records, and then to another one.
-	writes := func(names ...string) func(*testing.T, *service, *fake) (func() answered, func()) {
-		return func(_ *testing.T, s *service, f *fake) (func() answered, func()) {
+	// writes puts three bytes to each of two records, and then to another one.
+	writes := func(ofAll bool) func(*testing.T, *service, *fake) (func() answered, func()) {
+		return func(t *testing.T, s *service, f *fake) (func() answered, func()) {
+			t.Helper()
 			kept := map[string]int{}
 			f.write = func(_ context.Context, resource string, token fencing.Token, value json.RawMessage) (fencing.Record, error) {
 				kept[resource] = len(value)
@@ -67,10 +68,18 @@ func limitRows() map[string]limitRow {
 			write := func(name string) answered {
 				return s.call("PUT", "/guarded/"+name, "123", bearer("w"), "Fencing-Token: 1")
 			}
-			for _, name := range names {
-				write(name).wants(http.StatusOK)
+			write("a").wants(http.StatusOK)
+			write("b").wants(http.StatusOK)
+			more := func() (last answered) {
+				if last = write("more"); ofAll { // they are counted a while ago, in proportion to how long that took
+					eventually(t, "the records are counted", func() bool {
+						last = write("more")
+						return last.status != http.StatusOK
+					})
+				}
+				return last
 			}
-			return func() answered { return write("more") }, func() {}
+			return more, func() {}
 		}
 	}
 	return map[string]limitRow{
@@ -96,10 +105,10 @@ func limitRows() map[string]limitRow {
 			take().wants(http.StatusCreated)
 			return take, func() {}
 		}},
-		"`records=`":                   {access: "acquire=* records=2", reach: writes("a", "b")},
-		"`bytes=`":                     {access: "acquire=* bytes=7", reach: writes("a", "b")},
-		"`FENCELOCK_MAX_RECORDS`":      {access: "acquire=*", change: func(o *api.Options) { o.MaxRecords.Records = 2 }, reach: writes("a", "b")},
-		"`FENCELOCK_MAX_RECORD_BYTES`": {access: "acquire=*", change: func(o *api.Options) { o.MaxRecords.Bytes = 7 }, reach: writes("a", "b")},
+		"`records=`":                   {access: "acquire=* records=2", reach: writes(false)},
+		"`bytes=`":                     {access: "acquire=* bytes=7", reach: writes(false)},
+		"`FENCELOCK_MAX_RECORDS`":      {access: "acquire=*", change: func(o *api.Options) { o.MaxRecords.Records = 2 }, reach: writes(true)},
+		"`FENCELOCK_MAX_RECORD_BYTES`": {access: "acquire=*", change: func(o *api.Options) { o.MaxRecords.Bytes = 7 }, reach: writes(true)},
 		"8 listings": {access: "read=*", reach: func(t *testing.T, s *service, f *fake) (func() answered, func()) {
 			t.Helper()
 			begun, end := make(chan struct{}, 1), make(chan struct{})
