@@ -218,8 +218,8 @@ model: ## check the protocol's model with spin, and print the table of its RESUL
 	docs/internals/model/run.sh
 
 .PHONY: mutants
-mutants: ## switch off every rule in turn, and write docs/internals/simulation.md; up to MUTANTLIMIT (2m) each
-	$(GO) test ./internal/sim -run TestMutantTable -v -count=1 -timeout 0 -sim.mutants=$(CURDIR)/docs/internals/simulation.md -sim.limit=$(or $(MUTANTLIMIT),2m)
+mutants: ## switch off every rule in turn, and write internal/sim/README.md; up to MUTANTLIMIT (2m) each
+	$(GO) test ./internal/sim -run TestMutantTable -v -count=1 -timeout 0 -sim.mutants=$(CURDIR)/internal/sim/README.md -sim.limit=$(or $(MUTANTLIMIT),2m)
 
 .PHONY: fmt
 fmt: ## format the code

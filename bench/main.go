@@ -1,6 +1,6 @@
 // Command bench compares fencelock with what else there is for locking, on this
 // machine: it starts all servers, measures in interleaved rounds, and writes a
-// page with tables and plots. See docs/internals/benchmarks.md. Linux only.
+// page with tables and plots. See bench/README.md. Linux only.
 package main
 
 import (
@@ -58,7 +58,7 @@ func parse(args []string) (o options, err error) {
 	levels := flags.String("workers", "", "numbers of workers, separated by commas, instead of 1,16,64,256")
 	flags.DurationVar(&o.Budget, "budget", 0, "after this, what is not begun is left out (18m; 110s with -quick)")
 	flags.DurationVar(&o.Soak, "soak", 0, "also run load for this long and watch memory")
-	flags.StringVar(&o.out, "out", "", "folder of the page and its plots (docs/internals/benchmarks)")
+	flags.StringVar(&o.out, "out", "", "folder of the page and its plots (bench/results)")
 	flags.StringVar(&o.json, "json", "", "file for every round's raw figures")
 	flags.StringVar(&o.from, "from", "", "measure nothing, write the page of such a file")
 	flags.BoolVar(&o.strict, "strict", false, "fail if a figure that must hold does not")
@@ -125,14 +125,14 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if o.out == "" {
-		o.out = filepath.Join(o.Root, "docs", "internals", "benchmarks")
+		o.out = filepath.Join(o.Root, "bench", "results")
 	}
 	o.Log = os.Stderr
 	set, err := o.measure(ctx)
 	if err != nil {
 		return err
 	}
-	before, err := result.ReadFigures(filepath.Join(o.Root, "docs", "internals", "benchmarks", report.Figures))
+	before, err := result.ReadFigures(filepath.Join(o.Root, "bench", "results", report.Figures))
 	if err != nil {
 		return err
 	}

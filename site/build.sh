@@ -20,11 +20,13 @@ for client in python typescript conformance; do
 	cp "clients/$client/README.md" "$work/content/clients/$client/"
 done
 cp -R docs "$work/content/"
-cp -R docs/images "$work/static/docs/"
-(cd docs && find . -name '*.svg' ! -path './images/*') | while read -r picture; do
-	mkdir -p "$work/static/docs/$(dirname "$picture")"
-	cp "docs/$picture" "$work/static/docs/$picture"
+for page in bench/README.md chaos/README.md internal/sim/README.md internal/sim/defects.md; do
+	mkdir -p "$work/content/$(dirname "$page")"
+	cp "$page" "$work/content/$page"
 done
+cp -R docs/images "$work/static/docs/"
+mkdir -p "$work/static/bench/results"
+cp bench/results/*.svg "$work/static/bench/results/"
 find "$work/content" -type f ! -name '*.md' -delete
 
 rm -rf "${out:?}/$version"

@@ -16,10 +16,10 @@ import (
 	"github.com/fencelock/fencelock/internal/testenv"
 )
 
-// documented runs the command of docs/how-to/operate.md that begins like this.
+// documented runs the command of docs/how-to/back-up.md that begins like this.
 func documented(t *testing.T, dir, begins string, env ...string) {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/how-to/operate.md")
+	page, err := os.ReadFile("../../docs/how-to/back-up.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,14 +103,14 @@ func TestAlertsUseMetricsThatExist(t *testing.T) {
 	text := deployFile(t, "prometheus/fencelock.rules.yaml")
 	decodeYAML(t, "rules", text, &rules)
 	documented := documentedMetrics(t)
-	anchors := headings(t, "docs/how-to/operate.md")
+	anchors := headings(t, "docs/how-to/runbook.md")
 	tested := string(deployFile(t, "prometheus/fencelock.rules.test.yaml"))
 	seen := map[string]bool{}
 	for _, group := range rules.Groups {
 		for _, rule := range group.Rules {
 			wantMetrics(t, rule.Alert, rule.Expr, documented)
 			page, anchor, _ := strings.Cut(rule.Annotations["runbook_url"], "#")
-			if page != "docs/how-to/operate.md" || !anchors[anchor] {
+			if page != "docs/how-to/runbook.md" || !anchors[anchor] {
 				t.Errorf("%s: the runbook has no entry %q", rule.Alert, rule.Annotations["runbook_url"])
 			}
 			if rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" || rule.Labels["severity"] == "" || seen[rule.Alert] {

@@ -79,6 +79,6 @@ func TestAlertOfARealTable(t *testing.T) {
             exp_annotations:
               summary: The guard refused a stale token
               description: "%[2]s times in 15 minutes a holder claimed or wrote after its lease had expired and another had the lock. Nothing was lost, but the holder should have stopped."
-              runbook_url: docs/how-to/operate.md#fencelockstalewritesrefused
+              runbook_url: docs/how-to/runbook.md#fencelockstalewritesrefused
 `, before, after))
 }

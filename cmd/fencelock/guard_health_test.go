@@ -63,7 +63,7 @@ func TestGuardThatPostgresRefuses(t *testing.T) {
             exp_annotations:
               summary: "a cannot serve guarded records"
               description: The storage of the guarded records fails or refuses, so claims and writes get 503. Locks are not affected.
-              runbook_url: docs/how-to/operate.md#fencelockguarddown
+              runbook_url: docs/how-to/runbook.md#fencelockguarddown
 `)
 }
 

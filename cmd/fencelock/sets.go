@@ -31,7 +31,7 @@ func setsCommand() *cobra.Command {
 FENCELOCK_REDIS_NEXT_ADDRS those that take their place: all that are to be there in the end, of which a
 set that stays has the same nodes. Restart every server with both first, and with the next ones alone in
 FENCELOCK_REDIS_ADDRS when the change is complete. A server without the next sets grants nothing from
-"sets apply" on. "sets status" prints the command that is next. docs/how-to/operate.md has the steps.`,
+"sets apply" on. "sets status" prints the command that is next. docs/how-to/upgrade.md has the steps.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

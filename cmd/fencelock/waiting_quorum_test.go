@@ -61,6 +61,6 @@ func TestWaitersWithoutQuorumAreSeen(t *testing.T) {
             exp_annotations:
               summary: "Node set 1: requests wait without a quorum"
               description: "2 requests wait and cannot be granted, since too few nodes vote or answer."
-              runbook_url: docs/how-to/operate.md#fencelockwaiterswithoutquorum
+              runbook_url: docs/how-to/runbook.md#fencelockwaiterswithoutquorum
 `, before, after))
 }

@@ -42,7 +42,10 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// pages are the pages for users, in order: names and paths.
+// besideCode are the pages for contributors that are not below docs/.
+var besideCode = []string{"bench/README.md", "chaos/README.md", "internal/sim/README.md", "internal/sim/defects.md"}
+
+// pages are the pages for users, and then those for contributors: names and paths.
 func pages(t *testing.T, root string) iter.Seq2[string, string] {
 	t.Helper()
 	names := []string{"README.md", "examples/README.md"}
@@ -57,6 +60,7 @@ func pages(t *testing.T, root string) iter.Seq2[string, string] {
 			t.Fatalf("only the pages %q: %v", names, err)
 		}
 	}
+	names = append(names, besideCode...)
 	return func(yield func(string, string) bool) {
 		for _, name := range names {
 			if !yield(name, filepath.Join(root, filepath.FromSlash(name))) {

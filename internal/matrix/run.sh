@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Runs the suites of each store and guard against other versions of their servers, and
-# writes docs/reference/versions.md: make matrix. MATRIX_ONLY=postgresql tries one kind again,
+# writes internal/matrix/versions.md: make matrix. MATRIX_ONLY=postgresql tries one kind again,
 # and replaces its rows. The servers come from Debian's packages into MATRIX_CACHE, see roots.sh.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=${MATRIX_CACHE:-/var/tmp/fencelock-matrix}
-page=docs/reference/versions.md
+page=internal/matrix/versions.md
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 say() { printf '%4d s  %s\n' "$SECONDS" "$*"; }

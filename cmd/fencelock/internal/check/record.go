@@ -77,7 +77,7 @@ func (r *Report) records(cfg config.Config, set int, want node.Cluster, nodes []
 	}
 	if other != nil {
 		r.Add(Wrong, "FENCELOCK_REDIS_ADDRS", fmt.Sprintf("set %d names %d nodes, and these belong to a cluster with another list: %s. They refuse servers with this one", set, want.Nodes, strings.Join(other, ", ")),
-			"use the list of the running servers; to change it: docs/how-to/operate.md")
+			"use the list of the running servers; to change it: docs/how-to/upgrade.md")
 	}
 	r.mapOf(cfg, set, last)
 	return longest

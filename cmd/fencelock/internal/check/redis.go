@@ -212,7 +212,7 @@ func (r *Report) persistence(n redisNode, cfg config.Config) {
 			"unset FENCELOCK_BOOTSTRAP after the first start, or set appendonly yes")
 	case !persists:
 		r.Add(Risky, n.name, "it keeps nothing on disk (appendonly no): after a power cut of most nodes, tokens start again above the clock or the guard's highest mark",
-			"set appendonly yes, unless docs/explanation/persistence.md says that you can do without")
+			"set appendonly yes, unless docs/how-to/five-redis.md says that you can do without")
 	case n.info["aof_last_write_status"] == "err":
 		r.Add(Wrong, n.name, "its last write to the disk failed", "look at its log, and at the space on its disk")
 	}
