@@ -93,7 +93,7 @@ An empty variable counts as not set.
 A bad value stops the start with exit code 2, and the error names all bad values at once.
 The server logs a warning about a ` + "`FENCELOCK_`" + ` variable that it does not know.
 
-The variables of the other commands are in [cli.md](cli.md#which-server-and-who-asks).
+The variables of the other commands are in [cli.md](cli.md#connection).
 `)
 	known := config.Variables()
 	for _, g := range configurationGroups {
