@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 )
@@ -24,13 +23,23 @@ var builtProgram = sync.OnceValues(func() (string, error) {
 	}
 	path := filepath.Join(dir, "fencelock")
 	build := exec.Command("go", "build", "-o", path, "github.com/fencelock/fencelock/cmd/fencelock")
-	_, here, _, _ := runtime.Caller(0)
-	build.Dir = filepath.Dir(here) // in the product's own module, whoever's test this is
+	if build.Dir, err = productDir(); err != nil {
+		return "", err
+	}
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w: %s", err, out)
 	}
 	return path, nil
 })
+
+// productDir is the folder of the product's own module, whoever's test this is.
+func productDir() (string, error) {
+	workspace, err := exec.Command("go", "env", "GOWORK").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env GOWORK: %w", err)
+	}
+	return filepath.Dir(string(workspace)), nil
+}
 
 // Program returns the path of the fencelock program as its users run it: built without -race.
 func Program(t testing.TB) string {

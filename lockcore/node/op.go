@@ -86,7 +86,10 @@ type Op struct {
 	// A release also takes the effective counter past Token where the lock is the
 	// owner's, absent or another's, so that a late extend cannot create the lock again.
 	//
-	// A break does the same, and deletes the lock of whichever owner if its grant is at
+	// So does an extend that another's lock refuses: that lock may go, and the node must not
+	// create this one again then.
+	//
+	// A break takes it past Token as a release does, and deletes the lock of whichever owner if its grant is at
 	// most Token. It leaves a lock with a larger grant alone: that is a later lease's.
 	Token fencing.Token
 	// Above protects a lease that counts on the lock: a retract leaves a lock whose

@@ -182,6 +182,18 @@ func lockTests() []test { //nolint:funlen // a table of scenarios
 			s.want(extend("a", "L1", s.base+1, longTTL), outcome(node.NotHeld))
 			s.want(read("a"), outcome(node.NotHeld))
 		}},
+		{"an extend that another's lock refuses is refused for good", func(s *suite) {
+			s.want(acquire("a", "L1"), granted(s.base+1, longTTL))
+			s.want(extend("a", "L2", s.base+9, longTTL), outcome(node.NotHeld))
+			s.want(read("a"), locked(s.base+1, "L1", longTTL))
+			s.wantCounter("a", s.base+10)
+			s.want(extend("a", "L1", s.base+1, longTTL), withMeta(granted(s.base+1, longTTL), "meta of L1"))
+			s.want(release("a", "L1", s.base+1), granted(s.base+1, 0))
+			s.want(extend("a", "L2", s.base+9, longTTL), outcome(node.NotHeld))
+			s.want(acquire("a", "L3"), granted(s.base+11, longTTL))
+			s.want(extend("a", "L2", s.base+9, longTTL), outcome(node.NotHeld)) // again changes nothing
+			s.wantCounter("a", s.base+11)
+		}},
 		{"extend without a counter compares the token with the high-water mark", func(s *suite) {
 			s.want(extend("a", "L1", s.base-1, longTTL), outcome(node.NotHeld))
 			s.want(extend("a", "L1", s.base, longTTL), recreated(s.base))

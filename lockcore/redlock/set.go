@@ -315,19 +315,15 @@ func (s *set) extend(ctx context.Context, id leaseID, ttl time.Duration) (lockco
 	return s.leaseOf(id, b.firstMeta(), ttl, left), nil
 }
 
-// endUnextended tells a lease that has ended from a missing quorum. A lease has ended once
-// so many nodes refused it that the others are no quorum. But a node may refuse it for the
-// vote of another attempt, and make its lock again when that is retracted: so it is
-// released, and a quorum of counters is past its token, before its holder is told (rule 5).
+// endUnextended tells a lease that has ended from a missing quorum. A node that refused the
+// lease refuses it for good (rule 5), so the lease has ended once a quorum did. What the
+// other nodes have of it is released, so that it keeps nobody out.
 func (s *set) endUnextended(ctx context.Context, id leaseID, b *ballot) error {
-	switch {
-	case b.count(node.NotHeld) < quorum.Readers(len(s.nodes)):
+	if b.count(node.NotHeld) < s.quorum {
 		return s.quorumError(id.resource, b)
-	case id.attempt != "": // nobody has the lease, and its attempt retracts its own votes
-		return lockcore.ErrNotHeld
 	}
-	if released := s.releaseRound(ctx, id, 0); released.usable() < s.quorum {
-		return s.quorumError(id.resource, &released)
+	if id.attempt == "" { // an attempt retracts its own votes
+		s.releaseRound(ctx, id, 0)
 	}
 	return lockcore.ErrNotHeld
 }

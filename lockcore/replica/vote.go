@@ -261,11 +261,17 @@ func (t *Txn) countOn(l *lock, op *node.Op) (news bool) {
 	return news
 }
 
-// recreate is rule 5: only while no other lease can have come in between.
+// recreate is rule 5: only while no other lease can have come in between. Where another's
+// lock stands it takes the counter past the token: that lock may go, and this one must not
+// be made again then.
 func (t *Txn) recreate(op *node.Op) node.Reply {
-	_, left := t.lock(op.Resource)
-	last := t.unlockedCounter(op.Resource)
-	if left > 0 || last > op.Token && !t.weak(RevivesAnyLock) {
+	if _, left := t.lock(op.Resource); left > 0 {
+		if !t.weak(RefusesForNow) {
+			t.pass(op)
+		}
+		return notHeld()
+	}
+	if last := t.unlockedCounter(op.Resource); last > op.Token && !t.weak(RevivesAnyLock) {
 		return notHeld()
 	}
 	t.touchCounter(op.Resource)
@@ -397,8 +403,8 @@ func (t *Txn) free(op *node.Op, l *lock) node.Reply {
 	return node.Reply{Outcome: node.Granted, Grant: l.grant}
 }
 
-// pass takes the counter past the token of a lease that was released, so that no
-// late extend makes its lock again (rule 5).
+// pass takes the counter past the token of a lease that was released or refused, so that no
+// later extend makes its lock again (rule 5).
 func (t *Txn) pass(op *node.Op) {
 	if _, refused := t.uncounted(op); refused || t.weak(ReleasesOnlyLocks) {
 		return

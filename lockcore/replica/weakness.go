@@ -18,6 +18,7 @@ const (
 	ShortensLocks                               // 5: an extend may set an earlier end
 	ReleasesOnlyLocks                           // 5: a release leaves the counter as it is
 	PassesOnlyLocks                             // 5: a release takes the counter past the token only where it finds the lock
+	RefusesForNow                               // 5: an extend that is refused leaves the counter where another's lock stands
 	PassesNoOthers                              // 5: a release leaves the counter where another's lock stands
 	OpensForAnyIncarnation                      // 6: the gate takes any incarnation
 	VotesInAnyEpoch                             // 8: votes do not look at the epoch

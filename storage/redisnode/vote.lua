@@ -109,8 +109,8 @@ local function next_grant(counter, ttl)
   return grant
 end
 
--- Takes the counter past the token of a released lease, so that no late extend creates
--- its lock again (rule 5). The counter nearly always equals the token, so it is
+-- Takes the counter past the token of a lease that was released or refused, so that no
+-- later extend creates its lock again (rule 5). The counter nearly always equals the token, so it is
 -- incremented first and compared then.
 local function pass(counter, token)
   if refusal then return end
@@ -355,7 +355,10 @@ local function define_rules()
     local value = call('GET', lock)
     if value then
       local grant, holder, note, last_ttl, meta = parse(value)
-      if holder ~= owner or tonumber(grant) > token then return 'N' end -- rule 3
+      if holder ~= owner or tonumber(grant) > token then -- rule 3
+        pass(counter, token) -- the other lock may go, and this one would be made again
+        return 'N'
+      end
       refresh(counter)
       local all, news = noted(note, attempt), false
       if all ~= note or tonumber(grant) < token then -- the lease counts on the lock (rules 3 and 28)
