@@ -46,6 +46,12 @@ func ProblemTexts() ([]string, error) {
 	return names, err
 }
 
+// ProblemText is what explains a problem.
+func ProblemText(slug string) (string, error) {
+	text, err := problemTexts.ReadFile("problems/" + slug + ".html")
+	return string(text), err
+}
+
 // DecodeAcquire is the decoder of POST /locks.
 func DecodeAcquire(body []byte, maxTTL time.Duration) (lockcore.AcquireRequest, error) {
 	req, err := decodeAcquire(body, maxTTL)

@@ -24,6 +24,7 @@ const pageLayout = `<!DOCTYPE html>
 body { font: 1rem/1.5 system-ui, sans-serif; max-width: 42rem; margin: 3rem auto; padding: 0 1rem }
 code, pre { font-family: ui-monospace, monospace; font-size: .95em }
 .status { opacity: .7 }
+.do::before { content: "What a client does: " }
 </style>
 </head>
 <body>

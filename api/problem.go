@@ -29,10 +29,10 @@ var (
 	errNoGuard          = errors.New("this server keeps no guarded records: FENCELOCK_DATABASE_URL is not set")
 	errTooManyListeners = errors.New("the limit of event streams is reached, at this server or for this caller: close one, or listen at another server")
 	errTooManyLists     = fmt.Errorf("this caller has %d listings in flight or not read yet, the limit: read one to its end first", maxListsOfCaller)
-	errHost             = errors.New("this server does not answer to this host")
+	errHost             = errors.New("this server does not accept this host name")
 	errUnauthorized     = errors.New("send Authorization: Bearer with a token that this service knows, or a client certificate; see docs/how-to/access.md")
 	errForbidden        = errors.New("the caller's rules do not give the right that this needs")
-	errInternal         = errors.New("the server's log says more, under this response's X-Request-Id")
+	errInternal         = errors.New("see the server's log under this response's X-Request-Id")
 	// errField stands for every *lockcore.FieldError and malformed value, see classify.
 	errField = errors.New("invalid field")
 )
@@ -63,34 +63,34 @@ func problems() []problem {
 		{"unsupported-media-type", http.StatusUnsupportedMediaType, "The request body is not JSON", errMediaType, ""},
 		{"not-found", http.StatusNotFound, "There is nothing at this path", errUnknownPath, ""},
 		{"method-not-allowed", http.StatusMethodNotAllowed, "The path does not allow this method", errMethodNotAllowed, ""},
-		{"lock-held", http.StatusConflict, "The resource is locked", lockcore.ErrHeld, "another lease holds the resource, or other requests are before this one in the queue"},
-		{"wait-timeout", http.StatusConflict, "The wait ended without a grant", lockcore.ErrWaitTimeout, "the time to wait passed before the request was first in the queue and granted"},
+		{"lock-held", http.StatusConflict, "The resource is locked", lockcore.ErrHeld, "another lease holds the resource, or other requests are ahead of this one in the queue"},
+		{"wait-timeout", http.StatusConflict, "The wait ended without a grant", lockcore.ErrWaitTimeout, "the wait ended before the request got the resource"},
 		{"too-many-waiters", http.StatusServiceUnavailable, "Too many requests wait in the queue at this server", lockcore.ErrTooManyWaiters, ""},
 		{"too-many-listeners", http.StatusTooManyRequests, "Too many readers listen to this server's events", errTooManyListeners, ""},
 		{"too-many-lists", http.StatusTooManyRequests, "The caller is at its limit of listings", errTooManyLists, ""},
-		{"host-not-served", http.StatusMisdirectedRequest, "The server does not answer to this host", errHost, ""},
+		{"host-not-served", http.StatusMisdirectedRequest, "The server does not accept this host name", errHost, ""},
 		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, ""},
 		{"lock-not-held", http.StatusNotFound, "The resource is not locked", errLockNotHeld, ""},
 		{"other-lease", http.StatusPreconditionFailed, "Another lease holds the resource", lockcore.ErrOtherLease, ""},
-		{"lease-not-held", http.StatusNotFound, "The lease has ended", lockcore.ErrNotHeld, "the lease has ended, or never was: stop the work that it protects, and acquire again"},
+		{"lease-not-held", http.StatusNotFound, "The lease has ended", lockcore.ErrNotHeld, "the lease has ended, or never existed: stop the work that it protects, and acquire again"},
 		{"max-hold-reached", http.StatusConflict, "The lease has reached its maximum hold time", lockcore.ErrMaxHold, "release the lease, or let it expire, and acquire again"},
 		{"idempotency-mismatch", http.StatusUnprocessableEntity, "The idempotency key was used for another request", lockcore.ErrIdempotencyMismatch, ""},
 		{"tokens-exhausted", http.StatusConflict, "The resource has used up its fencing tokens", lockcore.ErrTokensExhausted, ""},
 		{"no-quorum", http.StatusServiceUnavailable, "No quorum of nodes", lockcore.ErrNoQuorum, ""},
 		{"token-required", http.StatusPreconditionRequired, "A fencing token is required", errTokenRequired, ""},
 		{"proof-required", http.StatusPreconditionRequired, "A fencing proof is required", fencing.ErrNoProof, "send the fence_proof of your lease in the header Fencing-Proof, beside its token"},
-		{"proof-refused", http.StatusForbidden, "The fencing proof is refused", fencing.ErrProof, "the proof does not show that the token was minted for the resource: send both as they stand in the lease"},
+		{"proof-refused", http.StatusForbidden, "The fencing proof is refused", fencing.ErrProof, "the proof does not show that the token was granted for the resource: send the token and the proof of the same lease"},
 		{"stale-token", http.StatusPreconditionFailed, "The fencing token is stale", fencing.ErrStaleToken, "a larger token was seen, so another lease has held the resource since: stop, and acquire again"},
-		{"record-not-found", http.StatusNotFound, "There is no such record", fencing.ErrNotFound, "the resource was neither written nor claimed"},
+		{"record-not-found", http.StatusNotFound, "There is no such record", fencing.ErrNotFound, "the resource was never written or claimed"},
 		// The causes of what is unavailable are for the log: they name hosts and users.
-		{"guard-unavailable", http.StatusServiceUnavailable, "The storage of guarded records fails", fencing.ErrGuardUnavailable, "the storage of guarded records fails or does not answer (see guard in /readyz); locks still work. " +
-			"A write may have taken effect, and may be repeated with the same token while its lease is held"},
+		{"guard-unavailable", http.StatusServiceUnavailable, "The storage of guarded records is unavailable", fencing.ErrGuardUnavailable, "the storage of guarded records fails or does not respond (see guard in /readyz); locks still work. " +
+			"The write may have taken effect; repeat it with the same token while its lease is held"},
 		{"guard-not-configured", http.StatusNotImplemented, "This server keeps no guarded records", errNoGuard, ""},
 		// The same for every reason: how near a credential was to a right one is a secret.
 		{"unauthorized", http.StatusUnauthorized, "The caller is not authenticated", errUnauthorized, ""},
 		{"forbidden", http.StatusForbidden, "The caller is not allowed to do this", errForbidden, ""},
 		{"identity-unavailable", http.StatusServiceUnavailable, "The caller's identity cannot be checked now", access.ErrUnavailable, access.ErrUnavailable.Error() + "; other credentials still work"},
-		{"too-many-requests", http.StatusTooManyRequests, "The caller sends more requests than it may", access.ErrRequestLimit, ""},
+		{"too-many-requests", http.StatusTooManyRequests, "The caller sends too many requests", access.ErrRequestLimit, ""},
 		{"waiter-limit", http.StatusTooManyRequests, "The caller is at its limit of waiting requests", access.ErrWaiterLimit, ""},
 		{"too-many-records", http.StatusServiceUnavailable, "The guarded records are full", errTooManyRecords, ""},
 		{"record-limit", http.StatusTooManyRequests, "The caller is at its limit of guarded records", access.ErrRecordLimit, ""},
@@ -131,7 +131,7 @@ func (a *refusal) details(err error) {
 	describe(err, func(e *lockcore.OtherLeaseError) {
 		a.held(&e.HeldError)
 		a.retryAfter = 0 // to wait helps nobody
-		a.Detail = fmt.Sprintf("the lease with token %d does not hold the resource, and nothing was changed: token %d holds it now; break that lease if it is the one in your way", e.Named, e.Token)
+		a.Detail = fmt.Sprintf("the lease with token %d does not hold the resource, and nothing was changed: the lease with token %d holds it now; break that one if it is in your way", e.Named, e.Token)
 	})
 	describe(err, a.noQuorum)
 	describe(err, func(e *fencing.StaleTokenError) {
@@ -142,7 +142,7 @@ func (a *refusal) details(err error) {
 	describe(err, func(e *hostError) { a.Detail = e.Error() })
 	describe(err, func(e *forbiddenError) {
 		a.Resource = e.resource
-		a.Detail = fmt.Sprintf("this needs the right %s, which %s does not have here; it is given by the service's access file", e.right, e.who)
+		a.Detail = fmt.Sprintf("this needs the right %s here, which the access file does not give to %s", e.right, e.who)
 	})
 	describe(err, func(e *access.LimitError) {
 		a.Detail = fmt.Sprintf("%s: %s at this server", e.Error(), strconv.FormatFloat(e.Max, 'f', -1, 64))

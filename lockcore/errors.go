@@ -26,11 +26,11 @@ var (
 	ErrMaxHold = errors.New("lease has reached its maximum hold time")
 	// ErrIdempotencyMismatch: the idempotency key has a lease of another request, with
 	// another resource, MinHold or MaxHold.
-	ErrIdempotencyMismatch = errors.New("the idempotency key was used for another request, with other resources or holds: use a new key for each acquisition")
+	ErrIdempotencyMismatch = errors.New("the idempotency key was used for a request with other resources or hold times: use a new key for each acquisition")
 	// ErrWaitTimeout: the wait ended without a grant. See WaitTimeoutError.
 	ErrWaitTimeout = errors.New("the wait ended without a grant")
 	// ErrTooManyWaiters: this server's queue is full (Config.MaxWaiters).
-	ErrTooManyWaiters = errors.New("as many requests wait at this server as may (FENCELOCK_MAX_WAITERS): try again later, or at another server")
+	ErrTooManyWaiters = errors.New("this server already has the maximum number of waiting requests (FENCELOCK_MAX_WAITERS): try again later, or at another server")
 	// ErrStopping: this server stops, and no request may wait at it. Try another one.
 	ErrStopping = errors.New("this server is stopping: send the request to another one")
 	// ErrTokensExhausted: the resource's counter has reached fencing.MaxToken.

@@ -39,7 +39,7 @@ var (
 	// ErrBadCredentials: the credentials are unknown here, malformed, or have expired.
 	ErrBadCredentials = errors.New("the credentials are unknown here, or have expired")
 	// ErrUnavailable: the keys of a JWT's issuer could not be fetched. Safe to retry.
-	ErrUnavailable = errors.New("the issuer of the token does not answer, so its signature cannot be checked")
+	ErrUnavailable = errors.New("the issuer of the token does not respond, so the server cannot check the signature")
 )
 
 // Identity is an authenticated caller. It is never changed: a file that is read again
