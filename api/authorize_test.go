@@ -312,7 +312,7 @@ func TestRequestsASecond(t *testing.T) {
 	}}, withAccess(t, line("slow", "read=* requests=0.01"), line("other", "read=* requests=1000")))
 	s.call("GET", "/locks/a", "", bearer("slow")).wants(http.StatusOK)
 	a := s.call("GET", "/locks/a", "", bearer("slow")).wants(http.StatusTooManyRequests)
-	a.problem("too-many-requests")
+	a.problem("request-limit")
 	if wait := a.header.Get("Retry-After"); wait != "100" && wait != "99" {
 		t.Errorf("Retry-After is %s, want 100 seconds at a hundredth of a request a second", wait)
 	}

@@ -229,7 +229,7 @@ func TestRightsAndLimitsInABatch(t *testing.T) {
 	if of := tally("slow", 10); of[http.StatusCreated] != 1 || of[http.StatusTooManyRequests] != 9 {
 		t.Errorf("ten operations with requests=0.01, which allows one at once: %v", of)
 	}
-	s.call("POST", "/locks/batch", batchOf(acquireOf("a/1", "")), bearer("slow")).wants(http.StatusTooManyRequests).problem("too-many-requests")
+	s.call("POST", "/locks/batch", batchOf(acquireOf("a/1", "")), bearer("slow")).wants(http.StatusTooManyRequests).problem("request-limit")
 }
 
 // unreadable is a writer whose caller takes no answer.

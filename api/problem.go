@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/access"
+	"github.com/fencelock/fencelock/api/events"
 	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/lockcore"
@@ -27,8 +28,9 @@ var (
 	errMethodNotAllowed = errors.New("the path does not allow this method; see the header Allow")
 	errLockNotHeld      = errors.New("no lease holds the resource")
 	errNoGuard          = errors.New("this server keeps no guarded records: FENCELOCK_DATABASE_URL is not set")
-	errTooManyListeners = errors.New("the limit of event streams is reached, at this server or for this caller: close one, or listen at another server")
-	errTooManyLists     = fmt.Errorf("this caller has %d listings in flight or not read yet, the limit: read one to its end first", maxListsOfCaller)
+	errTooManyListeners = fmt.Errorf("this server streams its events to %d readers, the maximum: listen at another server", events.MaxReaders)
+	errListenerLimit    = fmt.Errorf("this caller reads %d streams of events at this server, its limit: close one", maxStreamsOfCaller)
+	errListLimit        = fmt.Errorf("this caller has %d listings in flight or not read yet, the limit: read one to its end first", maxListsOfCaller)
 	errHost             = errors.New("this server does not accept this host name")
 	errUnauthorized     = errors.New("send Authorization: Bearer with a token that this service knows, or a client certificate; see docs/how-to/access.md")
 	errForbidden        = errors.New("the caller's rules do not give the right that this needs")
@@ -54,7 +56,8 @@ type refusal struct {
 }
 
 // problems is the one table from errors to HTTP. The first match counts; the
-// last matches everything. details adds what an error itself says.
+// last matches everything. details adds what an error itself says. "too-many-…" is 503, a
+// limit of the server; "…-limit" is 429, the caller's own.
 func problems() []problem {
 	return []problem{
 		{"invalid-request", http.StatusBadRequest, "The request is not valid", errField, ""},
@@ -66,8 +69,9 @@ func problems() []problem {
 		{"lock-held", http.StatusConflict, "The resource is locked", lockcore.ErrHeld, "another lease holds the resource, or other requests are ahead of this one in the queue"},
 		{"wait-timeout", http.StatusConflict, "The wait ended without a grant", lockcore.ErrWaitTimeout, "the wait ended before the request got the resource"},
 		{"too-many-waiters", http.StatusServiceUnavailable, "Too many requests wait in the queue at this server", lockcore.ErrTooManyWaiters, ""},
-		{"too-many-listeners", http.StatusTooManyRequests, "Too many readers listen to this server's events", errTooManyListeners, ""},
-		{"too-many-lists", http.StatusTooManyRequests, "The caller is at its limit of listings", errTooManyLists, ""},
+		{"too-many-listeners", http.StatusServiceUnavailable, "Too many readers listen to this server's events", errTooManyListeners, ""},
+		{"listener-limit", http.StatusTooManyRequests, "The caller is at its limit of event streams", errListenerLimit, ""},
+		{"list-limit", http.StatusTooManyRequests, "The caller is at its limit of listings", errListLimit, ""},
 		{"host-not-served", http.StatusMisdirectedRequest, "The server does not accept this host name", errHost, ""},
 		{"server-stopping", http.StatusServiceUnavailable, "The server is stopping", lockcore.ErrStopping, ""},
 		{"lock-not-held", http.StatusNotFound, "The resource is not locked", errLockNotHeld, ""},
@@ -90,7 +94,7 @@ func problems() []problem {
 		{"unauthorized", http.StatusUnauthorized, "The caller is not authenticated", errUnauthorized, ""},
 		{"forbidden", http.StatusForbidden, "The caller is not allowed to do this", errForbidden, ""},
 		{"identity-unavailable", http.StatusServiceUnavailable, "The caller's identity cannot be checked now", access.ErrUnavailable, access.ErrUnavailable.Error() + "; other credentials still work"},
-		{"too-many-requests", http.StatusTooManyRequests, "The caller sends too many requests", access.ErrRequestLimit, ""},
+		{"request-limit", http.StatusTooManyRequests, "The caller sends too many requests", access.ErrRequestLimit, ""},
 		{"waiter-limit", http.StatusTooManyRequests, "The caller is at its limit of waiting requests", access.ErrWaiterLimit, ""},
 		{"too-many-records", http.StatusServiceUnavailable, "The guarded records are full", errTooManyRecords, ""},
 		{"record-limit", http.StatusTooManyRequests, "The caller is at its limit of guarded records", access.ErrRecordLimit, ""},
@@ -126,7 +130,7 @@ func (a *refusal) details(err error) {
 	describe(err, func(e *lockcore.WaitTimeoutError) {
 		a.held(&e.HeldError)
 		a.retryAfter = min(a.retryAfter, time.Second) // it may queue again at once: the lease may be released before it expires
-		a.WaitDetails = &wire.WaitDetails{Position: e.Position, WaitedMS: millisDown(e.Waited)}
+		a.WaitDetails = &wire.WaitDetails{Position: e.Position, WaitedMS: millisDown(e.Waited), Queued: e.Kept}
 	})
 	describe(err, func(e *lockcore.OtherLeaseError) {
 		a.held(&e.HeldError)

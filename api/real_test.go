@@ -119,6 +119,29 @@ func TestRealLife(t *testing.T) {
 	s.call("GET", "/leases/current", "", "Fencelock-Lease: "+second.LeaseID).wants(http.StatusNotFound)
 }
 
+// Under an Idempotency-Key only the wait may differ: whoever asks for other terms would
+// otherwise work under those of an earlier request.
+func TestRealKeyWithAnotherBody(t *testing.T) {
+	s := newRealService(t)
+	const key = "Idempotency-Key: k"
+	for name, first := range map[string]string{
+		"one":     `"resource":"a"`,
+		"several": `"resources":["b","c"]`,
+		"a slot":  `"resource":"d","slots":2`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			granted := decode[wire.Lease](s.call("POST", "/locks", "{"+first+"}", key+name[:1]).wants(http.StatusCreated))
+			for _, other := range []string{`"ttl_ms":20000`, `"holder":"w"`, `"metadata":1`, `"min_hold_ms":100`, `"max_hold_ms":90000`} {
+				s.call("POST", "/locks", "{"+first+","+other+"}", key+name[:1]).wants(http.StatusUnprocessableEntity).problem("idempotency-mismatch")
+			}
+			for _, same := range []string{"", `,"wait_ms":100`} {
+				again := decode[wire.Lease](s.call("POST", "/locks", "{"+first+same+"}", key+name[:1]).wants(http.StatusOK))
+				want(t, "lease", again.LeaseID, granted.LeaseID)
+			}
+		})
+	}
+}
+
 // A caller that hangs up leaves no lease and no waiter, but for the lease whose answer was on its
 // way before the server could see that: nobody can tell such a caller from one that reads it.
 func TestRealHangUpLeavesNothing(t *testing.T) {

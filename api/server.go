@@ -150,7 +150,7 @@ func (s *Server) routes() {
 	s.route(http.MethodPost, "/locks", s.acquire)
 	s.route(http.MethodPost, "/locks/batch", s.batch)
 	s.route(http.MethodPost, "/cancel", s.cancel)
-	s.get("/locks", s.lists.within(errTooManyLists, s.list), listParameters...)
+	s.get("/locks", s.lists.within(errListLimit, s.list), listParameters...)
 	s.get("/locks/*", s.inspect)
 	s.route(http.MethodPost, breaksPath, s.breakLock)
 

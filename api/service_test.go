@@ -88,7 +88,7 @@ func errorOf(answer []byte) error {
 	case "lock-held":
 		return &held
 	case "wait-timeout":
-		return &lockcore.WaitTimeoutError{HeldError: held, Position: p.Position, Waited: ms(p.WaitedMS)}
+		return &lockcore.WaitTimeoutError{HeldError: held, Position: p.Position, Waited: ms(p.WaitedMS), Kept: p.Queued}
 	case "other-lease":
 		return &lockcore.OtherLeaseError{HeldError: held}
 	case "lease-not-held", "lock-not-held":
@@ -157,7 +157,11 @@ func keyOf(req lockcore.AcquireRequest) []string {
 	if req.IdempotencyKey == "" {
 		return nil
 	}
-	return []string{"Idempotency-Key: " + req.IdempotencyKey}
+	header := []string{"Idempotency-Key: " + req.IdempotencyKey}
+	if req.Poll > 0 {
+		header = append(header, fmt.Sprintf("Prefer: wait=%d", int(req.Poll.Seconds())))
+	}
+	return header
 }
 
 func (r *remote) Extend(ctx context.Context, id string, ttl time.Duration) (lockcore.Lease, error) {

@@ -95,7 +95,7 @@ func TestRealSeveral(t *testing.T) {
 	if len(all.Resources) != 3 || all.Resources[0].Resource != "a" || all.Resources[1].FencingToken <= one.FencingToken || all.Holder != "w2" || string(all.Metadata) != "7" {
 		t.Errorf("lease %+v", all)
 	}
-	again := decode[wire.Lease](s.call("POST", "/locks", `{"resources":["a","b","c"],"holder":"w2"}`, "Idempotency-Key: k").wants(http.StatusOK))
+	again := decode[wire.Lease](s.call("POST", "/locks", `{"resources":["a","b","c"],"holder":"w2","metadata":7}`, "Idempotency-Key: k").wants(http.StatusOK))
 	if again.LeaseID != all.LeaseID || !slices.Equal(again.Resources, all.Resources) {
 		t.Errorf("the retry got %+v, the first try %+v", again, all)
 	}

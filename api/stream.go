@@ -75,7 +75,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) error {
 	}
 	caller := shareholder(w, r)
 	if !s.streams.take(caller) {
-		return errTooManyListeners
+		return errListenerLimit
 	}
 	defer s.streams.give(caller)
 	reader, err := s.Events.Listen()

@@ -24,9 +24,9 @@ var (
 	ErrNotHeld = errors.New("lease not held")
 	// ErrMaxHold: the lease is at its maximum hold time.
 	ErrMaxHold = errors.New("lease has reached its maximum hold time")
-	// ErrIdempotencyMismatch: the idempotency key has a lease of another request, with
-	// another resource, MinHold or MaxHold.
-	ErrIdempotencyMismatch = errors.New("the idempotency key was used for a request with other resources or hold times: use a new key for each acquisition")
+	// ErrIdempotencyMismatch: the idempotency key has a lease of another request, of which
+	// something other than Wait and Poll differs.
+	ErrIdempotencyMismatch = errors.New("the idempotency key has the lease of a request with other parameters: use a new key for each acquisition")
 	// ErrWaitTimeout: the wait ended without a grant. See WaitTimeoutError.
 	ErrWaitTimeout = errors.New("the wait ended without a grant")
 	// ErrTooManyWaiters: this server's queue is full (Config.MaxWaiters).
@@ -91,6 +91,7 @@ type WaitTimeoutError struct {
 	HeldError
 	Position int // place in the queue when it ended; 1 is the first
 	Waited   time.Duration
+	Kept     bool // a Poll ended, and not the Wait: nobody passes it for two seconds
 }
 
 func (e *WaitTimeoutError) Error() string {

@@ -24,8 +24,8 @@ type AcquireRequest struct {
 	// TTL, and not more than the service allows. 0 leaves it to the service.
 	MaxHold  time.Duration
 	Metadata json.RawMessage // any JSON value, at most 4096 bytes; public
-	// IdempotencyKey makes a retried request find its own live lease. The same
-	// key of two callers (WithCaller) means two leases.
+	// IdempotencyKey makes a retried request find its own live lease; of the retry only
+	// Wait and Poll may differ. The same key of two callers (WithCaller) means two leases.
 	IdempotencyKey string
 	// Slots asks for one of this many slots of Resource, 1 to MaxSlots, each with a lock of
 	// its own: the lease is of the resource that SlotName names. 0 is for no slots.

@@ -274,6 +274,9 @@ type HeldDetails struct {
 
 // WaitDetails say where in the queue a wait ended: wait-timeout.
 type WaitDetails struct {
+	// Queued: the request still has its place; nobody passes it for two seconds, in which
+	// it should come again under its Idempotency-Key.
+	Queued   bool  `json:"queued"`
 	Position int   `json:"position"` // place in the queue when the wait ended; 1 is the first
 	WaitedMS int64 `json:"waited_ms"`
 }

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -50,6 +51,7 @@ var rules = []rule{
 	{"validity counts from when the request was sent", validityCounts},
 	{"every request is well-formed", wellFormed},
 	{"one key for an acquisition, and for no other", oneKey},
+	{"one key, one body but for the wait", oneBody},
 	{"no request is longer than proxies allow", noLongPoll},
 	{"one try at a time", oneAtATime},
 	{"an extend names the TTL of the lease", extendNamesTTL},
@@ -236,6 +238,23 @@ func oneKey(r run) error {
 			return fmt.Errorf("one acquisition used two keys")
 		}
 		current[owner[q.key]] = q.key
+	}
+	return nil
+}
+
+// oneBody finds a retry that the service would refuse, as one of another request.
+func oneBody(r run) error {
+	bodies := map[string]requestBody{}
+	for _, q := range r.requests {
+		if q.call != acquire || q.key == "" {
+			continue
+		}
+		body := q.body
+		body.WaitMS = nil
+		if first, known := bodies[q.key]; known && !reflect.DeepEqual(first, body) {
+			return fmt.Errorf("%+v came under the key of %+v", body, first)
+		}
+		bodies[q.key] = body
 	}
 	return nil
 }

@@ -85,7 +85,11 @@ func (v *service) grant(req *request, begun time.Time, f fault) (status int, bod
 			if time.Since(begun) > time.Millisecond {
 				kind = "wait-timeout"
 			}
-			return http.StatusConflict, problem(http.StatusConflict, kind, req.body.Resource), other.until, v.changed
+			refusal := problem(http.StatusConflict, kind, req.body.Resource)
+			if kind == "wait-timeout" {
+				refusal.WaitDetails = &wire.WaitDetails{Queued: req.waits < time.Duration(value(req.body.WaitMS))*time.Millisecond, Position: 1, WaitedMS: time.Since(begun).Milliseconds()}
+			}
+			return http.StatusConflict, refusal, other.until, v.changed
 		}
 	}
 	v.tokens++

@@ -249,7 +249,7 @@ var scenarios = []scenario{
 	},
 	{
 		name: "429 with Retry-After", why: "an early repeat counts against the limit",
-		faults: []fault{{on: acquire, nth: 1, status: http.StatusTooManyRequests, kind: "too-many-requests", retryAfter: "1"}},
+		faults: []fault{{on: acquire, nth: 1, status: http.StatusTooManyRequests, kind: "request-limit", retryAfter: "1"}},
 		orders: []order{take(2000, 3000), letGo}, trace: "acquire@1=429 acquire@1=201 release@1=204", results: "acquired 1; released",
 		also: []rule{{"Retry-After is obeyed", pauseOf(time.Second)}},
 	},

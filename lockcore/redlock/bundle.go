@@ -92,7 +92,7 @@ type reservation struct {
 
 // takeAll takes one part after the other, and makes a lease of them.
 func (r *reservation) takeAll(ctx context.Context) (lockcore.Lease, error) {
-	scope := scopeOf(strings.Join(r.req.Resources, "\n"), &r.req.AcquireRequest)
+	scope := r.req.scopeFor(strings.Join(r.req.Resources, "\n"))
 	for i, resource := range r.req.Resources {
 		one := *r.req
 		one.Resources, one.Resource, one.scope = nil, resource, scope

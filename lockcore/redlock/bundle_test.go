@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -179,8 +180,9 @@ func TestSeveralTakenAgainUnderTheirKey(t *testing.T) {
 	}
 }
 
-// A retry with other holds is another request: it changes nothing of the lease.
-func TestKeyWithOtherHolds(t *testing.T) {
+// A retry on other terms is another request: it changes nothing of the lease. A shorter wait
+// is what a retry asks for.
+func TestKeyWithOtherTerms(t *testing.T) {
 	for name, req := range map[string]lockcore.AcquireRequest{
 		"one":     {Resource: "r", TTL: 9 * time.Second, MaxHold: 20 * time.Second, IdempotencyKey: "key"},
 		"several": {Resources: []string{"p", "q"}, TTL: 9 * time.Second, MaxHold: 20 * time.Second, IdempotencyKey: "key"},
@@ -195,6 +197,14 @@ func TestKeyWithOtherHolds(t *testing.T) {
 					func(r *lockcore.AcquireRequest) { r.MaxHold = time.Hour },
 					func(r *lockcore.AcquireRequest) { r.MaxHold = 0 },
 					func(r *lockcore.AcquireRequest) { r.MinHold = time.Second },
+					func(r *lockcore.AcquireRequest) { r.TTL = 8 * time.Second },
+					func(r *lockcore.AcquireRequest) { r.Holder = "another" },
+					func(r *lockcore.AcquireRequest) {
+						if r.Slots++; r.Slots == 1 { // of a request for no slots
+							r.Holder, r.Slots = "another", 0
+						}
+					},
+					func(r *lockcore.AcquireRequest) { r.Metadata = json.RawMessage(`{"job":2}`) },
 				} {
 					for _, wait := range []time.Duration{0, 2 * time.Second} {
 						other := req
@@ -205,9 +215,12 @@ func TestKeyWithOtherHolds(t *testing.T) {
 						}
 					}
 				}
-				again := a.must(a.servers[1], req)
-				if again.ID != lease.ID {
-					t.Errorf("the lease is %+v, was %+v", again, lease)
+				for _, wait := range []time.Duration{0, time.Second} {
+					same := req
+					same.Wait = wait
+					if again := a.must(a.servers[1], same); again.ID != lease.ID || !again.Existing {
+						t.Errorf("waiting %s: the lease is %+v, was %+v", wait, again, lease)
+					}
 				}
 			})
 		})

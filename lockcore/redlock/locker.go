@@ -167,11 +167,12 @@ func (l *Locker) Status() lockcore.ClusterStatus {
 // nodes granted. It repeats a few times by itself when votes split between callers
 // that came at the same time, or when the epoch changed.
 func (l *Locker) Acquire(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+	terms := termsOf(&req)
 	if err := l.cfg.checkAcquire(&req); err != nil {
 		return lockcore.Lease{}, err
 	}
-	one := &request{AcquireRequest: req, caller: lockcore.CallerOf(ctx), began: time.Now()}
-	one.scope = scopeOf(req.Resource, &req)
+	one := &request{AcquireRequest: req, caller: lockcore.CallerOf(ctx), terms: terms, began: time.Now()}
+	one.scope = one.scopeFor(req.Resource)
 	if req.Resources != nil {
 		return l.acquireBundle(ctx, one)
 	}

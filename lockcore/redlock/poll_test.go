@@ -21,7 +21,7 @@ func (a *arena) poll(server int, every time.Duration, req lockcore.AcquireReques
 			return lease
 		}
 		timeout, ok := errors.AsType[*lockcore.WaitTimeoutError](err)
-		if !ok || timeout.Waited > every+time.Second {
+		if !ok || !timeout.Kept || timeout.Waited > every+time.Second {
 			a.Errorf("a poll ended with %v", err)
 			return lease
 		}

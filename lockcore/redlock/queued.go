@@ -235,7 +235,7 @@ func (s *set) describeQueue(ctx context.Context, req *request, own node.Ticket) 
 	if err != nil {
 		return err
 	}
-	e := &lockcore.WaitTimeoutError{HeldError: lockcore.HeldError{Resource: req.Resource}, Waited: req.answerWithin(), Position: 1}
+	e := &lockcore.WaitTimeoutError{HeldError: lockcore.HeldError{Resource: req.Resource}, Waited: req.answerWithin(), Position: 1, Kept: req.polls()}
 	if owner, locks := b.leader(); locks > 0 {
 		e.HeldError = *b.heldError(req.Resource, owner)
 	}

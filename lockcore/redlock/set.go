@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -80,19 +82,28 @@ func (s *set) run(ctx context.Context) {
 type request struct {
 	lockcore.AcquireRequest
 	caller string // see lockcore.WithCaller
+	terms  string // see termsOf
 	scope  string // what the idempotency key is used for
 	began  time.Time
 	isSlot bool // the resource is one of several slots that the request may get
 }
 
-// scopeOf is what an idempotency key is used for: a lease of these resources that begins
-// and ends on these terms. Names have no control characters.
-func scopeOf(resources string, req *lockcore.AcquireRequest) string {
-	if req.MinHold == 0 && req.MaxHold == 0 {
-		return resources
+// termsOf is what a request asks for besides its resources and its wait, which a retry
+// shortens; "" without an idempotency key. It takes the request as it was sent: servers may
+// have other defaults.
+func termsOf(req *lockcore.AcquireRequest) string {
+	if req.IdempotencyKey == "" {
+		return ""
 	}
-	return fmt.Sprintf("%s\x1f%d %d", resources, req.MinHold.Milliseconds(), req.MaxHold.Milliseconds())
+	sum := sha256.New()
+	_, _ = fmt.Fprintf(sum, "%d %d %d %d %q %s", req.Slots, req.TTL.Milliseconds(), req.MinHold.Milliseconds(), req.MaxHold.Milliseconds(), req.Holder, req.Metadata)
+	const termsBytes = 9 // nobody gains from two requests of theirs that look alike
+	return base64.RawURLEncoding.EncodeToString(sum.Sum(nil)[:termsBytes])
 }
+
+// scopeFor is what the request's idempotency key is used for: these resources on its terms.
+// Its lease is not given to a request that asks for another. Names have no control characters.
+func (r *request) scopeFor(resources string) string { return resources + "\x1f" + r.terms }
 
 // part is one resource of a lease.
 type part struct {

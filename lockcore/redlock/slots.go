@@ -61,7 +61,7 @@ func (s *set) takeFree(ctx context.Context, req *request, names []string) (*part
 // ofSlot is the request for one slot alone.
 func (r *request) ofSlot(name string) *request {
 	one := *r
-	one.Resource, one.scope, one.Slots, one.isSlot = name, scopeOf(name, &r.AcquireRequest), 0, true
+	one.Resource, one.scope, one.Slots, one.isSlot = name, r.scopeFor(name), 0, true
 	return &one
 }
 

@@ -274,6 +274,10 @@ func (f *fixture) idempotency() {
 	f.refused("another caller's", err, lockcore.ErrHeld)
 	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "s", IdempotencyKey: "key"})
 	f.refused("another resource", err, lockcore.ErrIdempotencyMismatch)
+	other := req
+	other.Holder = "another"
+	_, err = f.Acquire(f.ctx, other)
+	f.refused("another holder", err, lockcore.ErrIdempotencyMismatch)
 	f.must(f.Release(f.ctx, first.ID))
 	next, err := f.Acquire(f.ctx, req)
 	f.must(err)
@@ -383,7 +387,13 @@ func (f *fixture) waitEnds() {
 	_, err := f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", Wait: short})
 	f.refused("the time limit", err, lockcore.ErrWaitTimeout)
 	timeout, ok := errors.AsType[*lockcore.WaitTimeoutError](err)
-	f.check("the lease in the way", ok && timeout.Token == lease.Token && timeout.Position == 1 && timeout.Waited >= short, err)
+	f.check("the lease in the way", ok && timeout.Token == lease.Token && timeout.Position == 1 && timeout.Waited >= short && !timeout.Kept, err)
+	_, err = f.Acquire(f.ctx, lockcore.AcquireRequest{Resource: "r", Wait: time.Minute, Poll: time.Second, IdempotencyKey: "polls"})
+	timeout, ok = errors.AsType[*lockcore.WaitTimeoutError](err)
+	f.check("a poll keeps its place", ok && timeout.Kept && timeout.Position == 1, err)
+	if _, err := f.Cancel(f.ctx, lockcore.AcquireRequest{Resource: "r", IdempotencyKey: "polls"}); err != nil {
+		f.Error(err)
+	}
 
 	ctx, cancel := context.WithCancel(f.ctx)
 	var waiting sync.WaitGroup

@@ -181,7 +181,7 @@ class Core(unittest.TestCase):
         self.assertTrue(all(p <= 1.5 for p in self.slept) and self.slept[0] < 0.1, self.slept)
 
     def test_retry_after_is_obeyed_of_a_limit(self):
-        answers = iter([problem(429, "too-many-requests", {"retry-after": "3"}), problem(429, "too-many-requests", {"retry-after": "3"}), lease()])
+        answers = iter([problem(429, "request-limit", {"retry-after": "3"}), problem(429, "request-limit", {"retry-after": "3"}), lease()])
         self.take(lambda _: next(answers), wait=60)
         self.assertGreaterEqual(self.slept[0], 3)
 
