@@ -107,19 +107,24 @@ func (c *conn) member() int {
 
 // try sends a request to one member, and again after a login if etcd asks for one.
 func (c *conn) try(ctx context.Context, send func(context.Context, *clientv3.Client) error) error {
+	return c.tryFor(ctx, c.attempt, send)
+}
+
+// tryFor is try with another limit than usual for the member's answer.
+func (c *conn) tryFor(ctx context.Context, attempt time.Duration, send func(context.Context, *clientv3.Client) error) error {
 	for {
 		if err := c.login.await(ctx); err != nil {
 			return err
 		}
-		if err := c.send(ctx, send); !errors.Is(err, errToken) {
+		if err := c.send(ctx, attempt, send); !errors.Is(err, errToken) {
 			return c.target.permitted(err)
 		}
 	}
 }
 
-func (c *conn) send(ctx context.Context, send func(context.Context, *clientv3.Client) error) error {
+func (c *conn) send(ctx context.Context, attempt time.Duration, send func(context.Context, *clientv3.Client) error) error {
 	member := c.member()
-	limited, cancel := context.WithTimeout(ctx, c.attempt)
+	limited, cancel := context.WithTimeout(ctx, attempt)
 	defer cancel()
 	err := send(limited, c.client)
 	if unanswered(err) {

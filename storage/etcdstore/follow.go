@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -16,11 +18,16 @@ import (
 // pageEntries is how many entries of the log are read at once, at most.
 const pageEntries = 100
 
+// maxPageTime is how long one entry may take at most.
+const maxPageTime = 10 * time.Second
+
 // service is an optimistic.Service in etcd.
 type service struct {
 	conn   *conn
 	prefix string
 	clock  clock
+
+	got, of atomic.Int64 // keys, of the load under way or the last one
 }
 
 var _ optimistic.Service = (*service)(nil)
@@ -28,6 +35,9 @@ var _ optimistic.Service = (*service)(nil)
 func newService(c *conn, prefix string) *service {
 	return &service{conn: c, prefix: prefix, clock: clock{conn: c, key: prefix + clockName}}
 }
+
+// progress says how many keys the load has read, and of how many.
+func (s *service) progress() (read, of int) { return int(s.got.Load()), int(s.of.Load()) }
 
 // Head reads the head; see optimistic.Service.
 func (s *service) Head(ctx context.Context) (head string, version int64, err error) {
@@ -119,24 +129,29 @@ func (s *service) loadLog(ctx context.Context, snap *optimistic.Snapshot) error 
 }
 
 // readAll reads the keys at a revision, page by page. A page that no member has sent in
-// time is asked for again as a smaller one: the request's limit stays, since it is what a
-// frozen member is noticed by.
+// time is asked for again as a smaller one, and with more time only if it is a single key:
+// the limit is what a frozen member is noticed by.
 func (s *service) readAll(ctx context.Context, revision int64) (kvs []*mvccpb.KeyValue, err error) {
-	for from, page := s.prefix, int64(pageEntries); ; {
+	for from, page, limit := s.prefix, int64(pageEntries), s.conn.attempt; ; {
 		var resp *clientv3.GetResponse
-		err := s.conn.try(ctx, func(ctx context.Context, client *clientv3.Client) (err error) {
+		err := s.conn.tryFor(ctx, limit, func(ctx context.Context, client *clientv3.Client) (err error) {
 			resp, err = client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.prefix)),
 				clientv3.WithRev(revision), clientv3.WithLimit(page))
 			return err
 		})
 		switch {
 		case unanswered(err) && pause(ctx, retryPause):
+			if page == 1 {
+				limit = min(2*limit, maxPageTime)
+			}
 			page = max(1, page/2)
 			continue
 		case err != nil:
 			return nil, err
 		}
+		s.of.Store(int64(len(kvs)) + resp.Count)
 		kvs = append(kvs, resp.Kvs...)
+		s.got.Store(int64(len(kvs)))
 		if !resp.More {
 			return kvs, nil
 		}

@@ -2,6 +2,7 @@ package etcdstore
 
 import (
 	"bytes"
+	"context"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,10 +13,10 @@ import (
 )
 
 // Rows that take longer to send than a member may not answer are read all the same: in
-// smaller pages.
+// smaller pages, and for longer than Open waits for an etcd that sends nothing.
 func TestRowsOnASlowPathAreRead(t *testing.T) {
 	t.Parallel()
-	const rows, bytesEach = 60, 30 << 10 // 1.8 MB, in one page
+	const rows, bytesEach = 200, 30 << 10 // 6 MB
 	url := testenv.EtcdURL(t)
 	s := openStore(t, url)
 	for i := range rows {
@@ -30,7 +31,7 @@ func TestRowsOnASlowPathAreRead(t *testing.T) {
 	host, prefix, _ := strings.Cut(strings.TrimPrefix(url, "etcd://"), "/")
 	path := testenv.StartProxy(t, host)
 	path.Delay(30 * time.Millisecond) // for each 32 kB
-	slow, err := Open(t.Context(), "etcd://"+path.Addr()+"/"+prefix, Options{Timeout: time.Second, Patience: time.Minute})
+	slow, err := Open(t.Context(), "etcd://"+path.Addr()+"/"+prefix, Options{Timeout: time.Second, Patience: 4 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,4 +44,45 @@ func TestRowsOnASlowPathAreRead(t *testing.T) {
 			return nil
 		})
 	})
+}
+
+// So is an entry that alone takes longer.
+func TestALargeEntryOnASlowPathIsRead(t *testing.T) {
+	t.Parallel()
+	const bytesEach = 450 << 10
+	url := testenv.EtcdURL(t)
+	s := openStore(t, url)
+	put := func(key string) {
+		t.Helper()
+		err := s.Update(t.Context(), func(tx replica.Tx) error {
+			tx.Put(key, bytes.Repeat([]byte("x"), bytesEach), 0)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("1")
+	host, prefix, _ := strings.Cut(strings.TrimPrefix(url, "etcd://"), "/")
+	path := testenv.StartProxy(t, host)
+	path.Delay(60 * time.Millisecond) // for each 32 kB: 0.9 s for the entry
+	slow, err := Open(t.Context(), "etcd://"+path.Addr()+"/"+prefix, Options{Timeout: time.Second, Patience: 20 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = slow.Close() })
+	put("2") // and while the server runs
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, key := range []string{"1", "2"} {
+		err := slow.View(ctx, func(tx replica.Tx) error {
+			if raw, _ := tx.Get(key); len(raw) != bytesEach {
+				t.Errorf("row %s has %d bytes", key, len(raw))
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -13,13 +13,14 @@ import (
 
 	"github.com/fencelock/fencelock/lockcore/replica"
 	"github.com/fencelock/fencelock/storage/optimistic"
+	"github.com/fencelock/fencelock/storage/rowlog"
 )
 
 // Options tune a Store. The zero value of a field takes its default.
 type Options struct {
 	// Timeout bounds a transaction whose context has no deadline; default 2s. A request to one member may take half.
 	Timeout time.Duration
-	// Patience is how long Open waits for an etcd that cannot be reached, and then for the rows; default 10s.
+	// Patience is how long Open waits for an etcd that cannot be reached, and then for more of the rows; default 10s.
 	Patience time.Duration
 	Logger   *slog.Logger // default discards
 }
@@ -52,6 +53,9 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 	if opts.Patience == 0 {
 		opts.Patience = defaultPatience
 	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
 	t, err := parse(url)
 	if err != nil {
 		return nil, err
@@ -65,9 +69,11 @@ func Open(ctx context.Context, url string, opts Options) (*Store, error) {
 		return nil, errors.Join(hinted(err, t), c.client.Close())
 	}
 	store := &Store{Store: optimistic.New(s, optimistic.Options{Timeout: opts.Timeout, Logger: opts.Logger}), conn: c, target: t}
-	loading, cancel := context.WithTimeout(ctx, opts.Patience) // more than a transaction has: all rows are read
-	defer cancel()
-	if store.young, err = store.Store.Young(loading); err != nil {
+	err = rowlog.Patiently(ctx, opts.Patience, opts.Logger, s.progress, func(ctx context.Context) (err error) {
+		store.young, err = store.Store.Young(ctx)
+		return err
+	})
+	if err != nil {
 		return nil, errors.Join(hinted(err, t), store.Close())
 	}
 	return store, nil

@@ -24,6 +24,7 @@ type memory struct {
 
 	latency time.Duration // of a commit and of a claim: three quarters before it takes effect
 	limit   int           // of a commit's rows; 0 for none
+	slow    int           // a commit that deletes more than so many rows does not end in time; 0 for none
 	before  func(*Commit) // is called before a commit is judged
 	read    func()        // is called when all was read for a copy, before that has it
 	lag     chan struct{} // changes are not delivered until it is closed
@@ -51,13 +52,17 @@ func newMemory() *memory {
 	return &memory{entries: make(map[int64]written), changed: make(chan struct{}), origin: "memory"}
 }
 
-func (s *memory) Commit(_ context.Context, c *Commit) (int64, error) {
+func (s *memory) Commit(ctx context.Context, c *Commit) (int64, error) {
 	s.mu.Lock()
 	before := s.before
 	s.before = nil
 	s.mu.Unlock()
 	if before != nil {
 		before(c)
+	}
+	if s.slow > 0 && deletedIn(c.Value) > s.slow {
+		<-ctx.Done()
+		return 0, ctx.Err()
 	}
 	time.Sleep(s.latency * 3 / 4)
 	defer time.Sleep(s.latency / 4)
@@ -129,6 +134,14 @@ func rowsIn(value []byte) int {
 	}
 	t, _ := decodeEntry(value)
 	return len(t.put)
+}
+
+func deletedIn(value []byte) int {
+	if value == nil {
+		return 0
+	}
+	t, _ := decodeEntry(value)
+	return len(t.deleted)
 }
 
 // withoutEnded leaves the deletions of rows out whose time has passed.

@@ -672,3 +672,30 @@ func TestAServiceThatDoesNotAnswer(t *testing.T) {
 		}
 	})
 }
+
+// A service that does not delete many rows in time is asked for fewer, until all are gone.
+func TestASweepOnASlowService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rows = 3000
+		service := newMemory()
+		s := New(service, Options{})
+		defer func() { _ = s.Close() }()
+		for from := 0; from < rows; from += 500 {
+			update(t, s, func(tx replica.Tx) {
+				for i := range 500 {
+					tx.Put(fmt.Sprint("row/", from+i), []byte("x"), time.Millisecond)
+				}
+			})
+		}
+		service.mu.Lock()
+		service.slow = 100
+		service.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		s.mirror.mu.RLock()
+		left := s.mirror.log.Rows()
+		s.mirror.mu.RUnlock()
+		if left > 0 {
+			t.Errorf("%d rows are left", left)
+		}
+	})
+}

@@ -257,6 +257,35 @@ func TestSweep(t *testing.T) {
 	})
 }
 
+// A Postgres that does not delete a page of rows in time is asked for smaller pages, until
+// all are gone.
+func TestASweepOfASlowServer(t *testing.T) {
+	t.Parallel()
+	const rows = 100
+	url := testenv.Postgres(t).OwnerURL()
+	opts := Options{Timeout: time.Second, unsafe: true, sweep: sweeping{page: rows, pause: time.Millisecond, rest: 100 * time.Millisecond}}
+	filler := openStore(t, url, fast())
+	err := filler.Update(t.Context(), func(tx replica.Tx) error {
+		for i := range rows {
+			tx.Put(fmt.Sprint("row", i), []byte("x"), time.Second)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = filler.Close()
+	execSQL(t, url, `CREATE FUNCTION linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.03); RETURN OLD; END'`,
+		`CREATE TRIGGER slow BEFORE DELETE ON fencelock.rows FOR EACH ROW EXECUTE FUNCTION linger()`) // 3 s for all
+	openStore(t, url, opts)
+	testenv.Eventually(t, time.Minute, func() error {
+		if n := query[int](t, url, `SELECT count(*) FROM fencelock.rows`); n > 0 {
+			return fmt.Errorf("%d rows are left", n)
+		}
+		return nil
+	})
+}
+
 // A role that may log in and nothing else holds the key of the advisory lock by which the
 // writers once took turns, and tries to take the turn. No server waits for it.
 func TestAStrangerStopsNobody(t *testing.T) {

@@ -184,20 +184,32 @@ func (m *mirror) lacks(old *header) bool {
 
 // load reads every entry. Clock is when any server was last known to run, on the leader's
 // clock. What is removed while it reads is in newer entries again, so it reads these, too.
-// What is missing though nothing newer was committed was deleted by somebody else.
+// What is missing though nothing newer was committed was deleted by somebody else. It
+// continues what an attempt before has read in vain. The caller has s.reading.
 func (s *Store) load(ctx context.Context) (m *mirror, clock int64, err error) {
-	read := make(map[int64]*entry)
+	continued := s.partial != nil
+	if !continued {
+		s.partial = make(map[int64]*entry)
+	}
 	for missed := ""; ; {
 		h, clock, err := s.head(ctx)
 		if err == nil {
-			err = s.loadEntries(ctx, h, read)
+			s.length = int(h.last - h.first + 1)
+			err = s.loadEntries(ctx, h, s.partial)
+		}
+		read := s.partial
+		if err == nil || errors.Is(err, errRemoved) && continued {
+			s.partial = nil
 		}
 		switch {
-		case err == nil:
+		case err == nil && (!continued || isChain(h, read)):
 			return mirrorOf(h, read), clock, nil
+		case s.partial == nil: // the log may be another one, that goes on from a backup
+			return s.load(ctx)
 		case !errors.Is(err, errRemoved):
 			return nil, 0, err
 		case missed == h.id:
+			s.partial = nil
 			return nil, 0, errIncomplete
 		}
 		missed = h.id
@@ -242,10 +254,13 @@ func (s *Store) loadEntries(ctx context.Context, h header, read map[int64]*entry
 			if errors.Is(err, zk.ErrNoNode) {
 				return errRemoved
 			}
+			if err != nil {
+				return err
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			read[number] = e
-			return err
+			return nil
 		})
 	}
 	all.Go(func() error { // the condition of the next commit
@@ -256,6 +271,16 @@ func (s *Store) loadEntries(ctx context.Context, h header, read map[int64]*entry
 		return err
 	})
 	return all.Wait()
+}
+
+// isChain tells whether entries that were read at different times are of one log.
+func isChain(h header, read map[int64]*entry) bool {
+	for number := h.first + 1; number <= h.last; number++ {
+		if read[number].previous != read[number-1].id {
+			return false
+		}
+	}
+	return h.last < h.first || read[h.last].id == h.id
 }
 
 func mirrorOf(h header, read map[int64]*entry) *mirror {

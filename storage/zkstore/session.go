@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -24,12 +25,12 @@ const (
 // session is a connection to the ensemble. It breaks and is made again by itself.
 type session struct {
 	target target
-	stall  time.Duration // how long a server may not answer
+	stall  time.Duration // how long a server may not answer, and not send on
 
 	mu      sync.Mutex
 	conn    *zk.Conn      // the present one; its credentials may not be sent yet
 	ready   chan struct{} // closed once they are
-	socket  net.Conn      // of conn
+	socket  *impatient    // of conn
 	begun   bool          // a server took it once
 	since   time.Time     // when the last server was lost; zero while there is one
 	lastErr error         // of connecting
@@ -124,11 +125,32 @@ func (s *session) present() *zk.Conn {
 }
 
 // impatient bounds how long a server may take to open a session, where the client would
-// wait for half a minute.
+// wait for half a minute. It counts what comes.
 type impatient struct {
 	net.Conn
 	limit time.Duration
 	open  bool
+	got   atomic.Int64 // bytes
+}
+
+func (c *impatient) Read(to []byte) (n int, err error) {
+	n, err = c.Conn.Read(to)
+	c.got.Add(int64(n))
+	return n, err
+}
+
+// sendsOn is how many bytes come at least while a server sends something large: replies to
+// pings are smaller.
+const sendsOn = 4 << 10
+
+// received is how much the present connection has brought.
+func (s *session) received() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.socket == nil {
+		return 0
+	}
+	return s.socket.got.Load()
 }
 
 func (c *impatient) SetReadDeadline(t time.Time) error {
@@ -193,6 +215,9 @@ func (s *session) connected() error {
 	return errNoSession
 }
 
+// errSlow: the connection was given up, since the server had not answered in time.
+var errSlow = errors.New("no answer in time")
+
 var errNoSession = errors.New("it takes connections but opens no session: it may be without a quorum of its ensemble")
 
 func (s *session) close() {
@@ -201,7 +226,8 @@ func (s *session) close() {
 	s.done.Wait()
 }
 
-// call sends a request. A server that does not answer in time is left for another one.
+// call sends a request. A server that does not answer in time is left for another one: one
+// that sends nothing, that is, since what is large takes long on a slow path.
 func call[T any](ctx context.Context, s *session, do func(*zk.Conn) (T, error)) (T, error) {
 	s.mu.Lock()
 	conn, ready := s.conn, s.ready
@@ -223,11 +249,21 @@ func call[T any](ctx context.Context, s *session, do func(*zk.Conn) (T, error)) 
 	}()
 	timer := time.NewTimer(s.stall)
 	defer timer.Stop()
-	for {
+	before := s.received()
+	for slow := false; ; {
 		select {
 		case a := <-got:
+			if a.err != nil && slow {
+				a.err = fmt.Errorf("%w: %w", errSlow, a.err)
+			}
 			return a.value, a.err
 		case <-timer.C:
+			if now := s.received(); now-before >= sendsOn { // of this answer, or of one before it
+				before = now
+				timer.Reset(s.stall)
+				continue
+			}
+			slow = true
 			s.leave(conn)
 		case <-ctx.Done():
 			return none, s.unanswered(ctx)

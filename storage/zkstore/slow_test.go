@@ -2,18 +2,26 @@ package zkstore
 
 import (
 	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
 	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fencelock/fencelock/internal/testenv"
+	"github.com/fencelock/fencelock/lockcore/replica"
 )
 
-// A log that takes longer to send than a server may not answer is read all the same:
-// fewer entries at once.
+// A log that takes longer to send than a server may not answer is read all the same: fewer
+// entries at once, and for longer than Open waits for a server that sends nothing.
 func TestALogOnASlowPathIsRead(t *testing.T) {
 	t.Parallel()
-	const rows, bytesEach = 64, 30 << 10 // 2 MB
+	const rows, bytesEach = 200, 30 << 10 // 6 MB
 	z := testenv.SharedZooKeeper(t)
 	url := newURL(t)
 	s := openStore(t, url, patient())
@@ -22,11 +30,172 @@ func TestALogOnASlowPathIsRead(t *testing.T) {
 	}
 	path := testenv.StartProxy(t, z)
 	path.Delay(30 * time.Millisecond) // for each 32 kB
-	opts := Options{Timeout: 2 * time.Second, Patience: time.Minute}
+	opts := Options{Timeout: 2 * time.Second, Patience: 4 * time.Second}
 	slow := openStore(t, Scheme+path.Addr()+url[len(Scheme+z):], opts)
 	for _, key := range []string{"0", strconv.Itoa(rows - 1)} {
 		if value, _ := getRow(t, slow, key); len(value) != bytesEach {
 			t.Errorf("row %s has %d bytes", key, len(value))
 		}
 	}
+}
+
+// A path on which a large request takes longer than a server may not answer is no reason to
+// refuse the servers.
+func TestAPathTooSlowForLargeRequests(t *testing.T) {
+	t.Parallel()
+	z := testenv.SharedZooKeeper(t)
+	path := testenv.StartProxy(t, z)
+	path.Delay(40 * time.Millisecond) // for each 32 kB: 0.8 s for the largest request
+	s := openStore(t, Scheme+path.Addr()+newURL(t)[len(Scheme+z):], Options{Timeout: time.Second, Patience: 20 * time.Second})
+	putRow(t, s, "k", "1", 0)
+}
+
+// What was read at different times is of one log, or is read again.
+func TestEntriesOfOneLog(t *testing.T) {
+	entries := func(ids ...string) (read map[int64]*entry) {
+		read = make(map[int64]*entry)
+		for i := 1; i < len(ids); i++ {
+			read[int64(i)] = &entry{header: header{id: ids[i]}, previous: ids[i-1]}
+		}
+		return read
+	}
+	for name, c := range map[string]struct {
+		head string
+		read map[int64]*entry
+		want bool
+	}{
+		"one log":                               {"c", entries("", "a", "b", "c"), true},
+		"its end is of another":                 {"x", entries("", "a", "b", "c"), false},
+		"its beginning is of another":           {"c", map[int64]*entry{1: {header: header{id: "x"}}, 2: entries("", "a", "b")[2], 3: entries("", "a", "b", "c")[3]}, false},
+		"the first one's past is of no account": {"c", entries("y", "a", "b", "c"), true},
+	} {
+		if got := isChain(header{first: 1, last: 3, id: c.head}, c.read); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+	if !isChain(header{first: 4, last: 3, id: "z"}, nil) {
+		t.Error("an empty log is one")
+	}
+}
+
+// What an attempt has read is not taken for a part of a log that has gone on from a backup
+// meanwhile.
+func TestALogThatIsAnotherOneMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, newURL(t), patient())
+	for _, value := range []string{"1", "2", "3"} {
+		putRow(t, s, "k"+value, value, 0)
+	}
+	s.reading <- struct{}{}
+	defer func() { <-s.reading }()
+	last := s.lastEntry()
+	s.partial = map[int64]*entry{last: {header: header{last: last, id: "other"}, previous: "another"}, last + 1000: {}}
+	m, _, err := s.load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, there := m.Get("k3"); !there || s.partial != nil {
+		t.Errorf("the row is there: %t; still kept: %v", there, s.partial)
+	}
+}
+
+// An entry that takes longer to send than a server may not answer is read all the same: what
+// counts is that the server sends. Here it is one of a sweep whose answer was lost.
+func TestALargeEntryOnASlowPath(t *testing.T) {
+	t.Parallel()
+	const rows, keyBytes = 400, 1 << 10 // a sweep of all sends 400 kB: 0.5 s on the path
+	z := testenv.SharedZooKeeper(t)
+	url := newURL(t)
+	filler := openStore(t, url, patient())
+	update(t, filler, func(tx replica.Tx) {
+		for i := range rows {
+			tx.Put(strings.Repeat("k", keyBytes)+strconv.Itoa(i), []byte("x"), 10*time.Second)
+		}
+	})
+	_ = filler.Close() // no time passes for the rows while no server runs
+	path := testenv.StartProxy(t, z)
+	slow := openStore(t, Scheme+path.Addr()+url[len(Scheme+z):], Options{Timeout: 600 * time.Millisecond, Patience: 30 * time.Second})
+	path.Delay(40 * time.Millisecond) // for each 32 kB
+	testenv.Eventually(t, 2*time.Minute, func() error {
+		if _, _, left := slow.shape(); left > 0 {
+			return fmt.Errorf("%d rows are left", left)
+		}
+		return nil
+	})
+}
+
+// refusing is a way to the server that closes a connection on a request of more than so many
+// bytes, as servers with a small jute.maxbuffer do.
+func refusing(t *testing.T, server string, most *atomic.Uint32) (addr string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	t.Cleanup(func() { _ = listener.Close(); running.Wait() })
+	pass := func(client, server net.Conn) error {
+		for {
+			var size [4]byte
+			if _, err := io.ReadFull(client, size[:]); err != nil {
+				return err
+			}
+			n := binary.BigEndian.Uint32(size[:])
+			if n > most.Load() {
+				return io.ErrShortBuffer
+			}
+			if _, err := server.Write(size[:]); err != nil {
+				return err
+			}
+			if _, err := io.CopyN(server, client, int64(n)); err != nil {
+				return err
+			}
+		}
+	}
+	running.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			running.Go(func() {
+				_ = pass(client, server)
+				_, _ = client.Close(), server.Close()
+			})
+			running.Go(func() { _, _ = io.Copy(client, server); _ = client.Close() })
+		}
+	})
+	return listener.Addr().String()
+}
+
+// Rows that the servers do not let be deleted in one request are deleted in several.
+func TestASweepOfRefusedRequests(t *testing.T) {
+	t.Parallel()
+	const rows, keyBytes = 400, 1 << 10 // a sweep of all sends 400 kB
+	z := testenv.SharedZooKeeper(t)
+	url := newURL(t)
+	filler := openStore(t, url, patient())
+	update(t, filler, func(tx replica.Tx) {
+		for i := range rows {
+			tx.Put(strings.Repeat("k", keyBytes)+strconv.Itoa(i), []byte("x"), 10*time.Second)
+		}
+	})
+	var most atomic.Uint32
+	most.Store(1 << 20)
+	s := openStore(t, Scheme+refusing(t, z, &most)+url[len(Scheme+z):], Options{
+		Timeout: time.Second, Patience: time.Minute, sweep: sweeping{rest: 50 * time.Millisecond},
+	})
+	most.Store(100 << 10)
+	_ = filler.Close()
+	testenv.Eventually(t, time.Minute, func() error {
+		if _, _, left := s.shape(); left > 0 {
+			return fmt.Errorf("%d rows are left", left)
+		}
+		return nil
+	})
 }

@@ -21,7 +21,7 @@ import (
 type Options struct {
 	// Timeout bounds a transaction whose context has no deadline; default 2s.
 	Timeout time.Duration
-	// Patience is how long Open waits for a server that opens a session; default 10s.
+	// Patience is how long Open waits for a server that opens a session, and then for more of the log; default 10s.
 	Patience time.Duration
 	Logger   *slog.Logger // default discards
 
@@ -64,9 +64,11 @@ type Store struct {
 	opts    Options
 	acl     []zk.ACL
 
-	turn    chan struct{} // one commit at a time
-	reading chan struct{} // one reader of the log at a time
-	readers int           // how many entries it reads at once; whoever reads has it
+	turn    chan struct{}    // one commit at a time
+	reading chan struct{}    // one reader of the log at a time
+	readers int              // how many entries it reads at once; whoever reads has it
+	partial map[int64]*entry // what it has read of a log that is not whole yet; the same
+	length  int              // of that log
 
 	mu        sync.Mutex
 	mirror    *mirror // nil until it is read
@@ -154,8 +156,10 @@ func Look(ctx context.Context, url string) (found Found, err error) {
 
 // prepare waits for the ensemble, makes the path or checks it, and reads the log.
 func (s *Store) prepare(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.opts.Patience)
-	defer cancel()
+	return rowlog.Patiently(ctx, s.opts.Patience, s.opts.Logger, func() (int, int) { return len(s.partial), s.length }, s.tryPrepare)
+}
+
+func (s *Store) tryPrepare(ctx context.Context) error {
 	for {
 		err := s.make(ctx)
 		if err == nil {
@@ -171,12 +175,13 @@ func (s *Store) prepare(ctx context.Context) error {
 }
 
 // fits refuses servers that take no request as large as a commit may be: they would close
-// the connection whenever one is. It sends one that changes nothing.
+// the connection whenever one is. It sends one that changes nothing. One that does not get
+// through in time proves nothing.
 func (s *Store) fits(ctx context.Context) error {
 	const none = math.MaxInt32 // a version that there is not
 	for range 2 {              // else the connection was closed for another reason
 		_, err := call(ctx, s.session, func(c *zk.Conn) (*zk.Stat, error) { return c.Set(s.path("clock"), make([]byte, maxRequest), none) })
-		if errors.Is(err, zk.ErrBadVersion) {
+		if errors.Is(err, zk.ErrBadVersion) || errors.Is(err, errSlow) {
 			return nil
 		}
 		if !errors.Is(err, zk.ErrConnectionClosed) {
