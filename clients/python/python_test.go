@@ -13,7 +13,6 @@ import (
 
 	"github.com/fencelock/fencelock/clients/faults"
 	"github.com/fencelock/fencelock/internal/testenv"
-	"github.com/fencelock/fencelock/storage/mysqlguard"
 )
 
 var runFor = flag.Duration("for", 40*time.Second, "how long TestSoakFaults takes")
@@ -51,7 +50,7 @@ func TestGuardHelpers(t *testing.T) {
 	}
 	slices.Sort(names)
 	python := testenv.PythonWith(t, libraries)
-	unittest(t, python, []string{"DATABASE_URL=" + faults.Accounts(t), "MARIADB_URL=" + mariaAccounts(t), "FENCELOCK_TEST_LIBRARIES=" + strings.Join(names, " ")}, "test_guards")
+	unittest(t, python, []string{"DATABASE_URL=" + faults.Accounts(t), "MARIADB_URL=" + faults.MariaAccounts(t), "FENCELOCK_TEST_LIBRARIES=" + strings.Join(names, " ")}, "test_guards")
 }
 
 // The package's types hold under mypy --strict.
@@ -100,26 +99,6 @@ func run(t *testing.T, dir, name string, args ...string) string {
 func TestSoakSpeed(t *testing.T) {
 	testenv.NeedsServer(t)
 	faults.Speed(t, 1.3, testenv.Pythons(t)[0].Path, "tests/speed.py")
-}
-
-// mariaAccounts is faults.Accounts in MariaDB.
-func mariaAccounts(t *testing.T) (url string) {
-	t.Helper()
-	maria := testenv.MariaDB(t)
-	if err := mysqlguard.Install(t.Context(), maria.OwnerURL()); err != nil {
-		t.Fatal(err)
-	}
-	db := maria.DB()
-	for _, sql := range []string{
-		"CREATE TABLE accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL)",
-		"INSERT INTO accounts SELECT seq, 0 FROM seq_1_to_1000",
-		"CALL fencing_protect('accounts', \"CONCAT('accounts/', id)\", 'strict')",
-	} {
-		if _, err := db.ExecContext(t.Context(), sql); err != nil {
-			t.Fatalf("%s: %v", sql, err)
-		}
-	}
-	return maria.OwnerURL()
 }
 
 func unittest(t *testing.T, python string, env []string, modules ...string) {

@@ -21,6 +21,7 @@ const compiler = "Version 4.8"
 
 var (
 	pg         = map[string]string{"pg": "node-pg"}
+	mysql      = map[string]string{"mysql": "node-mysql"}
 	typescript = map[string]string{"typescript": "node-typescript"}
 )
 
@@ -42,6 +43,13 @@ func TestGuardHelper(t *testing.T) {
 	t.Parallel()
 	env := []string{"NODE_PATH=" + testenv.NodeModules(t, pg), "DATABASE_URL=" + faults.Accounts(t)}
 	run(t, ".", env, testenv.Node(t), "--test", "tests/guard.test.mjs")
+}
+
+func TestGuardHelperInMariaDB(t *testing.T) {
+	testenv.NeedsServer(t)
+	t.Parallel()
+	env := []string{"NODE_PATH=" + testenv.NodeModules(t, mysql), "MARIADB_URL=" + faults.MariaAccounts(t)}
+	t.Log(run(t, ".", env, testenv.Node(t), "--test", "tests/mariadb.test.mjs"))
 }
 
 // tsc is a command that runs the compiler.

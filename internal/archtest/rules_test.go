@@ -220,7 +220,7 @@ var rules = []rule{
 		why: "what a client's users would write",
 	},
 	{
-		pkg: "clients/faults", ours: []string{"internal/testenv", "storage/pgguard"}, others: true, kit: true,
+		pkg: "clients/faults", ours: []string{"internal/testenv", "storage/mysqlguard", "storage/pgguard"}, others: true, kit: true,
 		why: "it breaks real servers under clients in any language, and judges these by the database",
 	},
 	{

@@ -38,7 +38,7 @@ export interface Call extends Bounds {
   readonly path: string;
   readonly headers?: Record<string, string>;
   /** The body, made of how long the request may wait in the queue. */
-  readonly body?: (wait: number) => object;
+  readonly body?: (wait: number) => unknown;
   readonly signal?: AbortSignal | undefined;
   /** No caller waits for it: its retries are not observed. */
   readonly quiet?: boolean;

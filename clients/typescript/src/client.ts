@@ -1,9 +1,11 @@
 import { Bearer, Call, Calls, Retry } from './calls.js';
 import { now, onAbort, sleep } from './clock.js';
-import { Closed, LeaseLost, shown, Unavailable, unavailable } from './errors.js';
+import { around, Held, inside } from './around.js';
+import { Closed, FencelockError, LeaseLost, shown, Unavailable, unavailable, waitsForItself } from './errors.js';
 import { randomKey } from './key.js';
-import { KeepOptions, Lease } from './lease.js';
+import { disposable, Disposable, KeepOptions, Lease, Part } from './lease.js';
 import { Fetch } from './server.js';
+import { Attempt, attempt, GuardedRecord, guardedRecord, LockState, lockState } from './state.js';
 import { ABANDON, FIRST_PAUSE, GRACE } from './tries.js';
 import { Watched } from './watched.js';
 
@@ -61,29 +63,7 @@ export interface WatchOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** A resource as `GET /locks/{resource}` shows it. */
-export interface LockState {
-  resource: string;
-  held: boolean;
-  holder?: string;
-  fencing_token?: number;
-  remaining_ms?: number;
-  ttl_ms?: number;
-  held_ms?: number;
-  metadata?: unknown;
-  waiters: number;
-  queue: { holder: string; waiting_ms: number }[];
-}
-
-/** A write or a claim of a guarded record, as `GET /history` shows it. */
-export interface Attempt {
-  fencing_token: number;
-  highest: number;
-  kind: string;
-  accepted: boolean;
-  version: number;
-  at: string;
-}
+export interface Client extends Disposable {}
 
 /** Talks to one lock service through any of its servers. */
 export class Client {
@@ -91,11 +71,11 @@ export class Client {
   #holder: string;
   #closed: Closed | undefined;
   #scopes = new Set<AbortController>(); // of waits and work, which close ends
-  #sessions = new Map<AbortSignal, Session>(); // which another do may join
 
   /** `servers` are URLs: several in an array, or with commas between them. When one does not
    * answer, the next is asked. */
   constructor(servers: string | readonly string[], options: ClientOptions = {}) {
+    checkClientOptions(options);
     const { bearer, holder = '', timeout = 5000, patience = 15_000, poll = 45_000, onRetry, fetch = globalThis.fetch.bind(globalThis) } = options;
     this.#calls = new Calls({ servers, bearer, timeout, patience, poll, onRetry, fetch });
     this.#holder = holder;
@@ -107,9 +87,10 @@ export class Client {
    * validity ends; with the reason of `options.signal` when that is aborted; with Closed by `close`.
    * `do` waits for the work to end in any case, and then releases the lease.
    *
-   * It nests: with the signal that work got as `options.signal`, and the same resources, it joins the
-   * lease instead of waiting for itself, and its other options are ignored. A slot of a resource and the
-   * resource itself are not the same.
+   * It nests: in the work, with the same client, the same resources, and as `options.signal` the one that work got, or one
+   * that is made of it (`AbortSignal.any`), it joins the lease, and its other options are ignored. What would wait for the
+   * work around it rejects at once, with Refused of the kind "would-wait-for-itself": without the signal, for some of the
+   * resources, or through another client. (A browser knows only what the signal tells.) A slot of a resource and the resource itself are not the same.
    *
    * It resolves to what work does. It rejects with LeaseLost if the lease was lost meanwhile, unless work
    * rejected with an error of its own; with Held, Unavailable, Denied or Refused if there was no lease. */
@@ -117,15 +98,16 @@ export class Client {
     const names = namesOf(resource);
     const kind = kindOf(names, options);
     checkOptions(options);
-    const outer = options.signal && this.#sessions.get(options.signal);
-    if (outer?.joins(kind)) return outer.run(work);
+    const outer = heldAround(options.signal);
+    const joined = options.signal && outer.find((held) => held.owner === this && held.kind === kind && !held.over);
+    if (joined instanceof Session) return joined.join(work, options.signal as AbortSignal);
     return this.#scoped(options.signal, async (scope) => {
-      const lease = await this.#acquire(names, options, scope.signal);
+      const lease = await this.#acquire(names, options, scope.signal, outer);
       lease.keepAlive({ ...options, onLost: (loss) => scope.abort(loss) });
       this.#calls.kept.delete(lease); // it is released when the work has ended
-      const session = new Session(lease, kind, scope.signal, () => this.#sessions.delete(scope.signal));
-      this.#sessions.set(scope.signal, session);
-      return session.run(work);
+      const held = { owner: this, kind, asked: names, slots: options.slots !== undefined, servers: this.#urls() };
+      const session = new Session(lease, held, scope.signal);
+      return inside(session, () => session.run(work, scope.signal));
     });
   }
 
@@ -196,7 +178,8 @@ export class Client {
   /** Takes a lease that is not kept alive: the caller extends and releases it. */
   async acquire(resource: string | readonly string[], options: AcquireOptions = {}): Promise<Lease> {
     checkOptions(options);
-    return this.#scoped(options.signal, (scope) => this.#acquire(namesOf(resource), options, scope.signal));
+    const outer = heldAround(options.signal);
+    return this.#scoped(options.signal, (scope) => this.#acquire(namesOf(resource), options, scope.signal, outer));
   }
 
   /** Looks up a live lease by its lease id, for a process that works under a lease which another
@@ -213,7 +196,7 @@ export class Client {
 
   async #inspect(resource: string, signal?: AbortSignal): Promise<LockState> {
     const { body } = await this.#calls.send({ ...ofResource('inspect', resource), signal });
-    return body as unknown as LockState;
+    return lockState(body);
   }
 
   /** Ends the lease of a resource that has the fencing token, which `inspect` shows, and never a
@@ -233,12 +216,41 @@ export class Client {
   /** The held resources that begin with a prefix, in no particular order. A lock that is taken
    * or released meanwhile may be missed or come twice. */
   list(prefix = ''): AsyncGenerator<LockState, void, undefined> {
-    return this.#pages<LockState>('list', '/locks', { prefix }, 'locks');
+    return this.#pages('list', '/locks', { prefix }, 'locks', lockState);
+  }
+
+  /** Reads a guarded record, and claims nothing: before a write use `claimRecord`. A record that was never
+   * written has version 0. */
+  async readRecord(resource: string): Promise<GuardedRecord> {
+    try {
+      return guardedRecord((await this.#calls.send(ofRecord('read', resource, 'GET'))).body);
+    } catch (error) {
+      if (FencelockError.is(error) && error.kind === 'record-not-found') return guardedRecord({ resource });
+      throw error;
+    }
+  }
+
+  /** Claims a guarded record for a lease, and reads it: from then on no smaller token writes it.
+   * Rejects with StaleToken. `lease` is of one resource; of several, pass one of its parts. */
+  async claimRecord(lease: Lease | Part): Promise<GuardedRecord> {
+    return guardedRecord((await this.#calls.send(ofPart('claim', lease, 'POST'))).body);
+  }
+
+  /** Writes a JSON value under the token of a lease. Rejects with StaleToken, and nothing is written. It is not sent again
+   * once a server may have done it: after Unavailable it may be written, now or later. */
+  async writeRecord(lease: Lease | Part, value: unknown): Promise<GuardedRecord> {
+    if (JSON.stringify(value) === undefined) throw new TypeError(`a record's value must be JSON, not ${typeof value}`);
+    return guardedRecord((await this.#calls.send({ ...ofPart('write', lease, 'PUT'), body: () => value, once: true })).body);
+  }
+
+  /** Deletes the value of a record under the token of a lease, as `writeRecord` writes it: its history and its highest token stay. */
+  async deleteRecord(lease: Lease | Part): Promise<GuardedRecord> {
+    return guardedRecord((await this.#calls.send({ ...ofPart('delete', lease, 'DELETE'), once: true })).body);
   }
 
   /** The newest hundred writes and claims of a record, refused ones too, the newest first. */
   history(resource: string): AsyncGenerator<Attempt, void, undefined> {
-    return this.#pages<Attempt>('history', '/history', { resource }, 'attempts');
+    return this.#pages('history', '/history', { resource }, 'attempts', attempt);
   }
 
   /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
@@ -252,12 +264,23 @@ export class Client {
     this.#calls.closed = this.#closed;
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.close();
+  #urls(): readonly string[] {
+    return this.#calls.servers.map((server) => server.url);
+  }
+
+  /** Refuses what would wait for the work around it. The service says who holds what is not waited for. */
+  #refuseToWait(names: readonly string[], options: AcquireOptions, outer: readonly Held[]): void {
+    if (options.wait === 0) return;
+    const urls = this.#urls();
+    for (const held of outer) {
+      if (held.over || held.slots !== (options.slots !== undefined) || !overlap(urls, held.servers) || !overlap(names, held.asked)) continue;
+      throw waitsForItself(names, held.asked.join(', '));
+    }
   }
 
   /** Acquires within a second of the wait, whatever the servers do. */
-  async #acquire(names: readonly string[], options: AcquireOptions, signal: AbortSignal): Promise<Lease> {
+  async #acquire(names: readonly string[], options: AcquireOptions, signal: AbortSignal, outer: readonly Held[]): Promise<Lease> {
+    this.#refuseToWait(names, options, outer);
     const waitUntil = now() + Math.max(options.wait ?? Infinity, 0);
     for (;;) {
       const lease = await this.#granted(names, options, waitUntil, signal);
@@ -321,38 +344,72 @@ export class Client {
     await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: now() + ABANDON, quiet: true });
   }
 
-  async *#pages<T>(operation: string, path: string, query: Record<string, string>, member: string): AsyncGenerator<T, void, undefined> {
+  async *#pages<T>(
+    operation: string, path: string, query: Record<string, string>, member: string, read: (of: Record<string, unknown>) => T,
+  ): AsyncGenerator<T, void, undefined> {
     const resource = Object.values(query).join();
+    encoded(resource);
     const search = new URLSearchParams({ ...query, limit: '1000' });
     for (;;) {
       const { body } = await this.#calls.send({ operation, resource, method: 'GET', path: `${path}?${search}` });
-      yield* body[member] as T[];
+      for (const each of body[member] as Record<string, unknown>[]) yield read(each);
       if (!body['next_cursor']) return;
       search.set('cursor', String(body['next_cursor']));
     }
   }
 }
 
+disposable(Client, (client) => client.close());
+
+/** Which session's work got a signal. */
+const sessions = new WeakMap<AbortSignal, Held>();
+
+/** What is held around a call, as its signal and its asynchronous context tell. */
+function heldAround(signal: AbortSignal | undefined): readonly Held[] {
+  const known = signal && sessions.get(signal);
+  const others = around();
+  return known ? [known, ...others.filter((held) => held !== known)] : others;
+}
+
+function overlap(a: readonly string[], b: readonly string[]): boolean {
+  return a.some((each) => b.includes(each));
+}
+
 /** A lease that one `do` took and that those nested in it share. */
-class Session {
+class Session implements Held {
+  readonly owner: object;
+  readonly kind: string;
+  readonly asked: readonly string[];
+  readonly slots: boolean;
+  readonly servers: readonly string[];
+  over = false;
   #inside = 0; // calls of do that have not returned
-  #over = false;
 
-  constructor(readonly lease: Lease, readonly kind: string, readonly signal: AbortSignal, readonly over: () => void) {}
+  constructor(readonly lease: Lease, of: Omit<Held, 'lease' | 'over'>, readonly signal: AbortSignal) {
+    ({ owner: this.owner, kind: this.kind, asked: this.asked, slots: this.slots, servers: this.servers } = of);
+  }
 
-  /** Whether a nested do may join: the session is not over, and of the same kind. */
-  joins(kind: string): boolean {
-    return !this.#over && kind === this.kind;
+  /** Does the work of a nested do, which may have a signal that is made of the session's. */
+  async join<T>(work: (lease: Lease, signal: AbortSignal) => Promise<T> | T, signal: AbortSignal): Promise<T> {
+    if (sessions.get(signal) === this) return this.run(work, signal);
+    const scope = new AbortController();
+    const unhook = [this.signal, signal].map((each) => onAbort(each, (reason) => scope.abort(reason)));
+    try {
+      return await this.run(work, scope.signal);
+    } finally {
+      unhook.forEach((f) => f());
+    }
   }
 
   /** Does the work of a do, and releases the lease with the last. */
-  async run<T>(work: (lease: Lease, signal: AbortSignal) => Promise<T> | T): Promise<T> {
+  async run<T>(work: (lease: Lease, signal: AbortSignal) => Promise<T> | T, signal: AbortSignal): Promise<T> {
     this.#inside++;
+    sessions.set(signal, this);
     let outcome: { value: T } | { error: unknown };
     try {
       this.lease.check();
-      this.signal.throwIfAborted();
-      outcome = { value: await work(this.lease, this.signal) };
+      signal.throwIfAborted();
+      outcome = { value: await work(this.lease, signal) };
     } catch (error) {
       outcome = { error };
     }
@@ -365,8 +422,7 @@ class Session {
   /** Resolves to the loss of the lease, if it was lost. */
   async #leave(): Promise<LeaseLost | undefined> {
     if (--this.#inside > 0) return this.lease.loss();
-    this.#over = true;
-    this.over();
+    this.over = true;
     return this.lease.finish();
   }
 }
@@ -376,18 +432,36 @@ function isAbort(error: unknown): boolean {
   return error instanceof LeaseLost || (error as { name?: unknown } | undefined)?.name === 'AbortError';
 }
 
+const CLIENT_OPTIONS = ['bearer', 'holder', 'timeout', 'patience', 'poll', 'onRetry', 'fetch'];
+
+/** Refuses what JavaScript lets through. */
+function checkClientOptions(options: ClientOptions): void {
+  refuseUnknown(options, CLIENT_OPTIONS);
+  for (const name of ['timeout', 'patience', 'poll'] as const) checkMilliseconds(name, options[name]);
+  for (const [name, types] of [['bearer', ['string', 'function']], ['holder', ['string']], ['onRetry', ['function']], ['fetch', ['function']]] as const) {
+    const value: unknown = options[name];
+    if (value !== undefined && !types.some((type) => type === typeof value)) throw new TypeError(`${name} must be a ${types.join(' or a ')}, not ${typeof value}`);
+  }
+}
+
+function refuseUnknown(options: object, known: readonly string[]): void {
+  if (typeof options !== 'object' || options === null) throw new TypeError(`options must be an object, not ${options === null ? 'null' : typeof options}`);
+  const unknown = Object.keys(options).find((name) => !known.includes(name));
+  if (unknown) throw new TypeError(`unknown option ${shown(unknown)}: the options are ${known.join(', ')}`);
+}
+
+function checkMilliseconds(name: string, value: unknown): void {
+  if (value === undefined) return;
+  if (typeof value !== 'number') throw new TypeError(`${name} must be a number of milliseconds, not ${typeof value}`);
+  if (!(value >= 0)) throw new RangeError(`${name} must be 0 milliseconds or more, not ${value}`);
+}
+
 const OPTIONS = ['ttl', 'wait', 'minHold', 'maxHold', 'slots', 'holder', 'metadata', 'signal', 'margin', 'onLost'];
 
 /** Refuses what JavaScript lets through, before anything is sent. */
 function checkOptions(options: LockOptions): void {
-  const unknown = Object.keys(options).find((name) => !OPTIONS.includes(name));
-  if (unknown) throw new TypeError(`unknown option ${shown(unknown)}: the options are ${OPTIONS.join(', ')}`);
-  for (const name of ['ttl', 'wait', 'minHold', 'maxHold', 'margin'] as const) {
-    const value: unknown = options[name];
-    if (value === undefined) continue;
-    if (typeof value !== 'number') throw new TypeError(`${name} must be a number of milliseconds, not ${typeof value}`);
-    if (!(value >= 0)) throw new RangeError(`${name} must be 0 milliseconds or more, not ${value}`);
-  }
+  refuseUnknown(options, OPTIONS);
+  for (const name of ['ttl', 'wait', 'minHold', 'maxHold', 'margin'] as const) checkMilliseconds(name, options[name]);
 }
 
 function namesOf(resource: string | readonly string[]): readonly string[] {
@@ -407,6 +481,7 @@ function kindOf(names: readonly string[], { slots }: AcquireOptions): string {
 
 /** A name for a path. */
 function encoded(resource: string): string {
+  if (typeof resource !== 'string') throw new TypeError(`a resource must be a string, not ${typeof resource}`);
   try {
     return encodeURIComponent(resource);
   } catch {
@@ -423,4 +498,17 @@ function ofResource(operation: string, resource: string): Call {
   const name = encoded(resource);
   // The name once more, where no proxy rewrites it.
   return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
+}
+
+function ofRecord(operation: string, resource: string, method: string, more = ''): Call {
+  const name = encoded(resource);
+  return { operation, resource, method, path: `/guarded/${name}${more}`, headers: { 'Fencelock-Resource': name } };
+}
+
+/** A request under the token of one resource. */
+function ofPart(operation: string, { resource, token, proof }: Lease | Part, method: string): Call {
+  const call = ofRecord(operation, resource, method, operation === 'claim' ? '/claim' : '');
+  const headers: Record<string, string> = { ...call.headers, 'Fencing-Token': String(token) };
+  if (proof) headers['Fencing-Proof'] = proof;
+  return { ...call, headers };
 }

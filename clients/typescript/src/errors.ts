@@ -2,8 +2,9 @@
 
 /** Any failure of a call. */
 export class FencelockError extends Error {
-  /** The problem type of the service's answer ("lock-held", "no-quorum", …); "" if there was no answer. */
-  kind = '';
+  /** The problem type of the service's answer ("lock-held", "no-quorum", …); "" if there was no answer. Those of a
+   * later service may be others. */
+  kind: string = '';
   /** Its HTTP status; 0 if there was no answer. */
   status = 0;
   /** What the call was about; several have ", " between them. */
@@ -16,10 +17,16 @@ export class FencelockError extends Error {
   override get name(): string {
     return this.constructor.name;
   }
+
+  /** Whether an error is one of this library: `switch (error.kind)` then tells them apart. */
+  static is(error: unknown): error is Failure {
+    return error instanceof FencelockError;
+  }
 }
 
 /** Another lease holds the resource, or the wait for it ended. Asking again is safe. */
 export class Held extends FencelockError {
+  declare kind: 'lock-held' | 'wait-timeout';
   /** The label of that lease; "" if it has none. */
   holder = '';
   /** Its fencing token; 0 if it is not known. */
@@ -30,11 +37,14 @@ export class Held extends FencelockError {
 
 /** The lease has ended, or can no longer be kept alive: stop the work, and acquire again.
  * What was written with its token is safe; what comes may be refused. */
-export class LeaseLost extends FencelockError {}
+export class LeaseLost extends FencelockError {
+  declare kind: 'lease-not-held' | 'max-hold-reached' | 'stale-token' | '';
+}
 
 /** A guard refused the token: it has seen a larger one. Nothing was written. Never repeat
  * it with the same token. */
 export class StaleToken extends LeaseLost {
+  override kind: 'stale-token' = 'stale-token';
   /** The token that was refused, and the highest that the guard has seen; 0 if not known. */
   presented = 0;
   highest = 0;
@@ -43,18 +53,29 @@ export class StaleToken extends LeaseLost {
 /** No server answered, or none had a quorum, or this caller sends more requests than it
  * may, for as long as the client's patience. Safe to repeat. */
 export class Unavailable extends FencelockError {
+  declare kind:
+    | 'no-quorum' | 'server-stopping' | 'too-many-waiters' | 'too-many-listeners' | 'too-many-lists' | 'too-many-requests' | 'waiter-limit' | 'lease-limit'
+    | 'record-limit' | 'too-many-records' | 'guard-unavailable' | 'identity-unavailable' | 'request-timeout' | 'internal-error' | '';
   /** For how long the service asks not to be asked again, in milliseconds; 0 if it did not say. */
   retryAfter = 0;
 }
 
 /** The service requires a credential, does not accept this one, or does not allow it this. */
-export class Denied extends FencelockError {}
+export class Denied extends FencelockError {
+  declare kind: 'unauthorized' | 'forbidden' | 'proof-refused';
+}
 
 /** Any other refusal. The same request would be refused again. */
-export class Refused extends FencelockError {}
+export class Refused extends FencelockError {
+  declare kind:
+    | 'invalid-request' | 'would-wait-for-itself' | 'lock-not-held' | 'other-lease' | 'idempotency-mismatch' | 'tokens-exhausted' | 'token-required'
+    | 'proof-required' | 'record-not-found' | 'guard-not-configured' | 'host-not-served' | 'not-found' | 'method-not-allowed' | 'body-too-large'
+    | 'unsupported-media-type' | '';
+}
 
 /** The lease to break does not hold the resource: another one does. Nothing was changed. */
 export class OtherLease extends Refused {
+  declare kind: 'other-lease';
   /** The label of that lease; "" if it has none. */
   holder = '';
   /** Its fencing token. */
@@ -62,7 +83,15 @@ export class OtherLease extends Refused {
 }
 
 /** The client was closed. */
-export class Closed extends FencelockError {}
+export class Closed extends FencelockError {
+  override kind: 'closed' = 'closed';
+}
+
+/** Every error of this library: its `kind` narrows to the class in a `switch`. */
+export type Failure =
+  | Held | StaleToken | Unavailable | Denied | OtherLease | Closed
+  | (LeaseLost & { kind: Exclude<LeaseLost['kind'], 'stale-token'> })
+  | (Refused & { kind: Exclude<Refused['kind'], 'other-lease'> });
 
 const KIND = Symbol.for('fencelock.error');
 
@@ -92,13 +121,14 @@ export type Problem = Readonly<Record<string, unknown>>;
 
 const HELD = ['lock-held', 'wait-timeout'];
 const LOST = ['lease-not-held', 'max-hold-reached'];
+const STALE = 'stale-token';
 const AGAIN = [408, 429, 500, 502, 503, 504];
 
 /** The error of a refusal, from its problem document ({} for an answer that has none). */
 export function refusal(operation: string, resource: string, status: number, problem: Problem, retryAfter: string): FencelockError {
   const kind = String(problem['type'] ?? '').split('/problems/')[1] ?? '';
-  const title = typeof problem['title'] === 'string' ? problem['title'] : 'refused';
-  const detail = typeof problem['detail'] === 'string' ? `: ${problem['detail']}` : '';
+  const title = typeof problem['title'] === 'string' ? shown(problem['title']) : 'refused';
+  const detail = typeof problem['detail'] === 'string' ? `: ${shown(problem['detail'])}` : '';
   const foreign = status === 404 && kind === '' && !problem['title'];
   const said = foreign ? 'the 404 did not come from fencelock: check host, port and path' : `${title} (${status})${detail}`;
   const error = new (classOf(kind, status))(`${operation}: ${said}`);
@@ -114,6 +144,10 @@ export function refusal(operation: string, resource: string, status: number, pro
     error.holder = String(problem['holder'] ?? '');
     error.token = Number(problem['fencing_token'] ?? 0);
   }
+  if (error instanceof StaleToken) {
+    error.presented = Number(problem['presented'] ?? 0);
+    error.highest = Number(problem['highest'] ?? 0);
+  }
   if (error instanceof Unavailable && /^\d+$/.test(retryAfter)) error.retryAfter = Number(retryAfter) * 1000;
   return error;
 }
@@ -122,12 +156,23 @@ function classOf(kind: string, status: number): typeof FencelockError {
   if (HELD.includes(kind)) return Held;
   if (kind === 'other-lease') return OtherLease;
   if (LOST.includes(kind)) return LeaseLost;
+  if (kind === STALE) return StaleToken;
   if (status === 401 || status === 403) return Denied;
   return AGAIN.includes(status) ? Unavailable : Refused;
 }
 
 export function unavailable(operation: string, resource: string, why: string): Unavailable {
   return about(new Unavailable(`${operation}: ${why}`), resource);
+}
+
+/** A call that would wait for the work around it. */
+export function waitsForItself(resources: readonly string[], held: string): Refused {
+  const names = resources.join(', ');
+  const error = new Refused(
+    `acquire ${shown(names)}: it would wait for itself: the work around it holds ${shown(held)}; use that lease, or join it with the same client, the same resources and the work's signal`,
+  );
+  error.kind = 'would-wait-for-itself';
+  return about(error, names);
 }
 
 export function lost(resource: string, why: string): LeaseLost {

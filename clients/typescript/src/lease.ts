@@ -6,12 +6,6 @@ import { LeaseLost, lost, shown, Unavailable } from './errors.js';
 import { Answer } from './server.js';
 import { ABANDON, Bounds, GRACE } from './tries.js';
 
-declare global {
-  interface SymbolConstructor {
-    readonly asyncDispose: unique symbol;
-  }
-}
-
 /** One resource of a lease. */
 export interface Part {
   readonly resource: string;
@@ -34,6 +28,11 @@ const RELEASED = 'it was released';
 
 /** Made once: an error costs as much as the rest of a release. */
 const STOPPED = new Error('the lease is kept alive no more');
+
+/** `await using` where the compiler's library knows it (TypeScript 5.2 and newer). */
+export type Disposable = SymbolConstructor extends { readonly asyncDispose: infer S extends symbol } ? { [dispose in S]: () => Promise<void> } : {};
+
+export interface Lease extends Disposable {}
 
 /** A lease. Times are milliseconds on the monotonic clock (`performance.now()`), counted from
  * before the request that got them. Its id and proofs are secrets, which console.log does not show. */
@@ -169,13 +168,6 @@ export class Lease {
     return why ? lost(this.resource, why) : undefined;
   }
 
-  /** The end of an `await using`: it releases the lease, and rejects with LeaseLost if it was
-   * lost meanwhile. */
-  async [Symbol.asyncDispose](): Promise<void> {
-    const loss = await this.finish();
-    if (loss) throw loss;
-  }
-
   /** For logs: the tokens, and neither the id nor a proof. */
   toString(): string {
     const tokens = this.#parts.map((p) => `${shown(p.resource)} token ${p.token}`).join(', ');
@@ -264,6 +256,22 @@ export class Lease {
   #due(): number {
     return Math.max(0, this.#until - now() - (this.ttl * 2) / 3);
   }
+}
+
+/** The end of an `await using`: it releases the lease, and rejects with LeaseLost if it was lost meanwhile. */
+disposable(Lease, async (lease) => {
+  const loss = await lease.finish();
+  if (loss) throw loss;
+});
+
+/** Has `await using` end what a class makes, where the engine knows it: Node 18.18 and newer. */
+export function disposable<T extends object>(type: { prototype: T }, end: (what: T) => Promise<void>): void {
+  const { asyncDispose } = Symbol as { asyncDispose?: symbol };
+  if (!asyncDispose) return;
+  const value = function (this: T) {
+    return end(this);
+  };
+  Object.defineProperty(type.prototype, asyncDispose, { value, configurable: true, writable: true });
 }
 
 function part(of: Record<string, unknown>): Part {

@@ -100,7 +100,7 @@ export class Tries {
   done(call: { readonly method: string; readonly breaks?: number }, error: FencelockError): boolean {
     if (error.status >= 500) this.ambiguous = true;
     if (!this.ambiguous) return false;
-    if (call.method === 'DELETE') return error.status === 404 && error.kind !== '';
+    if (call.method === 'DELETE') return error.kind === 'lease-not-held';
     if (call.breaks === undefined) return false;
     return error instanceof OtherLease ? error.token > call.breaks : error.kind === 'lock-not-held';
   }

@@ -5,8 +5,8 @@ export class Watched {
 
   /** Notes a lock, undefined for an unknown one, and says whether it is to be reported. With few
    * nodes that answer, one may show that was released: tokens never fall. */
-  isNews(lock: { held: boolean; fencing_token?: number } | undefined): boolean {
-    const { held = undefined, fencing_token: token = 0 } = lock ?? {};
+  isNews(lock: { readonly held: boolean; readonly token: number } | undefined): boolean {
+    const { held = undefined, token = 0 } = lock ?? {};
     if (held && token < this.#newest) return false;
     if (held) this.#newest = token;
     const before = this.#last;

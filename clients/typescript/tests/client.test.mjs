@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 
-import { Client, Closed, Denied, FencelockError, Held, LeaseLost, OtherLease, Refused, Unavailable } from '../dist/esm/index.js';
+import { Client, Closed, Denied, FencelockError, Held, LeaseLost, OtherLease, Refused, StaleToken, Unavailable } from '../dist/esm/index.js';
 import { Service } from './service.mjs';
 
 async function with_(use, options) {
@@ -83,6 +83,38 @@ it('a do nests by its signal', async (locks, service) => {
     await assert.rejects(locks.do(['a', 'b'], () => assert.fail('another lock'), { wait: 0, signal }), Held);
   });
   assert.equal(service.trace.filter((c) => c.startsWith('DELETE')).length, 1);
+});
+
+it('waiting for oneself is found at once', async (locks, service) => {
+  service.exclusive = true;
+  const other = new Client(service.url);
+  await locks.do(['a', 'b'], async (outer, signal) => {
+    const any = AbortSignal.any([signal, new AbortController().signal]);
+    const calls = {
+      'a part, with the signal': () => locks.do('a', () => assert.fail('two at once'), { signal }),
+      'a part, without it': () => locks.do('b', () => assert.fail('two at once')),
+      'the same, without the signal': () => locks.do(['b', 'a'], () => assert.fail('two at once'), { wait: 1000 }),
+      'another client': () => other.do(['a', 'b'], () => assert.fail('two at once'), { signal: any }),
+      'acquire': () => locks.acquire('a'),
+      'lock, in a task of the work': async () => (await sleep(1), locks.lock(['b', 'c'])),
+    };
+    for (const [name, call] of Object.entries(calls)) {
+      await assert.rejects(call(), (e) => e instanceof Refused && e.kind === 'would-wait-for-itself' && /the work around it holds a, b/.test(e.message), name);
+    }
+    assert.deepEqual(service.trace, ['POST /locks']);
+    await assert.rejects(locks.acquire('a', { wait: 0 }), Held); // the service says it
+    const joined = await locks.do(['b', 'a'], (lease, inner) => (assert.equal(lease, outer), locks.do(['a', 'b'], () => inner, { signal: inner })), { signal: any });
+    assert.ok(!joined.aborted);
+  });
+  await locks.do('a', () => {}); // the work is over
+});
+
+it('who joins with a signal made of the work\'s is told by both', async (locks) => {
+  const mine = new AbortController();
+  await locks.do('a', async (lease, signal) => {
+    await assert.rejects(locks.do('a', async (same, inner) => { mine.abort(new RangeError('mine')); inner.throwIfAborted(); }, { signal: AbortSignal.any([signal, mine.signal]) }), RangeError);
+    assert.ok(!signal.aborted && !lease.lost);
+  });
 });
 
 it('the lease lasts until the last nested do has returned, and none joins after that', async (locks, service) => {
@@ -211,9 +243,9 @@ it('lists, history, and a break', async (locks, service) => {
   const found = [];
   for await (const lock of locks.list('a/')) found.push(lock.resource);
   assert.deepEqual(found, ['a/1', 'a/2', 'a/3']);
-  service.answers['GET /history?resource=a&limit=1000'] = { resource: 'a', attempts: [{ fencing_token: 3, accepted: false }] };
-  for await (const attempt of locks.history('a')) found.push(attempt.fencing_token);
-  assert.equal(found.at(-1), 3);
+  service.answers['GET /history?resource=a&limit=1000'] = { resource: 'a', attempts: [{ fencing_token: 3, highest: 4, kind: 'write', accepted: false, version: 1, at: '2026-03-01T12:00:00Z' }] };
+  for await (const attempt of locks.history('a')) found.push(attempt);
+  assert.deepEqual(found.at(-1), { token: 3, highest: 4, kind: 'write', accepted: false, version: 1, at: new Date('2026-03-01T12:00:00Z') });
   await locks.breakLock('a', 7);
   assert.equal(service.trace.at(-1), 'POST /breaks');
   service.refuse['POST /breaks'] = [404, 'lock-not-held'];
@@ -338,10 +370,10 @@ it('a watch tells changes', async (locks, service) => {
   };
   service.arrived = feed;
   for await (const lock of locks.watch('r', { every: 1 })) {
-    told.push(lock);
+    told.push(lock && lock.token);
     if (told.length === want.length) break;
   }
-  assert.deepEqual(told, want);
+  assert.deepEqual(told, want.map((lock) => lock && (lock.fencing_token ?? 0)));
 }, { patience: 0 });
 
 it('what ends a watch', async (locks, service) => {
@@ -405,6 +437,30 @@ it('errors are the same classes in both module systems, and name server and requ
   assert.deepEqual([error.url, error.requestId, error.kind], [service.url, 'req-7', 'lock-held']);
 });
 
+it('records are read, claimed, written and deleted under a token', async (locks, service) => {
+  const record = { resource: 'a/1', fencing_token: 7, value: { paid: true }, version: 2 };
+  for (const call of ['GET /guarded/a%2F1', 'PUT /guarded/a%2F1', 'DELETE /guarded/a%2F1', 'POST /guarded/a%2F1/claim']) service.answers[call] = record;
+  const want = { resource: 'a/1', token: 7, value: { paid: true }, version: 2 };
+  const lease = await locks.acquire('a/1');
+  assert.deepEqual(await locks.readRecord('a/1'), want);
+  assert.deepEqual(await locks.claimRecord(lease), want);
+  assert.deepEqual(await locks.writeRecord(lease.parts[0], 'v'), want);
+  assert.deepEqual(await locks.deleteRecord(lease), want);
+  const [, read, claim, write, gone] = service.calls;
+  assert.deepEqual([read.headers['fencing-token'], claim.headers['fencing-token'], write.headers['fencing-proof'], gone.headers['fencing-token']], [undefined, '1', 'secret-proof', '1']);
+  assert.equal(write.body, 'v');
+  service.refuse['GET /guarded/b'] = [404, 'record-not-found'];
+  assert.deepEqual(await locks.readRecord('b'), { resource: 'b', token: 0, value: null, version: 0 });
+  service.refuse['PUT /guarded/a%2F1'] = [412, 'stale-token', { presented: 1, highest: 9 }];
+  await assert.rejects(locks.writeRecord(lease, 1), (e) => e instanceof StaleToken && e instanceof LeaseLost && e.presented === 1 && e.highest === 9 && e.kind === 'stale-token');
+  service.refuse['PUT /guarded/a%2F1'] = [503, 'guard-unavailable'];
+  const before = service.trace.length;
+  await assert.rejects(locks.writeRecord(lease, 1), Unavailable);
+  assert.equal(service.trace.length, before + 1); // it may have been written
+  await assert.rejects(locks.writeRecord(lease, undefined), { name: 'TypeError', message: /must be JSON, not undefined/ });
+  await assert.rejects(locks.readRecord(42), TypeError);
+});
+
 it('wrong types get one clear line, and nothing is sent', async (locks, service) => {
   const wrong = [
     [{ ttl: '30' }, 'ttl must be a number of milliseconds, not string'], [{ wait: -1 }, 'wait must be 0 milliseconds or more, not -1'],
@@ -415,6 +471,11 @@ it('wrong types get one clear line, and nothing is sent', async (locks, service)
   }
   for (const resource of [42, undefined, ['a', 42]]) await assert.rejects(locks.acquire(resource), { name: 'TypeError', message: /^a resource must be a string/ });
   assert.throws(() => new Client(undefined), { name: 'TypeError', message: 'servers must be a URL, or an array of URLs, not undefined' });
+  for (const [options, message] of [[{ timeOut: 1 }, /^unknown option timeOut: the options are bearer/], [{ timeout: '5' }, /^timeout must be a number/], [{ bearer: 7 }, /^bearer must be/]]) {
+    assert.throws(() => new Client(service.url, options), { message });
+  }
+  await assert.rejects(locks.inspect(42), TypeError);
+  await assert.rejects(locks.do('a', () => {}, 5000), { message: 'options must be an object, not number' });
   assert.deepEqual(service.trace, []);
 });
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { after, test } from 'node:test';
 
-import { Client, fenced, LeaseLost, StaleToken } from '../dist/esm/index.js';
+import { Client, fenced, guardError, LeaseLost, Refused, StaleToken } from '../dist/esm/index.js';
 import { Service } from './service.mjs';
 
 const pg = createRequire(import.meta.url)('pg');
@@ -98,4 +98,21 @@ test('a connection that is lost is not given back', async () => {
     await set(tx, 9, 1);
   }));
   assert.notEqual(await pid(pool), lost);
+});
+
+test('errors of the guard are the library\'s, also those that an ORM has wrapped', async () => {
+  const other = new URL(process.env.DATABASE_URL);
+  other.pathname = '/template1';
+  const empty = new pg.Pool({ connectionString: other.href });
+  await assert.rejects(fenced(empty, await leaseOf({ a: 1 }), () => {}), (e) => e instanceof Refused && e.kind === 'guard-not-configured' && /fencelock guard install/.test(e.message) && e.cause.code === '3F000');
+  await empty.end();
+  await assert.rejects(fenced(pool, await leaseOf({ 'accounts/10': 1 }), (tx) => set(tx, 11, 1)), (e) => e instanceof Refused && e.kind === 'token-required');
+  const lease = await leaseOf({ 'accounts/10': 1 });
+  const detail = JSON.stringify({ resource: 'accounts/10', presented: 1, highest: 2 });
+  for (const wrapped of [{ driverError: { code: 'LK001', detail } }, { code: 'P2010', meta: { code: 'LK001' } }]) { // TypeORM, Prisma
+    const error = guardError(wrapped, lease);
+    assert.ok(error instanceof StaleToken && error.cause === wrapped && /another fencelock cluster/.test(error.message));
+  }
+  const mine = new RangeError('mine');
+  assert.equal(guardError(mine, lease), mine);
 });

@@ -1,5 +1,5 @@
 // What users write, as tsc --strict sees it: compiled by a test, in both module systems, and not run.
-import { AcquireOptions, Client, fenced, Held, Lease, LeaseLost, Part, Retry } from 'fencelock';
+import { AcquireOptions, Client, FencelockError, fenced, GuardedRecord, Held, Lease, LeaseLost, Part, Retry } from 'fencelock';
 
 interface Tx {
   query(text: string, values?: any[]): Promise<{ rows: { balance: string }[] }>;
@@ -22,8 +22,9 @@ export async function use(pool: Pool, client: Tx): Promise<number> {
   }, { ...options, margin: 100 });
   const lease = await locks.lock(['a', 'b'], options);
   const parts: readonly Part[] = lease.parts;
-  await lease[Symbol.asyncDispose]();
-  for await (const lock of locks.list('orders/')) if (lock.fencing_token) await locks.breakLock(lock.resource, lock.fencing_token);
+  for await (const lock of locks.list('orders/')) if (lock.token) await locks.breakLock(lock.resource, lock.token);
+  const record: GuardedRecord = await locks.claimRecord(lease.parts[0] as Part);
+  await locks.writeRecord(parts[0] as Part, { paid: record.value });
   for await (const lock of locks.watch('a', { every: 500 })) if (lock?.held) break;
   const led: string = await locks.elect('a', (leader: Lease, signal: AbortSignal) => `${leader.token} ${signal.aborted}`, { slots: 2 });
   for await (const attempt of locks.history('a')) console.log(attempt.accepted);
@@ -32,6 +33,22 @@ export async function use(pool: Pool, client: Tx): Promise<number> {
   } catch (error) {
     if (error instanceof Held) console.log(error.holder, error.remaining);
     if (error instanceof LeaseLost) console.log(error.kind);
+    if (!FencelockError.is(error)) throw error;
+    switch (error.kind) {
+      case 'lock-held':
+        console.log(error.holder, error.remaining);
+        break;
+      case 'stale-token':
+        console.log(error.presented, error.highest);
+        break;
+      case 'other-lease':
+        console.log(error.token);
+        break;
+      case 'no-quorum':
+        console.log(error.retryAfter);
+    }
+    // @ts-expect-error: only some have a holder
+    console.log(error.holder);
   }
   // @ts-expect-error: milliseconds
   await locks.acquire('a', { ttl: '30s' });

@@ -1,6 +1,7 @@
 import { Bearer, Retry } from './calls.js';
-import { KeepOptions, Lease } from './lease.js';
+import { Disposable, KeepOptions, Lease, Part } from './lease.js';
 import { Fetch } from './server.js';
+import { Attempt, GuardedRecord, LockState } from './state.js';
 /** Settings of a client; times in milliseconds. */
 export interface ClientOptions {
     /** The caller's credential, or what is called for it before each request. White space around it is dropped. */
@@ -51,30 +52,7 @@ export interface WatchOptions {
     /** Aborted, the watch rejects with the signal's reason. */
     signal?: AbortSignal | undefined;
 }
-/** A resource as `GET /locks/{resource}` shows it. */
-export interface LockState {
-    resource: string;
-    held: boolean;
-    holder?: string;
-    fencing_token?: number;
-    remaining_ms?: number;
-    ttl_ms?: number;
-    held_ms?: number;
-    metadata?: unknown;
-    waiters: number;
-    queue: {
-        holder: string;
-        waiting_ms: number;
-    }[];
-}
-/** A write or a claim of a guarded record, as `GET /history` shows it. */
-export interface Attempt {
-    fencing_token: number;
-    highest: number;
-    kind: string;
-    accepted: boolean;
-    version: number;
-    at: string;
+export interface Client extends Disposable {
 }
 /** Talks to one lock service through any of its servers. */
 export declare class Client {
@@ -88,9 +66,10 @@ export declare class Client {
      * validity ends; with the reason of `options.signal` when that is aborted; with Closed by `close`.
      * `do` waits for the work to end in any case, and then releases the lease.
      *
-     * It nests: with the signal that work got as `options.signal`, and the same resources, it joins the
-     * lease instead of waiting for itself, and its other options are ignored. A slot of a resource and the
-     * resource itself are not the same.
+     * It nests: in the work, with the same client, the same resources, and as `options.signal` the one that work got, or one
+     * that is made of it (`AbortSignal.any`), it joins the lease, and its other options are ignored. What would wait for the
+     * work around it rejects at once, with Refused of the kind "would-wait-for-itself": without the signal, for some of the
+     * resources, or through another client. (A browser knows only what the signal tells.) A slot of a resource and the resource itself are not the same.
      *
      * It resolves to what work does. It rejects with LeaseLost if the lease was lost meanwhile, unless work
      * rejected with an error of its own; with Held, Unavailable, Denied or Refused if there was no lease. */
@@ -129,11 +108,21 @@ export declare class Client {
     /** The held resources that begin with a prefix, in no particular order. A lock that is taken
      * or released meanwhile may be missed or come twice. */
     list(prefix?: string): AsyncGenerator<LockState, void, undefined>;
+    /** Reads a guarded record, and claims nothing: before a write use `claimRecord`. A record that was never
+     * written has version 0. */
+    readRecord(resource: string): Promise<GuardedRecord>;
+    /** Claims a guarded record for a lease, and reads it: from then on no smaller token writes it.
+     * Rejects with StaleToken. `lease` is of one resource; of several, pass one of its parts. */
+    claimRecord(lease: Lease | Part): Promise<GuardedRecord>;
+    /** Writes a JSON value under the token of a lease. Rejects with StaleToken, and nothing is written. It is not sent again
+     * once a server may have done it: after Unavailable it may be written, now or later. */
+    writeRecord(lease: Lease | Part, value: unknown): Promise<GuardedRecord>;
+    /** Deletes the value of a record under the token of a lease, as `writeRecord` writes it: its history and its highest token stay. */
+    deleteRecord(lease: Lease | Part): Promise<GuardedRecord>;
     /** The newest hundred writes and claims of a record, refused ones too, the newest first. */
     history(resource: string): AsyncGenerator<Attempt, void, undefined>;
     /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
      * with it, and `close` waits until the work has ended and released its leases, until those of `lock` are released, and until
      * what requests that were given up may have been granted is released. Every later call rejects with Closed. */
     close(): Promise<void>;
-    [Symbol.asyncDispose](): Promise<void>;
 }

@@ -3,9 +3,11 @@ Object.defineProperty(exports, "__esModule", { value: true });
 exports.Client = void 0;
 const calls_js_1 = require("./calls.js");
 const clock_js_1 = require("./clock.js");
+const around_js_1 = require("./around.js");
 const errors_js_1 = require("./errors.js");
 const key_js_1 = require("./key.js");
 const lease_js_1 = require("./lease.js");
+const state_js_1 = require("./state.js");
 const tries_js_1 = require("./tries.js");
 const watched_js_1 = require("./watched.js");
 /** Talks to one lock service through any of its servers. */
@@ -14,10 +16,10 @@ class Client {
     #holder;
     #closed;
     #scopes = new Set(); // of waits and work, which close ends
-    #sessions = new Map(); // which another do may join
     /** `servers` are URLs: several in an array, or with commas between them. When one does not
      * answer, the next is asked. */
     constructor(servers, options = {}) {
+        checkClientOptions(options);
         const { bearer, holder = '', timeout = 5000, patience = 15000, poll = 45000, onRetry, fetch = globalThis.fetch.bind(globalThis) } = options;
         this.#calls = new calls_js_1.Calls({ servers, bearer, timeout, patience, poll, onRetry, fetch });
         this.#holder = holder;
@@ -28,9 +30,10 @@ class Client {
      * validity ends; with the reason of `options.signal` when that is aborted; with Closed by `close`.
      * `do` waits for the work to end in any case, and then releases the lease.
      *
-     * It nests: with the signal that work got as `options.signal`, and the same resources, it joins the
-     * lease instead of waiting for itself, and its other options are ignored. A slot of a resource and the
-     * resource itself are not the same.
+     * It nests: in the work, with the same client, the same resources, and as `options.signal` the one that work got, or one
+     * that is made of it (`AbortSignal.any`), it joins the lease, and its other options are ignored. What would wait for the
+     * work around it rejects at once, with Refused of the kind "would-wait-for-itself": without the signal, for some of the
+     * resources, or through another client. (A browser knows only what the signal tells.) A slot of a resource and the resource itself are not the same.
      *
      * It resolves to what work does. It rejects with LeaseLost if the lease was lost meanwhile, unless work
      * rejected with an error of its own; with Held, Unavailable, Denied or Refused if there was no lease. */
@@ -38,16 +41,17 @@ class Client {
         const names = namesOf(resource);
         const kind = kindOf(names, options);
         checkOptions(options);
-        const outer = options.signal && this.#sessions.get(options.signal);
-        if (outer?.joins(kind))
-            return outer.run(work);
+        const outer = heldAround(options.signal);
+        const joined = options.signal && outer.find((held) => held.owner === this && held.kind === kind && !held.over);
+        if (joined instanceof Session)
+            return joined.join(work, options.signal);
         return this.#scoped(options.signal, async (scope) => {
-            const lease = await this.#acquire(names, options, scope.signal);
+            const lease = await this.#acquire(names, options, scope.signal, outer);
             lease.keepAlive({ ...options, onLost: (loss) => scope.abort(loss) });
             this.#calls.kept.delete(lease); // it is released when the work has ended
-            const session = new Session(lease, kind, scope.signal, () => this.#sessions.delete(scope.signal));
-            this.#sessions.set(scope.signal, session);
-            return session.run(work);
+            const held = { owner: this, kind, asked: names, slots: options.slots !== undefined, servers: this.#urls() };
+            const session = new Session(lease, held, scope.signal);
+            return (0, around_js_1.inside)(session, () => session.run(work, scope.signal));
         });
     }
     /** Stands for the leadership of all that call it for the same resource: who holds its lease
@@ -119,7 +123,8 @@ class Client {
     /** Takes a lease that is not kept alive: the caller extends and releases it. */
     async acquire(resource, options = {}) {
         checkOptions(options);
-        return this.#scoped(options.signal, (scope) => this.#acquire(namesOf(resource), options, scope.signal));
+        const outer = heldAround(options.signal);
+        return this.#scoped(options.signal, (scope) => this.#acquire(namesOf(resource), options, scope.signal, outer));
     }
     /** Looks up a live lease by its lease id, for a process that works under a lease which another
      * one acquired. Rejects with LeaseLost if it has ended. */
@@ -133,7 +138,7 @@ class Client {
     }
     async #inspect(resource, signal) {
         const { body } = await this.#calls.send({ ...ofResource('inspect', resource), signal });
-        return body;
+        return (0, state_js_1.lockState)(body);
     }
     /** Ends the lease of a resource that has the fencing token, which `inspect` shows, and never a
      * later one. That is for administrators; the holder learns it from its next request. Rejects with
@@ -150,11 +155,39 @@ class Client {
     /** The held resources that begin with a prefix, in no particular order. A lock that is taken
      * or released meanwhile may be missed or come twice. */
     list(prefix = '') {
-        return this.#pages('list', '/locks', { prefix }, 'locks');
+        return this.#pages('list', '/locks', { prefix }, 'locks', state_js_1.lockState);
+    }
+    /** Reads a guarded record, and claims nothing: before a write use `claimRecord`. A record that was never
+     * written has version 0. */
+    async readRecord(resource) {
+        try {
+            return (0, state_js_1.guardedRecord)((await this.#calls.send(ofRecord('read', resource, 'GET'))).body);
+        }
+        catch (error) {
+            if (errors_js_1.FencelockError.is(error) && error.kind === 'record-not-found')
+                return (0, state_js_1.guardedRecord)({ resource });
+            throw error;
+        }
+    }
+    /** Claims a guarded record for a lease, and reads it: from then on no smaller token writes it.
+     * Rejects with StaleToken. `lease` is of one resource; of several, pass one of its parts. */
+    async claimRecord(lease) {
+        return (0, state_js_1.guardedRecord)((await this.#calls.send(ofPart('claim', lease, 'POST'))).body);
+    }
+    /** Writes a JSON value under the token of a lease. Rejects with StaleToken, and nothing is written. It is not sent again
+     * once a server may have done it: after Unavailable it may be written, now or later. */
+    async writeRecord(lease, value) {
+        if (JSON.stringify(value) === undefined)
+            throw new TypeError(`a record's value must be JSON, not ${typeof value}`);
+        return (0, state_js_1.guardedRecord)((await this.#calls.send({ ...ofPart('write', lease, 'PUT'), body: () => value, once: true })).body);
+    }
+    /** Deletes the value of a record under the token of a lease, as `writeRecord` writes it: its history and its highest token stay. */
+    async deleteRecord(lease) {
+        return (0, state_js_1.guardedRecord)((await this.#calls.send({ ...ofPart('delete', lease, 'DELETE'), once: true })).body);
     }
     /** The newest hundred writes and claims of a record, refused ones too, the newest first. */
     history(resource) {
-        return this.#pages('history', '/history', { resource }, 'attempts');
+        return this.#pages('history', '/history', { resource }, 'attempts', state_js_1.attempt);
     }
     /** Ends a client: waits for a lease reject with Closed, the signals of work under `do` are aborted
      * with it, and `close` waits until the work has ended and released its leases, until those of `lock` are released, and until
@@ -168,11 +201,23 @@ class Client {
         await this.#calls.idle();
         this.#calls.closed = this.#closed;
     }
-    async [Symbol.asyncDispose]() {
-        await this.close();
+    #urls() {
+        return this.#calls.servers.map((server) => server.url);
+    }
+    /** Refuses what would wait for the work around it. The service says who holds what is not waited for. */
+    #refuseToWait(names, options, outer) {
+        if (options.wait === 0)
+            return;
+        const urls = this.#urls();
+        for (const held of outer) {
+            if (held.over || held.slots !== (options.slots !== undefined) || !overlap(urls, held.servers) || !overlap(names, held.asked))
+                continue;
+            throw (0, errors_js_1.waitsForItself)(names, held.asked.join(', '));
+        }
     }
     /** Acquires within a second of the wait, whatever the servers do. */
-    async #acquire(names, options, signal) {
+    async #acquire(names, options, signal, outer) {
+        this.#refuseToWait(names, options, outer);
         const waitUntil = (0, clock_js_1.now)() + Math.max(options.wait ?? Infinity, 0);
         for (;;) {
             const lease = await this.#granted(names, options, waitUntil, signal);
@@ -237,12 +282,14 @@ class Client {
     async #abandon(call) {
         await this.#calls.send({ ...call, operation: 'cancel', path: '/cancel', deadline: (0, clock_js_1.now)() + tries_js_1.ABANDON, quiet: true });
     }
-    async *#pages(operation, path, query, member) {
+    async *#pages(operation, path, query, member, read) {
         const resource = Object.values(query).join();
+        encoded(resource);
         const search = new URLSearchParams({ ...query, limit: '1000' });
         for (;;) {
             const { body } = await this.#calls.send({ operation, resource, method: 'GET', path: `${path}?${search}` });
-            yield* body[member];
+            for (const each of body[member])
+                yield read(each);
             if (!body['next_cursor'])
                 return;
             search.set('cursor', String(body['next_cursor']));
@@ -250,32 +297,56 @@ class Client {
     }
 }
 exports.Client = Client;
+(0, lease_js_1.disposable)(Client, (client) => client.close());
+/** Which session's work got a signal. */
+const sessions = new WeakMap();
+/** What is held around a call, as its signal and its asynchronous context tell. */
+function heldAround(signal) {
+    const known = signal && sessions.get(signal);
+    const others = (0, around_js_1.around)();
+    return known ? [known, ...others.filter((held) => held !== known)] : others;
+}
+function overlap(a, b) {
+    return a.some((each) => b.includes(each));
+}
 /** A lease that one `do` took and that those nested in it share. */
 class Session {
     lease;
-    kind;
     signal;
-    over;
+    owner;
+    kind;
+    asked;
+    slots;
+    servers;
+    over = false;
     #inside = 0; // calls of do that have not returned
-    #over = false;
-    constructor(lease, kind, signal, over) {
+    constructor(lease, of, signal) {
         this.lease = lease;
-        this.kind = kind;
         this.signal = signal;
-        this.over = over;
+        ({ owner: this.owner, kind: this.kind, asked: this.asked, slots: this.slots, servers: this.servers } = of);
     }
-    /** Whether a nested do may join: the session is not over, and of the same kind. */
-    joins(kind) {
-        return !this.#over && kind === this.kind;
+    /** Does the work of a nested do, which may have a signal that is made of the session's. */
+    async join(work, signal) {
+        if (sessions.get(signal) === this)
+            return this.run(work, signal);
+        const scope = new AbortController();
+        const unhook = [this.signal, signal].map((each) => (0, clock_js_1.onAbort)(each, (reason) => scope.abort(reason)));
+        try {
+            return await this.run(work, scope.signal);
+        }
+        finally {
+            unhook.forEach((f) => f());
+        }
     }
     /** Does the work of a do, and releases the lease with the last. */
-    async run(work) {
+    async run(work, signal) {
         this.#inside++;
+        sessions.set(signal, this);
         let outcome;
         try {
             this.lease.check();
-            this.signal.throwIfAborted();
-            outcome = { value: await work(this.lease, this.signal) };
+            signal.throwIfAborted();
+            outcome = { value: await work(this.lease, signal) };
         }
         catch (error) {
             outcome = { error };
@@ -291,8 +362,7 @@ class Session {
     async #leave() {
         if (--this.#inside > 0)
             return this.lease.loss();
-        this.#over = true;
-        this.over();
+        this.over = true;
         return this.lease.finish();
     }
 }
@@ -300,21 +370,39 @@ class Session {
 function isAbort(error) {
     return error instanceof errors_js_1.LeaseLost || error?.name === 'AbortError';
 }
+const CLIENT_OPTIONS = ['bearer', 'holder', 'timeout', 'patience', 'poll', 'onRetry', 'fetch'];
+/** Refuses what JavaScript lets through. */
+function checkClientOptions(options) {
+    refuseUnknown(options, CLIENT_OPTIONS);
+    for (const name of ['timeout', 'patience', 'poll'])
+        checkMilliseconds(name, options[name]);
+    for (const [name, types] of [['bearer', ['string', 'function']], ['holder', ['string']], ['onRetry', ['function']], ['fetch', ['function']]]) {
+        const value = options[name];
+        if (value !== undefined && !types.some((type) => type === typeof value))
+            throw new TypeError(`${name} must be a ${types.join(' or a ')}, not ${typeof value}`);
+    }
+}
+function refuseUnknown(options, known) {
+    if (typeof options !== 'object' || options === null)
+        throw new TypeError(`options must be an object, not ${options === null ? 'null' : typeof options}`);
+    const unknown = Object.keys(options).find((name) => !known.includes(name));
+    if (unknown)
+        throw new TypeError(`unknown option ${(0, errors_js_1.shown)(unknown)}: the options are ${known.join(', ')}`);
+}
+function checkMilliseconds(name, value) {
+    if (value === undefined)
+        return;
+    if (typeof value !== 'number')
+        throw new TypeError(`${name} must be a number of milliseconds, not ${typeof value}`);
+    if (!(value >= 0))
+        throw new RangeError(`${name} must be 0 milliseconds or more, not ${value}`);
+}
 const OPTIONS = ['ttl', 'wait', 'minHold', 'maxHold', 'slots', 'holder', 'metadata', 'signal', 'margin', 'onLost'];
 /** Refuses what JavaScript lets through, before anything is sent. */
 function checkOptions(options) {
-    const unknown = Object.keys(options).find((name) => !OPTIONS.includes(name));
-    if (unknown)
-        throw new TypeError(`unknown option ${(0, errors_js_1.shown)(unknown)}: the options are ${OPTIONS.join(', ')}`);
-    for (const name of ['ttl', 'wait', 'minHold', 'maxHold', 'margin']) {
-        const value = options[name];
-        if (value === undefined)
-            continue;
-        if (typeof value !== 'number')
-            throw new TypeError(`${name} must be a number of milliseconds, not ${typeof value}`);
-        if (!(value >= 0))
-            throw new RangeError(`${name} must be 0 milliseconds or more, not ${value}`);
-    }
+    refuseUnknown(options, OPTIONS);
+    for (const name of ['ttl', 'wait', 'minHold', 'maxHold', 'margin'])
+        checkMilliseconds(name, options[name]);
 }
 function namesOf(resource) {
     if (typeof resource !== 'string' && !Array.isArray(resource))
@@ -334,6 +422,8 @@ function kindOf(names, { slots }) {
 }
 /** A name for a path. */
 function encoded(resource) {
+    if (typeof resource !== 'string')
+        throw new TypeError(`a resource must be a string, not ${typeof resource}`);
     try {
         return encodeURIComponent(resource);
     }
@@ -349,4 +439,16 @@ function ofResource(operation, resource) {
     const name = encoded(resource);
     // The name once more, where no proxy rewrites it.
     return { operation, resource, method: 'GET', path: `/locks/${name}`, headers: { 'Fencelock-Resource': name } };
+}
+function ofRecord(operation, resource, method, more = '') {
+    const name = encoded(resource);
+    return { operation, resource, method, path: `/guarded/${name}${more}`, headers: { 'Fencelock-Resource': name } };
+}
+/** A request under the token of one resource. */
+function ofPart(operation, { resource, token, proof }, method) {
+    const call = ofRecord(operation, resource, method, operation === 'claim' ? '/claim' : '');
+    const headers = { ...call.headers, 'Fencing-Token': String(token) };
+    if (proof)
+        headers['Fencing-Proof'] = proof;
+    return { ...call, headers };
 }

@@ -1,10 +1,11 @@
 "use strict";
 /** What a call of the client can reject with. */
 Object.defineProperty(exports, "__esModule", { value: true });
-exports.about = exports.lost = exports.unavailable = exports.refusal = exports.shown = exports.Closed = exports.OtherLease = exports.Refused = exports.Denied = exports.Unavailable = exports.StaleToken = exports.LeaseLost = exports.Held = exports.FencelockError = void 0;
+exports.about = exports.lost = exports.waitsForItself = exports.unavailable = exports.refusal = exports.shown = exports.Closed = exports.OtherLease = exports.Refused = exports.Denied = exports.Unavailable = exports.StaleToken = exports.LeaseLost = exports.Held = exports.FencelockError = void 0;
 /** Any failure of a call. */
 class FencelockError extends Error {
-    /** The problem type of the service's answer ("lock-held", "no-quorum", …); "" if there was no answer. */
+    /** The problem type of the service's answer ("lock-held", "no-quorum", …); "" if there was no answer. Those of a
+     * later service may be others. */
     kind = '';
     /** Its HTTP status; 0 if there was no answer. */
     status = 0;
@@ -16,6 +17,10 @@ class FencelockError extends Error {
     requestId = '';
     get name() {
         return this.constructor.name;
+    }
+    /** Whether an error is one of this library: `switch (error.kind)` then tells them apart. */
+    static is(error) {
+        return error instanceof FencelockError;
     }
 }
 exports.FencelockError = FencelockError;
@@ -37,6 +42,7 @@ exports.LeaseLost = LeaseLost;
 /** A guard refused the token: it has seen a larger one. Nothing was written. Never repeat
  * it with the same token. */
 class StaleToken extends LeaseLost {
+    kind = 'stale-token';
     /** The token that was refused, and the highest that the guard has seen; 0 if not known. */
     presented = 0;
     highest = 0;
@@ -67,6 +73,7 @@ class OtherLease extends Refused {
 exports.OtherLease = OtherLease;
 /** The client was closed. */
 class Closed extends FencelockError {
+    kind = 'closed';
 }
 exports.Closed = Closed;
 const KIND = Symbol.for('fencelock.error');
@@ -93,12 +100,13 @@ function shown(name) {
 exports.shown = shown;
 const HELD = ['lock-held', 'wait-timeout'];
 const LOST = ['lease-not-held', 'max-hold-reached'];
+const STALE = 'stale-token';
 const AGAIN = [408, 429, 500, 502, 503, 504];
 /** The error of a refusal, from its problem document ({} for an answer that has none). */
 function refusal(operation, resource, status, problem, retryAfter) {
     const kind = String(problem['type'] ?? '').split('/problems/')[1] ?? '';
-    const title = typeof problem['title'] === 'string' ? problem['title'] : 'refused';
-    const detail = typeof problem['detail'] === 'string' ? `: ${problem['detail']}` : '';
+    const title = typeof problem['title'] === 'string' ? shown(problem['title']) : 'refused';
+    const detail = typeof problem['detail'] === 'string' ? `: ${shown(problem['detail'])}` : '';
     const foreign = status === 404 && kind === '' && !problem['title'];
     const said = foreign ? 'the 404 did not come from fencelock: check host, port and path' : `${title} (${status})${detail}`;
     const error = new (classOf(kind, status))(`${operation}: ${said}`);
@@ -114,6 +122,10 @@ function refusal(operation, resource, status, problem, retryAfter) {
         error.holder = String(problem['holder'] ?? '');
         error.token = Number(problem['fencing_token'] ?? 0);
     }
+    if (error instanceof StaleToken) {
+        error.presented = Number(problem['presented'] ?? 0);
+        error.highest = Number(problem['highest'] ?? 0);
+    }
     if (error instanceof Unavailable && /^\d+$/.test(retryAfter))
         error.retryAfter = Number(retryAfter) * 1000;
     return error;
@@ -126,6 +138,8 @@ function classOf(kind, status) {
         return OtherLease;
     if (LOST.includes(kind))
         return LeaseLost;
+    if (kind === STALE)
+        return StaleToken;
     if (status === 401 || status === 403)
         return Denied;
     return AGAIN.includes(status) ? Unavailable : Refused;
@@ -134,6 +148,14 @@ function unavailable(operation, resource, why) {
     return about(new Unavailable(`${operation}: ${why}`), resource);
 }
 exports.unavailable = unavailable;
+/** A call that would wait for the work around it. */
+function waitsForItself(resources, held) {
+    const names = resources.join(', ');
+    const error = new Refused(`acquire ${shown(names)}: it would wait for itself: the work around it holds ${shown(held)}; use that lease, or join it with the same client, the same resources and the work's signal`);
+    error.kind = 'would-wait-for-itself';
+    return about(error, names);
+}
+exports.waitsForItself = waitsForItself;
 function lost(resource, why) {
     return about(new LeaseLost(`the lease of ${shown(resource)} is lost: ${why}`), resource);
 }

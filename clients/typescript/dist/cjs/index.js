@@ -1,7 +1,7 @@
 "use strict";
 /** Leases with fencing tokens, from a fencelock service. See README.md. */
 Object.defineProperty(exports, "__esModule", { value: true });
-exports.Lease = exports.fenced = exports.Unavailable = exports.StaleToken = exports.Refused = exports.OtherLease = exports.LeaseLost = exports.Held = exports.FencelockError = exports.Denied = exports.Closed = exports.Client = void 0;
+exports.guardError = exports.fenced = exports.Unavailable = exports.StaleToken = exports.Refused = exports.OtherLease = exports.LeaseLost = exports.Held = exports.FencelockError = exports.Denied = exports.Closed = exports.Client = void 0;
 var client_js_1 = require("./client.js");
 Object.defineProperty(exports, "Client", { enumerable: true, get: function () { return client_js_1.Client; } });
 var errors_js_1 = require("./errors.js");
@@ -16,5 +16,4 @@ Object.defineProperty(exports, "StaleToken", { enumerable: true, get: function (
 Object.defineProperty(exports, "Unavailable", { enumerable: true, get: function () { return errors_js_1.Unavailable; } });
 var guard_js_1 = require("./guard.js");
 Object.defineProperty(exports, "fenced", { enumerable: true, get: function () { return guard_js_1.fenced; } });
-var lease_js_1 = require("./lease.js");
-Object.defineProperty(exports, "Lease", { enumerable: true, get: function () { return lease_js_1.Lease; } });
+Object.defineProperty(exports, "guardError", { enumerable: true, get: function () { return guard_js_1.guardError; } });

@@ -1,7 +1,7 @@
 "use strict";
 /** A lease as the process that holds it knows it. */
 Object.defineProperty(exports, "__esModule", { value: true });
-exports.Lease = void 0;
+exports.disposable = exports.Lease = void 0;
 const clock_js_1 = require("./clock.js");
 const errors_js_1 = require("./errors.js");
 const tries_js_1 = require("./tries.js");
@@ -133,13 +133,6 @@ class Lease {
         this.#gone = why || RELEASED;
         return why ? (0, errors_js_1.lost)(this.resource, why) : undefined;
     }
-    /** The end of an `await using`: it releases the lease, and rejects with LeaseLost if it was
-     * lost meanwhile. */
-    async [Symbol.asyncDispose]() {
-        const loss = await this.finish();
-        if (loss)
-            throw loss;
-    }
     /** For logs: the tokens, and neither the id nor a proof. */
     toString() {
         const tokens = this.#parts.map((p) => `${(0, errors_js_1.shown)(p.resource)} token ${p.token}`).join(', ');
@@ -229,6 +222,23 @@ class Lease {
     }
 }
 exports.Lease = Lease;
+/** The end of an `await using`: it releases the lease, and rejects with LeaseLost if it was lost meanwhile. */
+disposable(Lease, async (lease) => {
+    const loss = await lease.finish();
+    if (loss)
+        throw loss;
+});
+/** Has `await using` end what a class makes, where the engine knows it: Node 18.18 and newer. */
+function disposable(type, end) {
+    const { asyncDispose } = Symbol;
+    if (!asyncDispose)
+        return;
+    const value = function () {
+        return end(this);
+    };
+    Object.defineProperty(type.prototype, asyncDispose, { value, configurable: true, writable: true });
+}
+exports.disposable = disposable;
 function part(of) {
     const each = { resource: String(of['resource']), token: Number(of['fencing_token']) };
     return Object.defineProperty(each, 'proof', { value: String(of['fence_proof'] ?? ''), enumerable: false });

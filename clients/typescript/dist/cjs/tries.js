@@ -87,7 +87,7 @@ class Tries {
         if (!this.ambiguous)
             return false;
         if (call.method === 'DELETE')
-            return error.status === 404 && error.kind !== '';
+            return error.kind === 'lease-not-held';
         if (call.breaks === undefined)
             return false;
         return error instanceof errors_js_1.OtherLease ? error.token > call.breaks : error.kind === 'lock-not-held';

@@ -8,7 +8,7 @@ class Watched {
     /** Notes a lock, undefined for an unknown one, and says whether it is to be reported. With few
      * nodes that answer, one may show that was released: tokens never fall. */
     isNews(lock) {
-        const { held = undefined, fencing_token: token = 0 } = lock ?? {};
+        const { held = undefined, token = 0 } = lock ?? {};
         if (held && token < this.#newest)
             return false;
         if (held)

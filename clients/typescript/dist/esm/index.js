@@ -1,5 +1,4 @@
 /** Leases with fencing tokens, from a fencelock service. See README.md. */
 export { Client } from './client.js';
 export { Closed, Denied, FencelockError, Held, LeaseLost, OtherLease, Refused, StaleToken, Unavailable } from './errors.js';
-export { fenced } from './guard.js';
-export { Lease } from './lease.js';
+export { fenced, guardError } from './guard.js';

@@ -1,12 +1,5 @@
 /** A lease as the process that holds it knows it. */
-import { Calls } from './calls.js';
 import { LeaseLost } from './errors.js';
-import { Answer } from './server.js';
-declare global {
-    interface SymbolConstructor {
-        readonly asyncDispose: unique symbol;
-    }
-}
 /** One resource of a lease. */
 export interface Part {
     readonly resource: string;
@@ -23,6 +16,14 @@ export interface KeepOptions {
     /** Called with LeaseLost when the lease is lost, as `signal` is aborted with it. */
     onLost?: ((loss: LeaseLost) => void) | undefined;
 }
+/** `await using` where the compiler's library knows it (TypeScript 5.2 and newer). */
+export declare type Disposable = SymbolConstructor extends {
+    readonly asyncDispose: infer S extends symbol;
+} ? {
+    [dispose in S]: () => Promise<void>;
+} : {};
+export interface Lease extends Disposable {
+}
 /** A lease. Times are milliseconds on the monotonic clock (`performance.now()`), counted from
  * before the request that got them. Its id and proofs are secrets, which console.log does not show. */
 export declare class Lease {
@@ -33,8 +34,6 @@ export declare class Lease {
     readonly slot: number;
     /** The time to live that every extension gives the lease again. */
     readonly ttl: number;
-    /** @internal */
-    constructor(calls: Calls, granted: Answer);
     /** The fencing token: pass it to storage that refuses smaller ones. A lease of several
      * resources has one for each: see `parts`. */
     get token(): number;
@@ -70,9 +69,10 @@ export declare class Lease {
      * is done in the background, and if none answers at all, its TTL ends the lease.
      * Returns the loss, if it was lost before. */
     finish(): Promise<LeaseLost | undefined>;
-    /** The end of an `await using`: it releases the lease, and rejects with LeaseLost if it was
-     * lost meanwhile. */
-    [Symbol.asyncDispose](): Promise<void>;
     /** For logs: the tokens, and neither the id nor a proof. */
     toString(): string;
 }
+/** Has `await using` end what a class makes, where the engine knows it: Node 18.18 and newer. */
+export declare function disposable<T extends object>(type: {
+    prototype: T;
+}, end: (what: T) => Promise<void>): void;

@@ -130,13 +130,6 @@ export class Lease {
         this.#gone = why || RELEASED;
         return why ? lost(this.resource, why) : undefined;
     }
-    /** The end of an `await using`: it releases the lease, and rejects with LeaseLost if it was
-     * lost meanwhile. */
-    async [Symbol.asyncDispose]() {
-        const loss = await this.finish();
-        if (loss)
-            throw loss;
-    }
     /** For logs: the tokens, and neither the id nor a proof. */
     toString() {
         const tokens = this.#parts.map((p) => `${shown(p.resource)} token ${p.token}`).join(', ');
@@ -224,6 +217,22 @@ export class Lease {
     #due() {
         return Math.max(0, this.#until - now() - (this.ttl * 2) / 3);
     }
+}
+/** The end of an `await using`: it releases the lease, and rejects with LeaseLost if it was lost meanwhile. */
+disposable(Lease, async (lease) => {
+    const loss = await lease.finish();
+    if (loss)
+        throw loss;
+});
+/** Has `await using` end what a class makes, where the engine knows it: Node 18.18 and newer. */
+export function disposable(type, end) {
+    const { asyncDispose } = Symbol;
+    if (!asyncDispose)
+        return;
+    const value = function () {
+        return end(this);
+    };
+    Object.defineProperty(type.prototype, asyncDispose, { value, configurable: true, writable: true });
 }
 function part(of) {
     const each = { resource: String(of['resource']), token: Number(of['fencing_token']) };

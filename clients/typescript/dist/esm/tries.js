@@ -84,7 +84,7 @@ export class Tries {
         if (!this.ambiguous)
             return false;
         if (call.method === 'DELETE')
-            return error.status === 404 && error.kind !== '';
+            return error.kind === 'lease-not-held';
         if (call.breaks === undefined)
             return false;
         return error instanceof OtherLease ? error.token > call.breaks : error.kind === 'lock-not-held';

@@ -4,7 +4,7 @@ export declare class Watched {
     /** Notes a lock, undefined for an unknown one, and says whether it is to be reported. With few
      * nodes that answer, one may show that was released: tokens never fall. */
     isNews(lock: {
-        held: boolean;
-        fencing_token?: number;
+        readonly held: boolean;
+        readonly token: number;
     } | undefined): boolean;
 }

@@ -1,0 +1,29 @@
+/** What the service shows, as a program reads it: times are milliseconds. */
+export function lockState(of) {
+    const queue = of['queue'] ?? [];
+    return {
+        resource: String(of['resource']),
+        held: Boolean(of['held']),
+        holder: String(of['holder'] ?? ''),
+        token: Number(of['fencing_token'] ?? 0),
+        remaining: Number(of['remaining_ms'] ?? 0),
+        ttl: Number(of['ttl_ms'] ?? 0),
+        heldFor: Number(of['held_ms'] ?? 0),
+        metadata: of['metadata'] ?? null,
+        waiters: Number(of['waiters'] ?? 0),
+        queue: queue.map((w) => ({ holder: String(w['holder'] ?? ''), waiting: Number(w['waiting_ms'] ?? 0) })),
+    };
+}
+export function guardedRecord(of) {
+    return { resource: String(of['resource']), token: Number(of['fencing_token'] ?? 0), value: of['value'] ?? null, version: Number(of['version'] ?? 0) };
+}
+export function attempt(of) {
+    return {
+        token: Number(of['fencing_token']),
+        highest: Number(of['highest']),
+        kind: String(of['kind']),
+        accepted: Boolean(of['accepted']),
+        version: Number(of['version'] ?? 0),
+        at: new Date(String(of['at'])),
+    };
+}

@@ -1,0 +1,78 @@
+/** What the service shows, as a program reads it: times are milliseconds. */
+
+/** A resource, and who holds it. */
+export interface LockState {
+  readonly resource: string;
+  readonly held: boolean;
+  /** The label of the holder; "" if it has none, or the resource is free. */
+  readonly holder: string;
+  /** The fencing token of its lease; 0 while the resource is free. */
+  readonly token: number;
+  /** When the lease ends, unless it is extended. */
+  readonly remaining: number;
+  /** What the lease was last given. */
+  readonly ttl: number;
+  /** For how long it is held. */
+  readonly heldFor: number;
+  /** The JSON value of its acquire; null if there is none. */
+  readonly metadata: unknown;
+  /** How many wait, and the first of them. */
+  readonly waiters: number;
+  readonly queue: readonly { readonly holder: string; readonly waiting: number }[];
+}
+
+/** A guarded record. */
+export interface GuardedRecord {
+  readonly resource: string;
+  /** The highest token that it has seen; 0 if it has seen none. */
+  readonly token: number;
+  /** A JSON value; null before the first write, and after a delete. */
+  readonly value: unknown;
+  /** The number of accepted writes. */
+  readonly version: number;
+}
+
+/** A write or a claim of a guarded record, accepted or refused. */
+export interface Attempt {
+  readonly token: number;
+  /** What the token was compared with. */
+  readonly highest: number;
+  /** "write" or "claim". */
+  readonly kind: string;
+  readonly accepted: boolean;
+  readonly version: number;
+  readonly at: Date;
+}
+
+type Json = Readonly<Record<string, unknown>>;
+
+export function lockState(of: Json): LockState {
+  const queue = (of['queue'] as Json[] | undefined) ?? [];
+  return {
+    resource: String(of['resource']),
+    held: Boolean(of['held']),
+    holder: String(of['holder'] ?? ''),
+    token: Number(of['fencing_token'] ?? 0),
+    remaining: Number(of['remaining_ms'] ?? 0),
+    ttl: Number(of['ttl_ms'] ?? 0),
+    heldFor: Number(of['held_ms'] ?? 0),
+    metadata: of['metadata'] ?? null,
+    waiters: Number(of['waiters'] ?? 0),
+    queue: queue.map((w) => ({ holder: String(w['holder'] ?? ''), waiting: Number(w['waiting_ms'] ?? 0) })),
+  };
+}
+
+export function guardedRecord(of: Json): GuardedRecord {
+  return { resource: String(of['resource']), token: Number(of['fencing_token'] ?? 0), value: of['value'] ?? null, version: Number(of['version'] ?? 0) };
+}
+
+export function attempt(of: Json): Attempt {
+  return {
+    token: Number(of['fencing_token']),
+    highest: Number(of['highest']),
+    kind: String(of['kind']),
+    accepted: Boolean(of['accepted']),
+    version: Number(of['version'] ?? 0),
+    at: new Date(String(of['at'])),
+  };
+}

@@ -1,0 +1,89 @@
+// The guard's helper on a real MariaDB, MARIADB_URL, whose accounts are protected; mysql, and mysql2 if it is there, are found by NODE_PATH.
+import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
+import { after, test } from 'node:test';
+
+import { Client, fenced, guardError, LeaseLost, Refused, StaleToken } from '../dist/esm/index.js';
+import { Service } from './service.mjs';
+
+const require = createRequire(import.meta.url);
+const mysql = require('mysql');
+const { hostname: host, port, username: user, password, pathname } = new URL(process.env.MARIADB_URL);
+const config = { host, port: Number(port), user, password: decodeURIComponent(password), database: pathname.slice(1) };
+const service = await new Service().start();
+const locks = new Client(service.url);
+const pools = { 'mysql': mysql.createPool(config), 'promises over mysql': promised(mysql.createPool(config)) };
+try {
+  pools.mysql2 = require('mysql2').createPool(config);
+  pools['mysql2/promise'] = require('mysql2/promise').createPool(config);
+} catch {
+  console.log('NOT RUN: mysql2 is not here; what it gives is made of mysql');
+}
+after(async () => {
+  await locks.close();
+  for (const pool of Object.values(pools)) await (pool.Promise ? pool.end() : new Promise((done) => pool.end(done)));
+  await service.stop();
+});
+
+/** What mysql2/promise gives, as its sources have it: the connection within, promises of [rows, fields]. */
+function promised(of) {
+  const call = (f) => new Promise((resolve, reject) => f((error, ...values) => (error ? reject(error) : resolve(values))));
+  const connection = (c) => ({
+    Promise, connection: c, beginTransaction: () => call((done) => c.beginTransaction(done)),
+    query: (sql, values) => call((done) => c.query(sql, values, done)), release: () => c.release(), destroy: () => c.destroy(),
+  });
+  return { Promise, pool: of, getConnection: async () => connection((await call((done) => of.getConnection(done)))[0]), end: () => call((done) => of.end(done)) };
+}
+
+async function leaseOf(tokens, ttl = 10_000) {
+  const parts = Object.entries(tokens).map(([resource, fencing_token]) => ({ resource, fencing_token }));
+  service.answers['POST /locks'] = { lease_id: 'x', ttl_ms: ttl, validity_ms: ttl, waited_ms: 0, ...(parts.length > 1 ? { resources: parts } : parts[0]) };
+  return locks.acquire(Object.keys(tokens));
+}
+
+const rows = async (c, sql, values = []) => (c.Promise ? (await c.query(sql, values))[0] : new Promise((ok, no) => c.query(sql, values, (e, r) => (e ? no(e) : ok(r)))));
+const set = (c, id, to) => rows(c, 'UPDATE accounts SET balance = ? WHERE id = ?', [to, id]);
+const balance = async (id) => Number((await rows(pools.mysql, 'SELECT balance FROM accounts WHERE id = ?', [id]))[0].balance);
+
+let token = 0;
+for (const [name, pool] of Object.entries(pools)) {
+  test(`${name}: a deposit under tokens, and a stale one`, async () => {
+    token += 10;
+    assert.equal(await fenced(pool, await leaseOf({ 'accounts/1': token, 'accounts/2': token }), async (c) => { await set(c, 1, token); await set(c, 2, token); return 'done'; }), 'done');
+    assert.deepEqual([await balance(1), await balance(2)], [token, token]);
+    await assert.rejects(fenced(pool, await leaseOf({ 'accounts/1': token - 1 }), () => assert.fail('it ran')), (e) =>
+      e instanceof StaleToken && e.presented === token - 1 && e.highest === token && e.resource === 'accounts/1' && /still valid here.*another fencelock cluster/.test(e.message));
+  });
+
+  test(`${name}: an error rolls back, a row that was not claimed is refused, and nothing stays claimed`, async () => {
+    token += 10;
+    await assert.rejects(fenced(pool, await leaseOf({ 'accounts/3': token }), async (c) => { await set(c, 3, 99); throw new RangeError('mine'); }), /mine/);
+    await assert.rejects(fenced(pool, await leaseOf({ 'accounts/3': token }), (c) => set(c, 4, 99)), (e) => e instanceof Refused && e.kind === 'token-required' && e.cause.errno === 31002);
+    await fenced(pool, await leaseOf({ 'accounts/3': token }), () => {});
+    const again = await new Promise((ok, no) => (pool.Promise ? pool.getConnection().then(ok, no) : pool.getConnection((e, c) => (e ? no(e) : ok(c)))));
+    await assert.rejects(set(again, 3, 99), (e) => e.errno === 31002);
+    again.release();
+    assert.deepEqual([await balance(3), await balance(4)], [0, 0]);
+  });
+
+  test(`${name}: a lost lease is not committed, and a transaction that has begun is refused`, async () => {
+    const lease = await leaseOf({ 'accounts/5': token + 10 }, 1500);
+    await assert.rejects(fenced(pool, lease, async (c) => { await set(c, 5, 99); await new Promise((done) => setTimeout(done, lease.validity + 10)); }), LeaseLost);
+    assert.equal(await balance(5), 0);
+    const c = await new Promise((ok, no) => (pool.Promise ? pool.getConnection().then(ok, no) : pool.getConnection((e, one) => (e ? no(e) : ok(one)))));
+    await rows(c, 'START TRANSACTION');
+    await assert.rejects(fenced(c, await leaseOf({ 'accounts/6': token + 10 }), () => assert.fail('it ran')), /in a transaction already/);
+    await rows(c, 'ROLLBACK');
+    await fenced(c, await leaseOf({ 'accounts/6': token + 10 }), (same) => assert.equal(same, c));
+    c.release();
+  });
+}
+
+test('a database without a guard says what to do, and other errors stay', async () => {
+  const lease = await leaseOf({ 'accounts/1': 1 });
+  const other = mysql.createPool({ ...config, database: 'information_schema' });
+  await assert.rejects(fenced(other, lease, () => {}), (e) => e instanceof Refused && e.kind === 'guard-not-configured' && /fencelock guard install/.test(e.message) && e.cause.errno === 1305);
+  await new Promise((done) => other.end(done));
+  const mine = { errno: 1305, message: 'FUNCTION shop.total does not exist' };
+  assert.equal(guardError(mine, lease), mine);
+});
