@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
 )
 
 // The pace of repeated requests.
@@ -48,6 +49,9 @@ type call struct {
 	into         any                          // decoded from a success; nil for none
 	quiet        bool                         // its retries are not observed: no caller waits for it
 	breaks       int64                        // the token of the lease that it breaks; 0 for none, or any
+	name         string                       // what it does, where op does not tell
+	token        fencing.Token                // Fencing-Token; 0 for none
+	proof        string                       // Fencing-Proof; "" for none
 	once         bool                         // it is not sent again after a try that may have taken effect
 }
 
@@ -62,6 +66,8 @@ func (c *call) left() time.Duration {
 // op is what the call does, as Error.Op says it.
 func (c *call) op() string {
 	switch lease := c.lease != ""; {
+	case c.name != "":
+		return c.name
 	case c.method == http.MethodPost && lease:
 		return "extend"
 	case c.path == breaksPath:
@@ -217,7 +223,7 @@ func (t *tries) settle(call *call, err error) error {
 func (c *call) gone(refusal *ProblemError) bool {
 	switch {
 	case c.method == http.MethodDelete:
-		return refusal.Status == http.StatusNotFound
+		return refusal.Kind() == "lease-not-held"
 	case c.breaks == 0:
 		return false
 	case refusal.Kind() == "other-lease":
@@ -373,6 +379,12 @@ func (c *Client) request(ctx context.Context, server string, call *call, wait ti
 	if call.lease != "" {
 		req.Header.Set(wire.HeaderLease, call.lease)
 	}
+	if call.token != 0 {
+		req.Header.Set(wire.HeaderFencingToken, call.token.String())
+	}
+	if call.proof != "" {
+		req.Header.Set(wire.HeaderFencingProof, call.proof)
+	}
 	if call.named != "" {
 		req.Header.Set(wire.HeaderResource, url.PathEscape(call.named))
 	}
@@ -381,7 +393,7 @@ func (c *Client) request(ctx context.Context, server string, call *call, wait ti
 		if err != nil {
 			return nil, fmt.Errorf("client: %w", err)
 		}
-		req.Header.Set("Authorization", "Bearer "+credential)
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(credential))
 	}
 	return req, nil
 }

@@ -5,7 +5,7 @@
 //		client.WithBearerTokenFile("/run/secrets/fencelock"))
 //	…
 //	err = locks.Do(ctx, "orders/42", func(ctx context.Context, l *client.Lease) error {
-//		return pgguard.Do(ctx, pool, l.Resource(), l.Token(), func(tx pgx.Tx) error { … })
+//		return pgguard.Do(ctx, pool, l, func(tx pgx.Tx) error { … })
 //	})
 //
 // The guarantee: while the context that Do gives is not cancelled, the lease is

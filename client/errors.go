@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
 )
 
 var (
@@ -18,7 +19,8 @@ var (
 	// ErrLeaseLost: the lease has ended, or can no longer be kept alive. It is
 	// the cause of the context that Do cancels. Stop working; what was written
 	// with the token is safe, what comes may be refused.
-	ErrLeaseLost = errors.New("lease lost")
+	// A stale token that a guard refused matches it, too (fencing.ErrStaleToken).
+	ErrLeaseLost = fencing.ErrLeaseLost
 	// ErrUnavailable: no server answered, or none had a quorum, or this caller
 	// sends more requests than it may. Safe to retry.
 	ErrUnavailable = errors.New("lock service unavailable")
@@ -33,7 +35,7 @@ var (
 // Error is the error of every method of a Client and of a Lease, but for the errors of a
 // Do's own work, which it returns as they are. errors.Is and errors.As see what it wraps.
 type Error struct {
-	Op       string // acquire, extend, release, keep alive, look up, inspect, watch, list, break or close
+	Op       string // acquire, extend, release, keep alive, look up, inspect, watch, list, break, close, or read, claim, write, delete or history of a record
 	Resource string // or several, separated by ", "; the prefix of a list; "" if it is not known
 	Err      error
 }
@@ -92,6 +94,8 @@ func (e *ProblemError) Is(target error) bool {
 		return target == ErrHeld
 	case "lease-not-held", "max-hold-reached":
 		return target == ErrLeaseLost
+	case "stale-token":
+		return target == ErrLeaseLost || target == fencing.ErrStaleToken
 	case "invalid-request":
 		return target == ErrInvalid
 	}

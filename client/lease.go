@@ -272,6 +272,18 @@ func (l *Lease) Parts() []Part {
 	return parts
 }
 
+// Claims are the Parts for a guard, which makes the lease a fencing.Lease:
+//
+//	pgguard.Do(ctx, pool, lease, func(tx pgx.Tx) error { … })
+func (l *Lease) Claims() []fencing.Claim {
+	parts := l.Parts()
+	claims := make([]fencing.Claim, len(parts))
+	for i, p := range parts {
+		claims[i] = fencing.Claim{Resource: p.Resource, Token: p.Token, Proof: p.Proof()}
+	}
+	return claims
+}
+
 // names are the resources of the lease, for errors; "" before they are known.
 func (l *Lease) names() string {
 	var names []string

@@ -14,33 +14,35 @@ import (
 
 // Inspect returns whether a resource is held, by which holder, for how much longer,
 // and its queue. Errors: ErrUnavailable, ErrDenied, ErrInvalid, or another *ProblemError.
-func (c *Client) Inspect(ctx context.Context, resource string) (wire.Lock, error) {
-	var lock wire.Lock
+func (c *Client) Inspect(ctx context.Context, resource string) (Lock, error) {
 	if err := checkResource(resource); err != nil {
-		return lock, failed("inspect", resource, err)
+		return Lock{}, failed("inspect", resource, err)
 	}
-	_, err := c.do(ctx, call{method: http.MethodGet, path: lockPath(resource), named: resource, into: &lock})
-	return lock, failed("inspect", resource, err)
+	var answer wire.Lock
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: lockPath(resource), named: resource, into: &answer}); err != nil {
+		return Lock{}, failed("inspect", resource, err)
+	}
+	return lockOf(answer), nil
 }
 
 // Locks lists the held resources that begin with prefix, in no particular order.
 // A lock that is taken or released meanwhile may be missed or come twice. It
 // ends with the first error.
-func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[wire.Lock, error] {
-	return func(yield func(wire.Lock, error) bool) {
+func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[Lock, error] {
+	return func(yield func(Lock, error) bool) {
 		if err := checkText("prefix", prefix); err != nil {
-			yield(wire.Lock{}, failed("list", prefix, err))
+			yield(Lock{}, failed("list", prefix, err))
 			return
 		}
 		query := url.Values{"prefix": {prefix}, "limit": {"1000"}}
 		for {
 			var page wire.LockPage
 			if _, err := c.do(ctx, call{method: http.MethodGet, path: "/locks?" + query.Encode(), into: &page}); err != nil {
-				yield(wire.Lock{}, failed("list", prefix, err))
+				yield(Lock{}, failed("list", prefix, err))
 				return
 			}
 			for _, lock := range page.Locks {
-				if !yield(lock, nil) {
+				if !yield(lockOf(lock), nil) {
 					return
 				}
 			}
@@ -52,7 +54,7 @@ func (c *Client) Locks(ctx context.Context, prefix string) iter.Seq2[wire.Lock, 
 	}
 }
 
-// Break ends the lease of a resource that has the token (wire.Lock.FencingToken of
+// Break ends the lease of a resource that has the token (Lock.Token of
 // Inspect), and never a later one: it is safe to repeat. That is for administrators. The
 // holder learns it from its next request; its token is stale once the next lease is
 // used. Errors: a *ProblemError of the kind "lock-not-held" if the resource is free, or

@@ -64,7 +64,7 @@ func (l *Lease) MarshalJSON() ([]byte, error) {
 }
 
 // String shows the resource and the token, and not the proof.
-func (p Part) String() string { return p.Resource + " (token " + p.Token.String() + ")" }
+func (p Part) String() string { return fmt.Sprintf("%q (token %s)", p.Resource, p.Token) }
 
 // Format prints String for every verb of package fmt.
 func (p Part) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, p.String()) }

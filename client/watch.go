@@ -34,10 +34,10 @@ const (
 // ErrUnavailable says that the holder is unknown; the lock that follows says that it is
 // known again. Any other error ends the watch, as the end of ctx does, which is no error:
 // ErrDenied, ErrInvalid, ErrClosed, or another *ProblemError.
-func (c *Client) Watch(ctx context.Context, resource string) iter.Seq2[wire.Lock, error] {
-	return func(yield func(wire.Lock, error) bool) {
+func (c *Client) Watch(ctx context.Context, resource string) iter.Seq2[Lock, error] {
+	return func(yield func(Lock, error) bool) {
 		if err := errors.Join(c.made(), checkResource(resource)); err != nil {
-			yield(wire.Lock{}, failed("watch", resource, err))
+			yield(Lock{}, failed("watch", resource, err))
 			return
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -51,7 +51,7 @@ func (c *Client) Watch(ctx context.Context, resource string) iter.Seq2[wire.Lock
 		for w.look(ctx) && l.await(ctx) {
 		}
 		if errors.Is(context.Cause(ctx), ErrClosed) && !w.over {
-			yield(wire.Lock{}, failed("watch", resource, ErrClosed))
+			yield(Lock{}, failed("watch", resource, ErrClosed))
 		}
 	}
 }
@@ -60,9 +60,9 @@ func (c *Client) Watch(ctx context.Context, resource string) iter.Seq2[wire.Lock
 type watch struct {
 	client   *Client
 	resource string
-	tell     func(wire.Lock, error) bool
+	tell     func(Lock, error) bool
 
-	reported wire.Lock     // the last; the zero Lock for none
+	reported Lock          // the last; the zero Lock for none
 	newest   fencing.Token // of those reported
 	unknown  bool          // an error was reported since
 	over     bool          // nothing more may be reported
@@ -75,13 +75,13 @@ func (w *watch) look(ctx context.Context) bool {
 	case ctx.Err() != nil:
 		return false
 	case err == nil && w.isNews(lock):
-		w.reported, w.newest, w.unknown = lock, max(w.newest, fencing.Token(lock.FencingToken)), false
+		w.reported, w.newest, w.unknown = lock, max(w.newest, lock.Token), false
 		w.over = !w.tell(lock, nil)
 	case errors.Is(err, ErrUnavailable) && !w.unknown:
 		w.unknown = true
-		w.over = !w.tell(wire.Lock{}, err)
+		w.over = !w.tell(Lock{}, err)
 	case err != nil && !errors.Is(err, ErrUnavailable):
-		w.tell(wire.Lock{}, err)
+		w.tell(Lock{}, err)
 		w.over = true
 	}
 	return !w.over
@@ -89,11 +89,11 @@ func (w *watch) look(ctx context.Context) bool {
 
 // isNews reports whether the lock is to be reported. With few nodes that answer, a lock may
 // show that was released.
-func (w *watch) isNews(lock wire.Lock) bool {
-	if lock.Held && fencing.Token(lock.FencingToken) < w.newest {
+func (w *watch) isNews(lock Lock) bool {
+	if lock.Held && lock.Token < w.newest {
 		return false
 	}
-	return w.unknown || w.reported.Resource == "" || lock.Held != w.reported.Held || lock.FencingToken != w.reported.FencingToken
+	return w.unknown || w.reported.Resource == "" || lock.Held != w.reported.Held || lock.Token != w.reported.Token
 }
 
 // listener reads the service's events about a resource. They are no more than a reason to

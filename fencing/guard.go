@@ -96,5 +96,7 @@ func (e *StaleTokenError) Error() string {
 	return fmt.Sprintf("stale fencing token for %q: presented %d, highest seen %d; acquire the lock again", e.Resource, e.Presented, e.Highest)
 }
 
-// Is makes errors.Is(err, ErrStaleToken) true.
-func (e *StaleTokenError) Is(target error) bool { return target == ErrStaleToken }
+// Is makes errors.Is(err, ErrStaleToken) and errors.Is(err, ErrLeaseLost) true.
+func (e *StaleTokenError) Is(target error) bool {
+	return target == ErrStaleToken || target == ErrLeaseLost
+}

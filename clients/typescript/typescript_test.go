@@ -48,7 +48,7 @@ func TestGuardHelper(t *testing.T) {
 func TestGuardHelperInMariaDB(t *testing.T) {
 	testenv.NeedsServer(t)
 	t.Parallel()
-	env := []string{"NODE_PATH=" + testenv.NodeModules(t, mysql), "MARIADB_URL=" + faults.MariaAccounts(t)}
+	env := []string{"NODE_PATH=" + testenv.NodeModules(t, mysql), "MARIADB_URL=" + faults.MariaAccounts(t), "MARIADB_EMPTY_URL=" + testenv.MariaDB(t).OwnerURL()}
 	t.Log(run(t, ".", env, testenv.Node(t), "--test", "tests/mariadb.test.mjs"))
 }
 

@@ -103,7 +103,7 @@ func (e *election) watch() {
 				e.t.Errorf("the watch: %v", err)
 				return
 			}
-			e.watched <- lock
+			e.watched <- lock.Wire()
 		}
 	})
 	e.t.Cleanup(func() {

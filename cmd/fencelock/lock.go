@@ -54,9 +54,9 @@ may not read it; 2 for wrong usage.`,
 			return unknown("whether "+args[0]+" is held", err)
 		}
 		if output == "json" {
-			return printJSON(cmd.OutOrStdout(), lock)
+			return printJSON(cmd.OutOrStdout(), lock.Wire())
 		}
-		return printLock(cmd.OutOrStdout(), lock)
+		return printLock(cmd.OutOrStdout(), lock.Wire())
 	}
 	return cmd
 }
@@ -75,7 +75,7 @@ func followLock(ctx context.Context, locks *client.Client, resource string, to c
 		if err != nil && !errors.Is(err, client.ErrUnavailable) {
 			return err
 		}
-		if err := to.print(lock, err); err != nil {
+		if err := to.print(lock.Wire(), err); err != nil {
 			return err
 		}
 	}
@@ -192,10 +192,10 @@ func (b breaking) confirm(cmd *cobra.Command, locks *client.Client, resource str
 		return plain(err)
 	case !lock.Held:
 		return fmt.Errorf("no lease holds %s", resource)
-	case !b.any && lock.FencingToken != b.token:
-		return fmt.Errorf("the lease with token %d does not hold %s: token %d of %s does", b.token, resource, lock.FencingToken, holderOf(lock))
+	case !b.any && int64(lock.Token) != b.token:
+		return fmt.Errorf("the lease with token %d does not hold %s: token %d of %s does", b.token, resource, lock.Token, holderOf(lock.Wire()))
 	}
-	if err := printLock(cmd.ErrOrStderr(), lock); err != nil {
+	if err := printLock(cmd.ErrOrStderr(), lock.Wire()); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "The holder learns of it only with its next request.")

@@ -99,7 +99,7 @@ func (l listing) look(ctx context.Context, locks *client.Client) (held heldLocks
 		if err != nil {
 			return held, err
 		}
-		held.locks = append(held.locks, lock)
+		held.locks = append(held.locks, lock.Wire())
 	}
 	slices.SortFunc(held.locks, func(a, b wire.Lock) int { return strings.Compare(a.Resource, b.Resource) })
 	// A lock that changed hands meanwhile comes twice.

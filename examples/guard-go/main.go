@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string) error {
 }
 
 func deposit(ctx context.Context, conn *pgx.Conn, token fencing.Token, amount int64) (balance int64, err error) {
-	err = pgguard.Do(ctx, conn, "accounts/1", token, func(tx pgx.Tx) error { // claims before the first read
+	err = pgguard.Do(ctx, conn, fencing.Claim{Resource: "accounts/1", Token: token}, func(tx pgx.Tx) error { // claims before the first read
 		if err := tx.QueryRow(ctx, `SELECT balance FROM accounts WHERE id = 1`).Scan(&balance); err != nil {
 			return err
 		}

@@ -87,7 +87,7 @@ func (b *backend) charge(w http.ResponseWriter, r *http.Request) {
 // charged reads the order and writes it back. The token makes PostgreSQL refuse
 // that once another lease of the order was used, however late this process is.
 func (b *backend) charged(ctx context.Context, resource string, token fencing.Token, id int) (charges int, err error) {
-	err = pgguard.Do(ctx, b.pool, resource, token, func(tx pgx.Tx) error {
+	err = pgguard.Do(ctx, b.pool, fencing.Claim{Resource: resource, Token: token}, func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, `SELECT charges FROM orders WHERE id = $1`, id).Scan(&charges); err != nil {
 			return err
 		}

@@ -118,7 +118,7 @@ func watch(ctx context.Context, t *testing.T, c *client.Client) <-chan told {
 		defer close(all)
 		for lock, err := range c.Watch(ctx, "r") {
 			select {
-			case all <- told{lock, err}:
+			case all <- told{lock.Wire(), err}:
 			case <-ctx.Done():
 				return
 			}

@@ -251,12 +251,12 @@ func TestLocksInspectBreak(t *testing.T) {
 		t.Errorf("%v", seen)
 	}
 	lock, err := c.Inspect(t.Context(), odd)
-	if err != nil || !lock.Held || *lock.Holder != "tester" || string(lock.Metadata) != `{"n":1}` {
+	if err != nil || !lock.Held || lock.Holder != "tester" || string(lock.Metadata) != `{"n":1}` {
 		t.Errorf("%+v, %v", lock, err)
 	}
-	token := fencing.Token(lock.FencingToken)
+	token := lock.Token
 	problem, ok := errors.AsType[*client.ProblemError](c.Break(t.Context(), odd, token+1))
-	if !ok || problem.Kind() != "other-lease" || problem.FencingToken != lock.FencingToken {
+	if !ok || problem.Kind() != "other-lease" || problem.FencingToken != int64(lock.Token) {
 		t.Errorf("%v", problem)
 	}
 	if err := c.Break(t.Context(), odd, token); err != nil {
@@ -407,7 +407,7 @@ func TestTokenFitsPgguard(t *testing.T) {
 	}
 	c := connect(t, serve(t, newLocker(t)))
 	withdraw := func(ctx context.Context, l *client.Lease) error {
-		return pgguard.Do(ctx, db, l.Resource(), l.Token(), func(tx pgx.Tx) error {
+		return pgguard.Do(ctx, db, l, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, `UPDATE accounts SET balance = balance - 10 WHERE id = 1`)
 			return err
 		})

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fencelock/fencelock/fencing"
 	"github.com/fencelock/fencelock/internal/testenv"
 	"github.com/fencelock/fencelock/storage/mysqlguard"
 )
@@ -109,5 +110,5 @@ func plainPayment(db *sql.DB, id int) error {
 
 func guardedPayment(b *testing.B, db *sql.DB, id int) error {
 	b.Helper()
-	return mysqlguard.Do(b.Context(), db, fmt.Sprintf("accounts/%d", id), 34, func(tx *sql.Tx) error { return payment(tx, "guarded", id) })
+	return mysqlguard.Do(b.Context(), db, fencing.Claim{Resource: fmt.Sprintf("accounts/%d", id), Token: 34}, func(tx *sql.Tx) error { return payment(tx, "guarded", id) })
 }

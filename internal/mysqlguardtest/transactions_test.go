@@ -117,7 +117,7 @@ func TestDo(t *testing.T) {
 		_, err := tx.ExecContext(ctx, `UPDATE accounts SET balance = balance - 1 WHERE id = 1`)
 		return err
 	}
-	if err := mysqlguard.Do(ctx, db, "accounts/1", 34, pay); err != nil {
+	if err := mysqlguard.Do(ctx, db, fencing.Claim{Resource: "accounts/1", Token: 34}, pay); err != nil {
 		t.Fatal(err)
 	}
 	// The connection goes back to the pool without its claim.
@@ -125,30 +125,32 @@ func TestDo(t *testing.T) {
 		t.Errorf("a writer without a token was let through on the connection of one that had one: %v", err)
 	}
 	var refusal *fencing.StaleTokenError
-	err := mysqlguard.Do(ctx, db, "accounts/1", 33, pay)
+	err := mysqlguard.Do(ctx, db, fencing.Claim{Resource: "accounts/1", Token: 33}, pay)
 	if !errors.As(err, &refusal) || *refusal != (fencing.StaleTokenError{Resource: "accounts/1", Presented: 33, Highest: 34}) {
 		t.Errorf("a stale token gives %v", err)
 	}
 	odd := "it's 'odd', \"quoted\" \\ ': presented 1, highest seen 2 日本"
-	if err := mysqlguard.Do(ctx, db, odd, 5, func(*sql.Tx) error { return nil }); err != nil {
+	if err := mysqlguard.Do(ctx, db, fencing.Claim{Resource: odd, Token: 5}, func(*sql.Tx) error { return nil }); err != nil {
 		t.Error(err)
 	}
-	err = mysqlguard.Do(ctx, db, odd, 4, func(*sql.Tx) error { return nil })
+	err = mysqlguard.Do(ctx, db, fencing.Claim{Resource: odd, Token: 4}, func(*sql.Tx) error { return nil })
 	if !errors.As(err, &refusal) || refusal.Resource != odd || refusal.Highest != 5 {
 		t.Errorf("an odd resource gives %v", err)
 	}
-	if err := mysqlguard.Do(ctx, db, "accounts/2", 1, pay); !errors.Is(err, mysqlguard.ErrTokenMissing) {
+	if err := mysqlguard.Do(ctx, db, fencing.Claim{Resource: "accounts/2", Token: 1}, pay); !errors.Is(err, mysqlguard.ErrTokenMissing) {
 		t.Errorf("a write of another resource gives %v", err)
 	}
-	both := func(tx *sql.Tx) error { return errors.Join(mysqlguard.Claim(ctx, tx, "accounts/2", 1), pay(tx)) }
-	if err := mysqlguard.Do(ctx, db, "accounts/1", 34, both); err != nil {
+	both := func(tx *sql.Tx) error {
+		return errors.Join(mysqlguard.Claim(ctx, tx, fencing.Claim{Resource: "accounts/2", Token: 1}), pay(tx))
+	}
+	if err := mysqlguard.Do(ctx, db, fencing.Claim{Resource: "accounts/1", Token: 34}, both); err != nil {
 		t.Error(err)
 	}
 	errMine := errors.New("mine")
-	if err := mysqlguard.Do(ctx, db, "accounts/1", 35, func(tx *sql.Tx) error { return errors.Join(pay(tx), errMine) }); !errors.Is(err, errMine) {
+	if err := mysqlguard.Do(ctx, db, fencing.Claim{Resource: "accounts/1", Token: 35}, func(tx *sql.Tx) error { return errors.Join(pay(tx), errMine) }); !errors.Is(err, errMine) {
 		t.Error(err)
 	}
-	for _, err := range []error{mysqlguard.Do(ctx, db, "", 1, pay), mysqlguard.Do(ctx, db, "a", 0, pay)} {
+	for _, err := range []error{mysqlguard.Do(ctx, db, fencing.Claim{Resource: "", Token: 1}, pay), mysqlguard.Do(ctx, db, fencing.Claim{Resource: "a", Token: 0}, pay)} {
 		if !errors.Is(err, fencing.ErrMalformedResource) && !errors.Is(err, fencing.ErrMalformedToken) {
 			t.Error(err)
 		}
@@ -157,7 +159,7 @@ func TestDo(t *testing.T) {
 		t.Errorf("the balance is %d, want 98", left)
 	}
 	cancelled, cancel := context.WithCancel(ctx)
-	err = mysqlguard.Do(cancelled, db, "accounts/1", 36, func(tx *sql.Tx) error { cancel(); return pay(tx) })
+	err = mysqlguard.Do(cancelled, db, fencing.Claim{Resource: "accounts/1", Token: 36}, func(tx *sql.Tx) error { cancel(); return pay(tx) })
 	if !errors.Is(err, context.Canceled) || balance(t, db, 1) != 97 && balance(t, db, 1) != 98 {
 		t.Errorf("a cancelled transaction gives %v", err)
 	}
@@ -272,7 +274,7 @@ func lull(draw *rand.Rand) {
 func (r *race) in(draw *rand.Rand, id int, token fencing.Token, fn func(*sql.Tx) error) error {
 	isolation := []sql.IsolationLevel{sql.LevelDefault, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}[draw.IntN(4)]
 	if r.protected && draw.IntN(2) == 0 {
-		return mysqlguard.Do(r.t.Context(), r.db, fmt.Sprintf("accounts/%d", id), token, fn)
+		return mysqlguard.Do(r.t.Context(), r.db, fencing.Claim{Resource: fmt.Sprintf("accounts/%d", id), Token: token}, fn)
 	}
 	tx, err := r.db.BeginTx(r.t.Context(), &sql.TxOptions{Isolation: isolation})
 	if err != nil {
@@ -280,7 +282,7 @@ func (r *race) in(draw *rand.Rand, id int, token fencing.Token, fn func(*sql.Tx)
 	}
 	defer func() { _ = tx.Rollback() }()
 	if r.protected {
-		if err := mysqlguard.Claim(r.t.Context(), tx, fmt.Sprintf("accounts/%d", id), token); err != nil {
+		if err := mysqlguard.Claim(r.t.Context(), tx, fencing.Claim{Resource: fmt.Sprintf("accounts/%d", id), Token: token}); err != nil {
 			return err
 		}
 	}
@@ -309,7 +311,7 @@ func TestFirstClaimsDoNotCollide(t *testing.T) {
 		wg.Go(func() {
 			for n := range 20 {
 				id := 1000 + n*writers + writer
-				err := mysqlguard.Do(t.Context(), db, fmt.Sprintf("accounts/%d", id), 1, func(tx *sql.Tx) error {
+				err := mysqlguard.Do(t.Context(), db, fencing.Claim{Resource: fmt.Sprintf("accounts/%d", id), Token: 1}, func(tx *sql.Tx) error {
 					_, err := tx.Exec(`INSERT INTO accounts (id) VALUES (?)`, id)
 					return err
 				})

@@ -238,13 +238,13 @@ func TestDo(t *testing.T) {
 	t.Cleanup(func() { _ = db.Close() })
 	saves := map[string]func(token fencing.Token, query string) error{
 		"pgx": func(token fencing.Token, query string) error {
-			return pgguard.Do(t.Context(), pool, "accounts/1", token, func(tx pgx.Tx) error {
+			return pgguard.Do(t.Context(), pool, fencing.Claim{Resource: "accounts/1", Token: token}, func(tx pgx.Tx) error {
 				_, err := tx.Exec(t.Context(), query)
 				return err
 			})
 		},
 		"database/sql": func(token fencing.Token, query string) error {
-			return pgguard.DoSQL(t.Context(), db, "accounts/1", token, func(tx *sql.Tx) error {
+			return pgguard.DoSQL(t.Context(), db, fencing.Claim{Resource: "accounts/1", Token: token}, func(tx *sql.Tx) error {
 				_, err := tx.ExecContext(t.Context(), query)
 				return err
 			})

@@ -182,23 +182,20 @@ func TestDoWithProof(t *testing.T) {
 		_, err := tx.Exec(t.Context(), `UPDATE app.accounts SET balance = balance + 1 WHERE id = 1`)
 		return err
 	}
-	do := func(token fencing.Token, opts ...pgguard.Option) error {
-		return pgguard.Do(t.Context(), pool, "accounts/1", token, bump, opts...)
+	do := func(token fencing.Token, proof string) error {
+		return pgguard.Do(t.Context(), pool, fencing.Claim{Resource: "accounts/1", Token: token, Proof: proof}, bump)
 	}
-	if err := do(34, pgguard.WithProof(keys.Prove("accounts/1", 34))); err != nil {
+	if err := do(34, keys.Prove("accounts/1", 34)); err != nil {
 		t.Fatal(err)
 	}
 	var refused *fencing.ProofError
-	if err := do(35, pgguard.WithProof(keys.Prove("accounts/1", 34))); !errors.As(err, &refused) || refused.Missing || refused.Presented != 35 || refused.Resource != "accounts/1" {
+	if err := do(35, keys.Prove("accounts/1", 34)); !errors.As(err, &refused) || refused.Missing || refused.Presented != 35 || refused.Resource != "accounts/1" {
 		t.Errorf("a wrong proof: %v", err)
 	}
-	if err := do(35, pgguard.WithProof("")); !errors.Is(err, fencing.ErrNoProof) {
-		t.Errorf("an empty proof: %v", err)
-	}
-	if err := do(35); !errors.Is(err, fencing.ErrNoProof) { // the ordinary claim passes, the write does not
+	if err := do(35, ""); !errors.Is(err, fencing.ErrNoProof) { // the ordinary claim passes, the write does not
 		t.Errorf("no proof: %v", err)
 	}
-	if err := do(33, pgguard.WithProof(keys.Prove("accounts/1", 33))); !errors.Is(err, fencing.ErrStaleToken) {
+	if err := do(33, keys.Prove("accounts/1", 33)); !errors.Is(err, fencing.ErrStaleToken) {
 		t.Errorf("a stale token: %v", err)
 	}
 	var counted int64
@@ -207,10 +204,11 @@ func TestDoWithProof(t *testing.T) {
 	}
 	db := stdlib.OpenDBFromPool(pool)
 	defer func() { _ = db.Close() }()
-	err := pgguard.DoSQL(t.Context(), db, "accounts/1", 36, func(tx *sql.Tx) error {
+	proven := fencing.Claim{Resource: "accounts/1", Token: 36, Proof: keys.Prove("accounts/1", 36)}
+	err := pgguard.DoSQL(t.Context(), db, proven, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(t.Context(), `UPDATE app.accounts SET balance = balance + 1 WHERE id = 1`)
 		return err
-	}, pgguard.WithProof(keys.Prove("accounts/1", 36)))
+	})
 	if err != nil {
 		t.Errorf("database/sql: %v", err)
 	}

@@ -10,38 +10,55 @@ import (
 	"github.com/fencelock/fencelock/fencing"
 )
 
-// Do runs fn in a transaction that has claimed resource with token, and commits it if fn
-// returns nil. Everything that fn reads is at least as new as the last write of any
+// Do runs fn in a transaction that has claimed the lease's resources with their tokens, and
+// commits it if fn returns nil. lease is a *client.Lease, or a fencing.Claim for a token that
+// came from elsewhere. Everything that fn reads is at least as new as the last write of any
 // earlier holder. The database's driver is github.com/go-sql-driver/mysql.
 //
 // Errors: *fencing.StaleTokenError when the token is stale (never retry; acquire the lock
-// again); fencing.ErrMalformedResource and fencing.ErrMalformedToken; ErrTokenMissing when
+// again), which matches fencing.ErrLeaseLost; ErrNotInstalled; fencing.ErrMalformedResource and fencing.ErrMalformedToken; ErrTokenMissing when
 // fn changed a protected row of a resource that it has not claimed; any other error as
 // MariaDB, the connection or fn gave it. MayRetry says which of them had no effect. After an
 // error of the commit itself the transaction may have taken effect.
-func Do(ctx context.Context, db *sql.DB, resource string, token fencing.Token, fn func(tx *sql.Tx) error) error {
-	if err := fencing.CheckClaim(resource, token); err != nil {
-		return err
+func Do(ctx context.Context, db *sql.DB, lease fencing.Lease, fn func(tx *sql.Tx) error) error {
+	for _, c := range lease.Claims() {
+		if err := c.Check(); err != nil {
+			return err
+		}
 	}
-	return refusal(inTx(ctx, db, func(tx *sql.Tx) error {
-		if err := Claim(ctx, tx, resource, token); err != nil {
+	err := refusal(inTx(ctx, db, func(tx *sql.Tx) error {
+		if err := Claim(ctx, tx, lease); err != nil {
 			return err
 		}
 		return fn(tx)
 	}))
+	return fencing.Suspect(lease, err)
 }
 
-// Claim claims another resource in the transaction of Do: in one order everywhere, or two
-// transactions may wait for each other. Errors: those of Do.
-func Claim(ctx context.Context, tx *sql.Tx, resource string, token fencing.Token) error {
-	if err := fencing.CheckClaim(resource, token); err != nil {
+// Claim claims the resources of another lease in the transaction of Do: in one order
+// everywhere, or two transactions may wait for each other. Errors: those of Do.
+func Claim(ctx context.Context, tx *sql.Tx, lease fencing.Lease) error {
+	for _, c := range lease.Claims() {
+		if err := claim(ctx, tx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func claim(ctx context.Context, tx *sql.Tx, c fencing.Claim) error {
+	if err := c.Check(); err != nil {
 		return err
 	}
 	// Arguments would cost two more round trips, and digits need no quotes.
 	// (DO would hide the error.)
 	var previous int64
-	claim := fmt.Sprintf(`SELECT fencing_claim(CONVERT(X'%s' USING utf8mb4), %d)`, hex.EncodeToString([]byte(resource)), token)
-	return refusal(tx.QueryRowContext(ctx, claim).Scan(&previous))
+	claim := fmt.Sprintf(`SELECT fencing_claim(CONVERT(X'%s' USING utf8mb4), %d)`, hex.EncodeToString([]byte(c.Resource)), c.Token) //nolint:gosec // hexadecimal digits and a number
+	err := tx.QueryRowContext(ctx, claim).Scan(&previous)
+	if number(err) == noSuchRoutine {
+		return fmt.Errorf("%w: %w", ErrNotInstalled, err)
+	}
+	return refusal(err)
 }
 
 // forget takes from the connection what lets its transaction write: the pool hands it

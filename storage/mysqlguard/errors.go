@@ -24,6 +24,9 @@ const (
 // claimed the row's resource.
 var ErrTokenMissing = errors.New("no fencing token for a protected row")
 
+// ErrNotInstalled says that the database has no guard.
+var ErrNotInstalled = errors.New(`the database has no guard: run "fencelock guard install"`)
+
 // Errors of MariaDB that decide something here.
 const (
 	lockWaitTimeout = 1205

@@ -16,35 +16,23 @@ const (
 	claimProvenSQL = `SELECT fencing.claim($1, $2, $3)`
 )
 
-// Option tunes Do and DoSQL.
-type Option func(*claim)
-
-// WithProof claims with the fence_proof of the lease, which tables that were
-// protected with proof => true demand. It works for all tables.
-func WithProof(proof string) Option { return func(c *claim) { c.proof, c.proven = proof, true } }
-
-// claim is what Do claims with.
-type claim struct {
-	resource string
-	token    fencing.Token
-	proof    string
-	proven   bool
+// claimSQLOf is the statement that claims, with its arguments.
+func claimSQLOf(c fencing.Claim) (string, []any) {
+	if c.Proof != "" {
+		return claimProvenSQL, []any{c.Resource, int64(c.Token), c.Proof}
+	}
+	return claimSQL, []any{c.Resource, int64(c.Token)}
 }
 
-func newClaim(resource string, token fencing.Token, opts []Option) (claim, error) {
-	c := claim{resource: resource, token: token}
-	for _, opt := range opts {
-		opt(&c)
+// claimsOf are the claims of a lease, checked.
+func claimsOf(lease fencing.Lease) ([]fencing.Claim, error) {
+	claims := lease.Claims()
+	for _, c := range claims {
+		if err := c.Check(); err != nil {
+			return nil, err
+		}
 	}
-	return c, fencing.CheckClaim(resource, token)
-}
-
-// sql is the statement that claims, with its arguments.
-func (c claim) sql() (string, []any) {
-	if c.proven {
-		return claimProvenSQL, []any{c.resource, int64(c.token), c.proof}
-	}
-	return claimSQL, []any{c.resource, int64(c.token)}
+	return claims, nil
 }
 
 // Beginner starts transactions: a *pgxpool.Pool or a *pgx.Conn.
@@ -52,46 +40,53 @@ type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Do runs fn in a transaction that has claimed resource with token, and
-// commits it if fn returns nil. Everything that fn reads is at least as new as
+// Do runs fn in a transaction that has claimed the lease's resources with their tokens, and
+// commits it if fn returns nil. lease is a *client.Lease, or a fencing.Claim for a token that
+// came from elsewhere. Everything that fn reads is at least as new as
 // the last write of any earlier holder; everything it writes to protected
 // tables is undone if the token is stale by then.
 //
 // Errors: *fencing.StaleTokenError when the token is stale, from the claim or
-// from a statement of fn (never retry; acquire the lock again);
-// *fencing.ProofError when a proof is missing or wrong (see WithProof);
+// from a statement of fn (never retry; acquire the lock again), which matches
+// fencing.ErrLeaseLost; ErrNotInstalled; *fencing.ProofError when a proof is missing or wrong;
 // fencing.ErrMalformedResource and fencing.ErrMalformedToken; ErrTokenMissing
 // when fn changed a protected row of a resource that it has no token for; any
 // other error as Postgres, the connection or fn gave it. SQLSTATE 40001 and
 // 40P01 are safe to retry while the lease is held. After an error of the
 // commit itself the transaction may have taken effect.
-func Do(ctx context.Context, db Beginner, resource string, token fencing.Token, fn func(tx pgx.Tx) error, opts ...Option) error {
-	c, err := newClaim(resource, token, opts)
+func Do(ctx context.Context, db Beginner, lease fencing.Lease, fn func(tx pgx.Tx) error) error {
+	claims, err := claimsOf(lease)
 	if err != nil {
 		return err
 	}
-	return refusal(pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		sql, args := c.sql()
-		if _, err := tx.Exec(ctx, sql, args...); err != nil {
-			return err
+	err = refusal(pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		for _, c := range claims {
+			sql, args := claimSQLOf(c)
+			if _, err := tx.Exec(ctx, sql, args...); err != nil {
+				return installed(err)
+			}
 		}
 		return fn(tx)
 	}))
+	return fencing.Suspect(lease, err)
 }
 
 // DoSQL is Do for database/sql, with any driver whose errors tell the SQLSTATE.
-func DoSQL(ctx context.Context, db *sql.DB, resource string, token fencing.Token, fn func(tx *sql.Tx) error, opts ...Option) error {
-	c, err := newClaim(resource, token, opts)
+func DoSQL(ctx context.Context, db *sql.DB, lease fencing.Lease, fn func(tx *sql.Tx) error) error {
+	claims, err := claimsOf(lease)
 	if err != nil {
 		return err
 	}
-	return refusal(inSQLTx(ctx, db, func(tx *sql.Tx) error {
-		text, args := c.sql()
-		if _, err := tx.ExecContext(ctx, text, args...); err != nil {
-			return err
+	err = refusal(inSQLTx(ctx, db, func(tx *sql.Tx) error {
+		for _, c := range claims {
+			text, args := claimSQLOf(c)
+			if _, err := tx.ExecContext(ctx, text, args...); err != nil {
+				return installed(err)
+			}
 		}
 		return fn(tx)
 	}))
+	return fencing.Suspect(lease, err)
 }
 
 func inSQLTx(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) (err error) {
@@ -110,6 +105,15 @@ func inSQLTx(ctx context.Context, db *sql.DB, fn func(*sql.Tx) error) (err error
 		return err
 	}
 	return tx.Commit()
+}
+
+// installed says of a failed claim that the database has no guard, if it has none.
+func installed(err error) error {
+	switch sqlState(err) {
+	case invalidSchemaName, undefinedFunction:
+		return fmt.Errorf("%w: %w", ErrNotInstalled, err)
+	}
+	return err
 }
 
 // refusal gives the guard's own SQLSTATEs their Go errors.

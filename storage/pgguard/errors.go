@@ -28,6 +28,9 @@ const (
 // neither claimed the row's resource nor presented a token for it.
 var ErrTokenMissing = errors.New("no fencing token for a protected row")
 
+// ErrNotInstalled says that the database has no guard.
+var ErrNotInstalled = errors.New(`the database has no guard: run "fencelock guard install"`)
+
 // SQLSTATEs of Postgres that decide something here.
 const (
 	serializationFailure = "40001"

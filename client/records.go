@@ -1,0 +1,118 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/fencelock/fencelock/api/wire"
+	"github.com/fencelock/fencelock/fencing"
+)
+
+// The service's guarded records: one JSON value for each resource, whose writes need a
+// token that is not below the highest seen. A *Lease of one resource is a fencing.Lease; of
+// several, pass one of its Claims.
+
+// ReadRecord returns a record and claims nothing: a holder that reads before it writes uses
+// ClaimRecord. A resource that was never written has Version 0 and a nil Value.
+func (c *Client) ReadRecord(ctx context.Context, resource string) (fencing.Record, error) {
+	record, err := c.record(ctx, "read", resource, call{method: http.MethodGet})
+	if problem, ok := errors.AsType[*ProblemError](err); ok && problem.Kind() == "record-not-found" {
+		return fencing.Record{Resource: resource}, nil
+	}
+	return record, err
+}
+
+// ClaimRecord raises the record's high-water mark to the lease's token, and returns the
+// record: no smaller token writes it from then on. Errors: ErrLeaseLost if the token is stale
+// (a *ProblemError with StaleDetails), ErrUnavailable (safe to repeat), ErrDenied, ErrInvalid.
+func (c *Client) ClaimRecord(ctx context.Context, lease fencing.Lease) (fencing.Record, error) {
+	return c.recordUnder(ctx, "claim", lease, call{method: http.MethodPost})
+}
+
+// WriteRecord replaces the value under the lease's token; nothing is written if that is
+// stale. It is not sent again once a server may have done it: after ErrUnavailable the value
+// may be written, now or later. Errors: as ClaimRecord's.
+func (c *Client) WriteRecord(ctx context.Context, lease fencing.Lease, value json.RawMessage) (fencing.Record, error) {
+	if !json.Valid(value) {
+		return fencing.Record{}, failed("write", "", fmt.Errorf("%w: the value must be JSON", ErrInvalid))
+	}
+	return c.recordUnder(ctx, "write", lease, call{method: http.MethodPut, once: true, body: func(time.Duration) any { return value }})
+}
+
+// DeleteRecord removes the value under the lease's token, as WriteRecord writes it: the
+// highest token and the history stay.
+func (c *Client) DeleteRecord(ctx context.Context, lease fencing.Lease) (fencing.Record, error) {
+	return c.recordUnder(ctx, "delete", lease, call{method: http.MethodDelete, once: true})
+}
+
+func (c *Client) recordUnder(ctx context.Context, op string, lease fencing.Lease, call call) (fencing.Record, error) {
+	claims := lease.Claims()
+	if len(claims) != 1 {
+		return fencing.Record{}, failed(op, "", fmt.Errorf("%w: a record is of one resource, and the lease of %d: pass one of its Claims", ErrInvalid, len(claims)))
+	}
+	call.token, call.proof = claims[0].Token, claims[0].Proof
+	return c.record(ctx, op, claims[0].Resource, call)
+}
+
+func (c *Client) record(ctx context.Context, op, resource string, call call) (fencing.Record, error) {
+	if err := checkResource(resource); err != nil {
+		return fencing.Record{}, failed(op, resource, err)
+	}
+	var record wire.Record
+	call.path, call.named, call.resource, call.into, call.name = recordPath+url.PathEscape(resource), resource, resource, &record, op
+	if op == "claim" {
+		call.path += "/claim"
+	}
+	if _, err := c.do(ctx, call); err != nil {
+		return fencing.Record{}, failed(op, resource, err)
+	}
+	return fencing.Record{Resource: record.Resource, Mark: fencing.Token(record.FencingToken), Value: nonNull(record.Value), Version: record.Version}, nil
+}
+
+const recordPath = "/guarded/"
+
+// nonNull is nil for the value null, which is none.
+func nonNull(value json.RawMessage) json.RawMessage {
+	if string(value) == "null" {
+		return nil
+	}
+	return value
+}
+
+// History returns the newest hundred writes and claims of a record, refused ones too, the
+// newest first. It ends with the first error.
+func (c *Client) History(ctx context.Context, resource string) iter.Seq2[fencing.Attempt, error] {
+	return func(yield func(fencing.Attempt, error) bool) {
+		if err := checkResource(resource); err != nil {
+			yield(fencing.Attempt{}, failed("history", resource, err))
+			return
+		}
+		query := url.Values{"resource": {resource}, "limit": {"1000"}}
+		for {
+			var page wire.HistoryPage
+			if _, err := c.do(ctx, call{method: http.MethodGet, path: "/history?" + query.Encode(), resource: resource, into: &page, name: "history"}); err != nil {
+				yield(fencing.Attempt{}, failed("history", resource, err))
+				return
+			}
+			for _, a := range page.Attempts {
+				attempt := fencing.Attempt{
+					Token: fencing.Token(a.FencingToken), Highest: fencing.Token(a.Highest), Kind: fencing.AttemptKind(a.Kind),
+					Accepted: a.Accepted, Version: a.Version, At: a.At,
+				}
+				if !yield(attempt, nil) {
+					return
+				}
+			}
+			if page.NextCursor == "" {
+				return
+			}
+			query.Set("cursor", page.NextCursor)
+		}
+	}
+}
