@@ -151,6 +151,7 @@ func TestStrangersAreRefused(t *testing.T) {
 func TestRights(t *testing.T) {
 	s := newRealService(t, withAccess(t, line("boss", "admin=*"),
 		line("none", "none=in/"), line("read", "read=in/"), line("acquire", "acquire=in/"), line("admin", "admin=in/")))
+	s.named = "the-same"
 	lease := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"in/x"}`, bearer("boss")).wants(http.StatusCreated))
 	outside := decode[wire.Lease](s.call("POST", "/locks", `{"resource":"out/x"}`, bearer("boss")).wants(http.StatusCreated))
 	least := map[string]string{ // the least right that does not get 403
@@ -246,6 +247,7 @@ func TestEventsTellWhatMayBeRead(t *testing.T) {
 // lease that has ended.
 func TestALeaseIsItsOwners(t *testing.T) {
 	s := newRealService(t, withAccess(t, line("a", "acquire=*"), line("b", "admin=*"), line("c", "acquire=other/")))
+	s.named = "the-same"
 	for _, body := range []string{`{"resource":"r","ttl_ms":60000}`, `{"resources":["x","y"],"ttl_ms":60000}`} {
 		ended := decode[wire.Lease](s.call("POST", "/locks", body, bearer("a")).wants(http.StatusCreated))
 		s.call("DELETE", "/leases/current", "", bearer("a"), "Fencelock-Lease: "+ended.LeaseID).wants(http.StatusNoContent)

@@ -163,6 +163,7 @@ func (s *Server) performOne(r *http.Request) (result wire.BatchResult) {
 	defer func() {
 		if cause := recover(); cause != nil { // instrument has logged it, and left http.ErrAbortHandler
 			a := s.classify(errInternal)
+			a.RequestID = r.Header.Get(wire.HeaderRequestID)
 			body, err := json.Marshal(a.Problem)
 			if err != nil {
 				panic(err) // it has nothing that JSON does not take

@@ -227,6 +227,7 @@ type service struct {
 	client   *http.Client
 	log      *logBuffer
 	registry *prometheus.Registry
+	named    string // the request id of each request; "" for what the server makes up
 }
 
 func newService(t *testing.T, f *fake, change ...func(*api.Options)) *service {
@@ -282,6 +283,9 @@ func (s *service) call(method, path, body string, header ...string) answered {
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if s.named != "" {
+		req.Header.Set(wire.HeaderRequestID, s.named)
 	}
 	for _, line := range header {
 		name, value, _ := strings.Cut(line, ": ")

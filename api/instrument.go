@@ -113,8 +113,7 @@ func (s *Server) recovered(w *responder, r *http.Request, cause any) (abort bool
 	if w.status != 0 {
 		return true
 	}
-	a := s.classify(errInternal)
-	_ = s.write(w, a.Status, wire.TypeProblem, a.Problem)
+	_ = s.writeRefusal(w, s.classify(errInternal))
 	return false
 }
 

@@ -34,7 +34,7 @@ var (
 	errHost             = errors.New("this server does not accept this host name")
 	errUnauthorized     = errors.New("send Authorization: Bearer with a token that this service knows, or a client certificate; see docs/how-to/access.md")
 	errForbidden        = errors.New("the caller's rules do not give the right that this needs")
-	errInternal         = errors.New("see the server's log under this response's X-Request-Id")
+	errInternal         = errors.New("see the server's log under this request_id")
 	// errField stands for every *lockcore.FieldError and malformed value, see classify.
 	errField = errors.New("invalid field")
 )
@@ -241,6 +241,7 @@ func (s *Server) writeRefusal(w http.ResponseWriter, a refusal) error {
 	if a.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(secondsUp(a.retryAfter), 10))
 	}
+	a.RequestID = w.Header().Get(wire.HeaderRequestID)
 	return s.write(w, a.Status, wire.TypeProblem, a.Problem)
 }
 

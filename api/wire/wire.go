@@ -252,12 +252,14 @@ const ProblemPrefix = "/problems/"
 // Problem is every refusal (RFC 9457). The embedded details are there for the
 // problem types that have them.
 type Problem struct {
-	Type     string `json:"type"`
-	Title    string `json:"title"`
-	Status   int    `json:"status"`
-	Detail   string `json:"detail,omitempty"`
-	Field    string `json:"field,omitempty"`    // invalid-request: the JSON field, header, or parameter
-	Resource string `json:"resource,omitempty"` // what it is about, where that is one resource
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+	Field  string `json:"field,omitempty"` // invalid-request: the JSON field, header, or parameter
+	// RequestID is the response's X-Request-Id, under which the server's log has the request.
+	RequestID string `json:"request_id,omitempty"`
+	Resource  string `json:"resource,omitempty"` // what it is about, where that is one resource
 	*HeldDetails
 	*WaitDetails
 	*QuorumDetails
