@@ -78,8 +78,13 @@ func (o *order) acquire() bool {
 	if o.TTLMS > 0 {
 		body["ttl_ms"] = o.TTLMS
 	}
-	for range 20 {
-		if status := send(http.MethodPost, o.serverList[0]+"/locks", rand.Text(), "", body, &o.lease); status < 300 {
+	key := ""
+	for try := range 20 {
+		if try%2 == 0 { // else the key of the try before, with another holder
+			key = rand.Text()
+		}
+		body["holder"] = fmt.Sprint("try ", try)
+		if status := send(http.MethodPost, o.serverList[0]+"/locks", key, "", body, &o.lease); status < 300 {
 			return true
 		}
 	}
