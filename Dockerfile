@@ -29,7 +29,7 @@ FROM ${BASE_IMAGE}
 ARG VERSION
 ARG REVISION
 LABEL org.opencontainers.image.title="fencelock" \
-	org.opencontainers.image.description="A lock service that hands out fencing tokens" \
+	org.opencontainers.image.description="A lock service with fencing tokens" \
 	org.opencontainers.image.source="https://github.com/fencelock/fencelock" \
 	org.opencontainers.image.documentation="https://github.com/fencelock/fencelock/tree/main/docs" \
 	org.opencontainers.image.licenses="Apache-2.0" \

@@ -38,7 +38,7 @@ func newMetrics(registry prometheus.Registerer) metrics {
 		}, []string{"route", "method", "code"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "fencelock_http_request_duration_seconds",
-			Help:    "Time from a request's header to the end of its answer, waiting in the queue included.",
+			Help:    "Time from a request's header to the end of its response, including the wait in the queue.",
 			Buckets: []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 600},
 		}, []string{"route", "method"}),
 	}

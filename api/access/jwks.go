@@ -196,7 +196,7 @@ func (i *Issuer) get(ctx context.Context, address string, into any) error {
 		return fmt.Errorf("%s answers %s", address, resp.Status)
 	}
 	if err := json.UnmarshalRead(http.MaxBytesReader(nil, resp.Body, maxDocument), into); err != nil {
-		return fmt.Errorf("%s does not answer as an issuer: %w", address, err)
+		return fmt.Errorf("%s does not respond like an issuer: %w", address, err)
 	}
 	return nil
 }

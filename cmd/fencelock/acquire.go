@@ -42,10 +42,10 @@ type lockFlags struct {
 func (f *lockFlags) add(cmd *cobra.Command) {
 	f.addLease(cmd)
 	flags := cmd.Flags()
-	flags.DurationVar(&f.atLeast, "at-least", 0, "keep the lock taken for this long from the start, at most the TTL, also after the release")
-	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait in the queue for at most this long (default: without end)")
+	flags.DurationVar(&f.atLeast, "at-least", 0, "keep the lock taken for this long from the start, even after the release; at most the TTL")
+	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait in the queue for at most this long (default: no limit)")
 	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait in the queue")
-	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitFailed, "exit code if the lock is held; with -n and 0, nothing is printed then")
+	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitFailed, "exit code if the lock is held; -n with 0 also prints nothing")
 	noFiles(cmd, "at-least", "wait", "conflict-exit-code")
 }
 
@@ -53,13 +53,13 @@ func (f *lockFlags) add(cmd *cobra.Command) {
 func (f *lockFlags) addLease(cmd *cobra.Command) {
 	f.connection = connect(cmd)
 	flags := cmd.Flags()
-	flags.DurationVar(&f.ttl, "ttl", 0, "the lease's time to live, such as 30s (default: the server's)")
-	flags.IntVar(&f.slots, "slots", 0, "take one of N slots of the resource (a semaphore), 1 to 32, each with a name and a token of its own")
-	flags.DurationVar(&f.maxHold, "max-hold", 0, "how long extensions may keep the lease, at least the TTL (default: the server's FENCELOCK_MAX_HOLD)")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing about the lock and the service; the exit code says what happened")
-	flags.DurationVar(&f.patience, "patience", 15*time.Second, "how long to repeat a request while no server answers, or none has a quorum")
-	flags.StringVar(&f.holder, "holder", "", "label of the lease, which every reader sees (default host:pid)")
-	flags.StringVar(&f.metadata, "metadata", "", "JSON value, which every reader sees")
+	flags.DurationVar(&f.ttl, "ttl", 0, "the lease's TTL, such as 30s (default: the server's)")
+	flags.IntVar(&f.slots, "slots", 0, "take one of N slots of the resource (a semaphore), 1 to 32")
+	flags.DurationVar(&f.maxHold, "max-hold", 0, "how long the lease may be extended, at least the TTL (default: the server's FENCELOCK_MAX_HOLD)")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing about the lock and the service; use the exit code")
+	flags.DurationVar(&f.patience, "patience", 15*time.Second, "how long to repeat a request while no server responds or has a quorum")
+	flags.StringVar(&f.holder, "holder", "", "label of the lease, visible to every reader (default host:pid)")
+	flags.StringVar(&f.metadata, "metadata", "", "JSON value, visible to every reader")
 	cmd.ValidArgsFunction = f.resourceCompletion
 	noFiles(cmd, "ttl", "slots", "max-hold", "patience", "holder", "metadata")
 }

@@ -26,18 +26,18 @@ func bootstrapCommand() *cobra.Command {
 	var f bootstrap
 	cmd := &cobra.Command{
 		Use:   "bootstrap",
-		Short: "Bootstrap a cluster of Redis nodes: first, or again after most of them lost their data",
-		Long: `Bootstrap the cluster of FENCELOCK_REDIS_ADDRS or FENCELOCK_STORE: for the first time, or again after
+		Short: "Start a cluster for the first time, or again after most nodes lost their data",
+		Long: `Start the cluster of FENCELOCK_REDIS_ADDRS or FENCELOCK_STORE: for the first time, or again after
 a majority of its nodes lost their data (a restart without persistence, a promoted standby). With FENCELOCK_RECOVERY=auto
 servers do this by themselves; with manual they grant nothing before this command. Servers may run
 meanwhile.
 
-It waits until every lease from before must have expired (the longest TTL in use), which only --new
-on empty nodes shortens, shows on stderr how long that still takes, and exits with 0 once a quorum
-may vote. Run it with the configuration of the servers, the guard's included.
+It waits until every earlier lease has expired (the longest TTL in use; only --new on empty nodes
+shortens this), shows the remaining time on stderr, and exits with 0 when a quorum may vote. Run it
+with the configuration of the servers, including the guard's.
 
---force also gives up the nodes that do not answer. It is for machines that will never come back:
-a node that does come back may repeat tokens.`,
+--force also gives up the nodes that do not respond. It is for machines that will never come back:
+if one does come back, tokens may repeat.`,
 		Example: "  FENCELOCK_REDIS_ADDRS=r1:6379,r2:6379,r3:6379 fencelock bootstrap\n  fencelock bootstrap --new",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,9 +56,9 @@ a node that does come back may repeat tokens.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&f.isNew, "new", false, "the cluster is new: do not wait, if every node is reachable and empty")
-	cmd.Flags().BoolVar(&f.force, "force", false, "the nodes that do not answer will never come back: do without them")
-	cmd.Flags().BoolVar(&f.yes, "yes", false, "with --force: do not ask for confirmation")
+	cmd.Flags().BoolVar(&f.isNew, "new", false, "the cluster is new: don't wait if every node is reachable and empty")
+	cmd.Flags().BoolVar(&f.force, "force", false, "the nodes that do not respond will never come back: do without them")
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "with --force: don't ask for confirmation")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "give up after this long (default twice FENCELOCK_MAX_TTL and a minute)")
 	return cmd
 }
@@ -105,7 +105,7 @@ func (f bootstrap) confirm(cmd *cobra.Command, t clusterTool) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	_, _ = fmt.Fprintf(t.out, "These nodes do not answer and are given up for good:\n  %s\n"+
+	_, _ = fmt.Fprintf(t.out, "These nodes do not respond and are given up for good:\n  %s\n"+
 		"If one of them comes back with its data, tokens that it granted may be granted again, and guards cannot\n"+
 		"tell the two apart. Make sure that it never does: end the machine, or wipe its disk.\n", strings.Join(gone, "\n  "))
 	if f.yes {

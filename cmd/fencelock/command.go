@@ -45,7 +45,7 @@ func checkMillis(flag string, d time.Duration) error {
 // confirm asks whoever sits at the terminal to type a word.
 func confirm(cmd *cobra.Command, word string) error {
 	if !isTerminal(cmd.InOrStdin()) {
-		return usageError{errors.New("this needs a confirmation, and stdin is no terminal: add --yes")}
+		return usageError{errors.New("this needs a confirmation, and stdin is not a terminal: add --yes")}
 	}
 	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "Type %q to continue: ", word)
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n') // no answer is no

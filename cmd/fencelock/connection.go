@@ -57,14 +57,13 @@ func configurable() []string {
 }
 
 const connectionHelp = `
-The address of the server and this caller's credentials come from flags, else from
-variables, else from the file FENCELOCK_CONFIG (default fencelock/config in the
-user's configuration directory, ~/.config on Linux), which holds the same variables,
-a line NAME=value each:
+The server's address and your credentials come from flags, or from these variables,
+or from the file FENCELOCK_CONFIG (default fencelock/config in the user's
+configuration directory, ~/.config on Linux) with lines NAME=value:
   FENCELOCK_URL                http(s)://host:port; several servers of one service
                                separated by commas (default: the one on FENCELOCK_LISTEN)
   FENCELOCK_BEARER_TOKEN       a bearer token, or …
-  FENCELOCK_BEARER_TOKEN_FILE  … a file that holds it, read before every request
+  FENCELOCK_BEARER_TOKEN_FILE  … a file with it, read before every request
   FENCELOCK_CA_FILE            the authorities to trust, PEM
   FENCELOCK_CLIENT_CERT_FILE   this client's certificate, PEM, for mutual TLS
   FENCELOCK_CLIENT_KEY_FILE    and its key`
@@ -80,7 +79,7 @@ func connect(cmd *cobra.Command) *connection {
 	cmd.Long += "\n" + connectionHelp
 	flags := cmd.Flags()
 	flags.StringVar(&c.server, "server", "", "URL of the server, or several separated by commas ("+varURL+")")
-	flags.StringVar(&c.credentialFile, "credential-file", "", "file that holds the bearer token ("+varBearerTokenFile+")")
+	flags.StringVar(&c.credentialFile, "credential-file", "", "file with the bearer token ("+varBearerTokenFile+")")
 	flags.StringVar(&c.caFile, "ca-file", "", "authorities to trust, PEM ("+varCAFile+")")
 	flags.StringVar(&c.certFile, "cert-file", "", "client certificate, PEM ("+varClientCertFile+")")
 	flags.StringVar(&c.keyFile, "key-file", "", "key of the client certificate, PEM ("+varClientKeyFile+")")

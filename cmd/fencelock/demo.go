@@ -30,7 +30,7 @@ func demoCommand() *cobra.Command {
 	var flags demoFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show with real processes what a lock alone cannot prevent, and that a token does",
+		Short: "Show what a lock alone cannot prevent and a token does, with real processes",
 		Long: `Show with real processes what a lock alone cannot prevent, and what the fencing
 token does about it.
 

@@ -23,23 +23,23 @@ func electCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "elect RESOURCE [flags] -- COMMAND [ARG…]",
-		Short: "Run a command on the one host that leads, and on the next one when that fails",
-		Long: `Stand for election: wait for the lock of RESOURCE, and run the command while this
-process leads. When the lease is lost the command is ended, as by fencelock run, and
-this process stands again. Candidates keep waiting through outages of the service.
+		Short: "Run a command on one host, and on another one when that fails",
+		Long: `Wait for the lock of RESOURCE, and run the command while this process leads. If the
+lease is lost, elect ends the command as fencelock run does, and becomes a candidate
+again. Candidates keep waiting through outages of the service.
 
-The command resigns by ending: the lock is released, the next candidate leads at once,
+A command that ends resigns: the lock is released, the next candidate leads at once,
 and elect exits with the command's exit code. Let a service manager (Restart=always)
-start it again, behind the other candidates.
+start it again; it is then behind the other candidates.
 
-A leader that dies is replaced when its TTL (--ttl) ends. Each leader has a larger
-token than all before, which storage can check: a command that was stopped may still
-believe that it leads.
+If a leader dies, the next one leads when its TTL (--ttl) has passed. Each leader has
+a larger token than all earlier ones, and storage can check it: a command that was
+stopped may still believe that it leads.
 
-fencelock get RESOURCE shows who leads, since when, and under which token; with
---watch it tells each change.
+fencelock get RESOURCE shows who leads, since when, and under which token; --watch
+prints each change.
 
-Environment, signals and the end of a command are as with fencelock run.
+Environment, signals and the end of a command are those of fencelock run.
 
 Exit codes: the command's own (128 and the signal's number if a signal killed it, also
 before it led); 77 if access is denied, 2 for wrong usage, 126 and 127 if the command
@@ -81,7 +81,7 @@ func (f *runFlags) elect(ctx context.Context, stderr io.Writer, resources, argv 
 			return f.hush(err)
 		}
 		if !f.quiet {
-			_, _ = fmt.Fprintf(stderr, "fencelock: %s. This process stands for election again\n", screen.Visible(err.Error()))
+			_, _ = fmt.Fprintf(stderr, "fencelock: %s. This process is a candidate again\n", screen.Visible(err.Error()))
 		}
 		select {
 		case <-time.After(electPause):

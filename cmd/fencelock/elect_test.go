@@ -339,7 +339,7 @@ func TestElectOutlivesAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, 20*time.Second, func() error {
-		if strings.Count(stderr.String(), "stands for election again") < 2 {
+		if strings.Count(stderr.String(), "is a candidate again") < 2 {
 			return fmt.Errorf("it says %q", stderr)
 		}
 		return nil

@@ -28,7 +28,7 @@ const guardTimeout = time.Minute
 func newGuardCommand() *cobra.Command {
 	guard := &cobra.Command{
 		Use:   "guard",
-		Short: "Put the guard into your own Postgres or MariaDB: tables that refuse stale writers",
+		Short: "Install the guard in your Postgres or MariaDB, so that tables refuse stale writers",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -39,8 +39,8 @@ func newGuardCommand() *cobra.Command {
 func guardInstallCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Make the schema fencing, or bring it up to this version",
-		Long: `Make the schema fencing, or bring it up to this version. Nothing outside it is touched.
+		Short: "Create the schema fencing, or upgrade it to this version",
+		Long: `Create the schema fencing, or upgrade it to this version. It touches nothing outside the schema.
 The role needs CREATE on the database the first time, and to own the schema later.
 Then, in SQL:
 
@@ -71,7 +71,7 @@ func guardSQLCommand() *cobra.Command {
 	var mariadb bool
 	cmd := &cobra.Command{
 		Use:   "sql",
-		Short: "Print what install does as plain SQL, for people who run their own migrations",
+		Short: "Print what install does as SQL, for your own migrations",
 		Example: `  fencelock guard sql | psql -v ON_ERROR_STOP=1 shop
   fencelock guard sql --mariadb | mariadb shop`,
 		Args: noArgs,
@@ -95,7 +95,7 @@ func guardStatusCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the protected tables: what was refused, what is missing, who may write without tokens",
+		Short: "Show the protected tables: refused writes, problems, and who may write without tokens",
 		Long: `Show what the guard protects and what it has refused, as the view fencing.status does.
 REFUSED counts stale claims and writes, also those whose transaction was rolled back.
 UNFENCED counts writes without a token: refused in the modes strict and inserts, let through
@@ -176,7 +176,7 @@ func guardProofKeysCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "proof-keys",
-		Short: "Give the guard the keys that it verifies proofs with",
+		Short: "Give the guard the keys with which it verifies proofs",
 		Long: `Give the guard in Postgres the keys of FENCELOCK_PROOF_KEY_FILE, and no others, to verify
 the fence_proof of leases with. Run it again when the file has changed. Then, in SQL:
 

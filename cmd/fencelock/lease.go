@@ -18,13 +18,13 @@ func acquireCommand() *cobra.Command {
 	var export bool
 	cmd := &cobra.Command{
 		Use:   "acquire RESOURCE…",
-		Short: "Take a lease and print it; extend and release it with the other commands",
+		Short: "Take a lease and print it",
 		Long: `Take a lease on a resource, or on 2 to 16 at once, all or none, and print it as JSON.
-With --export it prints lines for a shell's eval, which set the variables that
-fencelock run gives its command, and unset those of another lease; if it fails, the
-eval fails with the same exit code.
+--export prints lines for a shell's eval, which set the variables that fencelock run
+gives its command, and unset those of another lease. If acquire fails, the eval fails
+with the same exit code.
 
-The lease id is a secret: whoever knows it has the lease. The lease expires with its
+The lease id is a secret that controls the lease. The lease expires with its
 TTL unless it is extended. To run one command under a lock, use fencelock run.
 
 Exit codes: 0; 1, or the one of -E, if the lock is held; 69 if the service is
@@ -94,12 +94,12 @@ func extendCommand() *cobra.Command {
 	var ttl time.Duration
 	cmd := &cobra.Command{
 		Use:   "extend [LEASE_ID]",
-		Short: "Extend a lease: its time to live starts again",
-		Long: `Extend a lease and print it as JSON: its time to live starts again. Without LEASE_ID it
-is $FENCELOCK_LEASE_ID, which is safer: arguments show in the list of processes.
+		Short: "Extend a lease: its TTL starts again",
+		Long: `Extend a lease and print it as JSON: its TTL starts again. Without LEASE_ID it extends
+$FENCELOCK_LEASE_ID, which is safer: arguments show in the list of processes.
 
-Exit codes: 0; 75 if the lease has ended (stop what it protects), 69 if the
-service is unavailable (the lease keeps what is left of its TTL), 77 if access is
+Exit codes: 0; 75 if the lease has ended (stop the work), 69 if the
+service is unavailable (the lease keeps its remaining TTL), 77 if access is
 denied, 2 for wrong usage.`,
 		Example: "  fencelock extend\n  fencelock extend --ttl 60s | jq .validity_ms",
 	}
@@ -113,7 +113,7 @@ denied, 2 for wrong usage.`,
 		}
 		return printJSON(cmd.OutOrStdout(), lease.Wire())
 	})
-	cmd.Flags().DurationVar(&ttl, "ttl", 0, "the new time to live, counted from now (default: the server's)")
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "the new TTL, counted from now (default: the lease's last TTL)")
 	return cmd
 }
 
@@ -121,10 +121,10 @@ func releaseCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "release [LEASE_ID]",
 		Short: "Release a lease",
-		Long: `Release a lease. Without LEASE_ID it is $FENCELOCK_LEASE_ID, which is safer:
+		Long: `Release a lease. Without LEASE_ID it releases $FENCELOCK_LEASE_ID, which is safer:
 arguments show in the list of processes.
 
-Exit codes: 0; 75 if the lease had ended before, so that its work was not
+Exit codes: 0; 75 if the lease had already ended, so that its work was not
 protected to the end; 69 if the service is unavailable (the lease expires with
 its TTL), 77 if access is denied, 2 for wrong usage.`,
 		Example: "  fencelock release\n  fencelock release \"$lease\"",

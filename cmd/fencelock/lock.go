@@ -22,11 +22,11 @@ func getCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get RESOURCE",
 		Short: "Show one lock: its holder, its token, and the queue for it",
-		Long: `Show one lock: whether it is held, by which holder, and the queue for it. A free lock
-is no failure.
+		Long: `Show one lock: whether it is held, by whom, and the queue for it. Exits with 0 for a
+free lock.
 
-Without a quorum, or without the right to read, it is unknown whether the lock is held:
-stdout stays empty, and stderr says why and what to do.
+Without a quorum, or without the right to read, the lock's state is unknown: stdout
+stays empty, and stderr says why and what to do.
 
 --watch prints a line now and after each change of the holder, until Ctrl-C: with
 -o json as get -o json prints it, or {"state":"unknown","reason":…}.
@@ -39,7 +39,7 @@ may not read it; 2 for wrong usage.`,
 	}
 	server := connect(cmd)
 	outputFlag(cmd, &output)
-	cmd.Flags().BoolVar(&watch, "watch", false, "follow the changes until interrupted")
+	cmd.Flags().BoolVar(&watch, "watch", false, "print each change until interrupted")
 	cmd.ValidArgsFunction = server.resourceCompletion
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		locks, err := server.client(client.WithPatience(time.Second))
@@ -132,14 +132,14 @@ func breakCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "break RESOURCE (--token N | --any)",
 		Short: "Take a lock from its holder",
-		Long: `Take a lock from its holder, for administrators. The holder learns of it with its next
-request, which may be a third of its TTL later: until then it works beside the next
-holder. Its token is stale as soon as the next lease is used, so storage that checks
-tokens is safe.
+		Long: `Take a lock from its holder (administrators only). The holder learns of it with its next
+request, up to a third of its TTL later: until then it works beside the next holder.
+Its token is stale as soon as the next lease is used, so storage that checks tokens is
+safe.
 
 --token names the lease, by the token that fencelock get prints: it ends that lease and
 never a later one, however often the command is repeated. --any ends whatever lease holds
-the lock; repeated, it ends the next one, too.
+the lock; repeated, it also ends the next one.
 
 Exit codes: 0 for a lease that is broken; 1 if no lease holds the lock, or another one
 than --token names; 69 if no server answers, or without a quorum; 77 without the right
@@ -150,7 +150,7 @@ admin; 2 for wrong usage.`,
 	server := connect(cmd)
 	cmd.Flags().Int64Var(&b.token, "token", 0, "break the lease with this token, and no other")
 	cmd.Flags().BoolVar(&b.any, "any", false, "break whatever lease holds the lock")
-	cmd.Flags().BoolVar(&b.yes, "yes", false, "do not ask for confirmation")
+	cmd.Flags().BoolVar(&b.yes, "yes", false, "don't ask for confirmation")
 	cmd.ValidArgsFunction = server.resourceCompletion
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if cmd.Flags().Changed("token") == b.any {

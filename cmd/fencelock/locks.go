@@ -30,18 +30,18 @@ func listCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls [PREFIX]",
 		Aliases: []string{"list"},
-		Short:   "List the locks that are held: holders, time left, and how many requests wait",
-		Long: `List the locks that are held, all or those that begin with PREFIX, sorted by name:
-their holders, their tokens, how long their leases last, how long they are held, and
-how many requests wait.
+		Short:   "List the held locks: holders, time left, and how many requests wait",
+		Long: `List the held locks, all or those with PREFIX, sorted by name: holder, token, time
+left, time held, and how many requests wait.
 
-Without a quorum, or without the right to read, it is unknown which locks are held:
-nothing is listed, stderr says why and what to do, and the exit code is not 0. A caller
-that may read some of the locks only gets these, and stderr names the prefixes.
+Without a quorum, or without the right to read, it is unknown which locks are held: ls
+lists nothing, stderr says why and what to do, and the exit code is not 0. A caller that
+may read only some of the locks gets those, and stderr names the prefixes.
 
---watch repeats the list until Ctrl-C. On a terminal it is redrawn, and fits: what has no
-room is counted below. While the state is unknown, the last list is dimmed and has its
-age. In a file or a pipe one list follows the other, with -o json one line each.
+--watch repeats the list until Ctrl-C. On a terminal it redraws the list to fit, and
+counts the rows that have no room. While the state is unknown, the last list is dimmed
+and shows its age. In a file or a pipe it prints one list after the other, with -o json
+one line each.
 
 Exit codes: 0; 69 if it is unknown because no server answers, or because there is no
 quorum; 77 if it is unknown because the caller may not read it; 2 for wrong usage.`,
@@ -51,7 +51,7 @@ quorum; 77 if it is unknown because the caller may not read it; 2 for wrong usag
 	l.server = connect(cmd)
 	outputFlag(cmd, &l.output)
 	cmd.Flags().BoolVar(&l.watch, "watch", false, "repeat until interrupted")
-	cmd.Flags().DurationVar(&l.interval, "interval", time.Second, "with --watch, the pause between two lists, at least 100ms")
+	cmd.Flags().DurationVar(&l.interval, "interval", time.Second, "with --watch, the pause between lists, at least 100ms")
 	cmd.ValidArgsFunction = l.server.resourceCompletion
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		const least = 100 * time.Millisecond

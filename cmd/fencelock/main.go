@@ -51,7 +51,7 @@ func run(ctx context.Context, root *cobra.Command) int {
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "fencelock",
-		Short:         "A lock service that hands out fencing tokens",
+		Short:         "A lock service with fencing tokens",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,

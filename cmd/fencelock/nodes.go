@@ -20,9 +20,9 @@ func nodesCommand() *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "nodes",
-		Short: "Show the nodes of a running server: which may vote, which may not, and why",
-		Long: `Show the nodes as a running server sees them at this moment (/readyz): which may vote,
-which may not, why, and for how much longer.
+		Short: "Show the nodes of a running server: which can vote, which cannot, and why",
+		Long: `Show the nodes as a running server sees them now (/readyz): which can vote, which
+cannot, why, and for how long.
 
 Exit codes: 0; 1 while the server cannot grant locks, with --wait also while a node does
 not vote; 69 if no server answers, so that the nodes' state is unknown; 77 if the server
@@ -139,14 +139,13 @@ func healthcheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
 		Short: "Ask a server, by default the one on FENCELOCK_LISTEN, whether it can grant locks",
-		Long: `Ask a server, by default the one on FENCELOCK_LISTEN, whether it can grant locks
-(/readyz), and exit with 0 if so, with 1 if not. For a container's HEALTHCHECK,
-which has no curl.`,
+		Long: `Exit with 0 if a server (by default the one on FENCELOCK_LISTEN) can grant locks
+(/readyz), and with 1 if not. It is for HEALTHCHECK in a container, which has no curl.`,
 		Example: "  fencelock healthcheck\n  fencelock healthcheck --live --server http://127.0.0.1:8080",
 		Args:    noArgs,
 	}
 	server := connect(cmd)
-	cmd.Flags().BoolVar(&live, "live", false, "only ask whether the process answers (/healthz)")
+	cmd.Flags().BoolVar(&live, "live", false, "only ask whether the process is up (/healthz)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if live {
 			return unhealthy(server.live(cmd.Context()))

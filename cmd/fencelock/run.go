@@ -38,37 +38,37 @@ func runCommand() *cobra.Command {
 runs, and release it at the end. Several resources, 2 to 16 before the --, are taken
 at once, all or none, in any order.
 
-If the lease can no longer be extended, or was broken, the command's process group
-gets SIGTERM and, --grace later, SIGKILL, before the lease expires. A watchdog process
+If the lease cannot be extended, or is broken, the command's process group gets
+SIGTERM and, --grace later, SIGKILL, before the lease expires. A watchdog process
 does the same if this one is stopped or killed.
 
-Two commands can still overlap: processes that left the group (setsid, a daemon) are
-not reached, a suspended machine counts no time, and after a break the lock is free at
-once. Let the command's storage check the token.
+Two commands can still overlap: processes that left the group (setsid, a daemon) keep
+running, a suspended machine counts no time, and a broken lock is free at once. So let
+the command's storage check the token.
 
-The command finds in its environment
-  FENCING_TOKEN         the fencing token: pass it to the storage that is written
-  FENCING_PROOF         the proof that it was minted, if the server makes them
+The command's environment has
+  FENCING_TOKEN         the fencing token: pass it to the storage
+  FENCING_PROOF         its proof, if the server makes proofs
   FENCELOCK_RESOURCE    the resource
-  FENCELOCK_LEASE_ID    the lease id, a secret: whoever knows it has the lease
-and with several resources, in place of the first three,
+  FENCELOCK_LEASE_ID    the lease id, a secret that controls the lease
+and for several resources, in place of the first three,
   FENCING_TOKENS        the tokens, as JSON: {"accounts/1":34,"accounts/2":7}
   FENCING_PROOFS        the proofs, likewise
-A run of the same resources inside it works under the same lease, which the outer run
-releases. A run of only some of them, or of more, would wait for itself: exit code 2.
+A run of the same resources inside the command joins the lease, and the outer run
+releases it. A run of only some of them, or of more, would wait for itself: exit code 2.
 
---slots 3 is a semaphore: it takes one of three slots, in the order of arrival. The
-resource is then the slot's name, such as jobs#slot2, with tokens of its own.
+--slots 3 is a semaphore: the command takes one of three slots, in order of arrival.
+The resource is then the slot's name, such as jobs#slot2, with tokens of its own.
 
--n skips the run while the lock is held. For a cron job on several hosts that is not
-enough: a host whose clock is late finds the lock free after a short run of another.
---at-least keeps the lock taken for longer than the clocks differ.
+-n skips the run if the lock is held. For a cron job on several hosts that is not
+enough: after a short run on one host, a host whose clock is behind finds the lock
+free. --at-least keeps the lock taken for longer than the clocks differ.
 
-Extensions have no limit unless --max-hold or the server's FENCELOCK_MAX_HOLD sets one;
-run warns when a tenth of it is left, and ends the command with it.
+The lease can be extended without limit unless --max-hold or the server's
+FENCELOCK_MAX_HOLD sets one; run warns when a tenth is left, and ends the command at it.
 
-Signals and the terminal are passed on to the group. Processes of the group that
-still run when the command ends are ended, too.
+The process group gets signals and the terminal. When the command ends, run also ends
+processes that are left in the group.
 
 Exit codes: the command's own (128 and the signal's number if a signal killed
 it); 1, or the one of -E, if the lock is held; 69 if the service is unavailable,

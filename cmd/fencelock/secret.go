@@ -39,8 +39,8 @@ server on the embedded file first: one process at a time may have it.)
 
 The secret before the present one is deleted. While a lease may live whose id it sealed (for
 FENCELOCK_MAX_HOLD after the last rotation, without end where that is 0), the command refuses. --force
-rotates all the same: holders of such leases get 404, and their locks expire with their TTL. So two
-rotations, the second with --force, shut out everybody who has learned a secret.
+rotates anyway: holders of such leases get 404, and their locks expire with their TTL. So two
+rotations, the second with --force, shut out everybody who knows a secret.
 
 Run it with the configuration of the servers.`,
 		Example: "  FENCELOCK_REDIS_ADDRS=r1:6379,r2:6379,r3:6379 fencelock secret rotate",
@@ -65,7 +65,7 @@ Run it with the configuration of the servers.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "also if that ends leases which may live")
+	cmd.Flags().BoolVar(&force, "force", false, "even if that ends leases that may be alive")
 	return cmd
 }
 

@@ -43,8 +43,8 @@ func serveCommand() *cobra.Command {
 		Long: `Run the lock service. Without any configuration it keeps a single durable lock
 node and the guarded records in one file, and listens on 127.0.0.1:8080.
 
-It stops on SIGTERM or SIGINT: it accepts no new requests, finishes those that run,
-and exits with 0. A second signal ends it at once.
+It stops on SIGTERM or SIGINT: it accepts no new requests, finishes the
+running ones, and exits with 0. A second signal ends it at once.
 
 ` + config.Help(),
 		Example: "  fencelock serve\n  FENCELOCK_REDIS_ADDRS=r1:6379,r2:6379,r3:6379 fencelock serve",

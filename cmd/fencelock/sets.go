@@ -27,26 +27,25 @@ func setsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sets",
 		Short: "Add and remove node sets while leases are held",
-		Long: `Add and remove node sets while leases are held. FENCELOCK_REDIS_ADDRS has the present sets, and
-FENCELOCK_REDIS_NEXT_ADDRS those that take their place: all that are to be there in the end, of which a
-set that stays has the same nodes. Restart every server with both first, and with the next ones alone in
-FENCELOCK_REDIS_ADDRS when the change is complete. A server without the next sets grants nothing from
-"sets apply" on. "sets status" prints the command that is next. docs/how-to/upgrade.md has the steps.`,
+		Long: `Add and remove node sets while leases are held. FENCELOCK_REDIS_ADDRS has the current sets, and
+FENCELOCK_REDIS_NEXT_ADDRS all the sets that should exist in the end; a set that stays keeps its nodes.
+First restart every server with both variables. When the change is complete, restart every server with
+only the new sets, in FENCELOCK_REDIS_ADDRS. From "sets apply" on, a server without the next sets grants
+nothing. "sets status" prints the next command. docs/how-to/upgrade.md has the steps.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
-		(&setsAct{name: "plan", act: (*setsAct).plan}).command("Show which share of the resources moves, and what is next", `Show the present and the next node sets, which share of the resources moves from which set to which,
-and what to do next. It changes nothing.`),
-		(&setsAct{name: "status", act: (*setsAct).status}).command("Show which sets are in force, how far a change is, and what it waits for", `Show by which map the nodes of each set vote, what a change waits for, and the command that is next.
-Without FENCELOCK_REDIS_NEXT_ADDRS it shows whether the sets of FENCELOCK_REDIS_ADDRS are in force. It
-changes nothing.`),
-		(&setsAct{name: "apply", act: (*setsAct).apply, changes: true}).command("Make the next node sets the present ones, or continue that", `Make the next node sets the present ones, or continue what was interrupted. Leases that move keep their
-ids and tokens. Requests for resources that move wait while what is locked is copied, for as long as
-reading all locks takes; all others are served. Every set needs a quorum, and every running server both
-maps.`),
-		(&setsAct{name: "revert", act: (*setsAct).revert, changes: true}).command("Take back a change", `Take back a change that was interrupted, that a lost set stops, or that is complete. One that is decided
-is completed first, and then the opposite change is made.`),
+		(&setsAct{name: "plan", act: (*setsAct).plan}).command("Show which share of the resources moves, and what is next", `Show the current and the next node sets, which share of the resources moves between which sets, and
+what to do next. It changes nothing.`),
+		(&setsAct{name: "status", act: (*setsAct).status}).command("Show which sets are in force, how far a change is, and what it waits for", `Show by which map the nodes of each set vote, what a change waits for, and the next command. Without
+FENCELOCK_REDIS_NEXT_ADDRS it shows whether the sets of FENCELOCK_REDIS_ADDRS are in force. It changes
+nothing.`),
+		(&setsAct{name: "apply", act: (*setsAct).apply, changes: true}).command("Put the next node sets in force, or continue that", `Put the next node sets in force, or continue an interrupted change. Leases that move keep their ids and
+tokens. Requests for resources that move wait while their locks are copied, for as long as reading all
+locks takes; all others continue. Every set needs a quorum, and every running server needs both maps.`),
+		(&setsAct{name: "revert", act: (*setsAct).revert, changes: true}).command("Take back a change", `Take back a change that was interrupted, that a lost set stops, or that is complete. A decided change is
+completed first; then the opposite change follows.`),
 	)
 	return cmd
 }
@@ -70,8 +69,8 @@ func (a *setsAct) command(short, long string) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.run(cmd) },
 	}
 	if a.changes {
-		cmd.Flags().Int64Var(&a.from, "from", 0, "the generation of the maps that the change begins from, as \"sets status\" prints it; at any other, nothing is changed")
-		cmd.Flags().BoolVar(&a.force, "force", false, "go on without the servers that do not know the maps: they grant and extend nothing from then on")
+		cmd.Flags().Int64Var(&a.from, "from", 0, "the generation of the maps that the change starts from, as \"sets status\" prints it; at any other it changes nothing")
+		cmd.Flags().BoolVar(&a.force, "force", false, "continue without the servers that don't know the maps: from then on those grant and extend nothing")
 	}
 	return cmd
 }
@@ -196,7 +195,7 @@ func (a *setsAct) checkServers(what string, unaware int, err error) error {
 		return nil
 	}
 	return fmt.Errorf("%d running servers do not know %s, and would grant and extend nothing from then on, so leases that only they extend would be lost. Nothing was changed. "+
-		"Restart every server with FENCELOCK_REDIS_ADDRS and FENCELOCK_REDIS_NEXT_ADDRS as they are here, or stop it; --force goes on without these servers", unaware, what)
+		"Restart every server with FENCELOCK_REDIS_ADDRS and FENCELOCK_REDIS_NEXT_ADDRS as they are here, or stop it; --force continues without these servers", unaware, what)
 }
 
 func showSets(out io.Writer, l *redlock.Locker) {

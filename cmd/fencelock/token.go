@@ -45,16 +45,16 @@ func tokenNewCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new",
 		Short: "Make a bearer token, and its line for FENCELOCK_ACCESS_FILE",
-		Long: `Make a bearer token: the secret that identifies a caller to the service. It is not a fencing
-token; the service makes those, with each lease.
+		Long: `Make a bearer token, the secret that identifies a caller. It is not a fencing token; the service
+makes those, one with each lease.
 
-The secret is shown this once. The line for FENCELOCK_ACCESS_FILE holds the name, the SHA-256 of
-the secret, and the rights of the name: prefixes of resources, * for all. Each right contains the
-ones before it: read (see locks), acquire (take and extend leases, write guarded records), admin
+The secret is shown only once. The line for FENCELOCK_ACCESS_FILE holds the name, the SHA-256 of
+the secret, and the rights of the name: prefixes of resources, * for all. Each right includes the
+previous ones: read (see locks), acquire (take and extend leases, write guarded records), admin
 (break locks). The longest prefix counts, and everything that no rule allows is denied.
 
---append adds the line to the file, before its last line (end), and prints the secret alone. Running
-servers read the file again. If the file does not exist, it is made.`,
+--append adds the line to the file, before its last line (end), and prints only the secret. Running
+servers read the file again. If the file does not exist, it is created.`,
 		Example: `  fencelock token new --name worker --acquire orders/ --read '*'
   fencelock token new --name ops --admin '*' --append access.txt > ops.token`,
 		Args: noArgs,
@@ -65,11 +65,11 @@ servers read the file again. If the file does not exist, it is made.`,
 	f.StringArrayVar(&g.read, "read", nil, "prefix of resources that it may see; may be repeated")
 	f.StringArrayVar(&g.acquire, "acquire", nil, "prefix of resources that it may lock and write; may be repeated")
 	f.StringArrayVar(&g.admin, "admin", nil, "prefix of resources whose locks it may break; may be repeated")
-	f.StringArrayVar(&g.none, "none", nil, "prefix that is taken out of a shorter one; may be repeated")
-	f.StringVar(&g.requests, "requests", "", "at most so many requests a second at each server")
-	f.StringVar(&g.waiters, "waiters", "", "at most so many requests in the queue at each server")
-	f.StringVar(&g.held, "held", "", "at most so many leases at each server")
-	f.StringVar(&g.add, "append", "", "add the line to this file, and print the secret alone")
+	f.StringArrayVar(&g.none, "none", nil, "prefix to exclude from a shorter one; may be repeated")
+	f.StringVar(&g.requests, "requests", "", "maximum number of requests a second at each server")
+	f.StringVar(&g.waiters, "waiters", "", "maximum number of waiting requests at each server")
+	f.StringVar(&g.held, "held", "", "maximum number of leases at each server")
+	f.StringVar(&g.add, "append", "", "add the line to this file, and print only the secret")
 	return cmd
 }
 

@@ -64,7 +64,7 @@ func problemInWords(p *client.ProblemError) string {
 	case p.Status == http.StatusTooManyRequests:
 		return fmt.Sprintf("refused for now: %s. Try again in %s", detail, max(p.RetryAfter, time.Second))
 	case p.Status >= http.StatusInternalServerError:
-		return fmt.Sprintf("the server cannot answer now (%d): %s. Try again, or ask another server with --server", p.Status, detail)
+		return fmt.Sprintf("the server cannot respond now (%d): %s. Try again, or ask another server with --server", p.Status, detail)
 	}
 	return detail
 }

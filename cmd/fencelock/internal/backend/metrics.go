@@ -32,12 +32,12 @@ func newNodeMetrics(registry prometheus.Registerer) *nodeMetrics {
 		return auto.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"node"})
 	}
 	return &nodeMetrics{
-		votes:    counter("fencelock_node_votes_total", "Votes requested of a node for an acquire, by its answer.", "answer"),
-		confirms: counter("fencelock_node_confirms_total", "Confirmations of a token requested of a node, by its answer.", "answer"),
-		seconds: histogram("fencelock_node_batch_seconds", "Time from the sending of a batch of operations to a node until its answer, or until it failed.",
+		votes:    counter("fencelock_node_votes_total", "Votes requested of a node for an acquire, by its reply.", "answer"),
+		confirms: counter("fencelock_node_confirms_total", "Confirmations of a token requested of a node, by its reply.", "answer"),
+		seconds: histogram("fencelock_node_batch_seconds", "Time from sending a batch of operations to a node until its reply, or until it failed.",
 			.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5),
 		operations:  histogram("fencelock_node_batch_operations", "Operations in a batch sent to a node.", 1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
-		failures:    counter("fencelock_node_batch_failures_total", "Batches that a node did not answer, or not usably."),
+		failures:    counter("fencelock_node_batch_failures_total", "Batches without a usable reply from a node."),
 		memory:      gauge("fencelock_node_memory_used_bytes", "The memory that a Redis node uses, as it reports itself."),
 		memoryLimit: gauge("fencelock_node_memory_limit_bytes", "A Redis node's maxmemory; 0 where nothing limits it."),
 		leaks:       gauge("fencelock_node_leaked_locks", "Locks without an expiry that the last whole scan of a Redis node's keys found."),
@@ -158,7 +158,7 @@ var (
 	votingDesc     = desc("fencelock_nodes_voting", "Nodes that may vote, as this server sees it.", "set")
 	quorumDesc     = desc("fencelock_nodes_quorum", "Nodes that must agree.", "set")
 	waitersDesc    = desc("fencelock_waiters", "Requests that wait in the queue at this server.", "set")
-	noQuorumDesc   = desc("fencelock_waiters_without_quorum", "Requests that wait in the queue at this server and cannot be granted, since too few nodes vote or answer.", "set")
+	noQuorumDesc   = desc("fencelock_waiters_without_quorum", "Requests that wait in the queue at this server and cannot be granted, because too few nodes vote or reply.", "set")
 	waitersMaxDesc = desc("fencelock_waiters_limit", "FENCELOCK_MAX_WAITERS.", "set")
 	queueDesc      = desc("fencelock_node_queue_operations", "Operations that wait to be sent to a node.", "node")
 	queueMaxDesc   = desc("fencelock_node_queue_limit", "Operations that may wait to be sent to a node; more fail at once.", "node")

@@ -35,9 +35,9 @@ func InWords(err error) string {
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		return "cannot be reached: there is no route to it"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "closed the connection without an answer"
+		return "closed the connection without a response"
 	case errors.Is(err, context.DeadlineExceeded), isNet && timeout.Timeout():
-		return "did not answer in time"
+		return "did not respond in time"
 	}
 	return "cannot be asked: " + err.Error()
 }
@@ -54,7 +54,7 @@ func tlsInWords(err error) string {
 	case isNoTLS && string(noTLS.RecordHeader[:]) == "HTTP/", errors.Is(err, http.ErrSchemeMismatch):
 		return "speaks http, not https"
 	case isNoTLS:
-		return "answers without TLS"
+		return "responds without TLS"
 	case isUnknown:
 		return "shows a certificate of an authority that is not trusted here" + issuedBy(unknown.Cert)
 	case isName:

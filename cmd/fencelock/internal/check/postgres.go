@@ -33,7 +33,7 @@ func (r *Report) databases(ctx context.Context, cfg config.Config, now time.Time
 			r.Add(Wrong, s.subject, "the store needs PostgreSQL 15 or newer, this is "+s.Version, "use a newer server")
 		}
 		if ok && s.StoreOwner == "" && !s.MayCreate {
-			r.Add(Wrong, s.subject, "there is no schema fencelock, and the role "+s.Role+" may not make one", "GRANT CREATE ON DATABASE to it")
+			r.Add(Wrong, s.subject, "there is no schema fencelock, and the role "+s.Role+" may not create one", "GRANT CREATE ON DATABASE to it")
 		}
 		if ok && cfg.DatabaseURL == cfg.Store {
 			r.guard(s)
@@ -83,7 +83,7 @@ func (r *Report) postgres(ctx context.Context, subject, url string, now time.Tim
 	defer cancel()
 	target, err := pgx.ParseConfig(url)
 	if err != nil {
-		r.Add(Wrong, subject, "it is no URL that Postgres's libraries understand (not shown: it may hold a password)", "write postgres://user:password@host:5432/database")
+		r.Add(Wrong, subject, "it is not a URL that Postgres's libraries understand (not shown: it may hold a password)", "write postgres://user:password@host:5432/database")
 		return state, false
 	}
 	var cert *x509.Certificate
@@ -160,7 +160,7 @@ func (r *Report) guard(s pgState) {
 	case err != nil:
 		r.Add(Wrong, s.subject, "this program's schema cannot be read: "+err.Error(), "install the program again")
 	case s.Owner == "" && !s.MayCreate:
-		r.Add(Wrong, s.subject, "there is no schema fencing, and the role "+s.Role+" may not make one", install+", or GRANT CREATE ON DATABASE")
+		r.Add(Wrong, s.subject, "there is no schema fencing, and the role "+s.Role+" may not create one", install+", or GRANT CREATE ON DATABASE")
 	case s.Owner == "":
 	case !s.MayUse && !s.MemberOf:
 		r.Add(Wrong, s.subject, fmt.Sprintf("the schema fencing belongs to %s, and the role %s may not use it", s.Owner, s.Role), "grant it the rights that docs/reference/guard.md lists")

@@ -185,7 +185,7 @@ func (r *Report) distance(n redisNode, setting string, limit time.Duration, what
 	if wanted <= limit {
 		return
 	}
-	severity, means := Risky, "a late answer is a lost vote"
+	severity, means := Risky, "a late reply is a lost vote"
 	if n.trip >= limit {
 		severity, means = Wrong, "it has no vote"
 	}

@@ -109,7 +109,7 @@ func (p *problems) address(name, address string, c *Config) {
 		p.refuse(name, "must be host:port with a port from 0 to 65535, such as 127.0.0.1:8080")
 	}
 	if !OnLoopback(address) && !c.Insecure && c.AccessFile == "" {
-		p.refuse(name, "is not a loopback address, and there is no access control: everybody who reaches it may lock, break and write. "+
+		p.refuse(name, "is not a loopback address, and there is no access control: any client that reaches it may lock, break and write. "+
 			"Name the callers in FENCELOCK_ACCESS_FILE (fencelock token new makes a line), or set FENCELOCK_INSECURE=true if something else controls access")
 	}
 }
