@@ -40,7 +40,7 @@ func (v *Violation) String() string { return fmt.Sprintf("at %s: %s: %s", v.At, 
 // Safety reports whether the promise is one about safety, not about time.
 func (v *Violation) Safety() bool {
 	switch v.Rule {
-	case "unique tokens", "ordered tokens", "superseded lease", "released lease", "token of a lease", "exclusion", "reachable tokens", "broken lease", "slots", "slot of a key":
+	case "unique tokens", "ordered tokens", "superseded lease", "ended lease", "token of a lease", "exclusion", "reachable tokens", "broken lease", "slots", "slot of a key":
 		return true
 	}
 	return false
@@ -48,7 +48,7 @@ func (v *Violation) Safety() bool {
 
 // ledger is what was completed on one resource.
 type ledger struct {
-	ended   map[string]fencing.Token // by owner: of a lease whose release succeeded
+	ended   map[string]fencing.Token // by owner: of a lease whose release succeeded, or whose extend was refused
 	largest fencing.Token            // of the completed acquisitions
 	owner   string                   // whose that is
 	tokens  map[fencing.Token]string // by whom each is used
@@ -122,7 +122,7 @@ func (s span) meets(o span) bool { return o.from < s.until && s.from < o.until }
 
 // floor is what had been completed when a call began.
 type floor struct {
-	ended  fencing.Token // the largest token of the owner whose release had succeeded
+	ended  fencing.Token // the largest token of the owner whose holder was told that the lease has ended
 	token  fencing.Token
 	owner  string
 	broken fencing.Token
@@ -202,6 +202,11 @@ func (c *checker) asked(op *node.Op) {
 	}
 }
 
+// end: the holder was told that the lease has ended.
+func (l *ledger) end(owner string, token fencing.Token) {
+	l.ended[owner] = max(l.ended[owner], token)
+}
+
 // shorten ends what the owner believes of leases up to the token at the time, at the latest.
 func (l *ledger) shorten(owner string, token fencing.Token, until time.Duration) {
 	for i := range l.spans {
@@ -254,8 +259,7 @@ func (c *checker) ends(d *completion) {
 		c.kept(d)
 	case "release":
 		for _, part := range d.parts {
-			l := c.ledger(part.Resource)
-			l.ended[d.owner] = max(l.ended[d.owner], part.Token)
+			c.ledger(part.Resource).end(d.owner, part.Token)
 		}
 	case "break": // what was completed before it was asked for has ended, up to its token
 		l, upTo := c.ledger(d.parts[0].Resource), d.floors[0].token
@@ -282,6 +286,9 @@ func (c *checker) checkError(d *completion) {
 	if errors.Is(d.err, lockcore.ErrNotHeld) && d.grip != nil { // from here on its client knows
 		for _, part := range d.parts {
 			c.ledger(part.Resource).shorten(d.owner, part.Token, d.at)
+		}
+		if d.verb == "extend" && len(d.parts) == 1 {
+			c.ledger(d.parts[0].Resource).end(d.owner, d.parts[0].Token)
 		}
 	}
 	if d.waits && d.key != "" && errors.Is(d.err, context.Canceled) { // it may come again, and no request passes it
@@ -388,7 +395,7 @@ func (c *checker) kept(d *completion) {
 				d.verb, part.Token, part.Resource, d.floors[i].token)
 		}
 		if part.Token <= d.floors[i].ended {
-			c.violatef("released lease", "%s of %s with token %d succeeded after its release had", d.verb, part.Resource, part.Token)
+			c.violatef("ended lease", "%s of %s with token %d succeeded after its holder was told that the lease has ended", d.verb, part.Resource, part.Token)
 		}
 		if part != d.parts[i] {
 			c.violatef("token of a lease", "%s changed %v to %v", d.verb, d.parts[i], part)

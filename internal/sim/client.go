@@ -502,7 +502,8 @@ func (c *client) learn(d *completion) {
 	case d.verb == "look" && notHeld && len(d.parts) > 1:
 		d.grip.torn = !d.grip.over // the other parts are to be released; an extend ends them by itself
 	case d.verb == "release", notHeld, errors.Is(d.err, lockcore.ErrMaxHold):
-		d.grip.over = d.grip.over || d.err == nil || notHeld
+		doubts := d.verb == "extend" && chance(c.rng, c.w.plan.Doubts)
+		d.grip.over = d.grip.over || d.err == nil || notHeld && !doubts
 		c.retry = ""
 		// A key may be used again once the lease was surely released.
 		if d.verb == "release" && d.err == nil && d.grip.key != "" && chance(c.rng, c.w.plan.Reuse) {

@@ -72,6 +72,7 @@ var Mutants = []Mutant{
 	{Rule: "5", Name: "a release leaves the counter as it is", weak: replica.ReleasesOnlyLocks, plan: breaking, quick: true},
 	{Rule: "5", Name: "a release counts only where it finds its lock", weak: replica.PassesOnlyLocks, plan: breaking, quick: true},
 	{Rule: "5", Name: "a release does not count where another's lock stands", weak: replica.PassesNoOthers, plan: strayVotes},
+	{Rule: "5", Name: "a node refuses an extend for now", weak: replica.RefusesForNow, plan: refusing, quick: true},
 	{Rule: "6", Name: "the gate takes any incarnation", weak: replica.OpensForAnyIncarnation, plan: rolling(Rollback), quick: true},
 	{Rule: "7", Name: "R-1 nodes are read", wrap: func(n *simNode) rules { return doubled{n.model, n} }, plan: forgetful(Lose, nil)},
 	{Rule: "8", Name: "votes carry no epoch", weak: replica.VotesInAnyEpoch, plan: crossing, soak: true},

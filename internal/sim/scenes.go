@@ -19,7 +19,7 @@ var scenes = []struct {
 	{"revived", revived}, {"crossing", crossing}, {"again", again}, {"reloading", reloading}, {"flushed", flushed},
 	{"duels", duels}, {"unreachable", unreachable}, {"relapse", relapse}, {"missing", missing}, {"shortening", shortening},
 	{"revenants", revenants}, {"holding", holding}, {"crossed", crossed}, {"low carried", lowCarried}, {"again under its key", reusing},
-	{"sparing", sparing}, {"keeping", keeping}, {"breaking", breaking}, {"stray votes", strayVotes}, {"rings", rings}, {"gathering", gathering}, {"partly", partly},
+	{"sparing", sparing}, {"keeping", keeping}, {"breaking", breaking}, {"stray votes", strayVotes}, {"refusing", refusing}, {"rings", rings}, {"gathering", gathering}, {"partly", partly},
 	{"slots", slotted}, {"slots of a key", twins},
 	{"several again", severalAgain}, {"apart", apart}, {"jumping", jumping}, {"set back", setBack}, {"sleeping", sleeping}, {"alone", alone},
 	{"growing", growing}, {"losing", losing}, {"unread", unread},
@@ -414,6 +414,37 @@ func strayVotes(p *Plan) {
 		{Kind: "retract", Chance: 0.5, Min: ttl / 20, Max: ttl / 4},
 	}
 	p.scene(2*ttl, func(at func(time.Duration) time.Duration, c cast) { p.fault(at(0), Isolate, ttl, c.laggards...) })
+}
+
+// refusing: leases are given while the laggards are cut off, and then extended on one node
+// alone. Of the other nodes each of two servers reaches one, so that the attempts through it
+// have its vote, and fail; and what retracts the votes and releases the lease is long on its
+// way. The third server reaches all again, and the holder does not believe that it is over.
+func refusing(p *Plan) {
+	p.quiet()
+	p.Resources, p.Clients, p.Keepers, p.Keep, p.Servers, p.Forget, p.Extend, p.Doubts = 1, 6, 3, 0.3, 3, 0.1, 60, 0.9
+	ttl := p.MaxTTL
+	p.Tardy = []Tardy{
+		{Kind: "release", Chance: 0.7, Min: ttl / 10, Max: ttl / 2},
+		{Kind: "retract", Chance: 0.95, Min: ttl / 10, Max: ttl / 3},
+	}
+	p.scene(5*ttl, func(at func(time.Duration) time.Duration, c cast) {
+		others := slices.Concat(c.laggards, c.knowers)
+		p.fault(at(0), Isolate, 2*ttl, c.laggards...)
+		p.fault(at(2*ttl), Isolate, ttl, others...)
+		for i, n := range others {
+			for server := range p.Servers {
+				end := 4 * ttl
+				switch server {
+				case p.Servers - 1:
+					end = 3*ttl + ttl/5
+				case i % (p.Servers - 1):
+					continue
+				}
+				p.Faults = append(p.Faults, Fault{At: at(2 * ttl), Kind: CutTo, Node: n, Server: server, For: end - 2*ttl})
+			}
+		}
+	})
 }
 
 // rings: all clients wait for the same resources, each asking in an order of its own.
