@@ -76,7 +76,7 @@ func (f bootstrap) run(cmd *cobra.Command, t clusterTool) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 	defer cancel()
 	change := func(c *redlock.Config) { c.Recovery, c.New, c.Force = membership.RecoveryAuto, f.isNew, f.force }
-	err := t.with(ctx, change, func(locker *redlock.Locker) error { return t.await(ctx, locker.Status) })
+	err := t.with(ctx, change, func(locker *redlock.Locker) error { return t.await(ctx, locker.Status, complete) })
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		err = fmt.Errorf("given up after %s (--timeout): %w", timeout, err)
 	}

@@ -94,9 +94,9 @@ func (t clusterTool) with(ctx context.Context, change func(*redlock.Config), act
 	return act(b.Locker)
 }
 
-// await waits until a quorum may vote and no reachable node is in quarantine, or
+// await waits until the status is done for a moment, so that each node was looked at, or
 // until ctx ends, which is no failure if a quorum may vote by then.
-func (t clusterTool) await(ctx context.Context, status func() lockcore.ClusterStatus) error {
+func (t clusterTool) await(ctx context.Context, status func() lockcore.ClusterStatus, done func(lockcore.ClusterStatus) bool) error {
 	p := progress{out: t.out, shown: make(map[string]lockcore.NodeState), remind: time.Now().Add(clusterRemind)}
 	tick := time.NewTicker(clusterPause)
 	defer tick.Stop()
@@ -104,7 +104,7 @@ func (t clusterTool) await(ctx context.Context, status func() lockcore.ClusterSt
 	for ctx.Err() == nil && time.Since(incomplete) < clusterSettle {
 		s := status()
 		p.show(s)
-		if !complete(s) {
+		if !done(s) {
 			incomplete = time.Now()
 		}
 		select {
@@ -115,6 +115,10 @@ func (t clusterTool) await(ctx context.Context, status func() lockcore.ClusterSt
 	return p.end(status())
 }
 
+// ready: a quorum may vote. A quarantine lasts longer than an operator waits.
+func ready(s lockcore.ClusterStatus) bool { return s.Ready }
+
+// complete: and no reachable node is in quarantine.
 func complete(s lockcore.ClusterStatus) bool {
 	for _, n := range s.Nodes {
 		if n.State == lockcore.NodeQuarantined {

@@ -226,6 +226,32 @@ func TestTheSecretIsReplaced(t *testing.T) {
 	alive(second.LeaseID, http.StatusOK)
 }
 
+// A node that waits in quarantine, is frozen or down holds no rotation up, and gets the new
+// secret later.
+func TestTheSecretIsReplacedUnderFaults(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(*testenv.Redis){
+		"restarted": func(r *testenv.Redis) { r.Kill(); r.Restart() }, // in quarantine for a minute
+		"frozen":    (*testenv.Redis).Freeze,
+		"down":      (*testenv.Redis).Kill,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nodes := testenv.StartRedisN(t, 3)
+			env := []string{redisAddrs(nodes), "FENCELOCK_BOOTSTRAP=new"}
+			p := start(t, env...)
+			lease := p.acquire(`{"resource":"a","ttl_ms":60000}`)
+			fault(nodes[2])
+			for _, args := range [][]string{{"secret", "rotate"}, {"secret", "rotate", "--force"}} {
+				if code, out := outcome(t, env, args...); code != 0 {
+					t.Fatalf("%s: exit code %d:\n%s", strings.Join(args, " "), code, out)
+				}
+			}
+			p.untilAnswer(http.StatusNotFound, "GET", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID)
+		})
+	}
+}
+
 // A key file takes the place of the cluster's own secret, and is read again.
 func TestLeaseKeysOfAFile(t *testing.T) {
 	t.Parallel()

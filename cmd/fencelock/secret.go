@@ -73,7 +73,7 @@ func (t clusterTool) rotateSecret(ctx context.Context, force bool) error {
 	ctx, cancel := context.WithTimeout(ctx, rotateTimeout)
 	defer cancel()
 	return t.with(ctx, watching, func(locker *redlock.Locker) error {
-		if err := t.await(ctx, locker.Status); err != nil {
+		if err := t.await(ctx, locker.Status, ready); err != nil {
 			return err
 		}
 		return locker.RotateSecret(ctx, force)

@@ -63,8 +63,11 @@ func (l *Locker) RotateSecret(ctx context.Context, force bool) error {
 
 func (s *set) rotateSecret(ctx context.Context, force bool) error {
 	took, err := s.members.RotateSecret(ctx, s.cfg.MaxHold, force)
-	if errors.Is(err, membership.ErrNoSecret) || err == nil && took < s.quorum {
-		e := s.unready(ctx, noSecret)
+	switch {
+	case errors.Is(err, membership.ErrNoSecret):
+		return s.unready(ctx, noSecret)
+	case err == nil && took < s.quorum:
+		e := s.unready(ctx, "it may not have taken the new secret in time")
 		e.Granted = took
 		return e
 	}
