@@ -176,15 +176,16 @@ func (s *Server) checked(d decision, h handler) handler {
 		case err != nil:
 			return s.unauthenticated(w, r, err)
 		}
-		connectionOf(r).trust()
 		if rw, ok := w.(*responder); ok {
 			rw.who = who
 		}
 		if part == nil || !part.paid {
 			if err := who.Request(); err != nil {
+				connectionOf(r).slowDown() // a refusal costs the server as much as a stranger's
 				return err
 			}
 		}
+		connectionOf(r).trust()
 		if d.check != nil {
 			if err := d.check(s, who, r); err != nil {
 				return err

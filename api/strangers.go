@@ -20,6 +20,11 @@ const (
 	strangerTolerance  = 250 * time.Millisecond   // 5 requests, or 16 KB
 	maxStrangerDebt    = 10 * time.Second
 	maxSharedDebt      = time.Second // of a connection that others use, too
+
+	// A frame of HTTP/2 may have nine bytes, open no stream and still need an answer, so
+	// that bytes are dearer there; a usual header is free.
+	freeFrames = 4 << 10
+	framesByte = time.Second / (2 << 10)
 )
 
 // strangers counts those that are being answered. Its zero value is ready.
@@ -78,6 +83,8 @@ func (s *Server) refuseStranger(w *responder, r *http.Request, a refusal) {
 type pacedConn struct {
 	net.Conn
 	trusted atomic.Bool  // a request with credentials has come: bytes cost nothing
+	frames  bool         // it speaks HTTP/2; with read, of the goroutine that reads
+	read    int          // bytes of HTTP/2 before a request with credentials
 	paid    atomic.Int64 // until when what came is paid for, since 1970 in nanoseconds
 	closed  atomic.Bool
 }
@@ -91,9 +98,18 @@ func (c *pacedConn) Read(p []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(p)
 	if !c.trusted.Load() {
-		c.charge(time.Duration(n)*strangerByte, maxStrangerDebt)
+		c.charge(c.priceOf(n), maxStrangerDebt)
 	}
 	return n, err
+}
+
+// priceOf is what n more bytes of a stranger cost.
+func (c *pacedConn) priceOf(n int) time.Duration {
+	if !c.frames {
+		return time.Duration(n) * strangerByte
+	}
+	c.read += n
+	return time.Duration(min(n, max(0, c.read-freeFrames))) * framesByte
 }
 
 // owes is how long the next read has to wait.

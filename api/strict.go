@@ -24,7 +24,8 @@ var errSmuggling = errors.New("the header may be understood in two ways")
 
 // strictConn is an HTTP/1 connection that reads no header that may be understood in two ways.
 type strictConn struct {
-	net.Conn // above TLS
+	net.Conn            // above TLS
+	paced    *pacedConn // nil over TLS, where HTTP/2 is another connection
 	header   headerCheck
 	refused  error // for good: net/http may read again
 }
@@ -36,6 +37,9 @@ func (c *strictConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if c.refused = c.header.see(p[:n]); c.refused != nil {
 		return 0, c.refused
+	}
+	if c.header.frames && c.paced != nil {
+		c.paced.frames = true
 	}
 	return n, err
 }
@@ -62,6 +66,7 @@ type headerCheck struct {
 	length  int64  // the header's Content-Length, -1 for none
 	coded   bool   // it has a Transfer-Encoding
 	through bool   // nothing more is looked at
+	frames  bool   // since HTTP/2 follows
 }
 
 // maxCheckedLine is as much of a line as is kept: a Content-Length fits.
@@ -102,7 +107,8 @@ func (h *headerCheck) endLine(line []byte) error {
 	switch {
 	case h.lines == 1: // the request line
 		h.length, h.coded, h.old = -1, false, h.last == '0'
-		h.through = string(line) == "PRI * HTTP/2.0"
+		h.frames = string(line) == "PRI * HTTP/2.0"
+		h.through = h.frames
 		return nil
 	case len(line) == 0:
 		return h.endHeader()
@@ -168,7 +174,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &strictConn{Conn: &pacedConn{Conn: conn}}, nil
+		paced := &pacedConn{Conn: conn}
+		return &strictConn{Conn: paced, paced: paced}, nil
 	}
 	select {
 	case conn := <-l.accepted:
@@ -206,6 +213,8 @@ func (l *Listener) shake(conn *tls.Conn) {
 	var served net.Conn = conn
 	if state := conn.ConnectionState(); state.NegotiatedProtocol != "h2" {
 		served = &strictTLSConn{strictConn: strictConn{Conn: conn}, state: state}
+	} else if paced, ok := conn.NetConn().(*pacedConn); ok {
+		paced.frames = true
 	}
 	select {
 	case l.accepted <- served:

@@ -172,3 +172,31 @@ func TestAmbiguousHeadersAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// A caller beyond requests= is read slowly: its refusals cost the server as much as a
+// stranger's.
+func TestCallersBeyondTheirRequestsAreReadSlowly(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "access.txt")
+	limited := bearer(tokenFor(t, file, "limited", "--read", "*", "--requests", "0.001"))
+	p := start(t, "FENCELOCK_ACCESS_FILE="+file, "FENCELOCK_DATA="+filepath.Join(t.TempDir(), "fencelock.db"))
+	conn := p.dialRaw()
+	answers := bufio.NewReader(conn)
+	const refused, least = 30, time.Second // of 25 times 50 ms
+	begun, seen := time.Now(), 0
+	for seen < refused {
+		p.sendRaw(conn, "GET /whoami HTTP/1.1\r\nHost: localhost\r\n"+limited+"\r\n\r\n")
+		resp, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode == http.StatusTooManyRequests {
+			seen++
+		}
+	}
+	if took := time.Since(begun); took < least {
+		t.Errorf("%d refusals over a connection in %s", refused, took)
+	}
+}
