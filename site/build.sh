@@ -25,6 +25,11 @@ for page in bench/README.md chaos/README.md internal/sim/README.md internal/sim/
 	cp "$page" "$work/content/$page"
 done
 cp -R docs/images "$work/static/docs/"
+# The race of the console: its clients, its drawing and its looks.
+mkdir -p "$work/static/console"
+for file in race.js race-client.js words.js api.js console.css; do
+	cp "api/console/static/$file" "$work/static/console/"
+done
 mkdir -p "$work/static/bench/results"
 cp bench/results/*.svg "$work/static/bench/results/"
 find "$work/content" -type f ! -name '*.md' -delete

@@ -3,7 +3,8 @@
 // It runs the shell commands of README.md, examples/README.md and every page
 // below docs/ and site/content/, as a reader would: the blocks of a page one after another, in one
 // shell, in an empty folder, with the built program in PATH, on servers of its own.
-// It compiles the Go, Python and JavaScript blocks. It checks that relative links
+// It compiles the Go, Python and JavaScript blocks, and runs the examples of the site's
+// API page. It checks that relative links
 // and their anchors exist, that a line holds one sentence, and that the pages
 // are short. make docs-check also builds the site (site/build.sh), and opens each
 // page in a browser.

@@ -38,6 +38,7 @@ func TestSite(t *testing.T) {
 	s.checkFragments()
 	s.checkContrastIsSeen()
 	s.checkSearch()
+	s.checkRace()
 	s.checkWithoutScript()
 }
 
@@ -187,6 +188,18 @@ func (s *builtSite) checkSearch() {
 	}
 }
 
+// checkRace plays the race: the storage that trusts the lock loses a write, the guard refuses it.
+func (s *builtSite) checkRace() {
+	s.t.Helper()
+	var plain, guard string
+	s.do(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(s.url+"/v0.0.0/race/"), chromedp.WaitVisible("#run"), chromedp.Click("#run"))
+	s.do(chromedp.Poll(`document.getElementById('race-status').textContent.includes('refused') || !document.getElementById('race-problem').hidden`, nil, chromedp.WithPollingTimeout(time.Minute)),
+		chromedp.Text("#plain-verdict", &plain), chromedp.Text("#guard-verdict", &guard))
+	if !strings.Contains(plain, "lost") || !strings.Contains(guard, "412: token 34 is stale, 35 was seen") {
+		s.t.Errorf("the race ends with %q and %q", plain, guard)
+	}
+}
+
 // checkWithoutScript is that all but the search is there without JavaScript.
 func (s *builtSite) checkWithoutScript() {
 	s.t.Helper()
@@ -195,5 +208,10 @@ func (s *builtSite) checkWithoutScript() {
 		chromedp.Evaluate(`[document.querySelector('#search').hidden, document.querySelectorAll('#menu a').length > 30, document.querySelector('#acquire').checkVisibility()].join()`, &state))
 	if want := "true,true,true"; state != want {
 		s.t.Errorf("without JavaScript: %s, want %s", state, want)
+	}
+	s.do(chromedp.Navigate(s.url+"/v0.0.0/race/"),
+		chromedp.Evaluate(`[document.querySelector('#start').hidden, document.querySelector('noscript img').naturalWidth > 0].join()`, &state))
+	if want := "true,true"; state != want {
+		s.t.Errorf("the race without JavaScript: %s, want %s", state, want)
 	}
 }
