@@ -39,7 +39,7 @@ func clientTests(t *testing.T, pythons []testenv.Python) {
 // libraries are what the guard's helpers know, as they are imported and as Debian packages.
 var libraries = map[string]string{
 	"psycopg": "python3-psycopg", "psycopg2": "python3-psycopg2", "sqlalchemy": "python3-sqlalchemy", "django": "python3-django",
-	"pymysql": "python3-pymysql", "MySQLdb": "python3-mysqldb",
+	"asyncpg": "python3-asyncpg", "pymysql": "python3-pymysql", "MySQLdb": "python3-mysqldb",
 }
 
 func TestGuardHelpers(t *testing.T) {

@@ -14,7 +14,7 @@ client = Client(os.environ["FENCELOCK_URL"], holder=f"scheduler {os.getpid()}")
 
 
 def report(lease):
-    lease.check()  # raises LeaseLost: this process was paused, and another leads
+    lease.check()  # raises LeaseLostError: this process was paused, and another leads
     print(f"report {lease.token} {time.time_ns()}", flush=True)  # pass the token to what is written
 
 

@@ -8,7 +8,7 @@ import time
 
 from celery import Celery
 
-from fencelock import Client, Held, LeaseLost, Unavailable
+from fencelock import Client, HeldError, LeaseLostError, UnavailableError
 
 app = Celery("celery_tasks")
 app.conf.task_acks_late = True  # a worker that dies leaves its task to another
@@ -20,7 +20,7 @@ client = Client(os.environ["FENCELOCK_URL"], holder="celery")
 
 
 # A task that does not get its locks soon makes room for others, and is tried again.
-@app.task(autoretry_for=(Held, LeaseLost, Unavailable), retry_backoff=True, retry_backoff_max=2, max_retries=None)
+@app.task(autoretry_for=(HeldError, LeaseLostError, UnavailableError), retry_backoff=True, retry_backoff_max=2, max_retries=None)
 def invoice(customer, seconds):
     with client.lock(f"invoices/{customer}", ttl=30, wait=2) as lease, client.lock("pdf", slots=3, ttl=30, wait=2) as slot:
         began = time.time_ns()

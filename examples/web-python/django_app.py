@@ -25,7 +25,7 @@ from django.db import connection, models  # noqa: E402
 from django.http import JsonResponse  # noqa: E402
 from django.urls import path  # noqa: E402
 from django.views.decorators.http import require_POST  # noqa: E402
-from fencelock import Client, Held, LeaseLost, Unavailable  # noqa: E402
+from fencelock import Client, HeldError, LeaseLostError, UnavailableError  # noqa: E402
 from fencelock.guard import fenced  # noqa: E402
 
 locks = Client(os.environ["FENCELOCK_URL"])
@@ -58,9 +58,9 @@ def deposit(request, account, deposit):
             row.balance += amount
             Deposit.objects.create(id=deposit, account=account, amount=amount)
             row.save()
-    except (Held, Unavailable) as error:
+    except (HeldError, UnavailableError) as error:
         return JsonResponse({"error": str(error)}, status=503)
-    except LeaseLost as error:  # also StaleToken: another process had the account meanwhile
+    except LeaseLostError as error:  # also StaleTokenError: another process had the account meanwhile
         return JsonResponse({"error": str(error)}, status=409)
     return JsonResponse({"balance": row.balance})
 

@@ -6,7 +6,7 @@ import os
 import time
 
 import psycopg
-from fencelock import Client, Held, LeaseLost, Unavailable
+from fencelock import Client, HeldError, LeaseLostError, UnavailableError
 from fencelock.guard import fenced
 from flask import Flask, jsonify, request
 
@@ -27,12 +27,12 @@ def deposit(account, deposit):
     return jsonify(balance=balance)
 
 
-@app.errorhandler(Held)
-@app.errorhandler(Unavailable)
+@app.errorhandler(HeldError)
+@app.errorhandler(UnavailableError)
 def later(error):
     return jsonify(error=str(error)), 503
 
 
-@app.errorhandler(LeaseLost)
-def lost(error):  # also StaleToken: another process had the account meanwhile
+@app.errorhandler(LeaseLostError)
+def lost(error):  # also StaleTokenError: another process had the account meanwhile
     return jsonify(error=str(error)), 409

@@ -14,8 +14,8 @@ import fencelock  # noqa: E402
 import fencelock.aio  # noqa: E402
 
 NAMES = [
-    (fencelock.Held, "held"), (fencelock.LeaseLost, "lost"), (fencelock.Denied, "denied"),
-    (fencelock.Unavailable, "unavailable"), (fencelock.FencelockError, "refused"),
+    (fencelock.HeldError, "held"), (fencelock.LeaseLostError, "lost"), (fencelock.DeniedError, "denied"),
+    (fencelock.UnavailableError, "unavailable"), (fencelock.FencelockError, "refused"),
 ]
 
 

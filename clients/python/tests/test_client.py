@@ -1,6 +1,7 @@
 """Both clients against a small service in this process: what Python adds to the protocol."""
 
 import asyncio
+import datetime
 import contextlib
 import contextvars
 import gc
@@ -18,8 +19,9 @@ import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import fencelock
-from fencelock import Client, Closed, FencelockError, Held, LeaseLost, TimedOut, Unavailable, _sync, aio, bearer_file
+from fencelock import Client, ClosedError, FencelockError, HeldError, LeaseLostError, TimedOutError, UnavailableError, _sync, aio, bearer_file
 
+ATTEMPT = {"fencing_token": 3, "highest": 4, "kind": "write", "accepted": False, "version": 1, "at": "2026-03-01T12:00:02.5Z"}
 SECRETS = ("secret-id", "secret-proof", "secret-bearer")
 
 
@@ -32,6 +34,7 @@ class Service(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.calls, self.refuse, self.tokens, self.wait = [], {}, 0, threading.Event()
         self.hold, self.peers, self.pages = False, {}, {}
+        self.events = False  # whether it streams events: one after the other
         self.frozen = threading.Event()  # it answers nothing any more
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -63,6 +66,8 @@ class Handler(BaseHTTPRequestHandler):
         kind = service.refuse.get(f"{self.command} {self.path}")
         if kind:
             return self.answer(kind[0], {"type": f"/problems/{kind[1]}", "title": "no", "status": kind[0]})
+        if self.path.startswith("/events?") and service.events:
+            return self.stream()
         if self.path in service.pages:
             return self.answer(200, service.pages[self.path])
         if self.command == "DELETE":
@@ -78,7 +83,16 @@ class Handler(BaseHTTPRequestHandler):
             "validity_ms": ttl - 5, "waited_ms": 0, "max_hold_remaining_ms": None,
         })
 
-    do_GET = do_POST = do_DELETE = do
+    do_GET = do_POST = do_DELETE = do_PUT = do
+
+    def stream(self):
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        while not self.server.wait.wait(0.005):
+            self.wfile.write(b": a line\n\neve")
+            self.wfile.write(b"nt: granted\ndata: {}\n\n")
 
     def answer(self, status, body=None):
         raw = json.dumps(body).encode() if body is not None else b""
@@ -115,7 +129,7 @@ class Sync(ServiceCase):
             self.assertTrue(29 < lease.validity < 30)
             self.assertIs(fencelock.current(), lease)
             lease.check()
-        with self.assertRaises(LeaseLost):
+        with self.assertRaises(LeaseLostError):
             lease.check()
         self.assertEqual((lease.lost, lease.validity), (True, 0))
         with self.assertRaises(LookupError):
@@ -125,11 +139,11 @@ class Sync(ServiceCase):
     def test_the_loss_is_told_in_every_way(self):
         self.service.refuse["POST /leases/current/extend"] = (404, "lease-not-held")
         told = []
-        with self.assertRaises(LeaseLost) as caught:
+        with self.assertRaises(LeaseLostError) as caught:
             with self.client.lock("r", ttl=1, on_lost=told.append) as lease:
                 self.assertTrue(lease.wait_lost(5))
                 self.assertTrue(lease.lost)
-                with self.assertRaises(LeaseLost):
+                with self.assertRaises(LeaseLostError):
                     lease.check()
         self.assertEqual((told, caught.exception.resource), ([lease], "r"))
 
@@ -138,7 +152,7 @@ class Sync(ServiceCase):
         with self.assertRaises(ZeroDivisionError):
             with self.client.lock("r"):
                 1 / 0
-        with self.assertRaises(LeaseLost):
+        with self.assertRaises(LeaseLostError):
             with self.client.lock("r"):
                 pass
 
@@ -183,10 +197,10 @@ class Sync(ServiceCase):
 
     def test_a_nested_lock_does_not_begin_under_a_lost_lease(self):
         self.service.refuse["POST /leases/current/extend"] = (404, "lease-not-held")
-        with self.assertRaises(LeaseLost):
+        with self.assertRaises(LeaseLostError):
             with self.client.lock("r", ttl=1) as lease:
                 self.assertTrue(lease.wait_lost(5))
-                with self.assertRaises(LeaseLost):
+                with self.assertRaises(LeaseLostError):
                     with self.client.lock("r"):
                         self.fail("it ran")
         self.assertEqual(self.methods().count(("DELETE", "/leases/current")), 1)
@@ -202,10 +216,10 @@ class Sync(ServiceCase):
     def test_retries_are_observed(self):
         seen = []
         self.service.refuse["GET /locks/r"] = (503, "no-quorum")
-        with Client(self.service.url, patience=0.3, on_retry=seen.append) as client, self.assertRaises(Unavailable):
+        with Client(self.service.url, patience=0.3, on_retry=seen.append) as client, self.assertRaises(UnavailableError):
             client.inspect("r")
         self.assertGreaterEqual(len(seen), 2)
-        self.assertIsInstance(seen[0].error, Unavailable)
+        self.assertIsInstance(seen[0].error, UnavailableError)
         self.assertEqual([r.tries for r in seen[:2]], [1, 2])
         self.assertTrue(0 < seen[0].pause < 1 and seen[1].failing > 0)
 
@@ -213,10 +227,16 @@ class Sync(ServiceCase):
         self.service.pages = {
             "/locks?limit=1000&prefix=a%2F": {"locks": [{"resource": "a/1"}, {"resource": "a/2"}], "next_cursor": "c 1"},
             "/locks?limit=1000&prefix=a%2F&cursor=c+1": {"locks": [{"resource": "a/3"}]},
-            "/history?limit=1000&resource=a%2F1": {"resource": "a/1", "attempts": [{"fencing_token": 3}]},
+            "/history?limit=1000&resource=a%2F1": {"resource": "a/1", "attempts": [ATTEMPT]},
         }
-        self.assertEqual([lock["resource"] for lock in self.client.list("a/")], ["a/1", "a/2", "a/3"])
-        self.assertEqual([attempt["fencing_token"] for attempt in self.client.history("a/1")], [3])
+        self.assertEqual([lock.resource for lock in self.client.list("a/")], ["a/1", "a/2", "a/3"])
+        at = datetime.datetime(2026, 3, 1, 12, 0, 2, 500000, datetime.timezone.utc)
+        self.assertEqual(list(self.client.history("a/1")), [fencelock.Attempt(3, 4, "write", False, 1, at)])
+        self.service.pages["/locks/a"] = {
+            "resource": "a", "held": True, "holder": "me", "fencing_token": 7, "remaining_ms": 1500, "ttl_ms": 2000, "held_ms": 500, "waiters": 1,
+            "queue": [{"holder": "b", "waiting_ms": 30}],
+        }
+        self.assertEqual(self.client.inspect("a"), fencelock.LockState("a", True, "me", 7, 1.5, 2.0, 0.5, None, 1, (fencelock.Waiter("b", 0.03),)))
         self.client.break_lock("a/1", 7)
         self.assertEqual(self.methods()[-1], ("POST", "/breaks"))
         self.assertEqual(self.service.calls[-1][2], {"resource": "a/1", "fencing_token": 7})
@@ -227,8 +247,36 @@ class Sync(ServiceCase):
         lease.release()
         self.assertEqual(self.methods()[-3:], [("GET", "/leases/current"), ("POST", "/leases/current/extend"), ("DELETE", "/leases/current")])
         self.service.refuse["POST /breaks"] = (404, "lock-not-held")
-        with self.assertRaises(fencelock.Refused):
+        with self.assertRaises(fencelock.RefusedError):
             self.client.break_lock("a/1", 7)
+
+    def test_records(self):
+        record = {"resource": "a/1", "fencing_token": 7, "value": {"paid": True}, "version": 2}
+        self.service.pages = {"/guarded/a%2F1": record, "/guarded/a%2F1/claim": record}
+        want = fencelock.Record("a/1", 7, {"paid": True}, 2)
+        lease = self.client.acquire("a/1")
+        calls = (lambda: self.client.read_record("a/1"), lambda: self.client.claim_record(lease), lambda: self.client.write_record(lease.parts[0], None),
+                 lambda: self.client.delete_record(lease))
+        for call in calls:
+            self.assertEqual(call(), want)
+        self.assertEqual(self.methods()[1:], [("GET", "/guarded/a%2F1"), ("POST", "/guarded/a%2F1/claim"), ("PUT", "/guarded/a%2F1"), ("DELETE", "/guarded/a%2F1")])
+        sent = [call[3] for call in self.service.calls[1:]]
+        self.assertEqual([h.get("Fencing-Token") for h in sent], [None, "1", "1", "1"])
+        self.assertEqual([h.get("Fencing-Proof") for h in sent], [None, "secret-proof", "secret-proof", "secret-proof"])
+        self.assertIsNone(self.service.calls[3][2])  # null is a value
+        self.service.refuse["GET /guarded/b"] = (404, "record-not-found")
+        self.assertEqual(self.client.read_record("b"), fencelock.Record("b"))
+        self.service.refuse["PUT /guarded/a%2F1"] = (412, "stale-token")
+        with self.assertRaises(fencelock.StaleTokenError) as caught:
+            self.client.write_record(lease, 1)
+        self.assertEqual(caught.exception.kind, "stale-token")
+        self.service.refuse["PUT /guarded/a%2F1"] = (503, "guard-unavailable")
+        before = len(self.service.calls)
+        with self.assertRaises(UnavailableError):
+            self.client.write_record(lease, 1)
+        self.assertEqual(len(self.service.calls), before + 1)  # it may have been written
+        with self.assertRaises(TypeError):
+            self.client.write_record(lease, object())
 
     def test_a_lease_that_is_released_in_the_block(self):
         with self.client.lock("r") as lease:
@@ -238,7 +286,7 @@ class Sync(ServiceCase):
 
     def test_held(self):
         self.service.refuse["POST /locks"] = (409, "lock-held")
-        with self.assertRaises(Held):
+        with self.assertRaises(HeldError):
             with self.client.lock("r", wait=0):
                 self.fail("it ran")
 
@@ -292,7 +340,7 @@ class Sync(ServiceCase):
     def test_close_waits_until_a_request_in_doubt_is_cancelled(self):
         self.service.refuse["POST /locks"] = (503, "no-quorum")
         client = Client(self.service.url, patience=0, on_retry=lambda _: None)
-        with self.assertRaises(Unavailable):
+        with self.assertRaises(UnavailableError):
             client.acquire("r")
         self.service.refuse.clear()
         client.close()
@@ -317,7 +365,7 @@ class Sync(ServiceCase):
                     with self.client.lock("other"):
                         pass  # the child's own works
                     for call in (lease.extend, lease.release, lease.check):
-                        with self.assertRaisesRegex(LeaseLost, "forked"):
+                        with self.assertRaisesRegex(LeaseLostError, "forked"):
                             call()
                     code = 0 if lease.lost else 2
                 finally:
@@ -342,7 +390,7 @@ class Sync(ServiceCase):
     def test_a_closed_client(self):
         self.client.close()
         for call in (lambda: self.client.acquire("r"), lambda: self.client.inspect("r")):
-            with self.assertRaisesRegex(Closed, "this client is closed"):
+            with self.assertRaisesRegex(ClosedError, "this client is closed"):
                 call()
 
     def test_a_block_that_outlives_its_client(self):
@@ -358,7 +406,7 @@ class Sync(ServiceCase):
                 signal.alarm(5)  # a child that hangs is killed
                 try:
                     lock.__exit__(None, None, None)
-                except LeaseLost:
+                except LeaseLostError:
                     os._exit(0)
                 os._exit(1)
         self.assertEqual(os.waitpid(child, 0)[1], 0)
@@ -373,7 +421,7 @@ class Sync(ServiceCase):
         }
         for name, call in calls.items():
             begun = time.monotonic()
-            with self.subTest(name), self.assertRaisesRegex(TimedOut, f"{name}: not done within its timeout of 0.3 s") as caught:
+            with self.subTest(name), self.assertRaisesRegex(TimedOutError, f"{name}: not done within its timeout of 0.3 s") as caught:
                 call()
             self.assertLess(time.monotonic() - begun, 1)
             self.assertIsInstance(caught.exception, TimeoutError)
@@ -390,7 +438,7 @@ class Sync(ServiceCase):
         with self.client.lock(["a", "b"]):
             sent = len(self.service.calls)
             for call in (lambda: self.client.lock("a").__enter__(), lambda: self.client.acquire(["b", "c"]), lambda: other.lock(["a", "b"], wait=9).__enter__()):
-                with self.assertRaisesRegex(fencelock.Refused, "would wait for itself"):
+                with self.assertRaisesRegex(fencelock.RefusedError, "would wait for itself"):
                     call()
             self.assertEqual(len(self.service.calls), sent)
             self.client.acquire("c").release()  # not held here
@@ -517,7 +565,7 @@ class Aio(ServiceCase):
         self.service.refuse["POST /leases/current/extend"] = (404, "lease-not-held")
 
         async def work(client):
-            with self.assertRaises(LeaseLost):
+            with self.assertRaises(LeaseLostError):
                 async with client.lock("r", ttl=1):
                     await asyncio.sleep(20)
                     self.fail("the work continued")
@@ -558,12 +606,12 @@ class Aio(ServiceCase):
                 async with client.lock("r"):
                     await asyncio.sleep(20)
 
-            with self.assertRaises(LeaseLost):
+            with self.assertRaises(LeaseLostError):
                 async with client.lock("r", ttl=1):
                     task = asyncio.create_task(child())
                     async with client.lock("r"):
                         await asyncio.sleep(20)
-            with self.assertRaises(LeaseLost):
+            with self.assertRaises(LeaseLostError):
                 await task
             await asyncio.sleep(0)  # the task itself is not cancelled
 
@@ -572,11 +620,14 @@ class Aio(ServiceCase):
         self.assertLess(time.monotonic() - begun, 5)
 
     def test_the_rest_of_the_api(self):
-        self.service.pages = {"/locks?limit=1000&prefix=": {"locks": [{"resource": "a"}]}, "/history?limit=1000&resource=a": {"attempts": [{"highest": 1}]}}
+        self.service.pages = {"/locks?limit=1000&prefix=": {"locks": [{"resource": "a"}]}, "/history?limit=1000&resource=a": {"attempts": [ATTEMPT]}, "/guarded/a": {"resource": "a"}}
 
         async def work(client):
-            self.assertEqual([lock["resource"] async for lock in client.list()], ["a"])
-            self.assertEqual([attempt["highest"] async for attempt in client.history("a")], [1])
+            self.assertEqual([lock.resource async for lock in client.list()], ["a"])
+            self.assertEqual([attempt.highest async for attempt in client.history("a")], [4])
+            lease = await client.acquire("a")
+            for record in (await client.read_record("a"), await client.write_record(lease, 1), await client.delete_record(lease)):
+                self.assertEqual(record, fencelock.Record("a"))
             await client.break_lock("a", 7)
             await (await client.lease("secret-id")).release()
 
@@ -691,7 +742,7 @@ class Aio(ServiceCase):
     def test_no_server(self):
         async def run():
             async with aio.Client("http://127.0.0.1:1", patience=0.3) as client:
-                with self.assertRaises(Unavailable):
+                with self.assertRaises(UnavailableError):
                     await client.acquire("r")
 
         asyncio.run(run())

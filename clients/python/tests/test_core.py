@@ -5,7 +5,7 @@ import datetime
 import json
 import unittest
 
-from fencelock import Held, LeaseLost, OtherLease, Refused, Unavailable, _core, _http
+from fencelock import HeldError, LeaseLostError, OtherLeaseError, RefusedError, UnavailableError, _core, _http
 
 TTL = 30_000
 
@@ -75,17 +75,17 @@ class Core(unittest.TestCase):
         self.assertEqual(self.bodies(), [{"resource": "r", "fencing_token": 7}] * 4)
         for first in ([], [lost]):  # an earlier lease holds it: nothing was broken
             answers = iter([*first, problem(412, "other-lease", fencing_token=6, holder="h")])
-            with self.assertRaises(OtherLease) as caught:
+            with self.assertRaises(OtherLeaseError) as caught:
                 self.run_steps(self.protocol().break_lock("r", 7), lambda _: next(answers))
             self.assertEqual((caught.exception.token, caught.exception.holder), (6, "h"))
         for refusal in (problem(404, "lock-not-held"), problem(412, "other-lease", fencing_token=8)):
-            with self.assertRaises(Refused):  # no earlier try can have done it
+            with self.assertRaises(RefusedError):  # no earlier try can have done it
                 self.run_steps(self.protocol().break_lock("r", 7), lambda _: refusal)
 
     def test_a_break_of_any_lease_is_sent_again_only_if_no_server_can_have_done_it(self):
         for unclear in (_core.NoAnswer("broke off", True), problem(503, "no-quorum")):
             self.sent.clear()
-            with self.assertRaises(Unavailable):
+            with self.assertRaises(UnavailableError):
                 self.run_steps(self.protocol().break_any("r"), lambda _: unclear)
             self.assertEqual(self.bodies(), [{"resource": "r", "any": True}])
         answers = iter([_core.NoAnswer("refused", False), answer(204)])
@@ -114,7 +114,7 @@ class Core(unittest.TestCase):
         self.assertEqual(prefer, ["Prefer: wait=45", "Prefer: wait=1", "Prefer: wait=2", "Prefer: wait=4"])
 
     def test_an_acquire_that_does_not_wait_tells_soon(self):
-        with self.assertRaises(Unavailable):
+        with self.assertRaises(UnavailableError):
             self.take(lambda _: problem(503, "no-quorum"), wait=0)
         # A pause is random, 0.5 to 1.5 times 0.05, 0.1, 0.2, 0.4 s.
         self.assertTrue(len(self.slept) >= 3 and sum(self.slept) <= 1, self.slept)
@@ -130,7 +130,7 @@ class Core(unittest.TestCase):
             for name, world in worlds.items():
                 with self.subTest(wait=wait, servers=name):
                     begun = self.clock()
-                    with self.assertRaises(Unavailable):
+                    with self.assertRaises(UnavailableError):
                         self.take(world, self.protocol(patience=1000), wait=wait)
                     self.assertTrue(wait - 1 <= self.clock() - begun <= wait + 1.001, self.clock() - begun)
 
@@ -173,7 +173,7 @@ class Core(unittest.TestCase):
         self.assertEqual(len(self.sent), 2)
 
     def test_patience_ends_a_call_and_pauses_grow(self):
-        with self.assertRaises(Unavailable) as caught:
+        with self.assertRaises(UnavailableError) as caught:
             self.take(lambda _: problem(503, "no-quorum"), wait=60)
         self.assertEqual((caught.exception.kind, caught.exception.status, caught.exception.resource), ("no-quorum", 503, "r"))
         self.assertLess(sum(self.slept), 10)
@@ -186,12 +186,12 @@ class Core(unittest.TestCase):
         self.assertGreaterEqual(self.slept[0], 3)
 
     def test_held_names_the_holder(self):
-        with self.assertRaises(Held) as caught:
+        with self.assertRaises(HeldError) as caught:
             self.take(lambda _: problem(409, "lock-held", holder="w7", fencing_token=34, remaining_ms=8123))
         self.assertEqual((caught.exception.holder, caught.exception.token, caught.exception.remaining), ("w7", 34, 8.123))
 
     def test_an_answer_that_is_not_the_services(self):
-        with self.assertRaises(Refused):
+        with self.assertRaises(RefusedError):
             self.take(lambda _: _http.Answer(200, {}, b"<html>"))
 
     def test_names_that_are_no_unicode_are_refused_before_they_are_sent(self):
@@ -271,7 +271,7 @@ class Core(unittest.TestCase):
 
     def test_extend_without_a_lease(self):
         grant, _ = self.keep(None)
-        with self.assertRaises(LeaseLost):
+        with self.assertRaises(LeaseLostError):
             self.run_steps(self.protocol().extend(grant), lambda _: problem(404, "lease-not-held"))
 
     def test_wrong_types_get_one_clear_line(self):
@@ -290,16 +290,16 @@ class Core(unittest.TestCase):
         self.assertEqual(self.sent, [])
 
     def test_an_error_names_the_server_and_the_request(self):
-        with self.assertRaises(Held) as caught:
+        with self.assertRaises(HeldError) as caught:
             self.take(lambda _: problem(409, "lock-held", {"x-request-id": "req-7"}))
         self.assertEqual((caught.exception.url, caught.exception.request_id, caught.exception.kind), ("http://a", "req-7", "lock-held"))
 
     def test_a_404_that_no_fencelock_sent(self):
-        with self.assertRaisesRegex(Refused, "did not come from fencelock: check host, port and path"):
+        with self.assertRaisesRegex(RefusedError, "did not come from fencelock: check host, port and path"):
             self.take(lambda _: _http.Answer(404, {}, b"<h1>Not Found</h1>"))
 
     def test_names_are_escaped_in_messages(self):
-        with self.assertRaises(Held) as caught:
+        with self.assertRaises(HeldError) as caught:
             self.take(lambda _: problem(409, "lock-held"), resource="é\n\u202ex")
         self.assertIn(r"acquire é\n\u202ex: ", str(caught.exception))
         self.assertEqual(caught.exception.resource, "é\n\u202ex")

@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
+import time
 
-from fencelock import Client, Denied, LeaseLost, Unavailable, aio
+from fencelock import Client, DeniedError, LeaseLostError, LockState, UnavailableError, aio
 
 from .test_client import ServiceCase
 
@@ -47,14 +48,14 @@ class Elect(ServiceCase):
 
     def test_what_no_repetition_mends_ends_it(self):
         self.service.refuse["POST /locks"] = (403, "forbidden")
-        with self.assertRaises(Denied):
+        with self.assertRaises(DeniedError):
             self.client.elect("r", lambda lease: None)
         self.service.refuse.clear()
 
         def unavailable(lease):
-            raise Unavailable("another service")
+            raise UnavailableError("another service")
 
-        with self.assertRaises(Unavailable):  # of the work, which is not the election's to repeat
+        with self.assertRaises(UnavailableError):  # of the work, which is not the election's to repeat
             self.client.elect("r", unavailable)
 
     def test_on_asyncio(self):
@@ -73,7 +74,7 @@ class Elect(ServiceCase):
         async def run():
             async with aio.Client(self.service.url, timeout=2, patience=0) as client:
                 self.assertEqual(await client.elect("r", lead, ttl=0.3), "resigned")
-                with self.assertRaises(LeaseLost):
+                with self.assertRaises(LeaseLostError):
                     await client.elect("r", self.lose)
                 candidate = asyncio.ensure_future(client.elect("r", lambda lease: asyncio.sleep(60)))
                 await asyncio.sleep(0.1)
@@ -86,14 +87,14 @@ class Elect(ServiceCase):
         self.assertEqual(self.methods()[-1], ("DELETE", "/leases/current"))
 
     async def lose(self, lease):
-        raise LeaseLost("of another resource")
+        raise LeaseLostError("of another resource")
 
 
-FREE = {"resource": "r", "held": False}
+FREE = LockState("r", False)
 
 
 def held(token):
-    return {"resource": "r", "held": True, "fencing_token": token, "holder": "h", "held_ms": 5}
+    return LockState("r", True, "h", token, held_for=0.005)
 
 
 class Watch(ServiceCase):
@@ -104,18 +105,29 @@ class Watch(ServiceCase):
     def look(self, looks):
         lock = looks.pop(0)
         if lock is None:
-            raise Unavailable("no server")
+            raise UnavailableError("no server")
         return lock
 
     def test_changes_are_told(self):
-        looks = list(self.looks)
+        looks, self.service.events = list(self.looks), True
+        begun = time.monotonic()
         with Client(self.service.url) as client:
             client.inspect = lambda resource: self.look(looks)
-            watch = client.watch("r", every=0.001)
+            watch = client.watch("r")
             self.assertEqual([next(watch) for _ in self.told], self.told)
+            watch.close()
+        self.assertLess(time.monotonic() - begun, 5)  # by events: it looks every ten seconds besides
+
+    def test_without_events_it_looks_every_second(self):
+        looks = [FREE, held(1)]
+        with Client(self.service.url) as client:
+            client.inspect = lambda resource: self.look(looks)
+            watch = client.watch("r")
+            self.assertEqual([next(watch), next(watch)], [FREE, held(1)])
+            watch.close()
 
     def test_on_asyncio(self):
-        looks = list(self.looks)
+        looks, self.service.events = list(self.looks), True
 
         async def run():
             async def inspect(resource):
@@ -123,14 +135,15 @@ class Watch(ServiceCase):
 
             async with aio.Client(self.service.url) as client:
                 client.inspect = inspect
-                watch = client.watch("r", every=0.001)
+                watch = client.watch("r")
                 self.assertEqual([await watch.__anext__() for _ in self.told], self.told)
+                await watch.aclose()
 
         asyncio.run(run())
 
     def test_a_refusal_ends_it(self):
         self.service.refuse["GET /locks/r"] = (403, "forbidden")
-        with Client(self.service.url) as client, self.assertRaises(Denied):
+        with Client(self.service.url) as client, self.assertRaises(DeniedError):
             next(client.watch("r"))
 
 

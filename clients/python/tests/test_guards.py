@@ -10,7 +10,7 @@ import unittest
 import unittest.mock
 import urllib.parse
 
-from fencelock import LeaseLost, StaleToken
+from fencelock import LeaseLostError, RefusedError, StaleTokenError
 from fencelock._core import Grant
 from fencelock._lease import LeaseView
 from fencelock.guard import afenced, fenced
@@ -58,7 +58,7 @@ class Guards:
         id, name = self.account(2)
         with self.connect() as conn:
             self.deposit(conn, id, lease((name, 34)))
-            with self.assertRaises(StaleToken) as caught:
+            with self.assertRaises(StaleTokenError) as caught:
                 self.deposit(conn, id, lease((name, 33)))
             self.assertEqual((caught.exception.resource, caught.exception.presented, caught.exception.highest), (name, 33, 34))
             self.deposit(conn, id, lease((name, 35)))  # the connection can be used again
@@ -69,7 +69,7 @@ class Guards:
         two, other = self.account(4)
         with self.connect() as conn:
             self.deposit(conn, two, lease((other, 9)))
-            with self.assertRaises(StaleToken):
+            with self.assertRaises(StaleTokenError):
                 with fenced(conn, lease((name, 5))) as tx:
                     self.write(tx, one, 1)
                     self.claim(tx, other, 8)
@@ -88,11 +88,11 @@ class Guards:
         id, name = self.account(6)
         with self.connect() as conn:
             short = lease((name, 1), validity=200)
-            with self.assertRaises(LeaseLost):
+            with self.assertRaises(LeaseLostError):
                 with fenced(conn, short) as tx:
                     self.write(tx, id, 99)
                     time.sleep(short.validity + 0.01)
-            with self.assertRaises(LeaseLost):
+            with self.assertRaises(LeaseLostError):
                 with fenced(conn, short):
                     self.fail("the block ran under a lost lease")
         self.assertEqual(self.balance(id), 0)
@@ -103,7 +103,7 @@ class Guards:
             with self.begun(holder):
                 self.claim(holder, name, 1)
                 begun = time.monotonic()
-                with self.assertRaises(LeaseLost):
+                with self.assertRaises(LeaseLostError):
                     with fenced(conn, lease((name, 2), validity=500)):
                         self.fail("two holders at once")
                 self.assertLess(time.monotonic() - begun, 5)
@@ -288,7 +288,7 @@ class Django(Cursors, Guards, unittest.TestCase):
         self.addCleanup(holder.close)
         self.claim(holder, name, 1)
         begun = time.monotonic()
-        with self.connect() as conn, self.assertRaises(LeaseLost):
+        with self.connect() as conn, self.assertRaises(LeaseLostError):
             with fenced(conn, lease((name, 2), validity=500)):
                 self.fail("two holders at once")
         self.assertLess(time.monotonic() - begun, 5)
@@ -404,7 +404,7 @@ class PsycopgAsync(unittest.TestCase):
             async with conn:
                 async with afenced(conn, lease(("accounts/901", 7))):
                     await conn.execute("UPDATE accounts SET balance = 10 WHERE id = 901")
-                with self.assertRaises(StaleToken) as caught:
+                with self.assertRaises(StaleTokenError) as caught:
                     async with afenced(conn, lease(("accounts/901", 6))):
                         self.fail("the claim was not refused")
                 self.assertEqual(caught.exception.highest, 7)
@@ -412,7 +412,6 @@ class PsycopgAsync(unittest.TestCase):
                 self.assertEqual(row[0], 10)
 
         asyncio.run(run())
-
 
     def test_a_cancelled_statement_leaves_no_transaction_open(self):
         import psycopg
@@ -436,6 +435,59 @@ class PsycopgAsync(unittest.TestCase):
             await conn.close()
 
         asyncio.run(run())
+
+
+@needs("asyncpg")
+class Asyncpg(unittest.TestCase):
+    def test_deposit_stale_and_refused(self):
+        import asyncpg
+
+        async def run():
+            conn = await asyncpg.connect(URL)
+            async with afenced(conn, lease(("accounts/911", 7), ("accounts/912", 3))):
+                await conn.execute("UPDATE accounts SET balance = $1 WHERE id = 911", 10)
+            with self.assertRaises(StaleTokenError) as caught:
+                async with afenced(conn, lease(("accounts/911", 6))):
+                    self.fail("the claim was not refused")
+            self.assertEqual((caught.exception.resource, caught.exception.presented, caught.exception.highest), ("accounts/911", 6, 7))
+            with self.assertRaises(RefusedError) as refused:
+                async with afenced(conn, lease(("accounts/912", 3))):
+                    await conn.execute("UPDATE accounts SET balance = 1 WHERE id = 911")
+            self.assertEqual(refused.exception.kind, "token-required")
+            async with conn.transaction():
+                with self.assertRaises(RuntimeError):
+                    async with afenced(conn, lease(("accounts/911", 8))):
+                        self.fail("it ran")
+            self.assertEqual(await conn.fetchval("SELECT balance FROM accounts WHERE id = 911"), 10)
+            await conn.close()
+
+        asyncio.run(run())
+
+
+@needs("psycopg")
+class Refusals(unittest.TestCase):
+    def test_a_database_without_a_guard_says_what_to_do(self):
+        import psycopg
+
+        with psycopg.connect(urllib.parse.urlsplit(URL)._replace(path="/template1").geturl()) as conn:
+            with self.assertRaisesRegex(RefusedError, "fencelock guard install") as caught:
+                with fenced(conn, lease(("accounts/1", 1))):
+                    self.fail("it ran")
+        self.assertEqual((caught.exception.kind, caught.exception.__cause__.sqlstate), ("guard-not-configured", "3F000"))
+
+    def test_a_valid_lease_that_is_refused_names_the_suspicion(self):
+        import psycopg
+
+        with psycopg.connect(URL) as conn:
+            with fenced(conn, lease(("accounts/921", 9))):
+                pass
+            with self.assertRaisesRegex(StaleTokenError, "another fencelock cluster"):
+                with fenced(conn, lease(("accounts/921", 8))):
+                    self.fail("it ran")
+            with self.assertRaises(RefusedError) as caught:
+                with fenced(conn, lease(("accounts/922", 1))):
+                    conn.execute("UPDATE accounts SET balance = 1 WHERE id = 923")
+            self.assertEqual(caught.exception.kind, "token-required")
 
 
 class Unknown(unittest.TestCase):

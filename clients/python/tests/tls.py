@@ -19,7 +19,7 @@ trusting = ssl.create_default_context(cafile=CERTIFICATE)
 def unavailable(take):
     try:
         take()
-    except fencelock.Unavailable as e:
+    except fencelock.UnavailableError as e:
         assert "certificate" in str(e), e
     else:
         raise AssertionError("a server was trusted that nobody vouches for")
@@ -35,7 +35,7 @@ with fencelock.Client(URL, ssl_context=trusting) as client:
     begun = time.monotonic()
     try:
         client.acquire(NAME, wait=6)  # longer than until the first probe
-    except fencelock.Held:
+    except fencelock.HeldError:
         assert time.monotonic() - begun > 5.9
     else:
         raise AssertionError("two leases of one resource")

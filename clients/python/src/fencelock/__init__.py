@@ -5,7 +5,7 @@
 
     client = Client("https://locks-1:8080,https://locks-2:8080")
     with client.lock("orders/42", ttl=30, wait=5) as lease:
-        lease.check()                   # raises LeaseLost if the lease is lost
+        lease.check()                   # raises LeaseLostError if the lease is lost
         with fenced(conn, lease):       # claims with the token; commits at the end
             conn.execute("UPDATE …")
 
@@ -14,10 +14,12 @@
 
 from ._core import Part, Retry, bearer_file
 from ._lease import current
+from ._state import Attempt, LockState, Record, Waiter
 from ._sync import Client, Lease, Lock
-from .errors import Closed, Denied, FencelockError, Held, LeaseLost, OtherLease, Refused, StaleToken, TimedOut, Unavailable
+from .errors import ClosedError, DeniedError, FencelockError, HeldError, LeaseLostError, OtherLeaseError, RefusedError, StaleTokenError, TimedOutError, UnavailableError
 
 __all__ = [
-    "Client", "Closed", "Denied", "FencelockError", "Held", "Lease", "LeaseLost", "Lock", "OtherLease", "Part", "Refused", "Retry", "StaleToken", "TimedOut", "Unavailable", "bearer_file", "current",
+    "Attempt", "Client", "ClosedError", "DeniedError", "FencelockError", "HeldError", "Lease", "LeaseLostError", "Lock", "LockState", "OtherLeaseError", "Part",
+    "Record", "RefusedError", "Retry", "StaleTokenError", "TimedOutError", "UnavailableError", "Waiter", "bearer_file", "current",
 ]
 

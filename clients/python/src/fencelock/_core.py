@@ -16,11 +16,18 @@ import time
 import urllib.parse
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar, Union, cast
+from typing import Protocol as Protocol_
 
 from . import _http
-from .errors import FencelockError, Held, LeaseLost, OtherLease, Refused, TimedOut, Unavailable, lost, of_problem, shown
+from ._state import LockState, Record, lock_state, record
+from .errors import FencelockError, HeldError, LeaseLostError, OtherLeaseError, RefusedError, TimedOutError, UnavailableError, lost, of_problem, shown
 
 T = TypeVar("T")
+
+NOTHING = object()  # no body: null is one
+QUIET = 30.0  # seconds without a line of events, of which a server sends one every 10 s
+LOOK_EVERY = 10.0  # seconds between two looks of a watch while events come
+LOOK_BLIND = 1.0  # seconds while none do
 
 RELEASED = "it was released"  # why such a lease is over
 _FIRST_PAUSE, _MAX_PAUSE = 0.05, 1.0  # seconds between tries
@@ -101,7 +108,7 @@ Steps = Generator[Union[Send, Sleep], Optional[_http.Answer], T]
 class Retry:
     """A call that failed and is repeated. Durations in seconds."""
 
-    error: FencelockError  # of the last try: an Unavailable
+    error: FencelockError  # of the last try: an UnavailableError
     tries: int  # so far
     failing: float  # since the first failure
     pause: float  # before the next try
@@ -114,6 +121,17 @@ class Part:
     resource: str
     token: int
     proof: str = field(default="", repr=False)
+
+
+class Presented(Protocol_):
+    """What a record is written under: a lease of one resource, or one of its parts."""
+
+    @property
+    def resource(self) -> str: ...
+    @property
+    def token(self) -> int: ...
+    @property
+    def proof(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -220,11 +238,11 @@ class Protocol:
     # Calls
 
     def _request(
-        self, server: Server, method: str, path: str, body: Optional[Mapping[str, Any]], headers: List[Tuple[str, str]], limit: float, probe: float = 0.0,
+        self, server: Server, method: str, path: str, body: Any, headers: List[Tuple[str, str]], limit: float, probe: float = 0.0,
     ) -> Send:
         content = None
         headers = list(headers)
-        if body is not None:
+        if body is not NOTHING:
             content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
             headers.append(("Content-Type", "application/json"))
         credential = (self._bearer() if callable(self._bearer) else self._bearer or "").strip()
@@ -237,7 +255,7 @@ class Protocol:
 
     def probe(self, server: Server, limit: float) -> Send:
         """Asks whether a server answers at all, whatever it says."""
-        return self._request(server, "GET", "/healthz", None, [], limit)
+        return self._request(server, "GET", "/healthz", NOTHING, [], limit)
 
     def _try_limit(self, rounds: int) -> float:
         """Seconds for one try: four times what answers take, and twice as much after each round
@@ -245,7 +263,7 @@ class Protocol:
         return min(self.timeout, max(_SHORTEST_TRY, 4 * self._slowest) * 2.0**min(rounds, 16))
 
     def _call(
-        self, what: str, method: str, path: str, body: Optional[Callable[[int], Mapping[str, Any]]] = None,
+        self, what: str, method: str, path: str, body: Optional[Callable[[int], Any]] = None,
         header: Tuple[Tuple[str, str], ...] = (), *, resource: str = "", tries: Optional["_Tries"] = None,
         limit: float = math.inf, deadline: float = math.inf, quiet: bool = False, breaks: int = 0, once: bool = False,
     ) -> Steps[Tuple[float, Dict[str, Any]]]:
@@ -275,7 +293,7 @@ class Protocol:
                 headers = list(header)
                 if kept < left:
                     headers.append(("Prefer", f"wait={int(kept)}"))  # a poll: it keeps the place in the queue
-                content = body(_ms(left)) if body else None
+                content = body(_ms(left)) if body else NOTHING
                 overall = min(try_limit + kept, deadline - sent)
                 probe = 0.0  # a short poll is soon over, unless it takes the time of other servers
                 if kept > _SHORT_POLL or kept > 0 and try_limit + kept > share:
@@ -302,7 +320,7 @@ class Protocol:
                     if error is None:
                         self._first = at
                         return sent, self._result(what, answer)
-                    if not isinstance(error, Unavailable):
+                    if not isinstance(error, UnavailableError):
                         self._first = at
                         if tries.ambiguous and _is_gone(method, breaks, error):
                             return sent, {}  # an earlier try did it
@@ -339,7 +357,7 @@ class Protocol:
 
     @staticmethod
     def _unavailable(what: str, resource: str, why: str) -> FencelockError:
-        error = Unavailable(f"{what}: {why}")
+        error = UnavailableError(f"{what}: {why}")
         error.resource = resource
         return error
 
@@ -356,11 +374,11 @@ class Protocol:
     def _result(what: str, answer: _http.Answer) -> Dict[str, Any]:
         result = _json(answer)
         if answer.status != 204 and not result:
-            raise Refused(f"{what}: the answer is not the lock service's: is the address right?")
+            raise RefusedError(f"{what}: the answer is not the lock service's: is the address right?")
         return result
 
     def within(self, timeout: Optional[float], what: str, steps: Steps[T]) -> Steps[T]:
-        """Ends steps with TimedOut when the time of the whole call is over."""
+        """Ends steps with TimedOutError when the time of the whole call is over."""
         check_seconds("timeout", timeout)
         if timeout is None:
             return (yield from steps)
@@ -381,14 +399,14 @@ class Protocol:
                     step = steps.send(answer)
         except StopIteration as end:
             return cast(T, end.value)
-        except Unavailable as e:
+        except UnavailableError as e:
             if self.now() < deadline:
                 raise
             raise self._timed_out(what, timeout) from e
 
     @staticmethod
-    def _timed_out(what: str, timeout: float) -> TimedOut:
-        return TimedOut(f"{what}: not done within its timeout of {timeout:g} s")
+    def _timed_out(what: str, timeout: float) -> TimedOutError:
+        return TimedOutError(f"{what}: not done within its timeout of {timeout:g} s")
 
     # Operations
 
@@ -414,7 +432,7 @@ class Protocol:
         had not, and whether it may still be there: if no server answers at all, its TTL ends it."""
         try:
             yield from self.release(grant, deadline)
-        except LeaseLost:
+        except LeaseLostError:
             return "it had ended when it was released", False
         except FencelockError:
             return "", True
@@ -439,7 +457,7 @@ class Protocol:
             try:
                 # There is time for every server twice.
                 yield from self.extend(grant, left / (2 * len(self.servers)), self.now() + left)
-            except LeaseLost as e:
+            except LeaseLostError as e:
                 if e.kind != "max-hold-reached":
                     return str(e)
                 grant.capped = True  # it lasts as long as before
@@ -461,12 +479,49 @@ class Protocol:
         sent, answer = yield from self._call("look up", "GET", "/leases/current", None, (("Fencelock-Lease", lease_id),))
         return Grant(self.now, sent, answer)
 
-    def inspect(self, resource: str) -> Steps[Dict[str, Any]]:
+    def inspect(self, resource: str) -> Steps[LockState]:
         name = urllib.parse.quote(checked(resource), safe="")
         # The name once more, where no proxy rewrites it.
         header = (("Fencelock-Resource", name),)
         _, answer = yield from self._call(f"inspect {shown(resource)}", "GET", "/locks/" + name, None, header, resource=resource)
-        return answer
+        return lock_state(answer)
+
+    def read_record(self, resource: str) -> Steps[Record]:
+        try:
+            return (yield from self._record("read", "GET", resource))
+        except RefusedError as e:
+            if e.kind != "record-not-found":
+                raise
+            return Record(resource)
+
+    def claim_record(self, lease: Presented) -> Steps[Record]:
+        return (yield from self._record("claim", "POST", lease.resource, lease, path="/claim"))
+
+    def write_record(self, lease: Presented, value: Any) -> Steps[Record]:
+        json.dumps(value)  # raises TypeError for what is not JSON
+        return (yield from self._record("write", "PUT", lease.resource, lease, body=lambda _: value, once=True))
+
+    def delete_record(self, lease: Presented) -> Steps[Record]:
+        return (yield from self._record("delete", "DELETE", lease.resource, lease, once=True))
+
+    def _record(
+        self, operation: str, method: str, resource: str, lease: Optional[Presented] = None, *, path: str = "",
+        body: Optional[Callable[[int], Any]] = None, once: bool = False,
+    ) -> Steps[Record]:
+        name = urllib.parse.quote(checked(resource), safe="")
+        headers = [("Fencelock-Resource", name)]
+        if lease is not None:
+            headers.append(("Fencing-Token", str(lease.token)))
+            if lease.proof:
+                headers.append(("Fencing-Proof", lease.proof))
+        what = f"{operation} the record {shown(resource)}"
+        _, answer = yield from self._call(what, method, f"/guarded/{name}{path}", body, tuple(headers), resource=resource, once=once)
+        return record(answer)
+
+    def events(self, n: int, resource: str, limit: float) -> Send:
+        """Asks for the events of a resource, at one server after the other."""
+        server = self.servers[(self._first + n) % len(self.servers)]
+        return self._request(server, "GET", "/events?" + urllib.parse.urlencode({"resource": checked(resource)}), NOTHING, [], limit)
 
     def break_lock(self, resource: str, token: int) -> Steps[None]:
         body = {"resource": checked(resource), "fencing_token": token}
@@ -539,7 +594,7 @@ class Acquisition:
             tries = self._tries
             try:
                 sent, answer = yield from self._acquire(tries, deadline)
-            except Held:
+            except HeldError:
                 if tries.wait(p.now())[0] <= 0:
                     raise
                 tries.poll = min(2 * tries.poll, p.poll)
@@ -591,11 +646,11 @@ class Watched:
         self._last: Tuple[Any, ...] = ()
         self._newest = 0
 
-    def is_news(self, lock: Optional[Mapping[str, Any]]) -> bool:
+    def is_news(self, lock: Optional[LockState]) -> bool:
         """Notes a lock, None for an unknown one, and says whether it is to be reported. With few nodes
         that answer, one may show that was released: tokens never fall."""
-        now: Tuple[Any, ...] = (None,) if lock is None else (lock["held"], lock.get("fencing_token", 0))
-        if lock is not None and lock["held"]:
+        now: Tuple[Any, ...] = (None,) if lock is None else (lock.held, lock.token)
+        if lock is not None and lock.held:
             if now[1] < self._newest:
                 return False
             self._newest = now[1]
@@ -606,7 +661,7 @@ class Watched:
 def again(lost: bool, led: bool, error: Exception) -> bool:
     """Whether a candidate stands again after an error, dropping it: its lease was lost while it
     led, or it has not led yet, and the service is unavailable."""
-    return lost or not led and isinstance(error, (Unavailable, LeaseLost))
+    return lost or not led and isinstance(error, (UnavailableError, LeaseLostError))
 
 
 def stand_again() -> float:
@@ -625,15 +680,15 @@ def checked(resource: str) -> str:
     return resource
 
 
-def lost_error(grant: Grant, why: str) -> LeaseLost:
+def lost_error(grant: Grant, why: str) -> LeaseLostError:
     return lost(grant.name, why)
 
 
 def _is_gone(method: str, breaks: int, error: FencelockError) -> bool:
     """Whether a refusal means that what a release, or a break of a token, was to end has ended."""
     if method == "DELETE":
-        return error.status == 404 and error.kind != ""
-    if isinstance(error, OtherLease):
+        return error.kind == "lease-not-held"
+    if isinstance(error, OtherLeaseError):
         return 0 < breaks < error.token
     return breaks > 0 and error.kind == "lock-not-held"
 
@@ -661,3 +716,35 @@ def _json(answer: _http.Answer) -> Dict[str, Any]:
     except ValueError:
         value = {}
     return value if isinstance(value, dict) else {}
+
+
+class Stream:
+    """The bytes of an event stream: whether it has begun, and whether something happened."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self._data = b""
+
+    def feed(self, data: bytes) -> bool:
+        """Takes bytes as they come, and says whether an event is among them, or the stream has begun. Raises NoAnswer for
+        what is no stream, and at its end."""
+        if not data:
+            raise NoAnswer("the stream of events has ended", True)
+        self._data += data
+        if not self.open:
+            head, end, rest = self._data.partition(b"\r\n\r\n")
+            if not end:
+                if len(self._data) > 65536:
+                    raise NoAnswer("the server streams no events", True)
+                return False
+            status = head.partition(b"\r\n")[0].split(b" ")[1:2]
+            if status != [b"200"] or b"text/event-stream" not in head.lower():
+                raise NoAnswer("the server streams no events", True)
+            self.open, self._data = True, rest
+            return True  # what happened before is not told
+        happened = b"event:" in self._data
+        self._data = self._data[-6:]  # its beginning may have come
+        if happened and self._data.startswith(b"event:"):
+            self._data = b""
+        return happened
+

@@ -8,7 +8,7 @@ import threading
 from typing import Generic, Optional, Tuple, TypeVar
 
 from ._core import RELEASED, Grant, Options, Part, Protocol, Resources, Server, lost_error
-from .errors import Refused, shown
+from .errors import RefusedError, shown
 
 
 class LeaseView:
@@ -96,7 +96,7 @@ class LeaseView:
         return bool(self._grant.why_lost())
 
     def check(self) -> None:
-        """Raises LeaseLost if the lease is lost. Call it before each write, and in loops."""
+        """Raises LeaseLostError if the lease is lost. Call it before each write, and in loops."""
         why = self._grant.why_lost()
         if why:
             raise lost_error(self._grant, why)
@@ -144,8 +144,8 @@ def joined(client: object, resources: Resources, slot: bool) -> Optional[LeaseVi
 
 
 def refuse_to_wait_for_oneself(protocol: Protocol, resources: Resources, options: Options) -> None:
-    """Raises Refused if a with statement around the caller holds one of the resources: it would wait for
-    itself. One that does not wait is told Held by the service."""
+    """Raises RefusedError if a with statement around the caller holds one of the resources: it would wait for
+    itself. One that does not wait is told HeldError by the service."""
     if options.wait == 0:
         return
     names = {resources} if isinstance(resources, str) else set(resources)
@@ -156,9 +156,9 @@ def refuse_to_wait_for_oneself(protocol: Protocol, resources: Resources, options
             continue
         if not set(protocol.servers) & set(lease._servers):
             continue
-        error = Refused(f"acquire {shown(', '.join(sorted(names)))}: it would wait for itself: the with statement around it holds {shown(', '.join(sorted(held)))}; "
+        error = RefusedError(f"acquire {shown(', '.join(sorted(names)))}: it would wait for itself: the with statement around it holds {shown(', '.join(sorted(held)))}; "
                         "use that lease (fencelock.current()), or name the same resources with the same client to join it")
-        error.resource = ", ".join(sorted(names))
+        error.kind, error.resource = "would-wait-for-itself", ", ".join(sorted(names))
         raise error
 
 

@@ -15,10 +15,12 @@ import weakref
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, TypeVar, cast
 
 from . import _http
+from ._core import LOOK_BLIND, LOOK_EVERY, QUIET, Presented, Stream, checked
 from ._core import GRACE, PROBE_EVERY, RELEASED, Bearer, Grant, NoAnswer, Options, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, lost_error, stand_again
 from ._lease import Entered, LeaseView, joined, refuse_to_wait_for_oneself
 from ._names import resource_of
-from .errors import Closed, Unavailable
+from ._state import Attempt, LockState, Record, attempt, lock_state
+from .errors import ClosedError, UnavailableError, shown
 
 _IDLE = 64  # connections that are kept to each server
 _AT_EXIT = 0.3  # seconds that the end of the process waits for what is done in the background
@@ -137,7 +139,7 @@ class _Connections:
         def run() -> None:
             try:
                 f()
-            except Closed:
+            except ClosedError:
                 pass
             finally:
                 with self._lock:
@@ -161,16 +163,20 @@ class _Connections:
         while True:
             with self._lock:
                 if self._closed:
-                    raise Closed("this client is closed")
+                    raise ClosedError("this client is closed")
                 idle = self._idle.get(server)
                 sock = idle.pop() if idle else None
             if sock is None:
-                return self._connect(server, deadline)
+                return self.connect(server, deadline)
             if not _readable(sock):
                 return sock
             sock.close()  # the server closed it
 
-    def _connect(self, server: Server, deadline: float) -> socket.socket:
+    def check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this client is closed")
+
+    def connect(self, server: Server, deadline: float) -> socket.socket:
         sock = socket.create_connection((server.name, server.port), _left(deadline))
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -246,7 +252,7 @@ class Client:
     timeout   the most seconds for one try at one server, beyond what it waits in the queue. A try
               ends earlier when its answer is overdue by what answers have taken: the next server is asked then.
     patience  seconds for which a call is repeated that fails, from its first failure: that no
-              server answers, or none has a quorum. Then it raises Unavailable. Every server is
+              server answers, or none has a quorum. Then it raises UnavailableError. Every server is
               asked at least once; a wait in the queue is no failure. An acquire with ``wait`` ends
               a second after it at most, whatever the servers do, and a lease that is kept alive is
               extended for as long as it lives.
@@ -303,16 +309,16 @@ class Client:
         margin    seconds before the end of validity from which it counts as lost; a tenth of the
                   TTL unless set, two thirds at most.
         on_lost   called when the lease is lost, by the thread that keeps it alive: it must not block.
-        timeout   seconds for entering at most, whatever else is set; then it raises TimedOut.
+        timeout   seconds for entering at most, whatever else is set; then it raises TimedOutError.
 
         The block should call ``lease.check()`` before each write. At its end it raises
-        LeaseLost if the lease was lost meanwhile; an exception of the block's own comes first.
-        Entering raises Held, Unavailable, Denied or Refused.
+        LeaseLostError if the lease was lost meanwhile; an exception of the block's own comes first.
+        Entering raises HeldError, UnavailableError, DeniedError or RefusedError.
 
         It nests: inside the block, a lock of the same resources (or of a slot of the same
         resource, where the lease is of one) and the same client joins the lease instead of
         waiting for itself, and its options are ignored. The lease is released by the last of them.
-        What would wait for the block itself raises Refused at once: some of its resources, or the same through
+        What would wait for the block itself raises RefusedError at once: some of its resources, or the same through
         another client. Another thread does not join, unless it runs in a copy of the block's context."""
         options = Options(ttl, wait, min_hold, max_hold, holder, metadata, slots, timeout)
         return Lock(self, resource, options, margin, on_lost)
@@ -353,9 +359,8 @@ class Client:
                 self._connections().in_background(functools.partial(self._run, acquisition.abandon()))
             raise
 
-    def inspect(self, resource: str, *, timeout: Optional[float] = None) -> Dict[str, Any]:
-        """Whether a resource is held, by which holder, for how much longer, and its queue, as
-        ``GET /locks/{resource}`` answers."""
+    def inspect(self, resource: str, *, timeout: Optional[float] = None) -> LockState:
+        """Whether a resource is held, by which holder, for how much longer, and its queue."""
         return self._run(self._protocol.within(timeout, f"inspect {resource!r}", self._protocol.inspect(resource)))
 
     def elect(self, resource: str, lead: Callable[["Lease"], R], **options: Any) -> R:
@@ -381,46 +386,72 @@ class Client:
                     raise
             time.sleep(stand_again())
 
-    def watch(self, resource: str, every: float = 1.0) -> Iterator[Optional[Dict[str, Any]]]:
+    def watch(self, resource: str) -> Iterator[Optional[LockState]]:
         """Tells who holds a resource, as ``inspect`` does: now, and after each change; None while
-        it is unknown, because no server answers or there is no quorum. It looks every so many
-        seconds. Tokens never fall; a holder that comes and goes between two looks is left out."""
+        it is unknown, because no server answers or there is no quorum. A change is told as soon as the
+        service's events show it, or after 10 s; after 1 s while no server sends events.
+        Tokens never fall; a holder that comes and goes between two looks is left out."""
         watched = Watched()
-        while True:
-            lock: Optional[Dict[str, Any]] = None
-            try:
-                lock = self.inspect(resource)
-            except Unavailable:
-                pass
-            if watched.is_news(lock):
-                yield lock
-            time.sleep(every)
+        events = _Events(self, resource)
+        try:
+            while True:
+                lock: Optional[LockState] = None
+                try:
+                    lock = self.inspect(resource)
+                except UnavailableError:
+                    pass
+                if watched.is_news(lock):
+                    yield lock
+                events.wait()
+        finally:
+            events.close()
+
+    # Guarded records
+
+    def read_record(self, resource: str) -> Record:
+        """Reads a guarded record, and claims nothing: before a write use ``claim_record``. One that was
+        never written has version 0."""
+        return self._run(self._protocol.read_record(resource))
+
+    def claim_record(self, lease: Presented) -> Record:
+        """Claims a guarded record for a lease, and reads it: from then on no smaller token writes it.
+        Raises StaleTokenError. ``lease`` is of one resource; of several, pass one of its parts."""
+        return self._run(self._protocol.claim_record(lease))
+
+    def write_record(self, lease: Presented, value: Any) -> Record:
+        """Writes a JSON value under the token of a lease. Raises StaleTokenError, and nothing is written.
+        It is not sent again once a server may have done it: after UnavailableError it may be written, now or later."""
+        return self._run(self._protocol.write_record(lease, value))
+
+    def delete_record(self, lease: Presented) -> Record:
+        """Deletes the value of a record under the token of a lease, as ``write_record`` writes it: its history
+        and its highest token stay."""
+        return self._run(self._protocol.delete_record(lease))
 
     def lease(self, lease_id: str) -> "Lease":
         """Looks up a live lease by its lease id, for a process that works under a lease which another
-        one acquired. Raises LeaseLost if it has ended."""
+        one acquired. Raises LeaseLostError if it has ended."""
         return Lease(self, self._run(self._protocol.look_up(lease_id)))
 
     def break_lock(self, resource: str, token: int) -> None:
         """Ends the lease of a resource that has the fencing token, which ``inspect`` shows, and never
         a later one. That is for administrators; the holder learns it from its next request. Raises
-        Refused of the kind "lock-not-held" if the resource is free, and OtherLease if another lease
+        RefusedError of the kind "lock-not-held" if the resource is free, and OtherLeaseError if another lease
         holds it."""
         self._run(self._protocol.break_lock(resource, token))
 
     def break_any(self, resource: str) -> None:
-        """Ends whatever lease holds a resource. After Unavailable the lease may have ended, and
+        """Ends whatever lease holds a resource. After UnavailableError the lease may have ended, and
         another ``break_any`` may end the next one: ``inspect`` first."""
         self._run(self._protocol.break_any(resource))
 
-    def list(self, prefix: str = "") -> Iterator[Dict[str, Any]]:
-        """The held resources that begin with a prefix, in no particular order, as ``GET /locks``
-        answers. A lock that is taken or released meanwhile may be missed or come twice."""
-        return self._pages(f"list {prefix}", "/locks", {"prefix": prefix}, "locks")
+    def list(self, prefix: str = "") -> Iterator[LockState]:
+        """The held resources that begin with a prefix, in no particular order. A lock that is taken or released meanwhile may be missed or come twice."""
+        return map(lock_state, self._pages(f"list {shown(prefix)}", "/locks", {"prefix": prefix}, "locks"))
 
-    def history(self, resource: str) -> Iterator[Dict[str, Any]]:
+    def history(self, resource: str) -> Iterator[Attempt]:
         """The newest hundred writes and claims of a guarded record, refused ones too, the newest first."""
-        return self._pages(f"history {resource}", "/history", {"resource": resource}, "attempts")
+        return map(attempt, self._pages(f"history {shown(resource)}", "/history", {"resource": checked(resource)}, "attempts"))
 
     def _pages(self, operation: str, path: str, query: Dict[str, str], member: str) -> Iterator[Dict[str, Any]]:
         following: Optional[Dict[str, str]] = query
@@ -508,6 +539,58 @@ class Client:
             raise OSError(f"the server does not answer while the request waits: {e}") from None
 
 
+class _Events:
+    """The service's events about a resource: no more than a reason to look, since any of them may be missing."""
+
+    def __init__(self, client: Client, resource: str) -> None:
+        self._client, self._resource = client, resource
+        self._sock: Optional[socket.socket] = None
+        self._stream = Stream()
+        self._quiet = 0.0  # when the stream counts as broken
+        self._n = 0  # the server that is asked next
+
+    def wait(self) -> None:
+        """Waits until there is a reason to look."""
+        now = time.monotonic()
+        if self._sock is None:
+            self._connect()
+        until = now + (LOOK_EVERY if self._sock else LOOK_BLIND)
+        while self._sock is not None:
+            left = min(until, self._quiet) - time.monotonic()
+            if left <= 0:
+                if time.monotonic() >= self._quiet:
+                    self.close()
+                return
+            try:
+                self._sock.settimeout(left)
+                data = self._sock.recv(65536)
+                self._quiet = time.monotonic() + QUIET
+                if self._stream.feed(data):
+                    return
+            except socket.timeout:
+                continue
+            except (OSError, NoAnswer):
+                self.close()
+                until = time.monotonic() + LOOK_BLIND
+        self._client._connections().check_open()
+        time.sleep(max(0.0, until - time.monotonic()))
+
+    def _connect(self) -> None:
+        request = self._client._protocol.events(self._n, self._resource, self._client._protocol.timeout)
+        self._n += 1
+        try:
+            self._sock = self._client._connections().connect(request.server, time.monotonic() + request.limit)
+            self._sock.sendall(request.data)
+        except OSError:
+            self.close()
+        self._stream, self._quiet = Stream(), time.monotonic() + request.limit
+
+    def close(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+
 class Lease(LeaseView):
     """A lease of a Client. Safe for use by several threads."""
 
@@ -528,13 +611,13 @@ class Lease(LeaseView):
         return self._lost.wait(timeout) or self.lost
 
     def extend(self, *, timeout: Optional[float] = None) -> None:
-        """Gives the lease its TTL again. Raises LeaseLost (final), or Unavailable: the lease keeps
+        """Gives the lease its TTL again. Raises LeaseLostError (final), or UnavailableError: the lease keeps
         its old validity, and the call may be repeated. A lease of ``lock`` is extended by itself."""
         self._of_this_process()
         self._client._run(self._client._protocol.within(timeout, f"extend {self.resource!r}", self._client._protocol.extend(self._grant)))
 
     def release(self, *, timeout: Optional[float] = None) -> None:
-        """Releases the lease. Raises LeaseLost if it had ended before, and Unavailable if it may
+        """Releases the lease. Raises LeaseLostError if it had ended before, and UnavailableError if it may
         not have been released: repeat it, or let the TTL end it."""
         self._of_this_process()
         self._stop_keeping()
@@ -559,7 +642,7 @@ class Lease(LeaseView):
             self._grant.gone = self._client._run(self._client._protocol.keep(self._grant), stop)
         except _Stopped:
             return
-        except Closed as e:
+        except ClosedError as e:
             self._grant.gone = str(e)
         self._lost.set()
         if self._on_lost:
@@ -587,7 +670,7 @@ class Lease(LeaseView):
         try:
             if not hurry:
                 ended, later = client._run(client._protocol.finish(self._grant, time.monotonic() + GRACE))
-        except Closed:
+        except ClosedError:
             later = False  # its TTL ends it
         finally:
             if later:

@@ -6,7 +6,7 @@
         async with fenced(conn, lease):
             await conn.execute("UPDATE …")
 
-The work is cancelled when the lease is lost, and the block then raises LeaseLost.
+The work is cancelled when the lease is lost, and the block then raises LeaseLostError.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ import time
 from typing import Any, AsyncIterator, Awaitable, Callable, Dict, List, Optional, Set, Tuple, TypeVar, cast
 
 from . import _http
+from ._core import LOOK_BLIND, LOOK_EVERY, QUIET, Presented, Stream, checked
 from ._core import (
     GRACE, PROBE_EVERY, RELEASED, Bearer, Grant, NoAnswer, Options, Part, Protocol, Resources, Retry, Send, Server, Steps, T, Watched, again, bearer_file, lost_error,
     stand_again,
 )
 from ._lease import Entered, LeaseView, current, joined, refuse_to_wait_for_oneself
 from ._names import resource_of
-from .errors import Closed, Denied, FencelockError, Held, LeaseLost, Refused, StaleToken, TimedOut, Unavailable
+from ._state import Attempt, LockState, Record, Waiter, attempt, lock_state
+from .errors import ClosedError, DeniedError, FencelockError, HeldError, LeaseLostError, RefusedError, StaleTokenError, TimedOutError, UnavailableError, shown
 from .guard import afenced as fenced
 
 __all__ = [
-    "Client", "Closed", "Denied", "FencelockError", "Held", "Lease", "LeaseLost", "Lock", "Part", "Refused", "Retry", "StaleToken", "TimedOut", "Unavailable",
-    "bearer_file", "current", "fenced",
+    "Attempt", "Client", "ClosedError", "DeniedError", "FencelockError", "HeldError", "Lease", "LeaseLostError", "Lock", "LockState", "Part", "Record",
+    "RefusedError", "Retry", "StaleTokenError", "TimedOutError", "UnavailableError", "Waiter", "bearer_file", "current", "fenced",
 ]
 
 _IDLE = 64  # connections that are kept to each server
@@ -87,7 +89,7 @@ class Client:
         margin: Optional[float] = None, on_lost: Optional[Callable[["Lease"], object]] = None, timeout: Optional[float] = None,
     ) -> "Lock":
         """A lock for an ``async with`` statement; the options are those of ``fencelock.Client.lock``.
-        When the lease is lost the task is cancelled where it is, and the statement raises LeaseLost."""
+        When the lease is lost the task is cancelled where it is, and the statement raises LeaseLostError."""
         options = Options(ttl, wait, min_hold, max_hold, holder, metadata, slots, timeout)
         return Lock(self, resource, options, margin, on_lost)
 
@@ -129,7 +131,7 @@ class Client:
         async def run() -> None:
             try:
                 await self._run(steps)
-            except Closed:
+            except ClosedError:
                 pass
 
         task = asyncio.get_running_loop().create_task(run())
@@ -137,7 +139,7 @@ class Client:
         task.add_done_callback(self._background.discard)
         return task
 
-    async def inspect(self, resource: str, *, timeout: Optional[float] = None) -> Dict[str, Any]:
+    async def inspect(self, resource: str, *, timeout: Optional[float] = None) -> LockState:
         """As ``fencelock.Client.inspect``."""
         return await self._run(self._protocol.within(timeout, f"inspect {resource!r}", self._protocol.inspect(resource)))
 
@@ -158,18 +160,38 @@ class Client:
                     raise
             await asyncio.sleep(stand_again())
 
-    async def watch(self, resource: str, every: float = 1.0) -> AsyncIterator[Optional[Dict[str, Any]]]:
+    async def watch(self, resource: str) -> AsyncIterator[Optional[LockState]]:
         """As ``fencelock.Client.watch``, for ``async for``."""
         watched = Watched()
-        while True:
-            lock: Optional[Dict[str, Any]] = None
-            try:
-                lock = await self.inspect(resource)
-            except Unavailable:
-                pass
-            if watched.is_news(lock):
-                yield lock
-            await asyncio.sleep(every)
+        events = _Events(self, resource)
+        try:
+            while True:
+                lock: Optional[LockState] = None
+                try:
+                    lock = await self.inspect(resource)
+                except UnavailableError:
+                    pass
+                if watched.is_news(lock):
+                    yield lock
+                await events.wait()
+        finally:
+            events.close()
+
+    async def read_record(self, resource: str) -> Record:
+        """As ``fencelock.Client.read_record``."""
+        return await self._run(self._protocol.read_record(resource))
+
+    async def claim_record(self, lease: Presented) -> Record:
+        """As ``fencelock.Client.claim_record``."""
+        return await self._run(self._protocol.claim_record(lease))
+
+    async def write_record(self, lease: Presented, value: Any) -> Record:
+        """As ``fencelock.Client.write_record``."""
+        return await self._run(self._protocol.write_record(lease, value))
+
+    async def delete_record(self, lease: Presented) -> Record:
+        """As ``fencelock.Client.delete_record``."""
+        return await self._run(self._protocol.delete_record(lease))
 
     async def lease(self, lease_id: str) -> "Lease":
         """As ``fencelock.Client.lease``."""
@@ -183,20 +205,20 @@ class Client:
         """As ``fencelock.Client.break_any``."""
         await self._run(self._protocol.break_any(resource))
 
-    def list(self, prefix: str = "") -> AsyncIterator[Dict[str, Any]]:
+    def list(self, prefix: str = "") -> AsyncIterator[LockState]:
         """As ``fencelock.Client.list``, for ``async for``."""
-        return self._pages(f"list {prefix}", "/locks", {"prefix": prefix}, "locks")
+        return self._pages(f"list {shown(prefix)}", "/locks", {"prefix": prefix}, "locks", lock_state)
 
-    def history(self, resource: str) -> AsyncIterator[Dict[str, Any]]:
+    def history(self, resource: str) -> AsyncIterator[Attempt]:
         """As ``fencelock.Client.history``, for ``async for``."""
-        return self._pages(f"history {resource}", "/history", {"resource": resource}, "attempts")
+        return self._pages(f"history {shown(resource)}", "/history", {"resource": checked(resource)}, "attempts", attempt)
 
-    async def _pages(self, operation: str, path: str, query: Dict[str, str], member: str) -> AsyncIterator[Dict[str, Any]]:
+    async def _pages(self, operation: str, path: str, query: Dict[str, str], member: str, read: Callable[[Dict[str, Any]], R]) -> AsyncIterator[R]:
         following: Optional[Dict[str, str]] = query
         while following is not None:
             page, following = await self._run(self._protocol.page(operation, path, following))
             for each in page[member]:
-                yield each
+                yield read(each)
 
     # Running the protocol
 
@@ -276,7 +298,7 @@ class Client:
 
     async def _take(self, server: Server, deadline: float) -> _Connection:
         if self._closed:
-            raise Closed("this client is closed")
+            raise ClosedError("this client is closed")
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # connections are of one event loop
             self._idle.clear()
@@ -287,6 +309,9 @@ class Client:
             if not reader.at_eof() and not writer.transport.is_closing():
                 return reader, writer
             writer.transport.abort()
+        return await self._connect(server, deadline)
+
+    async def _connect(self, server: Server, deadline: float) -> _Connection:
         context = (self._context or ssl.create_default_context()) if server.tls else None
         # Not wait_for: before Python 3.12 it may swallow a cancel.
         opening = asyncio.ensure_future(asyncio.open_connection(server.name, server.port, ssl=context))
@@ -313,6 +338,62 @@ class Client:
     def _drop(self, server: Server) -> None:
         for _, writer in self._idle.pop(server, []):
             writer.transport.abort()
+
+
+class _Events:
+    """The service's events about a resource: no more than a reason to look, since any of them may be missing."""
+
+    def __init__(self, client: Client, resource: str) -> None:
+        self._client, self._resource = client, resource
+        self._connection: Optional[_Connection] = None
+        self._reading: Optional["asyncio.Future[bytes]"] = None
+        self._stream = Stream()
+        self._quiet = 0.0  # when the stream counts as broken
+        self._n = 0  # the server that is asked next
+
+    async def wait(self) -> None:
+        """Waits until there is a reason to look."""
+        if self._connection is None:
+            await self._connect()
+        until = time.monotonic() + (LOOK_EVERY if self._connection else LOOK_BLIND)
+        while self._connection is not None:
+            left = min(until, self._quiet) - time.monotonic()
+            if left <= 0:
+                if time.monotonic() >= self._quiet:
+                    self.close()
+                return
+            if self._reading is None:
+                self._reading = asyncio.ensure_future(self._connection[0].read(_READ))
+            await asyncio.wait({self._reading}, timeout=left)
+            if not self._reading.done():
+                continue
+            reading, self._reading = self._reading, None
+            try:
+                data = reading.result()
+                self._quiet = time.monotonic() + QUIET
+                if self._stream.feed(data):
+                    return
+            except (OSError, NoAnswer):
+                self.close()
+                until = time.monotonic() + LOOK_BLIND
+        await asyncio.sleep(max(0.0, until - time.monotonic()))
+
+    async def _connect(self) -> None:
+        request = self._client._protocol.events(self._n, self._resource, self._client._protocol.timeout)
+        self._n += 1
+        try:
+            self._connection = await self._client._connect(request.server, time.monotonic() + request.limit)
+            self._connection[1].write(request.data)
+        except (OSError, asyncio.TimeoutError):
+            self.close()
+        self._stream, self._quiet = Stream(), time.monotonic() + request.limit
+
+    def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        if self._connection is not None:
+            self._connection[1].transport.abort()
+        self._reading = self._connection = None
 
 
 def _discard(opening: "asyncio.Future[_Connection]") -> None:
@@ -351,7 +432,7 @@ class Lease(LeaseView):
         async def keep() -> None:
             try:
                 grant.gone = await self._client._run(self._client._protocol.keep(grant))
-            except Closed as e:
+            except ClosedError as e:
                 grant.gone = str(e)
             for lock in tuple(self._locks):
                 lock._notify(self)
@@ -380,7 +461,7 @@ class Lease(LeaseView):
         try:
             if not hurry:
                 ended, later = await self._client._run(protocol.finish(self._grant, time.monotonic() + GRACE))
-        except Closed:
+        except ClosedError:
             later = False  # its TTL ends it
         finally:
             self._grant.gone = why or ended or RELEASED

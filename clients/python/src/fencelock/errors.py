@@ -17,7 +17,7 @@ class FencelockError(Exception):
     resource: str = ""
 
 
-class Held(FencelockError):
+class HeldError(FencelockError):
     """Another lease holds the resource, or the wait for it ended. Asking again is safe.
 
     ``holder`` is the label of that lease ("" if it has none), ``token`` its fencing token
@@ -28,12 +28,12 @@ class Held(FencelockError):
     remaining: float = 0.0
 
 
-class LeaseLost(FencelockError):
+class LeaseLostError(FencelockError):
     """The lease has ended, or can no longer be kept alive: stop the work, and acquire again.
     What was written with its token is safe; what comes may be refused."""
 
 
-class StaleToken(LeaseLost):
+class StaleTokenError(LeaseLostError):
     """A guard refused the token: it has seen a larger one. Nothing was written. Never repeat
     it with the same token. ``presented`` and ``highest`` are the tokens, 0 if not known."""
 
@@ -41,29 +41,29 @@ class StaleToken(LeaseLost):
     highest: int = 0
 
 
-class Unavailable(FencelockError):
+class UnavailableError(FencelockError):
     """No server answered, or none had a quorum, or this caller sends more requests than it
     may, for as long as the client's patience. Safe to repeat."""
 
 
-class TimedOut(FencelockError, TimeoutError):
+class TimedOutError(FencelockError, TimeoutError):
     """The call took longer than its ``timeout``. ``__cause__`` is the error of its last try, None if
     that one was under way. What may have been granted meanwhile is released in the background."""
 
 
-class Closed(FencelockError):
+class ClosedError(FencelockError):
     """The client was closed."""
 
 
-class Denied(FencelockError):
+class DeniedError(FencelockError):
     """The service requires a credential, does not accept this one, or does not allow it this."""
 
 
-class Refused(FencelockError):
+class RefusedError(FencelockError):
     """Any other refusal. The same request would be refused again."""
 
 
-class OtherLease(Refused):
+class OtherLeaseError(RefusedError):
     """The lease to break does not hold the resource: another one does, with the fencing token
     ``token`` and the label ``holder`` ("" if it has none). Nothing was changed."""
 
@@ -83,26 +83,30 @@ def of_problem(operation: str, resource: str, status: int, problem: Mapping[str,
     if not kind and status == 404 and not problem:
         text = f"{operation}: the 404 did not come from fencelock: check host, port and path"
     if problem.get("detail"):
-        text += f": {problem['detail']}"
+        text += f": {shown(str(problem['detail']))}"
     error: FencelockError
     if kind in _HELD:
-        held = Held(text)
+        held = HeldError(text)
         held.holder = str(problem.get("holder") or "")
         held.token = int(problem.get("fencing_token") or 0)
         held.remaining = float(problem.get("remaining_ms") or 0) / 1000
         error = held
     elif kind == "other-lease":
-        other = OtherLease(text)
+        other = OtherLeaseError(text)
         other.holder, other.token = str(problem.get("holder") or ""), int(problem.get("fencing_token") or 0)
         error = other
     elif kind in _LOST:
-        error = LeaseLost(text)
+        error = LeaseLostError(text)
+    elif kind == "stale-token":
+        stale = StaleTokenError(text)
+        stale.presented, stale.highest = int(problem.get("presented") or 0), int(problem.get("highest") or 0)
+        error = stale
     elif status in (401, 403):
-        error = Denied(text)
+        error = DeniedError(text)
     elif status in _AGAIN:
-        error = Unavailable(text)
+        error = UnavailableError(text)
     else:
-        error = Refused(text)
+        error = RefusedError(text)
     error.kind, error.status, error.resource = kind, status, str(problem.get("resource") or resource)
     return error
 
@@ -112,7 +116,7 @@ def shown(name: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
-def lost(resource: str, why: str, cause: Optional[BaseException] = None) -> LeaseLost:
-    error = LeaseLost(f"the lease of {shown(resource)} is lost: {why}")
+def lost(resource: str, why: str, cause: Optional[BaseException] = None) -> LeaseLostError:
+    error = LeaseLostError(f"the lease of {shown(resource)} is lost: {why}")
     error.resource, error.__cause__ = resource, cause
     return error

@@ -7,11 +7,11 @@
 
 The block is one transaction. It claims with the token before anything else, so what it
 reads is at least as new as the last write of any earlier holder, and commits at its end. A
-token that is stale raises StaleToken, and nothing is written.
+token that is stale raises StaleTokenError, and nothing is written.
 
 ``conn`` is a connection of psycopg 3, of psycopg2 (2.9 and newer), of PyMySQL, of mysqlclient, of
 SQLAlchemy (also a Session), or of Django (``django.db.connection``). It must not be in a transaction.
-``afenced`` (``fencelock.aio.fenced``) takes psycopg's AsyncConnection, and SQLAlchemy's
+``afenced`` (``fencelock.aio.fenced``) takes psycopg's AsyncConnection, asyncpg's Connection, and SQLAlchemy's
 AsyncConnection and AsyncSession.
 """
 
@@ -23,13 +23,21 @@ import importlib
 import json
 import math
 import re
-from typing import Any, AsyncIterator, Callable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, AsyncIterator, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ._core import Part
 from ._lease import LeaseView
-from .errors import StaleToken
+from .errors import RefusedError, StaleTokenError, shown
 
 _STALE = ("LK001", 31001)  # the SQLSTATE in Postgres, and MariaDB's error number
+_REFUSED: Dict[Any, Tuple[str, str]] = {  # the same of the guard's other refusals: the kind, and what it says
+    "LK002": ("token-required", "a protected row was changed whose resource the transaction has not claimed"),
+    "LK003": ("invalid-request", "the token or the resource is malformed"),
+    31002: ("token-required", "a protected row was changed whose resource the transaction has not claimed"),
+    31003: ("invalid-request", "the token or the resource is malformed"),
+    "LK004": ("proof-required", "the proof of the token is missing or wrong"),
+}
+_MISSING = ("3F000", "42883", 1305)  # no such schema, function or routine
 _WAITED_TOO_LONG = ("55P03", 1205)  # lock_not_available, ER_LOCK_WAIT_TIMEOUT
 _ACTIVE = 1  # libpq's state of a connection with a statement under way
 
@@ -38,8 +46,8 @@ _ACTIVE = 1  # libpq's state of a connection with a statement under way
 def fenced(conn: Any, lease: LeaseView) -> Iterator[Any]:
     """A transaction that has claimed the lease's resources with their tokens, and gives ``conn``.
 
-    Raises LeaseLost if the lease is lost, at the beginning or before the commit; nothing is
-    written then. StaleToken if the guard has seen a larger token: never repeat it, acquire again.
+    Raises LeaseLostError if the lease is lost, at the beginning or before the commit; nothing is
+    written then. StaleTokenError if the guard has seen a larger token: never repeat it, acquire again.
     In Postgres the transaction's lock_timeout is what the lease was valid for when it began, and its
     idle_in_transaction_session_timeout is the TTL; in MariaDB the claim waits no longer than that.
     Other errors as the driver gives them: SQLSTATE 40001, 40P01 and 55P03 may be repeated while the
@@ -178,23 +186,36 @@ def _sqlalchemy(conn: Any) -> Adapted:
     return conn.begin, execute, not conn.in_transaction(), _of(dialect.name)
 
 
+def _asyncpg(conn: Any) -> Adapted:
+    async def execute(sql: str, values: List[Any]) -> Any:
+        numbers = iter(range(1, len(values) + 1))
+        return await conn.execute(re.sub("%s", lambda _: f"${next(numbers)}", sql), *values)
+
+    return conn.transaction, execute, not conn.is_in_transaction(), _POSTGRES
+
+
 def _django(conn: Any) -> Adapted:
     atomic = importlib.import_module("django.db.transaction").atomic
     begin = lambda: atomic(using=conn.alias, durable=True)  # noqa: E731 - durable refuses a transaction around it
     return begin, _with_cursor(conn), True, _of(conn.vendor)
 
 
-_ADAPTERS = {"psycopg": _psycopg, "psycopg2": _psycopg2, "pymysql": _mysql, "MySQLdb": _mysql, "sqlalchemy": _sqlalchemy, "django": _django}
+_ADAPTERS = {"asyncpg": _asyncpg, "psycopg": _psycopg, "psycopg2": _psycopg2, "pymysql": _mysql, "MySQLdb": _mysql, "sqlalchemy": _sqlalchemy, "django": _django}
 
 
 def _translate(error: Optional[BaseException], lease: LeaseView) -> None:
-    """Raises StaleToken, or LeaseLost for a wait that has outlived the lease, if an error or what
+    """Raises StaleTokenError, or LeaseLostError for a wait that has outlived the lease, if an error or what
     it was made from has that SQLSTATE."""
     first = error
     while error is not None:
         state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or next(iter(error.args), None)
         if state in _STALE:
             raise _stale(error, lease) from first
+        refused = _REFUSED.get(state)
+        if refused:
+            raise _refused(refused[0], f"the guard refused the write: {refused[1]}: {shown(str(error))}", lease) from first
+        if state in _MISSING and "fencing" in str(error):
+            raise _refused("guard-not-configured", 'the database has no guard: run "fencelock guard install"', lease) from first
         if state in _WAITED_TOO_LONG:
             lease.check()
         error = getattr(error, "orig", None) or error.__cause__
@@ -203,14 +224,25 @@ def _translate(error: Optional[BaseException], lease: LeaseView) -> None:
 _STALE_IN_MARIADB = re.compile(r"(?s)stale fencing token for '(.*)': presented (\d+), highest seen (\d+)$")
 
 
-def _stale(error: BaseException, lease: LeaseView) -> StaleToken:
-    stale = StaleToken(f"the token of {lease.resource} is stale: stop, and acquire again")
-    stale.resource = lease.resource
+def _refused(kind: str, text: str, lease: LeaseView) -> RefusedError:
+    error = RefusedError(text)
+    error.kind, error.resource = kind, lease.resource
+    return error
+
+
+def _stale(error: BaseException, lease: LeaseView) -> StaleTokenError:
+    """A valid lease has the largest token of its cluster, so a refusal of it has another reason than a newer lease."""
+    text = f"the token of {shown(lease.resource)} is stale: stop, and acquire again"
+    if not lease.lost:
+        text += ". The lease is still valid here, so an operator broke it, or another fencelock cluster claims this resource"
+    stale = StaleTokenError(text)
+    stale.kind, stale.resource = "stale-token", lease.resource
     said = _STALE_IN_MARIADB.match(str(error.args[-1])) if error.args else None
     if said:
         stale.resource, stale.presented, stale.highest = said[1], int(said[2]), int(said[3])
         return stale
     with contextlib.suppress(ValueError, TypeError, AttributeError):
-        detail = json.loads(error.diag.message_detail)  # type: ignore[attr-defined]
+        diagnosis = getattr(error, "diag", None)  # psycopg; asyncpg has it on the error
+        detail = json.loads(diagnosis.message_detail if diagnosis else error.detail)  # type: ignore[attr-defined]
         stale.resource, stale.presented, stale.highest = detail["resource"], detail["presented"], detail["highest"]
     return stale

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from fencelock import Client, Held, LeaseLost, StaleToken, Unavailable
+from fencelock import Client, HeldError, LeaseLostError, StaleTokenError, UnavailableError
 from fencelock.guard import fenced
 
 
@@ -19,9 +19,9 @@ class Command(BaseCommand):
                 with fenced(connection, lease), connection.cursor() as cursor:
                     cursor.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 1")
             self.stdout.write(f"closed under token {lease.token}")
-        except Held as held:
+        except HeldError as held:
             self.stdout.write(f"skipped: {held.holder or 'another host'} runs it")
-        except (LeaseLost, StaleToken, Unavailable) as e:
+        except (LeaseLostError, StaleTokenError, UnavailableError) as e:
             raise CommandError(f"not closed: {e}") from e
         finally:
             client.close()
