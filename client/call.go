@@ -1,22 +1,16 @@
 package client
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"github.com/fencelock/fencelock/api/wire"
 	"github.com/fencelock/fencelock/fencing"
 )
 
@@ -53,6 +47,7 @@ type call struct {
 	token        fencing.Token                // Fencing-Token; 0 for none
 	proof        string                       // Fencing-Proof; "" for none
 	once         bool                         // it is not sent again after a try that may have taken effect
+	late         []*gathered                  // tries in batches that it gave up, and that may take effect
 }
 
 // waits says whether the call is a wait in the queue, which is a series of polls.
@@ -152,17 +147,17 @@ func answered(err error) bool {
 // client's patience ends (WithPatience), or ctx. It returns when the answered request was sent, and after an
 // error whether the call may have taken effect.
 func (c *Client) do(ctx context.Context, call call) (sent time.Time, err error) {
-	sent, _, err = c.try(ctx, call)
+	sent, _, err = c.try(ctx, &call)
 	return sent, err
 }
 
-func (c *Client) try(ctx context.Context, call call) (sent time.Time, ambiguous bool, err error) {
+func (c *Client) try(ctx context.Context, call *call) (sent time.Time, ambiguous bool, err error) {
 	if err := c.made(); err != nil {
 		return sent, false, err
 	}
-	t := c.newTries(&call)
+	t := c.newTries(call)
 	for ctx.Err() == nil {
-		sent, err = c.askAll(ctx, &call, t)
+		sent, err = c.askAll(ctx, call, t)
 		pause := firstPause
 		switch {
 		case err == nil:
@@ -172,15 +167,15 @@ func (c *Client) try(ctx context.Context, call call) (sent time.Time, ambiguous 
 		case errors.Is(err, ErrHeld) && call.left() > 0:
 			t.held(c.poll)
 		case !errors.Is(err, ErrUnavailable):
-			return sent, t.ambiguous, t.settle(&call, err)
+			return sent, t.ambiguous, t.settle(call, err)
 		case call.once && t.ambiguous:
 			return sent, true, err
 		default:
-			pause = t.nextPause(&call, err)
+			pause = t.nextPause(call, err)
 			if t.over(pause) {
 				return sent, t.ambiguous, err
 			}
-			c.retrying(&call, t, err, pause)
+			c.retrying(call, t, err, pause)
 		}
 		_ = sleep(ctx, pause)
 	}
@@ -264,25 +259,24 @@ func (c *Client) ask(caller context.Context, server *peer, call *call, t *tries,
 	limit := min(c.limit(call, t), share)
 	ctx, cancel := context.WithTimeout(caller, min(limit+kept, t.left()))
 	defer cancel()
-	req, err := c.request(ctx, server.url, call, left)
+	m, err := c.message(ctx, call, left)
 	if err != nil {
 		return err
 	}
 	if kept < left {
-		req.Header.Set(wire.HeaderPrefer, "wait="+strconv.Itoa(int(kept/time.Second)))
+		m.prefer = kept
 	}
 	if kept > shortPoll || kept > 0 && limit+kept > share { // a short one is soon over, unless it takes the time of other servers
 		defer c.watch(ctx, server, min(limit, share/2), cancel)() //nolint:mnd // the probe has as long to be answered
 	}
 	asked := time.Now()
-	resp, err := c.http.Do(req)
+	resp, err := c.send(ctx, server, m)
 	if err == nil {
-		defer func() { _ = resp.Body.Close() }()
-		err = read(resp, call.into)
-		server.answered(resp.Header.Get(wire.HeaderServer))
+		server.answered(resp.server)
 		if kept == 0 {
 			c.pace.took(time.Since(asked))
 		}
+		err = resp.read(call.into)
 	}
 	t.queued = kept < left && errors.Is(err, ErrHeld)
 	return c.judge(caller, err, t)
@@ -336,8 +330,7 @@ func (c *Client) judge(caller context.Context, err error, t *tries) error {
 	case errors.Is(err, errNotOurs):
 		return err
 	}
-	dial, ok := errors.AsType[*net.OpError](err)
-	t.ambiguous = t.ambiguous || !ok || dial.Op != "dial"
+	t.ambiguous = t.ambiguous || mayHaveArrived(err)
 	if caller.Err() != nil {
 		return cause(caller)
 	}
@@ -349,113 +342,18 @@ func (c *Client) judge(caller context.Context, err error, t *tries) error {
 	return fmt.Errorf("%w: %s", ErrUnavailable, reason(err))
 }
 
+// mayHaveArrived says whether a request that failed may have reached the server.
+func mayHaveArrived(err error) bool {
+	dial, ok := errors.AsType[*net.OpError](err)
+	return !errors.Is(err, errNotSent) && (!ok || dial.Op != "dial")
+}
+
 func reason(err error) string {
 	err = withoutURL(err)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return "no answer in time"
 	}
 	return err.Error()
-}
-
-func (c *Client) request(ctx context.Context, server string, call *call, wait time.Duration) (*http.Request, error) {
-	var body io.Reader
-	if call.body != nil {
-		text, err := json.Marshal(call.body(wait))
-		if err != nil {
-			return nil, fmt.Errorf("client: request body: %w", err)
-		}
-		body = bytes.NewReader(text)
-	}
-	req, err := http.NewRequestWithContext(ctx, call.method, server+call.path, body)
-	if err != nil {
-		return nil, fmt.Errorf("client: %w", withoutURL(err))
-	}
-	if body != nil {
-		req.Header.Set("Content-Type", wire.TypeJSON)
-	}
-	if call.key != "" {
-		req.Header.Set(wire.HeaderIdempotencyKey, call.key)
-	}
-	if call.lease != "" {
-		req.Header.Set(wire.HeaderLease, call.lease)
-	}
-	if call.token != 0 {
-		req.Header.Set(wire.HeaderFencingToken, call.token.String())
-	}
-	if call.proof != "" {
-		req.Header.Set(wire.HeaderFencingProof, call.proof)
-	}
-	if call.named != "" {
-		req.Header.Set(wire.HeaderResource, url.PathEscape(call.named))
-	}
-	if c.bearer != nil {
-		credential, err := c.bearer(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("client: %w", err)
-		}
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(credential))
-	}
-	return req, nil
-}
-
-// withoutURL drops the URL from the error, which the caller knows.
-func withoutURL(err error) error {
-	if failed, ok := errors.AsType[*url.Error](err); ok {
-		return failed.Err
-	}
-	return err
-}
-
-var errNotOurs = errors.New("the answer is not the lock service's")
-
-// maxBody bounds an answer, in bytes: the longest is a page of locks.
-const maxBody = 16 << 20
-
-func read(resp *http.Response, into any) error {
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
-	if err != nil {
-		return fmt.Errorf("the answer broke off: %w", err)
-	}
-	if resp.StatusCode >= http.StatusBadRequest {
-		return problemOf(resp, body)
-	}
-	if resp.StatusCode >= http.StatusMultipleChoices {
-		return fmt.Errorf("client: %w: it is a redirect to %s, which is not followed: is the address right?", errNotOurs, target(resp))
-	}
-	if into == nil {
-		return nil
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("client: %w: is the address right? %w", errNotOurs, err)
-	}
-	return nil
-}
-
-// target is where a redirect points, without the path, which may have a lease id in it.
-func target(resp *http.Response) string {
-	to, err := resp.Location()
-	if err != nil {
-		return "nowhere"
-	}
-	return to.Scheme + "://" + to.Host
-}
-
-// noType is the type of a refusal that is not the service's: a proxy's.
-const noType = "about:blank"
-
-func problemOf(resp *http.Response, body []byte) error {
-	e := &ProblemError{}
-	if json.Unmarshal(body, &e.Problem) != nil || e.Type == "" { // not from the service: a proxy's
-		e.Problem = wire.Problem{Type: noType, Title: http.StatusText(resp.StatusCode)}
-	}
-	e.Status, e.RequestID = resp.StatusCode, resp.Header.Get(wire.HeaderRequestID)
-	if resp.Request != nil {
-		e.URL = resp.Request.URL.Scheme + "://" + resp.Request.URL.Host
-	}
-	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
-		e.RetryAfter = time.Duration(seconds) * time.Second
-	}
-	return e
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

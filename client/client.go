@@ -24,6 +24,7 @@ type Client struct {
 	http    *http.Client
 	tls     *tls.Config
 	life    *lifetime
+	extends appointments // of leases that are kept alive
 
 	ownsTransport bool                                  // http was made here
 	bearer        func(context.Context) (string, error) // nil for none
@@ -31,6 +32,7 @@ type Client struct {
 	timeout       time.Duration
 	patience      time.Duration
 	poll          time.Duration
+	batchAfter    int         // negative for no batches
 	onRetry       func(Retry) // nil for none
 }
 
@@ -88,7 +90,7 @@ func WithTimeout(d time.Duration) Option { return func(c *Client) { c.timeout = 
 // New makes a Client for one or more servers of the same service, separated by
 // commas: a call goes to the next server when one does not answer.
 func New(servers string, opts ...Option) (*Client, error) {
-	c := &Client{timeout: 5 * time.Second, patience: 15 * time.Second, poll: 45 * time.Second, life: newLifetime()}
+	c := &Client{timeout: 5 * time.Second, patience: 15 * time.Second, poll: 45 * time.Second, batchAfter: batchAfter, life: newLifetime()}
 	c.pace.took(shortestTry)
 	for server := range strings.SplitSeq(servers, ",") {
 		u, err := url.Parse(strings.TrimSpace(server))
@@ -96,7 +98,9 @@ func New(servers string, opts ...Option) (*Client, error) {
 			return nil, errors.New("client: every server must be a URL such as http://127.0.0.1:8080, without a password; several are separated by commas")
 		}
 		server = strings.TrimSuffix(u.String(), "/")
-		c.servers, c.peers = append(c.servers, server), append(c.peers, &peer{url: server, probing: make(chan struct{}, 1)})
+		p := &peer{url: server, probing: make(chan struct{}, 1)}
+		p.batcher = &batcher{client: c, server: p}
+		c.servers, c.peers = append(c.servers, server), append(c.peers, p)
 	}
 	for _, opt := range opts {
 		opt(c)

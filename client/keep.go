@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -65,7 +66,7 @@ type keeper struct {
 func (k keeper) run(ctx context.Context) error {
 	const third = 3
 	const soon = 20 // a short outage is to be outlived
-	next := k.due(third)
+	next := k.together(k.due(third))
 	for {
 		if err := k.lost(); err != nil {
 			return err
@@ -90,9 +91,38 @@ func (k keeper) run(ctx context.Context) error {
 		case err != nil:
 			next = k.lease.ttl / soon
 		default:
-			next = k.due(third)
+			next = k.together(k.due(third))
 		}
 	}
+}
+
+// together is due, or a little earlier where another lease of the client is extended then, so that their
+// extends are in one batch.
+func (k keeper) together(due time.Duration) time.Duration {
+	const little = 24 // of the TTL: an eighth of the time between two extends
+	return k.lease.client.extends.join(due, k.lease.ttl/little)
+}
+
+// appointments are when leases of a client are to be extended.
+type appointments struct {
+	mu sync.Mutex
+	at []time.Time
+}
+
+// join returns the time until the appointment that is at most early before due, or else makes one at due.
+func (a *appointments) join(due, early time.Duration) time.Duration {
+	now := time.Now()
+	latest := now.Add(due)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.at = slices.DeleteFunc(a.at, func(at time.Time) bool { return at.Before(now) })
+	for _, at := range a.at {
+		if !at.After(latest) && latest.Sub(at) <= early {
+			return at.Sub(now)
+		}
+	}
+	a.at = append(a.at, latest)
+	return due
 }
 
 // lost is why the lease is lost by the clock: because left is over.

@@ -127,10 +127,14 @@ func (c *Client) grantedOnce(ctx context.Context, resources []string, a acquisit
 	}
 	var granted wire.Lease
 	acquire.into = &granted
-	sent, ambiguous, err := c.try(ctx, acquire)
+	sent, ambiguous, err := c.try(ctx, &acquire)
+	abandon := func(ctx context.Context) { c.abandon(ctx, resources, a.slots, key) }
+	if len(acquire.late) > 0 {
+		c.background(ctx, abandonTime, func(ctx context.Context) { c.endLate(ctx, acquire.late, granted, abandon) })
+	}
 	if err != nil {
 		if ambiguous {
-			c.background(ctx, abandonTime, func(ctx context.Context) { c.abandon(ctx, resources, a.slots, key) })
+			c.background(ctx, abandonTime, abandon)
 		}
 		return nil, err
 	}
@@ -148,7 +152,7 @@ func (a acquisition) call(resources []string, key string) call {
 	if len(resources) == 1 {
 		body.Resource, body.Resources = resources[0], nil
 	}
-	return call{method: http.MethodPost, path: "/locks", resource: strings.Join(resources, ", "), key: key, body: func(wait time.Duration) any {
+	return call{method: http.MethodPost, path: locksPath, resource: strings.Join(resources, ", "), key: key, body: func(wait time.Duration) any {
 		body.WaitMS = millis(wait)
 		return body
 	}}

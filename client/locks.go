@@ -85,6 +85,7 @@ func (c *Client) breakLease(ctx context.Context, req wire.BreakRequest) error {
 }
 
 const (
+	locksPath  = "/locks"
 	breaksPath = "/breaks"
 	cancelPath = "/cancel"
 )

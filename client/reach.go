@@ -16,7 +16,8 @@ const probeEvery = 5 * time.Second
 // peer is what one of a client's URLs leads to: a server, or a load balancer before
 // several.
 type peer struct {
-	url string
+	url     string
+	batcher *batcher
 
 	mu      sync.Mutex
 	name    string          // of the server that answered last (Fencelock-Server)

@@ -150,7 +150,11 @@ func (l *listener) listen(ctx context.Context, server string) error {
 	quiet := time.AfterFunc(l.client.timeout, cancel)
 	defer quiet.Stop()
 	query := url.Values{"resource": {l.resource}}
-	req, err := l.client.request(ctx, server, &call{method: http.MethodGet, path: "/events?" + query.Encode()}, 0)
+	m, err := l.client.message(ctx, &call{method: http.MethodGet, path: "/events?" + query.Encode()}, 0)
+	if err != nil {
+		return err
+	}
+	req, err := m.request(ctx, server)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,8 @@ var other = flag.String("driver", "", "the command of one more driver, to test a
 
 // Every client does the right thing in every scenario. With -v it prints the table.
 func TestConformance(t *testing.T) {
-	clients := []Client{{Name: "go", Command: []string{buildDriver(t, "go")}}}
+	inGo := buildDriver(t, "go")
+	clients := []Client{{Name: "go", Command: []string{inGo}}, {Name: "go, in batches", Command: []string{inGo, "batches"}}}
 	t.Run("find python", func(t *testing.T) { // tests of their own, so that what is not here is counted as skipped
 		driver := []string{testenv.Pythons(t)[0].Path, "../python/tests/driver.py"}
 		clients = append(clients, Client{Name: "python", Command: append(driver[:2:2], "sync")}, Client{Name: "python aio", Command: append(driver[:2:2], "aio")})

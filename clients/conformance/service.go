@@ -121,7 +121,7 @@ func startService(t *testing.T, s scenario) *service {
 			v.urls = append(v.urls, fmt.Sprint("http://127.0.0.1:", testenv.FreePort(t)))
 			continue
 		}
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { v.serve(i+1, w, r) }))
+		server := httptest.NewServer(unbatched(func(w http.ResponseWriter, r *http.Request) { v.serve(i+1, w, r) }))
 		v.servers, v.urls = append(v.servers, server), append(v.urls, server.URL)
 	}
 	t.Cleanup(v.stop)

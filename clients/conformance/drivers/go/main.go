@@ -1,4 +1,5 @@
-// Command go is the conformance kit's driver of the Go client.
+// Command go is the conformance kit's driver of the Go client; with the argument batches
+// each call that does not wait is a batch.
 package main
 
 import (
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/fencelock/fencelock/client"
@@ -62,7 +64,11 @@ func run() error {
 	if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
 		return err
 	}
-	locks, err := client.New(s.Servers, client.WithTimeout(ms(s.TimeoutMS)), client.WithPatience(ms(s.PatienceMS)))
+	opts := []client.Option{client.WithTimeout(ms(s.TimeoutMS)), client.WithPatience(ms(s.PatienceMS))}
+	if slices.Contains(os.Args, "batches") {
+		opts = append(opts, client.WithBatchAfter(0))
+	}
+	locks, err := client.New(s.Servers, opts...)
 	if err != nil {
 		return err
 	}
