@@ -28,7 +28,7 @@ var (
 // The client's own tests.
 func TestTypeScript(t *testing.T) {
 	t.Parallel()
-	run(t, ".", nil, testenv.Node(t), "--test", "tests/client.test.mjs")
+	run(t, ".", nil, testenv.Node(t), "--test", "tests/client.test.mjs", "tests/testing.test.mjs")
 }
 
 // Elections, watches and slots on a real service.

@@ -120,6 +120,10 @@ var rules = []rule{
 		why: "it speaks HTTP; a client that knew lockcore could vote",
 	},
 	{
+		pkg: "client/fencelocktest", ours: []string{"client", "api/wire", "fencing"}, others: true, kit: true,
+		why: "applications import it in their tests: it has none of the server",
+	},
+	{
 		pkg: "cmd", ours: []string{everything}, others: true, never: []string{"testing"},
 		why: "main wires everything together",
 	},

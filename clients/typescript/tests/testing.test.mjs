@@ -1,0 +1,42 @@
+// The service for the tests of an application, as one would use it.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { test } from 'node:test';
+
+import { Held, LeaseLost } from '../dist/esm/index.js';
+import { Service } from '../dist/esm/testing.js';
+
+test('an end is noticed', async (t) => {
+  const service = await Service.start(t);
+  const locks = service.client();
+  await assert.rejects(locks.do('a', async (lease, signal) => {
+    service.end('a');
+    await once(signal, 'abort');
+    assert.ok(lease.lost);
+  }, { ttl: 3_600_000 }), LeaseLost);
+  await (await locks.acquire('a', { wait: 0 })).release();
+  assert.throws(() => service.end('a'), /no lease holds a/);
+});
+
+test('a lost answer is not a lost lease', async (t) => {
+  const service = await Service.start(t);
+  const locks = service.client();
+  service.loseNextAnswer();
+  const lease = await locks.acquire('a', { wait: 0 });
+  service.loseNextAnswer();
+  await lease.release();
+  assert.equal(service.lost, 2);
+  assert.equal((await locks.acquire('a', { wait: 0 })).token, 2);
+});
+
+test('what another holds is waited for', async (t) => {
+  const service = await Service.start(t);
+  const locks = service.client();
+  const other = service.hold('a');
+  await assert.rejects(locks.acquire('a', { wait: 0 }), (e) => e instanceof Held && e.holder === 'another process' && e.token === other.token);
+  const waiting = locks.acquire('a');
+  await service.awaitWaiters('a');
+  assert.equal((await locks.inspect('a')).waiters, 1);
+  other.release();
+  assert.equal((await waiting).token, 2);
+});
