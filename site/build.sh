@@ -15,7 +15,7 @@ mkdir -p "$work/content/examples" "$work/content/clients" "$work/static/docs"
 cp README.md "$work/content/_index.md"
 cp CHANGELOG.md CONTRIBUTING.md SECURITY.md "$work/content/"
 cp examples/README.md "$work/content/examples/"
-for client in python typescript conformance; do
+for client in python typescript java conformance; do
 	mkdir "$work/content/clients/$client"
 	cp "clients/$client/README.md" "$work/content/clients/$client/"
 done

@@ -24,6 +24,10 @@ func TestConformance(t *testing.T) {
 	t.Run("find node", func(t *testing.T) {
 		clients = append(clients, Client{Name: "typescript", Command: []string{testenv.Node(t), "../typescript/tests/driver.mjs"}})
 	})
+	dir := t.TempDir()
+	t.Run("find java", func(t *testing.T) {
+		clients = append(clients, Client{Name: "java", Command: javaDriver(t, dir)})
+	})
 	if *other != "" {
 		clients = append(clients, Client{Name: "yours", Command: strings.Fields(*other)})
 	}
@@ -49,6 +53,26 @@ func TestKitFindsMistakes(t *testing.T) {
 			t.Errorf("it did not break the rule %q", rule.name)
 		}
 	}
+}
+
+// javaDriver compiles the Java client and its driver into a folder. Each scenario starts a virtual machine: what they
+// load is in an archive of classes, and what makes a long run fast and a start slow is left out.
+func javaDriver(t *testing.T, dir string) (command []string) {
+	t.Helper()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	classPath := strings.Join([]string{in("driver.jar"), in("fencelock-client.jar"), testenv.Java(t, map[string]string{"jackson-core": "libjackson2-core-java"})}, ":")
+	java := []string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable", "-cp", classPath}
+	for _, command := range [][]string{
+		{"../java/build.sh", dir},
+		{"javac", "-cp", classPath, "-d", in("driver"), "../java/src/test/java/io/github/fencelock/Driver.java"},
+		{"jar", "--create", "--file", in("driver.jar"), "-C", in("driver"), "."},
+		slices.Concat(java, []string{"-XX:ArchiveClassesAtExit=" + in("driver.jsa"), "io.github.fencelock.Driver"}),
+	} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", command, err, out)
+		}
+	}
+	return append(java, "-XX:SharedArchiveFile="+in("driver.jsa"), "io.github.fencelock.Driver")
 }
 
 // buildDriver builds a driver in Go.

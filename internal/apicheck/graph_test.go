@@ -96,9 +96,9 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// versionsStated finds the replaced version in go.work, and the version of pyproject.toml and
-// package.json.
-var versionsStated = regexp.MustCompile(`(?m)(?: v|^version = "|^  "version": ")([0-9][^ "]*)(?: => |"$|",$)`)
+// versionsStated finds the replaced version in go.work, and the version of pyproject.toml,
+// package.json and pom.xml.
+var versionsStated = regexp.MustCompile(`(?m)(?: v|^version = "|^  "version": "|^  <version>)([0-9][^ "<]*)(?: => |"$|",$|</version>$)`)
 
 // The modules of one release require each other in one version, without a replace: with one,
 // go install refuses the module. The working tree has the same version in go.work, and the clients
@@ -127,7 +127,7 @@ func TestModulesAgree(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range []string{"go.work", "bench/go.work", "chaos/peers/go.work", "client/gocronlock/go.work", "clients/python/pyproject.toml", "clients/typescript/package.json"} {
+	for _, file := range []string{"go.work", "bench/go.work", "chaos/peers/go.work", "client/gocronlock/go.work", "clients/python/pyproject.toml", "clients/typescript/package.json", "clients/java/pom.xml"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", file))
 		if err != nil {
 			t.Fatal(err)

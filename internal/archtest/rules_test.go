@@ -236,6 +236,10 @@ var rules = []rule{
 		why: "the TypeScript client; only its tests are in Go",
 	},
 	{
+		pkg: "clients/java",
+		why: "the Java client; only its tests are in Go",
+	},
+	{
 		pkg: "examples", ours: []string{"storage/pgguard", "fencing", "client"}, others: true,
 		why: "what an application would write, with what an application would import",
 	},

@@ -1,0 +1,258 @@
+package io.github.fencelock;
+
+import io.github.fencelock.Server.Answer;
+import io.github.fencelock.Server.NoAnswer;
+import io.github.fencelock.Tries.Bounds;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import java.util.function.Consumer;
+import java.util.function.Supplier;
+
+/** Sends calls: to which server, and how often. docs/reference/clients.md has the rules. No thread waits for a call but its caller's. */
+final class Calls {
+    final List<Server> servers = new ArrayList<>();
+    final Transport transport;
+    private final Supplier<String> bearer; // null for none
+    private final long timeout;
+    private final long patience;
+    private final long poll;
+    private final Consumer<Retry> onRetry;
+    private final Set<Sending> sending = ConcurrentHashMap.newKeySet();
+    /** Leases that are kept alive. */
+    final Set<Lease> kept = ConcurrentHashMap.newKeySet();
+    /** What close waits for: calls under way, and sessions. */
+    final Busy busy = new Busy();
+    private volatile int first; // the server that answered last
+    private volatile long slowest = Tries.SHORTEST_TRY; // how long a recent answer took; old ones fade
+    private volatile boolean closed;
+
+    Calls(FencelockClient.Builder settings) {
+        transport = new Transport(settings.tls != null ? settings.tls : Transport.tls(settings.servers));
+        for (String url : settings.servers) servers.add(new Server(url, transport));
+        bearer = settings.bearer;
+        timeout = Clock.nanos(settings.timeout);
+        patience = Clock.nanos(settings.patience);
+        poll = Clock.nanos(settings.poll) / Clock.SECOND * Clock.SECOND;
+        onRetry = settings.onRetry;
+    }
+
+    Tries tries(Bounds bounds) {
+        return new Tries(bounds, patience, poll);
+    }
+
+    /**
+     * A call that is sent until a server answers it for good, its deadline has come, or none has for as long as the client is
+     * patient. Every call but one that is to be sent once may be sent twice: an acquire carries a key, a break the
+     * token of the lease, and the others change nothing twice.
+     */
+    Sending prepare(Call call, Tries tries) {
+        return new Sending(call, tries);
+    }
+
+    /** Sends a call that no caller waits for. */
+    Sending send(Call call, Bounds bounds) {
+        Sending begun = prepare(call, tries(bounds));
+        begun.round();
+        return begun;
+    }
+
+    Answer answer(Call call, Bounds bounds) throws InterruptedException {
+        return prepare(call, tries(bounds)).answer();
+    }
+
+    /** Nothing is sent any more, and what is under way fails. */
+    void close() {
+        closed = true;
+        for (Sending each : sending) each.fail(new ClosedException());
+        transport.close();
+    }
+
+    /** A call under way. */
+    final class Sending {
+        final Call call;
+        final Tries tries;
+        final CompletableFuture<Answer> outcome = new CompletableFuture<>();
+        private int start; // the server that this round began with
+        private int asked; // how many servers of this round were asked
+        private UnavailableException failure; // of this round
+        private volatile Future<?> step; // the try or the pause that is under way
+        private volatile Thread caller; // sends the tries before the first pause itself; null if nobody waits
+
+        private Sending(Call call, Tries tries) {
+            this.call = call;
+            this.tries = tries;
+            sending.add(this);
+            busy.begin();
+            outcome.whenComplete((answer, error) -> {
+                sending.remove(this);
+                busy.end();
+                Future<?> last = step;
+                if (last != null) last.cancel(false);
+            });
+        }
+
+        /** Sends the call and waits for the answer. Interrupted, it breaks the call off. */
+        Answer answer() throws InterruptedException {
+            caller = Thread.currentThread();
+            round();
+            try {
+                return outcome.get();
+            } catch (InterruptedException e) {
+                fail(new ClosedException());
+                throw e;
+            } catch (ExecutionException e) {
+                throw thrown(e.getCause());
+            }
+        }
+
+        /** Breaks the call off. */
+        void fail(FencelockException why) {
+            outcome.completeExceptionally(why);
+        }
+
+        /** Asks each server once, beginning with the one that answered last. */
+        private void round() {
+            start = first;
+            asked = 0;
+            failure = null;
+            next();
+        }
+
+        private void next() {
+            try {
+                if (outcome.isDone()) return;
+                if (closed) throw new ClosedException();
+                boolean enough = failure != null && tries.number >= servers.size() && tries.over(0);
+                if (enough || asked == servers.size() || (failure != null && call.once() && tries.ambiguous)) {
+                    tries.silent++;
+                    rest(failure);
+                } else {
+                    ask((start + asked) % servers.size());
+                }
+            } catch (RuntimeException e) {
+                outcome.completeExceptionally(e); // an exception of the bearer's supplier, too
+            }
+        }
+
+        private void ask(int at) {
+            int unasked = servers.size() - asked++;
+            Tries.Wait wait = tries.waiting();
+            Tries.Limit limit = tries.limit(tryLimit(), unasked, wait.kept());
+            if (limit.limit() <= 0) {
+                failed(Errors.unavailable(call, "no answer in time"));
+                return;
+            }
+            byte[] body = call.body() == null ? null : call.body().apply(wait.left() / Clock.MILLISECOND);
+            Map<String, String> headers = headers(wait.kept() < wait.left() ? wait.kept() : 0);
+            tries.number++;
+            long begun = Clock.now();
+            long overall = Math.min(limit.limit() + wait.kept(), tries.bounds.deadline() - begun);
+            Server server = servers.get(at);
+            CompletableFuture<Answer> asking = new CompletableFuture<>();
+            asking.whenComplete((answer, error) -> {
+                if (error == null || error instanceof FencelockException) noteTime(begun, wait.kept());
+            });
+            under(asking);
+            boolean here = Thread.currentThread() == caller;
+            server.ask(asking, call, headers, body, overall, limit.probe(), here);
+            // Interrupted here, it is not done, and nothing follows.
+            if (!here || asking.isDone()) asking.whenComplete((answer, error) -> answered(at, server, answer, error));
+        }
+
+        /** Notes what is under way, and ends it if the call has ended meanwhile. */
+        private void under(Future<?> next) {
+            step = next;
+            if (outcome.isDone()) next.cancel(false);
+        }
+
+        private void answered(int at, Server server, Answer answer, Throwable error) {
+            if (outcome.isDone()) return;
+            if (error instanceof NoAnswer none) {
+                tries.ambiguous |= none.sent;
+                failed((UnavailableException) Errors.unavailable(call, server.url + ": " + none.getMessage()).from(server.url, ""));
+            } else if (error instanceof FencelockException refusal && tries.done(call, refusal)) {
+                first = at;
+                outcome.complete(new Answer(Clock.now(), Map.of()));
+            } else if (error instanceof UnavailableException unavailable) {
+                failed(unavailable);
+            } else if (error instanceof HeldException held) {
+                first = at;
+                rest(held);
+            } else {
+                first = at;
+                if (error == null) outcome.complete(answer);
+                else outcome.completeExceptionally(error);
+            }
+        }
+
+        private void failed(UnavailableException error) {
+            tries.failed(error);
+            failure = error;
+            next();
+        }
+
+        /** Pauses before the next round, or ends with the error. */
+        private void rest(FencelockException error) {
+            long pause;
+            if (error instanceof HeldException && tries.waiting().left() > 0) {
+                pause = tries.held();
+            } else {
+                if (!(error instanceof UnavailableException unavailable) || (call.once() && tries.ambiguous)) {
+                    outcome.completeExceptionally(error);
+                    return;
+                }
+                pause = tries.nextPause(unavailable);
+                if (tries.over(pause)) {
+                    outcome.completeExceptionally(error);
+                    return;
+                }
+                if (!call.quiet()) onRetry.accept(new Retry(unavailable, tries.number, Duration.ofNanos(tries.failing()), Duration.ofNanos(pause)));
+            }
+            under(transport.after(pause, this::round));
+        }
+
+        /** How long a try may take: four times what answers take, and twice as much after each round over all servers
+         * without one, so that slow servers are waited for and frozen ones are not. */
+        private long tryLimit() {
+            long usual = Math.max(Tries.SHORTEST_TRY, 4 * slowest);
+            return Math.min(timeout, usual << Math.min(tries.silent, 16));
+        }
+
+        private void noteTime(long begun, long waited) {
+            if (waited == 0) slowest = Math.max(Clock.now() - begun, slowest * 9 / 10); // one that waited in the queue says nothing
+        }
+
+        private Map<String, String> headers(long poll) {
+            Map<String, String> headers = new HashMap<>(call.headers());
+            if (call.body() != null) headers.put("Content-Type", "application/json");
+            if (poll > 0) headers.put("Prefer", "wait=" + poll / Clock.SECOND); // it keeps the place in the queue
+            if (bearer != null) headers.put("Authorization", "Bearer " + credential(bearer.get()));
+            return headers;
+        }
+    }
+
+    /** An exception that was made by another thread, with the trace of the one that gets it. */
+    private static RuntimeException thrown(Throwable cause) {
+        if (cause instanceof Error error) throw error;
+        RuntimeException exception = (RuntimeException) cause;
+        if (exception instanceof FencelockException) exception.fillInStackTrace();
+        return exception;
+    }
+
+    /** A bearer token without the white space around it. An exception must not show a wrong one. */
+    private static String credential(String bearer) {
+        String text = bearer.strip();
+        if (text.isEmpty() || !text.chars().allMatch(c -> c > ' ' && c < 0x7f)) {
+            throw new IllegalArgumentException("the bearer token is empty, or has characters that no token has");
+        }
+        return text;
+    }
+}

@@ -1,0 +1,186 @@
+package io.github.fencelock;
+
+import java.sql.Connection;
+import java.sql.PreparedStatement;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.sql.Statement;
+import java.util.Locale;
+import java.util.Optional;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import javax.sql.DataSource;
+
+/**
+ * Presents a lease's token to the guard in Postgres (docs/reference/guard.md) or MariaDB (docs/reference/guard-mariadb.md), through JDBC.
+ *
+ * <p>In a transaction of Postgres that has claimed, nothing waits for a lock for longer than the lease is valid (lock_timeout), and a session that
+ * is idle for the TTL is ended (idle_in_transaction_session_timeout). In MariaDB the claim waits no longer than the lease is valid.
+ */
+public final class Fenced {
+    /** What is done in a fenced transaction. */
+    @FunctionalInterface
+    public interface Work<T, X extends Exception> {
+        T run(Connection connection) throws SQLException, X;
+    }
+
+    private static final String STALE = "LK001";
+    private static final int STALE_IN_MARIADB = 31001;
+    private static final String WAITED_TOO_LONG = "55P03"; // lock_not_available
+    private static final int WAITED_TOO_LONG_IN_MARIADB = 1205;
+    private static final Pattern SAID = Pattern.compile("stale fencing token for '(.*)': presented (\\d+), highest seen (\\d+)", Pattern.DOTALL);
+
+    private Fenced() {}
+
+    /**
+     * Runs work in a transaction that has claimed the lease's resources with their tokens before anything else, so that
+     * what it reads is at least as new as the last write of any earlier holder. It commits when work returns, and rolls back when it throws.
+     *
+     * <p>The connection must be in autocommit, so outside of any transaction, and is again afterwards; one that cannot end its transaction is closed.
+     *
+     * <p>Throws LeaseLostException if the lease is lost, at the beginning or before the commit, and StaleTokenException if the
+     * guard has seen a larger token; nothing is written then. Other exceptions are the driver's: those with the SQLSTATE 40001, 40P01 and
+     * 55P03, and MariaDB's 1020, 1205 and 1213, may be repeated while the lease is held. After an exception of the commit itself the transaction may
+     * have taken effect.
+     */
+    public static <T, X extends Exception> T run(Connection connection, Lease lease, Work<T, X> work) throws SQLException, X {
+        lease.check();
+        if (!connection.getAutoCommit()) {
+            throw new IllegalStateException("the connection is not in autocommit: what its transaction has read may be older than the claim (in a transaction of a framework, begin with Fenced.claim)");
+        }
+        connection.setAutoCommit(false);
+        boolean committed = false;
+        try {
+            T value = transaction(connection, lease, work);
+            committed = true;
+            return value;
+        } finally {
+            end(connection, committed);
+        }
+    }
+
+    /** The exception that the work ended with comes first. What cannot end its transaction is closed: autocommit would commit it. */
+    private static void end(Connection connection, boolean committed) throws SQLException {
+        if (committed) {
+            connection.setAutoCommit(true);
+            return;
+        }
+        try {
+            connection.rollback();
+            connection.setAutoCommit(true);
+        } catch (SQLException e) {
+            connection.close();
+        }
+    }
+
+    /** Runs work as above, with a connection of its own. */
+    public static <T, X extends Exception> T run(DataSource source, Lease lease, Work<T, X> work) throws SQLException, X {
+        lease.check();
+        try (Connection connection = source.getConnection()) {
+            if (!connection.getAutoCommit()) { // as some pools set it; they begin no transaction
+                connection.rollback();
+                connection.setAutoCommit(true);
+                try {
+                    return run(connection, lease, work);
+                } finally {
+                    if (!connection.isClosed()) connection.setAutoCommit(false);
+                }
+            }
+            return run(connection, lease, work);
+        }
+    }
+
+    private static <T, X extends Exception> T transaction(Connection connection, Lease lease, Work<T, X> work) throws SQLException, X {
+        try {
+            claim(connection, lease);
+            T value = work.run(connection);
+            beforeCommit(connection, lease);
+            connection.commit();
+            return value;
+        } catch (SQLException e) {
+            throw translated(e, lease);
+        }
+    }
+
+    /**
+     * Claims the lease's resources as the first statement of a transaction that somebody else began and ends: Spring,
+     * Jakarta Transactions. It must be followed by {@link #beforeCommit} at its end.
+     */
+    public static void claim(Connection connection, Lease lease) throws SQLException {
+        lease.check();
+        boolean mariadb = isMariaDb(connection);
+        try {
+            for (Lease.Part part : lease.parts()) {
+                if (mariadb) claimInMariaDb(connection, lease, part);
+                else claimInPostgres(connection, lease, part);
+            }
+        } catch (SQLException e) {
+            throw translated(e, lease);
+        }
+    }
+
+    /** Ends what {@link #claim} began: it throws LeaseLostException if the lease is lost, and the transaction is to be rolled back. */
+    public static void beforeCommit(Connection connection, Lease lease) throws SQLException {
+        if (isMariaDb(connection)) { // there a claim counts until another connection claims: no later transaction is to have it
+            try (Statement forget = connection.createStatement()) {
+                forget.execute("SET @fencing_claimer = NULL");
+            }
+        }
+        lease.check();
+    }
+
+    /** Sees to it, too, that a holder which hangs in the transaction does not hold up the next one. */
+    private static void claimInPostgres(Connection connection, Lease lease, Lease.Part part) throws SQLException {
+        String proof = part.proof().isEmpty() ? "" : ", ?";
+        String sql = "SELECT set_config('lock_timeout', ?, true), set_config('idle_in_transaction_session_timeout', ?, true), fencing.claim(?, ?" + proof + ")";
+        try (PreparedStatement claim = connection.prepareStatement(sql)) {
+            claim.setString(1, Long.toString(Math.max(1, lease.validity().toMillis())));
+            claim.setString(2, Long.toString(Math.max(1, lease.ttl().toMillis())));
+            claim.setString(3, part.resource());
+            claim.setLong(4, part.token());
+            if (!part.proof().isEmpty()) claim.setString(5, part.proof());
+            read(claim);
+        }
+    }
+
+    private static void claimInMariaDb(Connection connection, Lease lease, Lease.Part part) throws SQLException {
+        long seconds = Math.max(1, lease.validity().plusMillis(999).toSeconds());
+        try (PreparedStatement claim = connection.prepareStatement("SET STATEMENT innodb_lock_wait_timeout = " + seconds + " FOR SELECT fencing_claim(?, ?)")) {
+            claim.setString(1, part.resource());
+            claim.setLong(2, part.token());
+            read(claim);
+        }
+    }
+
+    private static void read(PreparedStatement claim) throws SQLException {
+        try (ResultSet result = claim.executeQuery()) {
+            result.next();
+        }
+    }
+
+    private static boolean isMariaDb(Connection connection) throws SQLException {
+        String product = connection.getMetaData().getDatabaseProductName().toLowerCase(Locale.ROOT);
+        return product.contains("mariadb") || product.contains("mysql");
+    }
+
+    /** Throws StaleTokenException for a refusal by the guard, LeaseLostException for a wait that has outlived the lease; else it returns the exception. */
+    private static SQLException translated(SQLException error, Lease lease) {
+        if (is(error, WAITED_TOO_LONG, WAITED_TOO_LONG_IN_MARIADB)) {
+            Optional<LeaseLostException> loss = lease.loss();
+            if (loss.isPresent()) throw (LeaseLostException) loss.get().initCause(error);
+        }
+        if (!is(error, STALE, STALE_IN_MARIADB)) return error;
+        Matcher said = SAID.matcher(String.valueOf(error.getMessage()));
+        boolean known = said.find();
+        String resource = known ? said.group(1).replace("''", "'") : lease.resource();
+        StaleTokenException stale = new StaleTokenException("the token of " + Errors.shown(resource) + " is stale: stop, and acquire again",
+                known ? Long.parseLong(said.group(2)) : 0, known ? Long.parseLong(said.group(3)) : 0);
+        stale.about(resource);
+        stale.initCause(error);
+        throw stale;
+    }
+
+    private static boolean is(SQLException error, String state, int number) {
+        return state.equals(error.getSQLState()) || error.getErrorCode() == number;
+    }
+}

@@ -1,0 +1,32 @@
+package io.github.fencelock;
+
+import java.time.Duration;
+
+/** Another lease holds the resource, or the wait for it ended. Asking again is safe. */
+public final class HeldException extends FencelockException {
+    private final String holder;
+    private final long token;
+    private final Duration remaining;
+
+    HeldException(String message, String holder, long token, Duration remaining) {
+        super(message);
+        this.holder = holder;
+        this.token = token;
+        this.remaining = remaining;
+    }
+
+    /** The label of that lease; "" if it has none. */
+    public String holder() {
+        return holder;
+    }
+
+    /** Its fencing token; 0 if it is not known. */
+    public long token() {
+        return token;
+    }
+
+    /** How long it still lives. */
+    public Duration remaining() {
+        return remaining;
+    }
+}

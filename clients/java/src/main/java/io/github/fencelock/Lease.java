@@ -1,0 +1,297 @@
+package io.github.fencelock;
+
+import static io.github.fencelock.Clock.now;
+
+import io.github.fencelock.Server.Answer;
+import io.github.fencelock.Tries.Bounds;
+import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.Future;
+import java.util.stream.Collectors;
+
+/**
+ * A lease as the process that holds it knows it. Times are counted on the monotonic clock, from before the request that
+ * got them. The id and proofs are secrets, which no toString shows. Safe for use by several threads.
+ */
+public final class Lease implements AutoCloseable {
+    /**
+     * One resource of a lease.
+     *
+     * @param token the fencing token, the same for the whole life of the lease
+     * @param proof the token's fence_proof, a secret for guards that demand one; "" if the service makes none
+     */
+    public record Part(String resource, long token, String proof) {
+        @Override
+        public String toString() {
+            return Errors.shown(resource) + " token " + token;
+        }
+    }
+
+    private static final String RELEASED = "it was released";
+
+    private final Calls calls;
+    private final String id;
+    private final List<Part> parts;
+    private final String resource;
+    private final int slot;
+    private final long ttl;
+    private final CompletableFuture<LeaseLostException> lost = new CompletableFuture<>();
+    private volatile long until;
+    private volatile long margin; // before until, from which it counts as lost
+    private volatile boolean capped; // no extension makes it last longer
+    private volatile String gone = ""; // why it has ended; "" while it has not
+
+    // Of the keep-alive, which is never more than one timer or one request.
+    private boolean kept;
+    private Future<?> next;
+    private Calls.Sending extending;
+
+    Lease(Calls calls, Answer granted) {
+        this.calls = calls;
+        Map<String, Object> body = granted.body();
+        id = Json.text(body, "lease_id");
+        ttl = Json.number(body, "ttl_ms") * Clock.MILLISECOND;
+        List<Map<String, Object>> several = Json.objects(body, "resources");
+        parts = (several.isEmpty() ? List.of(body) : several).stream()
+                .map(part -> new Part(Json.text(part, "resource"), Json.number(part, "fencing_token"), Json.text(part, "fence_proof"))).toList();
+        resource = parts.stream().map(Part::resource).collect(Collectors.joining(", "));
+        slot = (int) Json.number(body, "slot");
+        renew(granted);
+    }
+
+    /** The lease of the innermost {@code withLock} around the caller, in this thread. */
+    public static Optional<Lease> current() {
+        return Session.current().map(session -> session.lease);
+    }
+
+    /** What the lease is of: with slots the name of the slot; of several resources, their names with ", " between them. */
+    public String resource() {
+        return resource;
+    }
+
+    /** The number of the slot, from 1, of a lease that was acquired with slots; else 0. */
+    public int slot() {
+        return slot;
+    }
+
+    /** The time to live that every extension gives the lease again. */
+    public Duration ttl() {
+        return Duration.ofNanos(ttl);
+    }
+
+    /** The fencing token: pass it to storage that refuses smaller ones. A lease of several resources has one for each: see {@link #parts}. */
+    public long token() {
+        return only().token();
+    }
+
+    /** The fence_proof of the token, a secret; "" if the service makes none. */
+    public String proof() {
+        return only().proof();
+    }
+
+    /** Each resource with its token and proof, in the order of their names. */
+    public List<Part> parts() {
+        return parts;
+    }
+
+    /** The lease id, the capability of the lease. It is a secret. */
+    public String id() {
+        return id;
+    }
+
+    /** How long the lease is sure to hold; zero when it may be over. */
+    public Duration validity() {
+        return gone.isEmpty() ? Duration.ofNanos(Math.max(0, until - now())) : Duration.ZERO;
+    }
+
+    /** When validity ends, as System.nanoTime() counts. From then on another lease may hold the resource. */
+    public long untilNanoTime() {
+        return Clock.nanoTime(until);
+    }
+
+    /** Whether the lease has ended, or is about to. It looks at the clock: a process that was paused knows at once. */
+    public boolean isLost() {
+        return !whyLost().isEmpty();
+    }
+
+    /** Throws LeaseLostException if the lease is lost. Call it in loops, and before anything that no guard can refuse. */
+    public void check() {
+        loss().ifPresent(loss -> {
+            throw loss;
+        });
+    }
+
+    /** Why the lease is lost. */
+    Optional<LeaseLostException> loss() {
+        String why = whyLost();
+        return why.isEmpty() ? Optional.empty() : Optional.of(Errors.lost(resource, why));
+    }
+
+    /** Completes when a lease that is kept alive is lost, and never if it is released before. What depends on it runs on a thread of the client and must not block. */
+    public CompletionStage<LeaseLostException> lost() {
+        return lost.minimalCompletionStage();
+    }
+
+    /** Gives the lease its TTL again. Throws LeaseLostException (final), or UnavailableException: the lease keeps its old validity, and the call may be repeated. */
+    public void extend() throws InterruptedException {
+        renew(calls.answer(extension(), Bounds.NONE));
+    }
+
+    /** Releases the lease. Throws LeaseLostException if it had ended before, and UnavailableException if it may not have been released: repeat it, or let the TTL end it. */
+    public void release() throws InterruptedException {
+        stopKeeping();
+        calls.answer(releasing(), Bounds.NONE);
+        gone = RELEASED;
+    }
+
+    /**
+     * Releases the lease. What no server has answered within a second, or when the thread is interrupted, is done in the background,
+     * and if none answers at all, its TTL ends the lease. Throws LeaseLostException if the lease was lost before.
+     */
+    @Override
+    public void close() {
+        finish().ifPresent(loss -> {
+            throw loss;
+        });
+    }
+
+    /** Whether it was released, and not lost before. */
+    boolean wasReleased() {
+        return gone.equals(RELEASED);
+    }
+
+    /** Ends a lease whose work has ended, as close does, and returns the loss. */
+    Optional<LeaseLostException> finish() {
+        if (wasReleased()) return Optional.empty();
+        stopKeeping();
+        String why = whyLost();
+        try {
+            calls.answer(releasing(), Bounds.until(Clock.in(Tries.GRACE)));
+        } catch (InterruptedException e) {
+            releaseLater();
+            Thread.currentThread().interrupt();
+        } catch (LeaseLostException e) {
+            if (why.isEmpty()) why = "it had ended when it was released";
+        } catch (UnavailableException e) {
+            releaseLater();
+        } catch (RuntimeException e) {
+            // Its TTL ends it.
+        }
+        gone = why.isEmpty() ? RELEASED : why;
+        return why.isEmpty() ? Optional.empty() : Optional.of(Errors.lost(resource, why));
+    }
+
+    private void releaseLater() {
+        calls.send(releasing(), Bounds.until(Clock.in(Tries.ABANDON)));
+    }
+
+    /** For logs: the tokens, and neither the id nor a proof. */
+    @Override
+    public String toString() {
+        String state = wasReleased() ? "released" : isLost() ? "lost" : "valid for " + validity().toMillis() + " ms";
+        return "Lease of " + parts.stream().map(Part::toString).collect(Collectors.joining(", ")) + ", " + state;
+    }
+
+    private Part only() {
+        if (parts.size() != 1) throw new IllegalStateException("a lease of several resources has a token for each: see parts()");
+        return parts.get(0);
+    }
+
+    /** Notes the validity that an answer gives, counted from when its request was sent. */
+    private void renew(Answer answer) {
+        Map<String, Object> body = answer.body();
+        until = answer.sent() + (Json.number(body, "waited_ms") + Json.number(body, "validity_ms")) * Clock.MILLISECOND;
+        capped = body.get("max_hold_remaining_ms") instanceof Number cap && cap.longValue() * Clock.MILLISECOND <= ttl;
+    }
+
+    /** Until the work has to stop. */
+    private long left() {
+        return until - margin - now();
+    }
+
+    private String whyLost() {
+        String why = gone;
+        if (!why.isEmpty()) return why;
+        if (left() > 0) return "";
+        return capped ? "it has reached its longest hold (maxHold, or the service's FENCELOCK_MAX_HOLD)" : "it was not extended in time";
+    }
+
+    /** It names the TTL: without, the lease would get the one of the last extend, which another process may have sent. */
+    private Call extension() {
+        return current("extend", "POST", "/leases/current/extend").with(Map.of("ttl_ms", ttl / Clock.MILLISECOND));
+    }
+
+    private Call releasing() {
+        return current("release", "DELETE", "/leases/current");
+    }
+
+    private Call current(String operation, String method, String path) {
+        return Call.of(operation, resource, method, path, Map.of("Fencelock-Lease", id));
+    }
+
+    /** Extends the lease at a third of its TTL from now on, until it is released or lost. */
+    synchronized void keepAlive(Optional<Duration> before) {
+        margin = Math.min(before.map(Clock::nanos).orElse(ttl / 10), ttl * 2 / 3);
+        kept = true;
+        calls.kept.add(this);
+        rest(due());
+    }
+
+    /** Until a third of the TTL has passed since validity began. */
+    private long due() {
+        return Math.max(0, until - now() - ttl * 2 / 3);
+    }
+
+    private synchronized void rest(long due) {
+        if (!kept) return;
+        extending = null;
+        next = calls.transport.after(Math.max(0, capped ? left() : Math.min(due, left())), this::keep);
+    }
+
+    private synchronized void keep() {
+        if (!kept) return;
+        long left = left();
+        if (left <= 0 || !gone.isEmpty()) {
+            lose(whyLost());
+        } else if (capped) {
+            rest(left);
+        } else {
+            // There is time for every server twice.
+            extending = calls.send(extension(), new Bounds(0, left / (2L * calls.servers.size()), Clock.in(left)));
+            extending.outcome.whenComplete(this::extended);
+        }
+    }
+
+    private synchronized void extended(Answer answer, Throwable error) {
+        if (!kept) return;
+        if (error == null) {
+            renew(answer);
+            rest(due());
+        } else if (error instanceof LeaseLostException loss && !loss.kind().equals("max-hold-reached")) {
+            lose(loss.getMessage());
+        } else {
+            capped |= error instanceof LeaseLostException; // it lasts as long as before
+            rest(ttl / 20); // a short outage is to be outlived
+        }
+    }
+
+    /** Ends the keep-alive of a lease that another may hold from now on. */
+    synchronized void lose(String why) {
+        if (!kept) return;
+        stopKeeping();
+        gone = why;
+        LeaseLostException loss = Errors.lost(resource, why);
+        calls.transport.execute(() -> lost.complete(loss));
+    }
+
+    private synchronized void stopKeeping() {
+        kept = false;
+        calls.kept.remove(this);
+        if (next != null) next.cancel(false);
+        if (extending != null) extending.fail(new ClosedException());
+    }
+}

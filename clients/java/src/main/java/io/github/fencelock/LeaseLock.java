@@ -1,0 +1,94 @@
+package io.github.fencelock;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.Lock;
+
+/**
+ * A resource as a java.util.concurrent.locks.Lock. It re-enters, as a ReentrantLock does, and also joins a withLock of the same thread.
+ * What it cannot keep of that contract:
+ *
+ * <ul>
+ *   <li>The lock may be lost while a thread believes to hold it: {@code lease().check()} and the guard tell, and unlock
+ *       throws LeaseLostException then.
+ *   <li>Every method but newCondition may throw a FencelockException: no server may answer.
+ *   <li>There are no conditions.
+ *   <li>A thread that is interrupted in lock() queues again, behind others.
+ * </ul>
+ */
+public final class LeaseLock implements Lock {
+    private final FencelockClient client;
+    private final List<String> names;
+    private final LockOptions options;
+
+    /** The wait of the options does not count: each method has its own. */
+    LeaseLock(FencelockClient client, List<String> names, LockOptions options) {
+        this.client = client;
+        this.names = names;
+        this.options = options;
+    }
+
+    /** The lease that this thread holds. Throws IllegalMonitorStateException if it holds none. */
+    public Lease lease() {
+        return session().lease;
+    }
+
+    @Override
+    public void lock() {
+        boolean interrupted = false;
+        while (true) {
+            try {
+                lockInterruptibly();
+                break;
+            } catch (InterruptedException e) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) Thread.currentThread().interrupt();
+    }
+
+    @Override
+    public void lockInterruptibly() throws InterruptedException {
+        client.enter(names, options.waitingForever());
+    }
+
+    @Override
+    public boolean tryLock() {
+        try {
+            return tryLock(0, TimeUnit.NANOSECONDS);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            return false;
+        }
+    }
+
+    @Override
+    public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
+        try {
+            client.enter(names, options.waitAtMost(Duration.ofNanos(Math.max(0, unit.toNanos(time)))));
+            return true;
+        } catch (HeldException e) {
+            return false;
+        }
+    }
+
+    /** Throws LeaseLostException if the lease was lost meanwhile; the thread does not hold the lock then either. */
+    @Override
+    public void unlock() {
+        session().leave().ifPresent(loss -> {
+            throw loss;
+        });
+    }
+
+    /** Not supported. */
+    @Override
+    public Condition newCondition() {
+        throw new UnsupportedOperationException("a lease has no conditions");
+    }
+
+    private Session session() {
+        return Session.of(client, names, options.hasSlots()).orElseThrow(() -> new IllegalMonitorStateException("this thread does not hold the lock of " + String.join(", ", names)));
+    }
+}

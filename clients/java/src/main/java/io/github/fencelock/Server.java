@@ -1,0 +1,200 @@
+package io.github.fencelock;
+
+import java.io.IOException;
+import java.net.ConnectException;
+import java.net.URI;
+import java.net.http.HttpHeaders;
+import java.net.http.HttpRequest;
+import java.net.http.HttpRequest.BodyPublishers;
+import java.net.http.HttpResponse;
+import java.nio.channels.UnresolvedAddressException;
+import java.util.HashSet;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.concurrent.Future;
+
+/** One of a client's URLs: a server, or a load balancer before several. */
+final class Server {
+    private static final long PROBE_EVERY = 5 * Clock.SECOND; // while a request waits in the queue; the first comes sooner
+    private static final int MAX_NAMES = 16;
+
+    /** A request that came to nothing; sent says that the server may have seen it. */
+    static final class NoAnswer extends Exception {
+        final boolean sent;
+
+        NoAnswer(String why, boolean sent) {
+            super(why, null, false, false);
+            this.sent = sent;
+        }
+    }
+
+    /** An answer, and when its request was sent. */
+    record Answer(long sent, Map<String, Object> body) {}
+
+    final String url;
+    private final Transport transport;
+    private final Set<String> names = new HashSet<>(); // of all that answered (Fencelock-Server)
+    private String name = ""; // of the one that answered last
+    private boolean shared; // several servers answer here, in turn
+
+    Server(String url, Transport transport) {
+        URI uri;
+        try {
+            uri = URI.create(url.strip());
+        } catch (IllegalArgumentException e) {
+            throw new IllegalArgumentException("every server must be a URL such as http://127.0.0.1:8080");
+        }
+        boolean http = "http".equalsIgnoreCase(uri.getScheme()) || "https".equalsIgnoreCase(uri.getScheme());
+        if (!http || uri.getHost() == null || uri.getRawUserInfo() != null || uri.getRawQuery() != null || uri.getRawFragment() != null) {
+            throw new IllegalArgumentException("every server must be a URL such as http://127.0.0.1:8080, without a password");
+        }
+        this.url = uri.toString().replaceAll("/+$", "");
+        this.transport = transport;
+    }
+
+    /**
+     * Sends a call once. What comes of it is an Answer, or NoAnswer or the exception of a refusal. Whoever completes asked otherwise
+     * breaks the request off. Sent from here, it is done when this returns, or the thread was interrupted: threads that hand a
+     * request on to one another take longer than the rest of it.
+     */
+    void ask(CompletableFuture<Answer> asked, Call call, Map<String, String> headers, byte[] body, long limit, long probe, boolean here) {
+        HttpRequest request = request(call, headers, body);
+        long sent = Clock.now();
+        Future<?> timer = transport.after(limit, () -> asked.completeExceptionally(new NoAnswer("no answer in time", true)));
+        Probe probing = probe > 0 ? new Probe(asked, probe) : null;
+        asked.whenComplete((answer, error) -> {
+            timer.cancel(false);
+            if (probing != null) probing.stop();
+        });
+        if (here) sendHere(asked, call, request, sent);
+        else send(asked, call, request, sent);
+    }
+
+    private void send(CompletableFuture<Answer> asked, Call call, HttpRequest request, long sent) {
+        CompletableFuture<HttpResponse<byte[]>> response = transport.send(request);
+        asked.whenComplete((answer, error) -> response.cancel(true)); // without an effect when it is there
+        response.whenComplete((answer, error) -> {
+            if (error != null) asked.completeExceptionally(failure(call, error));
+            else judged(call, sent, answer, asked);
+        });
+    }
+
+    private void sendHere(CompletableFuture<Answer> asked, Call call, HttpRequest request, long sent) {
+        Interrupter interrupter = new Interrupter();
+        asked.whenComplete((answer, error) -> interrupter.fire());
+        HttpResponse<byte[]> response = null;
+        Exception failure = null;
+        try {
+            response = transport.sendHere(request);
+        } catch (InterruptedException e) {
+            if (!interrupter.end()) Thread.currentThread().interrupt();
+            return;
+        } catch (IOException | RuntimeException e) {
+            failure = e;
+        }
+        interrupter.end();
+        if (response == null) asked.completeExceptionally(failure(call, failure));
+        else judged(call, sent, response, asked);
+    }
+
+    private HttpRequest request(Call call, Map<String, String> headers, byte[] body) {
+        HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(url + call.path()));
+        headers.forEach(request::setHeader);
+        return request.method(call.method(), body == null ? BodyPublishers.noBody() : BodyPublishers.ofByteArray(body)).build();
+    }
+
+    private static Exception failure(Call call, Throwable error) {
+        Throwable cause = error instanceof CompletionException && error.getCause() != null ? error.getCause() : error;
+        if (cause.getCause() instanceof Transport.TooLong) cause = cause.getCause(); // as a thread that waits gets it
+        if (cause instanceof Transport.TooLong) return Errors.foreign(call, "an answer that is too long");
+        boolean unsent = cause instanceof ConnectException || cause instanceof UnresolvedAddressException;
+        return new NoAnswer(why(cause), !unsent);
+    }
+
+    private static String why(Throwable error) {
+        if (error.getMessage() != null) return error.getMessage();
+        if (error.getCause() instanceof UnresolvedAddressException) return "the host is not known";
+        return error instanceof ConnectException ? "no connection: is the server up?" : error.getClass().getSimpleName();
+    }
+
+    private void judged(Call call, long sent, HttpResponse<byte[]> response, CompletableFuture<Answer> asked) {
+        HttpHeaders headers = response.headers();
+        headers.firstValue("Fencelock-Server").ifPresent(this::answered);
+        try {
+            asked.complete(new Answer(sent, judge(call, response)));
+        } catch (FencelockException e) {
+            asked.completeExceptionally(e.from(url, headers.firstValue("X-Request-Id").orElse("")));
+        }
+    }
+
+    private static Map<String, Object> judge(Call call, HttpResponse<byte[]> response) {
+        int status = response.statusCode();
+        if (status >= 300 && status < 400) throw Errors.redirected(call, status, target(response.headers()));
+        Optional<Map<String, Object>> body = Json.object(response.body());
+        if (status < 200 || status >= 300) {
+            throw Errors.refusal(call, status, body.orElse(Map.of()), response.headers().firstValue("Retry-After"));
+        }
+        if (status == 204) return Map.of();
+        return body.orElseThrow(() -> Errors.foreign(call, "the answer"));
+    }
+
+    /** Where a redirect points, without the path, which may have a lease id in it. */
+    private static String target(HttpHeaders headers) {
+        try {
+            URI location = URI.create(headers.firstValue("Location").orElse(""));
+            return location.getHost() == null ? "another path" : location.getScheme() + "://" + location.getHost() + (location.getPort() < 0 ? "" : ":" + location.getPort());
+        } catch (IllegalArgumentException e) {
+            return "another path";
+        }
+    }
+
+    /** Notes which server answered. A name that comes back after another one shows that there are several; one that only changes shows a restart. */
+    private synchronized void answered(String by) {
+        if (by.equals(name)) return;
+        if (names.contains(by)) shared = true;
+        if (names.size() >= MAX_NAMES) names.clear();
+        names.add(by);
+        name = by;
+    }
+
+    private synchronized boolean isShared() {
+        return shared;
+    }
+
+    /**
+     * Asks now and then whether the server answers at all while a request waits there: a frozen one would keep it until
+     * the end of its wait. Behind a load balancer the probe may ask another server, and says nothing about it.
+     */
+    private final class Probe {
+        private final CompletableFuture<Answer> waiting;
+        private final long limit;
+        private volatile Future<?> next;
+        private volatile CompletableFuture<Answer> asking;
+
+        Probe(CompletableFuture<Answer> waiting, long limit) {
+            this.waiting = waiting;
+            this.limit = limit;
+            next = transport.after(limit, this::run);
+        }
+
+        private void run() {
+            next = transport.after(PROBE_EVERY, this::run);
+            CompletableFuture<Answer> probed = new CompletableFuture<>();
+            asking = probed;
+            ask(probed, Call.of("probe", "", "GET", "/healthz", Map.of()), Map.of(), null, limit, 0, false);
+            probed.whenComplete((answer, error) -> { // any answer is one, also a refusal
+                if (error instanceof NoAnswer && !isShared()) waiting.completeExceptionally(new NoAnswer("the server does not answer while the request waits", true));
+            });
+            if (waiting.isDone()) stop();
+        }
+
+        void stop() {
+            next.cancel(false);
+            CompletableFuture<Answer> last = asking;
+            if (last != null) last.cancel(false);
+        }
+    }
+}

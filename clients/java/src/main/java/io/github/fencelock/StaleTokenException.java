@@ -1,0 +1,23 @@
+package io.github.fencelock;
+
+/** A guard refused the token: it has seen a larger one. Nothing was written. Never repeat it with the same token. */
+public final class StaleTokenException extends LeaseLostException {
+    private final long presented;
+    private final long highest;
+
+    StaleTokenException(String message, long presented, long highest) {
+        super(message);
+        this.presented = presented;
+        this.highest = highest;
+    }
+
+    /** The token that was refused; 0 if it is not known. */
+    public long presented() {
+        return presented;
+    }
+
+    /** The highest token that the guard has seen; 0 if it is not known. */
+    public long highest() {
+        return highest;
+    }
+}

@@ -1,0 +1,159 @@
+package io.github.fencelock;
+
+import java.io.IOException;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.net.http.HttpResponse.BodySubscriber;
+import java.nio.ByteBuffer;
+import java.security.GeneralSecurityException;
+import java.util.List;
+import java.util.Locale;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.Executor;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Flow;
+import java.util.concurrent.Future;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.RejectedExecutionException;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.TrustManager;
+
+/**
+ * The threads and connections of a client: one thread of timers, and a few that never wait for an answer, however many
+ * leases are kept alive. Idle threads end after a while.
+ */
+final class Transport implements Executor {
+    private static final int MAX_BODY = 16 << 20; // bytes
+    private static final int THREADS = 4;
+    private static final int IDLE = 10; // seconds after which a thread without work ends
+
+    /** More than any answer of the service. */
+    static final class TooLong extends IOException {}
+
+    private final ScheduledThreadPoolExecutor timers;
+    private final ExecutorService pool;
+    private volatile HttpClient http;
+
+    Transport(SSLContext tls) {
+        timers = new ScheduledThreadPoolExecutor(1, threads("timers"), new ThreadPoolExecutor.DiscardPolicy());
+        timers.setRemoveOnCancelPolicy(true);
+        timers.setKeepAliveTime(IDLE, TimeUnit.SECONDS);
+        timers.allowCoreThreadTimeOut(true);
+        ThreadPoolExecutor few = new ThreadPoolExecutor(THREADS, THREADS, IDLE, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), threads("pool"));
+        few.allowCoreThreadTimeOut(true);
+        pool = few;
+        // HTTP/2 would be tried by an Upgrade header, and one connection is a single thing that can hang.
+        http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).followRedirects(HttpClient.Redirect.NEVER).executor(pool).sslContext(tls).build();
+    }
+
+    /** The default authorities; none where no server speaks https, since reading them takes longer than the rest of a client's start. */
+    static SSLContext tls(List<String> servers) {
+        try {
+            if (servers.stream().anyMatch(url -> url.strip().toLowerCase(Locale.ROOT).startsWith("https:"))) return SSLContext.getDefault();
+            SSLContext none = SSLContext.getInstance("TLS");
+            none.init(null, new TrustManager[0], null);
+            return none;
+        } catch (GeneralSecurityException e) {
+            throw new IllegalStateException("this Java has no TLS", e);
+        }
+    }
+
+    private static ThreadFactory threads(String of) {
+        AtomicInteger number = new AtomicInteger();
+        return task -> {
+            Thread thread = new Thread(task, "fencelock " + of + " " + number.incrementAndGet());
+            thread.setDaemon(true);
+            return thread;
+        };
+    }
+
+    /** A future that, cancelled with true, breaks the request off and closes its connection. */
+    CompletableFuture<HttpResponse<byte[]>> send(HttpRequest request) {
+        HttpClient client = http;
+        if (client == null) return CompletableFuture.failedFuture(new ClosedException());
+        return client.sendAsync(request, head -> new Bounded());
+    }
+
+    /** Sends a request from this thread, which may be interrupted to break it off. */
+    HttpResponse<byte[]> sendHere(HttpRequest request) throws IOException, InterruptedException {
+        HttpClient client = http;
+        if (client == null) throw new ClosedException();
+        return client.send(request, head -> new Bounded());
+    }
+
+    /** Runs a task on the pool, or here when that has been shut down. */
+    @Override
+    public void execute(Runnable task) {
+        try {
+            pool.execute(task);
+        } catch (RejectedExecutionException e) {
+            task.run();
+        }
+    }
+
+    /** Runs a task on the pool after so many nanoseconds. */
+    Future<?> after(long nanos, Runnable task) {
+        return timers.schedule(() -> execute(task), nanos, TimeUnit.NANOSECONDS);
+    }
+
+    /** From Java 21 on it ends the client's thread and connections now; before, the next garbage collection does. */
+    void close() {
+        HttpClient client = http;
+        http = null;
+        timers.shutdownNow();
+        if ((Object) client instanceof AutoCloseable closeable) {
+            try {
+                closeable.close();
+            } catch (Exception e) {
+                // Its connections end with the process.
+            }
+        }
+        pool.shutdown();
+    }
+
+    /** Takes a body, and no more than any answer of the service has. */
+    private static final class Bounded implements BodySubscriber<byte[]> {
+        private final BodySubscriber<byte[]> all = HttpResponse.BodySubscribers.ofByteArray();
+        private Flow.Subscription subscription;
+        private long size;
+
+        @Override
+        public CompletionStage<byte[]> getBody() {
+            return all.getBody();
+        }
+
+        @Override
+        public void onSubscribe(Flow.Subscription subscription) {
+            this.subscription = subscription;
+            all.onSubscribe(subscription);
+        }
+
+        @Override
+        public void onNext(List<ByteBuffer> buffers) {
+            for (ByteBuffer buffer : buffers) size += buffer.remaining();
+            if (size <= MAX_BODY) {
+                all.onNext(buffers);
+                return;
+            }
+            subscription.cancel();
+            all.onError(new TooLong());
+        }
+
+        @Override
+        public void onError(Throwable error) {
+            all.onError(error);
+        }
+
+        @Override
+        public void onComplete() {
+            all.onComplete();
+        }
+    }
+}

@@ -1,0 +1,114 @@
+package io.github.fencelock;
+
+import static io.github.fencelock.Clock.MILLISECOND;
+import static io.github.fencelock.Clock.NEVER;
+import static io.github.fencelock.Clock.SECOND;
+import static io.github.fencelock.Clock.now;
+
+import java.util.concurrent.ThreadLocalRandom;
+
+/** How a call has gone so far, and how long its next try may take. All times in nanoseconds. One thread at a time. */
+final class Tries {
+    static final long FIRST_PAUSE = 50 * MILLISECOND;
+    private static final long MAX_PAUSE = SECOND;
+    private static final long MAX_POLL_PAUSE = 500 * MILLISECOND; // after no answer to a poll: its place is kept for two seconds
+    private static final long SHORT_POLL = SECOND; // of the first poll after one that got no answer
+    /** After its wait, in which an acquire ends, and a release after work. */
+    static final long GRACE = SECOND;
+    private static final long SHORTEST_LAST = SECOND; // that the last try has, though patience ends earlier
+    static final long SHORTEST_TRY = 250 * MILLISECOND;
+    /** To end what no caller waits for any more. */
+    static final long ABANDON = 10 * SECOND;
+    private static final long LONGEST_WAIT = 600 * SECOND; // that a request may ask a server to wait
+
+    /** Until when the call may wait in the queue, what one try takes at most without its wait, and when all have to be over. */
+    record Bounds(long waitUntil, long limit, long deadline) {
+        static final Bounds NONE = new Bounds(0, NEVER, NEVER);
+
+        static Bounds until(long deadline) {
+            return new Bounds(0, NEVER, deadline);
+        }
+    }
+
+    /** What is left of the wait in the queue, and how much of it the next request waits. */
+    record Wait(long left, long kept) {}
+
+    /** How long a try may take beyond its wait, and after how long its server is probed; 0 for never. */
+    record Limit(long limit, long probe) {}
+
+    volatile int number;
+    /** Rounds over all servers without an answer for good. */
+    int silent;
+    /** A try without an answer may have taken effect. */
+    volatile boolean ambiguous;
+    final Bounds bounds;
+    private final long patience;
+    private final long longestPoll;
+    private long poll;
+    private long pause = FIRST_PAUSE;
+    private long since = NEVER; // when the failures began that still last
+
+    Tries(Bounds bounds, long patience, long poll) {
+        this.bounds = bounds;
+        this.patience = patience;
+        this.poll = poll;
+        this.longestPoll = poll;
+    }
+
+    Wait waiting() {
+        long left = Math.min(Math.max(0, bounds.waitUntil - now()), LONGEST_WAIT) / MILLISECOND * MILLISECOND;
+        return new Wait(left, Math.min(left, poll));
+    }
+
+    /** For a client's limit of a try, and so many servers that have not been asked in this round: each is to have its time. */
+    Limit limit(long timeout, int servers, long kept) {
+        long failing = failing();
+        long last = failing > 0 ? Math.max(patience - failing, SHORTEST_LAST) : NEVER;
+        long share = (bounds.deadline - now()) / Math.max(servers, number == 0 ? 2 : 1); // there is time for another try
+        long limit = Math.min(Math.min(timeout, bounds.limit), Math.min(share, last));
+        // A short poll is soon over, unless it takes the time of other servers.
+        boolean probed = kept > SHORT_POLL || (kept > 0 && limit + kept > share);
+        return new Limit(limit, probed ? Math.min(limit, share / 2) : 0);
+    }
+
+    /** For how long the call has failed. */
+    long failing() {
+        return Math.max(0, now() - since);
+    }
+
+    /** Whether the call is to end after a pause, since it has failed for too long. */
+    boolean over(long pause) {
+        return failing() + pause > patience || now() + pause >= bounds.deadline;
+    }
+
+    /** Notes a try that failed. */
+    void failed(UnavailableException error) {
+        if (error.kind().isEmpty()) poll = Math.min(poll, SHORT_POLL);
+        since = Math.min(since, now());
+    }
+
+    /** Notes a poll that ended without a grant, and returns the pause before the next one. */
+    long held() {
+        since = NEVER;
+        poll = Math.min(2 * poll, longestPoll);
+        pause = FIRST_PAUSE;
+        return pause;
+    }
+
+    /** The pause before the next try: it spreads callers that failed together, and obeys Retry-After of a limit. */
+    long nextPause(UnavailableException error) {
+        if (bounds.waitUntil > 0 && error.kind().isEmpty()) pause = Math.min(pause, MAX_POLL_PAUSE);
+        long next = (long) (pause * (0.5 + ThreadLocalRandom.current().nextDouble()));
+        pause = Math.min(2 * pause, MAX_PAUSE);
+        return error.status() == 429 ? Math.max(next, Clock.nanos(error.retryAfter())) : next;
+    }
+
+    /** Notes a refusal, and says whether it means that an earlier try has done what was asked. */
+    boolean done(Call call, FencelockException error) {
+        if (error.status() >= 500) ambiguous = true;
+        if (!ambiguous) return false;
+        if (call.method().equals("DELETE") && call.path().startsWith("/leases/")) return error.status() == 404 && !error.kind().isEmpty();
+        if (call.breaks() == 0) return false;
+        return error instanceof OtherLeaseException other ? other.token() > call.breaks() : error.kind().equals("lock-not-held");
+    }
+}

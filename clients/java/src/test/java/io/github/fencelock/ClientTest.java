@@ -1,0 +1,407 @@
+package io.github.fencelock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertSame;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.sun.net.httpserver.HttpServer;
+import java.io.IOException;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.net.InetSocketAddress;
+import java.net.ServerSocket;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.stream.Collectors;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** The client against a small service in this process: what Java adds to the protocol. */
+@Timeout(60)
+class ClientTest {
+    private static final LockOptions OPTIONS = LockOptions.defaults();
+    /** Of what is refused. */
+    private static final LockOptions NO_WAIT = OPTIONS.waitAtMost(Duration.ZERO);
+
+    /** A TTL whose first extension is soon, and has time on a busy machine. */
+    private static final Duration SHORT = Duration.ofMillis(1500);
+
+    private Service service;
+    private FencelockClient client;
+
+    @BeforeEach
+    void start() throws IOException {
+        service = new Service();
+        client = FencelockClient.builder(service.url()).bearer(() -> " secret-bearer\n").holder("me").build();
+    }
+
+    @AfterEach
+    void stop() {
+        client.close();
+        service.close();
+    }
+
+    /** Runs something in a thread of its own. */
+    private static <T> FutureTask<T> inThread(java.util.concurrent.Callable<T> work, AtomicReference<Thread> thread) {
+        FutureTask<T> task = new FutureTask<>(work);
+        thread.set(new Thread(task));
+        thread.get().start();
+        return task;
+    }
+
+    private static Throwable failureOf(FutureTask<?> task) {
+        return assertThrows(ExecutionException.class, task::get).getCause();
+    }
+
+    // Leases.
+
+    @Test
+    void aLock() throws Exception {
+        Lease lease = client.lock("orders/42", OPTIONS.ttl(Duration.ofSeconds(30)).waitAtMost(Duration.ofSeconds(5)));
+        try (lease) {
+            assertEquals(List.of("orders/42", 1L, Duration.ofSeconds(30), 0), List.of(lease.resource(), lease.token(), lease.ttl(), lease.slot()));
+            assertTrue(lease.validity().compareTo(Duration.ofSeconds(20)) > 0 && lease.untilNanoTime() > System.nanoTime());
+            lease.check();
+        }
+        assertTrue(lease.isLost());
+        assertThrows(LeaseLostException.class, lease::check);
+        assertEquals(List.of("POST /locks", "DELETE /leases/current"), service.trace());
+        Service.Called acquire = service.calls.get(0);
+        assertEquals(Set.of("resource", "ttl_ms", "holder", "wait_ms"), acquire.body().keySet());
+        assertTrue(Json.number(acquire.body(), "wait_ms") > 4000);
+        assertEquals("Bearer secret-bearer", acquire.header("authorization"));
+        assertTrue(acquire.header("idempotency-key").length() >= 16);
+        assertEquals("secret-id", service.calls.get(1).header("fencelock-lease"));
+        assertEquals("", acquire.header("upgrade"), "it tries no HTTP/2");
+    }
+
+    @Test
+    void optionsAreSent() throws Exception {
+        LockOptions all = NO_WAIT.ttl(Duration.ofSeconds(3)).minHold(Duration.ofMillis(1)).maxHold(Duration.ofNanos(1)).slots(3).holder("worker").metadata(Map.of("job", List.of(1, "two", true)));
+        Lease lease = client.acquire("jobs", all);
+        assertEquals(Map.of("resource", "jobs", "ttl_ms", 3000, "min_hold_ms", 1, "max_hold_ms", 1, "slots", 3, "holder", "worker", "metadata", Map.of("job", List.of(1, "two", true))),
+                service.calls.get(0).body());
+        assertEquals("jobs#slot1", lease.resource());
+        assertEquals(1, lease.slot());
+        assertThrows(IllegalArgumentException.class, () -> OPTIONS.ttl(Duration.ofMillis(-1)));
+        assertThrows(IllegalArgumentException.class, () -> OPTIONS.metadata(new Object()));
+    }
+
+    @Test
+    void severalResources() throws Exception {
+        Lease lease = client.acquire(List.of("a", "b"), OPTIONS);
+        assertEquals(List.of("a", "b"), lease.parts().stream().map(Lease.Part::resource).toList());
+        assertEquals("a, b", lease.resource());
+        assertThrows(IllegalStateException.class, lease::token);
+    }
+
+    @Test
+    void secretsAreNotShown() throws Exception {
+        Lease lease = client.acquire(List.of("a", "b"), OPTIONS);
+        service.refuse.put("DELETE /leases/current", new Object[] {403, "forbidden"});
+        FencelockException error = assertThrows(DeniedException.class, lease::release);
+        StringWriter trace = new StringWriter();
+        error.printStackTrace(new PrintWriter(trace));
+        for (String text : List.of(lease.toString(), lease.parts().toString(), client.toString(), error.toString(), trace.toString())) {
+            assertFalse(text.contains("secret-"), text);
+        }
+    }
+
+    @Test
+    void errorsSayWhatHappened() throws Exception {
+        service.refuse.put("POST /locks", new Object[] {409, "lock-held"});
+        HeldException held = assertThrows(HeldException.class, () -> client.acquire("a\u202e", NO_WAIT));
+        assertEquals(List.of("lock-held", 409, "a\u202e", service.url(), "req-7", "other", 7L, Duration.ofMillis(70)),
+                List.of(held.kind(), held.status(), held.resource(), held.url(), held.requestId(), held.holder(), held.token(), held.remaining()));
+        assertEquals("acquire a\\u{202e}: No (409): the test says so", held.getMessage());
+        assertTrue(held.getStackTrace().length > 0 && List.of(held.getStackTrace()).toString().contains("errorsSayWhatHappened"), "the trace is that of the caller");
+        assertEquals(Optional.empty(), client.tryLock("a", OPTIONS));
+        for (Map.Entry<Object[], Class<?>> each : Map.<Object[], Class<?>>of(new Object[] {401, "unauthorized"}, DeniedException.class, new Object[] {422, "idempotency-mismatch"}, RefusedException.class,
+                new Object[] {412, "of-a-later-version"}, RefusedException.class, new Object[] {503, "no-quorum"}, UnavailableException.class).entrySet()) {
+            service.refuse.put("POST /locks", each.getKey());
+            assertSame(each.getValue(), assertThrows(FencelockException.class, () -> client.acquire("a", NO_WAIT)).getClass());
+        }
+    }
+
+    @Test
+    void noServerIsUp() throws Exception {
+        int port;
+        try (ServerSocket free = new ServerSocket(0)) {
+            port = free.getLocalPort();
+        }
+        List<Retry> retries = new ArrayList<>();
+        try (FencelockClient lonely = FencelockClient.builder("http://127.0.0.1:" + port).patience(Duration.ofMillis(200)).onRetry(retries::add).build()) {
+            UnavailableException error = assertThrows(UnavailableException.class, () -> lonely.acquire("a", NO_WAIT));
+            assertTrue(error.getMessage().contains("is the server up?"), error.getMessage());
+            assertEquals("http://127.0.0.1:" + port, error.url());
+        }
+        assertFalse(retries.isEmpty());
+    }
+
+    @Test
+    void aServerThatIsNotOne() throws Exception {
+        HttpServer other = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
+        other.createContext("/locks", exchange -> {
+            exchange.getRequestBody().readAllBytes();
+            boolean post = exchange.getRequestMethod().equals("POST");
+            if (!post) exchange.getResponseHeaders().set("Location", "https://elsewhere.example/leases/secret");
+            exchange.sendResponseHeaders(post ? 200 : 307, 0);
+            byte[] much = new byte[1 << 20];
+            try (var body = exchange.getResponseBody()) {
+                for (int n = 0; post && n < 64; n++) body.write(much);
+            } catch (IOException e) {
+                tooMuch.complete(true); // the client has hung up
+            }
+        });
+        other.start();
+        try (FencelockClient lost = FencelockClient.builder("http://127.0.0.1:" + other.getAddress().getPort()).build()) {
+            assertTrue(assertThrows(RefusedException.class, () -> lost.acquire("a", OPTIONS)).getMessage().contains("too long"));
+            String message = assertThrows(RefusedException.class, () -> lost.inspect("a")).getMessage();
+            assertTrue(message.contains("redirect to https://elsewhere.example,") && !message.contains("secret"), message);
+            assertTrue(tooMuch.get(10, TimeUnit.SECONDS));
+        } finally {
+            other.stop(0);
+        }
+    }
+
+    private final CompletableFuture<Boolean> tooMuch = new CompletableFuture<>();
+
+    @Test
+    void wrongSettings() {
+        for (String url : List.of("", "ftp://a", "http://user:secret@a", "http://a?b", "no url")) {
+            assertFalse(assertThrows(IllegalArgumentException.class, () -> FencelockClient.of(url)).getMessage().contains("secret"));
+        }
+        assertThrows(IllegalArgumentException.class, () -> FencelockClient.builder("http://a").poll(Duration.ofMillis(10)).build());
+        assertThrows(IllegalArgumentException.class, () -> client.acquire("\ud800", OPTIONS));
+        try (FencelockClient wrong = FencelockClient.builder(service.url()).bearer(() -> "secret with spaces").build()) {
+            assertFalse(assertThrows(IllegalArgumentException.class, () -> wrong.inspect("a")).getMessage().contains("secret"));
+        }
+    }
+
+    // The loss of a lease.
+
+    @Test
+    void workLearnsOfTheLoss() throws Exception {
+        service.refuse.put("POST /leases/current/extend", new Object[] {404, "lease-not-held"});
+        LeaseLostException loss = assertThrows(LeaseLostException.class, () -> client.withLock("a", OPTIONS.ttl(SHORT), lease -> {
+            LeaseLostException first = lease.lost().toCompletableFuture().join();
+            assertTrue(lease.isLost());
+            assertTrue(first.getMessage().contains("is lost"), first.getMessage());
+            return null;
+        }));
+        assertTrue(loss.getMessage().contains("the test says so"), loss.getMessage());
+    }
+
+    @Test
+    void workIsInterrupted() throws Exception {
+        service.refuse.put("POST /leases/current/extend", new Object[] {404, "lease-not-held"});
+        LockOptions options = OPTIONS.ttl(SHORT).interruptOnLoss();
+        assertThrows(LeaseLostException.class, () -> client.withLock("a", options, lease -> {
+            new CountDownLatch(1).await();
+            return null;
+        }));
+        assertFalse(Thread.currentThread().isInterrupted());
+        // Work that notices nothing leaves no interruption behind, and one of its own is its own.
+        assertThrows(LeaseLostException.class, () -> client.withLock("a", options, lease -> {
+            while (!Thread.currentThread().isInterrupted()) Thread.onSpinWait();
+            return null;
+        }));
+        assertFalse(Thread.currentThread().isInterrupted());
+        service.refuse.clear();
+        client.withLock("a", options.ttl(Duration.ofSeconds(30)), lease -> {
+            Thread.currentThread().interrupt();
+            return null;
+        });
+        assertTrue(Thread.interrupted());
+    }
+
+    @Test
+    void anExceptionOfWorkComesFirst() {
+        service.refuse.put("POST /leases/current/extend", new Object[] {404, "lease-not-held"});
+        assertThrows(IOException.class, () -> client.<Void, Exception>withLock("a", OPTIONS.ttl(SHORT), lease -> {
+            lease.lost().toCompletableFuture().join();
+            throw new IOException("of the work");
+        }));
+    }
+
+    @Test
+    void electStandsAgain() throws Exception {
+        service.refuse.put("POST /leases/current/extend", new Object[] {404, "lease-not-held"});
+        List<Long> led = new ArrayList<>();
+        long result = client.<Long, Exception>elect("leader", OPTIONS.ttl(SHORT), lease -> {
+            led.add(lease.token());
+            if (lease.token() == 1) lease.lost().toCompletableFuture().join();
+            if (lease.token() == 2) {
+                lease.lost().toCompletableFuture().join();
+                throw new IOException("it is dropped");
+            }
+            return lease.token();
+        });
+        assertEquals(3, result);
+        assertEquals(List.of(1L, 2L, 3L), led);
+        assertThrows(IOException.class, () -> client.<Void, Exception>elect("leader", OPTIONS, lease -> {
+            throw new IOException("of a leader that leads");
+        }));
+    }
+
+    // Threads.
+
+    @Test
+    void itNests() throws Exception {
+        long tokens = client.<Long, Exception>withLock("a", OPTIONS, outer -> {
+            assertSame(outer, Lease.current().orElseThrow());
+            client.withLock("a", OPTIONS, inner -> {
+                assertSame(outer, inner);
+                return null;
+            });
+            client.withLock("b", OPTIONS, other -> {
+                assertSame(other, Lease.current().orElseThrow());
+                return null;
+            });
+            assertTrue(assertThrows(RefusedException.class, () -> client.acquire(List.of("a", "b"), OPTIONS)).getMessage().contains("wait for itself"));
+            return outer.token();
+        });
+        assertEquals(1, tokens);
+        assertEquals(Optional.empty(), Lease.current());
+        assertEquals(List.of("POST /locks", "POST /locks", "DELETE /leases/current", "DELETE /leases/current"), service.trace());
+    }
+
+    @Test
+    void aLockOfTheJdk() throws Exception {
+        LeaseLock lock = client.asLock("a", OPTIONS);
+        lock.lock();
+        assertTrue(lock.tryLock());
+        assertEquals(1, lock.lease().token());
+        assertEquals(1L, client.<Long, Exception>withLock("a", OPTIONS, Lease::token));
+        lock.unlock();
+        lock.unlock();
+        assertThrows(IllegalMonitorStateException.class, lock::unlock);
+        assertThrows(UnsupportedOperationException.class, lock::newCondition);
+        assertEquals(List.of("POST /locks", "DELETE /leases/current"), service.trace());
+        service.refuse.put("POST /locks", new Object[] {409, "lock-held"});
+        assertFalse(lock.tryLock());
+        assertFalse(lock.tryLock(-1, TimeUnit.SECONDS));
+        service.refuse.clear();
+        Thread.currentThread().interrupt();
+        lock.lock(); // it is not interruptible
+        assertTrue(Thread.interrupted());
+        lock.unlock();
+    }
+
+    @Test
+    void aLockOfTheJdkThatIsLost() throws Exception {
+        service.refuse.put("POST /leases/current/extend", new Object[] {404, "lease-not-held"});
+        LeaseLock lock = client.asLock("a", OPTIONS.ttl(SHORT));
+        lock.lock();
+        lock.lease().lost().toCompletableFuture().join();
+        assertThrows(LeaseLostException.class, lock::unlock);
+        assertThrows(IllegalMonitorStateException.class, lock::unlock);
+    }
+
+    @Test
+    void anInterruptedWaitIsCancelled() throws Exception {
+        service.hold.put("POST /locks", true);
+        AtomicReference<Thread> thread = new AtomicReference<>();
+        FutureTask<Lease> waiting = inThread(() -> client.acquire("a", OPTIONS), thread);
+        service.await("POST /locks");
+        thread.get().interrupt();
+        assertInstanceOf(InterruptedException.class, failureOf(waiting));
+        service.await("POST /cancel");
+        assertEquals(service.calls.get(0).header("idempotency-key"), service.calls.get(1).header("idempotency-key"));
+    }
+
+    @Test
+    void anInterruptedThreadReleases() throws Exception {
+        Lease lease = client.lock("a", OPTIONS);
+        Thread.currentThread().interrupt();
+        lease.close();
+        assertTrue(Thread.interrupted());
+        service.await("DELETE /leases/current");
+    }
+
+    @Test
+    void manyLeasesHaveFewThreads() throws Exception {
+        List<Lease> leases = new ArrayList<>();
+        for (int n = 0; n < 200; n++) leases.add(client.lock("r" + n, OPTIONS.ttl(Duration.ofSeconds(6))));
+        service.hold.put("POST /leases/current/extend", true); // and no extend is answered
+        for (int n = 0; n < 200; n++) service.await("POST /leases/current/extend");
+        long threads = Thread.getAllStackTraces().keySet().stream().filter(t -> t.getName().startsWith("fencelock")).count();
+        assertTrue(threads <= 6, threads + " threads");
+        for (Lease lease : leases) assertTrue(lease.finish().isPresent() || lease.wasReleased());
+    }
+
+    @Test
+    void closeEndsAll() throws Exception {
+        service.hold.put("POST /locks", true);
+        AtomicReference<Thread> thread = new AtomicReference<>();
+        FutureTask<Lease> waiting = inThread(() -> client.acquire("a", OPTIONS), thread);
+        service.await("POST /locks");
+        service.hold.clear();
+        CountDownLatch began = new CountDownLatch(1);
+        FutureTask<Object> working = inThread(() -> client.withLock("b", OPTIONS, lease -> {
+            began.countDown();
+            throw lease.lost().toCompletableFuture().join();
+        }), thread);
+        began.await();
+        Lease left = client.lock("c", OPTIONS);
+        client.close();
+        assertInstanceOf(ClosedException.class, failureOf(waiting));
+        assertTrue(failureOf(working).getMessage().contains("its client was closed"));
+        assertTrue(left.isLost());
+        left.lost().toCompletableFuture().join();
+        assertThrows(LeaseLostException.class, left::close);
+        assertThrows(ClosedException.class, () -> client.acquire("a", NO_WAIT));
+        assertThrows(ClosedException.class, () -> client.inspect("a"));
+        assertTrue(service.trace().contains("POST /cancel"));
+        assertTrue(service.trace().contains("DELETE /leases/current"));
+    }
+
+    @Test
+    void aClosedClientLeavesNoThread() throws Exception {
+        client.lock("a", OPTIONS).close();
+        Set<Thread> ours = Thread.getAllStackTraces().keySet().stream()
+                .filter(t -> t.getName().startsWith("fencelock")).collect(Collectors.toSet());
+        assertFalse(ours.isEmpty());
+        client.close();
+        for (Thread thread : ours) {
+            thread.join(10_000);
+            assertFalse(thread.isAlive(), thread.getName());
+        }
+    }
+
+    @Test
+    void aBreakIsNotRepeatedBlindly() throws Exception {
+        client.breakLock("a", 7);
+        assertEquals(Map.of("resource", "a", "fencing_token", 7), service.calls.get(0).body());
+        service.refuse.put("POST /breaks", new Object[] {412, "other-lease"});
+        OtherLeaseException other = assertThrows(OtherLeaseException.class, () -> client.breakLock("a", 6));
+        assertEquals(7, other.token());
+        service.refuse.put("POST /breaks", new Object[] {503, "no-quorum"});
+        int before = service.calls.size();
+        assertThrows(UnavailableException.class, () -> client.breakAny("a"));
+        assertEquals(before + 1, service.calls.size());
+    }
+
+    @Test
+    void namesInPaths() throws Exception {
+        service.answers.put("GET /locks/a%20b%2F..%2F%C3%A4", Map.of("resource", "a b/../ä", "held", false, "waiters", 2, "queue", List.of(Map.of("holder", "x", "waiting_ms", 3))));
+        LockState state = client.inspect("a b/../ä");
+        assertEquals(new LockState("a b/../ä", Optional.empty(), 2, List.of(new LockState.Waiter("x", Duration.ofMillis(3)))), state);
+        assertEquals("a%20b%2F..%2F%C3%A4", service.calls.get(0).header("fencelock-resource"));
+    }
+}

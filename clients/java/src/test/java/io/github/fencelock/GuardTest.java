@@ -1,0 +1,198 @@
+package io.github.fencelock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assertions.fail;
+
+import java.sql.Connection;
+import java.sql.PreparedStatement;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.util.Map;
+import javax.sql.DataSource;
+import org.junit.jupiter.api.Nested;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** Fenced on a real Postgres and a real MariaDB. */
+@Timeout(60)
+class GuardTest {
+    @Nested
+    class Postgres extends Guards {
+        Postgres() {
+            super(Databases.of("DATABASE_URL"), "SELECT fencing.claim(?, ?)");
+        }
+    }
+
+    @Nested
+    class MariaDb extends Guards {
+        MariaDb() {
+            super(Databases.of("MARIADB_URL"), "SELECT fencing_claim(?, ?)");
+        }
+
+        /** There a claim counts until another connection claims. */
+        @Test
+        void aClaimDoesNotOutliveItsTransaction() throws Exception {
+            try (Connection connection = source.getConnection()) {
+                deposit(connection, 11, Databases.lease(name(11), 34));
+                connection.setAutoCommit(false);
+                SQLException error = assertThrows(SQLException.class, () -> write(connection, 11, 99));
+                assertEquals(31002, error.getErrorCode());
+                connection.rollback();
+            }
+        }
+    }
+
+    abstract static class Guards {
+        private static final int BASE = 100; // the first account is README.md's
+
+        final DataSource source;
+        private final String claim;
+
+        Guards(DataSource source, String claim) {
+            this.source = source;
+            this.claim = claim;
+        }
+
+        static String name(int id) {
+            return "accounts/" + (BASE + id);
+        }
+
+        static long read(Connection connection, int id) throws SQLException {
+            try (PreparedStatement query = connection.prepareStatement("SELECT balance FROM accounts WHERE id = ?")) {
+                query.setInt(1, BASE + id);
+                try (ResultSet result = query.executeQuery()) {
+                    result.next();
+                    return result.getLong(1);
+                }
+            }
+        }
+
+        static void write(Connection connection, int id, long balance) throws SQLException {
+            try (PreparedStatement update = connection.prepareStatement("UPDATE accounts SET balance = ? WHERE id = ?")) {
+                update.setLong(1, balance);
+                update.setInt(2, BASE + id);
+                update.executeUpdate();
+            }
+        }
+
+        private void claim(Connection connection, String name, long token) throws SQLException {
+            try (PreparedStatement statement = connection.prepareStatement(claim)) {
+                statement.setString(1, name);
+                statement.setLong(2, token);
+                statement.executeQuery().close();
+            }
+        }
+
+        static void deposit(Connection connection, int id, Lease lease) throws SQLException {
+            Fenced.<Void, RuntimeException>run(connection, lease, tx -> {
+                write(tx, id, read(tx, id) + 10);
+                return null;
+            });
+        }
+
+        private long balance(int id) throws SQLException {
+            try (Connection connection = source.getConnection()) {
+                return read(connection, id);
+            }
+        }
+
+        @Test
+        void depositsUnderAToken() throws Exception {
+            try (Connection connection = source.getConnection()) {
+                deposit(connection, 1, Databases.lease(name(1), 34));
+                deposit(connection, 1, Databases.lease(name(1), 34));
+                assertTrue(connection.getAutoCommit());
+            }
+            assertEquals(20, balance(1));
+            assertEquals(20L, Fenced.<Long, RuntimeException>run(source, Databases.lease(name(1), 35), tx -> read(tx, 1)));
+        }
+
+        @Test
+        void aStaleTokenWritesNothing() throws Exception {
+            try (Connection connection = source.getConnection()) {
+                deposit(connection, 2, Databases.lease(name(2), 34));
+                StaleTokenException stale = assertThrows(StaleTokenException.class, () -> deposit(connection, 2, Databases.lease(name(2), 33)));
+                assertEquals(name(2) + " 33 34", stale.resource() + " " + stale.presented() + " " + stale.highest());
+                assertTrue(stale.getCause() instanceof SQLException);
+                deposit(connection, 2, Databases.lease(name(2), 35)); // the connection can be used again
+            }
+            assertEquals(20, balance(2));
+        }
+
+        @Test
+        void aTokenThatBecomesStaleInTheWork() throws Exception {
+            try (Connection connection = source.getConnection()) {
+                deposit(connection, 4, Databases.lease(name(4), 9));
+                assertThrows(StaleTokenException.class, () -> Fenced.<Void, RuntimeException>run(connection, Databases.lease(name(3), 5), tx -> {
+                    write(tx, 3, 1);
+                    claim(tx, name(4), 8);
+                    return null;
+                }));
+            }
+            assertEquals(0, balance(3));
+            assertEquals(10, balance(4));
+        }
+
+        @Test
+        void anExceptionRollsBack() throws Exception {
+            try (Connection connection = source.getConnection()) {
+                assertThrows(ArithmeticException.class, () -> Fenced.<Void, RuntimeException>run(connection, Databases.lease(name(5), 1), tx -> {
+                    write(tx, 5, 99);
+                    throw new ArithmeticException();
+                }));
+                assertTrue(connection.getAutoCommit());
+            }
+            assertEquals(0, balance(5));
+        }
+
+        @Test
+        void aLostLeaseIsNotCommitted() throws Exception {
+            Lease lease = Databases.lease(400, Map.of(name(6), 1L));
+            assertThrows(LeaseLostException.class, () -> Fenced.<Void, RuntimeException>run(source, lease, tx -> {
+                write(tx, 6, 99);
+                while (!lease.isLost()) Thread.onSpinWait();
+                return null;
+            }));
+            assertThrows(LeaseLostException.class, () -> Fenced.<Void, RuntimeException>run(source, lease, tx -> fail("it ran under a lost lease")));
+            assertEquals(0, balance(6));
+        }
+
+        @Test
+        void severalResources() throws Exception {
+            Fenced.<Void, RuntimeException>run(source, Databases.lease(60_000, Map.of(name(7), 3L, name(8), 4L)), tx -> {
+                write(tx, 7, 1);
+                write(tx, 8, 2);
+                return null;
+            });
+            assertEquals(1, balance(7));
+            assertEquals(2, balance(8));
+        }
+
+        @Test
+        void aTransactionThatHasBegunIsRefused() throws Exception {
+            try (Connection connection = source.getConnection()) {
+                connection.setAutoCommit(false);
+                assertThrows(IllegalStateException.class, () -> deposit(connection, 9, Databases.lease(name(9), 1)));
+            }
+        }
+
+        @Test
+        void aClaimDoesNotWaitForLongerThanItsLease() throws Exception {
+            try (Connection holder = source.getConnection()) {
+                holder.setAutoCommit(false);
+                claim(holder, name(10), 1);
+                assertThrows(LeaseLostException.class, () -> Fenced.<Void, RuntimeException>run(source, Databases.lease(900, Map.of(name(10), 2L)), tx -> fail("two holders at once")));
+                holder.rollback();
+            }
+        }
+
+        @Test
+        void aWriteWithoutAClaimIsRefused() throws Exception {
+            try (Connection connection = source.getConnection()) {
+                assertThrows(SQLException.class, () -> write(connection, 12, 99));
+            }
+        }
+    }
+}

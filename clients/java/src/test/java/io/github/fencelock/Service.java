@@ -1,0 +1,128 @@
+package io.github.fencelock;
+
+import com.sun.net.httpserver.HttpExchange;
+import com.sun.net.httpserver.HttpServer;
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.atomic.AtomicInteger;
+
+/** A small lock service in this process, which grants everything unless it is told otherwise. */
+final class Service implements AutoCloseable {
+    record Called(String call, Map<String, Object> body, Map<String, List<String>> headers) {
+        String header(String name) {
+            return headers.getOrDefault(name, List.of("")).get(0);
+        }
+    }
+
+    final List<Called> calls = new CopyOnWriteArrayList<>();
+    final BlockingQueue<String> arrived = new LinkedBlockingQueue<>();
+    /** Method and path to a status and a kind. */
+    final Map<String, Object[]> refuse = new ConcurrentHashMap<>();
+    /** Method and path to what the answer has besides, or instead. */
+    final Map<String, Map<String, Object>> answers = new ConcurrentHashMap<>();
+    /** Method and path of calls that wait until the service is closed. */
+    final Map<String, Boolean> hold = new ConcurrentHashMap<>();
+    private final CountDownLatch closed = new CountDownLatch(1);
+    private final AtomicInteger tokens = new AtomicInteger();
+    private final ExecutorService threads = Executors.newCachedThreadPool();
+    private final HttpServer server;
+
+    Service() throws IOException {
+        server = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
+        server.setExecutor(threads);
+        server.createContext("/", this::serve);
+        server.start();
+    }
+
+    String url() {
+        return "http://127.0.0.1:" + server.getAddress().getPort();
+    }
+
+    List<String> trace() {
+        return calls.stream().map(Called::call).toList();
+    }
+
+    /** Waits for the next call of that kind. */
+    void await(String call) throws InterruptedException {
+        while (!arrived.take().equals(call)) { }
+    }
+
+    @Override
+    public void close() {
+        closed.countDown();
+        server.stop(0);
+        threads.shutdownNow();
+    }
+
+    private void serve(HttpExchange exchange) throws IOException {
+        byte[] text = exchange.getRequestBody().readAllBytes();
+        String call = exchange.getRequestMethod() + " " + exchange.getRequestURI();
+        Map<String, Object> body = Json.object(text).orElse(Map.of());
+        boolean holds = hold.containsKey(call); // before the test learns that it has come
+        if (!call.equals("GET /healthz")) {
+            Map<String, List<String>> headers = new LinkedHashMap<>();
+            exchange.getRequestHeaders().forEach((name, values) -> headers.put(name.toLowerCase(), values));
+            calls.add(new Called(call, body, headers));
+            arrived.add(call);
+        }
+        try {
+            if (holds) closed.await();
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        exchange.getResponseHeaders().set("X-Request-Id", "req-7");
+        exchange.getResponseHeaders().set("Fencelock-Server", "one");
+        Object[] refusal = refuse.get(call);
+        if (refusal != null) {
+            answer(exchange, (Integer) refusal[0], Map.of("type", "/problems/" + refusal[1], "title", "No", "status", refusal[0], "detail", "the test says so",
+                    "holder", "other", "fencing_token", 7, "remaining_ms", 70));
+        } else if (exchange.getRequestMethod().equals("DELETE") || call.equals("POST /cancel") || call.equals("POST /breaks")) {
+            answer(exchange, 204, null);
+        } else {
+            Map<String, Object> lease = lease(call, body);
+            lease.putAll(answers.getOrDefault(call, Map.of()));
+            answer(exchange, 200, lease);
+        }
+    }
+
+    private Map<String, Object> lease(String call, Map<String, Object> body) {
+        if (call.equals("POST /locks")) tokens.incrementAndGet();
+        long ttl = body.containsKey("ttl_ms") ? Json.number(body, "ttl_ms") : 30_000;
+        Map<String, Object> lease = new LinkedHashMap<>();
+        lease.put("lease_id", "secret-id");
+        lease.put("ttl_ms", ttl);
+        lease.put("validity_ms", ttl - 5);
+        lease.put("waited_ms", 0);
+        lease.put("max_hold_remaining_ms", null);
+        if (body.get("resources") instanceof List<?> names) {
+            List<Object> parts = new ArrayList<>();
+            for (Object name : names) parts.add(Map.of("resource", name, "fencing_token", tokens.get(), "fence_proof", "secret-proof"));
+            lease.put("resources", parts);
+        } else {
+            boolean slots = body.containsKey("slots");
+            lease.put("resource", body.getOrDefault("resource", "r") + (slots ? "#slot1" : ""));
+            if (slots) lease.put("slot", 1);
+            lease.put("fencing_token", tokens.get());
+            lease.put("fence_proof", "secret-proof");
+        }
+        return lease;
+    }
+
+    private static void answer(HttpExchange exchange, int status, Map<String, Object> body) throws IOException {
+        byte[] raw = body == null ? new byte[0] : Json.bytes(body);
+        exchange.sendResponseHeaders(status, body == null ? -1 : raw.length);
+        exchange.getResponseBody().write(raw);
+        exchange.close();
+    }
+}

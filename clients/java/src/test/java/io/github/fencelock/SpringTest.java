@@ -1,0 +1,105 @@
+package io.github.fencelock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import java.sql.Connection;
+import java.sql.SQLException;
+import java.util.Map;
+import java.util.function.LongSupplier;
+import javax.sql.DataSource;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.springframework.aop.framework.ProxyFactory;
+import org.springframework.jdbc.core.JdbcTemplate;
+import org.springframework.jdbc.datasource.DataSourceTransactionManager;
+import org.springframework.jdbc.datasource.DataSourceUtils;
+import org.springframework.transaction.annotation.AnnotationTransactionAttributeSource;
+import org.springframework.transaction.annotation.Transactional;
+import org.springframework.transaction.interceptor.TransactionInterceptor;
+import org.springframework.transaction.support.TransactionSynchronizationAdapter;
+import org.springframework.transaction.support.TransactionSynchronizationManager;
+import org.springframework.transaction.support.TransactionTemplate;
+
+/** The guard in transactions of Spring, on Postgres and MariaDB. */
+@Timeout(60)
+class SpringTest {
+    /** Claims as the first thing in a transaction of Spring. */
+    static final class FencedBySpring {
+        static void claim(DataSource source, Lease lease) {
+            Connection connection = DataSourceUtils.getConnection(source);
+            try {
+                Fenced.claim(connection, lease);
+            } catch (SQLException e) {
+                throw new IllegalStateException(e);
+            }
+            TransactionSynchronizationManager.registerSynchronization(new TransactionSynchronizationAdapter() {
+                @Override
+                public void beforeCommit(boolean readOnly) {
+                    try {
+                        Fenced.beforeCommit(connection, lease);
+                    } catch (SQLException e) {
+                        throw new IllegalStateException(e);
+                    }
+                }
+            });
+        }
+    }
+
+    /** What an application writes. */
+    interface Accounts {
+        long deposit(int id, long amount, Lease lease, LongSupplier more);
+    }
+
+    static class JdbcAccounts implements Accounts {
+        private final DataSource source;
+
+        JdbcAccounts(DataSource source) {
+            this.source = source;
+        }
+
+        @Override
+        @Transactional
+        public long deposit(int id, long amount, Lease lease, LongSupplier more) {
+            FencedBySpring.claim(source, lease);
+            JdbcTemplate jdbc = new JdbcTemplate(source);
+            long balance = jdbc.queryForObject("SELECT balance FROM accounts WHERE id = ?", Long.class, id) + amount;
+            jdbc.update("UPDATE accounts SET balance = ? WHERE id = ?", balance, id);
+            return balance + more.getAsLong();
+        }
+    }
+
+    @Test
+    void postgres() {
+        accounts(Databases.of("DATABASE_URL"));
+    }
+
+    @Test
+    void mariaDb() {
+        accounts(Databases.of("MARIADB_URL"));
+    }
+
+    private static void accounts(DataSource source) {
+        DataSourceTransactionManager transactions = new DataSourceTransactionManager(source);
+        ProxyFactory proxy = new ProxyFactory(new JdbcAccounts(source));
+        proxy.addAdvice(new TransactionInterceptor(transactions, new AnnotationTransactionAttributeSource()));
+        Accounts accounts = (Accounts) proxy.getProxy();
+
+        assertEquals(10, accounts.deposit(20, 10, Databases.lease("accounts/20", 34), () -> 0));
+        assertEquals(33, assertThrows(StaleTokenException.class, () -> accounts.deposit(20, 10, Databases.lease("accounts/20", 33), () -> 0)).presented());
+        Lease short_ = Databases.lease(500, Map.of("accounts/20", 35L));
+        assertThrows(LeaseLostException.class, () -> accounts.deposit(20, 10, short_, () -> {
+            while (!short_.isLost()) Thread.onSpinWait();
+            return 0;
+        }));
+        Lease lease = Databases.lease("accounts/20", 36);
+        long balance = new TransactionTemplate(transactions).execute(status -> {
+            FencedBySpring.claim(source, lease);
+            JdbcTemplate jdbc = new JdbcTemplate(source);
+            jdbc.update("UPDATE accounts SET balance = balance + 5 WHERE id = 20");
+            return jdbc.queryForObject("SELECT balance FROM accounts WHERE id = 20", Long.class);
+        });
+        assertEquals(15, balance);
+        assertThrows(RuntimeException.class, () -> new JdbcTemplate(source).update("UPDATE accounts SET balance = 99 WHERE id = 20"));
+    }
+}
