@@ -158,18 +158,18 @@ func (c *client) choose(s *server) *action {
 	case g != nil && c.keeping > c.w.now():
 		return c.extend(s, g, c.w.plan.slower(s.id).own(c.w.plan.MaxTTL))
 	case c.retry != "" && dice < 70:
-		return c.acquire(s, c.what, c.retry, c.ttl(s))
+		return c.acquire(s, c.what, c.retry)
 	case len(c.held) > 0 && dice < c.w.plan.Old:
 		return c.old(s)
 	case g == nil || dice < c.w.plan.Old+more:
-		return c.acquire(s, c.anything(), c.maybeKey(), c.ttl(s))
+		return c.acquire(s, c.anything(), c.maybeKey())
 	case dice < c.w.plan.Old+more+c.w.plan.Extend:
 		return c.extend(s, g, c.ttl(s))
 	case dice < c.w.plan.Old+more+c.w.plan.Extend+looks:
 		return c.look(s, g)
 	case !c.w.plan.Tidy && chance(c.rng, c.w.plan.Forget):
 		g.over = true // forgotten: it ends by itself
-		return c.acquire(s, c.anything(), c.maybeKey(), c.ttl(s))
+		return c.acquire(s, c.anything(), c.maybeKey())
 	}
 	return c.release(s, g)
 }
@@ -194,6 +194,9 @@ type wanted struct {
 	slots     int // one of so many of the one resource; 0: the resources themselves
 
 	minHold, maxHold time.Duration // 0: none
+
+	ttl    time.Duration // 0: not drawn yet
+	holder string        // the label of the first call; "": not made yet
 }
 
 // several: it is of several resources at once.
@@ -265,13 +268,14 @@ func (c *client) old(s *server) *action {
 	return c.extend(s, g, c.ttl(s))
 }
 
-func (c *client) ttl(s *server) time.Duration {
+func (c *client) ttl(s *server) time.Duration { return c.w.plan.slower(s.id).own(c.anyTTL()) }
+
+func (c *client) anyTTL() time.Duration {
 	most := c.w.plan.MaxTTL
 	if c.rng.IntN(2) == 0 {
 		most /= 4
 	}
-	ttl := max(lockcore.MinTTL, time.Duration(c.rng.Int64N(int64(most)))).Truncate(time.Millisecond)
-	return c.w.plan.slower(s.id).own(ttl)
+	return max(lockcore.MinTTL, time.Duration(c.rng.Int64N(int64(most)))).Truncate(time.Millisecond)
 }
 
 // limit is how long the server waits for a round.
@@ -285,11 +289,31 @@ func (c *client) keysLimit(s *server) time.Duration {
 	return c.w.plan.Watch + max(timeouts*c.limit(s), c.w.plan.Watch)
 }
 
-func (c *client) acquire(s *server, what wanted, key string, ttl time.Duration) *action {
+// drawn completes what a request asks for; a repeat under a key asks for the same.
+func (c *client) drawn(s *server, what wanted, key string) wanted {
+	if what.holder != "" {
+		return what
+	}
 	c.calls++
+	what.holder = fmt.Sprintf("c%d/%d", c.id, c.calls)
+	switch p := &c.w.plan; {
+	case what.ttl > 0:
+	case p.Twins: // both ask for the same
+		what.holder, what.ttl = strings.ReplaceAll(key, " ", "/"), p.MaxTTL/2
+	case key != "": // whichever server it goes to
+		what.ttl = c.anyTTL()
+	default:
+		what.ttl = c.ttl(s)
+	}
+	what.ttl = max(what.ttl, what.minHold)
+	return what
+}
+
+func (c *client) acquire(s *server, what wanted, key string) *action {
+	what = c.drawn(s, what, key)
 	req := lockcore.AcquireRequest{
-		TTL: max(ttl, what.minHold), MinHold: what.minHold, MaxHold: what.maxHold, Metadata: c.w.plan.Metadata,
-		Holder: fmt.Sprintf("c%d/%d", c.id, c.calls), IdempotencyKey: key, Slots: what.slots,
+		TTL: what.ttl, MinHold: what.minHold, MaxHold: what.maxHold, Metadata: c.w.plan.Metadata,
+		Holder: what.holder, IdempotencyKey: key, Slots: what.slots,
 	}
 	if what.several() {
 		req.Resources = what.resources

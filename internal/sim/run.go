@@ -204,7 +204,7 @@ func (w *world) checkGrant(s *server, resource string, deadline time.Duration) {
 			w.check.violatef("recovery", "server %d gets no lease of %s %s after the last fault", s.id+1, resource, w.now()-w.calmAt)
 			return
 		}
-		a := c.acquire(s, wanted{resources: []string{resource}}, "", w.plan.MaxTTL)
+		a := c.acquire(s, wanted{resources: []string{resource}, ttl: w.plan.MaxTTL}, "")
 		a.patience = 0
 		w.await(c, a)
 	}
