@@ -31,10 +31,11 @@ func (l *ledger) newest(owner string, part lockcore.LeasePart, now time.Duration
 }
 
 // stands reports whether the lease that was believed in when the call began must still be
-// there: nobody has ended it, and nothing has happened since it was granted.
+// there: nobody has ended it since it was asked for (a break may find what one of several
+// resources has got already), and nothing has happened since it was granted.
 func (c *checker) stands(d *completion, i int) bool {
 	l, s := c.ledger(d.parts[i].Resource), d.floors[i].believed
-	ended := s.until <= d.at || s.token <= l.mayBreak || l.breaking > 0 || s.from <= l.breakEnd || l.largest != s.token
+	ended := s.until <= d.at || s.token <= l.mayBreak || l.breaking > 0 || l.since[d.owner] <= l.breakEnd || l.largest != s.token
 	return c.w.quietNetwork() && !c.acrossCalm(d) && !c.w.plan.Twins && c.w.struck <= s.from && !ended && !l.blind[d.owner]
 }
 
