@@ -34,12 +34,12 @@ func secretRotateCommand() *cobra.Command {
 		Use:   "rotate",
 		Short: "Give the nodes a new secret; no lease ends",
 		Long: `Give the nodes of FENCELOCK_REDIS_ADDRS or FENCELOCK_STORE, or of the embedded file, a new secret. Running servers use it
-within seconds, and continue to accept lease ids and cursors that were sealed with the one before. (Stop a
-server on the embedded file first: one process at a time may have it.)
+within seconds, and still accept lease ids and cursors under the previous one. (Stop a
+server on the embedded file first: only one process at a time may use it.)
 
-The secret before the present one is deleted. While a lease may live whose id it sealed (for
-FENCELOCK_MAX_HOLD after the last rotation, without end where that is 0), the command refuses. --force
-rotates anyway: holders of such leases get 404, and their locks expire with their TTL. So two
+The secret before the current one is deleted. The command refuses to run while a lease under that secret
+may be alive: for FENCELOCK_MAX_HOLD after the last rotation, or always if that is 0. --force rotates
+anyway: holders of such leases get 404, and their locks expire with their TTL. So two
 rotations, the second with --force, shut out everybody who knows a secret.
 
 Run it with the configuration of the servers.`,
