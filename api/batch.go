@@ -125,8 +125,13 @@ func (s *Server) batch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	give, err := s.turns.take(r.Context(), shareholder(w, r), len(operations))
+	if err != nil {
+		return err
+	}
 	unread := new(unreadGrants)
 	results := s.perform(w, r, operations, unread)
+	give()
 	if err = gone(r); err == nil {
 		err = s.deliverBatch(w, results)
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -353,4 +354,47 @@ func TestBatchOnANode(t *testing.T) {
 	wantResults(t, s.batch(releases), all("404 lease-not-held")...)
 	freed, _ := take("two")
 	wantResults(t, freed, all("201")...)
+}
+
+// A batch has 128 requests, and a connection a hundred batches: those of one caller run some
+// at a time, and leave room for another's.
+func TestBatchesOfOneCallerLeaveRoom(t *testing.T) {
+	const most = 512 // operations of a caller
+	var running, peak atomic.Int64
+	begun, end := make(chan struct{}, 2*most), make(chan struct{})
+	s := newService(t, &fake{acquire: func(ctx context.Context, req lockcore.AcquireRequest) (lockcore.Lease, error) {
+		if strings.HasPrefix(req.Resource, "other/") {
+			return grant(req.Resource), nil
+		}
+		now := running.Add(1)
+		defer running.Add(-1)
+		for before := peak.Load(); now > before && !peak.CompareAndSwap(before, now); before = peak.Load() {
+		}
+		begun <- struct{}{}
+		select {
+		case <-end:
+		case <-ctx.Done():
+		}
+		return grant(req.Resource), nil
+	}}, withAccess(t, line("w", "acquire=*"), line("other", "acquire=other/")))
+	batch := func(prefix string) []string {
+		operations := make([]string, api.MaxBatch)
+		for i := range operations {
+			operations[i] = acquireOf(fmt.Sprint(prefix, i), "")
+		}
+		return operations
+	}
+	var flood sync.WaitGroup
+	for i := range 2 * most / api.MaxBatch {
+		flood.Go(func() { s.batch(batch(fmt.Sprintf("%d/", i)), bearer("w")) })
+	}
+	for range most {
+		await(t, "it runs", begun)
+	}
+	for _, result := range s.batch(batch("other/"), bearer("other")) {
+		want(t, "another caller's status", result.Status, http.StatusCreated)
+	}
+	close(end)
+	flood.Wait()
+	want(t, "the most at a time", peak.Load(), int64(most))
 }

@@ -86,6 +86,7 @@ type Server struct {
 	guard     *guardWatch
 	records   *records
 	strangers strangers
+	turns     *turns    // of POST /locks/batch
 	streams   share     // of GET /events
 	lists     share     // of GET /locks
 	bodies    sync.Pool // of *bytes.Buffer: requests in, responses out
@@ -99,6 +100,7 @@ func New(opts Options) *Server {
 		kinds:   problems(),
 		pages:   renderPages(problems()),
 		metrics: newMetrics(opts.Metrics),
+		turns:   newTurns(),
 		streams: share{max: maxStreamsOfCaller},
 		lists:   share{max: maxListsOfCaller},
 	}
