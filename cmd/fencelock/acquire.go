@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,7 +29,7 @@ type lockFlags struct {
 	*connection
 
 	ttl, wait, patience time.Duration
-	atLeast, maxHold    time.Duration
+	minHold, maxHold    time.Duration
 	slots               int
 	noWait, quiet       bool
 	waits               bool // for at most wait
@@ -42,11 +43,11 @@ type lockFlags struct {
 func (f *lockFlags) add(cmd *cobra.Command) {
 	f.addLease(cmd)
 	flags := cmd.Flags()
-	flags.DurationVar(&f.atLeast, "at-least", 0, "keep the lock taken for this long from the start, even after the release; at most the TTL")
+	flags.DurationVar(&f.minHold, "min-hold", 0, "keep the lock taken for this long from the start, even after the release; at most the TTL")
 	flags.DurationVarP(&f.wait, "wait", "w", 0, "wait in the queue for at most this long (default: no limit)")
 	flags.BoolVarP(&f.noWait, "no-wait", "n", false, "do not wait in the queue")
-	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitFailed, "exit code if the lock is held; -n with 0 also prints nothing")
-	noFiles(cmd, "at-least", "wait", "conflict-exit-code")
+	flags.IntVarP(&f.conflict, "conflict-exit-code", "E", exitHeld, "exit code if the lock is held; -n with 0 also prints nothing")
+	noFiles(cmd, "min-hold", "wait", "conflict-exit-code")
 }
 
 // addLease adds the flags of every command that takes a lock.
@@ -58,7 +59,7 @@ func (f *lockFlags) addLease(cmd *cobra.Command) {
 	flags.DurationVar(&f.maxHold, "max-hold", 0, "how long the lease may be extended, at least the TTL (default: the server's FENCELOCK_MAX_HOLD)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing about the lock and the service; use the exit code")
 	flags.DurationVar(&f.patience, "patience", 15*time.Second, "how long to repeat a request while no server responds or has a quorum")
-	flags.StringVar(&f.holder, "holder", "", "label of the lease, visible to every reader (default host:pid)")
+	flags.StringVar(&f.holder, "holder", "", "label of the lease, visible to every reader (default: host and process id)")
 	flags.StringVar(&f.metadata, "metadata", "", "JSON value, visible to every reader")
 	cmd.ValidArgsFunction = f.resourceCompletion
 	noFiles(cmd, "ttl", "slots", "max-hold", "patience", "holder", "metadata")
@@ -79,7 +80,7 @@ func (f *lockFlags) check(cmd *cobra.Command) error {
 		return usageError{errors.New(`--metadata: must be JSON, such as '{"job":7}'`)}
 	}
 	f.waits = waits || f.noWait
-	return errors.Join(checkMillis("ttl", f.ttl), checkMillis("at-least", f.atLeast), checkMillis("max-hold", f.maxHold))
+	return errors.Join(checkMillis("ttl", f.ttl), checkMillis("min-hold", f.minHold), checkMillis("max-hold", f.maxHold))
 }
 
 func (f *lockFlags) options() []client.AcquireOption {
@@ -89,7 +90,7 @@ func (f *lockFlags) options() []client.AcquireOption {
 		holder = fmt.Sprintf("%s:%d", host, os.Getpid())
 	}
 	opts := []client.AcquireOption{
-		client.TTL(f.ttl), client.MinHold(f.atLeast), client.MaxHold(f.maxHold),
+		client.TTL(f.ttl), client.MinHold(f.minHold), client.MaxHold(f.maxHold),
 		client.Slots(f.slots), client.Holder(holder), client.Metadata(json.RawMessage(f.metadata)),
 	}
 	if f.waits {
@@ -104,7 +105,7 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resources []st
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	locks, err := f.client(client.WithPatience(f.patience))
+	locks, err := f.client(client.WithPatience(f.patience), f.saying(stderr))
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +133,18 @@ func (f *lockFlags) obtain(ctx context.Context, stderr io.Writer, resources []st
 		return nil, f.notAcquired(err)
 	}
 	return lease, nil
+}
+
+// saying tells once that a request is repeated: no server answers, or none can serve it.
+func (f *lockFlags) saying(stderr io.Writer) client.Option {
+	var once sync.Once
+	return client.WithOnRetry(func(r client.Retry) {
+		once.Do(func() {
+			if !f.quiet {
+				_, _ = fmt.Fprintf(stderr, "fencelock: %s. Trying again for %s (--patience)\n", screen.Visible(withoutAdvice(r.Err)), f.patience)
+			}
+		})
+	})
 }
 
 // interrupted is the end of a command that got a signal while it waited.

@@ -24,7 +24,7 @@ func checkCommand() *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Check the configuration and everything it points to, before a server starts",
+		Short: "Check a configuration and all it points to, before a server starts",
 		Long: `Look at the configuration of this environment, which is the one that fencelock serve would
 take, and at what it points to; say what is wrong, what is risky, and what to do.
 It changes nothing anywhere, and may run while servers run.

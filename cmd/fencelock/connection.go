@@ -78,12 +78,12 @@ func connect(cmd *cobra.Command) *connection {
 	c := &connection{}
 	cmd.Long += "\n" + connectionHelp
 	flags := cmd.Flags()
-	flags.StringVar(&c.server, "server", "", "URL of the server, or several separated by commas ("+varURL+")")
-	flags.StringVar(&c.credentialFile, "credential-file", "", "file with the bearer token ("+varBearerTokenFile+")")
+	flags.StringVar(&c.server, "url", "", "URL of the server, or several separated by commas ("+varURL+")")
+	flags.StringVar(&c.credentialFile, "bearer-token-file", "", "file with the bearer token ("+varBearerTokenFile+")")
 	flags.StringVar(&c.caFile, "ca-file", "", "authorities to trust, PEM ("+varCAFile+")")
-	flags.StringVar(&c.certFile, "cert-file", "", "client certificate, PEM ("+varClientCertFile+")")
-	flags.StringVar(&c.keyFile, "key-file", "", "key of the client certificate, PEM ("+varClientKeyFile+")")
-	noFiles(cmd, "server")
+	flags.StringVar(&c.certFile, "client-cert-file", "", "client certificate, PEM ("+varClientCertFile+")")
+	flags.StringVar(&c.keyFile, "client-key-file", "", "key of the client certificate, PEM ("+varClientKeyFile+")")
+	noFiles(cmd, "url")
 	return c
 }
 
@@ -122,7 +122,13 @@ func (c *connection) client(opts ...client.Option) (*client.Client, error) {
 	}
 	opts = append(opts, client.WithHTTPClient(&http.Client{Transport: newTransport(config)}))
 	if s[varBearerTokenFile] != "" || s[varBearerToken] != "" {
-		opts = append(opts, client.WithBearerTokenFunc(func(context.Context) (string, error) { return s.bearerToken() }))
+		opts = append(opts, client.WithBearerTokenFunc(func(context.Context) (string, error) {
+			credential, err := s.bearerToken()
+			if err != nil {
+				err = usageError{err} // the service was not asked
+			}
+			return credential, err
+		}))
 	}
 	made, err := client.New(s[varURL], opts...)
 	if err != nil {
@@ -251,7 +257,7 @@ func ownServer() (string, error) {
 	address := cmp.Or(os.Getenv("FENCELOCK_LISTEN"), config.DefaultOf("FENCELOCK_LISTEN"))
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "0" {
-		return "", usageError{fmt.Errorf("FENCELOCK_LISTEN=%q has no port that can be asked: use --server http://host:port", address)}
+		return "", usageError{fmt.Errorf("FENCELOCK_LISTEN=%q has no port that can be asked: use --url http://host:port", address)}
 	}
 	switch host {
 	case "", "0.0.0.0":
@@ -284,7 +290,7 @@ func trustOwn(config *tls.Config) error {
 	config.InsecureSkipVerify = true // the certificate itself is compared
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		if !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
-			return errors.New("the server shows another certificate than the one in " + certFile + ": use --server")
+			return errors.New("the server shows another certificate than the one in " + certFile + ": use --url")
 		}
 		return nil
 	}

@@ -132,7 +132,7 @@ func TestWhereTheConnectionComesFrom(t *testing.T) {
 		}
 	}
 	home := clearConnection(t)
-	checks("flags", "Bearer from-file", "--server", s.URL, "--ca-file", s.ca, "--cert-file", s.cert, "--key-file", s.key, "--credential-file", credential)
+	checks("flags", "Bearer from-file", "--url", s.URL, "--ca-file", s.ca, "--client-cert-file", s.cert, "--client-key-file", s.key, "--bearer-token-file", credential)
 
 	file := filepath.Join(home, ".config", "fencelock", "config")
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -169,9 +169,9 @@ func TestWhereTheConnectionComesFrom(t *testing.T) {
 		t.Error("the complaint holds the secret:", got.errOut)
 	}
 	t.Setenv("FENCELOCK_CONFIG", "")
-	do(t, "ls", "--server", s.URL, "--cert-file", s.cert).wants(t, "a certificate without its key", 2, "", "needs both")
-	do(t, "ls", "--server", s.URL).wants(t, "an authority that nobody trusts", exitUnavailable, "", "certificate")
-	do(t, "ls", "--server", "ftp://x").wants(t, "no URL", 2, "", "must be a URL")
+	do(t, "ls", "--url", s.URL, "--client-cert-file", s.cert).wants(t, "a certificate without its key", 2, "", "needs both")
+	do(t, "ls", "--url", s.URL).wants(t, "an authority that nobody trusts", exitUnavailable, "", "certificate")
+	do(t, "ls", "--url", "ftp://x").wants(t, "no URL", 2, "", "must be a URL")
 }
 
 // The tools show their credential, and what they are not allowed they are told.
@@ -188,7 +188,7 @@ func TestToolsUnderAccessControl(t *testing.T) {
 	known := []string{"FENCELOCK_BEARER_TOKEN_FILE=" + credential, "PROGRAM=" + path}
 	inner := `"$PROGRAM" run orders/1 -- true && "$PROGRAM" extend >/dev/null && "$PROGRAM" ls`
 	p.tool("", known, "run", "orders/1", "--", "sh", "-c", inner).wants(t, "run", 0, "orders/1", "")
-	p.tool("", nil, "run", "--credential-file", credential, "orders/1", "--", "true").wants(t, "run", 0, "", "")
+	p.tool("", nil, "run", "--bearer-token-file", credential, "orders/1", "--", "true").wants(t, "run", 0, "", "")
 	p.tool("", nil, "run", "orders/1", "--", "true").wants(t, "nobody's run", exitDenied, "", "does not know this caller")
 	p.tool("", []string{"FENCELOCK_BEARER_TOKEN=wrong"}, "ls").wants(t, "a stranger's ls", exitDenied, "", "does not know this caller")
 	p.tool("", known, "run", "-E", "0", "other", "--", "true").wants(t, "run elsewhere", exitDenied, "", "acquire")

@@ -225,7 +225,7 @@ func TestConsoleActivity(t *testing.T) {
 	c.copied(`document.querySelector('#fact-token').innerText`)
 	c.click("copy the command", `[data-copy="command-get"]`)
 	c.copied(`document.querySelector('#command-get').innerText`)
-	if command := c.text("#command-get"); command != "fencelock get --server "+p.url+" jobs/2" {
+	if command := c.text("#command-get"); command != "fencelock get --url "+p.url+" jobs/2" {
 		t.Errorf("the command is %q", command)
 	}
 	c.eval(`window.held = document.querySelector('#fact-held').innerText; document.querySelector('[data-copy="fact-token"]').focus(); 0`, nil)

@@ -114,7 +114,7 @@ func (e *election) watch() {
 
 // watchByCommand is watch with fencelock get --watch.
 func (e *election) watchByCommand() {
-	cmd := command(e.t, os.Environ(), "get", "election", "--watch", "-o", "json", "--server", e.servers[1].url)
+	cmd := command(e.t, os.Environ(), "get", "election", "--watch", "-o", "json", "--url", e.servers[1].url)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		e.t.Fatal(err)
@@ -260,7 +260,7 @@ func TestElection(t *testing.T) {
 	t.Run("command", func(t *testing.T) {
 		t.Parallel()
 		testElection(t, (*election).watchByCommand, func(e *election, name string) *exec.Cmd {
-			return command(t, os.Environ(), "elect", "--server", e.urls(), "--holder", name, "--ttl", electTTL.String(),
+			return command(t, os.Environ(), "elect", "--url", e.urls(), "--holder", name, "--ttl", electTTL.String(),
 				"election", "--", "sh", "-c", `while echo "$FENCING_TOKEN $(date +%s%N)"; do sleep 0.01; done`)
 		})
 	})
@@ -325,14 +325,14 @@ func TestElectExitCodes(t *testing.T) {
 	}
 	p.tool("", nil, "elect", "a", "b", "--", "true").wants(t, "two resources", exitUsage, "", "one resource")
 	p.tool("", nil, "elect", "r", "--").wants(t, "no command", exitUsage, "", "with --: use")
-	p.tool("", nil, "elect", "--ttl", "2h", "r", "--", "true").wants(t, "refused", exitUsage, "", "--ttl in milliseconds")
+	p.tool("", nil, "elect", "--ttl", "2h", "r", "--", "true").wants(t, "refused", exitUsage, "", "--ttl must be from 100ms to 1m0s")
 	p.tool("", nil, "elect", "-n", "r", "--", "true").wants(t, "a flag of run", exitUsage, "", "no flag")
 }
 
 // A candidate outlives an outage, says what it waits for, and ends with a signal.
 func TestElectOutlivesAnOutage(t *testing.T) {
 	t.Parallel()
-	cmd := command(t, os.Environ(), "elect", "--server", "http://127.0.0.1:1", "--patience", "0", "r", "--", "true")
+	cmd := command(t, os.Environ(), "elect", "--url", "http://127.0.0.1:1", "--patience", "0", "r", "--", "true")
 	stderr := &testenv.Buffer{}
 	cmd.Stderr = stderr
 	if err := cmd.Start(); err != nil {

@@ -6,12 +6,13 @@ import (
 	"github.com/fencelock/fencelock/client"
 )
 
-// Exit codes. Those from 64 on are sysexits.h's.
+// Exit codes. Those from 64 to 78 are sysexits.h's.
 const (
-	exitFailed      = 1  // also: the lock was not acquired
-	exitUsage       = 2  // wrong flags or a wrong configuration
+	exitFailed      = 1  // for another reason than those below
+	exitUsage       = 2  // wrong flags or a wrong configuration, here or of the address
 	exitUnavailable = 69 // no server answered, or none had a quorum
-	exitLost        = 75 // the lease was lost
+	exitHeld        = 75 // the lock is held: try again
+	exitLost        = 79 // the lease was lost
 	exitDenied      = 77 // the service wants a credential, or allows it something else only
 	exitNotRunnable = 126
 	exitNotFound    = 127

@@ -157,10 +157,13 @@ A holder of an old token can write again afterwards.`,
 		Args:    noArgs,
 	}
 	url := guardURLFlag(cmd)
-	cmd.Flags().BoolVar(&yes, "yes", false, "really do it")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !yes {
-			return usageError{errors.New("uninstall removes all marks and guarded records: add --yes to do it")}
+			_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "This removes the protection of every table, all marks and the guarded records.")
+			if err := confirm(cmd, "uninstall"); err != nil {
+				return err
+			}
 		}
 		return onGuardDatabase(cmd.Context(), *url, func(ctx context.Context, url string) error {
 			if mysqlguard.IsURL(url) {

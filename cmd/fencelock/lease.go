@@ -27,7 +27,7 @@ with the same exit code.
 The lease id is a secret that controls the lease. The lease expires with its
 TTL unless it is extended. To run one command under a lock, use fencelock run.
 
-Exit codes: 0; 1, or the one of -E, if the lock is held; 69 if the service is
+Exit codes: 0; 75, or the one of -E, if the lock is held; 69 if the service is
 unavailable, 77 if access is denied, 2 for wrong usage.`,
 		Example: `  fencelock acquire --ttl 60s orders/42
   eval "$(fencelock acquire --export --wait 10s orders/42)" || exit
@@ -41,12 +41,16 @@ unavailable, 77 if access is denied, 2 for wrong usage.`,
 		},
 	}
 	f.add(cmd)
+	cmd.Flags().Lookup("holder").Usage = "label of the lease, which every reader sees (default: the host)"
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return f.resourceCompletion(cmd, nil, begun) // every argument is a resource
 	}
 	cmd.Flags().BoolVar(&export, "export", false, "print lines for a shell's eval")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := f.check(cmd)
+		if f.holder == "" {
+			f.holder, _ = os.Hostname() // this process ends before its lease
+		}
 		if err == nil {
 			err = f.print(cmd, args, export)
 		}
@@ -98,7 +102,7 @@ func extendCommand() *cobra.Command {
 		Long: `Extend a lease and print it as JSON: its TTL starts again. Without LEASE_ID it extends
 $FENCELOCK_LEASE_ID, which is safer: arguments show in the list of processes.
 
-Exit codes: 0; 75 if the lease has ended (stop the work), 69 if the
+Exit codes: 0; 79 if the lease has ended (stop the work), 69 if the
 service is unavailable (the lease keeps its remaining TTL), 77 if access is
 denied, 2 for wrong usage.`,
 		Example: "  fencelock extend\n  fencelock extend --ttl 60s | jq .validity_ms",
@@ -124,7 +128,7 @@ func releaseCommand() *cobra.Command {
 		Long: `Release a lease. Without LEASE_ID it releases $FENCELOCK_LEASE_ID, which is safer:
 arguments show in the list of processes.
 
-Exit codes: 0; 75 if the lease had already ended, so that its work was not
+Exit codes: 0; 79 if the lease had already ended, so that its work was not
 protected to the end; 69 if the service is unavailable (the lease expires with
 its TTL), 77 if access is denied, 2 for wrong usage.`,
 		Example: "  fencelock release\n  fencelock release \"$lease\"",

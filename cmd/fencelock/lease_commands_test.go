@@ -113,7 +113,7 @@ func TestListGetBreak(t *testing.T) {
 		t.Errorf("the next one got %d", turn.status)
 	}
 	p.tool("", nil, "break", "--yes", "--any", "orders/3").wants(t, "break of a free one", 1, "", "no lease holds the resource")
-	p.tool("", nil, "ls", "--server", "http://127.0.0.1:1").wants(t, "ls of no server", 69, "", "it is unknown which locks are held: no server answers: http://127.0.0.1:1 refuses connections")
+	p.tool("", nil, "ls", "--url", "http://127.0.0.1:1").wants(t, "ls of no server", 69, "", "it is unknown which locks are held: no server answers: http://127.0.0.1:1 refuses connections")
 }
 
 // ls --watch goes on, through an outage as well, until it is interrupted.
@@ -150,15 +150,15 @@ func TestCompletions(t *testing.T) {
 	p.acquire(`{"resource":"orders/42"}`)
 	p.acquire(`{"resource":"other"}`)
 	for args, want := range map[string]string{
-		"get or":                           "orders/42\n:4\n",
-		"break ":                           "orders/42\nother\n:4\n",
-		"run ord":                          "orders/42\n:4\n",
-		"acquire a oth":                    "other\n:4\n",
-		"ls -o ":                           "table\njson\n:4\n",
-		"get r --out":                      "--output\ttable or json\n:4\n",
-		"acquire --ttl ":                   ":4\n",
-		"get --server http://127.0.0.1:1 ": ":4\n",
-		"rel":                              "release\tRelease a lease\n:4\n",
+		"get or":                        "orders/42\n:4\n",
+		"break ":                        "orders/42\nother\n:4\n",
+		"run ord":                       "orders/42\n:4\n",
+		"acquire a oth":                 "other\n:4\n",
+		"ls -o ":                        "table\njson\n:4\n",
+		"get r --out":                   "--output\ttable or json\n:4\n",
+		"acquire --ttl ":                ":4\n",
+		"get --url http://127.0.0.1:1 ": ":4\n",
+		"rel":                           "release\tRelease a lease\n:4\n",
 	} {
 		cut := strings.Split(args, " ")
 		got := p.tool("", nil, append([]string{"__complete"}, cut...)...)

@@ -142,7 +142,7 @@ func readable(caller wire.Caller, prefix string) (only string, err error) {
 		return fmt.Sprintf("shown are only the locks that %s may read: those that begin with %s", caller.Name, strings.Join(exceptions, ", ")), nil
 	}
 	return "", plainError{cause: client.ErrDenied, text: fmt.Sprintf(
-		"%s may not read any lock that begins with %q. The right read is given in the service's access file; or ask as another caller, with --credential-file or %s",
+		"%s may not read any lock that begins with %q. The right read is given in the service's access file; or ask as another caller, with --bearer-token-file or %s",
 		caller.Name, prefix, varBearerToken)}
 }
 

@@ -55,7 +55,13 @@ func rootCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	showVersion := root.Flags().Bool("version", false, "print the version")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *showVersion {
+			return printVersion(cmd.OutOrStdout())
+		}
+		return cmd.Help()
 	}
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(runCommand(), electCommand(), watchdogCommand(), acquireCommand(), extendCommand(), releaseCommand(), listCommand(), getCommand(), breakCommand())

@@ -20,14 +20,14 @@ func nodesCommand() *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "nodes",
-		Short: "Show the nodes of a running server: which can vote, which cannot, and why",
+		Short: "Show which nodes of a running server can vote, which cannot, and why",
 		Long: `Show the nodes as a running server sees them now (/readyz): which can vote, which
 cannot, why, and for how long.
 
 Exit codes: 0; 1 while the server cannot grant locks, with --wait also while a node does
 not vote; 69 if no server answers, so that the nodes' state is unknown; 77 if the server
 does not know the caller; 2 for wrong usage.`,
-		Example: "  fencelock nodes\n  fencelock nodes --wait 2m            # before the next node is restarted\n  fencelock nodes --server http://10.0.0.7:8080 -o json",
+		Example: "  fencelock nodes\n  fencelock nodes --wait 2m            # before the next node is restarted\n  fencelock nodes --url http://10.0.0.7:8080 -o json",
 		Args:    noArgs,
 	}
 	server := connect(cmd)
@@ -49,7 +49,7 @@ does not know the caller; 2 for wrong usage.`,
 		case !r.Ready:
 			return errors.New("the server grants nothing: " + r.Reason)
 		case wait > 0 && len(r.Nodes) == 0:
-			return errors.New("it is unknown whether all nodes vote: the server shows its nodes only to callers that it knows. Set --credential-file or " + varBearerToken)
+			return errors.New("it is unknown whether all nodes vote: the server shows its nodes only to callers that it knows. Set --bearer-token-file or " + varBearerToken)
 		case wait > 0 && r.Voting < len(r.Nodes):
 			return fmt.Errorf("after %s only %d of %d nodes vote. The table says what the others wait for", wait, r.Voting, len(r.Nodes))
 		}
@@ -81,7 +81,7 @@ func printNodes(w io.Writer, r wire.Ready) error {
 				return err
 			}
 		}
-		_, err := fmt.Fprintf(w, "%d vote, %d are a quorum; the server shows its nodes only to callers that it knows: set --credential-file or %s\n", r.Voting, r.Quorum, varBearerToken)
+		_, err := fmt.Fprintf(w, "%d vote, %d are a quorum; the server shows its nodes only to callers that it knows: set --bearer-token-file or %s\n", r.Voting, r.Quorum, varBearerToken)
 		return err
 	}
 	table := &screen.Table{}
@@ -138,10 +138,10 @@ func healthcheckCommand() *cobra.Command {
 	var live bool
 	cmd := &cobra.Command{
 		Use:   "healthcheck",
-		Short: "Ask a server, by default the one on FENCELOCK_LISTEN, whether it can grant locks",
+		Short: "Exit with 0 if a running server can grant locks, for probes of containers",
 		Long: `Exit with 0 if a server (by default the one on FENCELOCK_LISTEN) can grant locks
 (/readyz), and with 1 if not. It is for HEALTHCHECK in a container, which has no curl.`,
-		Example: "  fencelock healthcheck\n  fencelock healthcheck --live --server http://127.0.0.1:8080",
+		Example: "  fencelock healthcheck\n  fencelock healthcheck --live --url http://127.0.0.1:8080",
 		Args:    noArgs,
 	}
 	server := connect(cmd)

@@ -40,7 +40,7 @@ func TestCommandsOnAServerThatIsNotReady(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		root := rootCommand()
-		root.SetArgs(append(strings.Fields(args), "--server", server.URL))
+		root.SetArgs(append(strings.Fields(args), "--url", server.URL))
 		root.SetOut(&out)
 		root.SetErr(&out)
 		code := run(t.Context(), root)
@@ -69,7 +69,7 @@ func TestNodesWaits(t *testing.T) {
 	}{{"1ms", exitFailed, "after 1ms only 1 of 2 nodes vote"}, {"1m", 0, "2 of 2 vote"}} {
 		var out bytes.Buffer
 		root := rootCommand()
-		root.SetArgs([]string{"nodes", "--wait", c.wait, "--server", server.URL})
+		root.SetArgs([]string{"nodes", "--wait", c.wait, "--url", server.URL})
 		root.SetOut(&out)
 		root.SetErr(&out)
 		if code := run(t.Context(), root); code != c.code || !strings.Contains(out.String(), c.says) {
@@ -88,8 +88,8 @@ func TestInWords(t *testing.T) {
 		}
 	}
 	for want, ready := range map[string]wire.Ready{
-		"0 of 1 vote":       {Nodes: []wire.Node{{Name: "n1", State: "unreachable"}}},
-		"--credential-file": {}, // the nodes are shown to no unknown caller
+		"0 of 1 vote":         {Nodes: []wire.Node{{Name: "n1", State: "unreachable"}}},
+		"--bearer-token-file": {}, // the nodes are shown to no unknown caller
 	} {
 		var out bytes.Buffer
 		if err := printNodes(&out, ready); err != nil || !strings.Contains(out.String(), want) {

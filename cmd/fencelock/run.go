@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,7 +52,8 @@ The command's environment has
   FENCING_PROOF         its proof, if the server makes proofs
   FENCELOCK_RESOURCE    the resource
   FENCELOCK_LEASE_ID    the lease id, a secret that controls the lease
-and for several resources, in place of the first three,
+FENCELOCK_BEARER_TOKEN is not passed on, unlike FENCELOCK_BEARER_TOKEN_FILE. For several
+resources it has, in place of the first three,
   FENCING_TOKENS        the tokens, as JSON: {"accounts/1":34,"accounts/2":7}
   FENCING_PROOFS        the proofs, likewise
 A run of the same resources inside the command joins the lease, and the outer run
@@ -62,7 +64,7 @@ The resource is then the slot's name, such as jobs#slot2, with tokens of its own
 
 -n skips the run if the lock is held. For a cron job on several hosts that is not
 enough: after a short run on one host, a host whose clock is behind finds the lock
-free. --at-least keeps the lock taken for longer than the clocks differ.
+free. --min-hold keeps the lock taken for longer than the clocks differ.
 
 The lease can be extended without limit unless --max-hold or the server's
 FENCELOCK_MAX_HOLD sets one; run warns when a tenth is left, and ends the command at it.
@@ -71,11 +73,11 @@ The process group gets signals and the terminal. When the command ends, run also
 processes that are left in the group.
 
 Exit codes: the command's own (128 and the signal's number if a signal killed
-it); 1, or the one of -E, if the lock is held; 69 if the service is unavailable,
-75 if the lease was lost, 77 if access is denied, 2 for wrong usage, 126 and 127
+it); 75, or the one of -E, if the lock is held; 69 if the service is unavailable,
+79 if the lease was lost, 77 if access is denied, 2 for wrong usage, 126 and 127
 if the command cannot be run or does not exist.`,
 		Example: `  fencelock run backups/nightly -- pg_dump -f shop.sql shop
-  fencelock run -n -E 0 --at-least 30s cron/report -- ./report.sh   # once a tick on all hosts, and quiet
+  fencelock run -n -E 0 --min-hold 30s cron/report -- ./report.sh   # once a tick on all hosts, and quiet
   fencelock run accounts/1 accounts/2 -- ./transfer.sh              # reads $FENCING_TOKENS
   fencelock run --slots 3 jobs -- ./job.sh                          # three at a time, on all hosts
   fencelock run --wait 30s --ttl 15s deploy/web -- sh -c 'deploy --fencing-token "$FENCING_TOKEN"'`,
@@ -166,6 +168,8 @@ func lookUp(name string) (string, error) {
 	switch {
 	case err == nil, errors.Is(err, exec.ErrDot):
 		return path, nil // a shell would run ./it as well
+	case errors.Is(err, syscall.EISDIR):
+		return "", codeError{error: fmt.Errorf("%s is a folder, not a command", name), code: exitNotRunnable}
 	case errors.Is(err, fs.ErrPermission):
 		return "", codeError{error: fmt.Errorf("%s cannot be run: it is not executable (chmod +x), or in a folder that may not be searched", name), code: exitNotRunnable}
 	case strings.ContainsRune(name, filepath.Separator):
@@ -201,6 +205,9 @@ func (r *running) run(ctx context.Context, path string, argv []string) error {
 		Watchdog: []string{self, watchdogName}, Grace: r.timing.grace, Deadline: r.deadline(), Say: r.say,
 	})
 	if err != nil {
+		if errors.Is(err, syscall.ENOEXEC) {
+			err = errors.New("it is not a program, and has no #! line that names its interpreter; try sh " + argv[0])
+		}
 		return errors.Join(codeError{error: fmt.Errorf("%s cannot be run: %w", argv[0], err), code: exitNotRunnable}, r.release(ctx, r.lease))
 	}
 	kept, stop := r.lease.KeepAlive(ctx, client.Margin(r.timing.grace+r.lead),
@@ -267,11 +274,12 @@ func (r *running) outcome(ctx context.Context, result supervise.Result, lost err
 	return nil
 }
 
-// environmentOf is this process's environment with the lease's variables.
+// environmentOf is this process's environment with the lease's variables. A bearer token
+// is this caller's own: the command has the lease id for what it may do.
 func environmentOf(lease *client.Lease) []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
-		return slices.Contains(allLeaseVariables(), name)
+		return name == varBearerToken || slices.Contains(allLeaseVariables(), name)
 	})
 	return append(env, leaseVariables(lease)...)
 }

@@ -101,7 +101,7 @@ func (r rounds) round(i int) time.Duration {
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		r.t.Fatal(err)
 	}
-	cmd := command(r.t, append(os.Environ(), "FIFO="+fifo), "run", "--server", r.server, "--ttl", roundTTL.String(), "--holder", "first",
+	cmd := command(r.t, append(os.Environ(), "FIFO="+fifo), "run", "--url", r.server, "--ttl", roundTTL.String(), "--holder", "first",
 		resource, "--", "sh", "-c", stubbornScript)
 	cmd.Stderr = &testenv.Buffer{}
 	if err := cmd.Start(); err != nil {

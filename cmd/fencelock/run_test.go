@@ -28,15 +28,15 @@ func TestQuiet(t *testing.T) {
 	p.acquire(`{"resource":"taken","holder":"somebody","ttl_ms":60000}`)
 	path := testenv.Program(t)
 	for args, want := range map[string]said{
-		"run -n -E 0 taken -- false":                                {0, "", ""},
-		"acquire -n -E 0 taken":                                     {0, "", ""},
-		"run -q -n taken -- false":                                  {exitFailed, "", ""},
-		"run -q -w 10ms -E 0 taken -- false":                        {0, "", ""},
-		"acquire -q -n -E 9 taken":                                  {9, "", ""},
-		"run -q --ttl 2h r -- true":                                 {exitUsage, "", ""}, // the service's refusal
-		"run -q own -- " + path + " break --yes --any own":          {exitLost, "own is broken\n", ""},
-		"run -q r -- sh -c echo␣out;echo␣err>&2":                    {0, "out\n", "err\n"}, // the command's own
-		"run -q --server http://127.0.0.1:1 --patience 0 r -- true": {exitUnavailable, "", ""},
+		"run -n -E 0 taken -- false":                             {0, "", ""},
+		"acquire -n -E 0 taken":                                  {0, "", ""},
+		"run -q -n taken -- false":                               {exitFailed, "", ""},
+		"run -q -w 10ms -E 0 taken -- false":                     {0, "", ""},
+		"acquire -q -n -E 9 taken":                               {9, "", ""},
+		"run -q --ttl 2h r -- true":                              {exitUsage, "", ""}, // the service's refusal
+		"run -q own -- " + path + " break --yes --any own":       {exitLost, "own is broken\n", ""},
+		"run -q r -- sh -c echo␣out;echo␣err>&2":                 {0, "out\n", "err\n"}, // the command's own
+		"run -q --url http://127.0.0.1:1 --patience 0 r -- true": {exitUnavailable, "", ""},
 	} {
 		list := strings.Fields(args)
 		for i := range list {
@@ -68,21 +68,21 @@ func TestRunReachesItsLongestHold(t *testing.T) {
 	p.tool("", nil, "run", "--ttl", "30s", "--max-hold", "1s", "r", "--", "true").wants(t, "below the TTL", exitUsage, "", "--max-hold in milliseconds")
 }
 
-// --at-least makes a short job run once on hosts whose clocks differ, and no longer.
+// --min-hold makes a short job run once on hosts whose clocks differ, and no longer.
 func TestRunAtLeast(t *testing.T) {
 	t.Parallel()
 	p := start(t)
 	tick := func(resource string, ran string) {
 		t.Helper()
-		p.tool("", nil, "run", "-n", "-E", "0", "--ttl", "6s", "--at-least", "5s", resource, "--", "echo", "ran").wants(t, resource, 0, ran, "")
+		p.tool("", nil, "run", "-n", "-E", "0", "--ttl", "6s", "--min-hold", "5s", resource, "--", "echo", "ran").wants(t, resource, 0, ran, "")
 	}
 	tick("cron/a", "ran")
 	if again := p.tool("", nil, "run", "-n", "-E", "0", "cron/a", "--", "echo", "ran"); again != (said{}) {
 		t.Errorf("a second host's tick: %+v", again)
 	}
 	p.tool("", nil, "run", "--wait", "20s", "cron/a", "--", "echo", "ran").wants(t, "the next tick", 0, "ran", "")
-	p.tool("", nil, "run", "--ttl", "1s", "--at-least", "2s", "r", "--", "true").wants(t, "above the TTL", exitUsage, "", "--at-least in milliseconds")
-	p.tool("", nil, "run", "--at-least", "-1s", "r", "--", "true").wants(t, "negative", exitUsage, "", "--at-least")
+	p.tool("", nil, "run", "--ttl", "1s", "--min-hold", "2s", "r", "--", "true").wants(t, "above the TTL", exitUsage, "", "--min-hold in milliseconds")
+	p.tool("", nil, "run", "--min-hold", "-1s", "r", "--", "true").wants(t, "negative", exitUsage, "", "--min-hold")
 }
 
 func TestRunExitCodes(t *testing.T) {
@@ -105,18 +105,18 @@ func TestRunExitCodes(t *testing.T) {
 		{"run r -- echo -n x --ttl", 0, "x --ttl", ""}, // what follows -- is the command's
 		{"run r -- no-such-program", 127, "", "the command no-such-program was not found in PATH"},
 		{"run r -- " + notExecutable, 126, "", "cannot be run"},
-		{"run -n taken -- true", 1, "", "taken is held by somebody"},
-		{"run --wait 10ms taken -- true", 1, "", "taken is held by somebody"},
+		{"run -n taken -- true", exitHeld, "", "taken is held by somebody"},
+		{"run --wait 10ms taken -- true", exitHeld, "", "taken is held by somebody"},
 		{"run -n -E 3 taken -- false", 3, "", "taken is held by somebody"},
 		{"run --no-wait --conflict-exit-code 99 taken -- true", 99, "", ""},
-		{"run --server http://127.0.0.1:1 --patience 0 r -- true", 69, "", "no server answers"},
+		{"run --url http://127.0.0.1:1 --patience 0 r -- true", 69, "", "no server answers"},
 		{"run r true", 2, "", "with --: use"},
 		{"run -- true", 2, "", "with --: use"},
 		{"run r --", 2, "", "with --: use"},
 		{"run -n --wait 1s r -- true", 2, "", "--no-wait and --wait cannot be given together"},
 		{"run --grace 20s --ttl 30s r -- true", 2, "", "at most 12s"},
 		{"run --grace 20s r -- true", 2, "", "at most 12s"}, // known only from the server
-		{"run --ttl 2h r -- true", 2, "", "--ttl in milliseconds"},
+		{"run --ttl 2h r -- true", 2, "", "--ttl must be from 100ms to 1m0s"},
 		{"run --metadata {x r -- true", 2, "", "--metadata"},
 		{"run -E 256 r -- true", 2, "", "-E 256"},
 	} {

@@ -446,13 +446,13 @@ func TestNodesOfAServerThatAsks(t *testing.T) {
 		{[]string{"FENCELOCK_BEARER_TOKEN=" + secret}, 0, "embedded  voting"},
 		{[]string{"FENCELOCK_BEARER_TOKEN=wrong"}, exitDenied, "the service does not know this caller"},
 	} {
-		cmd := command(t, c.env, "nodes", "--server", p.url)
+		cmd := command(t, c.env, "nodes", "--url", p.url)
 		out, _ := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(string(out), c.says) {
 			t.Errorf("%v: exit code %d, want %d and %q:\n%s", c.env, code, c.code, c.says, out)
 		}
 	}
-	if out, err := command(t, nil, "healthcheck", "--server", p.url).CombinedOutput(); err != nil {
+	if out, err := command(t, nil, "healthcheck", "--url", p.url).CombinedOutput(); err != nil {
 		t.Errorf("the health check needs no credentials: %v: %s", err, out)
 	}
 }

@@ -60,7 +60,7 @@ func TestRunSeveral(t *testing.T) {
 	}
 
 	p.acquire(`{"resource":"taken","holder":"somebody","ttl_ms":60000}`)
-	p.tool("", nil, "run", "-n", "a", "taken", "--", "false").wants(t, "one is taken", exitFailed, "", "fencelock: taken is held by somebody")
+	p.tool("", nil, "run", "-n", "a", "taken", "--", "false").wants(t, "one is taken", exitHeld, "", "fencelock: taken is held by somebody")
 	if held := p.held(); !slices.Equal(held, []string{"taken"}) {
 		t.Errorf("held: %q", held)
 	}
@@ -127,7 +127,7 @@ func TestRunSlots(t *testing.T) {
 	p.tool("", nil, "run", "-n", "--slots", "1", "jobs", "--", "sh", "-c", `echo "$FENCELOCK_RESOURCE"`).wants(t, "a slot", 0, "jobs#slot1", "")
 	p.acquire(`{"resource":"jobs","slots":2,"ttl_ms":60000}`)
 	p.acquire(`{"resource":"jobs","slots":2,"ttl_ms":60000}`)
-	p.tool("", nil, "run", "-n", "--slots", "2", "jobs", "--", "true").wants(t, "no slot is free", exitFailed, "", "jobs#slot")
+	p.tool("", nil, "run", "-n", "--slots", "2", "jobs", "--", "true").wants(t, "no slot is free", exitHeld, "", "jobs#slot")
 	path := testenv.Program(t)
 	inner := path + ` run -n --slots 3 jobs -- sh -c 'echo "$FENCELOCK_RESOURCE"'`
 	p.tool("", nil, "run", "-n", "--slots", "3", "jobs", "--", "sh", "-c", inner).wants(t, "a run inside", 0, "jobs#slot3", "")

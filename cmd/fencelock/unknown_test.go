@@ -118,7 +118,7 @@ func TestNamesCannotSteerTheTerminal(t *testing.T) {
 		{[]string{"get", "-o", "json", evil}, 0, 4},
 		{[]string{"acquire", "-n", evil}, 1, 2},
 		{[]string{"acquire", "--wait", "5" + evil, "r"}, 2, 1},
-		{[]string{"ls", "--server", "http://" + evil}, 69, 1},
+		{[]string{"ls", "--url", "http://" + evil}, 69, 1},
 		{[]string{evil}, 2, 1},
 		{[]string{"run", "r", "--", evil}, 127, 1},
 		{[]string{"break", "--yes", "--any", evil}, 0, 1},

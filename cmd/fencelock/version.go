@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -20,15 +21,17 @@ func versionCommand() *cobra.Command {
 		Short:   "Print the version",
 		Example: "  fencelock version",
 		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			details := []string{runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
-			if id, date := commit(); id != "" {
-				details = append([]string{"commit " + id + " of " + date}, details...)
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "fencelock %s (%s)\n", version(), strings.Join(details, ", "))
-			return err
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return printVersion(cmd.OutOrStdout()) },
 	}
+}
+
+func printVersion(w io.Writer) error {
+	details := []string{runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
+	if id, date := commit(); id != "" {
+		details = append([]string{"commit " + id + " of " + date}, details...)
+	}
+	_, err := fmt.Fprintf(w, "fencelock %s (%s)\n", version(), strings.Join(details, ", "))
+	return err
 }
 
 // version is the release's or the module's, or the commit of a build from a checkout.

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +33,8 @@ func plain(err error) error {
 	switch _, said := errors.AsType[plainError](err); {
 	case err == nil || said:
 		return err
+	case refused && misdirected(problem):
+		return plainError{text: problemInWords(problem), cause: usageError{err}}
 	case refused:
 		return plainError{text: problemInWords(problem), cause: err}
 	case errors.Is(err, client.ErrUnavailable):
@@ -44,7 +48,7 @@ func plain(err error) error {
 }
 
 // whereElse is what to do about a server that does not answer.
-const whereElse = ". Start one with fencelock serve, or name another address with --server or " + varURL
+const whereElse = ". Start one with fencelock serve, or name another address with --url or " + varURL
 
 // problemInWords says what the service refused, and what to do. The service's own detail
 // names what it is about.
@@ -58,15 +62,24 @@ func problemInWords(p *client.ProblemError) string {
 	case p.Status == http.StatusForbidden:
 		return "not allowed: " + detail
 	case errors.Is(p, client.ErrDenied):
-		return fmt.Sprintf("the service does not know this caller: set --credential-file or %s, or use a client certificate (--cert-file, --key-file)", varBearerToken)
+		return fmt.Sprintf("the service does not know this caller: set --bearer-token-file or %s, or use a client certificate (--client-cert-file, --client-key-file)", varBearerToken)
+	case misdirected(p):
+		return fmt.Sprintf("fencelock has nothing at this address (%d %s): check host, port and path (--url, %s); another server, or the admin port, may be there", p.Status, detail, varURL)
 	case !strings.HasPrefix(p.Type, wire.ProblemPrefix):
-		return fmt.Sprintf("the response (%d %s) did not come from fencelock: check host, port and scheme (--server, %s)", p.Status, p.Title, varURL)
+		return fmt.Sprintf("the response (%d %s) did not come from fencelock: check host, port and scheme (--url, %s)", p.Status, p.Title, varURL)
 	case p.Status == http.StatusTooManyRequests:
 		return fmt.Sprintf("refused for now: %s. Try again in %s", detail, max(p.RetryAfter, time.Second))
 	case p.Status >= http.StatusInternalServerError:
-		return fmt.Sprintf("the server cannot respond now (%d): %s. Try again, or ask another server with --server", p.Status, detail)
+		return fmt.Sprintf("the server cannot respond now (%d): %s. Try again, or ask another server with --url", p.Status, detail)
 	}
 	return detail
+}
+
+// misdirected says whether the address is wrong: no server of fencelock is there, or there
+// is nothing at the path. That is no answer to a question about a lock.
+func misdirected(p *client.ProblemError) bool {
+	foreign := !strings.HasPrefix(p.Type, wire.ProblemPrefix)
+	return foreign && p.Status < http.StatusInternalServerError && !errors.Is(p, client.ErrDenied) || p.Kind() == "not-found" || p.Kind() == "method-not-allowed" || p.Kind() == "host-not-served"
 }
 
 func lowerFirst(text string) string {
@@ -76,16 +89,30 @@ func lowerFirst(text string) string {
 	return strings.ToLower(text[:1]) + text[1:]
 }
 
-// fieldsAsFlags names the flags that set the fields of a request.
+// fieldsAsFlags names the flags that set the fields of a request, and what sets the limits.
 func fieldsAsFlags(detail string) string {
+	if m := ttlLimits.FindStringSubmatch(detail); m != nil {
+		least, _ := strconv.ParseInt(m[1], 10, 64)
+		most, _ := strconv.ParseInt(m[2], 10, 64)
+		return fmt.Sprintf("--ttl must be from %s to %s, in whole milliseconds; the server's FENCELOCK_MAX_TTL sets the maximum",
+			time.Duration(least)*time.Millisecond, time.Duration(most)*time.Millisecond)
+	}
 	return strings.NewReplacer(
 		"ttl_ms must be", "--ttl in milliseconds must be",
-		"min_hold_ms must be", "--at-least in milliseconds must be",
+		"min_hold_ms must be", "--min-hold in milliseconds must be",
 		"max_hold_ms must be", "--max-hold in milliseconds must be",
 		"slots must be", "--slots must be",
 		"slots must not be", "--slots must not be",
 		"wait_ms must be", "--wait in milliseconds must be",
 	).Replace(detail)
+}
+
+// ttlLimits is what the server says of a TTL out of its bounds.
+var ttlLimits = regexp.MustCompile(`^ttl_ms must be a whole number from (\d+) to (\d+)$`)
+
+// withoutAdvice is an error of the way to the service in words, without what to do.
+func withoutAdvice(err error) string {
+	return strings.TrimSuffix(plain(err).Error(), whereElse)
 }
 
 // explaining is a transport whose errors say in words what happened at which server.
@@ -113,7 +140,7 @@ func tlsAdvice(err error) string {
 		return ": set --ca-file or " + varCAFile
 	}
 	if _, refused := errors.AsType[tls.AlertError](err); refused {
-		return ": does it want a client certificate? (--cert-file, --key-file)"
+		return ": does it want a client certificate? (--client-cert-file, --client-key-file)"
 	}
 	return ""
 }

@@ -83,7 +83,7 @@ export class Detail {
     $('no-break').hidden = mayBreak;
     put($('no-break'), `To break it takes the right admin, which ${live.me?.name || 'this user'} does not have here.`);
     $('may-break').hidden = !lock || !mayBreak;
-    const at = location.protocol === 'http:' && location.host === '127.0.0.1:8080' ? '' : ` --server ${location.origin}`;
+    const at = location.protocol === 'http:' && location.host === '127.0.0.1:8080' ? '' : ` --url ${location.origin}`;
     put($('command-get'), `fencelock get${at} ${quoted(resource)}`);
     if (lock) put($('command-break'), `fencelock break --token ${lock.token}${at} ${quoted(resource)}`);
     put($('command-watch'), `curl -NG ${new URL('events', location.href).href} --data-urlencode resource=${quoted(resource)}`);
