@@ -111,3 +111,85 @@ func TestVersionFlag(t *testing.T) {
 		t.Errorf("--version: %+v\nversion: %+v", flag, command)
 	}
 }
+
+// The help has each command under a heading, and the flags for the server and the caller once.
+func TestHelpIsGrouped(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	help := p.tool("", nil, "--help")
+	for _, text := range []string{"\nLocks:\n  acquire ", "\nWhat a server knows:\n  events ", "\nServers:\n  bootstrap ", "\nGuards:\n  demo "} {
+		help.wants(t, "help", 0, text, "")
+	}
+	if n := strings.Count(help.out, "\n  get "); n != 1 {
+		t.Errorf("get is listed %d times", n)
+	}
+	topic, of := p.tool("", nil, "help", "connection"), p.tool("", nil, "run", "--help")
+	for _, name := range []string{"url", "bearer-token-file", "ca-file", "client-cert-file", "client-key-file"} {
+		topic.wants(t, "help connection", 0, "--"+name+" string", "")
+		if strings.Contains(of.out, "--"+name+" string") || !strings.Contains(of.out, "fencelock help connection") {
+			t.Errorf("the help of run: %s", of.out)
+		}
+	}
+}
+
+// What a server knows is there for people and for programs.
+func TestReadingCommands(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	for _, resource := range []string{"orders/1", "stock/1"} {
+		p.acquire(fmt.Sprintf(`{"resource":%q,"ttl_ms":60000,"holder":"of %s"}`, resource, resource))
+	}
+	put := func(token int, status int) {
+		p.wants(p.ask(nil, "PUT", "/guarded/accounts/1", "1", fmt.Sprint("Fencing-Token: ", token)), status)
+	}
+	put(7, http.StatusOK)
+	put(6, http.StatusPreconditionFailed)
+	for _, c := range []struct{ words, says string }{
+		{"whoami", "(no access control)"},
+		{"whoami -o json", `"right": "admin"`},
+		{"history accounts/1", "refused"},
+		{"history accounts/1 -o json", `"accepted": false`},
+		{"ls --search stock", "stock/1"},
+		{"ls --search nothing", "no locks are held"},
+		{"ls --search STOCK -o json", `"resource": "stock/1"`},
+		{"version -o json", `"version": `},
+	} {
+		got := p.tool("", nil, strings.Fields(c.words)...)
+		got.wants(t, c.words, 0, c.says, "")
+		if strings.Contains(got.out, "orders/1") {
+			t.Errorf("%s: %s", c.words, got.out)
+		}
+	}
+	p.tool("", nil, "history").wants(t, "history of nothing", 2, "", "use fencelock history RESOURCE")
+}
+
+// Events are followed until Ctrl-C, which is how people end them.
+func TestEventsCommand(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"events", "a/", "--recent", "9"}, "granted  a/1  token "},
+		{[]string{"events", "a/", "--recent", "9", "-o", "json"}, `{"event":"granted","at":"`},
+	} {
+		cmd := command(t, []string{"FENCELOCK_URL=" + p.url}, c.args...)
+		out := &testenv.Buffer{}
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		p.until("the event is printed", func() bool {
+			lease := p.acquire(`{"resource":"a/1"}`)
+			p.ask(nil, "DELETE", "/leases/current", "", "Fencelock-Lease: "+lease.LeaseID)
+			return strings.Contains(out.String(), c.says)
+		})
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		exits(t, cmd, 0, out, c.says)
+	}
+	p.tool("", nil, "events", "--url", "http://127.0.0.1:1").wants(t, "no server", 69, "", "no server")
+}

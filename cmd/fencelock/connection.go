@@ -76,7 +76,6 @@ type connection struct {
 // connect adds the flags to a command.
 func connect(cmd *cobra.Command) *connection {
 	c := &connection{}
-	cmd.Long += "\n" + connectionHelp
 	flags := cmd.Flags()
 	flags.StringVar(&c.server, "url", "", "URL of the server, or several separated by commas ("+varURL+")")
 	flags.StringVar(&c.credentialFile, "bearer-token-file", "", "file with the bearer token ("+varBearerTokenFile+")")
@@ -166,10 +165,7 @@ func (c *connection) get(ctx context.Context, path string) (status int, body []b
 	}
 	transport := newTransport(config)
 	defer transport.CloseIdleConnections()
-	asking := &http.Client{
-		Timeout: getTimeout, Transport: transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it would get the bearer token
-	}
+	asking := &http.Client{Timeout: getTimeout, Transport: transport}
 	for server := range strings.SplitSeq(s[varURL], ",") {
 		status, body, err = getFrom(ctx, asking, strings.TrimSuffix(strings.TrimSpace(server), "/")+path, credential)
 		if err == nil || ctx.Err() != nil {
@@ -180,23 +176,84 @@ func (c *connection) get(ctx context.Context, path string) (status int, body []b
 }
 
 func getFrom(ctx context.Context, asking *http.Client, url, credential string) (status int, body []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return 0, nil, err
-	}
-	if credential != "" {
-		req.Header.Set("Authorization", "Bearer "+credential)
-	}
-	resp, err := asking.Do(req)
+	resp, err := sendGet(ctx, asking, url, credential)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if to, err := resp.Location(); err == nil {
-		return 0, nil, plainError{text: url + " redirects to " + to.Scheme + "://" + to.Host + ", which is not followed: is the address right?"}
-	}
 	body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
 	return resp.StatusCode, body, err
+}
+
+// sendGet sends a GET, and follows no redirect: it would get the bearer token.
+func sendGet(ctx context.Context, asking *http.Client, url, credential string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	if credential != "" {
+		req.Header.Set("Authorization", "Bearer "+credential)
+	}
+	asking.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	resp, err := asking.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if to, err := resp.Location(); err == nil {
+		_ = resp.Body.Close()
+		return nil, plainError{text: url + " redirects to " + to.Scheme + "://" + to.Host + ", which is not followed: is the address right?"}
+	}
+	return resp, nil
+}
+
+// stream hands the events of the first server that answers to each, until they end or ctx
+// does. The error is client.ErrUnavailable in words, a refusal, wrong usage, or each's.
+func (c *connection) stream(ctx context.Context, path string, each func(kind string, data []byte) error) error {
+	s, config, err := c.settings()
+	if err != nil {
+		return err
+	}
+	credential, err := s.bearerToken()
+	if err != nil {
+		return usageError{err}
+	}
+	transport := newTransport(config)
+	defer transport.CloseIdleConnections()
+	for server := range strings.SplitSeq(s[varURL], ",") {
+		var resp *http.Response
+		if resp, err = sendGet(ctx, &http.Client{Transport: transport}, strings.TrimSuffix(strings.TrimSpace(server), "/")+path, credential); err != nil {
+			continue
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if resp.StatusCode != http.StatusOK {
+			body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes)) // without one it is a foreign server's
+			return refusal(resp.StatusCode, body)
+		}
+		if err = readEvents(resp.Body, each); err == nil {
+			err = errors.New("the server ended the stream")
+		}
+		return plainError{text: "the events ended: " + cause.InWords(err), cause: errors.Join(client.ErrUnavailable, err)}
+	}
+	return noAnswer(err)
+}
+
+// readEvents reads server-sent events to their end.
+func readEvents(body io.Reader, each func(kind string, data []byte) error) error {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, maxAnswerBytes)
+	kind := ""
+	for lines.Scan() {
+		field, value, _ := strings.Cut(lines.Text(), ": ")
+		switch field {
+		case "event":
+			kind = value
+		case "data":
+			if err := each(kind, []byte(value)); err != nil {
+				return err
+			}
+		}
+	}
+	return lines.Err()
 }
 
 // noAnswer is the error of a request that no server answered.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ import (
 type listing struct {
 	server         *connection
 	prefix, output string
+	search         string
 	watch          bool
 	interval       time.Duration
 }
@@ -50,6 +52,7 @@ quorum; 77 if it is unknown because the caller may not read it; 2 for wrong usag
 	}
 	l.server = connect(cmd)
 	outputFlag(cmd, &l.output)
+	cmd.Flags().StringVar(&l.search, "search", "", "only locks whose resource or holder contains this text")
 	cmd.Flags().BoolVar(&l.watch, "watch", false, "repeat until interrupted")
 	cmd.Flags().DurationVar(&l.interval, "interval", time.Second, "with --watch, the pause between lists, at least 100ms")
 	cmd.ValidArgsFunction = l.server.resourceCompletion
@@ -94,12 +97,8 @@ func (l listing) look(ctx context.Context, locks *client.Client) (held heldLocks
 			err = unknown("which locks are held", err)
 		}
 	}()
-	held.locks = []wire.Lock{}
-	for lock, err := range locks.Locks(ctx, l.prefix) {
-		if err != nil {
-			return held, err
-		}
-		held.locks = append(held.locks, lock.Wire())
+	if held.locks, err = l.all(ctx, locks); err != nil {
+		return held, err
 	}
 	slices.SortFunc(held.locks, func(a, b wire.Lock) int { return strings.Compare(a.Resource, b.Resource) })
 	// A lock that changed hands meanwhile comes twice.
@@ -110,6 +109,31 @@ func (l listing) look(ctx context.Context, locks *client.Client) (held heldLocks
 	}
 	held.only, err = readable(caller, l.prefix)
 	return held, err
+}
+
+// all gives the locks in the nodes' order, those that match the search only if there is one.
+func (l listing) all(ctx context.Context, locks *client.Client) ([]wire.Lock, error) {
+	held := []wire.Lock{}
+	if l.search == "" {
+		for lock, err := range locks.Locks(ctx, l.prefix) {
+			if err != nil {
+				return nil, err
+			}
+			held = append(held, lock.Wire())
+		}
+		return held, nil
+	}
+	query := url.Values{"prefix": {l.prefix}, "search": {l.search}, "limit": {"1000"}}
+	for {
+		var page wire.LockPage
+		if err := l.server.read(ctx, "/locks?"+query.Encode(), &page); err != nil {
+			return nil, err
+		}
+		if held = append(held, page.Locks...); page.NextCursor == "" {
+			return held, nil
+		}
+		query.Set("cursor", page.NextCursor)
+	}
 }
 
 // unknown says of a question about locks that it has no answer. That is neither "free"

@@ -64,7 +64,11 @@ func rootCommand() *cobra.Command {
 		return cmd.Help()
 	}
 	root.SetFlagErrorFunc(flagError)
-	root.AddCommand(runCommand(), electCommand(), watchdogCommand(), acquireCommand(), extendCommand(), releaseCommand(), listCommand(), getCommand(), breakCommand())
-	root.AddCommand(newGuardCommand(), serveCommand(), bootstrapCommand(), healthcheckCommand(), checkCommand(), nodesCommand(), versionCommand(), demoCommand(), demoWorkerCommand(), tokenCommand(), secretCommand(), setsCommand())
+	root.SetUsageFunc(usage)
+	grouped(root, groupLocks, "Locks", runCommand(), electCommand(), acquireCommand(), extendCommand(), releaseCommand(), breakCommand())
+	grouped(root, groupState, "What a server knows", listCommand(), getCommand(), eventsCommand(), historyCommand(), whoAmICommand(), nodesCommand(), healthcheckCommand())
+	grouped(root, groupServer, "Servers", serveCommand(), checkCommand(), bootstrapCommand(), setsCommand(), secretCommand(), tokenCommand())
+	grouped(root, groupGuard, "Guards", newGuardCommand(), demoCommand())
+	root.AddCommand(watchdogCommand(), demoWorkerCommand(), versionCommand(), connectionHelpCommand())
 	return root
 }

@@ -16,13 +16,24 @@ import (
 var releaseVersion, releaseCommit, releaseDate string
 
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
 		Example: "  fencelock version",
 		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return printVersion(cmd.OutOrStdout()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output == "json" {
+				id, date := commit()
+				return printJSON(cmd.OutOrStdout(), map[string]string{
+					"version": version(), "commit": id, "date": date, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
+				})
+			}
+			return printVersion(cmd.OutOrStdout())
+		},
 	}
+	outputFlag(cmd, &output)
+	return cmd
 }
 
 func printVersion(w io.Writer) error {
