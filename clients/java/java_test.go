@@ -118,10 +118,7 @@ func compiled(t *testing.T, dir string) (classPath string) {
 	t.Helper()
 	classPath = strings.Join([]string{filepath.Join(dir, "tests"), filepath.Join(dir, "classes"), testenv.Java(t, libraries)}, ":")
 	run(t, nil, "./build.sh", dir)
-	tests, err := filepath.Glob("src/test/java/io/github/fencelock/*.java")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tests := strings.Fields(run(t, nil, "find", "src/test/java", "-name", "*.java"))
 	run(t, nil, "javac", append([]string{"-Xlint:all,-serial,-path", "-Werror", "-cp", classPath, "-d", filepath.Join(dir, "tests")}, tests...)...)
 	return classPath
 }
