@@ -32,7 +32,7 @@ stays empty, and stderr says why and what to do.
 -o json as get -o json prints it, or {"state":"unknown","reason":…}.
 
 Exit codes: 0 for a lock that is held or free; 69 if its state is unknown because no
-server answers, or because there is no quorum; 77 if it is unknown because the caller
+server responds, or because there is no quorum; 77 if it is unknown because the caller
 may not read it; 2 for wrong usage.`,
 		Example: "  fencelock get orders/42\n  fencelock get orders/42 -o json | jq .held\n  fencelock get scheduler --watch     # who leads",
 		Args:    exactArgs(1, "RESOURCE"),
@@ -141,8 +141,8 @@ safe.
 never a later one, however often the command is repeated. --any ends whatever lease holds
 the lock; repeated, it also ends the next one.
 
-Exit codes: 0 for a lease that is broken; 1 if no lease holds the lock, or another one
-than --token names; 69 if no server answers, or without a quorum; 77 without the right
+Exit codes: 0 for a lease that is broken; 1 if the lock is free, or its token is not
+the one of --token; 69 if no server responds, or without a quorum; 77 without the right
 admin; 2 for wrong usage.`,
 		Example: "  fencelock get orders/42                  # shows the token\n  fencelock break --token 34 orders/42\n  fencelock break --any --yes orders/42",
 		Args:    exactArgs(1, "RESOURCE"),

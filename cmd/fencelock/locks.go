@@ -45,7 +45,7 @@ counts the rows that have no room. While the state is unknown, the last list is 
 and shows its age. In a file or a pipe it prints one list after the other, with -o json
 one line each.
 
-Exit codes: 0; 69 if it is unknown because no server answers, or because there is no
+Exit codes: 0; 69 if it is unknown because no server responds, or because there is no
 quorum; 77 if it is unknown because the caller may not read it; 2 for wrong usage.`,
 		Example: "  fencelock ls\n  fencelock ls orders/ --watch\n  fencelock ls -o json | jq -r '.[] | select(.waiters > 0).resource'",
 		Args:    maxArgs(1, "PREFIX"),

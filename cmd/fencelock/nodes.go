@@ -24,9 +24,9 @@ func nodesCommand() *cobra.Command {
 		Long: `Show the nodes as a running server sees them now (/readyz): which can vote, which
 cannot, why, and for how long.
 
-Exit codes: 0; 1 while the server cannot grant locks, with --wait also while a node does
-not vote; 69 if no server answers, so that the nodes' state is unknown; 77 if the server
-does not know the caller; 2 for wrong usage.`,
+Exit codes: 0; 1 if the server cannot grant locks or, with --wait, if a node does not
+vote in time; 69 if no server responds, so that the nodes' state is unknown; 77 if the
+server does not know the caller; 2 for wrong usage.`,
 		Example: "  fencelock nodes\n  fencelock nodes --wait 2m            # before the next node is restarted\n  fencelock nodes --url http://10.0.0.7:8080 -o json",
 		Args:    noArgs,
 	}

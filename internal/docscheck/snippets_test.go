@@ -18,17 +18,18 @@ import (
 
 // imports are the packages that Go snippets use, by name.
 var imports = map[string]string{
-	"client":      "github.com/fencelock/fencelock/client",
-	"fencing":     "github.com/fencelock/fencelock/fencing",
-	"fencinghttp": "github.com/fencelock/fencelock/fencing/fencinghttp",
-	"mysqlguard":  "github.com/fencelock/fencelock/storage/mysqlguard",
-	"pgguard":     "github.com/fencelock/fencelock/storage/pgguard",
-	"redisguard":  "github.com/fencelock/fencelock/storage/redisguard",
-	"pgx":         "github.com/jackc/pgx/v5",
-	"pgxpool":     "github.com/jackc/pgx/v5/pgxpool",
-	"redis":       "github.com/redis/go-redis/v9",
-	"context":     "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "json": "encoding/json",
-	"log": "log", "os": "os", "slog": "log/slog", "sql": "database/sql", "time": "time",
+	"client":        "github.com/fencelock/fencelock/client",
+	"fencelocktest": "github.com/fencelock/fencelock/client/fencelocktest",
+	"fencing":       "github.com/fencelock/fencelock/fencing",
+	"fencinghttp":   "github.com/fencelock/fencelock/fencing/fencinghttp",
+	"mysqlguard":    "github.com/fencelock/fencelock/storage/mysqlguard",
+	"pgguard":       "github.com/fencelock/fencelock/storage/pgguard",
+	"redisguard":    "github.com/fencelock/fencelock/storage/redisguard",
+	"pgx":           "github.com/jackc/pgx/v5",
+	"pgxpool":       "github.com/jackc/pgx/v5/pgxpool",
+	"redis":         "github.com/redis/go-redis/v9",
+	"context":       "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "json": "encoding/json",
+	"log": "log", "os": "os", "slog": "log/slog", "sql": "database/sql", "testing": "testing", "time": "time",
 }
 
 // Every Go, Python and JavaScript block compiles.
