@@ -298,7 +298,7 @@ func TestCallsShareARequest(t *testing.T) {
 		all[1].fails(t, client.ErrHeld)
 		all[2].fails(t, client.ErrDenied)
 		all[3].fails(t, client.ErrUnavailable)
-		if problem, ok := errors.AsType[*client.ProblemError](all[3].err); !ok || problem.RetryAfter != 3*time.Second || problem.URL != "http://one" {
+		if problem, ok := asType[*client.ProblemError](all[3].err); !ok || problem.RetryAfter != 3*time.Second || problem.URL != "http://one" {
 			t.Errorf("the problem is %+v", problem)
 		}
 		cancel := at.next(t) // the node that did not answer may have granted it

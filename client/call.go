@@ -139,7 +139,7 @@ func (t *tries) failing() time.Duration {
 // answered says whether a server of the service answered with the error, and not a proxy
 // for want of one.
 func answered(err error) bool {
-	problem, ok := errors.AsType[*ProblemError](err)
+	problem, ok := asType[*ProblemError](err)
 	return ok && problem.Type != noType
 }
 
@@ -198,7 +198,7 @@ func (t *tries) nextPause(call *call, err error) time.Duration {
 	}
 	d := t.pause/2 + rand.N(t.pause) //nolint:gosec // no secret
 	t.pause = min(2*t.pause, maxPause)
-	if problem, ok := errors.AsType[*ProblemError](err); ok && problem.Status == http.StatusTooManyRequests {
+	if problem, ok := asType[*ProblemError](err); ok && problem.Status == http.StatusTooManyRequests {
 		d = max(d, problem.RetryAfter)
 	}
 	return d
@@ -207,7 +207,7 @@ func (t *tries) nextPause(call *call, err error) time.Duration {
 // settle turns "it is gone" into success for a release or a break of which an earlier try
 // may have done it.
 func (t *tries) settle(call *call, err error) error {
-	problem, ok := errors.AsType[*ProblemError](err)
+	problem, ok := asType[*ProblemError](err)
 	if ok && t.ambiguous && call.gone(problem) {
 		return nil
 	}
@@ -320,7 +320,7 @@ func (c *Client) limit(call *call, t *tries) time.Duration {
 
 // judge makes the call's error of a try's.
 func (c *Client) judge(caller context.Context, err error, t *tries) error {
-	problem, refused := errors.AsType[*ProblemError](err)
+	problem, refused := asType[*ProblemError](err)
 	switch {
 	case err == nil:
 		return nil
@@ -344,7 +344,7 @@ func (c *Client) judge(caller context.Context, err error, t *tries) error {
 
 // mayHaveArrived says whether a request that failed may have reached the server.
 func mayHaveArrived(err error) bool {
-	dial, ok := errors.AsType[*net.OpError](err)
+	dial, ok := asType[*net.OpError](err)
 	return !errors.Is(err, errNotSent) && (!ok || dial.Op != "dial")
 }
 

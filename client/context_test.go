@@ -42,7 +42,7 @@ func TestErrLooksAtTheClock(t *testing.T) {
 			close(stuck)
 			<-free
 		}))
-		failed, ok := errors.AsType[*client.Error](err)
+		failed, ok := asType[*client.Error](err)
 		if !ok || failed.Op != "keep alive" || failed.Resource != "r" || !errors.Is(err, client.ErrLeaseLost) {
 			t.Errorf("%v", err)
 		}
@@ -54,7 +54,7 @@ func TestErrors(t *testing.T) {
 	f := &fake{held: &wire.AcquireRequest{Holder: "other"}}
 	c := connectFake(t, f)
 	_, err := c.TryAcquire(t.Context(), "r")
-	problem, _ := errors.AsType[*client.ProblemError](err)
+	problem, _ := asType[*client.ProblemError](err)
 	if want := `acquire "r": the resource is locked (409)`; err == nil || err.Error() != want || !errors.Is(err, client.ErrHeld) || problem.Holder != "other" {
 		t.Errorf("%v, want %s", err, want)
 	}

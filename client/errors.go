@@ -108,3 +108,10 @@ func (e *ProblemError) Is(target error) bool {
 	}
 	return false
 }
+
+// asType is errors.AsType of Go 1.26: the oldest Go that this module needs is 1.25.
+func asType[E error](err error) (E, bool) {
+	var target E
+	ok := errors.As(err, &target)
+	return target, ok
+}

@@ -3,6 +3,7 @@ package client_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -139,4 +140,11 @@ func connectFake(t *testing.T, f *fake) *client.Client {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// asType is errors.AsType, which the oldest Go of this module does not have.
+func asType[E error](err error) (E, bool) {
+	var target E
+	ok := errors.As(err, &target)
+	return target, ok
 }

@@ -1,6 +1,6 @@
 module github.com/fencelock/fencelock/client
 
-go 1.26.0
+go 1.25.0
 
 require (
 	github.com/fencelock/fencelock/api/wire v0.1.0

@@ -77,7 +77,7 @@ func TestCloseStopsWaiting(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		err = c.Close(ctx)
-		if failed, ok := errors.AsType[*client.Error](err); !ok || failed.Op != "close" || !errors.Is(err, context.DeadlineExceeded) {
+		if failed, ok := asType[*client.Error](err); !ok || failed.Op != "close" || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
 		synctest.Wait()
@@ -151,7 +151,7 @@ func TestZeroClient(t *testing.T) {
 			t.Errorf("%d calls", len(calls))
 		}
 		for call, err := range calls {
-			if failed, ok := errors.AsType[*client.Error](err); !ok || failed.Op == "" || !strings.Contains(err.Error(), "use client.New") {
+			if failed, ok := asType[*client.Error](err); !ok || failed.Op == "" || !strings.Contains(err.Error(), "use client.New") {
 				t.Errorf("%s of a %s Client: %v", call, name, err)
 			}
 		}

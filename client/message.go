@@ -105,7 +105,7 @@ func (c *Client) exchange(req *http.Request) (response, error) {
 
 // withoutURL drops the URL from the error, which the caller knows.
 func withoutURL(err error) error {
-	if failed, ok := errors.AsType[*url.Error](err); ok {
+	if failed, ok := asType[*url.Error](err); ok {
 		return failed.Err
 	}
 	return err

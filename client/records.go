@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -22,7 +21,7 @@ import (
 // ClaimRecord. A resource that was never written has Version 0 and a nil Value.
 func (c *Client) ReadRecord(ctx context.Context, resource string) (fencing.Record, error) {
 	record, err := c.record(ctx, "read", resource, call{method: http.MethodGet})
-	if problem, ok := errors.AsType[*ProblemError](err); ok && problem.Kind() == "record-not-found" {
+	if problem, ok := asType[*ProblemError](err); ok && problem.Kind() == "record-not-found" {
 		return fencing.Record{Resource: resource}, nil
 	}
 	return record, err

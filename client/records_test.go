@@ -85,7 +85,7 @@ func TestRefusedWrites(t *testing.T) {
 	}
 	status, body = 412, `{"type":"/problems/stale-token","title":"Stale","status":412,"resource":"a","presented":7,"highest":9}`
 	_, err := c.WriteRecord(t.Context(), claim, json.RawMessage(`1`))
-	problem, _ := errors.AsType[*client.ProblemError](err)
+	problem, _ := asType[*client.ProblemError](err)
 	if !errors.Is(err, client.ErrLeaseLost) || !errors.Is(err, fencing.ErrStaleToken) || problem == nil || problem.Highest != 9 {
 		t.Errorf("a stale token gives %v", err)
 	}

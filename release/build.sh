@@ -33,6 +33,12 @@ build() { CGO_ENABLED=0 GOOS=$1 GOARCH=$2 go build -trimpath -tags grpcnotrace -
 # archive packs a folder, reproducibly.
 archive() { tar --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -C "$work" -c "$1" | gzip -9n >"$dist/$1.tar.gz"; }
 
+# The man page and the completions, of a program for this machine.
+build "$(go env GOHOSTOS)" "$(go env GOHOSTARCH)" "$work/program"
+mkdir "$work/share"
+release/manpage.sh "$work/program" "$VERSION" "${DATE%T*}" | gzip -9n >"$work/share/fencelock.1.gz"
+for shell in bash zsh fish; do "$work/program" completion "$shell" >"$work/share/fencelock.$shell"; done
+
 for target in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do
 	os=${target%/*} ARCH=${target#*/}
 	name=fencelock_${VERSION}_${os}_$ARCH
@@ -43,11 +49,12 @@ for target in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do
 	((size < limit)) || { echo "the binary has more than $limit bytes" >&2; exit 1; }
 	"$work/sbom" "$work/$name/fencelock" "v$VERSION" "$commit" "$DATE" >"$dist/$name.cdx.json"
 	cp LICENSE README.md CHANGELOG.md "$work/$name"
+	cp -r "$work/share" "$work/$name/share"
 	if [[ $os == linux ]]; then
 		cp deploy/systemd/fencelock.service deploy/systemd/fencelock.env "$work/$name"
 		export ARCH DIST=$work/package-$ARCH
 		mkdir "$DIST"
-		cp "$work/$name/fencelock" "$DIST"
+		cp "$work/$name/fencelock" "$work"/share/* "$DIST"
 		# Its first lines say how to install it by hand.
 		sed -e '/^# \(install\|systemctl\)/d' -e 's,/usr/local/bin,/usr/bin,' deploy/systemd/fencelock.service >"$DIST/fencelock.service"
 		for kind in deb rpm; do

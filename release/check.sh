@@ -49,6 +49,9 @@ say "a clean Debian"
 deb one
 [[ $(chroot "$root" /usr/bin/fencelock version) == "fencelock "* ]] || fail "fencelock version"
 [[ $(stat -c '%a %U' "$root/etc/fencelock/fencelock.env") == "600 root" ]] || fail "the configuration can be read"
+for file in share/man/man1/fencelock.1.gz share/bash-completion/completions/fencelock share/zsh/vendor-completions/_fencelock share/fish/vendor_completions.d/fencelock.fish; do
+	[[ -s $root/usr/$file ]] || fail "the deb lacks /usr/$file"
+done
 serves "installed"
 echo 'FENCELOCK_LOG_LEVEL=warn' >>"$root/etc/fencelock/fencelock.env"
 deb next

@@ -392,6 +392,16 @@ var scenarios = []scenario{
 
 	// The process.
 	{
+		name: "work takes more of what it holds", why: "it would wait for itself, until its caller gives up",
+		orders: []order{{Do: "inside", Resource: resource, TTLMS: 5000, WaitMS: 30000}, take(2000, 0), letGo},
+		trace:  "acquire@1=201 release@1=204 acquire@1=201 release@1=204", results: "refused; acquired 2; released", within: 3 * time.Second,
+	},
+	{
+		name: "a closed client is used", why: "a program that ends takes nothing more",
+		orders: []order{take(2000, 0), letGo, {Do: "close"}, take(2000, 0)}, trace: "acquire@1=201 release@1=204", results: "acquired 1; released; closed; refused",
+		within: 3 * time.Second,
+	},
+	{
 		name: "a process forks", why: "parent and child on one connection read each other's answers",
 		orders: []order{take(2000, 0), letGo, {Do: "fork", Resource: resource, TTLMS: 2000}, take(2000, 0), letGo},
 		trace:  "acquire@1=201 release@1=204 acquire@1=201 release@1=204 acquire@1=201 release@1=204", results: "acquired 1; released; forked 2; acquired 3; released",

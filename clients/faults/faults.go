@@ -12,6 +12,7 @@
 //	                                        it worked on an account until the end, under a lease that was valid until then; seconds on the
 //	                                        machine's monotonic clock; of what is between until and end, its threads waited so long for a processor;
 //	                                        and what it did last
+//	{"call": [beyond, starved]}             a call for a lease ended so many seconds after its wait, for so many of which its threads waited for a processor
 //	{"errors": {…}, "leaks": {…}}           at its end: the errors by name, and how many threads, sockets, … are left
 //
 // A process that gets no processor stops its work when it runs again: no client can do
@@ -70,8 +71,8 @@ func execSQL(t *testing.T, url, sql string) {
 const workTTL = 3 * time.Second
 
 // Run runs the commands as workers for a time, in an environment. The guard loses no deposit and doubles none,
-// no work outlives its lease by 100 ms in which its process could run, no two workers are at one account, nothing that
-// the workers count is left at their end, and no account is idle or orphaned for more than a second a fault while somebody waits.
+// no work outlives its lease by 100 ms in which its process could run, no two workers are at one account, no call for a lease takes longer than its wait and a second,
+// nothing that the workers count is left at their end, and no account is idle or orphaned for more than a second a fault while somebody waits.
 func Run(t *testing.T, d time.Duration, commands [][]string, env ...string) {
 	t.Helper()
 	testenv.NeedsServer(t)

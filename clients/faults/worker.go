@@ -80,6 +80,7 @@ func (w *worker) end(t *testing.T) {
 type said struct {
 	Effect string         `json:"effect"`
 	Work   []float64      `json:"work"`
+	Call   []float64      `json:"call"`
 	At     string         `json:"at"`
 	Errors map[string]int `json:"errors"`
 	Leaks  map[string]int `json:"leaks"`
@@ -91,6 +92,7 @@ type book struct {
 	effects map[string]bool
 	work    []work
 	ends    []said
+	beyond  float64 // by how much a call outlasted its wait at most, while its process could run
 }
 
 // work is an interval on the machine's monotonic clock, in seconds.
@@ -116,10 +118,16 @@ func (b *book) note(line []byte) {
 		b.effects[s.Effect] = true
 	case len(s.Work) == 5: //nolint:mnd // account, begin, end, until, starved
 		b.work = append(b.work, work{int(s.Work[0]), s.Work[1], s.Work[2], s.Work[3], s.Work[4], s.At})
+	case len(s.Call) == 2: //nolint:mnd // beyond, starved
+		b.beyond = max(b.beyond, s.Call[0]-s.Call[1])
 	case s.Errors != nil:
 		b.ends = append(b.ends, s)
 	}
 }
+
+// mostBeyond is by how much a call may outlast its wait: the second that clients promise, and
+// what a process on a busy machine takes to notice.
+const mostBeyond = 1.2
 
 // tolerated is for how long work may be seen to continue after its lease.
 const tolerated = 0.1
@@ -148,6 +156,10 @@ func (b *book) judge(t *testing.T, database string, workers int) {
 	if longest > tolerated || overlap > tolerated {
 		t.Errorf("work outlived its lease by %.3f s (%s), and two workers were at one account for %.3f s", longest, at, overlap)
 	}
+	if b.beyond > mostBeyond {
+		t.Errorf("a call for a lease ended %.3f s after its wait, want %.1f at most", b.beyond, mostBeyond)
+	}
+	t.Logf("the longest call for a lease ended %.3f s after its wait", b.beyond)
 	t.Logf("%d deposits under %d leases; work outlived its lease by %.3f s at most (below 0: it ended before), and by %.3f s more in processes without a processor; refused or failed: %v",
 		len(b.effects), len(b.work), longest, b.starved(), errors)
 }

@@ -49,14 +49,14 @@ func MayRetry(err error) bool {
 }
 
 func number(err error) uint16 {
-	if failed, ok := errors.AsType[*mysql.MySQLError](err); ok {
+	if failed, ok := asType[*mysql.MySQLError](err); ok {
 		return failed.Number
 	}
 	return 0
 }
 
 func sqlState(err error) string {
-	if failed, ok := errors.AsType[*mysql.MySQLError](err); ok {
+	if failed, ok := asType[*mysql.MySQLError](err); ok {
 		return string(failed.SQLState[:])
 	}
 	return ""
@@ -87,7 +87,7 @@ var staleMessage = regexp.MustCompile(`(?s)^stale fencing token for '(.*)': pres
 
 // staleToken reads a refusal (LK001). ok is false for a message of another form.
 func staleToken(err error) (stale *fencing.StaleTokenError, ok bool) {
-	failed, _ := errors.AsType[*mysql.MySQLError](err)
+	failed, _ := asType[*mysql.MySQLError](err)
 	parts := staleMessage.FindStringSubmatch(failed.Message)
 	if parts == nil {
 		return nil, false
@@ -95,4 +95,11 @@ func staleToken(err error) (stale *fencing.StaleTokenError, ok bool) {
 	presented, _ := fencing.ParseToken(parts[2])
 	highest, _ := fencing.ParseToken(parts[3])
 	return &fencing.StaleTokenError{Resource: parts[1], Presented: presented, Highest: highest}, true
+}
+
+// asType is errors.AsType of Go 1.26: the oldest Go that this module needs is 1.25.
+func asType[E error](err error) (E, bool) {
+	var target E
+	ok := errors.As(err, &target)
+	return target, ok
 }

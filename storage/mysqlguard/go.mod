@@ -1,6 +1,6 @@
 module github.com/fencelock/fencelock/storage/mysqlguard
 
-go 1.26.0
+go 1.25.0
 
 require (
 	github.com/fencelock/fencelock/fencing v0.1.0

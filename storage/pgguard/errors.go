@@ -130,7 +130,7 @@ func unproven(err error) *fencing.ProofError {
 
 // detailOf is the DETAIL of an error of pgx or, through its Get, of lib/pq.
 func detailOf(err error) string {
-	if pgxError, ok := errors.AsType[*pgconn.PgError](err); ok {
+	if pgxError, ok := asType[*pgconn.PgError](err); ok {
 		return pgxError.Detail
 	}
 	var pqError interface{ Get(field byte) string }
@@ -138,4 +138,11 @@ func detailOf(err error) string {
 		return pqError.Get('D')
 	}
 	return ""
+}
+
+// asType is errors.AsType of Go 1.26: the oldest Go that this module needs is 1.25.
+func asType[E error](err error) (E, bool) {
+	var target E
+	ok := errors.As(err, &target)
+	return target, ok
 }

@@ -2,7 +2,6 @@ package pgguard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -77,7 +76,7 @@ func install(ctx context.Context, pool *pgxpool.Pool) error {
 // on which it failed.
 func runScript(ctx context.Context, pool *pgxpool.Pool, script string) error {
 	_, err := pool.Exec(ctx, script)
-	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Hint != "" {
+	if refused, ok := asType[*pgconn.PgError](err); ok && refused.Hint != "" {
 		return fmt.Errorf("make the schema fencing: %w: %s", err, refused.Hint)
 	}
 	if err != nil {

@@ -65,6 +65,18 @@ class Sync:
             say(event="ended")
         return {"result": "worked"}
 
+    def inside(self, order):
+        with self.client.lock(order["resource"], ttl=order["ttl_ms"] / 1000):
+            try:
+                lease = self.client.acquire([order["resource"], "another"], wait=order["wait_ms"] / 1000)
+            except fencelock.FencelockError as e:
+                return failure(e)
+            return {"result": "acquired", "token": lease.parts[0].token}
+
+    def close(self, order):
+        self.client.close()
+        return {"result": "closed"}
+
     def fork(self, order):
         read, write = os.pipe()
         child = os.fork()
@@ -130,6 +142,18 @@ class Aio:
             finally:
                 say(event="ended")
         return {"result": "worked"}
+
+    async def inside(self, order):
+        async with self.client.lock(order["resource"], ttl=order["ttl_ms"] / 1000):
+            try:
+                lease = await self.client.acquire([order["resource"], "another"], wait=order["wait_ms"] / 1000)
+            except fencelock.FencelockError as e:
+                return failure(e)
+            return {"result": "acquired", "token": lease.parts[0].token}
+
+    async def close(self, order):
+        await self.client.close()
+        return {"result": "closed"}
 
     async def fork(self, order):
         return {"result": "unsupported"}  # an event loop is of one process

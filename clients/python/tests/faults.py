@@ -89,50 +89,82 @@ DEPOSIT = "UPDATE accounts SET balance = %s WHERE id = %s"
 EFFECT = "INSERT INTO effects (id, account) VALUES (%s, %s)"
 
 
+class Call:
+    """Tells by how much a call for a lease outlasted its wait."""
+
+    def __init__(self):
+        self.wait = random.choice((0, 5, 20))
+        self.begin = time.monotonic()
+        self.over = False
+
+    def ended(self):
+        if not self.over:
+            self.over, end = True, time.monotonic()
+            say(call=[end - self.begin - self.wait, starved.within(self.begin + self.wait, end)])
+
+
 def deposit(client, conn):
     account = random.randint(1, ACCOUNTS)
-    with client.lock(f"accounts/{account}", ttl=TTL, wait=random.choice((0, 5, 20))) as lease:
-        begin, at = time.monotonic(), "work"
-        try:
-            for _ in range(steps()):
-                time.sleep(STEP)
-                lease.check()
-            id, at = new_id(), "claim"
-            with fenced(conn, lease):
-                at = "select"
-                (balance,) = conn.execute(BALANCE, (account,)).fetchone()
-                at = "write"
-                conn.execute(EFFECT, (id, account))
-                conn.execute(DEPOSIT, (balance + 1, account))
-                at = "commit"
-        finally:
-            worked(account, begin, lease, at)
-        say(effect=id)
+    call = Call()
+    try:
+        with client.lock(f"accounts/{account}", ttl=TTL, wait=call.wait) as lease:
+            call.ended()
+            deposit_under(lease, account, conn)
+    finally:
+        call.ended()
+
+
+def deposit_under(lease, account, conn):
+    begin, at = time.monotonic(), "work"
+    try:
+        for _ in range(steps()):
+            time.sleep(STEP)
+            lease.check()
+        id, at = new_id(), "claim"
+        with fenced(conn, lease):
+            at = "select"
+            (balance,) = conn.execute(BALANCE, (account,)).fetchone()
+            at = "write"
+            conn.execute(EFFECT, (id, account))
+            conn.execute(DEPOSIT, (balance + 1, account))
+            at = "commit"
+    finally:
+        worked(account, begin, lease, at)
+    say(effect=id)
 
 
 async def adeposit(client, conn):
     account = random.randint(1, ACCOUNTS)
-    async with client.lock(f"accounts/{account}", ttl=TTL, wait=random.choice((0, 5, 20))) as lease:
-        begin, at = time.monotonic(), "work"
-        try:
-            for _ in range(steps()):
-                await asyncio.sleep(STEP)
-            id, at = new_id(), "claim"
-            async with aio.fenced(conn, lease):
-                at = "select"
-                (balance,) = await (await conn.execute(BALANCE, (account,))).fetchone()
-                at = "write"
-                await conn.execute(EFFECT, (id, account))
-                await conn.execute(DEPOSIT, (balance + 1, account))
-                at = "commit"
-        finally:
-            worked(account, begin, lease, at)
-        say(effect=id)
+    call = Call()
+    try:
+        async with client.lock(f"accounts/{account}", ttl=TTL, wait=call.wait) as lease:
+            call.ended()
+            await adeposit_under(lease, account, conn)
+    finally:
+        call.ended()
+
+
+async def adeposit_under(lease, account, conn):
+    begin, at = time.monotonic(), "work"
+    try:
+        for _ in range(steps()):
+            await asyncio.sleep(STEP)
+        id, at = new_id(), "claim"
+        async with aio.fenced(conn, lease):
+            at = "select"
+            (balance,) = await (await conn.execute(BALANCE, (account,))).fetchone()
+            at = "write"
+            await conn.execute(EFFECT, (id, account))
+            await conn.execute(DEPOSIT, (balance + 1, account))
+            at = "commit"
+    finally:
+        worked(account, begin, lease, at)
+    say(effect=id)
 
 
 def note(error):
     errors[type(error).__name__] += 1
-    if not isinstance(error, (fencelock.FencelockError, psycopg.OperationalError)):
+    if isinstance(error, fencelock.RefusedError) or not isinstance(error, (fencelock.FencelockError, psycopg.OperationalError)):
         errors[f"unexpected: {error!r}"] += 1
 
 

@@ -49,18 +49,38 @@ const orders = {
     return { result: 'worked' };
   },
 
+  async inside(order) {
+    return client.do(order.resource, async () => {
+      try {
+        const inner = await client.acquire([order.resource, 'another'], { wait: order.wait_ms });
+        return { result: 'acquired', token: inner.parts[0].token };
+      } catch (error) {
+        return failure(error);
+      }
+    }, { ttl: order.ttl_ms });
+  },
+
+  async close() {
+    await client.close();
+    return { result: 'closed' };
+  },
+
   async fork() {
     return { result: 'unsupported' }; // Node does not fork
   },
 };
 
+function failure(error) {
+  const name = NAMES.find(([kind]) => error instanceof kind);
+  if (!name) throw error;
+  return { result: name[1], message: error.message };
+}
+
 async function obey(order) {
   try {
     return await orders[order.do](order);
   } catch (error) {
-    const name = NAMES.find(([kind]) => error instanceof kind);
-    if (!name) throw error;
-    return { result: name[1], message: error.message };
+    return failure(error);
   }
 }
 

@@ -46,7 +46,17 @@ async function deposit(locks, pool) {
   const account = 1 + randomInt(ACCOUNTS);
   const id = `${process.pid}-${randomUUID()}`;
   const looks = one(true, false); // by the clock, or by the signal alone
+  const wait = one(0, 5000, 20_000);
+  const called = performance.now();
+  let over = false;
+  const ended = () => { // the call for the lease
+    if (over) return;
+    over = true;
+    const [due, now] = [machine(called + wait), machine(performance.now())];
+    say({ call: [now - due, starved(due, now)] });
+  };
   await locks.do(`accounts/${account}`, async (lease, signal) => {
+    ended();
     const begin = performance.now();
     let at = 'work';
     busy++;
@@ -71,7 +81,7 @@ async function deposit(locks, pool) {
       const [end, until] = [machine(performance.now()), machine(lease.until)];
       say({ work: [account, machine(begin), end, until, starved(until, end)], at });
     }
-  }, { ttl, wait: one(0, 5000, 20_000) });
+  }, { ttl, wait }).finally(ended);
 }
 
 async function worker(locks, pool) {

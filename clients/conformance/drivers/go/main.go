@@ -110,6 +110,13 @@ func (d *driver) obey(ctx context.Context, o order) line {
 		return line{Result: "released"}
 	case "work":
 		return d.work(ctx, o)
+	case "inside":
+		return d.inside(ctx, o)
+	case "close":
+		if err := d.locks.Close(ctx); err != nil {
+			return failure(err)
+		}
+		return line{Result: "closed"}
 	case "pause":
 		time.Sleep(ms(o.WorkMS))
 		return line{Result: "paused"}
@@ -133,6 +140,23 @@ func (d *driver) work(ctx context.Context, o order) line {
 		return failure(err)
 	}
 	return line{Result: "worked"}
+}
+
+// inside takes what it holds again, and another resource with it.
+func (d *driver) inside(ctx context.Context, o order) (got line) {
+	err := d.locks.Do(ctx, o.Resource, func(ctx context.Context, _ *client.Lease) error {
+		lease, err := d.locks.AcquireAll(ctx, []string{o.Resource, "another"}, client.Wait(ms(o.WaitMS)))
+		if err != nil {
+			got = failure(err)
+			return nil
+		}
+		got = line{Result: "acquired", Token: int64(lease.Parts()[0].Token)}
+		return nil
+	}, client.TTL(ms(o.TTLMS)))
+	if err != nil {
+		return failure(err)
+	}
+	return got
 }
 
 func failure(err error) line {

@@ -66,6 +66,14 @@ func (o *order) obey() string {
 	case "work":
 		o.acquire()
 		return o.work()
+	case "inside":
+		o.acquire()
+		if !o.acquire() {
+			return `{"result":"held"}`
+		}
+		return fmt.Sprintf(`{"result":"acquired","token":%d}`, o.lease.FencingToken)
+	case "close":
+		return `{"result":"closed"}`
 	case "pause":
 		time.Sleep(time.Duration(o.WorkMS) * time.Millisecond)
 		return `{"result":"paused"}`
