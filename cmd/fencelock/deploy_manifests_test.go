@@ -12,11 +12,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/fencelock/fencelock/api/wire"
@@ -35,10 +37,11 @@ func (m manifest) at(path string) any {
 		case map[string]any:
 			now = here[step]
 		case []any:
-			if step != "0" || len(here) == 0 {
+			i, err := strconv.Atoi(step)
+			if err != nil || i >= len(here) {
 				return nil
 			}
-			now = here[0]
+			now = here[i]
 		default:
 			return nil
 		}
@@ -214,11 +217,68 @@ func TestRedisManifestsAreFitNodes(t *testing.T) {
 	var names []string
 	for _, folder := range folders {
 		k := ofKind(t, manifestsIn(t, "redis/"+filepath.Base(folder)), "Kustomization")[0]
-		names = append(names, node.text("metadata.name")+k.text("nameSuffix")+":6379")
+		names = append(names, "redis://fencelock:PASSWORD@"+node.text("metadata.name")+k.text("nameSuffix")+":6379")
 	}
 	addresses := strings.Split(strings.TrimSpace(string(deployFile(t, "kubernetes/overlays/example/redis-addrs"))), ",")
 	if !slices.Equal(names, addresses) || len(names) != 5 {
 		t.Errorf("nodes %v, addresses %v", names, addresses)
+	}
+}
+
+// Whoever reaches a Redis pod without the password changes and learns nothing: its file of users
+// leaves only the probes' ping open, and the service's user has a password.
+func TestRedisPodsAskForAPassword(t *testing.T) {
+	t.Parallel()
+	const mounted = "/etc/redis/users.acl"
+	pod := ofKind(t, manifestsIn(t, "redis/node"), "StatefulSet")[0]
+	const container = "spec.template.spec.containers.0"
+	args, _ := pod.at(container + ".args").([]any)
+	if at := slices.Index(args, any("--aclfile")); at < 0 || args[at+1] != mounted {
+		t.Errorf("arguments %v", args)
+	}
+	if mount := pod.text(container + ".volumeMounts.1.mountPath"); mount != filepath.Dir(mounted) {
+		t.Errorf("the Secret is mounted at %s", mount)
+	}
+	secret := pod.text("spec.template.spec.volumes.0.secret.secretName")
+	generators, _ := ofKind(t, manifestsIn(t, "overlays/example"), "Kustomization")[0]["secretGenerator"].([]any)
+	if !slices.ContainsFunc(generators, func(g any) bool { return g.(map[string]any)["name"] == secret }) {
+		t.Errorf("nobody makes the Secret %s", secret)
+	}
+	users := string(deployFile(t, "kubernetes/overlays/example/users.acl"))
+	if users != string(deployFile(t, "redis/users.acl")) {
+		t.Error("the overlay's users are not those of deploy/redis")
+	}
+
+	server := testenv.StartRedis(t, testenv.WithConfig("maxmemory 100mb")) // its own: its users change
+	as := func(user, password string) *redis.Client {
+		c := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: user, Password: password, Protocol: 2})
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	admin := server.Client()
+	for line := range strings.Lines(users) {
+		command := []any{"ACL", "SETUSER"}
+		for _, word := range strings.Fields(line)[1:] {
+			command = append(command, word)
+		}
+		if err := admin.Do(t.Context(), command...).Err(); strings.Contains(line, "PASSWORD") != (err != nil) {
+			t.Fatalf("%s: %v", line, err) // the example without a password of one's own starts no Redis
+		}
+	}
+	for name, c := range map[string]*redis.Client{"nobody": as("", ""), "the probes' user": as("probe", "x"), "a wrong password": as("fencelock", "PASSWORD")} {
+		for _, command := range [][]any{{"GET", "fencelock"}, {"FLUSHALL"}, {"CONFIG", "GET", "*"}, {"ACL", "LIST"}, {"SUBSCRIBE", "fencelock:x"}} {
+			if err := c.Do(t.Context(), command...).Err(); err == nil {
+				t.Errorf("%s may %v", name, command)
+			}
+		}
+	}
+	if err := as("probe", "x").Ping(t.Context()).Err(); err != nil {
+		t.Errorf("the probes: %v", err)
+	}
+	for _, probe := range []string{"livenessProbe", "readinessProbe"} {
+		if command := pod.text(container + "." + probe + ".exec.command.2"); !strings.HasPrefix(command, "redis-cli --no-auth-warning --user probe --pass x ping |") {
+			t.Errorf("the %s runs %q", probe, command)
+		}
 	}
 }
 
@@ -235,7 +295,10 @@ func TestOverlaysBuild(t *testing.T) {
 			continue
 		}
 		all := documents(t, overlay, out)
-		ofKind(t, all, "Deployment")
+		server := ofKind(t, all, "Deployment")[0]
+		if sets > 0 {
+			onlyServersReach(t, ofKind(t, all, "NetworkPolicy"), server)
+		}
 		count := 0
 		for _, m := range all {
 			if m.text("kind") != "StatefulSet" {
@@ -252,6 +315,25 @@ func TestOverlaysBuild(t *testing.T) {
 		if count != sets {
 			t.Errorf("%s: %d StatefulSets, want %d", overlay, count, sets)
 		}
+	}
+}
+
+// onlyServersReach: one policy is for the pods of all Redis nodes, lets the servers' pods in and
+// nobody else, and nothing out.
+func onlyServersReach(t *testing.T, policies []manifest, server manifest) {
+	t.Helper()
+	labels, _ := server.at("spec.template.metadata.labels").(map[string]any)
+	from, _ := policies[0].at("spec.ingress.0.from.0.podSelector.matchLabels").(map[string]any)
+	sources, _ := policies[0].at("spec.ingress.0.from").([]any)
+	types, _ := policies[0].at("spec.policyTypes").([]any)
+	if len(policies) != 1 || len(sources) != 1 || len(from) != 1 || from["app.kubernetes.io/name"] != labels["app.kubernetes.io/name"] ||
+		len(types) != 2 || policies[0].at("spec.egress") != nil {
+		t.Errorf("policies %v, servers %v", policies, labels)
+	}
+	pods, _ := policies[0].at("spec.podSelector.matchLabels").(map[string]any)
+	node := ofKind(t, manifestsIn(t, "redis/node"), "StatefulSet")[0]
+	if own, _ := node.at("spec.template.metadata.labels").(map[string]any); len(pods) != 1 || pods["app.kubernetes.io/name"] != own["app.kubernetes.io/name"] {
+		t.Errorf("the policy is for %v", pods)
 	}
 }
 
