@@ -104,7 +104,7 @@ var rules = []rule{
 		why: "a Store of the replica",
 	},
 	{
-		pkg: "storage/etcdstore", ours: []string{"lockcore/node", "lockcore/replica", "storage/optimistic", "internal/pemfile"}, others: true,
+		pkg: "storage/etcdstore", ours: []string{"lockcore/node", "lockcore/replica", "storage/optimistic", "storage/rowlog", "internal/pemfile"}, others: true,
 		why: "a Store of the replica",
 	},
 	{
