@@ -350,6 +350,19 @@ func TestSchemasOfRequestsHaveNoDefaults(t *testing.T) {
 	}
 }
 
+// There is one version: a release is a commit with it in every file that has one.
+func TestOneVersion(t *testing.T) {
+	text, err := os.ReadFile("../clients/typescript/package.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pkg struct{ Version string }
+	if err := json.Unmarshal(text, &pkg); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "the contract's version", loadContract(t).doc.Info.Version, pkg.Version)
+}
+
 // TestEveryOperationDeclares holds what is common to all operations.
 func TestEveryOperationDeclares(t *testing.T) {
 	open := []string{"root", "consoleSlash", "console", "consoleFile", "health", "contract", "problemPage"}

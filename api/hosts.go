@@ -53,7 +53,7 @@ func hostname(host string) string {
 type hostError struct{ host string }
 
 func (e *hostError) Error() string {
-	return fmt.Sprintf("%s: %q; without access control the server accepts loopback addresses, the address that it listens on, and FENCELOCK_ALLOWED_HOSTS", errHost, e.host)
+	return fmt.Sprintf("%s: %q; without access control the server accepts loopback addresses, the address that it listens on, and the names in FENCELOCK_ALLOWED_HOSTS, which have no port", errHost, e.host)
 }
 
 func (e *hostError) Is(target error) bool { return target == errHost }

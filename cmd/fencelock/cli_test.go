@@ -193,3 +193,13 @@ func TestEventsCommand(t *testing.T) {
 	}
 	p.tool("", nil, "events", "--url", "http://127.0.0.1:1").wants(t, "no server", 69, "", "no server")
 }
+
+// A first start beside another server says what to set, and with that set it works.
+func TestTakenPortsAreNamed(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	for variable, address := range map[string]string{"FENCELOCK_LISTEN": strings.TrimPrefix(p.url, "http://"), "FENCELOCK_ADMIN_LISTEN": p.admin} {
+		env := []string{"FENCELOCK_LISTEN=127.0.0.1:0", "FENCELOCK_ADMIN_LISTEN=127.0.0.1:0", "FENCELOCK_DATA=own.db", variable + "=" + address}
+		finish(t, command(t, env, "serve"), "").wants(t, variable, exitFailed, "", "another program has the port of "+variable+"="+address+": set "+variable+" to a free port")
+	}
+}

@@ -239,3 +239,24 @@ func (c *page) copied(expression string) {
 	c.t.Helper()
 	c.wait("the clipboard", fmt.Sprintf(`(navigator.clipboard.readText().then((text) => { window.clip = text; }), window.clip == %s)`, expression))
 }
+
+// Names are in the order in which people count, and a link to a lock leads to its page, also
+// on a phone and after a reload: the keyboard and a screen reader begin there.
+func TestConsoleOrderAndLinks(t *testing.T) {
+	t.Parallel()
+	p := start(t)
+	for _, name := range []string{"job/10", "job/2", "job/02b", "job/1", "job", "jobs"} {
+		p.acquire(fmt.Sprintf(`{"resource":%q,"ttl_ms":60000}`, name))
+	}
+	c := openConsole(t, p)
+	c.expect("status of 404") // no guarded record
+	c.wait("2 is before 10", `[...document.querySelectorAll('#rows .res')].map((b) => b.innerText).join() == 'job,job/1,job/02b,job/2,job/10,jobs'`)
+	c.open("/console#/locks/job%2F10")
+	for _, width := range []int64{375, 768, 899, 1400} {
+		c.run("another width", chromedp.EmulateViewport(width, 700), chromedp.Reload())
+		c.wait(fmt.Sprintf("the page of the lock at %d px has the focus, in view", width), `document.activeElement.id == 'detail-title' && document.activeElement.innerText == 'job/10' &&
+			document.activeElement.getBoundingClientRect().top < innerHeight`)
+	}
+	c.look("#/nodes")
+	c.wait("the nodes say what people can use", `document.querySelector('.node-table') && !document.querySelector('.node-table').innerText.includes('Epoch')`)
+}

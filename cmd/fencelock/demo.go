@@ -1,17 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fencelock/fencelock/cmd/fencelock/internal/screen"
 	"github.com/fencelock/fencelock/internal/demo"
 )
 
@@ -101,6 +104,8 @@ func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
 		Out:         stdout,
 		Color:       live && os.Getenv("NO_COLOR") == "", // https://no-color.org
 		Live:        live,
+		ASCII:       !speaksUTF8(),
+		Width:       columnsOf(stdout),
 	})
 	if err != nil && ctx.Err() != nil {
 		return errors.New("the demonstration was interrupted; its processes have been ended")
@@ -115,6 +120,24 @@ func runDemo(ctx context.Context, flags demoFlags, stdout io.Writer) error {
 		return errors.New("the demonstration did not show what it is for")
 	}
 	return nil
+}
+
+// speaksUTF8 follows the locale as POSIX does. Where none is set, as in containers, terminals
+// mostly show UTF-8.
+func speaksUTF8() bool {
+	locale := cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG"), "UTF-8")
+	locale = strings.ToUpper(strings.ReplaceAll(locale, "-", ""))
+	return strings.Contains(locale, "UTF8")
+}
+
+// columnsOf is the width of a terminal, 0 for anything else.
+func columnsOf(out io.Writer) int {
+	terminal, ok := out.(*os.File)
+	if !ok || !isTerminal(out) {
+		return 0
+	}
+	width, _ := screen.Size(terminal)
+	return width
 }
 
 // demoPage is the file of --html. It is opened before the run, so that a wrong

@@ -146,7 +146,7 @@ func (s *strip) to(column int, fill string, look style) {
 
 // put writes a text, or nothing if there is no room for it.
 func (s *strip) put(text string, look style) {
-	if n := utf8.RuneCountInString(text); s.at+n <= width-gutter {
+	if n := utf8.RuneCountInString(text); s.at+n <= s.columns()-gutter {
 		s.line += s.paint(look, text)
 		s.at += n
 	}
@@ -155,8 +155,8 @@ func (s *strip) put(text string, look style) {
 func (s *strip) String() string { return strings.TrimRight(s.line, " ") + "\n" }
 
 // column is the place of an instant.
-func (t timeline) column(at time.Duration) int {
-	return int(at * (width - gutter) / max(t.Length, 1))
+func (p *printer) column(t timeline, at time.Duration) int {
+	return int(at * time.Duration(p.columns()-gutter) / max(t.Length, 1))
 }
 
 // chart draws who held what when: for each worker what it did and its leases,
@@ -165,7 +165,7 @@ func (p *printer) chart(r Round) string {
 	t := layOut(r)
 	axis := p.strip("", dim)
 	for _, at := range t.Ticks() {
-		axis.to(t.column(at), " ", plain)
+		axis.to(p.column(t, at), " ", plain)
 		axis.put(tickText(at), dim)
 	}
 	var text strings.Builder
@@ -192,7 +192,7 @@ func (p *printer) spans(t timeline, name string, look style, who Actor, all []sp
 	s := p.strip(name, look)
 	for _, sp := range all {
 		f := form[sp.Class]
-		from, to := max(s.at, t.column(sp.From)), t.column(sp.To)
+		from, to := max(s.at, p.column(t, sp.From)), p.column(t, sp.To)
 		inside, before := longest(sp.Texts, to-from-4), longest(sp.Texts, from-s.at-2)
 		if len(before) > len(inside) {
 			inside, before = "", before+" "
@@ -235,14 +235,14 @@ func (p *printer) account(t timeline) string {
 		case Refused:
 			text = string(m.Who) + ":412"
 		}
-		column := t.column(m.At)
-		s.to(max(s.at+1, min(column, width-gutter-len(text))), "─", dim)
+		column := p.column(t, m.At)
+		s.to(max(s.at+1, min(column, p.columns()-gutter-len(text))), "─", dim)
 		s.put(text, styles[m.Class])
 		if m.Note != "" {
 			notes.to(column-len(m.Note)-1, " ", plain)
 			notes.put(m.Note+" ▲", red)
 		}
 	}
-	s.to(width-gutter, "─", dim)
+	s.to(p.columns()-gutter, "─", dim)
 	return s.String() + notes.String()
 }

@@ -42,6 +42,8 @@ type Options struct {
 	Out         io.Writer
 	Color       bool // Out shows colours
 	Live        bool // Out is a terminal, where a line can be overwritten
+	ASCII       bool // Out shows no other characters
+	Width       int  // of the terminal; 0 for that of a usual one
 }
 
 // beat is the time unit of the play: long enough to be seen beside the TTL, and
@@ -72,7 +74,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	d := &director{Options: o, resource: "accounts/alice", show: &printer{w: o.Out, color: o.Color, live: o.Live}}
+	d := &director{Options: o, resource: "accounts/alice", show: &printer{w: o.Out, color: o.Color, live: o.Live, ascii: o.ASCII, wide: o.Width}}
 	if o.Redis != "" || o.DatabaseURL != "" { // others may use these, so the name is no one else's account
 		d.resource = "fencelock-demo/" + strings.ToLower(rand.Text()[:8]) + "/accounts/alice"
 	}

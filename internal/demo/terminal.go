@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// width is that of the smallest terminal that people use.
-const width = 80
+// width is that of a usual terminal. A chart is not wider, and on a narrow terminal narrower,
+// but not below least.
+const width, least = 80, 40
 
 // style is a way to show a text on a terminal: the parameters of SGR.
 type style string
@@ -33,10 +34,26 @@ type printer struct {
 	w     io.Writer
 	color bool
 	live  bool
+	ascii bool  // instead of box characters
+	wide  int   // the columns of a narrow terminal; 0 for width
 	err   error // the first failure to write
 }
 
+// columns is how wide a chart may be.
+func (p *printer) columns() int {
+	if p.wide == 0 {
+		return width
+	}
+	return max(least, min(p.wide, width))
+}
+
+// inASCII replaces each character by one that every terminal has.
+var inASCII = strings.NewReplacer("─", "-", "━", "=", "·", ".", "░", "#", "├", "|", "┤", "|", "▲", "^", "✗", "x", "✓", "+", "…", ".", "→", ">", "’", "'", "–", "-")
+
 func (p *printer) print(text string) {
+	if p.ascii {
+		text = inASCII.Replace(text)
+	}
 	if p.err == nil {
 		_, p.err = io.WriteString(p.w, text)
 	}
@@ -92,7 +109,7 @@ func (p *printer) event(e Event) {
 
 // verdicts ends the run.
 func (p *printer) verdicts(r Report) {
-	p.print("\n" + p.paint(dim, strings.Repeat("─", width)) + "\n")
+	p.print("\n" + p.paint(dim, strings.Repeat("─", p.columns())) + "\n")
 	for _, round := range r.Rounds {
 		v := round.Verdict()
 		sign, s := "✗ ", red

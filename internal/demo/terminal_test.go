@@ -158,3 +158,24 @@ func checkDrawings(t *testing.T, p *printer, r Round) {
 		}
 	}
 }
+
+// On a narrow terminal no line of a chart is wrapped, and without UTF-8 every character is ASCII.
+func TestNarrowAndPlainTerminals(t *testing.T) {
+	for _, columns := range []int{40, 60, 79} {
+		p := &printer{wide: columns}
+		for _, round := range report(lost(), kept()).Rounds {
+			for line := range strings.Lines(p.chart(round)) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns {
+					t.Errorf("%d columns, and %d are there: %s", n, columns, line)
+				}
+			}
+		}
+	}
+	var out bytes.Buffer
+	transcript(&printer{w: &out, ascii: true}, report(lost(), kept()))
+	for _, r := range out.String() {
+		if r >= utf8.RuneSelf {
+			t.Errorf("%q is not ASCII", r)
+		}
+	}
+}

@@ -224,7 +224,7 @@ function linkToList() {
   document.querySelector('nav a[data-page=locks]').href = address.hash({ ...place, page: 'locks', resource: '' });
 }
 
-function route(event) {
+function route() {
   const before = place;
   place = address.read();
   if (place.page !== 'locks') place = { ...before, page: place.page, resource: '' };
@@ -243,7 +243,7 @@ function route(event) {
   if (place.page === 'nodes' && live.link === 'live') live.look();
   if (place.resource !== detail.resource) {
     detail.open(place.resource);
-    if (place.resource && event) requestAnimationFrame(() => requestAnimationFrame(() => $('detail-title').focus()));
+    if (place.resource) requestAnimationFrame(() => requestAnimationFrame(() => $('detail-title').focus()));
     else if (place.page === 'locks') table.focus(before.resource);
   }
   show();

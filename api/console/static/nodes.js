@@ -80,11 +80,11 @@ export function showPage(live) {
 }
 
 function table(nodes) {
-  const columns = ['Node', 'State', 'For', 'Epoch', 'Version', 'Role', 'Quarantine left', 'Last error'];
+  const columns = ['Node', 'State', 'For', 'Version', 'Role', 'Quarantine left', 'Last error'];
   const unsaid = (n) => (n.state === 'unreachable' ? 'unknown' : '–');
   const timed = (n, what, ms) => { const span = make('span'); span.dataset[what] = ms; return span; };
   const rows = nodes.map((n) => [
-    make('span', 'name', n.name), make('span', n.state, dot(n.state), ` ${n.state}`), timed(n, 'since', n.since_ms), n.epoch || 'none', n.version ?? unsaid(n), n.role ?? unsaid(n),
+    make('span', 'name', n.name), make('span', n.state, dot(n.state), ` ${n.state}`), timed(n, 'since', n.since_ms), n.version ?? unsaid(n), n.role ?? unsaid(n),
     n.state === 'quarantined' ? timed(n, 'wait', n.wait_ms) : '–',
     n.last_error ? make('span', '', `${n.last_error}, `, timed(n, 'since', n.last_error_ms), ' ago') : 'none',
   ]);

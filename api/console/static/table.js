@@ -110,7 +110,23 @@ export class Table {
 
 const giveFocus = (row) => (row?.button ?? document.getElementById('search')).focus();
 
-const byName = (a, b) => (a.resource < b.resource ? -1 : a.resource > b.resource ? 1 : 0);
+const isDigit = (text, at) => text[at] >= '0' && text[at] <= '9';
+
+// numberFrom is the digits of a text from an index on, without zeros in front.
+const numberFrom = (text, at) => text.slice(at).match(/^[0-9]*/)[0].replace(/^0+(?=[0-9])/, '');
+
+// inOrder compares names as people count: job/2 is before job/10. An Intl.Collator would take
+// too long for ten thousand names in each frame.
+function inOrder(a, b) {
+  let at = 0;
+  while (at < a.length && a[at] === b[at]) at++;
+  while (at > 0 && isDigit(a, at - 1)) at--;
+  const [x, y] = [numberFrom(a, at), numberFrom(b, at)];
+  if (x && y && x !== y) return x.length - y.length || (x < y ? -1 : 1);
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+const byName = (a, b) => inOrder(a.resource, b.resource);
 const by = {
   name: byName,
   left: (a, b) => a.ends - b.ends || byName(a, b),
