@@ -87,16 +87,19 @@ func TestPackage(t *testing.T) {
 	if imported != required || !strings.HasPrefix(imported, "function Client,") {
 		t.Errorf("import gives %s, and require %s", imported, required)
 	}
-	types, err := os.ReadFile("tests/types.ts")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"types.mts", "types.cts"} {
-		if err := os.WriteFile(filepath.Join(dir, name), types, 0o600); err != nil {
+	for _, name := range []string{"types", "types-disposal"} {
+		types, err := os.ReadFile("tests/" + name + ".ts")
+		if err != nil {
 			t.Fatal(err)
+		}
+		for _, kind := range []string{".mts", ".cts"} {
+			if err := os.WriteFile(filepath.Join(dir, name+kind), types, 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	run(t, dir, nil, tsc, "--strict", "--noEmit", "--target", "ES2022", "--lib", "ES2022,DOM", "--module", "node16", "types.mts", "types.cts")
+	run(t, dir, nil, tsc, "--strict", "--noEmit", "--target", "ES2022", "--lib", "ES2022,DOM", "--module", "node16", "types-disposal.mts", "types-disposal.cts")
 	run(t, dir, nil, tsc, "--strict", "--noEmit", "--target", "ES2022", "--lib", "ES2022,DOM", "--module", "commonjs", "types.cts")
 }
 

@@ -1,4 +1,5 @@
 // What users write, as tsc --strict sees it: compiled by a test, in both module systems, and not run.
+import { Service } from 'fencelock/testing';
 import { AcquireOptions, Client, FencelockError, fenced, GuardedRecord, Held, Lease, LeaseLost, Part, Retry } from 'fencelock';
 
 interface Tx {
@@ -7,6 +8,39 @@ interface Tx {
 interface Pool {
   readonly totalCount: number;
   connect(): Promise<Tx & { release(error?: Error | boolean): void }>;
+}
+
+interface Mysql {
+  beginTransaction(): Promise<void>;
+  query<T>(sql: string, values?: any): Promise<[T, unknown]>;
+  destroy(): void;
+  release(): void;
+}
+interface MysqlPool {
+  getConnection(): Promise<Mysql>;
+}
+interface CallbackMysql {
+  beginTransaction(done: (error: Error | null) => void): void;
+  query(sql: string, values: any, done?: (error: Error | null, rows: any) => any): object;
+  destroy(): void;
+  release(): void;
+}
+interface CallbackPool {
+  getConnection(done: (error: Error, connection: CallbackMysql) => any): void;
+}
+
+export async function inMariadb(promises: MysqlPool, callbacks: CallbackPool, connection: Mysql, lease: Lease): Promise<number> {
+  const n: number = await fenced(promises, lease, async (c) => (await c.query<number>('SELECT 1'))[0]);
+  await fenced(callbacks, lease, (c) => void c.query('SELECT 1', []));
+  await fenced(connection, lease, (c) => c.query('SELECT 1'));
+  return n;
+}
+
+export async function inTests(t: { after(f: () => void): void }): Promise<void> {
+  const service = await Service.start(t);
+  const other = service.hold('a');
+  await service.client({ holder: 'me' }).inspect('a');
+  other.release();
 }
 
 export async function use(pool: Pool, client: Tx): Promise<number> {

@@ -1,0 +1,14 @@
+// What users of TypeScript 5.2 and newer write, whose library has this symbol: compiled by a test, and not run.
+import { Client, Lease } from 'fencelock';
+
+declare global {
+  interface SymbolConstructor {
+    readonly asyncDispose: unique symbol;
+  }
+}
+
+export async function use(locks: Client, lease: Lease): Promise<void> {
+  const ended: Promise<void> = lease[Symbol.asyncDispose]();
+  await ended;
+  await locks[Symbol.asyncDispose]();
+}
