@@ -112,6 +112,43 @@ func TestCheckOfWhatIsGood(t *testing.T) {
 	}
 }
 
+// Over TLS most is wrong with certificates, and starting the node does not help.
+func TestCheckOfRedisOverTLS(t *testing.T) {
+	t.Parallel()
+	good := testenv.StartRedis(t, append(healthyNode(), testenv.WithTLS(), testenv.WithPassword("s3cret"), testenv.WithConfig("bind 127.0.0.1 127.1.2.3"))...)
+	wantsCertificate := testenv.StartRedis(t, testenv.WithTLS(), testenv.WithConfig("maxmemory 100mb"))
+	if err := wantsCertificate.Client().ConfigSet(t.Context(), "tls-auth-clients", "yes").Err(); err != nil {
+		t.Fatal(err)
+	}
+	plain := testenv.StartRedis(t, testenv.WithPassword("s3cret"))
+	overTLS := func(r *testenv.Redis) string { return strings.Replace(r.URL(), "redis://", "rediss://", 1) }
+	trusted := "SSL_CERT_FILE=" + good.CAFile()
+	for name, c := range map[string]struct {
+		env  []string
+		code int
+		do   string // part of what to do
+	}{
+		"an unknown authority":    {[]string{"FENCELOCK_REDIS_ADDRS=" + good.URL()}, 1, "SSL_CERT_FILE"},
+		"its authority":           {[]string{"FENCELOCK_REDIS_ADDRS=" + good.URL(), trusted}, exitRisky, "three or five"},
+		"no check":                {[]string{"FENCELOCK_REDIS_ADDRS=" + good.URL() + "?skip_verify=true"}, exitRisky, "remove that"},
+		"another name":            {[]string{"FENCELOCK_REDIS_ADDRS=" + strings.Replace(good.URL(), "127.0.0.1", "127.1.2.3", 1), trusted}, 1, "use a name of the certificate"},
+		"without TLS":             {[]string{"FENCELOCK_REDIS_ADDRS=" + strings.Replace(good.URL(), "rediss://", "redis://", 1)}, 1, "use rediss://"},
+		"TLS where there is none": {[]string{"FENCELOCK_REDIS_ADDRS=" + overTLS(plain)}, 1, "use redis://"},
+		"client certificates":     {[]string{"FENCELOCK_REDIS_ADDRS=" + wantsCertificate.URL(), "SSL_CERT_FILE=" + wantsCertificate.CAFile()}, 1, "tls-auth-clients no"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, report := checks(t, c.code, c.env...)
+			if !slices.ContainsFunc(report.Findings, func(f check.Finding) bool { return strings.Contains(f.Do, c.do) }) {
+				t.Errorf("nobody says %q:\n%s", c.do, got.out)
+			}
+			if strings.Contains(got.out, "s3cret") {
+				t.Error("a password is shown")
+			}
+		})
+	}
+}
+
 func TestCheckOfRedis(t *testing.T) {
 	t.Parallel()
 	evicts := testenv.StartRedis(t, testenv.WithConfig("maxmemory 100mb", "maxmemory-policy allkeys-lru"))

@@ -48,7 +48,7 @@ func tlsInWords(err error) string {
 	unknown, isUnknown := errors.AsType[x509.UnknownAuthorityError](err)
 	name, isName := errors.AsType[x509.HostnameError](err)
 	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
-	alert, isAlert := errors.AsType[tls.AlertError](err)
+	alert, isAlert := AlertOf(err)
 	noTLS, isNoTLS := errors.AsType[tls.RecordHeaderError](err)
 	switch {
 	case isNoTLS && string(noTLS.RecordHeader[:]) == "HTTP/", errors.Is(err, http.ErrSchemeMismatch):
@@ -65,6 +65,17 @@ func tlsInWords(err error) string {
 		return fmt.Sprintf("refuses the TLS connection (%s)", alert)
 	}
 	return ""
+}
+
+// AlertOf is the alert with which a server refuses a TLS connection.
+func AlertOf(err error) (alert error, ok bool) {
+	if alert, ok := errors.AsType[tls.AlertError](err); ok {
+		return alert, true
+	}
+	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "remote error" { // as crypto/tls reports it
+		return failed.Err, true
+	}
+	return nil, false
 }
 
 func issuedBy(cert *x509.Certificate) string {

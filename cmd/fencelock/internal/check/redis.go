@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -88,6 +91,9 @@ func (r *Report) ask(ctx context.Context, url string) (n redisNode, ok bool) {
 	n.host, _, _ = net.SplitHostPort(opts.Addr)
 	n.alone, n.protected, n.encrypted = config.OnLoopback(opts.Addr), opts.Password != "", opts.TLSConfig != nil
 	if opts.TLSConfig != nil {
+		if opts.TLSConfig.InsecureSkipVerify {
+			r.Add(Risky, n.name, "skip_verify in its address: whoever is on the way to it can take its place", "remove that; SSL_CERT_FILE names a private authority")
+		}
 		opts.TLSConfig.VerifyConnection = func(s tls.ConnectionState) error { n.cert = s.PeerCertificates[0]; return nil }
 	}
 	client := redis.NewClient(plain(opts))
@@ -95,10 +101,33 @@ func (r *Report) ask(ctx context.Context, url string) (n redisNode, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	if err := n.read(ctx, client); err != nil {
-		r.Add(Wrong, n.name, "it "+cause.InWords(err), "start it, or correct its address, user, password or rights (deploy/redis/users.acl has those that are needed)")
+		r.Add(Wrong, n.name, "it "+cause.InWords(err), remedyOf(err, n.encrypted))
 		return n, false
 	}
 	return n, true
+}
+
+// remedyOf says what to do about a node that could not be read.
+func remedyOf(err error, encrypted bool) string {
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	_, names := errors.AsType[x509.HostnameError](err)
+	_, invalid := errors.AsType[x509.CertificateInvalidError](err)
+	_, alert := cause.AlertOf(err)
+	timeout, isNet := errors.AsType[net.Error](err)
+	silent := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, context.DeadlineExceeded) || isNet && timeout.Timeout()
+	switch {
+	case unknown:
+		return "set SSL_CERT_FILE to the file of its authority, for every fencelock"
+	case names:
+		return "use a name of the certificate in its address, or give it a certificate for this one"
+	case invalid:
+		return "renew its certificate"
+	case encrypted && (silent || alert):
+		return "start it; if its port has no TLS, use redis://; if it asks for client certificates, which fencelock does not have, set tls-auth-clients no"
+	case silent:
+		return "start it; if its port speaks TLS, use rediss://"
+	}
+	return "start it, or correct its address, user, password or rights (deploy/redis/users.acl has those that are needed)"
 }
 
 // plain are options under which the library adds no commands of its own, and repeats none.
