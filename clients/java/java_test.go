@@ -31,14 +31,14 @@ var libraries = map[string]string{
 }
 
 // The client's own tests: against a service in their process, a real one, and the guards in Postgres and MariaDB,
-// also in transactions of Spring. And the Java of README.md runs as it stands there.
+// also in transactions of Spring; and tests as an application writes them, with the extension of JUnit. The Java of README.md runs as it stands there.
 func TestJava(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	classPath := compiled(t, dir)
 	env := []string{"FENCELOCK_URL=http://" + faults.Start(t).Address(), "DATABASE_URL=" + faults.Accounts(t), "MARIADB_URL=" + faults.MariaAccounts(t)}
 	t.Run("unit", func(t *testing.T) {
-		args := []string{"-XX:TieredStopAtLevel=1", "-cp", classPath, "org.junit.platform.console.ConsoleLauncher", "--disable-banner", "--disable-ansi-colors", "--details=tree", "--fail-if-no-tests"}
+		args := []string{"-XX:TieredStopAtLevel=1", "-Dfencelock.program=" + testenv.Program(t), "-cp", classPath, "org.junit.platform.console.ConsoleLauncher", "--disable-banner", "--disable-ansi-colors", "--details=tree", "--fail-if-no-tests"}
 		t.Log(run(t, env, "java", append(args, "--select-package=io.github.fencelock")...))
 	})
 	t.Run("readme", func(t *testing.T) {
@@ -113,12 +113,12 @@ func readme(t *testing.T) string {
 	return strings.ReplaceAll(program.String(), `"http://127.0.0.1:8080"`, `System.getenv("FENCELOCK_URL")`)
 }
 
-// compiled compiles the client and its tests into a folder. It is the class path of all.
+// compiled compiles the client, the extension of JUnit and all tests into a folder. It is the class path of all.
 func compiled(t *testing.T, dir string) (classPath string) {
 	t.Helper()
 	classPath = strings.Join([]string{filepath.Join(dir, "tests"), filepath.Join(dir, "classes"), testenv.Java(t, libraries)}, ":")
 	run(t, nil, "./build.sh", dir)
-	tests := strings.Fields(run(t, nil, "find", "src/test/java", "-name", "*.java"))
+	tests := strings.Fields(run(t, nil, "find", "junit/src/main/java", "src/test/java", "-name", "*.java"))
 	run(t, nil, "javac", append([]string{"-Xlint:all,-serial,-path", "-Werror", "-cp", classPath, "-d", filepath.Join(dir, "tests")}, tests...)...)
 	return classPath
 }

@@ -127,7 +127,7 @@ func TestModulesAgree(t *testing.T) {
 			}
 		}
 	}
-	for _, file := range []string{"go.work", "bench/go.work", "chaos/peers/go.work", "client/gocronlock/go.work", "clients/python/pyproject.toml", "clients/typescript/package.json", "clients/java/pom.xml"} {
+	for _, file := range []string{"go.work", "bench/go.work", "chaos/peers/go.work", "client/gocronlock/go.work", "clients/python/pyproject.toml", "clients/typescript/package.json", "clients/java/pom.xml", "clients/java/junit/pom.xml"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", file))
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,27 @@
+package io.github.fencelock.junit;
+
+import org.junit.jupiter.api.extension.ExtensionContext;
+import org.junit.jupiter.api.extension.ExtensionContext.Namespace;
+import org.junit.jupiter.api.extension.ParameterContext;
+import org.junit.jupiter.api.extension.ParameterResolver;
+
+/**
+ * Gives tests that are extended with it a {@link FencelockService}: a server of fencelock, which starts with the first of them
+ * and ends after the last. Each test has clients of its own, which are closed after it.
+ *
+ * <p>The program is the system property {@code fencelock.program}, or {@code fencelock} in PATH.
+ */
+public final class FencelockExtension implements ParameterResolver {
+    private static final Namespace NAMESPACE = Namespace.create(FencelockExtension.class);
+
+    @Override
+    public boolean supportsParameter(ParameterContext parameter, ExtensionContext test) {
+        return parameter.getParameter().getType() == FencelockService.class;
+    }
+
+    @Override
+    public FencelockService resolveParameter(ParameterContext parameter, ExtensionContext test) {
+        ServerProcess server = test.getRoot().getStore(NAMESPACE).getOrComputeIfAbsent(ServerProcess.class, key -> ServerProcess.start(), ServerProcess.class);
+        return test.getStore(NAMESPACE).getOrComputeIfAbsent(FencelockService.class, key -> new FencelockService(server.url()), FencelockService.class);
+    }
+}
