@@ -12,11 +12,9 @@ import java.util.Locale;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.Executor;
-import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Flow;
 import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadFactory;
 import java.util.concurrent.ThreadPoolExecutor;
@@ -32,13 +30,13 @@ import javax.net.ssl.TrustManager;
 final class Transport implements Executor {
     private static final int MAX_BODY = 16 << 20; // bytes
     private static final int THREADS = 4;
-    private static final int IDLE = 10; // seconds after which a thread without work ends
+    private static final int IDLE = 5; // seconds after which a thread without work ends
 
     /** More than any answer of the service. */
     static final class TooLong extends IOException {}
 
     private final ScheduledThreadPoolExecutor timers;
-    private final ExecutorService pool;
+    private final ThreadPoolExecutor pool;
     private volatile HttpClient http;
 
     Transport(SSLContext tls) {
@@ -46,9 +44,8 @@ final class Transport implements Executor {
         timers.setRemoveOnCancelPolicy(true);
         timers.setKeepAliveTime(IDLE, TimeUnit.SECONDS);
         timers.allowCoreThreadTimeOut(true);
-        ThreadPoolExecutor few = new ThreadPoolExecutor(THREADS, THREADS, IDLE, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), threads("pool"));
-        few.allowCoreThreadTimeOut(true);
-        pool = few;
+        pool = new ThreadPoolExecutor(THREADS, THREADS, IDLE, TimeUnit.SECONDS, new LinkedBlockingQueue<>(), threads("pool"));
+        pool.allowCoreThreadTimeOut(true);
         // HTTP/2 would be tried by an Upgrade header, and one connection is a single thing that can hang.
         http = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).followRedirects(HttpClient.Redirect.NEVER).executor(pool).sslContext(tls).build();
     }
@@ -88,14 +85,9 @@ final class Transport implements Executor {
         return client.send(request, head -> new Bounded());
     }
 
-    /** Runs a task on the pool, or here when that has been shut down. */
     @Override
     public void execute(Runnable task) {
-        try {
-            pool.execute(task);
-        } catch (RejectedExecutionException e) {
-            task.run();
-        }
+        pool.execute(task);
     }
 
     /** Runs a task on the pool after so many nanoseconds. */
@@ -103,19 +95,20 @@ final class Transport implements Executor {
         return timers.schedule(() -> execute(task), nanos, TimeUnit.NANOSECONDS);
     }
 
-    /** From Java 21 on it ends the client's thread and connections now; before, the next garbage collection does. */
+    /**
+     * Ends the connections: from Java 21 on now, before that with the next garbage collection. The pool is not shut down, since the HTTP client
+     * would count requests as under way whose end it could not note, and stay; its threads end by themselves.
+     */
     void close() {
         HttpClient client = http;
         http = null;
         timers.shutdownNow();
-        if ((Object) client instanceof AutoCloseable closeable) {
-            try {
-                closeable.close();
-            } catch (Exception e) {
-                // Its connections end with the process.
-            }
+        if (client == null) return;
+        try {
+            HttpClient.class.getMethod("shutdownNow").invoke(client);
+        } catch (ReflectiveOperationException e) {
+            // It is an older Java.
         }
-        pool.shutdown();
     }
 
     /** Takes a body, and no more than any answer of the service has. */
