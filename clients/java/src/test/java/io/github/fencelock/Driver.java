@@ -7,6 +7,7 @@ import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Timer;
 import java.util.TimerTask;
@@ -84,6 +85,11 @@ final class Driver {
                     yield Map.of("result", "released");
                 }
                 case "work" -> work(order);
+                case "inside" -> inside(order);
+                case "close" -> {
+                    client.close();
+                    yield Map.of("result", "closed");
+                }
                 case "pause" -> {
                     Thread.sleep(Json.number(order, "work_ms"));
                     yield Map.of("result", "paused");
@@ -91,8 +97,26 @@ final class Driver {
                 default -> Map.of("result", "unsupported"); // a JVM does not fork
             };
         } catch (FencelockException e) {
-            return Map.of("result", name(e), "message", e.getMessage());
+            return failure(e);
         }
+    }
+
+    private static Map<String, Object> failure(FencelockException e) {
+        return Map.of("result", name(e), "message", e.getMessage());
+    }
+
+    /** Takes what it holds again, and another resource with it. */
+    private Map<String, Object> inside(Map<String, Object> order) throws InterruptedException {
+        String resource = Json.text(order, "resource");
+        LockOptions options = LockOptions.defaults();
+        return client.<Map<String, Object>, InterruptedException>withLock(resource, options.ttl(milliseconds(order, "ttl_ms")), outer -> {
+            try {
+                Lease inner = client.acquire(List.of(resource, "another"), options.waitAtMost(milliseconds(order, "wait_ms")));
+                return Map.of("result", "acquired", "token", inner.parts().get(0).token());
+            } catch (FencelockException e) {
+                return failure(e);
+            }
+        });
     }
 
     private Map<String, Object> acquire(Map<String, Object> order) {

@@ -110,9 +110,14 @@ final class Faults {
         int account = 1 + ThreadLocalRandom.current().nextInt(ACCOUNTS);
         String id = ProcessHandle.current().pid() + "-" + UUID.randomUUID();
         boolean interrupts = one(true, false); // it learns of the loss by an interruption, or by looks
-        LockOptions options = LockOptions.defaults().ttl(ttl).waitAtMost(Duration.ofSeconds(one(0, 5, 20)));
+        Duration wait = Duration.ofSeconds(one(0, 5, 20));
+        LockOptions options = LockOptions.defaults().ttl(ttl).waitAtMost(wait);
+        long due = System.nanoTime() + wait.toNanos();
+        boolean[] granted = {false};
         try {
             client.<Void, Exception>withLock("accounts/" + account, interrupts ? options.interruptOnLoss() : options, lease -> {
+                granted[0] = true;
+                called(due, starved);
                 long begin = System.nanoTime();
                 String[] at = {"work"};
                 try {
@@ -140,10 +145,17 @@ final class Faults {
                 return null;
             });
         } catch (InterruptedException | SQLException | RuntimeException e) {
+            if (!granted[0]) called(due, starved);
             throw e;
         } catch (Exception e) {
             throw new IllegalStateException(e);
         }
+    }
+
+    /** Says that the call for a lease has ended, which was due. */
+    private static void called(long due, Starved starved) {
+        long now = System.nanoTime();
+        say(Map.of("call", List.of((now - due) / 1e9, starved.within(due, now))));
     }
 
     private static long balance(Connection tx, int account) throws SQLException {
