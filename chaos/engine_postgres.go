@@ -45,6 +45,7 @@ func (e *postgresEngine) Faults() []Fault {
 		{Name: "engine: partition", Major: true, begin: e.begin(func() { e.cut(e.lines...) }, e.heal)},
 		{Name: "engine: a server is cut off", cutsServer: true, begin: e.cutOneOff},
 		{Name: "engine: replies lost, resets", Major: true, begin: e.flaky},
+		{Name: "engine: switchover", Major: true, prepare: e.followed, begin: e.begin(e.switchOver, func() {})},
 		{Name: "engine: promotion without the last commits", Major: true, prepare: e.copied, begin: e.begin(e.failOver, func() {})},
 		{Name: "engine: promotion while the old primary serves one server", Major: true, Split: true, prepare: e.copied, begin: e.begin(e.split, e.unite)},
 		{Name: "engine: restore to a point in time", Major: true, prepare: e.backedUp, begin: e.begin(e.restore, func() {})},
@@ -95,6 +96,18 @@ func (e *postgresEngine) flaky(_ *Stand, random *rand.Rand, _ []*node) course {
 func (e *postgresEngine) copied(*Stand, []*node) {
 	e.standby = e.primary.Standby()
 	e.sql(e.standby, `ALTER SYSTEM SET primary_conninfo = ''`, `SELECT pg_reload_conf()`)
+}
+
+// followed makes a standby that gets every commit.
+func (e *postgresEngine) followed(*Stand, []*node) { e.standby = e.primary.Standby() }
+
+// switchOver does what Patroni does when it is asked to: the primary ends once the standby
+// has all of it, and that is promoted.
+func (e *postgresEngine) switchOver() {
+	wait(lag)
+	e.primary.Shutdown()
+	e.sql(e.standby, `SELECT pg_promote()`)
+	e.move(e.standby, e.lines...)
 }
 
 func (e *postgresEngine) backedUp(*Stand, []*node) { e.backup = e.primary.Backup() }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -83,6 +84,52 @@ func full(t *testing.T, dir string) fault {
 			_, err = ballast.Write(chunk)
 		}
 	}, end: func() { _ = os.Remove(path) }}
+}
+
+// onSmallDisk moves a folder of a server to a disk of its own, which is easily filled.
+func onSmallDisk(t *testing.T, server interface {
+	Kill()
+	Restart()
+}, dir string, megabytes int) string {
+	t.Helper()
+	server.Kill()
+	disk := tmpfs(t, megabytes)
+	for _, args := range [][]string{
+		{"cp", "-a", dir + "/.", disk}, {"chmod", "--reference", dir, disk}, {"chown", "--reference", dir, disk},
+		{"mount", "--bind", disk, dir},
+	} {
+		if said, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", args, err, said)
+		}
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	server.Restart()
+	return disk
+}
+
+// fullUnder is the row of a server whose disk is full: it ends, or refuses, and is started
+// again when there is room.
+func fullUnder(t *testing.T, server interface {
+	Kill()
+	Restart()
+}, disk string, also func()) fault {
+	t.Helper()
+	row := full(t, disk)
+	fill, room := row.begin, row.end
+	row.name, row.says, row.within = "disk full, then restarted", "", 15*time.Second
+	row.begin = func() { fill(); also() }
+	row.end = func() { room(); server.Kill(); server.Restart() }
+	return row
+}
+
+// setting is one of a list of NAME=value.
+func setting(list []string, name string) string {
+	for _, one := range list {
+		if value, found := strings.CutPrefix(one, name+"="); found {
+			return value
+		}
+	}
+	return ""
 }
 
 func embeddedFaults(t *testing.T) (*process, []fault) {
@@ -218,6 +265,7 @@ func etcdFaults(t *testing.T) (*process, []fault) {
 	t.Helper()
 	cluster := testenv.StartEtcd(t, 1, testenv.EtcdOptions{})
 	member := cluster.Members[0]
+	disk := onSmallDisk(t, member, setting(member.Environment(), "DATA"), 160)
 	line := testenv.StartProxy(t, member.Addr())
 	p := startFaulty(t, "FENCELOCK_STORE=etcd://"+line.Addr()+"/faults")
 	return p, append(lineFaults(line),
@@ -230,7 +278,8 @@ func etcdFaults(t *testing.T) (*process, []fault) {
 		fault{
 			name: "all keys deleted", within: lost,
 			begin: func() { cluster.Ctl("del", "--prefix", "/faults/") }, end: func() {},
-		})
+		},
+		fullUnder(t, member, disk, func() {}))
 }
 
 // etcdUserFaults are those of etcd where a server needs a password.
@@ -289,6 +338,7 @@ func raiseNoSpace(t *testing.T, addr string) {
 func zookeeperFaults(t *testing.T) (*process, []fault) {
 	t.Helper()
 	server := testenv.StartZooKeeper(t, 1)[0]
+	disk := onSmallDisk(t, server, setting(server.Environment(), "DATA"), 100)
 	line := testenv.StartProxy(t, server.Addr())
 	p := startFaulty(t, "FENCELOCK_STORE=zookeeper://"+line.Addr()+"/faults")
 	return p, append(lineFaults(line),
@@ -297,11 +347,42 @@ func zookeeperFaults(t *testing.T) (*process, []fault) {
 		fault{
 			name: "kill -9, restarted without its data", within: lost + 15*time.Second,
 			begin: func() { server.Kill(); server.Wipe() }, end: server.Restart,
-		})
+		},
+		fullUnder(t, server, disk, func() {}))
 }
 
 func postgresFaultsAll(t *testing.T) (*process, []fault) {
 	t.Helper()
 	f := newPostgresFaults(t)
-	return f.p, f.all()
+	disk := onSmallDisk(t, f.pg, f.text(`SHOW data_directory`)+"/pg_wal", 64)
+	return f.p, append(f.all(), fullUnder(t, f.pg, disk, f.useUpSegments))
+}
+
+// text is the one value that a query finds.
+func (f *postgresFaults) text(query string) (value string) {
+	f.t.Helper()
+	conn, err := pgx.Connect(f.t.Context(), f.pg.URL())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(f.t.Context())) }()
+	if err := conn.QueryRow(f.t.Context(), query).Scan(&value); err != nil {
+		f.t.Fatal(err)
+	}
+	return value
+}
+
+// useUpSegments has Postgres need another file for its WAL, which it makes ahead of time.
+func (f *postgresFaults) useUpSegments() {
+	conn, err := pgx.Connect(f.t.Context(), f.pg.URL())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(f.t.Context())) }()
+	for range 20 {
+		if _, err := conn.Exec(f.t.Context(), `SELECT pg_logical_emit_message(true, 'x', 'x'), pg_switch_wal()`); err != nil {
+			return
+		}
+	}
+	f.t.Error("Postgres found room for 20 files of WAL")
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -225,6 +226,14 @@ func TestWaysOfARestore(t *testing.T) {
 					"--initial-cluster", env["CLUSTER"], "--initial-cluster-token", etcd.Token(), "--initial-advertise-peer-urls", env["PEER"])
 			})
 		}},
+		"etcdutl": {3, func(t *testing.T, etcd *testenv.Etcd) {
+			t.Helper()
+			restoreByEtcdutl(t, etcd)
+		}},
+		"etcdutl, with a bump of the revision": {3, func(t *testing.T, etcd *testenv.Etcd) {
+			t.Helper()
+			restoreByEtcdutl(t, etcd, "--bump-revision", "1000000000", "--mark-compacted")
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -246,6 +255,23 @@ func TestWaysOfARestore(t *testing.T) {
 			}
 		})
 	}
+}
+
+// restoreByEtcdutl does what the manual of etcd 3.5 and newer has.
+func restoreByEtcdutl(t *testing.T, etcd *testenv.Etcd, options ...string) {
+	t.Helper()
+	etcdutl, err := exec.LookPath("etcdutl")
+	if err != nil {
+		t.Skip("etcdutl comes with etcd 3.5 and newer: make matrix")
+	}
+	file := etcd.Snapshot()
+	etcd.RestoreBy(func(m *testenv.EtcdMember) {
+		cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", `exec "$0" snapshot restore "$@" --name "$NAME" --data-dir "$DATA" --initial-cluster "$CLUSTER" --initial-cluster-token "$TOKEN" --initial-advertise-peer-urls "$PEER"`, etcdutl, file}, options...)...)
+		cmd.Env = append(append(os.Environ(), m.Environment()...), "TOKEN="+etcd.Token())
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("etcdutl: %v\n%s", err, said)
+		}
+	})
 }
 
 // What is known of the raft log and the revision tells a restore, also one with
