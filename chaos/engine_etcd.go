@@ -51,7 +51,7 @@ func (e *etcdEngine) Faults() []Fault {
 		{Name: "engine: partition of a follower", Major: true, begin: e.onOne(false, isolate, rejoin)},
 		{Name: "engine: kill -9 of all", Major: true, begin: e.killAll},
 		{Name: "engine: partition", Major: true, begin: e.cutOff},
-		{Name: "engine: a server is cut off", begin: e.cutOneOff},
+		{Name: "engine: a server is cut off", cutsServer: true, begin: e.cutOneOff},
 		{Name: "engine: replies lost, resets", Major: true, begin: e.flaky},
 		{Name: "engine: restore of a snapshot", Major: true, prepare: e.saved, begin: e.restore},
 	}

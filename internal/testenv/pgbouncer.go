@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// PgBouncer starts a pooler in transaction mode before a database, and returns the URL of
-// that database through it, for the same user.
-func PgBouncer(t testing.TB, database string) string {
+// PgBouncer starts a pooler in a mode (session, transaction, statement) before a database, and
+// returns the URL of that database through it, for the same user.
+func PgBouncer(t testing.TB, database, mode string) string {
 	t.Helper()
 	NeedsServer(t)
 	u, err := url.Parse(database)
@@ -22,7 +22,7 @@ func PgBouncer(t testing.TB, database string) string {
 		through := *u
 		through.Host = s.addr()
 		s.answers = func() error { return answers(through.String()) }
-		return preparePooler(s, u)
+		return preparePooler(s, u, mode)
 	})
 	if err != nil {
 		t.Fatalf("testenv: start PgBouncer: %v", err)
@@ -40,11 +40,11 @@ listen_port = %d
 unix_socket_dir =
 auth_type = trust
 auth_file = %s
-pool_mode = transaction
-default_pool_size = 3
+pool_mode = %s
+default_pool_size = %d
 `
 
-func preparePooler(s *own, database *url.URL) error {
+func preparePooler(s *own, database *url.URL, mode string) error {
 	path, err := findInstalled(inSbin("pgbouncer"), "pgbouncer")
 	if err != nil {
 		return err
@@ -53,10 +53,14 @@ func preparePooler(s *own, database *url.URL) error {
 	if err != nil {
 		return err
 	}
+	size := 3
+	if mode == "session" {
+		size = 5 // a server of fencelock keeps as many
+	}
 	users, config := filepath.Join(s.dir, "users.txt"), filepath.Join(s.dir, "pgbouncer.ini")
 	for file, text := range map[string]string{
 		users:  fmt.Sprintf("%q \"\"\n", database.User.Username()),
-		config: fmt.Sprintf(poolerConfig, database.Hostname(), database.Port(), s.port, users),
+		config: fmt.Sprintf(poolerConfig, database.Hostname(), database.Port(), s.port, users, mode, size),
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return err

@@ -151,10 +151,26 @@ func TestMessagesBetweenServers(t *testing.T) {
 	}
 }
 
-// Through a pooler in transaction mode everything works; waiters try again and again.
+// Through a pooler in session or transaction mode everything works; in transaction mode waiters
+// try again and again. One in statement mode is refused.
 func TestThroughAPooler(t *testing.T) {
+	for _, mode := range []string{"session", "transaction"} {
+		t.Run(mode, func(t *testing.T) { throughAPooler(t, mode) })
+	}
 	url := testenv.Postgres(t).OwnerURL()
-	pooled, direct := openStore(t, testenv.PgBouncer(t, url), fast()), openStore(t, url, fast())
+	_, err := Open(t.Context(), testenv.PgBouncer(t, url, "statement"), fast())
+	if want := "set pool_mode = transaction or session"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if n := query[int](t, url, `SELECT count(*) FROM pg_namespace WHERE nspname = 'fencelock'`); n != 0 {
+		t.Error("a pooler that is refused has made the schema")
+	}
+}
+
+func throughAPooler(t *testing.T, mode string) {
+	t.Helper()
+	url := testenv.Postgres(t).OwnerURL()
+	pooled, direct := openStore(t, testenv.PgBouncer(t, url, mode), fast()), openStore(t, url, fast())
 	var all sync.WaitGroup
 	const workers, each = 8, 20
 	for i := range workers {
@@ -186,7 +202,7 @@ func TestThroughAPooler(t *testing.T) {
 		}
 		return nil
 	})
-	if n := query[int](t, url, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name <> $1 AND query LIKE 'LISTEN %'`, connName); n != 0 {
+	if n := query[int](t, url, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name <> $1 AND query LIKE 'LISTEN %'`, connName); n != 0 && mode == "transaction" {
 		t.Errorf("%d LISTEN went through the pooler", n)
 	}
 }
