@@ -82,7 +82,12 @@ func (s *Stand) send(ctx context.Context, server int, r request) answer {
 // call is one operation: it sends the request, notes when, and keeps what came.
 func (s *Stand) call(ctx context.Context, h *history, o *op, r request, read func(*answer)) {
 	o.Sent = s.now()
-	a := s.send(ctx, o.Server, r)
+	var a answer
+	if operation, fits := r.operation(); fits && o.Client >= 0 && o.Client%2 == 1 {
+		a = s.sendInBatch(ctx, o.Server, operation)
+	} else {
+		a = s.send(ctx, o.Server, r)
+	}
 	if o.lost {
 		a = answer{}
 	}

@@ -34,6 +34,7 @@ type server struct {
 	frozen         bool
 	mu             sync.Mutex
 	outages        []outage
+	gathering      gathering // of requests of clients that send batches
 }
 
 // outage is a time in which a server cannot serve, though others can.

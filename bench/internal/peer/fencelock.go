@@ -38,6 +38,9 @@ func NewKeyedHTTP(addr string) *HTTP {
 // NewBareHTTP is the server of recorded answers at addr, which has no locks.
 func NewBareHTTP(addr string) *HTTP { return &HTTP{name: "bare-http", addrs: []string{addr}} }
 
+// NewKeyed is the server at addr under a name of its own; its acquires are keyed, too.
+func NewKeyed(name, addr string) *HTTP { return &HTTP{name: name, addrs: []string{addr}, keyed: true} }
+
 // NewServers is several servers under a name of their own; clients are spread over them.
 func NewServers(name string, addrs []string) *HTTP { return &HTTP{name: name, addrs: addrs} }
 

@@ -43,9 +43,13 @@ func target(group, text string, got float64, op string, bound float64, why strin
 
 // Names of peers and scenarios that the checks speak about.
 const (
-	HTTP        = "fencelock-http"
-	HTTPKeyed   = "fencelock-http-keyed"
-	InProcess   = "fencelock-inprocess"
+	HTTP      = "fencelock-http"
+	HTTPKeyed = "fencelock-http-keyed"
+	InProcess = "fencelock-inprocess"
+
+	GoClient       = "go-client"
+	GoClientSingle = "go-client-no-batches"
+
 	Redislock   = "redislock"
 	Rueidislock = "rueidislock"
 	EtcdGRPC    = "etcd-grpc"
@@ -81,7 +85,7 @@ func HotVariant(waiters int, hold string) string { return fmt.Sprintf("%d waiter
 func (s *Set) Checks() []Check {
 	var all []Check
 	for _, group := range [][]Check{
-		s.throughputChecks(), s.floorChecks(), s.fsyncChecks(), s.etcdChecks(), s.engineChecks(), s.faultChecks(),
+		s.throughputChecks(), s.clientChecks(), s.floorChecks(), s.fsyncChecks(), s.etcdChecks(), s.engineChecks(), s.faultChecks(),
 		s.hotChecks(), s.memoryChecks(), s.lineChecks(),
 	} {
 		all = append(all, group...)
@@ -114,6 +118,21 @@ func (s *Set) throughputChecks() []Check {
 		latency("1", "p50", PairP50, "≤", 1.5),
 		pairs("256", InProcess, 8),
 	}
+}
+
+// clientChecks are what one process gets that has many callers.
+func (s *Set) clientChecks() (checks []Check) {
+	const group = "one process"
+	for i, variant := range []string{"64", "256"} {
+		bound := []float64{3, 4}[i]
+		checks = append(checks,
+			target(group, GoClient+" ÷ redsync, pairs/s at "+variant, s.versus(Uncontended, variant, GoClient, Baseline, Rate), "≥", bound, ""),
+			target(group, GoClient+" ÷ "+GoClientSingle+", pairs/s at "+variant, s.versus(Uncontended, variant, GoClient, GoClientSingle, Rate), "≥", 2.2, ""),                    //nolint:mnd // as agreed
+			target(group, GoClient+" ÷ "+GoClientSingle+", processor time of a pair at "+variant, s.versus(Uncontended, variant, GoClient, GoClientSingle, AllCPU), "≤", 0.5, ""), //nolint:mnd // as agreed
+		)
+	}
+	return append(checks,
+		target(group, GoClient+" ÷ "+GoClientSingle+", p50 of a pair at 1", s.versus(Uncontended, "1", GoClient, GoClientSingle, PairP50), "≤", 1.05, "")) //nolint:mnd // the noise
 }
 
 // FloorOf is what the contender cannot be faster than in the same scenario and variant;

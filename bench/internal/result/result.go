@@ -149,6 +149,9 @@ func LoadCPU(o load.Outcome) float64 { return o.PerPair(o.CPU.Load) }
 // ServiceCPU is the lock service's time a pair.
 func ServiceCPU(o load.Outcome) float64 { return o.PerPair(o.CPU.Service) }
 
+// AllCPU is the time of all three a pair.
+func AllCPU(o load.Outcome) float64 { return o.PerPair(o.CPU.Load + o.CPU.Service + o.CPU.Store) }
+
 // StoreCPU is Redis's or Postgres's time a pair.
 func StoreCPU(o load.Outcome) float64 { return o.PerPair(o.CPU.Store) }
 

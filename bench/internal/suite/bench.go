@@ -110,6 +110,9 @@ func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persisten
 	}
 	b.add(peer.NewHTTP(b.server.Addr), servers{b.server}, servers{b.redis})
 	b.add(peer.NewKeyedHTTP(b.server.Addr), servers{b.server}, servers{b.redis})
+	if err := b.addClients(); err != nil {
+		return err
+	}
 	if b.inProcess, err = peer.NewInProcess(b.redis.URLs(dbInProcess)); err != nil { //nolint:contextcheck // it ends with Close
 		return err
 	}
@@ -121,6 +124,18 @@ func (s *Suite) startRedis(ctx context.Context, b *bench, mode testenv.Persisten
 		return err
 	}
 	return b.addFloors(ctx)
+}
+
+// addClients enters the Go client, with batches and without.
+func (b *bench) addClients() error {
+	batches, err1 := peer.NewClient(result.GoClient, b.server.Addr)
+	single, err2 := peer.NewSingleClient(result.GoClientSingle, b.server.Addr)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	b.add(batches, servers{b.server}, servers{b.redis})
+	b.add(single, servers{b.server}, servers{b.redis})
+	return nil
 }
 
 // addFloors enters what fencelock cannot be faster than.
@@ -175,10 +190,17 @@ func (b *bench) awaitVoting(ctx context.Context, want int) error {
 	}
 }
 
+// wants says whether one of the contenders is to be measured.
+func (s *Suite) wants(names ...string) bool {
+	return len(s.opts.With) == 0 || slices.ContainsFunc(names, func(name string) bool { return slices.Contains(s.opts.With, name) })
+}
+
 // startOthers starts what does not run on Redis.
 func (s *Suite) startOthers(ctx context.Context, b *bench) (err error) {
-	if err := s.startEtcd(ctx, b); err != nil {
-		return err
+	if s.wants(result.EtcdGRPC, result.EtcdJSON, result.HTTPEtcd) {
+		if err := s.startEtcd(ctx, b); err != nil {
+			return err
+		}
 	}
 	if b.postgres, err = stand.StartPostgres(ctx, b.scope); err != nil {
 		return err
@@ -194,6 +216,9 @@ func (s *Suite) startOthers(ctx context.Context, b *bench) (err error) {
 	if err := s.startOn(ctx, b, result.HTTPPostgres, b.postgres.URL, b.postgres); err != nil {
 		return err
 	}
+	if !s.wants(result.ZooKeeper, result.HTTPZooKeeper) {
+		return nil
+	}
 	return s.startZooKeeper(ctx, b)
 }
 
@@ -203,7 +228,7 @@ func (s *Suite) startOn(ctx context.Context, b *bench, name, address string, sto
 	if err != nil {
 		return err
 	}
-	b.add(peer.NewServers(name, []string{own.Addr}), servers{own}, servers{store})
+	b.add(peer.NewKeyed(name, own.Addr), servers{own}, servers{store})
 	return nil
 }
 

@@ -18,7 +18,7 @@ type topology struct{ servers, sets int }
 func (t topology) String() string { return fmt.Sprintf("%d × %d", t.servers, t.sets) }
 
 // scaleIdle is how long servers without work are watched.
-const scaleIdle = 5 * time.Second
+const scaleIdle = 4 * time.Second
 
 // grid are the servers of this section.
 type grid struct {

@@ -63,9 +63,12 @@ func interleave(rounds int, peers []string, one func(peer string, round int) ste
 // uncontended: every worker takes and gives a resource of its own.
 func (s *Suite) uncontended() []step {
 	peers := []string{
-		result.HTTP, result.HTTPKeyed, result.InProcess, result.Baseline, result.Redislock, result.Rueidislock,
+		result.HTTP, result.HTTPKeyed, result.GoClient, result.GoClientSingle, result.InProcess, result.Baseline, result.Redislock, result.Rueidislock,
 		result.EtcdGRPC, result.EtcdJSON, result.PgAdvisory, result.PgRow, result.HTTPPostgres, result.HTTPEtcd,
 		result.ZooKeeper, result.HTTPZooKeeper, result.Bare, result.BareHTTP,
+	}
+	if s.opts.Quick { // those that no figure speaks about
+		peers = slices.DeleteFunc(peers, func(p string) bool { return p == result.Rueidislock || p == result.PgAdvisory })
 	}
 	var steps []step
 	for _, workers := range s.size.levels {

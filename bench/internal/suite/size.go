@@ -24,11 +24,11 @@ func fullSize() size {
 	return size{
 		rounds: 5, hotRounds: 3, faultRounds: 3, minorRounds: 3,
 		warm: 200 * time.Millisecond, measure: 800 * time.Millisecond,
-		hotWarm: 500 * time.Millisecond, hotMeasure: 1500 * time.Millisecond,
+		hotWarm: 500 * time.Millisecond, hotMeasure: 1200 * time.Millisecond,
 		faultMeasure: 1500 * time.Millisecond, hotMany: true,
 		levels: []int{1, 16, 64, 256}, fsyncLevels: []int{256},
 		waiters: []int{16, 64}, crowd: []int{1024},
-		held: 100_000, parked: 10_000, parkedIdle: 5 * time.Second,
+		held: 100_000, parked: 10_000, parkedIdle: 3 * time.Second,
 		topologies: []topology{{1, 1}, {2, 1}, {3, 1}, {1, 2}, {2, 2}},
 	}
 }
