@@ -34,7 +34,7 @@ func decisions() map[string]decision {
 		"POST /locks":                 {needs: "acquire of every resource that it names"}, // see asked.allowed
 		"POST /locks/batch":           {needs: "what each of its operations needs"},
 		"POST /cancel":                {needs: "acquire of every resource that it names"}, // see asked.allowed
-		"GET /locks":                  {needs: "any name; it lists what the caller may read"},
+		"GET /locks":                  {needs: "any known caller; it lists what the caller may read"},
 		"GET /locks/*":                {needs: "read", check: ofLock},
 		"POST /breaks":                {needs: "admin of the resource that it names", act: "break"}, // see breakRequest
 		"GET /leases/current":         {needs: "the lease's owner, with acquire", check: ofLease},
@@ -45,14 +45,14 @@ func decisions() map[string]decision {
 		"POST /guarded/*":             {needs: "acquire", check: ofRecord},
 		"DELETE /guarded/*":           {needs: "acquire", check: ofRecord},
 		"GET /history":                {needs: "read", check: ofHistory},
-		"GET /events":                 {needs: "any name; it tells of what the caller may read"},
-		"GET /":                       {needs: "nothing: it leads to the console, or to the contract", open: true},
+		"GET /events":                 {needs: "any known caller; it has events of resources that the caller may read"},
+		"GET /":                       {needs: "nothing: it redirects to the console, or to the contract", open: true},
 		"GET /console/":               {needs: "nothing", open: true},
 		"GET /console":                {needs: "nothing: the page holds no data", open: true},
 		"GET /console/{file}":         {needs: "nothing", open: true},
-		"GET /whoami":                 {needs: "any name; it shows the caller's own rules"},
+		"GET /whoami":                 {needs: "any known caller; it shows the caller's own rules"},
 		"GET /healthz":                {needs: "nothing", open: true, probe: true},
-		"GET /readyz":                 {needs: "nothing; the nodes are shown to any name", optional: true, probe: true},
+		"GET /readyz":                 {needs: "nothing; any known caller sees the nodes", optional: true, probe: true},
 		"GET /openapi.yaml":           {needs: "nothing", open: true},
 		"GET /problems/{type}":        {needs: "nothing", open: true},
 	}
