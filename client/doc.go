@@ -20,6 +20,10 @@
 // it outlives its server, too, and a load balancer may be in between. A live lease is kept for as long as any
 // server answers before its margin begins.
 //
+// A guard takes the lease with all of its resources (package pgguard, mysqlguard). The
+// service's own guarded records are ReadRecord, ClaimRecord, WriteRecord, DeleteRecord and
+// History. Package fencelocktest has a service in memory, for the tests of an application.
+//
 // Not promised: that the work stops in time. A process that is paused learns of
 // the loss when it runs again, and code that does not look at its context never
 // does. The monotonic clock of most systems stands still while a whole machine is
