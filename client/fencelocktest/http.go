@@ -180,5 +180,5 @@ func write(w http.ResponseWriter, status int, body any) {
 // send writes JSON. A client that is gone gets none.
 func send(w http.ResponseWriter, status int, body any) {
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body)
+	_ = json.NewEncoder(w).Encode(body) //nolint:errchkjson // a value of package wire
 }

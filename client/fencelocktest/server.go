@@ -35,14 +35,14 @@ type Server struct {
 }
 
 // Start starts a Server that ends with the test.
-func Start(t testing.TB) *Server {
-	t.Helper()
+func Start(tb testing.TB) *Server {
+	tb.Helper()
 	s := &Server{
-		t: t, ttl: defaultTTL, stop: make(chan struct{}), leases: map[string]*lease{}, holders: map[string]*lease{}, keys: map[string]*lease{},
+		t: tb, ttl: defaultTTL, stop: make(chan struct{}), leases: map[string]*lease{}, holders: map[string]*lease{}, keys: map[string]*lease{},
 		records: map[string]*wire.Record{}, history: map[string][]wire.Attempt{}, readers: map[chan struct{}]bool{},
 	}
 	s.http = httptest.NewServer(s.handler())
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		close(s.stop)
 		s.http.CloseClientConnections()
 		s.http.Close()
