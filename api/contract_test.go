@@ -356,7 +356,9 @@ func TestOneVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var pkg struct{ Version string }
+	var pkg struct {
+		Version string `json:"version"`
+	}
 	if err := json.Unmarshal(text, &pkg); err != nil {
 		t.Fatal(err)
 	}

@@ -224,17 +224,22 @@ func (c *connection) stream(ctx context.Context, path string, each func(kind str
 		if resp, err = sendGet(ctx, &http.Client{Transport: transport}, strings.TrimSuffix(strings.TrimSpace(server), "/")+path, credential); err != nil {
 			continue
 		}
-		defer func() { _ = resp.Body.Close() }()
-		if resp.StatusCode != http.StatusOK {
-			body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes)) // without one it is a foreign server's
-			return refusal(resp.StatusCode, body)
-		}
-		if err = readEvents(resp.Body, each); err == nil {
-			err = errors.New("the server ended the stream")
-		}
-		return plainError{text: "the events ended: " + cause.InWords(err), cause: errors.Join(client.ErrUnavailable, err)}
+		return followEvents(resp, each)
 	}
 	return noAnswer(err)
+}
+
+func followEvents(resp *http.Response, each func(kind string, data []byte) error) error {
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes)) // without one it is a foreign server's
+		return refusal(resp.StatusCode, body)
+	}
+	err := readEvents(resp.Body, each)
+	if err == nil {
+		err = errors.New("the server ended the stream")
+	}
+	return plainError{text: "the events ended: " + cause.InWords(err), cause: errors.Join(client.ErrUnavailable, err)}
 }
 
 // readEvents reads server-sent events to their end.

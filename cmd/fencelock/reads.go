@@ -150,7 +150,7 @@ server does not know you; 2 for wrong usage.`,
 			return show(cmd.OutOrStdout(), kind, data)
 		})
 		if cmd.Context().Err() != nil {
-			return nil
+			err = nil // Ctrl-C
 		}
 		return err
 	}
