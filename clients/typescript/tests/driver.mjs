@@ -2,6 +2,7 @@
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 
+import { Service } from '../dist/esm/testing.js';
 import { Client, Denied, FencelockError, Held, LeaseLost, Unavailable } from '../dist/esm/index.js';
 
 const NAMES = [[Held, 'held'], [LeaseLost, 'lost'], [Denied, 'denied'], [Unavailable, 'unavailable'], [FencelockError, 'refused']];
@@ -84,10 +85,13 @@ async function obey(order) {
   }
 }
 
-// The first request of a process also loads and compiles what makes it, which takes a busy
-// machine longer than the scenarios allow a request. Nobody listens there.
+// The first requests of a process also load and compile what makes them, which takes a busy
+// machine longer than the scenarios allow a request: these are to a service of its own.
 async function warmUp() {
-  await new Client('http://127.0.0.1:1', { patience: 1 }).acquire('nothing', { wait: 0 }).catch(() => {});
+  const service = await Service.start();
+  const warm = service.client({ timeout: 10_000 });
+  for (let n = 0; n < 3; n++) await warm.do('nothing', (granted) => granted.extend());
+  await service.stop();
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
