@@ -176,18 +176,16 @@ final class Faults {
         }
     }
 
-    /** The client's threads, and its sockets once they are collected, as Java before 21 needs. */
+    /** The client's threads, which end some seconds after their last work, and its sockets once they are collected, as Java before 21 needs. */
     private static Map<String, Integer> leaks(int before) throws Exception {
-        int threads = 0;
-        int sockets = 0;
-        for (int tries = 0; tries < 200; tries++) {
+        long end = System.nanoTime() + Duration.ofSeconds(25).toNanos();
+        while (true) {
             System.gc();
-            threads = (int) Thread.getAllStackTraces().keySet().stream().filter(t -> t.getName().startsWith("fencelock") || t.getName().startsWith("HttpClient")).count();
-            sockets = sockets() - before;
-            if (threads == 0 && sockets == 0) break;
-            pause();
+            int threads = (int) Thread.getAllStackTraces().keySet().stream().filter(t -> t.getName().startsWith("fencelock") || t.getName().startsWith("HttpClient")).count();
+            int sockets = sockets() - before;
+            if ((threads == 0 && sockets == 0) || System.nanoTime() > end) return Map.of("threads", threads, "sockets", sockets);
+            Thread.sleep(10 * STEP);
         }
-        return Map.of("threads", threads, "sockets", sockets);
     }
 
     private static int sockets() throws IOException {
