@@ -88,7 +88,7 @@ async function obey(order) {
 // The first requests of a process also load and compile what makes them, which takes a busy
 // machine longer than the scenarios allow a request: these are to a service of its own.
 async function warmUp() {
-  const service = await Service.start();
+  const service = await Service.start(undefined, { ttl: 60_000 }); // no pause ends its leases
   const warm = service.client({ timeout: 10_000 });
   for (let n = 0; n < 3; n++) await warm.do('nothing', (granted) => granted.extend());
   await service.stop();
