@@ -209,7 +209,7 @@ func (p *process) watchQueues(ctx context.Context, most *atomic.Int64) {
 			if !strings.HasSuffix(words[1], local) {
 				continue
 			}
-			for _, queue := range strings.Split(words[4], ":") {
+			for queue := range strings.SplitSeq(words[4], ":") {
 				n, _ := strconv.ParseInt(queue, 16, 64)
 				bytes += n
 			}

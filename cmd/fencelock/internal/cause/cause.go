@@ -48,7 +48,7 @@ func tlsInWords(err error) string {
 	unknown, isUnknown := errors.AsType[x509.UnknownAuthorityError](err)
 	name, isName := errors.AsType[x509.HostnameError](err)
 	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
-	alert, isAlert := AlertOf(err)
+	alert := AlertOf(err)
 	noTLS, isNoTLS := errors.AsType[tls.RecordHeaderError](err)
 	switch {
 	case isNoTLS && string(noTLS.RecordHeader[:]) == "HTTP/", errors.Is(err, http.ErrSchemeMismatch):
@@ -61,21 +61,21 @@ func tlsInWords(err error) string {
 		return fmt.Sprintf("shows a certificate for other names (%s)", strings.Join(name.Certificate.DNSNames, ", "))
 	case isInvalid && invalid.Reason == x509.Expired:
 		return fmt.Sprintf("shows a certificate that is valid from %s to %s only", invalid.Cert.NotBefore.Format(time.DateOnly), invalid.Cert.NotAfter.Format(time.DateOnly))
-	case isAlert:
+	case alert != nil:
 		return fmt.Sprintf("refuses the TLS connection (%s)", alert)
 	}
 	return ""
 }
 
-// AlertOf is the alert with which a server refuses a TLS connection.
-func AlertOf(err error) (alert error, ok bool) {
+// AlertOf is the alert with which a server refuses a TLS connection, nil for none.
+func AlertOf(err error) error {
 	if alert, ok := errors.AsType[tls.AlertError](err); ok {
-		return alert, true
+		return alert
 	}
 	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "remote error" { // as crypto/tls reports it
-		return failed.Err, true
+		return failed.Err
 	}
-	return nil, false
+	return nil
 }
 
 func issuedBy(cert *x509.Certificate) string {

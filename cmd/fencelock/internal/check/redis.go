@@ -112,7 +112,7 @@ func remedyOf(err error, encrypted bool) string {
 	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
 	_, names := errors.AsType[x509.HostnameError](err)
 	_, invalid := errors.AsType[x509.CertificateInvalidError](err)
-	_, alert := cause.AlertOf(err)
+	alert := cause.AlertOf(err)
 	timeout, isNet := errors.AsType[net.Error](err)
 	silent := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, context.DeadlineExceeded) || isNet && timeout.Timeout()
 	switch {
@@ -122,7 +122,7 @@ func remedyOf(err error, encrypted bool) string {
 		return "use a name of the certificate in its address, or give it a certificate for this one"
 	case invalid:
 		return "renew its certificate"
-	case encrypted && (silent || alert):
+	case encrypted && (silent || alert != nil):
 		return "start it; if its port has no TLS, use redis://; if it asks for client certificates, which fencelock does not have, set tls-auth-clients no"
 	case silent:
 		return "start it; if its port speaks TLS, use rediss://"
