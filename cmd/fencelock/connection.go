@@ -219,12 +219,13 @@ func (c *connection) stream(ctx context.Context, path string, each func(kind str
 	}
 	transport := newTransport(config)
 	defer transport.CloseIdleConnections()
+	web := &http.Client{Transport: transport}
 	for server := range strings.SplitSeq(s[varURL], ",") {
-		var resp *http.Response
-		if resp, err = sendGet(ctx, &http.Client{Transport: transport}, strings.TrimSuffix(strings.TrimSpace(server), "/")+path, credential); err != nil {
-			continue
+		resp, failed := sendGet(ctx, web, strings.TrimSuffix(strings.TrimSpace(server), "/")+path, credential) //nolint:bodyclose // followEvents closes it
+		if failed == nil {
+			return followEvents(resp, each)
 		}
-		return followEvents(resp, each)
+		err = failed
 	}
 	return noAnswer(err)
 }

@@ -28,6 +28,7 @@ func TestALeaseThatWasRefusedHasEnded(t *testing.T) {
 }
 
 func refusedHasEnded(t *testing.T, slow []int) {
+	t.Helper()
 	a, stop := newArena(t, 3, 4)
 	defer func() { stop(); time.Sleep(time.Minute) }()
 	holder, one, two, other := a.servers[0], a.servers[1], a.servers[2], a.servers[3]
