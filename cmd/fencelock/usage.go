@@ -99,7 +99,10 @@ const connectionTopic = "connection"
 
 // connectionHelpCommand is a topic of the help, and no command.
 func connectionHelpCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: connectionTopic, Short: "Help on how to name the server and the caller"}
+	cmd := &cobra.Command{
+		Use: connectionTopic, Short: "Help on how to name the server and the caller",
+		Example: "  fencelock ls --url https://locks.example.com --bearer-token-file token",
+	}
 	connect(cmd)
 	cmd.Long = strings.TrimSpace(connectionHelp) + "\n\nEvery command that talks to a server has these flags:\n" + strings.TrimRight(cmd.Flags().FlagUsages(), "\n")
 	return cmd
